@@ -1,0 +1,1 @@
+# backends/ref/ref.c is the oracle of every backend

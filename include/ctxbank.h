@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* ctxbank.h - the public interface: a model is opened once and shared, a session is one timeline.
+ *
+ * Every function that can fail returns CB_OK or a negative status; cb_error() then says what and why.
+ * Nothing here prints or exits. A model may be shared by sessions; a session belongs to one thread
+ * at a time. */
+#ifndef CTXBANK_H
+#define CTXBANK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CB_API __attribute__((visibility("default")))
+#else
+#define CB_API
+#endif
+
+enum cb_status {
+    CB_OK = 0,
+    CB_ENOMEM = -1,       /* no memory for what was asked */
+    CB_EIO = -2,          /* a file could not be opened, read or written */
+    CB_EFORMAT = -3,      /* a file is damaged or is not what it should be */
+    CB_EUNSUPPORTED = -4, /* a sound file or option that this version cannot serve */
+    CB_EARG = -5,         /* an argument is out of range */
+    CB_EFULL = -6,        /* the tokens do not fit into the context */
+    CB_ECANCEL = -7       /* a callback asked to stop */
+};
+
+typedef struct cb_model cb_model;
+typedef struct cb_session cb_session;
+
+CB_API const char *cb_version(void);
+CB_API const char *cb_error(void); /* of this thread's last failure; valid until the next one */
+
+/* ---- model ---- */
+
+struct cb_model_params {
+    int n_threads;      /* 0 = physical cores that affinity and cgroup allow */
+    const char *device; /* "cpu" (NULL means it), "ref" */
+};
+
+struct cb_model_info {
+    const char *arch, *name, *quant; /* "llama", "SmolLM2 135M", "Q4_1"; owned by the model */
+    int64_t n_params;
+    uint64_t file_bytes;
+    int n_layer, n_embd, n_head, n_kv, head_dim, n_ff, n_vocab, n_ctx_train;
+    int32_t bos, eos; /* -1 = none */
+    int add_bos;
+};
+
+CB_API int cb_model_open(const char *path, const struct cb_model_params *params, cb_model **out);
+CB_API void cb_model_close(cb_model *model);
+CB_API void cb_model_get_info(const cb_model *model, struct cb_model_info *out);
+
+/* ---- text ---- */
+
+enum { CB_TOK_BOS = 1, CB_TOK_SPECIAL = 2 }; /* add BOS if the model asks for it; parse special tokens */
+
+/* text[len] (UTF-8, need not end in NUL) -> ids[*n]; the caller frees *ids with free(). */
+CB_API int cb_tokenize(const cb_model *model, const char *text, size_t len, int flags, int32_t **ids,
+                       int *n);
+/* Bytes of one token; special tokens give nothing unless `special`. Returns the number of bytes that
+ * the token has, of which at most `cap` were written. */
+CB_API int cb_token_bytes(const cb_model *model, int32_t id, int special, char *buf, int cap);
+CB_API int cb_token_is_end(const cb_model *model, int32_t id); /* ends a turn: EOS, EOT, EOM */
+
+/* ---- session ---- */
+
+struct cb_session_params {
+    int n_ctx;           /* most tokens in the timeline; 0 = what the model was trained for */
+    int chunk;           /* tokens a weight matrix meets at once in prefill; 0 = default */
+    const char *type_k;  /* stored form of keys and values: "f16" (NULL means it), "f32", ... */
+    const char *type_v;
+    const char *policy;  /* NAME[:key=value,...]; NULL = "full" */
+    const char *prefill; /* NULL = "dense" */
+};
+
+struct cb_memory {
+    uint64_t weights_bytes;           /* as mapped from the file */
+    uint64_t kv_bytes;                /* held by the bank now */
+    uint64_t kv_full_bytes;           /* what every token at f16 would hold */
+    uint64_t kv_peak_bytes;           /* the most that the bank ever held */
+    uint64_t kv_read_bytes_per_token; /* by the last decoded token */
+    uint64_t scratch_bytes;           /* activations and work space */
+    int kept_min, kept_max;           /* slots of the shortest and the longest store */
+};
+
+CB_API int cb_session_open(cb_model *model, const struct cb_session_params *params,
+                           cb_session **out);
+CB_API void cb_session_close(cb_session *session);
+
+/* What a prompt of n_prompt tokens and n_gen generated ones will need, before either is run. */
+CB_API int cb_session_plan(const cb_session *session, int n_prompt, int n_gen, struct cb_memory *out);
+CB_API void cb_session_memory(const cb_session *session, struct cb_memory *out);
+CB_API int cb_session_len(const cb_session *session); /* tokens in the timeline */
+
+/* Non-zero stops the prefill with CB_ECANCEL; the session then holds what it held before. */
+typedef int (*cb_progress_fn)(void *arg, int64_t done, int64_t total);
+/* logits[n_vocab] after token i of the prompt. */
+typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);
+
+struct cb_prefill {
+    cb_progress_fn progress;
+    void *progress_arg;
+    cb_logits_fn logits; /* called for tokens logits_from.. in order; NULL = only the last is kept */
+    void *logits_arg;
+    int logits_from;
+};
+
+/* Appends tokens[n] to the timeline. `how` may be NULL. */
+CB_API int cb_session_prefill(cb_session *session, const int32_t *tokens, int n,
+                              const struct cb_prefill *how);
+/* Appends one token. */
+CB_API int cb_session_decode(cb_session *session, int32_t token);
+/* logits[n_vocab] that follow the last token; valid until the next call on the session. */
+CB_API const float *cb_session_logits(const cb_session *session);
+
+/* ---- sampling ---- */
+
+struct cb_sampler_params {
+    uint64_t seed;
+    float temp;           /* 0 = greedy */
+    int top_k;            /* 0 = off */
+    float top_p, min_p;   /* 1 and 0 = off */
+    float repeat_penalty; /* 1 = off */
+    float frequency_penalty, presence_penalty; /* 0 = off */
+    int penalty_last_n;   /* tokens that penalties look back on; 0 = off, -1 = all */
+};
+
+typedef struct cb_sampler cb_sampler;
+CB_API struct cb_sampler_params cb_sampler_defaults(void);
+CB_API int cb_sampler_new(const struct cb_sampler_params *params, int n_vocab, cb_sampler **out);
+CB_API void cb_sampler_free(cb_sampler *sampler);
+CB_API void cb_sampler_accept(cb_sampler *sampler, int32_t token); /* counts for the penalties */
+CB_API int32_t cb_sampler_pick(cb_sampler *sampler, const float *logits);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

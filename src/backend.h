@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* backend.h - devices and their op table. An op is one function pointer; forward.c and attend.c call
+ * nothing else. Shapes are checked when a session is planned, so ops return nothing. All floats of
+ * activations are f32, rows are contiguous unless a stride (in floats) is given. */
+#ifndef BACKEND_H
+#define BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtype.h"
+#include "par.h"
+
+/* A matrix of the model. y[n_out] = W[n_out][n_in] x[n_in]. */
+struct weight {
+    const char *name; /* of the tensor, for messages */
+    enum dtype type;
+    int n_in, n_out;
+    const void *raw; /* rows as in the file, mapped read-only */
+    void *packed;    /* the device's own layout, or NULL; made by load, freed by unload */
+    size_t packed_bytes;
+};
+
+/* One product of a matmul call: y[n_tok][n_out] at y + t * y_stride. */
+struct mm {
+    const struct weight *w;
+    const float *bias; /* [n_out] or NULL */
+    float *y;
+    int y_stride;
+    int add; /* 1: y += instead of y = (residual) */
+};
+
+enum rope_kind { ROPE_PAIR, ROPE_HALF }; /* (x0,x1),(x2,x3).. or (x0,x[n/2]),(x1,x[n/2+1]).. */
+enum act_kind { ACT_SILU, ACT_GELU_TANH };
+
+/* Stored forms of keys and values. Row types hold one token's head_dim values in a row. */
+enum kv_type { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_TYPE_COUNT };
+struct kv_type_info {
+    const char *name;             /* "f16", as -ctk takes it */
+    int block, block_bytes;       /* head_dim must be a multiple of block */
+};
+extern const struct kv_type_info cb_kv_type[KV_TYPE_COUNT];
+int cb_kv_type_find(const char *name); /* -1: unknown */
+static inline size_t cb_kv_row_bytes(enum kv_type t, int hd)
+{
+    return (size_t)(hd / cb_kv_type[t].block) * (size_t)cb_kv_type[t].block_bytes;
+}
+
+/* What one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. */
+struct kv_run {
+    const void *k, *v;
+    const int32_t *idx; /* ascending slots, or NULL */
+    int n;
+};
+
+/* Attention of n_tok queries over one part. Online softmax; K and V are read once for all query heads
+ * of a KV head. causal: query i (0-based) reads the first n - n_tok + 1 + i entries of a run, all
+ * runs then have n >= n_tok and no idx. window > 0: of those only the last `window`.
+ * A query that reads nothing gets out 0 and lse -inf. */
+struct attn {
+    int n_tok, n_head, n_kv, hd; /* n_head = group * n_kv; query head h reads KV head h / group */
+    float scale, softcap;        /* softcap 0 = none */
+    int causal, window;
+    enum kv_type type_k, type_v;
+    const struct kv_run *run; /* [n_kv] */
+    const float *q;           /* [n_tok][n_head][hd] at q + t * q_stride, rotated */
+    int q_stride;
+    float *out; /* [n_tok][n_head][hd], contiguous */
+    float *lse; /* [n_tok][n_head] log-sum-exp of the scaled logits, or NULL */
+};
+
+/* Second pass: attention mass per stored entry. For each query head h:
+ * out[h * out_stride + j] += sum over queries i of weight[i] * exp(s_ij - lse_i), masked as in attn. */
+struct score {
+    struct attn a;       /* out unused, lse read */
+    const float *weight; /* [n_tok], or NULL = 1 */
+    int logit;           /* 1: sum the logits s_ij themselves */
+    float *out;          /* [n_head][out_stride] */
+    int out_stride;
+};
+
+struct device;
+
+struct ops {
+    const char *name;
+    /* Prepares a weight (repacks it); the matrix then needs w->raw no more, except for get_rows. */
+    int (*load)(struct device *d, struct weight *w);
+    void (*unload)(struct device *d, struct weight *w);
+    /* Work space that calls up to these sizes need; called once by plan, may fail. Bytes or negative */
+    int64_t (*reserve)(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd, int n_ctx);
+
+    /* mm[n]: products that share x[n_tok][n_in]; all weights have the same n_in */
+    void (*matmul)(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
+    /* y[n][n_in] = rows ids[n] of the raw matrix, as f32 */
+    void (*get_rows)(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
+    /* y[t] = x[t] / rms(x[t]) * w; x and y may be the same; rows of n, at strides in floats.
+     * n_row rows a token: (for QK norms) token t's row r is at x + t * stride + r * n */
+    void (*rmsnorm)(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
+                    int n_tok, int x_stride, float *y, int y_stride);
+    /* in place on x[n_tok][n_head][hd] at stride; cs[n_tok][n_rot / 2][2] = cos, sin; the dims after
+     * n_rot stay */
+    void (*rope)(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
+                 int stride, int n_rot, const float *cs);
+    /* gate[n_tok][n] = act(gate) * up, in place */
+    void (*glu)(struct device *d, enum act_kind act, float *gate, const float *up, int n, int n_tok);
+    void (*add)(struct device *d, float *y, const float *x, size_t n); /* y += x */
+
+    void (*attention)(struct device *d, const struct attn *a);
+    void (*score)(struct device *d, const struct score *s);
+    /* out,lse <- the attention over both parts; rows[n] of hd floats */
+    void (*join)(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
+                 int n_row, int hd);
+    /* x[n][hd] at stride (floats) -> n stored rows; and back */
+    void (*kv_encode)(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
+                      void *rows);
+    void (*kv_decode)(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
+                      int hd, float *y);
+    /* the k largest of x[n]: ascending indices -> idx[k]; equal values: the lower index first. k <= n */
+    void (*topk)(struct device *d, const float *x, int n, int k, int32_t *idx);
+};
+
+struct device {
+    const char *name, *isa; /* "cpu", "avx512" */
+    const struct ops *ops;
+    struct par *par;
+    void *impl; /* the backend's own */
+};
+
+/* name: "cpu", "ref", ...; NULL = "cpu". The device owns a team of n_threads. */
+int cb_device_open(const char *name, int n_threads, struct device **out);
+void cb_device_close(struct device *d);
+
+/* One row of the registry in backend.c. */
+struct backend {
+    const char *name, *text;
+    int (*open)(struct device *d);   /* fills ops, isa, impl; name and par are set */
+    void (*close)(struct device *d);
+    int (*available)(const char **why_not); /* 1 or 0 */
+};
+extern const struct backend cb_backend_ref, cb_backend_cpu;
+const struct backend *cb_backend_at(int i); /* NULL past the last */
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* err.c - the text of a thread's last failure, and allocation that records one. */
+#include "err.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Thread_local char last[512];
+
+const char *cb_error(void)
+{
+    return last;
+}
+
+int cb_fail(int status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(last, sizeof last, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
+static int too_big(size_t n, size_t size)
+{
+    return size && n > (size_t)PTRDIFF_MAX / size;
+}
+
+static void *none(size_t n, size_t size)
+{
+    cb_fail(CB_ENOMEM, "out of memory: %zu x %zu bytes", n, size);
+    return NULL;
+}
+
+void *cb_calloc(size_t n, size_t size)
+{
+    void *p = too_big(n, size) ? NULL : calloc(n ? n : 1, size ? size : 1);
+    return p ? p : none(n, size);
+}
+
+void *cb_realloc(void *p, size_t n, size_t size)
+{
+    void *q = too_big(n, size) ? NULL : realloc(p, n && size ? n * size : 1);
+    return q ? q : none(n, size);
+}
+
+void *cb_alloc_aligned(size_t n, size_t size)
+{
+    void *p = NULL;
+    if (too_big(n, size) || posix_memalign(&p, 64, n && size ? n * size : 64))
+        return none(n, size);
+    return p;
+}

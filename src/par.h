@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* par.h - a team of threads and what each of them owns. par_omp.c alone knows OpenMP. */
+#ifndef PAR_H
+#define PAR_H
+
+#include <stddef.h>
+
+struct par;
+
+int cb_par_new(int n_threads, struct par **out); /* 0 = cb_par_default_threads() */
+void cb_par_free(struct par *p);
+int cb_par_threads(const struct par *p);
+int cb_par_default_threads(void); /* physical cores that affinity and cgroup allow */
+
+/* Calls fn(ctx, i, thread) once for each i in 0..n-1. Threads take the next i as they come free, so
+ * a thread that lost its core does not hold the others up for long. Results must not depend on
+ * `thread`. Runs on the caller's thread alone when n or the team is 1. Not to be nested. */
+typedef void (*par_fn)(void *ctx, int i, int thread);
+void cb_par_for(struct par *p, int n, par_fn fn, void *ctx);
+
+/* A thread's own work space: 64-byte aligned, grows and never shrinks, contents undefined.
+ * Reserve before the loop (it may fail), then fetch inside it. */
+int cb_par_reserve(struct par *p, size_t bytes_a_thread);
+void *cb_par_scratch(const struct par *p, int thread);
+size_t cb_par_scratch_bytes(const struct par *p); /* all threads together */
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* tok.h - text to token ids and back, as the model's original tokenizer does it. */
+#ifndef TOK_H
+#define TOK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gguf.h"
+
+struct tok;
+
+int cb_tok_open(const struct gguf *g, struct tok **out);
+void cb_tok_close(struct tok *t);
+
+int cb_tok_n_vocab(const struct tok *t);
+int32_t cb_tok_bos(const struct tok *t); /* -1 = none */
+int32_t cb_tok_eos(const struct tok *t);
+int cb_tok_add_bos(const struct tok *t); /* the model asks for BOS in front */
+int cb_tok_is_end(const struct tok *t, int32_t id); /* EOS, EOT, EOM and other ends of a turn */
+int cb_tok_is_special(const struct tok *t, int32_t id); /* control token */
+int32_t cb_tok_find(const struct tok *t, const char *piece); /* id of a token spelled so; -1 */
+
+/* flags: CB_TOK_BOS, CB_TOK_SPECIAL. *ids is allocated; the caller frees. Any bytes are accepted:
+ * invalid UTF-8 becomes byte tokens (SentencePiece) or its bytes' letters (BPE). */
+int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, int32_t **ids,
+                  int *n);
+/* Bytes of one token as in a running text -> number of bytes, at most cap written.
+ * Control tokens give nothing unless `special`. */
+int cb_tok_piece(const struct tok *t, int32_t id, int special, char *buf, int cap);
+
+/* Holds back an unfinished UTF-8 character until its last byte comes. */
+struct utf8_hold {
+    char b[4];
+    int n;
+};
+/* Appends in[n]; writes whole characters to out (cap >= n + 4); returns bytes written.
+ * Bytes that cannot become a character leave as U+FFFD. */
+int cb_utf8_push(struct utf8_hold *h, const char *in, int n, char *out);
+int cb_utf8_flush(struct utf8_hold *h, char *out); /* what is left, as U+FFFD */
+
+#endif
