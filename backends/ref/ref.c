@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT */
+/* ref.c - the reference device: plain C, sums in double, the oracle of every other backend. It is
+ * written to be read beside backend.h; attention and scores are in ref_attn.c. */
+#include "ref.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "err.h"
+
+static const enum dtype kv_dtype[KV_TYPE_COUNT] = {
+    [KV_F32] = DT_F32,
+    [KV_F16] = DT_F16,
+    [KV_BF16] = DT_BF16,
+    [KV_Q8_0] = DT_Q8_0,
+};
+
+void cb_ref_kv_row(enum kv_type t, const void *rows, int64_t slot, int hd, float *y)
+{
+    const char *row = (const char *)rows + (size_t)slot * cb_kv_row_bytes(t, hd);
+    cb_dtype[kv_dtype[t]].to_f32(row, y, hd);
+}
+
+static int load(struct device *d, struct weight *w)
+{
+    (void)d;
+    w->packed = NULL;
+    w->packed_bytes = 0;
+    return CB_OK;
+}
+
+static void unload(struct device *d, struct weight *w)
+{
+    (void)d;
+    (void)w;
+}
+
+/* One unpacked row of the widest matrix a thread. */
+static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
+                       int n_ctx)
+{
+    (void)n_tok, (void)max_out, (void)n_head, (void)hd, (void)n_ctx;
+    TRY(cb_par_reserve(d->par, (size_t)max_in * sizeof(float)));
+    return (int64_t)cb_par_scratch_bytes(d->par);
+}
+
+static const void *weight_row(const struct weight *w, int64_t i)
+{
+    return (const char *)w->raw + (size_t)i * cb_row_bytes(w->type, w->n_in);
+}
+
+struct mm_job {
+    struct par *par;
+    const struct mm *mm;
+    const float *x;
+    int n_tok;
+};
+
+static void mm_row(void *ctx, int i, int thread)
+{
+    const struct mm_job *job = ctx;
+    const struct mm *mm = job->mm;
+    const int n = mm->w->n_in;
+    float *row = cb_par_scratch(job->par, thread);
+
+    cb_dtype[mm->w->type].to_f32(weight_row(mm->w, i), row, n);
+    for (int t = 0; t < job->n_tok; t++) {
+        const float *x = job->x + (size_t)t * (size_t)n;
+        float *y = mm->y + (size_t)t * (size_t)mm->y_stride + i;
+        double sum = mm->bias ? (double)mm->bias[i] : 0.0;
+        for (int j = 0; j < n; j++)
+            sum += (double)row[j] * (double)x[j];
+        *y = (float)(mm->add ? (double)*y + sum : sum);
+    }
+}
+
+static void matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
+{
+    for (int i = 0; i < n; i++) {
+        struct mm_job job = { d->par, &mm[i], x, n_tok };
+        cb_par_for(d->par, mm[i].w->n_out, mm_row, &job);
+    }
+}
+
+static void get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y)
+{
+    (void)d;
+    for (int i = 0; i < n; i++)
+        cb_dtype[w->type].to_f32(weight_row(w, ids[i]), y + (size_t)i * (size_t)w->n_in, w->n_in);
+}
+
+static void norm_row(const float *x, const float *w, float eps, int n, float *y)
+{
+    double sum = 0.0, r;
+
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    r = 1.0 / sqrt(sum / n + (double)eps);
+    for (int i = 0; i < n; i++)
+        y[i] = (float)((double)x[i] * r * (double)w[i]);
+}
+
+static void rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
+                    int n_tok, int x_stride, float *y, int y_stride)
+{
+    (void)d;
+    for (int64_t t = 0; t < n_tok; t++)
+        for (int64_t r = 0; r < n_row; r++)
+            norm_row(x + t * x_stride + r * n, w, eps, n, y + t * y_stride + r * n);
+}
+
+static void rotate(float *a, float *b, const float *cs)
+{
+    const double c = (double)cs[0], s = (double)cs[1], x = (double)*a, y = (double)*b;
+    *a = (float)(x * c - y * s);
+    *b = (float)(x * s + y * c);
+}
+
+static void rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
+                 int stride, int n_rot, const float *cs)
+{
+    const int half = n_rot / 2;
+
+    (void)d;
+    for (int64_t t = 0; t < n_tok; t++)
+        for (int64_t h = 0; h < n_head; h++) {
+            float *v = x + t * stride + h * hd;
+            for (int i = 0; i < half; i++) {
+                float *a = kind == ROPE_PAIR ? v + 2 * i : v + i;
+                rotate(a, kind == ROPE_PAIR ? a + 1 : a + half, cs + 2 * (t * half + i));
+            }
+        }
+}
+
+static double silu(double x)
+{
+    return x / (1.0 + exp(-x));
+}
+
+static double gelu_tanh(double x)
+{
+    const double sqrt_2_over_pi = 0.79788456080286535588;
+    return 0.5 * x * (1.0 + tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x)));
+}
+
+static void glu(struct device *d, enum act_kind act, float *gate, const float *up, int n, int n_tok)
+{
+    (void)d;
+    for (size_t i = 0; i < (size_t)n * (size_t)n_tok; i++) {
+        const double g = (double)gate[i];
+        gate[i] = (float)((act == ACT_SILU ? silu(g) : gelu_tanh(g)) * (double)up[i]);
+    }
+}
+
+static void add(struct device *d, float *y, const float *x, size_t n)
+{
+    (void)d;
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+static void kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
+                      void *rows)
+{
+    const size_t row = cb_kv_row_bytes(t, hd);
+
+    (void)d;
+    for (int i = 0; i < n; i++)
+        cb_dtype[kv_dtype[t]].from_f32(x + (int64_t)i * stride, (char *)rows + (size_t)i * row, hd);
+}
+
+static void kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
+                      int hd, float *y)
+{
+    (void)d;
+    for (int i = 0; i < n; i++)
+        cb_ref_kv_row(t, rows, idx ? idx[i] : i, hd, y + (int64_t)i * hd);
+}
+
+/* An unsigned number that orders as the float does; -0 and 0 are equal. */
+static uint32_t order_key(float x)
+{
+    uint32_t u;
+
+    x += 0.0f;
+    memcpy(&u, &x, sizeof u);
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+static int count_from(const float *x, int n, uint32_t key)
+{
+    int c = 0;
+    for (int i = 0; i < n; i++)
+        c += order_key(x[i]) >= key;
+    return c;
+}
+
+/* The key of the k-th largest is the largest one that at least k entries reach: found bit by bit. */
+static void topk(struct device *d, const float *x, int n, int k, int32_t *idx)
+{
+    uint32_t kth = 0;
+    int n_equal, out = 0;
+
+    (void)d;
+    if (k <= 0)
+        return;
+    for (uint32_t bit = 0x80000000u; bit; bit >>= 1)
+        if (count_from(x, n, kth | bit) >= k)
+            kth |= bit;
+    n_equal = kth == UINT32_MAX ? k : k - count_from(x, n, kth + 1);
+    for (int i = 0; i < n && out < k; i++) {
+        const uint32_t key = order_key(x[i]);
+        if (key > kth || (key == kth && n_equal-- > 0))
+            idx[out++] = i;
+    }
+}
+
+static const struct ops ref_ops = {
+    .name = "ref",
+    .load = load,
+    .unload = unload,
+    .reserve = reserve,
+    .matmul = matmul,
+    .get_rows = get_rows,
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .glu = glu,
+    .add = add,
+    .attention = cb_ref_attention,
+    .score = cb_ref_score,
+    .join = cb_ref_join,
+    .kv_encode = kv_encode,
+    .kv_decode = kv_decode,
+    .topk = topk,
+};
+
+static int open_ref(struct device *d)
+{
+    d->ops = &ref_ops;
+    d->isa = "c";
+    return CB_OK;
+}
+
+static void close_ref(struct device *d)
+{
+    (void)d;
+}
+
+static int available(const char **why_not)
+{
+    (void)why_not;
+    return 1;
+}
+
+const struct backend cb_backend_ref = {
+    .name = "ref",
+    .text = "plain C with double sums, the reference of every other device",
+    .open = open_ref,
+    .close = close_ref,
+    .available = available,
+};

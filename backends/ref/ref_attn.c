@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* ref_attn.c - attention and scores as the textbook has them: all logits, their maximum, their
+ * exponentials, one query and one head at a time. */
+#include <assert.h>
+#include <math.h>
+
+#include "ref.h"
+
+enum { MAX_HD = 512 };
+
+/* Entries [lo, hi) of its run are what a query reads. */
+struct span {
+    int lo, hi;
+};
+
+static struct span visible(const struct attn *a, const struct kv_run *run, int i)
+{
+    struct span s = { 0, run->n };
+
+    if (a->causal)
+        s.hi = run->n - a->n_tok + 1 + i;
+    if (a->window > 0 && s.hi > a->window)
+        s.lo = s.hi - a->window;
+    return s;
+}
+
+static const float *query(const struct attn *a, int i, int h)
+{
+    return a->q + (int64_t)i * a->q_stride + (int64_t)h * a->hd;
+}
+
+static const struct kv_run *run_of(const struct attn *a, int h)
+{
+    return &a->run[h / (a->n_head / a->n_kv)];
+}
+
+static int64_t slot_of(const struct kv_run *run, int j)
+{
+    return run->idx ? run->idx[j] : j;
+}
+
+/* The scaled logit of query q against entry j. */
+static double logit(const struct attn *a, const struct kv_run *run, const float *q, int j)
+{
+    float k[MAX_HD];
+    double s = 0.0;
+
+    cb_ref_kv_row(a->type_k, run->k, slot_of(run, j), a->hd, k);
+    for (int c = 0; c < a->hd; c++)
+        s += (double)q[c] * (double)k[c];
+    s *= (double)a->scale;
+    return a->softcap > 0.0f ? (double)a->softcap * tanh(s / (double)a->softcap) : s;
+}
+
+/* The logits are computed twice, so that no memory is needed for them. */
+static void attend_one(const struct attn *a, int i, int h)
+{
+    const struct kv_run *run = run_of(a, h);
+    const struct span s = visible(a, run, i);
+    const float *q = query(a, i, h);
+    float *out = a->out + ((int64_t)i * a->n_head + h) * a->hd;
+    double acc[MAX_HD] = { 0 }, max = -INFINITY, sum = 0.0;
+    float v[MAX_HD];
+
+    for (int j = s.lo; j < s.hi; j++)
+        max = fmax(max, logit(a, run, q, j));
+    for (int j = s.lo; j < s.hi; j++) {
+        const double p = exp(logit(a, run, q, j) - max);
+        cb_ref_kv_row(a->type_v, run->v, slot_of(run, j), a->hd, v);
+        sum += p;
+        for (int c = 0; c < a->hd; c++)
+            acc[c] += p * (double)v[c];
+    }
+    for (int c = 0; c < a->hd; c++)
+        out[c] = sum > 0.0 ? (float)(acc[c] / sum) : 0.0f;
+    if (a->lse)
+        a->lse[(int64_t)i * a->n_head + h] = sum > 0.0 ? (float)(max + log(sum)) : -INFINITY;
+}
+
+static void attend_item(void *ctx, int item, int thread)
+{
+    const struct attn *a = ctx;
+
+    (void)thread;
+    attend_one(a, item / a->n_head, item % a->n_head);
+}
+
+void cb_ref_attention(struct device *d, const struct attn *a)
+{
+    struct attn copy = *a;
+
+    assert(a->hd <= MAX_HD && a->n_head % a->n_kv == 0);
+    cb_par_for(d->par, a->n_tok * a->n_head, attend_item, &copy);
+}
+
+static void score_head(void *ctx, int h, int thread)
+{
+    const struct score *sc = ctx;
+    const struct attn *a = &sc->a;
+    const struct kv_run *run = run_of(a, h);
+    float *out = sc->out + (int64_t)h * sc->out_stride;
+
+    (void)thread;
+    for (int j = 0; j < run->n; j++) {
+        double sum = 0.0;
+        for (int i = 0; i < a->n_tok; i++) {
+            const struct span s = visible(a, run, i);
+            const double weight = sc->weight ? (double)sc->weight[i] : 1.0;
+            double x;
+            if (j < s.lo || j >= s.hi)
+                continue;
+            x = logit(a, run, query(a, i, h), j);
+            sum += weight * (sc->logit ? x : exp(x - (double)a->lse[(int64_t)i * a->n_head + h]));
+        }
+        out[j] = (float)((double)out[j] + sum);
+    }
+}
+
+void cb_ref_score(struct device *d, const struct score *s)
+{
+    struct score copy = *s;
+
+    assert(s->a.hd <= MAX_HD && s->a.n_head % s->a.n_kv == 0);
+    cb_par_for(d->par, s->a.n_head, score_head, &copy);
+}
+
+/* With m the larger lse: weights exp(lse - m), exp(lse2 - m); the sum of the weights gives the lse. */
+void cb_ref_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
+                 int n_row, int hd)
+{
+    (void)d;
+    for (int r = 0; r < n_row; r++) {
+        const double m = fmax((double)lse[r], (double)lse2[r]);
+        const double a = m > -INFINITY ? exp((double)lse[r] - m) : 1.0;
+        const double b = m > -INFINITY ? exp((double)lse2[r] - m) : 0.0;
+        for (int64_t c = (int64_t)r * hd; c < (int64_t)(r + 1) * hd; c++)
+            out[c] = (float)((a * (double)out[c] + b * (double)out2[c]) / (a + b));
+        lse[r] = (float)(m + log(a + b));
+    }
+}
