@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* kern.h - the CPU device and its kernels, one row an ISA. The sources of an ISA are compiled with its
+ * own flags and export nothing but their table (cb_mm_avx2, cb_vec_avx2, ...); cpu.c chooses a row when
+ * the device opens. */
+#ifndef KERN_H
+#define KERN_H
+
+#include "backend.h"
+#include "cpuid.h"
+
+struct kern_mm;  /* kern_mm.h: packing and matrix products */
+struct kern_vec; /* kern_vec.h: attention, norms, rope, ... */
+
+struct cpu_kern {
+    const char *name; /* as CTXBANK_ISA takes it */
+    enum cpu_isa isa;
+    const struct kern_mm *mm;
+    const struct kern_vec *vec;
+};
+
+/* device->impl of a CPU device */
+struct cpu {
+    const struct cpu_kern *kern;
+    struct ops ops; /* device->ops points here */
+};
+
+static inline const struct cpu_kern *cb_cpu_kern(const struct device *d)
+{
+    return ((const struct cpu *)d->impl)->kern;
+}
+
+/* matmul.c */
+int cb_cpu_load(struct device *d, struct weight *w);
+void cb_cpu_unload(struct device *d, struct weight *w);
+size_t cb_cpu_matmul_scratch(int n_tok, int max_in); /* bytes a thread */
+void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
+void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/* dtype.c - the table of element types; plain floats and the 32-element quantised blocks. */
+#include "dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "dtype_k.h"
+
+float cb_f16_to_f32(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, mag = h & 0x7fff;
+    uint32_t u;
+    float f;
+
+    if (mag >= 0x7c00) { /* infinity, NaN */
+        u = sign | 0x7f800000u | (mag & 0x3ff) << 13;
+    } else if (mag >= 0x400) {
+        u = sign | ((mag << 13) + (112u << 23));
+    } else { /* a multiple of 2^-24 */
+        f = (float)mag * 0x1p-24f;
+        memcpy(&u, &f, sizeof u);
+        u |= sign;
+    }
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+uint16_t cb_f32_to_f16(float f)
+{
+    uint32_t u, mag;
+    uint16_t sign;
+
+    memcpy(&u, &f, sizeof u);
+    sign = (uint16_t)(u >> 16 & 0x8000);
+    mag = u & 0x7fffffff;
+    if (mag > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (mag >> 13 & 0x1ff));
+    if (mag >= 0x477ff000) /* rounds to 2^16 or more */
+        return sign | 0x7c00;
+    if (mag < 0x38800000) { /* below 2^-14: the float adder rounds at 2^-24 */
+        float a;
+        memcpy(&a, &mag, sizeof a);
+        a += 0.5f;
+        memcpy(&mag, &a, sizeof mag);
+        return (uint16_t)(sign | (mag - 0x3f000000));
+    }
+    mag -= 112u << 23;
+    mag += 0xfff + (mag >> 13 & 1);
+    return (uint16_t)(sign | mag >> 13);
+}
+
+float cb_bf16_to_f32(uint16_t h)
+{
+    const uint32_t u = (uint32_t)h << 16;
+    float f;
+
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+uint16_t cb_f32_to_bf16(float f)
+{
+    uint32_t u;
+
+    memcpy(&u, &f, sizeof u);
+    if ((u & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+static void f32_to_f32(const void *x, float *y, int64_t n)
+{
+    memcpy(y, x, (size_t)n * sizeof *y);
+}
+
+static void f32_from_f32(const float *x, void *y, int64_t n)
+{
+    memcpy(y, x, (size_t)n * sizeof *x);
+}
+
+static void f16_to_f32(const void *x, float *y, int64_t n)
+{
+    const uint8_t *p = x;
+
+    for (int64_t i = 0; i < n; i++)
+        y[i] = cb_f16_to_f32(cb_load16(p + 2 * i));
+}
+
+static void f16_from_f32(const float *x, void *y, int64_t n)
+{
+    uint8_t *p = y;
+
+    for (int64_t i = 0; i < n; i++)
+        cb_store16(p + 2 * i, cb_f32_to_f16(x[i]));
+}
+
+static void bf16_to_f32(const void *x, float *y, int64_t n)
+{
+    const uint8_t *p = x;
+
+    for (int64_t i = 0; i < n; i++)
+        y[i] = cb_bf16_to_f32(cb_load16(p + 2 * i));
+}
+
+static void bf16_from_f32(const float *x, void *y, int64_t n)
+{
+    uint8_t *p = y;
+
+    for (int64_t i = 0; i < n; i++)
+        cb_store16(p + 2 * i, cb_f32_to_bf16(x[i]));
+}
+
+/* The four 4- and 5-bit types differ in whether a minimum and a plane of fifth bits are stored:
+ * f16 d, [f16 m], [u32 fifth bits], 16 bytes of nibbles: low = elements 0..15, high = 16..31. */
+struct form {
+    int bits, has_min;
+};
+
+static int form_bytes(struct form f)
+{
+    return 2 + 2 * f.has_min + (f.bits == 5 ? 4 : 0) + 16;
+}
+
+static inline void form_to_f32(struct form f, const uint8_t *p, float *y, int64_t n)
+{
+    const int off = f.has_min ? 0 : 1 << (f.bits - 1);
+
+    for (int64_t i = 0; i < n; i += 32, y += 32, p += form_bytes(f)) {
+        const float d = cb_f16_to_f32(cb_load16(p));
+        const float m = f.has_min ? cb_f16_to_f32(cb_load16(p + 2)) : 0;
+        const uint8_t *at = p + 2 + 2 * f.has_min;
+        uint32_t high = 0;
+
+        if (f.bits == 5) {
+            memcpy(&high, at, 4);
+            at += 4;
+        }
+        for (int j = 0; j < 16; j++) {
+            const int q0 = (at[j] & 15) | (int)(high >> j & 1) << 4;
+            const int q1 = at[j] >> 4 | (int)(high >> (j + 16) & 1) << 4;
+            y[j] = (float)(q0 - off) * d;
+            y[j + 16] = (float)(q1 - off) * d;
+            if (f.has_min) { /* without one, -0 stays */
+                y[j] += m;
+                y[j + 16] += m;
+            }
+        }
+    }
+}
+
+static int clamp(int v, int hi)
+{
+    return v < 0 ? 0 : v > hi ? hi : v;
+}
+
+/* Scale and minimum such that the extreme elements are met: with a minimum both ends of the range,
+ * without it the element of largest magnitude, which gets the code 0 (-2^(bits-1) steps). */
+static void form_fit(struct form f, const float *x, float *d, float *m)
+{
+    float lo = x[0], hi = x[0];
+
+    for (int j = 1; j < 32; j++) {
+        lo = x[j] < lo ? x[j] : lo;
+        hi = x[j] > hi ? x[j] : hi;
+    }
+    if (f.has_min) {
+        *d = (hi - lo) / (float)((1 << f.bits) - 1);
+        *m = lo;
+    } else {
+        *d = (hi > -lo ? hi : lo) / (float)-(1 << (f.bits - 1));
+        *m = 0;
+    }
+}
+
+static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int64_t n)
+{
+    const int top = (1 << f.bits) - 1, off = f.has_min ? 0 : 1 << (f.bits - 1);
+
+    for (int64_t i = 0; i < n; i += 32, x += 32, p += form_bytes(f)) {
+        uint8_t *at = p + 2 + 2 * f.has_min, code[32];
+        uint32_t high = 0;
+        float d, m, inv;
+
+        form_fit(f, x, &d, &m);
+        inv = d != 0 ? 1 / d : 0;
+        cb_store16(p, cb_f32_to_f16(d));
+        if (f.has_min)
+            cb_store16(p + 2, cb_f32_to_f16(m));
+        for (int j = 0; j < 32; j++) {
+            code[j] = (uint8_t)clamp((int)floorf((x[j] - m) * inv + 0.5f) + off, top);
+            high |= (uint32_t)(code[j] >> 4) << j;
+        }
+        if (f.bits == 5) {
+            memcpy(at, &high, 4);
+            at += 4;
+        }
+        for (int j = 0; j < 16; j++)
+            at[j] = (uint8_t)((code[j] & 15) | (code[j + 16] & 15) << 4);
+    }
+}
+
+static const struct form q4_0 = { 4, 0 }, q4_1 = { 4, 1 }, q5_0 = { 5, 0 }, q5_1 = { 5, 1 };
+
+static void q4_0_to_f32(const void *x, float *y, int64_t n)
+{
+    form_to_f32(q4_0, x, y, n);
+}
+
+static void q4_1_to_f32(const void *x, float *y, int64_t n)
+{
+    form_to_f32(q4_1, x, y, n);
+}
+
+static void q5_0_to_f32(const void *x, float *y, int64_t n)
+{
+    form_to_f32(q5_0, x, y, n);
+}
+
+static void q5_1_to_f32(const void *x, float *y, int64_t n)
+{
+    form_to_f32(q5_1, x, y, n);
+}
+
+static void q4_0_from_f32(const float *x, void *y, int64_t n)
+{
+    form_from_f32(q4_0, x, y, n);
+}
+
+static void q4_1_from_f32(const float *x, void *y, int64_t n)
+{
+    form_from_f32(q4_1, x, y, n);
+}
+
+static void q5_0_from_f32(const float *x, void *y, int64_t n)
+{
+    form_from_f32(q5_0, x, y, n);
+}
+
+static void q5_1_from_f32(const float *x, void *y, int64_t n)
+{
+    form_from_f32(q5_1, x, y, n);
+}
+
+static void q8_0_to_f32(const void *x, float *y, int64_t n)
+{
+    const uint8_t *p = x;
+
+    for (int64_t i = 0; i < n; i += 32, p += 34) {
+        const float d = cb_f16_to_f32(cb_load16(p));
+        for (int j = 0; j < 32; j++)
+            y[i + j] = (float)(int8_t)p[2 + j] * d;
+    }
+}
+
+static void q8_0_from_f32(const float *x, void *y, int64_t n)
+{
+    uint8_t *p = y;
+
+    for (int64_t i = 0; i < n; i += 32, p += 34) {
+        float amax = 0, d, inv;
+        for (int j = 0; j < 32; j++)
+            amax = fabsf(x[i + j]) > amax ? fabsf(x[i + j]) : amax;
+        d = amax / 127;
+        inv = d > 0 ? 1 / d : 0;
+        cb_store16(p, cb_f32_to_f16(d));
+        for (int j = 0; j < 32; j++)
+            p[2 + j] = (uint8_t)(int8_t)lrintf(x[i + j] * inv);
+    }
+}
+
+const struct dtype_info cb_dtype[DT_COUNT] = {
+    [DT_F32] = { "F32", 0, 1, 4, f32_to_f32, f32_from_f32 },
+    [DT_F16] = { "F16", 1, 1, 2, f16_to_f32, f16_from_f32 },
+    [DT_BF16] = { "BF16", 30, 1, 2, bf16_to_f32, bf16_from_f32 },
+    [DT_Q4_0] = { "Q4_0", 2, 32, 18, q4_0_to_f32, q4_0_from_f32 },
+    [DT_Q4_1] = { "Q4_1", 3, 32, 20, q4_1_to_f32, q4_1_from_f32 },
+    [DT_Q5_0] = { "Q5_0", 6, 32, 22, q5_0_to_f32, q5_0_from_f32 },
+    [DT_Q5_1] = { "Q5_1", 7, 32, 24, q5_1_to_f32, q5_1_from_f32 },
+    [DT_Q8_0] = { "Q8_0", 8, 32, 34, q8_0_to_f32, q8_0_from_f32 },
+    [DT_Q4_K] = { "Q4_K", 12, 256, 144, cb_q4_k_to_f32, cb_q4_k_from_f32 },
+    [DT_Q5_K] = { "Q5_K", 13, 256, 176, cb_q5_k_to_f32, cb_q5_k_from_f32 },
+    [DT_Q6_K] = { "Q6_K", 14, 256, 210, cb_q6_k_to_f32, cb_q6_k_from_f32 },
+};
+
+int cb_dtype_from_ggml(uint32_t ggml_id)
+{
+    for (int t = 0; t < DT_COUNT; t++)
+        if (cb_dtype[t].ggml_id == ggml_id)
+            return t;
+    return -1;
+}
+
+const char *cb_ggml_type_name(uint32_t ggml_id)
+{
+    static const char *const name[] = {
+        "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",
+        "Q5_1",  "Q8_0",       "Q8_1",       "Q2_K",       "Q3_K",     "Q4_K",     "Q5_K",
+        "Q6_K",  "Q8_K",       "IQ2_XXS",    "IQ2_XS",     "IQ3_XXS",  "IQ1_S",    "IQ4_NL",
+        "IQ3_S", "IQ2_S",      "IQ4_XS",     "I8",         "I16",      "I32",      "I64",
+        "F64",   "IQ1_M",      "BF16",       "Q4_0_4_4",   "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",
+        "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4",
+    };
+
+    return ggml_id < sizeof name / sizeof *name ? name[ggml_id] : "?";
+}

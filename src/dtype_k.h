@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* dtype_k.h - the 256-element ("K") quantised blocks, rows of the table in dtype.c. */
+#ifndef DTYPE_K_H
+#define DTYPE_K_H
+
+#include <stdint.h>
+#include <string.h>
+
+void cb_q4_k_to_f32(const void *x, float *y, int64_t n);
+void cb_q5_k_to_f32(const void *x, float *y, int64_t n);
+void cb_q6_k_to_f32(const void *x, float *y, int64_t n);
+void cb_q4_k_from_f32(const float *x, void *y, int64_t n);
+void cb_q5_k_from_f32(const float *x, void *y, int64_t n);
+void cb_q6_k_from_f32(const float *x, void *y, int64_t n);
+
+/* Scale (6 bits) and minimum (6 bits) of the 32-element sub-block j = 0..7 of Q4_K and Q5_K. */
+static inline void cb_q4_k_scale(const uint8_t s[12], int j, int *scale, int *min)
+{
+    if (j < 4) {
+        *scale = s[j] & 63;
+        *min = s[j + 4] & 63;
+    } else {
+        *scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
+        *min = s[j + 4] >> 4 | (s[j] >> 6) << 4;
+    }
+}
+
+static inline uint16_t cb_load16(const uint8_t *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void cb_store16(uint8_t *p, uint16_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+#endif
