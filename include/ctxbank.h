@@ -93,13 +93,15 @@ struct cb_memory {
 CB_API int cb_session_open(cb_model *model, const struct cb_session_params *params,
                            cb_session **out);
 CB_API void cb_session_close(cb_session *session);
+CB_API void cb_session_clear(cb_session *session); /* back to an empty timeline */
 
 /* What a prompt of n_prompt tokens and n_gen generated ones will need, before either is run. */
 CB_API int cb_session_plan(const cb_session *session, int n_prompt, int n_gen, struct cb_memory *out);
 CB_API void cb_session_memory(const cb_session *session, struct cb_memory *out);
 CB_API int cb_session_len(const cb_session *session); /* tokens in the timeline */
 
-/* Non-zero stops the prefill with CB_ECANCEL; the session then holds what it held before. */
+/* Non-zero stops the prefill with CB_ECANCEL; the session then holds what it held before, or nothing
+ * where the policy had dropped tokens already. */
 typedef int (*cb_progress_fn)(void *arg, int64_t done, int64_t total);
 /* logits[n_vocab] after token i of the prompt. */
 typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);

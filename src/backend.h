@@ -13,7 +13,7 @@
 
 /* A matrix of the model. y[n_out] = W[n_out][n_in] x[n_in]. */
 struct weight {
-    const char *name; /* of the tensor, for messages */
+    char name[64]; /* of the tensor, for messages */
     enum dtype type;
     int n_in, n_out;
     const void *raw; /* rows as in the file, mapped read-only */

@@ -1,10 +1,20 @@
 libcore_la_SOURCES += \
 	include/ctxbank.h \
+	src/arch.c \
+	src/attend.c \
 	src/backend.c src/backend.h \
 	src/dtype.c src/dtype.h \
 	src/dtype_k.c src/dtype_k.h \
 	src/err.c src/err.h \
+	src/forward.c \
 	src/gguf.h \
+	src/method/full.c \
+	src/model.c src/model.h \
+	src/nearest.c src/nearest.h \
 	src/par_omp.c src/par.h \
+	src/policy.c src/policy.h \
+	src/sample.c \
+	src/session.c src/session.h \
+	src/store.c src/store.h \
 	src/template.h \
 	src/tok.h

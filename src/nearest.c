@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* nearest.c - names that were mistyped. */
+#include "nearest.h"
+
+#include <string.h>
+
+enum { LONGEST = 63 };
+
+int cb_name_find(const char *name, size_t n, name_fn at, const void *ctx)
+{
+    const char *s;
+    for (int i = 0; (s = at(ctx, i)); i++)
+        if (strlen(s) == n && !memcmp(s, name, n))
+            return i;
+    return -1;
+}
+
+static int min3(int a, int b, int c)
+{
+    const int m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Levenshtein distance, one row at a time */
+static int distance(const char *a, int n, const char *b, int m)
+{
+    int row[LONGEST + 1];
+
+    for (int j = 0; j <= m; j++)
+        row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            const int up = row[j];
+            row[j] = min3(up + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = up;
+        }
+    }
+    return row[m];
+}
+
+const char *cb_name_nearest(const char *name, size_t n, name_fn at, const void *ctx)
+{
+    const char *s, *best = NULL;
+    int best_d = LONGEST;
+
+    if (n > LONGEST)
+        return NULL;
+    for (int i = 0; (s = at(ctx, i)); i++) {
+        const int m = (int)strlen(s), longer = m > (int)n ? m : (int)n;
+        const int d = m <= LONGEST ? distance(name, (int)n, s, m) : LONGEST;
+        const int near = d <= 1 || 3 * d <= longer || (n >= 3 && !strncmp(name, s, n));
+        if (near && d < best_d) {
+            best = s;
+            best_d = d;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/* policy.c - the table of methods, and NAME:key=value,... to an opened policy. */
+#include "policy.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+#include "nearest.h"
+
+extern const struct method cb_method_full;
+
+static const struct method *const table[] = {
+    &cb_method_full,
+};
+
+const struct method *cb_method_at(int i)
+{
+    return i >= 0 && i < (int)(sizeof table / sizeof *table) ? table[i] : NULL;
+}
+
+int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
+{
+    char why[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    return cb_fail(CB_EARG, "policy %s: %s", p->m->name, why);
+}
+
+/* ---- names ---- */
+
+static const char *method_name(const void *unused, int i)
+{
+    (void)unused;
+    const struct method *m = cb_method_at(i);
+    return m ? m->name : NULL;
+}
+
+static const char *opt_name(const void *method, int i)
+{
+    return ((const struct method *)method)->opts[i].name; /* the last row's is NULL */
+}
+
+static int find_method(const char *name, size_t n, const struct method **out)
+{
+    const int i = cb_name_find(name, n, method_name, NULL);
+    const char *near;
+
+    if (i >= 0) {
+        *out = table[i];
+        return CB_OK;
+    }
+    near = cb_name_nearest(name, n, method_name, NULL);
+    return cb_fail(CB_EARG, "policy %.*s: unknown%s%s%s; see info --policies", (int)n, name,
+                   near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+/* ---- values ---- */
+
+static int choice_index(const char *choices, const char *v, size_t n)
+{
+    int i = 0;
+    for (const char *c = choices; *c; i++) {
+        const size_t m = strcspn(c, " ");
+        if (m == n && !memcmp(c, v, n))
+            return i;
+        c += m + (c[m] == ' ');
+    }
+    return -1;
+}
+
+static int set_number(const struct policy *p, const struct method_opt *o, const char *text,
+                      struct opt_value *out)
+{
+    char *end;
+
+    out->num = strtod(text, &end);
+    if (end == text || *end || !(out->num >= o->min && out->num <= o->max) ||
+        (o->kind == OPT_INT && out->num != (double)(long long)out->num))
+        return cb_policy_refuse(p, "%s=%s: must be %s of %g to %g", o->name, text,
+                                o->kind == OPT_INT ? "an integer" : "a number", o->min, o->max);
+    return CB_OK;
+}
+
+static int set_value(const struct policy *p, const struct method_opt *o, const char *text,
+                     struct opt_value *out)
+{
+    out->set = 1;
+    out->text = text;
+    switch (o->kind) {
+    case OPT_NUM:
+    case OPT_INT:
+        return set_number(p, o, text, out);
+    case OPT_FLAG:
+        out->num = choice_index("0 1", text, strlen(text));
+        break;
+    case OPT_CHOICE:
+        out->num = choice_index(o->choices, text, strlen(text));
+        break;
+    case OPT_LIST:
+    case OPT_TEXT:
+        out->num = 0;
+        break;
+    }
+    if (out->num < 0)
+        return cb_policy_refuse(p, "%s=%s: must be one of: %s", o->name, text,
+                                o->kind == OPT_FLAG ? "0 1" : o->choices);
+    return CB_OK;
+}
+
+/* One key=value, ended in place. */
+static int set_pair(struct policy *p, char *pair)
+{
+    char *eq = strchr(pair, '=');
+    const size_t n = eq ? (size_t)(eq - pair) : strlen(pair);
+    const int i = cb_name_find(pair, n, opt_name, p->m);
+
+    if (i < 0) {
+        const char *near = cb_name_nearest(pair, n, opt_name, p->m);
+        return cb_policy_refuse(p, "%.*s: unknown option%s%s%s", (int)n, pair,
+                                near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    if (!eq && p->m->opts[i].kind != OPT_FLAG)
+        return cb_policy_refuse(p, "%s: needs a value", pair);
+    return set_value(p, &p->m->opts[i], eq ? eq + 1 : "1", &p->val[i]);
+}
+
+static int parse(struct policy *p, const char *keys)
+{
+    char *at, *comma;
+
+    for (int i = 0; p->m->opts[i].name; i++)
+        p->val[i] = (struct opt_value){ .num = p->m->opts[i].def,
+                                        .text = p->m->opts[i].kind == OPT_CHOICE
+                                                    ? NULL
+                                                    : p->m->opts[i].choices };
+    if (!keys)
+        return CB_OK;
+    p->spec = cb_calloc(strlen(keys) + 1, 1);
+    if (!p->spec)
+        return CB_ENOMEM;
+    memcpy(p->spec, keys, strlen(keys));
+    for (at = p->spec; at; at = comma) {
+        comma = strchr(at, ',');
+        if (comma)
+            *comma++ = '\0';
+        TRY(set_pair(p, at));
+    }
+    return CB_OK;
+}
+
+int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out)
+{
+    const char *colon = strchr(spec, ':');
+    struct policy *p;
+    int n_opt = 0, err;
+
+    p = cb_calloc(1, sizeof *p);
+    if (!p)
+        return CB_ENOMEM;
+    p->sh = *sh;
+    err = find_method(spec, colon ? (size_t)(colon - spec) : strlen(spec), &p->m);
+    while (!err && p->m->opts[n_opt].name)
+        n_opt++;
+    if (!err && !(p->val = cb_calloc((size_t)n_opt, sizeof *p->val)))
+        err = CB_ENOMEM;
+    if (!err)
+        err = parse(p, colon ? colon + 1 : NULL);
+    if (err) {
+        cb_policy_close(p);
+        return err;
+    }
+    *out = p;
+    return CB_OK;
+}
+
+void cb_policy_close(struct policy *p)
+{
+    if (!p)
+        return;
+    free(p->val);
+    free(p->spec);
+    free(p);
+}

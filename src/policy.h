@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* policy.h - one KV method: a plan (data, one row a layer) and up to four hooks. This is all that a
+ * file in method/ includes. See doc/ADD-A-METHOD.md. */
+#ifndef POLICY_H
+#define POLICY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct shape {
+    int n_layer, n_head, n_kv, hd; /* n_head % n_kv == 0 */
+    int n_ctx;                     /* most tokens in the timeline */
+};
+
+/* ---- the plan ---- */
+
+enum when { WHEN_NEVER, WHEN_PROMPT, WHEN_STEP, WHEN_ALWAYS };
+enum by_heads { PER_KV_HEAD_MEAN, PER_KV_HEAD_MAX, MAX_HEADS, MEAN_HEADS };
+enum norm_kind { NORM_SOFTMAX, NORM_LOGIT };
+enum pool_kind { POOL_NONE, POOL_MEAN, POOL_MAX };
+
+/* What to measure in a layer: attention mass per stored token. */
+struct want {
+    enum when when;
+    int window;          /* the last `window` queries of a prompt; 0 = every query */
+    enum by_heads heads; /* how query heads combine: a row a KV head, or one row for all */
+    enum norm_kind norm;
+    float decay;         /* query i of w weighs decay^(w-1-i); 0 means 1 */
+    int pool;            /* odd width of 1-D pooling along tokens, after heads are combined */
+    enum pool_kind pool_kind;
+};
+
+enum read_what { READ_ALL, READ_ENDS, READ_TOP, READ_AS };
+
+/* What a query reads while decoding. */
+struct read {
+    enum read_what what;
+    int k, unit;      /* units chosen; tokens a unit (1 = token, 16 = page, 128 = block) */
+    int sink, recent; /* always read, tokens */
+    int as;           /* READ_AS: the tokens that layer chose */
+    int fetch;        /* bank group to fetch in one packed gather; -1 = none */
+    int far_as;       /* outside sink + recent, logits of that layer; -1 = own */
+    float skip;       /* leave the far part out when the near part's share >= skip; 0 = never */
+};
+
+enum pos_kind { POS_TOKEN, POS_SLOT, POS_ONE };
+
+struct layer_plan {
+    int kv_of;         /* whose K and V this layer reads: itself, or an earlier layer */
+    int bank;          /* 1 = after the prompt, K and V live in the host bank only */
+    int raw_keys;      /* 1 = keys are stored unrotated and rotated when read */
+    enum pos_kind pos; /* which position a key is read at */
+    struct want want;
+    struct read read;
+};
+
+/* ---- options of a method ---- */
+
+enum method_opt_kind { OPT_NUM, OPT_INT, OPT_FLAG, OPT_CHOICE, OPT_LIST, OPT_TEXT };
+
+struct method_opt {
+    const char *name, *unit, *text;
+    enum method_opt_kind kind;
+    double def, min, max;
+    const char *choices; /* OPT_CHOICE: "mean max"; the value is the index. Others: default text */
+};
+
+struct opt_value {
+    double num;       /* number, 0/1, or index of the choice */
+    const char *text; /* as given (OPT_LIST: "2+8+18"), or the default text */
+    int set;          /* 1 = the user gave it */
+};
+
+struct method;
+struct cb_session;
+
+struct policy {
+    const struct method *m;
+    struct shape sh;
+    struct opt_value *val; /* one an option, in the order of the method's table */
+    char *spec;            /* the text that val points into */
+    struct cb_session *session; /* for the view below; methods do not look inside */
+};
+
+/* ---- what hooks are given ---- */
+
+/* s[row][j]: mass of stored entry j; a row a KV head, or one row for all heads. */
+struct scores {
+    int n_row, n, stride;
+    const float *s;   /* pooled */
+    const float *raw; /* before pooling; equal to s when there is none */
+    int n_query;      /* queries that were summed */
+    int prompt;       /* 1 = at the end of a prompt, 0 = a decode step */
+};
+
+struct edit; /* a pending change to one layer's slots; the core checks and applies it */
+
+struct method {
+    const char *name, *cite, *brief;
+    const struct method_opt *opts; /* ends with name NULL */
+    size_t layer_bytes;            /* zeroed state a layer, given to hooks as st */
+    int slot_floats;               /* float columns a slot and KV head; the core moves them */
+    int (*plan)(struct policy *, const struct shape *, struct layer_plan *);
+    /* new slots from..to-1 were stored */
+    int (*fold)(struct policy *, int l, void *st, int from, int to);
+    /* scores of the units for READ_TOP: q[n_head][hd] -> out[n_kv][n_unit] */
+    int (*rank)(struct policy *, int l, void *st, const float *q, float *out);
+    /* after attention, when scores were wanted */
+    int (*observe)(struct policy *, int l, void *st, const struct scores *);
+    /* after observe, at the end of a prompt and after each decoded token; scores may be NULL */
+    int (*compact)(struct policy *, int l, void *st, const struct scores *, struct edit *);
+};
+
+/* ---- what hooks may ask ---- */
+
+int cb_view_len(const struct policy *p, int l, int kv);            /* slots in use */
+int cb_view_seen(const struct policy *p);                          /* tokens of the timeline so far */
+const int32_t *cb_view_pos(const struct policy *p, int l, int kv); /* [len]; NULL = slot number */
+float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] one per-slot column */
+/* stored key (v = 0) or value (v = 1) as f32 -> out[hd] */
+void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out);
+
+/* Reports a refusal: "policy NAME: ..." */
+int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- edit.c: what compact() may do; slots of layer l, each list ascending ---- */
+
+int cb_edit_at_prompt(const struct edit *e); /* 1 = end of a prompt, 0 = a decode step */
+int *cb_edit_tmp(struct edit *e);            /* [longest KV head] scratch, owned by the edit */
+int cb_edit_keep(struct edit *e, int kv, const int *slot, int n);
+int cb_edit_keep_all_heads(struct edit *e, const int *slot, int n);
+/* kept slot `to` becomes the weighted sum of what is merged into it (keys and values alike):
+ * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum w_from), all from before the edit. w_to counts
+ * once for each `to`, the last one given. */
+int cb_edit_merge(struct edit *e, int kv, int to, float w_to, int from, float w_from);
+
+/* ---- keep.c: shared by methods ---- */
+
+/* first `sink` and last `recent` of n -> ascending out, count */
+int cb_keep_ends(int n, int sink, int recent, int *out);
+/* those, and the best of the others until k are kept. Order: s, then raw (may be NULL), then lower
+ * slot. Ascending out, count. */
+int cb_keep_top(const float *s, const float *raw, int n, int k, int sink, int recent, int *out);
+/* a budget option: >= 1 tokens, below 1 a fraction of n (at least 1) */
+int cb_keep_budget(double budget, int n);
+/* real shares[n] that sum to total -> integers that do (largest remainder, ties: lower index) */
+void cb_keep_round(const double *share, int n, int total, int *out);
+
+/* ---- registry ---- */
+
+const struct method *cb_method_at(int i); /* NULL past the last */
+/* "NAME[:key=value,...]" -> an opened policy; unknown names and keys suggest the nearest */
+int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out);
+void cb_policy_close(struct policy *p);
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/* session.c - opens, plans, feeds and closes a timeline. */
+#include "config.h"
+
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+
+enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
+
+const char *cb_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
+/* ---- work space ---- */
+
+static int grow(float **p, size_t n, uint64_t *bytes)
+{
+    free(*p);
+    *p = cb_alloc_aligned(n, sizeof **p);
+    *bytes += (uint64_t)n * sizeof **p;
+    return *p ? CB_OK : CB_ENOMEM;
+}
+
+static size_t tok_floats(const struct cb_session *s)
+{
+    return (size_t)s->model->hp.n_embd + (size_t)s->model->hp.n_rot;
+}
+
+/* Room for a feed of n tokens. */
+static int work_fit(struct cb_session *s, int n)
+{
+    struct work *w = &s->w;
+    uint64_t unused = 0;
+
+    if (n <= w->cap_tok)
+        return CB_OK;
+    w->bytes -= (uint64_t)w->cap_tok * tok_floats(s) * sizeof(float);
+    w->cap_tok = 0;
+    TRY(grow(&w->x, (size_t)n * (size_t)s->model->hp.n_embd, &unused));
+    TRY(grow(&w->cs, (size_t)n * (size_t)s->model->hp.n_rot, &unused));
+    w->cap_tok = n;
+    w->bytes += (uint64_t)n * tok_floats(s) * sizeof(float);
+    return CB_OK;
+}
+
+static int work_open(struct cb_session *s)
+{
+    const struct hparams *hp = &s->model->hp;
+    struct work *w = &s->w;
+    const size_t c = (size_t)s->chunk, nq = (size_t)hp->n_head * (size_t)hp->hd;
+    const size_t nkv = (size_t)hp->n_kv * (size_t)hp->hd;
+
+    TRY(grow(&w->norm, c * (size_t)hp->n_embd, &w->bytes));
+    TRY(grow(&w->qkv, c * (nq + 2 * nkv), &w->bytes));
+    TRY(grow(&w->att, c * nq, &w->bytes));
+    TRY(grow(&w->gate, c * (size_t)hp->n_ff, &w->bytes));
+    TRY(grow(&w->up, c * (size_t)hp->n_ff, &w->bytes));
+    return grow(&w->logits, (size_t)hp->n_vocab, &w->bytes);
+}
+
+static void work_close(struct work *w)
+{
+    float *const all[] = { w->x, w->cs, w->norm, w->qkv, w->att, w->gate, w->up, w->logits };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+/* ---- open ---- */
+
+static int kv_type(const struct cb_session *s, const char *option, const char *name,
+                   enum kv_type *out)
+{
+    const int t = name ? cb_kv_type_find(name) : KV_F16;
+
+    if (t < 0)
+        return cb_fail(CB_EARG, "%s %s: unknown type", option, name);
+    if (s->model->hp.hd % cb_kv_type[t].block)
+        return cb_fail(CB_EARG, "%s %s: needs a head_dim that is a multiple of %d; the model has %d",
+                       option, name, cb_kv_type[t].block, s->model->hp.hd);
+    *out = (enum kv_type)t;
+    return CB_OK;
+}
+
+static int open_policy(struct cb_session *s, const char *spec)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct shape sh = { hp->n_layer, hp->n_head, hp->n_kv, hp->hd, s->n_ctx };
+
+    TRY(cb_policy_open(spec ? spec : "full", &sh, &s->policy));
+    s->plan = cb_calloc((size_t)hp->n_layer, sizeof *s->plan);
+    if (!s->plan)
+        return CB_ENOMEM;
+    for (int l = 0; l < hp->n_layer; l++) {
+        s->plan[l].kv_of = l;
+        s->plan[l].read.unit = 1;
+        s->plan[l].read.fetch = s->plan[l].read.far_as = -1;
+    }
+    return s->policy->m->plan ? s->policy->m->plan(s->policy, &sh, s->plan) : CB_OK;
+}
+
+static int open_stores(struct cb_session *s)
+{
+    const struct hparams *hp = &s->model->hp;
+
+    s->store = cb_calloc((size_t)hp->n_layer, sizeof *s->store);
+    if (!s->store)
+        return CB_ENOMEM;
+    for (int l = 0; l < hp->n_layer; l++)
+        TRY(cb_store_open(&s->store[l], hp->n_kv, hp->hd, s->n_ctx, s->type_k, s->type_v,
+                          s->policy->m->slot_floats));
+    return CB_OK;
+}
+
+static int reserve_device(struct cb_session *s)
+{
+    const struct hparams *hp = &s->model->hp;
+    const int nq = hp->n_head * hp->hd;
+    int max_in = hp->n_ff > hp->n_embd ? hp->n_ff : hp->n_embd;
+    int64_t bytes;
+
+    if (nq > max_in)
+        max_in = nq;
+    bytes = s->dev->ops->reserve(s->dev, s->chunk, max_in,
+                                 hp->n_vocab > max_in ? hp->n_vocab : max_in, hp->n_head, hp->hd,
+                                 s->n_ctx);
+    if (bytes < 0)
+        return (int)bytes;
+    s->w.bytes += (uint64_t)bytes;
+    return CB_OK;
+}
+
+static int open_steps(struct cb_session *s, const struct cb_session_params *p)
+{
+    const struct hparams *hp = &s->model->hp;
+
+    if (p->n_ctx < 0 || p->chunk < 0 || p->chunk > MAX_CHUNK)
+        return cb_fail(CB_EARG, "context %d, chunk %d: out of range", p->n_ctx, p->chunk);
+    if (p->prefill && strcmp(p->prefill, "dense"))
+        return cb_fail(CB_EARG, "prefill %s: unknown; there is: dense", p->prefill);
+    s->n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train;
+    s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
+    if (s->chunk > s->n_ctx)
+        s->chunk = s->n_ctx;
+    TRY(kv_type(s, "type of keys", p->type_k, &s->type_k));
+    TRY(kv_type(s, "type of values", p->type_v, &s->type_v));
+    TRY(open_policy(s, p->policy));
+    TRY(open_stores(s));
+    TRY(work_open(s));
+    TRY(cb_attend_open(s));
+    return reserve_device(s);
+}
+
+int cb_session_open(cb_model *model, const struct cb_session_params *params, cb_session **out)
+{
+    static const struct cb_session_params defaults = { 0 };
+    struct cb_session *s = cb_calloc(1, sizeof *s);
+    int err;
+
+    *out = NULL;
+    if (!s)
+        return CB_ENOMEM;
+    s->model = model;
+    s->dev = model->dev;
+    err = open_steps(s, params ? params : &defaults);
+    if (err) {
+        cb_session_close(s);
+        return err;
+    }
+    *out = s;
+    return CB_OK;
+}
+
+void cb_session_close(cb_session *s)
+{
+    if (!s)
+        return;
+    for (int l = 0; s->store && l < s->model->hp.n_layer; l++)
+        cb_store_close(&s->store[l]);
+    cb_attend_close(s);
+    cb_policy_close(s->policy);
+    work_close(&s->w);
+    free(s->store);
+    free(s->plan);
+    free(s);
+}
+
+/* ---- feed ---- */
+
+void cb_session_clear(cb_session *s)
+{
+    for (int l = 0; l < s->model->hp.n_layer; l++)
+        cb_store_cut(&s->store[l], 0);
+    s->n_seen = 0;
+}
+
+static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
+{
+    if (n < 1)
+        return cb_fail(CB_EARG, "prompt: no tokens");
+    if (n > s->n_ctx - s->n_seen)
+        return cb_fail(CB_EFULL,
+                       "context: %d tokens do not fit behind %d in a context of %d; raise it with -c",
+                       n, s->n_seen, s->n_ctx);
+    for (int i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)
+            return cb_fail(CB_EARG, "token %d: id %d is not in the vocabulary of %d", i, tokens[i],
+                           s->model->hp.n_vocab);
+    return CB_OK;
+}
+
+/* Every layer forgets what a feed that failed had added. */
+static void undo(struct cb_session *s)
+{
+    for (int l = 0; l < s->model->hp.n_layer; l++)
+        cb_store_cut(&s->store[l], s->n_seen);
+}
+
+int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
+{
+    int err;
+
+    TRY(check_feed(s, tokens, n));
+    if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
+        return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
+    TRY(work_fit(s, n));
+    err = cb_forward(s, tokens, n, how);
+    if (err)
+        undo(s);
+    return err;
+}
+
+int cb_session_decode(cb_session *s, int32_t token)
+{
+    return cb_session_prefill(s, &token, 1, NULL);
+}
+
+const float *cb_session_logits(const cb_session *s)
+{
+    return s->w.logits;
+}
+
+int cb_session_len(const cb_session *s)
+{
+    return s->n_seen;
+}
+
+/* ---- memory ---- */
+
+uint64_t cb_session_kv_bytes(const struct cb_session *s)
+{
+    uint64_t sum = 0;
+    for (int l = 0; l < s->model->hp.n_layer; l++)
+        sum += cb_store_bytes(&s->store[l]);
+    return sum;
+}
+
+static uint64_t full_bytes(const struct cb_session *s, int n)
+{
+    const struct hparams *hp = &s->model->hp;
+    return (uint64_t)n * (uint64_t)hp->n_layer * (uint64_t)hp->n_kv * (uint64_t)hp->hd * 2 * 2;
+}
+
+void cb_session_memory(const cb_session *s, struct cb_memory *out)
+{
+    *out = (struct cb_memory){
+        .weights_bytes = s->model->weights_bytes,
+        .kv_bytes = cb_session_kv_bytes(s),
+        .kv_full_bytes = full_bytes(s, s->n_seen),
+        .kv_peak_bytes = s->kv_peak_bytes,
+        .kv_read_bytes_per_token = s->kv_read_bytes,
+        .scratch_bytes = s->w.bytes,
+    };
+    out->kept_min = s->n_seen;
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        const int lo = cb_store_min_len(&s->store[l]), hi = cb_store_max_len(&s->store[l]);
+        out->kept_min = lo < out->kept_min ? lo : out->kept_min;
+        out->kept_max = hi > out->kept_max ? hi : out->kept_max;
+    }
+}
+
+int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
+{
+    const struct hparams *hp = &s->model->hp;
+    const int n = n_prompt + n_gen;
+    const struct store *st = &s->store[0];
+
+    if (n_prompt < 0 || n_gen < 0 || n > s->n_ctx)
+        return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
+                       n_prompt, n_gen, s->n_ctx);
+    *out = (struct cb_memory){
+        .weights_bytes = s->model->weights_bytes,
+        .kv_bytes = (uint64_t)n * (uint64_t)(hp->n_layer * hp->n_kv) * (st->row_k + st->row_v),
+        .kv_full_bytes = full_bytes(s, n),
+        .scratch_bytes = s->w.bytes + (uint64_t)n_prompt * tok_floats(s) * sizeof(float),
+        .kept_min = n,
+        .kept_max = n,
+    };
+    out->kv_peak_bytes = out->kv_read_bytes_per_token = out->kv_bytes;
+    return CB_OK;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* store.h - one layer's cached keys and values, [n_kv][capacity][head_dim] each. Address space for
+ * the capacity is reserved; memory is taken as slots are used and given back when they are dropped.
+ * KV heads may hold different tokens; slots are ascending in position. */
+#ifndef STORE_H
+#define STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend.h"
+
+struct store {
+    int n_kv, hd, cap;
+    enum kv_type type_k, type_v;
+    size_t row_k, row_v;   /* bytes of a slot's key, value */
+    size_t head_k, head_v; /* bytes from one KV head to the next */
+    uint8_t *k, *v;
+    int *n;       /* [n_kv] slots in use */
+    int32_t *pos; /* [n_kv][cap], or NULL: slot i holds position i in every head */
+    int n_col;    /* float columns a slot */
+    float *col;   /* [n_kv][n_col][cap] */
+};
+
+int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
+                  enum kv_type type_v, int n_col);
+void cb_store_close(struct store *s);
+
+/* Adds n tokens at positions pos0.. to every head; k and v are [n][n_kv][hd] at a stride in floats.
+ * The caller has checked that they fit. */
+int cb_store_append(struct store *s, struct device *d, const float *k, const float *v, int stride,
+                    int n, int pos0);
+/* Keeps slots keep[n] (ascending) of one head. */
+int cb_store_keep(struct store *s, int kv, const int *keep, int n);
+void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
+
+struct kv_run cb_store_run(const struct store *s, int kv);
+int cb_store_max_len(const struct store *s);
+int cb_store_min_len(const struct store *s);
+int32_t cb_store_pos(const struct store *s, int kv, int slot);
+/* Bytes that n_kv heads of n slots take: keys, values, and what is kept beside them. */
+uint64_t cb_store_bytes(const struct store *s);
+
+#endif
