@@ -12,11 +12,11 @@
 int cb_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Forwards a failure. */
-#define TRY(call)             \
-    do {                      \
-        const int try_ = (call); \
-        if (try_ < 0)         \
-            return try_;      \
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        const int try_ = (call);                                                                   \
+        if (try_ < 0)                                                                              \
+            return try_;                                                                           \
     } while (0)
 
 /* Zeroed memory, the product checked; NULL and cb_error() set when there is none. Free with free(). */

@@ -311,7 +311,8 @@ static int open_arch(struct cb_model *m)
         return cb_fail(CB_EFORMAT, "%s: key general.architecture: missing", cb_gguf_path(m->gguf));
     m->arch = cb_arch_find(s);
     if (!m->arch)
-        return cb_fail(CB_EUNSUPPORTED, "%s: key general.architecture: family '%.*s' is not supported",
+        return cb_fail(CB_EUNSUPPORTED,
+                       "%s: key general.architecture: family '%.*s' is not supported",
                        cb_gguf_path(m->gguf), (int)(s.n < 40 ? s.n : 40), s.s);
     return CB_OK;
 }

@@ -21,15 +21,15 @@ const struct arch *cb_arch_at(int i);                  /* NULL past the last */
 
 struct hparams {
     int n_layer, n_embd, n_head, n_kv, hd, n_ff, n_vocab, n_ctx_train;
-    int n_rot;             /* dimensions of a head that rotate */
-    int window;            /* sliding window in tokens, 0 = none */
+    int n_rot;                             /* dimensions of a head that rotate */
+    int window;                            /* sliding window in tokens, 0 = none */
     float norm_eps, rope_base, rope_scale; /* positions are divided by rope_scale */
 };
 
 struct layer {
-    struct weight q, k, v, o;      /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
-    struct weight gate, up, down;  /* 2 x [n_ff][n_embd], [n_embd][n_ff] */
-    float *attn_norm, *ffn_norm;   /* [n_embd] */
+    struct weight q, k, v, o; /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
+    struct weight gate, up, down;             /* 2 x [n_ff][n_embd], [n_embd][n_ff] */
+    float *attn_norm, *ffn_norm;              /* [n_embd] */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
 };
 
@@ -39,11 +39,11 @@ struct cb_model {
     const struct arch *arch;
     struct device *dev;
     struct hparams hp;
-    struct layer *layer;   /* [n_layer] */
-    struct weight embd;    /* [n_vocab][n_embd], read by rows */
-    struct weight output;  /* [n_vocab][n_embd]; the same tensor as embd when tied */
-    float *out_norm;       /* [n_embd] */
-    float *inv_freq;       /* [n_rot / 2] radians a position, scaling factors applied */
+    struct layer *layer;  /* [n_layer] */
+    struct weight embd;   /* [n_vocab][n_embd], read by rows */
+    struct weight output; /* [n_vocab][n_embd]; the same tensor as embd when tied */
+    float *out_norm;      /* [n_embd] */
+    float *inv_freq;      /* [n_rot / 2] radians a position, scaling factors applied */
     uint64_t weights_bytes, packed_bytes;
     int64_t n_params;
     char *name, *quant;

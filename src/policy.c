@@ -135,10 +135,10 @@ static int parse(struct policy *p, const char *keys)
     char *at, *comma;
 
     for (int i = 0; p->m->opts[i].name; i++)
-        p->val[i] = (struct opt_value){ .num = p->m->opts[i].def,
-                                        .text = p->m->opts[i].kind == OPT_CHOICE
-                                                    ? NULL
-                                                    : p->m->opts[i].choices };
+        p->val[i] =
+            (struct opt_value){ .num = p->m->opts[i].def,
+                                .text = p->m->opts[i].kind == OPT_CHOICE ? NULL
+                                                                         : p->m->opts[i].choices };
     if (!keys)
         return CB_OK;
     p->spec = cb_calloc(strlen(keys) + 1, 1);

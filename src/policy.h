@@ -25,8 +25,8 @@ struct want {
     int window;          /* the last `window` queries of a prompt; 0 = every query */
     enum by_heads heads; /* how query heads combine: a row a KV head, or one row for all */
     enum norm_kind norm;
-    float decay;         /* query i of w weighs decay^(w-1-i); 0 means 1 */
-    int pool;            /* odd width of 1-D pooling along tokens, after heads are combined */
+    float decay; /* query i of w weighs decay^(w-1-i); 0 means 1 */
+    int pool;    /* odd width of 1-D pooling along tokens, after heads are combined */
     enum pool_kind pool_kind;
 };
 
@@ -77,8 +77,8 @@ struct cb_session;
 struct policy {
     const struct method *m;
     struct shape sh;
-    struct opt_value *val; /* one an option, in the order of the method's table */
-    char *spec;            /* the text that val points into */
+    struct opt_value *val;      /* one an option, in the order of the method's table */
+    char *spec;                 /* the text that val points into */
     struct cb_session *session; /* for the view below; methods do not look inside */
 };
 
@@ -113,8 +113,8 @@ struct method {
 
 /* ---- what hooks may ask ---- */
 
-int cb_view_len(const struct policy *p, int l, int kv);            /* slots in use */
-int cb_view_seen(const struct policy *p);                          /* tokens of the timeline so far */
+int cb_view_len(const struct policy *p, int l, int kv); /* slots in use */
+int cb_view_seen(const struct policy *p);               /* tokens of the timeline so far */
 const int32_t *cb_view_pos(const struct policy *p, int l, int kv); /* [len]; NULL = slot number */
 float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] one per-slot column */
 /* stored key (v = 0) or value (v = 1) as f32 -> out[hd] */

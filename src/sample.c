@@ -15,11 +15,11 @@ struct cand {
 struct cb_sampler {
     struct cb_sampler_params p;
     int n_vocab;
-    uint64_t state;     /* of the generator */
-    struct cand *cand;  /* [n_vocab] */
-    int *count;         /* [n_vocab] times a token stands in the window */
-    int32_t *last;      /* ring of the last tokens; used when the window is bounded */
-    int64_t n_last;     /* tokens ever accepted */
+    uint64_t state;    /* of the generator */
+    struct cand *cand; /* [n_vocab] */
+    int *count;        /* [n_vocab] times a token stands in the window */
+    int32_t *last;     /* ring of the last tokens; used when the window is bounded */
+    int64_t n_last;    /* tokens ever accepted */
 };
 
 struct cb_sampler_params cb_sampler_defaults(void)

@@ -80,8 +80,9 @@ static int kv_type(const struct cb_session *s, const char *option, const char *n
     if (t < 0)
         return cb_fail(CB_EARG, "%s %s: unknown type", option, name);
     if (s->model->hp.hd % cb_kv_type[t].block)
-        return cb_fail(CB_EARG, "%s %s: needs a head_dim that is a multiple of %d; the model has %d",
-                       option, name, cb_kv_type[t].block, s->model->hp.hd);
+        return cb_fail(CB_EARG,
+                       "%s %s: needs a head_dim that is a multiple of %d; the model has %d", option,
+                       name, cb_kv_type[t].block, s->model->hp.hd);
     *out = (enum kv_type)t;
     return CB_OK;
 }
@@ -125,9 +126,9 @@ static int reserve_device(struct cb_session *s)
 
     if (nq > max_in)
         max_in = nq;
-    bytes = s->dev->ops->reserve(s->dev, s->chunk, max_in,
-                                 hp->n_vocab > max_in ? hp->n_vocab : max_in, hp->n_head, hp->hd,
-                                 s->n_ctx);
+    bytes =
+        s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
+                             hp->n_head, hp->hd, s->n_ctx);
     if (bytes < 0)
         return (int)bytes;
     s->w.bytes += (uint64_t)bytes;
@@ -203,9 +204,10 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
     if (n < 1)
         return cb_fail(CB_EARG, "prompt: no tokens");
     if (n > s->n_ctx - s->n_seen)
-        return cb_fail(CB_EFULL,
-                       "context: %d tokens do not fit behind %d in a context of %d; raise it with -c",
-                       n, s->n_seen, s->n_ctx);
+        return cb_fail(
+            CB_EFULL,
+            "context: %d tokens do not fit behind %d in a context of %d; raise it with -c", n,
+            s->n_seen, s->n_ctx);
     for (int i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)
             return cb_fail(CB_EARG, "token %d: id %d is not in the vocabulary of %d", i, tokens[i],

@@ -11,14 +11,14 @@
 /* Work space of the forward pass; sizes are known when the session opens, but for x and cs, which
  * grow with the longest prompt. */
 struct work {
-    int cap_tok;   /* tokens that x and cs hold */
-    float *x;      /* [cap_tok][n_embd] residual stream */
-    float *cs;     /* [cap_tok][n_rot/2][2] cos, sin */
-    float *norm;   /* [chunk][n_embd] */
-    float *qkv;    /* [chunk][(n_head + 2 n_kv) * hd] */
-    float *att;    /* [chunk][n_head * hd] */
+    int cap_tok;      /* tokens that x and cs hold */
+    float *x;         /* [cap_tok][n_embd] residual stream */
+    float *cs;        /* [cap_tok][n_rot/2][2] cos, sin */
+    float *norm;      /* [chunk][n_embd] */
+    float *qkv;       /* [chunk][(n_head + 2 n_kv) * hd] */
+    float *att;       /* [chunk][n_head * hd] */
     float *gate, *up; /* [chunk][n_ff] */
-    float *logits; /* [n_vocab] of the last token */
+    float *logits;    /* [n_vocab] of the last token */
     uint64_t bytes;
 };
 

@@ -24,8 +24,8 @@ static size_t page_up(size_t n)
 /* Pages come zeroed, when they are first touched. */
 static int reserve(size_t bytes, void *out)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (p == MAP_FAILED)
         return cb_fail(CB_ENOMEM, "context bank: cannot reserve %zu bytes: %s", bytes,
                        strerror(errno));
@@ -204,8 +204,8 @@ int32_t cb_store_pos(const struct store *s, int kv, int slot)
 
 uint64_t cb_store_bytes(const struct store *s)
 {
-    const size_t slot = s->row_k + s->row_v + (s->pos ? sizeof *s->pos : 0) +
-                        (size_t)s->n_col * sizeof(float);
+    const size_t slot =
+        s->row_k + s->row_v + (s->pos ? sizeof *s->pos : 0) + (size_t)s->n_col * sizeof(float);
     uint64_t sum = 0;
     for (int h = 0; h < s->n_kv; h++)
         sum += (uint64_t)s->n[h] * slot;
