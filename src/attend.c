@@ -1,73 +1,303 @@
 /* SPDX-License-Identifier: MIT */
-/* attend.c - turns a plan row into parts, attends to each, joins them. */
+/* attend.c - one layer's step of the cache: store the new keys and values, turn the plan row into
+ * what is read, attend, and let the policy look, choose and compact. */
+#include "attend.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "edit.h"
 #include "err.h"
-#include "session.h"
+#include "measure.h"
+
+/* Slots that a layer chose to read. */
+struct choice {
+    int32_t *slot; /* [n_kv][n_ctx], ascending */
+    int *n;        /* [n_kv] */
+};
 
 struct attend {
-    struct kv_run *run; /* [n_kv] */
+    struct kv_run *run;    /* [n_kv] */
+    struct choice *choice; /* [n_layer]; slot NULL where the plan needs none */
+    float *lse;            /* [chunk][n_head] */
+    float *rank;           /* [n_kv][n_ctx] scores of units */
+    int32_t *unit;         /* [n_ctx] */
+    void **state;          /* [n_layer] the method's own */
+    struct edit *edit;
+    struct scores scores; /* of the layer that was attended to last */
+    int has_scores;
 };
+
+/* ---- open ---- */
+
+static int chooses(const struct read *r)
+{
+    return r->what == READ_ENDS || r->what == READ_TOP || (r->what == READ_ALL && r->k > 0);
+}
+
+static int choice_open(struct cb_session *s, struct choice *c)
+{
+    const size_t n_kv = (size_t)s->model->hp.n_kv;
+    c->slot = cb_alloc_aligned(n_kv * (size_t)s->n_ctx, sizeof *c->slot);
+    c->n = cb_calloc(n_kv, sizeof *c->n);
+    return c->slot && c->n ? CB_OK : CB_ENOMEM;
+}
+
+static int open_layers(struct cb_session *s, struct attend *a)
+{
+    const size_t n_layer = (size_t)s->model->hp.n_layer, bytes = s->policy->m->layer_bytes;
+    int any = 0;
+
+    a->choice = cb_calloc(n_layer, sizeof *a->choice);
+    a->state = cb_calloc(n_layer, sizeof *a->state);
+    if (!a->choice || !a->state)
+        return CB_ENOMEM;
+    for (size_t l = 0; l < n_layer; l++) {
+        if (bytes && !(a->state[l] = cb_calloc(1, bytes)))
+            return CB_ENOMEM;
+        if (!chooses(&s->plan[l].read))
+            continue;
+        any = 1;
+        TRY(choice_open(s, &a->choice[l]));
+    }
+    if (!any)
+        return CB_OK;
+    a->rank = cb_alloc_aligned((size_t)s->model->hp.n_kv * (size_t)s->n_ctx, sizeof *a->rank);
+    a->unit = cb_alloc_aligned((size_t)s->n_ctx, sizeof *a->unit);
+    return a->rank && a->unit ? CB_OK : CB_ENOMEM;
+}
 
 int cb_attend_open(struct cb_session *s)
 {
-    s->attend = cb_calloc(1, sizeof *s->attend);
-    if (!s->attend)
+    const struct hparams *hp = &s->model->hp;
+    struct attend *a = s->attend = cb_calloc(1, sizeof *a);
+
+    if (!a)
         return CB_ENOMEM;
-    s->attend->run = cb_calloc((size_t)s->model->hp.n_kv, sizeof *s->attend->run);
-    return s->attend->run ? CB_OK : CB_ENOMEM;
+    a->run = cb_calloc((size_t)hp->n_kv, sizeof *a->run);
+    a->lse = cb_alloc_aligned((size_t)s->chunk * (size_t)hp->n_head, sizeof *a->lse);
+    if (!a->run || !a->lse)
+        return CB_ENOMEM;
+    TRY(open_layers(s, a));
+    TRY(cb_measure_open(s));
+    return s->policy->m->compact ? cb_edit_new(s, &a->edit) : CB_OK;
 }
 
 void cb_attend_close(struct cb_session *s)
 {
-    if (s->attend)
-        free(s->attend->run);
-    free(s->attend);
+    struct attend *a = s->attend;
+
+    cb_measure_close(s);
+    if (!a)
+        return;
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        if (a->choice)
+            free(a->choice[l].slot);
+        if (a->choice)
+            free(a->choice[l].n);
+        if (a->state)
+            free(a->state[l]);
+    }
+    cb_edit_free(a->edit);
+    free(a->run);
+    free(a->choice);
+    free(a->state);
+    free(a->lse);
+    free(a->rank);
+    free(a->unit);
+    free(a);
 }
 
-uint64_t cb_attend_bytes(const struct cb_session *s)
+void cb_attend_clear(struct cb_session *s)
 {
-    (void)s;
-    return 0;
+    for (int l = 0; l < s->model->hp.n_layer; l++)
+        if (s->policy->m->layer_bytes)
+            memset(s->attend->state[l], 0, s->policy->m->layer_bytes);
+}
+
+/* ---- choosing what to read ---- */
+
+/* Units -> slots of one KV head: sinks, the chosen units among the candidates, the recent ones. */
+static int expand(const struct read *r, int n, int n_cand, const int32_t *unit, int n_unit,
+                  int32_t *out)
+{
+    int m = 0, next = 0; /* slots below next are in */
+
+    for (; next < r->sink && next < n; next++)
+        out[m++] = next;
+    for (int i = 0; i < n_unit; i++) {
+        const int to = (unit[i] + 1) * r->unit < n_cand ? (unit[i] + 1) * r->unit : n_cand;
+        next = unit[i] * r->unit > next ? unit[i] * r->unit : next;
+        for (; next < to; next++)
+            out[m++] = next;
+    }
+    if (n_cand < n - r->recent)
+        n_cand = r->tail ? n_cand : n - r->recent;
+    else if (r->recent)
+        n_cand = n - r->recent;
+    for (next = n_cand > next ? n_cand : next; next < n; next++)
+        out[m++] = next;
+    return m;
+}
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* The k best units of one KV head by rank -> its choice. The current token is always read. */
+static void choose_units(struct cb_session *s, int l, int kv, const float *rank)
+{
+    const struct read *r = &s->plan[l].read;
+    struct choice *c = &s->attend->choice[l];
+    const int n = s->store[l].n[kv], n_cand = r->tail ? min_int(s->ctx_end, n) : n;
+    const int n_unit = (n_cand + r->unit - 1) / r->unit, k = min_int(r->k, n_unit);
+    struct read last = *r;
+
+    if (!r->tail && !r->recent)
+        last.recent = 1;
+    s->dev->ops->topk(s->dev, rank, n_unit, k, s->attend->unit);
+    c->n[kv] =
+        expand(&last, n, n_cand, s->attend->unit, k, c->slot + (size_t)kv * (size_t)s->n_ctx);
+}
+
+static int choose_by_rank(struct cb_session *s, int l, const float *q)
+{
+    TRY(s->policy->m->rank(s->policy, l, s->attend->state[l], q, s->attend->rank));
+    for (int h = 0; h < s->model->hp.n_kv; h++) {
+        const int n = s->store[l].n[h], unit = s->plan[l].read.unit;
+        choose_units(s, l, h, s->attend->rank + (size_t)h * (size_t)((n + unit - 1) / unit));
+    }
+    return CB_OK;
+}
+
+/* A layer that reads all chooses for those that follow it, by the mass of this step. */
+static void choose_by_mass(struct cb_session *s, int l, const struct scores *sc)
+{
+    for (int h = 0; h < s->model->hp.n_kv; h++)
+        choose_units(s, l, h, sc->s + (size_t)(sc->n_row > 1 ? h : 0) * (size_t)sc->stride);
+}
+
+static int choose_ends(struct cb_session *s, int l)
+{
+    const struct read *r = &s->plan[l].read;
+    struct choice *c = &s->attend->choice[l];
+
+    for (int h = 0; h < s->model->hp.n_kv; h++)
+        c->n[h] = cb_keep_ends(s->store[l].n[h], r->sink, r->recent,
+                               c->slot + (size_t)h * (size_t)s->n_ctx);
+    return CB_OK;
+}
+
+/* ---- reading ---- */
+
+/* What layer l reads of each KV head -> run[n_kv]. */
+static int set_runs(struct cb_session *s, int l, const float *q)
+{
+    const struct read *r = &s->plan[l].read;
+    struct attend *a = s->attend;
+    const int from = r->what == READ_AS ? r->as : l;
+
+    for (int h = 0; h < s->model->hp.n_kv; h++)
+        a->run[h] = cb_store_run(&s->store[l], h);
+    if (!s->decoding || r->what == READ_ALL)
+        return CB_OK;
+    if (r->what == READ_TOP)
+        TRY(choose_by_rank(s, l, q));
+    if (r->what == READ_ENDS)
+        TRY(choose_ends(s, l));
+    for (int h = 0; h < s->model->hp.n_kv; h++) {
+        const struct choice *c = &a->choice[from];
+        if (c->n[h] == a->run[h].n) /* all of them: the same path as full attention */
+            continue;
+        a->run[h].idx = c->slot + (size_t)h * (size_t)s->n_ctx;
+        a->run[h].n = c->n[h];
+    }
+    return CB_OK;
+}
+
+static void count_read(struct cb_session *s, int l)
+{
+    const struct store *st = &s->store[l];
+    for (int h = 0; h < s->model->hp.n_kv; h++)
+        s->kv_read_bytes += (uint64_t)s->attend->run[h].n * (st->row_k + st->row_v);
+}
+
+/* The policy's look at one decoded token. */
+static int step_scores(struct cb_session *s, int l, const struct attn *at)
+{
+    struct attend *a = s->attend;
+
+    cb_measure_step(s, l, at->q, at->lse, &a->scores);
+    a->has_scores = 1;
+    for (int h = 0; h < s->model->hp.n_kv; h++) /* the keys were read once more */
+        s->kv_read_bytes += (uint64_t)s->store[l].n[h] * s->store[l].row_k;
+    if (s->plan[l].read.what == READ_ALL && s->plan[l].read.k > 0)
+        choose_by_mass(s, l, &a->scores);
+    return CB_OK;
 }
 
 int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
               float *out)
 {
     const struct hparams *hp = &s->model->hp;
-    struct store *st = &s->store[l];
-    const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd;
-    struct attn a = { .n_tok = n,
-                      .n_head = hp->n_head,
-                      .n_kv = hp->n_kv,
-                      .hd = hp->hd,
-                      .scale = 1.0f / sqrtf((float)hp->hd),
-                      .causal = 1,
-                      .window = hp->window,
-                      .type_k = st->type_k,
-                      .type_v = st->type_v,
-                      .run = s->attend->run,
-                      .q = qkv,
-                      .q_stride = nq + 2 * nkv,
-                      .out = out };
+    const struct method *m = s->policy->m;
+    const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, was = s->store[l].n[0];
+    struct attend *a = s->attend;
+    const struct attn at = { .n_tok = n,
+                             .n_head = hp->n_head,
+                             .n_kv = hp->n_kv,
+                             .hd = hp->hd,
+                             .scale = 1.0f / sqrtf((float)hp->hd),
+                             .causal = !s->decoding,
+                             .window = hp->window,
+                             .type_k = s->store[l].type_k,
+                             .type_v = s->store[l].type_v,
+                             .run = a->run,
+                             .q = qkv,
+                             .q_stride = nq + 2 * nkv,
+                             .out = out,
+                             .lse = cb_wants(&s->plan[l].want, !s->decoding) ? a->lse : NULL };
 
-    (void)pos_end;
-    TRY(cb_store_append(st, s->dev, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0));
-    for (int h = 0; h < hp->n_kv; h++)
-        s->attend->run[h] = cb_store_run(st, h);
-    s->dev->ops->attention(s->dev, &a);
-    s->kv_read_bytes += cb_store_bytes(st);
+    TRY(cb_store_append(&s->store[l], s->dev, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0));
+    if (m->fold)
+        TRY(m->fold(s->policy, l, a->state[l], was, was + n));
+    TRY(set_runs(s, l, qkv));
+    s->dev->ops->attention(s->dev, &at);
+    count_read(s, l);
+    a->has_scores = 0;
+    if (!at.lse)
+        return CB_OK;
+    if (s->decoding)
+        return step_scores(s, l, &at);
+    cb_measure_chunk(s, l, &at, pos0, pos_end);
     return CB_OK;
+}
+
+static void note_peak(struct cb_session *s)
+{
+    const uint64_t now = cb_session_kv_bytes(s);
+    if (now > s->kv_peak_bytes)
+        s->kv_peak_bytes = now;
 }
 
 int cb_attend_end(struct cb_session *s, int l, int n)
 {
-    (void)l;
-    (void)n;
-    const uint64_t now = cb_session_kv_bytes(s);
-    if (now > s->kv_peak_bytes)
-        s->kv_peak_bytes = now;
-    return CB_OK;
+    const struct method *m = s->policy->m;
+    struct attend *a = s->attend;
+
+    if (!s->decoding || l == s->model->hp.n_layer - 1)
+        note_peak(s);
+    if (!s->decoding && cb_wants(&s->plan[l].want, 1)) {
+        cb_measure_prompt(s, l, n, &a->scores);
+        a->has_scores = 1;
+    }
+    if (a->has_scores && m->observe)
+        TRY(m->observe(s->policy, l, a->state[l], &a->scores));
+    if (!m->compact)
+        return CB_OK;
+    cb_edit_begin(a->edit, l, !s->decoding);
+    TRY(m->compact(s->policy, l, a->state[l], a->has_scores ? &a->scores : NULL, a->edit));
+    return cb_edit_apply(a->edit);
 }

@@ -4,8 +4,8 @@
  * done, and the peak is one full layer plus the compacted ones. */
 #include <stdlib.h>
 
+#include "attend.h"
 #include "err.h"
-#include "session.h"
 
 /* x[n][n_embd], the residual stream of n tokens at positions pos0.., goes through layer l.
  * cs: their [n][n_rot/2][2]. The whole feed ends before position pos_end. */

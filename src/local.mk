@@ -1,13 +1,16 @@
 libcore_la_SOURCES += \
 	include/ctxbank.h \
 	src/arch.c \
-	src/attend.c \
+	src/attend.c src/attend.h \
 	src/backend.c src/backend.h \
 	src/dtype.c src/dtype.h \
 	src/dtype_k.c src/dtype_k.h \
+	src/edit.c src/edit.h \
 	src/err.c src/err.h \
 	src/forward.c \
 	src/gguf.h \
+	src/keep.c \
+	src/measure.c src/measure.h \
 	src/method/full.c \
 	src/model.c src/model.h \
 	src/nearest.c src/nearest.h \

@@ -15,7 +15,7 @@ struct shape {
 /* ---- the plan ---- */
 
 enum when { WHEN_NEVER, WHEN_PROMPT, WHEN_STEP, WHEN_ALWAYS };
-enum by_heads { PER_KV_HEAD_MEAN, PER_KV_HEAD_MAX, MAX_HEADS, MEAN_HEADS };
+enum by_heads { PER_KV_HEAD_MEAN, PER_KV_HEAD_MAX, MAX_HEADS, MEAN_HEADS, EACH_HEAD };
 enum norm_kind { NORM_SOFTMAX, NORM_LOGIT };
 enum pool_kind { POOL_NONE, POOL_MEAN, POOL_MAX };
 
@@ -23,7 +23,7 @@ enum pool_kind { POOL_NONE, POOL_MEAN, POOL_MAX };
 struct want {
     enum when when;
     int window;          /* the last `window` queries of a prompt; 0 = every query */
-    enum by_heads heads; /* how query heads combine: a row a KV head, or one row for all */
+    enum by_heads heads; /* how query heads combine: a row a KV head, one row for all, a row each */
     enum norm_kind norm;
     float decay; /* query i of w weighs decay^(w-1-i); 0 means 1 */
     int pool;    /* odd width of 1-D pooling along tokens, after heads are combined */
@@ -37,6 +37,7 @@ struct read {
     enum read_what what;
     int k, unit;      /* units chosen; tokens a unit (1 = token, 16 = page, 128 = block) */
     int sink, recent; /* always read, tokens */
+    int tail;         /* 1 = tokens after the last prompt are always read and never candidates */
     int as;           /* READ_AS: the tokens that layer chose */
     int fetch;        /* bank group to fetch in one packed gather; -1 = none */
     int far_as;       /* outside sink + recent, logits of that layer; -1 = own */
@@ -77,20 +78,23 @@ struct cb_session;
 struct policy {
     const struct method *m;
     struct shape sh;
-    struct opt_value *val;      /* one an option, in the order of the method's table */
-    char *spec;                 /* the text that val points into */
+    struct opt_value *val; /* one an option, in the order of the method's table */
+    char *spec;            /* the text that val points into */
+    struct layer_plan
+        *plan; /* [n_layer] as planned; a hook may switch off what it no longer wants */
     struct cb_session *session; /* for the view below; methods do not look inside */
 };
 
 /* ---- what hooks are given ---- */
 
-/* s[row][j]: mass of stored entry j; a row a KV head, or one row for all heads. */
+/* s[row * stride + j]: mass of stored entry j; rows as want.heads says. Where KV heads hold different
+ * numbers of entries, a row has as many as its head (all heads in one row: they hold the same). */
 struct scores {
-    int n_row, n, stride;
-    const float *s;   /* pooled */
-    const float *raw; /* before pooling; equal to s when there is none */
-    int n_query;      /* queries that were summed */
-    int prompt;       /* 1 = at the end of a prompt, 0 = a decode step */
+    int n_row, n, stride; /* n: entries of the longest */
+    const float *s;       /* pooled */
+    const float *raw;     /* before pooling; equal to s when there is none */
+    int n_query;          /* queries that were summed */
+    int prompt;           /* 1 = at the end of a prompt, 0 = a decode step */
 };
 
 struct edit; /* a pending change to one layer's slots; the core checks and applies it */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attend.h"
 #include "err.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
@@ -101,6 +102,8 @@ static int open_policy(struct cb_session *s, const char *spec)
         s->plan[l].read.unit = 1;
         s->plan[l].read.fetch = s->plan[l].read.far_as = -1;
     }
+    s->policy->plan = s->plan;
+    s->policy->session = s;
     return s->policy->m->plan ? s->policy->m->plan(s->policy, &sh, s->plan) : CB_OK;
 }
 
@@ -196,7 +199,8 @@ void cb_session_clear(cb_session *s)
 {
     for (int l = 0; l < s->model->hp.n_layer; l++)
         cb_store_cut(&s->store[l], 0);
-    s->n_seen = 0;
+    cb_attend_clear(s);
+    s->n_seen = s->ctx_end = 0;
 }
 
 static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
@@ -215,20 +219,22 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
     return CB_OK;
 }
 
-/* Every layer forgets what a feed that failed had added. */
+/* Forgets what a feed that failed had added; all, where slots may have been dropped meanwhile. */
 static void undo(struct cb_session *s)
 {
+    if (s->policy->m->compact || s->policy->m->layer_bytes) {
+        cb_session_clear(s);
+        return;
+    }
     for (int l = 0; l < s->model->hp.n_layer; l++)
         cb_store_cut(&s->store[l], s->n_seen);
 }
 
-int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
+static int feed(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
     int err;
 
     TRY(check_feed(s, tokens, n));
-    if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
-        return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
     TRY(work_fit(s, n));
     err = cb_forward(s, tokens, n, how);
     if (err)
@@ -236,9 +242,20 @@ int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct
     return err;
 }
 
+int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
+{
+    if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
+        return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
+    s->decoding = 0;
+    TRY(feed(s, tokens, n, how));
+    s->ctx_end = s->n_seen;
+    return CB_OK;
+}
+
 int cb_session_decode(cb_session *s, int32_t token)
 {
-    return cb_session_prefill(s, &token, 1, NULL);
+    s->decoding = 1;
+    return feed(s, &token, 1, NULL);
 }
 
 const float *cb_session_logits(const cb_session *s)

@@ -176,6 +176,18 @@ void cb_store_cut(struct store *s, int n)
     }
 }
 
+void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x)
+{
+    d->ops->kv_decode(d, v ? s->type_v : s->type_k, v ? row_v(s, kv, slot) : row_k(s, kv, slot),
+                      NULL, 1, s->hd, x);
+}
+
+void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x)
+{
+    d->ops->kv_encode(d, v ? s->type_v : s->type_k, x, 1, s->hd, s->hd,
+                      v ? row_v(s, kv, slot) : row_k(s, kv, slot));
+}
+
 struct kv_run cb_store_run(const struct store *s, int kv)
 {
     return (struct kv_run){ .k = row_k(s, kv, 0), .v = row_v(s, kv, 0), .n = s->n[kv] };

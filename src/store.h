@@ -34,6 +34,10 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
 void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
 
+/* One slot's key (v = 0) or value (v = 1) as f32 x[hd] */
+void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x);
+void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x);
+
 struct kv_run cb_store_run(const struct store *s, int kv);
 int cb_store_max_len(const struct store *s);
 int cb_store_min_len(const struct store *s);

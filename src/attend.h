@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* attend.h - what a layer stores and reads. */
+#ifndef ATTEND_H
+#define ATTEND_H
+
+#include "session.h"
+
+int cb_attend_open(struct cb_session *s);
+void cb_attend_close(struct cb_session *s);
+void cb_attend_clear(struct cb_session *s); /* the policy's state is as at the start */
+/* Layer l, tokens at positions pos0..pos0+n-1 out of a feed that ends before position pos_end:
+ * stores their k and v, attends. qkv[n][(n_head + 2 n_kv) * hd], rotated -> out[n][n_head * hd] */
+int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
+              float *out);
+/* Layer l has seen the whole feed of n tokens: measure, observe, compact. */
+int cb_attend_end(struct cb_session *s, int l, int n);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* edit.c - what a policy may do to a layer's slots: keep and merge. The change is collected, checked,
+ * and applied at once, so that every weight refers to the values before it. */
+#include "edit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+
+struct merge {
+    int kv, to, from, order;
+    float w_to, w_from;
+};
+
+struct edit {
+    struct cb_session *s;
+    int l, prompt;
+    int *tmp;  /* [n_ctx] */
+    int *keep; /* [n_kv][n_ctx] */
+    int *n;    /* [n_kv] slots to keep; -1 = all */
+    struct merge *merge;
+    int n_merge, cap_merge;
+    float *sum, *row; /* [hd] each */
+};
+
+int cb_edit_new(struct cb_session *s, struct edit **out)
+{
+    const struct hparams *hp = &s->model->hp;
+    struct edit *e = cb_calloc(1, sizeof *e);
+
+    if (!e)
+        return CB_ENOMEM;
+    *out = e;
+    e->s = s;
+    e->tmp = cb_alloc_aligned((size_t)s->n_ctx, sizeof *e->tmp);
+    e->keep = cb_alloc_aligned((size_t)hp->n_kv * (size_t)s->n_ctx, sizeof *e->keep);
+    e->n = cb_calloc((size_t)hp->n_kv, sizeof *e->n);
+    e->sum = cb_calloc((size_t)hp->hd, sizeof *e->sum);
+    e->row = cb_calloc((size_t)hp->hd, sizeof *e->row);
+    return e->tmp && e->keep && e->n && e->sum && e->row ? CB_OK : CB_ENOMEM;
+}
+
+void cb_edit_free(struct edit *e)
+{
+    if (!e)
+        return;
+    free(e->tmp);
+    free(e->keep);
+    free(e->n);
+    free(e->merge);
+    free(e->sum);
+    free(e->row);
+    free(e);
+}
+
+void cb_edit_begin(struct edit *e, int l, int prompt)
+{
+    e->l = l;
+    e->prompt = prompt;
+    e->n_merge = 0;
+    for (int h = 0; h < e->s->model->hp.n_kv; h++)
+        e->n[h] = -1;
+}
+
+int cb_edit_at_prompt(const struct edit *e)
+{
+    return e->prompt;
+}
+
+int *cb_edit_tmp(struct edit *e)
+{
+    return e->tmp;
+}
+
+int cb_edit_keep(struct edit *e, int kv, const int *slot, int n)
+{
+    const int len = e->s->store[e->l].n[kv];
+    int *keep = e->keep + (size_t)kv * (size_t)e->s->n_ctx;
+
+    for (int i = 0; i < n; i++)
+        if (slot[i] < 0 || slot[i] >= len || (i && slot[i] <= slot[i - 1]))
+            return cb_fail(CB_EARG, "policy %s: layer %d: slot %d of %d out of range or order",
+                           e->s->policy->m->name, e->l, slot[i], len);
+    memcpy(keep, slot, (size_t)n * sizeof *keep);
+    e->n[kv] = n;
+    return CB_OK;
+}
+
+int cb_edit_keep_all_heads(struct edit *e, const int *slot, int n)
+{
+    for (int h = 0; h < e->s->model->hp.n_kv; h++)
+        TRY(cb_edit_keep(e, h, slot, n));
+    return CB_OK;
+}
+
+int cb_edit_merge(struct edit *e, int kv, int to, float w_to, int from, float w_from)
+{
+    const int len = e->s->store[e->l].n[kv];
+
+    if (to < 0 || to >= len || from < 0 || from >= len || to == from)
+        return cb_fail(CB_EARG, "policy %s: layer %d: merge of slot %d into %d of %d",
+                       e->s->policy->m->name, e->l, from, to, len);
+    if (e->n_merge == e->cap_merge) {
+        const int cap = e->cap_merge ? 2 * e->cap_merge : 64;
+        struct merge *m = cb_realloc(e->merge, (size_t)cap, sizeof *m);
+        if (!m)
+            return CB_ENOMEM;
+        e->merge = m;
+        e->cap_merge = cap;
+    }
+    e->merge[e->n_merge] = (struct merge){ kv, to, from, e->n_merge, w_to, w_from };
+    e->n_merge++;
+    return CB_OK;
+}
+
+static int by_target(const void *pa, const void *pb)
+{
+    const struct merge *a = pa, *b = pb;
+    if (a->kv != b->kv)
+        return a->kv - b->kv;
+    return a->to != b->to ? a->to - b->to : a->order - b->order;
+}
+
+/* The n merges into one slot, for its key (v = 0) or value (v = 1). What is merged is dropped
+ * afterwards, and nothing is merged into it, so its stored form is still the one before the edit. */
+static void merge_one(struct edit *e, const struct merge *m, int n, int v)
+{
+    const struct policy *p = e->s->policy;
+    struct store *st = &e->s->store[e->l];
+    const float w_to = m[n - 1].w_to;
+    float total = w_to;
+
+    cb_view_kv(p, e->l, m->kv, v, m->to, e->sum);
+    for (int d = 0; d < st->hd; d++)
+        e->sum[d] *= w_to;
+    for (int i = 0; i < n; i++) {
+        cb_view_kv(p, e->l, m->kv, v, m[i].from, e->row);
+        for (int d = 0; d < st->hd; d++)
+            e->sum[d] += m[i].w_from * e->row[d];
+        total += m[i].w_from;
+    }
+    for (int d = 0; d < st->hd; d++)
+        e->sum[d] /= total;
+    cb_store_set(st, e->s->dev, m->kv, v, m->to, e->sum);
+}
+
+int cb_edit_apply(struct edit *e)
+{
+    qsort(e->merge, (size_t)e->n_merge, sizeof *e->merge, by_target);
+    for (int i = 0, n; i < e->n_merge; i += n) {
+        const struct merge *m = &e->merge[i];
+        for (n = 1; i + n < e->n_merge && m[n].kv == m->kv && m[n].to == m->to;)
+            n++;
+        merge_one(e, m, n, 0);
+        merge_one(e, m, n, 1);
+    }
+    for (int h = 0; h < e->s->model->hp.n_kv; h++)
+        if (e->n[h] >= 0)
+            TRY(cb_store_keep(&e->s->store[e->l], h, e->keep + (size_t)h * (size_t)e->s->n_ctx,
+                              e->n[h]));
+    return CB_OK;
+}
+
+/* ---- the view that hooks have of a layer ---- */
+
+int cb_view_len(const struct policy *p, int l, int kv)
+{
+    return p->session->store[l].n[kv];
+}
+
+int cb_view_seen(const struct policy *p)
+{
+    return p->session->n_seen;
+}
+
+const int32_t *cb_view_pos(const struct policy *p, int l, int kv)
+{
+    const struct store *st = &p->session->store[l];
+    return st->pos ? st->pos + (size_t)kv * (size_t)st->cap : NULL;
+}
+
+float *cb_view_col(struct policy *p, int l, int kv, int col)
+{
+    const struct store *st = &p->session->store[l];
+    return st->col + ((size_t)kv * (size_t)st->n_col + (size_t)col) * (size_t)st->cap;
+}
+
+void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out)
+{
+    cb_store_get(&p->session->store[l], p->session->dev, kv, v, slot, out);
+}

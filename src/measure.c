@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* measure.c - attention mass per stored entry, as a plan row wants it: gathered while a feed goes
+ * through a layer, then reduced over query heads and pooled along tokens. */
+#include "measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+
+struct measure {
+    int window;         /* longest of the plan's */
+    float *q;           /* [window][n_head * hd] the feed's last queries */
+    float *lse;         /* [window][n_head] */
+    int n_q;            /* of them in use */
+    float *mass;        /* [n_head][n_ctx] */
+    float *rows, *pool; /* [n_row][n_ctx] */
+    float *weight;      /* [window] */
+    struct kv_run *run; /* [n_kv] */
+};
+
+int cb_wants(const struct want *w, int prompt)
+{
+    return w->when == WHEN_ALWAYS || w->when == (prompt ? WHEN_PROMPT : WHEN_STEP);
+}
+
+static int alloc(float **p, size_t n)
+{
+    *p = cb_alloc_aligned(n, sizeof **p);
+    return *p ? CB_OK : CB_ENOMEM;
+}
+
+int cb_measure_open(struct cb_session *s)
+{
+    const struct hparams *hp = &s->model->hp;
+    const size_t nh = (size_t)hp->n_head, ctx = (size_t)s->n_ctx;
+    struct measure *m;
+    int any = 0, window = 1;
+
+    for (int l = 0; l < hp->n_layer; l++) {
+        any |= s->plan[l].want.when != WHEN_NEVER;
+        window = s->plan[l].want.window > window ? s->plan[l].want.window : window;
+    }
+    if (!any)
+        return CB_OK;
+    m = s->measure = cb_calloc(1, sizeof *m);
+    if (!m)
+        return CB_ENOMEM;
+    m->window = window;
+    TRY(alloc(&m->q, (size_t)window * nh * (size_t)hp->hd));
+    TRY(alloc(&m->lse, (size_t)window * nh));
+    TRY(alloc(&m->weight, (size_t)window));
+    /* pages of these come as the context grows */
+    TRY(alloc(&m->mass, nh * ctx));
+    TRY(alloc(&m->rows, nh * ctx));
+    TRY(alloc(&m->pool, nh * ctx));
+    m->run = cb_calloc((size_t)hp->n_kv, sizeof *m->run);
+    return m->run ? CB_OK : CB_ENOMEM;
+}
+
+void cb_measure_close(struct cb_session *s)
+{
+    struct measure *m = s->measure;
+    if (!m)
+        return;
+    free(m->q);
+    free(m->lse);
+    free(m->weight);
+    free(m->mass);
+    free(m->rows);
+    free(m->pool);
+    free(m->run);
+    free(m);
+}
+
+static void clear_mass(struct cb_session *s, int n)
+{
+    for (int h = 0; h < s->model->hp.n_head; h++)
+        memset(s->measure->mass + (size_t)h * (size_t)s->n_ctx, 0, (size_t)n * sizeof(float));
+}
+
+/* Adds the mass of the queries in `a` to the rows of query heads. */
+static void add_mass(struct cb_session *s, int l, const struct attn *a, const float *weight)
+{
+    const struct score sc = { .a = *a,
+                              .weight = weight,
+                              .logit = s->plan[l].want.norm == NORM_LOGIT,
+                              .out = s->measure->mass,
+                              .out_stride = s->n_ctx };
+    s->dev->ops->score(s->dev, &sc);
+}
+
+/* The last `window` queries of a feed stay, across chunks. */
+static void keep_queries(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end)
+{
+    const struct hparams *hp = &s->model->hp;
+    struct measure *m = s->measure;
+    const size_t row = (size_t)hp->n_head * (size_t)hp->hd, nh = (size_t)hp->n_head;
+    const int first = pos_end - s->plan[l].want.window;
+
+    for (int i = 0; i < a->n_tok; i++)
+        if (pos0 + i >= first) {
+            memcpy(m->q + (size_t)m->n_q * row, a->q + (size_t)i * (size_t)a->q_stride,
+                   row * sizeof(float));
+            memcpy(m->lse + (size_t)m->n_q * nh, a->lse + (size_t)i * nh, nh * sizeof(float));
+            m->n_q++;
+        }
+}
+
+void cb_measure_chunk(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end)
+{
+    if (pos0 == s->n_seen) { /* first chunk of the feed */
+        s->measure->n_q = 0;
+        clear_mass(s, cb_store_max_len(&s->store[l]) + pos_end - pos0 - a->n_tok);
+    }
+    if (s->plan[l].want.window)
+        keep_queries(s, l, a, pos0, pos_end);
+    else
+        add_mass(s, l, a, NULL);
+}
+
+/* mass[n_head] of one KV head's group, or of all -> one row */
+static void reduce(const struct measure *m, enum by_heads how, int h0, int n_head, int n, int ctx,
+                   float *row)
+{
+    const int is_max = how == PER_KV_HEAD_MAX || how == MAX_HEADS;
+
+    memcpy(row, m->mass + (size_t)h0 * (size_t)ctx, (size_t)n * sizeof *row);
+    for (int h = h0 + 1; h < h0 + n_head; h++) {
+        const float *x = m->mass + (size_t)h * (size_t)ctx;
+        for (int j = 0; j < n; j++)
+            row[j] = is_max ? fmaxf(row[j], x[j]) : row[j] + x[j];
+    }
+    for (int j = 0; !is_max && j < n; j++)
+        row[j] /= (float)n_head;
+}
+
+/* Width w (odd), centred. The mean counts what is outside as 0; the maximum ignores it. */
+static void pool_row(enum pool_kind kind, int w, const float *x, int n, float *y)
+{
+    const int r = w / 2;
+    for (int j = 0; j < n; j++) {
+        const int from = j - r > 0 ? j - r : 0, to = j + r < n - 1 ? j + r : n - 1;
+        float v = kind == POOL_MAX ? x[from] : 0;
+        for (int i = from; i <= to; i++)
+            v = kind == POOL_MAX ? fmaxf(v, x[i]) : v + x[i];
+        y[j] = kind == POOL_MAX ? v : v / (float)w;
+    }
+}
+
+static void finish(struct cb_session *s, int l, int n_query, int prompt, struct scores *out)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct want *w = &s->plan[l].want;
+    struct measure *m = s->measure;
+    const int group = hp->n_head / hp->n_kv, ctx = s->n_ctx;
+    const int pooled = w->pool > 1 && w->pool_kind != POOL_NONE;
+    const int each = w->heads == EACH_HEAD, all = w->heads == MAX_HEADS || w->heads == MEAN_HEADS;
+    const int n_row = each ? hp->n_head : all ? 1 : hp->n_kv;
+    const int per = each ? 1 : all ? hp->n_head : group;
+
+    *out = (struct scores){ .n_row = n_row,
+                            .n = cb_store_max_len(&s->store[l]),
+                            .stride = ctx,
+                            .s = pooled ? m->pool : m->rows,
+                            .raw = m->rows,
+                            .n_query = n_query,
+                            .prompt = prompt };
+    for (int r = 0; r < n_row; r++) {
+        const int n = s->store[l].n[all ? 0 : each ? r / group : r];
+        float *row = m->rows + (size_t)r * (size_t)ctx;
+        reduce(m, w->heads, r * per, per, n, ctx, row);
+        /* the observation window itself is not pooled into what is before it */
+        if (pooled)
+            pool_row(w->pool_kind, w->pool, row, prompt && w->window < n ? n - w->window : n,
+                     m->pool + (size_t)r * (size_t)ctx);
+    }
+}
+
+static struct attn over_store(struct cb_session *s, int l)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct store *st = &s->store[l];
+
+    for (int h = 0; h < hp->n_kv; h++)
+        s->measure->run[h] = cb_store_run(st, h);
+    return (struct attn){ .n_head = hp->n_head,
+                          .n_kv = hp->n_kv,
+                          .hd = hp->hd,
+                          .scale = 1.0f / sqrtf((float)hp->hd),
+                          .causal = 1,
+                          .window = hp->window,
+                          .type_k = st->type_k,
+                          .type_v = st->type_v,
+                          .run = s->measure->run };
+}
+
+void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *out)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct want *w = &s->plan[l].want;
+    struct measure *m = s->measure;
+
+    if (w->window) {
+        struct attn a = over_store(s, l);
+        a.n_tok = m->n_q;
+        a.q = m->q;
+        a.q_stride = hp->n_head * hp->hd;
+        a.lse = m->lse;
+        for (int i = 0; i < m->n_q; i++)
+            m->weight[i] = w->decay > 0 ? powf(w->decay, (float)(m->n_q - 1 - i)) : 1;
+        add_mass(s, l, &a, m->weight);
+    }
+    finish(s, l, w->window ? m->n_q : n_tok, 1, out);
+}
+
+/* Where the newest tokens are no candidates, mass is the softmax over the candidates alone. */
+static void over_candidates(struct cb_session *s, int l)
+{
+    const struct hparams *hp = &s->model->hp;
+
+    if (!s->plan[l].read.tail || s->plan[l].want.norm != NORM_SOFTMAX)
+        return;
+    for (int h = 0; h < hp->n_head; h++) {
+        float *x = s->measure->mass + (size_t)h * (size_t)s->n_ctx, sum = 0;
+        for (int j = 0; j < s->ctx_end; j++)
+            sum += x[j];
+        for (int j = 0; sum > 0 && j < s->ctx_end; j++)
+            x[j] /= sum;
+    }
+}
+
+void cb_measure_step(struct cb_session *s, int l, const float *q, float *lse, struct scores *out)
+{
+    struct attn a = over_store(s, l);
+    a.n_tok = 1;
+    a.q = q;
+    a.q_stride = s->model->hp.n_head * s->model->hp.hd;
+    a.lse = lse;
+    clear_mass(s, cb_store_max_len(&s->store[l]));
+    add_mass(s, l, &a, NULL);
+    over_candidates(s, l);
+    finish(s, l, 1, 0, out);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* measure.h - attention mass per stored entry, for the hooks of a policy. */
+#ifndef MEASURE_H
+#define MEASURE_H
+
+#include "session.h"
+
+int cb_wants(const struct want *w, int prompt);
+int cb_measure_open(struct cb_session *s); /* nothing where the plan wants nothing */
+void cb_measure_close(struct cb_session *s);
+
+/* A chunk of a prompt that layer l has just attended to; a->lse is set. */
+void cb_measure_chunk(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end);
+/* The whole prompt of n_tok tokens is through layer l. */
+void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *out);
+/* One decoded token: q[n_head][hd], lse[n_head] of its attention over the whole store. */
+void cb_measure_step(struct cb_session *s, int l, const float *q, float *lse, struct scores *out);
+
+#endif
