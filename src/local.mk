@@ -8,7 +8,10 @@ libcore_la_SOURCES += \
 	src/edit.c src/edit.h \
 	src/err.c src/err.h \
 	src/forward.c \
-	src/gguf.h \
+	src/gguf.c src/gguf.h \
+	src/gguf_file.h \
+	src/gguf_parse.c \
+	src/gguf_read.c \
 	src/keep.c \
 	src/measure.c src/measure.h \
 	src/method/full.c \
