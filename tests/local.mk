@@ -1,1 +1,20 @@
-# tests
+# One program an area; each links the library's inside and the check runner.
+if HAVE_CHECK
+check_programs = \
+	tests/check_sample \
+	tests/check_store
+
+check_PROGRAMS += $(check_programs)
+TESTS += $(check_programs)
+
+check_ldadd = libcore.la $(CHECK_LIBS)
+check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
+
+tests_check_sample_SOURCES = tests/check_sample.c
+tests_check_sample_CFLAGS = $(check_cflags)
+tests_check_sample_LDADD = $(check_ldadd)
+
+tests_check_store_SOURCES = tests/check_store.c
+tests_check_store_CFLAGS = $(check_cflags)
+tests_check_store_LDADD = $(check_ldadd)
+endif
