@@ -22,5 +22,11 @@ libcore_la_SOURCES += \
 	src/sample.c \
 	src/session.c src/session.h \
 	src/store.c src/store.h \
-	src/template.h \
-	src/tok.h
+	src/template.c src/template.h \
+	src/tok.c src/tok.h \
+	src/tok_bpe.c \
+	src/tok_impl.h \
+	src/tok_merge.c \
+	src/tok_nfc.c \
+	src/tok_spm.c \
+	src/utf8.c

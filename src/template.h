@@ -20,9 +20,10 @@ const struct chat_form *cb_chat_form_at(int i); /* NULL past the last */
 
 /* Renders msg[n] and, when `ask`, the opening of the assistant's turn. The text contains special
  * tokens, to be tokenized with CB_TOK_SPECIAL and without CB_TOK_BOS when the form writes BOS itself
- * (*has_bos). The model's default system message is added where its template does so. *out is
- * allocated; the caller frees. */
-int cb_chat_render(const struct chat_form *f, const struct chat_msg *msg, int n, int ask, char **out,
-                   int *has_bos);
+ * (*has_bos). g: the model, whose own template says what the form leaves open (a default system
+ * message), and whose vocabulary how BOS and EOS are spelled; may be NULL. *out is allocated; the
+ * caller frees. */
+int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct chat_msg *msg,
+                   int n, int ask, char **out, int *has_bos);
 
 #endif

@@ -10,6 +10,7 @@
 
 struct tok;
 
+/* The tokenizer points into g's mapping: g is closed after it. */
 int cb_tok_open(const struct gguf *g, struct tok **out);
 void cb_tok_close(struct tok *t);
 
@@ -17,7 +18,10 @@ int cb_tok_n_vocab(const struct tok *t);
 int32_t cb_tok_bos(const struct tok *t); /* -1 = none */
 int32_t cb_tok_eos(const struct tok *t);
 int cb_tok_add_bos(const struct tok *t); /* the model asks for BOS in front */
-int cb_tok_is_end(const struct tok *t, int32_t id); /* EOS, EOT, EOM and other ends of a turn */
+/* Encoding puts a space in front of the text (and behind every special token), so that decoding a
+ * whole text takes one off its front. */
+int cb_tok_space_prefix(const struct tok *t);
+int cb_tok_is_end(const struct tok *t, int32_t id);     /* EOS, EOT, EOM and other ends of a turn */
 int cb_tok_is_special(const struct tok *t, int32_t id); /* control token */
 int32_t cb_tok_find(const struct tok *t, const char *piece); /* id of a token spelled so; -1 */
 
@@ -34,9 +38,10 @@ struct utf8_hold {
     char b[4];
     int n;
 };
-/* Appends in[n]; writes whole characters to out (cap >= n + 4); returns bytes written.
- * Bytes that cannot become a character leave as U+FFFD. */
+/* Appends in[n]; writes whole characters to out (cap >= 3 * (n + 1)); returns bytes written.
+ * Bytes that cannot become a character leave as U+FFFD (3 bytes), one for each longest stretch that
+ * began like one. */
 int cb_utf8_push(struct utf8_hold *h, const char *in, int n, char *out);
-int cb_utf8_flush(struct utf8_hold *h, char *out); /* what is left, as U+FFFD */
+int cb_utf8_flush(struct utf8_hold *h, char *out); /* what is left, as U+FFFD; out[3] */
 
 #endif
