@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/* check_metric.c - each metric on answers whose scores follow from its definition by hand. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "eval/metric.h"
+
+static double score(const char *metric, const char *pred, const char *gold)
+{
+    const struct golds g = { &gold, 1, NULL, 0 };
+    const struct metric *m = cb_metric_find(metric);
+    ck_assert_ptr_nonnull(m);
+    return m->score(pred, &g);
+}
+
+static const struct {
+    const char *metric, *pred, *gold;
+    double want;
+} rows[] = {
+    { "qa_f1", "The Free Guy!", "free guy", 1 },
+    { "qa_f1", "It is Free Guy.", "Free Guy", 2.0 * 2 / (4 + 2) },
+    { "qa_f1", "go go go", "go go stop", 2.0 * 2 / 6 },
+    { "qa_f1", "", "x", 0 },
+    { "qa_f1", "nothing", "x y", 0 },
+    { "contains", "register is 2416.", "2416", 1 },
+    { "contains", "ABC", "b", 1 },
+    { "contains", "2415", "2416", 0 },
+    { "contains_norm", "It was \"the psychology, of creativity\".", "The psychology of creativity", 1 },
+    { "contains_norm", "psychology", "The psychology of creativity", 0 },
+    { "em", "The Cat.", "cat", 1 },
+    { "em", "The cats", "cat", 0 },
+    { "choice", "Answer: B, not A", "B", 1 },
+    { "choice", "DAB C", "C", 1 },
+    { "choice", "none", "A", 0 },
+    { "last_number", "12 then 34.", "34", 1 },
+    { "last_number", "34 then 12", "34", 0 },
+    { "last_number", "no", "34", 0 },
+    { "code_sim", "```python\n# comment\nabcd\nrest", "abed", 2.0 * 3 / 8 },
+    { "code_sim", "x // y\n", "x", 0 },
+    { "rouge_l", "a b c d", "a x c d", 2.0 * 3 / 8 },
+    { "numbers", "It is 3, or 4, or 3", "Paragraph 3", 2.0 / 3 },
+    { "numbers", "thirteen", "13", 0 },
+};
+
+START_TEST(a_row)
+{
+    ck_assert_double_eq_tol(score(rows[_i].metric, rows[_i].pred, rows[_i].gold), rows[_i].want,
+                            1e-12);
+}
+END_TEST
+
+START_TEST(the_best_reference_counts)
+{
+    const char *const gold[] = { "Paris", "City of Light" };
+    const struct golds g = { gold, 2, NULL, 0 };
+    ck_assert_double_eq(cb_metric_find("em")->score("city of light", &g), 1);
+    /* but this one asks for all */
+    ck_assert_double_eq(cb_metric_find("contains_all")->score("paris", &g), 0.5);
+}
+END_TEST
+
+START_TEST(naming_every_class_is_no_answer)
+{
+    const char *const classes[] = { "Food", "Fast Food", "Sport", "City" }, *gold = "Fast Food";
+    const struct golds g = { &gold, 1, classes, 4 };
+    const struct metric *m = cb_metric_find("classification");
+
+    ck_assert_double_eq(m->score("Fast Food", &g), 1); /* "Food" is part of the right name */
+    ck_assert_double_eq(m->score("Fast Food or Sport", &g), 0.5);
+    ck_assert_double_eq(m->score("Sport", &g), 0);
+}
+END_TEST
+
+START_TEST(an_unknown_metric_is_not_found)
+{
+    ck_assert_ptr_null(cb_metric_find("bleu"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("metric");
+    TCase *t = tcase_create("scores");
+    SRunner *r = srunner_create(suite);
+    int failed;
+
+    suite_add_tcase(suite, t);
+    tcase_add_loop_test(t, a_row, 0, (int)(sizeof rows / sizeof *rows));
+    tcase_add_test(t, the_best_reference_counts);
+    tcase_add_test(t, naming_every_class_is_no_answer);
+    tcase_add_test(t, an_unknown_metric_is_not_found);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
