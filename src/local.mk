@@ -30,3 +30,9 @@ libcore_la_SOURCES += \
 	src/tok_nfc.c \
 	src/tok_spm.c \
 	src/utf8.c
+
+# Tasks and their scores: for the command line and the tests, not part of the installed library.
+noinst_LTLIBRARIES += libeval.la
+libeval_la_LIBADD = $(JANSSON_LIBS)
+libeval_la_SOURCES = \
+	src/eval/metric.c src/eval/metric.h

@@ -1,6 +1,7 @@
 # One program an area; each links the library's inside and the check runner.
 if HAVE_CHECK
 check_programs = \
+	tests/check_metric \
 	tests/check_sample \
 	tests/check_store
 
@@ -9,6 +10,10 @@ TESTS += $(check_programs)
 
 check_ldadd = libcore.la $(CHECK_LIBS)
 check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
+
+tests_check_metric_SOURCES = tests/check_metric.c
+tests_check_metric_CFLAGS = $(check_cflags)
+tests_check_metric_LDADD = libeval.la $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)

@@ -136,8 +136,8 @@ static double exact(const char *pred, const char *gold)
 static double choice(const char *pred, const char *gold)
 {
     for (const char *c = pred; *c; c++) {
-        const int alone = (c == pred || !isalnum((unsigned char)c[-1])) &&
-                          !isalnum((unsigned char)c[1]);
+        const int alone =
+            (c == pred || !isalnum((unsigned char)c[-1])) && !isalnum((unsigned char)c[1]);
         if (*c >= 'A' && *c <= 'D' && alone)
             return *c == *gold;
     }
@@ -251,10 +251,10 @@ static double best(const char *pred, const struct golds *g,
     return max;
 }
 
-#define OVER_GOLDS(name)                                               \
-    static double any_##name(const char *pred, const struct golds *g)  \
-    {                                                                  \
-        return best(pred, g, name);                                    \
+#define OVER_GOLDS(name)                                                                           \
+    static double any_##name(const char *pred, const struct golds *g)                              \
+    {                                                                                              \
+        return best(pred, g, name);                                                                \
     }
 OVER_GOLDS(f1)
 OVER_GOLDS(contains)
