@@ -36,3 +36,32 @@ noinst_LTLIBRARIES += libeval.la
 libeval_la_LIBADD = $(JANSSON_LIBS)
 libeval_la_SOURCES = \
 	src/eval/metric.c src/eval/metric.h
+
+# The program
+bin_PROGRAMS += ctxbank
+ctxbank_LDADD = libcore.la libeval.la $(JANSSON_LIBS)
+ctxbank_SOURCES = \
+	src/cmd/bench.c \
+	src/cmd/chat.c \
+	src/cmd/cmd.c src/cmd/cmd.h \
+	src/cmd/dump.c \
+	src/cmd/engine.c \
+	src/cmd/eval.c src/cmd/eval.h \
+	src/cmd/eval_continuation.c \
+	src/cmd/eval_kld.c \
+	src/cmd/eval_perplexity.c \
+	src/cmd/generate.c \
+	src/cmd/info.c \
+	src/cmd/interrupt.c \
+	src/cmd/prompt.c src/cmd/prompt.h \
+	src/cmd/report.c \
+	src/cmd/run.c \
+	src/cmd/text.c \
+	src/cmd/tokenize.c \
+	src/log.c src/log.h \
+	src/main.c \
+	src/opts.c src/opts.h \
+	src/opts_complete.c \
+	src/opts_doc.c \
+	src/opts_table.c \
+	src/progress.c src/progress.h

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* main.c - the table of sub-commands. */
+#include "cmd/cmd.h"
+
+const struct cmd *const cb_cmds[] = {
+    &cb_cmd_run,
+    &cb_cmd_chat,
+    &cb_cmd_tokenize,
+    &cb_cmd_info,
+    &cb_cmd_bench,
+    &cb_cmd_eval_perplexity,
+    &cb_cmd_eval_continuation,
+    &cb_cmd_eval_kld,
+    &cb_cmd_dump,
+    NULL,
+};
+
+int main(int argc, char **argv)
+{
+    return cb_cmd_main(argc, argv);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* opts.h - the one table of options: parser, --help, manual pages and shell completion read it. The
+ * library never sees it: commands fill the library's parameters from it. */
+#ifndef OPTS_H
+#define OPTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Wrong usage: the status of a command that ends the program with 2. */
+enum { CB_USAGE = -64 };
+
+enum takes {
+    TAKES_NOTHING,
+    TAKES_INT,  /* whole number; K, M, G multiply by 1024, 1024^2, 1024^3 */
+    TAKES_REAL, /* decimal number */
+    TAKES_TEXT,
+    TAKES_FILE,
+    TAKES_CHOICE, /* one of `choices` */
+    TAKES_INTS    /* whole numbers with commas between */
+};
+
+/* Options come in sets; a command names the sets that it takes. The order is that of --help. */
+enum opt_set {
+    SET_OWN_RUN = 1 << 0,
+    SET_OWN_TOKENIZE = 1 << 1,
+    SET_OWN_INFO = 1 << 2,
+    SET_OWN_BENCH = 1 << 3,
+    SET_OWN_PERPLEXITY = 1 << 4,
+    SET_OWN_CONTINUATION = 1 << 5,
+    SET_PAIR = 1 << 6, /* --context and --target */
+    SET_PROMPT = 1 << 7,
+    SET_CHAT = 1 << 8,
+    SET_GENERATE = 1 << 9,
+    SET_SAMPLE = 1 << 10,
+    SET_MODEL = 1 << 11, /* -m alone */
+    SET_ENGINE = 1 << 12,
+    SET_CTX = 1 << 13,
+    SET_POLICY = 1 << 14,   /* one */
+    SET_POLICIES = 1 << 15, /* one row a policy */
+    SET_PLAN = 1 << 16,     /* --dry-run */
+    SET_JSON = 1 << 17,
+    SET_PROGRESS = 1 << 18,
+    SET_GENERAL = 1 << 19,
+    SET_COUNT = 20
+};
+
+enum opt_id {
+    ARG_CHAT,
+    ARG_IDS,
+    ARG_PIECES,
+    ARG_NO_BOS,
+    ARG_SPECIAL,
+    ARG_DECODE,
+    ARG_BACKENDS,
+    ARG_POLICY_LIST,
+    ARG_CPU,
+    ARG_BENCH_PROMPT,
+    ARG_BENCH_GEN,
+    ARG_BENCH_DEPTH,
+    ARG_REPEATS,
+    ARG_FORMAT,
+    ARG_PPL_FILE,
+    ARG_PPL_WINDOW,
+    ARG_CHUNKS,
+    ARG_STRIDE,
+    ARG_STREAM,
+    ARG_PER_TOKEN,
+    ARG_CONTEXT,
+    ARG_TARGET,
+    ARG_PROMPT,
+    ARG_FILE,
+    ARG_SYSTEM,
+    ARG_CHAT_TEMPLATE,
+    ARG_PREDICT,
+    ARG_STOP,
+    ARG_IGNORE_EOS,
+    ARG_SEED,
+    ARG_TEMP,
+    ARG_TOP_K,
+    ARG_TOP_P,
+    ARG_MIN_P,
+    ARG_REPEAT_PENALTY,
+    ARG_FREQUENCY_PENALTY,
+    ARG_PRESENCE_PENALTY,
+    ARG_REPEAT_LAST_N,
+    ARG_MODEL,
+    ARG_THREADS,
+    ARG_DEVICE,
+    ARG_WORKING_SET,
+    ARG_CHUNK,
+    ARG_CTX,
+    ARG_TYPE_K,
+    ARG_TYPE_V,
+    ARG_POLICY,
+    ARG_POLICIES,
+    ARG_PREFILL,
+    ARG_DRY_RUN,
+    ARG_JSON,
+    ARG_PROGRESS,
+    ARG_VERBOSE,
+    ARG_QUIET,
+    ARG_HELP,
+    ARG_VERSION,
+    ARG_COUNT
+};
+
+struct opt_row {
+    const char *name;  /* without the dashes */
+    const char *alias; /* other spellings with their dashes, blank-separated, or NULL */
+    char letter;       /* of the short form, or 0 */
+    enum takes takes;
+    int many;         /* may be given more than once; else the last one counts */
+    int env;          /* CTXBANK_NAME gives the default */
+    const char *unit; /* what the value is: TOKENS, FILE */
+    double min, max;  /* of numbers */
+    const char *def;  /* default as it would be typed, or NULL */
+    const char *choices;
+    unsigned sets;
+    const char *text;
+};
+
+extern const struct opt_row cb_opt_table[ARG_COUNT];
+extern const char *const cb_opt_set_title[SET_COUNT];
+
+struct arg_value {
+    int set; /* given on the command line or in the environment */
+    int64_t num;
+    double real;
+    const char **text; /* [n] */
+    int64_t *list;     /* TAKES_INTS: [n] */
+    int n;
+};
+
+struct cmd;
+
+struct opts {
+    const struct cmd *cmd;
+    struct arg_value v[ARG_COUNT];
+    const char **operand;
+    int n_operand;
+};
+
+/* One sub-command. */
+struct cmd {
+    const char *name;     /* "run", "eval perplexity" */
+    const char *operands; /* as usage shows them, or "" */
+    int min_operands, max_operands;
+    const char *brief; /* a line for the list of commands */
+    unsigned sets;
+    int (*run)(
+        const struct opts *o); /* 0, a negative status with cb_error() set, or an exit status */
+    int hidden;
+};
+
+/* argv[argc] are what follows the command's name. The options borrow argv's strings.
+ * 0, or CB_USAGE with cb_error() set. */
+int cb_opts_parse(const struct cmd *cmd, int argc, char **argv, struct opts *out);
+void cb_opts_free(struct opts *o);
+
+/* Records "WHAT: WHY" and returns CB_USAGE. */
+int cb_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+int cb_opt_set(const struct opts *o, enum opt_id id); /* was it given? */
+int cb_opt_flag(const struct opts *o, enum opt_id id);
+int cb_opt_int(const struct opts *o, enum opt_id id);
+int64_t cb_opt_int64(const struct opts *o, enum opt_id id);
+double cb_opt_real(const struct opts *o, enum opt_id id);
+const char *cb_opt_text(const struct opts *o, enum opt_id id); /* the last one, or NULL */
+const char *const *cb_opt_texts(const struct opts *o, enum opt_id id, int *n);
+const int64_t *cb_opt_ints(const struct opts *o, enum opt_id id, int *n);
+int cb_opt_is(const struct opts *o, enum opt_id id, const char *choice);
+
+/* "CTXBANK_CTX_SIZE" of "ctx-size" */
+void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap);
+
+/* opts_doc.c: what is made from the table. */
+void cb_opts_help(const struct cmd *cmd, FILE *f);
+void cb_opts_man(const struct cmd *cmd, FILE *f);
+int cb_opts_completion(const struct cmd *const *cmds, const char *shell, FILE *f); /* 0: unknown */
+
+#endif
