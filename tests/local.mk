@@ -1,6 +1,7 @@
 # One program an area; each links the library's inside and the check runner.
 if HAVE_CHECK
 check_programs = \
+	tests/check_continuation \
 	tests/check_metric \
 	tests/check_sample \
 	tests/check_store
@@ -10,6 +11,10 @@ TESTS += $(check_programs)
 
 check_ldadd = libcore.la $(CHECK_LIBS)
 check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
+
+tests_check_continuation_SOURCES = tests/check_continuation.c
+tests_check_continuation_CFLAGS = $(check_cflags)
+tests_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_check_metric_SOURCES = tests/check_metric.c
 tests_check_metric_CFLAGS = $(check_cflags)
@@ -23,3 +28,8 @@ tests_check_store_SOURCES = tests/check_store.c
 tests_check_store_CFLAGS = $(check_cflags)
 tests_check_store_LDADD = $(check_ldadd)
 endif
+
+EXTRA_DIST += \
+	tests/vectors/continuation-qwen2.5-0.5b.json \
+	tests/vectors/continuation-smollm2.json \
+	tests/vectors/make_continuation.py
