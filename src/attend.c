@@ -25,6 +25,9 @@ struct attend {
     int32_t *unit;         /* [n_ctx] */
     void **state;          /* [n_layer] the method's own */
     struct edit *edit;
+    float *q, *out;       /* [chunk][n_head * hd] the part of the first tokens, with POS_SLOT */
+    float *lse2;          /* [chunk][n_head] */
+    float *turn;          /* [n_rot / 2][2] cos, sin */
     struct scores scores; /* of the layer that was attended to last */
     int has_scores;
 };
@@ -68,6 +71,24 @@ static int open_layers(struct cb_session *s, struct attend *a)
     return a->rank && a->unit ? CB_OK : CB_ENOMEM;
 }
 
+/* Work space of rolled(); nothing where no layer rolls its positions. */
+static int open_rolled(struct cb_session *s, struct attend *a)
+{
+    const struct hparams *hp = &s->model->hp;
+    const size_t n = (size_t)s->chunk * (size_t)hp->n_head;
+    int any = 0;
+
+    for (int l = 0; l < hp->n_layer; l++)
+        any |= s->plan[l].pos == POS_SLOT;
+    if (!any)
+        return CB_OK;
+    a->q = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *a->q);
+    a->out = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *a->out);
+    a->lse2 = cb_alloc_aligned(n, sizeof *a->lse2);
+    a->turn = cb_alloc_aligned((size_t)hp->n_rot, sizeof *a->turn);
+    return a->q && a->out && a->lse2 && a->turn ? CB_OK : CB_ENOMEM;
+}
+
 int cb_attend_open(struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
@@ -80,6 +101,7 @@ int cb_attend_open(struct cb_session *s)
     if (!a->run || !a->lse)
         return CB_ENOMEM;
     TRY(open_layers(s, a));
+    TRY(open_rolled(s, a));
     TRY(cb_measure_open(s));
     return s->policy->m->compact ? cb_edit_new(s, &a->edit) : CB_OK;
 }
@@ -104,13 +126,26 @@ void cb_attend_close(struct cb_session *s)
     free(a->choice);
     free(a->state);
     free(a->lse);
+    free(a->q);
+    free(a->out);
+    free(a->lse2);
+    free(a->turn);
     free(a->rank);
     free(a->unit);
     free(a);
 }
 
+int cb_attend_window(const struct cb_session *s, int l)
+{
+    const int own = s->model->hp.window, asked = s->plan[l].window;
+    return own && asked ? (own < asked ? own : asked) : own + asked;
+}
+
 void cb_attend_clear(struct cb_session *s)
 {
+    memcpy(s->plan, s->plan_opened, (size_t)s->model->hp.n_layer * sizeof *s->plan);
+    if (s->policy->state)
+        memset(s->policy->state, 0, s->policy->state_bytes);
     for (int l = 0; l < s->model->hp.n_layer; l++)
         if (s->policy->m->layer_bytes)
             memset(s->attend->state[l], 0, s->policy->m->layer_bytes);
@@ -200,7 +235,7 @@ static int set_runs(struct cb_session *s, int l, const float *q)
     const int from = r->what == READ_AS ? r->as : l;
 
     for (int h = 0; h < s->model->hp.n_kv; h++)
-        a->run[h] = cb_store_run(&s->store[l], h);
+        a->run[h] = cb_store_run(&s->store[l], h, 0, s->store[l].n[h]);
     if (!s->decoding || r->what == READ_ALL)
         return CB_OK;
     if (r->what == READ_TOP)
@@ -238,6 +273,70 @@ static int step_scores(struct cb_session *s, int l, const struct attn *at)
     return CB_OK;
 }
 
+/* ---- positions as if nothing had been dropped ---- */
+
+/* Slots [0, *first) hold positions 0.., those after them a run of neighbours. How far the second run
+ * is from where it would be if it followed the first. */
+static int gap(const struct store *st, int *first)
+{
+    const int n = st->n[0], shift = cb_store_pos(st, 0, n - 1) - (n - 1);
+    int lo = 0, hi = n - 1;
+
+    while (lo < hi) { /* the first slot that is behind the gap */
+        const int mid = (lo + hi) / 2;
+        if (cb_store_pos(st, 0, mid) > mid)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    *first = lo;
+    return shift;
+}
+
+/* Rotated logits depend on differences of positions alone: the queries see the second run as they
+ * are, and the first one turned back by the gap. Two parts, joined. */
+static void rolled(struct cb_session *s, int l, const struct attn *all, int first, int shift)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct ops *op = s->dev->ops;
+    struct attend *a = s->attend;
+    const struct store *st = &s->store[l];
+    const size_t row = (size_t)hp->n_head * (size_t)hp->hd;
+    struct attn at = *all;
+
+    for (int h = 0; h < hp->n_kv; h++)
+        a->run[h] = cb_store_run(st, h, first, st->n[h]);
+    at.lse = a->lse;
+    op->attention(s->dev, &at);
+    for (int i = 0; i < at.n_tok; i++)
+        memcpy(a->q + (size_t)i * row, at.q + (size_t)i * (size_t)at.q_stride, row * sizeof *a->q);
+    cb_model_rope_table(s->model, -shift, 1, a->turn);
+    op->rope(s->dev, s->model->arch->rope, a->q, 1, at.n_tok * hp->n_head, hp->hd, 0, hp->n_rot,
+             a->turn);
+    for (int h = 0; h < hp->n_kv; h++)
+        a->run[h] = cb_store_run(st, h, 0, first);
+    at.causal = 0;
+    at.q = a->q;
+    at.q_stride = (int)row;
+    at.out = a->out;
+    at.lse = a->lse2;
+    op->attention(s->dev, &at);
+    op->join(s->dev, all->out, a->lse, a->out, a->lse2, at.n_tok * hp->n_head, hp->hd);
+    for (int h = 0; h < hp->n_kv; h++) /* for the count of what was read */
+        a->run[h].n = st->n[h];
+}
+
+static void attention(struct cb_session *s, int l, const struct attn *at)
+{
+    int first = 0;
+    const int shift = s->plan[l].pos == POS_SLOT ? gap(&s->store[l], &first) : 0;
+
+    if (shift)
+        rolled(s, l, at, first, shift);
+    else
+        s->dev->ops->attention(s->dev, at);
+}
+
 int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
               float *out)
 {
@@ -251,7 +350,7 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
                              .hd = hp->hd,
                              .scale = 1.0f / sqrtf((float)hp->hd),
                              .causal = !s->decoding,
-                             .window = hp->window,
+                             .window = cb_attend_window(s, l),
                              .type_k = s->store[l].type_k,
                              .type_v = s->store[l].type_v,
                              .run = a->run,
@@ -260,11 +359,13 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
                              .out = out,
                              .lse = cb_wants(&s->plan[l].want, !s->decoding) ? a->lse : NULL };
 
+    if (!s->decoding || s->plan[l].read.what != READ_ALL)
+        cb_store_pack(&s->store[l]);
     TRY(cb_store_append(&s->store[l], s->dev, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0));
     if (m->fold)
         TRY(m->fold(s->policy, l, a->state[l], was, was + n));
     TRY(set_runs(s, l, qkv));
-    s->dev->ops->attention(s->dev, &at);
+    attention(s, l, &at);
     count_read(s, l);
     a->has_scores = 0;
     if (!at.lse)
@@ -282,6 +383,15 @@ static void note_peak(struct cb_session *s)
         s->kv_peak_bytes = now;
 }
 
+static int compact(struct cb_session *s, int l, const struct scores *sc)
+{
+    struct attend *a = s->attend;
+
+    cb_edit_begin(a->edit, l, !s->decoding);
+    TRY(s->policy->m->compact(s->policy, l, a->state[l], sc, a->edit));
+    return cb_edit_apply(a->edit);
+}
+
 int cb_attend_end(struct cb_session *s, int l, int n)
 {
     const struct method *m = s->policy->m;
@@ -297,7 +407,12 @@ int cb_attend_end(struct cb_session *s, int l, int n)
         TRY(m->observe(s->policy, l, a->state[l], &a->scores));
     if (!m->compact)
         return CB_OK;
-    cb_edit_begin(a->edit, l, !s->decoding);
-    TRY(m->compact(s->policy, l, a->state[l], a->has_scores ? &a->scores : NULL, a->edit));
-    return cb_edit_apply(a->edit);
+    if (s->decoding || !s->plan[l].late)
+        TRY(compact(s, l, a->has_scores ? &a->scores : NULL));
+    if (s->decoding)
+        return CB_OK;
+    for (int i = 0; l == s->model->hp.n_layer - 1 && i <= l; i++)
+        if (s->plan[i].late)
+            TRY(compact(s, i, NULL));
+    return CB_OK;
 }

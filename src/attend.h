@@ -8,6 +8,7 @@
 int cb_attend_open(struct cb_session *s);
 void cb_attend_close(struct cb_session *s);
 void cb_attend_clear(struct cb_session *s); /* the policy's state is as at the start */
+int cb_attend_window(const struct cb_session *s, int l); /* the model's or the plan's; 0 = none */
 /* Layer l, tokens at positions pos0..pos0+n-1 out of a feed that ends before position pos_end:
  * stores their k and v, attends. qkv[n][(n_head + 2 n_kv) * hd], rotated -> out[n][n_head * hd] */
 int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,

@@ -94,6 +94,21 @@ int cb_edit_keep_all_heads(struct edit *e, const int *slot, int n)
     return CB_OK;
 }
 
+int cb_edit_drop(struct edit *e, int kv, int slot)
+{
+    const int len = e->s->store[e->l].n[kv];
+    int *keep = e->keep + (size_t)kv * (size_t)e->s->n_ctx, m = 0;
+
+    if (slot < 0 || slot >= len)
+        return cb_fail(CB_EARG, "policy %s: layer %d: slot %d of %d out of range",
+                       e->s->policy->m->name, e->l, slot, len);
+    for (int i = 0; i < len; i++)
+        if (i != slot)
+            keep[m++] = i;
+    e->n[kv] = m;
+    return CB_OK;
+}
+
 int cb_edit_merge(struct edit *e, int kv, int to, float w_to, int from, float w_from)
 {
     const int len = e->s->store[e->l].n[kv];
@@ -171,7 +186,12 @@ int cb_view_len(const struct policy *p, int l, int kv)
 
 int cb_view_seen(const struct policy *p)
 {
-    return p->session->n_seen;
+    return p->session->n_seen + p->session->n_feed;
+}
+
+int cb_view_fed(const struct policy *p)
+{
+    return p->session->n_feed;
 }
 
 const int32_t *cb_view_pos(const struct policy *p, int l, int kv)

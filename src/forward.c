@@ -99,6 +99,7 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
     s->dev->ops->get_rows(s->dev, &s->model->embd, tokens, n, w->x);
     cb_model_rope_table(s->model, pos0, n, w->cs);
     s->kv_read_bytes = 0;
+    s->n_feed = n;
     for (int l = 0; l < hp->n_layer; l++) {
         for (int i = 0; i < n; i += s->chunk) {
             const int m = min_int(s->chunk, n - i);
@@ -112,5 +113,6 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
         TRY(all_logits(s, n, how));
     head(s, w->x + (size_t)(n - 1) * (size_t)hp->n_embd, 1, w->logits);
     s->n_seen += n;
+    s->n_feed = 0;
     return CB_OK;
 }

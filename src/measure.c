@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attend.h"
 #include "err.h"
 
 struct measure {
@@ -184,16 +185,34 @@ static struct attn over_store(struct cb_session *s, int l)
     const struct store *st = &s->store[l];
 
     for (int h = 0; h < hp->n_kv; h++)
-        s->measure->run[h] = cb_store_run(st, h);
+        s->measure->run[h] = cb_store_run(st, h, 0, st->n[h]);
     return (struct attn){ .n_head = hp->n_head,
                           .n_kv = hp->n_kv,
                           .hd = hp->hd,
                           .scale = 1.0f / sqrtf((float)hp->hd),
                           .causal = 1,
-                          .window = hp->window,
+                          .window = cb_attend_window(s, l),
                           .type_k = st->type_k,
                           .type_v = st->type_v,
                           .run = s->measure->run };
+}
+
+/* mass holds what falls on each query's band; its first `sink` entries get all of theirs instead, so
+ * that nothing counts twice where the two overlap. */
+static void add_sinks(struct cb_session *s, int l, struct attn a)
+{
+    const struct want *w = &s->plan[l].want;
+    struct measure *m = s->measure;
+    const int n = cb_store_max_len(&s->store[l]), n_sink = w->sink < n ? w->sink : n;
+    struct score sc = { .a = a, .weight = m->weight, .out = m->rows, .out_stride = s->n_ctx };
+
+    sc.a.window = cb_attend_window(s, l);
+    for (int h = 0; h < a.n_head; h++)
+        memset(m->rows + (size_t)h * (size_t)s->n_ctx, 0, (size_t)n * sizeof(float));
+    s->dev->ops->score(s->dev, &sc);
+    for (int h = 0; h < a.n_head; h++)
+        memcpy(m->mass + (size_t)h * (size_t)s->n_ctx, m->rows + (size_t)h * (size_t)s->n_ctx,
+               (size_t)n_sink * sizeof(float));
 }
 
 void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *out)
@@ -210,7 +229,11 @@ void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *ou
         a.lse = m->lse;
         for (int i = 0; i < m->n_q; i++)
             m->weight[i] = w->decay > 0 ? powf(w->decay, (float)(m->n_q - 1 - i)) : 1;
+        if (w->band)
+            a.window = w->band;
         add_mass(s, l, &a, m->weight);
+        if (w->band)
+            add_sinks(s, l, a);
     }
     finish(s, l, w->window ? m->n_q : n_tok, 1, out);
 }

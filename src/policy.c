@@ -165,6 +165,8 @@ int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out
         return CB_ENOMEM;
     p->sh = *sh;
     err = find_method(spec, colon ? (size_t)(colon - spec) : strlen(spec), &p->m);
+    if (!err)
+        p->slot_floats = p->m->slot_floats;
     while (!err && p->m->opts[n_opt].name)
         n_opt++;
     if (!err && !(p->val = cb_calloc((size_t)n_opt, sizeof *p->val)))
@@ -179,11 +181,19 @@ int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out
     return CB_OK;
 }
 
+int cb_policy_state(struct policy *p, size_t bytes)
+{
+    p->state = cb_calloc(1, bytes);
+    p->state_bytes = bytes;
+    return p->state ? CB_OK : CB_ENOMEM;
+}
+
 void cb_policy_close(struct policy *p)
 {
     if (!p)
         return;
     free(p->val);
     free(p->spec);
+    free(p->state);
     free(p);
 }

@@ -28,6 +28,9 @@ struct want {
     float decay; /* query i of w weighs decay^(w-1-i); 0 means 1 */
     int pool;    /* odd width of 1-D pooling along tokens, after heads are combined */
     enum pool_kind pool_kind;
+    /* band > 0, with a window: of each query's mass only what falls on its first `sink` entries and
+     * on the last `band` that it sees, itself among them */
+    int sink, band;
 };
 
 enum read_what { READ_ALL, READ_ENDS, READ_TOP, READ_AS };
@@ -50,7 +53,10 @@ struct layer_plan {
     int kv_of;         /* whose K and V this layer reads: itself, or an earlier layer */
     int bank;          /* 1 = after the prompt, K and V live in the host bank only */
     int raw_keys;      /* 1 = keys are stored unrotated and rotated when read */
-    enum pos_kind pos; /* which position a key is read at */
+    enum pos_kind pos; /* which position a key is read at. POS_SLOT: slots are a run of first tokens
+                          and a run of last ones, read as if nothing had been between */
+    int window;        /* > 0: a query sees the last `window` tokens only, in the prompt as well */
+    int late;          /* 1 = at the end of a prompt, compact() waits for all layers */
     struct want want;
     struct read read;
 };
@@ -80,6 +86,9 @@ struct policy {
     struct shape sh;
     struct opt_value *val; /* one an option, in the order of the method's table */
     char *spec;            /* the text that val points into */
+    int slot_floats;       /* the method's; plan() may ask for more */
+    void *state; /* what cb_policy_state() gave: the method's own, beside that of a layer */
+    size_t state_bytes;
     struct layer_plan
         *plan; /* [n_layer] as planned; a hook may switch off what it no longer wants */
     struct cb_session *session; /* for the view below; methods do not look inside */
@@ -111,18 +120,26 @@ struct method {
     int (*rank)(struct policy *, int l, void *st, const float *q, float *out);
     /* after attention, when scores were wanted */
     int (*observe)(struct policy *, int l, void *st, const struct scores *);
-    /* after observe, at the end of a prompt and after each decoded token; scores may be NULL */
+    /* after observe, at the end of a prompt and after each decoded token; scores may be NULL, and
+     * are where the plan says late */
     int (*compact)(struct policy *, int l, void *st, const struct scores *, struct edit *);
+    /* slots that a KV head of layer l will hold after a prompt and n_gen generated tokens; the most
+     * where that depends on the text. NULL: all. */
+    int (*slots)(const struct policy *, int l, int n_prompt, int n_gen);
 };
 
 /* ---- what hooks may ask ---- */
 
 int cb_view_len(const struct policy *p, int l, int kv); /* slots in use */
-int cb_view_seen(const struct policy *p);               /* tokens of the timeline so far */
+int cb_view_seen(const struct policy *p);               /* tokens fed so far, those at hand too */
+int cb_view_fed(const struct policy *p);                /* of them, those of the feed at hand */
 const int32_t *cb_view_pos(const struct policy *p, int l, int kv); /* [len]; NULL = slot number */
 float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] one per-slot column */
 /* stored key (v = 0) or value (v = 1) as f32 -> out[hd] */
 void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out);
+
+/* For plan(): zeroed memory for the method as a whole, p->state; zeroed again with the timeline. */
+int cb_policy_state(struct policy *p, size_t bytes);
 
 /* Reports a refusal: "policy NAME: ..." */
 int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
@@ -134,6 +151,7 @@ int cb_edit_at_prompt(const struct edit *e); /* 1 = end of a prompt, 0 = a decod
 int *cb_edit_tmp(struct edit *e);            /* [longest KV head] scratch, owned by the edit */
 int cb_edit_keep(struct edit *e, int kv, const int *slot, int n);
 int cb_edit_keep_all_heads(struct edit *e, const int *slot, int n);
+int cb_edit_drop(struct edit *e, int kv, int slot); /* keeps all others */
 /* kept slot `to` becomes the weighted sum of what is merged into it (keys and values alike):
  * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum w_from), all from before the edit. w_to counts
  * once for each `to`, the last one given. */

@@ -95,7 +95,8 @@ static int open_policy(struct cb_session *s, const char *spec)
 
     TRY(cb_policy_open(spec ? spec : "full", &sh, &s->policy));
     s->plan = cb_calloc((size_t)hp->n_layer, sizeof *s->plan);
-    if (!s->plan)
+    s->plan_opened = cb_calloc((size_t)hp->n_layer, sizeof *s->plan_opened);
+    if (!s->plan || !s->plan_opened)
         return CB_ENOMEM;
     for (int l = 0; l < hp->n_layer; l++) {
         s->plan[l].kv_of = l;
@@ -104,7 +105,10 @@ static int open_policy(struct cb_session *s, const char *spec)
     }
     s->policy->plan = s->plan;
     s->policy->session = s;
-    return s->policy->m->plan ? s->policy->m->plan(s->policy, &sh, s->plan) : CB_OK;
+    if (s->policy->m->plan)
+        TRY(s->policy->m->plan(s->policy, &sh, s->plan));
+    memcpy(s->plan_opened, s->plan, (size_t)hp->n_layer * sizeof *s->plan);
+    return CB_OK;
 }
 
 static int open_stores(struct cb_session *s)
@@ -116,7 +120,7 @@ static int open_stores(struct cb_session *s)
         return CB_ENOMEM;
     for (int l = 0; l < hp->n_layer; l++)
         TRY(cb_store_open(&s->store[l], hp->n_kv, hp->hd, s->n_ctx, s->type_k, s->type_v,
-                          s->policy->m->slot_floats));
+                          s->policy->slot_floats));
     return CB_OK;
 }
 
@@ -190,6 +194,7 @@ void cb_session_close(cb_session *s)
     work_close(&s->w);
     free(s->store);
     free(s->plan);
+    free(s->plan_opened);
     free(s);
 }
 
@@ -200,18 +205,25 @@ void cb_session_clear(cb_session *s)
     for (int l = 0; l < s->model->hp.n_layer; l++)
         cb_store_cut(&s->store[l], 0);
     cb_attend_clear(s);
-    s->n_seen = s->ctx_end = 0;
+    s->n_seen = s->n_feed = s->ctx_end = 0;
 }
 
+/* What the context must hold is slots: a policy that drops tokens goes on for ever. */
 static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 {
+    int held = 0;
+
     if (n < 1)
         return cb_fail(CB_EARG, "prompt: no tokens");
-    if (n > s->n_ctx - s->n_seen)
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        const int len = cb_store_max_len(&s->store[l]);
+        held = len > held ? len : held;
+    }
+    if (n > s->n_ctx - held || n > INT32_MAX - s->n_seen)
         return cb_fail(
             CB_EFULL,
-            "context: %d tokens do not fit behind %d in a context of %d; raise it with -c", n,
-            s->n_seen, s->n_ctx);
+            "context: %d tokens do not fit behind %d in a context of %d; raise it with -c", n, held,
+            s->n_ctx);
     for (int i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)
             return cb_fail(CB_EARG, "token %d: id %d is not in the vocabulary of %d", i, tokens[i],
@@ -237,6 +249,7 @@ static int feed(cb_session *s, const int32_t *tokens, int n, const struct cb_pre
     TRY(check_feed(s, tokens, n));
     TRY(work_fit(s, n));
     err = cb_forward(s, tokens, n, how);
+    s->n_feed = 0;
     if (err)
         undo(s);
     return err;
@@ -302,23 +315,68 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
     }
 }
 
+/* Slots that a KV head of layer l will hold; `most` is for what a session cannot exceed. */
+static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
+{
+    const struct method *m = s->policy->m;
+    const int n = n_prompt + n_gen, got = m->slots ? m->slots(s->policy, l, n_prompt, n_gen) : n;
+    return got < n ? got : n;
+}
+
+/* Bytes of a layer that holds `slots` of n tokens. */
+static uint64_t layer_bytes(const struct cb_session *s, int n_slot, int n, int n_gen)
+{
+    const struct store *st = &s->store[0];
+    const int many = n_slot >= CB_STORE_HOLES; /* single slots leave holes */
+    size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
+
+    if (n_slot < n)
+        slot += sizeof *st->pos + (many && n_gen ? sizeof *st->row : 0);
+    return (uint64_t)n_slot * (uint64_t)st->n_kv * slot;
+}
+
+/* The most while a prompt goes through: a full layer, the compacted ones before it. */
+static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
+{
+    uint64_t before = 0, peak = 0;
+
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        const uint64_t now = before + layer_bytes(s, n_prompt, n_prompt, 0);
+        peak = now > peak ? now : peak;
+        before +=
+            layer_bytes(s, s->plan[l].late ? n_prompt : slots(s, l, n_prompt, 0), n_prompt, 0);
+    }
+    return peak;
+}
+
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
-    const struct hparams *hp = &s->model->hp;
     const int n = n_prompt + n_gen;
     const struct store *st = &s->store[0];
+    uint64_t peak;
 
-    if (n_prompt < 0 || n_gen < 0 || n > s->n_ctx)
+    if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
         return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
                        n_prompt, n_gen, s->n_ctx);
     *out = (struct cb_memory){
         .weights_bytes = s->model->weights_bytes,
-        .kv_bytes = (uint64_t)n * (uint64_t)(hp->n_layer * hp->n_kv) * (st->row_k + st->row_v),
         .kv_full_bytes = full_bytes(s, n),
         .scratch_bytes = s->w.bytes + (uint64_t)n_prompt * tok_floats(s) * sizeof(float),
         .kept_min = n,
-        .kept_max = n,
     };
-    out->kv_peak_bytes = out->kv_read_bytes_per_token = out->kv_bytes;
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        const int held = slots(s, l, n_prompt, n_gen);
+        const int evicts = held < slots(s, l, n_prompt, 0) + n_gen;
+        if (held > s->n_ctx)
+            return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
+                           n_prompt, n_gen, s->n_ctx);
+        out->kept_min = held < out->kept_min ? held : out->kept_min;
+        out->kept_max = held > out->kept_max ? held : out->kept_max;
+        out->kv_bytes += layer_bytes(s, held, n, evicts);
+        out->kv_read_bytes_per_token +=
+            (uint64_t)(held + (evicts && held < n)) * (uint64_t)st->n_kv * (st->row_k + st->row_v);
+    }
+    peak = prefill_peak(s, n_prompt);
+    out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
     return CB_OK;
 }

@@ -27,14 +27,16 @@ struct cb_session {
     struct device *dev;
     int n_ctx, chunk;
     int n_seen;   /* tokens fed so far: the next token's position */
+    int n_feed;   /* tokens on their way through the layers, 0 between feeds */
     int ctx_end;  /* tokens fed when the last prompt ended */
     int decoding; /* 1 while one generated token is fed */
     enum kv_type type_k, type_v;
     struct policy *policy;
-    struct layer_plan *plan; /* [n_layer] */
-    struct store *store;     /* [n_layer] */
-    struct attend *attend;   /* attend.c's own */
-    struct measure *measure; /* measure.c's own; NULL when the plan wants nothing */
+    struct layer_plan *plan;        /* [n_layer] */
+    struct layer_plan *plan_opened; /* [n_layer] before hooks changed it */
+    struct store *store;            /* [n_layer] */
+    struct attend *attend;          /* attend.c's own */
+    struct measure *measure;        /* measure.c's own; NULL when the plan wants nothing */
     struct work w;
     uint64_t kv_peak_bytes, kv_read_bytes;
 };

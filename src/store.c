@@ -57,7 +57,8 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
     s->head_k = page_up(s->row_k * (size_t)cap);
     s->head_v = page_up(s->row_v * (size_t)cap);
     s->n = cb_calloc((size_t)n_kv, sizeof *s->n);
-    if (!s->n)
+    s->rows = cb_calloc((size_t)n_kv, sizeof *s->rows);
+    if (!s->n || !s->rows)
         return CB_ENOMEM;
     TRY(reserve(s->head_k * (size_t)n_kv, &s->k));
     TRY(reserve(s->head_v * (size_t)n_kv, &s->v));
@@ -72,20 +73,33 @@ void cb_store_close(struct store *s)
         munmap(s->v, s->head_v * (size_t)s->n_kv);
     if (s->pos)
         munmap(s->pos, pos_bytes(s));
+    if (s->row)
+        munmap(s->row, pos_bytes(s));
     if (s->col)
         munmap(s->col, col_bytes(s));
     free(s->n);
+    free(s->rows);
     *s = (struct store){ 0 };
 }
 
-static uint8_t *row_k(const struct store *s, int kv, int slot)
+static uint8_t *row_k(const struct store *s, int kv, int row)
 {
-    return s->k + s->head_k * (size_t)kv + s->row_k * (size_t)slot;
+    return s->k + s->head_k * (size_t)kv + s->row_k * (size_t)row;
 }
 
-static uint8_t *row_v(const struct store *s, int kv, int slot)
+static uint8_t *row_v(const struct store *s, int kv, int row)
 {
-    return s->v + s->head_v * (size_t)kv + s->row_v * (size_t)slot;
+    return s->v + s->head_v * (size_t)kv + s->row_v * (size_t)row;
+}
+
+static size_t at(const struct store *s, int kv, int slot)
+{
+    return (size_t)kv * (size_t)s->cap + (size_t)slot;
+}
+
+static int row_of(const struct store *s, int kv, int slot)
+{
+    return s->rows[kv] == s->n[kv] ? slot : s->row[at(s, kv, slot)];
 }
 
 static float *column(const struct store *s, int kv, int c)
@@ -93,20 +107,33 @@ static float *column(const struct store *s, int kv, int c)
     return s->col + ((size_t)kv * (size_t)s->n_col + (size_t)c) * (size_t)s->cap;
 }
 
+static int max_rows(const struct store *s)
+{
+    int m = 0;
+    for (int h = 0; h < s->n_kv; h++)
+        m = s->rows[h] > m ? s->rows[h] : m;
+    return m;
+}
+
 int cb_store_append(struct store *s, struct device *d, const float *k, const float *v, int stride,
                     int n, int pos0)
 {
+    if (s->row && max_rows(s) + n > s->cap)
+        cb_store_pack(s);
     for (int h = 0; h < s->n_kv; h++) {
-        const int at = s->n[h];
+        const int slot = s->n[h], row = s->rows[h];
         d->ops->kv_encode(d, s->type_k, k + (size_t)h * (size_t)s->hd, n, stride, s->hd,
-                          row_k(s, h, at));
+                          row_k(s, h, row));
         d->ops->kv_encode(d, s->type_v, v + (size_t)h * (size_t)s->hd, n, stride, s->hd,
-                          row_v(s, h, at));
+                          row_v(s, h, row));
         for (int i = 0; s->pos && i < n; i++)
-            s->pos[(size_t)h * (size_t)s->cap + (size_t)(at + i)] = pos0 + i;
+            s->pos[at(s, h, slot + i)] = pos0 + i;
+        for (int i = 0; row > slot && i < n; i++)
+            s->row[at(s, h, slot + i)] = row + i;
         for (int c = 0; c < s->n_col; c++)
-            memset(column(s, h, c) + at, 0, (size_t)n * sizeof(float));
-        s->n[h] = at + n;
+            memset(column(s, h, c) + slot, 0, (size_t)n * sizeof(float));
+        s->n[h] += n;
+        s->rows[h] += n;
     }
     return CB_OK;
 }
@@ -119,7 +146,7 @@ static int need_pos(struct store *s)
     TRY(reserve(pos_bytes(s), &s->pos));
     for (int h = 0; h < s->n_kv; h++)
         for (int i = 0; i < s->n[h]; i++)
-            s->pos[(size_t)h * (size_t)s->cap + (size_t)i] = i;
+            s->pos[at(s, h, i)] = i;
     return CB_OK;
 }
 
@@ -132,65 +159,119 @@ static void give_back(uint8_t *from, uint8_t *to)
         madvise(a, (size_t)(b - a), MADV_DONTNEED);
 }
 
-static void shrink(struct store *s, int kv, int n)
+static void shrink(struct store *s, int kv, int n_row)
 {
-    give_back(row_k(s, kv, n), row_k(s, kv, s->n[kv]));
-    give_back(row_v(s, kv, n), row_v(s, kv, s->n[kv]));
-    s->n[kv] = n;
+    give_back(row_k(s, kv, n_row), row_k(s, kv, s->rows[kv]));
+    give_back(row_v(s, kv, n_row), row_v(s, kv, s->rows[kv]));
+    s->rows[kv] = n_row;
+}
+
+/* Rows from[n] (ascending) of one head move to rows 0.., neighbours together. */
+static void move_rows(struct store *s, int kv, const int32_t *from, int n)
+{
+    for (int i = 0, run; i < n; i += run) {
+        for (run = 1; i + run < n && from[i + run] == from[i] + run;)
+            run++;
+        if (from[i] == i)
+            continue;
+        memmove(row_k(s, kv, i), row_k(s, kv, from[i]), s->row_k * (size_t)run);
+        memmove(row_v(s, kv, i), row_v(s, kv, from[i]), s->row_v * (size_t)run);
+    }
+}
+
+static void pack_head(struct store *s, int kv)
+{
+    if (s->rows[kv] == s->n[kv])
+        return;
+    move_rows(s, kv, s->row + at(s, kv, 0), s->n[kv]);
+    shrink(s, kv, s->n[kv]);
+}
+
+void cb_store_pack(struct store *s)
+{
+    for (int h = 0; h < s->n_kv; h++)
+        pack_head(s, h);
+}
+
+/* What is kept beside keys and values moves at once: it is small. */
+static void move_columns(struct store *s, int kv, const int *keep, int n)
+{
+    int i = 0;
+
+    while (i < n && keep[i] == i)
+        i++;
+    for (int j = i; j < n; j++)
+        s->pos[at(s, kv, j)] = s->pos[at(s, kv, keep[j])];
+    for (int c = 0; c < s->n_col; c++)
+        for (int j = i; j < n; j++)
+            column(s, kv, c)[j] = column(s, kv, c)[keep[j]];
 }
 
 int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 {
-    int i = 0;
+    const int lazy = s->rows[kv] - n <= n / CB_STORE_HOLES;
 
     if (n == s->n[kv]) /* ascending and distinct: all of them */
         return CB_OK;
     TRY(need_pos(s));
-    while (i < n && keep[i] == i)
-        i++;
-    while (i < n) { /* runs of neighbours move at once */
-        int run = 1;
-        while (i + run < n && keep[i + run] == keep[i] + run)
-            run++;
-        memmove(row_k(s, kv, i), row_k(s, kv, keep[i]), s->row_k * (size_t)run);
-        memmove(row_v(s, kv, i), row_v(s, kv, keep[i]), s->row_v * (size_t)run);
-        memmove(&s->pos[(size_t)kv * (size_t)s->cap + (size_t)i],
-                &s->pos[(size_t)kv * (size_t)s->cap + (size_t)keep[i]],
-                (size_t)run * sizeof *s->pos);
-        for (int c = 0; c < s->n_col; c++)
-            memmove(column(s, kv, c) + i, column(s, kv, c) + keep[i], (size_t)run * sizeof(float));
-        i += run;
+    if (lazy && !s->row)
+        TRY(reserve(pos_bytes(s), &s->row));
+    for (int i = 0; s->row && i < n; i++)
+        s->row[at(s, kv, i)] = row_of(s, kv, keep[i]);
+    move_columns(s, kv, keep, n);
+    if (!lazy) {
+        move_rows(s, kv, s->row ? s->row + at(s, kv, 0) : keep, n);
+        shrink(s, kv, n);
     }
-    shrink(s, kv, n);
+    s->n[kv] = n;
     return CB_OK;
 }
 
 void cb_store_cut(struct store *s, int n)
 {
     for (int h = 0; h < s->n_kv; h++)
-        if (s->n[h] > n)
-            shrink(s, h, n);
+        if (s->n[h] > n) {
+            const int n_row = n ? row_of(s, h, n - 1) + 1 : 0;
+            s->n[h] = n;
+            shrink(s, h, n_row);
+        }
     if (n == 0 && s->pos) { /* slots are positions again */
         munmap(s->pos, pos_bytes(s));
         s->pos = NULL;
+    }
+    if (n == 0 && s->row) {
+        munmap(s->row, pos_bytes(s));
+        s->row = NULL;
     }
 }
 
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x)
 {
-    d->ops->kv_decode(d, v ? s->type_v : s->type_k, v ? row_v(s, kv, slot) : row_k(s, kv, slot),
-                      NULL, 1, s->hd, x);
+    const int row = row_of(s, kv, slot);
+    d->ops->kv_decode(d, v ? s->type_v : s->type_k, v ? row_v(s, kv, row) : row_k(s, kv, row), NULL,
+                      1, s->hd, x);
 }
 
 void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x)
 {
+    const int row = row_of(s, kv, slot);
     d->ops->kv_encode(d, v ? s->type_v : s->type_k, x, 1, s->hd, s->hd,
-                      v ? row_v(s, kv, slot) : row_k(s, kv, slot));
+                      v ? row_v(s, kv, row) : row_k(s, kv, row));
 }
 
-struct kv_run cb_store_run(const struct store *s, int kv)
+struct kv_run cb_store_run(const struct store *s, int kv, int from, int to)
 {
-    return (struct kv_run){ .k = row_k(s, kv, 0), .v = row_v(s, kv, 0), .n = s->n[kv] };
+    struct kv_run run = { .n = to - from };
+
+    if (s->rows[kv] != s->n[kv]) {
+        run.k = row_k(s, kv, 0);
+        run.v = row_v(s, kv, 0);
+        run.idx = s->row + at(s, kv, from);
+    } else {
+        run.k = row_k(s, kv, from);
+        run.v = row_v(s, kv, from);
+    }
+    return run;
 }
 
 int cb_store_max_len(const struct store *s)
@@ -211,15 +292,15 @@ int cb_store_min_len(const struct store *s)
 
 int32_t cb_store_pos(const struct store *s, int kv, int slot)
 {
-    return s->pos ? s->pos[(size_t)kv * (size_t)s->cap + (size_t)slot] : slot;
+    return s->pos ? s->pos[at(s, kv, slot)] : slot;
 }
 
 uint64_t cb_store_bytes(const struct store *s)
 {
-    const size_t slot =
-        s->row_k + s->row_v + (s->pos ? sizeof *s->pos : 0) + (size_t)s->n_col * sizeof(float);
+    const size_t beside = (s->pos ? sizeof *s->pos : 0) + (s->row ? sizeof *s->row : 0) +
+                          (size_t)s->n_col * sizeof(float);
     uint64_t sum = 0;
     for (int h = 0; h < s->n_kv; h++)
-        sum += (uint64_t)s->n[h] * slot;
+        sum += (uint64_t)s->rows[h] * (s->row_k + s->row_v) + (uint64_t)s->n[h] * beside;
     return sum;
 }

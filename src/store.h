@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* store.h - one layer's cached keys and values, [n_kv][capacity][head_dim] each. Address space for
  * the capacity is reserved; memory is taken as slots are used and given back when they are dropped.
- * KV heads may hold different tokens; slots are ascending in position. */
+ * KV heads may hold different tokens; slots are ascending in position.
+ *
+ * A slot is a row of memory, until single slots are dropped: their rows stay as holes, of which there
+ * are never more than one in CB_STORE_HOLES, so that dropping a token a step costs no copy of the whole store. */
 #ifndef STORE_H
 #define STORE_H
 
@@ -10,6 +13,8 @@
 
 #include "backend.h"
 
+enum { CB_STORE_HOLES = 128 }; /* slots a hole, at least */
+
 struct store {
     int n_kv, hd, cap;
     enum kv_type type_k, type_v;
@@ -17,6 +22,8 @@ struct store {
     size_t head_k, head_v; /* bytes from one KV head to the next */
     uint8_t *k, *v;
     int *n;       /* [n_kv] slots in use */
+    int *rows;    /* [n_kv] rows in use; more than slots where there are holes */
+    int32_t *row; /* [n_kv][cap] row of each slot, of use where there are holes; NULL before */
     int32_t *pos; /* [n_kv][cap], or NULL: slot i holds position i in every head */
     int n_col;    /* float columns a slot */
     float *col;   /* [n_kv][n_col][cap] */
@@ -32,13 +39,15 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
                     int n, int pos0);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
+void cb_store_pack(struct store *s);       /* slots are rows again: what causal attention needs */
 void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
 
 /* One slot's key (v = 0) or value (v = 1) as f32 x[hd] */
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x);
 void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x);
 
-struct kv_run cb_store_run(const struct store *s, int kv);
+/* Slots from..to-1 of one head. */
+struct kv_run cb_store_run(const struct store *s, int kv, int from, int to);
 int cb_store_max_len(const struct store *s);
 int cb_store_min_len(const struct store *s);
 int32_t cb_store_pos(const struct store *s, int kv, int slot);

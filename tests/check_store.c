@@ -125,6 +125,44 @@ START_TEST(memory_grows_with_use_and_comes_back)
 }
 END_TEST
 
+/* one slot at a time goes; every kept token stays what it was, and holes stay few */
+START_TEST(single_slots_are_dropped)
+{
+    enum { N = 400, STEPS = 500 };
+    struct store s;
+    int keep[N];
+
+    ck_assert_int_eq(cb_store_open(&s, N_KV, HD, CAP, KV_F32, KV_F32, 1), 0);
+    append(&s, 0, N);
+    for (int t = 0; t < STEPS; t++) {
+        append(&s, N + t, 1);
+        for (int h = 0; h < N_KV; h++) {
+            const int drop = (7 + 31 * h) % N;
+            for (int i = 0, m = 0; i < N + 1; i++)
+                if (i != drop)
+                    keep[m++] = i;
+            s.col[((size_t)h * CAP) + N] = (float)(N + t);
+            ck_assert_int_eq(cb_store_keep(&s, h, keep, N), 0);
+            ck_assert_int_le(s.rows[h] - s.n[h], N / CB_STORE_HOLES);
+        }
+    }
+    for (int h = 0; h < N_KV; h++)
+        for (int i = 0; i < N; i++) {
+            const int first = (7 + 31 * h) % N; /* slots before it never moved */
+            const int tok = i < first ? i : i + STEPS;
+            expect(&s, h, i, tok);
+            if (tok >= N)
+                ck_assert_float_eq(s.col[(size_t)h * CAP + (size_t)i], (float)tok);
+        }
+    cb_store_pack(&s);
+    ck_assert_ptr_null(cb_store_run(&s, 1, 0, N).idx);
+    expect(&s, 1, N - 1, N + STEPS - 1);
+    append(&s, N + STEPS, 1);
+    expect(&s, 0, N, N + STEPS);
+    cb_store_close(&s);
+}
+END_TEST
+
 START_TEST(a_cut_to_nothing_starts_anew)
 {
     static const int keep[] = { 5, 7 };
@@ -157,6 +195,7 @@ int main(void)
     tcase_add_test(t, appended_tokens_are_found);
     tcase_add_test(t, heads_keep_different_tokens);
     tcase_add_test(t, memory_grows_with_use_and_comes_back);
+    tcase_add_test(t, single_slots_are_dropped);
     tcase_add_test(t, a_cut_to_nothing_starts_anew);
     r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);
