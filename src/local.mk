@@ -12,6 +12,7 @@ libcore_la_SOURCES += \
 	src/gguf_file.h \
 	src/gguf_parse.c \
 	src/gguf_read.c \
+	src/gguf_write.c src/gguf_write.h \
 	src/keep.c \
 	src/measure.c src/measure.h \
 	src/method/full.c \

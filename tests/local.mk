@@ -2,6 +2,7 @@
 if HAVE_CHECK
 check_programs = \
 	tests/check_continuation \
+	tests/check_gguf \
 	tests/check_metric \
 	tests/check_sample \
 	tests/check_store
@@ -9,12 +10,22 @@ check_programs = \
 check_PROGRAMS += $(check_programs)
 TESTS += $(check_programs)
 
-check_ldadd = libcore.la $(CHECK_LIBS)
+check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
 check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
+
+# What tests share: files and models that they make.
+check_LTLIBRARIES = libtest.la
+libtest_la_SOURCES = \
+	tests/gguf_make.c tests/gguf_make.h \
+	tests/tiny.c tests/tiny.h
 
 tests_check_continuation_SOURCES = tests/check_continuation.c
 tests_check_continuation_CFLAGS = $(check_cflags)
 tests_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_check_gguf_SOURCES = tests/check_gguf.c
+tests_check_gguf_CFLAGS = $(check_cflags)
+tests_check_gguf_LDADD = $(check_ldadd)
 
 tests_check_metric_SOURCES = tests/check_metric.c
 tests_check_metric_CFLAGS = $(check_cflags)

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* gguf_make.c - whole GGUF files built in memory, for tests. */
+#include "gguf_make.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void need(int ok, const char *what)
+{
+    if (!ok) {
+        perror(what);
+        abort();
+    }
+}
+
+void cb_make_init(struct gguf_make *m)
+{
+    cb_gguf_writer_init(&m->w);
+    m->data = (struct gguf_bytes){ .p = NULL };
+}
+
+void cb_make_free(struct gguf_make *m)
+{
+    cb_gguf_writer_free(&m->w);
+    free(m->data.p);
+    m->data.p = NULL;
+}
+
+void cb_make_tensor(struct gguf_make *m, const char *name, enum dtype type, int n_dim,
+                    const int64_t *dim, const float *x)
+{
+    const size_t at = m->data.n;
+    int64_t n = 1;
+    size_t size;
+
+    for (int i = 0; i < n_dim; i++)
+        n *= dim[i];
+    size = cb_row_bytes(type, n);
+    cb_gguf_put_tensor(&m->w, (struct gguf_str){ name, strlen(name) }, type, n_dim, dim);
+    need(!cb_gguf_append(&m->data, NULL, size + cb_gguf_pad(&m->w, size)), "memory");
+    cb_dtype[type].from_f32(x, m->data.p + at, n);
+}
+
+void cb_make_strings(struct gguf_make *m, const char *key, const char *const *s, int n)
+{
+    struct gguf_str *v = calloc((size_t)n, sizeof *v);
+
+    need(v != NULL, "memory");
+    for (int i = 0; i < n; i++)
+        v[i] = (struct gguf_str){ s[i], strlen(s[i]) };
+    cb_gguf_put_strings(&m->w, key, v, (uint64_t)n);
+    free(v);
+}
+
+struct gguf_bytes cb_make_bytes(struct gguf_make *m)
+{
+    struct gguf_bytes all;
+
+    need(!cb_gguf_put_header(&m->w, &all), "memory");
+    need(!cb_gguf_append(&all, m->data.p, m->data.n), "memory");
+    return all;
+}
+
+void cb_make_save(struct gguf_make *m, const char *path)
+{
+    struct gguf_bytes all = cb_make_bytes(m);
+
+    cb_write_file(path, all.p, all.n);
+    free(all.p);
+    cb_make_free(m);
+}
+
+void cb_write_file(const char *path, const void *p, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+
+    need(f != NULL, path);
+    need(fwrite(p, 1, n, f) == n && !fclose(f), path);
+}
+
+uint64_t cb_rand_u64(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+float cb_rand_normal(uint64_t *state)
+{
+    float sum = -3.5f; /* of seven, each uniform in 0..1 */
+
+    for (int i = 0; i < 7; i++)
+        sum += (float)(cb_rand_u64(state) >> 40) * 0x1p-24f;
+    return sum * 1.3093073f; /* sqrt(12 / 7) */
+}
