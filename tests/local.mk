@@ -4,6 +4,7 @@ check_programs = \
 	tests/check_continuation \
 	tests/check_gguf \
 	tests/check_metric \
+	tests/check_ops \
 	tests/check_sample \
 	tests/check_store
 
@@ -30,6 +31,10 @@ tests_check_gguf_LDADD = $(check_ldadd)
 tests_check_metric_SOURCES = tests/check_metric.c
 tests_check_metric_CFLAGS = $(check_cflags)
 tests_check_metric_LDADD = libeval.la $(check_ldadd)
+
+tests_check_ops_SOURCES = tests/check_ops.c
+tests_check_ops_CFLAGS = $(check_cflags)
+tests_check_ops_LDADD = $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)

@@ -6,19 +6,20 @@
 #include "config.h"
 #include "err.h"
 #include "kern.h"
+#include "kern_vec.h"
 
 /* Best first; CTXBANK_ISA takes a name. */
 static const struct cpu_kern kern[] = {
 #ifdef HAVE_ISA_AVX512
-    { "avx512", CPU_AVX512, NULL, NULL },
+    { "avx512", CPU_AVX512, NULL, &cb_vec_avx512 },
 #endif
 #ifdef HAVE_ISA_AVX2
-    { "avx2", CPU_AVX2, NULL, NULL },
+    { "avx2", CPU_AVX2, NULL, &cb_vec_avx2 },
 #endif
 #ifdef HAVE_ISA_NEON
-    { "neon", CPU_NEON, NULL, NULL },
+    { "neon", CPU_NEON, NULL, &cb_vec_neon },
 #endif
-    { "scalar", CPU_SCALAR, NULL, NULL },
+    { "scalar", CPU_SCALAR, NULL, &cb_vec_scalar },
 };
 
 static const struct cpu_kern *choose_isa(void)
@@ -38,12 +39,19 @@ static const struct cpu_kern *choose_isa(void)
     return NULL;
 }
 
+static size_t largest(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx)
 {
     size_t bytes = cb_cpu_matmul_scratch(n_tok, max_in);
 
-    (void)max_out, (void)n_head, (void)hd, (void)n_ctx;
+    (void)max_out;
+    bytes = largest(bytes, cb_cpu_attn_scratch(d, n_tok, n_head, hd, n_ctx));
+    bytes = largest(bytes, cb_cpu_topk_scratch(n_ctx));
     TRY(cb_par_reserve(d->par, bytes));
     return (int64_t)cb_par_scratch_bytes(d->par);
 }
@@ -61,6 +69,16 @@ static void fill(struct cpu *c)
     c->ops.reserve = reserve;
     c->ops.matmul = cb_cpu_matmul;
     c->ops.get_rows = cb_cpu_get_rows;
+    c->ops.rmsnorm = cb_cpu_rmsnorm;
+    c->ops.rope = cb_cpu_rope;
+    c->ops.glu = cb_cpu_glu;
+    c->ops.add = cb_cpu_add;
+    c->ops.attention = cb_cpu_attention;
+    c->ops.score = cb_cpu_score;
+    c->ops.join = cb_cpu_join;
+    c->ops.kv_encode = cb_cpu_kv_encode;
+    c->ops.kv_decode = cb_cpu_kv_decode;
+    c->ops.topk = cb_cpu_topk;
 }
 
 static int open_cpu(struct device *d)

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* attn.c - attention of the CPU device. The entries are cut into splits of KEY_SPLIT at fixed slots;
+ * each split is summed up with an online softmax (Milakov and Gimelshein 2018) over its blocks, and the
+ * splits are joined from left to right. With few queries the splits are what threads share (flash
+ * decoding), with many it is tiles of queries; as the arithmetic is the same, neither the number of
+ * threads nor the way a prompt is chunked shows in the result. */
+#include <assert.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "attn.h"
+
+enum {
+    SPLIT_TOK = 8,   /* most queries for which splits are shared out */
+    SPLIT_ROWS = 64, /* most rows for it, unless one query has more */
+    PACK_ROWS = 24,  /* from here on values are worth unpacking once for all rows */
+};
+
+struct sums {
+    float *o, *m, *l; /* [rows][hd_pad], [rows], [rows] */
+};
+
+/* What a thread holds besides its tile. */
+struct work {
+    struct sums split, all;
+    float *factor; /* [rows] */
+    float *s;      /* [SUB_TILES * mr][KEY_BLOCK] */
+    float *v;      /* [KEY_BLOCK][hd_pad] */
+    void *kp;      /* a packed block of keys */
+};
+
+struct job {
+    struct par *par;
+    const struct kern_attn *k;
+    const struct attn *a;
+    int n_split, tile_tok, n_tile;
+    char *part;       /* [n_kv][n_split] sums of a split */
+    atomic_int *left; /* [n_kv] splits that are not done */
+};
+
+static size_t sums_bytes(int rows, int hd_pad)
+{
+    return ((size_t)rows * (size_t)(hd_pad + 2) * sizeof(float) + 63) & ~(size_t)63;
+}
+
+static struct sums sums_at(void *mem, int rows, int hd_pad)
+{
+    float *f = mem;
+    return (struct sums){ f, f + (size_t)rows * (size_t)hd_pad,
+                          f + (size_t)rows * (size_t)(hd_pad + 1) };
+}
+
+static void sums_clear(struct sums *s, int rows, int hd_pad)
+{
+    memset(s->o, 0, (size_t)rows * (size_t)hd_pad * sizeof *s->o);
+    for (int r = 0; r < rows; r++) {
+        s->m[r] = -INFINITY;
+        s->l[r] = 0.0f;
+    }
+}
+
+static size_t work_bytes(const struct kern_attn *k, int rows, int hd)
+{
+    const int pad = cb_hd_pad(k, hd);
+    const size_t f = sizeof(float);
+
+    return cb_tile_bytes(k, rows, hd) + 2 * sums_bytes(rows, pad) + (size_t)rows * f + 64 +
+           (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(KEY_BLOCK * pad) * f +
+           (size_t)(KEY_BLOCK * hd) * f;
+}
+
+static void work_open(struct work *w, const struct tile *t, char **mem)
+{
+    const size_t f = sizeof(float);
+
+    w->split = sums_at(cb_take(mem, sums_bytes(t->rows, t->hd_pad)), t->rows, t->hd_pad);
+    w->all = sums_at(cb_take(mem, sums_bytes(t->rows, t->hd_pad)), t->rows, t->hd_pad);
+    w->factor = cb_take(mem, (size_t)t->rows * f);
+    w->s = cb_take(mem, (size_t)(SUB_TILES * t->k->mr * KEY_BLOCK) * f);
+    w->v = cb_take(mem, (size_t)(KEY_BLOCK * t->hd_pad) * f);
+    w->kp = cb_take(mem, (size_t)KEY_BLOCK * cb_qk(t)->k_bytes(t->a->hd));
+}
+
+/* Rows [r, r + m) of the tile against a block; vt and v are the values' form and rows. */
+static void attend_rows(const struct tile *t, const struct work *w, const struct block *b, int r,
+                        int m, enum kv_type vt, const char *const *v)
+{
+    const int last = t->row_hi[r + m - 1] - b->from, n = last < b->n ? last : b->n;
+    const int whole = (n + t->k->nk - 1) / t->k->nk * t->k->nk;
+
+    if (n <= 0 || t->row_lo[r] >= b->from + n)
+        return;
+    cb_tile_logits(t, r, m, w->kp, n, w->s);
+    for (int i = 0; i < m; i++) {
+        const int hi = t->row_hi[r + i] - b->from;
+        w->factor[i] =
+            t->k->soften(w->s + i * KEY_BLOCK, whole, t->row_lo[r + i] - b->from, hi < n ? hi : n,
+                         t->cap, &w->split.m[r + i], &w->split.l[r + i]);
+    }
+    t->k->pv(vt, w->s, m, t->mr, v, n, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
+             w->factor);
+}
+
+static void attend_block(const struct tile *t, const struct work *w, const struct block *b)
+{
+    const int step = SUB_TILES * t->mr;
+    const char *packed[KEY_BLOCK], *const *v = b->v;
+    enum kv_type vt = t->a->type_v;
+
+    cb_qk(t)->pack_k(t->a->type_k, b->k, b->n, t->a->hd, w->kp);
+    if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || vt == KV_Q8_0) {
+        t->k->pack_v(vt, b->v, b->n, t->a->hd, t->hd_pad, w->v);
+        for (int j = 0; j < b->n; j++)
+            packed[j] = (const char *)(w->v + j * t->hd_pad);
+        vt = KV_F32;
+        v = packed;
+    }
+    for (int r = 0; r < t->rows; r += step)
+        attend_rows(t, w, b, r, t->rows - r < step ? t->rows - r : step, vt, v);
+}
+
+/* Split sp of the tile's run -> w->split. Returns 0 if no row reads any of it. */
+static int attend_split(const struct tile *t, struct work *w, int sp)
+{
+    const int begin = sp * KEY_SPLIT, end = begin + KEY_SPLIT < t->hi ? begin + KEY_SPLIT : t->hi;
+    struct block b;
+
+    if (begin + KEY_SPLIT <= t->lo || begin >= end)
+        return 0;
+    sums_clear(&w->split, t->rows, t->hd_pad);
+    for (int from = begin; from < end; from += KEY_BLOCK) {
+        if (from + KEY_BLOCK <= t->lo)
+            continue;
+        cb_block_open(&b, t->a, t->run, from, end - from < KEY_BLOCK ? end - from : KEY_BLOCK, 1);
+        attend_block(t, w, &b);
+    }
+    return 1;
+}
+
+static void fold(const struct tile *t, struct sums *all, const struct sums *s)
+{
+    t->k->fold(t->rows, t->hd_pad, all->o, all->m, all->l, s->o, s->m, s->l);
+}
+
+static void finish(const struct tile *t, const struct sums *s)
+{
+    const struct attn *a = t->a;
+
+    for (int r = 0; r < t->rows; r++) {
+        const size_t at = (size_t)(t->tok + r / t->group) * (size_t)a->n_head +
+                          (size_t)(t->kv * t->group + r % t->group);
+        const float inv = s->l[r] > 0.0f ? 1.0f / s->l[r] : 0.0f;
+        const float *o = s->o + (size_t)r * (size_t)t->hd_pad;
+        float *out = a->out + at * (size_t)a->hd;
+        for (int c = 0; c < a->hd; c++)
+            out[c] = o[c] * inv;
+        if (a->lse)
+            a->lse[at] = s->l[r] > 0.0f ? (s->m[r] + log2f(s->l[r])) * 0.69314718f : -INFINITY;
+    }
+}
+
+/* Many queries: an item is a tile of them; the last ones read most, so they come first. */
+static void tile_item(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    const int kv = i % job->a->n_kv, tok = (job->n_tile - 1 - i / job->a->n_kv) * job->tile_tok;
+    const int left = job->a->n_tok - tok;
+    char *mem = cb_par_scratch(job->par, thread);
+    struct tile t;
+    struct work w;
+
+    cb_tile_open(&t, job->k, job->a, kv, tok, left < job->tile_tok ? left : job->tile_tok, &mem);
+    work_open(&w, &t, &mem);
+    sums_clear(&w.all, t.rows, t.hd_pad);
+    for (int sp = 0; sp * KEY_SPLIT < t.hi; sp++)
+        if (attend_split(&t, &w, sp))
+            fold(&t, &w.all, &w.split);
+    finish(&t, &w.all);
+}
+
+/* The sums of split sp of a KV head. */
+static struct sums part_of(const struct job *job, const struct tile *t, int sp)
+{
+    const size_t bytes = sums_bytes(t->rows, t->hd_pad);
+    return sums_at(job->part + (size_t)(t->kv * job->n_split + sp) * bytes, t->rows, t->hd_pad);
+}
+
+static void join_parts(const struct job *job, const struct tile *t, struct work *w)
+{
+    sums_clear(&w->all, t->rows, t->hd_pad);
+    for (int sp = t->lo / KEY_SPLIT; sp * KEY_SPLIT < t->hi; sp++) {
+        const struct sums part = part_of(job, t, sp);
+        fold(t, &w->all, &part);
+    }
+    finish(t, &w->all);
+}
+
+/* Few queries: an item is a split of a KV head; who ends a KV head's last one joins them. */
+static void split_item(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    const int kv = i / job->n_split, sp = i % job->n_split;
+    char *mem = cb_par_scratch(job->par, thread);
+    struct tile t;
+    struct work w;
+
+    cb_tile_open(&t, job->k, job->a, kv, 0, job->a->n_tok, &mem);
+    work_open(&w, &t, &mem);
+    w.split = part_of(job, &t, sp);
+    attend_split(&t, &w, sp);
+    if (atomic_fetch_sub_explicit(&job->left[kv], 1, memory_order_acq_rel) == 1)
+        join_parts(job, &t, &w);
+}
+
+static int few(int n_tok, int group)
+{
+    return n_tok == 1 || (n_tok <= SPLIT_TOK && n_tok * group <= SPLIT_ROWS);
+}
+
+void cb_cpu_attention(struct device *d, const struct attn *a)
+{
+    struct job job = { .par = d->par, .k = cb_cpu_kern(d)->vec->attn, .a = a };
+    const int group = a->n_head / a->n_kv;
+    int n = 1;
+
+    assert(a->n_head % a->n_kv == 0);
+    if (a->n_tok <= 0)
+        return;
+    if (few(a->n_tok, group)) {
+        char *mem = (char *)cb_par_scratch(d->par, 0) + work_bytes(job.k, a->n_tok * group, a->hd);
+        for (int i = 0; i < a->n_kv; i++)
+            n = a->run[i].n > n ? a->run[i].n : n;
+        job.n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
+        mem = (char *)(((uintptr_t)mem + 63) & ~(uintptr_t)63);
+        job.left = cb_take(&mem, (size_t)a->n_kv * sizeof *job.left);
+        for (int i = 0; i < a->n_kv; i++)
+            atomic_init(&job.left[i], job.n_split);
+        job.part = mem;
+        cb_par_for(d->par, a->n_kv * job.n_split, split_item, &job);
+        return;
+    }
+    job.tile_tok = cb_tile_tokens(d, a);
+    job.n_tile = (a->n_tok + job.tile_tok - 1) / job.tile_tok;
+    cb_par_for(d->par, a->n_kv * job.n_tile, tile_item, &job);
+}
+
+/* Bytes a thread for calls up to these sizes. */
+size_t cb_cpu_attn_scratch(const struct device *d, int n_tok, int n_head, int hd, int n_ctx)
+{
+    const struct kern_attn *k = cb_cpu_kern(d)->vec->attn;
+    const int few_tok = n_tok < SPLIT_TOK ? n_tok : SPLIT_TOK, pad = cb_hd_pad(k, hd);
+    const int rows_few = few_tok * n_head, n_split = (n_ctx + KEY_SPLIT - 1) / KEY_SPLIT;
+    int rows = cb_tile_rows(hd);
+    size_t bytes, score;
+
+    rows = rows < 96 ? 96 : rows;
+    rows = rows < n_head ? n_head : rows;
+    bytes = work_bytes(k, rows, hd) + 128 + (size_t)n_head * (sizeof(atomic_int) + 64) +
+            (size_t)(n_split > 0 ? n_split : 1) * (sums_bytes(rows_few, pad) + 64 * (size_t)n_head);
+    score = cb_cpu_score_scratch(k, rows, hd);
+    return bytes > score ? bytes : score;
+}

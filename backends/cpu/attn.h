@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* attn.h - what attention and scores share: a tile of queries of one KV head, and a block of keys. */
+#ifndef ATTN_H
+#define ATTN_H
+
+#include "kern_vec.h"
+
+/* Queries [tok, tok + n_tok) x the heads of a KV head: row r is query r / group, head r % group. The
+ * arrays lie in a thread's scratch. */
+struct tile {
+    const struct kern_attn *k;
+    const struct attn *a;
+    const struct kv_run *run;
+    int kv, group, tok, n_tok, rows, mr, hd_pad;
+    int lo, hi;           /* entries that any row reads */
+    int *row_lo, *row_hi; /* [rows]: each row's entries; both ascend */
+    void *qp;             /* packed queries: logits come as powers of 2 */
+    float cap;            /* the softcap on that scale; 0 = none */
+};
+
+/* Up to KEY_BLOCK entries from `from` on, as addresses of rows. */
+struct block {
+    int from, n;
+    const char *k[KEY_BLOCK], *v[KEY_BLOCK];
+};
+
+/* Takes bytes from a scratch, 64-byte aligned. */
+static inline void *cb_take(char **at, size_t bytes)
+{
+    char *p = *at;
+    *at = p + ((bytes + 63) & ~(size_t)63);
+    return p;
+}
+
+static inline int cb_hd_pad(const struct kern_attn *k, int hd)
+{
+    return (hd + k->vw - 1) / k->vw * k->vw;
+}
+
+/* Rows that a tile aims at: what stays in the second cache beside a block of keys. */
+int cb_tile_rows(int hd);
+size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd);
+/* Tokens a tile so that n_item_per_tile * tiles keeps the team busy. */
+int cb_tile_tokens(const struct device *d, const struct attn *a);
+void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *a, int kv, int tok,
+                  int n_tok, char **mem);
+void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from, int n,
+                   int with_v);
+
+static inline const struct kern_qk *cb_qk(const struct tile *t)
+{
+    return t->k->qk[t->a->type_k];
+}
+
+/* Logits of rows [r, r + m) of the tile against packed keys; r is a multiple of t->mr. */
+static inline void cb_tile_logits(const struct tile *t, int r, int m, const void *kp, int n,
+                                  float *s)
+{
+    const struct kern_qk *qk = cb_qk(t);
+    const char *q = (const char *)t->qp + (size_t)r * qk->q_bytes(t->a->hd);
+    qk->mul(q, m, t->mr, kp, n, t->a->hd, s);
+}
+
+size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd);
+
+#endif

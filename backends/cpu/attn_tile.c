@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* attn_tile.c - tiles of queries and blocks of keys. */
+#include "attn.h"
+
+int cb_tile_rows(int hd)
+{
+    const int rows = 28 * 1024 / hd;
+    return rows < 512 ? rows : 512;
+}
+
+int cb_tile_tokens(const struct device *d, const struct attn *a)
+{
+    const int group = a->n_head / a->n_kv, busy = 4 * cb_par_threads(d->par);
+    const int most = cb_tile_rows(a->hd) / group, fair = a->n_tok * a->n_kv / busy;
+    int n = fair < most ? fair : most;
+
+    n = n * group < 96 ? 96 / group : n; /* below, packing the keys is felt */
+    return n > 0 ? n : 1;
+}
+
+static size_t round64(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
+size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd)
+{
+    size_t q = 0;
+
+    for (int t = 0; t < KV_TYPE_COUNT; t++)
+        if (k->qk[t]->q_bytes(hd) > q)
+            q = k->qk[t]->q_bytes(hd);
+    return round64((size_t)rows * q) + 2 * round64((size_t)rows * sizeof(int)) +
+           round64((size_t)rows * sizeof(float *));
+}
+
+/* Tiles of about equal height: 7 rows are 4 + 3, not 6 + 1. */
+static int even_height(int rows, int mr)
+{
+    const int n = (rows + mr - 1) / mr;
+    return (rows + n - 1) / n;
+}
+
+static void row_ranges(struct tile *t)
+{
+    const struct attn *a = t->a;
+
+    for (int r = 0; r < t->rows; r++) {
+        const int i = t->tok + r / t->group;
+        const int hi = a->causal ? t->run->n - a->n_tok + 1 + i : t->run->n;
+        t->row_hi[r] = hi;
+        t->row_lo[r] = a->window > 0 && hi > a->window ? hi - a->window : 0;
+    }
+    t->lo = t->row_lo[0];
+    t->hi = t->row_hi[t->rows - 1];
+}
+
+void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *a, int kv, int tok,
+                  int n_tok, char **mem)
+{
+    const float log2e = 1.44269504f;
+    const float scale = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * log2e;
+    const float **q;
+
+    *t = (struct tile){ .k = k, .a = a, .run = &a->run[kv], .kv = kv, .tok = tok, .n_tok = n_tok };
+    t->group = a->n_head / a->n_kv;
+    t->rows = n_tok * t->group;
+    t->mr = even_height(t->rows, k->mr);
+    t->hd_pad = cb_hd_pad(k, a->hd);
+    t->cap = a->softcap > 0.0f ? a->softcap * log2e : 0.0f;
+    t->row_lo = cb_take(mem, (size_t)t->rows * sizeof(int));
+    t->row_hi = cb_take(mem, (size_t)t->rows * sizeof(int));
+    row_ranges(t);
+    q = cb_take(mem, (size_t)t->rows * sizeof *q);
+    for (int r = 0; r < t->rows; r++)
+        q[r] = a->q + (int64_t)(tok + r / t->group) * a->q_stride +
+               (int64_t)(kv * t->group + r % t->group) * a->hd;
+    t->qp = cb_take(mem, (size_t)t->rows * cb_qk(t)->q_bytes(a->hd));
+    cb_qk(t)->pack_q(q, scale, t->rows, t->mr, a->hd, t->qp);
+}
+
+/* Slots in no order are asked for ahead, a row's every line; sequences the machine sees itself. */
+static void ask_ahead(const char *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(p + i);
+    __builtin_prefetch(p + bytes - 1);
+}
+
+void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from, int n,
+                   int with_v)
+{
+    const size_t k_row = cb_kv_row_bytes(a->type_k, a->hd),
+                 v_row = cb_kv_row_bytes(a->type_v, a->hd);
+
+    b->from = from;
+    b->n = n;
+    for (int j = 0; j < n; j++) {
+        const size_t slot = (size_t)(run->idx ? run->idx[from + j] : from + j);
+        b->k[j] = (const char *)run->k + slot * k_row;
+        if (run->idx)
+            ask_ahead(b->k[j], k_row);
+    }
+    for (int j = 0; with_v && j < n; j++) {
+        const size_t slot = (size_t)(run->idx ? run->idx[from + j] : from + j);
+        b->v[j] = (const char *)run->v + slot * v_row;
+        if (run->idx)
+            ask_ahead(b->v[j], v_row);
+    }
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* kern_vec.h - what an ISA gives for everything but matrix products: the small ops, row by row, and
+ * the pieces of attention, block by block. The threaded ops over them are in vec_ops.c and attn.c. */
+#ifndef KERN_VEC_H
+#define KERN_VEC_H
+
+#include "kern.h"
+
+enum {
+    KEY_BLOCK = 128, /* keys whose logits are in work at once */
+    KEY_SPLIT = 512, /* keys summed up on their own; a multiple of KEY_BLOCK */
+    MAX_TILE = 12,   /* most rows of a register tile, of any ISA */
+    SUB_TILES = 3,   /* register tiles that one block of logits covers */
+};
+
+/* Logits of packed rows of queries against packed keys. Rows of q are packed in tiles of mr. */
+struct kern_qk {
+    size_t (*q_bytes)(int hd); /* of a packed row */
+    size_t (*k_bytes)(int hd); /* of a packed key */
+    void (*pack_q)(const float *const *q, float scale, int rows, int mr, int hd, void *qp);
+    /* n rows -> panels of `nk` keys; the last one is filled up with zeros */
+    void (*pack_k)(enum kv_type t, const char *const *row, int n, int hd, void *kp);
+    /* s[rows][KEY_BLOCK] = q k for n keys, rounded up to whole panels */
+    void (*mul)(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s);
+};
+
+struct kern_attn {
+    int mr; /* rows of a register tile */
+    int nk; /* keys of a panel */
+    int vw; /* floats of a vector; rows of outputs are padded to a multiple of it */
+    const struct kern_qk *qk[KV_TYPE_COUNT];
+    /* rows -> f32 v[n][hd_pad] */
+    void (*pack_v)(enum kv_type t, const char *const *row, int n, int hd, int hd_pad, float *v);
+    /* One row of n logits (whole panels), in place: cap * tanh() if cap > 0; entries outside of
+     * [lo, hi) become 0, the others 2^(s - max); the maximum m and the sum l go on over the blocks.
+     * Returns the factor of what was summed before. */
+    float (*soften)(float *s, int n, int lo, int hi, float cap, float *m, float *l);
+    /* o[rows][hd_pad] = o * factor[rows] + s v, over n entries */
+    void (*pv)(enum kv_type t, const float *s, int rows, int mr, const char *const *row, int n,
+               int hd_pad, float *o, const float *factor);
+    /* o, m, l <- both; o[rows][hd_pad] */
+    void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,
+                 const float *m2, const float *l2);
+    /* out[j] += w * 2^(s[j] - lse2) for j in [lo, hi); raw: out[j] += w * s[j] */
+    void (*mass)(const float *s, int lo, int hi, float cap, float lse2, float w, int raw,
+                 float *out);
+};
+
+struct kern_vec {
+    void (*rmsnorm)(const float *x, const float *w, float eps, int n, float *y);
+    void (*rope)(enum rope_kind kind, float *x, int n_head, int hd, int n_rot, const float *cs);
+    void (*glu)(enum act_kind act, float *gate, const float *up, size_t n);
+    void (*add)(float *y, const float *x, size_t n);
+    /* out[n] = a * out + b * out2 */
+    void (*mix)(float *out, float a, const float *out2, float b, int n);
+    void (*encode)(enum kv_type t, const float *x, int hd, void *row);
+    void (*decode)(enum kv_type t, const void *row, int hd, float *y);
+    const struct kern_attn *attn;
+};
+
+extern const struct kern_vec cb_vec_scalar, cb_vec_avx2, cb_vec_avx512, cb_vec_neon;
+extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_attn_neon;
+
+/* vec_ops.c */
+void cb_cpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
+                    int n_tok, int x_stride, float *y, int y_stride);
+void cb_cpu_rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
+                 int stride, int n_rot, const float *cs);
+void cb_cpu_glu(struct device *d, enum act_kind act, float *gate, const float *up, int n,
+                int n_tok);
+void cb_cpu_add(struct device *d, float *y, const float *x, size_t n);
+void cb_cpu_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
+                 int n_row, int hd);
+void cb_cpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
+                      void *rows);
+void cb_cpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
+                      int hd, float *y);
+
+/* topk.c */
+size_t cb_cpu_topk_scratch(int n_ctx);
+void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
+
+/* attn.c, score.c */
+size_t cb_cpu_attn_scratch(const struct device *d, int n_tok, int n_head, int hd, int n_ctx);
+void cb_cpu_attention(struct device *d, const struct attn *a);
+void cb_cpu_score(struct device *d, const struct score *s);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* score.c - attention mass per entry, a second pass over the queries. An item is KEY_SPLIT entries of
+ * one KV head, packed once; all queries pass in order, so every sum has one order. */
+#include <assert.h>
+
+#include "attn.h"
+
+struct job {
+    struct par *par;
+    const struct kern_attn *k;
+    const struct score *sc;
+    int n_split, tile_tok;
+};
+
+size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
+{
+    const size_t f = sizeof(float);
+    return cb_tile_bytes(k, rows, hd) + (size_t)(KEY_SPLIT * hd) * f +
+           (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f;
+}
+
+/* Packs entries [begin, end); returns the bytes of a packed KEY_BLOCK. */
+static size_t pack(const struct job *job, const struct kv_run *run, int begin, int end, char *kp)
+{
+    const struct attn *a = &job->sc->a;
+    const struct kern_qk *qk = job->k->qk[a->type_k];
+    const size_t step = (size_t)KEY_BLOCK * qk->k_bytes(a->hd);
+    struct block b;
+
+    for (int from = begin; from < end; from += KEY_BLOCK, kp += step) {
+        cb_block_open(&b, a, run, from, end - from < KEY_BLOCK ? end - from : KEY_BLOCK, 0);
+        qk->pack_k(a->type_k, b.k, b.n, a->hd, kp);
+    }
+    return step;
+}
+
+/* Rows [r, r + m) of the tile; the block's logits s -> out. */
+static void add_rows(const struct job *job, const struct tile *t, int r, int m, int from, int n,
+                     const float *s)
+{
+    const struct score *sc = job->sc;
+    const float ln2 = 0.69314718f, log2e = 1.44269504f;
+
+    for (int i = 0; i < m; i++) {
+        const int tok = t->tok + (r + i) / t->group, h = t->kv * t->group + (r + i) % t->group;
+        const int lo = t->row_lo[r + i] - from, hi = t->row_hi[r + i] - from;
+        const float w = sc->weight ? sc->weight[tok] : 1.0f;
+        const float lse = sc->logit ? 0.0f : sc->a.lse[(int64_t)tok * sc->a.n_head + h];
+        t->k->mass(s + i * KEY_BLOCK, lo > 0 ? lo : 0, hi < n ? hi : n, t->cap, lse * log2e,
+                   sc->logit ? w * ln2 : w, sc->logit,
+                   sc->out + (int64_t)h * sc->out_stride + from);
+    }
+}
+
+static void score_block(const struct job *job, const struct tile *t, const void *kp, int from,
+                        int n, float *s)
+{
+    const int step = SUB_TILES * t->mr;
+
+    for (int r = 0; r < t->rows; r += step) {
+        const int m = t->rows - r < step ? t->rows - r : step;
+        if (t->row_hi[r + m - 1] <= from || t->row_lo[r] >= from + n)
+            continue;
+        cb_tile_logits(t, r, m, kp, n, s);
+        add_rows(job, t, r, m, from, n, s);
+    }
+}
+
+static void score_item(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    const struct attn *a = &job->sc->a;
+    const int kv = i / job->n_split, begin = i % job->n_split * KEY_SPLIT;
+    const struct kv_run *run = &a->run[kv];
+    const int end = begin + KEY_SPLIT < run->n ? begin + KEY_SPLIT : run->n;
+    char *mem = cb_par_scratch(job->par, thread), *kp, *rest;
+    float *s;
+    size_t step;
+
+    if (begin >= end)
+        return;
+    kp = cb_take(&mem, (size_t)KEY_SPLIT * job->k->qk[a->type_k]->k_bytes(a->hd));
+    s = cb_take(&mem, (size_t)(SUB_TILES * job->k->mr * KEY_BLOCK) * sizeof *s);
+    step = pack(job, run, begin, end, kp);
+    for (int tok = 0; tok < a->n_tok; tok += job->tile_tok) {
+        const int left = a->n_tok - tok;
+        struct tile t;
+        rest = mem;
+        cb_tile_open(&t, job->k, a, kv, tok, left < job->tile_tok ? left : job->tile_tok, &rest);
+        if (t.hi <= begin || t.lo >= end)
+            continue;
+        for (int from = begin; from < end; from += KEY_BLOCK)
+            score_block(job, &t, kp + (size_t)((from - begin) / KEY_BLOCK) * step, from,
+                        end - from < KEY_BLOCK ? end - from : KEY_BLOCK, s);
+    }
+}
+
+void cb_cpu_score(struct device *d, const struct score *sc)
+{
+    const struct attn *a = &sc->a;
+    struct job job = { .par = d->par, .k = cb_cpu_kern(d)->vec->attn, .sc = sc };
+    const int group = a->n_head / a->n_kv, rows = cb_tile_rows(a->hd);
+    int n = 0;
+
+    assert(a->n_head % a->n_kv == 0);
+    for (int i = 0; i < a->n_kv; i++)
+        n = a->run[i].n > n ? a->run[i].n : n;
+    job.n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
+    job.tile_tok = rows > group ? rows / group : 1;
+    cb_par_for(d->par, a->n_kv * job.n_split, score_item, &job);
+}

@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: MIT */
+/* check_ops.c - every op of the CPU device, for each ISA of this machine, against the reference device:
+ * random cases with odd sizes, empty runs, outliers; results start out poisoned and are fenced.
+ * CTXBANK_TIME=N prints how long the
+ * larger ones take with N threads (CK_RUN_CASE=times runs nothing else). */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend.h"
+#include "err.h"
+
+static const char *const isa[] = { "scalar", "avx2", "avx512", "neon" };
+enum { N_ISA = 4, MAX_IN = 2048, MAX_HEAD = 32, MAX_CTX = 5000, FENCE = 16 };
+
+/* xorshift64*; uniform in [-1, 1) and whole numbers below n */
+static uint64_t seed;
+
+static uint64_t next(void)
+{
+    seed ^= seed >> 12;
+    seed ^= seed << 25;
+    seed ^= seed >> 27;
+    return seed * 0x2545f4914f6cdd1dULL >> 32;
+}
+
+static float uniform(void)
+{
+    return (float)next() * 0x1p-31f - 1.0f;
+}
+
+static int below(int n)
+{
+    return (int)(next() % (uint64_t)n);
+}
+
+static float *floats(size_t n)
+{
+    float *x = malloc((n + FENCE) * sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = uniform();
+    for (size_t i = n; i < n + FENCE; i++)
+        x[i] = 12345.0f;
+    return x;
+}
+
+static float *copy(const float *x, size_t n)
+{
+    float *y = floats(n);
+    memcpy(y, x, n * sizeof *y);
+    return y;
+}
+
+static float *poisoned(size_t n)
+{
+    float *x = floats(n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = NAN;
+    return x;
+}
+
+static void same(const char *what, const float *got, const float *want, size_t n, float tol)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (got[i] == want[i])
+            continue; /* also infinities */
+        if (!(fabsf(got[i] - want[i]) <= tol * (1.0f + fabsf(want[i]))))
+            ck_abort_msg("%s: [%zu of %zu] is %.9g, should be %.9g", what, i, n, (double)got[i],
+                         (double)want[i]);
+    }
+    for (size_t i = n; i < n + FENCE; i++)
+        if (got[i] != 12345.0f)
+            ck_abort_msg("%s: wrote past the end", what);
+}
+
+static struct device *open_isa(const char *name, int threads)
+{
+    struct device *d = NULL;
+
+    setenv("CTXBANK_ISA", name, 1);
+    if (cb_device_open("cpu", threads, &d))
+        return NULL;
+    ck_assert_str_eq(d->isa, name);
+    ck_assert(d->ops->reserve(d, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
+    return d;
+}
+
+static struct device *ref;
+static struct device *dev; /* of the ISA under test; NULL = not on this machine */
+
+static void set_up(void)
+{
+    seed = 88172645463325252ULL;
+    ck_assert_int_eq(cb_device_open("ref", 2, &ref), 0);
+    ck_assert(ref->ops->reserve(ref, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
+}
+
+static void tear_down(void)
+{
+    cb_device_close(dev);
+    cb_device_close(ref);
+    dev = ref = NULL;
+}
+
+/* ---- small ops ---- */
+
+START_TEST(rmsnorm)
+{
+    if (!(dev = open_isa(isa[_i], 2)))
+        return;
+    for (int c = 0; c < 60; c++) {
+        const int n = 1 + below(300), rows = 1 + below(3), n_tok = below(80);
+        const int xs = n * rows + below(7), ys = n * rows + below(7);
+        float *x = floats((size_t)xs * n_tok), *w = floats(n);
+        float *y = floats((size_t)ys * n_tok), *z = copy(y, (size_t)ys * n_tok);
+        if (n_tok)
+            x[0] = 1000.0f;
+        dev->ops->rmsnorm(dev, x, w, 1e-5f, n, rows, n_tok, xs, y, ys);
+        ref->ops->rmsnorm(ref, x, w, 1e-5f, n, rows, n_tok, xs, z, ys);
+        same("rmsnorm", y, z, (size_t)ys * n_tok, 2e-6f);
+        if (xs >= ys) { /* in place */
+            float *z2 = copy(x, (size_t)xs * n_tok);
+            dev->ops->rmsnorm(dev, x, w, 1e-5f, n, rows, n_tok, xs, x, xs);
+            ref->ops->rmsnorm(ref, z2, w, 1e-5f, n, rows, n_tok, xs, z2, xs);
+            same("rmsnorm in place", x, z2, (size_t)xs * n_tok, 2e-6f);
+            free(z2);
+        }
+        free(x), free(w), free(y), free(z);
+    }
+}
+END_TEST
+
+START_TEST(rope)
+{
+    if (!(dev = open_isa(isa[_i], 2)))
+        return;
+    for (int c = 0; c < 120; c++) {
+        const int hd = 2 * (1 + below(150)), n_rot = 2 * (1 + below(hd / 2)), heads = 1 + below(5);
+        const int n_tok = below(40), stride = hd * heads + below(5);
+        const enum rope_kind kind = c % 2 ? ROPE_HALF : ROPE_PAIR;
+        float *x = floats((size_t)stride * n_tok), *y = copy(x, (size_t)stride * n_tok);
+        float *cs = floats((size_t)n_rot * n_tok);
+        dev->ops->rope(dev, kind, x, n_tok, heads, hd, stride, n_rot, cs);
+        ref->ops->rope(ref, kind, y, n_tok, heads, hd, stride, n_rot, cs);
+        same("rope", x, y, (size_t)stride * n_tok, 5e-7f);
+        free(x), free(y), free(cs);
+    }
+}
+END_TEST
+
+START_TEST(glu_add_join)
+{
+    if (!(dev = open_isa(isa[_i], 2)))
+        return;
+    for (int c = 0; c < 60; c++) {
+        const int n = 1 + below(700), n_tok = below(50), hd = 1 + below(130), rows = below(300);
+        const size_t all = (size_t)n * n_tok, out = (size_t)rows * hd;
+        float *x = floats(all), *u = floats(all), *y;
+        for (size_t i = 0; i < all; i++)
+            x[i] *= i % 7 ? 6.0f : 100.0f;
+        y = copy(x, all);
+        dev->ops->glu(dev, c % 2 ? ACT_SILU : ACT_GELU_TANH, x, u, n, n_tok);
+        ref->ops->glu(ref, c % 2 ? ACT_SILU : ACT_GELU_TANH, y, u, n, n_tok);
+        same("glu", x, y, all, 2e-6f);
+        dev->ops->add(dev, x, u, all);
+        ref->ops->add(ref, y, u, all);
+        same("add", x, y, all, 4e-6f);
+        free(x), free(u), free(y);
+
+        x = floats(out), u = floats(out), y = copy(x, out);
+        float *l = floats(rows), *l2 = floats(rows), *m;
+        for (int r = 0; r < rows; r++) {
+            l[r] = r % 5 == 1 ? -INFINITY : l[r] * 40;
+            l2[r] = r % 3 == 1 ? -INFINITY : l2[r] * 40;
+        }
+        m = copy(l, rows);
+        dev->ops->join(dev, x, l, u, l2, rows, hd);
+        ref->ops->join(ref, y, m, u, l2, rows, hd);
+        same("join", x, y, out, 4e-6f);
+        same("join lse", l, m, rows, 1e-6f);
+        free(x), free(u), free(y), free(l), free(l2), free(m);
+    }
+}
+END_TEST
+
+START_TEST(kv_rows)
+{
+    if (!(dev = open_isa(isa[_i], 2)))
+        return;
+    for (int c = 0; c < 160; c++) {
+        const enum kv_type t = (enum kv_type)(c % KV_TYPE_COUNT);
+        const int hd = cb_kv_type[t].block * (1 + below(t == KV_Q8_0 ? 8 : 200)), n = below(60);
+        const int stride = hd + below(9);
+        const size_t row = cb_kv_row_bytes(t, hd), all = (size_t)hd * n;
+        float *x = floats((size_t)stride * n), *y = poisoned(all), *z = poisoned(all);
+        char *a = malloc(row * n + 64), *b = malloc(row * n + 64);
+        int32_t *idx = malloc((n + 1) * sizeof *idx);
+        for (int i = 0; i < n; i++)
+            idx[i] = n - 1 - i;
+        for (int i = 0; i < stride * n; i++)
+            x[i] *= i % 50 == 3 ? 300.0f : i % 50 == 4 ? 1e-7f : 1.0f;
+        memset(a, 0x5a, row * n + 64), memset(b, 0x5a, row * n + 64);
+        dev->ops->kv_encode(dev, t, x, n, stride, hd, a);
+        ref->ops->kv_encode(ref, t, x, n, stride, hd, b);
+        if (memcmp(a, b, row * n + 64))
+            ck_abort_msg("kv_encode %s: bytes differ, hd %d n %d", cb_kv_type[t].name, hd, n);
+        dev->ops->kv_decode(dev, t, b, c % 3 ? NULL : idx, n, hd, y);
+        ref->ops->kv_decode(ref, t, b, c % 3 ? NULL : idx, n, hd, z);
+        same("kv_decode", y, z, all, 0.0f);
+        free(x), free(y), free(z), free(a), free(b), free(idx);
+    }
+}
+END_TEST
+
+START_TEST(topk)
+{
+    if (!(dev = open_isa(isa[_i], 2)))
+        return;
+    for (int c = 0; c < 200; c++) {
+        const int n = 1 + below(c % 10 ? 300 : MAX_CTX), k = c % 7 ? below(n + 1) : n;
+        float *x = floats(n);
+        int32_t *a = malloc((k + 1) * sizeof *a), *b = malloc((k + 1) * sizeof *b);
+        for (int i = 0; c % 2 && i < n; i++)
+            x[i] = (float)(below(5) - 2) * (i % 2 ? 1.0f : -1.0f); /* ties, -0 */
+        if (n > 3)
+            x[n / 2] = c % 3 ? INFINITY : -INFINITY;
+        a[k] = b[k] = -7;
+        dev->ops->topk(dev, x, n, k, a);
+        ref->ops->topk(ref, x, n, k, b);
+        ck_assert_mem_eq(a, b, (k + 1) * sizeof *a);
+        for (int i = 1; i < k; i++)
+            ck_assert_int_lt(a[i - 1], a[i]);
+        free(x), free(a), free(b);
+    }
+}
+END_TEST
+
+/* ---- attention ---- */
+
+struct input {
+    struct attn a;
+    struct kv_run run[MAX_HEAD];
+    char *k[MAX_HEAD], *v[MAX_HEAD];
+    int32_t *idx[MAX_HEAD];
+    float *q;
+};
+
+/* n rows that are stored as t; channel 3 is huge and nearly the same everywhere, as a bias makes it */
+static char *stored(enum kv_type t, int n, int hd, float outlier)
+{
+    float *x = floats((size_t)n * hd);
+    char *rows = malloc(cb_kv_row_bytes(t, hd) * n + 1);
+
+    for (int i = 0; i < n; i++)
+        x[(size_t)i * hd + 3] += outlier;
+    ref->ops->kv_encode(ref, t, x, n, hd, hd, rows);
+    free(x);
+    return rows;
+}
+
+static void make_input(struct input *in, const struct attn *form, int n, int use_idx, float outlier)
+{
+    struct attn *a = &in->a;
+    const int slots = use_idx ? 2 * n + 3 : n;
+
+    *a = *form;
+    a->q_stride = a->n_head * a->hd + below(9);
+    a->q = in->q = floats((size_t)a->q_stride * (a->n_tok ? a->n_tok : 1));
+    for (int i = 0; i < a->q_stride * a->n_tok; i++)
+        in->q[i] *= 3.0f;
+    for (int h = 0; h < a->n_kv; h++) {
+        const int mine = use_idx && n > 5 ? n - below(5) : n;
+        in->k[h] = stored(a->type_k, slots, a->hd, outlier);
+        in->v[h] = stored(a->type_v, slots, a->hd, 0.0f);
+        in->idx[h] = use_idx ? malloc((n + 1) * sizeof(int32_t)) : NULL;
+        for (int j = 0; use_idx && j < n; j++)
+            in->idx[h][j] = 2 * j + below(2);
+        in->run[h] = (struct kv_run){ in->k[h], in->v[h], in->idx[h], mine };
+    }
+    a->run = in->run;
+}
+
+static void free_input(struct input *in)
+{
+    for (int h = 0; h < in->a.n_kv; h++)
+        free(in->k[h]), free(in->v[h]), free(in->idx[h]);
+    free(in->q);
+}
+
+static void run_attn(struct device *d, const struct attn *form, float **out, float **lse)
+{
+    struct attn a = *form;
+    const size_t rows = (size_t)a.n_tok * a.n_head;
+
+    a.out = *out = poisoned(rows * a.hd);
+    a.lse = *lse = poisoned(rows);
+    d->ops->attention(d, &a);
+}
+
+static const int head_dims[] = { 64, 32, 128, 80, 96, 256, 40, 20, 64, 112 };
+static const int groups[] = { 7, 1, 2, 3, 4, 8, 16, 5 };
+
+static struct attn random_form(int c, int *n)
+{
+    struct attn f = { 0 };
+
+    f.type_k = (enum kv_type)(c % KV_TYPE_COUNT);
+    f.type_v = (enum kv_type)(c / 4 % KV_TYPE_COUNT);
+    f.hd = head_dims[below(10)];
+    if (f.type_k == KV_Q8_0 || f.type_v == KV_Q8_0)
+        f.hd = (f.hd + 31) / 32 * 32;
+    f.n_kv = 1 + below(2);
+    f.n_head = groups[below(8)] * f.n_kv;
+    f.n_tok = c % 3 == 0 ? 1 : 1 + below(c % 5 ? 9 : 60);
+    *n = c % 11 == 0 ? below(3) : 1 + below(c % 4 ? 300 : 1100);
+    f.causal = below(2);
+    if (f.causal && *n < f.n_tok)
+        *n = f.n_tok + below(3);
+    f.window = below(3) ? 0 : 1 + below(400);
+    f.scale = 1.0f / sqrtf((float)f.hd);
+    f.softcap = below(4) ? 0.0f : 20.0f;
+    return f;
+}
+
+/* Sums of 20 to 1500 terms in single precision; with logits near 100 their last bit is 1e-5. */
+START_TEST(attention)
+{
+    if (!(dev = open_isa(isa[_i], 3)))
+        return;
+    for (int c = 0; c < 128; c++) {
+        const float outlier = c % 6 == 5 ? 100.0f : 0.0f, tol = outlier > 0.0f ? 1e-4f : 5e-6f;
+        struct input in;
+        float *o, *l, *o2, *l2;
+        char what[160];
+        int n;
+        const struct attn f = random_form(c, &n);
+        make_input(&in, &f, n, !f.causal && below(2), outlier);
+        run_attn(dev, &in.a, &o, &l);
+        run_attn(ref, &in.a, &o2, &l2);
+        snprintf(what, sizeof what,
+                 "case %d %s/%s n_tok %d n %d head %d/%d hd %d causal %d window %d cap %g", c,
+                 cb_kv_type[f.type_k].name, cb_kv_type[f.type_v].name, f.n_tok, n, f.n_head, f.n_kv,
+                 f.hd, f.causal, f.window, (double)f.softcap);
+        same(what, o, o2, (size_t)f.n_tok * f.n_head * f.hd, tol);
+        same(what, l, l2, (size_t)f.n_tok * f.n_head, tol);
+        free(o), free(l), free(o2), free(l2);
+        free_input(&in);
+    }
+}
+END_TEST
+
+/* The same bits for any number of threads, for any chunks of a prompt, with or without a window. */
+START_TEST(determinism)
+{
+    static const int chunks[] = { 700, 1, 5, 64, 333 };
+    struct input in;
+    float *want, *want_lse;
+
+    if (!(dev = open_isa(isa[_i], 1)))
+        return;
+    for (int c = 0; c < 2 * KV_TYPE_COUNT; c++) {
+        const enum kv_type t = (enum kv_type)(c / 2);
+        const struct attn f = { .n_tok = 700,
+                                .n_head = 6,
+                                .n_kv = 2,
+                                .hd = 64,
+                                .scale = 0.125f,
+                                .causal = 1,
+                                .window = c % 2 ? 600 : 0,
+                                .type_k = t,
+                                .type_v = t };
+        make_input(&in, &f, 700, 0, 5.0f);
+        run_attn(dev, &in.a, &want, &want_lse);
+        for (int threads = 1; threads <= 4; threads += 3) {
+            struct device *d = open_isa(isa[_i], threads);
+            for (int i = 0; i < 5; i++) {
+                float *out = poisoned(700 * 6 * 64), *lse = poisoned(700 * 6);
+                for (int from = 0, m; from < 700; from += m) {
+                    struct attn a = in.a;
+                    struct kv_run run[2];
+                    m = 700 - from < chunks[i] ? 700 - from : chunks[i];
+                    for (int h = 0; h < 2; h++)
+                        run[h] = (struct kv_run){ in.k[h], in.v[h], NULL, from + m };
+                    a.run = run;
+                    a.n_tok = m;
+                    a.q = in.q + (size_t)from * a.q_stride;
+                    a.out = out + (size_t)from * 6 * 64;
+                    a.lse = lse + (size_t)from * 6;
+                    d->ops->attention(d, &a);
+                }
+                if (memcmp(out, want, 700 * 6 * 64 * sizeof *out) ||
+                    memcmp(lse, want_lse, 700 * 6 * sizeof *lse))
+                    ck_abort_msg("%s: chunks of %d with %d threads differ", cb_kv_type[t].name,
+                                 chunks[i], threads);
+                free(out), free(lse);
+            }
+            cb_device_close(d);
+        }
+        free(want), free(want_lse);
+        free_input(&in);
+    }
+}
+END_TEST
+
+START_TEST(score)
+{
+    if (!(dev = open_isa(isa[_i], 3)))
+        return;
+    for (int c = 0; c < 80; c++) {
+        struct input in;
+        float *o, *l, *x, *y, *w;
+        int n;
+        const struct attn f = random_form(c, &n);
+        struct score s = { .logit = c % 5 == 2, .out_stride = n + 3 };
+        const size_t all = (size_t)f.n_head * s.out_stride;
+        make_input(&in, &f, n, !f.causal && below(2), c % 6 == 5 ? 30.0f : 0.0f);
+        run_attn(ref, &in.a, &o, &l);
+        w = floats(f.n_tok);
+        x = floats(all), y = copy(x, all);
+        s.a = in.a;
+        s.a.lse = l;
+        s.weight = below(2) ? w : NULL;
+        s.out = x;
+        dev->ops->score(dev, &s);
+        s.out = y;
+        ref->ops->score(ref, &s);
+        same("score", x, y, all, c % 6 == 5 ? 1e-4f : 1e-5f);
+        free(o), free(l), free(w), free(x), free(y);
+        free_input(&in);
+    }
+}
+END_TEST
+
+/* Two parts joined are the attention over both. */
+START_TEST(parts_join)
+{
+    if (!(dev = open_isa(isa[_i], 2)))
+        return;
+    for (int cut = 0; cut <= 700; cut += 175) {
+        const struct attn f = { .n_tok = 3,
+                                .n_head = 14,
+                                .n_kv = 2,
+                                .hd = 64,
+                                .scale = 0.125f,
+                                .type_k = KV_F16,
+                                .type_v = KV_F16 };
+        const size_t row = cb_kv_row_bytes(KV_F16, 64), all = 3 * 14 * 64;
+        struct kv_run left[2], right[2];
+        struct input in;
+        struct attn a;
+        float *o, *l, *o1, *l1, *o2, *l2;
+        make_input(&in, &f, 700, 0, 0.0f);
+        for (int h = 0; h < 2; h++) {
+            left[h] = right[h] = in.run[h];
+            left[h].n = cut;
+            right[h].n = 700 - cut;
+            right[h].k = in.k[h] + row * cut;
+            right[h].v = in.v[h] + row * cut;
+        }
+        run_attn(dev, &in.a, &o, &l);
+        a = in.a;
+        a.run = left;
+        run_attn(dev, &a, &o1, &l1);
+        a.run = right;
+        run_attn(dev, &a, &o2, &l2);
+        dev->ops->join(dev, o1, l1, o2, l2, 3 * 14, 64);
+        same("joined", o1, o, all, 3e-6f);
+        same("joined lse", l1, l, 3 * 14, 1e-6f);
+        free(o), free(l), free(o1), free(l1), free(o2), free(l2);
+        free_input(&in);
+    }
+}
+END_TEST
+
+/* ---- times ---- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void time_decode(struct device *d, enum kv_type t, int n_head, int n_kv, int hd)
+{
+    const struct attn f = { .n_tok = 1,
+                            .n_head = n_head,
+                            .n_kv = n_kv,
+                            .hd = hd,
+                            .scale = 1.0f / sqrtf((float)hd),
+                            .type_k = t,
+                            .type_v = t };
+    const int n = 16384, reps = 16;
+    struct input in;
+    double best = 1e9;
+
+    make_input(&in, &f, n, 0, 0.0f);
+    in.a.out = floats((size_t)n_head * hd);
+    in.a.lse = floats(n_head);
+    for (int r = 0; r < reps; r++) {
+        const double from = now();
+        d->ops->attention(d, &in.a);
+        best = fmin(best, now() - from);
+    }
+    printf("  decode %-5s group %d hd %3d n %d: %7.1f us %6.1f GB/s\n", cb_kv_type[t].name,
+           n_head / n_kv, hd, n, best * 1e6,
+           2e-9 * (double)cb_kv_row_bytes(t, hd) * n * n_kv / best);
+    free(in.a.out), free(in.a.lse);
+    free_input(&in);
+}
+
+static void time_prefill(struct device *d, enum kv_type t, int n_head, int n_kv, int hd, int n_tok,
+                         int n)
+{
+    const struct attn f = { .n_tok = n_tok,
+                            .n_head = n_head,
+                            .n_kv = n_kv,
+                            .hd = hd,
+                            .causal = 1,
+                            .scale = 1.0f / sqrtf((float)hd),
+                            .type_k = t,
+                            .type_v = t };
+    const double pairs = (double)n_tok * (n - n_tok) + 0.5 * n_tok * (n_tok + 1.0);
+    struct input in;
+    struct score s = { .logit = 0, .out_stride = n };
+    double best = 1e9, best2 = 1e9;
+
+    make_input(&in, &f, n, 0, 0.0f);
+    in.a.out = floats((size_t)n_tok * n_head * hd);
+    in.a.lse = floats((size_t)n_tok * n_head);
+    s.out = floats((size_t)n_head * n);
+    for (int r = 0; r < 3; r++) {
+        double from = now();
+        d->ops->attention(d, &in.a);
+        best = fmin(best, now() - from);
+        s.a = in.a;
+        from = now();
+        d->ops->score(d, &s);
+        best2 = fmin(best2, now() - from);
+    }
+    printf(
+        "  %5d queries x %5d %-5s group %d hd %3d: %8.2f ms %6.1f GFLOP/s; score %8.2f ms %6.1f\n",
+        n_tok, n, cb_kv_type[t].name, n_head / n_kv, hd, best * 1e3,
+        4e-9 * hd * n_head * pairs / best, best2 * 1e3, 2e-9 * hd * n_head * pairs / best2);
+    free(in.a.out), free(in.a.lse), free(s.out);
+    free_input(&in);
+}
+
+static void time_topk(struct device *d, int n, int k)
+{
+    float *x = floats(n);
+    int32_t *idx = malloc(k * sizeof *idx);
+    double best = 1e9;
+
+    for (int r = 0; r < 9; r++) {
+        const double from = now();
+        d->ops->topk(d, x, n, k, idx);
+        best = fmin(best, now() - from);
+    }
+    printf("  top %d of %d: %.1f us\n", k, n, best * 1e6);
+    free(x), free(idx);
+}
+
+START_TEST(times)
+{
+    const char *threads = getenv("CTXBANK_TIME");
+
+    if (!threads || !(dev = open_isa(isa[_i], atoi(threads) > 0 ? atoi(threads) : 1)))
+        return;
+    ck_assert(dev->ops->reserve(dev, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, 32768) >= 0);
+    printf("%s, %s threads\n", isa[_i], threads);
+    for (int t = 0; t < KV_TYPE_COUNT; t++) {
+        time_decode(dev, (enum kv_type)t, 14, 2, 64);
+        time_decode(dev, (enum kv_type)t, 16, 4, 128);
+    }
+    time_prefill(dev, KV_F16, 14, 2, 64, 512, 4096);
+    time_prefill(dev, KV_BF16, 14, 2, 64, 512, 4096);
+    time_prefill(dev, KV_Q8_0, 14, 2, 64, 512, 4096);
+    time_prefill(dev, KV_F16, 16, 4, 128, 512, 4096);
+    time_prefill(dev, KV_F16, 14, 2, 64, 32, 16384);
+    time_topk(dev, 32768, 2048);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("ops");
+    TCase *tc = tcase_create("ops"), *timing = tcase_create("times");
+    SRunner *run;
+    int failed;
+
+    tcase_set_timeout(tc, 300);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_loop_test(tc, rmsnorm, 0, N_ISA);
+    tcase_add_loop_test(tc, rope, 0, N_ISA);
+    tcase_add_loop_test(tc, glu_add_join, 0, N_ISA);
+    tcase_add_loop_test(tc, kv_rows, 0, N_ISA);
+    tcase_add_loop_test(tc, topk, 0, N_ISA);
+    tcase_add_loop_test(tc, attention, 0, N_ISA);
+    tcase_add_loop_test(tc, determinism, 0, N_ISA);
+    tcase_add_loop_test(tc, score, 0, N_ISA);
+    tcase_add_loop_test(tc, parts_join, 0, N_ISA);
+    tcase_set_timeout(timing, 300);
+    tcase_add_checked_fixture(timing, set_up, tear_down);
+    tcase_add_loop_test(timing, times, 0, N_ISA);
+    suite_add_tcase(s, tc);
+    suite_add_tcase(s, timing);
+    run = srunner_create(s);
+    srunner_run_all(run, CK_NORMAL);
+    failed = srunner_ntests_failed(run);
+    srunner_free(run);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
