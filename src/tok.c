@@ -405,10 +405,12 @@ static int encode(struct tok_work *w, const char *text, size_t len, int flags)
 
 static void close_work(struct tok_work *w)
 {
-    w->t->kind->done(w);
+    if (w->t->kind->done)
+        w->t->kind->done(w);
     free(w->sym);
     free(w->heap);
     free(w->cache);
+    free(w->prepared);
     free(w->buf);
     free(w->cp);
 }
@@ -424,6 +426,8 @@ int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, 
     rc = cb_tok_grow((void **)&w.ids, &w.cap, len / 4 + 8, sizeof *w.ids);
     if (rc == CB_OK && len >= TOK_CACHE_FROM)
         rc = cb_tok_cache_open(&w);
+    if (rc == CB_OK && t->kind->prepare)
+        rc = t->kind->prepare(&w, &text, &len);
     if (rc == CB_OK)
         rc = encode(&w, text, len, flags);
     close_work(&w);

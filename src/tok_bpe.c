@@ -383,4 +383,11 @@ static int piece_bpe(const struct tok *t, int32_t id, char *buf, int cap)
     return n;
 }
 
-const struct tok_kind cb_tok_bpe = { "gpt2", open_bpe, close_bpe, encode_bpe, piece_bpe, done_bpe };
+const struct tok_kind cb_tok_bpe = {
+    .model = "gpt2",
+    .open = open_bpe,
+    .close = close_bpe,
+    .encode = encode_bpe,
+    .piece = piece_bpe,
+    .done = done_bpe,
+};

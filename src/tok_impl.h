@@ -36,11 +36,13 @@ struct tok_kind {
     const char *model;
     int (*open)(struct tok *t, const struct gguf *g);
     void (*close)(struct tok *t);
+    /* text[*len] as special tokens are looked for in it; NULL = as it is */
+    int (*prepare)(struct tok_work *w, const char **text, size_t *len);
     /* text[len] without special tokens, len > 0; appends ids to w */
     int (*encode)(struct tok_work *w, const char *text, size_t len);
     /* -> bytes of an ordinary token, at most cap of them written */
     int (*piece)(const struct tok *t, int32_t id, char *buf, int cap);
-    void (*done)(struct tok_work *w); /* frees what encode left in w->own */
+    void (*done)(struct tok_work *w); /* frees w->own; NULL = nothing to free */
 };
 
 extern const struct tok_kind cb_tok_bpe, cb_tok_spm;
@@ -94,6 +96,7 @@ struct tok_work {
     size_t n_heap, cap_heap;
     struct cached_word *cache; /* NULL for short texts */
     void *own;                 /* of the kind */
+    char *prepared;            /* of prepare() */
     char *buf;                 /* normalised text */
     size_t cap_buf;
     int32_t *cp; /* code points, while normalising */

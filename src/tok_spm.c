@@ -171,6 +171,27 @@ static void close_spm(struct tok *t)
 
 /* ---- encode ---- */
 
+/* U+2581 and blank are the same to the model, and so for user-defined tokens of blanks. */
+static int prepare_spm(struct tok_work *w, const char **text, size_t *len)
+{
+    const char *s = *text;
+    size_t n = 0;
+
+    if (!memmem(s, *len, SPACE, N_SPACE))
+        return CB_OK;
+    w->prepared = cb_calloc(*len, 1);
+    if (!w->prepared)
+        return CB_ENOMEM;
+    for (size_t i = 0; i < *len; n++) {
+        const int space = *len - i >= N_SPACE && memcmp(s + i, SPACE, N_SPACE) == 0;
+        w->prepared[n] = space ? ' ' : s[i];
+        i += space ? N_SPACE : 1;
+    }
+    *text = w->prepared;
+    *len = n;
+    return CB_OK;
+}
+
 static int merges(const struct tok *t, const char *word, const struct sym *a, const struct sym *b,
                   uint32_t *rank, int32_t *id)
 {
@@ -271,11 +292,6 @@ static int encode_spm(struct tok_work *w, const char *text, size_t len)
     return word(w, w->buf + from, n - from);
 }
 
-static void done_spm(struct tok_work *w)
-{
-    (void)w;
-}
-
 /* ---- decode ---- */
 
 static int piece_spm(const struct tok *t, int32_t id, char *buf, int cap)
@@ -299,5 +315,10 @@ static int piece_spm(const struct tok *t, int32_t id, char *buf, int cap)
 }
 
 const struct tok_kind cb_tok_spm = {
-    "llama", open_spm, close_spm, encode_spm, piece_spm, done_spm
+    .model = "llama",
+    .open = open_spm,
+    .close = close_spm,
+    .prepare = prepare_spm,
+    .encode = encode_spm,
+    .piece = piece_spm,
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void need(int ok, const char *what)
 {
@@ -69,6 +70,21 @@ void cb_make_save(struct gguf_make *m, const char *path)
     cb_write_file(path, all.p, all.n);
     free(all.p);
     cb_make_free(m);
+}
+
+struct gguf *cb_make_open(struct gguf_make *m)
+{
+    char path[] = "/tmp/ctxbank-made-XXXXXX";
+    const int fd = mkstemp(path);
+    struct gguf *g = NULL;
+
+    need(fd >= 0, path);
+    close(fd);
+    cb_make_save(m, path);
+    if (cb_gguf_open(path, &g) < 0)
+        g = NULL;
+    unlink(path);
+    return g;
 }
 
 void cb_write_file(const char *path, const void *p, size_t n)

@@ -21,6 +21,8 @@ void cb_make_strings(struct gguf_make *m, const char *key, const char *const *s,
 
 struct gguf_bytes cb_make_bytes(struct gguf_make *m);     /* the file; free .p */
 void cb_make_save(struct gguf_make *m, const char *path); /* writes the file, frees m */
+struct gguf *
+cb_make_open(struct gguf_make *m); /* the same, opened, under no name; NULL = refused */
 
 void cb_write_file(const char *path, const void *p, size_t n);
 

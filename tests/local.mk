@@ -6,7 +6,10 @@ check_programs = \
 	tests/check_metric \
 	tests/check_ops \
 	tests/check_sample \
-	tests/check_store
+	tests/check_store \
+	tests/check_template \
+	tests/check_tok \
+	tests/check_tok_file
 
 check_PROGRAMS += $(check_programs)
 TESTS += $(check_programs)
@@ -43,9 +46,31 @@ tests_check_sample_LDADD = $(check_ldadd)
 tests_check_store_SOURCES = tests/check_store.c
 tests_check_store_CFLAGS = $(check_cflags)
 tests_check_store_LDADD = $(check_ldadd)
+
+tests_check_template_SOURCES = tests/check_template.c
+tests_check_template_CFLAGS = $(check_cflags)
+tests_check_template_LDADD = $(check_ldadd)
+
+tests_check_tok_SOURCES = tests/check_tok.c
+tests_check_tok_CFLAGS = $(check_cflags)
+tests_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_check_tok_file_SOURCES = tests/check_tok_file.c
+tests_check_tok_file_CFLAGS = $(check_cflags)
+tests_check_tok_file_LDADD = $(check_ldadd)
 endif
 
 EXTRA_DIST += \
 	tests/vectors/continuation-qwen2.5-0.5b.json \
 	tests/vectors/continuation-smollm2.json \
-	tests/vectors/make_continuation.py
+	tests/vectors/make_continuation.py \
+	tests/vectors/make_tokenizer.py \
+	tests/vectors/tok-gemma-3-270m.json \
+	tests/vectors/tok-gpt2.gguf tests/vectors/tok-gpt2.json \
+	tests/vectors/tok-llama-bpe.gguf tests/vectors/tok-llama-bpe.json \
+	tests/vectors/tok-qwen2.5-coder-0.5b-instruct.json \
+	tests/vectors/tok-qwen2.gguf tests/vectors/tok-qwen2.json \
+	tests/vectors/tok-smollm.gguf tests/vectors/tok-smollm.json \
+	tests/vectors/tok-smollm2-135m-instruct.json \
+	tests/vectors/tok-spm-plain.gguf tests/vectors/tok-spm-plain.json \
+	tests/vectors/tok-spm.gguf tests/vectors/tok-spm.json
