@@ -5,6 +5,7 @@ check_programs = \
 	tests/check_gguf \
 	tests/check_metric \
 	tests/check_ops \
+	tests/check_model \
 	tests/check_sample \
 	tests/check_store \
 	tests/check_template \
@@ -38,6 +39,10 @@ tests_check_metric_LDADD = libeval.la $(check_ldadd)
 tests_check_ops_SOURCES = tests/check_ops.c
 tests_check_ops_CFLAGS = $(check_cflags)
 tests_check_ops_LDADD = $(check_ldadd)
+
+tests_check_model_SOURCES = tests/check_model.c
+tests_check_model_CFLAGS = $(check_cflags)
+tests_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)
@@ -74,3 +79,16 @@ EXTRA_DIST += \
 	tests/vectors/tok-smollm2-135m-instruct.json \
 	tests/vectors/tok-spm-plain.gguf tests/vectors/tok-spm-plain.json \
 	tests/vectors/tok-spm.gguf tests/vectors/tok-spm.json
+	tests/vectors/make_tiny_models.py \
+	tests/vectors/tiny-linear.gguf \
+	tests/vectors/tiny-linear.json \
+	tests/vectors/tiny-llama.gguf \
+	tests/vectors/tiny-llama.json \
+	tests/vectors/tiny-llama3.1.gguf \
+	tests/vectors/tiny-llama3.1.json \
+	tests/vectors/tiny-mistral.gguf \
+	tests/vectors/tiny-mistral.json \
+	tests/vectors/tiny-qwen2.gguf \
+	tests/vectors/tiny-qwen2.json \
+	tests/vectors/tiny-qwen2tied.gguf \
+	tests/vectors/tiny-qwen2tied.json
