@@ -12,13 +12,16 @@
 #define EOS "\2" /* and for its end */
 #define GAP "\3" /* a space, where the tokenizer puts none behind a special token by itself */
 
+enum { SYSTEM, USER, ASSISTANT };
+enum { TRIM_ASSISTANT = 1 << ASSISTANT, TRIM_ALL = 7 };
+
 struct chat_form {
     const char *name;
-    const char *mark[3];                   /* the model's own template contains them all */
+    const char *mark[3]; /* the model's own template contains them all; none behind a '!' */
     enum { BOS_IF_ASKED, BOS_ALWAYS } bos; /* if asked: where the model's own template names it */
     enum { OWN_TURN, FIRST_TURN, LAST_TURN } system; /* or in front of a user's text */
-    int trim;                                        /* blanks around the texts go */
-    const char *note;                                /* opens every system text; NULL = none */
+    int trim;               /* bits: the roles whose texts lose the blanks around them */
+    const char *note;       /* opens every system text; NULL = none */
     const char *turn[3][2]; /* system, user, assistant: opening and closing */
     const char *ask;
 };
@@ -31,15 +34,15 @@ struct chat_form {
 
 /* The first row whose marks all occur is taken: the more special stand first. */
 static const struct chat_form forms[] = {
-    { "chatml", { "<|im_start|>" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
+    { "chatml", { "<|im_start|>", "!<|im_sep|>" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
       { CHATML("system"), CHATML("user"), CHATML("assistant") }, "<|im_start|>assistant\n" },
     /* Llama 3.1 and 3.2: dates open the system turn, which is always there. */
-    { "llama3.1", { "<|start_header_id|>", "Cutting Knowledge Date" }, BOS_ALWAYS, OWN_TURN, 1,
+    { "llama3.1", { "<|start_header_id|>", "Cutting Knowledge Date" }, BOS_ALWAYS, OWN_TURN, TRIM_ALL,
       "Cutting Knowledge Date: December 2023\nToday Date: ",
       { LLAMA3("system"), LLAMA3("user"), LLAMA3("assistant") }, HEADER("assistant") },
-    { "llama3", { "<|start_header_id|>" }, BOS_ALWAYS, OWN_TURN, 1, NULL,
+    { "llama3", { "<|start_header_id|>" }, BOS_ALWAYS, OWN_TURN, TRIM_ALL, NULL,
       { LLAMA3("system"), LLAMA3("user"), LLAMA3("assistant") }, HEADER("assistant") },
-    { "llama2", { "[INST]", "<<SYS>>" }, BOS_ALWAYS, FIRST_TURN, 1, NULL,
+    { "llama2", { "[INST]", "<<SYS>>" }, BOS_ALWAYS, FIRST_TURN, TRIM_ALL, NULL,
       { { "<<SYS>>\n", "\n<</SYS>>\n\n" }, { BOS "[INST] ", " [/INST]" }, { " ", " " EOS } }, "" },
     /* [INST] is text in the first version and a token of its own since the second. */
     { "mistral-v7", { "[INST]", "[SYSTEM_PROMPT]" }, BOS_ALWAYS, OWN_TURN, 0, NULL,
@@ -47,9 +50,9 @@ static const struct chat_form forms[] = {
       "" },
     { "mistral-v1", { "[INST]", " [/INST]" }, BOS_ALWAYS, FIRST_TURN, 0, NULL,
       { { "", "\n\n" }, { GAP "[INST] ", " [/INST]" }, { " ", EOS } }, "" },
-    { "mistral-v3", { "[INST]" }, BOS_ALWAYS, LAST_TURN, 0, NULL,
+    { "mistral-v3", { "[INST]" }, BOS_ALWAYS, LAST_TURN, TRIM_ASSISTANT, NULL,
       { { "", "\n\n" }, { "[INST]" GAP, "[/INST]" }, { GAP, EOS } }, "" },
-    { "gemma", { "<start_of_turn>" }, BOS_ALWAYS, FIRST_TURN, 1, NULL,
+    { "gemma", { "<start_of_turn>" }, BOS_ALWAYS, FIRST_TURN, TRIM_ALL, NULL,
       { { "", "\n\n" }, { "<start_of_turn>user\n", "<end_of_turn>\n" },
         { "<start_of_turn>model\n", "<end_of_turn>\n" } }, "<start_of_turn>model\n" },
     { "zephyr", { "'<|user|>\n' + message['content'] + eos_token" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
@@ -57,7 +60,7 @@ static const struct chat_form forms[] = {
 };
 /* clang-format on */
 
-enum { N_FORM = sizeof forms / sizeof *forms, SYSTEM = 0, USER = 1 };
+enum { N_FORM = sizeof forms / sizeof *forms };
 
 static const char *const roles[3] = { "system", "user", "assistant" };
 
@@ -158,17 +161,19 @@ static struct gguf_str token_at(const struct gguf *g, const char *key, const cha
     return s;
 }
 
-/* As tok_spm.c has it: SentencePiece puts a space in front unless the file says no. */
-static int puts_space(const struct gguf *g)
+/* The space behind a special token, where the model's template writes one. SentencePiece puts it there
+ * by itself (tok_spm.c) unless the file says no: then the text must not have it as well. */
+static const char *gap(const struct gguf *g, const char *own)
 {
     struct gguf_str s = { "", 0 };
-    int yes = 1;
+    int yes = 1, spm;
 
     if (!g || cb_gguf_string(g, "tokenizer.ggml.model", &s) != 1)
-        return 1;
-    if (s.n != 5 || memcmp(s.s, "llama", 5) != 0)
-        return 1; /* byte-level BPE: these models know no gap at all */
-    return cb_gguf_bool(g, "tokenizer.ggml.add_space_prefix", &yes) < 0 || yes;
+        return "";
+    spm = s.n == 5 && memcmp(s.s, "llama", 5) == 0;
+    if (spm && (cb_gguf_bool(g, "tokenizer.ggml.add_space_prefix", &yes) < 0 || yes))
+        return "";
+    return spm || strstr(own, "[INST] ") ? " " : "";
 }
 
 /* The system text that a chatml template has as a constant: what it writes between the marks of a
@@ -229,7 +234,7 @@ struct chat {
 static void put_turn(struct chat *c, int role, const char *text)
 {
     const struct chat_form *f = c->f;
-    int trim = f->trim ? TRIM_LEFT | TRIM_RIGHT : 0;
+    int trim = f->trim >> role & 1 ? TRIM_LEFT | TRIM_RIGHT : 0;
 
     put_row(&c->t, f->turn[role][0]);
     if (role == SYSTEM && f->note) {
@@ -293,7 +298,7 @@ int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct
     c.own = own;
     c.t.special[0] = token_at(g, "tokenizer.ggml.bos_token_id", "");
     c.t.special[1] = token_at(g, "tokenizer.ggml.eos_token_id", "</s>");
-    c.t.special[2] = (struct gguf_str){ " ", puts_space(g) ? 0 : 1 };
+    c.t.special[2] = (struct gguf_str){ gap(g, own), strlen(gap(g, own)) };
     bos = f->bos == BOS_ALWAYS || strstr(own, "bos_token");
     put(&c.t, "", 0);
     if (bos && f->turn[USER][0][0] != BOS[0])
@@ -350,7 +355,7 @@ static int unknown(const char *what, const char *name)
 static int has_marks(const struct chat_form *f, const char *own)
 {
     for (int i = 0; i < 3 && f->mark[i]; i++)
-        if (!strstr(own, f->mark[i]))
+        if (*f->mark[i] == '!' ? strstr(own, f->mark[i] + 1) != NULL : !strstr(own, f->mark[i]))
             return 0;
     return 1;
 }

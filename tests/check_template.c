@@ -88,10 +88,9 @@ static const struct row {
     { MISTRAL1, "mistral-v1", 1, 1, ALL, 1,
       "<bos>[INST]  S \n\n U  [/INST]  A <eos>[INST]  V  [/INST]" },
     { MISTRAL1, "mistral-v1", 1, 0, ONE, 1, "<bos> [INST]  U  [/INST]" },
-    { MISTRAL3, "mistral-v3", 1, 1, ALL, 1,
-      "<bos>[INST] U [/INST] A <eos>[INST] S \n\n V [/INST]" },
+    { MISTRAL3, "mistral-v3", 1, 1, ALL, 1, "<bos>[INST] U [/INST]A<eos>[INST] S \n\n V [/INST]" },
     { MISTRAL3, "mistral-v3", 1, 0, NO_SYSTEM, 1,
-      "<bos>[INST]  U [/INST]  A <eos>[INST]  V [/INST]" },
+      "<bos>[INST]  U [/INST] A<eos>[INST]  V [/INST]" },
     { MISTRAL7, "mistral-v7", 0, 0, ALL, 1,
       "<bos>[SYSTEM_PROMPT] S [/SYSTEM_PROMPT][INST] U [/INST] A <eos>[INST] V [/INST]" },
     { GEMMA, "gemma", 1, 0, ALL, 1,
@@ -131,6 +130,9 @@ START_TEST(unknown_forms)
     ck_assert_int_lt(cb_chat_form(g, "vicuna", &f), 0);
     ck_assert_ptr_nonnull(strstr(cb_error(), "vicuna"));
     ck_assert_ptr_nonnull(strstr(cb_error(), "zephyr"));
+    cb_gguf_close(g);
+    g = make("{{ '<|im_start|>user<|im_sep|>' + message.content }}", 0, 0);
+    ck_assert_int_lt(cb_chat_form(g, NULL, &f), 0);
     cb_gguf_close(g);
     g = make(NULL, 0, 0);
     ck_assert_int_lt(cb_chat_form(g, NULL, &f), 0);
