@@ -10,8 +10,9 @@
 #include "edit.h"
 #include "err.h"
 #include "measure.h"
+#include "select.h"
 
-/* Slots that a layer chose to read. */
+/* Slots that a layer chose for itself. */
 struct choice {
     int32_t *slot; /* [n_kv][n_ctx], ascending */
     int *n;        /* [n_kv] */
@@ -36,7 +37,7 @@ struct attend {
 
 static int chooses(const struct read *r)
 {
-    return r->what == READ_ENDS || r->what == READ_TOP || (r->what == READ_ALL && r->k > 0);
+    return r->what == READ_ENDS || r->what == READ_TOP;
 }
 
 static int choice_open(struct cb_session *s, struct choice *c)
@@ -103,6 +104,7 @@ int cb_attend_open(struct cb_session *s)
     TRY(open_layers(s, a));
     TRY(open_rolled(s, a));
     TRY(cb_measure_open(s));
+    TRY(cb_select_open(s));
     return s->policy->m->compact ? cb_edit_new(s, &a->edit) : CB_OK;
 }
 
@@ -111,6 +113,7 @@ void cb_attend_close(struct cb_session *s)
     struct attend *a = s->attend;
 
     cb_measure_close(s);
+    cb_select_close(s);
     if (!a)
         return;
     for (int l = 0; l < s->model->hp.n_layer; l++) {
@@ -149,6 +152,7 @@ void cb_attend_clear(struct cb_session *s)
     for (int l = 0; l < s->model->hp.n_layer; l++)
         if (s->policy->m->layer_bytes)
             memset(s->attend->state[l], 0, s->policy->m->layer_bytes);
+    cb_select_clear(s);
 }
 
 /* ---- choosing what to read ---- */
@@ -207,13 +211,6 @@ static int choose_by_rank(struct cb_session *s, int l, const float *q)
     return CB_OK;
 }
 
-/* A layer that reads all chooses for those that follow it, by the mass of this step. */
-static void choose_by_mass(struct cb_session *s, int l, const struct scores *sc)
-{
-    for (int h = 0; h < s->model->hp.n_kv; h++)
-        choose_units(s, l, h, sc->s + (size_t)(sc->n_row > 1 ? h : 0) * (size_t)sc->stride);
-}
-
 static int choose_ends(struct cb_session *s, int l)
 {
     const struct read *r = &s->plan[l].read;
@@ -227,23 +224,53 @@ static int choose_ends(struct cb_session *s, int l)
 
 /* ---- reading ---- */
 
+static void read_all(struct cb_session *s, int l)
+{
+    for (int h = 0; h < s->model->hp.n_kv; h++)
+        s->attend->run[h] = cb_store_run(&s->store[l], h, 0, s->store[l].n[h]);
+}
+
+/* A layer that chooses for others leaves its logits behind. */
+static void read_for_others(struct cb_session *s, int l)
+{
+    const int group = s->model->hp.n_head / s->model->hp.n_kv;
+    float *logit = cb_select_logits(s, l);
+
+    for (int h = 0; logit && h < s->model->hp.n_kv; h++)
+        s->attend->run[h].logit = logit + (size_t)(h * group) * (size_t)s->n_ctx;
+}
+
+/* What layer `as` chose, for all KV heads. */
+static void read_as(struct cb_session *s, int as)
+{
+    int n;
+    const int32_t *slot = cb_select_slots(s, as, &n);
+
+    for (int h = 0; slot && h < s->model->hp.n_kv; h++) {
+        s->attend->run[h].idx = slot;
+        s->attend->run[h].n = n;
+    }
+}
+
 /* What layer l reads of each KV head -> run[n_kv]. */
 static int set_runs(struct cb_session *s, int l, const float *q)
 {
     const struct read *r = &s->plan[l].read;
     struct attend *a = s->attend;
-    const int from = r->what == READ_AS ? r->as : l;
 
-    for (int h = 0; h < s->model->hp.n_kv; h++)
-        a->run[h] = cb_store_run(&s->store[l], h, 0, s->store[l].n[h]);
-    if (!s->decoding || r->what == READ_ALL)
+    read_all(s, l);
+    if (s->decoding && cb_selects(r))
+        read_for_others(s, l);
+    if (s->decoding && r->what == READ_AS)
+        read_as(s, r->as);
+    if (!s->decoding || r->what == READ_ALL || r->what == READ_AS)
         return CB_OK;
     if (r->what == READ_TOP)
         TRY(choose_by_rank(s, l, q));
     if (r->what == READ_ENDS)
         TRY(choose_ends(s, l));
     for (int h = 0; h < s->model->hp.n_kv; h++) {
-        const struct choice *c = &a->choice[from];
+        const struct choice *c = &a->choice[l];
         if (c->n[h] == a->run[h].n) /* all of them: the same path as full attention */
             continue;
         a->run[h].idx = c->slot + (size_t)h * (size_t)s->n_ctx;
@@ -268,8 +295,6 @@ static int step_scores(struct cb_session *s, int l, const struct attn *at)
     a->has_scores = 1;
     for (int h = 0; h < s->model->hp.n_kv; h++) /* the keys were read once more */
         s->kv_read_bytes += (uint64_t)s->store[l].n[h] * s->store[l].row_k;
-    if (s->plan[l].read.what == READ_ALL && s->plan[l].read.k > 0)
-        choose_by_mass(s, l, &a->scores);
     return CB_OK;
 }
 
@@ -337,12 +362,23 @@ static void attention(struct cb_session *s, int l, const struct attn *at)
         s->dev->ops->attention(s->dev, at);
 }
 
+/* The layer has attended: to a token, which chooses, or to queries that may count later. */
+static void choose_for_others(struct cb_session *s, int l, const struct attn *at, int pos0)
+{
+    if (s->attend->run[0].logit)
+        cb_select_step(s, l, at->q, at->lse);
+    else
+        cb_select_chunk(s, l, at->q, at->q_stride, at->n_tok, pos0);
+}
+
 int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
               float *out)
 {
     const struct hparams *hp = &s->model->hp;
     const struct method *m = s->policy->m;
     const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, was = s->store[l].n[0];
+    const int selects = cb_selects(&s->plan[l].read),
+              wants = cb_wants(&s->plan[l].want, !s->decoding);
     struct attend *a = s->attend;
     const struct attn at = { .n_tok = n,
                              .n_head = hp->n_head,
@@ -356,8 +392,9 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
                              .run = a->run,
                              .q = qkv,
                              .q_stride = nq + 2 * nkv,
+                             .logit_stride = s->n_ctx,
                              .out = out,
-                             .lse = cb_wants(&s->plan[l].want, !s->decoding) ? a->lse : NULL };
+                             .lse = wants || (selects && s->decoding) ? a->lse : NULL };
 
     if (!s->decoding || s->plan[l].read.what != READ_ALL)
         cb_store_pack(&s->store[l]);
@@ -368,7 +405,9 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
     attention(s, l, &at);
     count_read(s, l);
     a->has_scores = 0;
-    if (!at.lse)
+    if (selects)
+        choose_for_others(s, l, &at, pos0);
+    if (!wants)
         return CB_OK;
     if (s->decoding)
         return step_scores(s, l, &at);

@@ -46,11 +46,15 @@ static inline size_t cb_kv_row_bytes(enum kv_type t, int hd)
     return (size_t)(hd / cb_kv_type[t].block) * (size_t)cb_kv_type[t].block_bytes;
 }
 
-/* What one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. */
+/* What one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. With one query
+ * (n_tok 1) attention can also write the scaled logits that it meets, and can read logits that were
+ * written before in place of keys. */
 struct kv_run {
     const void *k, *v;
     const int32_t *idx; /* ascending slots, or NULL */
     int n;
+    float *logit; /* [group][logit_stride of attn] of entries 0..n-1; NULL = not wanted */
+    int given;    /* 1: logit is read, k is not */
 };
 
 /* Attention of n_tok queries over one part. Online softmax; K and V are read once for all query heads
@@ -65,6 +69,7 @@ struct attn {
     const struct kv_run *run; /* [n_kv] */
     const float *q;           /* [n_tok][n_head][hd] at q + t * q_stride, rotated */
     int q_stride;
+    int logit_stride; /* floats from one query head's logits to the next, in runs that have them */
     float *out; /* [n_tok][n_head][hd], contiguous */
     float *lse; /* [n_tok][n_head] log-sum-exp of the scaled logits, or NULL */
 };

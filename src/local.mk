@@ -16,11 +16,13 @@ libcore_la_SOURCES += \
 	src/keep.c \
 	src/measure.c src/measure.h \
 	src/method/full.c \
+	src/method/omnikv.c \
 	src/model.c src/model.h \
 	src/nearest.c src/nearest.h \
 	src/par_omp.c src/par.h \
 	src/policy.c src/policy.h \
 	src/sample.c \
+	src/select.c src/select.h \
 	src/session.c src/session.h \
 	src/store.c src/store.h \
 	src/template.c src/template.h \

@@ -238,22 +238,6 @@ void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *ou
     finish(s, l, w->window ? m->n_q : n_tok, 1, out);
 }
 
-/* Where the newest tokens are no candidates, mass is the softmax over the candidates alone. */
-static void over_candidates(struct cb_session *s, int l)
-{
-    const struct hparams *hp = &s->model->hp;
-
-    if (!s->plan[l].read.tail || s->plan[l].want.norm != NORM_SOFTMAX)
-        return;
-    for (int h = 0; h < hp->n_head; h++) {
-        float *x = s->measure->mass + (size_t)h * (size_t)s->n_ctx, sum = 0;
-        for (int j = 0; j < s->ctx_end; j++)
-            sum += x[j];
-        for (int j = 0; sum > 0 && j < s->ctx_end; j++)
-            x[j] /= sum;
-    }
-}
-
 void cb_measure_step(struct cb_session *s, int l, const float *q, float *lse, struct scores *out)
 {
     struct attn a = over_store(s, l);
@@ -263,6 +247,5 @@ void cb_measure_step(struct cb_session *s, int l, const float *q, float *lse, st
     a.lse = lse;
     clear_mass(s, cb_store_max_len(&s->store[l]));
     add_mass(s, l, &a, NULL);
-    over_candidates(s, l);
     finish(s, l, 1, 0, out);
 }

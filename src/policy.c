@@ -11,9 +11,11 @@
 #include "nearest.h"
 
 extern const struct method cb_method_full;
+extern const struct method cb_method_omnikv;
 
 static const struct method *const table[] = {
     &cb_method_full,
+    &cb_method_omnikv,
 };
 
 const struct method *cb_method_at(int i)
@@ -195,5 +197,6 @@ void cb_policy_close(struct policy *p)
     free(p->val);
     free(p->spec);
     free(p->state);
+    free(p->mem);
     free(p);
 }

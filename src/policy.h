@@ -35,12 +35,16 @@ struct want {
 
 enum read_what { READ_ALL, READ_ENDS, READ_TOP, READ_AS };
 
-/* What a query reads while decoding. */
+/* What a query reads while decoding. READ_ALL with k or share: the layer reads all and chooses what
+ * layers with READ_AS read, one list for all KV heads, by the largest score of any query head; norm,
+ * window and decay of its want say which score, and window how many tokens stay in the tail. */
 struct read {
     enum read_what what;
     int k, unit;      /* units chosen; tokens a unit (1 = token, 16 = page, 128 = block) */
+    double share;     /* > 0: k is this share of the candidates, rounded down, at least 1 */
     int sink, recent; /* always read, tokens */
-    int tail;         /* 1 = tokens after the last prompt are always read and never candidates */
+    int tail;         /* > 0: tokens after the last prompt are always read and never candidates,
+                         until there are more than this many */
     int as;           /* READ_AS: the tokens that layer chose */
     int fetch;        /* bank group to fetch in one packed gather; -1 = none */
     int far_as;       /* outside sink + recent, logits of that layer; -1 = own */
@@ -92,6 +96,8 @@ struct policy {
     struct layer_plan
         *plan; /* [n_layer] as planned; a hook may switch off what it no longer wants */
     struct cb_session *session; /* for the view below; methods do not look inside */
+    void *mem;      /* what plan() allocated with malloc; freed with the policy */
+    char note[256]; /* what the user should know: a default that was not made for this model */
 };
 
 /* ---- what hooks are given ---- */

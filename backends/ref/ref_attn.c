@@ -52,20 +52,30 @@ static double logit(const struct attn *a, const struct kv_run *run, const float 
     return a->softcap > 0.0f ? (double)a->softcap * tanh(s / (double)a->softcap) : s;
 }
 
+/* Where the logits of a head go or come from; NULL = nowhere. */
+static float *logit_row(const struct attn *a, const struct kv_run *run, int h)
+{
+    return run->logit ? run->logit + (int64_t)(h % (a->n_head / a->n_kv)) * a->logit_stride : NULL;
+}
+
 /* The logits are computed twice, so that no memory is needed for them. */
 static void attend_one(const struct attn *a, int i, int h)
 {
     const struct kv_run *run = run_of(a, h);
     const struct span s = visible(a, run, i);
-    const float *q = query(a, i, h);
+    const float *q = query(a, i, h), *given = run->given ? logit_row(a, run, h) : NULL;
     float *out = a->out + ((int64_t)i * a->n_head + h) * a->hd;
     double acc[MAX_HD] = { 0 }, max = -INFINITY, sum = 0.0;
     float v[MAX_HD];
 
-    for (int j = s.lo; j < s.hi; j++)
-        max = fmax(max, logit(a, run, q, j));
     for (int j = s.lo; j < s.hi; j++) {
-        const double p = exp(logit(a, run, q, j) - max);
+        const double x = given ? (double)given[j] : logit(a, run, q, j);
+        max = fmax(max, x);
+        if (run->logit && !given)
+            logit_row(a, run, h)[j] = (float)x;
+    }
+    for (int j = s.lo; j < s.hi; j++) {
+        const double p = exp((given ? (double)given[j] : logit(a, run, q, j)) - max);
         cb_ref_kv_row(a->type_v, run->v, slot_of(run, j), a->hd, v);
         sum += p;
         for (int c = 0; c < a->hd; c++)

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* select.h - layers that read all and choose what the layers behind them read. */
+#ifndef SELECT_H
+#define SELECT_H
+
+#include "session.h"
+
+int cb_selects(const struct read *r);     /* 1: such a layer */
+int cb_select_open(struct cb_session *s); /* nothing where the plan has no such layer */
+void cb_select_close(struct cb_session *s);
+void cb_select_clear(struct cb_session *s);
+
+/* Queries qkv[n] at a stride of positions pos0.. went through layer l. */
+void cb_select_chunk(struct cb_session *s, int l, const float *q, int stride, int n, int pos0);
+/* Where layer l's attention is to leave the logits of the token that is decoded, [n_head][n_ctx];
+ * NULL: all will be read anyway. */
+float *cb_select_logits(struct cb_session *s, int l);
+/* That token's choice: q[n_head][hd], lse[n_head] of its attention over the whole store. */
+void cb_select_step(struct cb_session *s, int l, const float *q, const float *lse);
+/* What layer l chose -> slots, *n of them; NULL: all. */
+const int32_t *cb_select_slots(const struct cb_session *s, int l, int *n);
+
+#endif
