@@ -99,6 +99,9 @@ CB_API void cb_session_clear(cb_session *session); /* back to an empty timeline 
 CB_API int cb_session_plan(const cb_session *session, int n_prompt, int n_gen, struct cb_memory *out);
 CB_API void cb_session_memory(const cb_session *session, struct cb_memory *out);
 CB_API int cb_session_len(const cb_session *session); /* tokens in the timeline */
+/* What the user should know of the policy as it was opened, such as a default that was not made for
+ * this model; "" when there is nothing. */
+CB_API const char *cb_session_note(const cb_session *session);
 
 /* Non-zero stops the prefill with CB_ECANCEL; the session then holds what it held before, or nothing
  * where the policy had dropped tokens already. */

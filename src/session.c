@@ -281,6 +281,11 @@ int cb_session_len(const cb_session *s)
     return s->n_seen;
 }
 
+const char *cb_session_note(const cb_session *s)
+{
+    return s->policy->note;
+}
+
 /* ---- memory ---- */
 
 uint64_t cb_session_kv_bytes(const struct cb_session *s)

@@ -32,19 +32,12 @@ struct cb_session {
     int decoding; /* 1 while one generated token is fed */
     enum kv_type type_k, type_v;
     struct policy *policy;
-<<<<<<< HEAD
     struct layer_plan *plan;        /* [n_layer] */
     struct layer_plan *plan_opened; /* [n_layer] before hooks changed it */
     struct store *store;            /* [n_layer] */
     struct attend *attend;          /* attend.c's own */
     struct measure *measure;        /* measure.c's own; NULL when the plan wants nothing */
-=======
-    struct layer_plan *plan; /* [n_layer] */
-    struct store *store;     /* [n_layer] */
-    struct attend *attend;   /* attend.c's own */
-    struct measure *measure; /* measure.c's own; NULL when the plan wants nothing */
-    struct select *select;   /* select.c's own; NULL when no layer chooses for others */
->>>>>>> d20aa36 (Policy omnikv: filter layers choose what the layers behind them read)
+    struct select *select;          /* select.c's own; NULL when no layer chooses for others */
     struct work w;
     uint64_t kv_peak_bytes, kv_read_bytes;
 };

@@ -6,6 +6,7 @@ check_programs = \
 	tests/check_metric \
 	tests/check_ops \
 	tests/check_model \
+	tests/check_omnikv \
 	tests/check_sample \
 	tests/check_store \
 	tests/check_template \
@@ -22,7 +23,8 @@ check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
 check_LTLIBRARIES = libtest.la
 libtest_la_SOURCES = \
 	tests/gguf_make.c tests/gguf_make.h \
-	tests/tiny.c tests/tiny.h
+	tests/tiny.c tests/tiny.h \
+	tests/toy.c tests/toy.h
 
 tests_check_continuation_SOURCES = tests/check_continuation.c
 tests_check_continuation_CFLAGS = $(check_cflags)
@@ -43,6 +45,10 @@ tests_check_ops_LDADD = $(check_ldadd)
 tests_check_model_SOURCES = tests/check_model.c
 tests_check_model_CFLAGS = $(check_cflags)
 tests_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_check_omnikv_SOURCES = tests/check_omnikv.c tests/vectors/selection.h
+tests_check_omnikv_CFLAGS = $(check_cflags)
+tests_check_omnikv_LDADD = $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)
@@ -78,7 +84,7 @@ EXTRA_DIST += \
 	tests/vectors/tok-smollm.gguf tests/vectors/tok-smollm.json \
 	tests/vectors/tok-smollm2-135m-instruct.json \
 	tests/vectors/tok-spm-plain.gguf tests/vectors/tok-spm-plain.json \
-	tests/vectors/tok-spm.gguf tests/vectors/tok-spm.json
+	tests/vectors/tok-spm.gguf tests/vectors/tok-spm.json \
 	tests/vectors/make_tiny_models.py \
 	tests/vectors/tiny-linear.gguf \
 	tests/vectors/tiny-linear.json \
@@ -91,4 +97,5 @@ EXTRA_DIST += \
 	tests/vectors/tiny-qwen2.gguf \
 	tests/vectors/tiny-qwen2.json \
 	tests/vectors/tiny-qwen2tied.gguf \
-	tests/vectors/tiny-qwen2tied.json
+	tests/vectors/tiny-qwen2tied.json \
+	tests/vectors/make_selection.py

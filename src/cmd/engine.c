@@ -52,6 +52,8 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
     e->session = NULL;
     TRY(cb_session_open(e->model, &p, &e->session));
     e->n_ctx = n_ctx ? n_ctx : e->info.n_ctx_train;
+    if (*cb_session_note(e->session))
+        cb_log_note("%s", cb_session_note(e->session));
     cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
                   policy, p.type_k, p.type_v, p.prefill);
     return CB_OK;

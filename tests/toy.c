@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* toy.c - sessions for tests: without weights, and of tiny models. */
+#include "toy.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tiny.h"
+
+static double draw(uint32_t *x)
+{
+    *x = (1103515245u * *x + 12345u) & 0x7fffffffu;
+    return (double)*x / 1073741824.0 - 1;
+}
+
+float *cb_toy_row(struct toy *t, int l, int tok)
+{
+    return t->qkv + (size_t)(l * t->n_tok + tok) * (size_t)t->row;
+}
+
+/* n_head heads of all layers and tokens; they begin at float `at` of a row. */
+static void fill(struct toy *t, uint32_t *x, int n_head, int at)
+{
+    const int hd = t->model.hp.hd;
+
+    for (int l = 0; l < t->model.hp.n_layer; l++)
+        for (int h = 0; h < n_head; h++)
+            for (int i = 0; i < t->n_tok; i++)
+                for (int c = 0; c < hd; c++)
+                    cb_toy_row(t, l, i)[at + h * hd + c] = (float)draw(x);
+}
+
+void cb_toy_open(struct toy *t, const char *device, int n_threads, const struct hparams *hp,
+                 int n_tok, const char *policy, const char *type_k, const char *type_v,
+                 unsigned seed)
+{
+    const struct cb_session_params params = {
+        .n_ctx = n_tok, .policy = policy, .type_k = type_k, .type_v = type_v
+    };
+    uint32_t x = seed;
+
+    memset(t, 0, sizeof *t);
+    t->model.hp = *hp;
+    ck_assert_msg(!cb_device_open(device, n_threads, &t->model.dev), "%s", cb_error());
+    t->n_tok = n_tok;
+    t->row = (hp->n_head + 2 * hp->n_kv) * hp->hd;
+    t->qkv = malloc((size_t)(hp->n_layer * n_tok * t->row) * sizeof *t->qkv);
+    ck_assert_ptr_nonnull(t->qkv);
+    fill(t, &x, hp->n_head, 0);
+    fill(t, &x, hp->n_kv, hp->n_head * hp->hd);
+    fill(t, &x, hp->n_kv, (hp->n_head + hp->n_kv) * hp->hd);
+    ck_assert_msg(!cb_session_open(&t->model, &params, &t->s), "%s", cb_error());
+}
+
+void cb_toy_close(struct toy *t)
+{
+    cb_session_close(t->s);
+    cb_device_close(t->model.dev);
+    free(t->qkv);
+}
+
+static void feed(struct toy *t, int n, int chunk, float *out)
+{
+    const int nq = t->model.hp.n_head * t->model.hp.hd, pos0 = t->s->n_seen;
+    float *tmp = malloc((size_t)(n * nq) * sizeof *tmp);
+
+    t->s->n_feed = n;
+    for (int l = 0; l < t->model.hp.n_layer; l++) {
+        for (int i = 0; i < n; i += chunk) {
+            const int m = n - i < chunk ? n - i : chunk;
+            ck_assert_msg(!cb_attend(t->s, l, cb_toy_row(t, l, pos0 + i), m, pos0 + i, pos0 + n,
+                                     tmp + (size_t)(i * nq)),
+                          "%s", cb_error());
+        }
+        ck_assert_msg(!cb_attend_end(t->s, l, n), "%s", cb_error());
+        if (out)
+            memcpy(out + (size_t)(l * n * nq), tmp, (size_t)(n * nq) * sizeof *tmp);
+    }
+    t->s->n_seen += n;
+    t->s->n_feed = 0;
+    free(tmp);
+}
+
+void cb_toy_prompt(struct toy *t, int n, int chunk, float *out)
+{
+    t->s->decoding = 0;
+    feed(t, n, chunk, out);
+    t->s->ctx_end = t->s->n_seen;
+}
+
+void cb_toy_decode(struct toy *t, float *out)
+{
+    t->s->decoding = 1;
+    t->s->kv_read_bytes = 0;
+    feed(t, 1, 1, out);
+}
+
+struct cb_model *cb_toy_model(const struct tiny *tiny, const char *device, int n_threads)
+{
+    const struct cb_model_params params = { .n_threads = n_threads, .device = device };
+    struct cb_model *m;
+    char path[64];
+
+    snprintf(path, sizeof path, "toy.%d.tmp", (int)getpid());
+    cb_tiny_save(tiny, path);
+    ck_assert_msg(!cb_model_open(path, &params, &m), "%s", cb_error());
+    unlink(path);
+    return m;
+}
+
+struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const char *type_kv,
+                                  int chunk)
+{
+    const struct cb_session_params params = {
+        .policy = policy, .type_k = type_kv, .type_v = type_kv, .chunk = chunk
+    };
+    struct cb_session *s;
+
+    ck_assert_msg(!cb_session_open(m, &params, &s), "%s", cb_error());
+    return s;
+}
