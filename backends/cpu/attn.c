@@ -82,6 +82,34 @@ static void work_open(struct work *w, const struct tile *t, char **mem)
     w->kp = cb_take(mem, (size_t)KEY_BLOCK * cb_qk(t)->k_bytes(t->a->hd));
 }
 
+/* Logits of the only query, as they lie in the run, are natural ones with the cap applied. */
+static float *logit_row(const struct tile *t, const struct block *b, int r)
+{
+    return t->run->logit + (size_t)r * (size_t)t->a->logit_stride + b->from;
+}
+
+static void take_logits(const struct tile *t, const struct block *b, int r, int m, int n, float *s)
+{
+    for (int i = 0; i < m; i++) {
+        const float *x = logit_row(t, b, r + i);
+        for (int j = 0; j < n; j++)
+            s[i * KEY_BLOCK + j] = x[j] * 1.44269504f;
+        for (int j = n; j < KEY_BLOCK; j++)
+            s[i * KEY_BLOCK + j] = 0;
+    }
+}
+
+static void leave_logits(const struct tile *t, const struct block *b, int r, int m, int n,
+                         const float *s)
+{
+    for (int i = 0; i < m; i++) {
+        float *y = logit_row(t, b, r + i);
+        for (int j = 0; j < n; j++)
+            y[j] = t->cap > 0 ? t->a->softcap * tanhf(s[i * KEY_BLOCK + j])
+                              : s[i * KEY_BLOCK + j] * 0.69314718f;
+    }
+}
+
 /* Rows [r, r + m) of the tile against a block; vt and v are the values' form and rows. */
 static void attend_rows(const struct tile *t, const struct work *w, const struct block *b, int r,
                         int m, enum kv_type vt, const char *const *v)
@@ -91,12 +119,17 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
 
     if (n <= 0 || t->row_lo[r] >= b->from + n)
         return;
-    cb_tile_logits(t, r, m, w->kp, n, w->s);
+    if (t->run->given)
+        take_logits(t, b, r, m, n, w->s);
+    else
+        cb_tile_logits(t, r, m, w->kp, n, w->s);
+    if (t->run->logit && !t->run->given)
+        leave_logits(t, b, r, m, n, w->s);
     for (int i = 0; i < m; i++) {
         const int hi = t->row_hi[r + i] - b->from;
         w->factor[i] =
             t->k->soften(w->s + i * KEY_BLOCK, whole, t->row_lo[r + i] - b->from, hi < n ? hi : n,
-                         t->cap, &w->split.m[r + i], &w->split.l[r + i]);
+                         t->run->given ? 0 : t->cap, &w->split.m[r + i], &w->split.l[r + i]);
     }
     t->k->pv(vt, w->s, m, t->mr, v, n, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
              w->factor);
@@ -108,7 +141,8 @@ static void attend_block(const struct tile *t, const struct work *w, const struc
     const char *packed[KEY_BLOCK], *const *v = b->v;
     enum kv_type vt = t->a->type_v;
 
-    cb_qk(t)->pack_k(t->a->type_k, b->k, b->n, t->a->hd, w->kp);
+    if (!t->run->given)
+        cb_qk(t)->pack_k(t->a->type_k, b->k, b->n, t->a->hd, w->kp);
     if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || vt == KV_Q8_0) {
         t->k->pack_v(vt, b->v, b->n, t->a->hd, t->hd_pad, w->v);
         for (int j = 0; j < b->n; j++)

@@ -95,7 +95,7 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
 
     b->from = from;
     b->n = n;
-    for (int j = 0; j < n; j++) {
+    for (int j = 0; !run->given && j < n; j++) {
         const size_t slot = (size_t)(run->idx ? run->idx[from + j] : from + j);
         b->k[j] = (const char *)run->k + slot * k_row;
         if (run->idx)
