@@ -3,6 +3,7 @@ if HAVE_CHECK
 check_programs = \
 	tests/check_continuation \
 	tests/check_gguf \
+	tests/check_matmul \
 	tests/check_metric \
 	tests/check_ops \
 	tests/check_model \
@@ -33,6 +34,10 @@ tests_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_check_gguf_SOURCES = tests/check_gguf.c
 tests_check_gguf_CFLAGS = $(check_cflags)
 tests_check_gguf_LDADD = $(check_ldadd)
+
+tests_check_matmul_SOURCES = tests/check_matmul.c
+tests_check_matmul_CFLAGS = $(check_cflags)
+tests_check_matmul_LDADD = $(check_ldadd)
 
 tests_check_metric_SOURCES = tests/check_metric.c
 tests_check_metric_CFLAGS = $(check_cflags)

@@ -6,20 +6,22 @@
 #include "config.h"
 #include "err.h"
 #include "kern.h"
+#include "kern_mm.h"
 #include "kern_vec.h"
+#include "slab.h"
 
 /* Best first; CTXBANK_ISA takes a name. */
 static const struct cpu_kern kern[] = {
 #ifdef HAVE_ISA_AVX512
-    { "avx512", CPU_AVX512, NULL, &cb_vec_avx512 },
+    { "avx512", CPU_AVX512, &cb_mm_avx512, &cb_vec_avx512 },
 #endif
 #ifdef HAVE_ISA_AVX2
-    { "avx2", CPU_AVX2, NULL, &cb_vec_avx2 },
+    { "avx2", CPU_AVX2, &cb_mm_scalar, &cb_vec_avx2 },
 #endif
 #ifdef HAVE_ISA_NEON
-    { "neon", CPU_NEON, NULL, &cb_vec_neon },
+    { "neon", CPU_NEON, &cb_mm_scalar, &cb_vec_neon },
 #endif
-    { "scalar", CPU_SCALAR, NULL, &cb_vec_scalar },
+    { "scalar", CPU_SCALAR, &cb_mm_scalar, &cb_vec_scalar },
 };
 
 static const struct cpu_kern *choose_isa(void)
@@ -47,13 +49,14 @@ static size_t largest(size_t a, size_t b)
 static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx)
 {
-    size_t bytes = cb_cpu_matmul_scratch(n_tok, max_in);
+    const int64_t matmul = cb_cpu_matmul_reserve(d, n_tok, max_in);
 
     (void)max_out;
-    bytes = largest(bytes, cb_cpu_attn_scratch(d, n_tok, n_head, hd, n_ctx));
-    bytes = largest(bytes, cb_cpu_topk_scratch(n_ctx));
-    TRY(cb_par_reserve(d->par, bytes));
-    return (int64_t)cb_par_scratch_bytes(d->par);
+    if (matmul < 0)
+        return matmul;
+    TRY(cb_par_reserve(d->par, largest(cb_cpu_attn_scratch(d, n_tok, n_head, hd, n_ctx),
+                                       cb_cpu_topk_scratch(n_ctx))));
+    return matmul + (int64_t)cb_par_scratch_bytes(d->par);
 }
 
 /* Ops without a kernel here run as the reference does them. */
@@ -101,7 +104,11 @@ static int open_cpu(struct device *d)
 
 static void close_cpu(struct device *d)
 {
-    free(d->impl);
+    struct cpu *c = d->impl;
+
+    cb_slab_free_all(&c->slabs);
+    free(c->x);
+    free(c);
 }
 
 static int available(const char **why_not)

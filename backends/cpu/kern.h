@@ -21,7 +21,10 @@ struct cpu_kern {
 /* device->impl of a CPU device */
 struct cpu {
     const struct cpu_kern *kern;
-    struct ops ops; /* device->ops points here */
+    struct ops ops;     /* device->ops points here */
+    struct slab *slabs; /* packed weights */
+    void *x;            /* activations prepared for a matmul */
+    size_t x_bytes;
 };
 
 static inline const struct cpu_kern *cb_cpu_kern(const struct device *d)
@@ -32,7 +35,7 @@ static inline const struct cpu_kern *cb_cpu_kern(const struct device *d)
 /* matmul.c */
 int cb_cpu_load(struct device *d, struct weight *w);
 void cb_cpu_unload(struct device *d, struct weight *w);
-size_t cb_cpu_matmul_scratch(int n_tok, int max_in); /* bytes a thread */
+int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in); /* bytes or negative */
 void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
 void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
 

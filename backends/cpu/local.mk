@@ -6,36 +6,46 @@ libcore_la_SOURCES += \
 	backends/cpu/cpuid.c \
 	backends/cpu/cpuid.h \
 	backends/cpu/kern.h \
+	backends/cpu/kern_mm.h \
 	backends/cpu/kern_vec.h \
 	backends/cpu/matmul.c \
+	backends/cpu/mm_table.h \
+	backends/cpu/pack.c \
 	backends/cpu/score.c \
+	backends/cpu/slab.c \
+	backends/cpu/slab.h \
 	backends/cpu/topk.c \
 	backends/cpu/vec_ops.c
 
-# One convenience library an ISA, each with its own flags, over the same sources.
+# One convenience library an ISA, each with its own flags, over the same sources. The vectoriser is
+# named because -O2 of the user's CFLAGS would come after an -O3 here.
+cpu_cflags = $(AM_CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic
 cpu_vec_sources = \
 	backends/cpu/attn_kern.c \
 	backends/cpu/vec.h \
 	backends/cpu/vec_kern.c
 
 noinst_LTLIBRARIES += libcpu_scalar.la
-libcpu_scalar_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_scalar.h
+libcpu_scalar_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_scalar.h \
+	backends/cpu/mm_scalar.c
 libcpu_scalar_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=scalar
+libcpu_scalar_la_CFLAGS = $(cpu_cflags)
 libcore_la_LIBADD += libcpu_scalar.la
 
 if ISA_AVX2
 noinst_LTLIBRARIES += libcpu_avx2.la
 libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx2.h
 libcpu_avx2_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx2
-libcpu_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c
+libcpu_avx2_la_CFLAGS = $(cpu_cflags) -mavx2 -mfma -mf16c
 libcore_la_LIBADD += libcpu_avx2.la
 endif
 
 if ISA_AVX512
 noinst_LTLIBRARIES += libcpu_avx512.la
-libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx512.h
+libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx512.h \
+	backends/cpu/mm_avx512.c
 libcpu_avx512_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx512
-libcpu_avx512_la_CFLAGS = $(AM_CFLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
+libcpu_avx512_la_CFLAGS = $(cpu_cflags) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
 	-mavx512bf16 -mfma -mf16c
 libcore_la_LIBADD += libcpu_avx512.la
 endif
@@ -44,6 +54,6 @@ if ISA_NEON
 noinst_LTLIBRARIES += libcpu_neon.la
 libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_neon.h
 libcpu_neon_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=neon
-libcpu_neon_la_CFLAGS = $(AM_CFLAGS) -march=armv8.2-a+dotprod
+libcpu_neon_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod
 libcore_la_LIBADD += libcpu_neon.la
 endif

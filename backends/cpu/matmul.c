@@ -1,85 +1,126 @@
 /* SPDX-License-Identifier: MIT */
-/* matmul.c - matrix products of the CPU device. */
+/* matmul.c - matrix products of the CPU device: weights packed at load, activations quantised once a
+ * call, groups of rows (and for long calls ranges of tokens) shared out between the threads. */
+#include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "err.h"
 #include "kern.h"
+#include "kern_mm.h"
+#include "slab.h"
 
-static const void *weight_row(const struct weight *w, int64_t i)
+enum {
+    PASS_MAX = 768,          /* tokens whose activations are prepared at once */
+    PASS_BYTES = 16 << 20,   /* and their bytes */
+    PASS_MIN = 96,           /* but at least so many tokens */
+    PANEL_BYTES = 256 << 10, /* of unpacked weights a thread, for L2 */
+    UNIT_BYTES = 64 << 10    /* of packed weights a piece of work */
+};
+
+static const uint8_t *weight_row(const struct weight *w, int64_t i)
 {
-    return (const char *)w->raw + (size_t)i * cb_row_bytes(w->type, w->n_in);
+    return (const uint8_t *)w->raw + (size_t)i * cb_row_bytes(w->type, w->n_in);
+}
+
+static int n_group(const struct weight *w)
+{
+    return (w->n_out + MM_ROWS - 1) / MM_ROWS;
+}
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int is_float(enum dtype t)
+{
+    return !mm_layout[t].lines;
+}
+
+/* Bytes of a token's prepared activations, both quantised and plain: 52 a block, 4 each. */
+static size_t token_bytes(int n_in)
+{
+    return (size_t)(n_in + 31) / 32 * 52 + (size_t)n_in * sizeof(float);
+}
+
+static int grow_x(struct cpu *c, size_t bytes)
+{
+    void *x;
+
+    if (bytes <= c->x_bytes)
+        return CB_OK;
+    x = cb_alloc_aligned(bytes, 1);
+    if (!x)
+        return CB_ENOMEM;
+    free(c->x);
+    c->x = x;
+    c->x_bytes = bytes;
+    return CB_OK;
+}
+
+static size_t panel_bytes(const struct kern_mm *k, int n_in)
+{
+    return (size_t)n_in / 32 * (size_t)k->panel_rows * 40;
+}
+
+int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
+{
+    struct cpu *c = d->impl;
+    const size_t least = token_bytes(max_in) * (size_t)min_int(n_tok, PASS_MIN);
+    size_t bytes = token_bytes(max_in) * (size_t)min_int(n_tok, PASS_MAX);
+    size_t panel = panel_bytes(c->kern->mm, max_in);
+
+    if (bytes > PASS_BYTES)
+        bytes = least > PASS_BYTES ? least : PASS_BYTES;
+    TRY(grow_x(c, bytes));
+    TRY(cb_par_reserve(d->par, panel > PANEL_BYTES ? panel : PANEL_BYTES));
+    return (int64_t)c->x_bytes;
+}
+
+struct pack_job {
+    const struct weight *w;
+    size_t group_bytes;
+};
+
+static void pack_group(void *ctx, int i, int thread)
+{
+    const struct pack_job *job = ctx;
+    const uint8_t *rows[MM_ROWS];
+
+    (void)thread;
+    for (int r = 0; r < MM_ROWS; r++) {
+        const int64_t row = (int64_t)i * MM_ROWS + r;
+        rows[r] = row < job->w->n_out ? weight_row(job->w, row) : NULL;
+    }
+    cb_mm_pack(job->w->type, rows, job->w->n_in,
+               (uint8_t *)job->w->packed + (size_t)i * job->group_bytes);
 }
 
 int cb_cpu_load(struct device *d, struct weight *w)
 {
-    (void)d;
-    w->packed = NULL;
-    w->packed_bytes = 0;
+    struct cpu *c = d->impl;
+    struct pack_job job = { w, cb_mm_group_bytes(w->type, w->n_in) };
+    int64_t err = cb_cpu_matmul_reserve(d, MM_TILE_MAX, w->n_in);
+
+    if (err < 0)
+        return (int)err;
+    w->packed_bytes = job.group_bytes * (size_t)n_group(w);
+    w->packed = cb_slab_alloc(&c->slabs, w->packed_bytes);
+    if (!w->packed)
+        return CB_ENOMEM;
+    cb_par_for(d->par, n_group(w), pack_group, &job);
     return CB_OK;
 }
 
 void cb_cpu_unload(struct device *d, struct weight *w)
 {
-    (void)d;
-    (void)w;
-}
+    struct cpu *c = d->impl;
 
-size_t cb_cpu_matmul_scratch(int n_tok, int max_in)
-{
-    (void)n_tok;
-    return (size_t)max_in * sizeof(float);
-}
-
-struct job {
-    struct par *par;
-    const struct mm *mm;
-    const float *x;
-    int n_tok;
-};
-
-enum { ROWS = 16 };
-
-/* 16 partial sums, then a tree */
-static float dot(const float *a, const float *b, int n)
-{
-    float s[16] = { 0 };
-    int i = 0;
-
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++)
-            s[j] += a[i + j] * b[i + j];
-    for (; i < n; i++)
-        s[i & 15] += a[i] * b[i];
-    for (int half = 8; half; half /= 2)
-        for (int j = 0; j < half; j++)
-            s[j] += s[j + half];
-    return s[0];
-}
-
-static void run_rows(void *ctx, int i, int thread)
-{
-    const struct job *job = ctx;
-    const struct mm *mm = job->mm;
-    const int n = mm->w->n_in, end = (i + 1) * ROWS < mm->w->n_out ? (i + 1) * ROWS : mm->w->n_out;
-    float *row = cb_par_scratch(job->par, thread);
-
-    for (int r = i * ROWS; r < end; r++) {
-        cb_dtype[mm->w->type].to_f32(weight_row(mm->w, r), row, n);
-        for (int t = 0; t < job->n_tok; t++) {
-            float *y = mm->y + (size_t)t * (size_t)mm->y_stride + r;
-            const float v =
-                dot(row, job->x + (size_t)t * (size_t)n, n) + (mm->bias ? mm->bias[r] : 0);
-            *y = mm->add ? *y + v : v;
-        }
-    }
-}
-
-void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
-{
-    for (int i = 0; i < n; i++) {
-        struct job job = { d->par, &mm[i], x, n_tok };
-        cb_par_for(d->par, (mm[i].w->n_out + ROWS - 1) / ROWS, run_rows, &job);
-    }
+    if (w->packed)
+        cb_slab_release(&c->slabs, w->packed);
+    w->packed = NULL;
+    w->packed_bytes = 0;
 }
 
 void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y)
@@ -87,4 +128,191 @@ void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *id
     (void)d;
     for (int i = 0; i < n; i++)
         cb_dtype[w->type].to_f32(weight_row(w, ids[i]), y + (size_t)i * (size_t)w->n_in, w->n_in);
+}
+
+/* One pass: up to a few hundred tokens, all matrices of the call. */
+struct pass {
+    const struct kern_mm *k;
+    struct par *par;
+    const struct mm *mm;
+    int n_mm, n_in;
+    int tok0, n_tok, n_tile; /* tiles of k->tile tokens, the last one may be narrower */
+    int use_panel;
+    int split;      /* ranges of tiles a matrix's rows are multiplied with */
+    const float *x; /* [n_tok][n_in] */
+    uint8_t *quant; /* tiles of records, or NULL */
+    float *plain;   /* tiles of [n_in][width], or NULL */
+};
+
+static int tile_width(const struct pass *p, int tile)
+{
+    return min_int(p->k->tile, p->n_tok - tile * p->k->tile);
+}
+
+static const void *tile_x(const struct pass *p, int tile, int plain)
+{
+    const size_t tok = (size_t)(tile * p->k->tile);
+
+    if (plain)
+        return p->plain + tok * (size_t)p->n_in;
+    return p->quant + tok * mm_rec_bytes(1) * (size_t)(p->n_in / 32);
+}
+
+static void prepare_tile(void *ctx, int tile, int thread)
+{
+    const struct pass *p = ctx;
+    const int width = tile_width(p, tile);
+    const size_t n_in = (size_t)p->n_in, tok = (size_t)(tile * p->k->tile);
+    const float *x = p->x + tok * n_in;
+
+    (void)thread;
+    if (p->quant)
+        p->k->quantize(x, width, p->n_in, p->quant + tok * mm_rec_bytes(1) * (n_in / 32));
+    if (p->plain)
+        for (size_t k = 0; k < n_in; k++)
+            for (size_t i = 0; i < (size_t)width; i++)
+                p->plain[tok * n_in + k * (size_t)width + i] = x[i * n_in + k];
+}
+
+/* out[width][rows] of a tile, from row `row` on: bias, residual, edge */
+static void store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
+                  const float *out)
+{
+    const int n = min_int(rows, mm->w->n_out - row);
+
+    for (int i = 0; i < tile_width(p, tile); i++, out += rows) {
+        float *y = mm->y + (size_t)(p->tok0 + tile * p->k->tile + i) * (size_t)mm->y_stride + row;
+        for (int r = 0; r < n; r++) {
+            const float v = mm->bias ? out[r] + mm->bias[row + r] : out[r];
+            y[r] = mm->add ? y[r] + v : v;
+        }
+    }
+}
+
+static void direct_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1)
+{
+    const struct weight *w = mm->w;
+    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
+    _Alignas(64) float out[MM_TILE_MAX * MM_ROWS];
+
+    for (int g = g0; g < g1; g++)
+        for (int t = t0; t < t1; t++) {
+            p->k->direct[w->type][tile_width(p, t) - 1](
+                (const uint8_t *)w->packed + (size_t)g * bytes, tile_x(p, t, is_float(w->type)),
+                w->n_in, out);
+            store(p, mm, t, g * MM_ROWS, MM_ROWS, out);
+        }
+}
+
+/* Panels stay in L2 while the tiles of activations pass. */
+static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1,
+                       uint8_t *panels)
+{
+    const struct weight *w = mm->w;
+    const int step = p->k->panel_rows / MM_ROWS;
+    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in), one = panel_bytes(p->k, w->n_in);
+    const mm_dot *dot = p->k->panel[mm_layout[w->type].panel];
+    _Alignas(64) float out[MM_TILE_MAX * MM_PANEL_MAX];
+
+    for (int g = g0, i = 0; g < g1; g += step, i++) {
+        const void *group[MM_PANEL_MAX / MM_ROWS];
+        for (int j = 0; j < step; j++) /* past the end: the last group again, not stored */
+            group[j] = (const uint8_t *)w->packed + (size_t)min_int(g + j, g1 - 1) * bytes;
+        p->k->unpack[w->type](group, w->n_in, panels + (size_t)i * one);
+    }
+    for (int t = t0; t < t1; t++)
+        for (int g = g0, i = 0; g < g1; g += step, i++) {
+            dot[tile_width(p, t) - 1](panels + (size_t)i * one, tile_x(p, t, 0), w->n_in, out);
+            store(p, mm, t, g * MM_ROWS, p->k->panel_rows, out);
+        }
+}
+
+/* Groups a piece of work: panels that fit, or as many bytes as make the hand-out cheap. */
+static int unit_groups(const struct pass *p, const struct weight *w)
+{
+    const size_t unit = p->use_panel ? PANEL_BYTES : UNIT_BYTES;
+    const int step = p->k->panel_rows / MM_ROWS;
+    int n;
+
+    if (p->use_panel && !is_float(w->type)) {
+        n = (int)(unit / panel_bytes(p->k, w->n_in));
+        return n > 1 ? n * step : step;
+    }
+    n = (int)(unit / cb_mm_group_bytes(w->type, w->n_in));
+    return n > 1 ? n : 1;
+}
+
+static int n_unit(const struct pass *p, const struct weight *w)
+{
+    const int groups = unit_groups(p, w);
+    return (n_group(w) + groups - 1) / groups * p->split;
+}
+
+static void run_unit(void *ctx, int i, int thread)
+{
+    const struct pass *p = ctx;
+    const struct mm *mm = p->mm;
+    int groups, g0, g1, t0, t1;
+
+    for (int n; i >= (n = n_unit(p, mm->w)); mm++)
+        i -= n;
+    groups = unit_groups(p, mm->w);
+    g0 = i / p->split * groups;
+    g1 = min_int(g0 + groups, n_group(mm->w));
+    t0 = i % p->split * p->n_tile / p->split;
+    t1 = (i % p->split + 1) * p->n_tile / p->split;
+    if (p->use_panel && !is_float(mm->w->type))
+        panel_rows(p, mm, g0, g1, t0, t1, cb_par_scratch(p->par, thread));
+    else
+        direct_rows(p, mm, g0, g1, t0, t1);
+}
+
+static int all_units(const struct pass *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_mm; i++)
+        n += n_unit(p, p->mm[i].w);
+    return n;
+}
+
+static void run_pass(struct pass *p)
+{
+    p->n_tile = (p->n_tok + p->k->tile - 1) / p->k->tile;
+    p->use_panel = p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
+    p->split = 1;
+    while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
+        p->split *= 2;
+    if (p->n_tile == 1) /* not worth a region */
+        prepare_tile(p, 0, 0);
+    else
+        cb_par_for(p->par, p->n_tile, prepare_tile, p);
+    cb_par_for(p->par, all_units(p), run_unit, p);
+}
+
+void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
+{
+    struct cpu *c = d->impl;
+    struct pass p = { .k = c->kern->mm, .par = d->par, .mm = mm, .n_mm = n };
+    int most, quant = 0, plain = 0;
+
+    if (n <= 0 || n_tok <= 0)
+        return;
+    p.n_in = mm->w->n_in;
+    for (int i = 0; i < n; i++) {
+        assert(mm[i].w->n_in == p.n_in && mm[i].w->packed);
+        *(is_float(mm[i].w->type) ? &plain : &quant) = 1;
+    }
+    most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p.n_in))) / p.k->tile * p.k->tile;
+    /* passes of equal length, whole tiles */
+    most = ((n_tok + (n_tok + most - 1) / most - 1) / ((n_tok + most - 1) / most) + p.k->tile - 1) /
+           p.k->tile * p.k->tile;
+    for (p.tok0 = 0; p.tok0 < n_tok; p.tok0 += most) {
+        p.n_tok = min_int(most, n_tok - p.tok0);
+        p.x = x + (size_t)p.tok0 * (size_t)p.n_in;
+        p.plain = plain ? c->x : NULL;
+        p.quant = quant
+                      ? (uint8_t *)c->x + (plain ? (size_t)p.n_tok * (size_t)p.n_in * sizeof *x : 0)
+                      : NULL;
+        run_pass(&p);
+    }
 }
