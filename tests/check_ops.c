@@ -279,7 +279,7 @@ static void make_input(struct input *in, const struct attn *form, int n, int use
         in->idx[h] = use_idx ? malloc((n + 1) * sizeof(int32_t)) : NULL;
         for (int j = 0; use_idx && j < n; j++)
             in->idx[h][j] = 2 * j + below(2);
-        in->run[h] = (struct kv_run){ in->k[h], in->v[h], in->idx[h], mine };
+        in->run[h] = (struct kv_run){ .k = in->k[h], .v = in->v[h], .idx = in->idx[h], .n = mine };
     }
     a->run = in->run;
 }
@@ -384,7 +384,7 @@ START_TEST(determinism)
                     struct kv_run run[2];
                     m = 700 - from < chunks[i] ? 700 - from : chunks[i];
                     for (int h = 0; h < 2; h++)
-                        run[h] = (struct kv_run){ in.k[h], in.v[h], NULL, from + m };
+                        run[h] = (struct kv_run){ .k = in.k[h], .v = in.v[h], .n = from + m };
                     a.run = run;
                     a.n_tok = m;
                     a.q = in.q + (size_t)from * a.q_stride;
@@ -471,6 +471,50 @@ START_TEST(parts_join)
         same("joined", o1, o, all, 3e-6f);
         same("joined lse", l1, l, 3 * 14, 1e-6f);
         free(o), free(l), free(o1), free(l1), free(o2), free(l2);
+        free_input(&in);
+    }
+}
+END_TEST
+
+/* Logits that one query's attention leaves are the scores' ones; read in place of keys, they give the
+ * same attention again, over other keys too. */
+START_TEST(logits_left_and_given)
+{
+    if (!(dev = open_isa(isa[_i], 2)))
+        return;
+    for (int c = 0; c < 24; c++) {
+        const struct attn f = { .n_tok = 1,
+                                .n_head = groups[c % 8] * 2,
+                                .n_kv = 2,
+                                .hd = c % 3 ? 64 : 40,
+                                .scale = 0.125f,
+                                .softcap = c % 5 ? 0.0f : 20.0f,
+                                .type_k = c % 2 ? KV_F16 : KV_F32,
+                                .type_v = KV_F16 };
+        const int n = 1 + below(1200), group = groups[c % 8], stride = n + below(5);
+        float *logit = floats((size_t)f.n_head * stride), *want = floats((size_t)f.n_head * stride);
+        float *o, *l, *o2, *l2;
+        struct score sc = { .logit = 1, .out = want, .out_stride = stride };
+        struct input in;
+        make_input(&in, &f, n, c % 4 == 1, 0.0f);
+        in.a.logit_stride = stride;
+        for (int h = 0; h < 2; h++)
+            in.run[h].logit = logit + (size_t)h * group * stride;
+        memset(logit, 0, (size_t)f.n_head * stride * sizeof *logit);
+        run_attn(dev, &in.a, &o, &l);
+        memset(want, 0, (size_t)f.n_head * stride * sizeof *want);
+        sc.a = in.a;
+        sc.a.lse = l;
+        ref->ops->score(ref, &sc);
+        same("logits", logit, want, (size_t)f.n_head * stride, 1e-5f);
+        for (int h = 0; h < 2; h++) {
+            in.run[h].k = NULL;
+            in.run[h].given = 1;
+        }
+        run_attn(dev, &in.a, &o2, &l2);
+        same("given", o2, o, (size_t)f.n_head * f.hd, 3e-6f);
+        same("given lse", l2, l, f.n_head, 1e-6f);
+        free(o), free(l), free(o2), free(l2), free(logit), free(want);
         free_input(&in);
     }
 }
@@ -604,6 +648,7 @@ int main(void)
     tcase_add_loop_test(tc, determinism, 0, N_ISA);
     tcase_add_loop_test(tc, score, 0, N_ISA);
     tcase_add_loop_test(tc, parts_join, 0, N_ISA);
+    tcase_add_loop_test(tc, logits_left_and_given, 0, N_ISA);
     tcase_set_timeout(timing, 300);
     tcase_add_checked_fixture(timing, set_up, tear_down);
     tcase_add_loop_test(timing, times, 0, N_ISA);
