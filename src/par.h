@@ -12,6 +12,10 @@ void cb_par_free(struct par *p);
 int cb_par_threads(const struct par *p);
 int cb_par_default_threads(void); /* physical cores that affinity and cgroup allow */
 
+/* Runs body on the caller's thread with the team at hand, so that the loops inside start at once: open
+ * it around a token or a prompt. */
+void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx);
+
 /* Calls fn(ctx, i, thread) once for each i in 0..n-1. Threads take the next i as they come free, so
  * a thread that lost its core does not hold the others up for long. Results must not depend on
  * `thread`. Runs on the caller's thread alone when n or the team is 1. Not to be nested. */

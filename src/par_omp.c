@@ -1,22 +1,62 @@
 /* SPDX-License-Identifier: MIT */
-/* par_omp.c - par.h over OpenMP; the only file that knows it. */
+/* par_omp.c - par.h over OpenMP; the only file that knows it.
+ *
+ * OpenMP's own loops end in a barrier that every thread must reach, so one thread without a core holds
+ * all up, once a loop. Here a region is opened once a token or prompt (cb_par_run); its threads then
+ * take items of the loops that the first thread offers, and a loop is over when its items are done,
+ * whoever did them. Idle threads spin briefly, then sleep. */
 #include "par.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #ifdef _OPENMP
 #include <omp.h>
+#define OMP_PRAGMA(x)   _Pragma(#x)
+#define OMP_PARALLEL(n) OMP_PRAGMA(omp parallel num_threads(n))
+#define OMP_THREAD      omp_get_thread_num()
+#else /* one thread does all */
+#define OMP_PARALLEL(n)
+#define OMP_THREAD 0
+#endif
+
+#if defined(__x86_64__) || defined(__i386__)
+#define cpu_relax() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define cpu_relax() __asm__ volatile("yield")
+#else
+#define cpu_relax() ((void)0)
 #endif
 
 #include "err.h"
+
+enum { SPIN = 4000 }; /* looks for work before sleeping; about 0.1 ms */
+
+#define CLOSED UINT32_MAX
 
 struct par {
     int n;
     size_t scratch_bytes; /* a thread */
     void **scratch;       /* [n] */
+
+    int inside; /* a region is open; only the first thread looks */
+    /* The loop on offer. High half: its number; low half: the next item, or CLOSED. A thread reads the
+     * fields, then takes an item by a swap of the whole ticket: that fails if the loop has changed. */
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Atomic(par_fn) fn;
+    void *_Atomic ctx;
+    _Atomic uint32_t n_item;
+    _Alignas(64) _Atomic uint32_t todo; /* items not yet done; the first thread sleeps on it */
+    _Atomic uint32_t first_sleeps;
+    _Alignas(64) _Atomic uint32_t bell; /* idle threads sleep on it */
+    _Atomic uint32_t sleepers;
+    atomic_int over; /* the region ends */
 };
 
 int cb_par_default_threads(void)
@@ -30,9 +70,11 @@ int cb_par_new(int n_threads, struct par **out)
 
     if (n_threads < 0 || n_threads > 4096)
         return cb_fail(CB_EARG, "threads: %d is not between 1 and 4096", n_threads);
-    p = cb_calloc(1, sizeof *p);
+    p = cb_alloc_aligned(1, sizeof *p);
     if (!p)
         return CB_ENOMEM;
+    memset(p, 0, sizeof *p);
+    p->ticket = CLOSED;
     p->n = n_threads ? n_threads : cb_par_default_threads();
     p->scratch = cb_calloc((size_t)p->n, sizeof *p->scratch);
     if (!p->scratch) {
@@ -58,26 +100,151 @@ int cb_par_threads(const struct par *p)
     return p->n;
 }
 
+/* ---- sleeping ---- */
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void ring(struct par *p)
+{
+    if (!atomic_load(&p->sleepers))
+        return;
+    atomic_fetch_add(&p->bell, 1);
+    futex_wake(&p->bell);
+}
+
+/* ---- loops ---- */
+
+static int has_work(struct par *p)
+{
+    const uint64_t t = atomic_load(&p->ticket);
+    return (uint32_t)t < atomic_load(&p->n_item); /* a closed ticket is past any */
+}
+
+/* Does items of the loop on offer until none is left. */
+static void work(struct par *p, int thread)
+{
+    for (;;) {
+        uint64_t t = atomic_load(&p->ticket);
+        const uint32_t i = (uint32_t)t;
+        const par_fn fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
+        void *ctx = atomic_load_explicit(&p->ctx, memory_order_relaxed);
+
+        if (i >= atomic_load_explicit(&p->n_item, memory_order_relaxed))
+            return;
+        if (!atomic_compare_exchange_weak(&p->ticket, &t, t + 1))
+            continue;
+        fn(ctx, (int)i, thread);
+        if (atomic_fetch_sub(&p->todo, 1) == 1 && atomic_load(&p->first_sleeps))
+            futex_wake(&p->todo);
+    }
+}
+
+static void offer(struct par *p, uint32_t n, par_fn fn, void *ctx)
+{
+    const uint64_t number = (atomic_load(&p->ticket) >> 32) + 1;
+
+    atomic_store(&p->ticket, number << 32 | CLOSED); /* late readers of the old loop find nothing */
+    atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
+    atomic_store_explicit(&p->ctx, ctx, memory_order_relaxed);
+    atomic_store_explicit(&p->n_item, n, memory_order_relaxed);
+    atomic_store_explicit(&p->todo, n, memory_order_relaxed);
+    atomic_store(&p->ticket, (number + 1) << 32);
+    ring(p);
+}
+
+/* The first thread, until the last item is done. */
+static void await(struct par *p)
+{
+    uint32_t left;
+
+    for (int i = 0; i < SPIN; i++) {
+        if (!atomic_load(&p->todo))
+            return;
+        cpu_relax();
+    }
+    atomic_store(&p->first_sleeps, 1);
+    while ((left = atomic_load(&p->todo)))
+        futex_wait(&p->todo, left);
+    atomic_store(&p->first_sleeps, 0);
+}
+
+static void serve(struct par *p, int thread)
+{
+    int idle = 0;
+
+    while (!atomic_load(&p->over)) {
+        if (has_work(p)) {
+            work(p, thread);
+            idle = 0;
+        } else if (++idle < SPIN) {
+            cpu_relax();
+        } else {
+            const uint32_t seen = atomic_load(&p->bell);
+            atomic_fetch_add(&p->sleepers, 1);
+            if (!has_work(p) && !atomic_load(&p->over))
+                futex_wait(&p->bell, seen);
+            atomic_fetch_sub(&p->sleepers, 1);
+            idle = 0;
+        }
+    }
+}
+
+void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx)
+{
+    if (p->inside || p->n == 1) {
+        body(ctx);
+        return;
+    }
+    p->inside = 1;
+    atomic_store(&p->over, 0);
+    OMP_PARALLEL(p->n)
+    {
+        if (OMP_THREAD == 0) {
+            body(ctx);
+            atomic_store(&p->over, 1);
+            ring(p);
+        } else {
+            serve(p, OMP_THREAD);
+        }
+    }
+    p->inside = 0;
+}
+
+struct loop {
+    struct par *p;
+    int n;
+    par_fn fn;
+    void *ctx;
+};
+
+static void run_loop(void *ctx)
+{
+    const struct loop *x = ctx;
+    cb_par_for(x->p, x->n, x->fn, x->ctx);
+}
+
 void cb_par_for(struct par *p, int n, par_fn fn, void *ctx)
 {
-    atomic_int next = 0;
-
     if (n <= 1 || p->n == 1) {
         for (int i = 0; i < n; i++)
             fn(ctx, i, 0);
         return;
     }
-#ifdef _OPENMP
-#pragma omp parallel num_threads(p->n < n ? p->n : n)
-    {
-        const int thread = omp_get_thread_num();
-        for (int i; (i = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed)) < n;)
-            fn(ctx, i, thread);
+    if (!p->inside) {
+        cb_par_run(p, run_loop, &(struct loop){ p, n, fn, ctx });
+        return;
     }
-#else
-    for (int i = 0; i < n; i++)
-        fn(ctx, i, 0);
-#endif
+    offer(p, (uint32_t)n, fn, ctx);
+    work(p, 0);
+    await(p);
 }
 
 int cb_par_reserve(struct par *p, size_t bytes)

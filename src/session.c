@@ -242,17 +242,30 @@ static void undo(struct cb_session *s)
         cb_store_cut(&s->store[l], s->n_seen);
 }
 
+struct feed {
+    cb_session *s;
+    const int32_t *tokens;
+    int n, status;
+    const struct cb_prefill *how;
+};
+
+static void feed_body(void *ctx)
+{
+    struct feed *f = ctx;
+    f->status = cb_forward(f->s, f->tokens, f->n, f->how);
+}
+
 static int feed(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
-    int err;
+    struct feed f = { s, tokens, n, CB_OK, how };
 
     TRY(check_feed(s, tokens, n));
     TRY(work_fit(s, n));
-    err = cb_forward(s, tokens, n, how);
+    cb_par_run(s->dev->par, feed_body, &f);
     s->n_feed = 0;
-    if (err)
+    if (f.status)
         undo(s);
-    return err;
+    return f.status;
 }
 
 int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)

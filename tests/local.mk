@@ -8,6 +8,7 @@ check_programs = \
 	tests/check_ops \
 	tests/check_model \
 	tests/check_omnikv \
+	tests/check_par \
 	tests/check_sample \
 	tests/check_store \
 	tests/check_template \
@@ -54,6 +55,10 @@ tests_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_check_omnikv_SOURCES = tests/check_omnikv.c tests/vectors/selection.h
 tests_check_omnikv_CFLAGS = $(check_cflags)
 tests_check_omnikv_LDADD = $(check_ldadd)
+
+tests_check_par_SOURCES = tests/check_par.c
+tests_check_par_CFLAGS = $(check_cflags)
+tests_check_par_LDADD = $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)
