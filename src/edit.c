@@ -21,6 +21,7 @@ struct edit {
     int *n;    /* [n_kv] slots to keep; -1 = all */
     struct merge *merge;
     int n_merge, cap_merge;
+    float *score;     /* [n_ctx] */
     float *sum, *row; /* [hd] each */
 };
 
@@ -35,10 +36,11 @@ int cb_edit_new(struct cb_session *s, struct edit **out)
     e->s = s;
     e->tmp = cb_alloc_aligned((size_t)s->n_ctx, sizeof *e->tmp);
     e->keep = cb_alloc_aligned((size_t)hp->n_kv * (size_t)s->n_ctx, sizeof *e->keep);
+    e->score = cb_alloc_aligned((size_t)s->n_ctx, sizeof *e->score);
     e->n = cb_calloc((size_t)hp->n_kv, sizeof *e->n);
     e->sum = cb_calloc((size_t)hp->hd, sizeof *e->sum);
     e->row = cb_calloc((size_t)hp->hd, sizeof *e->row);
-    return e->tmp && e->keep && e->n && e->sum && e->row ? CB_OK : CB_ENOMEM;
+    return e->tmp && e->keep && e->score && e->n && e->sum && e->row ? CB_OK : CB_ENOMEM;
 }
 
 void cb_edit_free(struct edit *e)
@@ -47,6 +49,7 @@ void cb_edit_free(struct edit *e)
         return;
     free(e->tmp);
     free(e->keep);
+    free(e->score);
     free(e->n);
     free(e->merge);
     free(e->sum);
@@ -71,6 +74,11 @@ int cb_edit_at_prompt(const struct edit *e)
 int *cb_edit_tmp(struct edit *e)
 {
     return e->tmp;
+}
+
+float *cb_edit_row(struct edit *e)
+{
+    return e->score;
 }
 
 int cb_edit_keep(struct edit *e, int kv, const int *slot, int n)
@@ -107,6 +115,51 @@ int cb_edit_drop(struct edit *e, int kv, int slot)
             keep[m++] = i;
     e->n[kv] = m;
     return CB_OK;
+}
+
+/* The worst of from..to-1; of equals the last, as cb_keep_top() keeps the first. */
+static int worst(const float *s, const float *raw, int from, int to)
+{
+    int w = from;
+    for (int i = from + 1; i < to; i++)
+        if (!(s[i] > s[w] || (s[i] == s[w] && raw && raw[i] > raw[w])))
+            w = i;
+    return w;
+}
+
+int cb_edit_keep_top(struct edit *e, int kv, const float *s, const float *raw, int n, int k,
+                     int sink, int recent)
+{
+    int m;
+
+    if (n == k + 1 && sink < n - recent)
+        return cb_edit_drop(e, kv, worst(s, raw, sink, n - recent));
+    m = cb_keep_top(s, raw, n, k, sink, recent, e->tmp);
+    return m < 0 ? m : cb_edit_keep(e, kv, e->tmp, m);
+}
+
+int cb_edit_keep_votes(struct edit *e, const struct scores *s, int k, int sink, int window)
+{
+    for (int h = 0; h < e->s->model->hp.n_kv; h++) {
+        const size_t row = (size_t)h * (size_t)s->stride;
+        const int n = e->s->store[e->l].n[h];
+        if (n > k) /* a window longer than the budget: its last tokens */
+            TRY(cb_edit_keep_top(e, h, s->s + row, s->raw + row, n, k, sink < k ? sink : k - 1,
+                                 window < k ? window : k));
+    }
+    return CB_OK;
+}
+
+int cb_edit_drop_tail(struct edit *e, int n, int limit, int first)
+{
+    int m = 0;
+
+    if (n <= limit)
+        return CB_OK;
+    for (int i = 0; i < n; i++)
+        if (i < first || i >= first + n - limit)
+            e->tmp[m++] = i;
+    return cb_edit_keep_all_heads(e, e->tmp, m);
 }
 
 int cb_edit_merge(struct edit *e, int kv, int to, float w_to, int from, float w_from)

@@ -23,6 +23,12 @@ struct key {
     int slot;
 };
 
+/* what is not a number loses to all that is */
+static float number(float x)
+{
+    return isnan(x) ? -INFINITY : x;
+}
+
 /* the order of preference: larger score, larger raw score, lower slot */
 static int better(const struct key *a, const struct key *b)
 {
@@ -68,7 +74,7 @@ int cb_keep_top(const float *s, const float *raw, int n, int k, int sink, int re
         if (!heap)
             return CB_ENOMEM;
         for (int i = from, held = 0; i < to; i++) {
-            const struct key x = { s[i], raw ? raw[i] : 0, i };
+            const struct key x = { number(s[i]), raw ? number(raw[i]) : 0, i };
             if (held < free_k) {
                 heap[held++] = x;
                 for (int j = held == free_k ? held / 2 : 0; j-- > 0;)
@@ -92,16 +98,16 @@ int cb_keep_budget(double budget, int n)
     return b < 1 ? 1 : b > 1e9 ? 1000000000 : (int)b;
 }
 
-void cb_keep_round(const double *share, int n, int total, int *out)
+int cb_keep_part(double x, int of)
 {
-    int sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += out[i] = (int)floor(share[i]);
-    for (; sum < total; sum++) {
-        int best = 0;
-        for (int i = 1; i < n; i++)
-            if (share[i] - out[i] > share[best] - out[best])
-                best = i;
-        out[best]++;
-    }
+    const double n = x < 1 && x > 0 ? fmax(1, floor(x * of)) : x;
+    return n < of ? (int)n : of;
+}
+
+int cb_keep_slots(double budget, int n_prompt, int n_gen, int grow)
+{
+    const int keep = cb_keep_budget(budget, n_prompt), n = n_prompt + n_gen;
+    if (grow)
+        return (n_prompt < keep ? n_prompt : keep) + n_gen;
+    return n < keep ? n : keep;
 }

@@ -16,7 +16,13 @@ libcore_la_SOURCES += \
 	src/keep.c \
 	src/measure.c src/measure.h \
 	src/method/full.c \
+	src/method/h2o.c \
 	src/method/omnikv.c \
+	src/method/pyramidkv.c \
+	src/method/simlayerkv.c \
+	src/method/snapkv.c \
+	src/method/streamingllm.c \
+	src/method/window.c \
 	src/model.c src/model.h \
 	src/nearest.c src/nearest.h \
 	src/par_omp.c src/par.h \
@@ -24,6 +30,7 @@ libcore_la_SOURCES += \
 	src/sample.c \
 	src/select.c src/select.h \
 	src/session.c src/session.h \
+	src/share.c \
 	src/store.c src/store.h \
 	src/template.c src/template.h \
 	src/tok.c src/tok.h \

@@ -11,12 +11,27 @@
 #include "nearest.h"
 
 extern const struct method cb_method_full;
+extern const struct method cb_method_h2o;
 extern const struct method cb_method_omnikv;
+extern const struct method cb_method_pyramidkv;
+extern const struct method cb_method_simlayerkv;
+extern const struct method cb_method_snapkv;
+extern const struct method cb_method_streamingllm;
+extern const struct method cb_method_window;
 
+/* What everything is compared with comes first. */
+/* clang-format off: a row a line */
 static const struct method *const table[] = {
     &cb_method_full,
+    &cb_method_window,
+    &cb_method_streamingllm,
+    &cb_method_h2o,
+    &cb_method_snapkv,
     &cb_method_omnikv,
+    &cb_method_pyramidkv,
+    &cb_method_simlayerkv,
 };
+/* clang-format on */
 
 const struct method *cb_method_at(int i)
 {
@@ -188,6 +203,15 @@ int cb_policy_state(struct policy *p, size_t bytes)
     p->state = cb_calloc(1, bytes);
     p->state_bytes = bytes;
     return p->state ? CB_OK : CB_ENOMEM;
+}
+
+int cb_policy_budget(struct policy *p, double budget, int prompt, int *share)
+{
+    if (budget >= 1)
+        return cb_keep_budget(budget, 0);
+    if (prompt)
+        *share = cb_keep_budget(budget, cb_view_seen(p));
+    return *share ? *share : cb_policy_refuse(p, "budget=%g: a share needs a prompt", budget);
 }
 
 void cb_policy_close(struct policy *p)

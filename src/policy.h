@@ -147,6 +147,10 @@ void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *o
 /* For plan(): zeroed memory for the method as a whole, p->state; zeroed again with the timeline. */
 int cb_policy_state(struct policy *p, size_t bytes);
 
+/* A budget option as a count. Below 1 it is a share of the tokens seen when the last prompt ended,
+ * remembered in *share; refused (negative) where no prompt has been. */
+int cb_policy_budget(struct policy *p, double budget, int prompt, int *share);
+
 /* Reports a refusal: "policy NAME: ..." */
 int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -155,9 +159,17 @@ int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
 
 int cb_edit_at_prompt(const struct edit *e); /* 1 = end of a prompt, 0 = a decode step */
 int *cb_edit_tmp(struct edit *e);            /* [longest KV head] scratch, owned by the edit */
+float *cb_edit_row(struct edit *e);          /* the same, of floats */
 int cb_edit_keep(struct edit *e, int kv, const int *slot, int n);
 int cb_edit_keep_all_heads(struct edit *e, const int *slot, int n);
 int cb_edit_drop(struct edit *e, int kv, int slot); /* keeps all others */
+/* cb_keep_top() of a KV head's n slots; a single one to drop is found without sorting */
+int cb_edit_keep_top(struct edit *e, int kv, const float *s, const float *raw, int n, int k,
+                     int sink, int recent);
+/* the same for every KV head, by scores of an observation window, which stays */
+int cb_edit_keep_votes(struct edit *e, const struct scores *s, int k, int sink, int window);
+/* all heads, of n slots: down to `limit` by dropping slots first.. */
+int cb_edit_drop_tail(struct edit *e, int n, int limit, int first);
 /* kept slot `to` becomes the weighted sum of what is merged into it (keys and values alike):
  * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum w_from), all from before the edit. w_to counts
  * once for each `to`, the last one given. */
@@ -172,8 +184,23 @@ int cb_keep_ends(int n, int sink, int recent, int *out);
 int cb_keep_top(const float *s, const float *raw, int n, int k, int sink, int recent, int *out);
 /* a budget option: >= 1 tokens, below 1 a fraction of n (at least 1) */
 int cb_keep_budget(double budget, int n);
+/* x >= 1: tokens, at most `of`; below 1 a share of them, at least one token; 0 = none */
+int cb_keep_part(double x, int of);
+/* what stays under a budget: min(prompt, budget) + generated where it grows, at most budget else */
+int cb_keep_slots(double budget, int n_prompt, int n_gen, int grow);
+
+/* ---- share.c: a budget split over n layers ---- */
+
+/* Real budgets with sum mean * n, falling from the first layer to mean / beta in the last (beta >= 1),
+ * none above max (>= mean): along a line, by a constant ratio, or as beta^(-l / (n - 1)). What a cap
+ * cuts goes to the others. */
+void cb_share_linear(double *share, int n, double mean, double beta, double max);
+void cb_share_geometric(double *share, int n, double mean, double beta, double max);
+void cb_share_exponential(double *share, int n, double mean, double beta, double max);
+/* shares[n] with sum `total`, none above max: what is cut goes to the others in proportion */
+void cb_share_cap(double *share, int n, double total, double max);
 /* real shares[n] that sum to total -> integers that do (largest remainder, ties: lower index) */
-void cb_keep_round(const double *share, int n, int total, int *out);
+void cb_share_round(const double *share, int n, int total, int *out);
 
 /* ---- registry ---- */
 
