@@ -16,7 +16,7 @@ static const struct cpu_kern kern[] = {
     { "avx512", CPU_AVX512, &cb_mm_avx512, &cb_vec_avx512 },
 #endif
 #ifdef HAVE_ISA_AVX2
-    { "avx2", CPU_AVX2, &cb_mm_scalar, &cb_vec_avx2 },
+    { "avx2", CPU_AVX2, &cb_mm_avx2, &cb_vec_avx2 },
 #endif
 #ifdef HAVE_ISA_NEON
     { "neon", CPU_NEON, &cb_mm_scalar, &cb_vec_neon },

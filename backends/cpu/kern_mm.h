@@ -29,8 +29,9 @@ enum {
     MM_CHUNK = 8       /* blocks */
 };
 
-/* Forms of a panel: weights unpacked to bytes with f32 scales, private to the ISA. */
-enum mm_panel { MM_SYM, MM_MIN, MM_SYM16, MM_PANELS };
+/* Forms of a panel: weights unpacked to bytes with f32 scales, private to the ISA. SYM: symmetric codes
+ * of so many bits; MIN: with a minimum; SYM16: 6 bits, a scale for each 16 columns. */
+enum mm_panel { MM_SYM4, MM_SYM5, MM_SYM8, MM_MIN4, MM_MIN5, MM_SYM16, MM_PANELS };
 
 typedef void (*mm_dot)(const void *w, const void *x, int n_in, float *out);
 
@@ -60,11 +61,16 @@ struct mm_layout {
 
 /* A table that kernels can fold: indexed by constants only. */
 static const struct mm_layout mm_layout[DT_COUNT] = {
-    [DT_Q4_0] = { 4, 32, 0, 8, MM_SYM },  [DT_Q4_1] = { 4, 64, 0, 0, MM_MIN },
-    [DT_Q5_0] = { 5, 32, 0, 16, MM_SYM }, [DT_Q5_1] = { 5, 64, 0, 0, MM_MIN },
-    [DT_Q8_0] = { 8, 32, 0, 0, MM_SYM },  [DT_Q4_K] = { 4, 32, 64, 0, MM_MIN },
-    [DT_Q5_K] = { 5, 32, 64, 0, MM_MIN }, [DT_Q6_K] = { 6, 32, 64, 32, MM_SYM16 },
+    [DT_Q4_0] = { 4, 32, 0, 8, MM_SYM4 },  [DT_Q4_1] = { 4, 64, 0, 0, MM_MIN4 },
+    [DT_Q5_0] = { 5, 32, 0, 16, MM_SYM5 }, [DT_Q5_1] = { 5, 64, 0, 0, MM_MIN5 },
+    [DT_Q8_0] = { 8, 32, 0, 0, MM_SYM8 },  [DT_Q4_K] = { 4, 32, 64, 0, MM_MIN4 },
+    [DT_Q5_K] = { 5, 32, 64, 0, MM_MIN5 }, [DT_Q6_K] = { 6, 32, 64, 32, MM_SYM16 },
 };
+
+static inline int mm_has_min(enum mm_panel p)
+{
+    return p == MM_MIN4 || p == MM_MIN5;
+}
 
 static inline size_t mm_scale_bytes(enum dtype t, int n_blk)
 {

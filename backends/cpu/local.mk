@@ -34,7 +34,8 @@ libcore_la_LIBADD += libcpu_scalar.la
 
 if ISA_AVX2
 noinst_LTLIBRARIES += libcpu_avx2.la
-libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx2.h
+libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx2.h \
+	backends/cpu/mm_avx2.c
 libcpu_avx2_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx2
 libcpu_avx2_la_CFLAGS = $(cpu_cflags) -mavx2 -mfma -mf16c
 libcore_la_LIBADD += libcpu_avx2.la

@@ -128,7 +128,7 @@ INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s
         s->m = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(s->dmin, load_u8(p + 16)));
     } else {
         s->s[0] = load_f16(p);
-        if (mm_layout[t].panel == MM_MIN)
+        if (mm_has_min(mm_layout[t].panel))
             s->m = load_f16(p + 32);
     }
 }
@@ -166,11 +166,11 @@ INLINE __m512 block_token(enum dtype t, const __m512i w[8], const struct scales 
         const __m512i z1 = _mm512_slli_epi32(bcast(rec + 48 * n + 4 * i), zero_shift(t));
         return add_block16(acc, dot4(z0, w, x), dot4(z1, w + 4, x + 16), s->s, d);
     }
-    if (mm_layout[t].panel == MM_SYM)
+    if (!mm_has_min(mm_layout[t].panel))
         sum = _mm512_slli_epi32(bcast(rec + 40 * n + 4 * i), zero_shift(t));
     sum = dot4(dot4(sum, w, x), w + 4, x + 16);
     acc = add_block(acc, sum, s->s[0], d);
-    if (mm_layout[t].panel == MM_MIN)
+    if (mm_has_min(mm_layout[t].panel))
         acc = _mm512_fmadd_ps(s->m, bcast_f(rec + 36 * n + 4 * i), acc);
     return acc;
 }
@@ -221,14 +221,14 @@ INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int 
 /* A panel's block: 8 x [32 rows][4] bytes, then f32 scales [32] ([2][32] for MM_SYM16), minima [32]. */
 INLINE size_t panel_block(enum mm_panel p)
 {
-    return p == MM_SYM ? 1024 + 128 : 1024 + 256;
+    return mm_has_min(p) || p == MM_SYM16 ? 1024 + 256 : 1024 + 128;
 }
 
 INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *panel)
 {
     const enum mm_panel kind = mm_layout[t].panel;
     const __m512i to_128 = _mm512_set1_epi8(
-        (char)(kind == MM_MIN || mm_layout[t].lines == 8 ? 0 : 128 - mm_layout[t].zero));
+        (char)(mm_has_min(kind) || mm_layout[t].lines == 8 ? 0 : 128 - mm_layout[t].zero));
 
     for (int half = 0; half < 2; half++) {
         const uint8_t *w = groups[half];
@@ -248,8 +248,8 @@ INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p
                 for (int g = 0; g < 8; g++)
                     _mm512_storeu_si512(p + 128 * g, _mm512_add_epi8(v[g], to_128));
                 _mm512_storeu_ps((float *)(void *)(p + 1024), s.s[0]);
-                if (kind != MM_SYM)
-                    _mm512_storeu_ps((float *)(void *)(p + 1152), kind == MM_MIN ? s.m : s.s[1]);
+                if (mm_has_min(kind) || kind == MM_SYM16)
+                    _mm512_storeu_ps((float *)(void *)(p + 1152), mm_has_min(kind) ? s.m : s.s[1]);
                 q += 64 * mm_layout[t].lines;
                 p += panel_block(kind);
             }
@@ -275,8 +275,8 @@ INLINE void panel_zero(enum mm_panel kind, const uint8_t *neg_sum, int n, __m512
 {
 #pragma GCC unroll 6
     for (int i = 0; i < n; i++) {
-        sum[2 * i] =
-            kind == MM_MIN ? _mm512_setzero_si512() : _mm512_slli_epi32(bcast(neg_sum + 4 * i), 7);
+        sum[2 * i] = mm_has_min(kind) ? _mm512_setzero_si512()
+                                      : _mm512_slli_epi32(bcast(neg_sum + 4 * i), 7);
         sum[2 * i + 1] = sum[2 * i];
     }
 }
@@ -321,7 +321,7 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
 #pragma GCC unroll 12
         for (int i = 0; i < 2 * n; i++)
             acc[i] = add_block(acc[i], sum[i], i & 1 ? s1 : s0, bcast_f(x + 32 * n + 4 * (i / 2)));
-        if (kind == MM_MIN) {
+        if (mm_has_min(kind)) {
             const __m512 m0 = _mm512_loadu_ps(w + 1152), m1 = _mm512_loadu_ps(w + 1216);
 #pragma GCC unroll 12
             for (int i = 0; i < 2 * n; i++)

@@ -63,7 +63,7 @@ INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s
     p += mm_layout[t].chunk_scale + b * mm_layout[t].block_scale;
     if (!mm_layout[t].chunk_scale) {
         load_f16(p, s->s[0]);
-        if (mm_layout[t].panel == MM_MIN)
+        if (mm_has_min(mm_layout[t].panel))
             load_f16(p + 32, s->m);
         return;
     }
@@ -104,7 +104,7 @@ INLINE void block_token(enum dtype t, const int8_t *w, const struct scales *s, c
         if (mm_layout[t].panel == MM_SYM16)
             v += (float)sum[1][r] * s->s[1][r];
         acc[r] += v * d;
-        if (mm_layout[t].panel == MM_MIN)
+        if (mm_has_min(mm_layout[t].panel))
             acc[r] += s->m[r] * d_sum;
     }
 }

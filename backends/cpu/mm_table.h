@@ -5,33 +5,38 @@
 #ifndef MM_TABLE_H
 #define MM_TABLE_H
 
-#define MM_DIRECT(type, n)                                                                 \
-    static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)    \
-    {                                                                                      \
-        direct(DT_##type, n, w, x, n_in, out);                                             \
+#define MM_DIRECT(type, n)                                                                         \
+    static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)            \
+    {                                                                                              \
+        direct(DT_##type, n, w, x, n_in, out);                                                     \
     }
-#define MM_FLOAT(type, n)                                                                  \
-    static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)    \
-    {                                                                                      \
-        direct_float(DT_##type, n, w, x, n_in, out);                                       \
+#define MM_FLOAT(type, n)                                                                          \
+    static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)            \
+    {                                                                                              \
+        direct_float(DT_##type, n, w, x, n_in, out);                                               \
     }
-#define MM_UNPACK(type)                                                                    \
-    static void unpack_##type(const void *const *w, int n_in, void *out)                   \
-    {                                                                                      \
-        unpack(DT_##type, w, n_in, out);                                                   \
+#define MM_UNPACK(type)                                                                            \
+    static void unpack_##type(const void *const *w, int n_in, void *out)                           \
+    {                                                                                              \
+        unpack(DT_##type, w, n_in, out);                                                           \
     }
-#define MM_PANEL(kind, n)                                                                  \
-    static void panel_##kind##_##n(const void *w, const void *x, int n_in, float *out)     \
-    {                                                                                      \
-        panel(kind, n, w, x, n_in, out);                                                   \
+#define MM_PANEL(kind, n)                                                                          \
+    static void panel_##kind##_##n(const void *w, const void *x, int n_in, float *out)             \
+    {                                                                                              \
+        panel(kind, n, w, x, n_in, out);                                                           \
     }
 
 #define MM_1_TO_4(M, a) M(a, 1) M(a, 2) M(a, 3) M(a, 4)
-#define MM_ROW_4(f, a)  { f##_##a##_1, f##_##a##_2, f##_##a##_3, f##_##a##_4 }
+#define MM_ROW_4(f, a)                                                                             \
+    {                                                                                              \
+        f##_##a##_1, f##_##a##_2, f##_##a##_3, f##_##a##_4                                         \
+    }
 #if MM_TILE == 6
 #define MM_1_TO_TILE(M, a) MM_1_TO_4(M, a) M(a, 5) M(a, 6)
-#define MM_ROW_TILE(f, a)                                                                  \
-    { f##_##a##_1, f##_##a##_2, f##_##a##_3, f##_##a##_4, f##_##a##_5, f##_##a##_6 }
+#define MM_ROW_TILE(f, a)                                                                          \
+    {                                                                                              \
+        f##_##a##_1, f##_##a##_2, f##_##a##_3, f##_##a##_4, f##_##a##_5, f##_##a##_6               \
+    }
 #else
 #define MM_1_TO_TILE MM_1_TO_4
 #define MM_ROW_TILE  MM_ROW_4
@@ -39,7 +44,7 @@
 
 #define MM_QUANTS(M)        M(Q4_0) M(Q4_1) M(Q5_0) M(Q5_1) M(Q8_0) M(Q4_K) M(Q5_K) M(Q6_K)
 #define MM_FLOATS(M)        M(F32) M(F16) M(BF16)
-#define MM_KINDS(M)         M(MM_SYM) M(MM_MIN) M(MM_SYM16)
+#define MM_KINDS(M)         M(MM_SYM4) M(MM_SYM5) M(MM_SYM8) M(MM_MIN4) M(MM_MIN5) M(MM_SYM16)
 #define MM_DIRECT_4(type)   MM_1_TO_4(MM_DIRECT, type)
 #define MM_FLOAT_ALL(type)  MM_1_TO_TILE(MM_FLOAT, type)
 #define MM_PANEL_ALL(kind)  MM_1_TO_TILE(MM_PANEL, kind)
@@ -51,7 +56,6 @@
 #define MM_DEFINE_DIRECT MM_QUANTS(MM_DIRECT_4) MM_FLOATS(MM_FLOAT_ALL)
 #define MM_DEFINE_PANEL  MM_QUANTS(MM_UNPACK) MM_KINDS(MM_PANEL_ALL)
 #define MM_DIRECT_TABLE  .direct = { MM_QUANTS(MM_QUANT_ROW) MM_FLOATS(MM_FLOAT_ROW) }
-#define MM_PANEL_TABLE                                                                     \
-    .unpack = { MM_QUANTS(MM_UNPACK_ROW) }, .panel = { MM_KINDS(MM_PANEL_ROW) }
+#define MM_PANEL_TABLE   .unpack = { MM_QUANTS(MM_UNPACK_ROW) }, .panel = { MM_KINDS(MM_PANEL_ROW) }
 
 #endif
