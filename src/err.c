@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Thread_local char last[512];
 
@@ -20,7 +21,21 @@ int cb_fail(int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(last, sizeof last, fmt, ap);
     va_end(ap);
+    /* names from files come along: the text stays one line, and moves no terminal's cursor */
+    for (char *c = last; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
     return status;
+}
+
+int cb_fail_in(int status, const char *path)
+{
+    char why[sizeof last];
+
+    if (!strncmp(last, path, strlen(path)))
+        return status;
+    memcpy(why, last, sizeof why);
+    return cb_fail(status, "%s: %s", path, why);
 }
 
 static int too_big(size_t n, size_t size)

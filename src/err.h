@@ -10,6 +10,8 @@
 /* Records "WHAT: WHY" for cb_error() and returns `status`, so that callers write
  * `return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));`. */
 int cb_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Puts the file's name in front of the last failure's text unless it is there. */
+int cb_fail_in(int status, const char *path);
 
 /* Forwards a failure. */
 #define TRY(call)                                                                                  \

@@ -57,7 +57,7 @@ int cb_gguf_open(const char *path, struct gguf **out)
         err = cb_gguf_parse(g);
     if (err) {
         cb_gguf_close(g);
-        return err;
+        return cb_fail_in(err, path);
     }
     *out = g;
     return 0;

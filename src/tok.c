@@ -308,11 +308,12 @@ int cb_tok_open(const struct gguf *g, struct tok **out)
         return CB_ENOMEM;
     t->bos = t->eos = t->unk = -1;
     rc = open_kind(t, g);
-    if (rc < 0)
+    if (rc < 0) {
         cb_tok_close(t);
-    else
-        *out = t;
-    return rc;
+        return cb_fail_in(rc, cb_gguf_path(g));
+    }
+    *out = t;
+    return CB_OK;
 }
 
 void cb_tok_close(struct tok *t)

@@ -92,7 +92,7 @@ void cb_write_file(const char *path, const void *p, size_t n)
     FILE *f = fopen(path, "wb");
 
     need(f != NULL, path);
-    need(fwrite(p, 1, n, f) == n && !fclose(f), path);
+    need((!n || fwrite(p, 1, n, f) == n) && !fclose(f), path);
 }
 
 uint64_t cb_rand_u64(uint64_t *state)

@@ -4,6 +4,7 @@ check_programs = \
 	tests/check_continuation \
 	tests/check_gguf \
 	tests/check_matmul \
+	tests/check_hostile \
 	tests/check_metric \
 	tests/check_ops \
 	tests/check_model \
@@ -39,6 +40,9 @@ tests_check_gguf_LDADD = $(check_ldadd)
 tests_check_matmul_SOURCES = tests/check_matmul.c
 tests_check_matmul_CFLAGS = $(check_cflags)
 tests_check_matmul_LDADD = $(check_ldadd)
+tests_check_hostile_SOURCES = tests/check_hostile.c
+tests_check_hostile_CFLAGS = $(check_cflags)
+tests_check_hostile_LDADD = $(check_ldadd)
 
 tests_check_metric_SOURCES = tests/check_metric.c
 tests_check_metric_CFLAGS = $(check_cflags)
