@@ -3,6 +3,7 @@ libcore_la_SOURCES += \
 	src/arch.c \
 	src/attend.c src/attend.h \
 	src/backend.c src/backend.h \
+	src/data.c src/data.h \
 	src/dtype.c src/dtype.h \
 	src/dtype_k.c src/dtype_k.h \
 	src/edit.c src/edit.h \
@@ -45,7 +46,18 @@ libcore_la_SOURCES += \
 noinst_LTLIBRARIES += libeval.la
 libeval_la_LIBADD = $(JANSSON_LIBS)
 libeval_la_SOURCES = \
-	src/eval/metric.c src/eval/metric.h
+	src/eval/buf.c src/eval/buf.h \
+	src/eval/gen.c src/eval/gen.h \
+	src/eval/gen_2stage.c \
+	src/eval/gen_needle.c \
+	src/eval/gen_ruler.c src/eval/gen_ruler.h \
+	src/eval/gen_ruler_more.c \
+	src/eval/gen_ruler_qa.c \
+	src/eval/haystack.c \
+	src/eval/item.c src/eval/item.h \
+	src/eval/item_read.c \
+	src/eval/metric.c src/eval/metric.h \
+	src/eval/template.c src/eval/template.h
 
 # The program
 bin_PROGRAMS += ctxbank

@@ -2,6 +2,7 @@
 if HAVE_CHECK
 check_programs = \
 	tests/check_continuation \
+	tests/check_eval \
 	tests/check_gguf \
 	tests/check_matmul \
 	tests/check_hostile \
@@ -32,6 +33,10 @@ libtest_la_SOURCES = \
 tests_check_continuation_SOURCES = tests/check_continuation.c
 tests_check_continuation_CFLAGS = $(check_cflags)
 tests_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_check_eval_SOURCES = tests/check_eval.c
+tests_check_eval_CFLAGS = $(check_cflags)
+tests_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_check_gguf_SOURCES = tests/check_gguf.c
 tests_check_gguf_CFLAGS = $(check_cflags)

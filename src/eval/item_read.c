@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/* item_read.c - items from JSON lines: the suite's own form, LongBench's and InfiniteBench's. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+#include "eval/item.h"
+#include "eval/metric.h"
+#include "eval/template.h"
+
+struct reader {
+    const char *path;
+    char task[128]; /* of the file's name, where lines do not name one */
+    int line;
+    struct templates *templates; /* read when first needed */
+};
+
+static const char *text(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_string(v) ? json_string_value(v) : NULL;
+}
+
+/* ---- where the question begins in a prompt that is one text ---- */
+
+/* The last paragraph of a prompt asks; where that is longer than a question is, the last line does.
+ * NULL: neither. */
+static const char *find_question(const char *prompt)
+{
+    enum { LONGEST = 500 };
+    const size_t n = strlen(prompt), look = n < 2000 ? n : 2000;
+    const char *blank = NULL, *line = NULL;
+
+    for (const char *c = prompt + n - look; *c; c++)
+        if (*c == '\n' && c > prompt && c[1]) {
+            line = c + 1;
+            if (c[1] == '\n' && c[2])
+                blank = c + 2;
+        }
+    return blank && strlen(blank) <= LONGEST ? blank : line;
+}
+
+static int split_prompt(const char *prompt, char **context)
+{
+    const char *q = find_question(prompt);
+    const size_t n = q ? (size_t)(q - prompt) : strlen(prompt);
+
+    *context = cb_calloc(n + 1, 1);
+    if (!*context)
+        return CB_ENOMEM;
+    memcpy(*context, prompt, n);
+    return CB_OK;
+}
+
+/* ---- lists of strings ---- */
+
+enum { MAX_TEXTS = 64 };
+
+/* A string or an array of strings or numbers -> out[<= MAX_TEXTS] that point into `hold` or v */
+static int strings(const json_t *v, const char **out, char (*hold)[32])
+{
+    const size_t n = json_is_array(v) ? json_array_size(v) : v && !json_is_null(v) ? 1 : 0;
+    int m = 0;
+
+    for (size_t i = 0; i < n && m < MAX_TEXTS; i++) {
+        const json_t *x = json_is_array(v) ? json_array_get(v, i) : v;
+        if (json_is_string(x))
+            out[m++] = json_string_value(x);
+        else if (json_is_number(x)) {
+            snprintf(hold[m], sizeof hold[m], "%.15g", json_number_value(x));
+            out[m] = hold[m];
+            m++;
+        }
+    }
+    return m;
+}
+
+static int set_classes(struct item *it, const json_t *v)
+{
+    const char *c[MAX_TEXTS];
+    char hold[MAX_TEXTS][32];
+    const int n = strings(v, c, hold);
+
+    if (n && !(it->classes = cb_calloc((size_t)n, sizeof *it->classes)))
+        return CB_ENOMEM;
+    for (; it->n_class < n; it->n_class++)
+        if (!(it->classes[it->n_class] = strdup(c[it->n_class])))
+            return cb_fail(CB_ENOMEM, "out of memory");
+    return CB_OK;
+}
+
+/* ---- the forms ---- */
+
+static const char *item_id(const struct reader *r, const json_t *o, char (*buf)[160])
+{
+    const char *id = text(o, "_id");
+    const json_t *number = json_object_get(o, "id");
+
+    if (id)
+        return id;
+    snprintf(*buf, sizeof *buf, "%s-%lld", r->task,
+             json_is_integer(number) ? (long long)json_integer_value(number) : (long long)r->line);
+    return *buf;
+}
+
+/* the suite: prompt, answers, metric, max_new */
+static int from_suite(struct reader *r, const json_t *o, struct item *it)
+{
+    const char *prompt = text(o, "prompt"), *metric = text(o, "metric"), *task = text(o, "dataset");
+    const char *answer[MAX_TEXTS];
+    char hold[MAX_TEXTS][32], id[160], *context;
+    const int n = strings(json_object_get(o, "answers"), answer, hold);
+    const struct metric *m = metric ? cb_metric_find(metric) : NULL;
+    const json_int_t max_new = json_integer_value(json_object_get(o, "max_new"));
+    int err;
+
+    if (!m)
+        return cb_fail(CB_EFORMAT, "metric %s: unknown", metric ? metric : "(none)");
+    if (!n)
+        return cb_fail(CB_EFORMAT, "answers: none");
+    if (!*prompt)
+        return cb_fail(CB_EFORMAT, "prompt: empty");
+    TRY(split_prompt(prompt, &context));
+    err = cb_item_make(it, item_id(r, o, &id), task ? task : r->task, context,
+                       prompt + strlen(context), answer, n);
+    free(context);
+    if (err)
+        return err;
+    it->metric = m;
+    it->max_new = max_new > 0 && max_new < 1 << 16 ? (int)max_new : 64;
+    return CB_OK;
+}
+
+static int no_template(const struct reader *r, const char *task)
+{
+    const char *near = cb_template_nearest(r->templates, task);
+
+    if (near)
+        return cb_fail(CB_EFORMAT, "task %s: no template; did you mean %s?", task, near);
+    return cb_fail(CB_EFORMAT, "task %s: no template", task);
+}
+
+/* Where options are given, an answer that is one of them becomes its letter. */
+static void choice_letters(const json_t *options, const char **answer, int n)
+{
+    static const char *const letter[] = { "A", "B", "C", "D" };
+    const json_t *x;
+    size_t i;
+
+    for (int a = 0; a < n; a++)
+        json_array_foreach(options, i, x) if (i < 4 && json_is_string(x) &&
+                                              !strcmp(json_string_value(x), answer[a]))
+        {
+            answer[a] = letter[i];
+            break;
+        }
+}
+
+/* a published benchmark: context and input go into its template */
+static int from_template(struct reader *r, const json_t *o, const json_t *answers, struct item *it)
+{
+    const char *task = text(o, "dataset"), *context = text(o, "context"), *input = text(o, "input");
+    const char *answer[MAX_TEXTS];
+    char hold[MAX_TEXTS][32], id[160], *before = NULL, *after = NULL;
+    const int n = strings(answers, answer, hold);
+    const struct template *t;
+    int err;
+
+    if (!context || !*context)
+        return cb_fail(CB_EFORMAT, "context: none");
+    if (!n)
+        return cb_fail(CB_EFORMAT, "answers: none");
+    if (!r->templates)
+        TRY(cb_templates_open(&r->templates));
+    t = cb_template_find(r->templates, task ? task : r->task);
+    if (!t)
+        return no_template(r, task ? task : r->task);
+    choice_letters(json_object_get(o, "options"), answer, n);
+    err = cb_template_fill(t, context, input ? input : "", json_object_get(o, "options"), &before,
+                           &after);
+    if (!err)
+        err = cb_item_make(it, item_id(r, o, &id), task ? task : r->task, before, after, answer, n);
+    free(before);
+    free(after);
+    if (err)
+        return err;
+    it->metric = t->metric;
+    it->max_new = t->max_new;
+    it->chat = t->chat;
+    it->stop_at_line = t->stop_at_line;
+    return set_classes(it, json_object_get(o, "all_classes"));
+}
+
+static int from_line(struct reader *r, const char *line, struct item *it)
+{
+    json_error_t e;
+    json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &e);
+    const json_t *many, *one;
+    int err;
+
+    if (!json_is_object(o)) {
+        json_decref(o);
+        return cb_fail(CB_EFORMAT, "%s", o ? "not an object" : e.text);
+    }
+    many = json_object_get(o, "answers");
+    one = json_object_get(o, "answer");
+    if (text(o, "prompt"))
+        err = from_suite(r, o, it);
+    else if (many || one)
+        err = from_template(r, o, many ? many : one, it);
+    else
+        err = cb_fail(CB_EFORMAT, "neither prompt nor answers");
+    json_decref(o);
+    return err;
+}
+
+/* ---- files ---- */
+
+/* NAME of /dir/NAME.jsonl */
+static void task_of(const char *path, char *task, size_t n)
+{
+    const char *base = strrchr(path, '/');
+    base = base ? base + 1 : path;
+    snprintf(task, n, "%.*s", (int)strcspn(base, "."), base);
+}
+
+static int read_lines(struct reader *r, FILE *f, void (*warn)(void *, const char *), void *arg,
+                      struct item_list *out)
+{
+    char *line = NULL, why[640];
+    size_t cap = 0;
+    int err = CB_OK;
+
+    for (r->line = 1; !err && getline(&line, &cap, f) >= 0; r->line++) {
+        struct item it = { 0 };
+        if (!line[strspn(line, " \t\r\n")])
+            continue;
+        err = from_line(r, line, &it);
+        if (!err)
+            err = cb_item_add(out, &it);
+        else
+            cb_item_free(&it);
+        if (err == CB_EFORMAT) {
+            snprintf(why, sizeof why, "%s: line %d: %s", r->path, r->line, cb_error());
+            warn(arg, why);
+            out->n_bad++;
+            err = CB_OK;
+        }
+    }
+    free(line);
+    if (!err && ferror(f))
+        err = cb_fail(CB_EIO, "%s: %s", r->path, strerror(errno));
+    return err;
+}
+
+int cb_item_read(const char *path, void (*warn)(void *arg, const char *text), void *arg,
+                 struct item_list *out)
+{
+    struct reader r = { .path = path };
+    FILE *f = fopen(path, "r");
+    int err;
+
+    if (!f)
+        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+    task_of(path, r.task, sizeof r.task);
+    err = read_lines(&r, f, warn, arg, out);
+    fclose(f);
+    cb_templates_close(r.templates);
+    if (!err && !out->n)
+        err = cb_fail(CB_EFORMAT, "%s: no item could be read", path);
+    return err;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* template.c - prompts of benchmarks out of templates.json. */
+#include "eval/template.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data.h"
+#include "err.h"
+#include "eval/buf.h"
+#include "eval/metric.h"
+#include "nearest.h"
+
+struct templates {
+    json_t *root; /* owns the texts */
+    struct template *at;
+    int n;
+};
+
+static int add(struct templates *t, const char *name, const json_t *o)
+{
+    struct template *x = &t->at[t->n];
+    const char *metric = json_string_value(json_object_get(o, "metric"));
+
+    *x = (struct template){
+        .name = name,
+        .prompt = json_string_value(json_object_get(o, "prompt")),
+        .metric = metric ? cb_metric_find(metric) : NULL,
+        .max_new = (int)json_integer_value(json_object_get(o, "max_new")),
+        .chat = json_is_true(json_object_get(o, "chat")),
+        .stop_at_line = json_is_true(json_object_get(o, "stop_at_line")),
+    };
+    if (!x->prompt || !strstr(x->prompt, "{context}"))
+        return cb_fail(CB_EFORMAT, "templates.json: %s: prompt has no {context}", name);
+    if (!x->metric)
+        return cb_fail(CB_EFORMAT, "templates.json: %s: metric %s: unknown", name,
+                       metric ? metric : "(none)");
+    if (x->max_new < 1)
+        return cb_fail(CB_EFORMAT, "templates.json: %s: max_new is not positive", name);
+    t->n++;
+    return CB_OK;
+}
+
+static int add_all(struct templates *t)
+{
+    json_t *all = json_object_get(t->root, "benchmarks"), *set, *one;
+    const char *name;
+    size_t n = 0;
+
+    json_object_foreach(all, name, set) n += json_object_size(json_object_get(set, "tasks"));
+    t->at = cb_calloc(n ? n : 1, sizeof *t->at);
+    if (!t->at)
+        return CB_ENOMEM;
+    json_object_foreach(all, name, set)
+    {
+        const char *task;
+        json_object_foreach(json_object_get(set, "tasks"), task, one) TRY(add(t, task, one));
+    }
+    return CB_OK;
+}
+
+int cb_templates_open(struct templates **out)
+{
+    struct templates *t;
+    char path[PATH_MAX];
+    json_error_t e;
+    int err;
+
+    *out = NULL;
+    TRY(cb_data_find("templates.json", path, sizeof path));
+    t = cb_calloc(1, sizeof *t);
+    if (!t)
+        return CB_ENOMEM;
+    t->root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    err = t->root ? add_all(t) : cb_fail(CB_EFORMAT, "%s: line %d: %s", path, e.line, e.text);
+    if (err) {
+        cb_templates_close(t);
+        return err;
+    }
+    *out = t;
+    return CB_OK;
+}
+
+void cb_templates_close(struct templates *t)
+{
+    if (!t)
+        return;
+    json_decref(t->root);
+    free(t->at);
+    free(t);
+}
+
+static const char *name_at(const void *ctx, int i)
+{
+    const struct templates *t = ctx;
+    return i < t->n ? t->at[i].name : NULL;
+}
+
+const struct template *cb_template_at(const struct templates *t, int i)
+{
+    return i >= 0 && i < t->n ? &t->at[i] : NULL;
+}
+
+const struct template *cb_template_find(const struct templates *t, const char *task)
+{
+    const int i = cb_name_find(task, strlen(task), name_at, t);
+    return i < 0 ? NULL : &t->at[i];
+}
+
+const char *cb_template_nearest(const struct templates *t, const char *task)
+{
+    return cb_name_nearest(task, strlen(task), name_at, t);
+}
+
+/* ---- filling in ---- */
+
+static const char *option(const json_t *options, int i)
+{
+    const char *s = json_string_value(json_array_get(options, (size_t)i));
+    return s ? s : "";
+}
+
+/* from..to of the template with {input} and {A}..{D} filled in */
+static void fill(struct buf *b, const char *from, const char *to, const char *input,
+                 const json_t *options)
+{
+    while (from < to) {
+        const char *open = memchr(from, '{', (size_t)(to - from));
+        if (!open)
+            open = to;
+        cb_buf_add(b, from, (size_t)(open - from));
+        from = open;
+        if (from == to)
+            return;
+        if (!strncmp(from, "{input}", 7)) {
+            cb_buf_text(b, input);
+            from += 7;
+        } else if (from[1] >= 'A' && from[1] <= 'D' && from[2] == '}') {
+            cb_buf_text(b, option(options, from[1] - 'A'));
+            from += 3;
+        } else {
+            cb_buf_add(b, from++, 1);
+        }
+    }
+}
+
+int cb_template_fill(const struct template *t, const char *context, const char *input,
+                     const json_t *options, char **before, char **after)
+{
+    const char *at = strstr(t->prompt, "{context}"), *rest = at + strlen("{context}");
+    struct buf b = { 0 }, a = { 0 };
+
+    fill(&b, t->prompt, at, input, options);
+    cb_buf_text(&b, context);
+    fill(&a, rest, rest + strlen(rest), input, options);
+    *before = cb_buf_take(&b);
+    *after = cb_buf_take(&a);
+    return *before && *after ? CB_OK : CB_ENOMEM;
+}

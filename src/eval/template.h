@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* template.h - the prompts, output lengths and metrics that benchmarks publish, read from
+ * templates.json in the data folder. */
+#ifndef EVAL_TEMPLATE_H
+#define EVAL_TEMPLATE_H
+
+#include <jansson.h>
+
+struct metric;
+struct templates;
+
+struct template
+{
+    const char *name;   /* of the task */
+    const char *prompt; /* with {context}, {input}, {A}..{D} */
+    const struct metric *metric;
+    int max_new, chat, stop_at_line;
+};
+
+int cb_templates_open(struct templates **out);
+void cb_templates_close(struct templates *t);
+const struct template *cb_template_find(const struct templates *t, const char *task); /* or NULL */
+const struct template *cb_template_at(const struct templates *t, int i); /* NULL past the last */
+const char *cb_template_nearest(const struct templates *t, const char *task); /* or NULL */
+/* The prompt filled in: up to the end of the context, and what stands behind it. Caller frees. */
+int cb_template_fill(const struct template *t, const char *context, const char *input,
+                     const json_t *options, char **before, char **after);
+
+#endif
