@@ -8,6 +8,7 @@ check_programs = \
 	tests/check_hostile \
 	tests/check_metric \
 	tests/check_ops \
+	tests/check_policy \
 	tests/check_model \
 	tests/check_omnikv \
 	tests/check_par \
@@ -27,6 +28,7 @@ check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
 check_LTLIBRARIES = libtest.la
 libtest_la_SOURCES = \
 	tests/gguf_make.c tests/gguf_make.h \
+	tests/slow.c tests/slow.h \
 	tests/tiny.c tests/tiny.h \
 	tests/toy.c tests/toy.h
 
@@ -68,6 +70,10 @@ tests_check_omnikv_LDADD = $(check_ldadd)
 tests_check_par_SOURCES = tests/check_par.c
 tests_check_par_CFLAGS = $(check_cflags)
 tests_check_par_LDADD = $(check_ldadd)
+
+tests_check_policy_SOURCES = tests/check_policy.c
+tests_check_policy_CFLAGS = $(check_cflags)
+tests_check_policy_LDADD = $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)

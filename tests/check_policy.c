@@ -1,0 +1,714 @@
+/* SPDX-License-Identifier: MIT */
+/* check_policy.c - every evicting policy on small random models: against the slow run that keeps all
+ * and masks what the policy's formula drops, against full attention where nothing is to drop, over
+ * chunk sizes, threads, turns, and odd budgets. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session.h"
+#include "slow.h"
+#include "tiny.h"
+
+enum { CAP = 400, PROMPT = 90, STEPS = 64, SECOND = 20, LAYERS = 4 };
+
+/* ---- models ---- */
+
+static char model_path[2][64];
+static const char *const family[] = { "llama", "qwen2" };
+
+static void make_models(void)
+{
+    for (int i = 0; i < 2; i++) {
+        struct tiny t = cb_tiny_small(family[i]);
+        t.n_layer = LAYERS;
+        snprintf(model_path[i], sizeof model_path[i], "check_policy_%s.gguf", family[i]);
+        cb_tiny_save(&t, model_path[i]);
+    }
+}
+
+static cb_model *open_model(int which, const char *device, int n_threads)
+{
+    const struct cb_model_params mp = { .n_threads = n_threads, .device = device };
+    cb_model *m;
+
+    if (cb_model_open(model_path[which], &mp, &m))
+        ck_abort_msg("%s", cb_error());
+    return m;
+}
+
+static cb_session *open_session(cb_model *m, const char *policy, int chunk)
+{
+    const struct cb_session_params sp = {
+        .n_ctx = CAP, .chunk = chunk, .type_k = "f32", .type_v = "f32", .policy = policy
+    };
+    cb_session *s;
+
+    if (cb_session_open(m, &sp, &s))
+        ck_abort_msg("%s: %s", policy, cb_error());
+    return s;
+}
+
+static void ok(int status)
+{
+    if (status)
+        ck_abort_msg("%s", cb_error());
+}
+
+/* a text that does not repeat */
+static const int32_t *text(const cb_model *m)
+{
+    static int32_t t[CAP];
+    uint64_t rng = 3;
+    for (int i = 0; i < CAP; i++)
+        t[i] = (int32_t)(cb_rand_u64(&rng) % (uint64_t)m->hp.n_vocab);
+    return t;
+}
+
+/* ---- what each policy drops, from its formula ---- */
+
+/* Tokens that are left in layer l, KV head h, ascending -> out, count. */
+static int left(const struct slow *s, int l, int h, int *out)
+{
+    int n = 0;
+    for (int j = 0; j < s->n; j++)
+        if (s->left[cb_slow_at(s, l, h, j)])
+            out[n++] = j;
+    return n;
+}
+
+static void drop(struct slow *s, int l, int h, int tok)
+{
+    s->left[cb_slow_at(s, l, h, tok)] = 0;
+}
+
+/* all but the first `sink` and the last `recent` */
+static void drop_middle(struct slow *s, int l, int sink, int recent)
+{
+    int tok[CAP];
+    for (int h = 0; h < s->hp.n_kv; h++) {
+        const int n = left(s, l, h, tok);
+        for (int i = sink; i < n - recent; i++)
+            drop(s, l, h, tok[i]);
+    }
+}
+
+/* Down to `keep`: the worst by score of what is neither among the first `sink` nor the last `recent`
+ * goes, one by one; of equals by `raw`, then the later. score, raw: [CAP] by token */
+static void drop_worst(struct slow *s, int l, int h, const double *score, const double *raw,
+                       int keep, int sink, int recent)
+{
+    int tok[CAP], n;
+
+    while ((n = left(s, l, h, tok)) > keep) {
+        int w = -1;
+        for (int i = sink; i < n - recent; i++) {
+            const int a = tok[i];
+            if (w < 0 || score[a] < score[w] ||
+                (score[a] == score[w] && (raw[a] < raw[w] || (raw[a] == raw[w] && a > w))))
+                w = a;
+        }
+        drop(s, l, h, w);
+    }
+}
+
+static double heavy[LAYERS][8][CAP]; /* h2o: sums a query head */
+static int is_lazy[LAYERS];
+
+static void ref_window(struct slow *s, int prompt)
+{
+    (void)prompt;
+    for (int l = 0; l < LAYERS; l++)
+        drop_middle(s, l, 0, 24);
+}
+
+static void ref_dense(struct slow *s, int prompt)
+{
+    for (int l = 0; l < LAYERS && prompt; l++)
+        drop_middle(s, l, 0, 24);
+}
+
+static void ref_streaming(struct slow *s, int prompt)
+{
+    (void)prompt;
+    for (int l = 0; l < LAYERS; l++)
+        drop_middle(s, l, 4, 20);
+}
+
+/* a cache that is long enough for holes */
+static void ref_streaming_long(struct slow *s, int prompt)
+{
+    (void)prompt;
+    for (int l = 0; l < LAYERS; l++)
+        drop_middle(s, l, 4, 146);
+}
+
+static void h2o(struct slow *s, int mean, int budget)
+{
+    const int group = s->hp.n_head / s->hp.n_kv;
+
+    for (int l = 0; l < LAYERS; l++)
+        for (int kv = 0; kv < s->hp.n_kv; kv++) {
+            double score[CAP] = { 0 };
+            for (int g = 0; g < group; g++)
+                for (int j = 0; j < s->n; j++) {
+                    double *sum = &heavy[l][kv * group + g][j];
+                    for (int i = s->feed > j ? s->feed : j; i < s->n; i++)
+                        *sum += cb_slow_p(s, l, kv * group + g, i, j);
+                    score[j] = mean ? score[j] + *sum : fmax(score[j], *sum);
+                }
+            drop_worst(s, l, kv, score, score, budget, 0, budget / 2);
+        }
+}
+
+static void ref_h2o(struct slow *s, int prompt)
+{
+    (void)prompt;
+    h2o(s, 0, 24);
+}
+
+static void ref_h2o_mean(struct slow *s, int prompt)
+{
+    (void)prompt;
+    h2o(s, 1, 24);
+}
+
+static void ref_h2o_long(struct slow *s, int prompt)
+{
+    (void)prompt;
+    h2o(s, 0, 140);
+}
+
+/* Votes of the last w queries of the feed, pooled over all that is left but the last w. */
+static void votes(struct slow *s, int l, int w, int kernel, int max, int keep)
+{
+    const int group = s->hp.n_head / s->hp.n_kv;
+    int tok[CAP];
+
+    for (int kv = 0; kv < s->hp.n_kv; kv++) {
+        const int n = left(s, l, kv, tok);
+        double raw[CAP] = { 0 }, pooled[CAP] = { 0 };
+        for (int c = 0; c < n - w; c++)
+            for (int g = 0; g < group; g++)
+                for (int i = s->n - w > s->feed ? s->n - w : s->feed; i < s->n; i++)
+                    raw[tok[c]] += cb_slow_p(s, l, kv * group + g, i, tok[c]) / group;
+        for (int c = 0; c < n - w; c++) {
+            double sum = 0, top = 0;
+            for (int d = c - kernel / 2; d <= c + kernel / 2; d++)
+                if (d >= 0 && d < n - w) {
+                    sum += raw[tok[d]] / kernel;
+                    top = fmax(top, raw[tok[d]]);
+                }
+            pooled[tok[c]] = max ? top : sum;
+        }
+        drop_worst(s, l, kv, pooled, raw, keep, 0, w);
+    }
+}
+
+static void ref_snapkv(struct slow *s, int prompt)
+{
+    for (int l = 0; l < LAYERS && prompt; l++)
+        votes(s, l, 8, 5, 0, 24);
+}
+
+/* decode=bounded,tail=10: the oldest generated token goes */
+static void ref_snapkv_bounded(struct slow *s, int prompt)
+{
+    int tok[CAP];
+
+    ref_snapkv(s, prompt);
+    for (int l = 0; l < LAYERS && !prompt; l++)
+        for (int h = 0; h < s->hp.n_kv; h++)
+            if (left(s, l, h, tok) > 24 + 10)
+                drop(s, l, h, tok[24]);
+}
+
+/* C = 12, alpha = 2, beta = 5, as the specification's toy: 18 13 7 2 for a long prompt */
+static void ref_pyramid(struct slow *s, int prompt)
+{
+    static const int toy[LAYERS] = { 18, 13, 7, 2 };
+    for (int l = 0; l < LAYERS && prompt; l++)
+        votes(s, l, 2, 7, 1, toy[l] + 2);
+}
+
+static double ends_mass(const struct slow *s, int l, int i, int sink, int recent)
+{
+    int tok[CAP];
+    double sum = 0;
+
+    left(s, l, 0, tok);
+    for (int h = 0; h < s->hp.n_head; h++)
+        for (int c = 0, n = 0; c <= i; c++) {
+            int rank = n, after = 0;
+            if (!s->left[cb_slow_at(s, l, 0, c)])
+                continue;
+            n++;
+            for (int d = c + 1; d <= i; d++)
+                after += s->left[cb_slow_at(s, l, 0, d)];
+            if (rank < sink || after < recent)
+                sum += cb_slow_p(s, l, h, i, c);
+        }
+    return sum / s->hp.n_head;
+}
+
+/* sink 2, recent 10; the mean of all masses is the threshold, see sim_spec() */
+static double sim_threshold;
+
+static void ref_sim_decode(struct slow *s, int prompt)
+{
+    static int decided[LAYERS];
+
+    for (int l = 0; l < LAYERS; l++) {
+        if (prompt)
+            decided[l] = 0;
+        if (!prompt && !decided[l]) {
+            is_lazy[l] |= ends_mass(s, l, s->n - 1, 2, 10) > sim_threshold;
+            decided[l] = 1;
+        }
+        if (!prompt && is_lazy[l])
+            drop_middle(s, l, 2, 10);
+    }
+}
+
+static void ref_sim_prefill(struct slow *s, int prompt)
+{
+    for (int l = 0; l < LAYERS; l++) {
+        const int first = s->n - 6 > s->feed ? s->n - 6 : s->feed;
+        double m = 0;
+        for (int i = first; prompt && i < s->n; i++)
+            m += ends_mass(s, l, i, 2, 10) / (s->n - first);
+        is_lazy[l] |= prompt && m > sim_threshold;
+        if (is_lazy[l])
+            drop_middle(s, l, 2, 10);
+    }
+}
+
+/* ---- the slow run and the session, side by side ---- */
+
+struct pair {
+    const char *spec;
+    void (*drop)(struct slow *s, int prompt);
+    int rolled, window, prompt; /* prompt: tokens, 0 = PROMPT */
+};
+
+static const struct pair pairs[] = {
+    { "window:budget=24", ref_window, 0, 24, 0 },
+    { "window:budget=24,prefill=dense", ref_window, 0, 0, 0 },
+    { "window:budget=24,decode=grow", ref_dense, 0, 0, 0 },
+    { "streamingllm:budget=24", ref_streaming, 1, 0, 0 },
+    { "streamingllm:recent=20,positions=kept", ref_streaming, 0, 0, 0 },
+    { "streamingllm:budget=150", ref_streaming_long, 1, 0, 160 },
+    { "h2o:budget=24", ref_h2o, 0, 0, 0 },
+    { "h2o:budget=140", ref_h2o_long, 0, 0, 160 },
+    { "h2o:budget=24,group=mean,recent=12", ref_h2o_mean, 0, 0, 0 },
+    { "snapkv:budget=24,window=8", ref_snapkv, 0, 0, 0 },
+    { "snapkv:budget=24,window=8,decode=bounded,tail=10", ref_snapkv_bounded, 0, 0, 0 },
+    { "pyramidkv:budget=12,window=2,beta=5", ref_pyramid, 0, 0, 0 },
+    { "simlayerkv:sink=2,recent=10", ref_sim_decode, 0, 0, 0 },
+    { "simlayerkv:sink=2,recent=10,mode=prefill,window=6", ref_sim_prefill, 0, 0, 0 },
+};
+enum { N_PAIR = sizeof pairs / sizeof *pairs };
+
+static void same_slots(const struct cb_session *s, const struct slow *r, const char *when)
+{
+    int tok[CAP];
+
+    for (int l = 0; l < LAYERS; l++)
+        for (int h = 0; h < r->hp.n_kv; h++) {
+            const int n = left(r, l, h, tok);
+            ck_assert_msg(n == s->store[l].n[h], "%s: layer %d head %d: %d slots, expected %d",
+                          when, l, h, s->store[l].n[h], n);
+            for (int i = 0; i < n; i++)
+                ck_assert_msg(cb_store_pos(&s->store[l], h, i) == tok[i],
+                              "%s: layer %d head %d: slot %d holds token %d, expected %d", when, l,
+                              h, i, cb_store_pos(&s->store[l], h, i), tok[i]);
+        }
+}
+
+static void same_logits(const struct cb_session *s, const struct slow *r, const char *when)
+{
+    const float *a = cb_session_logits(s);
+    double diff = 0, size = 0;
+
+    for (int i = 0; i < r->hp.n_vocab; i++) {
+        diff = fmax(diff, fabs((double)a[i] - r->logits[i]));
+        size = fmax(size, fabs(r->logits[i]));
+    }
+    ck_assert_msg(diff < 2e-4 * size, "%s: logits differ by %g of %g", when, diff, size);
+}
+
+/* A threshold that parts the layers of this text. */
+static double part_layers(const struct slow *r, int mode)
+{
+    double lo = 1, hi = 0;
+    for (int l = 0; l < LAYERS; l++) {
+        double m = 0;
+        for (int i = r->n - (mode ? 6 : 1); i < r->n; i++)
+            m += ends_mass(r, l, i, 2, 10) / (mode ? 6 : 1);
+        lo = fmin(lo, m);
+        hi = fmax(hi, m);
+    }
+    return (lo + hi) / 2;
+}
+
+static void run_pair(const struct pair *t, int which, int chunk)
+{
+    cb_model *m = open_model(which, "ref", 1);
+    const int32_t *tok = text(m);
+    struct slow *r = cb_slow_new(m, CAP);
+    char spec[128], when[192];
+    const int prompt = t->prompt ? t->prompt : PROMPT, end = prompt + STEPS;
+    cb_session *s;
+
+    snprintf(spec, sizeof spec, "%s", t->spec);
+    memset(heavy, 0, sizeof heavy);
+    memset(is_lazy, 0, sizeof is_lazy);
+    r->window = t->window;
+    cb_slow_feed(r, tok, prompt);
+    if (!strncmp(spec, "simlayerkv", 10)) {
+        sim_threshold = part_layers(r, strstr(spec, "prefill") != NULL);
+        snprintf(spec, sizeof spec, "%s,threshold=%.17g", t->spec, sim_threshold);
+    }
+    s = open_session(m, spec, chunk);
+    ok(cb_session_prefill(s, tok, prompt, NULL));
+    same_logits(s, r, spec);
+    t->drop(r, 1);
+    same_slots(s, r, spec);
+    r->rolled = t->rolled;
+    for (int i = prompt; i < end; i++) {
+        snprintf(when, sizeof when, "%s, %s, step %d", spec, family[which], i - prompt);
+        cb_slow_feed(r, tok + i, 1);
+        ok(cb_session_decode(s, tok[i]));
+        same_logits(s, r, when);
+        t->drop(r, 0);
+        same_slots(s, r, when);
+    }
+    snprintf(when, sizeof when, "%s, %s, second turn", spec, family[which]);
+    cb_slow_feed(r, tok + end, SECOND);
+    ok(cb_session_prefill(s, tok + end, SECOND, NULL));
+    same_logits(s, r, when);
+    t->drop(r, 1);
+    same_slots(s, r, when);
+    cb_slow_feed(r, tok + end + SECOND, 1);
+    ok(cb_session_decode(s, tok[end + SECOND]));
+    same_logits(s, r, when);
+    cb_session_close(s);
+    cb_slow_free(r);
+    cb_model_close(m);
+}
+
+START_TEST(as_the_slow_run_with_a_mask)
+{
+    run_pair(&pairs[_i / 2], _i % 2, _i % 2 ? 7 : 0);
+}
+END_TEST
+
+/* ---- all policies ---- */
+
+/* With a budget that the text never reaches; the same with one that it does. */
+struct row {
+    const char *roomy, *tight;
+    int known; /* 1: what it will hold does not depend on the text */
+};
+
+static const struct row rows[] = {
+    { "full", "full", 1 },
+    { "window:budget=200", "window:budget=24", 1 },
+    { "streamingllm:budget=200", "streamingllm:budget=24", 1 },
+    { "streamingllm:budget=200", "streamingllm:budget=140", 1 },
+    { "streamingllm:budget=200,positions=kept", "streamingllm:budget=0.3,positions=kept", 1 },
+    { "h2o:budget=200", "h2o:budget=24", 1 },
+    { "h2o:budget=200,group=mean", "h2o:budget=0.2,group=mean", 1 },
+    { "h2o:budget=200,decode=grow", "h2o:budget=30,decode=grow", 1 },
+    { "snapkv:budget=200", "snapkv:budget=0.3,window=8", 1 },
+    { "snapkv:budget=200,pool=max,group=max", "snapkv:budget=24,window=8,pool=max,group=max", 1 },
+    { "snapkv:budget=200,decode=bounded", "snapkv:budget=24,window=8,decode=bounded,tail=5", 1 },
+    { "pyramidkv:budget=200", "pyramidkv:budget=30", 1 },
+    { "pyramidkv:budget=200,decode=bounded", "pyramidkv:budget=0.3,decode=bounded,tail=5", 1 },
+    { "pyramidkv:budget=200,shape=geometric", "pyramidkv:budget=30,shape=geometric", 1 },
+    { "pyramidkv:budget=200,shape=exponential", "pyramidkv:budget=30,shape=exponential", 1 },
+    { "pyramidkv:budget=200,budgets=compat", "pyramidkv:budget=30,budgets=compat", 1 },
+    { "pyramidkv:budget=200,budgets=kvpress", "pyramidkv:budget=30,budgets=kvpress", 1 },
+    { "simlayerkv:recent=196", "simlayerkv:recent=20,threshold=-1", 0 },
+    { "simlayerkv:recent=196,mode=prefill", "simlayerkv:recent=20,threshold=-1,mode=prefill", 0 },
+    { "simlayerkv:recent=20,threshold=1", "simlayerkv:recent=20,threshold=0.5", 0 },
+};
+enum { N_ROW = sizeof rows / sizeof *rows, GEN = 40 };
+
+/* A prompt, some tokens, a second turn and a token more -> logits[n_vocab] after each token fed. */
+static cb_session *converse(cb_model *m, const char *policy, int chunk, float *logits)
+{
+    const size_t n = (size_t)m->hp.n_vocab;
+    const int32_t *tok = text(m);
+    cb_session *s = open_session(m, policy, chunk);
+
+    for (int i = 0; i < GEN + 2; i++, logits += n) {
+        if (i == 0)
+            ok(cb_session_prefill(s, tok, PROMPT, NULL));
+        else if (i == GEN)
+            ok(cb_session_prefill(s, tok + PROMPT + GEN, SECOND, NULL));
+        else
+            ok(cb_session_decode(s, tok[PROMPT + i]));
+        memcpy(logits, cb_session_logits(s), n * sizeof *logits);
+    }
+    return s;
+}
+
+static float *logits_of(const cb_model *m)
+{
+    float *x = calloc((GEN + 2) * (size_t)m->hp.n_vocab, sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    return x;
+}
+
+START_TEST(a_budget_that_holds_all_changes_no_bit)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const size_t bytes = (GEN + 2) * (size_t)m->hp.n_vocab * sizeof(float);
+    float *a = logits_of(m), *b = logits_of(m);
+
+    cb_session_close(converse(m, "full", 0, a));
+    cb_session_close(converse(m, rows[_i].roomy, 0, b));
+    ck_assert_msg(!memcmp(a, b, bytes), "%s: differs from full", rows[_i].roomy);
+    free(a);
+    free(b);
+    cb_model_close(m);
+}
+END_TEST
+
+/* The same slots in two sessions. */
+static void same_kept(const cb_session *a, const cb_session *b, const char *what)
+{
+    for (int l = 0; l < LAYERS; l++)
+        for (int h = 0; h < a->model->hp.n_kv; h++) {
+            const struct store *x = &a->store[l], *y = &b->store[l];
+            ck_assert_msg(x->n[h] == y->n[h], "%s: %d and %d slots", what, x->n[h], y->n[h]);
+            for (int i = 0; i < x->n[h]; i++)
+                ck_assert_msg(cb_store_pos(x, h, i) == cb_store_pos(y, h, i),
+                              "%s: layer %d, head %d, slot %d: tokens %d and %d", what, l, h, i,
+                              cb_store_pos(x, h, i), cb_store_pos(y, h, i));
+        }
+}
+
+START_TEST(threads_and_chunks_change_nothing)
+{
+    static const struct {
+        int threads, chunk;
+    } how[] = { { 2, 0 }, { 1, 1 }, { 2, 7 }, { 1, 64 } };
+    cb_model *m = open_model(1, "cpu", 1);
+    const size_t n = (GEN + 2) * (size_t)m->hp.n_vocab;
+    float *a = logits_of(m), *b = logits_of(m);
+    cb_session *s = converse(m, rows[_i].tight, 0, a);
+
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+        cb_model *m2 = open_model(1, "cpu", how[i].threads);
+        cb_session *s2 = converse(m2, rows[_i].tight, how[i].chunk, b);
+        same_kept(s, s2, rows[_i].tight);
+        for (size_t j = 0; j < n; j++)
+            ck_assert_msg(how[i].chunk ? fabsf(a[j] - b[j]) < 1e-4f : a[j] == b[j],
+                          "%s: %d threads, chunk %d: %g and %g", rows[_i].tight, how[i].threads,
+                          how[i].chunk, (double)a[j], (double)b[j]);
+        cb_session_close(s2);
+        cb_model_close(m2);
+    }
+    free(a);
+    free(b);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(a_cleared_session_starts_anew)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = text(m);
+    const size_t n = (size_t)m->hp.n_vocab;
+    float *a = logits_of(m);
+    cb_session *s = converse(m, rows[_i].tight, 0, a);
+
+    cb_session_clear(s);
+    for (int i = 0; i < GEN; i++) {
+        ok(i ? cb_session_decode(s, tok[PROMPT + i]) : cb_session_prefill(s, tok, PROMPT, NULL));
+        ck_assert(!memcmp(cb_session_logits(s), a + (size_t)i * n, n * sizeof *a));
+    }
+    free(a);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+static void within_one_percent(uint64_t got, uint64_t said, const char *what, const char *spec)
+{
+    const double d = fabs((double)got - (double)said);
+    ck_assert_msg(d <= 0.01 * (double)got, "%s: %s: %llu bytes, planned %llu", spec, what,
+                  (unsigned long long)got, (unsigned long long)said);
+}
+
+START_TEST(memory_is_what_was_planned)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = text(m);
+    cb_session *s = open_session(m, rows[_i].tight, 0);
+    struct cb_memory plan, got;
+
+    for (int gen = 0; rows[_i].known && gen < 60; gen += 20) {
+        cb_session_clear(s);
+        ok(cb_session_plan(s, 200, gen, &plan));
+        ok(cb_session_prefill(s, tok, 200, NULL));
+        for (int i = 0; i < gen; i++)
+            ok(cb_session_decode(s, tok[200 + i]));
+        cb_session_memory(s, &got);
+        within_one_percent(got.kv_bytes, plan.kv_bytes, "bank", rows[_i].tight);
+        within_one_percent(got.kv_peak_bytes, plan.kv_peak_bytes, "peak", rows[_i].tight);
+        ck_assert_int_eq(got.kept_min, plan.kept_min);
+        ck_assert_int_eq(got.kept_max, plan.kept_max);
+    }
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* Prompts of one and two tokens, and none; generating from an empty timeline. */
+START_TEST(short_prompts)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = text(m);
+    const int share = strstr(rows[_i].tight, "=0.") && !strstr(rows[_i].tight, "threshold=0.");
+    cb_session *s = open_session(m, rows[_i].tight, 0);
+
+    for (int n = 1; n <= 2; n++) {
+        cb_session_clear(s);
+        ok(cb_session_prefill(s, tok, n, NULL));
+        for (int i = 0; i < 5; i++)
+            ok(cb_session_decode(s, tok[n + i]));
+        ck_assert_int_eq(cb_session_len(s), n + 5);
+    }
+    ck_assert_int_eq(cb_session_prefill(s, tok, 0, NULL), CB_EARG);
+    cb_session_clear(s);
+    if (!share || strstr(rows[_i].tight, "snapkv:budget=0.3"))
+        ok(cb_session_decode(s, tok[0]));
+    else
+        ck_assert_int_eq(cb_session_decode(s, tok[0]), CB_EARG); /* a share of what? */
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- what only some do ---- */
+
+START_TEST(a_stream_needs_no_more_memory)
+{
+    static const char *const spec[] = { "streamingllm:budget=40", "window:budget=40",
+                                        "h2o:budget=40", "streamingllm:budget=40,positions=kept" };
+    struct cb_session_params sp = { .n_ctx = 64, .policy = spec[_i] };
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = text(m);
+    struct cb_memory first, last;
+    cb_session *s;
+
+    ok(cb_session_open(m, &sp, &s));
+    for (int i = 0; i < 1000; i++) {
+        ok(cb_session_decode(s, tok[i % 300]));
+        if (i == 100)
+            cb_session_memory(s, &first);
+    }
+    cb_session_memory(s, &last);
+    ck_assert_uint_eq(first.kv_bytes, last.kv_bytes);
+    ck_assert_uint_eq(first.kv_peak_bytes, last.kv_peak_bytes);
+    ck_assert_int_eq(last.kept_max, 40);
+    ck_assert_int_eq(cb_session_len(s), 1000);
+    ok(cb_session_prefill(s, tok, 24, NULL)); /* 40 + 24 = 64 */
+    ck_assert_int_eq(cb_session_prefill(s, tok, 25, NULL), CB_EFULL);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(a_budget_of_one)
+{
+    static const char *const spec[] = { "window:budget=1", "streamingllm:budget=1,sink=0",
+                                        "h2o:budget=1", "window:budget=1e-6" };
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = text(m);
+    cb_session *s = open_session(m, spec[_i], 0);
+
+    ok(cb_session_prefill(s, tok, 30, NULL));
+    ok(cb_session_decode(s, tok[30]));
+    ck_assert_int_eq(cb_store_max_len(&s->store[0]), 1);
+    ck_assert_int_eq(cb_store_pos(&s->store[0], 0, 0), 30);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(what_cannot_work_is_refused)
+{
+    static const struct {
+        const char *spec, *why;
+    } bad[] = {
+        { "windo", "did you mean window?" },
+        { "window:budge=3", "did you mean budget?" },
+        { "window:budget=0", "must be a number of" },
+        { "window:budget=-5", "must be a number of" },
+        { "window:budget=nan", "must be a number of" },
+        { "window:budget=", "must be a number of" },
+        { "window:budget", "needs a value" },
+        { "window:budget=0.5,prefill=banded", "needs a budget in tokens" },
+        { "window:decode=sometimes", "must be one of: bounded grow" },
+        { "streamingllm:budget=4", "leaves no recent tokens" },
+        { "streamingllm:budget=10,recent=3", "give one of them" },
+        { "streamingllm:sink=1.5", "must be an integer" },
+        { "h2o:budget=10,recent=11", "more than the budget" },
+        { "snapkv:budget=64", "must be more than window + sink = 64" },
+        { "snapkv:budget=1", "must be more than window + sink = 64" },
+        { "snapkv:kernel=4", "must be odd" },
+        { "snapkv:window=0", "must be an integer" },
+        { "pyramidkv:budget=8", "must be more than window + sink = 8" },
+        { "pyramidkv:beta=0.5", "must be a number of 1" },
+        { "pyramidkv:shape=entropy", "measured" },
+        { "pyramidkv:shape=geometric,budgets=compat", "linear" },
+        { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
+        { "simlayerkv:recent=0", "must be an integer" },
+    };
+    cb_model *m = open_model(0, "cpu", 1);
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct cb_session_params sp = { .n_ctx = CAP, .policy = bad[i].spec };
+        cb_session *s;
+        ck_assert_msg(cb_session_open(m, &sp, &s) == CB_EARG, "%s: taken", bad[i].spec);
+        ck_assert_ptr_null(s);
+        ck_assert_msg(strstr(cb_error(), bad[i].why) != NULL, "%s: %s", bad[i].spec, cb_error());
+    }
+    cb_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("policy");
+    TCase *t = tcase_create("slow");
+    SRunner *r;
+    int failed;
+
+    make_models();
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, as_the_slow_run_with_a_mask, 0, 2 * N_PAIR);
+    tcase_add_loop_test(t, a_budget_that_holds_all_changes_no_bit, 0, N_ROW);
+    tcase_add_loop_test(t, threads_and_chunks_change_nothing, 0, N_ROW);
+    tcase_add_loop_test(t, a_cleared_session_starts_anew, 0, N_ROW);
+    tcase_add_loop_test(t, memory_is_what_was_planned, 0, N_ROW);
+    tcase_add_loop_test(t, short_prompts, 0, N_ROW);
+    tcase_add_loop_test(t, a_stream_needs_no_more_memory, 0, 4);
+    tcase_add_loop_test(t, a_budget_of_one, 0, 4);
+    tcase_add_test(t, what_cannot_work_is_refused);
+    r = srunner_create(suite);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    for (int i = 0; i < 2; i++)
+        remove(model_path[i]);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
