@@ -110,17 +110,20 @@ static void leave_logits(const struct tile *t, const struct block *b, int r, int
     }
 }
 
-/* Rows [r, r + m) of the tile against a block; vt and v are the values' form and rows. */
+/* Rows [r, r + m) of the tile against a block; its keys are packed unless the tile is one. */
 static void attend_rows(const struct tile *t, const struct work *w, const struct block *b, int r,
-                        int m, enum kv_type vt, const char *const *v)
+                        int m, const struct kern_rows *v)
 {
     const int last = t->row_hi[r + m - 1] - b->from, n = last < b->n ? last : b->n;
     const int whole = (n + t->k->nk - 1) / t->k->nk * t->k->nk;
+    struct kern_rows seen = *v;
 
     if (n <= 0 || t->row_lo[r] >= b->from + n)
         return;
     if (t->run->given)
         take_logits(t, b, r, m, n, w->s);
+    else if (t->rows <= t->mr)
+        cb_qk(t)->direct(t->qp, m, &b->k, t->a->hd, w->s);
     else
         cb_tile_logits(t, r, m, w->kp, n, w->s);
     if (t->run->logit && !t->run->given)
@@ -129,29 +132,29 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
         const int hi = t->row_hi[r + i] - b->from;
         w->factor[i] =
             t->k->soften(w->s + i * KEY_BLOCK, whole, t->row_lo[r + i] - b->from, hi < n ? hi : n,
-                         t->run->given ? 0 : t->cap, &w->split.m[r + i], &w->split.l[r + i]);
+                         t->cap, &w->split.m[r + i], &w->split.l[r + i]);
     }
-    t->k->pv(vt, w->s, m, t->mr, v, n, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
+    seen.n = n;
+    t->k->pv(w->s, m, t->mr, &seen, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
              w->factor);
 }
 
 static void attend_block(const struct tile *t, const struct work *w, const struct block *b)
 {
     const int step = SUB_TILES * t->mr;
-    const char *packed[KEY_BLOCK], *const *v = b->v;
-    enum kv_type vt = t->a->type_v;
+    const char *packed[KEY_BLOCK];
+    struct kern_rows v = b->v;
 
-    if (!t->run->given)
-        cb_qk(t)->pack_k(t->a->type_k, b->k, b->n, t->a->hd, w->kp);
-    if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || vt == KV_Q8_0) {
-        t->k->pack_v(vt, b->v, b->n, t->a->hd, t->hd_pad, w->v);
+    if (t->rows > t->mr && !t->run->given)
+        cb_qk(t)->pack_k(&b->k, t->a->hd, w->kp);
+    if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || v.t == KV_Q8_0) {
+        t->k->pack_v(&v, t->a->hd, t->hd_pad, w->v);
         for (int j = 0; j < b->n; j++)
             packed[j] = (const char *)(w->v + j * t->hd_pad);
-        vt = KV_F32;
-        v = packed;
+        v = (struct kern_rows){ .t = KV_F32, .n = b->n, .row = packed };
     }
     for (int r = 0; r < t->rows; r += step)
-        attend_rows(t, w, b, r, t->rows - r < step ? t->rows - r : step, vt, v);
+        attend_rows(t, w, b, r, t->rows - r < step ? t->rows - r : step, &v);
 }
 
 /* Split sp of the tile's run -> w->split. Returns 0 if no row reads any of it. */
@@ -166,7 +169,7 @@ static int attend_split(const struct tile *t, struct work *w, int sp)
     for (int from = begin; from < end; from += KEY_BLOCK) {
         if (from + KEY_BLOCK <= t->lo)
             continue;
-        cb_block_open(&b, t->a, t->run, from, end - from < KEY_BLOCK ? end - from : KEY_BLOCK, 1);
+        cb_block_open(&b, t->a, t->run, from, end);
         attend_block(t, w, &b);
     }
     return 1;

@@ -18,10 +18,11 @@ struct tile {
     float cap;            /* the softcap on that scale; 0 = none */
 };
 
-/* Up to KEY_BLOCK entries from `from` on, as addresses of rows. */
+/* Up to KEY_BLOCK entries from `from` on, as addresses of rows; the second half is the next block. */
 struct block {
     int from, n;
-    const char *k[KEY_BLOCK], *v[KEY_BLOCK];
+    struct kern_rows k, v;
+    const char *k_row[2 * KEY_BLOCK], *v_row[2 * KEY_BLOCK];
 };
 
 /* Takes bytes from a scratch, 64-byte aligned. */
@@ -44,8 +45,9 @@ size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd);
 int cb_tile_tokens(const struct device *d, const struct attn *a);
 void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *a, int kv, int tok,
                   int n_tok, char **mem);
-void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from, int n,
-                   int with_v);
+/* Entries from `from`, a multiple of KEY_BLOCK, to `end` or the block's. */
+void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
+                   int end);
 
 static inline const struct kern_qk *cb_qk(const struct tile *t)
 {

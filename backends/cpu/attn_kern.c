@@ -56,65 +56,99 @@ static void pack_q(const float *const *q, float scale, int rows, int mr, int hd,
     }
 }
 
-/* VW keys -> kp[c][0..VW-1], rows NK apart */
-VEC_INLINE void pack_keys(enum kv_type t, const char *const *row, int n, int hd, float *kp)
+/* Where element c of a row begins */
+VEC_INLINE size_t at_byte(enum kv_type t, int c)
 {
-    for (int c = 0; c < hd; c += VW) {
-        const int m = hd - c < VW ? hd - c : VW;
-        vf x[VW];
-        if (m == VW && n == VW) {
-            UNROLL
-            for (int i = 0; i < VW; i++)
-                x[i] = load_row(t, row[i], c);
-        } else {
-            for (int i = 0; i < VW; i++)
-                x[i] = i >= n    ? v_set1(0.0f)
-                       : m == VW ? load_row(t, row[i], c)
-                                 : load_rest(t, row[i], c, m);
-        }
-        v_transpose(x);
+    return t == KV_Q8_0 ? (size_t)(c / 32 * 34) : (size_t)c * (t == KV_F32 ? 4 : 2);
+}
+
+/* Asks for the lines that begin in elements [c, c + n) of row j of the next block: a little with each
+ * step, as a core has few requests to memory in flight. */
+VEC_INLINE void ask_ahead(enum kv_type t, const struct kern_rows *k, int j, int c, int n)
+{
+    const size_t end = at_byte(t, c + n);
+
+    if (j < k->n_ahead)
+        for (size_t i = (at_byte(t, c) + 63) & ~(size_t)63; i < end; i += 64)
+            __builtin_prefetch(k->ahead[j] + i, 0, 2);
+}
+
+/* Elements [c, c + VW) of VW keys, transposed: x[i] is element c + i of each */
+VEC_INLINE void load_keys(enum kv_type t, const char *const *row, int c, vf *x)
+{
+    UNROLL
+    for (int i = 0; i < VW; i++)
+        x[i] = load_row(t, row[i], c);
+    v_transpose(x);
+}
+
+/* The same of the last, n < VW elements */
+static void load_keys_rest(enum kv_type t, const char *const *row, int c, int n, vf *x)
+{
+    for (int i = 0; i < VW; i++)
+        x[i] = load_rest(t, row[i], c, n);
+    v_transpose(x);
+}
+
+/* VW keys -> kp[c][0..VW-1], rows NK apart */
+VEC_INLINE void pack_keys(enum kv_type t, const struct kern_rows *k, int j, int hd, float *kp)
+{
+    const char *const *row = k->row + j;
+    vf x[VW];
+    int c = 0;
+
+    for (; c + VW <= hd; c += VW) {
+        for (int a = 0; a < VW; a++)
+            ask_ahead(t, k, j + a, c, VW);
+        load_keys(t, row, c, x);
         UNROLL
         for (int i = 0; i < VW; i++)
-            if (i < m)
-                v_store(kp + (c + i) * NK, x[i]);
+            v_store(kp + (c + i) * NK, x[i]);
+    }
+    if (c < hd) {
+        load_keys_rest(t, row, c, hd - c, x);
+        for (int i = 0; c + i < hd; i++)
+            v_store(kp + (c + i) * NK, x[i]);
     }
 }
 
-VEC_INLINE void pack_panels(enum kv_type t, const char *const *row, int n, int hd, float *kp)
+VEC_INLINE void pack_panels(enum kv_type t, const struct kern_rows *k, int hd, float *kp)
 {
-    for (int j = 0; j < n; j += NK)
-        for (int i = 0; i < NK; i += VW) {
-            const int left = n - j - i;
-            pack_keys(t, row + j + i,
-                      left > VW  ? VW
-                      : left > 0 ? left
-                                 : 0,
-                      hd, kp + (size_t)j * (size_t)hd + i);
-        }
+    for (int j = 0; j < k->n; j += NK)
+        for (int i = 0; i < NK; i += VW)
+            pack_keys(t, k, j + i, hd, kp + (size_t)j * (size_t)hd + i);
 }
 
-static void pack_k(enum kv_type t, const char *const *row, int n, int hd, void *kp)
-{
-    switch (t) {
-    case KV_F16:
-        pack_panels(KV_F16, row, n, hd, kp);
-        break;
-    case KV_BF16:
-        pack_panels(KV_BF16, row, n, hd, kp);
-        break;
-    case KV_Q8_0:
-        pack_panels(KV_Q8_0, row, n, hd, kp);
-        break;
-    default:
-        pack_panels(KV_F32, row, n, hd, kp);
-        break;
+/* A type known when compiling. */
+#define TYPES(type, CALL)                                                                          \
+    switch (type) {                                                                                \
+    case KV_F16:                                                                                   \
+        CALL(KV_F16);                                                                              \
+        break;                                                                                     \
+    case KV_BF16:                                                                                  \
+        CALL(KV_BF16);                                                                             \
+        break;                                                                                     \
+    case KV_Q8_0:                                                                                  \
+        CALL(KV_Q8_0);                                                                             \
+        break;                                                                                     \
+    default:                                                                                       \
+        CALL(KV_F32);                                                                              \
+        break;                                                                                     \
     }
+
+#define PACK_K(t) pack_panels(t, k, hd, kp)
+static void pack_k(const struct kern_rows *k, int hd, void *kp)
+{
+    TYPES(k->t, PACK_K);
 }
 
-static void pack_v(enum kv_type t, const char *const *row, int n, int hd, int hd_pad, float *v)
+static void pack_v(const struct kern_rows *k, int hd, int hd_pad, float *v)
 {
-    for (int j = 0; j < n; j++, v += hd_pad) {
-        VEC_NAME(cb_vec_).decode(t, row[j], hd, v);
+    for (int j = 0; j < k->n; j++, v += hd_pad) {
+        if (j < k->n_ahead)
+            for (size_t i = 0; i < k->bytes; i += 64)
+                __builtin_prefetch(k->ahead[j] + i, 0, 2);
+        VEC_NAME(cb_vec_).decode(k->t, k->row[j], hd, v);
         for (int c = hd; c < hd_pad; c++)
             v[c] = 0.0f;
     }
@@ -150,37 +184,6 @@ VEC_INLINE void qk_tile(int m, const float *q, const float *k, int hd, float *s)
         v_store(s + r * KEY_BLOCK + v * VW, acc[r][v]);
 }
 
-/* o[m][nv * VW] = o * f + s[m][n] v[n][nv * VW]; rows of o are hd_pad apart */
-VEC_INLINE void pv_tile(enum kv_type t, int m, int nv, const float *s, const char *const *row,
-                        int c, int n, int hd_pad, float *o, const float *f)
-{
-    vf acc[MAX_TILE][NV];
-
-    UNROLL
-    for (int r = 0; r < m; r++)
-        UNROLL
-    for (int v = 0; v < nv; v++)
-        acc[r][v] = v_mul(v_load(o + r * hd_pad + v * VW), v_set1(f[r]));
-    for (int j = 0; j < n; j++) {
-        vf x[NV];
-        UNROLL
-        for (int v = 0; v < nv; v++)
-            x[v] = load_row(t, row[j], c + v * VW);
-        UNROLL
-        for (int r = 0; r < m; r++) {
-            const vf p = v_set1(s[r * KEY_BLOCK + j]);
-            UNROLL
-            for (int v = 0; v < nv; v++)
-                acc[r][v] = v_fma(p, x[v], acc[r][v]);
-        }
-    }
-    UNROLL
-    for (int r = 0; r < m; r++)
-        UNROLL
-    for (int v = 0; v < nv; v++)
-        v_store(o + r * hd_pad + v * VW, acc[r][v]);
-}
-
 /* A row count known when compiling for each height of a tile. */
 #define HEIGHTS(m, CALL)                                                                           \
     switch (m) {                                                                                   \
@@ -210,10 +213,10 @@ VEC_INLINE void pv_tile(enum kv_type t, int m, int nv, const float *s, const cha
     HEIGHT(11, CALL)                                                                               \
     HEIGHT(12, CALL)
 
+#define QK(m) qk_tile(m, q, k, hd, s)
 static void qk_any(int m, const float *q, const float *k, int hd, float *s)
 {
-#define QK(m) qk_tile(m, q, k, hd, s)
-    HEIGHTS(m, QK)
+    HEIGHTS(m, QK);
 }
 
 /* The panel stays in the nearest cache while the tiles of queries pass. */
@@ -227,57 +230,123 @@ static void mul_f32(const void *qp, int rows, int mr, const void *kp, int n, int
                    k + (size_t)j * (size_t)hd, hd, s + r * KEY_BLOCK + j);
 }
 
-struct pv {
-    const char *const *row;
-    int n, hd_pad;
-};
-
-VEC_INLINE void pv_wide(enum kv_type t, int m, const struct pv *p, int c, const float *s, float *o,
-                        const float *f){
-#define PV(m) pv_tile(t, m, NV, s, p->row, c, p->n, p->hd_pad, o + c, f)
-    HEIGHTS(m, PV)
-}
-
-VEC_INLINE void pv_one(enum kv_type t, int m, const struct pv *p, int c, const float *s, float *o,
-                       const float *f){
-#define PV1(m) pv_tile(t, m, 1, s, p->row, c, p->n, p->hd_pad, o + c, f)
-    HEIGHTS(m, PV1)
-}
-
-VEC_INLINE void pv_all(enum kv_type t, const float *s, int rows, int mr, const struct pv *p,
-                       float *o, const float *f)
+/* acc[m] += q[n][m] x[n] */
+VEC_INLINE void add_products(int m, int n, const float *q, const vf *x, vf *acc)
 {
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        UNROLL
+        for (int r = 0; r < m; r++)
+            acc[r] = v_fma(v_set1(q[i * m + r]), x[i], acc[r]);
+    }
+}
+
+/* VW keys go through registers: the transposition runs beside the products. */
+VEC_INLINE void direct_tile(enum kv_type t, int m, const float *q, const struct kern_rows *k, int j,
+                            int hd, float *s)
+{
+    const char *const *row = k->row + j;
+    vf acc[MAX_TILE], x[VW];
     int c = 0;
 
-    for (; c + NK <= p->hd_pad; c += NK)
-        for (int r = 0; r < rows; r += mr)
-            pv_wide(t, rows - r < mr ? rows - r : mr, p, c, s + r * KEY_BLOCK, o + r * p->hd_pad,
-                    f + r);
-    for (; c < p->hd_pad; c += VW)
-        for (int r = 0; r < rows; r += mr)
-            pv_one(t, rows - r < mr ? rows - r : mr, p, c, s + r * KEY_BLOCK, o + r * p->hd_pad,
-                   f + r);
+    UNROLL
+    for (int r = 0; r < m; r++)
+        acc[r] = v_set1(0.0f);
+    for (; c + VW <= hd; c += VW) {
+        for (int a = 0; a < VW; a++)
+            ask_ahead(t, k, j + a, c, VW);
+        load_keys(t, row, c, x);
+        add_products(m, VW, q + c * m, x, acc);
+    }
+    if (c < hd) {
+        vf y[VW];
+        load_keys_rest(t, row, c, hd - c, y);
+        for (int i = 0; c + i < hd; i++)
+            add_products(m, 1, q + (c + i) * m, y + i, acc);
+    }
+    UNROLL
+    for (int r = 0; r < m; r++)
+        v_store(s + r * KEY_BLOCK, acc[r]);
 }
 
-static void pv(enum kv_type t, const float *s, int rows, int mr, const char *const *row, int n,
-               int hd_pad, float *o, const float *factor)
+#define DIRECT(m) direct_tile(t, m, q, k, j, hd, s)
+VEC_INLINE void direct_any(enum kv_type t, int m, const float *q, const struct kern_rows *k, int j,
+                           int hd, float *s)
 {
-    const struct pv p = { row, n, hd_pad };
+    HEIGHTS(m, DIRECT);
+}
 
-    switch (t) {
-    case KV_F16:
-        pv_all(KV_F16, s, rows, mr, &p, o, factor);
-        break;
-    case KV_BF16:
-        pv_all(KV_BF16, s, rows, mr, &p, o, factor);
-        break;
-    case KV_Q8_0:
-        pv_all(KV_Q8_0, s, rows, mr, &p, o, factor);
-        break;
-    default:
-        pv_all(KV_F32, s, rows, mr, &p, o, factor);
-        break;
+VEC_INLINE void direct_all(const struct kern_rows *k, enum kv_type t, const void *qp, int rows,
+                           int hd, float *s)
+{
+    for (int j = 0; j < (k->n + NK - 1) / NK * NK; j += VW)
+        direct_any(t, rows, qp, k, j, hd, s + j);
+}
+
+#define DIRECT_ALL(t) direct_all(k, t, qp, rows, hd, s)
+static void direct_f32(const void *qp, int rows, const struct kern_rows *k, int hd, float *s)
+{
+    TYPES(k->t, DIRECT_ALL);
+}
+
+/* o[m][nv * VW] = o * f + s[m][n] v[n][nv * VW]; rows of o are hd_pad apart */
+VEC_INLINE void pv_tile(enum kv_type t, int m, int nv, const float *s, const struct kern_rows *k,
+                        int c, int ahead, int hd_pad, float *o, const float *f)
+{
+    vf acc[MAX_TILE][NV];
+
+    UNROLL
+    for (int r = 0; r < m; r++)
+        UNROLL
+    for (int v = 0; v < nv; v++)
+        acc[r][v] = v_mul(v_load(o + r * hd_pad + v * VW), v_set1(f[r]));
+    for (int j = 0; j < k->n; j++) {
+        vf x[NV];
+        if (ahead)
+            ask_ahead(t, k, j, c, nv * VW);
+        UNROLL
+        for (int v = 0; v < nv; v++)
+            x[v] = load_row(t, k->row[j], c + v * VW);
+        UNROLL
+        for (int r = 0; r < m; r++) {
+            const vf p = v_set1(s[r * KEY_BLOCK + j]);
+            UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[r][v] = v_fma(p, x[v], acc[r][v]);
+        }
     }
+    UNROLL
+    for (int r = 0; r < m; r++)
+        UNROLL
+    for (int v = 0; v < nv; v++)
+        v_store(o + r * hd_pad + v * VW, acc[r][v]);
+}
+
+#define PV(m) pv_tile(t, m, nv, s, k, c, ahead, hd_pad, o, f)
+VEC_INLINE void pv_any(enum kv_type t, int m, int nv, const float *s, const struct kern_rows *k,
+                       int c, int ahead, int hd_pad, float *o, const float *f)
+{
+    HEIGHTS(m, PV);
+}
+
+VEC_INLINE void pv_all(enum kv_type t, const float *s, int rows, int mr, const struct kern_rows *k,
+                       int hd_pad, float *o, const float *f)
+{
+    for (int c = 0; c < hd_pad; c += NK)
+        for (int r = 0; r < rows; r += mr) {
+            const int m = rows - r < mr ? rows - r : mr, ahead = k->n_ahead && !r;
+            if (hd_pad - c >= NK)
+                pv_any(t, m, NV, s + r * KEY_BLOCK, k, c, ahead, hd_pad, o + r * hd_pad + c, f + r);
+            else
+                pv_any(t, m, 1, s + r * KEY_BLOCK, k, c, ahead, hd_pad, o + r * hd_pad + c, f + r);
+        }
+}
+
+#define PV_ALL(t) pv_all(t, s, rows, mr, v, hd_pad, o, factor)
+static void pv(const float *s, int rows, int mr, const struct kern_rows *v, int hd_pad, float *o,
+               const float *factor)
+{
+    TYPES(v->t, PV_ALL);
 }
 
 VEC_INLINE vf capped(vf x, float cap)
@@ -364,7 +433,7 @@ static void mass(const float *s, int lo, int hi, float cap, float lse2, float w,
     }
 }
 
-static const struct kern_qk qk_f32 = { f32_bytes, f32_bytes, pack_q, pack_k, mul_f32 };
+static const struct kern_qk qk_f32 = { f32_bytes, f32_bytes, pack_q, pack_k, mul_f32, direct_f32 };
 
 const struct kern_attn VEC_NAME(cb_attn_) = {
     .mr = MR,

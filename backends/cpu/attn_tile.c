@@ -79,32 +79,36 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
     cb_qk(t)->pack_q(q, scale, t->rows, t->mr, a->hd, t->qp);
 }
 
-/* Slots in no order are asked for ahead, a row's every line; sequences the machine sees itself. */
-static void ask_ahead(const char *p, size_t bytes)
+static void row_addresses(const void *base, size_t bytes, const int32_t *idx, int from, int n,
+                          const char **row)
 {
-    for (size_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(p + i);
-    __builtin_prefetch(p + bytes - 1);
+    const char *p = (const char *)base + (size_t)from * bytes;
+
+    if (idx)
+        for (int j = 0; j < n; j++)
+            row[j] = (const char *)base + (size_t)idx[from + j] * bytes;
+    else
+        for (int j = 0; j < n; j++, p += bytes)
+            row[j] = p;
+    for (int j = n; j & (MAX_PANEL - 1); j++)
+        row[j] = row[n - 1];
 }
 
-void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from, int n,
-                   int with_v)
+void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
+                   int end)
 {
-    const size_t k_row = cb_kv_row_bytes(a->type_k, a->hd),
-                 v_row = cb_kv_row_bytes(a->type_v, a->hd);
+    const int left = run->n - from, n = left < 2 * KEY_BLOCK ? left : 2 * KEY_BLOCK;
 
     b->from = from;
-    b->n = n;
-    for (int j = 0; !run->given && j < n; j++) {
-        const size_t slot = (size_t)(run->idx ? run->idx[from + j] : from + j);
-        b->k[j] = (const char *)run->k + slot * k_row;
-        if (run->idx)
-            ask_ahead(b->k[j], k_row);
-    }
-    for (int j = 0; with_v && j < n; j++) {
-        const size_t slot = (size_t)(run->idx ? run->idx[from + j] : from + j);
-        b->v[j] = (const char *)run->v + slot * v_row;
-        if (run->idx)
-            ask_ahead(b->v[j], v_row);
-    }
+    b->n = end - from < KEY_BLOCK ? end - from : KEY_BLOCK;
+    b->k = (struct kern_rows){ .t = a->type_k, .n = b->n, .row = b->k_row };
+    b->v = (struct kern_rows){ .t = a->type_v, .n = b->n, .row = b->v_row };
+    b->k.bytes = cb_kv_row_bytes(a->type_k, a->hd);
+    b->v.bytes = cb_kv_row_bytes(a->type_v, a->hd);
+    if (!run->given)
+        row_addresses(run->k, b->k.bytes, run->idx, from, n, b->k_row);
+    row_addresses(run->v, b->v.bytes, run->idx, from, n, b->v_row);
+    b->k.ahead = b->k_row + KEY_BLOCK;
+    b->v.ahead = b->v_row + KEY_BLOCK;
+    b->k.n_ahead = b->v.n_ahead = n > KEY_BLOCK ? n - KEY_BLOCK : 0;
 }

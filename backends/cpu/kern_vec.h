@@ -10,7 +10,17 @@ enum {
     KEY_BLOCK = 128, /* keys whose logits are in work at once */
     KEY_SPLIT = 512, /* keys summed up on their own; a multiple of KEY_BLOCK */
     MAX_TILE = 12,   /* most rows of a register tile, of any ISA */
+    MAX_PANEL = 32,  /* most keys of a panel */
     SUB_TILES = 3,   /* register tiles that one block of logits covers */
+};
+
+/* Stored rows that a kernel reads, and those of the next block, asked for meanwhile. Whole panels may
+ * be read: behind the n rows stand addresses of any valid ones. */
+struct kern_rows {
+    enum kv_type t;
+    int n, n_ahead;
+    const char *const *row, *const *ahead;
+    size_t bytes; /* of a row */
 };
 
 /* Logits of packed rows of queries against packed keys. Rows of q are packed in tiles of mr. */
@@ -18,10 +28,12 @@ struct kern_qk {
     size_t (*q_bytes)(int hd); /* of a packed row */
     size_t (*k_bytes)(int hd); /* of a packed key */
     void (*pack_q)(const float *const *q, float scale, int rows, int mr, int hd, void *qp);
-    /* n rows -> panels of `nk` keys; the last one is filled up with zeros */
-    void (*pack_k)(enum kv_type t, const char *const *row, int n, int hd, void *kp);
+    /* rows -> panels of `nk` keys, with anything behind the last one */
+    void (*pack_k)(const struct kern_rows *k, int hd, void *kp);
     /* s[rows][KEY_BLOCK] = q k for n keys, rounded up to whole panels */
     void (*mul)(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s);
+    /* the same numbers for one tile, straight from the stored rows */
+    void (*direct)(const void *qp, int rows, const struct kern_rows *k, int hd, float *s);
 };
 
 struct kern_attn {
@@ -30,14 +42,14 @@ struct kern_attn {
     int vw; /* floats of a vector; rows of outputs are padded to a multiple of it */
     const struct kern_qk *qk[KV_TYPE_COUNT];
     /* rows -> f32 v[n][hd_pad] */
-    void (*pack_v)(enum kv_type t, const char *const *row, int n, int hd, int hd_pad, float *v);
+    void (*pack_v)(const struct kern_rows *k, int hd, int hd_pad, float *v);
     /* One row of n logits (whole panels), in place: cap * tanh() if cap > 0; entries outside of
      * [lo, hi) become 0, the others 2^(s - max); the maximum m and the sum l go on over the blocks.
      * Returns the factor of what was summed before. */
     float (*soften)(float *s, int n, int lo, int hi, float cap, float *m, float *l);
-    /* o[rows][hd_pad] = o * factor[rows] + s v, over n entries */
-    void (*pv)(enum kv_type t, const float *s, int rows, int mr, const char *const *row, int n,
-               int hd_pad, float *o, const float *factor);
+    /* o[rows][hd_pad] = o * factor[rows] + s v, over v->n entries */
+    void (*pv)(const float *s, int rows, int mr, const struct kern_rows *v, int hd_pad, float *o,
+               const float *factor);
     /* o, m, l <- both; o[rows][hd_pad] */
     void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,
                  const float *m2, const float *l2);

@@ -28,8 +28,8 @@ static size_t pack(const struct job *job, const struct kv_run *run, int begin, i
     struct block b;
 
     for (int from = begin; from < end; from += KEY_BLOCK, kp += step) {
-        cb_block_open(&b, a, run, from, end - from < KEY_BLOCK ? end - from : KEY_BLOCK, 0);
-        qk->pack_k(a->type_k, b.k, b.n, a->hd, kp);
+        cb_block_open(&b, a, run, from, end);
+        qk->pack_k(&b.k, a->hd, kp);
     }
     return step;
 }
