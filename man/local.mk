@@ -1,1 +1,21 @@
-# man pages
+# Manual pages, shell completions, and what writes both from the option table
+dist_man_MANS += \
+	man/ctxbank-bench.1 \
+	man/ctxbank-chat.1 \
+	man/ctxbank-eval.1 \
+	man/ctxbank-info.1 \
+	man/ctxbank-run.1 \
+	man/ctxbank-tokenize.1 \
+	man/ctxbank.1
+
+bash_completiondir = $(datadir)/bash-completion/completions
+dist_bash_completion_DATA = completions/bash/ctxbank
+zsh_completiondir = $(datadir)/zsh/site-functions
+dist_zsh_completion_DATA = completions/zsh/_ctxbank
+fish_completiondir = $(datadir)/fish/vendor_completions.d
+dist_fish_completion_DATA = completions/fish/ctxbank.fish
+
+EXTRA_DIST += tools/update-docs
+.PHONY: update-docs
+update-docs: ctxbank$(EXEEXT)
+	$(srcdir)/tools/update-docs ./ctxbank$(EXEEXT)

@@ -21,23 +21,24 @@ static int min3(int a, int b, int c)
     return m < c ? m : c;
 }
 
-/* Levenshtein distance, one row at a time */
+/* Edits from a[n] to b[m]: insert, delete, replace, swap two neighbours. */
 static int distance(const char *a, int n, const char *b, int m)
 {
-    int row[LONGEST + 1];
+    int row[3][LONGEST + 1]; /* of a[i-2], a[i-1], a[i], in turn */
 
     for (int j = 0; j <= m; j++)
-        row[j] = j;
+        row[0][j] = j;
     for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
+        const int *before = row[(i + 1) % 3], *up = row[(i - 1) % 3];
+        int *at = row[i % 3];
+        at[0] = i;
         for (int j = 1; j <= m; j++) {
-            const int up = row[j];
-            row[j] = min3(up + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = up;
+            at[j] = min3(up[j] + 1, at[j - 1] + 1, up[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                at[j] = min3(at[j], before[j - 2] + 1, at[j]);
         }
     }
-    return row[m];
+    return row[n % 3][m];
 }
 
 const char *cb_name_nearest(const char *name, size_t n, name_fn at, const void *ctx)

@@ -6,7 +6,7 @@
 
 struct doc {
     FILE *f;
-    int in_list; /* mdoc: a list is open */
+    int in_list, n_list; /* mdoc: a list is open; lists so far */
 };
 
 enum { TEXT_COLUMN = 28, LAST_COLUMN = 79 };
@@ -112,15 +112,21 @@ void cb_opts_help(const struct cmd *cmd, FILE *f)
 
 /* ---- manual: the OPTIONS section in mdoc ---- */
 
+/* Text of many lines; none may begin with a control character. */
 static void man_text(const char *text, FILE *f)
 {
-    for (; *text; text++) {
-        if (*text == '\\')
+    for (int at = 0; *text; text++, at++) {
+        if (*text == '\\') {
             fputs("\\e", f);
-        else if (*text == '-')
+        } else if (*text == '-') {
             fputs("\\-", f);
-        else
+        } else if (*text == ' ' && at + (int)strcspn(text + 1, " ") > 68 &&
+                   !strchr(".'", text[1])) {
+            fputc('\n', f);
+            at = -1;
+        } else {
             fputc(*text, f);
+        }
     }
 }
 
@@ -134,7 +140,9 @@ static void man_end_list(struct doc *d)
 static void man_title(const char *title, struct doc *d)
 {
     man_end_list(d);
-    fprintf(d->f, ".Pp\n.Em %s\n.Bl -tag -width Ds\n", title);
+    if (d->n_list++)
+        fputs(".Pp\n", d->f);
+    fprintf(d->f, ".Em %s\n.Bl -tag -width Ds\n", title);
     d->in_list = 1;
 }
 

@@ -29,9 +29,10 @@ static char warnings[4096];
 
 static void on_warn(void *arg, const char *text)
 {
+    const size_t used = strlen(warnings);
+
     (void)arg;
-    strncat(warnings, text, sizeof warnings - strlen(warnings) - 2);
-    strcat(warnings, "\n");
+    snprintf(warnings + used, sizeof warnings - used, "%s\n", text);
 }
 
 static void setup(void)

@@ -612,8 +612,9 @@ static void time_topk(struct device *d, int n, int k)
 START_TEST(times)
 {
     const char *threads = getenv("CTXBANK_TIME");
+    const int n_threads = threads ? (int)strtol(threads, NULL, 10) : 0;
 
-    if (!threads || !(dev = open_isa(isa[_i], atoi(threads) > 0 ? atoi(threads) : 1)))
+    if (!threads || !(dev = open_isa(isa[_i], n_threads > 0 ? n_threads : 1)))
         return;
     ck_assert(dev->ops->reserve(dev, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, 32768) >= 0);
     printf("%s, %s threads\n", isa[_i], threads);

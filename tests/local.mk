@@ -11,7 +11,6 @@ check_programs = \
 	tests/check_policy \
 	tests/check_model \
 	tests/check_omnikv \
-	tests/check_pod \
 	tests/check_par \
 	tests/check_sample \
 	tests/check_store \
@@ -19,7 +18,7 @@ check_programs = \
 	tests/check_tok \
 	tests/check_tok_file
 
-check_PROGRAMS += $(check_programs)
+check_PROGRAMS += $(check_programs) tests/make_tiny
 TESTS += $(check_programs)
 
 check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
@@ -76,10 +75,6 @@ tests_check_policy_SOURCES = tests/check_policy.c
 tests_check_policy_CFLAGS = $(check_cflags)
 tests_check_policy_LDADD = $(check_ldadd)
 
-tests_check_pod_SOURCES = tests/check_pod.c
-tests_check_pod_CFLAGS = $(check_cflags)
-tests_check_pod_LDADD = $(check_ldadd)
-
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)
 tests_check_sample_LDADD = $(check_ldadd)
@@ -99,6 +94,9 @@ tests_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_check_tok_file_SOURCES = tests/check_tok_file.c
 tests_check_tok_file_CFLAGS = $(check_cflags)
 tests_check_tok_file_LDADD = $(check_ldadd)
+
+tests_make_tiny_SOURCES = tests/make_tiny.c
+tests_make_tiny_LDADD = libtest.la libcore.la
 endif
 
 EXTRA_DIST += \
@@ -129,3 +127,12 @@ EXTRA_DIST += \
 	tests/vectors/tiny-qwen2tied.gguf \
 	tests/vectors/tiny-qwen2tied.json \
 	tests/vectors/make_selection.py
+
+# Scripts: they count their own checks and end with "N passed, N failed".
+dist_check_SCRIPTS = \
+	tests/check-cli \
+	tests/check-rules
+if HAVE_CHECK
+TESTS += $(dist_check_SCRIPTS)
+endif
+EXTRA_DIST += tests/tally

@@ -29,7 +29,8 @@ static int chat_ids(const struct engine *e, const struct chat_form *form,
 
 int cb_chat_form_of(const struct opts *o, const struct engine *e, const struct chat_form **form)
 {
-    return cb_chat_form(e->model->gguf, cb_opt_text(o, ARG_CHAT_TEMPLATE), form);
+    const int rc = cb_chat_form(e->model->gguf, cb_opt_text(o, ARG_CHAT_TEMPLATE), form);
+    return rc && cb_opt_set(o, ARG_CHAT_TEMPLATE) ? CB_USAGE : rc;
 }
 
 static int chat_prompt(const struct opts *o, const struct engine *e, int32_t **ids, int *n)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* tokenize.c - ctxbank tokenize: text to token ids and back; opens the vocabulary alone. */
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,32 +103,41 @@ static int encode(const struct opts *o, const struct tok *t, const struct text *
     return rc;
 }
 
-/* Ids with blanks, commas or brackets between them, as JSON lists have them too. */
-static int decode(const struct opts *o, const struct tok *t, const struct text *in)
+/* Ids with blanks, commas or brackets between them, as JSON lists have them too -> their text */
+static int decode_to(const struct opts *o, const struct tok *t, const char *s, struct text *out)
 {
     struct text p = { 0 };
-    int rc = CB_OK;
+    int rc = cb_text_add(out, "", 0);
 
-    for (const char *s = in->s; !rc;) {
+    while (!rc && *(s += strspn(s, " \t\r\n,[]"))) {
+        const int len = (int)strcspn(s, " \t\r\n,[]");
         char *end;
         long id;
-        while (isspace((unsigned char)*s) || (*s && strchr(",[]", *s)))
-            s++;
-        if (!*s)
-            break;
         errno = 0;
         id = strtol(s, &end, 10);
-        if (end == s || errno || id < 0 || id >= cb_tok_n_vocab(t)) {
-            rc = cb_usage("token ids: '%.*s' is not a whole number below %d",
-                          (int)strcspn(s, " \t\r\n,]"), s, cb_tok_n_vocab(t));
-            break;
-        }
-        s = end;
-        rc = piece(t, (int32_t)id, cb_opt_flag(o, ARG_SPECIAL), &p);
+        if (end != s + len || errno || id < 0 || id >= cb_tok_n_vocab(t))
+            rc = cb_usage("token ids: '%.*s' is not a whole number below %d", len, s,
+                          cb_tok_n_vocab(t));
         if (!rc)
-            fwrite(p.s, 1, p.n, stdout);
+            rc = piece(t, (int32_t)id, cb_opt_flag(o, ARG_SPECIAL), &p);
+        if (!rc)
+            rc = cb_text_add(out, p.s, p.n);
+        s += len;
     }
     free(p.s);
+    return rc;
+}
+
+static int decode(const struct opts *o, const struct tok *t, const struct text *in)
+{
+    struct text text = { 0 };
+    int rc = decode_to(o, t, in->s, &text);
+
+    if (!rc && cb_opt_flag(o, ARG_JSON))
+        rc = cb_json_print(json_pack("{s:o}", "text", cb_json_text(text.s, text.n)));
+    else if (!rc)
+        fwrite(text.s, 1, text.n, stdout);
+    free(text.s);
     return rc;
 }
 
