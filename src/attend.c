@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "distant.h"
 #include "edit.h"
 #include "err.h"
 #include "measure.h"
@@ -105,6 +106,7 @@ int cb_attend_open(struct cb_session *s)
     TRY(open_rolled(s, a));
     TRY(cb_measure_open(s));
     TRY(cb_select_open(s));
+    TRY(cb_distant_open(s));
     return s->policy->m->compact ? cb_edit_new(s, &a->edit) : CB_OK;
 }
 
@@ -114,6 +116,7 @@ void cb_attend_close(struct cb_session *s)
 
     cb_measure_close(s);
     cb_select_close(s);
+    cb_distant_close(s);
     if (!a)
         return;
     for (int l = 0; l < s->model->hp.n_layer; l++) {
@@ -396,14 +399,18 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
                              .out = out,
                              .lse = wants || (selects && s->decoding) ? a->lse : NULL };
 
-    if (!s->decoding || s->plan[l].read.what != READ_ALL)
+    if (!s->decoding || s->plan[l].read.what != READ_ALL || cb_distant_is(s, l))
         cb_store_pack(&s->store[l]);
     TRY(cb_store_append(&s->store[l], s->dev, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0));
     if (m->fold)
         TRY(m->fold(s->policy, l, a->state[l], was, was + n));
-    TRY(set_runs(s, l, qkv));
-    attention(s, l, &at);
-    count_read(s, l);
+    if (cb_distant_is(s, l)) {
+        TRY(cb_distant_attention(s, l, &at, pos0, pos_end));
+    } else {
+        TRY(set_runs(s, l, qkv));
+        attention(s, l, &at);
+        count_read(s, l);
+    }
     a->has_scores = 0;
     if (selects)
         choose_for_others(s, l, &at, pos0);
@@ -444,6 +451,8 @@ int cb_attend_end(struct cb_session *s, int l, int n)
     }
     if (a->has_scores && m->observe)
         TRY(m->observe(s->policy, l, a->state[l], &a->scores));
+    if (l == s->model->hp.n_layer - 1)
+        cb_distant_end(s);
     if (!m->compact)
         return CB_OK;
     if (s->decoding || !s->plan[l].late)

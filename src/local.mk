@@ -6,6 +6,7 @@ libcore_la_SOURCES += \
 	src/data.c src/data.h \
 	src/dtype.c src/dtype.h \
 	src/dtype_k.c src/dtype_k.h \
+	src/distant.c src/distant.h \
 	src/edit.c src/edit.h \
 	src/err.c src/err.h \
 	src/forward.c \
@@ -24,10 +25,12 @@ libcore_la_SOURCES += \
 	src/method/snapkv.c \
 	src/method/streamingllm.c \
 	src/method/window.c \
+	src/method/pod.c \
 	src/model.c src/model.h \
 	src/nearest.c src/nearest.h \
 	src/par_omp.c src/par.h \
 	src/policy.c src/policy.h \
+	src/preset.c \
 	src/sample.c \
 	src/select.c src/select.h \
 	src/session.c src/session.h \

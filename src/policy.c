@@ -18,6 +18,7 @@ extern const struct method cb_method_simlayerkv;
 extern const struct method cb_method_snapkv;
 extern const struct method cb_method_streamingllm;
 extern const struct method cb_method_window;
+extern const struct method cb_method_pod;
 
 /* What everything is compared with comes first. */
 /* clang-format off: a row a line */
@@ -30,6 +31,7 @@ static const struct method *const table[] = {
     &cb_method_omnikv,
     &cb_method_pyramidkv,
     &cb_method_simlayerkv,
+    &cb_method_pod,
 };
 /* clang-format on */
 

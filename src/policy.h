@@ -47,8 +47,10 @@ struct read {
                          until there are more than this many */
     int as;           /* READ_AS: the tokens that layer chose */
     int fetch;        /* bank group to fetch in one packed gather; -1 = none */
-    int far_as;       /* outside sink + recent, logits of that layer; -1 = own */
-    float skip;       /* leave the far part out when the near part's share >= skip; 0 = never */
+    /* [n_kv] the layer whose queries and keys are read outside of sink + recent, in the prompt as
+     * well: l itself or an earlier one that has l as its own; NULL = own everywhere */
+    const int *far_as;
+    float skip; /* a step leaves the far part out where the near part's share >= skip; > 1: never */
 };
 
 enum pos_kind { POS_TOKEN, POS_SLOT, POS_ONE };
@@ -96,7 +98,7 @@ struct policy {
     struct layer_plan
         *plan; /* [n_layer] as planned; a hook may switch off what it no longer wants */
     struct cb_session *session; /* for the view below; methods do not look inside */
-    void *mem;      /* what plan() allocated with malloc; freed with the policy */
+    void *mem;                  /* what plan() allocated with malloc; freed with the policy */
     char note[256]; /* what the user should know: a default that was not made for this model */
 };
 
@@ -143,6 +145,10 @@ const int32_t *cb_view_pos(const struct policy *p, int l, int kv); /* [len]; NUL
 float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] one per-slot column */
 /* stored key (v = 0) or value (v = 1) as f32 -> out[hd] */
 void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out);
+
+/* For plan(): blocks of layers from a preset file (JSON, "start": [n_kv][n_layer] first layer of each
+ * layer's block) -> start[n_kv][n_layer], checked; sinks, recent: the file's, or as they were. */
+int cb_preset_blocks(struct policy *p, const char *path, int *start, int *sinks, int *recent);
 
 /* For plan(): zeroed memory for the method as a whole, p->state; zeroed again with the timeline. */
 int cb_policy_state(struct policy *p, size_t bytes);

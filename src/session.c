@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attend.h"
+#include "distant.h"
 #include "err.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
@@ -101,7 +102,7 @@ static int open_policy(struct cb_session *s, const char *spec)
     for (int l = 0; l < hp->n_layer; l++) {
         s->plan[l].kv_of = l;
         s->plan[l].read.unit = 1;
-        s->plan[l].read.fetch = s->plan[l].read.far_as = -1;
+        s->plan[l].read.fetch = -1;
     }
     s->policy->plan = s->plan;
     s->policy->session = s;
@@ -234,7 +235,7 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 /* Forgets what a feed that failed had added; all, where slots may have been dropped meanwhile. */
 static void undo(struct cb_session *s)
 {
-    if (s->policy->m->compact || s->policy->m->layer_bytes) {
+    if (s->policy->m->compact || s->policy->m->layer_bytes || s->distant) {
         cb_session_clear(s);
         return;
     }
@@ -359,10 +360,11 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     uint64_t before = 0, peak = 0;
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const uint64_t now = before + layer_bytes(s, n_prompt, n_prompt, 0);
+        const int held = slots(s, l, n_prompt, 0);
+        const uint64_t shared = held == n_prompt ? cb_distant_saved(s, l, n_prompt) : 0;
+        const uint64_t now = before + layer_bytes(s, n_prompt, n_prompt, 0) - shared;
         peak = now > peak ? now : peak;
-        before +=
-            layer_bytes(s, s->plan[l].late ? n_prompt : slots(s, l, n_prompt, 0), n_prompt, 0);
+        before += layer_bytes(s, s->plan[l].late ? n_prompt : held, n_prompt, 0) - shared;
     }
     return peak;
 }
@@ -391,6 +393,10 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes += layer_bytes(s, held, n, evicts);
+        if (held == n) {
+            out->kv_bytes -= cb_distant_saved(s, l, n);
+            out->kv_read_bytes_per_token += (uint64_t)cb_distant_read(s, l, n);
+        }
         out->kv_read_bytes_per_token +=
             (uint64_t)(held + (evicts && held < n)) * (uint64_t)st->n_kv * (st->row_k + st->row_v);
     }

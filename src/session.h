@@ -38,6 +38,7 @@ struct cb_session {
     struct attend *attend;          /* attend.c's own */
     struct measure *measure;        /* measure.c's own; NULL when the plan wants nothing */
     struct select *select;          /* select.c's own; NULL when no layer chooses for others */
+    struct distant *distant; /* distant.c's own; NULL when no layer reads logits of another */
     struct work w;
     uint64_t kv_peak_bytes, kv_read_bytes;
 };

@@ -58,7 +58,9 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
     s->head_v = page_up(s->row_v * (size_t)cap);
     s->n = cb_calloc((size_t)n_kv, sizeof *s->n);
     s->rows = cb_calloc((size_t)n_kv, sizeof *s->rows);
-    if (!s->n || !s->rows)
+    s->gap_lo = cb_calloc((size_t)n_kv, sizeof *s->gap_lo);
+    s->gap_hi = cb_calloc((size_t)n_kv, sizeof *s->gap_hi);
+    if (!s->n || !s->rows || !s->gap_lo || !s->gap_hi)
         return CB_ENOMEM;
     TRY(reserve(s->head_k * (size_t)n_kv, &s->k));
     TRY(reserve(s->head_v * (size_t)n_kv, &s->v));
@@ -79,6 +81,8 @@ void cb_store_close(struct store *s)
         munmap(s->col, col_bytes(s));
     free(s->n);
     free(s->rows);
+    free(s->gap_lo);
+    free(s->gap_hi);
     *s = (struct store){ 0 };
 }
 
@@ -207,6 +211,40 @@ static void move_columns(struct store *s, int kv, const int *keep, int n)
             column(s, kv, c)[j] = column(s, kv, c)[keep[j]];
 }
 
+/* Pages of the gap's keys that did not go before; slots are rows. */
+static void give_back_gap(struct store *s, int kv, int had_hi)
+{
+    const size_t page = page_size();
+    uint8_t *from = row_k(s, kv, s->gap_lo[kv]), *had = row_k(s, kv, had_hi);
+
+    had -= (uintptr_t)had % page;
+    give_back(had > from ? had : from, row_k(s, kv, s->gap_hi[kv]));
+}
+
+void cb_store_drop_keys(struct store *s, int kv, int lo, int hi)
+{
+    const int had = s->gap_hi[kv];
+
+    if (hi <= lo || (had > 0 && hi <= had))
+        return;
+    s->gap_lo[kv] = lo;
+    s->gap_hi[kv] = hi;
+    give_back_gap(s, kv, had);
+}
+
+/* Before slots move: of those that stay, these have no keys. */
+static void move_gap(struct store *s, int kv, const int *keep, int n)
+{
+    int lo = 0, hi = 0;
+
+    for (int i = 0; i < n; i++) {
+        lo += keep[i] < s->gap_lo[kv];
+        hi += keep[i] < s->gap_hi[kv];
+    }
+    s->gap_lo[kv] = lo;
+    s->gap_hi[kv] = hi;
+}
+
 int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 {
     const int lazy = s->rows[kv] - n <= n / CB_STORE_HOLES;
@@ -219,9 +257,11 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
     for (int i = 0; s->row && i < n; i++)
         s->row[at(s, kv, i)] = row_of(s, kv, keep[i]);
     move_columns(s, kv, keep, n);
+    move_gap(s, kv, keep, n);
     if (!lazy) {
         move_rows(s, kv, s->row ? s->row + at(s, kv, 0) : keep, n);
         shrink(s, kv, n);
+        give_back_gap(s, kv, 0);
     }
     s->n[kv] = n;
     return CB_OK;
@@ -233,6 +273,8 @@ void cb_store_cut(struct store *s, int n)
         if (s->n[h] > n) {
             const int n_row = n ? row_of(s, h, n - 1) + 1 : 0;
             s->n[h] = n;
+            s->gap_hi[h] = n < s->gap_hi[h] ? n : s->gap_hi[h];
+            s->gap_lo[h] = n < s->gap_lo[h] ? n : s->gap_lo[h];
             shrink(s, h, n_row);
         }
     if (n == 0 && s->pos) { /* slots are positions again */
@@ -301,6 +343,7 @@ uint64_t cb_store_bytes(const struct store *s)
                           (size_t)s->n_col * sizeof(float);
     uint64_t sum = 0;
     for (int h = 0; h < s->n_kv; h++)
-        sum += (uint64_t)s->rows[h] * (s->row_k + s->row_v) + (uint64_t)s->n[h] * beside;
+        sum += (uint64_t)s->rows[h] * (s->row_k + s->row_v) + (uint64_t)s->n[h] * beside -
+               (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k;
     return sum;
 }

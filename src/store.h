@@ -25,8 +25,9 @@ struct store {
     int *rows;    /* [n_kv] rows in use; more than slots where there are holes */
     int32_t *row; /* [n_kv][cap] row of each slot, of use where there are holes; NULL before */
     int32_t *pos; /* [n_kv][cap], or NULL: slot i holds position i in every head */
-    int n_col;    /* float columns a slot */
-    float *col;   /* [n_kv][n_col][cap] */
+    int *gap_lo, *gap_hi; /* [n_kv] slots whose keys have been dropped, values not */
+    int n_col;            /* float columns a slot */
+    float *col;           /* [n_kv][n_col][cap] */
 };
 
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
@@ -39,7 +40,9 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
                     int n, int pos0);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
-void cb_store_pack(struct store *s);       /* slots are rows again: what causal attention needs */
+void cb_store_pack(struct store *s); /* slots are rows again: what causal attention needs */
+/* The keys of slots lo..hi-1 go, besides those that went before next to them. */
+void cb_store_drop_keys(struct store *s, int kv, int lo, int hi);
 void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
 
 /* One slot's key (v = 0) or value (v = 1) as f32 x[hd] */

@@ -11,6 +11,7 @@ check_programs = \
 	tests/check_policy \
 	tests/check_model \
 	tests/check_omnikv \
+	tests/check_pod \
 	tests/check_par \
 	tests/check_sample \
 	tests/check_store \
@@ -74,6 +75,10 @@ tests_check_par_LDADD = $(check_ldadd)
 tests_check_policy_SOURCES = tests/check_policy.c
 tests_check_policy_CFLAGS = $(check_cflags)
 tests_check_policy_LDADD = $(check_ldadd)
+
+tests_check_pod_SOURCES = tests/check_pod.c
+tests_check_pod_CFLAGS = $(check_cflags)
+tests_check_pod_LDADD = $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)

@@ -19,7 +19,7 @@ static const struct cpu_kern kern[] = {
     { "avx2", CPU_AVX2, &cb_mm_avx2, &cb_vec_avx2 },
 #endif
 #ifdef HAVE_ISA_NEON
-    { "neon", CPU_NEON, &cb_mm_scalar, &cb_vec_neon },
+    { "neon", CPU_NEON, &cb_mm_neon, &cb_vec_neon },
 #endif
     { "scalar", CPU_SCALAR, &cb_mm_scalar, &cb_vec_scalar },
 };

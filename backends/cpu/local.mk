@@ -53,7 +53,8 @@ endif
 
 if ISA_NEON
 noinst_LTLIBRARIES += libcpu_neon.la
-libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_neon.h
+libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_neon.h \
+	backends/cpu/mm_neon.c
 libcpu_neon_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=neon
 libcpu_neon_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod
 libcore_la_LIBADD += libcpu_neon.la

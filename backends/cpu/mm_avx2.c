@@ -117,6 +117,8 @@ INLINE void add_columns(enum mm_panel kind, int lines, int n, int g0, int g1, co
             const __m256i p0 = multiply(kind, w0, v), p1 = multiply(kind, w1, v);
             part[2 * i] = g % run ? _mm256_add_epi16(part[2 * i], p0) : p0;
             part[2 * i + 1] = g % run ? _mm256_add_epi16(part[2 * i + 1], p1) : p1;
+            /* else the compiler adds in another order, with all products of a block alive */
+            __asm__("" : "+x"(part[2 * i]), "+x"(part[2 * i + 1]));
         }
         if (g % run == run - 1)
 #pragma GCC unroll 8

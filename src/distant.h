@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* distant.h - layers that take the logits of distant tokens from an earlier layer. */
+#ifndef DISTANT_H
+#define DISTANT_H
+
+#include "session.h"
+
+int cb_distant_open(struct cb_session *s); /* nothing where the plan has no such layer */
+void cb_distant_close(struct cb_session *s);
+static inline int cb_distant_is(const struct cb_session *s, int l)
+{
+    return s->plan[l].read.far_as != NULL;
+}
+
+/* Layer l's attention, whole: `at` with its own queries and out; lse too where at->lse is not NULL.
+ * The first query is at position pos0 of a feed that ends before pos_end; K and V of all its tokens are
+ * stored. Counts what is read, and drops the keys that no query will read any more. */
+int cb_distant_attention(struct cb_session *s, int l, const struct attn *at, int pos0, int pos_end);
+/* A prompt is through all layers. */
+void cb_distant_end(struct cb_session *s);
+/* Bytes of keys that layer l does not hold when n tokens have been fed. */
+uint64_t cb_distant_saved(const struct cb_session *s, int l, int n);
+/* Bytes of logits that a decoded token reads in layer l, less those of the keys that it does not. */
+int64_t cb_distant_read(const struct cb_session *s, int l, int n);
+
+#endif
