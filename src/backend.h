@@ -27,7 +27,8 @@ struct mm {
     const float *bias; /* [n_out] or NULL */
     float *y;
     int y_stride;
-    int add; /* 1: y += instead of y = (residual) */
+    int add;  /* 1: y += instead of y = (residual) */
+    int fine; /* 1: activations with 15 bits where they would have 8; all of a call alike */
 };
 
 enum rope_kind { ROPE_PAIR, ROPE_HALF }; /* (x0,x1),(x2,x3).. or (x0,x[n/2]),(x1,x[n/2+1]).. */
@@ -36,8 +37,8 @@ enum act_kind { ACT_SILU, ACT_GELU_TANH };
 /* Stored forms of keys and values. Row types hold one token's head_dim values in a row. */
 enum kv_type { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_TYPE_COUNT };
 struct kv_type_info {
-    const char *name;             /* "f16", as -ctk takes it */
-    int block, block_bytes;       /* head_dim must be a multiple of block */
+    const char *name;       /* "f16", as -ctk takes it */
+    int block, block_bytes; /* head_dim must be a multiple of block */
 };
 extern const struct kv_type_info cb_kv_type[KV_TYPE_COUNT];
 int cb_kv_type_find(const char *name); /* -1: unknown */
@@ -70,8 +71,8 @@ struct attn {
     const float *q;           /* [n_tok][n_head][hd] at q + t * q_stride, rotated */
     int q_stride;
     int logit_stride; /* floats from one query head's logits to the next, in runs that have them */
-    float *out; /* [n_tok][n_head][hd], contiguous */
-    float *lse; /* [n_tok][n_head] log-sum-exp of the scaled logits, or NULL */
+    float *out;       /* [n_tok][n_head][hd], contiguous */
+    float *lse;       /* [n_tok][n_head] log-sum-exp of the scaled logits, or NULL */
 };
 
 /* Second pass: attention mass per stored entry. For each query head h:
@@ -92,7 +93,8 @@ struct ops {
     int (*load)(struct device *d, struct weight *w);
     void (*unload)(struct device *d, struct weight *w);
     /* Work space that calls up to these sizes need; called once by plan, may fail. Bytes or negative */
-    int64_t (*reserve)(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd, int n_ctx);
+    int64_t (*reserve)(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
+                       int n_ctx);
 
     /* mm[n]: products that share x[n_tok][n_in]; all weights have the same n_in */
     void (*matmul)(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
@@ -107,7 +109,8 @@ struct ops {
     void (*rope)(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
                  int stride, int n_rot, const float *cs);
     /* gate[n_tok][n] = act(gate) * up, in place */
-    void (*glu)(struct device *d, enum act_kind act, float *gate, const float *up, int n, int n_tok);
+    void (*glu)(struct device *d, enum act_kind act, float *gate, const float *up, int n,
+                int n_tok);
     void (*add)(struct device *d, float *y, const float *x, size_t n); /* y += x */
 
     void (*attention)(struct device *d, const struct attn *a);
@@ -138,7 +141,7 @@ void cb_device_close(struct device *d);
 /* One row of the registry in backend.c. */
 struct backend {
     const char *name, *text;
-    int (*open)(struct device *d);   /* fills ops, isa, impl; name and par are set */
+    int (*open)(struct device *d); /* fills ops, isa, impl; name and par are set */
     void (*close)(struct device *d);
     int (*available)(const char **why_not); /* 1 or 0 */
 };

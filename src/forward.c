@@ -19,42 +19,43 @@ static int layer_chunk(struct cb_session *s, int l, float *x, const float *cs, i
     struct device *d = s->dev;
     struct work *w = &s->w;
     const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, stride = nq + 2 * nkv;
+    const int fine = s->decoding; /* one token costs no more so: weights pass but once */
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
 
     /* attention */
     op->rmsnorm(d, x, y->attn_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd, w->norm,
                 hp->n_embd);
     op->matmul(d,
-               (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0 },
-                                    { &y->k, y->k_bias, k, stride, 0 },
-                                    { &y->v, y->v_bias, v, stride, 0 } },
+               (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, fine },
+                                    { &y->k, y->k_bias, k, stride, 0, fine },
+                                    { &y->v, y->v_bias, v, stride, 0, fine } },
                3, w->norm, n);
     op->rope(d, arch->rope, q, n, hp->n_head, hp->hd, stride, hp->n_rot, cs);
     op->rope(d, arch->rope, k, n, hp->n_kv, hp->hd, stride, hp->n_rot, cs);
     TRY(cb_attend(s, l, w->qkv, n, pos0, pos_end, w->att));
-    op->matmul(d, &(const struct mm){ &y->o, y->o_bias, x, hp->n_embd, 1 }, 1, w->att, n);
+    op->matmul(d, &(const struct mm){ &y->o, y->o_bias, x, hp->n_embd, 1, fine }, 1, w->att, n);
 
     /* feed-forward */
     op->rmsnorm(d, x, y->ffn_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd, w->norm, hp->n_embd);
     op->matmul(d,
-               (const struct mm[]){ { &y->gate, NULL, w->gate, hp->n_ff, 0 },
-                                    { &y->up, NULL, w->up, hp->n_ff, 0 } },
+               (const struct mm[]){ { &y->gate, NULL, w->gate, hp->n_ff, 0, fine },
+                                    { &y->up, NULL, w->up, hp->n_ff, 0, fine } },
                2, w->norm, n);
     op->glu(d, arch->act, w->gate, w->up, hp->n_ff, n);
-    op->matmul(d, &(const struct mm){ &y->down, NULL, x, hp->n_embd, 1 }, 1, w->gate, n);
+    op->matmul(d, &(const struct mm){ &y->down, NULL, x, hp->n_embd, 1, fine }, 1, w->gate, n);
     return CB_OK;
 }
 
 /* x[n][n_embd] -> logits[n][n_vocab] */
-static void head(struct cb_session *s, const float *x, int n, float *logits)
+static void head(struct cb_session *s, const float *x, int n, int fine, float *logits)
 {
     const struct hparams *hp = &s->model->hp;
     const struct ops *op = s->dev->ops;
 
     op->rmsnorm(s->dev, x, s->model->out_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd,
                 s->w.norm, hp->n_embd);
-    op->matmul(s->dev, &(const struct mm){ &s->model->output, NULL, logits, hp->n_vocab, 0 }, 1,
-               s->w.norm, n);
+    op->matmul(s->dev, &(const struct mm){ &s->model->output, NULL, logits, hp->n_vocab, 0, fine },
+               1, s->w.norm, n);
 }
 
 static int min_int(int a, int b)
@@ -81,7 +82,7 @@ static int all_logits(struct cb_session *s, int n, const struct cb_prefill *how)
         return CB_ENOMEM;
     for (int i = how->logits_from; i < n; i += most) {
         const int m = min_int(most, n - i);
-        head(s, s->w.x + (size_t)i * (size_t)s->model->hp.n_embd, m, buf);
+        head(s, s->w.x + (size_t)i * (size_t)s->model->hp.n_embd, m, 0, buf);
         for (int j = 0; j < m; j++)
             how->logits(how->logits_arg, i + j, buf + (size_t)j * (size_t)n_vocab);
     }
@@ -111,7 +112,7 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
     }
     if (how && how->logits)
         TRY(all_logits(s, n, how));
-    head(s, w->x + (size_t)(n - 1) * (size_t)hp->n_embd, 1, w->logits);
+    head(s, w->x + (size_t)(n - 1) * (size_t)hp->n_embd, 1, 1, w->logits);
     s->n_seen += n;
     s->n_feed = 0;
     return CB_OK;

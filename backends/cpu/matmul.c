@@ -138,6 +138,7 @@ struct pass {
     int n_mm, n_in;
     int tok0, n_tok, n_tile; /* tiles of k->tile tokens, the last one may be narrower */
     int use_panel;
+    int fine;       /* the tile is one token: what 8 bits hold of it, and the rest */
     int split;      /* ranges of tiles a matrix's rows are multiplied with */
     const float *x; /* [n_tok][n_in] */
     uint8_t *quant; /* tiles of records, or NULL */
@@ -174,13 +175,37 @@ static void prepare_tile(void *ctx, int tile, int thread)
                 p->plain[tok * n_in + k * (size_t)width + i] = x[i * n_in + k];
 }
 
+/* x[n_in] and what its quantised form leaves over -> records of two tokens whose products add up */
+static void prepare_fine(const struct pass *p, float *two, uint8_t *rec)
+{
+    const size_t n_in = (size_t)p->n_in;
+
+    memcpy(two, p->x, n_in * sizeof *two);
+    p->k->quantize(two, 1, p->n_in, rec);
+    for (size_t b = 0; b < n_in / 32; b++) {
+        const uint8_t *one = rec + b * mm_rec_bytes(1);
+        float d;
+        memcpy(&d, one + 32, sizeof d);
+        for (size_t k = 0; k < 32; k++)
+            two[n_in + 32 * b + k] = two[32 * b + k] - d * (float)(int8_t)one[k];
+    }
+    p->k->quantize(two, 2, p->n_in, rec);
+    for (size_t k = 0; p->plain && k < n_in; k++) { /* float weights need no rest */
+        p->plain[2 * k] = p->x[k];
+        p->plain[2 * k + 1] = 0;
+    }
+}
+
 /* out[width][rows] of a tile, from row `row` on: bias, residual, edge */
 static void store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
-                  const float *out)
+                  float *out)
 {
     const int n = min_int(rows, mm->w->n_out - row);
 
-    for (int i = 0; i < tile_width(p, tile); i++, out += rows) {
+    if (p->fine)
+        for (int r = 0; r < n; r++)
+            out[r] += out[rows + r];
+    for (int i = 0; i < (p->fine ? 1 : tile_width(p, tile)); i++, out += rows) {
         float *y = mm->y + (size_t)(p->tok0 + tile * p->k->tile + i) * (size_t)mm->y_stride + row;
         for (int r = 0; r < n; r++) {
             const float v = mm->bias ? out[r] + mm->bias[row + r] : out[r];
@@ -282,11 +307,32 @@ static void run_pass(struct pass *p)
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
         p->split *= 2;
-    if (p->n_tile == 1) /* not worth a region */
+    if (p->n_tile == 1 && !p->fine) /* not worth a region */
         prepare_tile(p, 0, 0);
-    else
+    else if (!p->fine)
         cb_par_for(p->par, p->n_tile, prepare_tile, p);
     cb_par_for(p->par, all_units(p), run_unit, p);
+}
+
+/* One token a pass, as two: c->x holds the plain tile, the records, and the two rows. */
+static void fine_passes(const struct cpu *c, struct pass *p, int quant, int plain, const float *x,
+                        int n_tok)
+{
+    const size_t n_in = (size_t)p->n_in;
+    float *two;
+    uint8_t *rec;
+
+    p->fine = 1;
+    p->n_tok = 2;
+    p->plain = plain ? c->x : NULL;
+    rec = (uint8_t *)((float *)c->x + (plain ? 2 * n_in : 0));
+    two = (float *)(rec + n_in / 32 * mm_rec_bytes(2));
+    p->quant = quant ? rec : NULL;
+    for (p->tok0 = 0; p->tok0 < n_tok; p->tok0++) {
+        p->x = x + (size_t)p->tok0 * n_in;
+        prepare_fine(p, two, rec);
+        run_pass(p);
+    }
 }
 
 void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
@@ -301,6 +347,10 @@ void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
     for (int i = 0; i < n; i++) {
         assert(mm[i].w->n_in == p.n_in && mm[i].w->packed);
         *(is_float(mm[i].w->type) ? &plain : &quant) = 1;
+    }
+    if (mm->fine && quant) {
+        fine_passes(c, &p, quant, plain, x, n_tok);
+        return;
     }
     most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p.n_in))) / p.k->tile * p.k->tile;
     /* passes of equal length, whole tiles */
