@@ -12,6 +12,7 @@
 #include "err.h"
 #include "measure.h"
 #include "select.h"
+#include "similar.h"
 
 /* Slots that a layer chose for itself. */
 struct choice {
@@ -107,7 +108,10 @@ int cb_attend_open(struct cb_session *s)
     TRY(cb_measure_open(s));
     TRY(cb_select_open(s));
     TRY(cb_distant_open(s));
-    return s->policy->m->compact ? cb_edit_new(s, &a->edit) : CB_OK;
+    if (!s->policy->m->compact)
+        return CB_OK;
+    TRY(cb_similar_open(s));
+    return cb_edit_new(s, &a->edit);
 }
 
 void cb_attend_close(struct cb_session *s)
@@ -117,6 +121,7 @@ void cb_attend_close(struct cb_session *s)
     cb_measure_close(s);
     cb_select_close(s);
     cb_distant_close(s);
+    cb_similar_close(s);
     if (!a)
         return;
     for (int l = 0; l < s->model->hp.n_layer; l++) {

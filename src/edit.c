@@ -117,6 +117,11 @@ int cb_edit_drop(struct edit *e, int kv, int slot)
     return CB_OK;
 }
 
+const int *cb_edit_kept(const struct edit *e, int kv)
+{
+    return e->keep + (size_t)kv * (size_t)e->s->n_ctx;
+}
+
 /* The worst of from..to-1; of equals the last, as cb_keep_top() keeps the first. */
 static int worst(const float *s, const float *raw, int from, int to)
 {

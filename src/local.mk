@@ -17,6 +17,7 @@ libcore_la_SOURCES += \
 	src/gguf_write.c src/gguf_write.h \
 	src/keep.c \
 	src/measure.c src/measure.h \
+	src/method/d2o.c \
 	src/method/full.c \
 	src/method/h2o.c \
 	src/method/omnikv.c \
@@ -35,6 +36,7 @@ libcore_la_SOURCES += \
 	src/select.c src/select.h \
 	src/session.c src/session.h \
 	src/share.c \
+	src/similar.c src/similar.h \
 	src/store.c src/store.h \
 	src/template.c src/template.h \
 	src/tok.c src/tok.h \

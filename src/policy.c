@@ -10,6 +10,7 @@
 #include "err.h"
 #include "nearest.h"
 
+extern const struct method cb_method_d2o;
 extern const struct method cb_method_full;
 extern const struct method cb_method_h2o;
 extern const struct method cb_method_omnikv;
@@ -32,6 +33,7 @@ static const struct method *const table[] = {
     &cb_method_pyramidkv,
     &cb_method_simlayerkv,
     &cb_method_pod,
+    &cb_method_d2o,
 };
 /* clang-format on */
 

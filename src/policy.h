@@ -150,6 +150,15 @@ void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *o
  * layer's block) -> start[n_kv][n_layer], checked; sinks, recent: the file's, or as they were. */
 int cb_preset_blocks(struct policy *p, const char *path, int *start, int *sinks, int *recent);
 
+/* Of every slot that keep[n] (ascending) leaves out, the slot of keep whose key has the largest cosine
+ * with its own (ties: the lower) -> *out, ascending; how many, or negative. Valid until the next call. */
+struct near_slot {
+    int from, to;
+    float cosine;
+};
+int cb_view_nearest(struct policy *p, int l, int kv, const int *keep, int n,
+                    const struct near_slot **out);
+
 /* For plan(): zeroed memory for the method as a whole, p->state; zeroed again with the timeline. */
 int cb_policy_state(struct policy *p, size_t bytes);
 
@@ -168,7 +177,8 @@ int *cb_edit_tmp(struct edit *e);            /* [longest KV head] scratch, owned
 float *cb_edit_row(struct edit *e);          /* the same, of floats */
 int cb_edit_keep(struct edit *e, int kv, const int *slot, int n);
 int cb_edit_keep_all_heads(struct edit *e, const int *slot, int n);
-int cb_edit_drop(struct edit *e, int kv, int slot); /* keeps all others */
+int cb_edit_drop(struct edit *e, int kv, int slot);    /* keeps all others */
+const int *cb_edit_kept(const struct edit *e, int kv); /* the slots asked for so far */
 /* cb_keep_top() of a KV head's n slots; a single one to drop is found without sorting */
 int cb_edit_keep_top(struct edit *e, int kv, const float *s, const float *raw, int n, int k,
                      int sink, int recent);

@@ -36,6 +36,7 @@ struct cb_session {
     struct layer_plan *plan_opened; /* [n_layer] before hooks changed it */
     struct store *store;            /* [n_layer] */
     struct attend *attend;          /* attend.c's own */
+    struct similar *similar; /* similar.c's own; NULL where nothing is dropped */
     struct measure *measure;        /* measure.c's own; NULL when the plan wants nothing */
     struct select *select;          /* select.c's own; NULL when no layer chooses for others */
     struct distant *distant; /* distant.c's own; NULL when no layer reads logits of another */

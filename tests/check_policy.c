@@ -285,6 +285,136 @@ static void ref_sim_prefill(struct slow *s, int prompt)
     }
 }
 
+/* d2o: S = 24 beside 2 sinks, three quarters of it heavy hitters; by layer after softmax(-F) */
+static struct {
+    double acc[LAYERS][8][CAP], f[LAYERS], tau[LAYERS][8];
+    int set, heavy[LAYERS], recent[LAYERS], warm[LAYERS][8];
+} d2o;
+
+static double d2o_spread(const struct slow *s, int l)
+{
+    double v[8], lo = 1e300, hi = 0, sum = 0;
+    int tok[CAP];
+
+    for (int h = 0; h < s->hp.n_head; h++) {
+        const int n = left(s, l, h / (s->hp.n_head / s->hp.n_kv), tok);
+        double col[CAP] = { 0 }, mean = 0;
+        v[h] = 0;
+        for (int c = 0; c < n; c++)
+            for (int i = s->feed; i < s->n; i++)
+                col[c] += i >= tok[c] ? cb_slow_p(s, l, h, i, tok[c]) : 0;
+        for (int c = 0; c < n; c++)
+            mean += col[c] / n;
+        for (int c = 0; c < n; c++)
+            v[h] += (col[c] - mean) * (col[c] - mean) / (n - 1);
+        lo = fmin(lo, v[h]);
+        hi = fmax(hi, v[h]);
+    }
+    for (int h = 0; h < s->hp.n_head; h++)
+        sum += (v[h] - lo) / (hi - lo + 1e-6) / s->hp.n_head;
+    return sum;
+}
+
+static double cosine(const double *a, const double *b, int n)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (int i = 0; i < n; i++) {
+        ab += a[i] * b[i];
+        aa += a[i] * a[i];
+        bb += b[i] * b[i];
+    }
+    return ab / sqrt(aa * bb);
+}
+
+/* Tokens out[m] of a head have just been dropped: merge those that resemble what is left. */
+static void d2o_merge(struct slow *s, int l, int h, const int *out, int m, int average)
+{
+    const int hd = s->hp.hd;
+    double u[CAP], mean = 0, e = average ? 1 : exp(1);
+    int into[CAP], tok[CAP];
+    const int n = left(s, l, h, tok);
+
+    for (int i = 0; i < m; i++) {
+        u[i] = -2;
+        for (int c = 0; c < n; c++) {
+            const double x = cosine(s->k + cb_slow_at(s, l, h, out[i]) * (size_t)hd,
+                                    s->k + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, hd);
+            if (x > u[i]) {
+                u[i] = x;
+                into[i] = tok[c];
+            }
+        }
+        mean += u[i] / m;
+    }
+    d2o.tau[l][h] = d2o.warm[l][h] ? 0.7 * mean + 0.3 * d2o.tau[l][h] : mean;
+    d2o.warm[l][h] = 1;
+    for (int c = 0; c < n; c++) {
+        double *to_k = s->k + cb_slow_at(s, l, h, tok[c]) * (size_t)hd;
+        double *to_v = s->v + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, z = e;
+        for (int i = 0; i < m; i++)
+            z += into[i] == tok[c] && u[i] >= d2o.tau[l][h] ? (average ? 1 : exp(u[i])) : 0;
+        for (int d = 0; d < hd; d++) {
+            to_k[d] *= e / z;
+            to_v[d] *= e / z;
+            for (int i = 0; i < m; i++) {
+                const size_t from = cb_slow_at(s, l, h, out[i]) * (size_t)hd + (size_t)d;
+                const double w = (average ? 1 : exp(u[i])) / z;
+                if (into[i] != tok[c] || u[i] < d2o.tau[l][h])
+                    continue;
+                to_k[d] += w * s->k[from];
+                to_v[d] += w * s->v[from];
+            }
+        }
+    }
+}
+
+static void d2o_run(struct slow *s, int prompt, int uniform, int merges)
+{
+    const int group = s->hp.n_head / s->hp.n_kv;
+    double sum = 0;
+    int was[CAP], out[CAP];
+
+    for (int l = 0; l < LAYERS; l++) {
+        for (int h = 0; h < s->hp.n_head; h++)
+            for (int i = s->feed; i < s->n; i++)
+                for (int j = 0; j <= i; j++)
+                    d2o.acc[l][h / group][j] += cb_slow_p(s, l, h, i, j);
+        d2o.f[l] = prompt && !uniform ? d2o_spread(s, l) : 0;
+        sum += exp(-d2o.f[l]);
+    }
+    for (int l = 0; l < LAYERS && !d2o.set; l++) {
+        d2o.heavy[l] = (int)(exp(-d2o.f[l]) / sum * LAYERS * 24 * 0.75);
+        d2o.recent[l] = (int)(exp(-d2o.f[l]) / sum * LAYERS * 24 * 0.25);
+    }
+    d2o.set = 1;
+    for (int l = 0; l < LAYERS; l++)
+        for (int h = 0; h < s->hp.n_kv; h++) {
+            const int n = left(s, l, h, was), keep = 2 + d2o.heavy[l] + d2o.recent[l];
+            int m = 0;
+            drop_worst(s, l, h, d2o.acc[l][h], d2o.acc[l][h], keep, 2, d2o.recent[l]);
+            for (int i = 0; i < n; i++)
+                if (!s->left[cb_slow_at(s, l, h, was[i])])
+                    out[m++] = was[i];
+            if (m && merges)
+                d2o_merge(s, l, h, out, m, merges > 1);
+        }
+}
+
+static void ref_d2o(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, 0, 1);
+}
+
+static void ref_d2o_average(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, 1, 2);
+}
+
+static void ref_d2o_drop(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, 0, 0);
+}
+
 /* ---- the slow run and the session, side by side ---- */
 
 struct pair {
@@ -306,6 +436,9 @@ static const struct pair pairs[] = {
     { "snapkv:budget=24,window=8", ref_snapkv, 0, 0, 0 },
     { "snapkv:budget=24,window=8,decode=bounded,tail=10", ref_snapkv_bounded, 0, 0, 0 },
     { "pyramidkv:budget=12,window=2,beta=5", ref_pyramid, 0, 0, 0 },
+    { "d2o:budget=24,sink=2", ref_d2o, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge=avg,layers=uniform", ref_d2o_average, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge=off", ref_d2o_drop, 0, 0, 0 },
     { "simlayerkv:sink=2,recent=10", ref_sim_decode, 0, 0, 0 },
     { "simlayerkv:sink=2,recent=10,mode=prefill,window=6", ref_sim_prefill, 0, 0, 0 },
 };
@@ -365,6 +498,7 @@ static void run_pair(const struct pair *t, int which, int chunk)
     snprintf(spec, sizeof spec, "%s", t->spec);
     memset(heavy, 0, sizeof heavy);
     memset(is_lazy, 0, sizeof is_lazy);
+    memset(&d2o, 0, sizeof d2o);
     r->window = t->window;
     cb_slow_feed(r, tok, prompt);
     if (!strncmp(spec, "simlayerkv", 10)) {
@@ -410,7 +544,7 @@ END_TEST
 /* With a budget that the text never reaches; the same with one that it does. */
 struct row {
     const char *roomy, *tight;
-    int known; /* 1: what it will hold does not depend on the text */
+    int known; /* 1: what it will hold does not depend on the text; 2: in the sum over layers */
 };
 
 static const struct row rows[] = {
@@ -431,6 +565,11 @@ static const struct row rows[] = {
     { "pyramidkv:budget=200,shape=exponential", "pyramidkv:budget=30,shape=exponential", 1 },
     { "pyramidkv:budget=200,budgets=compat", "pyramidkv:budget=30,budgets=compat", 1 },
     { "pyramidkv:budget=200,budgets=kvpress", "pyramidkv:budget=30,budgets=kvpress", 1 },
+    { "d2o:budget=200", "d2o:budget=24", 2 },
+    { "d2o:budget=200,sink=1", "d2o:budget=0.25", 2 },
+    { "d2o:budget=200,layers=gate", "d2o:budget=30,layers=gate,gate=0.02", 2 },
+    { "d2o:budget=200,layers=first2", "d2o:budget=20,layers=first2", 1 },
+    { "d2o:budget=200,layers=uniform,decode=grow", "d2o:budget=20,layers=uniform,decode=grow", 1 },
     { "simlayerkv:recent=196", "simlayerkv:recent=20,threshold=-1", 0 },
     { "simlayerkv:recent=196,mode=prefill", "simlayerkv:recent=20,threshold=-1,mode=prefill", 0 },
     { "simlayerkv:recent=20,threshold=1", "simlayerkv:recent=20,threshold=0.5", 0 },
@@ -539,11 +678,15 @@ START_TEST(a_cleared_session_starts_anew)
 }
 END_TEST
 
-static void within_one_percent(uint64_t got, uint64_t said, const char *what, const char *spec)
+/* A hundredth, and what `slack` slots a KV head take. */
+static void as_planned(const cb_session *s, uint64_t got, uint64_t said, int slack,
+                       const char *what, const char *spec)
 {
-    const double d = fabs((double)got - (double)said);
-    ck_assert_msg(d <= 0.01 * (double)got, "%s: %s: %llu bytes, planned %llu", spec, what,
-                  (unsigned long long)got, (unsigned long long)said);
+    const struct store *st = &s->store[0];
+    const double more = (double)(LAYERS * st->n_kv * slack) * (double)(st->row_k + st->row_v);
+    ck_assert_msg(fabs((double)got - (double)said) <= 0.01 * (double)got + more,
+                  "%s: %s: %llu bytes, planned %llu", spec, what, (unsigned long long)got,
+                  (unsigned long long)said);
 }
 
 START_TEST(memory_is_what_was_planned)
@@ -560,8 +703,11 @@ START_TEST(memory_is_what_was_planned)
         for (int i = 0; i < gen; i++)
             ok(cb_session_decode(s, tok[200 + i]));
         cb_session_memory(s, &got);
-        within_one_percent(got.kv_bytes, plan.kv_bytes, "bank", rows[_i].tight);
-        within_one_percent(got.kv_peak_bytes, plan.kv_peak_bytes, "peak", rows[_i].tight);
+        as_planned(s, got.kv_bytes, plan.kv_bytes, rows[_i].known - 1, "bank", rows[_i].tight);
+        as_planned(s, got.kv_peak_bytes, plan.kv_peak_bytes, rows[_i].known - 1, "peak",
+                   rows[_i].tight);
+        if (rows[_i].known > 1)
+            continue;
         ck_assert_int_eq(got.kept_min, plan.kept_min);
         ck_assert_int_eq(got.kept_max, plan.kept_max);
     }
@@ -575,7 +721,7 @@ START_TEST(short_prompts)
 {
     cb_model *m = open_model(0, "cpu", 1);
     const int32_t *tok = text(m);
-    const int share = strstr(rows[_i].tight, "=0.") && !strstr(rows[_i].tight, "threshold=0.");
+    const int share = strstr(rows[_i].tight, "budget=0.") != NULL;
     cb_session *s = open_session(m, rows[_i].tight, 0);
 
     for (int n = 1; n <= 2; n++) {
@@ -669,6 +815,8 @@ START_TEST(what_cannot_work_is_refused)
         { "pyramidkv:beta=0.5", "must be a number of 1" },
         { "pyramidkv:shape=entropy", "measured" },
         { "pyramidkv:shape=geometric,budgets=compat", "linear" },
+        { "d2o:beta=1.5", "must be a number of 0 to 1" },
+        { "d2o:layers=all", "must be one of: softmax gate first2 uniform" },
         { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
         { "simlayerkv:recent=0", "must be an integer" },
     };
