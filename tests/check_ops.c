@@ -326,13 +326,21 @@ static struct attn random_form(int c, int *n)
     return f;
 }
 
-/* Sums of 20 to 1500 terms in single precision; with logits near 100 their last bit is 1e-5. */
+/* Sums of up to 1100 terms in single precision; with logits near 100 their last bit is 1e-5. Products
+ * of q8_0 rows may round queries and probabilities to 15 bits of the largest. */
+static float tolerance(const struct attn *f, float outlier)
+{
+    const int q8 = f->type_k == KV_Q8_0 || f->type_v == KV_Q8_0;
+
+    return outlier > 0.0f ? (q8 ? 2e-3f : 1e-4f) : (q8 ? 1e-4f : 5e-6f);
+}
+
 START_TEST(attention)
 {
     if (!(dev = open_isa(isa[_i], 3)))
         return;
     for (int c = 0; c < 128; c++) {
-        const float outlier = c % 6 == 5 ? 100.0f : 0.0f, tol = outlier > 0.0f ? 1e-4f : 5e-6f;
+        const float outlier = c % 6 == 5 ? 100.0f : 0.0f;
         struct input in;
         float *o, *l, *o2, *l2;
         char what[160];
@@ -345,8 +353,8 @@ START_TEST(attention)
                  "case %d %s/%s n_tok %d n %d head %d/%d hd %d causal %d window %d cap %g", c,
                  cb_kv_type[f.type_k].name, cb_kv_type[f.type_v].name, f.n_tok, n, f.n_head, f.n_kv,
                  f.hd, f.causal, f.window, (double)f.softcap);
-        same(what, o, o2, (size_t)f.n_tok * f.n_head * f.hd, tol);
-        same(what, l, l2, (size_t)f.n_tok * f.n_head, tol);
+        same(what, o, o2, (size_t)f.n_tok * f.n_head * f.hd, tolerance(&f, outlier));
+        same(what, l, l2, (size_t)f.n_tok * f.n_head, tolerance(&f, outlier));
         free(o), free(l), free(o2), free(l2);
         free_input(&in);
     }
@@ -428,7 +436,7 @@ START_TEST(score)
         dev->ops->score(dev, &s);
         s.out = y;
         ref->ops->score(ref, &s);
-        same("score", x, y, all, c % 6 == 5 ? 1e-4f : 1e-5f);
+        same("score", x, y, all, 2 * tolerance(&f, c % 6 == 5 ? 30.0f : 0.0f));
         free(o), free(l), free(w), free(x), free(y);
         free_input(&in);
     }

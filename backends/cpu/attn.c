@@ -132,11 +132,15 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
         const int hi = t->row_hi[r + i] - b->from;
         w->factor[i] =
             t->k->soften(w->s + i * KEY_BLOCK, whole, t->row_lo[r + i] - b->from, hi < n ? hi : n,
-                         t->cap, &w->split.m[r + i], &w->split.l[r + i]);
+                         t->run->given ? 0 : t->cap, &w->split.m[r + i], &w->split.l[r + i]);
     }
     seen.n = n;
-    t->k->pv(w->s, m, t->mr, &seen, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
-             w->factor);
+    if (seen.t == KV_Q8_0)
+        t->k->pv_q8(w->s, m, t->mr, w->v, n, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
+                    w->factor);
+    else
+        t->k->pv(w->s, m, t->mr, &seen, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
+                 w->factor);
 }
 
 static void attend_block(const struct tile *t, const struct work *w, const struct block *b)
@@ -147,7 +151,9 @@ static void attend_block(const struct tile *t, const struct work *w, const struc
 
     if (t->rows > t->mr && !t->run->given)
         cb_qk(t)->pack_k(&b->k, t->a->hd, w->kp);
-    if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || v.t == KV_Q8_0) {
+    if (v.t == KV_Q8_0 && t->k->pv_q8) {
+        t->k->pack_v_q8(&v, t->a->hd, w->v);
+    } else if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || v.t == KV_Q8_0) {
         t->k->pack_v(&v, t->a->hd, t->hd_pad, w->v);
         for (int j = 0; j < b->n; j++)
             packed[j] = (const char *)(w->v + j * t->hd_pad);
@@ -166,6 +172,7 @@ static int attend_split(const struct tile *t, struct work *w, int sp)
     if (begin + KEY_SPLIT <= t->lo || begin >= end)
         return 0;
     sums_clear(&w->split, t->rows, t->hd_pad);
+    b.run = NULL;
     for (int from = begin; from < end; from += KEY_BLOCK) {
         if (from + KEY_BLOCK <= t->lo)
             continue;

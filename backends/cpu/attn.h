@@ -20,6 +20,7 @@ struct tile {
 
 /* Up to KEY_BLOCK entries from `from` on, as addresses of rows; the second half is the next block. */
 struct block {
+    const struct kv_run *run; /* NULL before the first one */
     int from, n;
     struct kern_rows k, v;
     const char *k_row[2 * KEY_BLOCK], *v_row[2 * KEY_BLOCK];

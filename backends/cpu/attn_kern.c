@@ -2,7 +2,7 @@
 /* attn_kern.c - the pieces of attention over f32 products: packing, two register-tiled products,
  * softmax and sums. Built once for each ISA. Every element of a result is one chain of additions in
  * the order of the keys, whatever the tiles: so it does not depend on how queries are grouped. */
-#include "kern_vec.h"
+#include "attn_q8.h"
 #include "vec.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
@@ -439,10 +439,12 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .mr = MR,
     .nk = NK,
     .vw = VW,
-    .qk = { &qk_f32, &qk_f32, &qk_f32, &qk_f32 },
+    .qk = { &qk_f32, &qk_f32, &qk_f32, &VEC_QK_Q8 },
     .pack_v = pack_v,
     .soften = soften,
     .pv = pv,
+    .pack_v_q8 = VEC_PACK_V_Q8,
+    .pv_q8 = VEC_PV_Q8,
     .fold = fold,
     .mass = mass,
 };

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_tile.c - tiles of queries and blocks of keys. */
+#include <string.h>
+
 #include "attn.h"
 
 int cb_tile_rows(int hd)
@@ -94,11 +96,25 @@ static void row_addresses(const void *base, size_t bytes, const int32_t *idx, in
         row[j] = row[n - 1];
 }
 
+/* The second half of the block before is the first of this one. */
+static void next_addresses(const void *base, size_t bytes, const struct kv_run *run, int from,
+                           int n, int goes_on, const char **row)
+{
+    const int have = goes_on ? (n < KEY_BLOCK ? n : KEY_BLOCK) : 0;
+
+    if (have)
+        memcpy(row, row + KEY_BLOCK, KEY_BLOCK * sizeof *row);
+    if (n > have)
+        row_addresses(base, bytes, run->idx, from + have, n - have, row + have);
+}
+
 void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
                    int end)
 {
     const int left = run->n - from, n = left < 2 * KEY_BLOCK ? left : 2 * KEY_BLOCK;
+    const int goes_on = b->run == run && b->from + KEY_BLOCK == from;
 
+    b->run = run;
     b->from = from;
     b->n = end - from < KEY_BLOCK ? end - from : KEY_BLOCK;
     b->k = (struct kern_rows){ .t = a->type_k, .n = b->n, .row = b->k_row };
@@ -106,8 +122,8 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
     b->k.bytes = cb_kv_row_bytes(a->type_k, a->hd);
     b->v.bytes = cb_kv_row_bytes(a->type_v, a->hd);
     if (!run->given)
-        row_addresses(run->k, b->k.bytes, run->idx, from, n, b->k_row);
-    row_addresses(run->v, b->v.bytes, run->idx, from, n, b->v_row);
+        next_addresses(run->k, b->k.bytes, run, from, n, goes_on, b->k_row);
+    next_addresses(run->v, b->v.bytes, run, from, n, goes_on, b->v_row);
     b->k.ahead = b->k_row + KEY_BLOCK;
     b->v.ahead = b->v_row + KEY_BLOCK;
     b->k.n_ahead = b->v.n_ahead = n > KEY_BLOCK ? n - KEY_BLOCK : 0;

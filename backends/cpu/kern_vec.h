@@ -11,6 +11,7 @@ enum {
     KEY_SPLIT = 512, /* keys summed up on their own; a multiple of KEY_BLOCK */
     MAX_TILE = 12,   /* most rows of a register tile, of any ISA */
     MAX_PANEL = 32,  /* most keys of a panel */
+    MAX_HD = 512,    /* largest head */
     SUB_TILES = 3,   /* register tiles that one block of logits covers */
 };
 
@@ -50,6 +51,11 @@ struct kern_attn {
     /* o[rows][hd_pad] = o * factor[rows] + s v, over v->n entries */
     void (*pv)(const float *s, int rows, int mr, const struct kern_rows *v, int hd_pad, float *o,
                const float *factor);
+    /* q8_0 rows in a form of their own, at most f32's bytes, and the same product with it; NULL = none.
+     * `seen` of the packed entries are read. */
+    void (*pack_v_q8)(const struct kern_rows *v, int hd, void *vp);
+    void (*pv_q8)(const float *s, int rows, int mr, const void *vp, int seen, int hd_pad, float *o,
+                  const float *factor);
     /* o, m, l <- both; o[rows][hd_pad] */
     void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,
                  const float *m2, const float *l2);

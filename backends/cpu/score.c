@@ -27,6 +27,7 @@ static size_t pack(const struct job *job, const struct kv_run *run, int begin, i
     const size_t step = (size_t)KEY_BLOCK * qk->k_bytes(a->hd);
     struct block b;
 
+    b.run = NULL;
     for (int from = begin; from < end; from += KEY_BLOCK, kp += step) {
         cb_block_open(&b, a, run, from, end);
         qk->pack_k(&b.k, a->hd, kp);

@@ -5,6 +5,11 @@
 typedef __m256 vf;
 enum { VW = 8, MR = 6, NV = 2 };
 
+/* how attn_kern.c multiplies q8_0 rows */
+#define VEC_QK_Q8     qk_f32
+#define VEC_PACK_V_Q8 NULL
+#define VEC_PV_Q8     NULL
+
 VEC_INLINE vf v_load(const float *p)
 {
     return _mm256_loadu_ps(p);

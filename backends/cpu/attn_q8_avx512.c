@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/* attn_q8_avx512.c - attention over q8_0 rows in integers. Logits: the codes of a key, made unsigned,
+ * times a query as two planes of 7 and 8 bits; both stay exact, so the query's 15 bits and the scales
+ * are all that is rounded. Values: their codes times the probabilities (and the key's scale) as 15 bits
+ * of the largest one in the block. */
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#include "attn_q8.h"
+
+#define UNROLL _Pragma("GCC unroll 16")
+
+enum {
+    PANEL = 32, /* keys of a panel */
+    QUADS = 8,  /* 32-bit groups of four codes in a block of 32 */
+    STEPS = 127 * 128,
+};
+
+/* A block of a packed query tile of m rows: int32 code[QUADS][2][m], start[2][m], float scale[m].
+ * A block of a packed panel of keys: uint8 code[QUADS][PANEL][4], float scale[PANEL]. */
+static size_t q_bytes(int hd)
+{
+    return (size_t)(hd / 32) * (QUADS * 2 + 3) * 4;
+}
+
+static size_t k_bytes(int hd)
+{
+    return (size_t)(hd / 32) * (32 + 4);
+}
+
+/* n stored halves, a multiple of 16 -> floats */
+static void halves(const uint16_t *h, int n, void *y)
+{
+    for (int i = 0; i < n; i += 16)
+        _mm512_storeu_ps((float *)y + i,
+                         _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(h + i))));
+}
+
+/* Row r of m. Codes are hi * 128 + lo; 128 times their sum is taken off at the start, as keys are
+ * stored with 128 added. */
+static void pack_q_block(const float *x, float scale, int r, int m, int32_t *y)
+{
+    const __m512 u = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(scale));
+    const __m512 w = _mm512_mul_ps(_mm512_loadu_ps(x + 16), _mm512_set1_ps(scale));
+    const float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(u), _mm512_abs_ps(w)));
+    const float d = top / STEPS;
+    const __m512 inv = _mm512_set1_ps(d > 0.0f ? 1.0f / d : 0.0f);
+    const __m512i round = _mm512_set1_epi32(64);
+    __m512i v[2] = { _mm512_cvtps_epi32(_mm512_mul_ps(u, inv)),
+                     _mm512_cvtps_epi32(_mm512_mul_ps(w, inv)) };
+    __m512i hi[2], lo[2];
+    int32_t code[2][QUADS];
+
+    for (int i = 0; i < 2; i++) {
+        hi[i] = _mm512_srai_epi32(_mm512_add_epi32(v[i], round), 7);
+        lo[i] = _mm512_sub_epi32(v[i], _mm512_slli_epi32(hi[i], 7));
+        _mm_storeu_si128((void *)(code[0] + i * 4), _mm512_cvtepi32_epi8(hi[i]));
+        _mm_storeu_si128((void *)(code[1] + i * 4), _mm512_cvtepi32_epi8(lo[i]));
+    }
+    for (int c = 0; c < QUADS; c++) {
+        y[2 * c * m + r] = code[0][c];
+        y[(2 * c + 1) * m + r] = code[1][c];
+    }
+    y[QUADS * 2 * m + r] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(hi[0], hi[1]));
+    y[(QUADS * 2 + 1) * m + r] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(lo[0], lo[1]));
+    memcpy(y + (QUADS * 2 + 2) * m + r, &d, sizeof d);
+}
+
+static void pack_q(const float *const *q, float scale, int rows, int mr, int hd, void *qp)
+{
+    int32_t *y = qp;
+
+    for (int r0 = 0; r0 < rows; r0 += mr) {
+        const int m = rows - r0 < mr ? rows - r0 : mr;
+        for (int b = 0; b < hd / 32; b++, y += (QUADS * 2 + 3) * m)
+            for (int r = 0; r < m; r++)
+                pack_q_block(q[r0 + r] + b * 32, scale, r, m, y);
+    }
+}
+
+/* Codes of 16 keys at p[] -> y[QUADS][PANEL]: an 8 x 8 transposition in both halves */
+static inline void transpose_codes(const char *const *row, size_t at, char *y)
+{
+    const __m512i lows = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+    const __m512i highs = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+    const __m512i sign = _mm512_set1_epi8((char)0x80);
+    __m512i t[8], a[8];
+
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        const __m256i lo = _mm256_loadu_si256((const void *)(row[i] + at));
+        const __m256i hi = _mm256_loadu_si256((const void *)(row[i + 8] + at));
+        t[i] = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm512_unpacklo_epi32(t[i], t[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi32(t[i], t[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i += 4) {
+        t[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+        t[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+        t[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+        t[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const __m512i lo = _mm512_permutex2var_epi64(t[i], lows, t[i + 4]);
+        const __m512i hi = _mm512_permutex2var_epi64(t[i], highs, t[i + 4]);
+        _mm512_storeu_si512(y + i * PANEL * 4, _mm512_xor_si512(lo, sign));
+        _mm512_storeu_si512(y + (i + 4) * PANEL * 4, _mm512_xor_si512(hi, sign));
+    }
+}
+
+static void pack_panel(const struct kern_rows *k, int j, int hd, char *y)
+{
+    const char *const *row = k->row + j;
+
+    for (int i = 0; i < PANEL; i++)
+        if (j + i < k->n_ahead)
+            for (size_t at = 0; at < k->bytes; at += 64)
+                __builtin_prefetch(k->ahead[j + i] + at, 0, 2);
+    for (int b = 0; b < hd / 32; b++, y += PANEL * 36) {
+        uint16_t scale[PANEL];
+        transpose_codes(row, (size_t)b * 34 + 2, y);
+        transpose_codes(row + 16, (size_t)b * 34 + 2, y + 64);
+        for (int i = 0; i < PANEL; i++)
+            memcpy(scale + i, row[i] + b * 34, sizeof *scale);
+        halves(scale, PANEL, y + PANEL * 32);
+    }
+}
+
+static void pack_k(const struct kern_rows *k, int hd, void *kp)
+{
+    for (int j = 0; j < k->n; j += PANEL)
+        pack_panel(k, j, hd, (char *)kp + (size_t)j * k_bytes(hd));
+}
+
+/* 16 keys of a block: s[m][KEY_BLOCK] = or += */
+static inline __attribute__((always_inline)) void qk_block(int m, const int32_t *q, const char *k,
+                                                           int first, float *s)
+{
+    const __m512 dk = _mm512_loadu_ps(k + PANEL * 32);
+    __m512i acc[MAX_TILE][2];
+
+    UNROLL
+    for (int r = 0; r < m; r++) {
+        acc[r][0] = _mm512_set1_epi32(q[QUADS * 2 * m + r]);
+        acc[r][1] = _mm512_set1_epi32(q[(QUADS * 2 + 1) * m + r]);
+    }
+    UNROLL
+    for (int c = 0; c < QUADS; c++) { /* unrolled, or the compiler copies every sum */
+        const __m512i x = _mm512_loadu_si512(k + c * PANEL * 4);
+        UNROLL
+        for (int r = 0; r < m; r++) {
+            acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], x, _mm512_set1_epi32(q[2 * c * m + r]));
+            acc[r][1] =
+                _mm512_dpbusd_epi32(acc[r][1], x, _mm512_set1_epi32(q[(2 * c + 1) * m + r]));
+        }
+    }
+    UNROLL
+    for (int r = 0; r < m; r++) {
+        const __m512i v = _mm512_add_epi32(_mm512_slli_epi32(acc[r][0], 7), acc[r][1]);
+        __m512 dq = _mm512_castsi512_ps(_mm512_set1_epi32(q[(QUADS * 2 + 2) * m + r])), y;
+        dq = _mm512_mul_ps(dq, dk);
+        y = first ? _mm512_setzero_ps() : _mm512_loadu_ps(s + r * KEY_BLOCK);
+        _mm512_storeu_ps(s + r * KEY_BLOCK, _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), dq, y));
+    }
+}
+
+/* Half a panel: codes and scales of the second one lie 64 bytes on. */
+static inline __attribute__((always_inline)) void qk_tile(int m, const char *q, const char *k,
+                                                          int hd, float *s)
+{
+    for (int b = 0; b < hd / 32; b++, q += (QUADS * 2 + 3) * 4 * m, k += PANEL * 36)
+        qk_block(m, (const int32_t *)(const void *)q, k, b == 0, s);
+}
+
+#define HEIGHT(i)                                                                                  \
+    case i:                                                                                        \
+        qk_tile(i, q, k, hd, s);                                                                   \
+        break;
+
+static void qk_any(int m, const char *q, const char *k, int hd, float *s)
+{
+    switch (m) {
+        HEIGHT(1)
+        HEIGHT(2)
+        HEIGHT(3)
+        HEIGHT(4)
+        HEIGHT(5)
+        HEIGHT(6)
+        HEIGHT(7)
+        HEIGHT(8)
+        HEIGHT(9)
+        HEIGHT(10)
+        HEIGHT(11)
+        HEIGHT(12)
+    default:
+        break;
+    }
+}
+
+static void mul(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s)
+{
+    const char *q = qp, *k = kp;
+
+    for (int j = 0; j < n; j += PANEL)
+        for (int i = 0; i < PANEL; i += 16)
+            for (int r = 0; r < rows; r += mr)
+                qk_any(rows - r < mr ? rows - r : mr, q + (size_t)r * q_bytes(hd),
+                       k + (size_t)j * k_bytes(hd) + i * 4, hd, s + r * KEY_BLOCK + j + i);
+}
+
+static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, float *s)
+{
+    _Alignas(64) char panel[PANEL * (MAX_HD + MAX_HD / 8)];
+
+    for (int j = 0; j < k->n; j += PANEL) {
+        pack_panel(k, j, hd, panel);
+        mul(qp, rows, rows, panel, PANEL, hd, s + j);
+    }
+}
+
+const struct kern_qk cb_qk_q8_avx512 = { q_bytes, k_bytes, pack_q, pack_k, mul, direct };
+
+/* Values of a block of 32 dims: int16 pairs of keys [KEY_BLOCK / 2][32][2], then float
+ * scale[KEY_BLOCK]. The dims of a pair are in the order 0-7 16-23, 8-15 24-31. */
+enum { V_BYTES = KEY_BLOCK * 64 + KEY_BLOCK * 4 };
+
+void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, void *vp)
+{
+    const __m256i zero = _mm256_setzero_si256();
+
+    for (int j = 0; j < v->n; j++)
+        if (j < v->n_ahead)
+            for (size_t at = 0; at < v->bytes; at += 64)
+                __builtin_prefetch(v->ahead[j] + at, 0, 2);
+    for (int b = 0; b < hd / 32; b++) {
+        char *y = (char *)vp + b * V_BYTES;
+        uint16_t scale[KEY_BLOCK] = { 0 };
+        for (int j = 0; j < v->n; j += 2, y += 128) {
+            const char *p = v->row[j] + b * 34, *q = v->row[j + 1] + b * 34;
+            const __m256i u = _mm256_loadu_si256((const void *)(p + 2));
+            const __m256i w = j + 1 < v->n ? _mm256_loadu_si256((const void *)(q + 2)) : zero;
+            _mm512_storeu_si512(y, _mm512_cvtepi8_epi16(_mm256_unpacklo_epi8(u, w)));
+            _mm512_storeu_si512(y + 64, _mm512_cvtepi8_epi16(_mm256_unpackhi_epi8(u, w)));
+            memcpy(scale + j, p, sizeof *scale);
+            if (j + 1 < v->n)
+                memcpy(scale + j + 1, q, sizeof *scale);
+        }
+        halves(scale, KEY_BLOCK, (char *)vp + b * V_BYTES + KEY_BLOCK * 64);
+    }
+}
+
+/* p[KEY_BLOCK] times the keys' scales as int16, full range; what one step is worth */
+static float quantize_p(const float *p, const float *scale, int n, int16_t *y)
+{
+    __m512 x[KEY_BLOCK / 16], top = _mm512_setzero_ps(), inv;
+    float max;
+
+    UNROLL
+    for (int i = 0; i < KEY_BLOCK / 16; i++) {
+        x[i] = i * 16 < n
+                   ? _mm512_mul_ps(_mm512_loadu_ps(p + i * 16), _mm512_loadu_ps(scale + i * 16))
+                   : _mm512_setzero_ps();
+        top = _mm512_max_ps(top, x[i]);
+    }
+    max = _mm512_reduce_max_ps(top);
+    inv = _mm512_set1_ps(max > 0.0f ? 32767.0f / max : 0.0f);
+    UNROLL
+    for (int i = 0; i < KEY_BLOCK / 16; i++) {
+        const __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(x[i], inv));
+        _mm256_storeu_si256((void *)(y + i * 16), _mm512_cvtepi32_epi16(v));
+    }
+    return max * (1.0f / 32767.0f);
+}
+
+/* o[m][hd_pad] of 32 dims = o * f + step * (p v) */
+static inline __attribute__((always_inline)) void pv_tile(int m, const int16_t *p, const char *v,
+                                                          int n, int hd_pad, float *o,
+                                                          const float *f, const float *step)
+{
+    __m512i acc[MAX_TILE][2];
+
+    UNROLL
+    for (int r = 0; r < m; r++)
+        acc[r][0] = acc[r][1] = _mm512_setzero_si512();
+    _Pragma("GCC unroll 4") for (int j = 0; j < n; j += 2, v += 128)
+    {
+        const __m512i x = _mm512_loadu_si512(v), y = _mm512_loadu_si512(v + 64);
+        UNROLL
+        for (int r = 0; r < m; r++) {
+            int32_t pair;
+            memcpy(&pair, p + r * KEY_BLOCK + j, sizeof pair);
+            acc[r][0] = _mm512_dpwssd_epi32(acc[r][0], x, _mm512_set1_epi32(pair));
+            acc[r][1] = _mm512_dpwssd_epi32(acc[r][1], y, _mm512_set1_epi32(pair));
+        }
+    }
+    UNROLL
+    for (int r = 0; r < m; r++) {
+        const __m512 a = _mm512_cvtepi32_ps(acc[r][0]), b = _mm512_cvtepi32_ps(acc[r][1]);
+        const __m512 g = _mm512_set1_ps(step[r]), fr = _mm512_set1_ps(f[r]);
+        float *y = o + r * hd_pad;
+        _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_loadu_ps(y), fr,
+                                            _mm512_mul_ps(g, _mm512_shuffle_f32x4(a, b, 0x44))));
+        _mm512_storeu_ps(y + 16,
+                         _mm512_fmadd_ps(_mm512_loadu_ps(y + 16), fr,
+                                         _mm512_mul_ps(g, _mm512_shuffle_f32x4(a, b, 0xee))));
+    }
+}
+
+#define PV_HEIGHT(i)                                                                               \
+    case i:                                                                                        \
+        pv_tile(i, p, v, n, hd_pad, o, f, step);                                                   \
+        break;
+
+static void pv_any(int m, const int16_t *p, const char *v, int n, int hd_pad, float *o,
+                   const float *f, const float *step)
+{
+    switch (m) {
+        PV_HEIGHT(1)
+        PV_HEIGHT(2)
+        PV_HEIGHT(3)
+        PV_HEIGHT(4)
+        PV_HEIGHT(5)
+        PV_HEIGHT(6)
+        PV_HEIGHT(7)
+        PV_HEIGHT(8)
+        PV_HEIGHT(9)
+        PV_HEIGHT(10)
+        PV_HEIGHT(11)
+        PV_HEIGHT(12)
+    default:
+        break;
+    }
+}
+
+void cb_pv_q8_avx512(const float *s, int rows, int mr, const void *vp, int n, int hd_pad, float *o,
+                     const float *factor)
+{
+    _Alignas(64) int16_t p[SUB_TILES * MAX_TILE * KEY_BLOCK];
+    float step[SUB_TILES * MAX_TILE];
+
+    for (int b = 0; b < hd_pad / 32; b++) {
+        const char *v = (const char *)vp + b * V_BYTES;
+        for (int r = 0; r < rows; r++)
+            step[r] =
+                quantize_p(s + r * KEY_BLOCK, (const float *)(const void *)(v + KEY_BLOCK * 64), n,
+                           p + r * KEY_BLOCK);
+        for (int r = 0; r < rows; r += mr)
+            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v, n, hd_pad,
+                   o + r * hd_pad + b * 32, factor + r, step + r);
+    }
+}
