@@ -19,3 +19,5 @@ EXTRA_DIST += tools/update-docs
 .PHONY: update-docs
 update-docs: ctxbank$(EXEEXT)
 	$(srcdir)/tools/update-docs ./ctxbank$(EXEEXT)
+# man pages
+dist_man_MANS += man/ctxbank-quantize.1

@@ -32,6 +32,7 @@ libcore_la_SOURCES += \
 	src/par_omp.c src/par.h \
 	src/policy.c src/policy.h \
 	src/preset.c \
+	src/quantize.c src/quantize.h \
 	src/sample.c \
 	src/select.c src/select.h \
 	src/session.c src/session.h \
@@ -81,6 +82,7 @@ ctxbank_SOURCES = \
 	src/cmd/info.c \
 	src/cmd/interrupt.c \
 	src/cmd/prompt.c src/cmd/prompt.h \
+	src/cmd/quantize.c \
 	src/cmd/report.c \
 	src/cmd/run.c \
 	src/cmd/text.c \

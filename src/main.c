@@ -11,6 +11,7 @@ const struct cmd *const cb_cmds[] = {
     &cb_cmd_eval_perplexity,
     &cb_cmd_eval_continuation,
     &cb_cmd_eval_kld,
+    &cb_cmd_quantize,
     &cb_cmd_dump,
     NULL,
 };

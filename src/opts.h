@@ -35,15 +35,16 @@ enum opt_set {
     SET_GENERATE = 1 << 9,
     SET_SAMPLE = 1 << 10,
     SET_MODEL = 1 << 11, /* -m alone */
-    SET_ENGINE = 1 << 12,
-    SET_CTX = 1 << 13,
-    SET_POLICY = 1 << 14,   /* one */
-    SET_POLICIES = 1 << 15, /* one row a policy */
-    SET_PLAN = 1 << 16,     /* --dry-run */
-    SET_JSON = 1 << 17,
-    SET_PROGRESS = 1 << 18,
-    SET_GENERAL = 1 << 19,
-    SET_COUNT = 20
+    SET_THREADS = 1 << 12, /* -t alone */
+    SET_ENGINE = 1 << 13,
+    SET_CTX = 1 << 14,
+    SET_POLICY = 1 << 15,   /* one */
+    SET_POLICIES = 1 << 16, /* one row a policy */
+    SET_PLAN = 1 << 17,     /* --dry-run */
+    SET_JSON = 1 << 18,
+    SET_PROGRESS = 1 << 19,
+    SET_GENERAL = 1 << 20,
+    SET_COUNT = 21
 };
 
 enum opt_id {

@@ -7,7 +7,7 @@
 const char *const cb_opt_set_title[SET_COUNT] = {
     "Completion", "Tokens", "What to show", "Tests", "Perplexity", "Output of each token",
     "Texts", "Prompt", "Chat", "Generation", "Sampling", "Model",
-    "Model", "Context", "Context", "Context", "Memory plan", "Output", "Output", "General",
+    "Work", "Model", "Context", "Context", "Context", "Memory plan", "Output", "Output", "General",
 };
 
 /* clang-format off */
@@ -112,7 +112,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_MODEL] = { "model", .letter = 'm', .takes = TAKES_FILE, .env = 1, .unit = "MODEL.gguf",
         .sets = SET_MODEL, .text = "the model" },
     [ARG_THREADS] = { "threads", .letter = 't', .takes = TAKES_INT, .env = 1, .unit = "N", .min = 1,
-        .max = 4096, .sets = SET_ENGINE,
+        .max = 4096, .sets = SET_ENGINE | SET_THREADS,
         .text = "threads (default: physical cores that affinity and cgroup allow)" },
     [ARG_DEVICE] = { "device", .takes = TAKES_TEXT, .env = 1, .unit = "NAME", .def = "cpu",
         .sets = SET_ENGINE, .text = "what computes; 'ctxbank info --backends' lists them" },

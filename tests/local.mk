@@ -13,6 +13,7 @@ check_programs = \
 	tests/check_omnikv \
 	tests/check_pod \
 	tests/check_par \
+	tests/check_quantize \
 	tests/check_sample \
 	tests/check_store \
 	tests/check_template \
@@ -79,6 +80,9 @@ tests_check_policy_LDADD = $(check_ldadd)
 tests_check_pod_SOURCES = tests/check_pod.c
 tests_check_pod_CFLAGS = $(check_cflags)
 tests_check_pod_LDADD = $(check_ldadd)
+tests_check_quantize_SOURCES = tests/check_quantize.c
+tests_check_quantize_CFLAGS = $(check_cflags)
+tests_check_quantize_LDADD = $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)

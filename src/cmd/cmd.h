@@ -19,6 +19,7 @@ extern const struct cmd cb_cmd_eval_continuation;
 extern const struct cmd cb_cmd_eval_kld;
 extern const struct cmd cb_cmd_eval_perplexity;
 extern const struct cmd cb_cmd_info;
+extern const struct cmd cb_cmd_quantize;
 extern const struct cmd cb_cmd_run;
 extern const struct cmd cb_cmd_tokenize;
 
