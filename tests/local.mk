@@ -6,6 +6,7 @@ check_programs = \
 	tests/check_gguf \
 	tests/check_matmul \
 	tests/check_hostile \
+	tests/check_methods \
 	tests/check_metric \
 	tests/check_ops \
 	tests/check_policy \
@@ -52,6 +53,10 @@ tests_check_matmul_LDADD = $(check_ldadd)
 tests_check_hostile_SOURCES = tests/check_hostile.c
 tests_check_hostile_CFLAGS = $(check_cflags)
 tests_check_hostile_LDADD = $(check_ldadd)
+
+tests_check_methods_SOURCES = tests/check_methods.c tests/vectors/methods.h
+tests_check_methods_CFLAGS = $(check_cflags)
+tests_check_methods_LDADD = $(check_ldadd)
 
 tests_check_metric_SOURCES = tests/check_metric.c
 tests_check_metric_CFLAGS = $(check_cflags)
@@ -112,6 +117,7 @@ EXTRA_DIST += \
 	tests/vectors/continuation-qwen2.5-0.5b.json \
 	tests/vectors/continuation-smollm2.json \
 	tests/vectors/make_continuation.py \
+	tests/vectors/make_methods.py \
 	tests/vectors/make_tokenizer.py \
 	tests/vectors/tok-gemma-3-270m.json \
 	tests/vectors/tok-gpt2.gguf tests/vectors/tok-gpt2.json \
