@@ -89,7 +89,7 @@ int cb_tok_nfc(struct tok_work *w, const char *text, size_t len, size_t *n)
         }
         if (k == len)
             run = len;
-        TRY(cb_tok_grow((void **)&w->buf, &w->cap_buf, *n + (run - i), 1));
+        TRY(cb_tok_grow((void **)&w->buf, &w->cap_buf, *n + (run - i) + 1, 1));
         memcpy(w->buf + *n, text + i, run - i);
         *n += run - i;
         while (k < len && ((unsigned char)text[k] & 0xC0) != 0x80 && (unsigned char)text[k] >= 0xCC)

@@ -47,7 +47,10 @@ TEXTS = [
     "こんにちは世界 カタカナ ｶﾞ", "สวัสดีชาวโลก ๑๒๓๔", "한국어 텍스트 한글", "日本語の日本語x",
     "👨‍👩‍👧‍👦 👍🏽 🇩🇪🇫🇷 ❤️", "e\u0301 \u00e9 n\u0303 A\u030a \u00c5 \u212b",
     "\u1e9b\u0323 q\u0307\u0323 \u0344 \u0958 \u2126 \ufb1d", "x²³ ½ Ⅷ ① ৳ ৪৫৬৭ 𝟘𝟙 〇 ㊀ 一二三",
-    "tabs\t\tand\t spaces   here    \n\nnew\r\nline\r\n\r\n  end  ", "\n\n\n", "\r\n\r\n",
+    "'SOME", "'REally", "'VEst", "'Mx", "'LLama", "'Dy", "'Tx", "it'SOME they'REally", "x'ſuch 'ſat",
+    *[f" {c}!" for c in "\t\n\v\f\r \u0085\u00a0\u1680\u180e\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
+      "\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"],
+    "x\rabc\nabc \rabc\r\nabc\u0085abc", "tabs\t\tand\t spaces   here    \n\nnew\r\nline\r\n\r\n  end  ", "\n\n\n", "\r\n\r\n",
     "   \n  \n x", "a\u0085b \u0085 c\u0085\u0085", "\u3000全角\u3000 空白", "\x1c \x1d\x1e \x1f",
     "a\u00a0b\u00a0\u00a0c \u2003\u2028x\u2029 \u180e y\u180e \u1680\u202f\u205f\u2007",
     "nul\0\0byte\0", "\u0378 unassigned \U000e0fff \U0003fffd", "\ufeffbom \u200b\u200d zero",
@@ -60,7 +63,7 @@ TEXTS = [
     "a\u0300\u0301\u0316\u0327b \u0315\u0300\u05ae\u0062", "\u1100\u1161\u11a8 \uac00\u11a8 \uac01",
     "a" * 300, " " * 300, "é" * 100, "ab" * 100 + " " + "1" * 50, "\U0001f600" * 20, "\u0316\u0300" * 50,
     "mixed РУССКИЙ текст Ελληνικά עברית", "!!!\n\n???\r\r", "foo\n bar\n  baz \n", "trailing   ",
-    " \t \t", "xyzzy plugh xyzzyx", "a  b   c    d", "x\n\ny\n\n\nz", "\U0010ffff\ue000",
+    " \t \t", "xyzzy plugh xyzzyx", "it was one of the best in the world to be at the end of a day", "a  b   c    d", "x\n\ny\n\n\nz", "\U0010ffff\ue000",
 ]
 
 POOLS = [list(s) for s in (
@@ -221,7 +224,8 @@ def train_bpe(kind, text, size):
     t = Tokenizer(models.BPE())
     if kind == "qwen2":
         t.normalizer = normalizers.NFC()
-    t.pre_tokenizer = pre_tokenizer(kind)
+    # Not split into words, so that there are merges which a wrong split would let through.
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     t.train_from_iterator(text, trainers.BpeTrainer(
         vocab_size=size, initial_alphabet=alphabet, show_progress=False, min_frequency=2))
@@ -239,12 +243,13 @@ def train_bpe(kind, text, size):
     write_json(kind, f"tok-{kind}.gguf", cases(bpe(kind, tokens, types, merges), 150))
 
 
-def train_spm(name, text, size, prefix, users):
+def train_spm(name, text, size, prefix, users, split=True):
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(text), model_writer=out, model_type="bpe", vocab_size=size, byte_fallback=True,
         normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=prefix,
-        character_coverage=0.9995, user_defined_symbols=users, num_threads=1, minloglevel=2)
+        character_coverage=0.9995, user_defined_symbols=users, split_by_whitespace=split,
+        num_threads=1, minloglevel=2)
     sp = sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
     ids = range(sp.get_piece_size())
     tokens = [sp.id_to_piece(i) for i in ids]
@@ -278,11 +283,12 @@ def main():
     with open(sys.argv[1], encoding="utf-8-sig") as f:
         book = f.read().splitlines()[:6000]
     text = book + [x for x in TEXTS if "\0" not in x] * 3
+    odd = book[:400] + [x for x in TEXTS if not any(u in x for u in SPECIAL + USERS)] * 40
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
     for kind in ("gpt2", "llama-bpe", "qwen2", "smollm"):
-        train_bpe(kind, text, 2048)
+        train_bpe(kind, odd, 2048)
     train_spm("spm", text, 2048, True, ["<tool_call>", "</tool_call>"])
-    train_spm("spm-plain", text, 1024, False, ["\n\n", "\n\n\n", "▁▁", "▁▁▁", "<table>"])
+    train_spm("spm-plain", text, 1024, False, ["\n\n", "\n\n\n", "▁▁", "▁▁▁", "<table>"], split=False)
     for path in sys.argv[2:]:
         from_model(path)
 
