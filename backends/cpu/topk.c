@@ -27,28 +27,53 @@ static uint32_t bucket_of(const uint32_t *count, int *k)
     return b;
 }
 
-/* The key of the k-th largest; *n_equal: how many entries with that very key belong to the k. */
-static uint32_t kth_key(const float *x, int n, int k, uint32_t *cand, int *n_equal)
+/* Counts upper bits. Neighbours often share a bucket: four tables, so that one count need not wait for
+ * the one before it. */
+static void count_tops(const float *x, int n, uint32_t *count)
 {
-    uint32_t count[BUCKETS] = { 0 }, top, mid, low;
+    uint32_t lane[4][BUCKETS] = { { 0 } };
+    int i = 0;
+
+    for (; i + 4 <= n; i += 4)
+        for (int j = 0; j < 4; j++)
+            lane[j][order_key(x[i + j]) >> 21]++;
+    for (; i < n; i++)
+        lane[0][order_key(x[i]) >> 21]++;
+    for (int b = 0; b < BUCKETS; b++)
+        count[b] = lane[0][b] + lane[1][b] + lane[2][b] + lane[3][b];
+}
+
+/* Entries that may be among the k: those at or above the k-th one's bucket. */
+struct cand {
+    uint32_t key;
+    int32_t i;
+};
+
+static int candidates(const float *x, int n, uint32_t top, struct cand *c)
+{
     int m = 0;
 
-    for (int i = 0; i < n; i++)
-        count[order_key(x[i]) >> 21]++;
-    top = bucket_of(count, &k);
     for (int i = 0; i < n; i++) {
         const uint32_t key = order_key(x[i]);
-        cand[m] = key;
-        m += key >> 21 == top;
+        c[m] = (struct cand){ key, i };
+        m += key >> 21 >= top;
     }
-    memset(count, 0, sizeof count);
+    return m;
+}
+
+/* The key of the k-th largest of the bucket; *n_equal: how many with that very key belong to the k. */
+static uint32_t kth_key(const struct cand *c, int m, uint32_t top, int k, int *n_equal)
+{
+    uint32_t count[BUCKETS] = { 0 }, mid, low;
+
     for (int i = 0; i < m; i++)
-        count[cand[i] >> 10 & (BUCKETS - 1)]++;
+        if (c[i].key >> 21 == top)
+            count[c[i].key >> 10 & (BUCKETS - 1)]++;
     mid = bucket_of(count, &k);
     memset(count, 0, sizeof count);
     for (int i = 0; i < m; i++)
-        if ((cand[i] >> 10 & (BUCKETS - 1)) == mid)
-            count[cand[i] & 1023]++;
+        if (c[i].key >> 10 == (top << BITS | mid))
+            count[c[i].key & 1023]++;
     low = bucket_of(count, &k);
     *n_equal = k;
     return top << 21 | mid << 10 | low;
@@ -56,23 +81,26 @@ static uint32_t kth_key(const float *x, int n, int k, uint32_t *cand, int *n_equ
 
 size_t cb_cpu_topk_scratch(int n_ctx)
 {
-    return ((size_t)n_ctx + 1) * sizeof(uint32_t);
+    return ((size_t)n_ctx + 1) * sizeof(struct cand);
 }
 
 /* The candidates lie in the caller's scratch. */
 void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx)
 {
-    uint32_t kth;
-    int n_equal, out = 0;
+    struct cand *c = cb_par_scratch(d->par, 0);
+    uint32_t count[BUCKETS], top, kth;
+    int rank = k, n_equal, m, out = 0;
 
     if (k <= 0)
         return;
-    kth = kth_key(x, n, k, cb_par_scratch(d->par, 0), &n_equal);
-    for (int i = 0; out < k; i++) {
-        const uint32_t key = order_key(x[i]);
-        const int equal = key == kth && n_equal > 0;
-        idx[out] = i;
-        out += key > kth || equal;
+    count_tops(x, n, count);
+    top = bucket_of(count, &rank);
+    m = candidates(x, n, top, c);
+    kth = kth_key(c, m, top, rank, &n_equal);
+    for (int i = 0; i < m && out < k; i++) {
+        const int equal = (c[i].key == kth) & (n_equal > 0);
+        idx[out] = c[i].i;
+        out += (c[i].key > kth) | equal;
         n_equal -= equal;
     }
 }
