@@ -3,6 +3,7 @@ libcore_la_SOURCES += \
 	src/arch.c \
 	src/attend.c src/attend.h \
 	src/backend.c src/backend.h \
+	src/cpus.c src/cpus.h \
 	src/data.c src/data.h \
 	src/dtype.c src/dtype.h \
 	src/dtype_k.c src/dtype_k.h \

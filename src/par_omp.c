@@ -34,6 +34,7 @@
 #define cpu_relax() ((void)0)
 #endif
 
+#include "cpus.h"
 #include "err.h"
 
 enum { SPIN = 4000 }; /* looks for work before sleeping; about 0.1 ms */
@@ -61,7 +62,7 @@ struct par {
 
 int cb_par_default_threads(void)
 {
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return cb_cpus_default();
 }
 
 int cb_par_new(int n_threads, struct par **out)

@@ -2,6 +2,7 @@
 if HAVE_CHECK
 check_programs = \
 	tests/check_continuation \
+	tests/check_cpus \
 	tests/check_eval \
 	tests/check_gguf \
 	tests/check_matmul \
@@ -42,6 +43,10 @@ tests_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_check_eval_SOURCES = tests/check_eval.c
 tests_check_eval_CFLAGS = $(check_cflags)
 tests_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+
+tests_check_cpus_SOURCES = tests/check_cpus.c
+tests_check_cpus_CFLAGS = $(check_cflags)
+tests_check_cpus_LDADD = $(check_ldadd)
 
 tests_check_gguf_SOURCES = tests/check_gguf.c
 tests_check_gguf_CFLAGS = $(check_cflags)

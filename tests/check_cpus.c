@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* check_cpus.c - cores and quotas, read from made-up folders of the kernel. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cpus.h"
+
+static char root[64];
+
+static void setup(void)
+{
+    snprintf(root, sizeof root, "check_cpus.XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+}
+
+static void teardown(void)
+{
+    char cmd[128];
+    FILE *p;
+
+    snprintf(cmd, sizeof cmd, "rm -r %s", root);
+    p = popen(cmd, "w");
+    ck_assert(p && !pclose(p));
+}
+
+/* Writes root/name, making the folders that it lies in. */
+static const char *put(const char *name, const char *text)
+{
+    static char path[512];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *c = path + strlen(root) + 1; *c; c++)
+        if (*c == '/') {
+            *c = '\0';
+            mkdir(path, 0755);
+            *c = '/';
+        }
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+static void siblings(int cpu, const char *file, const char *list)
+{
+    char name[128];
+    snprintf(name, sizeof name, "cpu%d/topology/%s", cpu, file);
+    put(name, list);
+}
+
+START_TEST(hardware_threads_count_once)
+{
+    const unsigned char all[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    const unsigned char upper[8] = { 0, 0, 0, 0, 1, 1, 1, 1 };
+    const unsigned char pair[8] = { 0, 1, 0, 0, 0, 1, 0, 0 };
+
+    for (int i = 0; i < 4; i++) { /* 0,4 1,5 2,6 3,7 */
+        char list[8];
+        snprintf(list, sizeof list, "%d,%d\n", i, i + 4);
+        siblings(i, "core_cpus_list", list);
+        siblings(i + 4, "core_cpus_list", list);
+    }
+    ck_assert_int_eq(cb_cpus_cores(root, all, 8), 4);
+    ck_assert_int_eq(cb_cpus_cores(root, upper, 8), 4); /* the lower ones are not ours */
+    ck_assert_int_eq(cb_cpus_cores(root, pair, 8), 1);
+}
+END_TEST
+
+START_TEST(old_names_and_none)
+{
+    const unsigned char all[4] = { 1, 1, 1, 1 };
+
+    siblings(0, "thread_siblings_list", "0-1\n");
+    siblings(1, "thread_siblings_list", "0-1\n");
+    ck_assert_int_eq(cb_cpus_cores(root, all, 4), 3); /* 2 and 3 say nothing: a core each */
+    ck_assert_int_eq(cb_cpus_cores("/no/such", all, 4), 4);
+}
+END_TEST
+
+static double quota(const char *groups)
+{
+    char file[512];
+    snprintf(file, sizeof file, "%s", put("groups", groups));
+    return cb_cpus_quota(file, root);
+}
+
+START_TEST(version_2)
+{
+    ck_assert(quota("0::/a/b\n") == 0);
+    put("a/b/cpu.max", "max 100000\n");
+    ck_assert(quota("0::/a/b\n") == 0);
+    put("a/cpu.max", "150000 100000\n");
+    ck_assert(quota("0::/a/b\n") == 1.5); /* the group above binds too */
+    put("a/b/cpu.max", "50000 100000\n");
+    ck_assert(quota("0::/a/b\n") == 0.5);
+    ck_assert(quota("0::/a\n") == 1.5);
+    put("cpu.max", "25000 100000\n");
+    ck_assert(quota("0::/not/here\n") == 0.25); /* seen from inside a container */
+}
+END_TEST
+
+START_TEST(version_1)
+{
+    put("cpu/x/cpu.cfs_quota_us", "300000\n");
+    put("cpu/x/cpu.cfs_period_us", "100000\n");
+    ck_assert(quota("5:memory:/x\n4:cpu,cpuacct:/x\n1:name=systemd:/\n") == 3);
+    ck_assert(quota("5:cpuset:/x\n4:cpuacct:/x\n") == 0);
+    put("cpu/x/cpu.cfs_quota_us", "-1\n");
+    ck_assert(quota("4:cpu:/x\n") == 0);
+    put("cpu/cpu.cfs_quota_us", "200000\n");
+    put("cpu/cpu.cfs_period_us", "100000\n");
+    ck_assert(quota("4:cpu:/x\n") == 2);
+    ck_assert(cb_cpus_quota("/no/such", root) == 0);
+}
+END_TEST
+
+START_TEST(default_is_possible)
+{
+    const int n = cb_cpus_default();
+    ck_assert_int_ge(n, 1);
+    ck_assert_int_le(n, (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cpus");
+    TCase *t = tcase_create("cpus");
+    SRunner *r;
+    int failed;
+
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, hardware_threads_count_once);
+    tcase_add_test(t, old_names_and_none);
+    tcase_add_test(t, version_2);
+    tcase_add_test(t, version_1);
+    tcase_add_test(t, default_is_possible);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
