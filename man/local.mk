@@ -4,6 +4,7 @@ dist_man_MANS += \
 	man/ctxbank-chat.1 \
 	man/ctxbank-eval.1 \
 	man/ctxbank-info.1 \
+	man/ctxbank-quantize.1 \
 	man/ctxbank-run.1 \
 	man/ctxbank-tokenize.1 \
 	man/ctxbank.1
@@ -19,5 +20,3 @@ EXTRA_DIST += tools/update-docs
 .PHONY: update-docs
 update-docs: ctxbank$(EXEEXT)
 	$(srcdir)/tools/update-docs ./ctxbank$(EXEEXT)
-# man pages
-dist_man_MANS += man/ctxbank-quantize.1

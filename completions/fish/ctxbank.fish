@@ -9,6 +9,7 @@ complete -c ctxbank -f -n __fish_use_subcommand -a info -d 'show a model, the me
 complete -c ctxbank -f -n __fish_use_subcommand -a bench -d 'measure tokens a second of prompts and answers'
 complete -c ctxbank -f -n __fish_use_subcommand -a eval
 complete -c ctxbank -f -n '__fish_seen_subcommand_from eval; and not __fish_seen_subcommand_from perplexity continuation kld' -a 'perplexity continuation kld'
+complete -c ctxbank -f -n __fish_use_subcommand -a quantize -d 'write a model in another type'
 complete -c ctxbank -n '__fish_seen_subcommand_from run' -l chat -d 'put the prompt into the model\'s chat template as the user\'s message'
 complete -c ctxbank -n '__fish_seen_subcommand_from run' -s p -l prompt -x -d 'the prompt; after the file\'s text when -f is given too'
 complete -c ctxbank -n '__fish_seen_subcommand_from run' -s f -l file -r -F -d 'read the prompt from FILE; - is standard input'
@@ -178,3 +179,10 @@ complete -c ctxbank -n '__fish_seen_subcommand_from eval; and __fish_seen_subcom
 complete -c ctxbank -n '__fish_seen_subcommand_from eval; and __fish_seen_subcommand_from kld' -s q -l quiet -d 'nothing but results and errors'
 complete -c ctxbank -n '__fish_seen_subcommand_from eval; and __fish_seen_subcommand_from kld' -s h -l help -d 'show this help'
 complete -c ctxbank -n '__fish_seen_subcommand_from eval; and __fish_seen_subcommand_from kld' -l version -d 'show the version'
+complete -c ctxbank -n '__fish_seen_subcommand_from quantize' -s t -l threads -x -d 'threads (default: physical cores that affinity and cgroup allow)'
+complete -c ctxbank -n '__fish_seen_subcommand_from quantize' -l json -d 'print one JSON object'
+complete -c ctxbank -n '__fish_seen_subcommand_from quantize' -l progress -x -a 'auto always never' -d 'progress bar on standard error; auto: when that is a terminal'
+complete -c ctxbank -n '__fish_seen_subcommand_from quantize' -s v -l verbose -d 'say more on standard error'
+complete -c ctxbank -n '__fish_seen_subcommand_from quantize' -s q -l quiet -d 'nothing but results and errors'
+complete -c ctxbank -n '__fish_seen_subcommand_from quantize' -s h -l help -d 'show this help'
+complete -c ctxbank -n '__fish_seen_subcommand_from quantize' -l version -d 'show the version'
