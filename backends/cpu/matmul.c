@@ -196,20 +196,38 @@ static void prepare_fine(const struct pass *p, float *two, uint8_t *rec)
     }
 }
 
+/* y[n] = [y +] out [+ bias] */
+static inline void store_row(float *restrict y, const float *restrict out, const float *bias,
+                             int add, int n)
+{
+    float sum[MM_ROWS];
+
+    for (int r = 0; r < n; r++)
+        sum[r] = out[r];
+    for (int r = 0; bias && r < n; r++)
+        sum[r] += bias[r];
+    for (int r = 0; add && r < n; r++)
+        sum[r] += y[r];
+    for (int r = 0; r < n; r++)
+        y[r] = sum[r];
+}
+
 /* out[width][rows] of a tile, from row `row` on: bias, residual, edge */
 static void store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
                   float *out)
 {
     const int n = min_int(rows, mm->w->n_out - row);
 
-    if (p->fine)
-        for (int r = 0; r < n; r++)
-            out[r] += out[rows + r];
-    for (int i = 0; i < (p->fine ? 1 : tile_width(p, tile)); i++, out += rows) {
-        float *y = mm->y + (size_t)(p->tok0 + tile * p->k->tile + i) * (size_t)mm->y_stride + row;
-        for (int r = 0; r < n; r++) {
-            const float v = mm->bias ? out[r] + mm->bias[row + r] : out[r];
-            y[r] = mm->add ? y[r] + v : v;
+    for (int r = 0; p->fine && r < n; r++)
+        out[r] += out[rows + r];
+    for (int i = 0; i < (p->fine ? 1 : tile_width(p, tile)); i++) {
+        float *y = mm->y + (size_t)(p->tok0 + tile * p->k->tile + i) * (size_t)mm->y_stride;
+        for (int r = row; r < row + n; r += MM_ROWS) {
+            const float *bias = mm->bias ? mm->bias + r : NULL, *o = out + i * rows + r - row;
+            if (r + MM_ROWS <= row + n) /* a constant, for the vectoriser */
+                store_row(y + r, o, bias, mm->add, MM_ROWS);
+            else
+                store_row(y + r, o, bias, mm->add, row + n - r);
         }
     }
 }
