@@ -141,8 +141,9 @@ static struct expected expect_dot(const float *w, const struct rounded *x, size_
     return e;
 }
 
-static void check_product(const struct mm *m, const struct rounded *x, int n_tok,
-                          const float *before)
+/* part: of half a rounding step, by which the result may be off the sum of x->value */
+static void check_near(const struct mm *m, const struct rounded *x, int n_tok, const float *before,
+                       double part)
 {
     const struct weight *w = m->w;
     float *row = alloc((size_t)w->n_in, sizeof *row);
@@ -155,7 +156,8 @@ static void check_product(const struct mm *m, const struct rounded *x, int n_tok
             const size_t at = (size_t)t * (size_t)m->y_stride + (size_t)r;
             const double more =
                 (m->bias ? (double)m->bias[r] : 0) + (m->add ? (double)before[at] : 0);
-            const double got = (double)m->y[at] - more, sums = 2e-7 * fabs(more);
+            const double got = (double)m->y[at] - more;
+            const double sums = 2e-7 * fabs(more) + part * (e.plain_tol - e.tol);
 
             ck_assert_msg(fabs(got - e.value) <= e.tol + sums,
                           "%s %dx%d row %d token %d of %d: %g, not %g", cb_dtype[w->type].name,
@@ -168,6 +170,12 @@ static void check_product(const struct mm *m, const struct rounded *x, int n_tok
         for (int r = w->n_out; r < m->y_stride; r++)
             ck_assert_msg(isnan(m->y[t * m->y_stride + r]), "wrote past n_out");
     free(row);
+}
+
+static void check_product(const struct mm *m, const struct rounded *x, int n_tok,
+                          const float *before)
+{
+    check_near(m, x, n_tok, before, 0);
 }
 
 /* One call on every ISA; add and bias by turns. */
@@ -183,7 +191,7 @@ static void check_shape(enum dtype t, int n_in, int n_out, int n_tok)
     for (int isa = 0; isa < N_ISA; isa++) {
         struct device *d = open_isa(isa, 1 + (int)(rnd() % 2));
         const int add = (int)(rnd() & 1);
-        struct mm m = { &w, rnd() & 1 ? bias : NULL, y, n_out + PAD, add };
+        struct mm m = { &w, rnd() & 1 ? bias : NULL, y, n_out + PAD, add, 0 };
 
         if (!d)
             continue;
@@ -242,7 +250,7 @@ START_TEST(many)
                 const size_t n_y = (size_t)TOK * (size_t)(outs[i] + PAD);
                 random_weight(&w[i], types[i], IN, outs[i]);
                 ck_assert_int_eq(d->ops->load(d, &w[i]), 0);
-                m[i] = (struct mm){ &w[i], NULL, alloc(n_y, sizeof(float)), outs[i] + PAD, 0 };
+                m[i] = (struct mm){ &w[i], NULL, alloc(n_y, sizeof(float)), outs[i] + PAD, 0, 0 };
                 fill_nan(m[i].y, n_y);
             }
             ck_assert_int_ge(d->ops->reserve(d, n_tok, IN, 512, 1, 64, 1), 0);
@@ -282,7 +290,7 @@ START_TEST(same_bits)
             for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
                 fill_nan(y, TOK * OUT);
                 for (int at = 0; at < TOK; at += steps[s]) {
-                    struct mm m = { &w, NULL, y + at * OUT, OUT, 0 };
+                    struct mm m = { &w, NULL, y + at * OUT, OUT, 0, 0 };
                     const int n = steps[s] < TOK - at ? steps[s] : TOK - at;
                     d->ops->matmul(d, &m, 1, x + at * n_in, n);
                 }
@@ -299,6 +307,79 @@ START_TEST(same_bits)
     free(x);
     free(first);
     free(y);
+}
+END_TEST
+
+/* With `fine` a decoded token's activations keep 15 bits: 127 times closer to the unrounded product. */
+START_TEST(fine)
+{
+    enum { OUT = 37, TOK = 3 };
+    const enum dtype t = (enum dtype)_i;
+    const int n_in = cb_dtype[t].block == 1 ? 77 : 768;
+    struct rounded x = round_x(t, random_x(TOK, n_in), TOK, n_in);
+    float *y = alloc(TOK * (OUT + PAD), sizeof *y);
+    struct weight w;
+
+    random_weight(&w, t, n_in, OUT);
+    memcpy(x.value, x.x, sizeof(float) * TOK * (size_t)n_in);
+    for (int isa = 0; isa < N_ISA; isa++) {
+        struct device *d = open_isa(isa, 2);
+        struct mm m = { &w, NULL, y, OUT + PAD, 0, 1 };
+
+        if (!d)
+            continue;
+        ck_assert_int_eq(d->ops->load(d, &w), 0);
+        fill_nan(y, TOK * (OUT + PAD));
+        d->ops->matmul(d, &m, 1, x.x, TOK);
+        /* half a step of 15 bits is 3e-5 of the largest in a block */
+        check_near(&m, &x, TOK, NULL, 1.0 / 120);
+        d->ops->unload(d, &w);
+        cb_device_close(d);
+    }
+    free((void *)(uintptr_t)w.raw);
+    free_rounded(x);
+    free(y);
+}
+END_TEST
+
+/* Libraries instead of our kernels: unrounded activations. */
+START_TEST(providers)
+{
+    static const char *const names[] = { "onednn", "openblas" };
+    enum { OUT = 37, TOK = 40, IN = 512 };
+    const enum dtype t = (enum dtype)_i;
+    const struct rounded x = round_x(DT_F32, random_x(TOK, IN), TOK, IN);
+    float *bias = random_x(1, OUT), *y = alloc(TOK * (OUT + PAD), sizeof *y);
+    float *before = alloc(TOK * (OUT + PAD), sizeof *y);
+    struct weight w;
+
+    random_weight(&w, t, IN, OUT);
+    for (int i = 0; i < 2; i++) {
+        struct mm m = { .w = &w, .bias = bias, .y = y, .y_stride = OUT + PAD, .add = 1 };
+        struct device *d;
+
+        setenv("CTXBANK_MATMUL", names[i], 1);
+        d = open_isa(0, 2);
+        if (!d)
+            continue; /* not built in */
+        ck_assert_int_eq(d->ops->load(d, &w), 0);
+        fill_nan(y, TOK * (OUT + PAD));
+        for (int j = 0; j < TOK * OUT; j++)
+            y[j / OUT * (OUT + PAD) + j % OUT] = uniform();
+        memcpy(before, y, TOK * (OUT + PAD) * sizeof *y);
+        d->ops->matmul(d, &m, 1, x.x, TOK);
+        check_product(&m, &x, TOK, before);
+        d->ops->unload(d, &w);
+        cb_device_close(d);
+    }
+    setenv("CTXBANK_MATMUL", "abacus", 1);
+    ck_assert_ptr_null(open_isa(0, 1));
+    unsetenv("CTXBANK_MATMUL");
+    free((void *)(uintptr_t)w.raw);
+    free_rounded(x);
+    free(bias);
+    free(y);
+    free(before);
 }
 END_TEST
 
@@ -345,6 +426,8 @@ int main(void)
     tcase_add_loop_test(c, shapes, 0, DT_COUNT);
     tcase_add_test(c, many);
     tcase_add_loop_test(c, same_bits, 0, DT_COUNT);
+    tcase_add_loop_test(c, fine, 0, DT_COUNT);
+    tcase_add_loop_test(c, providers, 0, DT_COUNT);
     tcase_add_loop_test(c, rows, 0, DT_COUNT);
     tcase_add_test(c, unknown_isa);
     suite_add_tcase(s, c);

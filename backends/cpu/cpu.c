@@ -8,6 +8,7 @@
 #include "kern.h"
 #include "kern_mm.h"
 #include "kern_vec.h"
+#include "provider.h"
 #include "slab.h"
 
 /* Best first; CTXBANK_ISA takes a name. */
@@ -88,6 +89,7 @@ static int open_cpu(struct device *d)
 {
     const struct cpu_kern *k = choose_isa();
     struct cpu *c;
+    int err;
 
     if (!k)
         return CB_EUNSUPPORTED;
@@ -95,6 +97,11 @@ static int open_cpu(struct device *d)
     if (!c)
         return CB_ENOMEM;
     c->kern = k;
+    err = cb_provider_choose(&c->provider);
+    if (err) {
+        free(c);
+        return err;
+    }
     fill(c);
     d->impl = c;
     d->ops = &c->ops;

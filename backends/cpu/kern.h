@@ -22,6 +22,7 @@ struct cpu_kern {
 struct cpu {
     const struct cpu_kern *kern;
     struct ops ops;     /* device->ops points here */
+    const struct provider *provider; /* of products of many tokens; NULL: mm */
     struct slab *slabs; /* packed weights */
     void *x;            /* activations prepared for a matmul */
     size_t x_bytes;

@@ -12,6 +12,8 @@ libcore_la_SOURCES += \
 	backends/cpu/matmul.c \
 	backends/cpu/mm_table.h \
 	backends/cpu/pack.c \
+	backends/cpu/provider.c \
+	backends/cpu/provider.h \
 	backends/cpu/score.c \
 	backends/cpu/slab.c \
 	backends/cpu/slab.h \
@@ -60,4 +62,17 @@ libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_neon.h \
 libcpu_neon_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=neon
 libcpu_neon_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod
 libcore_la_LIBADD += libcpu_neon.la
+endif
+
+# Products of many tokens can be left to these (CTXBANK_MATMUL).
+if HAVE_DNNL
+libcore_la_SOURCES += backends/cpu/dnnl.c
+libcore_la_LIBADD += $(DNNL_LIBS)
+endif
+
+if HAVE_OPENBLAS
+noinst_LTLIBRARIES += libcpu_blas.la
+libcore_la_LIBADD += libcpu_blas.la $(OPENBLAS_LIBS)
+libcpu_blas_la_SOURCES = backends/cpu/blas.c
+libcpu_blas_la_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 endif

@@ -8,6 +8,7 @@
 #include "err.h"
 #include "kern.h"
 #include "kern_mm.h"
+#include "provider.h"
 #include "slab.h"
 
 enum {
@@ -74,6 +75,8 @@ int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
     if (bytes > PASS_BYTES)
         bytes = least > PASS_BYTES ? least : PASS_BYTES;
     TRY(grow_x(c, bytes));
+    if (c->provider)
+        TRY(cb_par_reserve(d->par, cb_provider_scratch(max_in)));
     TRY(cb_par_reserve(d->par, panel > PANEL_BYTES ? panel : PANEL_BYTES));
     return (int64_t)c->x_bytes;
 }
@@ -365,6 +368,10 @@ void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
     for (int i = 0; i < n; i++) {
         assert(mm[i].w->n_in == p.n_in && mm[i].w->packed);
         *(is_float(mm[i].w->type) ? &plain : &quant) = 1;
+    }
+    if (c->provider && n_tok >= PROVIDER_MIN_TOK) {
+        cb_provider_matmul(d, c->provider, mm, n, x, n_tok);
+        return;
     }
     if (mm->fine && quant) {
         fine_passes(c, &p, quant, plain, x, n_tok);
