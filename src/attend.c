@@ -379,6 +379,22 @@ static void choose_for_others(struct cb_session *s, int l, const struct attn *at
         cb_select_chunk(s, l, at->q, at->q_stride, at->n_tok, pos0);
 }
 
+/* What `lead` has stored and attended to is s's as well. */
+static int follow(struct cb_session *s, int l, const struct attn *led, int pos0, int pos_end)
+{
+    const struct method *m = s->policy->m;
+    const float *k = led->q + led->n_head * led->hd, *v = k + led->n_kv * led->hd;
+    const int was = s->store[l].n[0];
+
+    s->attend->has_scores = 0;
+    TRY(cb_store_append(&s->store[l], s->dev, k, v, led->q_stride, led->n_tok, pos0));
+    if (m->fold)
+        TRY(m->fold(s->policy, l, s->attend->state[l], was, was + led->n_tok));
+    if (cb_wants(&s->plan[l].want, 1))
+        cb_measure_chunk(s, l, led, pos0, pos_end);
+    return CB_OK;
+}
+
 int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
               float *out)
 {
@@ -402,7 +418,8 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
                              .q_stride = nq + 2 * nkv,
                              .logit_stride = s->n_ctx,
                              .out = out,
-                             .lse = wants || (selects && s->decoding) ? a->lse : NULL };
+                             .lse = wants || (selects && s->decoding) || s->n_follower ? a->lse
+                                                                                       : NULL };
 
     if (!s->decoding || s->plan[l].read.what != READ_ALL || cb_distant_is(s, l))
         cb_store_pack(&s->store[l]);
@@ -417,6 +434,8 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
         count_read(s, l);
     }
     a->has_scores = 0;
+    for (int i = 0; i < s->n_follower; i++)
+        TRY(follow(s->follower[i], l, &at, pos0, pos_end));
     if (selects)
         choose_for_others(s, l, &at, pos0);
     if (!wants)
@@ -448,6 +467,8 @@ int cb_attend_end(struct cb_session *s, int l, int n)
     const struct method *m = s->policy->m;
     struct attend *a = s->attend;
 
+    for (int i = 0; i < s->n_follower; i++)
+        TRY(cb_attend_end(s->follower[i], l, n));
     if (!s->decoding || l == s->model->hp.n_layer - 1)
         note_peak(s);
     if (!s->decoding && cb_wants(&s->plan[l].want, 1)) {

@@ -10,6 +10,7 @@ libcore_la_SOURCES += \
 	src/distant.c src/distant.h \
 	src/edit.c src/edit.h \
 	src/err.c src/err.h \
+	src/follow.c \
 	src/forward.c \
 	src/gguf.c src/gguf.h \
 	src/gguf_file.h \
@@ -53,6 +54,8 @@ libcore_la_SOURCES += \
 noinst_LTLIBRARIES += libeval.la
 libeval_la_LIBADD = $(JANSSON_LIBS)
 libeval_la_SOURCES = \
+	src/eval/answer.c src/eval/answer.h \
+	src/eval/ask.c src/eval/ask.h \
 	src/eval/buf.c src/eval/buf.h \
 	src/eval/gen.c src/eval/gen.h \
 	src/eval/gen_2stage.c \
@@ -64,11 +67,14 @@ libeval_la_SOURCES = \
 	src/eval/item.c src/eval/item.h \
 	src/eval/item_read.c \
 	src/eval/metric.c src/eval/metric.h \
-	src/eval/template.c src/eval/template.h
+	src/eval/plot.c src/eval/plot.h \
+	src/eval/run.c src/eval/run.h \
+	src/eval/table.c src/eval/table.h \
+	src/eval/published.c src/eval/published.h
 
 # The program
 bin_PROGRAMS += ctxbank
-ctxbank_LDADD = libcore.la libeval.la $(JANSSON_LIBS)
+ctxbank_LDADD = libeval.la libcore.la $(JANSSON_LIBS)
 ctxbank_SOURCES = \
 	src/cmd/bench.c \
 	src/cmd/chat.c \
@@ -79,6 +85,7 @@ ctxbank_SOURCES = \
 	src/cmd/eval_continuation.c \
 	src/cmd/eval_kld.c \
 	src/cmd/eval_perplexity.c \
+	src/cmd/eval_tasks.c \
 	src/cmd/generate.c \
 	src/cmd/info.c \
 	src/cmd/interrupt.c \

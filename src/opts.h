@@ -30,21 +30,27 @@ enum opt_set {
     SET_OWN_PERPLEXITY = 1 << 4,
     SET_OWN_CONTINUATION = 1 << 5,
     SET_PAIR = 1 << 6, /* --context and --target */
-    SET_PROMPT = 1 << 7,
-    SET_CHAT = 1 << 8,
-    SET_GENERATE = 1 << 9,
-    SET_SAMPLE = 1 << 10,
-    SET_MODEL = 1 << 11, /* -m alone */
-    SET_THREADS = 1 << 12, /* -t alone */
-    SET_ENGINE = 1 << 13,
-    SET_CTX = 1 << 14,
-    SET_POLICY = 1 << 15,   /* one */
-    SET_POLICIES = 1 << 16, /* one row a policy */
-    SET_PLAN = 1 << 17,     /* --dry-run */
-    SET_JSON = 1 << 18,
-    SET_PROGRESS = 1 << 19,
-    SET_GENERAL = 1 << 20,
-    SET_COUNT = 21
+    SET_OWN_NEEDLE = 1 << 7,
+    SET_OWN_RULER = 1 << 8,
+    SET_OWN_2STAGE = 1 << 9,
+    SET_PICK = 1 << 10, /* --tasks */
+    SET_MADE = 1 << 11, /* lengths of made-up items */
+    SET_TASKS = 1 << 12,
+    SET_PROMPT = 1 << 13,
+    SET_CHAT = 1 << 14,
+    SET_GENERATE = 1 << 15,
+    SET_SAMPLE = 1 << 16,
+    SET_MODEL = 1 << 17,   /* -m alone */
+    SET_THREADS = 1 << 18, /* -t alone */
+    SET_ENGINE = 1 << 19,
+    SET_CTX = 1 << 20,
+    SET_POLICY = 1 << 21,   /* one */
+    SET_POLICIES = 1 << 22, /* one row a policy */
+    SET_PLAN = 1 << 23,     /* --dry-run */
+    SET_JSON = 1 << 24,
+    SET_PROGRESS = 1 << 25,
+    SET_GENERAL = 1 << 26,
+    SET_COUNT = 27
 };
 
 enum opt_id {
@@ -70,6 +76,22 @@ enum opt_id {
     ARG_PER_TOKEN,
     ARG_CONTEXT,
     ARG_TARGET,
+    ARG_LENGTH,
+    ARG_DEPTH,
+    ARG_NEEDLES,
+    ARG_HAYSTACK,
+    ARG_COT,
+    ARG_TASKS,
+    ARG_QA_FILE,
+    ARG_ITEMS,
+    ARG_TASK_SEED,
+    ARG_QUESTION,
+    ARG_TOO_LONG,
+    ARG_USE_CHAT,
+    ARG_MAX_NEW,
+    ARG_ANSWERS,
+    ARG_TABLE,
+    ARG_PLOT,
     ARG_PROMPT,
     ARG_FILE,
     ARG_SYSTEM,

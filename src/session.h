@@ -42,7 +42,19 @@ struct cb_session {
     struct distant *distant; /* distant.c's own; NULL when no layer reads logits of another */
     struct work w;
     uint64_t kv_peak_bytes, kv_read_bytes;
+    struct cb_session *const *follower; /* [n_follower] of the prefill at hand; follow.c */
+    int n_follower;
 };
+
+/* ---- follow.c: one prefill for many policies ---- */
+
+/* May f take over the keys, values and queries of the prompt that `lead` computes? Both are empty,
+ * store in the same form, and attend to the whole prompt densely. */
+int cb_session_can_follow(const struct cb_session *f, const struct cb_session *lead);
+/* As cb_session_prefill; each follower ends up as if it had been fed too. After a failure the
+ * followers are empty. */
+int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const *follower, int n,
+                              const int32_t *tokens, int n_tok, const struct cb_prefill *how);
 
 /* ---- forward.c ---- */
 

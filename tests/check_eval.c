@@ -11,7 +11,7 @@
 #include "eval/gen.h"
 #include "eval/item.h"
 #include "eval/metric.h"
-#include "eval/template.h"
+#include "eval/published.h"
 
 /* ---- files ---- */
 

@@ -4,6 +4,7 @@ check_programs = \
 	tests/check_continuation \
 	tests/check_cpus \
 	tests/check_eval \
+	tests/check_follow \
 	tests/check_gguf \
 	tests/check_matmul \
 	tests/check_hostile \
@@ -47,6 +48,10 @@ tests_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 tests_check_cpus_SOURCES = tests/check_cpus.c
 tests_check_cpus_CFLAGS = $(check_cflags)
 tests_check_cpus_LDADD = $(check_ldadd)
+
+tests_check_follow_SOURCES = tests/check_follow.c
+tests_check_follow_CFLAGS = $(check_cflags)
+tests_check_follow_LDADD = $(check_ldadd)
 
 tests_check_gguf_SOURCES = tests/check_gguf.c
 tests_check_gguf_CFLAGS = $(check_cflags)

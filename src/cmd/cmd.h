@@ -15,9 +15,15 @@
 extern const struct cmd cb_cmd_bench;
 extern const struct cmd cb_cmd_chat;
 extern const struct cmd cb_cmd_dump;
+extern const struct cmd cb_cmd_eval_2stage;
 extern const struct cmd cb_cmd_eval_continuation;
+extern const struct cmd cb_cmd_eval_file;
 extern const struct cmd cb_cmd_eval_kld;
+extern const struct cmd cb_cmd_eval_longbench;
+extern const struct cmd cb_cmd_eval_needle;
+extern const struct cmd cb_cmd_eval_passkey;
 extern const struct cmd cb_cmd_eval_perplexity;
+extern const struct cmd cb_cmd_eval_ruler;
 extern const struct cmd cb_cmd_info;
 extern const struct cmd cb_cmd_quantize;
 extern const struct cmd cb_cmd_run;

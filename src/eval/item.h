@@ -4,6 +4,7 @@
 #define ITEM_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct item {
     char *id, *task; /* "hotpotqa-012", "hotpotqa" */
@@ -17,6 +18,7 @@ struct item {
     int max_new;       /* tokens to generate */
     int chat;          /* 1 = in the model's chat form, as the benchmark publishes it */
     int stop_at_line;  /* 1 = the answer ends at its first line's end */
+    uint64_t hash;     /* of what is asked; run.c sets it */
     int length, depth; /* made-up items: tokens asked for (0 = none), percent (-1 = none) */
 };
 

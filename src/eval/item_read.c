@@ -9,7 +9,7 @@
 #include "err.h"
 #include "eval/item.h"
 #include "eval/metric.h"
-#include "eval/template.h"
+#include "eval/published.h"
 
 struct reader {
     const char *path;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* template.h - the prompts, output lengths and metrics that benchmarks publish, read from
+/* published.h - the prompts, output lengths and metrics that benchmarks publish, read from
  * templates.json in the data folder. */
-#ifndef EVAL_TEMPLATE_H
-#define EVAL_TEMPLATE_H
+#ifndef PUBLISHED_H
+#define PUBLISHED_H
 
 #include <jansson.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* template.c - prompts of benchmarks out of templates.json. */
-#include "eval/template.h"
+/* published.c - prompts of benchmarks out of templates.json. */
+#include "eval/published.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* answer.h - answers and their scores, kept as JSON lines so that a run that was ended goes on. */
+#ifndef ANSWER_H
+#define ANSWER_H
+
+#include <stdint.h>
+
+enum question { QUESTION_AWARE, QUESTION_BLIND };
+
+/* Who answers: the same in all answers of one policy in one run. */
+struct answerer {
+    const char *model; /* name and quantisation */
+    const char *policy, *type_k, *type_v, *prefill;
+    enum question question;
+};
+
+struct answer {
+    struct answerer by; /* the texts belong to the list */
+    char *id, *task, *pred;
+    uint64_t item; /* hash of what was asked */
+    double score;  /* 0..1 */
+    int length, depth, prompt_tokens, truncated;
+    uint64_t kv_bytes, kv_full_bytes, kv_read_bytes;
+    int kept_min, kept_max;
+};
+
+struct answers {
+    struct answer *at; /* [n] */
+    int n, cap;
+    char **text; /* [n_text] strings of answerers, each once */
+    int n_text;
+    int fd; /* of the file, or -1 */
+    const char *path;
+};
+
+/* Reads what the file holds and opens it for more; path NULL: nothing is kept. A line that was cut
+ * off at the end is dropped, others that cannot be read are told to warn(). */
+int cb_answers_open(const char *path, void (*warn)(void *arg, const char *text), void *arg,
+                    struct answers *out);
+void cb_answers_close(struct answers *x);
+
+const struct answer *cb_answers_find(const struct answers *x, const struct answerer *by,
+                                     const char *id, uint64_t item);
+/* Copies the answer, and writes its line. metric: its name. */
+int cb_answers_add(struct answers *x, const struct answer *a, const char *metric);
+
+uint64_t cb_hash(uint64_t h, const char *s); /* FNV-1a, continued from h (0 at the start) */
+const char *cb_question_name(enum question q);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* ask.c - an item becomes token ids, and a session's logits an answer. */
+#include "eval/ask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+#include "eval/metric.h"
+#include "model.h"
+#include "template.h"
+
+/* ---- the prompt ---- */
+
+struct whole {
+    char *text;     /* owned */
+    size_t context; /* bytes before the question */
+    int flags;
+};
+
+static int plain_text(const struct item *it, struct whole *w)
+{
+    struct buf b = { 0 };
+
+    cb_buf_text(&b, it->context);
+    cb_buf_text(&b, it->question);
+    w->context = strlen(it->context);
+    w->flags = CB_TOK_BOS;
+    w->text = cb_buf_take(&b);
+    return w->text ? CB_OK : CB_ENOMEM;
+}
+
+/* Templates may trim blanks: the question is looked for without those at its ends. */
+static size_t find_question(const char *text, const char *question)
+{
+    static const char blanks[] = " \t\r\n";
+    const char *last = NULL;
+    size_t n;
+
+    question += strspn(question, blanks);
+    n = strlen(question);
+    while (n && strchr(blanks, question[n - 1]))
+        n--;
+    for (const char *at = text; n && (at = memmem(at, strlen(at), question, n)); at++)
+        last = at;
+    return last ? (size_t)(last - text) : strlen(text);
+}
+
+static int chat_text(const cb_model *m, const struct chat_form *form, const struct item *it,
+                     struct whole *w)
+{
+    struct whole user;
+    struct chat_msg msg = { .role = "user" };
+    int has_bos, err;
+
+    TRY(plain_text(it, &user));
+    msg.text = user.text;
+    err = cb_chat_render(m->gguf, form, &msg, 1, 1, &w->text, &has_bos);
+    free(user.text);
+    TRY(err);
+    w->context = find_question(w->text, it->question);
+    w->flags = CB_TOK_SPECIAL | (has_bos ? 0 : CB_TOK_BOS);
+    return CB_OK;
+}
+
+/* The first token that begins in the question. A token across the border counts as the question's. */
+static int split_at(const cb_model *m, const struct whole *w, const int32_t *ids, int n)
+{
+    struct cb_model_info info;
+    size_t bytes = 0;
+    int i = 0;
+
+    cb_model_get_info(m, &info);
+    if ((w->flags & CB_TOK_BOS) && info.add_bos && n && ids[0] == info.bos)
+        i++;
+    if (cb_tok_space_prefix(m->tok) && n > i) /* the first token brings a blank of its own */
+        bytes = (size_t)cb_token_bytes(m, ids[i], 1, NULL, 0) - 1, i++;
+    for (; i < n; i++) {
+        bytes += (size_t)cb_token_bytes(m, ids[i], 1, NULL, 0);
+        if (bytes > w->context)
+            return i;
+    }
+    return n;
+}
+
+/* Half of the room from the front, half from the end. */
+static void cut_middle(struct prompt *p, int room)
+{
+    const int front = room / 2, back = room - front;
+
+    p->truncated = p->n - room;
+    memmove(p->ids + front, p->ids + p->n - back, (size_t)back * sizeof *p->ids);
+    if (p->split > front)
+        p->split = p->split - p->truncated > front ? p->split - p->truncated : front;
+    p->n = room;
+}
+
+int cb_ask_prompt(const cb_model *m, const struct chat_form *form, const struct item *it, int room,
+                  int truncate, struct prompt *out)
+{
+    struct whole w = { 0 };
+    int err;
+
+    *out = (struct prompt){ 0 };
+    err = form ? chat_text(m, form, it, &w) : plain_text(it, &w);
+    if (!err)
+        err = cb_tokenize(m, w.text, strlen(w.text), w.flags, &out->ids, &out->n);
+    if (!err)
+        out->split = split_at(m, &w, out->ids, out->n);
+    free(w.text);
+    if (!err && out->n > room && (!truncate || room < 2))
+        err = cb_fail(CB_EFULL, "%s: %d tokens and %d for the answer do not fit into %d", it->id,
+                      out->n, it->max_new, room + it->max_new);
+    if (!err && out->n > room)
+        cut_middle(out, room);
+    if (!err && out->split < 1)
+        out->split = out->n; /* nothing before the question: there is no context to compress */
+    if (err) {
+        free(out->ids);
+        *out = (struct prompt){ 0 };
+    }
+    return err;
+}
+
+/* ---- the answer ---- */
+
+static int32_t likeliest(const float *logits, int n)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
+static int add_token(const cb_model *m, int32_t id, struct buf *pred)
+{
+    char small[256], *big;
+    const int n = cb_token_bytes(m, id, 0, small, sizeof small);
+
+    if (n <= (int)sizeof small) {
+        cb_buf_add(pred, small, (size_t)n);
+    } else {
+        big = cb_calloc((size_t)n, 1);
+        if (!big)
+            return CB_ENOMEM;
+        cb_token_bytes(m, id, 0, big, n);
+        cb_buf_add(pred, big, (size_t)n);
+        free(big);
+    }
+    return pred->failed ? CB_ENOMEM : CB_OK;
+}
+
+/* An answer that is scored by its first line ends with it, once it has begun. */
+static int line_ended(struct buf *pred)
+{
+    const size_t skip = strspn(pred->s, "\n");
+    char *end = strchr(pred->s + skip, '\n');
+
+    if (!end)
+        return 0;
+    *end = '\0';
+    pred->n = (size_t)(end - pred->s);
+    return 1;
+}
+
+/* More text cannot change the score: all that is looked for was found. */
+static int settled(const struct item *it, const char *pred)
+{
+    return !strncmp(it->metric->name, "contains", 8) && strcmp(it->metric->name, "contains_norm") &&
+           cb_ask_score(it, pred) >= 1;
+}
+
+int cb_ask_answer(const cb_model *m, cb_session *s, const struct item *it, int (*stop)(void *arg),
+                  void *arg, struct buf *pred)
+{
+    const int n_vocab = cb_tok_n_vocab(m->tok);
+
+    cb_buf_clear(pred);
+    cb_buf_text(pred, "");
+    for (int i = 0; i < it->max_new; i++) {
+        const int32_t id = likeliest(cb_session_logits(s), n_vocab);
+        if (stop && stop(arg))
+            return cb_fail(CB_ECANCEL, "stopped");
+        if (cb_token_is_end(m, id))
+            break;
+        TRY(add_token(m, id, pred));
+        if ((it->stop_at_line && line_ended(pred)) || settled(it, pred->s))
+            break;
+        if (i + 1 < it->max_new)
+            TRY(cb_session_decode(s, id));
+    }
+    return CB_OK;
+}
+
+double cb_ask_score(const struct item *it, const char *pred)
+{
+    const struct golds g = { (const char *const *)it->answer, it->n_answer,
+                             (const char *const *)it->classes, it->n_class };
+    const char *from = pred;
+
+    if (it->stop_at_line)
+        from += strspn(from, "\n");
+    return it->metric->score(from, &g);
+}
