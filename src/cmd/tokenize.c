@@ -132,11 +132,13 @@ static int decode(const struct opts *o, const struct tok *t, const struct text *
 {
     struct text text = { 0 };
     int rc = decode_to(o, t, in->s, &text);
+    /* the space that encoding put in front */
+    const size_t skip = !rc && cb_tok_space_prefix(t) && text.n && *text.s == ' ';
 
     if (!rc && cb_opt_flag(o, ARG_JSON))
-        rc = cb_json_print(json_pack("{s:o}", "text", cb_json_text(text.s, text.n)));
+        rc = cb_json_print(json_pack("{s:o}", "text", cb_json_text(text.s + skip, text.n - skip)));
     else if (!rc)
-        fwrite(text.s, 1, text.n, stdout);
+        fwrite(text.s + skip, 1, text.n - skip, stdout);
     free(text.s);
     return rc;
 }
