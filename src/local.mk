@@ -27,6 +27,7 @@ libcore_la_SOURCES += \
 	src/method/simlayerkv.c \
 	src/method/snapkv.c \
 	src/method/streamingllm.c \
+	src/method/tova.c \
 	src/method/window.c \
 	src/method/pod.c \
 	src/model.c src/model.h \

@@ -19,6 +19,7 @@ extern const struct method cb_method_simlayerkv;
 extern const struct method cb_method_snapkv;
 extern const struct method cb_method_streamingllm;
 extern const struct method cb_method_window;
+extern const struct method cb_method_tova;
 extern const struct method cb_method_pod;
 
 /* What everything is compared with comes first. */
@@ -34,6 +35,7 @@ static const struct method *const table[] = {
     &cb_method_simlayerkv,
     &cb_method_pod,
     &cb_method_d2o,
+    &cb_method_tova,
 };
 /* clang-format on */
 

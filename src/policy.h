@@ -149,6 +149,8 @@ void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *o
 /* For plan(): blocks of layers from a preset file (JSON, "start": [n_kv][n_layer] first layer of each
  * layer's block) -> start[n_kv][n_layer], checked; sinks, recent: the file's, or as they were. */
 int cb_preset_blocks(struct policy *p, const char *path, int *start, int *sinks, int *recent);
+/* For plan(): a preset file's list `key` of n numbers (0 or more, not all 0) -> out[n] */
+int cb_preset_numbers(struct policy *p, const char *path, const char *key, double *out, int n);
 
 /* Of every slot that keep[n] (ascending) leaves out, the slot of keep whose key has the largest cosine
  * with its own (ties: the lower) -> *out, ascending; how many, or negative. Valid until the next call. */

@@ -60,3 +60,36 @@ int cb_preset_blocks(struct policy *p, const char *path, int *start, int *sinks,
     json_decref(root);
     return err;
 }
+
+static int read_numbers(struct policy *p, const char *path, const json_t *root, const char *key,
+                        double *out, int n)
+{
+    const json_t *a = json_object_get(root, key);
+    double sum = 0;
+
+    if (!json_is_array(a) || (int)json_array_size(a) != n)
+        return cb_policy_refuse(p, "preset %s: \"%s\" must be of %d layers: not of this model",
+                                path, key, n);
+    for (int i = 0; i < n; i++) {
+        const json_t *x = json_array_get(a, (size_t)i);
+        out[i] = json_is_number(x) ? json_number_value(x) : -1;
+        if (!(out[i] >= 0 && out[i] < 1e9))
+            return cb_policy_refuse(p, "preset %s: %s[%d] must be a number, 0 or more", path, key,
+                                    i);
+        sum += out[i];
+    }
+    return sum > 0 ? CB_OK : cb_policy_refuse(p, "preset %s: %s is all 0", path, key);
+}
+
+int cb_preset_numbers(struct policy *p, const char *path, const char *key, double *out, int n)
+{
+    json_error_t why;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    int err;
+
+    if (!root)
+        return cb_policy_refuse(p, "preset %s: line %d: %s", path, why.line, why.text);
+    err = read_numbers(p, path, root, key, out, n);
+    json_decref(root);
+    return err;
+}

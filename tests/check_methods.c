@@ -274,6 +274,39 @@ START_TEST(pyramidkv_budgets)
 }
 END_TEST
 
+/* shares go as the preset's numbers; what a layer cannot hold goes to the others */
+START_TEST(pyramidkv_preset)
+{
+    static const char json[] = "{\"entropy\": [4, 2, 1, 1], \"gini\": [1, 2]}";
+    static const char *const file = "check_methods.json";
+    const struct shape sh = { 4, 4, 2, 64, 100 };
+    static const int want[2][4] = { { 22, 12, 7, 7 }, { 14, 14, 10, 10 } };
+    struct layer_plan row[4];
+    struct policy *p;
+
+    cb_write_file(file, json, sizeof json - 1);
+    memset(row, 0, sizeof row);
+    ck_assert_int_eq(
+        cb_policy_open("pyramidkv:budget=12,window=2,shape=entropy,preset=check_methods.json", &sh,
+                       &p),
+        CB_OK);
+    ck_assert_int_eq(p->m->plan(p, &sh, row), CB_OK);
+    for (int l = 0; l < 4; l++) {
+        ck_assert_int_eq(p->m->slots(p, l, 100, 0), want[0][l]);
+        ck_assert_int_eq(p->m->slots(p, l, 14, 0), want[1][l]);
+    }
+    cb_policy_close(p);
+    ck_assert_int_eq(
+        cb_policy_open("pyramidkv:budget=12,window=2,shape=gini,preset=check_methods.json", &sh,
+                       &p),
+        CB_OK);
+    ck_assert_int_lt(p->m->plan(p, &sh, row), 0);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "not of this model"));
+    cb_policy_close(p);
+    remove(file);
+}
+END_TEST
+
 /* ---- helpers ---- */
 
 START_TEST(shapes_of_a_budget)
@@ -372,6 +405,7 @@ int main(void)
     tcase_add_test(t, simlayerkv_masses);
     tcase_add_test(t, pyramidkv_choice);
     tcase_add_test(t, pyramidkv_budgets);
+    tcase_add_test(t, pyramidkv_preset);
     tcase_add_test(t, h2o_example);
     tcase_add_test(t, snapkv_example);
     tcase_add_test(t, d2o_keeps_and_merges);

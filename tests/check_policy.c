@@ -415,6 +415,19 @@ static void ref_d2o_drop(struct slow *s, int prompt)
     d2o_run(s, prompt, 0, 0);
 }
 
+static void ref_tova(struct slow *s, int prompt)
+{
+    (void)prompt;
+    for (int l = 0; l < LAYERS; l++) {
+        double score[CAP] = { 0 };
+        for (int h = 0; h < s->hp.n_head; h++)
+            for (int j = 0; j < s->n; j++)
+                score[j] += cb_slow_p(s, l, h, s->n - 1, j);
+        for (int kv = 0; kv < s->hp.n_kv; kv++)
+            drop_worst(s, l, kv, score, score, 24, 0, 0);
+    }
+}
+
 /* ---- the slow run and the session, side by side ---- */
 
 struct pair {
@@ -436,6 +449,7 @@ static const struct pair pairs[] = {
     { "snapkv:budget=24,window=8", ref_snapkv, 0, 0, 0 },
     { "snapkv:budget=24,window=8,decode=bounded,tail=10", ref_snapkv_bounded, 0, 0, 0 },
     { "pyramidkv:budget=12,window=2,beta=5", ref_pyramid, 0, 0, 0 },
+    { "tova:budget=24", ref_tova, 0, 0, 0 },
     { "d2o:budget=24,sink=2", ref_d2o, 0, 0, 0 },
     { "d2o:budget=24,sink=2,merge=avg,layers=uniform", ref_d2o_average, 0, 0, 0 },
     { "d2o:budget=24,sink=2,merge=off", ref_d2o_drop, 0, 0, 0 },
@@ -565,6 +579,7 @@ static const struct row rows[] = {
     { "pyramidkv:budget=200,shape=exponential", "pyramidkv:budget=30,shape=exponential", 1 },
     { "pyramidkv:budget=200,budgets=compat", "pyramidkv:budget=30,budgets=compat", 1 },
     { "pyramidkv:budget=200,budgets=kvpress", "pyramidkv:budget=30,budgets=kvpress", 1 },
+    { "tova:budget=200", "tova:budget=24", 1 },
     { "d2o:budget=200", "d2o:budget=24", 2 },
     { "d2o:budget=200,sink=1", "d2o:budget=0.25", 2 },
     { "d2o:budget=200,layers=gate", "d2o:budget=30,layers=gate,gate=0.02", 2 },
@@ -813,7 +828,8 @@ START_TEST(what_cannot_work_is_refused)
         { "snapkv:window=0", "must be an integer" },
         { "pyramidkv:budget=8", "must be more than window + sink = 8" },
         { "pyramidkv:beta=0.5", "must be a number of 1" },
-        { "pyramidkv:shape=entropy", "measured" },
+        { "pyramidkv:shape=entropy", "needs preset=FILE" },
+        { "pyramidkv:shape=gini,preset=none.json", "preset none.json" },
         { "pyramidkv:shape=geometric,budgets=compat", "linear" },
         { "d2o:beta=1.5", "must be a number of 0 to 1" },
         { "d2o:layers=all", "must be one of: softmax gate first2 uniform" },

@@ -28,7 +28,7 @@ static const struct method_opt opts[] = {
                 OPT_CHOICE, EQ11, 0, 0, "eq11 avg off" },
     [BETA] = { "beta", NULL, "weight of the newest similarity in the threshold", OPT_NUM, 0.7, 0, 1,
                NULL },
-    [MERGE_SINKS] = { "merge-sinks", NULL, "tokens may be merged into sinks", OPT_FLAG, 1, 0, 1,
+    [MERGE_SINKS] = { "merge_sinks", NULL, "tokens may be merged into sinks", OPT_FLAG, 1, 0, 1,
                       NULL },
     [DECODE] = { "decode", NULL, "bounded: one token goes at each step; grow: none does",
                  OPT_CHOICE, BOUNDED, 0, 0, "bounded grow" },

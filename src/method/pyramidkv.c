@@ -4,8 +4,9 @@
 #include "../policy.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-enum { BUDGET, WINDOW, BETA, SHAPE, BUDGETS, KERNEL, POOL, GROUP, SINK, DECODE, TAIL };
+enum { BUDGET, WINDOW, BETA, SHAPE, PRESET, BUDGETS, KERNEL, POOL, GROUP, SINK, DECODE, TAIL };
 enum { LINEAR, GEOMETRIC, EXPONENTIAL, ENTROPY, GINI };
 enum { EXACT, COMPAT, KVPRESS };
 enum { GROW, BOUNDED };
@@ -17,8 +18,10 @@ static const struct method_opt opts[] = {
                  65536, NULL },
     [BETA] = { "beta", NULL, "the top layer chooses budget / beta tokens; 1 = all layers alike",
                OPT_NUM, 20, 1, 1e9, NULL },
-    [SHAPE] = { "shape", NULL, "how budgets fall", OPT_CHOICE, LINEAR, 0, 0,
-                "linear geometric exponential entropy gini" },
+    [SHAPE] = { "shape", NULL, "how budgets fall; entropy, gini: as measured, see preset",
+                OPT_CHOICE, LINEAR, 0, 0, "linear geometric exponential entropy gini" },
+    [PRESET] = { "preset", "file", "JSON list of each layer's entropy, or gini, of attention",
+                 OPT_TEXT, 0, 0, 0, NULL },
     [BUDGETS] = { "budgets", NULL,
                   "exact: the sum is kept; compat, kvpress: as those programs round", OPT_CHOICE,
                   EXACT, 0, 0, "exact compat kvpress" },
@@ -37,7 +40,7 @@ static const struct method_opt opts[] = {
 };
 
 /* Of the whole method; arrays [n_layer] follow it: real[], then as ints budgets, what slots() works
- * with, and the slot of the first generated token. */
+ * with, and the slot of the first generated token. p->mem: the preset's numbers, [n_layer]. */
 struct st {
     int share; /* of a share: what the last prompt made of it */
     double real[1];
@@ -54,18 +57,30 @@ static int *ints(const struct policy *p, int which)
     return first + (size_t)which * (size_t)p->sh.n_layer;
 }
 
+/* The layers' weights with shape=entropy or gini. */
+static int measured(struct policy *p)
+{
+    const int gini = p->val[SHAPE].num == GINI;
+
+    if (!p->val[PRESET].set)
+        return cb_policy_refuse(p, "shape=%s: needs preset=FILE", gini ? "gini" : "entropy");
+    p->mem = malloc((size_t)p->sh.n_layer * sizeof(double));
+    if (!p->mem)
+        return cb_policy_refuse(p, "out of memory");
+    return cb_preset_numbers(p, p->val[PRESET].text, gini ? "gini" : "entropy", p->mem,
+                             p->sh.n_layer);
+}
+
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double least = p->val[WINDOW].num + p->val[SINK].num;
+    int err;
 
     if ((int)p->val[KERNEL].num % 2 == 0)
         return cb_policy_refuse(p, "kernel=%g: must be odd", p->val[KERNEL].num);
     if (p->val[BUDGET].num >= 1 && p->val[BUDGET].num <= least)
         return cb_policy_refuse(p, "budget=%g: must be more than window + sink = %g",
                                 p->val[BUDGET].num, least);
-    if (p->val[SHAPE].num >= ENTROPY)
-        return cb_policy_refuse(p, "shape=%s: needs attention measured over prompts beforehand",
-                                p->val[SHAPE].num > ENTROPY ? "gini" : "entropy");
     if (p->val[SHAPE].num > LINEAR && p->val[BUDGETS].num > EXACT)
         return cb_policy_refuse(p, "budgets: those programs know shape=linear alone");
     for (int l = 0; l < sh->n_layer; l++)
@@ -75,6 +90,9 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
                            .heads = p->val[GROUP].num > 0 ? PER_KV_HEAD_MAX : PER_KV_HEAD_MEAN,
                            .pool = (int)p->val[KERNEL].num,
                            .pool_kind = p->val[POOL].num > 0 ? POOL_MAX : POOL_MEAN };
+    err = p->val[SHAPE].num >= ENTROPY ? measured(p) : 0;
+    if (err)
+        return err;
     return cb_policy_state(p, sizeof(struct st) +
                                   (size_t)sh->n_layer * (sizeof(double) + N_INTS * sizeof(int)));
 }
@@ -109,6 +127,16 @@ static void kvpress_budgets(const struct policy *p, double mean, int n, int *out
     }
 }
 
+static void weighted(double *real, int n, double mean, const double *weight, double max)
+{
+    double sum = 0;
+    for (int l = 0; l < n; l++)
+        sum += weight[l];
+    for (int l = 0; l < n; l++)
+        real[l] = mean * n * weight[l] / sum;
+    cb_share_cap(real, n, mean * n, max);
+}
+
 /* Tokens that each layer chooses beside the window, of a prompt of n -> out[n_layer] */
 static void budgets(const struct policy *p, int n, int budget, int *out)
 {
@@ -127,7 +155,10 @@ static void budgets(const struct policy *p, int n, int budget, int *out)
     } else if (p->val[BUDGETS].num == KVPRESS) {
         kvpress_budgets(p, p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n : budget, n, out);
     } else {
-        shape[(int)p->val[SHAPE].num](real, n_layer, mean, p->val[BETA].num, cand);
+        if (p->mem)
+            weighted(real, n_layer, mean, p->mem, cand);
+        else
+            shape[(int)p->val[SHAPE].num](real, n_layer, mean, p->val[BETA].num, cand);
         cb_share_round(real, n_layer, mean * n_layer, out);
     }
 }

@@ -18,7 +18,7 @@ static const struct method_opt opts[] = {
                OPT_CHOICE, DECODE_MODE, 0, 0, "decode prefill" },
     [WINDOW] = { "window", "tokens", "last prompt tokens that decide with mode=prefill", OPT_INT,
                  32, 1, 65536, NULL },
-    [LAST] = { "keep-last", NULL, "the last layer is never lazy", OPT_FLAG, 0, 0, 1, NULL },
+    [LAST] = { "keep_last", NULL, "the last layer is never lazy", OPT_FLAG, 0, 0, 1, NULL },
     [DECODE] = { "decode", NULL, "bounded: lazy layers go on dropping; grow: they cut once",
                  OPT_CHOICE, BOUNDED, 0, 0, "bounded grow" },
     { .name = NULL },
