@@ -156,6 +156,7 @@ EXTRA_DIST += \
 # Scripts: they count their own checks and end with "N passed, N failed".
 dist_check_SCRIPTS = \
 	tests/check-cli \
+	tests/check-eval \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)

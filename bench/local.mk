@@ -1,0 +1,8 @@
+# Measurements: reports that scripts write
+EXTRA_DIST += bench/make-quality
+.PHONY: bench-quality bench-quality-smoke
+# CTXBANK_SUITE names the folder of the suite's data
+bench-quality: ctxbank$(EXEEXT)
+	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --program ./ctxbank$(EXEEXT)
+bench-quality-smoke: ctxbank$(EXEEXT)
+	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --smoke --program ./ctxbank$(EXEEXT) --out smoke
