@@ -13,6 +13,7 @@
 #include "measure.h"
 #include "select.h"
 #include "similar.h"
+#include "store_kivi.h"
 
 /* Slots that a layer chose for itself. */
 struct choice {
@@ -291,7 +292,7 @@ static void count_read(struct cb_session *s, int l)
 {
     const struct store *st = &s->store[l];
     for (int h = 0; h < s->model->hp.n_kv; h++)
-        s->kv_read_bytes += (uint64_t)s->attend->run[h].n * (st->row_k + st->row_v);
+        s->kv_read_bytes += cb_store_run_bytes(st, &s->attend->run[h]);
 }
 
 /* The policy's look at one decoded token. */
@@ -302,7 +303,7 @@ static int step_scores(struct cb_session *s, int l, const struct attn *at)
     cb_measure_step(s, l, at->q, at->lse, &a->scores);
     a->has_scores = 1;
     for (int h = 0; h < s->model->hp.n_kv; h++) /* the keys were read once more */
-        s->kv_read_bytes += (uint64_t)s->store[l].n[h] * s->store[l].row_k;
+        s->kv_read_bytes += cb_store_bytes_of(&s->store[l], s->store[l].n[h]) / 2;
     return CB_OK;
 }
 
@@ -453,13 +454,17 @@ static void note_peak(struct cb_session *s)
         s->kv_peak_bytes = now;
 }
 
-static int compact(struct cb_session *s, int l, const struct scores *sc)
+/* The policy drops what it does not keep, and of the rest the oldest is quantised. */
+static int settle(struct cb_session *s, int l, const struct scores *sc)
 {
     struct attend *a = s->attend;
 
-    cb_edit_begin(a->edit, l, !s->decoding);
-    TRY(s->policy->m->compact(s->policy, l, a->state[l], sc, a->edit));
-    return cb_edit_apply(a->edit);
+    if (s->policy->m->compact) {
+        cb_edit_begin(a->edit, l, !s->decoding);
+        TRY(s->policy->m->compact(s->policy, l, a->state[l], sc, a->edit));
+        TRY(cb_edit_apply(a->edit));
+    }
+    return s->store[l].kivi ? cb_kivi_advance(&s->store[l], s->dev) : CB_OK;
 }
 
 int cb_attend_end(struct cb_session *s, int l, int n)
@@ -479,14 +484,10 @@ int cb_attend_end(struct cb_session *s, int l, int n)
         TRY(m->observe(s->policy, l, a->state[l], &a->scores));
     if (l == s->model->hp.n_layer - 1)
         cb_distant_end(s);
-    if (!m->compact)
-        return CB_OK;
     if (s->decoding || !s->plan[l].late)
-        TRY(compact(s, l, a->has_scores ? &a->scores : NULL));
-    if (s->decoding)
-        return CB_OK;
-    for (int i = 0; l == s->model->hp.n_layer - 1 && i <= l; i++)
+        TRY(settle(s, l, a->has_scores ? &a->scores : NULL));
+    for (int i = 0; !s->decoding && l == s->model->hp.n_layer - 1 && i <= l; i++)
         if (s->plan[i].late)
-            TRY(compact(s, i, NULL));
+            TRY(settle(s, i, NULL));
     return CB_OK;
 }

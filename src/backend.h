@@ -47,6 +47,18 @@ static inline size_t cb_kv_row_bytes(enum kv_type t, int hd)
     return (size_t)(hd / cb_kv_type[t].block) * (size_t)cb_kv_type[t].block_bytes;
 }
 
+/* KIVI: the oldest keys and values of a KV head are quantised on 2 or 4 bits, in blocks of 32 numbers:
+ * step and smallest as halves, then codes (kivi.c). Keys by channel over 32 tokens, values by token
+ * over 32 channels. */
+enum { KIVI_GROUP = 32 };
+struct kv_kivi {
+    int bits_k, bits_v;           /* 2 or 4; 0: never quantised */
+    int n_k, n_v;                 /* slots 0.. that are quantised; those behind are rows as ever */
+    const uint8_t *k;             /* [rows / 32][hd] blocks */
+    const uint8_t *v;             /* [rows][hd / 32] blocks */
+    const int32_t *row_k, *row_v; /* quantised row of each slot, ascending; NULL: the slot */
+};
+
 /* What one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. With one query
  * (n_tok 1) attention can also write the scaled logits that it meets, and can read logits that were
  * written before in place of keys. */
@@ -54,6 +66,8 @@ struct kv_run {
     const void *k, *v;
     const int32_t *idx; /* ascending slots, or NULL */
     int n;
+    const struct kv_kivi *kivi; /* rows are slots, `first` the slot of entry or index 0; NULL = none */
+    int first;
     float *logit; /* [group][logit_stride of attn] of entries 0..n-1; NULL = not wanted */
     int given;    /* 1: logit is read, k is not */
 };

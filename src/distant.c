@@ -48,6 +48,10 @@ int cb_distant_open(struct cb_session *s)
     if (hp->window)
         return cb_policy_refuse(s->policy, "the model reads only the last %d tokens in every layer",
                                 hp->window);
+    if (s->kivi_k.bits || s->kivi_v.bits)
+        return cb_policy_refuse(s->policy,
+                                "not with quantised keys or values (kivi): layers hold keys "
+                                "for different tokens");
     sh = s->distant = cb_calloc(1, sizeof *sh);
     if (!sh)
         return CB_ENOMEM;

@@ -18,6 +18,7 @@ libcore_la_SOURCES += \
 	src/gguf_read.c \
 	src/gguf_write.c src/gguf_write.h \
 	src/keep.c \
+	src/kivi.c src/kivi.h \
 	src/measure.c src/measure.h \
 	src/method/d2o.c \
 	src/method/full.c \
@@ -42,6 +43,7 @@ libcore_la_SOURCES += \
 	src/share.c \
 	src/similar.c src/similar.h \
 	src/store.c src/store.h \
+	src/store_kivi.c src/store_kivi.h \
 	src/template.c src/template.h \
 	src/tok.c src/tok.h \
 	src/tok_bpe.c \

@@ -331,3 +331,16 @@ const int32_t *cb_select_slots(const struct cb_session *s, int l, int *n)
     *n = c->n;
     return c->n < 0 ? NULL : c->slot;
 }
+
+int cb_select_reads(const struct cb_session *s, int l, int n, int n_prompt)
+{
+    const struct read *r = &s->plan[l].read;
+    int k, tail;
+
+    if (r->what != READ_AS)
+        return n;
+    r = &s->plan[r->as].read;
+    k = k_of(r, n_prompt);
+    tail = n - n_prompt;
+    return k < n_prompt && tail <= r->tail ? k + tail : min_int(n, k + min_int(tail, r->tail));
+}

@@ -20,4 +20,7 @@ void cb_select_step(struct cb_session *s, int l, const float *q, const float *ls
 /* What layer l chose -> slots, *n of them; NULL: all. */
 const int32_t *cb_select_slots(const struct cb_session *s, int l, int *n);
 
+/* Of n slots, those that a decoded token reads in layer l after a prompt of n_prompt tokens. */
+int cb_select_reads(const struct cb_session *s, int l, int n, int n_prompt);
+
 #endif

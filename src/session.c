@@ -10,6 +10,8 @@
 #include "attend.h"
 #include "distant.h"
 #include "err.h"
+#include "kivi.h"
+#include "select.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
@@ -74,11 +76,37 @@ static void work_close(struct work *w)
 
 /* ---- open ---- */
 
-static int kv_type(const struct cb_session *s, const char *option, const char *name,
-                   enum kv_type *out)
+/* "kivi4" or "kivi2:64": f16 rows, of which all but the newest are quantised. Returns 1 for such. */
+static int kivi_form(const struct cb_session *s, const char *option, const char *name,
+                     struct kivi_form *out)
 {
-    const int t = name ? cb_kv_type_find(name) : KV_F16;
+    char *end;
+    long r;
 
+    if (!name || strncmp(name, "kivi", 4) || (name[4] != '2' && name[4] != '4'))
+        return 0;
+    out->bits = name[4] - '0';
+    r = name[5] == ':' ? strtol(name + 6, &end, 10) : 128;
+    if (name[5] && (name[5] != ':' || end == name + 6 || *end))
+        return cb_fail(CB_EARG, "%s %s: unknown type", option, name);
+    if (r < KIVI_GROUP || r > 65536 || r % KIVI_GROUP)
+        return cb_fail(CB_EARG, "%s %s: must keep a multiple of %d tokens, at least %d", option,
+                       name, KIVI_GROUP, KIVI_GROUP);
+    if (s->model->hp.hd % KIVI_GROUP || s->model->hp.hd > CB_KIVI_MAX_HD)
+        return cb_fail(
+            CB_EARG, "%s %s: needs a head_dim that is a multiple of %d up to %d; the model has %d",
+            option, name, KIVI_GROUP, CB_KIVI_MAX_HD, s->model->hp.hd);
+    out->residual = (int)r;
+    return 1;
+}
+
+static int kv_type(const struct cb_session *s, const char *option, const char *name,
+                   enum kv_type *out, struct kivi_form *kivi)
+{
+    const int q = kivi_form(s, option, name, kivi);
+    const int t = name && !q ? cb_kv_type_find(name) : KV_F16;
+
+    TRY(q);
     if (t < 0)
         return cb_fail(CB_EARG, "%s %s: unknown type", option, name);
     if (s->model->hp.hd % cb_kv_type[t].block)
@@ -119,9 +147,12 @@ static int open_stores(struct cb_session *s)
     s->store = cb_calloc((size_t)hp->n_layer, sizeof *s->store);
     if (!s->store)
         return CB_ENOMEM;
-    for (int l = 0; l < hp->n_layer; l++)
+    for (int l = 0; l < hp->n_layer; l++) {
         TRY(cb_store_open(&s->store[l], hp->n_kv, hp->hd, s->n_ctx, s->type_k, s->type_v,
                           s->policy->slot_floats));
+        if (s->kivi_k.bits || s->kivi_v.bits)
+            TRY(cb_kivi_open(&s->store[l], s->kivi_k, s->kivi_v));
+    }
     return CB_OK;
 }
 
@@ -155,8 +186,10 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p)
     s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
     if (s->chunk > s->n_ctx)
         s->chunk = s->n_ctx;
-    TRY(kv_type(s, "type of keys", p->type_k, &s->type_k));
-    TRY(kv_type(s, "type of values", p->type_v, &s->type_v));
+    TRY(kv_type(s, "type of keys", p->type_k, &s->type_k, &s->kivi_k));
+    TRY(kv_type(s, "type of values", p->type_v, &s->type_v, &s->kivi_v));
+    if ((s->kivi_k.bits || s->kivi_v.bits) && (s->type_k != KV_F16 || s->type_v != KV_F16))
+        return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
     TRY(open_policy(s, p->policy));
     TRY(open_stores(s));
     TRY(work_open(s));
@@ -347,11 +380,19 @@ static uint64_t layer_bytes(const struct cb_session *s, int n_slot, int n, int n
 {
     const struct store *st = &s->store[0];
     const int many = n_slot >= CB_STORE_HOLES; /* single slots leave holes */
-    size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
+    size_t beside = (size_t)st->n_col * sizeof(float);
 
     if (n_slot < n)
-        slot += sizeof *st->pos + (many && n_gen ? sizeof *st->row : 0);
-    return (uint64_t)n_slot * (uint64_t)st->n_kv * slot;
+        beside += sizeof *st->pos + (many && n_gen ? sizeof *st->row : 0);
+    return (uint64_t)st->n_kv * ((uint64_t)n_slot * beside + cb_store_bytes_of(st, n_slot));
+}
+
+/* What it holds while n tokens of a prompt go through: nothing is quantised yet. */
+static uint64_t prompt_bytes(const struct cb_session *s, int n)
+{
+    const struct store *st = &s->store[0];
+    const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
+    return (uint64_t)n * (uint64_t)st->n_kv * slot;
 }
 
 /* The most while a prompt goes through: a full layer, the compacted ones before it. */
@@ -362,9 +403,10 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
         const uint64_t shared = held == n_prompt ? cb_distant_saved(s, l, n_prompt) : 0;
-        const uint64_t now = before + layer_bytes(s, n_prompt, n_prompt, 0) - shared;
+        const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
         peak = now > peak ? now : peak;
-        before += layer_bytes(s, s->plan[l].late ? n_prompt : held, n_prompt, 0) - shared;
+        before += s->plan[l].late ? prompt_bytes(s, n_prompt)
+                                  : layer_bytes(s, held, n_prompt, 0) - shared;
     }
     return peak;
 }
@@ -398,7 +440,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
             out->kv_read_bytes_per_token += (uint64_t)cb_distant_read(s, l, n);
         }
         out->kv_read_bytes_per_token +=
-            (uint64_t)(held + (evicts && held < n)) * (uint64_t)st->n_kv * (st->row_k + st->row_v);
+            (uint64_t)st->n_kv *
+            cb_store_bytes_of(st, cb_select_reads(s, l, held + (evicts && held < n), n_prompt));
     }
     peak = prefill_peak(s, n_prompt);
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;

@@ -7,6 +7,7 @@
 #include "model.h"
 #include "policy.h"
 #include "store.h"
+#include "store_kivi.h"
 
 /* Work space of the forward pass; sizes are known when the session opens, but for x and cs, which
  * grow with the longest prompt. */
@@ -31,6 +32,7 @@ struct cb_session {
     int ctx_end;  /* tokens fed when the last prompt ended */
     int decoding; /* 1 while one generated token is fed */
     enum kv_type type_k, type_v;
+    struct kivi_form kivi_k, kivi_v; /* how the oldest of them are quantised */
     struct policy *policy;
     struct layer_plan *plan;        /* [n_layer] */
     struct layer_plan *plan_opened; /* [n_layer] before hooks changed it */

@@ -9,20 +9,21 @@
 #include <unistd.h>
 
 #include "err.h"
+#include "kivi.h"
+#include "store_kivi.h"
 
 static size_t page_size(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static size_t page_up(size_t n)
+size_t cb_store_page_up(size_t n)
 {
     const size_t p = page_size();
     return (n + p - 1) / p * p;
 }
 
-/* Pages come zeroed, when they are first touched. */
-static int reserve(size_t bytes, void *out)
+int cb_store_reserve(size_t bytes, void *out)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
@@ -33,14 +34,20 @@ static int reserve(size_t bytes, void *out)
     return CB_OK;
 }
 
+void cb_store_release(void *p, size_t bytes)
+{
+    if (p)
+        munmap(p, bytes);
+}
+
 static size_t pos_bytes(const struct store *s)
 {
-    return page_up((size_t)s->n_kv * (size_t)s->cap * sizeof *s->pos);
+    return cb_store_page_up((size_t)s->n_kv * (size_t)s->cap * sizeof *s->pos);
 }
 
 static size_t col_bytes(const struct store *s)
 {
-    return page_up((size_t)s->n_kv * (size_t)s->n_col * (size_t)s->cap * sizeof *s->col);
+    return cb_store_page_up((size_t)s->n_kv * (size_t)s->n_col * (size_t)s->cap * sizeof *s->col);
 }
 
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
@@ -54,31 +61,27 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
                          .row_k = cb_kv_row_bytes(type_k, hd),
                          .row_v = cb_kv_row_bytes(type_v, hd),
                          .n_col = n_col };
-    s->head_k = page_up(s->row_k * (size_t)cap);
-    s->head_v = page_up(s->row_v * (size_t)cap);
+    s->head_k = cb_store_page_up(s->row_k * (size_t)cap);
+    s->head_v = cb_store_page_up(s->row_v * (size_t)cap);
     s->n = cb_calloc((size_t)n_kv, sizeof *s->n);
     s->rows = cb_calloc((size_t)n_kv, sizeof *s->rows);
     s->gap_lo = cb_calloc((size_t)n_kv, sizeof *s->gap_lo);
     s->gap_hi = cb_calloc((size_t)n_kv, sizeof *s->gap_hi);
     if (!s->n || !s->rows || !s->gap_lo || !s->gap_hi)
         return CB_ENOMEM;
-    TRY(reserve(s->head_k * (size_t)n_kv, &s->k));
-    TRY(reserve(s->head_v * (size_t)n_kv, &s->v));
-    return n_col ? reserve(col_bytes(s), &s->col) : CB_OK;
+    TRY(cb_store_reserve(s->head_k * (size_t)n_kv, &s->k));
+    TRY(cb_store_reserve(s->head_v * (size_t)n_kv, &s->v));
+    return n_col ? cb_store_reserve(col_bytes(s), &s->col) : CB_OK;
 }
 
 void cb_store_close(struct store *s)
 {
-    if (s->k)
-        munmap(s->k, s->head_k * (size_t)s->n_kv);
-    if (s->v)
-        munmap(s->v, s->head_v * (size_t)s->n_kv);
-    if (s->pos)
-        munmap(s->pos, pos_bytes(s));
-    if (s->row)
-        munmap(s->row, pos_bytes(s));
-    if (s->col)
-        munmap(s->col, col_bytes(s));
+    cb_kivi_close(s);
+    cb_store_release(s->k, s->head_k * (size_t)s->n_kv);
+    cb_store_release(s->v, s->head_v * (size_t)s->n_kv);
+    cb_store_release(s->pos, pos_bytes(s));
+    cb_store_release(s->row, pos_bytes(s));
+    cb_store_release(s->col, col_bytes(s));
     free(s->n);
     free(s->rows);
     free(s->gap_lo);
@@ -147,15 +150,14 @@ static int need_pos(struct store *s)
 {
     if (s->pos)
         return CB_OK;
-    TRY(reserve(pos_bytes(s), &s->pos));
+    TRY(cb_store_reserve(pos_bytes(s), &s->pos));
     for (int h = 0; h < s->n_kv; h++)
         for (int i = 0; i < s->n[h]; i++)
             s->pos[at(s, h, i)] = i;
     return CB_OK;
 }
 
-/* Whole pages of [from, to) go back to the system. */
-static void give_back(uint8_t *from, uint8_t *to)
+void cb_store_give_back(uint8_t *from, uint8_t *to)
 {
     const size_t p = page_size();
     uint8_t *a = from + (p - (uintptr_t)from % p) % p, *b = to - (uintptr_t)to % p;
@@ -165,8 +167,8 @@ static void give_back(uint8_t *from, uint8_t *to)
 
 static void shrink(struct store *s, int kv, int n_row)
 {
-    give_back(row_k(s, kv, n_row), row_k(s, kv, s->rows[kv]));
-    give_back(row_v(s, kv, n_row), row_v(s, kv, s->rows[kv]));
+    cb_store_give_back(row_k(s, kv, n_row), row_k(s, kv, s->rows[kv]));
+    cb_store_give_back(row_v(s, kv, n_row), row_v(s, kv, s->rows[kv]));
     s->rows[kv] = n_row;
 }
 
@@ -218,7 +220,7 @@ static void give_back_gap(struct store *s, int kv, int had_hi)
     uint8_t *from = row_k(s, kv, s->gap_lo[kv]), *had = row_k(s, kv, had_hi);
 
     had -= (uintptr_t)had % page;
-    give_back(had > from ? had : from, row_k(s, kv, s->gap_hi[kv]));
+    cb_store_give_back(had > from ? had : from, row_k(s, kv, s->gap_hi[kv]));
 }
 
 void cb_store_drop_keys(struct store *s, int kv, int lo, int hi)
@@ -247,18 +249,21 @@ static void move_gap(struct store *s, int kv, const int *keep, int n)
 
 int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 {
-    const int lazy = s->rows[kv] - n <= n / CB_STORE_HOLES;
+    const int lazy = !s->kivi && s->rows[kv] - n <= n / CB_STORE_HOLES;
 
     if (n == s->n[kv]) /* ascending and distinct: all of them */
         return CB_OK;
     TRY(need_pos(s));
     if (lazy && !s->row)
-        TRY(reserve(pos_bytes(s), &s->row));
+        TRY(cb_store_reserve(pos_bytes(s), &s->row));
     for (int i = 0; s->row && i < n; i++)
         s->row[at(s, kv, i)] = row_of(s, kv, keep[i]);
     move_columns(s, kv, keep, n);
     move_gap(s, kv, keep, n);
-    if (!lazy) {
+    if (s->kivi) {
+        TRY(cb_kivi_keep(s, kv, keep, n));
+        shrink(s, kv, n);
+    } else if (!lazy) {
         move_rows(s, kv, s->row ? s->row + at(s, kv, 0) : keep, n);
         shrink(s, kv, n);
         give_back_gap(s, kv, 0);
@@ -273,6 +278,8 @@ void cb_store_cut(struct store *s, int n)
         if (s->n[h] > n) {
             const int n_row = n ? row_of(s, h, n - 1) + 1 : 0;
             s->n[h] = n;
+            if (s->kivi)
+                cb_kivi_cut(s, h, n);
             s->gap_hi[h] = n < s->gap_hi[h] ? n : s->gap_hi[h];
             s->gap_lo[h] = n < s->gap_lo[h] ? n : s->gap_lo[h];
             shrink(s, h, n_row);
@@ -290,6 +297,10 @@ void cb_store_cut(struct store *s, int n)
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x)
 {
     const int row = row_of(s, kv, slot);
+    if (cb_kivi_has(s, kv, v, slot)) {
+        cb_kivi_row(&s->kivi->head[kv], v, slot, s->hd, x);
+        return;
+    }
     d->ops->kv_decode(d, v ? s->type_v : s->type_k, v ? row_v(s, kv, row) : row_k(s, kv, row), NULL,
                       1, s->hd, x);
 }
@@ -297,6 +308,10 @@ void cb_store_get(const struct store *s, struct device *d, int kv, int v, int sl
 void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x)
 {
     const int row = row_of(s, kv, slot);
+    if (cb_kivi_has(s, kv, v, slot)) {
+        cb_kivi_set(s, kv, v, slot, x);
+        return;
+    }
     d->ops->kv_encode(d, v ? s->type_v : s->type_k, x, 1, s->hd, s->hd,
                       v ? row_v(s, kv, row) : row_k(s, kv, row));
 }
@@ -305,7 +320,12 @@ struct kv_run cb_store_run(const struct store *s, int kv, int from, int to)
 {
     struct kv_run run = { .n = to - from };
 
-    if (s->rows[kv] != s->n[kv]) {
+    if (s->kivi) {
+        run.k = row_k(s, kv, 0);
+        run.v = row_v(s, kv, 0);
+        run.kivi = &s->kivi->head[kv];
+        run.first = from;
+    } else if (s->rows[kv] != s->n[kv]) {
         run.k = row_k(s, kv, 0);
         run.v = row_v(s, kv, 0);
         run.idx = s->row + at(s, kv, from);
@@ -337,13 +357,28 @@ int32_t cb_store_pos(const struct store *s, int kv, int slot)
     return s->pos ? s->pos[at(s, kv, slot)] : slot;
 }
 
+void *cb_store_row(const struct store *s, int kv, int v, int slot)
+{
+    return v ? row_v(s, kv, slot) : row_k(s, kv, slot);
+}
+
+uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run)
+{
+    return run->kivi ? cb_kivi_run_bytes(s, run) : (uint64_t)run->n * (s->row_k + s->row_v);
+}
+
+uint64_t cb_store_bytes_of(const struct store *s, int n)
+{
+    return s->kivi ? cb_kivi_bytes_of(s, n) : (uint64_t)n * (s->row_k + s->row_v);
+}
+
 uint64_t cb_store_bytes(const struct store *s)
 {
     const size_t beside = (s->pos ? sizeof *s->pos : 0) + (s->row ? sizeof *s->row : 0) +
                           (size_t)s->n_col * sizeof(float);
     uint64_t sum = 0;
     for (int h = 0; h < s->n_kv; h++)
-        sum += (uint64_t)s->rows[h] * (s->row_k + s->row_v) + (uint64_t)s->n[h] * beside -
-               (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k;
+        sum += (s->kivi ? cb_kivi_bytes(s, h) : (uint64_t)s->rows[h] * (s->row_k + s->row_v)) +
+               (uint64_t)s->n[h] * beside - (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k;
     return sum;
 }

@@ -28,6 +28,7 @@ struct store {
     int *gap_lo, *gap_hi; /* [n_kv] slots whose keys have been dropped, values not */
     int n_col;            /* float columns a slot */
     float *col;           /* [n_kv][n_col][cap] */
+    struct kivi_store *kivi; /* what store_kivi.c keeps; NULL: nothing is quantised */
 };
 
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
@@ -54,7 +55,20 @@ struct kv_run cb_store_run(const struct store *s, int kv, int from, int to);
 int cb_store_max_len(const struct store *s);
 int cb_store_min_len(const struct store *s);
 int32_t cb_store_pos(const struct store *s, int kv, int slot);
+/* Where a slot's key or value is a row; slots are rows. */
+void *cb_store_row(const struct store *s, int kv, int v, int slot);
+/* Bytes that an attention over run, of one head, reads. */
+uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run);
+/* Bytes of keys and values of n slots of one head of which none was dropped. */
+uint64_t cb_store_bytes_of(const struct store *s, int n);
 /* Bytes that n_kv heads of n slots take: keys, values, and what is kept beside them. */
 uint64_t cb_store_bytes(const struct store *s);
+
+/* ---- address space ---- */
+
+size_t cb_store_page_up(size_t n);
+int cb_store_reserve(size_t bytes, void *out); /* *out: pages that come zeroed, when first touched */
+void cb_store_release(void *p, size_t bytes);  /* p may be NULL */
+void cb_store_give_back(uint8_t *from, uint8_t *to); /* whole pages of [from, to); they read as 0 then */
 
 #endif

@@ -13,6 +13,7 @@ check_programs = \
 	tests/check_ops \
 	tests/check_policy \
 	tests/check_model \
+	tests/check_kivi \
 	tests/check_omnikv \
 	tests/check_pod \
 	tests/check_par \
@@ -98,6 +99,10 @@ tests_check_pod_LDADD = $(check_ldadd)
 tests_check_quantize_SOURCES = tests/check_quantize.c
 tests_check_quantize_CFLAGS = $(check_cflags)
 tests_check_quantize_LDADD = $(check_ldadd)
+
+tests_check_kivi_SOURCES = tests/check_kivi.c
+tests_check_kivi_CFLAGS = $(check_cflags)
+tests_check_kivi_LDADD = $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)

@@ -23,6 +23,7 @@ struct sums {
 
 /* What a thread holds besides its tile. */
 struct work {
+    const struct kern_vec *k;
     struct sums split, all;
     float *factor; /* [rows] */
     float *s;      /* [SUB_TILES * mr][KEY_BLOCK] */
@@ -32,6 +33,7 @@ struct work {
 
 struct job {
     struct par *par;
+    const struct kern_vec *vec;
     const struct kern_attn *k;
     const struct attn *a;
     int n_split, tile_tok, n_tile;
@@ -122,7 +124,7 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
         return;
     if (t->run->given)
         take_logits(t, b, r, m, n, w->s);
-    else if (t->rows <= t->mr)
+    else if (t->rows <= t->mr && !t->run->kivi)
         cb_qk(t)->direct(t->qp, m, &b->k, t->a->hd, w->s);
     else
         cb_tile_logits(t, r, m, w->kp, n, w->s);
@@ -149,12 +151,18 @@ static void attend_block(const struct tile *t, const struct work *w, const struc
     const char *packed[KEY_BLOCK];
     struct kern_rows v = b->v;
 
-    if (t->rows > t->mr && !t->run->given)
+    if (t->run->kivi) {
+        if (!t->run->given)
+            cb_kivi_pack_keys(w->k, t->a, t->run, b->from, b->n, w->kp);
+        cb_kivi_pack_values(w->k, t->a, t->run, b->from, b->n, t->hd_pad, w->v);
+    } else if (t->rows > t->mr && !t->run->given) {
         cb_qk(t)->pack_k(&b->k, t->a->hd, w->kp);
+    }
     if (v.t == KV_Q8_0 && t->k->pv_q8) {
         t->k->pack_v_q8(&v, t->a->hd, w->v);
-    } else if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || v.t == KV_Q8_0) {
-        t->k->pack_v(&v, t->a->hd, t->hd_pad, w->v);
+    } else if (t->run->kivi || t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || v.t == KV_Q8_0) {
+        if (!t->run->kivi)
+            t->k->pack_v(&v, t->a->hd, t->hd_pad, w->v);
         for (int j = 0; j < b->n; j++)
             packed[j] = (const char *)(w->v + j * t->hd_pad);
         v = (struct kern_rows){ .t = KV_F32, .n = b->n, .row = packed };
@@ -216,6 +224,7 @@ static void tile_item(void *ctx, int i, int thread)
 
     cb_tile_open(&t, job->k, job->a, kv, tok, left < job->tile_tok ? left : job->tile_tok, &mem);
     work_open(&w, &t, &mem);
+    w.k = job->vec;
     sums_clear(&w.all, t.rows, t.hd_pad);
     for (int sp = 0; sp * KEY_SPLIT < t.hi; sp++)
         if (attend_split(&t, &w, sp))
@@ -251,6 +260,7 @@ static void split_item(void *ctx, int i, int thread)
 
     cb_tile_open(&t, job->k, job->a, kv, 0, job->a->n_tok, &mem);
     work_open(&w, &t, &mem);
+    w.k = job->vec;
     w.split = part_of(job, &t, sp);
     attend_split(&t, &w, sp);
     if (atomic_fetch_sub_explicit(&job->left[kv], 1, memory_order_acq_rel) == 1)
@@ -264,7 +274,9 @@ static int few(int n_tok, int group)
 
 void cb_cpu_attention(struct device *d, const struct attn *a)
 {
-    struct job job = { .par = d->par, .k = cb_cpu_kern(d)->vec->attn, .a = a };
+    struct job job = {
+        .par = d->par, .vec = cb_cpu_kern(d)->vec, .k = cb_cpu_kern(d)->vec->attn, .a = a
+    };
     const int group = a->n_head / a->n_kv;
     int n = 1;
 

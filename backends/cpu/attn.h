@@ -64,6 +64,13 @@ static inline void cb_tile_logits(const struct tile *t, int r, int m, const void
     qk->mul(q, m, t->mr, kp, n, t->a->hd, s);
 }
 
+/* kivi_block.c: entries from..from+n-1 of a run with quantised ones, as panels of packed keys (whole
+ * groups of 32 of them are written) and as f32 rows */
+void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
+                       int from, int n, float *kp);
+void cb_kivi_pack_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
+                         int from, int n, int hd_pad, float *v);
+
 size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd);
 
 #endif

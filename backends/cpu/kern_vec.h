@@ -64,6 +64,12 @@ struct kern_attn {
                  float *out);
 };
 
+/* Quantised keys and values (kv_kivi) -> floats */
+struct kern_kivi {
+    void (*group)(int bits, const uint8_t *group, int hd, float *kp); /* 32 keys -> panels */
+    void (*value)(int bits, const uint8_t *row, int hd, float *y);    /* one token's -> y[hd] */
+};
+
 struct kern_vec {
     void (*rmsnorm)(const float *x, const float *w, float eps, int n, float *y);
     void (*rope)(enum rope_kind kind, float *x, int n_head, int hd, int n_rot, const float *cs);
@@ -74,10 +80,12 @@ struct kern_vec {
     void (*encode)(enum kv_type t, const float *x, int hd, void *row);
     void (*decode)(enum kv_type t, const void *row, int hd, float *y);
     const struct kern_attn *attn;
+    const struct kern_kivi *kivi;
 };
 
 extern const struct kern_vec cb_vec_scalar, cb_vec_avx2, cb_vec_avx512, cb_vec_neon;
 extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_attn_neon;
+extern const struct kern_kivi cb_kivi_scalar, cb_kivi_avx2, cb_kivi_avx512, cb_kivi_neon;
 
 /* vec_ops.c */
 void cb_cpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,

@@ -9,6 +9,7 @@ libcore_la_SOURCES += \
 	backends/cpu/kern.h \
 	backends/cpu/kern_mm.h \
 	backends/cpu/kern_vec.h \
+	backends/cpu/kivi_block.c \
 	backends/cpu/matmul.c \
 	backends/cpu/mm_table.h \
 	backends/cpu/pack.c \
@@ -25,6 +26,7 @@ libcore_la_SOURCES += \
 cpu_cflags = $(AM_CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic
 cpu_vec_sources = \
 	backends/cpu/attn_kern.c \
+	backends/cpu/attn_kivi.c \
 	backends/cpu/vec.h \
 	backends/cpu/vec_kern.c
 

@@ -7,6 +7,7 @@
 
 struct job {
     struct par *par;
+    const struct kern_vec *vec;
     const struct kern_attn *k;
     const struct score *sc;
     int n_split, tile_tok;
@@ -30,7 +31,10 @@ static size_t pack(const struct job *job, const struct kv_run *run, int begin, i
     b.run = NULL;
     for (int from = begin; from < end; from += KEY_BLOCK, kp += step) {
         cb_block_open(&b, a, run, from, end);
-        qk->pack_k(&b.k, a->hd, kp);
+        if (run->kivi)
+            cb_kivi_pack_keys(job->vec, a, run, from, b.n, (float *)(void *)kp);
+        else
+            qk->pack_k(&b.k, a->hd, kp);
     }
     return step;
 }
@@ -99,7 +103,9 @@ static void score_item(void *ctx, int i, int thread)
 void cb_cpu_score(struct device *d, const struct score *sc)
 {
     const struct attn *a = &sc->a;
-    struct job job = { .par = d->par, .k = cb_cpu_kern(d)->vec->attn, .sc = sc };
+    struct job job = {
+        .par = d->par, .vec = cb_cpu_kern(d)->vec, .k = cb_cpu_kern(d)->vec->attn, .sc = sc
+    };
     const int group = a->n_head / a->n_kv, rows = cb_tile_rows(a->hd);
     int n = 0;
 

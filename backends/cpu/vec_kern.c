@@ -245,4 +245,5 @@ const struct kern_vec VEC_NAME(cb_vec_) = {
     .encode = encode,
     .decode = decode,
     .attn = &VEC_NAME(cb_attn_),
+    .kivi = &VEC_NAME(cb_kivi_),
 };

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "kivi.h"
 #include "ref.h"
 
 enum { MAX_HD = 512 };
@@ -34,9 +35,16 @@ static const struct kv_run *run_of(const struct attn *a, int h)
     return &a->run[h / (a->n_head / a->n_kv)];
 }
 
-static int64_t slot_of(const struct kv_run *run, int j)
+/* Entry j's key or value. */
+static void entry(const struct attn *a, const struct kv_run *run, int v, int j, float *y)
 {
-    return run->idx ? run->idx[j] : j;
+    const int64_t slot = (run->idx ? run->idx[j] : j) + run->first;
+    const struct kv_kivi *q = run->kivi;
+
+    if (q && slot < (v ? q->n_v : q->n_k))
+        cb_kivi_row(q, v, (int)slot, a->hd, y);
+    else
+        cb_ref_kv_row(v ? a->type_v : a->type_k, v ? run->v : run->k, slot, a->hd, y);
 }
 
 /* The scaled logit of query q against entry j. */
@@ -45,7 +53,7 @@ static double logit(const struct attn *a, const struct kv_run *run, const float 
     float k[MAX_HD];
     double s = 0.0;
 
-    cb_ref_kv_row(a->type_k, run->k, slot_of(run, j), a->hd, k);
+    entry(a, run, 0, j, k);
     for (int c = 0; c < a->hd; c++)
         s += (double)q[c] * (double)k[c];
     s *= (double)a->scale;
@@ -76,7 +84,7 @@ static void attend_one(const struct attn *a, int i, int h)
     }
     for (int j = s.lo; j < s.hi; j++) {
         const double p = exp((given ? (double)given[j] : logit(a, run, q, j)) - max);
-        cb_ref_kv_row(a->type_v, run->v, slot_of(run, j), a->hd, v);
+        entry(a, run, 1, j, v);
         sum += p;
         for (int c = 0; c < a->hd; c++)
             acc[c] += p * (double)v[c];

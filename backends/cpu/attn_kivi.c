@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* attn_kivi.c - blocks of 32 numbers on 2 or 4 bits become floats. Built once for each ISA. A group of
+ * keys lies by channel, 32 tokens beside each other: as a panel of packed keys does. */
+#include "kern_vec.h"
+#include "vec.h"
+
+enum { NK = VW * NV };
+
+/* Codes of a byte are 4 * bits apart: each shift gives neighbours. */
+VEC_INLINE void unpack(int bits, const uint8_t *code, int8_t *y)
+{
+    const int n = 4 * bits;
+
+    for (int s = 0; s < 8 / bits; s++)
+        for (int i = 0; i < n; i++)
+            y[s * n + i] = (int8_t)(code[i] >> (s * bits) & ((1 << bits) - 1));
+}
+
+/* smallest + code * step, rounded once: runs of n_run floats, `stride` apart */
+VEC_INLINE void block(int bits, const uint8_t *at, float *y, int n_run, int stride)
+{
+    const vf step = v_set1(v_f16(at)), min = v_set1(v_f16(at + 2));
+    int8_t code[KIVI_GROUP];
+
+    unpack(bits, at + 4, code);
+    for (int i = 0; i < KIVI_GROUP; i += VW)
+        v_store(y + i / n_run * stride + i % n_run, v_fma(v_load_i8(code + i), step, min));
+}
+
+VEC_INLINE void group(int bits, const uint8_t *at, int hd, float *kp)
+{
+    for (int c = 0; c < hd; c++, at += 4 + 4 * bits)
+        block(bits, at, kp + c * NK, NK, hd * NK);
+}
+
+VEC_INLINE void value(int bits, const uint8_t *at, int hd, float *y)
+{
+    for (int c = 0; c < hd; c += KIVI_GROUP, at += 4 + 4 * bits)
+        block(bits, at, y + c, KIVI_GROUP, 0);
+}
+
+static void group_any(int bits, const uint8_t *at, int hd, float *kp)
+{
+    if (bits == 4)
+        group(4, at, hd, kp);
+    else
+        group(2, at, hd, kp);
+}
+
+static void value_any(int bits, const uint8_t *at, int hd, float *y)
+{
+    if (bits == 4)
+        value(4, at, hd, y);
+    else
+        value(2, at, hd, y);
+}
+
+const struct kern_kivi VEC_NAME(cb_kivi_) = { group_any, value_any };
