@@ -53,7 +53,7 @@ static uint64_t hash_of(const struct run *r, const struct item *it)
 struct seat {
     struct answerer by;
     cb_session *s;
-    int fed; /* 1: the context is in it */
+    int done; /* 1: its answer is kept */
 };
 
 struct table {
@@ -136,8 +136,6 @@ static int answer(struct table *t, struct seat *x)
 {
     double score;
 
-    if (!x->fed)
-        TRY(feed(t, x->s, 0, first_part(t)));
     TRY(feed(t, x->s, first_part(t), t->p.n));
     TRY(cb_ask_answer(t->r->model, x->s, t->it, t->r->stop, t->r->arg, &t->pred));
     score = cb_ask_score(t->it, t->pred.s);
@@ -146,6 +144,7 @@ static int answer(struct table *t, struct seat *x)
     TRY(record(t, x, score));
     cb_session_close(x->s);
     x->s = NULL;
+    x->done = 1;
     return CB_OK;
 }
 
@@ -155,46 +154,48 @@ static uint64_t needs(const struct table *t, const struct seat *x)
     return cb_session_plan(x->s, first_part(t), t->it->max_new, &m) ? 0 : m.kv_bytes;
 }
 
-/* Seats from.. share one prefill, as many as memory allows -> the first that does not. */
-static int share(struct table *t, int from, int *to)
+/* Opens the seats that can share the prefill of t->seat[lead], as many as memory allows, and does it. */
+static int share(struct table *t, int lead)
 {
     cb_session **follower = cb_calloc((size_t)t->n, sizeof *follower);
-    struct seat *lead = &t->seat[from];
     const struct cb_prefill how = { .progress = asked_to_stop, .progress_arg = t->r };
+    cb_session *first;
     uint64_t held = 0;
-    int n = 0, err = follower ? open_seat(t, lead) : CB_ENOMEM;
+    int n = 0, err = follower ? open_seat(t, &t->seat[lead]) : CB_ENOMEM;
 
-    for (*to = from + 1; !err && *to < t->n; ++*to) {
-        struct seat *x = &t->seat[*to];
-        if (!cb_session_can_follow(lead->s, lead->s)) /* it goes alone */
-            break;
+    first = t->seat[lead].s;
+    for (int i = lead + 1; !err && i < t->n; i++) {
+        struct seat *x = &t->seat[i];
+        if (x->done)
+            continue;
         err = open_seat(t, x);
         if (err)
             break;
         held += needs(t, x);
-        if (held > t->r->share_bytes) {
-            cb_session_close(x->s);
-            x->s = NULL;
-            break;
-        }
-        if (cb_session_can_follow(x->s, lead->s))
+        if (held <= t->r->share_bytes && cb_session_can_follow(x->s, first)) {
             follower[n++] = x->s;
+            continue;
+        }
+        held -= needs(t, x);
+        cb_session_close(x->s);
+        x->s = NULL;
     }
     if (!err)
-        err = cb_session_prefill_shared(lead->s, follower, n, t->p.ids, first_part(t), &how);
-    lead->fed = !err;
-    for (int i = from + 1; i < *to; i++)
-        for (int j = 0; j < n; j++)
-            t->seat[i].fed |= !err && t->seat[i].s == follower[j];
+        err = cb_session_prefill_shared(first, follower, n, t->p.ids, first_part(t), &how);
     free(follower);
     return err;
 }
 
+/* Each round asks the first seat that is left, and those that share its prefill. */
 static int ask_all(struct table *t, int64_t *done, int64_t total)
 {
-    for (int from = 0, to; from < t->n; from = to) {
-        TRY(share(t, from, &to));
-        for (int i = from; i < to; i++) {
+    for (int lead = 0; lead < t->n; lead++) {
+        if (t->seat[lead].done)
+            continue;
+        TRY(share(t, lead));
+        for (int i = lead; i < t->n; i++) {
+            if (!t->seat[i].s)
+                continue;
             TRY(answer(t, &t->seat[i]));
             *done += t->p.n;
             if (t->r->progress)
