@@ -81,7 +81,7 @@ static void work_open(struct work *w, const struct tile *t, char **mem)
     w->factor = cb_take(mem, (size_t)t->rows * f);
     w->s = cb_take(mem, (size_t)(SUB_TILES * t->k->mr * KEY_BLOCK) * f);
     w->v = cb_take(mem, (size_t)(KEY_BLOCK * t->hd_pad) * f);
-    w->kp = cb_take(mem, (size_t)KEY_BLOCK * cb_qk(t)->k_bytes(t->a->hd));
+    w->kp = cb_take(mem, (size_t)KEY_BLOCK * t->qk->k_bytes(t->a->hd));
 }
 
 /* Logits of the only query, as they lie in the run, are natural ones with the cap applied. */
@@ -125,7 +125,7 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
     if (t->run->given)
         take_logits(t, b, r, m, n, w->s);
     else if (t->rows <= t->mr && !t->run->kivi)
-        cb_qk(t)->direct(t->qp, m, &b->k, t->a->hd, w->s);
+        t->qk->direct(t->qp, m, &b->k, t->a->hd, w->s);
     else
         cb_tile_logits(t, r, m, w->kp, n, w->s);
     if (t->run->logit && !t->run->given)
@@ -137,7 +137,7 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
                          t->run->given ? 0 : t->cap, &w->split.m[r + i], &w->split.l[r + i]);
     }
     seen.n = n;
-    if (seen.t == KV_Q8_0)
+    if (seen.t == KV_Q8_0 && t->k->pv_q8)
         t->k->pv_q8(w->s, m, t->mr, w->v, n, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
                     w->factor);
     else
@@ -156,7 +156,7 @@ static void attend_block(const struct tile *t, const struct work *w, const struc
             cb_kivi_pack_keys(w->k, t->a, t->run, b->from, b->n, w->kp);
         cb_kivi_pack_values(w->k, t->a, t->run, b->from, b->n, t->hd_pad, w->v);
     } else if (t->rows > t->mr && !t->run->given) {
-        cb_qk(t)->pack_k(&b->k, t->a->hd, w->kp);
+        t->qk->pack_k(&b->k, t->a->hd, w->kp);
     }
     if (v.t == KV_Q8_0 && t->k->pv_q8) {
         t->k->pack_v_q8(&v, t->a->hd, w->v);

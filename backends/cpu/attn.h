@@ -16,6 +16,7 @@ struct tile {
     int *row_lo, *row_hi; /* [rows]: each row's entries; both ascend */
     void *qp;             /* packed queries: logits come as powers of 2 */
     float cap;            /* the softcap on that scale; 0 = none */
+    const struct kern_qk *qk;
 };
 
 /* Up to KEY_BLOCK entries from `from` on, as addresses of rows; the second half is the next block. */
@@ -50,16 +51,19 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
 void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
                    int end);
 
-static inline const struct kern_qk *cb_qk(const struct tile *t)
+/* How logits are made. Prompts multiply 16-bit keys as such; one decoded token has memory to wait for,
+ * and its logits stay f32. */
+static inline const struct kern_qk *cb_qk_of(const struct kern_attn *k, const struct attn *a)
 {
-    return t->k->qk[t->a->type_k];
+    const int half = (a->type_k == KV_F16 || a->type_k == KV_BF16) && !a->run->kivi;
+    return half && k->qk_half && a->causal && a->hd % 16 == 0 ? k->qk_half : k->qk[a->type_k];
 }
 
 /* Logits of rows [r, r + m) of the tile against packed keys; r is a multiple of t->mr. */
 static inline void cb_tile_logits(const struct tile *t, int r, int m, const void *kp, int n,
                                   float *s)
 {
-    const struct kern_qk *qk = cb_qk(t);
+    const struct kern_qk *qk = t->qk;
     const char *q = (const char *)t->qp + (size_t)r * qk->q_bytes(t->a->hd);
     qk->mul(q, m, t->mr, kp, n, t->a->hd, s);
 }

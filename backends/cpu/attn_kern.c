@@ -2,6 +2,7 @@
 /* attn_kern.c - the pieces of attention over f32 products: packing, two register-tiled products,
  * softmax and sums. Built once for each ISA. Every element of a result is one chain of additions in
  * the order of the keys, whatever the tiles: so it does not depend on how queries are grouped. */
+#include "attn_half.h"
 #include "attn_q8.h"
 #include "vec.h"
 
@@ -445,6 +446,7 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .pv = pv,
     .pack_v_q8 = VEC_PACK_V_Q8,
     .pv_q8 = VEC_PV_Q8,
+    .qk_half = VEC_QK_HALF,
     .fold = fold,
     .mass = mass,
 };

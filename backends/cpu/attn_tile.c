@@ -65,6 +65,7 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
     const float **q;
 
     *t = (struct tile){ .k = k, .a = a, .run = &a->run[kv], .kv = kv, .tok = tok, .n_tok = n_tok };
+    t->qk = cb_qk_of(k, a);
     t->group = a->n_head / a->n_kv;
     t->rows = n_tok * t->group;
     t->mr = even_height(t->rows, k->mr);
@@ -77,8 +78,8 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
     for (int r = 0; r < t->rows; r++)
         q[r] = a->q + (int64_t)(tok + r / t->group) * a->q_stride +
                (int64_t)(kv * t->group + r % t->group) * a->hd;
-    t->qp = cb_take(mem, (size_t)t->rows * cb_qk(t)->q_bytes(a->hd));
-    cb_qk(t)->pack_q(q, scale, t->rows, t->mr, a->hd, t->qp);
+    t->qp = cb_take(mem, (size_t)t->rows * t->qk->q_bytes(a->hd));
+    t->qk->pack_q(q, scale, t->rows, t->mr, a->hd, t->qp);
 }
 
 static void row_addresses(const void *base, size_t bytes, const int32_t *idx, int from, int n,

@@ -56,6 +56,8 @@ struct kern_attn {
     void (*pack_v_q8)(const struct kern_rows *v, int hd, void *vp);
     void (*pv_q8)(const float *s, int rows, int mr, const void *vp, int seen, int hd_pad, float *o,
                   const float *factor);
+    /* logits of f16 and bf16 keys in prompts, hd a multiple of 16; NULL = as ever */
+    const struct kern_qk *qk_half;
     /* o, m, l <- both; o[rows][hd_pad] */
     void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,
                  const float *m2, const float *l2);

@@ -24,7 +24,7 @@ size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
 static size_t pack(const struct job *job, const struct kv_run *run, int begin, int end, char *kp)
 {
     const struct attn *a = &job->sc->a;
-    const struct kern_qk *qk = job->k->qk[a->type_k];
+    const struct kern_qk *qk = cb_qk_of(job->k, a);
     const size_t step = (size_t)KEY_BLOCK * qk->k_bytes(a->hd);
     struct block b;
 
@@ -84,7 +84,7 @@ static void score_item(void *ctx, int i, int thread)
 
     if (begin >= end)
         return;
-    kp = cb_take(&mem, (size_t)KEY_SPLIT * job->k->qk[a->type_k]->k_bytes(a->hd));
+    kp = cb_take(&mem, (size_t)KEY_SPLIT * cb_qk_of(job->k, a)->k_bytes(a->hd));
     s = cb_take(&mem, (size_t)(SUB_TILES * job->k->mr * KEY_BLOCK) * sizeof *s);
     step = pack(job, run, begin, end, kp);
     for (int tok = 0; tok < a->n_tok; tok += job->tile_tok) {
