@@ -113,6 +113,7 @@ INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
     UNROLL
     for (int r = 0; r < m; r++)
         acc[r][0] = acc[r][1] = _mm512_setzero_si512();
+    _Pragma("GCC unroll 16") /* or the compiler copies every sum */
     for (int c = 0; c < hd / 2; c++, q += 4 * m, k += PANEL * 4) {
         const __m512i x = _mm512_loadu_si512(k), y = _mm512_loadu_si512(k + 64);
         UNROLL
