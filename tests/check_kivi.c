@@ -487,7 +487,7 @@ START_TEST(short_timelines_lose_nothing)
         if (i <= 128 && !same)
             for (int j = 0; j < m->hp.n_vocab; j++)
                 ck_assert_float_eq_tol(cb_session_logits(f16)[j], cb_session_logits(kivi)[j],
-                                       1e-4f);
+                                       5e-4f);
         ck_assert(!cb_session_decode(f16, i % 50));
         ck_assert(!cb_session_decode(kivi, i % 50));
     }
