@@ -6,3 +6,8 @@ bench-quality: ctxbank$(EXEEXT)
 	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --program ./ctxbank$(EXEEXT)
 bench-quality-smoke: ctxbank$(EXEEXT)
 	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --smoke --program ./ctxbank$(EXEEXT) --out smoke
+
+# Single ops beside what the machine can do; built, not installed.
+noinst_PROGRAMS += bench/ops
+bench_ops_SOURCES = bench/ops.c
+bench_ops_LDADD = libcore.la
