@@ -6,25 +6,13 @@
 
 enum { NK = VW * NV };
 
-/* Codes of a byte are 4 * bits apart: each shift gives neighbours. */
-VEC_INLINE void unpack(int bits, const uint8_t *code, int8_t *y)
-{
-    const int n = 4 * bits;
-
-    for (int s = 0; s < 8 / bits; s++)
-        for (int i = 0; i < n; i++)
-            y[s * n + i] = (int8_t)(code[i] >> (s * bits) & ((1 << bits) - 1));
-}
-
 /* smallest + code * step, rounded once: runs of n_run floats, `stride` apart */
 VEC_INLINE void block(int bits, const uint8_t *at, float *y, int n_run, int stride)
 {
     const vf step = v_set1(v_f16(at)), min = v_set1(v_f16(at + 2));
-    int8_t code[KIVI_GROUP];
 
-    unpack(bits, at + 4, code);
-    for (int i = 0; i < KIVI_GROUP; i += VW)
-        v_store(y + i / n_run * stride + i % n_run, v_fma(v_load_i8(code + i), step, min));
+    _Pragma("GCC unroll 8") for (int i = 0; i < KIVI_GROUP; i += VW)
+        v_store(y + i / n_run * stride + i % n_run, v_fma(v_codes(bits, at + 4, i), step, min));
 }
 
 VEC_INLINE void group(int bits, const uint8_t *at, int hd, float *kp)

@@ -12,6 +12,7 @@
  *   v_hsum v_hmax                       a tree over the lanes
  *   v_f16                               one stored half -> float
  *   v_load_f16 v_load_bf16 v_load_i8    VW stored elements -> floats
+ *   v_codes(bits, code, i)              codes i.. of a block of 32 on 2 or 4 bits (kivi.c)
  *   v_store_f16 v_store_bf16            to nearest even
  *   v_store_i8                          whole numbers in [-127, 127]
  *   v_transpose(t)                      VW vectors in place */

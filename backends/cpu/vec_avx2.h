@@ -140,6 +140,15 @@ VEC_INLINE vf v_load_i8(const void *p)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
 }
 
+VEC_INLINE vf v_codes(int bits, const uint8_t *code, int i)
+{
+    const int n = 4 * bits;
+    const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)(code + i % n));
+    const __m128i y = _mm_srli_epi16(x, i / n * bits);
+    const __m128i z = _mm_and_si128(y, _mm_set1_epi8((char)((1 << bits) - 1)));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(z));
+}
+
 VEC_INLINE void v_store_f16(void *p, vf x)
 {
     _mm_storeu_si128(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));

@@ -129,6 +129,17 @@ VEC_INLINE vf v_load_i8(const void *p)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 }
 
+VEC_INLINE vf v_codes(int bits, const uint8_t *code, int i)
+{
+    const __m128i x = bits == 4 ? _mm_loadu_si128((const __m128i *)(const void *)code)
+                                : _mm_loadl_epi64((const __m128i *)(const void *)code);
+    const int shift = i / (4 * bits) * bits;
+    const __m128i a = _mm_srli_epi16(x, shift);
+    const __m128i y = bits == 4 ? a : _mm_unpacklo_epi64(a, _mm_srli_epi16(x, shift + bits));
+    const __m128i z = _mm_and_si128(y, _mm_set1_epi8((char)((1 << bits) - 1)));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(z));
+}
+
 VEC_INLINE void v_store_f16(void *p, vf x)
 {
     _mm256_storeu_si256(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));

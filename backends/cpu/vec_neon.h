@@ -141,6 +141,16 @@ VEC_INLINE vf v_load_i8(const void *p)
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(w)));
 }
 
+VEC_INLINE vf v_codes(int bits, const uint8_t *code, int i)
+{
+    int8_t y[VW];
+
+    for (int j = 0; j < VW; j++)
+        y[j] = (int8_t)(code[(i + j) % (4 * bits)] >> ((i + j) / (4 * bits) * bits) &
+                        ((1 << bits) - 1));
+    return v_load_i8(y);
+}
+
 VEC_INLINE void v_store_f16(void *p, vf x)
 {
     uint16_t h[4];

@@ -151,6 +151,16 @@ VEC_INLINE vf v_load_i8(const void *p)
     return (vf){ q[0], q[1], q[2], q[3] };
 }
 
+VEC_INLINE vf v_codes(int bits, const uint8_t *code, int i)
+{
+    int8_t y[VW];
+
+    for (int j = 0; j < VW; j++)
+        y[j] = (int8_t)(code[(i + j) % (4 * bits)] >> ((i + j) / (4 * bits) * bits) &
+                        ((1 << bits) - 1));
+    return v_load_i8(y);
+}
+
 VEC_INLINE void v_store_f16(void *p, vf x)
 {
     for (int i = 0; i < VW; i++) {
