@@ -320,7 +320,7 @@ struct kv_run cb_store_run(const struct store *s, int kv, int from, int to)
 {
     struct kv_run run = { .n = to - from };
 
-    if (s->kivi) {
+    if (cb_kivi_any(s)) {
         run.k = row_k(s, kv, 0);
         run.v = row_v(s, kv, 0);
         run.kivi = &s->kivi->head[kv];

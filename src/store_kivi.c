@@ -333,6 +333,14 @@ void cb_kivi_cut(struct store *s, int kv, int n)
         drop_maps(s);
 }
 
+int cb_kivi_any(const struct store *s)
+{
+    for (int h = 0; s->kivi && h < s->n_kv; h++)
+        if (s->kivi->head[h].n_k || s->kivi->head[h].n_v)
+            return 1;
+    return 0;
+}
+
 /* ---- bytes ---- */
 
 static uint64_t bytes_of(const struct store *s, int n, int n_k, int n_v, int rows_k, int rows_v)

@@ -22,6 +22,8 @@ void cb_kivi_cut(struct store *s, int kv, int n);
 void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x);
 
 static inline int cb_kivi_has(const struct store *s, int kv, int v, int slot);
+/* 1: some head has quantised slots; before, all are rows as in any store */
+int cb_kivi_any(const struct store *s);
 /* Bytes of keys and values that are held of one head, and beside them. */
 uint64_t cb_kivi_bytes(const struct store *s, int kv);
 /* The same of n slots of which none was ever dropped. */

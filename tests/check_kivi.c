@@ -483,11 +483,7 @@ START_TEST(short_timelines_lose_nothing)
     for (int i = 100; i < 140; i++) {
         const int same = !memcmp(cb_session_logits(f16), cb_session_logits(kivi), bytes);
         /* keys are quantised after token 127 was read */
-        ck_assert_msg(i <= 128 ? 1 : !same, "%d", i);
-        if (i <= 128 && !same)
-            for (int j = 0; j < m->hp.n_vocab; j++)
-                ck_assert_float_eq_tol(cb_session_logits(f16)[j], cb_session_logits(kivi)[j],
-                                       5e-4f);
+        ck_assert_msg(same == (i <= 128), "%d", i);
         ck_assert(!cb_session_decode(f16, i % 50));
         ck_assert(!cb_session_decode(kivi, i % 50));
     }
