@@ -85,7 +85,7 @@ struct cb_memory {
     uint64_t kv_bytes;                /* held by the bank now */
     uint64_t kv_full_bytes;           /* what every token at f16 would hold */
     uint64_t kv_peak_bytes;           /* the most that the bank ever held */
-    uint64_t kv_read_bytes_per_token; /* by the last decoded token */
+    uint64_t kv_read_bytes_per_token; /* by the last decoded token; 0 after a prompt */
     uint64_t scratch_bytes;           /* activations and work space */
     int kept_min, kept_max;           /* slots of the shortest and the longest store */
 };

@@ -356,7 +356,7 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
         .kv_bytes = cb_session_kv_bytes(s),
         .kv_full_bytes = full_bytes(s, s->n_seen),
         .kv_peak_bytes = s->kv_peak_bytes,
-        .kv_read_bytes_per_token = s->kv_read_bytes,
+        .kv_read_bytes_per_token = s->decoding ? s->kv_read_bytes : 0,
         .scratch_bytes = s->w.bytes,
     };
     out->kept_min = s->n_seen;
