@@ -61,7 +61,7 @@ START_TEST(hardware_threads_count_once)
     const unsigned char pair[8] = { 0, 1, 0, 0, 0, 1, 0, 0 };
 
     for (int i = 0; i < 4; i++) { /* 0,4 1,5 2,6 3,7 */
-        char list[8];
+        char list[32];
         snprintf(list, sizeof list, "%d,%d\n", i, i + 4);
         siblings(i, "core_cpus_list", list);
         siblings(i + 4, "core_cpus_list", list);
