@@ -220,7 +220,8 @@ static void merge_one(struct edit *e, const struct merge *m, int n, int v)
 
 int cb_edit_apply(struct edit *e)
 {
-    qsort(e->merge, (size_t)e->n_merge, sizeof *e->merge, by_target);
+    if (e->n_merge) /* there may be no list yet */
+        qsort(e->merge, (size_t)e->n_merge, sizeof *e->merge, by_target);
     for (int i = 0, n; i < e->n_merge; i += n) {
         const struct merge *m = &e->merge[i];
         for (n = 1; i + n < e->n_merge && m[n].kv == m->kv && m[n].to == m->to;)
