@@ -11,6 +11,7 @@
 #include "edit.h"
 #include "err.h"
 #include "measure.h"
+#include "prefill.h"
 #include "select.h"
 #include "similar.h"
 #include "store_kivi.h"
@@ -430,10 +431,12 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
     if (cb_distant_is(s, l)) {
         TRY(cb_distant_attention(s, l, &at, pos0, pos_end));
     } else {
-        TRY(set_runs(s, l, qkv));
+        if (!cb_prefill_runs(s, l, pos0, n, a->run))
+            TRY(set_runs(s, l, qkv));
         attention(s, l, &at);
         count_read(s, l);
     }
+    cb_prefill_chose(s, l, qkv, at.q_stride, n, pos0, pos_end);
     a->has_scores = 0;
     for (int i = 0; i < s->n_follower; i++)
         TRY(follow(s->follower[i], l, &at, pos0, pos_end));

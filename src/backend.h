@@ -95,6 +95,8 @@ struct score {
     struct attn a;       /* out unused, lse read */
     const float *weight; /* [n_tok], or NULL = 1 */
     int logit;           /* 1: sum the logits s_ij themselves */
+    int peak;            /* 1: one row for all heads, of each query the largest of any head; not
+                            with logit; all runs have the same n and see all of it */
     float *out;          /* [n_head][out_stride] */
     int out_stride;
 };

@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "err.h"
-#include "session.h"
+#include "prefill.h"
 
 /* does the prompt attend to all of itself, with keys and values of each layer's own? */
 static int is_dense(const struct cb_session *s)
 {
+    if (cb_prefill_is(s))
+        return 0;
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const struct layer_plan *p = &s->plan[l];
         if (p->kv_of != l || p->raw_keys || p->window || p->read.far_as)

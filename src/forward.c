@@ -6,6 +6,7 @@
 
 #include "attend.h"
 #include "err.h"
+#include "prefill.h"
 
 /* x[n][n_embd], the residual stream of n tokens at positions pos0.., goes through layer l.
  * cs: their [n][n_rot/2][2]. The whole feed ends before position pos_end. */
@@ -102,8 +103,8 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
     s->kv_read_bytes = 0;
     s->n_feed = n;
     for (int l = 0; l < hp->n_layer; l++) {
-        for (int i = 0; i < n; i += s->chunk) {
-            const int m = min_int(s->chunk, n - i);
+        for (int i = 0, m; i < n; i += m) {
+            m = min_int(min_int(s->chunk, n - i), cb_prefill_room(s, i));
             TRY(layer_chunk(s, l, w->x + (size_t)i * (size_t)hp->n_embd,
                             w->cs + (size_t)i * (size_t)half * 2, m, pos0 + i, pos0 + n));
             TRY(report(how, (int64_t)l * n + i + m, total));

@@ -24,6 +24,7 @@ libcore_la_SOURCES += \
 	src/method/full.c \
 	src/method/h2o.c \
 	src/method/omnikv.c \
+	src/method/omnikv_prefill.c \
 	src/method/pyramidkv.c \
 	src/method/simlayerkv.c \
 	src/method/snapkv.c \
@@ -35,6 +36,7 @@ libcore_la_SOURCES += \
 	src/nearest.c src/nearest.h \
 	src/par_omp.c src/par.h \
 	src/policy.c src/policy.h \
+	src/prefill.c src/prefill.h \
 	src/preset.c \
 	src/quantize.c src/quantize.h \
 	src/sample.c \

@@ -9,6 +9,7 @@
 
 #include "attend.h"
 #include "err.h"
+#include "prefill.h"
 
 struct measure {
     int window;         /* longest of the plan's */
@@ -18,6 +19,7 @@ struct measure {
     float *mass;        /* [n_head][n_ctx] */
     float *rows, *pool; /* [n_row][n_ctx] */
     float *weight;      /* [window] */
+    float *out; /* [window][n_head * hd] of a prompt that is not dense; NULL where all are */
     struct kv_run *run; /* [n_kv] */
 };
 
@@ -56,6 +58,8 @@ int cb_measure_open(struct cb_session *s)
     TRY(alloc(&m->mass, nh * ctx));
     TRY(alloc(&m->rows, nh * ctx));
     TRY(alloc(&m->pool, nh * ctx));
+    if (cb_prefill_is(s))
+        TRY(alloc(&m->out, (size_t)window * nh * (size_t)hp->hd));
     m->run = cb_calloc((size_t)hp->n_kv, sizeof *m->run);
     return m->run ? CB_OK : CB_ENOMEM;
 }
@@ -68,6 +72,7 @@ void cb_measure_close(struct cb_session *s)
     free(m->q);
     free(m->lse);
     free(m->weight);
+    free(m->out);
     free(m->mass);
     free(m->rows);
     free(m->pool);
@@ -215,6 +220,15 @@ static void add_sinks(struct cb_session *s, int l, struct attn a)
                (size_t)n_sink * sizeof(float));
 }
 
+/* The log-sum-exp of queries that have read a part, over all. */
+static void whole_lse(struct cb_session *s, const struct attn *a)
+{
+    struct attn all = *a;
+
+    all.out = s->measure->out;
+    s->dev->ops->attention(s->dev, &all);
+}
+
 void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *out)
 {
     const struct hparams *hp = &s->model->hp;
@@ -227,6 +241,8 @@ void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *ou
         a.q = m->q;
         a.q_stride = hp->n_head * hp->hd;
         a.lse = m->lse;
+        if (cb_prefill_partly(s, l)) /* mass is of all tokens, so is the sum that it is a part of */
+            whole_lse(s, &a);
         for (int i = 0; i < m->n_q; i++)
             m->weight[i] = w->decay > 0 ? powf(w->decay, (float)(m->n_q - 1 - i)) : 1;
         if (w->band)

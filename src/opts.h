@@ -62,6 +62,7 @@ enum opt_id {
     ARG_DECODE,
     ARG_BACKENDS,
     ARG_POLICY_LIST,
+    ARG_PREFILL_LIST,
     ARG_CPU,
     ARG_BENCH_PROMPT,
     ARG_BENCH_GEN,

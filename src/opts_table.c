@@ -30,6 +30,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_BACKENDS] = { "backends", .sets = SET_OWN_INFO, .text = "list the devices" },
     [ARG_POLICY_LIST] = { "policies", .sets = SET_OWN_INFO,
         .text = "list the policies with their options, ranges and papers" },
+    [ARG_PREFILL_LIST] = { "prefills", .sets = SET_OWN_INFO,
+        .text = "list the forms of prefill with their options, ranges and papers" },
     [ARG_CPU] = { "cpu", .sets = SET_OWN_INFO,
         .text = "show the processor: cores that may be used, instruction sets, the one in use" },
 
@@ -184,7 +186,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "what is kept of the context and what is read; may be given many times, a result each; 'ctxbank info --policies' lists them" },
     [ARG_PREFILL] = { "prefill", .takes = TAKES_TEXT, .env = 1, .unit = "NAME[:KEY=VALUE,...]",
         .def = "dense", .sets = SET_POLICY | SET_POLICIES,
-        .text = "how the prompt attends: dense, or a sparse form" },
+        .text = "how the prompt attends: dense, or a sparse form; 'ctxbank info --prefills' lists them" },
 
     [ARG_DRY_RUN] = { "dry-run", .sets = SET_PLAN,
         .text = "print the memory that it would need, in bytes, and do nothing" },

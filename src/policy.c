@@ -21,27 +21,34 @@ extern const struct method cb_method_streamingllm;
 extern const struct method cb_method_window;
 extern const struct method cb_method_tova;
 extern const struct method cb_method_pod;
+extern const struct method cb_prompt_dense, cb_prompt_omnikv;
 
 /* What everything is compared with comes first. */
 /* clang-format off: a row a line */
 static const struct method *const table[] = {
-    &cb_method_full,
-    &cb_method_window,
-    &cb_method_streamingllm,
-    &cb_method_h2o,
-    &cb_method_snapkv,
-    &cb_method_omnikv,
-    &cb_method_pyramidkv,
-    &cb_method_simlayerkv,
-    &cb_method_pod,
-    &cb_method_d2o,
-    &cb_method_tova,
+    &cb_method_full,   &cb_method_window, &cb_method_streamingllm, &cb_method_h2o,
+    &cb_method_snapkv, &cb_method_omnikv, &cb_method_pyramidkv,    &cb_method_simlayerkv,
+    &cb_method_pod,    &cb_method_d2o,    &cb_method_tova,
 };
 /* clang-format on */
+
+static const struct method *const forms[] = { &cb_prompt_dense, &cb_prompt_omnikv };
+
+struct method_kind {
+    const char *name, *see;
+    const struct method *(*at)(int i);
+};
+static const struct method_kind policies = { "policy", "info --policies", cb_method_at };
+static const struct method_kind prompts = { "prefill", "info --prefills", cb_prompt_method_at };
 
 const struct method *cb_method_at(int i)
 {
     return i >= 0 && i < (int)(sizeof table / sizeof *table) ? table[i] : NULL;
+}
+
+const struct method *cb_prompt_method_at(int i)
+{
+    return i >= 0 && i < (int)(sizeof forms / sizeof *forms) ? forms[i] : NULL;
 }
 
 int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
@@ -52,15 +59,14 @@ int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
-    return cb_fail(CB_EARG, "policy %s: %s", p->m->name, why);
+    return cb_fail(CB_EARG, "%s %s: %s", p->kind->name, p->m->name, why);
 }
 
 /* ---- names ---- */
 
-static const char *method_name(const void *unused, int i)
+static const char *method_name(const void *kind, int i)
 {
-    (void)unused;
-    const struct method *m = cb_method_at(i);
+    const struct method *m = ((const struct method_kind *)kind)->at(i);
     return m ? m->name : NULL;
 }
 
@@ -69,18 +75,19 @@ static const char *opt_name(const void *method, int i)
     return ((const struct method *)method)->opts[i].name; /* the last row's is NULL */
 }
 
-static int find_method(const char *name, size_t n, const struct method **out)
+static int find_method(const struct method_kind *kind, const char *name, size_t n,
+                       const struct method **out)
 {
-    const int i = cb_name_find(name, n, method_name, NULL);
+    const int i = cb_name_find(name, n, method_name, kind);
     const char *near;
 
     if (i >= 0) {
-        *out = table[i];
+        *out = kind->at(i);
         return CB_OK;
     }
-    near = cb_name_nearest(name, n, method_name, NULL);
-    return cb_fail(CB_EARG, "policy %.*s: unknown%s%s%s; see info --policies", (int)n, name,
-                   near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    near = cb_name_nearest(name, n, method_name, kind);
+    return cb_fail(CB_EARG, "%s %.*s: unknown%s%s%s; see %s", kind->name, (int)n, name,
+                   near ? "; did you mean " : "", near ? near : "", near ? "?" : "", kind->see);
 }
 
 /* ---- values ---- */
@@ -177,7 +184,8 @@ static int parse(struct policy *p, const char *keys)
     return CB_OK;
 }
 
-int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out)
+static int open_kind(const struct method_kind *kind, const char *spec, const struct shape *sh,
+                     struct policy **out)
 {
     const char *colon = strchr(spec, ':');
     struct policy *p;
@@ -187,7 +195,8 @@ int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out
     if (!p)
         return CB_ENOMEM;
     p->sh = *sh;
-    err = find_method(spec, colon ? (size_t)(colon - spec) : strlen(spec), &p->m);
+    p->kind = kind;
+    err = find_method(kind, spec, colon ? (size_t)(colon - spec) : strlen(spec), &p->m);
     if (!err)
         p->slot_floats = p->m->slot_floats;
     while (!err && p->m->opts[n_opt].name)
@@ -202,6 +211,39 @@ int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out
     }
     *out = p;
     return CB_OK;
+}
+
+int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out)
+{
+    return open_kind(&policies, spec, sh, out);
+}
+
+int cb_prompt_open(const char *spec, const struct shape *sh, struct policy **out)
+{
+    return open_kind(&prompts, spec, sh, out);
+}
+
+int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, char *mark)
+{
+    const char *name = p->m->opts[opt].name, *text = p->val[opt].text, *at = text;
+    int last = -1;
+
+    for (;;) {
+        char *end;
+        const long l = strtol(at, &end, 10);
+        if (end == at || (*end && *end != '+'))
+            return cb_policy_refuse(p, "%s=%s: must be layers joined by +", name, text);
+        if (l < 0 || l >= sh->n_layer)
+            return cb_policy_refuse(p, "%s=%s: the model has layers 0 to %d", name, text,
+                                    sh->n_layer - 1);
+        if (l <= last)
+            return cb_policy_refuse(p, "%s=%s: must ascend", name, text);
+        mark[l] = 1;
+        last = (int)l;
+        if (!*end)
+            return CB_OK;
+        at = end + 1;
+    }
 }
 
 int cb_policy_state(struct policy *p, size_t bytes)

@@ -67,6 +67,16 @@ struct layer_plan {
     struct read read;
 };
 
+/* How a prompt attends: the plan of a prefill form. Each `chunk` tokens of a feed read themselves,
+ * causally, and k of the tokens before them; where there are no more than k, all. */
+struct prompt_plan {
+    int chunk; /* 0 = dense */
+    int k;
+    int stride; /* of a chunk's queries the last chooses, and each stride-th before it */
+    int *as;    /* [n_layer] the layer whose choice is read; l itself: it reads all and chooses; -1:
+                   it reads all. Before plan: as the policy's decoded tokens have it */
+};
+
 /* ---- options of a method ---- */
 
 enum method_opt_kind { OPT_NUM, OPT_INT, OPT_FLAG, OPT_CHOICE, OPT_LIST, OPT_TEXT };
@@ -89,6 +99,7 @@ struct cb_session;
 
 struct policy {
     const struct method *m;
+    const struct method_kind *kind; /* the table that m is from */
     struct shape sh;
     struct opt_value *val; /* one an option, in the order of the method's table */
     char *spec;            /* the text that val points into */
@@ -122,6 +133,7 @@ struct method {
     size_t layer_bytes;            /* zeroed state a layer, given to hooks as st */
     int slot_floats;               /* float columns a slot and KV head; the core moves them */
     int (*plan)(struct policy *, const struct shape *, struct layer_plan *);
+    int (*prompt)(struct policy *, const struct shape *, struct prompt_plan *); /* prefill forms */
     /* new slots from..to-1 were stored */
     int (*fold)(struct policy *, int l, void *st, int from, int to);
     /* scores of the units for READ_TOP: q[n_head][hd] -> out[n_kv][n_unit] */
@@ -161,6 +173,9 @@ struct near_slot {
 int cb_view_nearest(struct policy *p, int l, int kv, const int *keep, int n,
                     const struct near_slot **out);
 
+/* For plan(): a list option of layers, "2+8+18", ascending: 1 -> mark[n_layer] at each. */
+int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, char *mark);
+
 /* For plan(): zeroed memory for the method as a whole, p->state; zeroed again with the timeline. */
 int cb_policy_state(struct policy *p, size_t bytes);
 
@@ -168,7 +183,7 @@ int cb_policy_state(struct policy *p, size_t bytes);
  * remembered in *share; refused (negative) where no prompt has been. */
 int cb_policy_budget(struct policy *p, double budget, int prompt, int *share);
 
-/* Reports a refusal: "policy NAME: ..." */
+/* Reports a refusal: "policy NAME: ...", or "prefill NAME: ..." */
 int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -222,9 +237,12 @@ void cb_share_round(const double *share, int n, int total, int *out);
 
 /* ---- registry ---- */
 
-const struct method *cb_method_at(int i); /* NULL past the last */
+const struct method *cb_method_at(int i);        /* NULL past the last */
+const struct method *cb_prompt_method_at(int i); /* forms of prefill; NULL past the last */
 /* "NAME[:key=value,...]" -> an opened policy; unknown names and keys suggest the nearest */
 int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out);
+int cb_prompt_open(const char *spec, const struct shape *sh,
+                   struct policy **out); /* of --prefill */
 void cb_policy_close(struct policy *p);
 
 #endif

@@ -11,6 +11,7 @@
 #include "distant.h"
 #include "err.h"
 #include "kivi.h"
+#include "prefill.h"
 #include "select.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
@@ -180,8 +181,6 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p)
 
     if (p->n_ctx < 0 || p->chunk < 0 || p->chunk > MAX_CHUNK)
         return cb_fail(CB_EARG, "context %d, chunk %d: out of range", p->n_ctx, p->chunk);
-    if (p->prefill && strcmp(p->prefill, "dense"))
-        return cb_fail(CB_EARG, "prefill %s: unknown; there is: dense", p->prefill);
     s->n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train;
     s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
     if (s->chunk > s->n_ctx)
@@ -192,6 +191,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p)
         return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
     TRY(open_policy(s, p->policy));
     TRY(open_stores(s));
+    TRY(cb_prefill_open(s, p->prefill));
     TRY(work_open(s));
     TRY(cb_attend_open(s));
     return reserve_device(s);
@@ -224,6 +224,7 @@ void cb_session_close(cb_session *s)
     for (int l = 0; s->store && l < s->model->hp.n_layer; l++)
         cb_store_close(&s->store[l]);
     cb_attend_close(s);
+    cb_prefill_close(s);
     cb_policy_close(s->policy);
     work_close(&s->w);
     free(s->store);

@@ -41,6 +41,7 @@ struct cb_session {
     struct similar *similar; /* similar.c's own; NULL where nothing is dropped */
     struct measure *measure;        /* measure.c's own; NULL when the plan wants nothing */
     struct select *select;          /* select.c's own; NULL when no layer chooses for others */
+    struct prompt *prompt;          /* prefill.c's own */
     struct distant *distant; /* distant.c's own; NULL when no layer reads logits of another */
     struct work w;
     uint64_t kv_peak_bytes, kv_read_bytes;

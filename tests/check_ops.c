@@ -449,6 +449,37 @@ START_TEST(score)
 }
 END_TEST
 
+START_TEST(score_of_the_largest_head)
+{
+    if (!(dev = open_isa(isa[_i], 3)))
+        return;
+    for (int c = 0; c < 80; c++) {
+        struct input in;
+        float *o, *l, *x, *y, *w;
+        int n;
+        struct attn f = random_form(c, &n);
+        struct score s = { .peak = 1 };
+        f.causal = f.window = 0;
+        make_input(&in, &f, n, below(2), c % 6 == 5 ? 30.0f : 0.0f);
+        for (int h = 0; h < f.n_kv; h++)
+            in.run[h].n = n;
+        run_attn(ref, &in.a, &o, &l);
+        w = floats(f.n_tok);
+        x = floats(n), y = copy(x, n);
+        s.a = in.a;
+        s.a.lse = l;
+        s.weight = below(2) ? w : NULL;
+        s.out = x;
+        dev->ops->score(dev, &s);
+        s.out = y;
+        ref->ops->score(ref, &s);
+        same("score of the largest head", x, y, n, 2 * tolerance(&f, c % 6 == 5 ? 30.0f : 0.0f));
+        free(o), free(l), free(w), free(x), free(y);
+        free_input(&in);
+    }
+}
+END_TEST
+
 /* Two parts joined are the attention over both. */
 START_TEST(parts_join)
 {
@@ -662,6 +693,7 @@ int main(void)
     tcase_add_loop_test(tc, attention, 0, N_ISA);
     tcase_add_loop_test(tc, determinism, 0, N_ISA);
     tcase_add_loop_test(tc, score, 0, N_ISA);
+    tcase_add_loop_test(tc, score_of_the_largest_head, 0, N_ISA);
     tcase_add_loop_test(tc, parts_join, 0, N_ISA);
     tcase_add_loop_test(tc, logits_left_and_given, 0, N_ISA);
     tcase_set_timeout(timing, 300);

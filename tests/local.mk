@@ -12,6 +12,7 @@ check_programs = \
 	tests/check_metric \
 	tests/check_ops \
 	tests/check_policy \
+	tests/check_prefill \
 	tests/check_model \
 	tests/check_kivi \
 	tests/check_omnikv \
@@ -49,6 +50,10 @@ tests_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 tests_check_cpus_SOURCES = tests/check_cpus.c
 tests_check_cpus_CFLAGS = $(check_cflags)
 tests_check_cpus_LDADD = $(check_ldadd)
+
+tests_check_prefill_SOURCES = tests/check_prefill.c
+tests_check_prefill_CFLAGS = $(check_cflags)
+tests_check_prefill_LDADD = $(check_ldadd)
 
 tests_check_follow_SOURCES = tests/check_follow.c
 tests_check_follow_CFLAGS = $(check_cflags)

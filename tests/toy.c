@@ -33,13 +33,9 @@ static void fill(struct toy *t, uint32_t *x, int n_head, int at)
                     cb_toy_row(t, l, i)[at + h * hd + c] = (float)draw(x);
 }
 
-void cb_toy_open(struct toy *t, const char *device, int n_threads, const struct hparams *hp,
-                 int n_tok, const char *policy, const char *type_k, const char *type_v,
-                 unsigned seed)
+static void open_toy(struct toy *t, const char *device, int n_threads, const struct hparams *hp,
+                     int n_tok, const struct cb_session_params *params, unsigned seed)
 {
-    const struct cb_session_params params = {
-        .n_ctx = n_tok, .policy = policy, .type_k = type_k, .type_v = type_v
-    };
     uint32_t x = seed;
 
     memset(t, 0, sizeof *t);
@@ -52,7 +48,26 @@ void cb_toy_open(struct toy *t, const char *device, int n_threads, const struct 
     fill(t, &x, hp->n_head, 0);
     fill(t, &x, hp->n_kv, hp->n_head * hp->hd);
     fill(t, &x, hp->n_kv, (hp->n_head + hp->n_kv) * hp->hd);
-    ck_assert_msg(!cb_session_open(&t->model, &params, &t->s), "%s", cb_error());
+    ck_assert_msg(!cb_session_open(&t->model, params, &t->s), "%s", cb_error());
+}
+
+void cb_toy_open(struct toy *t, const char *device, int n_threads, const struct hparams *hp,
+                 int n_tok, const char *policy, const char *type_k, const char *type_v,
+                 unsigned seed)
+{
+    const struct cb_session_params params = {
+        .n_ctx = n_tok, .policy = policy, .type_k = type_k, .type_v = type_v
+    };
+    open_toy(t, device, n_threads, hp, n_tok, &params, seed);
+}
+
+void cb_toy_open_prefill(struct toy *t, const char *device, const struct hparams *hp, int n_tok,
+                         const char *policy, const char *prefill, unsigned seed)
+{
+    const struct cb_session_params params = {
+        .n_ctx = n_tok, .policy = policy, .type_k = "f32", .type_v = "f32", .prefill = prefill
+    };
+    open_toy(t, device, 2, hp, n_tok, &params, seed);
 }
 
 void cb_toy_close(struct toy *t)

@@ -17,6 +17,9 @@ struct toy {
 void cb_toy_open(struct toy *t, const char *device, int n_threads, const struct hparams *hp,
                  int n_tok, const char *policy, const char *type_k, const char *type_v,
                  unsigned seed);
+/* The same with keys and values in f32, two threads and a form of prefill. */
+void cb_toy_open_prefill(struct toy *t, const char *device, const struct hparams *hp, int n_tok,
+                         const char *policy, const char *prefill, unsigned seed);
 void cb_toy_close(struct toy *t);
 /* The next n tokens as a prompt in chunks, or as one decoded token (n = 1).
  * out[n_layer][n][n_head * hd], or NULL */

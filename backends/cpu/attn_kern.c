@@ -434,6 +434,19 @@ static void mass(const float *s, int lo, int hi, float cap, float lse2, float w,
     }
 }
 
+static void raise(const float *s, int n, float cap, float lse2, float *top)
+{
+    const vf lv = v_set1(lse2);
+
+    for (int j = 0; j < n; j += VW) {
+        const int k = n - j < VW ? n - j : VW;
+        vf x = v_load_n(s + j, k);
+        if (cap > 0.0f)
+            x = capped(x, cap);
+        v_store_n(top + j, v_max(v_load_n(top + j, k), v_sub(x, lv)), k);
+    }
+}
+
 static const struct kern_qk qk_f32 = { f32_bytes, f32_bytes, pack_q, pack_k, mul_f32, direct_f32 };
 
 const struct kern_attn VEC_NAME(cb_attn_) = {
@@ -449,4 +462,5 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .qk_half = VEC_QK_HALF,
     .fold = fold,
     .mass = mass,
+    .raise = raise,
 };

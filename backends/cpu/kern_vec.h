@@ -64,6 +64,8 @@ struct kern_attn {
     /* out[j] += w * 2^(s[j] - lse2) for j in [lo, hi); raw: out[j] += w * s[j] */
     void (*mass)(const float *s, int lo, int hi, float cap, float lse2, float w, int raw,
                  float *out);
+    /* top[j] = max(top[j], s[j] - lse2) for j in [0, n) */
+    void (*raise)(const float *s, int n, float cap, float lse2, float *top);
 };
 
 /* Quantised keys and values (kv_kivi) -> floats */

@@ -2,6 +2,7 @@
 /* score.c - attention mass per entry, a second pass over the queries. An item is KEY_SPLIT entries of
  * one KV head, packed once; all queries pass in order, so every sum has one order. */
 #include <assert.h>
+#include <math.h>
 
 #include "attn.h"
 
@@ -13,11 +14,13 @@ struct job {
     int n_split, tile_tok;
 };
 
+enum { PEAK_TOK = 128 }; /* queries whose largest masses are in work at once */
+
 size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
 {
     const size_t f = sizeof(float);
     return cb_tile_bytes(k, rows, hd) + (size_t)(KEY_SPLIT * hd) * f +
-           (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f;
+           (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(PEAK_TOK * KEY_SPLIT) * f;
 }
 
 /* Packs entries [begin, end); returns the bytes of a packed KEY_BLOCK. */
@@ -100,6 +103,70 @@ static void score_item(void *ctx, int i, int thread)
     }
 }
 
+/* ---- the largest of all heads ---- */
+
+/* Rows [r, r + m) of the tile: the block's logits s, in powers of 2 below their sum -> top[query] */
+static void raise_rows(const struct job *job, const struct tile *t, int r, int m, int n,
+                       const float *s, float *top)
+{
+    const struct score *sc = job->sc;
+    const float log2e = 1.44269504f;
+
+    for (int i = 0; i < m; i++) {
+        const int at = (r + i) / t->group, h = t->kv * t->group + (r + i) % t->group;
+        const float lse2 = sc->a.lse[(int64_t)(t->tok + at) * sc->a.n_head + h] * log2e;
+        t->k->raise(s + i * KEY_BLOCK, n, t->cap, lse2, top + at * KEY_SPLIT);
+    }
+}
+
+/* Queries tok..tok+n_tok-1 against entries [begin, end) of one KV head -> top[n_tok][KEY_SPLIT] */
+static void raise_head(const struct job *job, int kv, int tok, int n_tok, int begin, int end,
+                       float *top, char *mem)
+{
+    const struct attn *a = &job->sc->a;
+    char *kp = cb_take(&mem, (size_t)KEY_SPLIT * cb_qk_of(job->k, a)->k_bytes(a->hd));
+    float *s = cb_take(&mem, (size_t)(SUB_TILES * job->k->mr * KEY_BLOCK) * sizeof *s);
+    const size_t bytes = pack(job, &a->run[kv], begin, end, kp);
+
+    for (int i = 0; i < n_tok; i += job->tile_tok) {
+        char *rest = mem;
+        struct tile t;
+        int step;
+        cb_tile_open(&t, job->k, a, kv, tok + i,
+                     n_tok - i < job->tile_tok ? n_tok - i : job->tile_tok, &rest);
+        step = SUB_TILES * t.mr;
+        for (int from = begin; from < end; from += KEY_BLOCK)
+            for (int r = 0; r < t.rows; r += step) {
+                const int m = t.rows - r < step ? t.rows - r : step;
+                const int n = end - from < KEY_BLOCK ? end - from : KEY_BLOCK;
+                cb_tile_logits(&t, r, m, kp + (size_t)((from - begin) / KEY_BLOCK) * bytes, n, s);
+                raise_rows(job, &t, r, m, n, s, top + i * KEY_SPLIT + from - begin);
+            }
+    }
+}
+
+static void peak_item(void *ctx, int item, int thread)
+{
+    const struct job *job = ctx;
+    const struct score *sc = job->sc;
+    const struct attn *a = &sc->a;
+    const int begin = item * KEY_SPLIT;
+    const int end = begin + KEY_SPLIT < a->run->n ? begin + KEY_SPLIT : a->run->n;
+    char *mem = cb_par_scratch(job->par, thread);
+    float *top = cb_take(&mem, (size_t)(PEAK_TOK * KEY_SPLIT) * sizeof *top);
+
+    for (int tok = 0; tok < a->n_tok; tok += PEAK_TOK) {
+        const int n = a->n_tok - tok < PEAK_TOK ? a->n_tok - tok : PEAK_TOK;
+        for (int i = 0; i < n * KEY_SPLIT; i++)
+            top[i] = -INFINITY;
+        for (int kv = 0; kv < a->n_kv; kv++)
+            raise_head(job, kv, tok, n, begin, end, top, mem);
+        for (int i = 0; i < n; i++)
+            job->k->mass(top + i * KEY_SPLIT, 0, end - begin, 0.0f, 0.0f,
+                         sc->weight ? sc->weight[tok + i] : 1.0f, 0, sc->out + begin);
+    }
+}
+
 void cb_cpu_score(struct device *d, const struct score *sc)
 {
     const struct attn *a = &sc->a;
@@ -114,5 +181,8 @@ void cb_cpu_score(struct device *d, const struct score *sc)
         n = a->run[i].n > n ? a->run[i].n : n;
     job.n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
     job.tile_tok = rows > group ? rows / group : 1;
-    cb_par_for(d->par, a->n_kv * job.n_split, score_item, &job);
+    if (sc->peak)
+        cb_par_for(d->par, job.n_split, peak_item, &job);
+    else
+        cb_par_for(d->par, a->n_kv * job.n_split, score_item, &job);
 }

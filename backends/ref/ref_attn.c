@@ -134,11 +134,33 @@ static void score_head(void *ctx, int h, int thread)
     }
 }
 
+/* One entry's sum of the queries' largest masses. */
+static void score_peak(void *ctx, int j, int thread)
+{
+    const struct score *sc = ctx;
+    const struct attn *a = &sc->a;
+    double sum = 0.0;
+
+    (void)thread;
+    for (int i = 0; i < a->n_tok; i++) {
+        double max = -INFINITY;
+        for (int h = 0; h < a->n_head; h++)
+            max = fmax(max, logit(a, run_of(a, h), query(a, i, h), j) -
+                                (double)a->lse[(int64_t)i * a->n_head + h]);
+        sum += (sc->weight ? (double)sc->weight[i] : 1.0) * exp(max);
+    }
+    sc->out[j] = (float)((double)sc->out[j] + sum);
+}
+
 void cb_ref_score(struct device *d, const struct score *s)
 {
     struct score copy = *s;
 
     assert(s->a.hd <= MAX_HD && s->a.n_head % s->a.n_kv == 0);
+    if (s->peak) {
+        cb_par_for(d->par, s->a.run->n, score_peak, &copy);
+        return;
+    }
     cb_par_for(d->par, s->a.n_head, score_head, &copy);
 }
 

@@ -82,12 +82,12 @@ static json_t *opt_json(const struct method_opt *m)
     return j;
 }
 
-static int policies(int json)
+static int methods(const struct method *(*at)(int i), int json)
 {
     json_t *list = json_array();
     const struct method *m;
 
-    for (int i = 0; (m = cb_method_at(i)); i++) {
+    for (int i = 0; (m = at(i)); i++) {
         json_t *opts = json_array();
         if (!json)
             printf("%s%-12s %s%s%s%s\n", i ? "\n" : "", m->name, m->brief, m->cite ? " [" : "",
@@ -228,7 +228,9 @@ static int run(const struct opts *o)
     if (cb_opt_flag(o, ARG_BACKENDS))
         return backends(json);
     if (cb_opt_flag(o, ARG_POLICY_LIST))
-        return policies(json);
+        return methods(cb_method_at, json);
+    if (cb_opt_flag(o, ARG_PREFILL_LIST))
+        return methods(cb_prompt_method_at, json);
     if (cb_opt_flag(o, ARG_CPU))
         return cpu(json);
     return model(o);

@@ -36,39 +36,20 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-/* "2+8+18" -> is_filter[n_layer], or the rule for models that were not calibrated. */
+/* filter= -> is_filter[n_layer], or the rule for models that were not calibrated. */
 static int filters(struct policy *p, const struct shape *sh, char *is_filter)
 {
-    const char *at = p->val[FILTER].text;
-    int last = -1;
+    const int first = sh->n_layer > 2 ? 2 : 0;
 
-    if (!p->val[FILTER].set) {
-        for (int l = sh->n_layer > 2 ? 2 : 0; l < sh->n_layer; l += 5)
-            is_filter[l] = 1;
-        snprintf(
-            p->note, sizeof p->note,
-            "policy omnikv: filter layers every fifth from %d: a rule, not calibrated for this "
-            "model; filter= sets others",
-            sh->n_layer > 2 ? 2 : 0);
-        return 0;
-    }
-    for (;;) {
-        char *end;
-        const long l = strtol(at, &end, 10);
-        if (end == at || (*end && *end != '+'))
-            return cb_policy_refuse(p, "filter=%s: must be layers joined by +",
-                                    p->val[FILTER].text);
-        if (l < 0 || l >= sh->n_layer)
-            return cb_policy_refuse(p, "filter=%s: the model has layers 0 to %d",
-                                    p->val[FILTER].text, sh->n_layer - 1);
-        if (l <= last)
-            return cb_policy_refuse(p, "filter=%s: must ascend", p->val[FILTER].text);
+    if (p->val[FILTER].set)
+        return cb_policy_layers(p, FILTER, sh, is_filter);
+    for (int l = first; l < sh->n_layer; l += 5)
         is_filter[l] = 1;
-        last = (int)l;
-        if (!*end)
-            return 0;
-        at = end + 1;
-    }
+    snprintf(p->note, sizeof p->note,
+             "policy omnikv: filter layers every fifth from %d: a rule, not calibrated for this "
+             "model; filter= sets others",
+             first);
+    return 0;
 }
 
 /* Share of the candidates that a budget of mem percent of all layers leaves for the sparse ones, if
