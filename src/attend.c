@@ -240,12 +240,17 @@ static void read_all(struct cb_session *s, int l)
         s->attend->run[h] = cb_store_run(&s->store[l], h, 0, s->store[l].n[h]);
 }
 
-/* A layer that chooses for others leaves its logits behind. */
-static void read_for_others(struct cb_session *s, int l)
+/* A layer that chooses for others leaves its logits behind, and so does one whose policy looks at the
+ * token's mass. */
+static void leave_logits(struct cb_session *s, int l)
 {
     const int group = s->model->hp.n_head / s->model->hp.n_kv;
-    float *logit = cb_select_logits(s, l);
+    float *logit = NULL;
 
+    if (cb_selects(&s->plan[l].read))
+        logit = cb_select_logits(s, l);
+    else if (s->plan[l].read.what == READ_ALL && cb_wants(&s->plan[l].want, 0))
+        logit = cb_measure_logits(s, l);
     for (int h = 0; logit && h < s->model->hp.n_kv; h++)
         s->attend->run[h].logit = logit + (size_t)(h * group) * (size_t)s->n_ctx;
 }
@@ -269,8 +274,8 @@ static int set_runs(struct cb_session *s, int l, const float *q)
     struct attend *a = s->attend;
 
     read_all(s, l);
-    if (s->decoding && cb_selects(r))
-        read_for_others(s, l);
+    if (s->decoding)
+        leave_logits(s, l);
     if (s->decoding && r->what == READ_AS)
         read_as(s, r->as);
     if (!s->decoding || r->what == READ_ALL || r->what == READ_AS)
@@ -301,9 +306,9 @@ static int step_scores(struct cb_session *s, int l, const struct attn *at)
 {
     struct attend *a = s->attend;
 
-    cb_measure_step(s, l, at->q, at->lse, &a->scores);
+    cb_measure_step(s, l, at, &a->scores);
     a->has_scores = 1;
-    for (int h = 0; h < s->model->hp.n_kv; h++) /* the keys were read once more */
+    for (int h = 0; !at->run[0].logit && h < s->model->hp.n_kv; h++) /* keys were read once more */
         s->kv_read_bytes += cb_store_bytes_of(&s->store[l], s->store[l].n[h]) / 2;
     return CB_OK;
 }

@@ -60,8 +60,8 @@ struct kv_kivi {
 };
 
 /* What one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. With one query
- * (n_tok 1) attention can also write the scaled logits that it meets, and can read logits that were
- * written before in place of keys. */
+ * (n_tok 1) attention can also write the scaled logits that it meets; attention and scores can read
+ * logits that were written before in place of keys. */
 struct kv_run {
     const void *k, *v;
     const int32_t *idx; /* ascending slots, or NULL */
@@ -90,7 +90,8 @@ struct attn {
 };
 
 /* Second pass: attention mass per stored entry. For each query head h:
- * out[h * out_stride + j] += sum over queries i of weight[i] * exp(s_ij - lse_i), masked as in attn. */
+ * out[h * out_stride + j] += sum over queries i of weight[i] * exp(s_ij - lse_i), masked as in attn.
+ * Runs of one query may give the logits (without causal, window, logit or peak). */
 struct score {
     struct attn a;       /* out unused, lse read */
     const float *weight; /* [n_tok], or NULL = 1 */
@@ -139,6 +140,10 @@ struct ops {
                       void *rows);
     void (*kv_decode)(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
                       int hd, float *y);
+    /* of each of rows x[n][hd], the row of y[m][hd] with the largest product (the lower one of equals)
+     * -> idx[n], dot[n]; m >= 1, hd <= 512 */
+    void (*nearest)(struct device *d, const float *x, int n, const float *y, int m, int hd,
+                    int32_t *idx, float *dot);
     /* the k largest of x[n]: ascending indices -> idx[k]; equal values: the lower index first. k <= n */
     void (*topk)(struct device *d, const float *x, int n, int k, int32_t *idx);
 };

@@ -254,14 +254,31 @@ void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *ou
     finish(s, l, w->window ? m->n_q : n_tok, 1, out);
 }
 
-void cb_measure_step(struct cb_session *s, int l, const float *q, float *lse, struct scores *out)
+float *cb_measure_logits(struct cb_session *s, int l)
 {
+    const struct layer_plan *p = &s->plan[l];
+    const int all = !cb_attend_window(s, l) && p->pos != POS_SLOT;
+    return all && p->want.norm == NORM_SOFTMAX ? s->measure->rows : NULL;
+}
+
+void cb_measure_step(struct cb_session *s, int l, const struct attn *at, struct scores *out)
+{
+    const int n = cb_store_max_len(&s->store[l]);
     struct attn a = over_store(s, l);
+
     a.n_tok = 1;
-    a.q = q;
+    a.q = at->q;
     a.q_stride = s->model->hp.n_head * s->model->hp.hd;
-    a.lse = lse;
-    clear_mass(s, cb_store_max_len(&s->store[l]));
+    a.lse = at->lse;
+    if (at->run[0].logit == s->measure->rows) { /* attention has left them there */
+        for (int h = 0; h < a.n_kv; h++) {
+            s->measure->run[h].logit = at->run[h].logit;
+            s->measure->run[h].given = 1;
+        }
+        a.causal = 0;
+        a.logit_stride = at->logit_stride;
+    }
+    clear_mass(s, n);
     add_mass(s, l, &a, NULL);
     finish(s, l, 1, 0, out);
 }

@@ -13,7 +13,10 @@ void cb_measure_close(struct cb_session *s);
 void cb_measure_chunk(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end);
 /* The whole prompt of n_tok tokens is through layer l. */
 void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *out);
-/* One decoded token: q[n_head][hd], lse[n_head] of its attention over the whole store. */
-void cb_measure_step(struct cb_session *s, int l, const float *q, float *lse, struct scores *out);
+/* Where attention is to leave the logits of the token that is decoded, [n_head][n_ctx], so that its
+ * keys are read once; NULL: it cannot. */
+float *cb_measure_logits(struct cb_session *s, int l);
+/* That token: `a` is its attention over the whole store, with lse. */
+void cb_measure_step(struct cb_session *s, int l, const struct attn *a, struct scores *out);
 
 #endif

@@ -7,13 +7,16 @@
 
 #include "err.h"
 
-enum { LANES = 8, BLOCK = 16 }; /* floats a step of a sum; dropped keys an item of work */
+enum { LANES = 8, BLOCK = 64, BATCH = 4096 }; /* floats a step of a sum; keys an item; at once */
 
 struct similar {
     float *kept; /* [n][hd] unit keys */
-    size_t cap;  /* floats */
+    float *gone; /* [BATCH][hd] the same of those that go */
+    size_t cap;  /* floats of kept */
     struct near_slot *out;
-    int *slot; /* [n_ctx] the kept ones */
+    int *slot;    /* [n_ctx] the kept ones */
+    int32_t *idx; /* [BATCH] */
+    float *dot;   /* [BATCH] */
 };
 
 int cb_similar_open(struct cb_session *s)
@@ -23,7 +26,10 @@ int cb_similar_open(struct cb_session *s)
         return CB_ENOMEM;
     m->out = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->out);
     m->slot = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->slot);
-    return m->out && m->slot ? CB_OK : CB_ENOMEM;
+    m->gone = cb_alloc_aligned((size_t)BATCH * (size_t)s->model->hp.hd, sizeof *m->gone);
+    m->idx = cb_alloc_aligned(BATCH, sizeof *m->idx);
+    m->dot = cb_alloc_aligned(BATCH, sizeof *m->dot);
+    return m->out && m->slot && m->gone && m->idx && m->dot ? CB_OK : CB_ENOMEM;
 }
 
 void cb_similar_close(struct cb_session *s)
@@ -31,6 +37,9 @@ void cb_similar_close(struct cb_session *s)
     if (!s->similar)
         return;
     free(s->similar->kept);
+    free(s->similar->gone);
+    free(s->similar->idx);
+    free(s->similar->dot);
     free(s->similar->out);
     free(s->similar->slot);
     free(s->similar);
@@ -61,46 +70,30 @@ static void unit(float *x, int n)
 
 struct job {
     struct cb_session *s;
-    int l, kv, n_kept, n_out;
+    int l, kv, n;
+    const int *slot; /* the keys to unpack: these slots, or those of `from` */
+    const struct near_slot *from;
+    float *x; /* [n][hd] */
 };
 
 /* Keys become unit keys, BLOCK of them. */
 static void unpack_item(void *ctx, int item, int thread)
 {
     const struct job *job = ctx;
-    const struct similar *m = job->s->similar;
-    const int hd = job->s->model->hp.hd, from = item * BLOCK;
+    const int hd = job->s->model->hp.hd, first = item * BLOCK;
 
     (void)thread;
-    for (int i = from; i < from + BLOCK && i < job->n_kept; i++) {
-        float *x = m->kept + (size_t)i * (size_t)hd;
-        cb_store_get(&job->s->store[job->l], job->s->dev, job->kv, 0, m->slot[i], x);
+    for (int i = first; i < first + BLOCK && i < job->n; i++) {
+        float *x = job->x + (size_t)i * (size_t)hd;
+        cb_store_get(&job->s->store[job->l], job->s->dev, job->kv, 0,
+                     job->slot ? job->slot[i] : job->from[i].from, x);
         unit(x, hd);
     }
 }
 
-static void nearest_item(void *ctx, int item, int thread)
+static void unpack(struct job job)
 {
-    enum { MAX_HD = 512 };
-    const struct job *job = ctx;
-    const struct similar *m = job->s->similar;
-    const int hd = job->s->model->hp.hd, from = item * BLOCK;
-    float x[MAX_HD];
-
-    (void)thread;
-    for (int i = from; i < from + BLOCK && i < job->n_out; i++) {
-        struct near_slot *y = &m->out[i];
-        cb_store_get(&job->s->store[job->l], job->s->dev, job->kv, 0, y->from, x);
-        unit(x, hd);
-        y->cosine = -INFINITY;
-        for (int j = 0; j < job->n_kept; j++) {
-            const float c = dot(x, m->kept + (size_t)j * (size_t)hd, hd);
-            if (c > y->cosine) {
-                y->cosine = c;
-                y->to = m->slot[j];
-            }
-        }
-    }
+    cb_par_for(job.s->dev->par, (job.n + BLOCK - 1) / BLOCK, unpack_item, &job);
 }
 
 int cb_view_nearest(struct policy *p, int l, int kv, const int *keep, int n_keep,
@@ -108,8 +101,9 @@ int cb_view_nearest(struct policy *p, int l, int kv, const int *keep, int n_keep
 {
     struct cb_session *s = p->session;
     struct similar *m = s->similar;
-    struct job job = { s, l, kv, n_keep, 0 };
-    const size_t need = (size_t)n_keep * (size_t)s->model->hp.hd;
+    const int hd = s->model->hp.hd;
+    const size_t need = (size_t)n_keep * (size_t)hd;
+    int n_out = 0;
 
     if (need > m->cap) {
         free(m->kept);
@@ -122,9 +116,18 @@ int cb_view_nearest(struct policy *p, int l, int kv, const int *keep, int n_keep
         if (k < n_keep && keep[k] == i)
             m->slot[k++] = i;
         else
-            m->out[job.n_out++].from = i;
-    cb_par_for(s->dev->par, (n_keep + BLOCK - 1) / BLOCK, unpack_item, &job);
-    cb_par_for(s->dev->par, (job.n_out + BLOCK - 1) / BLOCK, nearest_item, &job);
+            m->out[n_out++].from = i;
+    unpack((struct job){ s, l, kv, n_keep, m->slot, NULL, m->kept });
+    for (int from = 0; from < n_out; from += BATCH) {
+        struct near_slot *y = m->out + from;
+        const int n = n_out - from < BATCH ? n_out - from : BATCH;
+        unpack((struct job){ s, l, kv, n, NULL, y, m->gone });
+        s->dev->ops->nearest(s->dev, m->gone, n, m->kept, n_keep, hd, m->idx, m->dot);
+        for (int i = 0; i < n; i++) {
+            y[i].to = m->slot[m->idx[i]];
+            y[i].cosine = m->dot[i];
+        }
+    }
     *out = m->out;
-    return job.n_out;
+    return n_out;
 }

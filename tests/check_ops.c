@@ -449,6 +449,72 @@ START_TEST(score)
 }
 END_TEST
 
+START_TEST(score_of_given_logits)
+{
+    if (!(dev = open_isa(isa[_i], 3)))
+        return;
+    for (int c = 0; c < 60; c++) {
+        const int group = groups[below(8)], n_kv = 1 + below(3), n = 1 + below(1200),
+                  stride = n + 5;
+        const size_t all = (size_t)(group * n_kv) * stride;
+        float *s = floats(all), *lse = floats(group * n_kv), *x = floats(all), *y = copy(x, all);
+        struct kv_run run[3];
+        struct score sc = { .a = { .n_tok = 1,
+                                   .n_head = group * n_kv,
+                                   .n_kv = n_kv,
+                                   .hd = 64,
+                                   .run = run,
+                                   .lse = lse,
+                                   .logit_stride = stride },
+                            .out_stride = stride };
+        for (size_t i = 0; i < all; i++)
+            s[i] *= i % 9 ? 5.0f : 60.0f;
+        for (int h = 0; h < group * n_kv; h++)
+            lse[h] = 60.0f + lse[h];
+        for (int h = 0; h < n_kv; h++)
+            run[h] =
+                (struct kv_run){ .n = n - below(n), .given = 1, .logit = s + h * group * stride };
+        sc.out = x;
+        dev->ops->score(dev, &sc);
+        sc.out = y;
+        ref->ops->score(ref, &sc);
+        same("score of given logits", x, y, all, 2e-5f);
+        free(s), free(lse), free(x), free(y);
+    }
+}
+END_TEST
+
+START_TEST(nearest)
+{
+    if (!(dev = open_isa(isa[_i], 3)))
+        return;
+    for (int c = 0; c < 40; c++) {
+        const int hd = head_dims[below(10)], n = below(c % 4 ? 60 : 900),
+                  m = 1 + below(c % 3 ? 40 : 400);
+        float *x = floats((size_t)n * hd), *y = floats((size_t)m * hd), *d1 = poisoned(n),
+              *d2 = poisoned(n);
+        int32_t *i1 = malloc((n + 1) * sizeof *i1), *i2 = malloc((n + 1) * sizeof *i2);
+        if (m > 2) /* two rows alike: the lower one counts */
+            memcpy(y + (size_t)(m - 1) * hd, y + (size_t)(m / 2) * hd, hd * sizeof *y);
+        if (n > 1)
+            memcpy(x, y + (size_t)(m / 2) * hd, hd * sizeof *x);
+        dev->ops->nearest(dev, x, n, y, m, hd, i1, d1);
+        ref->ops->nearest(ref, x, n, y, m, hd, i2, d2);
+        same("nearest", d1, d2, n, 3e-5f);
+        for (int i = 0; i < n; i++)
+            if (i1[i] != i2[i]) { /* only where rounding decides */
+                double a = 0, b = 0;
+                for (int k = 0; k < hd; k++) {
+                    a += (double)x[i * hd + k] * (double)y[i1[i] * hd + k];
+                    b += (double)x[i * hd + k] * (double)y[i2[i] * hd + k];
+                }
+                ck_assert_msg(b - a > 0 && b - a < 1e-4, "row %d: %d, not %d", i, i1[i], i2[i]);
+            }
+        free(x), free(y), free(d1), free(d2), free(i1), free(i2);
+    }
+}
+END_TEST
+
 START_TEST(score_of_the_largest_head)
 {
     if (!(dev = open_isa(isa[_i], 3)))
@@ -693,6 +759,8 @@ int main(void)
     tcase_add_loop_test(tc, attention, 0, N_ISA);
     tcase_add_loop_test(tc, determinism, 0, N_ISA);
     tcase_add_loop_test(tc, score, 0, N_ISA);
+    tcase_add_loop_test(tc, score_of_given_logits, 0, N_ISA);
+    tcase_add_loop_test(tc, nearest, 0, N_ISA);
     tcase_add_loop_test(tc, score_of_the_largest_head, 0, N_ISA);
     tcase_add_loop_test(tc, parts_join, 0, N_ISA);
     tcase_add_loop_test(tc, logits_left_and_given, 0, N_ISA);

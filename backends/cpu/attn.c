@@ -308,12 +308,14 @@ size_t cb_cpu_attn_scratch(const struct device *d, int n_tok, int n_head, int hd
     const int few_tok = n_tok < SPLIT_TOK ? n_tok : SPLIT_TOK, pad = cb_hd_pad(k, hd);
     const int rows_few = few_tok * n_head, n_split = (n_ctx + KEY_SPLIT - 1) / KEY_SPLIT;
     int rows = cb_tile_rows(hd);
-    size_t bytes, score;
+    size_t bytes, other;
 
     rows = rows < 96 ? 96 : rows;
     rows = rows < n_head ? n_head : rows;
     bytes = work_bytes(k, rows, hd) + 128 + (size_t)n_head * (sizeof(atomic_int) + 64) +
             (size_t)(n_split > 0 ? n_split : 1) * (sums_bytes(rows_few, pad) + 64 * (size_t)n_head);
-    score = cb_cpu_score_scratch(k, rows, hd);
-    return bytes > score ? bytes : score;
+    other = cb_cpu_score_scratch(k, rows, hd);
+    bytes = bytes > other ? bytes : other;
+    other = cb_cpu_nearest_scratch(k, hd);
+    return bytes > other ? bytes : other;
 }

@@ -447,6 +447,31 @@ static void raise(const float *s, int n, float cap, float lse2, float *top)
     }
 }
 
+static void soft(const float *s, int n, float lse, float w, float *out)
+{
+    const vf lv = v_set1(lse), wv = v_set1(w);
+
+    for (int j = 0; j < n; j += VW) {
+        const int k = n - j < VW ? n - j : VW;
+        const vf p = v_mul(v_exp(v_sub(v_load_n(s + j, k), lv)), wv);
+        v_store_n(out + j, v_add(v_load_n(out + j, k), p), k);
+    }
+}
+
+static float largest(const float *s, int n)
+{
+    vf top = v_set1(-INFINITY);
+    float max;
+    int j = 0;
+
+    for (; j + VW <= n; j += VW)
+        top = v_max(top, v_load(s + j));
+    max = v_hmax(top);
+    for (; j < n; j++)
+        max = s[j] > max ? s[j] : max;
+    return max;
+}
+
 static const struct kern_qk qk_f32 = { f32_bytes, f32_bytes, pack_q, pack_k, mul_f32, direct_f32 };
 
 const struct kern_attn VEC_NAME(cb_attn_) = {
@@ -463,4 +488,6 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .fold = fold,
     .mass = mass,
     .raise = raise,
+    .soft = soft,
+    .largest = largest,
 };

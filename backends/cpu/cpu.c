@@ -82,6 +82,7 @@ static void fill(struct cpu *c)
     c->ops.join = cb_cpu_join;
     c->ops.kv_encode = cb_cpu_kv_encode;
     c->ops.kv_decode = cb_cpu_kv_decode;
+    c->ops.nearest = cb_cpu_nearest;
     c->ops.topk = cb_cpu_topk;
 }
 

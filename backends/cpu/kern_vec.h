@@ -66,6 +66,9 @@ struct kern_attn {
                  float *out);
     /* top[j] = max(top[j], s[j] - lse2) for j in [0, n) */
     void (*raise)(const float *s, int n, float cap, float lse2, float *top);
+    /* out[j] += w * e^(s[j] - lse) for j in [0, n) */
+    void (*soft)(const float *s, int n, float lse, float w, float *out);
+    float (*largest)(const float *s, int n);
 };
 
 /* Quantised keys and values (kv_kivi) -> floats */
@@ -114,5 +117,10 @@ void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 size_t cb_cpu_attn_scratch(const struct device *d, int n_tok, int n_head, int hd, int n_ctx);
 void cb_cpu_attention(struct device *d, const struct attn *a);
 void cb_cpu_score(struct device *d, const struct score *s);
+
+/* nearest.c */
+size_t cb_cpu_nearest_scratch(const struct kern_attn *k, int hd);
+void cb_cpu_nearest(struct device *d, const float *x, int n, const float *y, int m, int hd,
+                    int32_t *idx, float *dot);
 
 #endif

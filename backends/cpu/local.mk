@@ -13,6 +13,7 @@ libcore_la_SOURCES += \
 	backends/cpu/kivi_block.c \
 	backends/cpu/matmul.c \
 	backends/cpu/mm_table.h \
+	backends/cpu/nearest.c \
 	backends/cpu/pack.c \
 	backends/cpu/provider.c \
 	backends/cpu/provider.h \

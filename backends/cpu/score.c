@@ -167,6 +167,24 @@ static void peak_item(void *ctx, int item, int thread)
     }
 }
 
+/* One query's logits are there: KEY_SPLIT of them, of one head. */
+static void given_item(void *ctx, int item, int thread)
+{
+    const struct job *job = ctx;
+    const struct score *sc = job->sc;
+    const int group = sc->a.n_head / sc->a.n_kv;
+    const int h = item / job->n_split, from = item % job->n_split * KEY_SPLIT;
+    const struct kv_run *run = &sc->a.run[h / group];
+    const int left = run->n - from;
+
+    (void)thread;
+    if (left > 0)
+        job->k->soft(run->logit + (int64_t)(h % group) * sc->a.logit_stride + from,
+                     left < KEY_SPLIT ? left : KEY_SPLIT, sc->a.lse[h],
+                     sc->weight ? sc->weight[0] : 1.0f,
+                     sc->out + (int64_t)h * sc->out_stride + from);
+}
+
 void cb_cpu_score(struct device *d, const struct score *sc)
 {
     const struct attn *a = &sc->a;
@@ -181,7 +199,9 @@ void cb_cpu_score(struct device *d, const struct score *sc)
         n = a->run[i].n > n ? a->run[i].n : n;
     job.n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
     job.tile_tok = rows > group ? rows / group : 1;
-    if (sc->peak)
+    if (a->run->given)
+        cb_par_for(d->par, a->n_head * job.n_split, given_item, &job);
+    else if (sc->peak)
         cb_par_for(d->par, job.n_split, peak_item, &job);
     else
         cb_par_for(d->par, a->n_kv * job.n_split, score_item, &job);

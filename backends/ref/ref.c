@@ -215,6 +215,39 @@ static void topk(struct device *d, const float *x, int n, int k, int32_t *idx)
     }
 }
 
+struct nearest {
+    const float *x, *y;
+    int m, hd;
+    int32_t *idx;
+    float *dot;
+};
+
+static void nearest_row(void *ctx, int i, int thread)
+{
+    const struct nearest *t = ctx;
+    const float *x = t->x + (int64_t)i * t->hd;
+    double best = -INFINITY;
+
+    (void)thread;
+    for (int j = 0; j < t->m; j++) {
+        double sum = 0.0;
+        for (int c = 0; c < t->hd; c++)
+            sum += (double)x[c] * (double)t->y[(int64_t)j * t->hd + c];
+        if (sum > best) {
+            best = sum;
+            t->idx[i] = j;
+        }
+    }
+    t->dot[i] = (float)best;
+}
+
+static void nearest(struct device *d, const float *x, int n, const float *y, int m, int hd,
+                    int32_t *idx, float *dot)
+{
+    struct nearest t = { x, y, m, hd, idx, dot };
+    cb_par_for(d->par, n, nearest_row, &t);
+}
+
 static const struct ops ref_ops = {
     .name = "ref",
     .load = load,
@@ -231,6 +264,7 @@ static const struct ops ref_ops = {
     .join = cb_ref_join,
     .kv_encode = kv_encode,
     .kv_decode = kv_decode,
+    .nearest = nearest,
     .topk = topk,
 };
 

@@ -127,7 +127,7 @@ static void score_head(void *ctx, int h, int thread)
             double x;
             if (j < s.lo || j >= s.hi)
                 continue;
-            x = logit(a, run, query(a, i, h), j);
+            x = run->given ? (double)logit_row(a, run, h)[j] : logit(a, run, query(a, i, h), j);
             sum += weight * (sc->logit ? x : exp(x - (double)a->lse[(int64_t)i * a->n_head + h]));
         }
         out[j] = (float)((double)out[j] + sum);
