@@ -15,6 +15,7 @@ check_programs = \
 	tests/check_prefill \
 	tests/check_model \
 	tests/check_kivi \
+	tests/check_kvpress \
 	tests/check_omnikv \
 	tests/check_pod \
 	tests/check_par \
@@ -50,6 +51,10 @@ tests_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 tests_check_cpus_SOURCES = tests/check_cpus.c
 tests_check_cpus_CFLAGS = $(check_cflags)
 tests_check_cpus_LDADD = $(check_ldadd)
+
+tests_check_kvpress_SOURCES = tests/check_kvpress.c
+tests_check_kvpress_CFLAGS = $(check_cflags)
+tests_check_kvpress_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_check_prefill_SOURCES = tests/check_prefill.c
 tests_check_prefill_CFLAGS = $(check_cflags)
@@ -136,7 +141,9 @@ endif
 EXTRA_DIST += \
 	tests/vectors/continuation-qwen2.5-0.5b.json \
 	tests/vectors/continuation-smollm2.json \
+	tests/vectors/kvpress-smollm2.json \
 	tests/vectors/make_continuation.py \
+	tests/vectors/make_kvpress.py \
 	tests/vectors/make_methods.py \
 	tests/vectors/make_tokenizer.py \
 	tests/vectors/tok-gemma-3-270m.json \
