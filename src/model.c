@@ -300,6 +300,34 @@ static int read_name(struct cb_model *m)
     return CB_OK;
 }
 
+/* FNV-1a (Fowler, Noll, Vo) */
+static uint64_t hash(uint64_t h, const void *bytes, size_t n)
+{
+    const unsigned char *b = bytes;
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ b[i]) * 0x100000001b3;
+    return h;
+}
+
+/* Not of the weights: files of one model differ in their type, and in what was folded into norms. */
+static uint64_t fingerprint(const struct cb_model *m)
+{
+    const struct hparams *hp = &m->hp;
+    const int32_t shape[] = { hp->n_layer, hp->n_embd, hp->n_head, hp->n_kv, hp->hd, hp->n_ff };
+    uint64_t h = hash(0xcbf29ce484222325, shape, sizeof shape);
+    char piece[64];
+
+    h = hash(h, m->arch->name, strlen(m->arch->name));
+    h = hash(h, &hp->rope_base, sizeof hp->rope_base);
+    for (int32_t i = 0; i < cb_tok_n_vocab(m->tok); i++) {
+        const int n = cb_tok_piece(m->tok, i, 1, piece, sizeof piece);
+        h = hash(h, &n, sizeof n);
+        h = hash(h, piece, (size_t)n < sizeof piece ? (size_t)n : sizeof piece);
+    }
+    return h ? h : 1;
+}
+
 static int open_arch(struct cb_model *m)
 {
     struct gguf_str s;
@@ -326,6 +354,7 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     TRY(cb_tok_open(m->gguf, &m->tok));
     TRY(bind_all(m));
     TRY(read_rope_freqs(m));
+    m->fingerprint = fingerprint(m);
     TRY(cb_device_open(p ? p->device : NULL, p ? p->n_threads : 0, &m->dev));
     return load_all(m);
 }

@@ -47,6 +47,7 @@ struct cb_model {
     uint64_t weights_bytes, packed_bytes;
     int64_t n_params;
     char *name, *quant;
+    uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */
 };
 
 /* cos and sin for positions pos0.. -> cs[n_tok][n_rot / 2][2] */

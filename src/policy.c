@@ -184,27 +184,23 @@ static int parse(struct policy *p, const char *keys)
     return CB_OK;
 }
 
-static int open_kind(const struct method_kind *kind, const char *spec, const struct shape *sh,
-                     struct policy **out)
+static int open_as(const struct method_kind *kind, const struct method *m, void *arg,
+                   const char *keys, const struct shape *sh, struct policy **out)
 {
-    const char *colon = strchr(spec, ':');
-    struct policy *p;
+    struct policy *p = cb_calloc(1, sizeof *p);
     int n_opt = 0, err;
 
-    p = cb_calloc(1, sizeof *p);
     if (!p)
         return CB_ENOMEM;
     p->sh = *sh;
     p->kind = kind;
-    err = find_method(kind, spec, colon ? (size_t)(colon - spec) : strlen(spec), &p->m);
-    if (!err)
-        p->slot_floats = p->m->slot_floats;
-    while (!err && p->m->opts[n_opt].name)
+    p->m = m;
+    p->arg = arg;
+    p->slot_floats = m->slot_floats;
+    while (m->opts[n_opt].name)
         n_opt++;
-    if (!err && !(p->val = cb_calloc((size_t)n_opt, sizeof *p->val)))
-        err = CB_ENOMEM;
-    if (!err)
-        err = parse(p, colon ? colon + 1 : NULL);
+    p->val = cb_calloc((size_t)n_opt + 1, sizeof *p->val);
+    err = p->val ? parse(p, keys) : CB_ENOMEM;
     if (err) {
         cb_policy_close(p);
         return err;
@@ -213,9 +209,25 @@ static int open_kind(const struct method_kind *kind, const char *spec, const str
     return CB_OK;
 }
 
+static int open_kind(const struct method_kind *kind, const char *spec, const struct shape *sh,
+                     struct policy **out)
+{
+    const char *colon = strchr(spec, ':');
+    const struct method *m = NULL;
+
+    TRY(find_method(kind, spec, colon ? (size_t)(colon - spec) : strlen(spec), &m));
+    return open_as(kind, m, NULL, colon ? colon + 1 : NULL, sh, out);
+}
+
 int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out)
 {
     return open_kind(&policies, spec, sh, out);
+}
+
+int cb_policy_open_as(const struct method *m, void *arg, const struct shape *sh,
+                      struct policy **out)
+{
+    return open_as(&policies, m, arg, NULL, sh, out);
 }
 
 int cb_prompt_open(const char *spec, const struct shape *sh, struct policy **out)

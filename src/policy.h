@@ -10,6 +10,7 @@
 struct shape {
     int n_layer, n_head, n_kv, hd; /* n_head % n_kv == 0 */
     int n_ctx;                     /* most tokens in the timeline */
+    uint64_t model;                /* its fingerprint; 0 = none */
 };
 
 /* ---- the plan ---- */
@@ -109,6 +110,7 @@ struct policy {
     struct layer_plan
         *plan; /* [n_layer] as planned; a hook may switch off what it no longer wants */
     struct cb_session *session; /* for the view below; methods do not look inside */
+    void *arg;                  /* of a method that is not in the table */
     void *mem;                  /* what plan() allocated with malloc; freed with the policy */
     char note[256]; /* what the user should know: a default that was not made for this model */
 };
@@ -158,11 +160,24 @@ float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] one 
 /* stored key (v = 0) or value (v = 1) as f32 -> out[hd] */
 void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out);
 
-/* For plan(): blocks of layers from a preset file (JSON, "start": [n_kv][n_layer] first layer of each
- * layer's block) -> start[n_kv][n_layer], checked; sinks, recent: the file's, or as they were. */
-int cb_preset_blocks(struct policy *p, const char *path, int *start, int *sinks, int *recent);
-/* For plan(): a preset file's list `key` of n numbers (0 or more, not all 0) -> out[n] */
-int cb_preset_numbers(struct policy *p, const char *path, const char *key, double *out, int n);
+/* ---- preset.c: for plan(), values that an offline analysis left in a JSON file. A file that names a
+ * method or a model must name this one. ---- */
+
+struct preset;
+/* The file `path`; without one, that which is installed for this method and model, or *out NULL. */
+int cb_preset_open(struct policy *p, const char *path, struct preset **out);
+void cb_preset_close(struct preset *x);
+const char *cb_preset_path(const struct preset *x);
+/* Blocks of layers, "start": [n_kv][n_layer] first layer of each layer's block -> start[n_kv][n_layer];
+ * sinks, recent: the file's, or as they were. */
+int cb_preset_blocks(struct policy *p, const struct preset *x, int *start, int *sinks, int *recent);
+/* List `key` of n numbers (0 or more, not all 0) -> out[n] */
+int cb_preset_numbers(struct policy *p, const struct preset *x, const char *key, double *out,
+                      int n);
+int cb_preset_number(struct policy *p, const struct preset *x, const char *key, double min,
+                     double max, double *out);
+/* List `key` of ascending layers -> is_in[n_layer], 0 or 1 */
+int cb_preset_layers(struct policy *p, const struct preset *x, const char *key, char *is_in);
 
 /* Of every slot that keep[n] (ascending) leaves out, the slot of keep whose key has the largest cosine
  * with its own (ties: the lower) -> *out, ascending; how many, or negative. Valid until the next call. */
@@ -243,6 +258,9 @@ const struct method *cb_prompt_method_at(int i); /* forms of prefill; NULL past 
 int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out);
 int cb_prompt_open(const char *spec, const struct shape *sh,
                    struct policy **out); /* of --prefill */
+/* The same with a method that is not in the table, and without options. */
+int cb_policy_open_as(const struct method *m, void *arg, const struct shape *sh,
+                      struct policy **out);
 void cb_policy_close(struct policy *p);
 
 #endif

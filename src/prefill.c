@@ -90,7 +90,8 @@ static void of_policy(const struct cb_session *s, int *as)
 int cb_prefill_open(struct cb_session *s, const char *spec)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct shape sh = { hp->n_layer, hp->n_head, hp->n_kv, hp->hd, s->n_ctx };
+    const struct shape sh = { hp->n_layer, hp->n_head, hp->n_kv,
+                              hp->hd,      s->n_ctx,   s->model->fingerprint };
     struct prompt *p = s->prompt = cb_calloc(1, sizeof *p);
 
     if (!p || !(p->plan.as = cb_calloc((size_t)hp->n_layer, sizeof *p->plan.as)))

@@ -118,12 +118,16 @@ static int kv_type(const struct cb_session *s, const char *option, const char *n
     return CB_OK;
 }
 
-static int open_policy(struct cb_session *s, const char *spec)
+static int open_policy(struct cb_session *s, const char *spec, const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct shape sh = { hp->n_layer, hp->n_head, hp->n_kv, hp->hd, s->n_ctx };
+    const struct shape sh = { hp->n_layer, hp->n_head, hp->n_kv,
+                              hp->hd,      s->n_ctx,   s->model->fingerprint };
 
-    TRY(cb_policy_open(spec ? spec : "full", &sh, &s->policy));
+    if (m)
+        TRY(cb_policy_open_as(m, arg, &sh, &s->policy));
+    else
+        TRY(cb_policy_open(spec ? spec : "full", &sh, &s->policy));
     s->plan = cb_calloc((size_t)hp->n_layer, sizeof *s->plan);
     s->plan_opened = cb_calloc((size_t)hp->n_layer, sizeof *s->plan_opened);
     if (!s->plan || !s->plan_opened)
@@ -175,7 +179,8 @@ static int reserve_device(struct cb_session *s)
     return CB_OK;
 }
 
-static int open_steps(struct cb_session *s, const struct cb_session_params *p)
+static int open_steps(struct cb_session *s, const struct cb_session_params *p,
+                      const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
 
@@ -189,7 +194,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p)
     TRY(kv_type(s, "type of values", p->type_v, &s->type_v, &s->kivi_v));
     if ((s->kivi_k.bits || s->kivi_v.bits) && (s->type_k != KV_F16 || s->type_v != KV_F16))
         return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
-    TRY(open_policy(s, p->policy));
+    TRY(open_policy(s, p->policy, m, arg));
     TRY(open_stores(s));
     TRY(cb_prefill_open(s, p->prefill));
     TRY(work_open(s));
@@ -198,6 +203,12 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p)
 }
 
 int cb_session_open(cb_model *model, const struct cb_session_params *params, cb_session **out)
+{
+    return cb_session_open_as(model, params, NULL, NULL, out);
+}
+
+int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
+                       const struct method *m, void *arg, cb_session **out)
 {
     static const struct cb_session_params defaults = { 0 };
     struct cb_session *s = cb_calloc(1, sizeof *s);
@@ -208,7 +219,7 @@ int cb_session_open(cb_model *model, const struct cb_session_params *params, cb_
         return CB_ENOMEM;
     s->model = model;
     s->dev = model->dev;
-    err = open_steps(s, params ? params : &defaults);
+    err = open_steps(s, params ? params : &defaults, m, arg);
     if (err) {
         cb_session_close(s);
         return err;

@@ -59,6 +59,12 @@ int cb_session_can_follow(const struct cb_session *f, const struct cb_session *l
 int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const *follower, int n,
                               const int32_t *tokens, int n_tok, const struct cb_prefill *how);
 
+/* ---- session.c ---- */
+
+/* With a method that is not in the table; params->policy is not read. */
+int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
+                       const struct method *m, void *arg, cb_session **out);
+
 /* ---- forward.c ---- */
 
 /* Feeds tokens[n] (they fit). Logits of the last one land in w.logits. */

@@ -832,7 +832,7 @@ START_TEST(what_cannot_work_is_refused)
         { "pyramidkv:shape=gini,preset=none.json", "preset none.json" },
         { "pyramidkv:shape=geometric,budgets=compat", "linear" },
         { "d2o:beta=1.5", "must be a number of 0 to 1" },
-        { "d2o:layers=all", "must be one of: softmax gate first2 uniform" },
+        { "d2o:layers=all", "must be one of: softmax gate first2 uniform preset" },
         { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
         { "simlayerkv:recent=0", "must be an integer" },
     };

@@ -14,8 +14,8 @@
 #include "err.h"
 #include "eval/gen.h"
 #include "eval/plot.h"
-#include "eval/table.h"
 #include "eval/published.h"
+#include "eval/table.h"
 #include "log.h"
 #include "model.h"
 #include "nearest.h"
@@ -367,6 +367,8 @@ static int check_policies(struct tasks *t)
                                              .prefill = t->run.prefill };
         cb_session *s;
         TRY(cb_session_open(t->e.model, &p, &s));
+        if (*cb_session_note(s))
+            cb_log_note("%s", cb_session_note(s));
         cb_session_close(s);
     }
     return CB_OK;

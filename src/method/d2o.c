@@ -6,9 +6,11 @@
 #include "../policy.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
-enum { BUDGET, RECENT, SINK, LAYERS, ALPHA, GATE, MERGE, BETA, MERGE_SINKS, DECODE };
-enum { SOFTMAX, GATED, FIRST2, UNIFORM };
+enum { BUDGET, RECENT, SINK, LAYERS, PRESET, ALPHA, GATE, MERGE, BETA, MERGE_SINKS, DECODE };
+enum { SOFTMAX, GATED, FIRST2, UNIFORM, MEASURED };
 enum { EQ11, AVERAGE, NO_MERGE };
 enum { BOUNDED, GROW };
 
@@ -18,8 +20,13 @@ static const struct method_opt opts[] = {
     [RECENT] = { "recent", "tokens", "of them, last tokens; below 1 a share of the budget", OPT_NUM,
                  0.25, 0, 1e9, NULL },
     [SINK] = { "sink", "tokens", "first tokens, always kept", OPT_INT, 4, 0, 1e9, NULL },
-    [LAYERS] = { "layers", NULL, "how the budget is split; first2: all in the lowest two",
-                 OPT_CHOICE, SOFTMAX, 0, 0, "softmax gate first2 uniform" },
+    [LAYERS] = { "layers", NULL,
+                 "how the budget is split; first2: all in the lowest two; preset: as measured "
+                 "before, see preset",
+                 OPT_CHOICE, SOFTMAX, 0, 0, "softmax gate first2 uniform preset" },
+    [PRESET] = { "preset", "file",
+                 "layers=preset: as calibrate density writes it; default: the model's", OPT_TEXT, 0,
+                 0, 0, NULL },
     [ALPHA] = { "alpha", NULL, "layers=gate: a dense layer's budget beside a sparse one's", OPT_NUM,
                 3, 1, 1000, NULL },
     [GATE] = { "gate", NULL, "layers=gate: dense up to this variance a prompt token", OPT_NUM, 0.1,
@@ -54,10 +61,37 @@ static double *real(const struct policy *p)
     return behind;
 }
 
+/* The layers' spreads, [n_layer] */
+static int measured(struct policy *p)
+{
+    struct preset *x;
+    int err = cb_preset_open(p, p->val[PRESET].text, &x);
+
+    if (err)
+        return err;
+    if (!x)
+        return cb_policy_refuse(p,
+                                "layers=preset: needs preset=FILE, as calibrate density writes it");
+    p->mem = malloc((size_t)p->sh.n_layer * sizeof(double));
+    err = p->mem ? cb_preset_numbers(p, x, "spread", p->mem, p->sh.n_layer)
+                 : cb_policy_refuse(p, "out of memory");
+    snprintf(p->note, sizeof p->note, "policy d2o: budgets as preset %.190s measured",
+             cb_preset_path(x));
+    cb_preset_close(x);
+    return err;
+}
+
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const size_t n = (size_t)sh->n_layer, n_kv = (size_t)sh->n_kv;
+    int err = 0;
 
+    if (p->val[LAYERS].num == MEASURED)
+        err = measured(p);
+    else if (p->val[PRESET].set)
+        err = cb_policy_refuse(p, "preset: goes with layers=preset");
+    if (err)
+        return err;
     for (int l = 0; l < sh->n_layer; l++) {
         row[l].want.when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS;
         row[l].want.heads = EACH_HEAD;
@@ -121,20 +155,19 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
 /* A layer's weight in the split of the budget. */
 static double weight(const struct policy *p, int l, int n)
 {
-    const double x = ((const struct st *)p->state)->layer[l].spread;
+    const double *given = p->mem;
+    const double x = given ? given[l] : ((const struct st *)p->state)->layer[l].spread;
 
-    if (p->val[LAYERS].num == SOFTMAX)
+    if (p->val[LAYERS].num == SOFTMAX || given)
         return exp(-x);
     return p->val[LAYERS].num == GATED && x <= p->val[GATE].num * n ? p->val[ALPHA].num : 1;
 }
 
-/* n: tokens of the timeline. Of more than a layer has, the others get the rest. */
-static void set_budgets(struct policy *p, int n)
+/* The budget's parts for n tokens -> [n_layer]. Of more than a layer has, the others get the rest. */
+static const double *split(const struct policy *p, int n)
 {
     const double of = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n : p->val[BUDGET].num;
-    const double r = p->val[RECENT].num;
     const int n_layer = p->sh.n_layer;
-    struct st *st = p->state;
     double *share = real(p), sum = 0;
 
     for (int l = 0; l < n_layer; l++)
@@ -142,7 +175,16 @@ static void set_budgets(struct policy *p, int n)
     for (int l = 0; l < n_layer; l++)
         share[l] *= of * n_layer / sum;
     cb_share_cap(share, n_layer, of * n_layer, fmax(of, n));
-    for (int l = 0; l < n_layer; l++) {
+    return share;
+}
+
+/* n: tokens of the timeline */
+static void set_budgets(struct policy *p, int n)
+{
+    const double *share = split(p, n), r = p->val[RECENT].num;
+    struct st *st = p->state;
+
+    for (int l = 0; l < p->sh.n_layer; l++) {
         struct layer *y = &st->layer[l];
         y->recent = (int)fmax(1, floor(r < 1 ? share[l] * r : r));
         y->heavy = (int)fmax(1, floor(r < 1 ? share[l] * (1 - r) : share[l] - r));
@@ -208,7 +250,8 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
 /* Where layers are compared, the mean: which of them has more only a run can tell. */
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
 {
-    const double of = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n_prompt : p->val[BUDGET].num;
+    const double mean = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n_prompt : p->val[BUDGET].num;
+    const double of = p->mem ? split(p, n_prompt)[l] : mean;
     const double r = p->val[RECENT].num, heavy = r < 1 ? of * (1 - r) : of - r;
     const double both = p->val[LAYERS].num <= GATED
                             ? of - 1 /* what two numbers rounded down cost */

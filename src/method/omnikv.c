@@ -7,13 +7,16 @@
 
 #include "../policy.h"
 
-enum { FILTER, WAIT, BUDGET, MEM, SELECT, WINDOW, SCORE, TAIL_MAX };
+enum { FILTER, PRESET, WAIT, BUDGET, MEM, SELECT, WINDOW, SCORE, TAIL_MAX };
 enum { LAST, UNIFORM, EXPONENTIAL };
 
 static const struct method_opt opts[] = {
     [FILTER] = { "filter", "layers",
-                 "filter layers, ascending: 2+8+18; default: every fifth from 2", OPT_LIST, 0, 0, 0,
-                 NULL },
+                 "filter layers, ascending: 2+8+18; default: the model's preset, else every fifth "
+                 "from 2",
+                 OPT_LIST, 0, 0, 0, NULL },
+    [PRESET] = { "preset", "file", "instead: filter layers as calibrate filter-layers writes them",
+                 OPT_TEXT, 0, 0, 0, NULL },
     [WAIT] = { "wait", "layers", "layers behind each filter layer that read all as well", OPT_INT,
                0, 0, 1000, NULL },
     [BUDGET] = { "budget", "tokens", "tokens chosen; below 1, a share of the prompt", OPT_NUM, 2048,
@@ -36,20 +39,42 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-/* filter= -> is_filter[n_layer], or the rule for models that were not calibrated. */
-static int filters(struct policy *p, const struct shape *sh, char *is_filter)
+/* For models that were not calibrated. */
+static void by_rule(struct policy *p, const struct shape *sh, char *is_filter)
 {
-    const int first = sh->n_layer > 2 ? 2 : 0;
-
-    if (p->val[FILTER].set)
-        return cb_policy_layers(p, FILTER, sh, is_filter);
-    for (int l = first; l < sh->n_layer; l += 5)
+    for (int l = sh->n_layer > 2 ? 2 : 0; l < sh->n_layer; l += 5)
         is_filter[l] = 1;
     snprintf(p->note, sizeof p->note,
              "policy omnikv: filter layers every fifth from %d: a rule, not calibrated for this "
-             "model; filter= sets others",
-             first);
-    return 0;
+             "model; filter= sets others, calibrate filter-layers finds them",
+             sh->n_layer > 2 ? 2 : 0);
+}
+
+static int by_preset(struct policy *p, const struct shape *sh, char *is_filter)
+{
+    struct preset *x;
+    int err = cb_preset_open(p, p->val[PRESET].text, &x);
+
+    if (err)
+        return err;
+    if (!x) {
+        by_rule(p, sh, is_filter);
+        return 0;
+    }
+    err = cb_preset_layers(p, x, "filter", is_filter);
+    snprintf(p->note, sizeof p->note, "policy omnikv: filter layers of preset %.190s",
+             cb_preset_path(x));
+    cb_preset_close(x);
+    return err;
+}
+
+/* filter= -> is_filter[n_layer], or the preset's */
+static int filters(struct policy *p, const struct shape *sh, char *is_filter)
+{
+    if (p->val[FILTER].set && p->val[PRESET].set)
+        return cb_policy_refuse(p, "filter and preset: either, not both");
+    return p->val[FILTER].set ? cb_policy_layers(p, FILTER, sh, is_filter)
+                              : by_preset(p, sh, is_filter);
 }
 
 /* Share of the candidates that a budget of mem percent of all layers leaves for the sparse ones, if

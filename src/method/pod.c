@@ -17,7 +17,7 @@ static const struct method_opt opts[] = {
                  OPT_TEXT, 0, 0, 0, NULL },
     [BLOCKS] = { "blocks", "layers",
                  "instead: first layers of the blocks of all KV heads, 0+8+12; "
-                 "default: pairs from the middle layer on",
+                 "default: the model's preset, else pairs from the middle layer on",
                  OPT_LIST, 0, 0, 0, NULL },
     [SINKS] = { "sinks", "tokens", "first tokens that each layer reads with its own keys", OPT_INT,
                 16, 1, 1e9, NULL },
@@ -70,11 +70,27 @@ static int check(struct policy *p)
     if (p->val[SNAP].num > 0 && p->val[SNAP].num <= p->val[WINDOW].num)
         return cb_policy_refuse(p, "snap=%g: must be more than the window of %g", p->val[SNAP].num,
                                 p->val[WINDOW].num);
-    snprintf(p->note, sizeof p->note, "policy pod: training-free, which approximates the paper's%s",
-             p->val[PRESET].set || p->val[BLOCKS].set
-                 ? ""
-                 : "; blocks are pairs of layers by rule, not calibrated for this model");
     return 0;
+}
+
+/* blocks -> start[n_kv][n_layer], and what is said of them */
+static int find_blocks(struct policy *p, const struct shape *sh, int *start, int *sinks,
+                       int *recent)
+{
+    struct preset *x = NULL;
+    int err = p->val[BLOCKS].set ? 0 : cb_preset_open(p, p->val[PRESET].text, &x);
+
+    if (!err)
+        err = x ? cb_preset_blocks(p, x, start, sinks, recent) : blocks(p, sh, start);
+    snprintf(p->note, sizeof p->note,
+             "policy pod: training-free, which approximates the paper's%s%.160s",
+             x ? "; blocks of preset "
+             : p->val[BLOCKS].set
+                 ? ""
+                 : "; blocks are pairs of layers by rule, not calibrated for this model",
+             x ? cb_preset_path(x) : "");
+    cb_preset_close(x);
+    return err;
 }
 
 /* far_as[l][kv] <- start[kv][l] */
@@ -84,8 +100,7 @@ static int leaders(struct policy *p, const struct shape *sh, int *far_as, int *s
 
     if (!start)
         return cb_policy_refuse(p, "out of memory");
-    err = p->val[PRESET].set ? cb_preset_blocks(p, p->val[PRESET].text, start, sinks, recent)
-                             : blocks(p, sh, start);
+    err = find_blocks(p, sh, start, sinks, recent);
     for (int i = 0; !err && i < sh->n_layer * sh->n_kv; i++)
         far_as[i % sh->n_layer * sh->n_kv + i / sh->n_layer] = start[i];
     free(start);

@@ -4,6 +4,7 @@
 #include "../policy.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { BUDGET, WINDOW, BETA, SHAPE, PRESET, BUDGETS, KERNEL, POOL, GROUP, SINK, DECODE, TAIL };
@@ -20,8 +21,9 @@ static const struct method_opt opts[] = {
                OPT_NUM, 20, 1, 1e9, NULL },
     [SHAPE] = { "shape", NULL, "how budgets fall; entropy, gini: as measured, see preset",
                 OPT_CHOICE, LINEAR, 0, 0, "linear geometric exponential entropy gini" },
-    [PRESET] = { "preset", "file", "JSON list of each layer's entropy, or gini, of attention",
-                 OPT_TEXT, 0, 0, 0, NULL },
+    [PRESET] = { "preset", "file",
+                 "JSON lists of each layer's entropy and gini; default: the model's", OPT_TEXT, 0,
+                 0, 0, NULL },
     [BUDGETS] = { "budgets", NULL,
                   "exact: the sum is kept; compat, kvpress: as those programs round", OPT_CHOICE,
                   EXACT, 0, 0, "exact compat kvpress" },
@@ -61,14 +63,21 @@ static int *ints(const struct policy *p, int which)
 static int measured(struct policy *p)
 {
     const int gini = p->val[SHAPE].num == GINI;
+    struct preset *x;
+    int err = cb_preset_open(p, p->val[PRESET].text, &x);
 
-    if (!p->val[PRESET].set)
-        return cb_policy_refuse(p, "shape=%s: needs preset=FILE", gini ? "gini" : "entropy");
+    if (err)
+        return err;
+    if (!x)
+        return cb_policy_refuse(p, "shape=%s: needs preset=FILE, as calibrate pyramid writes it",
+                                gini ? "gini" : "entropy");
     p->mem = malloc((size_t)p->sh.n_layer * sizeof(double));
-    if (!p->mem)
-        return cb_policy_refuse(p, "out of memory");
-    return cb_preset_numbers(p, p->val[PRESET].text, gini ? "gini" : "entropy", p->mem,
-                             p->sh.n_layer);
+    err = p->mem ? cb_preset_numbers(p, x, gini ? "gini" : "entropy", p->mem, p->sh.n_layer)
+                 : cb_policy_refuse(p, "out of memory");
+    snprintf(p->note, sizeof p->note, "policy pyramidkv: budgets as preset %.190s measured",
+             cb_preset_path(x));
+    cb_preset_close(x);
+    return err;
 }
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)

@@ -2,9 +2,11 @@
 /* simlayerkv.c - SimLayerKV (Zhang et al., 2024): a layer whose attention goes almost only to the first
  * tokens and the last ones is lazy, and keeps those alone; the others keep all. Decided once for each
  * layer: by the first generated token (section 3.2, decode) or by the last tokens of the prompt. */
+#include <stdio.h>
+
 #include "../policy.h"
 
-enum { SINK, RECENT, THRESHOLD, MODE, WINDOW, LAST, DECODE };
+enum { SINK, RECENT, THRESHOLD, PRESET, MODE, WINDOW, LAST, DECODE };
 enum { DECODE_MODE, PREFILL_MODE };
 enum { BOUNDED, GROW };
 
@@ -14,6 +16,9 @@ static const struct method_opt opts[] = {
                  OPT_INT, 1024, 1, 1e9, NULL },
     [THRESHOLD] = { "threshold", NULL, "lazy above this share of attention on both (paper: delta)",
                     OPT_NUM, 0.9, -1, 1, NULL },
+    [PRESET] = { "preset", "file",
+                 "threshold, sink and recent as calibrate lazy writes them; default: the model's",
+                 OPT_TEXT, 0, 0, 0, NULL },
     [MODE] = { "mode", NULL, "who decides: the first generated token, or the prompt's last ones",
                OPT_CHOICE, DECODE_MODE, 0, 0, "decode prefill" },
     [WINDOW] = { "window", "tokens", "last prompt tokens that decide with mode=prefill", OPT_INT,
@@ -35,10 +40,49 @@ static int ends(const struct policy *p)
     return n < 1e9 ? (int)n : 1000000000;
 }
 
+/* What was given itself stays. */
+static int take(struct policy *p, const struct preset *x, int opt, const char *key)
+{
+    return p->val[opt].set
+               ? 0
+               : cb_preset_number(p, x, key, opts[opt].min, opts[opt].max, &p->val[opt].num);
+}
+
+static int read_preset(struct policy *p)
+{
+    struct preset *x;
+    int err = cb_preset_open(p, p->val[PRESET].text, &x);
+
+    if (err)
+        return err;
+    if (!x) {
+        snprintf(p->note, sizeof p->note,
+                 "policy simlayerkv: threshold %g, not calibrated for this model",
+                 p->val[THRESHOLD].num);
+        return 0;
+    }
+    err = take(p, x, THRESHOLD, "threshold");
+    if (!err)
+        err = take(p, x, SINK, "sink");
+    if (!err)
+        err = take(p, x, RECENT, "recent");
+    snprintf(p->note, sizeof p->note,
+             "policy simlayerkv: threshold %g, %g recent, of preset %.160s", p->val[THRESHOLD].num,
+             p->val[RECENT].num, cb_preset_path(x));
+    cb_preset_close(x);
+    return err;
+}
+
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int prefill = p->val[MODE].num == PREFILL_MODE;
+    int err = 0;
 
+    /* a threshold without a preset is the user's, with sizes that it was found for */
+    if (!p->val[THRESHOLD].set || p->val[PRESET].set)
+        err = read_preset(p);
+    if (err)
+        return err;
     for (int l = 0; l < sh->n_layer - (int)p->val[LAST].num; l++)
         row[l].want = (struct want){ .when = prefill ? WHEN_PROMPT : WHEN_STEP,
                                      .window = prefill ? (int)p->val[WINDOW].num : 0,
