@@ -2,3 +2,9 @@
 dist_pkgdata_DATA = \
 	data/templates.json \
 	doc/examples/blue-carbuncle.txt
+
+# Presets of models, used by default: METHOD-FINGERPRINT.json, as calibrate writes them
+presetsdir = $(pkgdatadir)/presets
+dist_presets_DATA = \
+	data/presets/omnikv-a12532f12ca88825.json \
+	data/presets/omnikv-a45d3b1ab287bade.json

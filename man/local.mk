@@ -1,6 +1,7 @@
 # Manual pages, shell completions, and what writes both from the option table
 dist_man_MANS += \
 	man/ctxbank-bench.1 \
+	man/ctxbank-calibrate.1 \
 	man/ctxbank-chat.1 \
 	man/ctxbank-eval.1 \
 	man/ctxbank-info.1 \

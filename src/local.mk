@@ -59,6 +59,13 @@ libcore_la_SOURCES += \
 noinst_LTLIBRARIES += libeval.la
 libeval_la_LIBADD = $(JANSSON_LIBS)
 libeval_la_SOURCES = \
+	src/calibrate/alike.c src/calibrate/alike.h \
+	src/calibrate/chart.c src/calibrate/chart.h \
+	src/calibrate/filter.c src/calibrate/filter.h \
+	src/calibrate/probe.c src/calibrate/probe.h \
+	src/calibrate/rows.c src/calibrate/rows.h \
+	src/calibrate/sample.c src/calibrate/sample.h \
+	src/calibrate/trial.c src/calibrate/trial.h \
 	src/eval/answer.c src/eval/answer.h \
 	src/eval/ask.c src/eval/ask.h \
 	src/eval/buf.c src/eval/buf.h \
@@ -82,6 +89,12 @@ bin_PROGRAMS += ctxbank
 ctxbank_LDADD = libeval.la libcore.la $(JANSSON_LIBS)
 ctxbank_SOURCES = \
 	src/cmd/bench.c \
+	src/cmd/calibrate.c src/cmd/calibrate.h \
+	src/cmd/calibrate_filter.c \
+	src/cmd/calibrate_layers.c \
+	src/cmd/calibrate_lazy.c \
+	src/cmd/calibrate_similarity.c \
+	src/cmd/calibrate_trial.c src/cmd/calibrate_trial.h \
 	src/cmd/chat.c \
 	src/cmd/cmd.c src/cmd/cmd.h \
 	src/cmd/dump.c \

@@ -36,21 +36,24 @@ enum opt_set {
     SET_PICK = 1 << 10, /* --tasks */
     SET_MADE = 1 << 11, /* lengths of made-up items */
     SET_TASKS = 1 << 12,
-    SET_PROMPT = 1 << 13,
-    SET_CHAT = 1 << 14,
-    SET_GENERATE = 1 << 15,
-    SET_SAMPLE = 1 << 16,
-    SET_MODEL = 1 << 17,   /* -m alone */
-    SET_THREADS = 1 << 18, /* -t alone */
-    SET_ENGINE = 1 << 19,
-    SET_CTX = 1 << 20,
-    SET_POLICY = 1 << 21,   /* one */
-    SET_POLICIES = 1 << 22, /* one row a policy */
-    SET_PLAN = 1 << 23,     /* --dry-run */
-    SET_JSON = 1 << 24,
-    SET_PROGRESS = 1 << 25,
-    SET_GENERAL = 1 << 26,
-    SET_COUNT = 27
+    SET_CALIBRATE = 1 << 13,
+    SET_TRIAL = 1 << 14,          /* analyses that try candidates */
+    SET_OWN_SIMILARITY = 1 << 15, /* --theta, --saving */
+    SET_PROMPT = 1 << 16,
+    SET_CHAT = 1 << 17,
+    SET_GENERATE = 1 << 18,
+    SET_SAMPLE = 1 << 19,
+    SET_MODEL = 1 << 20,   /* -m alone */
+    SET_THREADS = 1 << 21, /* -t alone */
+    SET_ENGINE = 1 << 22,
+    SET_CTX = 1 << 23,
+    SET_POLICY = 1 << 24,   /* one */
+    SET_POLICIES = 1 << 25, /* one row a policy */
+    SET_PLAN = 1 << 26,     /* --dry-run */
+    SET_JSON = 1 << 27,
+    SET_PROGRESS = 1 << 28,
+    SET_GENERAL = 1 << 29,
+    SET_COUNT = 30
 };
 
 enum opt_id {
@@ -93,6 +96,17 @@ enum opt_id {
     ARG_ANSWERS,
     ARG_TABLE,
     ARG_PLOT,
+    ARG_CAL_FILE,
+    ARG_CAL_CTX,
+    ARG_SAMPLES,
+    ARG_CAL_BUDGET,
+    ARG_CAL_ITEMS,
+    ARG_CAL_KEEP,
+    ARG_CAL_SEED,
+    ARG_THETA,
+    ARG_SAVING,
+    ARG_CAL_OUTPUT,
+    ARG_CAL_PLOT,
     ARG_PROMPT,
     ARG_FILE,
     ARG_SYSTEM,

@@ -1,6 +1,7 @@
 # One program an area; each links the library's inside and the check runner.
 if HAVE_CHECK
 check_programs = \
+	tests/check_calibrate \
 	tests/check_continuation \
 	tests/check_cpus \
 	tests/check_eval \
@@ -39,6 +40,10 @@ libtest_la_SOURCES = \
 	tests/slow.c tests/slow.h \
 	tests/tiny.c tests/tiny.h \
 	tests/toy.c tests/toy.h
+
+tests_check_calibrate_SOURCES = tests/check_calibrate.c
+tests_check_calibrate_CFLAGS = $(check_cflags)
+tests_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_check_continuation_SOURCES = tests/check_continuation.c
 tests_check_continuation_CFLAGS = $(check_cflags)
@@ -172,6 +177,7 @@ EXTRA_DIST += \
 
 # Scripts: they count their own checks and end with "N passed, N failed".
 dist_check_SCRIPTS = \
+	tests/check-calibrate \
 	tests/check-cli \
 	tests/check-eval \
 	tests/check-rules

@@ -13,6 +13,11 @@
 #include "progress.h"
 
 extern const struct cmd cb_cmd_bench;
+extern const struct cmd cb_cmd_calibrate_density;
+extern const struct cmd cb_cmd_calibrate_filter;
+extern const struct cmd cb_cmd_calibrate_lazy;
+extern const struct cmd cb_cmd_calibrate_pyramid;
+extern const struct cmd cb_cmd_calibrate_similarity;
 extern const struct cmd cb_cmd_chat;
 extern const struct cmd cb_cmd_dump;
 extern const struct cmd cb_cmd_eval_2stage;

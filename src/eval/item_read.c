@@ -245,7 +245,8 @@ static int read_lines(struct reader *r, FILE *f, void (*warn)(void *, const char
             cb_item_free(&it);
         if (err == CB_EFORMAT) {
             snprintf(why, sizeof why, "%s: line %d: %s", r->path, r->line, cb_error());
-            warn(arg, why);
+            if (warn)
+                warn(arg, why);
             out->n_bad++;
             err = CB_OK;
         }

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* filter.c - which layers may choose for those behind them. */
+#include "calibrate/filter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+#include "model.h"
+
+/* ---- recalls ---- */
+
+int cb_recall_open(struct recall *r, const cb_model *m, int k, int n_ctx)
+{
+    const size_t n = (size_t)m->hp.n_layer;
+
+    *r = (struct recall){ .n_layer = m->hp.n_layer, .n_head = m->hp.n_head, .k = k, .dev = m->dev };
+    r->sum = cb_calloc(n * n, sizeof *r->sum);
+    r->top = cb_calloc(n * (size_t)k, sizeof *r->top);
+    r->n_top = cb_calloc(n, sizeof *r->n_top);
+    r->score = cb_alloc_aligned((size_t)n_ctx, sizeof *r->score);
+    r->mass = cb_alloc_aligned((size_t)n_ctx, sizeof *r->mass);
+    return r->sum && r->top && r->n_top && r->score && r->mass ? CB_OK : CB_ENOMEM;
+}
+
+void cb_recall_close(struct recall *r)
+{
+    free(r->sum);
+    free(r->top);
+    free(r->n_top);
+    free(r->score);
+    free(r->mass);
+}
+
+/* Each head's attention over the candidates alone: the largest of any head chooses, the mean is the mass. */
+static void reduce(struct recall *r, int n, const struct scores *s)
+{
+    memset(r->score, 0, (size_t)n * sizeof *r->score);
+    memset(r->mass, 0, (size_t)n * sizeof *r->mass);
+    for (int h = 0; h < s->n_row; h++) {
+        const float *x = s->s + (size_t)h * (size_t)s->stride;
+        double sum = 0;
+        for (int j = 0; j < n; j++)
+            sum += (double)x[j];
+        for (int j = 0; j < n && sum > 0; j++) {
+            const float p = (float)((double)x[j] / sum);
+            r->score[j] = fmaxf(r->score[j], p);
+            r->mass[j] += p / (float)s->n_row;
+        }
+    }
+}
+
+void cb_recall_look(void *recall, int l, int n_cand, const struct scores *s)
+{
+    struct recall *r = recall;
+    int32_t *top = r->top + (size_t)l * (size_t)r->k;
+
+    if (s->prompt)
+        return;
+    reduce(r, n_cand, s);
+    r->n_top[l] = r->k < n_cand ? r->k : n_cand;
+    r->dev->ops->topk(r->dev, r->score, n_cand, r->n_top[l], top);
+    for (int a = 0; a <= l; a++)
+        for (int i = 0; i < r->n_top[a]; i++)
+            r->sum[a * r->n_layer + l] +=
+                (double)r->mass[r->top[(size_t)a * (size_t)r->k + (size_t)i]];
+    r->n_step += l == r->n_layer - 1;
+}
+
+double cb_recall_at(const struct recall *r, int a, int b)
+{
+    return r->n_step ? r->sum[a * r->n_layer + b] / (double)r->n_step : 0;
+}
+
+double cb_recall_ability(const struct recall *r, int a, int w)
+{
+    const int end = a + w < r->n_layer ? a + w : r->n_layer;
+    double sum = 0;
+
+    for (int b = a; b < end; b++)
+        sum += cb_recall_at(r, a, b);
+    return sum / (end - a);
+}
+
+/* ---- sets ---- */
+
+/* What layers a+1..end-1 lose by reading what layer a chose. */
+static double loss(const double *at, int n_layer, int a, int end)
+{
+    double sum = 0;
+
+    for (int b = a + 1; b < end; b++)
+        sum += 1 - at[a * n_layer + b];
+    return sum;
+}
+
+/* least[m][f]: the least that layers from f on lose with m filters, the first of them f; next[m][f]: the
+ * second one */
+static void fill(const double *at, int n, double *least, int *next)
+{
+    for (int f = 0; f < n; f++)
+        least[n + f] = loss(at, n, f, n);
+    for (int m = 2; m <= MAX_FILTERS; m++)
+        for (int f = 0; f < n; f++) {
+            least[m * n + f] = INFINITY;
+            for (int g = f + 1; g < n; g++) {
+                const double x = loss(at, n, f, g) + least[(m - 1) * n + g];
+                if (x < least[m * n + f]) {
+                    least[m * n + f] = x;
+                    next[m * n + f] = g;
+                }
+            }
+        }
+}
+
+int cb_filter_best(const double *at, int n_layer, int n_dense, struct filter_set *out)
+{
+    const size_t cells = (size_t)(MAX_FILTERS + 1) * (size_t)n_layer;
+    double *least = cb_calloc(cells, sizeof *least);
+    int *next = cb_calloc(cells, sizeof *next);
+
+    out->n = 0;
+    out->lost = INFINITY;
+    if (least && next)
+        fill(at, n_layer, least, next);
+    for (int m = 2; least && next && m <= MAX_FILTERS; m++) {
+        const int first = n_dense - m;
+        if (first < 1 || first >= n_layer || !(least[m * n_layer + first] < out->lost))
+            continue;
+        out->n = m;
+        out->lost = least[m * n_layer + first];
+        out->layer[0] = first;
+        for (int i = 1; i < m; i++)
+            out->layer[i] = next[(m - i + 1) * n_layer + out->layer[i - 1]];
+    }
+    free(least);
+    free(next);
+    return out->n;
+}
