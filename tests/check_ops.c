@@ -326,16 +326,22 @@ static struct attn random_form(int c, int *n)
     return f;
 }
 
+static int is_half(enum kv_type t)
+{
+    return t == KV_F16 || t == KV_BF16;
+}
+
 /* Sums of up to 1100 terms in single precision; with logits near 100 their last bit is 1e-5. Products
- * of q8_0 rows may round queries and probabilities to 15 bits of the largest. */
+ * of q8_0 rows may round queries and probabilities to 15 bits of the largest, those of 16-bit rows
+ * where many queries share them as well. */
 static float tolerance(const struct attn *f, float outlier)
 {
     const int q8 = f->type_k == KV_Q8_0 || f->type_v == KV_Q8_0;
-    /* prompts may multiply 16-bit keys as integers of 15 bits */
-    const int half = f->causal && (f->type_k == KV_F16 || f->type_k == KV_BF16);
+    const int half =
+        (f->causal || f->n_head / f->n_kv >= 4) && (is_half(f->type_k) || is_half(f->type_v));
 
     if (half)
-        return outlier > 0.0f ? 5e-3f : 4e-4f;
+        return outlier > 0.0f ? 1e-2f : f->hd > 128 ? 2e-3f : 1e-3f;
     if (q8)
         return outlier > 0.0f ? 2e-3f : 1e-4f;
     return outlier > 0.0f ? 1e-4f : 5e-6f;
@@ -579,8 +585,8 @@ START_TEST(parts_join)
         a.run = right;
         run_attn(dev, &a, &o2, &l2);
         dev->ops->join(dev, o1, l1, o2, l2, 3 * 14, 64);
-        same("joined", o1, o, all, 3e-6f);
-        same("joined lse", l1, l, 3 * 14, 1e-6f);
+        same("joined", o1, o, all, 1e-4f);
+        same("joined lse", l1, l, 3 * 14, 1e-5f);
         free(o), free(l), free(o1), free(l1), free(o2), free(l2);
         free_input(&in);
     }
@@ -617,7 +623,7 @@ START_TEST(logits_left_and_given)
         sc.a = in.a;
         sc.a.lse = l;
         ref->ops->score(ref, &sc);
-        same("logits", logit, want, (size_t)f.n_head * stride, 1e-5f);
+        same("logits", logit, want, (size_t)f.n_head * stride, fmaxf(1e-5f, tolerance(&f, 0.0f)));
         for (int h = 0; h < 2; h++) {
             in.run[h].k = NULL;
             in.run[h].given = 1;

@@ -51,12 +51,19 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
 void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
                    int end);
 
-/* How logits are made. Prompts multiply 16-bit keys as such; one decoded token has memory to wait for,
- * and its logits stay f32. */
+/* 1: f16 and bf16 rows are multiplied as integers. Turning them into such pays where enough queries
+ * share a KV head; it must not depend on how a prompt is cut. */
+static inline int cb_in_integers(const struct attn *a, enum kv_type t)
+{
+    return (t == KV_F16 || t == KV_BF16) && (a->causal || a->n_head / a->n_kv >= 4);
+}
+
+/* How logits are made. */
 static inline const struct kern_qk *cb_qk_of(const struct kern_attn *k, const struct attn *a)
 {
-    const int half = (a->type_k == KV_F16 || a->type_k == KV_BF16) && !a->run->kivi;
-    return half && k->qk_half && a->causal && a->hd % 16 == 0 ? k->qk_half : k->qk[a->type_k];
+    return k->qk_half && cb_in_integers(a, a->type_k) && !a->run->kivi && a->hd % 16 == 0
+               ? k->qk_half
+               : k->qk[a->type_k];
 }
 
 /* Logits of rows [r, r + m) of the tile against packed keys; r is a multiple of t->mr. */

@@ -1,109 +1,209 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_half_avx512.c - logits of prompts with 16-bit products, twice as many an instruction as f32.
- * Queries and keys become int16, each row scaled by its own norm, so that no sum can pass 2^30
- * (Cauchy-Schwarz). A logit is then off by about 1e-5 |q||k|: no more than f16 keys are to begin with,
- * also where a few dimensions are far larger than the rest. */
+/* attn_half_avx512.c - logits and sums of f16 and bf16 rows with 16-bit products, twice as many an
+ * instruction as f32. A row gets 13 bits and a sign of its largest element; a query's codes are
+ * bounded by their sum, so that no logit can pass 2^31. What is rounded off is no more than f16 rounds
+ * off to begin with (heads of up to 128), also where a few dimensions are far larger than the rest. */
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-#include "attn_half.h"
+#include "attn_i16.h"
 #include "vec.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 
-enum { PANEL = 32, FULL = 32767 };
+enum { PANEL = 32, ROW_TOP = 8191, QUERY_SUM = 240000 };
 
-/* A packed query tile of m rows: int16 pair[hd / 2][m][2], float scale[m].
- * A packed panel of keys: int16 pair[hd / 2][PANEL][2], float scale[PANEL]. */
-static size_t row_bytes(int hd)
+/* A packed query tile of m rows: int16 pair[pairs][m][2], float scale[m].
+ * A packed panel of keys: int16 pair[pairs][PANEL][2], float scale[PANEL]. */
+INLINE int pairs(int hd)
 {
-    return (size_t)hd * 2 + 4;
+    return (hd + 31) / 32 * 16;
 }
 
-/* x[n] -> codes, and what a step of them is worth */
-static float quantize(const float *x, int n, int16_t *y)
+static size_t row_bytes(int hd)
 {
-    float sum = 0, d, inv;
+    return (size_t)pairs(hd) * 4 + 4;
+}
 
-    for (int i = 0; i < n; i++)
-        sum += x[i] * x[i];
-    d = sqrtf(sum) / FULL;
-    inv = d > 0 ? 1 / d : 0;
-    for (int i = 0; i < n; i++)
-        y[i] = (int16_t)lrintf(x[i] * inv);
-    return d;
+/* 32 numbers as pairs of those 16 apart: that is what two vectors of floats give without shuffling.
+ * Of the last 16 of a row the other half is 0. */
+INLINE __m512i paired(__m512i a, __m512i b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
+}
+
+/* x / step to the nearest whole number, in the low 16 bits */
+INLINE __m512i coded(__m512 x, __m512 inv)
+{
+    return _mm512_castps_si512(_mm512_fmadd_ps(x, inv, _mm512_set1_ps(12582912.0f)));
+}
+
+/* elements [c, c + 16) of x[n] or, behind it, zeros */
+INLINE __m512 part(const float *x, int c, int n)
+{
+    return c < n ? _mm512_loadu_ps(x + c) : _mm512_setzero_ps();
+}
+
+/* x[n] -> pairs of codes; what a step of them is worth */
+static float quantize(const float *x, int n, int32_t *y)
+{
+    __m512 sums = _mm512_setzero_ps(), tops = sums, inv;
+    float sum, top, f;
+
+    for (int c = 0; c < n; c += 16) {
+        const __m512 u = _mm512_abs_ps(_mm512_loadu_ps(x + c));
+        sums = _mm512_add_ps(sums, u);
+        tops = _mm512_max_ps(tops, u);
+    }
+    sum = _mm512_reduce_add_ps(sums);
+    top = _mm512_reduce_max_ps(tops);
+    f = top > 0 ? fminf(32767 / top, QUERY_SUM / sum) : 1;
+    inv = _mm512_set1_ps(f);
+    for (int c = 0; c < n; c += 32)
+        _mm512_storeu_si512(y + c / 2,
+                            paired(coded(part(x, c, n), inv), coded(part(x, c + 16, n), inv)));
+    return 1 / f;
 }
 
 static void pack_q(const float *const *q, float scale, int rows, int mr, int hd, void *qp)
 {
     char *y = qp;
-    int16_t code[MAX_HD];
+    int32_t pair[MAX_HD / 2];
 
     for (int r0 = 0; r0 < rows; r0 += mr) {
         const int m = rows - r0 < mr ? rows - r0 : mr;
         for (int r = 0; r < m; r++) {
-            const float d = scale * quantize(q[r0 + r], hd, code);
-            for (int c = 0; c < hd / 2; c++)
-                memcpy(y + (c * m + r) * 4, code + 2 * c, 4);
-            memcpy(y + (hd / 2 * m + r) * 4, &d, sizeof d);
+            const float d = scale * quantize(q[r0 + r], hd, pair);
+            for (int c = 0; c < pairs(hd); c++)
+                memcpy(y + (c * m + r) * 4, pair + c, 4);
+            memcpy(y + (pairs(hd) * m + r) * 4, &d, sizeof d);
         }
         y += (size_t)m * row_bytes(hd);
     }
 }
 
-/* A stored row as floats, hd a multiple of 16 */
-INLINE void floats(enum kv_type t, const char *row, int hd, float *x)
+/* ---- stored rows to codes ---- */
+
+/* 16 stored numbers from c on, or none */
+INLINE __m512 floats(enum kv_type t, const char *row, int c, int hd)
 {
-    for (int c = 0; c < hd; c += 16)
-        v_store(x + c, t == KV_F16 ? v_load_f16(row + 2 * c) : v_load_bf16(row + 2 * c));
+    if (c >= hd)
+        return _mm512_setzero_ps();
+    return t == KV_F16 ? v_load_f16(row + 2 * c) : v_load_bf16(row + 2 * c);
 }
 
-/* 16 keys -> pair[hd / 2][0..15] of a panel, scale[0..15] */
-INLINE void pack_keys(enum kv_type t, const char *const *row, int hd, char *y, char *scale)
+/* Largest magnitude of a row in every fourth 32-bit lane or so, the sign shifted out: stored halves
+ * order like whole numbers */
+INLINE __m512i row_top(const char *row, int hd)
 {
-    _Alignas(64) int16_t code[16][MAX_HD];
-    float x[MAX_HD];
+    __m512i top = _mm512_setzero_si512();
+    int c = 0;
+
+    for (; c + 32 <= hd; c += 32)
+        top = _mm512_max_epu16(top, _mm512_slli_epi16(_mm512_loadu_si512(row + 2 * c), 1));
+    if (c < hd)
+        top = _mm512_max_epu16(top, _mm512_zextsi256_si512(_mm256_slli_epi16(
+                                        _mm256_loadu_si256((const void *)(row + 2 * c)), 1)));
+    return top;
+}
+
+#define TREE(n, LO, HI)                                                                            \
+    _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) t[i] =                                     \
+        _mm512_max_epu16(LO(t[2 * i], t[2 * i + 1]), HI(t[2 * i], t[2 * i + 1]))
+#define LOW_LANES(a, b)  _mm512_shuffle_i64x2(a, b, 0x88)
+#define HIGH_LANES(a, b) _mm512_shuffle_i64x2(a, b, 0xdd)
+
+/* The largest magnitudes of 16 rows, as stored, from t[16] of row_top() */
+INLINE __m256i tops(__m512i *t)
+{
+    TREE(8, _mm512_unpacklo_epi16, _mm512_unpackhi_epi16);
+    TREE(4, _mm512_unpacklo_epi32, _mm512_unpackhi_epi32);
+    TREE(2, _mm512_unpacklo_epi64, _mm512_unpackhi_epi64);
+    TREE(1, LOW_LANES, HIGH_LANES);
+    t[0] = _mm512_max_epu16(LOW_LANES(t[0], t[0]), HIGH_LANES(t[0], t[0]));
+    return _mm256_srli_epi16(_mm512_castsi512_si256(t[0]), 1);
+}
+
+/* What a step of each of 16 rows is worth if its largest magnitude gets code `most`, and the inverse.
+ * A row depends on no other one. One with a number that is not finite gets NaN. */
+INLINE void row_steps(enum kv_type t, const struct kern_rows *x, int from, int hd, float most,
+                      float *step, float *inv)
+{
+    const __m256i inf = _mm256_set1_epi16(t == KV_F16 ? 0x7c00 : 0x7f80);
+    __m512i top[16];
+    __m512 d;
+    __m256i bits;
+    __mmask16 bad, some;
+
+    UNROLL
+    for (int i = 0; i < 16; i++)
+        top[i] = row_top(x->row[from + i], hd);
+    bits = tops(top);
+    bad = _mm256_cmp_epu16_mask(bits, inf, _MM_CMPINT_NLT);
+    d = t == KV_F16 ? _mm512_cvtph_ps(bits)
+                    : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    some = _mm512_cmp_ps_mask(d, _mm512_setzero_ps(), _CMP_GT_OQ);
+    d = _mm512_mask_mov_ps(_mm512_mul_ps(d, _mm512_set1_ps(1 / most)), bad, _mm512_set1_ps(NAN));
+    _mm512_storeu_ps(step, d);
+    _mm512_storeu_ps(inv, _mm512_maskz_div_ps(some & (__mmask16)~bad, _mm512_set1_ps(1), d));
+}
+
+static void ask_ahead(const struct kern_rows *x, int from, int n)
+{
+    for (int i = from; i < from + n && i < x->n_ahead; i++)
+        for (size_t at = 0; at < x->bytes; at += 64)
+            __builtin_prefetch(x->ahead[i] + at, 0, 2);
+}
+
+/* 16 keys -> pair[pairs][0..15] of a panel */
+INLINE void pack_keys(enum kv_type t, const char *const *row, int hd, const float *inv, char *y)
+{
     vf v[16];
 
-    for (int i = 0; i < 16; i++) {
-        __m512 sum = _mm512_setzero_ps(), inv;
-        float d;
-        floats(t, row[i], hd, x);
-        for (int c = 0; c < hd; c += 16)
-            sum = _mm512_fmadd_ps(_mm512_loadu_ps(x + c), _mm512_loadu_ps(x + c), sum);
-        d = sqrtf(_mm512_reduce_add_ps(sum)) / FULL;
-        memcpy(scale + 4 * i, &d, sizeof d);
-        inv = _mm512_set1_ps(d > 0 ? 1 / d : 0);
-        for (int c = 0; c < hd; c += 16)
-            _mm256_storeu_si256((void *)(code[i] + c),
-                                _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(
-                                    _mm512_mul_ps(_mm512_loadu_ps(x + c), inv))));
-    }
-    for (int c = 0; c < hd; c += 32) {
-        const int n = hd - c < 32 ? 8 : 16; /* pairs */
+    for (int c = 0; c < hd; c += 32, y += 16 * PANEL * 4) {
+        UNROLL
+        for (int i = 0; i < 16; i++) {
+            const __m512 f = _mm512_set1_ps(inv[i]);
+            v[i] = _mm512_castsi512_ps(paired(coded(floats(t, row[i], c, hd), f),
+                                              coded(floats(t, row[i], c + 16, hd), f)));
+        }
+        v_transpose(v);
         UNROLL
         for (int i = 0; i < 16; i++)
-            v[i] = _mm512_loadu_ps(code[i] + c);
-        v_transpose(v);
-        for (int i = 0; i < n; i++)
-            _mm512_storeu_ps(y + (c / 2 + i) * PANEL * 4, v[i]);
+            _mm512_storeu_ps(y + i * PANEL * 4, v[i]);
     }
+}
+
+/* Keys [j, j + PANEL) -> a panel */
+INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int hd, char *y)
+{
+    float *step = (float *)(void *)(y + pairs(hd) * PANEL * 4);
+    float inv[16];
+
+    for (int i = 0; i < PANEL; i += 16) {
+        ask_ahead(k, j + i, 16);
+        row_steps(t, k, j + i, hd, ROW_TOP, step + i, inv);
+        pack_keys(t, k->row + j + i, hd, inv, y + 4 * i);
+    }
+}
+
+static void pack_panel_any(const struct kern_rows *k, int j, int hd, char *y)
+{
+    if (k->t == KV_F16)
+        pack_panel(KV_F16, k, j, hd, y);
+    else
+        pack_panel(KV_BF16, k, j, hd, y);
 }
 
 static void pack_k(const struct kern_rows *k, int hd, void *kp)
 {
-    char *y = kp;
-
-    for (int j = 0; j < k->n; j += PANEL, y += PANEL * row_bytes(hd))
-        for (int i = 0; i < PANEL; i += 16) {
-            if (k->t == KV_F16)
-                pack_keys(KV_F16, k->row + j + i, hd, y + i * 4, y + (hd / 2 * PANEL + i) * 4);
-            else
-                pack_keys(KV_BF16, k->row + j + i, hd, y + i * 4, y + (hd / 2 * PANEL + i) * 4);
-        }
+    for (int j = 0; j < k->n; j += PANEL)
+        pack_panel_any(k, j, hd, (char *)kp + (size_t)j * row_bytes(hd));
 }
+
+/* ---- logits ---- */
 
 INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
 {
@@ -114,7 +214,8 @@ INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
     for (int r = 0; r < m; r++)
         acc[r][0] = acc[r][1] = _mm512_setzero_si512();
     _Pragma("GCC unroll 16") /* or the compiler copies every sum */
-    for (int c = 0; c < hd / 2; c++, q += 4 * m, k += PANEL * 4) {
+        for (int c = 0; c < pairs(hd); c++, q += 4 * m, k += PANEL * 4)
+    {
         const __m512i x = _mm512_loadu_si512(k), y = _mm512_loadu_si512(k + 64);
         UNROLL
         for (int r = 0; r < m; r++) {
@@ -138,33 +239,10 @@ INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
     }
 }
 
-/* A row count known when compiling for each height of a tile. */
-#define HEIGHT(i, CALL)                                                                            \
-    case i:                                                                                        \
-        CALL(i);                                                                                   \
-        break;
-#define HEIGHTS(m, CALL)                                                                           \
-    switch (m) {                                                                                   \
-        HEIGHT(1, CALL)                                                                            \
-        HEIGHT(2, CALL)                                                                            \
-        HEIGHT(3, CALL)                                                                            \
-        HEIGHT(4, CALL)                                                                            \
-        HEIGHT(5, CALL)                                                                            \
-        HEIGHT(6, CALL)                                                                            \
-        HEIGHT(7, CALL)                                                                            \
-        HEIGHT(8, CALL)                                                                            \
-        HEIGHT(9, CALL)                                                                            \
-        HEIGHT(10, CALL)                                                                           \
-        HEIGHT(11, CALL)                                                                           \
-        HEIGHT(12, CALL)                                                                           \
-    default:                                                                                       \
-        break;                                                                                     \
-    }
-
 #define QK(m) qk_tile(m, q, k, hd, s)
 static void qk_any(int m, const char *q, const char *k, int hd, float *s)
 {
-    HEIGHTS(m, QK);
+    I16_HEIGHTS(m, QK);
 }
 
 static void mul(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s)
@@ -177,17 +255,49 @@ static void mul(const void *qp, int rows, int mr, const void *kp, int n, int hd,
                    k + (size_t)j * row_bytes(hd), hd, s + r * KEY_BLOCK + j);
 }
 
+/* The panel stays in the nearest cache. */
 static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, float *s)
 {
     _Alignas(64) char panel[PANEL * (2 * MAX_HD + 4)];
-    struct kern_rows some = *k;
 
     for (int j = 0; j < k->n; j += PANEL) {
-        some.row = k->row + j;
-        some.n = PANEL;
-        pack_k(&some, hd, panel);
+        pack_panel_any(k, j, hd, panel);
         mul(qp, rows, rows, panel, PANEL, hd, s + j);
     }
 }
 
 const struct kern_qk cb_qk_half_avx512 = { row_bytes, row_bytes, pack_q, pack_k, mul, direct };
+
+/* ---- values ---- */
+
+/* 32 dims from c on of 16 rows -> pairs of rows */
+INLINE void pack_rows(enum kv_type t, const char *const *row, int c, const float *inv, int16_t *y)
+{
+    UNROLL
+    for (int i = 0; i < 16; i += 2, y += 64) {
+        const __m512 f = _mm512_set1_ps(inv[i]), g = _mm512_set1_ps(inv[i + 1]);
+        UNROLL
+        for (int d = 0; d < 32; d += 16)
+            _mm512_storeu_si512(y + 2 * d, paired(coded(floats(t, row[i], c + d, c + 32), f),
+                                                  coded(floats(t, row[i + 1], c + d, c + 32), g)));
+    }
+}
+
+INLINE void pack_values(enum kv_type t, const struct kern_rows *v, int hd, struct i16_values *y)
+{
+    for (int j = 0; j < v->n; j += 16) {
+        float inv[16];
+        ask_ahead(v, j, 16);
+        row_steps(t, v, j, hd, ROW_TOP, y->scale + j, inv);
+        for (int b = 0; b < hd / 32; b++) /* behind the last row: any, with probability 0 */
+            pack_rows(t, v->row + j, 32 * b, inv, y[b].code + 32 * j);
+    }
+}
+
+void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, void *vp)
+{
+    if (v->t == KV_F16)
+        pack_values(KV_F16, v, hd, vp);
+    else
+        pack_values(KV_BF16, v, hd, vp);
+}

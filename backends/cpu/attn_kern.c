@@ -2,8 +2,7 @@
 /* attn_kern.c - the pieces of attention over f32 products: packing, two register-tiled products,
  * softmax and sums. Built once for each ISA. Every element of a result is one chain of additions in
  * the order of the keys, whatever the tiles: so it does not depend on how queries are grouped. */
-#include "attn_half.h"
-#include "attn_q8.h"
+#include "attn_i16.h"
 #include "vec.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
@@ -482,8 +481,8 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .pack_v = pack_v,
     .soften = soften,
     .pv = pv,
-    .pack_v_q8 = VEC_PACK_V_Q8,
-    .pv_q8 = VEC_PV_Q8,
+    .pack_v_i16 = VEC_PACK_V_I16,
+    .pv_i16 = VEC_PV_I16,
     .qk_half = VEC_QK_HALF,
     .fold = fold,
     .mass = mass,

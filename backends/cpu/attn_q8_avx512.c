@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_q8_avx512.c - attention over q8_0 rows in integers. Logits: the codes of a key, made unsigned,
  * times a query as two planes of 7 and 8 bits; both stay exact, so the query's 15 bits and the scales
- * are all that is rounded. Values: their codes times the probabilities (and the key's scale) as 15 bits
- * of the largest one in the block. */
+ * are all that is rounded. Values: their codes as they are, as pairs of keys. */
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-#include "attn_q8.h"
+#include "attn_i16.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -178,29 +177,10 @@ static inline __attribute__((always_inline)) void qk_tile(int m, const char *q, 
         qk_block(m, (const int32_t *)(const void *)q, k, b == 0, s);
 }
 
-#define HEIGHT(i)                                                                                  \
-    case i:                                                                                        \
-        qk_tile(i, q, k, hd, s);                                                                   \
-        break;
-
+#define QK(m) qk_tile(m, q, k, hd, s)
 static void qk_any(int m, const char *q, const char *k, int hd, float *s)
 {
-    switch (m) {
-        HEIGHT(1)
-        HEIGHT(2)
-        HEIGHT(3)
-        HEIGHT(4)
-        HEIGHT(5)
-        HEIGHT(6)
-        HEIGHT(7)
-        HEIGHT(8)
-        HEIGHT(9)
-        HEIGHT(10)
-        HEIGHT(11)
-        HEIGHT(12)
-    default:
-        break;
-    }
+    I16_HEIGHTS(m, QK);
 }
 
 static void mul(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s)
@@ -226,132 +206,30 @@ static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, 
 
 const struct kern_qk cb_qk_q8_avx512 = { q_bytes, k_bytes, pack_q, pack_k, mul, direct };
 
-/* Values of a block of 32 dims: int16 pairs of keys [KEY_BLOCK / 2][32][2], then float
- * scale[KEY_BLOCK]. The dims of a pair are in the order 0-7 16-23, 8-15 24-31. */
-enum { V_BYTES = KEY_BLOCK * 64 + KEY_BLOCK * 4 };
-
 void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, void *vp)
 {
     const __m256i zero = _mm256_setzero_si256();
+    struct i16_values *y = vp;
 
     for (int j = 0; j < v->n; j++)
         if (j < v->n_ahead)
             for (size_t at = 0; at < v->bytes; at += 64)
                 __builtin_prefetch(v->ahead[j] + at, 0, 2);
-    for (int b = 0; b < hd / 32; b++) {
-        char *y = (char *)vp + b * V_BYTES;
+    for (int b = 0; b < hd / 32; b++, y++) {
+        int16_t *code = y->code;
         uint16_t scale[KEY_BLOCK] = { 0 };
-        for (int j = 0; j < v->n; j += 2, y += 128) {
+        for (int j = 0; j < v->n; j += 2, code += 64) {
             const char *p = v->row[j] + b * 34, *q = v->row[j + 1] + b * 34;
-            const __m256i u = _mm256_loadu_si256((const void *)(p + 2));
-            const __m256i w = j + 1 < v->n ? _mm256_loadu_si256((const void *)(q + 2)) : zero;
-            _mm512_storeu_si512(y, _mm512_cvtepi8_epi16(_mm256_unpacklo_epi8(u, w)));
-            _mm512_storeu_si512(y + 64, _mm512_cvtepi8_epi16(_mm256_unpackhi_epi8(u, w)));
+            __m256i u = _mm256_loadu_si256((const void *)(p + 2));
+            __m256i w = j + 1 < v->n ? _mm256_loadu_si256((const void *)(q + 2)) : zero;
+            u = _mm256_permute4x64_epi64(u, 0xd8); /* or dims 0-7, 16-23 would come first */
+            w = _mm256_permute4x64_epi64(w, 0xd8);
+            _mm512_storeu_si512(code, _mm512_cvtepi8_epi16(_mm256_unpacklo_epi8(u, w)));
+            _mm512_storeu_si512(code + 32, _mm512_cvtepi8_epi16(_mm256_unpackhi_epi8(u, w)));
             memcpy(scale + j, p, sizeof *scale);
             if (j + 1 < v->n)
                 memcpy(scale + j + 1, q, sizeof *scale);
         }
-        halves(scale, KEY_BLOCK, (char *)vp + b * V_BYTES + KEY_BLOCK * 64);
-    }
-}
-
-/* p[KEY_BLOCK] times the keys' scales as int16, full range; what one step is worth */
-static float quantize_p(const float *p, const float *scale, int n, int16_t *y)
-{
-    __m512 x[KEY_BLOCK / 16], top = _mm512_setzero_ps(), inv;
-    float max;
-
-    UNROLL
-    for (int i = 0; i < KEY_BLOCK / 16; i++) {
-        x[i] = i * 16 < n
-                   ? _mm512_mul_ps(_mm512_loadu_ps(p + i * 16), _mm512_loadu_ps(scale + i * 16))
-                   : _mm512_setzero_ps();
-        top = _mm512_max_ps(top, x[i]);
-    }
-    max = _mm512_reduce_max_ps(top);
-    inv = _mm512_set1_ps(max > 0.0f ? 32767.0f / max : 0.0f);
-    UNROLL
-    for (int i = 0; i < KEY_BLOCK / 16; i++) {
-        const __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(x[i], inv));
-        _mm256_storeu_si256((void *)(y + i * 16), _mm512_cvtepi32_epi16(v));
-    }
-    return max * (1.0f / 32767.0f);
-}
-
-/* o[m][hd_pad] of 32 dims = o * f + step * (p v) */
-static inline __attribute__((always_inline)) void pv_tile(int m, const int16_t *p, const char *v,
-                                                          int n, int hd_pad, float *o,
-                                                          const float *f, const float *step)
-{
-    __m512i acc[MAX_TILE][2];
-
-    UNROLL
-    for (int r = 0; r < m; r++)
-        acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-    _Pragma("GCC unroll 4") for (int j = 0; j < n; j += 2, v += 128)
-    {
-        const __m512i x = _mm512_loadu_si512(v), y = _mm512_loadu_si512(v + 64);
-        UNROLL
-        for (int r = 0; r < m; r++) {
-            int32_t pair;
-            memcpy(&pair, p + r * KEY_BLOCK + j, sizeof pair);
-            acc[r][0] = _mm512_dpwssd_epi32(acc[r][0], x, _mm512_set1_epi32(pair));
-            acc[r][1] = _mm512_dpwssd_epi32(acc[r][1], y, _mm512_set1_epi32(pair));
-        }
-    }
-    UNROLL
-    for (int r = 0; r < m; r++) {
-        const __m512 a = _mm512_cvtepi32_ps(acc[r][0]), b = _mm512_cvtepi32_ps(acc[r][1]);
-        const __m512 g = _mm512_set1_ps(step[r]), fr = _mm512_set1_ps(f[r]);
-        float *y = o + r * hd_pad;
-        _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_loadu_ps(y), fr,
-                                            _mm512_mul_ps(g, _mm512_shuffle_f32x4(a, b, 0x44))));
-        _mm512_storeu_ps(y + 16,
-                         _mm512_fmadd_ps(_mm512_loadu_ps(y + 16), fr,
-                                         _mm512_mul_ps(g, _mm512_shuffle_f32x4(a, b, 0xee))));
-    }
-}
-
-#define PV_HEIGHT(i)                                                                               \
-    case i:                                                                                        \
-        pv_tile(i, p, v, n, hd_pad, o, f, step);                                                   \
-        break;
-
-static void pv_any(int m, const int16_t *p, const char *v, int n, int hd_pad, float *o,
-                   const float *f, const float *step)
-{
-    switch (m) {
-        PV_HEIGHT(1)
-        PV_HEIGHT(2)
-        PV_HEIGHT(3)
-        PV_HEIGHT(4)
-        PV_HEIGHT(5)
-        PV_HEIGHT(6)
-        PV_HEIGHT(7)
-        PV_HEIGHT(8)
-        PV_HEIGHT(9)
-        PV_HEIGHT(10)
-        PV_HEIGHT(11)
-        PV_HEIGHT(12)
-    default:
-        break;
-    }
-}
-
-void cb_pv_q8_avx512(const float *s, int rows, int mr, const void *vp, int n, int hd_pad, float *o,
-                     const float *factor)
-{
-    _Alignas(64) int16_t p[SUB_TILES * MAX_TILE * KEY_BLOCK];
-    float step[SUB_TILES * MAX_TILE];
-
-    for (int b = 0; b < hd_pad / 32; b++) {
-        const char *v = (const char *)vp + b * V_BYTES;
-        for (int r = 0; r < rows; r++)
-            step[r] =
-                quantize_p(s + r * KEY_BLOCK, (const float *)(const void *)(v + KEY_BLOCK * 64), n,
-                           p + r * KEY_BLOCK);
-        for (int r = 0; r < rows; r += mr)
-            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v, n, hd_pad,
-                   o + r * hd_pad + b * 32, factor + r, step + r);
+        halves(scale, KEY_BLOCK, y->scale);
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_tile.c - tiles of queries and blocks of keys. */
+#include <stdint.h>
 #include <string.h>
 
 #include "attn.h"
@@ -85,14 +86,14 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
 static void row_addresses(const void *base, size_t bytes, const int32_t *idx, int from, int n,
                           const char **row)
 {
-    const char *p = (const char *)base + (size_t)from * bytes;
+    const uintptr_t p = (uintptr_t)base + (size_t)from * bytes;
 
     if (idx)
         for (int j = 0; j < n; j++)
             row[j] = (const char *)base + (size_t)idx[from + j] * bytes;
     else
-        for (int j = 0; j < n; j++, p += bytes)
-            row[j] = p;
+        for (int j = 0; j < n; j++)
+            row[j] = (const char *)(p + (uintptr_t)j * bytes);
     for (int j = n; j & (MAX_PANEL - 1); j++)
         row[j] = row[n - 1];
 }

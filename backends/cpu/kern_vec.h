@@ -51,12 +51,12 @@ struct kern_attn {
     /* o[rows][hd_pad] = o * factor[rows] + s v, over v->n entries */
     void (*pv)(const float *s, int rows, int mr, const struct kern_rows *v, int hd_pad, float *o,
                const float *factor);
-    /* q8_0 rows in a form of their own, at most f32's bytes, and the same product with it; NULL = none.
-     * `seen` of the packed entries are read. */
-    void (*pack_v_q8)(const struct kern_rows *v, int hd, void *vp);
-    void (*pv_q8)(const float *s, int rows, int mr, const void *vp, int seen, int hd_pad, float *o,
-                  const float *factor);
-    /* logits of f16 and bf16 keys in prompts, hd a multiple of 16; NULL = as ever */
+    /* q8_0, f16 and bf16 rows as integers, at most f32's bytes, and the same product with them; NULL =
+     * none. hd a multiple of 32; `seen` of the packed entries are read. */
+    void (*pack_v_i16)(const struct kern_rows *v, int hd, void *vp);
+    void (*pv_i16)(const float *s, int rows, int mr, enum kv_type t, const void *vp, int seen,
+                   int hd_pad, float *o, const float *factor);
+    /* logits of f16 and bf16 keys by integers, hd a multiple of 16; NULL = as ever */
     const struct kern_qk *qk_half;
     /* o, m, l <- both; o[rows][hd_pad] */
     void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,

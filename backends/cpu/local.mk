@@ -1,8 +1,7 @@
 libcore_la_SOURCES += \
 	backends/cpu/attn.c \
 	backends/cpu/attn.h \
-	backends/cpu/attn_half.h \
-	backends/cpu/attn_q8.h \
+	backends/cpu/attn_i16.h \
 	backends/cpu/attn_tile.c \
 	backends/cpu/cpu.c \
 	backends/cpu/cpuid.c \
@@ -53,6 +52,7 @@ noinst_LTLIBRARIES += libcpu_avx512.la
 libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx512.h \
 	backends/cpu/attn_half_avx512.c \
 	backends/cpu/attn_q8_avx512.c \
+	backends/cpu/attn_values_avx512.c \
 	backends/cpu/mm_avx512.c
 libcpu_avx512_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx512
 libcpu_avx512_la_CFLAGS = $(cpu_cflags) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
