@@ -7,4 +7,6 @@ dist_pkgdata_DATA = \
 presetsdir = $(pkgdatadir)/presets
 dist_presets_DATA = \
 	data/presets/omnikv-a12532f12ca88825.json \
-	data/presets/omnikv-a45d3b1ab287bade.json
+	data/presets/omnikv-a45d3b1ab287bade.json \
+	data/presets/pod-a45d3b1ab287bade.json \
+	data/presets/simlayerkv-a45d3b1ab287bade.json

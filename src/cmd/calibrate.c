@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data.h"
 #include "err.h"
@@ -44,6 +45,7 @@ static int read_samples(struct calibrate *c, int least)
 /* A file that cannot be written shows before the work, not after it. */
 static int check_writable(const char *path)
 {
+    const int is_new = path && access(path, F_OK);
     FILE *f = path ? fopen(path, "ae") : NULL;
 
     if (!path)
@@ -51,6 +53,8 @@ static int check_writable(const char *path)
     if (!f)
         return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
     fclose(f);
+    if (is_new) /* work that fails leaves nothing behind */
+        unlink(path);
     return CB_OK;
 }
 
