@@ -112,12 +112,6 @@ static void leave_logits(const struct tile *t, const struct block *b, int r, int
     }
 }
 
-static int integer_values(const struct tile *t, enum kv_type type)
-{
-    return t->k->pack_v_i16 && !t->run->kivi && t->a->hd % 32 == 0 &&
-           (type == KV_Q8_0 || cb_in_integers(t->a, type));
-}
-
 /* Rows [r, r + m) of the tile against a block; its keys are packed unless the tile is one. */
 static void attend_rows(const struct tile *t, const struct work *w, const struct block *b, int r,
                         int m, const struct kern_rows *v)
@@ -143,8 +137,8 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
                          t->run->given ? 0 : t->cap, &w->split.m[r + i], &w->split.l[r + i]);
     }
     seen.n = n;
-    if (integer_values(t, v->t))
-        t->k->pv_i16(w->s, m, t->mr, v->t, w->v, n, t->hd_pad,
+    if (cb_integer_values(t->k, t->a, t->a->type_v))
+        t->k->pv_i16(w->s, m, t->mr, t->a->type_v, w->v, n, t->hd_pad,
                      w->split.o + (size_t)r * (size_t)t->hd_pad, w->factor);
     else
         t->k->pv(w->s, m, t->mr, &seen, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
@@ -164,8 +158,8 @@ static void attend_block(const struct tile *t, const struct work *w, const struc
     } else if (t->rows > t->mr && !t->run->given) {
         t->qk->pack_k(&b->k, t->a->hd, w->kp);
     }
-    if (integer_values(t, v.t)) {
-        t->k->pack_v_i16(&v, t->a->hd, w->v);
+    if (!t->run->kivi && cb_integer_values(t->k, t->a, v.t)) {
+        t->k->pack_v_i16(&v, t->a->hd, 0, w->v);
     } else if (t->run->kivi || t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || v.t == KV_Q8_0) {
         if (!t->run->kivi)
             t->k->pack_v(&v, t->a->hd, t->hd_pad, w->v);

@@ -61,9 +61,8 @@ static inline int cb_in_integers(const struct attn *a, enum kv_type t)
 /* How logits are made. */
 static inline const struct kern_qk *cb_qk_of(const struct kern_attn *k, const struct attn *a)
 {
-    return k->qk_half && cb_in_integers(a, a->type_k) && !a->run->kivi && a->hd % 16 == 0
-               ? k->qk_half
-               : k->qk[a->type_k];
+    return k->qk_half && cb_in_integers(a, a->type_k) && a->hd % 16 == 0 ? k->qk_half
+                                                                         : k->qk[a->type_k];
 }
 
 /* Logits of rows [r, r + m) of the tile against packed keys; r is a multiple of t->mr. */
@@ -75,12 +74,19 @@ static inline void cb_tile_logits(const struct tile *t, int r, int m, const void
     qk->mul(q, m, t->mr, kp, n, t->a->hd, s);
 }
 
-/* kivi_block.c: entries from..from+n-1 of a run with quantised ones, as panels of packed keys (whole
- * groups of 32 of them are written) and as f32 rows */
+/* 1: values are multiplied as integers. */
+static inline int cb_integer_values(const struct kern_attn *k, const struct attn *a,
+                                    enum kv_type type)
+{
+    return k->pack_v_i16 && a->hd % 32 == 0 && (type == KV_Q8_0 || cb_in_integers(a, type));
+}
+
+/* kivi_block.c: entries from..from+n-1 of a run with quantised ones as panels of packed keys, whole
+ * groups of 32 of them, and as values: f32 rows, or as pv_i16 takes them */
 void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
-                       int from, int n, float *kp);
+                       int from, int n, void *kp);
 void cb_kivi_pack_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
-                         int from, int n, int hd_pad, float *v);
+                         int from, int n, int hd_pad, void *v);
 
 size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd);
 

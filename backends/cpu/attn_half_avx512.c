@@ -13,7 +13,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 
-enum { PANEL = 32, ROW_TOP = 8191, QUERY_SUM = 240000 };
+enum { PANEL = 32, QUERY_SUM = 240000 };
 
 /* A packed query tile of m rows: int16 pair[pairs][m][2], float scale[m].
  * A packed panel of keys: int16 pair[pairs][PANEL][2], float scale[PANEL]. */
@@ -25,13 +25,6 @@ INLINE int pairs(int hd)
 static size_t row_bytes(int hd)
 {
     return (size_t)pairs(hd) * 4 + 4;
-}
-
-/* 32 numbers as pairs of those 16 apart: that is what two vectors of floats give without shuffling.
- * Of the last 16 of a row the other half is 0. */
-INLINE __m512i paired(__m512i a, __m512i b)
-{
-    return _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
 }
 
 /* x / step to the nearest whole number, in the low 16 bits */
@@ -63,7 +56,7 @@ static float quantize(const float *x, int n, int32_t *y)
     inv = _mm512_set1_ps(f);
     for (int c = 0; c < n; c += 32)
         _mm512_storeu_si512(y + c / 2,
-                            paired(coded(part(x, c, n), inv), coded(part(x, c + 16, n), inv)));
+                            cb_i16_pair(coded(part(x, c, n), inv), coded(part(x, c + 16, n), inv)));
     return 1 / f;
 }
 
@@ -166,8 +159,8 @@ INLINE void pack_keys(enum kv_type t, const char *const *row, int hd, const floa
         UNROLL
         for (int i = 0; i < 16; i++) {
             const __m512 f = _mm512_set1_ps(inv[i]);
-            v[i] = _mm512_castsi512_ps(paired(coded(floats(t, row[i], c, hd), f),
-                                              coded(floats(t, row[i], c + 16, hd), f)));
+            v[i] = _mm512_castsi512_ps(cb_i16_pair(coded(floats(t, row[i], c, hd), f),
+                                                   coded(floats(t, row[i], c + 16, hd), f)));
         }
         v_transpose(v);
         UNROLL
@@ -184,7 +177,7 @@ INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int hd,
 
     for (int i = 0; i < PANEL; i += 16) {
         ask_ahead(k, j + i, 16);
-        row_steps(t, k, j + i, hd, ROW_TOP, step + i, inv);
+        row_steps(t, k, j + i, hd, I16_ROW_TOP, step + i, inv);
         pack_keys(t, k->row + j + i, hd, inv, y + 4 * i);
     }
 }
@@ -278,26 +271,28 @@ INLINE void pack_rows(enum kv_type t, const char *const *row, int c, const float
         const __m512 f = _mm512_set1_ps(inv[i]), g = _mm512_set1_ps(inv[i + 1]);
         UNROLL
         for (int d = 0; d < 32; d += 16)
-            _mm512_storeu_si512(y + 2 * d, paired(coded(floats(t, row[i], c + d, c + 32), f),
-                                                  coded(floats(t, row[i + 1], c + d, c + 32), g)));
+            _mm512_storeu_si512(y + 2 * d,
+                                cb_i16_pair(coded(floats(t, row[i], c + d, c + 32), f),
+                                            coded(floats(t, row[i + 1], c + d, c + 32), g)));
     }
 }
 
-INLINE void pack_values(enum kv_type t, const struct kern_rows *v, int hd, struct i16_values *y)
+INLINE void pack_values(enum kv_type t, const struct kern_rows *v, int hd, int at,
+                        struct i16_values *y)
 {
     for (int j = 0; j < v->n; j += 16) {
         float inv[16];
         ask_ahead(v, j, 16);
-        row_steps(t, v, j, hd, ROW_TOP, y->scale + j, inv);
+        row_steps(t, v, j, hd, I16_ROW_TOP, y->scale + at + j, inv);
         for (int b = 0; b < hd / 32; b++) /* behind the last row: any, with probability 0 */
-            pack_rows(t, v->row + j, 32 * b, inv, y[b].code + 32 * j);
+            pack_rows(t, v->row + j, 32 * b, inv, y[b].code + 32 * (at + j));
     }
 }
 
-void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, void *vp)
+void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, int at, void *vp)
 {
     if (v->t == KV_F16)
-        pack_values(KV_F16, v, hd, vp);
+        pack_values(KV_F16, v, hd, at, vp);
     else
-        pack_values(KV_BF16, v, hd, vp);
+        pack_values(KV_BF16, v, hd, at, vp);
 }

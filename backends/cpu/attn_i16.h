@@ -4,6 +4,10 @@
 #define ATTN_I16_H
 
 #include "kern_vec.h"
+#include "kivi.h"
+
+/* Largest code of an element of a row of f16, bf16 or kivi numbers */
+enum { I16_ROW_TOP = 8191 };
 
 /* 32 dims of a block's values: pairs of keys, so that a product sums two, and what a code of each key
  * is worth. */
@@ -14,12 +18,25 @@ struct i16_values {
 
 extern const struct kern_qk cb_qk_q8_avx512, cb_qk_half_avx512;
 
-/* rows -> struct i16_values[hd / 32] */
-void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, void *vp);
-void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, void *vp);
-void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, void *vp);
+/* rows -> entries from `at` on of struct i16_values[hd / 32] */
+void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp);
+void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, int at, void *vp);
+void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp);
+void cb_kivi_group_i16_avx512(int bits, const uint8_t *group, int hd, void *panel);
+void cb_kivi_values_i16_avx512(int bits, const uint8_t *const *row, int hd, void *vp, int at);
 void cb_pv_i16_avx512(const float *s, int rows, int mr, enum kv_type t, const void *vp, int n,
                       int hd_pad, float *o, const float *factor);
+
+#ifdef __AVX512BW__
+#include <immintrin.h>
+
+/* Two vectors of integers, of which the low halves count, as pairs: so numbers that stand 16 apart
+ * come together without shuffling. */
+static inline __m512i cb_i16_pair(__m512i a, __m512i b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
+}
+#endif
 
 /* A row count known when compiling for each height of a tile. */
 #define I16_HEIGHT(i, CALL)                                                                        \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_kivi.c - blocks of 32 numbers on 2 or 4 bits become floats. Built once for each ISA. A group of
  * keys lies by channel, 32 tokens beside each other: as a panel of packed keys does. */
-#include "kern_vec.h"
+#include "attn_i16.h"
 #include "vec.h"
 
 enum { NK = VW * NV };
@@ -43,4 +43,5 @@ static void value_any(int bits, const uint8_t *at, int hd, float *y)
         value(2, at, hd, y);
 }
 
-const struct kern_kivi VEC_NAME(cb_kivi_) = { group_any, value_any };
+const struct kern_kivi VEC_NAME(cb_kivi_) = { group_any, value_any, VEC_KIVI_GROUP_I16,
+                                              VEC_KIVI_VALUES_I16 };

@@ -206,17 +206,17 @@ static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, 
 
 const struct kern_qk cb_qk_q8_avx512 = { q_bytes, k_bytes, pack_q, pack_k, mul, direct };
 
-void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, void *vp)
+void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp)
 {
     const __m256i zero = _mm256_setzero_si256();
     struct i16_values *y = vp;
 
     for (int j = 0; j < v->n; j++)
         if (j < v->n_ahead)
-            for (size_t at = 0; at < v->bytes; at += 64)
-                __builtin_prefetch(v->ahead[j] + at, 0, 2);
+            for (size_t i = 0; i < v->bytes; i += 64)
+                __builtin_prefetch(v->ahead[j] + i, 0, 2);
     for (int b = 0; b < hd / 32; b++, y++) {
-        int16_t *code = y->code;
+        int16_t *code = y->code + 32 * at;
         uint16_t scale[KEY_BLOCK] = { 0 };
         for (int j = 0; j < v->n; j += 2, code += 64) {
             const char *p = v->row[j] + b * 34, *q = v->row[j + 1] + b * 34;
@@ -230,6 +230,6 @@ void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, void *vp)
             if (j + 1 < v->n)
                 memcpy(scale + j + 1, q, sizeof *scale);
         }
-        halves(scale, KEY_BLOCK, y->scale);
+        halves(scale, (v->n + 15) / 16 * 16, y->scale + at);
     }
 }

@@ -16,12 +16,12 @@ static int top_of(enum kv_type t)
     return t == KV_Q8_0 ? 128 : 8192;
 }
 
-void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, void *vp)
+void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp)
 {
     if (v->t == KV_Q8_0)
-        cb_pack_v_q8_avx512(v, hd, vp);
+        cb_pack_v_q8_avx512(v, hd, at, vp);
     else
-        cb_pack_v_half_avx512(v, hd, vp);
+        cb_pack_v_half_avx512(v, hd, at, vp);
 }
 
 /* p[KEY_BLOCK] times the keys' scales as int16; what one step is worth */

@@ -52,8 +52,9 @@ struct kern_attn {
     void (*pv)(const float *s, int rows, int mr, const struct kern_rows *v, int hd_pad, float *o,
                const float *factor);
     /* q8_0, f16 and bf16 rows as integers, at most f32's bytes, and the same product with them; NULL =
-     * none. hd a multiple of 32; `seen` of the packed entries are read. */
-    void (*pack_v_i16)(const struct kern_rows *v, int hd, void *vp);
+     * none. hd a multiple of 32; rows become the entries from `at` on, a multiple of 16; `seen` of
+     * the packed entries are read. */
+    void (*pack_v_i16)(const struct kern_rows *v, int hd, int at, void *vp);
     void (*pv_i16)(const float *s, int rows, int mr, enum kv_type t, const void *vp, int seen,
                    int hd_pad, float *o, const float *factor);
     /* logits of f16 and bf16 keys by integers, hd a multiple of 16; NULL = as ever */
@@ -71,10 +72,13 @@ struct kern_attn {
     float (*largest)(const float *s, int n);
 };
 
-/* Quantised keys and values (kv_kivi) -> floats */
+/* Quantised keys and values (kv_kivi) -> floats; and as qk_half and pv_i16 take them, where those are */
 struct kern_kivi {
     void (*group)(int bits, const uint8_t *group, int hd, float *kp); /* 32 keys -> panels */
     void (*value)(int bits, const uint8_t *row, int hd, float *y);    /* one token's -> y[hd] */
+    void (*group_i16)(int bits, const uint8_t *group, int hd, void *panel);
+    void (*values_i16)(int bits, const uint8_t *const *row, int hd, void *vp,
+                       int at); /* 16 tokens' */
 };
 
 struct kern_vec {

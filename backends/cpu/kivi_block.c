@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* kivi_block.c - a block of entries of which some are quantised, as packed keys and values in f32. */
+/* kivi_block.c - a block of entries of which some are quantised, as packed keys and values: in f32, or as
+ * integers where an ISA multiplies those. */
 #include <string.h>
 
 #include "attn.h"
@@ -25,56 +26,114 @@ static const uint8_t *whole_group(const struct kv_run *run, int j, int n, int hd
     return q->k + (size_t)(row / KIVI_GROUP) * (size_t)hd * cb_kivi_block_bytes(q->bits_k);
 }
 
-static void one_key(const struct kern_vec *k, const struct attn *a, const struct kv_run *run, int j,
-                    int nk, float *kp)
+static const char *plain_row(const struct attn *a, const struct kv_run *run, int v, int slot)
 {
-    const int slot = slot_of(run, j);
+    const enum kv_type t = v ? a->type_v : a->type_k;
+    return (const char *)(v ? run->v : run->k) + (size_t)slot * cb_kv_row_bytes(t, a->hd);
+}
+
+/* Entries j..j+n-1 as n_row addresses of plain rows, the last one repeated; quantised ones are decoded
+ * and rounded to tmp. */
+static void as_rows(const struct kern_vec *k, const struct attn *a, const struct kv_run *run, int v,
+                    int j, int n, int n_row, char *tmp, const char **row)
+{
+    const enum kv_type t = v ? a->type_v : a->type_k;
     float x[CB_KIVI_MAX_HD];
 
-    if (slot < run->kivi->n_k)
-        cb_kivi_row(run->kivi, 0, slot, a->hd, x);
-    else
-        k->decode(a->type_k,
-                  (const char *)run->k + (size_t)slot * cb_kv_row_bytes(a->type_k, a->hd), a->hd,
-                  x);
-    for (int c = 0; c < a->hd; c++)
-        kp[c * nk] = x[c];
+    for (int i = 0; i < n; i++) {
+        const int slot = slot_of(run, j + i);
+        row[i] = plain_row(a, run, v, slot);
+        if (slot >= (v ? run->kivi->n_v : run->kivi->n_k))
+            continue;
+        cb_kivi_row(run->kivi, v, slot, a->hd, x);
+        row[i] = tmp;
+        k->encode(t, x, a->hd, tmp);
+        tmp += cb_kv_row_bytes(t, a->hd);
+    }
+    for (int i = n; i < n_row; i++)
+        row[i] = row[n - 1];
+}
+
+enum { ROW_BYTES = 4 * CB_KIVI_MAX_HD }; /* at most */
+
+/* Entries j..j+n-1, not a whole group */
+static void pack_some_keys(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
+                           int j, int n, void *panel)
+{
+    const char *row[KIVI_GROUP];
+    char tmp[KIVI_GROUP * ROW_BYTES];
+    const struct kern_rows rows = {
+        .t = a->type_k, .n = KIVI_GROUP, .row = row, .bytes = cb_kv_row_bytes(a->type_k, a->hd)
+    };
+
+    as_rows(k, a, run, 0, j, n, KIVI_GROUP, tmp, row);
+    cb_qk_of(k->attn, a)->pack_k(&rows, a->hd, panel);
 }
 
 void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
-                       int from, int n, float *kp)
+                       int from, int n, void *kp)
 {
-    const int nk = k->attn->nk;
+    const struct kern_qk *qk = cb_qk_of(k->attn, a);
 
     for (int j = 0; j < n; j += KIVI_GROUP) {
         const uint8_t *group = whole_group(run, from + j, n - j, a->hd);
-        const int m = n - j < KIVI_GROUP ? n - j : KIVI_GROUP;
-        float *panel = kp + (size_t)j * (size_t)a->hd;
-        if (group) {
+        void *panel = (char *)kp + (size_t)j * qk->k_bytes(a->hd);
+        if (!group)
+            pack_some_keys(k, a, run, from + j, n - j < KIVI_GROUP ? n - j : KIVI_GROUP, panel);
+        else if (qk == k->attn->qk_half)
+            k->kivi->group_i16(run->kivi->bits_k, group, a->hd, panel);
+        else
             k->kivi->group(run->kivi->bits_k, group, a->hd, panel);
-            continue;
-        }
-        memset(panel, 0, (size_t)(KIVI_GROUP * a->hd) * sizeof *panel);
-        for (int i = 0; i < m; i++)
-            one_key(k, a, run, from + j + i, nk,
-                    panel + (size_t)(i / nk * nk) * (size_t)a->hd + i % nk);
     }
 }
 
-void cb_kivi_pack_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
-                         int from, int n, int hd_pad, float *v)
+static const uint8_t *quantised_value(const struct attn *a, const struct kv_kivi *q, int slot)
 {
-    const struct kv_kivi *q = run->kivi;
-    const size_t row = (size_t)(a->hd / KIVI_GROUP) * cb_kivi_block_bytes(q->bits_v);
-    const size_t plain = cb_kv_row_bytes(a->type_v, a->hd);
+    const size_t bytes = (size_t)(a->hd / KIVI_GROUP) * cb_kivi_block_bytes(q->bits_v);
+    return q->v + (size_t)(q->row_v ? q->row_v[slot] : slot) * bytes;
+}
 
-    for (int j = 0; j < n; j++, v += hd_pad) {
+/* Entries j..j+n-1, at most 16, which become those from `at` on */
+static void integer_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
+                           int j, int n, int at, void *v)
+{
+    const char *row[16];
+    const uint8_t *code[16];
+    char tmp[16 * ROW_BYTES];
+    int n_code = 0;
+    const struct kern_rows rows = {
+        .t = a->type_v, .n = 16, .row = row, .bytes = cb_kv_row_bytes(a->type_v, a->hd)
+    };
+
+    for (int i = 0; i < n; i++) {
+        const int slot = slot_of(run, j + i);
+        if (slot < run->kivi->n_v)
+            code[n_code++] = quantised_value(a, run->kivi, slot);
+    }
+    if (n_code == 16) {
+        k->kivi->values_i16(run->kivi->bits_v, code, a->hd, v, at);
+        return;
+    }
+    as_rows(k, a, run, 1, j, n, 16, tmp, row);
+    k->attn->pack_v_i16(&rows, a->hd, at, v);
+}
+
+void cb_kivi_pack_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
+                         int from, int n, int hd_pad, void *v)
+{
+    float *y = v;
+
+    if (cb_integer_values(k->attn, a, a->type_v)) {
+        for (int j = 0; j < n; j += 16)
+            integer_values(k, a, run, from + j, n - j < 16 ? n - j : 16, j, v);
+        return;
+    }
+    for (int j = 0; j < n; j++, y += hd_pad) {
         const int slot = slot_of(run, from + j);
-        if (slot >= q->n_v)
-            k->decode(a->type_v, (const char *)run->v + (size_t)slot * plain, a->hd, v);
+        if (slot >= run->kivi->n_v)
+            k->decode(a->type_v, plain_row(a, run, 1, slot), a->hd, y);
         else
-            k->kivi->value(q->bits_v, q->v + (size_t)(q->row_v ? q->row_v[slot] : slot) * row,
-                           a->hd, v);
-        memset(v + a->hd, 0, (size_t)(hd_pad - a->hd) * sizeof *v);
+            k->kivi->value(run->kivi->bits_v, quantised_value(a, run->kivi, slot), a->hd, y);
+        memset(y + a->hd, 0, (size_t)(hd_pad - a->hd) * sizeof *y);
     }
 }

@@ -35,7 +35,7 @@ static size_t pack(const struct job *job, const struct kv_run *run, int begin, i
     for (int from = begin; from < end; from += KEY_BLOCK, kp += step) {
         cb_block_open(&b, a, run, from, end);
         if (run->kivi)
-            cb_kivi_pack_keys(job->vec, a, run, from, b.n, (float *)(void *)kp);
+            cb_kivi_pack_keys(job->vec, a, run, from, b.n, kp);
         else
             qk->pack_k(&b.k, a->hd, kp);
     }

@@ -6,10 +6,12 @@ typedef __m256 vf;
 enum { VW = 8, MR = 6, NV = 2 };
 
 /* how attn_kern.c multiplies q8_0 rows, and 16-bit keys in prompts */
-#define VEC_QK_Q8      qk_f32
-#define VEC_PACK_V_I16 NULL
-#define VEC_PV_I16     NULL
-#define VEC_QK_HALF    NULL
+#define VEC_QK_Q8           qk_f32
+#define VEC_PACK_V_I16      NULL
+#define VEC_PV_I16          NULL
+#define VEC_QK_HALF         NULL
+#define VEC_KIVI_GROUP_I16  NULL
+#define VEC_KIVI_VALUES_I16 NULL
 
 VEC_INLINE vf v_load(const float *p)
 {
