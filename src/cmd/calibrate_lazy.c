@@ -13,7 +13,7 @@
 enum { SINK = 4, STEPS = 16 };
 
 /* percent, ascending: the lower, the more layers are lazy */
-static const int tried[] = { 50, 60, 70, 75, 80, 85, 90, 95 };
+static const int tried[] = { 50, 60, 70, 75, 80, 85, 90, 95, 99 };
 enum { N_TRIED = (int)(sizeof tried / sizeof *tried) };
 
 struct work {
