@@ -472,6 +472,8 @@ static int settle(struct cb_session *s, int l, const struct scores *sc)
         TRY(s->policy->m->compact(s->policy, l, a->state[l], sc, a->edit));
         TRY(cb_edit_apply(a->edit));
     }
+    if (!s->decoding)
+        cb_store_huge_pages(&s->store[l]);
     return s->store[l].kivi ? cb_kivi_advance(&s->store[l], s->dev) : CB_OK;
 }
 

@@ -12,6 +12,12 @@
 #include "kivi.h"
 #include "store_kivi.h"
 
+#if defined(__linux__) && !defined(MADV_COLLAPSE)
+#define MADV_COLLAPSE 25 /* headers may be older than the kernel */
+#endif
+
+enum { HUGE_PAGE = 2 << 20 };
+
 static size_t page_size(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
@@ -23,13 +29,23 @@ size_t cb_store_page_up(size_t n)
     return (n + p - 1) / p * p;
 }
 
+/* Large parts begin where a huge page may. */
 int cb_store_reserve(size_t bytes, void *out)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+    const size_t spare = bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
+    uint8_t *p = mmap(NULL, bytes + spare, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t skip;
+
     if (p == MAP_FAILED)
         return cb_fail(CB_ENOMEM, "context bank: cannot reserve %zu bytes: %s", bytes,
                        strerror(errno));
+    skip = spare ? (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE : 0;
+    if (skip)
+        munmap(p, skip);
+    p += skip;
+    if (spare - skip)
+        munmap(p + bytes, spare - skip);
     memcpy(out, &p, sizeof p);
     return CB_OK;
 }
@@ -50,6 +66,13 @@ static size_t col_bytes(const struct store *s)
     return cb_store_page_up((size_t)s->n_kv * (size_t)s->n_col * (size_t)s->cap * sizeof *s->col);
 }
 
+/* Bytes from one KV head's rows to the next one's */
+static size_t head_bytes(size_t bytes)
+{
+    return bytes >= HUGE_PAGE ? (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE
+                              : cb_store_page_up(bytes);
+}
+
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
                   enum kv_type type_v, int n_col)
 {
@@ -61,8 +84,8 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
                          .row_k = cb_kv_row_bytes(type_k, hd),
                          .row_v = cb_kv_row_bytes(type_v, hd),
                          .n_col = n_col };
-    s->head_k = cb_store_page_up(s->row_k * (size_t)cap);
-    s->head_v = cb_store_page_up(s->row_v * (size_t)cap);
+    s->head_k = head_bytes(s->row_k * (size_t)cap);
+    s->head_v = head_bytes(s->row_v * (size_t)cap);
     s->n = cb_calloc((size_t)n_kv, sizeof *s->n);
     s->rows = cb_calloc((size_t)n_kv, sizeof *s->rows);
     s->gap_lo = cb_calloc((size_t)n_kv, sizeof *s->gap_lo);
@@ -163,6 +186,33 @@ void cb_store_give_back(uint8_t *from, uint8_t *to)
     uint8_t *a = from + (p - (uintptr_t)from % p) % p, *b = to - (uintptr_t)to % p;
     if (a < b)
         madvise(a, (size_t)(b - a), MADV_DONTNEED);
+}
+
+/* What of [from, to) fills huge pages becomes such: only then do they cost no memory that is not used.
+ * Linux 6.1 and later do so when asked; elsewhere small pages do as well. */
+static void collapse(uint8_t *from, uint8_t *to)
+{
+    uint8_t *a = from + (HUGE_PAGE - (uintptr_t)from % HUGE_PAGE) % HUGE_PAGE;
+    uint8_t *b = to - (uintptr_t)to % HUGE_PAGE;
+
+#ifdef MADV_COLLAPSE
+    if (a < b)
+        madvise(a, (size_t)(b - a), MADV_COLLAPSE);
+#else
+    (void)a, (void)b;
+#endif
+}
+
+void cb_store_huge_pages(struct store *s)
+{
+    const char *off = getenv("CTXBANK_HUGE_PAGES");
+
+    for (int h = 0; h < s->n_kv && !s->kivi && !(off && !strcmp(off, "0")); h++) {
+        if (s->gap_hi[h] > s->gap_lo[h]) /* a page with nothing in it would come back */
+            continue;
+        collapse(row_k(s, h, 0), row_k(s, h, s->rows[h]));
+        collapse(row_v(s, h, 0), row_v(s, h, s->rows[h]));
+    }
 }
 
 static void shrink(struct store *s, int kv, int n_row)

@@ -41,6 +41,8 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
                     int n, int pos0);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
+/* Rows are moved to 2 MiB pages where they fill such; CTXBANK_HUGE_PAGES=0 switches it off. */
+void cb_store_huge_pages(struct store *s);
 void cb_store_pack(struct store *s); /* slots are rows again: what causal attention needs */
 /* The keys of slots lo..hi-1 go, besides those that went before next to them. */
 void cb_store_drop_keys(struct store *s, int kv, int lo, int hi);

@@ -69,7 +69,7 @@ static size_t work_bytes(const struct kern_attn *k, int rows, int hd)
 
     return cb_tile_bytes(k, rows, hd) + 2 * sums_bytes(rows, pad) + (size_t)rows * f + 64 +
            (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(KEY_BLOCK * pad) * f +
-           (size_t)(KEY_BLOCK * hd) * f;
+           (size_t)KEY_BLOCK * cb_packed_key_bytes(k, hd) + 64;
 }
 
 static void work_open(struct work *w, const struct tile *t, char **mem)

@@ -43,6 +43,7 @@ static inline int cb_hd_pad(const struct kern_attn *k, int hd)
 /* Rows that a tile aims at: what stays in the second cache beside a block of keys. */
 int cb_tile_rows(int hd);
 size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd);
+size_t cb_packed_key_bytes(const struct kern_attn *k, int hd); /* at most, of any type */
 /* Tokens a tile so that n_item_per_tile * tiles keeps the team busy. */
 int cb_tile_tokens(const struct device *d, const struct attn *a);
 void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *a, int kv, int tok,

@@ -26,15 +26,28 @@ static size_t round64(size_t n)
     return (n + 63) & ~(size_t)63;
 }
 
+/* The most that a packed query (key = 0) or key takes, whatever its type */
+static size_t packed_bytes(const struct kern_attn *k, int key, int hd)
+{
+    size_t most = 0;
+
+    for (int t = 0; t <= KV_TYPE_COUNT; t++) {
+        const struct kern_qk *qk = t < KV_TYPE_COUNT ? k->qk[t] : k->qk_half;
+        const size_t n = !qk ? 0 : key ? qk->k_bytes(hd) : qk->q_bytes(hd);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+size_t cb_packed_key_bytes(const struct kern_attn *k, int hd)
+{
+    return packed_bytes(k, 1, hd);
+}
+
 size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd)
 {
-    size_t q = 0;
-
-    for (int t = 0; t < KV_TYPE_COUNT; t++)
-        if (k->qk[t]->q_bytes(hd) > q)
-            q = k->qk[t]->q_bytes(hd);
-    return round64((size_t)rows * q) + 2 * round64((size_t)rows * sizeof(int)) +
-           round64((size_t)rows * sizeof(float *));
+    return round64((size_t)rows * packed_bytes(k, 0, hd)) +
+           2 * round64((size_t)rows * sizeof(int)) + round64((size_t)rows * sizeof(float *));
 }
 
 /* Tiles of about equal height: 7 rows are 4 + 3, not 6 + 1. */

@@ -19,7 +19,7 @@ enum { PEAK_TOK = 128 }; /* queries whose largest masses are in work at once */
 size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
 {
     const size_t f = sizeof(float);
-    return cb_tile_bytes(k, rows, hd) + (size_t)(KEY_SPLIT * hd) * f +
+    return cb_tile_bytes(k, rows, hd) + (size_t)KEY_SPLIT * cb_packed_key_bytes(k, hd) +
            (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(PEAK_TOK * KEY_SPLIT) * f;
 }
 
