@@ -49,8 +49,22 @@ static int numeric(const struct method_opt *m)
     return m->kind == OPT_NUM || m->kind == OPT_INT;
 }
 
+/* The choice that is taken when none is given, as a length from its start */
+static const char *default_choice(const struct method_opt *m, int *len)
+{
+    const char *at = m->choices;
+
+    for (int i = (int)m->def; i > 0; i--)
+        at += strcspn(at, " ") + 1;
+    *len = (int)strcspn(at, " ");
+    return at;
+}
+
 static void print_opt(const struct method_opt *m)
 {
+    const char *first;
+    int len;
+
     printf("    %-12s %s", m->name, m->text);
     if (m->unit && *m->unit)
         printf(", %s", m->unit);
@@ -58,8 +72,10 @@ static void print_opt(const struct method_opt *m)
         printf(" (default %g, %g to %g)\n", m->def, m->min, m->max);
     else if (m->kind == OPT_FLAG)
         printf(" (0 or 1, default %g)\n", m->def);
+    else if (m->kind == OPT_CHOICE && (first = default_choice(m, &len)))
+        printf(" (one of: %s; default %.*s)\n", m->choices, len, first);
     else if (m->choices)
-        printf(m->kind == OPT_CHOICE ? " (one of: %s)\n" : " (default %s)\n", m->choices);
+        printf(" (default %s)\n", m->choices);
     else
         putchar('\n');
 }
@@ -67,12 +83,17 @@ static void print_opt(const struct method_opt *m)
 static json_t *opt_json(const struct method_opt *m)
 {
     json_t *j = json_pack("{s:s, s:s, s:s}", "name", m->name, "kind", opt_kind(m), "text", m->text);
+    int len;
 
     if (m->unit)
         json_object_set_new(j, "unit", json_string(m->unit));
     if (m->choices)
         json_object_set_new(j, m->kind == OPT_CHOICE ? "choices" : "default",
                             json_string(m->choices));
+    if (m->kind == OPT_CHOICE) {
+        const char *first = default_choice(m, &len);
+        json_object_set_new(j, "default", json_stringn(first, (size_t)len));
+    }
     if (numeric(m) || m->kind == OPT_FLAG)
         json_object_set_new(j, "default", json_real(m->def));
     if (numeric(m)) {
