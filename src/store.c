@@ -14,6 +14,8 @@
 
 #if defined(__linux__) && !defined(MADV_COLLAPSE)
 #define MADV_COLLAPSE 25 /* headers may be older than the kernel */
+#elif !defined(MADV_COLLAPSE)
+#define MADV_COLLAPSE MADV_NORMAL
 #endif
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -195,12 +197,8 @@ static void collapse(uint8_t *from, uint8_t *to)
     uint8_t *a = from + (HUGE_PAGE - (uintptr_t)from % HUGE_PAGE) % HUGE_PAGE;
     uint8_t *b = to - (uintptr_t)to % HUGE_PAGE;
 
-#ifdef MADV_COLLAPSE
     if (a < b)
         madvise(a, (size_t)(b - a), MADV_COLLAPSE);
-#else
-    (void)a, (void)b;
-#endif
 }
 
 void cb_store_huge_pages(struct store *s)
