@@ -250,6 +250,12 @@ void cb_share_cap(double *share, int n, double total, double max);
 /* real shares[n] that sum to total -> integers that do (largest remainder, ties: lower index) */
 void cb_share_round(const double *share, int n, int total, int *out);
 
+/* Unbiased variance along the entries of the mean of rows [row, row + n_row) */
+double cb_scores_variance(const struct scores *s, int row, int n_row);
+/* Mean over rows of each one's variance, scaled to 0..1 between the least and the largest (D2O, Wan et
+ * al. 2024, section 3.2) */
+double cb_scores_spread(const struct scores *s);
+
 /* ---- registry ---- */
 
 const struct method *cb_method_at(int i);        /* NULL past the last */

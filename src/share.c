@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* share.c - budgets split over layers: shapes with a closed form, caps, and rounding that keeps the
- * sum. All work in doubles; only the last step makes integers. */
+ * sum; what attention rows tell of a layer's need. All work in doubles; only the last step makes
+ * integers. */
 #include <math.h>
 
 #include "policy.h"
@@ -89,4 +90,34 @@ void cb_share_exponential(double *share, int n, double mean, double beta, double
     for (int l = 0; l < n; l++)
         share[l] *= mean * n / sum;
     cb_share_cap(share, n, mean * n, max);
+}
+
+double cb_scores_variance(const struct scores *s, int row, int n_row)
+{
+    double mean = 0, sum = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < s->n; i++) {
+            double x = 0;
+            for (int r = row; r < row + n_row; r++)
+                x += (double)s->s[(size_t)r * (size_t)s->stride + (size_t)i] / n_row;
+            if (pass)
+                sum += (x - mean) * (x - mean);
+            else
+                mean += x / s->n;
+        }
+    return s->n > 1 ? sum / (s->n - 1) : 0;
+}
+
+double cb_scores_spread(const struct scores *s)
+{
+    double lo = INFINITY, hi = 0, sum = 0;
+
+    for (int r = 0; r < s->n_row; r++) {
+        const double v = cb_scores_variance(s, r, 1);
+        lo = fmin(lo, v);
+        hi = fmax(hi, v);
+        sum += v;
+    }
+    return (sum / s->n_row - lo) / (hi - lo + 1e-6);
 }

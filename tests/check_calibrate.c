@@ -166,8 +166,8 @@ START_TEST(density_by_hand)
     const struct scores s = of(sums[0], 2, 4, 1);
     struct density d;
 
-    ck_assert_double_eq_tol(cb_rows_variance(&s, 0, 1), 1.5, 1e-6);
-    ck_assert_double_eq_tol(cb_rows_variance(&s, 1, 1), .34, 1e-6);
+    ck_assert_double_eq_tol(cb_scores_variance(&s, 0, 1), 1.5, 1e-6);
+    ck_assert_double_eq_tol(cb_scores_variance(&s, 1, 1), .34, 1e-6);
     ck_assert_int_eq(cb_density_open(&d, 1), CB_OK);
     cb_density_look(&d, 0, 4, &s);
     ck_assert_double_eq_tol(d.variance[0], .805, 1e-6);

@@ -17,25 +17,12 @@ static const char *const colour[] = { "#1b6ca8", "#c0392b", "#2e8b57",
                                       "#8e44ad", "#b9770e", "#555555" };
 enum { N_COLOUR = (int)(sizeof colour / sizeof *colour) };
 
-static void text(struct buf *b, double x, double y, const char *anchor, const char *s)
-{
-    cb_buf_print(b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
-    for (; *s; s++)
-        if (*s == '<')
-            cb_buf_text(b, "&lt;");
-        else if (*s == '&')
-            cb_buf_text(b, "&amp;");
-        else
-            cb_buf_add(b, s, 1);
-    cb_buf_text(b, "</text>\n");
-}
-
 static void number(struct buf *b, double x, double y, const char *anchor, double v)
 {
     char s[32];
 
     snprintf(s, sizeof s, "%.3g", v);
-    text(b, x, y, anchor, s);
+    cb_buf_svg_text(b, x, y, anchor, s);
 }
 
 static void begin(struct buf *b, int width, int height, const char *title)
@@ -45,7 +32,7 @@ static void begin(struct buf *b, int width, int height, const char *title)
                  "font-family=\"sans-serif\" font-size=\"12\">\n"
                  "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
                  width, height);
-    text(b, MARGIN, 18, "start", title);
+    cb_buf_svg_text(b, MARGIN, 18, "start", title);
 }
 
 static int save(struct buf *b, const char *path)
@@ -93,7 +80,7 @@ int cb_chart_curves(const char *path, const char *title, const struct curve *c, 
         cb_buf_text(&b, "\"/>\n");
         cb_buf_print(&b, "<path d=\"M%d %dh20\" stroke-width=\"2\" stroke=\"%s\"/>\n",
                      MARGIN + i * 160, TITLE + HIGH + 40, colour[i % N_COLOUR]);
-        text(&b, MARGIN + i * 160 + 26, TITLE + HIGH + 44, "start", c[i].name);
+        cb_buf_svg_text(&b, MARGIN + i * 160 + 26, TITLE + HIGH + 44, "start", c[i].name);
     }
     return save(&b, path);
 }

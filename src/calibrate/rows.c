@@ -36,23 +36,6 @@ double cb_rows_gini(const float *x, int n, float *tmp)
     return sum > 0 ? ranked / (n * sum) : 0;
 }
 
-double cb_rows_variance(const struct scores *s, int row, int n_row)
-{
-    double mean = 0, sum = 0;
-
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < s->n; i++) {
-            double x = 0;
-            for (int r = row; r < row + n_row; r++)
-                x += (double)s->s[(size_t)r * (size_t)s->stride + (size_t)i] / n_row;
-            if (pass)
-                sum += (x - mean) * (x - mean);
-            else
-                mean += x / s->n;
-        }
-    return s->n > 1 ? sum / (s->n - 1) : 0;
-}
-
 /* ---- ends ---- */
 
 int cb_ends_open(struct ends *e, int n_layer, int sink, int recent)
@@ -135,19 +118,12 @@ void cb_density_close(struct density *d)
 void cb_density_look(void *density, int l, int n_cand, const struct scores *s)
 {
     struct density *d = density;
-    double lo = INFINITY, hi = 0, sum = 0;
 
     (void)n_cand;
     if (!s->prompt)
         return;
-    for (int h = 0; h < s->n_row; h++) {
-        const double v = cb_rows_variance(s, h, 1);
-        lo = fmin(lo, v);
-        hi = fmax(hi, v);
-        sum += v;
-    }
-    d->spread[l] += (sum / s->n_row - lo) / (hi - lo + 1e-6);
-    d->variance[l] += cb_rows_variance(s, 0, s->n_row);
+    d->spread[l] += cb_scores_spread(s);
+    d->variance[l] += cb_scores_variance(s, 0, s->n_row);
     d->n_prompt += l == 0;
     d->n_tok += l == 0 ? s->n : 0;
 }

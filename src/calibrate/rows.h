@@ -10,8 +10,6 @@
 double cb_rows_entropy(const float *x, int n);
 /* Gini coefficient of x[n] >= 0: 0 all alike, (n - 1) / n all in one. `tmp` [n] */
 double cb_rows_gini(const float *x, int n, float *tmp);
-/* Unbiased variance along the entries of the mean of n_row rows. */
-double cb_rows_variance(const struct scores *s, int row, int n_row);
 
 /* SimLayerKV (Zhang et al. 2024, section 3.1): mean over heads of what falls on the first `sink` entries
  * and the last `recent`, the current one among them. */

@@ -58,6 +58,24 @@ void cb_buf_print(struct buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
+void cb_buf_escaped(struct buf *b, const char *s)
+{
+    for (; *s; s++)
+        if (*s == '<')
+            cb_buf_text(b, "&lt;");
+        else if (*s == '&')
+            cb_buf_text(b, "&amp;");
+        else
+            cb_buf_add(b, s, 1);
+}
+
+void cb_buf_svg_text(struct buf *b, double x, double y, const char *anchor, const char *s)
+{
+    cb_buf_print(b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
+    cb_buf_escaped(b, s);
+    cb_buf_text(b, "</text>\n");
+}
+
 void cb_buf_clear(struct buf *b)
 {
     b->n = 0;

@@ -48,22 +48,9 @@ static int axis_make(const struct item_list *items, int depth, struct axis *a)
 
 /* ---- text ---- */
 
-static void escaped(struct buf *b, const char *s)
-{
-    for (; *s; s++)
-        if (*s == '<')
-            cb_buf_text(b, "&lt;");
-        else if (*s == '&')
-            cb_buf_text(b, "&amp;");
-        else
-            cb_buf_add(b, s, 1);
-}
-
 static void text_at(struct canvas *c, double x, double y, const char *anchor, const char *s)
 {
-    cb_buf_print(&c->b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
-    escaped(&c->b, s);
-    cb_buf_text(&c->b, "</text>\n");
+    cb_buf_svg_text(&c->b, x, y, anchor, s);
 }
 
 static void number_at(struct canvas *c, double x, double y, const char *anchor, double v)
@@ -280,7 +267,7 @@ static int save(const char *path, const struct canvas *c, const char *who)
 
     if (!f)
         return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    escaped(&title, who);
+    cb_buf_escaped(&title, who);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
             "font-family=\"sans-serif\" font-size=\"12\">\n"

@@ -101,38 +101,10 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
                                   (n + n * n_kv) * sizeof(double));
 }
 
-/* Variance along the tokens of the mean of some rows. */
-static double variance(const struct scores *s, int row, int n_row)
-{
-    double mean = 0, sum = 0;
-
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < s->n; i++) {
-            double x = 0;
-            for (int r = row; r < row + n_row; r++)
-                x += (double)s->s[(size_t)r * (size_t)s->stride + (size_t)i] / n_row;
-            if (pass)
-                sum += (x - mean) * (x - mean);
-            else
-                mean += x / s->n;
-        }
-    return s->n > 1 ? sum / (s->n - 1) : 0;
-}
-
 /* softmax: mean over heads of each one's variance, scaled to 0..1; gate: that of the heads' mean */
 static double spread(const struct policy *p, const struct scores *s)
 {
-    double lo = INFINITY, hi = 0, sum = 0;
-
-    if (p->val[LAYERS].num == GATED)
-        return variance(s, 0, s->n_row);
-    for (int h = 0; h < s->n_row; h++) {
-        const double v = variance(s, h, 1);
-        lo = fmin(lo, v);
-        hi = fmax(hi, v);
-        sum += v;
-    }
-    return (sum / s->n_row - lo) / (hi - lo + 1e-6);
+    return p->val[LAYERS].num == GATED ? cb_scores_variance(s, 0, s->n_row) : cb_scores_spread(s);
 }
 
 static int observe(struct policy *p, int l, void *state, const struct scores *s)
