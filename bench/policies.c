@@ -59,7 +59,7 @@ static int fill(struct lane *lane, int n, const int32_t *ids, int n_tok)
             follower[n_follow++] = lane[i].s;
         else
             lane[i].prefill_s = -1;
-    err = cb_session_prefill_shared(lane[0].s, follower, n_follow, ids, n_tok, NULL);
+    err = cb_session_prefill_shared(lane[0].s, follower, NULL, n_follow, ids, n_tok, NULL);
     for (int i = 1; i < n && !err; i++)
         if (lane[i].prefill_s < 0) {
             lane[i].prefill_s = now();

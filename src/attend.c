@@ -386,19 +386,30 @@ static void choose_for_others(struct cb_session *s, int l, const struct attn *at
         cb_select_chunk(s, l, at->q, at->q_stride, at->n_tok, pos0);
 }
 
-/* What `lead` has stored and attended to is s's as well. */
-static int follow(struct cb_session *s, int l, const struct attn *led, int pos0, int pos_end)
+/* What the session that leads s has stored and attended to is s's as well, as far as it goes. */
+static int follow(struct cb_session *s, int l, const struct attn *led, int pos0)
 {
     const struct method *m = s->policy->m;
     const float *k = led->q + led->n_head * led->hd, *v = k + led->n_kv * led->hd;
-    const int was = s->store[l].n[0];
+    const int was = s->store[l].n[0], end = s->n_seen + s->n_feed;
+    struct attn at = *led;
 
     s->attend->has_scores = 0;
-    TRY(cb_store_append(&s->store[l], s->dev, k, v, led->q_stride, led->n_tok, pos0));
+    at.n_tok = min_int(led->n_tok, end - pos0);
+    if (at.n_tok < 1)
+        return CB_OK;
+    for (int h = 0; h < at.n_kv; h++) {
+        s->attend->run[h] = led->run[h];
+        s->attend->run[h].n -= led->n_tok - at.n_tok;
+    }
+    at.run = s->attend->run;
+    TRY(cb_store_append(&s->store[l], s->dev, k, v, led->q_stride, at.n_tok, pos0));
     if (m->fold)
-        TRY(m->fold(s->policy, l, s->attend->state[l], was, was + led->n_tok));
+        TRY(m->fold(s->policy, l, s->attend->state[l], was, was + at.n_tok));
+    if (cb_selects(&s->plan[l].read))
+        cb_select_chunk(s, l, at.q, at.q_stride, at.n_tok, pos0);
     if (cb_wants(&s->plan[l].want, 1))
-        cb_measure_chunk(s, l, led, pos0, pos_end);
+        cb_measure_chunk(s, l, &at, pos0, end);
     return CB_OK;
 }
 
@@ -444,7 +455,7 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
     cb_prefill_chose(s, l, qkv, at.q_stride, n, pos0, pos_end);
     a->has_scores = 0;
     for (int i = 0; i < s->n_follower; i++)
-        TRY(follow(s->follower[i], l, &at, pos0, pos_end));
+        TRY(follow(s->follower[i], l, &at, pos0));
     if (selects)
         choose_for_others(s, l, &at, pos0);
     if (!wants)
@@ -483,7 +494,7 @@ int cb_attend_end(struct cb_session *s, int l, int n)
     struct attend *a = s->attend;
 
     for (int i = 0; i < s->n_follower; i++)
-        TRY(cb_attend_end(s->follower[i], l, n));
+        TRY(cb_attend_end(s->follower[i], l, s->follower[i]->n_feed));
     if (!s->decoding || l == s->model->hp.n_layer - 1)
         note_peak(s);
     if (!s->decoding && cb_wants(&s->plan[l].want, 1)) {

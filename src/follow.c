@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* follow.c - one prefill for many policies: while a prompt attends densely, its keys, values and
  * queries do not depend on what a policy will keep. One session computes them, the others store and
- * measure, and each compacts a layer as soon as it is done. */
+ * measure, and each compacts a layer as soon as it is done. As attention is causal, a follower may
+ * also stop earlier. */
 #include <string.h>
 
 #include "err.h"
@@ -27,10 +28,12 @@ int cb_session_can_follow(const struct cb_session *f, const struct cb_session *l
            is_dense(lead);
 }
 
-static int check(const struct cb_session *lead, struct cb_session *const *follower, int n,
-                 int n_tok)
+static int check(const struct cb_session *lead, struct cb_session *const *follower, const int *upto,
+                 int n, int n_tok)
 {
     for (int i = 0; i < n; i++) {
+        if (upto && (upto[i] < 1 || upto[i] > n_tok))
+            return cb_fail(CB_EARG, "prefill: the first %d of %d tokens", upto[i], n_tok);
         if (!cb_session_can_follow(follower[i], lead))
             return cb_fail(CB_EARG, "prefill: sessions of different kinds cannot share it");
         if (n_tok > follower[i]->n_ctx)
@@ -40,26 +43,33 @@ static int check(const struct cb_session *lead, struct cb_session *const *follow
     return CB_OK;
 }
 
-static void arrive(struct cb_session *f, const struct cb_session *lead, int n_tok, int err)
+static void arrive(struct cb_session *f, int err)
 {
+    const struct cb_session *lead = f->led_by;
+    const size_t bytes = (size_t)f->model->hp.n_vocab * sizeof *f->w.logits;
+
+    f->n_seen = f->ctx_end = f->n_feed;
     f->n_feed = 0;
-    if (err) {
+    f->led_by = NULL;
+    if (err)
         cb_session_clear(f);
-        return;
-    }
-    f->n_seen = f->ctx_end = n_tok;
-    memcpy(f->w.logits, lead->w.logits, (size_t)f->model->hp.n_vocab * sizeof *f->w.logits);
+    else if (f->n_seen == lead->n_seen)
+        memcpy(f->w.logits, lead->w.logits, bytes);
+    else
+        memset(f->w.logits, 0, bytes);
 }
 
-int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const *follower, int n,
-                              const int32_t *tokens, int n_tok, const struct cb_prefill *how)
+int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const *follower,
+                              const int *upto, int n, const int32_t *tokens, int n_tok,
+                              const struct cb_prefill *how)
 {
     int err;
 
-    TRY(check(lead, follower, n, n_tok));
+    TRY(check(lead, follower, upto, n, n_tok));
     for (int i = 0; i < n; i++) {
         follower[i]->decoding = 0;
-        follower[i]->n_feed = n_tok;
+        follower[i]->n_feed = upto ? upto[i] : n_tok;
+        follower[i]->led_by = lead;
     }
     lead->follower = follower;
     lead->n_follower = n;
@@ -67,6 +77,6 @@ int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const 
     lead->follower = NULL;
     lead->n_follower = 0;
     for (int i = 0; i < n; i++)
-        arrive(follower[i], lead, n_tok, err);
+        arrive(follower[i], err);
     return err;
 }

@@ -114,8 +114,37 @@ static void keep_queries(struct cb_session *s, int l, const struct attn *a, int 
         }
 }
 
+static int sums_all(const struct cb_session *s, int l)
+{
+    return cb_wants(&s->plan[l].want, 1) && !s->plan[l].want.window;
+}
+
+/* Does x gather, of the prompt that both are fed, what s wants of layer l? */
+static int gathers(const struct cb_session *x, const struct cb_session *s, int l)
+{
+    return sums_all(x, l) && x->n_feed == s->n_feed && x->n_ctx == s->n_ctx &&
+           x->plan[l].want.norm == s->plan[l].want.norm;
+}
+
+/* Whose mass of every query of a prompt is s's: of the sessions that share the prompt one gathers. */
+static const struct cb_session *gatherer(const struct cb_session *s, int l)
+{
+    const struct cb_session *lead = s->led_by;
+
+    if (!lead || !sums_all(s, l))
+        return s;
+    if (gathers(lead, s, l))
+        return lead;
+    for (int i = 0; i < lead->n_follower; i++)
+        if (gathers(lead->follower[i], s, l))
+            return lead->follower[i];
+    return s;
+}
+
 void cb_measure_chunk(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end)
 {
+    if (gatherer(s, l) != s)
+        return;
     if (pos0 == s->n_seen) { /* first chunk of the feed */
         s->measure->n_q = 0;
         clear_mass(s, cb_store_max_len(&s->store[l]) + pos_end - pos0 - a->n_tok);
@@ -126,15 +155,14 @@ void cb_measure_chunk(struct cb_session *s, int l, const struct attn *a, int pos
         add_mass(s, l, a, NULL);
 }
 
-/* mass[n_head] of one KV head's group, or of all -> one row */
-static void reduce(const struct measure *m, enum by_heads how, int h0, int n_head, int n, int ctx,
-                   float *row)
+/* mass[n_head][ctx] of one KV head's group, or of all -> one row */
+static void reduce(const float *mass, enum by_heads how, int n_head, int n, int ctx, float *row)
 {
     const int is_max = how == PER_KV_HEAD_MAX || how == MAX_HEADS;
 
-    memcpy(row, m->mass + (size_t)h0 * (size_t)ctx, (size_t)n * sizeof *row);
-    for (int h = h0 + 1; h < h0 + n_head; h++) {
-        const float *x = m->mass + (size_t)h * (size_t)ctx;
+    memcpy(row, mass, (size_t)n * sizeof *row);
+    for (int h = 1; h < n_head; h++) {
+        const float *x = mass + (size_t)h * (size_t)ctx;
         for (int j = 0; j < n; j++)
             row[j] = is_max ? fmaxf(row[j], x[j]) : row[j] + x[j];
     }
@@ -160,6 +188,7 @@ static void finish(struct cb_session *s, int l, int n_query, int prompt, struct 
     const struct hparams *hp = &s->model->hp;
     const struct want *w = &s->plan[l].want;
     struct measure *m = s->measure;
+    const float *mass = (prompt ? gatherer(s, l) : s)->measure->mass;
     const int group = hp->n_head / hp->n_kv, ctx = s->n_ctx;
     const int pooled = w->pool > 1 && w->pool_kind != POOL_NONE;
     const int each = w->heads == EACH_HEAD, all = w->heads == MAX_HEADS || w->heads == MEAN_HEADS;
@@ -176,7 +205,7 @@ static void finish(struct cb_session *s, int l, int n_query, int prompt, struct 
     for (int r = 0; r < n_row; r++) {
         const int n = s->store[l].n[all ? 0 : each ? r / group : r];
         float *row = m->rows + (size_t)r * (size_t)ctx;
-        reduce(m, w->heads, r * per, per, n, ctx, row);
+        reduce(mass + (size_t)(r * per) * (size_t)ctx, w->heads, per, n, ctx, row);
         /* the observation window itself is not pooled into what is before it */
         if (pooled)
             pool_row(w->pool_kind, w->pool, row, prompt && w->window < n ? n - w->window : n,

@@ -47,6 +47,7 @@ struct cb_session {
     uint64_t kv_peak_bytes, kv_read_bytes;
     struct cb_session *const *follower; /* [n_follower] of the prefill at hand; follow.c */
     int n_follower;
+    const struct cb_session *led_by; /* the session that computes the prefill at hand, or NULL */
 };
 
 /* ---- follow.c: one prefill for many policies ---- */
@@ -54,10 +55,12 @@ struct cb_session {
 /* May f take over the keys, values and queries of the prompt that `lead` computes? Both are empty,
  * store in the same form, and attend to the whole prompt densely. */
 int cb_session_can_follow(const struct cb_session *f, const struct cb_session *lead);
-/* As cb_session_prefill; each follower ends up as if it had been fed too. After a failure the
+/* As cb_session_prefill; follower i ends up as if it had been fed the first upto[i] of the tokens
+ * (NULL: all). One that was fed fewer has no logits before its next feed. After a failure the
  * followers are empty. */
-int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const *follower, int n,
-                              const int32_t *tokens, int n_tok, const struct cb_prefill *how);
+int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const *follower,
+                              const int *upto, int n, const int32_t *tokens, int n_tok,
+                              const struct cb_prefill *how);
 
 /* ---- session.c ---- */
 

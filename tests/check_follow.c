@@ -23,6 +23,7 @@ static const char *const spec[] = {
     "simlayerkv:sink=2,recent=10,mode=prefill,window=6",
     "d2o:budget=24,sink=2",
     "omnikv:budget=24",
+    "omnikv:budget=24,select=exp,window=8",
     "window:budget=24,prefill=dense",
 };
 enum { N_SPEC = sizeof spec / sizeof *spec };
@@ -92,8 +93,8 @@ static void check_from(int lead, int chunk)
             ck_assert_msg(cb_session_can_follow(s[i], s[lead]), "%s", spec[i]);
             follower[n++] = s[i];
         }
-    ck_assert_msg(!cb_session_prefill_shared(s[lead], follower, n, text, N_PROMPT, NULL), "%s",
-                  cb_error());
+    ck_assert_msg(!cb_session_prefill_shared(s[lead], follower, NULL, n, text, N_PROMPT, NULL),
+                  "%s", cb_error());
     for (int i = 0; i < N_SPEC; i++) {
         cb_session *own = open_session(spec[i], chunk);
         ck_assert(!cb_session_prefill(own, text, N_PROMPT, NULL));
@@ -110,6 +111,33 @@ START_TEST(followers_are_as_if_fed)
 }
 END_TEST
 
+/* The even ones stop within a chunk; their next feed must find them as if they had been alone. */
+START_TEST(followers_may_stop_earlier)
+{
+    cb_session *lead = open_session("h2o:budget=24", 32), *f[2 * N_SPEC];
+    int upto[2 * N_SPEC];
+
+    for (int i = 0; i < 2 * N_SPEC; i++) {
+        f[i] = open_session(spec[i / 2], 32);
+        upto[i] = i % 2 ? N_PROMPT : 45;
+    }
+    ck_assert_msg(!cb_session_prefill_shared(lead, f, upto, 2 * N_SPEC, text, N_PROMPT, NULL), "%s",
+                  cb_error());
+    for (int i = 0; i < 2 * N_SPEC; i++) {
+        cb_session *own = open_session(spec[i / 2], 32);
+        ck_assert(!cb_session_prefill(own, text, upto[i], NULL));
+        if (upto[i] < N_PROMPT) {
+            ck_assert(!cb_session_prefill(f[i], text + upto[i], 20, NULL));
+            ck_assert(!cb_session_prefill(own, text + upto[i], 20, NULL));
+        }
+        check_same(spec[i / 2], f[i], own);
+        cb_session_close(own);
+        cb_session_close(f[i]);
+    }
+    cb_session_close(lead);
+}
+END_TEST
+
 START_TEST(a_policy_that_compacts_can_lead)
 {
     check_from(3, 32);
@@ -121,7 +149,7 @@ START_TEST(a_second_prompt_is_their_own)
     cb_session *lead = open_session("full", 0), *f = open_session("snapkv:budget=24,window=8", 0);
     cb_session *own = open_session("snapkv:budget=24,window=8", 0);
 
-    ck_assert(!cb_session_prefill_shared(lead, &f, 1, text, N_PROMPT, NULL));
+    ck_assert(!cb_session_prefill_shared(lead, &f, NULL, 1, text, N_PROMPT, NULL));
     ck_assert(!cb_session_prefill(own, text, N_PROMPT, NULL));
     ck_assert(!cb_session_can_follow(f, lead));
     ck_assert(!cb_session_prefill(f, text, 20, NULL));
@@ -136,19 +164,22 @@ END_TEST
 START_TEST(what_does_not_match_is_refused)
 {
     cb_session *lead = open_session("full", 0), *f[] = { open_session("full", 16) };
-    cb_session *sparse = open_session("window:budget=24", 0);
+    cb_session *sparse = open_session("window:budget=24", 0), *twin = open_session("full", 0);
     const struct cb_session_params p = { .n_ctx = N_CTX, .type_k = "f32" };
     cb_session *other;
+    const int none = 0;
 
     ck_assert(!cb_session_open(model, &p, &other));
     ck_assert(!cb_session_can_follow(f[0], lead));
     ck_assert(!cb_session_can_follow(other, lead));
     ck_assert(!cb_session_can_follow(sparse, lead));
-    ck_assert_int_eq(cb_session_prefill_shared(lead, f, 1, text, N_PROMPT, NULL), CB_EARG);
+    ck_assert_int_eq(cb_session_prefill_shared(lead, f, NULL, 1, text, N_PROMPT, NULL), CB_EARG);
+    ck_assert_int_eq(cb_session_prefill_shared(lead, &twin, &none, 1, text, 8, NULL), CB_EARG);
     ck_assert_int_eq(cb_session_len(lead), 0);
     cb_session_close(lead);
     cb_session_close(f[0]);
     cb_session_close(sparse);
+    cb_session_close(twin);
     cb_session_close(other);
 }
 END_TEST
@@ -165,10 +196,11 @@ START_TEST(a_stopped_prefill_leaves_them_empty)
     cb_session *own = open_session("h2o:budget=24", 32);
     const struct cb_prefill how = { .progress = stop_late };
 
-    ck_assert_int_eq(cb_session_prefill_shared(lead, &f, 1, text, N_PROMPT, &how), CB_ECANCEL);
+    ck_assert_int_eq(cb_session_prefill_shared(lead, &f, NULL, 1, text, N_PROMPT, &how),
+                     CB_ECANCEL);
     ck_assert_int_eq(cb_session_len(lead), 0);
     ck_assert_int_eq(cb_session_len(f), 0);
-    ck_assert(!cb_session_prefill_shared(lead, &f, 1, text, N_PROMPT, NULL));
+    ck_assert(!cb_session_prefill_shared(lead, &f, NULL, 1, text, N_PROMPT, NULL));
     ck_assert(!cb_session_prefill(own, text, N_PROMPT, NULL));
     check_same("h2o", f, own);
     cb_session_close(lead);
@@ -187,6 +219,7 @@ int main(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 120);
     tcase_add_test(c, followers_are_as_if_fed);
+    tcase_add_test(c, followers_may_stop_earlier);
     tcase_add_test(c, a_policy_that_compacts_can_lead);
     tcase_add_test(c, a_second_prompt_is_their_own);
     tcase_add_test(c, what_does_not_match_is_refused);

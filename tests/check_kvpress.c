@@ -152,7 +152,7 @@ static void check_all(const json_t *root, const char *path)
                                              .type_v = "f32" };
         ck_assert_msg(!cb_session_open(m, &p, &s[i]), "%s", cb_error());
     }
-    ck_assert_msg(!cb_session_prefill_shared(s[0], s + 1, n - 1, ids, n_context, NULL), "%s",
+    ck_assert_msg(!cb_session_prefill_shared(s[0], s + 1, NULL, n - 1, ids, n_context, NULL), "%s",
                   cb_error());
     for (int i = 0; i < n; i++) {
         compare(s[i], json_array_get(cases, (size_t)i), ids, n_context, n_target);

@@ -180,7 +180,7 @@ static int open_round(struct trial *t, int from, cb_session *lead, const struct 
 static int play(struct trial *t, int from, struct script *x, const struct item *it, int n_step,
                 cb_session *lead, cb_session *const *follower, int n)
 {
-    TRY(cb_session_prefill_shared(lead, follower, n, x->prompt, x->n_prompt, t->how));
+    TRY(cb_session_prefill_shared(lead, follower, NULL, n, x->prompt, x->n_prompt, t->how));
     x->n = x->right = 0;
     TRY(it ? lead_item(t, lead, x, it) : lead_text(t, lead, x, n_step));
     for (int i = 0; i < n; i++)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 
 #include "cmd.h"
@@ -20,8 +21,6 @@
 #include "model.h"
 #include "nearest.h"
 #include "template.h"
-
-#define SHARE_BYTES ((uint64_t)3 << 30) /* sessions that share a prefill hold so much at most */
 
 struct tasks {
     const struct opts *o;
@@ -374,6 +373,13 @@ static int check_policies(struct tasks *t)
     return CB_OK;
 }
 
+/* What sessions that share a prefill may hold: half of the free memory. */
+static uint64_t share_bytes(void)
+{
+    const long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 2 : (uint64_t)1 << 30;
+}
+
 static int set_run(struct tasks *t)
 {
     const struct opts *o = t->o;
@@ -394,7 +400,7 @@ static int set_run(struct tasks *t)
         .aware = !cb_opt_is(o, ARG_QUESTION, "blind"),
         .blind = !cb_opt_is(o, ARG_QUESTION, "aware"),
         .truncate = truncate,
-        .share_bytes = SHARE_BYTES,
+        .share_bytes = share_bytes(),
         .stop = asked_to_stop,
         .note = on_warn,
         .progress = on_progress,

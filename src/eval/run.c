@@ -48,7 +48,7 @@ static uint64_t hash_of(const struct run *r, const struct item *it)
     return cb_hash(h, how);
 }
 
-/* ---- one item, one way of asking ---- */
+/* ---- one item ---- */
 
 struct seat {
     struct answerer by;
@@ -60,8 +60,7 @@ struct table {
     struct run *r;
     const struct item *it;
     struct prompt p;
-    enum question q;
-    struct seat *seat; /* [n] 0 is the full cache */
+    struct seat *seat; /* [n] those that get the question with the context come first */
     int n;
     struct buf pred;
     struct answers *have;
@@ -81,9 +80,9 @@ static int feed(const struct table *t, cb_session *s, int from, int to)
     return from < to ? cb_session_prefill(s, t->p.ids + from, to - from, &how) : CB_OK;
 }
 
-static int first_part(const struct table *t)
+static int first_part(const struct table *t, const struct seat *x)
 {
-    return t->q == QUESTION_BLIND ? t->p.split : t->p.n;
+    return x->by.question == QUESTION_BLIND ? t->p.split : t->p.n;
 }
 
 static int open_seat(const struct table *t, struct seat *x)
@@ -136,7 +135,7 @@ static int answer(struct table *t, struct seat *x)
 {
     double score;
 
-    TRY(feed(t, x->s, first_part(t), t->p.n));
+    TRY(feed(t, x->s, first_part(t, x), t->p.n));
     TRY(cb_ask_answer(t->r->model, x->s, t->it, t->r->stop, t->r->arg, &t->pred));
     score = cb_ask_score(t->it, t->pred.s);
     if (score < 0)
@@ -151,17 +150,19 @@ static int answer(struct table *t, struct seat *x)
 static uint64_t needs(const struct table *t, const struct seat *x)
 {
     struct cb_memory m;
-    return cb_session_plan(x->s, first_part(t), t->it->max_new, &m) ? 0 : m.kv_bytes;
+    return cb_session_plan(x->s, first_part(t, x), t->it->max_new, &m) ? 0 : m.kv_bytes;
 }
 
-/* Opens the seats that can share the prefill of t->seat[lead], as many as memory allows, and does it. */
+/* Opens the seats that can share the prefill of t->seat[lead], as many as memory allows, and does it.
+ * Context and question are one run of tokens: who is asked blind stops at the context's end. */
 static int share(struct table *t, int lead)
 {
     cb_session **follower = cb_calloc((size_t)t->n, sizeof *follower);
+    int *upto = cb_calloc((size_t)t->n, sizeof *upto);
     const struct cb_prefill how = { .progress = asked_to_stop, .progress_arg = t->r };
     cb_session *first;
     uint64_t held = 0;
-    int n = 0, err = follower ? open_seat(t, &t->seat[lead]) : CB_ENOMEM;
+    int n = 0, err = follower && upto ? open_seat(t, &t->seat[lead]) : CB_ENOMEM;
 
     first = t->seat[lead].s;
     for (int i = lead + 1; !err && i < t->n; i++) {
@@ -173,6 +174,7 @@ static int share(struct table *t, int lead)
             break;
         held += needs(t, x);
         if (held <= t->r->share_bytes && cb_session_can_follow(x->s, first)) {
+            upto[n] = first_part(t, x);
             follower[n++] = x->s;
             continue;
         }
@@ -181,8 +183,10 @@ static int share(struct table *t, int lead)
         x->s = NULL;
     }
     if (!err)
-        err = cb_session_prefill_shared(first, follower, n, t->p.ids, first_part(t), &how);
+        err = cb_session_prefill_shared(first, follower, upto, n, t->p.ids,
+                                        first_part(t, &t->seat[lead]), &how);
     free(follower);
+    free(upto);
     return err;
 }
 
@@ -213,11 +217,17 @@ static void seat_if_new(struct table *t, struct answerer by)
 
 static void take_seats(struct table *t)
 {
+    const int asked[] = { [QUESTION_AWARE] = t->r->aware, [QUESTION_BLIND] = t->r->blind };
+
     t->n = 0;
-    seat_if_new(t, cb_run_full(t->r, t->q));
-    for (int i = 0; i < t->r->n_policy; i++)
-        if (!cb_run_is_full(t->r, i))
-            seat_if_new(t, cb_run_policy(t->r, i, t->q));
+    for (enum question q = QUESTION_AWARE; q <= QUESTION_BLIND; q++) {
+        if (!asked[q])
+            continue;
+        seat_if_new(t, cb_run_full(t->r, q));
+        for (int i = 0; i < t->r->n_policy; i++)
+            if (!cb_run_is_full(t->r, i))
+                seat_if_new(t, cb_run_policy(t->r, i, q));
+    }
 }
 
 /* ---- all items ---- */
@@ -229,11 +239,6 @@ struct job {
     struct prompt *p; /* [items->n]; n 0: skipped */
     int64_t done, total;
 };
-
-static int each_question(const struct run *r, int i)
-{
-    return i == QUESTION_AWARE ? r->aware : r->blind;
-}
 
 static int prepare(struct job *j, int i, struct table *t)
 {
@@ -249,29 +254,20 @@ static int prepare(struct job *j, int i, struct table *t)
     }
     TRY(err);
     t->it = it;
-    for (int q = 0; q < 2; q++)
-        if (each_question(r, q)) {
-            t->q = (enum question)q;
-            take_seats(t);
-            j->total += (int64_t)t->n * j->p[i].n;
-        }
+    take_seats(t);
+    j->total += (int64_t)t->n * j->p[i].n;
     return CB_OK;
 }
 
 static int ask_item(struct job *j, int i, struct table *t)
 {
-    int err = CB_OK;
+    int err;
 
     t->it = &j->items->at[i];
     t->p = j->p[i];
-    for (int q = 0; q < 2 && !err; q++) {
-        if (!each_question(j->r, q))
-            continue;
-        t->q = (enum question)q;
-        take_seats(t);
-        err = ask_all(t, &j->done, j->total);
-        close_seats(t);
-    }
+    take_seats(t);
+    err = ask_all(t, &j->done, j->total);
+    close_seats(t);
     return err;
 }
 
@@ -283,7 +279,7 @@ int cb_run(struct run *r, struct item_list *items, struct answers *have)
 
     r->n_long = 0;
     j.p = cb_calloc((size_t)items->n + 1, sizeof *j.p);
-    t.seat = cb_calloc((size_t)r->n_policy + 1, sizeof *t.seat);
+    t.seat = cb_calloc(2 * ((size_t)r->n_policy + 1), sizeof *t.seat);
     if (!j.p || !t.seat)
         err = CB_ENOMEM;
     for (int i = 0; i < items->n; i++)
