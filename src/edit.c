@@ -8,9 +8,9 @@
 
 #include "err.h"
 
-struct merge {
-    int kv, to, from, order;
-    float w_to, w_from;
+struct merge_item {
+    struct merge m;
+    int kv, order;
 };
 
 struct edit {
@@ -19,7 +19,7 @@ struct edit {
     int *tmp;  /* [n_ctx] */
     int *keep; /* [n_kv][n_ctx] */
     int *n;    /* [n_kv] slots to keep; -1 = all */
-    struct merge *merge;
+    struct merge_item *merge;
     int n_merge, cap_merge;
     float *score;     /* [n_ctx] */
     float *sum, *row; /* [hd] each */
@@ -167,55 +167,55 @@ int cb_edit_drop_tail(struct edit *e, int n, int limit, int first)
     return cb_edit_keep_all_heads(e, e->tmp, m);
 }
 
-int cb_edit_merge(struct edit *e, int kv, int to, float w_to, int from, float w_from)
+int cb_edit_merge(struct edit *e, int kv, const struct merge *m)
 {
     const int len = e->s->store[e->l].n[kv];
 
-    if (to < 0 || to >= len || from < 0 || from >= len || to == from)
+    if (m->to < 0 || m->to >= len || m->from < 0 || m->from >= len || m->to == m->from)
         return cb_fail(CB_EARG, "policy %s: layer %d: merge of slot %d into %d of %d",
-                       e->s->policy->m->name, e->l, from, to, len);
+                       e->s->policy->m->name, e->l, m->from, m->to, len);
     if (e->n_merge == e->cap_merge) {
         const int cap = e->cap_merge ? 2 * e->cap_merge : 64;
-        struct merge *m = cb_realloc(e->merge, (size_t)cap, sizeof *m);
-        if (!m)
+        struct merge_item *x = cb_realloc(e->merge, (size_t)cap, sizeof *x);
+        if (!x)
             return CB_ENOMEM;
-        e->merge = m;
+        e->merge = x;
         e->cap_merge = cap;
     }
-    e->merge[e->n_merge] = (struct merge){ kv, to, from, e->n_merge, w_to, w_from };
+    e->merge[e->n_merge] = (struct merge_item){ *m, kv, e->n_merge };
     e->n_merge++;
     return CB_OK;
 }
 
 static int by_target(const void *pa, const void *pb)
 {
-    const struct merge *a = pa, *b = pb;
+    const struct merge_item *a = pa, *b = pb;
     if (a->kv != b->kv)
         return a->kv - b->kv;
-    return a->to != b->to ? a->to - b->to : a->order - b->order;
+    return a->m.to != b->m.to ? a->m.to - b->m.to : a->order - b->order;
 }
 
 /* The n merges into one slot, for its key (v = 0) or value (v = 1). What is merged is dropped
  * afterwards, and nothing is merged into it, so its stored form is still the one before the edit. */
-static void merge_one(struct edit *e, const struct merge *m, int n, int v)
+static void merge_one(struct edit *e, const struct merge_item *x, int n, int v)
 {
     const struct policy *p = e->s->policy;
     struct store *st = &e->s->store[e->l];
-    const float w_to = m[n - 1].w_to;
+    const float w_to = x[n - 1].m.w_to;
     float total = w_to;
 
-    cb_view_kv(p, e->l, m->kv, v, m->to, e->sum);
+    cb_view_kv(p, e->l, x->kv, v, x->m.to, e->sum);
     for (int d = 0; d < st->hd; d++)
         e->sum[d] *= w_to;
     for (int i = 0; i < n; i++) {
-        cb_view_kv(p, e->l, m->kv, v, m[i].from, e->row);
+        cb_view_kv(p, e->l, x->kv, v, x[i].m.from, e->row);
         for (int d = 0; d < st->hd; d++)
-            e->sum[d] += m[i].w_from * e->row[d];
-        total += m[i].w_from;
+            e->sum[d] += x[i].m.w_from * e->row[d];
+        total += x[i].m.part;
     }
     for (int d = 0; d < st->hd; d++)
         e->sum[d] /= total;
-    cb_store_set(st, e->s->dev, m->kv, v, m->to, e->sum);
+    cb_store_set(st, e->s->dev, x->kv, v, x->m.to, e->sum);
 }
 
 int cb_edit_apply(struct edit *e)
@@ -223,11 +223,11 @@ int cb_edit_apply(struct edit *e)
     if (e->n_merge) /* there may be no list yet */
         qsort(e->merge, (size_t)e->n_merge, sizeof *e->merge, by_target);
     for (int i = 0, n; i < e->n_merge; i += n) {
-        const struct merge *m = &e->merge[i];
-        for (n = 1; i + n < e->n_merge && m[n].kv == m->kv && m[n].to == m->to;)
+        const struct merge_item *x = &e->merge[i];
+        for (n = 1; i + n < e->n_merge && x[n].kv == x->kv && x[n].m.to == x->m.to;)
             n++;
-        merge_one(e, m, n, 0);
-        merge_one(e, m, n, 1);
+        for (int v = x[n - 1].m.values; v < 2; v++)
+            merge_one(e, x, n, v);
     }
     for (int h = 0; h < e->s->model->hp.n_kv; h++)
         if (e->n[h] >= 0)

@@ -20,7 +20,8 @@ libcore_la_SOURCES += \
 	src/keep.c \
 	src/kivi.c src/kivi.h \
 	src/measure.c src/measure.h \
-	src/method/d2o.c \
+	src/method/d2o.c src/method/d2o.h \
+	src/method/d2o_merge.c \
 	src/method/full.c \
 	src/method/h2o.c \
 	src/method/omnikv.c \

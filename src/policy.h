@@ -218,10 +218,15 @@ int cb_edit_keep_top(struct edit *e, int kv, const float *s, const float *raw, i
 int cb_edit_keep_votes(struct edit *e, const struct scores *s, int k, int sink, int window);
 /* all heads, of n slots: down to `limit` by dropping slots first.. */
 int cb_edit_drop_tail(struct edit *e, int n, int limit, int first);
-/* kept slot `to` becomes the weighted sum of what is merged into it (keys and values alike):
- * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum w_from), all from before the edit. w_to counts
- * once for each `to`, the last one given. */
-int cb_edit_merge(struct edit *e, int kv, int to, float w_to, int from, float w_from);
+/* Kept slot `to` becomes the weighted sum of what is merged into it, all from before the edit:
+ * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum part); parts are w_from where it is a mean.
+ * w_to and values count once for each `to`, as the last merge into it has them. */
+struct merge {
+    int to, from;
+    float w_to, w_from, part;
+    int values; /* 1 = values alone; the key of `to` stays as it is */
+};
+int cb_edit_merge(struct edit *e, int kv, const struct merge *m);
 
 /* ---- keep.c: shared by methods ---- */
 

@@ -326,11 +326,41 @@ static double cosine(const double *a, const double *b, int n)
     return ab / sqrt(aa * bb);
 }
 
+/* How tokens merge: equation 11 and its variants; one layer may keep all. */
+struct d2o_how {
+    int uniform, keys, protect,
+        first; /* protect: the layer, -1 = none; first that takes others in */
+    enum { EQ11, PRINTED, CODE, AVERAGE, DROP } rule;
+};
+
+/* What goes into one kept token x[hd], with similarities u[m] and each token's x at from[m] */
+static void d2o_into(double *x, const double *const *from, const double *u, int m, int rule, int hd)
+{
+    double y[64], of = rule == EQ11 || rule == PRINTED ? exp(1) : 1, all = 0;
+
+    ck_assert_int_le(hd, 64);
+    for (int i = 0; i < m; i++)
+        all += exp(u[i]);
+    for (int d = 0; d < hd; d++)
+        y[d] = of * x[d];
+    for (int i = 0; i < m; i++)
+        for (int d = 0; d < hd; d++)
+            y[d] += from[i][d] * (rule == EQ11      ? exp(u[i])
+                                  : rule == PRINTED ? all
+                                  : rule == CODE    ? u[i]
+                                                    : 1);
+    of += rule == EQ11 || rule == PRINTED ? all : m;
+    for (int d = 0; d < hd; d++)
+        x[d] = y[d] / of;
+}
+
 /* Tokens out[m] of a head have just been dropped: merge those that resemble what is left. */
-static void d2o_merge(struct slow *s, int l, int h, const int *out, int m, int average)
+static void d2o_merge(struct slow *s, int l, int h, const int *out, int m,
+                      const struct d2o_how *how)
 {
     const int hd = s->hp.hd;
-    double u[CAP], mean = 0, e = average ? 1 : exp(1);
+    double u[CAP], near[CAP], mean = 0;
+    const double *k[CAP], *v[CAP];
     int into[CAP], tok[CAP];
     const int n = left(s, l, h, tok);
 
@@ -349,26 +379,23 @@ static void d2o_merge(struct slow *s, int l, int h, const int *out, int m, int a
     d2o.tau[l][h] = d2o.warm[l][h] ? 0.7 * mean + 0.3 * d2o.tau[l][h] : mean;
     d2o.warm[l][h] = 1;
     for (int c = 0; c < n; c++) {
-        double *to_k = s->k + cb_slow_at(s, l, h, tok[c]) * (size_t)hd;
-        double *to_v = s->v + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, z = e;
+        int count = 0;
         for (int i = 0; i < m; i++)
-            z += into[i] == tok[c] && u[i] >= d2o.tau[l][h] ? (average ? 1 : exp(u[i])) : 0;
-        for (int d = 0; d < hd; d++) {
-            to_k[d] *= e / z;
-            to_v[d] *= e / z;
-            for (int i = 0; i < m; i++) {
-                const size_t from = cb_slow_at(s, l, h, out[i]) * (size_t)hd + (size_t)d;
-                const double w = (average ? 1 : exp(u[i])) / z;
-                if (into[i] != tok[c] || u[i] < d2o.tau[l][h])
-                    continue;
-                to_k[d] += w * s->k[from];
-                to_v[d] += w * s->v[from];
+            if (into[i] == tok[c] && tok[c] >= how->first && u[i] >= d2o.tau[l][h]) {
+                near[count] = u[i];
+                k[count] = s->k + cb_slow_at(s, l, h, out[i]) * (size_t)hd;
+                v[count++] = s->v + cb_slow_at(s, l, h, out[i]) * (size_t)hd;
             }
-        }
+        if (count && how->keys)
+            d2o_into(s->k + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, k, near, count, how->rule,
+                     hd);
+        if (count)
+            d2o_into(s->v + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, v, near, count, how->rule,
+                     hd);
     }
 }
 
-static void d2o_run(struct slow *s, int prompt, int uniform, int merges)
+static void d2o_run(struct slow *s, int prompt, const struct d2o_how *how)
 {
     const int group = s->hp.n_head / s->hp.n_kv;
     double sum = 0;
@@ -379,7 +406,7 @@ static void d2o_run(struct slow *s, int prompt, int uniform, int merges)
             for (int i = s->feed; i < s->n; i++)
                 for (int j = 0; j <= i; j++)
                     d2o.acc[l][h / group][j] += cb_slow_p(s, l, h, i, j);
-        d2o.f[l] = prompt && !uniform ? d2o_spread(s, l) : 0;
+        d2o.f[l] = prompt && !how->uniform ? d2o_spread(s, l) : 0;
         sum += exp(-d2o.f[l]);
     }
     for (int l = 0; l < LAYERS && !d2o.set; l++) {
@@ -388,31 +415,53 @@ static void d2o_run(struct slow *s, int prompt, int uniform, int merges)
     }
     d2o.set = 1;
     for (int l = 0; l < LAYERS; l++)
-        for (int h = 0; h < s->hp.n_kv; h++) {
+        for (int h = 0; h < s->hp.n_kv && l != how->protect; h++) {
             const int n = left(s, l, h, was), keep = 2 + d2o.heavy[l] + d2o.recent[l];
             int m = 0;
             drop_worst(s, l, h, d2o.acc[l][h], d2o.acc[l][h], keep, 2, d2o.recent[l]);
             for (int i = 0; i < n; i++)
                 if (!s->left[cb_slow_at(s, l, h, was[i])])
                     out[m++] = was[i];
-            if (m && merges)
-                d2o_merge(s, l, h, out, m, merges > 1);
+            if (m && how->rule != DROP)
+                d2o_merge(s, l, h, out, m, how);
         }
 }
 
 static void ref_d2o(struct slow *s, int prompt)
 {
-    d2o_run(s, prompt, 0, 1);
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .rule = EQ11 });
+}
+
+static void ref_d2o_printed(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .rule = PRINTED });
+}
+
+static void ref_d2o_code(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .rule = CODE });
 }
 
 static void ref_d2o_average(struct slow *s, int prompt)
 {
-    d2o_run(s, prompt, 1, 2);
+    d2o_run(s, prompt, &(struct d2o_how){ 1, 1, -1, 0, AVERAGE });
 }
 
 static void ref_d2o_drop(struct slow *s, int prompt)
 {
-    d2o_run(s, prompt, 0, 0);
+    d2o_run(s, prompt, &(struct d2o_how){ .protect = -1, .rule = DROP });
+}
+
+/* two sinks stay as they are */
+static void ref_d2o_sinks(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .first = 2, .rule = EQ11 });
+}
+
+/* keys stay as they are, and layer 2 is left alone */
+static void ref_d2o_values(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .protect = 2, .rule = EQ11 });
 }
 
 static void ref_tova(struct slow *s, int prompt)
@@ -453,6 +502,10 @@ static const struct pair pairs[] = {
     { "d2o:budget=24,sink=2", ref_d2o, 0, 0, 0 },
     { "d2o:budget=24,sink=2,merge=avg,layers=uniform", ref_d2o_average, 0, 0, 0 },
     { "d2o:budget=24,sink=2,merge=off", ref_d2o_drop, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge=printed", ref_d2o_printed, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge=code", ref_d2o_code, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge_sinks=0", ref_d2o_sinks, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge_keys=0,protect=2", ref_d2o_values, 0, 0, 0 },
     { "simlayerkv:sink=2,recent=10", ref_sim_decode, 0, 0, 0 },
     { "simlayerkv:sink=2,recent=10,mode=prefill,window=6", ref_sim_prefill, 0, 0, 0 },
 };
@@ -584,6 +637,9 @@ static const struct row rows[] = {
     { "d2o:budget=200,sink=1", "d2o:budget=0.25", 2 },
     { "d2o:budget=200,layers=gate", "d2o:budget=30,layers=gate,gate=0.02", 2 },
     { "d2o:budget=200,layers=first2", "d2o:budget=20,layers=first2", 1 },
+    { "d2o:budget=200,layers=uniform,protect=compat", "d2o:budget=20,layers=uniform,protect=compat",
+      1 },
+    { "d2o:budget=200,merge=code,protect=1", "d2o:budget=20,merge=printed,protect=0+3", 2 },
     { "d2o:budget=200,layers=uniform,decode=grow", "d2o:budget=20,layers=uniform,decode=grow", 1 },
     { "simlayerkv:recent=196", "simlayerkv:recent=20,threshold=-1", 0 },
     { "simlayerkv:recent=196,mode=prefill", "simlayerkv:recent=20,threshold=-1,mode=prefill", 0 },
@@ -832,6 +888,10 @@ START_TEST(what_cannot_work_is_refused)
         { "pyramidkv:shape=gini,preset=none.json", "preset none.json" },
         { "pyramidkv:shape=geometric,budgets=compat", "linear" },
         { "d2o:beta=1.5", "must be a number of 0 to 1" },
+        { "d2o:protect=9", "protect=9: the model has layers 0 to 3" },
+        { "d2o:protect=2+1", "protect=2+1: must ascend" },
+        { "d2o:protect=all", "protect=all: must be layers joined by +" },
+        { "d2o:merge=eq12", "must be one of: eq11 printed code avg off" },
         { "d2o:layers=all", "must be one of: softmax gate first2 uniform preset" },
         { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
         { "simlayerkv:recent=0", "must be an integer" },

@@ -1,18 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /* d2o.c - D2O (Wan et al., 2024): sinks, heavy hitters and recent tokens, more of them in layers whose
- * attention is spread out (section 3.2). A dropped token is merged into the kept one with the most
- * similar key when it is similar enough (section 3.3; equation 11 with its numerator term by term, so
- * that the weights of a merge sum to one). */
-#include "../policy.h"
+ * attention is spread out (section 3.2). What is dropped may be merged (d2o_merge.c). */
+#include "d2o.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { BUDGET, RECENT, SINK, LAYERS, PRESET, ALPHA, GATE, MERGE, BETA, MERGE_SINKS, DECODE };
+enum {
+    BUDGET,
+    RECENT,
+    SINK,
+    LAYERS,
+    PRESET,
+    ALPHA,
+    GATE,
+    PROTECT,
+    MERGE,
+    BETA,
+    MERGE_SINKS,
+    MERGE_KEYS,
+    DECODE
+};
 enum { SOFTMAX, GATED, FIRST2, UNIFORM, MEASURED };
-enum { EQ11, AVERAGE, NO_MERGE };
 enum { BOUNDED, GROW };
+enum { ALL = 1000000000 };
 
 static const struct method_opt opts[] = {
     [BUDGET] = { "budget", "tokens", "kept beside the sinks, mean over layers; below 1 a share",
@@ -31,12 +44,20 @@ static const struct method_opt opts[] = {
                 3, 1, 1000, NULL },
     [GATE] = { "gate", NULL, "layers=gate: dense up to this variance a prompt token", OPT_NUM, 0.1,
                0, 1e9, NULL },
-    [MERGE] = { "merge", NULL, "weights of merged tokens: by similarity, equal; or no merging",
-                OPT_CHOICE, EQ11, 0, 0, "eq11 avg off" },
+    [PROTECT] = { "protect", "layers",
+                  "layers that keep all, beside the budget: 0+1+31; compat: the lowest two and "
+                  "the last, as the published code",
+                  OPT_LIST, 0, 0, 0, NULL },
+    [MERGE] = { "merge", NULL,
+                "weights of merged tokens: e^similarity; with the paper's sum in each numerator; "
+                "the published code's; equal; or no merging",
+                OPT_CHOICE, D2O_EQ11, 0, 0, "eq11 printed code avg off" },
     [BETA] = { "beta", NULL, "weight of the newest similarity in the threshold", OPT_NUM, 0.7, 0, 1,
                NULL },
     [MERGE_SINKS] = { "merge_sinks", NULL, "tokens may be merged into sinks", OPT_FLAG, 1, 0, 1,
                       NULL },
+    [MERGE_KEYS] = { "merge_keys", NULL, "keys are merged as well as values", OPT_FLAG, 1, 0, 1,
+                     NULL },
     [DECODE] = { "decode", NULL, "bounded: one token goes at each step; grow: none does",
                  OPT_CHOICE, BOUNDED, 0, 0, "bounded grow" },
     { .name = NULL },
@@ -47,7 +68,7 @@ struct layer {
     int heavy, recent; /* its budget */
 };
 
-/* Of the whole method; behind it double real[n_layer], similarity[n_layer][n_kv], the thresholds. */
+/* Of the whole method; behind it double real[n_layer], tau[n_layer][n_kv], the thresholds. */
 struct st {
     int ready;             /* layers have their budgets */
     int evicts;            /* something was dropped: budgets in tokens stay as they are */
@@ -59,6 +80,35 @@ static double *real(const struct policy *p)
     struct st *st = p->state;
     void *behind = st->layer + p->sh.n_layer;
     return behind;
+}
+
+/* Does layer l keep all? */
+static int is_protected(const struct policy *p, int l)
+{
+    const char *at = p->val[PROTECT].text;
+
+    if (l < 2 && p->val[LAYERS].num == FIRST2)
+        return 1;
+    if (at && !strcmp(at, "compat"))
+        return l < 2 || l == p->sh.n_layer - 1;
+    for (; at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL)
+        if (strtol(at, NULL, 10) == l)
+            return 1;
+    return 0;
+}
+
+static int check_protect(const struct policy *p, const struct shape *sh)
+{
+    const char *text = p->val[PROTECT].text;
+    char *mark;
+    int err;
+
+    if (!text || !strcmp(text, "compat"))
+        return 0;
+    mark = calloc((size_t)sh->n_layer, 1);
+    err = mark ? cb_policy_layers(p, PROTECT, sh, mark) : cb_policy_refuse(p, "out of memory");
+    free(mark);
+    return err;
 }
 
 /* The layers' spreads, [n_layer] */
@@ -84,11 +134,11 @@ static int measured(struct policy *p)
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const size_t n = (size_t)sh->n_layer, n_kv = (size_t)sh->n_kv;
-    int err = 0;
+    int err = check_protect(p, sh);
 
-    if (p->val[LAYERS].num == MEASURED)
+    if (!err && p->val[LAYERS].num == MEASURED)
         err = measured(p);
-    else if (p->val[PRESET].set)
+    else if (!err && p->val[PRESET].set)
         err = cb_policy_refuse(p, "preset: goes with layers=preset");
     if (err)
         return err;
@@ -160,35 +210,21 @@ static void set_budgets(struct policy *p, int n)
         struct layer *y = &st->layer[l];
         y->recent = (int)fmax(1, floor(r < 1 ? share[l] * r : r));
         y->heavy = (int)fmax(1, floor(r < 1 ? share[l] * (1 - r) : share[l] - r));
-        if (l < 2 && p->val[LAYERS].num == FIRST2)
-            y->heavy = 1000000000;
+        if (is_protected(p, l))
+            y->heavy = ALL;
     }
     st->ready = 1;
 }
 
-/* Merges what leaves into what resembles it most, if similar enough; keep[n] stays. */
-static int merge(struct policy *p, int l, int kv, struct edit *e, const int *keep, int n)
+/* What leaves KV head kv, of which keep slots stay, is merged. */
+static int merge(struct policy *p, int l, int kv, struct edit *e, int keep)
 {
-    double *tau = real(p) + p->sh.n_layer + l * p->sh.n_kv + kv, mean = 0; /* 0: not set */
-    const struct near_slot *near;
-    const int n_out = cb_view_nearest(p, l, kv, keep, n, &near), sink = (int)p->val[SINK].num;
-
-    for (int i = 0; i < n_out; i++)
-        mean += (double)near[i].cosine / n_out;
-    if (n_out > 0)
-        *tau = *tau != 0 ? p->val[BETA].num * mean + (1 - p->val[BETA].num) * *tau : mean;
-    for (int i = 0; i < n_out; i++) {
-        const double u = (double)near[i].cosine;
-        const float own = p->val[MERGE].num == EQ11 ? expf(1) : 1;
-        int err;
-        if (u < *tau || (near[i].to < sink && p->val[MERGE_SINKS].num == 0))
-            continue;
-        err = cb_edit_merge(e, kv, near[i].to, own, near[i].from,
-                            p->val[MERGE].num == EQ11 ? expf((float)u) : 1);
-        if (err)
-            return err;
-    }
-    return n_out < 0 ? n_out : 0;
+    double *tau = real(p) + p->sh.n_layer;
+    const struct d2o_merge how = { .weights = (int)p->val[MERGE].num,
+                                   .keys = (int)p->val[MERGE_KEYS].num,
+                                   .first = p->val[MERGE_SINKS].num > 0 ? 0 : (int)p->val[SINK].num,
+                                   .beta = p->val[BETA].num };
+    return cb_d2o_merge(p, l, kv, e, keep, &how, tau + l * p->sh.n_kv + kv);
 }
 
 static int compact(struct policy *p, int l, void *state, const struct scores *s, struct edit *e)
@@ -209,12 +245,12 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     for (int h = 0; h < p->sh.n_kv && !err; h++) {
         const int n = cb_view_len(p, l, h), recent = st->layer[l].recent;
         const int keep = sink + st->layer[l].heavy + recent;
-        if (n <= keep)
+        if (st->layer[l].heavy == ALL || n <= keep)
             continue;
         st->evicts = 1;
         err = cb_edit_keep_top(e, h, cb_view_col(p, l, h, 0), NULL, n, keep, sink, recent);
-        if (!err && p->val[MERGE].num != NO_MERGE)
-            err = merge(p, l, h, e, cb_edit_kept(e, h), keep);
+        if (!err && p->val[MERGE].num != D2O_DROP)
+            err = merge(p, l, h, e, keep);
     }
     return err;
 }
@@ -230,7 +266,7 @@ static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
                             : fmax(1, floor(heavy)) + fmax(1, floor(r < 1 ? of * r : r));
     const int keep = (int)fmin(1e9, both + p->val[SINK].num), n = n_prompt + n_gen;
 
-    if (l < 2 && p->val[LAYERS].num == FIRST2)
+    if (is_protected(p, l))
         return n;
     if (p->val[DECODE].num == GROW)
         return (n_prompt < keep ? n_prompt : keep) + n_gen;
