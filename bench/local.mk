@@ -7,9 +7,7 @@ bench-quality: ctxbank$(EXEEXT)
 bench-quality-smoke: ctxbank$(EXEEXT)
 	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --smoke --program ./ctxbank$(EXEEXT) --out smoke
 
-# Single ops beside what the machine can do; built, not installed.
-noinst_PROGRAMS += bench/ops bench/policies
-bench_ops_SOURCES = bench/ops.c
-bench_ops_LDADD = libcore.la
+# Policies over one prompt, computed once; built, not installed.
+noinst_PROGRAMS += bench/policies
 bench_policies_SOURCES = bench/policies.c
 bench_policies_LDADD = libcore.la

@@ -159,6 +159,47 @@ double cb_cpus_quota(const char *groups, const char *mount)
     return least;
 }
 
+/* ---- name ---- */
+
+/* The value of "key : value", its line end cut off; NULL: another key */
+static const char *value_of(char *line, const char *key)
+{
+    const size_t n = strlen(key);
+    char *at = line + n;
+
+    if (strncmp(line, key, n))
+        return NULL;
+    at += strspn(at, " \t");
+    if (*at != ':')
+        return NULL;
+    at += 1 + strspn(at + 1, " \t");
+    at[strcspn(at, "\n")] = '\0';
+    return at;
+}
+
+void cb_cpus_name(const char *cpuinfo, char *buf, size_t cap)
+{
+    static const char *const key[] = { "model name", "cpu family", "model" };
+    char part[3][80] = { "", "", "" }, line[512], id[200] = "";
+    FILE *f = fopen(cpuinfo, "r");
+    int n = 0;
+
+    while (f && fgets(line, sizeof line, f)) {
+        n += value_of(line, "processor") != NULL;
+        for (int i = 0; i < 3; i++) {
+            const char *v = *part[i] ? NULL : value_of(line, key[i]);
+            if (v)
+                snprintf(part[i], sizeof part[i], "%.79s", v);
+        }
+    }
+    if (f)
+        fclose(f);
+    if (*part[1])
+        snprintf(id, sizeof id, "family %s model %s, ", part[1], part[2]);
+    snprintf(buf, cap, "%s%s%s%d processor%s", part[0], *part[0] ? ", " : "", id, n,
+             n == 1 ? "" : "s");
+}
+
 /* ---- both ---- */
 
 int cb_cpus_default(void)

@@ -16,4 +16,8 @@ double cb_cpus_quota(const char *groups, const char *mount);
 int cb_cpus_default(
     void); /* at least 1: cores that affinity allows, no more than the quota, rounded up */
 
+/* "AMD EPYC, family 25 model 17, 2 processors" -> buf. cpuinfo: "/proc/cpuinfo"; what it does not say is
+ * left out. */
+void cb_cpus_name(const char *cpuinfo, char *buf, size_t cap);
+
 #endif

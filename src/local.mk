@@ -89,7 +89,12 @@ libeval_la_SOURCES = \
 bin_PROGRAMS += ctxbank
 ctxbank_LDADD = libeval.la libcore.la $(JANSSON_LIBS)
 ctxbank_SOURCES = \
+	src/bench/attn.c \
+	src/bench/gather.c \
+	src/bench/matmul.c \
+	src/bench/ops.c src/bench/ops.h \
 	src/cmd/bench.c \
+	src/cmd/bench_ops.c src/cmd/bench_ops.h \
 	src/cmd/calibrate.c src/cmd/calibrate.h \
 	src/cmd/calibrate_filter.c \
 	src/cmd/calibrate_layers.c \
@@ -111,6 +116,7 @@ ctxbank_SOURCES = \
 	src/cmd/prompt.c src/cmd/prompt.h \
 	src/cmd/quantize.c \
 	src/cmd/report.c \
+	src/cmd/rows.c src/cmd/rows.h \
 	src/cmd/run.c \
 	src/cmd/text.c \
 	src/cmd/tokenize.c \

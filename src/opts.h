@@ -72,6 +72,8 @@ enum opt_id {
     ARG_BENCH_DEPTH,
     ARG_REPEATS,
     ARG_FORMAT,
+    ARG_OPS,
+    ARG_ONLY,
     ARG_PPL_FILE,
     ARG_PPL_WINDOW,
     ARG_CHUNKS,

@@ -49,6 +49,10 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .max = 1000, .def = "5", .sets = SET_OWN_BENCH, .text = "times that each test is run" },
     [ARG_FORMAT] = { "output", .letter = 'o', .takes = TAKES_CHOICE, .unit = "FORMAT", .def = "md",
         .choices = "md csv json jsonl", .sets = SET_OWN_BENCH, .text = "form of the table" },
+    [ARG_OPS] = { "ops", .sets = SET_OWN_BENCH,
+        .text = "time single ops instead, beside what this machine can do at most; needs no model" },
+    [ARG_ONLY] = { "only", .takes = TAKES_TEXT, .unit = "NAME,...", .sets = SET_OWN_BENCH,
+        .text = "of --ops, only these ops (limit, matmul, decode, prompt, gather, rows, embed), types, models, instruction sets and libraries; of a kind that is not named, all" },
 
     [ARG_PPL_FILE] = { "file", .letter = 'f', .takes = TAKES_FILE, .unit = "FILE",
         .sets = SET_OWN_PERPLEXITY, .text = "the text; - is standard input" },

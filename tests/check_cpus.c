@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* check_cpus.c - cores and quotas, read from made-up folders of the kernel. */
 #include <check.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,38 @@ START_TEST(version_1)
 }
 END_TEST
 
+START_TEST(names)
+{
+    char name[80];
+
+    cb_cpus_name(put("cpuinfo",
+                     "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\n"
+                     "model name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n"),
+                 name, sizeof name);
+    ck_assert_str_eq(name, "AMD EPYC, family 25 model 17, 2 processors");
+    cb_cpus_name(put("cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n"), name, sizeof name);
+    ck_assert_str_eq(name, "1 processor");
+    cb_cpus_name("/no/such", name, sizeof name);
+    ck_assert_str_eq(name, "0 processors");
+}
+END_TEST
+
+START_TEST(affinity_binds_the_default)
+{
+    cpu_set_t was, one;
+    int cpu = 0;
+
+    ck_assert(!sched_getaffinity(0, sizeof was, &was));
+    while (!CPU_ISSET(cpu, &was))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ck_assert(!sched_setaffinity(0, sizeof one, &one));
+    ck_assert_int_eq(cb_cpus_default(), 1);
+    ck_assert(!sched_setaffinity(0, sizeof was, &was));
+}
+END_TEST
+
 START_TEST(default_is_possible)
 {
     const int n = cb_cpus_default();
@@ -140,6 +173,8 @@ int main(void)
     tcase_add_test(t, old_names_and_none);
     tcase_add_test(t, version_2);
     tcase_add_test(t, version_1);
+    tcase_add_test(t, names);
+    tcase_add_test(t, affinity_binds_the_default);
     tcase_add_test(t, default_is_possible);
     suite_add_tcase(s, t);
     r = srunner_create(s);

@@ -7,22 +7,24 @@
 #include "err.h"
 #include "kern.h"
 #include "kern_mm.h"
+#include "kern_peak.h"
 #include "kern_vec.h"
+#include "peak.h"
 #include "provider.h"
 #include "slab.h"
 
 /* Best first; CTXBANK_ISA takes a name. */
 static const struct cpu_kern kern[] = {
 #ifdef HAVE_ISA_AVX512
-    { "avx512", CPU_AVX512, &cb_mm_avx512, &cb_vec_avx512 },
+    { "avx512", CPU_AVX512, &cb_mm_avx512, &cb_vec_avx512, &cb_peak_avx512 },
 #endif
 #ifdef HAVE_ISA_AVX2
-    { "avx2", CPU_AVX2, &cb_mm_avx2, &cb_vec_avx2 },
+    { "avx2", CPU_AVX2, &cb_mm_avx2, &cb_vec_avx2, &cb_peak_avx2 },
 #endif
 #ifdef HAVE_ISA_NEON
-    { "neon", CPU_NEON, &cb_mm_neon, &cb_vec_neon },
+    { "neon", CPU_NEON, &cb_mm_neon, &cb_vec_neon, &cb_peak_neon },
 #endif
-    { "scalar", CPU_SCALAR, &cb_mm_scalar, &cb_vec_scalar },
+    { "scalar", CPU_SCALAR, &cb_mm_scalar, &cb_vec_scalar, &cb_peak_scalar },
 };
 
 static const struct cpu_kern *choose_isa(void)
@@ -39,6 +41,14 @@ static const struct cpu_kern *choose_isa(void)
             return &kern[i];
     }
     cb_fail(CB_EUNSUPPORTED, "CTXBANK_ISA=%s: not built, or not on this machine", want);
+    return NULL;
+}
+
+const char *cb_cpu_isa_at(int i)
+{
+    for (int k = 0; k < (int)(sizeof kern / sizeof *kern); k++)
+        if (cb_cpu_has(kern[k].isa) && i-- == 0)
+            return kern[k].name;
     return NULL;
 }
 

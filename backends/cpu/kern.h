@@ -8,23 +8,25 @@
 #include "backend.h"
 #include "cpuid.h"
 
-struct kern_mm;  /* kern_mm.h: packing and matrix products */
-struct kern_vec; /* kern_vec.h: attention, norms, rope, ... */
+struct kern_mm;   /* kern_mm.h: packing and matrix products */
+struct kern_vec;  /* kern_vec.h: attention, norms, rope, ... */
+struct kern_peak; /* kern_peak.h: what the ISA can do at most */
 
 struct cpu_kern {
     const char *name; /* as CTXBANK_ISA takes it */
     enum cpu_isa isa;
     const struct kern_mm *mm;
     const struct kern_vec *vec;
+    const struct kern_peak *peak;
 };
 
 /* device->impl of a CPU device */
 struct cpu {
     const struct cpu_kern *kern;
-    struct ops ops;     /* device->ops points here */
+    struct ops ops;                  /* device->ops points here */
     const struct provider *provider; /* of products of many tokens; NULL: mm */
-    struct slab *slabs; /* packed weights */
-    void *x;            /* activations prepared for a matmul */
+    struct slab *slabs;              /* packed weights */
+    void *x;                         /* activations prepared for a matmul */
     size_t x_bytes;
 };
 

@@ -47,8 +47,6 @@ struct kern_mm {
     void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);
     /* panel x tile of i + 1 tokens -> out[i + 1][panel_rows] */
     mm_dot panel[MM_PANELS][MM_TILE_MAX];
-    /* the ISA's peak: multiply and add from registers n times, operations of that; or NULL */
-    int64_t (*burn_int8)(int n), (*burn_f32)(int n);
 };
 
 extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avx512, cb_mm_neon;

@@ -8,12 +8,15 @@ libcore_la_SOURCES += \
 	backends/cpu/cpuid.h \
 	backends/cpu/kern.h \
 	backends/cpu/kern_mm.h \
+	backends/cpu/kern_peak.h \
 	backends/cpu/kern_vec.h \
 	backends/cpu/kivi_block.c \
 	backends/cpu/matmul.c \
 	backends/cpu/mm_table.h \
 	backends/cpu/nearest.c \
 	backends/cpu/pack.c \
+	backends/cpu/peak.c backends/cpu/peak.h \
+	backends/cpu/peak_read.h \
 	backends/cpu/provider.c \
 	backends/cpu/provider.h \
 	backends/cpu/score.c \
@@ -33,7 +36,8 @@ cpu_vec_sources = \
 
 noinst_LTLIBRARIES += libcpu_scalar.la
 libcpu_scalar_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_scalar.h \
-	backends/cpu/mm_scalar.c
+	backends/cpu/mm_scalar.c \
+	backends/cpu/peak_scalar.c
 libcpu_scalar_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=scalar
 libcpu_scalar_la_CFLAGS = $(cpu_cflags)
 libcore_la_LIBADD += libcpu_scalar.la
@@ -41,7 +45,8 @@ libcore_la_LIBADD += libcpu_scalar.la
 if ISA_AVX2
 noinst_LTLIBRARIES += libcpu_avx2.la
 libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx2.h \
-	backends/cpu/mm_avx2.c
+	backends/cpu/mm_avx2.c \
+	backends/cpu/peak_avx2.c
 libcpu_avx2_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx2
 libcpu_avx2_la_CFLAGS = $(cpu_cflags) -mavx2 -mfma -mf16c
 libcore_la_LIBADD += libcpu_avx2.la
@@ -54,7 +59,8 @@ libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx512.h \
 	backends/cpu/attn_kivi_avx512.c \
 	backends/cpu/attn_q8_avx512.c \
 	backends/cpu/attn_values_avx512.c \
-	backends/cpu/mm_avx512.c
+	backends/cpu/mm_avx512.c \
+	backends/cpu/peak_avx512.c
 libcpu_avx512_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx512
 libcpu_avx512_la_CFLAGS = $(cpu_cflags) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
 	-mavx512bf16 -mfma -mf16c
@@ -64,7 +70,8 @@ endif
 if ISA_NEON
 noinst_LTLIBRARIES += libcpu_neon.la
 libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_neon.h \
-	backends/cpu/mm_neon.c
+	backends/cpu/mm_neon.c \
+	backends/cpu/peak_neon.c
 libcpu_neon_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=neon
 libcpu_neon_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod
 libcore_la_LIBADD += libcpu_neon.la

@@ -390,40 +390,6 @@ static void quantize(const float *x, int width, int n_in, void *rec)
 }
 
 /* Eight independent sums of 16 bits, not widened: nothing that widens can be faster. */
-static int64_t burn_int8(int n)
-{
-    __m256i s[8], w = _mm256_set1_epi8(1);
-
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        s[i] = _mm256_setzero_si256();
-    for (int k = 0; k < n; k++)
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
-            __m256i p = _mm256_maddubs_epi16(w, w);
-            __asm__ volatile("" : "+x"(p));
-            s[i] = _mm256_add_epi16(s[i], p);
-            __asm__ volatile("" : "+x"(s[i]));
-        }
-    return (int64_t)n * 8 * 32 * 2;
-}
-
-static int64_t burn_f32(int n)
-{
-    __m256 s[12], w = _mm256_set1_ps(0.5f);
-
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; i++)
-        s[i] = w;
-    for (int k = 0; k < n; k++)
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++) {
-            s[i] = _mm256_fmadd_ps(s[i], w, w);
-            __asm__ volatile("" : "+x"(s[i]));
-        }
-    return (int64_t)n * 12 * 8 * 2;
-}
-
 MM_DEFINE_DIRECT
 MM_DEFINE_PANEL
 
@@ -434,6 +400,4 @@ const struct kern_mm cb_mm_avx2 = {
     .quantize = quantize,
     MM_DIRECT_TABLE,
     MM_PANEL_TABLE,
-    .burn_int8 = burn_int8,
-    .burn_f32 = burn_f32,
 };

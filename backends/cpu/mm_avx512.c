@@ -408,38 +408,6 @@ static void quantize(const float *x, int width, int n_in, void *rec)
 }
 
 /* Twelve independent sums, as the panel has. */
-static int64_t burn_int8(int n)
-{
-    __m512i s[12], w = _mm512_set1_epi8(1);
-
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; i++)
-        s[i] = _mm512_setzero_si512();
-    for (int k = 0; k < n; k++)
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++) {
-            s[i] = _mm512_dpbusd_epi32(s[i], w, w);
-            __asm__ volatile("" : "+v"(s[i]));
-        }
-    return (int64_t)n * 12 * 64 * 2;
-}
-
-static int64_t burn_f32(int n)
-{
-    __m512 s[12], w = _mm512_set1_ps(0.5f);
-
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; i++)
-        s[i] = w;
-    for (int k = 0; k < n; k++)
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++) {
-            s[i] = _mm512_fmadd_ps(s[i], w, w);
-            __asm__ volatile("" : "+v"(s[i]));
-        }
-    return (int64_t)n * 12 * 16 * 2;
-}
-
 MM_DEFINE_DIRECT
 MM_DEFINE_PANEL
 
@@ -450,6 +418,4 @@ const struct kern_mm cb_mm_avx512 = {
     .quantize = quantize,
     MM_DIRECT_TABLE,
     MM_PANEL_TABLE,
-    .burn_int8 = burn_int8,
-    .burn_f32 = burn_f32,
 };

@@ -34,8 +34,12 @@ int cb_provider_choose(const struct provider **out)
             *out = table[i];
             return CB_OK;
         }
-    return cb_fail(CB_EUNSUPPORTED, "CTXBANK_MATMUL=%s: unknown, or not built in",
-                   want);
+    return cb_fail(CB_EUNSUPPORTED, "CTXBANK_MATMUL=%s: unknown, or not built in", want);
+}
+
+const char *cb_provider_at(int i)
+{
+    return table[i] ? table[i]->name : NULL;
 }
 
 static int unit_rows(int n_in)

@@ -17,6 +17,7 @@ extern const struct provider cb_provider_dnnl, cb_provider_blas;
 
 /* The one that CTXBANK_MATMUL names; NULL = our own kernels. Error: unknown, or not built */
 int cb_provider_choose(const struct provider **out);
+const char *cb_provider_at(int i); /* names of those that are built in; NULL past the last */
 
 enum { PROVIDER_MIN_TOK = 16 }; /* below that unpacking the weights costs more than the product */
 

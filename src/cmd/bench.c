@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c - ctxbank bench: tokens a second of prefill and decode, a row a test, policy and depth. */
+/* bench.c - ctxbank bench: tokens a second of prefill and decode, a row a test, policy and depth; or single
+ * ops. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,10 +9,12 @@
 #include <unistd.h>
 
 #include "backend.h"
+#include "bench_ops.h"
 #include "cmd.h"
 #include "err.h"
 #include "log.h"
 #include "model.h"
+#include "rows.h"
 
 struct test {
     const char *policy;
@@ -29,13 +32,29 @@ struct bench {
     const struct opts *o;
     struct engine e;
     int32_t *ids; /* [longest test] made-up tokens */
-    int repeats, n_done;
-    void (*head)(const struct bench *b);
-    void (*line)(const struct bench *b, const struct row *r);
-    void (*foot)(const struct bench *b);
+    int repeats;
+    struct rows rows;
 };
 
 /* ---- output ---- */
+
+static const char *const columns[] = {
+    "model",
+    "threads",
+    "isa",
+    "policy",
+    "type_k",
+    "type_v",
+    "n_prompt",
+    "n_gen",
+    "depth",
+    "tps_mean",
+    "tps_sd",
+    "kv_bytes",
+    "kv_read_bytes_per_token",
+    "rss_peak_bytes",
+    NULL,
+};
 
 static json_t *row_json(const struct bench *b, const struct row *r)
 {
@@ -49,107 +68,39 @@ static json_t *row_json(const struct bench *b, const struct row *r)
                      "rss_peak_bytes", (json_int_t)r->rss_peak);
 }
 
-static void no_line(const struct bench *b)
+static void md_line(const json_t *row)
 {
-    (void)b;
+    const char *model, *isa, *policy, *type_k, *type_v;
+    int threads, n_prompt, n_gen, depth, n;
+    json_int_t kv, read, rss;
+    double mean, sd;
+    char test[64];
+
+    json_unpack((json_t *)(uintptr_t)row,
+                "{s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I}", "model",
+                &model, "threads", &threads, "isa", &isa, "policy", &policy, "type_k", &type_k,
+                "type_v", &type_v, "n_prompt", &n_prompt, "n_gen", &n_gen, "depth", &depth,
+                "tps_mean", &mean, "tps_sd", &sd, "kv_bytes", &kv, "kv_read_bytes_per_token", &read,
+                "rss_peak_bytes", &rss);
+    n = n_prompt ? snprintf(test, sizeof test, "pp%d", n_prompt)
+                 : snprintf(test, sizeof test, "tg%d", n_gen);
+    if (depth)
+        snprintf(test + n, sizeof test - (size_t)n, " @ d%d", depth);
+    printf("| %s | %d | %s | %s | %s, %s | %s | %.2f ± %.2f | %.1f | %.2f | %.1f |\n", model,
+           threads, isa, policy, type_k, type_v, test, mean, sd, (double)kv / 1048576,
+           (double)read / 1048576, (double)rss / 1048576);
 }
 
-static void jsonl_line(const struct bench *b, const struct row *r)
+static struct rows table(const struct opts *o)
 {
-    json_t *j = row_json(b, r);
-    json_dumpf(j, stdout, JSON_REAL_PRECISION(10));
-    putchar('\n');
-    json_decref(j);
-}
-
-static void json_head(const struct bench *b)
-{
-    (void)b;
-    fputs("[", stdout);
-}
-
-static void json_line(const struct bench *b, const struct row *r)
-{
-    fputs(b->n_done ? ",\n  " : "\n  ", stdout);
-    json_t *j = row_json(b, r);
-    json_dumpf(j, stdout, JSON_REAL_PRECISION(10));
-    json_decref(j);
-}
-
-static void json_foot(const struct bench *b)
-{
-    (void)b;
-    fputs("\n]\n", stdout);
-}
-
-/* A field of CSV after RFC 4180. */
-static void csv_text(const char *s)
-{
-    putchar('"');
-    for (; *s; s++) {
-        if (*s == '"')
-            putchar('"');
-        putchar(*s);
-    }
-    putchar('"');
-}
-
-static void csv_head(const struct bench *b)
-{
-    (void)b;
-    puts("model,threads,isa,policy,type_k,type_v,n_prompt,n_gen,depth,tps_mean,tps_sd,kv_bytes,"
-         "kv_read_bytes_per_token,rss_peak_bytes");
-}
-
-static void csv_line(const struct bench *b, const struct row *r)
-{
-    csv_text(b->e.info.name);
-    printf(",%d,%s,", cb_par_threads(b->e.model->dev->par), b->e.model->dev->isa);
-    csv_text(r->t.policy);
-    printf(",%s,%s,%d,%d,%d,%.6g,%.6g,%llu,%llu,%llu\n", cb_opt_text(b->o, ARG_TYPE_K),
-           cb_opt_text(b->o, ARG_TYPE_V), r->t.n_prompt, r->t.n_gen, r->t.depth, r->mean, r->sd,
-           (unsigned long long)r->mem.kv_bytes, (unsigned long long)r->mem.kv_read_bytes_per_token,
-           (unsigned long long)r->rss_peak);
-}
-
-static void md_head(const struct bench *b)
-{
-    (void)b;
-    puts("| model | threads | isa | policy | K, V | test | tokens/s | bank MiB | read MiB/token | "
-         "peak RSS MiB |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-}
-
-static void md_line(const struct bench *b, const struct row *r)
-{
-    char name[64];
-    int n = r->t.n_prompt ? snprintf(name, sizeof name, "pp%d", r->t.n_prompt)
-                          : snprintf(name, sizeof name, "tg%d", r->t.n_gen);
-
-    if (r->t.depth)
-        snprintf(name + n, sizeof name - (size_t)n, " @ d%d", r->t.depth);
-    printf("| %s | %d | %s | %s | %s, %s | %s | %.2f ± %.2f | %.1f | %.2f | %.1f |\n",
-           b->e.info.name, cb_par_threads(b->e.model->dev->par), b->e.model->dev->isa, r->t.policy,
-           cb_opt_text(b->o, ARG_TYPE_K), cb_opt_text(b->o, ARG_TYPE_V), name, r->mean, r->sd,
-           (double)r->mem.kv_bytes / 1048576, (double)r->mem.kv_read_bytes_per_token / 1048576,
-           (double)r->rss_peak / 1048576);
-}
-
-static void choose_output(struct bench *b)
-{
-    b->head = no_line;
-    b->line = jsonl_line;
-    b->foot = no_line;
-    if (cb_opt_is(b->o, ARG_FORMAT, "json")) {
-        b->head = json_head;
-        b->line = json_line;
-        b->foot = json_foot;
-    } else if (cb_opt_is(b->o, ARG_FORMAT, "csv")) {
-        b->head = csv_head;
-        b->line = csv_line;
-    } else if (cb_opt_is(b->o, ARG_FORMAT, "md")) {
-        b->head = md_head;
-        b->line = md_line;
-    }
+    return (struct rows){
+        .format = cb_opt_text(o, ARG_FORMAT),
+        .columns = columns,
+        .md_head = "| model | threads | isa | policy | K, V | test | tokens/s | bank MiB | "
+                   "read MiB/token | peak RSS MiB |\n"
+                   "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        .md_line = md_line,
+    };
 }
 
 /* ---- measuring ---- */
@@ -240,9 +191,7 @@ static int one_test(struct bench *b, struct test t)
     if (!t.n_prompt && !t.n_gen)
         return CB_OK;
     TRY(measure(b, &r));
-    b->line(b, &r);
-    b->n_done++;
-    return cb_out_flush();
+    return cb_rows_put(&b->rows, row_json(b, &r));
 }
 
 static int all_tests(struct bench *b)
@@ -288,29 +237,38 @@ static int make_tokens(struct bench *b)
     return CB_OK;
 }
 
-static int run(const struct opts *o)
+static int models(const struct opts *o)
 {
-    struct bench b = { .o = o, .repeats = cb_opt_int(o, ARG_REPEATS) };
+    struct bench b = { .o = o, .repeats = cb_opt_int(o, ARG_REPEATS), .rows = table(o) };
     int rc = cb_engine_open(o, &b.e);
 
-    cb_interrupt_catch();
-    choose_output(&b);
     if (!rc)
         rc = make_tokens(&b);
     if (!rc) {
-        b.head(&b);
+        cb_rows_begin(&b.rows);
         rc = all_tests(&b);
-        b.foot(&b);
+        cb_rows_end(&b.rows);
     }
     free(b.ids);
     cb_engine_close(&b.e);
+    return rc;
+}
+
+static int run(const struct opts *o)
+{
+    int rc;
+
+    if (cb_opt_set(o, ARG_ONLY) && !cb_opt_flag(o, ARG_OPS))
+        return cb_usage("--only: goes with --ops");
+    cb_interrupt_catch();
+    rc = cb_opt_flag(o, ARG_OPS) ? cb_bench_ops_run(o) : models(o);
     return rc == CB_ECANCEL && cb_interrupted() ? EXIT_INTERRUPT : rc;
 }
 
 const struct cmd cb_cmd_bench = {
     .name = "bench",
     .operands = "",
-    .brief = "measure tokens a second of prompts and answers",
+    .brief = "measure tokens a second of prompts and answers, or single ops",
     .sets = SET_OWN_BENCH | SET_MODEL | SET_ENGINE | SET_POLICIES | SET_GENERAL,
     .run = run,
 };

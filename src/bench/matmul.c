@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* matmul.c - matrix products: each type of weights, the matrices of known models, one token and many. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/ops.h"
+#include "err.h"
+#include "store.h"
+
+enum {
+    SAMPLE_ROWS = 64, /* that are random; the others repeat them */
+    MOST_COPIES = 1024,
+    MANY = 512, /* tokens of a prompt */
+    FEW = 32,   /* where so many would take too long */
+    MIB = 1 << 20
+};
+static const size_t raw_max = (size_t)768 << 20; /* bytes of a matrix that is not left out */
+
+struct products {
+    struct device *d;
+    struct weight *w; /* [n] */
+    int n, n_tok;
+    float *x, *y;
+};
+
+static void multiply(void *ctx)
+{
+    const struct products *p = ctx;
+
+    for (int i = 0; i < p->n; i++) {
+        const struct mm m = { .w = &p->w[i], .y = p->y, .y_stride = p->w[i].n_out };
+        p->d->ops->matmul(p->d, &m, 1, p->x, p->n_tok);
+    }
+}
+
+/* raw[n_out] rows of n_in numbers */
+static int fill_rows(enum dtype t, int n_in, int n_out, uint8_t *raw)
+{
+    const size_t all = cb_row_bytes(t, (int64_t)n_in * n_out);
+    const size_t n = (size_t)n_in * SAMPLE_ROWS, sample = cb_row_bytes(t, (int64_t)n);
+    float *x = cb_calloc(n, sizeof *x);
+
+    if (!x)
+        return CB_ENOMEM;
+    cb_op_fill(x, n);
+    cb_dtype[t].from_f32(x, raw, (int64_t)n);
+    free(x);
+    for (size_t at = sample; at < all; at += sample)
+        memcpy(raw + at, raw, all - at < sample ? all - at : sample);
+    return CB_OK;
+}
+
+static int emit(struct op_bench *b, const struct op_shape *s, const char *what,
+                const struct products *p, double seconds)
+{
+    const struct weight *w = p->w;
+    const int plain = cb_dtype[w->type].block == 1 || strcmp(b->matmul, "own") != 0;
+    struct op_row row = { .op = "matmul",
+                          .matmul = b->matmul,
+                          .type = cb_dtype[w->type].name,
+                          .model = s->model,
+                          .n_tok = p->n_tok,
+                          .s = seconds,
+                          .bytes = (double)w->packed_bytes,
+                          .flop = 2.0 * w->n_in * w->n_out * p->n_tok,
+                          .read = b->limit[LIMIT_READ],
+                          .peak = b->limit[LIMIT_F32] };
+
+    if (!plain && b->limit[LIMIT_INT8] > 0)
+        row.peak = b->limit[LIMIT_INT8];
+    snprintf(row.shape, sizeof row.shape, "%s %dx%d", what, w->n_out, w->n_in);
+    return cb_op_emit(b, &row);
+}
+
+/* A library takes over from 16 tokens on, so one token is ours alone. */
+static int time_all(struct op_bench *b, const struct op_shape *s, const char *what,
+                    struct products *p)
+{
+    const int n = p->n;
+    double few_s;
+
+    if (!strcmp(b->matmul, "own")) {
+        p->n_tok = 1;
+        TRY(emit(b, s, what, p, cb_op_time(b, multiply, p, 0) / n));
+    }
+    p->n = 1;
+    p->n_tok = FEW;
+    few_s = cb_op_time(b, multiply, p, 1);
+    if (few_s * MANY / FEW < 0.5 &&
+        p->w->n_out < 32768) /* of a prompt, logits of all are never asked for */
+        p->n_tok = MANY;
+    return emit(b, s, what, p, cb_op_time(b, multiply, p, 0));
+}
+
+static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *what, enum dtype t,
+                      int n_in, int n_out)
+{
+    const size_t bytes = cb_row_bytes(t, (int64_t)n_in * n_out);
+    const int copies = 1 + (int)(OP_COLD_BYTES / bytes);
+    struct products p = { .d = b->d, .n = copies < MOST_COPIES ? copies : MOST_COPIES };
+    const size_t raw_bytes =
+        cb_row_bytes(t, (int64_t)n_in * (n_out > SAMPLE_ROWS ? n_out : SAMPLE_ROWS));
+    uint8_t *raw = NULL;
+    int err = CB_ENOMEM;
+
+    if (bytes > raw_max)
+        return CB_OK;
+    TRY(cb_op_reserve(raw_bytes, &raw));
+    p.w = cb_calloc((size_t)p.n, sizeof *p.w);
+    p.x = cb_calloc(MANY, (size_t)n_in * sizeof *p.x);
+    p.y = cb_calloc(MANY, (size_t)n_out * sizeof *p.y);
+    if (p.w && p.x && p.y)
+        err = fill_rows(t, n_in, n_out, raw);
+    if (!err && b->d->ops->reserve(b->d, MANY, n_in, n_out, 1, 64, 1) < 0)
+        err = CB_ENOMEM;
+    for (int i = 0; !err && i < p.n; i++) {
+        p.w[i] = (struct weight){ "w", t, n_in, n_out, raw, NULL, 0 };
+        err = b->d->ops->load(b->d, &p.w[i]);
+    }
+    if (!err) {
+        const int n = p.n;
+        cb_op_fill(p.x, (size_t)n_in * MANY);
+        err = time_all(b, s, what, &p);
+        p.n = n;
+    }
+    for (int i = 0; p.w && i < p.n; i++)
+        b->d->ops->unload(b->d, &p.w[i]);
+    cb_store_release(raw, raw_bytes);
+    free(p.w);
+    free(p.x);
+    free(p.y);
+    return err;
+}
+
+static int run_type(struct op_bench *b, const struct op_shape *s, enum dtype t)
+{
+    const struct {
+        const char *what;
+        int n_in, n_out;
+    } m[] = { { "q", s->n_embd, s->n_head * s->hd },
+              { "k", s->n_embd, s->n_kv * s->hd },
+              { "up", s->n_embd, s->n_ff },
+              { "down", s->n_ff, s->n_embd },
+              { "logits", s->n_embd, s->n_vocab } };
+
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+        if (m[i].n_in % cb_dtype[t].block == 0)
+            TRY(run_matrix(b, s, m[i].what, t, m[i].n_in, m[i].n_out));
+    return CB_OK;
+}
+
+int cb_bench_matmul(struct op_bench *b)
+{
+    for (const struct op_shape *s = cb_op_shape; s->model; s++)
+        for (int t = 0; t < DT_COUNT; t++)
+            if (cb_op_picked(b, KIND_OP, "matmul") && cb_op_picked(b, KIND_MODEL, s->model) &&
+                cb_op_picked(b, KIND_TYPE, cb_dtype[t].name))
+                TRY(run_type(b, s, (enum dtype)t));
+    return CB_OK;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/* ops.c - the runs: every ISA, every library that multiplies; which rows are wanted; the clock. */
+#include "bench/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "err.h"
+#include "provider.h"
+#include "store.h"
+
+const struct op_shape cb_op_shape[] = {
+    { "SmolLM2-135M", 576, 1536, 9, 3, 64, 49152, 8192 },
+    { "Qwen2.5-0.5B", 896, 4864, 14, 2, 64, 151936, 16384 },
+    { "Llama-3-8B", 4096, 14336, 32, 8, 128, 128256, 8192 },
+    { .model = NULL },
+};
+
+static const char *const op_name[] = { "limit",  "matmul", "decode", "prompt",
+                                       "gather", "rows",   "embed",  NULL };
+
+/* ---- what is wanted ---- */
+
+static int same(const char *word, size_t n, const char *name)
+{
+    return strlen(name) == n && !strncasecmp(word, name, n);
+}
+
+/* Is the word one of this kind? */
+static int is_kind(enum op_kind kind, const char *word, size_t n)
+{
+    int yes = 0;
+
+    for (int i = 0; kind == KIND_OP && op_name[i]; i++)
+        yes |= same(word, n, op_name[i]);
+    for (int i = 0; kind == KIND_TYPE && i < DT_COUNT; i++)
+        yes |= same(word, n, cb_dtype[i].name);
+    for (int i = 0; kind == KIND_TYPE && i < KV_TYPE_COUNT; i++)
+        yes |= same(word, n, cb_kv_type[i].name);
+    if (kind == KIND_TYPE)
+        yes |= same(word, n, "kivi4") || same(word, n, "kivi2");
+    for (int i = 0; kind == KIND_MODEL && cb_op_shape[i].model; i++)
+        yes |= same(word, n, cb_op_shape[i].model);
+    for (int i = 0; kind == KIND_ISA && cb_cpu_isa_at(i); i++)
+        yes |= same(word, n, cb_cpu_isa_at(i));
+    for (int i = 0; kind == KIND_MATMUL && cb_provider_at(i); i++)
+        yes |= same(word, n, cb_provider_at(i));
+    return yes || (kind == KIND_MATMUL && same(word, n, "own"));
+}
+
+int cb_op_pick_check(const struct op_pick *p)
+{
+    for (const char *w = p->words; w && *w;) {
+        const size_t n = strcspn(w, ",");
+        int known = 0;
+
+        for (int k = 0; k < KIND_COUNT; k++)
+            known |= is_kind(k, w, n);
+        if (!known)
+            return cb_fail(CB_EARG, "%.*s: no op, type, model or ISA of this machine", (int)n, w);
+        w += n + (w[n] == ',');
+    }
+    return CB_OK;
+}
+
+static int picked(const struct op_pick *p, enum op_kind kind, const char *name)
+{
+    int any = 0;
+
+    for (const char *w = p->words; w && *w;) {
+        const size_t n = strcspn(w, ",");
+        if (is_kind(kind, w, n)) {
+            any = 1;
+            if (same(w, n, name))
+                return 1;
+        }
+        w += n + (w[n] == ',');
+    }
+    return !any;
+}
+
+int cb_op_picked(const struct op_bench *b, enum op_kind kind, const char *name)
+{
+    return picked(b->pick, kind, name);
+}
+
+/* ---- the clock ---- */
+
+struct timing {
+    void (*fn)(void *ctx);
+    void *ctx;
+    int rough;
+    double best;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Three rounds at least, more while they are short; of what takes long, one. */
+static void rounds(void *ctx)
+{
+    enum { LEAST = 3, MOST = 50 };
+    const double enough = 0.06, too_long = 0.3;
+    struct timing *t = ctx;
+    double sum = 0;
+
+    for (int r = 0; r < MOST && (r < LEAST || sum < enough) && (!r || sum < too_long); r++) {
+        const double start = now_s();
+        double s;
+
+        t->fn(t->ctx);
+        s = now_s() - start;
+        sum += s;
+        if (!r || s < t->best)
+            t->best = s;
+        if (t->rough)
+            break;
+    }
+}
+
+double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int rough)
+{
+    struct timing t = { fn, ctx, rough, 0 };
+
+    cb_par_run(b->d->par, rounds, &t);
+    return t.best;
+}
+
+/* ---- rows ---- */
+
+int cb_op_emit(struct op_bench *b, struct op_row *row)
+{
+    row->isa = b->d->isa;
+    row->threads = row->threads ? row->threads : cb_par_threads(b->d->par);
+    row->matmul = row->matmul ? row->matmul : "";
+    row->type = row->type ? row->type : "";
+    row->model = row->model ? row->model : "";
+    return b->emit(b->arg, row);
+}
+
+void cb_op_fill(float *x, size_t n)
+{
+    uint32_t s = 1;
+
+    for (size_t i = 0; i < n; i++) {
+        s = s * 1664525u + 1013904223u;
+        x[i] = (float)(s >> 8) / (float)(1 << 23) - 1;
+    }
+}
+
+int cb_op_reserve(size_t bytes, void *out)
+{
+    void *p;
+
+    TRY(cb_store_reserve(bytes, &p));
+    madvise(p, bytes, MADV_HUGEPAGE);
+    memcpy(out, &p, sizeof p);
+    return CB_OK;
+}
+
+static int limits(struct op_bench *b)
+{
+    TRY(cb_cpu_limits(b->d, b->limit));
+    for (int l = 0; cb_op_picked(b, KIND_OP, "limit") && l < LIMIT_COUNT; l++) {
+        struct op_row row = { .op = "limit", .threads = l == LIMIT_READ_1, .s = 1 };
+
+        if (b->limit[l] <= 0)
+            continue;
+        *(cb_limit_is_read(l) ? &row.bytes : &row.flop) = b->limit[l];
+        snprintf(row.shape, sizeof row.shape, "%s", cb_limit_name[l]);
+        TRY(cb_op_emit(b, &row));
+    }
+    return CB_OK;
+}
+
+/* ---- runs ---- */
+
+static int run(struct op_bench *b)
+{
+    TRY(cb_bench_matmul(b));
+    TRY(cb_bench_attn(b));
+    return cb_bench_gather(b);
+}
+
+/* The device takes both from the environment, as it does for whoever tries a variant. */
+static int run_with(struct op_bench *b, const char *isa, const char *matmul, int n_threads)
+{
+    int err;
+
+    if (!cb_op_picked(b, KIND_ISA, isa) || !cb_op_picked(b, KIND_MATMUL, matmul))
+        return CB_OK;
+    setenv("CTXBANK_ISA", isa, 1);
+    setenv("CTXBANK_MATMUL", matmul, 1);
+    TRY(cb_device_open("cpu", n_threads, &b->d));
+    b->matmul = matmul;
+    err = b->limit_of == isa ? CB_OK : limits(b);
+    b->limit_of = isa;
+    if (!err)
+        err = strcmp(matmul, "own") ? cb_bench_matmul(b) : run(b);
+    cb_device_close(b->d);
+    return err;
+}
+
+int cb_bench_ops(const struct op_pick *pick, int n_threads, op_emit emit, void *arg)
+{
+    struct op_bench b = { .pick = pick, .emit = emit, .arg = arg };
+    const char *isa, *lib;
+
+    TRY(cb_op_pick_check(pick));
+    for (int i = 0; (isa = cb_cpu_isa_at(i)); i++) {
+        TRY(run_with(&b, isa, "own", n_threads));
+        for (int p = 0; i == 0 && (lib = cb_provider_at(p)); p++)
+            TRY(run_with(&b, isa, lib, n_threads));
+    }
+    return CB_OK;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* bench_ops.h - what bench does with --ops. */
+#ifndef CMD_BENCH_OPS_H
+#define CMD_BENCH_OPS_H
+
+#include "cmd.h"
+
+int cb_bench_ops_run(const struct opts *o);
+
+#endif
