@@ -88,6 +88,7 @@ struct cb_memory {
     uint64_t kv_read_bytes_per_token; /* by the last decoded token; 0 after a prompt */
     uint64_t scratch_bytes;           /* activations and work space */
     int kept_min, kept_max;           /* slots of the shortest and the longest store */
+    int at_most; /* 1: a plan whose bank is the most, since what is kept depends on the text */
 };
 
 CB_API int cb_session_open(cb_model *model, const struct cb_session_params *params,

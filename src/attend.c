@@ -148,6 +148,28 @@ void cb_attend_close(struct cb_session *s)
     free(a);
 }
 
+/* Of attend.c alone: parts of rolled positions, choices, the policy's state. */
+static size_t own_bytes(const struct cb_session *s, size_t n_most)
+{
+    const struct attend *a = s->attend;
+    const struct hparams *hp = &s->model->hp;
+    const size_t n = (size_t)s->chunk * (size_t)hp->n_head, n_kv = (size_t)hp->n_kv;
+    size_t words = n + (a->q ? n * (2 * (size_t)hp->hd + 1) + (size_t)hp->n_rot : 0);
+
+    for (int l = 0; l < hp->n_layer; l++)
+        words += a->choice[l].slot ? n_kv * n_most : 0;
+    words += a->rank ? (n_kv + 1) * n_most : 0;
+    return words * sizeof(float) + s->policy->state_bytes +
+           s->policy->m->layer_bytes * (size_t)hp->n_layer;
+}
+
+size_t cb_attend_bytes(const struct cb_session *s, int n_feed, int n_most, int n_kept)
+{
+    return own_bytes(s, (size_t)n_most) + cb_measure_bytes(s, n_most) + cb_select_bytes(s, n_most) +
+           cb_distant_bytes(s, n_feed, n_most) + cb_similar_bytes(s, n_most, n_kept) +
+           (s->attend->edit ? cb_edit_bytes(s, n_most) : 0);
+}
+
 int cb_attend_window(const struct cb_session *s, int l)
 {
     const int own = s->model->hp.window, asked = s->plan[l].window;
@@ -466,9 +488,13 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
     return CB_OK;
 }
 
-static void note_peak(struct cb_session *s)
+static void note_peak(struct cb_session *s, int l)
 {
     const uint64_t now = cb_session_kv_bytes(s);
+    const int n = cb_store_max_len(&s->store[l]);
+
+    if (n > s->n_most)
+        s->n_most = n;
     if (now > s->kv_peak_bytes)
         s->kv_peak_bytes = now;
 }
@@ -496,7 +522,7 @@ int cb_attend_end(struct cb_session *s, int l, int n)
     for (int i = 0; i < s->n_follower; i++)
         TRY(cb_attend_end(s->follower[i], l, s->follower[i]->n_feed));
     if (!s->decoding || l == s->model->hp.n_layer - 1)
-        note_peak(s);
+        note_peak(s, l);
     if (!s->decoding && cb_wants(&s->plan[l].want, 1)) {
         cb_measure_prompt(s, l, n, &a->scores);
         a->has_scores = 1;

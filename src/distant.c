@@ -90,6 +90,17 @@ static size_t row_floats(const struct cb_session *s)
     return (size_t)s->model->hp.n_head * (size_t)s->model->hp.hd;
 }
 
+size_t cb_distant_bytes(const struct cb_session *s, int n_feed, int n_most)
+{
+    const struct hparams *hp = &s->model->hp;
+    const size_t nh = (size_t)hp->n_head, chunk = (size_t)s->chunk;
+
+    if (!s->distant)
+        return 0;
+    return (nh + (size_t)hp->n_kv) * (size_t)n_most * sizeof(float) +
+           ((size_t)n_feed * row_floats(s) + chunk * (row_floats(s) + 2 * nh)) * sizeof(float);
+}
+
 void cb_distant_end(struct cb_session *s)
 {
     if (!s->distant)

@@ -7,6 +7,8 @@
 
 int cb_distant_open(struct cb_session *s); /* nothing where the plan has no such layer */
 void cb_distant_close(struct cb_session *s);
+/* Work space for prompts of n_feed tokens and a context of n_most. */
+size_t cb_distant_bytes(const struct cb_session *s, int n_feed, int n_most);
 static inline int cb_distant_is(const struct cb_session *s, int l)
 {
     return s->plan[l].read.far_as != NULL;

@@ -43,6 +43,13 @@ int cb_edit_new(struct cb_session *s, struct edit **out)
     return e->tmp && e->keep && e->score && e->n && e->sum && e->row ? CB_OK : CB_ENOMEM;
 }
 
+size_t cb_edit_bytes(const struct cb_session *s, int n_most)
+{
+    const struct hparams *hp = &s->model->hp;
+    return (size_t)n_most * ((size_t)hp->n_kv + 2) * sizeof(int) +
+           2 * (size_t)hp->hd * sizeof(float);
+}
+
 void cb_edit_free(struct edit *e)
 {
     if (!e)

@@ -33,6 +33,7 @@ libcore_la_SOURCES += \
 	src/method/tova.c \
 	src/method/window.c \
 	src/method/pod.c \
+	src/memory.c \
 	src/model.c src/model.h \
 	src/nearest.c src/nearest.h \
 	src/par_omp.c src/par.h \

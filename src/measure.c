@@ -80,6 +80,37 @@ void cb_measure_close(struct cb_session *s)
     free(m);
 }
 
+/* How many rows a want has, and of how many query heads each. */
+static int rows_of(const struct cb_session *s, const struct want *w, int *per)
+{
+    const struct hparams *hp = &s->model->hp;
+    const int all = w->heads == MAX_HEADS || w->heads == MEAN_HEADS;
+    const int n = w->heads == EACH_HEAD ? hp->n_head : all ? 1 : hp->n_kv;
+
+    *per = hp->n_head / n;
+    return n;
+}
+
+size_t cb_measure_bytes(const struct cb_session *s, int n_most)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct measure *m = s->measure;
+    const int nh = hp->n_head;
+    int rows = 0, pool = 0, per;
+
+    if (!m)
+        return 0;
+    for (int l = 0; l < hp->n_layer; l++) {
+        const struct want *w = &s->plan_opened[l].want;
+        const int n = rows_of(s, w, &per);
+        const int most = w->band || cb_wants(w, 0) ? nh : w->when == WHEN_NEVER ? 0 : n;
+        rows = most > rows ? most : rows;
+        pool = w->pool > 1 && w->pool_kind != POOL_NONE && n > pool ? n : pool;
+    }
+    return sizeof(float) * ((size_t)(nh + rows + pool) * (size_t)n_most +
+                            (size_t)m->window * (size_t)(nh * (m->out ? 2 : 1) * hp->hd + nh + 1));
+}
+
 static void clear_mass(struct cb_session *s, int n)
 {
     for (int h = 0; h < s->model->hp.n_head; h++)
@@ -190,10 +221,10 @@ static void finish(struct cb_session *s, int l, int n_query, int prompt, struct 
     struct measure *m = s->measure;
     const float *mass = (prompt ? gatherer(s, l) : s)->measure->mass;
     const int group = hp->n_head / hp->n_kv, ctx = s->n_ctx;
+    int per;
+    const int n_row = rows_of(s, w, &per);
     const int pooled = w->pool > 1 && w->pool_kind != POOL_NONE;
     const int each = w->heads == EACH_HEAD, all = w->heads == MAX_HEADS || w->heads == MEAN_HEADS;
-    const int n_row = each ? hp->n_head : all ? 1 : hp->n_kv;
-    const int per = each ? 1 : all ? hp->n_head : group;
 
     *out = (struct scores){ .n_row = n_row,
                             .n = cb_store_max_len(&s->store[l]),

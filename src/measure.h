@@ -8,6 +8,7 @@
 int cb_wants(const struct want *w, int prompt);
 int cb_measure_open(struct cb_session *s); /* nothing where the plan wants nothing */
 void cb_measure_close(struct cb_session *s);
+size_t cb_measure_bytes(const struct cb_session *s, int n_most); /* work space for so many slots */
 
 /* A chunk of a prompt that layer l has just attended to; a->lse is set. */
 void cb_measure_chunk(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end);

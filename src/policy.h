@@ -148,6 +148,8 @@ struct method {
     /* slots that a KV head of layer l will hold after a prompt and n_gen generated tokens; the most
      * where that depends on the text. NULL: all. */
     int (*slots)(const struct policy *, int l, int n_prompt, int n_gen);
+    int at_most; /* 1: slots() says the most, and the text decides */
+    int merges;  /* 1: compact() asks cb_view_nearest() */
 };
 
 /* ---- what hooks may ask ---- */

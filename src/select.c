@@ -93,6 +93,18 @@ int cb_select_open(struct cb_session *s)
     return CB_OK;
 }
 
+size_t cb_select_bytes(const struct cb_session *s, int n_most)
+{
+    const size_t nh = (size_t)s->model->hp.n_head, n = (size_t)n_most;
+    size_t floats = (nh + 1) * n;
+
+    for (int l = 0; s->select && l < s->model->hp.n_layer; l++) {
+        const size_t w = s->select->of[l].q ? (size_t)window_of(s, l) : 0;
+        floats += s->select->of[l].slot ? n + w * (nh * (size_t)s->model->hp.hd + n) : 0;
+    }
+    return s->select ? floats * sizeof(float) : 0;
+}
+
 void cb_select_close(struct cb_session *s)
 {
     struct select *se = s->select;

@@ -9,6 +9,7 @@ int cb_selects(const struct read *r);     /* 1: such a layer */
 int cb_select_open(struct cb_session *s); /* nothing where the plan has no such layer */
 void cb_select_close(struct cb_session *s);
 void cb_select_clear(struct cb_session *s);
+size_t cb_select_bytes(const struct cb_session *s, int n_most); /* work space for so many slots */
 
 /* Queries qkv[n] at a stride of positions pos0.. went through layer l. */
 void cb_select_chunk(struct cb_session *s, int l, const float *q, int stride, int n, int pos0);

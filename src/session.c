@@ -8,11 +8,9 @@
 #include <string.h>
 
 #include "attend.h"
-#include "distant.h"
 #include "err.h"
 #include "kivi.h"
 #include "prefill.h"
-#include "select.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
@@ -31,7 +29,7 @@ static int grow(float **p, size_t n, uint64_t *bytes)
     return *p ? CB_OK : CB_ENOMEM;
 }
 
-static size_t tok_floats(const struct cb_session *s)
+size_t cb_session_tok_floats(const struct cb_session *s)
 {
     return (size_t)s->model->hp.n_embd + (size_t)s->model->hp.n_rot;
 }
@@ -44,12 +42,12 @@ static int work_fit(struct cb_session *s, int n)
 
     if (n <= w->cap_tok)
         return CB_OK;
-    w->bytes -= (uint64_t)w->cap_tok * tok_floats(s) * sizeof(float);
+    w->bytes -= (uint64_t)w->cap_tok * cb_session_tok_floats(s) * sizeof(float);
     w->cap_tok = 0;
     TRY(grow(&w->x, (size_t)n * (size_t)s->model->hp.n_embd, &unused));
     TRY(grow(&w->cs, (size_t)n * (size_t)s->model->hp.n_rot, &unused));
     w->cap_tok = n;
-    w->bytes += (uint64_t)n * tok_floats(s) * sizeof(float);
+    w->bytes += (uint64_t)n * cb_session_tok_floats(s) * sizeof(float);
     return CB_OK;
 }
 
@@ -343,119 +341,4 @@ int cb_session_len(const cb_session *s)
 const char *cb_session_note(const cb_session *s)
 {
     return s->policy->note;
-}
-
-/* ---- memory ---- */
-
-uint64_t cb_session_kv_bytes(const struct cb_session *s)
-{
-    uint64_t sum = 0;
-    for (int l = 0; l < s->model->hp.n_layer; l++)
-        sum += cb_store_bytes(&s->store[l]);
-    return sum;
-}
-
-static uint64_t full_bytes(const struct cb_session *s, int n)
-{
-    const struct hparams *hp = &s->model->hp;
-    return (uint64_t)n * (uint64_t)hp->n_layer * (uint64_t)hp->n_kv * (uint64_t)hp->hd * 2 * 2;
-}
-
-void cb_session_memory(const cb_session *s, struct cb_memory *out)
-{
-    *out = (struct cb_memory){
-        .weights_bytes = s->model->weights_bytes,
-        .kv_bytes = cb_session_kv_bytes(s),
-        .kv_full_bytes = full_bytes(s, s->n_seen),
-        .kv_peak_bytes = s->kv_peak_bytes,
-        .kv_read_bytes_per_token = s->decoding ? s->kv_read_bytes : 0,
-        .scratch_bytes = s->w.bytes,
-    };
-    out->kept_min = s->n_seen;
-    for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const int lo = cb_store_min_len(&s->store[l]), hi = cb_store_max_len(&s->store[l]);
-        out->kept_min = lo < out->kept_min ? lo : out->kept_min;
-        out->kept_max = hi > out->kept_max ? hi : out->kept_max;
-    }
-}
-
-/* Slots that a KV head of layer l will hold; `most` is for what a session cannot exceed. */
-static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
-{
-    const struct method *m = s->policy->m;
-    const int n = n_prompt + n_gen, got = m->slots ? m->slots(s->policy, l, n_prompt, n_gen) : n;
-    return got < n ? got : n;
-}
-
-/* Bytes of a layer that holds `slots` of n tokens. */
-static uint64_t layer_bytes(const struct cb_session *s, int n_slot, int n, int n_gen)
-{
-    const struct store *st = &s->store[0];
-    const int many = n_slot >= CB_STORE_HOLES; /* single slots leave holes */
-    size_t beside = (size_t)st->n_col * sizeof(float);
-
-    if (n_slot < n)
-        beside += sizeof *st->pos + (many && n_gen ? sizeof *st->row : 0);
-    return (uint64_t)st->n_kv * ((uint64_t)n_slot * beside + cb_store_bytes_of(st, n_slot));
-}
-
-/* What it holds while n tokens of a prompt go through: nothing is quantised yet. */
-static uint64_t prompt_bytes(const struct cb_session *s, int n)
-{
-    const struct store *st = &s->store[0];
-    const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
-    return (uint64_t)n * (uint64_t)st->n_kv * slot;
-}
-
-/* The most while a prompt goes through: a full layer, the compacted ones before it. */
-static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
-{
-    uint64_t before = 0, peak = 0;
-
-    for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const int held = slots(s, l, n_prompt, 0);
-        const uint64_t shared = held == n_prompt ? cb_distant_saved(s, l, n_prompt) : 0;
-        const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
-        peak = now > peak ? now : peak;
-        before += s->plan[l].late ? prompt_bytes(s, n_prompt)
-                                  : layer_bytes(s, held, n_prompt, 0) - shared;
-    }
-    return peak;
-}
-
-int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
-{
-    const int n = n_prompt + n_gen;
-    const struct store *st = &s->store[0];
-    uint64_t peak;
-
-    if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
-        return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
-                       n_prompt, n_gen, s->n_ctx);
-    *out = (struct cb_memory){
-        .weights_bytes = s->model->weights_bytes,
-        .kv_full_bytes = full_bytes(s, n),
-        .scratch_bytes = s->w.bytes + (uint64_t)n_prompt * tok_floats(s) * sizeof(float),
-        .kept_min = n,
-    };
-    for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const int held = slots(s, l, n_prompt, n_gen);
-        const int evicts = held < slots(s, l, n_prompt, 0) + n_gen;
-        if (held > s->n_ctx)
-            return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
-                           n_prompt, n_gen, s->n_ctx);
-        out->kept_min = held < out->kept_min ? held : out->kept_min;
-        out->kept_max = held > out->kept_max ? held : out->kept_max;
-        out->kv_bytes += layer_bytes(s, held, n, evicts);
-        if (held == n) {
-            out->kv_bytes -= cb_distant_saved(s, l, n);
-            out->kv_read_bytes_per_token += (uint64_t)cb_distant_read(s, l, n);
-        }
-        out->kv_read_bytes_per_token +=
-            (uint64_t)st->n_kv *
-            cb_store_bytes_of(st, cb_select_reads(s, l, held + (evicts && held < n), n_prompt));
-    }
-    peak = prefill_peak(s, n_prompt);
-    out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
-    return CB_OK;
 }

@@ -38,12 +38,13 @@ struct cb_session {
     struct layer_plan *plan_opened; /* [n_layer] before hooks changed it */
     struct store *store;            /* [n_layer] */
     struct attend *attend;          /* attend.c's own */
-    struct similar *similar; /* similar.c's own; NULL where nothing is dropped */
+    struct similar *similar;        /* similar.c's own; NULL where nothing is merged */
     struct measure *measure;        /* measure.c's own; NULL when the plan wants nothing */
     struct select *select;          /* select.c's own; NULL when no layer chooses for others */
     struct prompt *prompt;          /* prefill.c's own */
     struct distant *distant; /* distant.c's own; NULL when no layer reads logits of another */
     struct work w;
+    int n_most; /* slots that a KV head has held, before a policy dropped some */
     uint64_t kv_peak_bytes, kv_read_bytes;
     struct cb_session *const *follower; /* [n_follower] of the prefill at hand; follow.c */
     int n_follower;
@@ -68,11 +69,15 @@ int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const 
 int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
                        const struct method *m, void *arg, cb_session **out);
 
+size_t cb_session_tok_floats(const struct cb_session *s); /* of work space, a token of a feed */
+
+/* ---- memory.c ---- */
+
+uint64_t cb_session_kv_bytes(const struct cb_session *s);
+
 /* ---- forward.c ---- */
 
 /* Feeds tokens[n] (they fit). Logits of the last one land in w.logits. */
 int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how);
-
-uint64_t cb_session_kv_bytes(const struct cb_session *s);
 
 #endif

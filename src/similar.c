@@ -21,7 +21,11 @@ struct similar {
 
 int cb_similar_open(struct cb_session *s)
 {
-    struct similar *m = s->similar = cb_calloc(1, sizeof *m);
+    struct similar *m;
+
+    if (!s->policy->m->merges)
+        return CB_OK;
+    m = s->similar = cb_calloc(1, sizeof *m);
     if (!m)
         return CB_ENOMEM;
     m->out = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->out);
@@ -43,6 +47,16 @@ void cb_similar_close(struct cb_session *s)
     free(s->similar->out);
     free(s->similar->slot);
     free(s->similar);
+}
+
+size_t cb_similar_bytes(const struct cb_session *s, int n_most, int n_kept)
+{
+    const size_t hd = (size_t)s->model->hp.hd, kept = (size_t)n_kept * hd;
+
+    if (!s->similar)
+        return 0;
+    return (size_t)n_most * (sizeof *s->similar->out + sizeof *s->similar->slot) +
+           (kept + kept / 4 + BATCH * (hd + 2)) * sizeof(float);
 }
 
 /* 8 lanes, then in order */

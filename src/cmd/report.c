@@ -93,10 +93,14 @@ int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_ge
         json_t *j = cb_json_memory(&m);
         if (j)
             json_object_del(j, "rss_peak_bytes"); /* nothing has run */
+        if (j)
+            json_object_set_new(j, "kv_at_most", json_boolean(m.at_most));
         return cb_json_print(json_pack("{s:i, s:i, s:i, s:o}", "n_ctx", e->n_ctx, "prompt_tokens",
                                        n_prompt, "max_tokens", n_gen, "memory", j));
     }
     printf("prompt %d tokens, answer up to %d, context %d\n", n_prompt, n_gen, e->n_ctx);
+    if (m.at_most)
+        printf("what the policy keeps depends on the text: kv_bytes is a bound\n");
     printf("weights_bytes %llu\nkv_bytes %llu\nkv_full_bytes %llu\nkv_peak_bytes %llu\n"
            "kv_read_bytes_per_token %llu\nscratch_bytes %llu\nkept_min %d\nkept_max %d\n",
            (unsigned long long)m.weights_bytes, (unsigned long long)m.kv_bytes,

@@ -283,4 +283,5 @@ const struct method cb_method_d2o = {
     .observe = observe,
     .compact = compact,
     .slots = slots,
+    .merges = 1,
 };

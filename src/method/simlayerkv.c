@@ -140,4 +140,5 @@ const struct method cb_method_simlayerkv = {
     .plan = plan,
     .observe = observe,
     .compact = compact,
+    .at_most = 1,
 };
