@@ -137,6 +137,13 @@ static int group_of(const struct cb_session *s)
     return s->model->hp.n_head / s->model->hp.n_kv;
 }
 
+/* Tokens that the layer reads with its own keys, besides the first. */
+static int recent_of(const struct cb_session *s, int l)
+{
+    const struct read *r = &s->plan[l].read;
+    return s->store[l].pos && r->recent_after ? r->recent_after : r->recent;
+}
+
 /* First slot of a KV head at or behind position pos. */
 static int slot_at(const struct store *st, int kv, int pos)
 {
@@ -160,7 +167,7 @@ static struct span span_of(const struct cb_session *s, int l, int kv, int pos)
     struct span x = { .n = st->n[kv] };
 
     x.lo = slot_at(st, kv, r->sink);
-    x.hi = slot_at(st, kv, pos - r->recent + 1);
+    x.hi = slot_at(st, kv, pos - recent_of(s, l) + 1);
     x.hi = x.hi > x.lo ? x.hi : x.lo;
     return x;
 }
@@ -331,7 +338,7 @@ static void prompt_far(struct cb_session *s, int l, const struct attn *at, int p
     prompt_runs(s, l, LEADERS, pos, n_less);
     s->dev->ops->attention(s->dev, &a); /* nothing for the followers, which come now */
     prompt_runs(s, l, RECENT, pos, n_less);
-    a.window = s->store[l].pos ? 0 : s->plan[l].read.recent;
+    a.window = s->store[l].pos ? 0 : recent_of(s, l);
     add_part(s, at, &a);
     prompt_runs(s, l, SINKS, pos, n_less);
     a.window = a.causal = 0;
@@ -391,7 +398,7 @@ static void prompt(struct cb_session *s, int l, const struct attn *at, int pos0)
 {
     const struct read *r = &s->plan[l].read;
     const int from = pos0 - s->n_seen, n = at->n_tok; /* query 0 in the feed */
-    int first = r->sink + r->recent - pos0;           /* query that has something far */
+    int first = r->sink + recent_of(s, l) - pos0;     /* query that has something far */
     struct attn a = *at;
 
     keep_queries(s, l, at, from);
@@ -443,19 +450,22 @@ static int followers(const struct cb_session *s, int l)
     return n;
 }
 
-static int n_far(const struct cb_session *s, int l, int n)
+/* Of n tokens that were fed, n_slot are left. */
+static int n_far(const struct cb_session *s, int l, int n, int n_slot)
 {
-    const int far = n - s->plan[l].read.sink - s->plan[l].read.recent;
-    return far > 0 ? far : 0;
+    const struct read *r = &s->plan[l].read;
+    const int far = n_slot - r->sink - (n_slot == n ? r->recent : r->recent_after);
+
+    return far > 0 && (n_slot == n || r->recent_after) ? far : 0;
 }
 
-uint64_t cb_distant_saved(const struct cb_session *s, int l, int n)
+uint64_t cb_distant_saved(const struct cb_session *s, int l, int n, int n_slot)
 {
-    return (uint64_t)followers(s, l) * (uint64_t)n_far(s, l, n) * s->store[l].row_k;
+    return (uint64_t)followers(s, l) * (uint64_t)n_far(s, l, n, n_slot) * s->store[l].row_k;
 }
 
-int64_t cb_distant_read(const struct cb_session *s, int l, int n)
+int64_t cb_distant_read(const struct cb_session *s, int l, int n, int n_slot)
 {
-    return (int64_t)followers(s, l) * n_far(s, l, n) *
+    return (int64_t)followers(s, l) * n_far(s, l, n, n_slot) *
            (group_of(s) * (int)sizeof(float) - (int)s->store[l].row_k);
 }

@@ -20,9 +20,10 @@ static inline int cb_distant_is(const struct cb_session *s, int l)
 int cb_distant_attention(struct cb_session *s, int l, const struct attn *at, int pos0, int pos_end);
 /* A prompt is through all layers. */
 void cb_distant_end(struct cb_session *s);
-/* Bytes of keys that layer l does not hold when n tokens have been fed. */
-uint64_t cb_distant_saved(const struct cb_session *s, int l, int n);
+/* Bytes of keys that layer l does not hold when n tokens have been fed, of which it has n_slot left; at
+ * least, where that depends on the text. */
+uint64_t cb_distant_saved(const struct cb_session *s, int l, int n, int n_slot);
 /* Bytes of logits that a decoded token reads in layer l, less those of the keys that it does not. */
-int64_t cb_distant_read(const struct cb_session *s, int l, int n);
+int64_t cb_distant_read(const struct cb_session *s, int l, int n, int n_slot);
 
 #endif

@@ -82,10 +82,10 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
-        const uint64_t shared = held == n_prompt ? cb_distant_saved(s, l, n_prompt) : 0;
+        const uint64_t shared = cb_distant_saved(s, l, n_prompt, n_prompt);
         const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
         peak = now > peak ? now : peak;
-        before += s->plan[l].late ? prompt_bytes(s, n_prompt)
+        before += s->plan[l].late ? prompt_bytes(s, n_prompt) - shared
                                   : layer_bytes(s, held, n_prompt, 0) - shared;
     }
     return peak;
@@ -104,7 +104,7 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         .weights_bytes = s->model->weights_bytes,
         .kv_full_bytes = full_bytes(s, n),
         .kept_min = n,
-        .at_most = s->policy->m->at_most,
+        .at_most = s->policy->at_most,
     };
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, n_gen);
@@ -114,11 +114,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
                            n_prompt, n_gen, s->n_ctx);
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
-        out->kv_bytes += layer_bytes(s, held, n, evicts);
-        if (held == n) {
-            out->kv_bytes -= cb_distant_saved(s, l, n);
-            out->kv_read_bytes_per_token += (uint64_t)cb_distant_read(s, l, n);
-        }
+        out->kv_bytes += layer_bytes(s, held, n, evicts) - cb_distant_saved(s, l, n, held);
+        out->kv_read_bytes_per_token += (uint64_t)cb_distant_read(s, l, n, held);
         out->kv_read_bytes_per_token +=
             (uint64_t)st->n_kv *
             cb_store_bytes_of(st, cb_select_reads(s, l, held + (evicts && held < n), n_prompt));

@@ -51,6 +51,7 @@ struct read {
     /* [n_kv] the layer whose queries and keys are read outside of sink + recent, in the prompt as
      * well: l itself or an earlier one that has l as its own; NULL = own everywhere */
     const int *far_as;
+    int recent_after; /* > 0: with far_as, recent once the policy has dropped tokens of the layer */
     float skip; /* a step leaves the far part out where the near part's share >= skip; > 1: never */
 };
 
@@ -112,6 +113,7 @@ struct policy {
     struct cb_session *session; /* for the view below; methods do not look inside */
     void *arg;                  /* of a method that is not in the table */
     void *mem;                  /* what plan() allocated with malloc; freed with the policy */
+    int at_most; /* plan(): 1 = the memory plan is a bound, since the text decides what is kept */
     char note[256]; /* what the user should know: a default that was not made for this model */
 };
 
@@ -148,7 +150,6 @@ struct method {
     /* slots that a KV head of layer l will hold after a prompt and n_gen generated tokens; the most
      * where that depends on the text. NULL: all. */
     int (*slots)(const struct policy *, int l, int n_prompt, int n_gen);
-    int at_most; /* 1: slots() says the most, and the text decides */
     int merges;  /* 1: compact() asks cb_view_nearest() */
 };
 

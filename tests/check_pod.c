@@ -202,6 +202,51 @@ START_TEST(a_gate_of_0_reads_no_distant_tokens)
 }
 END_TEST
 
+/* With SnapKV, near is by distance or the sinks and the window alone: layer 2's attention to the kept
+ * tokens in plain C, those that are far with query and keys of the block's first layer. */
+START_TEST(near_after_snapkv)
+{
+    static const int recent[] = { 4, 3 }, lead[] = { 0, 1 };
+    float out[3 * NQ];
+
+    for (int by = 0; by < 2; by++) {
+        struct toy t;
+        open_toy(&t, devices[_i],
+                 with(by ? ",snap=8,window=3,proximal=window" : ",snap=8,window=3"));
+        cb_toy_prompt(&t, N - 1, N, NULL);
+        cb_toy_decode(&t, out);
+        for (int h = 0; h < 4; h++) {
+            const struct store *st = &t.s->store[2];
+            double sum = 0, want[4] = { 0 };
+            int far = 0;
+            ck_assert_int_eq(st->n[h / 2], 9);
+            for (int j = 0; j < 9; j++) {
+                const int pos = cb_store_pos(st, h / 2, j);
+                const int near_by = pos < 2 || pos > N - 1 - recent[by];
+                const int l = near_by ? 2 : lead[h / 2];
+                const float *q = cb_toy_row(&t, l, N - 1) + 4 * h;
+                const float *k = cb_toy_row(&t, l, pos) + 4 * (4 + h / 2);
+                const float *v = cb_toy_row(&t, 2, pos) + 4 * (6 + h / 2);
+                double p = 0;
+                for (int c = 0; c < 4; c++)
+                    p += 0.5 * (double)q[c] * (double)k[c];
+                p = exp(p);
+                sum += p;
+                far += !near_by;
+                for (int c = 0; c < 4; c++)
+                    want[c] += p * (double)v[c];
+            }
+            for (int c = 0; c < 4; c++)
+                want[c] /= sum;
+            if (by)
+                ck_assert_int_eq(far, 9 - 2 - 3);
+            near(by ? "window" : "distance", out + 2 * NQ + 4 * h, want, 4, 2e-6);
+        }
+        cb_toy_close(&t);
+    }
+}
+END_TEST
+
 /* ---- memory ---- */
 
 /* bytes = b d (L Hkv N + nb n_D + L Hkv (N - n_D)), section 2.3's count of keys and values */
@@ -340,6 +385,7 @@ static const char *const refused[][3] = {
     { "pod:sinks=0", NULL, "must be" },
     { "pod:recent=0", NULL, "must be" },
     { "pod:snap=64", NULL, "more than the window" },
+    { "pod:proximal=window", NULL, "needs snap" },
     { "pod:preset=none.json", NULL, "none.json" },
     { NULL, "{\"start\": [[0, 0, 0], [0, 1, 1]]}", "not of this model" },
     { NULL, "{\"start\": [[0, 0, 0, 0, 0, 0]]}", "not of this model" },
@@ -381,6 +427,7 @@ int main(void)
     tcase_add_loop_test(c, full_where_nothing_is_shared, 0, n_device);
     tcase_add_loop_test(c, full_where_layers_are_alike, 0, n_device);
     tcase_add_loop_test(c, a_gate_of_0_reads_no_distant_tokens, 0, n_device);
+    tcase_add_loop_test(c, near_after_snapkv, 0, n_device);
     tcase_add_test(c, bytes_as_the_formula);
     tcase_add_test(c, turns_chunks_and_threads_do_not_matter);
     tcase_add_test(c, snapkv_keeps_as_many_as_asked);

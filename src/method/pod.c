@@ -4,13 +4,15 @@
  * keys of its first layer (Ma et al., 2024: Compressing KV Cache for Long-Context LLM Inference with
  * Inter-Layer Attention Similarity, section 2). The paper trains the model for it; here it is not. Together
  * with SnapKV (section 3.4), distant tokens are chosen once a block, at its first layer. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../policy.h"
 
-enum { PRESET, BLOCKS, SINKS, RECENT, GATE, SNAP, WINDOW };
+enum { PRESET, BLOCKS, SINKS, RECENT, GATE, SNAP, WINDOW, PROXIMAL };
+enum { BY_DISTANCE, BY_WINDOW };
 
 static const struct method_opt opts[] = {
     [PRESET] = { "preset", "file", "blocks of each KV head, as calibrate similarity writes them",
@@ -31,6 +33,10 @@ static const struct method_opt opts[] = {
                OPT_INT, 0, 0, 1e9, NULL },
     [WINDOW] = { "window", "tokens", "SnapKV: last queries that choose, always kept", OPT_INT, 64,
                  1, 4096, NULL },
+    [PROXIMAL] = { "proximal", NULL,
+                   "SnapKV: what each layer reads with its own keys after it has chosen; "
+                   "window: the first tokens and the last `window` alone",
+                   OPT_CHOICE, BY_DISTANCE, 0, 0, "distance window" },
     { .name = NULL },
 };
 
@@ -70,6 +76,10 @@ static int check(struct policy *p)
     if (p->val[SNAP].num > 0 && p->val[SNAP].num <= p->val[WINDOW].num)
         return cb_policy_refuse(p, "snap=%g: must be more than the window of %g", p->val[SNAP].num,
                                 p->val[WINDOW].num);
+    if (p->val[PROXIMAL].num == BY_WINDOW && p->val[SNAP].num == 0)
+        return cb_policy_refuse(p, "proximal=window: needs snap");
+    /* how many of the tokens that are kept are near, the text decides */
+    p->at_most = p->val[SNAP].num > 0 && p->val[PROXIMAL].num == BY_DISTANCE;
     return 0;
 }
 
@@ -120,6 +130,8 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay
     for (int l = 0; !err && l < sh->n_layer; l++) {
         lay[l].read.sink = p->val[SINKS].set ? (int)p->val[SINKS].num : sinks;
         lay[l].read.recent = p->val[RECENT].set ? (int)p->val[RECENT].num : recent;
+        if (p->val[PROXIMAL].num == BY_WINDOW)
+            lay[l].read.recent_after = (int)fmin(p->val[WINDOW].num, lay[l].read.recent);
         lay[l].read.far_as = far_as + l * sh->n_kv;
         lay[l].read.skip = (float)p->val[GATE].num;
         lay[l].late = p->val[SNAP].num > 0;

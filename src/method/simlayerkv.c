@@ -78,6 +78,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     const int prefill = p->val[MODE].num == PREFILL_MODE;
     int err = 0;
 
+    p->at_most = 1; /* no layer may be lazy */
     /* a threshold without a preset is the user's, with sizes that it was found for */
     if (!p->val[THRESHOLD].set || p->val[PRESET].set)
         err = read_preset(p);
@@ -140,5 +141,4 @@ const struct method cb_method_simlayerkv = {
     .plan = plan,
     .observe = observe,
     .compact = compact,
-    .at_most = 1,
 };
