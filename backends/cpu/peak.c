@@ -23,7 +23,7 @@ enum {
 };
 
 const char *const cb_limit_name[LIMIT_COUNT] = {
-    [LIMIT_READ_1] = "read by one", [LIMIT_READ] = "read",   [LIMIT_GATHER_128] = "gather 128",
+    [LIMIT_READ_1] = "read by one",    [LIMIT_READ] = "read",   [LIMIT_GATHER_128] = "gather 128",
     [LIMIT_GATHER_512] = "gather 512", [LIMIT_F32] = "f32 FMA", [LIMIT_BF16] = "bf16 dot",
     [LIMIT_INT8] = "int8 dot",
 };
@@ -86,11 +86,13 @@ static void spin(void *ctx, int i, int thread)
     atomic_fetch_add(&job->ops, job->spin(SPINS));
 }
 
+/* For a tenth of a second at least: others may have had the cores at first. */
 static void rounds(void *ctx)
 {
+    const double begin = now_s();
     struct job *job = ctx;
 
-    for (int r = 0; r <= ROUNDS; r++) { /* the first one warms up */
+    for (int r = 0; r <= ROUNDS || now_s() - begin < 0.1; r++) { /* the first one warms up */
         const double start = now_s();
         double s;
 

@@ -24,7 +24,7 @@ static inline int cb_limit_is_read(enum limit l)
 }
 
 /* -> what[LIMIT_COUNT]: reads in bytes a second, the rest in operations a second, a product and its sum being
- * two; 0 where the ISA of this CPU device has no unit for it. The best of five rounds. */
+ * two; 0 where the ISA of this CPU device has no unit for it. The best of several rounds. */
 int cb_cpu_limits(struct device *d, double *what);
 
 /* ISAs that are built in and that this machine has, best first; NULL past the last. */

@@ -66,7 +66,7 @@ static int run(struct op_bench *b, struct gather *g, struct op_row *row)
     TRY(cb_op_reserve(bytes, &mem));
     err = fill(g, mem);
     if (!err) {
-        row->threads = 1; /* these ops run on the caller's */
+        row->threads = *g->w.name != '\0'; /* embeddings are the caller's own work */
         row->n_tok = A_CALL;
         row->bytes = (double)A_CALL * (double)g->row_bytes;
         row->read = b->limit[g->row_bytes < 512 ? LIMIT_GATHER_128 : LIMIT_GATHER_512];
