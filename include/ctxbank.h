@@ -42,6 +42,8 @@ CB_API const char *cb_error(void); /* of this thread's last failure; valid until
 struct cb_model_params {
     int n_threads;      /* 0 = physical cores that affinity and cgroup allow */
     const char *device; /* "cpu" (NULL means it), "ref" */
+    const char *numa;   /* "off" (NULL means it), "distribute", "isolate": threads on nodes of memory */
+    int pin;            /* 1 = each thread stays on a core of its own, the calling one too */
 };
 
 struct cb_model_info {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "err.h"
+#include "place.h"
 
 static const struct backend *const registry[] = { &cb_backend_cpu, &cb_backend_ref };
 
@@ -39,7 +40,7 @@ static const struct backend *find(const char *name)
     return NULL;
 }
 
-int cb_device_open(const char *name, int n_threads, struct device **out)
+int cb_device_open_team(const char *name, const struct team *t, struct device **out)
 {
     const struct backend *b = find(name ? name : "cpu");
     const char *why = "";
@@ -54,7 +55,7 @@ int cb_device_open(const char *name, int n_threads, struct device **out)
     if (!d)
         return CB_ENOMEM;
     d->name = b->name;
-    err = cb_par_new(n_threads, &d->par);
+    err = cb_par_new_team(t, &d->par);
     if (!err)
         err = b->open(d);
     if (err) {
@@ -64,6 +65,11 @@ int cb_device_open(const char *name, int n_threads, struct device **out)
     }
     *out = d;
     return CB_OK;
+}
+
+int cb_device_open(const char *name, int n_threads, struct device **out)
+{
+    return cb_device_open_team(name, &(struct team){ .n_threads = n_threads }, out);
 }
 
 void cb_device_close(struct device *d)

@@ -9,10 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_CPU = 8192, PATH = 4096 };
+enum { MAX_CPU = CB_MAX_CPU, PATH = 4096 };
 
-/* The first line of a file; 1 = read */
-static int first_line(const char *path, char *buf, int cap)
+int cb_cpus_line(const char *path, char *buf, int cap)
 {
     FILE *f = fopen(path, "r");
     int ok;
@@ -26,8 +25,7 @@ static int first_line(const char *path, char *buf, int cap)
 
 /* ---- cores ---- */
 
-/* The lowest processor on the same core; itself where the kernel does not say. */
-static int core_of(const char *sys, int cpu)
+int cb_cpus_core_of(const char *sys, int cpu)
 {
     static const char *const file[] = { "core_cpus_list",
                                         "thread_siblings_list" }; /* new, old name */
@@ -35,7 +33,7 @@ static int core_of(const char *sys, int cpu)
 
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/cpu%d/topology/%s", sys, cpu, file[i]);
-        if (first_line(path, line, sizeof line) && *line >= '0' && *line <= '9')
+        if (cb_cpus_line(path, line, sizeof line) && *line >= '0' && *line <= '9')
             return (int)strtol(line, NULL, 10);
     }
     return cpu;
@@ -50,7 +48,7 @@ int cb_cpus_cores(const char *sys, const unsigned char *allowed, int n_cpu)
         int core;
         if (!allowed[cpu])
             continue;
-        core = core_of(sys, cpu);
+        core = cb_cpus_core_of(sys, cpu);
         if (core < 0 || core >= MAX_CPU)
             core = cpu;
         n += !seen[core];
@@ -68,7 +66,7 @@ static double quota_v2(const char *dir)
     double max, period;
 
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    if (!first_line(path, line, sizeof line) || sscanf(line, "%lf %lf", &max, &period) != 2)
+    if (!cb_cpus_line(path, line, sizeof line) || sscanf(line, "%lf %lf", &max, &period) != 2)
         return 0;
     return max > 0 && period > 0 ? max / period : 0;
 }
@@ -79,10 +77,10 @@ static double quota_v1(const char *dir)
     char path[PATH + 32], quota[64], period[64];
 
     snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
-    if (!first_line(path, quota, sizeof quota))
+    if (!cb_cpus_line(path, quota, sizeof quota))
         return 0;
     snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
-    if (!first_line(path, period, sizeof period) || strtod(quota, NULL) <= 0 ||
+    if (!cb_cpus_line(path, period, sizeof period) || strtod(quota, NULL) <= 0 ||
         strtod(period, NULL) <= 0)
         return 0;
     return strtod(quota, NULL) / strtod(period, NULL);
@@ -202,24 +200,34 @@ void cb_cpus_name(const char *cpuinfo, char *buf, size_t cap)
 
 /* ---- both ---- */
 
+int cb_cpus_allowed(unsigned char *allowed, int n_cpu)
+{
+    cpu_set_t *set = CPU_ALLOC(MAX_CPU);
+    const size_t size = CPU_ALLOC_SIZE(MAX_CPU);
+    int n = 0;
+
+    if (set && !sched_getaffinity(0, size, set))
+        for (int i = 0; i < n_cpu && i < MAX_CPU; i++) {
+            allowed[i] = CPU_ISSET_S(i, size, set) != 0;
+            n = allowed[i] ? i + 1 : n;
+        }
+    if (set)
+        CPU_FREE(set);
+    return n;
+}
+
 int cb_cpus_default(void)
 {
     unsigned char allowed[MAX_CPU];
-    cpu_set_t *set = CPU_ALLOC(MAX_CPU);
-    const size_t size = CPU_ALLOC_SIZE(MAX_CPU);
     const double quota = cb_cpus_quota("/proc/self/cgroup", "/sys/fs/cgroup");
-    int n;
+    int n = cb_cpus_allowed(allowed, MAX_CPU);
 
-    if (!set || sched_getaffinity(0, size, set)) {
+    if (n) {
+        n = cb_cpus_cores("/sys/devices/system/cpu", allowed, n);
+    } else {
         const long online = sysconf(_SC_NPROCESSORS_ONLN);
         n = online > 0 ? (int)online : 1;
-    } else {
-        for (int i = 0; i < MAX_CPU; i++)
-            allowed[i] = CPU_ISSET_S(i, size, set) != 0;
-        n = cb_cpus_cores("/sys/devices/system/cpu", allowed, MAX_CPU);
     }
-    if (set)
-        CPU_FREE(set);
     if (quota > 0 && quota < n)
         n = (int)ceil(quota);
     return n > 0 ? n : 1;

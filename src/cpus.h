@@ -5,6 +5,16 @@
 
 #include <stddef.h>
 
+enum { CB_MAX_CPU = 8192 };
+
+/* The first line of a file; 1 = read */
+int cb_cpus_line(const char *path, char *buf, int cap);
+/* The lowest processor on the same core; itself where the kernel does not say. */
+int cb_cpus_core_of(const char *sys, int cpu);
+/* Affinity -> allowed[n_cpu], 1 for each processor that the caller may run on; returns the highest of them
+ * plus one, 0 when the kernel does not say. */
+int cb_cpus_allowed(unsigned char *allowed, int n_cpu);
+
 /* Physical cores among the processors whose bits are set in allowed[n_cpu]; hardware threads of one core
  * count once. sys: "/sys/devices/system/cpu". */
 int cb_cpus_cores(const char *sys, const unsigned char *allowed, int n_cpu);

@@ -37,6 +37,7 @@ libcore_la_SOURCES += \
 	src/model.c src/model.h \
 	src/nearest.c src/nearest.h \
 	src/par_omp.c src/par.h \
+	src/place.c src/place.h \
 	src/policy.c src/policy.h \
 	src/prefill.c src/prefill.h \
 	src/preset.c \
@@ -48,6 +49,7 @@ libcore_la_SOURCES += \
 	src/similar.c src/similar.h \
 	src/store.c src/store.h \
 	src/store_kivi.c src/store_kivi.h \
+	src/store_touch.c \
 	src/template.c src/template.h \
 	src/tok.c src/tok.h \
 	src/tok_bpe.c \

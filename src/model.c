@@ -2,6 +2,7 @@
 /* model.c - opens a model: reads the hyper-parameters, binds each tensor to its place, checks every
  * shape, and hands the matrices to the device. */
 #include "model.h"
+#include "place.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -345,6 +346,16 @@ static int open_arch(struct cb_model *m)
     return CB_OK;
 }
 
+static int open_device(struct cb_model *m, const struct cb_model_params *p)
+{
+    const int mode = cb_numa_mode(p->numa);
+    const struct team team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF, p->pin };
+
+    if (mode < 0)
+        return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);
+    return cb_device_open_team(p->device, &team, &m->dev);
+}
+
 static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p)
 {
     TRY(cb_gguf_open(path, &m->gguf));
@@ -355,7 +366,7 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     TRY(bind_all(m));
     TRY(read_rope_freqs(m));
     m->fingerprint = fingerprint(m);
-    TRY(cb_device_open(p ? p->device : NULL, p ? p->n_threads : 0, &m->dev));
+    TRY(open_device(m, p ? p : &(struct cb_model_params){ 0 }));
     return load_all(m);
 }
 

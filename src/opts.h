@@ -127,6 +127,8 @@ enum opt_id {
     ARG_REPEAT_LAST_N,
     ARG_MODEL,
     ARG_THREADS,
+    ARG_NUMA,
+    ARG_PIN,
     ARG_DEVICE,
     ARG_WORKING_SET,
     ARG_CHUNK,

@@ -34,23 +34,31 @@
 #define cpu_relax() ((void)0)
 #endif
 
-#include "cpus.h"
 #include "err.h"
+#include "place.h"
 
 enum { SPIN = 4000 }; /* looks for work before sleeping; about 0.1 ms */
 
 #define CLOSED UINT32_MAX
 
+/* The items of a node that are on offer. High half: the loop's number; low half: the next item, or CLOSED.
+ * A thread reads the loop's fields, then takes an item by a swap of the whole ticket: that fails if the
+ * loop has changed. */
+struct ticket {
+    _Alignas(64) _Atomic uint64_t next;
+};
+
 struct par {
     int n;
+    struct place place;
+    struct place before;  /* where the calling thread could run, for the end */
+    _Atomic int *bound;   /* [n] threads of the system that are bound as these */
     size_t scratch_bytes; /* a thread */
     void **scratch;       /* [n] */
 
-    int inside; /* a region is open; only the first thread looks */
-    /* The loop on offer. High half: its number; low half: the next item, or CLOSED. A thread reads the
-     * fields, then takes an item by a swap of the whole ticket: that fails if the loop has changed. */
-    _Alignas(64) _Atomic uint64_t ticket;
-    _Atomic(par_fn) fn;
+    int inside;            /* a region is open; only the first thread looks */
+    struct ticket *ticket; /* [place.n_node] of the loop on offer */
+    _Alignas(64) _Atomic(par_fn) fn;
     void *_Atomic ctx;
     _Atomic uint32_t n_item;
     _Alignas(64) _Atomic uint32_t todo; /* items not yet done; the first thread sleeps on it */
@@ -60,38 +68,73 @@ struct par {
     atomic_int over; /* the region ends */
 };
 
-int cb_par_default_threads(void)
+static int open_par(struct par *p)
 {
-    return cb_cpus_default();
+    p->n = p->place.n_threads;
+    if (p->place.binds)
+        TRY(cb_place_now(&p->before));
+    p->ticket = cb_alloc_aligned((size_t)p->place.n_node, sizeof *p->ticket);
+    p->scratch = cb_calloc((size_t)p->n, sizeof *p->scratch);
+    p->bound = cb_calloc((size_t)p->n, sizeof *p->bound);
+    if (!p->ticket || !p->scratch || !p->bound)
+        return CB_ENOMEM;
+    for (int k = 0; k < p->place.n_node; k++)
+        atomic_init(&p->ticket[k].next, CLOSED);
+    return CB_OK;
+}
+
+int cb_par_new_at(struct place *place, struct par **out)
+{
+    struct par *p = cb_alloc_aligned(1, sizeof *p);
+    int err = CB_ENOMEM;
+
+    if (p) {
+        memset(p, 0, sizeof *p);
+        p->place = *place;
+        *place = (struct place){ 0 };
+        err = open_par(p);
+    }
+    if (err) {
+        cb_place_free(place);
+        cb_par_free(p);
+        return err;
+    }
+    *out = p;
+    return CB_OK;
+}
+
+int cb_par_new_team(const struct team *t, struct par **out)
+{
+    struct place place;
+
+    if (t->n_threads < 0 || t->n_threads > 4096)
+        return cb_fail(CB_EARG, "threads: %d is not between 1 and 4096", t->n_threads);
+    TRY(cb_place_here(t, &place));
+    return cb_par_new_at(&place, out);
 }
 
 int cb_par_new(int n_threads, struct par **out)
 {
-    struct par *p;
+    return cb_par_new_team(&(struct team){ .n_threads = n_threads }, out);
+}
 
-    if (n_threads < 0 || n_threads > 4096)
-        return cb_fail(CB_EARG, "threads: %d is not between 1 and 4096", n_threads);
-    p = cb_alloc_aligned(1, sizeof *p);
-    if (!p)
-        return CB_ENOMEM;
-    memset(p, 0, sizeof *p);
-    p->ticket = CLOSED;
-    p->n = n_threads ? n_threads : cb_par_default_threads();
-    p->scratch = cb_calloc((size_t)p->n, sizeof *p->scratch);
-    if (!p->scratch) {
-        free(p);
-        return CB_ENOMEM;
-    }
-    *out = p;
-    return CB_OK;
+static int this_thread(void)
+{
+    return (int)syscall(SYS_gettid);
 }
 
 void cb_par_free(struct par *p)
 {
     if (!p)
         return;
-    for (int i = 0; i < p->n; i++)
+    for (int i = 0; p->scratch && i < p->n; i++)
         free(p->scratch[i]);
+    if (p->bound && p->bound[0] == this_thread())
+        cb_place_bind(&p->before, 0);
+    cb_place_free(&p->before);
+    cb_place_free(&p->place);
+    free(p->ticket);
+    free(p->bound);
     free(p->scratch);
     free(p);
 }
@@ -99,6 +142,27 @@ void cb_par_free(struct par *p)
 int cb_par_threads(const struct par *p)
 {
     return p->n;
+}
+
+int cb_par_nodes(const struct par *p)
+{
+    return p->place.n_node;
+}
+
+const char *cb_par_note(const struct par *p)
+{
+    return p->place.note;
+}
+
+/* The team's threads are the same ones from region to region, mostly. */
+static void take_place(struct par *p, int thread)
+{
+    const int id = p->place.binds ? this_thread() : 0;
+
+    if (p->bound[thread] == id)
+        return;
+    p->bound[thread] = id;
+    cb_place_bind(&p->place, thread);
 }
 
 /* ---- sleeping ---- */
@@ -123,24 +187,35 @@ static void ring(struct par *p)
 
 /* ---- loops ---- */
 
-static int has_work(struct par *p)
+/* The first item of a node's part of n */
+static uint32_t part(const struct par *p, int node, uint32_t n)
 {
-    const uint64_t t = atomic_load(&p->ticket);
-    return (uint32_t)t < atomic_load(&p->n_item); /* a closed ticket is past any */
+    return (uint32_t)((uint64_t)n * (uint32_t)node / (uint32_t)p->place.n_node);
 }
 
-/* Does items of the loop on offer until none is left. */
-static void work(struct par *p, int thread)
+static int has_work(struct par *p)
+{
+    const uint32_t n = atomic_load(&p->n_item);
+
+    for (int k = 0; k < p->place.n_node; k++) /* a closed ticket is past any */
+        if ((uint32_t)atomic_load(&p->ticket[k].next) < part(p, k + 1, n))
+            return 1;
+    return 0;
+}
+
+/* Does items of a node's part of the loop on offer until none is left. */
+static void work_part(struct par *p, int node, int thread)
 {
     for (;;) {
-        uint64_t t = atomic_load(&p->ticket);
+        uint64_t t = atomic_load(&p->ticket[node].next);
         const uint32_t i = (uint32_t)t;
         const par_fn fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
         void *ctx = atomic_load_explicit(&p->ctx, memory_order_relaxed);
+        const uint32_t n = atomic_load_explicit(&p->n_item, memory_order_relaxed);
 
-        if (i >= atomic_load_explicit(&p->n_item, memory_order_relaxed))
+        if (i >= part(p, node + 1, n))
             return;
-        if (!atomic_compare_exchange_weak(&p->ticket, &t, t + 1))
+        if (!atomic_compare_exchange_weak(&p->ticket[node].next, &t, t + 1))
             continue;
         fn(ctx, (int)i, thread);
         if (atomic_fetch_sub(&p->todo, 1) == 1 && atomic_load(&p->first_sleeps))
@@ -148,16 +223,28 @@ static void work(struct par *p, int thread)
     }
 }
 
+/* First what is near, then what others have left. */
+static void work(struct par *p, int thread)
+{
+    const int n = p->place.n_node, near = p->place.node[thread];
+
+    for (int k = 0; k < n; k++)
+        work_part(p, (near + k) % n, thread);
+}
+
 static void offer(struct par *p, uint32_t n, par_fn fn, void *ctx)
 {
-    const uint64_t number = (atomic_load(&p->ticket) >> 32) + 1;
+    const int n_node = p->place.n_node;
+    const uint64_t number = (atomic_load(&p->ticket[0].next) >> 32) + 1;
 
-    atomic_store(&p->ticket, number << 32 | CLOSED); /* late readers of the old loop find nothing */
+    for (int k = 0; k < n_node; k++) /* late readers of the old loop find nothing */
+        atomic_store(&p->ticket[k].next, number << 32 | CLOSED);
     atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&p->ctx, ctx, memory_order_relaxed);
     atomic_store_explicit(&p->n_item, n, memory_order_relaxed);
     atomic_store_explicit(&p->todo, n, memory_order_relaxed);
-    atomic_store(&p->ticket, (number + 1) << 32);
+    for (int k = 0; k < n_node; k++)
+        atomic_store(&p->ticket[k].next, (number + 1) << 32 | part(p, k, n));
     ring(p);
 }
 
@@ -200,7 +287,12 @@ static void serve(struct par *p, int thread)
 
 void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx)
 {
-    if (p->inside || p->n == 1) {
+    if (p->inside) {
+        body(ctx);
+        return;
+    }
+    take_place(p, 0);
+    if (p->n == 1) {
         body(ctx);
         return;
     }
@@ -213,6 +305,7 @@ void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx)
             atomic_store(&p->over, 1);
             ring(p);
         } else {
+            take_place(p, OMP_THREAD);
             serve(p, OMP_THREAD);
         }
     }

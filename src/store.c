@@ -152,6 +152,7 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
 {
     if (s->row && max_rows(s) + n > s->cap)
         cb_store_pack(s);
+    cb_store_touch(s, d->par, s->rows, n);
     for (int h = 0; h < s->n_kv; h++) {
         const int slot = s->n[h], row = s->rows[h];
         d->ops->kv_encode(d, s->type_k, k + (size_t)h * (size_t)s->hd, n, stride, s->hd,

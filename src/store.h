@@ -68,6 +68,10 @@ uint64_t cb_store_bytes(const struct store *s);
 
 /* ---- address space ---- */
 
+/* Before n rows of every head are written from row[n_kv] on: pages that begin there are touched by threads near
+ * those that will read them, where memory has nodes. */
+void cb_store_touch(struct store *s, struct par *par, const int *row, int n);
+
 size_t cb_store_page_up(size_t n);
 int cb_store_reserve(size_t bytes, void *out); /* *out: pages that come zeroed, when first touched */
 void cb_store_release(void *p, size_t bytes);  /* p may be NULL */

@@ -3,9 +3,13 @@
 #include <check.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "par.h"
+#include "place.h"
+#include "tiny.h"
+#include "toy.h"
 
 enum { MOST = 1000 };
 
@@ -84,6 +88,93 @@ START_TEST(sleeping_threads_wake)
 }
 END_TEST
 
+/* Two nodes made up of the processors that there are: threads 0.. are on the first one. */
+static struct par *two_nodes(int n_threads)
+{
+    struct place place = { .n_threads = n_threads, .n_node = 2, .binds = 0 };
+    struct par *p;
+
+    place.node = calloc((size_t)n_threads, sizeof *place.node);
+    ck_assert_ptr_nonnull(place.node);
+    for (int i = 0; i < n_threads; i++)
+        place.node[i] = i * 2 / n_threads;
+    ck_assert_int_eq(cb_par_new_at(&place, &p), 0);
+    ck_assert_int_eq(cb_par_nodes(p), 2);
+    return p;
+}
+
+START_TEST(nodes_share_items)
+{
+    struct count c = { .loops = 3000 };
+
+    c.p = two_nodes(_i);
+    cb_par_run(c.p, many_loops, &c);
+    cb_par_free(c.p);
+}
+END_TEST
+
+struct order {
+    atomic_int n, first[2]; /* of each thread, -1 before */
+    atomic_int met;
+};
+
+/* Waits for the other thread, so that each has one of the first two items. */
+static void note_first(void *ctx, int i, int thread)
+{
+    struct order *o = ctx;
+    int none = -1;
+
+    if (!atomic_compare_exchange_strong(&o->first[thread], &none, i))
+        return;
+    atomic_fetch_add(&o->met, 1);
+    while (atomic_load(&o->met) < 2)
+        usleep(100);
+}
+
+START_TEST(a_node_takes_its_part_first)
+{
+    struct order o = { .first = { -1, -1 } };
+    struct par *p = two_nodes(2);
+
+    cb_par_for(p, 100, note_first, &o);
+    ck_assert_int_eq(o.first[0], 0);
+    ck_assert_int_eq(o.first[1], 50);
+    cb_par_free(p);
+}
+END_TEST
+
+/* Logits of a prompt and a decoded token, by threads of one node or of two */
+static void run_tiny(int nodes, float *out)
+{
+    const struct tiny tiny = cb_tiny_get("llama");
+    struct cb_model *m = cb_toy_model(&tiny, "cpu", 4);
+    struct cb_session *s;
+    int32_t ids[600];
+
+    if (nodes == 2) {
+        cb_par_free(m->dev->par);
+        m->dev->par = two_nodes(4);
+    }
+    s = cb_toy_session(m, "full", "f16", 0);
+    for (int i = 0; i < 600; i++)
+        ids[i] = 3 + i * 7 % 50;
+    ck_assert(!cb_session_prefill(s, ids, 600, NULL));
+    ck_assert(!cb_session_decode(s, 5));
+    memcpy(out, cb_session_logits(s), (size_t)m->hp.n_vocab * sizeof *out);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+
+START_TEST(nodes_change_no_result)
+{
+    static float one[1 << 16], two[1 << 16];
+
+    run_tiny(1, one);
+    run_tiny(2, two);
+    ck_assert(!memcmp(one, two, sizeof one));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("par");
@@ -96,6 +187,9 @@ int main(void)
     tcase_add_loop_test(t, items_are_done_once, 1, 9);
     tcase_add_test(t, a_loop_outside_a_region_opens_its_own);
     tcase_add_test(t, sleeping_threads_wake);
+    tcase_add_loop_test(t, nodes_share_items, 2, 6);
+    tcase_add_test(t, a_node_takes_its_part_first);
+    tcase_add_test(t, nodes_change_no_result);
     srunner_set_fork_status(r, CK_NOFORK);
     srunner_run_all(r, CK_NORMAL);
     failed = srunner_ntests_failed(r);

@@ -20,6 +20,7 @@ check_programs = \
 	tests/check_omnikv \
 	tests/check_pod \
 	tests/check_par \
+	tests/check_place \
 	tests/check_quantize \
 	tests/check_sample \
 	tests/check_store \
@@ -103,6 +104,10 @@ tests_check_omnikv_LDADD = $(check_ldadd)
 tests_check_par_SOURCES = tests/check_par.c
 tests_check_par_CFLAGS = $(check_cflags)
 tests_check_par_LDADD = $(check_ldadd)
+
+tests_check_place_SOURCES = tests/check_place.c
+tests_check_place_CFLAGS = $(check_cflags)
+tests_check_place_LDADD = $(check_ldadd)
 
 tests_check_policy_SOURCES = tests/check_policy.c
 tests_check_policy_CFLAGS = $(check_cflags)

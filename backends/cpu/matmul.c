@@ -364,6 +364,11 @@ void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
 
     if (n <= 0 || n_tok <= 0)
         return;
+    if (n > 1 && cb_par_nodes(d->par) > 1) { /* parts of a loop are then parts of a matrix, as in load */
+        for (int i = 0; i < n; i++)
+            cb_cpu_matmul(d, &mm[i], 1, x, n_tok);
+        return;
+    }
     p.n_in = mm->w->n_in;
     for (int i = 0; i < n; i++) {
         assert(mm[i].w->n_in == p.n_in && mm[i].w->packed);

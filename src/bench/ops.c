@@ -192,7 +192,7 @@ static int run(struct op_bench *b)
 }
 
 /* The device takes both from the environment, as it does for whoever tries a variant. */
-static int run_with(struct op_bench *b, const char *isa, const char *matmul, int n_threads)
+static int run_with(struct op_bench *b, const char *isa, const char *matmul)
 {
     int err;
 
@@ -200,7 +200,7 @@ static int run_with(struct op_bench *b, const char *isa, const char *matmul, int
         return CB_OK;
     setenv("CTXBANK_ISA", isa, 1);
     setenv("CTXBANK_MATMUL", matmul, 1);
-    TRY(cb_device_open("cpu", n_threads, &b->d));
+    TRY(cb_device_open_team("cpu", b->team, &b->d));
     b->matmul = matmul;
     err = b->limit_of == isa ? CB_OK : limits(b);
     b->limit_of = isa;
@@ -210,16 +210,16 @@ static int run_with(struct op_bench *b, const char *isa, const char *matmul, int
     return err;
 }
 
-int cb_bench_ops(const struct op_pick *pick, int n_threads, op_emit emit, void *arg)
+int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg)
 {
-    struct op_bench b = { .pick = pick, .emit = emit, .arg = arg };
+    struct op_bench b = { .pick = pick, .team = team, .emit = emit, .arg = arg };
     const char *isa, *lib;
 
     TRY(cb_op_pick_check(pick));
     for (int i = 0; (isa = cb_cpu_isa_at(i)); i++) {
-        TRY(run_with(&b, isa, "own", n_threads));
+        TRY(run_with(&b, isa, "own"));
         for (int p = 0; i == 0 && (lib = cb_provider_at(p)); p++)
-            TRY(run_with(&b, isa, lib, n_threads));
+            TRY(run_with(&b, isa, lib));
     }
     return CB_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "backend.h"
 #include "peak.h"
+#include "place.h"
 
 struct op_shape {
     const char *model;
@@ -37,8 +38,7 @@ int cb_op_pick_check(const struct op_pick *p);
 /* A row; a negative status ends the run. */
 typedef int (*op_emit)(void *arg, const struct op_row *row);
 
-/* n_threads 0 = as a device takes */
-int cb_bench_ops(const struct op_pick *pick, int n_threads, op_emit emit, void *arg);
+int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg);
 
 /* ---- between the files of this room ---- */
 
@@ -46,6 +46,7 @@ enum op_kind { KIND_OP, KIND_TYPE, KIND_MODEL, KIND_ISA, KIND_MATMUL, KIND_COUNT
 
 struct op_bench {
     const struct op_pick *pick;
+    const struct team *team;
     struct device *d;
     const char *matmul;
     double limit[LIMIT_COUNT];

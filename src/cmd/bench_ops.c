@@ -8,6 +8,7 @@
 #include "bench/ops.h"
 #include "cpus.h"
 #include "err.h"
+#include "log.h"
 #include "rows.h"
 
 struct table {
@@ -102,6 +103,10 @@ int cb_bench_ops_run(const struct opts *o)
         .rows = { .format = cb_opt_text(o, ARG_FORMAT), .columns = columns, .md_line = md_line }
     };
     const struct op_pick pick = { cb_opt_text(o, ARG_ONLY) };
+    const struct team team = { cb_opt_int(o, ARG_THREADS),
+                               (enum numa_mode)cb_numa_mode(cb_opt_text(o, ARG_NUMA)),
+                               cb_opt_flag(o, ARG_PIN) };
+    struct place place;
     int rc;
 
     t.rows.md_head =
@@ -110,8 +115,12 @@ int cb_bench_ops_run(const struct opts *o)
     if (cb_op_pick_check(&pick))
         return cb_usage("--only: %s", cb_error());
     cb_cpus_name("/proc/cpuinfo", t.machine, sizeof t.machine);
+    TRY(cb_place_here(&team, &place));
+    if (*place.note)
+        cb_log_note("%s", place.note);
+    cb_place_free(&place);
     cb_rows_begin(&t.rows);
-    rc = cb_bench_ops(&pick, cb_opt_int(o, ARG_THREADS), put, &t);
+    rc = cb_bench_ops(&pick, &team, put, &t);
     cb_rows_end(&t.rows);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "cmd.h"
 #include "err.h"
 #include "log.h"
+#include "model.h"
 
 const char *cb_need_model(const struct opts *o)
 {
@@ -21,6 +22,8 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     const struct cb_model_params p = {
         .n_threads = cb_opt_int(o, ARG_THREADS),
         .device = cb_opt_text(o, ARG_DEVICE),
+        .numa = cb_opt_text(o, ARG_NUMA),
+        .pin = cb_opt_flag(o, ARG_PIN),
     };
     const double start = cb_now_s();
 
@@ -32,6 +35,8 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     TRY(cb_model_open(e->path, &p, &e->model));
     cb_model_get_info(e->model, &e->info);
     e->load_s = cb_now_s() - start;
+    if (*cb_par_note(e->model->dev->par))
+        cb_log_note("%s", cb_par_note(e->model->dev->par));
     cb_log_detail("model: %s (%s %s), loaded in %.2f s", e->path, e->info.name, e->info.quant,
                   e->load_s);
     return CB_OK;

@@ -7,6 +7,7 @@
 
 #include "backend.h"
 #include "cmd.h"
+#include "cpus.h"
 #include "err.h"
 #include "model.h"
 #include "policy.h"
@@ -138,10 +139,10 @@ static int cpu(int json)
     if (!json)
         printf("isa              %s\nonline           %ld logical processors\n"
                "default threads  %d\n",
-               d->isa, online, cb_par_default_threads());
+               d->isa, online, cb_cpus_default());
     else
         cb_json_print(json_pack("{s:s, s:i, s:i}", "isa", d->isa, "online", (int)online,
-                                "default_threads", cb_par_default_threads()));
+                                "default_threads", cb_cpus_default()));
     cb_device_close(d);
     return CB_OK;
 }
