@@ -94,6 +94,18 @@ static int open_rolled(struct cb_session *s, struct attend *a)
     return a->q && a->out && a->lse2 && a->turn ? CB_OK : CB_ENOMEM;
 }
 
+/* Is layer l read whole for every token, by attention alone? */
+static int reads_whole(const struct cb_session *s, int l)
+{
+    const struct method *m = s->policy->m;
+    const struct layer_plan *p = &s->plan[l];
+
+    if (m->fold || m->rank || m->observe || m->compact || s->distant || cb_prefill_is(s))
+        return 0;
+    return p->read.what == READ_ALL && p->pos == POS_TOKEN && p->kv_of == l && !p->raw_keys &&
+           p->want.when == WHEN_NEVER && p->want.window <= 1;
+}
+
 int cb_attend_open(struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
@@ -110,6 +122,9 @@ int cb_attend_open(struct cb_session *s)
     TRY(cb_measure_open(s));
     TRY(cb_select_open(s));
     TRY(cb_distant_open(s));
+    for (int l = 0; l < hp->n_layer; l++)
+        if (reads_whole(s, l))
+            cb_store_may_seal(&s->store[l], s->dev);
     if (!s->policy->m->compact)
         return CB_OK;
     TRY(cb_similar_open(s));
@@ -509,6 +524,7 @@ static int settle(struct cb_session *s, int l, const struct scores *sc)
         TRY(s->policy->m->compact(s->policy, l, a->state[l], sc, a->edit));
         TRY(cb_edit_apply(a->edit));
     }
+    TRY(cb_store_seal(&s->store[l]));
     if (!s->decoding)
         cb_store_huge_pages(&s->store[l]);
     return s->store[l].kivi ? cb_kivi_advance(&s->store[l], s->dev) : CB_OK;

@@ -55,10 +55,10 @@ static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
     return got < n ? got : n;
 }
 
-/* Bytes of a layer that holds `slots` of n tokens. */
-static uint64_t layer_bytes(const struct cb_session *s, int n_slot, int n, int n_gen)
+/* Bytes of layer l when it holds n_slot of n tokens. */
+static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
 {
-    const struct store *st = &s->store[0];
+    const struct store *st = &s->store[l];
     const int many = n_slot >= CB_STORE_HOLES; /* single slots leave holes */
     size_t beside = (size_t)st->n_col * sizeof(float);
 
@@ -86,7 +86,7 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
         const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
         peak = now > peak ? now : peak;
         before += s->plan[l].late ? prompt_bytes(s, n_prompt) - shared
-                                  : layer_bytes(s, held, n_prompt, 0) - shared;
+                                  : layer_bytes(s, l, held, n_prompt, 0) - shared;
     }
     return peak;
 }
@@ -94,7 +94,6 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int n = n_prompt + n_gen;
-    const struct store *st = &s->store[0];
     uint64_t peak;
 
     if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
@@ -114,11 +113,12 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
                            n_prompt, n_gen, s->n_ctx);
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
-        out->kv_bytes += layer_bytes(s, held, n, evicts) - cb_distant_saved(s, l, n, held);
+        out->kv_bytes += layer_bytes(s, l, held, n, evicts) - cb_distant_saved(s, l, n, held);
         out->kv_read_bytes_per_token += (uint64_t)cb_distant_read(s, l, n, held);
         out->kv_read_bytes_per_token +=
-            (uint64_t)st->n_kv *
-            cb_store_bytes_of(st, cb_select_reads(s, l, held + (evicts && held < n), n_prompt));
+            (uint64_t)s->model->hp.n_kv *
+            cb_store_bytes_of(&s->store[l],
+                              cb_select_reads(s, l, held + (evicts && held < n), n_prompt));
     }
     out->scratch_bytes =
         work_bytes(s, n_prompt > 1 ? n_prompt : 1,

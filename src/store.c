@@ -2,6 +2,7 @@
 /* store.c - one layer's keys and values in reserved address space. */
 #include "store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,8 @@ void cb_store_close(struct store *s)
     cb_store_release(s->pos, pos_bytes(s));
     cb_store_release(s->row, pos_bytes(s));
     cb_store_release(s->col, col_bytes(s));
+    for (int v = 0; v < 2; v++)
+        cb_store_release(s->step[v], pos_bytes(s));
     free(s->n);
     free(s->rows);
     free(s->gap_lo);
@@ -300,6 +303,7 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 {
     const int lazy = !s->kivi && s->rows[kv] - n <= n / CB_STORE_HOLES;
 
+    assert(!s->sealer);
     if (n == s->n[kv]) /* ascending and distinct: all of them */
         return CB_OK;
     TRY(need_pos(s));
@@ -323,6 +327,7 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 
 void cb_store_cut(struct store *s, int n)
 {
+    cb_store_unseal(s, n);
     for (int h = 0; h < s->n_kv; h++)
         if (s->n[h] > n) {
             const int n_row = n ? row_of(s, h, n - 1) + 1 : 0;
@@ -346,6 +351,7 @@ void cb_store_cut(struct store *s, int n)
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x)
 {
     const int row = row_of(s, kv, slot);
+    assert(slot >= s->sealed);
     if (cb_kivi_has(s, kv, v, slot)) {
         cb_kivi_row(&s->kivi->head[kv], v, slot, s->hd, x);
         return;
@@ -357,6 +363,7 @@ void cb_store_get(const struct store *s, struct device *d, int kv, int v, int sl
 void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x)
 {
     const int row = row_of(s, kv, slot);
+    assert(slot >= s->sealed);
     if (cb_kivi_has(s, kv, v, slot)) {
         cb_kivi_set(s, kv, v, slot, x);
         return;
@@ -381,6 +388,12 @@ struct kv_run cb_store_run(const struct store *s, int kv, int from, int to)
     } else {
         run.k = row_k(s, kv, from);
         run.v = row_v(s, kv, from);
+    }
+    if (s->sealed) {
+        assert(from == 0 && to >= s->sealed);
+        run.sealed = s->sealed;
+        run.step_k = s->step[0] + at(s, kv, 0);
+        run.step_v = s->step[1] + at(s, kv, 0);
     }
     return run;
 }
@@ -413,12 +426,15 @@ void *cb_store_row(const struct store *s, int kv, int v, int slot)
 
 uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run)
 {
-    return run->kivi ? cb_kivi_run_bytes(s, run) : (uint64_t)run->n * (s->row_k + s->row_v);
+    return run->kivi
+               ? cb_kivi_run_bytes(s, run)
+               : (uint64_t)run->n * (s->row_k + s->row_v) + cb_store_step_bytes(s, run->sealed);
 }
 
 uint64_t cb_store_bytes_of(const struct store *s, int n)
 {
-    return s->kivi ? cb_kivi_bytes_of(s, n) : (uint64_t)n * (s->row_k + s->row_v);
+    return s->kivi ? cb_kivi_bytes_of(s, n)
+                   : (uint64_t)n * (s->row_k + s->row_v) + cb_store_step_bytes(s, n);
 }
 
 uint64_t cb_store_bytes(const struct store *s)
@@ -428,6 +444,7 @@ uint64_t cb_store_bytes(const struct store *s)
     uint64_t sum = 0;
     for (int h = 0; h < s->n_kv; h++)
         sum += (s->kivi ? cb_kivi_bytes(s, h) : (uint64_t)s->rows[h] * (s->row_k + s->row_v)) +
-               (uint64_t)s->n[h] * beside - (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k;
+               (uint64_t)s->n[h] * beside - (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k +
+               cb_store_step_bytes(s, s->sealed);
     return sum;
 }

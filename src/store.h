@@ -25,10 +25,13 @@ struct store {
     int *rows;    /* [n_kv] rows in use; more than slots where there are holes */
     int32_t *row; /* [n_kv][cap] row of each slot, of use where there are holes; NULL before */
     int32_t *pos; /* [n_kv][cap], or NULL: slot i holds position i in every head */
-    int *gap_lo, *gap_hi; /* [n_kv] slots whose keys have been dropped, values not */
-    int n_col;            /* float columns a slot */
-    float *col;           /* [n_kv][n_col][cap] */
+    int *gap_lo, *gap_hi;    /* [n_kv] slots whose keys have been dropped, values not */
+    int n_col;               /* float columns a slot */
+    float *col;              /* [n_kv][n_col][cap] */
     struct kivi_store *kivi; /* what store_kivi.c keeps; NULL: nothing is quantised */
+    struct device *sealer;   /* whose attention reads sealed blocks; NULL: they stay rows */
+    int sealed;              /* slots 0.. of every head that are sealed */
+    float *step[2];          /* [n_kv][cap] of keys, of values; NULL before the first */
 };
 
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
@@ -41,6 +44,15 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
                     int n, int pos0);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
+/* ---- store_seal.c: slots whose rows stay as they are and are read for every token ---- */
+
+/* From now on whole blocks are sealed, where the device can; slots must not be dropped or changed. */
+void cb_store_may_seal(struct store *s, struct device *d);
+int cb_store_seal(struct store *s);           /* what is whole and is not yet */
+void cb_store_unseal(struct store *s, int n); /* blocks behind slot n are rows again */
+/* Bytes of the steps of a head's first n slots once they are sealed */
+uint64_t cb_store_step_bytes(const struct store *s, int n);
+
 /* Rows are moved to 2 MiB pages where they fill such; CTXBANK_HUGE_PAGES=0 switches it off. */
 void cb_store_huge_pages(struct store *s);
 void cb_store_pack(struct store *s); /* slots are rows again: what causal attention needs */
@@ -73,8 +85,10 @@ uint64_t cb_store_bytes(const struct store *s);
 void cb_store_touch(struct store *s, struct par *par, const int *row, int n);
 
 size_t cb_store_page_up(size_t n);
-int cb_store_reserve(size_t bytes, void *out); /* *out: pages that come zeroed, when first touched */
-void cb_store_release(void *p, size_t bytes);  /* p may be NULL */
-void cb_store_give_back(uint8_t *from, uint8_t *to); /* whole pages of [from, to); they read as 0 then */
+int cb_store_reserve(size_t bytes,
+                     void *out);              /* *out: pages that come zeroed, when first touched */
+void cb_store_release(void *p, size_t bytes); /* p may be NULL */
+void cb_store_give_back(uint8_t *from,
+                        uint8_t *to); /* whole pages of [from, to); they read as 0 then */
 
 #endif

@@ -23,6 +23,7 @@ check_programs = \
 	tests/check_place \
 	tests/check_quantize \
 	tests/check_sample \
+	tests/check_seal \
 	tests/check_store \
 	tests/check_template \
 	tests/check_tok \
@@ -123,6 +124,10 @@ tests_check_quantize_LDADD = $(check_ldadd)
 tests_check_kivi_SOURCES = tests/check_kivi.c
 tests_check_kivi_CFLAGS = $(check_cflags)
 tests_check_kivi_LDADD = $(check_ldadd)
+
+tests_check_seal_SOURCES = tests/check_seal.c
+tests_check_seal_CFLAGS = $(check_cflags)
+tests_check_seal_LDADD = $(check_ldadd)
 
 tests_check_sample_SOURCES = tests/check_sample.c
 tests_check_sample_CFLAGS = $(check_cflags)

@@ -14,6 +14,7 @@
 enum {
     SPLIT_TOK = 8,   /* most queries for which splits are shared out */
     SPLIT_ROWS = 64, /* most rows for it, unless one query has more */
+    ITEMS = 4,       /* of splits, at least, for each thread */
     PACK_ROWS = 24,  /* from here on values are worth unpacking once for all rows */
 };
 
@@ -36,9 +37,9 @@ struct job {
     const struct kern_vec *vec;
     const struct kern_attn *k;
     const struct attn *a;
-    int n_split, tile_tok, n_tile;
-    char *part;       /* [n_kv][n_split] sums of a split */
-    atomic_int *left; /* [n_kv] splits that are not done */
+    int n_split, n_item, tile_tok, n_tile; /* n_item: items a KV head's splits are shared out in */
+    char *part;                            /* [n_kv][n_split] sums of a split */
+    atomic_int *left;                      /* [n_kv] splits that are not done */
 };
 
 static size_t sums_bytes(int rows, int hd_pad)
@@ -112,6 +113,30 @@ static void leave_logits(const struct tile *t, const struct block *b, int r, int
     }
 }
 
+/* Entry `at` of a run's keys (v = 0) or values, sealed or not; NULL behind the sealed ones */
+static const char *codes_at(const struct tile *t, int v, int at)
+{
+    const size_t row = cb_kv_row_bytes(v ? t->a->type_v : t->a->type_k, t->a->hd);
+    const char *base = v ? t->run->v : t->run->k;
+    return at < t->run->sealed ? base + (size_t)at * row : NULL;
+}
+
+static void sealed_logits(const struct tile *t, int from, int r, int m, float *s)
+{
+    const int hd = t->a->hd;
+    t->k->seal->mul((const char *)t->qp + (size_t)r * t->qk->q_bytes(hd), m, t->mr,
+                    codes_at(t, 0, from), t->run->step_k + from,
+                    r ? NULL : codes_at(t, 0, from + KEY_BLOCK), hd, s);
+}
+
+static void sealed_values(const struct tile *t, const struct work *w, int from, int r, int m)
+{
+    const int hd = t->a->hd;
+    t->k->seal->pv(w->s, m, t->mr, codes_at(t, 1, from), t->run->step_v + from,
+                   r ? NULL : codes_at(t, 1, from + KEY_BLOCK), hd,
+                   w->split.o + (size_t)r * (size_t)hd, w->factor);
+}
+
 /* Rows [r, r + m) of the tile against a block; its keys are packed unless the tile is one. */
 static void attend_rows(const struct tile *t, const struct work *w, const struct block *b, int r,
                         int m, const struct kern_rows *v)
@@ -124,6 +149,8 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
         return;
     if (t->run->given)
         take_logits(t, b, r, m, n, w->s);
+    else if (b->sealed)
+        sealed_logits(t, b->from, r, m, w->s);
     else if (t->rows <= t->mr && !t->run->kivi)
         t->qk->direct(t->qp, m, &b->k, t->a->hd, w->s);
     else
@@ -137,7 +164,9 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
                          t->run->given ? 0 : t->cap, &w->split.m[r + i], &w->split.l[r + i]);
     }
     seen.n = n;
-    if (cb_integer_values(t->k, t->a, t->a->type_v))
+    if (b->sealed)
+        sealed_values(t, w, b->from, r, m);
+    else if (cb_integer_values(t->k, t->a, t->a->type_v))
         t->k->pv_i16(w->s, m, t->mr, t->a->type_v, w->v, n, t->hd_pad,
                      w->split.o + (size_t)r * (size_t)t->hd_pad, w->factor);
     else
@@ -145,28 +174,45 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
                  w->factor);
 }
 
+static void pack_keys(const struct tile *t, const struct work *w, const struct block *b)
+{
+    if (b->sealed || t->run->given)
+        return;
+    if (t->run->kivi)
+        cb_kivi_pack_keys(w->k, t->a, t->run, b->from, b->n, w->kp);
+    else if (t->rows > t->mr)
+        t->qk->pack_k(&b->k, t->a->hd, w->kp);
+}
+
+/* Values as the product reads them: integers, f32 rows, or as they are. row[KEY_BLOCK] is room. */
+static struct kern_rows pack_values(const struct tile *t, const struct work *w,
+                                    const struct block *b, const char **row)
+{
+    const int integers = cb_integer_values(t->k, t->a, b->v.t);
+
+    if (b->sealed)
+        return b->v;
+    if (t->run->kivi)
+        cb_kivi_pack_values(w->k, t->a, t->run, b->from, b->n, t->hd_pad, w->v);
+    else if (integers)
+        t->k->pack_v_i16(&b->v, t->a->hd, 0, w->v);
+    else if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || b->v.t == KV_Q8_0)
+        t->k->pack_v(&b->v, t->a->hd, t->hd_pad, w->v);
+    else
+        return b->v;
+    for (int j = 0; !integers && j < b->n; j++)
+        row[j] = (const char *)(w->v + j * t->hd_pad);
+    return (struct kern_rows){ .t = KV_F32, .n = b->n, .row = row };
+}
+
 static void attend_block(const struct tile *t, const struct work *w, const struct block *b)
 {
     const int step = SUB_TILES * t->mr;
     const char *packed[KEY_BLOCK];
-    struct kern_rows v = b->v;
+    struct kern_rows v;
 
-    if (t->run->kivi) {
-        if (!t->run->given)
-            cb_kivi_pack_keys(w->k, t->a, t->run, b->from, b->n, w->kp);
-        cb_kivi_pack_values(w->k, t->a, t->run, b->from, b->n, t->hd_pad, w->v);
-    } else if (t->rows > t->mr && !t->run->given) {
-        t->qk->pack_k(&b->k, t->a->hd, w->kp);
-    }
-    if (!t->run->kivi && cb_integer_values(t->k, t->a, v.t)) {
-        t->k->pack_v_i16(&v, t->a->hd, 0, w->v);
-    } else if (t->run->kivi || t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || v.t == KV_Q8_0) {
-        if (!t->run->kivi)
-            t->k->pack_v(&v, t->a->hd, t->hd_pad, w->v);
-        for (int j = 0; j < b->n; j++)
-            packed[j] = (const char *)(w->v + j * t->hd_pad);
-        v = (struct kern_rows){ .t = KV_F32, .n = b->n, .row = packed };
-    }
+    pack_keys(t, w, b);
+    v = pack_values(t, w, b, packed);
     for (int r = 0; r < t->rows; r += step)
         attend_rows(t, w, b, r, t->rows - r < step ? t->rows - r : step, &v);
 }
@@ -249,11 +295,14 @@ static void join_parts(const struct job *job, const struct tile *t, struct work 
     finish(t, &w->all);
 }
 
-/* Few queries: an item is a split of a KV head; who ends a KV head's last one joins them. */
+/* Few queries: an item is some splits of a KV head, one behind the other, so that what is asked for ahead
+ * is what the same thread reads next. Who ends a KV head's last split joins them. */
 static void split_item(void *ctx, int i, int thread)
 {
     const struct job *job = ctx;
-    const int kv = i / job->n_split, sp = i % job->n_split;
+    const int kv = i / job->n_item, item = i % job->n_item;
+    const int from = item * job->n_split / job->n_item;
+    const int to = (item + 1) * job->n_split / job->n_item;
     char *mem = cb_par_scratch(job->par, thread);
     struct tile t;
     struct work w;
@@ -261,9 +310,11 @@ static void split_item(void *ctx, int i, int thread)
     cb_tile_open(&t, job->k, job->a, kv, 0, job->a->n_tok, &mem);
     work_open(&w, &t, &mem);
     w.k = job->vec;
-    w.split = part_of(job, &t, sp);
-    attend_split(&t, &w, sp);
-    if (atomic_fetch_sub_explicit(&job->left[kv], 1, memory_order_acq_rel) == 1)
+    for (int sp = from; sp < to; sp++) {
+        w.split = part_of(job, &t, sp);
+        attend_split(&t, &w, sp);
+    }
+    if (atomic_fetch_sub_explicit(&job->left[kv], to - from, memory_order_acq_rel) == to - from)
         join_parts(job, &t, &w);
 }
 
@@ -293,7 +344,9 @@ void cb_cpu_attention(struct device *d, const struct attn *a)
         for (int i = 0; i < a->n_kv; i++)
             atomic_init(&job.left[i], job.n_split);
         job.part = mem;
-        cb_par_for(d->par, a->n_kv * job.n_split, split_item, &job);
+        job.n_item = (ITEMS * cb_par_threads(d->par) + a->n_kv - 1) / a->n_kv;
+        job.n_item = job.n_item < job.n_split ? job.n_item : job.n_split;
+        cb_par_for(d->par, a->n_kv * job.n_item, split_item, &job);
         return;
     }
     job.tile_tok = cb_tile_tokens(d, a);

@@ -23,6 +23,7 @@ struct tile {
 struct block {
     const struct kv_run *run; /* NULL before the first one */
     int from, n;
+    int sealed; /* 1: no rows, but codes and steps of the run */
     struct kern_rows k, v;
     const char *k_row[2 * KEY_BLOCK], *v_row[2 * KEY_BLOCK];
 };
@@ -53,10 +54,11 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
                    int end);
 
 /* 1: f16 and bf16 rows are multiplied as integers. Turning them into such pays where enough queries
- * share a KV head; it must not depend on how a prompt is cut. */
+ * share a KV head, or where it has been done for most; it must not depend on how a prompt is cut. */
 static inline int cb_in_integers(const struct attn *a, enum kv_type t)
 {
-    return (t == KV_F16 || t == KV_BF16) && (a->causal || a->n_head / a->n_kv >= 4);
+    return (t == KV_F16 || t == KV_BF16) &&
+           (a->causal || a->n_head / a->n_kv >= 4 || a->run[0].sealed);
 }
 
 /* How logits are made. */

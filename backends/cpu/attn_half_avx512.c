@@ -87,7 +87,7 @@ INLINE __m512 floats(enum kv_type t, const char *row, int c, int hd)
     return t == KV_F16 ? v_load_f16(row + 2 * c) : v_load_bf16(row + 2 * c);
 }
 
-/* Largest magnitude of a row in every fourth 32-bit lane or so, the sign shifted out: stored halves
+/* Of each column of 32 numbers of a row the largest magnitude, the sign shifted out: stored halves
  * order like whole numbers */
 INLINE __m512i row_top(const char *row, int hd)
 {
@@ -119,10 +119,10 @@ INLINE __m256i tops(__m512i *t)
     return _mm256_srli_epi16(_mm512_castsi512_si256(t[0]), 1);
 }
 
-/* What a step of each of 16 rows is worth if its largest magnitude gets code `most`, and the inverse.
- * A row depends on no other one. One with a number that is not finite gets NaN. */
-INLINE void row_steps(enum kv_type t, const struct kern_rows *x, int from, int hd, float most,
-                      float *step, float *inv)
+/* What a step of each of 16 rows is worth if its largest magnitude gets the largest code, and the
+ * inverse. A row depends on no other one. One with a number that is not finite gets NaN. */
+INLINE void row_steps(enum kv_type t, const struct kern_rows *x, int from, int hd, float *step,
+                      float *inv)
 {
     const __m256i inf = _mm256_set1_epi16(t == KV_F16 ? 0x7c00 : 0x7f80);
     __m512i top[16];
@@ -138,7 +138,8 @@ INLINE void row_steps(enum kv_type t, const struct kern_rows *x, int from, int h
     d = t == KV_F16 ? _mm512_cvtph_ps(bits)
                     : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
     some = _mm512_cmp_ps_mask(d, _mm512_setzero_ps(), _CMP_GT_OQ);
-    d = _mm512_mask_mov_ps(_mm512_mul_ps(d, _mm512_set1_ps(1 / most)), bad, _mm512_set1_ps(NAN));
+    d = _mm512_mask_mov_ps(_mm512_mul_ps(d, _mm512_set1_ps(1.0f / I16_ROW_TOP)), bad,
+                           _mm512_set1_ps(NAN));
     _mm512_storeu_ps(step, d);
     _mm512_storeu_ps(inv, _mm512_maskz_div_ps(some & (__mmask16)~bad, _mm512_set1_ps(1), d));
 }
@@ -169,36 +170,46 @@ INLINE void pack_keys(enum kv_type t, const char *const *row, int hd, const floa
     }
 }
 
-/* Keys [j, j + PANEL) -> a panel */
-INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int hd, char *y)
+/* Keys [j, j + PANEL) -> a panel's pairs y, and step[PANEL] */
+INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int hd, char *y,
+                       float *step)
 {
-    float *step = (float *)(void *)(y + pairs(hd) * PANEL * 4);
     float inv[16];
 
     for (int i = 0; i < PANEL; i += 16) {
         ask_ahead(k, j + i, 16);
-        row_steps(t, k, j + i, hd, I16_ROW_TOP, step + i, inv);
+        row_steps(t, k, j + i, hd, step + i, inv);
         pack_keys(t, k->row + j + i, hd, inv, y + 4 * i);
     }
 }
 
-static void pack_panel_any(const struct kern_rows *k, int j, int hd, char *y)
+static void pack_panel_any(const struct kern_rows *k, int j, int hd, char *y, float *step)
 {
     if (k->t == KV_F16)
-        pack_panel(KV_F16, k, j, hd, y);
+        pack_panel(KV_F16, k, j, hd, y, step);
     else
-        pack_panel(KV_BF16, k, j, hd, y);
+        pack_panel(KV_BF16, k, j, hd, y, step);
+}
+
+/* Where the steps of a packed panel are: behind its pairs */
+static float *steps_of(const char *panel, int hd)
+{
+    return (float *)(uintptr_t)(panel + pairs(hd) * PANEL * 4);
 }
 
 static void pack_k(const struct kern_rows *k, int hd, void *kp)
 {
-    for (int j = 0; j < k->n; j += PANEL)
-        pack_panel_any(k, j, hd, (char *)kp + (size_t)j * row_bytes(hd));
+    for (int j = 0; j < k->n; j += PANEL) {
+        char *panel = (char *)kp + (size_t)j * row_bytes(hd);
+        pack_panel_any(k, j, hd, panel, steps_of(panel, hd));
+    }
 }
 
 /* ---- logits ---- */
 
-INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
+/* ahead: as many bytes as the panel has, which are read next */
+INLINE void qk_tile(int m, const char *q, const char *k, const float *step, const char *ahead,
+                    int hd, float *s)
 {
     __m512i acc[MAX_TILE][2];
     __m512 dk[2];
@@ -207,9 +218,11 @@ INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
     for (int r = 0; r < m; r++)
         acc[r][0] = acc[r][1] = _mm512_setzero_si512();
     _Pragma("GCC unroll 16") /* or the compiler copies every sum */
-        for (int c = 0; c < pairs(hd); c++, q += 4 * m, k += PANEL * 4)
+        for (int c = 0; c < pairs(hd); c++, q += 4 * m, k += PANEL * 4, ahead += PANEL * 4)
     {
         const __m512i x = _mm512_loadu_si512(k), y = _mm512_loadu_si512(k + 64);
+        __builtin_prefetch(ahead, 0, 2);
+        __builtin_prefetch(ahead + 64, 0, 2);
         UNROLL
         for (int r = 0; r < m; r++) {
             int32_t pair;
@@ -218,8 +231,8 @@ INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
             acc[r][1] = _mm512_dpwssd_epi32(acc[r][1], y, _mm512_set1_epi32(pair));
         }
     }
-    dk[0] = _mm512_loadu_ps(k);
-    dk[1] = _mm512_loadu_ps(k + 64);
+    dk[0] = _mm512_loadu_ps(step);
+    dk[1] = _mm512_loadu_ps(step + 16);
     UNROLL
     for (int r = 0; r < m; r++) {
         float d;
@@ -232,20 +245,23 @@ INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
     }
 }
 
-#define QK(m) qk_tile(m, q, k, hd, s)
-static void qk_any(int m, const char *q, const char *k, int hd, float *s)
+#define QK(m) qk_tile(m, q, k, step, ahead, hd, s)
+static void qk_any(int m, const char *q, const char *k, const float *step, const char *ahead,
+                   int hd, float *s)
 {
     I16_HEIGHTS(m, QK);
 }
 
 static void mul(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s)
 {
-    const char *q = qp, *k = kp;
+    const char *q = qp;
 
     for (int j = 0; j < n; j += PANEL)
-        for (int r = 0; r < rows; r += mr)
-            qk_any(rows - r < mr ? rows - r : mr, q + (size_t)r * row_bytes(hd),
-                   k + (size_t)j * row_bytes(hd), hd, s + r * KEY_BLOCK + j);
+        for (int r = 0; r < rows; r += mr) {
+            const char *k = (const char *)kp + (size_t)j * row_bytes(hd);
+            qk_any(rows - r < mr ? rows - r : mr, q + (size_t)r * row_bytes(hd), k, steps_of(k, hd),
+                   k, hd, s + r * KEY_BLOCK + j);
+        }
 }
 
 /* The panel stays in the nearest cache. */
@@ -254,7 +270,7 @@ static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, 
     _Alignas(64) char panel[PANEL * (2 * MAX_HD + 4)];
 
     for (int j = 0; j < k->n; j += PANEL) {
-        pack_panel_any(k, j, hd, panel);
+        pack_panel_any(k, j, hd, panel, steps_of(panel, hd));
         mul(qp, rows, rows, panel, PANEL, hd, s + j);
     }
 }
@@ -277,22 +293,59 @@ INLINE void pack_rows(enum kv_type t, const char *const *row, int c, const float
     }
 }
 
-INLINE void pack_values(enum kv_type t, const struct kern_rows *v, int hd, int at,
-                        struct i16_values *y)
+/* Entries from `at` on of code[hd / 32], which are `stride` numbers apart */
+INLINE void pack_values(enum kv_type t, const struct kern_rows *v, int hd, int at, int16_t *code,
+                        size_t stride, float *step)
 {
     for (int j = 0; j < v->n; j += 16) {
         float inv[16];
         ask_ahead(v, j, 16);
-        row_steps(t, v, j, hd, I16_ROW_TOP, y->scale + at + j, inv);
+        row_steps(t, v, j, hd, step + at + j, inv);
         for (int b = 0; b < hd / 32; b++) /* behind the last row: any, with probability 0 */
-            pack_rows(t, v->row + j, 32 * b, inv, y[b].code + 32 * (at + j));
+            pack_rows(t, v->row + j, 32 * b, inv, code + (size_t)b * stride + 32 * (at + j));
     }
+}
+
+static void pack_values_any(const struct kern_rows *v, int hd, int at, int16_t *code, size_t stride,
+                            float *step)
+{
+    if (v->t == KV_F16)
+        pack_values(KV_F16, v, hd, at, code, stride, step);
+    else
+        pack_values(KV_BF16, v, hd, at, code, stride, step);
 }
 
 void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, int at, void *vp)
 {
-    if (v->t == KV_F16)
-        pack_values(KV_F16, v, hd, at, vp);
-    else
-        pack_values(KV_BF16, v, hd, at, vp);
+    struct i16_values *y = vp;
+    pack_values_any(v, hd, at, y->code, sizeof *y / sizeof *y->code, y->scale);
 }
+
+/* ---- sealed blocks ---- */
+
+static void seal_keys(const struct kern_rows *k, int hd, void *codes, float *step)
+{
+    for (int j = 0; j < KEY_BLOCK; j += PANEL)
+        pack_panel_any(k, j, hd, (char *)codes + 2 * j * hd, step + j);
+}
+
+static void seal_values(const struct kern_rows *v, int hd, void *codes, float *step)
+{
+    pack_values_any(v, hd, 0, codes, 32 * KEY_BLOCK, step);
+}
+
+static void mul_sealed(const void *qp, int rows, int mr, const void *codes, const float *step,
+                       const void *ahead, int hd, float *s)
+{
+    const char *q = qp;
+
+    for (int j = 0; j < KEY_BLOCK; j += PANEL)
+        for (int r = 0; r < rows; r += mr) {
+            const char *k = (const char *)codes + 2 * j * hd;
+            qk_any(rows - r < mr ? rows - r : mr, q + (size_t)r * row_bytes(hd), k, step + j,
+                   ahead && r == 0 ? (const char *)ahead + 2 * j * hd : k, hd,
+                   s + r * KEY_BLOCK + j);
+        }
+}
+
+const struct kern_seal cb_seal_avx512 = { seal_keys, seal_values, mul_sealed, cb_pv_sealed_avx512 };

@@ -17,6 +17,7 @@ struct i16_values {
 };
 
 extern const struct kern_qk cb_qk_q8_avx512, cb_qk_half_avx512;
+extern const struct kern_seal cb_seal_avx512;
 
 /* rows -> entries from `at` on of struct i16_values[hd / 32] */
 void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp);
@@ -26,6 +27,10 @@ void cb_kivi_group_i16_avx512(int bits, const uint8_t *group, int hd, void *pane
 void cb_kivi_values_i16_avx512(int bits, const uint8_t *const *row, int hd, void *vp, int at);
 void cb_pv_i16_avx512(const float *s, int rows, int mr, enum kv_type t, const void *vp, int n,
                       int hd_pad, float *o, const float *factor);
+
+/* The same product with sealed values. */
+void cb_pv_sealed_avx512(const float *s, int rows, int mr, const void *codes, const float *step,
+                         const void *ahead, int hd, float *o, const float *factor);
 
 #ifdef __AVX512BW__
 #include <immintrin.h>

@@ -484,6 +484,7 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .pack_v_i16 = VEC_PACK_V_I16,
     .pv_i16 = VEC_PV_I16,
     .qk_half = VEC_QK_HALF,
+    .seal = VEC_SEAL,
     .fold = fold,
     .mass = mass,
     .raise = raise,

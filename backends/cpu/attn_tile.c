@@ -134,6 +134,11 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
     b->n = end - from < KEY_BLOCK ? end - from : KEY_BLOCK;
     b->k = (struct kern_rows){ .t = a->type_k, .n = b->n, .row = b->k_row };
     b->v = (struct kern_rows){ .t = a->type_v, .n = b->n, .row = b->v_row };
+    b->sealed = from < run->sealed;
+    if (b->sealed) {
+        b->run = NULL; /* there are no addresses for the next one */
+        return;
+    }
     b->k.bytes = cb_kv_row_bytes(a->type_k, a->hd);
     b->v.bytes = cb_kv_row_bytes(a->type_v, a->hd);
     if (!run->given)

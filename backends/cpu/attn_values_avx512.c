@@ -54,18 +54,20 @@ static float quantize_p(const float *p, const float *scale, int n, int top, int1
     return 1.0f / inv;
 }
 
-/* o[m][hd_pad] of 32 dims = o * f + step * (p v) */
-INLINE void pv_tile(int m, const int16_t *p, const int16_t *v, int n, int hd_pad, float *o,
-                    const float *f, const float *step)
+/* o[m][hd_pad] of 32 dims = o * f + step * (p v); ahead: as many numbers, which are read next */
+INLINE void pv_tile(int m, const int16_t *p, const int16_t *v, const int16_t *ahead, int n,
+                    int hd_pad, float *o, const float *f, const float *step)
 {
     __m512i acc[MAX_TILE][2];
 
     UNROLL
     for (int r = 0; r < m; r++)
         acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-    _Pragma("GCC unroll 4") for (int j = 0; j < n; j += 2, v += 64)
+    _Pragma("GCC unroll 4") for (int j = 0; j < n; j += 2, v += 64, ahead += 64)
     {
         const __m512i x = _mm512_loadu_si512(v), y = _mm512_loadu_si512(v + 32);
+        __builtin_prefetch(ahead, 0, 2);
+        __builtin_prefetch(ahead + 32, 0, 2);
         UNROLL
         for (int r = 0; r < m; r++) {
             int32_t pair;
@@ -85,9 +87,9 @@ INLINE void pv_tile(int m, const int16_t *p, const int16_t *v, int n, int hd_pad
     }
 }
 
-#define PV(m) pv_tile(m, p, v, n, hd_pad, o, f, step)
-static void pv_any(int m, const int16_t *p, const int16_t *v, int n, int hd_pad, float *o,
-                   const float *f, const float *step)
+#define PV(m) pv_tile(m, p, v, ahead, n, hd_pad, o, f, step)
+static void pv_any(int m, const int16_t *p, const int16_t *v, const int16_t *ahead, int n,
+                   int hd_pad, float *o, const float *f, const float *step)
 {
     I16_HEIGHTS(m, PV);
 }
@@ -104,7 +106,23 @@ void cb_pv_i16_avx512(const float *s, int rows, int mr, enum kv_type t, const vo
         for (int r = 0; r < rows && (b == 0 || t == KV_Q8_0); r++)
             step[r] = quantize_p(s + r * KEY_BLOCK, v->scale, n, top_of(t), p + r * KEY_BLOCK);
         for (int r = 0; r < rows; r += mr)
-            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v->code, n, hd_pad,
+            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v->code, v->code, n, hd_pad,
                    o + r * hd_pad + b * 32, factor + r, step + r);
     }
+}
+
+void cb_pv_sealed_avx512(const float *s, int rows, int mr, const void *codes, const float *scale,
+                         const void *ahead, int hd, float *o, const float *factor)
+{
+    _Alignas(64) int16_t p[SUB_TILES * MAX_TILE * KEY_BLOCK];
+    float step[SUB_TILES * MAX_TILE];
+    const int16_t *v = codes, *next = ahead ? ahead : codes;
+
+    for (int r = 0; r < rows; r++)
+        step[r] =
+            quantize_p(s + r * KEY_BLOCK, scale, KEY_BLOCK, top_of(KV_F16), p + r * KEY_BLOCK);
+    for (int d = 0; d < hd; d += 32, v += 32 * KEY_BLOCK, next += 32 * KEY_BLOCK)
+        for (int r = 0; r < rows; r += mr)
+            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v, r ? v : next, KEY_BLOCK, hd,
+                   o + r * hd + d, factor + r, step + r);
 }

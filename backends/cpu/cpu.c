@@ -93,6 +93,9 @@ static void fill(struct cpu *c)
     c->ops.kv_encode = cb_cpu_kv_encode;
     c->ops.kv_decode = cb_cpu_kv_decode;
     c->ops.nearest = cb_cpu_nearest;
+    c->ops.seals = cb_cpu_seals;
+    c->ops.seal = cb_cpu_seal;
+    c->ops.unseal = cb_cpu_unseal;
     c->ops.topk = cb_cpu_topk;
 }
 

@@ -7,12 +7,12 @@
 #include "kern.h"
 
 enum {
-    KEY_BLOCK = 128, /* keys whose logits are in work at once */
-    KEY_SPLIT = 512, /* keys summed up on their own; a multiple of KEY_BLOCK */
-    MAX_TILE = 12,   /* most rows of a register tile, of any ISA */
-    MAX_PANEL = 32,  /* most keys of a panel */
-    MAX_HD = 512,    /* largest head */
-    SUB_TILES = 3,   /* register tiles that one block of logits covers */
+    KEY_BLOCK = KV_SEAL, /* keys whose logits are in work at once */
+    KEY_SPLIT = 512,     /* keys summed up on their own; a multiple of KEY_BLOCK */
+    MAX_TILE = 12,       /* most rows of a register tile, of any ISA */
+    MAX_PANEL = 32,      /* most keys of a panel */
+    MAX_HD = 512,        /* largest head */
+    SUB_TILES = 3,       /* register tiles that one block of logits covers */
 };
 
 /* Stored rows that a kernel reads, and those of the next block, asked for meanwhile. Whole panels may
@@ -37,6 +37,18 @@ struct kern_qk {
     void (*direct)(const void *qp, int rows, const struct kern_rows *k, int hd, float *s);
 };
 
+/* Blocks of KEY_BLOCK sealed entries: the integers that qk_half and pv_i16 make of rows of f16 or bf16,
+ * and the same products with them. hd is a multiple of 32. */
+struct kern_seal {
+    void (*keys)(const struct kern_rows *k, int hd, void *codes, float *step);
+    void (*values)(const struct kern_rows *v, int hd, void *codes, float *step);
+    /* ahead: what is read next, or NULL */
+    void (*mul)(const void *qp, int rows, int mr, const void *codes, const float *step,
+                const void *ahead, int hd, float *s);
+    void (*pv)(const float *s, int rows, int mr, const void *codes, const float *step,
+               const void *ahead, int hd, float *o, const float *factor);
+};
+
 struct kern_attn {
     int mr; /* rows of a register tile */
     int nk; /* keys of a panel */
@@ -59,6 +71,7 @@ struct kern_attn {
                    int hd_pad, float *o, const float *factor);
     /* logits of f16 and bf16 keys by integers, hd a multiple of 16; NULL = as ever */
     const struct kern_qk *qk_half;
+    const struct kern_seal *seal; /* NULL where there is no qk_half */
     /* o, m, l <- both; o[rows][hd_pad] */
     void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,
                  const float *m2, const float *l2);
@@ -112,6 +125,13 @@ void cb_cpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
                       void *rows);
 void cb_cpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
                       int hd, float *y);
+
+/* seal.c */
+int cb_cpu_seals(const struct device *d, enum kv_type k, enum kv_type v, int hd);
+void cb_cpu_seal(struct device *d, enum kv_type t, int v, int hd, void *rows, int n_block,
+                 float *step);
+void cb_cpu_unseal(struct device *d, enum kv_type t, int v, int hd, const void *codes,
+                   const float *step, void *rows);
 
 /* topk.c */
 size_t cb_cpu_topk_scratch(int n_ctx);

@@ -14,6 +14,7 @@ libcore_la_SOURCES += \
 	backends/cpu/matmul.c \
 	backends/cpu/mm_table.h \
 	backends/cpu/nearest.c \
+	backends/cpu/seal.c \
 	backends/cpu/pack.c \
 	backends/cpu/peak.c backends/cpu/peak.h \
 	backends/cpu/peak_read.h \

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* store_seal.c - blocks of slots in the form that a device's attention multiplies, in place of their
+ * rows. It serves layers that are read whole for every token: to make that form costs a row once instead
+ * of once a token. */
+#include "store.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+
+static size_t step_bytes(const struct store *s)
+{
+    return cb_store_page_up((size_t)s->n_kv * (size_t)s->cap * sizeof(float));
+}
+
+void cb_store_may_seal(struct store *s, struct device *d)
+{
+    const char *off = getenv("CTXBANK_SEAL");
+
+    if (s->kivi || !d->ops->seals || !d->ops->seals(d, s->type_k, s->type_v, s->hd))
+        return;
+    if (!off || strcmp(off, "0"))
+        s->sealer = d;
+}
+
+static float *steps(const struct store *s, int kv, int v, int slot)
+{
+    return s->step[v] + (size_t)kv * (size_t)s->cap + (size_t)slot;
+}
+
+int cb_store_seal(struct store *s)
+{
+    struct device *d = s->sealer;
+    const int n_block = d ? s->n[0] / KV_SEAL - s->sealed / KV_SEAL : 0;
+
+    if (!n_block)
+        return CB_OK;
+    for (int v = 0; v < 2; v++)
+        if (!s->step[v])
+            TRY(cb_store_reserve(step_bytes(s), &s->step[v]));
+    for (int i = 0; i < 2 * s->n_kv; i++) {
+        const int h = i / 2, v = i % 2;
+        assert(s->n[h] == s->n[0] && s->rows[h] == s->n[h]);
+        d->ops->seal(d, v ? s->type_v : s->type_k, v, s->hd, cb_store_row(s, h, v, s->sealed),
+                     n_block, steps(s, h, v, s->sealed));
+    }
+    s->sealed += n_block * KV_SEAL;
+    return CB_OK;
+}
+
+void cb_store_unseal(struct store *s, int n)
+{
+    const int from = n / KV_SEAL * KV_SEAL;
+
+    if (s->sealed <= from)
+        return;
+    for (int i = 0; n > from && i < 2 * s->n_kv; i++) {
+        const int h = i / 2, v = i % 2;
+        void *block = cb_store_row(s, h, v, from);
+        s->sealer->ops->unseal(s->sealer, v ? s->type_v : s->type_k, v, s->hd, block,
+                               steps(s, h, v, from), block);
+    }
+    s->sealed = from;
+}
+
+uint64_t cb_store_step_bytes(const struct store *s, int n)
+{
+    return s->sealer ? (uint64_t)(n / KV_SEAL * KV_SEAL) * 2 * sizeof(float) : 0;
+}

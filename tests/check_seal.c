@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/* check_seal.c - sealed blocks of keys and values: attention reads the same numbers from them as from
+ * the rows they were, to the bit where it multiplies integers in any case, and they become rows again. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctxbank.h"
+#include "model.h"
+#include "session.h"
+#include "tiny.h"
+
+enum { MOST = 1100, MOST_HD = 256, N_KV = 2 };
+
+static struct device *dev, *ref;
+
+static void open_devices(void)
+{
+    unsetenv("CTXBANK_SEAL");
+    ck_assert(!cb_device_open("cpu", 2, &dev));
+    ck_assert(!cb_device_open("ref", 2, &ref));
+    ck_assert(dev->ops->reserve(dev, 64, 1024, 1024, 16, MOST_HD, MOST) >= 0);
+    ck_assert(ref->ops->reserve(ref, 64, 1024, 1024, 16, MOST_HD, MOST) >= 0);
+}
+
+static void close_devices(void)
+{
+    cb_device_close(dev);
+    cb_device_close(ref);
+}
+
+/* The device has no such form: then nothing is sealed, and there is nothing to test. */
+static int seals(void)
+{
+    return dev->ops->seals && dev->ops->seals(dev, KV_F16, KV_F16, 64);
+}
+
+/* Rows of which a few dimensions are `most` times as large as the rest, as in real keys */
+static void fill(float *x, int n, int hd, float most, uint32_t seed)
+{
+    for (int i = 0; i < n * hd; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        x[i] = ((float)(seed >> 8) * 0x1p-23f - 1) * (i % hd % 13 == 5 ? most : 1.0f);
+    }
+}
+
+/* A KV cache as rows, and the same with its first blocks sealed. */
+struct cache {
+    enum kv_type t;
+    int hd, n, sealed;
+    char *rows[2], *codes[2]; /* [N_KV][MOST] */
+    float *step[2];           /* [N_KV][MOST] */
+};
+
+static void cache_open(struct cache *c, enum kv_type t, int hd, int n)
+{
+    const size_t row = cb_kv_row_bytes(t, hd), head = row * MOST;
+    float *x = malloc(sizeof(float) * MOST * (size_t)hd);
+
+    *c = (struct cache){ .t = t, .hd = hd, .n = n, .sealed = n / KV_SEAL * KV_SEAL };
+    for (int v = 0; v < 2; v++) {
+        c->rows[v] = aligned_alloc(64, N_KV * head);
+        c->codes[v] = aligned_alloc(64, N_KV * head);
+        c->step[v] = aligned_alloc(64, N_KV * MOST * sizeof(float));
+        for (int h = 0; h < N_KV; h++) {
+            fill(x, n, hd, v ? 1 : 40, (uint32_t)(17 * h + v));
+            dev->ops->kv_encode(dev, t, x, n, hd, hd, c->rows[v] + (size_t)h * head);
+        }
+        memcpy(c->codes[v], c->rows[v], N_KV * head);
+        for (int h = 0; h < N_KV; h++)
+            dev->ops->seal(dev, t, v, hd, c->codes[v] + (size_t)h * head, n / KV_SEAL,
+                           c->step[v] + (size_t)h * MOST);
+    }
+    free(x);
+}
+
+static void cache_close(struct cache *c)
+{
+    for (int v = 0; v < 2; v++) {
+        free(c->rows[v]);
+        free(c->codes[v]);
+        free(c->step[v]);
+    }
+}
+
+struct result {
+    float *out, *lse, *logit;
+};
+
+/* Attention over the rows, or over what is sealed of them. */
+static struct result attend(struct device *d, const struct cache *c, int sealed, int n_tok,
+                            int group, int window, const float *q)
+{
+    const int n_head = N_KV * group;
+    const size_t head = cb_kv_row_bytes(c->t, c->hd) * MOST;
+    struct result r = { malloc(sizeof(float) * (size_t)(n_tok * n_head * c->hd)),
+                        malloc(sizeof(float) * (size_t)(n_tok * n_head)),
+                        calloc((size_t)n_head * MOST, sizeof(float)) };
+    struct kv_run run[N_KV] = { 0 };
+    const struct attn a = { .n_tok = n_tok,
+                            .n_head = n_head,
+                            .n_kv = N_KV,
+                            .hd = c->hd,
+                            .scale = 0.1f,
+                            .causal = n_tok > 1,
+                            .window = window,
+                            .type_k = c->t,
+                            .type_v = c->t,
+                            .run = run,
+                            .q = q,
+                            .q_stride = n_head * c->hd,
+                            .logit_stride = MOST,
+                            .out = r.out,
+                            .lse = r.lse };
+
+    for (int h = 0; h < N_KV; h++) {
+        run[h].k = (sealed ? c->codes[0] : c->rows[0]) + (size_t)h * head;
+        run[h].v = (sealed ? c->codes[1] : c->rows[1]) + (size_t)h * head;
+        run[h].n = c->n;
+        run[h].sealed = sealed ? c->sealed : 0;
+        run[h].step_k = c->step[0] + (size_t)h * MOST;
+        run[h].step_v = c->step[1] + (size_t)h * MOST;
+        run[h].logit = n_tok == 1 ? r.logit + (size_t)(h * group) * MOST : NULL;
+    }
+    d->ops->attention(d, &a);
+    return r;
+}
+
+static void result_free(struct result *r)
+{
+    free(r->out);
+    free(r->lse);
+    free(r->logit);
+}
+
+static void near(const char *what, const float *got, const float *want, int n, float tol)
+{
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(fabsf(got[i] - want[i]) <= tol * (1 + fabsf(want[i])),
+                      "%s: [%d] is %g, not %g", what, i, (double)got[i], (double)want[i]);
+}
+
+static void compare(enum kv_type t, int hd, int n, int n_tok, int group, int window)
+{
+    const int n_head = N_KV * group, integers = n_tok > 1 || group >= 4;
+    const float tol = 1e-3f * sqrtf((float)hd); /* some dimensions of keys are 40 */
+    float *q = malloc(sizeof(float) * (size_t)(n_tok * n_head * hd));
+    struct result got, rows, plain;
+    struct cache c;
+
+    cache_open(&c, t, hd, n);
+    fill(q, n_tok * n_head, hd, 1, 99);
+    got = attend(dev, &c, 1, n_tok, group, window, q);
+    rows = attend(dev, &c, 0, n_tok, group, window, q);
+    plain = attend(ref, &c, 0, n_tok, group, window, q);
+    if (integers)
+        ck_assert_msg(!memcmp(got.out, rows.out, sizeof(float) * (size_t)(n_tok * n_head * hd)),
+                      "hd %d, %d entries, %d tokens, group %d", hd, n, n_tok, group);
+    near("out", got.out, plain.out, n_tok * n_head * hd, tol);
+    near("lse", got.lse, plain.lse, n_tok * n_head, tol);
+    if (n_tok == 1 && window == 0)
+        for (int h = 0; h < n_head; h++)
+            near("logits", got.logit + h * MOST, plain.logit + h * MOST, n, tol);
+    result_free(&got);
+    result_free(&rows);
+    result_free(&plain);
+    cache_close(&c);
+    free(q);
+}
+
+START_TEST(attention_is_that_of_the_rows)
+{
+    static const int hd[] = { 32, 64, 96, 128, 256 }, length[] = { 127, 128, 300, 640, 1100 };
+
+    for (int i = 0; i < 5 && seals(); i++)
+        for (int j = 0; j < 5; j++)
+            for (int group = 1; group <= 8; group += group == 1 ? 2 : 2) {
+                compare(KV_F16, hd[i], length[j], 1, group, 0);
+                compare(j % 2 ? KV_BF16 : KV_F16, hd[i], length[j], 1, group, 200);
+            }
+}
+END_TEST
+
+START_TEST(a_prompt_reads_what_is_sealed_before_it)
+{
+    for (int hd = 64; hd <= 128 && seals(); hd += 64) {
+        compare(KV_F16, hd, 300, 40, 7, 0);
+        compare(KV_F16, hd, 1100, 60, 3, 0);
+        compare(KV_BF16, hd, 700, 33, 2, 150);
+    }
+}
+END_TEST
+
+/* What is rounded off twice is what was rounded off once. */
+START_TEST(rows_come_back)
+{
+    const int hd = 64, n = 256;
+    const size_t block = KV_SEAL * cb_kv_row_bytes(KV_F16, hd);
+    struct cache c;
+    float *x = malloc(sizeof(float) * (size_t)(KV_SEAL * hd)),
+          *y = malloc(sizeof(float) * (size_t)(KV_SEAL * hd)), step[KV_SEAL];
+    char *again = malloc(block);
+
+    if (seals()) {
+        cache_open(&c, KV_F16, hd, n);
+        for (int v = 0; v < 2; v++) {
+            dev->ops->unseal(dev, KV_F16, v, hd, c.codes[v] + block, c.step[v] + KV_SEAL, again);
+            dev->ops->kv_decode(dev, KV_F16, again, NULL, KV_SEAL, hd, x);
+            dev->ops->kv_decode(dev, KV_F16, c.rows[v] + block, NULL, KV_SEAL, hd, y);
+            near("row", x, y, KV_SEAL * hd, 40.0f / 8191);
+            dev->ops->seal(dev, KV_F16, v, hd, again, 1, step);
+            ck_assert(!memcmp(again, c.codes[v] + block, block));
+            ck_assert(!memcmp(step, c.step[v] + KV_SEAL, sizeof step));
+        }
+        cache_close(&c);
+    }
+    free(x);
+    free(y);
+    free(again);
+}
+END_TEST
+
+/* ---- a session ---- */
+
+enum { N_PROMPT = 300, N_STEP = 150, N_CTX = 800 };
+
+static char path[64];
+static cb_model *model;
+static int32_t text[N_CTX];
+
+static void open_model(void)
+{
+    struct tiny t = cb_tiny_get("llama");
+    const struct cb_model_params p = { .n_threads = 2 };
+
+    open_devices();
+    t.n_head = 8;
+    t.n_kv = 2;
+    t.hd = 32;
+    snprintf(path, sizeof path, "check_seal_%d.gguf", (int)getpid());
+    cb_tiny_save(&t, path);
+    ck_assert_msg(!cb_model_open(path, &p, &model), "%s", cb_error());
+    for (int i = 0; i < N_CTX; i++)
+        text[i] = (i * 7919 + i / 3) % model->hp.n_vocab;
+}
+
+static void close_model(void)
+{
+    cb_model_close(model);
+    unlink(path);
+    close_devices();
+}
+
+static cb_session *open_session(const char *policy, const char *seal)
+{
+    const struct cb_session_params p = { .n_ctx = N_CTX, .chunk = 64, .policy = policy };
+    cb_session *s;
+
+    setenv("CTXBANK_SEAL", seal, 1);
+    ck_assert_msg(!cb_session_open(model, &p, &s), "%s: %s", policy, cb_error());
+    unsetenv("CTXBANK_SEAL");
+    return s;
+}
+
+static void same_logits(const cb_session *a, const cb_session *b, const char *when)
+{
+    const size_t n = (size_t)model->hp.n_vocab * sizeof(float);
+    ck_assert_msg(!memcmp(cb_session_logits(a), cb_session_logits(b), n), "%s", when);
+}
+
+static int sealed(const cb_session *s)
+{
+    return s->store[0].sealed;
+}
+
+static void check_session(const char *policy)
+{
+    cb_session *with = open_session(policy, "1"), *without = open_session(policy, "0");
+    struct cb_memory plan, got;
+
+    ck_assert(!cb_session_plan(with, N_PROMPT, N_STEP + 60, &plan));
+    for (int i = 0; i < 2; i++) {
+        cb_session *s = i ? with : without;
+        ck_assert(!cb_session_prefill(s, text, N_PROMPT, NULL));
+    }
+    same_logits(with, without, "prompt");
+    for (int i = 0; i < N_STEP; i++) {
+        ck_assert(!cb_session_decode(with, text[N_PROMPT + i]));
+        ck_assert(!cb_session_decode(without, text[N_PROMPT + i]));
+        same_logits(with, without, "step");
+    }
+    ck_assert_int_eq(sealed(without), 0);
+    ck_assert_int_eq(sealed(with), seals() ? 384 : 0);
+    ck_assert(!cb_session_prefill(with, text, 60, NULL));
+    ck_assert(!cb_session_prefill(without, text, 60, NULL));
+    same_logits(with, without, "second prompt");
+    cb_session_memory(with, &got);
+    ck_assert_uint_eq(got.kv_bytes, plan.kv_bytes);
+    cb_session_close(with);
+    cb_session_close(without);
+}
+
+START_TEST(sessions_say_the_same)
+{
+    check_session("full");
+    check_session("omnikv:filter=0,budget=40");
+}
+END_TEST
+
+static int stop_late(void *arg, int64_t done, int64_t total)
+{
+    (void)arg;
+    return done > total * 3 / 4;
+}
+
+/* Half of the layers have sealed what the rest will never see. */
+START_TEST(a_stopped_prompt_is_forgotten)
+{
+    const struct cb_prefill stop = { .progress = stop_late };
+    cb_session *s = open_session("full", "1"), *own = open_session("full", "1");
+
+    ck_assert(!cb_session_prefill(s, text, 200, NULL));
+    ck_assert(!cb_session_prefill(own, text, 200, NULL));
+    ck_assert_int_eq(cb_session_prefill(s, text + 200, 300, &stop), CB_ECANCEL);
+    ck_assert_int_eq(cb_session_len(s), 200);
+    ck_assert_int_eq(sealed(s), sealed(own));
+    ck_assert(!cb_session_prefill(s, text + 200, 90, NULL));
+    ck_assert(!cb_session_prefill(own, text + 200, 90, NULL));
+    same_logits(s, own, "after the stop");
+    cb_session_close(s);
+    cb_session_close(own);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("seal");
+    TCase *ops = tcase_create("blocks"), *whole = tcase_create("sessions");
+    SRunner *r = srunner_create(s);
+    int failed;
+
+    tcase_add_checked_fixture(ops, open_devices, close_devices);
+    tcase_add_test(ops, attention_is_that_of_the_rows);
+    tcase_add_test(ops, a_prompt_reads_what_is_sealed_before_it);
+    tcase_add_test(ops, rows_come_back);
+    tcase_add_checked_fixture(whole, open_model, close_model);
+    tcase_add_test(whole, sessions_say_the_same);
+    tcase_add_test(whole, a_stopped_prompt_is_forgotten);
+    tcase_set_timeout(ops, 120);
+    tcase_set_timeout(whole, 120);
+    suite_add_tcase(s, ops);
+    suite_add_tcase(s, whole);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
