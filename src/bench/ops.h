@@ -58,7 +58,7 @@ struct op_bench {
 extern const struct op_shape cb_op_shape[]; /* ends with a NULL model */
 
 int cb_op_picked(const struct op_bench *b, enum op_kind kind, const char *name);
-/* Seconds of fn(ctx): the best of some rounds. `rough`: one round is enough */
+/* Seconds of fn(ctx): the best of some rounds. `rough`: two are enough */
 double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int rough);
 int cb_op_emit(struct op_bench *b, struct op_row *row); /* fills in what all rows have */
 /* x[n] between -1 and 1, the same every time */
