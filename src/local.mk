@@ -12,6 +12,7 @@ libcore_la_SOURCES += \
 	src/err.c src/err.h \
 	src/follow.c \
 	src/forward.c \
+	src/futex.h \
 	src/gguf.c src/gguf.h \
 	src/gguf_file.h \
 	src/gguf_parse.c \
@@ -19,6 +20,7 @@ libcore_la_SOURCES += \
 	src/gguf_write.c src/gguf_write.h \
 	src/keep.c \
 	src/kivi.c src/kivi.h \
+	src/leave.c src/leave.h \
 	src/measure.c src/measure.h \
 	src/method/d2o.c src/method/d2o.h \
 	src/method/d2o_merge.c \

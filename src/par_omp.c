@@ -4,16 +4,17 @@
  * OpenMP's own loops end in a barrier that every thread must reach, so one thread without a core holds
  * all up, once a loop. Here a region is opened once a token or prompt (cb_par_run); its threads then
  * take items of the loops that the first thread offers, and a loop is over when its items are done,
- * whoever did them. Idle threads spin briefly, then sleep. */
+ * whoever did them. Idle threads spin briefly, then sleep. A thread whose core another program keeps busy
+ * leaves the loops to the others for a while. */
 #include "par.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef _OPENMP
@@ -35,6 +36,8 @@
 #endif
 
 #include "err.h"
+#include "futex.h"
+#include "leave.h"
 #include "place.h"
 
 enum { SPIN = 4000 }; /* looks for work before sleeping; about 0.1 ms */
@@ -55,6 +58,7 @@ struct par {
     _Atomic int *bound;   /* [n] threads of the system that are bound as these */
     size_t scratch_bytes; /* a thread */
     void **scratch;       /* [n] */
+    struct leave *leave;  /* [n] each of its thread's own */
 
     int inside;            /* a region is open; only the first thread looks */
     struct ticket *ticket; /* [place.n_node] of the loop on offer */
@@ -63,9 +67,11 @@ struct par {
     _Atomic uint32_t n_item;
     _Alignas(64) _Atomic uint32_t todo; /* items not yet done; the first thread sleeps on it */
     _Atomic uint32_t first_sleeps;
+    _Atomic int64_t slept_ns;           /* since when */
     _Alignas(64) _Atomic uint32_t bell; /* idle threads sleep on it */
     _Atomic uint32_t sleepers;
-    atomic_int over; /* the region ends */
+    _Atomic uint32_t over; /* the region ends; threads that keep away sleep on it */
+    _Atomic uint32_t n_away;
 };
 
 static int open_par(struct par *p)
@@ -76,8 +82,11 @@ static int open_par(struct par *p)
     p->ticket = cb_alloc_aligned((size_t)p->place.n_node, sizeof *p->ticket);
     p->scratch = cb_calloc((size_t)p->n, sizeof *p->scratch);
     p->bound = cb_calloc((size_t)p->n, sizeof *p->bound);
-    if (!p->ticket || !p->scratch || !p->bound)
+    p->leave = cb_alloc_aligned((size_t)p->n, sizeof *p->leave);
+    if (!p->ticket || !p->scratch || !p->bound || !p->leave)
         return CB_ENOMEM;
+    for (int i = 0; i < p->n; i++)
+        p->leave[i] = cb_leave_none;
     for (int k = 0; k < p->place.n_node; k++)
         atomic_init(&p->ticket[k].next, CLOSED);
     return CB_OK;
@@ -135,6 +144,7 @@ void cb_par_free(struct par *p)
     cb_place_free(&p->place);
     free(p->ticket);
     free(p->bound);
+    free(p->leave);
     free(p->scratch);
     free(p);
 }
@@ -167,22 +177,46 @@ static void take_place(struct par *p, int thread)
 
 /* ---- sleeping ---- */
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
-{
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-
-static void futex_wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 static void ring(struct par *p)
 {
     if (!atomic_load(&p->sleepers))
         return;
     atomic_fetch_add(&p->bell, 1);
     futex_wake(&p->bell);
+}
+
+/* ---- keeping away ---- */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The first thread slept for an item that this one has just done. */
+static void judge(struct par *p, int thread)
+{
+    struct rusage u;
+
+    if (thread && !getrusage(RUSAGE_THREAD, &u))
+        cb_leave_judge(&p->leave[thread], u.ru_nivcsw, atomic_load(&p->slept_ns), now_ns());
+}
+
+static void keep_away(struct par *p, int thread)
+{
+    struct leave *l = &p->leave[thread];
+    int64_t left;
+
+    if (!l->until_ns)
+        return;
+    atomic_fetch_add(&p->n_away, 1);
+    while (!atomic_load(&p->over) && (left = l->until_ns - now_ns()) > 0)
+        futex_wait(&p->over, 0, left);
+    atomic_fetch_sub(&p->n_away, 1);
+    if (!atomic_load(&p->over))
+        cb_leave_back(l, now_ns());
 }
 
 /* ---- loops ---- */
@@ -218,8 +252,10 @@ static void work_part(struct par *p, int node, int thread)
         if (!atomic_compare_exchange_weak(&p->ticket[node].next, &t, t + 1))
             continue;
         fn(ctx, (int)i, thread);
-        if (atomic_fetch_sub(&p->todo, 1) == 1 && atomic_load(&p->first_sleeps))
+        if (atomic_fetch_sub(&p->todo, 1) == 1 && atomic_load(&p->first_sleeps)) {
             futex_wake(&p->todo);
+            judge(p, thread);
+        }
     }
 }
 
@@ -258,9 +294,10 @@ static void await(struct par *p)
             return;
         cpu_relax();
     }
+    atomic_store(&p->slept_ns, now_ns());
     atomic_store(&p->first_sleeps, 1);
     while ((left = atomic_load(&p->todo)))
-        futex_wait(&p->todo, left);
+        futex_wait(&p->todo, left, 0);
     atomic_store(&p->first_sleeps, 0);
 }
 
@@ -269,6 +306,7 @@ static void serve(struct par *p, int thread)
     int idle = 0;
 
     while (!atomic_load(&p->over)) {
+        keep_away(p, thread);
         if (has_work(p)) {
             work(p, thread);
             idle = 0;
@@ -278,7 +316,7 @@ static void serve(struct par *p, int thread)
             const uint32_t seen = atomic_load(&p->bell);
             atomic_fetch_add(&p->sleepers, 1);
             if (!has_work(p) && !atomic_load(&p->over))
-                futex_wait(&p->bell, seen);
+                futex_wait(&p->bell, seen, 0);
             atomic_fetch_sub(&p->sleepers, 1);
             idle = 0;
         }
@@ -303,6 +341,8 @@ void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx)
         if (OMP_THREAD == 0) {
             body(ctx);
             atomic_store(&p->over, 1);
+            if (atomic_load(&p->n_away))
+                futex_wake(&p->over);
             ring(p);
         } else {
             take_place(p, OMP_THREAD);

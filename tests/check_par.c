@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "leave.h"
 #include "par.h"
 #include "place.h"
 #include "tiny.h"
@@ -85,6 +86,51 @@ START_TEST(sleeping_threads_wake)
     for (int i = 0; i < 100; i++)
         ck_assert_int_eq(c.done[i], 20);
     cb_par_free(c.p);
+}
+END_TEST
+
+enum { MS = 1000000 };
+
+START_TEST(a_thread_that_is_waited_for_leaves)
+{
+    const int pause[] = { 2, 4, 8, 16, 32, 64, 64 };
+    struct leave l = cb_leave_none;
+    int64_t t = 1000 * (int64_t)MS;
+    long lost = 1;
+
+    cb_leave_judge(&l, lost, t - 3 * MS, t); /* the first one for long: not often */
+    ck_assert_int_eq(l.until_ns, 0);
+    for (int i = 0; i < 7; i++) { /* 3 ms of work, 3 of waits */
+        t += 6 * MS;
+        cb_leave_judge(&l, ++lost, t - 3 * MS, t);
+        ck_assert_int_eq(l.until_ns, t + pause[i] * (int64_t)MS);
+        t = l.until_ns;
+        cb_leave_back(&l, t);
+        ck_assert_int_eq(l.until_ns, 0);
+    }
+    t += 300 * (int64_t)MS; /* long without: forgotten */
+    cb_leave_judge(&l, ++lost, t - 3 * MS, t);
+    ck_assert_int_eq(l.until_ns, 0);
+    t += 6 * MS;
+    cb_leave_judge(&l, ++lost, t - 3 * MS, t);
+    ck_assert_int_eq(l.until_ns, t + 2 * MS);
+}
+END_TEST
+
+START_TEST(rare_and_own_waits_do_not_count)
+{
+    struct leave l = cb_leave_none;
+    int64_t t = 1000 * (int64_t)MS;
+
+    for (int i = 1; i < 100; i++, t += 30 * MS) { /* a tenth of the time */
+        cb_leave_judge(&l, i, t - 3 * MS, t);
+        ck_assert_int_eq(l.until_ns, 0);
+    }
+    l = cb_leave_none;
+    for (int i = 1; i < 100; i++, t += 4 * MS) { /* half of it, but the core was there */
+        cb_leave_judge(&l, 0, t - 2 * MS, t);
+        ck_assert_int_eq(l.until_ns, 0);
+    }
 }
 END_TEST
 
@@ -187,6 +233,8 @@ int main(void)
     tcase_add_loop_test(t, items_are_done_once, 1, 9);
     tcase_add_test(t, a_loop_outside_a_region_opens_its_own);
     tcase_add_test(t, sleeping_threads_wake);
+    tcase_add_test(t, a_thread_that_is_waited_for_leaves);
+    tcase_add_test(t, rare_and_own_waits_do_not_count);
     tcase_add_loop_test(t, nodes_share_items, 2, 6);
     tcase_add_test(t, a_node_takes_its_part_first);
     tcase_add_test(t, nodes_change_no_result);
