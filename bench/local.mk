@@ -1,5 +1,6 @@
 # Measurements: reports that scripts write
-EXTRA_DIST += bench/busy-core bench/make-quality bench/RESULTS.md bench/results/zen4-2-cores.jsonl
+EXTRA_DIST += bench/busy-core bench/make-quality bench/RESULTS.md \
+	bench/results/ops-zen4-2-cores.csv bench/results/zen4-2-cores.jsonl
 .PHONY: bench-quality bench-quality-smoke
 # CTXBANK_SUITE names the folder of the suite's data
 bench-quality: ctxbank$(EXEEXT)
