@@ -16,7 +16,8 @@ enum {
     PASS_BYTES = 16 << 20,   /* and their bytes */
     PASS_MIN = 96,           /* but at least so many tokens */
     PANEL_BYTES = 256 << 10, /* of unpacked weights a thread, for L2 */
-    UNIT_BYTES = 64 << 10    /* of packed weights a piece of work */
+    UNIT_LEAST = 64 << 10,   /* of packed weights a piece of work */
+    UNIT_MOST = 512 << 10
 };
 
 static const uint8_t *weight_row(const struct weight *w, int64_t i)
@@ -141,6 +142,7 @@ struct pass {
     int n_mm, n_in;
     int tok0, n_tok, n_tile; /* tiles of k->tile tokens, the last one may be narrower */
     int use_panel;
+    size_t unit;    /* bytes of packed weights that are handed out at once */
     int fine;       /* the tile is one token: what 8 bits hold of it, and the rest */
     int split;      /* ranges of tiles a matrix's rows are multiplied with */
     const float *x; /* [n_tok][n_in] */
@@ -276,15 +278,14 @@ static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1
 /* Groups a piece of work: panels that fit, or as many bytes as make the hand-out cheap. */
 static int unit_groups(const struct pass *p, const struct weight *w)
 {
-    const size_t unit = p->use_panel ? PANEL_BYTES : UNIT_BYTES;
     const int step = p->k->panel_rows / MM_ROWS;
     int n;
 
     if (p->use_panel && !is_float(w->type)) {
-        n = (int)(unit / panel_bytes(p->k, w->n_in));
+        n = (int)(PANEL_BYTES / panel_bytes(p->k, w->n_in));
         return n > 1 ? n * step : step;
     }
-    n = (int)(unit / cb_mm_group_bytes(w->type, w->n_in));
+    n = (int)(p->unit / cb_mm_group_bytes(w->type, w->n_in));
     return n > 1 ? n : 1;
 }
 
@@ -321,8 +322,21 @@ static int all_units(const struct pass *p)
     return n;
 }
 
+/* A stream of weights starts at the speed of latency: two pieces a thread, unless those are so large that
+ * a thread that lost its core would hold up the others. */
+static size_t unit_bytes(const struct pass *p)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < p->n_mm; i++)
+        sum += p->mm[i].w->packed_bytes;
+    sum /= 2 * (size_t)cb_par_threads(p->par);
+    return sum < UNIT_LEAST ? UNIT_LEAST : sum < UNIT_MOST ? sum : UNIT_MOST;
+}
+
 static void run_pass(struct pass *p)
 {
+    p->unit = unit_bytes(p);
     p->n_tile = (p->n_tok + p->k->tile - 1) / p->k->tile;
     p->use_panel = p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
     p->split = 1;
@@ -364,7 +378,8 @@ void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
 
     if (n <= 0 || n_tok <= 0)
         return;
-    if (n > 1 && cb_par_nodes(d->par) > 1) { /* parts of a loop are then parts of a matrix, as in load */
+    if (n > 1 &&
+        cb_par_nodes(d->par) > 1) { /* parts of a loop are then parts of a matrix, as in load */
         for (int i = 0; i < n; i++)
             cb_cpu_matmul(d, &mm[i], 1, x, n_tok);
         return;

@@ -11,7 +11,7 @@
 #include "mm_table.h"
 
 #define INLINE static inline __attribute__((always_inline))
-enum { AHEAD = 2048 }; /* bytes that a stream of packed weights is prefetched ahead */
+enum { AHEAD = 4096 }; /* bytes that a stream of packed weights is prefetched ahead */
 
 INLINE __m512i load(const uint8_t *p)
 {
