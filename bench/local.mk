@@ -1,6 +1,7 @@
 # Measurements: reports that scripts write
 EXTRA_DIST += bench/busy-core bench/long-answer bench/make-quality bench/RESULTS.md bench/QUALITY.md \
-	bench/quality/needle-4k.jsonl bench/quality/ruler-4k.jsonl bench/quality/verdict.md \
+	bench/quality/4-bit.jsonl bench/quality/lines.jsonl bench/quality/needle-4k.jsonl bench/quality/pod.jsonl \
+	bench/quality/ratios.jsonl bench/quality/ruler-4k.jsonl bench/quality/verdict.md \
 	bench/results/ops-zen4-2-cores.csv bench/results/zen4-2-cores.jsonl
 .PHONY: bench-quality bench-quality-smoke
 # CTXBANK_SUITE names the folder of the suite's data
