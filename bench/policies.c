@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "session.h"
 
 enum { ROUNDS = 7, ROUND_TOKENS = 8, MOST = 64 };
@@ -19,13 +19,6 @@ struct lane {
     double prefill_s, round[ROUNDS]; /* seconds; prefill 0 = shared */
     struct cb_memory mem;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int by_size(const void *a, const void *b)
 {
@@ -62,21 +55,21 @@ static int fill(struct lane *lane, int n, const int32_t *ids, int n_tok)
     err = cb_session_prefill_shared(lane[0].s, follower, NULL, n_follow, ids, n_tok, NULL);
     for (int i = 1; i < n && !err; i++)
         if (lane[i].prefill_s < 0) {
-            lane[i].prefill_s = now();
+            lane[i].prefill_s = cb_now_s();
             err = cb_session_prefill(lane[i].s, ids, n_tok, NULL);
-            lane[i].prefill_s = now() - lane[i].prefill_s;
+            lane[i].prefill_s = cb_now_s() - lane[i].prefill_s;
         }
     return err;
 }
 
 static int decode(struct lane *y, const cb_model *m, int round)
 {
-    const double start = now();
+    const double start = cb_now_s();
     int err = CB_OK;
 
     for (int i = 0; i < ROUND_TOKENS && !err; i++)
         err = cb_session_decode(y->s, token_at(m, 1000000 + round * ROUND_TOKENS + i));
-    y->round[round] = (now() - start) / ROUND_TOKENS;
+    y->round[round] = (cb_now_s() - start) / ROUND_TOKENS;
     return err;
 }
 

@@ -530,17 +530,17 @@ static int settle(struct cb_session *s, int l, const struct scores *sc)
     return s->store[l].kivi ? cb_kivi_advance(&s->store[l], s->dev) : CB_OK;
 }
 
-int cb_attend_end(struct cb_session *s, int l, int n)
+int cb_attend_end(struct cb_session *s, int l)
 {
     const struct method *m = s->policy->m;
     struct attend *a = s->attend;
 
     for (int i = 0; i < s->n_follower; i++)
-        TRY(cb_attend_end(s->follower[i], l, s->follower[i]->n_feed));
+        TRY(cb_attend_end(s->follower[i], l));
     if (!s->decoding || l == s->model->hp.n_layer - 1)
         note_peak(s, l);
     if (!s->decoding && cb_wants(&s->plan[l].want, 1)) {
-        cb_measure_prompt(s, l, n, &a->scores);
+        cb_measure_prompt(s, l, &a->scores);
         a->has_scores = 1;
     }
     if (a->has_scores && m->observe)

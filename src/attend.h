@@ -16,7 +16,7 @@ int cb_attend_window(const struct cb_session *s, int l); /* the model's or the p
  * stores their k and v, attends. qkv[n][(n_head + 2 n_kv) * hd], rotated -> out[n][n_head * hd] */
 int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
               float *out);
-/* Layer l has seen the whole feed of n tokens: measure, observe, compact. */
-int cb_attend_end(struct cb_session *s, int l, int n);
+/* Layer l has seen the whole feed: measure, observe, compact. */
+int cb_attend_end(struct cb_session *s, int l);
 
 #endif

@@ -109,7 +109,7 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
                             w->cs + (size_t)i * (size_t)half * 2, m, pos0 + i, pos0 + n));
             TRY(report(how, (int64_t)l * n + i + m, total));
         }
-        TRY(cb_attend_end(s, l, n));
+        TRY(cb_attend_end(s, l));
     }
     if (how && how->logits)
         TRY(all_logits(s, n, how));

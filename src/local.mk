@@ -35,6 +35,7 @@ libcore_la_SOURCES += \
 	src/method/tova.c \
 	src/method/window.c \
 	src/method/pod.c \
+	src/clock.h \
 	src/memory.c \
 	src/model.c src/model.h \
 	src/nearest.c src/nearest.h \

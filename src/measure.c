@@ -224,7 +224,6 @@ static void finish(struct cb_session *s, int l, int n_query, int prompt, struct 
     int per;
     const int n_row = rows_of(s, w, &per);
     const int pooled = w->pool > 1 && w->pool_kind != POOL_NONE;
-    const int each = w->heads == EACH_HEAD, all = w->heads == MAX_HEADS || w->heads == MEAN_HEADS;
 
     *out = (struct scores){ .n_row = n_row,
                             .n = cb_store_max_len(&s->store[l]),
@@ -234,7 +233,7 @@ static void finish(struct cb_session *s, int l, int n_query, int prompt, struct 
                             .n_query = n_query,
                             .prompt = prompt };
     for (int r = 0; r < n_row; r++) {
-        const int n = s->store[l].n[all ? 0 : each ? r / group : r];
+        const int n = s->store[l].n[r * per / group];
         float *row = m->rows + (size_t)r * (size_t)ctx;
         reduce(mass + (size_t)(r * per) * (size_t)ctx, w->heads, per, n, ctx, row);
         /* the observation window itself is not pooled into what is before it */
@@ -289,7 +288,7 @@ static void whole_lse(struct cb_session *s, const struct attn *a)
     s->dev->ops->attention(s->dev, &all);
 }
 
-void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *out)
+void cb_measure_prompt(struct cb_session *s, int l, struct scores *out)
 {
     const struct hparams *hp = &s->model->hp;
     const struct want *w = &s->plan[l].want;
@@ -311,7 +310,7 @@ void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *ou
         if (w->band)
             add_sinks(s, l, a);
     }
-    finish(s, l, w->window ? m->n_q : n_tok, 1, out);
+    finish(s, l, w->window ? m->n_q : s->n_feed, 1, out);
 }
 
 float *cb_measure_logits(struct cb_session *s, int l)

@@ -12,8 +12,8 @@ size_t cb_measure_bytes(const struct cb_session *s, int n_most); /* work space f
 
 /* A chunk of a prompt that layer l has just attended to; a->lse is set. */
 void cb_measure_chunk(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end);
-/* The whole prompt of n_tok tokens is through layer l. */
-void cb_measure_prompt(struct cb_session *s, int l, int n_tok, struct scores *out);
+/* The whole feed, a prompt, is through layer l. */
+void cb_measure_prompt(struct cb_session *s, int l, struct scores *out);
 /* Where attention is to leave the logits of the token that is decoded, [n_head][n_ctx], so that its
  * keys are read once; NULL: it cannot. */
 float *cb_measure_logits(struct cb_session *s, int l);

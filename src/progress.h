@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "clock.h"
+
 enum progress_when { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER }; /* auto: on a terminal */
 
 struct progress {
@@ -13,8 +15,6 @@ struct progress {
     char extra[64]; /* shown at the end of the bar */
     double start_s, last_s;
 };
-
-double cb_now_s(void); /* monotonic clock */
 
 void cb_progress_start(struct progress *p, enum progress_when when, const char *label);
 /* Draws at most ten times a second, and when done == total. */

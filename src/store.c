@@ -108,8 +108,7 @@ void cb_store_close(struct store *s)
     cb_store_release(s->pos, pos_bytes(s));
     cb_store_release(s->row, pos_bytes(s));
     cb_store_release(s->col, col_bytes(s));
-    for (int v = 0; v < 2; v++)
-        cb_store_release(s->step[v], pos_bytes(s));
+    cb_store_seal_close(s);
     free(s->n);
     free(s->rows);
     free(s->gap_lo);
@@ -205,11 +204,17 @@ static void collapse(uint8_t *from, uint8_t *to)
         madvise(a, (size_t)(b - a), MADV_COLLAPSE);
 }
 
+int cb_store_off(const char *name)
+{
+    const char *v = getenv(name);
+    return v && !strcmp(v, "0");
+}
+
 void cb_store_huge_pages(struct store *s)
 {
-    const char *off = getenv("CTXBANK_HUGE_PAGES");
+    const int off = cb_store_off("CTXBANK_HUGE_PAGES");
 
-    for (int h = 0; h < s->n_kv && !s->kivi && !(off && !strcmp(off, "0")); h++) {
+    for (int h = 0; h < s->n_kv && !s->kivi && !off; h++) {
         if (s->gap_hi[h] > s->gap_lo[h]) /* a page with nothing in it would come back */
             continue;
         collapse(row_k(s, h, 0), row_k(s, h, s->rows[h]));

@@ -48,7 +48,8 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n);
 
 /* From now on whole blocks are sealed, where the device can; slots must not be dropped or changed. */
 void cb_store_may_seal(struct store *s, struct device *d);
-int cb_store_seal(struct store *s);           /* what is whole and is not yet */
+int cb_store_seal(struct store *s); /* what is whole and is not yet */
+void cb_store_seal_close(struct store *s);
 void cb_store_unseal(struct store *s, int n); /* blocks behind slot n are rows again */
 /* Bytes of the steps of a head's first n slots once they are sealed */
 uint64_t cb_store_step_bytes(const struct store *s, int n);
@@ -77,6 +78,8 @@ uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run);
 uint64_t cb_store_bytes_of(const struct store *s, int n);
 /* Bytes that n_kv heads of n slots take: keys, values, and what is kept beside them. */
 uint64_t cb_store_bytes(const struct store *s);
+
+int cb_store_off(const char *name); /* 1: the environment says NAME=0 */
 
 /* ---- address space ---- */
 

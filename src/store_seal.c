@@ -5,8 +5,6 @@
 #include "store.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "err.h"
 
@@ -17,12 +15,15 @@ static size_t step_bytes(const struct store *s)
 
 void cb_store_may_seal(struct store *s, struct device *d)
 {
-    const char *off = getenv("CTXBANK_SEAL");
-
-    if (s->kivi || !d->ops->seals || !d->ops->seals(d, s->type_k, s->type_v, s->hd))
-        return;
-    if (!off || strcmp(off, "0"))
+    if (!s->kivi && d->ops->seals && d->ops->seals(d, s->type_k, s->type_v, s->hd) &&
+        !cb_store_off("CTXBANK_SEAL"))
         s->sealer = d;
+}
+
+void cb_store_seal_close(struct store *s)
+{
+    for (int v = 0; v < 2; v++)
+        cb_store_release(s->step[v], step_bytes(s));
 }
 
 static float *steps(const struct store *s, int kv, int v, int slot)

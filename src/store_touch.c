@@ -27,11 +27,7 @@ static void touch_rows(uint8_t *from, size_t bytes, size_t page)
 
 static uint8_t *rows_of(const struct touch *t, int kv, int v)
 {
-    const struct store *s = t->s;
-    const size_t row = (size_t)t->row[kv];
-
-    return v ? s->v + s->head_v * (size_t)kv + s->row_v * row
-             : s->k + s->head_k * (size_t)kv + s->row_k * row;
+    return cb_store_row(t->s, kv, v, t->row[kv]);
 }
 
 static void touch_head(void *ctx, int kv, int thread)

@@ -9,50 +9,20 @@
 #include <unistd.h>
 
 #include "cpus.h"
+#include "folder.h"
 
-static char root[64];
+static const char *root;
 
 static void setup(void)
 {
-    snprintf(root, sizeof root, "check_cpus.XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
-}
-
-static void teardown(void)
-{
-    char cmd[128];
-    FILE *p;
-
-    snprintf(cmd, sizeof cmd, "rm -r %s", root);
-    p = popen(cmd, "w");
-    ck_assert(p && !pclose(p));
-}
-
-/* Writes root/name, making the folders that it lies in. */
-static const char *put(const char *name, const char *text)
-{
-    static char path[512];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    for (char *c = path + strlen(root) + 1; *c; c++)
-        if (*c == '/') {
-            *c = '\0';
-            mkdir(path, 0755);
-            *c = '/';
-        }
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-    return path;
+    root = cb_folder_make("check_cpus");
 }
 
 static void siblings(int cpu, const char *file, const char *list)
 {
     char name[128];
     snprintf(name, sizeof name, "cpu%d/topology/%s", cpu, file);
-    put(name, list);
+    cb_folder_put(name, list);
 }
 
 START_TEST(hardware_threads_count_once)
@@ -87,35 +57,35 @@ END_TEST
 static double quota(const char *groups)
 {
     char file[512];
-    snprintf(file, sizeof file, "%s", put("groups", groups));
+    snprintf(file, sizeof file, "%s", cb_folder_put("groups", groups));
     return cb_cpus_quota(file, root);
 }
 
 START_TEST(version_2)
 {
     ck_assert(quota("0::/a/b\n") == 0);
-    put("a/b/cpu.max", "max 100000\n");
+    cb_folder_put("a/b/cpu.max", "max 100000\n");
     ck_assert(quota("0::/a/b\n") == 0);
-    put("a/cpu.max", "150000 100000\n");
+    cb_folder_put("a/cpu.max", "150000 100000\n");
     ck_assert(quota("0::/a/b\n") == 1.5); /* the group above binds too */
-    put("a/b/cpu.max", "50000 100000\n");
+    cb_folder_put("a/b/cpu.max", "50000 100000\n");
     ck_assert(quota("0::/a/b\n") == 0.5);
     ck_assert(quota("0::/a\n") == 1.5);
-    put("cpu.max", "25000 100000\n");
+    cb_folder_put("cpu.max", "25000 100000\n");
     ck_assert(quota("0::/not/here\n") == 0.25); /* seen from inside a container */
 }
 END_TEST
 
 START_TEST(version_1)
 {
-    put("cpu/x/cpu.cfs_quota_us", "300000\n");
-    put("cpu/x/cpu.cfs_period_us", "100000\n");
+    cb_folder_put("cpu/x/cpu.cfs_quota_us", "300000\n");
+    cb_folder_put("cpu/x/cpu.cfs_period_us", "100000\n");
     ck_assert(quota("5:memory:/x\n4:cpu,cpuacct:/x\n1:name=systemd:/\n") == 3);
     ck_assert(quota("5:cpuset:/x\n4:cpuacct:/x\n") == 0);
-    put("cpu/x/cpu.cfs_quota_us", "-1\n");
+    cb_folder_put("cpu/x/cpu.cfs_quota_us", "-1\n");
     ck_assert(quota("4:cpu:/x\n") == 0);
-    put("cpu/cpu.cfs_quota_us", "200000\n");
-    put("cpu/cpu.cfs_period_us", "100000\n");
+    cb_folder_put("cpu/cpu.cfs_quota_us", "200000\n");
+    cb_folder_put("cpu/cpu.cfs_period_us", "100000\n");
     ck_assert(quota("4:cpu:/x\n") == 2);
     ck_assert(cb_cpus_quota("/no/such", root) == 0);
 }
@@ -125,12 +95,14 @@ START_TEST(names)
 {
     char name[80];
 
-    cb_cpus_name(put("cpuinfo",
-                     "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\n"
-                     "model name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n"),
-                 name, sizeof name);
+    cb_cpus_name(
+        cb_folder_put("cpuinfo",
+                      "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\n"
+                      "model name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n"),
+        name, sizeof name);
     ck_assert_str_eq(name, "AMD EPYC, family 25 model 17, 2 processors");
-    cb_cpus_name(put("cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n"), name, sizeof name);
+    cb_cpus_name(cb_folder_put("cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n"), name,
+                 sizeof name);
     ck_assert_str_eq(name, "1 processor");
     cb_cpus_name("/no/such", name, sizeof name);
     ck_assert_str_eq(name, "0 processors");
@@ -168,7 +140,7 @@ int main(void)
     SRunner *r;
     int failed;
 
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup, cb_folder_remove);
     tcase_add_test(t, hardware_threads_count_once);
     tcase_add_test(t, old_names_and_none);
     tcase_add_test(t, version_2);

@@ -53,7 +53,7 @@ static void feed(cb_session *s, int l, const float *qkv, int n, int pos0, float 
 
     s->decoding = n == 1;
     s->n_feed = n;
-    if (cb_attend(s, l, qkv, n, pos0, pos0 + n, out) || cb_attend_end(s, l, n))
+    if (cb_attend(s, l, qkv, n, pos0, pos0 + n, out) || cb_attend_end(s, l))
         ck_abort_msg("%s", cb_error());
     if (last) {
         s->n_seen += n;

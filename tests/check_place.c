@@ -8,50 +8,24 @@
 #include <sys/stat.h>
 
 #include "cpus.h"
+#include "folder.h"
 #include "par.h"
 #include "place.h"
 
-static char root[64];
-
-static void put(const char *dir, const char *file, const char *text)
-{
-    char path[256];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", root, dir);
-    mkdir(path, 0755);
-    snprintf(path, sizeof path, "%s/%s/%s", root, dir, file);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
+static const char *root;
 
 /* Eight cores of two threads each (c and c + 8), four on each of nodes 0 and 2 */
 static void setup(void)
 {
-    snprintf(root, sizeof root, "check_place.XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
+    root = cb_folder_make("check_place");
     for (int c = 0; c < 16; c++) {
-        char dir[64], list[32];
-        snprintf(dir, sizeof dir, "cpu%d", c);
+        char file[64], list[32];
+        snprintf(file, sizeof file, "cpu%d/topology/core_cpus_list", c);
         snprintf(list, sizeof list, "%d,%d\n", c % 8, c % 8 + 8);
-        put(dir, "x", "");
-        snprintf(dir, sizeof dir, "cpu%d/topology", c);
-        put(dir, "core_cpus_list", list);
+        cb_folder_put(file, list);
     }
-    put("node0", "cpulist", "0-3,8-11\n");
-    put("node2", "cpulist", "4-7,12-15\n");
-}
-
-static void teardown(void)
-{
-    char cmd[128];
-    FILE *p;
-
-    snprintf(cmd, sizeof cmd, "rm -r %s", root);
-    p = popen(cmd, "w");
-    ck_assert(p && !pclose(p));
+    cb_folder_put("node0/cpulist", "0-3,8-11\n");
+    cb_folder_put("node2/cpulist", "4-7,12-15\n");
 }
 
 static struct place make(struct team t, const unsigned char *allowed, int here, int most)
@@ -204,7 +178,7 @@ int main(void)
     SRunner *r;
     int failed;
 
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup, cb_folder_remove);
     tcase_add_test(t, distribute_takes_all_nodes);
     tcase_add_test(t, isolate_stays_at_home);
     tcase_add_test(t, affinity_and_quota_bind);

@@ -38,6 +38,7 @@ check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
 # What tests share: files and models that they make.
 check_LTLIBRARIES = libtest.la
 libtest_la_SOURCES = \
+	tests/folder.c tests/folder.h \
 	tests/gguf_make.c tests/gguf_make.h \
 	tests/slow.c tests/slow.h \
 	tests/tiny.c tests/tiny.h \

@@ -90,7 +90,7 @@ static void feed(struct toy *t, int n, int chunk, float *out)
                                      tmp + (size_t)(i * nq)),
                           "%s", cb_error());
         }
-        ck_assert_msg(!cb_attend_end(t->s, l, n), "%s", cb_error());
+        ck_assert_msg(!cb_attend_end(t->s, l), "%s", cb_error());
         if (out)
             memcpy(out + (size_t)(l * n * nq), tmp, (size_t)(n * nq) * sizeof *tmp);
     }

@@ -252,16 +252,32 @@ static void qk_any(int m, const char *q, const char *k, const float *step, const
     I16_HEIGHTS(m, QK);
 }
 
-static void mul(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s)
+/* Panels: the first one's pairs and steps, and how far the next one's are. ahead: what is read next. */
+struct panels {
+    const char *pair, *ahead;
+    const float *step;
+    size_t next, next_step;
+};
+
+static void mul_panels(const void *qp, int rows, int mr, struct panels k, int n, int hd, float *s)
 {
     const char *q = qp;
 
-    for (int j = 0; j < n; j += PANEL)
-        for (int r = 0; r < rows; r += mr) {
-            const char *k = (const char *)kp + (size_t)j * row_bytes(hd);
-            qk_any(rows - r < mr ? rows - r : mr, q + (size_t)r * row_bytes(hd), k, steps_of(k, hd),
-                   k, hd, s + r * KEY_BLOCK + j);
-        }
+    for (int j = 0; j < n; j += PANEL) {
+        for (int r = 0; r < rows; r += mr)
+            qk_any(rows - r < mr ? rows - r : mr, q + (size_t)r * row_bytes(hd), k.pair, k.step,
+                   r ? k.pair : k.ahead, hd, s + r * KEY_BLOCK + j);
+        k.pair += k.next;
+        k.ahead += k.next;
+        k.step += k.next_step;
+    }
+}
+
+static void mul(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s)
+{
+    const size_t bytes = PANEL * row_bytes(hd);
+    const struct panels k = { kp, kp, steps_of(kp, hd), bytes, bytes / sizeof(float) };
+    mul_panels(qp, rows, mr, k, n, hd, s);
 }
 
 /* The panel stays in the nearest cache. */
@@ -337,15 +353,28 @@ static void seal_values(const struct kern_rows *v, int hd, void *codes, float *s
 static void mul_sealed(const void *qp, int rows, int mr, const void *codes, const float *step,
                        const void *ahead, int hd, float *s)
 {
-    const char *q = qp;
-
-    for (int j = 0; j < KEY_BLOCK; j += PANEL)
-        for (int r = 0; r < rows; r += mr) {
-            const char *k = (const char *)codes + 2 * j * hd;
-            qk_any(rows - r < mr ? rows - r : mr, q + (size_t)r * row_bytes(hd), k, step + j,
-                   ahead && r == 0 ? (const char *)ahead + 2 * j * hd : k, hd,
-                   s + r * KEY_BLOCK + j);
-        }
+    const struct panels k = { codes, ahead ? ahead : codes, step, 2 * PANEL * (size_t)hd, PANEL };
+    mul_panels(qp, rows, mr, k, KEY_BLOCK, hd, s);
 }
 
-const struct kern_seal cb_seal_avx512 = { seal_keys, seal_values, mul_sealed, cb_pv_sealed_avx512 };
+/* Of 32 dims from c on: pair p of a panel is dims c + p and c + 16 + p of its keys. */
+static void open_key(const void *codes, float step, int hd, int j, float *x)
+{
+    const int16_t *panel = (const int16_t *)codes + j / PANEL * PANEL * hd;
+
+    for (int c = 0; c < hd; c++) {
+        const int pair = c / 32 * 16 + c % 16;
+        x[c] = step * panel[(pair * PANEL + j % PANEL) * 2 + c % 32 / 16];
+    }
+}
+
+static void open_value(const void *codes, float step, int hd, int j, float *x)
+{
+    const int16_t *y = codes;
+
+    for (int c = 0; c < hd; c++)
+        x[c] = step * y[c / 32 * 32 * KEY_BLOCK + j / 2 * 64 + c % 32 * 2 + j % 2];
+}
+
+const struct kern_seal cb_seal_avx512 = { seal_keys,  seal_values, open_key,
+                                          open_value, mul_sealed,  cb_pv_sealed_avx512 };

@@ -94,35 +94,53 @@ static void pv_any(int m, const int16_t *p, const int16_t *v, const int16_t *ahe
     I16_HEIGHTS(m, PV);
 }
 
-void cb_pv_i16_avx512(const float *s, int rows, int mr, enum kv_type t, const void *vp, int n,
-                      int hd_pad, float *o, const float *factor)
+/* Codes and scales of 32 dims each, so many numbers apart. scale_apart 0: all dims have the same scales. */
+struct codes {
+    const int16_t *at, *ahead; /* ahead: what is read next */
+    size_t apart;
+    const float *scale;
+    size_t scale_apart;
+    int top; /* the largest code */
+};
+
+static void sum_values(const float *s, int rows, int mr, struct codes v, int n, int hd, float *o,
+                       const float *factor)
 {
     _Alignas(64) int16_t p[SUB_TILES * MAX_TILE * KEY_BLOCK];
     float step[SUB_TILES * MAX_TILE];
-    const struct i16_values *v = vp;
 
-    for (int b = 0; b < hd_pad / 32; b++, v++) {
-        /* the keys of other types have one scale in all dims */
-        for (int r = 0; r < rows && (b == 0 || t == KV_Q8_0); r++)
-            step[r] = quantize_p(s + r * KEY_BLOCK, v->scale, n, top_of(t), p + r * KEY_BLOCK);
+    for (int d = 0; d < hd; d += 32) {
+        for (int r = 0; r < rows && (d == 0 || v.scale_apart); r++)
+            step[r] = quantize_p(s + r * KEY_BLOCK, v.scale, n, v.top, p + r * KEY_BLOCK);
         for (int r = 0; r < rows; r += mr)
-            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v->code, v->code, n, hd_pad,
-                   o + r * hd_pad + b * 32, factor + r, step + r);
+            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v.at, r ? v.at : v.ahead, n,
+                   hd, o + r * hd + d, factor + r, step + r);
+        v.at += v.apart;
+        v.ahead += v.apart;
+        v.scale += v.scale_apart;
     }
+}
+
+void cb_pv_i16_avx512(const float *s, int rows, int mr, enum kv_type t, const void *vp, int n,
+                      int hd_pad, float *o, const float *factor)
+{
+    const struct i16_values *y = vp;
+    const struct codes v = { .at = y->code,
+                             .ahead = y->code,
+                             .apart = sizeof *y / sizeof *y->code,
+                             .scale = y->scale,
+                             .scale_apart = t == KV_Q8_0 ? sizeof *y / sizeof *y->scale : 0,
+                             .top = top_of(t) };
+    sum_values(s, rows, mr, v, n, hd_pad, o, factor);
 }
 
 void cb_pv_sealed_avx512(const float *s, int rows, int mr, const void *codes, const float *scale,
                          const void *ahead, int hd, float *o, const float *factor)
 {
-    _Alignas(64) int16_t p[SUB_TILES * MAX_TILE * KEY_BLOCK];
-    float step[SUB_TILES * MAX_TILE];
-    const int16_t *v = codes, *next = ahead ? ahead : codes;
-
-    for (int r = 0; r < rows; r++)
-        step[r] =
-            quantize_p(s + r * KEY_BLOCK, scale, KEY_BLOCK, top_of(KV_F16), p + r * KEY_BLOCK);
-    for (int d = 0; d < hd; d += 32, v += 32 * KEY_BLOCK, next += 32 * KEY_BLOCK)
-        for (int r = 0; r < rows; r += mr)
-            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v, r ? v : next, KEY_BLOCK, hd,
-                   o + r * hd + d, factor + r, step + r);
+    const struct codes v = { .at = codes,
+                             .ahead = ahead ? ahead : codes,
+                             .apart = 32 * KEY_BLOCK,
+                             .scale = scale,
+                             .top = top_of(KV_F16) };
+    sum_values(s, rows, mr, v, KEY_BLOCK, hd, o, factor);
 }

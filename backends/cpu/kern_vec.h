@@ -42,6 +42,9 @@ struct kern_qk {
 struct kern_seal {
     void (*keys)(const struct kern_rows *k, int hd, void *codes, float *step);
     void (*values)(const struct kern_rows *v, int hd, void *codes, float *step);
+    /* entry j of a block of keys, of values -> x[hd] */
+    void (*open_key)(const void *codes, float step, int hd, int j, float *x);
+    void (*open_value)(const void *codes, float step, int hd, int j, float *x);
     /* ahead: what is read next, or NULL */
     void (*mul)(const void *qp, int rows, int mr, const void *codes, const float *step,
                 const void *ahead, int hd, float *s);

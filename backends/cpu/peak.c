@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "clock.h"
 #include "err.h"
 #include "kern.h"
 #include "kern_peak.h"
@@ -41,14 +41,6 @@ struct job {
     par_fn item;
     double best_s;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void touch(void *ctx, int i, int thread)
 {
@@ -89,16 +81,16 @@ static void spin(void *ctx, int i, int thread)
 /* For a tenth of a second at least: others may have had the cores at first. */
 static void rounds(void *ctx)
 {
-    const double begin = now_s();
+    const double begin = cb_now_s();
     struct job *job = ctx;
 
-    for (int r = 0; r <= ROUNDS || now_s() - begin < 0.1; r++) { /* the first one warms up */
-        const double start = now_s();
+    for (int r = 0; r <= ROUNDS || cb_now_s() - begin < 0.1; r++) { /* the first one warms up */
+        const double start = cb_now_s();
         double s;
 
         atomic_store(&job->ops, 0);
         cb_par_for(job->par, job->n, job->item, job);
-        s = now_s() - start;
+        s = cb_now_s() - start;
         if (r && (r == 1 || s < job->best_s))
             job->best_s = s;
     }

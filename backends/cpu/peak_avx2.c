@@ -4,38 +4,17 @@
 
 #include "peak_read.h"
 
-static int64_t int8(int n)
+static inline __m256i add_products(__m256i s, __m256i a, __m256i b)
 {
-    __m256i s[8], w = _mm256_set1_epi8(1);
+    __m256i p = _mm256_maddubs_epi16(a, b);
 
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        s[i] = _mm256_setzero_si256();
-    for (int k = 0; k < n; k++)
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
-            __m256i p = _mm256_maddubs_epi16(w, w);
-            PEAK_KEEP("x", p);
-            s[i] = _mm256_add_epi16(s[i], p);
-            PEAK_KEEP("x", s[i]);
-        }
-    return (int64_t)n * 8 * 32 * 2;
+    PEAK_KEEP("x", p);
+    return _mm256_add_epi16(s, p);
 }
 
-static int64_t f32(int n)
-{
-    __m256 s[12], w = _mm256_set1_ps(0.5f);
-
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; i++)
-        s[i] = w;
-    for (int k = 0; k < n; k++)
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++) {
-            s[i] = _mm256_fmadd_ps(s[i], w, w);
-            PEAK_KEEP("x", s[i]);
-        }
-    return (int64_t)n * 12 * 8 * 2;
-}
+PEAK_SPIN(int8, "x", __m256i, 8, _mm256_setzero_si256(), __m256i, _mm256_set1_epi8(1), 32,
+          add_products)
+PEAK_SPIN(f32, "x", __m256, 12, _mm256_set1_ps(0.5f), __m256, _mm256_set1_ps(0.5f), 8,
+          _mm256_fmadd_ps)
 
 const struct kern_peak cb_peak_avx2 = { read_all, read_blocks, f32, NULL, int8 };

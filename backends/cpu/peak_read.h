@@ -46,4 +46,23 @@ static uint64_t read_blocks(const void *p, const uint32_t *idx, int n, size_t by
 /* Keeps a value in a register, and its computation where it is. */
 #define PEAK_KEEP(kind, x) __asm__ volatile("" : "+" kind(x))
 
+/* A unit's peak: sums s[n_sum], enough to hide its latency, each again and again STEP of itself and w. A step
+ * multiplies and adds `lanes` numbers. */
+#define PEAK_SPIN(name, kind, sum, n_sum, zero, operand, one, lanes, STEP)                         \
+    static int64_t name(int n)                                                                     \
+    {                                                                                              \
+        const operand w = one;                                                                     \
+        sum s[n_sum];                                                                              \
+                                                                                                   \
+        _Pragma("GCC unroll 16") for (int i = 0; i < n_sum; i++) s[i] = zero;                      \
+        for (int k = 0; k < n; k++) {                                                              \
+            _Pragma("GCC unroll 16") for (int i = 0; i < n_sum; i++)                               \
+            {                                                                                      \
+                s[i] = STEP(s[i], w, w);                                                           \
+                PEAK_KEEP(kind, s[i]);                                                             \
+            }                                                                                      \
+        }                                                                                          \
+        return (int64_t)n * n_sum * lanes * 2;                                                     \
+    }
+
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "attn.h"
-#include "slab.h"
 
 int cb_cpu_seals(const struct device *d, enum kv_type k, enum kv_type v, int hd)
 {
@@ -42,28 +41,16 @@ void cb_cpu_seal(struct device *d, enum kv_type t, int v, int hd, void *rows, in
     cb_par_for(d->par, n_block, seal_block, &job);
 }
 
-/* Of 32 dims from c on: pair p of a panel is dims c + p and c + 16 + p of 32 keys. */
-static int16_t key_code(const int16_t *codes, int hd, int j, int c)
-{
-    const int pair = c / 32 * 16 + c % 16;
-    return codes[j / 32 * 32 * hd + (pair * 32 + j % 32) * 2 + c % 32 / 16];
-}
-
-static int16_t value_code(const int16_t *codes, int j, int c)
-{
-    return codes[c / 32 * 32 * KEY_BLOCK + j / 2 * 64 + c % 32 * 2 + j % 2];
-}
-
 void cb_cpu_unseal(struct device *d, enum kv_type t, int v, int hd, const void *codes,
                    const float *step, void *rows)
 {
+    const struct kern_seal *seal = cb_cpu_kern(d)->vec->attn->seal;
     const size_t row = cb_kv_row_bytes(t, hd);
     char *out = cb_par_scratch(d->par, 0);
     float x[MAX_HD];
 
     for (int j = 0; j < KEY_BLOCK; j++) {
-        for (int c = 0; c < hd; c++)
-            x[c] = step[j] * (v ? value_code(codes, j, c) : key_code(codes, hd, j, c));
+        (v ? seal->open_value : seal->open_key)(codes, step[j], hd, j, x);
         cb_cpu_kern(d)->vec->encode(t, x, hd, out + (size_t)j * row);
     }
     memcpy(rows, out, KEY_BLOCK * row);

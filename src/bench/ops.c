@@ -7,8 +7,8 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "clock.h"
 #include "err.h"
 #include "provider.h"
 #include "store.h"
@@ -97,14 +97,6 @@ struct timing {
     double best;
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Three rounds at least, more while they are short; of what takes long, one. */
 static void rounds(void *ctx)
 {
@@ -114,11 +106,11 @@ static void rounds(void *ctx)
     double sum = 0;
 
     for (int r = 0; r < MOST && (r < LEAST || sum < enough) && (!r || sum < too_long); r++) {
-        const double start = now_s();
+        const double start = cb_now_s();
         double s;
 
         t->fn(t->ctx);
-        s = now_s() - start;
+        s = cb_now_s() - start;
         sum += s;
         if (!r || s < t->best)
             t->best = s;
