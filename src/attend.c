@@ -418,7 +418,7 @@ static void attention(struct cb_session *s, int l, const struct attn *at)
 static void choose_for_others(struct cb_session *s, int l, const struct attn *at, int pos0)
 {
     if (s->attend->run[0].logit)
-        cb_select_step(s, l, at->q, at->lse);
+        cb_select_step(s, l, at->q);
     else
         cb_select_chunk(s, l, at->q, at->q_stride, at->n_tok, pos0);
 }
@@ -473,8 +473,7 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
                              .q_stride = nq + 2 * nkv,
                              .logit_stride = s->n_ctx,
                              .out = out,
-                             .lse = wants || (selects && s->decoding) || s->n_follower ? a->lse
-                                                                                       : NULL };
+                             .lse = wants || s->n_follower ? a->lse : NULL };
 
     if (!s->decoding || s->plan[l].read.what != READ_ALL || cb_distant_is(s, l))
         cb_store_pack(&s->store[l]);

@@ -100,7 +100,7 @@ struct attn {
  * out[h * out_stride + j] += sum over queries i of weight[i] * exp(s_ij - lse_i), masked as in attn.
  * Runs of one query may give the logits (without causal, window, logit or peak). */
 struct score {
-    struct attn a;       /* out unused, lse read */
+    struct attn a;       /* out unused, lse read unless `logit` */
     const float *weight; /* [n_tok], or NULL = 1 */
     int logit;           /* 1: sum the logits s_ij themselves */
     int peak;            /* 1: one row for all heads, of each query the largest of any head; not
@@ -160,6 +160,10 @@ struct ops {
      * -> idx[n], dot[n]; m >= 1, hd <= 512 */
     void (*nearest)(struct device *d, const float *x, int n, const float *y, int m, int hd,
                     int32_t *idx, float *dot);
+    /* Of each of n stored tokens the largest of any head's logit[n_head][stride] -> best[n]; normed: less
+     * the head's log-sum-exp over them, which makes it the logarithm of a softmax */
+    void (*best_head)(struct device *d, const float *logit, int stride, int n_head, int n,
+                      int normed, float *best);
     /* the k largest of x[n]: ascending indices -> idx[k]; equal values: the lower index first. k <= n */
     void (*topk)(struct device *d, const float *x, int n, int k, int32_t *idx);
 };

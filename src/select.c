@@ -12,8 +12,6 @@
 
 #include "err.h"
 
-enum { PIECE = 4096 }; /* entries that a thread reduces at a time */
-
 /* One choosing layer. */
 struct choice {
     int n_cand;    /* tokens that are not in the tail */
@@ -30,7 +28,6 @@ struct select {
     struct choice *of; /* [n_layer] */
     float *logit;      /* [n_head][n_ctx] */
     float *score;      /* [n_ctx] */
-    float *lse;        /* [n_head] over the candidates */
     struct kv_run *run;
 };
 
@@ -76,9 +73,8 @@ int cb_select_open(struct cb_session *s)
     se->of = cb_calloc((size_t)hp->n_layer, sizeof *se->of);
     se->logit = cb_alloc_aligned((size_t)hp->n_head * (size_t)s->n_ctx, sizeof *se->logit);
     se->score = cb_alloc_aligned((size_t)s->n_ctx, sizeof *se->score);
-    se->lse = cb_calloc((size_t)hp->n_head, sizeof *se->lse);
     se->run = cb_calloc((size_t)hp->n_kv, sizeof *se->run);
-    if (!se->of || !se->logit || !se->score || !se->lse || !se->run)
+    if (!se->of || !se->logit || !se->score || !se->run)
         return CB_ENOMEM;
     for (int l = 0; l < hp->n_layer; l++) {
         if (!cb_selects(&s->plan[l].read))
@@ -120,7 +116,6 @@ void cb_select_close(struct cb_session *s)
     free(se->of);
     free(se->logit);
     free(se->score);
-    free(se->lse);
     free(se->run);
     free(se);
 }
@@ -193,69 +188,11 @@ void cb_select_chunk(struct cb_session *s, int l, const float *q, int stride, in
 
 /* ---- scores ---- */
 
-struct reduce {
-    const float *logit, *lse_all;
-    float *lse, *out;
-    int n_head, n_ctx, n, cand, logits;
-};
-
-/* A head's log-sum-exp over the candidates. It is that over all but for the mass of the others, if
- * enough remains for the difference to be exact. */
-static void head_lse(void *ctx, int h, int thread)
+/* Logits of one query -> out[cand]: the largest of all heads; with a softmax, its logarithm. */
+static void score_row(struct cb_session *s, int l, float *out)
 {
-    const struct reduce *r = ctx;
-    const float *x = r->logit + (size_t)h * (size_t)r->n_ctx;
-    double gone = 0, max = -INFINITY, sum = 0;
-
-    (void)thread;
-    if (r->lse_all) {
-        for (int j = r->cand; j < r->n; j++)
-            gone += (double)expf(x[j] - r->lse_all[h]);
-        if (gone < 0.75) {
-            r->lse[h] = (float)((double)r->lse_all[h] + log1p(-gone));
-            return;
-        }
-    }
-    for (int j = 0; j < r->cand; j++)
-        max = (double)x[j] > max ? (double)x[j] : max;
-    for (int j = 0; j < r->cand; j++)
-        sum += exp((double)x[j] - max);
-    r->lse[h] = (float)(max + log(sum));
-}
-
-/* Largest of all heads; with a softmax, its logarithm. */
-static void reduce_piece(void *ctx, int i, int thread)
-{
-    const struct reduce *r = ctx;
-    const int from = i * PIECE, to = min_int(r->cand, from + PIECE);
-
-    (void)thread;
-    for (int h = 0; h < r->n_head; h++) {
-        const float *x = r->logit + (size_t)h * (size_t)r->n_ctx;
-        const float lse = r->logits ? 0 : r->lse[h];
-        for (int j = from; j < to; j++) {
-            const float y = x[j] - lse;
-            r->out[j] = h && r->out[j] > y ? r->out[j] : y;
-        }
-    }
-}
-
-/* Logits of one query -> out[cand]. lse_all: [n_head] over all n entries, or NULL. */
-static void score_row(struct cb_session *s, int l, const float *lse_all, float *out)
-{
-    struct reduce r = { .logit = s->select->logit,
-                        .lse_all = lse_all,
-                        .lse = s->select->lse,
-                        .out = out,
-                        .n_head = s->model->hp.n_head,
-                        .n_ctx = s->n_ctx,
-                        .n = s->store[l].n[0],
-                        .cand = s->select->of[l].cand,
-                        .logits = s->plan[l].want.norm == NORM_LOGIT };
-
-    if (!r.logits)
-        cb_par_for(s->dev->par, r.n_head, head_lse, &r);
-    cb_par_for(s->dev->par, (r.cand + PIECE - 1) / PIECE, reduce_piece, &r);
+    s->dev->ops->best_head(s->dev, s->select->logit, s->n_ctx, s->model->hp.n_head,
+                           s->select->of[l].cand, s->plan[l].want.norm != NORM_LOGIT, out);
 }
 
 /* ---- a window of queries ---- */
@@ -275,8 +212,7 @@ static void past_logits(struct cb_session *s, int l, int pos)
                                      .type_v = s->store[l].type_v,
                                      .run = s->select->run,
                                      .q = c->q + (size_t)(pos % window_of(s, l)) * row,
-                                     .q_stride = (int)row,
-                                     .lse = s->select->lse },
+                                     .q_stride = (int)row },
                               .logit = 1,
                               .out = s->select->logit,
                               .out_stride = s->n_ctx };
@@ -295,7 +231,7 @@ static void exp_row(const struct cb_session *s, int l, float *row, int n)
 }
 
 /* Scores of each query of the window, those that are not there yet; their weighted sum -> score. */
-static void score_window(struct cb_session *s, int l, const float *lse)
+static void score_window(struct cb_session *s, int l)
 {
     struct choice *c = &s->select->of[l];
     const int w = window_of(s, l), n = s->store[l].n[0];
@@ -308,7 +244,7 @@ static void score_window(struct cb_session *s, int l, const float *lse)
         if (c->row_pos[at] != pos || c->row_cand != c->cand) {
             if (pos < n - 1)
                 past_logits(s, l, pos);
-            score_row(s, l, pos < n - 1 ? NULL : lse, row);
+            score_row(s, l, row);
             exp_row(s, l, row, c->cand);
             c->row_pos[at] = pos;
         }
@@ -318,7 +254,7 @@ static void score_window(struct cb_session *s, int l, const float *lse)
     c->row_cand = c->cand;
 }
 
-void cb_select_step(struct cb_session *s, int l, const float *q, const float *lse)
+void cb_select_step(struct cb_session *s, int l, const float *q)
 {
     struct choice *c = &s->select->of[l];
     const int n = s->store[l].n[0], in_window = c->n_cand - c->cand;
@@ -326,9 +262,9 @@ void cb_select_step(struct cb_session *s, int l, const float *q, const float *ls
 
     cb_select_chunk(s, l, q, 0, 1, n - 1);
     if (window_of(s, l) > 1)
-        score_window(s, l, lse);
+        score_window(s, l);
     else
-        score_row(s, l, lse, s->select->score);
+        score_row(s, l, s->select->score);
     s->dev->ops->topk(s->dev, s->select->score, c->cand, k, c->slot);
     c->n = k;
     for (int j = c->cand; j < n; j++)

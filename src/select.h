@@ -16,8 +16,7 @@ void cb_select_chunk(struct cb_session *s, int l, const float *q, int stride, in
 /* Where layer l's attention is to leave the logits of the token that is decoded, [n_head][n_ctx];
  * NULL: all will be read anyway. */
 float *cb_select_logits(struct cb_session *s, int l);
-/* That token's choice: q[n_head][hd], lse[n_head] of its attention over the whole store. */
-void cb_select_step(struct cb_session *s, int l, const float *q, const float *lse);
+void cb_select_step(struct cb_session *s, int l, const float *q); /* its choice; q[n_head][hd] */
 /* What layer l chose -> slots, *n of them; NULL: all. */
 const int32_t *cb_select_slots(const struct cb_session *s, int l, int *n);
 

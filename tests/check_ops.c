@@ -216,6 +216,26 @@ START_TEST(kv_rows)
 }
 END_TEST
 
+START_TEST(best_head)
+{
+    if (!(dev = open_isa(isa[_i], 2)))
+        return;
+    for (int c = 0; c < 60; c++) {
+        const int n_head = 1 + below(20), n = 1 + below(c % 10 ? 300 : MAX_CTX);
+        const int stride = n + below(9);
+        float *x = floats(n_head * stride), *a = floats(n), *b = floats(n);
+        for (int i = 0; i < n_head * stride; i++)
+            x[i] = x[i] * 40.0f + (c % 3 ? 0.0f : 300.0f); /* sums of e^x do not fit in a float */
+        for (int normed = 0; normed < 2; normed++) {
+            dev->ops->best_head(dev, x, stride, n_head, n, normed, a);
+            ref->ops->best_head(ref, x, stride, n_head, n, normed, b);
+            same("best_head", a, b, n, c % 3 ? 2e-6f : 2e-5f);
+        }
+        free(x), free(a), free(b);
+    }
+}
+END_TEST
+
 START_TEST(topk)
 {
     if (!(dev = open_isa(isa[_i], 2)))
@@ -761,6 +781,7 @@ int main(void)
     tcase_add_loop_test(tc, rope, 0, N_ISA);
     tcase_add_loop_test(tc, glu_add_join, 0, N_ISA);
     tcase_add_loop_test(tc, kv_rows, 0, N_ISA);
+    tcase_add_loop_test(tc, best_head, 0, N_ISA);
     tcase_add_loop_test(tc, topk, 0, N_ISA);
     tcase_add_loop_test(tc, attention, 0, N_ISA);
     tcase_add_loop_test(tc, determinism, 0, N_ISA);

@@ -471,6 +471,23 @@ static float largest(const float *s, int n)
     return max;
 }
 
+static float lse(const float *s, int n)
+{
+    const float max = largest(s, n);
+    const vf base = v_set1(max > -INFINITY ? max : 0.0f);
+    vf sum = v_set1(0.0f);
+    float last[VW] = { 0 };
+    int j = 0;
+
+    for (; j + VW <= n; j += VW)
+        sum = v_add(sum, v_exp(v_sub(v_load(s + j), base)));
+    if (j < n) {
+        v_store_n(last, v_exp(v_sub(v_load_n(s + j, n - j), base)), n - j);
+        sum = v_add(sum, v_load(last));
+    }
+    return max > -INFINITY ? max + logf(v_hsum(sum)) : max;
+}
+
 static const struct kern_qk qk_f32 = { f32_bytes, f32_bytes, pack_q, pack_k, mul_f32, direct_f32 };
 
 const struct kern_attn VEC_NAME(cb_attn_) = {
@@ -490,4 +507,5 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .raise = raise,
     .soft = soft,
     .largest = largest,
+    .lse = lse,
 };

@@ -66,7 +66,7 @@ static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int
     if (matmul < 0)
         return matmul;
     TRY(cb_par_reserve(d->par, largest(cb_cpu_attn_scratch(d, n_tok, n_head, hd, n_ctx),
-                                       cb_cpu_topk_scratch(n_ctx))));
+                                       cb_cpu_topk_scratch(n_ctx, n_head))));
     return matmul + (int64_t)cb_par_scratch_bytes(d->par);
 }
 
@@ -96,6 +96,7 @@ static void fill(struct cpu *c)
     c->ops.seals = cb_cpu_seals;
     c->ops.seal = cb_cpu_seal;
     c->ops.unseal = cb_cpu_unseal;
+    c->ops.best_head = cb_cpu_best_head;
     c->ops.topk = cb_cpu_topk;
 }
 

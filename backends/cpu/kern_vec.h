@@ -86,6 +86,7 @@ struct kern_attn {
     /* out[j] += w * e^(s[j] - lse) for j in [0, n) */
     void (*soft)(const float *s, int n, float lse, float w, float *out);
     float (*largest)(const float *s, int n);
+    float (*lse)(const float *s, int n); /* log of the sum of e^s[j] */
 };
 
 /* Quantised keys and values (kv_kivi) -> floats; and as qk_half and pv_i16 take them, where those are */
@@ -137,7 +138,9 @@ void cb_cpu_unseal(struct device *d, enum kv_type t, int v, int hd, const void *
                    const float *step, void *rows);
 
 /* topk.c */
-size_t cb_cpu_topk_scratch(int n_ctx);
+size_t cb_cpu_topk_scratch(int n_ctx, int n_head);
+void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
+                      int normed, float *best);
 void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 
 /* attn.c, score.c */

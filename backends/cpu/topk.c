@@ -1,11 +1,58 @@
 /* SPDX-License-Identifier: MIT */
-/* topk.c - the k largest of n floats in O(n): the key of the k-th is found by counting, first by its
- * upper 11 bits, then among those that share them. */
+/* topk.c - which stored tokens are chosen: the best of each one's heads, and the k largest of n floats
+ * in O(n): the key of the k-th is found by counting, first by its upper 11 bits, then among those that
+ * share them. */
+#include <math.h>
 #include <string.h>
 
 #include "kern_vec.h"
 
-enum { BITS = 11, BUCKETS = 1 << BITS };
+enum { BITS = 11, BUCKETS = 1 << BITS, PIECE = 2048 /* entries that a thread goes through */ };
+
+/* ---- the best head ---- */
+
+struct heads {
+    const struct kern_attn *k;
+    const float *logit;
+    int stride, n_head, n;
+    float *lse; /* [n_head] */
+    float *best;
+};
+
+static void head_lse(void *ctx, int h, int thread)
+{
+    const struct heads *y = ctx;
+
+    (void)thread;
+    y->lse[h] = y->k->lse(y->logit + (size_t)h * (size_t)y->stride, y->n);
+}
+
+static void best_piece(void *ctx, int i, int thread)
+{
+    const struct heads *y = ctx;
+    const int from = i * PIECE, n = y->n - from < PIECE ? y->n - from : PIECE;
+
+    (void)thread;
+    for (int j = 0; j < n; j++)
+        y->best[from + j] = -INFINITY;
+    for (int h = 0; h < y->n_head; h++)
+        y->k->raise(y->logit + (size_t)h * (size_t)y->stride + from, n, 0, y->lse[h],
+                    y->best + from);
+}
+
+void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
+                      int normed, float *best)
+{
+    struct heads y = { cb_cpu_kern(d)->vec->attn,  logit, stride, n_head, n,
+                       cb_par_scratch(d->par, 0), best };
+
+    memset(y.lse, 0, (size_t)n_head * sizeof *y.lse);
+    if (normed)
+        cb_par_for(d->par, n_head, head_lse, &y);
+    cb_par_for(d->par, (n + PIECE - 1) / PIECE, best_piece, &y);
+}
+
+/* ---- the k largest ---- */
 
 /* An unsigned number that orders as the float does; -0 and 0 are equal. */
 static inline uint32_t order_key(float x)
@@ -79,9 +126,9 @@ static uint32_t kth_key(const struct cand *c, int m, uint32_t top, int k, int *n
     return top << 21 | mid << 10 | low;
 }
 
-size_t cb_cpu_topk_scratch(int n_ctx)
+size_t cb_cpu_topk_scratch(int n_ctx, int n_head)
 {
-    return ((size_t)n_ctx + 1) * sizeof(struct cand);
+    return ((size_t)n_ctx + 1) * sizeof(struct cand) + (size_t)n_head * sizeof(float);
 }
 
 /* The candidates lie in the caller's scratch. */

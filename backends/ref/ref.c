@@ -215,6 +215,24 @@ static void topk(struct device *d, const float *x, int n, int k, int32_t *idx)
     }
 }
 
+static void best_head(struct device *d, const float *logit, int stride, int n_head, int n,
+                      int normed, float *best)
+{
+    (void)d;
+    for (int h = 0; h < n_head; h++) {
+        const float *x = logit + (int64_t)h * stride;
+        double sum = 0, max = -INFINITY;
+        for (int j = 0; j < n; j++)
+            max = (double)x[j] > max ? (double)x[j] : max;
+        for (int j = 0; j < n; j++)
+            sum += exp((double)x[j] - max);
+        for (int j = 0; j < n; j++) {
+            const float y = normed ? (float)((double)x[j] - max - log(sum)) : x[j];
+            best[j] = h && best[j] > y ? best[j] : y;
+        }
+    }
+}
+
 struct nearest {
     const float *x, *y;
     int m, hd;
@@ -265,6 +283,7 @@ static const struct ops ref_ops = {
     .kv_encode = kv_encode,
     .kv_decode = kv_decode,
     .nearest = nearest,
+    .best_head = best_head,
     .topk = topk,
 };
 
