@@ -3,10 +3,13 @@
  * and applied at once, so that every weight refers to the values before it. */
 #include "edit.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "err.h"
+
+enum { LANES = 8 };
 
 struct merge_item {
     struct merge m;
@@ -129,12 +132,33 @@ const int *cb_edit_kept(const struct edit *e, int kv)
     return e->keep + (size_t)kv * (size_t)e->s->n_ctx;
 }
 
+/* The least of n numbers, in lanes that a vector takes */
+static float least(const float *x, int n)
+{
+    float lane[LANES], min;
+    int i = 0;
+
+    for (int j = 0; j < LANES; j++)
+        lane[j] = INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lane[j] = x[i + j] < lane[j] ? x[i + j] : lane[j];
+    min = lane[0];
+    for (int j = 1; j < LANES; j++)
+        min = lane[j] < min ? lane[j] : min;
+    for (; i < n; i++)
+        min = x[i] < min ? x[i] : min;
+    return min;
+}
+
 /* The worst of from..to-1; of equals the last, as cb_keep_top() keeps the first. */
 static int worst(const float *s, const float *raw, int from, int to)
 {
-    int w = from;
-    for (int i = from + 1; i < to; i++)
-        if (!(s[i] > s[w] || (s[i] == s[w] && raw && raw[i] > raw[w])))
+    const float min = least(s + from, to - from);
+    int w = -1;
+
+    for (int i = to - 1; i >= from; i--)
+        if (!(s[i] > min) && (w < 0 || (raw && raw[i] < raw[w])))
             w = i;
     return w;
 }

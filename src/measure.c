@@ -195,7 +195,7 @@ static void reduce(const float *mass, enum by_heads how, int n_head, int n, int 
     for (int h = 1; h < n_head; h++) {
         const float *x = mass + (size_t)h * (size_t)ctx;
         for (int j = 0; j < n; j++)
-            row[j] = is_max ? fmaxf(row[j], x[j]) : row[j] + x[j];
+            row[j] = !is_max ? row[j] + x[j] : row[j] > x[j] ? row[j] : x[j];
     }
     for (int j = 0; !is_max && j < n; j++)
         row[j] /= (float)n_head;

@@ -78,8 +78,10 @@ static float dot(const float *a, const float *b, int n)
 static void unit(float *x, int n)
 {
     const float norm = sqrtf(dot(x, x, n));
-    for (int i = 0; norm > 0 && i < n; i++)
-        x[i] /= norm;
+    const float scale = norm > 0 ? 1 / norm : 1;
+
+    for (int i = 0; i < n; i++)
+        x[i] *= scale;
 }
 
 struct job {

@@ -26,9 +26,8 @@ libcore_la_SOURCES += \
 	backends/cpu/topk.c \
 	backends/cpu/vec_ops.c
 
-# One convenience library an ISA, each with its own flags, over the same sources. The vectoriser is
-# named because -O2 of the user's CFLAGS would come after an -O3 here.
-cpu_cflags = $(AM_CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic $(SAN_KERNEL_CFLAGS)
+# One convenience library an ISA, each with its own flags, over the same sources.
+cpu_cflags = $(AM_CFLAGS) $(SAN_KERNEL_CFLAGS)
 cpu_vec_sources = \
 	backends/cpu/attn_kern.c \
 	backends/cpu/attn_kivi.c \

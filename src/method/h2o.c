@@ -2,6 +2,8 @@
 /* h2o.c - H2O (Zhang et al., 2023): the tokens that gathered the most attention so far (heavy hitters)
  * and the last ones. Attention mass is added up over every query of the prompt and every step; a token
  * leaves after the step whose attention it still took part in. */
+#include <string.h>
+
 #include "../policy.h"
 
 enum { BUDGET, RECENT, GROUP, DECODE };
@@ -56,10 +58,11 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
 /* score[n] of one KV head's slots */
 static void heaviness(struct policy *p, int l, int kv, int n, float *score)
 {
-    for (int c = 0; c < p->slot_floats; c++) {
+    memcpy(score, cb_view_col(p, l, kv, 0), (size_t)n * sizeof *score);
+    for (int c = 1; c < p->slot_floats; c++) {
         const float *sum = cb_view_col(p, l, kv, c);
         for (int i = 0; i < n; i++)
-            score[i] = c && score[i] > sum[i] ? score[i] : sum[i];
+            score[i] = score[i] > sum[i] ? score[i] : sum[i];
     }
 }
 
