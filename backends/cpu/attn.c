@@ -26,7 +26,8 @@ struct sums {
 struct work {
     const struct kern_vec *k;
     struct sums split, all;
-    float *factor; /* [rows] */
+    float *factor, *sum; /* [rows] as kern_soft has them */
+    int *seen;           /* [rows] */
     float *s;      /* [SUB_TILES * mr][KEY_BLOCK] */
     float *v;      /* [KEY_BLOCK][hd_pad] */
     void *kp;      /* a packed block of keys */
@@ -68,7 +69,7 @@ static size_t work_bytes(const struct kern_attn *k, int rows, int hd)
     const int pad = cb_hd_pad(k, hd);
     const size_t f = sizeof(float);
 
-    return cb_tile_bytes(k, rows, hd) + 2 * sums_bytes(rows, pad) + (size_t)rows * f + 64 +
+    return cb_tile_bytes(k, rows, hd) + 2 * sums_bytes(rows, pad) + 3 * (size_t)rows * f + 192 +
            (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(KEY_BLOCK * pad) * f +
            (size_t)KEY_BLOCK * cb_packed_key_bytes(k, hd) + 64;
 }
@@ -80,6 +81,8 @@ static void work_open(struct work *w, const struct tile *t, char **mem)
     w->split = sums_at(cb_take(mem, sums_bytes(t->rows, t->hd_pad)), t->rows, t->hd_pad);
     w->all = sums_at(cb_take(mem, sums_bytes(t->rows, t->hd_pad)), t->rows, t->hd_pad);
     w->factor = cb_take(mem, (size_t)t->rows * f);
+    w->sum = cb_take(mem, (size_t)t->rows * f);
+    w->seen = cb_take(mem, (size_t)t->rows * sizeof *w->seen);
     w->s = cb_take(mem, (size_t)(SUB_TILES * t->k->mr * KEY_BLOCK) * f);
     w->v = cb_take(mem, (size_t)(KEY_BLOCK * t->hd_pad) * f);
     w->kp = cb_take(mem, (size_t)KEY_BLOCK * t->qk->k_bytes(t->a->hd));
@@ -129,12 +132,22 @@ static void sealed_logits(const struct tile *t, int from, int r, int m, float *s
                     r ? NULL : codes_at(t, 0, from + KEY_BLOCK), hd, s);
 }
 
-static void sealed_values(const struct tile *t, const struct work *w, int from, int r, int m)
+/* Rows r.. of the tile, as they have been softened, times a block's values */
+static void add_values(const struct tile *t, const struct work *w, const struct block *b, int r,
+                       int m, int n, const struct kern_rows *v)
 {
-    const int hd = t->a->hd;
-    t->k->seal->pv(w->s, m, t->mr, codes_at(t, 1, from), t->run->step_v + from,
-                   r ? NULL : codes_at(t, 1, from + KEY_BLOCK), hd,
-                   w->split.o + (size_t)r * (size_t)hd, w->factor);
+    const struct kern_soft soft = { w->s, w->sum, w->factor, w->seen, m, t->mr };
+    struct kern_rows seen = *v;
+    float *o = w->split.o + (size_t)r * (size_t)t->hd_pad;
+
+    seen.n = n;
+    if (b->sealed)
+        t->k->seal->pv(&soft, codes_at(t, 1, b->from), t->run->step_v + b->from,
+                       r ? NULL : codes_at(t, 1, b->from + KEY_BLOCK), t->hd_pad, o);
+    else if (cb_integer_values(t->k, t->a, t->a->type_v))
+        t->k->pv_i16(&soft, t->a->type_v, w->v, n, t->hd_pad, o);
+    else
+        t->k->pv(&soft, &seen, t->hd_pad, o);
 }
 
 /* Rows [r, r + m) of the tile against a block; its keys are packed unless the tile is one. */
@@ -143,7 +156,6 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
 {
     const int last = t->row_hi[r + m - 1] - b->from, n = last < b->n ? last : b->n;
     const int whole = (n + t->k->nk - 1) / t->k->nk * t->k->nk;
-    struct kern_rows seen = *v;
 
     if (n <= 0 || t->row_lo[r] >= b->from + n)
         return;
@@ -159,19 +171,12 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
         leave_logits(t, b, r, m, n, w->s);
     for (int i = 0; i < m; i++) {
         const int hi = t->row_hi[r + i] - b->from;
-        w->factor[i] =
-            t->k->soften(w->s + i * KEY_BLOCK, whole, t->row_lo[r + i] - b->from, hi < n ? hi : n,
-                         t->run->given ? 0 : t->cap, &w->split.m[r + i], &w->split.l[r + i]);
+        w->seen[i] = hi < n ? hi : n;
+        w->factor[i] = t->k->soften(w->s + i * KEY_BLOCK, whole, t->row_lo[r + i] - b->from,
+                                    w->seen[i], t->run->given ? 0 : t->cap, &w->split.m[r + i],
+                                    &w->split.l[r + i], &w->sum[i]);
     }
-    seen.n = n;
-    if (b->sealed)
-        sealed_values(t, w, b->from, r, m);
-    else if (cb_integer_values(t->k, t->a, t->a->type_v))
-        t->k->pv_i16(w->s, m, t->mr, t->a->type_v, w->v, n, t->hd_pad,
-                     w->split.o + (size_t)r * (size_t)t->hd_pad, w->factor);
-    else
-        t->k->pv(w->s, m, t->mr, &seen, t->hd_pad, w->split.o + (size_t)r * (size_t)t->hd_pad,
-                 w->factor);
+    add_values(t, w, b, r, m, n, v);
 }
 
 static void pack_keys(const struct tile *t, const struct work *w, const struct block *b)

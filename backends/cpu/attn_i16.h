@@ -25,12 +25,12 @@ void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, int at, void *vp);
 void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp);
 void cb_kivi_group_i16_avx512(int bits, const uint8_t *group, int hd, void *panel);
 void cb_kivi_values_i16_avx512(int bits, const uint8_t *const *row, int hd, void *vp, int at);
-void cb_pv_i16_avx512(const float *s, int rows, int mr, enum kv_type t, const void *vp, int n,
-                      int hd_pad, float *o, const float *factor);
+void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
+                      float *o);
 
 /* The same product with sealed values. */
-void cb_pv_sealed_avx512(const float *s, int rows, int mr, const void *codes, const float *step,
-                         const void *ahead, int hd, float *o, const float *factor);
+void cb_pv_sealed_avx512(const struct kern_soft *s, const void *codes, const float *step,
+                         const void *ahead, int hd, float *o);
 
 #ifdef __AVX512BW__
 #include <immintrin.h>

@@ -329,22 +329,23 @@ VEC_INLINE void pv_any(enum kv_type t, int m, int nv, const float *s, const stru
     HEIGHTS(m, PV);
 }
 
-VEC_INLINE void pv_all(enum kv_type t, const float *s, int rows, int mr, const struct kern_rows *k,
-                       int hd_pad, float *o, const float *f)
+VEC_INLINE void pv_all(enum kv_type t, const struct kern_soft *soft, const struct kern_rows *k,
+                       int hd_pad, float *o)
 {
     for (int c = 0; c < hd_pad; c += NK)
-        for (int r = 0; r < rows; r += mr) {
-            const int m = rows - r < mr ? rows - r : mr, ahead = k->n_ahead && !r;
+        for (int r = 0; r < soft->rows; r += soft->mr) {
+            const int m = soft->rows - r < soft->mr ? soft->rows - r : soft->mr;
+            const int ahead = k->n_ahead && !r;
+            const float *s = soft->s + r * KEY_BLOCK, *f = soft->factor + r;
             if (hd_pad - c >= NK)
-                pv_any(t, m, NV, s + r * KEY_BLOCK, k, c, ahead, hd_pad, o + r * hd_pad + c, f + r);
+                pv_any(t, m, NV, s, k, c, ahead, hd_pad, o + r * hd_pad + c, f);
             else
-                pv_any(t, m, 1, s + r * KEY_BLOCK, k, c, ahead, hd_pad, o + r * hd_pad + c, f + r);
+                pv_any(t, m, 1, s, k, c, ahead, hd_pad, o + r * hd_pad + c, f);
         }
 }
 
-#define PV_ALL(t) pv_all(t, s, rows, mr, v, hd_pad, o, factor)
-static void pv(const float *s, int rows, int mr, const struct kern_rows *v, int hd_pad, float *o,
-               const float *factor)
+#define PV_ALL(t) pv_all(t, soft, v, hd_pad, o)
+static void pv(const struct kern_soft *soft, const struct kern_rows *v, int hd_pad, float *o)
 {
     TYPES(v->t, PV_ALL);
 }
@@ -367,9 +368,9 @@ static float ratio(float a, float b)
     return a == b ? 1.0f : exp2_one(a - b);
 }
 
-static float soften(float *s, int n, int lo, int hi, float cap, float *m, float *l)
+static float soften(float *s, int n, int lo, int hi, float cap, float *m, float *l, float *sum)
 {
-    vf top = v_set1(-INFINITY), sum = v_set1(0.0f), base;
+    vf top = v_set1(-INFINITY), all = v_set1(0.0f), base;
     float max, f;
 
     if (cap > 0.0f)
@@ -387,10 +388,11 @@ static float soften(float *s, int n, int lo, int hi, float cap, float *m, float 
     for (int j = 0; j < n; j += VW) {
         const vf p = v_exp2(v_sub(v_load(s + j), base));
         v_store(s + j, p);
-        sum = v_add(sum, p);
+        all = v_add(all, p);
     }
     f = ratio(*m, max);
-    *l = *l * f + v_hsum(sum);
+    *sum = v_hsum(all);
+    *l = *l * f + *sum;
     *m = max;
     return f;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_values_avx512.c - sums of values weighted by probabilities, as products of 16-bit integers: two
- * keys an instruction. Probabilities are rounded to 15 bits of the largest in a block, or as many as
- * keep the sum below 2^30. */
+ * keys an instruction. Probabilities times what a code of each key is worth are rounded to as many bits
+ * as surely fit in 16 and keep the sum in 32. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -24,34 +24,52 @@ void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp)
         cb_pack_v_half_avx512(v, hd, at, vp);
 }
 
-/* p[KEY_BLOCK] times the keys' scales as int16; what one step is worth */
-static float quantize_p(const float *p, const float *scale, int n, int top, int16_t *y)
+/* What p is multiplied with, beside the keys' scales: p is 1 and their sum at most. */
+static float multiplier(float sum, float max_scale, int top)
 {
-    const float most = (float)(1 << 30) / (float)top;
-    __m512 x[KEY_BLOCK / 16], max = _mm512_setzero_ps(), sum = _mm512_setzero_ps();
-    float m, s, inv;
+    const float most = (float)(INT32_MAX / top - KEY_BLOCK); /* each is rounded up by less than 1 */
+    const float fits = sum > 1.0f ? 32767.0f : 32767.0f / sum;
 
-    UNROLL
-    for (int i = 0; i < KEY_BLOCK / 16; i++) {
-        const __m512 u = i * 16 < n ? _mm512_loadu_ps(p + i * 16) : _mm512_setzero_ps();
-        const __mmask16 seen = _mm512_cmp_ps_mask(u, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-        x[i] = _mm512_maskz_mul_ps(seen, u, _mm512_maskz_loadu_ps(seen, scale + i * 16));
-        max = _mm512_max_ps(max, x[i]);
-        sum = _mm512_add_ps(sum, x[i]);
+    return (fits < most / sum ? fits : most / sum) / max_scale;
+}
+
+static float max_of(const float *x, int n)
+{
+    __m512 max = _mm512_setzero_ps();
+
+    for (int i = 0; i < n; i += 16) {
+        const __mmask16 in = n - i < 16 ? (__mmask16)((1 << (n - i)) - 1) : 0xffff;
+        max = _mm512_max_ps(max, _mm512_maskz_loadu_ps(in, x + i));
     }
-    m = _mm512_reduce_max_ps(max);
-    s = _mm512_reduce_add_ps(sum);
-    if (!(m > 0.0f)) {
+    return _mm512_reduce_max_ps(max);
+}
+
+/* p[n] times the keys' scales as int16, rows up to a multiple of 16; what one step is worth */
+static float quantize_p(const float *p, float sum, const float *scale, float max_scale, int n,
+                        int top, int16_t *y)
+{
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const float f = multiplier(sum, max_scale, top);
+
+    if (!(sum > 0.0f && max_scale > 0.0f)) {
         memset(y, 0, KEY_BLOCK * sizeof *y);
-        return s; /* 0, or NaN */
+        return sum; /* 0, or NaN */
     }
-    inv = 32767.0f / m < most / s ? 32767.0f / m : most / s;
     UNROLL
-    for (int i = 0; i < KEY_BLOCK / 16; i++) {
-        const __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(x[i], _mm512_set1_ps(inv)));
-        _mm256_storeu_si256((void *)(y + i * 16), _mm512_cvtepi32_epi16(v));
+    for (int i = 0; i < KEY_BLOCK; i += 32) {
+        __m512i x[2];
+        if (i >= n)
+            break;
+        UNROLL
+        for (int k = 0; k < 2; k++)
+            x[k] = _mm512_cvtps_epi32(
+                _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(p + i + 16 * k),
+                                            _mm512_loadu_ps(scale + i + 16 * k)),
+                              _mm512_set1_ps(f)));
+        _mm512_storeu_si512(y + i,
+                            _mm512_permutexvar_epi64(order, _mm512_packs_epi32(x[0], x[1])));
     }
-    return 1.0f / inv;
+    return 1.0f / f;
 }
 
 /* o[m][hd_pad] of 32 dims = o * f + step * (p v); ahead: as many numbers, which are read next */
@@ -103,26 +121,36 @@ struct codes {
     int top; /* the largest code */
 };
 
-static void sum_values(const float *s, int rows, int mr, struct codes v, int n, int hd, float *o,
-                       const float *factor)
+/* Rows that see less than n entries get what others behind them would not change. */
+static void quantize_rows(const struct kern_soft *s, struct codes v, int n, int16_t *p, float *step)
+{
+    const float max = max_of(v.scale, n);
+
+    for (int r = 0; r < s->rows; r++)
+        step[r] = quantize_p(s->s + r * KEY_BLOCK, s->sum[r], v.scale,
+                             s->seen[r] < n ? max_of(v.scale, s->seen[r]) : max, n, v.top,
+                             p + r * KEY_BLOCK);
+}
+
+static void sum_values(const struct kern_soft *s, struct codes v, int n, int hd, float *o)
 {
     _Alignas(64) int16_t p[SUB_TILES * MAX_TILE * KEY_BLOCK];
     float step[SUB_TILES * MAX_TILE];
 
     for (int d = 0; d < hd; d += 32) {
-        for (int r = 0; r < rows && (d == 0 || v.scale_apart); r++)
-            step[r] = quantize_p(s + r * KEY_BLOCK, v.scale, n, v.top, p + r * KEY_BLOCK);
-        for (int r = 0; r < rows; r += mr)
-            pv_any(rows - r < mr ? rows - r : mr, p + r * KEY_BLOCK, v.at, r ? v.at : v.ahead, n,
-                   hd, o + r * hd + d, factor + r, step + r);
+        if (d == 0 || v.scale_apart)
+            quantize_rows(s, v, n, p, step);
+        for (int r = 0; r < s->rows; r += s->mr)
+            pv_any(s->rows - r < s->mr ? s->rows - r : s->mr, p + r * KEY_BLOCK, v.at,
+                   r ? v.at : v.ahead, n, hd, o + r * hd + d, s->factor + r, step + r);
         v.at += v.apart;
         v.ahead += v.apart;
         v.scale += v.scale_apart;
     }
 }
 
-void cb_pv_i16_avx512(const float *s, int rows, int mr, enum kv_type t, const void *vp, int n,
-                      int hd_pad, float *o, const float *factor)
+void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
+                      float *o)
 {
     const struct i16_values *y = vp;
     const struct codes v = { .at = y->code,
@@ -131,16 +159,16 @@ void cb_pv_i16_avx512(const float *s, int rows, int mr, enum kv_type t, const vo
                              .scale = y->scale,
                              .scale_apart = t == KV_Q8_0 ? sizeof *y / sizeof *y->scale : 0,
                              .top = top_of(t) };
-    sum_values(s, rows, mr, v, n, hd_pad, o, factor);
+    sum_values(s, v, n, hd_pad, o);
 }
 
-void cb_pv_sealed_avx512(const float *s, int rows, int mr, const void *codes, const float *scale,
-                         const void *ahead, int hd, float *o, const float *factor)
+void cb_pv_sealed_avx512(const struct kern_soft *s, const void *codes, const float *scale,
+                         const void *ahead, int hd, float *o)
 {
     const struct codes v = { .at = codes,
                              .ahead = ahead ? ahead : codes,
                              .apart = 32 * KEY_BLOCK,
                              .scale = scale,
                              .top = top_of(KV_F16) };
-    sum_values(s, rows, mr, v, KEY_BLOCK, hd, o, factor);
+    sum_values(s, v, KEY_BLOCK, hd, o);
 }

@@ -24,6 +24,15 @@ struct kern_rows {
     size_t bytes; /* of a row */
 };
 
+/* Rows of a block's weights, as soften() leaves them */
+struct kern_soft {
+    const float *s;      /* [rows][KEY_BLOCK] */
+    const float *sum;    /* [rows] of them */
+    const float *factor; /* [rows] of what was summed before */
+    const int *seen;     /* [rows]: a row weighs the first entries alone, at most so many */
+    int rows, mr;        /* in tiles of mr */
+};
+
 /* Logits of packed rows of queries against packed keys. Rows of q are packed in tiles of mr. */
 struct kern_qk {
     size_t (*q_bytes)(int hd); /* of a packed row */
@@ -48,8 +57,8 @@ struct kern_seal {
     /* ahead: what is read next, or NULL */
     void (*mul)(const void *qp, int rows, int mr, const void *codes, const float *step,
                 const void *ahead, int hd, float *s);
-    void (*pv)(const float *s, int rows, int mr, const void *codes, const float *step,
-               const void *ahead, int hd, float *o, const float *factor);
+    void (*pv)(const struct kern_soft *s, const void *codes, const float *step, const void *ahead,
+               int hd, float *o);
 };
 
 struct kern_attn {
@@ -60,18 +69,17 @@ struct kern_attn {
     /* rows -> f32 v[n][hd_pad] */
     void (*pack_v)(const struct kern_rows *k, int hd, int hd_pad, float *v);
     /* One row of n logits (whole panels), in place: cap * tanh() if cap > 0; entries outside of
-     * [lo, hi) become 0, the others 2^(s - max); the maximum m and the sum l go on over the blocks.
-     * Returns the factor of what was summed before. */
-    float (*soften)(float *s, int n, int lo, int hi, float cap, float *m, float *l);
+     * [lo, hi) become 0, the others 2^(s - max); the maximum m and the sum l go on over the blocks,
+     * `sum` is this one's. Returns the factor of what was summed before. */
+    float (*soften)(float *s, int n, int lo, int hi, float cap, float *m, float *l, float *sum);
     /* o[rows][hd_pad] = o * factor[rows] + s v, over v->n entries */
-    void (*pv)(const float *s, int rows, int mr, const struct kern_rows *v, int hd_pad, float *o,
-               const float *factor);
+    void (*pv)(const struct kern_soft *s, const struct kern_rows *v, int hd_pad, float *o);
     /* q8_0, f16 and bf16 rows as integers, at most f32's bytes, and the same product with them; NULL =
-     * none. hd a multiple of 32; rows become the entries from `at` on, a multiple of 16; `seen` of
+     * none. hd a multiple of 32; rows become the entries from `at` on, a multiple of 16; n of
      * the packed entries are read. */
     void (*pack_v_i16)(const struct kern_rows *v, int hd, int at, void *vp);
-    void (*pv_i16)(const float *s, int rows, int mr, enum kv_type t, const void *vp, int seen,
-                   int hd_pad, float *o, const float *factor);
+    void (*pv_i16)(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
+                   float *o);
     /* logits of f16 and bf16 keys by integers, hd a multiple of 16; NULL = as ever */
     const struct kern_qk *qk_half;
     const struct kern_seal *seal; /* NULL where there is no qk_half */
