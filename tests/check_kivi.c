@@ -297,10 +297,10 @@ static void plain(const struct store *s, const struct attn *a, float *out, float
         }
 }
 
-static void near(const char *what, const float *x, const float *want, int n)
+static void near(const char *what, const float *x, const float *want, int n, float tol)
 {
     for (int i = 0; i < n; i++)
-        ck_assert_msg(fabsf(x[i] - want[i]) <= 3e-4f * (1 + fabsf(want[i])),
+        ck_assert_msg(fabsf(x[i] - want[i]) <= tol * (1 + fabsf(want[i])),
                       "%s: [%d of %d] %g, not %g", what, i, n, (double)x[i], (double)want[i]);
 }
 
@@ -342,12 +342,13 @@ static void one_attention(const struct store *s, struct device *d, int form, int
     a.lse = lse;
     d->ops->attention(d, &a);
     plain(s, &a, want, lse + nq);
-    near("out", out, want, nq * HD);
-    near("lse", lse, lse + nq, nq);
+    /* a token's weights may be rounded to bf16 */
+    near("out", out, want, nq * HD, form == 3 ? 3e-4f : 2e-3f);
+    near("lse", lse, lse + nq, nq, form == 3 ? 3e-4f : 2e-3f);
     d->ops->score(d, &(struct score){ .a = a, .out = mass, .out_stride = CAP });
     dev->ops->score(dev,
                     &(struct score){ .a = a, .out = mass + a.n_head * CAP, .out_stride = CAP });
-    near("mass", mass, mass + a.n_head * CAP, a.n_head * CAP);
+    near("mass", mass, mass + a.n_head * CAP, a.n_head * CAP, 2e-3f);
     free(q);
     free(lse);
     free(mass);

@@ -144,6 +144,8 @@ static void add_values(const struct tile *t, const struct work *w, const struct 
     if (b->sealed)
         t->k->seal->pv(&soft, codes_at(t, 1, b->from), t->run->step_v + b->from,
                        r ? NULL : codes_at(t, 1, b->from + KEY_BLOCK), t->hd_pad, o);
+    else if (cb_kivi_has_pv(w->k, t, b->from, b->n))
+        cb_kivi_pv(w->k, t, b->from, &soft, o);
     else if (cb_integer_values(t->k, t->a, t->a->type_v))
         t->k->pv_i16(&soft, t->a->type_v, w->v, n, t->hd_pad, o);
     else
@@ -163,6 +165,8 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
         take_logits(t, b, r, m, n, w->s);
     else if (b->sealed)
         sealed_logits(t, b->from, r, m, w->s);
+    else if (cb_kivi_has_logits(w->k, t))
+        cb_kivi_logits(w->k, t, r, m, b->from, n, w->kp, w->s);
     else if (t->rows <= t->mr && !t->run->kivi)
         t->qk->direct(t->qp, m, &b->k, t->a->hd, w->s);
     else
@@ -181,7 +185,7 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
 
 static void pack_keys(const struct tile *t, const struct work *w, const struct block *b)
 {
-    if (b->sealed || t->run->given)
+    if (b->sealed || t->run->given || cb_kivi_has_logits(w->k, t))
         return;
     if (t->run->kivi)
         cb_kivi_pack_keys(w->k, t->a, t->run, b->from, b->n, w->kp);
@@ -195,7 +199,7 @@ static struct kern_rows pack_values(const struct tile *t, const struct work *w,
 {
     const int integers = cb_integer_values(t->k, t->a, b->v.t);
 
-    if (b->sealed)
+    if (b->sealed || cb_kivi_has_pv(w->k, t, b->from, b->n))
         return b->v;
     if (t->run->kivi)
         cb_kivi_pack_values(w->k, t->a, t->run, b->from, b->n, t->hd_pad, w->v);

@@ -14,7 +14,9 @@ struct tile {
     int kv, group, tok, n_tok, rows, mr, hd_pad;
     int lo, hi;           /* entries that any row reads */
     int *row_lo, *row_hi; /* [rows]: each row's entries; both ascend */
-    void *qp;             /* packed queries: logits come as powers of 2 */
+    const float **q;      /* [rows]; times scale, logits come as powers of 2 */
+    float scale;
+    void *qp;             /* the same packed */
     float cap;            /* the softcap on that scale; 0 = none */
     const struct kern_qk *qk;
 };
@@ -84,7 +86,16 @@ static inline int cb_integer_values(const struct kern_attn *k, const struct attn
     return k->pack_v_i16 && a->hd % 32 == 0 && (type == KV_Q8_0 || cb_in_integers(a, type));
 }
 
-/* kivi_block.c: entries from..from+n-1 of a run with quantised ones as panels of packed keys, whole
+/* kivi_block.c: the logits of rows [r, r + m) for n entries from `from` on, and what they add to
+ * o[m][hd]; where whole blocks are quantised, and a token reads them. kp: room for a group of packed keys */
+int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t);
+void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int m, int from, int n,
+                    void *kp, float *s);
+int cb_kivi_has_pv(const struct kern_vec *k, const struct tile *t, int from, int n);
+void cb_kivi_pv(const struct kern_vec *k, const struct tile *t, int from,
+                const struct kern_soft *soft, float *o);
+
+/* Entries from..from+n-1 of a run with quantised ones as panels of packed keys, whole
  * groups of 32 of them, and as values: f32 rows, or as pv_i16 takes them */
 void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
                        int from, int n, void *kp);

@@ -43,5 +43,6 @@ static void value_any(int bits, const uint8_t *at, int hd, float *y)
         value(2, at, hd, y);
 }
 
-const struct kern_kivi VEC_NAME(cb_kivi_) = { group_any, value_any, VEC_KIVI_GROUP_I16,
-                                              VEC_KIVI_VALUES_I16 };
+const struct kern_kivi VEC_NAME(cb_kivi_) = { group_any,          value_any,
+                                              VEC_KIVI_GROUP_I16, VEC_KIVI_VALUES_I16,
+                                              VEC_KIVI_LOGITS,    VEC_KIVI_PV };

@@ -75,8 +75,6 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
                   int n_tok, char **mem)
 {
     const float log2e = 1.44269504f;
-    const float scale = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * log2e;
-    const float **q;
 
     *t = (struct tile){ .k = k, .a = a, .run = &a->run[kv], .kv = kv, .tok = tok, .n_tok = n_tok };
     t->qk = cb_qk_of(k, a);
@@ -85,15 +83,16 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
     t->mr = even_height(t->rows, k->mr);
     t->hd_pad = cb_hd_pad(k, a->hd);
     t->cap = a->softcap > 0.0f ? a->softcap * log2e : 0.0f;
+    t->scale = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * log2e;
     t->row_lo = cb_take(mem, (size_t)t->rows * sizeof(int));
     t->row_hi = cb_take(mem, (size_t)t->rows * sizeof(int));
     row_ranges(t);
-    q = cb_take(mem, (size_t)t->rows * sizeof *q);
+    t->q = cb_take(mem, (size_t)t->rows * sizeof *t->q);
     for (int r = 0; r < t->rows; r++)
-        q[r] = a->q + (int64_t)(tok + r / t->group) * a->q_stride +
+        t->q[r] = a->q + (int64_t)(tok + r / t->group) * a->q_stride +
                (int64_t)(kv * t->group + r % t->group) * a->hd;
     t->qp = cb_take(mem, (size_t)t->rows * t->qk->q_bytes(a->hd));
-    t->qk->pack_q(q, scale, t->rows, t->mr, a->hd, t->qp);
+    t->qk->pack_q(t->q, t->scale, t->rows, t->mr, a->hd, t->qp);
 }
 
 static void row_addresses(const void *base, size_t bytes, const int32_t *idx, int from, int n,
@@ -135,8 +134,8 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
     b->k = (struct kern_rows){ .t = a->type_k, .n = b->n, .row = b->k_row };
     b->v = (struct kern_rows){ .t = a->type_v, .n = b->n, .row = b->v_row };
     b->sealed = from < run->sealed;
-    if (b->sealed) {
-        b->run = NULL; /* there are no addresses for the next one */
+    if (b->sealed || run->kivi) { /* read by other means */
+        b->run = NULL;
         return;
     }
     b->k.bytes = cb_kv_row_bytes(a->type_k, a->hd);

@@ -137,3 +137,47 @@ void cb_kivi_pack_values(const struct kern_vec *k, const struct attn *a, const s
         memset(y + a->hd, 0, (size_t)(hd_pad - a->hd) * sizeof *y);
     }
 }
+
+/* ---- a token's attention, without packing ---- */
+
+static int one_token(const struct attn *a)
+{
+    return !a->causal && a->hd % 32 == 0;
+}
+
+int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t)
+{
+    return t->run->kivi && k->kivi->logits && one_token(t->a);
+}
+
+void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int m, int from, int n,
+                    void *kp, float *s)
+{
+    const int hd = t->a->hd;
+
+    for (int j = 0; j < n; j += KIVI_GROUP) {
+        const uint8_t *group = whole_group(t->run, from + j, n - j, hd);
+        if (group) {
+            k->kivi->logits(t->run->kivi->bits_k, group, t->q + r, t->scale, m, hd, s + j);
+            continue;
+        }
+        pack_some_keys(k, t->a, t->run, from + j, n - j < KIVI_GROUP ? n - j : KIVI_GROUP, kp);
+        cb_tile_logits(t, r, m, kp, KIVI_GROUP, s + j);
+    }
+}
+
+int cb_kivi_has_pv(const struct kern_vec *k, const struct tile *t, int from, int n)
+{
+    return t->run->kivi && k->kivi->pv && one_token(t->a) && n == KEY_BLOCK &&
+           slot_of(t->run, from + n - 1) < t->run->kivi->n_v; /* slots ascend */
+}
+
+void cb_kivi_pv(const struct kern_vec *k, const struct tile *t, int from,
+                const struct kern_soft *soft, float *o)
+{
+    const uint8_t *row[KEY_BLOCK];
+
+    for (int j = 0; j < KEY_BLOCK; j++)
+        row[j] = quantised_value(t->a, t->run->kivi, slot_of(t->run, from + j));
+    k->kivi->pv(t->run->kivi->bits_v, row, soft, t->a->hd, o);
+}

@@ -57,6 +57,7 @@ noinst_LTLIBRARIES += libcpu_avx512.la
 libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx512.h \
 	backends/cpu/attn_half_avx512.c \
 	backends/cpu/attn_kivi_avx512.c \
+	backends/cpu/attn_kivi_bf16.c \
 	backends/cpu/attn_q8_avx512.c \
 	backends/cpu/attn_values_avx512.c \
 	backends/cpu/mm_avx512.c \

@@ -13,6 +13,8 @@ enum { VW = 8, MR = 6, NV = 2 };
 #define VEC_SEAL            NULL
 #define VEC_KIVI_GROUP_I16  NULL
 #define VEC_KIVI_VALUES_I16 NULL
+#define VEC_KIVI_LOGITS     NULL
+#define VEC_KIVI_PV         NULL
 
 VEC_INLINE vf v_load(const float *p)
 {
