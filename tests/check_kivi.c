@@ -356,7 +356,7 @@ static void one_attention(const struct store *s, struct device *d, int form, int
 
 static void all_attentions(struct device *d)
 {
-    static const int groups[] = { 1, 3, 7 };
+    static const int groups[] = { 1, 3, 7, 16 };
     int keep[CAP];
 
     seed = 3;
@@ -367,7 +367,7 @@ static void all_attentions(struct device *d)
         ck_assert(!cb_kivi_advance(&s, dev));
         append(&s, 40 + c * 97, 45);
         for (int form = 0; form < 4; form++)
-            one_attention(&s, d, form, groups[c % 3]);
+            one_attention(&s, d, form, groups[c % 4]);
         for (int h = 0; h < N_KV; h++) { /* quantised rows of dropped slots stay */
             int m = 0;
             for (int i = 0; i < s.n[h]; i++)
@@ -376,7 +376,7 @@ static void all_attentions(struct device *d)
             ck_assert(!cb_store_keep(&s, h, keep, m));
         }
         for (int form = 0; form < 4; form++)
-            one_attention(&s, d, form, groups[c % 3]);
+            one_attention(&s, d, form, groups[c % 4]);
         cb_store_close(&s);
     }
 }

@@ -32,15 +32,14 @@ INLINE void open_blocks(const uint32_t *head, int n, float factor, struct form *
 /* What codes stand for: whatever is above a code's bits in the 5 of an index does not matter. */
 INLINE __m512i table(int bits)
 {
-    uint16_t t[32];
+    static const uint16_t x[16] = {
+        0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
+        0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170
+    };
 
-    for (int i = 0; i < 32; i++) {
-        const float x = (float)(i & ((1 << bits) - 1));
-        uint32_t u;
-        memcpy(&u, &x, sizeof u);
-        t[i] = (uint16_t)(u >> 16);
-    }
-    return _mm512_loadu_si512(t);
+    if (bits == 4)
+        return _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)x));
+    return _mm512_broadcastq_epi64(_mm_loadl_epi64((const void *)x));
 }
 
 /* The codes of two blocks beside each other, a pair a lane: 0..15 -> y[0], 16..31 -> y[1] */
