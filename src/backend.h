@@ -59,8 +59,8 @@ struct kv_kivi {
     const int32_t *row_k, *row_v; /* quantised row of each slot, ascending; NULL: the slot */
 };
 
-/* Blocks of so many slots may be sealed: in place of their rows of f16 or bf16 stand the integers that
- * attention multiplies, and beside them what one is worth in each slot. */
+/* Blocks of so many slots may be sealed: in place of their rows stand the integers that attention
+ * multiplies, and beside those of f16 and bf16 what one is worth in each slot. */
 enum { KV_SEAL = 128 };
 
 /* What one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. With one query
@@ -74,7 +74,7 @@ struct kv_run {
         *kivi; /* rows are slots, `first` the slot of entry or index 0; NULL = none */
     int first;
     int sealed; /* entries 0.. that are sealed, a multiple of KV_SEAL; no idx then */
-    const float *step_k, *step_v; /* [sealed] */
+    const float *step_k, *step_v; /* [sealed]; NULL where rows hold their scales */
     float *logit; /* [group][logit_stride of attn] of entries 0..n-1; NULL = not wanted */
     int given;    /* 1: logit is read, k is not */
 };
@@ -149,11 +149,12 @@ struct ops {
                       int hd, float *y);
     /* Can rows of these types be sealed? NULL: none */
     int (*seals)(const struct device *d, enum kv_type k, enum kv_type v, int hd);
-    /* n_block times KV_SEAL rows of keys (v = 0) or values, in place -> codes, and step[]. Only attention
-     * reads them, by which results do not change where it multiplies integers in any case. */
+    /* n_block times KV_SEAL rows of keys (v = 0) or values, in place -> codes, and step[], NULL for a type
+     * whose rows hold their scales. Only attention reads them, by which results do not change where it
+     * multiplies integers in any case. */
     void (*seal)(struct device *d, enum kv_type t, int v, int hd, void *rows, int n_block,
                  float *step);
-    /* One block -> rows again, rounded, at `rows` or elsewhere */
+    /* One block -> rows again, those without scales rounded, at `rows` or elsewhere */
     void (*unseal)(struct device *d, enum kv_type t, int v, int hd, const void *codes,
                    const float *step, void *rows);
     /* of each of rows x[n][hd], the row of y[m][hd] with the largest product (the lower one of equals)

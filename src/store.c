@@ -397,8 +397,8 @@ struct kv_run cb_store_run(const struct store *s, int kv, int from, int to)
     if (s->sealed) {
         assert(from == 0 && to >= s->sealed);
         run.sealed = s->sealed;
-        run.step_k = s->step[0] + at(s, kv, 0);
-        run.step_v = s->step[1] + at(s, kv, 0);
+        run.step_k = cb_store_steps(s, kv, 0, 0);
+        run.step_v = cb_store_steps(s, kv, 1, 0);
     }
     return run;
 }

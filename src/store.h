@@ -31,7 +31,7 @@ struct store {
     struct kivi_store *kivi; /* what store_kivi.c keeps; NULL: nothing is quantised */
     struct device *sealer;   /* whose attention reads sealed blocks; NULL: they stay rows */
     int sealed;              /* slots 0.. of every head that are sealed */
-    float *step[2];          /* [n_kv][cap] of keys, of values; NULL before the first */
+    float *step[2]; /* [n_kv][cap] of keys, of values; NULL before the first, or for ever */
 };
 
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
@@ -51,6 +51,8 @@ void cb_store_may_seal(struct store *s, struct device *d);
 int cb_store_seal(struct store *s); /* what is whole and is not yet */
 void cb_store_seal_close(struct store *s);
 void cb_store_unseal(struct store *s, int n); /* blocks behind slot n are rows again */
+/* Those of a slot and the ones behind it; NULL: there are none */
+float *cb_store_steps(const struct store *s, int kv, int v, int slot);
 /* Bytes of the steps of a head's first n slots once they are sealed */
 uint64_t cb_store_step_bytes(const struct store *s, int n);
 

@@ -8,6 +8,12 @@
 
 #include "err.h"
 
+/* Rows of a type in blocks hold what their codes are worth: there are no steps. */
+static int has_steps(const struct store *s, int v)
+{
+    return cb_kv_type[v ? s->type_v : s->type_k].block == 1;
+}
+
 static size_t step_bytes(const struct store *s)
 {
     return cb_store_page_up((size_t)s->n_kv * (size_t)s->cap * sizeof(float));
@@ -26,9 +32,9 @@ void cb_store_seal_close(struct store *s)
         cb_store_release(s->step[v], step_bytes(s));
 }
 
-static float *steps(const struct store *s, int kv, int v, int slot)
+float *cb_store_steps(const struct store *s, int kv, int v, int slot)
 {
-    return s->step[v] + (size_t)kv * (size_t)s->cap + (size_t)slot;
+    return s->step[v] ? s->step[v] + (size_t)kv * (size_t)s->cap + (size_t)slot : NULL;
 }
 
 int cb_store_seal(struct store *s)
@@ -39,13 +45,13 @@ int cb_store_seal(struct store *s)
     if (!n_block)
         return CB_OK;
     for (int v = 0; v < 2; v++)
-        if (!s->step[v])
+        if (!s->step[v] && has_steps(s, v))
             TRY(cb_store_reserve(step_bytes(s), &s->step[v]));
     for (int i = 0; i < 2 * s->n_kv; i++) {
         const int h = i / 2, v = i % 2;
         assert(s->n[h] == s->n[0] && s->rows[h] == s->n[h]);
         d->ops->seal(d, v ? s->type_v : s->type_k, v, s->hd, cb_store_row(s, h, v, s->sealed),
-                     n_block, steps(s, h, v, s->sealed));
+                     n_block, cb_store_steps(s, h, v, s->sealed));
     }
     s->sealed += n_block * KV_SEAL;
     return CB_OK;
@@ -61,12 +67,13 @@ void cb_store_unseal(struct store *s, int n)
         const int h = i / 2, v = i % 2;
         void *block = cb_store_row(s, h, v, from);
         s->sealer->ops->unseal(s->sealer, v ? s->type_v : s->type_k, v, s->hd, block,
-                               steps(s, h, v, from), block);
+                               cb_store_steps(s, h, v, from), block);
     }
     s->sealed = from;
 }
 
 uint64_t cb_store_step_bytes(const struct store *s, int n)
 {
-    return s->sealer ? (uint64_t)(n / KV_SEAL * KV_SEAL) * 2 * sizeof(float) : 0;
+    const size_t slot = (size_t)(has_steps(s, 0) + has_steps(s, 1)) * sizeof(float);
+    return s->sealer ? (uint64_t)(n / KV_SEAL * KV_SEAL) * slot : 0;
 }

@@ -13,7 +13,7 @@
 #include "session.h"
 #include "tiny.h"
 
-enum { MOST = 1100, MOST_HD = 256, N_KV = 2 };
+enum { MOST = 1152, MOST_HD = 256, N_KV = 2 };
 
 static struct device *dev, *ref;
 
@@ -33,9 +33,9 @@ static void close_devices(void)
 }
 
 /* The device has no such form: then nothing is sealed, and there is nothing to test. */
-static int seals(void)
+static int seals(enum kv_type k, enum kv_type v)
 {
-    return dev->ops->seals && dev->ops->seals(dev, KV_F16, KV_F16, 64);
+    return dev->ops->seals && dev->ops->seals(dev, k, v, 64);
 }
 
 /* Rows of which a few dimensions are `most` times as large as the rest, as in real keys */
@@ -49,22 +49,31 @@ static void fill(float *x, int n, int hd, float most, uint32_t seed)
 
 /* A KV cache as rows, and the same with its first blocks sealed. */
 struct cache {
-    enum kv_type t;
+    enum kv_type t[2];
     int hd, n, sealed;
     char *rows[2], *codes[2]; /* [N_KV][MOST] */
-    float *step[2];           /* [N_KV][MOST] */
+    float *step[2];           /* [N_KV][MOST]; NULL: rows hold their scales */
 };
 
-static void cache_open(struct cache *c, enum kv_type t, int hd, int n)
+static float *steps(const struct cache *c, int h, int v)
 {
-    const size_t row = cb_kv_row_bytes(t, hd), head = row * MOST;
+    return c->step[v] ? c->step[v] + (size_t)h * MOST : NULL;
+}
+
+static void cache_open(struct cache *c, enum kv_type type_k, enum kv_type type_v, int hd, int n)
+{
     float *x = malloc(sizeof(float) * MOST * (size_t)hd);
 
-    *c = (struct cache){ .t = t, .hd = hd, .n = n, .sealed = n / KV_SEAL * KV_SEAL };
+    *c = (struct cache){
+        .t = { type_k, type_v }, .hd = hd, .n = n, .sealed = n / KV_SEAL * KV_SEAL
+    };
     for (int v = 0; v < 2; v++) {
+        const enum kv_type t = c->t[v];
+        const size_t head = cb_kv_row_bytes(t, hd) * MOST;
         c->rows[v] = aligned_alloc(64, N_KV * head);
         c->codes[v] = aligned_alloc(64, N_KV * head);
-        c->step[v] = aligned_alloc(64, N_KV * MOST * sizeof(float));
+        if (cb_kv_type[t].block == 1)
+            c->step[v] = aligned_alloc(64, N_KV * MOST * sizeof(float));
         for (int h = 0; h < N_KV; h++) {
             fill(x, n, hd, v ? 1 : 40, (uint32_t)(17 * h + v));
             dev->ops->kv_encode(dev, t, x, n, hd, hd, c->rows[v] + (size_t)h * head);
@@ -72,7 +81,7 @@ static void cache_open(struct cache *c, enum kv_type t, int hd, int n)
         memcpy(c->codes[v], c->rows[v], N_KV * head);
         for (int h = 0; h < N_KV; h++)
             dev->ops->seal(dev, t, v, hd, c->codes[v] + (size_t)h * head, n / KV_SEAL,
-                           c->step[v] + (size_t)h * MOST);
+                           steps(c, h, v));
     }
     free(x);
 }
@@ -95,7 +104,8 @@ static struct result attend(struct device *d, const struct cache *c, int sealed,
                             int group, int window, const float *q)
 {
     const int n_head = N_KV * group;
-    const size_t head = cb_kv_row_bytes(c->t, c->hd) * MOST;
+    const size_t head_k = cb_kv_row_bytes(c->t[0], c->hd) * MOST;
+    const size_t head_v = cb_kv_row_bytes(c->t[1], c->hd) * MOST;
     struct result r = { malloc(sizeof(float) * (size_t)(n_tok * n_head * c->hd)),
                         malloc(sizeof(float) * (size_t)(n_tok * n_head)),
                         calloc((size_t)n_head * MOST, sizeof(float)) };
@@ -107,8 +117,8 @@ static struct result attend(struct device *d, const struct cache *c, int sealed,
                             .scale = 0.1f,
                             .causal = n_tok > 1,
                             .window = window,
-                            .type_k = c->t,
-                            .type_v = c->t,
+                            .type_k = c->t[0],
+                            .type_v = c->t[1],
                             .run = run,
                             .q = q,
                             .q_stride = n_head * c->hd,
@@ -117,12 +127,12 @@ static struct result attend(struct device *d, const struct cache *c, int sealed,
                             .lse = r.lse };
 
     for (int h = 0; h < N_KV; h++) {
-        run[h].k = (sealed ? c->codes[0] : c->rows[0]) + (size_t)h * head;
-        run[h].v = (sealed ? c->codes[1] : c->rows[1]) + (size_t)h * head;
+        run[h].k = (sealed ? c->codes[0] : c->rows[0]) + (size_t)h * head_k;
+        run[h].v = (sealed ? c->codes[1] : c->rows[1]) + (size_t)h * head_v;
         run[h].n = c->n;
         run[h].sealed = sealed ? c->sealed : 0;
-        run[h].step_k = c->step[0] + (size_t)h * MOST;
-        run[h].step_v = c->step[1] + (size_t)h * MOST;
+        run[h].step_k = steps(c, h, 0);
+        run[h].step_v = steps(c, h, 1);
         run[h].logit = n_tok == 1 ? r.logit + (size_t)(h * group) * MOST : NULL;
     }
     d->ops->attention(d, &a);
@@ -143,22 +153,27 @@ static void near(const char *what, const float *got, const float *want, int n, f
                       "%s: [%d] is %g, not %g", what, i, (double)got[i], (double)want[i]);
 }
 
-static void compare(enum kv_type t, int hd, int n, int n_tok, int group, int window)
+static void compare(enum kv_type k, enum kv_type v, int hd, int n, int n_tok, int group, int window)
 {
-    const int n_head = N_KV * group, integers = n_tok > 1 || group >= 4;
+    const int n_head = N_KV * group, q8 = k == KV_Q8_0 && v == KV_Q8_0;
+    const int integers = n_tok > 1 || group >= 4 || q8;
     const float tol = 1e-3f * sqrtf((float)hd); /* some dimensions of keys are 40 */
-    float *q = malloc(sizeof(float) * (size_t)(n_tok * n_head * hd));
+    float *q;
     struct result got, rows, plain;
     struct cache c;
 
-    cache_open(&c, t, hd, n);
+    if (!seals(k, v))
+        return;
+    cache_open(&c, k, v, hd, n);
+    q = malloc(sizeof(float) * (size_t)(n_tok * n_head * hd));
     fill(q, n_tok * n_head, hd, 1, 99);
     got = attend(dev, &c, 1, n_tok, group, window, q);
     rows = attend(dev, &c, 0, n_tok, group, window, q);
     plain = attend(ref, &c, 0, n_tok, group, window, q);
     if (integers)
         ck_assert_msg(!memcmp(got.out, rows.out, sizeof(float) * (size_t)(n_tok * n_head * hd)),
-                      "hd %d, %d entries, %d tokens, group %d", hd, n, n_tok, group);
+                      "%s and %s, hd %d, %d entries, %d tokens, group %d", cb_kv_type[k].name,
+                      cb_kv_type[v].name, hd, n, n_tok, group);
     near("out", got.out, plain.out, n_tok * n_head * hd, tol);
     near("lse", got.lse, plain.lse, n_tok * n_head, tol);
     if (n_tok == 1 && window == 0)
@@ -175,21 +190,31 @@ START_TEST(attention_is_that_of_the_rows)
 {
     static const int hd[] = { 32, 64, 96, 128, 256 }, length[] = { 127, 128, 300, 640, 1100 };
 
-    for (int i = 0; i < 5 && seals(); i++)
+    for (int i = 0; i < 5; i++)
         for (int j = 0; j < 5; j++)
-            for (int group = 1; group <= 8; group += group == 1 ? 2 : 2) {
-                compare(KV_F16, hd[i], length[j], 1, group, 0);
-                compare(j % 2 ? KV_BF16 : KV_F16, hd[i], length[j], 1, group, 200);
+            for (int group = 1; group <= 8; group += 2) {
+                const enum kv_type half = j % 2 ? KV_BF16 : KV_F16;
+                compare(KV_F16, KV_F16, hd[i], length[j], 1, group, 0);
+                compare(half, half, hd[i], length[j], 1, group, 200);
+                compare(KV_Q8_0, KV_Q8_0, hd[i], length[j], 1, group, 0);
+                compare(KV_Q8_0, KV_Q8_0, hd[i], length[j], 1, group, 200);
+                if (group != 1 + 2 * (j % 4))
+                    continue;
+                compare(KV_Q8_0, half, hd[i], length[j], 1, group, 0);
+                compare(half, KV_Q8_0, hd[i], length[j], 1, group, 0);
             }
 }
 END_TEST
 
 START_TEST(a_prompt_reads_what_is_sealed_before_it)
 {
-    for (int hd = 64; hd <= 128 && seals(); hd += 64) {
-        compare(KV_F16, hd, 300, 40, 7, 0);
-        compare(KV_F16, hd, 1100, 60, 3, 0);
-        compare(KV_BF16, hd, 700, 33, 2, 150);
+    for (int hd = 64; hd <= 128; hd += 64) {
+        compare(KV_F16, KV_F16, hd, 300, 40, 7, 0);
+        compare(KV_F16, KV_F16, hd, 1100, 60, 3, 0);
+        compare(KV_BF16, KV_BF16, hd, 700, 33, 2, 150);
+        compare(KV_Q8_0, KV_Q8_0, hd, 300, 40, 7, 0);
+        compare(KV_Q8_0, KV_F16, hd, 1100, 60, 3, 0);
+        compare(KV_BF16, KV_Q8_0, hd, 700, 33, 2, 150);
     }
 }
 END_TEST
@@ -204,8 +229,8 @@ START_TEST(rows_come_back)
           *y = malloc(sizeof(float) * (size_t)(KV_SEAL * hd)), step[KV_SEAL];
     char *again = malloc(block);
 
-    if (seals()) {
-        cache_open(&c, KV_F16, hd, n);
+    if (seals(KV_F16, KV_F16)) {
+        cache_open(&c, KV_F16, KV_F16, hd, n);
         for (int v = 0; v < 2; v++) {
             dev->ops->unseal(dev, KV_F16, v, hd, c.codes[v] + block, c.step[v] + KV_SEAL, again);
             dev->ops->kv_decode(dev, KV_F16, again, NULL, KV_SEAL, hd, x);
@@ -220,6 +245,27 @@ START_TEST(rows_come_back)
     free(x);
     free(y);
     free(again);
+}
+END_TEST
+
+/* A scale and codes are moved alone, whatever they are. */
+START_TEST(blocks_of_scales_come_back_as_they_were)
+{
+    const int hd = 96;
+    const size_t block = KV_SEAL * cb_kv_row_bytes(KV_Q8_0, hd);
+    unsigned char *rows = malloc(block), *codes = malloc(block);
+    uint32_t seed = 5;
+
+    for (int v = 0; v < 2 && seals(KV_Q8_0, KV_Q8_0); v++) {
+        for (size_t i = 0; i < block; i++)
+            rows[i] = codes[i] = (unsigned char)((seed = seed * 1664525u + 1013904223u) >> 24);
+        dev->ops->seal(dev, KV_Q8_0, v, hd, codes, 1, NULL);
+        ck_assert(memcmp(rows, codes, block));
+        dev->ops->unseal(dev, KV_Q8_0, v, hd, codes, NULL, codes);
+        ck_assert(!memcmp(rows, codes, block));
+    }
+    free(rows);
+    free(codes);
 }
 END_TEST
 
@@ -254,9 +300,21 @@ static void close_model(void)
     close_devices();
 }
 
-static cb_session *open_session(const char *policy, const char *seal)
+struct types {
+    enum kv_type k, v;
+};
+static const struct types types[] = {
+    { KV_F16, KV_F16 }, { KV_Q8_0, KV_Q8_0 }, { KV_Q8_0, KV_F16 }, { KV_BF16, KV_Q8_0 }
+};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+static cb_session *open_session(const char *policy, struct types t, const char *seal)
 {
-    const struct cb_session_params p = { .n_ctx = N_CTX, .chunk = 64, .policy = policy };
+    const struct cb_session_params p = { .n_ctx = N_CTX,
+                                         .chunk = 64,
+                                         .policy = policy,
+                                         .type_k = cb_kv_type[t.k].name,
+                                         .type_v = cb_kv_type[t.v].name };
     cb_session *s;
 
     setenv("CTXBANK_SEAL", seal, 1);
@@ -276,9 +334,9 @@ static int sealed(const cb_session *s)
     return s->store[0].sealed;
 }
 
-static void check_session(const char *policy)
+static void check_session(const char *policy, struct types t)
 {
-    cb_session *with = open_session(policy, "1"), *without = open_session(policy, "0");
+    cb_session *with = open_session(policy, t, "1"), *without = open_session(policy, t, "0");
     struct cb_memory plan, got;
 
     ck_assert(!cb_session_plan(with, N_PROMPT, N_STEP + 60, &plan));
@@ -293,7 +351,7 @@ static void check_session(const char *policy)
         same_logits(with, without, "step");
     }
     ck_assert_int_eq(sealed(without), 0);
-    ck_assert_int_eq(sealed(with), seals() ? 384 : 0);
+    ck_assert_int_eq(sealed(with), seals(t.k, t.v) ? 384 : 0);
     ck_assert(!cb_session_prefill(with, text, 60, NULL));
     ck_assert(!cb_session_prefill(without, text, 60, NULL));
     same_logits(with, without, "second prompt");
@@ -305,8 +363,10 @@ static void check_session(const char *policy)
 
 START_TEST(sessions_say_the_same)
 {
-    check_session("full");
-    check_session("omnikv:filter=0,budget=40");
+    for (int i = 0; i < N_TYPES; i++) {
+        check_session("full", types[i]);
+        check_session("omnikv:filter=0,budget=40", types[i]);
+    }
 }
 END_TEST
 
@@ -320,7 +380,8 @@ static int stop_late(void *arg, int64_t done, int64_t total)
 START_TEST(a_stopped_prompt_is_forgotten)
 {
     const struct cb_prefill stop = { .progress = stop_late };
-    cb_session *s = open_session("full", "1"), *own = open_session("full", "1");
+    cb_session *s = open_session("full", types[_i], "1");
+    cb_session *own = open_session("full", types[_i], "1");
 
     ck_assert(!cb_session_prefill(s, text, 200, NULL));
     ck_assert(!cb_session_prefill(own, text, 200, NULL));
@@ -346,9 +407,10 @@ int main(void)
     tcase_add_test(ops, attention_is_that_of_the_rows);
     tcase_add_test(ops, a_prompt_reads_what_is_sealed_before_it);
     tcase_add_test(ops, rows_come_back);
+    tcase_add_test(ops, blocks_of_scales_come_back_as_they_were);
     tcase_add_checked_fixture(whole, open_model, close_model);
     tcase_add_test(whole, sessions_say_the_same);
-    tcase_add_test(whole, a_stopped_prompt_is_forgotten);
+    tcase_add_loop_test(whole, a_stopped_prompt_is_forgotten, 0, N_TYPES);
     tcase_set_timeout(ops, 120);
     tcase_set_timeout(whole, 120);
     suite_add_tcase(s, ops);

@@ -124,12 +124,17 @@ static const char *codes_at(const struct tile *t, int v, int at)
     return at < t->run->sealed ? base + (size_t)at * row : NULL;
 }
 
+static const float *steps_at(const float *step, int at)
+{
+    return step ? step + at : NULL;
+}
+
 static void sealed_logits(const struct tile *t, int from, int r, int m, float *s)
 {
     const int hd = t->a->hd;
-    t->k->seal->mul((const char *)t->qp + (size_t)r * t->qk->q_bytes(hd), m, t->mr,
-                    codes_at(t, 0, from), t->run->step_k + from,
-                    r ? NULL : codes_at(t, 0, from + KEY_BLOCK), hd, s);
+    t->k->seal[t->a->type_k]->mul((const char *)t->qp + (size_t)r * t->qk->q_bytes(hd), m, t->mr,
+                                  codes_at(t, 0, from), steps_at(t->run->step_k, from),
+                                  r ? NULL : codes_at(t, 0, from + KEY_BLOCK), hd, s);
 }
 
 /* Rows r.. of the tile, as they have been softened, times a block's values */
@@ -142,8 +147,9 @@ static void add_values(const struct tile *t, const struct work *w, const struct 
 
     seen.n = n;
     if (b->sealed)
-        t->k->seal->pv(&soft, codes_at(t, 1, b->from), t->run->step_v + b->from,
-                       r ? NULL : codes_at(t, 1, b->from + KEY_BLOCK), t->hd_pad, o);
+        t->k->seal[t->a->type_v]->pv(&soft, codes_at(t, 1, b->from),
+                                     steps_at(t->run->step_v, b->from),
+                                     r ? NULL : codes_at(t, 1, b->from + KEY_BLOCK), t->hd_pad, o);
     else if (cb_kivi_has_pv(w->k, t, b->from, b->n))
         cb_kivi_pv(w->k, t, b->from, &soft, o);
     else if (cb_integer_values(t->k, t->a, t->a->type_v))

@@ -358,23 +358,28 @@ static void mul_sealed(const void *qp, int rows, int mr, const void *codes, cons
 }
 
 /* Of 32 dims from c on: pair p of a panel is dims c + p and c + 16 + p of its keys. */
-static void open_key(const void *codes, float step, int hd, int j, float *x)
+static void open_key(enum kv_type t, const void *codes, const float *step, int hd, int j, void *row)
 {
     const int16_t *panel = (const int16_t *)codes + j / PANEL * PANEL * hd;
+    float x[MAX_HD];
 
     for (int c = 0; c < hd; c++) {
         const int pair = c / 32 * 16 + c % 16;
-        x[c] = step * panel[(pair * PANEL + j % PANEL) * 2 + c % 32 / 16];
+        x[c] = step[j] * panel[(pair * PANEL + j % PANEL) * 2 + c % 32 / 16];
     }
+    cb_vec_avx512.encode(t, x, hd, row);
 }
 
-static void open_value(const void *codes, float step, int hd, int j, float *x)
+static void open_value(enum kv_type t, const void *codes, const float *step, int hd, int j,
+                       void *row)
 {
     const int16_t *y = codes;
+    float x[MAX_HD];
 
     for (int c = 0; c < hd; c++)
-        x[c] = step * y[c / 32 * 32 * KEY_BLOCK + j / 2 * 64 + c % 32 * 2 + j % 2];
+        x[c] = step[j] * y[c / 32 * 32 * KEY_BLOCK + j / 2 * 64 + c % 32 * 2 + j % 2];
+    cb_vec_avx512.encode(t, x, hd, row);
 }
 
-const struct kern_seal cb_seal_avx512 = { seal_keys,  seal_values, open_key,
-                                          open_value, mul_sealed,  cb_pv_sealed_avx512 };
+const struct kern_seal cb_seal_half_avx512 = { seal_keys,  seal_values, open_key,
+                                               open_value, mul_sealed,  cb_pv_sealed_half_avx512 };

@@ -16,8 +16,14 @@ struct i16_values {
     float scale[KEY_BLOCK];
 };
 
+/* The same of a sealed block of q8_0 values */
+struct i8_values {
+    int8_t code[KEY_BLOCK * 32];
+    uint16_t scale[KEY_BLOCK]; /* halves, as stored */
+};
+
 extern const struct kern_qk cb_qk_q8_avx512, cb_qk_half_avx512;
-extern const struct kern_seal cb_seal_avx512;
+extern const struct kern_seal cb_seal_half_avx512, cb_seal_q8_avx512;
 
 /* rows -> entries from `at` on of struct i16_values[hd / 32] */
 void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp);
@@ -33,8 +39,10 @@ void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp,
                       float *o);
 
 /* The same product with sealed values. */
-void cb_pv_sealed_avx512(const struct kern_soft *s, const void *codes, const float *step,
-                         const void *ahead, int hd, float *o);
+void cb_pv_sealed_half_avx512(const struct kern_soft *s, const void *codes, const float *step,
+                              const void *ahead, int hd, float *o);
+void cb_pv_sealed_q8_avx512(const struct kern_soft *s, const void *codes, const float *step,
+                            const void *ahead, int hd, float *o);
 
 #ifdef __AVX512BW__
 #include <immintrin.h>
@@ -44,6 +52,12 @@ void cb_pv_sealed_avx512(const struct kern_soft *s, const void *codes, const flo
 static inline __m512i cb_i16_pair(__m512i a, __m512i b)
 {
     return _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
+}
+
+/* 16 stored halves -> floats */
+static inline __m512 cb_halves(const void *h)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(h));
 }
 #endif
 

@@ -9,6 +9,7 @@
 #include "attn_i16.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
+#define INLINE static inline __attribute__((always_inline))
 
 enum {
     PANEL = 32, /* keys of a panel */
@@ -28,12 +29,16 @@ static size_t k_bytes(int hd)
     return (size_t)(hd / 32) * (32 + 4);
 }
 
+INLINE __m256i load32(const char *p)
+{
+    return _mm256_loadu_si256((const void *)p);
+}
+
 /* n stored halves, a multiple of 16 -> floats */
 static void halves(const uint16_t *h, int n, void *y)
 {
     for (int i = 0; i < n; i += 16)
-        _mm512_storeu_ps((float *)y + i,
-                         _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(h + i))));
+        _mm512_storeu_ps((float *)y + i, cb_halves(h + i));
 }
 
 /* Row r of m. Codes are hi * 128 + lo; 128 times their sum is taken off at the start, as keys are
@@ -88,8 +93,7 @@ static inline void transpose_codes(const char *const *row, size_t at, char *y)
 
     UNROLL
     for (int i = 0; i < 8; i++) {
-        const __m256i lo = _mm256_loadu_si256((const void *)(row[i] + at));
-        const __m256i hi = _mm256_loadu_si256((const void *)(row[i + 8] + at));
+        const __m256i lo = load32(row[i] + at), hi = load32(row[i + 8] + at);
         t[i] = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
     }
     UNROLL
@@ -113,20 +117,24 @@ static inline void transpose_codes(const char *const *row, size_t at, char *y)
     }
 }
 
+/* Block b of PANEL keys -> codes y, and their scales as stored */
+static void pack_block(const char *const *row, int b, char *y, uint16_t *scale)
+{
+    transpose_codes(row, (size_t)b * 34 + 2, y);
+    transpose_codes(row + 16, (size_t)b * 34 + 2, y + 64);
+    for (int i = 0; i < PANEL; i++)
+        memcpy(scale + i, row[i] + b * 34, sizeof *scale);
+}
+
 static void pack_panel(const struct kern_rows *k, int j, int hd, char *y)
 {
-    const char *const *row = k->row + j;
-
     for (int i = 0; i < PANEL; i++)
         if (j + i < k->n_ahead)
             for (size_t at = 0; at < k->bytes; at += 64)
                 __builtin_prefetch(k->ahead[j + i] + at, 0, 2);
     for (int b = 0; b < hd / 32; b++, y += PANEL * 36) {
         uint16_t scale[PANEL];
-        transpose_codes(row, (size_t)b * 34 + 2, y);
-        transpose_codes(row + 16, (size_t)b * 34 + 2, y + 64);
-        for (int i = 0; i < PANEL; i++)
-            memcpy(scale + i, row[i] + b * 34, sizeof *scale);
+        pack_block(k->row + j, b, y, scale);
         halves(scale, PANEL, y + PANEL * 32);
     }
 }
@@ -137,11 +145,11 @@ static void pack_k(const struct kern_rows *k, int hd, void *kp)
         pack_panel(k, j, hd, (char *)kp + (size_t)j * k_bytes(hd));
 }
 
-/* 16 keys of a block: s[m][KEY_BLOCK] = or += */
-static inline __attribute__((always_inline)) void qk_block(int m, const int32_t *q, const char *k,
-                                                           int first, float *s)
+/* 16 keys of a block, whose scales are dk: s[m][KEY_BLOCK] = or +=. ahead: a block that is read next,
+ * or NULL */
+INLINE void qk_block(int m, const int32_t *q, const char *k, __m512 dk, const char *ahead,
+                     int first, float *s)
 {
-    const __m512 dk = _mm512_loadu_ps(k + PANEL * 32);
     __m512i acc[MAX_TILE][2];
 
     UNROLL
@@ -152,6 +160,8 @@ static inline __attribute__((always_inline)) void qk_block(int m, const int32_t 
     UNROLL
     for (int c = 0; c < QUADS; c++) { /* unrolled, or the compiler copies every sum */
         const __m512i x = _mm512_loadu_si512(k + c * PANEL * 4);
+        if (ahead)
+            __builtin_prefetch(ahead + c * PANEL * 4, 0, 2);
         UNROLL
         for (int r = 0; r < m; r++) {
             acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], x, _mm512_set1_epi32(q[2 * c * m + r]));
@@ -170,11 +180,11 @@ static inline __attribute__((always_inline)) void qk_block(int m, const int32_t 
 }
 
 /* Half a panel: codes and scales of the second one lie 64 bytes on. */
-static inline __attribute__((always_inline)) void qk_tile(int m, const char *q, const char *k,
-                                                          int hd, float *s)
+INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
 {
     for (int b = 0; b < hd / 32; b++, q += (QUADS * 2 + 3) * 4 * m, k += PANEL * 36)
-        qk_block(m, (const int32_t *)(const void *)q, k, b == 0, s);
+        qk_block(m, (const int32_t *)(const void *)q, k, _mm512_loadu_ps(k + PANEL * 32), NULL,
+                 b == 0, s);
 }
 
 #define QK(m) qk_tile(m, q, k, hd, s)
@@ -206,6 +216,20 @@ static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, 
 
 const struct kern_qk cb_qk_q8_avx512 = { q_bytes, k_bytes, pack_q, pack_k, mul, direct };
 
+/* ---- values ---- */
+
+/* Codes of 32 dims of two keys as pairs */
+struct pairs {
+    __m256i lo, hi; /* of dims 0-15, 16-31 */
+};
+
+INLINE struct pairs pair_codes(__m256i u, __m256i w)
+{
+    u = _mm256_permute4x64_epi64(u, 0xd8); /* or dims 0-7, 16-23 would come first */
+    w = _mm256_permute4x64_epi64(w, 0xd8);
+    return (struct pairs){ _mm256_unpacklo_epi8(u, w), _mm256_unpackhi_epi8(u, w) };
+}
+
 void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp)
 {
     const __m256i zero = _mm256_setzero_si256();
@@ -220,12 +244,9 @@ void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp)
         uint16_t scale[KEY_BLOCK] = { 0 };
         for (int j = 0; j < v->n; j += 2, code += 64) {
             const char *p = v->row[j] + b * 34, *q = v->row[j + 1] + b * 34;
-            __m256i u = _mm256_loadu_si256((const void *)(p + 2));
-            __m256i w = j + 1 < v->n ? _mm256_loadu_si256((const void *)(q + 2)) : zero;
-            u = _mm256_permute4x64_epi64(u, 0xd8); /* or dims 0-7, 16-23 would come first */
-            w = _mm256_permute4x64_epi64(w, 0xd8);
-            _mm512_storeu_si512(code, _mm512_cvtepi8_epi16(_mm256_unpacklo_epi8(u, w)));
-            _mm512_storeu_si512(code + 32, _mm512_cvtepi8_epi16(_mm256_unpackhi_epi8(u, w)));
+            const struct pairs x = pair_codes(load32(p + 2), j + 1 < v->n ? load32(q + 2) : zero);
+            _mm512_storeu_si512(code, _mm512_cvtepi8_epi16(x.lo));
+            _mm512_storeu_si512(code + 32, _mm512_cvtepi8_epi16(x.hi));
             memcpy(scale + j, p, sizeof *scale);
             if (j + 1 < v->n)
                 memcpy(scale + j + 1, q, sizeof *scale);
@@ -233,3 +254,99 @@ void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp)
         halves(scale, (v->n + 15) / 16 * 16, y->scale + at);
     }
 }
+
+/* ---- sealed blocks ---- */
+
+/* A block of 32 dims of a sealed panel: the packed one's codes, and the scales as stored. */
+struct sealed_keys {
+    uint8_t code[QUADS][PANEL][4];
+    uint16_t scale[PANEL];
+};
+
+static void seal_keys(const struct kern_rows *k, int hd, void *codes, float *step)
+{
+    struct sealed_keys *y = codes;
+
+    (void)step;
+    for (int j = 0; j < KEY_BLOCK; j += PANEL)
+        for (int b = 0; b < hd / 32; b++, y++)
+            pack_block(k->row + j, b, (char *)y->code, y->scale);
+}
+
+static void open_key(enum kv_type t, const void *codes, const float *step, int hd, int j, void *row)
+{
+    const struct sealed_keys *x = (const struct sealed_keys *)codes + j / PANEL * (hd / 32);
+    uint8_t *y = row;
+
+    (void)t, (void)step;
+    for (int b = 0; b < hd / 32; b++, x++, y += 34) {
+        memcpy(y, x->scale + j % PANEL, 2);
+        for (int c = 0; c < 32; c++)
+            y[2 + c] = x->code[c / 4][j % PANEL][c % 4] ^ 0x80;
+    }
+}
+
+static void seal_values(const struct kern_rows *v, int hd, void *codes, float *step)
+{
+    struct i8_values *y = codes;
+
+    (void)step;
+    for (int b = 0; b < hd / 32; b++, y++)
+        for (int j = 0; j < KEY_BLOCK; j += 2) {
+            const char *p = v->row[j] + b * 34, *q = v->row[j + 1] + b * 34;
+            const struct pairs x = pair_codes(load32(p + 2), load32(q + 2));
+            _mm256_storeu_si256((void *)(y->code + 32 * j), x.lo);
+            _mm256_storeu_si256((void *)(y->code + 32 * j + 32), x.hi);
+            memcpy(y->scale + j, p, sizeof *y->scale);
+            memcpy(y->scale + j + 1, q, sizeof *y->scale);
+        }
+}
+
+static void open_value(enum kv_type t, const void *codes, const float *step, int hd, int j,
+                       void *row)
+{
+    const struct i8_values *x = codes;
+    int8_t *y = row;
+
+    (void)t, (void)step;
+    for (int b = 0; b < hd / 32; b++, x++, y += 34) {
+        memcpy(y, x->scale + j, 2);
+        for (int c = 0; c < 32; c++)
+            y[2 + c] = x->code[32 * (j & ~1) + 2 * c + j % 2];
+    }
+}
+
+/* The keys of a panel from `half`, 0 or 16, on; ahead: as many blocks, which are read next */
+INLINE void sealed_tile(int m, const char *q, const struct sealed_keys *k,
+                        const struct sealed_keys *ahead, int half, int hd, float *s)
+{
+    for (int b = 0; b < hd / 32; b++, q += (QUADS * 2 + 3) * 4 * m, k++, ahead++) {
+        __builtin_prefetch(ahead->scale, 0, 2);
+        qk_block(m, (const int32_t *)(const void *)q, (const char *)k->code[0][half],
+                 cb_halves(k->scale + half), (const char *)ahead->code[0][half], b == 0, s);
+    }
+}
+
+#define SEALED(m) sealed_tile(m, q, k, ahead, half, hd, s)
+static void sealed_any(int m, const char *q, const struct sealed_keys *k,
+                       const struct sealed_keys *ahead, int half, int hd, float *s)
+{
+    I16_HEIGHTS(m, SEALED);
+}
+
+static void mul_sealed(const void *qp, int rows, int mr, const void *codes, const float *step,
+                       const void *ahead, int hd, float *s)
+{
+    const struct sealed_keys *k = codes, *next = ahead ? ahead : codes;
+    const char *q = qp;
+
+    (void)step;
+    for (int j = 0; j < KEY_BLOCK; j += PANEL, k += hd / 32, next += hd / 32)
+        for (int i = 0; i < PANEL; i += 16)
+            for (int r = 0; r < rows; r += mr)
+                sealed_any(rows - r < mr ? rows - r : mr, q + (size_t)r * q_bytes(hd), k,
+                           r ? k : next, i, hd, s + r * KEY_BLOCK + j + i);
+}
+
+const struct kern_seal cb_seal_q8_avx512 = { seal_keys,  seal_values, open_key,
+                                             open_value, mul_sealed,  cb_pv_sealed_q8_avx512 };

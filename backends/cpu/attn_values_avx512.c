@@ -3,6 +3,7 @@
  * keys an instruction. Probabilities times what a code of each key is worth are rounded to as many bits
  * as surely fit in 16 and keep the sum in 32. */
 #include <immintrin.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "attn_i16.h"
@@ -72,8 +73,15 @@ static float quantize_p(const float *p, float sum, const float *scale, float max
     return 1.0f / f;
 }
 
-/* o[m][hd_pad] of 32 dims = o * f + step * (p v); ahead: as many numbers, which are read next */
-INLINE void pv_tile(int m, const int16_t *p, const int16_t *v, const int16_t *ahead, int n,
+/* 16 pairs of codes of `wide` bytes as 16-bit ones */
+INLINE __m512i pairs(int wide, const char *v)
+{
+    return wide == 2 ? _mm512_loadu_si512(v)
+                     : _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)v));
+}
+
+/* o[m][hd_pad] of 32 dims = o * f + step * (p v); ahead: as many codes, which are read next */
+INLINE void pv_tile(int m, int wide, const int16_t *p, const char *v, const char *ahead, int n,
                     int hd_pad, float *o, const float *f, const float *step)
 {
     __m512i acc[MAX_TILE][2];
@@ -81,11 +89,12 @@ INLINE void pv_tile(int m, const int16_t *p, const int16_t *v, const int16_t *ah
     UNROLL
     for (int r = 0; r < m; r++)
         acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-    _Pragma("GCC unroll 4") for (int j = 0; j < n; j += 2, v += 64, ahead += 64)
+    _Pragma("GCC unroll 4") for (int j = 0; j < n; j += 2, v += 64 * wide, ahead += 64 * wide)
     {
-        const __m512i x = _mm512_loadu_si512(v), y = _mm512_loadu_si512(v + 32);
+        const __m512i x = pairs(wide, v), y = pairs(wide, v + 32 * wide);
         __builtin_prefetch(ahead, 0, 2);
-        __builtin_prefetch(ahead + 32, 0, 2);
+        if (wide == 2)
+            __builtin_prefetch(ahead + 64, 0, 2);
         UNROLL
         for (int r = 0; r < m; r++) {
             int32_t pair;
@@ -105,43 +114,63 @@ INLINE void pv_tile(int m, const int16_t *p, const int16_t *v, const int16_t *ah
     }
 }
 
-#define PV(m) pv_tile(m, p, v, ahead, n, hd_pad, o, f, step)
-static void pv_any(int m, const int16_t *p, const int16_t *v, const int16_t *ahead, int n,
+#define PV(m)  pv_tile(m, 2, p, v, ahead, n, hd_pad, o, f, step)
+#define PV8(m) pv_tile(m, 1, p, v, ahead, n, hd_pad, o, f, step)
+static void pv_any(int m, int wide, const int16_t *p, const char *v, const char *ahead, int n,
                    int hd_pad, float *o, const float *f, const float *step)
 {
-    I16_HEIGHTS(m, PV);
+    if (wide == 2)
+        I16_HEIGHTS(m, PV)
+    else
+        I16_HEIGHTS(m, PV8)
 }
 
-/* Codes and scales of 32 dims each, so many numbers apart. scale_apart 0: all dims have the same scales. */
+/* Codes of `wide` bytes and scales of 32 dims each, `apart` bytes from one to the next. */
 struct codes {
-    const int16_t *at, *ahead; /* ahead: what is read next */
+    const char *at, *ahead; /* ahead: what is read next */
     size_t apart;
+    int wide;
     const float *scale;
-    size_t scale_apart;
-    int top; /* the largest code */
+    size_t scale_apart; /* in numbers; 0: all dims have the same scales */
+    int top;            /* the largest code */
 };
 
-/* Rows that see less than n entries get what others behind them would not change. */
-static void quantize_rows(const struct kern_soft *s, struct codes v, int n, int16_t *p, float *step)
+/* Scales as stored, behind 8-bit codes; those ahead are asked for. */
+static void read_scales(const struct codes *v, float *scale)
 {
-    const float max = max_of(v.scale, n);
+    const size_t at = offsetof(struct i8_values, scale);
+
+    UNROLL
+    for (int i = 0; i < KEY_BLOCK; i += 16)
+        _mm512_storeu_ps(scale + i, cb_halves(v->at + at + 2 * i));
+    for (int i = 0; i < 2 * KEY_BLOCK; i += 64)
+        __builtin_prefetch(v->ahead + at + i, 0, 2);
+}
+
+/* Rows that see less than n entries get what others behind them would not change. */
+static void quantize_rows(const struct kern_soft *s, const float *scale, int n, int top, int16_t *p,
+                          float *step)
+{
+    const float max = max_of(scale, n);
 
     for (int r = 0; r < s->rows; r++)
-        step[r] = quantize_p(s->s + r * KEY_BLOCK, s->sum[r], v.scale,
-                             s->seen[r] < n ? max_of(v.scale, s->seen[r]) : max, n, v.top,
-                             p + r * KEY_BLOCK);
+        step[r] =
+            quantize_p(s->s + r * KEY_BLOCK, s->sum[r], scale,
+                       s->seen[r] < n ? max_of(scale, s->seen[r]) : max, n, top, p + r * KEY_BLOCK);
 }
 
 static void sum_values(const struct kern_soft *s, struct codes v, int n, int hd, float *o)
 {
     _Alignas(64) int16_t p[SUB_TILES * MAX_TILE * KEY_BLOCK];
-    float step[SUB_TILES * MAX_TILE];
+    float step[SUB_TILES * MAX_TILE], scale[KEY_BLOCK];
 
     for (int d = 0; d < hd; d += 32) {
-        if (d == 0 || v.scale_apart)
-            quantize_rows(s, v, n, p, step);
+        if (v.wide == 1)
+            read_scales(&v, scale);
+        if (d == 0 || v.wide == 1 || v.scale_apart)
+            quantize_rows(s, v.wide == 1 ? scale : v.scale, n, v.top, p, step);
         for (int r = 0; r < s->rows; r += s->mr)
-            pv_any(s->rows - r < s->mr ? s->rows - r : s->mr, p + r * KEY_BLOCK, v.at,
+            pv_any(s->rows - r < s->mr ? s->rows - r : s->mr, v.wide, p + r * KEY_BLOCK, v.at,
                    r ? v.at : v.ahead, n, hd, o + r * hd + d, s->factor + r, step + r);
         v.at += v.apart;
         v.ahead += v.apart;
@@ -153,22 +182,37 @@ void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp,
                       float *o)
 {
     const struct i16_values *y = vp;
-    const struct codes v = { .at = y->code,
-                             .ahead = y->code,
-                             .apart = sizeof *y / sizeof *y->code,
+    const struct codes v = { .at = vp,
+                             .ahead = vp,
+                             .apart = sizeof *y,
+                             .wide = 2,
                              .scale = y->scale,
                              .scale_apart = t == KV_Q8_0 ? sizeof *y / sizeof *y->scale : 0,
                              .top = top_of(t) };
     sum_values(s, v, n, hd_pad, o);
 }
 
-void cb_pv_sealed_avx512(const struct kern_soft *s, const void *codes, const float *scale,
-                         const void *ahead, int hd, float *o)
+void cb_pv_sealed_half_avx512(const struct kern_soft *s, const void *codes, const float *scale,
+                              const void *ahead, int hd, float *o)
 {
     const struct codes v = { .at = codes,
                              .ahead = ahead ? ahead : codes,
-                             .apart = 32 * KEY_BLOCK,
+                             .apart = 32 * KEY_BLOCK * 2,
+                             .wide = 2,
                              .scale = scale,
                              .top = top_of(KV_F16) };
+    sum_values(s, v, KEY_BLOCK, hd, o);
+}
+
+/* A type whose rows hold their scales: there are no steps. */
+void cb_pv_sealed_q8_avx512(const struct kern_soft *s, const void *codes, const float *step,
+                            const void *ahead, int hd, float *o)
+{
+    const struct codes v = { .at = codes,
+                             .ahead = ahead ? ahead : codes,
+                             .apart = sizeof(struct i8_values),
+                             .wide = 1,
+                             .top = top_of(KV_Q8_0) };
+    (void)step;
     sum_values(s, v, KEY_BLOCK, hd, o);
 }

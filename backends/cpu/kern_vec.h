@@ -46,14 +46,16 @@ struct kern_qk {
     void (*direct)(const void *qp, int rows, const struct kern_rows *k, int hd, float *s);
 };
 
-/* Blocks of KEY_BLOCK sealed entries: the integers that qk_half and pv_i16 make of rows of f16 or bf16,
- * and the same products with them. hd is a multiple of 32. */
+/* Blocks of KEY_BLOCK sealed entries: the integers that attention makes of stored rows, and the same
+ * products with them. hd is a multiple of 32. step[KEY_BLOCK]: NULL where rows hold their scales. */
 struct kern_seal {
     void (*keys)(const struct kern_rows *k, int hd, void *codes, float *step);
     void (*values)(const struct kern_rows *v, int hd, void *codes, float *step);
-    /* entry j of a block of keys, of values -> x[hd] */
-    void (*open_key)(const void *codes, float step, int hd, int j, float *x);
-    void (*open_value)(const void *codes, float step, int hd, int j, float *x);
+    /* entry j of a block of keys, of values -> its row */
+    void (*open_key)(enum kv_type t, const void *codes, const float *step, int hd, int j,
+                     void *row);
+    void (*open_value)(enum kv_type t, const void *codes, const float *step, int hd, int j,
+                       void *row);
     /* ahead: what is read next, or NULL */
     void (*mul)(const void *qp, int rows, int mr, const void *codes, const float *step,
                 const void *ahead, int hd, float *s);
@@ -82,7 +84,7 @@ struct kern_attn {
                    float *o);
     /* logits of f16 and bf16 keys by integers, hd a multiple of 16; NULL = as ever */
     const struct kern_qk *qk_half;
-    const struct kern_seal *seal; /* NULL where there is no qk_half */
+    const struct kern_seal *seal[KV_TYPE_COUNT]; /* NULL: rows of this type stay rows */
     /* o, m, l <- both; o[rows][hd_pad] */
     void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,
                  const float *m2, const float *l2);

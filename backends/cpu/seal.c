@@ -7,8 +7,8 @@
 
 int cb_cpu_seals(const struct device *d, enum kv_type k, enum kv_type v, int hd)
 {
-    const int half = (k == KV_F16 || k == KV_BF16) && (v == KV_F16 || v == KV_BF16);
-    return cb_cpu_kern(d)->vec->attn->seal && half && hd % 32 == 0;
+    const struct kern_seal *const *seal = cb_cpu_kern(d)->vec->attn->seal;
+    return seal[k] && seal[v] && hd % 32 == 0;
 }
 
 struct job {
@@ -22,7 +22,8 @@ struct job {
 static void seal_block(void *ctx, int i, int thread)
 {
     const struct job *job = ctx;
-    const struct kern_seal *seal = cb_cpu_kern(job->d)->vec->attn->seal;
+    const struct kern_seal *seal = cb_cpu_kern(job->d)->vec->attn->seal[job->t];
+    float *step = job->step ? job->step + i * KEY_BLOCK : NULL;
     const size_t row = cb_kv_row_bytes(job->t, job->hd), bytes = KEY_BLOCK * row;
     char *from = job->rows + (size_t)i * bytes, *codes = cb_par_scratch(job->d->par, thread);
     const char *at[KEY_BLOCK];
@@ -30,7 +31,7 @@ static void seal_block(void *ctx, int i, int thread)
 
     for (int j = 0; j < KEY_BLOCK; j++)
         at[j] = from + (size_t)j * row;
-    (job->v ? seal->values : seal->keys)(&rows, job->hd, codes, job->step + i * KEY_BLOCK);
+    (job->v ? seal->values : seal->keys)(&rows, job->hd, codes, step);
     memcpy(from, codes, bytes);
 }
 
@@ -44,14 +45,11 @@ void cb_cpu_seal(struct device *d, enum kv_type t, int v, int hd, void *rows, in
 void cb_cpu_unseal(struct device *d, enum kv_type t, int v, int hd, const void *codes,
                    const float *step, void *rows)
 {
-    const struct kern_seal *seal = cb_cpu_kern(d)->vec->attn->seal;
+    const struct kern_seal *seal = cb_cpu_kern(d)->vec->attn->seal[t];
     const size_t row = cb_kv_row_bytes(t, hd);
     char *out = cb_par_scratch(d->par, 0);
-    float x[MAX_HD];
 
-    for (int j = 0; j < KEY_BLOCK; j++) {
-        (v ? seal->open_value : seal->open_key)(codes, step[j], hd, j, x);
-        cb_cpu_kern(d)->vec->encode(t, x, hd, out + (size_t)j * row);
-    }
+    for (int j = 0; j < KEY_BLOCK; j++)
+        (v ? seal->open_value : seal->open_key)(t, codes, step, hd, j, out + (size_t)j * row);
     memcpy(rows, out, KEY_BLOCK * row);
 }

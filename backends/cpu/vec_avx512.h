@@ -10,7 +10,8 @@ enum { VW = 16, MR = 12, NV = 2 };
 #define VEC_PACK_V_I16      cb_pack_v_i16_avx512
 #define VEC_PV_I16          cb_pv_i16_avx512
 #define VEC_QK_HALF         &cb_qk_half_avx512
-#define VEC_SEAL            &cb_seal_avx512
+#define VEC_SEAL_HALF       &cb_seal_half_avx512
+#define VEC_SEAL_Q8         &cb_seal_q8_avx512
 #define VEC_KIVI_GROUP_I16  cb_kivi_group_i16_avx512
 #define VEC_KIVI_VALUES_I16 cb_kivi_values_i16_avx512
 #define VEC_KIVI_LOGITS     cb_kivi_logits_bf16

@@ -10,7 +10,8 @@ enum { VW = 4, MR = 8, NV = 2 };
 #define VEC_PACK_V_I16      NULL
 #define VEC_PV_I16          NULL
 #define VEC_QK_HALF         NULL
-#define VEC_SEAL            NULL
+#define VEC_SEAL_HALF       NULL
+#define VEC_SEAL_Q8         NULL
 #define VEC_KIVI_GROUP_I16  NULL
 #define VEC_KIVI_VALUES_I16 NULL
 #define VEC_KIVI_LOGITS     NULL
