@@ -12,86 +12,34 @@
 #include "err.h"
 #include "measure.h"
 #include "prefill.h"
+#include "reading.h"
+#include "rolled.h"
 #include "select.h"
 #include "similar.h"
 #include "store_kivi.h"
 
-/* Slots that a layer chose for itself. */
-struct choice {
-    int32_t *slot; /* [n_kv][n_ctx], ascending */
-    int *n;        /* [n_kv] */
-};
-
 struct attend {
-    struct kv_run *run;    /* [n_kv] */
-    struct choice *choice; /* [n_layer]; slot NULL where the plan needs none */
-    float *lse;            /* [chunk][n_head] */
-    float *rank;           /* [n_kv][n_ctx] scores of units */
-    int32_t *unit;         /* [n_ctx] */
-    void **state;          /* [n_layer] the method's own */
+    struct kv_run *run; /* [n_kv] */
+    float *lse;         /* [chunk][n_head] */
+    void **state;       /* [n_layer] the method's own */
     struct edit *edit;
-    float *q, *out;       /* [chunk][n_head * hd] the part of the first tokens, with POS_SLOT */
-    float *lse2;          /* [chunk][n_head] */
-    float *turn;          /* [n_rot / 2][2] cos, sin */
     struct scores scores; /* of the layer that was attended to last */
     int has_scores;
 };
 
 /* ---- open ---- */
 
-static int chooses(const struct read *r)
-{
-    return r->what == READ_ENDS || r->what == READ_TOP;
-}
-
-static int choice_open(struct cb_session *s, struct choice *c)
-{
-    const size_t n_kv = (size_t)s->model->hp.n_kv;
-    c->slot = cb_alloc_aligned(n_kv * (size_t)s->n_ctx, sizeof *c->slot);
-    c->n = cb_calloc(n_kv, sizeof *c->n);
-    return c->slot && c->n ? CB_OK : CB_ENOMEM;
-}
-
-static int open_layers(struct cb_session *s, struct attend *a)
+static int open_states(const struct cb_session *s, struct attend *a)
 {
     const size_t n_layer = (size_t)s->model->hp.n_layer, bytes = s->policy->m->layer_bytes;
-    int any = 0;
 
-    a->choice = cb_calloc(n_layer, sizeof *a->choice);
     a->state = cb_calloc(n_layer, sizeof *a->state);
-    if (!a->choice || !a->state)
+    if (!a->state)
         return CB_ENOMEM;
-    for (size_t l = 0; l < n_layer; l++) {
-        if (bytes && !(a->state[l] = cb_calloc(1, bytes)))
+    for (size_t l = 0; bytes && l < n_layer; l++)
+        if (!(a->state[l] = cb_calloc(1, bytes)))
             return CB_ENOMEM;
-        if (!chooses(&s->plan[l].read))
-            continue;
-        any = 1;
-        TRY(choice_open(s, &a->choice[l]));
-    }
-    if (!any)
-        return CB_OK;
-    a->rank = cb_alloc_aligned((size_t)s->model->hp.n_kv * (size_t)s->n_ctx, sizeof *a->rank);
-    a->unit = cb_alloc_aligned((size_t)s->n_ctx, sizeof *a->unit);
-    return a->rank && a->unit ? CB_OK : CB_ENOMEM;
-}
-
-/* Work space of rolled(); nothing where no layer rolls its positions. */
-static int open_rolled(struct cb_session *s, struct attend *a)
-{
-    const struct hparams *hp = &s->model->hp;
-    const size_t n = (size_t)s->chunk * (size_t)hp->n_head;
-    int any = 0;
-
-    for (int l = 0; l < hp->n_layer; l++)
-        any |= s->plan[l].pos == POS_SLOT;
-    if (!any)
-        return CB_OK;
-    a->q = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *a->q);
-    a->out = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *a->out);
-    a->lse2 = cb_alloc_aligned(n, sizeof *a->lse2);
-    a->turn = cb_alloc_aligned((size_t)hp->n_rot, sizeof *a->turn);
-    return a->q && a->out && a->lse2 && a->turn ? CB_OK : CB_ENOMEM;
+    return CB_OK;
 }
 
 /* Is layer l read whole for every token, by attention alone? */
@@ -117,8 +65,9 @@ int cb_attend_open(struct cb_session *s)
     a->lse = cb_alloc_aligned((size_t)s->chunk * (size_t)hp->n_head, sizeof *a->lse);
     if (!a->run || !a->lse)
         return CB_ENOMEM;
-    TRY(open_layers(s, a));
-    TRY(open_rolled(s, a));
+    TRY(open_states(s, a));
+    TRY(cb_reading_open(s));
+    TRY(cb_rolled_open(s));
     TRY(cb_measure_open(s));
     TRY(cb_select_open(s));
     TRY(cb_distant_open(s));
@@ -135,52 +84,31 @@ void cb_attend_close(struct cb_session *s)
 {
     struct attend *a = s->attend;
 
+    cb_reading_close(s);
+    cb_rolled_close(s);
     cb_measure_close(s);
     cb_select_close(s);
     cb_distant_close(s);
     cb_similar_close(s);
     if (!a)
         return;
-    for (int l = 0; l < s->model->hp.n_layer; l++) {
-        if (a->choice)
-            free(a->choice[l].slot);
-        if (a->choice)
-            free(a->choice[l].n);
-        if (a->state)
-            free(a->state[l]);
-    }
+    for (int l = 0; a->state && l < s->model->hp.n_layer; l++)
+        free(a->state[l]);
     cb_edit_free(a->edit);
     free(a->run);
-    free(a->choice);
     free(a->state);
     free(a->lse);
-    free(a->q);
-    free(a->out);
-    free(a->lse2);
-    free(a->turn);
-    free(a->rank);
-    free(a->unit);
     free(a);
-}
-
-/* Of attend.c alone: parts of rolled positions, choices, the policy's state. */
-static size_t own_bytes(const struct cb_session *s, size_t n_most)
-{
-    const struct attend *a = s->attend;
-    const struct hparams *hp = &s->model->hp;
-    const size_t n = (size_t)s->chunk * (size_t)hp->n_head, n_kv = (size_t)hp->n_kv;
-    size_t words = n + (a->q ? n * (2 * (size_t)hp->hd + 1) + (size_t)hp->n_rot : 0);
-
-    for (int l = 0; l < hp->n_layer; l++)
-        words += a->choice[l].slot ? n_kv * n_most : 0;
-    words += a->rank ? (n_kv + 1) * n_most : 0;
-    return words * sizeof(float) + s->policy->state_bytes +
-           s->policy->m->layer_bytes * (size_t)hp->n_layer;
 }
 
 size_t cb_attend_bytes(const struct cb_session *s, int n_feed, int n_most, int n_kept)
 {
-    return own_bytes(s, (size_t)n_most) + cb_measure_bytes(s, n_most) + cb_select_bytes(s, n_most) +
+    const size_t own = (size_t)s->chunk * (size_t)s->model->hp.n_head * sizeof(float) +
+                       s->policy->state_bytes +
+                       s->policy->m->layer_bytes * (size_t)s->model->hp.n_layer;
+
+    return own + cb_reading_bytes(s, (size_t)n_most) + cb_rolled_bytes(s) +
+           cb_measure_bytes(s, n_most) + cb_select_bytes(s, n_most) +
            cb_distant_bytes(s, n_feed, n_most) + cb_similar_bytes(s, n_most, n_kept) +
            (s->attend->edit ? cb_edit_bytes(s, n_most) : 0);
 }
@@ -202,134 +130,7 @@ void cb_attend_clear(struct cb_session *s)
     cb_select_clear(s);
 }
 
-/* ---- choosing what to read ---- */
-
-/* Units -> slots of one KV head: sinks, the chosen units among the candidates, the recent ones. */
-static int expand(const struct read *r, int n, int n_cand, const int32_t *unit, int n_unit,
-                  int32_t *out)
-{
-    int m = 0, next = 0; /* slots below next are in */
-
-    for (; next < r->sink && next < n; next++)
-        out[m++] = next;
-    for (int i = 0; i < n_unit; i++) {
-        const int to = (unit[i] + 1) * r->unit < n_cand ? (unit[i] + 1) * r->unit : n_cand;
-        next = unit[i] * r->unit > next ? unit[i] * r->unit : next;
-        for (; next < to; next++)
-            out[m++] = next;
-    }
-    if (n_cand < n - r->recent)
-        n_cand = r->tail ? n_cand : n - r->recent;
-    else if (r->recent)
-        n_cand = n - r->recent;
-    for (next = n_cand > next ? n_cand : next; next < n; next++)
-        out[m++] = next;
-    return m;
-}
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* The k best units of one KV head by rank -> its choice. The current token is always read. */
-static void choose_units(struct cb_session *s, int l, int kv, const float *rank)
-{
-    const struct read *r = &s->plan[l].read;
-    struct choice *c = &s->attend->choice[l];
-    const int n = s->store[l].n[kv], n_cand = r->tail ? min_int(s->ctx_end, n) : n;
-    const int n_unit = (n_cand + r->unit - 1) / r->unit, k = min_int(r->k, n_unit);
-    struct read last = *r;
-
-    if (!r->tail && !r->recent)
-        last.recent = 1;
-    s->dev->ops->topk(s->dev, rank, n_unit, k, s->attend->unit);
-    c->n[kv] =
-        expand(&last, n, n_cand, s->attend->unit, k, c->slot + (size_t)kv * (size_t)s->n_ctx);
-}
-
-static int choose_by_rank(struct cb_session *s, int l, const float *q)
-{
-    TRY(s->policy->m->rank(s->policy, l, s->attend->state[l], q, s->attend->rank));
-    for (int h = 0; h < s->model->hp.n_kv; h++) {
-        const int n = s->store[l].n[h], unit = s->plan[l].read.unit;
-        choose_units(s, l, h, s->attend->rank + (size_t)h * (size_t)((n + unit - 1) / unit));
-    }
-    return CB_OK;
-}
-
-static int choose_ends(struct cb_session *s, int l)
-{
-    const struct read *r = &s->plan[l].read;
-    struct choice *c = &s->attend->choice[l];
-
-    for (int h = 0; h < s->model->hp.n_kv; h++)
-        c->n[h] = cb_keep_ends(s->store[l].n[h], r->sink, r->recent,
-                               c->slot + (size_t)h * (size_t)s->n_ctx);
-    return CB_OK;
-}
-
-/* ---- reading ---- */
-
-static void read_all(struct cb_session *s, int l)
-{
-    for (int h = 0; h < s->model->hp.n_kv; h++)
-        s->attend->run[h] = cb_store_run(&s->store[l], h, 0, s->store[l].n[h]);
-}
-
-/* A layer that chooses for others leaves its logits behind, and so does one whose policy looks at the
- * token's mass. */
-static void leave_logits(struct cb_session *s, int l)
-{
-    const int group = s->model->hp.n_head / s->model->hp.n_kv;
-    float *logit = NULL;
-
-    if (cb_selects(&s->plan[l].read))
-        logit = cb_select_logits(s, l);
-    else if (s->plan[l].read.what == READ_ALL && cb_wants(&s->plan[l].want, 0))
-        logit = cb_measure_logits(s, l);
-    for (int h = 0; logit && h < s->model->hp.n_kv; h++)
-        s->attend->run[h].logit = logit + (size_t)(h * group) * (size_t)s->n_ctx;
-}
-
-/* What layer `as` chose, for all KV heads. */
-static void read_as(struct cb_session *s, int as)
-{
-    int n;
-    const int32_t *slot = cb_select_slots(s, as, &n);
-
-    for (int h = 0; slot && h < s->model->hp.n_kv; h++) {
-        s->attend->run[h].idx = slot;
-        s->attend->run[h].n = n;
-    }
-}
-
-/* What layer l reads of each KV head -> run[n_kv]. */
-static int set_runs(struct cb_session *s, int l, const float *q)
-{
-    const struct read *r = &s->plan[l].read;
-    struct attend *a = s->attend;
-
-    read_all(s, l);
-    if (s->decoding)
-        leave_logits(s, l);
-    if (s->decoding && r->what == READ_AS)
-        read_as(s, r->as);
-    if (!s->decoding || r->what == READ_ALL || r->what == READ_AS)
-        return CB_OK;
-    if (r->what == READ_TOP)
-        TRY(choose_by_rank(s, l, q));
-    if (r->what == READ_ENDS)
-        TRY(choose_ends(s, l));
-    for (int h = 0; h < s->model->hp.n_kv; h++) {
-        const struct choice *c = &a->choice[l];
-        if (c->n[h] == a->run[h].n) /* all of them: the same path as full attention */
-            continue;
-        a->run[h].idx = c->slot + (size_t)h * (size_t)s->n_ctx;
-        a->run[h].n = c->n[h];
-    }
-    return CB_OK;
-}
+/* ---- attending ---- */
 
 static void count_read(struct cb_session *s, int l)
 {
@@ -350,70 +151,6 @@ static int step_scores(struct cb_session *s, int l, const struct attn *at)
     return CB_OK;
 }
 
-/* ---- positions as if nothing had been dropped ---- */
-
-/* Slots [0, *first) hold positions 0.., those after them a run of neighbours. How far the second run
- * is from where it would be if it followed the first. */
-static int gap(const struct store *st, int *first)
-{
-    const int n = st->n[0], shift = cb_store_pos(st, 0, n - 1) - (n - 1);
-    int lo = 0, hi = n - 1;
-
-    while (lo < hi) { /* the first slot that is behind the gap */
-        const int mid = (lo + hi) / 2;
-        if (cb_store_pos(st, 0, mid) > mid)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    *first = lo;
-    return shift;
-}
-
-/* Rotated logits depend on differences of positions alone: the queries see the second run as they
- * are, and the first one turned back by the gap. Two parts, joined. */
-static void rolled(struct cb_session *s, int l, const struct attn *all, int first, int shift)
-{
-    const struct hparams *hp = &s->model->hp;
-    const struct ops *op = s->dev->ops;
-    struct attend *a = s->attend;
-    const struct store *st = &s->store[l];
-    const size_t row = (size_t)hp->n_head * (size_t)hp->hd;
-    struct attn at = *all;
-
-    for (int h = 0; h < hp->n_kv; h++)
-        a->run[h] = cb_store_run(st, h, first, st->n[h]);
-    at.lse = a->lse;
-    op->attention(s->dev, &at);
-    for (int i = 0; i < at.n_tok; i++)
-        memcpy(a->q + (size_t)i * row, at.q + (size_t)i * (size_t)at.q_stride, row * sizeof *a->q);
-    cb_model_rope_table(s->model, -shift, 1, a->turn);
-    op->rope(s->dev, s->model->arch->rope, a->q, 1, at.n_tok * hp->n_head, hp->hd, 0, hp->n_rot,
-             a->turn);
-    for (int h = 0; h < hp->n_kv; h++)
-        a->run[h] = cb_store_run(st, h, 0, first);
-    at.causal = 0;
-    at.q = a->q;
-    at.q_stride = (int)row;
-    at.out = a->out;
-    at.lse = a->lse2;
-    op->attention(s->dev, &at);
-    op->join(s->dev, all->out, a->lse, a->out, a->lse2, at.n_tok * hp->n_head, hp->hd);
-    for (int h = 0; h < hp->n_kv; h++) /* for the count of what was read */
-        a->run[h].n = st->n[h];
-}
-
-static void attention(struct cb_session *s, int l, const struct attn *at)
-{
-    int first = 0;
-    const int shift = s->plan[l].pos == POS_SLOT ? gap(&s->store[l], &first) : 0;
-
-    if (shift)
-        rolled(s, l, at, first, shift);
-    else
-        s->dev->ops->attention(s->dev, at);
-}
-
 /* The layer has attended: to a token, which chooses, or to queries that may count later. */
 static void choose_for_others(struct cb_session *s, int l, const struct attn *at, int pos0)
 {
@@ -421,6 +158,11 @@ static void choose_for_others(struct cb_session *s, int l, const struct attn *at
         cb_select_step(s, l, at->q);
     else
         cb_select_chunk(s, l, at->q, at->q_stride, at->n_tok, pos0);
+}
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
 }
 
 /* What the session that leads s has stored and attended to is s's as well, as far as it goes. */
@@ -484,8 +226,9 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
         TRY(cb_distant_attention(s, l, &at, pos0, pos_end));
     } else {
         if (!cb_prefill_runs(s, l, pos0, n, a->run))
-            TRY(set_runs(s, l, qkv));
-        attention(s, l, &at);
+            TRY(cb_reading_runs(s, l, a->state[l], qkv, a->run));
+        if (!cb_rolled(s, l, &at, a->run, a->lse))
+            s->dev->ops->attention(s->dev, &at);
         count_read(s, l);
     }
     cb_prefill_chose(s, l, qkv, at.q_stride, n, pos0, pos_end);

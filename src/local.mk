@@ -3,6 +3,7 @@ libcore_la_SOURCES += \
 	src/arch.c \
 	src/attend.c src/attend.h \
 	src/backend.c src/backend.h \
+	src/clock.h \
 	src/cpus.c src/cpus.h \
 	src/data.c src/data.h \
 	src/dtype.c src/dtype.h \
@@ -28,14 +29,13 @@ libcore_la_SOURCES += \
 	src/method/h2o.c \
 	src/method/omnikv.c \
 	src/method/omnikv_prefill.c \
+	src/method/pod.c \
 	src/method/pyramidkv.c \
 	src/method/simlayerkv.c \
 	src/method/snapkv.c \
 	src/method/streamingllm.c \
 	src/method/tova.c \
 	src/method/window.c \
-	src/method/pod.c \
-	src/clock.h \
 	src/memory.c \
 	src/model.c src/model.h \
 	src/nearest.c src/nearest.h \
@@ -45,6 +45,8 @@ libcore_la_SOURCES += \
 	src/prefill.c src/prefill.h \
 	src/preset.c \
 	src/quantize.c src/quantize.h \
+	src/reading.c src/reading.h \
+	src/rolled.c src/rolled.h \
 	src/sample.c \
 	src/select.c src/select.h \
 	src/session.c src/session.h \

@@ -39,6 +39,8 @@ struct cb_session {
     struct store *store;            /* [n_layer] */
     struct attend *attend;          /* attend.c's own */
     struct similar *similar;        /* similar.c's own; NULL where nothing is merged */
+    struct reading *reading;        /* reading.c's own; NULL when no layer chooses for itself */
+    struct rolled *rolled;          /* rolled.c's own; NULL when positions stay */
     struct measure *measure;        /* measure.c's own; NULL when the plan wants nothing */
     struct select *select;          /* select.c's own; NULL when no layer chooses for others */
     struct prompt *prompt;          /* prefill.c's own */

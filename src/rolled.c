@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* rolled.c - attention with positions as if nothing had been dropped: keys stay rotated as they are
+ * stored, and queries are turned. */
+#include "rolled.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+
+struct rolled {
+    float *q, *out; /* [chunk][n_head * hd] the part of the first tokens */
+    float *lse2;    /* [chunk][n_head] */
+    float *turn;    /* [n_rot / 2][2] cos, sin */
+};
+
+int cb_rolled_open(struct cb_session *s)
+{
+    const struct hparams *hp = &s->model->hp;
+    const size_t n = (size_t)s->chunk * (size_t)hp->n_head;
+    struct rolled *x;
+    int any = 0;
+
+    for (int l = 0; l < hp->n_layer; l++)
+        any |= s->plan[l].pos == POS_SLOT;
+    if (!any)
+        return CB_OK;
+    x = s->rolled = cb_calloc(1, sizeof *x);
+    if (!x)
+        return CB_ENOMEM;
+    x->q = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *x->q);
+    x->out = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *x->out);
+    x->lse2 = cb_alloc_aligned(n, sizeof *x->lse2);
+    x->turn = cb_alloc_aligned((size_t)hp->n_rot, sizeof *x->turn);
+    return x->q && x->out && x->lse2 && x->turn ? CB_OK : CB_ENOMEM;
+}
+
+void cb_rolled_close(struct cb_session *s)
+{
+    struct rolled *x = s->rolled;
+
+    if (!x)
+        return;
+    free(x->q);
+    free(x->out);
+    free(x->lse2);
+    free(x->turn);
+    free(x);
+}
+
+size_t cb_rolled_bytes(const struct cb_session *s)
+{
+    const struct hparams *hp = &s->model->hp;
+    const size_t n = (size_t)s->chunk * (size_t)hp->n_head;
+
+    return s->rolled ? (n * (2 * (size_t)hp->hd + 1) + (size_t)hp->n_rot) * sizeof(float) : 0;
+}
+
+/* Slots [0, *first) hold positions 0.., those after them a run of neighbours. How far the second run
+ * is from where it would be if it followed the first. */
+static int gap(const struct store *st, int *first)
+{
+    const int n = st->n[0], shift = cb_store_pos(st, 0, n - 1) - (n - 1);
+    int lo = 0, hi = n - 1;
+
+    while (lo < hi) { /* the first slot that is behind the gap */
+        const int mid = (lo + hi) / 2;
+        if (cb_store_pos(st, 0, mid) > mid)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    *first = lo;
+    return shift;
+}
+
+/* Rotated logits depend on differences of positions alone: the queries see the second run as they
+ * are, and the first one turned back by the gap. Two parts, joined. */
+int cb_rolled(struct cb_session *s, int l, const struct attn *all, struct kv_run *run, float *lse)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct ops *op = s->dev->ops;
+    struct rolled *x = s->rolled;
+    const struct store *st = &s->store[l];
+    const size_t row = (size_t)hp->n_head * (size_t)hp->hd;
+    struct attn at = *all;
+    int first = 0;
+    const int shift = s->plan[l].pos == POS_SLOT ? gap(st, &first) : 0;
+
+    if (!shift)
+        return 0;
+    for (int h = 0; h < hp->n_kv; h++)
+        run[h] = cb_store_run(st, h, first, st->n[h]);
+    at.lse = lse;
+    op->attention(s->dev, &at);
+    for (int i = 0; i < at.n_tok; i++)
+        memcpy(x->q + (size_t)i * row, at.q + (size_t)i * (size_t)at.q_stride, row * sizeof *x->q);
+    cb_model_rope_table(s->model, -shift, 1, x->turn);
+    op->rope(s->dev, s->model->arch->rope, x->q, 1, at.n_tok * hp->n_head, hp->hd, 0, hp->n_rot,
+             x->turn);
+    for (int h = 0; h < hp->n_kv; h++)
+        run[h] = cb_store_run(st, h, 0, first);
+    at.causal = 0;
+    at.q = x->q;
+    at.q_stride = (int)row;
+    at.out = x->out;
+    at.lse = x->lse2;
+    op->attention(s->dev, &at);
+    op->join(s->dev, all->out, lse, x->out, x->lse2, at.n_tok * hp->n_head, hp->hd);
+    for (int h = 0; h < hp->n_kv; h++) /* for the count of what was read */
+        run[h].n = st->n[h];
+    return 1;
+}
