@@ -194,6 +194,7 @@ INLINE void values_tile(int bits, int m, const uint8_t *const *row, size_t at, s
         const uint8_t *a = row[2 * j] + at, *b = row[2 * j + 1] + at;
         add_pair(bits, m, a, b, p + j, KEY_BLOCK / 2, bf16, acc);
         __builtin_prefetch(a + ahead, 0, 2);
+        __builtin_prefetch(b + ahead, 0, 2);
     }
     UNROLL
     for (int r = 0; r < m; r++)
