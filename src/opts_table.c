@@ -132,7 +132,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .sets = SET_TRIAL, .text = "needles that are hidden and asked for; 0: predictions alone are compared" },
     [ARG_CAL_KEEP] = { "keep", .takes = TAKES_REAL, .unit = "PERCENT", .min = 0, .max = 100,
         .def = "98", .sets = SET_TRIAL,
-        .text = "of the full cache's right answers, how many must stay; where it has none, of its predictions" },
+        .text = "of the full cache's right answers, how many must stay; of its predictions where it has none, and for lazy" },
     [ARG_CAL_SEED] = { "seed", .letter = 's', .takes = TAKES_INT, .unit = "N", .min = 0,
         .max = 4294967295.0, .def = "1", .sets = SET_TRIAL, .text = "which needles are made up" },
     [ARG_THETA] = { "theta", .takes = TAKES_REAL, .unit = "X", .min = 0.001, .max = 1,

@@ -93,6 +93,7 @@ static int work_with(struct work *w)
         spec[i] = text[i];
     }
     TRY(cb_trials_open(&w->t, c));
+    w->t.by_token = 1; /* single needles hold long before answers of several values do */
     TRY(cb_trials_probe(&w->t, c, &probe, STEPS));
     TRY(cb_trials_run(&w->t, c, spec, N_TRIED, STEPS));
     return report(w);

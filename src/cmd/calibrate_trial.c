@@ -12,9 +12,10 @@
 #include "err.h"
 #include "log.h"
 
-/* Retrieval that says which layers look back: one needle, of numbers and of letters; one of many. */
-static const char *const tasks[] = { "niah_single_2", "niah_single_3", "niah_multikey_1",
-                                     "niah_multikey_2" };
+/* Retrieval that says which layers look back: one needle, of numbers and of letters; one of many; and
+ * several in one answer. */
+static const char *const tasks[] = { "niah_single_2",   "niah_single_3",   "niah_multikey_1",
+                                     "niah_multikey_2", "niah_multivalue", "niah_multiquery" };
 enum { N_TASK = (int)(sizeof tasks / sizeof *tasks) };
 
 int cb_trials_budget(const struct calibrate *c, int part)
@@ -176,7 +177,8 @@ int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *poli
 static double held(const struct trials *t, int i)
 {
     const struct verdict *v = &t->t.of[i];
-    return t->t.n_right ? (double)v->held / t->t.n_right : (double)v->same / t->t.n_token;
+    return t->t.n_right && !t->by_token ? (double)v->held / t->t.n_right
+                                        : (double)v->same / t->t.n_token;
 }
 
 int cb_trials_choose(const struct trials *t)

@@ -13,6 +13,7 @@ struct trials {
     struct haystack hay;
     struct item_list probe, items; /* different ones: to measure, to try */
     double keep;                   /* share of the answers that a candidate must hold */
+    int by_token;                  /* 1: share of the predictions instead */
 };
 
 /* --budget, or that part of the context */
@@ -23,8 +24,8 @@ void cb_trials_close(struct trials *t);
 int cb_trials_probe(struct trials *t, struct calibrate *c, const struct probe *p, int n_step);
 int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *policy, int n,
                   int n_step);
-/* The first candidate that keeps what the full cache answers or, where that is nothing, its tokens; if none
- * does, the one that keeps most. */
+/* The first candidate that keeps what the full cache answers or, where that is nothing and by_token, its
+ * tokens; if none does, the one that keeps most. */
 int cb_trials_choose(const struct trials *t);
 json_t *cb_trials_row(const struct trials *t, int i);
 void cb_trials_print(const struct trials *t, int i); /* "held | same | KLD | read" */
