@@ -39,7 +39,7 @@ static float max_of(const float *x, int n)
     __m512 max = _mm512_setzero_ps();
 
     for (int i = 0; i < n; i += 16) {
-        const __mmask16 in = n - i < 16 ? (__mmask16)((1 << (n - i)) - 1) : 0xffff;
+        const __mmask16 in = (__mmask16)(n - i < 16 ? (1 << (n - i)) - 1 : 0xffff);
         max = _mm512_max_ps(max, _mm512_maskz_loadu_ps(in, x + i));
     }
     return _mm512_reduce_max_ps(max);
