@@ -10,6 +10,7 @@
 #include "distant.h"
 #include "edit.h"
 #include "err.h"
+#include "ints.h"
 #include "measure.h"
 #include "prefill.h"
 #include "reading.h"
@@ -158,11 +159,6 @@ static void choose_for_others(struct cb_session *s, int l, const struct attn *at
         cb_select_step(s, l, at->q);
     else
         cb_select_chunk(s, l, at->q, at->q_stride, at->n_tok, pos0);
-}
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
 }
 
 /* What the session that leads s has stored and attended to is s's as well, as far as it goes. */

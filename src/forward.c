@@ -6,6 +6,7 @@
 
 #include "attend.h"
 #include "err.h"
+#include "ints.h"
 #include "prefill.h"
 
 /* x[n][n_embd], the residual stream of n tokens at positions pos0.., goes through layer l.
@@ -57,11 +58,6 @@ static void head(struct cb_session *s, const float *x, int n, int fine, float *l
                 s->w.norm, hp->n_embd);
     op->matmul(s->dev, &(const struct mm){ &s->model->output, NULL, logits, hp->n_vocab, 0, fine },
                1, s->w.norm, n);
-}
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
 }
 
 /* Asks the caller whether to go on; work is counted in tokens x layers. */

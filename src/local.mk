@@ -19,6 +19,7 @@ libcore_la_SOURCES += \
 	src/gguf_parse.c \
 	src/gguf_read.c \
 	src/gguf_write.c src/gguf_write.h \
+	src/ints.h \
 	src/keep.c \
 	src/kivi.c src/kivi.h \
 	src/leave.c src/leave.h \

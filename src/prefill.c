@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "err.h"
+#include "ints.h"
 
 enum { BATCH = 128 }; /* queries that choose at a time */
 
@@ -125,11 +126,6 @@ void cb_prefill_close(struct cb_session *s)
 }
 
 /* ---- chunks ---- */
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 int cb_prefill_is(const struct cb_session *s)
 {

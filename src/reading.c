@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "err.h"
+#include "ints.h"
 #include "measure.h"
 #include "select.h"
 
@@ -108,11 +109,6 @@ static int expand(const struct read *r, int n, int n_cand, const int32_t *unit, 
     return m;
 }
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* The k best units of one KV head by rank -> its choice. The current token is always read. */
 static void choose_units(struct cb_session *s, int l, int kv, const float *rank)
 {
@@ -139,7 +135,7 @@ static int choose_by_rank(struct cb_session *s, int l, void *state, const float 
     return CB_OK;
 }
 
-static int choose_ends(struct cb_session *s, int l)
+static void choose_ends(struct cb_session *s, int l)
 {
     const struct read *r = &s->plan[l].read;
     struct choice *c = &s->reading->of[l];
@@ -147,7 +143,6 @@ static int choose_ends(struct cb_session *s, int l)
     for (int h = 0; h < s->model->hp.n_kv; h++)
         c->n[h] = cb_keep_ends(s->store[l].n[h], r->sink, r->recent,
                                c->slot + (size_t)h * (size_t)s->n_ctx);
-    return CB_OK;
 }
 
 /* ---- runs ---- */
@@ -199,7 +194,7 @@ int cb_reading_runs(struct cb_session *s, int l, void *state, const float *q, st
     if (r->what == READ_TOP)
         TRY(choose_by_rank(s, l, state, q));
     if (r->what == READ_ENDS)
-        TRY(choose_ends(s, l));
+        choose_ends(s, l);
     for (int h = 0; h < s->model->hp.n_kv; h++) {
         const struct choice *c = &s->reading->of[l];
         if (c->n[h] == run[h].n) /* all of them: the same path as full attention */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "err.h"
+#include "ints.h"
 
 /* One choosing layer. */
 struct choice {
@@ -132,16 +133,6 @@ void cb_select_clear(struct cb_session *s)
 }
 
 /* ---- candidates ---- */
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-static int max_int(int a, int b)
-{
-    return a > b ? a : b;
-}
 
 /* How many of n candidates the layer chooses. */
 static int k_of(const struct read *r, int n)

@@ -54,6 +54,15 @@ static inline __m512i cb_i16_pair(__m512i a, __m512i b)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
 }
 
+/* The heads of 16 blocks of quantised numbers -> their steps and smallest numbers */
+static inline void cb_kivi_heads(const uint32_t *head, __m512 *step, __m512 *min)
+{
+    const __m512i h = _mm512_loadu_si512(head);
+
+    *step = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h));
+    *min = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16)));
+}
+
 /* 16 stored halves -> floats */
 static inline __m512 cb_halves(const void *h)
 {

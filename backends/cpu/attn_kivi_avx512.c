@@ -16,11 +16,10 @@ struct form {
 /* 16 heads of blocks -> f->a, f->b at i; the largest magnitude of each block */
 INLINE __m512 open_blocks(int bits, const uint32_t *head, int i, struct form *f)
 {
-    const __m512i h = _mm512_loadu_si512(head);
-    const __m512 step = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h));
-    const __m512 min = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16)));
-    const __m512 max = _mm512_fmadd_ps(step, _mm512_set1_ps((float)((1 << bits) - 1)), min);
+    __m512 step, min, max;
 
+    cb_kivi_heads(head, &step, &min);
+    max = _mm512_fmadd_ps(step, _mm512_set1_ps((float)((1 << bits) - 1)), min);
     _mm512_storeu_ps(f->a + i, step);
     _mm512_storeu_ps(f->b + i, min);
     return _mm512_max_ps(_mm512_abs_ps(min), _mm512_abs_ps(max));

@@ -21,9 +21,8 @@ INLINE void open_blocks(const uint32_t *head, int n, float factor, struct form *
     const __m512 scale = _mm512_set1_ps(factor);
 
     for (int i = 0; i < n; i += 16) {
-        const __m512i h = _mm512_loadu_si512(head + i);
-        const __m512 step = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h));
-        const __m512 min = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16)));
+        __m512 step, min;
+        cb_kivi_heads(head + i, &step, &min);
         _mm512_storeu_ps(f->step + i, _mm512_mul_ps(step, scale));
         _mm512_storeu_ps(f->min + i, _mm512_mul_ps(min, scale));
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "err.h"
+#include "ints.h"
 #include "kern.h"
 #include "kern_mm.h"
 #include "provider.h"
@@ -28,11 +29,6 @@ static const uint8_t *weight_row(const struct weight *w, int64_t i)
 static int n_group(const struct weight *w)
 {
     return (w->n_out + MM_ROWS - 1) / MM_ROWS;
-}
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
 }
 
 static int is_float(enum dtype t)
