@@ -38,6 +38,18 @@ void cb_kivi_values_bf16(int bits, const uint8_t *const *row, const struct kern_
 void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
                       float *o);
 
+/* What AVX2 has of these, with panels of 16 keys */
+extern const struct kern_qk cb_qk_half_avx2;
+extern const struct kern_seal cb_seal_half_avx2;
+void cb_pack_v_half_avx2(const struct kern_rows *v, int hd, int at, void *vp);
+void cb_pack_v_i16_avx2(const struct kern_rows *v, int hd, int at, void *vp);
+void cb_kivi_group_i16_avx2(int bits, const uint8_t *group, int hd, void *panel);
+void cb_kivi_values_i16_avx2(int bits, const uint8_t *const *row, int hd, void *vp, int at);
+void cb_pv_i16_avx2(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
+                    float *o);
+void cb_pv_sealed_half_avx2(const struct kern_soft *s, const void *codes, const float *step,
+                            const void *ahead, int hd, float *o);
+
 /* The same product with sealed values. */
 void cb_pv_sealed_half_avx512(const struct kern_soft *s, const void *codes, const float *step,
                               const void *ahead, int hd, float *o);
@@ -67,6 +79,36 @@ static inline void cb_kivi_heads(const uint32_t *head, __m512 *step, __m512 *min
 static inline __m512 cb_halves(const void *h)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(h));
+}
+#endif
+
+#if defined __AVX2__ && defined __FMA__ && !defined __AVX512BW__
+#include <immintrin.h>
+#include <string.h>
+
+/* x / step to the nearest whole number, in the low 16 bits */
+static inline __m256i cb_i16_code(__m256 x, __m256 inv)
+{
+    return _mm256_castps_si256(_mm256_fmadd_ps(x, inv, _mm256_set1_ps(12582912.0f)));
+}
+
+/* Two vectors of integers, of which the low halves count, as pairs */
+static inline __m256i cb_i16_pair(__m256i a, __m256i b)
+{
+    return _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa);
+}
+
+/* sum += a row's pair of codes at p times 8 pairs each of x and y */
+static inline __attribute__((always_inline)) void cb_i16_add(__m256i sum[2], __m256i x, __m256i y,
+                                                             const void *p)
+{
+    int32_t pair;
+
+    memcpy(&pair, p, sizeof pair);
+    sum[0] = _mm256_add_epi32(sum[0], _mm256_madd_epi16(x, _mm256_set1_epi32(pair)));
+    sum[1] = _mm256_add_epi32(sum[1], _mm256_madd_epi16(y, _mm256_set1_epi32(pair)));
+    /* row by row, or the compiler holds so many products that sums go to memory */
+    __asm__("" : "+x"(sum[0]), "+x"(sum[1]));
 }
 #endif
 

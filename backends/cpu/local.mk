@@ -45,6 +45,9 @@ libcore_la_LIBADD += libcpu_scalar.la
 if ISA_AVX2
 noinst_LTLIBRARIES += libcpu_avx2.la
 libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx2.h \
+	backends/cpu/attn_half_avx2.c \
+	backends/cpu/attn_kivi_avx2.c \
+	backends/cpu/attn_values_avx2.c \
 	backends/cpu/mm_avx2.c \
 	backends/cpu/peak_avx2.c
 libcpu_avx2_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx2
