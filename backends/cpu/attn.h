@@ -86,11 +86,11 @@ static inline int cb_integer_values(const struct kern_attn *k, const struct attn
     return k->pack_v_i16 && a->hd % 32 == 0 && (type == KV_Q8_0 || cb_in_integers(a, type));
 }
 
-/* kivi_block.c: the logits of rows [r, r + m) for n entries from `from` on, and what they add to
+/* kivi_block.c: the logits of rows [r, r + rows) for n entries from `from` on, and what they add to
  * o[m][hd]; where whole blocks are quantised, and a token reads them. kp: room for a group of packed keys */
 int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t);
-void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int m, int from, int n,
-                    void *kp, float *s);
+void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int from,
+                    int n, void *kp, float *s);
 int cb_kivi_has_pv(const struct kern_vec *k, const struct tile *t, int from, int n);
 void cb_kivi_pv(const struct kern_vec *k, const struct tile *t, int from,
                 const struct kern_soft *soft, float *o);

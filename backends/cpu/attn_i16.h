@@ -31,7 +31,7 @@ void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, int at, void *vp);
 void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp);
 void cb_kivi_group_i16_avx512(int bits, const uint8_t *group, int hd, void *panel);
 void cb_kivi_values_i16_avx512(int bits, const uint8_t *const *row, int hd, void *vp, int at);
-void cb_kivi_logits_bf16(int bits, const uint8_t *group, const float *const *q, float scale,
+void cb_kivi_logits_bf16(int bits, const uint8_t *group, int n, const float *const *q, float scale,
                          int rows, int hd, float *s);
 void cb_kivi_values_bf16(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
                          float *o);
@@ -67,10 +67,8 @@ static inline __m512i cb_i16_pair(__m512i a, __m512i b)
 }
 
 /* The heads of 16 blocks of quantised numbers -> their steps and smallest numbers */
-static inline void cb_kivi_heads(const uint32_t *head, __m512 *step, __m512 *min)
+static inline void cb_kivi_heads(__m512i h, __m512 *step, __m512 *min)
 {
-    const __m512i h = _mm512_loadu_si512(head);
-
     *step = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h));
     *min = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16)));
 }

@@ -18,7 +18,7 @@ INLINE __m512 open_blocks(int bits, const uint32_t *head, int i, struct form *f)
 {
     __m512 step, min, max;
 
-    cb_kivi_heads(head, &step, &min);
+    cb_kivi_heads(_mm512_loadu_si512(head), &step, &min);
     max = _mm512_fmadd_ps(step, _mm512_set1_ps((float)((1 << bits) - 1)), min);
     _mm512_storeu_ps(f->a + i, step);
     _mm512_storeu_ps(f->b + i, min);

@@ -11,222 +11,304 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 
-/* Steps and smallest numbers of blocks, times a factor */
-struct form {
-    float step[CB_KIVI_MAX_HD], min[CB_KIVI_MAX_HD];
-};
-
-INLINE void open_blocks(const uint32_t *head, int n, float factor, struct form *f)
+/* The heads of 16 blocks, one behind the other: every fifth or third dword */
+INLINE __m512i heads_16(int bits, const uint8_t *at)
 {
-    const __m512 scale = _mm512_set1_ps(factor);
+    const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i i = _mm512_mullo_epi32(iota, _mm512_set1_epi32(1 + bits)); /* modulo 32 */
+    __m512i x[5], y;
 
-    for (int i = 0; i < n; i += 16) {
-        __m512 step, min;
-        cb_kivi_heads(head + i, &step, &min);
-        _mm512_storeu_ps(f->step + i, _mm512_mul_ps(step, scale));
-        _mm512_storeu_ps(f->min + i, _mm512_mul_ps(min, scale));
-    }
+    UNROLL
+    for (int c = 0; c < 1 + bits; c++)
+        x[c] = _mm512_loadu_si512(at + 64 * c);
+    y = _mm512_permutex2var_epi32(x[0], i, x[1]);
+    if (bits == 2)
+        return _mm512_mask_permutexvar_epi32(y, 0xf800, i, x[2]);
+    y = _mm512_mask_mov_epi32(y, 0x1f80, _mm512_permutex2var_epi32(x[2], i, x[3]));
+    return _mm512_mask_permutexvar_epi32(y, 0xe000, i, x[4]);
 }
 
-/* What codes stand for: whatever is above a code's bits in the 5 of an index does not matter. */
-INLINE __m512i table(int bits)
+/* How the codes of two blocks become bf16 beside each other */
+struct look_up {
+    __m512i word, shift[2], bf16;
+};
+
+/* Word i: of the two blocks the word that holds number i of each, and where. What is above a code's bits
+ * in the 5 of an index does not matter: the table goes on from the start. */
+INLINE struct look_up look_up(int bits)
 {
     static const uint16_t x[16] = {
         0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
         0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170
     };
+    const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i both = _mm512_or_si512(iota, _mm512_slli_epi32(iota, 16));
+    const __m512i one = _mm512_set1_epi16(1), odd = _mm512_and_si512(both, one);
+    const __m512i second = _mm512_srli_epi16(both, 3); /* half of the numbers */
+    __m512i word = _mm512_srli_epi16(both, 1), at = _mm512_slli_epi16(odd, 3);
+    struct look_up t;
 
-    if (bits == 4)
-        return _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)x));
-    return _mm512_broadcastq_epi64(_mm_loadl_epi64((const void *)x));
+    if (bits == 4) {
+        t.bf16 = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)x));
+        word = _mm512_mask_add_epi16(word, 0xaaaaaaaa, word, _mm512_set1_epi16(8));
+    } else {
+        t.bf16 = _mm512_broadcastq_epi64(_mm_loadl_epi64((const void *)x));
+        word = _mm512_and_si512(word, _mm512_set1_epi16(3));
+        word = _mm512_mask_add_epi16(word, 0xaaaaaaaa, word, _mm512_set1_epi16(4));
+        at = _mm512_add_epi16(at, _mm512_slli_epi16(_mm512_and_si512(second, one), 1));
+    }
+    t.word = word;
+    t.shift[0] = at;
+    t.shift[1] = _mm512_add_epi16(at, _mm512_set1_epi16(4));
+    return t;
 }
 
 /* The codes of two blocks beside each other, a pair a lane: 0..15 -> y[0], 16..31 -> y[1] */
-INLINE void open_pair(int bits, const uint8_t *a, const uint8_t *b, __m512i bf16, __m512i *y)
+INLINE void open_pair(int bits, const uint8_t *a, const uint8_t *b, const struct look_up *t,
+                      __m512i *y)
 {
     __m512i w;
 
-    if (bits == 4) {
-        const __m128i u = _mm_loadu_si128((const void *)a), v = _mm_loadu_si128((const void *)b);
-        w = _mm512_cvtepu8_epi16(
-            _mm256_set_m128i(_mm_unpackhi_epi8(u, v), _mm_unpacklo_epi8(u, v)));
-        y[0] = _mm512_permutexvar_epi16(w, bf16);
-    } else {
-        const __m512i second = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
-        const __m128i pairs =
-            _mm_unpacklo_epi8(_mm_loadl_epi64((const void *)a), _mm_loadl_epi64((const void *)b));
-        w = _mm512_srlv_epi16(_mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(pairs)), second);
-        y[0] = _mm512_permutexvar_epi16(w, bf16);
+    if (bits == 4)
+        w = _mm512_castsi256_si512(_mm256_loadu2_m128i((const void *)b, (const void *)a));
+    else
+        w = _mm512_castsi128_si512(
+            _mm_unpacklo_epi64(_mm_loadl_epi64((const void *)a), _mm_loadl_epi64((const void *)b)));
+    w = _mm512_permutexvar_epi16(t->word, w);
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        y[i] = _mm512_permutexvar_epi16(_mm512_srlv_epi16(w, t->shift[i]), t->bf16);
+}
+
+/* out[m] = what each of x sums up to */
+INLINE void sum_lanes(int m, const __m512 *x, float *out)
+{
+    UNROLL
+    for (int r = 0; r < m; r += 4) {
+        const __m512 zero = _mm512_setzero_ps(), a = x[r], b = r + 1 < m ? x[r + 1] : zero,
+                     c = r + 2 < m ? x[r + 2] : zero, d = r + 3 < m ? x[r + 3] : zero;
+        const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+        const __m512 y =
+            _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+        const __m256 z = _mm256_add_ps(_mm512_castps512_ps256(y), _mm512_extractf32x8_ps(y, 1));
+        _mm_storeu_ps(out + r, _mm_add_ps(_mm256_castps256_ps128(z), _mm256_extractf128_ps(z, 1)));
     }
-    y[1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(w, 4), bf16);
 }
 
-/* 16 numbers and 16 others as pairs */
-INLINE void store_pairs(__m512 x, __m512 y, uint32_t *out)
+/* Blocks to multiply, 32 with each step: side by side, or 32 dims of rows after those of the rows before.
+ * Each `period` steps make a sum of x[m][32 * period] times numbers, 32 wide. */
+struct stream {
+    int n, period;
+    const uint8_t *first, *const *row;
+    const uint32_t *head;  /* [n][32] of rows' blocks */
+    const uint8_t *ahead;  /* to be asked for meanwhile */
+    const float *const *x; /* [m] */
+    float factor;
+    float *out; /* [m], `stride` apart; the next sum is 32 behind */
+    int stride;
+    const float *keep; /* [m]: how much of what was there stays; NULL: nothing */
+};
+
+/* What a step takes: x times steps as pairs of neighbours, and sums of x times smallest numbers */
+struct taken {
+    uint32_t y[2][MAX_TILE][16];
+    __m512 base[MAX_TILE];
+};
+
+struct heads {
+    __m512 step[2], min[2];
+};
+
+INLINE struct heads heads_of(int bits, const struct stream *s, int k)
 {
-    const __m512i u = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x));
-    const __m512i w = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(y));
-    _mm512_storeu_si512(out, _mm512_or_si512(u, _mm512_slli_epi32(w, 16)));
+    const size_t bytes = 4 + 4 * (size_t)bits;
+    const __m512 factor = _mm512_set1_ps(s->factor);
+    struct heads h;
+
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const size_t at = 32 * (size_t)k + 16 * (size_t)i;
+        cb_kivi_heads(s->row ? _mm512_loadu_si512(s->head + at)
+                             : heads_16(bits, s->first + at * bytes),
+                      &h.step[i], &h.min[i]);
+        h.step[i] = _mm512_mul_ps(h.step[i], factor);
+        h.min[i] = _mm512_mul_ps(h.min[i], factor);
+    }
+    return h;
 }
 
-/* acc[m][2] += the 32 numbers of a pair of blocks times q[m], `stride` apart */
-INLINE void add_pair(int bits, int m, const uint8_t *a, const uint8_t *b, const uint32_t *q,
-                     int stride, __m512i bf16, __m512 (*acc)[2])
+INLINE void take_row(const struct heads *h, const float *x, uint32_t *y, __m512 *base)
 {
-    __m512i x[2];
+    const __m512 u = _mm512_loadu_ps(x), w = _mm512_loadu_ps(x + 16);
 
-    open_pair(bits, a, b, bf16, x);
+    _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(w, h->step[1]),
+                                                        _mm512_mul_ps(u, h->step[0])));
+    *base = _mm512_fmadd_ps(w, h->min[1], _mm512_fmadd_ps(u, h->min[0], *base));
+}
+
+/* acc[m][2] += 32 blocks times what was taken; meanwhile the next step takes its own from h and x, or the
+ * products would wait for it */
+INLINE void step(int bits, int m, const struct stream *s, int k, const struct look_up *t,
+                 const struct heads *h, int at, struct taken *to, __m512 (*acc)[2])
+{
+    const size_t bytes = 4 + 4 * (size_t)bits;
+    const uint8_t *const *row = s->row ? s->row + 32 * (k % s->period) : NULL;
+    const uint8_t *first = s->row ? NULL : s->first + 32 * (size_t)k * bytes;
+    const size_t dim = s->row ? (size_t)(k / s->period) * bytes : 0;
+    uint32_t(*y)[16] = to->y[k & 1], (*next)[16] = to->y[~k & 1];
+
+    UNROLL
+    for (int i = 0; i < 16; i++) {
+        const uint8_t *a = s->row ? row[2 * i] + dim : first + 2 * (size_t)i * bytes;
+        const uint8_t *b = s->row ? row[2 * i + 1] + dim : a + bytes;
+        __m512i x[2];
+        open_pair(bits, a + 4, b + 4, t, x);
+        if (i < 2 * (1 + bits))
+            __builtin_prefetch(s->ahead + 32 * (size_t)k * bytes + 64 * i, 0, 3);
+        if (i < m)
+            take_row(h, s->x[i] + at, next[i], &to->base[i]);
+        UNROLL
+        for (int r = 0; r < m; r++) {
+            const __m512bh z = (__m512bh)_mm512_set1_epi32((int)y[r][i]);
+            acc[r][0] = _mm512_dpbf16_ps(acc[r][0], (__m512bh)x[0], z);
+            acc[r][1] = _mm512_dpbf16_ps(acc[r][1], (__m512bh)x[1], z);
+        }
+    }
+}
+
+INLINE void finish(int m, const struct stream *s, const float *base, float *out, __m512 (*acc)[2])
+{
+    UNROLL
+    for (int r = 0; r < m; r++)
+        UNROLL
+    for (int i = 0; i < 2; i++) {
+        float *to = out + r * s->stride + 16 * i;
+        __m512 x = _mm512_add_ps(acc[r][i], _mm512_set1_ps(base[r]));
+        if (s->keep)
+            x = _mm512_fmadd_ps(_mm512_loadu_ps(to), _mm512_set1_ps(s->keep[r]), x);
+        _mm512_storeu_ps(to, x);
+        acc[r][i] = _mm512_setzero_ps();
+    }
+}
+
+INLINE void run(int bits, int m, const struct stream *s)
+{
+    const struct look_up t = look_up(bits);
+    struct heads h = heads_of(bits, s, 0);
+    float base[MAX_TILE];
+    float *out = s->out;
+    struct taken to;
+    __m512 acc[MAX_TILE][2];
+
     UNROLL
     for (int r = 0; r < m; r++) {
-        const __m512bh y = (__m512bh)_mm512_set1_epi32((int)q[r * stride]);
-        acc[r][0] = _mm512_dpbf16_ps(acc[r][0], (__m512bh)x[0], y);
-        acc[r][1] = _mm512_dpbf16_ps(acc[r][1], (__m512bh)x[1], y);
+        to.base[r] = acc[r][0] = acc[r][1] = _mm512_setzero_ps();
+        take_row(&h, s->x[r], to.y[0][r], &to.base[r]);
+    }
+    for (int k = 0, at = 32; k < s->n; k++, at += 32) {
+        const int last = at == 32 * s->period;
+        h = heads_of(bits, s, k + 1 < s->n ? k + 1 : k);
+        if (last) {
+            at = 0;
+            sum_lanes(m, to.base, base);
+            UNROLL
+            for (int r = 0; r < m; r++)
+                to.base[r] = _mm512_setzero_ps();
+        }
+        step(bits, m, s, k, &t, &h, at, &to, acc);
+        if (last) {
+            finish(m, s, base, out, acc);
+            out += 32;
+        }
     }
 }
 
 /* ---- logits ---- */
 
-/* q times steps as pairs of channels c, c + 16; returns q times the smallest numbers */
-static float pack_query(const float *q, const struct form *f, int hd, uint32_t *out)
-{
-    __m512 sum = _mm512_setzero_ps();
-
-    for (int c = 0; c < hd; c += 32, out += 16) {
-        const __m512 u = _mm512_loadu_ps(q + c), w = _mm512_loadu_ps(q + c + 16);
-        store_pairs(_mm512_mul_ps(u, _mm512_loadu_ps(f->step + c)),
-                    _mm512_mul_ps(w, _mm512_loadu_ps(f->step + c + 16)), out);
-        sum = _mm512_fmadd_ps(u, _mm512_loadu_ps(f->min + c), sum);
-        sum = _mm512_fmadd_ps(w, _mm512_loadu_ps(f->min + c + 16), sum);
-    }
-    return _mm512_reduce_add_ps(sum);
-}
-
-INLINE void logits_tile(int bits, int m, const uint8_t *group, const uint32_t *q, const float *base,
-                        int hd, float *s)
+#define RUN_4(m) run(4, m, &s)
+#define RUN_2(m) run(2, m, &s)
+void cb_kivi_logits_bf16(int bits, const uint8_t *group, int n, const float *const *q, float scale,
+                         int rows, int hd, float *logit)
 {
     const size_t bytes = 4 + 4 * (size_t)bits;
-    const __m512i bf16 = table(bits);
-    __m512 acc[MAX_TILE][2];
 
-    UNROLL
-    for (int r = 0; r < m; r++)
-        acc[r][0] = acc[r][1] = _mm512_set1_ps(base[r]);
-    for (int c = 0; c < hd; c += 32, q += 16) {
-        const uint8_t *at = group + (size_t)c * bytes + 4;
-        UNROLL /* or the compiler copies every sum */
-            for (int i = 0; i < 16; i++)
-        {
-            const uint8_t *a = at + (size_t)i * bytes, *b = a + 16 * bytes;
-            add_pair(bits, m, a, b, q + i, CB_KIVI_MAX_HD / 2, bf16, acc);
-            if (i % 3 == 0) { /* every line of the same group of the next block */
-                __builtin_prefetch(a + KEY_BLOCK / 32 * (size_t)hd * bytes, 0, 2);
-                __builtin_prefetch(b + KEY_BLOCK / 32 * (size_t)hd * bytes, 0, 2);
-            }
-        }
-    }
-    UNROLL
-    for (int r = 0; r < m; r++) {
-        _mm512_storeu_ps(s + r * KEY_BLOCK, acc[r][0]);
-        _mm512_storeu_ps(s + r * KEY_BLOCK + 16, acc[r][1]);
-    }
-}
-
-#define LOGITS_4(m) logits_tile(4, m, group, y, base, hd, s)
-#define LOGITS_2(m) logits_tile(2, m, group, y, base, hd, s)
-void cb_kivi_logits_bf16(int bits, const uint8_t *group, const float *const *q, float scale,
-                         int rows, int hd, float *s)
-{
-    const size_t bytes = 4 + 4 * (size_t)bits;
-    uint32_t head[CB_KIVI_MAX_HD], y[MAX_TILE * CB_KIVI_MAX_HD / 2];
-    float base[MAX_TILE];
-    struct form f;
-
-    for (int c = 0; c < hd; c++)
-        memcpy(head + c, group + (size_t)c * bytes, sizeof *head);
-    open_blocks(head, hd, scale, &f);
-    for (int m; rows > 0; rows -= m, q += m, s += m * KEY_BLOCK) {
-        m = rows < MAX_TILE ? rows : MAX_TILE;
-        for (int r = 0; r < m; r++)
-            base[r] = pack_query(q[r], &f, hd, y + r * CB_KIVI_MAX_HD / 2);
+    for (int r = 0, m; r < rows; r += m) {
+        const struct stream s = { .n = n * (hd / 32),
+                                  .period = hd / 32,
+                                  .first = group,
+                                  .ahead = group + KEY_BLOCK / 32 * (size_t)hd * bytes,
+                                  .x = q + r,
+                                  .factor = scale,
+                                  .out = logit + r * KEY_BLOCK,
+                                  .stride = KEY_BLOCK };
+        m = rows - r < MAX_TILE ? rows - r : MAX_TILE;
         if (bits == 4)
-            I16_HEIGHTS(m, LOGITS_4)
+            I16_HEIGHTS(m, RUN_4)
         else
-            I16_HEIGHTS(m, LOGITS_2)
+            I16_HEIGHTS(m, RUN_2)
     }
 }
 
 /* ---- sums of values ---- */
 
-/* Weights times steps as pairs of neighbours; returns weights times the smallest numbers */
-static float pack_weights(const float *p, const struct form *f, uint32_t *out)
+/* x[n][2] -> those in front, then those behind */
+static void part(const uint32_t *x, int n, uint32_t *y)
 {
-    __m512 sum = _mm512_setzero_ps();
+    const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i even = _mm512_slli_epi32(iota, 1);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
 
-    UNROLL
-    for (int j = 0; j < KEY_BLOCK; j += 32, out += 16) {
-        const __m512 u = _mm512_loadu_ps(p + j), w = _mm512_loadu_ps(p + j + 16);
-        const __m512bh both =
-            _mm512_cvtne2ps_pbh(_mm512_mul_ps(w, _mm512_loadu_ps(f->step + j + 16)),
-                                _mm512_mul_ps(u, _mm512_loadu_ps(f->step + j)));
-        _mm512_storeu_si512(out, (__m512i)both);
-        sum = _mm512_fmadd_ps(u, _mm512_loadu_ps(f->min + j), sum);
-        sum = _mm512_fmadd_ps(w, _mm512_loadu_ps(f->min + j + 16), sum);
+    for (int i = 0; i < n; i += 16) {
+        const __m512i a = _mm512_loadu_si512(x + 2 * i), b = _mm512_loadu_si512(x + 2 * i + 16);
+        _mm512_storeu_si512(y + i, _mm512_permutex2var_epi32(a, even, b));
+        _mm512_storeu_si512(y + n + i, _mm512_permutex2var_epi32(a, odd, b));
     }
-    return _mm512_reduce_add_ps(sum);
 }
 
-/* 32 dims of o[m][hd] = o * factor + base + the products. ahead: how far the next block's rows are */
-INLINE void values_tile(int bits, int m, const uint8_t *const *row, size_t at, size_t ahead,
-                        const uint32_t *p, const float *base, const float *factor, int hd, float *o)
+/* Heads of rows of n blocks -> head[n][KEY_BLOCK] */
+static void copy_heads(int bits, const uint8_t *const *row, int n, uint32_t *head)
 {
-    const __m512i bf16 = table(bits);
-    __m512 acc[MAX_TILE][2];
+    const size_t bytes = 4 + 4 * (size_t)bits;
+    uint32_t x[KEY_BLOCK * 2];
 
-    UNROLL
-    for (int r = 0; r < m; r++)
-        UNROLL
-    for (int i = 0; i < 2; i++)
-        acc[r][i] = _mm512_fmadd_ps(_mm512_loadu_ps(o + r * hd + i * 16), _mm512_set1_ps(factor[r]),
-                                    _mm512_set1_ps(base[r]));
-    UNROLL
-    for (int j = 0; j < KEY_BLOCK / 2; j++) {
-        const uint8_t *a = row[2 * j] + at, *b = row[2 * j + 1] + at;
-        add_pair(bits, m, a, b, p + j, KEY_BLOCK / 2, bf16, acc);
-        __builtin_prefetch(a + ahead, 0, 2);
-        __builtin_prefetch(b + ahead, 0, 2);
+    if (n == 2 && row[KEY_BLOCK - 1] == row[0] + (KEY_BLOCK - 1) * 2 * bytes) { /* side by side */
+        for (int i = 0; i < 2 * KEY_BLOCK; i += 16)
+            _mm512_storeu_si512(x + i, bits == 4 ? heads_16(4, row[0] + (size_t)i * bytes)
+                                                 : heads_16(2, row[0] + (size_t)i * bytes));
+        part(x, KEY_BLOCK, head);
+        return;
     }
-    UNROLL
-    for (int r = 0; r < m; r++)
-        UNROLL
-    for (int i = 0; i < 2; i++)
-        _mm512_storeu_ps(o + r * hd + i * 16, acc[r][i]);
+    for (int i = 0; i < n; i++, head += KEY_BLOCK)
+        for (int j = 0; j < KEY_BLOCK; j++)
+            memcpy(head + j, row[j] + (size_t)i * bytes, sizeof *head);
 }
 
-#define VALUES_4(m)                                                                                \
-    values_tile(4, m, row, at + 4, ahead, y, base, soft->factor + r0, hd, o + r0 * hd + d)
-#define VALUES_2(m)                                                                                \
-    values_tile(2, m, row, at + 4, ahead, y, base, soft->factor + r0, hd, o + r0 * hd + d)
 void cb_kivi_values_bf16(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
                          float *o)
 {
-    uint32_t head[KEY_BLOCK], y[MAX_TILE * KEY_BLOCK / 2];
-    float base[MAX_TILE];
-    struct form f;
-    size_t at = 0;
+    const size_t bytes = 4 + 4 * (size_t)bits;
+    uint32_t head[KEY_BLOCK * CB_KIVI_MAX_HD / 32];
 
-    for (int d = 0; d < hd; d += 32, at += 4 + 4 * (size_t)bits) {
-        const size_t ahead = d ? 0 : KEY_BLOCK * (size_t)(hd / 32 * (4 + 4 * bits));
-        for (int j = 0; j < KEY_BLOCK; j++)
-            memcpy(head + j, row[j] + at, sizeof *head);
-        open_blocks(head, KEY_BLOCK, 1.0f, &f);
-        for (int r0 = 0, m; r0 < soft->rows; r0 += m) {
-            m = soft->rows - r0 < MAX_TILE ? soft->rows - r0 : MAX_TILE;
-            for (int r = 0; r < m; r++)
-                base[r] = pack_weights(soft->s + (r0 + r) * KEY_BLOCK, &f, y + r * KEY_BLOCK / 2);
-            if (bits == 4)
-                I16_HEIGHTS(m, VALUES_4)
-            else
-                I16_HEIGHTS(m, VALUES_2)
-        }
+    copy_heads(bits, row, hd / 32, head);
+    for (int r0 = 0, m; r0 < soft->rows; r0 += m) {
+        const float *p[MAX_TILE];
+        const struct stream s = { .n = KEY_BLOCK / 32 * (hd / 32),
+                                  .period = KEY_BLOCK / 32,
+                                  .row = row,
+                                  .head = head,
+                                  .ahead = row[0] + KEY_BLOCK * (size_t)(hd / 32) * bytes,
+                                  .x = p,
+                                  .factor = 1.0f,
+                                  .out = o + r0 * hd,
+                                  .stride = hd,
+                                  .keep = soft->factor + r0 };
+        m = soft->rows - r0 < MAX_TILE ? soft->rows - r0 : MAX_TILE;
+        for (int r = 0; r < m; r++)
+            p[r] = soft->s + (r0 + r) * KEY_BLOCK;
+        if (bits == 4)
+            I16_HEIGHTS(m, RUN_4)
+        else
+            I16_HEIGHTS(m, RUN_2)
     }
 }

@@ -107,9 +107,9 @@ struct kern_kivi {
     void (*values_i16)(int bits, const uint8_t *const *row, int hd, void *vp,
                        int at); /* 16 tokens' */
     /* What a few queries read goes straight into the products; NULL = as ever. q[rows][hd] * scale times
-     * a group -> s[rows][KEY_BLOCK]; o[rows][hd] = o * factor + s times the values of KEY_BLOCK tokens */
-    void (*logits)(int bits, const uint8_t *group, const float *const *q, float scale, int rows,
-                   int hd, float *s);
+     * n groups -> s[rows][KEY_BLOCK]; o[rows][hd] = o * factor + s times the values of KEY_BLOCK tokens */
+    void (*logits)(int bits, const uint8_t *group, int n, const float *const *q, float scale,
+                   int rows, int hd, float *s);
     void (*pv)(int bits, const uint8_t *const *row, const struct kern_soft *s, int hd, float *o);
 };
 

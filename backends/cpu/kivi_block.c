@@ -150,19 +150,24 @@ int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t)
     return t->run->kivi && k->kivi->logits && one_token(t->a);
 }
 
-void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int m, int from, int n,
-                    void *kp, float *s)
+void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int from,
+                    int n, void *kp, float *s)
 {
-    const int hd = t->a->hd;
+    const int hd = t->a->hd, bits = t->run->kivi->bits_k;
+    const size_t bytes = (size_t)hd * cb_kivi_block_bytes(bits);
 
-    for (int j = 0; j < n; j += KIVI_GROUP) {
+    for (int j = 0, m; j < n; j += m * KIVI_GROUP) {
         const uint8_t *group = whole_group(t->run, from + j, n - j, hd);
-        if (group) {
-            k->kivi->logits(t->run->kivi->bits_k, group, t->q + r, t->scale, m, hd, s + j);
+        m = 1;
+        if (!group) {
+            pack_some_keys(k, t->a, t->run, from + j, n - j < KIVI_GROUP ? n - j : KIVI_GROUP, kp);
+            cb_tile_logits(t, r, rows, kp, KIVI_GROUP, s + j);
             continue;
         }
-        pack_some_keys(k, t->a, t->run, from + j, n - j < KIVI_GROUP ? n - j : KIVI_GROUP, kp);
-        cb_tile_logits(t, r, m, kp, KIVI_GROUP, s + j);
+        while (whole_group(t->run, from + j + m * KIVI_GROUP, n - j - m * KIVI_GROUP, hd) ==
+               group + (size_t)m * bytes)
+            m++;
+        k->kivi->logits(bits, group, m, t->q + r, t->scale, rows, hd, s + j);
     }
 }
 
