@@ -7,7 +7,8 @@ EXTRA_DIST += bench/busy-core bench/long-answer bench/make-quality bench/RESULTS
 	bench/quality/ruler-16k.jsonl bench/quality/ruler-4k.jsonl bench/quality/ruler-8k.jsonl \
 	bench/quality/smollm2-needle.jsonl bench/quality/smollm2-ruler.jsonl \
 	bench/quality/smollm2-wikitext.jsonl bench/quality/verdict.md bench/quality/wikitext.jsonl \
-	bench/results/ops-zen4-2-cores.csv bench/results/zen4-2-cores.jsonl
+	bench/results/ops-zen4-2-cores.csv bench/results/zen4-2-cores.jsonl \
+	bench/results/zen4-2-cores-avx2.jsonl
 .PHONY: bench-quality bench-quality-smoke
 # CTXBANK_SUITE names the folder of the suite's data
 bench-quality: ctxbank$(EXEEXT)
