@@ -11,6 +11,17 @@ static int slot_of(const struct kv_run *run, int j)
     return (run->idx ? run->idx[j] : j) + run->first;
 }
 
+static const uint8_t *key_group(const struct kv_kivi *q, int g, int hd)
+{
+    return q->k + (size_t)g * (size_t)hd * cb_kivi_block_bytes(q->bits_k);
+}
+
+static const uint8_t *value_row(const struct kv_kivi *q, int slot, int hd)
+{
+    const size_t bytes = (size_t)(hd / KIVI_GROUP) * cb_kivi_block_bytes(q->bits_v);
+    return q->v + (size_t)(q->row_v ? q->row_v[slot] : slot) * bytes;
+}
+
 /* Where the group of keys lies that entries j..j+31 are, if they are one in its order. */
 static const uint8_t *whole_group(const struct kv_run *run, int j, int n, int hd)
 {
@@ -23,7 +34,7 @@ static const uint8_t *whole_group(const struct kv_run *run, int j, int n, int hd
         return NULL;
     if (q->row_k && q->row_k[slot + KIVI_GROUP - 1] != row + KIVI_GROUP - 1)
         return NULL;
-    return q->k + (size_t)(row / KIVI_GROUP) * (size_t)hd * cb_kivi_block_bytes(q->bits_k);
+    return key_group(q, row / KIVI_GROUP, hd);
 }
 
 static const char *plain_row(const struct attn *a, const struct kv_run *run, int v, int slot)
@@ -32,12 +43,42 @@ static const char *plain_row(const struct attn *a, const struct kv_run *run, int
     return (const char *)(v ? run->v : run->k) + (size_t)slot * cb_kv_row_bytes(t, a->hd);
 }
 
+/* Quantised slots, one after the other. A group of keys is decoded once for all that follow. */
+struct reader {
+    const struct kern_vec *k;
+    const struct kv_kivi *q;
+    int v, hd, group; /* the group that is in `panel`, -1: none */
+    float panel[KIVI_GROUP * CB_KIVI_MAX_HD];
+};
+
+static void read_slot(struct reader *r, int slot, float *y)
+{
+    const struct kv_kivi *q = r->q;
+    const int nk = r->k->attn->nk;
+    const float *x = r->panel;
+    int row, i;
+
+    if (r->v) {
+        r->k->kivi->value(q->bits_v, value_row(q, slot, r->hd), r->hd, y);
+        return;
+    }
+    row = q->row_k ? q->row_k[slot] : slot;
+    if (row / KIVI_GROUP != r->group) {
+        r->group = row / KIVI_GROUP;
+        r->k->kivi->group(q->bits_k, key_group(q, r->group, r->hd), r->hd, r->panel);
+    }
+    i = row % KIVI_GROUP;
+    for (int c = 0; c < r->hd; c++)
+        y[c] = x[i / nk * r->hd * nk + c * nk + i % nk];
+}
+
 /* Entries j..j+n-1 as n_row addresses of plain rows, the last one repeated; quantised ones are decoded
  * and rounded to tmp. */
 static void as_rows(const struct kern_vec *k, const struct attn *a, const struct kv_run *run, int v,
                     int j, int n, int n_row, char *tmp, const char **row)
 {
     const enum kv_type t = v ? a->type_v : a->type_k;
+    struct reader r = { .k = k, .q = run->kivi, .v = v, .hd = a->hd, .group = -1 };
     float x[CB_KIVI_MAX_HD];
 
     for (int i = 0; i < n; i++) {
@@ -45,7 +86,7 @@ static void as_rows(const struct kern_vec *k, const struct attn *a, const struct
         row[i] = plain_row(a, run, v, slot);
         if (slot >= (v ? run->kivi->n_v : run->kivi->n_k))
             continue;
-        cb_kivi_row(run->kivi, v, slot, a->hd, x);
+        read_slot(&r, slot, x);
         row[i] = tmp;
         k->encode(t, x, a->hd, tmp);
         tmp += cb_kv_row_bytes(t, a->hd);
@@ -87,12 +128,6 @@ void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const str
     }
 }
 
-static const uint8_t *quantised_value(const struct attn *a, const struct kv_kivi *q, int slot)
-{
-    const size_t bytes = (size_t)(a->hd / KIVI_GROUP) * cb_kivi_block_bytes(q->bits_v);
-    return q->v + (size_t)(q->row_v ? q->row_v[slot] : slot) * bytes;
-}
-
 /* Entries j..j+n-1, at most 16, which become those from `at` on */
 static void integer_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
                            int j, int n, int at, void *v)
@@ -108,7 +143,7 @@ static void integer_values(const struct kern_vec *k, const struct attn *a, const
     for (int i = 0; i < n; i++) {
         const int slot = slot_of(run, j + i);
         if (slot < run->kivi->n_v)
-            code[n_code++] = quantised_value(a, run->kivi, slot);
+            code[n_code++] = value_row(run->kivi, slot, a->hd);
     }
     if (n_code == 16) {
         k->kivi->values_i16(run->kivi->bits_v, code, a->hd, v, at);
@@ -133,7 +168,7 @@ void cb_kivi_pack_values(const struct kern_vec *k, const struct attn *a, const s
         if (slot >= run->kivi->n_v)
             k->decode(a->type_v, plain_row(a, run, 1, slot), a->hd, y);
         else
-            k->kivi->value(run->kivi->bits_v, quantised_value(a, run->kivi, slot), a->hd, y);
+            k->kivi->value(run->kivi->bits_v, value_row(run->kivi, slot, a->hd), a->hd, y);
         memset(y + a->hd, 0, (size_t)(hd_pad - a->hd) * sizeof *y);
     }
 }
@@ -150,25 +185,70 @@ int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t)
     return t->run->kivi && k->kivi->logits && one_token(t->a);
 }
 
+enum { MAX_ROWS = SUB_TILES * MAX_TILE }; /* whose logits are in work at once */
+
+/* Row of a quantised key, -1 behind them */
+static int key_row(const struct kv_run *run, int j)
+{
+    const int slot = slot_of(run, j);
+
+    if (slot >= run->kivi->n_k)
+        return -1;
+    return run->kivi->row_k ? run->kivi->row_k[slot] : slot;
+}
+
+/* Logits of entries j..: those that follow in whole groups, those that are scattered over one, or rows.
+ * Returns of how many. */
+static int some_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int j,
+                       int n, void *kp, float *s)
+{
+    const struct kv_kivi *q = t->run->kivi;
+    const int hd = t->a->hd, row = key_row(t->run, j);
+    const uint8_t *group = whole_group(t->run, j, n, hd);
+    float x[MAX_ROWS * KEY_BLOCK];
+    int at[KIVI_GROUP], m = 1;
+
+    if (group) {
+        const size_t bytes = (size_t)hd * cb_kivi_block_bytes(q->bits_k);
+        while (whole_group(t->run, j + m * KIVI_GROUP, n - m * KIVI_GROUP, hd) ==
+               group + (size_t)m * bytes)
+            m++;
+        k->kivi->logits(q->bits_k, group, m, t->q + r, t->scale, rows, hd, s);
+        return m * KIVI_GROUP;
+    }
+    if (row >= 0) {
+        const int first = row / KIVI_GROUP * KIVI_GROUP;
+        at[0] = row - first;
+        for (; m < n && m < KIVI_GROUP; m++) {
+            at[m] = key_row(t->run, j + m) - first;
+            if (at[m] < 0 || at[m] >= KIVI_GROUP)
+                break;
+        }
+        k->kivi->logits(q->bits_k, key_group(q, row / KIVI_GROUP, hd), 1, t->q + r, t->scale, rows,
+                        hd, x);
+    } else {
+        m = n < KIVI_GROUP ? n : KIVI_GROUP;
+        for (int i = 0; i < m; i++)
+            at[i] = i;
+        pack_some_keys(k, t->a, t->run, j, m, kp);
+        cb_tile_logits(t, r, rows, kp, KIVI_GROUP, x);
+    }
+    for (int i = 0; i < rows; i++)
+        for (int e = 0; e < m; e++)
+            s[i * KEY_BLOCK + e] = x[i * KEY_BLOCK + at[e]];
+    return m;
+}
+
 void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int from,
                     int n, void *kp, float *s)
 {
-    const int hd = t->a->hd, bits = t->run->kivi->bits_k;
-    const size_t bytes = (size_t)hd * cb_kivi_block_bytes(bits);
+    const int whole = (n + KIVI_GROUP - 1) / KIVI_GROUP * KIVI_GROUP;
 
-    for (int j = 0, m; j < n; j += m * KIVI_GROUP) {
-        const uint8_t *group = whole_group(t->run, from + j, n - j, hd);
-        m = 1;
-        if (!group) {
-            pack_some_keys(k, t->a, t->run, from + j, n - j < KIVI_GROUP ? n - j : KIVI_GROUP, kp);
-            cb_tile_logits(t, r, rows, kp, KIVI_GROUP, s + j);
-            continue;
-        }
-        while (whole_group(t->run, from + j + m * KIVI_GROUP, n - j - m * KIVI_GROUP, hd) ==
-               group + (size_t)m * bytes)
-            m++;
-        k->kivi->logits(bits, group, m, t->q + r, t->scale, rows, hd, s + j);
-    }
+    for (int j = 0; j < n;)
+        j += some_logits(k, t, r, rows, from + j, n - j, kp, s + j);
+    for (int i = 0; i < rows; i++)
+        for (int j = n; j < whole; j++)
+            s[i * KEY_BLOCK + j] = 0;
 }
 
 int cb_kivi_has_pv(const struct kern_vec *k, const struct tile *t, int from, int n)
@@ -183,6 +263,6 @@ void cb_kivi_pv(const struct kern_vec *k, const struct tile *t, int from,
     const uint8_t *row[KEY_BLOCK];
 
     for (int j = 0; j < KEY_BLOCK; j++)
-        row[j] = quantised_value(t->a, t->run->kivi, slot_of(t->run, from + j));
+        row[j] = value_row(t->run->kivi, slot_of(t->run, from + j), t->a->hd);
     k->kivi->pv(t->run->kivi->bits_v, row, soft, t->a->hd, o);
 }
