@@ -106,7 +106,8 @@ CB_API int cb_session_len(const cb_session *session); /* tokens in the timeline 
  * this model; "" when there is nothing. */
 CB_API const char *cb_session_note(const cb_session *session);
 
-/* Non-zero stops the prefill with CB_ECANCEL; the session then holds what it held before, or nothing
+/* done of total tokens; the whole prompt passes a layer before the next one begins, and a layer counts
+ * as its share of each token. Non-zero stops the prefill with CB_ECANCEL; the session then holds what it held before, or nothing
  * where the policy had dropped tokens already. */
 typedef int (*cb_progress_fn)(void *arg, int64_t done, int64_t total);
 /* logits[n_vocab] after token i of the prompt. */

@@ -60,7 +60,7 @@ static void head(struct cb_session *s, const float *x, int n, int fine, float *l
                1, s->w.norm, n);
 }
 
-/* Asks the caller whether to go on; work is counted in tokens x layers. */
+/* Asks the caller whether to go on. */
 static int report(const struct cb_prefill *how, int64_t done, int64_t total)
 {
     if (how && how->progress && how->progress(how->progress_arg, done, total))
@@ -92,7 +92,6 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
     const struct hparams *hp = &s->model->hp;
     struct work *w = &s->w;
     const int pos0 = s->n_seen, half = hp->n_rot / 2;
-    const int64_t total = (int64_t)n * hp->n_layer;
 
     s->dev->ops->get_rows(s->dev, &s->model->embd, tokens, n, w->x);
     cb_model_rope_table(s->model, pos0, n, w->cs);
@@ -103,7 +102,7 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
             m = min_int(min_int(s->chunk, n - i), cb_prefill_room(s, i));
             TRY(layer_chunk(s, l, w->x + (size_t)i * (size_t)hp->n_embd,
                             w->cs + (size_t)i * (size_t)half * 2, m, pos0 + i, pos0 + n));
-            TRY(report(how, (int64_t)l * n + i + m, total));
+            TRY(report(how, ((int64_t)l * n + i + m) / hp->n_layer, n));
         }
         TRY(cb_attend_end(s, l));
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* progress.c - a bar on standard error with tokens a second and the time left. */
+/* progress.c - a bar on standard error with the rate and the time left. */
 #include "progress.h"
 
 #include <stdio.h>
@@ -7,9 +7,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-void cb_progress_start(struct progress *p, enum progress_when when, const char *label)
+void cb_progress_start(struct progress *p, enum progress_when when, const char *label,
+                       const char *unit)
 {
-    *p = (struct progress){ .label = label, .start_s = cb_now_s() };
+    *p = (struct progress){ .label = label, .unit = unit, .start_s = cb_now_s() };
     p->on = when == PROGRESS_ALWAYS || (when == PROGRESS_AUTO && isatty(STDERR_FILENO));
 }
 
@@ -34,9 +35,9 @@ void cb_progress_step(struct progress *p, int64_t done, int64_t total)
     p->last_s = now;
     left = rate > 0 ? (long)((double)(total - done) / rate + 0.5) : 0;
     snprintf(head, sizeof head, "%.16s %3d%% ", p->label, (int)(100 * done / total));
-    snprintf(tail, sizeof tail, " %lld/%lld tokens, %.*f/s, %ld:%02ld left%s%.63s", (long long)done,
-             (long long)total, rate < 10 ? 2 : 0, rate, left / 60, left % 60, *p->extra ? ", " : "",
-             p->extra);
+    snprintf(tail, sizeof tail, " %lld/%lld %s, %.*f/s, %ld:%02ld left%s%.63s", (long long)done,
+             (long long)total, p->unit, rate < 10 ? 2 : 0, rate, left / 60, left % 60,
+             *p->extra ? ", " : "", p->extra);
     width = columns() - 1 - (int)strlen(head) - (int)strlen(tail) - 2;
     width = width < 4 ? 0 : width > (int)sizeof bar - 1 ? (int)sizeof bar - 1 : width;
     full = (int)((double)width * (double)done / (double)total);

@@ -113,7 +113,7 @@ int cb_calibrate_probe(struct calibrate *c, const struct probe *p, int n_step, i
     c->total = more;
     for (int i = 0; i < c->samples.n; i++)
         c->total += c->samples.at[i].n;
-    cb_progress_start(&c->bar, cb_progress_when(c->o), "calibrate");
+    cb_progress_start(&c->bar, cb_progress_when(c->o), "calibrate", "tokens");
     err = cb_probe_open(c->e.model, p, c->n_ctx, &s);
     for (int i = 0; i < c->samples.n && !err; i++) {
         const struct sample *x = &c->samples.at[i];

@@ -38,7 +38,7 @@ static int score(const struct opts *o, struct engine *e, const struct pair *p, s
         return CB_ENOMEM;
     TRY(cb_prefill_bar(e, o, "context", p->ctx, p->n_ctx, NULL));
     r->kept = kept_slots(e->session);
-    cb_progress_start(&bar, cb_progress_when(o), "target");
+    cb_progress_start(&bar, cb_progress_when(o), "target", "tokens");
     rc = CB_OK;
     for (int i = 0; i < p->n_tgt && !rc; i++) {
         const float *logits = cb_session_logits(e->session);

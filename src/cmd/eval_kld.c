@@ -24,7 +24,7 @@ static int feed(const struct opts *o, struct engine *full, struct engine *e, con
 
     TRY(cb_prefill_bar(full, o, "full", p->ctx, p->n_ctx, NULL));
     TRY(cb_prefill_bar(e, o, "policy", p->ctx, p->n_ctx, NULL));
-    cb_progress_start(&bar, cb_progress_when(o), "target");
+    cb_progress_start(&bar, cb_progress_when(o), "target", "tokens");
     for (int i = 0; i < p->n_tgt && !rc; i++) {
         const float *lf = cb_session_logits(full->session), *lp = cb_session_logits(e->session);
         const double kl = cb_kl(lf, lp, n_vocab);

@@ -134,7 +134,7 @@ static int score(struct ppl *p)
         return cb_fail(CB_EARG, "%s: %d tokens; there is nothing to score",
                        cb_opt_text(p->o, ARG_PPL_FILE), p->n);
     TRY(cb_engine_session(p->o, &p->e, cb_opt_text(p->o, ARG_POLICY), streamed ? p->n : p->window));
-    cb_progress_start(&p->bar, cb_progress_when(p->o), "perplexity");
+    cb_progress_start(&p->bar, cb_progress_when(p->o), "perplexity", "tokens");
     rc = streamed ? stream(p) : stride ? sliding(p, stride, most) : windows(p, most);
     cb_progress_end(&p->bar);
     return rc;

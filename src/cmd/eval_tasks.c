@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cmd.h"
 #include "data.h"
@@ -461,7 +461,7 @@ static int ask(struct tasks *t)
     TRY(cb_answers_open(cb_opt_text(t->o, ARG_ANSWERS), on_warn, NULL, &t->have));
     if (t->have.n)
         cb_log_note("%s: %d answers are there already", t->have.path, t->have.n);
-    cb_progress_start(&t->bar, cb_progress_when(t->o), "eval");
+    cb_progress_start(&t->bar, cb_progress_when(t->o), "eval", "tokens");
     rc = cb_run(&t->run, &t->items, &t->have);
     cb_progress_end(&t->bar);
     if (t->run.n_long)

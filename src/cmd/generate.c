@@ -48,7 +48,7 @@ int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, co
     struct progress bar;
     int rc;
 
-    cb_progress_start(&bar, cb_progress_when(o), label);
+    cb_progress_start(&bar, cb_progress_when(o), label, "tokens");
     h.progress = on_progress;
     h.progress_arg = &bar;
     rc = cb_session_prefill(e->session, ids, n, &h);

@@ -25,7 +25,7 @@ static int find_type(const char *text, enum dtype *out)
 
 static int on_progress(void *arg, int64_t done, int64_t total)
 {
-    cb_progress_step(arg, done, total);
+    cb_progress_step(arg, done >> 20, total >> 20);
     return cb_interrupted();
 }
 
@@ -55,7 +55,7 @@ static int run(const struct opts *o)
 
     if (rc)
         return rc;
-    cb_progress_start(&bar, cb_progress_when(o), "quantize");
+    cb_progress_start(&bar, cb_progress_when(o), "quantize", "MiB");
     q.progress = on_progress;
     q.progress_arg = &bar;
     cb_interrupt_catch();

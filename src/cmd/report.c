@@ -116,10 +116,10 @@ void cb_note_timings(const struct engine *e, const struct generation *g)
 
     cb_session_memory(e->session, &m);
     cb_log_note("prompt %d tokens in %.2f s (%.1f/s), answer %d tokens in %.2f s (%.1f/s), "
-                "bank %.1f MiB (full cache %.1f MiB)",
+                "bank %.1f MiB (%.0f %% of the full cache at f16)",
                 g->n_prompt, g->prompt_s, per_s(g->n_prompt, g->prompt_s), g->n, g->predicted_s,
                 per_s(g->n_step, g->predicted_s), (double)m.kv_bytes / 1048576,
-                (double)m.kv_full_bytes / 1048576);
+                100 * (double)m.kv_bytes / (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
     cb_log_detail("load %.2f s, weights %.1f MiB, scratch %.1f MiB, peak of the bank %.1f MiB, "
                   "peak of the process %.1f MiB, slots a layer %d to %d",
                   e->load_s, (double)m.weights_bytes / 1048576, (double)m.scratch_bytes / 1048576,
