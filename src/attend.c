@@ -43,16 +43,30 @@ static int open_states(const struct cb_session *s, struct attend *a)
     return CB_OK;
 }
 
-/* Is layer l read whole for every token, by attention alone? */
-static int reads_whole(const struct cb_session *s, int l)
+/* Can layer l come to be read whole for every generated token, by attention alone? A method that knows
+ * beforehand what it drops (slots) does not leave it so. */
+static int may_seal(const struct cb_session *s, int l)
 {
     const struct method *m = s->policy->m;
     const struct layer_plan *p = &s->plan[l];
 
-    if (m->fold || m->rank || m->observe || m->compact || s->distant || cb_prefill_is(s))
+    if (m->fold || m->rank || (m->compact && m->slots) || s->distant || cb_prefill_is(s))
         return 0;
     return p->read.what == READ_ALL && p->pos == POS_TOKEN && p->kv_of == l && !p->raw_keys &&
-           p->want.when == WHEN_NEVER && p->want.window <= 1;
+           p->want.when != WHEN_ALWAYS;
+}
+
+/* Scores are made from rows. */
+static void unseal_for_scores(struct cb_session *s, int l, int wants)
+{
+    if (wants)
+        cb_store_unseal(&s->store[l], 0, s->store[l].sealed);
+}
+
+/* Nothing was dropped from layer l, and the next tokens need no scores. */
+static int seal_whole(struct cb_session *s, int l)
+{
+    return s->store[l].pos || cb_wants(&s->plan[l].want, 0) ? CB_OK : cb_store_seal(&s->store[l]);
 }
 
 int cb_attend_open(struct cb_session *s)
@@ -73,7 +87,7 @@ int cb_attend_open(struct cb_session *s)
     TRY(cb_select_open(s));
     TRY(cb_distant_open(s));
     for (int l = 0; l < hp->n_layer; l++)
-        if (reads_whole(s, l))
+        if (may_seal(s, l))
             cb_store_may_seal(&s->store[l], s->dev);
     if (!s->policy->m->compact)
         return CB_OK;
@@ -178,6 +192,7 @@ static int follow(struct cb_session *s, int l, const struct attn *led, int pos0)
         s->attend->run[h].n -= led->n_tok - at.n_tok;
     }
     at.run = s->attend->run;
+    unseal_for_scores(s, l, cb_wants(&s->plan[l].want, 1));
     TRY(cb_store_append(&s->store[l], s->dev, k, v, led->q_stride, at.n_tok, pos0));
     if (m->fold)
         TRY(m->fold(s->policy, l, s->attend->state[l], was, was + at.n_tok));
@@ -215,6 +230,7 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
 
     if (!s->decoding || s->plan[l].read.what != READ_ALL || cb_distant_is(s, l))
         cb_store_pack(&s->store[l]);
+    unseal_for_scores(s, l, wants);
     TRY(cb_store_append(&s->store[l], s->dev, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0));
     if (m->fold)
         TRY(m->fold(s->policy, l, a->state[l], was, was + n));
@@ -262,7 +278,7 @@ static int settle(struct cb_session *s, int l, const struct scores *sc)
         TRY(s->policy->m->compact(s->policy, l, a->state[l], sc, a->edit));
         TRY(cb_edit_apply(a->edit));
     }
-    TRY(cb_store_seal(&s->store[l]));
+    TRY(seal_whole(s, l));
     if (!s->decoding)
         cb_store_huge_pages(&s->store[l]);
     return s->store[l].kivi ? cb_kivi_advance(&s->store[l], s->dev) : CB_OK;

@@ -308,9 +308,9 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 {
     const int lazy = !s->kivi && s->rows[kv] - n <= n / CB_STORE_HOLES;
 
-    assert(!s->sealer);
     if (n == s->n[kv]) /* ascending and distinct: all of them */
         return CB_OK;
+    cb_store_unseal(s, 0, s->sealed);
     TRY(need_pos(s));
     if (lazy && !s->row)
         TRY(cb_store_reserve(pos_bytes(s), &s->row));
@@ -332,7 +332,7 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 
 void cb_store_cut(struct store *s, int n)
 {
-    cb_store_unseal(s, n);
+    cb_store_unseal(s, n, n);
     for (int h = 0; h < s->n_kv; h++)
         if (s->n[h] > n) {
             const int n_row = n ? row_of(s, h, n - 1) + 1 : 0;

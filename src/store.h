@@ -46,11 +46,12 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
 /* ---- store_seal.c: slots whose rows stay as they are and are read for every token ---- */
 
-/* From now on whole blocks are sealed, where the device can; slots must not be dropped or changed. */
+/* From now on cb_store_seal() seals whole blocks, where the device can. */
 void cb_store_may_seal(struct store *s, struct device *d);
 int cb_store_seal(struct store *s); /* what is whole and is not yet */
 void cb_store_seal_close(struct store *s);
-void cb_store_unseal(struct store *s, int n); /* blocks behind slot n are rows again */
+/* No block from slot `from` on is sealed any more; those that hold slots below n are rows again. */
+void cb_store_unseal(struct store *s, int from, int n);
 /* Those of a slot and the ones behind it; NULL: there are none */
 float *cb_store_steps(const struct store *s, int kv, int v, int slot);
 /* Bytes of the steps of a head's first n slots once they are sealed */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* store_seal.c - blocks of slots in the form that a device's attention multiplies, in place of their
  * rows. It serves layers that are read whole for every token: to make that form costs a row once instead
- * of once a token. */
+ * of once a token. What a policy wants to look at, or to drop, becomes rows again. */
 #include "store.h"
 
 #include <assert.h>
@@ -57,19 +57,21 @@ int cb_store_seal(struct store *s)
     return CB_OK;
 }
 
-void cb_store_unseal(struct store *s, int n)
+static void unseal_block(struct store *s, int h, int v, int slot)
 {
-    const int from = n / KV_SEAL * KV_SEAL;
+    void *block = cb_store_row(s, h, v, slot);
+    s->sealer->ops->unseal(s->sealer, v ? s->type_v : s->type_k, v, s->hd, block,
+                           cb_store_steps(s, h, v, slot), block);
+}
 
-    if (s->sealed <= from)
-        return;
-    for (int i = 0; n > from && i < 2 * s->n_kv; i++) {
-        const int h = i / 2, v = i % 2;
-        void *block = cb_store_row(s, h, v, from);
-        s->sealer->ops->unseal(s->sealer, v ? s->type_v : s->type_k, v, s->hd, block,
-                               cb_store_steps(s, h, v, from), block);
-    }
-    s->sealed = from;
+void cb_store_unseal(struct store *s, int from, int n)
+{
+    from = from / KV_SEAL * KV_SEAL;
+    n = n < s->sealed ? n : s->sealed;
+    for (int slot = from; slot < n; slot += KV_SEAL)
+        for (int i = 0; i < 2 * s->n_kv; i++)
+            unseal_block(s, i / 2, i % 2, slot);
+    s->sealed = from < s->sealed ? from : s->sealed;
 }
 
 uint64_t cb_store_step_bytes(const struct store *s, int n)
