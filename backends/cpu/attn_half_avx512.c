@@ -217,18 +217,17 @@ INLINE void qk_tile(int m, const char *q, const char *k, const float *step, cons
     UNROLL
     for (int r = 0; r < m; r++)
         acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-    _Pragma("GCC unroll 16") /* or the compiler copies every sum */
-        for (int c = 0; c < pairs(hd); c++, q += 4 * m, k += PANEL * 4, ahead += PANEL * 4)
+    _Pragma("GCC unroll 2") for (int c = 0; c < pairs(hd);
+                                 c++, q += 4 * m, k += PANEL * 4, ahead += PANEL * 4)
     {
         const __m512i x = _mm512_loadu_si512(k), y = _mm512_loadu_si512(k + 64);
         __builtin_prefetch(ahead, 0, 2);
         __builtin_prefetch(ahead + 64, 0, 2);
         UNROLL
         for (int r = 0; r < m; r++) {
-            int32_t pair;
-            memcpy(&pair, q + 4 * r, sizeof pair);
-            acc[r][0] = _mm512_dpwssd_epi32(acc[r][0], x, _mm512_set1_epi32(pair));
-            acc[r][1] = _mm512_dpwssd_epi32(acc[r][1], y, _mm512_set1_epi32(pair));
+            const __m512i pair = _mm512_set1_epi32(*(const int32_t *)(const void *)(q + 4 * r));
+            cb_dot_i16(&acc[r][0], x, pair);
+            cb_dot_i16(&acc[r][1], y, pair);
         }
     }
     dk[0] = _mm512_loadu_ps(step);

@@ -66,6 +66,18 @@ static inline __m512i cb_i16_pair(__m512i a, __m512i b)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
 }
 
+/* acc += products of pairs of 16-bit integers, or of four bytes. In assembler, since compilers copy every
+ * sum of a tile at each of its steps. */
+static inline void cb_dot_i16(__m512i *acc, __m512i x, __m512i y)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y));
+}
+
+static inline void cb_dot_u8_i8(__m512i *acc, __m512i x, const int32_t *y)
+{
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*acc) : "v"(x), "m"(*y));
+}
+
 /* The heads of 16 blocks of quantised numbers -> their steps and smallest numbers */
 static inline void cb_kivi_heads(__m512i h, __m512 *step, __m512 *min)
 {

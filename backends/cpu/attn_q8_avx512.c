@@ -158,15 +158,14 @@ INLINE void qk_block(int m, const int32_t *q, const char *k, __m512 dk, const ch
         acc[r][1] = _mm512_set1_epi32(q[(QUADS * 2 + 1) * m + r]);
     }
     UNROLL
-    for (int c = 0; c < QUADS; c++) { /* unrolled, or the compiler copies every sum */
+    for (int c = 0; c < QUADS; c++) {
         const __m512i x = _mm512_loadu_si512(k + c * PANEL * 4);
         if (ahead)
             __builtin_prefetch(ahead + c * PANEL * 4, 0, 2);
         UNROLL
         for (int r = 0; r < m; r++) {
-            acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], x, _mm512_set1_epi32(q[2 * c * m + r]));
-            acc[r][1] =
-                _mm512_dpbusd_epi32(acc[r][1], x, _mm512_set1_epi32(q[(2 * c + 1) * m + r]));
+            cb_dot_u8_i8(&acc[r][0], x, &q[2 * c * m + r]);
+            cb_dot_u8_i8(&acc[r][1], x, &q[(2 * c + 1) * m + r]);
         }
     }
     UNROLL

@@ -63,12 +63,10 @@ static float quantize_p(const float *p, float sum, const float *scale, float max
             break;
         UNROLL
         for (int k = 0; k < 2; k++)
-            x[k] = _mm512_cvtps_epi32(
-                _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(p + i + 16 * k),
-                                            _mm512_loadu_ps(scale + i + 16 * k)),
-                              _mm512_set1_ps(f)));
-        _mm512_storeu_si512(y + i,
-                            _mm512_permutexvar_epi64(order, _mm512_packs_epi32(x[0], x[1])));
+            x[k] = _mm512_cvtps_epi32(_mm512_mul_ps(
+                _mm512_mul_ps(_mm512_loadu_ps(p + i + 16 * k), _mm512_loadu_ps(scale + i + 16 * k)),
+                _mm512_set1_ps(f)));
+        _mm512_storeu_si512(y + i, _mm512_permutexvar_epi64(order, _mm512_packs_epi32(x[0], x[1])));
     }
     return 1.0f / f;
 }
@@ -89,7 +87,8 @@ INLINE void pv_tile(int m, int wide, const int16_t *p, const char *v, const char
     UNROLL
     for (int r = 0; r < m; r++)
         acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-    _Pragma("GCC unroll 4") for (int j = 0; j < n; j += 2, v += 64 * wide, ahead += 64 * wide)
+    _Pragma("GCC unroll 1") /* or sums go through memory */
+        for (int j = 0; j < n; j += 2, v += 64 * wide, ahead += 64 * wide)
     {
         const __m512i x = pairs(wide, v), y = pairs(wide, v + 32 * wide);
         __builtin_prefetch(ahead, 0, 2);
@@ -97,10 +96,11 @@ INLINE void pv_tile(int m, int wide, const int16_t *p, const char *v, const char
             __builtin_prefetch(ahead + 64, 0, 2);
         UNROLL
         for (int r = 0; r < m; r++) {
-            int32_t pair;
-            memcpy(&pair, p + r * KEY_BLOCK + j, sizeof pair);
-            acc[r][0] = _mm512_dpwssd_epi32(acc[r][0], x, _mm512_set1_epi32(pair));
-            acc[r][1] = _mm512_dpwssd_epi32(acc[r][1], y, _mm512_set1_epi32(pair));
+            int32_t both;
+            memcpy(&both, p + r * KEY_BLOCK + j, sizeof both);
+            const __m512i pair = _mm512_set1_epi32(both);
+            cb_dot_i16(&acc[r][0], x, pair);
+            cb_dot_i16(&acc[r][1], y, pair);
         }
     }
     UNROLL
