@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "ints.h"
 
 enum {
     SPLIT_TOK = 8,   /* most queries for which splits are shared out */
@@ -28,9 +29,9 @@ struct work {
     struct sums split, all;
     float *factor, *sum; /* [rows] as kern_soft has them */
     int *seen;           /* [rows] */
-    float *s;      /* [SUB_TILES * mr][KEY_BLOCK] */
-    float *v;      /* [KEY_BLOCK][hd_pad] */
-    void *kp;      /* a packed block of keys */
+    float *s;            /* [SUB_TILES * mr][KEY_BLOCK] */
+    float *v;            /* [KEY_BLOCK][hd_pad] */
+    void *kp;            /* a packed block of keys */
 };
 
 struct job {
@@ -179,13 +180,19 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
         cb_tile_logits(t, r, m, w->kp, n, w->s);
     if (t->run->logit && !t->run->given)
         leave_logits(t, b, r, m, n, w->s);
-    for (int i = 0; i < m; i++) {
-        const int hi = t->row_hi[r + i] - b->from;
-        w->seen[i] = hi < n ? hi : n;
-        w->factor[i] = t->k->soften(w->s + i * KEY_BLOCK, whole, t->row_lo[r + i] - b->from,
-                                    w->seen[i], t->run->given ? 0 : t->cap, &w->split.m[r + i],
-                                    &w->split.l[r + i], &w->sum[i]);
-    }
+    for (int i = 0; i < m; i++)
+        w->seen[i] = min_int(t->row_hi[r + i] - b->from, n);
+    t->k->soften(&(const struct kern_logits){ .s = w->s,
+                                              .rows = m,
+                                              .n = whole,
+                                              .lo = t->row_lo + r,
+                                              .seen = w->seen,
+                                              .from = b->from,
+                                              .cap = t->run->given ? 0 : t->cap,
+                                              .m = w->split.m + r,
+                                              .l = w->split.l + r,
+                                              .sum = w->sum,
+                                              .factor = w->factor });
     add_values(t, w, b, r, m, n, v);
 }
 

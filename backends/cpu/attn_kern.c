@@ -355,46 +355,77 @@ VEC_INLINE vf capped(vf x, float cap)
     return v_mul(v_tanh(x), v_set1(cap));
 }
 
-static float exp2_one(float x)
+/* 2^(a - b) of each, where -inf stands for nothing summed yet */
+static void ratios(const float *a, const float *b, int n, float *y)
 {
-    float y[VW];
-    v_store(y, v_exp2(v_set1(x)));
-    return y[0];
+    for (int i = 0; i < n; i += VW) {
+        const int k = n - i < VW ? n - i : VW;
+        v_store_n(y + i, v_exp2(v_sub(v_load_n(a + i, k), v_load_n(b + i, k))), k);
+    }
+    for (int i = 0; i < n; i++)
+        if (a[i] == b[i])
+            y[i] = 1.0f;
 }
 
-/* 2^(a - b) where -inf stands for nothing summed yet */
 static float ratio(float a, float b)
 {
-    return a == b ? 1.0f : exp2_one(a - b);
+    float y;
+    ratios(&a, &b, 1, &y);
+    return y;
 }
 
-static float soften(float *s, int n, int lo, int hi, float cap, float *m, float *l, float *sum)
+/* Entries outside of [lo, hi) weigh nothing. */
+static void mask(float *s, int n, int lo, int hi)
 {
-    vf top = v_set1(-INFINITY), all = v_set1(0.0f), base;
-    float max, f;
-
-    if (cap > 0.0f)
-        for (int j = 0; j < n; j += VW)
-            v_store(s + j, capped(v_load(s + j), cap));
     for (int j = 0; j < lo && j < n; j++)
         s[j] = -INFINITY;
     for (int j = hi > 0 ? hi : 0; j < n; j++)
         s[j] = -INFINITY;
+}
+
+static float row_max(const float *s, int n)
+{
+    vf top = v_set1(-INFINITY);
+
     for (int j = 0; j < n; j += VW)
         top = v_max(top, v_load(s + j));
-    max = v_hmax(top);
-    max = max > *m ? max : *m;
-    base = v_set1(max > -INFINITY ? max : 0.0f);
+    return v_hmax(top);
+}
+
+/* s[n] -> 2^(s - max); their sum */
+static float weigh(float *s, int n, float max)
+{
+    const vf base = v_set1(max > -INFINITY ? max : 0.0f);
+    vf all = v_set1(0.0f);
+
     for (int j = 0; j < n; j += VW) {
         const vf p = v_exp2(v_sub(v_load(s + j), base));
         v_store(s + j, p);
         all = v_add(all, p);
     }
-    f = ratio(*m, max);
-    *sum = v_hsum(all);
-    *l = *l * f + *sum;
-    *m = max;
-    return f;
+    return v_hsum(all);
+}
+
+/* A step at a time for all rows: what one waits for runs beside the others. */
+static void soften(const struct kern_logits *x)
+{
+    float max[SUB_TILES * MAX_TILE];
+
+    for (int r = 0; r < x->rows; r++) {
+        float *s = x->s + r * KEY_BLOCK, top;
+        for (int j = 0; x->cap > 0.0f && j < x->n; j += VW)
+            v_store(s + j, capped(v_load(s + j), x->cap));
+        mask(s, x->n, x->lo[r] - x->from, x->seen[r]);
+        top = row_max(s, x->n);
+        max[r] = top > x->m[r] ? top : x->m[r];
+    }
+    ratios(x->m, max, x->rows, x->factor);
+    for (int r = 0; r < x->rows; r++)
+        x->sum[r] = weigh(x->s + r * KEY_BLOCK, x->n, max[r]);
+    for (int r = 0; r < x->rows; r++) {
+        x->l[r] = x->l[r] * x->factor[r] + x->sum[r];
+        x->m[r] = max[r];
+    }
 }
 
 static void fold(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,

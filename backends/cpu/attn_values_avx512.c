@@ -11,6 +11,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 
+enum { ROWS = (SUB_TILES * MAX_TILE + 15) / 16 * 16 };
+
 /* Largest code of a value */
 static int top_of(enum kv_type t)
 {
@@ -25,15 +27,6 @@ void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp)
         cb_pack_v_half_avx512(v, hd, at, vp);
 }
 
-/* What p is multiplied with, beside the keys' scales: p is 1 and their sum at most. */
-static float multiplier(float sum, float max_scale, int top)
-{
-    const float most = (float)(INT32_MAX / top - KEY_BLOCK); /* each is rounded up by less than 1 */
-    const float fits = sum > 1.0f ? 32767.0f : 32767.0f / sum;
-
-    return (fits < most / sum ? fits : most / sum) / max_scale;
-}
-
 static float max_of(const float *x, int n)
 {
     __m512 max = _mm512_setzero_ps();
@@ -45,16 +38,31 @@ static float max_of(const float *x, int n)
     return _mm512_reduce_max_ps(max);
 }
 
-/* p[n] times the keys' scales as int16, rows up to a multiple of 16; what one step is worth */
-static float quantize_p(const float *p, float sum, const float *scale, float max_scale, int n,
-                        int top, int16_t *y)
+/* What weights of 16 rows are multiplied with, beside the keys' scales, of which `top` is the largest that
+ * a row sees: a weight is 1 and their sum at most. What one step of the products is worth; a row of which
+ * nothing is seen gets 0 and its sum, 0 or NaN. */
+INLINE void multipliers(__m512 sum, __m512 top, int top_code, __m512 *f, __m512 *step)
+{
+    const __m512 one = _mm512_set1_ps(1.0f), zero = _mm512_setzero_ps();
+    const float most =
+        (float)(INT32_MAX / top_code - KEY_BLOCK); /* each is rounded up by less than 1 */
+    const __mmask16 some =
+        _mm512_cmp_ps_mask(sum, zero, _CMP_GT_OQ) & _mm512_cmp_ps_mask(top, zero, _CMP_GT_OQ);
+    const __m512 fits = _mm512_div_ps(_mm512_set1_ps(32767.0f), _mm512_min_ps(one, sum));
+    const __m512 held = _mm512_div_ps(_mm512_set1_ps(most), sum);
+
+    *f = _mm512_maskz_div_ps(some, _mm512_min_ps(fits, held), top);
+    *step = _mm512_mask_div_ps(sum, some, one, *f);
+}
+
+/* p[n] times the keys' scales and f as int16, up to a multiple of 32 */
+INLINE void quantize_p(const float *p, float f, const float *scale, int n, int16_t *y)
 {
     const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-    const float f = multiplier(sum, max_scale, top);
 
-    if (!(sum > 0.0f && max_scale > 0.0f)) {
+    if (f == 0.0f) {
         memset(y, 0, KEY_BLOCK * sizeof *y);
-        return sum; /* 0, or NaN */
+        return;
     }
     UNROLL
     for (int i = 0; i < KEY_BLOCK; i += 32) {
@@ -68,7 +76,6 @@ static float quantize_p(const float *p, float sum, const float *scale, float max
                 _mm512_set1_ps(f)));
         _mm512_storeu_si512(y + i, _mm512_permutexvar_epi64(order, _mm512_packs_epi32(x[0], x[1])));
     }
-    return 1.0f / f;
 }
 
 /* 16 pairs of codes of `wide` bytes as 16-bit ones */
@@ -148,21 +155,30 @@ static void read_scales(const struct codes *v, float *scale)
 }
 
 /* Rows that see less than n entries get what others behind them would not change. */
-static void quantize_rows(const struct kern_soft *s, const float *scale, int n, int top, int16_t *p,
-                          float *step)
+static void quantize_rows(const struct kern_soft *s, const float *scale, int n, int top_code,
+                          int16_t *p, float *step)
 {
     const float max = max_of(scale, n);
+    float top[ROWS], f[ROWS];
 
     for (int r = 0; r < s->rows; r++)
-        step[r] =
-            quantize_p(s->s + r * KEY_BLOCK, s->sum[r], scale,
-                       s->seen[r] < n ? max_of(scale, s->seen[r]) : max, n, top, p + r * KEY_BLOCK);
+        top[r] = s->seen[r] < n ? max_of(scale, s->seen[r]) : max;
+    for (int r = 0; r < s->rows; r += 16) {
+        const __mmask16 in = (__mmask16)(s->rows - r < 16 ? (1 << (s->rows - r)) - 1 : 0xffff);
+        __m512 x, y;
+        multipliers(_mm512_maskz_loadu_ps(in, s->sum + r), _mm512_maskz_loadu_ps(in, top + r),
+                    top_code, &x, &y);
+        _mm512_storeu_ps(f + r, x);
+        _mm512_storeu_ps(step + r, y);
+    }
+    for (int r = 0; r < s->rows; r++)
+        quantize_p(s->s + r * KEY_BLOCK, f[r], scale, n, p + r * KEY_BLOCK);
 }
 
 static void sum_values(const struct kern_soft *s, struct codes v, int n, int hd, float *o)
 {
     _Alignas(64) int16_t p[SUB_TILES * MAX_TILE * KEY_BLOCK];
-    float step[SUB_TILES * MAX_TILE], scale[KEY_BLOCK];
+    float step[ROWS], scale[KEY_BLOCK];
 
     for (int d = 0; d < hd; d += 32) {
         if (v.wide == 1)

@@ -24,6 +24,18 @@ struct kern_rows {
     size_t bytes; /* of a row */
 };
 
+/* Rows of a block's logits, as powers of 2, which become weights */
+struct kern_logits {
+    float *s;    /* [rows][KEY_BLOCK] */
+    int rows, n; /* at most SUB_TILES * MAX_TILE; n of each, whole panels */
+    const int *lo,
+        *seen; /* [rows] entries of the block outside of [lo - from, seen) weigh nothing */
+    int from;
+    float cap;           /* > 0: cap * tanh() of them */
+    float *m, *l;        /* [rows] the largest and the sum, over all blocks up to this one */
+    float *sum, *factor; /* [rows] of this block; of what was summed before */
+};
+
 /* Rows of a block's weights, as soften() leaves them */
 struct kern_soft {
     const float *s;      /* [rows][KEY_BLOCK] */
@@ -70,10 +82,7 @@ struct kern_attn {
     const struct kern_qk *qk[KV_TYPE_COUNT];
     /* rows -> f32 v[n][hd_pad] */
     void (*pack_v)(const struct kern_rows *k, int hd, int hd_pad, float *v);
-    /* One row of n logits (whole panels), in place: cap * tanh() if cap > 0; entries outside of
-     * [lo, hi) become 0, the others 2^(s - max); the maximum m and the sum l go on over the blocks,
-     * `sum` is this one's. Returns the factor of what was summed before. */
-    float (*soften)(float *s, int n, int lo, int hi, float cap, float *m, float *l, float *sum);
+    void (*soften)(const struct kern_logits *x); /* in place: 2^(s - m) */
     /* o[rows][hd_pad] = o * factor[rows] + s v, over v->n entries */
     void (*pv)(const struct kern_soft *s, const struct kern_rows *v, int hd_pad, float *o);
     /* q8_0, f16 and bf16 rows as integers, at most f32's bytes, and the same product with them; NULL =
