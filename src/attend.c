@@ -52,6 +52,9 @@ static int may_seal(const struct cb_session *s, int l)
 
     if (m->fold || m->rank || (m->compact && m->slots) || s->distant || cb_prefill_is(s))
         return 0;
+    if (p->want.when == WHEN_NEVER &&
+        p->want.window > 1) /* what is chosen by scores of several queries */
+        return 0;
     return p->read.what == READ_ALL && p->pos == POS_TOKEN && p->kv_of == l && !p->raw_keys &&
            p->want.when != WHEN_ALWAYS;
 }

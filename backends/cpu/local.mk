@@ -45,7 +45,7 @@ libcore_la_LIBADD += libcpu_scalar.la
 if ISA_AVX2
 noinst_LTLIBRARIES += libcpu_avx2.la
 libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx2.h \
-	backends/cpu/attn_half_avx2.c \
+	backends/cpu/attn_half.c backends/cpu/half_avx2.h \
 	backends/cpu/attn_kivi_avx2.c \
 	backends/cpu/attn_values_avx2.c \
 	backends/cpu/mm_avx2.c \
@@ -58,7 +58,7 @@ endif
 if ISA_AVX512
 noinst_LTLIBRARIES += libcpu_avx512.la
 libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx512.h \
-	backends/cpu/attn_half_avx512.c \
+	backends/cpu/attn_half.c backends/cpu/half_avx512.h \
 	backends/cpu/attn_kivi_avx512.c \
 	backends/cpu/attn_kivi_bf16.c \
 	backends/cpu/attn_q8_avx512.c \
