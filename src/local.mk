@@ -103,6 +103,7 @@ ctxbank_SOURCES = \
 	src/bench/gather.c \
 	src/bench/matmul.c \
 	src/bench/ops.c src/bench/ops.h \
+	src/bench/small.c \
 	src/cmd/bench.c \
 	src/cmd/bench_ops.c src/cmd/bench_ops.h \
 	src/cmd/calibrate.c src/cmd/calibrate.h \

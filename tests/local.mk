@@ -7,6 +7,7 @@ check_programs = \
 	tests/check_eval \
 	tests/check_follow \
 	tests/check_gguf \
+	tests/check_mask \
 	tests/check_matmul \
 	tests/check_hostile \
 	tests/check_methods \
@@ -75,6 +76,10 @@ tests_check_follow_LDADD = $(check_ldadd)
 tests_check_gguf_SOURCES = tests/check_gguf.c
 tests_check_gguf_CFLAGS = $(check_cflags)
 tests_check_gguf_LDADD = $(check_ldadd)
+
+tests_check_mask_SOURCES = tests/check_mask.c
+tests_check_mask_CFLAGS = $(check_cflags)
+tests_check_mask_LDADD = $(check_ldadd)
 
 tests_check_matmul_SOURCES = tests/check_matmul.c
 tests_check_matmul_CFLAGS = $(check_cflags)

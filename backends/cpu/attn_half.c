@@ -30,7 +30,7 @@ static void ask_ahead(const struct kern_rows *x, int from, int n)
             __builtin_prefetch(x->ahead[i] + at, 0, 2);
 }
 
-/* PANEL, the keys of a panel; quantize(), row_steps(), pack_panel(), qk_any(), pack_rows() */
+/* PANEL, the keys of a panel; quantize(), row_steps(), pack_panel(), qk_tile(), pack_rows() */
 #define HALF_FILE_(isa) half_##isa.h
 #define HALF_FILE(isa)  HALF_FILE_(isa)
 #include VEC_STR(HALF_FILE(VEC_ISA))
@@ -80,6 +80,13 @@ struct panels {
     const float *step;
     size_t next, next_step;
 };
+
+#define QK(m) qk_tile(m <= MR ? m : 1, q, k, step, ahead, hd, s)
+static void qk_any(int m, const char *q, const char *k, const float *step, const char *ahead,
+                   int hd, float *s)
+{
+    I16_HEIGHTS(m, QK);
+}
 
 static void mul_panels(const void *qp, int rows, int mr, struct panels k, int n, int hd, float *s)
 {

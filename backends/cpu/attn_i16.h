@@ -73,6 +73,11 @@ static inline void cb_dot_i16(__m512i *acc, __m512i x, __m512i y)
     __asm__("vpdpwssd %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y));
 }
 
+static inline void cb_dot_bf16(__m512 *acc, __m512i x, __m512i y)
+{
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y));
+}
+
 static inline void cb_dot_u8_i8(__m512i *acc, __m512i x, const int32_t *y)
 {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*acc) : "v"(x), "m"(*y));

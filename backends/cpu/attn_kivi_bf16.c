@@ -158,7 +158,7 @@ INLINE void step(int bits, int m, const struct stream *s, int k, const struct lo
     const size_t dim = s->row ? (size_t)(k / s->period) * bytes : 0;
     uint32_t(*y)[16] = to->y[k & 1], (*next)[16] = to->y[~k & 1];
 
-    UNROLL
+    _Pragma("GCC unroll 2")
     for (int i = 0; i < 16; i++) {
         const uint8_t *a = s->row ? row[2 * i] + dim : first + 2 * (size_t)i * bytes;
         const uint8_t *b = s->row ? row[2 * i + 1] + dim : a + bytes;
@@ -170,9 +170,9 @@ INLINE void step(int bits, int m, const struct stream *s, int k, const struct lo
             take_row(h, s->x[i] + at, next[i], &to->base[i]);
         UNROLL
         for (int r = 0; r < m; r++) {
-            const __m512bh z = (__m512bh)_mm512_set1_epi32((int)y[r][i]);
-            acc[r][0] = _mm512_dpbf16_ps(acc[r][0], (__m512bh)x[0], z);
-            acc[r][1] = _mm512_dpbf16_ps(acc[r][1], (__m512bh)x[1], z);
+            const __m512i z = _mm512_set1_epi32((int)y[r][i]);
+            cb_dot_bf16(&acc[r][0], x[0], z);
+            cb_dot_bf16(&acc[r][1], x[1], z);
         }
     }
 }

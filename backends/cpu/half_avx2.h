@@ -143,13 +143,6 @@ VEC_INLINE void qk_tile(int m, const char *q, const char *k, const float *step, 
     }
 }
 
-#define QK(m) qk_tile(m <= MR ? m : 1, q, k, step, ahead, hd, s)
-static void qk_any(int m, const char *q, const char *k, const float *step, const char *ahead,
-                   int hd, float *s)
-{
-    I16_HEIGHTS(m, QK);
-}
-
 /* ---- values ---- */
 
 /* 32 dims from c on of 16 rows -> pairs of rows */

@@ -260,9 +260,14 @@ int cb_kivi_has_pv(const struct kern_vec *k, const struct tile *t, int from, int
 void cb_kivi_pv(const struct kern_vec *k, const struct tile *t, int from,
                 const struct kern_soft *soft, float *o)
 {
-    const uint8_t *row[KEY_BLOCK];
+    const struct kv_kivi *q = t->run->kivi;
+    const int hd = t->a->hd, scattered = t->run->idx || q->row_v;
+    const uint8_t *first = value_row(q, slot_of(t->run, from), hd), *row[KEY_BLOCK];
+    const size_t bytes = (size_t)(hd / KIVI_GROUP) * cb_kivi_block_bytes(q->bits_v);
 
-    for (int j = 0; j < KEY_BLOCK; j++)
-        row[j] = value_row(t->run->kivi, slot_of(t->run, from + j), t->a->hd);
-    k->kivi->pv(t->run->kivi->bits_v, row, soft, t->a->hd, o);
+    for (int j = 0; !scattered && j < KEY_BLOCK; j++)
+        row[j] = first + (size_t)j * bytes;
+    for (int j = 0; scattered && j < KEY_BLOCK; j++)
+        row[j] = value_row(q, slot_of(t->run, from + j), hd);
+    k->kivi->pv(q->bits_v, row, soft, hd, o);
 }

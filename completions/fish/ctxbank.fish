@@ -119,7 +119,7 @@ complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s d -l n-depth -x -d
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s r -l repetitions -x -d 'times that each test is run'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s o -l output -x -a 'md csv json jsonl' -d 'form of the table'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -l ops -d 'time single ops instead, beside what this machine can do at most; needs no model'
-complete -c ctxbank -n '__fish_seen_subcommand_from bench' -l only -x -d 'of --ops, only these ops (limit, matmul, decode, prompt, gather, rows, embed), types, models, instruction sets and libraries; of a kind that is not named, all'
+complete -c ctxbank -n '__fish_seen_subcommand_from bench' -l only -x -d 'of --ops, only these ops (limit, matmul, decode, prompt, gather, rows, embed, norm, rope, glu, store, score, topk, best_head, nearest), types, models, instruction sets and libraries; of a kind that is not named, all'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s m -l model -r -F -d 'the model'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s t -l threads -x -d 'threads (default: physical cores that affinity and cgroup allow)'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -l numa -x -a 'off distribute isolate' -d 'on machines with several nodes of memory: distribute: as many threads on each node, what they read most beside them; isolate: threads of this program\'s node alone'

@@ -20,8 +20,10 @@ const struct op_shape cb_op_shape[] = {
     { .model = NULL },
 };
 
-static const char *const op_name[] = { "limit",  "matmul", "decode", "prompt",
-                                       "gather", "rows",   "embed",  NULL };
+static const char *const op_name[] = { "limit", "matmul", "decode", "prompt", "gather",
+                                       "rows",  "embed",  "norm",   "rope",   "glu",
+                                       "store", "score",  "topk",   "best_head", "nearest",
+                                       NULL };
 
 /* ---- what is wanted ---- */
 
@@ -180,7 +182,8 @@ static int run(struct op_bench *b)
 {
     TRY(cb_bench_matmul(b));
     TRY(cb_bench_attn(b));
-    return cb_bench_gather(b);
+    TRY(cb_bench_gather(b));
+    return cb_bench_small(b);
 }
 
 /* The device takes both from the environment, as it does for whoever tries a variant. */

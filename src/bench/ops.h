@@ -71,5 +71,6 @@ enum { OP_COLD_BYTES = 64 << 20 }; /* that a measurement goes through: more than
 int cb_bench_matmul(struct op_bench *b);
 int cb_bench_attn(struct op_bench *b);
 int cb_bench_gather(struct op_bench *b);
+int cb_bench_small(struct op_bench *b);
 
 #endif
