@@ -122,6 +122,10 @@ struct ops {
 
     /* mm[n]: products that share x[n_tok][n_in]; all weights have the same n_in */
     void (*matmul)(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
+    /* Two products of as many rows, a gate and what it lets through, neither with bias nor add, y_stride
+     * n_out: mm[0].y = act(mm[0].y) * mm[1].y. The second y is work space, and undefined afterwards. */
+    void (*matmul_glu)(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
+                       int n_tok);
     /* y[n][n_in] = rows ids[n] of the raw matrix, as f32 */
     void (*get_rows)(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
     /* y[t] = x[t] / rms(x[t]) * w; x and y may be the same; rows of n, at strides in floats.

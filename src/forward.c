@@ -39,11 +39,10 @@ static int layer_chunk(struct cb_session *s, int l, float *x, const float *cs, i
 
     /* feed-forward */
     op->rmsnorm(d, x, y->ffn_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd, w->norm, hp->n_embd);
-    op->matmul(d,
-               (const struct mm[]){ { &y->gate, NULL, w->gate, hp->n_ff, 0, fine },
-                                    { &y->up, NULL, w->up, hp->n_ff, 0, fine } },
-               2, w->norm, n);
-    op->glu(d, arch->act, w->gate, w->up, hp->n_ff, n);
+    op->matmul_glu(d,
+                   (const struct mm[]){ { &y->gate, NULL, w->gate, hp->n_ff, 0, fine },
+                                        { &y->up, NULL, w->up, hp->n_ff, 0, fine } },
+                   arch->act, w->norm, n);
     op->matmul(d, &(const struct mm){ &y->down, NULL, x, hp->n_embd, 1, fine }, 1, w->gate, n);
     return CB_OK;
 }

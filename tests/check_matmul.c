@@ -268,6 +268,59 @@ START_TEST(many)
 }
 END_TEST
 
+/* A gate and what it lets through, at once and one after the other: the same bits. */
+START_TEST(gates)
+{
+    enum { IN = 512, OUT = 150, TOK = 29 };
+    static const enum dtype types[][2] = { { DT_Q5_0, DT_Q5_0 },
+                                           { DT_Q4_K, DT_Q6_K },
+                                           { DT_F16, DT_BF16 },
+                                           { DT_Q8_0, DT_F32 } };
+    static const int n_tok[] = { 1, 2, 7, TOK };
+    const enum act_kind act = _i % 2 ? ACT_GELU_TANH : ACT_SILU;
+    float *x = random_x(TOK, IN), *y[4];
+    struct weight w[2];
+
+    for (int i = 0; i < 4; i++)
+        y[i] = alloc(TOK * OUT, sizeof *y[i]);
+    for (int i = 0; i < 2; i++)
+        random_weight(&w[i], types[_i][i], IN, OUT);
+    for (int isa = 0; isa < N_ISA; isa++) {
+        struct device *d = open_isa(isa, 2);
+
+        if (!d)
+            continue;
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(d->ops->load(d, &w[i]), 0);
+        ck_assert_int_ge(d->ops->reserve(d, TOK, IN, OUT, 1, 64, 1), 0);
+        for (int k = 0; k < 8; k++) {
+            const int n = n_tok[k / 2], fine = n == 1 && k % 2;
+            struct mm m[4];
+
+            for (int i = 0; i < 4; i++) {
+                m[i] = (struct mm){ &w[i % 2], NULL, y[i], OUT, 0, fine };
+                fill_nan(y[i], TOK * OUT);
+            }
+            d->ops->matmul(d, m, 2, x, n);
+            d->ops->glu(d, act, y[0], y[1], OUT, n);
+            d->ops->matmul_glu(d, m + 2, act, x, n);
+            ck_assert_msg(!memcmp(y[0], y[2], (size_t)(n * OUT) * sizeof *y[0]),
+                          "%s: %s %s, %d tokens", isas[isa], cb_dtype[types[_i][0]].name,
+                          cb_dtype[types[_i][1]].name, n);
+            ck_assert_msg(n == TOK || isnan(y[2][n * OUT]), "wrote past its tokens");
+        }
+        for (int i = 0; i < 2; i++)
+            d->ops->unload(d, &w[i]);
+        cb_device_close(d);
+    }
+    for (int i = 0; i < 2; i++)
+        free((void *)(uintptr_t)w[i].raw);
+    for (int i = 0; i < 4; i++)
+        free(y[i]);
+    free(x);
+}
+END_TEST
+
 /* A token's result is the same bits for any number of threads and for any split of the call. */
 START_TEST(same_bits)
 {
@@ -425,6 +478,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, shapes, 0, DT_COUNT);
     tcase_add_test(c, many);
+    tcase_add_loop_test(c, gates, 0, 4);
     tcase_add_loop_test(c, same_bits, 0, DT_COUNT);
     tcase_add_loop_test(c, fine, 0, DT_COUNT);
     tcase_add_loop_test(c, providers, 0, DT_COUNT);

@@ -419,9 +419,9 @@ static void soften(const struct kern_logits *x)
         top = row_max(s, x->n);
         max[r] = top > x->m[r] ? top : x->m[r];
     }
-    ratios(x->m, max, x->rows, x->factor);
     for (int r = 0; r < x->rows; r++)
         x->sum[r] = weigh(x->s + r * KEY_BLOCK, x->n, max[r]);
+    ratios(x->m, max, x->rows, x->factor); /* not sooner: it waits for the last row's */
     for (int r = 0; r < x->rows; r++) {
         x->l[r] = x->l[r] * x->factor[r] + x->sum[r];
         x->m[r] = max[r];

@@ -9,6 +9,7 @@
 #include "ints.h"
 #include "kern.h"
 #include "kern_mm.h"
+#include "kern_vec.h"
 #include "provider.h"
 #include "slab.h"
 
@@ -74,7 +75,7 @@ int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
     TRY(grow_x(c, bytes));
     if (c->provider)
         TRY(cb_par_reserve(d->par, cb_provider_scratch(max_in)));
-    TRY(cb_par_reserve(d->par, panel > PANEL_BYTES ? panel : PANEL_BYTES));
+    TRY(cb_par_reserve(d->par, 2 * panel > PANEL_BYTES ? 2 * panel : PANEL_BYTES)); /* two: a gate */
     return (int64_t)c->x_bytes;
 }
 
@@ -136,6 +137,9 @@ struct pass {
     struct par *par;
     const struct mm *mm;
     int n_mm, n_in;
+    const struct weight *up; /* whose product a gate, the only one of mm, lets through; or NULL */
+    enum act_kind act;
+    const struct kern_vec *vec;
     int tok0, n_tok, n_tile; /* tiles of k->tile tokens, the last one may be narrower */
     int use_panel;
     size_t unit;    /* bytes of packed weights that are handed out at once */
@@ -215,12 +219,10 @@ static inline void store_row(float *restrict y, const float *restrict out, const
 
 /* out[width][rows] of a tile, from row `row` on: bias, residual, edge */
 static void store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
-                  float *out)
+                  const float *out)
 {
     const int n = min_int(rows, mm->w->n_out - row);
 
-    for (int r = 0; p->fine && r < n; r++)
-        out[r] += out[rows + r];
     for (int i = 0; i < (p->fine ? 1 : tile_width(p, tile)); i++) {
         float *y = mm->y + (size_t)(p->tok0 + tile * p->k->tile + i) * (size_t)mm->y_stride;
         for (int r = row; r < row + n; r += MM_ROWS) {
@@ -233,19 +235,50 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
     }
 }
 
+/* Group g of packed weights times a tile; a fine one is whole afterwards */
+static void direct(const struct pass *p, const struct weight *w, int g, int tile, float *out)
+{
+    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
+
+    p->k->direct[w->type][tile_width(p, tile) - 1]((const uint8_t *)w->packed + (size_t)g * bytes,
+                                                   tile_x(p, tile, is_float(w->type)), w->n_in,
+                                                   out);
+    for (int r = 0; p->fine && r < MM_ROWS; r++)
+        out[r] += out[MM_ROWS + r];
+}
+
 static void direct_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1)
 {
-    const struct weight *w = mm->w;
-    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
-    _Alignas(64) float out[MM_TILE_MAX * MM_ROWS];
+    _Alignas(64) float out[MM_TILE_MAX * MM_ROWS], up[MM_TILE_MAX * MM_ROWS];
 
     for (int g = g0; g < g1; g++)
         for (int t = t0; t < t1; t++) {
-            p->k->direct[w->type][tile_width(p, t) - 1](
-                (const uint8_t *)w->packed + (size_t)g * bytes, tile_x(p, t, is_float(w->type)),
-                w->n_in, out);
+            direct(p, mm->w, g, t, out);
+            if (p->up) {
+                direct(p, p->up, g, t, up);
+                p->vec->glu(p->act, out, up, (size_t)(p->fine ? 1 : tile_width(p, t)) * MM_ROWS);
+            }
             store(p, mm, t, g * MM_ROWS, MM_ROWS, out);
         }
+}
+
+/* Groups [g0, g1) of packed weights -> panels */
+static void unpack(const struct pass *p, const struct weight *w, int g0, int g1, uint8_t *panels)
+{
+    const int step = p->k->panel_rows / MM_ROWS;
+    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
+
+    for (int g = g0; g < g1; g += step, panels += panel_bytes(p->k, w->n_in)) {
+        const void *group[MM_PANEL_MAX / MM_ROWS];
+        for (int j = 0; j < step; j++) /* past the end: the last group again, not stored */
+            group[j] = (const uint8_t *)w->packed + (size_t)min_int(g + j, g1 - 1) * bytes;
+        p->k->unpack[w->type](group, w->n_in, panels);
+    }
+}
+
+static mm_dot panel_dot(const struct pass *p, const struct weight *w, int tile)
+{
+    return p->k->panel[mm_layout[w->type].panel][tile_width(p, tile) - 1];
 }
 
 /* Panels stay in L2 while the tiles of activations pass. */
@@ -253,21 +286,22 @@ static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1
                        uint8_t *panels)
 {
     const struct weight *w = mm->w;
-    const int step = p->k->panel_rows / MM_ROWS;
-    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in), one = panel_bytes(p->k, w->n_in);
-    const mm_dot *dot = p->k->panel[mm_layout[w->type].panel];
-    _Alignas(64) float out[MM_TILE_MAX * MM_PANEL_MAX];
+    const int rows = p->k->panel_rows, step = rows / MM_ROWS;
+    const size_t one = panel_bytes(p->k, w->n_in);
+    uint8_t *const ups = panels + (size_t)((g1 - g0 + step - 1) / step) * one;
+    _Alignas(64) float out[MM_TILE_MAX * MM_PANEL_MAX], up[MM_TILE_MAX * MM_PANEL_MAX];
 
-    for (int g = g0, i = 0; g < g1; g += step, i++) {
-        const void *group[MM_PANEL_MAX / MM_ROWS];
-        for (int j = 0; j < step; j++) /* past the end: the last group again, not stored */
-            group[j] = (const uint8_t *)w->packed + (size_t)min_int(g + j, g1 - 1) * bytes;
-        p->k->unpack[w->type](group, w->n_in, panels + (size_t)i * one);
-    }
+    unpack(p, w, g0, g1, panels);
+    if (p->up)
+        unpack(p, p->up, g0, g1, ups);
     for (int t = t0; t < t1; t++)
         for (int g = g0, i = 0; g < g1; g += step, i++) {
-            dot[tile_width(p, t) - 1](panels + (size_t)i * one, tile_x(p, t, 0), w->n_in, out);
-            store(p, mm, t, g * MM_ROWS, p->k->panel_rows, out);
+            panel_dot(p, w, t)(panels + (size_t)i * one, tile_x(p, t, 0), w->n_in, out);
+            if (p->up) {
+                panel_dot(p, p->up, t)(ups + (size_t)i * one, tile_x(p, t, 0), w->n_in, up);
+                p->vec->glu(p->act, out, up, (size_t)(tile_width(p, t) * rows));
+            }
+            store(p, mm, t, g * MM_ROWS, rows, out);
         }
 }
 
@@ -275,13 +309,15 @@ static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1
 static int unit_groups(const struct pass *p, const struct weight *w)
 {
     const int step = p->k->panel_rows / MM_ROWS;
+    size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
     int n;
 
     if (p->use_panel && !is_float(w->type)) {
-        n = (int)(PANEL_BYTES / panel_bytes(p->k, w->n_in));
+        n = (int)(PANEL_BYTES / panel_bytes(p->k, w->n_in)) / (p->up ? 2 : 1);
         return n > 1 ? n * step : step;
     }
-    n = (int)(p->unit / cb_mm_group_bytes(w->type, w->n_in));
+    bytes += p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
+    n = (int)(p->unit / bytes);
     return n > 1 ? n : 1;
 }
 
@@ -326,6 +362,7 @@ static size_t unit_bytes(const struct pass *p)
 
     for (int i = 0; i < p->n_mm; i++)
         sum += p->mm[i].w->packed_bytes;
+    sum += p->up ? p->up->packed_bytes : 0;
     sum /= 2 * (size_t)cb_par_threads(p->par);
     return sum < UNIT_LEAST ? UNIT_LEAST : sum < UNIT_MOST ? sum : UNIT_MOST;
 }
@@ -366,44 +403,88 @@ static void fine_passes(const struct cpu *c, struct pass *p, int quant, int plai
     }
 }
 
+/* The products of p, whose activations have these forms, in passes of equal length, whole tiles */
+static void passes(const struct cpu *c, struct pass *p, int quant, int plain, const float *x,
+                   int n_tok)
+{
+    int most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / p->k->tile * p->k->tile;
+
+    most = ((n_tok + (n_tok + most - 1) / most - 1) / ((n_tok + most - 1) / most) + p->k->tile - 1) /
+           p->k->tile * p->k->tile;
+    for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
+        p->n_tok = min_int(most, n_tok - p->tok0);
+        p->x = x + (size_t)p->tok0 * (size_t)p->n_in;
+        p->plain = plain ? c->x : NULL;
+        p->quant = quant ? (uint8_t *)c->x +
+                               (plain ? (size_t)p->n_tok * (size_t)p->n_in * sizeof *x : 0)
+                         : NULL;
+        run_pass(p);
+    }
+}
+
+static struct pass pass_of(const struct device *d, const struct mm *mm, int n)
+{
+    const struct cpu_kern *k = cb_cpu_kern(d);
+
+    return (struct pass){
+        .k = k->mm, .vec = k->vec, .par = d->par, .mm = mm, .n_mm = n, .n_in = mm->w->n_in
+    };
+}
+
+/* Who makes the products instead of our kernels, or NULL */
+static const struct provider *library(const struct device *d, int n_tok)
+{
+    const struct cpu *c = d->impl;
+    return n_tok >= PROVIDER_MIN_TOK ? c->provider : NULL;
+}
+
+/* Are n products one loop of the threads? Not on several nodes: there parts of a loop are parts of a matrix, as
+ * in load. */
+static int one_loop(const struct device *d, int n)
+{
+    return n == 1 || cb_par_nodes(d->par) == 1;
+}
+
 void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
 {
-    struct cpu *c = d->impl;
-    struct pass p = { .k = c->kern->mm, .par = d->par, .mm = mm, .n_mm = n };
-    int most, quant = 0, plain = 0;
+    int quant = 0, plain = 0;
+    struct pass p;
 
     if (n <= 0 || n_tok <= 0)
         return;
-    if (n > 1 &&
-        cb_par_nodes(d->par) > 1) { /* parts of a loop are then parts of a matrix, as in load */
+    if (library(d, n_tok)) {
+        cb_provider_matmul(d, library(d, n_tok), mm, n, x, n_tok);
+        return;
+    }
+    if (!one_loop(d, n)) {
         for (int i = 0; i < n; i++)
             cb_cpu_matmul(d, &mm[i], 1, x, n_tok);
         return;
     }
-    p.n_in = mm->w->n_in;
+    p = pass_of(d, mm, n);
     for (int i = 0; i < n; i++) {
         assert(mm[i].w->n_in == p.n_in && mm[i].w->packed);
         *(is_float(mm[i].w->type) ? &plain : &quant) = 1;
     }
-    if (c->provider && n_tok >= PROVIDER_MIN_TOK) {
-        cb_provider_matmul(d, c->provider, mm, n, x, n_tok);
+    (mm->fine && quant ? fine_passes : passes)(d->impl, &p, quant, plain, x, n_tok);
+}
+
+void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
+                       int n_tok)
+{
+    const int n_out = mm->w->n_out, plain = is_float(mm->w->type);
+    struct pass p;
+
+    assert(mm[1].w->n_in == mm->w->n_in && mm[1].w->n_out == n_out);
+    if (n_tok <= 0)
+        return;
+    if (library(d, n_tok) || !one_loop(d, 2) || is_float(mm[1].w->type) != plain) {
+        cb_cpu_matmul(d, mm, 2, x, n_tok);
+        cb_cpu_glu(d, act, mm[0].y, mm[1].y, n_out, n_tok);
         return;
     }
-    if (mm->fine && quant) {
-        fine_passes(c, &p, quant, plain, x, n_tok);
-        return;
-    }
-    most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p.n_in))) / p.k->tile * p.k->tile;
-    /* passes of equal length, whole tiles */
-    most = ((n_tok + (n_tok + most - 1) / most - 1) / ((n_tok + most - 1) / most) + p.k->tile - 1) /
-           p.k->tile * p.k->tile;
-    for (p.tok0 = 0; p.tok0 < n_tok; p.tok0 += most) {
-        p.n_tok = min_int(most, n_tok - p.tok0);
-        p.x = x + (size_t)p.tok0 * (size_t)p.n_in;
-        p.plain = plain ? c->x : NULL;
-        p.quant = quant
-                      ? (uint8_t *)c->x + (plain ? (size_t)p.n_tok * (size_t)p.n_in * sizeof *x : 0)
-                      : NULL;
-        run_pass(&p);
-    }
+    p = pass_of(d, mm, 1);
+    p.up = mm[1].w;
+    p.act = act;
+    (mm->fine && !plain ? fine_passes : passes)(d->impl, &p, !plain, plain, x, n_tok);
 }

@@ -152,6 +152,13 @@ static void glu(struct device *d, enum act_kind act, float *gate, const float *u
     }
 }
 
+static void matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
+                       int n_tok)
+{
+    matmul(d, mm, 2, x, n_tok);
+    glu(d, act, mm[0].y, mm[1].y, mm->w->n_out, n_tok);
+}
+
 static void add(struct device *d, float *y, const float *x, size_t n)
 {
     (void)d;
@@ -276,6 +283,7 @@ static const struct ops ref_ops = {
     .rmsnorm = rmsnorm,
     .rope = rope,
     .glu = glu,
+    .matmul_glu = matmul_glu,
     .add = add,
     .attention = cb_ref_attention,
     .score = cb_ref_score,
