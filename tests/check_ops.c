@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* check_ops.c - every op of the CPU device, for each ISA of this machine, against the reference device:
- * random cases with odd sizes, empty runs, outliers; results start out poisoned and are fenced.
- * CTXBANK_TIME=N prints how long the
- * larger ones take with N threads (CK_RUN_CASE=times runs nothing else). */
+ * random cases with odd sizes, empty runs, outliers; results start out poisoned and are fenced. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "backend.h"
 #include "err.h"
@@ -657,121 +654,10 @@ START_TEST(logits_left_and_given)
 }
 END_TEST
 
-/* ---- times ---- */
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void time_decode(struct device *d, enum kv_type t, int n_head, int n_kv, int hd)
-{
-    const struct attn f = { .n_tok = 1,
-                            .n_head = n_head,
-                            .n_kv = n_kv,
-                            .hd = hd,
-                            .scale = 1.0f / sqrtf((float)hd),
-                            .type_k = t,
-                            .type_v = t };
-    const int n = 16384, reps = 16;
-    struct input in;
-    double best = 1e9;
-
-    make_input(&in, &f, n, 0, 0.0f);
-    in.a.out = floats((size_t)n_head * hd);
-    in.a.lse = floats(n_head);
-    for (int r = 0; r < reps; r++) {
-        const double from = now();
-        d->ops->attention(d, &in.a);
-        best = fmin(best, now() - from);
-    }
-    printf("  decode %-5s group %d hd %3d n %d: %7.1f us %6.1f GB/s\n", cb_kv_type[t].name,
-           n_head / n_kv, hd, n, best * 1e6,
-           2e-9 * (double)cb_kv_row_bytes(t, hd) * n * n_kv / best);
-    free(in.a.out), free(in.a.lse);
-    free_input(&in);
-}
-
-static void time_prefill(struct device *d, enum kv_type t, int n_head, int n_kv, int hd, int n_tok,
-                         int n)
-{
-    const struct attn f = { .n_tok = n_tok,
-                            .n_head = n_head,
-                            .n_kv = n_kv,
-                            .hd = hd,
-                            .causal = 1,
-                            .scale = 1.0f / sqrtf((float)hd),
-                            .type_k = t,
-                            .type_v = t };
-    const double pairs = (double)n_tok * (n - n_tok) + 0.5 * n_tok * (n_tok + 1.0);
-    struct input in;
-    struct score s = { .logit = 0, .out_stride = n };
-    double best = 1e9, best2 = 1e9;
-
-    make_input(&in, &f, n, 0, 0.0f);
-    in.a.out = floats((size_t)n_tok * n_head * hd);
-    in.a.lse = floats((size_t)n_tok * n_head);
-    s.out = floats((size_t)n_head * n);
-    for (int r = 0; r < 3; r++) {
-        double from = now();
-        d->ops->attention(d, &in.a);
-        best = fmin(best, now() - from);
-        s.a = in.a;
-        from = now();
-        d->ops->score(d, &s);
-        best2 = fmin(best2, now() - from);
-    }
-    printf(
-        "  %5d queries x %5d %-5s group %d hd %3d: %8.2f ms %6.1f GFLOP/s; score %8.2f ms %6.1f\n",
-        n_tok, n, cb_kv_type[t].name, n_head / n_kv, hd, best * 1e3,
-        4e-9 * hd * n_head * pairs / best, best2 * 1e3, 2e-9 * hd * n_head * pairs / best2);
-    free(in.a.out), free(in.a.lse), free(s.out);
-    free_input(&in);
-}
-
-static void time_topk(struct device *d, int n, int k)
-{
-    float *x = floats(n);
-    int32_t *idx = malloc(k * sizeof *idx);
-    double best = 1e9;
-
-    for (int r = 0; r < 9; r++) {
-        const double from = now();
-        d->ops->topk(d, x, n, k, idx);
-        best = fmin(best, now() - from);
-    }
-    printf("  top %d of %d: %.1f us\n", k, n, best * 1e6);
-    free(x), free(idx);
-}
-
-START_TEST(times)
-{
-    const char *threads = getenv("CTXBANK_TIME");
-    const int n_threads = threads ? (int)strtol(threads, NULL, 10) : 0;
-
-    if (!threads || !(dev = open_isa(isa[_i], n_threads > 0 ? n_threads : 1)))
-        return;
-    ck_assert(dev->ops->reserve(dev, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, 32768) >= 0);
-    printf("%s, %s threads\n", isa[_i], threads);
-    for (int t = 0; t < KV_TYPE_COUNT; t++) {
-        time_decode(dev, (enum kv_type)t, 14, 2, 64);
-        time_decode(dev, (enum kv_type)t, 16, 4, 128);
-    }
-    time_prefill(dev, KV_F16, 14, 2, 64, 512, 4096);
-    time_prefill(dev, KV_BF16, 14, 2, 64, 512, 4096);
-    time_prefill(dev, KV_Q8_0, 14, 2, 64, 512, 4096);
-    time_prefill(dev, KV_F16, 16, 4, 128, 512, 4096);
-    time_prefill(dev, KV_F16, 14, 2, 64, 32, 16384);
-    time_topk(dev, 32768, 2048);
-}
-END_TEST
-
 int main(void)
 {
     Suite *s = suite_create("ops");
-    TCase *tc = tcase_create("ops"), *timing = tcase_create("times");
+    TCase *tc = tcase_create("ops");
     SRunner *run;
     int failed;
 
@@ -791,11 +677,7 @@ int main(void)
     tcase_add_loop_test(tc, score_of_the_largest_head, 0, N_ISA);
     tcase_add_loop_test(tc, parts_join, 0, N_ISA);
     tcase_add_loop_test(tc, logits_left_and_given, 0, N_ISA);
-    tcase_set_timeout(timing, 300);
-    tcase_add_checked_fixture(timing, set_up, tear_down);
-    tcase_add_loop_test(timing, times, 0, N_ISA);
     suite_add_tcase(s, tc);
-    suite_add_tcase(s, timing);
     run = srunner_create(s);
     srunner_run_all(run, CK_NORMAL);
     failed = srunner_ntests_failed(run);
