@@ -4,7 +4,7 @@ EXTRA_DIST += bench/busy-core bench/long-answer bench/make-quality bench/RESULTS
 	bench/quality/code.jsonl bench/quality/kv.jsonl bench/quality/lines.jsonl \
 	bench/quality/multihop.jsonl bench/quality/needle-16k.jsonl bench/quality/needle-32k.jsonl bench/quality/needle-4k.jsonl \
 	bench/quality/needle-8k.jsonl bench/quality/pod.jsonl bench/quality/ratios.jsonl \
-	bench/quality/ruler-16k.jsonl bench/quality/ruler-4k.jsonl bench/quality/ruler-8k.jsonl \
+	bench/quality/ruler-16k.jsonl bench/quality/ruler-4k.jsonl bench/quality/ruler-8k.jsonl bench/quality/seconds.json \
 	bench/quality/smollm2-needle.jsonl bench/quality/smollm2-ruler.jsonl \
 	bench/quality/smollm2-wikitext.jsonl bench/quality/verdict.md bench/quality/wikitext.jsonl \
 	bench/results/ops-zen4-2-cores.csv bench/results/zen4-2-cores.jsonl \
