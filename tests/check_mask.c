@@ -14,22 +14,6 @@
 
 enum { CAP = 256, PROMPT = 90, STEPS = 64, SECOND = 20, LAYERS = 4 };
 
-static void ok(int status)
-{
-    if (status)
-        ck_abort_msg("%s", cb_error());
-}
-
-/* a text that does not repeat */
-static const int32_t *text(const cb_model *m)
-{
-    static int32_t t[CAP];
-    uint64_t rng = 3;
-    for (int i = 0; i < CAP; i++)
-        t[i] = (int32_t)(cb_rand_u64(&rng) % (uint64_t)m->hp.n_vocab);
-    return t;
-}
-
 /* ---- what each policy drops, from its formula ---- */
 
 /* Tokens that are left in layer l, KV head h, ascending -> out, count. */
@@ -527,7 +511,7 @@ static cb_model *open_model(const char *family)
 static void run_pair(const struct pair *t, const char *family, int chunk)
 {
     cb_model *m = open_model(family);
-    const int32_t *tok = text(m);
+    const int32_t *tok = cb_toy_text(m);
     struct slow *r = cb_slow_new(m, CAP);
     char spec[128], when[192];
     const int prompt = t->prompt ? t->prompt : PROMPT, end = prompt + STEPS;
@@ -544,7 +528,7 @@ static void run_pair(const struct pair *t, const char *family, int chunk)
         snprintf(spec, sizeof spec, "%s,threshold=%.17g", t->spec, sim_threshold);
     }
     s = cb_toy_session(m, spec, "f32", chunk);
-    ok(cb_session_prefill(s, tok, prompt, NULL));
+    cb_toy_ok(cb_session_prefill(s, tok, prompt, NULL));
     same_logits(s, r, spec);
     t->drop(r, 1);
     same_slots(s, r, spec);
@@ -552,19 +536,19 @@ static void run_pair(const struct pair *t, const char *family, int chunk)
     for (int i = prompt; i < end; i++) {
         snprintf(when, sizeof when, "%s, %s, step %d", spec, family, i - prompt);
         cb_slow_feed(r, tok + i, 1);
-        ok(cb_session_decode(s, tok[i]));
+        cb_toy_ok(cb_session_decode(s, tok[i]));
         same_logits(s, r, when);
         t->drop(r, 0);
         same_slots(s, r, when);
     }
     snprintf(when, sizeof when, "%s, %s, second turn", spec, family);
     cb_slow_feed(r, tok + end, SECOND);
-    ok(cb_session_prefill(s, tok + end, SECOND, NULL));
+    cb_toy_ok(cb_session_prefill(s, tok + end, SECOND, NULL));
     same_logits(s, r, when);
     t->drop(r, 1);
     same_slots(s, r, when);
     cb_slow_feed(r, tok + end + SECOND, 1);
-    ok(cb_session_decode(s, tok[end + SECOND]));
+    cb_toy_ok(cb_session_decode(s, tok[end + SECOND]));
     same_logits(s, r, when);
     cb_session_close(s);
     cb_slow_free(r);

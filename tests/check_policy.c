@@ -9,6 +9,7 @@
 
 #include "session.h"
 #include "tiny.h"
+#include "toy.h"
 
 enum { CAP = 400, PROMPT = 90, SECOND = 20, LAYERS = 4 };
 
@@ -47,22 +48,6 @@ static cb_session *open_session(cb_model *m, const char *policy, int chunk)
     if (cb_session_open(m, &sp, &s))
         ck_abort_msg("%s: %s", policy, cb_error());
     return s;
-}
-
-static void ok(int status)
-{
-    if (status)
-        ck_abort_msg("%s", cb_error());
-}
-
-/* a text that does not repeat */
-static const int32_t *text(const cb_model *m)
-{
-    static int32_t t[CAP];
-    uint64_t rng = 3;
-    for (int i = 0; i < CAP; i++)
-        t[i] = (int32_t)(cb_rand_u64(&rng) % (uint64_t)m->hp.n_vocab);
-    return t;
 }
 
 /* ---- all policies ---- */
@@ -110,16 +95,16 @@ enum { N_ROW = sizeof rows / sizeof *rows, GEN = 40 };
 static cb_session *converse(cb_model *m, const char *policy, int chunk, float *logits)
 {
     const size_t n = (size_t)m->hp.n_vocab;
-    const int32_t *tok = text(m);
+    const int32_t *tok = cb_toy_text(m);
     cb_session *s = open_session(m, policy, chunk);
 
     for (int i = 0; i < GEN + 2; i++, logits += n) {
         if (i == 0)
-            ok(cb_session_prefill(s, tok, PROMPT, NULL));
+            cb_toy_ok(cb_session_prefill(s, tok, PROMPT, NULL));
         else if (i == GEN)
-            ok(cb_session_prefill(s, tok + PROMPT + GEN, SECOND, NULL));
+            cb_toy_ok(cb_session_prefill(s, tok + PROMPT + GEN, SECOND, NULL));
         else
-            ok(cb_session_decode(s, tok[PROMPT + i]));
+            cb_toy_ok(cb_session_decode(s, tok[PROMPT + i]));
         memcpy(logits, cb_session_logits(s), n * sizeof *logits);
     }
     return s;
@@ -192,14 +177,14 @@ END_TEST
 START_TEST(a_cleared_session_starts_anew)
 {
     cb_model *m = open_model(0, "cpu", 1);
-    const int32_t *tok = text(m);
+    const int32_t *tok = cb_toy_text(m);
     const size_t n = (size_t)m->hp.n_vocab;
     float *a = logits_of(m);
     cb_session *s = converse(m, rows[_i].tight, 0, a);
 
     cb_session_clear(s);
     for (int i = 0; i < GEN; i++) {
-        ok(i ? cb_session_decode(s, tok[PROMPT + i]) : cb_session_prefill(s, tok, PROMPT, NULL));
+        cb_toy_ok(i ? cb_session_decode(s, tok[PROMPT + i]) : cb_session_prefill(s, tok, PROMPT, NULL));
         ck_assert(!memcmp(cb_session_logits(s), a + (size_t)i * n, n * sizeof *a));
     }
     free(a);
@@ -222,16 +207,16 @@ static void as_planned(const cb_session *s, uint64_t got, uint64_t said, int sla
 START_TEST(memory_is_what_was_planned)
 {
     cb_model *m = open_model(0, "cpu", 1);
-    const int32_t *tok = text(m);
+    const int32_t *tok = cb_toy_text(m);
     cb_session *s = open_session(m, rows[_i].tight, 0);
     struct cb_memory plan, got;
 
     for (int gen = 0; rows[_i].known && gen < 60; gen += 20) {
         cb_session_clear(s);
-        ok(cb_session_plan(s, 200, gen, &plan));
-        ok(cb_session_prefill(s, tok, 200, NULL));
+        cb_toy_ok(cb_session_plan(s, 200, gen, &plan));
+        cb_toy_ok(cb_session_prefill(s, tok, 200, NULL));
         for (int i = 0; i < gen; i++)
-            ok(cb_session_decode(s, tok[200 + i]));
+            cb_toy_ok(cb_session_decode(s, tok[200 + i]));
         cb_session_memory(s, &got);
         as_planned(s, got.kv_bytes, plan.kv_bytes, rows[_i].known - 1, "bank", rows[_i].tight);
         as_planned(s, got.kv_peak_bytes, plan.kv_peak_bytes, rows[_i].known - 1, "peak",
@@ -250,21 +235,21 @@ END_TEST
 START_TEST(short_prompts)
 {
     cb_model *m = open_model(0, "cpu", 1);
-    const int32_t *tok = text(m);
+    const int32_t *tok = cb_toy_text(m);
     const int share = strstr(rows[_i].tight, "budget=0.") != NULL;
     cb_session *s = open_session(m, rows[_i].tight, 0);
 
     for (int n = 1; n <= 2; n++) {
         cb_session_clear(s);
-        ok(cb_session_prefill(s, tok, n, NULL));
+        cb_toy_ok(cb_session_prefill(s, tok, n, NULL));
         for (int i = 0; i < 5; i++)
-            ok(cb_session_decode(s, tok[n + i]));
+            cb_toy_ok(cb_session_decode(s, tok[n + i]));
         ck_assert_int_eq(cb_session_len(s), n + 5);
     }
     ck_assert_int_eq(cb_session_prefill(s, tok, 0, NULL), CB_EARG);
     cb_session_clear(s);
     if (!share || strstr(rows[_i].tight, "snapkv:budget=0.3"))
-        ok(cb_session_decode(s, tok[0]));
+        cb_toy_ok(cb_session_decode(s, tok[0]));
     else
         ck_assert_int_eq(cb_session_decode(s, tok[0]), CB_EARG); /* a share of what? */
     cb_session_close(s);
@@ -280,13 +265,13 @@ START_TEST(a_stream_needs_no_more_memory)
                                         "h2o:budget=40", "streamingllm:budget=40,positions=kept" };
     struct cb_session_params sp = { .n_ctx = 64, .policy = spec[_i] };
     cb_model *m = open_model(0, "cpu", 1);
-    const int32_t *tok = text(m);
+    const int32_t *tok = cb_toy_text(m);
     struct cb_memory first, last;
     cb_session *s;
 
-    ok(cb_session_open(m, &sp, &s));
+    cb_toy_ok(cb_session_open(m, &sp, &s));
     for (int i = 0; i < 1000; i++) {
-        ok(cb_session_decode(s, tok[i % 300]));
+        cb_toy_ok(cb_session_decode(s, tok[i % 300]));
         if (i == 100)
             cb_session_memory(s, &first);
     }
@@ -295,7 +280,7 @@ START_TEST(a_stream_needs_no_more_memory)
     ck_assert_uint_eq(first.kv_peak_bytes, last.kv_peak_bytes);
     ck_assert_int_eq(last.kept_max, 40);
     ck_assert_int_eq(cb_session_len(s), 1000);
-    ok(cb_session_prefill(s, tok, 24, NULL)); /* 40 + 24 = 64 */
+    cb_toy_ok(cb_session_prefill(s, tok, 24, NULL)); /* 40 + 24 = 64 */
     ck_assert_int_eq(cb_session_prefill(s, tok, 25, NULL), CB_EFULL);
     cb_session_close(s);
     cb_model_close(m);
@@ -307,11 +292,11 @@ START_TEST(a_budget_of_one)
     static const char *const spec[] = { "window:budget=1", "streamingllm:budget=1,sink=0",
                                         "h2o:budget=1", "window:budget=1e-6" };
     cb_model *m = open_model(0, "cpu", 1);
-    const int32_t *tok = text(m);
+    const int32_t *tok = cb_toy_text(m);
     cb_session *s = open_session(m, spec[_i], 0);
 
-    ok(cb_session_prefill(s, tok, 30, NULL));
-    ok(cb_session_decode(s, tok[30]));
+    cb_toy_ok(cb_session_prefill(s, tok, 30, NULL));
+    cb_toy_ok(cb_session_decode(s, tok[30]));
     ck_assert_int_eq(cb_store_max_len(&s->store[0]), 1);
     ck_assert_int_eq(cb_store_pos(&s->store[0], 0, 0), 30);
     cb_session_close(s);

@@ -137,3 +137,19 @@ struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const 
     ck_assert_msg(!cb_session_open(m, &params, &s), "%s", cb_error());
     return s;
 }
+
+void cb_toy_ok(int status)
+{
+    if (status)
+        ck_abort_msg("%s", cb_error());
+}
+
+const int32_t *cb_toy_text(const struct cb_model *m)
+{
+    static int32_t t[TOY_TEXT];
+    uint64_t rng = 3;
+
+    for (int i = 0; i < TOY_TEXT; i++)
+        t[i] = (int32_t)(cb_rand_u64(&rng) % (uint64_t)m->hp.n_vocab);
+    return t;
+}

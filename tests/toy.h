@@ -33,4 +33,10 @@ struct cb_model *cb_toy_model(const struct tiny *tiny, const char *device, int n
 struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const char *type_kv,
                                   int chunk);
 
+/* Fails the test unless status is 0. */
+void cb_toy_ok(int status);
+/* TOY_TEXT tokens that do not repeat, the same every time */
+enum { TOY_TEXT = 400 };
+const int32_t *cb_toy_text(const struct cb_model *m);
+
 #endif
