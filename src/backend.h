@@ -122,6 +122,10 @@ struct ops {
 
     /* mm[n]: products that share x[n_tok][n_in]; all weights have the same n_in */
     void (*matmul)(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
+    /* One token: y[rows[i]] for i < n, rows ascending; other rows' y stay, or become their products, too.
+     * NULL: the device cannot. */
+    void (*matmul_rows)(struct device *d, const struct mm *mm, const int32_t *rows, int n,
+                        const float *x);
     /* Two products of as many rows, a gate and what it lets through, neither with bias nor add, y_stride
      * n_out: mm[0].y = act(mm[0].y) * mm[1].y. The second y is work space, and undefined afterwards. */
     void (*matmul_glu)(struct device *d, const struct mm *mm, enum act_kind act, const float *x,

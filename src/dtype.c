@@ -173,6 +173,14 @@ static void form_fit(struct form f, const float *x, float *d, float *m)
     }
 }
 
+/* Bits 4 of eight codes -> a byte */
+static uint32_t fifth_bits(const uint8_t *code)
+{
+    uint64_t v;
+    memcpy(&v, code, sizeof v);
+    return (uint32_t)((v >> 4 & 0x0101010101010101u) * 0x0102040810204080u >> 56);
+}
+
 static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int64_t n)
 {
     const int top = (1 << f.bits) - 1, off = f.has_min ? 0 : 1 << (f.bits - 1);
@@ -187,11 +195,14 @@ static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int6
         cb_store16(p, cb_f32_to_f16(d));
         if (f.has_min)
             cb_store16(p + 2, cb_f32_to_f16(m));
-        for (int j = 0; j < 32; j++) {
-            code[j] = (uint8_t)clamp((int)floorf((x[j] - m) * inv + 0.5f) + off, top);
-            high |= (uint32_t)(code[j] >> 4) << j;
+        for (int j = 0; j < 32; j++) { /* the floor of y, for vectors */
+            const float y = (x[j] - m) * inv + 0.5f;
+            const int c = (int)y - (y < (float)(int)y);
+            code[j] = (uint8_t)clamp(c + off, top);
         }
         if (f.bits == 5) {
+            for (int j = 0; j < 4; j++)
+                high |= fifth_bits(code + 8 * j) << 8 * j;
             memcpy(at, &high, 4);
             at += 4;
         }

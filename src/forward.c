@@ -8,6 +8,7 @@
 #include "err.h"
 #include "ints.h"
 #include "prefill.h"
+#include "preview.h"
 
 /* x[n][n_embd], the residual stream of n tokens at positions pos0.., goes through layer l.
  * cs: their [n][n_rot/2][2]. The whole feed ends before position pos_end. */
@@ -47,7 +48,7 @@ static int layer_chunk(struct cb_session *s, int l, float *x, const float *cs, i
     return CB_OK;
 }
 
-/* x[n][n_embd] -> logits[n][n_vocab] */
+/* x[n][n_embd] -> logits[n][n_vocab]; of a generated token those that are wanted */
 static void head(struct cb_session *s, const float *x, int n, int fine, float *logits)
 {
     const struct hparams *hp = &s->model->hp;
@@ -55,8 +56,12 @@ static void head(struct cb_session *s, const float *x, int n, int fine, float *l
 
     op->rmsnorm(s->dev, x, s->model->out_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd,
                 s->w.norm, hp->n_embd);
-    op->matmul(s->dev, &(const struct mm){ &s->model->output, NULL, logits, hp->n_vocab, 0, fine },
-               1, s->w.norm, n);
+    if (s->decoding && s->top && s->model->preview)
+        cb_preview_top(s->dev, s->model->preview, s->top, s->w.norm, logits);
+    else
+        op->matmul(s->dev,
+                   &(const struct mm){ &s->model->output, NULL, logits, hp->n_vocab, 0, fine }, 1,
+                   s->w.norm, n);
 }
 
 /* Asks the caller whether to go on. */

@@ -45,6 +45,7 @@ libcore_la_SOURCES += \
 	src/policy.c src/policy.h \
 	src/prefill.c src/prefill.h \
 	src/preset.c \
+	src/preview.c src/preview.h \
 	src/quantize.c src/quantize.h \
 	src/reading.c src/reading.h \
 	src/rolled.c src/rolled.h \

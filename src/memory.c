@@ -3,6 +3,7 @@
 #include "attend.h"
 #include "distant.h"
 #include "err.h"
+#include "preview.h"
 #include "select.h"
 
 uint64_t cb_session_kv_bytes(const struct cb_session *s)
@@ -11,6 +12,11 @@ uint64_t cb_session_kv_bytes(const struct cb_session *s)
     for (int l = 0; l < s->model->hp.n_layer; l++)
         sum += cb_store_bytes(&s->store[l]);
     return sum;
+}
+
+static uint64_t weights_bytes(const struct cb_session *s)
+{
+    return s->model->weights_bytes + cb_preview_bytes(s->model->preview);
 }
 
 static uint64_t full_bytes(const struct cb_session *s, int n)
@@ -32,7 +38,7 @@ static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, i
 void cb_session_memory(const cb_session *s, struct cb_memory *out)
 {
     *out = (struct cb_memory){
-        .weights_bytes = s->model->weights_bytes,
+        .weights_bytes = weights_bytes(s),
         .kv_bytes = cb_session_kv_bytes(s),
         .kv_full_bytes = full_bytes(s, s->n_seen),
         .kv_peak_bytes = s->kv_peak_bytes,
@@ -100,7 +106,7 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
                        n_prompt, n_gen, s->n_ctx);
     *out = (struct cb_memory){
-        .weights_bytes = s->model->weights_bytes,
+        .weights_bytes = weights_bytes(s),
         .kv_full_bytes = full_bytes(s, n),
         .kept_min = n,
         .at_most = s->policy->at_most,

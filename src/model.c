@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "err.h"
+#include "preview.h"
 
 /* ---- hyper-parameters ---- */
 
@@ -274,6 +275,14 @@ static int load_all(struct cb_model *m)
     return load(m, &m->output);
 }
 
+int cb_model_preview(struct cb_model *m)
+{
+    if (!m->has_looked)
+        TRY(cb_preview_new(m->dev, &m->output, m->packed_bytes, &m->preview));
+    m->has_looked = 1;
+    return CB_OK;
+}
+
 /* The type that most bytes of the matrices have. */
 static const char *main_type(const struct cb_model *m)
 {
@@ -407,8 +416,10 @@ void cb_model_close(cb_model *m)
         return;
     for (int l = 0; m->layer && l < m->hp.n_layer; l++)
         close_layer(m, &m->layer[l]);
-    if (m->dev)
+    if (m->dev) {
+        cb_preview_free(m->dev, m->preview);
         m->dev->ops->unload(m->dev, &m->output);
+    }
     cb_device_close(m->dev);
     cb_tok_close(m->tok);
     cb_gguf_close(m->gguf);

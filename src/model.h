@@ -45,10 +45,15 @@ struct cb_model {
     float *out_norm;      /* [n_embd] */
     float *inv_freq;      /* [n_rot / 2] radians a position, scaling factors applied */
     uint64_t weights_bytes, packed_bytes;
+    struct preview *preview; /* of output; NULL until a session wants it, or where it would not pay */
+    int has_looked;          /* 1: whether it pays has been found out */
     int64_t n_params;
     char *name, *quant;
     uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */
 };
+
+/* Makes the preview, if it pays. */
+int cb_model_preview(struct cb_model *m);
 
 /* cos and sin for positions pos0.. -> cs[n_tok][n_rot / 2][2] */
 void cb_model_rope_table(const struct cb_model *m, int pos0, int n_tok, float *cs);

@@ -162,6 +162,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "stop before this text would be printed; may be given many times" },
     [ARG_IGNORE_EOS] = { "ignore-eos", .sets = SET_GENERATE,
         .text = "never generate a token that ends the text" },
+    [ARG_ALL_LOGITS] = { "all-logits", .sets = SET_GENERATE | SET_OWN_BENCH,
+        .text = "make all logits of each generated token; else, where it is worth it (a small model, an answer that may have 256 tokens), only those that --top-k can choose, by way of a preview of the output matrix in five bits: the same text, sooner" },
 
     [ARG_SEED] = { "seed", .letter = 's', .takes = TAKES_INT, .env = 1, .unit = "N", .min = -1,
         .max = 4294967295.0, .def = "-1", .sets = SET_SAMPLE,

@@ -32,6 +32,14 @@ struct cb_sampler_params cb_sampler_defaults(void)
                                        .penalty_last_n = 64 };
 }
 
+/* A penalty can bring another token to the top. */
+int cb_sampler_top(const struct cb_sampler_params *p)
+{
+    if (p->repeat_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0)
+        return 0;
+    return p->temp <= 0 ? 1 : p->top_k;
+}
+
 int cb_sampler_new(const struct cb_sampler_params *params, int n_vocab, cb_sampler **out)
 {
     struct cb_sampler *s = cb_calloc(1, sizeof *s);

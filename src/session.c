@@ -328,6 +328,16 @@ int cb_session_decode(cb_session *s, int32_t token)
     return feed(s, &token, 1, NULL);
 }
 
+int cb_session_want_top(cb_session *s, int k)
+{
+    if (k < 0)
+        return cb_fail(CB_EARG, "the %d largest logits", k);
+    if (k)
+        TRY(cb_model_preview(s->model));
+    s->top = k;
+    return CB_OK;
+}
+
 const float *cb_session_logits(const cb_session *s)
 {
     return s->w.logits;

@@ -31,6 +31,7 @@ struct cb_session {
     int n_feed;   /* tokens on their way through the layers, 0 between feeds */
     int ctx_end;  /* tokens fed when the last prompt ended */
     int decoding; /* 1 while one generated token is fed */
+    int top;      /* logits that must be right after such a one; 0: all */
     enum kv_type type_k, type_v;
     struct kivi_form kivi_k, kivi_v; /* how the oldest of them are quantised */
     struct policy *policy;

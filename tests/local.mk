@@ -24,6 +24,7 @@ check_programs = \
 	tests/check_place \
 	tests/check_quantize \
 	tests/check_sample \
+	tests/check_preview \
 	tests/check_seal \
 	tests/check_store \
 	tests/check_template \
@@ -130,6 +131,10 @@ tests_check_quantize_LDADD = $(check_ldadd)
 tests_check_kivi_SOURCES = tests/check_kivi.c
 tests_check_kivi_CFLAGS = $(check_cflags)
 tests_check_kivi_LDADD = $(check_ldadd)
+
+tests_check_preview_SOURCES = tests/check_preview.c
+tests_check_preview_CFLAGS = $(check_cflags)
+tests_check_preview_LDADD = $(check_ldadd)
 
 tests_check_seal_SOURCES = tests/check_seal.c
 tests_check_seal_CFLAGS = $(check_cflags)

@@ -82,6 +82,7 @@ static void fill(struct cpu *c)
     c->ops.unload = cb_cpu_unload;
     c->ops.reserve = reserve;
     c->ops.matmul = cb_cpu_matmul;
+    c->ops.matmul_rows = cb_cpu_matmul_rows;
     c->ops.matmul_glu = cb_cpu_matmul_glu;
     c->ops.get_rows = cb_cpu_get_rows;
     c->ops.rmsnorm = cb_cpu_rmsnorm;

@@ -75,7 +75,8 @@ int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
     TRY(grow_x(c, bytes));
     if (c->provider)
         TRY(cb_par_reserve(d->par, cb_provider_scratch(max_in)));
-    TRY(cb_par_reserve(d->par, 2 * panel > PANEL_BYTES ? 2 * panel : PANEL_BYTES)); /* two: a gate */
+    TRY(cb_par_reserve(d->par,
+                       2 * panel > PANEL_BYTES ? 2 * panel : PANEL_BYTES)); /* two: a gate */
     return (int64_t)c->x_bytes;
 }
 
@@ -142,9 +143,11 @@ struct pass {
     const struct kern_vec *vec;
     int tok0, n_tok, n_tile; /* tiles of k->tile tokens, the last one may be narrower */
     int use_panel;
-    size_t unit;    /* bytes of packed weights that are handed out at once */
-    int fine;       /* the tile is one token: what 8 bits hold of it, and the rest */
-    int split;      /* ranges of tiles a matrix's rows are multiplied with */
+    size_t unit;         /* bytes of packed weights that are handed out at once */
+    int fine;            /* the tile is one token: what 8 bits hold of it, and the rest */
+    int split;           /* ranges of tiles a matrix's rows are multiplied with */
+    const int32_t *some; /* [n_some] rows that are wanted, ascending; NULL: all */
+    int n_some;
     const float *x; /* [n_tok][n_in] */
     uint8_t *quant; /* tiles of records, or NULL */
     float *plain;   /* tiles of [n_in][width], or NULL */
@@ -247,12 +250,25 @@ static void direct(const struct pass *p, const struct weight *w, int g, int tile
         out[r] += out[MM_ROWS + r];
 }
 
-static void direct_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1)
+/* What is handed out: groups of rows, or of some rows each the group that it is in */
+static int n_item(const struct pass *p, const struct weight *w)
+{
+    return p->some ? p->n_some : n_group(w);
+}
+
+/* The group of item i, or -1 where the item before has the same one */
+static int group_of(const struct pass *p, int i)
+{
+    const int g = p->some ? p->some[i] / MM_ROWS : i;
+    return p->some && i && p->some[i - 1] / MM_ROWS == g ? -1 : g;
+}
+
+static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i1, int t0, int t1)
 {
     _Alignas(64) float out[MM_TILE_MAX * MM_ROWS], up[MM_TILE_MAX * MM_ROWS];
 
-    for (int g = g0; g < g1; g++)
-        for (int t = t0; t < t1; t++) {
+    for (int i = i0; i < i1; i++)
+        for (int t = t0, g = group_of(p, i); g >= 0 && t < t1; t++) {
             direct(p, mm->w, g, t, out);
             if (p->up) {
                 direct(p, p->up, g, t, up);
@@ -324,7 +340,7 @@ static int unit_groups(const struct pass *p, const struct weight *w)
 static int n_unit(const struct pass *p, const struct weight *w)
 {
     const int groups = unit_groups(p, w);
-    return (n_group(w) + groups - 1) / groups * p->split;
+    return (n_item(p, w) + groups - 1) / groups * p->split;
 }
 
 static void run_unit(void *ctx, int i, int thread)
@@ -337,7 +353,7 @@ static void run_unit(void *ctx, int i, int thread)
         i -= n;
     groups = unit_groups(p, mm->w);
     g0 = i / p->split * groups;
-    g1 = min_int(g0 + groups, n_group(mm->w));
+    g1 = min_int(g0 + groups, n_item(p, mm->w));
     t0 = i % p->split * p->n_tile / p->split;
     t1 = (i % p->split + 1) * p->n_tile / p->split;
     if (p->use_panel && !is_float(mm->w->type))
@@ -407,17 +423,19 @@ static void fine_passes(const struct cpu *c, struct pass *p, int quant, int plai
 static void passes(const struct cpu *c, struct pass *p, int quant, int plain, const float *x,
                    int n_tok)
 {
-    int most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / p->k->tile * p->k->tile;
+    int most =
+        min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / p->k->tile * p->k->tile;
 
-    most = ((n_tok + (n_tok + most - 1) / most - 1) / ((n_tok + most - 1) / most) + p->k->tile - 1) /
-           p->k->tile * p->k->tile;
+    most =
+        ((n_tok + (n_tok + most - 1) / most - 1) / ((n_tok + most - 1) / most) + p->k->tile - 1) /
+        p->k->tile * p->k->tile;
     for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
         p->n_tok = min_int(most, n_tok - p->tok0);
         p->x = x + (size_t)p->tok0 * (size_t)p->n_in;
         p->plain = plain ? c->x : NULL;
-        p->quant = quant ? (uint8_t *)c->x +
-                               (plain ? (size_t)p->n_tok * (size_t)p->n_in * sizeof *x : 0)
-                         : NULL;
+        p->quant =
+            quant ? (uint8_t *)c->x + (plain ? (size_t)p->n_tok * (size_t)p->n_in * sizeof *x : 0)
+                  : NULL;
         run_pass(p);
     }
 }
@@ -467,6 +485,19 @@ void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
         *(is_float(mm[i].w->type) ? &plain : &quant) = 1;
     }
     (mm->fine && quant ? fine_passes : passes)(d->impl, &p, quant, plain, x, n_tok);
+}
+
+void cb_cpu_matmul_rows(struct device *d, const struct mm *mm, const int32_t *rows, int n,
+                        const float *x)
+{
+    const int plain = is_float(mm->w->type);
+    struct pass p = pass_of(d, mm, 1);
+
+    if (n <= 0)
+        return;
+    p.some = rows;
+    p.n_some = n;
+    (mm->fine && !plain ? fine_passes : passes)(d->impl, &p, !plain, plain, x, 1);
 }
 
 void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,

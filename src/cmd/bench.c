@@ -167,6 +167,8 @@ static int measure(struct bench *b, struct row *r)
     double s, sum = 0, sum2 = 0;
 
     TRY(cb_engine_session(b->o, &b->e, r->t.policy, r->t.depth + n));
+    TRY(cb_session_want_top(b->e.session,
+                            cb_opt_flag(b->o, ARG_ALL_LOGITS) ? 0 : cb_sampler_defaults().top_k));
     reset_rss_peak();
     TRY(time_once(b, &warm_up, &s));
     for (int i = 0; i < b->repeats; i++) {

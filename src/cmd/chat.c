@@ -257,6 +257,8 @@ static int run(const struct opts *o)
     if (!rc)
         rc = cb_engine_session(o, &c.e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX));
     if (!rc)
+        rc = cb_engine_sampling(o, &c.e);
+    if (!rc)
         rc = begin(&c);
     if (!rc)
         rc = talk(&c);

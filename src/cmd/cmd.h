@@ -56,6 +56,8 @@ struct engine {
 int cb_engine_open(const struct opts *o, struct engine *e); /* the model alone */
 /* Opens the session, in place of one that is open. n_ctx 0 = what the model was trained for. */
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx);
+/* The session makes of each token's logits those that these options' sampler wants; all in a short answer. */
+int cb_engine_sampling(const struct opts *o, struct engine *e);
 void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
 struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the seed when it is -1 */

@@ -64,6 +64,35 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
     return CB_OK;
 }
 
+static struct cb_sampler_params sampler(const struct opts *o)
+{
+    struct cb_sampler_params p = cb_sampler_defaults();
+
+    p.temp = (float)cb_opt_real(o, ARG_TEMP);
+    p.top_k = cb_opt_int(o, ARG_TOP_K);
+    p.top_p = (float)cb_opt_real(o, ARG_TOP_P);
+    p.min_p = (float)cb_opt_real(o, ARG_MIN_P);
+    p.repeat_penalty = (float)cb_opt_real(o, ARG_REPEAT_PENALTY);
+    p.frequency_penalty = (float)cb_opt_real(o, ARG_FREQUENCY_PENALTY);
+    p.presence_penalty = (float)cb_opt_real(o, ARG_PRESENCE_PENALTY);
+    p.penalty_last_n = cb_opt_int(o, ARG_REPEAT_LAST_N);
+    return p;
+}
+
+/* A preview takes about as long to make as it saves in so many tokens. */
+enum { PREVIEW_PAYS = 256 };
+
+int cb_engine_sampling(const struct opts *o, struct engine *e)
+{
+    const struct cb_sampler_params p = sampler(o);
+    const int n = cb_opt_int(o, ARG_PREDICT);
+    int k = cb_opt_flag(o, ARG_ALL_LOGITS) || (n >= 0 && n < PREVIEW_PAYS) ? 0 : cb_sampler_top(&p);
+
+    for (int32_t id = 0; k && cb_opt_flag(o, ARG_IGNORE_EOS) && id < e->info.n_vocab; id++)
+        k += cb_token_is_end(e->model, id); /* which are not chosen */
+    return cb_session_want_top(e->session, k);
+}
+
 void cb_engine_close(struct engine *e)
 {
     cb_session_close(e->session);
@@ -74,21 +103,13 @@ void cb_engine_close(struct engine *e)
 
 struct cb_sampler_params cb_sampler_from(const struct opts *o)
 {
-    struct cb_sampler_params p = cb_sampler_defaults();
+    struct cb_sampler_params p = sampler(o);
     const int64_t seed = cb_opt_int64(o, ARG_SEED);
     uint32_t drawn;
 
     if (seed < 0 && getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
         drawn = 1;
     p.seed = seed < 0 ? drawn : (uint64_t)seed;
-    p.temp = (float)cb_opt_real(o, ARG_TEMP);
-    p.top_k = cb_opt_int(o, ARG_TOP_K);
-    p.top_p = (float)cb_opt_real(o, ARG_TOP_P);
-    p.min_p = (float)cb_opt_real(o, ARG_MIN_P);
-    p.repeat_penalty = (float)cb_opt_real(o, ARG_REPEAT_PENALTY);
-    p.frequency_penalty = (float)cb_opt_real(o, ARG_FREQUENCY_PENALTY);
-    p.presence_penalty = (float)cb_opt_real(o, ARG_PRESENCE_PENALTY);
-    p.penalty_last_n = cb_opt_int(o, ARG_REPEAT_LAST_N);
     if (p.temp > 0)
         cb_log_detail("sampler: seed %llu", (unsigned long long)p.seed);
     return p;

@@ -79,6 +79,7 @@ static int with_prompt(const struct opts *o, struct engine *e, const int32_t *id
         cb_log_note("context %d is more than the %d that the model was trained for", e->n_ctx,
                     e->info.n_ctx_train);
     TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx));
+    TRY(cb_engine_sampling(o, e));
     if (cb_opt_flag(o, ARG_DRY_RUN))
         return cb_print_plan(o, e, n, max < 0 || max > e->n_ctx - n ? e->n_ctx - n : max);
     return complete(o, e, ids, n);
