@@ -3,7 +3,7 @@
  * that can share it, as a table. Rounds of a few tokens pass in turn, and the median round counts, so
  * what else the machine does falls on all alike.
  *
- * usage: bench/policies MODEL TOKENS[:TYPE] POLICY...     TYPE: of keys and values, default f16 */
+ * usage: bench/policies MODEL TOKENS[:TYPE,...] POLICY...     TYPE: of keys and values, default f16 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 enum { ROUNDS = 7, ROUND_TOKENS = 8, MOST = 64 };
 
 struct lane {
-    const char *policy;
+    const char *policy, *type; /* of keys and values */
     cb_session *s;
     double prefill_s, round[ROUNDS]; /* seconds; prefill 0 = shared */
     struct cb_memory mem;
@@ -37,8 +37,11 @@ static int open_lane(struct lane *y, cb_model *m, const char *policy, const char
     const struct cb_session_params p = {
         .policy = policy, .type_k = type, .type_v = type, .n_ctx = n_ctx
     };
-    *y = (struct lane){ .policy = policy };
-    return cb_session_open(m, &p, &y->s);
+    int err;
+
+    *y = (struct lane){ .policy = policy, .type = type };
+    err = cb_session_open(m, &p, &y->s);
+    return err ? err : cb_session_want_top(y->s, cb_sampler_defaults().top_k);
 }
 
 /* The prompt goes once through the first policy and all that can follow it, then through the others. */
@@ -73,16 +76,16 @@ static int decode(struct lane *y, const cb_model *m, int round)
     return err;
 }
 
-static void print(const struct lane *y, const char *type, int n_tok, double full)
+static void print(const struct lane *y, int n_tok, double first)
 {
     const double s = y->round[ROUNDS / 2];
 
-    printf("| %d | %s | %s | %.1f | %.2fx | %.1f | %.1f | %.1f |\n", n_tok, type, y->policy, 1 / s,
-           full / s, 1e-6 * (double)y->mem.kv_bytes, 1e-6 * (double)y->mem.kv_peak_bytes,
+    printf("| %d | %s | %s | %.1f | %.2fx | %.1f | %.1f | %.1f |\n", n_tok, y->type, y->policy,
+           1 / s, first / s, 1e-6 * (double)y->mem.kv_bytes, 1e-6 * (double)y->mem.kv_peak_bytes,
            1e-6 * (double)y->mem.kv_read_bytes_per_token);
 }
 
-static int run(struct lane *lane, int n, const cb_model *m, const char *type, int n_tok)
+static int run(struct lane *lane, int n, const cb_model *m, int n_tok)
 {
     int32_t *ids = malloc((size_t)n_tok * sizeof *ids + 1);
     int err = ids ? CB_OK : CB_ENOMEM;
@@ -98,34 +101,38 @@ static int run(struct lane *lane, int n, const cb_model *m, const char *type, in
     for (int i = 0; i < n && !err; i++) {
         qsort(lane[i].round, ROUNDS, sizeof *lane[i].round, by_size);
         cb_session_memory(lane[i].s, &lane[i].mem);
-        print(&lane[i], type, n_tok, lane[0].round[ROUNDS / 2]);
+        print(&lane[i], n_tok, lane[0].round[ROUNDS / 2]);
     }
     return err;
 }
 
 int main(int argc, char **argv)
 {
+    char f16[] = "f16", *type = f16, *next;
     struct lane lane[MOST];
     cb_model *m = NULL;
-    const char *type = "f16";
-    char *end;
     int n_tok, n = 0, err;
 
-    if (argc < 4 || argc - 3 > MOST) {
-        fprintf(stderr, "usage: bench/policies MODEL TOKENS[:TYPE] POLICY...\n");
+    if (argc < 4) {
+        fprintf(stderr, "usage: bench/policies MODEL TOKENS[:TYPE,...] POLICY...\n");
         return 2;
     }
-    n_tok = (int)strtol(argv[2], &end, 10);
-    if (*end == ':')
-        type = end + 1;
+    n_tok = (int)strtol(argv[2], &next, 10);
+    if (*next == ':')
+        type = next + 1;
     err = cb_model_open(argv[1], NULL, &m);
-    for (; !err && n < argc - 3; n++)
-        err = open_lane(&lane[n], m, argv[3 + n], type, n_tok + ROUNDS * ROUND_TOKENS + 1);
+    for (; type; type = next) {
+        next = strchr(type, ',');
+        if (next)
+            *next++ = '\0';
+        for (int i = 3; i < argc && n < MOST && !err; i++)
+            err = open_lane(&lane[n++], m, argv[i], type, n_tok + ROUNDS * ROUND_TOKENS + 1);
+    }
     if (!err) {
         puts("| tokens | K, V | policy | decode t/s | of the first | KV MB | peak MB | read MB a "
              "token |\n"
              "| --- | --- | --- | --- | --- | --- | --- | --- |");
-        err = run(lane, n, m, type, n_tok);
+        err = run(lane, n, m, n_tok);
     }
     if (err)
         fprintf(stderr, "policies: %s\n", cb_error());

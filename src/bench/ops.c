@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "err.h"
+#include "nearest.h"
 #include "provider.h"
 #include "store.h"
 
@@ -20,10 +21,9 @@ const struct op_shape cb_op_shape[] = {
     { .model = NULL },
 };
 
-static const char *const op_name[] = { "limit", "matmul", "decode", "prompt", "gather",
-                                       "rows",  "embed",  "norm",   "rope",   "glu",
-                                       "store", "score",  "topk",   "best_head", "nearest",
-                                       NULL };
+static const char *const op_name[] = { "limit", "matmul",    "decode",  "prompt", "gather", "rows",
+                                       "embed", "norm",      "rope",    "glu",    "store",  "score",
+                                       "topk",  "best_head", "nearest", NULL };
 
 /* ---- what is wanted ---- */
 
@@ -32,38 +32,59 @@ static int same(const char *word, size_t n, const char *name)
     return strlen(name) == n && !strncasecmp(word, name, n);
 }
 
-/* Is the word one of this kind? */
+/* The i-th name of a kind (ctx); NULL past the last */
+static const char *name_at(const void *ctx, int i)
+{
+    static const char *const kivi[] = { "kivi4", "kivi2", NULL };
+
+    switch (*(const enum op_kind *)ctx) {
+    case KIND_OP:
+        return op_name[i];
+    case KIND_TYPE:
+        return i < DT_COUNT                   ? cb_dtype[i].name
+               : i < DT_COUNT + KV_TYPE_COUNT ? cb_kv_type[i - DT_COUNT].name
+                                              : kivi[i - DT_COUNT - KV_TYPE_COUNT];
+    case KIND_MODEL:
+        return cb_op_shape[i].model;
+    case KIND_ISA:
+        return cb_cpu_isa_at(i);
+    default:
+        return i ? cb_provider_at(i - 1) : "own";
+    }
+}
+
 static int is_kind(enum op_kind kind, const char *word, size_t n)
 {
-    int yes = 0;
+    const char *name;
 
-    for (int i = 0; kind == KIND_OP && op_name[i]; i++)
-        yes |= same(word, n, op_name[i]);
-    for (int i = 0; kind == KIND_TYPE && i < DT_COUNT; i++)
-        yes |= same(word, n, cb_dtype[i].name);
-    for (int i = 0; kind == KIND_TYPE && i < KV_TYPE_COUNT; i++)
-        yes |= same(word, n, cb_kv_type[i].name);
-    if (kind == KIND_TYPE)
-        yes |= same(word, n, "kivi4") || same(word, n, "kivi2");
-    for (int i = 0; kind == KIND_MODEL && cb_op_shape[i].model; i++)
-        yes |= same(word, n, cb_op_shape[i].model);
-    for (int i = 0; kind == KIND_ISA && cb_cpu_isa_at(i); i++)
-        yes |= same(word, n, cb_cpu_isa_at(i));
-    for (int i = 0; kind == KIND_MATMUL && cb_provider_at(i); i++)
-        yes |= same(word, n, cb_provider_at(i));
-    return yes || (kind == KIND_MATMUL && same(word, n, "own"));
+    for (int i = 0; (name = name_at(&kind, i)); i++)
+        if (same(word, n, name))
+            return 1;
+    return 0;
+}
+
+static const char *nearest(const char *word, size_t n)
+{
+    const char *near = NULL;
+
+    for (enum op_kind k = 0; k < KIND_COUNT && !near; k++)
+        near = cb_name_nearest(word, n, name_at, &k);
+    return near;
 }
 
 int cb_op_pick_check(const struct op_pick *p)
 {
     for (const char *w = p->words; w && *w;) {
         const size_t n = strcspn(w, ",");
+        const char *near;
         int known = 0;
 
-        for (int k = 0; k < KIND_COUNT; k++)
+        for (enum op_kind k = 0; k < KIND_COUNT; k++)
             known |= is_kind(k, w, n);
+        near = known ? NULL : nearest(w, n);
         if (!known)
-            return cb_fail(CB_EARG, "%.*s: no op, type, model or ISA of this machine", (int)n, w);
+            return cb_fail(CB_EARG, "%.*s: no op, type, model or ISA of this machine%s%s%s", (int)n,
+                           w, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
         w += n + (w[n] == ',');
     }
     return CB_OK;
