@@ -8,6 +8,7 @@ check_programs = \
 	tests/check_follow \
 	tests/check_gguf \
 	tests/check_mask \
+	tests/check_attn \
 	tests/check_matmul \
 	tests/check_hostile \
 	tests/check_methods \
@@ -82,6 +83,10 @@ tests_check_mask_SOURCES = tests/check_mask.c
 tests_check_mask_CFLAGS = $(check_cflags)
 tests_check_mask_LDADD = $(check_ldadd)
 
+tests_check_attn_SOURCES = tests/check_attn.c tests/against_ref.h
+tests_check_attn_CFLAGS = $(check_cflags)
+tests_check_attn_LDADD = $(check_ldadd)
+
 tests_check_matmul_SOURCES = tests/check_matmul.c
 tests_check_matmul_CFLAGS = $(check_cflags)
 tests_check_matmul_LDADD = $(check_ldadd)
@@ -97,7 +102,7 @@ tests_check_metric_SOURCES = tests/check_metric.c
 tests_check_metric_CFLAGS = $(check_cflags)
 tests_check_metric_LDADD = libeval.la $(check_ldadd)
 
-tests_check_ops_SOURCES = tests/check_ops.c
+tests_check_ops_SOURCES = tests/check_ops.c tests/against_ref.h
 tests_check_ops_CFLAGS = $(check_cflags)
 tests_check_ops_LDADD = $(check_ldadd)
 
