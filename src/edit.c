@@ -22,6 +22,7 @@ struct edit {
     int *tmp;  /* [n_ctx] */
     int *keep; /* [n_kv][n_ctx] */
     int *n;    /* [n_kv] slots to keep; -1 = all */
+    int *drop; /* [n_kv] the slot that all but are kept, not in a list yet; -1: keep is the list */
     struct merge_item *merge;
     int n_merge, cap_merge;
     float *score;     /* [n_ctx] */
@@ -41,9 +42,10 @@ int cb_edit_new(struct cb_session *s, struct edit **out)
     e->keep = cb_alloc_aligned((size_t)hp->n_kv * (size_t)s->n_ctx, sizeof *e->keep);
     e->score = cb_alloc_aligned((size_t)s->n_ctx, sizeof *e->score);
     e->n = cb_calloc((size_t)hp->n_kv, sizeof *e->n);
+    e->drop = cb_calloc((size_t)hp->n_kv, sizeof *e->drop);
     e->sum = cb_calloc((size_t)hp->hd, sizeof *e->sum);
     e->row = cb_calloc((size_t)hp->hd, sizeof *e->row);
-    return e->tmp && e->keep && e->score && e->n && e->sum && e->row ? CB_OK : CB_ENOMEM;
+    return e->tmp && e->keep && e->score && e->n && e->drop && e->sum && e->row ? CB_OK : CB_ENOMEM;
 }
 
 size_t cb_edit_bytes(const struct cb_session *s, int n_most)
@@ -61,6 +63,7 @@ void cb_edit_free(struct edit *e)
     free(e->keep);
     free(e->score);
     free(e->n);
+    free(e->drop);
     free(e->merge);
     free(e->sum);
     free(e->row);
@@ -73,7 +76,7 @@ void cb_edit_begin(struct edit *e, int l, int prompt)
     e->prompt = prompt;
     e->n_merge = 0;
     for (int h = 0; h < e->s->model->hp.n_kv; h++)
-        e->n[h] = -1;
+        e->n[h] = e->drop[h] = -1;
 }
 
 int cb_edit_at_prompt(const struct edit *e)
@@ -102,6 +105,7 @@ int cb_edit_keep(struct edit *e, int kv, const int *slot, int n)
                            e->s->policy->m->name, e->l, slot[i], len);
     memcpy(keep, slot, (size_t)n * sizeof *keep);
     e->n[kv] = n;
+    e->drop[kv] = -1;
     return CB_OK;
 }
 
@@ -115,21 +119,22 @@ int cb_edit_keep_all_heads(struct edit *e, const int *slot, int n)
 int cb_edit_drop(struct edit *e, int kv, int slot)
 {
     const int len = e->s->store[e->l].n[kv];
-    int *keep = e->keep + (size_t)kv * (size_t)e->s->n_ctx, m = 0;
 
     if (slot < 0 || slot >= len)
         return cb_fail(CB_EARG, "policy %s: layer %d: slot %d of %d out of range",
                        e->s->policy->m->name, e->l, slot, len);
-    for (int i = 0; i < len; i++)
-        if (i != slot)
-            keep[m++] = i;
-    e->n[kv] = m;
+    e->n[kv] = len - 1;
+    e->drop[kv] = slot;
     return CB_OK;
 }
 
 const int *cb_edit_kept(const struct edit *e, int kv)
 {
-    return e->keep + (size_t)kv * (size_t)e->s->n_ctx;
+    int *keep = e->keep + (size_t)kv * (size_t)e->s->n_ctx;
+
+    for (int i = 0; e->drop[kv] >= 0 && i < e->n[kv]; i++)
+        keep[i] = i + (i >= e->drop[kv]);
+    return keep;
 }
 
 /* The least of n numbers, in lanes that a vector takes */
@@ -260,10 +265,11 @@ int cb_edit_apply(struct edit *e)
         for (int v = x[n - 1].m.values; v < 2; v++)
             merge_one(e, x, n, v);
     }
-    for (int h = 0; h < e->s->model->hp.n_kv; h++)
-        if (e->n[h] >= 0)
-            TRY(cb_store_keep(&e->s->store[e->l], h, e->keep + (size_t)h * (size_t)e->s->n_ctx,
-                              e->n[h]));
+    for (int h = 0; h < e->s->model->hp.n_kv; h++) {
+        struct store *st = &e->s->store[e->l];
+        if (e->n[h] >= 0 && (e->drop[h] < 0 || !cb_store_drop(st, h, e->drop[h])))
+            TRY(cb_store_keep(st, h, cb_edit_kept(e, h), e->n[h]));
+    }
     return CB_OK;
 }
 
@@ -294,6 +300,17 @@ float *cb_view_col(struct policy *p, int l, int kv, int col)
 {
     const struct store *st = &p->session->store[l];
     return st->col + ((size_t)kv * (size_t)st->n_col + (size_t)col) * (size_t)st->cap;
+}
+
+static void add(float *restrict y, const float *restrict x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+void cb_view_add(struct policy *p, int l, int kv, int col, const float *x)
+{
+    add(cb_view_col(p, l, kv, col), x, cb_view_len(p, l, kv));
 }
 
 void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out)

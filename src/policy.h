@@ -160,6 +160,7 @@ int cb_view_seen(const struct policy *p);               /* tokens fed so far, th
 int cb_view_fed(const struct policy *p);                /* of them, those of the feed at hand */
 const int32_t *cb_view_pos(const struct policy *p, int l, int kv); /* [len]; NULL = slot number */
 float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] one per-slot column */
+void cb_view_add(struct policy *p, int l, int kv, int col, const float *x); /* column += x[len] */
 /* stored key (v = 0) or value (v = 1) as f32 -> out[hd] */
 void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out);
 

@@ -304,9 +304,33 @@ static void move_gap(struct store *s, int kv, const int *keep, int n)
     s->gap_hi[kv] = hi;
 }
 
+/* May rows stay where they are when n slots do? */
+static int is_lazy(const struct store *s, int kv, int n)
+{
+    return !s->kivi && s->rows[kv] - n <= n / CB_STORE_HOLES;
+}
+
+int cb_store_drop(struct store *s, int kv, int slot)
+{
+    const int n = s->n[kv] - 1;
+    const size_t more = (size_t)(n - slot), to = at(s, kv, slot);
+
+    if (s->rows[kv] == s->n[kv] || !is_lazy(s, kv, n)) /* there is no list yet, or no longer */
+        return 0;
+    assert(!s->sealed && s->pos && s->row);
+    memmove(s->row + to, s->row + to + 1, more * sizeof *s->row);
+    memmove(s->pos + to, s->pos + to + 1, more * sizeof *s->pos);
+    for (int c = 0; c < s->n_col; c++)
+        memmove(column(s, kv, c) + slot, column(s, kv, c) + slot + 1, more * sizeof *s->col);
+    s->gap_lo[kv] -= slot < s->gap_lo[kv];
+    s->gap_hi[kv] -= slot < s->gap_hi[kv];
+    s->n[kv] = n;
+    return 1;
+}
+
 int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 {
-    const int lazy = !s->kivi && s->rows[kv] - n <= n / CB_STORE_HOLES;
+    const int lazy = is_lazy(s, kv, n);
 
     if (n == s->n[kv]) /* ascending and distinct: all of them */
         return CB_OK;
@@ -351,6 +375,23 @@ void cb_store_cut(struct store *s, int n)
         munmap(s->row, pos_bytes(s));
         s->row = NULL;
     }
+}
+
+void cb_store_get_many(const struct store *s, struct device *d, int kv, int v, const int *slot,
+                       int n, float *x)
+{
+    int32_t row[CB_STORE_MANY];
+
+    assert(n <= CB_STORE_MANY);
+    for (int i = 0; i < n; i++) {
+        row[i] = row_of(s, kv, slot[i]);
+        if (s->kivi)
+            cb_store_get(s, d, kv, v, slot[i], x + (size_t)i * (size_t)s->hd);
+        assert(slot[i] >= s->sealed);
+    }
+    if (!s->kivi)
+        d->ops->kv_decode(d, v ? s->type_v : s->type_k, v ? row_v(s, kv, 0) : row_k(s, kv, 0), row,
+                          n, s->hd, x);
 }
 
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x)

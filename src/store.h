@@ -44,6 +44,9 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
                     int n, int pos0);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
+/* The same without one slot, where rows can stay as they are and lists need only close up; 0: it has to be
+ * done by cb_store_keep(). */
+int cb_store_drop(struct store *s, int kv, int slot);
 /* ---- store_seal.c: slots whose rows stay as they are and are read for every token ---- */
 
 /* From now on cb_store_seal() seals whole blocks, where the device can. */
@@ -66,6 +69,10 @@ void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
 
 /* One slot's key (v = 0) or value (v = 1) as f32 x[hd] */
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x);
+enum { CB_STORE_MANY = 64 };
+/* Those of slot[n], n <= CB_STORE_MANY -> x[n][hd] */
+void cb_store_get_many(const struct store *s, struct device *d, int kv, int v, const int *slot,
+                       int n, float *x);
 void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x);
 
 /* Slots from..to-1 of one head. */

@@ -125,12 +125,30 @@ START_TEST(memory_grows_with_use_and_comes_back)
 }
 END_TEST
 
-/* one slot at a time goes; every kept token stays what it was, and holes stay few */
+/* Slots read together are those read one by one. */
+static void expect_many(const struct store *s, int h, int from)
+{
+    static float x[CB_STORE_MANY * HD], y[HD];
+    int slot[CB_STORE_MANY];
+
+    for (int i = 0; i < CB_STORE_MANY; i++)
+        slot[i] = from + 2 * i;
+    for (int v = 0; v < 2; v++) {
+        cb_store_get_many(s, dev, h, v, slot, CB_STORE_MANY, x);
+        for (int i = 0; i < CB_STORE_MANY; i++) {
+            cb_store_get(s, dev, h, v, slot[i], y);
+            ck_assert_mem_eq(x + i * HD, y, sizeof y);
+        }
+    }
+}
+
+/* one slot at a time goes, by a list of the others (_i = 0) or, where that will do, alone; every kept token
+ * stays what it was, and holes stay few */
 START_TEST(single_slots_are_dropped)
 {
     enum { N = 400, STEPS = 500 };
     struct store s;
-    int keep[N];
+    int keep[N], alone = 0;
 
     ck_assert_int_eq(cb_store_open(&s, N_KV, HD, CAP, KV_F32, KV_F32, 1), 0);
     append(&s, 0, N);
@@ -142,7 +160,10 @@ START_TEST(single_slots_are_dropped)
                 if (i != drop)
                     keep[m++] = i;
             s.col[((size_t)h * CAP) + N] = (float)(N + t);
-            ck_assert_int_eq(cb_store_keep(&s, h, keep, N), 0);
+            if (_i && cb_store_drop(&s, h, drop))
+                alone++;
+            else
+                ck_assert_int_eq(cb_store_keep(&s, h, keep, N), 0);
             ck_assert_int_le(s.rows[h] - s.n[h], N / CB_STORE_HOLES);
         }
     }
@@ -154,6 +175,8 @@ START_TEST(single_slots_are_dropped)
             if (tok >= N)
                 ck_assert_float_eq(s.col[(size_t)h * CAP + (size_t)i], (float)tok);
         }
+    ck_assert_int_ge(alone, _i * STEPS / 2 * N_KV);
+    expect_many(&s, 1, 30);
     cb_store_pack(&s);
     ck_assert_ptr_null(cb_store_run(&s, 1, 0, N).idx);
     expect(&s, 1, N - 1, N + STEPS - 1);
@@ -195,7 +218,7 @@ int main(void)
     tcase_add_test(t, appended_tokens_are_found);
     tcase_add_test(t, heads_keep_different_tokens);
     tcase_add_test(t, memory_grows_with_use_and_comes_back);
-    tcase_add_test(t, single_slots_are_dropped);
+    tcase_add_loop_test(t, single_slots_are_dropped, 0, 2);
     tcase_add_test(t, a_cut_to_nothing_starts_anew);
     r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

@@ -163,12 +163,8 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
     struct st *st = p->state;
 
     (void)state;
-    for (int h = 0; h < s->n_row; h++) {
-        const int n = cb_view_len(p, l, h / group);
-        float *acc = cb_view_col(p, l, h / group, 0);
-        for (int i = 0; i < n; i++)
-            acc[i] += s->s[(size_t)h * (size_t)s->stride + (size_t)i];
-    }
+    for (int h = 0; h < s->n_row; h++)
+        cb_view_add(p, l, h / group, 0, s->s + (size_t)h * (size_t)s->stride);
     if (s->prompt)
         st->layer[l].spread = spread(p, s);
     return 0;

@@ -46,12 +46,9 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
 static int observe(struct policy *p, int l, void *state, const struct scores *s)
 {
     (void)state;
-    for (int r = 0; r < s->n_row; r++) {
-        const int kv = r / p->slot_floats, n = cb_view_len(p, l, kv);
-        float *sum = cb_view_col(p, l, kv, r % p->slot_floats);
-        for (int i = 0; i < n; i++)
-            sum[i] += s->s[(size_t)r * (size_t)s->stride + (size_t)i];
-    }
+    for (int r = 0; r < s->n_row; r++)
+        cb_view_add(p, l, r / p->slot_floats, r % p->slot_floats,
+                    s->s + (size_t)r * (size_t)s->stride);
     return 0;
 }
 

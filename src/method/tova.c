@@ -29,12 +29,13 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     struct st *st = state;
     const int n = cb_view_len(p, l, 0);
     const int keep = cb_policy_budget(p, p->val[BUDGET].num, cb_edit_at_prompt(e), &st->share);
-    int *slot = cb_edit_tmp(e), m;
+    int err = 0;
 
     if (keep < 0 || n <= keep)
         return keep < 0 ? keep : 0;
-    m = cb_keep_top(s->s, NULL, n, keep, 0, 0, slot);
-    return m < 0 ? m : cb_edit_keep_all_heads(e, slot, m);
+    for (int h = 0; h < p->sh.n_kv && !err; h++)
+        err = cb_edit_keep_top(e, h, s->s, NULL, n, keep, 0, 0);
+    return err;
 }
 
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
