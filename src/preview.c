@@ -26,8 +26,8 @@ enum {
     MOST_SLICE = 16
 };
 
-static const enum dtype rough_type =
-    DT_Q5_0; /* with four bits too many are candidates for 40 places */
+/* With four bits too many are candidates for 40 places. */
+static const enum dtype rough_type = DT_Q5_0;
 
 /* Activations have eight bits in the preview: of a block of 32 numbers, rounding takes 0.5% (normal ones)
  * to 1.3% (one large one). */
@@ -41,8 +41,8 @@ struct preview {
     float *lo, *hi; /* [blocks of ROWS] largest lower and upper bound */
     int32_t *row;   /* [most_row] candidates */
     int most_row;
-    int vain,
-        pass; /* previews since the last that helped; tokens that go without one before the next */
+    int vain; /* previews since the last that helped */
+    int pass; /* tokens that go without one before the next */
 };
 
 /* ---- making it ---- */
@@ -136,7 +136,7 @@ static int make(struct device *d, struct preview *p)
     p->row = cb_calloc((size_t)p->most_row, sizeof *p->row);
     m.raw = cb_alloc_aligned((size_t)p->slice_rows * cb_row_bytes(rough_type, p->w->n_in), 1);
     err = p->margin && p->lo && p->row && m.raw ? CB_OK : CB_ENOMEM;
-    p->hi = p->lo + n_block(p);
+    p->hi = p->lo ? p->lo + n_block(p) : NULL;
     if (!err)
         err = cb_par_reserve(d->par, 2 * (size_t)p->w->n_in * sizeof(float));
     if (!err)

@@ -109,20 +109,6 @@ static float penalised(const struct cb_sampler *s, float x, int count)
     return x - (float)count * s->p.frequency_penalty - s->p.presence_penalty;
 }
 
-static int32_t greedy(const struct cb_sampler *s, const float *logits)
-{
-    int32_t best = 0;
-    float x = -INFINITY;
-    for (int32_t i = 0; i < s->n_vocab; i++) {
-        const float y = penalised(s, logits[i], s->count[i]);
-        if (y > x) {
-            x = y;
-            best = i;
-        }
-    }
-    return best;
-}
-
 /* larger first; equal logits: the lower id first, so that the order is total */
 static int by_logit(const void *pa, const void *pb)
 {
@@ -137,36 +123,59 @@ static int before(struct cand a, struct cand b)
     return a.x > b.x || (a.x == b.x && a.id < b.id);
 }
 
-/* Moves the k first in order to the front (quickselect, median of three). */
-static void select_first(struct cand *c, int n, int k)
+/* heap[n], the last in order on top */
+static void sift(struct cand *heap, int n, int i)
 {
-    int lo = 0, hi = n - 1;
-    while (lo < hi) {
-        struct cand p = c[lo + (hi - lo) / 2], t;
-        int i = lo, j = hi;
-        if (before(c[lo], p) == before(p, c[hi]))
-            ;
-        else if (before(c[lo], p) == before(c[hi], c[lo]))
-            p = c[lo];
-        else
-            p = c[hi];
-        while (i <= j) {
-            while (before(c[i], p))
-                i++;
-            while (before(p, c[j]))
-                j--;
-            if (i <= j) {
-                t = c[i];
-                c[i++] = c[j];
-                c[j--] = t;
-            }
-        }
-        if (k - 1 <= j)
-            hi = j;
-        else if (k - 1 >= i)
-            lo = i;
-        else
-            return;
+    const struct cand x = heap[i];
+
+    for (int c; (c = 2 * i + 1) < n; i = c) {
+        c += c + 1 < n && before(heap[c], heap[c + 1]);
+        if (!before(x, heap[c]))
+            break;
+        heap[i] = heap[c];
+    }
+    heap[i] = x;
+}
+
+/* Is any of LOOK numbers above the bar? Most are far below, which vectors see sooner. */
+enum { LOOK = 64 };
+static int any_above(const float *x, float bar)
+{
+    int n = 0;
+    for (int i = 0; i < LOOK; i++)
+        n += x[i] > bar;
+    return n;
+}
+
+/* One more of the heap of the k first in order, of which there are n so far */
+static int offer(struct cand *heap, int n, int k, struct cand x)
+{
+    if (n < k) {
+        x.x = isnan(x.x) ? -INFINITY : x.x;
+        heap[n++] = x;
+        for (int j = n == k ? n / 2 : 0; j-- > 0;)
+            sift(heap, n, j);
+    } else if (before(x, heap[0])) {
+        heap[0] = x;
+        sift(heap, n, 0);
+    }
+    return n;
+}
+
+/* The k first in order -> cand, in no order; k <= n_vocab */
+static void take_first(struct cb_sampler *s, const float *logits, int k)
+{
+    const int plain = cb_sampler_top(&s->p) > 0, all = s->n_vocab;
+    struct cand *c = s->cand;
+    int n = 0;
+
+    for (int32_t from = 0; from < all; from += LOOK) {
+        const int32_t end = all - from < LOOK ? all : from + LOOK;
+        if (plain && n == k && end - from == LOOK && !any_above(logits + from, c[0].x))
+            continue;
+        for (int32_t i = from; i < end; i++)
+            n = offer(c, n, k,
+                      (struct cand){ i, plain ? logits[i] : penalised(s, logits[i], s->count[i]) });
     }
 }
 
@@ -194,19 +203,15 @@ static int cut(const struct cb_sampler *s, int n)
 
 int32_t cb_sampler_pick(cb_sampler *s, const float *logits)
 {
+    const int greedy = s->p.temp <= 0, few = s->p.top_k > 0 && s->p.top_k < s->n_vocab;
     struct cand *c = s->cand;
-    int n = s->n_vocab;
+    int n = greedy ? 1 : few ? s->p.top_k : s->n_vocab;
     float sum = 0, max;
     double u;
 
-    if (s->p.temp <= 0)
-        return greedy(s, logits);
-    for (int32_t i = 0; i < n; i++)
-        c[i] = (struct cand){ i, penalised(s, logits[i], s->count[i]) };
-    if (s->p.top_k > 0 && s->p.top_k < n) {
-        select_first(c, n, s->p.top_k);
-        n = s->p.top_k;
-    }
+    take_first(s, logits, n);
+    if (greedy)
+        return c[0].id;
     qsort(c, (size_t)n, sizeof *c, by_logit);
     softmax(c, n);
     n = cut(s, n);

@@ -52,6 +52,34 @@ START_TEST(shares_follow_the_softmax)
 }
 END_TEST
 
+/* Of a large vocabulary the k largest, wherever they stand and whatever is not a number, by a sort. */
+START_TEST(few_of_many)
+{
+    enum { MANY = 1003, K = 9 };
+    static float x[MANY];
+    int hit[MANY] = { 0 }, n_hit = 0, above;
+    struct cb_sampler_params p = plain(1);
+    cb_sampler *s;
+
+    p.top_k = K;
+    ck_assert_int_eq(cb_sampler_new(&p, MANY, &s), CB_OK);
+    for (int i = 0; i < MANY; i++)
+        x[i] = (float)(i * 7919 % MANY) * 1e-4f; /* all differ */
+    x[0] = x[500] = NAN;
+    for (int i = 0; i < 2000; i++)
+        hit[cb_sampler_pick(s, x)]++;
+    for (int i = 0; i < MANY; i++) {
+        above = 0;
+        for (int j = 0; j < MANY; j++)
+            above += x[j] > x[i];
+        n_hit += hit[i] > 0;
+        ck_assert_msg(!hit[i] || (!isnan(x[i]) && above < K), "%d is not among the first", i);
+    }
+    ck_assert_int_eq(n_hit, K);
+    cb_sampler_free(s);
+}
+END_TEST
+
 START_TEST(greedy_takes_the_first_of_the_largest)
 {
     const float tie[N] = { 0, 3, 1, 3, 0, 0, 0, 3 };
@@ -155,6 +183,7 @@ int main(void)
 
     suite_add_tcase(suite, t);
     tcase_add_test(t, shares_follow_the_softmax);
+    tcase_add_test(t, few_of_many);
     tcase_add_test(t, greedy_takes_the_first_of_the_largest);
     tcase_add_test(t, top_k_keeps_k_and_the_lower_id_of_equals);
     tcase_add_test(t, top_p_stops_when_the_sum_is_reached);
