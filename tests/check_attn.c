@@ -187,30 +187,38 @@ START_TEST(determinism)
 }
 END_TEST
 
+/* Scores of the input's queries, with weights or without, on both devices: n numbers */
+static void same_scores(const char *what, const struct input *in, struct score s, size_t n,
+                        float tol)
+{
+    float *o, *l, *w, *x, *y;
+
+    run_attn(ref, &in->a, &o, &l);
+    w = floats(in->a.n_tok);
+    x = floats(n), y = copy(x, n);
+    s.a = in->a;
+    s.a.lse = l;
+    s.weight = below(2) ? w : NULL;
+    s.out = x;
+    dev->ops->score(dev, &s);
+    s.out = y;
+    ref->ops->score(ref, &s);
+    same(what, x, y, n, tol);
+    free(o), free(l), free(w), free(x), free(y);
+}
+
 START_TEST(score)
 {
     if (!(dev = open_isa(isa[_i], 3)))
         return;
     for (int c = 0; c < 80; c++) {
         struct input in;
-        float *o, *l, *x, *y, *w;
         int n;
         const struct attn f = random_form(c, &n);
         struct score s = { .logit = c % 5 == 2, .out_stride = n + 3 };
         const size_t all = (size_t)f.n_head * s.out_stride;
         make_input(&in, &f, n, !f.causal && below(2), c % 6 == 5 ? 30.0f : 0.0f);
-        run_attn(ref, &in.a, &o, &l);
-        w = floats(f.n_tok);
-        x = floats(all), y = copy(x, all);
-        s.a = in.a;
-        s.a.lse = l;
-        s.weight = below(2) ? w : NULL;
-        s.out = x;
-        dev->ops->score(dev, &s);
-        s.out = y;
-        ref->ops->score(ref, &s);
-        same("score", x, y, all, 2 * tolerance(&f, c % 6 == 5 ? 30.0f : 0.0f));
-        free(o), free(l), free(w), free(x), free(y);
+        same_scores("score", &in, s, all, 2 * tolerance(&f, c % 6 == 5 ? 30.0f : 0.0f));
         free_input(&in);
     }
 }
@@ -257,7 +265,6 @@ START_TEST(score_of_the_largest_head)
         return;
     for (int c = 0; c < 80; c++) {
         struct input in;
-        float *o, *l, *x, *y, *w;
         int n;
         struct attn f = random_form(c, &n);
         struct score s = { .peak = 1 };
@@ -265,18 +272,8 @@ START_TEST(score_of_the_largest_head)
         make_input(&in, &f, n, below(2), c % 6 == 5 ? 30.0f : 0.0f);
         for (int h = 0; h < f.n_kv; h++)
             in.run[h].n = n;
-        run_attn(ref, &in.a, &o, &l);
-        w = floats(f.n_tok);
-        x = floats(n), y = copy(x, n);
-        s.a = in.a;
-        s.a.lse = l;
-        s.weight = below(2) ? w : NULL;
-        s.out = x;
-        dev->ops->score(dev, &s);
-        s.out = y;
-        ref->ops->score(ref, &s);
-        same("score of the largest head", x, y, n, 2 * tolerance(&f, c % 6 == 5 ? 30.0f : 0.0f));
-        free(o), free(l), free(w), free(x), free(y);
+        same_scores("score of the largest head", &in, s, n,
+                    2 * tolerance(&f, c % 6 == 5 ? 30.0f : 0.0f));
         free_input(&in);
     }
 }
