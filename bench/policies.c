@@ -11,7 +11,7 @@
 #include "clock.h"
 #include "session.h"
 
-enum { ROUNDS = 7, ROUND_TOKENS = 8, MOST = 64 };
+enum { ROUNDS = 41, ROUND_TOKENS = 8, MOST = 64 };
 
 struct lane {
     const char *policy, *type; /* of keys and values */

@@ -43,33 +43,46 @@ static int open_states(const struct cb_session *s, struct attend *a)
     return CB_OK;
 }
 
-/* Can layer l come to be read whole for every generated token, by attention alone? A method that knows
- * beforehand what it drops (slots) does not leave it so. */
-static int may_seal(const struct cb_session *s, int l)
+/* Does attention leave behind the logits that the policy looks at after each step? */
+static int leaves_logits(const struct cb_session *s, int l)
+{
+    return s->measure && cb_measure_logits(s, l);
+}
+
+/* Does nothing but attention read layer l, and all of it, for each generated token? */
+static int reads_all(const struct cb_session *s, int l)
 {
     const struct method *m = s->policy->m;
     const struct layer_plan *p = &s->plan[l];
 
-    if (m->fold || m->rank || (m->compact && m->slots) || s->distant || cb_prefill_is(s))
-        return 0;
-    if (p->want.when == WHEN_NEVER &&
-        p->want.window > 1) /* what is chosen by scores of several queries */
-        return 0;
-    return p->read.what == READ_ALL && p->pos == POS_TOKEN && p->kv_of == l && !p->raw_keys &&
-           p->want.when != WHEN_ALWAYS;
+    return !m->fold && !m->rank && !s->distant && !cb_prefill_is(s) && p->read.what == READ_ALL &&
+           p->pos != POS_ONE && p->kv_of == l && !p->raw_keys;
 }
 
-/* Scores are made from rows. */
-static void unseal_for_scores(struct cb_session *s, int l, int wants)
+/* May its rows lie in any order? */
+static int any_order(const struct cb_session *s, int l)
 {
-    if (wants)
-        cb_store_unseal(&s->store[l], 0, s->store[l].sealed);
+    const struct layer_plan *p = &s->plan[l];
+
+    return reads_all(s, l) && !cb_selects(&p->read) && !s->model->hp.window &&
+           (!cb_wants(&p->want, 0) || leaves_logits(s, l));
 }
 
-/* Nothing was dropped from layer l, and the next tokens need no scores. */
+/* Can they be sealed? What is dropped leaves no order. */
+static int may_seal(const struct cb_session *s, int l)
+{
+    const struct method *m = s->policy->m;
+    const struct want *w = &s->plan[l].want;
+
+    if (w->when == WHEN_NEVER && w->window > 1) /* what is chosen by scores of several queries */
+        return 0;
+    return m->compact ? any_order(s, l) : reads_all(s, l);
+}
+
+/* Unless it is to come out after a few tokens what the layer is. */
 static int seal_whole(struct cb_session *s, int l)
 {
-    return s->store[l].pos || cb_wants(&s->plan[l].want, 0) ? CB_OK : cb_store_seal(&s->store[l]);
+    return s->plan[l].want.when == WHEN_STEP ? CB_OK : cb_store_seal(&s->store[l]);
 }
 
 int cb_attend_open(struct cb_session *s)
@@ -89,9 +102,11 @@ int cb_attend_open(struct cb_session *s)
     TRY(cb_measure_open(s));
     TRY(cb_select_open(s));
     TRY(cb_distant_open(s));
-    for (int l = 0; l < hp->n_layer; l++)
+    for (int l = 0; l < hp->n_layer; l++) {
+        s->store[l].any_order = any_order(s, l);
         if (may_seal(s, l))
             cb_store_may_seal(&s->store[l], s->dev);
+    }
     if (!s->policy->m->compact)
         return CB_OK;
     TRY(cb_similar_open(s));
@@ -162,8 +177,7 @@ static int step_scores(struct cb_session *s, int l, const struct attn *at)
 {
     struct attend *a = s->attend;
 
-    cb_measure_step(s, l, at, &a->scores);
-    a->has_scores = 1;
+    a->has_scores = cb_measure_step(s, l, at, &a->scores);
     for (int h = 0; !at->run[0].logit && h < s->model->hp.n_kv; h++) /* keys were read once more */
         s->kv_read_bytes += cb_store_bytes_of(&s->store[l], s->store[l].n[h]) / 2;
     return CB_OK;
@@ -195,7 +209,6 @@ static int follow(struct cb_session *s, int l, const struct attn *led, int pos0)
         s->attend->run[h].n -= led->n_tok - at.n_tok;
     }
     at.run = s->attend->run;
-    unseal_for_scores(s, l, cb_wants(&s->plan[l].want, 1));
     TRY(cb_store_append(&s->store[l], s->dev, k, v, led->q_stride, at.n_tok, pos0));
     if (m->fold)
         TRY(m->fold(s->policy, l, s->attend->state[l], was, was + at.n_tok));
@@ -203,6 +216,19 @@ static int follow(struct cb_session *s, int l, const struct attn *led, int pos0)
         cb_select_chunk(s, l, at.q, at.q_stride, at.n_tok, pos0);
     if (cb_wants(&s->plan[l].want, 1))
         cb_measure_chunk(s, l, &at, pos0, end);
+    return CB_OK;
+}
+
+/* Where the policy lets a query see the last tokens alone, the current one among them: what it does not see
+ * goes, as no later one will, so that all that is left may be read in any order. */
+static int forget_unseen(struct cb_session *s, int l)
+{
+    struct store *st = &s->store[l];
+    const int window = st->any_order && !st->kivi ? s->plan[l].window : 0;
+
+    for (int h = 0; window && h < st->n_kv; h++)
+        while (st->n[h] >= window)
+            TRY(cb_store_drop(st, h, 0));
     return CB_OK;
 }
 
@@ -233,7 +259,8 @@ int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, in
 
     if (!s->decoding || s->plan[l].read.what != READ_ALL || cb_distant_is(s, l))
         cb_store_pack(&s->store[l]);
-    unseal_for_scores(s, l, wants);
+    if (s->decoding)
+        TRY(forget_unseen(s, l));
     TRY(cb_store_append(&s->store[l], s->dev, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0));
     if (m->fold)
         TRY(m->fold(s->policy, l, a->state[l], was, was + n));
@@ -300,6 +327,8 @@ int cb_attend_end(struct cb_session *s, int l)
         cb_measure_prompt(s, l, &a->scores);
         a->has_scores = 1;
     }
+    if (a->has_scores && s->plan[l].want.sums)
+        cb_measure_sum(s, l, &a->scores);
     if (a->has_scores && m->observe)
         TRY(m->observe(s->policy, l, a->state[l], &a->scores));
     if (l == s->model->hp.n_layer - 1)

@@ -73,10 +73,12 @@ struct kv_run {
     const struct kv_kivi
         *kivi; /* rows are slots, `first` the slot of entry or index 0; NULL = none */
     int first;
-    int sealed; /* entries 0.. that are sealed, a multiple of KV_SEAL; no idx then */
+    int sealed; /* entries 0.. that are sealed, a multiple of KV_SEAL, n or not; no idx then */
     const float *step_k, *step_v; /* [sealed]; NULL where rows hold their scales */
     float *logit; /* [group][logit_stride of attn] of entries 0..n-1; NULL = not wanted */
     int given;    /* 1: logit is read, k is not */
+    const int32_t
+        *order; /* given, for scores: entry j's logit is logit[order[j]]; NULL = logit[j] */
 };
 
 /* Attention of n_tok queries over one part. Online softmax; K and V are read once for all query heads
@@ -97,7 +99,7 @@ struct attn {
 };
 
 /* Second pass: attention mass per stored entry. For each query head h:
- * out[h * out_stride + j] += sum over queries i of weight[i] * exp(s_ij - lse_i), masked as in attn.
+ * out[h / per * out_stride + j] += sum over queries i of weight[i] * exp(s_ij - lse_i), masked as in attn.
  * Runs of one query may give the logits (without causal, window, logit or peak). */
 struct score {
     struct attn a;       /* out unused, lse read unless `logit` */
@@ -105,7 +107,9 @@ struct score {
     int logit;           /* 1: sum the logits s_ij themselves */
     int peak;            /* 1: one row for all heads, of each query the largest of any head; not
                             with logit; all runs have the same n and see all of it */
-    float *out;          /* [n_head][out_stride] */
+    int per;             /* query heads that share a row of out; 0 = 1. More than those of a KV head
+                            only where logits are given */
+    float *out;          /* [n_head / per][out_stride] */
     int out_stride;
 };
 
@@ -162,9 +166,12 @@ struct ops {
      * multiplies integers in any case. */
     void (*seal)(struct device *d, enum kv_type t, int v, int hd, void *rows, int n_block,
                  float *step);
-    /* One block -> rows again, those without scales rounded, at `rows` or elsewhere */
+    /* A row becomes entry j of one block. */
+    void (*seal_row)(struct device *d, enum kv_type t, int v, int hd, const void *row, int j,
+                     void *codes, float *step);
+    /* Entries j..j+n-1 of one block -> rows again, those without scales rounded; rows may be the block */
     void (*unseal)(struct device *d, enum kv_type t, int v, int hd, const void *codes,
-                   const float *step, void *rows);
+                   const float *step, int j, int n, void *rows);
     /* of each of rows x[n][hd], the row of y[m][hd] with the largest product (the lower one of equals)
      * -> idx[n], dot[n]; m >= 1, hd <= 512 */
     void (*nearest)(struct device *d, const float *x, int n, const float *y, int m, int hd,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "err.h"
+#include "similar.h"
 
 enum { LANES = 8 };
 
@@ -128,13 +129,21 @@ int cb_edit_drop(struct edit *e, int kv, int slot)
     return CB_OK;
 }
 
-const int *cb_edit_kept(const struct edit *e, int kv)
+/* The slots of a head that are to stay, as a list */
+static const int *kept(const struct edit *e, int kv)
 {
     int *keep = e->keep + (size_t)kv * (size_t)e->s->n_ctx;
 
     for (int i = 0; e->drop[kv] >= 0 && i < e->n[kv]; i++)
         keep[i] = i + (i >= e->drop[kv]);
     return keep;
+}
+
+int cb_edit_nearest(struct edit *e, int kv, const struct near_slot **out)
+{
+    if (e->drop[kv] >= 0)
+        return cb_similar_one(e->s, e->l, kv, e->drop[kv], out);
+    return cb_similar_all(e->s, e->l, kv, kept(e, kv), e->n[kv], out);
 }
 
 /* The least of n numbers, in lanes that a vector takes */
@@ -252,6 +261,8 @@ static void merge_one(struct edit *e, const struct merge_item *x, int n, int v)
     for (int d = 0; d < st->hd; d++)
         e->sum[d] /= total;
     cb_store_set(st, e->s->dev, x->kv, v, x->m.to, e->sum);
+    if (!v)
+        cb_similar_forget(e->s, e->l, x->kv, x->m.to);
 }
 
 int cb_edit_apply(struct edit *e)
@@ -267,8 +278,10 @@ int cb_edit_apply(struct edit *e)
     }
     for (int h = 0; h < e->s->model->hp.n_kv; h++) {
         struct store *st = &e->s->store[e->l];
-        if (e->n[h] >= 0 && (e->drop[h] < 0 || !cb_store_drop(st, h, e->drop[h])))
-            TRY(cb_store_keep(st, h, cb_edit_kept(e, h), e->n[h]));
+        if (e->drop[h] >= 0 && !st->kivi)
+            TRY(cb_store_drop(st, h, e->drop[h]));
+        else if (e->n[h] >= 0)
+            TRY(cb_store_keep(st, h, kept(e, h), e->n[h]));
     }
     return CB_OK;
 }
@@ -300,17 +313,6 @@ float *cb_view_col(struct policy *p, int l, int kv, int col)
 {
     const struct store *st = &p->session->store[l];
     return st->col + ((size_t)kv * (size_t)st->n_col + (size_t)col) * (size_t)st->cap;
-}
-
-static void add(float *restrict y, const float *restrict x, int n)
-{
-    for (int i = 0; i < n; i++)
-        y[i] += x[i];
-}
-
-void cb_view_add(struct policy *p, int l, int kv, int col, const float *x)
-{
-    add(cb_view_col(p, l, kv, col), x, cb_view_len(p, l, kv));
 }
 
 void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out)

@@ -56,6 +56,7 @@ libcore_la_SOURCES += \
 	src/similar.c src/similar.h \
 	src/store.c src/store.h \
 	src/store_kivi.c src/store_kivi.h \
+	src/store_rows.c \
 	src/store_seal.c \
 	src/store_touch.c \
 	src/template.c src/template.h \

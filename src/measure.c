@@ -3,6 +3,7 @@
  * through a layer, then reduced over query heads and pooled along tokens. */
 #include "measure.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,10 +112,16 @@ size_t cb_measure_bytes(const struct cb_session *s, int n_most)
                             (size_t)m->window * (size_t)(nh * (m->out ? 2 : 1) * hp->hd + nh + 1));
 }
 
+/* The first n of each row */
+static void clear_rows(float *row, int n_row, int stride, int n)
+{
+    for (int r = 0; r < n_row; r++)
+        memset(row + (size_t)r * (size_t)stride, 0, (size_t)n * sizeof(float));
+}
+
 static void clear_mass(struct cb_session *s, int n)
 {
-    for (int h = 0; h < s->model->hp.n_head; h++)
-        memset(s->measure->mass + (size_t)h * (size_t)s->n_ctx, 0, (size_t)n * sizeof(float));
+    clear_rows(s->measure->mass, s->model->hp.n_head, s->n_ctx, n);
 }
 
 /* Adds the mass of the queries in `a` to the rows of query heads. */
@@ -214,33 +221,49 @@ static void pool_row(enum pool_kind kind, int w, const float *x, int n, float *y
     }
 }
 
+static int is_pooled(const struct want *w)
+{
+    return w->pool > 1 && w->pool_kind != POOL_NONE;
+}
+
+/* Rows of scores as hooks get them, once they are there */
+static void hand_over(struct cb_session *s, int l, const float *rows, int n_query, int prompt,
+                      struct scores *out)
+{
+    const struct want *w = &s->plan[l].want;
+    struct measure *m = s->measure;
+    int per;
+
+    *out = (struct scores){ .n_row = rows_of(s, w, &per),
+                            .n = cb_store_max_len(&s->store[l]),
+                            .stride = s->n_ctx,
+                            .s = is_pooled(w) ? m->pool : rows,
+                            .raw = rows,
+                            .n_query = n_query,
+                            .prompt = prompt };
+    for (int r = 0; is_pooled(w) && r < out->n_row; r++) {
+        const int n = s->store[l].n[r * s->model->hp.n_kv / out->n_row];
+        const size_t at = (size_t)r * (size_t)s->n_ctx;
+        /* the observation window itself is not pooled into what is before it */
+        pool_row(w->pool_kind, w->pool, rows + at, prompt && w->window < n ? n - w->window : n,
+                 m->pool + at);
+    }
+}
+
+/* mass -> rows */
 static void finish(struct cb_session *s, int l, int n_query, int prompt, struct scores *out)
 {
     const struct hparams *hp = &s->model->hp;
     const struct want *w = &s->plan[l].want;
-    struct measure *m = s->measure;
     const float *mass = (prompt ? gatherer(s, l) : s)->measure->mass;
     const int group = hp->n_head / hp->n_kv, ctx = s->n_ctx;
     int per;
     const int n_row = rows_of(s, w, &per);
-    const int pooled = w->pool > 1 && w->pool_kind != POOL_NONE;
 
-    *out = (struct scores){ .n_row = n_row,
-                            .n = cb_store_max_len(&s->store[l]),
-                            .stride = ctx,
-                            .s = pooled ? m->pool : m->rows,
-                            .raw = m->rows,
-                            .n_query = n_query,
-                            .prompt = prompt };
-    for (int r = 0; r < n_row; r++) {
-        const int n = s->store[l].n[r * per / group];
-        float *row = m->rows + (size_t)r * (size_t)ctx;
-        reduce(mass + (size_t)(r * per) * (size_t)ctx, w->heads, per, n, ctx, row);
-        /* the observation window itself is not pooled into what is before it */
-        if (pooled)
-            pool_row(w->pool_kind, w->pool, row, prompt && w->window < n ? n - w->window : n,
-                     m->pool + (size_t)r * (size_t)ctx);
-    }
+    for (int r = 0; r < n_row; r++)
+        reduce(mass + (size_t)(r * per) * (size_t)ctx, w->heads, per,
+               s->store[l].n[r * per / group], ctx, s->measure->rows + (size_t)r * (size_t)ctx);
+    hand_over(s, l, s->measure->rows, n_query, prompt, out);
 }
 
 static struct attn over_store(struct cb_session *s, int l)
@@ -271,8 +294,7 @@ static void add_sinks(struct cb_session *s, int l, struct attn a)
     struct score sc = { .a = a, .weight = m->weight, .out = m->rows, .out_stride = s->n_ctx };
 
     sc.a.window = cb_attend_window(s, l);
-    for (int h = 0; h < a.n_head; h++)
-        memset(m->rows + (size_t)h * (size_t)s->n_ctx, 0, (size_t)n * sizeof(float));
+    clear_rows(m->rows, a.n_head, s->n_ctx, n);
     s->dev->ops->score(s->dev, &sc);
     for (int h = 0; h < a.n_head; h++)
         memcpy(m->mass + (size_t)h * (size_t)s->n_ctx, m->rows + (size_t)h * (size_t)s->n_ctx,
@@ -313,16 +335,42 @@ void cb_measure_prompt(struct cb_session *s, int l, struct scores *out)
     finish(s, l, w->window ? m->n_q : s->n_feed, 1, out);
 }
 
-float *cb_measure_logits(struct cb_session *s, int l)
+float *cb_measure_logits(const struct cb_session *s, int l)
 {
     const struct layer_plan *p = &s->plan[l];
     const int all = !cb_attend_window(s, l) && p->pos != POS_SLOT;
     return all && p->want.norm == NORM_SOFTMAX ? s->measure->rows : NULL;
 }
 
-void cb_measure_step(struct cb_session *s, int l, const struct attn *at, struct scores *out)
+/* Attention has left its logits: masses go where they are wanted, without a stop. */
+static int step_given(struct cb_session *s, int l, const struct attn *a, struct scores *out)
 {
-    const int n = cb_store_max_len(&s->store[l]);
+    const struct want *w = &s->plan[l].want;
+    struct store *st = &s->store[l];
+    struct measure *m = s->measure;
+    struct score sc = { .a = *a, .out_stride = s->n_ctx, .out = m->mass };
+    const int n_row = rows_of(s, w, &sc.per);
+    const float weight = 1.0f / (float)sc.per;
+
+    if (w->sums) {
+        const int n_sum = s->policy->slot_floats;
+        assert(n_sum == 1 || n_sum == st->n_col); /* or rows would not lie evenly */
+        sc.per = a->n_head / (a->n_kv * n_sum);
+        sc.out = cb_store_col(st, 0, 0);
+        sc.out_stride = n_sum == 1 ? st->n_col * st->cap : st->cap;
+        s->dev->ops->score(s->dev, &sc);
+        return 0;
+    }
+    sc.weight = &weight;
+    clear_rows(m->mass, n_row, s->n_ctx, cb_store_max_len(st));
+    s->dev->ops->score(s->dev, &sc);
+    hand_over(s, l, m->mass, 1, 0, out);
+    return 1;
+}
+
+int cb_measure_step(struct cb_session *s, int l, const struct attn *at, struct scores *out)
+{
+    const enum by_heads heads = s->plan[l].want.heads;
     struct attn a = over_store(s, l);
 
     a.n_tok = 1;
@@ -336,8 +384,25 @@ void cb_measure_step(struct cb_session *s, int l, const struct attn *at, struct 
         }
         a.causal = 0;
         a.logit_stride = at->logit_stride;
+        if (heads != PER_KV_HEAD_MAX && heads != MAX_HEADS)
+            return step_given(s, l, &a, out);
     }
-    clear_mass(s, n);
+    clear_mass(s, cb_store_max_len(&s->store[l]));
     add_mass(s, l, &a, NULL);
     finish(s, l, 1, 0, out);
+    return 1;
+}
+
+void cb_measure_sum(struct cb_session *s, int l, const struct scores *x)
+{
+    struct store *st = &s->store[l];
+    const int heads = x->n_row / st->n_kv;
+
+    for (int r = 0; r < x->n_row; r++) {
+        float *restrict sum =
+            cb_store_col(st, r / heads, r % heads * s->policy->slot_floats / heads);
+        const float *restrict mass = x->raw + (size_t)r * (size_t)x->stride;
+        for (int j = 0; j < st->n[r / heads]; j++)
+            sum[j] += mass[j];
+    }
 }

@@ -16,8 +16,11 @@ void cb_measure_chunk(struct cb_session *s, int l, const struct attn *a, int pos
 void cb_measure_prompt(struct cb_session *s, int l, struct scores *out);
 /* Where attention is to leave the logits of the token that is decoded, [n_head][n_ctx], so that its
  * keys are read once; NULL: it cannot. */
-float *cb_measure_logits(struct cb_session *s, int l);
-/* That token: `a` is its attention over the whole store, with lse. */
-void cb_measure_step(struct cb_session *s, int l, const struct attn *a, struct scores *out);
+float *cb_measure_logits(const struct cb_session *s, int l);
+/* That token: `a` is its attention over the whole store, with lse. 1: there are scores for hooks; 0: they
+ * have been added to the store's columns */
+int cb_measure_step(struct cb_session *s, int l, const struct attn *a, struct scores *out);
+/* Scores, a row a query head, are added to the store's columns. */
+void cb_measure_sum(struct cb_session *s, int l, const struct scores *x);
 
 #endif

@@ -65,7 +65,7 @@ static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
 static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
 {
     const struct store *st = &s->store[l];
-    const int many = n_slot >= CB_STORE_HOLES; /* single slots leave holes */
+    const int many = n_slot >= CB_STORE_MIX; /* single slots go */
     size_t beside = (size_t)st->n_col * sizeof(float);
 
     if (n_slot < n)

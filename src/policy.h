@@ -25,6 +25,8 @@ struct want {
     enum when when;
     int window;          /* the last `window` queries of a prompt; 0 = every query */
     enum by_heads heads; /* how query heads combine: a row a KV head, one row for all, a row each */
+    int sums; /* 1: with EACH_HEAD, masses add up in the store's columns: as many heads of a KV head in
+                 each as it takes. Hooks get no scores of steps then. */
     enum norm_kind norm;
     float decay; /* query i of w weighs decay^(w-1-i); 0 means 1 */
     int pool;    /* odd width of 1-D pooling along tokens, after heads are combined */
@@ -150,7 +152,7 @@ struct method {
     /* slots that a KV head of layer l will hold after a prompt and n_gen generated tokens; the most
      * where that depends on the text. NULL: all. */
     int (*slots)(const struct policy *, int l, int n_prompt, int n_gen);
-    int merges;  /* 1: compact() asks cb_view_nearest() */
+    int merges; /* 1: compact() asks cb_edit_nearest() */
 };
 
 /* ---- what hooks may ask ---- */
@@ -160,7 +162,6 @@ int cb_view_seen(const struct policy *p);               /* tokens fed so far, th
 int cb_view_fed(const struct policy *p);                /* of them, those of the feed at hand */
 const int32_t *cb_view_pos(const struct policy *p, int l, int kv); /* [len]; NULL = slot number */
 float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] one per-slot column */
-void cb_view_add(struct policy *p, int l, int kv, int col, const float *x); /* column += x[len] */
 /* stored key (v = 0) or value (v = 1) as f32 -> out[hd] */
 void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out);
 
@@ -183,15 +184,6 @@ int cb_preset_number(struct policy *p, const struct preset *x, const char *key, 
 /* List `key` of ascending layers -> is_in[n_layer], 0 or 1 */
 int cb_preset_layers(struct policy *p, const struct preset *x, const char *key, char *is_in);
 
-/* Of every slot that keep[n] (ascending) leaves out, the slot of keep whose key has the largest cosine
- * with its own (ties: the lower) -> *out, ascending; how many, or negative. Valid until the next call. */
-struct near_slot {
-    int from, to;
-    float cosine;
-};
-int cb_view_nearest(struct policy *p, int l, int kv, const int *keep, int n,
-                    const struct near_slot **out);
-
 /* For plan(): a list option of layers, "2+8+18", ascending: 1 -> mark[n_layer] at each. */
 int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, char *mark);
 
@@ -213,8 +205,7 @@ int *cb_edit_tmp(struct edit *e);            /* [longest KV head] scratch, owned
 float *cb_edit_row(struct edit *e);          /* the same, of floats */
 int cb_edit_keep(struct edit *e, int kv, const int *slot, int n);
 int cb_edit_keep_all_heads(struct edit *e, const int *slot, int n);
-int cb_edit_drop(struct edit *e, int kv, int slot);    /* keeps all others */
-const int *cb_edit_kept(const struct edit *e, int kv); /* the slots asked for so far */
+int cb_edit_drop(struct edit *e, int kv, int slot); /* keeps all others */
 /* cb_keep_top() of a KV head's n slots; a single one to drop is found without sorting */
 int cb_edit_keep_top(struct edit *e, int kv, const float *s, const float *raw, int n, int k,
                      int sink, int recent);
@@ -222,6 +213,13 @@ int cb_edit_keep_top(struct edit *e, int kv, const float *s, const float *raw, i
 int cb_edit_keep_votes(struct edit *e, const struct scores *s, int k, int sink, int window);
 /* all heads, of n slots: down to `limit` by dropping slots first.. */
 int cb_edit_drop_tail(struct edit *e, int n, int limit, int first);
+/* similar.c: of every slot of a KV head that is to be dropped, the kept one whose key has the largest
+ * cosine with its own (ties: the lower) -> *out, ascending; how many, or negative. Valid until the next call. */
+struct near_slot {
+    int from, to;
+    float cosine;
+};
+int cb_edit_nearest(struct edit *e, int kv, const struct near_slot **out);
 /* Kept slot `to` becomes the weighted sum of what is merged into it, all from before the edit:
  * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum part); parts are w_from where it is a mean.
  * w_to and values count once for each `to`, as the last merge into it has them. */

@@ -74,6 +74,41 @@ static int gap(const struct store *st, int *first)
     return shift;
 }
 
+/* Do the first slots of every head lie in the first rows? They do unless some of them were dropped. */
+static int in_front(const struct store *st, int first)
+{
+    for (int h = 0; h < st->n_kv; h++)
+        for (int i = 0; st->mixed[h] && i < first; i++)
+            if (st->row[cb_store_at(st, h, i)] != i)
+                return 0;
+    return 1;
+}
+
+/* The second run of every head, for the queries of `at`. One query can read rows as they lie, sealed ones
+ * among them: all of them, of which it sees what is behind the first run. */
+static void second_run(struct cb_session *s, int l, int first, struct attn *at, struct kv_run *run)
+{
+    struct store *st = &s->store[l];
+    const int whole = at->n_tok == 1 && st->any_order && in_front(st, first);
+
+    if (!whole) {
+        cb_store_pack(st);
+        cb_store_unseal(st, 0, st->sealed);
+    }
+    for (int h = 0; h < st->n_kv; h++)
+        run[h] = cb_store_run(st, h, whole ? 0 : first, st->n[h]);
+    if (whole)
+        at->window = st->n[0] - first;
+}
+
+static void first_run(const struct store *st, int first, struct kv_run *run)
+{
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] = cb_store_run(st, h, 0, st->n[h]);
+        run[h].n = first;
+    }
+}
+
 /* Rotated logits depend on differences of positions alone: the queries see the second run as they
  * are, and the first one turned back by the gap. Two parts, joined. */
 int cb_rolled(struct cb_session *s, int l, const struct attn *all, struct kv_run *run, float *lse)
@@ -89,8 +124,7 @@ int cb_rolled(struct cb_session *s, int l, const struct attn *all, struct kv_run
 
     if (!shift)
         return 0;
-    for (int h = 0; h < hp->n_kv; h++)
-        run[h] = cb_store_run(st, h, first, st->n[h]);
+    second_run(s, l, first, &at, run);
     at.lse = lse;
     op->attention(s->dev, &at);
     for (int i = 0; i < at.n_tok; i++)
@@ -98,8 +132,8 @@ int cb_rolled(struct cb_session *s, int l, const struct attn *all, struct kv_run
     cb_model_rope_table(s->model, -shift, 1, x->turn);
     op->rope(s->dev, s->model->arch->rope, x->q, 1, at.n_tok * hp->n_head, hp->hd, 0, hp->n_rot,
              x->turn);
-    for (int h = 0; h < hp->n_kv; h++)
-        run[h] = cb_store_run(st, h, 0, first);
+    first_run(st, first, run);
+    at.window = 0;
     at.causal = 0;
     at.q = x->q;
     at.q_stride = (int)row;

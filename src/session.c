@@ -11,6 +11,7 @@
 #include "err.h"
 #include "kivi.h"
 #include "prefill.h"
+#include "similar.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
@@ -152,7 +153,7 @@ static int open_stores(struct cb_session *s)
         return CB_ENOMEM;
     for (int l = 0; l < hp->n_layer; l++) {
         TRY(cb_store_open(&s->store[l], hp->n_kv, hp->hd, s->n_ctx, s->type_k, s->type_v,
-                          s->policy->slot_floats));
+                          s->policy->slot_floats + cb_similar_columns(s->policy)));
         if (s->kivi_k.bits || s->kivi_v.bits)
             TRY(cb_kivi_open(&s->store[l], s->kivi_k, s->kivi_v));
     }

@@ -4,11 +4,12 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "err.h"
 
-/* floats a step of a sum; keys an item; at once */
-enum { LANES = 8, BLOCK = CB_STORE_MANY, BATCH = 4096 };
+/* floats of a step of a sum; keys an item; at once */
+enum { LANES = 8, BLOCK = CB_STORE_MANY, BATCH = 4096, MOST_HD = 512 };
 
 struct similar {
     float *kept; /* [n][hd] unit keys */
@@ -18,6 +19,7 @@ struct similar {
     int *slot;    /* [n_ctx] the kept ones */
     int32_t *idx; /* [BATCH] */
     float *dot;   /* [BATCH] */
+    float *row;   /* [n_ctx] products of the rows of one KV head */
 };
 
 int cb_similar_open(struct cb_session *s)
@@ -34,8 +36,8 @@ int cb_similar_open(struct cb_session *s)
     m->gone = cb_alloc_aligned((size_t)BATCH * (size_t)s->model->hp.hd, sizeof *m->gone);
     m->idx = cb_alloc_aligned(BATCH, sizeof *m->idx);
     m->dot = cb_alloc_aligned(BATCH, sizeof *m->dot);
-    TRY(cb_par_reserve(s->dev->par, (size_t)BLOCK * (size_t)s->model->hp.hd * sizeof(float)));
-    return m->out && m->slot && m->gone && m->idx && m->dot ? CB_OK : CB_ENOMEM;
+    m->row = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->row);
+    return m->out && m->slot && m->gone && m->idx && m->dot && m->row ? CB_OK : CB_ENOMEM;
 }
 
 void cb_similar_close(struct cb_session *s)
@@ -46,6 +48,7 @@ void cb_similar_close(struct cb_session *s)
     free(s->similar->gone);
     free(s->similar->idx);
     free(s->similar->dot);
+    free(s->similar->row);
     free(s->similar->out);
     free(s->similar->slot);
     free(s->similar);
@@ -57,7 +60,7 @@ size_t cb_similar_bytes(const struct cb_session *s, int n_most, int n_kept)
 
     if (!s->similar)
         return 0;
-    return (size_t)n_most * (sizeof *s->similar->out + sizeof *s->similar->slot) +
+    return (size_t)n_most * (sizeof *s->similar->out + sizeof *s->similar->slot + sizeof(float)) +
            (kept + kept / 4 + BATCH * (hd + 2)) * sizeof(float);
 }
 
@@ -77,10 +80,15 @@ static float dot(const float *a, const float *b, int n)
     return sum;
 }
 
+static float inverse_length(const float *x, int n)
+{
+    const float length = sqrtf(dot(x, x, n));
+    return length > 0 ? 1 / length : 1;
+}
+
 static void unit(float *x, int n)
 {
-    const float norm = sqrtf(dot(x, x, n));
-    const float scale = norm > 0 ? 1 / norm : 1;
+    const float scale = inverse_length(x, n);
 
     for (int i = 0; i < n; i++)
         x[i] *= scale;
@@ -124,41 +132,79 @@ static void unpack(struct job job)
     cb_par_for(job.s->dev->par, (job.n + BLOCK - 1) / BLOCK, unpack_item, &job);
 }
 
-/* Of a block of kept keys the one that is most like the only one that goes -> idx[item], dot[item] */
-static void like_item(void *ctx, int item, int thread)
-{
-    const struct job *job = ctx;
-    struct similar *m = job->s->similar;
-    const int hd = job->s->model->hp.hd;
-    float *x = cb_par_scratch(job->s->dev->par, thread);
+/* ---- one slot goes, as at each step of generation ---- */
 
-    unit_keys(job->s, job->l, job->kv, job->slot + (size_t)item * BLOCK, block_of(job, item), x);
-    m->idx[item] = 0;
-    m->dot[item] = -INFINITY;
-    for (int i = 0; i < block_of(job, item); i++) {
-        const float u = dot(x + (size_t)i * (size_t)hd, m->gone, hd);
-        if (u > m->dot[item]) {
-            m->idx[item] = item * BLOCK + i;
-            m->dot[item] = u;
-        }
-    }
+/* Where the store keeps 1 / length of each key; 0: not known */
+static float *lengths(struct cb_session *s, int l, int kv)
+{
+    return cb_store_col(&s->store[l], kv, s->policy->slot_floats);
 }
 
-/* One slot goes, as at each step of generation. */
-static int one_nearest(struct cb_session *s, int l, int kv, int n_keep)
+int cb_similar_columns(const struct policy *p)
+{
+    return p->m->merges;
+}
+
+void cb_similar_forget(struct cb_session *s, int l, int kv, int slot)
+{
+    lengths(s, l, kv)[slot] = 0;
+}
+
+static void know_lengths(struct cb_session *s, int l, int kv, float *inv)
+{
+    const struct store *st = &s->store[l];
+    float key[MOST_HD];
+
+    for (int i = 0; i < st->n[kv]; i++)
+        if (!(inv[i] > 0)) {
+            cb_store_get(st, s->dev, kv, 0, i, key);
+            inv[i] = inverse_length(key, st->hd);
+        }
+}
+
+/* Products of q with the keys of one KV head as their rows lie -> row */
+static void products(struct cb_session *s, int l, struct kv_run run, const float *q, float *row)
+{
+    const struct store *st = &s->store[l];
+    const struct score sc = { .a = { .n_tok = 1,
+                                     .n_head = 1,
+                                     .n_kv = 1,
+                                     .hd = st->hd,
+                                     .scale = 1,
+                                     .causal = !run.idx, /* as of all of a prompt's last query */
+                                     .type_k = st->type_k,
+                                     .type_v = st->type_v,
+                                     .run = &run,
+                                     .q = q },
+                              .logit = 1,
+                              .out = row };
+
+    memset(row, 0, (size_t)run.n * sizeof *row);
+    s->dev->ops->score(s->dev, &sc);
+}
+
+int cb_similar_one(struct cb_session *s, int l, int kv, int slot, const struct near_slot **out)
 {
     struct similar *m = s->similar;
-    struct near_slot *y = m->out;
-    struct job job = { s, l, kv, n_keep, m->slot, NULL };
-    const int n_item = (n_keep + BLOCK - 1) / BLOCK;
-    int best = 0;
+    const int n = s->store[l].n[kv];
+    const struct kv_run run = cb_store_run(&s->store[l], kv, 0, n);
+    struct near_slot y = { .from = slot, .cosine = -INFINITY };
+    float *inv = lengths(s, l, kv);
 
-    unit_keys(s, l, kv, &y->from, 1, m->gone);
-    cb_par_for(s->dev->par, n_item, like_item, &job);
-    for (int i = 1; i < n_item; i++)
-        best = m->dot[i] > m->dot[best] ? i : best;
-    y->to = m->slot[m->idx[best]];
-    y->cosine = m->dot[best];
+    *out = m->out;
+    if (n == 1)
+        return 0;
+    know_lengths(s, l, kv, inv);
+    unit_keys(s, l, kv, &slot, 1, m->gone);
+    products(s, l, run, m->gone, m->row);
+    for (int i = 0; i < n; i++) {
+        const float u = m->row[run.order ? run.order[i] : i] * inv[i];
+        if (u > y.cosine && i != slot) {
+            y.to = i;
+            y.cosine = u;
+        }
+    }
+    m->out[0] = y;
     return 1;
 }
 
@@ -174,10 +220,9 @@ static int make_room(struct similar *m, size_t need)
     return CB_OK;
 }
 
-int cb_view_nearest(struct policy *p, int l, int kv, const int *keep, int n_keep,
-                    const struct near_slot **out)
+int cb_similar_all(struct cb_session *s, int l, int kv, const int *keep, int n_keep,
+                   const struct near_slot **out)
 {
-    struct cb_session *s = p->session;
     struct similar *m = s->similar;
     const int hd = s->model->hp.hd;
     int n_out = 0;
@@ -188,8 +233,6 @@ int cb_view_nearest(struct policy *p, int l, int kv, const int *keep, int n_keep
         else
             m->out[n_out++].from = i;
     *out = m->out;
-    if (n_out == 1 && n_keep > 0 && n_keep <= BATCH * BLOCK)
-        return one_nearest(s, l, kv, n_keep);
     TRY(make_room(m, (size_t)n_keep * (size_t)hd));
     unpack((struct job){ s, l, kv, n_keep, m->slot, m->kept });
     for (int from = 0; from < n_out; from += BATCH) {

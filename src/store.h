@@ -3,8 +3,8 @@
  * the capacity is reserved; memory is taken as slots are used and given back when they are dropped.
  * KV heads may hold different tokens; slots are ascending in position.
  *
- * A slot is a row of memory, until single slots are dropped: their rows stay as holes, of which there
- * are never more than one in CB_STORE_HOLES, so that dropping a token a step costs no copy of the whole store. */
+ * A slot is a row of memory, until slots are dropped one at a time: the next token takes the row of the one
+ * that went, so that dropping a token a step moves no rows (store_rows.c). */
 #ifndef STORE_H
 #define STORE_H
 
@@ -13,7 +13,7 @@
 
 #include "backend.h"
 
-enum { CB_STORE_HOLES = 128 }; /* slots a hole, at least */
+enum { CB_STORE_MIX = 128 }; /* heads of fewer slots stay in order: to move them costs little */
 
 struct store {
     int n_kv, hd, cap;
@@ -21,16 +21,19 @@ struct store {
     size_t row_k, row_v;   /* bytes of a slot's key, value */
     size_t head_k, head_v; /* bytes from one KV head to the next */
     uint8_t *k, *v;
-    int *n;       /* [n_kv] slots in use */
-    int *rows;    /* [n_kv] rows in use; more than slots where there are holes */
-    int32_t *row; /* [n_kv][cap] row of each slot, of use where there are holes; NULL before */
-    int32_t *pos; /* [n_kv][cap], or NULL: slot i holds position i in every head */
+    int *n;        /* [n_kv] slots in use */
+    int *rows;     /* [n_kv] rows in use: as many as slots, and the hole */
+    int *hole;     /* [n_kv] the row that the next token takes; -1: the one behind the last */
+    int *mixed;    /* [n_kv] 1: slots lie in the rows that `row` says; 0: in their order */
+    int32_t *row;  /* [n_kv][cap]; NULL before the first are mixed */
+    int any_order; /* 1: attention may read rows as they lie */
+    int32_t *pos;  /* [n_kv][cap], or NULL: slot i holds position i in every head */
     int *gap_lo, *gap_hi;    /* [n_kv] slots whose keys have been dropped, values not */
     int n_col;               /* float columns a slot */
     float *col;              /* [n_kv][n_col][cap] */
     struct kivi_store *kivi; /* what store_kivi.c keeps; NULL: nothing is quantised */
     struct device *sealer;   /* whose attention reads sealed blocks; NULL: they stay rows */
-    int sealed;              /* slots 0.. of every head that are sealed */
+    int sealed;              /* rows 0.. of every head that are sealed */
     float *step[2]; /* [n_kv][cap] of keys, of values; NULL before the first, or for ever */
 };
 
@@ -44,28 +47,28 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
                     int n, int pos0);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
-/* The same without one slot, where rows can stay as they are and lists need only close up; 0: it has to be
- * done by cb_store_keep(). */
-int cb_store_drop(struct store *s, int kv, int slot);
-/* ---- store_seal.c: slots whose rows stay as they are and are read for every token ---- */
+int cb_store_drop(struct store *s, int kv,
+                  int slot);               /* all but one; not where some are quantised */
+void cb_store_pack(struct store *s);       /* slots are rows again: what causal attention needs */
+void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
+
+/* ---- store_seal.c: rows that are read for every token, in blocks ---- */
 
 /* From now on cb_store_seal() seals whole blocks, where the device can. */
 void cb_store_may_seal(struct store *s, struct device *d);
 int cb_store_seal(struct store *s); /* what is whole and is not yet */
 void cb_store_seal_close(struct store *s);
-/* No block from slot `from` on is sealed any more; those that hold slots below n are rows again. */
+/* No block from row `from` on is sealed any more; those that hold rows below n are rows again. */
 void cb_store_unseal(struct store *s, int from, int n);
-/* Those of a slot and the ones behind it; NULL: there are none */
-float *cb_store_steps(const struct store *s, int kv, int v, int slot);
-/* Bytes of the steps of a head's first n slots once they are sealed */
+/* Those of a row and the ones behind it; NULL: there are none */
+float *cb_store_steps(const struct store *s, int kv, int v, int row);
+/* Bytes of the steps of a head's n rows once they are sealed */
 uint64_t cb_store_step_bytes(const struct store *s, int n);
 
 /* Rows are moved to 2 MiB pages where they fill such; CTXBANK_HUGE_PAGES=0 switches it off. */
 void cb_store_huge_pages(struct store *s);
-void cb_store_pack(struct store *s); /* slots are rows again: what causal attention needs */
 /* The keys of slots lo..hi-1 go, besides those that went before next to them. */
 void cb_store_drop_keys(struct store *s, int kv, int lo, int hi);
-void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
 
 /* One slot's key (v = 0) or value (v = 1) as f32 x[hd] */
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x);
@@ -75,19 +78,33 @@ void cb_store_get_many(const struct store *s, struct device *d, int kv, int v, c
                        int n, float *x);
 void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x);
 
-/* Slots from..to-1 of one head. */
+/* Slots from..to-1 of one head; all of them where any order will do: as their rows lie, with the order. */
 struct kv_run cb_store_run(const struct store *s, int kv, int from, int to);
 int cb_store_max_len(const struct store *s);
 int cb_store_min_len(const struct store *s);
 int32_t cb_store_pos(const struct store *s, int kv, int slot);
-/* Where a slot's key or value is a row; slots are rows. */
-void *cb_store_row(const struct store *s, int kv, int v, int slot);
+/* Where a row of keys (v = 0) or values is. */
+void *cb_store_row(const struct store *s, int kv, int v, int row);
 /* Bytes that an attention over run, of one head, reads. */
 uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run);
 /* Bytes of keys and values of n slots of one head of which none was dropped. */
 uint64_t cb_store_bytes_of(const struct store *s, int n);
 /* Bytes that n_kv heads of n slots take: keys, values, and what is kept beside them. */
 uint64_t cb_store_bytes(const struct store *s);
+
+/* Where a slot stands in lists of [n_kv][cap] */
+static inline size_t cb_store_at(const struct store *s, int kv, int slot)
+{
+    return (size_t)kv * (size_t)s->cap + (size_t)slot;
+}
+
+static inline float *cb_store_col(const struct store *s, int kv, int c)
+{
+    return s->col + ((size_t)kv * (size_t)s->n_col + (size_t)c) * (size_t)s->cap;
+}
+
+size_t cb_store_list_bytes(const struct store *s);                /* of pos, of row */
+void cb_store_give_back_gap(struct store *s, int kv, int had_hi); /* pages of keys that went */
 
 int cb_store_off(const char *name); /* 1: the environment says NAME=0 */
 

@@ -4,8 +4,6 @@
  * of once a token. What a policy wants to look at, or to drop, becomes rows again. */
 #include "store.h"
 
-#include <assert.h>
-
 #include "err.h"
 
 /* Rows of a type in blocks hold what their codes are worth: there are no steps. */
@@ -32,24 +30,36 @@ void cb_store_seal_close(struct store *s)
         cb_store_release(s->step[v], step_bytes(s));
 }
 
-float *cb_store_steps(const struct store *s, int kv, int v, int slot)
+float *cb_store_steps(const struct store *s, int kv, int v, int row)
 {
-    return s->step[v] ? s->step[v] + (size_t)kv * (size_t)s->cap + (size_t)slot : NULL;
+    return s->step[v] ? s->step[v] + (size_t)kv * (size_t)s->cap + (size_t)row : NULL;
+}
+
+/* Rows that every head has; 0 where they have to be read in an order in which they do not lie */
+static int common_rows(const struct store *s)
+{
+    int n = s->rows[0];
+
+    for (int h = 0; h < s->n_kv; h++) {
+        n = s->rows[h] < n ? s->rows[h] : n;
+        if (s->mixed[h] && !s->any_order)
+            return 0;
+    }
+    return n;
 }
 
 int cb_store_seal(struct store *s)
 {
     struct device *d = s->sealer;
-    const int n_block = d ? s->n[0] / KV_SEAL - s->sealed / KV_SEAL : 0;
+    const int n_block = d ? (common_rows(s) - s->sealed) / KV_SEAL : 0;
 
-    if (!n_block)
+    if (n_block <= 0)
         return CB_OK;
     for (int v = 0; v < 2; v++)
         if (!s->step[v] && has_steps(s, v))
             TRY(cb_store_reserve(step_bytes(s), &s->step[v]));
     for (int i = 0; i < 2 * s->n_kv; i++) {
         const int h = i / 2, v = i % 2;
-        assert(s->n[h] == s->n[0] && s->rows[h] == s->n[h]);
         d->ops->seal(d, v ? s->type_v : s->type_k, v, s->hd, cb_store_row(s, h, v, s->sealed),
                      n_block, cb_store_steps(s, h, v, s->sealed));
     }
@@ -57,20 +67,20 @@ int cb_store_seal(struct store *s)
     return CB_OK;
 }
 
-static void unseal_block(struct store *s, int h, int v, int slot)
+static void unseal_block(struct store *s, int h, int v, int row)
 {
-    void *block = cb_store_row(s, h, v, slot);
+    void *block = cb_store_row(s, h, v, row);
     s->sealer->ops->unseal(s->sealer, v ? s->type_v : s->type_k, v, s->hd, block,
-                           cb_store_steps(s, h, v, slot), block);
+                           cb_store_steps(s, h, v, row), 0, KV_SEAL, block);
 }
 
 void cb_store_unseal(struct store *s, int from, int n)
 {
     from = from / KV_SEAL * KV_SEAL;
     n = n < s->sealed ? n : s->sealed;
-    for (int slot = from; slot < n; slot += KV_SEAL)
+    for (int row = from; row < n; row += KV_SEAL)
         for (int i = 0; i < 2 * s->n_kv; i++)
-            unseal_block(s, i / 2, i % 2, slot);
+            unseal_block(s, i / 2, i % 2, row);
     s->sealed = from < s->sealed ? from : s->sealed;
 }
 

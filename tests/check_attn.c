@@ -233,6 +233,7 @@ START_TEST(score_of_given_logits)
                   stride = n + 5;
         const size_t all = (size_t)(group * n_kv) * stride;
         float *s = floats(all), *lse = floats(group * n_kv), *x = floats(all), *y = copy(x, all);
+        int32_t *order = malloc((size_t)n * sizeof *order);
         struct kv_run run[3];
         struct score sc = { .a = { .n_tok = 1,
                                    .n_head = group * n_kv,
@@ -241,20 +242,27 @@ START_TEST(score_of_given_logits)
                                    .run = run,
                                    .lse = lse,
                                    .logit_stride = stride },
+                            .per = c % 3 == 0   ? 0
+                                   : c % 3 == 1 ? group
+                                                : group * n_kv,
                             .out_stride = stride };
+        for (int j = 0; j < n; j++)
+            order[j] = n - 1 - j;
         for (size_t i = 0; i < all; i++)
             s[i] *= i % 9 ? 5.0f : 60.0f;
         for (int h = 0; h < group * n_kv; h++)
             lse[h] = 60.0f + lse[h];
         for (int h = 0; h < n_kv; h++)
-            run[h] =
-                (struct kv_run){ .n = n - below(n), .given = 1, .logit = s + h * group * stride };
+            run[h] = (struct kv_run){ .n = c % 3 == 2 ? n : n - below(n),
+                                      .given = 1,
+                                      .logit = s + h * group * stride,
+                                      .order = c % 2 ? order : NULL };
         sc.out = x;
         dev->ops->score(dev, &sc);
         sc.out = y;
         ref->ops->score(ref, &sc);
         same("score of given logits", x, y, all, 2e-5f);
-        free(s), free(lse), free(x), free(y);
+        free(s), free(lse), free(x), free(y), free(order);
     }
 }
 END_TEST

@@ -219,6 +219,66 @@ START_TEST(a_prompt_reads_what_is_sealed_before_it)
 }
 END_TEST
 
+/* Only the first entries of sealed blocks are read, as where tokens are left out that lie behind them. */
+START_TEST(a_run_ends_in_a_sealed_block)
+{
+    static const enum kv_type type[] = { KV_F16, KV_BF16, KV_Q8_0 };
+
+    for (int i = 0; i < 3; i++)
+        for (int n = 1; n < 300; n += 37) {
+            const int hd = 64, group = 7, whole = 384;
+            struct result got, want;
+            struct cache c;
+            float *q;
+            if (!seals(type[i], type[i]))
+                continue;
+            cache_open(&c, type[i], type[i], hd, whole);
+            q = malloc(sizeof(float) * (size_t)(N_KV * group * hd));
+            fill(q, N_KV * group, hd, 1, 7);
+            c.n = n;
+            got = attend(dev, &c, 1, 1, group, 0, q);
+            want = attend(dev, &c, 0, 1, group, 0, q);
+            ck_assert(!memcmp(got.out, want.out, sizeof(float) * (size_t)(N_KV * group * hd)));
+            result_free(&got);
+            result_free(&want);
+            cache_close(&c);
+            free(q);
+        }
+}
+END_TEST
+
+/* A block that rows enter one by one is the block that they make together, and gives them back alone. */
+START_TEST(single_rows_are_sealed)
+{
+    static const enum kv_type type[] = { KV_F16, KV_BF16, KV_Q8_0 };
+    static char codes[KV_SEAL * 2 * 256], row[2 * 256], block[KV_SEAL * 2 * 256];
+    static float step[KV_SEAL];
+
+    for (int i = 0; i < 3; i++)
+        for (int hd = 32; hd <= 256; hd += 32)
+            for (int v = 0; v < 2 && seals(type[i], type[i]); v++) {
+                const enum kv_type t = type[i];
+                const size_t bytes = cb_kv_row_bytes(t, hd);
+                struct cache c;
+                cache_open(&c, t, t, hd, KV_SEAL);
+                memset(codes, 0x55, sizeof codes);
+                for (int j = 0; j < KV_SEAL; j++) {
+                    const int at = (j * 37 + 5) % KV_SEAL;
+                    dev->ops->seal_row(dev, t, v, hd, c.rows[v] + (size_t)at * bytes, at, codes,
+                                       t == KV_Q8_0 ? NULL : step);
+                }
+                ck_assert(!memcmp(codes, c.codes[v], KV_SEAL * bytes));
+                ck_assert(t == KV_Q8_0 || !memcmp(step, steps(&c, 0, v), sizeof step));
+                dev->ops->unseal(dev, t, v, hd, codes, step, 0, KV_SEAL, block);
+                for (int j = 0; j < KV_SEAL; j++) {
+                    dev->ops->unseal(dev, t, v, hd, codes, step, j, 1, row);
+                    ck_assert(!memcmp(row, block + (size_t)j * bytes, bytes));
+                }
+                cache_close(&c);
+            }
+}
+END_TEST
+
 /* What is rounded off twice is what was rounded off once. */
 START_TEST(rows_come_back)
 {
@@ -232,7 +292,8 @@ START_TEST(rows_come_back)
     if (seals(KV_F16, KV_F16)) {
         cache_open(&c, KV_F16, KV_F16, hd, n);
         for (int v = 0; v < 2; v++) {
-            dev->ops->unseal(dev, KV_F16, v, hd, c.codes[v] + block, c.step[v] + KV_SEAL, again);
+            dev->ops->unseal(dev, KV_F16, v, hd, c.codes[v] + block, c.step[v] + KV_SEAL, 0,
+                             KV_SEAL, again);
             dev->ops->kv_decode(dev, KV_F16, again, NULL, KV_SEAL, hd, x);
             dev->ops->kv_decode(dev, KV_F16, c.rows[v] + block, NULL, KV_SEAL, hd, y);
             near("row", x, y, KV_SEAL * hd, 40.0f / 8191);
@@ -261,7 +322,7 @@ START_TEST(blocks_of_scales_come_back_as_they_were)
             rows[i] = codes[i] = (unsigned char)((seed = seed * 1664525u + 1013904223u) >> 24);
         dev->ops->seal(dev, KV_Q8_0, v, hd, codes, 1, NULL);
         ck_assert(memcmp(rows, codes, block));
-        dev->ops->unseal(dev, KV_Q8_0, v, hd, codes, NULL, codes);
+        dev->ops->unseal(dev, KV_Q8_0, v, hd, codes, NULL, 0, KV_SEAL, codes);
         ck_assert(!memcmp(rows, codes, block));
     }
     free(rows);
@@ -323,10 +384,18 @@ static cb_session *open_session(const char *policy, struct types t, const char *
     return s;
 }
 
+static void near_logits(const cb_session *a, const cb_session *b, float within, const char *when)
+{
+    const float *x = cb_session_logits(a), *y = cb_session_logits(b);
+
+    for (int i = 0; i < model->hp.n_vocab; i++)
+        ck_assert_msg(fabsf(x[i] - y[i]) <= within, "%s: %g beside %g", when, (double)x[i],
+                      (double)y[i]);
+}
+
 static void same_logits(const cb_session *a, const cb_session *b, const char *when)
 {
-    const size_t n = (size_t)model->hp.n_vocab * sizeof(float);
-    ck_assert_msg(!memcmp(cb_session_logits(a), cb_session_logits(b), n), "%s", when);
+    near_logits(a, b, 0, when);
 }
 
 static int sealed(const cb_session *s)
@@ -334,13 +403,14 @@ static int sealed(const cb_session *s)
     return s->store[0].sealed;
 }
 
-/* most: slots that are sealed at the end of the answer, where the types can be */
-static void check_session(const char *policy, struct types t, int most)
+/* most: slots that are sealed at the end of the answer, where the types can be. within: how far logits may
+ * be apart */
+static void check_near(const char *policy, struct types t, int most, float within)
 {
     cb_session *with = open_session(policy, t, "1"), *without = open_session(policy, t, "0");
     struct cb_memory plan, got;
 
-    ck_assert(!cb_session_plan(with, N_PROMPT, N_STEP + 60, &plan));
+    ck_assert(!cb_session_plan(with, N_PROMPT, N_STEP, &plan));
     for (int i = 0; i < 2; i++) {
         cb_session *s = i ? with : without;
         ck_assert(!cb_session_prefill(s, text, N_PROMPT, NULL));
@@ -349,18 +419,23 @@ static void check_session(const char *policy, struct types t, int most)
     for (int i = 0; i < N_STEP; i++) {
         ck_assert(!cb_session_decode(with, text[N_PROMPT + i]));
         ck_assert(!cb_session_decode(without, text[N_PROMPT + i]));
-        same_logits(with, without, "step");
+        near_logits(with, without, within, policy);
     }
     ck_assert_int_eq(sealed(without), 0);
     ck_assert_int_eq(sealed(with), seals(t.k, t.v) ? most : 0);
-    ck_assert(!cb_session_prefill(with, text, 60, NULL));
-    ck_assert(!cb_session_prefill(without, text, 60, NULL));
-    same_logits(with, without, "second prompt");
     cb_session_memory(with, &got);
     if (!plan.at_most)
-        ck_assert_uint_eq(got.kv_bytes, plan.kv_bytes);
+        ck_assert_double_eq_tol((double)got.kv_bytes / (double)plan.kv_bytes, 1, 0.01);
+    ck_assert(!cb_session_prefill(with, text, 60, NULL));
+    ck_assert(!cb_session_prefill(without, text, 60, NULL));
+    near_logits(with, without, within, "second prompt");
     cb_session_close(with);
     cb_session_close(without);
+}
+
+static void check_session(const char *policy, struct types t, int most)
+{
+    check_near(policy, t, most, 0);
 }
 
 START_TEST(sessions_say_the_same)
@@ -380,8 +455,32 @@ START_TEST(what_is_not_lazy_is_sealed)
         check_session("simlayerkv:threshold=1,recent=40", types[i], 384);
         check_session("simlayerkv:threshold=1,recent=40,mode=prefill", types[i], 384);
         check_session("simlayerkv:threshold=-1,recent=40", types[i], 0);
-        check_session("simlayerkv:threshold=-1,recent=398", types[i], 0);
+        check_session("simlayerkv:threshold=-1,recent=398", types[i], 384);
     }
+}
+END_TEST
+
+/* What was sealed before tokens go one by one stays so: the next one takes its entry. */
+START_TEST(sessions_that_drop_say_the_same)
+{
+    for (int i = 0; i < N_TYPES; i++) {
+        check_session("snapkv:budget=150", types[i], 256);
+        check_session("window:budget=270", types[i], 256);
+        check_session("streamingllm:budget=270", types[i], 256);
+        check_session("streamingllm:budget=270,positions=kept", types[i], 256);
+        check_session("tova:budget=256", types[i], 256);
+        check_session("h2o:budget=140", types[i], 128);
+        check_session("h2o:budget=140,group=mean", types[i], 128);
+        check_session("h2o:budget=90", types[i], 0);
+    }
+}
+END_TEST
+
+/* What is merged is rounded once more when it was sealed. */
+START_TEST(merged_ones_say_nearly_the_same)
+{
+    for (int i = 0; i < N_TYPES; i++)
+        check_near("d2o:budget=280,layers=uniform", types[i], 256, 0.01f);
 }
 END_TEST
 
@@ -434,11 +533,15 @@ int main(void)
     tcase_add_checked_fixture(ops, open_devices, close_devices);
     tcase_add_test(ops, attention_is_that_of_the_rows);
     tcase_add_test(ops, a_prompt_reads_what_is_sealed_before_it);
+    tcase_add_test(ops, a_run_ends_in_a_sealed_block);
+    tcase_add_test(ops, single_rows_are_sealed);
     tcase_add_test(ops, rows_come_back);
     tcase_add_test(ops, blocks_of_scales_come_back_as_they_were);
     tcase_add_checked_fixture(whole, open_model, close_model);
     tcase_add_test(whole, sessions_say_the_same);
     tcase_add_test(whole, what_is_not_lazy_is_sealed);
+    tcase_add_test(whole, sessions_that_drop_say_the_same);
+    tcase_add_test(whole, merged_ones_say_nearly_the_same);
     tcase_add_loop_test(whole, the_first_token_decides, 0, N_TYPES);
     tcase_add_loop_test(whole, a_stopped_prompt_is_forgotten, 0, N_TYPES);
     tcase_set_timeout(ops, 120);

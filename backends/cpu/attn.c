@@ -109,33 +109,13 @@ static void take_logits(const struct tile *t, const struct block *b, int r, int 
 static void leave_logits(const struct tile *t, const struct block *b, int r, int m, int n,
                          const float *s)
 {
-    for (int i = 0; i < m; i++) {
-        float *y = logit_row(t, b, r + i);
+    for (int i = 0; i < m; i++, s += KEY_BLOCK) {
+        float *restrict y = logit_row(t, b, r + i);
         for (int j = 0; j < n; j++)
-            y[j] = t->cap > 0 ? t->a->softcap * tanhf(s[i * KEY_BLOCK + j])
-                              : s[i * KEY_BLOCK + j] * 0.69314718f;
+            y[j] = s[j] * 0.69314718f;
+        for (int j = 0; t->cap > 0 && j < n; j++)
+            y[j] = t->a->softcap * tanhf(s[j]);
     }
-}
-
-/* Entry `at` of a run's keys (v = 0) or values, sealed or not; NULL behind the sealed ones */
-static const char *codes_at(const struct tile *t, int v, int at)
-{
-    const size_t row = cb_kv_row_bytes(v ? t->a->type_v : t->a->type_k, t->a->hd);
-    const char *base = v ? t->run->v : t->run->k;
-    return at < t->run->sealed ? base + (size_t)at * row : NULL;
-}
-
-static const float *steps_at(const float *step, int at)
-{
-    return step ? step + at : NULL;
-}
-
-static void sealed_logits(const struct tile *t, int from, int r, int m, float *s)
-{
-    const int hd = t->a->hd;
-    t->k->seal[t->a->type_k]->mul((const char *)t->qp + (size_t)r * t->qk->q_bytes(hd), m, t->mr,
-                                  codes_at(t, 0, from), steps_at(t->run->step_k, from),
-                                  r ? NULL : codes_at(t, 0, from + KEY_BLOCK), hd, s);
 }
 
 /* Rows r.. of the tile, as they have been softened, times a block's values */
@@ -148,9 +128,9 @@ static void add_values(const struct tile *t, const struct work *w, const struct 
 
     seen.n = n;
     if (b->sealed)
-        t->k->seal[t->a->type_v]->pv(&soft, codes_at(t, 1, b->from),
-                                     steps_at(t->run->step_v, b->from),
-                                     r ? NULL : codes_at(t, 1, b->from + KEY_BLOCK), t->hd_pad, o);
+        t->k->seal[t->a->type_v]->pv(
+            &soft, cb_codes_at(t, 1, b->from), cb_steps_at(t->run->step_v, b->from),
+            r ? NULL : cb_codes_at(t, 1, b->from + KEY_BLOCK), t->hd_pad, o);
     else if (cb_kivi_has_pv(w->k, t, b->from, b->n))
         cb_kivi_pv(w->k, t, b->from, &soft, o);
     else if (cb_integer_values(t->k, t->a, t->a->type_v))
@@ -164,14 +144,14 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
                         int m, const struct kern_rows *v)
 {
     const int last = t->row_hi[r + m - 1] - b->from, n = last < b->n ? last : b->n;
-    const int whole = (n + t->k->nk - 1) / t->k->nk * t->k->nk;
+    const int whole = b->sealed ? KEY_BLOCK : (n + t->k->nk - 1) / t->k->nk * t->k->nk;
 
     if (n <= 0 || t->row_lo[r] >= b->from + n)
         return;
     if (t->run->given)
         take_logits(t, b, r, m, n, w->s);
     else if (b->sealed)
-        sealed_logits(t, b->from, r, m, w->s);
+        cb_sealed_logits(t, b->from, r, m, w->s);
     else if (cb_kivi_has_logits(w->k, t))
         cb_kivi_logits(w->k, t, r, m, b->from, n, w->kp, w->s);
     else if (t->rows <= t->mr && !t->run->kivi)

@@ -16,8 +16,8 @@ struct tile {
     int *row_lo, *row_hi; /* [rows]: each row's entries; both ascend */
     const float **q;      /* [rows]; times scale, logits come as powers of 2 */
     float scale;
-    void *qp;             /* the same packed */
-    float cap;            /* the softcap on that scale; 0 = none */
+    void *qp;  /* the same packed */
+    float cap; /* the softcap on that scale; 0 = none */
     const struct kern_qk *qk;
 };
 
@@ -77,6 +77,28 @@ static inline void cb_tile_logits(const struct tile *t, int r, int m, const void
     const struct kern_qk *qk = t->qk;
     const char *q = (const char *)t->qp + (size_t)r * qk->q_bytes(t->a->hd);
     qk->mul(q, m, t->mr, kp, n, t->a->hd, s);
+}
+
+/* Entry `at` of a run's keys (v = 0) or values, if it is sealed; else NULL */
+static inline const char *cb_codes_at(const struct tile *t, int v, int at)
+{
+    const size_t row = cb_kv_row_bytes(v ? t->a->type_v : t->a->type_k, t->a->hd);
+    const char *base = v ? t->run->v : t->run->k;
+    return at < t->run->sealed ? base + (size_t)at * row : NULL;
+}
+
+static inline const float *cb_steps_at(const float *step, int at)
+{
+    return step ? step + at : NULL;
+}
+
+/* Logits of rows [r, r + m) of the tile against the sealed block at `from` */
+static inline void cb_sealed_logits(const struct tile *t, int from, int r, int m, float *s)
+{
+    const int hd = t->a->hd;
+    t->k->seal[t->a->type_k]->mul((const char *)t->qp + (size_t)r * t->qk->q_bytes(hd), m, t->mr,
+                                  cb_codes_at(t, 0, from), cb_steps_at(t->run->step_k, from),
+                                  r ? NULL : cb_codes_at(t, 0, from + KEY_BLOCK), hd, s);
 }
 
 /* 1: values are multiplied as integers. */

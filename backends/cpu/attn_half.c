@@ -172,6 +172,39 @@ static void mul_sealed(const void *qp, int rows, int mr, const void *codes, cons
     mul_panels(qp, rows, mr, k, KEY_BLOCK, hd, s);
 }
 
+/* Rows are packed PANEL or 16 at a time: one, with itself for neighbours. */
+static void put_key(enum kv_type t, const void *row, int hd, int j, void *codes, float *step)
+{
+    _Alignas(64) char panel[PANEL * 2 * MAX_HD];
+    char *y = (char *)codes + (size_t)(j / PANEL * PANEL) * 2 * (size_t)hd;
+    const char *at[PANEL];
+    float steps[PANEL];
+
+    for (int i = 0; i < PANEL; i++)
+        at[i] = row;
+    pack_panel_any(&(const struct kern_rows){ .t = t, .n = PANEL, .row = at }, 0, hd, panel, steps);
+    for (int c = 0; c < hd / 2; c++)
+        memcpy(y + (c * PANEL + j % PANEL) * 4, panel + c * PANEL * 4, 4);
+    step[j] = steps[0];
+}
+
+static void put_value(enum kv_type t, const void *row, int hd, int j, void *codes, float *step)
+{
+    _Alignas(64) int16_t rows[16 * MAX_HD];
+    int16_t *y = codes;
+    const char *at[16];
+    float steps[16];
+
+    for (int i = 0; i < 16; i++)
+        at[i] = row;
+    pack_values_any(&(const struct kern_rows){ .t = t, .n = 16, .row = at }, hd, 0, rows, 32 * 16,
+                    steps);
+    for (int c = 0; c < hd; c++)
+        y[c / 32 * 32 * KEY_BLOCK + j / 2 * 64 + c % 32 * 2 + j % 2] =
+            rows[c / 32 * 32 * 16 + c % 32 * 2];
+    step[j] = steps[0];
+}
+
 /* Of 32 dims from c on: pair p of a panel is dims c + p and c + 16 + p of its keys. */
 static void open_key(enum kv_type t, const void *codes, const float *step, int hd, int j, void *row)
 {
@@ -197,5 +230,6 @@ static void open_value(enum kv_type t, const void *codes, const float *step, int
 }
 
 const struct kern_seal VEC_NAME(cb_seal_half_) = { seal_keys,  seal_values,
+                                                   put_key,    put_value,
                                                    open_key,   open_value,
                                                    mul_sealed, VEC_NAME(cb_pv_sealed_half_) };

@@ -272,6 +272,19 @@ static void seal_keys(const struct kern_rows *k, int hd, void *codes, float *ste
             pack_block(k->row + j, b, (char *)y->code, y->scale);
 }
 
+static void put_key(enum kv_type t, const void *row, int hd, int j, void *codes, float *step)
+{
+    struct sealed_keys *y = (struct sealed_keys *)codes + j / PANEL * (hd / 32);
+    const uint8_t *x = row;
+
+    (void)t, (void)step;
+    for (int b = 0; b < hd / 32; b++, y++, x += 34) {
+        memcpy(y->scale + j % PANEL, x, 2);
+        for (int c = 0; c < 32; c++)
+            y->code[c / 4][j % PANEL][c % 4] = x[2 + c] ^ 0x80;
+    }
+}
+
 static void open_key(enum kv_type t, const void *codes, const float *step, int hd, int j, void *row)
 {
     const struct sealed_keys *x = (const struct sealed_keys *)codes + j / PANEL * (hd / 32);
@@ -299,6 +312,19 @@ static void seal_values(const struct kern_rows *v, int hd, void *codes, float *s
             memcpy(y->scale + j, p, sizeof *y->scale);
             memcpy(y->scale + j + 1, q, sizeof *y->scale);
         }
+}
+
+static void put_value(enum kv_type t, const void *row, int hd, int j, void *codes, float *step)
+{
+    struct i8_values *y = codes;
+    const int8_t *x = row;
+
+    (void)t, (void)step;
+    for (int b = 0; b < hd / 32; b++, y++, x += 34) {
+        memcpy(y->scale + j, x, 2);
+        for (int c = 0; c < 32; c++)
+            y->code[32 * (j & ~1) + 2 * c + j % 2] = x[2 + c];
+    }
 }
 
 static void open_value(enum kv_type t, const void *codes, const float *step, int hd, int j,
@@ -347,5 +373,7 @@ static void mul_sealed(const void *qp, int rows, int mr, const void *codes, cons
                            r ? k : next, i, hd, s + r * KEY_BLOCK + j + i);
 }
 
-const struct kern_seal cb_seal_q8_avx512 = { seal_keys,  seal_values, open_key,
-                                             open_value, mul_sealed,  cb_pv_sealed_q8_avx512 };
+const struct kern_seal cb_seal_q8_avx512 = { seal_keys,  seal_values,
+                                             put_key,    put_value,
+                                             open_key,   open_value,
+                                             mul_sealed, cb_pv_sealed_q8_avx512 };

@@ -97,6 +97,7 @@ static void fill(struct cpu *c)
     c->ops.nearest = cb_cpu_nearest;
     c->ops.seals = cb_cpu_seals;
     c->ops.seal = cb_cpu_seal;
+    c->ops.seal_row = cb_cpu_seal_row;
     c->ops.unseal = cb_cpu_unseal;
     c->ops.best_head = cb_cpu_best_head;
     c->ops.topk = cb_cpu_topk;

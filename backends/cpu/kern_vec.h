@@ -63,6 +63,9 @@ struct kern_qk {
 struct kern_seal {
     void (*keys)(const struct kern_rows *k, int hd, void *codes, float *step);
     void (*values)(const struct kern_rows *v, int hd, void *codes, float *step);
+    /* a row becomes entry j of a block of keys, of values */
+    void (*put_key)(enum kv_type t, const void *row, int hd, int j, void *codes, float *step);
+    void (*put_value)(enum kv_type t, const void *row, int hd, int j, void *codes, float *step);
     /* entry j of a block of keys, of values -> its row */
     void (*open_key)(enum kv_type t, const void *codes, const float *step, int hd, int j,
                      void *row);
@@ -158,8 +161,10 @@ void cb_cpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const 
 int cb_cpu_seals(const struct device *d, enum kv_type k, enum kv_type v, int hd);
 void cb_cpu_seal(struct device *d, enum kv_type t, int v, int hd, void *rows, int n_block,
                  float *step);
+void cb_cpu_seal_row(struct device *d, enum kv_type t, int v, int hd, const void *row, int j,
+                     void *codes, float *step);
 void cb_cpu_unseal(struct device *d, enum kv_type t, int v, int hd, const void *codes,
-                   const float *step, void *rows);
+                   const float *step, int j, int n, void *rows);
 
 /* topk.c */
 size_t cb_cpu_topk_scratch(int n_ctx, int n_head);

@@ -5,13 +5,14 @@
 #include <math.h>
 
 #include "attn.h"
+#include "ints.h"
 
 struct job {
     struct par *par;
     const struct kern_vec *vec;
     const struct kern_attn *k;
     const struct score *sc;
-    int n_split, tile_tok;
+    int n_split, tile_tok, per;
 };
 
 enum { PEAK_TOK = 128 }; /* queries whose largest masses are in work at once */
@@ -23,7 +24,7 @@ size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
            (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(PEAK_TOK * KEY_SPLIT) * f;
 }
 
-/* Packs entries [begin, end); returns the bytes of a packed KEY_BLOCK. */
+/* Packs entries [begin, end), those that are not sealed; returns the bytes of a packed KEY_BLOCK. */
 static size_t pack(const struct job *job, const struct kv_run *run, int begin, int end, char *kp)
 {
     const struct attn *a = &job->sc->a;
@@ -36,10 +37,25 @@ static size_t pack(const struct job *job, const struct kv_run *run, int begin, i
         cb_block_open(&b, a, run, from, end);
         if (run->kivi)
             cb_kivi_pack_keys(job->vec, a, run, from, b.n, kp);
-        else
+        else if (!b.sealed)
             qk->pack_k(&b.k, a->hd, kp);
     }
     return step;
+}
+
+/* Logits of rows [r, r + m) of the tile against the block at `from`, sealed or packed */
+static void logits(const struct tile *t, int r, int m, const void *kp, int from, int n, float *s)
+{
+    if (from < t->run->sealed)
+        cb_sealed_logits(t, from, r, m, s);
+    else
+        cb_tile_logits(t, r, m, kp, n, s);
+}
+
+/* Where the masses of a query head add up */
+static float *row_of(const struct job *job, int h)
+{
+    return job->sc->out + (int64_t)(h / job->per) * job->sc->out_stride;
 }
 
 /* Rows [r, r + m) of the tile; the block's logits s -> out. */
@@ -55,8 +71,7 @@ static void add_rows(const struct job *job, const struct tile *t, int r, int m, 
         const float w = sc->weight ? sc->weight[tok] : 1.0f;
         const float lse = sc->logit ? 0.0f : sc->a.lse[(int64_t)tok * sc->a.n_head + h];
         t->k->mass(s + i * KEY_BLOCK, lo > 0 ? lo : 0, hi < n ? hi : n, t->cap, lse * log2e,
-                   sc->logit ? w * ln2 : w, sc->logit,
-                   sc->out + (int64_t)h * sc->out_stride + from);
+                   sc->logit ? w * ln2 : w, sc->logit, row_of(job, h) + from);
     }
 }
 
@@ -69,7 +84,7 @@ static void score_block(const struct job *job, const struct tile *t, const void 
         const int m = t->rows - r < step ? t->rows - r : step;
         if (t->row_hi[r + m - 1] <= from || t->row_lo[r] >= from + n)
             continue;
-        cb_tile_logits(t, r, m, kp, n, s);
+        logits(t, r, m, kp, from, n, s);
         add_rows(job, t, r, m, from, n, s);
     }
 }
@@ -139,7 +154,7 @@ static void raise_head(const struct job *job, int kv, int tok, int n_tok, int be
             for (int r = 0; r < t.rows; r += step) {
                 const int m = t.rows - r < step ? t.rows - r : step;
                 const int n = end - from < KEY_BLOCK ? end - from : KEY_BLOCK;
-                cb_tile_logits(&t, r, m, kp + (size_t)((from - begin) / KEY_BLOCK) * bytes, n, s);
+                logits(&t, r, m, kp + (size_t)((from - begin) / KEY_BLOCK) * bytes, from, n, s);
                 raise_rows(job, &t, r, m, n, s, top + i * KEY_SPLIT + from - begin);
             }
     }
@@ -167,22 +182,32 @@ static void peak_item(void *ctx, int item, int thread)
     }
 }
 
-/* One query's logits are there: KEY_SPLIT of them, of one head. */
+/* One query's logits of a head are there: those of entries from.. */
+static void take_given(const struct job *job, int h, int from)
+{
+    const struct score *sc = job->sc;
+    const int group = sc->a.n_head / sc->a.n_kv;
+    const struct kv_run *run = &sc->a.run[h / group];
+    const float *logit = run->logit + (int64_t)(h % group) * sc->a.logit_stride;
+    const int n = min_int(run->n - from, KEY_SPLIT);
+    float in_order[KEY_SPLIT];
+
+    for (int j = 0; run->order && j < n; j++)
+        in_order[j] = logit[run->order[from + j]];
+    if (n > 0)
+        job->k->soft(run->order ? in_order : logit + from, n, sc->a.lse[h],
+                     sc->weight ? sc->weight[0] : 1.0f, row_of(job, h) + from);
+}
+
+/* KEY_SPLIT entries of all heads of a row */
 static void given_item(void *ctx, int item, int thread)
 {
     const struct job *job = ctx;
-    const struct score *sc = job->sc;
-    const int group = sc->a.n_head / sc->a.n_kv;
-    const int h = item / job->n_split, from = item % job->n_split * KEY_SPLIT;
-    const struct kv_run *run = &sc->a.run[h / group];
-    const int left = run->n - from;
+    const int first = item / job->n_split * job->per;
 
     (void)thread;
-    if (left > 0)
-        job->k->soft(run->logit + (int64_t)(h % group) * sc->a.logit_stride + from,
-                     left < KEY_SPLIT ? left : KEY_SPLIT, sc->a.lse[h],
-                     sc->weight ? sc->weight[0] : 1.0f,
-                     sc->out + (int64_t)h * sc->out_stride + from);
+    for (int h = first; h < first + job->per; h++)
+        take_given(job, h, item % job->n_split * KEY_SPLIT);
 }
 
 void cb_cpu_score(struct device *d, const struct score *sc)
@@ -199,8 +224,10 @@ void cb_cpu_score(struct device *d, const struct score *sc)
         n = a->run[i].n > n ? a->run[i].n : n;
     job.n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
     job.tile_tok = rows > group ? rows / group : 1;
+    job.per = sc->per ? sc->per : 1;
+    assert(a->run->given || group % job.per == 0);
     if (a->run->given)
-        cb_par_for(d->par, a->n_head * job.n_split, given_item, &job);
+        cb_par_for(d->par, a->n_head / job.per * job.n_split, given_item, &job);
     else if (sc->peak)
         cb_par_for(d->par, job.n_split, peak_item, &job);
     else

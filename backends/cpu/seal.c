@@ -42,14 +42,22 @@ void cb_cpu_seal(struct device *d, enum kv_type t, int v, int hd, void *rows, in
     cb_par_for(d->par, n_block, seal_block, &job);
 }
 
+void cb_cpu_seal_row(struct device *d, enum kv_type t, int v, int hd, const void *row, int j,
+                     void *codes, float *step)
+{
+    const struct kern_seal *seal = cb_cpu_kern(d)->vec->attn->seal[t];
+    (v ? seal->put_value : seal->put_key)(t, row, hd, j, codes, step);
+}
+
 void cb_cpu_unseal(struct device *d, enum kv_type t, int v, int hd, const void *codes,
-                   const float *step, void *rows)
+                   const float *step, int j, int n, void *rows)
 {
     const struct kern_seal *seal = cb_cpu_kern(d)->vec->attn->seal[t];
     const size_t row = cb_kv_row_bytes(t, hd);
-    char *out = cb_par_scratch(d->par, 0);
+    char *out = rows == codes ? cb_par_scratch(d->par, 0) : rows;
 
-    for (int j = 0; j < KEY_BLOCK; j++)
-        (v ? seal->open_value : seal->open_key)(t, codes, step, hd, j, out + (size_t)j * row);
-    memcpy(rows, out, KEY_BLOCK * row);
+    for (int i = 0; i < n; i++)
+        (v ? seal->open_value : seal->open_key)(t, codes, step, hd, j + i, out + (size_t)i * row);
+    if (out != rows)
+        memcpy(rows, out, (size_t)n * row);
 }

@@ -111,27 +111,41 @@ void cb_ref_attention(struct device *d, const struct attn *a)
     cb_par_for(d->par, a->n_tok * a->n_head, attend_item, &copy);
 }
 
-static void score_head(void *ctx, int h, int thread)
+/* One entry's mass of one head, over all queries */
+static double mass_of(const struct score *sc, int h, int j)
 {
-    const struct score *sc = ctx;
     const struct attn *a = &sc->a;
     const struct kv_run *run = run_of(a, h);
-    float *out = sc->out + (int64_t)h * sc->out_stride;
+    double sum = 0.0;
+
+    for (int i = 0; i < a->n_tok; i++) {
+        const struct span s = visible(a, run, i);
+        const double weight = sc->weight ? (double)sc->weight[i] : 1.0;
+        double x;
+        if (j < s.lo || j >= s.hi)
+            continue;
+        x = run->given ? (double)logit_row(a, run, h)[run->order ? run->order[j] : j]
+                       : logit(a, run, query(a, i, h), j);
+        sum += weight * (sc->logit ? x : exp(x - (double)a->lse[(int64_t)i * a->n_head + h]));
+    }
+    return sum;
+}
+
+static int heads_a_row(const struct score *sc)
+{
+    return sc->per ? sc->per : 1;
+}
+
+static void score_row(void *ctx, int r, int thread)
+{
+    const struct score *sc = ctx;
+    const int per = heads_a_row(sc);
+    float *out = sc->out + (int64_t)r * sc->out_stride;
 
     (void)thread;
-    for (int j = 0; j < run->n; j++) {
-        double sum = 0.0;
-        for (int i = 0; i < a->n_tok; i++) {
-            const struct span s = visible(a, run, i);
-            const double weight = sc->weight ? (double)sc->weight[i] : 1.0;
-            double x;
-            if (j < s.lo || j >= s.hi)
-                continue;
-            x = run->given ? (double)logit_row(a, run, h)[j] : logit(a, run, query(a, i, h), j);
-            sum += weight * (sc->logit ? x : exp(x - (double)a->lse[(int64_t)i * a->n_head + h]));
-        }
-        out[j] = (float)((double)out[j] + sum);
-    }
+    for (int h = r * per; h < (r + 1) * per; h++)
+        for (int j = 0; j < run_of(&sc->a, h)->n; j++)
+            out[j] = (float)((double)out[j] + mass_of(sc, h, j));
 }
 
 /* One entry's sum of the queries' largest masses. */
@@ -161,7 +175,7 @@ void cb_ref_score(struct device *d, const struct score *s)
         cb_par_for(d->par, s->a.run->n, score_peak, &copy);
         return;
     }
-    cb_par_for(d->par, s->a.n_head, score_head, &copy);
+    cb_par_for(d->par, s->a.n_head / heads_a_row(s), score_row, &copy);
 }
 
 /* With m the larger lse: weights exp(lse - m), exp(lse2 - m); the sum of the weights gives the lse. */

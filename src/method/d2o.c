@@ -145,6 +145,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     for (int l = 0; l < sh->n_layer; l++) {
         row[l].want.when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS;
         row[l].want.heads = EACH_HEAD;
+        row[l].want.sums = 1;
         row[l].late = p->val[LAYERS].num <= GATED; /* layers are compared */
     }
     return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer) +
@@ -159,12 +160,9 @@ static double spread(const struct policy *p, const struct scores *s)
 
 static int observe(struct policy *p, int l, void *state, const struct scores *s)
 {
-    const int group = p->sh.n_head / p->sh.n_kv;
     struct st *st = p->state;
 
     (void)state;
-    for (int h = 0; h < s->n_row; h++)
-        cb_view_add(p, l, h / group, 0, s->s + (size_t)h * (size_t)s->stride);
     if (s->prompt)
         st->layer[l].spread = spread(p, s);
     return 0;
@@ -212,15 +210,15 @@ static void set_budgets(struct policy *p, int n)
     st->ready = 1;
 }
 
-/* What leaves KV head kv, of which keep slots stay, is merged. */
-static int merge(struct policy *p, int l, int kv, struct edit *e, int keep)
+/* What leaves KV head kv is merged. */
+static int merge(struct policy *p, int l, int kv, struct edit *e)
 {
     double *tau = real(p) + p->sh.n_layer;
     const struct d2o_merge how = { .weights = (int)p->val[MERGE].num,
                                    .keys = (int)p->val[MERGE_KEYS].num,
                                    .first = p->val[MERGE_SINKS].num > 0 ? 0 : (int)p->val[SINK].num,
                                    .beta = p->val[BETA].num };
-    return cb_d2o_merge(p, l, kv, e, keep, &how, tau + l * p->sh.n_kv + kv);
+    return cb_d2o_merge(e, kv, &how, tau + l * p->sh.n_kv + kv);
 }
 
 static int compact(struct policy *p, int l, void *state, const struct scores *s, struct edit *e)
@@ -246,7 +244,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
         st->evicts = 1;
         err = cb_edit_keep_top(e, h, cb_view_col(p, l, h, 0), NULL, n, keep, sink, recent);
         if (!err && p->val[MERGE].num != D2O_DROP)
-            err = merge(p, l, h, e, keep);
+            err = merge(p, l, h, e);
     }
     return err;
 }

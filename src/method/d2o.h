@@ -13,9 +13,8 @@ struct d2o_merge {
     double beta;       /* of the threshold's moving average */
 };
 
-/* Of KV head kv, e keeps `keep` slots: the others are merged into what resembles them most, if similar
- * enough. tau: the threshold so far, 0 = none yet. */
-int cb_d2o_merge(struct policy *p, int l, int kv, struct edit *e, int keep,
-                 const struct d2o_merge *how, double *tau);
+/* What e drops of KV head kv is merged into what resembles it most, if similar enough. tau: the threshold
+ * so far, 0 = none yet. */
+int cb_d2o_merge(struct edit *e, int kv, const struct d2o_merge *how, double *tau);
 
 #endif

@@ -9,7 +9,6 @@
 #include "d2o.h"
 
 #include <math.h>
-#include <string.h>
 
 static struct merge weighed(const struct d2o_merge *how, const struct near_slot *x, float sum)
 {
@@ -47,17 +46,17 @@ static void move_threshold(const struct near_slot *near, int n, double beta, dou
         *tau = *tau != 0 ? beta * mean + (1 - beta) * *tau : mean;
 }
 
-int cb_d2o_merge(struct policy *p, int l, int kv, struct edit *e, int keep,
-                 const struct d2o_merge *how, double *tau)
+int cb_d2o_merge(struct edit *e, int kv, const struct d2o_merge *how, double *tau)
 {
     float *sum = cb_edit_row(e); /* by slot: sum of exp(u) of what goes into it */
     const struct near_slot *near;
-    const int n = cb_view_nearest(p, l, kv, cb_edit_kept(e, kv), keep, &near);
+    const int n = cb_edit_nearest(e, kv, &near);
 
     if (n < 0)
         return n;
     move_threshold(near, n, how->beta, tau);
-    memset(sum, 0, (size_t)cb_view_len(p, l, kv) * sizeof *sum);
+    for (int i = 0; i < n; i++)
+        sum[near[i].to] = 0;
     for (int i = 0; i < n; i++)
         if ((double)near[i].cosine >= *tau)
             sum[near[i].to] += expf(near[i].cosine);

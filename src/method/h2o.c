@@ -27,8 +27,8 @@ struct st {
     int budget; /* of a share: what the last prompt made of it */
 };
 
-/* The sums are columns of the store: one, or one a query head where their maximum is wanted (the
- * maximum of sums is not the sum of maxima). */
+/* The sums are columns of the store: one, of which the mean differs by a factor, or one a query head where
+ * their maximum is wanted (the maximum of sums is not the sum of maxima). */
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int max = p->val[GROUP].num == GROUP_MAX;
@@ -39,16 +39,8 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     p->slot_floats = max ? sh->n_head / sh->n_kv : 1;
     for (int l = 0; l < sh->n_layer; l++)
         row[l].want = (struct want){ .when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS,
-                                     .heads = max ? EACH_HEAD : PER_KV_HEAD_MEAN };
-    return 0;
-}
-
-static int observe(struct policy *p, int l, void *state, const struct scores *s)
-{
-    (void)state;
-    for (int r = 0; r < s->n_row; r++)
-        cb_view_add(p, l, r / p->slot_floats, r % p->slot_floats,
-                    s->s + (size_t)r * (size_t)s->stride);
+                                     .heads = EACH_HEAD,
+                                     .sums = 1 };
     return 0;
 }
 
@@ -99,7 +91,6 @@ const struct method cb_method_h2o = {
     .opts = opts,
     .layer_bytes = sizeof(struct st),
     .plan = plan,
-    .observe = observe,
     .compact = compact,
     .slots = slots,
 };
