@@ -70,6 +70,8 @@ CB_API int cb_tokenize(const cb_model *model, const char *text, size_t len, int 
  * the token has, of which at most `cap` were written. */
 CB_API int cb_token_bytes(const cb_model *model, int32_t id, int special, char *buf, int cap);
 CB_API int cb_token_is_end(const cb_model *model, int32_t id); /* ends a turn: EOS, EOT, EOM */
+/* All that do -> *ids, which belong to the model; how many */
+CB_API int cb_token_ends(const cb_model *model, const int32_t **ids);
 
 /* ---- session ---- */
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "err.h"
+#include "first.h"
+#include "ints.h"
 #include "policy.h"
 
 int cb_keep_ends(int n, int sink, int recent, int *out)
@@ -18,41 +20,6 @@ int cb_keep_ends(int n, int sink, int recent, int *out)
     return m;
 }
 
-struct key {
-    float s, raw;
-    int slot;
-};
-
-/* what is not a number loses to all that is */
-static float number(float x)
-{
-    return isnan(x) ? -INFINITY : x;
-}
-
-/* the order of preference: larger score, larger raw score, lower slot */
-static int better(const struct key *a, const struct key *b)
-{
-    if (a->s != b->s)
-        return a->s > b->s;
-    if (a->raw != b->raw)
-        return a->raw > b->raw;
-    return a->slot < b->slot;
-}
-
-/* heap[n], the worst on top */
-static void sift(struct key *heap, int n, int i)
-{
-    const struct key x = heap[i];
-    for (int c; (c = 2 * i + 1) < n; i = c) {
-        if (c + 1 < n && better(&heap[c], &heap[c + 1]))
-            c++;
-        if (!better(&x, &heap[c]))
-            break;
-        heap[i] = heap[c];
-    }
-    heap[i] = x;
-}
-
 static int ascending(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
@@ -60,33 +27,21 @@ static int ascending(const void *a, const void *b)
 
 int cb_keep_top(const float *s, const float *raw, int n, int k, int sink, int recent, int *out)
 {
-    const int from = sink < n ? sink : n, to = n - recent > from ? n - recent : from;
-    int m = 0, free_k;
-    struct key *heap;
+    const int from = max_int(0, min_int(sink, n)), to = max_int(from, min_int(n - recent, n));
+    const int ends = from + n - to, others = min_int(k - ends, to - from);
+    struct first *best;
+    int m = 0;
 
-    for (int i = 0; i < from; i++)
-        out[m++] = i;
-    for (int i = to; i < n; i++)
-        out[m++] = i;
-    free_k = k - m < to - from ? k - m : to - from;
-    if (free_k > 0) {
-        heap = cb_calloc((size_t)free_k, sizeof *heap);
-        if (!heap)
+    for (int i = 0; i < n; i++)
+        if (i < from || i >= to)
+            out[m++] = i;
+    if (others > 0) {
+        if (!(best = cb_calloc((size_t)others, sizeof *best)))
             return CB_ENOMEM;
-        for (int i = from, held = 0; i < to; i++) {
-            const struct key x = { number(s[i]), raw ? number(raw[i]) : 0, i };
-            if (held < free_k) {
-                heap[held++] = x;
-                for (int j = held == free_k ? held / 2 : 0; j-- > 0;)
-                    sift(heap, held, j);
-            } else if (better(&x, &heap[0])) {
-                heap[0] = x;
-                sift(heap, held, 0);
-            }
-        }
-        for (int i = 0; i < free_k; i++)
-            out[m++] = heap[i].slot;
-        free(heap);
+        cb_first(s + from, raw ? raw + from : NULL, to - from, others, best);
+        for (int i = 0; i < others; i++)
+            out[m++] = from + best[i].i;
+        free(best);
     }
     qsort(out, (size_t)m, sizeof *out, ascending);
     return m;

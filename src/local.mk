@@ -11,6 +11,7 @@ libcore_la_SOURCES += \
 	src/distant.c src/distant.h \
 	src/edit.c src/edit.h \
 	src/err.c src/err.h \
+	src/first.c src/first.h \
 	src/follow.c \
 	src/forward.c \
 	src/futex.h \

@@ -467,3 +467,8 @@ int cb_token_is_end(const cb_model *m, int32_t id)
 {
     return cb_tok_is_end(m->tok, id);
 }
+
+int cb_token_ends(const cb_model *m, const int32_t **ids)
+{
+    return cb_tok_ends(m->tok, ids);
+}

@@ -6,20 +6,17 @@
 
 #include "ctxbank.h"
 #include "err.h"
-
-struct cand {
-    int32_t id;
-    float x; /* logit, later probability */
-};
+#include "first.h"
 
 struct cb_sampler {
     struct cb_sampler_params p;
     int n_vocab;
-    uint64_t state;    /* of the generator */
-    struct cand *cand; /* [n_vocab] */
-    int *count;        /* [n_vocab] times a token stands in the window */
-    int32_t *last;     /* ring of the last tokens; used when the window is bounded */
-    int64_t n_last;    /* tokens ever accepted */
+    uint64_t state;     /* of the generator */
+    struct first *cand; /* [n_vocab] x: logit, later probability */
+    float *penalised;   /* [n_vocab] logits */
+    int *count;         /* [n_vocab] times a token stands in the window */
+    int32_t *last;      /* ring of the last tokens; used when the window is bounded */
+    int64_t n_last;     /* tokens ever accepted */
 };
 
 struct cb_sampler_params cb_sampler_defaults(void)
@@ -51,10 +48,11 @@ int cb_sampler_new(const struct cb_sampler_params *params, int n_vocab, cb_sampl
     s->n_vocab = n_vocab;
     s->state = params->seed;
     s->cand = cb_calloc((size_t)n_vocab, sizeof *s->cand);
+    s->penalised = cb_calloc((size_t)n_vocab, sizeof *s->penalised);
     s->count = cb_calloc((size_t)n_vocab, sizeof *s->count);
     if (params->penalty_last_n > 0)
         s->last = cb_calloc((size_t)params->penalty_last_n, sizeof *s->last);
-    if (!s->cand || !s->count || (params->penalty_last_n > 0 && !s->last)) {
+    if (!s->cand || !s->penalised || !s->count || (params->penalty_last_n > 0 && !s->last)) {
         cb_sampler_free(s);
         return CB_ENOMEM;
     }
@@ -67,6 +65,7 @@ void cb_sampler_free(cb_sampler *s)
     if (!s)
         return;
     free(s->cand);
+    free(s->penalised);
     free(s->count);
     free(s->last);
     free(s);
@@ -109,78 +108,23 @@ static float penalised(const struct cb_sampler *s, float x, int count)
     return x - (float)count * s->p.frequency_penalty - s->p.presence_penalty;
 }
 
-/* larger first; equal logits: the lower id first, so that the order is total */
-static int by_logit(const void *pa, const void *pb)
+static int in_order(const void *a, const void *b)
 {
-    const struct cand *a = pa, *b = pb;
-    if (a->x != b->x)
-        return a->x < b->x ? 1 : -1;
-    return a->id < b->id ? -1 : 1;
+    return cb_first_before(a, b) ? -1 : 1;
 }
 
-static int before(struct cand a, struct cand b)
-{
-    return a.x > b.x || (a.x == b.x && a.id < b.id);
-}
-
-/* heap[n], the last in order on top */
-static void sift(struct cand *heap, int n, int i)
-{
-    const struct cand x = heap[i];
-
-    for (int c; (c = 2 * i + 1) < n; i = c) {
-        c += c + 1 < n && before(heap[c], heap[c + 1]);
-        if (!before(x, heap[c]))
-            break;
-        heap[i] = heap[c];
-    }
-    heap[i] = x;
-}
-
-/* Is any of LOOK numbers above the bar? Most are far below, which vectors see sooner. */
-enum { LOOK = 64 };
-static int any_above(const float *x, float bar)
-{
-    int n = 0;
-    for (int i = 0; i < LOOK; i++)
-        n += x[i] > bar;
-    return n;
-}
-
-/* One more of the heap of the k first in order, of which there are n so far */
-static int offer(struct cand *heap, int n, int k, struct cand x)
-{
-    if (n < k) {
-        x.x = isnan(x.x) ? -INFINITY : x.x;
-        heap[n++] = x;
-        for (int j = n == k ? n / 2 : 0; j-- > 0;)
-            sift(heap, n, j);
-    } else if (before(x, heap[0])) {
-        heap[0] = x;
-        sift(heap, n, 0);
-    }
-    return n;
-}
-
-/* The k first in order -> cand, in no order; k <= n_vocab */
+/* The k first tokens -> cand, in no order; k <= n_vocab */
 static void take_first(struct cb_sampler *s, const float *logits, int k)
 {
-    const int plain = cb_sampler_top(&s->p) > 0, all = s->n_vocab;
-    struct cand *c = s->cand;
-    int n = 0;
+    const int plain = cb_sampler_top(&s->p) > 0;
 
-    for (int32_t from = 0; from < all; from += LOOK) {
-        const int32_t end = all - from < LOOK ? all : from + LOOK;
-        if (plain && n == k && end - from == LOOK && !any_above(logits + from, c[0].x))
-            continue;
-        for (int32_t i = from; i < end; i++)
-            n = offer(c, n, k,
-                      (struct cand){ i, plain ? logits[i] : penalised(s, logits[i], s->count[i]) });
-    }
+    for (int i = 0; !plain && i < s->n_vocab; i++)
+        s->penalised[i] = penalised(s, logits[i], s->count[i]);
+    cb_first(plain ? logits : s->penalised, NULL, s->n_vocab, k, s->cand);
 }
 
 /* cand[0..n-1] in order -> probabilities, at temperature 1 */
-static void softmax(struct cand *c, int n)
+static void softmax(struct first *c, int n)
 {
     const float max = c[0].x;
     float sum = 0;
@@ -193,7 +137,7 @@ static void softmax(struct cand *c, int n)
 /* how many of the ordered candidates stay: those that reach top_p together, each >= min_p * best */
 static int cut(const struct cb_sampler *s, int n)
 {
-    const struct cand *c = s->cand;
+    const struct first *c = s->cand;
     float sum = 0;
     int m = 0;
     while (m < n && (m == 0 || (sum < s->p.top_p && c[m].x >= s->p.min_p * c[0].x)))
@@ -204,15 +148,15 @@ static int cut(const struct cb_sampler *s, int n)
 int32_t cb_sampler_pick(cb_sampler *s, const float *logits)
 {
     const int greedy = s->p.temp <= 0, few = s->p.top_k > 0 && s->p.top_k < s->n_vocab;
-    struct cand *c = s->cand;
+    struct first *c = s->cand;
     int n = greedy ? 1 : few ? s->p.top_k : s->n_vocab;
     float sum = 0, max;
     double u;
 
     take_first(s, logits, n);
     if (greedy)
-        return c[0].id;
-    qsort(c, (size_t)n, sizeof *c, by_logit);
+        return c[0].i;
+    qsort(c, (size_t)n, sizeof *c, in_order);
     softmax(c, n);
     n = cut(s, n);
     /* p^(1/temp), scaled by the largest to stay in range */
@@ -223,7 +167,7 @@ int32_t cb_sampler_pick(cb_sampler *s, const float *logits)
     for (int i = 0; i < n - 1; i++) {
         u -= (double)c[i].x;
         if (u < 0)
-            return c[i].id;
+            return c[i].i;
     }
-    return c[n - 1].id;
+    return c[n - 1].i;
 }

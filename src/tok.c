@@ -363,6 +363,12 @@ int cb_tok_is_end(const struct tok *t, int32_t id)
     return 0;
 }
 
+int cb_tok_ends(const struct tok *t, const int32_t **ids)
+{
+    *ids = t->end;
+    return t->n_end;
+}
+
 int cb_tok_is_special(const struct tok *t, int32_t id)
 {
     return id >= 0 && id < t->n_vocab &&

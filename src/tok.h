@@ -22,6 +22,7 @@ int cb_tok_add_bos(const struct tok *t); /* the model asks for BOS in front */
  * whole text takes one off its front. */
 int cb_tok_space_prefix(const struct tok *t);
 int cb_tok_is_end(const struct tok *t, int32_t id);     /* EOS, EOT, EOM and other ends of a turn */
+int cb_tok_ends(const struct tok *t, const int32_t **ids); /* all of them; how many */
 int cb_tok_is_special(const struct tok *t, int32_t id); /* control token */
 int32_t cb_tok_find(const struct tok *t, const char *piece); /* id of a token spelled so; -1 */
 

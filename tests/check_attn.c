@@ -110,7 +110,7 @@ static float tolerance(const struct attn *f, float outlier)
 
 START_TEST(attention)
 {
-    if (!(dev = open_isa(isa[_i], 3)))
+    if (!(dev = open_isa(_i, 3)))
         return;
     for (int c = 0; c < 128; c++) {
         const float outlier = c % 6 == 5 ? 100.0f : 0.0f;
@@ -141,7 +141,7 @@ START_TEST(determinism)
     struct input in;
     float *want, *want_lse;
 
-    if (!(dev = open_isa(isa[_i], 1)))
+    if (!(dev = open_isa(_i, 1)))
         return;
     for (int c = 0; c < 2 * KV_TYPE_COUNT; c++) {
         const enum kv_type t = (enum kv_type)(c / 2);
@@ -157,7 +157,7 @@ START_TEST(determinism)
         make_input(&in, &f, 700, 0, 5.0f);
         run_attn(dev, &in.a, &want, &want_lse);
         for (int threads = 1; threads <= 4; threads += 3) {
-            struct device *d = open_isa(isa[_i], threads);
+            struct device *d = open_isa(_i, threads);
             for (int i = 0; i < 5; i++) {
                 float *out = poisoned(700 * 6 * 64), *lse = poisoned(700 * 6);
                 for (int from = 0, m; from < 700; from += m) {
@@ -209,7 +209,7 @@ static void same_scores(const char *what, const struct input *in, struct score s
 
 START_TEST(score)
 {
-    if (!(dev = open_isa(isa[_i], 3)))
+    if (!(dev = open_isa(_i, 3)))
         return;
     for (int c = 0; c < 80; c++) {
         struct input in;
@@ -226,7 +226,7 @@ END_TEST
 
 START_TEST(score_of_given_logits)
 {
-    if (!(dev = open_isa(isa[_i], 3)))
+    if (!(dev = open_isa(_i, 3)))
         return;
     for (int c = 0; c < 60; c++) {
         const int group = groups[below(8)], n_kv = 1 + below(3), n = 1 + below(1200),
@@ -269,7 +269,7 @@ END_TEST
 
 START_TEST(score_of_the_largest_head)
 {
-    if (!(dev = open_isa(isa[_i], 3)))
+    if (!(dev = open_isa(_i, 3)))
         return;
     for (int c = 0; c < 80; c++) {
         struct input in;
@@ -290,7 +290,7 @@ END_TEST
 /* Two parts joined are the attention over both. */
 START_TEST(parts_join)
 {
-    if (!(dev = open_isa(isa[_i], 2)))
+    if (!(dev = open_isa(_i, 2)))
         return;
     for (int cut = 0; cut <= 700; cut += 175) {
         const struct attn f = { .n_tok = 3,
@@ -332,7 +332,7 @@ END_TEST
  * same attention again, over other keys too. */
 START_TEST(logits_left_and_given)
 {
-    if (!(dev = open_isa(isa[_i], 2)))
+    if (!(dev = open_isa(_i, 2)))
         return;
     for (int c = 0; c < 24; c++) {
         const struct attn f = { .n_tok = 1,

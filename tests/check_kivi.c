@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "isa.h"
 #include "kivi.h"
 #include "store_kivi.h"
 #include "tiny.h"
@@ -252,16 +253,10 @@ END_TEST
 
 /* ---- attention ---- */
 
-static const char *const isa[] = { "scalar", "avx2", "avx512", "neon" };
-
-static struct device *open_isa(const char *name)
+static struct device *open_isa(int isa)
 {
-    struct device *d = NULL;
+    struct device *d = cb_isa_open(isa, 2);
 
-    setenv("CTXBANK_ISA", name, 1);
-    if (cb_device_open("cpu", 2, &d))
-        d = NULL;
-    unsetenv("CTXBANK_ISA");
     if (d)
         ck_assert_int_ge(d->ops->reserve(d, 64, 1024, 1024, 14, HD, CAP), 0);
     return d;
@@ -384,7 +379,7 @@ static void all_attentions(struct device *d)
 
 START_TEST(attention_reads_what_is_stored)
 {
-    struct device *d = _i ? open_isa(isa[_i - 1]) : dev;
+    struct device *d = _i ? open_isa(_i - 1) : dev;
 
     if (!d)
         return; /* not on this machine */
@@ -569,7 +564,7 @@ int main(void)
     tcase_add_test(c, bytes_as_the_formula);
     tcase_add_loop_test(c, stores_survive_any_dropping, 0, 8);
     tcase_add_test(c, a_merged_slot_is_what_was_set);
-    tcase_add_loop_test(c, attention_reads_what_is_stored, 0, 1 + sizeof isa / sizeof *isa);
+    tcase_add_loop_test(c, attention_reads_what_is_stored, 0, 1 + N_ISA);
     tcase_add_loop_test(c, every_policy_stays_near_f16, 0, sizeof policies / sizeof *policies);
     tcase_add_test(c, short_timelines_lose_nothing);
     tcase_add_test(c, memory_is_as_planned);

@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
+#include "isa.h"
 
-static const char *const isas[] = { "scalar", "avx2", "avx512", "neon" };
-enum { N_ISA = 4, PAD = 5 };
+enum { PAD = 5 };
 
 static uint32_t seed = 1;
 
@@ -25,17 +24,6 @@ static uint32_t rnd(void)
 static float uniform(void) /* -1..1 */
 {
     return (float)(rnd() >> 8) * 0x1p-23f - 1;
-}
-
-static struct device *open_isa(int isa, int threads)
-{
-    struct device *d = NULL;
-
-    setenv("CTXBANK_ISA", isas[isa], 1);
-    if (cb_device_open("cpu", threads, &d))
-        return NULL; /* not on this machine */
-    ck_assert_str_eq(d->isa, isas[isa]);
-    return d;
 }
 
 static void *alloc(size_t n, size_t size)
@@ -189,7 +177,7 @@ static void check_shape(enum dtype t, int n_in, int n_out, int n_tok)
 
     random_weight(&w, t, n_in, n_out);
     for (int isa = 0; isa < N_ISA; isa++) {
-        struct device *d = open_isa(isa, 1 + (int)(rnd() % 2));
+        struct device *d = cb_isa_open(isa, 1 + (int)(rnd() % 2));
         const int add = (int)(rnd() & 1);
         struct mm m = { &w, rnd() & 1 ? bias : NULL, y, n_out + PAD, add, 0 };
 
@@ -240,7 +228,7 @@ START_TEST(many)
 
     for (int isa = 0; isa < N_ISA; isa++)
         for (int n_tok = 1; n_tok <= TOK; n_tok += 4) {
-            struct device *d = open_isa(isa, 2);
+            struct device *d = cb_isa_open(isa, 2);
             struct weight w[N];
             struct mm m[N];
 
@@ -272,10 +260,9 @@ END_TEST
 START_TEST(gates)
 {
     enum { IN = 512, OUT = 150, TOK = 29 };
-    static const enum dtype types[][2] = { { DT_Q5_0, DT_Q5_0 },
-                                           { DT_Q4_K, DT_Q6_K },
-                                           { DT_F16, DT_BF16 },
-                                           { DT_Q8_0, DT_F32 } };
+    static const enum dtype types[][2] = {
+        { DT_Q5_0, DT_Q5_0 }, { DT_Q4_K, DT_Q6_K }, { DT_F16, DT_BF16 }, { DT_Q8_0, DT_F32 }
+    };
     static const int n_tok[] = { 1, 2, 7, TOK };
     const enum act_kind act = _i % 2 ? ACT_GELU_TANH : ACT_SILU;
     float *x = random_x(TOK, IN), *y[4];
@@ -286,7 +273,7 @@ START_TEST(gates)
     for (int i = 0; i < 2; i++)
         random_weight(&w[i], types[_i][i], IN, OUT);
     for (int isa = 0; isa < N_ISA; isa++) {
-        struct device *d = open_isa(isa, 2);
+        struct device *d = cb_isa_open(isa, 2);
 
         if (!d)
             continue;
@@ -305,7 +292,7 @@ START_TEST(gates)
             d->ops->glu(d, act, y[0], y[1], OUT, n);
             d->ops->matmul_glu(d, m + 2, act, x, n);
             ck_assert_msg(!memcmp(y[0], y[2], (size_t)(n * OUT) * sizeof *y[0]),
-                          "%s: %s %s, %d tokens", isas[isa], cb_dtype[types[_i][0]].name,
+                          "%s: %s %s, %d tokens", cb_isa[isa], cb_dtype[types[_i][0]].name,
                           cb_dtype[types[_i][1]].name, n);
             ck_assert_msg(n == TOK || isnan(y[2][n * OUT]), "wrote past its tokens");
         }
@@ -335,7 +322,7 @@ START_TEST(same_bits)
     random_weight(&w, t, n_in, OUT);
     for (int isa = 0; isa < N_ISA; isa++)
         for (int threads = 1; threads <= 3; threads++) {
-            struct device *d = open_isa(isa, threads);
+            struct device *d = cb_isa_open(isa, threads);
 
             if (!d)
                 continue;
@@ -350,8 +337,8 @@ START_TEST(same_bits)
                 if (threads == 1 && s == 0)
                     memcpy(first, y, TOK * OUT * sizeof *y);
                 ck_assert_msg(!memcmp(first, y, TOK * OUT * sizeof *y),
-                              "%s %s: %d threads, %d a call", isas[isa], cb_dtype[t].name, threads,
-                              steps[s]);
+                              "%s %s: %d threads, %d a call", cb_isa[isa], cb_dtype[t].name,
+                              threads, steps[s]);
             }
             d->ops->unload(d, &w);
             cb_device_close(d);
@@ -376,7 +363,7 @@ START_TEST(fine)
     random_weight(&w, t, n_in, OUT);
     memcpy(x.value, x.x, sizeof(float) * TOK * (size_t)n_in);
     for (int isa = 0; isa < N_ISA; isa++) {
-        struct device *d = open_isa(isa, 2);
+        struct device *d = cb_isa_open(isa, 2);
         struct mm m = { &w, NULL, y, OUT + PAD, 0, 1 };
 
         if (!d)
@@ -412,7 +399,7 @@ START_TEST(providers)
         struct device *d;
 
         setenv("CTXBANK_MATMUL", names[i], 1);
-        d = open_isa(0, 2);
+        d = cb_isa_open(0, 2);
         if (!d)
             continue; /* not built in */
         ck_assert_int_eq(d->ops->load(d, &w), 0);
@@ -426,7 +413,7 @@ START_TEST(providers)
         cb_device_close(d);
     }
     setenv("CTXBANK_MATMUL", "abacus", 1);
-    ck_assert_ptr_null(open_isa(0, 1));
+    ck_assert_ptr_null(cb_isa_open(0, 1));
     unsetenv("CTXBANK_MATMUL");
     free((void *)(uintptr_t)w.raw);
     free_rounded(x);
@@ -442,7 +429,7 @@ START_TEST(rows)
     const enum dtype t = (enum dtype)_i;
     const int n_in = cb_dtype[t].block == 1 ? 5 : cb_dtype[t].block;
     float *y = alloc((size_t)n_in * 4, sizeof *y), *row = alloc((size_t)n_in, sizeof *row);
-    struct device *d = open_isa(0, 1);
+    struct device *d = cb_isa_open(0, 1);
     struct weight w;
 
     random_weight(&w, t, n_in, 20);

@@ -5,7 +5,7 @@
 
 START_TEST(rmsnorm)
 {
-    if (!(dev = open_isa(isa[_i], 2)))
+    if (!(dev = open_isa(_i, 2)))
         return;
     for (int c = 0; c < 60; c++) {
         const int n = 1 + below(300), rows = 1 + below(3), n_tok = below(80);
@@ -31,7 +31,7 @@ END_TEST
 
 START_TEST(rope)
 {
-    if (!(dev = open_isa(isa[_i], 2)))
+    if (!(dev = open_isa(_i, 2)))
         return;
     for (int c = 0; c < 120; c++) {
         const int hd = 2 * (1 + below(150)), n_rot = 2 * (1 + below(hd / 2)), heads = 1 + below(5);
@@ -49,7 +49,7 @@ END_TEST
 
 START_TEST(glu_add_join)
 {
-    if (!(dev = open_isa(isa[_i], 2)))
+    if (!(dev = open_isa(_i, 2)))
         return;
     for (int c = 0; c < 60; c++) {
         const int n = 1 + below(700), n_tok = below(50), hd = 1 + below(130), rows = below(300);
@@ -84,7 +84,7 @@ END_TEST
 
 START_TEST(kv_rows)
 {
-    if (!(dev = open_isa(isa[_i], 2)))
+    if (!(dev = open_isa(_i, 2)))
         return;
     for (int c = 0; c < 160; c++) {
         const enum kv_type t = (enum kv_type)(c % KV_TYPE_COUNT);
@@ -113,7 +113,7 @@ END_TEST
 
 START_TEST(best_head)
 {
-    if (!(dev = open_isa(isa[_i], 2)))
+    if (!(dev = open_isa(_i, 2)))
         return;
     for (int c = 0; c < 60; c++) {
         const int n_head = 1 + below(20), n = 1 + below(c % 10 ? 300 : MAX_CTX);
@@ -133,7 +133,7 @@ END_TEST
 
 START_TEST(topk)
 {
-    if (!(dev = open_isa(isa[_i], 2)))
+    if (!(dev = open_isa(_i, 2)))
         return;
     for (int c = 0; c < 200; c++) {
         const int n = 1 + below(c % 10 ? 300 : MAX_CTX), k = c % 7 ? below(n + 1) : n;
@@ -156,7 +156,7 @@ END_TEST
 
 START_TEST(nearest)
 {
-    if (!(dev = open_isa(isa[_i], 3)))
+    if (!(dev = open_isa(_i, 3)))
         return;
     for (int c = 0; c < 40; c++) {
         const int hd = head_dims[below(10)], n = below(c % 4 ? 60 : 900),

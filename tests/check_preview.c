@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "isa.h"
 #include "preview.h"
 #include "session.h"
 #include "tiny.h"
 #include "toy.h"
 
-static const char *const isas[] = { "scalar", "avx2", "avx512", "neon" };
-enum { N_ISA = 4, IN = 512, OUT = 5003, TWIN = 2500 };
+enum { IN = 512, OUT = 5003, TWIN = 2500 };
 
 static const enum dtype types[] = { DT_Q8_0, DT_Q6_K, DT_Q5_1, DT_F16, DT_F32 };
 enum { N_TYPE = sizeof types / sizeof *types };
@@ -35,14 +35,6 @@ static void *alloc(size_t n, size_t size)
     void *p = calloc(n, size);
     ck_assert_ptr_nonnull(p);
     return p;
-}
-
-static struct device *open_isa(int isa, int threads)
-{
-    struct device *d = NULL;
-
-    setenv("CTXBANK_ISA", isas[isa], 1);
-    return cb_device_open("cpu", threads, &d) ? NULL : d;
 }
 
 /* Rows of different sizes; from TWIN on the first ones again, a little off, so that places are disputed. */
@@ -135,12 +127,12 @@ START_TEST(top)
     struct weight w = matrix(types[_i]);
 
     for (int isa = 0; isa < N_ISA; isa++) {
-        struct device *d = open_isa(isa, 1 + isa % 3);
+        struct device *d = cb_isa_open(isa, 1 + isa % 3);
         char what[64];
 
         if (!d)
             continue;
-        snprintf(what, sizeof what, "%s %s", isas[isa], cb_dtype[w.type].name);
+        snprintf(what, sizeof what, "%s %s", cb_isa[isa], cb_dtype[w.type].name);
         cb_toy_ok(d->ops->load(d, &w));
         ck_assert_int_ge(d->ops->reserve(d, 1, IN, OUT, 1, 64, 1), 0);
         top_of(d, &w, what);
@@ -163,7 +155,7 @@ START_TEST(some_rows)
     for (int isa = 0; isa < N_ISA; isa++)
         for (int k = 0; k < 4; k++) {
             const int fine = k % 2, threads = 1 + k / 2;
-            struct device *d = open_isa(isa, threads);
+            struct device *d = cb_isa_open(isa, threads);
             int n = 0;
 
             if (!d)
@@ -174,7 +166,7 @@ START_TEST(some_rows)
             d->ops->matmul(d, &(struct mm){ &w, NULL, all, OUT, 0, fine }, 1, x, 1);
             d->ops->matmul_rows(d, &(struct mm){ &w, NULL, y, OUT, 0, fine }, rows, N, x);
             for (int i = 0; i < N; i++)
-                ck_assert_msg(y[rows[i]] == all[rows[i]], "%s %s: row %d", isas[isa],
+                ck_assert_msg(y[rows[i]] == all[rows[i]], "%s %s: row %d", cb_isa[isa],
                               cb_dtype[w.type].name, rows[i]);
             for (int r = 0; r < OUT; r++) {
                 ck_assert(isnan(y[r]) || y[r] == all[r]);

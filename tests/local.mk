@@ -43,6 +43,7 @@ check_LTLIBRARIES = libtest.la
 libtest_la_SOURCES = \
 	tests/folder.c tests/folder.h \
 	tests/gguf_make.c tests/gguf_make.h \
+	tests/isa.c tests/isa.h \
 	tests/slow.c tests/slow.h \
 	tests/tiny.c tests/tiny.h \
 	tests/toy.c tests/toy.h

@@ -420,15 +420,14 @@ static void fine_passes(const struct cpu *c, struct pass *p, int quant, int plai
 }
 
 /* The products of p, whose activations have these forms, in passes of equal length, whole tiles */
-static void passes(const struct cpu *c, struct pass *p, int quant, int plain, const float *x,
-                   int n_tok)
+static void even_passes(const struct cpu *c, struct pass *p, int quant, int plain, const float *x,
+                        int n_tok)
 {
-    int most =
-        min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / p->k->tile * p->k->tile;
+    const int tile = p->k->tile;
+    int most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / tile * tile, n_pass;
 
-    most =
-        ((n_tok + (n_tok + most - 1) / most - 1) / ((n_tok + most - 1) / most) + p->k->tile - 1) /
-        p->k->tile * p->k->tile;
+    n_pass = (n_tok + most - 1) / most;
+    most = ((n_tok + n_pass - 1) / n_pass + tile - 1) / tile * tile;
     for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
         p->n_tok = min_int(most, n_tok - p->tok0);
         p->x = x + (size_t)p->tok0 * (size_t)p->n_in;
@@ -438,6 +437,12 @@ static void passes(const struct cpu *c, struct pass *p, int quant, int plain, co
                   : NULL;
         run_pass(p);
     }
+}
+
+static void passes(const struct device *d, struct pass *p, int quant, int plain, const float *x,
+                   int n_tok)
+{
+    (p->mm->fine && quant ? fine_passes : even_passes)(d->impl, p, quant, plain, x, n_tok);
 }
 
 static struct pass pass_of(const struct device *d, const struct mm *mm, int n)
@@ -484,7 +489,7 @@ void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
         assert(mm[i].w->n_in == p.n_in && mm[i].w->packed);
         *(is_float(mm[i].w->type) ? &plain : &quant) = 1;
     }
-    (mm->fine && quant ? fine_passes : passes)(d->impl, &p, quant, plain, x, n_tok);
+    passes(d, &p, quant, plain, x, n_tok);
 }
 
 void cb_cpu_matmul_rows(struct device *d, const struct mm *mm, const int32_t *rows, int n,
@@ -497,7 +502,7 @@ void cb_cpu_matmul_rows(struct device *d, const struct mm *mm, const int32_t *ro
         return;
     p.some = rows;
     p.n_some = n;
-    (mm->fine && !plain ? fine_passes : passes)(d->impl, &p, !plain, plain, x, 1);
+    passes(d, &p, !plain, plain, x, 1);
 }
 
 void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
@@ -517,5 +522,5 @@ void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act,
     p = pass_of(d, mm, 1);
     p.up = mm[1].w;
     p.act = act;
-    (mm->fine && !plain ? fine_passes : passes)(d->impl, &p, !plain, plain, x, n_tok);
+    passes(d, &p, !plain, plain, x, n_tok);
 }

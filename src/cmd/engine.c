@@ -86,10 +86,11 @@ int cb_engine_sampling(const struct opts *o, struct engine *e)
 {
     const struct cb_sampler_params p = sampler(o);
     const int n = cb_opt_int(o, ARG_PREDICT), is_short = n >= 0 && n < PREVIEW_PAYS;
+    const int32_t *ends;
     int k = cb_opt_flag(o, ARG_ALL_LOGITS) || is_short ? 0 : cb_sampler_top(&p), rc;
 
-    for (int32_t id = 0; k && cb_opt_flag(o, ARG_IGNORE_EOS) && id < e->info.n_vocab; id++)
-        k += cb_token_is_end(e->model, id); /* which are not chosen */
+    if (k && cb_opt_flag(o, ARG_IGNORE_EOS))
+        k += cb_token_ends(e->model, &ends); /* which are not chosen */
     rc = cb_session_want_top(e->session, k);
     if (rc != CB_ENOMEM)
         return rc;

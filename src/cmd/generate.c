@@ -171,13 +171,15 @@ static int32_t pick(struct loop *lp)
 {
     const struct engine *e = lp->g->e;
     const float *logits = cb_session_logits(e->session);
+    const int32_t *end;
+    int n;
 
     if (!lp->masked)
         return cb_sampler_pick(lp->sampler, logits);
     memcpy(lp->masked, logits, (size_t)e->info.n_vocab * sizeof *logits);
-    for (int32_t id = 0; id < e->info.n_vocab; id++)
-        if (cb_token_is_end(e->model, id))
-            lp->masked[id] = -INFINITY;
+    n = cb_token_ends(e->model, &end);
+    for (int i = 0; i < n; i++)
+        lp->masked[end[i]] = -INFINITY;
     return cb_sampler_pick(lp->sampler, lp->masked);
 }
 
