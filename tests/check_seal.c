@@ -523,6 +523,34 @@ START_TEST(a_stopped_prompt_is_forgotten)
 }
 END_TEST
 
+/* What was dropped does not come back: then all is forgotten, and rows lie as in a new session. */
+START_TEST(a_stopped_prompt_after_drops_forgets_all)
+{
+    static const char *const policy[] = { "h2o:budget=200", "d2o:budget=200",
+                                          "streamingllm:budget=200", "window:budget=200" };
+    const struct cb_prefill stop = { .progress = stop_late };
+
+    for (int i = 0; i < 4; i++) {
+        cb_session *s = open_session(policy[i], types[_i], "1");
+        cb_session *fresh = open_session(policy[i], types[_i], "1");
+        ck_assert(!cb_session_prefill(s, text, 250, NULL));
+        for (int t = 0; t < 20; t++)
+            ck_assert(!cb_session_decode(s, text[250 + t]));
+        ck_assert_int_eq(cb_session_prefill(s, text + 270, 300, &stop), CB_ECANCEL);
+        ck_assert_int_eq(cb_session_len(s), 0);
+        for (int j = 0; j < 2; j++)
+            ck_assert(!cb_session_prefill(j ? s : fresh, text, 250, NULL));
+        for (int t = 0; t < 20; t++) {
+            ck_assert(!cb_session_decode(s, text[250 + t]));
+            ck_assert(!cb_session_decode(fresh, text[250 + t]));
+            same_logits(s, fresh, policy[i]);
+        }
+        cb_session_close(s);
+        cb_session_close(fresh);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("seal");
@@ -544,6 +572,7 @@ int main(void)
     tcase_add_test(whole, merged_ones_say_nearly_the_same);
     tcase_add_loop_test(whole, the_first_token_decides, 0, N_TYPES);
     tcase_add_loop_test(whole, a_stopped_prompt_is_forgotten, 0, N_TYPES);
+    tcase_add_loop_test(whole, a_stopped_prompt_after_drops_forgets_all, 0, N_TYPES);
     tcase_set_timeout(ops, 120);
     tcase_set_timeout(whole, 120);
     suite_add_tcase(s, ops);
