@@ -43,12 +43,6 @@ static int open_states(const struct cb_session *s, struct attend *a)
     return CB_OK;
 }
 
-/* Does attention leave behind the logits that the policy looks at after each step? */
-static int leaves_logits(const struct cb_session *s, int l)
-{
-    return s->measure && cb_measure_logits(s, l);
-}
-
 /* Does nothing but attention read layer l, and all of it, for each generated token? */
 static int reads_all(const struct cb_session *s, int l)
 {
@@ -59,13 +53,14 @@ static int reads_all(const struct cb_session *s, int l)
            p->pos != POS_ONE && p->kv_of == l && !p->raw_keys;
 }
 
-/* May its rows lie in any order? */
+/* May its rows lie in any order? What a policy looks at after each step then has to be the logits that attention
+ * leaves behind. */
 static int any_order(const struct cb_session *s, int l)
 {
     const struct layer_plan *p = &s->plan[l];
 
     return reads_all(s, l) && !cb_selects(&p->read) && !s->model->hp.window &&
-           (!cb_wants(&p->want, 0) || leaves_logits(s, l));
+           (!cb_wants(&p->want, 0) || cb_measure_logits(s, l));
 }
 
 /* Can they be sealed? What is dropped leaves no order. */

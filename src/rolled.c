@@ -91,10 +91,8 @@ static void second_run(struct cb_session *s, int l, int first, struct attn *at, 
     struct store *st = &s->store[l];
     const int whole = at->n_tok == 1 && st->any_order && in_front(st, first);
 
-    if (!whole) {
-        cb_store_pack(st);
+    if (!whole)
         cb_store_unseal(st, 0, st->sealed);
-    }
     for (int h = 0; h < st->n_kv; h++)
         run[h] = cb_store_run(st, h, whole ? 0 : first, st->n[h]);
     if (whole)
