@@ -78,6 +78,13 @@ static inline size_t mm_scale_bytes(enum dtype t, int n_blk)
     return (n + 63) & ~(size_t)63;
 }
 
+/* Bytes of a block with its share of the chunk's scales */
+static inline size_t mm_block_bytes(enum dtype t)
+{
+    return (size_t)(64 * mm_layout[t].lines + mm_layout[t].block_scale +
+                    mm_layout[t].chunk_scale / MM_CHUNK);
+}
+
 /* Offsets of a record of `width` tokens. */
 static inline size_t mm_rec_bytes(int width)
 {

@@ -10,7 +10,6 @@
 #include "mm_table.h"
 
 #define INLINE static inline __attribute__((always_inline))
-enum { AHEAD = 2048 }; /* bytes that a stream of packed weights is prefetched ahead */
 
 INLINE __m256i load(const uint8_t *p)
 {
@@ -207,14 +206,10 @@ INLINE void store_acc(const __m256 *acc, int n, float *out)
         _mm256_storeu_ps(out + 8 * i, acc[i]);
 }
 
-/* Block b's share of what follows the chunk at w, scales and lines alike. */
+/* The b-th block of a chunk at w, and its scales */
 INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
 {
-    const int stride =
-        64 * mm_layout[t].lines + mm_layout[t].block_scale + mm_layout[t].chunk_scale / MM_CHUNK;
-#pragma GCC unroll 9
-    for (int j = 0; j <= mm_layout[t].lines; j++)
-        _mm_prefetch((const char *)w + b * stride + AHEAD + 64 * j, _MM_HINT_T0);
+    ask_ahead(w + (size_t)b * mm_block_bytes(t), mm_layout[t].lines + 1);
 }
 
 INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int n_in, float *out)
@@ -327,7 +322,7 @@ INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, 
         acc[i] = _mm256_setzero_ps();
     for (size_t k = 0; k < (size_t)n_in; k++, x += n) {
         const __m256 w0 = load_row(t, w, k, 0), w1 = load_row(t, w, k, 1);
-        _mm_prefetch((const char *)w + (t == DT_F32 ? 64 : 32) * k + AHEAD, _MM_HINT_T0);
+        ask_ahead(w + (t == DT_F32 ? 64 : 32) * k, 1);
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++) {
             const __m256 v = _mm256_set1_ps(x[i]);

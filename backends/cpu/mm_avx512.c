@@ -11,7 +11,6 @@
 #include "mm_table.h"
 
 #define INLINE static inline __attribute__((always_inline))
-enum { AHEAD = 4096 }; /* bytes that a stream of packed weights is prefetched ahead */
 
 INLINE __m512i load(const uint8_t *p)
 {
@@ -175,18 +174,12 @@ INLINE __m512 block_token(enum dtype t, const __m512i w[8], const struct scales 
     return acc;
 }
 
-INLINE size_t block_stride(enum dtype t)
+/* The b-th block of a chunk at w, and its scales; what has 8 lines a block the CPU fetches best by itself, once it knows
+ * where the stream goes. */
+INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
 {
-    return (size_t)(64 * mm_layout[t].lines + mm_layout[t].block_scale +
-                    mm_layout[t].chunk_scale / MM_CHUNK);
-}
-
-/* A block's share of what follows the chunk, scales and lines alike. */
-INLINE void prefetch_block(enum dtype t, const uint8_t *p)
-{
-#pragma GCC unroll 9
-    for (int j = 0; j <= mm_layout[t].lines; j++)
-        _mm_prefetch((const char *)p + AHEAD + 64 * j, _MM_HINT_T0);
+    ask_ahead(w + (size_t)b * mm_block_bytes(t),
+              mm_layout[t].lines == 8 ? 1 : mm_layout[t].lines + 1);
 }
 
 INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int n_in, float *out)
@@ -202,7 +195,7 @@ INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int 
         chunk_scales(t, w, &s);
         for (int b = 0; b < nb; b++) {
             __m512i v[8];
-            prefetch_block(t, w + (size_t)b * block_stride(t));
+            prefetch_block(t, w, b);
             block_scales(t, w, b, &s);
             block_u8(t, q, v);
 #pragma GCC unroll 4
@@ -241,7 +234,7 @@ INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p
             chunk_scales(t, w, &s);
             for (int b = 0; b < nb; b++) {
                 __m512i v[8];
-                prefetch_block(t, w + (size_t)b * block_stride(t));
+                prefetch_block(t, w, b);
                 block_scales(t, w, b, &s);
                 block_u8(t, q, v);
 #pragma GCC unroll 8
@@ -357,10 +350,7 @@ INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, 
     for (; k + 1 < n_in; k += 2) {
         const __m512 w0 = load_row(t, w, k), w1 = load_row(t, w, k + 1);
         if (n <= 2)
-            _mm_prefetch((const char *)w + (t == DT_F32 ? 64 : 32) * (size_t)k + AHEAD,
-                         _MM_HINT_T0);
-        if (n <= 2 && t == DT_F32)
-            _mm_prefetch((const char *)w + 64 * (size_t)k + 64 + AHEAD, _MM_HINT_T0);
+            ask_ahead(w + (t == DT_F32 ? 64 : 32) * (size_t)k, t == DT_F32 ? 2 : 1);
 #pragma GCC unroll 6
         for (int i = 0; i < n; i++) {
             acc[0][i] = _mm512_fmadd_ps(w0, _mm512_set1_ps(x[(size_t)k * n + i]), acc[0][i]);

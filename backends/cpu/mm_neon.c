@@ -171,8 +171,6 @@ INLINE void add_block(enum dtype t, int n, const uint8_t *q, const struct scales
 
 INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int n_in, float *out)
 {
-    const int stride =
-        64 * mm_layout[t].lines + mm_layout[t].block_scale + mm_layout[t].chunk_scale / MM_CHUNK;
     float32x4_t acc[4 * MM_TILE];
 
     for (int i = 0; i < 4 * n; i++)
@@ -185,7 +183,7 @@ INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int 
         chunk_scales(t, w, &s);
         for (int b = 0; b < nb; b++) {
             for (int j = 0; j <= mm_layout[t].lines; j++)
-                __builtin_prefetch(w + b * stride + AHEAD + 64 * j);
+                __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
             block_scales(t, w, b, &s);
             add_block(t, n, q, &s, x, acc);
             q += 64 * mm_layout[t].lines;

@@ -5,6 +5,17 @@
 #ifndef MM_TABLE_H
 #define MM_TABLE_H
 
+/* Bytes that a stream of packed weights is asked for ahead, into L2: asked for into L1, a line keeps one of
+ * the few buffers for misses until memory answers. */
+enum { MM_AHEAD = 6144 };
+
+static inline __attribute__((always_inline)) void ask_ahead(const uint8_t *p, int n_line)
+{
+#pragma GCC unroll 9
+    for (int j = 0; j < n_line; j++)
+        __builtin_prefetch(p + MM_AHEAD + 64 * j, 0, 2);
+}
+
 #define MM_DIRECT(type, n)                                                                         \
     static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)            \
     {                                                                                              \
