@@ -130,7 +130,7 @@ static void add_values(const struct tile *t, const struct work *w, const struct 
     if (b->sealed)
         t->k->seal[t->a->type_v]->pv(
             &soft, cb_codes_at(t, 1, b->from), cb_steps_at(t->run->step_v, b->from),
-            r ? NULL : cb_codes_at(t, 1, b->from + KEY_BLOCK), t->hd_pad, o);
+            r ? NULL : cb_codes_at(t, t->run->given, b->from + KEY_BLOCK), t->hd_pad, o);
     else if (cb_kivi_has_pv(w->k, t, b->from, b->n))
         cb_kivi_pv(w->k, t, b->from, &soft, o);
     else if (cb_integer_values(t->k, t->a, t->a->type_v))
@@ -151,7 +151,7 @@ static void attend_rows(const struct tile *t, const struct work *w, const struct
     if (t->run->given)
         take_logits(t, b, r, m, n, w->s);
     else if (b->sealed)
-        cb_sealed_logits(t, b->from, r, m, w->s);
+        cb_sealed_logits(t, b->from, r, m, cb_codes_at(t, 1, b->from), w->s);
     else if (cb_kivi_has_logits(w->k, t))
         cb_kivi_logits(w->k, t, r, m, b->from, n, w->kp, w->s);
     else if (t->rows <= t->mr && !t->run->kivi)

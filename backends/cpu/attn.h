@@ -92,13 +92,15 @@ static inline const float *cb_steps_at(const float *step, int at)
     return step ? step + at : NULL;
 }
 
-/* Logits of rows [r, r + m) of the tile against the sealed block at `from` */
-static inline void cb_sealed_logits(const struct tile *t, int from, int r, int m, float *s)
+/* Logits of rows [r, r + m) of the tile against the sealed block at `from`; ahead: codes that are read next, as
+ * many, or NULL */
+static inline void cb_sealed_logits(const struct tile *t, int from, int r, int m,
+                                    const char *ahead, float *s)
 {
     const int hd = t->a->hd;
     t->k->seal[t->a->type_k]->mul((const char *)t->qp + (size_t)r * t->qk->q_bytes(hd), m, t->mr,
                                   cb_codes_at(t, 0, from), cb_steps_at(t->run->step_k, from),
-                                  r ? NULL : cb_codes_at(t, 0, from + KEY_BLOCK), hd, s);
+                                  r ? NULL : ahead, hd, s);
 }
 
 /* 1: values are multiplied as integers. */

@@ -14,6 +14,8 @@
  *
  * Activations come in tiles of `width` tokens. Quantised, a record a block: i8 q[width][32], f32 d[width],
  * f32 d * sum(q), i32 -sum(q), i32 -sum(q[0..15]), i32 -sum(q[16..31]). Plain: f32 [n_in][width].
+ * Fine, one token is a record of two: what 8 bits hold of it, and 256 times what they leave over, in steps of d / 256.
+ * Behind the codes only the second one's numbers count, which are those of both together.
  *
  * A block adds d * (s * (sum of integer products)) [+ m * (d * sum q)] to the f32 result, blocks in order:
  * every kernel of an ISA does the same operations for a token, whatever the width. */
@@ -41,8 +43,11 @@ struct kern_mm {
     int panel_rows; /* 16 or 32 */
     /* x[width][n_in] -> records */
     void (*quantize)(const float *x, int width, int n_in, void *rec);
+    /* x[n_in] -> fine records */
+    void (*quantize_fine)(const float *x, int n_in, void *rec);
     /* packed group x tile of i + 1 tokens -> out[i + 1][16] */
     mm_dot direct[DT_COUNT][MM_TILE_MAX];
+    mm_dot fine[DT_COUNT]; /* packed group x a fine token -> out[16]; NULL: a float type */
     /* panel_rows / 16 packed groups -> a panel */
     void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);
     /* panel x tile of i + 1 tokens -> out[i + 1][panel_rows] */

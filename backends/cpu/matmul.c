@@ -144,7 +144,7 @@ struct pass {
     int tok0, n_tok, n_tile; /* tiles of k->tile tokens, the last one may be narrower */
     int use_panel;
     size_t unit;         /* bytes of packed weights that are handed out at once */
-    int fine;            /* the tile is one token: what 8 bits hold of it, and the rest */
+    int fine;            /* one token, its record a fine one */
     int split;           /* ranges of tiles a matrix's rows are multiplied with */
     const int32_t *some; /* [n_some] rows that are wanted, ascending; NULL: all */
     int n_some;
@@ -175,33 +175,14 @@ static void prepare_tile(void *ctx, int tile, int thread)
     const float *x = p->x + tok * n_in;
 
     (void)thread;
-    if (p->quant)
+    if (p->quant && p->fine)
+        p->k->quantize_fine(x, p->n_in, p->quant);
+    else if (p->quant)
         p->k->quantize(x, width, p->n_in, p->quant + tok * mm_rec_bytes(1) * (n_in / 32));
     if (p->plain)
         for (size_t k = 0; k < n_in; k++)
             for (size_t i = 0; i < (size_t)width; i++)
                 p->plain[tok * n_in + k * (size_t)width + i] = x[i * n_in + k];
-}
-
-/* x[n_in] and what its quantised form leaves over -> records of two tokens whose products add up */
-static void prepare_fine(const struct pass *p, float *two, uint8_t *rec)
-{
-    const size_t n_in = (size_t)p->n_in;
-
-    memcpy(two, p->x, n_in * sizeof *two);
-    p->k->quantize(two, 1, p->n_in, rec);
-    for (size_t b = 0; b < n_in / 32; b++) {
-        const uint8_t *one = rec + b * mm_rec_bytes(1);
-        float d;
-        memcpy(&d, one + 32, sizeof d);
-        for (size_t k = 0; k < 32; k++)
-            two[n_in + 32 * b + k] = two[32 * b + k] - d * (float)(int8_t)one[k];
-    }
-    p->k->quantize(two, 2, p->n_in, rec);
-    for (size_t k = 0; p->plain && k < n_in; k++) { /* float weights need no rest */
-        p->plain[2 * k] = p->x[k];
-        p->plain[2 * k + 1] = 0;
-    }
 }
 
 /* y[n] = [y +] out [+ bias] */
@@ -226,7 +207,7 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
 {
     const int n = min_int(rows, mm->w->n_out - row);
 
-    for (int i = 0; i < (p->fine ? 1 : tile_width(p, tile)); i++) {
+    for (int i = 0; i < tile_width(p, tile); i++) {
         float *y = mm->y + (size_t)(p->tok0 + tile * p->k->tile + i) * (size_t)mm->y_stride;
         for (int r = row; r < row + n; r += MM_ROWS) {
             const float *bias = mm->bias ? mm->bias + r : NULL, *o = out + i * rows + r - row;
@@ -238,16 +219,15 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
     }
 }
 
-/* Group g of packed weights times a tile; a fine one is whole afterwards */
-static void direct(const struct pass *p, const struct weight *w, int g, int tile, float *out)
+/* A group of packed weights of w times a tile */
+static void direct(const struct pass *p, const struct weight *w, const uint8_t *group, int tile,
+                   float *out)
 {
-    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
+    const int plain = is_float(w->type);
+    const mm_dot dot = p->fine && !plain ? p->k->fine[w->type]
+                                         : p->k->direct[w->type][tile_width(p, tile) - 1];
 
-    p->k->direct[w->type][tile_width(p, tile) - 1]((const uint8_t *)w->packed + (size_t)g * bytes,
-                                                   tile_x(p, tile, is_float(w->type)), w->n_in,
-                                                   out);
-    for (int r = 0; p->fine && r < MM_ROWS; r++)
-        out[r] += out[MM_ROWS + r];
+    dot(group, tile_x(p, tile, plain), w->n_in, out);
 }
 
 /* What is handed out: groups of rows, or of some rows each the group that it is in */
@@ -265,14 +245,17 @@ static int group_of(const struct pass *p, int i)
 
 static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i1, int t0, int t1)
 {
+    const struct weight *w = mm->w;
+    const size_t step = cb_mm_group_bytes(w->type, w->n_in);
+    const size_t up_step = p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
     _Alignas(64) float out[MM_TILE_MAX * MM_ROWS], up[MM_TILE_MAX * MM_ROWS];
 
     for (int i = i0; i < i1; i++)
         for (int t = t0, g = group_of(p, i); g >= 0 && t < t1; t++) {
-            direct(p, mm->w, g, t, out);
+            direct(p, w, (const uint8_t *)w->packed + (size_t)g * step, t, out);
             if (p->up) {
-                direct(p, p->up, g, t, up);
-                p->vec->glu(p->act, out, up, (size_t)(p->fine ? 1 : tile_width(p, t)) * MM_ROWS);
+                direct(p, p->up, (const uint8_t *)p->up->packed + (size_t)g * up_step, t, up);
+                p->vec->glu(p->act, out, up, (size_t)tile_width(p, t) * MM_ROWS);
             }
             store(p, mm, t, g * MM_ROWS, MM_ROWS, out);
         }
@@ -391,43 +374,32 @@ static void run_pass(struct pass *p)
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
         p->split *= 2;
-    if (p->n_tile == 1 && !p->fine) /* not worth a region */
+    if (p->n_tile == 1) /* not worth a region */
         prepare_tile(p, 0, 0);
-    else if (!p->fine)
+    else
         cb_par_for(p->par, p->n_tile, prepare_tile, p);
     cb_par_for(p->par, all_units(p), run_unit, p);
 }
 
-/* One token a pass, as two: c->x holds the plain tile, the records, and the two rows. */
-static void fine_passes(const struct cpu *c, struct pass *p, int quant, int plain, const float *x,
-                        int n_tok)
-{
-    const size_t n_in = (size_t)p->n_in;
-    float *two;
-    uint8_t *rec;
-
-    p->fine = 1;
-    p->n_tok = 2;
-    p->plain = plain ? c->x : NULL;
-    rec = (uint8_t *)((float *)c->x + (plain ? 2 * n_in : 0));
-    two = (float *)(rec + n_in / 32 * mm_rec_bytes(2));
-    p->quant = quant ? rec : NULL;
-    for (p->tok0 = 0; p->tok0 < n_tok; p->tok0++) {
-        p->x = x + (size_t)p->tok0 * n_in;
-        prepare_fine(p, two, rec);
-        run_pass(p);
-    }
-}
-
-/* The products of p, whose activations have these forms, in passes of equal length, whole tiles */
-static void even_passes(const struct cpu *c, struct pass *p, int quant, int plain, const float *x,
-                        int n_tok)
+/* Tokens a pass: passes of equal length, whole tiles */
+static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok)
 {
     const int tile = p->k->tile;
-    int most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / tile * tile, n_pass;
+    const int most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / tile * tile;
+    const int n_pass = (n_tok + most - 1) / most;
 
-    n_pass = (n_tok + most - 1) / most;
-    most = ((n_tok + n_pass - 1) / n_pass + tile - 1) / tile * tile;
+    return p->fine ? 1 : ((n_tok + n_pass - 1) / n_pass + tile - 1) / tile * tile;
+}
+
+/* The products of p, whose activations have these forms */
+static void passes(const struct device *d, struct pass *p, int quant, int plain, const float *x,
+                   int n_tok)
+{
+    const struct cpu *c = d->impl;
+    int most;
+
+    p->fine = p->mm->fine && quant;
+    most = pass_tokens(c, p, n_tok);
     for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
         p->n_tok = min_int(most, n_tok - p->tok0);
         p->x = x + (size_t)p->tok0 * (size_t)p->n_in;
@@ -437,12 +409,6 @@ static void even_passes(const struct cpu *c, struct pass *p, int quant, int plai
                   : NULL;
         run_pass(p);
     }
-}
-
-static void passes(const struct device *d, struct pass *p, int quant, int plain, const float *x,
-                   int n_tok)
-{
-    (p->mm->fine && quant ? fine_passes : even_passes)(d->impl, p, quant, plain, x, n_tok);
 }
 
 static struct pass pass_of(const struct device *d, const struct mm *mm, int n)

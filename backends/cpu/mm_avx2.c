@@ -143,8 +143,15 @@ struct scales {
     __m256 s[2], s2[2], m[2];
 };
 
-/* acc[2 * token + half] += one block */
-INLINE void add_block(enum mm_panel kind, int lines, int n, const uint8_t *q,
+/* Of two tokens' sums, which are those of a fine one, the second ones become the whole. */
+INLINE void join_fine(__m256i sum[2 * MM_TILE])
+{
+    for (int h = 0; h < 2; h++)
+        sum[2 + h] = _mm256_add_epi32(sum[2 + h], _mm256_slli_epi32(sum[h], 8));
+}
+
+/* acc[2 * token + half] += one block; fine: the record of two is of one token, the second. */
+INLINE void add_block(enum mm_panel kind, int lines, int n, int fine, const uint8_t *q,
                       const struct scales *s, const uint8_t *x, __m256 acc[2 * MM_TILE])
 {
     __m256i sum[2 * MM_TILE], sum2[2 * MM_TILE];
@@ -158,8 +165,12 @@ INLINE void add_block(enum mm_panel kind, int lines, int n, const uint8_t *q,
         start_sums(kind, x + 40 * n, n, sum);
         add_columns(kind, lines, n, 0, 8, q, x, sum);
     }
+    if (fine)
+        join_fine(sum);
+    if (fine && kind == MM_SYM16)
+        join_fine(sum2);
 #pragma GCC unroll 8
-    for (int i = 0; i < 2 * n; i++) {
+    for (int i = 2 * fine; i < 2 * n; i++) {
         __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i]), s->s[i & 1]);
         if (kind == MM_SYM16)
             v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum2[i]), s->s2[i & 1], v);
@@ -212,7 +223,8 @@ INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
     ask_ahead(w + (size_t)b * mm_block_bytes(t), mm_layout[t].lines + 1);
 }
 
-INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int n_in, float *out)
+INLINE void direct(enum dtype t, int n, int fine, const uint8_t *w, const uint8_t *x, int n_in,
+                   float *out)
 {
     __m256 acc[2 * MM_TILE];
 
@@ -228,13 +240,13 @@ INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int 
         for (int b = 0; b < nb; b++) {
             prefetch_block(t, w, b);
             block_scales(t, w, b, &s);
-            add_block(mm_layout[t].panel, mm_layout[t].lines, n, q, &s, x, acc);
+            add_block(mm_layout[t].panel, mm_layout[t].lines, n, fine, q, &s, x, acc);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
         w = q;
     }
-    store_acc(acc, n, out);
+    store_acc(acc + 2 * fine, n - fine, out);
 }
 
 /* A panel's block: 8 lines, then f32 scales [16], second scales or minima [16]. */
@@ -295,7 +307,7 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
             else if (kind == MM_SYM16)
                 s.s2[h] = _mm256_loadu_ps(f + 16 + 8 * h);
         }
-        add_block(kind, 8, n, w, &s, x, acc);
+        add_block(kind, 8, n, 0, w, &s, x, acc);
     }
     store_acc(acc, n, out);
 }

@@ -144,17 +144,27 @@ INLINE __m512 add_block16(__m512 acc, __m512i sum0, __m512i sum1, const __m512 s
     return _mm512_fmadd_ps(_mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), s[1], a), d, acc);
 }
 
-INLINE __m512i dot4(__m512i acc, const __m512i *w, const uint8_t *x)
+INLINE __m512i dot(__m512i acc, const __m512i *w, const uint8_t *x, int lines)
 {
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++)
+#pragma GCC unroll 8
+    for (int g = 0; g < lines; g++)
         acc = _mm512_dpbusd_epi32(acc, w[g], bcast(x + 4 * g));
     return acc;
 }
 
-/* One block of one token; rec is the record of n tokens. */
+/* zero + w x; fine: and 256 times w times the codes in front of x */
+INLINE __m512i products(int fine, __m512i zero, const __m512i *w, const uint8_t *x, int lines)
+{
+    const __m512i sum = dot(zero, w, x, lines);
+    if (!fine)
+        return sum;
+    return _mm512_add_epi32(
+        sum, _mm512_slli_epi32(dot(_mm512_setzero_si512(), w, x - 32, lines), 8));
+}
+
+/* One block of token i; rec is the record of n tokens. */
 INLINE __m512 block_token(enum dtype t, const __m512i w[8], const struct scales *s,
-                          const uint8_t *rec, int i, int n, __m512 acc)
+                          const uint8_t *rec, int i, int n, int fine, __m512 acc)
 {
     const uint8_t *x = rec + 32 * i;
     const __m512 d = bcast_f(rec + 32 * n + 4 * i);
@@ -163,11 +173,12 @@ INLINE __m512 block_token(enum dtype t, const __m512i w[8], const struct scales 
     if (mm_layout[t].panel == MM_SYM16) {
         const __m512i z0 = _mm512_slli_epi32(bcast(rec + 44 * n + 4 * i), zero_shift(t));
         const __m512i z1 = _mm512_slli_epi32(bcast(rec + 48 * n + 4 * i), zero_shift(t));
-        return add_block16(acc, dot4(z0, w, x), dot4(z1, w + 4, x + 16), s->s, d);
+        return add_block16(acc, products(fine, z0, w, x, 4), products(fine, z1, w + 4, x + 16, 4),
+                           s->s, d);
     }
     if (!mm_has_min(mm_layout[t].panel))
         sum = _mm512_slli_epi32(bcast(rec + 40 * n + 4 * i), zero_shift(t));
-    sum = dot4(dot4(sum, w, x), w + 4, x + 16);
+    sum = products(fine, sum, w, x, 8);
     acc = add_block(acc, sum, s->s[0], d);
     if (mm_has_min(mm_layout[t].panel))
         acc = _mm512_fmadd_ps(s->m, bcast_f(rec + 36 * n + 4 * i), acc);
@@ -182,7 +193,9 @@ INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
               mm_layout[t].lines == 8 ? 1 : mm_layout[t].lines + 1);
 }
 
-INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int n_in, float *out)
+/* fine: the record of two is of one token. */
+INLINE void direct(enum dtype t, int n, int fine, const uint8_t *w, const uint8_t *x, int n_in,
+                   float *out)
 {
     __m512 acc[4] = { _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(),
                       _mm512_setzero_ps() };
@@ -199,16 +212,16 @@ INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int 
             block_scales(t, w, b, &s);
             block_u8(t, q, v);
 #pragma GCC unroll 4
-            for (int i = 0; i < n; i++)
-                acc[i] = block_token(t, v, &s, x, i, n, acc[i]);
+            for (int i = fine; i < n; i++)
+                acc[i] = block_token(t, v, &s, x, i, n, fine, acc[i]);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
         w = q;
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < n; i++)
-        _mm512_storeu_ps(out + 16 * i, acc[i]);
+    for (int i = fine; i < n; i++)
+        _mm512_storeu_ps(out + 16 * (i - fine), acc[i]);
 }
 
 /* A panel's block: 8 x [32 rows][4] bytes, then f32 scales [32] ([2][32] for MM_SYM16), minima [32]. */

@@ -147,7 +147,15 @@ INLINE void start_sums(enum dtype t, const uint8_t *neg_sum, int n, int32x4_t *s
         sum[i] = vdupq_n_s32(bcast(neg_sum + 4 * (i / 4)) * mm_layout[t].zero);
 }
 
-INLINE void add_block(enum dtype t, int n, const uint8_t *q, const struct scales *s,
+/* Of two tokens' sums, which are those of a fine one, the second ones become the whole. */
+INLINE void join_fine(int32x4_t *sum)
+{
+    for (int p = 0; p < 4; p++)
+        sum[4 + p] = vaddq_s32(sum[4 + p], vshlq_n_s32(sum[p], 8));
+}
+
+/* fine: the record of two is of one token, the second. */
+INLINE void add_block(enum dtype t, int n, int fine, const uint8_t *q, const struct scales *s,
                       const uint8_t *x, float32x4_t *acc)
 {
     const enum mm_panel kind = mm_layout[t].panel;
@@ -158,8 +166,12 @@ INLINE void add_block(enum dtype t, int n, const uint8_t *q, const struct scales
     if (kind == MM_SYM16)
         start_sums(t, x + 48 * n, n, sum2);
     add_half(mm_layout[t].lines, n, 1, q, x, kind == MM_SYM16 ? sum2 : sum);
+    if (fine)
+        join_fine(sum);
+    if (fine && kind == MM_SYM16)
+        join_fine(sum2);
 #pragma GCC unroll 16
-    for (int i = 0; i < 4 * n; i++) {
+    for (int i = 4 * fine; i < 4 * n; i++) {
         float32x4_t v = vmulq_f32(vcvtq_f32_s32(sum[i]), s->s[i & 3]);
         if (kind == MM_SYM16)
             v = vfmaq_f32(v, vcvtq_f32_s32(sum2[i]), s->s2[i & 3]);
@@ -169,7 +181,8 @@ INLINE void add_block(enum dtype t, int n, const uint8_t *q, const struct scales
     }
 }
 
-INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int n_in, float *out)
+INLINE void direct(enum dtype t, int n, int fine, const uint8_t *w, const uint8_t *x, int n_in,
+                   float *out)
 {
     float32x4_t acc[4 * MM_TILE];
 
@@ -185,14 +198,14 @@ INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int 
             for (int j = 0; j <= mm_layout[t].lines; j++)
                 __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
             block_scales(t, w, b, &s);
-            add_block(t, n, q, &s, x, acc);
+            add_block(t, n, fine, q, &s, x, acc);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
         w = q;
     }
-    for (int i = 0; i < 4 * n; i++)
-        vst1q_f32(out + 4 * i, acc[i]);
+    for (int i = 4 * fine; i < 4 * n; i++)
+        vst1q_f32(out + 4 * (i - 4 * fine), acc[i]);
 }
 
 INLINE float32x4_t load_row(enum dtype t, const uint8_t *w, size_t k, int part)

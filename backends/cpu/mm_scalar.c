@@ -87,9 +87,11 @@ static void dot4(const int8_t *w, const int8_t *x, int32_t sum[MM_ROWS])
                 w[4 * r] * x[0] + w[4 * r + 1] * x[1] + w[4 * r + 2] * x[2] + w[4 * r + 3] * x[3];
 }
 
+/* fine: the codes in front of token i's count 256 times. */
 INLINE void block_token(enum dtype t, const int8_t *w, const struct scales *s, const uint8_t *rec,
-                        int i, int n, float acc[MM_ROWS])
+                        int i, int n, int fine, float acc[MM_ROWS])
 {
+    const int two = mm_layout[t].panel == MM_SYM16;
     int32_t sum[2][MM_ROWS] = { { 0 } };
     int8_t x[32];
     float d, d_sum;
@@ -97,11 +99,21 @@ INLINE void block_token(enum dtype t, const int8_t *w, const struct scales *s, c
     memcpy(x, rec + 32 * i, sizeof x);
     memcpy(&d, rec + 32 * n + 4 * i, sizeof d);
     memcpy(&d_sum, rec + 36 * n + 4 * i, sizeof d_sum);
+    if (fine) {
+        int8_t high[32];
+        memcpy(high, rec + 32 * (i - 1), sizeof high);
+        dot4(w, high, sum[0]);
+        dot4(w + 256, high + 16, sum[two]);
+        for (int r = 0; r < MM_ROWS; r++) {
+            sum[0][r] *= 256;
+            sum[1][r] *= 256;
+        }
+    }
     dot4(w, x, sum[0]);
-    dot4(w + 256, x + 16, sum[mm_layout[t].panel == MM_SYM16]);
+    dot4(w + 256, x + 16, sum[two]);
     for (int r = 0; r < MM_ROWS; r++) {
         float v = (float)sum[0][r] * s->s[0][r];
-        if (mm_layout[t].panel == MM_SYM16)
+        if (two)
             v += (float)sum[1][r] * s->s[1][r];
         acc[r] += v * d;
         if (mm_has_min(mm_layout[t].panel))
@@ -109,9 +121,10 @@ INLINE void block_token(enum dtype t, const int8_t *w, const struct scales *s, c
     }
 }
 
-INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int n_in, float *out)
+INLINE void direct(enum dtype t, int n, int fine, const uint8_t *w, const uint8_t *x, int n_in,
+                   float *out)
 {
-    memset(out, 0, (size_t)n * MM_ROWS * sizeof *out);
+    memset(out, 0, (size_t)(n - fine) * MM_ROWS * sizeof *out);
     for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
         const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
         const uint8_t *q = w + mm_scale_bytes(t, nb);
@@ -122,8 +135,8 @@ INLINE void direct(enum dtype t, int n, const uint8_t *w, const uint8_t *x, int 
             int8_t codes[8 * 64];
             block_scales(t, w, b, &s);
             block_codes(t, q, codes);
-            for (int i = 0; i < n; i++)
-                block_token(t, codes, &s, x, i, n, out + MM_ROWS * i);
+            for (int i = fine; i < n; i++)
+                block_token(t, codes, &s, x, i, n, fine, out + MM_ROWS * (i - fine));
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }

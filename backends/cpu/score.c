@@ -47,7 +47,7 @@ static size_t pack(const struct job *job, const struct kv_run *run, int begin, i
 static void logits(const struct tile *t, int r, int m, const void *kp, int from, int n, float *s)
 {
     if (from < t->run->sealed)
-        cb_sealed_logits(t, from, r, m, s);
+        cb_sealed_logits(t, from, r, m, cb_codes_at(t, 0, from + KEY_BLOCK), s);
     else
         cb_tile_logits(t, r, m, kp, n, s);
 }
