@@ -103,9 +103,18 @@ static void fill(struct cpu *c)
     c->ops.topk = cb_cpu_topk;
 }
 
+static void free_cpu(struct cpu *c)
+{
+    cb_slab_free_all(&c->slabs);
+    free(c->x);
+    free(c->own);
+    free(c);
+}
+
 static int open_cpu(struct device *d)
 {
     const struct cpu_kern *k = choose_isa();
+    const size_t n_thread = (size_t)cb_par_threads(d->par);
     struct cpu *c;
     int err;
 
@@ -115,11 +124,13 @@ static int open_cpu(struct device *d)
     if (!c)
         return CB_ENOMEM;
     c->kern = k;
-    err = cb_provider_choose(&c->provider);
+    c->own = cb_alloc_aligned(n_thread, sizeof *c->own);
+    err = c->own ? cb_provider_choose(&c->provider) : CB_ENOMEM;
     if (err) {
-        free(c);
+        free_cpu(c);
         return err;
     }
+    memset(c->own, 0, n_thread * sizeof *c->own);
     fill(c);
     d->impl = c;
     d->ops = &c->ops;
@@ -129,11 +140,7 @@ static int open_cpu(struct device *d)
 
 static void close_cpu(struct device *d)
 {
-    struct cpu *c = d->impl;
-
-    cb_slab_free_all(&c->slabs);
-    free(c->x);
-    free(c);
+    free_cpu(d->impl);
 }
 
 static int available(const char **why_not)

@@ -21,6 +21,11 @@ struct cpu_kern {
 };
 
 /* device->impl of a CPU device */
+/* The pass whose only token a thread has quantised in its scratch */
+struct own_x {
+    _Alignas(64) uint64_t pass;
+};
+
 struct cpu {
     const struct cpu_kern *kern;
     struct ops ops;                  /* device->ops points here */
@@ -28,6 +33,8 @@ struct cpu {
     struct slab *slabs;              /* packed weights */
     void *x;                         /* activations prepared for a matmul */
     size_t x_bytes;
+    struct own_x *own; /* [threads] */
+    uint64_t n_pass;   /* passes of matmul so far */
 };
 
 static inline const struct cpu_kern *cb_cpu_kern(const struct device *d)

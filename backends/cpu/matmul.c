@@ -148,9 +148,11 @@ struct pass {
     int split;           /* ranges of tiles a matrix's rows are multiplied with */
     const int32_t *some; /* [n_some] rows that are wanted, ascending; NULL: all */
     int n_some;
-    const float *x; /* [n_tok][n_in] */
-    uint8_t *quant; /* tiles of records, or NULL */
-    float *plain;   /* tiles of [n_in][width], or NULL */
+    const float *x;    /* [n_tok][n_in] */
+    uint8_t *quant;    /* tiles of records, or NULL */
+    float *plain;      /* tiles of [n_in][width], or NULL */
+    struct own_x *own; /* [threads]; where there is one token only */
+    uint64_t number;   /* of this pass */
 };
 
 static int tile_width(const struct pass *p, int tile)
@@ -158,10 +160,27 @@ static int tile_width(const struct pass *p, int tile)
     return min_int(p->k->tile, p->n_tok - tile * p->k->tile);
 }
 
-static const void *tile_x(const struct pass *p, int tile, int plain)
+/* Each thread quantises a single token for itself: to pass it on from core to core takes longer. */
+static const void *own_token(const struct pass *p, int thread)
+{
+    void *rec = cb_par_scratch(p->par, thread);
+
+    if (p->own[thread].pass == p->number)
+        return rec;
+    if (p->fine)
+        p->k->quantize_fine(p->x, p->n_in, rec);
+    else
+        p->k->quantize(p->x, 1, p->n_in, rec);
+    p->own[thread].pass = p->number;
+    return rec;
+}
+
+static const void *tile_x(const struct pass *p, int tile, int plain, int thread)
 {
     const size_t tok = (size_t)(tile * p->k->tile);
 
+    if (p->n_tok == 1)
+        return plain ? p->x : own_token(p, thread);
     if (plain)
         return p->plain + tok * (size_t)p->n_in;
     return p->quant + tok * mm_rec_bytes(1) * (size_t)(p->n_in / 32);
@@ -175,9 +194,7 @@ static void prepare_tile(void *ctx, int tile, int thread)
     const float *x = p->x + tok * n_in;
 
     (void)thread;
-    if (p->quant && p->fine)
-        p->k->quantize_fine(x, p->n_in, p->quant);
-    else if (p->quant)
+    if (p->quant)
         p->k->quantize(x, width, p->n_in, p->quant + tok * mm_rec_bytes(1) * (n_in / 32));
     if (p->plain)
         for (size_t k = 0; k < n_in; k++)
@@ -221,13 +238,13 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
 
 /* A group of packed weights of w times a tile */
 static void direct(const struct pass *p, const struct weight *w, const uint8_t *group, int tile,
-                   float *out)
+                   int thread, float *out)
 {
     const int plain = is_float(w->type);
     const mm_dot dot = p->fine && !plain ? p->k->fine[w->type]
                                          : p->k->direct[w->type][tile_width(p, tile) - 1];
 
-    dot(group, tile_x(p, tile, plain), w->n_in, out);
+    dot(group, tile_x(p, tile, plain, thread), w->n_in, out);
 }
 
 /* What is handed out: groups of rows, or of some rows each the group that it is in */
@@ -243,7 +260,8 @@ static int group_of(const struct pass *p, int i)
     return p->some && i && p->some[i - 1] / MM_ROWS == g ? -1 : g;
 }
 
-static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i1, int t0, int t1)
+static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i1, int t0, int t1,
+                        int thread)
 {
     const struct weight *w = mm->w;
     const size_t step = cb_mm_group_bytes(w->type, w->n_in);
@@ -252,9 +270,10 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
 
     for (int i = i0; i < i1; i++)
         for (int t = t0, g = group_of(p, i); g >= 0 && t < t1; t++) {
-            direct(p, w, (const uint8_t *)w->packed + (size_t)g * step, t, out);
+            direct(p, w, (const uint8_t *)w->packed + (size_t)g * step, t, thread, out);
             if (p->up) {
-                direct(p, p->up, (const uint8_t *)p->up->packed + (size_t)g * up_step, t, up);
+                direct(p, p->up, (const uint8_t *)p->up->packed + (size_t)g * up_step, t, thread,
+                       up);
                 p->vec->glu(p->act, out, up, (size_t)tile_width(p, t) * MM_ROWS);
             }
             store(p, mm, t, g * MM_ROWS, MM_ROWS, out);
@@ -282,11 +301,12 @@ static mm_dot panel_dot(const struct pass *p, const struct weight *w, int tile)
 
 /* Panels stay in L2 while the tiles of activations pass. */
 static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1,
-                       uint8_t *panels)
+                       int thread)
 {
     const struct weight *w = mm->w;
     const int rows = p->k->panel_rows, step = rows / MM_ROWS;
     const size_t one = panel_bytes(p->k, w->n_in);
+    uint8_t *const panels = cb_par_scratch(p->par, thread);
     uint8_t *const ups = panels + (size_t)((g1 - g0 + step - 1) / step) * one;
     _Alignas(64) float out[MM_TILE_MAX * MM_PANEL_MAX], up[MM_TILE_MAX * MM_PANEL_MAX];
 
@@ -295,9 +315,9 @@ static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1
         unpack(p, p->up, g0, g1, ups);
     for (int t = t0; t < t1; t++)
         for (int g = g0, i = 0; g < g1; g += step, i++) {
-            panel_dot(p, w, t)(panels + (size_t)i * one, tile_x(p, t, 0), w->n_in, out);
+            panel_dot(p, w, t)(panels + (size_t)i * one, tile_x(p, t, 0, thread), w->n_in, out);
             if (p->up) {
-                panel_dot(p, p->up, t)(ups + (size_t)i * one, tile_x(p, t, 0), w->n_in, up);
+                panel_dot(p, p->up, t)(ups + (size_t)i * one, tile_x(p, t, 0, thread), w->n_in, up);
                 p->vec->glu(p->act, out, up, (size_t)(tile_width(p, t) * rows));
             }
             store(p, mm, t, g * MM_ROWS, rows, out);
@@ -340,9 +360,9 @@ static void run_unit(void *ctx, int i, int thread)
     t0 = i % p->split * p->n_tile / p->split;
     t1 = (i % p->split + 1) * p->n_tile / p->split;
     if (p->use_panel && !is_float(mm->w->type))
-        panel_rows(p, mm, g0, g1, t0, t1, cb_par_scratch(p->par, thread));
+        panel_rows(p, mm, g0, g1, t0, t1, thread);
     else
-        direct_rows(p, mm, g0, g1, t0, t1);
+        direct_rows(p, mm, g0, g1, t0, t1, thread);
 }
 
 static int all_units(const struct pass *p)
@@ -374,9 +394,9 @@ static void run_pass(struct pass *p)
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
         p->split *= 2;
-    if (p->n_tile == 1) /* not worth a region */
+    if (p->n_tile == 1 && p->n_tok > 1) /* not worth a region */
         prepare_tile(p, 0, 0);
-    else
+    else if (p->n_tok > 1)
         cb_par_for(p->par, p->n_tile, prepare_tile, p);
     cb_par_for(p->par, all_units(p), run_unit, p);
 }
@@ -395,9 +415,10 @@ static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok)
 static void passes(const struct device *d, struct pass *p, int quant, int plain, const float *x,
                    int n_tok)
 {
-    const struct cpu *c = d->impl;
+    struct cpu *c = d->impl;
     int most;
 
+    p->own = c->own;
     p->fine = p->mm->fine && quant;
     most = pass_tokens(c, p, n_tok);
     for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
@@ -407,6 +428,7 @@ static void passes(const struct device *d, struct pass *p, int quant, int plain,
         p->quant =
             quant ? (uint8_t *)c->x + (plain ? (size_t)p->n_tok * (size_t)p->n_in * sizeof *x : 0)
                   : NULL;
+        p->number = ++c->n_pass;
         run_pass(p);
     }
 }
