@@ -19,7 +19,8 @@ enum {
     PASS_MIN = 96,           /* but at least so many tokens */
     PANEL_BYTES = 256 << 10, /* of unpacked weights a thread, for L2 */
     UNIT_LEAST = 64 << 10,   /* of packed weights a piece of work */
-    UNIT_MOST = 512 << 10
+    UNIT_MOST = 512 << 10,
+    START = 6 << 10 /* of a piece, asked for at once */
 };
 
 static const uint8_t *weight_row(const struct weight *w, int64_t i)
@@ -260,6 +261,15 @@ static int group_of(const struct pass *p, int i)
     return p->some && i && p->some[i - 1] / MM_ROWS == g ? -1 : g;
 }
 
+/* Packed weights from group g on, of which no one has asked for anything yet */
+static void ask_for_start(const struct weight *w, size_t step, int g)
+{
+    const char *at = (const char *)w->packed + (size_t)g * step;
+
+    for (size_t i = 0; i < START; i += 64)
+        __builtin_prefetch(at + i, 0, 2);
+}
+
 static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i1, int t0, int t1,
                         int thread)
 {
@@ -268,6 +278,11 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
     const size_t up_step = p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
     _Alignas(64) float out[MM_TILE_MAX * MM_ROWS], up[MM_TILE_MAX * MM_ROWS];
 
+    if (!p->some) {
+        ask_for_start(w, step, i0);
+        if (p->up)
+            ask_for_start(p->up, up_step, i0);
+    }
     for (int i = i0; i < i1; i++)
         for (int t = t0, g = group_of(p, i); g >= 0 && t < t1; t++) {
             direct(p, w, (const uint8_t *)w->packed + (size_t)g * step, t, thread, out);
