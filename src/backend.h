@@ -28,7 +28,7 @@ struct mm {
     float *y;
     int y_stride;
     int add;  /* 1: y += instead of y = (residual) */
-    int fine; /* 1: activations with 15 bits where they would have 8; all of a call alike */
+    int fine; /* 1: activations with 16 bits where they would have 8; all of a call alike */
 };
 
 enum rope_kind { ROPE_PAIR, ROPE_HALF }; /* (x0,x1),(x2,x3).. or (x0,x[n/2]),(x1,x[n/2+1]).. */

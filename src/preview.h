@@ -14,7 +14,7 @@ int cb_preview_new(struct device *d, const struct weight *w, uint64_t token_byte
 void cb_preview_free(struct device *d, struct preview *p);
 uint64_t cb_preview_bytes(const struct preview *p); /* p may be NULL */
 
-/* y[n_out] = W x with 15 bits an activation (fine), of which the k largest are right to the bit; the
+/* y[n_out] = W x with 16 bits an activation (fine), of which the k largest are right to the bit; the
  * others may be approximations, and are smaller. */
 void cb_preview_top(struct device *d, struct preview *p, int k, const float *x, float *y);
 

@@ -28,7 +28,8 @@ enum {
     MM_ROWS = 16,      /* rows a group */
     MM_TILE_MAX = 6,   /* tokens */
     MM_PANEL_MAX = 32, /* rows */
-    MM_CHUNK = 8       /* blocks */
+    MM_CHUNK = 8,      /* blocks */
+    MM_AHEAD = 6 << 10 /* bytes that a stream of packed weights is asked for ahead */
 };
 
 /* Forms of a panel: weights unpacked to bytes with f32 scales, private to the ISA. SYM: symmetric codes

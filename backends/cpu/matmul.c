@@ -19,8 +19,7 @@ enum {
     PASS_MIN = 96,           /* but at least so many tokens */
     PANEL_BYTES = 256 << 10, /* of unpacked weights a thread, for L2 */
     UNIT_LEAST = 64 << 10,   /* of packed weights a piece of work */
-    UNIT_MOST = 512 << 10,
-    START = 6 << 10 /* of a piece, asked for at once */
+    UNIT_MOST = 512 << 10
 };
 
 static const uint8_t *weight_row(const struct weight *w, int64_t i)
@@ -266,7 +265,7 @@ static void ask_for_start(const struct weight *w, size_t step, int g)
 {
     const char *at = (const char *)w->packed + (size_t)g * step;
 
-    for (size_t i = 0; i < START; i += 64)
+    for (size_t i = 0; i < MM_AHEAD; i += 64)
         __builtin_prefetch(at + i, 0, 2);
 }
 

@@ -8,10 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes that a stream of packed weights is asked for ahead, into L2: asked for into L1, a line keeps one of
- * the few buffers for misses until memory answers. */
-enum { MM_AHEAD = 6144 };
-
+/* Into L2: asked for into L1, a line keeps one of the few buffers for misses until memory answers. */
 static inline __attribute__((always_inline)) void ask_ahead(const uint8_t *p, int n_line)
 {
 #pragma GCC unroll 9

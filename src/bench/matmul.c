@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* matmul.c - matrix products: each type of weights, the matrices of known models, one token and many. */
+/* matmul.c - matrix products: each type of weights, the matrices of known models, one token (as a generated
+ * one, in fine activations) and many; gate and up together; some rows of the output matrix. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,10 @@
 enum {
     SAMPLE_ROWS = 64, /* that are random; the others repeat them */
     MOST_COPIES = 1024,
-    MANY = 512, /* tokens of a prompt */
-    FEW = 32,   /* where so many would take too long */
+    MANY = 512,  /* tokens of a prompt */
+    FEW = 32,    /* where so many would take too long */
+    APART = 256, /* rows from one to the next, where some are wanted */
+    GROUP = 16,  /* rows that memory is read by */
     MIB = 1 << 20
 };
 static const size_t raw_max = (size_t)768 << 20; /* bytes of a matrix that is not left out */
@@ -21,16 +24,49 @@ struct products {
     struct device *d;
     struct weight *w; /* [n] */
     int n, n_tok;
-    float *x, *y;
+    float *x, *y;  /* y: room for two */
+    int32_t *rows; /* [n_rows], APART apart */
+    int n_rows, first;
 };
+
+static struct mm product(const struct products *p, int i, float *y)
+{
+    const struct weight *w = &p->w[i % p->n];
+    return (struct mm){ .w = w, .y = y, .y_stride = w->n_out, .fine = p->n_tok == 1 };
+}
 
 static void multiply(void *ctx)
 {
     const struct products *p = ctx;
 
     for (int i = 0; i < p->n; i++) {
-        const struct mm m = { .w = &p->w[i], .y = p->y, .y_stride = p->w[i].n_out };
+        const struct mm m = product(p, i, p->y);
         p->d->ops->matmul(p->d, &m, 1, p->x, p->n_tok);
+    }
+}
+
+static void multiply_glu(void *ctx)
+{
+    const struct products *p = ctx;
+
+    for (int i = 0; i < p->n; i++) { /* each matrix twice */
+        const struct mm m[] = { product(p, 2 * i, p->y),
+                                product(p, 2 * i + 1, p->y + (size_t)p->n_tok * p->w->n_out) };
+        p->d->ops->matmul_glu(p->d, m, ACT_SILU, p->x, p->n_tok);
+    }
+}
+
+/* Other rows each time, or caches would hold them */
+static void multiply_rows(void *ctx)
+{
+    struct products *p = ctx;
+
+    for (int i = 0; i < p->n; i++) {
+        const struct mm m = product(p, i, p->y);
+        p->first = (p->first + GROUP) % APART;
+        for (int r = 0; r < p->n_rows; r++)
+            p->rows[r] = p->first + r * APART;
+        p->d->ops->matmul_rows(p->d, &m, p->rows, p->n_rows, p->x);
     }
 }
 
@@ -51,19 +87,20 @@ static int fill_rows(enum dtype t, int n_in, int n_out, uint8_t *raw)
     return CB_OK;
 }
 
-static int emit(struct op_bench *b, const struct op_shape *s, const char *what,
-                const struct products *p, double seconds)
+/* n_out: rows that a call multiplies; bytes: of packed weights that it reads */
+static int emit(struct op_bench *b, const struct op_shape *s, const char *op, const char *what,
+                const struct products *p, double n_out, double bytes, double seconds)
 {
     const struct weight *w = p->w;
     const int plain = cb_dtype[w->type].block == 1 || strcmp(b->matmul, "own") != 0;
-    struct op_row row = { .op = "matmul",
+    struct op_row row = { .op = op,
                           .matmul = b->matmul,
                           .type = cb_dtype[w->type].name,
                           .model = s->model,
                           .n_tok = p->n_tok,
                           .s = seconds,
-                          .bytes = (double)w->packed_bytes,
-                          .flop = 2.0 * w->n_in * w->n_out * p->n_tok,
+                          .bytes = bytes,
+                          .flop = 2.0 * w->n_in * n_out * p->n_tok,
                           .read = b->limit[LIMIT_READ],
                           .peak = b->limit[LIMIT_F32] };
 
@@ -73,24 +110,66 @@ static int emit(struct op_bench *b, const struct op_shape *s, const char *what,
     return cb_op_emit(b, &row);
 }
 
+static int time_matmul(struct op_bench *b, const struct op_shape *s, const char *what,
+                       const struct products *p)
+{
+    struct products q = *p;
+    return emit(b, s, "matmul", what, p, p->w->n_out, (double)p->w->packed_bytes,
+                cb_op_time(b, multiply, &q, 0) / p->n);
+}
+
+static int time_glu(struct op_bench *b, const struct op_shape *s, const struct products *p)
+{
+    struct products q = *p;
+    return emit(b, s, "matmul_glu", "gate, up", p, 2.0 * p->w->n_out,
+                2.0 * (double)p->w->packed_bytes, cb_op_time(b, multiply_glu, &q, 0) / p->n);
+}
+
+static int time_rows(struct op_bench *b, const struct op_shape *s, struct products *p)
+{
+    const double group_bytes = (double)p->w->packed_bytes / p->w->n_out * GROUP;
+
+    p->n_rows = p->w->n_out / APART;
+    p->rows = cb_calloc((size_t)p->n_rows, sizeof *p->rows);
+    if (!p->rows)
+        return CB_ENOMEM;
+    return emit(b, s, "matmul_rows", "1 in 256 of logits", p, p->n_rows, group_bytes * p->n_rows,
+                cb_op_time(b, multiply_rows, p, 0) / p->n);
+}
+
+/* What a generated token asks for */
+static int time_token(struct op_bench *b, const struct op_shape *s, const char *what,
+                      struct products *p)
+{
+    p->n_tok = 1;
+    if (cb_op_picked(b, KIND_OP, "matmul"))
+        TRY(time_matmul(b, s, what, p));
+    if (cb_op_picked(b, KIND_OP, "matmul_glu") && !strcmp(what, "up"))
+        TRY(time_glu(b, s, p));
+    if (cb_op_picked(b, KIND_OP, "matmul_rows") && !strcmp(what, "logits"))
+        TRY(time_rows(b, s, p));
+    return CB_OK;
+}
+
 /* A library takes over from 16 tokens on, so one token is ours alone. */
 static int time_all(struct op_bench *b, const struct op_shape *s, const char *what,
                     struct products *p)
 {
-    const int n = p->n;
     double few_s;
 
-    if (!strcmp(b->matmul, "own")) {
-        p->n_tok = 1;
-        TRY(emit(b, s, what, p, cb_op_time(b, multiply, p, 0) / n));
-    }
+    if (!strcmp(b->matmul, "own"))
+        TRY(time_token(b, s, what, p));
     p->n = 1;
     p->n_tok = FEW;
     few_s = cb_op_time(b, multiply, p, 1);
     if (few_s * MANY / FEW < 0.5 &&
         p->w->n_out < 32768) /* of a prompt, logits of all are never asked for */
         p->n_tok = MANY;
-    return emit(b, s, what, p, cb_op_time(b, multiply, p, 0));
+    if (cb_op_picked(b, KIND_OP, "matmul"))
+        TRY(time_matmul(b, s, what, p));
+    if (cb_op_picked(b, KIND_OP, "matmul_glu") && !strcmp(what, "up"))
+        TRY(time_glu(b, s, p));
+    return CB_OK;
 }
 
 static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *what, enum dtype t,
@@ -109,7 +188,7 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
     TRY(cb_op_reserve(raw_bytes, &raw));
     p.w = cb_calloc((size_t)p.n, sizeof *p.w);
     p.x = cb_calloc(MANY, (size_t)n_in * sizeof *p.x);
-    p.y = cb_calloc(MANY, (size_t)n_out * sizeof *p.y);
+    p.y = cb_calloc(2 * MANY, (size_t)n_out * sizeof *p.y);
     if (p.w && p.x && p.y)
         err = fill_rows(t, n_in, n_out, raw);
     if (!err && b->d->ops->reserve(b->d, MANY, n_in, n_out, 1, 64, 1) < 0)
@@ -130,6 +209,7 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
     free(p.w);
     free(p.x);
     free(p.y);
+    free(p.rows);
     return err;
 }
 
@@ -152,9 +232,14 @@ static int run_type(struct op_bench *b, const struct op_shape *s, enum dtype t)
 
 int cb_bench_matmul(struct op_bench *b)
 {
+    static const char *const op[] = { "matmul", "matmul_glu", "matmul_rows" };
+    int any = 0;
+
+    for (size_t i = 0; i < sizeof op / sizeof *op; i++)
+        any |= cb_op_picked(b, KIND_OP, op[i]);
     for (const struct op_shape *s = cb_op_shape; s->model; s++)
         for (int t = 0; t < DT_COUNT; t++)
-            if (cb_op_picked(b, KIND_OP, "matmul") && cb_op_picked(b, KIND_MODEL, s->model) &&
+            if (any && cb_op_picked(b, KIND_MODEL, s->model) &&
                 cb_op_picked(b, KIND_TYPE, cb_dtype[t].name))
                 TRY(run_type(b, s, (enum dtype)t));
     return CB_OK;

@@ -21,9 +21,11 @@ const struct op_shape cb_op_shape[] = {
     { .model = NULL },
 };
 
-static const char *const op_name[] = { "limit", "matmul",    "decode",  "prompt", "gather", "rows",
-                                       "embed", "norm",      "rope",    "glu",    "store",  "score",
-                                       "topk",  "best_head", "nearest", NULL };
+static const char *const op_name[] = {
+    "limit", "matmul", "matmul_glu", "matmul_rows", "decode", "prompt", "gather",
+    "rows",  "embed",  "norm",       "rope",        "glu",    "add",    "store",
+    "seal",  "score",  "join",       "topk",        "best_head", "nearest", NULL
+};
 
 /* ---- what is wanted ---- */
 

@@ -51,10 +51,33 @@ static void glu(void *ctx)
     c->d->ops->glu(c->d, ACT_SILU, c->x, c->y, c->s->n_ff, c->n_tok);
 }
 
+static void add(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->add(c->d, c->out, c->x, (size_t)c->n_tok * (size_t)c->s->n_embd);
+}
+
 static void store(void *ctx)
 {
     const struct small *c = ctx;
     c->d->ops->kv_encode(c->d, c->type, c->x, c->n_tok, c->s->hd, c->s->hd, c->keys);
+}
+
+/* All keys, there and back */
+static void seal(void *ctx)
+{
+    const struct small *c = ctx;
+    const struct ops *op = c->d->ops;
+    const int n_block = c->s->n_ctx / KV_SEAL, hd = c->s->hd;
+    const size_t bytes = KV_SEAL * cb_kv_row_bytes(c->type, hd);
+    float *step = c->out;
+
+    for (int h = 0; h < c->s->n_kv; h++) {
+        char *rows = c->keys + (size_t)h * (size_t)n_block * bytes;
+        op->seal(c->d, c->type, 0, hd, rows, n_block, step);
+        for (int i = 0; i < n_block; i++, rows += bytes)
+            op->unseal(c->d, c->type, 0, hd, rows, step + i * KV_SEAL, 0, KV_SEAL, rows);
+    }
 }
 
 static void score(void *ctx)
@@ -76,6 +99,13 @@ static void score(void *ctx)
                               .out = c->y,
                               .out_stride = s->n_ctx };
     c->d->ops->score(c->d, &of);
+}
+
+/* of one token's heads */
+static void join(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->join(c->d, c->out, c->lse, c->x, c->lse + c->s->n_head, c->s->n_head, c->s->hd);
 }
 
 static void best_head(void *ctx)
@@ -175,7 +205,7 @@ static int emit(struct op_bench *b, struct small *c, const char *op, void (*fn)(
 
     if (!cb_op_picked(b, KIND_OP, op))
         return CB_OK;
-    if (fn == store || fn == score)
+    if (fn == store || fn == seal || fn == score)
         row.type = cb_kv_type[c->type].name;
     if (fn == score && c->type != KV_F32 && b->limit[LIMIT_BF16] > 0)
         row.peak = b->limit[LIMIT_BF16]; /* two products where f32 has one */
@@ -198,6 +228,8 @@ static int between(struct op_bench *b, struct small *c)
         TRY(emit(b, c, "rope", rope, shape, 4.0 * nq * c->n_tok, 0, 0));
         snprintf(shape, sizeof shape, "rows of %d", s->n_ff);
         TRY(emit(b, c, "glu", glu, shape, 8.0 * s->n_ff * c->n_tok, 0, 0));
+        snprintf(shape, sizeof shape, "rows of %d", s->n_embd);
+        TRY(emit(b, c, "add", add, shape, 8.0 * s->n_embd * c->n_tok, 0, 0));
     }
     return CB_OK;
 }
@@ -216,6 +248,10 @@ static int choosing(struct op_bench *b, struct small *c)
         c->n_tok = MANY;
         snprintf(shape, sizeof shape, "rows of %d", s->hd);
         TRY(emit(b, c, "store", store, shape, 4.0 * s->hd * MANY, 0, 0));
+        c->n_tok = s->n_ctx;
+        if (c->d->ops->seals && c->d->ops->seals(c->d, c->type, c->type, s->hd))
+            TRY(emit(b, c, "seal", seal, "keys, there and back",
+                     2 * n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, 0));
         c->n_tok = WINDOW;
         snprintf(shape, sizeof shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
         TRY(emit(b, c, "score", score, shape,
@@ -224,6 +260,7 @@ static int choosing(struct op_bench *b, struct small *c)
     }
     c->n_tok = 1;
     snprintf(shape, sizeof shape, "%d heads", s->n_head);
+    TRY(emit(b, c, "join", join, shape, 8.0 * s->n_head * s->hd, 0, 0));
     TRY(emit(b, c, "best_head", best_head, shape, 4 * n * s->n_head, 0, s->n_ctx));
     snprintf(shape, sizeof shape, "%d", CHOSEN);
     TRY(emit(b, c, "topk", topk, shape, 4 * n, 0, s->n_ctx));
@@ -233,8 +270,8 @@ static int choosing(struct op_bench *b, struct small *c)
                 CHOSEN);
 }
 
-static const char *const names[] = { "norm",      "rope", "glu",     "store", "score",
-                                     "best_head", "topk", "nearest", NULL };
+static const char *const names[] = { "norm", "rope", "glu",       "add",  "store",   "seal",
+                                     "score", "join", "best_head", "topk", "nearest", NULL };
 
 int cb_bench_small(struct op_bench *b)
 {
