@@ -52,7 +52,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_OPS] = { "ops", .sets = SET_OWN_BENCH,
         .text = "time single ops instead, beside what this machine can do at most; needs no model" },
     [ARG_ONLY] = { "only", .takes = TAKES_TEXT, .unit = "NAME,...", .sets = SET_OWN_BENCH,
-        .text = "of --ops, only these ops (limit, matmul, matmul_glu, matmul_rows, decode, prompt, gather, rows, embed, norm, rope, glu, add, store, seal, score, join, topk, best_head, nearest), types, models, instruction sets and libraries; of a kind that is not named, all" },
+        .text = "of --ops, only these ops (limit, matmul, matmul_glu, matmul_rows, decode, prompt, gather, sealed, rows, embed, norm, rope, glu, add, store, seal, score, join, topk, best_head, nearest), types, models, instruction sets and libraries; of a kind that is not named, all" },
 
     [ARG_PPL_FILE] = { "file", .letter = 'f', .takes = TAKES_FILE, .unit = "FILE",
         .sets = SET_OWN_PERPLEXITY, .text = "the text; - is standard input" },

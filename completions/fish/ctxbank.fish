@@ -121,7 +121,7 @@ complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s d -l n-depth -x -d
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s r -l repetitions -x -d 'times that each test is run'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s o -l output -x -a 'md csv json jsonl' -d 'form of the table'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -l ops -d 'time single ops instead, beside what this machine can do at most; needs no model'
-complete -c ctxbank -n '__fish_seen_subcommand_from bench' -l only -x -d 'of --ops, only these ops (limit, matmul, matmul_glu, matmul_rows, decode, prompt, gather, rows, embed, norm, rope, glu, add, store, seal, score, join, topk, best_head, nearest), types, models, instruction sets and libraries; of a kind that is not named, all'
+complete -c ctxbank -n '__fish_seen_subcommand_from bench' -l only -x -d 'of --ops, only these ops (limit, matmul, matmul_glu, matmul_rows, decode, prompt, gather, sealed, rows, embed, norm, rope, glu, add, store, seal, score, join, topk, best_head, nearest), types, models, instruction sets and libraries; of a kind that is not named, all'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -l all-logits -d 'make all logits of each generated token; else, where it is worth it (a small model, an answer that may have 256 tokens), only those that --top-k can choose, by way of a preview of the output matrix in five bits: the same text, sooner'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s m -l model -r -F -d 'the model'
 complete -c ctxbank -n '__fish_seen_subcommand_from bench' -s t -l threads -x -d 'threads (default: physical cores that affinity and cgroup allow)'

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* attn.c - attention over a bank of each type: one token that reads all, one that reads scattered slots,
- * and a prompt. */
+/* attn.c - attention over a bank of each type: one token that reads all rows, one that reads scattered slots,
+ * a prompt, and one token that reads all in sealed blocks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +35,7 @@ struct bank {
     struct kv_run *run;       /* [n_layer][n_kv] */
     struct kv_kivi *kivi;     /* [n_layer][n_kv] */
     int32_t *idx;             /* [PART][n_ctx / PART] ascending; together all slots */
+    float *step;              /* [n_layer][n_kv][2][n_ctx] of sealed blocks */
     float *q, *out;
 };
 
@@ -122,6 +123,7 @@ static void bank_close(struct bank *k)
     free(k->run);
     free(k->kivi);
     free(k->idx);
+    free(k->step);
     free(k->q);
     free(k->out);
 }
@@ -199,6 +201,37 @@ static int prompt(struct op_bench *b, struct bank *k, struct calls *c)
     return emit(b, k, "prompt", c->a.n_tok, PROMPT_CTX, cb_op_time(b, attend, c, 0));
 }
 
+/* From here on the bank is sealed. */
+static int sealed(struct op_bench *b, struct bank *k, struct calls *c)
+{
+    const struct op_shape *s = k->s;
+    const struct ops *op = c->d->ops;
+    const enum kv_type t = form[k->form].type;
+    const int n_run = k->n_layer * s->n_kv, n_block = s->n_ctx / KV_SEAL;
+
+    if (form[k->form].bits || !op->seals || !op->seals(c->d, t, t, s->hd))
+        return CB_OK;
+    k->step = cb_calloc(2 * (size_t)n_run, (size_t)s->n_ctx * sizeof *k->step);
+    if (!k->step)
+        return CB_ENOMEM;
+    for (int i = 0; i < n_run; i++) {
+        char *keys = k->mem + 2 * (size_t)i * k->head_bytes, *values = keys + k->head_bytes;
+        float *step_k = k->step + 2 * (size_t)i * (size_t)s->n_ctx, *step_v = step_k + s->n_ctx;
+        op->seal(c->d, t, 0, s->hd, keys, n_block, step_k);
+        op->seal(c->d, t, 1, s->hd, values, n_block, step_v);
+        k->run[i] = (struct kv_run){ .k = keys,
+                                     .v = values,
+                                     .n = s->n_ctx,
+                                     .sealed = n_block * KV_SEAL,
+                                     .step_k = step_k,
+                                     .step_v = step_v };
+    }
+    c->n_layer = k->n_layer;
+    c->a.causal = 0;
+    c->a.n_tok = 1;
+    return emit(b, k, "sealed", 1, s->n_ctx, cb_op_time(b, attend, c, 0) / k->n_layer);
+}
+
 static int run_bank(struct op_bench *b, struct bank *k)
 {
     const struct op_shape *s = k->s;
@@ -222,14 +255,18 @@ static int run_bank(struct op_bench *b, struct bank *k)
     if (cb_op_picked(b, KIND_OP, "gather"))
         TRY(emit(b, k, "gather", 1, s->n_ctx / PART, cb_op_time(b, attend, &c, 0) / k->n_layer));
     c.scattered = 0;
-    return cb_op_picked(b, KIND_OP, "prompt") ? prompt(b, k, &c) : CB_OK;
+    if (cb_op_picked(b, KIND_OP, "prompt"))
+        TRY(prompt(b, k, &c));
+    return cb_op_picked(b, KIND_OP, "sealed") ? sealed(b, k, &c) : CB_OK;
 }
 
 int cb_bench_attn(struct op_bench *b)
 {
-    const int any = cb_op_picked(b, KIND_OP, "decode") || cb_op_picked(b, KIND_OP, "gather") ||
-                    cb_op_picked(b, KIND_OP, "prompt");
+    static const char *const op[] = { "decode", "gather", "prompt", "sealed" };
+    int any = 0;
 
+    for (size_t i = 0; i < sizeof op / sizeof *op; i++)
+        any |= cb_op_picked(b, KIND_OP, op[i]);
     for (const struct op_shape *s = cb_op_shape; any && s->model; s++)
         for (int f = 0; f < (int)(sizeof form / sizeof *form); f++) {
             struct bank k = { .s = s, .form = f };

@@ -22,7 +22,7 @@ const struct op_shape cb_op_shape[] = {
 };
 
 static const char *const op_name[] = {
-    "limit", "matmul", "matmul_glu", "matmul_rows", "decode", "prompt", "gather",
+    "limit", "matmul", "matmul_glu", "matmul_rows", "decode", "prompt", "gather", "sealed",
     "rows",  "embed",  "norm",       "rope",        "glu",    "add",    "store",
     "seal",  "score",  "join",       "topk",        "best_head", "nearest", NULL
 };
