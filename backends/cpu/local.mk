@@ -12,6 +12,7 @@ libcore_la_SOURCES += \
 	backends/cpu/kern_vec.h \
 	backends/cpu/kivi_block.c \
 	backends/cpu/matmul.c \
+	backends/cpu/mm_fine.h \
 	backends/cpu/mm_table.h \
 	backends/cpu/nearest.c \
 	backends/cpu/seal.c \

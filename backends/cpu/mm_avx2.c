@@ -9,8 +9,6 @@
 #define MM_TILE 4
 #include "mm_table.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 INLINE __m256i load(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)p);

@@ -10,8 +10,6 @@
 #define MM_TILE 6
 #include "mm_table.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 INLINE __m512i load(const uint8_t *p)
 {
     return _mm512_loadu_si512(p);

@@ -9,7 +9,6 @@
 #define MM_TILE 4
 #include "mm_table.h"
 
-#define INLINE static inline __attribute__((always_inline))
 enum { AHEAD = 1024 }; /* bytes that a stream of packed weights is prefetched ahead */
 
 INLINE float32x4_t load_f16(const uint8_t *p)

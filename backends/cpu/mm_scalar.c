@@ -8,8 +8,6 @@
 #define MM_TILE 4
 #include "mm_table.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 INLINE uint16_t half_at(const uint8_t *p, int r)
 {
     uint16_t v;

@@ -5,85 +5,14 @@
 #ifndef MM_TABLE_H
 #define MM_TABLE_H
 
-#include <math.h>
-#include <string.h>
+#include "mm_fine.h"
 
 /* Into L2: asked for into L1, a line keeps one of the few buffers for misses until memory answers. */
-static inline __attribute__((always_inline)) void ask_ahead(const uint8_t *p, int n_line)
+INLINE void ask_ahead(const uint8_t *p, int n_line)
 {
 #pragma GCC unroll 9
     for (int j = 0; j < n_line; j++)
         __builtin_prefetch(p + MM_AHEAD + 64 * j, 0, 2);
-}
-
-/* The nearest whole number of a small one */
-static inline __attribute__((always_inline)) float nearest(float x)
-{
-    const float shift = 12582912; /* 1.5 * 2^23 */
-    return (x + shift) - shift;
-}
-
-/* Largest magnitude of 32 numbers */
-static inline __attribute__((always_inline)) float top_of_block(const float *x)
-{
-    float top[16];
-
-    for (int i = 0; i < 16; i++) {
-        const float a = fabsf(x[i]), b = fabsf(x[16 + i]);
-        top[i] = a > b ? a : b;
-    }
-#pragma GCC unroll 4
-    for (int n = 8; n; n /= 2)
-        for (int i = 0; i < n; i++)
-            top[i] = top[i] > top[n + i] ? top[i] : top[n + i];
-    return top[0];
-}
-
-static inline __attribute__((always_inline)) int32_t sum_up(const int32_t *x)
-{
-    int32_t sum = 0;
-
-    for (int i = 0; i < 16; i++)
-        sum += x[i];
-    return sum;
-}
-
-/* One block, in C that the compiler turns into the ISA's vectors; all zero where 127 / top would overflow */
-static inline __attribute__((always_inline)) void quantize_fine_block(const float *x, uint8_t *rec)
-{
-    const float top = top_of_block(x), inv = top > 1e-30f ? 127 / top : 0;
-    const float step = top > 1e-30f ? top / 127 / 256 : 0;
-    int32_t high[32], low[32], both[32], sum[2], neg[6] = { 0 };
-    float f[4] = { 0 };
-    int8_t code[64];
-
-    for (int i = 0; i < 32; i++) {
-        const float v = x[i] * inv, h = nearest(v), l = nearest((v - h) * 256);
-        high[i] = (int32_t)h;
-        low[i] = (int32_t)(l < 127 ? l > -127 ? l : -127 : 127);
-    }
-    for (int i = 0; i < 32; i++)
-        both[i] = 256 * high[i] + low[i];
-    for (int i = 0; i < 32; i++)
-        code[i] = (int8_t)high[i];
-    for (int i = 0; i < 32; i++)
-        code[32 + i] = (int8_t)low[i];
-    for (int i = 0; i < 2; i++)
-        sum[i] = sum_up(both + 16 * i);
-    f[1] = step;
-    f[3] = step * (float)(sum[0] + sum[1]);
-    neg[1] = -(sum[0] + sum[1]);
-    neg[3] = -sum[0];
-    neg[5] = -sum[1];
-    memcpy(rec, code, sizeof code);
-    memcpy(rec + 64, f, sizeof f);
-    memcpy(rec + 80, neg, sizeof neg);
-}
-
-static void quantize_fine(const float *x, int n_in, void *rec)
-{
-    for (int b = 0; b < n_in / 32; b++)
-        quantize_fine_block(x + 32 * b, (uint8_t *)rec + (size_t)b * mm_rec_bytes(2));
 }
 
 #define MM_DIRECT(type, n)                                                                         \
