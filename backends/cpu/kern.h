@@ -20,12 +20,12 @@ struct cpu_kern {
     const struct kern_peak *peak;
 };
 
-/* device->impl of a CPU device */
 /* The pass whose only token a thread has quantised in its scratch */
 struct own_x {
     _Alignas(64) uint64_t pass;
 };
 
+/* device->impl of a CPU device */
 struct cpu {
     const struct cpu_kern *kern;
     struct ops ops;                  /* device->ops points here */

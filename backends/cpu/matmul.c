@@ -408,9 +408,7 @@ static void run_pass(struct pass *p)
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
         p->split *= 2;
-    if (p->n_tile == 1 && p->n_tok > 1) /* not worth a region */
-        prepare_tile(p, 0, 0);
-    else if (p->n_tok > 1)
+    if (p->n_tok > 1)
         cb_par_for(p->par, p->n_tile, prepare_tile, p);
     cb_par_for(p->par, all_units(p), run_unit, p);
 }

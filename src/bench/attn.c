@@ -262,11 +262,9 @@ static int run_bank(struct op_bench *b, struct bank *k)
 
 int cb_bench_attn(struct op_bench *b)
 {
-    static const char *const op[] = { "decode", "gather", "prompt", "sealed" };
-    int any = 0;
+    static const char *const op[] = { "decode", "gather", "prompt", "sealed", NULL };
+    const int any = cb_op_any_picked(b, op);
 
-    for (size_t i = 0; i < sizeof op / sizeof *op; i++)
-        any |= cb_op_picked(b, KIND_OP, op[i]);
     for (const struct op_shape *s = cb_op_shape; any && s->model; s++)
         for (int f = 0; f < (int)(sizeof form / sizeof *form); f++) {
             struct bank k = { .s = s, .form = f };

@@ -110,21 +110,6 @@ static int emit(struct op_bench *b, const struct op_shape *s, const char *op, co
     return cb_op_emit(b, &row);
 }
 
-static int time_matmul(struct op_bench *b, const struct op_shape *s, const char *what,
-                       const struct products *p)
-{
-    struct products q = *p;
-    return emit(b, s, "matmul", what, p, p->w->n_out, (double)p->w->packed_bytes,
-                cb_op_time(b, multiply, &q, 0) / p->n);
-}
-
-static int time_glu(struct op_bench *b, const struct op_shape *s, const struct products *p)
-{
-    struct products q = *p;
-    return emit(b, s, "matmul_glu", "gate, up", p, 2.0 * p->w->n_out,
-                2.0 * (double)p->w->packed_bytes, cb_op_time(b, multiply_glu, &q, 0) / p->n);
-}
-
 static int time_rows(struct op_bench *b, const struct op_shape *s, struct products *p)
 {
     const double group_bytes = (double)p->w->packed_bytes / p->w->n_out * GROUP;
@@ -137,16 +122,26 @@ static int time_rows(struct op_bench *b, const struct op_shape *s, struct produc
                 cb_op_time(b, multiply_rows, p, 0) / p->n);
 }
 
-/* What a generated token asks for */
-static int time_token(struct op_bench *b, const struct op_shape *s, const char *what,
-                      struct products *p)
+/* Is an op wanted that takes this matrix? */
+static int wanted(const struct op_bench *b, const char *what)
 {
-    p->n_tok = 1;
+    return cb_op_picked(b, KIND_OP, "matmul") ||
+           (!strcmp(what, "up") && cb_op_picked(b, KIND_OP, "matmul_glu")) ||
+           (!strcmp(what, "logits") && cb_op_picked(b, KIND_OP, "matmul_rows"));
+}
+
+/* p->n_tok tokens, by each op that takes the matrix */
+static int time_tokens(struct op_bench *b, const struct op_shape *s, const char *what,
+                       struct products *p)
+{
+    const double n_out = p->w->n_out, bytes = (double)p->w->packed_bytes;
+
     if (cb_op_picked(b, KIND_OP, "matmul"))
-        TRY(time_matmul(b, s, what, p));
+        TRY(emit(b, s, "matmul", what, p, n_out, bytes, cb_op_time(b, multiply, p, 0) / p->n));
     if (cb_op_picked(b, KIND_OP, "matmul_glu") && !strcmp(what, "up"))
-        TRY(time_glu(b, s, p));
-    if (cb_op_picked(b, KIND_OP, "matmul_rows") && !strcmp(what, "logits"))
+        TRY(emit(b, s, "matmul_glu", "gate, up", p, 2 * n_out, 2 * bytes,
+                 cb_op_time(b, multiply_glu, p, 0) / p->n));
+    if (cb_op_picked(b, KIND_OP, "matmul_rows") && !strcmp(what, "logits") && p->n_tok == 1)
         TRY(time_rows(b, s, p));
     return CB_OK;
 }
@@ -157,19 +152,16 @@ static int time_all(struct op_bench *b, const struct op_shape *s, const char *wh
 {
     double few_s;
 
+    p->n_tok = 1;
     if (!strcmp(b->matmul, "own"))
-        TRY(time_token(b, s, what, p));
+        TRY(time_tokens(b, s, what, p));
     p->n = 1;
     p->n_tok = FEW;
     few_s = cb_op_time(b, multiply, p, 1);
     if (few_s * MANY / FEW < 0.5 &&
         p->w->n_out < 32768) /* of a prompt, logits of all are never asked for */
         p->n_tok = MANY;
-    if (cb_op_picked(b, KIND_OP, "matmul"))
-        TRY(time_matmul(b, s, what, p));
-    if (cb_op_picked(b, KIND_OP, "matmul_glu") && !strcmp(what, "up"))
-        TRY(time_glu(b, s, p));
-    return CB_OK;
+    return time_tokens(b, s, what, p);
 }
 
 static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *what, enum dtype t,
@@ -225,21 +217,16 @@ static int run_type(struct op_bench *b, const struct op_shape *s, enum dtype t)
               { "logits", s->n_embd, s->n_vocab } };
 
     for (size_t i = 0; i < sizeof m / sizeof *m; i++)
-        if (m[i].n_in % cb_dtype[t].block == 0)
+        if (m[i].n_in % cb_dtype[t].block == 0 && wanted(b, m[i].what))
             TRY(run_matrix(b, s, m[i].what, t, m[i].n_in, m[i].n_out));
     return CB_OK;
 }
 
 int cb_bench_matmul(struct op_bench *b)
 {
-    static const char *const op[] = { "matmul", "matmul_glu", "matmul_rows" };
-    int any = 0;
-
-    for (size_t i = 0; i < sizeof op / sizeof *op; i++)
-        any |= cb_op_picked(b, KIND_OP, op[i]);
     for (const struct op_shape *s = cb_op_shape; s->model; s++)
         for (int t = 0; t < DT_COUNT; t++)
-            if (any && cb_op_picked(b, KIND_MODEL, s->model) &&
+            if (cb_op_picked(b, KIND_MODEL, s->model) &&
                 cb_op_picked(b, KIND_TYPE, cb_dtype[t].name))
                 TRY(run_type(b, s, (enum dtype)t));
     return CB_OK;

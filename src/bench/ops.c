@@ -114,6 +114,14 @@ int cb_op_picked(const struct op_bench *b, enum op_kind kind, const char *name)
     return picked(b->pick, kind, name);
 }
 
+int cb_op_any_picked(const struct op_bench *b, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (cb_op_picked(b, KIND_OP, names[i]))
+            return 1;
+    return 0;
+}
+
 /* ---- the clock ---- */
 
 struct timing {

@@ -58,6 +58,8 @@ struct op_bench {
 extern const struct op_shape cb_op_shape[]; /* ends with a NULL model */
 
 int cb_op_picked(const struct op_bench *b, enum op_kind kind, const char *name);
+/* Is any of these ops wanted? A NULL ends the names. */
+int cb_op_any_picked(const struct op_bench *b, const char *const *names);
 /* Seconds of fn(ctx): the best of some rounds. `rough`: two are enough */
 double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int rough);
 int cb_op_emit(struct op_bench *b, struct op_row *row); /* fills in what all rows have */

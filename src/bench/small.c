@@ -275,10 +275,9 @@ static const char *const names[] = { "norm", "rope", "glu",       "add",  "store
 
 int cb_bench_small(struct op_bench *b)
 {
-    int any = 0, err;
+    const int any = cb_op_any_picked(b, names);
+    int err;
 
-    for (int i = 0; names[i]; i++)
-        any |= cb_op_picked(b, KIND_OP, names[i]);
     for (const struct op_shape *s = cb_op_shape; any && s->model; s++) {
         struct small c = { .s = s };
         if (!cb_op_picked(b, KIND_MODEL, s->model))
