@@ -315,8 +315,8 @@ static void one_attention(const struct store *s, struct device *d, int form, int
                       .run = run,
                       .q_stride = N_KV * group * HD };
     const int n = cb_store_min_len(s), nq = a.n_tok * a.n_head;
-    /* there a token's queries and weights are rounded to bf16 */
-    const float tol = form != 3 && !strcmp(d->isa, "avx512") ? 2e-3f : 3e-4f;
+    /* there a token's queries and weights times steps become bytes */
+    const float tol = form != 3 && !strcmp(d->isa, "avx512") ? 4e-3f : 3e-4f;
     float *q = malloc((size_t)(nq * HD) * 3 * sizeof *q), *out = q + nq * HD, *want = out + nq * HD,
           *lse = malloc((size_t)nq * 2 * sizeof *lse),
           *mass = calloc((size_t)(a.n_head * CAP) * 2, sizeof *mass);

@@ -31,9 +31,9 @@ void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, int at, void *vp);
 void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp);
 void cb_kivi_group_i16_avx512(int bits, const uint8_t *group, int hd, void *panel);
 void cb_kivi_values_i16_avx512(int bits, const uint8_t *const *row, int hd, void *vp, int at);
-void cb_kivi_logits_bf16(int bits, const uint8_t *group, int n, const float *const *q, float scale,
+void cb_kivi_logits_i8(int bits, const uint8_t *group, int n, const float *const *q, float scale,
                          int rows, int hd, float *s);
-void cb_kivi_values_bf16(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
+void cb_kivi_values_i8(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
                          float *o);
 void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
                       float *o);
@@ -73,9 +73,9 @@ static inline void cb_dot_i16(__m512i *acc, __m512i x, __m512i y)
     __asm__("vpdpwssd %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y));
 }
 
-static inline void cb_dot_bf16(__m512 *acc, __m512i x, __m512i y)
+static inline void cb_dot_bytes(__m512i *acc, __m512i unsigned_x, __m512i y)
 {
-    __asm__("vdpbf16ps %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(*acc) : "v"(unsigned_x), "v"(y));
 }
 
 static inline void cb_dot_u8_i8(__m512i *acc, __m512i x, const int32_t *y)

@@ -355,23 +355,15 @@ VEC_INLINE vf capped(vf x, float cap)
     return v_mul(v_tanh(x), v_set1(cap));
 }
 
-/* 2^(a - b) of each, where -inf stands for nothing summed yet */
-static void ratios(const float *a, const float *b, int n, float *y)
-{
-    for (int i = 0; i < n; i += VW) {
-        const int k = n - i < VW ? n - i : VW;
-        v_store_n(y + i, v_exp2(v_sub(v_load_n(a + i, k), v_load_n(b + i, k))), k);
-    }
-    for (int i = 0; i < n; i++)
-        if (a[i] == b[i])
-            y[i] = 1.0f;
-}
-
+/* 2^(a - b), where -inf stands for nothing summed yet */
 static float ratio(float a, float b)
 {
-    float y;
-    ratios(&a, &b, 1, &y);
-    return y;
+    float y[VW];
+
+    if (a == b)
+        return 1.0f;
+    v_store(y, v_exp2(v_sub(v_set1(a), v_set1(b))));
+    return y[0];
 }
 
 /* Entries outside of [lo, hi) weigh nothing. */
@@ -383,21 +375,23 @@ static void mask(float *s, int n, int lo, int hi)
         s[j] = -INFINITY;
 }
 
-static float row_max(const float *s, int n)
+VEC_INLINE float row_max(const float *s, int n)
 {
     vf top = v_set1(-INFINITY);
 
+    UNROLL
     for (int j = 0; j < n; j += VW)
         top = v_max(top, v_load(s + j));
     return v_hmax(top);
 }
 
 /* s[n] -> 2^(s - max); their sum */
-static float weigh(float *s, int n, float max)
+VEC_INLINE float weigh(float *s, int n, float max)
 {
     const vf base = v_set1(max > -INFINITY ? max : 0.0f);
     vf all = v_set1(0.0f);
 
+    UNROLL
     for (int j = 0; j < n; j += VW) {
         const vf p = v_exp2(v_sub(v_load(s + j), base));
         v_store(s + j, p);
@@ -406,26 +400,36 @@ static float weigh(float *s, int n, float max)
     return v_hsum(all);
 }
 
-/* A step at a time for all rows: what one waits for runs beside the others. */
-static void soften(const struct kern_logits *x)
+/* A step at a time for all rows: what one waits for runs beside the others. What a row has stored alone
+ * is read alone: a vector of such would wait until all are written. */
+VEC_INLINE void soften_n(const struct kern_logits *x, int n)
 {
     float max[SUB_TILES * MAX_TILE];
 
     for (int r = 0; r < x->rows; r++) {
         float *s = x->s + r * KEY_BLOCK, top;
-        for (int j = 0; x->cap > 0.0f && j < x->n; j += VW)
+        for (int j = 0; x->cap > 0.0f && j < n; j += VW)
             v_store(s + j, capped(v_load(s + j), x->cap));
-        mask(s, x->n, x->lo[r] - x->from, x->seen[r]);
-        top = row_max(s, x->n);
+        mask(s, n, x->lo[r] - x->from, x->seen[r]);
+        top = row_max(s, n);
         max[r] = top > x->m[r] ? top : x->m[r];
     }
     for (int r = 0; r < x->rows; r++)
-        x->sum[r] = weigh(x->s + r * KEY_BLOCK, x->n, max[r]);
-    ratios(x->m, max, x->rows, x->factor); /* not sooner: it waits for the last row's */
+        x->sum[r] = weigh(x->s + r * KEY_BLOCK, n, max[r]);
     for (int r = 0; r < x->rows; r++) {
+        x->factor[r] = ratio(x->m[r], max[r]);
         x->l[r] = x->l[r] * x->factor[r] + x->sum[r];
         x->m[r] = max[r];
     }
+}
+
+/* A whole block's n is known when compiling. */
+static void soften(const struct kern_logits *x)
+{
+    if (x->n == KEY_BLOCK)
+        soften_n(x, KEY_BLOCK);
+    else
+        soften_n(x, x->n);
 }
 
 static void fold(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,

@@ -61,14 +61,14 @@ noinst_LTLIBRARIES += libcpu_avx512.la
 libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx512.h \
 	backends/cpu/attn_half.c backends/cpu/half_avx512.h \
 	backends/cpu/attn_kivi_avx512.c \
-	backends/cpu/attn_kivi_bf16.c \
+	backends/cpu/attn_kivi_i8.c \
 	backends/cpu/attn_q8_avx512.c \
 	backends/cpu/attn_values_avx512.c \
 	backends/cpu/mm_avx512.c \
 	backends/cpu/peak_avx512.c
 libcpu_avx512_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx512
 libcpu_avx512_la_CFLAGS = $(cpu_cflags) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
-	-mavx512bf16 -mfma -mf16c
+	-mavx512bf16 -mavx512vbmi -mfma -mf16c
 libcore_la_LIBADD += libcpu_avx512.la
 endif
 

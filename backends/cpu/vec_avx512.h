@@ -14,8 +14,8 @@ enum { VW = 16, MR = 12, NV = 2 };
 #define VEC_SEAL_Q8         &cb_seal_q8_avx512
 #define VEC_KIVI_GROUP_I16  cb_kivi_group_i16_avx512
 #define VEC_KIVI_VALUES_I16 cb_kivi_values_i16_avx512
-#define VEC_KIVI_LOGITS     cb_kivi_logits_bf16
-#define VEC_KIVI_PV         cb_kivi_values_bf16
+#define VEC_KIVI_LOGITS     cb_kivi_logits_i8
+#define VEC_KIVI_PV         cb_kivi_values_i8
 
 VEC_INLINE vf v_load(const float *p)
 {
