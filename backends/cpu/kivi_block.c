@@ -48,7 +48,7 @@ struct reader {
     const struct kern_vec *k;
     const struct kv_kivi *q;
     int v, hd, group; /* the group that is in `panel`, -1: none */
-    float panel[KIVI_GROUP * CB_KIVI_MAX_HD];
+    float *panel;     /* [KIVI_GROUP][hd] */
 };
 
 static void read_slot(struct reader *r, int slot, float *y)
@@ -78,8 +78,10 @@ static void as_rows(const struct kern_vec *k, const struct attn *a, const struct
                     int j, int n, int n_row, char *tmp, const char **row)
 {
     const enum kv_type t = v ? a->type_v : a->type_k;
-    struct reader r = { .k = k, .q = run->kivi, .v = v, .hd = a->hd, .group = -1 };
-    float x[CB_KIVI_MAX_HD];
+    float panel[KIVI_GROUP * CB_KIVI_MAX_HD], x[CB_KIVI_MAX_HD];
+    struct reader r = {
+        .k = k, .q = run->kivi, .v = v, .hd = a->hd, .group = -1, .panel = panel
+    };
 
     for (int i = 0; i < n; i++) {
         const int slot = slot_of(run, j + i);
