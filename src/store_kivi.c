@@ -220,15 +220,25 @@ static int many_dropped(int rows, int n, int residual)
     return rows > 2 * n + 4 * residual;
 }
 
+/* Pages of f16 rows up to `end` that did not go before, when there were `had` */
+static void give_back_rows(const struct store *s, int kv, int v, int had, int end)
+{
+    uint8_t *first = cb_store_row(s, kv, v, 0), *from = cb_store_row(s, kv, v, had);
+
+    from -= (uintptr_t)from % cb_store_page_up(1);
+    cb_store_give_back(from > first ? from : first, cb_store_row(s, kv, v, end));
+}
+
 static int advance_keys(struct store *s, struct device *d, int kv)
 {
     struct kv_kivi *q = &s->kivi->head[kv];
     const int r = s->kivi->form_k.residual;
     float group[KIVI_GROUP * CB_KIVI_MAX_HD];
-    int end;
+    int had, end;
 
     if (many_dropped(s->kivi->rows_k[kv], q->n_k, r))
         pack_keys(s, d, kv);
+    had = q->n_k;
     end = q->n_k + (s->n[kv] - q->n_k) / r * r;
     if (q->n_k == end)
         return CB_OK;
@@ -244,7 +254,7 @@ static int advance_keys(struct store *s, struct device *d, int kv)
             map[from + i] = row + i;
         s->kivi->rows_k[kv] = row + KIVI_GROUP;
     }
-    cb_store_give_back(cb_store_row(s, kv, 0, 0), cb_store_row(s, kv, 0, end));
+    give_back_rows(s, kv, 0, had, end);
     q->n_k = end;
     return CB_OK;
 }
@@ -254,9 +264,11 @@ static int advance_values(struct store *s, struct device *d, int kv)
     struct kv_kivi *q = &s->kivi->head[kv];
     const int r = s->kivi->form_v.residual, end = s->n[kv] - r;
     float row[CB_KIVI_MAX_HD];
+    int had;
 
     if (many_dropped(s->kivi->rows_v[kv], q->n_v, r))
         pack_values(s, kv);
+    had = q->n_v;
     if (q->n_v >= end)
         return CB_OK;
     if (q->n_v != s->kivi->rows_v[kv])
@@ -269,7 +281,7 @@ static int advance_values(struct store *s, struct device *d, int kv)
             map[q->n_v] = s->kivi->rows_v[kv];
         s->kivi->rows_v[kv]++;
     }
-    cb_store_give_back(cb_store_row(s, kv, 1, 0), cb_store_row(s, kv, 1, end));
+    give_back_rows(s, kv, 1, had, end);
     return CB_OK;
 }
 

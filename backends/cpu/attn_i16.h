@@ -32,9 +32,9 @@ void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp);
 void cb_kivi_group_i16_avx512(int bits, const uint8_t *group, int hd, void *panel);
 void cb_kivi_values_i16_avx512(int bits, const uint8_t *const *row, int hd, void *vp, int at);
 void cb_kivi_logits_i8(int bits, const uint8_t *group, int n, const float *const *q, float scale,
-                         int rows, int hd, float *s);
+                       int rows, int hd, const uint8_t *ahead, float *s);
 void cb_kivi_values_i8(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
-                         float *o);
+                       const uint8_t *ahead, float *o);
 void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
                       float *o);
 

@@ -16,7 +16,6 @@ enum {
     GROUPS = KEY_BLOCK / KIVI_GROUP,
     PART = 64, /* channels that share a unit */
     PARTS = CB_KIVI_MAX_HD / PART,
-    AHEAD = 2, /* what is asked for goes to the second cache */
 };
 
 INLINE __m512i iota(void)
@@ -205,10 +204,12 @@ INLINE __m512 finished(const struct taken *y, int r, __m512i acc)
                            _mm512_set1_ps(y->base[r]));
 }
 
-INLINE void ask_for(const uint8_t *at)
+/* Of as many bytes as n quads take, the lines for quad k; into the second cache, so that no read waits */
+INLINE void ask_for(int bits, const uint8_t *ahead, int k, int n)
 {
-    __builtin_prefetch(at, 0, AHEAD);
-    __builtin_prefetch(at + 64, 0, AHEAD);
+    __builtin_prefetch(ahead + 64 * k, 0, 2);
+    if (bits == 4 && k < n / 4)
+        __builtin_prefetch(ahead + 64 * (n + k), 0, 2);
 }
 
 /* ---- logits ---- */
@@ -317,10 +318,9 @@ INLINE void leave_logits(int m, const struct taken *y, __m512i (*acc)[2], int ad
 }
 
 INLINE void key_tile(int bits, int m, const uint8_t *group, int n, const struct key_heads *h,
-                     const float *const *q, float scale, int hd, float *logit)
+                     const float *const *q, float scale, int hd, const uint8_t *ahead, float *logit)
 {
     const size_t bytes = 4 + 4 * (size_t)bits;
-    const uint8_t *ahead = group + (size_t)(GROUPS * hd) * bytes;
     const struct quad t = quad_beside(bits);
     struct scaled scaled[PARTS];
     struct taken y;
@@ -334,20 +334,21 @@ INLINE void key_tile(int bits, int m, const uint8_t *group, int n, const struct 
             take_queries(bits, m, scaled + c / PART, h->step + g * hd + c, h->centre + g * hd + c,
                          width, scale, &y);
             clear(m, acc);
-            for (int k = 0; k < width / 4; k++, group += 4 * bytes, ahead += 4 * bytes) {
+            for (int k = 0; k < width / 4; k++, group += 4 * bytes) {
                 __m512i x[2];
                 open_beside(bits, group, &t, x);
-                ask_for(ahead);
+                ask_for(bits, ahead, k, width / 4);
                 add_products(1, m, x, &y, k, acc);
             }
+            ahead += (size_t)width * bytes;
             leave_logits(m, &y, acc, c > 0, logit);
         }
 }
 
-#define KEYS_4(m) key_tile(4, m, group, n, &h, q + r, scale, hd, logit + r * KEY_BLOCK)
-#define KEYS_2(m) key_tile(2, m, group, n, &h, q + r, scale, hd, logit + r * KEY_BLOCK)
+#define KEYS_4(m) key_tile(4, m, group, n, &h, q + r, scale, hd, ahead, logit + r * KEY_BLOCK)
+#define KEYS_2(m) key_tile(2, m, group, n, &h, q + r, scale, hd, ahead, logit + r * KEY_BLOCK)
 void cb_kivi_logits_i8(int bits, const uint8_t *group, int n, const float *const *q, float scale,
-                       int rows, int hd, float *logit)
+                       int rows, int hd, const uint8_t *ahead, float *logit)
 {
     struct key_heads h;
 
@@ -437,10 +438,10 @@ INLINE __m512 take_weights(const float *p, const float *step, const float *centr
 }
 
 INLINE void value_tile(int bits, int m, const uint8_t *const *row, const struct value_heads *h,
-                       const float *const *p, const float *keep, int hd, float *o)
+                       const float *const *p, const float *keep, int hd, const uint8_t *ahead,
+                       float *o)
 {
     const size_t bytes = 4 + 4 * (size_t)bits;
-    const uint8_t *ahead = row[0] + KEY_BLOCK * (size_t)(hd / 32) * bytes;
     const __m512i middle = _mm512_set1_epi8(bits == 4 ? 8 : 2);
     const struct quad t = quad_of_rows(bits);
     struct taken y;
@@ -454,14 +455,15 @@ INLINE void value_tile(int bits, int m, const uint8_t *const *row, const struct 
                                    y.byte[r], y.unit + r);
         leave(across(0, m, base), y.base);
         clear(m, acc);
-        for (int k = 0; k < KEY_BLOCK / 4; k++, ahead += 4 * bytes) {
+        for (int k = 0; k < KEY_BLOCK / 4; k++) {
             __m512i x[2];
             open_rows(bits, row + 4 * k, (size_t)c * bytes, &t, x);
-            ask_for(ahead);
+            ask_for(bits, ahead, k, KEY_BLOCK / 4);
             x[0] = _mm512_sub_epi8(x[0], middle);
             x[1] = _mm512_sub_epi8(x[1], middle);
             add_products(0, m, x, &y, k, acc);
         }
+        ahead += KEY_BLOCK * bytes;
         UNROLL
         for (int r = 0; r < m; r++)
             UNROLL
@@ -473,10 +475,10 @@ INLINE void value_tile(int bits, int m, const uint8_t *const *row, const struct 
     }
 }
 
-#define VALUES_4(m) value_tile(4, m, row, &h, p, soft->factor + r, hd, o + r * hd)
-#define VALUES_2(m) value_tile(2, m, row, &h, p, soft->factor + r, hd, o + r * hd)
+#define VALUES_4(m) value_tile(4, m, row, &h, p, soft->factor + r, hd, ahead, o + r * hd)
+#define VALUES_2(m) value_tile(2, m, row, &h, p, soft->factor + r, hd, ahead, o + r * hd)
 void cb_kivi_values_i8(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
-                       float *o)
+                       const uint8_t *ahead, float *o)
 {
     struct value_heads h;
 

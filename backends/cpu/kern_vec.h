@@ -119,10 +119,12 @@ struct kern_kivi {
     void (*values_i16)(int bits, const uint8_t *const *row, int hd, void *vp,
                        int at); /* 16 tokens' */
     /* What a few queries read goes straight into the products; NULL = as ever. q[rows][hd] * scale times
-     * n groups -> s[rows][KEY_BLOCK]; o[rows][hd] = o * factor + s times the values of KEY_BLOCK tokens */
+     * n groups -> s[rows][KEY_BLOCK]; o[rows][hd] = o * factor + s times the values of KEY_BLOCK tokens.
+     * ahead: what is read next, as many bytes */
     void (*logits)(int bits, const uint8_t *group, int n, const float *const *q, float scale,
-                   int rows, int hd, float *s);
-    void (*pv)(int bits, const uint8_t *const *row, const struct kern_soft *s, int hd, float *o);
+                   int rows, int hd, const uint8_t *ahead, float *s);
+    void (*pv)(int bits, const uint8_t *const *row, const struct kern_soft *s, int hd,
+               const uint8_t *ahead, float *o);
 };
 
 struct kern_vec {

@@ -199,6 +199,20 @@ static int key_row(const struct kv_run *run, int j)
     return run->kivi->row_k ? run->kivi->row_k[slot] : slot;
 }
 
+/* Where the values of entries j.. lie that are read after their keys; else: if not quantised */
+static const uint8_t *values_ahead(const struct kv_run *run, int j, int hd, const uint8_t *other)
+{
+    const int slot = slot_of(run, j);
+    return slot < run->kivi->n_v ? value_row(run->kivi, slot, hd) : other;
+}
+
+/* The same of keys, which are read after the values before them */
+static const uint8_t *keys_ahead(const struct kv_run *run, int j, int hd, const uint8_t *other)
+{
+    const int row = j < run->n ? key_row(run, j) : -1;
+    return row >= 0 ? key_group(run->kivi, row / KIVI_GROUP, hd) : other;
+}
+
 /* Logits of entries j..: those that follow in whole groups, those that are scattered over one, or rows.
  * Returns of how many. */
 static int some_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int j,
@@ -215,7 +229,8 @@ static int some_logits(const struct kern_vec *k, const struct tile *t, int r, in
         while (whole_group(t->run, j + m * KIVI_GROUP, n - m * KIVI_GROUP, hd) ==
                group + (size_t)m * bytes)
             m++;
-        k->kivi->logits(q->bits_k, group, m, t->q + r, t->scale, rows, hd, s);
+        k->kivi->logits(q->bits_k, group, m, t->q + r, t->scale, rows, hd,
+                        values_ahead(t->run, j, hd, group), s);
         return m * KIVI_GROUP;
     }
     if (row >= 0) {
@@ -226,8 +241,8 @@ static int some_logits(const struct kern_vec *k, const struct tile *t, int r, in
             if (at[m] < 0 || at[m] >= KIVI_GROUP)
                 break;
         }
-        k->kivi->logits(q->bits_k, key_group(q, row / KIVI_GROUP, hd), 1, t->q + r, t->scale, rows,
-                        hd, x);
+        group = key_group(q, row / KIVI_GROUP, hd);
+        k->kivi->logits(q->bits_k, group, 1, t->q + r, t->scale, rows, hd, group, x);
     } else {
         m = n < KIVI_GROUP ? n : KIVI_GROUP;
         for (int i = 0; i < m; i++)
@@ -271,5 +286,5 @@ void cb_kivi_pv(const struct kern_vec *k, const struct tile *t, int from,
         row[j] = first + (size_t)j * bytes;
     for (int j = 0; scattered && j < KEY_BLOCK; j++)
         row[j] = value_row(q, slot_of(t->run, from + j), hd);
-    k->kivi->pv(q->bits_v, row, soft, hd, o);
+    k->kivi->pv(q->bits_v, row, soft, hd, keys_ahead(t->run, from + KEY_BLOCK, hd, row[0]), o);
 }
