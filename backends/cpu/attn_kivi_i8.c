@@ -146,8 +146,8 @@ INLINE __m512 across(int larger, int m, const __m512 *x)
                      c = r + 2 < m ? x[r + 2] : zero, d = r + 3 < m ? x[r + 3] : zero;
         const __m512 ab = larger_or_sum(larger, _mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
         const __m512 cd = larger_or_sum(larger, _mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-        const __m512 abcd = larger_or_sum(larger, _mm512_shuffle_ps(ab, cd, 0x44),
-                                          _mm512_shuffle_ps(ab, cd, 0xee));
+        const __m512 abcd =
+            larger_or_sum(larger, _mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
         const __m512 two = larger_or_sum(larger, abcd, _mm512_shuffle_f32x4(abcd, abcd, 0x4e));
         const __m512 one = larger_or_sum(larger, two, _mm512_shuffle_f32x4(two, two, 0xb1));
         y = r ? _mm512_mask_mov_ps(y, (__mmask16)(0xf << r), one) : one;
@@ -165,9 +165,9 @@ INLINE void leave(__m512 x, float *y)
 /* Whole numbers as floats from 1.5 * 2^23 on: their lowest bytes, one vector's behind the other's */
 INLINE __m256i low_bytes(__m512 a, __m512 b)
 {
-    const __m256i at = _mm256_setr_epi8(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
-                                        64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116,
-                                        120, 124);
+    const __m256i at =
+        _mm256_setr_epi8(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72,
+                         76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124);
     return _mm512_castsi512_si256(_mm512_permutex2var_epi8(
         _mm512_castps_si512(a), _mm512_zextsi256_si512(at), _mm512_castps_si512(b)));
 }
@@ -256,7 +256,8 @@ INLINE void scale_queries(int m, const float *const *q, int from, const float *t
         const __m512 s = _mm512_loadu_ps(top_step + i);
         UNROLL
         for (int r = 0; r < m; r++)
-            top[r] = _mm512_range_ps(top[r], _mm512_mul_ps(_mm512_loadu_ps(q[r] + from + i), s), 0xb);
+            top[r] =
+                _mm512_range_ps(top[r], _mm512_mul_ps(_mm512_loadu_ps(q[r] + from + i), s), 0xb);
     }
     all = across(1, m, top);
     /* as they are where there are no steps to speak of */

@@ -79,9 +79,7 @@ static void as_rows(const struct kern_vec *k, const struct attn *a, const struct
 {
     const enum kv_type t = v ? a->type_v : a->type_k;
     float panel[KIVI_GROUP * CB_KIVI_MAX_HD], x[CB_KIVI_MAX_HD];
-    struct reader r = {
-        .k = k, .q = run->kivi, .v = v, .hd = a->hd, .group = -1, .panel = panel
-    };
+    struct reader r = { .k = k, .q = run->kivi, .v = v, .hd = a->hd, .group = -1, .panel = panel };
 
     for (int i = 0; i < n; i++) {
         const int slot = slot_of(run, j + i);
@@ -213,8 +211,27 @@ static const uint8_t *keys_ahead(const struct kv_run *run, int j, int hd, const 
     return row >= 0 ? key_group(run->kivi, row / KIVI_GROUP, hd) : other;
 }
 
-/* Logits of entries j..: those that follow in whole groups, those that are scattered over one, or rows.
- * Returns of how many. */
+/* Entries j.. that are scattered over groups side by side, at most a block's: where they are from the first
+ * group's beginning. Returns of how many. */
+static int scattered(const struct kv_run *run, int j, int n, int *at, int *n_group)
+{
+    const int row = key_row(run, j), first = row / KIVI_GROUP * KIVI_GROUP;
+    int m = 1;
+
+    at[0] = row - first;
+    *n_group = 1;
+    for (; m < n && m < KEY_BLOCK; m++) {
+        at[m] = key_row(run, j + m) - first;
+        if (at[m] < 0 || at[m] >= KEY_BLOCK || at[m] / KIVI_GROUP > *n_group)
+            break;
+        if (at[m] / KIVI_GROUP == *n_group)
+            ++*n_group;
+    }
+    return m;
+}
+
+/* Logits of entries j..: those that follow in whole groups, those that are scattered, or rows. Returns of
+ * how many. */
 static int some_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int j,
                        int n, void *kp, float *s)
 {
@@ -222,7 +239,7 @@ static int some_logits(const struct kern_vec *k, const struct tile *t, int r, in
     const int hd = t->a->hd, row = key_row(t->run, j);
     const uint8_t *group = whole_group(t->run, j, n, hd);
     float x[MAX_ROWS * KEY_BLOCK];
-    int at[KIVI_GROUP], m = 1;
+    int at[KEY_BLOCK], m = 1, n_group;
 
     if (group) {
         const size_t bytes = (size_t)hd * cb_kivi_block_bytes(q->bits_k);
@@ -234,15 +251,9 @@ static int some_logits(const struct kern_vec *k, const struct tile *t, int r, in
         return m * KIVI_GROUP;
     }
     if (row >= 0) {
-        const int first = row / KIVI_GROUP * KIVI_GROUP;
-        at[0] = row - first;
-        for (; m < n && m < KIVI_GROUP; m++) {
-            at[m] = key_row(t->run, j + m) - first;
-            if (at[m] < 0 || at[m] >= KIVI_GROUP)
-                break;
-        }
+        m = scattered(t->run, j, n, at, &n_group);
         group = key_group(q, row / KIVI_GROUP, hd);
-        k->kivi->logits(q->bits_k, group, 1, t->q + r, t->scale, rows, hd, group, x);
+        k->kivi->logits(q->bits_k, group, n_group, t->q + r, t->scale, rows, hd, group, x);
     } else {
         m = n < KIVI_GROUP ? n : KIVI_GROUP;
         for (int i = 0; i < m; i++)

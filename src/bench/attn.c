@@ -166,7 +166,10 @@ static int emit(struct op_bench *b, const struct bank *k, const char *op, int n_
     const struct op_shape *s = k->s;
     const double pairs = n_tok > 1 ? n_tok * (n_read - (n_tok - 1) / 2.0) : n_read;
     const enum kv_type t = form[k->form].type;
-    const enum limit unit = t == KV_F32 ? LIMIT_F32 : t == KV_Q8_0 ? LIMIT_INT8 : LIMIT_BF16;
+    /* with AVX-512 kivi's codes are multiplied as bytes, but for prompts */
+    const int bytes =
+        t == KV_Q8_0 || (form[k->form].bits && n_tok == 1 && b->limit[LIMIT_BF16] > 0);
+    const enum limit unit = t == KV_F32 ? LIMIT_F32 : bytes ? LIMIT_INT8 : LIMIT_BF16;
     struct op_row row = { .op = op,
                           .type = form[k->form].name,
                           .model = s->model,
