@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* policies.c - decoding with many policies side by side after one prompt, which is computed once for all
- * that can share it, as a table. Rounds of a few tokens pass in turn, and the median round counts, so
- * what else the machine does falls on all alike.
+/* policies.c - decoding with many policies side by side after one prompt, which is computed once
+ * for all that can share it, as a table. Rounds of a few tokens pass in turn, and the median round
+ * counts, so what else the machine does falls on all alike.
  *
- * usage: bench/policies MODEL TOKENS[:TYPE,...] POLICY...     TYPE: of keys and values, default f16 */
+ * usage: bench/policies MODEL TOKENS[:TYPE,...] POLICY...     TYPE: of keys and values, default f16
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "session.h"
+#include "base/clock.h"
+#include "attention/session.h"
 
 enum { ROUNDS = 41, ROUND_TOKENS = 8, MOST = 64 };
 
@@ -44,7 +45,8 @@ static int open_lane(struct lane *y, cb_model *m, const char *policy, const char
     return err ? err : cb_session_want_top(y->s, cb_sampler_defaults().top_k);
 }
 
-/* The prompt goes once through the first policy and all that can follow it, then through the others. */
+/* The prompt goes once through the first policy and all that can follow it, then through the
+ * others. */
 static int fill(struct lane *lane, int n, const int32_t *ids, int n_tok)
 {
     struct cb_session *follower[MOST];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* ctxbank.h - the public interface: a model is opened once and shared, a session is one timeline.
  *
- * Every function that can fail returns CB_OK or a negative status; cb_error() then says what and why.
- * Nothing here prints or exits. A model may be shared by sessions; a session belongs to one thread
- * at a time. */
+ * Every function that can fail returns CB_OK or a negative status; cb_error() then says what and
+ * why. Nothing here prints or exits. A model may be shared by sessions; a session belongs to one
+ * thread at a time. */
 #ifndef CTXBANK_H
 #define CTXBANK_H
 
@@ -42,8 +42,9 @@ CB_API const char *cb_error(void); /* of this thread's last failure; valid until
 struct cb_model_params {
     int n_threads;      /* 0 = physical cores that affinity and cgroup allow */
     const char *device; /* "cpu" (NULL means it), "ref" */
-    const char *numa;   /* "off" (NULL means it), "distribute", "isolate": threads on nodes of memory */
-    int pin;            /* 1 = each thread stays on a core of its own, the calling one too */
+    const char
+        *numa; /* "off" (NULL means it), "distribute", "isolate": threads on nodes of memory */
+    int pin;   /* 1 = each thread stays on a core of its own, the calling one too */
 };
 
 struct cb_model_info {
@@ -61,13 +62,16 @@ CB_API void cb_model_get_info(const cb_model *model, struct cb_model_info *out);
 
 /* ---- text ---- */
 
-enum { CB_TOK_BOS = 1, CB_TOK_SPECIAL = 2 }; /* add BOS if the model asks for it; parse special tokens */
+enum {
+    CB_TOK_BOS = 1,
+    CB_TOK_SPECIAL = 2
+}; /* add BOS if the model asks for it; parse special tokens */
 
 /* text[len] (UTF-8, need not end in NUL) -> ids[*n]; the caller frees *ids with free(). */
-CB_API int cb_tokenize(const cb_model *model, const char *text, size_t len, int flags, int32_t **ids,
-                       int *n);
-/* Bytes of one token; special tokens give nothing unless `special`. Returns the number of bytes that
- * the token has, of which at most `cap` were written. */
+CB_API int cb_tokenize(const cb_model *model, const char *text, size_t len, int flags,
+                       int32_t **ids, int *n);
+/* Bytes of one token; special tokens give nothing unless `special`. Returns the number of bytes
+ * that the token has, of which at most `cap` were written. */
 CB_API int cb_token_bytes(const cb_model *model, int32_t id, int special, char *buf, int cap);
 CB_API int cb_token_is_end(const cb_model *model, int32_t id); /* ends a turn: EOS, EOT, EOM */
 /* All that do -> *ids, which belong to the model; how many */
@@ -76,9 +80,9 @@ CB_API int cb_token_ends(const cb_model *model, const int32_t **ids);
 /* ---- session ---- */
 
 struct cb_session_params {
-    int n_ctx;           /* most tokens in the timeline; 0 = what the model was trained for */
-    int chunk;           /* tokens a weight matrix meets at once in prefill; 0 = default */
-    const char *type_k;  /* stored form of keys and values: "f16" (NULL means it), "f32", ... */
+    int n_ctx;          /* most tokens in the timeline; 0 = what the model was trained for */
+    int chunk;          /* tokens a weight matrix meets at once in prefill; 0 = default */
+    const char *type_k; /* stored form of keys and values: "f16" (NULL means it), "f32", ... */
     const char *type_v;
     const char *policy;  /* NAME[:key=value,...]; NULL = "full" */
     const char *prefill; /* NULL = "dense" */
@@ -101,16 +105,17 @@ CB_API void cb_session_close(cb_session *session);
 CB_API void cb_session_clear(cb_session *session); /* back to an empty timeline */
 
 /* What a prompt of n_prompt tokens and n_gen generated ones will need, before either is run. */
-CB_API int cb_session_plan(const cb_session *session, int n_prompt, int n_gen, struct cb_memory *out);
+CB_API int cb_session_plan(const cb_session *session, int n_prompt, int n_gen,
+                           struct cb_memory *out);
 CB_API void cb_session_memory(const cb_session *session, struct cb_memory *out);
 CB_API int cb_session_len(const cb_session *session); /* tokens in the timeline */
 /* What the user should know of the policy as it was opened, such as a default that was not made for
  * this model; "" when there is nothing. */
 CB_API const char *cb_session_note(const cb_session *session);
 
-/* done of total tokens; the whole prompt passes a layer before the next one begins, and a layer counts
- * as its share of each token. Non-zero stops the prefill with CB_ECANCEL; the session then holds what it held before, or nothing
- * where the policy had dropped tokens already. */
+/* done of total tokens; the whole prompt passes a layer before the next one begins, and a layer
+ * counts as its share of each token. Non-zero stops the prefill with CB_ECANCEL; the session then
+ * holds what it held before, or nothing where the policy had dropped tokens already. */
 typedef int (*cb_progress_fn)(void *arg, int64_t done, int64_t total);
 /* logits[n_vocab] after token i of the prompt. */
 typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);
@@ -118,7 +123,8 @@ typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);
 struct cb_prefill {
     cb_progress_fn progress;
     void *progress_arg;
-    cb_logits_fn logits; /* called for tokens logits_from.. in order; NULL = only the last is kept */
+    cb_logits_fn
+        logits; /* called for tokens logits_from.. in order; NULL = only the last is kept */
     void *logits_arg;
     int logits_from;
 };
@@ -131,21 +137,21 @@ CB_API int cb_session_decode(cb_session *session, int32_t token);
 /* logits[n_vocab] that follow the last token; valid until the next call on the session. */
 CB_API const float *cb_session_logits(const cb_session *session);
 /* Of a token that is decoded from now on the k largest logits are wanted: the others may be
- * approximations that are smaller than these. 0: all are (as in a new session). In a small model with a
- * large vocabulary that spares a fifth of a token's bytes; it makes a preview of the output matrix once
- * (CB_ENOMEM), before other threads use the model. */
+ * approximations that are smaller than these. 0: all are (as in a new session). In a small model
+ * with a large vocabulary that spares a fifth of a token's bytes; it makes a preview of the output
+ * matrix once (CB_ENOMEM), before other threads use the model. */
 CB_API int cb_session_want_top(cb_session *session, int k);
 
 /* ---- sampling ---- */
 
 struct cb_sampler_params {
     uint64_t seed;
-    float temp;           /* 0 = greedy */
-    int top_k;            /* 0 = off */
-    float top_p, min_p;   /* 1 and 0 = off */
-    float repeat_penalty; /* 1 = off */
+    float temp;                                /* 0 = greedy */
+    int top_k;                                 /* 0 = off */
+    float top_p, min_p;                        /* 1 and 0 = off */
+    float repeat_penalty;                      /* 1 = off */
     float frequency_penalty, presence_penalty; /* 0 = off */
-    int penalty_last_n;   /* tokens that penalties look back on; 0 = off, -1 = all */
+    int penalty_last_n; /* tokens that penalties look back on; 0 = off, -1 = all */
 };
 
 typedef struct cb_sampler cb_sampler;

@@ -1,88 +1,104 @@
+# The rooms of src from the ground up: a file includes its own room and those above it in this list, which
+# tests/check-rules holds it to.
 libcore_la_SOURCES += \
 	include/ctxbank.h \
-	src/arch.c \
-	src/attend.c src/attend.h \
-	src/backend.c src/backend.h \
-	src/clock.h \
-	src/cpus.c src/cpus.h \
-	src/data.c src/data.h \
-	src/dtype.c src/dtype.h \
-	src/dtype_k.c src/dtype_k.h \
-	src/distant.c src/distant.h \
-	src/edit.c src/edit.h \
-	src/err.c src/err.h \
-	src/first.c src/first.h \
-	src/follow.c \
-	src/forward.c \
-	src/futex.h \
-	src/gguf.c src/gguf.h \
-	src/gguf_file.h \
-	src/gguf_parse.c \
-	src/gguf_read.c \
-	src/gguf_write.c src/gguf_write.h \
-	src/ints.h \
-	src/keep.c \
-	src/kivi.c src/kivi.h \
-	src/leave.c src/leave.h \
-	src/measure.c src/measure.h \
-	src/method/d2o.c src/method/d2o.h \
-	src/method/d2o_merge.c \
-	src/method/full.c \
-	src/method/h2o.c \
-	src/method/omnikv.c \
-	src/method/omnikv_prefill.c \
-	src/method/pod.c \
-	src/method/pyramidkv.c \
-	src/method/simlayerkv.c \
-	src/method/snapkv.c \
-	src/method/streamingllm.c \
-	src/method/tova.c \
-	src/method/window.c \
-	src/memory.c \
-	src/model.c src/model.h \
-	src/nearest.c src/nearest.h \
-	src/par_omp.c src/par.h \
-	src/place.c src/place.h \
-	src/policy.c src/policy.h \
-	src/prefill.c src/prefill.h \
-	src/preset.c \
-	src/preview.c src/preview.h \
-	src/quantize.c src/quantize.h \
-	src/reading.c src/reading.h \
-	src/rolled.c src/rolled.h \
-	src/sample.c \
-	src/select.c src/select.h \
-	src/session.c src/session.h \
-	src/share.c \
-	src/similar.c src/similar.h \
-	src/store.c src/store.h \
-	src/store_kivi.c src/store_kivi.h \
-	src/store_rows.c \
-	src/store_seal.c \
-	src/store_touch.c \
-	src/template.c src/template.h \
-	src/tok.c src/tok.h \
-	src/tok_bpe.c \
-	src/tok_impl.h \
-	src/tok_merge.c \
-	src/tok_nfc.c \
-	src/tok_spm.c \
-	src/utf8.c
+	src/base/buf.c src/base/buf.h \
+	src/base/clock.h \
+	src/base/data.c src/base/data.h \
+	src/base/err.c src/base/err.h \
+	src/base/ints.h \
+	src/base/suggest.c src/base/suggest.h \
+	src/base/topk_heap.c src/base/topk_heap.h \
+	src/base/utf8.c src/base/utf8.h
 
-# Tasks and their scores: for the command line and the tests, not part of the installed library.
+libcore_la_SOURCES += \
+	src/par/affinity.c src/par/affinity.h \
+	src/par/backoff.c src/par/backoff.h \
+	src/par/cpus.c src/par/cpus.h \
+	src/par/futex.h \
+	src/par/par.h \
+	src/par/par_omp.c
+
+libcore_la_SOURCES += \
+	src/gguf/dtype.c src/gguf/dtype.h \
+	src/gguf/dtype_k.c src/gguf/dtype_k.h \
+	src/gguf/gguf.c src/gguf/gguf.h \
+	src/gguf/gguf_file.h \
+	src/gguf/gguf_parse.c \
+	src/gguf/gguf_read.c \
+	src/gguf/gguf_write.c src/gguf/gguf_write.h \
+	src/gguf/requantize.c src/gguf/requantize.h
+
+libcore_la_SOURCES += \
+	src/text/template.c src/text/template.h \
+	src/text/tok.c src/text/tok.h \
+	src/text/tok_bpe.c \
+	src/text/tok_impl.h \
+	src/text/tok_merge.c \
+	src/text/tok_nfc.c \
+	src/text/tok_spm.c
+
+libcore_la_SOURCES += \
+	src/device/device.c src/device/device.h \
+	src/device/kivi.c src/device/kivi.h
+
+libcore_la_SOURCES += \
+	src/model/families.c \
+	src/model/head_prune.c src/model/head_prune.h \
+	src/model/model.c src/model/model.h
+
+libcore_la_SOURCES += \
+	src/bank/store.c src/bank/store.h \
+	src/bank/store_kivi.c src/bank/store_kivi.h \
+	src/bank/store_prepack.c \
+	src/bank/store_rows.c \
+	src/bank/store_touch.c
+
+libcore_la_SOURCES += \
+	src/policy/budget.c \
+	src/policy/keep.c \
+	src/policy/method/d2o.c src/policy/method/d2o.h \
+	src/policy/method/d2o_merge.c \
+	src/policy/method/full.c \
+	src/policy/method/h2o.c \
+	src/policy/method/omnikv.c \
+	src/policy/method/omnikv_prefill.c \
+	src/policy/method/pod.c \
+	src/policy/method/pyramidkv.c \
+	src/policy/method/simlayerkv.c \
+	src/policy/method/snapkv.c \
+	src/policy/method/streamingllm.c \
+	src/policy/method/tova.c \
+	src/policy/method/window.c \
+	src/policy/policy.c src/policy/policy.h \
+	src/policy/preset.c
+
+libcore_la_SOURCES += \
+	src/attention/attend.c src/attention/attend.h \
+	src/attention/chooser.c src/attention/chooser.h \
+	src/attention/cross_layer.c src/attention/cross_layer.h \
+	src/attention/evict.c src/attention/evict.h \
+	src/attention/nearest_key.c src/attention/nearest_key.h \
+	src/attention/reading.c src/attention/reading.h \
+	src/attention/rolling.c src/attention/rolling.h \
+	src/attention/scores.c src/attention/scores.h \
+	src/attention/session.h \
+	src/attention/sparse_prefill.c src/attention/sparse_prefill.h
+
+libcore_la_SOURCES += \
+	src/engine/forward.c \
+	src/engine/memory_plan.c \
+	src/engine/sampler.c \
+	src/engine/session.c \
+	src/engine/shared_prefill.c
+
+# Tasks, their scores and analyses: for the program and the tests, not part of the installed library.
 noinst_LTLIBRARIES += libeval.la
 libeval_la_LIBADD = $(JANSSON_LIBS)
 libeval_la_SOURCES = \
-	src/calibrate/alike.c src/calibrate/alike.h \
-	src/calibrate/chart.c src/calibrate/chart.h \
-	src/calibrate/filter.c src/calibrate/filter.h \
-	src/calibrate/probe.c src/calibrate/probe.h \
-	src/calibrate/rows.c src/calibrate/rows.h \
-	src/calibrate/sample.c src/calibrate/sample.h \
-	src/calibrate/trial.c src/calibrate/trial.h \
 	src/eval/answer.c src/eval/answer.h \
 	src/eval/ask.c src/eval/ask.h \
-	src/eval/buf.c src/eval/buf.h \
+	src/eval/ask_all.c src/eval/ask_all.h \
 	src/eval/gen.c src/eval/gen.h \
 	src/eval/gen_2stage.c \
 	src/eval/gen_needle.c \
@@ -93,51 +109,57 @@ libeval_la_SOURCES = \
 	src/eval/item.c src/eval/item.h \
 	src/eval/item_read.c \
 	src/eval/metric.c src/eval/metric.h \
-	src/eval/plot.c src/eval/plot.h \
-	src/eval/run.c src/eval/run.h \
-	src/eval/table.c src/eval/table.h \
-	src/eval/published.c src/eval/published.h
+	src/eval/published.c src/eval/published.h \
+	src/calibrate/filter.c src/calibrate/filter.h \
+	src/calibrate/layer_similarity.c src/calibrate/layer_similarity.h \
+	src/calibrate/probe.c src/calibrate/probe.h \
+	src/calibrate/row_stats.c src/calibrate/row_stats.h \
+	src/calibrate/sample.c src/calibrate/sample.h \
+	src/calibrate/trial.c src/calibrate/trial.h \
+	src/cli/plot.c src/cli/plot.h \
+	src/cli/score_table.c src/cli/score_table.h
 
 # The program
 bin_PROGRAMS += ctxbank
 ctxbank_LDADD = libeval.la libcore.la $(JANSSON_LIBS)
 ctxbank_SOURCES = \
-	src/bench/attn.c \
-	src/bench/gather.c \
-	src/bench/matmul.c \
-	src/bench/ops.c src/bench/ops.h \
-	src/bench/small.c \
-	src/cmd/bench.c \
-	src/cmd/bench_ops.c src/cmd/bench_ops.h \
-	src/cmd/calibrate.c src/cmd/calibrate.h \
-	src/cmd/calibrate_filter.c \
-	src/cmd/calibrate_layers.c \
-	src/cmd/calibrate_lazy.c \
-	src/cmd/calibrate_similarity.c \
-	src/cmd/calibrate_trial.c src/cmd/calibrate_trial.h \
-	src/cmd/chat.c \
-	src/cmd/cmd.c src/cmd/cmd.h \
-	src/cmd/dump.c \
-	src/cmd/engine.c \
-	src/cmd/eval.c src/cmd/eval.h \
-	src/cmd/eval_continuation.c \
-	src/cmd/eval_kld.c \
-	src/cmd/eval_perplexity.c \
-	src/cmd/eval_tasks.c \
-	src/cmd/generate.c \
-	src/cmd/info.c \
-	src/cmd/interrupt.c \
-	src/cmd/prompt.c src/cmd/prompt.h \
-	src/cmd/quantize.c \
-	src/cmd/report.c \
-	src/cmd/rows.c src/cmd/rows.h \
-	src/cmd/run.c \
-	src/cmd/text.c \
-	src/cmd/tokenize.c \
-	src/log.c src/log.h \
-	src/main.c \
-	src/opts.c src/opts.h \
-	src/opts_complete.c \
-	src/opts_doc.c \
-	src/opts_table.c \
-	src/progress.c src/progress.h
+	src/bench/time_attn.c \
+	src/bench/time_gather.c \
+	src/bench/time_matmul.c \
+	src/bench/time_ops.c src/bench/time_ops.h \
+	src/bench/time_small.c \
+	src/cli/bench.c \
+	src/cli/bench_ops.c src/cli/bench_ops.h \
+	src/cli/calibrate.c src/cli/calibrate.h \
+	src/cli/calibrate_filter.c \
+	src/cli/calibrate_layers.c \
+	src/cli/calibrate_lazy.c \
+	src/cli/calibrate_similarity.c \
+	src/cli/calibrate_trial.c src/cli/calibrate_trial.h \
+	src/cli/chart.c src/cli/chart.h \
+	src/cli/chat.c \
+	src/cli/cmd.c src/cli/cmd.h \
+	src/cli/dump.c \
+	src/cli/engine.c \
+	src/cli/eval.c src/cli/eval.h \
+	src/cli/eval_continuation.c \
+	src/cli/eval_kld.c \
+	src/cli/eval_perplexity.c \
+	src/cli/eval_tasks.c \
+	src/cli/generate.c \
+	src/cli/info.c \
+	src/cli/interrupt.c \
+	src/cli/log.c src/cli/log.h \
+	src/cli/main.c \
+	src/cli/opts.c src/cli/opts.h \
+	src/cli/opts_complete.c \
+	src/cli/opts_doc.c \
+	src/cli/opts_table.c \
+	src/cli/progress.c src/cli/progress.h \
+	src/cli/prompt.c src/cli/prompt.h \
+	src/cli/quantize.c \
+	src/cli/report.c \
+	src/cli/row_writer.c src/cli/row_writer.h \
+	src/cli/run.c \
+	src/cli/text.c \
+	src/cli/tokenize.c

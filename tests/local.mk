@@ -1,173 +1,173 @@
 # One program an area; each links the library's inside and the check runner.
 if HAVE_CHECK
 check_programs = \
-	tests/check_calibrate \
-	tests/check_continuation \
-	tests/check_cpus \
-	tests/check_eval \
-	tests/check_follow \
-	tests/check_gguf \
-	tests/check_mask \
-	tests/check_attn \
-	tests/check_matmul \
-	tests/check_hostile \
-	tests/check_methods \
-	tests/check_metric \
-	tests/check_ops \
-	tests/check_policy \
-	tests/check_prefill \
-	tests/check_model \
-	tests/check_kivi \
-	tests/check_kvpress \
-	tests/check_omnikv \
-	tests/check_pod \
-	tests/check_par \
-	tests/check_place \
-	tests/check_quantize \
-	tests/check_sample \
-	tests/check_preview \
-	tests/check_seal \
-	tests/check_store \
-	tests/check_template \
-	tests/check_tok \
-	tests/check_tok_file
+	tests/unit/check_calibrate \
+	tests/unit/check_continuation \
+	tests/unit/check_cpus \
+	tests/unit/check_eval \
+	tests/unit/check_shared_prefill \
+	tests/unit/check_gguf \
+	tests/methods/check_mask \
+	tests/ops/check_attn \
+	tests/ops/check_matmul \
+	tests/fuzz/check_hostile \
+	tests/methods/check_methods \
+	tests/unit/check_metric \
+	tests/ops/check_ops \
+	tests/methods/check_policy \
+	tests/methods/check_sparse_prefill \
+	tests/unit/check_model \
+	tests/ops/check_kivi \
+	tests/methods/check_kvpress \
+	tests/methods/check_omnikv \
+	tests/methods/check_pod \
+	tests/unit/check_par \
+	tests/unit/check_affinity \
+	tests/unit/check_quantize \
+	tests/unit/check_sample \
+	tests/unit/check_head_prune \
+	tests/ops/check_prepack \
+	tests/unit/check_store \
+	tests/unit/check_template \
+	tests/unit/check_tok \
+	tests/fuzz/check_tok_file
 
-check_PROGRAMS += $(check_programs) tests/make_tiny
+check_PROGRAMS += $(check_programs) tests/kit/make_tiny
 TESTS += $(check_programs)
 
 check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
-check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
+check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
 
 # What tests share: files and models that they make.
 check_LTLIBRARIES = libtest.la
 libtest_la_SOURCES = \
-	tests/folder.c tests/folder.h \
-	tests/gguf_make.c tests/gguf_make.h \
-	tests/isa.c tests/isa.h \
-	tests/slow.c tests/slow.h \
-	tests/tiny.c tests/tiny.h \
-	tests/toy.c tests/toy.h
+	tests/kit/folder.c tests/kit/folder.h \
+	tests/kit/gguf_make.c tests/kit/gguf_make.h \
+	tests/kit/isa.c tests/kit/isa.h \
+	tests/kit/slow.c tests/kit/slow.h \
+	tests/kit/tiny.c tests/kit/tiny.h \
+	tests/kit/toy.c tests/kit/toy.h
 
-tests_check_calibrate_SOURCES = tests/check_calibrate.c
-tests_check_calibrate_CFLAGS = $(check_cflags)
-tests_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c
+tests_unit_check_calibrate_CFLAGS = $(check_cflags)
+tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
-tests_check_continuation_SOURCES = tests/check_continuation.c
-tests_check_continuation_CFLAGS = $(check_cflags)
-tests_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_continuation_SOURCES = tests/unit/check_continuation.c
+tests_unit_check_continuation_CFLAGS = $(check_cflags)
+tests_unit_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
-tests_check_eval_SOURCES = tests/check_eval.c
-tests_check_eval_CFLAGS = $(check_cflags)
-tests_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_eval_SOURCES = tests/unit/check_eval.c
+tests_unit_check_eval_CFLAGS = $(check_cflags)
+tests_unit_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
-tests_check_cpus_SOURCES = tests/check_cpus.c
-tests_check_cpus_CFLAGS = $(check_cflags)
-tests_check_cpus_LDADD = $(check_ldadd)
+tests_unit_check_cpus_SOURCES = tests/unit/check_cpus.c
+tests_unit_check_cpus_CFLAGS = $(check_cflags)
+tests_unit_check_cpus_LDADD = $(check_ldadd)
 
-tests_check_kvpress_SOURCES = tests/check_kvpress.c
-tests_check_kvpress_CFLAGS = $(check_cflags)
-tests_check_kvpress_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_methods_check_kvpress_SOURCES = tests/methods/check_kvpress.c
+tests_methods_check_kvpress_CFLAGS = $(check_cflags)
+tests_methods_check_kvpress_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
-tests_check_prefill_SOURCES = tests/check_prefill.c
-tests_check_prefill_CFLAGS = $(check_cflags)
-tests_check_prefill_LDADD = $(check_ldadd)
+tests_methods_check_sparse_prefill_SOURCES = tests/methods/check_sparse_prefill.c
+tests_methods_check_sparse_prefill_CFLAGS = $(check_cflags)
+tests_methods_check_sparse_prefill_LDADD = $(check_ldadd)
 
-tests_check_follow_SOURCES = tests/check_follow.c
-tests_check_follow_CFLAGS = $(check_cflags)
-tests_check_follow_LDADD = $(check_ldadd)
+tests_unit_check_shared_prefill_SOURCES = tests/unit/check_shared_prefill.c
+tests_unit_check_shared_prefill_CFLAGS = $(check_cflags)
+tests_unit_check_shared_prefill_LDADD = $(check_ldadd)
 
-tests_check_gguf_SOURCES = tests/check_gguf.c
-tests_check_gguf_CFLAGS = $(check_cflags)
-tests_check_gguf_LDADD = $(check_ldadd)
+tests_unit_check_gguf_SOURCES = tests/unit/check_gguf.c
+tests_unit_check_gguf_CFLAGS = $(check_cflags)
+tests_unit_check_gguf_LDADD = $(check_ldadd)
 
-tests_check_mask_SOURCES = tests/check_mask.c
-tests_check_mask_CFLAGS = $(check_cflags)
-tests_check_mask_LDADD = $(check_ldadd)
+tests_methods_check_mask_SOURCES = tests/methods/check_mask.c
+tests_methods_check_mask_CFLAGS = $(check_cflags)
+tests_methods_check_mask_LDADD = $(check_ldadd)
 
-tests_check_attn_SOURCES = tests/check_attn.c tests/against_ref.h
-tests_check_attn_CFLAGS = $(check_cflags)
-tests_check_attn_LDADD = $(check_ldadd)
+tests_ops_check_attn_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
+tests_ops_check_attn_CFLAGS = $(check_cflags)
+tests_ops_check_attn_LDADD = $(check_ldadd)
 
-tests_check_matmul_SOURCES = tests/check_matmul.c
-tests_check_matmul_CFLAGS = $(check_cflags)
-tests_check_matmul_LDADD = $(check_ldadd)
-tests_check_hostile_SOURCES = tests/check_hostile.c
-tests_check_hostile_CFLAGS = $(check_cflags)
-tests_check_hostile_LDADD = $(check_ldadd)
+tests_ops_check_matmul_SOURCES = tests/ops/check_matmul.c
+tests_ops_check_matmul_CFLAGS = $(check_cflags)
+tests_ops_check_matmul_LDADD = $(check_ldadd)
+tests_fuzz_check_hostile_SOURCES = tests/fuzz/check_hostile.c
+tests_fuzz_check_hostile_CFLAGS = $(check_cflags)
+tests_fuzz_check_hostile_LDADD = $(check_ldadd)
 
-tests_check_methods_SOURCES = tests/check_methods.c tests/vectors/methods.h
-tests_check_methods_CFLAGS = $(check_cflags)
-tests_check_methods_LDADD = $(check_ldadd)
+tests_methods_check_methods_SOURCES = tests/methods/check_methods.c tests/vectors/methods.h
+tests_methods_check_methods_CFLAGS = $(check_cflags)
+tests_methods_check_methods_LDADD = $(check_ldadd)
 
-tests_check_metric_SOURCES = tests/check_metric.c
-tests_check_metric_CFLAGS = $(check_cflags)
-tests_check_metric_LDADD = libeval.la $(check_ldadd)
+tests_unit_check_metric_SOURCES = tests/unit/check_metric.c
+tests_unit_check_metric_CFLAGS = $(check_cflags)
+tests_unit_check_metric_LDADD = libeval.la $(check_ldadd)
 
-tests_check_ops_SOURCES = tests/check_ops.c tests/against_ref.h
-tests_check_ops_CFLAGS = $(check_cflags)
-tests_check_ops_LDADD = $(check_ldadd)
+tests_ops_check_ops_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
+tests_ops_check_ops_CFLAGS = $(check_cflags)
+tests_ops_check_ops_LDADD = $(check_ldadd)
 
-tests_check_model_SOURCES = tests/check_model.c
-tests_check_model_CFLAGS = $(check_cflags)
-tests_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_model_SOURCES = tests/unit/check_model.c
+tests_unit_check_model_CFLAGS = $(check_cflags)
+tests_unit_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
-tests_check_omnikv_SOURCES = tests/check_omnikv.c tests/vectors/selection.h
-tests_check_omnikv_CFLAGS = $(check_cflags)
-tests_check_omnikv_LDADD = $(check_ldadd)
+tests_methods_check_omnikv_SOURCES = tests/methods/check_omnikv.c tests/vectors/selection.h
+tests_methods_check_omnikv_CFLAGS = $(check_cflags)
+tests_methods_check_omnikv_LDADD = $(check_ldadd)
 
-tests_check_par_SOURCES = tests/check_par.c
-tests_check_par_CFLAGS = $(check_cflags)
-tests_check_par_LDADD = $(check_ldadd)
+tests_unit_check_par_SOURCES = tests/unit/check_par.c
+tests_unit_check_par_CFLAGS = $(check_cflags)
+tests_unit_check_par_LDADD = $(check_ldadd)
 
-tests_check_place_SOURCES = tests/check_place.c
-tests_check_place_CFLAGS = $(check_cflags)
-tests_check_place_LDADD = $(check_ldadd)
+tests_unit_check_affinity_SOURCES = tests/unit/check_affinity.c
+tests_unit_check_affinity_CFLAGS = $(check_cflags)
+tests_unit_check_affinity_LDADD = $(check_ldadd)
 
-tests_check_policy_SOURCES = tests/check_policy.c
-tests_check_policy_CFLAGS = $(check_cflags)
-tests_check_policy_LDADD = $(check_ldadd)
+tests_methods_check_policy_SOURCES = tests/methods/check_policy.c
+tests_methods_check_policy_CFLAGS = $(check_cflags)
+tests_methods_check_policy_LDADD = $(check_ldadd)
 
-tests_check_pod_SOURCES = tests/check_pod.c
-tests_check_pod_CFLAGS = $(check_cflags)
-tests_check_pod_LDADD = $(check_ldadd)
-tests_check_quantize_SOURCES = tests/check_quantize.c
-tests_check_quantize_CFLAGS = $(check_cflags)
-tests_check_quantize_LDADD = $(check_ldadd)
+tests_methods_check_pod_SOURCES = tests/methods/check_pod.c
+tests_methods_check_pod_CFLAGS = $(check_cflags)
+tests_methods_check_pod_LDADD = $(check_ldadd)
+tests_unit_check_quantize_SOURCES = tests/unit/check_quantize.c
+tests_unit_check_quantize_CFLAGS = $(check_cflags)
+tests_unit_check_quantize_LDADD = $(check_ldadd)
 
-tests_check_kivi_SOURCES = tests/check_kivi.c
-tests_check_kivi_CFLAGS = $(check_cflags)
-tests_check_kivi_LDADD = $(check_ldadd)
+tests_ops_check_kivi_SOURCES = tests/ops/check_kivi.c
+tests_ops_check_kivi_CFLAGS = $(check_cflags)
+tests_ops_check_kivi_LDADD = $(check_ldadd)
 
-tests_check_preview_SOURCES = tests/check_preview.c
-tests_check_preview_CFLAGS = $(check_cflags)
-tests_check_preview_LDADD = $(check_ldadd)
+tests_unit_check_head_prune_SOURCES = tests/unit/check_head_prune.c
+tests_unit_check_head_prune_CFLAGS = $(check_cflags)
+tests_unit_check_head_prune_LDADD = $(check_ldadd)
 
-tests_check_seal_SOURCES = tests/check_seal.c
-tests_check_seal_CFLAGS = $(check_cflags)
-tests_check_seal_LDADD = $(check_ldadd)
+tests_ops_check_prepack_SOURCES = tests/ops/check_prepack.c
+tests_ops_check_prepack_CFLAGS = $(check_cflags)
+tests_ops_check_prepack_LDADD = $(check_ldadd)
 
-tests_check_sample_SOURCES = tests/check_sample.c
-tests_check_sample_CFLAGS = $(check_cflags)
-tests_check_sample_LDADD = $(check_ldadd)
+tests_unit_check_sample_SOURCES = tests/unit/check_sample.c
+tests_unit_check_sample_CFLAGS = $(check_cflags)
+tests_unit_check_sample_LDADD = $(check_ldadd)
 
-tests_check_store_SOURCES = tests/check_store.c
-tests_check_store_CFLAGS = $(check_cflags)
-tests_check_store_LDADD = $(check_ldadd)
+tests_unit_check_store_SOURCES = tests/unit/check_store.c
+tests_unit_check_store_CFLAGS = $(check_cflags)
+tests_unit_check_store_LDADD = $(check_ldadd)
 
-tests_check_template_SOURCES = tests/check_template.c
-tests_check_template_CFLAGS = $(check_cflags)
-tests_check_template_LDADD = $(check_ldadd)
+tests_unit_check_template_SOURCES = tests/unit/check_template.c
+tests_unit_check_template_CFLAGS = $(check_cflags)
+tests_unit_check_template_LDADD = $(check_ldadd)
 
-tests_check_tok_SOURCES = tests/check_tok.c
-tests_check_tok_CFLAGS = $(check_cflags)
-tests_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_tok_SOURCES = tests/unit/check_tok.c
+tests_unit_check_tok_CFLAGS = $(check_cflags)
+tests_unit_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
-tests_check_tok_file_SOURCES = tests/check_tok_file.c
-tests_check_tok_file_CFLAGS = $(check_cflags)
-tests_check_tok_file_LDADD = $(check_ldadd)
+tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
+tests_fuzz_check_tok_file_CFLAGS = $(check_cflags)
+tests_fuzz_check_tok_file_LDADD = $(check_ldadd)
 
-tests_make_tiny_SOURCES = tests/make_tiny.c
-tests_make_tiny_LDADD = libtest.la libcore.la
+tests_kit_make_tiny_SOURCES = tests/kit/make_tiny.c
+tests_kit_make_tiny_LDADD = libtest.la libcore.la
 endif
 
 EXTRA_DIST += \
@@ -204,9 +204,9 @@ EXTRA_DIST += \
 
 # Scripts: they count their own checks and end with "N passed, N failed".
 dist_check_SCRIPTS = \
-	tests/check-calibrate \
-	tests/check-cli \
-	tests/check-eval \
+	tests/cli/check-calibrate \
+	tests/cli/check-cli \
+	tests/cli/check-eval \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)

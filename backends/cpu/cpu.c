@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "config.h"
-#include "err.h"
+#include "cpu/matmul/kern_mm.h"
+#include "cpu/matmul/provider.h"
+#include "cpu/peak/kern_peak.h"
+#include "cpu/peak/peak.h"
+#include "cpu/vector/kern_vec.h"
 #include "kern.h"
-#include "kern_mm.h"
-#include "kern_peak.h"
-#include "kern_vec.h"
-#include "peak.h"
-#include "provider.h"
 #include "slab.h"
 
 /* Best first; CTXBANK_ISA takes a name. */
@@ -95,10 +95,10 @@ static void fill(struct cpu *c)
     c->ops.kv_encode = cb_cpu_kv_encode;
     c->ops.kv_decode = cb_cpu_kv_decode;
     c->ops.nearest = cb_cpu_nearest;
-    c->ops.seals = cb_cpu_seals;
-    c->ops.seal = cb_cpu_seal;
-    c->ops.seal_row = cb_cpu_seal_row;
-    c->ops.unseal = cb_cpu_unseal;
+    c->ops.can_prepack = cb_cpu_can_prepack;
+    c->ops.prepack = cb_cpu_prepack;
+    c->ops.prepack_row = cb_cpu_prepack_row;
+    c->ops.unpack = cb_cpu_unpack;
     c->ops.best_head = cb_cpu_best_head;
     c->ops.topk = cb_cpu_topk;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* kern.h - the CPU device and its kernels, one row an ISA. The sources of an ISA are compiled with its
- * own flags and export nothing but their table (cb_mm_avx2, cb_vec_avx2, ...); cpu.c chooses a row when
- * the device opens. */
+/* kern.h - the CPU device and its kernels, one row an ISA. The sources of an ISA are compiled with
+ * its own flags and export nothing but their table (cb_mm_avx2, cb_vec_avx2, ...); cpu.c chooses a
+ * row when the device opens. */
 #ifndef KERN_H
 #define KERN_H
 
-#include "backend.h"
 #include "cpuid.h"
+#include "device/device.h"
 
 struct kern_mm;   /* kern_mm.h: packing and matrix products */
 struct kern_vec;  /* kern_vec.h: attention, norms, rope, ... */

@@ -1,56 +1,56 @@
 libcore_la_SOURCES += \
-	backends/cpu/attn.c \
-	backends/cpu/attn.h \
-	backends/cpu/attn_i16.h \
-	backends/cpu/attn_tile.c \
+	backends/cpu/attention/attn.c \
+	backends/cpu/attention/attn.h \
+	backends/cpu/attention/attn_i16.h \
+	backends/cpu/attention/attn_tile.c \
 	backends/cpu/cpu.c \
 	backends/cpu/cpuid.c \
 	backends/cpu/cpuid.h \
 	backends/cpu/kern.h \
-	backends/cpu/kern_mm.h \
-	backends/cpu/kern_peak.h \
-	backends/cpu/kern_vec.h \
-	backends/cpu/kivi_block.c \
-	backends/cpu/matmul.c \
-	backends/cpu/mm_fine.h \
-	backends/cpu/mm_table.h \
-	backends/cpu/nearest.c \
-	backends/cpu/seal.c \
-	backends/cpu/pack.c \
-	backends/cpu/peak.c backends/cpu/peak.h \
-	backends/cpu/peak_read.h \
-	backends/cpu/provider.c \
-	backends/cpu/provider.h \
-	backends/cpu/score.c \
+	backends/cpu/matmul/kern_mm.h \
+	backends/cpu/peak/kern_peak.h \
+	backends/cpu/vector/kern_vec.h \
+	backends/cpu/attention/kivi_block.c \
+	backends/cpu/matmul/matmul.c \
+	backends/cpu/matmul/mm_act16.h \
+	backends/cpu/matmul/mm_table.h \
+	backends/cpu/attention/nearest.c \
+	backends/cpu/attention/prepack.c \
+	backends/cpu/matmul/pack.c \
+	backends/cpu/peak/peak.c backends/cpu/peak/peak.h \
+	backends/cpu/peak/peak_read.h \
+	backends/cpu/matmul/provider.c \
+	backends/cpu/matmul/provider.h \
+	backends/cpu/attention/score.c \
 	backends/cpu/slab.c \
 	backends/cpu/slab.h \
-	backends/cpu/topk.c \
-	backends/cpu/vec_ops.c
+	backends/cpu/attention/topk.c \
+	backends/cpu/vector/vec_ops.c
 
 # One convenience library an ISA, each with its own flags, over the same sources.
 cpu_cflags = $(AM_CFLAGS) $(SAN_KERNEL_CFLAGS)
 cpu_vec_sources = \
-	backends/cpu/attn_kern.c \
-	backends/cpu/attn_kivi.c \
-	backends/cpu/vec.h \
-	backends/cpu/vec_kern.c
+	backends/cpu/attention/attn_kern.c \
+	backends/cpu/attention/attn_kivi.c \
+	backends/cpu/vector/vec.h \
+	backends/cpu/vector/vec_kern.c
 
 noinst_LTLIBRARIES += libcpu_scalar.la
-libcpu_scalar_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_scalar.h \
-	backends/cpu/mm_scalar.c \
-	backends/cpu/peak_scalar.c
+libcpu_scalar_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_scalar.h \
+	backends/cpu/matmul/mm_scalar.c \
+	backends/cpu/peak/peak_scalar.c
 libcpu_scalar_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=scalar
 libcpu_scalar_la_CFLAGS = $(cpu_cflags)
 libcore_la_LIBADD += libcpu_scalar.la
 
 if ISA_AVX2
 noinst_LTLIBRARIES += libcpu_avx2.la
-libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx2.h \
-	backends/cpu/attn_half.c backends/cpu/half_avx2.h \
-	backends/cpu/attn_kivi_avx2.c \
-	backends/cpu/attn_values_avx2.c \
-	backends/cpu/mm_avx2.c \
-	backends/cpu/peak_avx2.c
+libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_avx2.h \
+	backends/cpu/attention/attn_half.c backends/cpu/attention/attn_half_avx2.h \
+	backends/cpu/attention/attn_kivi_avx2.c \
+	backends/cpu/attention/attn_values_avx2.c \
+	backends/cpu/matmul/mm_avx2.c \
+	backends/cpu/peak/peak_avx2.c
 libcpu_avx2_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx2
 libcpu_avx2_la_CFLAGS = $(cpu_cflags) -mavx2 -mfma -mf16c
 libcore_la_LIBADD += libcpu_avx2.la
@@ -58,14 +58,14 @@ endif
 
 if ISA_AVX512
 noinst_LTLIBRARIES += libcpu_avx512.la
-libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_avx512.h \
-	backends/cpu/attn_half.c backends/cpu/half_avx512.h \
-	backends/cpu/attn_kivi_avx512.c \
-	backends/cpu/attn_kivi_i8.c \
-	backends/cpu/attn_q8_avx512.c \
-	backends/cpu/attn_values_avx512.c \
-	backends/cpu/mm_avx512.c \
-	backends/cpu/peak_avx512.c
+libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_avx512.h \
+	backends/cpu/attention/attn_half.c backends/cpu/attention/attn_half_avx512.h \
+	backends/cpu/attention/attn_kivi_avx512.c \
+	backends/cpu/attention/attn_kivi_i8_avx512.c \
+	backends/cpu/attention/attn_q8_avx512.c \
+	backends/cpu/attention/attn_values_avx512.c \
+	backends/cpu/matmul/mm_avx512.c \
+	backends/cpu/peak/peak_avx512.c
 libcpu_avx512_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx512
 libcpu_avx512_la_CFLAGS = $(cpu_cflags) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
 	-mavx512bf16 -mavx512vbmi -mfma -mf16c
@@ -74,9 +74,9 @@ endif
 
 if ISA_NEON
 noinst_LTLIBRARIES += libcpu_neon.la
-libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vec_neon.h \
-	backends/cpu/mm_neon.c \
-	backends/cpu/peak_neon.c
+libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_neon.h \
+	backends/cpu/matmul/mm_neon.c \
+	backends/cpu/peak/peak_neon.c
 libcpu_neon_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=neon
 libcpu_neon_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod
 libcore_la_LIBADD += libcpu_neon.la
@@ -84,13 +84,13 @@ endif
 
 # Products of many tokens can be left to these (CTXBANK_MATMUL).
 if HAVE_DNNL
-libcore_la_SOURCES += backends/cpu/dnnl.c
+libcore_la_SOURCES += backends/cpu/matmul/dnnl.c
 libcore_la_LIBADD += $(DNNL_LIBS)
 endif
 
 if HAVE_OPENBLAS
 noinst_LTLIBRARIES += libcpu_blas.la
 libcore_la_LIBADD += libcpu_blas.la $(OPENBLAS_LIBS)
-libcpu_blas_la_SOURCES = backends/cpu/blas.c
+libcpu_blas_la_SOURCES = backends/cpu/matmul/blas.c
 libcpu_blas_la_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* slab.c - pieces of large anonymous mappings. Matrices are often smaller than a 2 MiB page, so they
- * share one, in the order in which they are loaded. */
+/* slab.c - pieces of large anonymous mappings. Matrices are often smaller than a 2 MiB page, so
+ * they share one, in the order in which they are loaded. */
 #include "slab.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "err.h"
+#include "base/err.h"
 
 struct slab {
     struct slab *next;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "err.h"
+#include "base/err.h"
 
 static const enum dtype kv_dtype[KV_TYPE_COUNT] = {
     [KV_F32] = DT_F32,
@@ -202,7 +202,8 @@ static int count_from(const float *x, int n, uint32_t key)
     return c;
 }
 
-/* The key of the k-th largest is the largest one that at least k entries reach: found bit by bit. */
+/* The key of the k-th largest is the largest one that at least k entries reach: found bit by bit.
+ */
 static void topk(struct device *d, const float *x, int n, int k, int32_t *idx)
 {
     uint32_t kth = 0;

@@ -3,7 +3,7 @@
 #ifndef REF_H
 #define REF_H
 
-#include "backend.h"
+#include "device/device.h"
 
 /* Row `slot` of rows[][hd] -> y[hd]. */
 void cb_ref_kv_row(enum kv_type t, const void *rows, int64_t slot, int hd, float *y);

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "kivi.h"
+#include "device/kivi.h"
 #include "ref.h"
 
 enum { MAX_HD = 512 };
@@ -111,8 +111,8 @@ void cb_ref_attention(struct device *d, const struct attn *a)
     cb_par_for(d->par, a->n_tok * a->n_head, attend_item, &copy);
 }
 
-/* One entry's mass of one head, over all queries */
-static double mass_of(const struct score *sc, int h, int j)
+/* One entry's score of one head, over all queries */
+static double score_of(const struct score *sc, int h, int j)
 {
     const struct attn *a = &sc->a;
     const struct kv_run *run = run_of(a, h);
@@ -145,10 +145,10 @@ static void score_row(void *ctx, int r, int thread)
     (void)thread;
     for (int h = r * per; h < (r + 1) * per; h++)
         for (int j = 0; j < run_of(&sc->a, h)->n; j++)
-            out[j] = (float)((double)out[j] + mass_of(sc, h, j));
+            out[j] = (float)((double)out[j] + score_of(sc, h, j));
 }
 
-/* One entry's sum of the queries' largest masses. */
+/* One entry's sum of the queries' largest scores. */
 static void score_peak(void *ctx, int j, int thread)
 {
     const struct score *sc = ctx;
@@ -178,7 +178,8 @@ void cb_ref_score(struct device *d, const struct score *s)
     cb_par_for(d->par, s->a.n_head / heads_a_row(s), score_row, &copy);
 }
 
-/* With m the larger lse: weights exp(lse - m), exp(lse2 - m); the sum of the weights gives the lse. */
+/* With m the larger lse: weights exp(lse - m), exp(lse2 - m); the sum of the weights gives the lse.
+ */
 void cb_ref_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
                  int n_row, int hd)
 {

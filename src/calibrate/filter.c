@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* filter.c - which layers may choose for those behind them. */
-#include "calibrate/filter.h"
+#include "filter.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
-#include "model.h"
+#include "base/err.h"
+#include "model/model.h"
 
 /* ---- recalls ---- */
 
@@ -20,8 +20,8 @@ int cb_recall_open(struct recall *r, const cb_model *m, int k, int n_ctx)
     r->top = cb_calloc(n * (size_t)k, sizeof *r->top);
     r->n_top = cb_calloc(n, sizeof *r->n_top);
     r->score = cb_alloc_aligned((size_t)n_ctx, sizeof *r->score);
-    r->mass = cb_alloc_aligned((size_t)n_ctx, sizeof *r->mass);
-    return r->sum && r->top && r->n_top && r->score && r->mass ? CB_OK : CB_ENOMEM;
+    r->share = cb_alloc_aligned((size_t)n_ctx, sizeof *r->share);
+    return r->sum && r->top && r->n_top && r->score && r->share ? CB_OK : CB_ENOMEM;
 }
 
 void cb_recall_close(struct recall *r)
@@ -30,14 +30,15 @@ void cb_recall_close(struct recall *r)
     free(r->top);
     free(r->n_top);
     free(r->score);
-    free(r->mass);
+    free(r->share);
 }
 
-/* Each head's attention over the candidates alone: the largest of any head chooses, the mean is the mass. */
+/* Each head's attention over the candidates alone: the largest of any head chooses, the mean is the
+ * score. */
 static void reduce(struct recall *r, int n, const struct scores *s)
 {
     memset(r->score, 0, (size_t)n * sizeof *r->score);
-    memset(r->mass, 0, (size_t)n * sizeof *r->mass);
+    memset(r->share, 0, (size_t)n * sizeof *r->share);
     for (int h = 0; h < s->n_row; h++) {
         const float *x = s->s + (size_t)h * (size_t)s->stride;
         double sum = 0;
@@ -46,7 +47,7 @@ static void reduce(struct recall *r, int n, const struct scores *s)
         for (int j = 0; j < n && sum > 0; j++) {
             const float p = (float)((double)x[j] / sum);
             r->score[j] = fmaxf(r->score[j], p);
-            r->mass[j] += p / (float)s->n_row;
+            r->share[j] += p / (float)s->n_row;
         }
     }
 }
@@ -64,7 +65,7 @@ void cb_recall_look(void *recall, int l, int n_cand, const struct scores *s)
     for (int a = 0; a <= l; a++)
         for (int i = 0; i < r->n_top[a]; i++)
             r->sum[a * r->n_layer + l] +=
-                (double)r->mass[r->top[(size_t)a * (size_t)r->k + (size_t)i]];
+                (double)r->share[r->top[(size_t)a * (size_t)r->k + (size_t)i]];
     r->n_step += l == r->n_layer - 1;
 }
 
@@ -95,8 +96,8 @@ static double loss(const double *at, int n_layer, int a, int end)
     return sum;
 }
 
-/* least[m][f]: the least that layers from f on lose with m filters, the first of them f; next[m][f]: the
- * second one */
+/* least[m][f]: the least that layers from f on lose with m filters, the first of them f;
+ * next[m][f]: the second one */
 static void fill(const double *at, int n, double *least, int *next)
 {
     for (int f = 0; f < n; f++)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* filter.h - which layers may choose for those behind them: how much of a layer's attention falls on the
- * tokens that an earlier one chose (Hao et al. 2025, figure 1 and appendix D), and the sets of filter
- * layers that lose least. */
+/* filter.h - which layers may choose for those behind them: how much of a layer's attention falls
+ * on the tokens that an earlier one chose (Hao et al. 2025, figure 1 and appendix D), and the sets
+ * of filter layers that lose least. */
 #ifndef FILTER_H
 #define FILTER_H
 
-#include "calibrate/probe.h"
+#include "probe.h"
 
 struct device;
 
@@ -15,9 +15,9 @@ struct recall {
     double *
         sum; /* [n_layer][n_layer] over steps: attention of layer b on the choice of layer a <= b */
     int64_t n_step;
-    int32_t *top;        /* [n_layer][k] the step's choices */
-    int *n_top;          /* [n_layer] */
-    float *score, *mass; /* [n_ctx] of one layer */
+    int32_t *top;         /* [n_layer][k] the step's choices */
+    int *n_top;           /* [n_layer] */
+    float *score, *share; /* [n_ctx] of one layer */
 };
 
 int cb_recall_open(struct recall *r, const cb_model *m, int k, int n_ctx);
@@ -33,9 +33,9 @@ struct filter_set {
     double lost; /* sum over the layers behind that read what was chosen: 1 - recall */
 };
 
-/* The set of 2 to MAX_FILTERS filter layers, n_dense layers reading all (the first filter layer and those
- * before it, and the other filters), that loses least; layer 0 never chooses. at[n_layer * n_layer]: recalls.
- * 0: there is none. */
+/* The set of 2 to MAX_FILTERS filter layers, n_dense layers reading all (the first filter layer and
+ * those before it, and the other filters), that loses least; layer 0 never chooses. at[n_layer *
+ * n_layer]: recalls. 0: there is none. */
 int cb_filter_best(const double *at, int n_layer, int n_dense, struct filter_set *out);
 
 #endif

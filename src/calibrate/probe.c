@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* probe.c - a session that keeps and reads all, and shows the attention of its tokens. */
-#include "calibrate/probe.h"
+#include "probe.h"
 
-#include "err.h"
-#include "session.h"
+#include "base/err.h"
+#include "attention/session.h"
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {

@@ -4,11 +4,11 @@
 #define PROBE_H
 
 #include "ctxbank.h"
-#include "policy.h"
+#include "policy/policy.h"
 
-/* Layers come in order, once a token that is fed alone: row h of s is query head h's attention over all
- * entries, the current token among them; n_cand of them were fed as a prompt. With `prompt`, the end of
- * a prompt comes as well: row h is the sum of all its queries. */
+/* Layers come in order, once a token that is fed alone: row h of s is query head h's attention over
+ * all entries, the current token among them; n_cand of them were fed as a prompt. With `prompt`,
+ * the end of a prompt comes as well: row h is the sum of all its queries. */
 struct probe {
     void (*look)(void *arg, int l, int n_cand, const struct scores *s);
     void *arg;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* sample.c - token sequences cut out of texts. */
-#include "calibrate/sample.h"
+#include "sample.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
+#include "base/err.h"
 #include "eval/ask.h"
 #include "eval/item.h"
 

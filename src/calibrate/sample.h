@@ -15,9 +15,9 @@ struct samples {
     int n;
 };
 
-/* `want` samples of at most n_ctx tokens, in turn from each file: runs of a text that lie apart evenly,
- * or prompts of JSON lines (a name that ends in .jsonl), their middle cut out where they are longer. A
- * short file gives fewer. CB_EARG when no sample has `least` tokens. */
+/* `want` samples of at most n_ctx tokens, in turn from each file: runs of a text that lie apart
+ * evenly, or prompts of JSON lines (a name that ends in .jsonl), their middle cut out where they
+ * are longer. A short file gives fewer. CB_EARG when no sample has `least` tokens. */
 int cb_samples_read(const cb_model *m, const char *const *path, int n_path, int want, int n_ctx,
                     int least, struct samples *out);
 void cb_samples_free(struct samples *s);

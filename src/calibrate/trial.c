@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* trial.c - policies beside the full cache. One prefill serves all of them, as far as memory goes. */
-#include "calibrate/trial.h"
+/* trial.c - policies beside the full cache. One prefill serves all of them, as far as memory goes.
+ */
+#include "trial.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
+#include "base/err.h"
+#include "attention/session.h"
 #include "eval/ask.h"
-#include "session.h"
 
 #define SHARE_BYTES ((uint64_t)3 << 30) /* sessions that share a prefill hold so much at most */
 

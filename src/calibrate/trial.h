@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* trial.h - policies beside the full cache: how far their predictions are from its, and which of its
- * right answers they give as well. */
+/* trial.h - policies beside the full cache: how far their predictions are from its, and which of
+ * its right answers they give as well. */
 #ifndef TRIAL_H
 #define TRIAL_H
 

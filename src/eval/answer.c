@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* answer.c - answers and their scores as JSON lines. A line is written whole, after its answer. */
-#include "eval/answer.h"
+#include "answer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "err.h"
-#include "tok.h"
+#include "base/err.h"
+#include "text/tok.h"
 
 uint64_t cb_hash(uint64_t h, const char *s)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* ask.c - an item becomes token ids, and a session's logits an answer. */
-#include "eval/ask.h"
+#include "ask.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
-#include "eval/metric.h"
-#include "model.h"
-#include "template.h"
+#include "base/err.h"
+#include "metric.h"
+#include "model/model.h"
+#include "text/template.h"
 
 /* ---- the prompt ---- */
 
@@ -63,7 +63,8 @@ static int chat_text(const cb_model *m, const struct chat_form *form, const stru
     return CB_OK;
 }
 
-/* The first token that begins in the question. A token across the border counts as the question's. */
+/* The first token that begins in the question. A token across the border counts as the question's.
+ */
 static int split_at(const cb_model *m, const struct whole *w, const int32_t *ids, int n)
 {
     struct cb_model_info info;

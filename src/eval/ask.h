@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "ctxbank.h"
-#include "eval/buf.h"
-#include "eval/item.h"
+#include "item.h"
 
 struct chat_form;
 
@@ -18,9 +18,9 @@ struct prompt {
     int truncated; /* tokens that were taken out of the middle */
 };
 
-/* form: the chat template, NULL = plain text. room: most tokens that the prompt may have. Longer ones
- * lose their middle where `truncate` says so (LongBench's rule: half of the room from the front, half
- * from the end); else CB_EFULL. */
+/* form: the chat template, NULL = plain text. room: most tokens that the prompt may have. Longer
+ * ones lose their middle where `truncate` says so (LongBench's rule: half of the room from the
+ * front, half from the end); else CB_EFULL. */
 int cb_ask_prompt(const cb_model *m, const struct chat_form *form, const struct item *it, int room,
                   int truncate, struct prompt *out);
 

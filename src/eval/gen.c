@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* gen.c - what the generators share: chance, words, and the length in tokens. */
-#include "eval/gen.h"
+#include "gen.h"
 
 #include <stdio.h>
 
-#include "err.h"
-#include "eval/metric.h"
+#include "base/err.h"
+#include "metric.h"
 
 /* ---- chance ---- */
 

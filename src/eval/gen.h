@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "eval/buf.h"
-#include "eval/item.h"
+#include "base/buf.h"
+#include "item.h"
 
 /* ---- haystack.c: text to hide things in ---- */
 
@@ -47,7 +47,8 @@ struct gen {
 
 int cb_gen_needle(const struct gen *g, struct item_list *out);
 int cb_gen_passkey(const struct gen *g, struct item_list *out);
-/* OmniKV's dictionary and equation (Hao et al. 2025, appendix A). cot: the answer may reason first */
+/* OmniKV's dictionary and equation (Hao et al. 2025, appendix A). cot: the answer may reason first
+ */
 int cb_gen_2stage(const struct gen *g, int cot, struct item_list *out);
 
 struct ruler_task;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* gen_2stage.c - 2StageRetr (Hao et al. 2025, appendix A): a dictionary from numbers to colours, then
- * an equation whose sum is the key to look up. */
-#include "err.h"
-#include "eval/gen.h"
+/* gen_2stage.c - 2StageRetr (Hao et al. 2025, appendix A): a dictionary from numbers to colours,
+ * then an equation whose sum is the key to look up. */
+#include "base/err.h"
+#include "gen.h"
 
 enum { N_COLOUR = 16, MAX_ENTRIES = 1 << 20 };
 

@@ -2,8 +2,8 @@
 /* gen_needle.c - needles in a haystack, on a grid of lengths and depths; and the pass key. */
 #include <stdio.h>
 
-#include "err.h"
-#include "eval/gen.h"
+#include "base/err.h"
+#include "gen.h"
 
 enum { MAX_NEEDLES = 16, ALL = 1 << 24 };
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
-#include "eval/gen_ruler.h"
+#include "base/err.h"
+#include "gen_ruler.h"
 
 enum { MAX_KEYS = 4, MAX_VALUES = 4, MAX_HIDDEN = 4, ALL = 1 << 24 };
 

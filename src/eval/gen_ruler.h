@@ -3,7 +3,7 @@
 #ifndef GEN_RULER_H
 #define GEN_RULER_H
 
-#include "eval/gen.h"
+#include "gen.h"
 
 enum hay { HAY_NOISE, HAY_TEXT, HAY_NEEDLES, HAY_FILE };
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* gen_ruler_more.c - RULER's tracking of variables, counting of words, and questions about documents. */
+/* gen_ruler_more.c - RULER's tracking of variables, counting of words, and questions about
+ * documents. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
-#include "eval/gen_ruler.h"
+#include "base/err.h"
+#include "gen_ruler.h"
 
 enum { ALL = 1 << 24 };
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
-#include "eval/gen_ruler.h"
+#include "base/err.h"
+#include "gen_ruler.h"
 
 struct qa {
     json_t *lines;     /* array of objects */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
-#include "eval/gen.h"
+#include "base/err.h"
+#include "gen.h"
 
 static const char blanks[] = " \t\r\n\v\f";
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* item.c - items and lists of them. */
-#include "eval/item.h"
+#include "item.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
+#include "base/err.h"
 
 static char *copy(const char *s)
 {

@@ -37,8 +37,8 @@ int cb_item_add(struct item_list *list, struct item *it); /* takes it over, also
 void cb_item_list_free(struct item_list *list);
 
 /* JSON lines: the suite's form (prompt, answers, metric, max_new), LongBench's (context, input,
- * answers, dataset, all_classes) or InfiniteBench's (context, input, answer, options; the task is the
- * file's name). A line that cannot be read is passed to `warn` with its number and counted; the
+ * answers, dataset, all_classes) or InfiniteBench's (context, input, answer, options; the task is
+ * the file's name). A line that cannot be read is passed to `warn` with its number and counted; the
  * others still count. Negative when the file cannot be read, or holds no item at all. */
 int cb_item_read(const char *path, void (*warn)(void *arg, const char *text), void *arg,
                  struct item_list *out);

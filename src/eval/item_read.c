@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
-#include "eval/item.h"
-#include "eval/metric.h"
-#include "eval/published.h"
+#include "base/err.h"
+#include "item.h"
+#include "metric.h"
+#include "published.h"
 
 struct reader {
     const char *path;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* metric.c - scores of answers. Text is compared byte by byte after lower-casing ASCII; the
  * benchmarks that these follow do the same to English text. */
-#include "eval/metric.h"
+#include "metric.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "err.h"
+#include "base/err.h"
 
 /* ---- words ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* metric.h - how an answer is scored: one table row a metric. A score lies in 0..1; the best over the
- * reference answers counts, unless the metric says otherwise. */
+/* metric.h - how an answer is scored: one table row a metric. A score lies in 0..1; the best over
+ * the reference answers counts, unless the metric says otherwise. */
 #ifndef METRIC_H
 #define METRIC_H
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* published.c - prompts of benchmarks out of templates.json. */
-#include "eval/published.h"
+#include "published.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data.h"
-#include "err.h"
-#include "eval/buf.h"
-#include "eval/metric.h"
-#include "nearest.h"
+#include "base/buf.h"
+#include "base/data.h"
+#include "base/err.h"
+#include "base/suggest.h"
+#include "metric.h"
 
 struct templates {
     json_t *root; /* owns the texts */

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/* attn.c - attention of the CPU device. The entries are cut into splits of KEY_SPLIT at fixed
+ * slots; each split is summed up with an online softmax (Milakov and Gimelshein 2018) over its
+ * blocks, and the splits are joined from left to right. With few queries the splits are what
+ * threads share (flash decoding), with many it is tiles of queries; as the arithmetic is the same,
+ * neither the number of threads nor the way a prompt is chunked shows in the result. */
+#include <assert.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "attn.h"
+#include "base/ints.h"
+
+enum {
+    SPLIT_TOK = 8,   /* most queries for which splits are shared out */
+    SPLIT_ROWS = 64, /* most rows for it, unless one query has more */
+    ITEMS = 4,       /* of splits, at least, for each thread */
+    PACK_ROWS = 24,  /* from here on values are worth unpacking once for all rows */
+};
+
+struct sums {
+    float *o, *m, *l; /* [rows][hd_pad], [rows], [rows] */
+};
+
+/* What a thread holds besides its tile. */
+struct work {
+    const struct kern_vec *k;
+    struct sums split, all;
+    float *factor, *sum; /* [rows] as kern_soft has them */
+    int *seen;           /* [rows] */
+    float *s;            /* [SUB_TILES * mr][KEY_BLOCK] */
+    float *v;            /* [KEY_BLOCK][hd_pad] */
+    void *kp;            /* a packed block of keys */
+};
+
+struct job {
+    struct par *par;
+    const struct kern_vec *vec;
+    const struct kern_attn *k;
+    const struct attn *a;
+    int n_split, n_item, tile_tok, n_tile; /* n_item: items a KV head's splits are shared out in */
+    char *part;                            /* [n_kv][n_split] sums of a split */
+    atomic_int *left;                      /* [n_kv] splits that are not done */
+};
+
+static size_t sums_bytes(int rows, int hd_pad)
+{
+    return ((size_t)rows * (size_t)(hd_pad + 2) * sizeof(float) + 63) & ~(size_t)63;
+}
+
+static struct sums sums_at(void *mem, int rows, int hd_pad)
+{
+    float *f = mem;
+    return (struct sums){ f, f + (size_t)rows * (size_t)hd_pad,
+                          f + (size_t)rows * (size_t)(hd_pad + 1) };
+}
+
+static void sums_clear(struct sums *s, int rows, int hd_pad)
+{
+    memset(s->o, 0, (size_t)rows * (size_t)hd_pad * sizeof *s->o);
+    for (int r = 0; r < rows; r++) {
+        s->m[r] = -INFINITY;
+        s->l[r] = 0.0f;
+    }
+}
+
+static size_t work_bytes(const struct kern_attn *k, int rows, int hd)
+{
+    const int pad = cb_hd_pad(k, hd);
+    const size_t f = sizeof(float);
+
+    return cb_tile_bytes(k, rows, hd) + 2 * sums_bytes(rows, pad) + 3 * (size_t)rows * f + 192 +
+           (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(KEY_BLOCK * pad) * f +
+           (size_t)KEY_BLOCK * cb_packed_key_bytes(k, hd) + 64;
+}
+
+static void work_open(struct work *w, const struct tile *t, char **mem)
+{
+    const size_t f = sizeof(float);
+
+    w->split = sums_at(cb_take(mem, sums_bytes(t->rows, t->hd_pad)), t->rows, t->hd_pad);
+    w->all = sums_at(cb_take(mem, sums_bytes(t->rows, t->hd_pad)), t->rows, t->hd_pad);
+    w->factor = cb_take(mem, (size_t)t->rows * f);
+    w->sum = cb_take(mem, (size_t)t->rows * f);
+    w->seen = cb_take(mem, (size_t)t->rows * sizeof *w->seen);
+    w->s = cb_take(mem, (size_t)(SUB_TILES * t->k->mr * KEY_BLOCK) * f);
+    w->v = cb_take(mem, (size_t)(KEY_BLOCK * t->hd_pad) * f);
+    w->kp = cb_take(mem, (size_t)KEY_BLOCK * t->qk->k_bytes(t->a->hd));
+}
+
+/* Logits of the only query, as they lie in the run, are natural ones with the cap applied. */
+static float *logit_row(const struct tile *t, const struct block *b, int r)
+{
+    return t->run->logit + (size_t)r * (size_t)t->a->logit_stride + b->from;
+}
+
+static void take_logits(const struct tile *t, const struct block *b, int r, int m, int n, float *s)
+{
+    for (int i = 0; i < m; i++) {
+        const float *x = logit_row(t, b, r + i);
+        for (int j = 0; j < n; j++)
+            s[i * KEY_BLOCK + j] = x[j] * 1.44269504f;
+        for (int j = n; j < KEY_BLOCK; j++)
+            s[i * KEY_BLOCK + j] = 0;
+    }
+}
+
+static void leave_logits(const struct tile *t, const struct block *b, int r, int m, int n,
+                         const float *s)
+{
+    for (int i = 0; i < m; i++, s += KEY_BLOCK) {
+        float *restrict y = logit_row(t, b, r + i);
+        for (int j = 0; j < n; j++)
+            y[j] = s[j] * 0.69314718f;
+        for (int j = 0; t->cap > 0 && j < n; j++)
+            y[j] = t->a->softcap * tanhf(s[j]);
+    }
+}
+
+/* Rows r.. of the tile, as they have been after_softmax, times a block's values */
+static void add_values(const struct tile *t, const struct work *w, const struct block *b, int r,
+                       int m, int n, const struct kern_rows *v)
+{
+    const struct kern_soft soft = { w->s, w->sum, w->factor, w->seen, m, t->mr };
+    struct kern_rows seen = *v;
+    float *o = w->split.o + (size_t)r * (size_t)t->hd_pad;
+
+    seen.n = n;
+    if (b->prepacked)
+        t->k->prepack[t->a->type_v]->pv(
+            &soft, cb_codes_at(t, 1, b->from), cb_steps_at(t->run->step_v, b->from),
+            r ? NULL : cb_codes_at(t, t->run->given, b->from + KEY_BLOCK), t->hd_pad, o);
+    else if (cb_kivi_has_pv(w->k, t, b->from, b->n))
+        cb_kivi_pv(w->k, t, b->from, &soft, o);
+    else if (cb_integer_values(t->k, t->a, t->a->type_v))
+        t->k->pv_i16(&soft, t->a->type_v, w->v, n, t->hd_pad, o);
+    else
+        t->k->pv(&soft, &seen, t->hd_pad, o);
+}
+
+/* Rows [r, r + m) of the tile against a block; its keys are packed unless the tile is one. */
+static void attend_rows(const struct tile *t, const struct work *w, const struct block *b, int r,
+                        int m, const struct kern_rows *v)
+{
+    const int last = t->row_hi[r + m - 1] - b->from, n = last < b->n ? last : b->n;
+    const int whole = b->prepacked ? KEY_BLOCK : (n + t->k->nk - 1) / t->k->nk * t->k->nk;
+
+    if (n <= 0 || t->row_lo[r] >= b->from + n)
+        return;
+    if (t->run->given)
+        take_logits(t, b, r, m, n, w->s);
+    else if (b->prepacked)
+        cb_prepacked_logits(t, b->from, r, m, cb_codes_at(t, 1, b->from), w->s);
+    else if (cb_kivi_has_logits(w->k, t))
+        cb_kivi_logits(w->k, t, r, m, b->from, n, w->kp, w->s);
+    else if (t->rows <= t->mr && !t->run->kivi)
+        t->qk->direct(t->qp, m, &b->k, t->a->hd, w->s);
+    else
+        cb_tile_logits(t, r, m, w->kp, n, w->s);
+    if (t->run->logit && !t->run->given)
+        leave_logits(t, b, r, m, n, w->s);
+    for (int i = 0; i < m; i++)
+        w->seen[i] = min_int(t->row_hi[r + i] - b->from, n);
+    t->k->online_softmax(&(const struct kern_logits){ .s = w->s,
+                                                      .rows = m,
+                                                      .n = whole,
+                                                      .lo = t->row_lo + r,
+                                                      .seen = w->seen,
+                                                      .from = b->from,
+                                                      .cap = t->run->given ? 0 : t->cap,
+                                                      .m = w->split.m + r,
+                                                      .l = w->split.l + r,
+                                                      .sum = w->sum,
+                                                      .factor = w->factor });
+    add_values(t, w, b, r, m, n, v);
+}
+
+static void pack_keys(const struct tile *t, const struct work *w, const struct block *b)
+{
+    if (b->prepacked || t->run->given || cb_kivi_has_logits(w->k, t))
+        return;
+    if (t->run->kivi)
+        cb_kivi_pack_keys(w->k, t->a, t->run, b->from, b->n, w->kp);
+    else if (t->rows > t->mr)
+        t->qk->pack_k(&b->k, t->a->hd, w->kp);
+}
+
+/* Values as the product reads them: integers, f32 rows, or as they are. row[KEY_BLOCK] is room. */
+static struct kern_rows pack_values(const struct tile *t, const struct work *w,
+                                    const struct block *b, const char **row)
+{
+    const int integers = cb_integer_values(t->k, t->a, b->v.t);
+
+    if (b->prepacked || cb_kivi_has_pv(w->k, t, b->from, b->n))
+        return b->v;
+    if (t->run->kivi)
+        cb_kivi_pack_values(w->k, t->a, t->run, b->from, b->n, t->hd_pad, w->v);
+    else if (integers)
+        t->k->pack_v_i16(&b->v, t->a->hd, 0, w->v);
+    else if (t->rows >= PACK_ROWS || t->hd_pad != t->a->hd || b->v.t == KV_Q8_0)
+        t->k->pack_v(&b->v, t->a->hd, t->hd_pad, w->v);
+    else
+        return b->v;
+    for (int j = 0; !integers && j < b->n; j++)
+        row[j] = (const char *)(w->v + j * t->hd_pad);
+    return (struct kern_rows){ .t = KV_F32, .n = b->n, .row = row };
+}
+
+static void attend_block(const struct tile *t, const struct work *w, const struct block *b)
+{
+    const int step = SUB_TILES * t->mr;
+    const char *packed[KEY_BLOCK];
+    struct kern_rows v;
+
+    pack_keys(t, w, b);
+    v = pack_values(t, w, b, packed);
+    for (int r = 0; r < t->rows; r += step)
+        attend_rows(t, w, b, r, t->rows - r < step ? t->rows - r : step, &v);
+}
+
+/* Split sp of the tile's run -> w->split. Returns 0 if no row reads any of it. */
+static int attend_split(const struct tile *t, struct work *w, int sp)
+{
+    const int begin = sp * KEY_SPLIT, end = begin + KEY_SPLIT < t->hi ? begin + KEY_SPLIT : t->hi;
+    struct block b;
+
+    if (begin + KEY_SPLIT <= t->lo || begin >= end)
+        return 0;
+    sums_clear(&w->split, t->rows, t->hd_pad);
+    b.run = NULL;
+    for (int from = begin; from < end; from += KEY_BLOCK) {
+        if (from + KEY_BLOCK <= t->lo)
+            continue;
+        cb_block_open(&b, t->a, t->run, from, end);
+        attend_block(t, w, &b);
+    }
+    return 1;
+}
+
+static void fold(const struct tile *t, struct sums *all, const struct sums *s)
+{
+    t->k->fold(t->rows, t->hd_pad, all->o, all->m, all->l, s->o, s->m, s->l);
+}
+
+static void finish(const struct tile *t, const struct sums *s)
+{
+    const struct attn *a = t->a;
+
+    for (int r = 0; r < t->rows; r++) {
+        const size_t at = (size_t)(t->tok + r / t->group) * (size_t)a->n_head +
+                          (size_t)(t->kv * t->group + r % t->group);
+        const float inv = s->l[r] > 0.0f ? 1.0f / s->l[r] : 0.0f;
+        const float *o = s->o + (size_t)r * (size_t)t->hd_pad;
+        float *out = a->out + at * (size_t)a->hd;
+        for (int c = 0; c < a->hd; c++)
+            out[c] = o[c] * inv;
+        if (a->lse)
+            a->lse[at] = s->l[r] > 0.0f ? (s->m[r] + log2f(s->l[r])) * 0.69314718f : -INFINITY;
+    }
+}
+
+/* Many queries: an item is a tile of them; the last ones read most, so they come first. */
+static void tile_item(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    const int kv = i % job->a->n_kv, tok = (job->n_tile - 1 - i / job->a->n_kv) * job->tile_tok;
+    const int left = job->a->n_tok - tok;
+    char *mem = cb_par_scratch(job->par, thread);
+    struct tile t;
+    struct work w;
+
+    cb_tile_open(&t, job->k, job->a, kv, tok, left < job->tile_tok ? left : job->tile_tok, &mem);
+    work_open(&w, &t, &mem);
+    w.k = job->vec;
+    sums_clear(&w.all, t.rows, t.hd_pad);
+    for (int sp = 0; sp * KEY_SPLIT < t.hi; sp++)
+        if (attend_split(&t, &w, sp))
+            fold(&t, &w.all, &w.split);
+    finish(&t, &w.all);
+}
+
+/* The sums of split sp of a KV head. */
+static struct sums part_of(const struct job *job, const struct tile *t, int sp)
+{
+    const size_t bytes = sums_bytes(t->rows, t->hd_pad);
+    return sums_at(job->part + (size_t)(t->kv * job->n_split + sp) * bytes, t->rows, t->hd_pad);
+}
+
+static void join_parts(const struct job *job, const struct tile *t, struct work *w)
+{
+    sums_clear(&w->all, t->rows, t->hd_pad);
+    for (int sp = t->lo / KEY_SPLIT; sp * KEY_SPLIT < t->hi; sp++) {
+        const struct sums part = part_of(job, t, sp);
+        fold(t, &w->all, &part);
+    }
+    finish(t, &w->all);
+}
+
+/* Few queries: an item is some splits of a KV head, one behind the other, so that what is prefetch
+ * is what the same thread reads next. Who ends a KV head's last split joins them. */
+static void split_item(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    const int kv = i / job->n_item, item = i % job->n_item;
+    const int from = item * job->n_split / job->n_item;
+    const int to = (item + 1) * job->n_split / job->n_item;
+    char *mem = cb_par_scratch(job->par, thread);
+    struct tile t;
+    struct work w;
+
+    cb_tile_open(&t, job->k, job->a, kv, 0, job->a->n_tok, &mem);
+    work_open(&w, &t, &mem);
+    w.k = job->vec;
+    for (int sp = from; sp < to; sp++) {
+        w.split = part_of(job, &t, sp);
+        attend_split(&t, &w, sp);
+    }
+    if (atomic_fetch_sub_explicit(&job->left[kv], to - from, memory_order_acq_rel) == to - from)
+        join_parts(job, &t, &w);
+}
+
+static int few(int n_tok, int group)
+{
+    return n_tok == 1 || (n_tok <= SPLIT_TOK && n_tok * group <= SPLIT_ROWS);
+}
+
+void cb_cpu_attention(struct device *d, const struct attn *a)
+{
+    struct job job = {
+        .par = d->par, .vec = cb_cpu_kern(d)->vec, .k = cb_cpu_kern(d)->vec->attn, .a = a
+    };
+    const int group = a->n_head / a->n_kv;
+    int n = 1;
+
+    assert(a->n_head % a->n_kv == 0);
+    if (a->n_tok <= 0)
+        return;
+    if (few(a->n_tok, group)) {
+        char *mem = (char *)cb_par_scratch(d->par, 0) + work_bytes(job.k, a->n_tok * group, a->hd);
+        for (int i = 0; i < a->n_kv; i++)
+            n = a->run[i].n > n ? a->run[i].n : n;
+        job.n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
+        mem = (char *)(((uintptr_t)mem + 63) & ~(uintptr_t)63);
+        job.left = cb_take(&mem, (size_t)a->n_kv * sizeof *job.left);
+        for (int i = 0; i < a->n_kv; i++)
+            atomic_init(&job.left[i], job.n_split);
+        job.part = mem;
+        job.n_item = (ITEMS * cb_par_threads(d->par) + a->n_kv - 1) / a->n_kv;
+        job.n_item = job.n_item < job.n_split ? job.n_item : job.n_split;
+        cb_par_for(d->par, a->n_kv * job.n_item, split_item, &job);
+        return;
+    }
+    job.tile_tok = cb_tile_tokens(d, a);
+    job.n_tile = (a->n_tok + job.tile_tok - 1) / job.tile_tok;
+    cb_par_for(d->par, a->n_kv * job.n_tile, tile_item, &job);
+}
+
+/* Bytes a thread for calls up to these sizes. */
+size_t cb_cpu_attn_scratch(const struct device *d, int n_tok, int n_head, int hd, int n_ctx)
+{
+    const struct kern_attn *k = cb_cpu_kern(d)->vec->attn;
+    const int few_tok = n_tok < SPLIT_TOK ? n_tok : SPLIT_TOK, pad = cb_hd_pad(k, hd);
+    const int rows_few = few_tok * n_head, n_split = (n_ctx + KEY_SPLIT - 1) / KEY_SPLIT;
+    int rows = cb_tile_rows(hd);
+    size_t bytes, other;
+
+    rows = rows < 96 ? 96 : rows;
+    rows = rows < n_head ? n_head : rows;
+    bytes = work_bytes(k, rows, hd) + 128 + (size_t)n_head * (sizeof(atomic_int) + 64) +
+            (size_t)(n_split > 0 ? n_split : 1) * (sums_bytes(rows_few, pad) + 64 * (size_t)n_head);
+    other = cb_cpu_score_scratch(k, rows, hd);
+    bytes = bytes > other ? bytes : other;
+    other = cb_cpu_nearest_scratch(k, hd);
+    return bytes > other ? bytes : other;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* attn.h - what attention and scores share: a tile of queries of one KV head, and a block of keys.
+ */
+#ifndef ATTN_H
+#define ATTN_H
+
+#include "cpu/vector/kern_vec.h"
+
+/* Queries [tok, tok + n_tok) x the heads of a KV head: row r is query r / group, head r % group.
+ * The arrays lie in a thread's scratch. */
+struct tile {
+    const struct kern_attn *k;
+    const struct attn *a;
+    const struct kv_run *run;
+    int kv, group, tok, n_tok, rows, mr, hd_pad;
+    int lo, hi;           /* entries that any row reads */
+    int *row_lo, *row_hi; /* [rows]: each row's entries; both ascend */
+    const float **q;      /* [rows]; times scale, logits come as powers of 2 */
+    float scale;
+    void *qp;  /* the same packed */
+    float cap; /* the softcap on that scale; 0 = none */
+    const struct kern_qk *qk;
+};
+
+/* Up to KEY_BLOCK entries from `from` on, as addresses of rows; the second half is the next block.
+ */
+struct block {
+    const struct kv_run *run; /* NULL before the first one */
+    int from, n;
+    int prepacked; /* 1: no rows, but codes and steps of the run */
+    struct kern_rows k, v;
+    const char *k_row[2 * KEY_BLOCK], *v_row[2 * KEY_BLOCK];
+};
+
+/* Takes bytes from a scratch, 64-byte aligned. */
+static inline void *cb_take(char **at, size_t bytes)
+{
+    char *p = *at;
+    *at = p + ((bytes + 63) & ~(size_t)63);
+    return p;
+}
+
+static inline int cb_hd_pad(const struct kern_attn *k, int hd)
+{
+    return (hd + k->vw - 1) / k->vw * k->vw;
+}
+
+/* Rows that a tile aims at: what stays in the second cache beside a block of keys. */
+int cb_tile_rows(int hd);
+size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd);
+size_t cb_packed_key_bytes(const struct kern_attn *k, int hd); /* at most, of any type */
+/* Tokens a tile so that n_item_per_tile * tiles keeps the team busy. */
+int cb_tile_tokens(const struct device *d, const struct attn *a);
+void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *a, int kv, int tok,
+                  int n_tok, char **mem);
+/* Entries from `from`, a multiple of KEY_BLOCK, to `end` or the block's. */
+void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
+                   int end);
+
+/* 1: f16 and bf16 rows are multiplied as integers. Turning them into such pays where enough queries
+ * share a KV head, or where it has been done for most; it must not depend on how a prompt is cut.
+ */
+static inline int cb_in_integers(const struct attn *a, enum kv_type t)
+{
+    return (t == KV_F16 || t == KV_BF16) &&
+           (a->causal || a->n_head / a->n_kv >= 4 || a->run[0].prepacked);
+}
+
+/* How logits are made. */
+static inline const struct kern_qk *cb_qk_of(const struct kern_attn *k, const struct attn *a)
+{
+    return k->qk_half && cb_in_integers(a, a->type_k) && a->hd % 16 == 0 ? k->qk_half
+                                                                         : k->qk[a->type_k];
+}
+
+/* Logits of rows [r, r + m) of the tile against packed keys; r is a multiple of t->mr. */
+static inline void cb_tile_logits(const struct tile *t, int r, int m, const void *kp, int n,
+                                  float *s)
+{
+    const struct kern_qk *qk = t->qk;
+    const char *q = (const char *)t->qp + (size_t)r * qk->q_bytes(t->a->hd);
+    qk->mul(q, m, t->mr, kp, n, t->a->hd, s);
+}
+
+/* Entry `at` of a run's keys (v = 0) or values, if it is prepacked; else NULL */
+static inline const char *cb_codes_at(const struct tile *t, int v, int at)
+{
+    const size_t row = cb_kv_row_bytes(v ? t->a->type_v : t->a->type_k, t->a->hd);
+    const char *base = v ? t->run->v : t->run->k;
+    return at < t->run->prepacked ? base + (size_t)at * row : NULL;
+}
+
+static inline const float *cb_steps_at(const float *step, int at)
+{
+    return step ? step + at : NULL;
+}
+
+/* Logits of rows [r, r + m) of the tile against the prepacked block at `from`; ahead: codes that
+ * are read next, as many, or NULL */
+static inline void cb_prepacked_logits(const struct tile *t, int from, int r, int m,
+                                       const char *ahead, float *s)
+{
+    const int hd = t->a->hd;
+    t->k->prepack[t->a->type_k]->mul((const char *)t->qp + (size_t)r * t->qk->q_bytes(hd), m, t->mr,
+                                     cb_codes_at(t, 0, from), cb_steps_at(t->run->step_k, from),
+                                     r ? NULL : ahead, hd, s);
+}
+
+/* 1: values are multiplied as integers. */
+static inline int cb_integer_values(const struct kern_attn *k, const struct attn *a,
+                                    enum kv_type type)
+{
+    return k->pack_v_i16 && a->hd % 32 == 0 && (type == KV_Q8_0 || cb_in_integers(a, type));
+}
+
+/* kivi_block.c: the logits of rows [r, r + rows) for n entries from `from` on, and what they add to
+ * o[m][hd]; where whole blocks are quantised, and a token reads them. kp: room for a group of
+ * packed keys */
+int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t);
+void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int from,
+                    int n, void *kp, float *s);
+int cb_kivi_has_pv(const struct kern_vec *k, const struct tile *t, int from, int n);
+void cb_kivi_pv(const struct kern_vec *k, const struct tile *t, int from,
+                const struct kern_soft *soft, float *o);
+
+/* Entries from..from+n-1 of a run with quantised ones as panels of packed keys, whole
+ * groups of 32 of them, and as values: f32 rows, or as pv_i16 takes them */
+void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
+                       int from, int n, void *kp);
+void cb_kivi_pack_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
+                         int from, int n, int hd_pad, void *v);
+
+size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd);
+
+#endif

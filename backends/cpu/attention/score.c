@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* score.c - attention score per entry, a second pass over the queries. An item is KEY_SPLIT entries
+ * of one KV head, packed once; all queries pass in order, so every sum has one order. */
+#include <assert.h>
+#include <math.h>
+
+#include "attn.h"
+#include "base/ints.h"
+
+struct job {
+    struct par *par;
+    const struct kern_vec *vec;
+    const struct kern_attn *k;
+    const struct score *sc;
+    int n_split, tile_tok, per;
+};
+
+enum { PEAK_TOK = 128 }; /* queries whose largest scores are in work at once */
+
+size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
+{
+    const size_t f = sizeof(float);
+    return cb_tile_bytes(k, rows, hd) + (size_t)KEY_SPLIT * cb_packed_key_bytes(k, hd) +
+           (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(PEAK_TOK * KEY_SPLIT) * f;
+}
+
+/* Packs entries [begin, end), those that are not prepacked; returns the bytes of a packed
+ * KEY_BLOCK. */
+static size_t pack(const struct job *job, const struct kv_run *run, int begin, int end, char *kp)
+{
+    const struct attn *a = &job->sc->a;
+    const struct kern_qk *qk = cb_qk_of(job->k, a);
+    const size_t step = (size_t)KEY_BLOCK * qk->k_bytes(a->hd);
+    struct block b;
+
+    b.run = NULL;
+    for (int from = begin; from < end; from += KEY_BLOCK, kp += step) {
+        cb_block_open(&b, a, run, from, end);
+        if (run->kivi)
+            cb_kivi_pack_keys(job->vec, a, run, from, b.n, kp);
+        else if (!b.prepacked)
+            qk->pack_k(&b.k, a->hd, kp);
+    }
+    return step;
+}
+
+/* Logits of rows [r, r + m) of the tile against the block at `from`, prepacked or packed */
+static void logits(const struct tile *t, int r, int m, const void *kp, int from, int n, float *s)
+{
+    if (from < t->run->prepacked)
+        cb_prepacked_logits(t, from, r, m, cb_codes_at(t, 0, from + KEY_BLOCK), s);
+    else
+        cb_tile_logits(t, r, m, kp, n, s);
+}
+
+/* Where the scores of a query head add up */
+static float *row_of(const struct job *job, int h)
+{
+    return job->sc->out + (int64_t)(h / job->per) * job->sc->out_stride;
+}
+
+/* Rows [r, r + m) of the tile; the block's logits s -> out. */
+static void add_rows(const struct job *job, const struct tile *t, int r, int m, int from, int n,
+                     const float *s)
+{
+    const struct score *sc = job->sc;
+    const float ln2 = 0.69314718f, log2e = 1.44269504f;
+
+    for (int i = 0; i < m; i++) {
+        const int tok = t->tok + (r + i) / t->group, h = t->kv * t->group + (r + i) % t->group;
+        const int lo = t->row_lo[r + i] - from, hi = t->row_hi[r + i] - from;
+        const float w = sc->weight ? sc->weight[tok] : 1.0f;
+        const float lse = sc->logit ? 0.0f : sc->a.lse[(int64_t)tok * sc->a.n_head + h];
+        t->k->score(s + i * KEY_BLOCK, lo > 0 ? lo : 0, hi < n ? hi : n, t->cap, lse * log2e,
+                    sc->logit ? w * ln2 : w, sc->logit, row_of(job, h) + from);
+    }
+}
+
+static void score_block(const struct job *job, const struct tile *t, const void *kp, int from,
+                        int n, float *s)
+{
+    const int step = SUB_TILES * t->mr;
+
+    for (int r = 0; r < t->rows; r += step) {
+        const int m = t->rows - r < step ? t->rows - r : step;
+        if (t->row_hi[r + m - 1] <= from || t->row_lo[r] >= from + n)
+            continue;
+        logits(t, r, m, kp, from, n, s);
+        add_rows(job, t, r, m, from, n, s);
+    }
+}
+
+static void score_item(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    const struct attn *a = &job->sc->a;
+    const int kv = i / job->n_split, begin = i % job->n_split * KEY_SPLIT;
+    const struct kv_run *run = &a->run[kv];
+    const int end = begin + KEY_SPLIT < run->n ? begin + KEY_SPLIT : run->n;
+    char *mem = cb_par_scratch(job->par, thread), *kp, *rest;
+    float *s;
+    size_t step;
+
+    if (begin >= end)
+        return;
+    kp = cb_take(&mem, (size_t)KEY_SPLIT * cb_qk_of(job->k, a)->k_bytes(a->hd));
+    s = cb_take(&mem, (size_t)(SUB_TILES * job->k->mr * KEY_BLOCK) * sizeof *s);
+    step = pack(job, run, begin, end, kp);
+    for (int tok = 0; tok < a->n_tok; tok += job->tile_tok) {
+        const int left = a->n_tok - tok;
+        struct tile t;
+        rest = mem;
+        cb_tile_open(&t, job->k, a, kv, tok, left < job->tile_tok ? left : job->tile_tok, &rest);
+        if (t.hi <= begin || t.lo >= end)
+            continue;
+        for (int from = begin; from < end; from += KEY_BLOCK)
+            score_block(job, &t, kp + (size_t)((from - begin) / KEY_BLOCK) * step, from,
+                        end - from < KEY_BLOCK ? end - from : KEY_BLOCK, s);
+    }
+}
+
+/* ---- the largest of all heads ---- */
+
+/* Rows [r, r + m) of the tile: the block's logits s, in powers of 2 below their sum -> top[query]
+ */
+static void raise_rows(const struct job *job, const struct tile *t, int r, int m, int n,
+                       const float *s, float *top)
+{
+    const struct score *sc = job->sc;
+    const float log2e = 1.44269504f;
+
+    for (int i = 0; i < m; i++) {
+        const int at = (r + i) / t->group, h = t->kv * t->group + (r + i) % t->group;
+        const float lse2 = sc->a.lse[(int64_t)(t->tok + at) * sc->a.n_head + h] * log2e;
+        t->k->raise(s + i * KEY_BLOCK, n, t->cap, lse2, top + at * KEY_SPLIT);
+    }
+}
+
+/* Queries tok..tok+n_tok-1 against entries [begin, end) of one KV head -> top[n_tok][KEY_SPLIT] */
+static void raise_head(const struct job *job, int kv, int tok, int n_tok, int begin, int end,
+                       float *top, char *mem)
+{
+    const struct attn *a = &job->sc->a;
+    char *kp = cb_take(&mem, (size_t)KEY_SPLIT * cb_qk_of(job->k, a)->k_bytes(a->hd));
+    float *s = cb_take(&mem, (size_t)(SUB_TILES * job->k->mr * KEY_BLOCK) * sizeof *s);
+    const size_t bytes = pack(job, &a->run[kv], begin, end, kp);
+
+    for (int i = 0; i < n_tok; i += job->tile_tok) {
+        char *rest = mem;
+        struct tile t;
+        int step;
+        cb_tile_open(&t, job->k, a, kv, tok + i,
+                     n_tok - i < job->tile_tok ? n_tok - i : job->tile_tok, &rest);
+        step = SUB_TILES * t.mr;
+        for (int from = begin; from < end; from += KEY_BLOCK)
+            for (int r = 0; r < t.rows; r += step) {
+                const int m = t.rows - r < step ? t.rows - r : step;
+                const int n = end - from < KEY_BLOCK ? end - from : KEY_BLOCK;
+                logits(&t, r, m, kp + (size_t)((from - begin) / KEY_BLOCK) * bytes, from, n, s);
+                raise_rows(job, &t, r, m, n, s, top + i * KEY_SPLIT + from - begin);
+            }
+    }
+}
+
+static void peak_item(void *ctx, int item, int thread)
+{
+    const struct job *job = ctx;
+    const struct score *sc = job->sc;
+    const struct attn *a = &sc->a;
+    const int begin = item * KEY_SPLIT;
+    const int end = begin + KEY_SPLIT < a->run->n ? begin + KEY_SPLIT : a->run->n;
+    char *mem = cb_par_scratch(job->par, thread);
+    float *top = cb_take(&mem, (size_t)(PEAK_TOK * KEY_SPLIT) * sizeof *top);
+
+    for (int tok = 0; tok < a->n_tok; tok += PEAK_TOK) {
+        const int n = a->n_tok - tok < PEAK_TOK ? a->n_tok - tok : PEAK_TOK;
+        for (int i = 0; i < n * KEY_SPLIT; i++)
+            top[i] = -INFINITY;
+        for (int kv = 0; kv < a->n_kv; kv++)
+            raise_head(job, kv, tok, n, begin, end, top, mem);
+        for (int i = 0; i < n; i++)
+            job->k->score(top + i * KEY_SPLIT, 0, end - begin, 0.0f, 0.0f,
+                          sc->weight ? sc->weight[tok + i] : 1.0f, 0, sc->out + begin);
+    }
+}
+
+/* One query's logits of a head are there: those of entries from.. */
+static void take_given(const struct job *job, int h, int from)
+{
+    const struct score *sc = job->sc;
+    const int group = sc->a.n_head / sc->a.n_kv;
+    const struct kv_run *run = &sc->a.run[h / group];
+    const float *logit = run->logit + (int64_t)(h % group) * sc->a.logit_stride;
+    const int n = min_int(run->n - from, KEY_SPLIT);
+    float in_order[KEY_SPLIT];
+
+    for (int j = 0; run->order && j < n; j++)
+        in_order[j] = logit[run->order[from + j]];
+    if (n > 0)
+        job->k->soft(run->order ? in_order : logit + from, n, sc->a.lse[h],
+                     sc->weight ? sc->weight[0] : 1.0f, row_of(job, h) + from);
+}
+
+/* KEY_SPLIT entries of all heads of a row */
+static void given_item(void *ctx, int item, int thread)
+{
+    const struct job *job = ctx;
+    const int first = item / job->n_split * job->per;
+
+    (void)thread;
+    for (int h = first; h < first + job->per; h++)
+        take_given(job, h, item % job->n_split * KEY_SPLIT);
+}
+
+void cb_cpu_score(struct device *d, const struct score *sc)
+{
+    const struct attn *a = &sc->a;
+    struct job job = {
+        .par = d->par, .vec = cb_cpu_kern(d)->vec, .k = cb_cpu_kern(d)->vec->attn, .sc = sc
+    };
+    const int group = a->n_head / a->n_kv, rows = cb_tile_rows(a->hd);
+    int n = 0;
+
+    assert(a->n_head % a->n_kv == 0);
+    for (int i = 0; i < a->n_kv; i++)
+        n = a->run[i].n > n ? a->run[i].n : n;
+    job.n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
+    job.tile_tok = rows > group ? rows / group : 1;
+    job.per = sc->per ? sc->per : 1;
+    assert(a->run->given || group % job.per == 0);
+    if (a->run->given)
+        cb_par_for(d->par, a->n_head / job.per * job.n_split, given_item, &job);
+    else if (sc->peak)
+        cb_par_for(d->par, job.n_split, peak_item, &job);
+    else
+        cb_par_for(d->par, a->n_kv * job.n_split, score_item, &job);
+}

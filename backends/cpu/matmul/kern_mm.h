@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* kern_mm.h - packed weights, quantised activations and the kernels that multiply them.
+ *
+ * Weights are packed into groups of 16 rows. A group is a run of chunks, a chunk holds up to 256
+ * columns: first the scales of its blocks of 32 columns, then the quants block by block, so that a
+ * product reads memory strictly in order. A line is 64 bytes: 16 rows x 4 consecutive columns.
+ *   4 bits  4 lines; line j has columns 4j..4j+3 in the low nibbles, 16+4j.. in the high ones
+ *   5 bits  one line of fifth bits first: bit g of a byte belongs to columns 4g..4g+3
+ *   6 bits  two lines of bit pairs first: pair g % 4 of line g / 4 belongs to columns 4g..4g+3
+ *   8 bits  8 lines, signed
+ * Scales, each [16] for the rows: f16 d (Q4_0, Q5_0, Q8_0) or f16 d, f16 m (Q4_1, Q5_1) a block;
+ * f16 d, f16 dmin, then u8 scale and u8 min a block (Q4_K, Q5_K); f16 d (64 bytes), then i8 scale
+ * for each 16 columns (Q6_K). Float types are [n_in][16].
+ *
+ * Activations come in tiles of `width` tokens. Quantised, a record a block: i8 q[width][32], f32
+ * d[width], f32 d * sum(q), i32 -sum(q), i32 -sum(q[0..15]), i32 -sum(q[16..31]). Plain: f32
+ * [n_in][width]. Fine, one token is a record of two: what 8 bits hold of it, and 256 times what
+ * they leave over, in steps of d / 256. Behind the codes only the second one's numbers count, which
+ * are those of both together.
+ *
+ * A block adds d * (s * (sum of integer products)) [+ m * (d * sum q)] to the f32 result, blocks in
+ * order: every kernel of an ISA does the same operations for a token, whatever the width. */
+#ifndef KERN_MM_H
+#define KERN_MM_H
+
+#include "gguf/dtype.h"
+
+enum {
+    MM_ROWS = 16,      /* rows a group */
+    MM_TILE_MAX = 6,   /* tokens */
+    MM_PANEL_MAX = 32, /* rows */
+    MM_CHUNK = 8,      /* blocks */
+    MM_AHEAD = 6 << 10 /* bytes that a stream of packed weights is prefetch */
+};
+
+/* Forms of a panel: weights unpacked to bytes with f32 scales, private to the ISA. SYM: symmetric
+ * codes of so many bits; MIN: with a minimum; SYM16: 6 bits, a scale for each 16 columns. */
+enum mm_panel { MM_SYM4, MM_SYM5, MM_SYM8, MM_MIN4, MM_MIN5, MM_SYM16, MM_PANELS };
+
+typedef void (*mm_dot)(const void *w, const void *x, int n_in, float *out);
+
+struct kern_mm {
+    int tile;       /* tokens a tile, at most */
+    int direct_max; /* up to so many tokens multiply packed weights, more of them a panel */
+    int panel_rows; /* 16 or 32 */
+    /* x[width][n_in] -> records */
+    void (*quantize)(const float *x, int width, int n_in, void *rec);
+    /* x[n_in] -> 16-bit records */
+    void (*quantize_act16)(const float *x, int n_in, void *rec);
+    /* packed group x tile of i + 1 tokens -> out[i + 1][16] */
+    mm_dot direct[DT_COUNT][MM_TILE_MAX];
+    mm_dot act16[DT_COUNT]; /* packed group x a 16-bit token -> out[16]; NULL: a float type */
+    /* panel_rows / 16 packed groups -> a panel */
+    void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);
+    /* panel x tile of i + 1 tokens -> out[i + 1][panel_rows] */
+    mm_dot panel[MM_PANELS][MM_TILE_MAX];
+};
+
+extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avx512, cb_mm_neon;
+
+struct mm_layout {
+    int lines;       /* 64-byte lines a block; 0: a float type */
+    int block_scale; /* bytes of scales a block, 16 rows */
+    int chunk_scale; /* and a chunk */
+    int zero;        /* the code that means 0 */
+    enum mm_panel panel;
+};
+
+/* A table that kernels can fold: indexed by constants only. */
+static const struct mm_layout mm_layout[DT_COUNT] = {
+    [DT_Q4_0] = { 4, 32, 0, 8, MM_SYM4 },  [DT_Q4_1] = { 4, 64, 0, 0, MM_MIN4 },
+    [DT_Q5_0] = { 5, 32, 0, 16, MM_SYM5 }, [DT_Q5_1] = { 5, 64, 0, 0, MM_MIN5 },
+    [DT_Q8_0] = { 8, 32, 0, 0, MM_SYM8 },  [DT_Q4_K] = { 4, 32, 64, 0, MM_MIN4 },
+    [DT_Q5_K] = { 5, 32, 64, 0, MM_MIN5 }, [DT_Q6_K] = { 6, 32, 64, 32, MM_SYM16 },
+};
+
+static inline int mm_has_min(enum mm_panel p)
+{
+    return p == MM_MIN4 || p == MM_MIN5;
+}
+
+static inline size_t mm_scale_bytes(enum dtype t, int n_blk)
+{
+    const size_t n = (size_t)(mm_layout[t].chunk_scale + n_blk * mm_layout[t].block_scale);
+    return (n + 63) & ~(size_t)63;
+}
+
+/* Bytes of a block with its share of the chunk's scales */
+static inline size_t mm_block_bytes(enum dtype t)
+{
+    return (size_t)(64 * mm_layout[t].lines + mm_layout[t].block_scale +
+                    mm_layout[t].chunk_scale / MM_CHUNK);
+}
+
+/* Offsets of a record of `width` tokens. */
+static inline size_t mm_rec_bytes(int width)
+{
+    return (size_t)width * 52;
+}
+
+/* pack.c: rows[16] of the file, NULL past the last row -> a group of mm_group_bytes */
+size_t cb_mm_group_bytes(enum dtype t, int n_in);
+void cb_mm_pack(enum dtype t, const uint8_t *const *rows, int n_in, void *dst);
+
+#endif

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: MIT */
+/* matmul.c - matrix products of the CPU device: weights packed at load, activations quantised once
+ * a call, groups of rows (and for long calls ranges of tokens) shared out between the threads. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+#include "cpu/kern.h"
+#include "cpu/slab.h"
+#include "cpu/vector/kern_vec.h"
+#include "kern_mm.h"
+#include "provider.h"
+
+enum {
+    PASS_MAX = 768,          /* tokens whose activations are prepared at once */
+    PASS_BYTES = 16 << 20,   /* and their bytes */
+    PASS_MIN = 96,           /* but at least so many tokens */
+    PANEL_BYTES = 256 << 10, /* of unpacked weights a thread, for L2 */
+    UNIT_LEAST = 64 << 10,   /* of packed weights a piece of work */
+    UNIT_MOST = 512 << 10
+};
+
+static const uint8_t *weight_row(const struct weight *w, int64_t i)
+{
+    return (const uint8_t *)w->raw + (size_t)i * cb_row_bytes(w->type, w->n_in);
+}
+
+static int n_group(const struct weight *w)
+{
+    return (w->n_out + MM_ROWS - 1) / MM_ROWS;
+}
+
+static int is_float(enum dtype t)
+{
+    return !mm_layout[t].lines;
+}
+
+/* Bytes of a token's prepared activations, both quantised and plain: 52 a block, 4 each. */
+static size_t token_bytes(int n_in)
+{
+    return (size_t)(n_in + 31) / 32 * 52 + (size_t)n_in * sizeof(float);
+}
+
+static int grow_x(struct cpu *c, size_t bytes)
+{
+    void *x;
+
+    if (bytes <= c->x_bytes)
+        return CB_OK;
+    x = cb_alloc_aligned(bytes, 1);
+    if (!x)
+        return CB_ENOMEM;
+    free(c->x);
+    c->x = x;
+    c->x_bytes = bytes;
+    return CB_OK;
+}
+
+static size_t panel_bytes(const struct kern_mm *k, int n_in)
+{
+    return (size_t)n_in / 32 * (size_t)k->panel_rows * 40;
+}
+
+int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
+{
+    struct cpu *c = d->impl;
+    const size_t least = token_bytes(max_in) * (size_t)min_int(n_tok, PASS_MIN);
+    size_t bytes = token_bytes(max_in) * (size_t)min_int(n_tok, PASS_MAX);
+    size_t panel = panel_bytes(c->kern->mm, max_in);
+
+    if (bytes > PASS_BYTES)
+        bytes = least > PASS_BYTES ? least : PASS_BYTES;
+    TRY(grow_x(c, bytes));
+    if (c->provider)
+        TRY(cb_par_reserve(d->par, cb_provider_scratch(max_in)));
+    TRY(cb_par_reserve(d->par,
+                       2 * panel > PANEL_BYTES ? 2 * panel : PANEL_BYTES)); /* two: a gate */
+    return (int64_t)c->x_bytes;
+}
+
+struct pack_job {
+    const struct weight *w;
+    size_t group_bytes;
+};
+
+static void pack_group(void *ctx, int i, int thread)
+{
+    const struct pack_job *job = ctx;
+    const uint8_t *rows[MM_ROWS];
+
+    (void)thread;
+    for (int r = 0; r < MM_ROWS; r++) {
+        const int64_t row = (int64_t)i * MM_ROWS + r;
+        rows[r] = row < job->w->n_out ? weight_row(job->w, row) : NULL;
+    }
+    cb_mm_pack(job->w->type, rows, job->w->n_in,
+               (uint8_t *)job->w->packed + (size_t)i * job->group_bytes);
+}
+
+int cb_cpu_load(struct device *d, struct weight *w)
+{
+    struct cpu *c = d->impl;
+    struct pack_job job = { w, cb_mm_group_bytes(w->type, w->n_in) };
+    int64_t err = cb_cpu_matmul_reserve(d, MM_TILE_MAX, w->n_in);
+
+    if (err < 0)
+        return (int)err;
+    w->packed_bytes = job.group_bytes * (size_t)n_group(w);
+    w->packed = cb_slab_alloc(&c->slabs, w->packed_bytes);
+    if (!w->packed)
+        return CB_ENOMEM;
+    cb_par_for(d->par, n_group(w), pack_group, &job);
+    return CB_OK;
+}
+
+void cb_cpu_unload(struct device *d, struct weight *w)
+{
+    struct cpu *c = d->impl;
+
+    if (w->packed)
+        cb_slab_release(&c->slabs, w->packed);
+    w->packed = NULL;
+    w->packed_bytes = 0;
+}
+
+void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y)
+{
+    (void)d;
+    for (int i = 0; i < n; i++)
+        cb_dtype[w->type].to_f32(weight_row(w, ids[i]), y + (size_t)i * (size_t)w->n_in, w->n_in);
+}
+
+/* One pass: up to a few hundred tokens, all matrices of the call. */
+struct pass {
+    const struct kern_mm *k;
+    struct par *par;
+    const struct mm *mm;
+    int n_mm, n_in;
+    const struct weight *up; /* whose product a gate, the only one of mm, lets through; or NULL */
+    enum act_kind act;
+    const struct kern_vec *vec;
+    int tok0, n_tok, n_tile; /* tiles of k->tile tokens, the last one may be narrower */
+    int use_panel;
+    size_t unit;         /* bytes of packed weights that are handed out at once */
+    int act16;           /* one token, its record a 16-bit one */
+    int split;           /* ranges of tiles a matrix's rows are multiplied with */
+    const int32_t *some; /* [n_some] rows that are wanted, ascending; NULL: all */
+    int n_some;
+    const float *x;    /* [n_tok][n_in] */
+    uint8_t *quant;    /* tiles of records, or NULL */
+    float *plain;      /* tiles of [n_in][width], or NULL */
+    struct own_x *own; /* [threads]; where there is one token only */
+    uint64_t number;   /* of this pass */
+};
+
+static int tile_width(const struct pass *p, int tile)
+{
+    return min_int(p->k->tile, p->n_tok - tile * p->k->tile);
+}
+
+/* Each thread quantises a single token for itself: to pass it on from core to core takes longer. */
+static const void *own_token(const struct pass *p, int thread)
+{
+    void *rec = cb_par_scratch(p->par, thread);
+
+    if (p->own[thread].pass == p->number)
+        return rec;
+    if (p->act16)
+        p->k->quantize_act16(p->x, p->n_in, rec);
+    else
+        p->k->quantize(p->x, 1, p->n_in, rec);
+    p->own[thread].pass = p->number;
+    return rec;
+}
+
+static const void *tile_x(const struct pass *p, int tile, int plain, int thread)
+{
+    const size_t tok = (size_t)(tile * p->k->tile);
+
+    if (p->n_tok == 1)
+        return plain ? p->x : own_token(p, thread);
+    if (plain)
+        return p->plain + tok * (size_t)p->n_in;
+    return p->quant + tok * mm_rec_bytes(1) * (size_t)(p->n_in / 32);
+}
+
+static void prepare_tile(void *ctx, int tile, int thread)
+{
+    const struct pass *p = ctx;
+    const int width = tile_width(p, tile);
+    const size_t n_in = (size_t)p->n_in, tok = (size_t)(tile * p->k->tile);
+    const float *x = p->x + tok * n_in;
+
+    (void)thread;
+    if (p->quant)
+        p->k->quantize(x, width, p->n_in, p->quant + tok * mm_rec_bytes(1) * (n_in / 32));
+    if (p->plain)
+        for (size_t k = 0; k < n_in; k++)
+            for (size_t i = 0; i < (size_t)width; i++)
+                p->plain[tok * n_in + k * (size_t)width + i] = x[i * n_in + k];
+}
+
+/* y[n] = [y +] out [+ bias] */
+static inline void store_row(float *restrict y, const float *restrict out, const float *bias,
+                             int add, int n)
+{
+    float sum[MM_ROWS];
+
+    for (int r = 0; r < n; r++)
+        sum[r] = out[r];
+    for (int r = 0; bias && r < n; r++)
+        sum[r] += bias[r];
+    for (int r = 0; add && r < n; r++)
+        sum[r] += y[r];
+    for (int r = 0; r < n; r++)
+        y[r] = sum[r];
+}
+
+/* out[width][rows] of a tile, from row `row` on: bias, residual, edge */
+static void store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
+                  const float *out)
+{
+    const int n = min_int(rows, mm->w->n_out - row);
+
+    for (int i = 0; i < tile_width(p, tile); i++) {
+        float *y = mm->y + (size_t)(p->tok0 + tile * p->k->tile + i) * (size_t)mm->y_stride;
+        for (int r = row; r < row + n; r += MM_ROWS) {
+            const float *bias = mm->bias ? mm->bias + r : NULL, *o = out + i * rows + r - row;
+            if (r + MM_ROWS <= row + n) /* a constant, for the vectoriser */
+                store_row(y + r, o, bias, mm->add, MM_ROWS);
+            else
+                store_row(y + r, o, bias, mm->add, row + n - r);
+        }
+    }
+}
+
+/* A group of packed weights of w times a tile */
+static void direct(const struct pass *p, const struct weight *w, const uint8_t *group, int tile,
+                   int thread, float *out)
+{
+    const int plain = is_float(w->type);
+    const mm_dot dot =
+        p->act16 && !plain ? p->k->act16[w->type] : p->k->direct[w->type][tile_width(p, tile) - 1];
+
+    dot(group, tile_x(p, tile, plain, thread), w->n_in, out);
+}
+
+/* What is handed out: groups of rows, or of some rows each the group that it is in */
+static int n_item(const struct pass *p, const struct weight *w)
+{
+    return p->some ? p->n_some : n_group(w);
+}
+
+/* The group of item i, or -1 where the item before has the same one */
+static int group_of(const struct pass *p, int i)
+{
+    const int g = p->some ? p->some[i] / MM_ROWS : i;
+    return p->some && i && p->some[i - 1] / MM_ROWS == g ? -1 : g;
+}
+
+/* Packed weights from group g on, of which no one has asked for anything yet */
+static void ask_for_start(const struct weight *w, size_t step, int g)
+{
+    const char *at = (const char *)w->packed + (size_t)g * step;
+
+    for (size_t i = 0; i < MM_AHEAD; i += 64)
+        __builtin_prefetch(at + i, 0, 2);
+}
+
+static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i1, int t0, int t1,
+                        int thread)
+{
+    const struct weight *w = mm->w;
+    const size_t step = cb_mm_group_bytes(w->type, w->n_in);
+    const size_t up_step = p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
+    _Alignas(64) float out[MM_TILE_MAX * MM_ROWS], up[MM_TILE_MAX * MM_ROWS];
+
+    if (!p->some) {
+        ask_for_start(w, step, i0);
+        if (p->up)
+            ask_for_start(p->up, up_step, i0);
+    }
+    for (int i = i0; i < i1; i++)
+        for (int t = t0, g = group_of(p, i); g >= 0 && t < t1; t++) {
+            direct(p, w, (const uint8_t *)w->packed + (size_t)g * step, t, thread, out);
+            if (p->up) {
+                direct(p, p->up, (const uint8_t *)p->up->packed + (size_t)g * up_step, t, thread,
+                       up);
+                p->vec->glu(p->act, out, up, (size_t)tile_width(p, t) * MM_ROWS);
+            }
+            store(p, mm, t, g * MM_ROWS, MM_ROWS, out);
+        }
+}
+
+/* Groups [g0, g1) of packed weights -> panels */
+static void unpack(const struct pass *p, const struct weight *w, int g0, int g1, uint8_t *panels)
+{
+    const int step = p->k->panel_rows / MM_ROWS;
+    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
+
+    for (int g = g0; g < g1; g += step, panels += panel_bytes(p->k, w->n_in)) {
+        const void *group[MM_PANEL_MAX / MM_ROWS];
+        for (int j = 0; j < step; j++) /* past the end: the last group again, not stored */
+            group[j] = (const uint8_t *)w->packed + (size_t)min_int(g + j, g1 - 1) * bytes;
+        p->k->unpack[w->type](group, w->n_in, panels);
+    }
+}
+
+static mm_dot panel_dot(const struct pass *p, const struct weight *w, int tile)
+{
+    return p->k->panel[mm_layout[w->type].panel][tile_width(p, tile) - 1];
+}
+
+/* Panels stay in L2 while the tiles of activations pass. */
+static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1,
+                       int thread)
+{
+    const struct weight *w = mm->w;
+    const int rows = p->k->panel_rows, step = rows / MM_ROWS;
+    const size_t one = panel_bytes(p->k, w->n_in);
+    uint8_t *const panels = cb_par_scratch(p->par, thread);
+    uint8_t *const ups = panels + (size_t)((g1 - g0 + step - 1) / step) * one;
+    _Alignas(64) float out[MM_TILE_MAX * MM_PANEL_MAX], up[MM_TILE_MAX * MM_PANEL_MAX];
+
+    unpack(p, w, g0, g1, panels);
+    if (p->up)
+        unpack(p, p->up, g0, g1, ups);
+    for (int t = t0; t < t1; t++)
+        for (int g = g0, i = 0; g < g1; g += step, i++) {
+            panel_dot(p, w, t)(panels + (size_t)i * one, tile_x(p, t, 0, thread), w->n_in, out);
+            if (p->up) {
+                panel_dot(p, p->up, t)(ups + (size_t)i * one, tile_x(p, t, 0, thread), w->n_in, up);
+                p->vec->glu(p->act, out, up, (size_t)(tile_width(p, t) * rows));
+            }
+            store(p, mm, t, g * MM_ROWS, rows, out);
+        }
+}
+
+/* Groups a piece of work: panels that fit, or as many bytes as make the hand-out cheap. */
+static int unit_groups(const struct pass *p, const struct weight *w)
+{
+    const int step = p->k->panel_rows / MM_ROWS;
+    size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
+    int n;
+
+    if (p->use_panel && !is_float(w->type)) {
+        n = (int)(PANEL_BYTES / panel_bytes(p->k, w->n_in)) / (p->up ? 2 : 1);
+        return n > 1 ? n * step : step;
+    }
+    bytes += p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
+    n = (int)(p->unit / bytes);
+    return n > 1 ? n : 1;
+}
+
+static int n_unit(const struct pass *p, const struct weight *w)
+{
+    const int groups = unit_groups(p, w);
+    return (n_item(p, w) + groups - 1) / groups * p->split;
+}
+
+static void run_unit(void *ctx, int i, int thread)
+{
+    const struct pass *p = ctx;
+    const struct mm *mm = p->mm;
+    int groups, g0, g1, t0, t1;
+
+    for (int n; i >= (n = n_unit(p, mm->w)); mm++)
+        i -= n;
+    groups = unit_groups(p, mm->w);
+    g0 = i / p->split * groups;
+    g1 = min_int(g0 + groups, n_item(p, mm->w));
+    t0 = i % p->split * p->n_tile / p->split;
+    t1 = (i % p->split + 1) * p->n_tile / p->split;
+    if (p->use_panel && !is_float(mm->w->type))
+        panel_rows(p, mm, g0, g1, t0, t1, thread);
+    else
+        direct_rows(p, mm, g0, g1, t0, t1, thread);
+}
+
+static int all_units(const struct pass *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_mm; i++)
+        n += n_unit(p, p->mm[i].w);
+    return n;
+}
+
+/* A stream of weights starts at the speed of latency: two pieces a thread, unless those are so
+ * large that a thread that lost its core would hold up the others. */
+static size_t unit_bytes(const struct pass *p)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < p->n_mm; i++)
+        sum += p->mm[i].w->packed_bytes;
+    sum += p->up ? p->up->packed_bytes : 0;
+    sum /= 2 * (size_t)cb_par_threads(p->par);
+    return sum < UNIT_LEAST ? UNIT_LEAST : sum < UNIT_MOST ? sum : UNIT_MOST;
+}
+
+static void run_pass(struct pass *p)
+{
+    p->unit = unit_bytes(p);
+    p->n_tile = (p->n_tok + p->k->tile - 1) / p->k->tile;
+    p->use_panel = p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
+    p->split = 1;
+    while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
+        p->split *= 2;
+    if (p->n_tok > 1)
+        cb_par_for(p->par, p->n_tile, prepare_tile, p);
+    cb_par_for(p->par, all_units(p), run_unit, p);
+}
+
+/* Tokens a pass: passes of equal length, whole tiles */
+static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok)
+{
+    const int tile = p->k->tile;
+    const int most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / tile * tile;
+    const int n_pass = (n_tok + most - 1) / most;
+
+    return p->act16 ? 1 : ((n_tok + n_pass - 1) / n_pass + tile - 1) / tile * tile;
+}
+
+/* The products of p, whose activations have these forms */
+static void passes(const struct device *d, struct pass *p, int quant, int plain, const float *x,
+                   int n_tok)
+{
+    struct cpu *c = d->impl;
+    int most;
+
+    p->own = c->own;
+    p->act16 = p->mm->act16 && quant;
+    most = pass_tokens(c, p, n_tok);
+    for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
+        p->n_tok = min_int(most, n_tok - p->tok0);
+        p->x = x + (size_t)p->tok0 * (size_t)p->n_in;
+        p->plain = plain ? c->x : NULL;
+        p->quant =
+            quant ? (uint8_t *)c->x + (plain ? (size_t)p->n_tok * (size_t)p->n_in * sizeof *x : 0)
+                  : NULL;
+        p->number = ++c->n_pass;
+        run_pass(p);
+    }
+}
+
+static struct pass pass_of(const struct device *d, const struct mm *mm, int n)
+{
+    const struct cpu_kern *k = cb_cpu_kern(d);
+
+    return (struct pass){
+        .k = k->mm, .vec = k->vec, .par = d->par, .mm = mm, .n_mm = n, .n_in = mm->w->n_in
+    };
+}
+
+/* Who makes the products instead of our kernels, or NULL */
+static const struct provider *library(const struct device *d, int n_tok)
+{
+    const struct cpu *c = d->impl;
+    return n_tok >= PROVIDER_MIN_TOK ? c->provider : NULL;
+}
+
+/* Are n products one loop of the threads? Not on several nodes: there parts of a loop are parts of
+ * a matrix, as in load. */
+static int one_loop(const struct device *d, int n)
+{
+    return n == 1 || cb_par_nodes(d->par) == 1;
+}
+
+void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
+{
+    int quant = 0, plain = 0;
+    struct pass p;
+
+    if (n <= 0 || n_tok <= 0)
+        return;
+    if (library(d, n_tok)) {
+        cb_provider_matmul(d, library(d, n_tok), mm, n, x, n_tok);
+        return;
+    }
+    if (!one_loop(d, n)) {
+        for (int i = 0; i < n; i++)
+            cb_cpu_matmul(d, &mm[i], 1, x, n_tok);
+        return;
+    }
+    p = pass_of(d, mm, n);
+    for (int i = 0; i < n; i++) {
+        assert(mm[i].w->n_in == p.n_in && mm[i].w->packed);
+        *(is_float(mm[i].w->type) ? &plain : &quant) = 1;
+    }
+    passes(d, &p, quant, plain, x, n_tok);
+}
+
+void cb_cpu_matmul_rows(struct device *d, const struct mm *mm, const int32_t *rows, int n,
+                        const float *x)
+{
+    const int plain = is_float(mm->w->type);
+    struct pass p = pass_of(d, mm, 1);
+
+    if (n <= 0)
+        return;
+    p.some = rows;
+    p.n_some = n;
+    passes(d, &p, !plain, plain, x, 1);
+}
+
+void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
+                       int n_tok)
+{
+    const int n_out = mm->w->n_out, plain = is_float(mm->w->type);
+    struct pass p;
+
+    assert(mm[1].w->n_in == mm->w->n_in && mm[1].w->n_out == n_out);
+    if (n_tok <= 0)
+        return;
+    if (library(d, n_tok) || !one_loop(d, 2) || is_float(mm[1].w->type) != plain) {
+        cb_cpu_matmul(d, mm, 2, x, n_tok);
+        cb_cpu_glu(d, act, mm[0].y, mm[1].y, n_out, n_tok);
+        return;
+    }
+    p = pass_of(d, mm, 1);
+    p.up = mm[1].w;
+    p.act = act;
+    passes(d, &p, !plain, plain, x, n_tok);
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* mm_avx2.c - matrix products without VNNI: bytes are multiplied into pairs of 16 bits, as many of
+ * which are added in 16 bits as cannot overflow, before they widen. 16 rows (two registers) x up to
+ * 4 tokens. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kern_mm.h"
+
+#define MM_TILE 4
+#include "mm_table.h"
+
+INLINE __m256i load(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+INLINE __m256 load_f16(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+INLINE __m256 load_u8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+INLINE __m256 load_i8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+INLINE __m256i bcast(const uint8_t *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return _mm256_set1_epi32(v);
+}
+
+INLINE __m256 bcast_f(const uint8_t *p)
+{
+    float v;
+    memcpy(&v, p, sizeof v);
+    return _mm256_set1_ps(v);
+}
+
+INLINE __m256i shift(__m256i a, int n)
+{
+    return n >= 0 ? _mm256_slli_epi16(a, n) : _mm256_srli_epi16(a, -n);
+}
+
+/* Columns 4g..4g+3 of rows 8 * half.. of a packed block: codes as bytes (8 bits: signed). */
+INLINE __m256i codes(int lines, const uint8_t *q, int g, int half)
+{
+    const uint8_t *lo = q + 64 * (lines - 4) + 32 * half;
+    __m256i v;
+
+    if (lines == 8)
+        return load(q + 64 * g + 32 * half);
+    v = g < 4 ? load(lo + 64 * g) : _mm256_srli_epi16(load(lo + 64 * (g - 4)), 4);
+    v = _mm256_and_si256(v, _mm256_set1_epi8(15));
+    if (lines == 5)
+        v = _mm256_or_si256(
+            v, _mm256_and_si256(shift(load(q + 32 * half), 4 - g), _mm256_set1_epi8(16)));
+    if (lines == 6)
+        v = _mm256_or_si256(
+            v, _mm256_and_si256(shift(load(q + 64 * (g / 4) + 32 * half), 4 - 2 * (g % 4)),
+                                _mm256_set1_epi8(48)));
+    return v;
+}
+
+/* How many columns / 4 can be added in 16 bits: codes of 15, 31, 63 times 127, two to a sum. */
+INLINE int run_length(enum mm_panel kind)
+{
+    switch (kind) {
+    case MM_SYM4:
+    case MM_MIN4:
+        return 8;
+    case MM_SYM5:
+    case MM_MIN5:
+        return 4;
+    case MM_SYM16:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+INLINE int zero_shift(enum mm_panel kind)
+{
+    return kind == MM_SYM4 ? 3 : kind == MM_SYM5 ? 4 : 5;
+}
+
+/* u8 x i8 -> pairs; signed weights lend their signs to the activations */
+INLINE __m256i multiply(enum mm_panel kind, __m256i w, __m256i x)
+{
+    if (kind == MM_SYM8)
+        return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_maddubs_epi16(w, x);
+}
+
+/* sum[2 * token + half] += columns 4 * g0 .. 4 * g1 - 1; lines: of the packed block, 8 in a panel
+ */
+INLINE void add_columns(enum mm_panel kind, int lines, int n, int g0, int g1, const uint8_t *q,
+                        const uint8_t *x, __m256i sum[2 * MM_TILE])
+{
+    const int run = run_length(kind);
+    __m256i part[2 * MM_TILE];
+
+#pragma GCC unroll 8
+    for (int g = g0; g < g1; g++) {
+        const __m256i w0 = codes(lines, q, g, 0), w1 = codes(lines, q, g, 1);
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) {
+            const __m256i v = bcast(x + 32 * i + 4 * g);
+            const __m256i p0 = multiply(kind, w0, v), p1 = multiply(kind, w1, v);
+            part[2 * i] = g % run ? _mm256_add_epi16(part[2 * i], p0) : p0;
+            part[2 * i + 1] = g % run ? _mm256_add_epi16(part[2 * i + 1], p1) : p1;
+            /* else the compiler adds in another order, with all products of a block alive */
+            __asm__("" : "+x"(part[2 * i]), "+x"(part[2 * i + 1]));
+        }
+        if (g % run == run - 1)
+#pragma GCC unroll 8
+            for (int i = 0; i < 2 * n; i++)
+                sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(part[i], _mm256_set1_epi16(1)));
+    }
+}
+
+INLINE void start_sums(enum mm_panel kind, const uint8_t *neg_sum, int n, __m256i sum[2 * MM_TILE])
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) {
+        sum[2 * i] = mm_has_min(kind) || kind == MM_SYM8
+                         ? _mm256_setzero_si256()
+                         : _mm256_slli_epi32(bcast(neg_sum + 4 * i), zero_shift(kind));
+        sum[2 * i + 1] = sum[2 * i];
+    }
+}
+
+/* of a block, for 16 rows */
+struct scales {
+    __m256 d[2], dmin[2]; /* of the chunk */
+    __m256 s[2], s2[2], m[2];
+};
+
+/* Of two tokens' sums, which are those of a 16-bit one, the second ones become the whole. */
+INLINE void join_act16(__m256i sum[2 * MM_TILE])
+{
+    for (int h = 0; h < 2; h++)
+        sum[2 + h] = _mm256_add_epi32(sum[2 + h], _mm256_slli_epi32(sum[h], 8));
+}
+
+/* acc[2 * token + half] += one block; 16-bit: the record of two is of one token, the second. */
+INLINE void add_block(enum mm_panel kind, int lines, int n, int act16, const uint8_t *q,
+                      const struct scales *s, const uint8_t *x, __m256 acc[2 * MM_TILE])
+{
+    __m256i sum[2 * MM_TILE], sum2[2 * MM_TILE];
+
+    if (kind == MM_SYM16) {
+        start_sums(kind, x + 44 * n, n, sum);
+        add_columns(kind, lines, n, 0, 4, q, x, sum);
+        start_sums(kind, x + 48 * n, n, sum2);
+        add_columns(kind, lines, n, 4, 8, q, x, sum2);
+    } else {
+        start_sums(kind, x + 40 * n, n, sum);
+        add_columns(kind, lines, n, 0, 8, q, x, sum);
+    }
+    if (act16)
+        join_act16(sum);
+    if (act16 && kind == MM_SYM16)
+        join_act16(sum2);
+#pragma GCC unroll 8
+    for (int i = 2 * act16; i < 2 * n; i++) {
+        __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i]), s->s[i & 1]);
+        if (kind == MM_SYM16)
+            v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum2[i]), s->s2[i & 1], v);
+        acc[i] = _mm256_fmadd_ps(v, bcast_f(x + 32 * n + 4 * (i / 2)), acc[i]);
+        if (mm_has_min(kind))
+            acc[i] = _mm256_fmadd_ps(s->m[i & 1], bcast_f(x + 36 * n + 4 * (i / 2)), acc[i]);
+    }
+}
+
+INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
+{
+    if (!mm_layout[t].chunk_scale)
+        return;
+    for (int h = 0; h < 2; h++) {
+        s->d[h] = load_f16(p + 16 * h);
+        if (t != DT_Q6_K)
+            s->dmin[h] = load_f16(p + 32 + 16 * h);
+    }
+}
+
+INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s)
+{
+    p += mm_layout[t].chunk_scale + b * mm_layout[t].block_scale;
+    for (int h = 0; h < 2; h++) {
+        if (t == DT_Q6_K) {
+            s->s[h] = _mm256_mul_ps(s->d[h], load_i8(p + 8 * h));
+            s->s2[h] = _mm256_mul_ps(s->d[h], load_i8(p + 16 + 8 * h));
+        } else if (mm_layout[t].chunk_scale) {
+            s->s[h] = _mm256_mul_ps(s->d[h], load_u8(p + 8 * h));
+            s->m[h] = _mm256_sub_ps(_mm256_setzero_ps(),
+                                    _mm256_mul_ps(s->dmin[h], load_u8(p + 16 + 8 * h)));
+        } else {
+            s->s[h] = load_f16(p + 16 * h);
+            if (mm_has_min(mm_layout[t].panel))
+                s->m[h] = load_f16(p + 32 + 16 * h);
+        }
+    }
+}
+
+INLINE void store_acc(const __m256 *acc, int n, float *out)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n; i++)
+        _mm256_storeu_ps(out + 8 * i, acc[i]);
+}
+
+/* The b-th block of a chunk at w, and its scales */
+INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
+{
+    ask_ahead(w + (size_t)b * mm_block_bytes(t), mm_layout[t].lines + 1);
+}
+
+INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8_t *x, int n_in,
+                   float *out)
+{
+    __m256 acc[2 * MM_TILE];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n; i++)
+        acc[i] = _mm256_setzero_ps();
+    for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
+        const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
+        const uint8_t *q = w + mm_scale_bytes(t, nb);
+        struct scales s;
+
+        chunk_scales(t, w, &s);
+        for (int b = 0; b < nb; b++) {
+            prefetch_block(t, w, b);
+            block_scales(t, w, b, &s);
+            add_block(mm_layout[t].panel, mm_layout[t].lines, n, act16, q, &s, x, acc);
+            q += 64 * mm_layout[t].lines;
+            x += mm_rec_bytes(n);
+        }
+        w = q;
+    }
+    store_acc(acc + 2 * act16, n - act16, out);
+}
+
+/* A panel's block: 8 lines, then f32 scales [16], second scales or minima [16]. */
+INLINE size_t panel_block(enum mm_panel kind)
+{
+    return 512 + (mm_has_min(kind) || kind == MM_SYM16 ? 128 : 64);
+}
+
+INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p)
+{
+    const enum mm_panel kind = mm_layout[t].panel;
+    const uint8_t *w = groups[0];
+
+    for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
+        const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
+        const uint8_t *q = w + mm_scale_bytes(t, nb);
+        struct scales s;
+
+        chunk_scales(t, w, &s);
+        for (int b = 0; b < nb; b++) {
+            prefetch_block(t, w, b);
+            block_scales(t, w, b, &s);
+            for (int h = 0; h < 2; h++) {
+                float *f = (float *)(void *)(p + 512 + 32 * h);
+#pragma GCC unroll 8
+                for (int g = 0; g < 8; g++)
+                    _mm256_storeu_si256((__m256i *)(p + 64 * g + 32 * h),
+                                        codes(mm_layout[t].lines, q, g, h));
+                _mm256_storeu_ps(f, s.s[h]);
+                if (mm_has_min(kind))
+                    _mm256_storeu_ps(f + 16, s.m[h]);
+                else if (kind == MM_SYM16)
+                    _mm256_storeu_ps(f + 16, s.s2[h]);
+            }
+            q += 64 * mm_layout[t].lines;
+            p += panel_block(kind);
+        }
+        w = q;
+    }
+}
+
+INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x, int n_in,
+                  float *out)
+{
+    __m256 acc[2 * MM_TILE];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n; i++)
+        acc[i] = _mm256_setzero_ps();
+    for (int b = 0; b < n_in / 32; b++, w += panel_block(kind), x += mm_rec_bytes(n)) {
+        const float *f = (const float *)(const void *)(w + 512);
+        struct scales s;
+
+        for (int h = 0; h < 2; h++) {
+            s.s[h] = _mm256_loadu_ps(f + 8 * h);
+            if (mm_has_min(kind))
+                s.m[h] = _mm256_loadu_ps(f + 16 + 8 * h);
+            else if (kind == MM_SYM16)
+                s.s2[h] = _mm256_loadu_ps(f + 16 + 8 * h);
+        }
+        add_block(kind, 8, n, 0, w, &s, x, acc);
+    }
+    store_acc(acc, n, out);
+}
+
+INLINE __m256 load_row(enum dtype t, const uint8_t *w, size_t k, int half)
+{
+    w += (t == DT_F32 ? 64 : 32) * k + (size_t)(t == DT_F32 ? 32 : 16) * (size_t)half;
+    if (t == DT_F32)
+        return _mm256_loadu_ps((const float *)(const void *)w);
+    if (t == DT_F16)
+        return load_f16(w);
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)w)), 16));
+}
+
+/* One chain a row. */
+INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, int n_in,
+                         float *out)
+{
+    __m256 acc[2 * MM_TILE];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n; i++)
+        acc[i] = _mm256_setzero_ps();
+    for (size_t k = 0; k < (size_t)n_in; k++, x += n) {
+        const __m256 w0 = load_row(t, w, k, 0), w1 = load_row(t, w, k, 1);
+        ask_ahead(w + (t == DT_F32 ? 64 : 32) * k, 1);
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) {
+            const __m256 v = _mm256_set1_ps(x[i]);
+            acc[2 * i] = _mm256_fmadd_ps(w0, v, acc[2 * i]);
+            acc[2 * i + 1] = _mm256_fmadd_ps(w1, v, acc[2 * i + 1]);
+        }
+    }
+    store_acc(acc, n, out);
+}
+
+INLINE float reduce_max(__m256 v)
+{
+    __m128 a = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+    return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
+}
+
+INLINE int32_t reduce_add(__m256i v)
+{
+    __m128i a = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    a = _mm_add_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(a, _mm_shuffle_epi32(a, 0xb1)));
+}
+
+/* One block: q = round(x * 127 / max|x|), d = max|x| / 127; all zero when that would overflow. */
+static void quantize_block(const float *x, int i, int n, uint8_t *rec)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 v[4], m = _mm256_setzero_ps(), inv;
+    __m256i q[4], p;
+    int32_t sum[2], *neg = (int32_t *)(void *)(rec + 40 * n);
+    float amax, *f = (float *)(void *)(rec + 32 * n);
+
+    for (int j = 0; j < 4; j++) {
+        v[j] = _mm256_loadu_ps(x + 8 * j);
+        m = _mm256_max_ps(m, _mm256_andnot_ps(sign, v[j]));
+    }
+    amax = reduce_max(m);
+    inv = _mm256_set1_ps(amax > 1e-30f ? 127 / amax : 0);
+    for (int j = 0; j < 4; j++)
+        q[j] = _mm256_cvtps_epi32(_mm256_mul_ps(v[j], inv));
+    sum[0] = reduce_add(_mm256_add_epi32(q[0], q[1]));
+    sum[1] = reduce_add(_mm256_add_epi32(q[2], q[3]));
+    p = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    p = _mm256_permutevar8x32_epi32(p, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(rec + 32 * i), p);
+    f[i] = amax > 1e-30f ? amax / 127 : 0;
+    f[n + i] = f[i] * (float)(sum[0] + sum[1]);
+    neg[i] = -(sum[0] + sum[1]);
+    neg[n + i] = -sum[0];
+    neg[2 * n + i] = -sum[1];
+}
+
+static void quantize(const float *x, int width, int n_in, void *rec)
+{
+    for (int b = 0; b < n_in / 32; b++)
+        for (int i = 0; i < width; i++)
+            quantize_block(x + (size_t)i * (size_t)n_in + 32 * b, i, width,
+                           (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
+}
+
+/* Eight independent sums of 16 bits, not widened: nothing that widens can be faster. */
+MM_DEFINE_DIRECT
+MM_DEFINE_PANEL
+
+const struct kern_mm cb_mm_avx2 = {
+    .tile = MM_TILE,
+    .direct_max = MM_TILE,
+    .panel_rows = MM_ROWS,
+    .quantize = quantize,
+    MM_DIRECT_TABLE,
+    MM_PANEL_TABLE,
+};

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* mm_neon.c - matrix products with the dot-product instructions of ARMv8.2: a register is 4 rows x
+ * 4 columns, four of them a line. Packed weights are unpacked as they stream by, for 1 to 4 tokens.
+ */
+#include <arm_neon.h>
+#include <string.h>
+
+#include "kern_mm.h"
+
+#define MM_TILE 4
+#include "mm_table.h"
+
+enum { AHEAD = 1024 }; /* bytes that a stream of packed weights is prefetched ahead */
+
+INLINE float32x4_t load_f16(const uint8_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
+}
+
+INLINE float bcast_f(const uint8_t *p)
+{
+    float v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE int32_t bcast(const uint8_t *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE uint32_t word(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE float32x4_t load_u8(const uint8_t *p)
+{
+    const uint16x8_t v = vmovl_u8(vcreate_u8(word(p)));
+    return vcvtq_f32_u32(vmovl_u16(vget_low_u16(v)));
+}
+
+INLINE float32x4_t load_i8(const uint8_t *p)
+{
+    const int16x8_t v = vmovl_s8(vcreate_s8(word(p)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(v)));
+}
+
+/* Bits `mask` of a, moved left (n > 0) or right. */
+INLINE uint8x16_t bits(uint8x16_t a, int n, uint8_t mask)
+{
+    return vandq_u8(vshlq_u8(a, vdupq_n_s8((int8_t)n)), vdupq_n_u8(mask));
+}
+
+/* Columns 4g..4g+3 of rows 4 * part.. of a block: codes as bytes (8 bits: signed). */
+INLINE int8x16_t codes(int lines, const uint8_t *q, int g, int part)
+{
+    const uint8_t *lo = q + 64 * (lines - 4) + 64 * (g % 4) + 16 * part;
+    uint8x16_t v;
+
+    if (lines == 8)
+        return vreinterpretq_s8_u8(vld1q_u8(q + 64 * g + 16 * part));
+    v = vld1q_u8(lo);
+    v = g < 4 ? vandq_u8(v, vdupq_n_u8(15)) : vshrq_n_u8(v, 4);
+    if (lines == 5)
+        v = vorrq_u8(v, bits(vld1q_u8(q + 16 * part), 4 - g, 16));
+    if (lines == 6)
+        v = vorrq_u8(v, bits(vld1q_u8(q + 64 * (g / 4) + 16 * part), 4 - 2 * (g % 4), 48));
+    return vreinterpretq_s8_u8(v);
+}
+
+INLINE int32x4_t dot_lane(int32x4_t acc, int8x16_t w, int8x16_t x, int lane)
+{
+    switch (lane) {
+    case 0:
+        return vdotq_laneq_s32(acc, w, x, 0);
+    case 1:
+        return vdotq_laneq_s32(acc, w, x, 1);
+    case 2:
+        return vdotq_laneq_s32(acc, w, x, 2);
+    default:
+        return vdotq_laneq_s32(acc, w, x, 3);
+    }
+}
+
+/* sum[4 * token + part] += 16 columns (half 0 or 1 of a block) */
+INLINE void add_half(int lines, int n, int half, const uint8_t *q, const uint8_t *x, int32x4_t *sum)
+{
+    int8x16_t v[MM_TILE];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++)
+        v[i] = vreinterpretq_s8_u8(vld1q_u8(x + 32 * i + 16 * half));
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++)
+#pragma GCC unroll 4
+        for (int p = 0; p < 4; p++) {
+            const int8x16_t w = codes(lines, q, 4 * half + g, p);
+#pragma GCC unroll 4
+            for (int i = 0; i < n; i++)
+                sum[4 * i + p] = dot_lane(sum[4 * i + p], w, v[i], g);
+        }
+}
+
+/* of a block, for 16 rows */
+struct scales {
+    float32x4_t d[4], dmin[4]; /* of the chunk */
+    float32x4_t s[4], s2[4], m[4];
+};
+
+INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
+{
+    if (!mm_layout[t].chunk_scale)
+        return;
+    for (int i = 0; i < 4; i++) {
+        s->d[i] = load_f16(p + 8 * i);
+        if (t != DT_Q6_K)
+            s->dmin[i] = load_f16(p + 32 + 8 * i);
+    }
+}
+
+INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s)
+{
+    p += mm_layout[t].chunk_scale + b * mm_layout[t].block_scale;
+    for (int i = 0; i < 4; i++) {
+        if (t == DT_Q6_K) {
+            s->s[i] = vmulq_f32(s->d[i], load_i8(p + 4 * i));
+            s->s2[i] = vmulq_f32(s->d[i], load_i8(p + 16 + 4 * i));
+        } else if (mm_layout[t].chunk_scale) {
+            s->s[i] = vmulq_f32(s->d[i], load_u8(p + 4 * i));
+            s->m[i] = vnegq_f32(vmulq_f32(s->dmin[i], load_u8(p + 16 + 4 * i)));
+        } else {
+            s->s[i] = load_f16(p + 8 * i);
+            if (mm_has_min(mm_layout[t].panel))
+                s->m[i] = load_f16(p + 32 + 8 * i);
+        }
+    }
+}
+
+INLINE void start_sums(enum dtype t, const uint8_t *neg_sum, int n, int32x4_t *sum)
+{
+    for (int i = 0; i < 4 * n; i++)
+        sum[i] = vdupq_n_s32(bcast(neg_sum + 4 * (i / 4)) * mm_layout[t].zero);
+}
+
+/* Of two tokens' sums, which are those of a 16-bit one, the second ones become the whole. */
+INLINE void join_act16(int32x4_t *sum)
+{
+    for (int p = 0; p < 4; p++)
+        sum[4 + p] = vaddq_s32(sum[4 + p], vshlq_n_s32(sum[p], 8));
+}
+
+/* 16-bit: the record of two is of one token, the second. */
+INLINE void add_block(enum dtype t, int n, int act16, const uint8_t *q, const struct scales *s,
+                      const uint8_t *x, float32x4_t *acc)
+{
+    const enum mm_panel kind = mm_layout[t].panel;
+    int32x4_t sum[4 * MM_TILE], sum2[4 * MM_TILE];
+
+    start_sums(t, x + (kind == MM_SYM16 ? 44 : 40) * n, n, sum);
+    add_half(mm_layout[t].lines, n, 0, q, x, sum);
+    if (kind == MM_SYM16)
+        start_sums(t, x + 48 * n, n, sum2);
+    add_half(mm_layout[t].lines, n, 1, q, x, kind == MM_SYM16 ? sum2 : sum);
+    if (act16)
+        join_act16(sum);
+    if (act16 && kind == MM_SYM16)
+        join_act16(sum2);
+#pragma GCC unroll 16
+    for (int i = 4 * act16; i < 4 * n; i++) {
+        float32x4_t v = vmulq_f32(vcvtq_f32_s32(sum[i]), s->s[i & 3]);
+        if (kind == MM_SYM16)
+            v = vfmaq_f32(v, vcvtq_f32_s32(sum2[i]), s->s2[i & 3]);
+        acc[i] = vfmaq_n_f32(acc[i], v, bcast_f(x + 32 * n + 4 * (i / 4)));
+        if (mm_has_min(kind))
+            acc[i] = vfmaq_n_f32(acc[i], s->m[i & 3], bcast_f(x + 36 * n + 4 * (i / 4)));
+    }
+}
+
+INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8_t *x, int n_in,
+                   float *out)
+{
+    float32x4_t acc[4 * MM_TILE];
+
+    for (int i = 0; i < 4 * n; i++)
+        acc[i] = vdupq_n_f32(0);
+    for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
+        const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
+        const uint8_t *q = w + mm_scale_bytes(t, nb);
+        struct scales s;
+
+        chunk_scales(t, w, &s);
+        for (int b = 0; b < nb; b++) {
+            for (int j = 0; j <= mm_layout[t].lines; j++)
+                __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
+            block_scales(t, w, b, &s);
+            add_block(t, n, act16, q, &s, x, acc);
+            q += 64 * mm_layout[t].lines;
+            x += mm_rec_bytes(n);
+        }
+        w = q;
+    }
+    for (int i = 4 * act16; i < 4 * n; i++)
+        vst1q_f32(out + 4 * (i - 4 * act16), acc[i]);
+}
+
+INLINE float32x4_t load_row(enum dtype t, const uint8_t *w, size_t k, int part)
+{
+    if (t == DT_F32)
+        return vreinterpretq_f32_u8(vld1q_u8(w + 64 * k + 16 * (size_t)part));
+    w += 32 * k + 8 * (size_t)part;
+    if (t == DT_F16)
+        return load_f16(w);
+    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(w)), 16));
+}
+
+/* One chain a row. */
+INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, int n_in,
+                         float *out)
+{
+    float32x4_t acc[4 * MM_TILE];
+
+    for (int i = 0; i < 4 * n; i++)
+        acc[i] = vdupq_n_f32(0);
+    for (size_t k = 0; k < (size_t)n_in; k++, x += n)
+#pragma GCC unroll 4
+        for (int p = 0; p < 4; p++) {
+            const float32x4_t v = load_row(t, w, k, p);
+#pragma GCC unroll 4
+            for (int i = 0; i < n; i++)
+                acc[4 * i + p] = vfmaq_n_f32(acc[4 * i + p], v, x[i]);
+        }
+    for (int i = 0; i < 4 * n; i++)
+        vst1q_f32(out + 4 * i, acc[i]);
+}
+
+/* One block: q = round(x * 127 / max|x|), d = max|x| / 127; all zero when that would overflow. */
+static void quantize_block(const float *x, int i, int n, uint8_t *rec)
+{
+    float32x4_t m = vdupq_n_f32(0);
+    int32_t sum[2] = { 0, 0 }, neg[3];
+    float amax, inv, f[2];
+
+    for (int j = 0; j < 32; j += 4)
+        m = vmaxq_f32(m, vabsq_f32(vld1q_f32(x + j)));
+    amax = vmaxvq_f32(m);
+    inv = amax > 1e-30f ? 127 / amax : 0;
+    for (int j = 0; j < 32; j += 8) {
+        const int32x4_t a = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + j), inv));
+        const int32x4_t b = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + j + 4), inv));
+        vst1_s8((int8_t *)rec + 32 * i + j, vqmovn_s16(vcombine_s16(vqmovn_s32(a), vqmovn_s32(b))));
+        sum[j / 16] += vaddvq_s32(vaddq_s32(a, b));
+    }
+    f[0] = amax > 1e-30f ? amax / 127 : 0;
+    f[1] = f[0] * (float)(sum[0] + sum[1]);
+    neg[0] = -(sum[0] + sum[1]);
+    neg[1] = -sum[0];
+    neg[2] = -sum[1];
+    for (int j = 0; j < 2; j++)
+        memcpy(rec + 32 * n + 4 * (n * j + i), &f[j], 4);
+    for (int j = 0; j < 3; j++)
+        memcpy(rec + 40 * n + 4 * (n * j + i), &neg[j], 4);
+}
+
+static void quantize(const float *x, int width, int n_in, void *rec)
+{
+    for (int b = 0; b < n_in / 32; b++)
+        for (int i = 0; i < width; i++)
+            quantize_block(x + (size_t)i * (size_t)n_in + 32 * b, i, width,
+                           (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
+}
+
+MM_DEFINE_DIRECT
+
+const struct kern_mm cb_mm_neon = {
+    .tile = MM_TILE,
+    .direct_max = MM_TILE,
+    .panel_rows = MM_ROWS,
+    .quantize = quantize,
+    MM_DIRECT_TABLE,
+};

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* mm_table.h - for mm_ISA.c alone: makes functions of its always-inlined direct(), direct_float(),
+ * unpack() and panel() for each type and tile width, and the rows of its table. MM_TILE is the
+ * ISA's tile, 4 or 6 tokens. */
+#ifndef MM_TABLE_H
+#define MM_TABLE_H
+
+#include "mm_act16.h"
+
+/* Into L2: asked for into L1, a line keeps one of the few buffers for misses until memory answers.
+ */
+INLINE void ask_ahead(const uint8_t *p, int n_line)
+{
+#pragma GCC unroll 9
+    for (int j = 0; j < n_line; j++)
+        __builtin_prefetch(p + MM_AHEAD + 64 * j, 0, 2);
+}
+
+#define MM_DIRECT(type, n)                                                                         \
+    static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)            \
+    {                                                                                              \
+        direct(DT_##type, n, 0, w, x, n_in, out);                                                  \
+    }
+#define MM_FINE(type)                                                                              \
+    static void act16_##type(const void *w, const void *x, int n_in, float *out)                   \
+    {                                                                                              \
+        direct(DT_##type, 2, 1, w, x, n_in, out);                                                  \
+    }
+#define MM_FLOAT(type, n)                                                                          \
+    static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)            \
+    {                                                                                              \
+        direct_float(DT_##type, n, w, x, n_in, out);                                               \
+    }
+#define MM_UNPACK(type)                                                                            \
+    static void unpack_##type(const void *const *w, int n_in, void *out)                           \
+    {                                                                                              \
+        unpack(DT_##type, w, n_in, out);                                                           \
+    }
+#define MM_PANEL(kind, n)                                                                          \
+    static void panel_##kind##_##n(const void *w, const void *x, int n_in, float *out)             \
+    {                                                                                              \
+        panel(kind, n, w, x, n_in, out);                                                           \
+    }
+
+#define MM_1_TO_4(M, a) M(a, 1) M(a, 2) M(a, 3) M(a, 4)
+#define MM_ROW_4(f, a)                                                                             \
+    {                                                                                              \
+        f##_##a##_1, f##_##a##_2, f##_##a##_3, f##_##a##_4                                         \
+    }
+#if MM_TILE == 6
+#define MM_1_TO_TILE(M, a) MM_1_TO_4(M, a) M(a, 5) M(a, 6)
+#define MM_ROW_TILE(f, a)                                                                          \
+    {                                                                                              \
+        f##_##a##_1, f##_##a##_2, f##_##a##_3, f##_##a##_4, f##_##a##_5, f##_##a##_6               \
+    }
+#else
+#define MM_1_TO_TILE MM_1_TO_4
+#define MM_ROW_TILE  MM_ROW_4
+#endif
+
+#define MM_QUANTS(M)        M(Q4_0) M(Q4_1) M(Q5_0) M(Q5_1) M(Q8_0) M(Q4_K) M(Q5_K) M(Q6_K)
+#define MM_FLOATS(M)        M(F32) M(F16) M(BF16)
+#define MM_KINDS(M)         M(MM_SYM4) M(MM_SYM5) M(MM_SYM8) M(MM_MIN4) M(MM_MIN5) M(MM_SYM16)
+#define MM_DIRECT_4(type)   MM_1_TO_4(MM_DIRECT, type) MM_FINE(type)
+#define MM_FLOAT_ALL(type)  MM_1_TO_TILE(MM_FLOAT, type)
+#define MM_PANEL_ALL(kind)  MM_1_TO_TILE(MM_PANEL, kind)
+#define MM_QUANT_ROW(type)  [DT_##type] = MM_ROW_4(direct, type),
+#define MM_FINE_ROW(type)   [DT_##type] = act16_##type,
+#define MM_FLOAT_ROW(type)  [DT_##type] = MM_ROW_TILE(direct, type),
+#define MM_UNPACK_ROW(type) [DT_##type] = unpack_##type,
+#define MM_PANEL_ROW(kind)  [kind] = MM_ROW_TILE(panel, kind),
+
+#define MM_DEFINE_DIRECT MM_QUANTS(MM_DIRECT_4) MM_FLOATS(MM_FLOAT_ALL)
+#define MM_DEFINE_PANEL  MM_QUANTS(MM_UNPACK) MM_KINDS(MM_PANEL_ALL)
+#define MM_DIRECT_TABLE                                                                            \
+    .quantize_act16 = quantize_act16,                                                              \
+    .direct = { MM_QUANTS(MM_QUANT_ROW) MM_FLOATS(MM_FLOAT_ROW) },                                 \
+    .act16 = { MM_QUANTS(MM_FINE_ROW) }
+#define MM_PANEL_TABLE .unpack = { MM_QUANTS(MM_UNPACK_ROW) }, .panel = { MM_KINDS(MM_PANEL_ROW) }
+
+#endif

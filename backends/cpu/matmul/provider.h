@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* provider.h - libraries that can multiply matrices instead of our kernels (CTXBANK_MATMUL). */
+#ifndef PROVIDER_H
+#define PROVIDER_H
+
+#include "device/device.h"
+
+struct provider {
+    const char *name; /* as CTXBANK_MATMUL takes it */
+    void (*open)(void);
+    /* y[n_tok][n_out] at y_stride = x[n_tok][n_in] w[n_out][n_in]^T; add: y += . On the calling
+     * thread */
+    void (*gemm)(int n_tok, int n_out, int n_in, const float *x, const float *w, int add, float *y,
+                 int y_stride);
+};
+
+extern const struct provider cb_provider_dnnl, cb_provider_blas;
+
+/* The one that CTXBANK_MATMUL names; NULL = our own kernels. Error: unknown, or not built */
+int cb_provider_choose(const struct provider **out);
+const char *cb_provider_at(int i); /* names of those that are built in; NULL past the last */
+
+enum { PROVIDER_MIN_TOK = 16 }; /* below that unpacking the weights costs more than the product */
+
+size_t cb_provider_scratch(int max_in); /* bytes a thread */
+void cb_provider_matmul(struct device *d, const struct provider *p, const struct mm *mm, int n,
+                        const float *x, int n_tok);
+
+#endif

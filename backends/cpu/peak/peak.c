@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* peak.c - measures what kernels cannot exceed: reading memory, multiplying from registers. */
+#include "peak.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "cpu/kern.h"
+#include "kern_peak.h"
+
+enum {
+    MEM_BYTES = 128 << 20, /* more than caches hold */
+    HUGE_PAGE = 2 << 20,
+    PIECE = 1 << 20, /* of reading in order, an item of a loop */
+    BLOCKS = 4096,   /* of reading at random, an item */
+    N_GATHER = 128,  /* items */
+    SPINS = 200000,
+    ROUNDS = 5
+};
+
+const char *const cb_limit_name[LIMIT_COUNT] = {
+    [LIMIT_READ_1] = "read by one",    [LIMIT_READ] = "read",   [LIMIT_GATHER_128] = "gather 128",
+    [LIMIT_GATHER_512] = "gather 512", [LIMIT_F32] = "f32 FMA", [LIMIT_BF16] = "bf16 dot",
+    [LIMIT_INT8] = "int8 dot",
+};
+
+struct job {
+    struct par *par;
+    const struct kern_peak *k;
+    char *mem;     /* [MEM_BYTES] */
+    uint32_t *idx; /* [BLOCKS * N_GATHER] random words */
+    size_t block;  /* bytes */
+    int64_t (*spin)(int n);
+    _Atomic uint64_t sink; /* what is read is of use */
+    atomic_llong ops;
+    int n;
+    par_fn item;
+    double best_s;
+};
+
+static void touch(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+
+    (void)thread;
+    memset(job->mem + (size_t)i * PIECE, i, PIECE);
+}
+
+static void read_piece(void *ctx, int i, int thread)
+{
+    struct job *job = ctx;
+
+    (void)thread;
+    atomic_fetch_xor(&job->sink, job->k->read(job->mem + (size_t)i * PIECE, PIECE));
+}
+
+static void read_blocks(void *ctx, int i, int thread)
+{
+    struct job *job = ctx;
+    const uint32_t n = (uint32_t)(MEM_BYTES / job->block);
+    uint32_t idx[BLOCKS];
+
+    (void)thread;
+    for (int j = 0; j < BLOCKS; j++)
+        idx[j] = job->idx[i * BLOCKS + j] % n;
+    atomic_fetch_xor(&job->sink, job->k->gather(job->mem, idx, BLOCKS, job->block));
+}
+
+static void spin(void *ctx, int i, int thread)
+{
+    struct job *job = ctx;
+
+    (void)i, (void)thread;
+    atomic_fetch_add(&job->ops, job->spin(SPINS));
+}
+
+/* For a tenth of a second at least: others may have had the cores at first. */
+static void rounds(void *ctx)
+{
+    const double begin = cb_now_s();
+    struct job *job = ctx;
+
+    for (int r = 0; r <= ROUNDS || cb_now_s() - begin < 0.1; r++) { /* the first one warms up */
+        const double start = cb_now_s();
+        double s;
+
+        atomic_store(&job->ops, 0);
+        cb_par_for(job->par, job->n, job->item, job);
+        s = cb_now_s() - start;
+        if (r && (r == 1 || s < job->best_s))
+            job->best_s = s;
+    }
+}
+
+/* Seconds that n items take, the best of the rounds */
+static double time_items(struct job *job, int n, par_fn item)
+{
+    job->n = n;
+    job->item = item;
+    cb_par_run(job->par, rounds, job);
+    return job->best_s;
+}
+
+static double time_spin(struct job *job, int64_t (*fn)(int n))
+{
+    double s;
+
+    if (!fn)
+        return 0;
+    job->spin = fn;
+    s = time_items(job, 4 * cb_par_threads(job->par), spin);
+    return (double)atomic_load(&job->ops) / s;
+}
+
+static double time_gather(struct job *job, size_t block)
+{
+    job->block = block;
+    return (double)block * BLOCKS * N_GATHER / time_items(job, N_GATHER, read_blocks);
+}
+
+static double time_read(struct job *job)
+{
+    return MEM_BYTES / time_items(job, MEM_BYTES / PIECE, read_piece);
+}
+
+static int read_alone(struct job *job, double *out)
+{
+    struct par *all = job->par;
+
+    TRY(cb_par_new(1, &job->par));
+    *out = time_read(job);
+    cb_par_free(job->par);
+    job->par = all;
+    return CB_OK;
+}
+
+static int measure(struct job *job, double *what)
+{
+    uint32_t x = 1;
+
+    for (int i = 0; i < BLOCKS * N_GATHER; i++) {
+        x = x * 1664525u + 1013904223u;
+        job->idx[i] = x >> 4;
+    }
+    cb_par_for(job->par, MEM_BYTES / PIECE, touch, job);
+    TRY(read_alone(job, &what[LIMIT_READ_1]));
+    what[LIMIT_READ] = time_read(job);
+    what[LIMIT_GATHER_128] = time_gather(job, 128);
+    what[LIMIT_GATHER_512] = time_gather(job, 512);
+    what[LIMIT_F32] = time_spin(job, job->k->f32);
+    what[LIMIT_BF16] = time_spin(job, job->k->bf16);
+    what[LIMIT_INT8] = time_spin(job, job->k->int8);
+    return CB_OK;
+}
+
+int cb_cpu_limits(struct device *d, double *what)
+{
+    struct job job = { .par = d->par, .k = cb_cpu_kern(d)->peak };
+    void *mem = NULL;
+    int err = CB_ENOMEM;
+
+    job.idx = cb_calloc(BLOCKS * N_GATHER, sizeof *job.idx);
+    if (job.idx && !posix_memalign(&mem, HUGE_PAGE, MEM_BYTES)) {
+        madvise(mem, MEM_BYTES, MADV_HUGEPAGE); /* small pages do, at their own speed */
+        job.mem = mem;
+        err = measure(&job, what);
+    }
+    free(mem);
+    free(job.idx);
+    return err;
+}

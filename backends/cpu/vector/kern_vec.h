@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* kern_vec.h - what an ISA gives for everything but matrix products: the small ops, row by row, and
+ * the pieces of attention, block by block. The threaded ops over them are in vec_ops.c and attn.c.
+ */
+#ifndef KERN_VEC_H
+#define KERN_VEC_H
+
+#include "cpu/kern.h"
+
+enum {
+    KEY_BLOCK = KV_PREPACK, /* keys whose logits are in work at once */
+    KEY_SPLIT = 512,        /* keys summed up on their own; a multiple of KEY_BLOCK */
+    MAX_TILE = 12,          /* most rows of a register tile, of any ISA */
+    MAX_PANEL = 32,         /* most keys of a panel */
+    MAX_HD = 512,           /* largest head */
+    SUB_TILES = 3,          /* register tiles that one block of logits covers */
+};
+
+/* Stored rows that a kernel reads, and those of the next block, asked for meanwhile. Whole panels
+ * may be read: behind the n rows stand addresses of any valid ones. */
+struct kern_rows {
+    enum kv_type t;
+    int n, n_ahead;
+    const char *const *row, *const *ahead;
+    size_t bytes; /* of a row */
+};
+
+/* Rows of a block's logits, as powers of 2, which become weights */
+struct kern_logits {
+    float *s;    /* [rows][KEY_BLOCK] */
+    int rows, n; /* at most SUB_TILES * MAX_TILE; n of each, whole panels */
+    const int *lo,
+        *seen; /* [rows] entries of the block outside of [lo - from, seen) weigh nothing */
+    int from;
+    float cap;           /* > 0: cap * tanh() of them */
+    float *m, *l;        /* [rows] the largest and the sum, over all blocks up to this one */
+    float *sum, *factor; /* [rows] of this block; of what was summed before */
+};
+
+/* Rows of a block's weights, as online_softmax() leaves them */
+struct kern_soft {
+    const float *s;      /* [rows][KEY_BLOCK] */
+    const float *sum;    /* [rows] of them */
+    const float *factor; /* [rows] of what was summed before */
+    const int *seen;     /* [rows]: a row weighs the first entries alone, at most so many */
+    int rows, mr;        /* in tiles of mr */
+};
+
+/* Logits of packed rows of queries against packed keys. Rows of q are packed in tiles of mr. */
+struct kern_qk {
+    size_t (*q_bytes)(int hd); /* of a packed row */
+    size_t (*k_bytes)(int hd); /* of a packed key */
+    void (*pack_q)(const float *const *q, float scale, int rows, int mr, int hd, void *qp);
+    /* rows -> panels of `nk` keys, with anything behind the last one */
+    void (*pack_k)(const struct kern_rows *k, int hd, void *kp);
+    /* s[rows][KEY_BLOCK] = q k for n keys, rounded up to whole panels */
+    void (*mul)(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s);
+    /* the same numbers for one tile, straight from the stored rows */
+    void (*direct)(const void *qp, int rows, const struct kern_rows *k, int hd, float *s);
+};
+
+/* Blocks of KEY_BLOCK prepacked entries: the integers that attention makes of stored rows, and the
+ * same products with them. hd is a multiple of 32. step[KEY_BLOCK]: NULL where rows hold their
+ * scales. */
+struct kern_prepack {
+    void (*keys)(const struct kern_rows *k, int hd, void *codes, float *step);
+    void (*values)(const struct kern_rows *v, int hd, void *codes, float *step);
+    /* a row becomes entry j of a block of keys, of values */
+    void (*put_key)(enum kv_type t, const void *row, int hd, int j, void *codes, float *step);
+    void (*put_value)(enum kv_type t, const void *row, int hd, int j, void *codes, float *step);
+    /* entry j of a block of keys, of values -> its row */
+    void (*open_key)(enum kv_type t, const void *codes, const float *step, int hd, int j,
+                     void *row);
+    void (*open_value)(enum kv_type t, const void *codes, const float *step, int hd, int j,
+                       void *row);
+    /* ahead: what is read next, or NULL */
+    void (*mul)(const void *qp, int rows, int mr, const void *codes, const float *step,
+                const void *ahead, int hd, float *s);
+    void (*pv)(const struct kern_soft *s, const void *codes, const float *step, const void *ahead,
+               int hd, float *o);
+};
+
+struct kern_attn {
+    int mr; /* rows of a register tile */
+    int nk; /* keys of a panel */
+    int vw; /* floats of a vector; rows of outputs are padded to a multiple of it */
+    const struct kern_qk *qk[KV_TYPE_COUNT];
+    /* rows -> f32 v[n][hd_pad] */
+    void (*pack_v)(const struct kern_rows *k, int hd, int hd_pad, float *v);
+    void (*online_softmax)(const struct kern_logits *x); /* in place: 2^(s - m) */
+    /* o[rows][hd_pad] = o * factor[rows] + s v, over v->n entries */
+    void (*pv)(const struct kern_soft *s, const struct kern_rows *v, int hd_pad, float *o);
+    /* q8_0, f16 and bf16 rows as integers, at most f32's bytes, and the same product with them;
+     * NULL = none. hd a multiple of 32; rows become the entries from `at` on, a multiple of 16; n
+     * of the packed entries are read. */
+    void (*pack_v_i16)(const struct kern_rows *v, int hd, int at, void *vp);
+    void (*pv_i16)(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
+                   float *o);
+    /* logits of f16 and bf16 keys by integers, hd a multiple of 16; NULL = as ever */
+    const struct kern_qk *qk_half;
+    const struct kern_prepack *prepack[KV_TYPE_COUNT]; /* NULL: rows of this type stay rows */
+    /* o, m, l <- both; o[rows][hd_pad] */
+    void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,
+                 const float *m2, const float *l2);
+    /* out[j] += w * 2^(s[j] - lse2) for j in [lo, hi); raw: out[j] += w * s[j] */
+    void (*score)(const float *s, int lo, int hi, float cap, float lse2, float w, int raw,
+                  float *out);
+    /* top[j] = max(top[j], s[j] - lse2) for j in [0, n) */
+    void (*raise)(const float *s, int n, float cap, float lse2, float *top);
+    /* out[j] += w * e^(s[j] - lse) for j in [0, n) */
+    void (*soft)(const float *s, int n, float lse, float w, float *out);
+    float (*largest)(const float *s, int n);
+    float (*lse)(const float *s, int n); /* log of the sum of e^s[j] */
+};
+
+/* Quantised keys and values (kv_kivi) -> floats; and as qk_half and pv_i16 take them, where those
+ * are */
+struct kern_kivi {
+    void (*group)(int bits, const uint8_t *group, int hd, float *kp); /* 32 keys -> panels */
+    void (*value)(int bits, const uint8_t *row, int hd, float *y);    /* one token's -> y[hd] */
+    void (*group_i16)(int bits, const uint8_t *group, int hd, void *panel);
+    void (*values_i16)(int bits, const uint8_t *const *row, int hd, void *vp,
+                       int at); /* 16 tokens' */
+    /* What a few queries read goes straight into the products; NULL = as ever. q[rows][hd] * scale
+     * times n groups -> s[rows][KEY_BLOCK]; o[rows][hd] = o * factor + s times the values of
+     * KEY_BLOCK tokens. ahead: what is read next, as many bytes */
+    void (*logits)(int bits, const uint8_t *group, int n, const float *const *q, float scale,
+                   int rows, int hd, const uint8_t *ahead, float *s);
+    void (*pv)(int bits, const uint8_t *const *row, const struct kern_soft *s, int hd,
+               const uint8_t *ahead, float *o);
+};
+
+struct kern_vec {
+    void (*rmsnorm)(const float *x, const float *w, float eps, int n, float *y);
+    void (*rope)(enum rope_kind kind, float *x, int n_head, int hd, int n_rot, const float *cs);
+    void (*glu)(enum act_kind act, float *gate, const float *up, size_t n);
+    void (*add)(float *y, const float *x, size_t n);
+    /* out[n] = a * out + b * out2 */
+    void (*mix)(float *out, float a, const float *out2, float b, int n);
+    void (*encode)(enum kv_type t, const float *x, int hd, void *row);
+    void (*decode)(enum kv_type t, const void *row, int hd, float *y);
+    const struct kern_attn *attn;
+    const struct kern_kivi *kivi;
+};
+
+extern const struct kern_vec cb_vec_scalar, cb_vec_avx2, cb_vec_avx512, cb_vec_neon;
+extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_attn_neon;
+extern const struct kern_kivi cb_kivi_scalar, cb_kivi_avx2, cb_kivi_avx512, cb_kivi_neon;
+
+/* vec_ops.c */
+void cb_cpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
+                    int n_tok, int x_stride, float *y, int y_stride);
+void cb_cpu_rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
+                 int stride, int n_rot, const float *cs);
+void cb_cpu_glu(struct device *d, enum act_kind act, float *gate, const float *up, int n,
+                int n_tok);
+void cb_cpu_add(struct device *d, float *y, const float *x, size_t n);
+void cb_cpu_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
+                 int n_row, int hd);
+void cb_cpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
+                      void *rows);
+void cb_cpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
+                      int hd, float *y);
+
+/* prepack.c */
+int cb_cpu_can_prepack(const struct device *d, enum kv_type k, enum kv_type v, int hd);
+void cb_cpu_prepack(struct device *d, enum kv_type t, int v, int hd, void *rows, int n_block,
+                    float *step);
+void cb_cpu_prepack_row(struct device *d, enum kv_type t, int v, int hd, const void *row, int j,
+                        void *codes, float *step);
+void cb_cpu_unpack(struct device *d, enum kv_type t, int v, int hd, const void *codes,
+                   const float *step, int j, int n, void *rows);
+
+/* topk.c */
+size_t cb_cpu_topk_scratch(int n_ctx, int n_head);
+void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
+                      int normed, float *best);
+void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
+
+/* attn.c, score.c */
+size_t cb_cpu_attn_scratch(const struct device *d, int n_tok, int n_head, int hd, int n_ctx);
+void cb_cpu_attention(struct device *d, const struct attn *a);
+void cb_cpu_score(struct device *d, const struct score *s);
+
+/* nearest.c */
+size_t cb_cpu_nearest_scratch(const struct kern_attn *k, int hd);
+void cb_cpu_nearest(struct device *d, const float *x, int n, const float *y, int m, int hd,
+                    int32_t *idx, float *dot);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/* nearest_key.c - which kept key a dropped one resembles most: for methods that merge. */
+#include "nearest_key.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* floats of a step of a sum; keys an item; at once */
+enum { LANES = 8, BLOCK = CB_STORE_MANY, BATCH = 4096, MOST_HD = 512 };
+
+struct nearest_key {
+    float *kept; /* [n][hd] unit keys */
+    float *gone; /* [BATCH][hd] the same of those that go */
+    size_t cap;  /* floats of kept */
+    struct near_slot *out;
+    int *slot;    /* [n_ctx] the kept ones */
+    int32_t *idx; /* [BATCH] */
+    float *dot;   /* [BATCH] */
+    float *row;   /* [n_ctx] products of the rows of one KV head */
+};
+
+int cb_nearest_key_open(struct cb_session *s)
+{
+    struct nearest_key *m;
+
+    if (!s->policy->m->merges)
+        return CB_OK;
+    m = s->nearest_key = cb_calloc(1, sizeof *m);
+    if (!m)
+        return CB_ENOMEM;
+    m->out = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->out);
+    m->slot = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->slot);
+    m->gone = cb_alloc_aligned((size_t)BATCH * (size_t)s->model->hp.hd, sizeof *m->gone);
+    m->idx = cb_alloc_aligned(BATCH, sizeof *m->idx);
+    m->dot = cb_alloc_aligned(BATCH, sizeof *m->dot);
+    m->row = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->row);
+    return m->out && m->slot && m->gone && m->idx && m->dot && m->row ? CB_OK : CB_ENOMEM;
+}
+
+void cb_nearest_key_close(struct cb_session *s)
+{
+    if (!s->nearest_key)
+        return;
+    free(s->nearest_key->kept);
+    free(s->nearest_key->gone);
+    free(s->nearest_key->idx);
+    free(s->nearest_key->dot);
+    free(s->nearest_key->row);
+    free(s->nearest_key->out);
+    free(s->nearest_key->slot);
+    free(s->nearest_key);
+}
+
+size_t cb_nearest_key_bytes(const struct cb_session *s, int n_most, int n_kept)
+{
+    const size_t hd = (size_t)s->model->hp.hd, kept = (size_t)n_kept * hd;
+
+    if (!s->nearest_key)
+        return 0;
+    return (size_t)n_most *
+               (sizeof *s->nearest_key->out + sizeof *s->nearest_key->slot + sizeof(float)) +
+           (kept + kept / 4 + BATCH * (hd + 2)) * sizeof(float);
+}
+
+/* 8 lanes, then in order */
+static float dot(const float *a, const float *b, int n)
+{
+    float lane[LANES] = { 0 }, sum = 0;
+    int i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lane[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        sum += a[i] * b[i];
+    for (int j = 0; j < LANES; j++)
+        sum += lane[j];
+    return sum;
+}
+
+static float inverse_length(const float *x, int n)
+{
+    const float length = sqrtf(dot(x, x, n));
+    return length > 0 ? 1 / length : 1;
+}
+
+static void unit(float *x, int n)
+{
+    const float scale = inverse_length(x, n);
+
+    for (int i = 0; i < n; i++)
+        x[i] *= scale;
+}
+
+struct job {
+    struct cb_session *s;
+    int l, kv, n;
+    const int *slot; /* [n] */
+    float *x;        /* [n][hd] unit keys */
+};
+
+/* Keys of slot[n], n <= BLOCK, as unit keys */
+static void unit_keys(struct cb_session *s, int l, int kv, const int *slot, int n, float *x)
+{
+    const int hd = s->model->hp.hd;
+
+    cb_store_get_many(&s->store[l], s->dev, kv, 0, slot, n, x);
+    for (int i = 0; i < n; i++)
+        unit(x + (size_t)i * (size_t)hd, hd);
+}
+
+static int block_of(const struct job *job, int item)
+{
+    const int left = job->n - item * BLOCK;
+    return left < BLOCK ? left : BLOCK;
+}
+
+static void unpack_item(void *ctx, int item, int thread)
+{
+    const struct job *job = ctx;
+    const size_t first = (size_t)item * BLOCK;
+
+    (void)thread;
+    unit_keys(job->s, job->l, job->kv, job->slot + first, block_of(job, item),
+              job->x + first * (size_t)job->s->model->hp.hd);
+}
+
+static void unpack(struct job job)
+{
+    cb_par_for(job.s->dev->par, (job.n + BLOCK - 1) / BLOCK, unpack_item, &job);
+}
+
+/* ---- one slot goes, as at each step of generation ---- */
+
+/* Where the store keeps 1 / length of each key; 0: not known */
+static float *lengths(struct cb_session *s, int l, int kv)
+{
+    return cb_store_col(&s->store[l], kv, s->policy->slot_floats);
+}
+
+int cb_nearest_key_columns(const struct policy *p)
+{
+    return p->m->merges;
+}
+
+void cb_nearest_key_forget(struct cb_session *s, int l, int kv, int slot)
+{
+    lengths(s, l, kv)[slot] = 0;
+}
+
+static void know_lengths(struct cb_session *s, int l, int kv, float *inv)
+{
+    const struct store *st = &s->store[l];
+    float key[MOST_HD];
+
+    for (int i = 0; i < st->n[kv]; i++)
+        if (!(inv[i] > 0)) {
+            cb_store_get(st, s->dev, kv, 0, i, key);
+            inv[i] = inverse_length(key, st->hd);
+        }
+}
+
+/* Products of q with the keys of one KV head as their rows lie -> row */
+static void products(struct cb_session *s, int l, struct kv_run run, const float *q, float *row)
+{
+    const struct store *st = &s->store[l];
+    const struct score sc = { .a = { .n_tok = 1,
+                                     .n_head = 1,
+                                     .n_kv = 1,
+                                     .hd = st->hd,
+                                     .scale = 1,
+                                     .causal = !run.idx, /* as of all of a prompt's last query */
+                                     .type_k = st->type_k,
+                                     .type_v = st->type_v,
+                                     .run = &run,
+                                     .q = q },
+                              .logit = 1,
+                              .out = row };
+
+    memset(row, 0, (size_t)run.n * sizeof *row);
+    s->dev->ops->score(s->dev, &sc);
+}
+
+int cb_nearest_key_one(struct cb_session *s, int l, int kv, int slot, const struct near_slot **out)
+{
+    struct nearest_key *m = s->nearest_key;
+    const int n = s->store[l].n[kv];
+    const struct kv_run run = cb_store_run(&s->store[l], kv, 0, n);
+    struct near_slot y = { .from = slot, .cosine = -INFINITY };
+    float *inv = lengths(s, l, kv);
+
+    *out = m->out;
+    if (n == 1)
+        return 0;
+    know_lengths(s, l, kv, inv);
+    unit_keys(s, l, kv, &slot, 1, m->gone);
+    products(s, l, run, m->gone, m->row);
+    for (int i = 0; i < n; i++) {
+        const float u = m->row[run.order ? run.order[i] : i] * inv[i];
+        if (u > y.cosine && i != slot) {
+            y.to = i;
+            y.cosine = u;
+        }
+    }
+    m->out[0] = y;
+    return 1;
+}
+
+static int make_room(struct nearest_key *m, size_t need)
+{
+    if (need <= m->cap)
+        return CB_OK;
+    free(m->kept);
+    m->cap = 0;
+    if (!(m->kept = cb_alloc_aligned(need + need / 4, sizeof *m->kept)))
+        return CB_ENOMEM;
+    m->cap = need + need / 4;
+    return CB_OK;
+}
+
+int cb_nearest_key_all(struct cb_session *s, int l, int kv, const int *keep, int n_keep,
+                       const struct near_slot **out)
+{
+    struct nearest_key *m = s->nearest_key;
+    const int hd = s->model->hp.hd;
+    int n_out = 0;
+
+    for (int i = 0, k = 0; i < s->store[l].n[kv]; i++)
+        if (k < n_keep && keep[k] == i)
+            m->slot[k++] = i;
+        else
+            m->out[n_out++].from = i;
+    *out = m->out;
+    TRY(make_room(m, (size_t)n_keep * (size_t)hd));
+    unpack((struct job){ s, l, kv, n_keep, m->slot, m->kept });
+    for (int from = 0; from < n_out; from += BATCH) {
+        struct near_slot *y = m->out + from;
+        const int n = n_out - from < BATCH ? n_out - from : BATCH;
+        for (int i = 0; i < n; i++)
+            m->idx[i] = y[i].from;
+        unpack((struct job){ s, l, kv, n, m->idx, m->gone });
+        s->dev->ops->nearest(s->dev, m->gone, n, m->kept, n_keep, hd, m->idx, m->dot);
+        for (int i = 0; i < n; i++) {
+            y[i].to = m->slot[m->idx[i]];
+            y[i].cosine = m->dot[i];
+        }
+    }
+    return n_out;
+}

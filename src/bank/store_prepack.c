@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* store_prepack.c - blocks of slots in the form that a device's attention multiplies, in place of
+ * their rows. It serves layers that are read whole for every token: to make that form costs a row
+ * once instead of once a token. What a policy wants to look at, or to drop, becomes rows again. */
+#include "store.h"
+
+#include "base/err.h"
+
+/* Rows of a type in blocks hold what their codes are worth: there are no steps. */
+static int has_steps(const struct store *s, int v)
+{
+    return cb_kv_type[v ? s->type_v : s->type_k].block == 1;
+}
+
+static size_t step_bytes(const struct store *s)
+{
+    return cb_store_page_up((size_t)s->n_kv * (size_t)s->cap * sizeof(float));
+}
+
+void cb_store_may_prepack(struct store *s, struct device *d)
+{
+    if (!s->kivi && d->ops->can_prepack && d->ops->can_prepack(d, s->type_k, s->type_v, s->hd) &&
+        !cb_store_off("CTXBANK_PREPACK"))
+        s->prepacker = d;
+}
+
+void cb_store_prepack_close(struct store *s)
+{
+    for (int v = 0; v < 2; v++)
+        cb_store_release(s->step[v], step_bytes(s));
+}
+
+float *cb_store_steps(const struct store *s, int kv, int v, int row)
+{
+    return s->step[v] ? s->step[v] + (size_t)kv * (size_t)s->cap + (size_t)row : NULL;
+}
+
+/* Rows that every head has; 0 where they have to be read in an order in which they do not lie */
+static int common_rows(const struct store *s)
+{
+    int n = s->rows[0];
+
+    for (int h = 0; h < s->n_kv; h++) {
+        n = s->rows[h] < n ? s->rows[h] : n;
+        if (s->mixed[h] && !s->any_order)
+            return 0;
+    }
+    return n;
+}
+
+int cb_store_prepack(struct store *s)
+{
+    struct device *d = s->prepacker;
+    const int n_block = d ? (common_rows(s) - s->prepacked) / KV_PREPACK : 0;
+
+    if (n_block <= 0)
+        return CB_OK;
+    for (int v = 0; v < 2; v++)
+        if (!s->step[v] && has_steps(s, v))
+            TRY(cb_store_reserve(step_bytes(s), &s->step[v]));
+    for (int i = 0; i < 2 * s->n_kv; i++) {
+        const int h = i / 2, v = i % 2;
+        d->ops->prepack(d, v ? s->type_v : s->type_k, v, s->hd, cb_store_row(s, h, v, s->prepacked),
+                        n_block, cb_store_steps(s, h, v, s->prepacked));
+    }
+    s->prepacked += n_block * KV_PREPACK;
+    return CB_OK;
+}
+
+static void unpack_block(struct store *s, int h, int v, int row)
+{
+    void *block = cb_store_row(s, h, v, row);
+    s->prepacker->ops->unpack(s->prepacker, v ? s->type_v : s->type_k, v, s->hd, block,
+                              cb_store_steps(s, h, v, row), 0, KV_PREPACK, block);
+}
+
+void cb_store_unpack(struct store *s, int from, int n)
+{
+    from = from / KV_PREPACK * KV_PREPACK;
+    n = n < s->prepacked ? n : s->prepacked;
+    for (int row = from; row < n; row += KV_PREPACK)
+        for (int i = 0; i < 2 * s->n_kv; i++)
+            unpack_block(s, i / 2, i % 2, row);
+    s->prepacked = from < s->prepacked ? from : s->prepacked;
+}
+
+uint64_t cb_store_step_bytes(const struct store *s, int n)
+{
+    const size_t slot = (size_t)(has_steps(s, 0) + has_steps(s, 1)) * sizeof(float);
+    return s->prepacker ? (uint64_t)(n / KV_PREPACK * KV_PREPACK) * slot : 0;
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT */
+/* store_rows.c - which rows slots lie in, and what is written there. A slot is the row of its
+ * number until slots are dropped one at a time. Then the row of the one that went is the next
+ * token's, the slots of a head are mixed, and a list says which row each one is. Rows in use always
+ * lie next to each other, apart from the one row between a drop and the next token: the hole. */
+#include <assert.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "device/kivi.h"
+#include "store.h"
+#include "store_kivi.h"
+
+enum { MOST_ROW = 4 * 512 }; /* bytes of the largest row */
+
+static int row_of(const struct store *s, int kv, int slot)
+{
+    return s->mixed[kv] ? s->row[cb_store_at(s, kv, slot)] : slot;
+}
+
+static enum kv_type type_of(const struct store *s, int v)
+{
+    return v ? s->type_v : s->type_k;
+}
+
+static size_t row_bytes(const struct store *s, int v)
+{
+    return v ? s->row_v : s->row_k;
+}
+
+/* ---- one row, which may be prepacked ---- */
+
+static void put_row(struct store *s, int kv, int v, int row, const void *from)
+{
+    const int block = row / KV_PREPACK * KV_PREPACK;
+
+    if (row < s->prepacked)
+        s->prepacker->ops->prepack_row(s->prepacker, type_of(s, v), v, s->hd, from, row - block,
+                                       cb_store_row(s, kv, v, block),
+                                       cb_store_steps(s, kv, v, block));
+    else
+        memcpy(cb_store_row(s, kv, v, row), from, row_bytes(s, v));
+}
+
+static void take_row(const struct store *s, int kv, int v, int row, void *to)
+{
+    const int block = row / KV_PREPACK * KV_PREPACK;
+
+    if (row < s->prepacked)
+        s->prepacker->ops->unpack(s->prepacker, type_of(s, v), v, s->hd,
+                                  cb_store_row(s, kv, v, block), cb_store_steps(s, kv, v, block),
+                                  row - block, 1, to);
+    else
+        memcpy(to, cb_store_row(s, kv, v, row), row_bytes(s, v));
+}
+
+static void write_row(struct store *s, struct device *d, int kv, int v, int row, const float *x)
+{
+    _Alignas(64) uint8_t coded[MOST_ROW];
+
+    assert(row_bytes(s, v) <= sizeof coded);
+    d->ops->kv_encode(d, type_of(s, v), x, 1, s->hd, s->hd, coded);
+    put_row(s, kv, v, row, coded);
+}
+
+static void move_row(struct store *s, int kv, int from, int to)
+{
+    _Alignas(64) uint8_t row[MOST_ROW];
+
+    for (int v = 0; v < 2 && from != to; v++) {
+        take_row(s, kv, v, from, row);
+        put_row(s, kv, v, to, row);
+    }
+}
+
+/* ---- rows of a head ---- */
+
+static void shrink(struct store *s, int kv, int n_row)
+{
+    for (int v = 0; v < 2; v++)
+        cb_store_give_back(cb_store_row(s, kv, v, n_row), cb_store_row(s, kv, v, s->rows[kv]));
+    s->rows[kv] = n_row;
+}
+
+/* The last row moves into the hole. */
+static void fill_hole(struct store *s, int kv)
+{
+    const int hole = s->hole[kv], last = s->rows[kv] - 1;
+    int32_t *row = s->row + cb_store_at(s, kv, 0);
+
+    if (hole < 0)
+        return;
+    move_row(s, kv, last, hole);
+    for (int i = 0; i < s->n[kv]; i++)
+        row[i] = row[i] == last ? hole : row[i];
+    s->hole[kv] = -1;
+    cb_store_unpack(s, last, s->rows[kv]);
+    shrink(s, kv, last);
+}
+
+/* Rows from[i] -> i, along the cycles of the permutation */
+static void sort_rows(struct store *s, int kv, int32_t *from, int n)
+{
+    _Alignas(64) uint8_t first[2][MOST_ROW];
+
+    for (int i = 0; i < n; i++) {
+        int to = i;
+        if (from[i] == i)
+            continue;
+        for (int v = 0; v < 2; v++)
+            take_row(s, kv, v, i, first[v]);
+        while (from[to] != i) {
+            const int next = from[to];
+            move_row(s, kv, next, to);
+            from[to] = to;
+            to = next;
+        }
+        for (int v = 0; v < 2; v++)
+            put_row(s, kv, v, to, first[v]);
+        from[to] = to;
+    }
+}
+
+static void pack_head(struct store *s, int kv)
+{
+    fill_hole(s, kv);
+    if (!s->mixed[kv])
+        return;
+    cb_store_unpack(s, 0, s->prepacked);
+    sort_rows(s, kv, s->row + cb_store_at(s, kv, 0), s->n[kv]);
+    s->mixed[kv] = 0;
+}
+
+void cb_store_pack(struct store *s)
+{
+    for (int h = 0; h < s->n_kv; h++)
+        pack_head(s, h);
+}
+
+static int any_hole(const struct store *s)
+{
+    int any = 0;
+    for (int h = 0; h < s->n_kv; h++)
+        any |= s->hole[h] >= 0;
+    return any;
+}
+
+/* The first token of a head goes into the hole. */
+static void fill_with(struct store *s, struct device *d, int kv, const float **x, int stride)
+{
+    for (int v = 0; v < 2; v++) {
+        write_row(s, d, kv, v, s->hole[kv], x[v]);
+        x[v] += stride;
+    }
+    s->hole[kv] = -1;
+}
+
+/* Tokens of one head -> rows from `row` on */
+static void encode(struct store *s, struct device *d, int kv, const float *const *x, int stride,
+                   int n, int row)
+{
+    for (int v = 0; v < 2 && n > 0; v++)
+        d->ops->kv_encode(d, type_of(s, v), x[v], n, stride, s->hd, cb_store_row(s, kv, v, row));
+}
+
+int cb_store_append(struct store *s, struct device *d, const float *k, const float *v, int stride,
+                    int n, int pos0)
+{
+    if (!any_hole(s)) /* else a row or two */
+        cb_store_touch(s, d->par, s->rows, n);
+    for (int h = 0; h < s->n_kv; h++) {
+        const float *x[2] = { k + h * s->hd, v + h * s->hd };
+        const int slot = s->n[h], hole = s->hole[h], in_hole = hole >= 0 && n > 0;
+        for (int i = 0; s->pos && i < n; i++)
+            s->pos[cb_store_at(s, h, slot + i)] = pos0 + i;
+        for (int i = 0; s->mixed[h] && i < n; i++)
+            s->row[cb_store_at(s, h, slot + i)] = i < in_hole ? hole : s->rows[h] + i - in_hole;
+        for (int c = 0; c < s->n_col; c++)
+            memset(cb_store_col(s, h, c) + slot, 0, (size_t)n * sizeof(float));
+        if (in_hole)
+            fill_with(s, d, h, x, stride);
+        encode(s, d, h, x, stride, n - in_hole, s->rows[h]);
+        s->n[h] += n;
+        s->rows[h] += n - in_hole;
+    }
+    return CB_OK;
+}
+
+/* ---- dropping ---- */
+
+/* Positions stop being slot numbers once a token has been dropped. */
+static int need_pos(struct store *s)
+{
+    if (s->pos)
+        return CB_OK;
+    TRY(cb_store_reserve(cb_store_list_bytes(s), &s->pos));
+    for (int h = 0; h < s->n_kv; h++)
+        for (int i = 0; i < s->n[h]; i++)
+            s->pos[cb_store_at(s, h, i)] = i;
+    return CB_OK;
+}
+
+static int need_row(struct store *s, int kv)
+{
+    if (!s->row)
+        TRY(cb_store_reserve(cb_store_list_bytes(s), &s->row));
+    for (int i = 0; !s->mixed[kv] && i < s->n[kv]; i++)
+        s->row[cb_store_at(s, kv, i)] = i;
+    s->mixed[kv] = 1;
+    return CB_OK;
+}
+
+/* Are n slots of a head worth a list, so that the row of a dropped one can stay empty? */
+static int may_mix(const struct store *s, int kv, int n)
+{
+    return !s->kivi && n >= CB_STORE_MIX && s->gap_hi[kv] == s->gap_lo[kv];
+}
+
+/* The entry of a dropped slot goes from a list that has n others. */
+static void close_up(void *list, size_t size, int slot, int n)
+{
+    uint8_t *at = (uint8_t *)list + (size_t)slot * size;
+    memmove(at, at + size, (size_t)(n - slot) * size);
+}
+
+int cb_store_drop(struct store *s, int kv, int slot)
+{
+    const int n = s->n[kv] - 1, mix = may_mix(s, kv, n);
+
+    assert(!s->kivi);
+    if (!mix || !s->any_order)
+        cb_store_unpack(s, 0, s->prepacked);
+    TRY(need_pos(s));
+    if (mix) {
+        TRY(need_row(s, kv));
+        fill_hole(s, kv);
+        s->hole[kv] = row_of(s, kv, slot);
+        close_up(s->row + cb_store_at(s, kv, 0), sizeof *s->row, slot, n);
+    } else {
+        pack_head(s, kv);
+        for (int v = 0; v < 2; v++)
+            close_up(cb_store_row(s, kv, v, 0), row_bytes(s, v), slot, n);
+        shrink(s, kv, n);
+    }
+    close_up(s->pos + cb_store_at(s, kv, 0), sizeof *s->pos, slot, n);
+    for (int c = 0; c < s->n_col; c++)
+        close_up(cb_store_col(s, kv, c), sizeof *s->col, slot, n);
+    s->gap_lo[kv] -= slot < s->gap_lo[kv];
+    s->gap_hi[kv] -= slot < s->gap_hi[kv];
+    s->n[kv] = n;
+    if (!mix)
+        cb_store_give_back_gap(s, kv, 0);
+    return CB_OK;
+}
+
+/* All slots but keep[n], one at a time */
+static int drop_others(struct store *s, int kv, const int *keep, int n)
+{
+    for (int i = s->n[kv] - 1, k = n - 1; i >= 0; i--)
+        if (k >= 0 && keep[k] == i)
+            k--;
+        else
+            TRY(cb_store_drop(s, kv, i));
+    return CB_OK;
+}
+
+/* Rows from[n] (ascending) of one head move to rows 0.., neighbours together. */
+static void move_rows(struct store *s, int kv, const int *from, int n)
+{
+    for (int i = 0, run; i < n; i += run) {
+        for (run = 1; i + run < n && from[i + run] == from[i] + run;)
+            run++;
+        for (int v = 0; v < 2 && from[i] != i; v++)
+            memmove(cb_store_row(s, kv, v, i), cb_store_row(s, kv, v, from[i]),
+                    row_bytes(s, v) * (size_t)run);
+    }
+}
+
+/* What is kept beside keys and values */
+static void move_lists(struct store *s, int kv, const int *keep, int n)
+{
+    int i = 0;
+
+    while (i < n && keep[i] == i)
+        i++;
+    for (int j = i; j < n; j++)
+        s->pos[cb_store_at(s, kv, j)] = s->pos[cb_store_at(s, kv, keep[j])];
+    for (int c = 0; c < s->n_col; c++)
+        for (int j = i; j < n; j++)
+            cb_store_col(s, kv, c)[j] = cb_store_col(s, kv, c)[keep[j]];
+}
+
+/* Before slots move: of those that stay, these have no keys. */
+static void move_gap(struct store *s, int kv, const int *keep, int n)
+{
+    int lo = 0, hi = 0;
+
+    for (int i = 0; i < n; i++) {
+        lo += keep[i] < s->gap_lo[kv];
+        hi += keep[i] < s->gap_hi[kv];
+    }
+    s->gap_lo[kv] = lo;
+    s->gap_hi[kv] = hi;
+}
+
+int cb_store_keep(struct store *s, int kv, const int *keep, int n)
+{
+    const int gone = s->n[kv] - n;
+
+    if (!gone) /* ascending and distinct: all of them */
+        return CB_OK;
+    if (gone <= n / CB_STORE_MIX && may_mix(s, kv, n))
+        return drop_others(s, kv, keep, n);
+    cb_store_unpack(s, 0, s->prepacked);
+    TRY(need_pos(s));
+    pack_head(s, kv);
+    move_lists(s, kv, keep, n);
+    move_gap(s, kv, keep, n);
+    if (s->kivi)
+        TRY(cb_kivi_keep(s, kv, keep, n));
+    else
+        move_rows(s, kv, keep, n);
+    shrink(s, kv, n);
+    if (!s->kivi)
+        cb_store_give_back_gap(s, kv, 0);
+    s->n[kv] = n;
+    return CB_OK;
+}
+
+static void forget_list(const struct store *s, int32_t **list)
+{
+    cb_store_release(*list, cb_store_list_bytes(s));
+    *list = NULL;
+}
+
+void cb_store_cut(struct store *s, int n)
+{
+    cb_store_pack(s);
+    cb_store_unpack(s, n, n);
+    for (int h = 0; h < s->n_kv; h++)
+        if (s->n[h] > n) {
+            s->n[h] = n;
+            if (s->kivi)
+                cb_kivi_cut(s, h, n);
+            s->gap_hi[h] = n < s->gap_hi[h] ? n : s->gap_hi[h];
+            s->gap_lo[h] = n < s->gap_lo[h] ? n : s->gap_lo[h];
+            shrink(s, h, n);
+        }
+    if (n == 0) { /* slots are positions again */
+        forget_list(s, &s->pos);
+        forget_list(s, &s->row);
+    }
+}
+
+/* ---- what lies in a slot ---- */
+
+void cb_store_get_many(const struct store *s, struct device *d, int kv, int v, const int *slot,
+                       int n, float *x)
+{
+    int32_t row[CB_STORE_MANY];
+    int as_row = !s->kivi;
+
+    assert(n <= CB_STORE_MANY);
+    for (int i = 0; i < n; i++) {
+        row[i] = row_of(s, kv, slot[i]);
+        as_row &= row[i] >= s->prepacked;
+    }
+    if (as_row)
+        d->ops->kv_decode(d, type_of(s, v), cb_store_row(s, kv, v, 0), row, n, s->hd, x);
+    for (int i = 0; !as_row && i < n; i++)
+        cb_store_get(s, d, kv, v, slot[i], x + (size_t)i * (size_t)s->hd);
+}
+
+void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x)
+{
+    _Alignas(64) uint8_t row[MOST_ROW];
+
+    if (cb_kivi_has(s, kv, v, slot)) {
+        cb_kivi_row(&s->kivi->head[kv], v, slot, s->hd, x);
+        return;
+    }
+    take_row(s, kv, v, row_of(s, kv, slot), row);
+    d->ops->kv_decode(d, type_of(s, v), row, NULL, 1, s->hd, x);
+}
+
+void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x)
+{
+    if (cb_kivi_has(s, kv, v, slot))
+        cb_kivi_set(s, kv, v, slot, x);
+    else
+        write_row(s, d, kv, v, row_of(s, kv, slot), x);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* utf8.h - whole UTF-8 characters, in a text and in a stream of pieces. */
+#ifndef UTF8_H
+#define UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The length of the whole UTF-8 character at s (n > 0 bytes left), 0 if there is none. */
+int cb_utf8_len(const char *s, size_t n);
+int cb_utf8_put(uint32_t c, char *out); /* out[4] -> bytes */
+
+/* Holds back an unfinished UTF-8 character until its last byte comes. */
+struct utf8_hold {
+    char b[4];
+    int n;
+};
+/* Appends in[n]; writes whole characters to out (cap >= 3 * (n + 1)); returns bytes written.
+ * Bytes that cannot become a character leave as U+FFFD (3 bytes), one for each longest stretch that
+ * began like one. */
+int cb_utf8_push(struct utf8_hold *h, const char *in, int n, char *out);
+int cb_utf8_flush(struct utf8_hold *h, char *out); /* what is left, as U+FFFD; out[3] */
+
+#endif

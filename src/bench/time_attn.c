@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* time_attn.c - attention over a bank of each type: one token that reads all rows, one that reads
+ * scattered slots, a prompt, and one token that reads all in prepacked blocks. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bank/store.h"
+#include "base/err.h"
+#include "device/kivi.h"
+#include "time_ops.h"
+
+enum {
+    MANY = 512, /* queries of a prompt, the last ones of PROMPT_CTX tokens */
+    FEW = 16,   /* where so many would take too long */
+    PROMPT_CTX = 4096,
+    PART = 8,   /* scattered: one slot of so many is read */
+    SAMPLE = 64 /* tokens that are random; the others repeat them */
+};
+
+static const struct {
+    const char *name;
+    enum kv_type type;
+    int bits; /* of kivi; else 0 */
+} form[] = { { "f32", KV_F32, 0 },   { "f16", KV_F16, 0 },   { "bf16", KV_BF16, 0 },
+             { "q8_0", KV_Q8_0, 0 }, { "kivi4", KV_F16, 4 }, { "kivi2", KV_F16, 2 } };
+
+/* Several layers' keys and values, so that no call finds what the one before has read. */
+struct bank {
+    const struct op_shape *s;
+    int form, n_layer;
+    size_t head_bytes, bytes; /* of keys or values of a KV head; of all */
+    char *mem;                /* [n_layer][n_kv][2][head_bytes] */
+    struct kv_run *run;       /* [n_layer][n_kv] */
+    struct kv_kivi *kivi;     /* [n_layer][n_kv] */
+    int32_t *idx;             /* [PART][n_ctx / PART] ascending; together all slots */
+    float *step;              /* [n_layer][n_kv][2][n_ctx] of prepacked blocks */
+    float *q, *out;
+};
+
+struct calls {
+    struct device *d;
+    const struct bank *bank;
+    struct attn a;
+    int n_layer;
+    int scattered, round; /* 1: each round reads other slots */
+};
+
+static void attend(void *ctx)
+{
+    struct calls *c = ctx;
+
+    for (int l = 0; l < c->n_layer; l++) {
+        struct kv_run *run = c->bank->run + l * c->bank->s->n_kv;
+        const int n = c->bank->s->n_ctx / PART;
+        for (int h = 0; c->scattered && h < c->bank->s->n_kv; h++) {
+            run[h].idx = c->bank->idx + (size_t)(c->round % PART) * (size_t)n;
+            run[h].n = n;
+        }
+        c->a.run = run;
+        c->d->ops->attention(c->d, &c->a);
+    }
+    c->round++;
+}
+
+/* Stored bytes of `SAMPLE` tokens: keys (v = 0) or values */
+static void encode(struct device *d, const struct bank *k, int v, const float *x, char *out)
+{
+    const int hd = k->s->hd, bits = form[k->form].bits;
+    const size_t block = cb_kivi_block_bytes(bits);
+
+    if (!bits) {
+        d->ops->kv_encode(d, form[k->form].type, x, SAMPLE, hd, hd, out);
+        return;
+    }
+    for (int i = 0; i < SAMPLE * hd / KIVI_GROUP; i++) {
+        const int g = i / hd, c = i % hd; /* of keys: a group of tokens, a channel */
+        const float *from = v ? x + i * KIVI_GROUP : x + g * KIVI_GROUP * hd + c;
+        cb_kivi_encode(bits, from, v ? 1 : hd, out + (size_t)i * block);
+    }
+}
+
+static size_t bytes_of(const struct bank *k, int n_tok)
+{
+    const int bits = form[k->form].bits;
+
+    if (bits)
+        return (size_t)n_tok * (size_t)(k->s->hd / KIVI_GROUP) * cb_kivi_block_bytes(bits);
+    return (size_t)n_tok * cb_kv_row_bytes(form[k->form].type, k->s->hd);
+}
+
+static void fill_bank(struct device *d, struct bank *k, const float *x)
+{
+    const int bits = form[k->form].bits, n_ctx = k->s->n_ctx;
+    const size_t sample = bytes_of(k, SAMPLE);
+
+    for (int i = 0; i < k->n_layer * k->s->n_kv; i++) {
+        char *keys = k->mem + 2 * (size_t)i * k->head_bytes, *values = keys + k->head_bytes;
+
+        encode(d, k, 0, x, keys);
+        encode(d, k, 1, x, values);
+        for (size_t at = sample; at < k->head_bytes; at += sample) {
+            memcpy(keys + at, keys, sample);
+            memcpy(values + at, values, sample);
+        }
+        k->run[i] = (struct kv_run){ .k = keys, .v = values, .n = n_ctx };
+        if (!bits)
+            continue;
+        k->kivi[i] = (struct kv_kivi){ .bits_k = bits,
+                                       .bits_v = bits,
+                                       .n_k = n_ctx,
+                                       .n_v = n_ctx,
+                                       .k = (const uint8_t *)keys,
+                                       .v = (const uint8_t *)values };
+        k->run[i].kivi = &k->kivi[i];
+    }
+}
+
+static void bank_close(struct bank *k)
+{
+    cb_store_release(k->mem, k->bytes);
+    free(k->run);
+    free(k->kivi);
+    free(k->idx);
+    free(k->step);
+    free(k->q);
+    free(k->out);
+}
+
+static int bank_open(struct device *d, struct bank *k)
+{
+    const struct op_shape *s = k->s;
+    const size_t row = (size_t)s->n_head * (size_t)s->hd;
+    size_t layer, n;
+    uint32_t x = 1;
+
+    k->head_bytes = bytes_of(k, s->n_ctx);
+    layer = 2 * k->head_bytes * (size_t)s->n_kv;
+    k->n_layer = 1 + (int)(OP_COLD_BYTES / layer);
+    k->bytes = layer * (size_t)k->n_layer;
+    n = (size_t)k->n_layer * (size_t)s->n_kv;
+    k->run = cb_calloc(n, sizeof *k->run);
+    k->kivi = cb_calloc(n, sizeof *k->kivi);
+    k->idx = cb_calloc((size_t)s->n_ctx, sizeof *k->idx);
+    k->q = cb_calloc(MANY * row, sizeof *k->q); /* more than the sample of rows */
+    k->out = cb_calloc(MANY * row, sizeof *k->out);
+    if (!k->run || !k->kivi || !k->idx || !k->q || !k->out)
+        return CB_ENOMEM;
+    TRY(cb_op_reserve(k->bytes, &k->mem));
+    cb_op_fill(k->q, MANY * row);
+    fill_bank(d, k, k->q);
+    for (int i = 0; i < s->n_ctx / PART; i++) {
+        x = x * 1664525u + 1013904223u;
+        for (uint32_t r = 0; r < PART; r++)
+            k->idx[r * (uint32_t)(s->n_ctx / PART) + (uint32_t)i] =
+                (int32_t)((uint32_t)i * PART + ((x >> 8) + r) % PART);
+    }
+    return CB_OK;
+}
+
+/* n queries that read n_read slots, or as a prompt does */
+static int emit(struct op_bench *b, const struct bank *k, const char *op, int n_tok, int n_read,
+                double seconds)
+{
+    const struct op_shape *s = k->s;
+    const double pairs = n_tok > 1 ? n_tok * (n_read - (n_tok - 1) / 2.0) : n_read;
+    const enum kv_type t = form[k->form].type;
+    /* with AVX-512 kivi's codes are multiplied as bytes, but for prompts */
+    const int bytes =
+        t == KV_Q8_0 || (form[k->form].bits && n_tok == 1 && b->limit[LIMIT_BF16] > 0);
+    const enum limit unit = t == KV_F32 ? LIMIT_F32 : bytes ? LIMIT_INT8 : LIMIT_BF16;
+    struct op_row row = { .op = op,
+                          .type = form[k->form].name,
+                          .model = s->model,
+                          .n_tok = n_tok,
+                          .n_ctx = n_tok > 1 ? n_read : s->n_ctx,
+                          .s = seconds,
+                          .bytes = 2.0 * (double)bytes_of(k, n_read) * s->n_kv,
+                          .flop = 4.0 * s->hd * s->n_head * pairs,
+                          .read = b->limit[LIMIT_READ],
+                          .peak = b->limit[unit] > 0 ? b->limit[unit] : b->limit[LIMIT_F32] };
+
+    if (!strcmp(op, "gather"))
+        row.read = b->limit[bytes_of(k, 1) < 512 ? LIMIT_GATHER_128 : LIMIT_GATHER_512];
+    snprintf(row.shape, sizeof row.shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
+    return cb_op_emit(b, &row);
+}
+
+static int prompt(struct op_bench *b, struct bank *k, struct calls *c)
+{
+    double few_s;
+
+    c->n_layer = 1;
+    c->a.causal = 1;
+    for (int h = 0; h < k->s->n_kv; h++) {
+        k->run[h].idx = NULL;
+        k->run[h].n = PROMPT_CTX;
+    }
+    c->a.n_tok = FEW;
+    few_s = cb_op_time(b, attend, c, 1);
+    if (few_s * MANY / FEW < 0.5)
+        c->a.n_tok = MANY;
+    return emit(b, k, "prompt", c->a.n_tok, PROMPT_CTX, cb_op_time(b, attend, c, 0));
+}
+
+/* From here on the bank is prepacked. */
+static int prepacked(struct op_bench *b, struct bank *k, struct calls *c)
+{
+    const struct op_shape *s = k->s;
+    const struct ops *op = c->d->ops;
+    const enum kv_type t = form[k->form].type;
+    const int n_run = k->n_layer * s->n_kv, n_block = s->n_ctx / KV_PREPACK;
+
+    if (form[k->form].bits || !op->can_prepack || !op->can_prepack(c->d, t, t, s->hd))
+        return CB_OK;
+    k->step = cb_calloc(2 * (size_t)n_run, (size_t)s->n_ctx * sizeof *k->step);
+    if (!k->step)
+        return CB_ENOMEM;
+    for (int i = 0; i < n_run; i++) {
+        char *keys = k->mem + 2 * (size_t)i * k->head_bytes, *values = keys + k->head_bytes;
+        float *step_k = k->step + 2 * (size_t)i * (size_t)s->n_ctx, *step_v = step_k + s->n_ctx;
+        op->prepack(c->d, t, 0, s->hd, keys, n_block, step_k);
+        op->prepack(c->d, t, 1, s->hd, values, n_block, step_v);
+        k->run[i] = (struct kv_run){ .k = keys,
+                                     .v = values,
+                                     .n = s->n_ctx,
+                                     .prepacked = n_block * KV_PREPACK,
+                                     .step_k = step_k,
+                                     .step_v = step_v };
+    }
+    c->n_layer = k->n_layer;
+    c->a.causal = 0;
+    c->a.n_tok = 1;
+    return emit(b, k, "sealed", 1, s->n_ctx, cb_op_time(b, attend, c, 0) / k->n_layer);
+}
+
+static int run_bank(struct op_bench *b, struct bank *k)
+{
+    const struct op_shape *s = k->s;
+    struct calls c = { .d = b->d, .bank = k, .n_layer = k->n_layer };
+
+    if (b->d->ops->reserve(b->d, MANY, s->n_embd, s->n_embd, s->n_head, s->hd, s->n_ctx) < 0)
+        return CB_ENOMEM;
+    c.a = (struct attn){ .n_tok = 1,
+                         .n_head = s->n_head,
+                         .n_kv = s->n_kv,
+                         .hd = s->hd,
+                         .scale = 1 / sqrtf((float)s->hd),
+                         .type_k = form[k->form].type,
+                         .type_v = form[k->form].type,
+                         .q = k->q,
+                         .q_stride = s->n_head * s->hd,
+                         .out = k->out };
+    if (cb_op_picked(b, KIND_OP, "decode"))
+        TRY(emit(b, k, "decode", 1, s->n_ctx, cb_op_time(b, attend, &c, 0) / k->n_layer));
+    c.scattered = 1;
+    if (cb_op_picked(b, KIND_OP, "gather"))
+        TRY(emit(b, k, "gather", 1, s->n_ctx / PART, cb_op_time(b, attend, &c, 0) / k->n_layer));
+    c.scattered = 0;
+    if (cb_op_picked(b, KIND_OP, "prompt"))
+        TRY(prompt(b, k, &c));
+    return cb_op_picked(b, KIND_OP, "sealed") ? prepacked(b, k, &c) : CB_OK;
+}
+
+int cb_bench_attn(struct op_bench *b)
+{
+    static const char *const op[] = { "decode", "gather", "prompt", "sealed", NULL };
+    const int any = cb_op_any_picked(b, op);
+
+    for (const struct op_shape *s = cb_op_shape; any && s->model; s++)
+        for (int f = 0; f < (int)(sizeof form / sizeof *form); f++) {
+            struct bank k = { .s = s, .form = f };
+            int err;
+
+            if (!cb_op_picked(b, KIND_MODEL, s->model) || !cb_op_picked(b, KIND_TYPE, form[f].name))
+                continue;
+            err = bank_open(b->d, &k);
+            if (!err)
+                err = run_bank(b, &k);
+            bank_close(&k);
+            TRY(err);
+        }
+    return CB_OK;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* time_matmul.c - matrix products: each type of weights, the matrices of known models, one token
+ * (as a generated one, in 16-bit activations) and many; gate and up together; some rows of the
+ * output matrix. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bank/store.h"
+#include "base/err.h"
+#include "time_ops.h"
+
+enum {
+    SAMPLE_ROWS = 64, /* that are random; the others repeat them */
+    MOST_COPIES = 1024,
+    MANY = 512,  /* tokens of a prompt */
+    FEW = 32,    /* where so many would take too long */
+    APART = 256, /* rows from one to the next, where some are wanted */
+    GROUP = 16,  /* rows that memory is read by */
+    MIB = 1 << 20
+};
+static const size_t raw_max = (size_t)768 << 20; /* bytes of a matrix that is not left out */
+
+struct products {
+    struct device *d;
+    struct weight *w; /* [n] */
+    int n, n_tok;
+    float *x, *y;  /* y: room for two */
+    int32_t *rows; /* [n_rows], APART apart */
+    int n_rows, first;
+};
+
+static struct mm product(const struct products *p, int i, float *y)
+{
+    const struct weight *w = &p->w[i % p->n];
+    return (struct mm){ .w = w, .y = y, .y_stride = w->n_out, .act16 = p->n_tok == 1 };
+}
+
+static void multiply(void *ctx)
+{
+    const struct products *p = ctx;
+
+    for (int i = 0; i < p->n; i++) {
+        const struct mm m = product(p, i, p->y);
+        p->d->ops->matmul(p->d, &m, 1, p->x, p->n_tok);
+    }
+}
+
+static void multiply_glu(void *ctx)
+{
+    const struct products *p = ctx;
+
+    for (int i = 0; i < p->n; i++) { /* each matrix twice */
+        const struct mm m[] = { product(p, 2 * i, p->y),
+                                product(p, 2 * i + 1, p->y + (size_t)p->n_tok * p->w->n_out) };
+        p->d->ops->matmul_glu(p->d, m, ACT_SILU, p->x, p->n_tok);
+    }
+}
+
+/* Other rows each time, or caches would hold them */
+static void multiply_rows(void *ctx)
+{
+    struct products *p = ctx;
+
+    for (int i = 0; i < p->n; i++) {
+        const struct mm m = product(p, i, p->y);
+        p->first = (p->first + GROUP) % APART;
+        for (int r = 0; r < p->n_rows; r++)
+            p->rows[r] = p->first + r * APART;
+        p->d->ops->matmul_rows(p->d, &m, p->rows, p->n_rows, p->x);
+    }
+}
+
+/* raw[n_out] rows of n_in numbers */
+static int fill_rows(enum dtype t, int n_in, int n_out, uint8_t *raw)
+{
+    const size_t all = cb_row_bytes(t, (int64_t)n_in * n_out);
+    const size_t n = (size_t)n_in * SAMPLE_ROWS, sample = cb_row_bytes(t, (int64_t)n);
+    float *x = cb_calloc(n, sizeof *x);
+
+    if (!x)
+        return CB_ENOMEM;
+    cb_op_fill(x, n);
+    cb_dtype[t].from_f32(x, raw, (int64_t)n);
+    free(x);
+    for (size_t at = sample; at < all; at += sample)
+        memcpy(raw + at, raw, all - at < sample ? all - at : sample);
+    return CB_OK;
+}
+
+/* n_out: rows that a call multiplies; bytes: of packed weights that it reads */
+static int emit(struct op_bench *b, const struct op_shape *s, const char *op, const char *what,
+                const struct products *p, double n_out, double bytes, double seconds)
+{
+    const struct weight *w = p->w;
+    const int plain = cb_dtype[w->type].block == 1 || strcmp(b->matmul, "own") != 0;
+    struct op_row row = { .op = op,
+                          .matmul = b->matmul,
+                          .type = cb_dtype[w->type].name,
+                          .model = s->model,
+                          .n_tok = p->n_tok,
+                          .s = seconds,
+                          .bytes = bytes,
+                          .flop = 2.0 * w->n_in * n_out * p->n_tok,
+                          .read = b->limit[LIMIT_READ],
+                          .peak = b->limit[LIMIT_F32] };
+
+    if (!plain && b->limit[LIMIT_INT8] > 0)
+        row.peak = b->limit[LIMIT_INT8];
+    snprintf(row.shape, sizeof row.shape, "%s %dx%d", what, w->n_out, w->n_in);
+    return cb_op_emit(b, &row);
+}
+
+static int time_rows(struct op_bench *b, const struct op_shape *s, struct products *p)
+{
+    const double group_bytes = (double)p->w->packed_bytes / p->w->n_out * GROUP;
+
+    p->n_rows = p->w->n_out / APART;
+    p->rows = cb_calloc((size_t)p->n_rows, sizeof *p->rows);
+    if (!p->rows)
+        return CB_ENOMEM;
+    return emit(b, s, "matmul_rows", "1 in 256 of logits", p, p->n_rows, group_bytes * p->n_rows,
+                cb_op_time(b, multiply_rows, p, 0) / p->n);
+}
+
+/* Is an op wanted that takes this matrix? */
+static int wanted(const struct op_bench *b, const char *what)
+{
+    return cb_op_picked(b, KIND_OP, "matmul") ||
+           (!strcmp(what, "up") && cb_op_picked(b, KIND_OP, "matmul_glu")) ||
+           (!strcmp(what, "logits") && cb_op_picked(b, KIND_OP, "matmul_rows"));
+}
+
+/* p->n_tok tokens, by each op that takes the matrix */
+static int time_tokens(struct op_bench *b, const struct op_shape *s, const char *what,
+                       struct products *p)
+{
+    const double n_out = p->w->n_out, bytes = (double)p->w->packed_bytes;
+
+    if (cb_op_picked(b, KIND_OP, "matmul"))
+        TRY(emit(b, s, "matmul", what, p, n_out, bytes, cb_op_time(b, multiply, p, 0) / p->n));
+    if (cb_op_picked(b, KIND_OP, "matmul_glu") && !strcmp(what, "up"))
+        TRY(emit(b, s, "matmul_glu", "gate, up", p, 2 * n_out, 2 * bytes,
+                 cb_op_time(b, multiply_glu, p, 0) / p->n));
+    if (cb_op_picked(b, KIND_OP, "matmul_rows") && !strcmp(what, "logits") && p->n_tok == 1)
+        TRY(time_rows(b, s, p));
+    return CB_OK;
+}
+
+/* A library takes over from 16 tokens on, so one token is ours alone. */
+static int time_all(struct op_bench *b, const struct op_shape *s, const char *what,
+                    struct products *p)
+{
+    double few_s;
+
+    p->n_tok = 1;
+    if (!strcmp(b->matmul, "own"))
+        TRY(time_tokens(b, s, what, p));
+    p->n = 1;
+    p->n_tok = FEW;
+    few_s = cb_op_time(b, multiply, p, 1);
+    if (few_s * MANY / FEW < 0.5 &&
+        p->w->n_out < 32768) /* of a prompt, logits of all are never asked for */
+        p->n_tok = MANY;
+    return time_tokens(b, s, what, p);
+}
+
+static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *what, enum dtype t,
+                      int n_in, int n_out)
+{
+    const size_t bytes = cb_row_bytes(t, (int64_t)n_in * n_out);
+    const int copies = 1 + (int)(OP_COLD_BYTES / bytes);
+    struct products p = { .d = b->d, .n = copies < MOST_COPIES ? copies : MOST_COPIES };
+    const size_t raw_bytes =
+        cb_row_bytes(t, (int64_t)n_in * (n_out > SAMPLE_ROWS ? n_out : SAMPLE_ROWS));
+    uint8_t *raw = NULL;
+    int err = CB_ENOMEM;
+
+    if (bytes > raw_max)
+        return CB_OK;
+    TRY(cb_op_reserve(raw_bytes, &raw));
+    p.w = cb_calloc((size_t)p.n, sizeof *p.w);
+    p.x = cb_calloc(MANY, (size_t)n_in * sizeof *p.x);
+    p.y = cb_calloc(2 * MANY, (size_t)n_out * sizeof *p.y);
+    if (p.w && p.x && p.y)
+        err = fill_rows(t, n_in, n_out, raw);
+    if (!err && b->d->ops->reserve(b->d, MANY, n_in, n_out, 1, 64, 1) < 0)
+        err = CB_ENOMEM;
+    for (int i = 0; !err && i < p.n; i++) {
+        p.w[i] = (struct weight){ "w", t, n_in, n_out, raw, NULL, 0 };
+        err = b->d->ops->load(b->d, &p.w[i]);
+    }
+    if (!err) {
+        const int n = p.n;
+        cb_op_fill(p.x, (size_t)n_in * MANY);
+        err = time_all(b, s, what, &p);
+        p.n = n;
+    }
+    for (int i = 0; p.w && i < p.n; i++)
+        b->d->ops->unload(b->d, &p.w[i]);
+    cb_store_release(raw, raw_bytes);
+    free(p.w);
+    free(p.x);
+    free(p.y);
+    free(p.rows);
+    return err;
+}
+
+static int run_type(struct op_bench *b, const struct op_shape *s, enum dtype t)
+{
+    const struct {
+        const char *what;
+        int n_in, n_out;
+    } m[] = { { "q", s->n_embd, s->n_head * s->hd },
+              { "k", s->n_embd, s->n_kv * s->hd },
+              { "up", s->n_embd, s->n_ff },
+              { "down", s->n_ff, s->n_embd },
+              { "logits", s->n_embd, s->n_vocab } };
+
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+        if (m[i].n_in % cb_dtype[t].block == 0 && wanted(b, m[i].what))
+            TRY(run_matrix(b, s, m[i].what, t, m[i].n_in, m[i].n_out));
+    return CB_OK;
+}
+
+int cb_bench_matmul(struct op_bench *b)
+{
+    for (const struct op_shape *s = cb_op_shape; s->model; s++)
+        for (int t = 0; t < DT_COUNT; t++)
+            if (cb_op_picked(b, KIND_MODEL, s->model) &&
+                cb_op_picked(b, KIND_TYPE, cb_dtype[t].name))
+                TRY(run_type(b, s, (enum dtype)t));
+    return CB_OK;
+}

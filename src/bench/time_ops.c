@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* time_ops.c - the runs: every ISA, every library that multiplies; which rows are wanted; the
+ * clock. */
+#include "time_ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+
+#include "bank/store.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/suggest.h"
+#include "cpu/matmul/provider.h"
+
+const struct op_shape cb_op_shape[] = {
+    { "SmolLM2-135M", 576, 1536, 9, 3, 64, 49152, 8192 },
+    { "Qwen2.5-0.5B", 896, 4864, 14, 2, 64, 151936, 16384 },
+    { "Gemma-3-270M", 640, 2048, 4, 1, 256, 262144, 8192 },
+    { "Llama-3-8B", 4096, 14336, 32, 8, 128, 128256, 8192 },
+    { .model = NULL },
+};
+
+static const char *const op_name[] = {
+    "limit", "matmul", "matmul_glu", "matmul_rows", "decode",  "prompt", "gather", "sealed",
+    "rows",  "embed",  "norm",       "rope",        "glu",     "add",    "store",  "seal",
+    "score", "join",   "topk",       "best_head",   "nearest", NULL
+};
+
+/* ---- what is wanted ---- */
+
+static int same(const char *word, size_t n, const char *name)
+{
+    return strlen(name) == n && !strncasecmp(word, name, n);
+}
+
+/* The i-th name of a kind (ctx); NULL past the last */
+static const char *name_at(const void *ctx, int i)
+{
+    static const char *const kivi[] = { "kivi4", "kivi2", NULL };
+
+    switch (*(const enum op_kind *)ctx) {
+    case KIND_OP:
+        return op_name[i];
+    case KIND_TYPE:
+        return i < DT_COUNT                   ? cb_dtype[i].name
+               : i < DT_COUNT + KV_TYPE_COUNT ? cb_kv_type[i - DT_COUNT].name
+                                              : kivi[i - DT_COUNT - KV_TYPE_COUNT];
+    case KIND_MODEL:
+        return cb_op_shape[i].model;
+    case KIND_ISA:
+        return cb_cpu_isa_at(i);
+    default:
+        return i ? cb_provider_at(i - 1) : "own";
+    }
+}
+
+static int is_kind(enum op_kind kind, const char *word, size_t n)
+{
+    const char *name;
+
+    for (int i = 0; (name = name_at(&kind, i)); i++)
+        if (same(word, n, name))
+            return 1;
+    return 0;
+}
+
+static const char *nearest(const char *word, size_t n)
+{
+    const char *near = NULL;
+
+    for (enum op_kind k = 0; k < KIND_COUNT && !near; k++)
+        near = cb_name_nearest(word, n, name_at, &k);
+    return near;
+}
+
+int cb_op_pick_check(const struct op_pick *p)
+{
+    for (const char *w = p->words; w && *w;) {
+        const size_t n = strcspn(w, ",");
+        const char *near;
+        int known = 0;
+
+        for (enum op_kind k = 0; k < KIND_COUNT; k++)
+            known |= is_kind(k, w, n);
+        near = known ? NULL : nearest(w, n);
+        if (!known)
+            return cb_fail(CB_EARG, "%.*s: no op, type, model or ISA of this machine%s%s%s", (int)n,
+                           w, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        w += n + (w[n] == ',');
+    }
+    return CB_OK;
+}
+
+static int picked(const struct op_pick *p, enum op_kind kind, const char *name)
+{
+    int any = 0;
+
+    for (const char *w = p->words; w && *w;) {
+        const size_t n = strcspn(w, ",");
+        if (is_kind(kind, w, n)) {
+            any = 1;
+            if (same(w, n, name))
+                return 1;
+        }
+        w += n + (w[n] == ',');
+    }
+    return !any;
+}
+
+int cb_op_picked(const struct op_bench *b, enum op_kind kind, const char *name)
+{
+    return picked(b->pick, kind, name);
+}
+
+int cb_op_any_picked(const struct op_bench *b, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (cb_op_picked(b, KIND_OP, names[i]))
+            return 1;
+    return 0;
+}
+
+/* ---- the clock ---- */
+
+struct timing {
+    void (*fn)(void *ctx);
+    void *ctx;
+    int rough;
+    double best;
+};
+
+/* Three rounds at least, more while they are short; of what takes long, one. */
+static void rounds(void *ctx)
+{
+    enum { LEAST = 3, MOST = 50 };
+    const double enough = 0.06, too_long = 0.3;
+    struct timing *t = ctx;
+    double sum = 0;
+
+    for (int r = 0; r < MOST && (r < LEAST || sum < enough) && (!r || sum < too_long); r++) {
+        const double start = cb_now_s();
+        double s;
+
+        t->fn(t->ctx);
+        s = cb_now_s() - start;
+        sum += s;
+        if (!r || s < t->best)
+            t->best = s;
+        if (t->rough && r) /* the first one may have had to open a library or touch memory */
+            break;
+    }
+}
+
+double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int rough)
+{
+    struct timing t = { fn, ctx, rough, 0 };
+
+    cb_par_run(b->d->par, rounds, &t);
+    return t.best;
+}
+
+/* ---- rows ---- */
+
+int cb_op_emit(struct op_bench *b, struct op_row *row)
+{
+    row->isa = b->d->isa;
+    row->threads = row->threads ? row->threads : cb_par_threads(b->d->par);
+    row->matmul = row->matmul ? row->matmul : "";
+    row->type = row->type ? row->type : "";
+    row->model = row->model ? row->model : "";
+    return b->emit(b->arg, row);
+}
+
+void cb_op_fill(float *x, size_t n)
+{
+    uint32_t s = 1;
+
+    for (size_t i = 0; i < n; i++) {
+        s = s * 1664525u + 1013904223u;
+        x[i] = (float)(s >> 8) / (float)(1 << 23) - 1;
+    }
+}
+
+int cb_op_reserve(size_t bytes, void *out)
+{
+    void *p;
+
+    TRY(cb_store_reserve(bytes, &p));
+    madvise(p, bytes, MADV_HUGEPAGE);
+    memcpy(out, &p, sizeof p);
+    return CB_OK;
+}
+
+static int limits(struct op_bench *b)
+{
+    TRY(cb_cpu_limits(b->d, b->limit));
+    for (int l = 0; cb_op_picked(b, KIND_OP, "limit") && l < LIMIT_COUNT; l++) {
+        struct op_row row = { .op = "limit", .threads = l == LIMIT_READ_1, .s = 1 };
+
+        if (b->limit[l] <= 0)
+            continue;
+        *(cb_limit_is_read(l) ? &row.bytes : &row.flop) = b->limit[l];
+        snprintf(row.shape, sizeof row.shape, "%s", cb_limit_name[l]);
+        TRY(cb_op_emit(b, &row));
+    }
+    return CB_OK;
+}
+
+/* ---- runs ---- */
+
+static int run(struct op_bench *b)
+{
+    TRY(cb_bench_matmul(b));
+    TRY(cb_bench_attn(b));
+    TRY(cb_bench_gather(b));
+    return cb_bench_small(b);
+}
+
+/* The device takes both from the environment, as it does for whoever tries a variant. */
+static int run_with(struct op_bench *b, const char *isa, const char *matmul)
+{
+    int err;
+
+    if (!cb_op_picked(b, KIND_ISA, isa) || !cb_op_picked(b, KIND_MATMUL, matmul))
+        return CB_OK;
+    setenv("CTXBANK_ISA", isa, 1);
+    setenv("CTXBANK_MATMUL", matmul, 1);
+    TRY(cb_device_open_team("cpu", b->team, &b->d));
+    b->matmul = matmul;
+    err = b->limit_of == isa ? CB_OK : limits(b);
+    b->limit_of = isa;
+    if (!err)
+        err = strcmp(matmul, "own") ? cb_bench_matmul(b) : run(b);
+    cb_device_close(b->d);
+    return err;
+}
+
+int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg)
+{
+    struct op_bench b = { .pick = pick, .team = team, .emit = emit, .arg = arg };
+    const char *isa, *lib;
+
+    TRY(cb_op_pick_check(pick));
+    for (int i = 0; (isa = cb_cpu_isa_at(i)); i++) {
+        TRY(run_with(&b, isa, "own"));
+        for (int p = 0; i == 0 && (lib = cb_provider_at(p)); p++)
+            TRY(run_with(&b, isa, lib));
+    }
+    return CB_OK;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* time_ops.h - times single ops: each ISA that the machine has, types of weights and of keys and
+ * values, shapes of known models; beside what the machine can do at most. */
+#ifndef BENCH_OPS_H
+#define BENCH_OPS_H
+
+#include "cpu/peak/peak.h"
+#include "device/device.h"
+#include "par/affinity.h"
+
+struct op_shape {
+    const char *model;
+    int n_embd, n_ff, n_head, n_kv, hd, n_vocab;
+    int n_ctx; /* tokens that attention reads */
+};
+
+/* A row of the table. What a row does not have is 0 or "". */
+struct op_row {
+    const char *isa, *matmul; /* who multiplies: own, onednn, openblas */
+    int threads;
+    const char *op, *type, *model;
+    char shape[40];
+    int n_tok, n_ctx;
+    double s;           /* seconds a call */
+    double bytes, flop; /* that a call reads of weights or of the bank; and computes */
+    double read, peak;  /* the limits beside them, a second; 0: none known */
+};
+
+/* What is wanted: words with commas between that name ops, types, models, ISAs and libraries. Of a
+ * kind that no word names, all. */
+struct op_pick {
+    const char *words; /* or NULL */
+};
+
+/* Error: a word that names nothing */
+int cb_op_pick_check(const struct op_pick *p);
+
+/* A row; a negative status ends the run. */
+typedef int (*op_emit)(void *arg, const struct op_row *row);
+
+int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg);
+
+/* ---- between the files of this room ---- */
+
+enum op_kind { KIND_OP, KIND_TYPE, KIND_MODEL, KIND_ISA, KIND_MATMUL, KIND_COUNT };
+
+struct op_bench {
+    const struct op_pick *pick;
+    const struct team *team;
+    struct device *d;
+    const char *matmul;
+    double limit[LIMIT_COUNT];
+    const char *limit_of; /* the ISA that they were measured with */
+    op_emit emit;
+    void *arg;
+};
+
+extern const struct op_shape cb_op_shape[]; /* ends with a NULL model */
+
+int cb_op_picked(const struct op_bench *b, enum op_kind kind, const char *name);
+/* Is any of these ops wanted? A NULL ends the names. */
+int cb_op_any_picked(const struct op_bench *b, const char *const *names);
+/* Seconds of fn(ctx): the best of some rounds. `rough`: two are enough */
+double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int rough);
+int cb_op_emit(struct op_bench *b, struct op_row *row); /* fills in what all rows have */
+/* x[n] between -1 and 1, the same every time */
+void cb_op_fill(float *x, size_t n);
+/* Bytes that come zeroed out of huge pages, where there are such; cb_store_release() frees them. */
+int cb_op_reserve(size_t bytes, void *out);
+
+enum { OP_COLD_BYTES = 64 << 20 }; /* that a measurement goes through: more than caches hold */
+
+int cb_bench_matmul(struct op_bench *b);
+int cb_bench_attn(struct op_bench *b);
+int cb_bench_gather(struct op_bench *b);
+int cb_bench_small(struct op_bench *b);
+
+#endif

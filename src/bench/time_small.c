@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/* time_small.c - what is neither a product with weights nor attention: the ops between them, on
+ * activations that caches hold, and those by which policies choose. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "time_ops.h"
+
+enum {
+    MANY = 512,   /* tokens of a prompt */
+    WINDOW = 32,  /* queries that score a prompt */
+    CHOSEN = 1024 /* tokens that are kept, or chosen to be read */
+};
+
+struct small {
+    struct device *d;
+    const struct op_shape *s;
+    enum kv_type type;
+    int n_tok;
+    float *x, *y; /* [MANY][widest row], or [n_head][n_ctx] */
+    float *out;   /* [MANY][heads or embedding] */
+    float *cs;    /* [MANY][hd / 2][2] */
+    char *keys;   /* [n_kv][n_ctx][hd] as stored; of any type */
+    int32_t *idx; /* [n_ctx] */
+    float *lse;   /* [WINDOW][n_head] */
+    struct kv_run *run;
+};
+
+/* ---- the ops; each leaves what it reads as it was, or as large ---- */
+
+static void norm(void *ctx)
+{
+    const struct small *c = ctx;
+    const int n = c->s->n_embd;
+    c->d->ops->rmsnorm(c->d, c->x, c->y, 1e-5f, n, 1, c->n_tok, n, c->out, n);
+}
+
+static void rope(void *ctx)
+{
+    const struct small *c = ctx;
+    const struct op_shape *s = c->s;
+    c->d->ops->rope(c->d, ROPE_HALF, c->out, c->n_tok, s->n_head, s->hd, s->n_head * s->hd, s->hd,
+                    c->cs);
+}
+
+static void glu(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->glu(c->d, ACT_SILU, c->x, c->y, c->s->n_ff, c->n_tok);
+}
+
+static void add(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->add(c->d, c->out, c->x, (size_t)c->n_tok * (size_t)c->s->n_embd);
+}
+
+static void store(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->kv_encode(c->d, c->type, c->x, c->n_tok, c->s->hd, c->s->hd, c->keys);
+}
+
+/* All keys, there and back */
+static void prepack(void *ctx)
+{
+    const struct small *c = ctx;
+    const struct ops *op = c->d->ops;
+    const int n_block = c->s->n_ctx / KV_PREPACK, hd = c->s->hd;
+    const size_t bytes = KV_PREPACK * cb_kv_row_bytes(c->type, hd);
+    float *step = c->out;
+
+    for (int h = 0; h < c->s->n_kv; h++) {
+        char *rows = c->keys + (size_t)h * (size_t)n_block * bytes;
+        op->prepack(c->d, c->type, 0, hd, rows, n_block, step);
+        for (int i = 0; i < n_block; i++, rows += bytes)
+            op->unpack(c->d, c->type, 0, hd, rows, step + i * KV_PREPACK, 0, KV_PREPACK, rows);
+    }
+}
+
+static void score(void *ctx)
+{
+    const struct small *c = ctx;
+    const struct op_shape *s = c->s;
+    const struct score of = { .a = { .n_tok = WINDOW,
+                                     .n_head = s->n_head,
+                                     .n_kv = s->n_kv,
+                                     .hd = s->hd,
+                                     .scale = 1 / sqrtf((float)s->hd),
+                                     .causal = 1,
+                                     .type_k = c->type,
+                                     .type_v = c->type,
+                                     .run = c->run,
+                                     .q = c->x,
+                                     .q_stride = s->n_head * s->hd,
+                                     .lse = c->lse },
+                              .out = c->y,
+                              .out_stride = s->n_ctx };
+    c->d->ops->score(c->d, &of);
+}
+
+/* of one token's heads */
+static void join(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->join(c->d, c->out, c->lse, c->x, c->lse + c->s->n_head, c->s->n_head, c->s->hd);
+}
+
+static void best_head(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->best_head(c->d, c->x, c->s->n_ctx, c->s->n_head, c->s->n_ctx, 1, c->y);
+}
+
+static void topk(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->topk(c->d, c->x, c->s->n_ctx, CHOSEN, c->idx);
+}
+
+static void nearest(void *ctx)
+{
+    const struct small *c = ctx;
+    c->d->ops->nearest(c->d, c->x, c->n_tok, c->x + MANY * c->s->hd, CHOSEN, c->s->hd, c->idx,
+                       c->y);
+}
+
+/* ---- rows ---- */
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Floats of x and y */
+static size_t room(const struct op_shape *s)
+{
+    const size_t rows = MANY * larger((size_t)s->n_ff, (size_t)s->n_head * (size_t)s->hd);
+    const size_t logits = (size_t)s->n_head * (size_t)s->n_ctx;
+
+    return larger(larger(rows, logits), (MANY + CHOSEN) * (size_t)s->hd);
+}
+
+static void small_close(struct small *c)
+{
+    free(c->x);
+    free(c->y);
+    free(c->out);
+    free(c->cs);
+    free(c->keys);
+    free(c->idx);
+    free(c->lse);
+    free(c->run);
+}
+
+static int small_open(struct op_bench *b, struct small *c)
+{
+    const struct op_shape *s = c->s;
+    const size_t n = room(s), half = (size_t)s->hd / 2;
+    const size_t head = (size_t)s->n_ctx * (size_t)s->hd * sizeof(float);
+    const size_t nq = (size_t)s->n_head * (size_t)s->hd;
+
+    c->d = b->d;
+    c->x = cb_alloc_aligned(n, sizeof *c->x);
+    c->y = cb_alloc_aligned(n, sizeof *c->y);
+    c->out = cb_calloc(MANY * larger(nq, (size_t)s->n_embd), sizeof *c->out);
+    c->cs = cb_calloc(MANY * half * 2, sizeof *c->cs);
+    c->keys = cb_calloc((size_t)s->n_kv, head);
+    c->idx = cb_calloc((size_t)s->n_ctx, sizeof *c->idx);
+    c->lse = cb_calloc(WINDOW * (size_t)s->n_head, sizeof *c->lse);
+    c->run = cb_calloc((size_t)s->n_kv, sizeof *c->run);
+    if (!c->x || !c->y || !c->out || !c->cs || !c->keys || !c->idx || !c->lse || !c->run)
+        return CB_ENOMEM;
+    if (c->d->ops->reserve(c->d, MANY, s->n_ff, s->n_ff, s->n_head, s->hd, s->n_ctx) < 0)
+        return CB_ENOMEM;
+    cb_op_fill(c->x, n);
+    for (size_t i = 0; i < n; i++) /* x * silu' is x again: see glu() */
+        c->y[i] = 1 + expf(-c->x[i]);
+    for (size_t i = 0; i < MANY * half; i++) {
+        c->cs[2 * i] = cosf((float)i);
+        c->cs[2 * i + 1] = sinf((float)i);
+    }
+    for (int h = 0; h < s->n_kv; h++)
+        c->run[h] = (struct kv_run){ .k = c->keys + (size_t)h * head,
+                                     .v = c->keys + (size_t)h * head,
+                                     .n = s->n_ctx };
+    for (int i = 0; i < WINDOW * s->n_head; i++)
+        c->lse[i] = logf((float)s->n_ctx);
+    return CB_OK;
+}
+
+/* bytes, flop: of a call. Activations lie in caches: what memory gives is no limit of theirs. */
+static int emit(struct op_bench *b, struct small *c, const char *op, void (*fn)(void *ctx),
+                const char *shape, double bytes, double flop, int n_ctx)
+{
+    struct op_row row = { .op = op,
+                          .model = c->s->model,
+                          .n_tok = c->n_tok,
+                          .n_ctx = n_ctx,
+                          .bytes = bytes,
+                          .flop = flop,
+                          .peak = flop > 0 ? b->limit[LIMIT_F32] : 0 };
+
+    if (!cb_op_picked(b, KIND_OP, op))
+        return CB_OK;
+    if (fn == store || fn == prepack || fn == score)
+        row.type = cb_kv_type[c->type].name;
+    if (fn == score && c->type != KV_F32 && b->limit[LIMIT_BF16] > 0)
+        row.peak = b->limit[LIMIT_BF16]; /* two products where f32 has one */
+    row.s = cb_op_time(b, fn, c, 0);
+    snprintf(row.shape, sizeof row.shape, "%s", shape);
+    return cb_op_emit(b, &row);
+}
+
+/* Between the products of a layer */
+static int between(struct op_bench *b, struct small *c)
+{
+    const struct op_shape *s = c->s;
+    const int nq = s->n_head * s->hd;
+    char shape[40];
+
+    for (c->n_tok = 1; c->n_tok <= MANY; c->n_tok += MANY - 1) {
+        snprintf(shape, sizeof shape, "rows of %d", s->n_embd);
+        TRY(emit(b, c, "norm", norm, shape, 4.0 * s->n_embd * c->n_tok, 0, 0));
+        snprintf(shape, sizeof shape, "%d heads of %d", s->n_head, s->hd);
+        TRY(emit(b, c, "rope", rope, shape, 4.0 * nq * c->n_tok, 0, 0));
+        snprintf(shape, sizeof shape, "rows of %d", s->n_ff);
+        TRY(emit(b, c, "glu", glu, shape, 8.0 * s->n_ff * c->n_tok, 0, 0));
+        snprintf(shape, sizeof shape, "rows of %d", s->n_embd);
+        TRY(emit(b, c, "add", add, shape, 8.0 * s->n_embd * c->n_tok, 0, 0));
+    }
+    return CB_OK;
+}
+
+/* By which tokens are stored, and chosen */
+static int choosing(struct op_bench *b, struct small *c)
+{
+    const struct op_shape *s = c->s;
+    const double n = s->n_ctx;
+    char shape[40];
+
+    for (int t = 0; t < KV_TYPE_COUNT; t++) {
+        c->type = (enum kv_type)t;
+        if (!cb_op_picked(b, KIND_TYPE, cb_kv_type[t].name))
+            continue;
+        c->n_tok = MANY;
+        snprintf(shape, sizeof shape, "rows of %d", s->hd);
+        TRY(emit(b, c, "store", store, shape, 4.0 * s->hd * MANY, 0, 0));
+        c->n_tok = s->n_ctx;
+        if (c->d->ops->can_prepack && c->d->ops->can_prepack(c->d, c->type, c->type, s->hd))
+            TRY(emit(b, c, "seal", prepack, "keys, there and back",
+                     2 * n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, 0));
+        c->n_tok = WINDOW;
+        snprintf(shape, sizeof shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
+        TRY(emit(b, c, "score", score, shape, n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd),
+                 2.0 * s->hd * s->n_head * WINDOW * n, s->n_ctx));
+    }
+    c->n_tok = 1;
+    snprintf(shape, sizeof shape, "%d heads", s->n_head);
+    TRY(emit(b, c, "join", join, shape, 8.0 * s->n_head * s->hd, 0, 0));
+    TRY(emit(b, c, "best_head", best_head, shape, 4 * n * s->n_head, 0, s->n_ctx));
+    snprintf(shape, sizeof shape, "%d", CHOSEN);
+    TRY(emit(b, c, "topk", topk, shape, 4 * n, 0, s->n_ctx));
+    c->n_tok = 128;
+    snprintf(shape, sizeof shape, "rows of %d", s->hd);
+    return emit(b, c, "nearest", nearest, shape, 4.0 * s->hd * CHOSEN, 2.0 * s->hd * CHOSEN * 128,
+                CHOSEN);
+}
+
+static const char *const names[] = { "norm",  "rope", "glu",       "add",  "store",   "seal",
+                                     "score", "join", "best_head", "topk", "nearest", NULL };
+
+int cb_bench_small(struct op_bench *b)
+{
+    const int any = cb_op_any_picked(b, names);
+    int err;
+
+    for (const struct op_shape *s = cb_op_shape; any && s->model; s++) {
+        struct small c = { .s = s };
+        if (!cb_op_picked(b, KIND_MODEL, s->model))
+            continue;
+        err = small_open(b, &c);
+        if (!err)
+            err = between(b, &c);
+        if (!err)
+            err = choosing(b, &c);
+        small_close(&c);
+        TRY(err);
+    }
+    return CB_OK;
+}

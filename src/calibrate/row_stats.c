@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* row_stats.c - what attention rows of a layer look like. */
+#include "row_stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+double cb_rows_entropy(const float *x, int n)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum -= x[i] > 0 ? (double)x[i] * log((double)x[i]) : 0;
+    return sum;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+double cb_rows_gini(const float *x, int n, float *tmp)
+{
+    double sum = 0, ranked = 0;
+
+    memcpy(tmp, x, (size_t)n * sizeof *tmp);
+    qsort(tmp, (size_t)n, sizeof *tmp, ascending);
+    for (int i = 0; i < n; i++) {
+        sum += (double)tmp[i];
+        ranked += (2.0 * (i + 1) - n - 1) * (double)tmp[i];
+    }
+    return sum > 0 ? ranked / (n * sum) : 0;
+}
+
+/* ---- ends ---- */
+
+int cb_ends_open(struct ends *e, int n_layer, int sink, int recent)
+{
+    *e = (struct ends){ .n_layer = n_layer, .sink = sink, .recent = recent };
+    e->sum = cb_calloc((size_t)n_layer, sizeof *e->sum);
+    return e->sum ? CB_OK : CB_ENOMEM;
+}
+
+void cb_ends_look(void *ends, int l, int n_cand, const struct scores *s)
+{
+    struct ends *e = ends;
+    double score = 0;
+
+    (void)n_cand;
+    if (s->prompt)
+        return;
+    for (int h = 0; h < s->n_row; h++)
+        for (int j = 0; j < s->n; j++)
+            if (j < e->sink || j >= s->n - e->recent)
+                score += (double)s->s[(size_t)h * (size_t)s->stride + (size_t)j] / s->n_row;
+    e->sum[l] += score;
+    e->n_step += l == 0;
+    for (int i = 0; i <= 100; i++)
+        e->n_over[i] += score > i / 100.0;
+}
+
+/* ---- shapes ---- */
+
+int cb_shapes_open(struct shapes *x, int n_layer, int n_ctx)
+{
+    *x = (struct shapes){ .n_layer = n_layer };
+    x->entropy = cb_calloc((size_t)n_layer, sizeof *x->entropy);
+    x->gini = cb_calloc((size_t)n_layer, sizeof *x->gini);
+    x->row = cb_calloc((size_t)n_ctx, sizeof *x->row);
+    x->tmp = cb_calloc((size_t)n_ctx, sizeof *x->tmp);
+    return x->entropy && x->gini && x->row && x->tmp ? CB_OK : CB_ENOMEM;
+}
+
+void cb_shapes_close(struct shapes *x)
+{
+    free(x->entropy);
+    free(x->gini);
+    free(x->row);
+    free(x->tmp);
+}
+
+void cb_shapes_look(void *shapes, int l, int n_cand, const struct scores *s)
+{
+    struct shapes *x = shapes;
+
+    (void)n_cand;
+    if (s->prompt)
+        return;
+    memset(x->row, 0, (size_t)s->n * sizeof *x->row);
+    for (int h = 0; h < s->n_row; h++)
+        for (int j = 0; j < s->n; j++)
+            x->row[j] += s->s[(size_t)h * (size_t)s->stride + (size_t)j] / (float)s->n_row;
+    x->entropy[l] += cb_rows_entropy(x->row, s->n);
+    x->gini[l] += cb_rows_gini(x->row, s->n, x->tmp);
+    x->n_step += l == 0;
+}
+
+/* ---- density ---- */
+
+int cb_density_open(struct density *d, int n_layer)
+{
+    *d = (struct density){ .n_layer = n_layer };
+    d->variance = cb_calloc((size_t)n_layer, sizeof *d->variance);
+    d->spread = cb_calloc((size_t)n_layer, sizeof *d->spread);
+    return d->variance && d->spread ? CB_OK : CB_ENOMEM;
+}
+
+void cb_density_close(struct density *d)
+{
+    free(d->variance);
+    free(d->spread);
+}
+
+void cb_density_look(void *density, int l, int n_cand, const struct scores *s)
+{
+    struct density *d = density;
+
+    (void)n_cand;
+    if (!s->prompt)
+        return;
+    d->spread[l] += cb_scores_spread(s);
+    d->variance[l] += cb_scores_variance(s, 0, s->n_row);
+    d->n_prompt += l == 0;
+    d->n_tok += l == 0 ? s->n : 0;
+}

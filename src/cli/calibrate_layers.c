@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* calibrate_layers.c - ctxbank calibrate density, pyramid: how attention is spread in each layer,
+ * for budgets that differ from layer to layer. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "calibrate.h"
+#include "calibrate/row_stats.h"
+#include "chart.h"
+
+enum { STEPS = 8 };
+
+static void to_mean(double *x, int n, int of)
+{
+    for (int i = 0; i < n && of; i++)
+        x[i] /= of;
+}
+
+/* ---- density ---- */
+
+/* A layer's part of the budget, of 1 each: the softmax of d2o. */
+static void weights(const double *spread, int n, double *out)
+{
+    double sum = 0;
+
+    for (int l = 0; l < n; l++)
+        sum += out[l] = exp(-spread[l]);
+    for (int l = 0; l < n; l++)
+        out[l] *= n / sum;
+}
+
+static int report_density(struct calibrate *c, struct density *d, double *weight)
+{
+    const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
+    const struct curve curves[] = { { "spread", d->spread }, { "part of the budget", weight } };
+    const int n = d->n_layer;
+    json_t *rows = json_array();
+    char title[160];
+
+    to_mean(d->spread, n, d->n_prompt);
+    to_mean(d->variance, n, d->n_prompt);
+    weights(d->spread, n, weight);
+    if (!cb_opt_flag(c->o, ARG_JSON))
+        printf("| layer | variance of the column sums | spread of the heads' | part of the budget "
+               "|\n| --- | --- | --- | --- |\n");
+    for (int l = 0; l < n; l++) {
+        json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f}", "layer", l, "variance",
+                                              d->variance[l], "spread", d->spread[l], "budget",
+                                              weight[l]));
+        if (!cb_opt_flag(c->o, ARG_JSON))
+            printf("| %d | %.5g | %.3f | %.3f |\n", l, d->variance[l], d->spread[l], weight[l]);
+    }
+    snprintf(title, sizeof title, "%.60s: variance of a layer's attention sums, and budgets",
+             c->e.info.name);
+    if (plot)
+        TRY(cb_chart_curves(plot, title, curves, 2, n));
+    json_object_set_new(c->made, "variance", cb_calibrate_list(d->variance, n));
+    return cb_calibrate_save(c, "d2o", "layers=preset,",
+                             json_pack("{s:o}", "spread", cb_calibrate_list(d->spread, n)), rows);
+}
+
+static int density(struct calibrate *c)
+{
+    const int n = c->e.info.n_layer;
+    struct density d;
+    const struct probe probe = { cb_density_look, &d, 1 };
+    double *weight = cb_calloc((size_t)n, sizeof *weight);
+    int err = cb_density_open(&d, n);
+
+    if (!err && !weight)
+        err = CB_ENOMEM;
+    if (!err)
+        err = cb_calibrate_probe(c, &probe, 0, 0);
+    if (!err)
+        err = report_density(c, &d, weight);
+    cb_density_close(&d);
+    free(weight);
+    return err;
+}
+
+/* ---- pyramid ---- */
+
+static int report_shapes(struct calibrate *c, struct shapes *x)
+{
+    const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
+    const struct curve entropy = { "entropy", x->entropy };
+    const int n = x->n_layer;
+    json_t *rows = json_array();
+    char title[160];
+
+    to_mean(x->entropy, n, x->n_step);
+    to_mean(x->gini, n, x->n_step);
+    if (!cb_opt_flag(c->o, ARG_JSON))
+        printf("| layer | entropy, nats | tokens that it counts as | Gini coefficient |\n"
+               "| --- | --- | --- | --- |\n");
+    for (int l = 0; l < n; l++) {
+        json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f}", "layer", l, "entropy",
+                                              x->entropy[l], "support", exp(x->entropy[l]), "gini",
+                                              x->gini[l]));
+        if (!cb_opt_flag(c->o, ARG_JSON))
+            printf("| %d | %.3f | %.1f | %.4f |\n", l, x->entropy[l], exp(x->entropy[l]),
+                   x->gini[l]);
+    }
+    snprintf(title, sizeof title, "%.60s: entropy (nats) of a layer's attention, mean of heads",
+             c->e.info.name);
+    if (plot)
+        TRY(cb_chart_curves(plot, title, &entropy, 1, n));
+    return cb_calibrate_save(c, "pyramidkv", "shape=entropy,",
+                             json_pack("{s:o, s:o}", "entropy", cb_calibrate_list(x->entropy, n),
+                                       "gini", cb_calibrate_list(x->gini, n)),
+                             rows);
+}
+
+static int pyramid(struct calibrate *c)
+{
+    struct shapes x;
+    const struct probe probe = { cb_shapes_look, &x, 0 };
+    int err = cb_shapes_open(&x, c->e.info.n_layer, c->n_ctx);
+
+    if (!err)
+        err = cb_calibrate_probe(c, &probe, STEPS, 0);
+    if (!err)
+        err = report_shapes(c, &x);
+    cb_shapes_close(&x);
+    return err;
+}
+
+/* ---- the commands ---- */
+
+#define COMMAND(id, text)                                                                          \
+    static int run_##id(const struct opts *o)                                                      \
+    {                                                                                              \
+        return cb_calibrate_run(o, 4 * STEPS, id);                                                 \
+    }                                                                                              \
+    const struct cmd cb_cmd_calibrate_##id = { .name = "calibrate " #id,                           \
+                                               .operands = "",                                     \
+                                               .brief = text,                                      \
+                                               .sets = SET_CALIBRATE | SET_MODEL | SET_ENGINE |    \
+                                                       SET_JSON | SET_PROGRESS | SET_GENERAL,      \
+                                               .run = run_##id };
+
+COMMAND(density, "measure how dense each layer's attention is (d2o)")
+COMMAND(pyramid, "measure the entropy of each layer's attention (pyramidkv)")

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/* chat.c - ctxbank chat: turns by line input; the session's bank stays between them. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "cmd.h"
+#include "log.h"
+#include "prompt.h"
+
+struct chat {
+    const struct opts *o;
+    struct engine e;
+    const struct chat_form *form;
+    struct chat_msg *msg; /* [n] with texts of our own */
+    int n, cap;
+    struct text fed; /* what the session's timeline holds, as text */
+    int32_t end;     /* the token that ended the last turn, when it is in the timeline; -1 */
+    int anew;        /* 1 = the timeline and the conversation have parted */
+    int tty;
+};
+
+static const char help[] = "/help   this list\n"
+                           "/clear  forget the conversation\n"
+                           "/exit   leave (as Ctrl-D does)\n"
+                           "A line that ends in \\ goes on in the next one; \"\"\" alone on a line "
+                           "begins and ends a text of many lines.\n"
+                           "Ctrl-C stops an answer.\n";
+
+/* ---- the conversation ---- */
+
+static int add_msg(struct chat *c, const char *role, const char *text)
+{
+    char *own = strdup(text);
+
+    if (own && c->n == c->cap) {
+        struct chat_msg *m = cb_realloc(c->msg, (size_t)c->cap * 2 + 8, sizeof *m);
+        if (!m) {
+            free(own);
+            return CB_ENOMEM;
+        }
+        c->msg = m;
+        c->cap = c->cap * 2 + 8;
+    }
+    if (!own)
+        return cb_fail(CB_ENOMEM, "out of memory");
+    c->msg[c->n++] = (struct chat_msg){ role, own };
+    return CB_OK;
+}
+
+static void drop_last(struct chat *c)
+{
+    union {
+        const char *in;
+        char *out;
+    } text = { c->msg[--c->n].text }; /* add_msg's strdup */
+    free(text.out);
+}
+
+static int begin(struct chat *c)
+{
+    const char *system = cb_opt_text(c->o, ARG_SYSTEM);
+
+    while (c->n)
+        drop_last(c);
+    c->anew = 1;
+    return system ? add_msg(c, "system", system) : CB_OK;
+}
+
+/* ---- input ---- */
+
+static int read_line(const struct chat *c, const char *sign, struct text *line)
+{
+    char *s = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int rc;
+
+    line->n = 0;
+    if (c->tty) {
+        fputs(sign, stderr);
+        fflush(stderr);
+    }
+    errno = 0;
+    n = getline(&s, &cap, stdin);
+    if (n > 0 && s[n - 1] == '\n')
+        n--;
+    rc = n < 0 ? 0 : cb_text_add(line, s, (size_t)n) ? CB_ENOMEM : 1;
+    free(s);
+    return rc;
+}
+
+/* A turn of one or many lines. 1 = read, 0 = the input has ended */
+static int read_turn(const struct chat *c, struct text *turn)
+{
+    struct text line = { 0 };
+    int rc, block = 0;
+
+    turn->n = 0;
+    TRY(cb_text_add(turn, "", 0));
+    while ((rc = read_line(c, turn->n || block ? ". " : "> ", &line)) > 0) {
+        if (!strcmp(line.s, "\"\"\"")) {
+            block = !block;
+            if (!block)
+                break;
+            continue;
+        }
+        const int more = !block && line.n && line.s[line.n - 1] == '\\';
+        if (cb_text_add(turn, line.s, line.n - (size_t)more) ||
+            (block || more ? cb_text_add(turn, "\n", 1) : 0)) {
+            rc = CB_ENOMEM;
+            break;
+        }
+        if (!block && !more)
+            break;
+    }
+    free(line.s);
+    return rc;
+}
+
+/* ---- a turn ---- */
+
+static int emit(void *arg, const char *s, size_t n)
+{
+    (void)arg;
+    fwrite(s, 1, n, stdout);
+    return cb_out_flush();
+}
+
+/* The tokens of the conversation that the timeline lacks. Only these go through the model: what was
+ * generated is never tokenized again. Where the rendering does not begin with what was fed (a
+ * template that trims answers, a --stop text), the timeline begins anew. */
+static int new_ids(struct chat *c, const char *all, int has_bos, int32_t **ids, int *n)
+{
+    const size_t len = strlen(all);
+
+    if (c->anew || len < c->fed.n || memcmp(all, c->fed.s, c->fed.n)) {
+        cb_session_clear(c->e.session);
+        c->fed.n = 0;
+        c->end = -1;
+        c->anew = 0;
+        return cb_tokenize(c->e.model, all, len, CB_TOK_SPECIAL | (has_bos ? 0 : CB_TOK_BOS), ids,
+                           n);
+    }
+    TRY(cb_tokenize(c->e.model, all + c->fed.n, len - c->fed.n, CB_TOK_SPECIAL, ids, n));
+    if (*n && (*ids)[0] == c->end)
+        memmove(*ids, *ids + 1, (size_t)-- * n * sizeof **ids);
+    return CB_OK;
+}
+
+static int answer(struct chat *c, const char *all, int has_bos, struct generation *gen)
+{
+    const struct generate g = {
+        .e = &c->e,
+        .o = c->o,
+        .max_tokens = cb_opt_int(c->o, ARG_PREDICT),
+        .emit = emit,
+        .keep_turn = 1,
+    };
+    int32_t *ids = NULL;
+    int n, before, rc = new_ids(c, all, has_bos, &ids, &n);
+
+    if (!rc)
+        rc = cb_check_fit(&c->e, n);
+    if (!rc) {
+        before = cb_session_len(c->e.session);
+        rc = cb_generate(&g, ids, n, gen);
+        c->anew = rc || gen->stopped_text || cb_session_len(c->e.session) < before + n + gen->n;
+    }
+    free(ids);
+    TRY(rc);
+    c->end = gen->end;
+    c->fed.n = 0;
+    TRY(cb_text_add(&c->fed, all, strlen(all)));
+    return cb_text_add(&c->fed, gen->text.s, gen->text.n);
+}
+
+static int say(struct chat *c, struct generation *gen)
+{
+    char *all;
+    int has_bos, rc;
+
+    TRY(cb_chat_text(&c->e, c->form, c->msg, c->n, &all, &has_bos));
+    cb_interrupt_catch();
+    rc = answer(c, all, has_bos, gen);
+    cb_interrupt_clear();
+    free(all);
+    TRY(rc);
+    putchar('\n');
+    if (cb_opt_flag(c->o, ARG_VERBOSE))
+        cb_note_timings(&c->e, gen);
+    return cb_out_flush();
+}
+
+static int turn(struct chat *c, const char *text)
+{
+    struct generation gen = { 0 };
+    int rc;
+
+    TRY(add_msg(c, "user", text));
+    rc = say(c, &gen);
+    if (!rc)
+        rc = add_msg(c, "assistant", gen.text.s);
+    if (rc == CB_EFULL) { /* the conversation is as it was before */
+        drop_last(c);
+        cb_log_error(cb_error());
+        cb_log_note("/clear begins a new conversation");
+        rc = CB_OK;
+    }
+    cb_generation_free(&gen);
+    return rc;
+}
+
+/* ---- the loop ---- */
+
+static int one(struct chat *c, const char *text, int *done)
+{
+    if (!strcmp(text, "/exit") || !strcmp(text, "/quit"))
+        *done = 1;
+    else if (!strcmp(text, "/help"))
+        fputs(help, stderr);
+    else if (!strcmp(text, "/clear"))
+        return begin(c);
+    else if (text[0] == '/' && !strchr(text, '\n') && !strchr(text, ' '))
+        cb_log_note("%s: no such command; /help lists them", text);
+    else if (*text)
+        return turn(c, text);
+    return CB_OK;
+}
+
+static int talk(struct chat *c)
+{
+    struct text in = { 0 };
+    int done = 0, rc = CB_OK;
+
+    if (c->tty)
+        cb_log_note("%s, context %d; /help lists commands", c->e.info.name, c->e.n_ctx);
+    while (!done && (rc = read_turn(c, &in)) > 0) {
+        rc = one(c, in.s, &done);
+        if (rc)
+            break;
+    }
+    free(in.s);
+    return rc < 0 ? rc : CB_OK;
+}
+
+static int run(const struct opts *o)
+{
+    struct chat c = { .o = o, .end = -1, .tty = isatty(STDIN_FILENO) };
+    int rc = cb_engine_open(o, &c.e);
+
+    if (!rc)
+        rc = cb_chat_form_of(o, &c.e, &c.form);
+    if (!rc)
+        rc = cb_engine_session(o, &c.e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX));
+    if (!rc)
+        rc = cb_engine_sampling(o, &c.e);
+    if (!rc)
+        rc = begin(&c);
+    if (!rc)
+        rc = talk(&c);
+    while (c.n)
+        drop_last(&c);
+    free(c.msg);
+    free(c.fed.s);
+    cb_engine_close(&c.e);
+    return rc;
+}
+
+const struct cmd cb_cmd_chat = {
+    .name = "chat",
+    .operands = "",
+    .brief = "talk with a model, turn by turn",
+    .sets = SET_CHAT | SET_GENERATE | SET_SAMPLE | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICY |
+            SET_PROGRESS | SET_GENERAL,
+    .run = run,
+};

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd.c - finds the sub-command, parses its options, turns its status into an exit status. */
+#include "cmd.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/suggest.h"
+#include "log.h"
+
+/* A closed standard descriptor would be taken by the next file that is opened; its use still fails.
+ */
+static void hold_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
+static void list_commands(FILE *f)
+{
+    fputs("usage: ctxbank COMMAND [options]\n\n"
+          "Runs language models with long contexts on ordinary servers.\n\nCommands:\n",
+          f);
+    for (int i = 0; cb_cmds[i]; i++)
+        if (!cb_cmds[i]->hidden)
+            fprintf(f, "  %-20s %s\n", cb_cmds[i]->name, cb_cmds[i]->brief);
+    fputs("\n'ctxbank COMMAND --help' lists a command's options; 'man ctxbank' tells more.\n", f);
+}
+
+/* The command that argv spells in one or two words; *used is how many. */
+static const struct cmd *find(int argc, char **argv, int *used)
+{
+    for (int i = 0; cb_cmds[i]; i++) {
+        const char *name = cb_cmds[i]->name;
+        const size_t n = strcspn(name, " ");
+        if (strlen(argv[0]) != n || strncmp(name, argv[0], n))
+            continue;
+        *used = name[n] ? 2 : 1;
+        if (!name[n] || (argc > 1 && !strcmp(name + n + 1, argv[1])))
+            return cb_cmds[i];
+    }
+    return NULL;
+}
+
+/* Names of one word. */
+static const char *command_name(const void *ctx, int i)
+{
+    (void)ctx;
+    for (int j = 0; cb_cmds[j]; j++)
+        if (!strchr(cb_cmds[j]->name, ' ') && i-- == 0)
+            return cb_cmds[j]->name;
+    return NULL;
+}
+
+/* Second words of the group's names. */
+static const char *member_name(const void *ctx, int i)
+{
+    const char *group = ctx;
+    const size_t n = strlen(group);
+
+    for (int j = 0; cb_cmds[j]; j++)
+        if (!strncmp(cb_cmds[j]->name, group, n) && cb_cmds[j]->name[n] == ' ' && i-- == 0)
+            return cb_cmds[j]->name + n + 1;
+    return NULL;
+}
+
+static int list_members(const char *group, FILE *f)
+{
+    const size_t n = strlen(group);
+
+    fprintf(f, "usage: ctxbank %s COMMAND [options]\n\n", group);
+    for (int i = 0; cb_cmds[i]; i++)
+        if (!strncmp(cb_cmds[i]->name, group, n) && cb_cmds[i]->name[n] == ' ')
+            fprintf(f, "  %-20s %s\n", cb_cmds[i]->name, cb_cmds[i]->brief);
+    return f == stdout ? 0 : 2;
+}
+
+static int is_help(const char *arg)
+{
+    return !strcmp(arg, "--help") || !strcmp(arg, "-h") || !strcmp(arg, "help");
+}
+
+static int unknown(int argc, char **argv)
+{
+    const int grouped = member_name(argv[0], 0) != NULL;
+    const char *near;
+
+    if (grouped && (argc < 2 || is_help(argv[1])))
+        return list_members(argv[0], argc < 2 ? stderr : stdout);
+    near = grouped ? cb_name_nearest(argv[1], strlen(argv[1]), member_name, argv[0])
+                   : cb_name_nearest(argv[0], strlen(argv[0]), command_name, NULL);
+    fprintf(stderr, "ctxbank: %s%s%s: no such command", argv[0], grouped ? " " : "",
+            grouped ? argv[1] : "");
+    if (near)
+        fprintf(stderr, "; did you mean %s?\n", near);
+    else
+        fprintf(stderr, "; 'ctxbank %s%s--help' lists them\n", grouped ? argv[0] : "",
+                grouped ? " " : "");
+    return 2;
+}
+
+static int exit_status(int rc)
+{
+    if (rc >= 0)
+        return rc;
+    cb_log_error(cb_error());
+    return rc == CB_USAGE || rc == CB_EARG ? 2 : 1;
+}
+
+static int version(void)
+{
+    printf("ctxbank %s\n", cb_version());
+    return cb_out_flush();
+}
+
+static int dispatch(const struct opts *o)
+{
+    if (cb_opt_flag(o, ARG_HELP)) {
+        cb_opts_help(o->cmd, stdout);
+        return cb_out_flush();
+    }
+    if (cb_opt_flag(o, ARG_VERSION))
+        return version();
+    cb_log_level(cb_opt_flag(o, ARG_QUIET)     ? LOG_QUIET
+                 : cb_opt_flag(o, ARG_VERBOSE) ? LOG_VERBOSE
+                                               : LOG_NORMAL);
+    return o->cmd->run(o);
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    struct opts o;
+    int rc = cb_opts_parse(cmd, argc, argv, &o);
+
+    if (!rc)
+        rc = dispatch(&o);
+    cb_opts_free(&o);
+    if (rc >= 0 && cb_out_flush())
+        rc = CB_EIO;
+    return exit_status(rc);
+}
+
+static int help(int argc, char **argv)
+{
+    int used;
+    const struct cmd *cmd = argc ? find(argc, argv, &used) : NULL;
+
+    if (argc && !cmd)
+        return member_name(argv[0], 0) ? list_members(argv[0], stdout) : unknown(argc, argv);
+    if (cmd)
+        cb_opts_help(cmd, stdout);
+    else
+        list_commands(stdout);
+    return exit_status(cb_out_flush());
+}
+
+int cb_cmd_main(int argc, char **argv)
+{
+    const struct cmd *cmd;
+    int used;
+
+    hold_descriptors();
+    if (argc < 2) {
+        list_commands(stderr);
+        return 2;
+    }
+    if (!strcmp(argv[1], "--version"))
+        return exit_status(version());
+    if (is_help(argv[1]))
+        return help(argc - 2, argv + 2);
+    cmd = find(argc - 1, argv + 1, &used);
+    if (!cmd)
+        return unknown(argc - 1, argv + 1);
+    return run(cmd, argc - 1 - used, argv + 1 + used);
+}

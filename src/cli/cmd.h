@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd.h - what sub-commands share. A command is one file with one const struct cmd, named here and
+ * in the table of main.c. */
+#ifndef CMD_H
+#define CMD_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ctxbank.h"
+#include "opts.h"
+#include "progress.h"
+
+extern const struct cmd cb_cmd_bench;
+extern const struct cmd cb_cmd_calibrate_density;
+extern const struct cmd cb_cmd_calibrate_filter;
+extern const struct cmd cb_cmd_calibrate_lazy;
+extern const struct cmd cb_cmd_calibrate_pyramid;
+extern const struct cmd cb_cmd_calibrate_similarity;
+extern const struct cmd cb_cmd_chat;
+extern const struct cmd cb_cmd_dump;
+extern const struct cmd cb_cmd_eval_2stage;
+extern const struct cmd cb_cmd_eval_continuation;
+extern const struct cmd cb_cmd_eval_file;
+extern const struct cmd cb_cmd_eval_kld;
+extern const struct cmd cb_cmd_eval_longbench;
+extern const struct cmd cb_cmd_eval_needle;
+extern const struct cmd cb_cmd_eval_passkey;
+extern const struct cmd cb_cmd_eval_perplexity;
+extern const struct cmd cb_cmd_eval_ruler;
+extern const struct cmd cb_cmd_info;
+extern const struct cmd cb_cmd_quantize;
+extern const struct cmd cb_cmd_run;
+extern const struct cmd cb_cmd_tokenize;
+
+extern const struct cmd *const cb_cmds[]; /* ends with NULL; in main.c */
+
+/* ---- cmd.c: from argv to an exit status ---- */
+
+enum { EXIT_INTERRUPT = 130 }; /* 128 + SIGINT: what was printed is not the whole answer */
+
+int cb_cmd_main(int argc, char **argv);
+
+/* ---- engine.c: model and session as the options say ---- */
+
+struct engine {
+    const char *path;
+    cb_model *model;
+    struct cb_model_info info;
+    cb_session *session;
+    int n_ctx; /* of the session */
+    double load_s;
+};
+
+int cb_engine_open(const struct opts *o, struct engine *e); /* the model alone */
+/* Opens the session, in place of one that is open. n_ctx 0 = what the model was trained for. */
+int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx);
+/* The session makes of each token's logits those that these options' sampler wants; all in a short
+ * answer. */
+int cb_engine_sampling(const struct opts *o, struct engine *e);
+void cb_engine_close(struct engine *e);
+const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
+struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the seed when it is -1 */
+
+/* ---- text.c ---- */
+
+struct text {
+    char *s; /* ends in NUL, which is not counted; caller frees */
+    size_t n;
+};
+
+int cb_text_add(struct text *t, const char *s, size_t n);
+int cb_read_file(const char *path, struct text *out); /* "-" is standard input */
+/* The prompt of -f and -p: the file's text, then the option's. A non-empty `between` stands between
+ * them in place of the line ends that the file ends with. */
+int cb_read_prompt(const struct opts *o, const char *between, struct text *out);
+
+/* ---- generate.c: prefill with a bar, then token by token ---- */
+
+struct generation {
+    int32_t *ids; /* [n] generated, without the end token */
+    int n;
+    int32_t end;               /* the end token that was fed (keep_turn), or -1 */
+    int stopped_text;          /* a --stop text ended it: the timeline holds more than `text` */
+    struct text text;          /* without the stop text */
+    const char *finish_reason; /* "stop", "length" or "interrupt" */
+    int n_prompt;
+    double prompt_s, predicted_s;
+    int n_step; /* decoding steps that predicted_s covers */
+};
+
+/* Text as it comes; a negative status ends the generation. */
+typedef int (*emit_fn)(void *arg, const char *s, size_t n);
+
+struct generate {
+    struct engine *e;
+    const struct opts *o;
+    int max_tokens; /* -1 = until the end or the context is full */
+    emit_fn emit;   /* or NULL */
+    void *emit_arg;
+    int keep_turn; /* 1 = the last token, and one that ends a turn, go into the timeline too */
+};
+
+enum progress_when cb_progress_when(const struct opts *o);
+int cb_check_fit(const struct engine *e, int n); /* do n more tokens fit? names both numbers */
+int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
+                   int n, const struct cb_prefill *how);
+/* CB_OK also when it was interrupted: see finish_reason. Free *out in any case. */
+int cb_generate(const struct generate *g, const int32_t *prompt, int n, struct generation *out);
+void cb_generation_free(struct generation *g);
+
+/* interrupt.c: SIGINT sets a flag, a second one kills. */
+void cb_interrupt_catch(void);
+void cb_interrupt_clear(void);
+int cb_interrupted(void);
+
+/* ---- report.c ---- */
+
+json_t *cb_json_text(const char *s, size_t n); /* bytes that are no UTF-8 become U+FFFD */
+json_t *cb_json_real(double x);                /* null when it is no finite number */
+json_t *cb_json_timings(const struct engine *e, const struct generation *g);
+json_t *cb_json_memory(const struct cb_memory *m); /* with rss_peak_bytes */
+int cb_json_print(json_t *j);                      /* on standard output; drops the reference */
+uint64_t cb_rss_peak_bytes(void);
+int cb_out_flush(void); /* CB_EIO when standard output could not be written */
+int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen);
+void cb_note_timings(const struct engine *e, const struct generation *g);
+
+#endif

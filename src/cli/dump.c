@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* dump.c - ctxbank dump: manual sections and completions out of the option table (for the build).
+ */
+#include <string.h>
+
+#include "cmd.h"
+
+static int run(const struct opts *o)
+{
+    const char *what = o->operand[0], *name = o->operand[1];
+
+    if (!strcmp(what, "completion"))
+        return cb_opts_completion(cb_cmds, name, stdout) ? 0 : cb_usage("%s: no such shell", name);
+    if (strcmp(what, "man"))
+        return cb_usage("%s: neither man nor completion", what);
+    for (int i = 0; cb_cmds[i]; i++)
+        if (!strcmp(cb_cmds[i]->name, name)) {
+            cb_opts_man(cb_cmds[i], stdout);
+            return 0;
+        }
+    return cb_usage("%s: no such command", name);
+}
+
+const struct cmd cb_cmd_dump = {
+    .name = "dump",
+    .operands = "man COMMAND | completion SHELL",
+    .min_operands = 2,
+    .max_operands = 2,
+    .brief = "write a manual section or a completion file",
+    .sets = SET_GENERAL,
+    .run = run,
+    .hidden = 1,
+};

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* engine.c - model and session as the options say. */
+#include <sys/random.h>
+
+#include "base/err.h"
+#include "cmd.h"
+#include "log.h"
+#include "model/model.h"
+
+const char *cb_need_model(const struct opts *o)
+{
+    const char *path = cb_opt_text(o, ARG_MODEL);
+
+    if (path && *path)
+        return path;
+    cb_usage("model: none given; use -m MODEL.gguf or set CTXBANK_MODEL");
+    return NULL;
+}
+
+int cb_engine_open(const struct opts *o, struct engine *e)
+{
+    const struct cb_model_params p = {
+        .n_threads = cb_opt_int(o, ARG_THREADS),
+        .device = cb_opt_text(o, ARG_DEVICE),
+        .numa = cb_opt_text(o, ARG_NUMA),
+        .pin = cb_opt_flag(o, ARG_PIN),
+    };
+    const double start = cb_now_s();
+
+    *e = (struct engine){ .path = cb_need_model(o) };
+    if (!e->path)
+        return CB_USAGE;
+    if (cb_opt_set(o, ARG_WORKING_SET))
+        return cb_usage("--working-set: device %s keeps the whole bank in host memory", p.device);
+    TRY(cb_model_open(e->path, &p, &e->model));
+    cb_model_get_info(e->model, &e->info);
+    e->load_s = cb_now_s() - start;
+    if (*cb_par_note(e->model->dev->par))
+        cb_log_note("%s", cb_par_note(e->model->dev->par));
+    cb_log_detail("model: %s (%s %s), loaded in %.2f s", e->path, e->info.name, e->info.quant,
+                  e->load_s);
+    return CB_OK;
+}
+
+int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx)
+{
+    const struct cb_session_params p = {
+        .n_ctx = n_ctx,
+        .chunk = cb_opt_int(o, ARG_CHUNK),
+        .type_k = cb_opt_text(o, ARG_TYPE_K),
+        .type_v = cb_opt_text(o, ARG_TYPE_V),
+        .policy = policy,
+        .prefill = cb_opt_text(o, ARG_PREFILL),
+    };
+
+    cb_session_close(e->session);
+    e->session = NULL;
+    TRY(cb_session_open(e->model, &p, &e->session));
+    e->n_ctx = n_ctx ? n_ctx : e->info.n_ctx_train;
+    if (*cb_session_note(e->session))
+        cb_log_note("%s", cb_session_note(e->session));
+    cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
+                  policy, p.type_k, p.type_v, p.prefill);
+    return CB_OK;
+}
+
+static struct cb_sampler_params sampler(const struct opts *o)
+{
+    struct cb_sampler_params p = cb_sampler_defaults();
+
+    p.temp = (float)cb_opt_real(o, ARG_TEMP);
+    p.top_k = cb_opt_int(o, ARG_TOP_K);
+    p.top_p = (float)cb_opt_real(o, ARG_TOP_P);
+    p.min_p = (float)cb_opt_real(o, ARG_MIN_P);
+    p.repeat_penalty = (float)cb_opt_real(o, ARG_REPEAT_PENALTY);
+    p.frequency_penalty = (float)cb_opt_real(o, ARG_FREQUENCY_PENALTY);
+    p.presence_penalty = (float)cb_opt_real(o, ARG_PRESENCE_PENALTY);
+    p.penalty_last_n = cb_opt_int(o, ARG_REPEAT_LAST_N);
+    return p;
+}
+
+/* A preview takes about as long to make as it saves in so many tokens. */
+enum { PREVIEW_PAYS = 256 };
+
+int cb_engine_sampling(const struct opts *o, struct engine *e)
+{
+    const struct cb_sampler_params p = sampler(o);
+    const int n = cb_opt_int(o, ARG_PREDICT), is_short = n >= 0 && n < PREVIEW_PAYS;
+    const int32_t *ends;
+    int k = cb_opt_flag(o, ARG_ALL_LOGITS) || is_short ? 0 : cb_sampler_top(&p), rc;
+
+    if (k && cb_opt_flag(o, ARG_IGNORE_EOS))
+        k += cb_token_ends(e->model, &ends); /* which are not chosen */
+    rc = cb_session_want_top(e->session, k);
+    if (rc != CB_ENOMEM)
+        return rc;
+    cb_log_note("no memory for a preview of the output matrix: tokens take longer");
+    return CB_OK;
+}
+
+void cb_engine_close(struct engine *e)
+{
+    cb_session_close(e->session);
+    cb_model_close(e->model);
+    e->session = NULL;
+    e->model = NULL;
+}
+
+struct cb_sampler_params cb_sampler_from(const struct opts *o)
+{
+    struct cb_sampler_params p = sampler(o);
+    const int64_t seed = cb_opt_int64(o, ARG_SEED);
+    uint32_t drawn;
+
+    if (seed < 0 && getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+        drawn = 1;
+    p.seed = seed < 0 ? drawn : (uint64_t)seed;
+    if (p.temp > 0)
+        cb_log_detail("sampler: seed %llu", (unsigned long long)p.seed);
+    return p;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/* generate.c - a prompt in, tokens out: the loop that run, chat and the tasks of eval share. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cmd.h"
+#include "log.h"
+#include "text/tok.h"
+
+/* ---- prompt ---- */
+
+int cb_check_fit(const struct engine *e, int n)
+{
+    const int used = e->session ? cb_session_len(e->session) : 0;
+
+    if (n <= e->n_ctx - used)
+        return CB_OK;
+    if (used)
+        return cb_fail(CB_EFULL,
+                       "prompt: %d tokens do not fit behind the %d that are in the context of %d "
+                       "(-c)",
+                       n, used, e->n_ctx);
+    return cb_fail(CB_EFULL,
+                   "prompt: %d tokens do not fit into the context of %d; raise it with -c "
+                   "(the model was trained for %d)",
+                   n, e->n_ctx, e->info.n_ctx_train);
+}
+
+static int on_progress(void *arg, int64_t done, int64_t total)
+{
+    cb_progress_step(arg, done, total);
+    return cb_interrupted();
+}
+
+enum progress_when cb_progress_when(const struct opts *o)
+{
+    if (cb_opt_flag(o, ARG_QUIET) || cb_opt_is(o, ARG_PROGRESS, "never"))
+        return PROGRESS_NEVER;
+    return cb_opt_is(o, ARG_PROGRESS, "always") ? PROGRESS_ALWAYS : PROGRESS_AUTO;
+}
+
+int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
+                   int n, const struct cb_prefill *how)
+{
+    struct cb_prefill h = how ? *how : (struct cb_prefill){ 0 };
+    struct progress bar;
+    int rc;
+
+    cb_progress_start(&bar, cb_progress_when(o), label, "tokens");
+    h.progress = on_progress;
+    h.progress_arg = &bar;
+    rc = cb_session_prefill(e->session, ids, n, &h);
+    cb_progress_end(&bar);
+    return rc;
+}
+
+/* ---- text as it comes ---- */
+
+/* What was generated and not yet handed out: a beginning of a stop text is held back. */
+struct outlet {
+    const struct generate *g;
+    struct generation *gen;
+    const char *const *stop; /* [n_stop] */
+    int n_stop;
+    struct utf8_hold hold;
+    size_t given; /* bytes of gen->text that were emitted */
+};
+
+static int emit_to(struct outlet *out, size_t end)
+{
+    const size_t n = end - out->given;
+    const char *s = out->gen->text.s + out->given;
+
+    out->given = end;
+    return n && out->g->emit ? out->g->emit(out->g->emit_arg, s, n) : CB_OK;
+}
+
+/* Where the first stop text begins, or the text's length. */
+static size_t stop_at(const struct outlet *out)
+{
+    const struct text *t = &out->gen->text;
+    size_t first = t->n;
+
+    for (int i = 0; i < out->n_stop; i++) {
+        const size_t n = strlen(out->stop[i]);
+        const char *p = n ? memmem(t->s + out->given, t->n - out->given, out->stop[i], n) : NULL;
+        if (p && (size_t)(p - t->s) < first)
+            first = (size_t)(p - t->s);
+    }
+    return first;
+}
+
+/* Where a stop text may have begun that is not complete. */
+static size_t safe_end(const struct outlet *out)
+{
+    const struct text *t = &out->gen->text;
+
+    for (size_t at = out->given; at < t->n; at++)
+        for (int i = 0; i < out->n_stop; i++)
+            if (strlen(out->stop[i]) > t->n - at && !memcmp(t->s + at, out->stop[i], t->n - at))
+                return at;
+    return t->n;
+}
+
+/* Takes a token's bytes in; *stopped when a stop text is complete. */
+static int put_bytes(struct outlet *out, const char *s, int n, int *stopped)
+{
+    struct text *t = &out->gen->text;
+    char *whole = cb_calloc((size_t)n + 4, 3);
+    size_t end;
+    int rc;
+
+    if (!whole)
+        return CB_ENOMEM;
+    rc = cb_text_add(t, whole, (size_t)cb_utf8_push(&out->hold, s, n, whole));
+    free(whole);
+    TRY(rc);
+    end = stop_at(out);
+    *stopped = end < t->n;
+    if (*stopped) {
+        t->n = end;
+        t->s[end] = 0;
+        return emit_to(out, end);
+    }
+    return emit_to(out, safe_end(out));
+}
+
+static int put_token(struct outlet *out, int32_t id, int *stopped)
+{
+    const cb_model *m = out->g->e->model;
+    char small[128];
+    char *big;
+    const int n = cb_token_bytes(m, id, 0, small, sizeof small);
+    int rc;
+
+    if (n <= (int)sizeof small)
+        return put_bytes(out, small, n, stopped);
+    big = cb_calloc((size_t)n, 1);
+    if (!big)
+        return CB_ENOMEM;
+    cb_token_bytes(m, id, 0, big, n);
+    rc = put_bytes(out, big, n, stopped);
+    free(big);
+    return rc;
+}
+
+/* At the end: an unfinished character, and what was held back for a stop text. */
+static int put_rest(struct outlet *out)
+{
+    char rest[16];
+    const int n = cb_utf8_flush(&out->hold, rest);
+
+    TRY(cb_text_add(&out->gen->text, rest, (size_t)n));
+    return emit_to(out, out->gen->text.n);
+}
+
+/* ---- the loop ---- */
+
+struct loop {
+    const struct generate *g;
+    struct generation *gen;
+    struct outlet out;
+    cb_sampler *sampler;
+    float *masked; /* --ignore-eos: [n_vocab] logits without the ends */
+    int cap;
+};
+
+static int32_t pick(struct loop *lp)
+{
+    const struct engine *e = lp->g->e;
+    const float *logits = cb_session_logits(e->session);
+    const int32_t *end;
+    int n;
+
+    if (!lp->masked)
+        return cb_sampler_pick(lp->sampler, logits);
+    memcpy(lp->masked, logits, (size_t)e->info.n_vocab * sizeof *logits);
+    n = cb_token_ends(e->model, &end);
+    for (int i = 0; i < n; i++)
+        lp->masked[end[i]] = -INFINITY;
+    return cb_sampler_pick(lp->sampler, lp->masked);
+}
+
+static int add_id(struct loop *lp, int32_t id)
+{
+    if (lp->gen->n == lp->cap) {
+        const int cap = lp->cap ? lp->cap * 2 : 256;
+        int32_t *ids = cb_realloc(lp->gen->ids, (size_t)cap, sizeof *ids);
+        if (!ids)
+            return CB_ENOMEM;
+        lp->gen->ids = ids;
+        lp->cap = cap;
+    }
+    lp->gen->ids[lp->gen->n++] = id;
+    cb_sampler_accept(lp->sampler, id);
+    return CB_OK;
+}
+
+static int full(const struct generate *g)
+{
+    return cb_session_len(g->e->session) >= g->e->n_ctx;
+}
+
+/* One token; *reason is set when it was the last one. */
+static int step(struct loop *lp, const char **reason)
+{
+    const struct generate *g = lp->g;
+    const int32_t id = pick(lp);
+    int stopped = 0;
+
+    if (!lp->masked && cb_token_is_end(g->e->model, id)) {
+        *reason = "stop";
+        if (!g->keep_turn || full(g))
+            return CB_OK;
+        lp->gen->end = id;
+        return cb_session_decode(g->e->session, id);
+    }
+    TRY(add_id(lp, id));
+    TRY(put_token(&lp->out, id, &stopped));
+    lp->gen->stopped_text = stopped;
+    if (stopped)
+        *reason = "stop";
+    else if (lp->gen->n == g->max_tokens)
+        *reason = "length";
+    if (full(g)) {
+        if (!*reason)
+            cb_log_note("context full: %d tokens (-c)", g->e->n_ctx);
+        *reason = *reason ? *reason : "length";
+        return CB_OK;
+    }
+    if (*reason && !g->keep_turn)
+        return CB_OK;
+    lp->gen->n_step++;
+    return cb_session_decode(g->e->session, id);
+}
+
+static int steps(struct loop *lp)
+{
+    const char *reason = lp->g->max_tokens == 0 ? "length" : NULL;
+    const double start = cb_now_s();
+    int rc = CB_OK;
+
+    while (!rc && !reason) {
+        if (cb_interrupted())
+            reason = "interrupt";
+        else
+            rc = step(lp, &reason);
+    }
+    lp->gen->predicted_s = cb_now_s() - start;
+    if (reason)
+        lp->gen->finish_reason = reason;
+    return rc ? rc : put_rest(&lp->out);
+}
+
+static int prompt(struct loop *lp, const int32_t *ids, int n)
+{
+    const double start = cb_now_s();
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        cb_sampler_accept(lp->sampler, ids[i]);
+    rc = cb_prefill_bar(lp->g->e, lp->g->o, "prompt", ids, n, NULL);
+    lp->gen->prompt_s = cb_now_s() - start;
+    return rc;
+}
+
+static int open_loop(struct loop *lp)
+{
+    const struct generate *g = lp->g;
+    const struct cb_sampler_params p = cb_sampler_from(g->o);
+
+    lp->out = (struct outlet){ .g = g, .gen = lp->gen };
+    lp->out.stop = cb_opt_texts(g->o, ARG_STOP, &lp->out.n_stop);
+    TRY(cb_text_add(&lp->gen->text, "", 0));
+    TRY(cb_sampler_new(&p, g->e->info.n_vocab, &lp->sampler));
+    if (!cb_opt_flag(g->o, ARG_IGNORE_EOS))
+        return CB_OK;
+    lp->masked = cb_calloc((size_t)g->e->info.n_vocab, sizeof *lp->masked);
+    return lp->masked ? CB_OK : CB_ENOMEM;
+}
+
+int cb_generate(const struct generate *g, const int32_t *ids, int n, struct generation *out)
+{
+    struct loop lp = { .g = g, .gen = out };
+    int rc;
+
+    *out = (struct generation){ .n_prompt = n, .end = -1, .finish_reason = "interrupt" };
+    rc = open_loop(&lp);
+    if (!rc)
+        rc = prompt(&lp, ids, n);
+    if (!rc)
+        rc = steps(&lp);
+    else if (rc == CB_ECANCEL && cb_interrupted())
+        rc = CB_OK;
+    cb_sampler_free(lp.sampler);
+    free(lp.masked);
+    return rc;
+}
+
+void cb_generation_free(struct generation *g)
+{
+    free(g->ids);
+    free(g->text.s);
+    *g = (struct generation){ 0 };
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* main.c - the table of sub-commands. */
+#include "cmd.h"
+
+const struct cmd *const cb_cmds[] = {
+    &cb_cmd_run,
+    &cb_cmd_chat,
+    &cb_cmd_tokenize,
+    &cb_cmd_info,
+    &cb_cmd_bench,
+    &cb_cmd_eval_perplexity,
+    &cb_cmd_eval_continuation,
+    &cb_cmd_eval_kld,
+    &cb_cmd_eval_needle,
+    &cb_cmd_eval_passkey,
+    &cb_cmd_eval_ruler,
+    &cb_cmd_eval_2stage,
+    &cb_cmd_eval_longbench,
+    &cb_cmd_eval_file,
+    &cb_cmd_calibrate_filter,
+    &cb_cmd_calibrate_lazy,
+    &cb_cmd_calibrate_similarity,
+    &cb_cmd_calibrate_density,
+    &cb_cmd_calibrate_pyramid,
+    &cb_cmd_quantize,
+    &cb_cmd_dump,
+    NULL,
+};
+
+int main(int argc, char **argv)
+{
+    return cb_cmd_main(argc, argv);
+}

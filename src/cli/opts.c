@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: MIT */
+/* opts.c - command line and environment into values, by the table. */
+#include "opts.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/suggest.h"
+
+int cb_usage(const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return cb_fail(CB_USAGE, "%s", text);
+}
+
+/* ---- names ---- */
+
+static int takes_row(const struct cmd *cmd, const struct opt_row *row)
+{
+    return (cmd->sets & row->sets) != 0;
+}
+
+/* Is typed[n] one of the blank-separated words? */
+static int word_in(const char *words, const char *typed, size_t n)
+{
+    while (words && *words) {
+        const size_t len = strcspn(words, " ");
+        if (len == n && !strncmp(words, typed, n))
+            return 1;
+        words += len;
+        words += strspn(words, " ");
+    }
+    return 0;
+}
+
+/* An option spelled typed[n], dashes included; -1 when this command has none. */
+static int find_long(const struct cmd *cmd, const char *typed, size_t n)
+{
+    for (int i = 0; i < ARG_COUNT; i++) {
+        const struct opt_row *row = &cb_opt_table[i];
+        if (!takes_row(cmd, row))
+            continue;
+        if (n > 2 && typed[1] == '-' && strlen(row->name) == n - 2 &&
+            !strncmp(row->name, typed + 2, n - 2))
+            return i;
+        if (word_in(row->alias, typed, n))
+            return i;
+    }
+    return -1;
+}
+
+static int find_letter(const struct cmd *cmd, char c)
+{
+    for (int i = 0; i < ARG_COUNT; i++)
+        if (cb_opt_table[i].letter == c && takes_row(cmd, &cb_opt_table[i]))
+            return i;
+    return -1;
+}
+
+static const char *name_at(const void *ctx, int i)
+{
+    const struct cmd *cmd = ctx;
+
+    for (int id = 0; id < ARG_COUNT; id++)
+        if (takes_row(cmd, &cb_opt_table[id]) && i-- == 0)
+            return cb_opt_table[id].name;
+    return NULL;
+}
+
+static int unknown(const struct cmd *cmd, const char *typed, size_t n)
+{
+    const size_t dashes = n > 2 && typed[1] == '-' ? 2 : 1;
+    const char *near = n > 2 ? cb_name_nearest(typed + dashes, n - dashes, name_at, cmd) : NULL;
+
+    if (near)
+        return cb_usage("%.*s: no such option of '%s'; did you mean --%s?", (int)n, typed,
+                        cmd->name, near);
+    return cb_usage("%.*s: no such option; 'ctxbank %s --help' lists them", (int)n, typed,
+                    cmd->name);
+}
+
+/* ---- values ---- */
+
+static int out_of_range(const struct opt_row *row, const char *what, const char *text)
+{
+    return cb_usage("%s: %s is not between %.10g and %.10g", what, text, row->min, row->max);
+}
+
+static int parse_int(const struct opt_row *row, const char *what, const char *text, int64_t *out)
+{
+    char *end;
+    int shift = 0;
+    long long v;
+
+    errno = 0;
+    v = strtoll(text, &end, 10);
+    if (end == text || isspace((unsigned char)*text))
+        return cb_usage("%s: '%s' is not a whole number", what, text);
+    if (*end && strchr("kKmMgG", *end)) {
+        shift = tolower((unsigned char)*end) == 'k'   ? 10
+                : tolower((unsigned char)*end) == 'm' ? 20
+                                                      : 30;
+        end++;
+    }
+    if (*end)
+        return cb_usage("%s: '%s' is not a whole number", what, text);
+    if (errno == ERANGE || v > (INT64_MAX >> shift) || v < (INT64_MIN >> shift))
+        return out_of_range(row, what, text);
+    v = (long long)((uint64_t)v << shift);
+    if ((double)v < row->min || (double)v > row->max)
+        return out_of_range(row, what, text);
+    *out = v;
+    return CB_OK;
+}
+
+static int parse_real(const struct opt_row *row, const char *what, const char *text, double *out)
+{
+    char *end;
+    const double v = strtod(text, &end);
+
+    if (end == text || *end || isspace((unsigned char)*text) || !isfinite(v))
+        return cb_usage("%s: '%s' is not a number", what, text);
+    if (v < row->min || v > row->max)
+        return out_of_range(row, what, text);
+    *out = v;
+    return CB_OK;
+}
+
+static int parse_ints(const struct opt_row *row, const char *what, const char *text,
+                      struct arg_value *v)
+{
+    char item[32];
+
+    for (;;) {
+        const size_t len = strcspn(text, ",");
+        int64_t *list = cb_realloc(v->list, (size_t)v->n + 1, sizeof *list);
+        if (!list)
+            return CB_ENOMEM;
+        v->list = list;
+        if (len >= sizeof item)
+            return cb_usage("%s: '%s' is not a whole number", what, text);
+        snprintf(item, sizeof item, "%.*s", (int)len, text);
+        TRY(parse_int(row, what, item, &list[v->n]));
+        v->n++;
+        if (!text[len])
+            return CB_OK;
+        text += len + 1;
+    }
+}
+
+static int parse_value(const struct opt_row *row, const char *what, const char *text,
+                       struct arg_value *v)
+{
+    const char **list;
+
+    switch (row->takes) {
+    case TAKES_NOTHING:
+        v->num = 1;
+        return CB_OK;
+    case TAKES_INT:
+        return parse_int(row, what, text, &v->num);
+    case TAKES_REAL:
+        return parse_real(row, what, text, &v->real);
+    case TAKES_INTS:
+        return parse_ints(row, what, text, v);
+    case TAKES_CHOICE:
+        if (!*text || !word_in(row->choices, text, strlen(text)))
+            return cb_usage("%s: '%s' is not one of: %s", what, text, row->choices);
+        break;
+    case TAKES_TEXT:
+    case TAKES_FILE:
+        break;
+    }
+    list = cb_realloc(v->text, (size_t)v->n + 1, sizeof *list);
+    if (!list)
+        return CB_ENOMEM;
+    v->text = list;
+    list[v->n++] = text;
+    return CB_OK;
+}
+
+/* A value from the command line or the environment; the first one takes the default's place. */
+static int give(struct opts *o, int id, const char *what, const char *text)
+{
+    struct arg_value *v = &o->v[id];
+
+    if (!v->set)
+        v->n = 0;
+    v->set = 1;
+    return parse_value(&cb_opt_table[id], what, text, v);
+}
+
+void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "CTXBANK_%s", row->name);
+    for (char *c = buf; *c; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+static int from_environment(struct opts *o)
+{
+    char name[64];
+
+    for (int i = 0; i < ARG_COUNT; i++) {
+        const struct opt_row *row = &cb_opt_table[i];
+        const char *text;
+        if (!row->env || o->v[i].set || !takes_row(o->cmd, row))
+            continue;
+        cb_opt_env_name(row, name, sizeof name);
+        text = getenv(name);
+        if (text && *text)
+            TRY(give(o, i, name, text));
+    }
+    return CB_OK;
+}
+
+static int defaults(struct opts *o)
+{
+    for (int i = 0; i < ARG_COUNT; i++) {
+        const struct opt_row *row = &cb_opt_table[i];
+        if (row->def && takes_row(o->cmd, row))
+            TRY(parse_value(row, row->name, row->def, &o->v[i]));
+    }
+    return CB_OK;
+}
+
+/* ---- the command line ---- */
+
+struct line {
+    int argc, i;
+    char **argv;
+};
+
+/* The value of the option typed[n]: after '=', or the next argument. */
+static int long_option(struct opts *o, struct line *l, int id, const char *typed, size_t n)
+{
+    const struct opt_row *row = &cb_opt_table[id];
+    char what[64];
+
+    snprintf(what, sizeof what, "%.*s", (int)n, typed);
+    if (row->takes == TAKES_NOTHING) {
+        if (typed[n])
+            return cb_usage("%s: takes no value", what);
+        return give(o, id, what, NULL);
+    }
+    if (typed[n])
+        return give(o, id, what, typed + n + 1);
+    if (l->i + 1 >= l->argc)
+        return cb_usage("%s: needs a value (%s)", what, row->unit);
+    return give(o, id, what, l->argv[++l->i]);
+}
+
+/* "-c4096", "-c 4096", "-vq" */
+static int short_options(struct opts *o, struct line *l, const char *typed)
+{
+    for (const char *c = typed + 1; *c; c++) {
+        const int id = find_letter(o->cmd, *c);
+        const char what[3] = { '-', *c, 0 };
+        if (id < 0)
+            return c == typed + 1 ? unknown(o->cmd, typed, strcspn(typed, "="))
+                                  : unknown(o->cmd, what, 2);
+        if (cb_opt_table[id].takes == TAKES_NOTHING) {
+            TRY(give(o, id, what, NULL));
+            continue;
+        }
+        if (c[1])
+            return give(o, id, what, c[1] == '=' ? c + 2 : c + 1);
+        if (l->i + 1 >= l->argc)
+            return cb_usage("%s: needs a value (%s)", what, cb_opt_table[id].unit);
+        return give(o, id, what, l->argv[++l->i]);
+    }
+    return CB_OK;
+}
+
+static int operand(struct opts *o, const char *text)
+{
+    const char **list;
+
+    if (o->n_operand == o->cmd->max_operands)
+        return cb_usage("'%s': %s", text,
+                        o->n_operand ? "one argument too many"
+                                     : "not an option; give text with -p, files with -f");
+    list = cb_realloc(o->operand, (size_t)o->n_operand + 1, sizeof *list);
+    if (!list)
+        return CB_ENOMEM;
+    o->operand = list;
+    list[o->n_operand++] = text;
+    return CB_OK;
+}
+
+static int arguments(struct opts *o, struct line *l)
+{
+    int only_operands = 0;
+
+    for (; l->i < l->argc; l->i++) {
+        const char *a = l->argv[l->i];
+        const size_t n = strcspn(a, "=");
+        int id;
+        if (only_operands || a[0] != '-' || !a[1]) {
+            TRY(operand(o, a));
+        } else if (!strcmp(a, "--")) {
+            only_operands = 1;
+        } else if ((id = find_long(o->cmd, a, n)) >= 0) {
+            TRY(long_option(o, l, id, a, n));
+        } else if (a[1] == '-') {
+            return unknown(o->cmd, a, n);
+        } else {
+            TRY(short_options(o, l, a));
+        }
+    }
+    return CB_OK;
+}
+
+int cb_opts_parse(const struct cmd *cmd, int argc, char **argv, struct opts *out)
+{
+    struct line l = { argc, 0, argv };
+
+    *out = (struct opts){ .cmd = cmd };
+    TRY(defaults(out));
+    TRY(arguments(out, &l));
+    if (cb_opt_flag(out, ARG_HELP) || cb_opt_flag(out, ARG_VERSION))
+        return CB_OK;
+    if (out->n_operand < cmd->min_operands)
+        return cb_usage("%s: needs %s", cmd->name, cmd->operands);
+    return from_environment(out);
+}
+
+void cb_opts_free(struct opts *o)
+{
+    for (int i = 0; i < ARG_COUNT; i++) {
+        free(o->v[i].text);
+        free(o->v[i].list);
+    }
+    free(o->operand);
+}
+
+/* ---- reading them ---- */
+
+static const struct arg_value *value(const struct opts *o, enum opt_id id)
+{
+    assert(takes_row(o->cmd, &cb_opt_table[id]) || !o->v[id].set);
+    return &o->v[id];
+}
+
+int cb_opt_set(const struct opts *o, enum opt_id id)
+{
+    return value(o, id)->set;
+}
+
+int cb_opt_flag(const struct opts *o, enum opt_id id)
+{
+    return value(o, id)->num != 0;
+}
+
+int64_t cb_opt_int64(const struct opts *o, enum opt_id id)
+{
+    return value(o, id)->num;
+}
+
+int cb_opt_int(const struct opts *o, enum opt_id id)
+{
+    assert(cb_opt_table[id].max <= INT32_MAX);
+    return (int)value(o, id)->num;
+}
+
+double cb_opt_real(const struct opts *o, enum opt_id id)
+{
+    return value(o, id)->real;
+}
+
+const char *cb_opt_text(const struct opts *o, enum opt_id id)
+{
+    const struct arg_value *v = value(o, id);
+    return v->n ? v->text[v->n - 1] : NULL;
+}
+
+const char *const *cb_opt_texts(const struct opts *o, enum opt_id id, int *n)
+{
+    *n = value(o, id)->n;
+    return value(o, id)->text;
+}
+
+const int64_t *cb_opt_ints(const struct opts *o, enum opt_id id, int *n)
+{
+    *n = value(o, id)->n;
+    return value(o, id)->list;
+}
+
+int cb_opt_is(const struct opts *o, enum opt_id id, const char *choice)
+{
+    const char *text = cb_opt_text(o, id);
+    return text && !strcmp(text, choice);
+}

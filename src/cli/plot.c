@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT */
+/* plot.c - heat maps and curves as SVG, written directly. */
+#include "plot.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum { MARGIN = 64, CELL_W = 64, CELL_H = 28, GAP = 72, CURVE_W = 560, CURVE_H = 320 };
+
+struct axis {
+    int *v; /* [n] ascending, different */
+    int n;
+};
+
+struct canvas {
+    struct buf b;
+    int y, width; /* next free row; widest so far */
+};
+
+static int ascending(const void *a, const void *b)
+{
+    const int x = *(const int *)a, y = *(const int *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int axis_make(const struct item_list *items, int depth, struct axis *a)
+{
+    int n = 0;
+
+    *a = (struct axis){ cb_calloc((size_t)items->n + 1, sizeof *a->v), 0 };
+    if (!a->v)
+        return CB_ENOMEM;
+    for (int i = 0; i < items->n; i++)
+        if (items->at[i].depth >= 0)
+            a->v[n++] = depth ? items->at[i].depth : items->at[i].length;
+    if (n)
+        qsort(a->v, (size_t)n, sizeof *a->v, ascending);
+    for (int i = 0; i < n; i++)
+        if (!a->n || a->v[i] != a->v[a->n - 1])
+            a->v[a->n++] = a->v[i];
+    return CB_OK;
+}
+
+/* ---- text ---- */
+
+static void text_at(struct canvas *c, double x, double y, const char *anchor, const char *s)
+{
+    cb_buf_svg_text(&c->b, x, y, anchor, s);
+}
+
+static void number_at(struct canvas *c, double x, double y, const char *anchor, double v)
+{
+    char s[32];
+    snprintf(s, sizeof s, "%.4g", v);
+    text_at(c, x, y, anchor, s);
+}
+
+/* ---- heat map: red 0, yellow 50, green 100 ---- */
+
+static void colour(double share, int (*rgb)[3])
+{
+    const double low[3] = { 215, 60, 50 }, mid[3] = { 250, 220, 110 }, high[3] = { 60, 160, 90 };
+    const double *a = share < 0.5 ? low : mid, *b = share < 0.5 ? mid : high;
+    const double t = share < 0.5 ? 2 * share : 2 * share - 1;
+
+    for (int i = 0; i < 3; i++)
+        (*rgb)[i] = (int)(a[i] + t * (b[i] - a[i]) + 0.5);
+}
+
+/* Mean score of a cell; NAN where nothing was asked. */
+static double cell(const struct item_list *items, const struct answers *have,
+                   const struct answerer *by, int length, int depth)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (int i = 0; i < items->n; i++) {
+        const struct item *it = &items->at[i];
+        const struct answer *a = it->length == length && it->depth == depth
+                                     ? cb_answers_find(have, by, it->id, it->hash)
+                                     : NULL;
+        n += a != NULL;
+        sum += a ? a->score : 0;
+    }
+    return n ? sum / n : NAN;
+}
+
+static void heat_map(struct canvas *c, const struct item_list *items, const struct answers *have,
+                     const struct answerer *by, const struct axis *len, const struct axis *dep)
+{
+    char title[320];
+
+    snprintf(title, sizeof title, "%.200s (question-%s): score by length (tokens) and depth (%%)",
+             by->policy, cb_question_name(by->question));
+    text_at(c, MARGIN, c->y, "start", title);
+    c->y += 10;
+    for (int d = 0; d < dep->n; d++) {
+        const double y = c->y + d * CELL_H;
+        number_at(c, MARGIN - 8, y + CELL_H / 2.0 + 4, "end", dep->v[d]);
+        for (int l = 0; l < len->n; l++) {
+            const double s = cell(items, have, by, len->v[l], dep->v[d]);
+            int rgb[3] = { 235, 235, 235 };
+            if (!isnan(s))
+                colour(s, &rgb);
+            cb_buf_print(&c->b,
+                         "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" "
+                         "fill=\"#%02x%02x%02x\"/>\n",
+                         MARGIN + l * CELL_W, y, CELL_W - 2, CELL_H - 2, rgb[0], rgb[1], rgb[2]);
+            if (!isnan(s))
+                number_at(c, MARGIN + (l + 0.5) * CELL_W - 1, y + CELL_H / 2.0 + 4, "middle",
+                          100 * s);
+        }
+    }
+    for (int l = 0; l < len->n; l++)
+        number_at(c, MARGIN + (l + 0.5) * CELL_W, c->y + dep->n * CELL_H + 14, "middle", len->v[l]);
+    c->y += dep->n * CELL_H + GAP;
+    if (MARGIN + len->n * CELL_W > c->width)
+        c->width = MARGIN + len->n * CELL_W;
+}
+
+static int heat_maps(struct canvas *c, const struct run *r, const struct item_list *items,
+                     const struct answers *have)
+{
+    struct axis len = { 0 }, dep = { 0 };
+    int err = axis_make(items, 0, &len);
+
+    if (!err)
+        err = axis_make(items, 1, &dep);
+    for (int q = 0; q < 2 && !err && dep.n; q++) {
+        struct answerer by = cb_run_full(r, (enum question)q);
+        if (!(q == QUESTION_AWARE ? r->aware : r->blind))
+            continue;
+        heat_map(c, items, have, &by, &len, &dep);
+        for (int i = 0; i < r->n_policy; i++) {
+            by = cb_run_policy(r, i, (enum question)q);
+            if (!cb_run_is_full(r, i))
+                heat_map(c, items, have, &by, &len, &dep);
+        }
+    }
+    free(len.v);
+    free(dep.v);
+    return err;
+}
+
+/* ---- curves: score over the share of bytes held, a line a method ---- */
+
+static const char *const line_colour[] = { "#1b6ca8", "#c0392b", "#27853c", "#8e44ad", "#d68910",
+                                           "#16808a", "#7f6a4a", "#b03a7c", "#4a5a6a", "#202020" };
+
+/* rows that are drawn: the means where there are any, else all */
+static int drawn(const struct rows *x, const struct row *r)
+{
+    const int means = x->n && !strcmp(x->at[x->n - 1].task, "mean");
+    return !means || !strcmp(r->task, "mean");
+}
+
+static int same_line(const struct row *a, const struct row *b)
+{
+    const size_t n = strcspn(a->policy, ":");
+    return a->question == b->question && n == strcspn(b->policy, ":") &&
+           !strncmp(a->policy, b->policy, n);
+}
+
+/* 1/64 to 1 of the full cache on a logarithmic axis; what holds less stands at its left end */
+static double curve_x(double share)
+{
+    const double t = 1 + log2(fmax(share, 1.0 / 64)) / 6;
+    return MARGIN + fmin(t, 1.05) * CURVE_W;
+}
+
+static double curve_y(const struct canvas *c, double score)
+{
+    return c->y + CURVE_H * (1 - score / 100);
+}
+
+static void frame(struct canvas *c)
+{
+    static const char *const tick[] = { "1/64", "1/32", "1/16", "1/8", "1/4", "1/2", "1" };
+
+    text_at(c, MARGIN, c->y - 12, "start",
+            "score over the share of the full cache's bytes that is held");
+    for (int i = 0; i <= 6; i++) {
+        const double x = MARGIN + i * CURVE_W / 6.0;
+        cb_buf_print(&c->b, "<path d=\"M%.1f %d v%d\" stroke=\"#ddd\"/>\n", x, c->y, CURVE_H);
+        text_at(c, x, c->y + CURVE_H + 16, "middle", tick[i]);
+    }
+    for (int s = 0; s <= 100; s += 20) {
+        cb_buf_print(&c->b, "<path d=\"M%d %.1f h%d\" stroke=\"#ddd\"/>\n", MARGIN, curve_y(c, s),
+                     CURVE_W);
+        number_at(c, MARGIN - 8, curve_y(c, s) + 4, "end", s);
+    }
+}
+
+static int next_right(const struct rows *x, int first, double after, int at)
+{
+    int best = -1;
+
+    for (int i = 0; i < x->n; i++) {
+        const struct row *r = &x->at[i];
+        if (!drawn(x, r) || !same_line(r, &x->at[first]))
+            continue;
+        if (r->kv_share < after || (r->kv_share <= after && i <= at))
+            continue;
+        if (best < 0 || r->kv_share < x->at[best].kv_share)
+            best = i;
+    }
+    return best;
+}
+
+static void line(struct canvas *c, const struct rows *x, int first, int nth)
+{
+    const struct row *f = &x->at[first];
+    const char *ink = line_colour[nth % 10];
+    const int blind = f->question == QUESTION_BLIND;
+    char name[240];
+    int n = 0;
+
+    cb_buf_text(&c->b, "<path d=\"");
+    for (int i = next_right(x, first, -1, -1); i >= 0;
+         i = next_right(x, first, x->at[i].kv_share, i))
+        cb_buf_print(&c->b, "%c%.1f %.1f ", n++ ? 'L' : 'M', curve_x(x->at[i].kv_share),
+                     curve_y(c, x->at[i].score));
+    cb_buf_print(&c->b, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", ink,
+                 blind ? " stroke-dasharray=\"6 4\"" : "");
+    for (int i = 0; i < x->n; i++)
+        if (drawn(x, &x->at[i]) && same_line(&x->at[i], f))
+            cb_buf_print(&c->b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n",
+                         curve_x(x->at[i].kv_share), curve_y(c, x->at[i].score), ink);
+    snprintf(name, sizeof name, "%.*s, question-%s", (int)strcspn(f->policy, ":"), f->policy,
+             cb_question_name(f->question));
+    cb_buf_print(&c->b, "<path d=\"M%d %d h24\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
+                 MARGIN + CURVE_W + 60, c->y + 8 + 18 * nth, ink,
+                 blind ? " stroke-dasharray=\"6 4\"" : "");
+    text_at(c, MARGIN + CURVE_W + 92, c->y + 12 + 18 * nth, "start", name);
+}
+
+static void curves(struct canvas *c, const struct rows *x)
+{
+    int n = 0;
+
+    c->y += 24;
+    frame(c);
+    for (int i = 0; i < x->n; i++) {
+        int first = drawn(x, &x->at[i]);
+        for (int j = 0; j < i && first; j++)
+            first = !(drawn(x, &x->at[j]) && same_line(&x->at[j], &x->at[i]));
+        if (first)
+            line(c, x, i, n++);
+    }
+    c->y += (18 * n > CURVE_H ? 18 * n : CURVE_H) + GAP;
+    if (MARGIN + CURVE_W + 340 > c->width)
+        c->width = MARGIN + CURVE_W + 340;
+}
+
+/* ---- the file ---- */
+
+static int save(const char *path, const struct canvas *c, const char *who)
+{
+    struct buf title = { 0 };
+    FILE *f = fopen(path, "w");
+    int bad;
+
+    if (!f)
+        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+    cb_buf_escaped(&title, who);
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+            "font-family=\"sans-serif\" font-size=\"12\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
+            "<text x=\"%d\" y=\"28\" font-size=\"16\">%s</text>\n%s</svg>\n",
+            c->width + 24, c->y, MARGIN, title.s ? title.s : "", c->b.s ? c->b.s : "");
+    cb_buf_free(&title);
+    bad = ferror(f);
+    if (fclose(f) || bad)
+        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+    return CB_OK;
+}
+
+int cb_plot(const char *path, const struct run *r, const struct item_list *items,
+            const struct answers *have, const struct rows *rows)
+{
+    struct canvas c = { .y = 60, .width = 400 };
+    int err = heat_maps(&c, r, items, have);
+
+    if (!err)
+        curves(&c, rows);
+    if (!err && c.b.failed)
+        err = CB_ENOMEM;
+    if (!err)
+        err = save(path, &c, r->who);
+    cb_buf_free(&c.b);
+    return err;
+}

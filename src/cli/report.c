@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* report.c - timings and memory, as JSON and as text. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/err.h"
+#include "cmd.h"
+#include "log.h"
+#include "text/tok.h"
+
+json_t *cb_json_text(const char *s, size_t n)
+{
+    struct utf8_hold hold = { .n = 0 };
+    char *clean = cb_calloc(n + 1, 3); /* a lost byte becomes the three of U+FFFD */
+    json_t *j;
+    int len;
+
+    if (!clean || n > INT32_MAX / 3) {
+        free(clean);
+        return NULL;
+    }
+    len = cb_utf8_push(&hold, s, (int)n, clean);
+    len += cb_utf8_flush(&hold, clean + len);
+    j = json_stringn(clean, (size_t)len);
+    free(clean);
+    return j;
+}
+
+json_t *cb_json_real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static double per_s(int n, double s)
+{
+    return n > 0 && s > 0 ? n / s : 0;
+}
+
+json_t *cb_json_timings(const struct engine *e, const struct generation *g)
+{
+    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f}", "load_s", e->load_s, "prompt_tokens",
+                     g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps",
+                     per_s(g->n_prompt, g->prompt_s), "predicted_tokens", g->n, "predicted_s",
+                     g->predicted_s, "predicted_tps", per_s(g->n_step, g->predicted_s));
+}
+
+uint64_t cb_rss_peak_bytes(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) ? 0 : (uint64_t)u.ru_maxrss * 1024;
+}
+
+json_t *cb_json_memory(const struct cb_memory *m)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "weights_bytes",
+        (json_int_t)m->weights_bytes, "kv_bytes", (json_int_t)m->kv_bytes, "kv_full_bytes",
+        (json_int_t)m->kv_full_bytes, "kv_peak_bytes", (json_int_t)m->kv_peak_bytes,
+        "kv_read_bytes_per_token", (json_int_t)m->kv_read_bytes_per_token, "scratch_bytes",
+        (json_int_t)m->scratch_bytes, "rss_peak_bytes", (json_int_t)cb_rss_peak_bytes(), "kept_min",
+        m->kept_min, "kept_max", m->kept_max);
+}
+
+int cb_out_flush(void)
+{
+    if (!fflush(stdout) && !ferror(stdout))
+        return CB_OK;
+    return cb_fail(CB_EIO, "standard output: %s", strerror(errno ? errno : EIO));
+}
+
+int cb_json_print(json_t *j)
+{
+    int rc = CB_OK;
+
+    if (!j)
+        return cb_fail(CB_ENOMEM, "out of memory: JSON");
+    if (json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) || putchar('\n') == EOF)
+        rc = CB_EIO;
+    json_decref(j);
+    return cb_out_flush() ? CB_EIO : rc;
+}
+
+int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen)
+{
+    struct cb_memory m;
+
+    TRY(cb_session_plan(e->session, n_prompt, n_gen, &m));
+    if (cb_opt_flag(o, ARG_JSON)) {
+        json_t *j = cb_json_memory(&m);
+        if (j)
+            json_object_del(j, "rss_peak_bytes"); /* nothing has run */
+        if (j)
+            json_object_set_new(j, "kv_at_most", json_boolean(m.at_most));
+        return cb_json_print(json_pack("{s:i, s:i, s:i, s:o}", "n_ctx", e->n_ctx, "prompt_tokens",
+                                       n_prompt, "max_tokens", n_gen, "memory", j));
+    }
+    printf("prompt %d tokens, answer up to %d, context %d\n", n_prompt, n_gen, e->n_ctx);
+    if (m.at_most)
+        printf("what the policy keeps depends on the text: kv_bytes is a bound\n");
+    printf("weights_bytes %llu\nkv_bytes %llu\nkv_full_bytes %llu\nkv_peak_bytes %llu\n"
+           "kv_read_bytes_per_token %llu\nscratch_bytes %llu\nkept_min %d\nkept_max %d\n",
+           (unsigned long long)m.weights_bytes, (unsigned long long)m.kv_bytes,
+           (unsigned long long)m.kv_full_bytes, (unsigned long long)m.kv_peak_bytes,
+           (unsigned long long)m.kv_read_bytes_per_token, (unsigned long long)m.scratch_bytes,
+           m.kept_min, m.kept_max);
+    return cb_out_flush();
+}
+
+void cb_note_timings(const struct engine *e, const struct generation *g)
+{
+    struct cb_memory m;
+
+    cb_session_memory(e->session, &m);
+    cb_log_note("prompt %d tokens in %.2f s (%.1f/s), answer %d tokens in %.2f s (%.1f/s), "
+                "bank %.1f MiB (%.0f %% of the full cache at f16)",
+                g->n_prompt, g->prompt_s, per_s(g->n_prompt, g->prompt_s), g->n, g->predicted_s,
+                per_s(g->n_step, g->predicted_s), (double)m.kv_bytes / 1048576,
+                100 * (double)m.kv_bytes / (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
+    cb_log_detail("load %.2f s, weights %.1f MiB, scratch %.1f MiB, peak of the bank %.1f MiB, "
+                  "peak of the process %.1f MiB, slots a layer %d to %d",
+                  e->load_s, (double)m.weights_bytes / 1048576, (double)m.scratch_bytes / 1048576,
+                  (double)m.kv_peak_bytes / 1048576, (double)cb_rss_peak_bytes() / 1048576,
+                  m.kept_min, m.kept_max);
+}

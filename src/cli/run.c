@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* run.c - ctxbank run: completes a prompt. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cmd.h"
+#include "log.h"
+#include "prompt.h"
+
+static int emit(void *arg, const char *s, size_t n)
+{
+    int *line_open = arg;
+
+    *line_open = s[n - 1] != '\n';
+    if (fwrite(s, 1, n, stdout) != n)
+        return cb_out_flush();
+    return cb_out_flush();
+}
+
+static json_t *ids_json(const struct generation *gen)
+{
+    json_t *j = json_array();
+
+    for (int i = 0; i < gen->n; i++)
+        json_array_append_new(j, json_integer(gen->ids[i]));
+    return j;
+}
+
+static int print_json(const struct engine *e, const struct generation *gen)
+{
+    struct cb_memory m;
+
+    cb_session_memory(e->session, &m);
+    return cb_json_print(json_pack("{s:o, s:o, s:s, s:o, s:o}", "text",
+                                   cb_json_text(gen->text.s, gen->text.n), "tokens", ids_json(gen),
+                                   "finish_reason", gen->finish_reason, "timings",
+                                   cb_json_timings(e, gen), "memory", cb_json_memory(&m)));
+}
+
+static int complete(const struct opts *o, struct engine *e, const int32_t *ids, int n)
+{
+    const int json = cb_opt_flag(o, ARG_JSON);
+    int line_open = 0;
+    const struct generate g = {
+        .e = e,
+        .o = o,
+        .max_tokens = cb_opt_int(o, ARG_PREDICT),
+        .emit = json ? NULL : emit,
+        .emit_arg = &line_open,
+    };
+    struct generation gen;
+    int rc;
+
+    cb_interrupt_catch();
+    rc = cb_generate(&g, ids, n, &gen);
+    if (!rc && json)
+        rc = print_json(e, &gen);
+    if (!json && line_open)
+        putchar('\n');
+    if (!rc) {
+        cb_out_flush();
+        cb_note_timings(e, &gen);
+        if (!strcmp(gen.finish_reason, "interrupt"))
+            rc = EXIT_INTERRUPT;
+    }
+    cb_generation_free(&gen);
+    return rc;
+}
+
+static int with_prompt(const struct opts *o, struct engine *e, const int32_t *ids, int n)
+{
+    const int max = cb_opt_int(o, ARG_PREDICT);
+
+    e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : e->info.n_ctx_train;
+    TRY(cb_check_fit(e, n));
+    if (e->n_ctx > e->info.n_ctx_train)
+        cb_log_note("context %d is more than the %d that the model was trained for", e->n_ctx,
+                    e->info.n_ctx_train);
+    TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx));
+    TRY(cb_engine_sampling(o, e));
+    if (cb_opt_flag(o, ARG_DRY_RUN))
+        return cb_print_plan(o, e, n, max < 0 || max > e->n_ctx - n ? e->n_ctx - n : max);
+    return complete(o, e, ids, n);
+}
+
+static int run(const struct opts *o)
+{
+    struct engine e;
+    int32_t *ids = NULL;
+    int n, rc;
+
+    if (!cb_opt_set(o, ARG_PROMPT) && !cb_opt_set(o, ARG_FILE))
+        return cb_usage("prompt: none given; use -p TEXT or -f FILE (- is standard input)");
+    rc = cb_engine_open(o, &e);
+    if (!rc)
+        rc = cb_prompt_ids(o, &e, &ids, &n);
+    if (!rc)
+        rc = with_prompt(o, &e, ids, n);
+    free(ids);
+    cb_engine_close(&e);
+    return rc;
+}
+
+const struct cmd cb_cmd_run = {
+    .name = "run",
+    .operands = "",
+    .brief = "complete a prompt",
+    .sets = SET_OWN_RUN | SET_PROMPT | SET_CHAT | SET_GENERATE | SET_SAMPLE | SET_MODEL |
+            SET_ENGINE | SET_CTX | SET_POLICY | SET_PLAN | SET_JSON | SET_PROGRESS | SET_GENERAL,
+    .run = run,
+};

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/* score_table.c - scores by task, length and policy. */
+#include "score_table.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+void cb_wilson(double mean, int n, double *low, double *high)
+{
+    const double z = 1.959963984540054, z2 = z * z / n;
+    const double mid = (mean + z2 / 2) / (1 + z2);
+    const double half = z / (1 + z2) * sqrt(mean * (1 - mean) / n + z2 / (4 * n));
+
+    *low = n ? fmax(0, mid - half) : 0;
+    *high = n ? fmin(1, mid + half) : 1;
+}
+
+/* ---- groups of items: a task at a length ---- */
+
+struct group {
+    const char *task;
+    int length;
+};
+
+static int find_group(const struct group *g, int n, const struct item *it)
+{
+    for (int i = 0; i < n; i++)
+        if (g[i].length == it->length && !strcmp(g[i].task, it->task))
+            return i;
+    return -1;
+}
+
+static int in_group(const struct group *g, const struct item *it)
+{
+    return g->length == it->length && !strcmp(g->task, it->task);
+}
+
+/* ---- one row ---- */
+
+struct sums {
+    int n, n_pair;
+    double score, loss, loss2, kv, kv_full, read, read_full;
+};
+
+static void add(struct sums *s, const struct answer *a, const struct answer *full)
+{
+    s->n++;
+    s->score += a->score;
+    s->kv += (double)a->kv_bytes;
+    s->kv_full += (double)a->kv_full_bytes;
+    if (!full)
+        return;
+    s->n_pair++;
+    s->loss += full->score - a->score;
+    s->loss2 += (full->score - a->score) * (full->score - a->score);
+    s->read += (double)a->kv_read_bytes;
+    s->read_full += (double)full->kv_read_bytes;
+}
+
+static void finish(const struct sums *s, struct row *r)
+{
+    const double mean = s->score / s->n, loss = s->n_pair ? s->loss / s->n_pair : NAN;
+
+    r->n = s->n;
+    r->score = 100 * mean;
+    cb_wilson(mean, s->n, &r->low, &r->high);
+    r->low *= 100;
+    r->high *= 100;
+    r->loss = 100 * loss;
+    r->loss_error = s->n_pair > 1
+                        ? 196 * sqrt(fmax(0, s->loss2 / s->n_pair - loss * loss) / (s->n_pair - 1))
+                        : NAN;
+    r->kv_bytes = s->kv / s->n;
+    r->kv_share = s->kv_full > 0 ? s->kv / s->kv_full : NAN;
+    r->read_share = s->read_full > 0 ? s->read / s->read_full : NAN;
+}
+
+static void label(const struct answerer *by, struct row *r)
+{
+    const size_t cap = sizeof r->policy;
+    size_t n = (size_t)snprintf(r->policy, cap, "%s", by->policy);
+
+    if (n < cap && strcmp(by->type_k, "f16"))
+        n += (size_t)snprintf(r->policy + n, cap - n, " -ctk %s", by->type_k);
+    if (n < cap && strcmp(by->type_v, "f16"))
+        n += (size_t)snprintf(r->policy + n, cap - n, " -ctv %s", by->type_v);
+    if (n < cap && strcmp(by->prefill, "dense"))
+        snprintf(r->policy + n, cap - n, " --prefill %s", by->prefill);
+}
+
+static int push(struct rows *x, const struct row *r)
+{
+    if (x->n == x->cap) {
+        const int cap = x->cap ? 2 * x->cap : 64;
+        struct row *p = cb_realloc(x->at, (size_t)cap, sizeof *p);
+        if (!p)
+            return CB_ENOMEM;
+        x->at = p;
+        x->cap = cap;
+    }
+    x->at[x->n++] = *r;
+    return CB_OK;
+}
+
+/* The answers of one policy to one group; no row where there is none. */
+static int one_row(const struct run *run, const struct item_list *items, const struct answers *have,
+                   const struct group *g, const struct answerer *by, struct rows *out)
+{
+    const struct answerer full = cb_run_full(run, by->question);
+    struct row r = { .task = g->task, .length = g->length, .question = by->question };
+    struct sums s = { 0 };
+
+    for (int i = 0; i < items->n; i++) {
+        const struct item *it = &items->at[i];
+        const struct answer *a =
+            in_group(g, it) ? cb_answers_find(have, by, it->id, it->hash) : NULL;
+        if (a)
+            add(&s, a, cb_answers_find(have, &full, it->id, it->hash));
+    }
+    if (!s.n)
+        return CB_OK;
+    label(by, &r);
+    finish(&s, &r);
+    return push(out, &r);
+}
+
+static int group_rows(const struct run *run, const struct item_list *items,
+                      const struct answers *have, const struct group *g, struct rows *out)
+{
+    for (int q = 0; q < 2; q++) {
+        struct answerer by = cb_run_full(run, (enum question)q);
+        if (!(q == QUESTION_AWARE ? run->aware : run->blind))
+            continue;
+        TRY(one_row(run, items, have, g, &by, out));
+        for (int i = 0; i < run->n_policy; i++) {
+            by = cb_run_policy(run, i, (enum question)q);
+            if (!cb_run_is_full(run, i))
+                TRY(one_row(run, items, have, g, &by, out));
+        }
+    }
+    return CB_OK;
+}
+
+/* ---- means over tasks and lengths ---- */
+
+/* Rows of the same policy and question, each group counting once. */
+static struct row mean_of(const struct rows *x, int first, int n_row)
+{
+    struct row m = x->at[first];
+    double n = 0, var = 0, score = 0, loss = 0, loss_var = 0, kv = 0, share = 0, read = 0;
+
+    m.task = "mean";
+    m.length = m.n = 0;
+    for (int i = 0; i < n_row; i++) {
+        const struct row *r = &x->at[i];
+        if (r->question != m.question || strcmp(r->policy, m.policy))
+            continue;
+        n++;
+        m.n += r->n;
+        score += r->score;
+        var += (r->high - r->low) * (r->high - r->low) / 4;
+        loss += r->loss;
+        loss_var += r->loss_error * r->loss_error;
+        kv += r->kv_bytes;
+        share += r->kv_share;
+        read += r->read_share;
+    }
+    m.score = score / n;
+    m.low = fmax(0, m.score - sqrt(var) / n);
+    m.high = fmin(100, m.score + sqrt(var) / n);
+    m.loss = loss / n;
+    m.loss_error = sqrt(loss_var) / n;
+    m.kv_bytes = kv / n;
+    m.kv_share = share / n;
+    m.read_share = read / n;
+    return m;
+}
+
+static int mean_rows(struct rows *x)
+{
+    const int n = x->n;
+
+    for (int i = 0; i < n; i++) {
+        struct row m;
+        int seen = 0;
+        for (int j = 0; j < i && !seen; j++)
+            seen =
+                x->at[j].question == x->at[i].question && !strcmp(x->at[j].policy, x->at[i].policy);
+        if (seen)
+            continue;
+        m = mean_of(x, i, n);
+        TRY(push(x, &m));
+    }
+    return CB_OK;
+}
+
+int cb_rows_make(const struct run *r, const struct item_list *items, const struct answers *have,
+                 struct rows *out)
+{
+    struct group *g = cb_calloc((size_t)items->n + 1, sizeof *g);
+    int n = 0, err = g ? CB_OK : CB_ENOMEM;
+
+    *out = (struct rows){ 0 };
+    for (int i = 0; i < items->n && g; i++)
+        if (find_group(g, n, &items->at[i]) < 0)
+            g[n++] = (struct group){ items->at[i].task, items->at[i].length };
+    for (int i = 0; i < n && !err; i++)
+        err = group_rows(r, items, have, &g[i], out);
+    if (!err && n > 1)
+        err = mean_rows(out);
+    free(g);
+    return err;
+}
+
+void cb_rows_free(struct rows *x)
+{
+    free(x->at);
+    *x = (struct rows){ 0 };
+}
+
+/* ---- forms ---- */
+
+static void length_text(const struct row *r, char (*s)[16])
+{
+    snprintf(*s, sizeof *s, r->length ? "%d" : "", r->length);
+}
+
+static void loss_text(const struct row *r, char (*s)[48])
+{
+    if (isnan(r->loss))
+        snprintf(*s, sizeof *s, "-");
+    else if (isnan(r->loss_error))
+        snprintf(*s, sizeof *s, "%+.1f", 0 - r->loss);
+    else
+        snprintf(*s, sizeof *s, "%+.1f ± %.1f", 0 - r->loss, r->loss_error);
+}
+
+static double percent_or_0(double share)
+{
+    return isnan(share) ? 0 : 100 * share;
+}
+
+void cb_rows_md(const struct rows *x, FILE *f)
+{
+    fputs("| task | length | question | policy | n | score | 95 % interval | against full | bank "
+          "MiB | held % | read % |\n"
+          "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+          f);
+    for (int i = 0; i < x->n; i++) {
+        const struct row *r = &x->at[i];
+        char length[16], loss[48];
+        length_text(r, &length);
+        loss_text(r, &loss);
+        fprintf(f, "| %s | %s | %s | %s | %d | %.1f | %.1f to %.1f | %s | %.2f | %.1f | %.1f |\n",
+                r->task, length, cb_question_name(r->question), r->policy, r->n, r->score, r->low,
+                r->high, loss, r->kv_bytes / 1048576, percent_or_0(r->kv_share),
+                percent_or_0(r->read_share));
+    }
+}
+
+static void csv_text(const char *s, FILE *f)
+{
+    fputc('"', f);
+    for (; *s; s++) {
+        if (*s == '"')
+            fputc('"', f);
+        fputc(*s, f);
+    }
+    fputc('"', f);
+}
+
+static void csv_number(double x, FILE *f)
+{
+    if (isfinite(x))
+        fprintf(f, ",%.6g", x);
+    else
+        fputc(',', f);
+}
+
+void cb_rows_csv(const struct rows *x, FILE *f)
+{
+    fputs("task,length,question,policy,n,score,low,high,loss,loss_error,kv_bytes,kv_share,"
+          "read_share\n",
+          f);
+    for (int i = 0; i < x->n; i++) {
+        const struct row *r = &x->at[i];
+        const double v[] = { r->score,      r->low,      r->high,     r->loss,
+                             r->loss_error, r->kv_bytes, r->kv_share, r->read_share };
+        csv_text(r->task, f);
+        fprintf(f, ",%d,%s,", r->length, cb_question_name(r->question));
+        csv_text(r->policy, f);
+        fprintf(f, ",%d", r->n);
+        for (size_t j = 0; j < sizeof v / sizeof *v; j++)
+            csv_number(v[j], f);
+        fputc('\n', f);
+    }
+}
+
+static json_t *real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+int cb_rows_json(const struct rows *x, const struct run *r, int bad, FILE *f)
+{
+    json_t *rows = json_array(), *all;
+
+    for (int i = 0; i < x->n; i++) {
+        const struct row *w = &x->at[i];
+        json_array_append_new(
+            rows,
+            json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "task",
+                      w->task, "length", w->length, "question", cb_question_name(w->question),
+                      "policy", w->policy, "n", w->n, "score", real(w->score), "low", real(w->low),
+                      "high", real(w->high), "loss", real(w->loss), "loss_error",
+                      real(w->loss_error), "kv_bytes", real(w->kv_bytes), "kv_share",
+                      real(w->kv_share), "read_share", real(w->read_share)));
+    }
+    all = json_pack("{s:s, s:o, s:i, s:i}", "model", r->who, "rows", rows, "bad_lines", bad,
+                    "skipped", r->n_long);
+    if (!all)
+        return cb_fail(CB_ENOMEM, "out of memory");
+    json_dumpf(all, f, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
+    fputc('\n', f);
+    json_decref(all);
+    return CB_OK;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* score_table.h - scores by task, length and policy: means with intervals, and the bytes really
+ * held. */
+#ifndef TABLE_H
+#define TABLE_H
+
+#include <stdio.h>
+
+#include "eval/ask_all.h"
+
+struct row {
+    const char *task; /* "mean" for the mean over tasks and lengths */
+    int length;       /* of made-up items, else 0 */
+    char policy[200]; /* with what differs from f16 and dense */
+    enum question question;
+    int n;
+    double score, low, high; /* percent; 95 % interval (Wilson's) */
+    double loss, loss_error; /* points that the full cache is better on the same items, and the half
+                                width of the 95 % interval; NAN with fewer than two items */
+    double kv_bytes;         /* mean held at the end of an answer */
+    double kv_share, read_share; /* of the full cache's bytes: held, read by the last token */
+};
+
+struct rows {
+    struct row *at; /* [n] */
+    int n, cap;
+};
+
+/* Wilson's score interval of a mean of n values in 0..1: right for shares of right answers, wider
+ * than needed for other scores. */
+void cb_wilson(double mean, int n, double *low, double *high);
+
+int cb_rows_make(const struct run *r, const struct item_list *items, const struct answers *have,
+                 struct rows *out);
+void cb_rows_free(struct rows *x);
+
+void cb_rows_md(const struct rows *x, FILE *f);
+void cb_rows_csv(const struct rows *x, FILE *f);
+/* bad: lines that could not be read; skipped: items that were too long */
+int cb_rows_json(const struct rows *x, const struct run *r, int bad, FILE *f);
+
+#endif

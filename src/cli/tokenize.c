@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/* tokenize.c - ctxbank tokenize: text to token ids and back; opens the vocabulary alone. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cmd.h"
+#include "gguf/gguf.h"
+#include "text/tok.h"
+
+static int piece(const struct tok *t, int32_t id, int special, struct text *out)
+{
+    char small[64];
+    const int n = cb_tok_piece(t, id, special, small, sizeof small);
+
+    out->n = 0;
+    if (n <= (int)sizeof small)
+        return cb_text_add(out, small, (size_t)n);
+    TRY(cb_text_add(out, small, sizeof small));
+    free(out->s);
+    *out = (struct text){ .s = cb_calloc((size_t)n + 1, 1), .n = (size_t)n };
+    if (!out->s)
+        return CB_ENOMEM;
+    cb_tok_piece(t, id, special, out->s, n);
+    return CB_OK;
+}
+
+static void print_quoted(const struct text *t)
+{
+    putchar('"');
+    for (size_t i = 0; i < t->n; i++) {
+        const unsigned char c = (unsigned char)t->s[i];
+        if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c == '\n')
+            fputs("\\n", stdout);
+        else if (c == '\t')
+            fputs("\\t", stdout);
+        else if (c < 32 || c >= 127)
+            printf("\\x%02x", c);
+        else
+            putchar(c);
+    }
+    fputs("\"\n", stdout);
+}
+
+static int print_pieces(const struct tok *t, const int32_t *ids, int n)
+{
+    struct text p = { 0 };
+    int rc = CB_OK;
+
+    for (int i = 0; i < n && !rc; i++) {
+        rc = piece(t, ids[i], 1, &p);
+        if (!rc) {
+            printf("%d ", ids[i]);
+            print_quoted(&p);
+        }
+    }
+    free(p.s);
+    return rc;
+}
+
+static int print_json(const struct tok *t, const int32_t *ids, int n)
+{
+    json_t *j = json_pack("{s:i, s:[], s:[]}", "n_tokens", n, "ids", "pieces");
+    struct text p = { 0 };
+    int rc = j ? CB_OK : CB_ENOMEM;
+
+    for (int i = 0; i < n && !rc; i++) {
+        rc = piece(t, ids[i], 1, &p);
+        if (rc)
+            break;
+        json_array_append_new(json_object_get(j, "ids"), json_integer(ids[i]));
+        json_array_append_new(json_object_get(j, "pieces"), cb_json_text(p.s, p.n));
+    }
+    free(p.s);
+    if (!rc)
+        return cb_json_print(j);
+    json_decref(j);
+    return rc;
+}
+
+static int encode(const struct opts *o, const struct tok *t, const struct text *in)
+{
+    const int flags = (cb_opt_flag(o, ARG_NO_BOS) ? 0 : CB_TOK_BOS) |
+                      (cb_opt_flag(o, ARG_SPECIAL) ? CB_TOK_SPECIAL : 0);
+    int32_t *ids;
+    int n, rc = CB_OK;
+
+    TRY(cb_tok_encode(t, in->s, in->n, flags, &ids, &n));
+    if (cb_opt_flag(o, ARG_JSON)) {
+        rc = print_json(t, ids, n);
+    } else if (cb_opt_flag(o, ARG_PIECES)) {
+        rc = print_pieces(t, ids, n);
+    } else {
+        for (int i = 0; i < n; i++)
+            printf(i ? " %d" : "%d", ids[i]);
+        putchar('\n');
+    }
+    free(ids);
+    return rc;
+}
+
+/* Ids with blanks, commas or brackets between them, as JSON lists have them too -> their text */
+static int decode_to(const struct opts *o, const struct tok *t, const char *s, struct text *out)
+{
+    struct text p = { 0 };
+    int rc = cb_text_add(out, "", 0);
+
+    while (!rc && *(s += strspn(s, " \t\r\n,[]"))) {
+        const int len = (int)strcspn(s, " \t\r\n,[]");
+        char *end;
+        long id;
+        errno = 0;
+        id = strtol(s, &end, 10);
+        if (end != s + len || errno || id < 0 || id >= cb_tok_n_vocab(t))
+            rc = cb_usage("token ids: '%.*s' is not a whole number below %d", len, s,
+                          cb_tok_n_vocab(t));
+        if (!rc)
+            rc = piece(t, (int32_t)id, cb_opt_flag(o, ARG_SPECIAL), &p);
+        if (!rc)
+            rc = cb_text_add(out, p.s, p.n);
+        s += len;
+    }
+    free(p.s);
+    return rc;
+}
+
+static int decode(const struct opts *o, const struct tok *t, const struct text *in)
+{
+    struct text text = { 0 };
+    int rc = decode_to(o, t, in->s, &text);
+    /* the space that encoding put in front */
+    const size_t skip = !rc && cb_tok_space_prefix(t) && text.n && *text.s == ' ';
+
+    if (!rc && cb_opt_flag(o, ARG_JSON))
+        rc = cb_json_print(json_pack("{s:o}", "text", cb_json_text(text.s + skip, text.n - skip)));
+    else if (!rc)
+        fwrite(text.s + skip, 1, text.n - skip, stdout);
+    free(text.s);
+    return rc;
+}
+
+static int run(const struct opts *o)
+{
+    const char *path = cb_need_model(o);
+    struct gguf *g = NULL;
+    struct tok *t = NULL;
+    struct text in;
+    int rc;
+
+    if (!path)
+        return CB_USAGE;
+    TRY(cb_read_prompt(o, "", &in));
+    rc = cb_gguf_open(path, &g);
+    if (!rc)
+        rc = cb_tok_open(g, &t);
+    if (!rc)
+        rc = cb_opt_flag(o, ARG_DECODE) ? decode(o, t, &in) : encode(o, t, &in);
+    cb_tok_close(t);
+    cb_gguf_close(g);
+    free(in.s);
+    return rc;
+}
+
+const struct cmd cb_cmd_tokenize = {
+    .name = "tokenize",
+    .operands = "",
+    .brief = "text to token ids and back",
+    .sets = SET_OWN_TOKENIZE | SET_PROMPT | SET_MODEL | SET_JSON | SET_GENERAL,
+    .run = run,
+};

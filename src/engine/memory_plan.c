@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* memory_plan.c - what a session holds, and what it will hold: the memory plan. */
+#include "attention/attend.h"
+#include "attention/chooser.h"
+#include "attention/cross_layer.h"
+#include "base/err.h"
+#include "model/head_prune.h"
+
+uint64_t cb_session_kv_bytes(const struct cb_session *s)
+{
+    uint64_t sum = 0;
+    for (int l = 0; l < s->model->hp.n_layer; l++)
+        sum += cb_store_bytes(&s->store[l]);
+    return sum;
+}
+
+static uint64_t weights_bytes(const struct cb_session *s)
+{
+    return s->model->weights_bytes + cb_head_prune_bytes(s->model->head_prune);
+}
+
+static uint64_t full_bytes(const struct cb_session *s, int n)
+{
+    const struct hparams *hp = &s->model->hp;
+    return (uint64_t)n * (uint64_t)hp->n_layer * (uint64_t)hp->n_kv * (uint64_t)hp->hd * 2 * 2;
+}
+
+/* Work space after feeds of up to n_feed tokens, when a KV head has held up to n_most slots before
+ * a policy dropped some, and n_kept after it. */
+static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, int n_kept)
+{
+    const int64_t more = (int64_t)n_feed - s->w.cap_tok;
+
+    return s->w.bytes + (uint64_t)(more * (int64_t)(cb_session_tok_floats(s) * sizeof(float))) +
+           cb_attend_bytes(s, n_feed, n_most, n_kept);
+}
+
+void cb_session_memory(const cb_session *s, struct cb_memory *out)
+{
+    *out = (struct cb_memory){
+        .weights_bytes = weights_bytes(s),
+        .kv_bytes = cb_session_kv_bytes(s),
+        .kv_full_bytes = full_bytes(s, s->n_seen),
+        .kv_peak_bytes = s->kv_peak_bytes,
+        .kv_read_bytes_per_token = s->decoding ? s->kv_read_bytes : 0,
+    };
+    out->kept_min = s->n_seen;
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        const int lo = cb_store_min_len(&s->store[l]), hi = cb_store_max_len(&s->store[l]);
+        out->kept_min = lo < out->kept_min ? lo : out->kept_min;
+        out->kept_max = hi > out->kept_max ? hi : out->kept_max;
+    }
+    out->scratch_bytes = work_bytes(s, s->w.cap_tok, s->n_most, out->kept_max);
+}
+
+/* Slots that a KV head of layer l will hold; `most` is for what a session cannot exceed. */
+static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
+{
+    const struct method *m = s->policy->m;
+    const int n = n_prompt + n_gen, got = m->slots ? m->slots(s->policy, l, n_prompt, n_gen) : n;
+    return got < n ? got : n;
+}
+
+/* Bytes of layer l when it holds n_slot of n tokens. */
+static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
+{
+    const struct store *st = &s->store[l];
+    const int many = n_slot >= CB_STORE_MIX; /* single slots go */
+    size_t beside = (size_t)st->n_col * sizeof(float);
+
+    if (n_slot < n)
+        beside += sizeof *st->pos + (many && n_gen ? sizeof *st->row : 0);
+    return (uint64_t)st->n_kv * ((uint64_t)n_slot * beside + cb_store_bytes_of(st, n_slot));
+}
+
+/* What it holds while n tokens of a prompt go through: nothing is quantised yet. */
+static uint64_t prompt_bytes(const struct cb_session *s, int n)
+{
+    const struct store *st = &s->store[0];
+    const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
+    return (uint64_t)n * (uint64_t)st->n_kv * slot;
+}
+
+/* The most while a prompt goes through: a full layer, the compacted ones before it. */
+static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
+{
+    uint64_t before = 0, peak = 0;
+
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        const int held = slots(s, l, n_prompt, 0);
+        const uint64_t shared = cb_cross_layer_saved(s, l, n_prompt, n_prompt);
+        const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
+        peak = now > peak ? now : peak;
+        before += s->plan[l].late ? prompt_bytes(s, n_prompt) - shared
+                                  : layer_bytes(s, l, held, n_prompt, 0) - shared;
+    }
+    return peak;
+}
+
+int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
+{
+    const int n = n_prompt + n_gen;
+    uint64_t peak;
+
+    if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
+        return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
+                       n_prompt, n_gen, s->n_ctx);
+    *out = (struct cb_memory){
+        .weights_bytes = weights_bytes(s),
+        .kv_full_bytes = full_bytes(s, n),
+        .kept_min = n,
+        .at_most = s->policy->at_most,
+    };
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        const int held = slots(s, l, n_prompt, n_gen);
+        const int evicts = held < slots(s, l, n_prompt, 0) + n_gen;
+        if (held > s->n_ctx)
+            return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
+                           n_prompt, n_gen, s->n_ctx);
+        out->kept_min = held < out->kept_min ? held : out->kept_min;
+        out->kept_max = held > out->kept_max ? held : out->kept_max;
+        out->kv_bytes += layer_bytes(s, l, held, n, evicts) - cb_cross_layer_saved(s, l, n, held);
+        out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(s, l, n, held);
+        out->kv_read_bytes_per_token +=
+            (uint64_t)s->model->hp.n_kv *
+            cb_store_bytes_of(&s->store[l],
+                              cb_select_reads(s, l, held + (evicts && held < n), n_prompt));
+    }
+    out->scratch_bytes =
+        work_bytes(s, n_prompt > 1 ? n_prompt : 1,
+                   n_prompt > out->kept_max ? n_prompt : out->kept_max, out->kept_max);
+    peak = prefill_peak(s, n_prompt);
+    out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
+    return CB_OK;
+}

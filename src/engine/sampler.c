@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/* sampler.c - logits to a token: penalties, top-k, top-p, min-p, temperature, then a draw. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/topk_heap.h"
+#include "ctxbank.h"
+
+struct cb_sampler {
+    struct cb_sampler_params p;
+    int n_vocab;
+    uint64_t state;         /* of the generator */
+    struct topk_item *cand; /* [n_vocab] x: logit, later probability */
+    float *penalised;       /* [n_vocab] logits */
+    int *count;             /* [n_vocab] times a token stands in the window */
+    int32_t *last;          /* ring of the last tokens; used when the window is bounded */
+    int64_t n_last;         /* tokens ever accepted */
+};
+
+struct cb_sampler_params cb_sampler_defaults(void)
+{
+    return (struct cb_sampler_params){ .temp = 0.8f,
+                                       .top_k = 40,
+                                       .top_p = 0.95f,
+                                       .min_p = 0.05f,
+                                       .repeat_penalty = 1,
+                                       .penalty_last_n = 64 };
+}
+
+/* A penalty can bring another token to the top. */
+int cb_sampler_top(const struct cb_sampler_params *p)
+{
+    if (p->repeat_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0)
+        return 0;
+    return p->temp <= 0 ? 1 : p->top_k;
+}
+
+int cb_sampler_new(const struct cb_sampler_params *params, int n_vocab, cb_sampler **out)
+{
+    struct cb_sampler *s = cb_calloc(1, sizeof *s);
+
+    *out = NULL;
+    if (!s)
+        return CB_ENOMEM;
+    s->p = *params;
+    s->n_vocab = n_vocab;
+    s->state = params->seed;
+    s->cand = cb_calloc((size_t)n_vocab, sizeof *s->cand);
+    s->penalised = cb_calloc((size_t)n_vocab, sizeof *s->penalised);
+    s->count = cb_calloc((size_t)n_vocab, sizeof *s->count);
+    if (params->penalty_last_n > 0)
+        s->last = cb_calloc((size_t)params->penalty_last_n, sizeof *s->last);
+    if (!s->cand || !s->penalised || !s->count || (params->penalty_last_n > 0 && !s->last)) {
+        cb_sampler_free(s);
+        return CB_ENOMEM;
+    }
+    *out = s;
+    return CB_OK;
+}
+
+void cb_sampler_free(cb_sampler *s)
+{
+    if (!s)
+        return;
+    free(s->cand);
+    free(s->penalised);
+    free(s->count);
+    free(s->last);
+    free(s);
+}
+
+void cb_sampler_accept(cb_sampler *s, int32_t token)
+{
+    const int w = s->p.penalty_last_n;
+
+    if (w == 0 || token < 0 || token >= s->n_vocab)
+        return;
+    if (w > 0) {
+        int32_t *slot = &s->last[s->n_last % w];
+        if (s->n_last >= w)
+            s->count[*slot]--;
+        *slot = token;
+    }
+    s->n_last++;
+    s->count[token]++;
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014): 53 random bits in [0, 1) */
+static double uniform(struct cb_sampler *s)
+{
+    uint64_t z = s->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+/* repeat: as in CTRL (Keskar et al. 2019): a positive logit is divided, a negative one multiplied
+ */
+static float penalised(const struct cb_sampler *s, float x, int count)
+{
+    if (!count)
+        return x;
+    if (x > 0)
+        x /= s->p.repeat_penalty;
+    else
+        x *= s->p.repeat_penalty;
+    return x - (float)count * s->p.frequency_penalty - s->p.presence_penalty;
+}
+
+static int in_order(const void *a, const void *b)
+{
+    return cb_topk_before(a, b) ? -1 : 1;
+}
+
+/* The k first tokens -> cand, in no order; k <= n_vocab */
+static void take_first(struct cb_sampler *s, const float *logits, int k)
+{
+    const int plain = cb_sampler_top(&s->p) > 0;
+
+    for (int i = 0; !plain && i < s->n_vocab; i++)
+        s->penalised[i] = penalised(s, logits[i], s->count[i]);
+    cb_topk_heap(plain ? logits : s->penalised, NULL, s->n_vocab, k, s->cand);
+}
+
+/* cand[0..n-1] in order -> probabilities, at temperature 1 */
+static void softmax(struct topk_item *c, int n)
+{
+    const float max = c[0].x;
+    float sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += c[i].x = expf(c[i].x - max);
+    for (int i = 0; i < n; i++)
+        c[i].x /= sum;
+}
+
+/* how many of the ordered candidates stay: those that reach top_p together, each >= min_p * best */
+static int cut(const struct cb_sampler *s, int n)
+{
+    const struct topk_item *c = s->cand;
+    float sum = 0;
+    int m = 0;
+    while (m < n && (m == 0 || (sum < s->p.top_p && c[m].x >= s->p.min_p * c[0].x)))
+        sum += c[m++].x;
+    return m;
+}
+
+int32_t cb_sampler_pick(cb_sampler *s, const float *logits)
+{
+    const int greedy = s->p.temp <= 0, few = s->p.top_k > 0 && s->p.top_k < s->n_vocab;
+    struct topk_item *c = s->cand;
+    int n = greedy ? 1 : few ? s->p.top_k : s->n_vocab;
+    float sum = 0, max;
+    double u;
+
+    take_first(s, logits, n);
+    if (greedy)
+        return c[0].i;
+    qsort(c, (size_t)n, sizeof *c, in_order);
+    softmax(c, n);
+    n = cut(s, n);
+    /* p^(1/temp), scaled by the largest to stay in range */
+    max = c[0].x;
+    for (int i = 0; i < n; i++)
+        sum += c[i].x = powf(c[i].x / max, 1 / s->p.temp);
+    u = uniform(s) * (double)sum;
+    for (int i = 0; i < n - 1; i++) {
+        u -= (double)c[i].x;
+        if (u < 0)
+            return c[i].i;
+    }
+    return c[n - 1].i;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* dtype.h - the element types of tensors in a GGUF file, one table row each. */
+#ifndef DTYPE_H
+#define DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype {
+    DT_F32,
+    DT_F16,
+    DT_BF16,
+    DT_Q4_0,
+    DT_Q4_1,
+    DT_Q5_0,
+    DT_Q5_1,
+    DT_Q8_0,
+    DT_Q4_K,
+    DT_Q5_K,
+    DT_Q6_K,
+    DT_COUNT
+};
+
+struct dtype_info {
+    const char *name; /* "Q4_K" */
+    uint32_t ggml_id; /* number in the file */
+    int block;        /* elements a block */
+    int block_bytes;
+    /* n is a multiple of block; x need not be aligned */
+    void (*to_f32)(const void *x, float *y, int64_t n);
+    void (*from_f32)(const float *x, void *y, int64_t n); /* round to nearest, the usual scales */
+};
+
+extern const struct dtype_info cb_dtype[DT_COUNT];
+
+int cb_dtype_from_ggml(uint32_t ggml_id);        /* enum dtype, or -1: unknown */
+const char *cb_ggml_type_name(uint32_t ggml_id); /* also of types that are not supported; "?" */
+
+static inline size_t cb_row_bytes(enum dtype t, int64_t n)
+{
+    return (size_t)(n / cb_dtype[t].block) * (size_t)cb_dtype[t].block_bytes;
+}
+
+/* IEEE half and bfloat16, round to nearest even; NaN stays NaN */
+float cb_f16_to_f32(uint16_t h);
+uint16_t cb_f32_to_f16(float f);
+float cb_bf16_to_f32(uint16_t h);
+uint16_t cb_f32_to_bf16(float f);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* gguf.c - a GGUF file is mapped, looked up in and given back.
+ *
+ * Out of scope: a file that another process truncates while it is mapped. Reading a page that is no
+ * longer there raises SIGBUS, as with every mapped file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "gguf_file.h"
+
+static int map_file(struct gguf *g)
+{
+    struct stat st;
+    void *p;
+    /* A FIFO would wait for its writer without O_NONBLOCK; a regular file does not care. */
+    const int fd = open(g->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0)
+        return cb_fail(CB_EIO, "%s: %s", g->path, strerror(errno));
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !st.st_size) {
+        close(fd);
+        return cb_fail(CB_EFORMAT, "%s: %s", g->path,
+                       S_ISDIR(st.st_mode)   ? "is a directory"
+                       : S_ISREG(st.st_mode) ? "the file is empty"
+                                             : "is not a regular file");
+    }
+    g->size = (size_t)st.st_size;
+    p = mmap(NULL, g->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (p == MAP_FAILED)
+        return cb_fail(CB_EIO, "%s: mmap: %s", g->path, strerror(errno));
+    g->map = p;
+    return 0;
+}
+
+int cb_gguf_open(const char *path, struct gguf **out)
+{
+    struct gguf *g = cb_calloc(1, sizeof *g);
+    int err;
+
+    *out = NULL;
+    if (!g)
+        return CB_ENOMEM;
+    g->path = strdup(path);
+    if (!g->path) {
+        free(g);
+        return cb_fail(CB_ENOMEM, "%s: out of memory", path);
+    }
+    err = map_file(g);
+    if (!err)
+        err = cb_gguf_parse(g);
+    if (err) {
+        cb_gguf_close(g);
+        return cb_fail_in(err, path);
+    }
+    *out = g;
+    return 0;
+}
+
+void cb_gguf_close(struct gguf *g)
+{
+    if (!g)
+        return;
+    for (uint64_t i = 0; g->kv && i < g->n_kv; i++)
+        free((void *)(uintptr_t)g->kv[i].str_at);
+    if (g->map)
+        munmap((void *)(uintptr_t)g->map, g->size);
+    free(g->by_key);
+    free(g->by_name);
+    free(g->kv);
+    free(g->tensor);
+    free(g->path);
+    free(g);
+}
+
+const char *cb_gguf_path(const struct gguf *g)
+{
+    return g->path;
+}
+
+uint64_t cb_gguf_file_bytes(const struct gguf *g)
+{
+    return g->size;
+}
+
+int cb_gguf_version(const struct gguf *g)
+{
+    return (int)g->version;
+}
+
+uint64_t cb_gguf_n_kv(const struct gguf *g)
+{
+    return g->n_kv;
+}
+
+const struct gguf_kv *cb_gguf_kv_at(const struct gguf *g, uint64_t i)
+{
+    return i < g->n_kv ? &g->kv[i] : NULL;
+}
+
+static const void *find(const struct gguf_str **e, uint64_t n, const char *name)
+{
+    const struct gguf_str want = { name, strlen(name) }, *key = &want;
+    const struct gguf_str **hit = bsearch(&key, e, n, sizeof *e, cb_gguf_cmp_name);
+
+    return hit ? *hit : NULL;
+}
+
+const struct gguf_kv *cb_gguf_find(const struct gguf *g, const char *key)
+{
+    return find(g->by_key, g->n_kv, key);
+}
+
+uint64_t cb_gguf_n_tensor(const struct gguf *g)
+{
+    return g->n_tensor;
+}
+
+const struct gguf_tensor *cb_gguf_tensor_at(const struct gguf *g, uint64_t i)
+{
+    return i < g->n_tensor ? &g->tensor[i] : NULL;
+}
+
+const struct gguf_tensor *cb_gguf_tensor(const struct gguf *g, const char *name)
+{
+    return find(g->by_name, g->n_tensor, name);
+}
+
+void cb_gguf_release_pages(const struct gguf *g, const struct gguf_tensor *t)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t from = (size_t)((const unsigned char *)t->data - g->map);
+    /* Inward: a page at an end holds a neighbour's bytes, or the header's. */
+    const size_t first = (from + page - 1) / page * page, end = (from + t->size) / page * page;
+
+    if (end > first) /* a hint: if it is refused, the pages just stay */
+        (void)madvise((void *)(uintptr_t)(g->map + first), end - first, MADV_DONTNEED);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/* requantize.c - a GGUF file written anew in another type. */
+#include "requantize.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "gguf_write.h"
+#include "par/par.h"
+
+enum { CHUNK = 1 << 20 }; /* elements that are converted between two writes, at least a row */
+
+struct job {
+    struct quantize *q;
+    struct gguf *g;
+    struct gguf_writer w;
+    enum dtype *type; /* [n_tensor] of the new file */
+    struct par *par;
+    char *temp;           /* beside the new file, renamed when whole */
+    int fd;               /* of temp, -1 = none */
+    uint64_t done, total; /* bytes of tensors read */
+};
+
+/* ---- types ---- */
+
+static int ends_with(struct gguf_str s, const char *end)
+{
+    const size_t n = strlen(end);
+
+    return s.n >= n && !memcmp(s.s + s.n - n, end, n);
+}
+
+static int is_name(struct gguf_str s, const char *name)
+{
+    return s.n == strlen(name) && ends_with(s, name);
+}
+
+static int is_quantised(enum dtype t)
+{
+    return cb_dtype[t].block > 1;
+}
+
+/* The next wider type for rows that are no whole blocks of t. */
+static enum dtype wider(enum dtype t)
+{
+    switch (t) {
+    case DT_Q4_K:
+        return DT_Q5_0;
+    case DT_Q5_K:
+        return DT_Q5_1;
+    case DT_Q6_K:
+        return DT_Q8_0;
+    default:
+        return DT_F16;
+    }
+}
+
+static enum dtype choose(struct job *j, const struct gguf_tensor *t)
+{
+    const int tied = !cb_gguf_tensor(j->g, "output.weight");
+    enum dtype type = j->q->type;
+
+    if (t->n_dim < 2 || !ends_with(t->name, ".weight"))
+        return DT_F32;
+    if (is_quantised(type) && type != DT_Q8_0 &&
+        is_name(t->name, tied ? "token_embd.weight" : "output.weight"))
+        type = DT_Q6_K;
+    if (t->dim[0] % cb_dtype[type].block)
+        j->q->n_fallback++;
+    while (t->dim[0] % cb_dtype[type].block)
+        type = wider(type);
+    j->q->n_requant += is_quantised(t->type) && is_quantised(type) && t->type != type;
+    return type;
+}
+
+/* ---- header ---- */
+
+/* general.file_type: the type that most matrices have, as numbered by GGUF's makers. */
+static int file_type(enum dtype t)
+{
+    static const unsigned char id[DT_COUNT] = {
+        [DT_F32] = 0,  [DT_F16] = 1,  [DT_BF16] = 32, [DT_Q4_0] = 2,  [DT_Q4_1] = 3,  [DT_Q5_0] = 8,
+        [DT_Q5_1] = 9, [DT_Q8_0] = 7, [DT_Q4_K] = 14, [DT_Q5_K] = 16, [DT_Q6_K] = 18,
+    };
+    return id[t];
+}
+
+static int plan(struct job *j)
+{
+    struct gguf_writer *w = &j->w;
+    const struct gguf_tensor *t;
+    const struct gguf_kv *kv;
+    int64_t align = 32;
+
+    j->type = cb_calloc((size_t)cb_gguf_n_tensor(j->g), sizeof *j->type);
+    if (!j->type)
+        return CB_ENOMEM;
+    TRY(cb_gguf_i64(j->g, "general.alignment", &align));
+    w->alignment = (uint32_t)align;
+    for (uint64_t i = 0; (kv = cb_gguf_kv_at(j->g, i)); i++)
+        if (!is_name(kv->key, "general.file_type") &&
+            !is_name(kv->key, "general.quantization_version"))
+            cb_gguf_put_copy(w, kv);
+    cb_gguf_put_i64(w, "general.file_type", GGUF_U32, file_type(j->q->type));
+    if (is_quantised(j->q->type))
+        cb_gguf_put_i64(w, "general.quantization_version", GGUF_U32, 2);
+    for (uint64_t i = 0; (t = cb_gguf_tensor_at(j->g, i)); i++) {
+        j->type[i] = choose(j, t);
+        cb_gguf_put_tensor(w, t->name, j->type[i], t->n_dim, t->dim);
+        j->total += t->size;
+    }
+    j->q->n_tensor = (int)w->n_tensor;
+    return CB_OK;
+}
+
+/* ---- writing ---- */
+
+static int io_error(const struct job *j, const char *what)
+{
+    return cb_fail(CB_EIO, "%s: %s%s", j->q->out, what, strerror(errno));
+}
+
+static int write_all(struct job *j, const void *p, size_t n)
+{
+    const char *s = p;
+
+    for (size_t at = 0; at < n;) {
+        const ssize_t got = write(j->fd, s + at, n - at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return io_error(j, "");
+        at += (size_t)got;
+    }
+    j->q->out_bytes += n;
+    return CB_OK;
+}
+
+static int write_header(struct job *j)
+{
+    struct gguf_bytes b;
+    int err;
+
+    TRY(cb_gguf_put_header(&j->w, &b));
+    err = write_all(j, b.p, b.n);
+    free(b.p);
+    return err;
+}
+
+/* ---- tensors ---- */
+
+/* Rows of one tensor, converted by several threads. */
+struct rows {
+    const struct par *par;
+    enum dtype from, to;
+    int64_t n; /* elements a row */
+    const unsigned char *src;
+    unsigned char *dst;
+    float limit;        /* magnitudes from here on become infinite */
+    atomic_int strange; /* 1: there is such a one, or NaN */
+};
+
+static void convert_row(void *ctx, int i, int thread)
+{
+    struct rows *r = ctx;
+    float *x = cb_par_scratch(r->par, thread);
+    int strange = 0;
+
+    cb_dtype[r->from].to_f32(r->src + (size_t)i * cb_row_bytes(r->from, r->n), x, r->n);
+    for (int64_t k = 0; k < r->n; k++)
+        strange |= !(fabsf(x[k]) < r->limit);
+    if (strange)
+        atomic_store(&r->strange, 1);
+    else
+        cb_dtype[r->to].from_f32(x, r->dst + (size_t)i * cb_row_bytes(r->to, r->n), r->n);
+}
+
+static int step(struct job *j, uint64_t bytes)
+{
+    j->done += bytes;
+    if (j->q->progress && j->q->progress(j->q->progress_arg, (int64_t)j->done, (int64_t)j->total))
+        return cb_fail(CB_ECANCEL, "%s: stopped", j->q->out);
+    return CB_OK;
+}
+
+/* The type stays: so do the bytes. */
+static int copy(struct job *j, const struct gguf_tensor *t)
+{
+    for (size_t at = 0; at < t->size; at += CHUNK) {
+        const size_t n = t->size - at < CHUNK ? t->size - at : CHUNK;
+        TRY(write_all(j, (const unsigned char *)t->data + at, n));
+        TRY(step(j, n));
+    }
+    return CB_OK;
+}
+
+static int convert(struct job *j, const struct gguf_tensor *t, enum dtype to)
+{
+    struct rows r = { .par = j->par,
+                      .from = t->type,
+                      .to = to,
+                      .n = t->dim[0],
+                      .limit = to == DT_F16 ? 65520 : INFINITY };
+    const int64_t n_row = t->dim[1] * t->dim[2] * t->dim[3];
+    const int64_t step_rows = r.n < CHUNK ? CHUNK / r.n : 1;
+    const size_t in = cb_row_bytes(t->type, r.n), out = cb_row_bytes(to, r.n);
+    int err = cb_par_reserve(j->par, (size_t)r.n * sizeof(float));
+
+    if (!err && !(r.dst = cb_alloc_aligned((size_t)step_rows, out)))
+        err = CB_ENOMEM;
+    for (int64_t row = 0; row < n_row && !err; row += step_rows) {
+        const int n = (int)(n_row - row < step_rows ? n_row - row : step_rows);
+        r.src = (const unsigned char *)t->data + (size_t)row * in;
+        cb_par_for(j->par, n, convert_row, &r);
+        if (atomic_load(&r.strange))
+            err = cb_fail(CB_EFORMAT, "%s: tensor %.*s: a weight is not finite, or not in %s",
+                          j->q->in, (int)(t->name.n < 80 ? t->name.n : 80), t->name.s,
+                          cb_dtype[to].name);
+        if (!err)
+            err = write_all(j, r.dst, (size_t)n * out);
+        if (!err)
+            err = step(j, (size_t)n * in);
+    }
+    free(r.dst);
+    return err;
+}
+
+static int write_tensors(struct job *j)
+{
+    const struct gguf_tensor *t;
+    static const unsigned char zeros[4096];
+
+    for (uint64_t i = 0; (t = cb_gguf_tensor_at(j->g, i)); i++) {
+        const uint64_t size = j->q->out_bytes;
+        size_t pad;
+
+        TRY(t->type == j->type[i] ? copy(j, t) : convert(j, t, j->type[i]));
+        cb_gguf_release_pages(j->g, t);
+        for (pad = cb_gguf_pad(&j->w, j->q->out_bytes - size); pad > sizeof zeros;
+             pad -= sizeof zeros)
+            TRY(write_all(j, zeros, sizeof zeros));
+        TRY(write_all(j, zeros, pad));
+    }
+    return CB_OK;
+}
+
+/* ---- the file ---- */
+
+/* Renaming onto a device or a folder would be no mere overwriting of a file. */
+static int check_target(const struct quantize *q)
+{
+    struct stat in, out;
+
+    if (stat(q->out, &out) < 0)
+        return errno == ENOENT ? CB_OK : cb_fail(CB_EIO, "%s: %s", q->out, strerror(errno));
+    if (!S_ISREG(out.st_mode))
+        return cb_fail(CB_EARG, "%s: is not a regular file", q->out);
+    if (!stat(q->in, &in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+        return cb_fail(CB_EARG, "%s: input and output are the same file", q->out);
+    return CB_OK;
+}
+
+static int open_temp(struct job *j)
+{
+    const size_t n = strlen(j->q->out) + 32;
+
+    j->temp = cb_calloc(n, 1);
+    if (!j->temp)
+        return CB_ENOMEM;
+    snprintf(j->temp, n, "%s.%ld.tmp", j->q->out, (long)getpid());
+    j->fd = open(j->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return j->fd < 0 ? io_error(j, "") : CB_OK;
+}
+
+static int finish(struct job *j)
+{
+    const int fd = j->fd;
+
+    if (fsync(fd) < 0)
+        return io_error(j, "");
+    j->fd = -1;
+    if (close(fd) < 0 || rename(j->temp, j->q->out) < 0) {
+        const int err = io_error(j, "");
+        unlink(j->temp);
+        return err;
+    }
+    return CB_OK;
+}
+
+static int steps(struct job *j)
+{
+    TRY(check_target(j->q));
+    TRY(cb_gguf_open(j->q->in, &j->g));
+    j->q->in_bytes = cb_gguf_file_bytes(j->g);
+    TRY(plan(j));
+    TRY(cb_par_new(j->q->n_threads, &j->par));
+    TRY(open_temp(j));
+    TRY(write_header(j));
+    TRY(write_tensors(j));
+    return finish(j);
+}
+
+int cb_quantize(struct quantize *q)
+{
+    struct job j = { .q = q, .fd = -1 };
+    int err;
+
+    q->out_bytes = 0;
+    q->n_fallback = q->n_requant = 0;
+    cb_gguf_writer_init(&j.w);
+    err = steps(&j);
+    if (j.fd >= 0) {
+        close(j.fd);
+        unlink(j.temp);
+    }
+    cb_par_free(j.par);
+    cb_gguf_writer_free(&j.w);
+    cb_gguf_close(j.g);
+    free(j.type);
+    free(j.temp);
+    return err;
+}

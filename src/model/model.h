@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/* model.h - weights bound into structs, hyper-parameters and the tokenizer; read-only once open. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "ctxbank.h"
+#include "device/device.h"
+#include "gguf/gguf.h"
+#include "text/tok.h"
+
+/* What one family does differently: a table row in arch.c. */
+struct arch {
+    const char *name; /* general.architecture, and the prefix of its metadata keys */
+    enum rope_kind rope;
+    enum act_kind act;
+    int qkv_bias; /* 1: q, k and v have biases, which must be there */
+};
+
+const struct arch *cb_arch_find(struct gguf_str name); /* NULL: unknown */
+const struct arch *cb_arch_at(int i);                  /* NULL past the last */
+
+struct hparams {
+    int n_layer, n_embd, n_head, n_kv, hd, n_ff, n_vocab, n_ctx_train;
+    int n_rot;                             /* dimensions of a head that rotate */
+    int window;                            /* sliding window in tokens, 0 = none */
+    float norm_eps, rope_base, rope_scale; /* positions are divided by rope_scale */
+};
+
+struct layer {
+    struct weight q, k, v, o; /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
+    struct weight gate, up, down;             /* 2 x [n_ff][n_embd], [n_embd][n_ff] */
+    float *attn_norm, *ffn_norm;              /* [n_embd] */
+    float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
+};
+
+struct cb_model {
+    struct gguf *gguf;
+    struct tok *tok;
+    const struct arch *arch;
+    struct device *dev;
+    struct hparams hp;
+    struct layer *layer;  /* [n_layer] */
+    struct weight embd;   /* [n_vocab][n_embd], read by rows */
+    struct weight output; /* [n_vocab][n_embd]; the same tensor as embd when tied */
+    float *out_norm;      /* [n_embd] */
+    float *inv_freq;      /* [n_rot / 2] radians a position, scaling factors applied */
+    uint64_t weights_bytes, packed_bytes;
+    struct head_prune
+        *head_prune; /* of output; NULL until a session wants it, or where it would not pay */
+    int has_looked;  /* 1: whether it pays has been found out */
+    int64_t n_params;
+    char *name, *quant;
+    uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */
+};
+
+/* Makes the preview, if it pays. */
+int cb_model_prune_head(struct cb_model *m);
+
+/* cos and sin for positions pos0.. -> cs[n_tok][n_rot / 2][2] */
+void cb_model_rope_table(const struct cb_model *m, int pos0, int n_tok, float *cs);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* cpus.c - how many cores this process may use: affinity, hardware threads, control groups. */
+#include "cpus.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_CPU = CB_MAX_CPU, PATH = 4096 };
+
+int cb_cpus_line(const char *path, char *buf, int cap)
+{
+    FILE *f = fopen(path, "r");
+    int ok;
+
+    if (!f)
+        return 0;
+    ok = fgets(buf, cap, f) != NULL;
+    fclose(f);
+    return ok;
+}
+
+/* ---- cores ---- */
+
+int cb_cpus_core_of(const char *sys, int cpu)
+{
+    static const char *const file[] = { "core_cpus_list",
+                                        "thread_siblings_list" }; /* new, old name */
+    char path[PATH], line[256];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/cpu%d/topology/%s", sys, cpu, file[i]);
+        if (cb_cpus_line(path, line, sizeof line) && *line >= '0' && *line <= '9')
+            return (int)strtol(line, NULL, 10);
+    }
+    return cpu;
+}
+
+int cb_cpus_cores(const char *sys, const unsigned char *allowed, int n_cpu)
+{
+    unsigned char seen[MAX_CPU] = { 0 };
+    int n = 0;
+
+    for (int cpu = 0; cpu < n_cpu && cpu < MAX_CPU; cpu++) {
+        int core;
+        if (!allowed[cpu])
+            continue;
+        core = cb_cpus_core_of(sys, cpu);
+        if (core < 0 || core >= MAX_CPU)
+            core = cpu;
+        n += !seen[core];
+        seen[core] = 1;
+    }
+    return n;
+}
+
+/* ---- control groups ---- */
+
+/* Version 2: "MAX PERIOD" in microseconds, or "max PERIOD" */
+static double quota_v2(const char *dir)
+{
+    char path[PATH + 32], line[64];
+    double max, period;
+
+    snprintf(path, sizeof path, "%s/cpu.max", dir);
+    if (!cb_cpus_line(path, line, sizeof line) || sscanf(line, "%lf %lf", &max, &period) != 2)
+        return 0;
+    return max > 0 && period > 0 ? max / period : 0;
+}
+
+/* Version 1: a quota of -1 is none */
+static double quota_v1(const char *dir)
+{
+    char path[PATH + 32], quota[64], period[64];
+
+    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
+    if (!cb_cpus_line(path, quota, sizeof quota))
+        return 0;
+    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
+    if (!cb_cpus_line(path, period, sizeof period) || strtod(quota, NULL) <= 0 ||
+        strtod(period, NULL) <= 0)
+        return 0;
+    return strtod(quota, NULL) / strtod(period, NULL);
+}
+
+/* The smallest quota of base/group and of the groups above it, base included. Inside a container
+ * the group's own path may not be there: then the mount's root is the group. */
+static double smallest(const char *base, const char *group, double (*quota)(const char *))
+{
+    char dir[PATH];
+    const size_t n_base = strlen(base);
+    double least = 0;
+
+    snprintf(dir, sizeof dir, "%s%s", base, group);
+    for (;;) {
+        const double q = quota(dir);
+        char *slash;
+        if (q > 0 && (least <= 0 || q < least))
+            least = q;
+        slash = strrchr(dir, '/');
+        if (!slash || (size_t)(slash - dir) < n_base)
+            return least;
+        *slash = '\0';
+    }
+}
+
+/* Is "cpu" one of the names with commas between them? */
+static int has_cpu(const char *names)
+{
+    while (*names) {
+        const size_t n = strcspn(names, ",");
+        if (n == 3 && !strncmp(names, "cpu", 3))
+            return 1;
+        names += n + (names[n] == ',');
+    }
+    return 0;
+}
+
+/* A line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" */
+static double line_quota(char *line, const char *mount)
+{
+    char base[PATH];
+    char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
+
+    if (!group)
+        return 0;
+    *group++ = '\0';
+    names++;
+    group[strcspn(group, "\n")] = '\0';
+    if (!*names)
+        return smallest(mount, group, quota_v2);
+    if (!has_cpu(names))
+        return 0;
+    snprintf(base, sizeof base, "%s/cpu", mount);
+    if (access(base, F_OK))
+        snprintf(base, sizeof base, "%s/%s", mount, names);
+    return smallest(base, group, quota_v1);
+}
+
+double cb_cpus_quota(const char *groups, const char *mount)
+{
+    FILE *f = fopen(groups, "r");
+    char line[PATH];
+    double least = 0;
+
+    if (!f)
+        return 0;
+    while (fgets(line, sizeof line, f)) {
+        const double q = line_quota(line, mount);
+        if (q > 0 && (least <= 0 || q < least))
+            least = q;
+    }
+    fclose(f);
+    return least;
+}
+
+/* ---- name ---- */
+
+/* The value of "key : value", its line end cut off; NULL: another key */
+static const char *value_of(char *line, const char *key)
+{
+    const size_t n = strlen(key);
+    char *at = line + n;
+
+    if (strncmp(line, key, n))
+        return NULL;
+    at += strspn(at, " \t");
+    if (*at != ':')
+        return NULL;
+    at += 1 + strspn(at + 1, " \t");
+    at[strcspn(at, "\n")] = '\0';
+    return at;
+}
+
+void cb_cpus_name(const char *cpuinfo, char *buf, size_t cap)
+{
+    static const char *const key[] = { "model name", "cpu family", "model" };
+    char part[3][80] = { "", "", "" }, line[512], id[200] = "";
+    FILE *f = fopen(cpuinfo, "r");
+    int n = 0;
+
+    while (f && fgets(line, sizeof line, f)) {
+        n += value_of(line, "processor") != NULL;
+        for (int i = 0; i < 3; i++) {
+            const char *v = *part[i] ? NULL : value_of(line, key[i]);
+            if (v)
+                snprintf(part[i], sizeof part[i], "%.79s", v);
+        }
+    }
+    if (f)
+        fclose(f);
+    if (*part[1])
+        snprintf(id, sizeof id, "family %s model %s, ", part[1], part[2]);
+    snprintf(buf, cap, "%s%s%s%d processor%s", part[0], *part[0] ? ", " : "", id, n,
+             n == 1 ? "" : "s");
+}
+
+/* ---- both ---- */
+
+int cb_cpus_allowed(unsigned char *allowed, int n_cpu)
+{
+    cpu_set_t *set = CPU_ALLOC(MAX_CPU);
+    const size_t size = CPU_ALLOC_SIZE(MAX_CPU);
+    int n = 0;
+
+    if (set && !sched_getaffinity(0, size, set))
+        for (int i = 0; i < n_cpu && i < MAX_CPU; i++) {
+            allowed[i] = CPU_ISSET_S(i, size, set) != 0;
+            n = allowed[i] ? i + 1 : n;
+        }
+    if (set)
+        CPU_FREE(set);
+    return n;
+}
+
+int cb_cpus_default(void)
+{
+    unsigned char allowed[MAX_CPU];
+    const double quota = cb_cpus_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+    int n = cb_cpus_allowed(allowed, MAX_CPU);
+
+    if (n) {
+        n = cb_cpus_cores("/sys/devices/system/cpu", allowed, n);
+    } else {
+        const long online = sysconf(_SC_NPROCESSORS_ONLN);
+        n = online > 0 ? (int)online : 1;
+    }
+    if (quota > 0 && quota < n)
+        n = (int)ceil(quota);
+    return n > 0 ? n : 1;
+}

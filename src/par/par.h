@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* par.h - a team of threads and what each of them owns. par_omp.c alone knows OpenMP. */
+#ifndef PAR_H
+#define PAR_H
+
+#include <stddef.h>
+
+struct par;
+struct affinity; /* affinity.h */
+struct team;
+
+/* 0 = physical cores that affinity and cgroup allow */
+int cb_par_new(int n_threads, struct par **out);
+/* Where threads are bound, the calling one is too: to the end of the team, which it must free
+ * itself. */
+int cb_par_new_team(const struct team *t, struct par **out);
+int cb_par_new_at(struct affinity *affinity,
+                  struct par **out); /* takes what affinity holds, in any case */
+void cb_par_free(struct par *p);
+int cb_par_threads(const struct par *p);
+int cb_par_nodes(const struct par *p); /* nodes of memory with threads of their own; 1: none has */
+const char *
+cb_par_note(const struct par *p); /* what became of numa and pin; "" when not asked for */
+
+/* Runs body on the caller's thread with the team at hand, so that the loops inside start at once:
+ * open it around a token or a prompt. */
+void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx);
+
+/* Calls fn(ctx, i, thread) once for each i in 0..n-1. Threads take the next i as they come free, so
+ * a thread that lost its core does not hold the others up for long. Of N nodes, threads of node k
+ * take the k-th part of the items first: memory that such a loop has touched first is then near
+ * those who read it in a loop with the same parts. Results must not depend on `thread`. Runs on the
+ * caller's thread alone when n or the team is 1. Not to be nested. */
+typedef void (*par_fn)(void *ctx, int i, int thread);
+void cb_par_for(struct par *p, int n, par_fn fn, void *ctx);
+
+/* A thread's own work space: 64-byte aligned, grows and never shrinks, contents undefined.
+ * Reserve before the loop (it may fail), then fetch inside it. */
+int cb_par_reserve(struct par *p, size_t bytes_a_thread);
+void *cb_par_scratch(const struct par *p, int thread);
+size_t cb_par_scratch_bytes(const struct par *p); /* all threads together */
+
+#endif

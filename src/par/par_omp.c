@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT */
+/* par_omp.c - par.h over OpenMP; the only file that knows it.
+ *
+ * OpenMP's own loops end in a barrier that every thread must reach, so one thread without a core
+ * holds all up, once a loop. Here a region is opened once a token or prompt (cb_par_run); its
+ * threads then take items of the loops that the first thread offers, and a loop is over when its
+ * items are done, whoever did them. Idle threads spin briefly, then sleep. A thread whose core
+ * another program keeps busy leaves the loops to the others for a while. */
+#include "par.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#define OMP_PRAGMA(x)   _Pragma(#x)
+#define OMP_PARALLEL(n) OMP_PRAGMA(omp parallel num_threads(n))
+#define OMP_THREAD      omp_get_thread_num()
+#else /* one thread does all */
+#define OMP_PARALLEL(n)
+#define OMP_THREAD 0
+#endif
+
+#if defined(__x86_64__) || defined(__i386__)
+#define cpu_relax() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define cpu_relax() __asm__ volatile("yield")
+#else
+#define cpu_relax() ((void)0)
+#endif
+
+#include "affinity.h"
+#include "backoff.h"
+#include "base/err.h"
+#include "futex.h"
+
+enum { SPIN = 4000 }; /* looks for work before sleeping; about 0.1 ms */
+
+#define CLOSED UINT32_MAX
+
+/* The items of a node that are on offer. High half: the loop's number; low half: the next item, or
+ * CLOSED. A thread reads the loop's fields, then takes an item by a swap of the whole ticket: that
+ * fails if the loop has changed. */
+struct ticket {
+    _Alignas(64) _Atomic uint64_t next;
+};
+
+struct par {
+    int n;
+    struct affinity affinity;
+    struct affinity before;  /* where the calling thread could run, for the end */
+    _Atomic int *bound;      /* [n] threads of the system that are bound as these */
+    size_t scratch_bytes;    /* a thread */
+    void **scratch;          /* [n] */
+    struct backoff *backoff; /* [n] each of its thread's own */
+
+    int inside;            /* a region is open; only the first thread looks */
+    struct ticket *ticket; /* [affinity.n_node] of the loop on offer */
+    _Alignas(64) _Atomic(par_fn) fn;
+    void *_Atomic ctx;
+    _Atomic uint32_t n_item;
+    _Alignas(64) _Atomic uint32_t todo; /* items not yet done; the first thread sleeps on it */
+    _Atomic uint32_t first_sleeps;
+    _Atomic int64_t slept_ns;           /* since when */
+    _Alignas(64) _Atomic uint32_t bell; /* idle threads sleep on it */
+    _Atomic uint32_t sleepers;
+    _Atomic uint32_t over; /* the region ends; threads that keep away sleep on it */
+    _Atomic uint32_t n_away;
+};
+
+static int open_par(struct par *p)
+{
+    p->n = p->affinity.n_threads;
+    if (p->affinity.binds)
+        TRY(cb_affinity_now(&p->before));
+    p->ticket = cb_alloc_aligned((size_t)p->affinity.n_node, sizeof *p->ticket);
+    p->scratch = cb_calloc((size_t)p->n, sizeof *p->scratch);
+    p->bound = cb_calloc((size_t)p->n, sizeof *p->bound);
+    p->backoff = cb_alloc_aligned((size_t)p->n, sizeof *p->backoff);
+    if (!p->ticket || !p->scratch || !p->bound || !p->backoff)
+        return CB_ENOMEM;
+    for (int i = 0; i < p->n; i++)
+        p->backoff[i] = cb_backoff_none;
+    for (int k = 0; k < p->affinity.n_node; k++)
+        atomic_init(&p->ticket[k].next, CLOSED);
+    return CB_OK;
+}
+
+int cb_par_new_at(struct affinity *affinity, struct par **out)
+{
+    struct par *p = cb_alloc_aligned(1, sizeof *p);
+    int err = CB_ENOMEM;
+
+    if (p) {
+        memset(p, 0, sizeof *p);
+        p->affinity = *affinity;
+        *affinity = (struct affinity){ 0 };
+        err = open_par(p);
+    }
+    if (err) {
+        cb_affinity_free(affinity);
+        cb_par_free(p);
+        return err;
+    }
+    *out = p;
+    return CB_OK;
+}
+
+int cb_par_new_team(const struct team *t, struct par **out)
+{
+    struct affinity affinity;
+
+    if (t->n_threads < 0 || t->n_threads > 4096)
+        return cb_fail(CB_EARG, "threads: %d is not between 1 and 4096", t->n_threads);
+    TRY(cb_affinity_here(t, &affinity));
+    return cb_par_new_at(&affinity, out);
+}
+
+int cb_par_new(int n_threads, struct par **out)
+{
+    return cb_par_new_team(&(struct team){ .n_threads = n_threads }, out);
+}
+
+static int this_thread(void)
+{
+    return (int)syscall(SYS_gettid);
+}
+
+void cb_par_free(struct par *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; p->scratch && i < p->n; i++)
+        free(p->scratch[i]);
+    if (p->bound && p->bound[0] == this_thread())
+        cb_affinity_bind(&p->before, 0);
+    cb_affinity_free(&p->before);
+    cb_affinity_free(&p->affinity);
+    free(p->ticket);
+    free(p->bound);
+    free(p->backoff);
+    free(p->scratch);
+    free(p);
+}
+
+int cb_par_threads(const struct par *p)
+{
+    return p->n;
+}
+
+int cb_par_nodes(const struct par *p)
+{
+    return p->affinity.n_node;
+}
+
+const char *cb_par_note(const struct par *p)
+{
+    return p->affinity.note;
+}
+
+/* The team's threads are the same ones from region to region, mostly. */
+static void take_affinity(struct par *p, int thread)
+{
+    const int id = p->affinity.binds ? this_thread() : 0;
+
+    if (p->bound[thread] == id)
+        return;
+    p->bound[thread] = id;
+    cb_affinity_bind(&p->affinity, thread);
+}
+
+/* ---- sleeping ---- */
+
+static void ring(struct par *p)
+{
+    if (!atomic_load(&p->sleepers))
+        return;
+    atomic_fetch_add(&p->bell, 1);
+    futex_wake(&p->bell);
+}
+
+/* ---- keeping away ---- */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The first thread slept for an item that this one has just done. */
+static void judge(struct par *p, int thread)
+{
+    struct rusage u;
+
+    if (thread && !getrusage(RUSAGE_THREAD, &u))
+        cb_backoff_judge(&p->backoff[thread], u.ru_nivcsw, atomic_load(&p->slept_ns), now_ns());
+}
+
+static void keep_away(struct par *p, int thread)
+{
+    struct backoff *l = &p->backoff[thread];
+    int64_t left;
+
+    if (!l->until_ns)
+        return;
+    atomic_fetch_add(&p->n_away, 1);
+    while (!atomic_load(&p->over) && (left = l->until_ns - now_ns()) > 0)
+        futex_wait(&p->over, 0, left);
+    atomic_fetch_sub(&p->n_away, 1);
+    if (!atomic_load(&p->over))
+        cb_backoff_back(l, now_ns());
+}
+
+/* ---- loops ---- */
+
+/* The first item of a node's part of n */
+static uint32_t part(const struct par *p, int node, uint32_t n)
+{
+    return (uint32_t)((uint64_t)n * (uint32_t)node / (uint32_t)p->affinity.n_node);
+}
+
+static int has_work(struct par *p)
+{
+    const uint32_t n = atomic_load(&p->n_item);
+
+    for (int k = 0; k < p->affinity.n_node; k++) /* a closed ticket is past any */
+        if ((uint32_t)atomic_load(&p->ticket[k].next) < part(p, k + 1, n))
+            return 1;
+    return 0;
+}
+
+/* Does items of a node's part of the loop on offer until none is left. */
+static void work_part(struct par *p, int node, int thread)
+{
+    for (;;) {
+        uint64_t t = atomic_load(&p->ticket[node].next);
+        const uint32_t i = (uint32_t)t;
+        const par_fn fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
+        void *ctx = atomic_load_explicit(&p->ctx, memory_order_relaxed);
+        const uint32_t n = atomic_load_explicit(&p->n_item, memory_order_relaxed);
+
+        if (i >= part(p, node + 1, n))
+            return;
+        if (!atomic_compare_exchange_weak(&p->ticket[node].next, &t, t + 1))
+            continue;
+        fn(ctx, (int)i, thread);
+        if (atomic_fetch_sub(&p->todo, 1) == 1 && atomic_load(&p->first_sleeps)) {
+            futex_wake(&p->todo);
+            judge(p, thread);
+        }
+    }
+}
+
+/* First what is near, then what others have left. */
+static void work(struct par *p, int thread)
+{
+    const int n = p->affinity.n_node, near = p->affinity.node[thread];
+
+    for (int k = 0; k < n; k++)
+        work_part(p, (near + k) % n, thread);
+}
+
+static void offer(struct par *p, uint32_t n, par_fn fn, void *ctx)
+{
+    const int n_node = p->affinity.n_node;
+    const uint64_t number = (atomic_load(&p->ticket[0].next) >> 32) + 1;
+
+    for (int k = 0; k < n_node; k++) /* late readers of the old loop find nothing */
+        atomic_store(&p->ticket[k].next, number << 32 | CLOSED);
+    atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
+    atomic_store_explicit(&p->ctx, ctx, memory_order_relaxed);
+    atomic_store_explicit(&p->n_item, n, memory_order_relaxed);
+    atomic_store_explicit(&p->todo, n, memory_order_relaxed);
+    for (int k = 0; k < n_node; k++)
+        atomic_store(&p->ticket[k].next, (number + 1) << 32 | part(p, k, n));
+    ring(p);
+}
+
+/* The first thread, until the last item is done. */
+static void await(struct par *p)
+{
+    uint32_t left;
+
+    for (int i = 0; i < SPIN; i++) {
+        if (!atomic_load(&p->todo))
+            return;
+        cpu_relax();
+    }
+    atomic_store(&p->slept_ns, now_ns());
+    atomic_store(&p->first_sleeps, 1);
+    while ((left = atomic_load(&p->todo)))
+        futex_wait(&p->todo, left, 0);
+    atomic_store(&p->first_sleeps, 0);
+}
+
+static void serve(struct par *p, int thread)
+{
+    int idle = 0;
+
+    while (!atomic_load(&p->over)) {
+        keep_away(p, thread);
+        if (has_work(p)) {
+            work(p, thread);
+            idle = 0;
+        } else if (++idle < SPIN) {
+            cpu_relax();
+        } else {
+            const uint32_t seen = atomic_load(&p->bell);
+            atomic_fetch_add(&p->sleepers, 1);
+            if (!has_work(p) && !atomic_load(&p->over))
+                futex_wait(&p->bell, seen, 0);
+            atomic_fetch_sub(&p->sleepers, 1);
+            idle = 0;
+        }
+    }
+}
+
+void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx)
+{
+    if (p->inside) {
+        body(ctx);
+        return;
+    }
+    take_affinity(p, 0);
+    if (p->n == 1) {
+        body(ctx);
+        return;
+    }
+    p->inside = 1;
+    atomic_store(&p->over, 0);
+    OMP_PARALLEL(p->n)
+    {
+        if (OMP_THREAD == 0) {
+            body(ctx);
+            atomic_store(&p->over, 1);
+            if (atomic_load(&p->n_away))
+                futex_wake(&p->over);
+            ring(p);
+        } else {
+            take_affinity(p, OMP_THREAD);
+            serve(p, OMP_THREAD);
+        }
+    }
+    p->inside = 0;
+}
+
+struct loop {
+    struct par *p;
+    int n;
+    par_fn fn;
+    void *ctx;
+};
+
+static void run_loop(void *ctx)
+{
+    const struct loop *x = ctx;
+    cb_par_for(x->p, x->n, x->fn, x->ctx);
+}
+
+void cb_par_for(struct par *p, int n, par_fn fn, void *ctx)
+{
+    if (n <= 1 || p->n == 1) {
+        for (int i = 0; i < n; i++)
+            fn(ctx, i, 0);
+        return;
+    }
+    if (!p->inside) {
+        cb_par_run(p, run_loop, &(struct loop){ p, n, fn, ctx });
+        return;
+    }
+    offer(p, (uint32_t)n, fn, ctx);
+    work(p, 0);
+    await(p);
+}
+
+int cb_par_reserve(struct par *p, size_t bytes)
+{
+    if (bytes <= p->scratch_bytes)
+        return CB_OK;
+    for (int i = 0; i < p->n; i++) {
+        void *q = cb_alloc_aligned(bytes, 1);
+        if (!q)
+            return CB_ENOMEM;
+        free(p->scratch[i]);
+        p->scratch[i] = q;
+    }
+    p->scratch_bytes = bytes;
+    return CB_OK;
+}
+
+void *cb_par_scratch(const struct par *p, int thread)
+{
+    return p->scratch[thread];
+}
+
+size_t cb_par_scratch_bytes(const struct par *p)
+{
+    return p->scratch_bytes * (size_t)p->n;
+}

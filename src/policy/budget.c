@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* budget.c - budgets split over layers: shapes with a closed form, caps, and rounding that keeps
+ * the sum; what attention rows tell of a layer's need. All work in doubles; only the last step
+ * makes integers. */
+#include <math.h>
+
+#include "policy.h"
+
+void cb_share_cap(double *share, int n, double total, double max)
+{
+    for (int pass = 0; pass < n; pass++) { /* each pass caps one more, or ends */
+        double open = 0, left = total;
+        int cut = 0;
+        for (int i = 0; i < n; i++)
+            if (share[i] >= max)
+                left -= max;
+            else
+                open += share[i];
+        for (int i = 0; i < n; i++) {
+            if (share[i] >= max || !(open > 0))
+                share[i] = fmin(share[i], max);
+            else
+                share[i] *= left / open;
+            cut |= share[i] > max;
+        }
+        if (!cut)
+            return;
+    }
+}
+
+void cb_share_round(const double *share, int n, int total, int *out)
+{
+    int sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += out[i] = (int)floor(share[i]);
+    for (; sum < total; sum++) {
+        int best = 0;
+        for (int i = 1; i < n; i++)
+            if (share[i] - out[i] > share[best] - out[best])
+                best = i;
+        out[best]++;
+    }
+}
+
+void cb_share_linear(double *share, int n, double mean, double beta, double max)
+{
+    double top = mean / beta, bottom = 2 * mean - top;
+
+    if (bottom > max) { /* there is no more to keep: the rest goes up */
+        bottom = max;
+        top = 2 * mean - bottom;
+    }
+    for (int l = 0; l < n; l++)
+        share[l] = n == 1 ? mean : bottom - (bottom - top) * l / (n - 1);
+}
+
+/* (1 + q + ... + q^(n-1)) */
+static double series(double q, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum = sum * q + 1;
+    return sum;
+}
+
+void cb_share_geometric(double *share, int n, double mean, double beta, double max)
+{
+    double lo = 1, hi = beta > 1 ? beta * n : 1; /* of q, the ratio of a layer to the one above */
+
+    for (int i = 0; i < 200; i++) {
+        const double q = (lo + hi) / 2;
+        if (series(q, n) < beta * n)
+            lo = q;
+        else
+            hi = q;
+    }
+    for (int l = n; l-- > 0;)
+        share[l] = l == n - 1 ? mean / beta : share[l + 1] * hi;
+    if (n == 1)
+        share[0] = mean;
+    cb_share_cap(share, n, mean * n, max);
+}
+
+void cb_share_exponential(double *share, int n, double mean, double beta, double max)
+{
+    double sum = 0;
+
+    for (int l = 0; l < n; l++)
+        sum += share[l] = n == 1 ? 1 : exp(-log(beta) * l / (n - 1));
+    for (int l = 0; l < n; l++)
+        share[l] *= mean * n / sum;
+    cb_share_cap(share, n, mean * n, max);
+}
+
+double cb_scores_variance(const struct scores *s, int row, int n_row)
+{
+    double mean = 0, sum = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < s->n; i++) {
+            double x = 0;
+            for (int r = row; r < row + n_row; r++)
+                x += (double)s->s[(size_t)r * (size_t)s->stride + (size_t)i] / n_row;
+            if (pass)
+                sum += (x - mean) * (x - mean);
+            else
+                mean += x / s->n;
+        }
+    return s->n > 1 ? sum / (s->n - 1) : 0;
+}
+
+double cb_scores_spread(const struct scores *s)
+{
+    double lo = INFINITY, hi = 0, sum = 0;
+
+    for (int r = 0; r < s->n_row; r++) {
+        const double v = cb_scores_variance(s, r, 1);
+        lo = fmin(lo, v);
+        hi = fmax(hi, v);
+        sum += v;
+    }
+    return (sum / s->n_row - lo) / (hi - lo + 1e-6);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* keep.c - which slots to keep: what methods share. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+#include "base/topk_heap.h"
+#include "policy.h"
+
+int cb_keep_ends(int n, int sink, int recent, int *out)
+{
+    int m = 0;
+    for (int i = 0; i < n; i++) {
+        if (i >= sink && i < n - recent)
+            i = n - recent;
+        if (i < n)
+            out[m++] = i;
+    }
+    return m;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+int cb_keep_top(const float *s, const float *raw, int n, int k, int sink, int recent, int *out)
+{
+    const int from = max_int(0, min_int(sink, n)), to = max_int(from, min_int(n - recent, n));
+    const int ends = from + n - to, others = min_int(k - ends, to - from);
+    struct topk_item *best;
+    int m = 0;
+
+    for (int i = 0; i < n; i++)
+        if (i < from || i >= to)
+            out[m++] = i;
+    if (others > 0) {
+        if (!(best = cb_calloc((size_t)others, sizeof *best)))
+            return CB_ENOMEM;
+        cb_topk_heap(s + from, raw ? raw + from : NULL, to - from, others, best);
+        for (int i = 0; i < others; i++)
+            out[m++] = from + best[i].i;
+        free(best);
+    }
+    qsort(out, (size_t)m, sizeof *out, ascending);
+    return m;
+}
+
+int cb_keep_budget(double budget, int n)
+{
+    const double b = budget < 1 ? floor(budget * n) : budget;
+    return b < 1 ? 1 : b > 1e9 ? 1000000000 : (int)b;
+}
+
+int cb_keep_part(double x, int of)
+{
+    const double n = x < 1 && x > 0 ? fmax(1, floor(x * of)) : x;
+    return n < of ? (int)n : of;
+}
+
+int cb_keep_slots(double budget, int n_prompt, int n_gen, int grow)
+{
+    const int keep = cb_keep_budget(budget, n_prompt), n = n_prompt + n_gen;
+    if (grow)
+        return (n_prompt < keep ? n_prompt : keep) + n_gen;
+    return n < keep ? n : keep;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* d2o.c - D2O (Wan et al., 2024): sinks, heavy hitters and recent tokens, more of them in layers
+ * whose attention is spread out (section 3.2). What is dropped may be merged (d2o_merge.c). */
+#include "d2o.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BUDGET,
+    RECENT,
+    SINK,
+    LAYERS,
+    PRESET,
+    ALPHA,
+    GATE,
+    PROTECT,
+    MERGE,
+    BETA,
+    MERGE_SINKS,
+    MERGE_KEYS,
+    DECODE
+};
+enum { SOFTMAX, GATED, FIRST2, UNIFORM, MEASURED };
+enum { BOUNDED, GROW };
+enum { ALL = 1000000000 };
+
+static const struct method_opt opts[] = {
+    [BUDGET] = { "budget", "tokens", "kept beside the sinks, mean over layers; below 1 a share",
+                 OPT_NUM, 0.2, 1e-6, 1e9, NULL },
+    [RECENT] = { "recent", "tokens", "of them, last tokens; below 1 a share of the budget", OPT_NUM,
+                 0.25, 0, 1e9, NULL },
+    [SINK] = { "sink", "tokens", "first tokens, always kept", OPT_INT, 4, 0, 1e9, NULL },
+    [LAYERS] = { "layers", NULL,
+                 "how the budget is split; first2: all in the lowest two; preset: as measured "
+                 "before, see preset",
+                 OPT_CHOICE, SOFTMAX, 0, 0, "softmax gate first2 uniform preset" },
+    [PRESET] = { "preset", "file",
+                 "layers=preset: as calibrate density writes it; default: the model's", OPT_TEXT, 0,
+                 0, 0, NULL },
+    [ALPHA] = { "alpha", NULL, "layers=gate: a dense layer's budget beside a sparse one's", OPT_NUM,
+                3, 1, 1000, NULL },
+    [GATE] = { "gate", NULL, "layers=gate: dense up to this variance a prompt token", OPT_NUM, 0.1,
+               0, 1e9, NULL },
+    [PROTECT] = { "protect", "layers",
+                  "layers that keep all, beside the budget: 0+1+31; compat: the lowest two and "
+                  "the last, as the published code",
+                  OPT_LIST, 0, 0, 0, NULL },
+    [MERGE] = { "merge", NULL,
+                "weights of merged tokens: e^similarity; with the paper's sum in each numerator; "
+                "the published code's; equal; or no merging",
+                OPT_CHOICE, D2O_EQ11, 0, 0, "eq11 printed code avg off" },
+    [BETA] = { "beta", NULL, "weight of the newest similarity in the threshold", OPT_NUM, 0.7, 0, 1,
+               NULL },
+    [MERGE_SINKS] = { "merge_sinks", NULL, "tokens may be merged into sinks", OPT_FLAG, 1, 0, 1,
+                      NULL },
+    [MERGE_KEYS] = { "merge_keys", NULL, "keys are merged as well as values", OPT_FLAG, 1, 0, 1,
+                     NULL },
+    [DECODE] = { "decode", NULL, "bounded: one token goes at each step; grow: none does",
+                 OPT_CHOICE, BOUNDED, 0, 0, "bounded grow" },
+    { .name = NULL },
+};
+
+struct layer {
+    double spread;     /* of the attention, as the rule for layers has it */
+    int heavy, recent; /* its budget */
+};
+
+/* Of the whole method; behind it double real[n_layer], tau[n_layer][n_kv], the thresholds. */
+struct st {
+    int ready;             /* layers have their budgets */
+    int evicts;            /* something was dropped: budgets in tokens stay as they are */
+    struct layer layer[1]; /* [n_layer] */
+};
+
+static double *real(const struct policy *p)
+{
+    struct st *st = p->state;
+    void *behind = st->layer + p->sh.n_layer;
+    return behind;
+}
+
+/* Does layer l keep all? */
+static int is_protected(const struct policy *p, int l)
+{
+    const char *at = p->val[PROTECT].text;
+
+    if (l < 2 && p->val[LAYERS].num == FIRST2)
+        return 1;
+    if (at && !strcmp(at, "compat"))
+        return l < 2 || l == p->sh.n_layer - 1;
+    for (; at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL)
+        if (strtol(at, NULL, 10) == l)
+            return 1;
+    return 0;
+}
+
+static int check_protect(const struct policy *p, const struct shape *sh)
+{
+    const char *text = p->val[PROTECT].text;
+    char *mark;
+    int err;
+
+    if (!text || !strcmp(text, "compat"))
+        return 0;
+    mark = calloc((size_t)sh->n_layer, 1);
+    err = mark ? cb_policy_layers(p, PROTECT, sh, mark) : cb_policy_refuse(p, "out of memory");
+    free(mark);
+    return err;
+}
+
+/* The layers' spreads, [n_layer] */
+static int measured(struct policy *p)
+{
+    struct preset *x;
+    int err = cb_preset_open(p, p->val[PRESET].text, &x);
+
+    if (err)
+        return err;
+    if (!x)
+        return cb_policy_refuse(p,
+                                "layers=preset: needs preset=FILE, as calibrate density writes it");
+    p->mem = malloc((size_t)p->sh.n_layer * sizeof(double));
+    err = p->mem ? cb_preset_numbers(p, x, "spread", p->mem, p->sh.n_layer)
+                 : cb_policy_refuse(p, "out of memory");
+    snprintf(p->note, sizeof p->note, "policy d2o: budgets as preset %.190s measured",
+             cb_preset_path(x));
+    cb_preset_close(x);
+    return err;
+}
+
+static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+{
+    const size_t n = (size_t)sh->n_layer, n_kv = (size_t)sh->n_kv;
+    int err = check_protect(p, sh);
+
+    if (!err && p->val[LAYERS].num == MEASURED)
+        err = measured(p);
+    else if (!err && p->val[PRESET].set)
+        err = cb_policy_refuse(p, "preset: goes with layers=preset");
+    if (err)
+        return err;
+    for (int l = 0; l < sh->n_layer; l++) {
+        row[l].want.when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS;
+        row[l].want.heads = EACH_HEAD;
+        row[l].want.sums = 1;
+        row[l].late = p->val[LAYERS].num <= GATED; /* layers are compared */
+    }
+    return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer) +
+                                  (n + n * n_kv) * sizeof(double));
+}
+
+/* softmax: mean over heads of each one's variance, scaled to 0..1; gate: that of the heads' mean */
+static double spread(const struct policy *p, const struct scores *s)
+{
+    return p->val[LAYERS].num == GATED ? cb_scores_variance(s, 0, s->n_row) : cb_scores_spread(s);
+}
+
+static int observe(struct policy *p, int l, void *state, const struct scores *s)
+{
+    struct st *st = p->state;
+
+    (void)state;
+    if (s->prompt)
+        st->layer[l].spread = spread(p, s);
+    return 0;
+}
+
+/* A layer's weight in the split of the budget. */
+static double weight(const struct policy *p, int l, int n)
+{
+    const double *given = p->mem;
+    const double x = given ? given[l] : ((const struct st *)p->state)->layer[l].spread;
+
+    if (p->val[LAYERS].num == SOFTMAX || given)
+        return exp(-x);
+    return p->val[LAYERS].num == GATED && x <= p->val[GATE].num * n ? p->val[ALPHA].num : 1;
+}
+
+/* The budget's parts for n tokens -> [n_layer]. Of more than a layer has, the others get the rest.
+ */
+static const double *split(const struct policy *p, int n)
+{
+    const double of = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n : p->val[BUDGET].num;
+    const int n_layer = p->sh.n_layer;
+    double *share = real(p), sum = 0;
+
+    for (int l = 0; l < n_layer; l++)
+        sum += share[l] = weight(p, l, n);
+    for (int l = 0; l < n_layer; l++)
+        share[l] *= of * n_layer / sum;
+    cb_share_cap(share, n_layer, of * n_layer, fmax(of, n));
+    return share;
+}
+
+/* n: tokens of the timeline */
+static void set_budgets(struct policy *p, int n)
+{
+    const double *share = split(p, n), r = p->val[RECENT].num;
+    struct st *st = p->state;
+
+    for (int l = 0; l < p->sh.n_layer; l++) {
+        struct layer *y = &st->layer[l];
+        y->recent = (int)fmax(1, floor(r < 1 ? share[l] * r : r));
+        y->heavy = (int)fmax(1, floor(r < 1 ? share[l] * (1 - r) : share[l] - r));
+        if (is_protected(p, l))
+            y->heavy = ALL;
+    }
+    st->ready = 1;
+}
+
+/* What leaves KV head kv is merged. */
+static int merge(struct policy *p, int l, int kv, struct eviction *e)
+{
+    double *tau = real(p) + p->sh.n_layer;
+    const struct d2o_merge how = { .weights = (int)p->val[MERGE].num,
+                                   .keys = (int)p->val[MERGE_KEYS].num,
+                                   .first = p->val[MERGE_SINKS].num > 0 ? 0 : (int)p->val[SINK].num,
+                                   .beta = p->val[BETA].num };
+    return cb_d2o_merge(e, kv, &how, tau + l * p->sh.n_kv + kv);
+}
+
+static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
+{
+    struct st *st = p->state;
+    const int prompt = cb_evict_at_prompt(e), sink = (int)p->val[SINK].num;
+    int err = 0;
+
+    (void)state;
+    (void)s;
+    if (!prompt && p->val[DECODE].num == GROW)
+        return 0;
+    if (l == 0 && (prompt ? p->val[BUDGET].num < 1 || !st->evicts : !st->ready)) {
+        if (!prompt && p->val[BUDGET].num < 1)
+            return cb_policy_refuse(p, "budget=%g: a share needs a prompt", p->val[BUDGET].num);
+        set_budgets(p, cb_view_seen(p));
+    }
+    for (int h = 0; h < p->sh.n_kv && !err; h++) {
+        const int n = cb_view_len(p, l, h), recent = st->layer[l].recent;
+        const int keep = sink + st->layer[l].heavy + recent;
+        if (st->layer[l].heavy == ALL || n <= keep)
+            continue;
+        st->evicts = 1;
+        err = cb_evict_keep_top(e, h, cb_view_col(p, l, h, 0), NULL, n, keep, sink, recent);
+        if (!err && p->val[MERGE].num != D2O_DROP)
+            err = merge(p, l, h, e);
+    }
+    return err;
+}
+
+/* Where layers are compared, the mean: which of them has more only a run can tell. */
+static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+{
+    const double mean = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n_prompt : p->val[BUDGET].num;
+    const double of = p->mem ? split(p, n_prompt)[l] : mean;
+    const double r = p->val[RECENT].num, heavy = r < 1 ? of * (1 - r) : of - r;
+    const double both = p->val[LAYERS].num <= GATED
+                            ? of - 1 /* what two numbers rounded down cost */
+                            : fmax(1, floor(heavy)) + fmax(1, floor(r < 1 ? of * r : r));
+    const int keep = (int)fmin(1e9, both + p->val[SINK].num), n = n_prompt + n_gen;
+
+    if (is_protected(p, l))
+        return n;
+    if (p->val[DECODE].num == GROW)
+        return (n_prompt < keep ? n_prompt : keep) + n_gen;
+    return n < keep ? n : keep;
+}
+
+const struct method cb_method_d2o = {
+    .name = "d2o",
+    .cite = "Wan et al., arXiv:2406.13035",
+    .brief = "heavy hitters and recent tokens; similar ones are merged before they go",
+    .opts = opts,
+    .slot_floats = 1,
+    .plan = plan,
+    .observe = observe,
+    .compact = compact,
+    .slots = slots,
+    .merges = 1,
+};

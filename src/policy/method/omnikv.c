@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* omnikv.c - OmniKV: nothing is dropped. A few filter layers read all and choose, at each decoded
+ * token, the tokens that the layers up to the next filter layer read, besides the generated ones
+ * (Hao et al., ICLR 2025, sections 4.1 to 4.3). */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "policy/policy.h"
+
+enum { FILTER, PRESET, WAIT, BUDGET, MEM, SELECT, WINDOW, SCORE, TAIL_MAX };
+enum { LAST, UNIFORM, EXPONENTIAL };
+
+static const struct method_opt opts[] = {
+    [FILTER] = { "filter", "layers",
+                 "filter layers, ascending: 2+8+18; default: the model's preset, else every fifth "
+                 "from 2",
+                 OPT_LIST, 0, 0, 0, NULL },
+    [PRESET] = { "preset", "file", "instead: filter layers as calibrate filter-layers writes them",
+                 OPT_TEXT, 0, 0, 0, NULL },
+    [WAIT] = { "wait", "layers", "layers behind each filter layer that read all as well", OPT_INT,
+               0, 0, 1000, NULL },
+    [BUDGET] = { "budget", "tokens", "tokens chosen; below 1, a share of the prompt", OPT_NUM, 2048,
+                 1e-6, 1e9, NULL },
+    [MEM] = { "mem", "%", "instead of budget: share of the cache that is read a step, all layers",
+              OPT_NUM, 0, 0, 100, NULL },
+    [SELECT] = { "select", "",
+                 "queries that choose: the last, or a window of them, all alike or each "
+                 "half the next",
+                 OPT_CHOICE, LAST, 0, 0, "last uniform exp" },
+    [WINDOW] = { "window", "tokens", "queries of select=uniform and exp", OPT_INT, 16, 1, 4096,
+                 NULL },
+    [SCORE] = { "score", "",
+                "what is compared: attention mass, or logits as the published code does",
+                OPT_CHOICE, 0, 0, 0, "softmax raw" },
+    [TAIL_MAX] = { "tail_max", "tokens",
+                   "generated tokens that are read in any case; of more, all but "
+                   "the newest become candidates",
+                   OPT_INT, 1024, 1, 1e9, NULL },
+    { .name = NULL },
+};
+
+/* For models that were not calibrated. */
+static void by_rule(struct policy *p, const struct shape *sh, char *is_filter)
+{
+    for (int l = sh->n_layer > 2 ? 2 : 0; l < sh->n_layer; l += 5)
+        is_filter[l] = 1;
+    snprintf(p->note, sizeof p->note,
+             "policy omnikv: filter layers every fifth from %d: a rule, not calibrated for this "
+             "model; filter= sets others, calibrate filter-layers finds them",
+             sh->n_layer > 2 ? 2 : 0);
+}
+
+static int by_preset(struct policy *p, const struct shape *sh, char *is_filter)
+{
+    struct preset *x;
+    int err = cb_preset_open(p, p->val[PRESET].text, &x);
+
+    if (err)
+        return err;
+    if (!x) {
+        by_rule(p, sh, is_filter);
+        return 0;
+    }
+    err = cb_preset_layers(p, x, "filter", is_filter);
+    snprintf(p->note, sizeof p->note, "policy omnikv: filter layers of preset %.190s",
+             cb_preset_path(x));
+    cb_preset_close(x);
+    return err;
+}
+
+/* filter= -> is_filter[n_layer], or the preset's */
+static int filters(struct policy *p, const struct shape *sh, char *is_filter)
+{
+    if (p->val[FILTER].set && p->val[PRESET].set)
+        return cb_policy_refuse(p, "filter and preset: either, not both");
+    return p->val[FILTER].set ? cb_policy_layers(p, FILTER, sh, is_filter)
+                              : by_preset(p, sh, is_filter);
+}
+
+/* Share of the candidates that a budget of mem percent of all layers leaves for the sparse ones, if
+ * n_dense layers read all. */
+static int mem_share(struct policy *p, const struct shape *sh, int n_dense, double *share)
+{
+    const double a = (double)n_dense / sh->n_layer, mem = p->val[MEM].num / 100;
+
+    if (p->val[BUDGET].set)
+        return cb_policy_refuse(p, "budget and mem: either, not both");
+    if (mem < a || n_dense == sh->n_layer)
+        return cb_policy_refuse(p, "mem=%g: the %d of %d layers that read all are %.4g%% already",
+                                p->val[MEM].num, n_dense, sh->n_layer, 100 * a);
+    *share = (mem - a) / (1 - a);
+    return *share > 0 ? 0 : cb_policy_refuse(p, "mem=%g: leaves nothing to read", p->val[MEM].num);
+}
+
+static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)
+{
+    const double budget = p->val[BUDGET].num;
+    const int select = (int)p->val[SELECT].num, wait = (int)p->val[WAIT].num;
+    double share = budget < 1 ? budget : 0;
+    int filter = -1, n_dense = 0, err;
+    char *is_filter = p->mem = calloc((size_t)sh->n_layer, 1);
+
+    if (!is_filter)
+        return cb_policy_refuse(p, "out of memory");
+    err = filters(p, sh, is_filter);
+    for (int l = 0; !err && l < sh->n_layer; l++) {
+        filter = is_filter[l] ? l : filter;
+        n_dense += filter < 0 || l <= filter + wait;
+    }
+    if (!err && p->val[MEM].set)
+        err = mem_share(p, sh, n_dense, &share);
+    if (err)
+        return err;
+    filter = -1;
+    for (int l = 0; l < sh->n_layer; l++) {
+        if (is_filter[l]) {
+            filter = l;
+            lay[l].want.norm = p->val[SCORE].num > 0 ? NORM_LOGIT : NORM_SOFTMAX;
+            lay[l].want.window = select == LAST ? 1 : (int)p->val[WINDOW].num;
+            lay[l].want.decay = select == EXPONENTIAL ? 0.5f : 1;
+            lay[l].read.k = (int)budget;
+            lay[l].read.share = share;
+            lay[l].read.tail = (int)p->val[TAIL_MAX].num;
+        } else if (filter >= 0 && l > filter + wait) {
+            lay[l].read.what = READ_AS;
+            lay[l].read.as = filter;
+        }
+    }
+    return 0;
+}
+
+const struct method cb_method_omnikv = {
+    .name = "omnikv",
+    .cite =
+        "Hao et al., ICLR 2025: OmniKV, Dynamic Context Selection for Efficient Long-Context LLMs",
+    .brief = "drops nothing; most layers read what the last filter layer chose",
+    .opts = opts,
+    .plan = plan,
+};

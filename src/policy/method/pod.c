@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* pod.c - PoD: every token is kept, distant ones with less. Per KV head, layers that attend alike
+ * form blocks; for tokens that are neither among the first nor recent, the layers of a block share
+ * queries and keys of its first layer (Ma et al., 2024: Compressing KV Cache for Long-Context LLM
+ * Inference with Inter-Layer Attention Similarity, section 2). The paper trains the model for it;
+ * here it is not. Together with SnapKV (section 3.4), distant tokens are chosen once a block, at
+ * its first layer. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/policy.h"
+
+enum { PRESET, BLOCKS, SINKS, RECENT, GATE, SNAP, WINDOW, PROXIMAL };
+enum { BY_DISTANCE, BY_WINDOW };
+
+static const struct method_opt opts[] = {
+    [PRESET] = { "preset", "file", "blocks of each KV head, as calibrate similarity writes them",
+                 OPT_TEXT, 0, 0, 0, NULL },
+    [BLOCKS] = { "blocks", "layers",
+                 "instead: first layers of the blocks of all KV heads, 0+8+12; "
+                 "default: the model's preset, else pairs from the middle layer on",
+                 OPT_LIST, 0, 0, 0, NULL },
+    [SINKS] = { "sinks", "tokens", "first tokens that each layer reads with its own keys", OPT_INT,
+                16, 1, 1e9, NULL },
+    [RECENT] = { "recent", "tokens", "last tokens that it does, the current one among them",
+                 OPT_INT, 4080, 1, 1e9, NULL },
+    [GATE] = { "gate", "",
+               "a step leaves distant tokens out where the others' share reaches this; "
+               "above 1: never",
+               OPT_NUM, 2, 0, 2, NULL },
+    [SNAP] = { "snap", "tokens", "SnapKV: tokens kept of a prompt, besides generated ones; 0: all",
+               OPT_INT, 0, 0, 1e9, NULL },
+    [WINDOW] = { "window", "tokens", "SnapKV: last queries that choose, always kept", OPT_INT, 64,
+                 1, 4096, NULL },
+    [PROXIMAL] = { "proximal", NULL,
+                   "SnapKV: what each layer reads with its own keys after it has chosen; "
+                   "window: the first tokens and the last `window` alone",
+                   OPT_CHOICE, BY_DISTANCE, 0, 0, "distance window" },
+    { .name = NULL },
+};
+
+/* "0+8+12" or the default -> start[n_kv][n_layer] */
+static int blocks(struct policy *p, const struct shape *sh, int *start)
+{
+    const char *at = p->val[BLOCKS].text;
+    int from = -1;
+
+    for (int l = 0; l < sh->n_layer && !p->val[BLOCKS].set; l++)
+        start[l] = l >= sh->n_layer / 2 ? l - (l - sh->n_layer / 2) % 2 : l;
+    for (; p->val[BLOCKS].set && at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL) {
+        char *end;
+        const long l = strtol(at, &end, 10);
+        if (end == at || (*end && *end != '+'))
+            return cb_policy_refuse(p, "blocks=%s: must be layers joined by +",
+                                    p->val[BLOCKS].text);
+        if (l >= sh->n_layer)
+            return cb_policy_refuse(p, "blocks=%s: the model has layers 0 to %d",
+                                    p->val[BLOCKS].text, sh->n_layer - 1);
+        if (l <= from || (from < 0 && l))
+            return cb_policy_refuse(p, "blocks=%s: must begin with 0 and ascend",
+                                    p->val[BLOCKS].text);
+        from = (int)l;
+        for (int i = from; i < sh->n_layer; i++)
+            start[i] = from;
+    }
+    for (int kv = 1; kv < sh->n_kv; kv++)
+        memcpy(start + kv * sh->n_layer, start, (size_t)sh->n_layer * sizeof *start);
+    return 0;
+}
+
+static int check(struct policy *p)
+{
+    if (p->val[PRESET].set && p->val[BLOCKS].set)
+        return cb_policy_refuse(p, "preset and blocks: either, not both");
+    if (p->val[SNAP].num > 0 && p->val[SNAP].num <= p->val[WINDOW].num)
+        return cb_policy_refuse(p, "snap=%g: must be more than the window of %g", p->val[SNAP].num,
+                                p->val[WINDOW].num);
+    if (p->val[PROXIMAL].num == BY_WINDOW && p->val[SNAP].num == 0)
+        return cb_policy_refuse(p, "proximal=window: needs snap");
+    /* how many of the tokens that are kept are near, the text decides */
+    p->at_most = p->val[SNAP].num > 0 && p->val[PROXIMAL].num == BY_DISTANCE;
+    return 0;
+}
+
+/* blocks -> start[n_kv][n_layer], and what is said of them */
+static int find_blocks(struct policy *p, const struct shape *sh, int *start, int *sinks,
+                       int *recent)
+{
+    struct preset *x = NULL;
+    int err = p->val[BLOCKS].set ? 0 : cb_preset_open(p, p->val[PRESET].text, &x);
+
+    if (!err)
+        err = x ? cb_preset_blocks(p, x, start, sinks, recent) : blocks(p, sh, start);
+    snprintf(p->note, sizeof p->note,
+             "policy pod: training-free, which approximates the paper's%s%.160s",
+             x ? "; blocks of preset "
+             : p->val[BLOCKS].set
+                 ? ""
+                 : "; blocks are pairs of layers by rule, not calibrated for this model",
+             x ? cb_preset_path(x) : "");
+    cb_preset_close(x);
+    return err;
+}
+
+/* far_as[l][kv] <- start[kv][l] */
+static int leaders(struct policy *p, const struct shape *sh, int *far_as, int *sinks, int *recent)
+{
+    int *start = calloc((size_t)(sh->n_layer * sh->n_kv), sizeof *start), err;
+
+    if (!start)
+        return cb_policy_refuse(p, "out of memory");
+    err = find_blocks(p, sh, start, sinks, recent);
+    for (int i = 0; !err && i < sh->n_layer * sh->n_kv; i++)
+        far_as[i % sh->n_layer * sh->n_kv + i / sh->n_layer] = start[i];
+    free(start);
+    return err;
+}
+
+static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)
+{
+    int *far_as = p->mem = calloc((size_t)(sh->n_layer * sh->n_kv), sizeof *far_as);
+    int sinks = (int)p->val[SINKS].num, recent = (int)p->val[RECENT].num, err;
+
+    if (!far_as)
+        return cb_policy_refuse(p, "out of memory");
+    err = check(p);
+    if (!err)
+        err = leaders(p, sh, far_as, &sinks, &recent);
+    for (int l = 0; !err && l < sh->n_layer; l++) {
+        lay[l].read.sink = p->val[SINKS].set ? (int)p->val[SINKS].num : sinks;
+        lay[l].read.recent = p->val[RECENT].set ? (int)p->val[RECENT].num : recent;
+        if (p->val[PROXIMAL].num == BY_WINDOW)
+            lay[l].read.recent_after = (int)fmin(p->val[WINDOW].num, lay[l].read.recent);
+        lay[l].read.far_as = far_as + l * sh->n_kv;
+        lay[l].read.skip = (float)p->val[GATE].num;
+        lay[l].late = p->val[SNAP].num > 0;
+        for (int kv = 0; kv < sh->n_kv && p->val[SNAP].num > 0; kv++)
+            if (lay[l].read.far_as[kv] == l)
+                lay[l].want = (struct want){ .when = WHEN_PROMPT,
+                                             .window = (int)p->val[WINDOW].num,
+                                             .pool = 5,
+                                             .pool_kind = POOL_MEAN };
+    }
+    if (!err && p->val[SNAP].num > 0)
+        err = cb_policy_state(p, sizeof(int) * (size_t)(sh->n_layer * sh->n_kv) *
+                                     ((size_t)p->val[SNAP].num + 1));
+    return err;
+}
+
+/* The slots that KV head kv's block from layer l on keeps: their number, then they. */
+static int *kept(const struct policy *p, int l, int kv)
+{
+    return (int *)p->state + (size_t)(l * p->sh.n_kv + kv) * ((size_t)p->val[SNAP].num + 1);
+}
+
+static int observe(struct policy *p, int l, void *st, const struct scores *sc)
+{
+    const int snap = (int)p->val[SNAP].num;
+
+    (void)st;
+    for (int kv = 0; kv < p->sh.n_kv; kv++) {
+        const size_t row = (size_t)kv * (size_t)sc->stride;
+        const int n = cb_view_len(p, l, kv), window = (int)p->val[WINDOW].num;
+        int *keep = kept(p, l, kv);
+        keep[0] = -1;
+        if (n <= snap || p->plan[l].read.far_as[kv] != l)
+            continue;
+        keep[0] = cb_keep_top(sc->s + row, NULL, n, snap,
+                              p->plan[l].read.sink < snap - window ? p->plan[l].read.sink : 0,
+                              window, keep + 1);
+        if (keep[0] < 0)
+            return keep[0];
+    }
+    return 0;
+}
+
+static int compact(struct policy *p, int l, void *st, const struct scores *sc, struct eviction *e)
+{
+    (void)st;
+    (void)sc;
+    if (!cb_evict_at_prompt(e) || !p->state)
+        return 0;
+    for (int kv = 0; kv < p->sh.n_kv; kv++) {
+        const int *keep = kept(p, p->plan[l].read.far_as[kv], kv);
+        const int err = keep[0] < 0 ? 0 : cb_evict_keep(e, kv, keep + 1, keep[0]);
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+{
+    const int snap = (int)p->val[SNAP].num;
+    (void)l;
+    return (snap && n_prompt > snap ? snap : n_prompt) + n_gen;
+}
+
+const struct method cb_method_pod = {
+    .name = "pod",
+    .cite = "Ma et al., 2024: Compressing KV Cache for Long-Context LLM Inference with Inter-Layer "
+            "Attention Similarity",
+    .brief = "keeps all; layers of a block share the keys of distant tokens",
+    .opts = opts,
+    .plan = plan,
+    .observe = observe,
+    .compact = compact,
+    .slots = slots,
+};

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* snapkv.c - SnapKV (Li et al., 2024): at the end of a prompt its last `window` queries vote, each
+ * KV head keeps the tokens with the most votes and the window itself. Votes are attention score,
+ * summed over the window, pooled along the tokens so that neighbours of a chosen token come along.
+ */
+#include "policy/policy.h"
+
+enum { BUDGET, WINDOW, KERNEL, POOL, GROUP, SINK, DECODE, TAIL };
+enum { GROW, BOUNDED };
+
+static const struct method_opt opts[] = {
+    [BUDGET] = { "budget", "tokens", "prompt tokens kept, the window among them; below 1 a share",
+                 OPT_NUM, 1024, 1e-6, 1e9, NULL },
+    [WINDOW] = { "window", "tokens", "last prompt tokens, which vote and stay", OPT_INT, 64, 1,
+                 65536, NULL },
+    [KERNEL] = { "kernel", "tokens", "width of the pooling, odd; 1 = none", OPT_INT, 5, 1, 255,
+                 NULL },
+    [POOL] = { "pool", NULL, "how votes are pooled", OPT_CHOICE, 0, 0, 0, "mean max" },
+    [GROUP] = { "group", NULL, "how the query heads of a KV head combine, before pooling",
+                OPT_CHOICE, 0, 0, 0, "mean max" },
+    [SINK] = { "sink", "tokens", "first tokens kept whatever their votes", OPT_INT, 0, 0, 1e9,
+               NULL },
+    [DECODE] = { "decode", NULL, "grow: generated tokens stay; bounded: the last `tail` of them do",
+                 OPT_CHOICE, GROW, 0, 0, "grow bounded" },
+    [TAIL] = { "tail", "tokens", "generated tokens kept with decode=bounded", OPT_INT, 256, 1, 1e9,
+               NULL },
+    { .name = NULL },
+};
+
+/* Layer state. */
+struct st {
+    int share; /* of a share: what the last prompt made of it */
+    int first; /* slot of the first generated token */
+};
+
+static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+{
+    const double least = p->val[WINDOW].num + p->val[SINK].num;
+
+    if ((int)p->val[KERNEL].num % 2 == 0)
+        return cb_policy_refuse(p, "kernel=%g: must be odd", p->val[KERNEL].num);
+    if (p->val[BUDGET].num >= 1 && p->val[BUDGET].num <= least)
+        return cb_policy_refuse(p, "budget=%g: must be more than window + sink = %g",
+                                p->val[BUDGET].num, least);
+    for (int l = 0; l < sh->n_layer; l++)
+        row[l].want =
+            (struct want){ .when = WHEN_PROMPT,
+                           .window = (int)p->val[WINDOW].num,
+                           .heads = p->val[GROUP].num > 0 ? PER_KV_HEAD_MAX : PER_KV_HEAD_MEAN,
+                           .pool = (int)p->val[KERNEL].num,
+                           .pool_kind = p->val[POOL].num > 0 ? POOL_MAX : POOL_MEAN };
+    return 0;
+}
+
+static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
+{
+    struct st *st = state;
+    const int n = cb_view_len(p, l, 0), prompt = cb_evict_at_prompt(e);
+    int keep;
+
+    if (!prompt && p->val[DECODE].num == GROW)
+        return 0;
+    keep = cb_policy_budget(p, p->val[BUDGET].num, prompt, &st->share);
+    if (keep < 0)
+        return keep;
+    if (!prompt)
+        return cb_evict_drop_tail(e, n, keep + (int)p->val[TAIL].num, st->first);
+    st->first = n < keep ? n : keep;
+    return cb_evict_keep_votes(e, s, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num);
+}
+
+static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+{
+    const int keep = cb_keep_budget(p->val[BUDGET].num, n_prompt), tail = (int)p->val[TAIL].num;
+    const int n = (keep < n_prompt ? keep : n_prompt) + n_gen;
+
+    (void)l;
+    return p->val[DECODE].num == BOUNDED && n > keep + tail ? keep + tail : n;
+}
+
+const struct method cb_method_snapkv = {
+    .name = "snapkv",
+    .cite = "Li et al., arXiv:2404.14469",
+    .brief = "keeps the prompt tokens that its last queries attend to",
+    .opts = opts,
+    .layer_bytes = sizeof(struct st),
+    .plan = plan,
+    .compact = compact,
+    .slots = slots,
+};

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* policy.c - the table of methods, and NAME:key=value,... to an opened policy. */
+#include "policy.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/suggest.h"
+
+extern const struct method cb_method_d2o;
+extern const struct method cb_method_full;
+extern const struct method cb_method_h2o;
+extern const struct method cb_method_omnikv;
+extern const struct method cb_method_pyramidkv;
+extern const struct method cb_method_simlayerkv;
+extern const struct method cb_method_snapkv;
+extern const struct method cb_method_streamingllm;
+extern const struct method cb_method_window;
+extern const struct method cb_method_tova;
+extern const struct method cb_method_pod;
+extern const struct method cb_prompt_dense, cb_prompt_omnikv;
+
+/* What everything is compared with comes first. */
+/* clang-format off: a row a line */
+static const struct method *const table[] = {
+    &cb_method_full,   &cb_method_window, &cb_method_streamingllm, &cb_method_h2o,
+    &cb_method_snapkv, &cb_method_omnikv, &cb_method_pyramidkv,    &cb_method_simlayerkv,
+    &cb_method_pod,    &cb_method_d2o,    &cb_method_tova,
+};
+/* clang-format on */
+
+static const struct method *const forms[] = { &cb_prompt_dense, &cb_prompt_omnikv };
+
+struct method_kind {
+    const char *name, *see;
+    const struct method *(*at)(int i);
+};
+static const struct method_kind policies = { "policy", "info --policies", cb_method_at };
+static const struct method_kind prompts = { "prefill", "info --prefills", cb_prompt_method_at };
+
+const struct method *cb_method_at(int i)
+{
+    return i >= 0 && i < (int)(sizeof table / sizeof *table) ? table[i] : NULL;
+}
+
+const struct method *cb_prompt_method_at(int i)
+{
+    return i >= 0 && i < (int)(sizeof forms / sizeof *forms) ? forms[i] : NULL;
+}
+
+int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
+{
+    char why[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    return cb_fail(CB_EARG, "%s %s: %s", p->kind->name, p->m->name, why);
+}
+
+/* ---- names ---- */
+
+static const char *method_name(const void *kind, int i)
+{
+    const struct method *m = ((const struct method_kind *)kind)->at(i);
+    return m ? m->name : NULL;
+}
+
+static const char *opt_name(const void *method, int i)
+{
+    return ((const struct method *)method)->opts[i].name; /* the last row's is NULL */
+}
+
+static int find_method(const struct method_kind *kind, const char *name, size_t n,
+                       const struct method **out)
+{
+    const int i = cb_name_find(name, n, method_name, kind);
+    const char *near;
+
+    if (i >= 0) {
+        *out = kind->at(i);
+        return CB_OK;
+    }
+    near = cb_name_nearest(name, n, method_name, kind);
+    return cb_fail(CB_EARG, "%s %.*s: unknown%s%s%s; see %s", kind->name, (int)n, name,
+                   near ? "; did you mean " : "", near ? near : "", near ? "?" : "", kind->see);
+}
+
+/* ---- values ---- */
+
+static int choice_index(const char *choices, const char *v, size_t n)
+{
+    int i = 0;
+    for (const char *c = choices; *c; i++) {
+        const size_t m = strcspn(c, " ");
+        if (m == n && !memcmp(c, v, n))
+            return i;
+        c += m + (c[m] == ' ');
+    }
+    return -1;
+}
+
+static int set_number(const struct policy *p, const struct method_opt *o, const char *text,
+                      struct opt_value *out)
+{
+    char *end;
+
+    out->num = strtod(text, &end);
+    if (end == text || *end || !(out->num >= o->min && out->num <= o->max) ||
+        (o->kind == OPT_INT && out->num != (double)(long long)out->num))
+        return cb_policy_refuse(p, "%s=%s: must be %s of %g to %g", o->name, text,
+                                o->kind == OPT_INT ? "an integer" : "a number", o->min, o->max);
+    return CB_OK;
+}
+
+static int set_value(const struct policy *p, const struct method_opt *o, const char *text,
+                     struct opt_value *out)
+{
+    out->set = 1;
+    out->text = text;
+    switch (o->kind) {
+    case OPT_NUM:
+    case OPT_INT:
+        return set_number(p, o, text, out);
+    case OPT_FLAG:
+        out->num = choice_index("0 1", text, strlen(text));
+        break;
+    case OPT_CHOICE:
+        out->num = choice_index(o->choices, text, strlen(text));
+        break;
+    case OPT_LIST:
+    case OPT_TEXT:
+        out->num = 0;
+        break;
+    }
+    if (out->num < 0)
+        return cb_policy_refuse(p, "%s=%s: must be one of: %s", o->name, text,
+                                o->kind == OPT_FLAG ? "0 1" : o->choices);
+    return CB_OK;
+}
+
+/* One key=value, ended in place. */
+static int set_pair(struct policy *p, char *pair)
+{
+    char *eq = strchr(pair, '=');
+    const size_t n = eq ? (size_t)(eq - pair) : strlen(pair);
+    const int i = cb_name_find(pair, n, opt_name, p->m);
+
+    if (i < 0) {
+        const char *near = cb_name_nearest(pair, n, opt_name, p->m);
+        return cb_policy_refuse(p, "%.*s: unknown option%s%s%s", (int)n, pair,
+                                near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    if (!eq && p->m->opts[i].kind != OPT_FLAG)
+        return cb_policy_refuse(p, "%s: needs a value", pair);
+    return set_value(p, &p->m->opts[i], eq ? eq + 1 : "1", &p->val[i]);
+}
+
+static int parse(struct policy *p, const char *keys)
+{
+    char *at, *comma;
+
+    for (int i = 0; p->m->opts[i].name; i++)
+        p->val[i] =
+            (struct opt_value){ .num = p->m->opts[i].def,
+                                .text = p->m->opts[i].kind == OPT_CHOICE ? NULL
+                                                                         : p->m->opts[i].choices };
+    if (!keys)
+        return CB_OK;
+    p->spec = cb_calloc(strlen(keys) + 1, 1);
+    if (!p->spec)
+        return CB_ENOMEM;
+    memcpy(p->spec, keys, strlen(keys));
+    for (at = p->spec; at; at = comma) {
+        comma = strchr(at, ',');
+        if (comma)
+            *comma++ = '\0';
+        TRY(set_pair(p, at));
+    }
+    return CB_OK;
+}
+
+static int open_as(const struct method_kind *kind, const struct method *m, void *arg,
+                   const char *keys, const struct shape *sh, struct policy **out)
+{
+    struct policy *p = cb_calloc(1, sizeof *p);
+    int n_opt = 0, err;
+
+    if (!p)
+        return CB_ENOMEM;
+    p->sh = *sh;
+    p->kind = kind;
+    p->m = m;
+    p->arg = arg;
+    p->slot_floats = m->slot_floats;
+    while (m->opts[n_opt].name)
+        n_opt++;
+    p->val = cb_calloc((size_t)n_opt + 1, sizeof *p->val);
+    err = p->val ? parse(p, keys) : CB_ENOMEM;
+    if (err) {
+        cb_policy_close(p);
+        return err;
+    }
+    *out = p;
+    return CB_OK;
+}
+
+static int open_kind(const struct method_kind *kind, const char *spec, const struct shape *sh,
+                     struct policy **out)
+{
+    const char *colon = strchr(spec, ':');
+    const struct method *m = NULL;
+
+    TRY(find_method(kind, spec, colon ? (size_t)(colon - spec) : strlen(spec), &m));
+    return open_as(kind, m, NULL, colon ? colon + 1 : NULL, sh, out);
+}
+
+int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out)
+{
+    return open_kind(&policies, spec, sh, out);
+}
+
+int cb_policy_open_as(const struct method *m, void *arg, const struct shape *sh,
+                      struct policy **out)
+{
+    return open_as(&policies, m, arg, NULL, sh, out);
+}
+
+int cb_prompt_open(const char *spec, const struct shape *sh, struct policy **out)
+{
+    return open_kind(&prompts, spec, sh, out);
+}
+
+int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, char *mark)
+{
+    const char *name = p->m->opts[opt].name, *text = p->val[opt].text, *at = text;
+    int last = -1;
+
+    for (;;) {
+        char *end;
+        const long l = strtol(at, &end, 10);
+        if (end == at || (*end && *end != '+'))
+            return cb_policy_refuse(p, "%s=%s: must be layers joined by +", name, text);
+        if (l < 0 || l >= sh->n_layer)
+            return cb_policy_refuse(p, "%s=%s: the model has layers 0 to %d", name, text,
+                                    sh->n_layer - 1);
+        if (l <= last)
+            return cb_policy_refuse(p, "%s=%s: must ascend", name, text);
+        mark[l] = 1;
+        last = (int)l;
+        if (!*end)
+            return CB_OK;
+        at = end + 1;
+    }
+}
+
+int cb_policy_state(struct policy *p, size_t bytes)
+{
+    p->state = cb_calloc(1, bytes);
+    p->state_bytes = bytes;
+    return p->state ? CB_OK : CB_ENOMEM;
+}
+
+int cb_policy_budget(struct policy *p, double budget, int prompt, int *share)
+{
+    if (budget >= 1)
+        return cb_keep_budget(budget, 0);
+    if (prompt)
+        *share = cb_keep_budget(budget, cb_view_seen(p));
+    return *share ? *share : cb_policy_refuse(p, "budget=%g: a share needs a prompt", budget);
+}
+
+void cb_policy_close(struct policy *p)
+{
+    if (!p)
+        return;
+    free(p->val);
+    free(p->spec);
+    free(p->state);
+    free(p->mem);
+    free(p);
+}

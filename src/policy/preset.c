@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* preset.c - files in which an offline analysis left a policy's options for one model. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/data.h"
+#include "base/err.h"
+#include "policy.h"
+
+struct preset {
+    char path[PATH_MAX];
+    json_t *root;
+};
+
+/* ---- open ---- */
+
+static int check_method(struct policy *p, const struct preset *x)
+{
+    const json_t *v = json_object_get(x->root, "method");
+
+    if (v && (!json_is_string(v) || strcmp(json_string_value(v), p->m->name)))
+        return cb_policy_refuse(p, "preset %s: is of method %s", x->path,
+                                json_is_string(v) ? json_string_value(v) : "?");
+    return CB_OK;
+}
+
+static int check_model(struct policy *p, const struct preset *x)
+{
+    const json_t *model = json_object_get(x->root, "model");
+    const json_t *v = json_object_get(model, "fingerprint");
+    const json_t *name = json_object_get(model, "name");
+    char own[17];
+
+    if (!model)
+        return CB_OK;
+    snprintf(own, sizeof own, "%016" PRIx64, p->sh.model);
+    if (!json_is_string(v))
+        return cb_policy_refuse(p, "preset %s: model.fingerprint must be a text", x->path);
+    if (strcmp(json_string_value(v), own))
+        return cb_policy_refuse(p, "preset %s: is of another model, %s (%s, not %s)", x->path,
+                                json_is_string(name) ? json_string_value(name) : "without a name",
+                                json_string_value(v), own);
+    return CB_OK;
+}
+
+static int read_file(struct policy *p, struct preset *x)
+{
+    json_error_t why;
+
+    x->root = json_load_file(x->path, JSON_REJECT_DUPLICATES, &why);
+    if (!x->root)
+        return cb_policy_refuse(p, "preset %s: line %d: %s", x->path, why.line, why.text);
+    if (!json_is_object(x->root))
+        return cb_policy_refuse(p, "preset %s: must be a JSON object", x->path);
+    TRY(check_method(p, x));
+    return check_model(p, x);
+}
+
+/* That of the method and the model, where data is installed; 0: there is none. */
+static int find_installed(const struct policy *p, char *path, size_t cap)
+{
+    char name[96];
+
+    snprintf(name, sizeof name, "presets/%s-%016" PRIx64 ".json", p->m->name, p->sh.model);
+    return p->sh.model && !cb_data_find(name, path, cap);
+}
+
+int cb_preset_open(struct policy *p, const char *path, struct preset **out)
+{
+    struct preset *x = cb_calloc(1, sizeof *x);
+    int err = CB_OK;
+
+    *out = NULL;
+    if (!x)
+        return CB_ENOMEM;
+    if (path ? snprintf(x->path, sizeof x->path, "%s", path) >= (int)sizeof x->path : 0)
+        err = cb_policy_refuse(p, "preset: the path is too long");
+    if (!path && !find_installed(p, x->path, sizeof x->path)) {
+        free(x);
+        return CB_OK;
+    }
+    if (!err)
+        err = read_file(p, x);
+    if (err) {
+        cb_preset_close(x);
+        return err;
+    }
+    *out = x;
+    return CB_OK;
+}
+
+void cb_preset_close(struct preset *x)
+{
+    if (!x)
+        return;
+    json_decref(x->root);
+    free(x);
+}
+
+const char *cb_preset_path(const struct preset *x)
+{
+    return x->path;
+}
+
+/* ---- blocks ---- */
+
+static int read_row(struct policy *p, const char *path, const json_t *row, int kv, int *start)
+{
+    if (!json_is_array(row) || (int)json_array_size(row) != p->sh.n_layer)
+        return cb_policy_refuse(p, "preset %s: start[%d] must be of %d layers: not of this model",
+                                path, kv, p->sh.n_layer);
+    for (int l = 0; l < p->sh.n_layer; l++) {
+        const json_t *x = json_array_get(row, (size_t)l);
+        const json_int_t v = json_is_integer(x) ? json_integer_value(x) : -1;
+        if (v != l && (l == 0 || v != start[l - 1]))
+            return cb_policy_refuse(p, "preset %s: start[%d][%d] must be %d or as before", path, kv,
+                                    l, l);
+        start[l] = (int)v;
+    }
+    return CB_OK;
+}
+
+static int read_count(struct policy *p, const struct preset *x, const char *key, int *out)
+{
+    const json_t *v = json_object_get(x->root, key);
+
+    if (!v)
+        return CB_OK;
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1000000000)
+        return cb_policy_refuse(p, "preset %s: %s must be a number of tokens", x->path, key);
+    *out = (int)json_integer_value(v);
+    return CB_OK;
+}
+
+int cb_preset_blocks(struct policy *p, const struct preset *x, int *start, int *sinks, int *recent)
+{
+    const json_t *rows = json_object_get(x->root, "start");
+
+    if (!json_is_array(rows) || (int)json_array_size(rows) != p->sh.n_kv)
+        return cb_policy_refuse(p, "preset %s: \"start\" must be of %d KV heads: not of this model",
+                                x->path, p->sh.n_kv);
+    for (int kv = 0; kv < p->sh.n_kv; kv++)
+        TRY(read_row(p, x->path, json_array_get(rows, (size_t)kv), kv, start + kv * p->sh.n_layer));
+    TRY(read_count(p, x, "sinks", sinks));
+    return read_count(p, x, "recent", recent);
+}
+
+/* ---- numbers ---- */
+
+int cb_preset_numbers(struct policy *p, const struct preset *x, const char *key, double *out, int n)
+{
+    const json_t *a = json_object_get(x->root, key);
+    double sum = 0;
+
+    if (!json_is_array(a) || (int)json_array_size(a) != n)
+        return cb_policy_refuse(p, "preset %s: \"%s\" must be of %d layers: not of this model",
+                                x->path, key, n);
+    for (int i = 0; i < n; i++) {
+        const json_t *v = json_array_get(a, (size_t)i);
+        out[i] = json_is_number(v) ? json_number_value(v) : -1;
+        if (!(out[i] >= 0 && out[i] < 1e9))
+            return cb_policy_refuse(p, "preset %s: %s[%d] must be a number, 0 or more", x->path,
+                                    key, i);
+        sum += out[i];
+    }
+    return sum > 0 ? CB_OK : cb_policy_refuse(p, "preset %s: %s is all 0", x->path, key);
+}
+
+int cb_preset_number(struct policy *p, const struct preset *x, const char *key, double min,
+                     double max, double *out)
+{
+    const json_t *v = json_object_get(x->root, key);
+
+    *out = json_number_value(v);
+    if (!json_is_number(v) || !(*out >= min && *out <= max))
+        return cb_policy_refuse(p, "preset %s: %s must be a number of %g to %g", x->path, key, min,
+                                max);
+    return CB_OK;
+}
+
+int cb_preset_layers(struct policy *p, const struct preset *x, const char *key, char *is_in)
+{
+    const json_t *a = json_object_get(x->root, key);
+    json_int_t last = -1;
+
+    if (!json_is_array(a) || !json_array_size(a))
+        return cb_policy_refuse(p, "preset %s: \"%s\" must be a list of layers", x->path, key);
+    for (size_t i = 0; i < json_array_size(a); i++) {
+        const json_t *v = json_array_get(a, i);
+        if (!json_is_integer(v) || json_integer_value(v) <= last ||
+            json_integer_value(v) >= p->sh.n_layer)
+            return cb_policy_refuse(p, "preset %s: %s[%zu] must be a layer up to %d, and ascend",
+                                    x->path, key, i, p->sh.n_layer - 1);
+        last = json_integer_value(v);
+        is_in[last] = 1;
+    }
+    return CB_OK;
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT */
+/* template.c - chat forms as rows of a table: what stands around the turns of a conversation. */
+#include "template.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* In the strings of a row: */
+#define BOS "\1" /* the model's token for the beginning of a text */
+#define EOS "\2" /* and for its end */
+#define GAP "\3" /* a space, where the tokenizer puts none behind a special token by itself */
+
+enum { SYSTEM, USER, ASSISTANT };
+enum { TRIM_ASSISTANT = 1 << ASSISTANT, TRIM_ALL = 7 };
+
+struct chat_form {
+    const char *name;
+    const char *mark[3]; /* the model's own template contains them all; none behind a '!' */
+    enum { BOS_IF_ASKED, BOS_ALWAYS } bos; /* if asked: where the model's own template names it */
+    enum { OWN_TURN, FIRST_TURN, LAST_TURN } system; /* or in front of a user's text */
+    int trim;               /* bits: the roles whose texts lose the blanks around them */
+    const char *note;       /* opens every system text; NULL = none */
+    const char *turn[3][2]; /* system, user, assistant: opening and closing */
+    const char *ask;
+};
+
+/* clang-format off */
+#define CHATML(role) { "<|im_start|>" role "\n", "<|im_end|>\n" }
+#define HEADER(role) "<|start_header_id|>" role "<|end_header_id|>\n\n"
+#define LLAMA3(role) { HEADER(role), "<|eot_id|>" }
+#define ZEPHYR(role) { "<|" role "|>\n", EOS "\n" }
+
+/* The first row whose marks all occur is taken: the more special stand first. */
+static const struct chat_form forms[] = {
+    { "chatml", { "<|im_start|>", "!<|im_sep|>" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
+      { CHATML("system"), CHATML("user"), CHATML("assistant") }, "<|im_start|>assistant\n" },
+    /* Llama 3.1 and 3.2: dates open the system turn, which is always there. */
+    { "llama3.1", { "<|start_header_id|>", "Cutting Knowledge Date" }, BOS_ALWAYS, OWN_TURN, TRIM_ALL,
+      "Cutting Knowledge Date: December 2023\nToday Date: ",
+      { LLAMA3("system"), LLAMA3("user"), LLAMA3("assistant") }, HEADER("assistant") },
+    { "llama3", { "<|start_header_id|>" }, BOS_ALWAYS, OWN_TURN, TRIM_ALL, NULL,
+      { LLAMA3("system"), LLAMA3("user"), LLAMA3("assistant") }, HEADER("assistant") },
+    { "llama2", { "[INST]", "<<SYS>>" }, BOS_ALWAYS, FIRST_TURN, TRIM_ALL, NULL,
+      { { "<<SYS>>\n", "\n<</SYS>>\n\n" }, { BOS "[INST] ", " [/INST]" }, { " ", " " EOS } }, "" },
+    /* [INST] is text in the first version and a token of its own since the second. */
+    { "mistral-v7", { "[INST]", "[SYSTEM_PROMPT]" }, BOS_ALWAYS, OWN_TURN, 0, NULL,
+      { { "[SYSTEM_PROMPT]" GAP, "[/SYSTEM_PROMPT]" }, { "[INST]" GAP, "[/INST]" }, { GAP, EOS } },
+      "" },
+    { "mistral-v1", { "[INST]", " [/INST]" }, BOS_ALWAYS, FIRST_TURN, 0, NULL,
+      { { "", "\n\n" }, { GAP "[INST] ", " [/INST]" }, { " ", EOS } }, "" },
+    { "mistral-v3", { "[INST]" }, BOS_ALWAYS, LAST_TURN, TRIM_ASSISTANT, NULL,
+      { { "", "\n\n" }, { "[INST]" GAP, "[/INST]" }, { GAP, EOS } }, "" },
+    { "gemma", { "<start_of_turn>" }, BOS_ALWAYS, FIRST_TURN, TRIM_ALL, NULL,
+      { { "", "\n\n" }, { "<start_of_turn>user\n", "<end_of_turn>\n" },
+        { "<start_of_turn>model\n", "<end_of_turn>\n" } }, "<start_of_turn>model\n" },
+    { "zephyr", { "'<|user|>\n' + message['content'] + eos_token" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
+      { ZEPHYR("system"), ZEPHYR("user"), ZEPHYR("assistant") }, "<|assistant|>\n" },
+};
+/* clang-format on */
+
+enum { N_FORM = sizeof forms / sizeof *forms };
+
+static const char *const roles[3] = { "system", "user", "assistant" };
+
+/* ---- a growing text ---- */
+
+struct text {
+    char *s;
+    size_t n, cap;
+    int failed;
+    struct gguf_str special[3]; /* for BOS, EOS, GAP */
+};
+
+static void put(struct text *t, const char *s, size_t n)
+{
+    if (t->failed)
+        return;
+    if (t->cap - t->n <= n) {
+        const size_t cap = 2 * t->cap + n + 256;
+        char *q = cb_realloc(t->s, cap, 1);
+        if (!q) {
+            t->failed = 1;
+            return;
+        }
+        t->s = q;
+        t->cap = cap;
+    }
+    if (n)
+        memcpy(t->s + t->n, s, n);
+    t->n += n;
+    t->s[t->n] = '\0';
+}
+
+/* A string of a row */
+static void put_row(struct text *t, const char *s)
+{
+    for (; *s; s++) {
+        if (*s >= 1 && *s <= 3)
+            put(t, t->special[*s - 1].s, t->special[*s - 1].n);
+        else
+            put(t, s, 1);
+    }
+}
+
+static int is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+enum { TRIM_LEFT = 1, TRIM_RIGHT = 2 };
+
+static void put_text(struct text *t, const char *s, int trim)
+{
+    size_t n = strlen(s);
+
+    while ((trim & TRIM_RIGHT) && n && is_blank(s[n - 1]))
+        n--;
+    for (; (trim & TRIM_LEFT) && n && is_blank(*s); n--)
+        s++;
+    put(t, s, n);
+}
+
+/* ---- what the model's file says ---- */
+
+/* The model's template with "\n" and "\'" undone, *out "" when there is none; the caller frees. */
+static int own_template(const struct gguf *g, char **out)
+{
+    struct gguf_str s = { "", 0 };
+    size_t n = 0;
+
+    if (g)
+        TRY(cb_gguf_string(g, "tokenizer.chat_template", &s));
+    *out = cb_calloc(s.n + 1, 1);
+    if (!*out)
+        return CB_ENOMEM;
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.s[i];
+        if (c == '\\' && i + 1 < s.n) {
+            c = s.s[++i];
+            c = c == 'n' ? '\n' : c;
+        }
+        if (c) /* else marks behind it would not be found */
+            (*out)[n++] = c;
+    }
+    return CB_OK;
+}
+
+/* The spelling of the token that `key` names */
+static struct gguf_str token_at(const struct gguf *g, const char *key, const char *otherwise)
+{
+    struct gguf_str s = { otherwise, strlen(otherwise) };
+    const struct gguf_kv *kv = NULL;
+    int64_t id = -1;
+
+    if (g && cb_gguf_i64(g, key, &id) == 1 &&
+        cb_gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &kv) == 1 && id >= 0 &&
+        (uint64_t)id < kv->n)
+        s = cb_gguf_array_str(kv, (uint64_t)id);
+    return s;
+}
+
+/* The space behind a special token, where the model's template writes one. SentencePiece puts it
+ * there by itself (tok_spm.c) unless the file says no: then the text must not have it as well. */
+static const char *gap(const struct gguf *g, const char *own)
+{
+    struct gguf_str s = { "", 0 };
+    int yes = 1, spm;
+
+    if (!g || cb_gguf_string(g, "tokenizer.ggml.model", &s) != 1)
+        return "";
+    spm = s.n == 5 && memcmp(s.s, "llama", 5) == 0;
+    if (spm && (cb_gguf_bool(g, "tokenizer.ggml.add_space_prefix", &yes) < 0 || yes))
+        return "";
+    return spm || strstr(own, "[INST] ") ? " " : "";
+}
+
+/* The system text that a chatml template has as a constant: what it writes between the marks of a
+ * system turn with nothing computed in it. "" = none; the caller frees. */
+static int default_system(const struct chat_form *f, char *own, char **out)
+{
+    static const char open[] = "<|im_start|>system\n", close[] = "<|im_end|>";
+    char *p = own;
+    size_t n = 0;
+
+    if (strcmp(f->name, "chatml") != 0)
+        p = own + strlen(own);
+    while ((p = strstr(p, open))) {
+        const char *end;
+        p += sizeof open - 1;
+        end = strstr(p, close);
+        n = end ? (size_t)(end - p) : 0;
+        if (n && !memchr(p, '{', n) && !memchr(p, '+', n))
+            break;
+    }
+    *out = cb_calloc(p ? n + 1 : 1, 1);
+    if (!*out)
+        return CB_ENOMEM;
+    if (p)
+        memcpy(*out, p, n);
+    return CB_OK;
+}
+
+/* The day that a Llama 3.1 template takes when it is given none */
+static void put_day(struct text *t, const char *own)
+{
+    static const char key[] = "date_string = \"";
+    const char *p = strstr(own, key), *end;
+
+    p = p ? p + sizeof key - 1 : "26 Jul 2024\"";
+    end = strchr(p, '"');
+    put(t, p, end ? (size_t)(end - p) : 0);
+    put_text(t, "\n\n", 0);
+}
+
+/* ---- rendering ---- */
+
+static int role_of(const char *role)
+{
+    for (int i = 0; i < 3; i++)
+        if (strcmp(role, roles[i]) == 0)
+            return i;
+    return cb_fail(CB_EARG, "chat: role \"%.40s\" is none of system, user, assistant", role);
+}
+
+struct chat {
+    const struct chat_form *f;
+    const char *own;
+    struct text t;
+    const char *pending; /* a system text that waits for its user */
+};
+
+static void put_turn(struct chat *c, int role, const char *text)
+{
+    const struct chat_form *f = c->f;
+    int trim = f->trim >> role & 1 ? TRIM_LEFT | TRIM_RIGHT : 0;
+
+    put_row(&c->t, f->turn[role][0]);
+    if (role == SYSTEM && f->note) {
+        put_text(&c->t, f->note, 0);
+        put_day(&c->t, c->own);
+    }
+    if (role == USER && c->pending) {
+        put_row(&c->t, f->turn[SYSTEM][0]);
+        put_text(&c->t, c->pending, 0);
+        put_row(&c->t, f->turn[SYSTEM][1]);
+        c->pending = NULL;
+        if (*f->turn[SYSTEM][0]) /* Llama 2 trims both texts as one */
+            trim &= ~TRIM_LEFT;
+    }
+    put_text(&c->t, text, trim);
+    put_row(&c->t, f->turn[role][1]);
+}
+
+static int put_all(struct chat *c, const struct chat_msg *msg, int n, const char *system)
+{
+    const struct chat_form *f = c->f;
+    int last_user = -1;
+
+    for (int i = 0; i < n; i++) {
+        TRY(role_of(msg[i].role));
+        if (role_of(msg[i].role) == USER)
+            last_user = i;
+    }
+    if ((*system || f->note) && (!n || role_of(msg[0].role) != SYSTEM))
+        put_turn(c, SYSTEM, system);
+    for (int i = 0; i < n; i++) {
+        const int role = role_of(msg[i].role);
+        const char *held = c->pending;
+        if (role == SYSTEM && f->system != OWN_TURN) {
+            if (i > last_user)
+                return cb_fail(CB_EARG, "chat: %s has no place for a system text behind the user's",
+                               f->name);
+            c->pending = msg[i].text;
+            continue;
+        }
+        if (f->system == LAST_TURN && i != last_user)
+            c->pending = NULL;
+        put_turn(c, role, msg[i].text);
+        if (f->system == LAST_TURN && i != last_user)
+            c->pending = held;
+    }
+    return CB_OK;
+}
+
+int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct chat_msg *msg,
+                   int n, int ask, char **out, int *has_bos)
+{
+    struct chat c = { .f = f };
+    char *own = NULL, *system = NULL;
+    int rc = own_template(g, &own), bos;
+
+    if (rc == CB_OK)
+        rc = default_system(f, own, &system);
+    if (rc < 0)
+        goto done;
+    c.own = own;
+    c.t.special[0] = token_at(g, "tokenizer.ggml.bos_token_id", "");
+    c.t.special[1] = token_at(g, "tokenizer.ggml.eos_token_id", "</s>");
+    c.t.special[2] = (struct gguf_str){ gap(g, own), strlen(gap(g, own)) };
+    bos = f->bos == BOS_ALWAYS || strstr(own, "bos_token");
+    put(&c.t, "", 0);
+    if (bos && f->turn[USER][0][0] != BOS[0])
+        put_row(&c.t, BOS);
+    rc = put_all(&c, msg, n, system);
+    if (ask)
+        put_row(&c.t, f->ask);
+    if (rc == CB_OK && c.t.failed)
+        rc = CB_ENOMEM;
+    if (rc < 0)
+        goto done;
+    *has_bos = c.t.special[0].n && c.t.n >= c.t.special[0].n &&
+               memcmp(c.t.s, c.t.special[0].s, c.t.special[0].n) == 0;
+    *out = c.t.s;
+    c.t.s = NULL;
+done:
+    free(own);
+    free(system);
+    free(c.t.s);
+    return rc;
+}
+
+/* ---- the table ---- */
+
+const char *cb_chat_form_name(const struct chat_form *f)
+{
+    return f->name;
+}
+
+const struct chat_form *cb_chat_form_at(int i)
+{
+    return i >= 0 && i < N_FORM ? &forms[i] : NULL;
+}
+
+static int unknown(const char *what, const char *name)
+{
+    char list[256] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < N_FORM; i++) {
+        const size_t len = strlen(forms[i].name);
+        if (n + len + 2 >= sizeof list)
+            break;
+        memcpy(list + n, forms[i].name, len);
+        memcpy(list + n + len, " ", 2);
+        n += len + 1;
+    }
+    if (n)
+        list[n - 1] = '\0';
+    return cb_fail(CB_EUNSUPPORTED, "%s%s: choose one with --chat-template NAME, of: %s", what,
+                   name, list);
+}
+
+static int has_marks(const struct chat_form *f, const char *own)
+{
+    for (int i = 0; i < 3 && f->mark[i]; i++)
+        if (*f->mark[i] == '!' ? strstr(own, f->mark[i] + 1) != NULL : !strstr(own, f->mark[i]))
+            return 0;
+    return 1;
+}
+
+int cb_chat_form(const struct gguf *g, const char *name, const struct chat_form **out)
+{
+    char *own;
+    int found = -1, empty;
+
+    if (name) {
+        for (int i = 0; i < N_FORM; i++)
+            if (strcmp(name, forms[i].name) == 0)
+                found = i;
+        if (found < 0)
+            return unknown("no chat form has the name ", name);
+        *out = &forms[found];
+        return CB_OK;
+    }
+    TRY(own_template(g, &own));
+    for (int i = N_FORM - 1; i >= 0; i--)
+        if (has_marks(&forms[i], own))
+            found = i;
+    empty = !*own;
+    free(own);
+    if (found < 0)
+        return unknown("tokenizer.chat_template: ",
+                       empty ? "the model has none" : "its form is not known");
+    *out = &forms[found];
+    return CB_OK;
+}

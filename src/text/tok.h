@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* tok.h - text to token ids and back, as the model's original tokenizer does it. */
+#ifndef TOK_H
+#define TOK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/utf8.h"
+#include "gguf/gguf.h"
+
+struct tok;
+
+/* The tokenizer points into g's mapping: g is closed after it. */
+int cb_tok_open(const struct gguf *g, struct tok **out);
+void cb_tok_close(struct tok *t);
+
+int cb_tok_n_vocab(const struct tok *t);
+int32_t cb_tok_bos(const struct tok *t); /* -1 = none */
+int32_t cb_tok_eos(const struct tok *t);
+int cb_tok_add_bos(const struct tok *t); /* the model asks for BOS in front */
+/* Encoding puts a space in front of the text (and behind every special token), so that decoding a
+ * whole text takes one off its front. */
+int cb_tok_space_prefix(const struct tok *t);
+int cb_tok_is_end(const struct tok *t, int32_t id); /* EOS, EOT, EOM and other ends of a turn */
+int cb_tok_ends(const struct tok *t, const int32_t **ids);   /* all of them; how many */
+int cb_tok_is_special(const struct tok *t, int32_t id);      /* control token */
+int32_t cb_tok_find(const struct tok *t, const char *piece); /* id of a token spelled so; -1 */
+
+/* flags: CB_TOK_BOS, CB_TOK_SPECIAL. *ids is allocated; the caller frees. Any bytes are accepted:
+ * invalid UTF-8 becomes byte tokens (SentencePiece) or its bytes' letters (BPE). */
+int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, int32_t **ids,
+                  int *n);
+/* Bytes of one token as in a running text -> number of bytes, at most cap written.
+ * Control tokens give nothing unless `special`. */
+int cb_tok_piece(const struct tok *t, int32_t id, int special, char *buf, int cap);
+
+#endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: MIT */
+/* tok_bpe.c - byte-level BPE: the text is split into words by the model's own regular expressions,
+ * then the bytes of each word, written as letters, are merged pair by pair. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tok_impl.h"
+
+/* Unicode White_Space, inside a class. PCRE2's own \s has U+180E too. */
+#define WS                                                                                         \
+    "\\t-\\r "                                                                                     \
+    "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define OTHER " ?[^" WS "\\p{L}\\p{N}]++"
+#define SPACE "[" WS "]+(?![^" WS "])|[" WS "]++"
+#define GPT2  "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}++| ?\\p{N}++|" OTHER "|" SPACE
+/* GPT-4's, with the number of digits that a word may have */
+#define GPT4(digits)                                                                               \
+    "(?i:'(?:s|t|re|ve|m|ll|d))|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}" digits "|" OTHER           \
+    "[\\r\\n]*+|[" WS "]*[\\r\\n]++|" SPACE
+
+enum { MAX_SPLIT = 2 };
+
+/* One row for each tokenizer.ggml.pre */
+static const struct pre {
+    const char *name[3];
+    const char *split[MAX_SPLIT]; /* each one splits the pieces that the one before left */
+    int nfc;                      /* the original normalises */
+    int whole;                    /* a word that is a token is taken as it is */
+    int add_bos;                  /* when the file does not say */
+} pres[] = {
+    { { "gpt2", "gpt-2", "default" }, { GPT2 }, 0, 0, 0 },
+    { { "llama-bpe", "llama3", "llama-v3" }, { GPT4("{1,3}+") }, 0, 1, 1 },
+    { { "qwen2" }, { GPT4("") }, 1, 0, 0 },
+    { { "smollm" }, { "\\p{N}", GPT2 }, 0, 0, 0 },
+};
+
+struct pair { /* two tokens that merge; rank -1 = a free place */
+    int32_t a, b;
+    int32_t rank, id;
+};
+
+struct bpe {
+    const struct pre *pre;
+    pcre2_code *re[MAX_SPLIT];
+    pcre2_match_context *ctx;
+    struct pair *pair; /* [mask + 1], open addressing */
+    uint32_t mask;
+    int32_t byte_id[256]; /* of each byte's letter; -1 = the vocabulary lacks it */
+    uint32_t letter[256]; /* code point of each byte's letter */
+    int16_t byte_of[324]; /* of each letter; -1 = none */
+};
+
+/* ---- open ---- */
+
+/* Printing characters of Latin-1 stand for themselves, the other bytes for U+0100 onwards. */
+static void make_letters(struct tok *t, struct bpe *b)
+{
+    uint32_t next = 256;
+
+    memset(b->byte_of, -1, sizeof b->byte_of);
+    for (uint32_t i = 0; i < 256; i++) {
+        const int prints = (i > 32 && i < 127) || (i > 160 && i != 173);
+        char s[4];
+        b->letter[i] = prints ? i : next++;
+        b->byte_of[b->letter[i]] = (int16_t)i;
+        b->byte_id[i] = cb_tok_lookup(t, s, (size_t)cb_utf8_put(b->letter[i], s));
+    }
+}
+
+static uint32_t pair_hash(int32_t a, int32_t b)
+{
+    const uint64_t h = ((uint64_t)(uint32_t)a << 32 | (uint32_t)b) * 0x9E3779B97F4A7C15u;
+    return (uint32_t)(h >> 32) ^ (uint32_t)(h >> 52);
+}
+
+/* The place of (a, b), or the free one where it belongs */
+static struct pair *find_pair(const struct bpe *b, int32_t a, int32_t c)
+{
+    uint32_t i = pair_hash(a, c) & b->mask;
+
+    while (b->pair[i].rank >= 0 && (b->pair[i].a != a || b->pair[i].b != c))
+        i = (i + 1) & b->mask;
+    return &b->pair[i];
+}
+
+static int bad_merge(uint64_t i, struct gguf_str s, const char *why)
+{
+    return cb_fail(CB_EFORMAT, "tokenizer.ggml.merges: merge %llu, \"%.*s\", %s",
+                   (unsigned long long)i, s.n < 80 ? (int)s.n : 80, s.s, why);
+}
+
+static int add_merge(struct tok *t, struct bpe *b, uint64_t i, struct gguf_str s)
+{
+    char joined[TOK_MAX_PIECE];
+    const char *gap = s.n > 2 ? memchr(s.s + 1, ' ', s.n - 2) : NULL;
+    struct pair p = { .rank = (int32_t)i };
+    size_t n;
+
+    if (!gap)
+        return bad_merge(i, s, "is not two tokens with a blank between");
+    n = (size_t)(gap - s.s);
+    if (s.n - 1 > sizeof joined)
+        return bad_merge(i, s, "is too long");
+    memcpy(joined, s.s, n);
+    memcpy(joined + n, gap + 1, s.n - n - 1);
+    p.a = cb_tok_lookup(t, s.s, n);
+    p.b = cb_tok_lookup(t, gap + 1, s.n - n - 1);
+    p.id = cb_tok_lookup(t, joined, s.n - 1);
+    if (p.a < 0 || p.b < 0)
+        return bad_merge(i, s, "names a token that is not in the vocabulary");
+    if (p.id < 0)
+        return bad_merge(i, s, "makes a token that is not in the vocabulary");
+    *find_pair(b, p.a, p.b) = p; /* the last of equal ones counts, as in the original */
+    return CB_OK;
+}
+
+static int read_merges(struct tok *t, struct bpe *b, const struct gguf *g)
+{
+    const char *key = "tokenizer.ggml.merges";
+    const struct gguf_kv *kv = NULL;
+    const int got = cb_gguf_array(g, key, GGUF_STRING, &kv);
+    uint32_t n = 64;
+
+    TRY(got);
+    if (!got)
+        return cb_fail(CB_EFORMAT, "%s: the file has no such key", key);
+    if (kv->n > TOK_MAX_VOCAB)
+        return cb_fail(CB_EFORMAT, "%s: %llu merges, not 0 to %d", key, (unsigned long long)kv->n,
+                       TOK_MAX_VOCAB);
+    while (n < 2 * kv->n)
+        n *= 2;
+    b->pair = cb_calloc(n, sizeof *b->pair);
+    if (!b->pair)
+        return CB_ENOMEM;
+    b->mask = n - 1;
+    for (uint32_t i = 0; i < n; i++)
+        b->pair[i].rank = -1;
+    for (uint64_t i = 0; i < kv->n; i++)
+        TRY(add_merge(t, b, i, cb_gguf_array_str(kv, i)));
+    return CB_OK;
+}
+
+static int is_pre(const struct pre *p, struct gguf_str s)
+{
+    for (int i = 0; i < 3 && p->name[i]; i++)
+        if (strlen(p->name[i]) == s.n && memcmp(p->name[i], s.s, s.n) == 0)
+            return 1;
+    return 0;
+}
+
+static int find_pre(struct bpe *b, const struct gguf *g)
+{
+    const char *key = "tokenizer.ggml.pre";
+    struct gguf_str s = { "gpt2", 4 }; /* files older than the key */
+
+    TRY(cb_gguf_string(g, key, &s));
+    for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
+        if (is_pre(&pres[i], s))
+            b->pre = &pres[i];
+    if (!b->pre)
+        return cb_fail(CB_EUNSUPPORTED,
+                       "%s: \"%.*s\" is not known; gpt2 (default), llama-bpe, qwen2 and smollm are",
+                       key, s.n < 60 ? (int)s.n : 60, s.s);
+    return CB_OK;
+}
+
+static int compile(struct bpe *b)
+{
+    /* A limit would make a long run of blanks an error; the expressions need no stack for one. */
+    b->ctx = pcre2_match_context_create(NULL);
+    if (!b->ctx)
+        return cb_fail(CB_ENOMEM, "out of memory: regular expressions");
+    pcre2_set_match_limit(b->ctx, UINT32_MAX);
+    pcre2_set_depth_limit(b->ctx, UINT32_MAX);
+    for (int i = 0; i < MAX_SPLIT && b->pre->split[i]; i++) {
+        int code;
+        PCRE2_SIZE at;
+        b->re[i] = pcre2_compile((PCRE2_SPTR)b->pre->split[i], PCRE2_ZERO_TERMINATED,
+                                 PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+        if (!b->re[i])
+            return cb_fail(CB_EUNSUPPORTED, "tokenizer.ggml.pre: PCRE2 error %d at %zu of \"%s\"",
+                           code, (size_t)at, b->pre->split[i]);
+        pcre2_jit_compile(b->re[i],
+                          PCRE2_JIT_COMPLETE); /* without it matching is slower, no more */
+    }
+    return CB_OK;
+}
+
+static int open_bpe(struct tok *t, const struct gguf *g)
+{
+    struct bpe *b = cb_calloc(1, sizeof *b);
+
+    if (!b)
+        return CB_ENOMEM;
+    t->own = b;
+    TRY(find_pre(b, g));
+    TRY(compile(b));
+    make_letters(t, b);
+    TRY(read_merges(t, b, g));
+    t->add_bos = b->pre->add_bos;
+    return CB_OK;
+}
+
+static void close_bpe(struct tok *t)
+{
+    struct bpe *b = t->own;
+
+    if (!b)
+        return;
+    for (int i = 0; i < MAX_SPLIT; i++)
+        pcre2_code_free(b->re[i]);
+    pcre2_match_context_free(b->ctx);
+    free(b->pair);
+    free(b);
+}
+
+/* ---- encode ---- */
+
+static int merges(const struct tok *t, const char *word, const struct sym *a, const struct sym *c,
+                  uint32_t *rank, int32_t *id)
+{
+    const struct bpe *b = t->own;
+    const struct pair *p;
+
+    (void)word;
+    if (a->id < 0 || c->id < 0)
+        return 0;
+    p = find_pair(b, a->id, c->id);
+    if (p->rank < 0)
+        return 0;
+    *rank = (uint32_t)p->rank;
+    *id = p->id;
+    return 1;
+}
+
+/* The token that a whole word is, -1 = none */
+static int32_t whole_word(const struct tok *t, const char *s, size_t len)
+{
+    const struct bpe *b = t->own;
+    char buf[TOK_MAX_PIECE + 4];
+    size_t n = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        n += (size_t)cb_utf8_put(b->letter[(unsigned char)s[i]], buf + n);
+        if (n > t->max_len)
+            return -1;
+    }
+    return cb_tok_lookup(t, buf, n);
+}
+
+static int merge_word(struct tok_work *w, const char *s, size_t len)
+{
+    const struct bpe *b = w->t->own;
+    size_t n = 0;
+
+    TRY(cb_tok_syms(w, len));
+    for (size_t i = 0; i < len; i++) {
+        const int32_t id = b->byte_id[(unsigned char)s[i]];
+        if (id >= 0) /* else the model cannot read the byte: the original leaves it out */
+            cb_tok_sym(w, n++, id, i, 1);
+    }
+    if (!n)
+        return CB_OK;
+    TRY(cb_tok_merge(w, s, n, merges));
+    for (int32_t i = 0; i >= 0; i = w->sym[i].next)
+        TRY(cb_tok_push(w, w->sym[i].id));
+    return CB_OK;
+}
+
+static int word(struct tok_work *w, const char *s, size_t len)
+{
+    const struct bpe *b = w->t->own;
+    const size_t from = w->n;
+    const int seen = cb_tok_cached(w, s, len);
+    int32_t id = -1;
+
+    if (seen)
+        return seen < 0 ? seen : CB_OK;
+    if (b->pre->whole)
+        id = whole_word(w->t, s, len);
+    if (id >= 0)
+        TRY(cb_tok_push(w, id));
+    else
+        TRY(merge_word(w, s, len));
+    cb_tok_remember(w, s, len, from);
+    return CB_OK;
+}
+
+/* Valid UTF-8 s[len] -> the matches of split k and what lies between them, each to the next split.
+ */
+static int split(struct tok_work *w, int k, const char *s, size_t len)
+{
+    const struct bpe *b = w->t->own;
+    pcre2_match_data *m = w->own;
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(m);
+
+    if (k == MAX_SPLIT || !b->re[k])
+        return word(w, s, len);
+    for (size_t i = 0; i < len;) {
+        const int rc = pcre2_match(b->re[k], (PCRE2_SPTR)s, len, i, PCRE2_NO_UTF_CHECK, m, b->ctx);
+        size_t from = len, to = len;
+        if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
+            return cb_fail(CB_EFORMAT, "text: PCRE2 error %d at byte %zu", rc, i);
+        if (rc >= 0) {
+            from = at[0];
+            to = at[1];
+        }
+        if (from > i)
+            TRY(split(w, k + 1, s + i, from - i));
+        if (to > from)
+            TRY(split(w, k + 1, s + from, to - from));
+        i = to;
+    }
+    return CB_OK;
+}
+
+static int valid_run(struct tok_work *w, const char *s, size_t len)
+{
+    const struct bpe *b = w->t->own;
+
+    if (b->pre->nfc) {
+        TRY(cb_tok_nfc(w, s, len, &len));
+        s = w->buf;
+    }
+    return split(w, 0, s, len);
+}
+
+/* Bytes that are no UTF-8 make words of their own: nothing is lost or replaced. */
+static int encode_bpe(struct tok_work *w, const char *text, size_t len)
+{
+    size_t from = 0, i = 0;
+
+    if (!w->own)
+        w->own = pcre2_match_data_create(1, NULL);
+    if (!w->own)
+        return cb_fail(CB_ENOMEM, "out of memory: regular expressions");
+    while (i < len) {
+        int n = cb_utf8_len(text + i, len - i);
+        if (n) {
+            i += (size_t)n;
+            continue;
+        }
+        if (i > from)
+            TRY(valid_run(w, text + from, i - from));
+        for (from = i; i < len && !cb_utf8_len(text + i, len - i);)
+            i++;
+        TRY(word(w, text + from, i - from));
+        from = i;
+    }
+    return i > from ? valid_run(w, text + from, i - from) : CB_OK;
+}
+
+static void done_bpe(struct tok_work *w)
+{
+    pcre2_match_data_free(w->own);
+}
+
+/* ---- decode ---- */
+
+/* A token with a character that is no letter of a byte stands for its own spelling. */
+static int piece_bpe(const struct tok *t, int32_t id, char *buf, int cap)
+{
+    const struct bpe *b = t->own;
+    const struct piece *p = &t->piece[id];
+    const unsigned char *s = (const unsigned char *)p->s;
+    int n = 0;
+
+    for (uint32_t i = 0; i < p->n; n++) {
+        uint32_t c = s[i++];
+        if (c >= 0xC0 && c < 0xE0 && i < p->n)
+            c = (c & 0x1F) << 6 | (s[i++] & 0x3F);
+        else if (c >= 0x80)
+            c = UINT32_MAX;
+        if (c >= sizeof b->byte_of / sizeof *b->byte_of || b->byte_of[c] < 0) {
+            if (cap > 0)
+                memcpy(buf, p->s, (int)p->n < cap ? p->n : (size_t)cap);
+            return (int)p->n;
+        }
+        if (n < cap)
+            buf[n] = (char)b->byte_of[c];
+    }
+    return n;
+}
+
+const struct tok_kind cb_tok_bpe = {
+    .model = "gpt2",
+    .open = open_bpe,
+    .close = close_bpe,
+    .encode = encode_bpe,
+    .piece = piece_bpe,
+    .done = done_bpe,
+};

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* tok_impl.h - what the parts of the tokenizer share; only tok*.c include it. */
+#ifndef TOK_IMPL_H
+#define TOK_IMPL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "gguf/gguf.h"
+#include "tok.h"
+
+enum tok_type { TT_NORMAL = 1, TT_UNKNOWN, TT_CONTROL, TT_USER, TT_UNUSED, TT_BYTE };
+
+enum {
+    TOK_MAX_VOCAB = 1 << 24,
+    TOK_MAX_PIECE = 4096,         /* bytes: bounds the look-ahead for special tokens */
+    TOK_MAX_TEXT = INT32_MAX / 4, /* bytes: SentencePiece writes 3 for a space */
+    TOK_CACHE_FROM = 1024         /* bytes of text that make a cache of words worth its pages */
+};
+
+struct piece {
+    const char *s; /* in the file's mapping */
+    uint32_t n;
+    uint32_t type;
+};
+
+struct vocab_slot {
+    uint32_t hash;
+    int32_t id; /* -1 = free */
+};
+
+/* One row for each tokenizer.ggml.model */
+struct tok_work;
+struct tok_kind {
+    const char *model;
+    int (*open)(struct tok *t, const struct gguf *g);
+    void (*close)(struct tok *t);
+    /* text[*len] as special tokens are looked for in it; NULL = as it is */
+    int (*prepare)(struct tok_work *w, const char **text, size_t *len);
+    /* text[len] without special tokens, len > 0; appends ids to w */
+    int (*encode)(struct tok_work *w, const char *text, size_t len);
+    /* -> bytes of an ordinary token, at most cap of them written */
+    int (*piece)(const struct tok *t, int32_t id, char *buf, int cap);
+    void (*done)(struct tok_work *w); /* frees w->own; NULL = nothing to free */
+};
+
+extern const struct tok_kind cb_tok_bpe, cb_tok_spm;
+
+struct tok {
+    const struct tok_kind *kind;
+    struct piece *piece; /* [n_vocab] */
+    int n_vocab;
+    uint32_t max_len;        /* bytes of the longest piece */
+    struct vocab_slot *slot; /* [slot_mask + 1], open addressing */
+    uint32_t slot_mask;
+    int32_t *special; /* [n_special] control, unknown and user-defined tokens, sorted by spelling */
+    int n_special;
+    uint8_t starts[256]; /* bit 0: a user-defined token starts so, bit 1: another special one */
+    int32_t bos, eos, unk;
+    int add_bos;
+    int space_prefix;
+    int32_t end[16];
+    int n_end;
+    void *own; /* of the kind */
+};
+
+/* ---- the working memory of one encode call ---- */
+
+struct sym { /* one symbol of a word that is being merged */
+    int32_t prev, next;
+    int32_t id;       /* -1 = no token is spelled so */
+    uint32_t at, len; /* bytes in the word; len 0 = merged away */
+};
+
+struct cand {      /* a pair that could merge */
+    uint32_t rank; /* the lowest goes first, then the leftmost */
+    int32_t left;
+    int32_t id;   /* of the result */
+    uint32_t len; /* bytes of the result: differs once a part has changed */
+};
+
+struct cached_word {
+    char s[22];
+    uint8_t len, n;
+    int32_t at; /* ids[at..at+n) of this call */
+};
+
+struct tok_work {
+    const struct tok *t;
+    int32_t *ids;
+    size_t n, cap;
+    struct sym *sym;
+    size_t cap_sym;
+    struct cand *heap;
+    size_t n_heap, cap_heap;
+    struct cached_word *cache; /* NULL for short texts */
+    void *own;                 /* of the kind */
+    char *prepared;            /* of prepare() */
+    char *buf;                 /* normalised text */
+    size_t cap_buf;
+    int32_t *cp; /* code points, while normalising */
+    size_t cap_cp;
+};
+
+/* p[cap] grown to hold n elements; 0 or CB_ENOMEM */
+int cb_tok_grow(void **p, size_t *cap, size_t n, size_t size);
+int cb_tok_push(struct tok_work *w, int32_t id);
+
+uint32_t cb_tok_hash(const char *s, size_t n);
+int32_t cb_tok_lookup(const struct tok *t, const char *s, size_t n); /* -1 = none */
+
+/* ---- merging, tok_merge.c ---- */
+
+/* May a and b merge? 1 and *rank, *id, or 0. */
+typedef int (*tok_pair_fn)(const struct tok *t, const char *word, const struct sym *a,
+                           const struct sym *b, uint32_t *rank, int32_t *id);
+
+/* w->sym[n] set by cb_tok_sym() in order; merges them in place; the list starts at sym[0]. */
+int cb_tok_syms(struct tok_work *w, size_t n); /* room for n symbols */
+void cb_tok_sym(struct tok_work *w, size_t i, int32_t id, size_t at, size_t len);
+int cb_tok_merge(struct tok_work *w, const char *word, size_t n, tok_pair_fn pair);
+
+int cb_tok_cache_open(struct tok_work *w);
+/* A word seen before in this call: 1 and its ids appended; 0 not seen; negative failed. */
+int cb_tok_cached(struct tok_work *w, const char *word, size_t len);
+/* The word's ids are w->ids[from..n). */
+void cb_tok_remember(struct tok_work *w, const char *word, size_t len, size_t from);
+
+/* ---- normalisation, tok_nfc.c ---- */
+
+/* Valid UTF-8 text[len] -> its NFC form in w->buf, *n bytes. Linear in len. */
+int cb_tok_nfc(struct tok_work *w, const char *text, size_t len, size_t *n);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* slow.h - a model run the slow way, in doubles: every token's key and value stay, what a policy
+ * dropped is masked. The answer that sessions with a policy are held to. */
+#ifndef SLOW_H
+#define SLOW_H
+
+#include "model/model.h"
+
+struct slow {
+    const struct cb_model *m;
+    struct hparams hp;
+    int cap, n;     /* most tokens; tokens so far */
+    int feed;       /* token that the feed at hand began with */
+    int rolling;    /* 1: keys and queries are rotated by their rank among those that are left */
+    int window;     /* > 0: of the tokens that are left a query sees those closer than this */
+    double *raw;    /* [n_layer][n_kv][cap][hd] keys before rotation */
+    double *k, *v;  /* the same, rotated at their own positions; merging changes them */
+    char *left;     /* [n_layer][n_kv][cap] 1 = not dropped */
+    double *p;      /* [n_layer][n_head][cap][cap] attention of query i to token j */
+    double *logits; /* [n_vocab] after the last token */
+};
+
+struct slow *cb_slow_new(const struct cb_model *m, int cap);
+void cb_slow_free(struct slow *s);
+void cb_slow_feed(struct slow *s, const int32_t *tokens, int n);
+
+static inline size_t cb_slow_at(const struct slow *s, int l, int kv, int j)
+{
+    return ((size_t)l * (size_t)s->hp.n_kv + (size_t)kv) * (size_t)s->cap + (size_t)j;
+}
+
+static inline double cb_slow_p(const struct slow *s, int l, int h, int i, int j)
+{
+    const size_t row = ((size_t)l * (size_t)s->hp.n_head + (size_t)h) * (size_t)s->cap + (size_t)i;
+    return s->p[row * (size_t)s->cap + (size_t)j];
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* toy.h - a session without weights: layers are fed queries, keys and values that a test gives. */
+#ifndef TOY_H
+#define TOY_H
+
+#include "attention/attend.h"
+
+struct toy {
+    struct cb_model model;
+    struct cb_session *s;
+    int n_tok, row;
+    float *qkv; /* [n_layer][n_tok][row] queries, keys, values of a token */
+};
+
+/* Random rows for n_tok tokens from a seed: in [-1, 1), in the order of the formulas' scripts (all
+ * queries, then keys, then values; layer, head, token). Fails the test when the session does not
+ * open. */
+void cb_toy_open(struct toy *t, const char *device, int n_threads, const struct hparams *hp,
+                 int n_tok, const char *policy, const char *type_k, const char *type_v,
+                 unsigned seed);
+/* The same with keys and values in f32, two threads and a form of prefill. */
+void cb_toy_open_prefill(struct toy *t, const char *device, const struct hparams *hp, int n_tok,
+                         const char *policy, const char *prefill, unsigned seed);
+void cb_toy_close(struct toy *t);
+/* The next n tokens as a prompt in chunks, or as one decoded token (n = 1).
+ * out[n_layer][n][n_head * hd], or NULL */
+void cb_toy_prompt(struct toy *t, int n, int chunk, float *out);
+void cb_toy_decode(struct toy *t, float *out);
+float *cb_toy_row(struct toy *t, int l, int tok);
+
+/* A session of a tiny model in a file of its own; the file is gone when this returns. */
+struct tiny;
+struct cb_model *cb_toy_model(const struct tiny *tiny, const char *device, int n_threads);
+struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const char *type_kv,
+                                  int chunk);
+
+/* Fails the test unless status is 0. */
+void cb_toy_ok(int status);
+/* TOY_TEXT tokens that do not repeat, the same every time */
+enum { TOY_TEXT = 400 };
+const int32_t *cb_toy_text(const struct cb_model *m);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/* check_kvpress.c - a real model against kvpress in f32: which tokens of a prompt each policy
+ * keeps, and the losses of those that follow. Needs the model in the cache folder
+ * (tools/fetch-model). */
+#include <check.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctxbank.h"
+#include "attention/session.h"
+
+enum { MAX_CASES = 8 };
+
+static json_t *load(const char *name)
+{
+    const char *srcdir = getenv("srcdir");
+    char path[4096];
+    json_error_t e;
+    json_t *root;
+
+    snprintf(path, sizeof path, "%s/tests/vectors/%s", srcdir ? srcdir : ".", name);
+    root = json_load_file(path, 0, &e);
+    ck_assert_msg(root != NULL, "%s: %s", path, e.text);
+    return root;
+}
+
+static int32_t *first_ids(const char *name, int n)
+{
+    json_t *root = load(name), *ids = json_object_get(root, "context_ids");
+    int32_t *x = calloc((size_t)n, sizeof *x);
+
+    ck_assert_int_ge((int)json_array_size(ids), n);
+    for (int i = 0; i < n; i++)
+        x[i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
+    json_decref(root);
+    return x;
+}
+
+static int number(const json_t *root, const char *key)
+{
+    const json_t *j = json_object_get(root, key);
+    ck_assert_msg(json_is_integer(j), "no %s", key);
+    return (int)json_integer_value(j);
+}
+
+/* bit `pos` of a hexadecimal mask */
+static int has(const char *mask, int pos)
+{
+    const int digit = (int)strlen(mask) - 1 - pos / 4;
+    const char c[2] = { digit < 0 ? '0' : mask[digit], 0 };
+    return (int)(strtol(c, NULL, 16) >> pos % 4 & 1);
+}
+
+/* Slots of all layers and heads that the other keeps as well; *all: slots. */
+static long agreed(const struct cb_session *s, const json_t *kept, int n_context, long *all)
+{
+    const struct hparams *hp = &s->model->hp;
+    long same = 0;
+
+    *all = 0;
+    for (int l = 0; l < hp->n_layer; l++) {
+        const json_t *heads = json_array_get(kept, (size_t)l);
+        for (int h = 0; h < hp->n_kv; h++) {
+            const int n = s->store[l].n[h], row = json_array_size(heads) == 1 ? 0 : h;
+            const char *mask = json_string_value(json_array_get(heads, (size_t)row));
+            int theirs = 0;
+            ck_assert_ptr_nonnull(mask);
+            for (int i = 0; i < n; i++)
+                same += has(mask, cb_store_pos(&s->store[l], h, i));
+            for (int i = 0; i < n_context; i++)
+                theirs += has(mask, i);
+            ck_assert_msg(n == theirs, "layer %d, head %d: %d slots, not %d", l, h, n, theirs);
+            *all += n;
+        }
+    }
+    return same;
+}
+
+/* loss of `id` */
+static double loss(const float *logits, int n, int32_t id)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int i = 0; i < n; i++)
+        max = fmax(max, (double)logits[i]);
+    for (int i = 0; i < n; i++)
+        sum += exp((double)logits[i] - max);
+    return max - (double)logits[id] + log(sum);
+}
+
+static double mean_loss(cb_session *s, const int32_t *target, int n)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        sum += loss(cb_session_logits(s), s->model->hp.n_vocab, target[i]);
+        if (i + 1 < n)
+            ck_assert_msg(!cb_session_decode(s, target[i]), "%s", cb_error());
+    }
+    return sum / n;
+}
+
+static double mean_of(const json_t *list)
+{
+    double sum = 0;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        sum += json_number_value(json_array_get(list, i));
+    return sum / (double)json_array_size(list);
+}
+
+static void compare(cb_session *s, const json_t *row, const int32_t *ids, int n_context,
+                    int n_target)
+{
+    const char *name = json_string_value(json_object_get(row, "policy"));
+    const json_t *kept = json_object_get(row, "kept");
+    const double want = mean_of(json_object_get(row, "token_nll"));
+    double got, share = 1;
+    long all = 0;
+
+    if (!json_is_null(kept)) {
+        const long same = agreed(s, kept, n_context, &all);
+        share = (double)same / (double)all;
+    }
+    got = mean_loss(s, ids + n_context, n_target);
+    printf("%s: %.3f%% of %ld slots; nll %.5f, kvpress %.5f (%+.3f%%)\n", name, 100 * share, all,
+           got, want, 100 * (got / want - 1));
+    ck_assert_msg(share >= 0.99, "%s: %.3f%% of the slots agree", name, 100 * share);
+    ck_assert_msg(fabs(got / want - 1) <= 0.01, "%s: nll %.5f, not %.5f", name, got, want);
+}
+
+/* One prefill for all policies. */
+static void check_all(const json_t *root, const char *path)
+{
+    const json_t *cases = json_object_get(root, "cases");
+    const int n = (int)json_array_size(cases), n_context = number(root, "n_context"),
+              n_target = number(root, "n_target");
+    int32_t *ids = first_ids(json_string_value(json_object_get(root, "ids")), n_context + n_target);
+    cb_session *s[MAX_CASES];
+    cb_model *m;
+
+    ck_assert_int_ge(n, 1);
+    ck_assert_int_le(n, MAX_CASES);
+    ck_assert_msg(!cb_model_open(path, NULL, &m), "%s", cb_error());
+    for (int i = 0; i < n; i++) {
+        const json_t *policy = json_object_get(json_array_get(cases, (size_t)i), "policy");
+        const struct cb_session_params p = { .n_ctx = n_context + n_target,
+                                             .policy = json_string_value(policy),
+                                             .type_k = "f32",
+                                             .type_v = "f32" };
+        ck_assert_msg(!cb_session_open(m, &p, &s[i]), "%s", cb_error());
+    }
+    ck_assert_msg(!cb_session_prefill_shared(s[0], s + 1, NULL, n - 1, ids, n_context, NULL), "%s",
+                  cb_error());
+    for (int i = 0; i < n; i++) {
+        compare(s[i], json_array_get(cases, (size_t)i), ids, n_context, n_target);
+        cb_session_close(s[i]);
+    }
+    cb_model_close(m);
+    free(ids);
+}
+
+START_TEST(keeps_what_kvpress_keeps)
+{
+    json_t *root = load("kvpress-smollm2.json");
+    const char *cache = getenv("CTXBANK_CACHE"), *home = getenv("HOME");
+    const char *file = json_string_value(json_object_get(root, "model"));
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s%s/models/%s",
+             cache  ? cache
+             : home ? home
+                    : "",
+             cache ? "" : "/.cache/ctxbank", file);
+    if (access(path, R_OK))
+        printf("skipped, %s is not there\n", path);
+    else
+        check_all(root, path);
+    json_decref(root);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kvpress");
+    TCase *t = tcase_create("a real model");
+    SRunner *r = srunner_create(suite);
+    int failed;
+
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, keeps_what_kvpress_keeps);
+    srunner_set_fork_status(r, CK_NOFORK);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: MIT */
+/* check_pod.c - distant tokens read through a block's first layer: the formula's vectors, equal
+ * answers however a timeline is fed, and memory as the paper counts it. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kit/tiny.h"
+#include "kit/toy.h"
+#include "vectors/selection.h"
+
+enum { N = 12, NQ = 16 };
+
+static const struct hparams small = { .n_layer = 3,
+                                      .n_embd = 16,
+                                      .n_head = 4,
+                                      .n_kv = 2,
+                                      .hd = 4,
+                                      .n_ff = 16,
+                                      .n_vocab = 16,
+                                      .n_ctx_train = 64,
+                                      .n_rot = 4 };
+static const char *const devices[] = { "ref", "cpu" };
+static char preset[64];
+
+static void write_preset(const char *text)
+{
+    FILE *f;
+
+    snprintf(preset, sizeof preset, "pod.%d.tmp", (int)getpid());
+    f = fopen(preset, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    ck_assert(!fclose(f));
+}
+
+static void setup(void)
+{
+    write_preset("{\"start\": [[0, 0, 0], [0, 1, 1]], \"sinks\": 2, \"recent\": 4}");
+}
+
+static void teardown(void)
+{
+    unlink(preset);
+}
+
+static const char *with(const char *options)
+{
+    static char spec[160];
+    snprintf(spec, sizeof spec, "pod:preset=%s%s", preset, options);
+    return spec;
+}
+
+static void near(const char *what, const float *x, const double *want, int n, double tol)
+{
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(fabs((double)x[i] - want[i]) <= tol, "%s: [%d] %.9g, not %.9g", what, i,
+                      (double)x[i], want[i]);
+}
+
+static void open_toy(struct toy *t, const char *device, const char *policy)
+{
+    cb_toy_open(t, device, 2, &small, N, policy, "f32", "f32", 7);
+}
+
+/* ---- vectors ---- */
+
+START_TEST(a_step_as_the_formula)
+{
+    struct toy t;
+    float out[3 * NQ];
+
+    open_toy(&t, devices[_i], with(""));
+    cb_toy_prompt(&t, N - 1, N, NULL);
+    cb_toy_decode(&t, out);
+    near("layer 1", out + NQ, pod_out_1, NQ, 2e-6);
+    near("layer 2", out + 2 * NQ, pod_out_2, NQ, 2e-6);
+    cb_toy_close(&t);
+    open_toy(&t, devices[_i], with(",gate=0.5"));
+    cb_toy_prompt(&t, N - 1, N, NULL);
+    cb_toy_decode(&t, out);
+    near("gate", out + 2 * NQ, pod_skip_out_2, NQ, 2e-6);
+    cb_toy_close(&t);
+}
+END_TEST
+
+/* All of a prompt in chunks, the rest token by token. */
+START_TEST(any_feed_as_the_formula)
+{
+    for (int n = 1; n <= N; n += 1)
+        for (int chunk = 1; chunk <= n; chunk += 2) {
+            struct toy t;
+            float out[3 * N * NQ];
+            open_toy(&t, devices[_i], with(""));
+            cb_toy_prompt(&t, n, chunk, out);
+            near("prompt", out + 2 * n * NQ, pod_all_2, n * NQ, 2e-6);
+            for (int i = n; i < N; i++) {
+                cb_toy_decode(&t, out);
+                near("step", out + 2 * NQ, pod_all_2 + i * NQ, NQ, 2e-6);
+            }
+            cb_toy_close(&t);
+        }
+}
+END_TEST
+
+/* Several turns: prompts of 3 and steps between them. */
+START_TEST(turns_as_the_formula)
+{
+    struct toy t;
+    float out[3 * 3 * NQ];
+
+    open_toy(&t, devices[_i], with(""));
+    for (int i = 0; i < N; i += 4) {
+        cb_toy_prompt(&t, 3, 2, out);
+        near("turn", out + 2 * 3 * NQ, pod_all_2 + i * NQ, 3 * NQ, 2e-6);
+        cb_toy_decode(&t, out);
+        near("step", out + 2 * NQ, pod_all_2 + (i + 3) * NQ, NQ, 2e-6);
+    }
+    cb_toy_close(&t);
+}
+END_TEST
+
+/* ---- what is full attention ---- */
+
+static void run_all(const char *device, const char *policy, int n_prompt, int copies, float *out)
+{
+    struct toy t;
+
+    open_toy(&t, device, policy);
+    for (int l = 1; copies && l < 3; l++)
+        for (int i = 0; i < N; i++)
+            memcpy(cb_toy_row(&t, l, i), cb_toy_row(&t, 0, i), (4 + 2) * 4 * sizeof *out);
+    cb_toy_prompt(&t, n_prompt, 5, out);
+    for (int i = n_prompt; i < N; i++)
+        cb_toy_decode(&t, out + 3 * NQ * i);
+    cb_toy_close(&t);
+}
+
+START_TEST(full_where_nothing_is_shared)
+{
+    static const char *const same[] = { "pod:blocks=0,sinks=4,recent=8",
+                                        "pod:blocks=0+1+2,sinks=1,recent=1", "pod",
+                                        "pod:blocks=0+2,recent=100,gate=0" };
+    float want[3 * N * NQ], got[3 * N * NQ];
+
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        run_all(devices[_i], "full", 7, 0, want);
+        run_all(devices[_i], same[i], 7, 0, got);
+        ck_assert_msg(!memcmp(want, got, sizeof want), "%s", same[i]);
+    }
+    run_all(devices[_i], "pod:blocks=0,sinks=1,recent=2", 7, 0, got);
+    ck_assert(memcmp(want, got, sizeof want));
+}
+END_TEST
+
+/* Followers whose queries and keys are their leader's lose nothing. */
+START_TEST(full_where_layers_are_alike)
+{
+    float want[3 * N * NQ], got[3 * N * NQ];
+    double x[3 * N * NQ];
+
+    run_all(devices[_i], "full", 7, 1, want);
+    run_all(devices[_i], "pod:blocks=0,sinks=1,recent=2", 7, 1, got);
+    for (int i = 0; i < 3 * N * NQ; i++)
+        x[i] = (double)want[i];
+    near("alike", got, x, 3 * N * NQ, 2e-6);
+}
+END_TEST
+
+/* A gate of 0 leaves the first and the recent tokens alone to followers: token 11's attention over
+ * slots 0, 1, 8..11 in plain C. */
+START_TEST(a_gate_of_0_reads_no_distant_tokens)
+{
+    static const int slot[] = { 0, 1, 8, 9, 10, 11 };
+    struct toy t;
+    float out[3 * NQ];
+
+    open_toy(&t, devices[_i], with(",gate=0"));
+    cb_toy_prompt(&t, N - 1, N, NULL);
+    cb_toy_decode(&t, out);
+    for (int h = 0; h < 4; h++) {
+        double sum = 0, want[4] = { 0 };
+        for (int j = 0; j < 6; j++) {
+            const float *q = cb_toy_row(&t, 2, 11) + 4 * h;
+            const float *k = cb_toy_row(&t, 2, slot[j]) + 4 * (4 + h / 2), *v = k + 8;
+            double p = 0;
+            for (int c = 0; c < 4; c++)
+                p += 0.5 * (double)q[c] * (double)k[c];
+            p = exp(p);
+            sum += p;
+            for (int c = 0; c < 4; c++)
+                want[c] += p * (double)v[c];
+        }
+        for (int c = 0; c < 4; c++)
+            want[c] /= sum;
+        near("gate 0", out + 2 * NQ + 4 * h, want, 4, 2e-6);
+    }
+    cb_toy_close(&t);
+}
+END_TEST
+
+/* With SnapKV, near is by distance or the sinks and the window alone: layer 2's attention to the
+ * kept tokens in plain C, those that are far with query and keys of the block's first layer. */
+START_TEST(near_after_snapkv)
+{
+    static const int recent[] = { 4, 3 }, lead[] = { 0, 1 };
+    float out[3 * NQ];
+
+    for (int by = 0; by < 2; by++) {
+        struct toy t;
+        open_toy(&t, devices[_i],
+                 with(by ? ",snap=8,window=3,proximal=window" : ",snap=8,window=3"));
+        cb_toy_prompt(&t, N - 1, N, NULL);
+        cb_toy_decode(&t, out);
+        for (int h = 0; h < 4; h++) {
+            const struct store *st = &t.s->store[2];
+            double sum = 0, want[4] = { 0 };
+            int far = 0;
+            ck_assert_int_eq(st->n[h / 2], 9);
+            for (int j = 0; j < 9; j++) {
+                const int pos = cb_store_pos(st, h / 2, j);
+                const int near_by = pos < 2 || pos > N - 1 - recent[by];
+                const int l = near_by ? 2 : lead[h / 2];
+                const float *q = cb_toy_row(&t, l, N - 1) + 4 * h;
+                const float *k = cb_toy_row(&t, l, pos) + 4 * (4 + h / 2);
+                const float *v = cb_toy_row(&t, 2, pos) + 4 * (6 + h / 2);
+                double p = 0;
+                for (int c = 0; c < 4; c++)
+                    p += 0.5 * (double)q[c] * (double)k[c];
+                p = exp(p);
+                sum += p;
+                far += !near_by;
+                for (int c = 0; c < 4; c++)
+                    want[c] += p * (double)v[c];
+            }
+            for (int c = 0; c < 4; c++)
+                want[c] /= sum;
+            if (by)
+                ck_assert_int_eq(far, 9 - 2 - 3);
+            near(by ? "window" : "distance", out + 2 * NQ + 4 * h, want, 4, 2e-6);
+        }
+        cb_toy_close(&t);
+    }
+}
+END_TEST
+
+/* ---- memory ---- */
+
+/* bytes = b d (L Hkv N + nb n_D + L Hkv (N - n_D)), section 2.3's count of keys and values */
+START_TEST(bytes_as_the_formula)
+{
+    const struct tiny tiny = cb_tiny_small("llama");
+    struct cb_model *m = cb_toy_model(&tiny, "ref", 1);
+    struct cb_session *s = cb_toy_session(m, "pod:blocks=0,sinks=3,recent=20", "f16", 16);
+    const int lh = m->hp.n_layer * m->hp.n_kv, nb = m->hp.n_kv;
+    struct cb_memory got, plan;
+    int32_t tok[100] = { 1, 2, 3 };
+
+    for (int i = 0; i < 5; i++) {
+        const int n = i < 2 ? 20 * (i + 1) : 98 + i;
+        const int far = n - 23 > 0 ? n - 23 : 0;
+        ck_assert_msg(!cb_session_plan(s, n, 0, &plan), "%s", cb_error());
+        if (i < 3)
+            ck_assert_msg(!cb_session_prefill(s, tok, n - cb_session_len(s), NULL), "%s",
+                          cb_error());
+        else
+            ck_assert(!cb_session_decode(s, 5));
+        cb_session_memory(s, &got);
+        ck_assert_uint_eq(got.kv_bytes, 2 * m->hp.hd * (lh * n + nb * far + lh * (n - far)));
+        ck_assert_uint_eq(plan.kv_bytes, got.kv_bytes);
+        if (i >= 3)
+            ck_assert_uint_eq(plan.kv_read_bytes_per_token, got.kv_read_bytes_per_token);
+    }
+    cb_session_clear(s);
+    cb_session_memory(s, &got);
+    ck_assert_uint_eq(got.kv_bytes, 0);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- tiny models ---- */
+
+enum { PROMPT = 90, STEPS = 12 };
+
+static struct tiny deep(void)
+{
+    struct tiny t = cb_tiny_small("qwen2");
+    t.n_layer = 6;
+    t.n_embd = 64;
+    return t;
+}
+
+/* Logits after the prompt (in two turns) and after each step -> [STEPS + 1][n_vocab] */
+static float *run_model(struct cb_model *m, const char *policy, int chunk, int turn)
+{
+    struct cb_session *s = cb_toy_session(m, policy, "f32", chunk);
+    const size_t n_vocab = (size_t)m->hp.n_vocab;
+    float *out = malloc((STEPS + 1) * n_vocab * sizeof *out);
+    int32_t tok[PROMPT];
+
+    for (int i = 0; i < PROMPT; i++)
+        tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
+    ck_assert_msg(!cb_session_prefill(s, tok, turn, NULL), "%s", cb_error());
+    if (turn < PROMPT)
+        ck_assert_msg(!cb_session_prefill(s, tok + turn, PROMPT - turn, NULL), "%s", cb_error());
+    memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
+    for (int i = 0; i < STEPS; i++) {
+        ck_assert_msg(!cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab), "%s", cb_error());
+        memcpy(out + (size_t)(i + 1) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    }
+    cb_session_close(s);
+    return out;
+}
+
+static void alike(const char *what, float *x, float *y, size_t n, float tol)
+{
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(fabsf(x[i] - y[i]) <= tol * (1 + fabsf(x[i])), "%s: [%zu] %g and %g", what, i,
+                      (double)x[i], (double)y[i]);
+    free(x);
+    free(y);
+}
+
+START_TEST(turns_chunks_and_threads_do_not_matter)
+{
+    static const char *const policy[] = { "pod:blocks=0+1+3,sinks=2,recent=17",
+                                          "pod:blocks=0+2,sinks=2,recent=17,gate=0.6" };
+    const struct tiny t = deep();
+    struct cb_model *one = cb_toy_model(&t, "cpu", 1), *two = cb_toy_model(&t, "cpu", 2);
+    const size_t n = (STEPS + 1) * (size_t)one->hp.n_vocab;
+
+    for (int i = 0; i < 2; i++) {
+        float *x = run_model(one, policy[i], 0, PROMPT), *y = run_model(two, policy[i], 0, PROMPT);
+        ck_assert(!memcmp(x, y, n * sizeof *x));
+        alike("chunks", x, run_model(two, policy[i], 7, PROMPT), n, 1e-4f);
+        alike("turns", y, run_model(two, policy[i], 0, 40), n, 1e-4f);
+    }
+    cb_model_close(one);
+    cb_model_close(two);
+}
+END_TEST
+
+/* With SnapKV: as many slots as asked; nothing dropped where the prompt is shorter; and where
+ * layers are one block each, what a step reads is SnapKV's own kept set. */
+START_TEST(snapkv_keeps_as_many_as_asked)
+{
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "cpu", 2);
+    const size_t n = (STEPS + 1) * (size_t)m->hp.n_vocab;
+    const char *policy = "pod:blocks=0+1+3,sinks=2,recent=17,snap=50,window=8";
+    struct cb_session *s = cb_toy_session(m, policy, "f32", 0);
+    int32_t tok[PROMPT] = { 1, 2, 3 };
+    struct cb_memory mem;
+
+    ck_assert_msg(!cb_session_prefill(s, tok, PROMPT, NULL), "%s", cb_error());
+    cb_session_memory(s, &mem);
+    ck_assert_int_eq(mem.kept_min, 50);
+    ck_assert_int_eq(mem.kept_max, 50);
+    for (int l = 1; l < 6; l++) /* the same tokens in all layers of a block */
+        for (int i = 0; i < 50 && l != 1 && l != 3; i++)
+            ck_assert_int_eq(cb_store_pos(&s->store[l], 0, i),
+                             cb_store_pos(&s->store[l - 1], 0, i));
+    ck_assert(!cb_session_prefill(s, tok, 9, NULL));
+    ck_assert(!cb_session_decode(s, 3));
+    cb_session_close(s);
+    alike("long enough", run_model(m, "pod:blocks=0+1+3,sinks=2,recent=17", 0, PROMPT),
+          run_model(m, "pod:blocks=0+1+3,sinks=2,recent=17,snap=90,window=8", 0, PROMPT), n, 0);
+    alike("chunks", run_model(m, policy, 0, PROMPT), run_model(m, policy, 7, PROMPT), n, 1e-4f);
+    alike("chunks of turns", run_model(m, policy, 0, 60), run_model(m, policy, 7, 60), n, 1e-4f);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- bad input ---- */
+
+static const char *const refused[][3] = {
+    { "pod:blocks=1+2", NULL, "begin with 0" },
+    { "pod:blocks=0+2+2", NULL, "ascend" },
+    { "pod:blocks=0+6", NULL, "layers 0 to 5" },
+    { "pod:blocks=", NULL, "joined by +" },
+    { "pod:sinks=0", NULL, "must be" },
+    { "pod:recent=0", NULL, "must be" },
+    { "pod:snap=64", NULL, "more than the window" },
+    { "pod:proximal=window", NULL, "needs snap" },
+    { "pod:preset=none.json", NULL, "none.json" },
+    { NULL, "{\"start\": [[0, 0, 0], [0, 1, 1]]}", "not of this model" },
+    { NULL, "{\"start\": [[0, 0, 0, 0, 0, 0]]}", "not of this model" },
+    { NULL, "{\"start\": [[0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]]}", "start[0][2]" },
+    { NULL, "{\"start\": [[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, \"x\"]]}", "start[1][5]" },
+    { NULL, "{\"start\": [[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 5]], \"sinks\": 0}", "sinks" },
+    { NULL, "{\"start\": ", "line 1" },
+};
+
+START_TEST(bad_options_are_refused)
+{
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "ref", 1);
+    struct cb_session_params params = { .policy = refused[_i][0] };
+    struct cb_session *s;
+
+    if (refused[_i][1]) {
+        write_preset(refused[_i][1]);
+        params.policy = with("");
+    }
+    ck_assert_int_eq(cb_session_open(m, &params, &s), CB_EARG);
+    ck_assert_msg(strstr(cb_error(), refused[_i][2]), "%s", cb_error());
+    cb_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    const int n_device = sizeof devices / sizeof *devices;
+    Suite *suite = suite_create("pod");
+    TCase *c = tcase_create("all");
+    SRunner *r = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_loop_test(c, a_step_as_the_formula, 0, n_device);
+    tcase_add_loop_test(c, any_feed_as_the_formula, 0, n_device);
+    tcase_add_loop_test(c, turns_as_the_formula, 0, n_device);
+    tcase_add_loop_test(c, full_where_nothing_is_shared, 0, n_device);
+    tcase_add_loop_test(c, full_where_layers_are_alike, 0, n_device);
+    tcase_add_loop_test(c, a_gate_of_0_reads_no_distant_tokens, 0, n_device);
+    tcase_add_loop_test(c, near_after_snapkv, 0, n_device);
+    tcase_add_test(c, bytes_as_the_formula);
+    tcase_add_test(c, turns_chunks_and_threads_do_not_matter);
+    tcase_add_test(c, snapkv_keeps_as_many_as_asked);
+    tcase_add_loop_test(c, bad_options_are_refused, 0, sizeof refused / sizeof *refused);
+    tcase_set_timeout(c, 120);
+    suite_add_tcase(suite, c);
+    srunner_run_all(r, CK_ENV);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

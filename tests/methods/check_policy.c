@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT */
+/* check_policy.c - every evicting policy on small random models: against full attention where
+ * nothing is to drop, over chunk sizes, threads, turns, and odd budgets. What it drops is
+ * check_mask.c's. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/session.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { CAP = 400, PROMPT = 90, SECOND = 20, LAYERS = 4 };
+
+/* ---- models ---- */
+
+static char model_path[2][64];
+static const char *const family[] = { "llama", "qwen2" };
+
+static void make_models(void)
+{
+    for (int i = 0; i < 2; i++) {
+        struct tiny t = cb_tiny_small(family[i]);
+        t.n_layer = LAYERS;
+        snprintf(model_path[i], sizeof model_path[i], "check_policy_%s.gguf", family[i]);
+        cb_tiny_save(&t, model_path[i]);
+    }
+}
+
+static cb_model *open_model(int which, const char *device, int n_threads)
+{
+    const struct cb_model_params mp = { .n_threads = n_threads, .device = device };
+    cb_model *m;
+
+    if (cb_model_open(model_path[which], &mp, &m))
+        ck_abort_msg("%s", cb_error());
+    return m;
+}
+
+static cb_session *open_session(cb_model *m, const char *policy, int chunk)
+{
+    const struct cb_session_params sp = {
+        .n_ctx = CAP, .chunk = chunk, .type_k = "f32", .type_v = "f32", .policy = policy
+    };
+    cb_session *s;
+
+    if (cb_session_open(m, &sp, &s))
+        ck_abort_msg("%s: %s", policy, cb_error());
+    return s;
+}
+
+/* ---- all policies ---- */
+
+/* With a budget that the text never reaches; the same with one that it does. */
+struct row {
+    const char *roomy, *tight;
+    int known; /* 1: what it will hold does not depend on the text; 2: in the sum over layers */
+};
+
+static const struct row rows[] = {
+    { "full", "full", 1 },
+    { "window:budget=200", "window:budget=24", 1 },
+    { "streamingllm:budget=200", "streamingllm:budget=24", 1 },
+    { "streamingllm:budget=200", "streamingllm:budget=140", 1 },
+    { "streamingllm:budget=200,positions=kept", "streamingllm:budget=0.3,positions=kept", 1 },
+    { "h2o:budget=200", "h2o:budget=24", 1 },
+    { "h2o:budget=200,group=mean", "h2o:budget=0.2,group=mean", 1 },
+    { "h2o:budget=200,decode=grow", "h2o:budget=30,decode=grow", 1 },
+    { "snapkv:budget=200", "snapkv:budget=0.3,window=8", 1 },
+    { "snapkv:budget=200,pool=max,group=max", "snapkv:budget=24,window=8,pool=max,group=max", 1 },
+    { "snapkv:budget=200,decode=bounded", "snapkv:budget=24,window=8,decode=bounded,tail=5", 1 },
+    { "pyramidkv:budget=200", "pyramidkv:budget=30", 1 },
+    { "pyramidkv:budget=200,decode=bounded", "pyramidkv:budget=0.3,decode=bounded,tail=5", 1 },
+    { "pyramidkv:budget=200,shape=geometric", "pyramidkv:budget=30,shape=geometric", 1 },
+    { "pyramidkv:budget=200,shape=exponential", "pyramidkv:budget=30,shape=exponential", 1 },
+    { "pyramidkv:budget=200,budgets=compat", "pyramidkv:budget=30,budgets=compat", 1 },
+    { "pyramidkv:budget=200,budgets=kvpress", "pyramidkv:budget=30,budgets=kvpress", 1 },
+    { "tova:budget=200", "tova:budget=24", 1 },
+    { "d2o:budget=200", "d2o:budget=24", 2 },
+    { "d2o:budget=200,sink=1", "d2o:budget=0.25", 2 },
+    { "d2o:budget=200,layers=gate", "d2o:budget=30,layers=gate,gate=0.02", 2 },
+    { "d2o:budget=200,layers=first2", "d2o:budget=20,layers=first2", 1 },
+    { "d2o:budget=200,layers=uniform,protect=compat", "d2o:budget=20,layers=uniform,protect=compat",
+      1 },
+    { "d2o:budget=200,merge=code,protect=1", "d2o:budget=20,merge=printed,protect=0+3", 2 },
+    { "d2o:budget=200,layers=uniform,decode=grow", "d2o:budget=20,layers=uniform,decode=grow", 1 },
+    { "simlayerkv:recent=196", "simlayerkv:recent=20,threshold=-1", 0 },
+    { "simlayerkv:recent=196,mode=prefill", "simlayerkv:recent=20,threshold=-1,mode=prefill", 0 },
+    { "simlayerkv:recent=20,threshold=1", "simlayerkv:recent=20,threshold=0.5", 0 },
+};
+enum { N_ROW = sizeof rows / sizeof *rows, GEN = 40 };
+
+/* A prompt, some tokens, a second turn and a token more -> logits[n_vocab] after each token fed. */
+static cb_session *converse(cb_model *m, const char *policy, int chunk, float *logits)
+{
+    const size_t n = (size_t)m->hp.n_vocab;
+    const int32_t *tok = cb_toy_text(m);
+    cb_session *s = open_session(m, policy, chunk);
+
+    for (int i = 0; i < GEN + 2; i++, logits += n) {
+        if (i == 0)
+            cb_toy_ok(cb_session_prefill(s, tok, PROMPT, NULL));
+        else if (i == GEN)
+            cb_toy_ok(cb_session_prefill(s, tok + PROMPT + GEN, SECOND, NULL));
+        else
+            cb_toy_ok(cb_session_decode(s, tok[PROMPT + i]));
+        memcpy(logits, cb_session_logits(s), n * sizeof *logits);
+    }
+    return s;
+}
+
+static float *logits_of(const cb_model *m)
+{
+    float *x = calloc((GEN + 2) * (size_t)m->hp.n_vocab, sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    return x;
+}
+
+START_TEST(a_budget_that_holds_all_changes_no_bit)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const size_t bytes = (GEN + 2) * (size_t)m->hp.n_vocab * sizeof(float);
+    float *a = logits_of(m), *b = logits_of(m);
+
+    cb_session_close(converse(m, "full", 0, a));
+    cb_session_close(converse(m, rows[_i].roomy, 0, b));
+    ck_assert_msg(!memcmp(a, b, bytes), "%s: differs from full", rows[_i].roomy);
+    free(a);
+    free(b);
+    cb_model_close(m);
+}
+END_TEST
+
+/* The same slots in two sessions. */
+static void same_kept(const cb_session *a, const cb_session *b, const char *what)
+{
+    for (int l = 0; l < LAYERS; l++)
+        for (int h = 0; h < a->model->hp.n_kv; h++) {
+            const struct store *x = &a->store[l], *y = &b->store[l];
+            ck_assert_msg(x->n[h] == y->n[h], "%s: %d and %d slots", what, x->n[h], y->n[h]);
+            for (int i = 0; i < x->n[h]; i++)
+                ck_assert_msg(cb_store_pos(x, h, i) == cb_store_pos(y, h, i),
+                              "%s: layer %d, head %d, slot %d: tokens %d and %d", what, l, h, i,
+                              cb_store_pos(x, h, i), cb_store_pos(y, h, i));
+        }
+}
+
+START_TEST(threads_and_chunks_change_nothing)
+{
+    static const struct {
+        int threads, chunk;
+    } how[] = { { 2, 0 }, { 1, 1 }, { 2, 7 }, { 1, 64 } };
+    cb_model *m = open_model(1, "cpu", 1);
+    const size_t n = (GEN + 2) * (size_t)m->hp.n_vocab;
+    float *a = logits_of(m), *b = logits_of(m);
+    cb_session *s = converse(m, rows[_i].tight, 0, a);
+
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+        cb_model *m2 = open_model(1, "cpu", how[i].threads);
+        cb_session *s2 = converse(m2, rows[_i].tight, how[i].chunk, b);
+        same_kept(s, s2, rows[_i].tight);
+        for (size_t j = 0; j < n; j++)
+            ck_assert_msg(how[i].chunk ? fabsf(a[j] - b[j]) < 1e-4f : a[j] == b[j],
+                          "%s: %d threads, chunk %d: %g and %g", rows[_i].tight, how[i].threads,
+                          how[i].chunk, (double)a[j], (double)b[j]);
+        cb_session_close(s2);
+        cb_model_close(m2);
+    }
+    free(a);
+    free(b);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(a_cleared_session_starts_anew)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = cb_toy_text(m);
+    const size_t n = (size_t)m->hp.n_vocab;
+    float *a = logits_of(m);
+    cb_session *s = converse(m, rows[_i].tight, 0, a);
+
+    cb_session_clear(s);
+    for (int i = 0; i < GEN; i++) {
+        cb_toy_ok(i ? cb_session_decode(s, tok[PROMPT + i])
+                    : cb_session_prefill(s, tok, PROMPT, NULL));
+        ck_assert(!memcmp(cb_session_logits(s), a + (size_t)i * n, n * sizeof *a));
+    }
+    free(a);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* A hundredth, and what `slack` slots a KV head take. */
+static void as_planned(const cb_session *s, uint64_t got, uint64_t said, int slack,
+                       const char *what, const char *spec)
+{
+    const struct store *st = &s->store[0];
+    const double more = (double)(LAYERS * st->n_kv * slack) * (double)(st->row_k + st->row_v);
+    ck_assert_msg(fabs((double)got - (double)said) <= 0.01 * (double)got + more,
+                  "%s: %s: %llu bytes, planned %llu", spec, what, (unsigned long long)got,
+                  (unsigned long long)said);
+}
+
+START_TEST(memory_is_what_was_planned)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = cb_toy_text(m);
+    cb_session *s = open_session(m, rows[_i].tight, 0);
+    struct cb_memory plan, got;
+
+    for (int gen = 0; rows[_i].known && gen < 60; gen += 20) {
+        cb_session_clear(s);
+        cb_toy_ok(cb_session_plan(s, 200, gen, &plan));
+        cb_toy_ok(cb_session_prefill(s, tok, 200, NULL));
+        for (int i = 0; i < gen; i++)
+            cb_toy_ok(cb_session_decode(s, tok[200 + i]));
+        cb_session_memory(s, &got);
+        as_planned(s, got.kv_bytes, plan.kv_bytes, rows[_i].known - 1, "bank", rows[_i].tight);
+        as_planned(s, got.kv_peak_bytes, plan.kv_peak_bytes, rows[_i].known - 1, "peak",
+                   rows[_i].tight);
+        if (rows[_i].known > 1)
+            continue;
+        ck_assert_int_eq(got.kept_min, plan.kept_min);
+        ck_assert_int_eq(got.kept_max, plan.kept_max);
+    }
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* Prompts of one and two tokens, and none; generating from an empty timeline. */
+START_TEST(short_prompts)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = cb_toy_text(m);
+    const int share = strstr(rows[_i].tight, "budget=0.") != NULL;
+    cb_session *s = open_session(m, rows[_i].tight, 0);
+
+    for (int n = 1; n <= 2; n++) {
+        cb_session_clear(s);
+        cb_toy_ok(cb_session_prefill(s, tok, n, NULL));
+        for (int i = 0; i < 5; i++)
+            cb_toy_ok(cb_session_decode(s, tok[n + i]));
+        ck_assert_int_eq(cb_session_len(s), n + 5);
+    }
+    ck_assert_int_eq(cb_session_prefill(s, tok, 0, NULL), CB_EARG);
+    cb_session_clear(s);
+    if (!share || strstr(rows[_i].tight, "snapkv:budget=0.3"))
+        cb_toy_ok(cb_session_decode(s, tok[0]));
+    else
+        ck_assert_int_eq(cb_session_decode(s, tok[0]), CB_EARG); /* a share of what? */
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- what only some do ---- */
+
+START_TEST(a_stream_needs_no_more_memory)
+{
+    static const char *const spec[] = { "streamingllm:budget=40", "window:budget=40",
+                                        "h2o:budget=40", "streamingllm:budget=40,positions=kept" };
+    struct cb_session_params sp = { .n_ctx = 64, .policy = spec[_i] };
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = cb_toy_text(m);
+    struct cb_memory first, last;
+    cb_session *s;
+
+    cb_toy_ok(cb_session_open(m, &sp, &s));
+    for (int i = 0; i < 1000; i++) {
+        cb_toy_ok(cb_session_decode(s, tok[i % 300]));
+        if (i == 100)
+            cb_session_memory(s, &first);
+    }
+    cb_session_memory(s, &last);
+    ck_assert_uint_eq(first.kv_bytes, last.kv_bytes);
+    ck_assert_uint_eq(first.kv_peak_bytes, last.kv_peak_bytes);
+    ck_assert_int_eq(last.kept_max, 40);
+    ck_assert_int_eq(cb_session_len(s), 1000);
+    cb_toy_ok(cb_session_prefill(s, tok, 24, NULL)); /* 40 + 24 = 64 */
+    ck_assert_int_eq(cb_session_prefill(s, tok, 25, NULL), CB_EFULL);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(a_budget_of_one)
+{
+    static const char *const spec[] = { "window:budget=1", "streamingllm:budget=1,sink=0",
+                                        "h2o:budget=1", "window:budget=1e-6" };
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = cb_toy_text(m);
+    cb_session *s = open_session(m, spec[_i], 0);
+
+    cb_toy_ok(cb_session_prefill(s, tok, 30, NULL));
+    cb_toy_ok(cb_session_decode(s, tok[30]));
+    ck_assert_int_eq(cb_store_max_len(&s->store[0]), 1);
+    ck_assert_int_eq(cb_store_pos(&s->store[0], 0, 0), 30);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(what_cannot_work_is_refused)
+{
+    static const struct {
+        const char *spec, *why;
+    } bad[] = {
+        { "windo", "did you mean window?" },
+        { "window:budge=3", "did you mean budget?" },
+        { "window:budget=0", "must be a number of" },
+        { "window:budget=-5", "must be a number of" },
+        { "window:budget=nan", "must be a number of" },
+        { "window:budget=", "must be a number of" },
+        { "window:budget", "needs a value" },
+        { "window:budget=0.5,prefill=banded", "needs a budget in tokens" },
+        { "window:decode=sometimes", "must be one of: bounded grow" },
+        { "streamingllm:budget=4", "leaves no recent tokens" },
+        { "streamingllm:budget=10,recent=3", "give one of them" },
+        { "streamingllm:sink=1.5", "must be an integer" },
+        { "h2o:budget=10,recent=11", "more than the budget" },
+        { "snapkv:budget=64", "must be more than window + sink = 64" },
+        { "snapkv:budget=1", "must be more than window + sink = 64" },
+        { "snapkv:kernel=4", "must be odd" },
+        { "snapkv:window=0", "must be an integer" },
+        { "pyramidkv:budget=8", "must be more than window + sink = 8" },
+        { "pyramidkv:beta=0.5", "must be a number of 1" },
+        { "pyramidkv:shape=entropy", "needs preset=FILE" },
+        { "pyramidkv:shape=gini,preset=none.json", "preset none.json" },
+        { "pyramidkv:shape=geometric,budgets=compat", "linear" },
+        { "d2o:beta=1.5", "must be a number of 0 to 1" },
+        { "d2o:protect=9", "protect=9: the model has layers 0 to 3" },
+        { "d2o:protect=2+1", "protect=2+1: must ascend" },
+        { "d2o:protect=all", "protect=all: must be layers joined by +" },
+        { "d2o:merge=eq12", "must be one of: eq11 printed code avg off" },
+        { "d2o:layers=all", "must be one of: softmax gate first2 uniform preset" },
+        { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
+        { "simlayerkv:recent=0", "must be an integer" },
+    };
+    cb_model *m = open_model(0, "cpu", 1);
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct cb_session_params sp = { .n_ctx = CAP, .policy = bad[i].spec };
+        cb_session *s;
+        ck_assert_msg(cb_session_open(m, &sp, &s) == CB_EARG, "%s: taken", bad[i].spec);
+        ck_assert_ptr_null(s);
+        ck_assert_msg(strstr(cb_error(), bad[i].why) != NULL, "%s: %s", bad[i].spec, cb_error());
+    }
+    cb_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("policy");
+    TCase *t = tcase_create("all");
+    SRunner *r;
+    int failed;
+
+    make_models();
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, a_budget_that_holds_all_changes_no_bit, 0, N_ROW);
+    tcase_add_loop_test(t, threads_and_chunks_change_nothing, 0, N_ROW);
+    tcase_add_loop_test(t, a_cleared_session_starts_anew, 0, N_ROW);
+    tcase_add_loop_test(t, memory_is_what_was_planned, 0, N_ROW);
+    tcase_add_loop_test(t, short_prompts, 0, N_ROW);
+    tcase_add_loop_test(t, a_stream_needs_no_more_memory, 0, 4);
+    tcase_add_loop_test(t, a_budget_of_one, 0, 4);
+    tcase_add_test(t, what_cannot_work_is_refused);
+    r = srunner_create(suite);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    for (int i = 0; i < 2; i++)
+        remove(model_path[i]);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* against_ref.h - for tests of ops on every ISA of this machine against the reference device:
+ * devices, random numbers, results that start out poisoned and are fenced. A test program includes
+ * it once. */
+#ifndef AGAINST_REF_H
+#define AGAINST_REF_H
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit/isa.h"
+
+enum { MAX_IN = 2048, MAX_HEAD = 32, MAX_CTX = 5000, FENCE = 16 };
+
+static const int head_dims[] = { 64, 32, 128, 80, 96, 256, 40, 20, 64, 112 };
+
+/* xorshift64*; uniform in [-1, 1) and whole numbers below n */
+static uint64_t seed;
+
+static inline uint64_t next(void)
+{
+    seed ^= seed >> 12;
+    seed ^= seed << 25;
+    seed ^= seed >> 27;
+    return seed * 0x2545f4914f6cdd1dULL >> 32;
+}
+
+static inline float uniform(void)
+{
+    return (float)next() * 0x1p-31f - 1.0f;
+}
+
+static inline int below(int n)
+{
+    return (int)(next() % (uint64_t)n);
+}
+
+static inline float *floats(size_t n)
+{
+    float *x = malloc((n + FENCE) * sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = uniform();
+    for (size_t i = n; i < n + FENCE; i++)
+        x[i] = 12345.0f;
+    return x;
+}
+
+static inline float *copy(const float *x, size_t n)
+{
+    float *y = floats(n);
+    memcpy(y, x, n * sizeof *y);
+    return y;
+}
+
+static inline float *poisoned(size_t n)
+{
+    float *x = floats(n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = NAN;
+    return x;
+}
+
+static inline void same(const char *what, const float *got, const float *want, size_t n, float tol)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (got[i] == want[i])
+            continue; /* also infinities */
+        if (!(fabsf(got[i] - want[i]) <= tol * (1.0f + fabsf(want[i]))))
+            ck_abort_msg("%s: [%zu of %zu] is %.9g, should be %.9g", what, i, n, (double)got[i],
+                         (double)want[i]);
+    }
+    for (size_t i = n; i < n + FENCE; i++)
+        if (got[i] != 12345.0f)
+            ck_abort_msg("%s: wrote past the end", what);
+}
+
+static inline struct device *open_isa(int isa, int threads)
+{
+    struct device *d = cb_isa_open(isa, threads);
+
+    if (d)
+        ck_assert(d->ops->reserve(d, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
+    return d;
+}
+
+static struct device *ref;
+static struct device *dev; /* of the ISA under test; NULL = not on this machine */
+
+static inline void set_up(void)
+{
+    seed = 88172645463325252ULL;
+    ck_assert_int_eq(cb_device_open("ref", 2, &ref), 0);
+    ck_assert(ref->ops->reserve(ref, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
+}
+
+static inline void tear_down(void)
+{
+    cb_device_close(dev);
+    cb_device_close(ref);
+    dev = ref = NULL;
+}
+
+#endif

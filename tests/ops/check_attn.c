@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: MIT */
+/* check_attn.c - attention and the scores of its second pass, of the CPU device against the
+ * reference device: random forms with odd sizes, empty runs, outliers. */
+#include "against_ref.h"
+
+struct input {
+    struct attn a;
+    struct kv_run run[MAX_HEAD];
+    char *k[MAX_HEAD], *v[MAX_HEAD];
+    int32_t *idx[MAX_HEAD];
+    float *q;
+};
+
+/* n rows that are stored as t; channel 3 is huge and nearly the same everywhere, as a bias makes it
+ */
+static char *stored(enum kv_type t, int n, int hd, float outlier)
+{
+    float *x = floats((size_t)n * hd);
+    char *rows = malloc(cb_kv_row_bytes(t, hd) * n + 1);
+
+    for (int i = 0; i < n; i++)
+        x[(size_t)i * hd + 3] += outlier;
+    ref->ops->kv_encode(ref, t, x, n, hd, hd, rows);
+    free(x);
+    return rows;
+}
+
+static void make_input(struct input *in, const struct attn *form, int n, int use_idx, float outlier)
+{
+    struct attn *a = &in->a;
+    const int slots = use_idx ? 2 * n + 3 : n;
+
+    *a = *form;
+    a->q_stride = a->n_head * a->hd + below(9);
+    a->q = in->q = floats((size_t)a->q_stride * (a->n_tok ? a->n_tok : 1));
+    for (int i = 0; i < a->q_stride * a->n_tok; i++)
+        in->q[i] *= 3.0f;
+    for (int h = 0; h < a->n_kv; h++) {
+        const int mine = use_idx && n > 5 ? n - below(5) : n;
+        in->k[h] = stored(a->type_k, slots, a->hd, outlier);
+        in->v[h] = stored(a->type_v, slots, a->hd, 0.0f);
+        in->idx[h] = use_idx ? malloc((n + 1) * sizeof(int32_t)) : NULL;
+        for (int j = 0; use_idx && j < n; j++)
+            in->idx[h][j] = 2 * j + below(2);
+        in->run[h] = (struct kv_run){ .k = in->k[h], .v = in->v[h], .idx = in->idx[h], .n = mine };
+    }
+    a->run = in->run;
+}
+
+static void free_input(struct input *in)
+{
+    for (int h = 0; h < in->a.n_kv; h++)
+        free(in->k[h]), free(in->v[h]), free(in->idx[h]);
+    free(in->q);
+}
+
+static void run_attn(struct device *d, const struct attn *form, float **out, float **lse)
+{
+    struct attn a = *form;
+    const size_t rows = (size_t)a.n_tok * a.n_head;
+
+    a.out = *out = poisoned(rows * a.hd);
+    a.lse = *lse = poisoned(rows);
+    d->ops->attention(d, &a);
+}
+
+static const int groups[] = { 7, 1, 2, 3, 4, 8, 16, 5 };
+
+static struct attn random_form(int c, int *n)
+{
+    struct attn f = { 0 };
+
+    f.type_k = (enum kv_type)(c % KV_TYPE_COUNT);
+    f.type_v = (enum kv_type)(c / 4 % KV_TYPE_COUNT);
+    f.hd = head_dims[below(10)];
+    if (f.type_k == KV_Q8_0 || f.type_v == KV_Q8_0)
+        f.hd = (f.hd + 31) / 32 * 32;
+    f.n_kv = 1 + below(2);
+    f.n_head = groups[below(8)] * f.n_kv;
+    f.n_tok = c % 3 == 0 ? 1 : 1 + below(c % 5 ? 9 : 60);
+    *n = c % 11 == 0 ? below(3) : 1 + below(c % 4 ? 300 : 1100);
+    f.causal = below(2);
+    if (f.causal && *n < f.n_tok)
+        *n = f.n_tok + below(3);
+    f.window = below(3) ? 0 : 1 + below(400);
+    f.scale = 1.0f / sqrtf((float)f.hd);
+    f.softcap = below(4) ? 0.0f : 20.0f;
+    return f;
+}
+
+static int is_half(enum kv_type t)
+{
+    return t == KV_F16 || t == KV_BF16;
+}
+
+/* Sums of up to 1100 terms in single precision; with logits near 100 their last bit is 1e-5.
+ * Products of q8_0 rows may round queries and probabilities to 15 bits of the largest, those of
+ * 16-bit rows where many queries share them as well. */
+static float tolerance(const struct attn *f, float outlier)
+{
+    const int q8 = f->type_k == KV_Q8_0 || f->type_v == KV_Q8_0;
+    const int half =
+        (f->causal || f->n_head / f->n_kv >= 4) && (is_half(f->type_k) || is_half(f->type_v));
+
+    if (half)
+        return outlier > 0.0f ? 1e-2f : f->hd > 128 ? 2e-3f : 1e-3f;
+    if (q8)
+        return outlier > 0.0f ? 2e-3f : 1e-4f;
+    return outlier > 0.0f ? 1e-4f : 5e-6f;
+}
+
+START_TEST(attention)
+{
+    if (!(dev = open_isa(_i, 3)))
+        return;
+    for (int c = 0; c < 128; c++) {
+        const float outlier = c % 6 == 5 ? 100.0f : 0.0f;
+        struct input in;
+        float *o, *l, *o2, *l2;
+        char what[160];
+        int n;
+        const struct attn f = random_form(c, &n);
+        make_input(&in, &f, n, !f.causal && below(2), outlier);
+        run_attn(dev, &in.a, &o, &l);
+        run_attn(ref, &in.a, &o2, &l2);
+        snprintf(what, sizeof what,
+                 "case %d %s/%s n_tok %d n %d head %d/%d hd %d causal %d window %d cap %g", c,
+                 cb_kv_type[f.type_k].name, cb_kv_type[f.type_v].name, f.n_tok, n, f.n_head, f.n_kv,
+                 f.hd, f.causal, f.window, (double)f.softcap);
+        same(what, o, o2, (size_t)f.n_tok * f.n_head * f.hd, tolerance(&f, outlier));
+        same(what, l, l2, (size_t)f.n_tok * f.n_head, tolerance(&f, outlier));
+        free(o), free(l), free(o2), free(l2);
+        free_input(&in);
+    }
+}
+END_TEST
+
+/* The same bits for any number of threads, for any chunks of a prompt, with or without a window. */
+START_TEST(determinism)
+{
+    static const int chunks[] = { 700, 1, 5, 64, 333 };
+    struct input in;
+    float *want, *want_lse;
+
+    if (!(dev = open_isa(_i, 1)))
+        return;
+    for (int c = 0; c < 2 * KV_TYPE_COUNT; c++) {
+        const enum kv_type t = (enum kv_type)(c / 2);
+        const struct attn f = { .n_tok = 700,
+                                .n_head = 6,
+                                .n_kv = 2,
+                                .hd = 64,
+                                .scale = 0.125f,
+                                .causal = 1,
+                                .window = c % 2 ? 600 : 0,
+                                .type_k = t,
+                                .type_v = t };
+        make_input(&in, &f, 700, 0, 5.0f);
+        run_attn(dev, &in.a, &want, &want_lse);
+        for (int threads = 1; threads <= 4; threads += 3) {
+            struct device *d = open_isa(_i, threads);
+            for (int i = 0; i < 5; i++) {
+                float *out = poisoned(700 * 6 * 64), *lse = poisoned(700 * 6);
+                for (int from = 0, m; from < 700; from += m) {
+                    struct attn a = in.a;
+                    struct kv_run run[2];
+                    m = 700 - from < chunks[i] ? 700 - from : chunks[i];
+                    for (int h = 0; h < 2; h++)
+                        run[h] = (struct kv_run){ .k = in.k[h], .v = in.v[h], .n = from + m };
+                    a.run = run;
+                    a.n_tok = m;
+                    a.q = in.q + (size_t)from * a.q_stride;
+                    a.out = out + (size_t)from * 6 * 64;
+                    a.lse = lse + (size_t)from * 6;
+                    d->ops->attention(d, &a);
+                }
+                if (memcmp(out, want, 700 * 6 * 64 * sizeof *out) ||
+                    memcmp(lse, want_lse, 700 * 6 * sizeof *lse))
+                    ck_abort_msg("%s: chunks of %d with %d threads differ", cb_kv_type[t].name,
+                                 chunks[i], threads);
+                free(out), free(lse);
+            }
+            cb_device_close(d);
+        }
+        free(want), free(want_lse);
+        free_input(&in);
+    }
+}
+END_TEST
+
+/* Scores of the input's queries, with weights or without, on both devices: n numbers */
+static void same_scores(const char *what, const struct input *in, struct score s, size_t n,
+                        float tol)
+{
+    float *o, *l, *w, *x, *y;
+
+    run_attn(ref, &in->a, &o, &l);
+    w = floats(in->a.n_tok);
+    x = floats(n), y = copy(x, n);
+    s.a = in->a;
+    s.a.lse = l;
+    s.weight = below(2) ? w : NULL;
+    s.out = x;
+    dev->ops->score(dev, &s);
+    s.out = y;
+    ref->ops->score(ref, &s);
+    same(what, x, y, n, tol);
+    free(o), free(l), free(w), free(x), free(y);
+}
+
+START_TEST(score)
+{
+    if (!(dev = open_isa(_i, 3)))
+        return;
+    for (int c = 0; c < 80; c++) {
+        struct input in;
+        int n;
+        const struct attn f = random_form(c, &n);
+        struct score s = { .logit = c % 5 == 2, .out_stride = n + 3 };
+        const size_t all = (size_t)f.n_head * s.out_stride;
+        make_input(&in, &f, n, !f.causal && below(2), c % 6 == 5 ? 30.0f : 0.0f);
+        same_scores("score", &in, s, all, 2 * tolerance(&f, c % 6 == 5 ? 30.0f : 0.0f));
+        free_input(&in);
+    }
+}
+END_TEST
+
+START_TEST(score_of_given_logits)
+{
+    if (!(dev = open_isa(_i, 3)))
+        return;
+    for (int c = 0; c < 60; c++) {
+        const int group = groups[below(8)], n_kv = 1 + below(3), n = 1 + below(1200),
+                  stride = n + 5;
+        const size_t all = (size_t)(group * n_kv) * stride;
+        float *s = floats(all), *lse = floats(group * n_kv), *x = floats(all), *y = copy(x, all);
+        int32_t *order = malloc((size_t)n * sizeof *order);
+        struct kv_run run[3];
+        struct score sc = { .a = { .n_tok = 1,
+                                   .n_head = group * n_kv,
+                                   .n_kv = n_kv,
+                                   .hd = 64,
+                                   .run = run,
+                                   .lse = lse,
+                                   .logit_stride = stride },
+                            .per = c % 3 == 0   ? 0
+                                   : c % 3 == 1 ? group
+                                                : group * n_kv,
+                            .out_stride = stride };
+        for (int j = 0; j < n; j++)
+            order[j] = n - 1 - j;
+        for (size_t i = 0; i < all; i++)
+            s[i] *= i % 9 ? 5.0f : 60.0f;
+        for (int h = 0; h < group * n_kv; h++)
+            lse[h] = 60.0f + lse[h];
+        for (int h = 0; h < n_kv; h++)
+            run[h] = (struct kv_run){ .n = c % 3 == 2 ? n : n - below(n),
+                                      .given = 1,
+                                      .logit = s + h * group * stride,
+                                      .order = c % 2 ? order : NULL };
+        sc.out = x;
+        dev->ops->score(dev, &sc);
+        sc.out = y;
+        ref->ops->score(ref, &sc);
+        same("score of given logits", x, y, all, 2e-5f);
+        free(s), free(lse), free(x), free(y), free(order);
+    }
+}
+END_TEST
+
+START_TEST(score_of_the_largest_head)
+{
+    if (!(dev = open_isa(_i, 3)))
+        return;
+    for (int c = 0; c < 80; c++) {
+        struct input in;
+        int n;
+        struct attn f = random_form(c, &n);
+        struct score s = { .peak = 1 };
+        f.causal = f.window = 0;
+        make_input(&in, &f, n, below(2), c % 6 == 5 ? 30.0f : 0.0f);
+        for (int h = 0; h < f.n_kv; h++)
+            in.run[h].n = n;
+        same_scores("score of the largest head", &in, s, n,
+                    2 * tolerance(&f, c % 6 == 5 ? 30.0f : 0.0f));
+        free_input(&in);
+    }
+}
+END_TEST
+
+/* Two parts joined are the attention over both. */
+START_TEST(parts_join)
+{
+    if (!(dev = open_isa(_i, 2)))
+        return;
+    for (int cut = 0; cut <= 700; cut += 175) {
+        const struct attn f = { .n_tok = 3,
+                                .n_head = 14,
+                                .n_kv = 2,
+                                .hd = 64,
+                                .scale = 0.125f,
+                                .type_k = KV_F16,
+                                .type_v = KV_F16 };
+        const size_t row = cb_kv_row_bytes(KV_F16, 64), all = 3 * 14 * 64;
+        struct kv_run left[2], right[2];
+        struct input in;
+        struct attn a;
+        float *o, *l, *o1, *l1, *o2, *l2;
+        make_input(&in, &f, 700, 0, 0.0f);
+        for (int h = 0; h < 2; h++) {
+            left[h] = right[h] = in.run[h];
+            left[h].n = cut;
+            right[h].n = 700 - cut;
+            right[h].k = in.k[h] + row * cut;
+            right[h].v = in.v[h] + row * cut;
+        }
+        run_attn(dev, &in.a, &o, &l);
+        a = in.a;
+        a.run = left;
+        run_attn(dev, &a, &o1, &l1);
+        a.run = right;
+        run_attn(dev, &a, &o2, &l2);
+        dev->ops->join(dev, o1, l1, o2, l2, 3 * 14, 64);
+        same("joined", o1, o, all, 1e-4f);
+        same("joined lse", l1, l, 3 * 14, 1e-5f);
+        free(o), free(l), free(o1), free(l1), free(o2), free(l2);
+        free_input(&in);
+    }
+}
+END_TEST
+
+/* Logits that one query's attention leaves are the scores' ones; read in place of keys, they give
+ * the same attention again, over other keys too. */
+START_TEST(logits_left_and_given)
+{
+    if (!(dev = open_isa(_i, 2)))
+        return;
+    for (int c = 0; c < 24; c++) {
+        const struct attn f = { .n_tok = 1,
+                                .n_head = groups[c % 8] * 2,
+                                .n_kv = 2,
+                                .hd = c % 3 ? 64 : 40,
+                                .scale = 0.125f,
+                                .softcap = c % 5 ? 0.0f : 20.0f,
+                                .type_k = c % 2 ? KV_F16 : KV_F32,
+                                .type_v = KV_F16 };
+        const int n = 1 + below(1200), group = groups[c % 8], stride = n + below(5);
+        float *logit = floats((size_t)f.n_head * stride), *want = floats((size_t)f.n_head * stride);
+        float *o, *l, *o2, *l2;
+        struct score sc = { .logit = 1, .out = want, .out_stride = stride };
+        struct input in;
+        make_input(&in, &f, n, c % 4 == 1, 0.0f);
+        in.a.logit_stride = stride;
+        for (int h = 0; h < 2; h++)
+            in.run[h].logit = logit + (size_t)h * group * stride;
+        memset(logit, 0, (size_t)f.n_head * stride * sizeof *logit);
+        run_attn(dev, &in.a, &o, &l);
+        memset(want, 0, (size_t)f.n_head * stride * sizeof *want);
+        sc.a = in.a;
+        sc.a.lse = l;
+        ref->ops->score(ref, &sc);
+        same("logits", logit, want, (size_t)f.n_head * stride, fmaxf(1e-5f, tolerance(&f, 0.0f)));
+        for (int h = 0; h < 2; h++) {
+            in.run[h].k = NULL;
+            in.run[h].given = 1;
+        }
+        run_attn(dev, &in.a, &o2, &l2);
+        same("given", o2, o, (size_t)f.n_head * f.hd, 3e-6f);
+        same("given lse", l2, l, f.n_head, 1e-6f);
+        free(o), free(l), free(o2), free(l2), free(logit), free(want);
+        free_input(&in);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("attn");
+    TCase *tc = tcase_create("attn");
+    SRunner *run;
+    int failed;
+
+    tcase_set_timeout(tc, 300);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_loop_test(tc, attention, 0, N_ISA);
+    tcase_add_loop_test(tc, determinism, 0, N_ISA);
+    tcase_add_loop_test(tc, score, 0, N_ISA);
+    tcase_add_loop_test(tc, score_of_given_logits, 0, N_ISA);
+    tcase_add_loop_test(tc, score_of_the_largest_head, 0, N_ISA);
+    tcase_add_loop_test(tc, parts_join, 0, N_ISA);
+    tcase_add_loop_test(tc, logits_left_and_given, 0, N_ISA);
+    suite_add_tcase(s, tc);
+    run = srunner_create(s);
+    srunner_run_all(run, CK_NORMAL);
+    failed = srunner_ntests_failed(run);
+    srunner_free(run);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

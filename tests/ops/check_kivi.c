@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: MIT */
+/* check_kivi.c - quantised keys and values: the paper's rounding and residuals, stores that survive
+ * any dropping, attention over them on every ISA, and sessions with every policy. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bank/store_kivi.h"
+#include "device/kivi.h"
+#include "kit/isa.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { N_KV = 2, HD = 64, CAP = 700 };
+
+static uint32_t seed = 1;
+
+static int below(int n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int)((seed >> 8) % (uint32_t)n);
+}
+
+static float uniform(void)
+{
+    return (float)below(1 << 20) / (float)(1 << 19) - 1;
+}
+
+/* ---- rounding ---- */
+
+static const struct {
+    int bits;
+    float x[4], back[4];
+    int code[4];
+} roundings[] = {
+    { 2, { 0.1f, -0.4f, 0.75f, 0.3f }, { -0.016667f, -0.4f, 0.75f, 0.366667f }, { 1, 0, 3, 2 } },
+    { 4, { 0.1f, -0.4f, 0.75f, 0.3f }, { 0.136667f, -0.4f, 0.75f, 0.29f }, { 7, 0, 15, 9 } },
+    { 2, { 0, 0.5f, 1.5f, 3 }, { 0, 0, 2, 3 }, { 0, 0, 2, 3 } }, /* ties go to even codes */
+    { 4, { 2, 2, 2, 2 }, { 2, 2, 2, 2 }, { 0, 0, 0, 0 } },
+};
+
+START_TEST(rounds_as_the_formula)
+{
+    const int bits = roundings[_i].bits, n = 4 * bits;
+    uint8_t block[20];
+    float x[2 * 32];
+
+    for (int i = 0; i < 32; i++)
+        x[2 * i] = roundings[_i].x[i % 4];
+    cb_kivi_encode(bits, x, 2, block);
+    for (int i = 0; i < 32; i++) {
+        ck_assert_int_eq(block[4 + i % n] >> (i / n * bits) & ((1 << bits) - 1),
+                         roundings[_i].code[i % 4]);
+        ck_assert_float_eq_tol(cb_kivi_decode(bits, block, i), roundings[_i].back[i % 4], 1e-3f);
+    }
+}
+END_TEST
+
+/* |x - x^| <= step / 2, but for the halves that step and smallest are stored in. */
+START_TEST(errors_stay_below_half_a_step)
+{
+    for (int c = 0; c < 2000; c++) {
+        const int bits = c % 2 ? 4 : 2;
+        const float scale = powf(2, (float)below(24) - 12), shift = scale * 3 * uniform();
+        float x[32], min = INFINITY, max = -INFINITY;
+        uint8_t block[20];
+        for (int i = 0; i < 32; i++) {
+            x[i] = shift + scale * uniform();
+            min = fminf(min, x[i]);
+            max = fmaxf(max, x[i]);
+        }
+        cb_kivi_encode(bits, x, 1, block);
+        for (int i = 0; i < 32; i++) {
+            const float err = fabsf(cb_kivi_decode(bits, block, i) - x[i]);
+            const float step = (max - min) / (float)((1 << bits) - 1);
+            ck_assert_float_le(err, step * 0.5f + 2e-3f * (fabsf(max) + fabsf(min)) + 1e-6f);
+        }
+    }
+}
+END_TEST
+
+/* ---- stores ---- */
+
+static struct device *dev;
+
+static void setup(void)
+{
+    ck_assert_msg(!cb_device_open("ref", 2, &dev), "%s", cb_error());
+}
+
+static void teardown(void)
+{
+    cb_device_close(dev);
+}
+
+static void open_store(struct store *s, int bits_k, int res_k, int bits_v, int res_v)
+{
+    ck_assert(!cb_store_open(s, N_KV, HD, CAP, KV_F16, KV_F16, 0));
+    ck_assert(
+        !cb_kivi_open(s, (struct kivi_form){ bits_k, res_k }, (struct kivi_form){ bits_v, res_v }));
+}
+
+/* a number that tells token, head, element and which of K and V, in [-1, 1) */
+static float mark(int tok, int h, int c, int v)
+{
+    uint32_t x = (uint32_t)(tok * 7919 + h * 104729 + c * 1299709 + v * 15485863);
+    x = (x ^ x >> 13) * 0x5bd1e995u;
+    return (float)(x >> 8 & 0xffff) / 32768.0f - 1;
+}
+
+static void append(struct store *s, int pos0, int n)
+{
+    const int row = N_KV * HD;
+    float *k = malloc(sizeof(float) * (size_t)(n * row) * 2), *v = k + n * row;
+
+    for (int i = 0; i < n * row; i++) {
+        k[i] = mark(pos0 + i / row, i % row / HD, i % HD, 0);
+        v[i] = mark(pos0 + i / row, i % row / HD, i % HD, 1);
+    }
+    ck_assert(!cb_store_append(s, dev, k, v, row, n, pos0));
+    free(k);
+}
+
+/* Every slot holds the token that pos says, as near as `err`. */
+static void expect(const struct store *s, float err)
+{
+    float x[HD];
+
+    for (int h = 0; h < N_KV; h++)
+        for (int i = 0; i < s->n[h]; i++)
+            for (int v = 0; v < 2; v++) {
+                const int tok = cb_store_pos(s, h, i);
+                cb_store_get(s, dev, h, v, i, x);
+                for (int c = 0; c < HD; c++)
+                    ck_assert_msg(fabsf(x[c] - mark(tok, h, c, v)) <= err,
+                                  "head %d slot %d of %d (token %d) %s[%d]: %g, not %g", h, i,
+                                  s->n[h], tok, v ? "v" : "k", c, (double)x[c],
+                                  (double)mark(tok, h, c, v));
+            }
+}
+
+static const struct {
+    int n, n_k, n_v;
+} residuals[] = { { 1, 0, 0 },     { 127, 0, 0 },     { 128, 128, 0 },
+                  { 129, 128, 1 }, { 256, 256, 128 }, { 300, 256, 172 } };
+
+START_TEST(residuals_of_128)
+{
+    for (size_t i = 0; i < sizeof residuals / sizeof *residuals; i++) {
+        struct store s;
+        open_store(&s, 4, 128, 4, 128);
+        for (int t = 0; t < residuals[i].n; t += _i ? 1 : residuals[i].n) { /* steps, or a prompt */
+            append(&s, t, _i ? 1 : residuals[i].n);
+            ck_assert(!cb_kivi_advance(&s, dev));
+        }
+        ck_assert_int_eq(s.kivi->head[0].n_k, residuals[i].n_k);
+        ck_assert_int_eq(s.kivi->head[1].n_v, residuals[i].n_v);
+        ck_assert_uint_eq(cb_store_bytes(&s), N_KV * cb_store_bytes_of(&s, residuals[i].n));
+        expect(&s, 0.07f);
+        cb_store_close(&s);
+    }
+}
+END_TEST
+
+/* Llama-3-8B's shape at 32768 tokens, 4 GiB in f16 */
+START_TEST(bytes_as_the_formula)
+{
+    struct store s;
+    const uint64_t heads = 32 * 8;
+
+    for (int i = 0; i < 3; i++) {
+        static const int bits[] = { 2, 4, 4 }, residual[] = { 128, 128, 32 };
+        static const double factor[] = { 5.288573, 3.186309, 3.196566 };
+        ck_assert(!cb_store_open(&s, 1, 128, 64, KV_F16, KV_F16, 0));
+        ck_assert(!cb_kivi_open(&s, (struct kivi_form){ bits[i], residual[i] },
+                                (struct kivi_form){ bits[i], residual[i] }));
+        if (i == 0)
+            ck_assert_uint_eq(heads * cb_store_bytes_of(&s, 32768), 812122112);
+        ck_assert_double_eq_tol(4294967296.0 / (double)(heads * cb_store_bytes_of(&s, 32768)),
+                                factor[i], 1e-6);
+        cb_store_close(&s);
+    }
+}
+END_TEST
+
+/* Appends, drops, cuts and merges at random: what stays is what it was. Requantised keys lose a
+ * step more each time, which is seldom. */
+START_TEST(stores_survive_any_dropping)
+{
+    static const int bits[][2] = { { 4, 4 }, { 2, 4 }, { 4, 0 }, { 0, 2 } };
+    struct store s;
+    int tok = 0, keep[CAP];
+
+    seed = (uint32_t)_i + 5;
+    open_store(&s, bits[_i % 4][0], 32, bits[_i % 4][1], 64);
+    for (int round = 0; round < 300; round++) {
+        const int free_slots = CAP - cb_store_max_len(&s);
+        const int n = below(8) ? 1 + below(4) : 1 + below(200);
+        if (n <= free_slots) {
+            append(&s, tok, n);
+            tok += n;
+        }
+        for (int h = 0; h < N_KV; h++) {
+            const int len = s.n[h], most = below(10) ? len - len / 400 - 1 : len / 3 + 1;
+            int m = 0;
+            for (int i = 0; i < len; i++)
+                if (len - i <= most - m || below(len) < most)
+                    keep[m++] = i;
+            if (below(2) || len > CAP - 250)
+                ck_assert(!cb_store_keep(&s, h, keep, m));
+        }
+        ck_assert(!cb_kivi_advance(&s, dev));
+        if (round % 10 == 9)
+            expect(&s, bits[_i % 4][0] == 2 || bits[_i % 4][1] == 2 ? 0.9f : 0.25f);
+        if (round == 150)
+            cb_store_cut(&s, 40);
+    }
+    cb_store_cut(&s, 0);
+    ck_assert_uint_eq(cb_store_bytes(&s), 0);
+    append(&s, 0, 200);
+    ck_assert(!cb_kivi_advance(&s, dev));
+    expect(&s, bits[_i % 4][0] == 2 || bits[_i % 4][1] == 2 ? 0.35f : 0.07f);
+    cb_store_close(&s);
+}
+END_TEST
+
+START_TEST(a_merged_slot_is_what_was_set)
+{
+    struct store s;
+    float x[HD], y[HD];
+
+    open_store(&s, 4, 32, 4, 32);
+    append(&s, 0, 100);
+    ck_assert(!cb_kivi_advance(&s, dev));
+    for (int c = 0; c < HD; c++)
+        x[c] = 0.5f * uniform();
+    for (int v = 0; v < 2; v++) {
+        cb_store_set(&s, dev, 1, v, 7, x);
+        cb_store_get(&s, dev, 1, v, 7, y);
+        for (int c = 0; c < HD; c++)
+            ck_assert_float_eq_tol(y[c], x[c], 0.07f);
+        cb_store_set(&s, dev, 1, v, 7, y); /* its neighbours lost no more than a step */
+    }
+    for (int i = 0; i < 100; i++) {
+        cb_store_get(&s, dev, 1, 0, i, y);
+        for (int c = 0; c < HD && i != 7; c++)
+            ck_assert_float_eq_tol(y[c], mark(i, 1, c, 0), 0.2f);
+    }
+    cb_store_close(&s);
+}
+END_TEST
+
+/* ---- attention ---- */
+
+static struct device *open_isa(int isa)
+{
+    struct device *d = cb_isa_open(isa, 2);
+
+    if (d)
+        ck_assert_int_ge(d->ops->reserve(d, 64, 1024, 1024, 14, HD, CAP), 0);
+    return d;
+}
+
+/* out, lse of attention over x, the whole store's entries as f32: plain C in double */
+static void plain(const struct store *s, const struct attn *a, float *out, float *lse)
+{
+    const int group = a->n_head / N_KV;
+    float k[HD], v[HD];
+
+    for (int i = 0; i < a->n_tok; i++)
+        for (int h = 0; h < a->n_head; h++) {
+            const struct kv_run *run = &a->run[h / group];
+            const int n = a->causal ? run->n - a->n_tok + 1 + i : run->n;
+            const float *q = a->q + i * a->q_stride + h * HD;
+            double sum = 0, o[HD] = { 0 };
+            for (int j = 0; j < n; j++) {
+                const int slot = (run->idx ? run->idx[j] : j) + run->first;
+                double p = 0;
+                cb_store_get(s, dev, h / group, 0, slot, k);
+                cb_store_get(s, dev, h / group, 1, slot, v);
+                for (int c = 0; c < HD; c++)
+                    p += (double)q[c] * (double)k[c] * (double)a->scale;
+                p = exp(p);
+                sum += p;
+                for (int c = 0; c < HD; c++)
+                    o[c] += p * (double)v[c];
+            }
+            for (int c = 0; c < HD; c++)
+                out[(i * a->n_head + h) * HD + c] = (float)(o[c] / sum);
+            lse[i * a->n_head + h] = (float)log(sum);
+        }
+}
+
+static void near(const char *what, const float *x, const float *want, int n, float tol)
+{
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(fabsf(x[i] - want[i]) <= tol * (1 + fabsf(want[i])),
+                      "%s: [%d of %d] %g, not %g", what, i, n, (double)x[i], (double)want[i]);
+}
+
+/* form 0: all slots; 1: a slice; 2: an index list; 3: a causal chunk */
+static void one_attention(const struct store *s, struct device *d, int form, int group)
+{
+    struct kv_run run[N_KV];
+    int32_t idx[CAP];
+    struct attn a = { .n_tok = form == 3 ? 37 : 1,
+                      .n_head = N_KV * group,
+                      .n_kv = N_KV,
+                      .hd = HD,
+                      .scale = 0.125f,
+                      .causal = form == 3,
+                      .type_k = KV_F16,
+                      .type_v = KV_F16,
+                      .run = run,
+                      .q_stride = N_KV * group * HD };
+    const int n = cb_store_min_len(s), nq = a.n_tok * a.n_head;
+    /* there a token's queries and weights times steps become bytes */
+    const float tol = form != 3 && !strcmp(d->isa, "avx512") ? 4e-3f : 3e-4f;
+    float *q = malloc((size_t)(nq * HD) * 3 * sizeof *q), *out = q + nq * HD, *want = out + nq * HD,
+          *lse = malloc((size_t)nq * 2 * sizeof *lse),
+          *score = calloc((size_t)(a.n_head * CAP) * 2, sizeof *score);
+    int m = 0;
+
+    for (int i = 0; i < nq * HD; i++)
+        q[i] = 3 * uniform();
+    for (int i = 0; i < n; i++)
+        if (!below(3) || i % 200 < 70)
+            idx[m++] = i;
+    for (int h = 0; h < N_KV; h++) {
+        run[h] = cb_store_run(s, h, form == 1 ? 13 : 0, n);
+        if (form == 2) {
+            run[h].idx = idx;
+            run[h].n = m;
+        }
+    }
+    a.q = q;
+    a.out = out;
+    a.lse = lse;
+    d->ops->attention(d, &a);
+    plain(s, &a, want, lse + nq);
+    near("out", out, want, nq * HD, tol);
+    near("lse", lse, lse + nq, nq, tol);
+    d->ops->score(d, &(struct score){ .a = a, .out = score, .out_stride = CAP });
+    dev->ops->score(dev,
+                    &(struct score){ .a = a, .out = score + a.n_head * CAP, .out_stride = CAP });
+    near("mass", score, score + a.n_head * CAP, a.n_head * CAP, 3e-4f);
+    free(q);
+    free(lse);
+    free(score);
+}
+
+static void all_attentions(struct device *d)
+{
+    static const int groups[] = { 1, 3, 7, 16 };
+    int keep[CAP];
+
+    seed = 3;
+    for (int c = 0; c < 6; c++) {
+        struct store s;
+        open_store(&s, c % 3 ? 4 : 2, 32, c % 3 == 1 ? 2 : 4, 64);
+        append(&s, 0, 40 + c * 97);
+        ck_assert(!cb_kivi_advance(&s, dev));
+        append(&s, 40 + c * 97, 45);
+        for (int form = 0; form < 4; form++)
+            one_attention(&s, d, form, groups[c % 4]);
+        for (int h = 0; h < N_KV; h++) { /* quantised rows of dropped slots stay */
+            int m = 0;
+            for (int i = 0; i < s.n[h]; i++)
+                if (i < 40 || i % 5)
+                    keep[m++] = i;
+            ck_assert(!cb_store_keep(&s, h, keep, m));
+        }
+        for (int form = 0; form < 4; form++)
+            one_attention(&s, d, form, groups[c % 4]);
+        cb_store_close(&s);
+    }
+}
+
+START_TEST(attention_reads_what_is_stored)
+{
+    struct device *d = _i ? open_isa(_i - 1) : dev;
+
+    if (!d)
+        return; /* not on this machine */
+    all_attentions(d);
+    if (_i)
+        cb_device_close(d);
+}
+END_TEST
+
+/* ---- sessions ---- */
+
+enum { PROMPT = 150, STEPS = 70 };
+
+static const char *const policies[] = {
+    "full",
+    "omnikv:filter=1+3,budget=20",
+    "omnikv:filter=1,budget=20,select=exp,window=5",
+    "window:budget=64",
+    "streamingllm:budget=64",
+    "h2o:budget=64",
+    "snapkv:budget=64,window=8",
+    "pyramidkv:budget=64,window=8",
+    "simlayerkv",
+    "d2o:budget=0.4",
+};
+
+static float *run_model(struct cb_model *m, const char *policy, const char *type, int chunk)
+{
+    struct cb_session *s = cb_toy_session(m, policy, type, chunk);
+    const size_t n_vocab = (size_t)m->hp.n_vocab;
+    float *out = malloc((STEPS + 1) * n_vocab * sizeof *out);
+    int32_t tok[PROMPT];
+
+    for (int i = 0; i < PROMPT; i++)
+        tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
+    ck_assert_msg(!cb_session_prefill(s, tok, PROMPT - 50, NULL), "%s", cb_error());
+    ck_assert_msg(!cb_session_prefill(s, tok + PROMPT - 50, 50, NULL), "%s", cb_error());
+    memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
+    for (int i = 0; i < STEPS; i++) {
+        ck_assert_msg(!cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab), "%s", cb_error());
+        memcpy(out + (size_t)(i + 1) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    }
+    cb_session_close(s);
+    return out;
+}
+
+static double distance(const float *x, const float *y, size_t n)
+{
+    double d = 0, all = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        d += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        all += (double)x[i] * (double)x[i];
+    }
+    return sqrt(d / all);
+}
+
+static struct tiny deep(void)
+{
+    struct tiny t = cb_tiny_small("qwen2");
+    t.n_layer = 5;
+    t.n_embd = 64;
+    t.hd = 32;
+    return t;
+}
+
+START_TEST(every_policy_stays_near_f16)
+{
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "cpu", 2), *one = cb_toy_model(&t, "cpu", 1);
+    const size_t n = (STEPS + 1) * (size_t)m->hp.n_vocab;
+    float *x = run_model(m, policies[_i], "f16", 0), *y = run_model(m, policies[_i], "kivi4:32", 0);
+    float *z = run_model(one, policies[_i], "kivi4:32", 0);
+
+    ck_assert(memcmp(x, y, n * sizeof *x));
+    ck_assert_double_lt(distance(x, y, n), 0.25);
+    ck_assert(!memcmp(y, z, n * sizeof *y)); /* threads */
+    free(x);
+    free(y);
+    free(z);
+    cb_model_close(m);
+    cb_model_close(one);
+}
+END_TEST
+
+/* While nothing is older than the residual, all is as with f16; and the prompt itself always is. */
+START_TEST(short_timelines_lose_nothing)
+{
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "cpu", 2);
+    struct cb_session *f16 = cb_toy_session(m, "full", "f16", 0);
+    struct cb_session *kivi = cb_toy_session(m, "full", "kivi2", 0);
+    const size_t bytes = (size_t)m->hp.n_vocab * sizeof(float);
+    int32_t tok[100] = { 5, 6, 7 };
+
+    ck_assert(!cb_session_prefill(f16, tok, 100, NULL));
+    ck_assert(!cb_session_prefill(kivi, tok, 100, NULL));
+    for (int i = 100; i < 140; i++) {
+        const int same = !memcmp(cb_session_logits(f16), cb_session_logits(kivi), bytes);
+        /* keys are quantised after token 127 was read */
+        ck_assert_msg(same == (i <= 128), "%d", i);
+        ck_assert(!cb_session_decode(f16, i % 50));
+        ck_assert(!cb_session_decode(kivi, i % 50));
+    }
+    cb_session_close(f16);
+    cb_session_close(kivi);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(memory_is_as_planned)
+{
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "cpu", 2);
+    struct cb_session *s = cb_toy_session(m, "full", "kivi4:64", 0);
+    struct cb_memory plan, got;
+    int32_t tok[200] = { 5, 6, 7 };
+
+    ck_assert(!cb_session_plan(s, 200, 30, &plan));
+    ck_assert(!cb_session_prefill(s, tok, 200, NULL));
+    for (int i = 0; i < 30; i++)
+        ck_assert(!cb_session_decode(s, i));
+    cb_session_memory(s, &got);
+    ck_assert_uint_eq(plan.kv_bytes, got.kv_bytes);
+    ck_assert_uint_eq(plan.kv_peak_bytes, got.kv_peak_bytes);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+static const char *const refused[][3] = {
+    { "kivi3", "full", "unknown type" },
+    { "kivi4:", "full", "unknown type" },
+    { "kivi4:x", "full", "unknown type" },
+    { "kivi4:33", "full", "multiple of 32" },
+    { "kivi2:0", "full", "multiple of 32" },
+    { "kivi42", "full", "unknown type" },
+    { "kivi4", "pod", "kivi" },
+};
+
+static const char *const mixed[][2] = { { "kivi4", "q8_0" },
+                                        { "q8_0", "kivi4" },
+                                        { "kivi2", "f32" } };
+
+START_TEST(other_types_do_not_mix)
+{
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "ref", 1);
+    const struct cb_session_params params = { .type_k = mixed[_i][0], .type_v = mixed[_i][1] };
+    struct cb_session *s;
+
+    ck_assert_int_eq(cb_session_open(m, &params, &s), CB_EARG);
+    ck_assert_msg(strstr(cb_error(), "f16"), "%s", cb_error());
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(bad_options_are_refused)
+{
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "ref", 1);
+    const struct cb_session_params params = { .policy = refused[_i][1], .type_k = refused[_i][0] };
+    struct cb_session *s;
+
+    ck_assert_int_eq(cb_session_open(m, &params, &s), CB_EARG);
+    ck_assert_msg(strstr(cb_error(), refused[_i][2]), "%s", cb_error());
+    cb_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kivi");
+    TCase *c = tcase_create("all");
+    SRunner *r = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_loop_test(c, rounds_as_the_formula, 0, sizeof roundings / sizeof *roundings);
+    tcase_add_test(c, errors_stay_below_half_a_step);
+    tcase_add_loop_test(c, residuals_of_128, 0, 2);
+    tcase_add_test(c, bytes_as_the_formula);
+    tcase_add_loop_test(c, stores_survive_any_dropping, 0, 8);
+    tcase_add_test(c, a_merged_slot_is_what_was_set);
+    tcase_add_loop_test(c, attention_reads_what_is_stored, 0, 1 + N_ISA);
+    tcase_add_loop_test(c, every_policy_stays_near_f16, 0, sizeof policies / sizeof *policies);
+    tcase_add_test(c, short_timelines_lose_nothing);
+    tcase_add_test(c, memory_is_as_planned);
+    tcase_add_loop_test(c, bad_options_are_refused, 0, sizeof refused / sizeof *refused);
+    tcase_add_loop_test(c, other_types_do_not_mix, 0, sizeof mixed / sizeof *mixed);
+    tcase_set_timeout(c, 120);
+    suite_add_tcase(suite, c);
+    srunner_run_all(r, CK_ENV);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: MIT */
+/* check_calibrate.c - the analyses' formulas against numbers worked out by hand or plainly again,
+ * the probe's rows, trials beside the full cache, and presets that are refused. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "calibrate/filter.h"
+#include "calibrate/layer_similarity.h"
+#include "calibrate/row_stats.h"
+#include "calibrate/sample.h"
+#include "calibrate/trial.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { N = 40, STEPS = 6 };
+
+static struct cb_model *open_tiny(int n_layer, int n_threads)
+{
+    struct tiny t = cb_tiny_small("qwen2");
+
+    t.n_layer = n_layer;
+    return cb_toy_model(&t, "cpu", n_threads);
+}
+
+static struct scores of(const float *rows, int n_row, int n, int prompt)
+{
+    return (struct scores){
+        .n_row = n_row, .n = n, .stride = n, .s = rows, .raw = rows, .n_query = 1, .prompt = prompt
+    };
+}
+
+static void tokens(int32_t *ids, int n)
+{
+    for (int i = 0; i < n; i++)
+        ids[i] = 3 + i * 7 % 90;
+}
+
+/* ---- filter layers ---- */
+
+static const float toy_row[4][5] = { { .3f, .25f, .2f, .15f, .1f },
+                                     { .1f, .4f, .3f, .1f, .1f },
+                                     { .05f, .5f, .3f, .1f, .05f },
+                                     { .05f, .45f, .1f, .35f, .05f } };
+
+/* The example of the method's description: four layers, one head, two tokens are chosen. */
+START_TEST(recalls_by_hand)
+{
+    static const double want[4][4] = {
+        { .55, .5, .55, .5 }, { 0, .7, .8, .55 }, { 0, 0, .8, .55 }, { 0, 0, 0, .8 }
+    };
+    static const double ability[3] = { .525, .75, .675 };
+    struct cb_model *m = open_tiny(4, 1);
+    struct recall r;
+
+    ck_assert_int_eq(cb_recall_open(&r, m, 2, 8), CB_OK);
+    for (int step = 0; step < 2; step++)
+        for (int l = 0; l < 4; l++) {
+            const struct scores s = of(toy_row[l], 1, 5, 0);
+            cb_recall_look(&r, l, 5, &s);
+        }
+    for (int a = 0; a < 4; a++)
+        for (int b = a; b < 4; b++)
+            ck_assert_double_eq_tol(cb_recall_at(&r, a, b), want[a][b], 1e-6);
+    for (int a = 0; a < 3; a++)
+        ck_assert_double_eq_tol(cb_recall_ability(&r, a, 2), ability[a], 1e-6);
+    ck_assert_double_eq_tol(cb_recall_ability(&r, 3, 4), .8, 1e-6);
+    cb_recall_close(&r);
+    cb_model_close(m);
+}
+END_TEST
+
+/* The largest head chooses, the mean of the heads is the score, and tokens behind the candidates
+ * count for neither: head 0 is .5 .3 .2 | 0, head 1 (.1 .1 .2 | .6) / .4. */
+START_TEST(heads_and_candidates)
+{
+    static const float rows[2][4] = { { .5f, .3f, .2f, 0 }, { .1f, .1f, .2f, .6f } };
+    struct cb_model *m = open_tiny(1, 1);
+    const struct scores s = of(rows[0], 2, 4, 0);
+    struct recall r;
+
+    ck_assert_int_eq(cb_recall_open(&r, m, 1, 8), CB_OK);
+    cb_recall_look(&r, 0, 3, &s);
+    ck_assert_int_eq(r.top[0], 0); /* .5 .3 .5: the lower of two equals */
+    ck_assert_double_eq_tol(cb_recall_at(&r, 0, 0), (.5 + .25) / 2, 1e-6);
+    cb_recall_close(&r);
+    cb_model_close(m);
+}
+END_TEST
+
+static double lost_by(const double *at, int n, const int *set, int n_set)
+{
+    double sum = 0;
+    int f = -1;
+
+    for (int b = 0; b < n; b++) {
+        int is_filter = 0;
+        for (int i = 0; i < n_set; i++)
+            is_filter |= set[i] == b;
+        f = is_filter ? b : f;
+        sum += f < 0 || is_filter ? 0 : 1 - at[f * n + b];
+    }
+    return sum;
+}
+
+/* Every set that there is, against the one that was found. */
+START_TEST(the_best_set_is_best)
+{
+    enum { L = 10 };
+    double at[L * L];
+    unsigned x = 12345 + (unsigned)_i;
+
+    for (int i = 0; i < L * L; i++) {
+        x = x * 1103515245 + 12345;
+        at[i] = (x >> 16 & 1023) / 1023.0;
+    }
+    for (int dense = 3; dense <= 7; dense++) {
+        struct filter_set got;
+        double best = INFINITY;
+        for (unsigned bits = 0; bits < 1 << L; bits++) {
+            int set[L], n = 0;
+            for (int l = 0; l < L; l++)
+                if (bits >> l & 1)
+                    set[n++] = l;
+            if (n >= 2 && n <= MAX_FILTERS && set[0] > 0 && set[0] + n == dense)
+                best = fmin(best, lost_by(at, L, set, n));
+        }
+        ck_assert_int_gt(cb_filter_best(at, L, dense, &got), 1);
+        ck_assert_int_eq(got.layer[0] + got.n, dense);
+        ck_assert_double_eq_tol(got.lost, best, 1e-9);
+        ck_assert_double_eq_tol(lost_by(at, L, got.layer, got.n), best, 1e-9);
+    }
+    struct filter_set none;
+    ck_assert_int_eq(cb_filter_best(at, L, 2, &none), 0);
+}
+END_TEST
+
+/* ---- rows ---- */
+
+START_TEST(ends_by_hand)
+{
+    static const float rows[2][10] = { { .3f, .1f, .05f, .05f, .02f, .03f, .05f, .1f, .1f, .2f },
+                                       { .4f, .05f, .05f, .05f, .05f, .1f, .1f, .05f, .05f, .1f } };
+    const struct scores both = of(rows[0], 2, 10, 0), one = of(rows[0], 1, 10, 0);
+    struct ends e;
+
+    ck_assert_int_eq(cb_ends_open(&e, 1, 2, 3), CB_OK);
+    cb_ends_look(&e, 0, 9, &both);
+    ck_assert_double_eq_tol(e.sum[0], .725, 1e-6);
+    ck_assert_int_eq(e.n_over[72], 1);
+    ck_assert_int_eq(e.n_over[73], 0);
+    free(e.sum);
+    ck_assert_int_eq(cb_ends_open(&e, 1, 4, 8), CB_OK); /* they overlap: nothing counts twice */
+    cb_ends_look(&e, 0, 9, &one);
+    ck_assert_double_eq_tol(e.sum[0], 1, 1e-6);
+    free(e.sum);
+}
+END_TEST
+
+START_TEST(density_by_hand)
+{
+    static const float sums[2][4] = { { 2.8f, .7f, .4f, .1f }, { 1.8f, .9f, .9f, .4f } };
+    const struct scores s = of(sums[0], 2, 4, 1);
+    struct density d;
+
+    ck_assert_double_eq_tol(cb_scores_variance(&s, 0, 1), 1.5, 1e-6);
+    ck_assert_double_eq_tol(cb_scores_variance(&s, 1, 1), .34, 1e-6);
+    ck_assert_int_eq(cb_density_open(&d, 1), CB_OK);
+    cb_density_look(&d, 0, 4, &s);
+    ck_assert_double_eq_tol(d.variance[0], .805, 1e-6);
+    ck_assert_double_eq_tol(d.spread[0], .5, 1e-5);
+    cb_density_close(&d);
+}
+END_TEST
+
+START_TEST(shapes_by_hand)
+{
+    static const float even[4] = { .25f, .25f, .25f, .25f }, one[4] = { 0, 1, 0, 0 };
+    static const float some[4] = { .4f, .1f, .2f, .3f };
+    static const float rows[2][4] = { { 0, 1, 0, 0 }, { 0, 0, 0, 1 } };
+    const struct scores s = of(rows[0], 2, 4, 0);
+    struct shapes x;
+    float tmp[4];
+
+    ck_assert_double_eq_tol(cb_rows_entropy(even, 4), log(4), 1e-6);
+    ck_assert_double_eq_tol(cb_rows_entropy(one, 4), 0, 1e-9);
+    ck_assert_double_eq_tol(cb_rows_gini(even, 4, tmp), 0, 1e-6);
+    ck_assert_double_eq_tol(cb_rows_gini(one, 4, tmp), .75, 1e-6);
+    /* sum |xi - xj| / (2 n sum x) = (.3 + .2 + .1 + .1 + .2 + .1) / 4 */
+    ck_assert_double_eq_tol(cb_rows_gini(some, 4, tmp), .25, 1e-6);
+    ck_assert_int_eq(cb_shapes_open(&x, 1, 4), CB_OK);
+    cb_shapes_look(&x, 0, 3, &s); /* the mean row: half, half */
+    ck_assert_double_eq_tol(x.entropy[0], log(2), 1e-6);
+    ck_assert_double_eq_tol(x.gini[0], .5, 1e-6);
+    cb_shapes_close(&x);
+}
+END_TEST
+
+/* ---- alike ---- */
+
+START_TEST(divergence_by_hand)
+{
+    static const float a[4] = { .5f, .5f, 0, 0 }, b[4] = { .25f, .25f, .25f, .25f };
+    static const float c[4] = { .7f, .1f, .1f, .1f }, d[4] = { .1f, .1f, .1f, .7f };
+    static const float e[4] = { 0, 0, .5f, .5f };
+
+    ck_assert_double_eq_tol(cb_similarity_divergence(a, b, 4), .311278, 1e-5);
+    ck_assert_double_eq_tol(cb_similarity_divergence(c, d, 4), .365148, 1e-5);
+    ck_assert_double_eq_tol(cb_similarity_divergence(a, e, 4), 1, 1e-6);
+    ck_assert_double_eq_tol(cb_similarity_divergence(c, c, 4), 0, 1e-6);
+}
+END_TEST
+
+static void set_sum(struct layer_similarity *a, int h, int i, int j, double x)
+{
+    a->sum[(h * a->n_layer + i) * a->n_layer + j] = x;
+}
+
+/* The example of algorithm 1: {1,2,3} {4,5,6}, one head; then a group of two, where a tie is no
+ * majority. */
+START_TEST(blocks_by_hand)
+{
+    static const double pair[][3] = { { 0, 1, .8 },  { 0, 2, .6 }, { 1, 2, .7 },  { 0, 3, .4 },
+                                      { 1, 3, .55 }, { 2, 3, .9 }, { 3, 4, .62 }, { 2, 4, .3 },
+                                      { 4, 5, .5 },  { 3, 5, .51 } };
+    static const int want[6] = { 0, 0, 0, 3, 3, 3 };
+    double sum[2 * 36] = { 0 };
+    struct layer_similarity a = { .n_layer = 6, .n_head = 1, .n_kv = 1, .sum = sum, .n_step = 1 };
+    int start[6];
+
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++)
+        set_sum(&a, 0, (int)pair[i][0], (int)pair[i][1], pair[i][2]);
+    ck_assert_double_eq_tol(cb_similarity_blocks(&a, .5, start), 4 / 6.0, 1e-9);
+    ck_assert_int_eq(memcmp(start, want, sizeof want), 0);
+    ck_assert_double_eq_tol(cb_similarity_theta(&a, 4 / 6.0, start), .5, 1e-9);
+    ck_assert_double_eq_tol(cb_similarity_theta(&a, .5, start), .6, 1e-9);
+    a.n_head = 2;
+    ck_assert_double_eq_tol(cb_similarity_blocks(&a, .5, start), 0, 1e-9);
+}
+END_TEST
+
+/* From rows, whatever the threads. */
+START_TEST(similarities_of_rows)
+{
+    static const float p[2][4] = { { .7f, .1f, .1f, .1f }, { .5f, .5f, 0, 0 } };
+    static const float q[2][4] = { { .1f, .1f, .1f, .7f }, { .25f, .25f, .25f, .25f } };
+    struct cb_model *m = open_tiny(2, _i + 1);
+    struct layer_similarity a;
+    float rows[16];
+
+    ck_assert_int_eq(cb_similarity_open(&a, m, 8), CB_OK);
+    for (int step = 0; step < 2; step++)
+        for (int l = 0; l < 2; l++) {
+            for (int h = 0; h < 4; h++)
+                memcpy(rows + h * 4, l ? q[h % 2] : p[h % 2], sizeof p[0]);
+            const struct scores s = of(rows, 4, 4, 0);
+            cb_similarity_look(&a, l, 3, &s);
+        }
+    for (int h = 0; h < 4; h++)
+        ck_assert_double_eq_tol(cb_similarity_at(&a, h, 0, 1), h % 2 ? .688722 : .634852, 1e-5);
+    cb_similarity_close(&a);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- probe ---- */
+
+struct seen {
+    int n_layer, n_head, n_look, n_prompt;
+    double col[3][4][N];  /* sums of the prompt's queries */
+    double step[3][4][N]; /* sums of the steps' */
+};
+
+static void look(void *arg, int l, int n_cand, const struct scores *s)
+{
+    struct seen *x = arg;
+
+    ck_assert_int_eq(s->n_row, x->n_head);
+    ck_assert_int_eq(l, s->prompt ? x->n_prompt : x->n_look % x->n_layer);
+    if (!s->prompt)
+        ck_assert_int_lt(n_cand, s->n);
+    x->n_look += !s->prompt;
+    x->n_prompt += s->prompt;
+    for (int h = 0; h < s->n_row; h++) {
+        double sum = 0;
+        for (int j = 0; j < s->n; j++) {
+            const double v = (double)s->s[(size_t)h * (size_t)s->stride + (size_t)j];
+            (s->prompt ? x->col : x->step)[l][h][j] += v;
+            sum += v;
+        }
+        ck_assert_double_eq_tol(sum, s->prompt ? s->n : 1, 1e-3);
+    }
+}
+
+/* A prompt's sums are those of its tokens fed one by one, but for the first, which sees itself
+ * alone. */
+START_TEST(a_probe_sees_every_row)
+{
+    struct cb_model *m = open_tiny(3, 2);
+    struct seen *all = calloc(1, sizeof *all), *one = calloc(1, sizeof *one);
+    const struct probe pa = { look, all, 1 }, po = { look, one, 0 };
+    cb_session *s;
+    int32_t ids[N];
+
+    tokens(ids, N);
+    all->n_layer = one->n_layer = 3;
+    all->n_head = one->n_head = 4;
+    ck_assert_msg(!cb_probe_open(m, &pa, N, &s), "%s", cb_error());
+    ck_assert_msg(!cb_probe_feed(s, ids, N, 0, NULL), "%s", cb_error());
+    cb_session_close(s);
+    ck_assert_msg(!cb_probe_open(m, &po, N, &s), "%s", cb_error());
+    ck_assert_msg(!cb_probe_feed(s, ids, N, N - 1, NULL), "%s", cb_error());
+    cb_session_close(s);
+    ck_assert_int_eq(all->n_prompt, 3);
+    ck_assert_int_eq(one->n_look, 3 * (N - 1));
+    for (int l = 0; l < 3; l++)
+        for (int h = 0; h < 4; h++)
+            for (int j = 0; j < N; j++)
+                ck_assert_double_eq_tol(all->col[l][h][j], one->step[l][h][j] + (j == 0), 5e-3);
+    free(all);
+    free(one);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- trials ---- */
+
+START_TEST(trials_beside_the_full_cache)
+{
+    static const char *const spec[] = { "full", "omnikv:filter=1+2,budget=64",
+                                        "streamingllm:budget=8" };
+    struct cb_model *m = open_tiny(3, 2);
+    struct verdict v[3] = { { 0 } };
+    struct trial t = { .model = m, .policy = spec, .n = 3, .n_ctx = 2 * N, .of = v };
+    int32_t ids[N];
+
+    tokens(ids, N);
+    ck_assert_msg(!cb_trial_text(&t, ids, N, STEPS), "%s", cb_error());
+    ck_assert_int_eq(t.n_token, STEPS);
+    for (int i = 0; i < 2; i++) { /* the second may read more than there is */
+        ck_assert_double_eq_tol(v[i].kl, 0, 1e-9);
+        ck_assert_int_eq(v[i].same, STEPS);
+        ck_assert_double_eq_tol(v[i].read, 1, 1e-9);
+    }
+    ck_assert_double_gt(v[2].kl, 1e-6);
+    ck_assert_double_lt(v[2].read, .5);
+    ck_assert_int_lt(cb_trial_text(&t, ids, N, N), 0);
+    cb_trial_free(&t);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- samples ---- */
+
+START_TEST(samples_of_a_text)
+{
+    struct cb_model *m = open_tiny(1, 1);
+    struct samples s;
+    char file[64];
+    const char *const path[] = { file };
+    int32_t *ids;
+    int n;
+    FILE *f;
+
+    snprintf(file, sizeof file, "calibrate.%d.tmp", (int)getpid());
+    f = fopen(file, "w");
+    ck_assert_ptr_nonnull(f);
+    for (int i = 0; i < 300; i++)
+        fprintf(f, "%c", 'a' + i * i % 26);
+    ck_assert(!fclose(f));
+    ck_assert_int_eq(cb_samples_read(m, path, 1, 3, 50, 20, &s), CB_OK);
+    ck_assert_int_eq(s.n, 3);
+    f = fopen(file, "r");
+    ck_assert_ptr_nonnull(f);
+    char text[301];
+    ck_assert_uint_eq(fread(text, 1, 300, f), 300);
+    fclose(f);
+    ck_assert_int_eq(cb_tokenize(m, text, 300, CB_TOK_BOS, &ids, &n), CB_OK);
+    for (int i = 0; i < 3; i++) { /* the first, the middle, the last */
+        ck_assert_int_eq(s.at[i].n, 50);
+        ck_assert_int_eq(memcmp(s.at[i].ids + 1, ids + (n - 50) * i / 2 + 1, 49 * sizeof *ids), 0);
+    }
+    free(ids);
+    cb_samples_free(&s);
+    ck_assert_int_eq(cb_samples_read(m, path, 1, 3, 5000, 20, &s), CB_OK);
+    ck_assert_int_eq(s.n, 1);
+    cb_samples_free(&s);
+    ck_assert_int_eq(cb_samples_read(m, path, 1, 3, 50, 60, &s), CB_EARG);
+    unlink(file);
+    ck_assert_int_eq(cb_samples_read(m, path, 1, 3, 50, 20, &s), CB_EIO);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- presets ---- */
+
+static const char *const refused[][3] = {
+    { "omnikv", "{\"filter\": []}", "must be a list of layers" },
+    { "omnikv", "{\"filter\": [1, 1]}", "filter[1]" },
+    { "omnikv", "{\"filter\": [1, 6]}", "layer up to 5" },
+    { "omnikv", "{\"filter\": [-1]}", "filter[0]" },
+    { "omnikv", "{\"filter\": [1.5]}", "filter[0]" },
+    { "omnikv", "{\"filter\": \"1+2\"}", "must be a list" },
+    { "omnikv", "[1, 2]", "must be a JSON object" },
+    { "omnikv", "{\"filter\": [1], \"filter\": [2]}", "line 1" },
+    { "omnikv", "{\"filter\": [1]", "line 1" },
+    { "omnikv", "{\"method\": \"pod\", \"filter\": [1]}", "is of method pod" },
+    { "omnikv", "{\"method\": 3, \"filter\": [1]}", "is of method ?" },
+    { "omnikv",
+      "{\"model\": {\"fingerprint\": \"0123456789abcdef\", \"name\": \"Other\"}, \"filter\": [1]}",
+      "another model, Other (0123456789abcdef, not " },
+    { "omnikv", "{\"model\": {}, \"filter\": [1]}", "model.fingerprint" },
+    { "omnikv", "{\"model\": 7, \"filter\": [1]}", "model.fingerprint" },
+    { "omnikv:filter=1", "{\"filter\": [1]}", "either, not both" },
+    { "simlayerkv", "{\"threshold\": 2, \"sink\": 4, \"recent\": 9}", "threshold must be" },
+    { "simlayerkv", "{\"threshold\": 0.5, \"sink\": 4}", "recent must be" },
+    { "pod", "{\"method\": \"omnikv\", \"start\": []}", "is of method omnikv" },
+    { "d2o:layers=preset", "{\"spread\": [1, 2]}", "not of this model" },
+    { "d2o:layers=preset", "{\"spread\": [0, 0, 0, 0, 0, 0]}", "all 0" },
+    { "d2o", "{\"spread\": [1, 1, 1, 1, 1, 1]}", "goes with layers=preset" },
+    { "pyramidkv:shape=gini", "{\"gini\": [1, 2]}", "not of this model" },
+};
+
+static const char *with_file(const char *spec, const char *json)
+{
+    static char text[160];
+    char file[64];
+    FILE *f;
+
+    snprintf(file, sizeof file, "calibrate.%d.json", (int)getpid());
+    f = fopen(file, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(json, f);
+    ck_assert(!fclose(f));
+    snprintf(text, sizeof text, "%s%cpreset=%s", spec, strchr(spec, ':') ? ',' : ':', file);
+    return text;
+}
+
+START_TEST(bad_presets_are_refused)
+{
+    struct cb_model *m = open_tiny(6, 1);
+    const struct cb_session_params p = { .policy = with_file(refused[_i][0], refused[_i][1]) };
+    cb_session *s;
+
+    ck_assert_int_eq(cb_session_open(m, &p, &s), CB_EARG);
+    ck_assert_msg(strstr(cb_error(), refused[_i][2]), "%s", cb_error());
+    unlink(strstr(p.policy, "preset=") + 7);
+    cb_model_close(m);
+}
+END_TEST
+
+/* What a preset says is as if it had been given, and what is given wins. */
+START_TEST(presets_are_taken)
+{
+    struct cb_model *m = open_tiny(6, 1);
+    struct cb_session_params p = { .policy = with_file("omnikv", "{\"filter\": [1, 4]}") };
+    cb_session *s;
+
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    for (int l = 0; l < 6; l++)
+        ck_assert_int_eq(s->plan[l].read.what == READ_AS, l == 2 || l == 3 || l == 5);
+    ck_assert_ptr_nonnull(strstr(cb_session_note(s), "preset"));
+    cb_session_close(s);
+    p.policy =
+        with_file("simlayerkv:recent=20", "{\"threshold\": 0.25, \"sink\": 3, \"recent\": 9}");
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    ck_assert_ptr_nonnull(strstr(cb_session_note(s), "threshold 0.25, 20 recent"));
+    cb_session_close(s);
+    p.policy =
+        with_file("simlayerkv:threshold=0.5", "{\"threshold\": 0.25, \"sink\": 3, \"recent\": 9}");
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    ck_assert_ptr_nonnull(strstr(cb_session_note(s), "threshold 0.5, 9 recent"));
+    cb_session_close(s);
+    unlink(strstr(p.policy, "preset=") + 7);
+    cb_model_close(m);
+}
+END_TEST
+
+/* d2o with a preset: budgets known before the prompt, e^-spread each; the sum stays. */
+START_TEST(d2o_splits_by_a_preset)
+{
+    static const double spread[6] = { 0, .1, .2, .4, .6, 1 };
+    struct cb_model *m = open_tiny(6, 1);
+    const struct cb_session_params p = { .n_ctx = 512,
+                                         .policy = with_file(
+                                             "d2o:layers=preset,budget=100,sink=0,decode=grow",
+                                             "{\"spread\": [0, 0.1, 0.2, 0.4, 0.6, 1]}") };
+    double sum = 0;
+    int32_t ids[300];
+    cb_session *s;
+
+    tokens(ids, 300);
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    ck_assert_msg(!cb_session_prefill(s, ids, 300, NULL), "%s", cb_error());
+    for (int l = 0; l < 6; l++)
+        sum += exp(-spread[l]);
+    for (int l = 0; l < 6; l++) {
+        const double want = 600 * exp(-spread[l]) / sum;
+        const int n = (int)floor(want * .75) + (int)floor(want * .25);
+        ck_assert_int_eq(cb_store_max_len(&s->store[l]), n);
+        ck_assert_int_eq(s->policy->m->slots(s->policy, l, 300, 0), n);
+    }
+    cb_session_close(s);
+    unlink(strstr(p.policy, "preset=") + 7);
+    cb_model_close(m);
+}
+END_TEST
+
+/* The same for every type of the matrices, another for another shape or vocabulary. */
+START_TEST(fingerprints)
+{
+    struct tiny t = cb_tiny_small("qwen2"), u = cb_tiny_small("smollm");
+    struct cb_model *m[4];
+
+    m[0] = cb_toy_model(&t, "cpu", 1);
+    t.type = DT_Q8_0;
+    m[1] = cb_toy_model(&t, "cpu", 1);
+    t.n_layer = 3;
+    m[2] = cb_toy_model(&t, "cpu", 1);
+    m[3] = cb_toy_model(&u, "cpu", 1);
+    ck_assert_uint_eq(m[0]->fingerprint, m[1]->fingerprint);
+    ck_assert_uint_ne(m[0]->fingerprint, m[2]->fingerprint);
+    ck_assert_uint_ne(m[0]->fingerprint, m[3]->fingerprint);
+    for (int i = 0; i < 4; i++)
+        cb_model_close(m[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("calibrate");
+    TCase *c = tcase_create("all");
+    SRunner *r = srunner_create(suite);
+    int failed;
+
+    tcase_set_timeout(c, 60);
+    tcase_add_test(c, recalls_by_hand);
+    tcase_add_test(c, heads_and_candidates);
+    tcase_add_loop_test(c, the_best_set_is_best, 0, 3);
+    tcase_add_test(c, ends_by_hand);
+    tcase_add_test(c, density_by_hand);
+    tcase_add_test(c, shapes_by_hand);
+    tcase_add_test(c, divergence_by_hand);
+    tcase_add_test(c, blocks_by_hand);
+    tcase_add_loop_test(c, similarities_of_rows, 0, 2);
+    tcase_add_test(c, a_probe_sees_every_row);
+    tcase_add_test(c, trials_beside_the_full_cache);
+    tcase_add_test(c, samples_of_a_text);
+    tcase_add_loop_test(c, bad_presets_are_refused, 0, sizeof refused / sizeof *refused);
+    tcase_add_test(c, presets_are_taken);
+    tcase_add_test(c, d2o_splits_by_a_preset);
+    tcase_add_test(c, fingerprints);
+    suite_add_tcase(suite, c);
+    srunner_run_all(r, CK_ENV);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed > 0;
+}

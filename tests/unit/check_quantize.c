@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+/* check_quantize.c - a model in another type has the same metadata, every weight rounded once, and
+ * still runs; a failure leaves no file behind. */
+#include <check.h>
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "ctxbank.h"
+#include "gguf/requantize.h"
+#include "kit/tiny.h"
+
+static char dir[] = "check_quantize.XXXXXX", in[64], out[64];
+
+static void setup(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(in, sizeof in, "%s/in.gguf", dir);
+    snprintf(out, sizeof out, "%s/out.gguf", dir);
+}
+
+static int n_files(void)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+
+    for (struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void teardown(void)
+{
+    unlink(in);
+    unlink(out);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+
+static struct quantize job(enum dtype type)
+{
+    return (struct quantize){ .in = in, .out = out, .type = type, .n_threads = 2 };
+}
+
+static void open_both(struct gguf **a, struct gguf **b)
+{
+    ck_assert_msg(!cb_gguf_open(in, a), "%s", cb_error());
+    ck_assert_msg(!cb_gguf_open(out, b), "%s", cb_error());
+}
+
+/* The rounding of `from`, an f32 tensor, to the type of `to`. */
+static void same_rounding(const struct gguf_tensor *from, const struct gguf_tensor *to)
+{
+    const int64_t n = from->dim[0] * from->dim[1];
+    unsigned char *want = malloc(to->size);
+
+    ck_assert_int_eq(from->type, DT_F32);
+    ck_assert_uint_eq(to->size, cb_row_bytes(to->type, n));
+    cb_dtype[to->type].from_f32(from->data, want, n);
+    ck_assert_msg(!memcmp(want, to->data, to->size), "%.*s", (int)to->name.n, to->name.s);
+    free(want);
+}
+
+static int named(const struct gguf_tensor *t, const char *name)
+{
+    return t->name.n == strlen(name) && !memcmp(t->name.s, name, t->name.n);
+}
+
+START_TEST(every_type)
+{
+    static const char *const keys[] = { "general.architecture", "llama.block_count",
+                                        "tokenizer.ggml.tokens", "tokenizer.ggml.scores" };
+    const enum dtype type = (enum dtype)_i;
+    struct tiny tiny = cb_tiny_get("llama");
+    struct quantize q = job(type);
+    const struct gguf_tensor *t, *u;
+    struct gguf *a, *b;
+
+    tiny.n_layer = 1;
+    cb_tiny_save(&tiny, in);
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    open_both(&a, &b);
+    ck_assert_uint_eq(cb_gguf_file_bytes(b), q.out_bytes);
+    ck_assert_uint_eq(cb_gguf_file_bytes(a), q.in_bytes);
+    ck_assert_int_eq(q.n_fallback, 0);
+    ck_assert_uint_eq(cb_gguf_n_tensor(a), cb_gguf_n_tensor(b));
+    for (uint64_t i = 0; (t = cb_gguf_tensor_at(a, i)) && (u = cb_gguf_tensor_at(b, i)); i++) {
+        enum dtype want = t->n_dim == 1 ? DT_F32 : type;
+        if (named(t, "output.weight") && cb_dtype[type].block > 1 && type != DT_Q8_0)
+            want = DT_Q6_K;
+        ck_assert_int_eq(u->type, want);
+        same_rounding(t, u);
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct gguf_kv *x = cb_gguf_find(a, keys[i]), *y = cb_gguf_find(b, keys[i]);
+        ck_assert(x && y && x->type == y->type && x->n == y->n);
+        ck_assert(!memcmp(x->data, y->data, (size_t)x->n));
+    }
+    cb_gguf_close(a);
+    cb_gguf_close(b);
+}
+END_TEST
+
+START_TEST(it_still_runs)
+{
+    const int32_t ids[] = { 1, 100, 200, 300 };
+    const struct tiny tiny = cb_tiny_get(_i ? "qwen2tied" : "smollm");
+    const struct cb_model_params p = { .n_threads = 1 };
+    struct cb_model_info info;
+    struct quantize q = job(DT_Q4_K);
+    cb_model *m;
+    cb_session *s;
+
+    cb_tiny_save(&tiny, in);
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    ck_assert_msg(!cb_model_open(out, &p, &m), "%s", cb_error());
+    cb_model_get_info(m, &info);
+    ck_assert_str_eq(info.quant, "Q4_K");
+    ck_assert_msg(!cb_session_open(m, NULL, &s), "%s", cb_error());
+    ck_assert_msg(!cb_session_prefill(s, ids, 4, NULL), "%s", cb_error());
+    ck_assert(isfinite(cb_session_logits(s)[0]));
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* Rows of 64 and of 96 are no blocks of 256. */
+START_TEST(short_rows_get_a_wider_type)
+{
+    static const struct {
+        enum dtype ask, got;
+    } cases[] = { { DT_Q4_K, DT_Q5_0 }, { DT_Q5_K, DT_Q5_1 }, { DT_Q6_K, DT_Q8_0 } };
+    const struct tiny tiny = cb_tiny_small("llama");
+    struct gguf *g;
+
+    cb_tiny_save(&tiny, in);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct quantize q = job(cases[i].ask);
+        ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+        ck_assert_int_eq(q.n_fallback, 2 + 2 * 7);
+        ck_assert_int_eq(cb_gguf_open(out, &g), 0);
+        ck_assert_int_eq(cb_gguf_tensor(g, "blk.1.ffn_down.weight")->type, cases[i].got);
+        ck_assert_int_eq(cb_gguf_tensor(g, "output.weight")->type, DT_Q8_0);
+        cb_gguf_close(g);
+    }
+}
+END_TEST
+
+START_TEST(the_same_type_is_a_copy)
+{
+    struct tiny tiny = cb_tiny_small("llama");
+    struct quantize q = job(DT_Q8_0);
+    const struct gguf_tensor *t, *u;
+    struct gguf *a, *b;
+
+    tiny.type = DT_Q8_0;
+    cb_tiny_save(&tiny, in);
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    ck_assert_int_eq(q.n_requant, 0);
+    open_both(&a, &b);
+    for (uint64_t i = 0; (t = cb_gguf_tensor_at(a, i)) && (u = cb_gguf_tensor_at(b, i)); i++)
+        ck_assert(t->type == u->type && t->size == u->size && !memcmp(t->data, u->data, t->size));
+    cb_gguf_close(a);
+    cb_gguf_close(b);
+}
+END_TEST
+
+START_TEST(quantised_input_is_told)
+{
+    struct tiny tiny = cb_tiny_small("llama");
+    struct quantize q = job(DT_Q4_0), f = job(DT_F32);
+
+    tiny.type = DT_Q8_0;
+    cb_tiny_save(&tiny, in);
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    ck_assert_int_gt(q.n_requant, 0);
+    ck_assert_msg(!cb_quantize(&f), "%s", cb_error());
+    ck_assert_int_eq(f.n_requant, 0);
+}
+END_TEST
+
+/* ---- failures ---- */
+
+static void nothing_is_left(struct quantize *q, int status, const char *text)
+{
+    ck_assert_int_eq(cb_quantize(q), status);
+    ck_assert_msg(strstr(cb_error(), text) != NULL, "%s", cb_error());
+    ck_assert_int_eq(n_files(), 1);
+}
+
+START_TEST(no_room)
+{
+    const struct tiny tiny = cb_tiny_get("llama");
+    const struct rlimit r = { 500000, 500000 };
+    struct quantize q = job(DT_F16);
+
+    cb_tiny_save(&tiny, in);
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &r), 0);
+    nothing_is_left(&q, CB_EIO, out);
+}
+END_TEST
+
+static int stop_half_way(void *arg, int64_t done, int64_t total)
+{
+    (void)arg;
+    return 2 * done > total;
+}
+
+START_TEST(stopped)
+{
+    const struct tiny tiny = cb_tiny_get("llama");
+    struct quantize q = job(DT_F16);
+
+    cb_tiny_save(&tiny, in);
+    q.progress = stop_half_way;
+    nothing_is_left(&q, CB_ECANCEL, out);
+}
+END_TEST
+
+START_TEST(strange_weights)
+{
+    const struct tiny tiny = cb_tiny_small("llama");
+    const float bad[] = { NAN, INFINITY, 70000 };
+    struct quantize q = job(DT_F16);
+    struct gguf *g;
+    size_t at;
+
+    cb_tiny_save(&tiny, in);
+    ck_assert_int_eq(cb_gguf_open(in, &g), 0);
+    at = (size_t)((const char *)cb_gguf_tensor(g, "blk.1.ffn_up.weight")->data -
+                  cb_gguf_kv_at(g, 0)->key.s) +
+         32;
+    cb_gguf_close(g);
+    for (int i = 0; i < 3; i++) {
+        FILE *f = fopen(in, "r+b");
+        ck_assert(!fseek(f, (long)at + 400, SEEK_SET) && fwrite(&bad[i], 4, 1, f) == 1);
+        fclose(f);
+        nothing_is_left(&q, CB_EFORMAT, "tensor blk.1.ffn_up.weight: ");
+    }
+    q.type = DT_Q4_0; /* takes 70000 */
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+}
+END_TEST
+
+START_TEST(bad_targets)
+{
+    const struct tiny tiny = cb_tiny_small("llama");
+    struct quantize q = job(DT_F16);
+
+    cb_tiny_save(&tiny, in);
+    q.out = in;
+    nothing_is_left(&q, CB_EARG, "same file");
+    q.out = dir;
+    nothing_is_left(&q, CB_EARG, "not a regular file");
+    q.out = "nowhere/at/all";
+    nothing_is_left(&q, CB_EIO, "nowhere/at/all: ");
+    q.in = "nowhere";
+    nothing_is_left(&q, CB_EIO, "nowhere");
+}
+END_TEST
+
+START_TEST(an_old_file_outlives_a_failure)
+{
+    const struct tiny tiny = cb_tiny_get("llama");
+    struct quantize q = job(DT_F16);
+    char text[8] = "";
+    FILE *f;
+
+    cb_tiny_save(&tiny, in);
+    cb_write_file(out, "old", 3);
+    q.progress = stop_half_way;
+    ck_assert_int_eq(cb_quantize(&q), CB_ECANCEL);
+    ck_assert_int_eq(n_files(), 2);
+    f = fopen(out, "rb");
+    ck_assert_uint_eq(fread(text, 1, sizeof text, f), 3);
+    ck_assert_str_eq(text, "old");
+    fclose(f);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("quantize");
+    TCase *t = tcase_create("types"), *bad = tcase_create("failures");
+    SRunner *r = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, every_type, 0, DT_COUNT);
+    tcase_add_loop_test(t, it_still_runs, 0, 2);
+    tcase_add_test(t, short_rows_get_a_wider_type);
+    tcase_add_test(t, the_same_type_is_a_copy);
+    tcase_add_test(t, quantised_input_is_told);
+    suite_add_tcase(suite, t);
+    tcase_add_checked_fixture(bad, setup, teardown);
+    tcase_set_timeout(bad, 60);
+    tcase_add_test(bad, no_room);
+    tcase_add_test(bad, stopped);
+    tcase_add_test(bad, strange_weights);
+    tcase_add_test(bad, bad_targets);
+    tcase_add_test(bad, an_old_file_outlives_a_failure);
+    suite_add_tcase(suite, bad);
+    srunner_run_all(r, CK_ENV);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
