@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "attention/session.h"
+#include "engine/session.h"
 
 enum { ROUNDS = 41, ROUND_TOKENS = 8, MOST = 64 };
 

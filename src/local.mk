@@ -48,6 +48,9 @@ libcore_la_SOURCES += \
 	src/model/model.c src/model/model.h
 
 libcore_la_SOURCES += \
+	src/bank/bank.c src/bank/bank.h \
+	src/bank/evict.c src/bank/evict.h \
+	src/bank/nearest_key.c src/bank/nearest_key.h \
 	src/bank/store.c src/bank/store.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_prepack.c \
@@ -71,25 +74,24 @@ libcore_la_SOURCES += \
 	src/policy/method/tova.c \
 	src/policy/method/window.c \
 	src/policy/policy.c src/policy/policy.h \
-	src/policy/preset.c
+	src/policy/preset.c \
+	src/policy/view.c
 
 libcore_la_SOURCES += \
 	src/attention/attend.c src/attention/attend.h \
+	src/attention/attention.h \
 	src/attention/chooser.c src/attention/chooser.h \
 	src/attention/cross_layer.c src/attention/cross_layer.h \
-	src/attention/evict.c src/attention/evict.h \
-	src/attention/nearest_key.c src/attention/nearest_key.h \
-	src/attention/reading.c src/attention/reading.h \
+	src/attention/parts.c src/attention/parts.h \
 	src/attention/rolling.c src/attention/rolling.h \
 	src/attention/scores.c src/attention/scores.h \
-	src/attention/session.h \
 	src/attention/sparse_prefill.c src/attention/sparse_prefill.h
 
 libcore_la_SOURCES += \
 	src/engine/forward.c \
 	src/engine/memory_plan.c \
 	src/engine/sampler.c \
-	src/engine/session.c \
+	src/engine/session.c src/engine/session.h \
 	src/engine/shared_prefill.c
 
 # Tasks, their scores and analyses: for the program and the tests, not part of the installed library.

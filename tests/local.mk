@@ -1,6 +1,7 @@
 # One program an area; each links the library's inside and the check runner.
 if HAVE_CHECK
 check_programs = \
+	tests/methods/check_compose \
 	tests/unit/check_calibrate \
 	tests/unit/check_continuation \
 	tests/unit/check_cpus \
@@ -83,6 +84,10 @@ tests_unit_check_gguf_LDADD = $(check_ldadd)
 tests_methods_check_mask_SOURCES = tests/methods/check_mask.c
 tests_methods_check_mask_CFLAGS = $(check_cflags)
 tests_methods_check_mask_LDADD = $(check_ldadd)
+
+tests_methods_check_compose_SOURCES = tests/methods/check_compose.c
+tests_methods_check_compose_CFLAGS = $(check_cflags)
+tests_methods_check_compose_LDADD = $(check_ldadd)
 
 tests_ops_check_attn_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_CFLAGS = $(check_cflags)

@@ -1,225 +1,118 @@
 /* SPDX-License-Identifier: MIT */
-/* attend.c - one layer's step of the cache: store the new keys and values, turn the plan row into
- * what is read, attend, and let the policy look, choose and compact. */
+/* attend.c - attention of one layer in five steps. Each is a function that hands data to the next:
+ *
+ *   append     new keys and values go to the store
+ *   parts      the plan row becomes a list of parts (pure: the store is read, nothing changes)
+ *   attend     each part where it lies; joined by their log-sum-exp
+ *   score      what the plan wants measured, from the parts
+ *   settle     the policy's hooks; eviction and merging; prepacking or quantising */
 #include "attend.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "bank/store_kivi.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "chooser.h"
 #include "cross_layer.h"
-#include "evict.h"
-#include "nearest_key.h"
-#include "reading.h"
+#include "parts.h"
 #include "rolling.h"
 #include "scores.h"
 #include "sparse_prefill.h"
 
-struct attend {
-    struct kv_run *run; /* [n_kv] */
-    float *lse;         /* [chunk][n_head] */
-    void **state;       /* [n_layer] the method's own */
-    struct eviction *eviction;
-    struct scores scores; /* of the layer that was attended to last */
-    int has_scores;
-};
-
 /* ---- open ---- */
 
-static int open_states(const struct cb_session *s, struct attend *a)
+/* Does nothing but attention read layer l, and all of it, for each generated token? */
+static int reads_all(const struct attention *a, int l)
 {
-    const size_t n_layer = (size_t)s->model->hp.n_layer, bytes = s->policy->m->layer_bytes;
-
-    a->state = cb_calloc(n_layer, sizeof *a->state);
-    if (!a->state)
-        return CB_ENOMEM;
-    for (size_t l = 0; bytes && l < n_layer; l++)
-        if (!(a->state[l] = cb_calloc(1, bytes)))
-            return CB_ENOMEM;
-    return CB_OK;
+    return !a->cross_layer && !cb_sparse_prefill_is(a) && a->plan[l].reads < 0;
 }
 
-/* Does nothing but attention read layer l, and all of it, for each generated token? */
-static int reads_all(const struct cb_session *s, int l)
+static int scores_steps(const struct attention *a, int l)
 {
-    const struct method *m = s->policy->m;
-    const struct layer_plan *p = &s->plan[l];
-
-    return !m->fold && !m->rank && !s->cross_layer && !cb_prefill_is(s) &&
-           p->read.what == READ_ALL && p->pos != POS_ONE && p->kv_of == l && !p->raw_keys;
+    return a->plan[l].score.when == WHEN_ALWAYS || a->plan[l].score.when == WHEN_STEP;
 }
 
 /* May its rows lie in any order? What a policy looks at after each step then has to be the logits
  * that attention leaves behind. */
-static int any_order(const struct cb_session *s, int l)
+static int any_order(const struct attention *a, int l)
 {
-    const struct layer_plan *p = &s->plan[l];
-
-    return reads_all(s, l) && !cb_selects(&p->read) && !s->model->hp.window &&
-           (!cb_wants(&p->want, 0) || cb_scores_logits(s, l));
+    return reads_all(a, l) && !cb_plan_chooses(&a->plan[l]) && !a->model->hp.window &&
+           (!scores_steps(a, l) || cb_scores_logits(a, l));
 }
 
-/* Can they be prepacked? What is dropped leaves no order. */
-static int may_prepack(const struct cb_session *s, int l)
+/* Can they be prepacked? Dropped tokens leave no order, and what is chosen by scores of several
+ * queries reads keys once more. */
+static int may_prepack(const struct attention *a, int l)
 {
-    const struct method *m = s->policy->m;
-    const struct want *w = &s->plan[l].want;
-
-    if (w->when == WHEN_NEVER && w->window > 1) /* what is chosen by scores of several queries */
+    if (a->plan[l].choice.window > 1)
         return 0;
-    return m->compact ? any_order(s, l) : reads_all(s, l);
+    return a->policy->m->compact ? any_order(a, l) : reads_all(a, l);
 }
 
-/* Unless it is to come out after a few tokens what the layer is. */
-static int prepack_whole(struct cb_session *s, int l)
+int cb_attention_open(struct attention *a, const char *prefill)
 {
-    return s->plan[l].want.when == WHEN_STEP ? CB_OK : cb_store_prepack(&s->store[l]);
-}
+    const struct method *m = a->policy->m;
 
-int cb_attend_open(struct cb_session *s)
-{
-    const struct hparams *hp = &s->model->hp;
-    struct attend *a = s->attend = cb_calloc(1, sizeof *a);
-
-    if (!a)
-        return CB_ENOMEM;
-    a->run = cb_calloc((size_t)hp->n_kv, sizeof *a->run);
-    a->lse = cb_alloc_aligned((size_t)s->chunk * (size_t)hp->n_head, sizeof *a->lse);
-    if (!a->run || !a->lse)
-        return CB_ENOMEM;
-    TRY(open_states(s, a));
-    TRY(cb_reading_open(s));
-    TRY(cb_rolling_open(s));
-    TRY(cb_scores_open(s));
-    TRY(cb_select_open(s));
-    TRY(cb_cross_layer_open(s));
-    for (int l = 0; l < hp->n_layer; l++) {
-        s->store[l].any_order = any_order(s, l);
-        if (may_prepack(s, l))
-            cb_store_may_prepack(&s->store[l], s->dev);
+    a->plan = a->policy->plan;
+    TRY(cb_sparse_prefill_open(a, prefill));
+    TRY(cb_parts_open(a));
+    TRY(cb_rolling_open(a));
+    TRY(cb_scores_open(a));
+    TRY(cb_chooser_open(a));
+    TRY(cb_cross_layer_open(a));
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        a->bank->store[l].any_order = any_order(a, l);
+        if (may_prepack(a, l))
+            cb_store_may_prepack(&a->bank->store[l], a->dev);
     }
-    if (!s->policy->m->compact)
+    if (!m->compact)
         return CB_OK;
-    TRY(cb_nearest_key_open(s));
-    return cb_evict_new(s, &a->eviction);
+    return cb_evict_new(a->bank, m->name, m->merges ? a->policy->slot_floats : -1, &a->eviction);
 }
 
-void cb_attend_close(struct cb_session *s)
+void cb_attention_close(struct attention *a)
 {
-    struct attend *a = s->attend;
-
-    cb_reading_close(s);
-    cb_rolling_close(s);
-    cb_scores_close(s);
-    cb_select_close(s);
-    cb_cross_layer_close(s);
-    cb_nearest_key_close(s);
-    if (!a)
-        return;
-    for (int l = 0; a->state && l < s->model->hp.n_layer; l++)
-        free(a->state[l]);
+    cb_sparse_prefill_close(a);
+    cb_parts_close(a);
+    cb_rolling_close(a);
+    cb_scores_close(a);
+    cb_chooser_close(a);
+    cb_cross_layer_close(a);
     cb_evict_free(a->eviction);
-    free(a->run);
-    free(a->state);
-    free(a->lse);
-    free(a);
 }
 
-size_t cb_attend_bytes(const struct cb_session *s, int n_feed, int n_most, int n_kept)
+size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept)
 {
-    const size_t own = (size_t)s->chunk * (size_t)s->model->hp.n_head * sizeof(float) +
-                       s->policy->state_bytes +
-                       s->policy->m->layer_bytes * (size_t)s->model->hp.n_layer;
-
-    return own + cb_reading_bytes(s, (size_t)n_most) + cb_rolling_bytes(s) +
-           cb_scores_bytes(s, n_most) + cb_select_bytes(s, n_most) +
-           cb_cross_layer_bytes(s, n_feed, n_most) + cb_nearest_key_bytes(s, n_most, n_kept) +
-           (s->attend->eviction ? cb_evict_bytes(s, n_most) : 0);
+    return a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
+           cb_sparse_prefill_bytes(a) + cb_parts_bytes(a) + cb_rolling_bytes(a) +
+           cb_scores_bytes(a, n_most) + cb_chooser_bytes(a, n_most) +
+           cb_cross_layer_bytes(a, n_feed, n_most) +
+           (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
-int cb_attend_window(const struct cb_session *s, int l)
+void cb_attention_clear(struct attention *a)
 {
-    const int own = s->model->hp.window, asked = s->plan[l].window;
-    return own && asked ? (own < asked ? own : asked) : own + asked;
+    cb_policy_clear(a->policy);
+    cb_chooser_clear(a);
 }
 
-void cb_attend_clear(struct cb_session *s)
+int cb_attention_is_dense(const struct attention *a)
 {
-    memcpy(s->plan, s->plan_opened, (size_t)s->model->hp.n_layer * sizeof *s->plan);
-    if (s->policy->state)
-        memset(s->policy->state, 0, s->policy->state_bytes);
-    for (int l = 0; l < s->model->hp.n_layer; l++)
-        if (s->policy->m->layer_bytes)
-            memset(s->attend->state[l], 0, s->policy->m->layer_bytes);
-    cb_select_clear(s);
+    if (cb_sparse_prefill_is(a))
+        return 0;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (a->plan[l].window || a->plan[l].cross.from)
+            return 0;
+    return 1;
 }
 
-/* ---- attending ---- */
-
-static void count_read(struct cb_session *s, int l)
-{
-    const struct store *st = &s->store[l];
-    for (int h = 0; h < s->model->hp.n_kv; h++)
-        s->kv_read_bytes += cb_store_run_bytes(st, &s->attend->run[h]);
-}
-
-/* The policy's look at one decoded token. */
-static int step_scores(struct cb_session *s, int l, const struct attn *at)
-{
-    struct attend *a = s->attend;
-
-    a->has_scores = cb_scores_step(s, l, at, &a->scores);
-    for (int h = 0; !at->run[0].logit && h < s->model->hp.n_kv; h++) /* keys were read once more */
-        s->kv_read_bytes += cb_store_bytes_of(&s->store[l], s->store[l].n[h]) / 2;
-    return CB_OK;
-}
-
-/* The layer has attended: to a token, which chooses, or to queries that may count later. */
-static void choose_for_others(struct cb_session *s, int l, const struct attn *at, int pos0)
-{
-    if (s->attend->run[0].logit)
-        cb_select_step(s, l, at->q);
-    else
-        cb_select_chunk(s, l, at->q, at->q_stride, at->n_tok, pos0);
-}
-
-/* What the session that leads s has stored and attended to is s's as well, as far as it goes. */
-static int follow(struct cb_session *s, int l, const struct attn *led, int pos0)
-{
-    const struct method *m = s->policy->m;
-    const float *k = led->q + led->n_head * led->hd, *v = k + led->n_kv * led->hd;
-    const int was = s->store[l].n[0], end = s->n_seen + s->n_feed;
-    struct attn at = *led;
-
-    s->attend->has_scores = 0;
-    at.n_tok = min_int(led->n_tok, end - pos0);
-    if (at.n_tok < 1)
-        return CB_OK;
-    for (int h = 0; h < at.n_kv; h++) {
-        s->attend->run[h] = led->run[h];
-        s->attend->run[h].n -= led->n_tok - at.n_tok;
-    }
-    at.run = s->attend->run;
-    TRY(cb_store_append(&s->store[l], s->dev, k, v, led->q_stride, at.n_tok, pos0));
-    if (m->fold)
-        TRY(m->fold(s->policy, l, s->attend->state[l], was, was + at.n_tok));
-    if (cb_selects(&s->plan[l].read))
-        cb_select_chunk(s, l, at.q, at.q_stride, at.n_tok, pos0);
-    if (cb_wants(&s->plan[l].want, 1))
-        cb_scores_chunk(s, l, &at, pos0, end);
-    return CB_OK;
-}
+/* ---- append ---- */
 
 /* Where the policy lets a query see the last tokens alone, the current one among them: what it does
  * not see goes, as no later one will, so that all that is left may be read in any order. */
-static int forget_unseen(struct cb_session *s, int l)
+static int forget_unseen(struct attention *a, int l)
 {
-    struct store *st = &s->store[l];
-    const int window = st->any_order && !st->kivi ? s->plan[l].window : 0;
+    struct store *st = &a->bank->store[l];
+    const int window = st->any_order && !st->kivi ? a->plan[l].window : 0;
 
     for (int h = 0; window && h < st->n_kv; h++)
         while (st->n[h] >= window)
@@ -227,111 +120,194 @@ static int forget_unseen(struct cb_session *s, int l)
     return CB_OK;
 }
 
-int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
-              float *out)
+static int append(struct attention *a, const struct chunk *c)
 {
-    const struct hparams *hp = &s->model->hp;
-    const struct method *m = s->policy->m;
-    const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, was = s->store[l].n[0];
-    const int selects = cb_selects(&s->plan[l].read),
-              wants = cb_wants(&s->plan[l].want, !s->decoding);
-    struct attend *a = s->attend;
-    const struct attn at = { .n_tok = n,
-                             .n_head = hp->n_head,
-                             .n_kv = hp->n_kv,
-                             .hd = hp->hd,
-                             .scale = 1.0f / sqrtf((float)hp->hd),
-                             .causal = !s->decoding,
-                             .window = cb_attend_window(s, l),
-                             .type_k = s->store[l].type_k,
-                             .type_v = s->store[l].type_v,
-                             .run = a->run,
-                             .q = qkv,
-                             .q_stride = nq + 2 * nkv,
-                             .logit_stride = s->n_ctx,
-                             .out = out,
-                             .lse = wants || s->n_follower ? a->lse : NULL };
+    struct store *st = &a->bank->store[c->l];
 
-    if (!s->decoding || s->plan[l].read.what != READ_ALL || cb_cross_layer_is(s, l))
-        cb_store_pack(&s->store[l]);
-    if (s->decoding)
-        TRY(forget_unseen(s, l));
-    TRY(cb_store_append(&s->store[l], s->dev, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0));
-    if (m->fold)
-        TRY(m->fold(s->policy, l, a->state[l], was, was + n));
-    if (cb_cross_layer_is(s, l)) {
-        TRY(cb_cross_layer_attention(s, l, &at, pos0, pos_end));
-    } else {
-        if (!cb_prefill_runs(s, l, pos0, n, a->run))
-            TRY(cb_reading_runs(s, l, a->state[l], qkv, a->run));
-        if (!cb_rolling(s, l, &at, a->run, a->lse))
-            s->dev->ops->attention(s->dev, &at);
-        count_read(s, l);
+    if (!a->bank->decoding || a->plan[c->l].reads >= 0 || cb_cross_layer_is(a, c->l))
+        cb_store_sort(st);
+    if (a->bank->decoding)
+        TRY(forget_unseen(a, c->l));
+    TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
+    cb_rolling_prepare(a, c->l, c->n);
+    return cb_cross_layer_is(a, c->l) ? cb_cross_layer_prepare(a, c) : CB_OK;
+}
+
+/* ---- parts ---- */
+
+/* Where a decoded token's attention leaves its logits; NULL: nobody wants them. */
+static float *logits_left(struct attention *a, int l)
+{
+    if (!a->bank->decoding || a->plan[l].reads >= 0 || cb_cross_layer_is(a, l))
+        return NULL;
+    if (cb_plan_chooses(&a->plan[l]))
+        return cb_chooser_logits(a, l);
+    return cb_scores_wanted(a, l, 0) ? cb_scores_logits(a, l) : NULL;
+}
+
+/* What layer `as` chose, for all KV heads, where it sees as far as layer c->l does. 0: all is read.
+ */
+static int chosen_part(struct attention *a, const struct chunk *c, int as)
+{
+    const struct store *st = &a->bank->store[c->l];
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+    int n;
+    const int32_t *slot = cb_chooser_slots(a, as, &n);
+
+    if (!slot || cb_attention_window(a, as) != cb_attention_window(a, c->l))
+        return 0;
+    p.window = 0; /* the layer has chosen among what is in it */
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] = cb_store_run(st, h, 0, st->n[h]);
+        run[h].idx = slot;
+        run[h].n = n;
     }
-    cb_prefill_chose(s, l, qkv, at.q_stride, n, pos0, pos_end);
-    a->has_scores = 0;
-    for (int i = 0; i < s->n_follower; i++)
-        TRY(follow(s->follower[i], l, &at, pos0));
-    if (selects)
-        choose_for_others(s, l, &at, pos0);
-    if (!wants)
-        return CB_OK;
-    if (s->decoding)
-        return step_scores(s, l, &at);
-    cb_scores_chunk(s, l, &at, pos0, pos_end);
+    return 1;
+}
+
+static int whole_part(struct attention *a, const struct chunk *c, float *logit)
+{
+    const struct store *st = &a->bank->store[c->l];
+    const size_t stride = (size_t)cb_attention_group(a) * (size_t)a->bank->n_ctx;
+    const struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] = cb_store_run(st, h, 0, st->n[h]);
+        run[h].logit = logit ? logit + (size_t)h * stride : NULL;
+    }
     return CB_OK;
 }
 
-static void note_peak(struct cb_session *s, int l)
+static int make_parts(struct attention *a, const struct chunk *c, float *logit)
 {
-    const uint64_t now = cb_session_kv_bytes(s);
-    const int n = cb_store_max_len(&s->store[l]);
+    const int as = a->bank->decoding ? a->plan[c->l].reads : -1;
+    int made;
 
-    if (n > s->n_most)
-        s->n_most = n;
-    if (now > s->kv_peak_bytes)
-        s->kv_peak_bytes = now;
+    cb_parts_clear(a);
+    if (cb_cross_layer_is(a, c->l))
+        return cb_cross_layer_parts(a, c);
+    made = cb_sparse_prefill_parts(a, c);
+    made = made ? made : cb_rolling_parts(a, c);
+    made = made || as < 0 ? made : chosen_part(a, c, as);
+    return made ? min_int(made, 0) : whole_part(a, c, logit);
 }
 
-/* The policy drops what it does not keep, and of the rest the oldest is quantised. */
-static int settle(struct cb_session *s, int l, const struct scores *sc)
-{
-    struct attend *a = s->attend;
+/* ---- score ---- */
 
-    if (s->policy->m->compact) {
-        cb_evict_begin(a->eviction, l, !s->decoding);
-        TRY(s->policy->m->compact(s->policy, l, a->state[l], sc, a->eviction));
+/* The policy's look at one decoded token. */
+static void step_scores(struct attention *a, const struct chunk *c, const float *lse, int left)
+{
+    const struct store *st = &a->bank->store[c->l];
+
+    a->has_scores = cb_scores_step(a, c, lse, left, &a->scores);
+    for (int h = 0; !left && h < st->n_kv; h++) /* keys were read once more */
+        a->bank->read_bytes += cb_store_bytes_of(st, h, st->n[h]) / 2;
+}
+
+/* What the session that leads a has stored and attended to is a's as well, as far as its own prompt
+ * goes. */
+static int follow(struct attention *a, const struct chunk *led, const float *lse)
+{
+    const int end = a->bank->n_seen + a->bank->n_feed;
+    struct chunk c = *led;
+
+    a->has_scores = 0;
+    c.n = min_int(led->n, end - led->pos0);
+    c.pos_end = end;
+    if (c.n < 1)
+        return CB_OK;
+    TRY(cb_store_append(&a->bank->store[c.l], a->dev, c.k, c.v, c.stride, c.n, c.pos0));
+    if (cb_plan_chooses(&a->plan[c.l]))
+        cb_chooser_chunk(a, c.l, c.q, c.stride, c.n, c.pos0);
+    if (cb_scores_wanted(a, c.l, 1))
+        cb_scores_chunk(a, &c, a->leader, lse);
+    return CB_OK;
+}
+
+static int score(struct attention *a, const struct chunk *c, const float *lse, const float *logit)
+{
+    const int decoding = a->bank->decoding;
+
+    cb_sparse_prefill_chose(a, c);
+    a->has_scores = 0;
+    for (int i = 0; i < a->n_follower; i++)
+        TRY(follow(a->follower[i], c, lse));
+    if (cb_plan_chooses(&a->plan[c->l]) && logit)
+        cb_chooser_step(a, c->l, c->q);
+    else if (cb_plan_chooses(&a->plan[c->l]))
+        cb_chooser_chunk(a, c->l, c->q, c->stride, c->n, c->pos0);
+    if (!cb_scores_wanted(a, c->l, !decoding))
+        return CB_OK;
+    if (decoding)
+        step_scores(a, c, lse, logit && !cb_plan_chooses(&a->plan[c->l]));
+    else
+        cb_scores_chunk(a, c, a, lse);
+    return CB_OK;
+}
+
+int cb_attend(struct attention *a, const struct chunk *c, float *out)
+{
+    const int wants = cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower;
+    const float *lse;
+    float *logit;
+
+    TRY(append(a, c));
+    logit = logits_left(a, c->l);
+    TRY(make_parts(a, c, logit));
+    lse = cb_parts_attend(a, c, wants, out);
+    if (cb_cross_layer_is(a, c->l))
+        cb_cross_layer_drop_keys(a, c->l);
+    return score(a, c, lse, logit);
+}
+
+/* ---- settle ---- */
+
+/* The policy drops what it does not keep; of the rest, whole blocks are prepacked, or the oldest is
+ * quantised. */
+static int settle(struct attention *a, int l, const struct scores *sc)
+{
+    struct policy *p = a->policy;
+    struct store *st = &a->bank->store[l];
+
+    if (p->m->compact) {
+        cb_evict_begin(a->eviction, l, !a->bank->decoding);
+        TRY(p->m->compact(p, l, p->layer_state[l], sc, a->eviction));
         TRY(cb_evict_apply(a->eviction));
     }
-    TRY(prepack_whole(s, l));
-    if (!s->decoding)
-        cb_store_huge_pages(&s->store[l]);
-    return s->store[l].kivi ? cb_kivi_advance(&s->store[l], s->dev) : CB_OK;
+    if (p->watch[l] != WHEN_STEP) /* not while the method is still deciding what the layer is */
+        TRY(cb_store_prepack(st));
+    if (!a->bank->decoding)
+        cb_store_huge_pages(st);
+    return st->kivi ? cb_kivi_advance(st, a->dev) : CB_OK;
 }
 
-int cb_attend_end(struct cb_session *s, int l)
+int cb_attend_end(struct attention *a, int l)
 {
-    const struct method *m = s->policy->m;
-    struct attend *a = s->attend;
+    struct policy *p = a->policy;
+    const int prompt = !a->bank->decoding, last = l == a->bank->n_layer - 1;
 
-    for (int i = 0; i < s->n_follower; i++)
-        TRY(cb_attend_end(s->follower[i], l));
-    if (!s->decoding || l == s->model->hp.n_layer - 1)
-        note_peak(s, l);
-    if (!s->decoding && cb_wants(&s->plan[l].want, 1)) {
-        cb_scores_prompt(s, l, &a->scores);
+    for (int i = 0; i < a->n_follower; i++)
+        TRY(cb_attend_end(a->follower[i], l));
+    if (prompt || last)
+        cb_bank_note_peak(a->bank, l);
+    if (prompt && cb_scores_wanted(a, l, 1)) {
+        cb_scores_prompt(a, l, &a->scores);
         a->has_scores = 1;
     }
-    if (a->has_scores && s->plan[l].want.sums)
-        cb_scores_sum(s, l, &a->scores);
-    if (a->has_scores && m->observe)
-        TRY(m->observe(s->policy, l, a->state[l], &a->scores));
-    if (l == s->model->hp.n_layer - 1)
-        cb_cross_layer_end(s);
-    if (s->decoding || !s->plan[l].late)
-        TRY(settle(s, l, a->has_scores ? &a->scores : NULL));
-    for (int i = 0; !s->decoding && l == s->model->hp.n_layer - 1 && i <= l; i++)
-        if (s->plan[i].late)
-            TRY(settle(s, i, NULL));
+    if (a->has_scores && a->plan[l].score.sums)
+        cb_scores_sum(a, l, &a->scores);
+    if (a->has_scores && p->m->observe)
+        TRY(p->m->observe(p, l, p->layer_state[l], &a->scores));
+    if (last)
+        cb_cross_layer_end(a);
+    if (!prompt || !a->plan[l].late)
+        TRY(settle(a, l, a->has_scores ? &a->scores : NULL));
+    for (int i = 0; prompt && last && i <= l; i++)
+        if (a->plan[i].late)
+            TRY(settle(a, i, NULL));
     return CB_OK;
 }

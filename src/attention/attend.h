@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* attend.h - what a layer stores and reads. */
+/* attend.h - attention of one layer in five steps: append, parts, attend and join, score, settle.
+ */
 #ifndef ATTEND_H
 #define ATTEND_H
 
-#include "session.h"
+#include "attention.h"
 
-int cb_attend_open(struct cb_session *s);
-void cb_attend_close(struct cb_session *s);
-/* Work space beside struct work: after feeds of up to n_feed tokens, when a KV head has held up to
- * n_most slots before a policy dropped some, and n_kept after it. */
-size_t cb_attend_bytes(const struct cb_session *s, int n_feed, int n_most, int n_kept);
-void cb_attend_clear(struct cb_session *s);              /* the policy's state is as at the start */
-int cb_attend_window(const struct cb_session *s, int l); /* the model's or the plan's; 0 = none */
-/* Layer l, tokens at positions pos0..pos0+n-1 out of a feed that ends before position pos_end:
- * stores their k and v, attends. qkv[n][(n_head + 2 n_kv) * hd], rotated -> out[n][n_head * hd] */
-int cb_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
-              float *out);
-/* Layer l has seen the whole feed: measure, observe, compact. */
-int cb_attend_end(struct cb_session *s, int l);
+/* model, dev, bank (open), policy (planned) and chunk of *a are set, the rest is 0. prefill: a form
+ * of prefill with options; NULL = "dense". cb_attention_close() is due also after a failure. */
+int cb_attention_open(struct attention *a, const char *prefill);
+void cb_attention_close(struct attention *a);
+/* Work space in bytes after feeds of up to n_feed tokens, when a KV head has held up to n_most
+ * slots before the policy dropped some, and n_kept after it. */
+size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept);
+void cb_attention_clear(struct attention *a); /* what layers and the policy remember is forgotten */
+
+/* Does a prompt attend to all of itself, with keys and values of each layer's own? */
+int cb_attention_is_dense(const struct attention *a);
+
+/* Chunk c goes through layer c->l: its keys and values are stored, its queries attend
+ * -> out[c->n][n_head * hd]. */
+int cb_attend(struct attention *a, const struct chunk *c, float *out);
+/* Layer l has seen the whole feed: its scores go to the policy, which keeps and merges slots. */
+int cb_attend_end(struct attention *a, int l);
 
 #endif

@@ -6,143 +6,129 @@
  * queries until the block ends; a decoded token leaves its logits. */
 #include "cross_layer.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/ints.h"
+#include "parts.h"
 
 struct cross_layer {
-    struct kv_run *run;      /* [n_kv] */
-    float *logit;            /* [n_head][n_ctx] the leaders', of the token that is decoded */
-    float *q;                /* [cap_q][n_head * hd] the leaders' queries of a prompt */
-    int cap_q;               /* tokens */
-    int32_t *near;           /* [n_kv][n_ctx] */
-    float *out, *lse, *lse2; /* [chunk][n_head * hd], 2 x [chunk][n_head] */
-    int *skips;              /* [n_head] 1 = the far part is left out */
+    float *logit;        /* [n_head][n_ctx] the leaders', of the token that is decoded */
+    float *q;            /* [cap_q][n_head * hd] the leaders' queries of a prompt */
+    int cap_q;           /* tokens */
+    int32_t *near;       /* [n_kv][n_ctx] */
+    struct kv_kivi *mix; /* [n_kv] the leader's quantised keys beside the layer's own values */
 };
 
-/* What follower kv of layer l reads of its n slots: near are [0, lo) and [hi, n), far those
- * between. */
+/* What follower kv of layer l reads of its slots for one query: near are [from, lo) and [hi, n),
+ * far are those between. */
 struct span {
-    int lo, hi, n;
+    int from, lo, hi;
 };
 
 /* ---- open ---- */
 
-static int any_cross_layer(const struct cb_session *s)
+static int leader(const struct attention *a, int l, int kv)
 {
-    for (int l = 0; l < s->model->hp.n_layer; l++)
-        if (cb_cross_layer_is(s, l))
-            return 1;
-    return 0;
+    return a->plan[l].cross.from[kv];
 }
 
-int cb_cross_layer_open(struct cb_session *s)
+int cb_cross_layer_open(struct attention *a)
 {
-    const struct hparams *hp = &s->model->hp;
-    const size_t ctx = (size_t)s->n_ctx, n = (size_t)s->chunk * (size_t)hp->n_head;
-    struct cross_layer *sh;
+    const struct bank *b = a->bank;
+    struct cross_layer *x;
+    int any = 0;
 
-    if (!any_cross_layer(s))
+    for (int l = 0; l < b->n_layer; l++)
+        for (int kv = 0; cb_cross_layer_is(a, l) && kv < b->n_kv; kv++) {
+            any = 1;
+            if (leader(a, l, kv) != l) /* most of its keys go, the others stay as they are */
+                cb_kivi_keys_stay(&b->store[l], kv);
+        }
+    if (!any)
         return CB_OK;
-    if (hp->window)
-        return cb_policy_refuse(s->policy, "the model reads only the last %d tokens in every layer",
-                                hp->window);
-    if (s->kivi_k.bits || s->kivi_v.bits)
-        return cb_policy_refuse(s->policy,
-                                "not with quantised keys or values (kivi): layers hold keys "
-                                "for different tokens");
-    sh = s->cross_layer = cb_calloc(1, sizeof *sh);
-    if (!sh)
+    x = a->cross_layer = cb_calloc(1, sizeof *x);
+    if (!x)
         return CB_ENOMEM;
     /* pages of these come as the context grows */
-    sh->run = cb_calloc((size_t)hp->n_kv, sizeof *sh->run);
-    sh->logit = cb_alloc_aligned((size_t)hp->n_head * ctx, sizeof *sh->logit);
-    sh->near = cb_alloc_aligned((size_t)hp->n_kv * ctx, sizeof *sh->near);
-    sh->out = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *sh->out);
-    sh->lse = cb_alloc_aligned(n, sizeof *sh->lse);
-    sh->lse2 = cb_alloc_aligned(n, sizeof *sh->lse2);
-    sh->skips = cb_calloc((size_t)hp->n_head, sizeof *sh->skips);
-    return sh->skips && sh->run && sh->logit && sh->near && sh->out && sh->lse && sh->lse2
-               ? CB_OK
-               : CB_ENOMEM;
+    x->logit = cb_alloc_aligned((size_t)a->model->hp.n_head * (size_t)b->n_ctx, sizeof *x->logit);
+    x->near = cb_alloc_aligned((size_t)b->n_kv * (size_t)b->n_ctx, sizeof *x->near);
+    x->mix = cb_calloc((size_t)b->n_kv, sizeof *x->mix);
+    return x->logit && x->near && x->mix ? CB_OK : CB_ENOMEM;
 }
 
-void cb_cross_layer_close(struct cb_session *s)
+void cb_cross_layer_close(struct attention *a)
 {
-    struct cross_layer *sh = s->cross_layer;
+    struct cross_layer *x = a->cross_layer;
 
-    if (!sh)
+    if (!x)
         return;
-    free(sh->run);
-    free(sh->logit);
-    free(sh->q);
-    free(sh->near);
-    free(sh->out);
-    free(sh->lse);
-    free(sh->lse2);
-    free(sh->skips);
-    free(sh);
+    free(x->logit);
+    free(x->q);
+    free(x->near);
+    free(x->mix);
+    free(x);
 }
 
-static size_t row_floats(const struct cb_session *s)
+size_t cb_cross_layer_bytes(const struct attention *a, int n_feed, int n_most)
 {
-    return (size_t)s->model->hp.n_head * (size_t)s->model->hp.hd;
-}
+    const size_t rows = (size_t)a->model->hp.n_head + (size_t)a->bank->n_kv;
 
-size_t cb_cross_layer_bytes(const struct cb_session *s, int n_feed, int n_most)
-{
-    const struct hparams *hp = &s->model->hp;
-    const size_t nh = (size_t)hp->n_head, chunk = (size_t)s->chunk;
-
-    if (!s->cross_layer)
+    if (!a->cross_layer)
         return 0;
-    return (nh + (size_t)hp->n_kv) * (size_t)n_most * sizeof(float) +
-           ((size_t)n_feed * row_floats(s) + chunk * (row_floats(s) + 2 * nh)) * sizeof(float);
+    return (rows * (size_t)n_most + (size_t)n_feed * cb_attention_row(a)) * sizeof(float);
 }
 
-void cb_cross_layer_end(struct cb_session *s)
+void cb_cross_layer_end(struct attention *a)
 {
-    if (!s->cross_layer)
+    if (!a->cross_layer)
         return;
-    free(s->cross_layer->q);
-    s->cross_layer->q = NULL;
-    s->cross_layer->cap_q = 0;
+    free(a->cross_layer->q);
+    a->cross_layer->q = NULL;
+    a->cross_layer->cap_q = 0;
 }
 
 /* Room for the leaders' queries of a prompt of n tokens. */
-static int room(struct cb_session *s, int n)
+static int room(struct attention *a, int n)
 {
-    struct cross_layer *sh = s->cross_layer;
+    struct cross_layer *x = a->cross_layer;
 
-    if (n <= sh->cap_q)
+    if (n <= x->cap_q)
         return CB_OK;
-    cb_cross_layer_end(s);
-    sh->q = cb_alloc_aligned((size_t)n * row_floats(s), sizeof *sh->q);
-    if (!sh->q)
+    cb_cross_layer_end(a);
+    x->q = cb_alloc_aligned((size_t)n * cb_attention_row(a), sizeof *x->q);
+    if (!x->q)
         return CB_ENOMEM;
-    sh->cap_q = n;
+    x->cap_q = n;
+    return CB_OK;
+}
+
+int cb_cross_layer_prepare(struct attention *a, const struct chunk *c)
+{
+    const size_t head = (size_t)(cb_attention_group(a) * a->bank->hd);
+    const int first = c->pos0 - a->bank->n_seen;
+
+    if (a->bank->decoding)
+        return CB_OK;
+    TRY(room(a, c->pos_end - a->bank->n_seen));
+    if (c->l + 1 == a->bank->n_layer)
+        return CB_OK;
+    for (int kv = 0; kv < a->bank->n_kv; kv++)
+        for (int i = 0; leader(a, c->l + 1, kv) == c->l && i < c->n; i++)
+            memcpy(a->cross_layer->q + (size_t)(first + i) * cb_attention_row(a) +
+                       (size_t)kv * head,
+                   c->q + (size_t)i * (size_t)c->stride + (size_t)kv * head, head * sizeof *c->q);
     return CB_OK;
 }
 
 /* ---- who reads what ---- */
 
-static int leader(const struct cb_session *s, int l, int kv)
-{
-    return s->plan[l].read.far_as[kv];
-}
-
-static int group_of(const struct cb_session *s)
-{
-    return s->model->hp.n_head / s->model->hp.n_kv;
-}
-
 /* Tokens that the layer reads with its own keys, besides the first. */
-static int recent_of(const struct cb_session *s, int l)
+static int recent_of(const struct attention *a, int l)
 {
-    const struct read *r = &s->plan[l].read;
-    return s->store[l].pos && r->recent_after ? r->recent_after : r->recent;
+    const struct cross_layer_plan *r = &a->plan[l].cross;
+    return a->bank->store[l].pos && r->recent_after ? r->recent_after : r->recent;
 }
 
 /* First slot of a KV head at or behind position pos. */
@@ -160,315 +146,257 @@ static int slot_at(const struct store *st, int kv, int pos)
     return lo;
 }
 
-/* As the query at position pos sees it; only the first n slots are before or at it. */
-static struct span span_of(const struct cb_session *s, int l, int kv, int pos)
+/* As the query at position pos sees it. */
+static struct span span_of(const struct attention *a, int l, int kv, int pos)
 {
-    const struct read *r = &s->plan[l].read;
-    const struct store *st = &s->store[l];
-    struct span x = { .n = st->n[kv] };
+    const struct store *st = &a->bank->store[l];
+    const int window = cb_attention_window(a, l);
+    struct span x = { 0 };
 
-    x.lo = slot_at(st, kv, r->sink);
-    x.hi = slot_at(st, kv, pos - recent_of(s, l) + 1);
-    x.hi = x.hi > x.lo ? x.hi : x.lo;
+    x.from = window && pos >= window ? slot_at(st, kv, pos - window + 1) : 0;
+    x.lo = max_int(x.from, slot_at(st, kv, a->plan[l].cross.sink));
+    x.hi = max_int(x.lo, slot_at(st, kv, pos - recent_of(a, l) + 1));
     return x;
 }
 
-static float *logits_of(const struct cb_session *s, int kv)
+static float *logits_of(const struct attention *a, int kv)
 {
-    return s->cross_layer->logit + (size_t)(kv * group_of(s)) * (size_t)s->n_ctx;
-}
-
-static void count(struct cb_session *s, int keys, int values, int logits, const struct store *st)
-{
-    s->kv_read_bytes += (uint64_t)keys * st->row_k + (uint64_t)values * st->row_v +
-                        (uint64_t)logits * (uint64_t)group_of(s) * sizeof(float);
+    return a->cross_layer->logit + (size_t)(kv * cb_attention_group(a)) * (size_t)a->bank->n_ctx;
 }
 
 /* ---- a decoded token ---- */
 
-/* Leaders read all and leave their logits, followers what is near. Returns 1 if anything is far. */
-static int decode_near(struct cb_session *s, int l, int pos)
+/* Leaders read everything and leave their logits, followers read what is near. Returns 1 if
+ * anything is far. */
+static int near_part(struct attention *a, const struct chunk *c)
 {
-    struct cross_layer *sh = s->cross_layer;
-    const struct store *st = &s->store[l];
+    const struct store *st = &a->bank->store[c->l];
+    const struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
     int any = 0;
 
+    TRY(cb_parts_add(a, &p, &run));
     for (int kv = 0; kv < st->n_kv; kv++) {
-        const struct span x = span_of(s, l, kv, pos);
-        const int follows = leader(s, l, kv) != l && x.hi > x.lo;
-        int32_t *near = sh->near + (size_t)kv * (size_t)s->n_ctx;
-        sh->run[kv] = cb_store_run(st, kv, 0, x.n);
-        const int n = follows ? x.n - (x.hi - x.lo) : x.n;
-        count(s, n, n, 0, st);
-        any |= follows;
-        if (leader(s, l, kv) == l)
-            sh->run[kv].logit = logits_of(s, kv);
-        if (!follows)
+        const struct span x = span_of(a, c->l, kv, c->pos0);
+        int32_t *near = a->cross_layer->near + (size_t)kv * (size_t)a->bank->n_ctx;
+        run[kv] = cb_store_run(st, kv, 0, st->n[kv]);
+        if (leader(a, c->l, kv) == c->l) {
+            run[kv].logit = logits_of(a, kv);
             continue;
-        sh->run[kv].idx = near;
-        sh->run[kv].n = n;
-        for (int i = 0; i < x.lo; i++)
+        }
+        if (x.hi == x.lo)
+            continue;
+        any = 1;
+        run[kv].idx = near;
+        run[kv].n = st->n[kv] - x.from - (x.hi - x.lo);
+        for (int i = x.from; i < x.lo; i++)
             *near++ = i;
-        for (int i = x.hi; i < x.n; i++)
+        for (int i = x.hi; i < st->n[kv]; i++)
             *near++ = i;
     }
     return any;
 }
 
-/* log-sum-exp of a head's far logits */
-static double far_lse(const float *x, int n)
-{
-    double max = -INFINITY, sum = 0;
-
-    for (int j = 0; j < n; j++)
-        max = (double)x[j] > max ? (double)x[j] : max;
-    for (int j = 0; j < n; j++)
-        sum += exp((double)x[j] - max);
-    return max + log(sum);
-}
-
-/* Whether a query head leaves the far part out: the near part's share is known before its values
- * are read. Returns 1 if all heads of the group do. */
-static int gate(struct cb_session *s, int l, int kv, const struct span *x, const float *lse)
-{
-    const float *logit = logits_of(s, kv) + x->lo;
-    int all = 1;
-
-    for (int i = 0; i < group_of(s); i++) {
-        const int h = kv * group_of(s) + i;
-        const double far = far_lse(logit + (size_t)i * (size_t)s->n_ctx, x->hi - x->lo);
-        const double g = 1 / (1 + exp(far - (double)lse[h]));
-        s->cross_layer->skips[h] = g >= (double)s->plan[l].read.skip;
-        all &= s->cross_layer->skips[h];
-    }
-    return all;
-}
-
 /* Values of what is far, weighed by the leaders' logits. */
-static void decode_far(struct cb_session *s, int l, int pos, const struct attn *near)
+static int far_part(struct attention *a, const struct chunk *c)
 {
-    const struct hparams *hp = &s->model->hp;
-    struct cross_layer *sh = s->cross_layer;
-    const struct store *st = &s->store[l];
-    const int can_skip = s->plan[l].read.skip <= 1;
-    struct attn far = *near;
+    const struct store *st = &a->bank->store[c->l];
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
 
-    memset(sh->skips, 0, (size_t)hp->n_head * sizeof *sh->skips);
+    p.joins = 1;
+    p.window = 0;
+    p.skip = a->plan[c->l].cross.skip;
+    TRY(cb_parts_add(a, &p, &run));
     for (int kv = 0; kv < st->n_kv; kv++) {
-        const struct span x = span_of(s, l, kv, pos);
-        sh->run[kv] = cb_store_run(st, kv, x.lo, x.hi);
-        sh->run[kv].logit = logits_of(s, kv) + x.lo;
-        sh->run[kv].given = 1;
-        if (leader(s, l, kv) == l)
-            sh->run[kv].n = 0;
-        if (can_skip && sh->run[kv].n > 0 && gate(s, l, kv, &x, near->lse))
-            sh->run[kv].n = 0;
-        if (sh->run[kv].n > 0)
-            count(s, 0, x.hi - x.lo, x.hi - x.lo, st);
+        const struct span x = span_of(a, c->l, kv, c->pos0);
+        run[kv] = cb_store_run(st, kv, x.lo, x.hi);
+        run[kv].logit = logits_of(a, kv) + x.lo;
+        run[kv].given = 1;
+        if (leader(a, c->l, kv) == c->l)
+            run[kv].n = 0;
     }
-    far.out = sh->out;
-    far.lse = sh->lse2;
-    s->dev->ops->attention(s->dev, &far);
-    for (int h = 0; h < hp->n_head; h++)
-        if (sh->skips[h])
-            sh->lse2[h] = -INFINITY;
-    s->dev->ops->join(s->dev, near->out, near->lse, sh->out, sh->lse2, hp->n_head, hp->hd);
-}
-
-static void decode(struct cb_session *s, int l, const struct attn *at, int pos)
-{
-    struct attn near = *at;
-    const int far = decode_near(s, l, pos);
-
-    near.run = s->cross_layer->run;
-    near.lse = at->lse ? at->lse : s->cross_layer->lse;
-    near.logit_stride = s->n_ctx;
-    s->dev->ops->attention(s->dev, &near);
-    if (far)
-        decode_far(s, l, pos, &near);
+    return CB_OK;
 }
 
 /* ---- a prompt ---- */
 
-enum part { LEADERS, RECENT, SINKS, FAR };
-
-/* The runs of one part of leaders or followers, for queries of which the last is at position pos
- * and sees n_less slots less than there are. */
-static void prompt_runs(struct cb_session *s, int l, enum part part, int pos, int n_less)
+/* Slots x.lo..x.hi-1: the leader's keys, the layer's own values. */
+static struct kv_run far_run(const struct attention *a, int l, int kv, struct span x)
 {
-    struct kv_run *run = s->cross_layer->run;
-    const struct store *st = &s->store[l];
+    const struct store *st = &a->bank->store[l], *lead = &a->bank->store[leader(a, l, kv)];
+    struct kv_run run = cb_store_run(st, kv, x.lo, x.hi);
+    struct kv_kivi *mix = &a->cross_layer->mix[kv];
 
-    for (int kv = 0; kv < st->n_kv; kv++) {
-        const int lead = leader(s, l, kv), n = st->n[kv] - n_less;
-        const struct span x = span_of(s, l, kv, pos);
-        run[kv] = (struct kv_run){ .n = 0 };
-        if ((lead == l) != (part == LEADERS))
-            continue;
-        if (part == LEADERS || (part == RECENT && !st->pos))
-            run[kv] = cb_store_run(st, kv, 0, n);
-        else if (part == RECENT)
-            run[kv] = cb_store_run(st, kv, x.hi, n);
-        else if (part == SINKS)
-            run[kv] = cb_store_run(st, kv, 0, x.lo);
-        else {
-            run[kv] = cb_store_run(st, kv, x.lo, x.hi);
-            run[kv].k = cb_store_run(&s->store[lead], kv, x.lo, x.hi).k;
-        }
+    if (!cb_kivi_any(st) && !cb_kivi_any(lead)) {
+        run.k = cb_store_run(lead, kv, x.lo, x.hi).k;
+        return run;
     }
+    *mix = lead->kivi->head[kv];
+    mix->bits_v = st->kivi->head[kv].bits_v;
+    mix->n_v = st->kivi->head[kv].n_v;
+    mix->v = st->kivi->head[kv].v;
+    mix->row_v = st->kivi->head[kv].row_v;
+    run.k = cb_store_row(lead, kv, 0, 0);
+    run.v = cb_store_row(st, kv, 1, 0);
+    run.kivi = mix;
+    run.first = x.lo;
+    return run;
 }
 
-/* One part more of `at`: its queries -> joined to out and lse. */
-static void add_part(struct cb_session *s, const struct attn *at, const struct attn *part)
-{
-    struct attn a = *part;
+enum who { LEADERS, RECENT, SINKS, FAR };
 
-    a.out = s->cross_layer->out;
-    a.lse = s->cross_layer->lse2;
-    s->dev->ops->attention(s->dev, &a);
-    s->dev->ops->join(s->dev, at->out, at->lse, a.out, a.lse, at->n_tok * at->n_head, at->hd);
+/* One part of leaders or followers, for queries first..end-1 of the chunk. The last one is at
+ * position pos. */
+static int add_part(struct attention *a, const struct chunk *c, enum who who, int first, int end,
+                    int pos)
+{
+    const struct store *st = &a->bank->store[c->l];
+    const int window = cb_attention_window(a, c->l), recent = recent_of(a, c->l);
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    p.first = first;
+    p.n = end - first;
+    p.q += (size_t)first * (size_t)c->stride;
+    p.joins = who != LEADERS;
+    if (who == RECENT)
+        p.window = st->pos ? 0 : window ? min_int(window, recent) : recent;
+    if (who == SINKS)
+        p.causal = p.window = 0;
+    if (who == FAR) {
+        p.window = window && !st->pos ? window - recent : 0;
+        p.q = a->cross_layer->q + (size_t)(c->pos0 - a->bank->n_seen + first) * cb_attention_row(a);
+        p.q_stride = (int)cb_attention_row(a);
+    }
+    TRY(cb_parts_add(a, &p, &run));
+    for (int kv = 0; kv < st->n_kv; kv++) {
+        const int n = st->n[kv] - (c->n - end); /* slots that the last query sees */
+        struct span x = span_of(a, c->l, kv, pos);
+        if ((leader(a, c->l, kv) == c->l) != (who == LEADERS))
+            continue;
+        if (who == FAR && p.n > 1) /* the part's window says what each query sees */
+            x.lo = slot_at(st, kv, a->plan[c->l].cross.sink);
+        if (who == LEADERS || (who == RECENT && !st->pos))
+            run[kv] = cb_store_run(st, kv, 0, n);
+        else if (who == RECENT)
+            run[kv] = cb_store_run(st, kv, x.hi, n);
+        else if (who == SINKS)
+            run[kv] = cb_store_run(st, kv, x.from, x.lo);
+        else
+            run[kv] = far_run(a, c->l, kv, x);
+    }
+    return CB_OK;
 }
 
-/* Queries that all have something far; the first is query `from` of the feed, the last is at
- * position pos. One query alone, where slots are not positions. */
-static void prompt_far(struct cb_session *s, int l, const struct attn *at, int pos, int from,
-                       int n_less)
+/* The first n queries of a chunk see nothing far. */
+static int near_queries(struct attention *a, const struct chunk *c, int n)
 {
-    struct attn a = *at;
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
 
-    prompt_runs(s, l, LEADERS, pos, n_less);
-    s->dev->ops->attention(s->dev, &a); /* nothing for the followers, which come now */
-    prompt_runs(s, l, RECENT, pos, n_less);
-    a.window = s->store[l].pos ? 0 : recent_of(s, l);
-    add_part(s, at, &a);
-    prompt_runs(s, l, SINKS, pos, n_less);
-    a.window = a.causal = 0;
-    add_part(s, at, &a);
-    prompt_runs(s, l, FAR, pos, n_less);
-    a.causal = at->causal;
-    a.q = s->cross_layer->q + (size_t)from * row_floats(s);
-    a.q_stride = (int)row_floats(s);
-    add_part(s, at, &a);
+    p.n = n;
+    TRY(cb_parts_add(a, &p, &run));
+    for (int kv = 0; kv < a->bank->n_kv; kv++)
+        run[kv] = cb_store_run(&a->bank->store[c->l], kv, 0, a->bank->store[c->l].n[kv] - c->n + n);
+    return CB_OK;
 }
 
-/* The leaders' queries stay for their followers. */
-static void keep_queries(struct cb_session *s, int l, const struct attn *at, int from)
+static int all_lead(const struct attention *a, int l)
 {
-    const size_t head = (size_t)(group_of(s) * s->model->hp.hd);
-
-    if (l + 1 == s->model->hp.n_layer)
-        return;
-    for (int kv = 0; kv < s->model->hp.n_kv; kv++)
-        for (int i = 0; leader(s, l + 1, kv) == l && i < at->n_tok; i++)
-            memcpy(s->cross_layer->q + (size_t)(from + i) * row_floats(s) + (size_t)kv * head,
-                   at->q + (size_t)i * (size_t)at->q_stride + (size_t)kv * head,
-                   head * sizeof(float));
-}
-
-static int all_lead(const struct cb_session *s, int l)
-{
-    for (int kv = 0; kv < s->model->hp.n_kv; kv++)
-        if (leader(s, l, kv) != l)
+    for (int kv = 0; kv < a->bank->n_kv; kv++)
+        if (leader(a, l, kv) != l)
             return 0;
     return 1;
 }
 
-/* Queries i..n-1 of `at`, as an attention of their own. */
-static struct attn queries(const struct cb_session *s, const struct attn *at, int i, int n)
+/* How many queries from the one at position pos on, at most n, read the same sinks: one alone where
+ * slots are not positions, or where the window passes over the sinks. */
+static int alike(const struct attention *a, int l, int pos, int n)
 {
-    struct attn a = *at;
+    const int window = cb_attention_window(a, l), sink = a->plan[l].cross.sink;
 
-    a.n_tok = n - i;
-    a.q += (size_t)i * (size_t)a.q_stride;
-    a.out += (size_t)i * row_floats(s);
-    a.lse += (size_t)i * (size_t)a.n_head;
-    return a;
+    if (a->bank->store[l].pos)
+        return 1;
+    if (!window || pos >= window + sink - 1)
+        return n;
+    return pos < window ? min_int(n, window - pos) : 1;
 }
 
-/* The first n queries of a chunk see nothing far. */
-static void prompt_near(struct cb_session *s, int l, const struct attn *at, int n)
+static int prompt_parts(struct attention *a, const struct chunk *c)
 {
-    const struct attn a = queries(s, at, 0, n);
+    const int near = a->plan[c->l].cross.sink + recent_of(a, c->l);
+    const int window = cb_attention_window(a, c->l);
+    int first = near - c->pos0; /* query that has something far */
 
-    for (int kv = 0; kv < at->n_kv; kv++)
-        s->cross_layer->run[kv] =
-            cb_store_run(&s->store[l], kv, 0, s->store[l].n[kv] - at->n_tok + n);
-    s->dev->ops->attention(s->dev, &a);
-}
-
-static void prompt(struct cb_session *s, int l, const struct attn *at, int pos0)
-{
-    const struct read *r = &s->plan[l].read;
-    const int from = pos0 - s->n_seen, n = at->n_tok; /* query 0 in the feed */
-    int first = r->sink + recent_of(s, l) - pos0;     /* query that has something far */
-    struct attn a = *at;
-
-    keep_queries(s, l, at, from);
-    a.run = s->cross_layer->run;
-    a.lse = at->lse ? at->lse : s->cross_layer->lse;
-    first = all_lead(s, l) || first > n ? n : first > 0 ? first : 0;
+    if (all_lead(a, c->l) || (window && window <= recent_of(a, c->l)))
+        first = c->n;
+    first = max_int(0, min_int(first, c->n));
     if (first > 0)
-        prompt_near(s, l, &a, first);
-    while (first < n) {
-        const int end = s->store[l].pos ? first + 1 : n;
-        const struct attn b = queries(s, &a, first, end);
-        prompt_far(s, l, &b, pos0 + end - 1, from + first, n - end);
+        TRY(near_queries(a, c, first));
+    while (first < c->n) {
+        const int end = first + alike(a, c->l, c->pos0 + first, c->n - first);
+        const int pos = c->pos0 + end - 1,
+                  gone = window && c->pos0 + first >= window + a->plan[c->l].cross.sink - 1;
+        TRY(add_part(a, c, LEADERS, first, end, pos)); /* followers read nothing here */
+        TRY(add_part(a, c, RECENT, first, end, pos));
+        if (!gone)
+            TRY(add_part(a, c, SINKS, first, end, pos));
+        TRY(add_part(a, c, FAR, first, end, pos));
         first = end;
     }
+    return CB_OK;
 }
 
-/* Keys that no later query reads. */
-static void drop_keys(struct cb_session *s, int l)
+int cb_cross_layer_parts(struct attention *a, const struct chunk *c)
 {
-    const struct store *st = &s->store[l];
+    int far;
+
+    if (!a->bank->decoding)
+        return prompt_parts(a, c);
+    far = near_part(a, c);
+    return far > 0 ? far_part(a, c) : far;
+}
+
+void cb_cross_layer_drop_keys(struct attention *a, int l)
+{
+    const struct store *st = &a->bank->store[l];
     const int32_t last = cb_store_pos(st, 0, st->n[0] - 1);
 
     for (int kv = 0; kv < st->n_kv; kv++)
-        if (leader(s, l, kv) != l) {
-            const struct span x = span_of(s, l, kv, last);
-            cb_store_drop_keys(&s->store[l], kv, x.lo, x.hi);
+        if (leader(a, l, kv) != l) {
+            const int lo = slot_at(st, kv, a->plan[l].cross.sink);
+            cb_store_drop_keys(&a->bank->store[l], kv, lo,
+                               max_int(lo, slot_at(st, kv, last - recent_of(a, l) + 1)));
         }
-}
-
-int cb_cross_layer_attention(struct cb_session *s, int l, const struct attn *at, int pos0,
-                             int pos_end)
-{
-    if (s->decoding) {
-        decode(s, l, at, pos0);
-    } else {
-        TRY(room(s, pos_end - s->n_seen));
-        prompt(s, l, at, pos0);
-    }
-    drop_keys(s, l);
-    return CB_OK;
 }
 
 /* ---- memory ---- */
 
-static int followers(const struct cb_session *s, int l)
+static int followers(const struct attention *a, int l)
 {
     int n = 0;
-    for (int kv = 0; cb_cross_layer_is(s, l) && kv < s->model->hp.n_kv; kv++)
-        n += leader(s, l, kv) != l;
+    for (int kv = 0; cb_cross_layer_is(a, l) && kv < a->bank->n_kv; kv++)
+        n += leader(a, l, kv) != l;
     return n;
 }
 
 /* Of n tokens that were fed, n_slot are left. */
-static int n_far(const struct cb_session *s, int l, int n, int n_slot)
+static int n_far(const struct attention *a, int l, int n, int n_slot)
 {
-    const struct read *r = &s->plan[l].read;
+    const struct cross_layer_plan *r = &a->plan[l].cross;
     const int far = n_slot - r->sink - (n_slot == n ? r->recent : r->recent_after);
 
     return far > 0 && (n_slot == n || r->recent_after) ? far : 0;
 }
 
-uint64_t cb_cross_layer_saved(const struct cb_session *s, int l, int n, int n_slot)
+uint64_t cb_cross_layer_saved(const struct attention *a, int l, int n, int n_slot)
 {
-    return (uint64_t)followers(s, l) * (uint64_t)n_far(s, l, n, n_slot) * s->store[l].row_k;
+    return (uint64_t)followers(a, l) * (uint64_t)n_far(a, l, n, n_slot) * a->bank->store[l].row_k;
 }
 
-int64_t cb_cross_layer_read(const struct cb_session *s, int l, int n, int n_slot)
+int64_t cb_cross_layer_read(const struct attention *a, int l, int n, int n_slot)
 {
-    return (int64_t)followers(s, l) * n_far(s, l, n, n_slot) *
-           (group_of(s) * (int)sizeof(float) - (int)s->store[l].row_k);
+    return (int64_t)followers(a, l) * n_far(a, l, n, n_slot) *
+           (cb_attention_group(a) * (int)sizeof(float) - (int)a->bank->store[l].row_k);
 }

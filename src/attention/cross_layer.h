@@ -1,31 +1,33 @@
 /* SPDX-License-Identifier: MIT */
-/* cross_layer.h - layers that take the logits of distant tokens from an earlier layer. */
-#ifndef DISTANT_H
-#define DISTANT_H
+/* cross_layer.h - layers that take the logits of distant tokens from an earlier layer (PoD). */
+#ifndef CROSS_LAYER_H
+#define CROSS_LAYER_H
 
-#include "session.h"
+#include "attention.h"
 
-int cb_cross_layer_open(struct cb_session *s); /* nothing where the plan has no such layer */
-void cb_cross_layer_close(struct cb_session *s);
+int cb_cross_layer_open(struct attention *a); /* nothing where the plan has no such layer */
+void cb_cross_layer_close(struct attention *a);
 /* Work space for prompts of n_feed tokens and a context of n_most. */
-size_t cb_cross_layer_bytes(const struct cb_session *s, int n_feed, int n_most);
-static inline int cb_cross_layer_is(const struct cb_session *s, int l)
+size_t cb_cross_layer_bytes(const struct attention *a, int n_feed, int n_most);
+static inline int cb_cross_layer_is(const struct attention *a, int l)
 {
-    return s->plan[l].read.far_as != NULL;
+    return a->plan[l].cross.from != NULL;
 }
 
-/* Layer l's attention, whole: `at` with its own queries and out; lse too where at->lse is not NULL.
- * The first query is at position pos0 of a feed that ends before pos_end; K and V of all its tokens
- * are stored. Counts what is read, and drops the keys that no query will read any more. */
-int cb_cross_layer_attention(struct cb_session *s, int l, const struct attn *at, int pos0,
-                             int pos_end);
-/* A prompt is through all layers. */
-void cb_cross_layer_end(struct cb_session *s);
+/* Before the parts of chunk c are made: the leaders' queries of a prompt stay for their followers.
+ */
+int cb_cross_layer_prepare(struct attention *a, const struct chunk *c);
+/* The parts of chunk c, whose keys and values are stored. */
+int cb_cross_layer_parts(struct attention *a, const struct chunk *c);
+/* Layer l has attended: keys that no later query will read are dropped. */
+void cb_cross_layer_drop_keys(struct attention *a, int l);
+void cb_cross_layer_end(struct attention *a); /* a feed is through all layers */
+
 /* Bytes of keys that layer l does not hold when n tokens have been fed, of which it has n_slot
  * left; at least, where that depends on the text. */
-uint64_t cb_cross_layer_saved(const struct cb_session *s, int l, int n, int n_slot);
+uint64_t cb_cross_layer_saved(const struct attention *a, int l, int n, int n_slot);
 /* Bytes of logits that a decoded token reads in layer l, less those of the keys that it does not.
  */
-int64_t cb_cross_layer_read(const struct cb_session *s, int l, int n, int n_slot);
+int64_t cb_cross_layer_read(const struct attention *a, int l, int n, int n_slot);
 
 #endif

@@ -1,63 +1,55 @@
 /* SPDX-License-Identifier: MIT */
-/* rolling.c - attention with positions as if nothing had been dropped: keys stay rotated as they
- * are stored, and queries are turned. */
+/* rolling.c - attention at rolling positions. Keys stay rotated as they are stored, and queries are
+ * turned: rotated logits depend on differences of positions alone, so the queries see the last run
+ * as they are, and the first run turned back by the gap. Two parts, joined. */
 #include "rolling.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "parts.h"
 
 struct rolling {
-    float *q, *out; /* [chunk][n_head * hd] the part of the first tokens */
-    float *lse2;    /* [chunk][n_head] */
-    float *turn;    /* [n_rot / 2][2] cos, sin */
+    float *q;    /* [chunk][n_head * hd] turned queries */
+    float *turn; /* [n_rot / 2][2] cos, sin */
 };
 
-int cb_rolling_open(struct cb_session *s)
+int cb_rolling_open(struct attention *a)
 {
-    const struct hparams *hp = &s->model->hp;
-    const size_t n = (size_t)s->chunk * (size_t)hp->n_head;
     struct rolling *x;
     int any = 0;
 
-    for (int l = 0; l < hp->n_layer; l++)
-        any |= s->plan[l].pos == POS_SLOT;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        any |= a->plan[l].rolling;
     if (!any)
         return CB_OK;
-    x = s->rolling = cb_calloc(1, sizeof *x);
+    x = a->rolling = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
-    x->q = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *x->q);
-    x->out = cb_alloc_aligned(n * (size_t)hp->hd, sizeof *x->out);
-    x->lse2 = cb_alloc_aligned(n, sizeof *x->lse2);
-    x->turn = cb_alloc_aligned((size_t)hp->n_rot, sizeof *x->turn);
-    return x->q && x->out && x->lse2 && x->turn ? CB_OK : CB_ENOMEM;
+    x->q = cb_alloc_aligned((size_t)a->chunk * cb_attention_row(a), sizeof *x->q);
+    x->turn = cb_alloc_aligned((size_t)a->model->hp.n_rot, sizeof *x->turn);
+    return x->q && x->turn ? CB_OK : CB_ENOMEM;
 }
 
-void cb_rolling_close(struct cb_session *s)
+void cb_rolling_close(struct attention *a)
 {
-    struct rolling *x = s->rolling;
-
-    if (!x)
+    if (!a->rolling)
         return;
-    free(x->q);
-    free(x->out);
-    free(x->lse2);
-    free(x->turn);
-    free(x);
+    free(a->rolling->q);
+    free(a->rolling->turn);
+    free(a->rolling);
 }
 
-size_t cb_rolling_bytes(const struct cb_session *s)
+size_t cb_rolling_bytes(const struct attention *a)
 {
-    const struct hparams *hp = &s->model->hp;
-    const size_t n = (size_t)s->chunk * (size_t)hp->n_head;
-
-    return s->rolling ? (n * (2 * (size_t)hp->hd + 1) + (size_t)hp->n_rot) * sizeof(float) : 0;
+    return a->rolling ? ((size_t)a->chunk * cb_attention_row(a) + (size_t)a->model->hp.n_rot) *
+                            sizeof(float)
+                      : 0;
 }
 
-/* Slots [0, *first) hold positions 0.., those after them a run of neighbours. How far the second
- * run is from where it would be if it followed the first. */
+/* Slots [0, *first) hold positions 0.., those after them a run of neighbours. Returns how far the
+ * second run is from where it would be if it followed the first. */
 static int gap(const struct store *st, int *first)
 {
     const int n = st->n[0], shift = cb_store_pos(st, 0, n - 1) - (n - 1);
@@ -85,62 +77,63 @@ static int in_front(const struct store *st, int first)
     return 1;
 }
 
-/* The second run of every head, for the queries of `at`. One query can read rows as they lie,
- * prepacked ones among them: all of them, of which it sees what is behind the first run. */
-static void second_run(struct cb_session *s, int l, int first, struct attn *at, struct kv_run *run)
+/* One query can read rows as they lie, prepacked ones among them: all of them, of which it sees
+ * what is behind the first run. */
+static int reads_rows_as_they_lie(const struct store *st, int n, int first)
 {
-    struct store *st = &s->store[l];
-    const int whole = at->n_tok == 1 && st->any_order && in_front(st, first);
+    return n == 1 && st->any_order && in_front(st, first);
+}
 
-    if (!whole)
+void cb_rolling_prepare(struct attention *a, int l, int n)
+{
+    struct store *st = &a->bank->store[l];
+    int first;
+
+    if (a->plan[l].rolling && gap(st, &first) && !reads_rows_as_they_lie(st, n, first))
         cb_store_unpack(st, 0, st->prepacked);
-    for (int h = 0; h < st->n_kv; h++)
-        run[h] = cb_store_run(st, h, whole ? 0 : first, st->n[h]);
-    if (whole)
-        at->window = st->n[0] - first;
 }
 
-static void first_run(const struct store *st, int first, struct kv_run *run)
+/* The chunk's queries, turned back by `shift` positions */
+static void turn(struct attention *a, const struct chunk *c, int shift)
 {
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h]);
-        run[h].n = first;
-    }
+    const struct hparams *hp = &a->model->hp;
+    struct rolling *x = a->rolling;
+    const size_t row = cb_attention_row(a);
+
+    for (int i = 0; i < c->n; i++)
+        memcpy(x->q + (size_t)i * row, c->q + (size_t)i * (size_t)c->stride, row * sizeof *x->q);
+    cb_model_rope_table(a->model, -shift, 1, x->turn);
+    a->dev->ops->rope(a->dev, a->model->arch->rope, x->q, 1, c->n * hp->n_head, hp->hd, 0,
+                      hp->n_rot, x->turn);
 }
 
-/* Rotated logits depend on differences of positions alone: the queries see the second run as they
- * are, and the first one turned back by the gap. Two parts, joined. */
-int cb_rolling(struct cb_session *s, int l, const struct attn *all, struct kv_run *run, float *lse)
+int cb_rolling_parts(struct attention *a, const struct chunk *c)
 {
-    const struct hparams *hp = &s->model->hp;
-    const struct ops *op = s->dev->ops;
-    struct rolling *x = s->rolling;
-    const struct store *st = &s->store[l];
-    const size_t row = (size_t)hp->n_head * (size_t)hp->hd;
-    struct attn at = *all;
+    const struct store *st = &a->bank->store[c->l];
+    struct part last = cb_parts_of(a, c), front = last;
+    struct kv_run *run;
     int first = 0;
-    const int shift = s->plan[l].pos == POS_SLOT ? gap(st, &first) : 0;
+    const int shift = a->plan[c->l].rolling ? gap(st, &first) : 0;
+    const int whole = shift && reads_rows_as_they_lie(st, c->n, first);
 
     if (!shift)
         return 0;
-    second_run(s, l, first, &at, run);
-    at.lse = lse;
-    op->attention(s->dev, &at);
-    for (int i = 0; i < at.n_tok; i++)
-        memcpy(x->q + (size_t)i * row, at.q + (size_t)i * (size_t)at.q_stride, row * sizeof *x->q);
-    cb_model_rope_table(s->model, -shift, 1, x->turn);
-    op->rope(s->dev, s->model->arch->rope, x->q, 1, at.n_tok * hp->n_head, hp->hd, 0, hp->n_rot,
-             x->turn);
-    first_run(st, first, run);
-    at.window = 0;
-    at.causal = 0;
-    at.q = x->q;
-    at.q_stride = (int)row;
-    at.out = x->out;
-    at.lse = x->lse2;
-    op->attention(s->dev, &at);
-    op->join(s->dev, all->out, lse, x->out, x->lse2, at.n_tok * hp->n_head, hp->hd);
-    for (int h = 0; h < hp->n_kv; h++) /* for the count of what was read */
-        run[h].n = st->n[h];
+    last.after = whole ? 0 : first;
+    if (whole)
+        last.window = st->n[0] - first;
+    TRY(cb_parts_add(a, &last, &run));
+    for (int h = 0; h < st->n_kv; h++)
+        run[h] = cb_store_run(st, h, last.after, st->n[h]);
+    turn(a, c, shift);
+    front.q = a->rolling->q;
+    front.q_stride = (int)cb_attention_row(a);
+    front.causal = front.window = 0;
+    front.joins = 1;
+    TRY(cb_parts_add(a, &front, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] =
+            cb_store_run(st, h, 0, st->n[h]); /* prepacked rows are read from the first one on */
+        run[h].n = first;
+    }
     return 1;
 }

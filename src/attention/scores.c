@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* scores.c - attention score per stored entry, as a plan row wants it: gathered while a feed goes
- * through a layer, then reduced over query heads and pooled along tokens. */
+/* scores.c - the attention scores that a plan row wants: softmax weights per stored token, gathered
+ * while a feed goes through a layer, then reduced over query heads and pooled along tokens. */
 #include "scores.h"
 
 #include <assert.h>
@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attend.h"
 #include "base/err.h"
+#include "parts.h"
 #include "sparse_prefill.h"
 
-struct measured {
+struct scoring {
     int window;         /* longest of the plan's */
     float *q;           /* [window][n_head * hd] the feed's last queries */
     float *lse;         /* [window][n_head] */
@@ -24,9 +24,10 @@ struct measured {
     struct kv_run *run; /* [n_kv] */
 };
 
-int cb_wants(const struct want *w, int prompt)
+int cb_scores_wanted(const struct attention *a, int l, int prompt)
 {
-    return w->when == WHEN_ALWAYS || w->when == (prompt ? WHEN_PROMPT : WHEN_STEP);
+    const enum when when = a->policy->watch[l];
+    return when == WHEN_ALWAYS || when == (prompt ? WHEN_PROMPT : WHEN_STEP);
 }
 
 static int alloc(float **p, size_t n)
@@ -35,39 +36,39 @@ static int alloc(float **p, size_t n)
     return *p ? CB_OK : CB_ENOMEM;
 }
 
-int cb_scores_open(struct cb_session *s)
+int cb_scores_open(struct attention *a)
 {
-    const struct hparams *hp = &s->model->hp;
-    const size_t nh = (size_t)hp->n_head, ctx = (size_t)s->n_ctx;
-    struct measured *m;
+    const size_t nh = (size_t)a->model->hp.n_head, ctx = (size_t)a->bank->n_ctx;
+    struct scoring *m;
     int any = 0, window = 1;
 
-    for (int l = 0; l < hp->n_layer; l++) {
-        any |= s->plan[l].want.when != WHEN_NEVER;
-        window = s->plan[l].want.window > window ? s->plan[l].want.window : window;
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        any |= a->plan[l].score.when != WHEN_NEVER;
+        window = a->plan[l].score.window > window ? a->plan[l].score.window : window;
     }
     if (!any)
         return CB_OK;
-    m = s->measured = cb_calloc(1, sizeof *m);
+    m = a->scoring = cb_calloc(1, sizeof *m);
     if (!m)
         return CB_ENOMEM;
     m->window = window;
-    TRY(alloc(&m->q, (size_t)window * nh * (size_t)hp->hd));
+    TRY(alloc(&m->q, (size_t)window * cb_attention_row(a)));
     TRY(alloc(&m->lse, (size_t)window * nh));
     TRY(alloc(&m->weight, (size_t)window));
     /* pages of these come as the context grows */
     TRY(alloc(&m->score, nh * ctx));
     TRY(alloc(&m->rows, nh * ctx));
     TRY(alloc(&m->pool, nh * ctx));
-    if (cb_prefill_is(s))
-        TRY(alloc(&m->out, (size_t)window * nh * (size_t)hp->hd));
-    m->run = cb_calloc((size_t)hp->n_kv, sizeof *m->run);
+    if (cb_sparse_prefill_is(a))
+        TRY(alloc(&m->out, (size_t)window * cb_attention_row(a)));
+    m->run = cb_calloc((size_t)a->bank->n_kv, sizeof *m->run);
     return m->run ? CB_OK : CB_ENOMEM;
 }
 
-void cb_scores_close(struct cb_session *s)
+void cb_scores_close(struct attention *a)
 {
-    struct measured *m = s->measured;
+    struct scoring *m = a->scoring;
+
     if (!m)
         return;
     free(m->q);
@@ -81,10 +82,10 @@ void cb_scores_close(struct cb_session *s)
     free(m);
 }
 
-/* How many rows a want has, and of how many query heads each. */
-static int rows_of(const struct cb_session *s, const struct want *w, int *per)
+/* How many rows are wanted, and of how many query heads each. */
+static int rows_of(const struct attention *a, const struct score_plan *w, int *per)
 {
-    const struct hparams *hp = &s->model->hp;
+    const struct hparams *hp = &a->model->hp;
     const int all = w->heads == MAX_HEADS || w->heads == MEAN_HEADS;
     const int n = w->heads == EACH_HEAD ? hp->n_head : all ? 1 : hp->n_kv;
 
@@ -92,24 +93,24 @@ static int rows_of(const struct cb_session *s, const struct want *w, int *per)
     return n;
 }
 
-size_t cb_scores_bytes(const struct cb_session *s, int n_most)
+size_t cb_scores_bytes(const struct attention *a, int n_most)
 {
-    const struct hparams *hp = &s->model->hp;
-    const struct measured *m = s->measured;
-    const int nh = hp->n_head;
+    const struct scoring *m = a->scoring;
+    const int nh = a->model->hp.n_head;
     int rows = 0, pool = 0, per;
 
     if (!m)
         return 0;
-    for (int l = 0; l < hp->n_layer; l++) {
-        const struct want *w = &s->plan_opened[l].want;
-        const int n = rows_of(s, w, &per);
-        const int most = w->band || cb_wants(w, 0) ? nh : w->when == WHEN_NEVER ? 0 : n;
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        const struct score_plan *w = &a->plan[l].score;
+        const int n = rows_of(a, w, &per), steps = w->when == WHEN_ALWAYS || w->when == WHEN_STEP;
+        const int most = w->band || steps || m->out ? nh : w->when == WHEN_NEVER ? 0 : n;
         rows = most > rows ? most : rows;
         pool = w->pool > 1 && w->pool_kind != POOL_NONE && n > pool ? n : pool;
     }
-    return sizeof(float) * ((size_t)(nh + rows + pool) * (size_t)n_most +
-                            (size_t)m->window * (size_t)(nh * (m->out ? 2 : 1) * hp->hd + nh + 1));
+    return sizeof(float) *
+           ((size_t)(nh + rows + pool) * (size_t)n_most +
+            (size_t)m->window * (cb_attention_row(a) * (m->out ? 2 : 1) + (size_t)nh + 1));
 }
 
 /* The first n of each row */
@@ -119,80 +120,122 @@ static void clear_rows(float *row, int n_row, int stride, int n)
         memset(row + (size_t)r * (size_t)stride, 0, (size_t)n * sizeof(float));
 }
 
-static void clear_score(struct cb_session *s, int n)
+static void clear_scores(struct attention *a, int n)
 {
-    clear_rows(s->measured->score, s->model->hp.n_head, s->n_ctx, n);
+    clear_rows(a->scoring->score, a->model->hp.n_head, a->bank->n_ctx, n);
 }
 
-/* Adds the score of the queries in `a` to the rows of query heads. */
-static void add_score(struct cb_session *s, int l, const struct attn *a, const float *weight)
+/* Adds what each entry of `at` gets from its queries to out[n_head][n_ctx]. */
+static void add_scores(struct attention *a, const struct attn *at, const float *weight, float *out)
 {
-    const struct score sc = { .a = *a,
-                              .weight = weight,
-                              .logit = s->plan[l].want.norm == NORM_LOGIT,
-                              .out = s->measured->score,
-                              .out_stride = s->n_ctx };
-    s->dev->ops->score(s->dev, &sc);
+    const struct score sc = {
+        .a = *at, .weight = weight, .out = out, .out_stride = a->bank->n_ctx
+    };
+    a->dev->ops->score(a->dev, &sc);
 }
 
-/* The last `window` queries of a feed stay, across chunks. */
-static void keep_queries(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end)
-{
-    const struct hparams *hp = &s->model->hp;
-    struct measured *m = s->measured;
-    const size_t row = (size_t)hp->n_head * (size_t)hp->hd, nh = (size_t)hp->n_head;
-    const int first = pos_end - s->plan[l].want.window;
+/* ---- every query of a prompt ---- */
 
-    for (int i = 0; i < a->n_tok; i++)
-        if (pos0 + i >= first) {
-            memcpy(m->q + (size_t)m->n_q * row, a->q + (size_t)i * (size_t)a->q_stride,
+/* Rows of scores of a part's entries -> those of the slots that they are */
+static void scatter(struct attention *a, const struct part *p, int n)
+{
+    for (int h = 0; h < a->model->hp.n_head; h++) {
+        const float *x = a->scoring->rows + (size_t)h * (size_t)a->bank->n_ctx;
+        float *y = a->scoring->score + (size_t)h * (size_t)a->bank->n_ctx;
+        for (int j = 0; j < n; j++)
+            y[j < p->n_slot ? p->slot[j] : p->after + j - p->n_slot] += x[j];
+    }
+}
+
+/* The scores of part i in the list of `read`, for the chunk's first c->n queries. */
+static void add_part(struct attention *a, const struct chunk *c, const struct attention *read,
+                     int i, const float *lse)
+{
+    const struct part *p = cb_parts_at(read, i);
+    const int moved = p->n_slot > 0 || p->after > 0;
+    struct attn at = cb_parts_attn_of(read, c->l, i);
+    int n = 0;
+
+    for (int h = 0; h < at.n_kv; h++) {
+        a->scoring->run[h] = at.run[h];
+        if (at.causal && p->first + p->n > c->n) /* a follower's prompt ends earlier */
+            a->scoring->run[h].n -= p->first + p->n - c->n;
+        n = a->scoring->run[h].n > n ? a->scoring->run[h].n : n;
+    }
+    at.run = a->scoring->run;
+    at.n_tok = p->first + p->n > c->n ? c->n - p->first : p->n;
+    at.lse = (float *)(uintptr_t)(lse + (size_t)p->first * (size_t)at.n_head); /* only read */
+    if (at.n_tok < 1)
+        return;
+    if (moved)
+        clear_rows(a->scoring->rows, at.n_head, a->bank->n_ctx, n);
+    add_scores(a, &at, NULL, moved ? a->scoring->rows : a->scoring->score);
+    if (moved)
+        scatter(a, p, n);
+}
+
+static int sums_all(const struct attention *a, int l)
+{
+    return cb_scores_wanted(a, l, 1) && !a->plan[l].score.window;
+}
+
+/* Does x gather, of the prompt that both are fed, what a wants of layer l? */
+static int gathers(const struct attention *x, const struct attention *a, int l)
+{
+    return sums_all(x, l) && x->bank->n_feed == a->bank->n_feed && x->bank->n_ctx == a->bank->n_ctx;
+}
+
+/* Whose scores of every query of a prompt are a's: of the sessions that share the prompt one
+ * gathers. */
+static const struct attention *gatherer(const struct attention *a, int l)
+{
+    const struct attention *lead = a->leader;
+
+    if (!lead || !sums_all(a, l))
+        return a;
+    if (gathers(lead, a, l))
+        return lead;
+    for (int i = 0; i < lead->n_follower; i++)
+        if (gathers(lead->follower[i], a, l))
+            return lead->follower[i];
+    return a;
+}
+
+/* ---- the last queries of a prompt ---- */
+
+/* They stay, across chunks. */
+static void keep_queries(struct attention *a, const struct chunk *c, const float *lse)
+{
+    struct scoring *m = a->scoring;
+    const size_t row = cb_attention_row(a), nh = (size_t)a->model->hp.n_head;
+    const int first = c->pos_end - a->plan[c->l].score.window;
+
+    for (int i = 0; i < c->n; i++)
+        if (c->pos0 + i >= first) {
+            memcpy(m->q + (size_t)m->n_q * row, c->q + (size_t)i * (size_t)c->stride,
                    row * sizeof(float));
-            memcpy(m->lse + (size_t)m->n_q * nh, a->lse + (size_t)i * nh, nh * sizeof(float));
+            memcpy(m->lse + (size_t)m->n_q * nh, lse + (size_t)i * nh, nh * sizeof(float));
             m->n_q++;
         }
 }
 
-static int sums_all(const struct cb_session *s, int l)
+void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct attention *read,
+                     const float *lse)
 {
-    return cb_wants(&s->plan[l].want, 1) && !s->plan[l].want.window;
-}
-
-/* Does x gather, of the prompt that both are fed, what s wants of layer l? */
-static int gathers(const struct cb_session *x, const struct cb_session *s, int l)
-{
-    return sums_all(x, l) && x->n_feed == s->n_feed && x->n_ctx == s->n_ctx &&
-           x->plan[l].want.norm == s->plan[l].want.norm;
-}
-
-/* Whose score of every query of a prompt is s's: of the sessions that share the prompt one gathers.
- */
-static const struct cb_session *gatherer(const struct cb_session *s, int l)
-{
-    const struct cb_session *lead = s->led_by;
-
-    if (!lead || !sums_all(s, l))
-        return s;
-    if (gathers(lead, s, l))
-        return lead;
-    for (int i = 0; i < lead->n_follower; i++)
-        if (gathers(lead->follower[i], s, l))
-            return lead->follower[i];
-    return s;
-}
-
-void cb_scores_chunk(struct cb_session *s, int l, const struct attn *a, int pos0, int pos_end)
-{
-    if (gatherer(s, l) != s)
+    if (gatherer(a, c->l) != a)
         return;
-    if (pos0 == s->n_seen) { /* first chunk of the feed */
-        s->measured->n_q = 0;
-        clear_score(s, cb_store_max_len(&s->store[l]) + pos_end - pos0 - a->n_tok);
+    if (c->pos0 == a->bank->n_seen) { /* first chunk of the feed */
+        a->scoring->n_q = 0;
+        clear_scores(a, cb_store_max_len(&a->bank->store[c->l]) + c->pos_end - c->pos0 - c->n);
     }
-    if (s->plan[l].want.window)
-        keep_queries(s, l, a, pos0, pos_end);
+    if (a->plan[c->l].score.window)
+        keep_queries(a, c, lse);
     else
-        add_score(s, l, a, NULL);
+        for (int i = 0; i < cb_parts_n(read); i++)
+            add_part(a, c, read, i, lse);
 }
+
+/* ---- from scores of query heads to rows ---- */
 
 /* score[n_head][ctx] of one KV head's group, or of all -> one row */
 static void reduce(const float *score, enum by_heads how, int n_head, int n, int ctx, float *row)
@@ -222,187 +265,177 @@ static void pool_row(enum pool_kind kind, int w, const float *x, int n, float *y
     }
 }
 
-static int is_pooled(const struct want *w)
+static int is_pooled(const struct score_plan *w)
 {
     return w->pool > 1 && w->pool_kind != POOL_NONE;
 }
 
 /* Rows of scores as hooks get them, once they are there */
-static void hand_over(struct cb_session *s, int l, const float *rows, int n_query, int prompt,
+static void hand_over(struct attention *a, int l, const float *rows, int n_query, int prompt,
                       struct scores *out)
 {
-    const struct want *w = &s->plan[l].want;
-    struct measured *m = s->measured;
+    const struct score_plan *w = &a->plan[l].score;
+    const struct store *st = &a->bank->store[l];
+    struct scoring *m = a->scoring;
     int per;
 
-    *out = (struct scores){ .n_row = rows_of(s, w, &per),
-                            .n = cb_store_max_len(&s->store[l]),
-                            .stride = s->n_ctx,
+    *out = (struct scores){ .n_row = rows_of(a, w, &per),
+                            .n = cb_store_max_len(st),
+                            .stride = a->bank->n_ctx,
                             .s = is_pooled(w) ? m->pool : rows,
                             .raw = rows,
                             .n_query = n_query,
                             .prompt = prompt };
     for (int r = 0; is_pooled(w) && r < out->n_row; r++) {
-        const int n = s->store[l].n[r * s->model->hp.n_kv / out->n_row];
-        const size_t at = (size_t)r * (size_t)s->n_ctx;
+        const int n = st->n[r * st->n_kv / out->n_row];
+        const size_t at = (size_t)r * (size_t)a->bank->n_ctx;
         /* the observation window itself is not pooled into what is before it */
         pool_row(w->pool_kind, w->pool, rows + at, prompt && w->window < n ? n - w->window : n,
                  m->pool + at);
     }
 }
 
-/* score -> rows */
-static void finish(struct cb_session *s, int l, int n_query, int prompt, struct scores *out)
+static void finish(struct attention *a, int l, int n_query, int prompt, struct scores *out)
 {
-    const struct hparams *hp = &s->model->hp;
-    const struct want *w = &s->plan[l].want;
-    const float *score = (prompt ? gatherer(s, l) : s)->measured->score;
-    const int group = hp->n_head / hp->n_kv, ctx = s->n_ctx;
+    const struct score_plan *w = &a->plan[l].score;
+    const float *score = (prompt ? gatherer(a, l) : a)->scoring->score;
+    const int group = cb_attention_group(a), ctx = a->bank->n_ctx;
     int per;
-    const int n_row = rows_of(s, w, &per);
+    const int n_row = rows_of(a, w, &per);
 
     for (int r = 0; r < n_row; r++)
         reduce(score + (size_t)(r * per) * (size_t)ctx, w->heads, per,
-               s->store[l].n[r * per / group], ctx, s->measured->rows + (size_t)r * (size_t)ctx);
-    hand_over(s, l, s->measured->rows, n_query, prompt, out);
+               a->bank->store[l].n[r * per / group], ctx,
+               a->scoring->rows + (size_t)r * (size_t)ctx);
+    hand_over(a, l, a->scoring->rows, n_query, prompt, out);
 }
 
-static struct attn over_store(struct cb_session *s, int l)
+/* Attention over the whole store of layer l, without queries */
+static struct attn over_store(struct attention *a, int l)
 {
-    const struct hparams *hp = &s->model->hp;
-    const struct store *st = &s->store[l];
+    const struct store *st = &a->bank->store[l];
+    struct attn at = cb_parts_attn(a, l);
 
-    for (int h = 0; h < hp->n_kv; h++)
-        s->measured->run[h] = cb_store_run(st, h, 0, st->n[h]);
-    return (struct attn){ .n_head = hp->n_head,
-                          .n_kv = hp->n_kv,
-                          .hd = hp->hd,
-                          .scale = 1.0f / sqrtf((float)hp->hd),
-                          .causal = 1,
-                          .window = cb_attend_window(s, l),
-                          .type_k = st->type_k,
-                          .type_v = st->type_v,
-                          .run = s->measured->run };
+    for (int h = 0; h < st->n_kv; h++)
+        a->scoring->run[h] = cb_store_run(st, h, 0, st->n[h]);
+    at.run = a->scoring->run;
+    return at;
 }
 
 /* score holds what falls on each query's band; its first `sink` entries get all of theirs instead,
  * so that nothing counts twice where the two overlap. */
-static void add_sinks(struct cb_session *s, int l, struct attn a)
+static void add_sinks(struct attention *a, int l, struct attn at)
 {
-    const struct want *w = &s->plan[l].want;
-    struct measured *m = s->measured;
-    const int n = cb_store_max_len(&s->store[l]), n_sink = w->sink < n ? w->sink : n;
-    struct score sc = { .a = a, .weight = m->weight, .out = m->rows, .out_stride = s->n_ctx };
+    struct scoring *m = a->scoring;
+    const int n = cb_store_max_len(&a->bank->store[l]), sink = a->plan[l].score.sink;
+    const size_t n_sink = (size_t)(sink < n ? sink : n);
 
-    sc.a.window = cb_attend_window(s, l);
-    clear_rows(m->rows, a.n_head, s->n_ctx, n);
-    s->dev->ops->score(s->dev, &sc);
-    for (int h = 0; h < a.n_head; h++)
-        memcpy(m->score + (size_t)h * (size_t)s->n_ctx, m->rows + (size_t)h * (size_t)s->n_ctx,
-               (size_t)n_sink * sizeof(float));
+    at.window = cb_attention_window(a, l);
+    clear_rows(m->rows, at.n_head, a->bank->n_ctx, n);
+    add_scores(a, &at, m->weight, m->rows);
+    for (int h = 0; h < at.n_head; h++)
+        memcpy(m->score + (size_t)h * (size_t)a->bank->n_ctx,
+               m->rows + (size_t)h * (size_t)a->bank->n_ctx, n_sink * sizeof(float));
 }
 
 /* The log-sum-exp of queries that have read a part, over all. */
-static void whole_lse(struct cb_session *s, const struct attn *a)
+static void whole_lse(struct attention *a, const struct attn *at)
 {
-    struct attn all = *a;
+    struct attn all = *at;
 
-    all.out = s->measured->out;
-    s->dev->ops->attention(s->dev, &all);
+    all.out = a->scoring->out;
+    a->dev->ops->attention(a->dev, &all);
 }
 
-void cb_scores_prompt(struct cb_session *s, int l, struct scores *out)
+void cb_scores_prompt(struct attention *a, int l, struct scores *out)
 {
-    const struct hparams *hp = &s->model->hp;
-    const struct want *w = &s->plan[l].want;
-    struct measured *m = s->measured;
+    const struct score_plan *w = &a->plan[l].score;
+    struct scoring *m = a->scoring;
 
     if (w->window) {
-        struct attn a = over_store(s, l);
-        a.n_tok = m->n_q;
-        a.q = m->q;
-        a.q_stride = hp->n_head * hp->hd;
-        a.lse = m->lse;
-        if (cb_prefill_partly(s,
-                              l)) /* score is of all tokens, so is the sum that it is a part of */
-            whole_lse(s, &a);
+        struct attn at = over_store(a, l);
+        at.n_tok = m->n_q;
+        at.q = m->q;
+        at.lse = m->lse;
+        if (cb_sparse_prefill_partly(a, l)) /* scores are of all tokens, so is their sum */
+            whole_lse(a, &at);
         for (int i = 0; i < m->n_q; i++)
-            m->weight[i] = w->decay > 0 ? powf(w->decay, (float)(m->n_q - 1 - i)) : 1;
+            m->weight[i] = 1;
         if (w->band)
-            a.window = w->band;
-        add_score(s, l, &a, m->weight);
+            at.window = w->band;
+        add_scores(a, &at, m->weight, m->score);
         if (w->band)
-            add_sinks(s, l, a);
+            add_sinks(a, l, at);
     }
-    finish(s, l, w->window ? m->n_q : s->n_feed, 1, out);
+    finish(a, l, w->window ? m->n_q : a->bank->n_feed, 1, out);
 }
 
-float *cb_scores_logits(const struct cb_session *s, int l)
+/* ---- a decoded token ---- */
+
+float *cb_scores_logits(const struct attention *a, int l)
 {
-    const struct layer_plan *p = &s->plan[l];
-    const int all = !cb_attend_window(s, l) && p->pos != POS_SLOT;
-    return all && p->want.norm == NORM_SOFTMAX ? s->measured->rows : NULL;
+    return !cb_attention_window(a, l) && !a->plan[l].rolling ? a->scoring->rows : NULL;
 }
 
 /* Attention has left its logits: scores go where they are wanted, without a stop. */
-static int step_given(struct cb_session *s, int l, const struct attn *a, struct scores *out)
+static int step_left(struct attention *a, int l, const struct attn *at, struct scores *out)
 {
-    const struct want *w = &s->plan[l].want;
-    struct store *st = &s->store[l];
-    struct measured *m = s->measured;
-    struct score sc = { .a = *a, .out_stride = s->n_ctx, .out = m->score };
-    const int n_row = rows_of(s, w, &sc.per);
+    const struct score_plan *w = &a->plan[l].score;
+    struct store *st = &a->bank->store[l];
+    struct scoring *m = a->scoring;
+    struct score sc = { .a = *at, .out_stride = a->bank->n_ctx, .out = m->score };
+    const int n_row = rows_of(a, w, &sc.per);
     const float weight = 1.0f / (float)sc.per;
 
     if (w->sums) {
-        const int n_sum = s->policy->slot_floats;
+        const int n_sum = a->policy->slot_floats;
         assert(n_sum == 1 || n_sum == st->n_col); /* or rows would not lie evenly */
-        sc.per = a->n_head / (a->n_kv * n_sum);
+        sc.per = at->n_head / (at->n_kv * n_sum);
         sc.out = cb_store_col(st, 0, 0);
         sc.out_stride = n_sum == 1 ? st->n_col * st->cap : st->cap;
-        s->dev->ops->score(s->dev, &sc);
+        a->dev->ops->score(a->dev, &sc);
         return 0;
     }
     sc.weight = &weight;
-    clear_rows(m->score, n_row, s->n_ctx, cb_store_max_len(st));
-    s->dev->ops->score(s->dev, &sc);
-    hand_over(s, l, m->score, 1, 0, out);
+    clear_rows(m->score, n_row, a->bank->n_ctx, cb_store_max_len(st));
+    a->dev->ops->score(a->dev, &sc);
+    hand_over(a, l, m->score, 1, 0, out);
     return 1;
 }
 
-int cb_scores_step(struct cb_session *s, int l, const struct attn *at, struct scores *out)
+int cb_scores_step(struct attention *a, const struct chunk *c, const float *lse, int left,
+                   struct scores *out)
 {
-    const enum by_heads heads = s->plan[l].want.heads;
-    struct attn a = over_store(s, l);
+    const enum by_heads heads = a->plan[c->l].score.heads;
+    struct attn at = over_store(a, c->l);
 
-    a.n_tok = 1;
-    a.q = at->q;
-    a.q_stride = s->model->hp.n_head * s->model->hp.hd;
-    a.lse = at->lse;
-    if (at->run[0].logit == s->measured->rows) { /* attention has left them there */
-        for (int h = 0; h < a.n_kv; h++) {
-            s->measured->run[h].logit = at->run[h].logit;
-            s->measured->run[h].given = 1;
+    at.n_tok = 1;
+    at.q = c->q;
+    at.lse = (float *)(uintptr_t)lse; /* only read */
+    if (left) {
+        const size_t group = (size_t)cb_attention_group(a), ctx = (size_t)a->bank->n_ctx;
+        for (int h = 0; h < at.n_kv; h++) {
+            a->scoring->run[h].logit = a->scoring->rows + (size_t)h * group * ctx;
+            a->scoring->run[h].given = 1;
         }
-        a.causal = 0;
-        a.logit_stride = at->logit_stride;
+        at.causal = 0;
         if (heads != PER_KV_HEAD_MAX && heads != MAX_HEADS)
-            return step_given(s, l, &a, out);
+            return step_left(a, c->l, &at, out);
     }
-    clear_score(s, cb_store_max_len(&s->store[l]));
-    add_score(s, l, &a, NULL);
-    finish(s, l, 1, 0, out);
+    clear_scores(a, cb_store_max_len(&a->bank->store[c->l]));
+    add_scores(a, &at, NULL, a->scoring->score);
+    finish(a, c->l, 1, 0, out);
     return 1;
 }
 
-void cb_scores_sum(struct cb_session *s, int l, const struct scores *x)
+void cb_scores_sum(struct attention *a, int l, const struct scores *x)
 {
-    struct store *st = &s->store[l];
+    struct store *st = &a->bank->store[l];
     const int heads = x->n_row / st->n_kv;
 
     for (int r = 0; r < x->n_row; r++) {
         float *restrict sum =
-            cb_store_col(st, r / heads, r % heads * s->policy->slot_floats / heads);
+            cb_store_col(st, r / heads, r % heads * a->policy->slot_floats / heads);
         const float *restrict score = x->raw + (size_t)r * (size_t)x->stride;
         for (int j = 0; j < st->n[r / heads]; j++)
             sum[j] += score[j];

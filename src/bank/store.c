@@ -250,9 +250,14 @@ uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run)
                : (uint64_t)run->n * (s->row_k + s->row_v) + cb_store_step_bytes(s, run->prepacked);
 }
 
-uint64_t cb_store_bytes_of(const struct store *s, int n)
+uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run)
 {
-    return s->kivi ? cb_kivi_bytes_of(s, n)
+    return run->kivi ? cb_kivi_value_bytes(s, run) : (uint64_t)run->n * s->row_v;
+}
+
+uint64_t cb_store_bytes_of(const struct store *s, int kv, int n)
+{
+    return s->kivi ? cb_kivi_bytes_of(s, kv, n)
                    : (uint64_t)n * (s->row_k + s->row_v) + cb_store_step_bytes(s, n);
 }
 

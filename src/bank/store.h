@@ -49,7 +49,7 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
 int cb_store_drop(struct store *s, int kv,
                   int slot);               /* all but one; not where some are quantised */
-void cb_store_pack(struct store *s);       /* slots are rows again: what causal attention needs */
+void cb_store_sort(struct store *s);       /* slots are rows again: what causal attention needs */
 void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
 
 /* ---- store_prepack.c: rows that are read for every token, in blocks ---- */
@@ -89,8 +89,10 @@ int32_t cb_store_pos(const struct store *s, int kv, int slot);
 void *cb_store_row(const struct store *s, int kv, int v, int row);
 /* Bytes that an attention over run, of one head, reads. */
 uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run);
-/* Bytes of keys and values of n slots of one head of which none was dropped. */
-uint64_t cb_store_bytes_of(const struct store *s, int n);
+/* The same without the keys. */
+uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run);
+/* Bytes of keys and values of n slots of KV head kv of which none was dropped. */
+uint64_t cb_store_bytes_of(const struct store *s, int kv, int n);
 /* Bytes that n_kv heads of n slots take: keys, values, and what is kept beside them. */
 uint64_t cb_store_bytes(const struct store *s);
 

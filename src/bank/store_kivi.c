@@ -285,10 +285,16 @@ static int advance_values(struct store *s, struct device *d, int kv)
     return CB_OK;
 }
 
+void cb_kivi_keys_stay(struct store *s, int kv)
+{
+    if (s->kivi)
+        s->kivi->head[kv].bits_k = 0;
+}
+
 int cb_kivi_advance(struct store *s, struct device *d)
 {
     for (int h = 0; h < s->n_kv; h++) {
-        if (s->kivi->form_k.bits)
+        if (s->kivi->head[h].bits_k)
             TRY(advance_keys(s, d, h));
         if (s->kivi->form_v.bits)
             TRY(advance_values(s, d, h));
@@ -375,10 +381,10 @@ uint64_t cb_kivi_bytes(const struct store *s, int kv)
            (uint64_t)maps * sizeof(int32_t);
 }
 
-uint64_t cb_kivi_bytes_of(const struct store *s, int n)
+uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n)
 {
     const struct kivi_form k = s->kivi->form_k, v = s->kivi->form_v;
-    const int n_k = k.bits ? n - n % k.residual : 0;
+    const int n_k = s->kivi->head[kv].bits_k ? n - n % k.residual : 0;
     const int n_v = v.bits && n > v.residual ? n - v.residual : 0;
 
     return bytes_of(s, n, n_k, n_v, n_k, n_v);
@@ -403,4 +409,13 @@ uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run)
     n_k = n_k > 0 ? n_k : 0;
     n_v = n_v > 0 ? n_v : 0;
     return bytes_of(s, run->n, n_k, n_v, n_k + KIVI_GROUP - 1, n_v);
+}
+
+uint64_t cb_kivi_value_bytes(const struct store *s, const struct kv_run *run)
+{
+    const int left = run->kivi->n_v - run->first, n_v = left < 0        ? 0
+                                                        : left < run->n ? left
+                                                                        : run->n;
+
+    return (uint64_t)n_v * value_bytes(s) + (uint64_t)(run->n - n_v) * s->row_v;
 }

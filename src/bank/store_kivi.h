@@ -13,6 +13,8 @@ struct kivi_form {
 /* A store that has just been opened for f16 rows becomes one. */
 int cb_kivi_open(struct store *s, struct kivi_form k, struct kivi_form v);
 void cb_kivi_close(struct store *s);
+/* Keys of one KV head are never quantised. Nothing where the store quantises none. */
+void cb_kivi_keys_stay(struct store *s, int kv);
 
 /* Quantises what is older than the residuals: keys in whole residuals, values one by one. */
 int cb_kivi_advance(struct store *s, struct device *d);
@@ -27,9 +29,10 @@ int cb_kivi_any(const struct store *s);
 /* Bytes of keys and values that are held of one head, and beside them. */
 uint64_t cb_kivi_bytes(const struct store *s, int kv);
 /* The same of n slots of which none was ever dropped. */
-uint64_t cb_kivi_bytes_of(const struct store *s, int n);
+uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n);
 /* Bytes of what an attention over run reads. */
 uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run);
+uint64_t cb_kivi_value_bytes(const struct store *s, const struct kv_run *run); /* a range's */
 
 struct kivi_store {
     struct kivi_form form_k, form_v;

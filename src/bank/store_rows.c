@@ -132,7 +132,7 @@ static void pack_head(struct store *s, int kv)
     s->mixed[kv] = 0;
 }
 
-void cb_store_pack(struct store *s)
+void cb_store_sort(struct store *s)
 {
     for (int h = 0; h < s->n_kv; h++)
         pack_head(s, h);
@@ -336,7 +336,7 @@ static void forget_list(const struct store *s, int32_t **list)
 
 void cb_store_cut(struct store *s, int n)
 {
-    cb_store_pack(s);
+    cb_store_sort(s);
     cb_store_unpack(s, n, n);
     for (int h = 0; h < s->n_kv; h++)
         if (s->n[h] > n) {

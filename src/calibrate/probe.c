@@ -3,15 +3,15 @@
 #include "probe.h"
 
 #include "base/err.h"
-#include "attention/session.h"
+#include "engine/session.h"
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const struct probe *x = p->arg;
 
     for (int l = 0; l < sh->n_layer; l++) {
-        row[l].want.when = x->prompt ? WHEN_ALWAYS : WHEN_STEP;
-        row[l].want.heads = EACH_HEAD;
+        row[l].score.when = x->prompt ? WHEN_ALWAYS : WHEN_STEP;
+        row[l].score.heads = EACH_HEAD;
     }
     return 0;
 }
@@ -21,7 +21,7 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
     const struct probe *x = p->arg;
 
     (void)state;
-    x->look(x->arg, l, s->prompt ? s->n : p->session->ctx_end, s);
+    x->look(x->arg, l, s->prompt ? s->n : cb_view_prompt_end(p), s);
     return 0;
 }
 

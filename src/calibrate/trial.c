@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "attention/session.h"
+#include "engine/session.h"
 #include "eval/ask.h"
 
 #define SHARE_BYTES ((uint64_t)3 << 30) /* sessions that share a prefill hold so much at most */

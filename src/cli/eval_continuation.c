@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "cmd.h"
-#include "attention/session.h"
+#include "engine/session.h"
 #include "eval.h"
 
 struct result {
@@ -23,7 +23,7 @@ static json_t *kept_slots(const struct cb_session *s)
     json_t *list = json_array();
 
     for (int l = 0; l < s->model->hp.n_layer; l++)
-        json_array_append_new(list, json_integer(cb_store_max_len(&s->store[l])));
+        json_array_append_new(list, json_integer(cb_store_max_len(&s->bank.store[l])));
     return list;
 }
 

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "model/head_prune.h"
+#include "session.h"
 
 /* x[n][n_embd], the residual stream of n tokens at positions pos0.., goes through layer l.
  * cs: their [n][n_rot/2][2]. The whole feed ends before position pos_end. */
@@ -22,8 +23,10 @@ static int layer_chunk(struct cb_session *s, int l, float *x, const float *cs, i
     struct device *d = s->dev;
     struct work *w = &s->w;
     const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, stride = nq + 2 * nkv;
-    const int act16 = s->decoding; /* one token costs no more so: weights pass but once */
+    const int act16 = s->bank.decoding; /* one token costs no more so: weights pass but once */
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
+
+    const struct chunk c = { l, q, k, v, stride, n, pos0, pos_end };
 
     /* attention */
     op->rmsnorm(d, x, y->attn_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd, w->norm,
@@ -35,7 +38,7 @@ static int layer_chunk(struct cb_session *s, int l, float *x, const float *cs, i
                3, w->norm, n);
     op->rope(d, arch->rope, q, n, hp->n_head, hp->hd, stride, hp->n_rot, cs);
     op->rope(d, arch->rope, k, n, hp->n_kv, hp->hd, stride, hp->n_rot, cs);
-    TRY(cb_attend(s, l, w->qkv, n, pos0, pos_end, w->att));
+    TRY(cb_attend(&s->attention, &c, w->att));
     op->matmul(d, &(const struct mm){ &y->o, y->o_bias, x, hp->n_embd, 1, act16 }, 1, w->att, n);
 
     /* feed-forward */
@@ -56,7 +59,7 @@ static void head(struct cb_session *s, const float *x, int n, int act16, float *
 
     op->rmsnorm(s->dev, x, s->model->out_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd,
                 s->w.norm, hp->n_embd);
-    if (s->decoding && s->top && s->model->head_prune)
+    if (s->bank.decoding && s->top && s->model->head_prune)
         cb_head_prune_top(s->dev, s->model->head_prune, s->top, s->w.norm, logits);
     else
         op->matmul(s->dev,
@@ -95,25 +98,25 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
 {
     const struct hparams *hp = &s->model->hp;
     struct work *w = &s->w;
-    const int pos0 = s->n_seen, half = hp->n_rot / 2;
+    const int pos0 = s->bank.n_seen, half = hp->n_rot / 2;
 
     s->dev->ops->get_rows(s->dev, &s->model->embd, tokens, n, w->x);
     cb_model_rope_table(s->model, pos0, n, w->cs);
-    s->kv_read_bytes = 0;
-    s->n_feed = n;
+    s->bank.read_bytes = 0;
+    s->bank.n_feed = n;
     for (int l = 0; l < hp->n_layer; l++) {
         for (int i = 0, m; i < n; i += m) {
-            m = min_int(min_int(s->chunk, n - i), cb_prefill_room(s, i));
+            m = min_int(min_int(s->chunk, n - i), cb_sparse_prefill_room(&s->attention, i));
             TRY(layer_chunk(s, l, w->x + (size_t)i * (size_t)hp->n_embd,
                             w->cs + (size_t)i * (size_t)half * 2, m, pos0 + i, pos0 + n));
             TRY(report(how, ((int64_t)l * n + i + m) / hp->n_layer, n));
         }
-        TRY(cb_attend_end(s, l));
+        TRY(cb_attend_end(&s->attention, l));
     }
     if (how && how->logits)
         TRY(all_logits(s, n, how));
     head(s, w->x + (size_t)(n - 1) * (size_t)hp->n_embd, 1, 1, w->logits);
-    s->n_seen += n;
-    s->n_feed = 0;
+    s->bank.n_seen += n;
+    s->bank.n_feed = 0;
     return CB_OK;
 }

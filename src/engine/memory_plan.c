@@ -5,14 +5,7 @@
 #include "attention/cross_layer.h"
 #include "base/err.h"
 #include "model/head_prune.h"
-
-uint64_t cb_session_kv_bytes(const struct cb_session *s)
-{
-    uint64_t sum = 0;
-    for (int l = 0; l < s->model->hp.n_layer; l++)
-        sum += cb_store_bytes(&s->store[l]);
-    return sum;
-}
+#include "session.h"
 
 static uint64_t weights_bytes(const struct cb_session *s)
 {
@@ -31,26 +24,28 @@ static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, i
 {
     const int64_t more = (int64_t)n_feed - s->w.cap_tok;
 
-    return s->w.bytes + (uint64_t)(more * (int64_t)(cb_session_tok_floats(s) * sizeof(float))) +
-           cb_attend_bytes(s, n_feed, n_most, n_kept);
+    return s->w.bytes + s->device_bytes +
+           (uint64_t)(more * (int64_t)(cb_session_tok_floats(s) * sizeof(float))) +
+           cb_attention_bytes(&s->attention, n_feed, n_most, n_kept);
 }
 
 void cb_session_memory(const cb_session *s, struct cb_memory *out)
 {
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
-        .kv_bytes = cb_session_kv_bytes(s),
-        .kv_full_bytes = full_bytes(s, s->n_seen),
-        .kv_peak_bytes = s->kv_peak_bytes,
-        .kv_read_bytes_per_token = s->decoding ? s->kv_read_bytes : 0,
+        .kv_bytes = cb_bank_bytes(&s->bank),
+        .kv_full_bytes = full_bytes(s, s->bank.n_seen),
+        .kv_peak_bytes = s->bank.peak_bytes,
+        .kv_read_bytes_per_token = s->bank.decoding ? s->bank.read_bytes : 0,
     };
-    out->kept_min = s->n_seen;
+    out->kept_min = s->bank.n_seen;
     for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const int lo = cb_store_min_len(&s->store[l]), hi = cb_store_max_len(&s->store[l]);
+        const int lo = cb_store_min_len(&s->bank.store[l]),
+                  hi = cb_store_max_len(&s->bank.store[l]);
         out->kept_min = lo < out->kept_min ? lo : out->kept_min;
         out->kept_max = hi > out->kept_max ? hi : out->kept_max;
     }
-    out->scratch_bytes = work_bytes(s, s->w.cap_tok, s->n_most, out->kept_max);
+    out->scratch_bytes = work_bytes(s, s->w.cap_tok, s->bank.n_most, out->kept_max);
 }
 
 /* Slots that a KV head of layer l will hold; `most` is for what a session cannot exceed. */
@@ -61,22 +56,32 @@ static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
     return got < n ? got : n;
 }
 
+/* Keys and values of n slots of every KV head */
+static uint64_t heads_bytes(const struct store *st, int n)
+{
+    uint64_t sum = 0;
+
+    for (int h = 0; h < st->n_kv; h++)
+        sum += cb_store_bytes_of(st, h, n);
+    return sum;
+}
+
 /* Bytes of layer l when it holds n_slot of n tokens. */
 static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
 {
-    const struct store *st = &s->store[l];
+    const struct store *st = &s->bank.store[l];
     const int many = n_slot >= CB_STORE_MIX; /* single slots go */
     size_t beside = (size_t)st->n_col * sizeof(float);
 
     if (n_slot < n)
         beside += sizeof *st->pos + (many && n_gen ? sizeof *st->row : 0);
-    return (uint64_t)st->n_kv * ((uint64_t)n_slot * beside + cb_store_bytes_of(st, n_slot));
+    return (uint64_t)st->n_kv * (uint64_t)n_slot * beside + heads_bytes(st, n_slot);
 }
 
 /* What it holds while n tokens of a prompt go through: nothing is quantised yet. */
 static uint64_t prompt_bytes(const struct cb_session *s, int n)
 {
-    const struct store *st = &s->store[0];
+    const struct store *st = &s->bank.store[0];
     const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
     return (uint64_t)n * (uint64_t)st->n_kv * slot;
 }
@@ -88,11 +93,11 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
-        const uint64_t shared = cb_cross_layer_saved(s, l, n_prompt, n_prompt);
+        const uint64_t shared = cb_cross_layer_saved(&s->attention, l, n_prompt, n_prompt);
         const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
         peak = now > peak ? now : peak;
-        before += s->plan[l].late ? prompt_bytes(s, n_prompt) - shared
-                                  : layer_bytes(s, l, held, n_prompt, 0) - shared;
+        before += s->policy->plan[l].late ? prompt_bytes(s, n_prompt) - shared
+                                          : layer_bytes(s, l, held, n_prompt, 0) - shared;
     }
     return peak;
 }
@@ -102,9 +107,9 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     const int n = n_prompt + n_gen;
     uint64_t peak;
 
-    if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
+    if (n_prompt < 0 || n_gen < 0 || n_prompt > s->bank.n_ctx || n_gen > INT32_MAX - n_prompt)
         return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
-                       n_prompt, n_gen, s->n_ctx);
+                       n_prompt, n_gen, s->bank.n_ctx);
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
         .kv_full_bytes = full_bytes(s, n),
@@ -114,17 +119,17 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, n_gen);
         const int evicts = held < slots(s, l, n_prompt, 0) + n_gen;
-        if (held > s->n_ctx)
+        if (held > s->bank.n_ctx)
             return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
-                           n_prompt, n_gen, s->n_ctx);
+                           n_prompt, n_gen, s->bank.n_ctx);
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
-        out->kv_bytes += layer_bytes(s, l, held, n, evicts) - cb_cross_layer_saved(s, l, n, held);
-        out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(s, l, n, held);
+        out->kv_bytes +=
+            layer_bytes(s, l, held, n, evicts) - cb_cross_layer_saved(&s->attention, l, n, held);
+        out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(&s->attention, l, n, held);
         out->kv_read_bytes_per_token +=
-            (uint64_t)s->model->hp.n_kv *
-            cb_store_bytes_of(&s->store[l],
-                              cb_select_reads(s, l, held + (evicts && held < n), n_prompt));
+            heads_bytes(&s->bank.store[l],
+                        cb_chooser_reads(&s->attention, l, held + (evicts && held < n), n_prompt));
     }
     out->scratch_bytes =
         work_bytes(s, n_prompt > 1 ? n_prompt : 1,

@@ -2,16 +2,13 @@
 /* session.c - opens, plans, feeds and closes a timeline. */
 #include "config.h"
 
-#include "attention/session.h"
+#include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "attention/attend.h"
-#include "attention/nearest_key.h"
-#include "attention/sparse_prefill.h"
 #include "base/err.h"
-#include "device/kivi.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
@@ -76,89 +73,25 @@ static void work_close(struct work *w)
 
 /* ---- open ---- */
 
-/* "kivi4" or "kivi2:64": f16 rows, of which all but the newest are quantised. Returns 1 for such.
- */
-static int kivi_form(const struct cb_session *s, const char *option, const char *name,
-                     struct kivi_form *out)
-{
-    char *end;
-    long r;
-
-    if (!name || strncmp(name, "kivi", 4) || (name[4] != '2' && name[4] != '4'))
-        return 0;
-    out->bits = name[4] - '0';
-    r = name[5] == ':' ? strtol(name + 6, &end, 10) : 128;
-    if (name[5] && (name[5] != ':' || end == name + 6 || *end))
-        return cb_fail(CB_EARG, "%s %s: unknown type", option, name);
-    if (r < KIVI_GROUP || r > 65536 || r % KIVI_GROUP)
-        return cb_fail(CB_EARG, "%s %s: must keep a multiple of %d tokens, at least %d", option,
-                       name, KIVI_GROUP, KIVI_GROUP);
-    if (s->model->hp.hd % KIVI_GROUP || s->model->hp.hd > CB_KIVI_MAX_HD)
-        return cb_fail(
-            CB_EARG, "%s %s: needs a head_dim that is a multiple of %d up to %d; the model has %d",
-            option, name, KIVI_GROUP, CB_KIVI_MAX_HD, s->model->hp.hd);
-    out->residual = (int)r;
-    return 1;
-}
-
-static int kv_type(const struct cb_session *s, const char *option, const char *name,
-                   enum kv_type *out, struct kivi_form *kivi)
-{
-    const int q = kivi_form(s, option, name, kivi);
-    const int t = name && !q ? cb_kv_type_find(name) : KV_F16;
-
-    TRY(q);
-    if (t < 0)
-        return cb_fail(CB_EARG, "%s %s: unknown type", option, name);
-    if (s->model->hp.hd % cb_kv_type[t].block)
-        return cb_fail(CB_EARG,
-                       "%s %s: needs a head_dim that is a multiple of %d; the model has %d", option,
-                       name, cb_kv_type[t].block, s->model->hp.hd);
-    *out = (enum kv_type)t;
-    return CB_OK;
-}
-
 static int open_policy(struct cb_session *s, const char *spec, const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct shape sh = { hp->n_layer, hp->n_head, hp->n_kv,
-                              hp->hd,      s->n_ctx,   s->model->fingerprint };
+    const struct shape sh = { hp->n_layer, hp->n_head,           hp->n_kv, hp->hd, s->bank.n_ctx,
+                              hp->window,  s->model->fingerprint };
 
     if (m)
         TRY(cb_policy_open_as(m, arg, &sh, &s->policy));
     else
         TRY(cb_policy_open(spec ? spec : "full", &sh, &s->policy));
-    s->plan = cb_calloc((size_t)hp->n_layer, sizeof *s->plan);
-    s->plan_opened = cb_calloc((size_t)hp->n_layer, sizeof *s->plan_opened);
-    if (!s->plan || !s->plan_opened)
-        return CB_ENOMEM;
-    for (int l = 0; l < hp->n_layer; l++) {
-        s->plan[l].kv_of = l;
-        s->plan[l].read.unit = 1;
-        s->plan[l].read.fetch = -1;
-    }
-    s->policy->plan = s->plan;
-    s->policy->session = s;
-    if (s->policy->m->plan)
-        TRY(s->policy->m->plan(s->policy, &sh, s->plan));
-    memcpy(s->plan_opened, s->plan, (size_t)hp->n_layer * sizeof *s->plan);
-    return CB_OK;
+    return cb_policy_plan(s->policy, &s->bank);
 }
 
-static int open_stores(struct cb_session *s)
+static int open_attention(struct cb_session *s, const char *prefill)
 {
-    const struct hparams *hp = &s->model->hp;
-
-    s->store = cb_calloc((size_t)hp->n_layer, sizeof *s->store);
-    if (!s->store)
-        return CB_ENOMEM;
-    for (int l = 0; l < hp->n_layer; l++) {
-        TRY(cb_store_open(&s->store[l], hp->n_kv, hp->hd, s->n_ctx, s->type_k, s->type_v,
-                          s->policy->slot_floats + cb_nearest_key_columns(s->policy)));
-        if (s->kivi_k.bits || s->kivi_v.bits)
-            TRY(cb_kivi_open(&s->store[l], s->kivi_k, s->kivi_v));
-    }
-    return CB_OK;
+    s->attention = (struct attention){
+        .model = s->model, .dev = s->dev, .bank = &s->bank, .policy = s->policy, .chunk = s->chunk
+    };
+    return cb_attention_open(&s->attention, prefill);
 }
 
 static int reserve_device(struct cb_session *s)
@@ -172,10 +105,10 @@ static int reserve_device(struct cb_session *s)
         max_in = nq;
     bytes =
         s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
-                             hp->n_head, hp->hd, s->n_ctx);
+                             hp->n_head, hp->hd, s->bank.n_ctx);
     if (bytes < 0)
         return (int)bytes;
-    s->w.bytes += (uint64_t)bytes;
+    s->device_bytes = (uint64_t)bytes;
     return CB_OK;
 }
 
@@ -186,19 +119,20 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
 
     if (p->n_ctx < 0 || p->chunk < 0 || p->chunk > MAX_CHUNK)
         return cb_fail(CB_EARG, "context %d, chunk %d: out of range", p->n_ctx, p->chunk);
-    s->n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train;
+    s->bank = (struct bank){ .dev = s->dev,
+                             .n_layer = hp->n_layer,
+                             .n_kv = hp->n_kv,
+                             .hd = hp->hd,
+                             .n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train };
     s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
-    if (s->chunk > s->n_ctx)
-        s->chunk = s->n_ctx;
-    TRY(kv_type(s, "type of keys", p->type_k, &s->type_k, &s->kivi_k));
-    TRY(kv_type(s, "type of values", p->type_v, &s->type_v, &s->kivi_v));
-    if ((s->kivi_k.bits || s->kivi_v.bits) && (s->type_k != KV_F16 || s->type_v != KV_F16))
-        return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
+    if (s->chunk > s->bank.n_ctx)
+        s->chunk = s->bank.n_ctx;
     TRY(open_policy(s, p->policy, m, arg));
-    TRY(open_stores(s));
-    TRY(cb_prefill_open(s, p->prefill));
+    /* methods that merge need one column more, for the length of each key */
+    TRY(cb_bank_open(&s->bank, p->type_k, p->type_v,
+                     s->policy->slot_floats + s->policy->m->merges));
+    TRY(open_attention(s, p->prefill));
     TRY(work_open(s));
-    TRY(cb_attend_open(s));
     return reserve_device(s);
 }
 
@@ -232,15 +166,10 @@ void cb_session_close(cb_session *s)
 {
     if (!s)
         return;
-    for (int l = 0; s->store && l < s->model->hp.n_layer; l++)
-        cb_store_close(&s->store[l]);
-    cb_attend_close(s);
-    cb_prefill_close(s);
+    cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
+    cb_bank_close(&s->bank);
     work_close(&s->w);
-    free(s->store);
-    free(s->plan);
-    free(s->plan_opened);
     free(s);
 }
 
@@ -248,28 +177,22 @@ void cb_session_close(cb_session *s)
 
 void cb_session_clear(cb_session *s)
 {
-    for (int l = 0; l < s->model->hp.n_layer; l++)
-        cb_store_cut(&s->store[l], 0);
-    cb_attend_clear(s);
-    s->n_seen = s->n_feed = s->ctx_end = 0;
+    cb_bank_cut(&s->bank, 0);
+    cb_attention_clear(&s->attention);
 }
 
 /* What the context must hold is slots: a policy that drops tokens goes on for ever. */
 static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 {
-    int held = 0;
+    const int held = cb_bank_max_len(&s->bank);
 
     if (n < 1)
         return cb_fail(CB_EARG, "prompt: no tokens");
-    for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const int len = cb_store_max_len(&s->store[l]);
-        held = len > held ? len : held;
-    }
-    if (n > s->n_ctx - held || n > INT32_MAX - s->n_seen)
+    if (n > s->bank.n_ctx - held || n > INT32_MAX - s->bank.n_seen)
         return cb_fail(
             CB_EFULL,
             "context: %d tokens do not fit behind %d in a context of %d; raise it with -c", n, held,
-            s->n_ctx);
+            s->bank.n_ctx);
     for (int i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)
             return cb_fail(CB_EARG, "token %d: id %d is not in the vocabulary of %d", i, tokens[i],
@@ -280,12 +203,10 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 /* Forgets what a feed that failed had added; all, where slots may have been dropped meanwhile. */
 static void undo(struct cb_session *s)
 {
-    if (s->policy->m->compact || s->policy->m->layer_bytes || s->cross_layer) {
+    if (s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer)
         cb_session_clear(s);
-        return;
-    }
-    for (int l = 0; l < s->model->hp.n_layer; l++)
-        cb_store_cut(&s->store[l], s->n_seen);
+    else
+        cb_bank_cut(&s->bank, s->bank.n_seen);
 }
 
 struct feed {
@@ -308,7 +229,7 @@ static int feed(cb_session *s, const int32_t *tokens, int n, const struct cb_pre
     TRY(check_feed(s, tokens, n));
     TRY(work_fit(s, n));
     cb_par_run(s->dev->par, feed_body, &f);
-    s->n_feed = 0;
+    s->bank.n_feed = 0;
     if (f.status)
         undo(s);
     return f.status;
@@ -318,15 +239,15 @@ int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct
 {
     if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
         return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
-    s->decoding = 0;
+    s->bank.decoding = 0;
     TRY(feed(s, tokens, n, how));
-    s->ctx_end = s->n_seen;
+    s->bank.prompt_end = s->bank.n_seen;
     return CB_OK;
 }
 
 int cb_session_decode(cb_session *s, int32_t token)
 {
-    s->decoding = 1;
+    s->bank.decoding = 1;
     return feed(s, &token, 1, NULL);
 }
 
@@ -347,7 +268,7 @@ const float *cb_session_logits(const cb_session *s)
 
 int cb_session_len(const cb_session *s)
 {
-    return s->n_seen;
+    return s->bank.n_seen;
 }
 
 const char *cb_session_note(const cb_session *s)

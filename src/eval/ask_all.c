@@ -8,7 +8,7 @@
 
 #include "ask.h"
 #include "base/err.h"
-#include "attention/session.h"
+#include "engine/session.h"
 #include "metric.h"
 
 /* ---- who answers ---- */

@@ -66,3 +66,73 @@ int cb_keep_slots(double budget, int n_prompt, int n_gen, int grow)
         return (n_prompt < keep ? n_prompt : keep) + n_gen;
     return n < keep ? n : keep;
 }
+
+/* ---- an eviction by scores ---- */
+
+enum { LANES = 8 };
+
+/* The least of n numbers, in lanes that a vector takes */
+static float least(const float *x, int n)
+{
+    float lane[LANES], min;
+    int i = 0;
+
+    for (int j = 0; j < LANES; j++)
+        lane[j] = INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lane[j] = x[i + j] < lane[j] ? x[i + j] : lane[j];
+    min = lane[0];
+    for (int j = 1; j < LANES; j++)
+        min = lane[j] < min ? lane[j] : min;
+    for (; i < n; i++)
+        min = x[i] < min ? x[i] : min;
+    return min;
+}
+
+/* The worst of from..to-1; of equals the last, as cb_keep_top() keeps the first. */
+static int worst(const float *s, const float *raw, int from, int to)
+{
+    const float min = least(s + from, to - from);
+    int w = -1;
+
+    for (int i = to - 1; i >= from; i--)
+        if (!(s[i] > min) && (w < 0 || (raw && raw[i] < raw[w])))
+            w = i;
+    return w;
+}
+
+int cb_evict_keep_top(struct eviction *e, int kv, const float *s, const float *raw, int n, int k,
+                      int sink, int recent)
+{
+    int *tmp = cb_evict_tmp(e), m;
+
+    if (n == k + 1 && sink < n - recent)
+        return cb_evict_drop(e, kv, worst(s, raw, sink, n - recent));
+    m = cb_keep_top(s, raw, n, k, sink, recent, tmp);
+    return m < 0 ? m : cb_evict_keep(e, kv, tmp, m);
+}
+
+int cb_evict_keep_votes(struct eviction *e, const struct scores *s, int k, int sink, int window)
+{
+    for (int h = 0; h < cb_evict_heads(e); h++) {
+        const size_t row = (size_t)h * (size_t)s->stride;
+        const int n = cb_evict_len(e, h);
+        if (n > k) /* a window longer than the budget: its last tokens */
+            TRY(cb_evict_keep_top(e, h, s->s + row, s->raw + row, n, k, sink < k ? sink : k - 1,
+                                  window < k ? window : k));
+    }
+    return CB_OK;
+}
+
+int cb_evict_drop_tail(struct eviction *e, int n, int limit, int first)
+{
+    int *tmp = cb_evict_tmp(e), m = 0;
+
+    if (n <= limit)
+        return CB_OK;
+    for (int i = 0; i < n; i++)
+        if (i < first || i >= first + n - limit)
+            tmp[m++] = i;
+    return cb_evict_keep_all_heads(e, tmp, m);
+}

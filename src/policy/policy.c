@@ -274,10 +274,52 @@ int cb_policy_budget(struct policy *p, double budget, int prompt, int *share)
     return *share ? *share : cb_policy_refuse(p, "budget=%g: a share needs a prompt", budget);
 }
 
+int cb_policy_plan(struct policy *p, struct bank *bank)
+{
+    const size_t n = (size_t)p->sh.n_layer;
+    struct layer_plan *plan = cb_calloc(n, sizeof *plan);
+
+    p->plan = p->planned = plan;
+    p->watch = cb_calloc(n, sizeof *p->watch);
+    p->layer_state = cb_calloc(n, sizeof *p->layer_state);
+    if (!plan || !p->watch || !p->layer_state)
+        return CB_ENOMEM;
+    p->bank = bank;
+    for (size_t l = 0; l < n; l++)
+        plan[l].reads = -1;
+    for (size_t l = 0; p->m->layer_bytes && l < n; l++)
+        if (!(p->layer_state[l] = cb_calloc(1, p->m->layer_bytes)))
+            return CB_ENOMEM;
+    if (p->m->plan)
+        TRY(p->m->plan(p, &p->sh, plan));
+    cb_policy_clear(p);
+    return CB_OK;
+}
+
+void cb_policy_watch(struct policy *p, int l, enum when when)
+{
+    p->watch[l] = when;
+}
+
+void cb_policy_clear(struct policy *p)
+{
+    for (int l = 0; l < p->sh.n_layer; l++)
+        p->watch[l] = p->plan[l].score.when;
+    for (int l = 0; p->m->layer_bytes && l < p->sh.n_layer; l++)
+        memset(p->layer_state[l], 0, p->m->layer_bytes);
+    if (p->state)
+        memset(p->state, 0, p->state_bytes);
+}
+
 void cb_policy_close(struct policy *p)
 {
     if (!p)
         return;
+    for (int l = 0; p->layer_state && l < p->sh.n_layer; l++)
+        free(p->layer_state[l]);
+    free(p->layer_state);
+    free(p->planned);
+    free(p->watch);
     free(p->val);
     free(p->spec);
     free(p->state);

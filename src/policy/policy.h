@@ -7,70 +7,73 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bank/evict.h"
+
 struct shape {
     int n_layer, n_head, n_kv, hd; /* n_head % n_kv == 0 */
     int n_ctx;                     /* most tokens in the timeline */
+    int window;                    /* > 0: every layer of the model sees the last `window` tokens */
     uint64_t model;                /* its fingerprint; 0 = none */
 };
 
-/* ---- the plan ---- */
+/* ---- the plan: data, unchanged once the policy is open ---- */
 
 enum when { WHEN_NEVER, WHEN_PROMPT, WHEN_STEP, WHEN_ALWAYS };
 enum by_heads { PER_KV_HEAD_MEAN, PER_KV_HEAD_MAX, MAX_HEADS, MEAN_HEADS, EACH_HEAD };
-enum norm_kind { NORM_SOFTMAX, NORM_LOGIT };
 enum pool_kind { POOL_NONE, POOL_MEAN, POOL_MAX };
 
-/* What to measure in a layer: attention score per stored token. */
-struct want {
-    enum when when;
+/* The attention scores of stored tokens that the hooks of a method get: softmax weights, summed
+ * over queries. */
+struct score_plan {
+    enum when when;      /* cb_policy_watch() may change it while running */
     int window;          /* the last `window` queries of a prompt; 0 = every query */
     enum by_heads heads; /* how query heads combine: a row a KV head, one row for all, a row each */
     int sums; /* 1: with EACH_HEAD, scores add up in the store's columns: as many heads of a KV head
                  in each as it takes. Hooks get no scores of steps then. */
-    enum norm_kind norm;
-    float decay; /* query i of w weighs decay^(w-1-i); 0 means 1 */
-    int pool;    /* odd width of 1-D pooling along tokens, after heads are combined */
+    int pool; /* odd width of 1-D pooling along tokens, after heads are combined */
     enum pool_kind pool_kind;
-    /* band > 0, with a window: of each query's score only what falls on its first `sink` entries
-     * and on the last `band` that it sees, itself among them */
+    /* band > 0, with a window: of each query's weights only those on its first `sink` entries and
+     * on the last `band` that it sees, itself among them */
     int sink, band;
 };
 
-enum read_what { READ_ALL, READ_ENDS, READ_TOP, READ_AS };
+/* A layer that chooses for others: at each decoded token, the stored tokens with the largest score
+ * of any query head. The score is a softmax over the candidates, or the logit itself. */
+struct choice_plan {
+    int k;        /* tokens chosen */
+    double share; /* > 0: k is this share of the candidates, rounded down, at least 1 */
+    int window;   /* the last `window` queries choose together; 0 = 1 */
+    float decay;  /* query i of w weighs decay^(w-1-i); 0 means 1 */
+    int logits;   /* 1: by logits instead of softmax weights */
+    int tail;     /* > 0: tokens after the last prompt are always read and never candidates, until
+                     there are more than this many */
+};
 
-/* What a query reads while decoding. READ_ALL with k or share: the layer reads all and chooses what
- * layers with READ_AS read, one list for all KV heads, by the largest score of any query head;
- * norm, window and decay of its want say which score, and window how many tokens stay in the tail.
- */
-struct read {
-    enum read_what what;
-    int k, unit;      /* units chosen; tokens a unit (1 = token, 16 = page, 128 = block) */
-    double share;     /* > 0: k is this share of the candidates, rounded down, at least 1 */
-    int sink, recent; /* always read, tokens */
-    int tail;         /* > 0: tokens after the last prompt are always read and never candidates,
-                         until there are more than this many */
-    int as;           /* READ_AS: the tokens that layer chose */
-    int fetch;        /* bank group to fetch in one packed gather; -1 = none */
+/* A layer whose KV heads take the logits of distant tokens from an earlier layer. */
+struct cross_layer_plan {
     /* [n_kv] the layer whose queries and keys are read outside of sink + recent, in the prompt as
-     * well: l itself or an earlier one that has l as its own; NULL = own everywhere */
-    const int *far_as;
-    int recent_after; /* > 0: with far_as, recent once the policy has dropped tokens of the layer */
+     * well: the layer itself or an earlier one that has itself; NULL = no sharing in this layer */
+    const int *from;
+    int sink, recent; /* tokens that are read with the layer's own keys */
+    int recent_after; /* > 0: recent, once the policy has dropped tokens of the layer */
     float skip; /* a step leaves the far part out where the near part's share >= skip; > 1: never */
 };
 
-enum pos_kind { POS_TOKEN, POS_SLOT, POS_ONE };
-
 struct layer_plan {
-    int kv_of;         /* whose K and V this layer reads: itself, or an earlier layer */
-    int bank;          /* 1 = after the prompt, K and V live in the host bank only */
-    int raw_keys;      /* 1 = keys are stored unrotated and rotated when read */
-    enum pos_kind pos; /* which position a key is read at. POS_SLOT: slots are a run of first tokens
-                          and a run of last ones, read as if nothing had been between */
-    int window;        /* > 0: a query sees the last `window` tokens only, in the prompt as well */
-    int late;          /* 1 = at the end of a prompt, compact() waits for all layers */
-    struct want want;
-    struct read read;
+    struct score_plan score;
+    struct choice_plan choice;
+    struct cross_layer_plan cross;
+    int reads;   /* decoded tokens read what this layer chose; -1: everything */
+    int rolling; /* 1: slots are a run of first tokens and a run of last ones, read at positions as
+                    if nothing had been between */
+    int window;  /* > 0: a query sees the last `window` tokens only, in the prompt as well */
+    int late;    /* 1 = at the end of a prompt, compact() waits for all layers */
 };
+
+static inline int cb_plan_chooses(const struct layer_plan *p)
+{
+    return p->choice.k > 0 || p->choice.share > 0;
+}
 
 /* How a prompt attends: the plan of a prefill form. Each `chunk` tokens of a feed read themselves,
  * causally, and k of the tokens before them; where there are no more than k, all. */
@@ -100,7 +103,7 @@ struct opt_value {
 };
 
 struct method;
-struct cb_session;
+struct bank;
 
 struct policy {
     const struct method *m;
@@ -111,11 +114,13 @@ struct policy {
     int slot_floats;       /* the method's; plan() may ask for more */
     void *state; /* what cb_policy_state() gave: the method's own, beside that of a layer */
     size_t state_bytes;
-    struct layer_plan
-        *plan; /* [n_layer] as planned; a hook may switch off what it no longer wants */
-    struct cb_session *session; /* for the view below; methods do not look inside */
-    void *arg;                  /* of a method that is not in the table */
-    void *mem;                  /* what plan() allocated with malloc; freed with the policy */
+    const struct layer_plan *plan; /* [n_layer] */
+    struct layer_plan *planned;    /* the same, to be freed */
+    void **layer_state;            /* [n_layer] the method's own, given to hooks as st */
+    enum when *watch;  /* [n_layer] when layers are scored now: as planned, or cb_policy_watch() */
+    struct bank *bank; /* for the view below; methods do not look inside */
+    void *arg;         /* of a method that is not in the table */
+    void *mem;         /* what plan() allocated with malloc; freed with the policy */
     int at_most; /* plan(): 1 = the memory plan is a bound, since the text decides what is kept */
     char note[256]; /* what the user should know: a default that was not made for this model */
 };
@@ -133,8 +138,6 @@ struct scores {
     int prompt;           /* 1 = at the end of a prompt, 0 = a decode step */
 };
 
-struct eviction; /* a pending change to one layer's slots; the core checks and applies it */
-
 struct method {
     const char *name, *cite, *brief;
     const struct method_opt *opts; /* ends with name NULL */
@@ -142,10 +145,6 @@ struct method {
     int slot_floats;               /* float columns a slot and KV head; the core moves them */
     int (*plan)(struct policy *, const struct shape *, struct layer_plan *);
     int (*prompt)(struct policy *, const struct shape *, struct prompt_plan *); /* prefill forms */
-    /* new slots from..to-1 were stored */
-    int (*fold)(struct policy *, int l, void *st, int from, int to);
-    /* scores of the units for READ_TOP: q[n_head][hd] -> out[n_kv][n_unit] */
-    int (*rank)(struct policy *, int l, void *st, const float *q, float *out);
     /* after attention, when scores were wanted */
     int (*observe)(struct policy *, int l, void *st, const struct scores *);
     /* after observe, at the end of a prompt and after each decoded token; scores may be NULL, and
@@ -161,6 +160,7 @@ struct method {
 
 int cb_view_len(const struct policy *p, int l, int kv); /* slots in use */
 int cb_view_seen(const struct policy *p);               /* tokens fed so far, those at hand too */
+int cb_view_prompt_end(const struct policy *p);         /* tokens fed when the last prompt ended */
 int cb_view_fed(const struct policy *p);                /* of them, those of the feed at hand */
 const int32_t *cb_view_pos(const struct policy *p, int l, int kv); /* [len]; NULL = slot number */
 float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] one per-slot column */
@@ -189,6 +189,9 @@ int cb_preset_layers(struct policy *p, const struct preset *x, const char *key, 
 /* For plan(): a list option of layers, "2+8+18", ascending: 1 -> mark[n_layer] at each. */
 int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, char *mark);
 
+/* For hooks: from now on layer l is scored at other times than planned. */
+void cb_policy_watch(struct policy *p, int l, enum when when);
+
 /* For plan(): zeroed memory for the method as a whole, p->state; zeroed again with the timeline. */
 int cb_policy_state(struct policy *p, size_t bytes);
 
@@ -199,39 +202,6 @@ int cb_policy_budget(struct policy *p, double budget, int prompt, int *share);
 /* Reports a refusal: "policy NAME: ...", or "prefill NAME: ..." */
 int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-
-/* ---- edit.c: what compact() may do; slots of layer l, each list ascending ---- */
-
-int cb_evict_at_prompt(const struct eviction *e); /* 1 = end of a prompt, 0 = a decode step */
-int *cb_evict_tmp(struct eviction *e);            /* [longest KV head] scratch, owned by the edit */
-float *cb_evict_row(struct eviction *e);          /* the same, of floats */
-int cb_evict_keep(struct eviction *e, int kv, const int *slot, int n);
-int cb_evict_keep_all_heads(struct eviction *e, const int *slot, int n);
-int cb_evict_drop(struct eviction *e, int kv, int slot); /* keeps all others */
-/* cb_keep_top() of a KV head's n slots; a single one to drop is found without sorting */
-int cb_evict_keep_top(struct eviction *e, int kv, const float *s, const float *raw, int n, int k,
-                      int sink, int recent);
-/* the same for every KV head, by scores of an observation window, which stays */
-int cb_evict_keep_votes(struct eviction *e, const struct scores *s, int k, int sink, int window);
-/* all heads, of n slots: down to `limit` by dropping slots first.. */
-int cb_evict_drop_tail(struct eviction *e, int n, int limit, int first);
-/* similar.c: of every slot of a KV head that is to be dropped, the kept one whose key has the
- * largest cosine with its own (ties: the lower) -> *out, ascending; how many, or negative. Valid
- * until the next call. */
-struct near_slot {
-    int from, to;
-    float cosine;
-};
-int cb_evict_nearest(struct eviction *e, int kv, const struct near_slot **out);
-/* Kept slot `to` becomes the weighted sum of what is merged into it, all from before the edit:
- * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum part); parts are w_from where it is a mean.
- * w_to and values count once for each `to`, as the last merge into it has them. */
-struct merge {
-    int to, from;
-    float w_to, w_from, part;
-    int values; /* 1 = values alone; the key of `to` stays as it is */
-};
-int cb_evict_merge(struct eviction *e, int kv, const struct merge *m);
 
 /* ---- keep.c: shared by methods ---- */
 
@@ -247,7 +217,15 @@ int cb_keep_part(double x, int of);
 /* what stays under a budget: min(prompt, budget) + generated where it grows, at most budget else */
 int cb_keep_slots(double budget, int n_prompt, int n_gen, int grow);
 
-/* ---- share.c: a budget split over n layers ---- */
+/* cb_keep_top() of a KV head's n slots; a single one to drop is found without sorting */
+int cb_evict_keep_top(struct eviction *e, int kv, const float *s, const float *raw, int n, int k,
+                      int sink, int recent);
+/* the same for every KV head, by scores of an observation window, which stays */
+int cb_evict_keep_votes(struct eviction *e, const struct scores *s, int k, int sink, int window);
+/* all heads, of n slots: down to `limit` by dropping slots first.. */
+int cb_evict_drop_tail(struct eviction *e, int n, int limit, int first);
+
+/* ---- budget.c: a budget split over n layers ---- */
 
 /* Real budgets with sum mean * n, falling from the first layer to mean / beta in the last (beta >=
  * 1), none above max (>= mean): along a line, by a constant ratio, or as beta^(-l / (n - 1)). What
@@ -277,6 +255,8 @@ int cb_prompt_open(const char *spec, const struct shape *sh,
 /* The same with a method that is not in the table, and without options. */
 int cb_policy_open_as(const struct method *m, void *arg, const struct shape *sh,
                       struct policy **out);
+int cb_policy_plan(struct policy *p, struct bank *bank); /* asks the method: p->plan */
+void cb_policy_clear(struct policy *p);                  /* its state is as at the start */
 void cb_policy_close(struct policy *p);
 
 #endif

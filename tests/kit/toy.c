@@ -77,39 +77,48 @@ void cb_toy_close(struct toy *t)
     free(t->qkv);
 }
 
+void cb_toy_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
+                   float *out)
+{
+    const struct hparams *hp = &s->model->hp;
+    const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd;
+    const struct chunk c = { l, qkv, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0, pos_end };
+
+    ck_assert_msg(!cb_attend(&s->attention, &c, out), "%s", cb_error());
+}
+
 static void feed(struct toy *t, int n, int chunk, float *out)
 {
-    const int nq = t->model.hp.n_head * t->model.hp.hd, pos0 = t->s->n_seen;
+    const int nq = t->model.hp.n_head * t->model.hp.hd, pos0 = t->s->bank.n_seen;
     float *tmp = malloc((size_t)(n * nq) * sizeof *tmp);
 
-    t->s->n_feed = n;
+    t->s->bank.n_feed = n;
     for (int l = 0; l < t->model.hp.n_layer; l++) {
         for (int i = 0; i < n; i += chunk) {
             const int m = n - i < chunk ? n - i : chunk;
-            ck_assert_msg(!cb_attend(t->s, l, cb_toy_row(t, l, pos0 + i), m, pos0 + i, pos0 + n,
-                                     tmp + (size_t)(i * nq)),
-                          "%s", cb_error());
+            cb_toy_attend(t->s, l, cb_toy_row(t, l, pos0 + i), m, pos0 + i, pos0 + n,
+                          tmp + (size_t)(i * nq));
         }
-        ck_assert_msg(!cb_attend_end(t->s, l), "%s", cb_error());
+        ck_assert_msg(!cb_attend_end(&t->s->attention, l), "%s", cb_error());
         if (out)
             memcpy(out + (size_t)(l * n * nq), tmp, (size_t)(n * nq) * sizeof *tmp);
     }
-    t->s->n_seen += n;
-    t->s->n_feed = 0;
+    t->s->bank.n_seen += n;
+    t->s->bank.n_feed = 0;
     free(tmp);
 }
 
 void cb_toy_prompt(struct toy *t, int n, int chunk, float *out)
 {
-    t->s->decoding = 0;
+    t->s->bank.decoding = 0;
     feed(t, n, chunk, out);
-    t->s->ctx_end = t->s->n_seen;
+    t->s->bank.prompt_end = t->s->bank.n_seen;
 }
 
 void cb_toy_decode(struct toy *t, float *out)
 {
-    t->s->decoding = 1;
-    t->s->kv_read_bytes = 0;
+    t->s->bank.decoding = 1;
+    t->s->bank.read_bytes = 0;
     feed(t, 1, 1, out);
 }
 

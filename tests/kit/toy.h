@@ -4,6 +4,7 @@
 #define TOY_H
 
 #include "attention/attend.h"
+#include "engine/session.h"
 
 struct toy {
     struct cb_model model;
@@ -27,6 +28,10 @@ void cb_toy_close(struct toy *t);
 void cb_toy_prompt(struct toy *t, int n, int chunk, float *out);
 void cb_toy_decode(struct toy *t, float *out);
 float *cb_toy_row(struct toy *t, int l, int tok);
+/* Rows qkv[n] of tokens at positions pos0.. go through layer l. Fails the test where attention
+ * does. */
+void cb_toy_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
+                   float *out);
 
 /* A session of a tiny model in a file of its own; the file is gone when this returns. */
 struct tiny;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
-#include "attention/session.h"
+#include "engine/session.h"
 
 enum { MAX_CASES = 8 };
 
@@ -65,12 +65,12 @@ static long agreed(const struct cb_session *s, const json_t *kept, int n_context
     for (int l = 0; l < hp->n_layer; l++) {
         const json_t *heads = json_array_get(kept, (size_t)l);
         for (int h = 0; h < hp->n_kv; h++) {
-            const int n = s->store[l].n[h], row = json_array_size(heads) == 1 ? 0 : h;
+            const int n = s->bank.store[l].n[h], row = json_array_size(heads) == 1 ? 0 : h;
             const char *mask = json_string_value(json_array_get(heads, (size_t)row));
             int theirs = 0;
             ck_assert_ptr_nonnull(mask);
             for (int i = 0; i < n; i++)
-                same += has(mask, cb_store_pos(&s->store[l], h, i));
+                same += has(mask, cb_store_pos(&s->bank.store[l], h, i));
             for (int i = 0; i < n_context; i++)
                 theirs += has(mask, i);
             ck_assert_msg(n == theirs, "layer %d, head %d: %d slots, not %d", l, h, n, theirs);

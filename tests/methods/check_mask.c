@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/session.h"
+#include "engine/session.h"
 #include "kit/slow.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -466,12 +466,12 @@ static void same_slots(const struct cb_session *s, const struct slow *r, const c
     for (int l = 0; l < LAYERS; l++)
         for (int h = 0; h < r->hp.n_kv; h++) {
             const int n = left(r, l, h, tok);
-            ck_assert_msg(n == s->store[l].n[h], "%s: layer %d head %d: %d slots, expected %d",
-                          when, l, h, s->store[l].n[h], n);
+            ck_assert_msg(n == s->bank.store[l].n[h], "%s: layer %d head %d: %d slots, expected %d",
+                          when, l, h, s->bank.store[l].n[h], n);
             for (int i = 0; i < n; i++)
-                ck_assert_msg(cb_store_pos(&s->store[l], h, i) == tok[i],
+                ck_assert_msg(cb_store_pos(&s->bank.store[l], h, i) == tok[i],
                               "%s: layer %d head %d: slot %d holds token %d, expected %d", when, l,
-                              h, i, cb_store_pos(&s->store[l], h, i), tok[i]);
+                              h, i, cb_store_pos(&s->bank.store[l], h, i), tok[i]);
         }
 }
 

@@ -9,8 +9,9 @@
 #include <string.h>
 
 #include "attention/attend.h"
-#include "attention/session.h"
+#include "engine/session.h"
 #include "kit/tiny.h"
+#include "kit/toy.h"
 #include "vectors/methods.h"
 
 enum { N = 12, D = 4, HQ = 4, HKV = 2, LAYERS = 3, WIDE = 16 };
@@ -51,21 +52,21 @@ static void feed(cb_session *s, int l, const float *qkv, int n, int pos0, float 
 {
     const int last = l == s->model->hp.n_layer - 1;
 
-    s->decoding = n == 1;
-    s->n_feed = n;
-    if (cb_attend(s, l, qkv, n, pos0, pos0 + n, out) || cb_attend_end(s, l))
-        ck_abort_msg("%s", cb_error());
+    s->bank.decoding = n == 1;
+    s->bank.n_feed = n;
+    cb_toy_attend(s, l, qkv, n, pos0, pos0 + n, out);
+    cb_toy_ok(cb_attend_end(&s->attention, l));
     if (last) {
-        s->n_seen += n;
-        s->n_feed = 0;
+        s->bank.n_seen += n;
+        s->bank.n_feed = 0;
     }
 }
 
 static void holds(const cb_session *s, int l, int kv, const int *tok, int n)
 {
-    ck_assert_int_eq(s->store[l].n[kv], n);
+    ck_assert_int_eq(s->bank.store[l].n[kv], n);
     for (int i = 0; i < n; i++)
-        ck_assert_int_eq(cb_store_pos(&s->store[l], kv, i), tok[i]);
+        ck_assert_int_eq(cb_store_pos(&s->bank.store[l], kv, i), tok[i]);
 }
 
 /* ---- the numbers of a generator ---- */
@@ -118,8 +119,8 @@ static void lazy_at(const char *mode, const double *m, int prompt)
             feed_toy(s, 0, prompt);
             if (prompt < N)
                 feed_toy(s, prompt, N - prompt);
-            ck_assert_msg(s->store[l].n[0] == (above ? N : 6), "%s: layer %d holds %d", spec, l,
-                          s->store[l].n[0]);
+            ck_assert_msg(s->bank.store[l].n[0] == (above ? N : 6), "%s: layer %d holds %d", spec,
+                          l, s->bank.store[l].n[0]);
             cb_session_close(s);
         }
     cb_model_close(mdl);
@@ -159,9 +160,9 @@ static void d2o_holds(const cb_session *s, const int (*kept)[6], const double (*
     for (int kv = 0; kv < HKV; kv++) {
         holds(s, 0, kv, kept[kv], 6);
         for (int i = 0; i < 6; i++) {
-            cb_store_get(&s->store[0], s->dev, kv, 0, i, x);
+            cb_store_get(&s->bank.store[0], s->dev, kv, 0, i, x);
             close_to(x, k[kv][i], D);
-            cb_store_get(&s->store[0], s->dev, kv, 1, i, x);
+            cb_store_get(&s->bank.store[0], s->dev, kv, 1, i, x);
             close_to(x, v[kv][i], D);
         }
     }
@@ -242,7 +243,7 @@ END_TEST
 /* first, second, last and sum of the layers' budgets */
 static void budgets_are(const int *c, const char *how, const int *want)
 {
-    const struct shape sh = { c[0], 4, 2, 64, c[4], 0 };
+    const struct shape sh = { c[0], 4, 2, 64, c[4], 0, 0 };
     struct layer_plan *row = calloc((size_t)c[0], sizeof *row);
     struct policy *p;
     char spec[96];
@@ -279,7 +280,7 @@ START_TEST(pyramidkv_preset)
 {
     static const char json[] = "{\"entropy\": [4, 2, 1, 1], \"gini\": [1, 2]}";
     static const char *const file = "check_methods.json";
-    const struct shape sh = { 4, 4, 2, 64, 100, 0 };
+    const struct shape sh = { 4, 4, 2, 64, 100, 0, 0 };
     static const int want[2][4] = { { 22, 12, 7, 7 }, { 14, 14, 10, 10 } };
     struct layer_plan row[4];
     struct policy *p;

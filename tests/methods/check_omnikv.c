@@ -51,7 +51,7 @@ static void run_vector(const char *device, const char *policy, const int *want, 
     cb_toy_open(&t, device, 2, &small, 12, policy, "f32", "f32", 7);
     cb_toy_prompt(&t, 11, chunk, NULL);
     cb_toy_decode(&t, out);
-    slot = cb_select_slots(t.s, 0, &n);
+    slot = cb_chooser_slots(&t.s->attention, 0, &n);
     ck_assert_int_eq(n, 5);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(slot[i], want[i]);
@@ -190,7 +190,7 @@ START_TEST(the_choice_is_k_of_the_prompt_and_the_tail)
     for (int i = 0; i < 5; i++) {
         ck_assert(!cb_session_decode(s, i));
         for (int l = 1; l <= 3; l += 2) {
-            const int32_t *slot = cb_select_slots(s, l, &n);
+            const int32_t *slot = cb_chooser_slots(&s->attention, l, &n);
             ck_assert_int_eq(n, 20 + i + 1);
             for (int j = 1; j < n; j++)
                 ck_assert_int_lt(slot[j - 1], slot[j]);
@@ -227,15 +227,17 @@ START_TEST(shares_of_the_paper)
     int dense = 0, first = -1;
 
     ck_assert_msg(!cb_policy_open(budgets[_i].policy, &sh, &p), "%s", cb_error());
+    for (int l = 0; l < sh.n_layer; l++)
+        plan[l].reads = -1;
     ck_assert_msg(!p->m->plan(p, &sh, plan), "%s", cb_error());
     for (int l = 0; l < sh.n_layer; l++) {
-        dense += plan[l].read.what == READ_ALL;
-        if (first < 0 && cb_selects(&plan[l].read))
+        dense += plan[l].reads < 0;
+        if (first < 0 && cb_plan_chooses(&plan[l]))
             first = l;
-        if (plan[l].read.what == READ_AS)
-            ck_assert(cb_selects(&plan[plan[l].read.as].read));
+        if (plan[l].reads >= 0)
+            ck_assert(cb_plan_chooses(&plan[plan[l].reads]));
     }
-    ck_assert_int_eq((int)(plan[first].read.share * budgets[_i].n), budgets[_i].k);
+    ck_assert_int_eq((int)(plan[first].choice.share * budgets[_i].n), budgets[_i].k);
     if (_i < 2)
         ck_assert_int_eq(dense, 8);
     if (_i >= 2 && _i < 5)

@@ -216,7 +216,7 @@ START_TEST(near_after_snapkv)
         cb_toy_prompt(&t, N - 1, N, NULL);
         cb_toy_decode(&t, out);
         for (int h = 0; h < 4; h++) {
-            const struct store *st = &t.s->store[2];
+            const struct store *st = &t.s->bank.store[2];
             double sum = 0, want[4] = { 0 };
             int far = 0;
             ck_assert_int_eq(st->n[h / 2], 9);
@@ -362,8 +362,8 @@ START_TEST(snapkv_keeps_as_many_as_asked)
     ck_assert_int_eq(mem.kept_max, 50);
     for (int l = 1; l < 6; l++) /* the same tokens in all layers of a block */
         for (int i = 0; i < 50 && l != 1 && l != 3; i++)
-            ck_assert_int_eq(cb_store_pos(&s->store[l], 0, i),
-                             cb_store_pos(&s->store[l - 1], 0, i));
+            ck_assert_int_eq(cb_store_pos(&s->bank.store[l], 0, i),
+                             cb_store_pos(&s->bank.store[l - 1], 0, i));
     ck_assert(!cb_session_prefill(s, tok, 9, NULL));
     ck_assert(!cb_session_decode(s, 3));
     cb_session_close(s);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/session.h"
+#include "engine/session.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -138,7 +138,7 @@ static void same_kept(const cb_session *a, const cb_session *b, const char *what
 {
     for (int l = 0; l < LAYERS; l++)
         for (int h = 0; h < a->model->hp.n_kv; h++) {
-            const struct store *x = &a->store[l], *y = &b->store[l];
+            const struct store *x = &a->bank.store[l], *y = &b->bank.store[l];
             ck_assert_msg(x->n[h] == y->n[h], "%s: %d and %d slots", what, x->n[h], y->n[h]);
             for (int i = 0; i < x->n[h]; i++)
                 ck_assert_msg(cb_store_pos(x, h, i) == cb_store_pos(y, h, i),
@@ -199,7 +199,7 @@ END_TEST
 static void as_planned(const cb_session *s, uint64_t got, uint64_t said, int slack,
                        const char *what, const char *spec)
 {
-    const struct store *st = &s->store[0];
+    const struct store *st = &s->bank.store[0];
     const double more = (double)(LAYERS * st->n_kv * slack) * (double)(st->row_k + st->row_v);
     ck_assert_msg(fabs((double)got - (double)said) <= 0.01 * (double)got + more,
                   "%s: %s: %llu bytes, planned %llu", spec, what, (unsigned long long)got,
@@ -299,8 +299,8 @@ START_TEST(a_budget_of_one)
 
     cb_toy_ok(cb_session_prefill(s, tok, 30, NULL));
     cb_toy_ok(cb_session_decode(s, tok[30]));
-    ck_assert_int_eq(cb_store_max_len(&s->store[0]), 1);
-    ck_assert_int_eq(cb_store_pos(&s->store[0], 0, 0), 30);
+    ck_assert_int_eq(cb_store_max_len(&s->bank.store[0]), 1);
+    ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, 0), 30);
     cb_session_close(s);
     cb_model_close(m);
 }

@@ -93,6 +93,7 @@ static const struct {
     { "omnikv:filter=0+2,chunk=16,ratio=0.5,stride=16", { -1, 0, -1, 2 }, 16, 8, 16 },
     { "omnikv:filter=0,wait=1,chunk=4,ratio=5,stride=1", { -1, -1, 0, 0 }, 4, 20, 1 },
     { "omnikv:filter=0,chunk=32,ratio=0.1,stride=1", { -1, 0, 0, 0 }, 32, 3, 1 },
+    { "omnikv:filter=0,chunk=8,ratio=0.625,stride=1", { -1, 0, 0, 0 }, 8, 5, 1 },
 };
 
 START_TEST(reads_what_the_rule_says)
@@ -140,7 +141,7 @@ START_TEST(policies_measure_all_tokens)
         cb_toy_prompt(&b, N, 8, NULL);
         for (int l = 0; l < N_LAYER; l++)
             for (int h = 0; h < N_KV; h++) {
-                const struct store *x = &a.s->store[l], *y = &b.s->store[l];
+                const struct store *x = &a.s->bank.store[l], *y = &b.s->bank.store[l];
                 ck_assert_int_eq(x->n[h], y->n[h]);
                 for (int i = 0; i < x->n[h]; i++)
                     ck_assert_msg(cb_store_pos(x, h, i) == cb_store_pos(y, h, i),
@@ -274,9 +275,7 @@ static const char *const refused[][3] = {
     { "full", "omnikv:chunk=0", "must be" },
     { "full", "omnikv:ratio=0", "must be" },
     { "full", "omnikv:stride=0", "must be" },
-    { "h2o", "omnikv", "every query" },
-    { "d2o", "omnikv", "every query" },
-    { "window:budget=24", "omnikv", "form of its own" },
+    { "pod", "omnikv", "not with policy pod" },
 };
 
 START_TEST(bad_options_are_refused)

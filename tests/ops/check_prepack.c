@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
-#include "attention/session.h"
+#include "engine/session.h"
 #include "kit/tiny.h"
 #include "model/model.h"
 
@@ -403,7 +403,7 @@ static void same_logits(const cb_session *a, const cb_session *b, const char *wh
 
 static int prepacked(const cb_session *s)
 {
-    return s->store[0].prepacked;
+    return s->bank.store[0].prepacked;
 }
 
 /* most: slots that are prepacked at the end of the answer, where the types can be. within: how far

@@ -461,7 +461,7 @@ START_TEST(presets_are_taken)
 
     ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
     for (int l = 0; l < 6; l++)
-        ck_assert_int_eq(s->plan[l].read.what == READ_AS, l == 2 || l == 3 || l == 5);
+        ck_assert_int_eq(s->policy->plan[l].reads >= 0, l == 2 || l == 3 || l == 5);
     ck_assert_ptr_nonnull(strstr(cb_session_note(s), "preset"));
     cb_session_close(s);
     p.policy =
@@ -500,7 +500,7 @@ START_TEST(d2o_splits_by_a_preset)
     for (int l = 0; l < 6; l++) {
         const double want = 600 * exp(-spread[l]) / sum;
         const int n = (int)floor(want * .75) + (int)floor(want * .25);
-        ck_assert_int_eq(cb_store_max_len(&s->store[l]), n);
+        ck_assert_int_eq(cb_store_max_len(&s->bank.store[l]), n);
         ck_assert_int_eq(s->policy->m->slots(s->policy, l, 300, 0), n);
     }
     cb_session_close(s);

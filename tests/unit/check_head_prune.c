@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/session.h"
+#include "engine/session.h"
 #include "kit/isa.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"

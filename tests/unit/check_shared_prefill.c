@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
-#include "attention/session.h"
+#include "engine/session.h"
 #include "kit/tiny.h"
 #include "model/model.h"
 

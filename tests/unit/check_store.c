@@ -174,7 +174,7 @@ START_TEST(single_slots_are_dropped)
         }
     ck_assert(s.mixed[0] && s.mixed[1]);
     expect_many(&s, 1, 30);
-    cb_store_pack(&s);
+    cb_store_sort(&s);
     ck_assert_ptr_null(cb_store_run(&s, 1, 0, N).idx);
     expect(&s, 1, N - 1, N + STEPS - 1);
     append(&s, N + STEPS, 1);

@@ -143,9 +143,9 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     if (err)
         return err;
     for (int l = 0; l < sh->n_layer; l++) {
-        row[l].want.when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS;
-        row[l].want.heads = EACH_HEAD;
-        row[l].want.sums = 1;
+        row[l].score.when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS;
+        row[l].score.heads = EACH_HEAD;
+        row[l].score.sums = 1;
         row[l].late = p->val[LAYERS].num <= GATED; /* layers are compared */
     }
     return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer) +

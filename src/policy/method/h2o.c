@@ -38,9 +38,10 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
                                 p->val[BUDGET].num);
     p->slot_floats = max ? sh->n_head / sh->n_kv : 1;
     for (int l = 0; l < sh->n_layer; l++)
-        row[l].want = (struct want){ .when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS,
-                                     .heads = EACH_HEAD,
-                                     .sums = 1 };
+        row[l].score =
+            (struct score_plan){ .when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS,
+                                 .heads = EACH_HEAD,
+                                 .sums = 1 };
     return 0;
 }
 

@@ -115,15 +115,15 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay
     for (int l = 0; l < sh->n_layer; l++) {
         if (is_filter[l]) {
             filter = l;
-            lay[l].want.norm = p->val[SCORE].num > 0 ? NORM_LOGIT : NORM_SOFTMAX;
-            lay[l].want.window = select == LAST ? 1 : (int)p->val[WINDOW].num;
-            lay[l].want.decay = select == EXPONENTIAL ? 0.5f : 1;
-            lay[l].read.k = (int)budget;
-            lay[l].read.share = share;
-            lay[l].read.tail = (int)p->val[TAIL_MAX].num;
+            lay[l].choice =
+                (struct choice_plan){ .k = (int)budget,
+                                      .share = share,
+                                      .window = select == LAST ? 1 : (int)p->val[WINDOW].num,
+                                      .decay = select == EXPONENTIAL ? 0.5f : 1,
+                                      .logits = p->val[SCORE].num > 0,
+                                      .tail = (int)p->val[TAIL_MAX].num };
         } else if (filter >= 0 && l > filter + wait) {
-            lay[l].read.what = READ_AS;
-            lay[l].read.as = filter;
+            lay[l].reads = filter;
         }
     }
     return 0;

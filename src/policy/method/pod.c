@@ -104,8 +104,8 @@ static int find_blocks(struct policy *p, const struct shape *sh, int *start, int
     return err;
 }
 
-/* far_as[l][kv] <- start[kv][l] */
-static int leaders(struct policy *p, const struct shape *sh, int *far_as, int *sinks, int *recent)
+/* from[l][kv] <- start[kv][l] */
+static int leaders(struct policy *p, const struct shape *sh, int *from, int *sinks, int *recent)
 {
     int *start = calloc((size_t)(sh->n_layer * sh->n_kv), sizeof *start), err;
 
@@ -113,35 +113,35 @@ static int leaders(struct policy *p, const struct shape *sh, int *far_as, int *s
         return cb_policy_refuse(p, "out of memory");
     err = find_blocks(p, sh, start, sinks, recent);
     for (int i = 0; !err && i < sh->n_layer * sh->n_kv; i++)
-        far_as[i % sh->n_layer * sh->n_kv + i / sh->n_layer] = start[i];
+        from[i % sh->n_layer * sh->n_kv + i / sh->n_layer] = start[i];
     free(start);
     return err;
 }
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)
 {
-    int *far_as = p->mem = calloc((size_t)(sh->n_layer * sh->n_kv), sizeof *far_as);
+    int *from = p->mem = calloc((size_t)(sh->n_layer * sh->n_kv), sizeof *from);
     int sinks = (int)p->val[SINKS].num, recent = (int)p->val[RECENT].num, err;
 
-    if (!far_as)
+    if (!from)
         return cb_policy_refuse(p, "out of memory");
     err = check(p);
     if (!err)
-        err = leaders(p, sh, far_as, &sinks, &recent);
+        err = leaders(p, sh, from, &sinks, &recent);
     for (int l = 0; !err && l < sh->n_layer; l++) {
-        lay[l].read.sink = p->val[SINKS].set ? (int)p->val[SINKS].num : sinks;
-        lay[l].read.recent = p->val[RECENT].set ? (int)p->val[RECENT].num : recent;
+        lay[l].cross.sink = p->val[SINKS].set ? (int)p->val[SINKS].num : sinks;
+        lay[l].cross.recent = p->val[RECENT].set ? (int)p->val[RECENT].num : recent;
         if (p->val[PROXIMAL].num == BY_WINDOW)
-            lay[l].read.recent_after = (int)fmin(p->val[WINDOW].num, lay[l].read.recent);
-        lay[l].read.far_as = far_as + l * sh->n_kv;
-        lay[l].read.skip = (float)p->val[GATE].num;
+            lay[l].cross.recent_after = (int)fmin(p->val[WINDOW].num, lay[l].cross.recent);
+        lay[l].cross.from = from + l * sh->n_kv;
+        lay[l].cross.skip = (float)p->val[GATE].num;
         lay[l].late = p->val[SNAP].num > 0;
         for (int kv = 0; kv < sh->n_kv && p->val[SNAP].num > 0; kv++)
-            if (lay[l].read.far_as[kv] == l)
-                lay[l].want = (struct want){ .when = WHEN_PROMPT,
-                                             .window = (int)p->val[WINDOW].num,
-                                             .pool = 5,
-                                             .pool_kind = POOL_MEAN };
+            if (lay[l].cross.from[kv] == l)
+                lay[l].score = (struct score_plan){ .when = WHEN_PROMPT,
+                                                    .window = (int)p->val[WINDOW].num,
+                                                    .pool = 5,
+                                                    .pool_kind = POOL_MEAN };
     }
     if (!err && p->val[SNAP].num > 0)
         err = cb_policy_state(p, sizeof(int) * (size_t)(sh->n_layer * sh->n_kv) *
@@ -165,10 +165,10 @@ static int observe(struct policy *p, int l, void *st, const struct scores *sc)
         const int n = cb_view_len(p, l, kv), window = (int)p->val[WINDOW].num;
         int *keep = kept(p, l, kv);
         keep[0] = -1;
-        if (n <= snap || p->plan[l].read.far_as[kv] != l)
+        if (n <= snap || p->plan[l].cross.from[kv] != l)
             continue;
         keep[0] = cb_keep_top(sc->s + row, NULL, n, snap,
-                              p->plan[l].read.sink < snap - window ? p->plan[l].read.sink : 0,
+                              p->plan[l].cross.sink < snap - window ? p->plan[l].cross.sink : 0,
                               window, keep + 1);
         if (keep[0] < 0)
             return keep[0];
@@ -183,7 +183,7 @@ static int compact(struct policy *p, int l, void *st, const struct scores *sc, s
     if (!cb_evict_at_prompt(e) || !p->state)
         return 0;
     for (int kv = 0; kv < p->sh.n_kv; kv++) {
-        const int *keep = kept(p, p->plan[l].read.far_as[kv], kv);
+        const int *keep = kept(p, p->plan[l].cross.from[kv], kv);
         const int err = keep[0] < 0 ? 0 : cb_evict_keep(e, kv, keep + 1, keep[0]);
         if (err)
             return err;

@@ -93,12 +93,13 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     if (p->val[SHAPE].num > LINEAR && p->val[BUDGETS].num > EXACT)
         return cb_policy_refuse(p, "budgets: those programs know shape=linear alone");
     for (int l = 0; l < sh->n_layer; l++)
-        row[l].want =
-            (struct want){ .when = WHEN_PROMPT,
-                           .window = (int)p->val[WINDOW].num,
-                           .heads = p->val[GROUP].num > 0 ? PER_KV_HEAD_MAX : PER_KV_HEAD_MEAN,
-                           .pool = (int)p->val[KERNEL].num,
-                           .pool_kind = p->val[POOL].num > 0 ? POOL_MAX : POOL_MEAN };
+        row[l].score =
+            (struct score_plan){ .when = WHEN_PROMPT,
+                                 .window = (int)p->val[WINDOW].num,
+                                 .heads =
+                                     p->val[GROUP].num > 0 ? PER_KV_HEAD_MAX : PER_KV_HEAD_MEAN,
+                                 .pool = (int)p->val[KERNEL].num,
+                                 .pool_kind = p->val[POOL].num > 0 ? POOL_MAX : POOL_MEAN };
     err = p->val[SHAPE].num >= ENTROPY ? measured(p) : 0;
     if (err)
         return err;

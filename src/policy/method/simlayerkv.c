@@ -86,11 +86,11 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     if (err)
         return err;
     for (int l = 0; l < sh->n_layer - (int)p->val[LAST].num; l++)
-        row[l].want = (struct want){ .when = prefill ? WHEN_PROMPT : WHEN_STEP,
-                                     .window = prefill ? (int)p->val[WINDOW].num : 0,
-                                     .heads = MEAN_HEADS,
-                                     .sink = prefill ? (int)p->val[SINK].num : 0,
-                                     .band = prefill ? (int)p->val[RECENT].num : 0 };
+        row[l].score = (struct score_plan){ .when = prefill ? WHEN_PROMPT : WHEN_STEP,
+                                            .window = prefill ? (int)p->val[WINDOW].num : 0,
+                                            .heads = MEAN_HEADS,
+                                            .sink = prefill ? (int)p->val[SINK].num : 0,
+                                            .band = prefill ? (int)p->val[RECENT].num : 0 };
     return 0;
 }
 
@@ -108,7 +108,7 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
             score += (double)s->s[i];
     st->lazy |= score / s->n_query > p->val[THRESHOLD].num;
     if (!s->prompt) /* by the first token that is generated alone */
-        p->plan[l].want.when = WHEN_NEVER;
+        cb_policy_watch(p, l, WHEN_NEVER);
     return 0;
 }
 
@@ -124,7 +124,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     /* the next token decides about a layer that is not lazy, once it has something to drop */
     if (p->val[MODE].num == DECODE_MODE && !st->lazy && l < p->sh.n_layer - (int)p->val[LAST].num &&
         (prompt || n <= ends(p)))
-        p->plan[l].want.when = n >= ends(p) ? WHEN_STEP : WHEN_NEVER;
+        cb_policy_watch(p, l, n >= ends(p) ? WHEN_STEP : WHEN_NEVER);
     if (!st->lazy || n <= ends(p) || (prompt && p->val[MODE].num == DECODE_MODE) ||
         (st->cut && p->val[DECODE].num == GROW))
         return 0;

@@ -43,12 +43,13 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         return cb_policy_refuse(p, "budget=%g: must be more than window + sink = %g",
                                 p->val[BUDGET].num, least);
     for (int l = 0; l < sh->n_layer; l++)
-        row[l].want =
-            (struct want){ .when = WHEN_PROMPT,
-                           .window = (int)p->val[WINDOW].num,
-                           .heads = p->val[GROUP].num > 0 ? PER_KV_HEAD_MAX : PER_KV_HEAD_MEAN,
-                           .pool = (int)p->val[KERNEL].num,
-                           .pool_kind = p->val[POOL].num > 0 ? POOL_MAX : POOL_MEAN };
+        row[l].score =
+            (struct score_plan){ .when = WHEN_PROMPT,
+                                 .window = (int)p->val[WINDOW].num,
+                                 .heads =
+                                     p->val[GROUP].num > 0 ? PER_KV_HEAD_MAX : PER_KV_HEAD_MEAN,
+                                 .pool = (int)p->val[KERNEL].num,
+                                 .pool_kind = p->val[POOL].num > 0 ? POOL_MAX : POOL_MEAN };
     return 0;
 }
 

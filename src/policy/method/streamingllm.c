@@ -40,7 +40,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         return cb_policy_refuse(p, "sink=%g: leaves no recent tokens in a budget of %g",
                                 p->val[SINK].num, budget(p));
     for (int l = 0; l < sh->n_layer; l++)
-        row[l].pos = p->val[POSITIONS].num == ROLLED ? POS_SLOT : POS_TOKEN;
+        row[l].rolling = p->val[POSITIONS].num == ROLLED;
     return 0;
 }
 

@@ -22,7 +22,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
 {
     (void)p;
     for (int l = 0; l < sh->n_layer; l++)
-        row[l].want = (struct want){ .when = WHEN_ALWAYS, .window = 1, .heads = MEAN_HEADS };
+        row[l].score = (struct score_plan){ .when = WHEN_ALWAYS, .window = 1, .heads = MEAN_HEADS };
     return 0;
 }
 

@@ -12,6 +12,8 @@
 enum { LANES = 8, BLOCK = CB_STORE_MANY, BATCH = 4096, MOST_HD = 512 };
 
 struct nearest_key {
+    struct bank *b;
+    int col;     /* of the stores: 1 / length of each key */
     float *kept; /* [n][hd] unit keys */
     float *gone; /* [BATCH][hd] the same of those that go */
     size_t cap;  /* floats of kept */
@@ -22,46 +24,43 @@ struct nearest_key {
     float *row;   /* [n_ctx] products of the rows of one KV head */
 };
 
-int cb_nearest_key_open(struct cb_session *s)
+int cb_nearest_key_new(struct bank *b, int col, struct nearest_key **out)
 {
-    struct nearest_key *m;
+    struct nearest_key *m = cb_calloc(1, sizeof *m);
 
-    if (!s->policy->m->merges)
-        return CB_OK;
-    m = s->nearest_key = cb_calloc(1, sizeof *m);
     if (!m)
         return CB_ENOMEM;
-    m->out = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->out);
-    m->slot = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->slot);
-    m->gone = cb_alloc_aligned((size_t)BATCH * (size_t)s->model->hp.hd, sizeof *m->gone);
+    *out = m;
+    m->b = b;
+    m->col = col;
+    m->out = cb_alloc_aligned((size_t)b->n_ctx, sizeof *m->out);
+    m->slot = cb_alloc_aligned((size_t)b->n_ctx, sizeof *m->slot);
+    m->gone = cb_alloc_aligned((size_t)BATCH * (size_t)b->hd, sizeof *m->gone);
     m->idx = cb_alloc_aligned(BATCH, sizeof *m->idx);
     m->dot = cb_alloc_aligned(BATCH, sizeof *m->dot);
-    m->row = cb_alloc_aligned((size_t)s->n_ctx, sizeof *m->row);
+    m->row = cb_alloc_aligned((size_t)b->n_ctx, sizeof *m->row);
     return m->out && m->slot && m->gone && m->idx && m->dot && m->row ? CB_OK : CB_ENOMEM;
 }
 
-void cb_nearest_key_close(struct cb_session *s)
+void cb_nearest_key_free(struct nearest_key *m)
 {
-    if (!s->nearest_key)
+    if (!m)
         return;
-    free(s->nearest_key->kept);
-    free(s->nearest_key->gone);
-    free(s->nearest_key->idx);
-    free(s->nearest_key->dot);
-    free(s->nearest_key->row);
-    free(s->nearest_key->out);
-    free(s->nearest_key->slot);
-    free(s->nearest_key);
+    free(m->kept);
+    free(m->gone);
+    free(m->idx);
+    free(m->dot);
+    free(m->row);
+    free(m->out);
+    free(m->slot);
+    free(m);
 }
 
-size_t cb_nearest_key_bytes(const struct cb_session *s, int n_most, int n_kept)
+size_t cb_nearest_key_bytes(const struct nearest_key *m, int n_most, int n_kept)
 {
-    const size_t hd = (size_t)s->model->hp.hd, kept = (size_t)n_kept * hd;
+    const size_t hd = (size_t)m->b->hd, kept = (size_t)n_kept * hd;
 
-    if (!s->nearest_key)
-        return 0;
-    return (size_t)n_most *
-               (sizeof *s->nearest_key->out + sizeof *s->nearest_key->slot + sizeof(float)) +
+    return (size_t)n_most * (sizeof *m->out + sizeof *m->slot + sizeof(float)) +
            (kept + kept / 4 + BATCH * (hd + 2)) * sizeof(float);
 }
 
@@ -96,18 +95,18 @@ static void unit(float *x, int n)
 }
 
 struct job {
-    struct cb_session *s;
+    struct nearest_key *m;
     int l, kv, n;
     const int *slot; /* [n] */
     float *x;        /* [n][hd] unit keys */
 };
 
 /* Keys of slot[n], n <= BLOCK, as unit keys */
-static void unit_keys(struct cb_session *s, int l, int kv, const int *slot, int n, float *x)
+static void unit_keys(struct nearest_key *m, int l, int kv, const int *slot, int n, float *x)
 {
-    const int hd = s->model->hp.hd;
+    const int hd = m->b->hd;
 
-    cb_store_get_many(&s->store[l], s->dev, kv, 0, slot, n, x);
+    cb_store_get_many(&m->b->store[l], m->b->dev, kv, 0, slot, n, x);
     for (int i = 0; i < n; i++)
         unit(x + (size_t)i * (size_t)hd, hd);
 }
@@ -124,49 +123,44 @@ static void unpack_item(void *ctx, int item, int thread)
     const size_t first = (size_t)item * BLOCK;
 
     (void)thread;
-    unit_keys(job->s, job->l, job->kv, job->slot + first, block_of(job, item),
-              job->x + first * (size_t)job->s->model->hp.hd);
+    unit_keys(job->m, job->l, job->kv, job->slot + first, block_of(job, item),
+              job->x + first * (size_t)job->m->b->hd);
 }
 
 static void unpack(struct job job)
 {
-    cb_par_for(job.s->dev->par, (job.n + BLOCK - 1) / BLOCK, unpack_item, &job);
+    cb_par_for(job.m->b->dev->par, (job.n + BLOCK - 1) / BLOCK, unpack_item, &job);
 }
 
 /* ---- one slot goes, as at each step of generation ---- */
 
 /* Where the store keeps 1 / length of each key; 0: not known */
-static float *lengths(struct cb_session *s, int l, int kv)
+static float *lengths(struct nearest_key *m, int l, int kv)
 {
-    return cb_store_col(&s->store[l], kv, s->policy->slot_floats);
+    return cb_store_col(&m->b->store[l], kv, m->col);
 }
 
-int cb_nearest_key_columns(const struct policy *p)
+void cb_nearest_key_forget(struct nearest_key *m, int l, int kv, int slot)
 {
-    return p->m->merges;
+    lengths(m, l, kv)[slot] = 0;
 }
 
-void cb_nearest_key_forget(struct cb_session *s, int l, int kv, int slot)
+static void know_lengths(struct nearest_key *m, int l, int kv, float *inv)
 {
-    lengths(s, l, kv)[slot] = 0;
-}
-
-static void know_lengths(struct cb_session *s, int l, int kv, float *inv)
-{
-    const struct store *st = &s->store[l];
+    const struct store *st = &m->b->store[l];
     float key[MOST_HD];
 
     for (int i = 0; i < st->n[kv]; i++)
         if (!(inv[i] > 0)) {
-            cb_store_get(st, s->dev, kv, 0, i, key);
+            cb_store_get(st, m->b->dev, kv, 0, i, key);
             inv[i] = inverse_length(key, st->hd);
         }
 }
 
 /* Products of q with the keys of one KV head as their rows lie -> row */
-static void products(struct cb_session *s, int l, struct kv_run run, const float *q, float *row)
+static void products(struct nearest_key *m, int l, struct kv_run run, const float *q, float *row)
 {
-    const struct store *st = &s->store[l];
+    const struct store *st = &m->b->store[l];
     const struct score sc = { .a = { .n_tok = 1,
                                      .n_head = 1,
                                      .n_kv = 1,
@@ -181,23 +175,22 @@ static void products(struct cb_session *s, int l, struct kv_run run, const float
                               .out = row };
 
     memset(row, 0, (size_t)run.n * sizeof *row);
-    s->dev->ops->score(s->dev, &sc);
+    m->b->dev->ops->score(m->b->dev, &sc);
 }
 
-int cb_nearest_key_one(struct cb_session *s, int l, int kv, int slot, const struct near_slot **out)
+int cb_nearest_key_one(struct nearest_key *m, int l, int kv, int slot, const struct near_slot **out)
 {
-    struct nearest_key *m = s->nearest_key;
-    const int n = s->store[l].n[kv];
-    const struct kv_run run = cb_store_run(&s->store[l], kv, 0, n);
+    const int n = m->b->store[l].n[kv];
+    const struct kv_run run = cb_store_run(&m->b->store[l], kv, 0, n);
     struct near_slot y = { .from = slot, .cosine = -INFINITY };
-    float *inv = lengths(s, l, kv);
+    float *inv = lengths(m, l, kv);
 
     *out = m->out;
     if (n == 1)
         return 0;
-    know_lengths(s, l, kv, inv);
-    unit_keys(s, l, kv, &slot, 1, m->gone);
-    products(s, l, run, m->gone, m->row);
+    know_lengths(m, l, kv, inv);
+    unit_keys(m, l, kv, &slot, 1, m->gone);
+    products(m, l, run, m->gone, m->row);
     for (int i = 0; i < n; i++) {
         const float u = m->row[run.order ? run.order[i] : i] * inv[i];
         if (u > y.cosine && i != slot) {
@@ -221,28 +214,27 @@ static int make_room(struct nearest_key *m, size_t need)
     return CB_OK;
 }
 
-int cb_nearest_key_all(struct cb_session *s, int l, int kv, const int *keep, int n_keep,
+int cb_nearest_key_all(struct nearest_key *m, int l, int kv, const int *keep, int n_keep,
                        const struct near_slot **out)
 {
-    struct nearest_key *m = s->nearest_key;
-    const int hd = s->model->hp.hd;
+    const int hd = m->b->hd;
     int n_out = 0;
 
-    for (int i = 0, k = 0; i < s->store[l].n[kv]; i++)
+    for (int i = 0, k = 0; i < m->b->store[l].n[kv]; i++)
         if (k < n_keep && keep[k] == i)
             m->slot[k++] = i;
         else
             m->out[n_out++].from = i;
     *out = m->out;
     TRY(make_room(m, (size_t)n_keep * (size_t)hd));
-    unpack((struct job){ s, l, kv, n_keep, m->slot, m->kept });
+    unpack((struct job){ m, l, kv, n_keep, m->slot, m->kept });
     for (int from = 0; from < n_out; from += BATCH) {
         struct near_slot *y = m->out + from;
         const int n = n_out - from < BATCH ? n_out - from : BATCH;
         for (int i = 0; i < n; i++)
             m->idx[i] = y[i].from;
-        unpack((struct job){ s, l, kv, n, m->idx, m->gone });
-        s->dev->ops->nearest(s->dev, m->gone, n, m->kept, n_keep, hd, m->idx, m->dot);
+        unpack((struct job){ m, l, kv, n, m->idx, m->gone });
+        m->b->dev->ops->nearest(m->b->dev, m->gone, n, m->kept, n_keep, hd, m->idx, m->dot);
         for (int i = 0; i < n; i++) {
             y[i].to = m->slot[m->idx[i]];
             y[i].cosine = m->dot[i];

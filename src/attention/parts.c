@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* parts.c - the list of parts that a call of attention reads, and the call itself. */
+#include "parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+struct parts {
+    int n, cap;
+    struct part *part;  /* [cap] */
+    struct kv_run *run; /* [cap][n_kv] */
+    float *lse;         /* [chunk][n_head] */
+    float *out2,
+        *lse2;  /* [chunk][n_head * hd], [chunk][n_head] of a part that joins; NULL: none does */
+    int *skips; /* [n_head] 1 = the head leaves the part out */
+};
+
+/* ---- open ---- */
+
+/* May some call of attention have more than one part? */
+static int any_joins(const struct attention *a)
+{
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (a->plan[l].rolling || a->plan[l].cross.from)
+            return 1;
+    return 0;
+}
+
+int cb_parts_open(struct attention *a)
+{
+    const size_t n = (size_t)a->chunk * (size_t)a->model->hp.n_head;
+    struct parts *x = a->parts = cb_calloc(1, sizeof *x);
+
+    if (!x || !(x->lse = cb_alloc_aligned(n, sizeof *x->lse)))
+        return CB_ENOMEM;
+    if (!any_joins(a))
+        return CB_OK;
+    x->out2 = cb_alloc_aligned((size_t)a->chunk * cb_attention_row(a), sizeof *x->out2);
+    x->lse2 = cb_alloc_aligned(n, sizeof *x->lse2);
+    x->skips = cb_calloc((size_t)a->model->hp.n_head, sizeof *x->skips);
+    return x->out2 && x->lse2 && x->skips ? CB_OK : CB_ENOMEM;
+}
+
+void cb_parts_close(struct attention *a)
+{
+    struct parts *x = a->parts;
+
+    if (!x)
+        return;
+    free(x->part);
+    free(x->run);
+    free(x->lse);
+    free(x->out2);
+    free(x->lse2);
+    free(x->skips);
+    free(x);
+}
+
+size_t cb_parts_bytes(const struct attention *a)
+{
+    const size_t n = (size_t)a->chunk * (size_t)a->model->hp.n_head;
+    return sizeof(float) * (a->parts->out2 ? 2 * n + (size_t)a->chunk * cb_attention_row(a) : n);
+}
+
+/* ---- the list ---- */
+
+void cb_parts_clear(struct attention *a)
+{
+    a->parts->n = 0;
+}
+
+int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run)
+{
+    struct parts *x = a->parts;
+    const size_t n_kv = (size_t)a->bank->n_kv;
+
+    if (x->n == x->cap) {
+        const size_t cap = x->cap ? 2 * (size_t)x->cap : 4;
+        struct part *part = cb_realloc(x->part, cap, sizeof *part);
+        struct kv_run *runs;
+        if (!part)
+            return CB_ENOMEM;
+        x->part = part;
+        if (!(runs = cb_realloc(x->run, cap * n_kv, sizeof *runs)))
+            return CB_ENOMEM;
+        x->run = runs;
+        x->cap = (int)cap;
+    }
+    x->part[x->n] = *p;
+    *run = cb_parts_runs(a, x->n);
+    memset(*run, 0, n_kv * sizeof **run);
+    x->n++;
+    return CB_OK;
+}
+
+struct part cb_parts_of(const struct attention *a, const struct chunk *c)
+{
+    return (struct part){ .n = c->n,
+                          .q = c->q,
+                          .q_stride = c->stride,
+                          .causal = !a->bank->decoding,
+                          .window = cb_attention_window(a, c->l),
+                          .skip = 2 };
+}
+
+int cb_parts_n(const struct attention *a)
+{
+    return a->parts->n;
+}
+
+const struct part *cb_parts_at(const struct attention *a, int i)
+{
+    return &a->parts->part[i];
+}
+
+struct kv_run *cb_parts_runs(const struct attention *a, int i)
+{
+    return a->parts->run + (size_t)i * (size_t)a->bank->n_kv;
+}
+
+/* ---- attending ---- */
+
+struct attn cb_parts_attn(const struct attention *a, int l)
+{
+    const struct hparams *hp = &a->model->hp;
+
+    return (struct attn){ .n_head = hp->n_head,
+                          .n_kv = hp->n_kv,
+                          .hd = hp->hd,
+                          .scale = 1.0f / sqrtf((float)hp->hd),
+                          .causal = 1,
+                          .window = cb_attention_window(a, l),
+                          .type_k = a->bank->type_k,
+                          .type_v = a->bank->type_v,
+                          .q_stride = hp->n_head * hp->hd,
+                          .logit_stride = a->bank->n_ctx };
+}
+
+struct attn cb_parts_attn_of(const struct attention *a, int l, int i)
+{
+    const struct part *p = cb_parts_at(a, i);
+    struct attn at = cb_parts_attn(a, l);
+
+    at.n_tok = p->n;
+    at.q = p->q;
+    at.q_stride = p->q_stride;
+    at.causal = p->causal;
+    at.window = p->window;
+    at.run = cb_parts_runs(a, i);
+    return at;
+}
+
+/* Bytes that a decoded token reads of one run. */
+static uint64_t run_bytes(const struct attention *a, int l, const struct part *p,
+                          const struct kv_run *run)
+{
+    const struct store *st = &a->bank->store[l];
+    struct kv_run r = *run;
+
+    if (p->window && p->window < r.n)
+        r.n = p->window;
+    if (!r.given)
+        return cb_store_run_bytes(st, &r);
+    return cb_store_value_bytes(st, &r) +
+           (uint64_t)r.n * (uint64_t)cb_attention_group(a) * sizeof(float);
+}
+
+static double log_sum_exp(const float *x, int n)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int j = 0; j < n; j++)
+        max = (double)x[j] > max ? (double)x[j] : max;
+    for (int j = 0; j < n; j++)
+        sum += exp((double)x[j] - max);
+    return max + log(sum);
+}
+
+/* Which heads leave the part out: the share of what they have read before is known before any value
+ * of the part is read. Where a whole KV head does, its run becomes empty. */
+static void gate(const struct attention *a, const struct part *p, struct kv_run *run,
+                 const float *lse)
+{
+    const int group = cb_attention_group(a);
+
+    for (int kv = 0; kv < a->bank->n_kv; kv++) {
+        int all = run[kv].n > 0;
+        for (int i = 0; run[kv].n > 0 && i < group; i++) {
+            const int h = kv * group + i;
+            const float *logit = run[kv].logit + (size_t)i * (size_t)a->bank->n_ctx;
+            const double share = 1 / (1 + exp(log_sum_exp(logit, run[kv].n) - (double)lse[h]));
+            a->parts->skips[h] = share >= (double)p->skip;
+            all &= a->parts->skips[h];
+        }
+        if (all)
+            run[kv].n = 0;
+    }
+}
+
+static void attend_one(struct attention *a, const struct chunk *c, int i, float *out, float *lse)
+{
+    const struct part *p = cb_parts_at(a, i);
+    struct parts *x = a->parts;
+    struct attn at = cb_parts_attn_of(a, c->l, i);
+    const int n_head = at.n_head, gated = p->joins && p->skip <= 1;
+
+    out += (size_t)p->first * cb_attention_row(a);
+    lse += lse ? (size_t)p->first * (size_t)n_head : 0;
+    if (gated) {
+        memset(x->skips, 0, (size_t)n_head * sizeof *x->skips);
+        gate(a, p, cb_parts_runs(a, i), lse);
+    }
+    at.out = p->joins ? x->out2 : out;
+    at.lse = p->joins ? x->lse2 : lse;
+    a->dev->ops->attention(a->dev, &at);
+    for (int h = 0; gated && h < n_head; h++)
+        if (x->skips[h])
+            x->lse2[h] = -INFINITY;
+    if (p->joins)
+        a->dev->ops->join(a->dev, out, lse, x->out2, x->lse2, p->n * n_head, at.hd);
+    for (int kv = 0; a->bank->decoding && kv < at.n_kv; kv++)
+        a->bank->read_bytes += run_bytes(a, c->l, p, &at.run[kv]);
+}
+
+const float *cb_parts_attend(struct attention *a, const struct chunk *c, int want_lse, float *out)
+{
+    struct parts *x = a->parts;
+
+    for (int i = 0; i < x->n; i++)
+        want_lse |= x->part[i].joins;
+    for (int i = 0; i < x->n; i++)
+        attend_one(a, c, i, out, want_lse ? x->lse : NULL);
+    return want_lse ? x->lse : NULL;
+}

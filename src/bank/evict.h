@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* evict.h - a change to one layer's slots: a method asks for it, the bank checks and applies it at
+ * once. Lists of slots ascend. */
+#ifndef EVICT_H
+#define EVICT_H
+
+#include <stddef.h>
+
+#include "nearest_key.h"
+
+struct eviction;
+
+/* ---- what a method's compact() may ask ---- */
+
+int cb_evict_at_prompt(const struct eviction *e);   /* 1 = end of a prompt, 0 = a decode step */
+int cb_evict_len(const struct eviction *e, int kv); /* slots of a KV head */
+int cb_evict_heads(const struct eviction *e);
+int *cb_evict_tmp(struct eviction *e);   /* [longest KV head] scratch, owned by the eviction */
+float *cb_evict_row(struct eviction *e); /* the same, of floats */
+int cb_evict_keep(struct eviction *e, int kv, const int *slot, int n);
+int cb_evict_keep_all_heads(struct eviction *e, const int *slot, int n);
+int cb_evict_drop(struct eviction *e, int kv, int slot); /* keeps all others */
+/* Of every slot of a KV head that is to be dropped, the nearest kept one (nearest_key.h). */
+int cb_evict_nearest(struct eviction *e, int kv, const struct near_slot **out);
+
+/* Kept slot `to` becomes the weighted sum of what is merged into it, all from before the change:
+ * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum part); parts are w_from where it is a mean.
+ * w_to and values count once for each `to`, as the last merge into it has them. */
+struct merge {
+    int to, from;
+    float w_to, w_from, part;
+    int values; /* 1 = values alone; the key of `to` stays as it is */
+};
+int cb_evict_merge(struct eviction *e, int kv, const struct merge *m);
+
+/* ---- what attention does with it ---- */
+
+/* who: the method's name, for messages. merge_col: the column for key lengths, or -1 where nothing
+ * is merged. */
+int cb_evict_new(struct bank *b, const char *who, int merge_col, struct eviction **out);
+void cb_evict_free(struct eviction *e); /* e may be NULL */
+void cb_evict_begin(struct eviction *e, int l, int prompt);
+/* Work space in bytes when n_kept slots of n_most stay. */
+size_t cb_evict_bytes(const struct eviction *e, int n_most, int n_kept);
+int cb_evict_apply(struct eviction *e); /* all that was asked since begin; merges first */
+
+#endif
