@@ -34,13 +34,13 @@ extern const struct cmd cb_cmd_quantize;
 extern const struct cmd cb_cmd_run;
 extern const struct cmd cb_cmd_tokenize;
 
-extern const struct cmd *const cb_cmds[]; /* ends with NULL; in main.c */
-
 /* ---- cmd.c: from argv to an exit status ---- */
 
 enum { EXIT_INTERRUPT = 130 }; /* 128 + SIGINT: what was printed is not the whole answer */
 
-int cb_cmd_main(int argc, char **argv);
+/* The table of all commands ends with NULL; main.c has it. */
+int cb_cmd_main(const struct cmd *const *table, int argc, char **argv);
+const struct cmd *const *cb_cmd_table(void);
 
 /* ---- engine.c: model and session as the options say ---- */
 
