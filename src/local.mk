@@ -1,5 +1,5 @@
-# The rooms of src from the ground up: a file includes its own room and those above it in this list, which
-# tests/check-rules holds it to.
+# The rooms of src from the ground up: a file includes its own room and those above it in this list,
+# which tests/check-rules holds it to.
 libcore_la_SOURCES += \
 	include/ctxbank.h \
 	src/base/buf.c src/base/buf.h \
@@ -96,7 +96,8 @@ libcore_la_SOURCES += \
 	src/engine/session.c \
 	src/engine/shared_prefill.c
 
-# Tasks, their scores and analyses: for the program and the tests, not part of the installed library.
+# Tasks, their scores and analyses: for the program and the tests, not part of the installed
+# library.
 noinst_LTLIBRARIES += libeval.la
 libeval_la_LIBADD = $(JANSSON_LIBS)
 libeval_la_SOURCES = \

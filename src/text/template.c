@@ -37,7 +37,8 @@ static const struct chat_form forms[] = {
     { "chatml", { "<|im_start|>", "!<|im_sep|>" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
       { CHATML("system"), CHATML("user"), CHATML("assistant") }, "<|im_start|>assistant\n" },
     /* Llama 3.1 and 3.2: dates open the system turn, which is always there. */
-    { "llama3.1", { "<|start_header_id|>", "Cutting Knowledge Date" }, BOS_ALWAYS, OWN_TURN, TRIM_ALL,
+    { "llama3.1", { "<|start_header_id|>", "Cutting Knowledge Date" }, BOS_ALWAYS, OWN_TURN,
+      TRIM_ALL,
       "Cutting Knowledge Date: December 2023\nToday Date: ",
       { LLAMA3("system"), LLAMA3("user"), LLAMA3("assistant") }, HEADER("assistant") },
     { "llama3", { "<|start_header_id|>" }, BOS_ALWAYS, OWN_TURN, TRIM_ALL, NULL,
@@ -55,7 +56,8 @@ static const struct chat_form forms[] = {
     { "gemma", { "<start_of_turn>" }, BOS_ALWAYS, FIRST_TURN, TRIM_ALL, NULL,
       { { "", "\n\n" }, { "<start_of_turn>user\n", "<end_of_turn>\n" },
         { "<start_of_turn>model\n", "<end_of_turn>\n" } }, "<start_of_turn>model\n" },
-    { "zephyr", { "'<|user|>\n' + message['content'] + eos_token" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
+    { "zephyr", { "'<|user|>\n' + message['content'] + eos_token" }, BOS_IF_ASKED, OWN_TURN, 0,
+      NULL,
       { ZEPHYR("system"), ZEPHYR("user"), ZEPHYR("assistant") }, "<|assistant|>\n" },
 };
 /* clang-format on */
