@@ -123,7 +123,8 @@ libeval_la_SOURCES = \
 	src/calibrate/sample.c src/calibrate/sample.h \
 	src/calibrate/trial.c src/calibrate/trial.h \
 	src/cli/plot.c src/cli/plot.h \
-	src/cli/score_table.c src/cli/score_table.h
+	src/cli/score_table.c src/cli/score_table.h \
+	src/cli/svg.c src/cli/svg.h
 
 # The program
 bin_PROGRAMS += ctxbank

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/session.h"
 #include "base/err.h"
 #include "cmd.h"
-#include "attention/session.h"
 #include "eval.h"
 
 struct result {
