@@ -1,10 +1,13 @@
 # Measurements: reports that scripts write
-EXTRA_DIST += bench/busy-core bench/long-answer bench/make-quality bench/RESULTS.md bench/QUALITY.md \
+EXTRA_DIST += bench/busy-core bench/long-answer bench/make-quality \
+	bench/RESULTS.md bench/QUALITY.md \
 	bench/quality/2stage.jsonl bench/quality/4-bit.jsonl bench/quality/book.jsonl \
 	bench/quality/code.jsonl bench/quality/kv.jsonl bench/quality/lines.jsonl \
-	bench/quality/multihop.jsonl bench/quality/needle-16k.jsonl bench/quality/needle-32k.jsonl bench/quality/needle-4k.jsonl \
+	bench/quality/multihop.jsonl bench/quality/needle-16k.jsonl \
+	bench/quality/needle-32k.jsonl bench/quality/needle-4k.jsonl \
 	bench/quality/needle-8k.jsonl bench/quality/pod.jsonl bench/quality/ratios.jsonl \
-	bench/quality/ruler-16k.jsonl bench/quality/ruler-4k.jsonl bench/quality/ruler-8k.jsonl bench/quality/seconds.json \
+	bench/quality/ruler-16k.jsonl bench/quality/ruler-4k.jsonl \
+	bench/quality/ruler-8k.jsonl bench/quality/seconds.json \
 	bench/quality/smollm2-needle.jsonl bench/quality/smollm2-ruler.jsonl \
 	bench/quality/smollm2-wikitext.jsonl bench/quality/verdict.md bench/quality/wikitext.jsonl \
 	bench/results/ops-zen4-2-cores.csv bench/results/zen4-2-cores.jsonl \
@@ -14,7 +17,8 @@ EXTRA_DIST += bench/busy-core bench/long-answer bench/make-quality bench/RESULTS
 bench-quality: ctxbank$(EXEEXT)
 	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --program ./ctxbank$(EXEEXT)
 bench-quality-smoke: ctxbank$(EXEEXT)
-	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --smoke --program ./ctxbank$(EXEEXT) --out smoke
+	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --smoke \
+		--program ./ctxbank$(EXEEXT) --out smoke
 
 # Policies over one prompt, computed once; built, not installed.
 noinst_PROGRAMS += bench/policies

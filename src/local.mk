@@ -1,5 +1,5 @@
-# The rooms of src from the ground up: a file includes its own room and those above it in this list, which
-# tests/check-rules holds it to.
+# The rooms of src from the ground up: a file includes its own room and those above it in this list,
+# which tests/check-rules holds it to.
 libcore_la_SOURCES += \
 	include/ctxbank.h \
 	src/base/buf.c src/base/buf.h \
@@ -22,20 +22,24 @@ libcore_la_SOURCES += \
 libcore_la_SOURCES += \
 	src/gguf/dtype.c src/gguf/dtype.h \
 	src/gguf/dtype_k.c src/gguf/dtype_k.h \
-	src/gguf/gguf.c src/gguf/gguf.h \
+	src/gguf/gguf.h \
 	src/gguf/gguf_file.h \
+	src/gguf/gguf_find.c \
+	src/gguf/gguf_open.c \
 	src/gguf/gguf_parse.c \
 	src/gguf/gguf_read.c \
 	src/gguf/gguf_write.c src/gguf/gguf_write.h \
+	src/gguf/half.c src/gguf/half.h \
 	src/gguf/requantize.c src/gguf/requantize.h
 
 libcore_la_SOURCES += \
 	src/text/template.c src/text/template.h \
-	src/text/tok.c src/text/tok.h \
+	src/text/tok.h \
 	src/text/tok_bpe.c \
-	src/text/tok_impl.h \
+	src/text/tok_impl.c src/text/tok_impl.h \
 	src/text/tok_merge.c \
 	src/text/tok_nfc.c \
+	src/text/tok_open.c \
 	src/text/tok_spm.c
 
 libcore_la_SOURCES += \
@@ -94,7 +98,8 @@ libcore_la_SOURCES += \
 	src/engine/session.c src/engine/session.h \
 	src/engine/shared_prefill.c
 
-# Tasks, their scores and analyses: for the program and the tests, not part of the installed library.
+# Tasks, their scores and analyses: for the program and the tests, not part of the installed
+# library.
 noinst_LTLIBRARIES += libeval.la
 libeval_la_LIBADD = $(JANSSON_LIBS)
 libeval_la_SOURCES = \
@@ -106,6 +111,7 @@ libeval_la_SOURCES = \
 	src/eval/gen_needle.c \
 	src/eval/gen_ruler.c src/eval/gen_ruler.h \
 	src/eval/gen_ruler_more.c \
+	src/eval/gen_ruler_niah.c \
 	src/eval/gen_ruler_qa.c \
 	src/eval/haystack.c \
 	src/eval/item.c src/eval/item.h \
@@ -119,12 +125,14 @@ libeval_la_SOURCES = \
 	src/calibrate/sample.c src/calibrate/sample.h \
 	src/calibrate/trial.c src/calibrate/trial.h \
 	src/cli/plot.c src/cli/plot.h \
-	src/cli/score_table.c src/cli/score_table.h
+	src/cli/score_table.c src/cli/score_table.h \
+	src/cli/svg.c src/cli/svg.h
 
 # The program
 bin_PROGRAMS += ctxbank
 ctxbank_LDADD = libeval.la libcore.la $(JANSSON_LIBS)
 ctxbank_SOURCES = \
+	src/bench/run_ops.c src/bench/run_ops.h \
 	src/bench/time_attn.c \
 	src/bench/time_gather.c \
 	src/bench/time_matmul.c \

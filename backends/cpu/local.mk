@@ -1,30 +1,26 @@
 libcore_la_SOURCES += \
 	backends/cpu/attention/attn.c \
-	backends/cpu/attention/attn.h \
 	backends/cpu/attention/attn_i16.h \
-	backends/cpu/attention/attn_tile.c \
+	backends/cpu/attention/attn_tile.c backends/cpu/attention/attn_tile.h \
+	backends/cpu/attention/kivi_block.c backends/cpu/attention/kivi_block.h \
+	backends/cpu/attention/nearest.c \
+	backends/cpu/attention/prepack.c \
+	backends/cpu/attention/score.c \
+	backends/cpu/attention/topk.c \
 	backends/cpu/cpu.c \
-	backends/cpu/cpuid.c \
-	backends/cpu/cpuid.h \
+	backends/cpu/cpuid.c backends/cpu/cpuid.h \
 	backends/cpu/kern.h \
 	backends/cpu/matmul/kern_mm.h \
-	backends/cpu/peak/kern_peak.h \
-	backends/cpu/vector/kern_vec.h \
-	backends/cpu/attention/kivi_block.c \
 	backends/cpu/matmul/matmul.c \
 	backends/cpu/matmul/mm_act16.h \
 	backends/cpu/matmul/mm_table.h \
-	backends/cpu/attention/nearest.c \
-	backends/cpu/attention/prepack.c \
 	backends/cpu/matmul/pack.c \
+	backends/cpu/matmul/provider.c backends/cpu/matmul/provider.h \
+	backends/cpu/peak/kern_peak.h \
 	backends/cpu/peak/peak.c backends/cpu/peak/peak.h \
 	backends/cpu/peak/peak_read.h \
-	backends/cpu/matmul/provider.c \
-	backends/cpu/matmul/provider.h \
-	backends/cpu/attention/score.c \
-	backends/cpu/slab.c \
-	backends/cpu/slab.h \
-	backends/cpu/attention/topk.c \
+	backends/cpu/slab.c backends/cpu/slab.h \
+	backends/cpu/vector/kern_vec.h \
 	backends/cpu/vector/vec_ops.c
 
 # One convenience library an ISA, each with its own flags, over the same sources.
@@ -33,7 +29,8 @@ cpu_vec_sources = \
 	backends/cpu/attention/attn_kern.c \
 	backends/cpu/attention/attn_kivi.c \
 	backends/cpu/vector/vec.h \
-	backends/cpu/vector/vec_kern.c
+	backends/cpu/vector/vec_kern.c \
+	backends/cpu/vector/vec_rows.c backends/cpu/vector/vec_rows.h
 
 noinst_LTLIBRARIES += libcpu_scalar.la
 libcpu_scalar_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_scalar.h \
@@ -48,6 +45,7 @@ noinst_LTLIBRARIES += libcpu_avx2.la
 libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_avx2.h \
 	backends/cpu/attention/attn_half.c backends/cpu/attention/attn_half_avx2.h \
 	backends/cpu/attention/attn_kivi_avx2.c \
+	backends/cpu/attention/attn_q8_avx2.c \
 	backends/cpu/attention/attn_values_avx2.c \
 	backends/cpu/matmul/mm_avx2.c \
 	backends/cpu/peak/peak_avx2.c

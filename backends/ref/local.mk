@@ -1,5 +1,5 @@
-# backends/ref/ref.c is the oracle of every backend
+# The reference device is the oracle of every backend.
 libcore_la_SOURCES += \
 	backends/ref/ref.c \
-	backends/ref/ref.h \
-	backends/ref/ref_attn.c
+	backends/ref/ref_attn.c backends/ref/ref_attn.h \
+	backends/ref/ref_rows.c backends/ref/ref_rows.h

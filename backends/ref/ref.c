@@ -1,25 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* ref.c - the reference device: plain C, sums in double, the oracle of every other backend. It is
- * written to be read beside backend.h; attention and scores are in ref_attn.c. */
-#include "ref.h"
-
+ * written to be read beside device.h; attention and scores are in ref_attn.c. */
 #include <math.h>
 #include <string.h>
 
 #include "base/err.h"
-
-static const enum dtype kv_dtype[KV_TYPE_COUNT] = {
-    [KV_F32] = DT_F32,
-    [KV_F16] = DT_F16,
-    [KV_BF16] = DT_BF16,
-    [KV_Q8_0] = DT_Q8_0,
-};
-
-void cb_ref_kv_row(enum kv_type t, const void *rows, int64_t slot, int hd, float *y)
-{
-    const char *row = (const char *)rows + (size_t)slot * cb_kv_row_bytes(t, hd);
-    cb_dtype[kv_dtype[t]].to_f32(row, y, hd);
-}
+#include "ref_attn.h"
+#include "ref_rows.h"
 
 static int load(struct device *d, struct weight *w)
 {
@@ -166,24 +153,6 @@ static void add(struct device *d, float *y, const float *x, size_t n)
         y[i] += x[i];
 }
 
-static void kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
-                      void *rows)
-{
-    const size_t row = cb_kv_row_bytes(t, hd);
-
-    (void)d;
-    for (int i = 0; i < n; i++)
-        cb_dtype[kv_dtype[t]].from_f32(x + (int64_t)i * stride, (char *)rows + (size_t)i * row, hd);
-}
-
-static void kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
-                      int hd, float *y)
-{
-    (void)d;
-    for (int i = 0; i < n; i++)
-        cb_ref_kv_row(t, rows, idx ? idx[i] : i, hd, y + (int64_t)i * hd);
-}
-
 /* An unsigned number that orders as the float does; -0 and 0 are equal. */
 static uint32_t order_key(float x)
 {
@@ -289,8 +258,8 @@ static const struct ops ref_ops = {
     .attention = cb_ref_attention,
     .score = cb_ref_score,
     .join = cb_ref_join,
-    .kv_encode = kv_encode,
-    .kv_decode = kv_decode,
+    .kv_encode = cb_ref_kv_encode,
+    .kv_decode = cb_ref_kv_decode,
     .nearest = nearest,
     .best_head = best_head,
     .topk = topk,

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* ref_attn.c - attention and scores as the textbook has them: all logits, their maximum, their
  * exponentials, one query and one head at a time. */
+#include "ref_attn.h"
+
 #include <assert.h>
 #include <math.h>
 
 #include "device/kivi.h"
-#include "ref.h"
+#include "ref_rows.h"
 
 enum { MAX_HD = 512 };
 

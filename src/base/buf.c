@@ -3,6 +3,7 @@
 #include "buf.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static int room(struct buf *b, size_t n)
     size_t cap = b->cap ? b->cap : 256;
     char *s;
 
-    while (cap - b->n <= n)
+    while (cap - b->n <= n && cap <= PTRDIFF_MAX)
         cap *= 2;
     if (cap == b->cap)
         return 1;
@@ -32,9 +33,17 @@ void cb_buf_add(struct buf *b, const char *s, size_t n)
 {
     if (b->failed || !room(b, n))
         return;
-    memcpy(b->s + b->n, s, n);
+    if (n)
+        memcpy(b->s + b->n, s, n);
     b->n += n;
     b->s[b->n] = '\0';
+}
+
+int cb_buf_put(struct buf *b, const char *s, size_t n)
+{
+    cb_buf_add(b, s, n);
+    return b->failed ? cb_fail(CB_ENOMEM, "out of memory: a text of more than %zu bytes", b->n)
+                     : CB_OK;
 }
 
 void cb_buf_text(struct buf *b, const char *s)
@@ -56,24 +65,6 @@ void cb_buf_print(struct buf *b, const char *fmt, ...)
     }
     va_end(again);
     va_end(ap);
-}
-
-void cb_buf_escaped(struct buf *b, const char *s)
-{
-    for (; *s; s++)
-        if (*s == '<')
-            cb_buf_text(b, "&lt;");
-        else if (*s == '&')
-            cb_buf_text(b, "&amp;");
-        else
-            cb_buf_add(b, s, 1);
-}
-
-void cb_buf_svg_text(struct buf *b, double x, double y, const char *anchor, const char *s)
-{
-    cb_buf_print(b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
-    cb_buf_escaped(b, s);
-    cb_buf_text(b, "</text>\n");
 }
 
 void cb_buf_clear(struct buf *b)

@@ -232,7 +232,7 @@ static int prepacked(struct op_bench *b, struct bank *k, struct calls *c)
     c->n_layer = k->n_layer;
     c->a.causal = 0;
     c->a.n_tok = 1;
-    return emit(b, k, "sealed", 1, s->n_ctx, cb_op_time(b, attend, c, 0) / k->n_layer);
+    return emit(b, k, "prepacked", 1, s->n_ctx, cb_op_time(b, attend, c, 0) / k->n_layer);
 }
 
 static int run_bank(struct op_bench *b, struct bank *k)
@@ -260,12 +260,12 @@ static int run_bank(struct op_bench *b, struct bank *k)
     c.scattered = 0;
     if (cb_op_picked(b, KIND_OP, "prompt"))
         TRY(prompt(b, k, &c));
-    return cb_op_picked(b, KIND_OP, "sealed") ? prepacked(b, k, &c) : CB_OK;
+    return cb_op_picked(b, KIND_OP, "prepacked") ? prepacked(b, k, &c) : CB_OK;
 }
 
 int cb_bench_attn(struct op_bench *b)
 {
-    static const char *const op[] = { "decode", "gather", "prompt", "sealed", NULL };
+    static const char *const op[] = { "decode", "gather", "prompt", "prepacked", NULL };
     const int any = cb_op_any_picked(b, op);
 
     for (const struct op_shape *s = cb_op_shape; any && s->model; s++)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* time_ops.c - the runs: every ISA, every library that multiplies; which rows are wanted; the
- * clock. */
+/* time_ops.c - which rows of the table are wanted; the clock; rows. */
 #include "time_ops.h"
 
 #include <stdio.h>
@@ -24,8 +23,8 @@ const struct op_shape cb_op_shape[] = {
 };
 
 static const char *const op_name[] = {
-    "limit", "matmul", "matmul_glu", "matmul_rows", "decode",  "prompt", "gather", "sealed",
-    "rows",  "embed",  "norm",       "rope",        "glu",     "add",    "store",  "seal",
+    "limit", "matmul", "matmul_glu", "matmul_rows", "decode",  "prompt", "gather", "prepacked",
+    "rows",  "embed",  "norm",       "rope",        "glu",     "add",    "store",  "prepack",
     "score", "join",   "topk",       "best_head",   "nearest", NULL
 };
 
@@ -191,63 +190,5 @@ int cb_op_reserve(size_t bytes, void *out)
     TRY(cb_store_reserve(bytes, &p));
     madvise(p, bytes, MADV_HUGEPAGE);
     memcpy(out, &p, sizeof p);
-    return CB_OK;
-}
-
-static int limits(struct op_bench *b)
-{
-    TRY(cb_cpu_limits(b->d, b->limit));
-    for (int l = 0; cb_op_picked(b, KIND_OP, "limit") && l < LIMIT_COUNT; l++) {
-        struct op_row row = { .op = "limit", .threads = l == LIMIT_READ_1, .s = 1 };
-
-        if (b->limit[l] <= 0)
-            continue;
-        *(cb_limit_is_read(l) ? &row.bytes : &row.flop) = b->limit[l];
-        snprintf(row.shape, sizeof row.shape, "%s", cb_limit_name[l]);
-        TRY(cb_op_emit(b, &row));
-    }
-    return CB_OK;
-}
-
-/* ---- runs ---- */
-
-static int run(struct op_bench *b)
-{
-    TRY(cb_bench_matmul(b));
-    TRY(cb_bench_attn(b));
-    TRY(cb_bench_gather(b));
-    return cb_bench_small(b);
-}
-
-/* The device takes both from the environment, as it does for whoever tries a variant. */
-static int run_with(struct op_bench *b, const char *isa, const char *matmul)
-{
-    int err;
-
-    if (!cb_op_picked(b, KIND_ISA, isa) || !cb_op_picked(b, KIND_MATMUL, matmul))
-        return CB_OK;
-    setenv("CTXBANK_ISA", isa, 1);
-    setenv("CTXBANK_MATMUL", matmul, 1);
-    TRY(cb_device_open_team("cpu", b->team, &b->d));
-    b->matmul = matmul;
-    err = b->limit_of == isa ? CB_OK : limits(b);
-    b->limit_of = isa;
-    if (!err)
-        err = strcmp(matmul, "own") ? cb_bench_matmul(b) : run(b);
-    cb_device_close(b->d);
-    return err;
-}
-
-int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg)
-{
-    struct op_bench b = { .pick = pick, .team = team, .emit = emit, .arg = arg };
-    const char *isa, *lib;
-
-    TRY(cb_op_pick_check(pick));
-    for (int i = 0; (isa = cb_cpu_isa_at(i)); i++) {
-        TRY(run_with(&b, isa, "own"));
-        for (int p = 0; i == 0 && (lib = cb_provider_at(p)); p++)
-            TRY(run_with(&b, isa, lib));
-    }
     return CB_OK;
 }

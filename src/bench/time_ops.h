@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* time_ops.h - times single ops: each ISA that the machine has, types of weights and of keys and
- * values, shapes of known models; beside what the machine can do at most. */
-#ifndef BENCH_OPS_H
-#define BENCH_OPS_H
+/* time_ops.h - what the measurements of single ops share: shapes of known models, a row of the
+ * table, which rows are wanted, the clock. */
+#ifndef TIME_OPS_H
+#define TIME_OPS_H
 
 #include "cpu/peak/peak.h"
 #include "device/device.h"
@@ -37,8 +37,6 @@ int cb_op_pick_check(const struct op_pick *p);
 
 /* A row; a negative status ends the run. */
 typedef int (*op_emit)(void *arg, const struct op_row *row);
-
-int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg);
 
 /* ---- between the files of this room ---- */
 

@@ -250,7 +250,7 @@ static int choosing(struct op_bench *b, struct small *c)
         TRY(emit(b, c, "store", store, shape, 4.0 * s->hd * MANY, 0, 0));
         c->n_tok = s->n_ctx;
         if (c->d->ops->can_prepack && c->d->ops->can_prepack(c->d, c->type, c->type, s->hd))
-            TRY(emit(b, c, "seal", prepack, "keys, there and back",
+            TRY(emit(b, c, "prepack", prepack, "keys, there and back",
                      2 * n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, 0));
         c->n_tok = WINDOW;
         snprintf(shape, sizeof shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
@@ -269,7 +269,7 @@ static int choosing(struct op_bench *b, struct small *c)
                 CHOSEN);
 }
 
-static const char *const names[] = { "norm",  "rope", "glu",       "add",  "store",   "seal",
+static const char *const names[] = { "norm",  "rope", "glu",       "add",  "store",   "prepack",
                                      "score", "join", "best_head", "topk", "nearest", NULL };
 
 int cb_bench_small(struct op_bench *b)

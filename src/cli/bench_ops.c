@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "bench/time_ops.h"
+#include "bench/run_ops.h"
 #include "log.h"
 #include "par/cpus.h"
 #include "row_writer.h"

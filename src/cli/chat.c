@@ -17,9 +17,9 @@ struct chat {
     const struct chat_form *form;
     struct chat_msg *msg; /* [n] with texts of our own */
     int n, cap;
-    struct text fed; /* what the session's timeline holds, as text */
-    int32_t end;     /* the token that ended the last turn, when it is in the timeline; -1 */
-    int anew;        /* 1 = the timeline and the conversation have parted */
+    struct buf fed; /* what the session's timeline holds, as text */
+    int32_t end;    /* the token that ended the last turn, when it is in the timeline; -1 */
+    int anew;       /* 1 = the timeline and the conversation have parted */
     int tty;
 };
 
@@ -72,7 +72,7 @@ static int begin(struct chat *c)
 
 /* ---- input ---- */
 
-static int read_line(const struct chat *c, const char *sign, struct text *line)
+static int read_line(const struct chat *c, const char *sign, struct buf *line)
 {
     char *s = NULL;
     size_t cap = 0;
@@ -88,19 +88,19 @@ static int read_line(const struct chat *c, const char *sign, struct text *line)
     n = getline(&s, &cap, stdin);
     if (n > 0 && s[n - 1] == '\n')
         n--;
-    rc = n < 0 ? 0 : cb_text_add(line, s, (size_t)n) ? CB_ENOMEM : 1;
+    rc = n < 0 ? 0 : cb_buf_put(line, s, (size_t)n) ? CB_ENOMEM : 1;
     free(s);
     return rc;
 }
 
 /* A turn of one or many lines. 1 = read, 0 = the input has ended */
-static int read_turn(const struct chat *c, struct text *turn)
+static int read_turn(const struct chat *c, struct buf *turn)
 {
-    struct text line = { 0 };
+    struct buf line = { 0 };
     int rc, block = 0;
 
     turn->n = 0;
-    TRY(cb_text_add(turn, "", 0));
+    TRY(cb_buf_put(turn, "", 0));
     while ((rc = read_line(c, turn->n || block ? ". " : "> ", &line)) > 0) {
         if (!strcmp(line.s, "\"\"\"")) {
             block = !block;
@@ -109,15 +109,15 @@ static int read_turn(const struct chat *c, struct text *turn)
             continue;
         }
         const int more = !block && line.n && line.s[line.n - 1] == '\\';
-        if (cb_text_add(turn, line.s, line.n - (size_t)more) ||
-            (block || more ? cb_text_add(turn, "\n", 1) : 0)) {
+        if (cb_buf_put(turn, line.s, line.n - (size_t)more) ||
+            (block || more ? cb_buf_put(turn, "\n", 1) : 0)) {
             rc = CB_ENOMEM;
             break;
         }
         if (!block && !more)
             break;
     }
-    free(line.s);
+    cb_buf_free(&line);
     return rc;
 }
 
@@ -174,8 +174,8 @@ static int answer(struct chat *c, const char *all, int has_bos, struct generatio
     TRY(rc);
     c->end = gen->end;
     c->fed.n = 0;
-    TRY(cb_text_add(&c->fed, all, strlen(all)));
-    return cb_text_add(&c->fed, gen->text.s, gen->text.n);
+    TRY(cb_buf_put(&c->fed, all, strlen(all)));
+    return cb_buf_put(&c->fed, gen->text.s, gen->text.n);
 }
 
 static int say(struct chat *c, struct generation *gen)
@@ -233,7 +233,7 @@ static int one(struct chat *c, const char *text, int *done)
 
 static int talk(struct chat *c)
 {
-    struct text in = { 0 };
+    struct buf in = { 0 };
     int done = 0, rc = CB_OK;
 
     if (c->tty)
@@ -243,7 +243,7 @@ static int talk(struct chat *c)
         if (rc)
             break;
     }
-    free(in.s);
+    cb_buf_free(&in);
     return rc < 0 ? rc : CB_OK;
 }
 
@@ -265,7 +265,7 @@ static int run(const struct opts *o)
     while (c.n)
         drop_last(&c);
     free(c.msg);
-    free(c.fed.s);
+    cb_buf_free(&c.fed);
     cb_engine_close(&c.e);
     return rc;
 }

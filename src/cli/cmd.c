@@ -11,6 +11,13 @@
 #include "base/suggest.h"
 #include "log.h"
 
+static const struct cmd *const *cmds; /* as main() passes it */
+
+const struct cmd *const *cb_cmd_table(void)
+{
+    return cmds;
+}
+
 /* A closed standard descriptor would be taken by the next file that is opened; its use still fails.
  */
 static void hold_descriptors(void)
@@ -25,23 +32,23 @@ static void list_commands(FILE *f)
     fputs("usage: ctxbank COMMAND [options]\n\n"
           "Runs language models with long contexts on ordinary servers.\n\nCommands:\n",
           f);
-    for (int i = 0; cb_cmds[i]; i++)
-        if (!cb_cmds[i]->hidden)
-            fprintf(f, "  %-20s %s\n", cb_cmds[i]->name, cb_cmds[i]->brief);
+    for (int i = 0; cmds[i]; i++)
+        if (!cmds[i]->hidden)
+            fprintf(f, "  %-20s %s\n", cmds[i]->name, cmds[i]->brief);
     fputs("\n'ctxbank COMMAND --help' lists a command's options; 'man ctxbank' tells more.\n", f);
 }
 
 /* The command that argv spells in one or two words; *used is how many. */
 static const struct cmd *find(int argc, char **argv, int *used)
 {
-    for (int i = 0; cb_cmds[i]; i++) {
-        const char *name = cb_cmds[i]->name;
+    for (int i = 0; cmds[i]; i++) {
+        const char *name = cmds[i]->name;
         const size_t n = strcspn(name, " ");
         if (strlen(argv[0]) != n || strncmp(name, argv[0], n))
             continue;
         *used = name[n] ? 2 : 1;
         if (!name[n] || (argc > 1 && !strcmp(name + n + 1, argv[1])))
-            return cb_cmds[i];
+            return cmds[i];
     }
     return NULL;
 }
@@ -50,9 +57,9 @@ static const struct cmd *find(int argc, char **argv, int *used)
 static const char *command_name(const void *ctx, int i)
 {
     (void)ctx;
-    for (int j = 0; cb_cmds[j]; j++)
-        if (!strchr(cb_cmds[j]->name, ' ') && i-- == 0)
-            return cb_cmds[j]->name;
+    for (int j = 0; cmds[j]; j++)
+        if (!strchr(cmds[j]->name, ' ') && i-- == 0)
+            return cmds[j]->name;
     return NULL;
 }
 
@@ -62,9 +69,9 @@ static const char *member_name(const void *ctx, int i)
     const char *group = ctx;
     const size_t n = strlen(group);
 
-    for (int j = 0; cb_cmds[j]; j++)
-        if (!strncmp(cb_cmds[j]->name, group, n) && cb_cmds[j]->name[n] == ' ' && i-- == 0)
-            return cb_cmds[j]->name + n + 1;
+    for (int j = 0; cmds[j]; j++)
+        if (!strncmp(cmds[j]->name, group, n) && cmds[j]->name[n] == ' ' && i-- == 0)
+            return cmds[j]->name + n + 1;
     return NULL;
 }
 
@@ -73,9 +80,9 @@ static int list_members(const char *group, FILE *f)
     const size_t n = strlen(group);
 
     fprintf(f, "usage: ctxbank %s COMMAND [options]\n\n", group);
-    for (int i = 0; cb_cmds[i]; i++)
-        if (!strncmp(cb_cmds[i]->name, group, n) && cb_cmds[i]->name[n] == ' ')
-            fprintf(f, "  %-20s %s\n", cb_cmds[i]->name, cb_cmds[i]->brief);
+    for (int i = 0; cmds[i]; i++)
+        if (!strncmp(cmds[i]->name, group, n) && cmds[i]->name[n] == ' ')
+            fprintf(f, "  %-20s %s\n", cmds[i]->name, cmds[i]->brief);
     return f == stdout ? 0 : 2;
 }
 
@@ -158,11 +165,12 @@ static int help(int argc, char **argv)
     return exit_status(cb_out_flush());
 }
 
-int cb_cmd_main(int argc, char **argv)
+int cb_cmd_main(const struct cmd *const *table, int argc, char **argv)
 {
     const struct cmd *cmd;
     int used;
 
+    cmds = table;
     hold_descriptors();
     if (argc < 2) {
         list_commands(stderr);

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "ctxbank.h"
 #include "opts.h"
 #include "progress.h"
@@ -34,13 +35,13 @@ extern const struct cmd cb_cmd_quantize;
 extern const struct cmd cb_cmd_run;
 extern const struct cmd cb_cmd_tokenize;
 
-extern const struct cmd *const cb_cmds[]; /* ends with NULL; in main.c */
-
 /* ---- cmd.c: from argv to an exit status ---- */
 
 enum { EXIT_INTERRUPT = 130 }; /* 128 + SIGINT: what was printed is not the whole answer */
 
-int cb_cmd_main(int argc, char **argv);
+/* The table of all commands ends with NULL; main.c has it. */
+int cb_cmd_main(const struct cmd *const *table, int argc, char **argv);
+const struct cmd *const *cb_cmd_table(void);
 
 /* ---- engine.c: model and session as the options say ---- */
 
@@ -65,16 +66,11 @@ struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the see
 
 /* ---- text.c ---- */
 
-struct text {
-    char *s; /* ends in NUL, which is not counted; caller frees */
-    size_t n;
-};
-
-int cb_text_add(struct text *t, const char *s, size_t n);
-int cb_read_file(const char *path, struct text *out); /* "-" is standard input */
+/* Files and prompts, read whole; the caller frees them with cb_buf_free(). */
+int cb_read_file(const char *path, struct buf *out); /* "-" is standard input */
 /* The prompt of -f and -p: the file's text, then the option's. A non-empty `between` stands between
  * them in place of the line ends that the file ends with. */
-int cb_read_prompt(const struct opts *o, const char *between, struct text *out);
+int cb_read_prompt(const struct opts *o, const char *between, struct buf *out);
 
 /* ---- generate.c: prefill with a bar, then token by token ---- */
 
@@ -83,7 +79,7 @@ struct generation {
     int n;
     int32_t end;               /* the end token that was fed (keep_turn), or -1 */
     int stopped_text;          /* a --stop text ended it: the timeline holds more than `text` */
-    struct text text;          /* without the stop text */
+    struct buf text;           /* without the stop text */
     const char *finish_reason; /* "stop", "length" or "interrupt" */
     int n_prompt;
     double prompt_s, predicted_s;

@@ -7,15 +7,16 @@
 
 static int run(const struct opts *o)
 {
+    const struct cmd *const *cmd = cb_cmd_table();
     const char *what = o->operand[0], *name = o->operand[1];
 
     if (!strcmp(what, "completion"))
-        return cb_opts_completion(cb_cmds, name, stdout) ? 0 : cb_usage("%s: no such shell", name);
+        return cb_opts_completion(cmd, name, stdout) ? 0 : cb_usage("%s: no such shell", name);
     if (strcmp(what, "man"))
         return cb_usage("%s: neither man nor completion", what);
-    for (int i = 0; cb_cmds[i]; i++)
-        if (!strcmp(cb_cmds[i]->name, name)) {
-            cb_opts_man(cb_cmds[i], stdout);
+    for (; *cmd; cmd++)
+        if (!strcmp((*cmd)->name, name)) {
+            cb_opts_man(*cmd, stdout);
             return 0;
         }
     return cb_usage("%s: no such command", name);

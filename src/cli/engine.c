@@ -79,7 +79,7 @@ static struct cb_sampler_params sampler(const struct opts *o)
     return p;
 }
 
-/* A preview takes about as long to make as it saves in so many tokens. */
+/* Preparing the pruned output head takes as long as it saves in about so many tokens. */
 enum { PREVIEW_PAYS = 256 };
 
 int cb_engine_sampling(const struct opts *o, struct engine *e)
@@ -94,7 +94,7 @@ int cb_engine_sampling(const struct opts *o, struct engine *e)
     rc = cb_session_want_top(e->session, k);
     if (rc != CB_ENOMEM)
         return rc;
-    cb_log_note("no memory for a preview of the output matrix: tokens take longer");
+    cb_log_note("not enough memory to prune the output head: tokens take longer");
     return CB_OK;
 }
 

@@ -70,12 +70,12 @@ double cb_score_error(const struct score_sum *s)
 static int read_ids(const struct opts *o, enum opt_id id, const struct engine *e, int flags,
                     int32_t **ids, int *n)
 {
-    struct text t;
+    struct buf t;
     int rc;
 
     TRY(cb_read_file(cb_opt_text(o, id), &t));
     rc = cb_tokenize(e->model, t.s, t.n, flags, ids, n);
-    free(t.s);
+    cb_buf_free(&t);
     return rc;
 }
 

@@ -159,12 +159,12 @@ static int print(const struct ppl *p)
 
 static int evaluate(struct ppl *p)
 {
-    struct text t;
+    struct buf t;
     int rc;
 
     TRY(cb_read_file(cb_opt_text(p->o, ARG_PPL_FILE), &t));
     rc = cb_tokenize(p->e.model, t.s, t.n, CB_TOK_BOS, &p->ids, &p->n);
-    free(t.s);
+    cb_buf_free(&t);
     if (!rc)
         rc = score(p);
     return rc ? rc : print(p);

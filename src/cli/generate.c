@@ -80,7 +80,7 @@ static int emit_to(struct outlet *out, size_t end)
 /* Where the first stop text begins, or the text's length. */
 static size_t stop_at(const struct outlet *out)
 {
-    const struct text *t = &out->gen->text;
+    const struct buf *t = &out->gen->text;
     size_t first = t->n;
 
     for (int i = 0; i < out->n_stop; i++) {
@@ -95,7 +95,7 @@ static size_t stop_at(const struct outlet *out)
 /* Where a stop text may have begun that is not complete. */
 static size_t safe_end(const struct outlet *out)
 {
-    const struct text *t = &out->gen->text;
+    const struct buf *t = &out->gen->text;
 
     for (size_t at = out->given; at < t->n; at++)
         for (int i = 0; i < out->n_stop; i++)
@@ -107,14 +107,14 @@ static size_t safe_end(const struct outlet *out)
 /* Takes a token's bytes in; *stopped when a stop text is complete. */
 static int put_bytes(struct outlet *out, const char *s, int n, int *stopped)
 {
-    struct text *t = &out->gen->text;
+    struct buf *t = &out->gen->text;
     char *whole = cb_calloc((size_t)n + 4, 3);
     size_t end;
     int rc;
 
     if (!whole)
         return CB_ENOMEM;
-    rc = cb_text_add(t, whole, (size_t)cb_utf8_push(&out->hold, s, n, whole));
+    rc = cb_buf_put(t, whole, (size_t)cb_utf8_push(&out->hold, s, n, whole));
     free(whole);
     TRY(rc);
     end = stop_at(out);
@@ -152,7 +152,7 @@ static int put_rest(struct outlet *out)
     char rest[16];
     const int n = cb_utf8_flush(&out->hold, rest);
 
-    TRY(cb_text_add(&out->gen->text, rest, (size_t)n));
+    TRY(cb_buf_put(&out->gen->text, rest, (size_t)n));
     return emit_to(out, out->gen->text.n);
 }
 
@@ -273,7 +273,7 @@ static int open_loop(struct loop *lp)
 
     lp->out = (struct outlet){ .g = g, .gen = lp->gen };
     lp->out.stop = cb_opt_texts(g->o, ARG_STOP, &lp->out.n_stop);
-    TRY(cb_text_add(&lp->gen->text, "", 0));
+    TRY(cb_buf_put(&lp->gen->text, "", 0));
     TRY(cb_sampler_new(&p, g->e->info.n_vocab, &lp->sampler));
     if (!cb_opt_flag(g->o, ARG_IGNORE_EOS))
         return CB_OK;
@@ -302,6 +302,6 @@ int cb_generate(const struct generate *g, const int32_t *ids, int n, struct gene
 void cb_generation_free(struct generation *g)
 {
     free(g->ids);
-    free(g->text.s);
+    cb_buf_free(&g->text);
     *g = (struct generation){ 0 };
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* main.c - the table of sub-commands. */
+/* main.c - the table of sub-commands, and where the program starts. */
 #include "cmd.h"
 
-const struct cmd *const cb_cmds[] = {
+static const struct cmd *const table[] = {
     &cb_cmd_run,
     &cb_cmd_chat,
     &cb_cmd_tokenize,
@@ -29,5 +29,5 @@ const struct cmd *const cb_cmds[] = {
 
 int main(int argc, char **argv)
 {
-    return cb_cmd_main(argc, argv);
+    return cb_cmd_main(table, argc, argv);
 }

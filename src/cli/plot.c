@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* plot.c - heat maps and curves as SVG, written directly. */
+/* plot.c - pictures of scores: heat maps by length and depth, and curves over the bytes held. */
 #include "plot.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/err.h"
+#include "svg.h"
 
 enum { MARGIN = 64, CELL_W = 64, CELL_H = 28, GAP = 72, CURVE_W = 560, CURVE_H = 320 };
 
@@ -44,20 +43,6 @@ static int axis_make(const struct item_list *items, int depth, struct axis *a)
         if (!a->n || a->v[i] != a->v[a->n - 1])
             a->v[a->n++] = a->v[i];
     return CB_OK;
-}
-
-/* ---- text ---- */
-
-static void text_at(struct canvas *c, double x, double y, const char *anchor, const char *s)
-{
-    cb_buf_svg_text(&c->b, x, y, anchor, s);
-}
-
-static void number_at(struct canvas *c, double x, double y, const char *anchor, double v)
-{
-    char s[32];
-    snprintf(s, sizeof s, "%.4g", v);
-    text_at(c, x, y, anchor, s);
 }
 
 /* ---- heat map: red 0, yellow 50, green 100 ---- */
@@ -97,27 +82,25 @@ static void heat_map(struct canvas *c, const struct item_list *items, const stru
 
     snprintf(title, sizeof title, "%.200s (question-%s): score by length (tokens) and depth (%%)",
              by->policy, cb_question_name(by->question));
-    text_at(c, MARGIN, c->y, "start", title);
+    cb_svg_text(&c->b, MARGIN, c->y, "start", title);
     c->y += 10;
     for (int d = 0; d < dep->n; d++) {
         const double y = c->y + d * CELL_H;
-        number_at(c, MARGIN - 8, y + CELL_H / 2.0 + 4, "end", dep->v[d]);
+        cb_svg_number(&c->b, MARGIN - 8, y + CELL_H / 2.0 + 4, "end", 4, dep->v[d]);
         for (int l = 0; l < len->n; l++) {
             const double s = cell(items, have, by, len->v[l], dep->v[d]);
             int rgb[3] = { 235, 235, 235 };
             if (!isnan(s))
                 colour(s, &rgb);
-            cb_buf_print(&c->b,
-                         "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" "
-                         "fill=\"#%02x%02x%02x\"/>\n",
-                         MARGIN + l * CELL_W, y, CELL_W - 2, CELL_H - 2, rgb[0], rgb[1], rgb[2]);
+            cb_svg_rect(&c->b, MARGIN + l * CELL_W, y, CELL_W - 2, CELL_H - 2, rgb, NULL);
             if (!isnan(s))
-                number_at(c, MARGIN + (l + 0.5) * CELL_W - 1, y + CELL_H / 2.0 + 4, "middle",
-                          100 * s);
+                cb_svg_number(&c->b, MARGIN + (l + 0.5) * CELL_W - 1, y + CELL_H / 2.0 + 4,
+                              "middle", 4, 100 * s);
         }
     }
     for (int l = 0; l < len->n; l++)
-        number_at(c, MARGIN + (l + 0.5) * CELL_W, c->y + dep->n * CELL_H + 14, "middle", len->v[l]);
+        cb_svg_number(&c->b, MARGIN + (l + 0.5) * CELL_W, c->y + dep->n * CELL_H + 14, "middle", 4,
+                      len->v[l]);
     c->y += dep->n * CELL_H + GAP;
     if (MARGIN + len->n * CELL_W > c->width)
         c->width = MARGIN + len->n * CELL_W;
@@ -182,17 +165,16 @@ static void frame(struct canvas *c)
 {
     static const char *const tick[] = { "1/64", "1/32", "1/16", "1/8", "1/4", "1/2", "1" };
 
-    text_at(c, MARGIN, c->y - 12, "start",
-            "score over the share of the full cache's bytes that is held");
+    cb_svg_text(&c->b, MARGIN, c->y - 12, "start",
+                "score over the share of the full cache's bytes that is held");
     for (int i = 0; i <= 6; i++) {
         const double x = MARGIN + i * CURVE_W / 6.0;
-        cb_buf_print(&c->b, "<path d=\"M%.1f %d v%d\" stroke=\"#ddd\"/>\n", x, c->y, CURVE_H);
-        text_at(c, x, c->y + CURVE_H + 16, "middle", tick[i]);
+        cb_svg_down(&c->b, x, c->y, CURVE_H);
+        cb_svg_text(&c->b, x, c->y + CURVE_H + 16, "middle", tick[i]);
     }
     for (int s = 0; s <= 100; s += 20) {
-        cb_buf_print(&c->b, "<path d=\"M%d %.1f h%d\" stroke=\"#ddd\"/>\n", MARGIN, curve_y(c, s),
-                     CURVE_W);
-        number_at(c, MARGIN - 8, curve_y(c, s) + 4, "end", s);
+        cb_svg_across(&c->b, MARGIN, curve_y(c, s), CURVE_W, NULL, 0);
+        cb_svg_number(&c->b, MARGIN - 8, curve_y(c, s) + 4, "end", 4, s);
     }
 }
 
@@ -218,25 +200,19 @@ static void line(struct canvas *c, const struct rows *x, int first, int nth)
     const char *ink = line_colour[nth % 10];
     const int blind = f->question == QUESTION_BLIND;
     char name[240];
-    int n = 0;
 
-    cb_buf_text(&c->b, "<path d=\"");
+    cb_svg_curve_begin(&c->b);
     for (int i = next_right(x, first, -1, -1); i >= 0;
          i = next_right(x, first, x->at[i].kv_share, i))
-        cb_buf_print(&c->b, "%c%.1f %.1f ", n++ ? 'L' : 'M', curve_x(x->at[i].kv_share),
-                     curve_y(c, x->at[i].score));
-    cb_buf_print(&c->b, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", ink,
-                 blind ? " stroke-dasharray=\"6 4\"" : "");
+        cb_svg_curve_point(&c->b, curve_x(x->at[i].kv_share), curve_y(c, x->at[i].score));
+    cb_svg_curve_end(&c->b, ink, blind);
     for (int i = 0; i < x->n; i++)
         if (drawn(x, &x->at[i]) && same_line(&x->at[i], f))
-            cb_buf_print(&c->b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n",
-                         curve_x(x->at[i].kv_share), curve_y(c, x->at[i].score), ink);
+            cb_svg_dot(&c->b, curve_x(x->at[i].kv_share), curve_y(c, x->at[i].score), ink);
     snprintf(name, sizeof name, "%.*s, question-%s", (int)strcspn(f->policy, ":"), f->policy,
              cb_question_name(f->question));
-    cb_buf_print(&c->b, "<path d=\"M%d %d h24\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
-                 MARGIN + CURVE_W + 60, c->y + 8 + 18 * nth, ink,
-                 blind ? " stroke-dasharray=\"6 4\"" : "");
-    text_at(c, MARGIN + CURVE_W + 92, c->y + 12 + 18 * nth, "start", name);
+    cb_svg_across(&c->b, MARGIN + CURVE_W + 60, c->y + 8 + 18 * nth, 24, ink, blind);
+    cb_svg_text(&c->b, MARGIN + CURVE_W + 92, c->y + 12 + 18 * nth, "start", name);
 }
 
 static void curves(struct canvas *c, const struct rows *x)
@@ -257,30 +233,6 @@ static void curves(struct canvas *c, const struct rows *x)
         c->width = MARGIN + CURVE_W + 340;
 }
 
-/* ---- the file ---- */
-
-static int save(const char *path, const struct canvas *c, const char *who)
-{
-    struct buf title = { 0 };
-    FILE *f = fopen(path, "w");
-    int bad;
-
-    if (!f)
-        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    cb_buf_escaped(&title, who);
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-            "font-family=\"sans-serif\" font-size=\"12\">\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-            "<text x=\"%d\" y=\"28\" font-size=\"16\">%s</text>\n%s</svg>\n",
-            c->width + 24, c->y, MARGIN, title.s ? title.s : "", c->b.s ? c->b.s : "");
-    cb_buf_free(&title);
-    bad = ferror(f);
-    if (fclose(f) || bad)
-        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    return CB_OK;
-}
-
 int cb_plot(const char *path, const struct run *r, const struct item_list *items,
             const struct answers *have, const struct rows *rows)
 {
@@ -289,10 +241,9 @@ int cb_plot(const char *path, const struct run *r, const struct item_list *items
 
     if (!err)
         curves(&c, rows);
-    if (!err && c.b.failed)
-        err = CB_ENOMEM;
+    cb_svg_title(&c.b, MARGIN, 28, r->who);
     if (!err)
-        err = save(path, &c, r->who);
+        err = cb_svg_save(path, &c.b, c.width + 24, c.y);
     cb_buf_free(&c.b);
     return err;
 }

@@ -37,7 +37,7 @@ static int chat_prompt(const struct opts *o, const struct engine *e, int32_t **i
 {
     const char *system = cb_opt_text(o, ARG_SYSTEM);
     const struct chat_form *form;
-    struct text user;
+    struct buf user;
     int rc;
 
     TRY(cb_chat_form_of(o, e, &form));
@@ -48,7 +48,7 @@ static int chat_prompt(const struct opts *o, const struct engine *e, int32_t **i
         const struct chat_msg msg[] = { { "system", system }, { "user", user.s } };
         rc = chat_ids(e, form, system ? msg : msg + 1, system ? 2 : 1, ids, n);
     }
-    free(user.s);
+    cb_buf_free(&user);
     return rc;
 }
 
@@ -68,7 +68,7 @@ static int from_nothing(const struct engine *e, int32_t **ids, int *n)
 
 int cb_prompt_ids(const struct opts *o, const struct engine *e, int32_t **ids, int *n)
 {
-    struct text in;
+    struct buf in;
     int rc;
 
     *ids = NULL;
@@ -76,7 +76,7 @@ int cb_prompt_ids(const struct opts *o, const struct engine *e, int32_t **ids, i
         return chat_prompt(o, e, ids, n);
     TRY(cb_read_prompt(o, "", &in));
     rc = cb_tokenize(e->model, in.s, in.n, CB_TOK_BOS | CB_TOK_SPECIAL, ids, n);
-    free(in.s);
+    cb_buf_free(&in);
     if (!rc && *n == 0)
         rc = from_nothing(e, ids, n);
     return rc;

@@ -10,24 +10,25 @@
 #include "gguf/gguf.h"
 #include "text/tok.h"
 
-static int piece(const struct tok *t, int32_t id, int special, struct text *out)
+static int piece(const struct tok *t, int32_t id, int special, struct buf *out)
 {
-    char small[64];
+    char small[64], *big;
     const int n = cb_tok_piece(t, id, special, small, sizeof small);
+    int rc;
 
-    out->n = 0;
+    cb_buf_clear(out);
     if (n <= (int)sizeof small)
-        return cb_text_add(out, small, (size_t)n);
-    TRY(cb_text_add(out, small, sizeof small));
-    free(out->s);
-    *out = (struct text){ .s = cb_calloc((size_t)n + 1, 1), .n = (size_t)n };
-    if (!out->s)
+        return cb_buf_put(out, small, (size_t)n);
+    big = cb_calloc((size_t)n, 1);
+    if (!big)
         return CB_ENOMEM;
-    cb_tok_piece(t, id, special, out->s, n);
-    return CB_OK;
+    cb_tok_piece(t, id, special, big, n);
+    rc = cb_buf_put(out, big, (size_t)n);
+    free(big);
+    return rc;
 }
 
-static void print_quoted(const struct text *t)
+static void print_quoted(const struct buf *t)
 {
     putchar('"');
     for (size_t i = 0; i < t->n; i++) {
@@ -48,7 +49,7 @@ static void print_quoted(const struct text *t)
 
 static int print_pieces(const struct tok *t, const int32_t *ids, int n)
 {
-    struct text p = { 0 };
+    struct buf p = { 0 };
     int rc = CB_OK;
 
     for (int i = 0; i < n && !rc; i++) {
@@ -58,14 +59,14 @@ static int print_pieces(const struct tok *t, const int32_t *ids, int n)
             print_quoted(&p);
         }
     }
-    free(p.s);
+    cb_buf_free(&p);
     return rc;
 }
 
 static int print_json(const struct tok *t, const int32_t *ids, int n)
 {
     json_t *j = json_pack("{s:i, s:[], s:[]}", "n_tokens", n, "ids", "pieces");
-    struct text p = { 0 };
+    struct buf p = { 0 };
     int rc = j ? CB_OK : CB_ENOMEM;
 
     for (int i = 0; i < n && !rc; i++) {
@@ -75,14 +76,14 @@ static int print_json(const struct tok *t, const int32_t *ids, int n)
         json_array_append_new(json_object_get(j, "ids"), json_integer(ids[i]));
         json_array_append_new(json_object_get(j, "pieces"), cb_json_text(p.s, p.n));
     }
-    free(p.s);
+    cb_buf_free(&p);
     if (!rc)
         return cb_json_print(j);
     json_decref(j);
     return rc;
 }
 
-static int encode(const struct opts *o, const struct tok *t, const struct text *in)
+static int encode(const struct opts *o, const struct tok *t, const struct buf *in)
 {
     const int flags = (cb_opt_flag(o, ARG_NO_BOS) ? 0 : CB_TOK_BOS) |
                       (cb_opt_flag(o, ARG_SPECIAL) ? CB_TOK_SPECIAL : 0);
@@ -104,10 +105,10 @@ static int encode(const struct opts *o, const struct tok *t, const struct text *
 }
 
 /* Ids with blanks, commas or brackets between them, as JSON lists have them too -> their text */
-static int decode_to(const struct opts *o, const struct tok *t, const char *s, struct text *out)
+static int decode_to(const struct opts *o, const struct tok *t, const char *s, struct buf *out)
 {
-    struct text p = { 0 };
-    int rc = cb_text_add(out, "", 0);
+    struct buf p = { 0 };
+    int rc = cb_buf_put(out, "", 0);
 
     while (!rc && *(s += strspn(s, " \t\r\n,[]"))) {
         const int len = (int)strcspn(s, " \t\r\n,[]");
@@ -121,16 +122,16 @@ static int decode_to(const struct opts *o, const struct tok *t, const char *s, s
         if (!rc)
             rc = piece(t, (int32_t)id, cb_opt_flag(o, ARG_SPECIAL), &p);
         if (!rc)
-            rc = cb_text_add(out, p.s, p.n);
+            rc = cb_buf_put(out, p.s, p.n);
         s += len;
     }
-    free(p.s);
+    cb_buf_free(&p);
     return rc;
 }
 
-static int decode(const struct opts *o, const struct tok *t, const struct text *in)
+static int decode(const struct opts *o, const struct tok *t, const struct buf *in)
 {
-    struct text text = { 0 };
+    struct buf text = { 0 };
     int rc = decode_to(o, t, in->s, &text);
     /* the space that encoding put in front */
     const size_t skip = !rc && cb_tok_space_prefix(t) && text.n && *text.s == ' ';
@@ -139,7 +140,7 @@ static int decode(const struct opts *o, const struct tok *t, const struct text *
         rc = cb_json_print(json_pack("{s:o}", "text", cb_json_text(text.s + skip, text.n - skip)));
     else if (!rc)
         fwrite(text.s + skip, 1, text.n - skip, stdout);
-    free(text.s);
+    cb_buf_free(&text);
     return rc;
 }
 
@@ -148,7 +149,7 @@ static int run(const struct opts *o)
     const char *path = cb_need_model(o);
     struct gguf *g = NULL;
     struct tok *t = NULL;
-    struct text in;
+    struct buf in;
     int rc;
 
     if (!path)
@@ -161,7 +162,7 @@ static int run(const struct opts *o)
         rc = cb_opt_flag(o, ARG_DECODE) ? decode(o, t, &in) : encode(o, t, &in);
     cb_tok_close(t);
     cb_gguf_close(g);
-    free(in.s);
+    cb_buf_free(&in);
     return rc;
 }
 

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "half.h"
+
 enum dtype {
     DT_F32,
     DT_F16,
@@ -40,11 +42,5 @@ static inline size_t cb_row_bytes(enum dtype t, int64_t n)
 {
     return (size_t)(n / cb_dtype[t].block) * (size_t)cb_dtype[t].block_bytes;
 }
-
-/* IEEE half and bfloat16, round to nearest even; NaN stays NaN */
-float cb_f16_to_f32(uint16_t h);
-uint16_t cb_f32_to_f16(float f);
-float cb_bf16_to_f32(uint16_t h);
-uint16_t cb_f32_to_bf16(float f);
 
 #endif

@@ -4,8 +4,9 @@
 #include "dtype_k.h"
 
 #include <math.h>
+#include <string.h>
 
-#include "dtype.h"
+#include "half.h"
 
 /* Q4_K: f16 d, f16 dmin, 12 bytes of 6-bit scales and minima, 128 bytes of nibbles.
  * Q5_K: the same with 32 bytes of fifth bits before the nibbles.

@@ -4,7 +4,6 @@
 #define DTYPE_K_H
 
 #include <stdint.h>
-#include <string.h>
 
 void cb_q4_k_to_f32(const void *x, float *y, int64_t n);
 void cb_q5_k_to_f32(const void *x, float *y, int64_t n);
@@ -23,18 +22,6 @@ static inline void cb_q4_k_scale(const uint8_t s[12], int j, int *scale, int *mi
         *scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
         *min = s[j + 4] >> 4 | (s[j] >> 6) << 4;
     }
-}
-
-static inline uint16_t cb_load16(const uint8_t *p)
-{
-    uint16_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline void cb_store16(uint8_t *p, uint16_t v)
-{
-    memcpy(p, &v, sizeof v);
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf_file.h - what gguf.c (the file) and gguf_parse.c (its contents) share. */
+/* gguf_file.h - an open GGUF file inside of its reader: gguf_open.c maps it, gguf_parse.c
+ * fills it, gguf_find.c searches it. */
 #ifndef GGUF_FILE_H
 #define GGUF_FILE_H
 

@@ -111,18 +111,6 @@ static int grow(void **table, uint64_t n, uint64_t *cap, size_t size)
 
 /* ---- sorted tables of names: both structs begin with their name ---- */
 
-static int cmp_str(const struct gguf_str *a, const struct gguf_str *b)
-{
-    const int d = memcmp(a->s, b->s, a->n < b->n ? a->n : b->n);
-
-    return d ? d : (a->n > b->n) - (a->n < b->n);
-}
-
-int cb_gguf_cmp_name(const void *a, const void *b)
-{
-    return cmp_str(*(const struct gguf_str *const *)a, *(const struct gguf_str *const *)b);
-}
-
 /* *dup: an entry whose name occurs twice, or NULL. */
 static int sort_names(const void *table, uint64_t n, size_t size, const struct gguf_str ***out,
                       const struct gguf_str **dup)
@@ -137,7 +125,7 @@ static int sort_names(const void *table, uint64_t n, size_t size, const struct g
         e[i] = (const void *)((const char *)table + i * size);
     qsort(e, n, sizeof *e, cb_gguf_cmp_name);
     for (uint64_t i = 1; i < n && !*dup; i++)
-        if (!cmp_str(e[i - 1], e[i]))
+        if (!cb_gguf_cmp_name(&e[i - 1], &e[i]))
             *dup = e[i];
     return 0;
 }

@@ -16,7 +16,6 @@
 
 #include "base/err.h"
 #include "base/ints.h"
-#include "model.h"
 
 enum {
     SPREADS = 7,

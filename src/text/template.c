@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 /* In the strings of a row: */
@@ -37,7 +38,8 @@ static const struct chat_form forms[] = {
     { "chatml", { "<|im_start|>", "!<|im_sep|>" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
       { CHATML("system"), CHATML("user"), CHATML("assistant") }, "<|im_start|>assistant\n" },
     /* Llama 3.1 and 3.2: dates open the system turn, which is always there. */
-    { "llama3.1", { "<|start_header_id|>", "Cutting Knowledge Date" }, BOS_ALWAYS, OWN_TURN, TRIM_ALL,
+    { "llama3.1", { "<|start_header_id|>", "Cutting Knowledge Date" }, BOS_ALWAYS, OWN_TURN,
+      TRIM_ALL,
       "Cutting Knowledge Date: December 2023\nToday Date: ",
       { LLAMA3("system"), LLAMA3("user"), LLAMA3("assistant") }, HEADER("assistant") },
     { "llama3", { "<|start_header_id|>" }, BOS_ALWAYS, OWN_TURN, TRIM_ALL, NULL,
@@ -55,7 +57,8 @@ static const struct chat_form forms[] = {
     { "gemma", { "<start_of_turn>" }, BOS_ALWAYS, FIRST_TURN, TRIM_ALL, NULL,
       { { "", "\n\n" }, { "<start_of_turn>user\n", "<end_of_turn>\n" },
         { "<start_of_turn>model\n", "<end_of_turn>\n" } }, "<start_of_turn>model\n" },
-    { "zephyr", { "'<|user|>\n' + message['content'] + eos_token" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
+    { "zephyr", { "'<|user|>\n' + message['content'] + eos_token" }, BOS_IF_ASKED, OWN_TURN, 0,
+      NULL,
       { ZEPHYR("system"), ZEPHYR("user"), ZEPHYR("assistant") }, "<|assistant|>\n" },
 };
 /* clang-format on */
@@ -64,43 +67,21 @@ enum { N_FORM = sizeof forms / sizeof *forms };
 
 static const char *const roles[3] = { "system", "user", "assistant" };
 
-/* ---- a growing text ---- */
+/* ---- the text ---- */
 
 struct text {
-    char *s;
-    size_t n, cap;
-    int failed;
+    struct buf b;
     struct gguf_str special[3]; /* for BOS, EOS, GAP */
 };
-
-static void put(struct text *t, const char *s, size_t n)
-{
-    if (t->failed)
-        return;
-    if (t->cap - t->n <= n) {
-        const size_t cap = 2 * t->cap + n + 256;
-        char *q = cb_realloc(t->s, cap, 1);
-        if (!q) {
-            t->failed = 1;
-            return;
-        }
-        t->s = q;
-        t->cap = cap;
-    }
-    if (n)
-        memcpy(t->s + t->n, s, n);
-    t->n += n;
-    t->s[t->n] = '\0';
-}
 
 /* A string of a row */
 static void put_row(struct text *t, const char *s)
 {
     for (; *s; s++) {
         if (*s >= 1 && *s <= 3)
-            put(t, t->special[*s - 1].s, t->special[*s - 1].n);
+            cb_buf_add(&t->b, t->special[*s - 1].s, t->special[*s - 1].n);
         else
-            put(t, s, 1);
+            cb_buf_add(&t->b, s, 1);
     }
 }
 
@@ -119,7 +100,7 @@ static void put_text(struct text *t, const char *s, int trim)
         n--;
     for (; (trim & TRIM_LEFT) && n && is_blank(*s); n--)
         s++;
-    put(t, s, n);
+    cb_buf_add(&t->b, s, n);
 }
 
 /* ---- what the model's file says ---- */
@@ -210,7 +191,7 @@ static void put_day(struct text *t, const char *own)
 
     p = p ? p + sizeof key - 1 : "26 Jul 2024\"";
     end = strchr(p, '"');
-    put(t, p, end ? (size_t)(end - p) : 0);
+    cb_buf_add(&t->b, p, end ? (size_t)(end - p) : 0);
     put_text(t, "\n\n", 0);
 }
 
@@ -300,24 +281,24 @@ int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct
     c.t.special[1] = token_at(g, "tokenizer.ggml.eos_token_id", "</s>");
     c.t.special[2] = (struct gguf_str){ gap(g, own), strlen(gap(g, own)) };
     bos = f->bos == BOS_ALWAYS || strstr(own, "bos_token");
-    put(&c.t, "", 0);
+    cb_buf_add(&c.t.b, "", 0);
     if (bos && f->turn[USER][0][0] != BOS[0])
         put_row(&c.t, BOS);
     rc = put_all(&c, msg, n, system);
     if (ask)
         put_row(&c.t, f->ask);
-    if (rc == CB_OK && c.t.failed)
+    if (rc == CB_OK && c.t.b.failed)
         rc = CB_ENOMEM;
     if (rc < 0)
         goto done;
-    *has_bos = c.t.special[0].n && c.t.n >= c.t.special[0].n &&
-               memcmp(c.t.s, c.t.special[0].s, c.t.special[0].n) == 0;
-    *out = c.t.s;
-    c.t.s = NULL;
+    *has_bos = c.t.special[0].n && c.t.b.n >= c.t.special[0].n &&
+               memcmp(c.t.b.s, c.t.special[0].s, c.t.special[0].n) == 0;
+    *out = c.t.b.s;
+    c.t.b.s = NULL;
 done:
     free(own);
     free(system);
-    free(c.t.s);
+    free(c.t.b.s);
     return rc;
 }
 

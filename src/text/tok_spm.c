@@ -138,7 +138,7 @@ static void default_ids(struct tok *t)
     static const char *const spelling[] = { "<s>", "</s>", "<unk>" };
 
     for (int i = 0; i < 3; i++) {
-        const int32_t found = cb_tok_find(t, spelling[i]);
+        const int32_t found = cb_tok_lookup(t, spelling[i], strlen(spelling[i]));
         if (*id[i] < 0 && found >= 0 && cb_tok_is_special(t, found))
             *id[i] = found;
     }

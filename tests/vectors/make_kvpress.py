@@ -116,7 +116,8 @@ def main():
         whole = whole or keys
         row = {"policy": policy.format(threshold=args.threshold),
                "kept": [[f"{m:x}" for m in mark(a, b)] for a, b in zip(whole, keys)],
-               "token_nll": [round(x, 6) for x in losses(model, cache, logits, len(context), target)]}
+               "token_nll": [round(x, 6) for x in losses(model, cache, logits, len(context),
+                                                         target)]}
         if lazy:
             row["mass"] = [round(x, 6) for x in lazy.mass]
             SnapKVPress.compute_window_attention = lazy.plain

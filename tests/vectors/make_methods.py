@@ -4,9 +4,8 @@
 
     python3 tests/vectors/make_methods.py > tests/vectors/methods.h
 
-Queries, keys and values are uniform numbers of a linear congruential generator, so that the test can
-make the same ones: x <- (1103515245 x + 12345) mod 2^31, value 2 x / 2^31 - 1.
-"""
+Queries, keys and values are uniform numbers of a linear congruential generator, so that the test
+can make the same ones: x <- (1103515245 x + 12345) mod 2^31, value 2 x / 2^31 - 1. """
 from math import exp, e, sqrt, floor
 
 L, HQ, HKV, N, D = 3, 4, 2, 12, 4
@@ -100,7 +99,8 @@ SNAP_LOGITS = [[2, .1, .3, -.5, 1.5, 0, .2, .9, 1], [1.8, 0, .4, -.2, .3, 1.9, .
 rows = [softmax(x)[:8] for x in SNAP_LOGITS]
 put("double", "vec_snap_logits", [x + [0] * (10 - len(x)) for x in SNAP_LOGITS])
 put("int", "vec_snap", [vote(rows, w, kind, 3) + [8, 9]
-                        for w, kind in ((1, "mean"), (3, "mean"), (3, "max"), (5, "mean"), (5, "max"))])
+                        for w, kind in ((1, "mean"), (3, "mean"), (3, "max"), (5, "mean"),
+                                        (5, "max"))])
 
 # ---- H2O: 2 heavy, 2 recent; a prompt of 6, one token more ----
 
@@ -132,7 +132,8 @@ def merge(kk, vv, to, sources):
     """sources: (similarity, key, value); weights e and exp(similarity)"""
     w = [e] + [exp(u) for u, _, _ in sources]
     w = [x / sum(w) for x in w]
-    kk[to], vv[to] = (mix(w, [old] + [s[i] for s in sources]) for i, old in ((1, kk[to]), (2, vv[to])))
+    kk[to], vv[to] = (mix(w, [old] + [s[i] for s in sources])
+                      for i, old in ((1, kk[to]), (2, vv[to])))
 
 
 kept, keys, values, kept2, keys2, values2, outs = [], [], [], [], [], [], []
@@ -148,7 +149,8 @@ for kv in range(HKV):
     tau = sum(u for u, _, _ in near) / len(near)
     kk, vv = [K[0][kv][j] for j in keep], [V[0][kv][j] for j in keep]
     for to in range(len(keep)):
-        merge(kk, vv, to, [(u, K[0][kv][x], V[0][kv][x]) for u, at, x in near if at == to and u >= tau])
+        merge(kk, vv, to, [(u, K[0][kv][x], V[0][kv][x]) for u, at,
+                           x in near if at == to and u >= tau])
     kept.append(keep), keys.append(list(kk)), values.append(list(vv))
     kk, vv, keep = kk + [k1[kv]], vv + [v1[kv]], keep + [N]
     acc = [acc[j] for j in keep[:-1]] + [0]
@@ -196,10 +198,12 @@ def compat(layers, cap, window, beta, n):
     return [mean if n < 2 * mean else high - l * step for l in range(layers)]
 
 
-CASES = [(32, 64, 8, 20, 8192), (32, 128, 8, 20, 8192), (32, 2048, 8, 20, 8192), (80, 128, 8, 20, 8192),
+CASES = [(32, 64, 8, 20, 8192), (32, 128, 8, 20, 8192), (32, 2048, 8, 20, 8192),
+         (80, 128, 8, 20, 8192),
          (4, 12, 2, 5, 100), (5, 14, 2, 4, 100), (4, 12, 2, 5, 18), (4, 12, 2, 1, 100),
          (24, 1024, 8, 20, 16384)]
 put("int", "vec_budget_case", [list(x) for x in CASES])
 for name, f in (("exact", exact), ("compat", compat)):
-    put("int", "vec_budget_" + name, [(lambda k: [k[0], k[1], k[-1], sum(k)])(f(*x)) for x in CASES])
+    put("int", "vec_budget_" + name, [(lambda k: [k[0], k[1], k[-1], sum(k)])(f(*x))
+                                      for x in CASES])
 print("/* clang-format on */")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes selection.h: what OmniKV chooses and what PoD computes on a small timeline of random queries,
-keys and values, from the formulas of their papers in double precision. Run: make_selection.py > selection.h"""
+"""Writes selection.h: what OmniKV chooses and what PoD computes on a small timeline of random
+queries, keys and values, from the formulas of their papers in double precision. Run:
+make_selection.py > selection.h"""
 import math
 
 LAYERS, HEADS, KV, TOKENS, DIM = 3, 4, 2, 12, 4
@@ -43,7 +44,8 @@ def lse(logits):
 
 
 def mix(weights, layer, h, slots):
-    return [math.fsum(w * V[layer][h // GROUP][j][c] for w, j in zip(weights, slots)) for c in range(DIM)]
+    return [math.fsum(w * V[layer][h // GROUP][j][c] for w, j in zip(weights,
+                                                                     slots)) for c in range(DIM)]
 
 
 def attention(layer, h, i, slots):
@@ -95,7 +97,8 @@ def flat(rows):
     return [x for row in rows for x in row]
 
 
-print("/* SPDX-License-Identifier: MIT */\n/* selection.h - made by make_selection.py. */\n/* clang-format off */")
+print("/* SPDX-License-Identifier: MIT */\n/* selection.h - made by make_selection.py. */\n"
+      "/* clang-format off */")
 for name, kind, window, raw in (("last", "last", 1, False), ("raw", "last", 1, True),
                                 ("uniform", "uniform", 3, False), ("exp", "exp", 3, False)):
     score, chosen = select(4, kind, window, raw)

@@ -47,10 +47,13 @@ TEXTS = [
     "こんにちは世界 カタカナ ｶﾞ", "สวัสดีชาวโลก ๑๒๓๔", "한국어 텍스트 한글", "日本語の日本語x",
     "👨‍👩‍👧‍👦 👍🏽 🇩🇪🇫🇷 ❤️", "e\u0301 \u00e9 n\u0303 A\u030a \u00c5 \u212b",
     "\u1e9b\u0323 q\u0307\u0323 \u0344 \u0958 \u2126 \ufb1d", "x²³ ½ Ⅷ ① ৳ ৪৫৬৭ 𝟘𝟙 〇 ㊀ 一二三",
-    "'SOME", "'REally", "'VEst", "'Mx", "'LLama", "'Dy", "'Tx", "it'SOME they'REally", "x'ſuch 'ſat",
-    *[f" {c}!" for c in "\t\n\v\f\r \u0085\u00a0\u1680\u180e\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
-      "\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"],
-    "x\rabc\nabc \rabc\r\nabc\u0085abc", "tabs\t\tand\t spaces   here    \n\nnew\r\nline\r\n\r\n  end  ", "\n\n\n", "\r\n\r\n",
+    "'SOME", "'REally", "'VEst", "'Mx", "'LLama", "'Dy", "'Tx", "it'SOME they'REally",
+    "x'ſuch 'ſat",
+    *[f" {c}!"
+      for c in "\t\n\v\f\r \u0085\u00a0\u1680\u180e\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+      "\u2008\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"],
+    "x\rabc\nabc \rabc\r\nabc\u0085abc",
+    "tabs\t\tand\t spaces   here    \n\nnew\r\nline\r\n\r\n  end  ", "\n\n\n", "\r\n\r\n",
     "   \n  \n x", "a\u0085b \u0085 c\u0085\u0085", "\u3000全角\u3000 空白", "\x1c \x1d\x1e \x1f",
     "a\u00a0b\u00a0\u00a0c \u2003\u2028x\u2029 \u180e y\u180e \u1680\u202f\u205f\u2007",
     "nul\0\0byte\0", "\u0378 unassigned \U000e0fff \U0003fffd", "\ufeffbom \u200b\u200d zero",
@@ -59,19 +62,25 @@ TEXTS = [
     "'''''' \"\"\" ... --- === ///", "Ünïcödé straße İstanbul ŒUVRE", "\u0001\u0004\u0006\u007f",
     "<|im_start|>user\nhi<|im_end|>\n", "<|endoftext|><|endoftext|> x <|im_start|",
     "<|im_end|><|x|><|im_end|><|x|", "<tool_call>{}</tool_call> <tool_call", "<tool_call>xx y",
-    "<s>[INST] hi [/INST] there </s><s>[INST]", "<unk> <0x0A> ▁ ▁▁a a▁b", " leading", "  two", "\ta",
+    "<s>[INST] hi [/INST] there </s><s>[INST]", "<unk> <0x0A> ▁ ▁▁a a▁b", " leading", "  two",
+    "\ta",
     "a\u0300\u0301\u0316\u0327b \u0315\u0300\u05ae\u0062", "\u1100\u1161\u11a8 \uac00\u11a8 \uac01",
-    "a" * 300, " " * 300, "é" * 100, "ab" * 100 + " " + "1" * 50, "\U0001f600" * 20, "\u0316\u0300" * 50,
+    "a" * 300, " " * 300, "é" * 100, "ab" * 100 + " " + "1" * 50, "\U0001f600" * 20,
+    "\u0316\u0300" * 50,
     "mixed РУССКИЙ текст Ελληνικά עברית", "!!!\n\n???\r\r", "foo\n bar\n  baz \n", "trailing   ",
-    " \t \t", "xyzzy plugh xyzzyx", "it was one of the best in the world to be at the end of a day", "a  b   c    d", "x\n\ny\n\n\nz", "\U0010ffff\ue000",
+    " \t \t", "xyzzy plugh xyzzyx", "it was one of the best in the world to be at the end of a day",
+    "a  b   c    d", "x\n\ny\n\n\nz", "\U0010ffff\ue000",
 ]
 
 POOLS = [list(s) for s in (
-    "abcdefghijklmnopqrstuvwxyzABCDEFG", "0123456789", "   \t\n\r", "'\".,;:!?-_()[]{}<>|/\\@#$%^&*+=~`",
-    "äéñÅßøŁœſ", "абвгд", "مرحبا١٢", "कखगि्९", "你好世界，。１", "한글각", "\u0300\u0301\u0316\u0327\u0345\u05b0",
-    "\u00a0\u0085\u3000\u2003\u2028\u180e\u200b\u1680\u202f\u205f\ufeff\x1c\x0b\x0c", "😀👍🏽\u200d❤\ufe0f",
-    "²½Ⅷ①๑৪௰፩〇㊀𝟘𐄇", "\0\x01\x7f",
-)] + [["'s", "'S", "'ll", "'RE", "\r\n", " '", "'ſ", "the ", "and ", "ing", "<|im_end|>", "<tool_call>"]]
+    "abcdefghijklmnopqrstuvwxyzABCDEFG", "0123456789", "   \t\n\r",
+    "'\".,;:!?-_()[]{}<>|/\\@#$%^&*+=~`",
+    "äéñÅßøŁœſ", "абвгд", "مرحبا١٢", "कखगि्९", "你好世界，。１", "한글각",
+    "\u0300\u0301\u0316\u0327\u0345\u05b0",
+    "\u00a0\u0085\u3000\u2003\u2028\u180e\u200b\u1680\u202f\u205f\ufeff\x1c\x0b\x0c",
+    "😀👍🏽\u200d❤\ufe0f", "²½Ⅷ①๑৪௰፩〇㊀𝟘𐄇", "\0\x01\x7f",
+)] + [["'s", "'S", "'ll", "'RE", "\r\n", " '", "'ſ", "the ", "and ", "ing", "<|im_end|>",
+       "<tool_call>"]]
 
 
 def random_texts(n, seed=1, most=32):
@@ -94,7 +103,8 @@ def pre_tokenizer(kind):
 
 def add_tokens(t, tokens, types):
     for ty, special in ((CONTROL, True), (UNKNOWN, True), (USER, False)):
-        add = [AddedToken(x, normalized=False, special=special) for x, y in zip(tokens, types) if y == ty]
+        add = [AddedToken(x, normalized=False, special=special)
+               for x, y in zip(tokens, types) if y == ty]
         (t.add_special_tokens if special else t.add_tokens)(add)
 
 
@@ -126,7 +136,8 @@ def spm_merges(tokens, types, scores):
 def spm(tokens, types, scores, prefix):
     vocab = {x: i for i, x in enumerate(tokens)}
     merges = spm_merges(tokens, types, scores)
-    t = Tokenizer(models.BPE(vocab=vocab, merges=merges, byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    t = Tokenizer(models.BPE(vocab=vocab, merges=merges, byte_fallback=True, fuse_unk=True,
+                             unk_token="<unk>"))
     steps = [normalizers.Prepend("▁")] if prefix else []
     t.normalizer = normalizers.Sequence(steps + [normalizers.Replace(" ", "▁")])
     add_tokens(t, tokens, types)
@@ -159,7 +170,8 @@ def spm_proto(tokens, types, scores, prefix):
             x = x.replace(" ", "▁")
         out += field(1, field(1, x) + field(2, float(s)) + field(3, ty))
     special = {ty: i for i, ty in enumerate(types) if ty == UNKNOWN}
-    out += field(2, field(3, 2) + field(4, len(tokens)) + field(35, 1) + field(40, special.get(UNKNOWN, 0))
+    out += field(2, field(3, 2) + field(4, len(tokens)) + field(35, 1) +
+                 field(40, special.get(UNKNOWN, 0))
                  + field(41, 1) + field(42, 2) + field(45, tokens[special.get(UNKNOWN, 0)]))
     return out + field(3, field(1, "identity") + field(3, int(prefix)) + field(4, 0) + field(5, 1))
 
@@ -183,7 +195,9 @@ def cases(t, extra, sp=None, users=()):
         special = t.encode(text, add_special_tokens=False).ids
         if sp and not users:  # no space in front: the runs of text stand by themselves
             runs = re.split("(<s>|</s>|<unk>)", text)
-            special = [i for x in runs for i in ([sp.piece_to_id(x)] if x in ("<s>", "</s>", "<unk>") else sp.encode(x))]
+            special = [i for x in runs for i in ([sp.piece_to_id(x)] if x in ("<s>", "</s>",
+                                                                              "<unk>")
+                                                 else sp.encode(x))]
         if special != plain and "<" in text:
             out.append((text, 1, special))
     if sp:
@@ -246,7 +260,8 @@ def train_bpe(kind, text, size):
 def train_spm(name, text, size, prefix, users, split=True):
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(text), model_writer=out, model_type="bpe", vocab_size=size, byte_fallback=True,
+        sentence_iterator=iter(text), model_writer=out, model_type="bpe", vocab_size=size,
+        byte_fallback=True,
         normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=prefix,
         character_coverage=0.9995, user_defined_symbols=users, split_by_whitespace=split,
         num_threads=1, minloglevel=2)
@@ -258,7 +273,8 @@ def train_spm(name, text, size, prefix, users, split=True):
              else USER if tokens[i] in users else NORMAL for i in ids]
     t = spm(tokens, types, scores, prefix)
     spaced = [x.replace("▁", " ") if y == USER else x for x, y in zip(tokens, types)]
-    write_gguf(name, "llama", None, spaced, types, scores=scores, bos=1, prefix=None if prefix else False)
+    write_gguf(name, "llama", None, spaced, types, scores=scores, bos=1,
+               prefix=None if prefix else False)
     write_json(name, f"tok-{name}.gguf", cases(t, 150, sp, users if prefix else []))
 
 
@@ -273,8 +289,10 @@ def from_model(path):
         rows = cases(t, 150)
     else:
         scores = f["tokenizer.ggml.scores"].contents()
-        prefix = "tokenizer.ggml.add_space_prefix" not in f or f["tokenizer.ggml.add_space_prefix"].contents()
-        sp = sentencepiece.SentencePieceProcessor(model_proto=spm_proto(tokens, types, scores, prefix))
+        key = "tokenizer.ggml.add_space_prefix"
+        prefix = key not in f or f[key].contents()
+        sp = sentencepiece.SentencePieceProcessor(model_proto=spm_proto(tokens, types, scores,
+                                                                        prefix))
         rows = [(x, 0, sp.encode(x)) for x in TEXTS + list(random_texts(150))]
     write_json(name, os.path.basename(path), rows)
 
@@ -288,7 +306,8 @@ def main():
     for kind in ("gpt2", "llama-bpe", "qwen2", "smollm"):
         train_bpe(kind, odd, 2048)
     train_spm("spm", text, 2048, True, ["<tool_call>", "</tool_call>"])
-    train_spm("spm-plain", text, 1024, False, ["\n\n", "\n\n\n", "▁▁", "▁▁▁", "<table>"], split=False)
+    train_spm("spm-plain", text, 1024, False, ["\n\n", "\n\n\n", "▁▁", "▁▁▁", "<table>"],
+              split=False)
     for path in sys.argv[2:]:
         from_model(path)
 

@@ -9,8 +9,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "attn.h"
+#include "attn_tile.h"
 #include "base/ints.h"
+#include "kivi_block.h"
 
 enum {
     SPLIT_TOK = 8,   /* most queries for which splits are shared out */

@@ -6,6 +6,7 @@
  * the rest. Built once for each ISA that has them, with what differs in half_ISA.h. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
+#include "cpu/vector/vec_rows.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -216,7 +217,7 @@ static void open_key(enum kv_type t, const void *codes, const float *step, int h
         const int pair = c / 32 * 16 + c % 16;
         x[c] = step[j] * panel[(pair * PANEL + j % PANEL) * 2 + c % 32 / 16];
     }
-    VEC_NAME(cb_vec_).encode(t, x, hd, row);
+    VEC_NAME(cb_encode_row_)(t, x, hd, row);
 }
 
 static void open_value(enum kv_type t, const void *codes, const float *step, int hd, int j,
@@ -227,7 +228,7 @@ static void open_value(enum kv_type t, const void *codes, const float *step, int
 
     for (int c = 0; c < hd; c++)
         x[c] = step[j] * y[c / 32 * 32 * KEY_BLOCK + j / 2 * 64 + c % 32 * 2 + j % 2];
-    VEC_NAME(cb_vec_).encode(t, x, hd, row);
+    VEC_NAME(cb_encode_row_)(t, x, hd, row);
 }
 
 const struct kern_prepack VEC_NAME(cb_prepack_half_) = {

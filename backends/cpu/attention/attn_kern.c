@@ -4,6 +4,7 @@
  * the order of the keys, whatever the tiles: so it does not depend on how queries are grouped. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
+#include "cpu/vector/vec_rows.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -148,7 +149,7 @@ static void pack_v(const struct kern_rows *k, int hd, int hd_pad, float *v)
         if (j < k->n_ahead)
             for (size_t i = 0; i < k->bytes; i += 64)
                 __builtin_prefetch(k->ahead[j] + i, 0, 2);
-        VEC_NAME(cb_vec_).decode(k->t, k->row[j], hd, v);
+        VEC_NAME(cb_decode_row_)(k->t, k->row[j], hd, v);
         for (int c = hd; c < hd_pad; c++)
             v[c] = 0.0f;
     }

@@ -254,6 +254,15 @@ void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp)
     }
 }
 
+/* Values of any type that is multiplied as integers */
+void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp)
+{
+    if (v->t == KV_Q8_0)
+        cb_pack_v_q8_avx512(v, hd, at, vp);
+    else
+        cb_pack_v_half_avx512(v, hd, at, vp);
+}
+
 /* ---- prepacked blocks ---- */
 
 /* A block of 32 dims of a prepacked panel: the packed one's codes, and the scales as stored. */

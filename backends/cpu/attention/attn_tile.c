@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_tile.c - tiles of queries and blocks of keys. */
+#include "attn_tile.h"
+
 #include <stdint.h>
 #include <string.h>
-
-#include "attn.h"
 
 int cb_tile_rows(int hd)
 {

@@ -19,14 +19,6 @@ static int top_of(enum kv_type t)
     return t == KV_Q8_0 ? 128 : 8192;
 }
 
-void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp)
-{
-    if (v->t == KV_Q8_0)
-        cb_pack_v_q8_avx512(v, hd, at, vp);
-    else
-        cb_pack_v_half_avx512(v, hd, at, vp);
-}
-
 static float max_of(const float *x, int n)
 {
     __m512 max = _mm512_setzero_ps();

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* kivi_block.c - a block of entries of which some are quantised, as packed keys and values: in f32,
  * or as integers where an ISA multiplies those. */
+#include "kivi_block.h"
+
 #include <string.h>
 
-#include "attn.h"
 #include "device/kivi.h"
 
 static int slot_of(const struct kv_run *run, int j)

@@ -4,7 +4,7 @@
  * time. */
 #include <math.h>
 
-#include "attn.h"
+#include "attn_tile.h"
 
 enum { ROWS = 252 };
 

@@ -4,7 +4,7 @@
  * made once. */
 #include <string.h>
 
-#include "attn.h"
+#include "cpu/vector/kern_vec.h"
 
 int cb_cpu_can_prepack(const struct device *d, enum kv_type k, enum kv_type v, int hd)
 {

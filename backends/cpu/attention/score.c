@@ -4,8 +4,9 @@
 #include <assert.h>
 #include <math.h>
 
-#include "attn.h"
+#include "attn_tile.h"
 #include "base/ints.h"
+#include "kivi_block.h"
 
 struct job {
     struct par *par;

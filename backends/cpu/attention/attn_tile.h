@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* attn.h - what attention and scores share: a tile of queries of one KV head, and a block of keys.
- */
-#ifndef ATTN_H
-#define ATTN_H
+/* attn_tile.h - a tile of queries of one KV head and a block of keys, as attention and scores read
+ * them. */
+#ifndef ATTN_TILE_H
+#define ATTN_TILE_H
 
 #include "cpu/vector/kern_vec.h"
 
@@ -112,24 +112,5 @@ static inline int cb_integer_values(const struct kern_attn *k, const struct attn
 {
     return k->pack_v_i16 && a->hd % 32 == 0 && (type == KV_Q8_0 || cb_in_integers(a, type));
 }
-
-/* kivi_block.c: the logits of rows [r, r + rows) for n entries from `from` on, and what they add to
- * o[m][hd]; where whole blocks are quantised, and a token reads them. kp: room for a group of
- * packed keys */
-int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t);
-void cb_kivi_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int from,
-                    int n, void *kp, float *s);
-int cb_kivi_has_pv(const struct kern_vec *k, const struct tile *t, int from, int n);
-void cb_kivi_pv(const struct kern_vec *k, const struct tile *t, int from,
-                const struct kern_soft *soft, float *o);
-
-/* Entries from..from+n-1 of a run with quantised ones as panels of packed keys, whole
- * groups of 32 of them, and as values: f32 rows, or as pv_i16 takes them */
-void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
-                       int from, int n, void *kp);
-void cb_kivi_pack_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
-                         int from, int n, int hd_pad, void *v);
-
-size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd);
 
 #endif

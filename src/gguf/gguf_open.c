@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf.c - a GGUF file is mapped, looked up in and given back.
+/* gguf_open.c - a GGUF file is mapped and given back.
  *
  * Out of scope: a file that another process truncates while it is mapped. Reading a page that is no
  * longer there raises SIGBUS, as with every mapped file. */
@@ -77,59 +77,6 @@ void cb_gguf_close(struct gguf *g)
     free(g->tensor);
     free(g->path);
     free(g);
-}
-
-const char *cb_gguf_path(const struct gguf *g)
-{
-    return g->path;
-}
-
-uint64_t cb_gguf_file_bytes(const struct gguf *g)
-{
-    return g->size;
-}
-
-int cb_gguf_version(const struct gguf *g)
-{
-    return (int)g->version;
-}
-
-uint64_t cb_gguf_n_kv(const struct gguf *g)
-{
-    return g->n_kv;
-}
-
-const struct gguf_kv *cb_gguf_kv_at(const struct gguf *g, uint64_t i)
-{
-    return i < g->n_kv ? &g->kv[i] : NULL;
-}
-
-static const void *find(const struct gguf_str **e, uint64_t n, const char *name)
-{
-    const struct gguf_str want = { name, strlen(name) }, *key = &want;
-    const struct gguf_str **hit = bsearch(&key, e, n, sizeof *e, cb_gguf_cmp_name);
-
-    return hit ? *hit : NULL;
-}
-
-const struct gguf_kv *cb_gguf_find(const struct gguf *g, const char *key)
-{
-    return find(g->by_key, g->n_kv, key);
-}
-
-uint64_t cb_gguf_n_tensor(const struct gguf *g)
-{
-    return g->n_tensor;
-}
-
-const struct gguf_tensor *cb_gguf_tensor_at(const struct gguf *g, uint64_t i)
-{
-    return i < g->n_tensor ? &g->tensor[i] : NULL;
-}
-
-const struct gguf_tensor *cb_gguf_tensor(const struct gguf *g, const char *name)
-{
-    return find(g->by_name, g->n_tensor, name);
 }
 
 void cb_gguf_release_pages(const struct gguf *g, const struct gguf_tensor *t)

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* ref.h - what the files of the reference device share. */
-#ifndef REF_H
-#define REF_H
+/* ref_attn.h - attention of the reference device. */
+#ifndef REF_ATTN_H
+#define REF_ATTN_H
 
 #include "device/device.h"
-
-/* Row `slot` of rows[][hd] -> y[hd]. */
-void cb_ref_kv_row(enum kv_type t, const void *rows, int64_t slot, int hd, float *y);
 
 void cb_ref_attention(struct device *d, const struct attn *a);
 void cb_ref_score(struct device *d, const struct score *s);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* svg.c - writes pictures as SVG: text, rectangles, lines and curves. */
+#include "svg.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+static void escaped(struct buf *b, const char *s)
+{
+    for (; *s; s++)
+        if (*s == '<')
+            cb_buf_text(b, "&lt;");
+        else if (*s == '&')
+            cb_buf_text(b, "&amp;");
+        else
+            cb_buf_add(b, s, 1);
+}
+
+void cb_svg_text(struct buf *b, double x, double y, const char *anchor, const char *s)
+{
+    cb_buf_print(b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
+    escaped(b, s);
+    cb_buf_text(b, "</text>\n");
+}
+
+void cb_svg_title(struct buf *b, double x, double y, const char *s)
+{
+    cb_buf_print(b, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"16\">", x, y);
+    escaped(b, s);
+    cb_buf_text(b, "</text>\n");
+}
+
+void cb_svg_number(struct buf *b, double x, double y, const char *anchor, int digits, double v)
+{
+    char s[32];
+
+    snprintf(s, sizeof s, "%.*g", digits, v);
+    cb_svg_text(b, x, y, anchor, s);
+}
+
+void cb_svg_rect(struct buf *b, double x, double y, int w, int h, const int rgb[3],
+                 const char *note)
+{
+    cb_buf_print(b,
+                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" "
+                 "fill=\"#%02x%02x%02x\"",
+                 x, y, w, h, rgb[0], rgb[1], rgb[2]);
+    if (!note) {
+        cb_buf_text(b, "/>\n");
+        return;
+    }
+    cb_buf_text(b, "><title>");
+    escaped(b, note);
+    cb_buf_text(b, "</title></rect>\n");
+}
+
+/* How a line is drawn: two wide in a colour, thin and grey without one */
+static void stroke(struct buf *b, const char *ink, int dashed)
+{
+    cb_buf_print(b, " stroke=\"%s\"%s%s/>\n", ink ? ink : "#ddd", ink ? " stroke-width=\"2\"" : "",
+                 dashed ? " stroke-dasharray=\"6 4\"" : "");
+}
+
+void cb_svg_across(struct buf *b, double x, double y, int len, const char *ink, int dashed)
+{
+    cb_buf_print(b, "<path d=\"M%.1f %.1f h%d\"", x, y, len);
+    stroke(b, ink, dashed);
+}
+
+void cb_svg_down(struct buf *b, double x, double y, int len)
+{
+    cb_buf_print(b, "<path d=\"M%.1f %.1f v%d\"", x, y, len);
+    stroke(b, NULL, 0);
+}
+
+void cb_svg_curve_begin(struct buf *b)
+{
+    cb_buf_text(b, "<polyline points=\"");
+}
+
+void cb_svg_curve_point(struct buf *b, double x, double y)
+{
+    cb_buf_print(b, "%.1f,%.1f ", x, y);
+}
+
+void cb_svg_curve_end(struct buf *b, const char *ink, int dashed)
+{
+    cb_buf_text(b, "\" fill=\"none\"");
+    stroke(b, ink, dashed);
+}
+
+void cb_svg_dot(struct buf *b, double x, double y, const char *ink)
+{
+    cb_buf_print(b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x, y, ink);
+}
+
+int cb_svg_save(const char *path, struct buf *b, int width, int height)
+{
+    FILE *f = b->failed ? NULL : fopen(path, "we");
+    int err = CB_OK;
+
+    if (b->failed)
+        err = CB_ENOMEM;
+    else if (!f || fprintf(f,
+                           "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                           "font-family=\"sans-serif\" font-size=\"12\">\n"
+                           "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n%s</svg>\n",
+                           width, height, b->s ? b->s : "") < 0)
+        err = cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+    if (f && fclose(f) && !err)
+        err = cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+    cb_buf_free(b);
+    return err;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* svg.h - the elements of a picture as SVG, and the file around them. */
+#ifndef SVG_H
+#define SVG_H
+
+#include "base/buf.h"
+
+/* A text; anchor: "start", "middle", "end" */
+void cb_svg_text(struct buf *b, double x, double y, const char *anchor, const char *s);
+void cb_svg_title(struct buf *b, double x, double y, const char *s);
+void cb_svg_number(struct buf *b, double x, double y, const char *anchor, int digits, double v);
+/* A filled rectangle; note: what a browser shows over it, or NULL */
+void cb_svg_rect(struct buf *b, double x, double y, int w, int h, const int rgb[3],
+                 const char *note);
+/* A line across or down, for axes (NULL: grey) and legends */
+void cb_svg_across(struct buf *b, double x, double y, int len, const char *ink, int dashed);
+void cb_svg_down(struct buf *b, double x, double y, int len);
+/* A curve: begin, its points in order, end */
+void cb_svg_curve_begin(struct buf *b);
+void cb_svg_curve_point(struct buf *b, double x, double y);
+void cb_svg_curve_end(struct buf *b, const char *ink, int dashed);
+void cb_svg_dot(struct buf *b, double x, double y, const char *ink);
+
+/* Writes the elements in *b as a picture of that size and empties *b. CB_ENOMEM also when memory
+ * ran out before. */
+int cb_svg_save(const char *path, struct buf *b, int width, int height);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* tok_impl.c - growing arrays of an encode call; looking tokens up by their spelling. */
+#include "tok_impl.h"
+
+#include <string.h>
+
+int cb_tok_grow(void **p, size_t *cap, size_t n, size_t size)
+{
+    void *q;
+    size_t want = *cap + *cap / 2;
+
+    if (n <= *cap)
+        return CB_OK;
+    if (want < n)
+        want = n;
+    if (want < 64)
+        want = 64;
+    q = cb_realloc(*p, want, size);
+    if (!q)
+        return CB_ENOMEM;
+    *p = q;
+    *cap = want;
+    return CB_OK;
+}
+
+int cb_tok_push(struct tok_work *w, int32_t id)
+{
+    TRY(cb_tok_grow((void **)&w->ids, &w->cap, w->n + 1, sizeof *w->ids));
+    w->ids[w->n++] = id;
+    return CB_OK;
+}
+
+uint32_t cb_tok_hash(const char *s, size_t n)
+{
+    uint64_t h = 0x9E3779B97F4A7C15u ^ n, v;
+
+    for (; n >= 8; s += 8, n -= 8) {
+        memcpy(&v, s, 8);
+        h = (h ^ v) * 0xD6E8FEB86659FD93u;
+        h ^= h >> 32;
+    }
+    v = 0;
+    memcpy(&v, s, n);
+    h = (h ^ v) * 0xD6E8FEB86659FD93u;
+    h ^= h >> 32;
+    h *= 0xD6E8FEB86659FD93u;
+    return (uint32_t)(h >> 32);
+}
+
+int32_t cb_tok_lookup(const struct tok *t, const char *s, size_t n)
+{
+    const uint32_t h = cb_tok_hash(s, n);
+
+    if (n > t->max_len)
+        return -1;
+    for (uint32_t i = h & t->slot_mask; t->slot[i].id >= 0; i = (i + 1) & t->slot_mask) {
+        const struct vocab_slot *e = &t->slot[i];
+        const struct piece *p = &t->piece[e->id];
+        if (e->hash == h && p->n == n && memcmp(p->s, s, n) == 0)
+            return e->id;
+    }
+    return -1;
+}
+
+int cb_tok_is_special(const struct tok *t, int32_t id)
+{
+    return id >= 0 && id < t->n_vocab &&
+           (t->piece[id].type == TT_CONTROL || t->piece[id].type == TT_UNKNOWN);
+}
