@@ -121,8 +121,9 @@ struct ops {
     /* Prepares a weight (repacks it); the matrix then needs w->raw no more, except for get_rows. */
     int (*load)(struct device *d, struct weight *w);
     void (*unload)(struct device *d, struct weight *w);
-    /* Work space that calls up to these sizes need; called once by plan, may fail. Bytes or
-     * negative */
+    /* Work space that calls up to these sizes need, of attention and scores with any number of
+     * queries (an observation window may have more than n_tok); called when a session opens, may
+     * fail. Bytes or negative */
     int64_t (*reserve)(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx);
 
