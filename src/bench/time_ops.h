@@ -38,7 +38,8 @@ int cb_op_pick_check(const struct op_pick *p);
 /* A row; a negative status ends the run. */
 typedef int (*op_emit)(void *arg, const struct op_row *row);
 
-int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg);
+int cb_bench_ops(const struct op_pick *pick, const struct team_params *team, op_emit emit,
+                 void *arg);
 
 /* ---- between the files of this room ---- */
 
@@ -46,7 +47,7 @@ enum op_kind { KIND_OP, KIND_TYPE, KIND_MODEL, KIND_ISA, KIND_MATMUL, KIND_COUNT
 
 struct op_bench {
     const struct op_pick *pick;
-    const struct team *team;
+    const struct team_params *team;
     struct device *d;
     const char *matmul;
     double limit[LIMIT_COUNT];

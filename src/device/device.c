@@ -40,7 +40,7 @@ static const struct backend *find(const char *name)
     return NULL;
 }
 
-int cb_device_open_team(const char *name, const struct team *t, struct device **out)
+int cb_device_open_team(const char *name, const struct team_params *t, struct device **out)
 {
     const struct backend *b = find(name ? name : "cpu");
     const char *why = "";
@@ -69,7 +69,7 @@ int cb_device_open_team(const char *name, const struct team *t, struct device **
 
 int cb_device_open(const char *name, int n_threads, struct device **out)
 {
-    return cb_device_open_team(name, &(struct team){ .n_threads = n_threads }, out);
+    return cb_device_open_team(name, &(struct team_params){ .n_threads = n_threads }, out);
 }
 
 void cb_device_close(struct device *d)

@@ -200,7 +200,7 @@ struct device {
 
 /* name: "cpu", "ref", ...; NULL = "cpu". The device owns a team of n_threads. */
 int cb_device_open(const char *name, int n_threads, struct device **out);
-int cb_device_open_team(const char *name, const struct team *t, struct device **out);
+int cb_device_open_team(const char *name, const struct team_params *t, struct device **out);
 void cb_device_close(struct device *d);
 
 /* One row of the registry in backend.c. */

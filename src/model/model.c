@@ -359,7 +359,7 @@ static int open_arch(struct cb_model *m)
 static int open_device(struct cb_model *m, const struct cb_model_params *p)
 {
     const int mode = cb_numa_mode(p->numa);
-    const struct team team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF, p->pin };
+    const struct team_params team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF, p->pin };
 
     if (mode < 0)
         return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);
