@@ -15,6 +15,7 @@ libcore_la_SOURCES += \
 	src/par/affinity.c src/par/affinity.h \
 	src/par/backoff.c src/par/backoff.h \
 	src/par/cpus.c src/par/cpus.h \
+	src/par/fair_lock.c src/par/fair_lock.h \
 	src/par/futex.h \
 	src/par/par.c src/par/par.h \
 	src/par/spin.h \

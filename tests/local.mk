@@ -31,6 +31,7 @@ check_programs = \
 	tests/ops/check_work_space \
 	tests/unit/check_store \
 	tests/unit/check_template \
+	tests/unit/check_threads \
 	tests/unit/check_tok \
 	tests/fuzz/check_tok_file
 
@@ -183,6 +184,10 @@ tests_ops_check_work_space_LDADD = $(check_ldadd)
 tests_unit_check_team_SOURCES = tests/unit/check_team.c
 tests_unit_check_team_CFLAGS = $(check_cflags)
 tests_unit_check_team_LDADD = $(check_ldadd)
+
+tests_unit_check_threads_SOURCES = tests/unit/check_threads.c
+tests_unit_check_threads_CFLAGS = $(check_cflags)
+tests_unit_check_threads_LDADD = $(check_ldadd)
 
 tests_kit_make_tiny_SOURCES = tests/kit/make_tiny.c
 tests_kit_make_tiny_LDADD = libtest.la libcore.la

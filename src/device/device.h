@@ -195,6 +195,7 @@ struct device {
     const char *name, *isa; /* "cpu", "avx512" */
     const struct ops *ops;
     struct par *par;
+    struct fair_lock *lock;
     void *impl; /* the backend's own */
 };
 
@@ -202,6 +203,10 @@ struct device {
 int cb_device_open(const char *name, int n_threads, struct device **out);
 int cb_device_open_team(const char *name, const struct team_params *t, struct device **out);
 void cb_device_close(struct device *d);
+/* Held by a thread that calls ops, loops or reserve, or has work space of theirs in use. CB_EARG:
+ * the calling thread holds it already, so it is inside a callback. */
+int cb_device_lock(struct device *d);
+void cb_device_unlock(struct device *d);
 
 /* One row of the registry in backend.c. */
 struct backend {
