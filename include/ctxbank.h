@@ -2,8 +2,18 @@
 /* ctxbank.h - the public interface: a model is opened once and shared, a session is one timeline.
  *
  * Every function that can fail returns CB_OK or a negative status; cb_error() then says what and
- * why. Nothing here prints or exits. A model may be shared by sessions; a session belongs to one
- * thread at a time. */
+ * why. Nothing here prints or exits.
+ *
+ * Threads: sessions on one model may be used by different threads at the same time; calls that
+ * compute take turns, in the order of asking. A session is used by one thread at a time. A model
+ * is closed after its sessions, by one thread.
+ *
+ * Callbacks run on the calling thread while it has its turn, so they must return, and must not wait
+ * for a thread that uses the same model. Inside one, calls that compute on the model fail with
+ * CB_EARG, and clear and close do nothing.
+ *
+ * fork(): a child may go on with what it inherited, on its one thread, if no other thread was
+ * computing at the time; it is better to open a model after the fork. */
 #ifndef CTXBANK_H
 #define CTXBANK_H
 
@@ -44,7 +54,7 @@ struct cb_model_params {
     const char *device; /* "cpu" (NULL means it), "ref" */
     const char
         *numa; /* "off" (NULL means it), "distribute", "isolate": threads on nodes of memory */
-    int pin;   /* 1 = each thread stays on a core of its own, the calling one too */
+    int pin;   /* 1 = each thread stays on a core of its own, the calling one during calls */
 };
 
 struct cb_model_info {
@@ -139,7 +149,7 @@ CB_API const float *cb_session_logits(const cb_session *session);
 /* Of a token that is decoded from now on the k largest logits are wanted: the others may be
  * approximations that are smaller than these. 0: all are (as in a new session). In a small model
  * with a large vocabulary that spares a fifth of a token's bytes; it makes a preview of the output
- * matrix once (CB_ENOMEM), before other threads use the model. */
+ * matrix once for a model (CB_ENOMEM). */
 CB_API int cb_session_want_top(cb_session *session, int k);
 
 /* ---- sampling ---- */

@@ -15,9 +15,17 @@ libcore_la_SOURCES += \
 	src/par/affinity.c src/par/affinity.h \
 	src/par/backoff.c src/par/backoff.h \
 	src/par/cpus.c src/par/cpus.h \
+	src/par/fair_lock.c src/par/fair_lock.h \
 	src/par/futex.h \
-	src/par/par.h \
-	src/par/par_omp.c
+	src/par/par.c src/par/par.h \
+	src/par/spin.h \
+	src/par/team.h
+
+if THREADS_OPENMP
+libcore_la_SOURCES += src/par/team_openmp.c
+else
+libcore_la_SOURCES += src/par/team_own.c
+endif
 
 libcore_la_SOURCES += \
 	src/gguf/dtype.c src/gguf/dtype.h \

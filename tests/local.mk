@@ -28,10 +28,16 @@ check_programs = \
 	tests/unit/check_sample \
 	tests/unit/check_head_prune \
 	tests/ops/check_prepack \
+	tests/ops/check_work_space \
 	tests/unit/check_store \
 	tests/unit/check_template \
+	tests/unit/check_threads \
 	tests/unit/check_tok \
 	tests/fuzz/check_tok_file
+
+if !THREADS_OPENMP
+check_programs += tests/unit/check_team
+endif
 
 check_PROGRAMS += $(check_programs) tests/kit/make_tiny
 TESTS += $(check_programs)
@@ -170,6 +176,18 @@ tests_unit_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
 tests_fuzz_check_tok_file_CFLAGS = $(check_cflags)
 tests_fuzz_check_tok_file_LDADD = $(check_ldadd)
+
+tests_ops_check_work_space_SOURCES = tests/ops/check_work_space.c
+tests_ops_check_work_space_CFLAGS = $(check_cflags)
+tests_ops_check_work_space_LDADD = $(check_ldadd)
+
+tests_unit_check_team_SOURCES = tests/unit/check_team.c
+tests_unit_check_team_CFLAGS = $(check_cflags)
+tests_unit_check_team_LDADD = $(check_ldadd)
+
+tests_unit_check_threads_SOURCES = tests/unit/check_threads.c
+tests_unit_check_threads_CFLAGS = $(check_cflags)
+tests_unit_check_threads_LDADD = $(check_ldadd)
 
 tests_kit_make_tiny_SOURCES = tests/kit/make_tiny.c
 tests_kit_make_tiny_LDADD = libtest.la libcore.la

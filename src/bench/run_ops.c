@@ -51,7 +51,8 @@ static int run_with(struct op_bench *b, const char *isa, const char *matmul)
     return err;
 }
 
-int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg)
+int cb_bench_ops(const struct op_pick *pick, const struct team_params *team, op_emit emit,
+                 void *arg)
 {
     struct op_bench b = { .pick = pick, .team = team, .emit = emit, .arg = arg };
     const char *isa, *lib;

@@ -6,6 +6,7 @@
 
 #include "time_ops.h"
 
-int cb_bench_ops(const struct op_pick *pick, const struct team *team, op_emit emit, void *arg);
+int cb_bench_ops(const struct op_pick *pick, const struct team_params *team, op_emit emit,
+                 void *arg);
 
 #endif

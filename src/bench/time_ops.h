@@ -44,7 +44,7 @@ enum op_kind { KIND_OP, KIND_TYPE, KIND_MODEL, KIND_ISA, KIND_MATMUL, KIND_COUNT
 
 struct op_bench {
     const struct op_pick *pick;
-    const struct team *team;
+    const struct team_params *team;
     struct device *d;
     const char *matmul;
     double limit[LIMIT_COUNT];

@@ -103,9 +103,9 @@ int cb_bench_ops_run(const struct opts *o)
         .rows = { .format = cb_opt_text(o, ARG_FORMAT), .columns = columns, .md_line = md_line }
     };
     const struct op_pick pick = { cb_opt_text(o, ARG_ONLY) };
-    const struct team team = { cb_opt_int(o, ARG_THREADS),
-                               (enum numa_mode)cb_numa_mode(cb_opt_text(o, ARG_NUMA)),
-                               cb_opt_flag(o, ARG_PIN) };
+    const struct team_params team = { cb_opt_int(o, ARG_THREADS),
+                                      (enum numa_mode)cb_numa_mode(cb_opt_text(o, ARG_NUMA)),
+                                      cb_opt_flag(o, ARG_PIN) };
     struct affinity place;
     int rc;
 

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "par/affinity.h"
+#include "par/fair_lock.h"
 
 static const struct backend *const registry[] = { &cb_backend_cpu, &cb_backend_ref };
 
@@ -40,7 +41,14 @@ static const struct backend *find(const char *name)
     return NULL;
 }
 
-int cb_device_open_team(const char *name, const struct team *t, struct device **out)
+static void free_device(struct device *d)
+{
+    cb_par_free(d->par);
+    cb_fair_lock_free(d->lock);
+    free(d);
+}
+
+int cb_device_open_team(const char *name, const struct team_params *t, struct device **out)
 {
     const struct backend *b = find(name ? name : "cpu");
     const char *why = "";
@@ -55,12 +63,13 @@ int cb_device_open_team(const char *name, const struct team *t, struct device **
     if (!d)
         return CB_ENOMEM;
     d->name = b->name;
-    err = cb_par_new_team(t, &d->par);
+    err = cb_fair_lock_new(&d->lock);
+    if (!err)
+        err = cb_par_new_team(t, &d->par);
     if (!err)
         err = b->open(d);
     if (err) {
-        cb_par_free(d->par);
-        free(d);
+        free_device(d);
         return err;
     }
     *out = d;
@@ -69,7 +78,7 @@ int cb_device_open_team(const char *name, const struct team *t, struct device **
 
 int cb_device_open(const char *name, int n_threads, struct device **out)
 {
-    return cb_device_open_team(name, &(struct team){ .n_threads = n_threads }, out);
+    return cb_device_open_team(name, &(struct team_params){ .n_threads = n_threads }, out);
 }
 
 void cb_device_close(struct device *d)
@@ -77,6 +86,17 @@ void cb_device_close(struct device *d)
     if (!d)
         return;
     find(d->name)->close(d);
-    cb_par_free(d->par);
-    free(d);
+    free_device(d);
+}
+
+int cb_device_lock(struct device *d)
+{
+    if (!cb_fair_lock_take(d->lock))
+        return cb_fail(CB_EARG, "called from a callback: the model is in use");
+    return CB_OK;
+}
+
+void cb_device_unlock(struct device *d)
+{
+    cb_fair_lock_give(d->lock);
 }

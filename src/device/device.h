@@ -121,8 +121,9 @@ struct ops {
     /* Prepares a weight (repacks it); the matrix then needs w->raw no more, except for get_rows. */
     int (*load)(struct device *d, struct weight *w);
     void (*unload)(struct device *d, struct weight *w);
-    /* Work space that calls up to these sizes need; called once by plan, may fail. Bytes or
-     * negative */
+    /* Work space that calls up to these sizes need, of attention and scores with any number of
+     * queries (an observation window may have more than n_tok); called when a session opens, may
+     * fail. Bytes or negative */
     int64_t (*reserve)(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx);
 
@@ -194,13 +195,18 @@ struct device {
     const char *name, *isa; /* "cpu", "avx512" */
     const struct ops *ops;
     struct par *par;
+    struct fair_lock *lock;
     void *impl; /* the backend's own */
 };
 
 /* name: "cpu", "ref", ...; NULL = "cpu". The device owns a team of n_threads. */
 int cb_device_open(const char *name, int n_threads, struct device **out);
-int cb_device_open_team(const char *name, const struct team *t, struct device **out);
+int cb_device_open_team(const char *name, const struct team_params *t, struct device **out);
 void cb_device_close(struct device *d);
+/* Held by a thread that calls ops, loops or reserve, or has work space of theirs in use. CB_EARG:
+ * the calling thread holds it already, so it is inside a callback. */
+int cb_device_lock(struct device *d);
+void cb_device_unlock(struct device *d);
 
 /* One row of the registry in backend.c. */
 struct backend {

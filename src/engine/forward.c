@@ -60,7 +60,7 @@ static void head(struct cb_session *s, const float *x, int n, int act16, float *
     op->rmsnorm(s->dev, x, s->model->out_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd,
                 s->w.norm, hp->n_embd);
     if (s->bank.decoding && s->top && s->model->head_prune)
-        cb_head_prune_top(s->dev, s->model->head_prune, s->top, s->w.norm, logits);
+        cb_head_prune_top(s->dev, s->model->head_prune, &s->luck, s->top, s->w.norm, logits);
     else
         op->matmul(s->dev,
                    &(const struct mm){ &s->model->output, NULL, logits, hp->n_vocab, 0, act16 }, 1,

@@ -103,9 +103,11 @@ static int reserve_device(struct cb_session *s)
 
     if (nq > max_in)
         max_in = nq;
+    TRY(cb_device_lock(s->dev));
     bytes =
         s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
                              hp->n_head, hp->hd, s->bank.n_ctx);
+    cb_device_unlock(s->dev);
     if (bytes < 0)
         return (int)bytes;
     s->device_bytes = (uint64_t)bytes;
@@ -162,9 +164,16 @@ int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
     return CB_OK;
 }
 
+/* Between feeds no token is on its way: where one is, a callback has called. */
+static int refuse_callback(const struct cb_session *s)
+{
+    return s->bank.n_feed ? cb_fail(CB_EARG, "called from a callback: the session is in use")
+                          : CB_OK;
+}
+
 void cb_session_close(cb_session *s)
 {
-    if (!s)
+    if (!s || refuse_callback(s))
         return;
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
@@ -175,10 +184,19 @@ void cb_session_close(cb_session *s)
 
 /* ---- feed ---- */
 
-void cb_session_clear(cb_session *s)
+static void clear(struct cb_session *s)
 {
     cb_bank_cut(&s->bank, 0);
     cb_attention_clear(&s->attention);
+    s->luck = (struct head_prune_luck){ 0 };
+}
+
+void cb_session_clear(cb_session *s)
+{
+    if (refuse_callback(s) || cb_device_lock(s->dev))
+        return;
+    clear(s);
+    cb_device_unlock(s->dev);
 }
 
 /* What the context must hold is slots: a policy that drops tokens goes on for ever. */
@@ -204,7 +222,7 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 static void undo(struct cb_session *s)
 {
     if (s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer)
-        cb_session_clear(s);
+        clear(s);
     else
         cb_bank_cut(&s->bank, s->bank.n_seen);
 }
@@ -222,7 +240,7 @@ static void feed_body(void *ctx)
     f->status = cb_forward(f->s, f->tokens, f->n, f->how);
 }
 
-static int feed(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
+static int feed_locked(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
     struct feed f = { s, tokens, n, CB_OK, how };
 
@@ -235,30 +253,43 @@ static int feed(cb_session *s, const int32_t *tokens, int n, const struct cb_pre
     return f.status;
 }
 
+static int feed(cb_session *s, int decoding, const int32_t *tokens, int n,
+                const struct cb_prefill *how)
+{
+    int err;
+
+    TRY(cb_device_lock(s->dev));
+    s->bank.decoding = decoding;
+    err = feed_locked(s, tokens, n, how);
+    cb_device_unlock(s->dev);
+    return err;
+}
+
 int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
     if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
         return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
-    s->bank.decoding = 0;
-    TRY(feed(s, tokens, n, how));
+    TRY(feed(s, 0, tokens, n, how));
     s->bank.prompt_end = s->bank.n_seen;
     return CB_OK;
 }
 
 int cb_session_decode(cb_session *s, int32_t token)
 {
-    s->bank.decoding = 1;
-    return feed(s, &token, 1, NULL);
+    return feed(s, 1, &token, 1, NULL);
 }
 
 int cb_session_want_top(cb_session *s, int k)
 {
+    int err;
+
     if (k < 0)
         return cb_fail(CB_EARG, "the %d largest logits", k);
-    if (k)
-        TRY(cb_model_prune_head(s->model));
-    s->top = k;
-    return CB_OK;
+    TRY(cb_device_lock(s->dev));
+    err = k ? cb_model_prune_head(s->model) : CB_OK;
+    s->top = err ? s->top : k;
+    cb_device_unlock(s->dev);
+    return err;
 }
 
 const float *cb_session_logits(const cb_session *s)

@@ -5,6 +5,7 @@
 
 #include "attention/attention.h"
 #include "ctxbank.h"
+#include "model/head_prune.h"
 
 /* Work space of the forward pass; sizes are known when the session opens, but for x and cs, which
  * grow with the longest prompt. */
@@ -25,6 +26,7 @@ struct cb_session {
     struct device *dev;
     int chunk; /* tokens that go through a layer at once, at most */
     int top;   /* logits that must be right after a decoded token; 0: all */
+    struct head_prune_luck luck;
     struct bank bank;
     struct policy *policy;
     struct attention attention;

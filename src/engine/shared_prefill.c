@@ -15,13 +15,15 @@ int cb_session_can_follow(const struct cb_session *f, const struct cb_session *l
 {
     return f->model == lead->model && f->chunk == lead->chunk &&
            f->bank.type_k == lead->bank.type_k && f->bank.type_v == lead->bank.type_v &&
-           !f->bank.n_seen && !lead->bank.n_seen && cb_attention_is_dense(&f->attention) &&
-           cb_attention_is_dense(&lead->attention);
+           !f->bank.n_seen && !f->bank.n_feed && !lead->bank.n_seen &&
+           cb_attention_is_dense(&f->attention) && cb_attention_is_dense(&lead->attention);
 }
 
 static int check(const struct cb_session *lead, struct cb_session *const *follower, const int *upto,
                  int n, int n_tok)
 {
+    if (lead->bank.n_feed)
+        return cb_fail(CB_EARG, "called from a callback: the session is in use");
     for (int i = 0; i < n; i++) {
         if (upto && (upto[i] < 1 || upto[i] > n_tok))
             return cb_fail(CB_EARG, "prefill: the first %d of %d tokens", upto[i], n_tok);
@@ -37,13 +39,16 @@ static int check(const struct cb_session *lead, struct cb_session *const *follow
 static void arrive(struct cb_session *f, const struct cb_session *lead, int err)
 {
     const size_t bytes = (size_t)f->model->hp.n_vocab * sizeof *f->w.logits;
+    const int n = f->bank.n_feed;
 
-    f->bank.n_seen = f->bank.prompt_end = f->bank.n_feed;
     f->bank.n_feed = 0;
     f->attention.leader = NULL;
-    if (err)
+    if (err) {
         cb_session_clear(f);
-    else if (f->bank.n_seen == lead->bank.n_seen)
+        return;
+    }
+    f->bank.n_seen = f->bank.prompt_end = n;
+    if (f->bank.n_seen == lead->bank.n_seen)
         memcpy(f->w.logits, lead->w.logits, bytes);
     else
         memset(f->w.logits, 0, bytes);

@@ -41,8 +41,6 @@ struct head_prune {
     float *lo, *hi; /* [blocks of ROWS] largest lower and upper bound */
     int32_t *row;   /* [most_row] candidates */
     int most_row;
-    int vain; /* previews since the last that helped */
-    int pass; /* tokens that go without one before the next */
 };
 
 /* ---- making it ---- */
@@ -214,7 +212,7 @@ struct look {
 
 /* Text of which the model makes nothing has no largest few: after each preview in vain twice as
  * many tokens go without. */
-static void learn(struct head_prune *p, int helped)
+static void learn(struct head_prune_luck *p, int helped)
 {
     p->vain = helped ? 0 : min_int(p->vain + 1, 7);
     p->pass = p->vain ? min_int(1 << (p->vain - 1), MOST_PASS) : 0;
@@ -299,15 +297,16 @@ static int candidates(struct head_prune *p, const struct look *look, int k)
     return n;
 }
 
-void cb_head_prune_top(struct device *d, struct head_prune *p, int k, const float *x, float *y)
+void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune_luck *luck, int k,
+                       const float *x, float *y)
 {
     const struct mm exact = { .w = p->w, .y = y, .y_stride = p->w->n_out, .act16 = 1 };
     struct look look = { p, y, (float)sqrt(norm2(x, p->w->n_in)) };
     struct mm rough[MOST_SLICE];
     int n = -1;
 
-    if (p->pass > 0) {
-        p->pass--;
+    if (luck->pass > 0) {
+        luck->pass--;
     } else if (k <= MOST_TOP && k <= n_block(p)) {
         for (int i = 0; i < p->n_slice; i++)
             rough[i] = (struct mm){ &p->rough[i], NULL, y + (size_t)i * (size_t)p->slice_rows,
@@ -315,7 +314,7 @@ void cb_head_prune_top(struct device *d, struct head_prune *p, int k, const floa
         d->ops->matmul(d, rough, p->n_slice, x, 1);
         cb_par_for(d->par, (n_block(p) + UNIT - 1) / UNIT, look_at, &look);
         n = candidates(p, &look, k);
-        learn(p, n >= 0);
+        learn(luck, n >= 0);
     }
     if (n < 0)
         d->ops->matmul(d, &exact, 1, x, 1);

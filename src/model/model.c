@@ -277,8 +277,12 @@ static int load_all(struct cb_model *m)
 
 int cb_model_prune_head(struct cb_model *m)
 {
-    if (!m->has_looked)
-        TRY(cb_head_prune_new(m->dev, &m->output, m->packed_bytes, &m->head_prune));
+    struct head_prune *p;
+
+    if (m->has_looked)
+        return CB_OK;
+    TRY(cb_head_prune_new(m->dev, &m->output, m->packed_bytes, &p));
+    m->head_prune = p;
     m->has_looked = 1;
     return CB_OK;
 }
@@ -359,7 +363,8 @@ static int open_arch(struct cb_model *m)
 static int open_device(struct cb_model *m, const struct cb_model_params *p)
 {
     const int mode = cb_numa_mode(p->numa);
-    const struct team team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF, p->pin };
+    const struct team_params team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF,
+                                      p->pin };
 
     if (mode < 0)
         return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);
@@ -413,13 +418,14 @@ static void close_layer(struct cb_model *m, struct layer *y)
 
 void cb_model_close(cb_model *m)
 {
-    if (!m)
+    if (!m || (m->dev && cb_device_lock(m->dev)))
         return;
     for (int l = 0; m->layer && l < m->hp.n_layer; l++)
         close_layer(m, &m->layer[l]);
     if (m->dev) {
         cb_head_prune_free(m->dev, m->head_prune);
         m->dev->ops->unload(m->dev, &m->output);
+        cb_device_unlock(m->dev);
     }
     cb_device_close(m->dev);
     cb_tok_close(m->tok);

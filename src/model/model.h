@@ -45,9 +45,10 @@ struct cb_model {
     float *out_norm;      /* [n_embd] */
     float *inv_freq;      /* [n_rot / 2] radians a position, scaling factors applied */
     uint64_t weights_bytes, packed_bytes;
-    struct head_prune
-        *head_prune; /* of output; NULL until a session wants it, or where it would not pay */
-    int has_looked;  /* 1: whether it pays has been found out */
+    /* Of output; NULL until a session wants it, or where it would not pay. Made while other threads
+     * report their memory. */
+    _Atomic(struct head_prune *) head_prune;
+    int has_looked; /* 1: whether it pays has been found out */
     int64_t n_params;
     char *name, *quant;
     uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */

@@ -139,7 +139,7 @@ static int set_cpus(const struct parts *p, struct affinity *out, int thread, int
     return CB_OK;
 }
 
-static int deal(const struct parts *p, const struct team *t, struct affinity *out)
+static int deal(const struct parts *p, const struct team_params *t, struct affinity *out)
 {
     const int n = out->n_threads;
 
@@ -153,7 +153,7 @@ static int deal(const struct parts *p, const struct team *t, struct affinity *ou
     return CB_OK;
 }
 
-static void write_note(const struct parts *p, const struct team *t, struct affinity *out)
+static void write_note(const struct parts *p, const struct team_params *t, struct affinity *out)
 {
     const char *pinned = t->pin ? ", each on one core" : "";
     char *note = out->note;
@@ -181,7 +181,7 @@ static int alloc(struct affinity *p, int n)
     return p->node && p->n_cpu && p->cpu ? CB_OK : CB_ENOMEM;
 }
 
-static int fill(const struct machine *m, const struct team *t, struct parts *p,
+static int fill(const struct machine *m, const struct team_params *t, struct parts *p,
                 struct affinity *out)
 {
     int n = t->n_threads, n_core;
@@ -198,7 +198,7 @@ static int fill(const struct machine *m, const struct team *t, struct parts *p,
     return deal(p, t, out);
 }
 
-int cb_affinity_new(const struct machine *m, const struct team *t, struct affinity *out)
+int cb_affinity_new(const struct machine *m, const struct team_params *t, struct affinity *out)
 {
     struct parts p = { 0 };
     int err;
@@ -212,7 +212,7 @@ int cb_affinity_new(const struct machine *m, const struct team *t, struct affini
     return err;
 }
 
-int cb_affinity_here(const struct team *t, struct affinity *out)
+int cb_affinity_here(const struct team_params *t, struct affinity *out)
 {
     unsigned char *allowed;
     struct machine m = { .cpu_dir = "/sys/devices/system/cpu",
@@ -230,23 +230,6 @@ int cb_affinity_here(const struct team *t, struct affinity *out)
     m.n_cpu = cb_cpus_allowed(allowed, CB_MAX_CPU);
     m.most = cb_cpus_default();
     err = cb_affinity_new(&m, t, out);
-    free(allowed);
-    return err;
-}
-
-int cb_affinity_now(struct affinity *out)
-{
-    unsigned char *allowed = cb_calloc(CB_MAX_CPU, 1);
-    int n, err;
-
-    *out = (struct affinity){ .n_node = 1, .binds = 1 };
-    err = allowed ? alloc(out, 1) : CB_ENOMEM;
-    n = err ? 0 : cb_cpus_allowed(allowed, CB_MAX_CPU);
-    if (!err && !(out->cpu[0] = cb_calloc((size_t)n, sizeof **out->cpu)))
-        err = CB_ENOMEM;
-    for (int c = 0; !err && c < n; c++)
-        if (allowed[c])
-            out->cpu[0][out->n_cpu[0]++] = c;
     free(allowed);
     return err;
 }
@@ -273,4 +256,17 @@ void cb_affinity_bind(const struct affinity *p, int thread)
         CPU_SET_S((size_t)p->cpu[thread][i], size, set);
     sched_setaffinity(0, size, set); /* where it is refused, the thread runs anywhere */
     CPU_FREE(set);
+}
+
+int cb_affinity_join(const struct affinity *p, void *was)
+{
+    if (!p->binds || sched_getaffinity(0, CB_AFFINITY_BYTES, was))
+        return 0;
+    cb_affinity_bind(p, 0);
+    return 1;
+}
+
+void cb_affinity_leave(const void *was)
+{
+    sched_setaffinity(0, CB_AFFINITY_BYTES, was);
 }

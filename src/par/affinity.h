@@ -3,6 +3,8 @@
 #ifndef PLACE_H
 #define PLACE_H
 
+#include "cpus.h"
+
 enum numa_mode {
     NUMA_OFF,        /* wherever the system puts them */
     NUMA_DISTRIBUTE, /* as many on each node; each on its node */
@@ -12,7 +14,7 @@ enum numa_mode {
 int cb_numa_mode(const char *name); /* "distribute"; NULL = off; -1: unknown */
 
 /* What a team is asked to be. */
-struct team {
+struct team_params {
     int n_threads; /* 0 = a thread a core that may be used */
     enum numa_mode numa;
     int pin; /* 1: each thread on a core of its own, in turn where there are not as many */
@@ -38,11 +40,15 @@ struct affinity {
     char note[160]; /* what was done or why not; "" when nothing was asked for */
 };
 
-int cb_affinity_new(const struct machine *m, const struct team *t, struct affinity *out);
-int cb_affinity_here(const struct team *t, struct affinity *out); /* on this machine */
-int cb_affinity_now(struct affinity *out); /* one thread, where the calling one may run */
+int cb_affinity_new(const struct machine *m, const struct team_params *t, struct affinity *out);
+int cb_affinity_here(const struct team_params *t, struct affinity *out); /* on this machine */
 void cb_affinity_free(struct affinity *p);
 /* The calling thread becomes this one of the team. */
 void cb_affinity_bind(const struct affinity *p, int thread);
+/* The calling thread becomes the first one for a while; was[CB_AFFINITY_BYTES] is where it could
+ * run before. 0: it stays as it is, and has nothing to leave. */
+enum { CB_AFFINITY_BYTES = CB_MAX_CPU / 8 };
+int cb_affinity_join(const struct affinity *p, void *was);
+void cb_affinity_leave(const void *was);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* par.h - a team of threads and what each of them owns. par_omp.c alone knows OpenMP. */
+/* par.h - a team of threads and what each of them owns. One thread uses a team at a time. */
 #ifndef PAR_H
 #define PAR_H
 
@@ -7,13 +7,13 @@
 
 struct par;
 struct affinity; /* affinity.h */
-struct team;
+struct team_params;
 
-/* 0 = physical cores that affinity and cgroup allow */
+/* 0 = physical cores that affinity and cgroup allow. Threads are made here; refused ones are
+ * CB_ENOMEM. */
 int cb_par_new(int n_threads, struct par **out);
-/* Where threads are bound, the calling one is too: to the end of the team, which it must free
- * itself. */
-int cb_par_new_team(const struct team *t, struct par **out);
+/* Where threads are bound, the calling one is too while a region is open. */
+int cb_par_new_team(const struct team_params *t, struct par **out);
 int cb_par_new_at(struct affinity *affinity,
                   struct par **out); /* takes what affinity holds, in any case */
 void cb_par_free(struct par *p);

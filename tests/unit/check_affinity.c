@@ -29,7 +29,7 @@ static void setup(void)
     cb_folder_put("node2/cpulist", "4-7,12-15\n");
 }
 
-static struct affinity make(struct team t, const unsigned char *allowed, int here, int most)
+static struct affinity make(struct team_params t, const unsigned char *allowed, int here, int most)
 {
     const struct machine m = { root, root, allowed, 16, here, most };
     struct affinity p;
@@ -54,7 +54,7 @@ static const char *cpus(const struct affinity *p, int thread)
 
 START_TEST(distribute_takes_all_nodes)
 {
-    struct affinity p = make((struct team){ 0, NUMA_DISTRIBUTE, 0 }, all, 5, 0);
+    struct affinity p = make((struct team_params){ 0, NUMA_DISTRIBUTE, 0 }, all, 5, 0);
 
     ck_assert_int_eq(p.n_threads, 8); /* cores */
     ck_assert_int_eq(p.n_node, 2);
@@ -64,13 +64,13 @@ START_TEST(distribute_takes_all_nodes)
     }
     ck_assert_str_eq(p.note, "numa distribute: 8 threads on 2 nodes");
     cb_affinity_free(&p);
-    p = make((struct team){ 3, NUMA_DISTRIBUTE, 1 }, all, 0, 0);
+    p = make((struct team_params){ 3, NUMA_DISTRIBUTE, 1 }, all, 0, 0);
     ck_assert_int_eq(p.n_threads, 3);
     ck_assert_str_eq(cpus(&p, 0), "0");
     ck_assert_str_eq(cpus(&p, 1), "1");
     ck_assert_str_eq(cpus(&p, 2), "4");
     cb_affinity_free(&p);
-    p = make((struct team){ 1, NUMA_DISTRIBUTE, 0 }, all, 0, 0);
+    p = make((struct team_params){ 1, NUMA_DISTRIBUTE, 0 }, all, 0, 0);
     ck_assert_int_eq(p.n_node, 1);
     cb_affinity_free(&p);
 }
@@ -78,7 +78,7 @@ END_TEST
 
 START_TEST(isolate_stays_at_home)
 {
-    struct affinity p = make((struct team){ 0, NUMA_ISOLATE, 0 }, all, 13, 0);
+    struct affinity p = make((struct team_params){ 0, NUMA_ISOLATE, 0 }, all, 13, 0);
 
     ck_assert_int_eq(p.n_threads, 4);
     ck_assert_int_eq(p.n_node, 1);
@@ -92,16 +92,16 @@ START_TEST(affinity_and_quota_bind)
 {
     const unsigned char some[16] = { 0, 1, 0, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0 };
     const unsigned char upper[16] = { 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0 };
-    struct affinity p = make((struct team){ 0, NUMA_DISTRIBUTE, 0 }, some, 1, 0);
+    struct affinity p = make((struct team_params){ 0, NUMA_DISTRIBUTE, 0 }, some, 1, 0);
 
     ck_assert_int_eq(p.n_threads, 3);
     ck_assert_str_eq(cpus(&p, 0), "1 9");
     ck_assert_str_eq(cpus(&p, 2), "5 6 14");
     cb_affinity_free(&p);
-    p = make((struct team){ 0, NUMA_DISTRIBUTE, 0 }, some, 1, 2);
+    p = make((struct team_params){ 0, NUMA_DISTRIBUTE, 0 }, some, 1, 2);
     ck_assert_int_eq(p.n_threads, 2);
     cb_affinity_free(&p);
-    p = make((struct team){ 0, NUMA_DISTRIBUTE, 0 }, upper, 4, 0);
+    p = make((struct team_params){ 0, NUMA_DISTRIBUTE, 0 }, upper, 4, 0);
     ck_assert_int_eq(p.n_node, 1); /* the other one is not ours */
     ck_assert_int_eq(p.binds, 0);
     ck_assert_str_eq(p.note, "numa distribute: the machine has one node, nothing to do");
@@ -111,7 +111,7 @@ END_TEST
 
 START_TEST(pinned_threads_go_round_the_cores)
 {
-    struct affinity p = make((struct team){ 10, NUMA_OFF, 1 }, all, 0, 0);
+    struct affinity p = make((struct team_params){ 10, NUMA_OFF, 1 }, all, 0, 0);
 
     ck_assert_int_eq(p.n_node, 1);
     for (int i = 0; i < 10; i++) {
@@ -141,7 +141,7 @@ static void two_items(void *ctx)
 
 START_TEST(the_caller_is_pinned_and_let_go)
 {
-    const struct team t = { .n_threads = 2, .pin = 1 };
+    const struct team_params t = { .n_threads = 2, .pin = 1 };
     int n[2] = { 0, 0 };
     struct par *p;
     cpu_set_t was, now;
@@ -158,7 +158,7 @@ END_TEST
 
 START_TEST(off_asks_for_nothing)
 {
-    const struct team t = { 0, NUMA_OFF, 0 };
+    const struct team_params t = { 0, NUMA_OFF, 0 };
     struct affinity p;
 
     ck_assert_int_eq(cb_affinity_here(&t, &p), 0);

@@ -98,6 +98,7 @@ static void top_of(struct device *d, struct weight *w, const char *what)
     static const int tops[] = { 1, 2, 20, 78 };
     const struct mm mm = { w, NULL, alloc(OUT, sizeof(float)), OUT, 0, 1 };
     float *y = alloc(OUT, sizeof *y), x[IN];
+    struct head_prune_luck luck = { 0 };
     struct head_prune *p;
 
     cb_toy_ok(cb_head_prune_new(d, w, OUT * cb_row_bytes(w->type, IN), &p));
@@ -106,17 +107,17 @@ static void top_of(struct device *d, struct weight *w, const char *what)
         activations(kind, x);
         d->ops->matmul(d, &mm, 1, x, 1);
         for (size_t i = 0; i < sizeof tops / sizeof *tops; i++) {
-            cb_head_prune_top(d, p, tops[i], x, y);
+            cb_head_prune_top(d, p, &luck, tops[i], x, y);
             /* beside one large activation, or of nearly as many places as blocks, any row may be
              * one */
             const int left = kind == 2 || tops[i] > 20 ? 0 : OUT / 4;
             same_top(mm.y, y, tops[i], left, what);
         }
-        cb_head_prune_top(d, p, OUT / 2, x, y); /* as many as that are not looked for */
+        cb_head_prune_top(d, p, &luck, OUT / 2, x, y); /* as many as that are not looked for */
         ck_assert_msg(!memcmp(mm.y, y, OUT * sizeof *y), "%s: half of all", what);
     }
     memset(x, 0, sizeof x); /* any row may be the largest */
-    cb_head_prune_top(d, p, 1, x, y);
+    cb_head_prune_top(d, p, &luck, 1, x, y);
     for (int r = 0; r < OUT; r++)
         ck_assert(y[r] == 0);
     cb_head_prune_free(d, p);

@@ -357,12 +357,13 @@ void cb_cpu_attention(struct device *d, const struct attn *a)
     cb_par_for(d->par, a->n_kv * job.n_tile, tile_item, &job);
 }
 
-/* Bytes a thread for calls up to these sizes. */
-size_t cb_cpu_attn_scratch(const struct device *d, int n_tok, int n_head, int hd, int n_ctx)
+/* Bytes a thread for calls with any number of queries: with a chunk of one token, too, a window of
+ * several is scored. */
+size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx)
 {
     const struct kern_attn *k = cb_cpu_kern(d)->vec->attn;
-    const int few_tok = n_tok < SPLIT_TOK ? n_tok : SPLIT_TOK, pad = cb_hd_pad(k, hd);
-    const int rows_few = few_tok * n_head, n_split = (n_ctx + KEY_SPLIT - 1) / KEY_SPLIT;
+    const int pad = cb_hd_pad(k, hd);
+    const int rows_few = SPLIT_TOK * n_head, n_split = (n_ctx + KEY_SPLIT - 1) / KEY_SPLIT;
     int rows = cb_tile_rows(hd);
     size_t bytes, other;
 

@@ -178,7 +178,7 @@ void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_he
 void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 
 /* attn.c, score.c */
-size_t cb_cpu_attn_scratch(const struct device *d, int n_tok, int n_head, int hd, int n_ctx);
+size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx);
 void cb_cpu_attention(struct device *d, const struct attn *a);
 size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd);
 void cb_cpu_score(struct device *d, const struct score *s);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* par_omp.c - par.h over OpenMP; the only file that knows it.
+/* par.c - the loops of a team.
  *
- * OpenMP's own loops end in a barrier that every thread must reach, so one thread without a core
- * holds all up, once a loop. Here a region is opened once a token or prompt (cb_par_run); its
- * threads then take items of the loops that the first thread offers, and a loop is over when its
- * items are done, whoever did them. Idle threads spin briefly, then sleep. A thread whose core
- * another program keeps busy leaves the loops to the others for a while. */
+ * A loop that ends in a barrier which every thread must reach waits for a thread without a core,
+ * once a loop. Here a region is opened once a token or prompt (cb_par_run); its threads then take
+ * items of the loops that the first thread offers, and a loop is over when its items are done,
+ * whoever did them. Idle threads spin briefly, then sleep. A thread whose core another program
+ * keeps busy leaves the loops to the others for a while. */
 #include "par.h"
 
 #include <stdatomic.h>
@@ -17,30 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#define OMP_PRAGMA(x)   _Pragma(#x)
-#define OMP_PARALLEL(n) OMP_PRAGMA(omp parallel num_threads(n))
-#define OMP_THREAD      omp_get_thread_num()
-#else /* one thread does all */
-#define OMP_PARALLEL(n)
-#define OMP_THREAD 0
-#endif
-
-#if defined(__x86_64__) || defined(__i386__)
-#define cpu_relax() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define cpu_relax() __asm__ volatile("yield")
-#else
-#define cpu_relax() ((void)0)
-#endif
-
 #include "affinity.h"
 #include "backoff.h"
 #include "base/err.h"
 #include "futex.h"
-
-enum { SPIN = 4000 }; /* looks for work before sleeping; about 0.1 ms */
+#include "spin.h"
+#include "team.h"
 
 #define CLOSED UINT32_MAX
 
@@ -54,8 +36,9 @@ struct ticket {
 struct par {
     int n;
     struct affinity affinity;
-    struct affinity before;  /* where the calling thread could run, for the end */
-    _Atomic int *bound;      /* [n] threads of the system that are bound as these */
+    struct team *team;       /* NULL: the calling thread alone */
+    int *bound;              /* [n] threads of the system that are bound as these */
+    void *before;            /* [CB_AFFINITY_BYTES] where the calling thread could run before */
     size_t scratch_bytes;    /* a thread */
     void **scratch;          /* [n] */
     struct backoff *backoff; /* [n] each of its thread's own */
@@ -74,22 +57,24 @@ struct par {
     _Atomic uint32_t n_away;
 };
 
+static void serve(void *arg, int thread);
+
 static int open_par(struct par *p)
 {
     p->n = p->affinity.n_threads;
-    if (p->affinity.binds)
-        TRY(cb_affinity_now(&p->before));
     p->ticket = cb_alloc_aligned((size_t)p->affinity.n_node, sizeof *p->ticket);
     p->scratch = cb_calloc((size_t)p->n, sizeof *p->scratch);
     p->bound = cb_calloc((size_t)p->n, sizeof *p->bound);
     p->backoff = cb_alloc_aligned((size_t)p->n, sizeof *p->backoff);
-    if (!p->ticket || !p->scratch || !p->bound || !p->backoff)
+    p->before = p->affinity.binds ? cb_calloc(1, CB_AFFINITY_BYTES) : NULL;
+    if (!p->ticket || !p->scratch || !p->bound || !p->backoff || (p->affinity.binds && !p->before))
         return CB_ENOMEM;
     for (int i = 0; i < p->n; i++)
         p->backoff[i] = cb_backoff_none;
     for (int k = 0; k < p->affinity.n_node; k++)
         atomic_init(&p->ticket[k].next, CLOSED);
-    return CB_OK;
+    atomic_init(&p->over, 1);
+    return p->n > 1 ? cb_team_start(p->n, serve, p, &p->team) : CB_OK;
 }
 
 int cb_par_new_at(struct affinity *affinity, struct par **out)
@@ -112,7 +97,7 @@ int cb_par_new_at(struct affinity *affinity, struct par **out)
     return CB_OK;
 }
 
-int cb_par_new_team(const struct team *t, struct par **out)
+int cb_par_new_team(const struct team_params *t, struct par **out)
 {
     struct affinity affinity;
 
@@ -124,24 +109,18 @@ int cb_par_new_team(const struct team *t, struct par **out)
 
 int cb_par_new(int n_threads, struct par **out)
 {
-    return cb_par_new_team(&(struct team){ .n_threads = n_threads }, out);
-}
-
-static int this_thread(void)
-{
-    return (int)syscall(SYS_gettid);
+    return cb_par_new_team(&(struct team_params){ .n_threads = n_threads }, out);
 }
 
 void cb_par_free(struct par *p)
 {
     if (!p)
         return;
+    cb_team_stop(p->team);
     for (int i = 0; p->scratch && i < p->n; i++)
         free(p->scratch[i]);
-    if (p->bound && p->bound[0] == this_thread())
-        cb_affinity_bind(&p->before, 0);
-    cb_affinity_free(&p->before);
     cb_affinity_free(&p->affinity);
+    free(p->before);
     free(p->ticket);
     free(p->bound);
     free(p->backoff);
@@ -164,10 +143,10 @@ const char *cb_par_note(const struct par *p)
     return p->affinity.note;
 }
 
-/* The team's threads are the same ones from region to region, mostly. */
+/* A thread of the team stays where it was put, from region to region. */
 static void take_affinity(struct par *p, int thread)
 {
-    const int id = p->affinity.binds ? this_thread() : 0;
+    const int id = p->affinity.binds ? (int)syscall(SYS_gettid) : 0;
 
     if (p->bound[thread] == id)
         return;
@@ -301,10 +280,12 @@ static void await(struct par *p)
     atomic_store(&p->first_sleeps, 0);
 }
 
-static void serve(struct par *p, int thread)
+static void serve(void *arg, int thread)
 {
+    struct par *p = arg;
     int idle = 0;
 
+    take_affinity(p, thread);
     while (!atomic_load(&p->over)) {
         keep_away(p, thread);
         if (has_work(p)) {
@@ -323,33 +304,44 @@ static void serve(struct par *p, int thread)
     }
 }
 
+struct region {
+    struct par *p;
+    void (*body)(void *ctx);
+    void *ctx;
+};
+
+static void run_region(void *ctx)
+{
+    const struct region *r = ctx;
+
+    r->body(r->ctx);
+    atomic_store(&r->p->over, 1);
+    if (atomic_load(&r->p->n_away))
+        futex_wake(&r->p->over);
+    ring(r->p);
+}
+
+/* The calling thread is the first one of the team for this time: it may be another one the next. */
 void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx)
 {
+    struct region r = { p, body, ctx };
+    int joined;
+
     if (p->inside) {
         body(ctx);
         return;
     }
-    take_affinity(p, 0);
-    if (p->n == 1) {
-        body(ctx);
-        return;
-    }
+    joined = cb_affinity_join(&p->affinity, p->before);
     p->inside = 1;
-    atomic_store(&p->over, 0);
-    OMP_PARALLEL(p->n)
-    {
-        if (OMP_THREAD == 0) {
-            body(ctx);
-            atomic_store(&p->over, 1);
-            if (atomic_load(&p->n_away))
-                futex_wake(&p->over);
-            ring(p);
-        } else {
-            take_affinity(p, OMP_THREAD);
-            serve(p, OMP_THREAD);
-        }
+    if (p->team) {
+        atomic_store(&p->over, 0);
+        cb_team_run(p->team, run_region, &r);
+    } else {
+        body(ctx);
     }
     p->inside = 0;
+    if (joined)
+        cb_affinity_leave(p->before);
 }
 
 struct loop {

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* check_work_space.c - a session with chunks of one token reserves work space for one query, and
+ * observation windows call attention with more. The sanitizers see who writes past the end. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit/isa.h"
+
+enum { N_HEAD = 16, N_KV = 2, HD = 64, MOST_TOK = 40, N_SLOT = 16384 };
+
+static float *random_floats(size_t n)
+{
+    float *x = malloc(n * sizeof *x);
+    uint32_t state = 5;
+
+    ck_assert_ptr_nonnull(x);
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = (float)(int32_t)state * 0x1p-30f;
+    }
+    return x;
+}
+
+/* Attention of n_tok queries on a device that reserved for `reserved` of them -> out, lse */
+static int attend(int isa, int reserved, int n_tok, const float *kv, const float *q, float *out,
+                  float *lse)
+{
+    struct device *d = cb_isa_open(isa, 2);
+    struct kv_run run[N_KV];
+    const struct attn a = { .n_tok = n_tok,
+                            .n_head = N_HEAD,
+                            .n_kv = N_KV,
+                            .hd = HD,
+                            .scale = 0.125f,
+                            .causal = 1,
+                            .type_k = KV_F32,
+                            .type_v = KV_F32,
+                            .run = run,
+                            .q = q,
+                            .q_stride = N_HEAD * HD,
+                            .out = out,
+                            .lse = lse };
+
+    if (!d)
+        return 0;
+    for (int h = 0; h < N_KV; h++)
+        run[h] = (struct kv_run){ .k = kv, .v = kv + HD, .n = N_SLOT };
+    ck_assert_int_ge(d->ops->reserve(d, reserved, HD, HD, N_HEAD, HD, N_SLOT), 0);
+    d->ops->attention(d, &a);
+    cb_device_close(d);
+    return 1;
+}
+
+START_TEST(more_queries_than_a_chunk_fit)
+{
+    const size_t n = (size_t)MOST_TOK * N_HEAD;
+    float *kv = random_floats((size_t)(N_SLOT + 1) * HD), *q = random_floats(n * HD);
+    float *out = malloc(2 * n * HD * sizeof *out), *lse = malloc(2 * n * sizeof *lse);
+    static const int n_tok[] = { 1, 3, 8, 9, MOST_TOK };
+
+    for (size_t i = 0; i < sizeof n_tok / sizeof *n_tok; i++) {
+        const size_t rows = (size_t)n_tok[i] * N_HEAD;
+        if (!attend(_i, 1, n_tok[i], kv, q, out, lse))
+            break;
+        ck_assert(attend(_i, MOST_TOK, n_tok[i], kv, q, out + n * HD, lse + n));
+        ck_assert(!memcmp(out, out + n * HD, rows * HD * sizeof *out));
+        ck_assert(!memcmp(lse, lse + n, rows * sizeof *lse));
+    }
+    free(kv);
+    free(q);
+    free(out);
+    free(lse);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("work space");
+    TCase *t = tcase_create("attention");
+    SRunner *r = srunner_create(s);
+    int failed;
+
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, more_queries_than_a_chunk_fit, 0, N_ISA);
+    suite_add_tcase(s, t);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
