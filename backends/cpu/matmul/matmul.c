@@ -439,7 +439,7 @@ static size_t unit_bytes(const struct pass *p)
 {
     const int batch = p->act16 && p->n_tok > 1;
     const size_t least = UNIT_LEAST / (size_t)(batch ? min_int(p->n_tok, 8) : 1);
-    const size_t most = batch ? UNIT_BATCH : UNIT_MOST;
+    const size_t most = batch && p->n_tile > 1 ? UNIT_BATCH : UNIT_MOST;
     size_t sum = 0;
 
     for (int i = 0; i < p->n_mm; i++)
@@ -469,9 +469,9 @@ static int tile_tokens(const struct pass *p)
 
 static void run_pass(struct pass *p)
 {
-    p->unit = unit_bytes(p);
     p->tile = tile_tokens(p);
     p->n_tile = (p->n_tok + p->tile - 1) / p->tile;
+    p->unit = unit_bytes(p);
     p->use_panel = !p->act16 && p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
