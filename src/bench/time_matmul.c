@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* time_matmul.c - matrix products: each type of weights, the matrices of known models, one token
- * (as a generated one, in 16-bit activations) and many; gate and up together; some rows of the
- * output matrix. */
+ * (as a generated one, in 16-bit activations), one of each of several sessions, and many; gate and
+ * up together; some rows of the output matrix. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,20 +20,27 @@ enum {
     MIB = 1 << 20
 };
 static const size_t raw_max = (size_t)768 << 20; /* bytes of a matrix that is not left out */
+static const double enough_s = 0.3;              /* that a call of fn should not exceed by much */
+
+/* Sessions that decode together, and whether activations keep 16 bits */
+static const struct {
+    int n_tok, act16;
+} batch[] = { { 4, 1 }, { 16, 1 }, { 64, 1 }, { 4, 0 }, { 16, 0 } };
 
 struct products {
     struct device *d;
     struct weight *w; /* [n] */
-    int n, n_tok;
-    float *x, *y;  /* y: room for two */
-    int32_t *rows; /* [n_rows], APART apart */
+    int n, n_tok, act16;
+    const char *form; /* of a batch, for its row; else "" */
+    float *x, *y;     /* y: room for two */
+    int32_t *rows;    /* [n_rows], APART apart */
     int n_rows, first;
 };
 
 static struct mm product(const struct products *p, int i, float *y)
 {
     const struct weight *w = &p->w[i % p->n];
-    return (struct mm){ .w = w, .y = y, .y_stride = w->n_out, .act16 = p->n_tok == 1 };
+    return (struct mm){ .w = w, .y = y, .y_stride = w->n_out, .act16 = p->act16 };
 }
 
 static void multiply(void *ctx)
@@ -107,7 +114,7 @@ static int emit(struct op_bench *b, const struct op_shape *s, const char *op, co
 
     if (!plain && b->limit[LIMIT_INT8] > 0)
         row.peak = b->limit[LIMIT_INT8];
-    snprintf(row.shape, sizeof row.shape, "%s %dx%d", what, w->n_out, w->n_in);
+    snprintf(row.shape, sizeof row.shape, "%s %dx%d%s", what, w->n_out, w->n_in, p->form);
     return cb_op_emit(b, &row);
 }
 
@@ -147,15 +154,37 @@ static int time_tokens(struct op_bench *b, const struct op_shape *s, const char 
     return CB_OK;
 }
 
+/* One token, then batches: as many of the matrices as a call can multiply in a short time */
+static int time_decode(struct op_bench *b, const struct op_shape *s, const char *what,
+                       struct products *p)
+{
+    const int n = p->n;
+    double one_s;
+
+    p->n_tok = p->act16 = 1;
+    TRY(time_tokens(b, s, what, p));
+    one_s = cb_op_time(b, multiply, p, 1) / n;
+    for (size_t i = 0; i < sizeof batch / sizeof *batch; i++) {
+        const double most = enough_s / (one_s * batch[i].n_tok);
+        p->n_tok = batch[i].n_tok;
+        p->act16 = batch[i].act16;
+        p->form = p->act16 ? " batch" : " batch, 8 bits";
+        p->n = most >= n ? n : most > 1 ? (int)most : 1;
+        TRY(time_tokens(b, s, what, p));
+    }
+    p->form = "";
+    p->act16 = 0;
+    return CB_OK;
+}
+
 /* A library takes over from 16 tokens on, so one token is ours alone. */
 static int time_all(struct op_bench *b, const struct op_shape *s, const char *what,
                     struct products *p)
 {
     double few_s;
 
-    p->n_tok = 1;
     if (!strcmp(b->matmul, "own"))
-        TRY(time_tokens(b, s, what, p));
+        TRY(time_decode(b, s, what, p));
     p->n = 1;
     p->n_tok = FEW;
     few_s = cb_op_time(b, multiply, p, 1);
@@ -170,7 +199,7 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
 {
     const size_t bytes = cb_row_bytes(t, (int64_t)n_in * n_out);
     const int copies = 1 + (int)(OP_COLD_BYTES / bytes);
-    struct products p = { .d = b->d, .n = copies < MOST_COPIES ? copies : MOST_COPIES };
+    struct products p = { .d = b->d, .n = copies < MOST_COPIES ? copies : MOST_COPIES, .form = "" };
     const size_t raw_bytes =
         cb_row_bytes(t, (int64_t)n_in * (n_out > SAMPLE_ROWS ? n_out : SAMPLE_ROWS));
     uint8_t *raw = NULL;

@@ -28,7 +28,8 @@ struct mm {
     float *y;
     int y_stride;
     int add;   /* 1: y += instead of y = (residual) */
-    int act16; /* 1: activations with 16 bits where they would have 8; all of a call alike */
+    int act16; /* 1: activations with 16 bits where they would have 8; all of a call alike. A
+                  token's result is then the same, bit for bit, whatever the n_tok of its call. */
 };
 
 enum rope_kind { ROPE_PAIR, ROPE_HALF }; /* (x0,x1),(x2,x3).. or (x0,x[n/2]),(x1,x[n/2+1]).. */

@@ -384,6 +384,119 @@ START_TEST(act16)
 }
 END_TEST
 
+/* Products of a batch of decoded tokens: a few matrices at once, with bias and add, and a gate. */
+struct batch {
+    struct weight *w; /* [3]; the first two of the same size */
+    const float *bias;
+    int n_in;
+    float *y[3], *gate; /* [n_tok][stride], [n_tok][n_out] */
+    float *up;          /* work space */
+};
+
+enum { BATCH_OUT = 37, BATCH_STRIDE = BATCH_OUT + PAD, BATCH_MOST = 33 };
+
+/* Tokens at..at+n-1 in one call of each op */
+static void multiply_batch(struct device *d, const struct batch *b, const float *x, int at, int n)
+{
+    const size_t y0 = (size_t)at * BATCH_STRIDE, gate0 = (size_t)at * BATCH_OUT;
+    const struct mm m[] = { { &b->w[0], b->bias, b->y[0] + y0, BATCH_STRIDE, 0, 1 },
+                            { &b->w[1], NULL, b->y[1] + y0, BATCH_STRIDE, 1, 1 },
+                            { &b->w[2], b->bias, b->y[2] + y0, BATCH_STRIDE, 1, 1 } };
+    const struct mm glu[] = { { &b->w[0], NULL, b->gate + gate0, BATCH_OUT, 0, 1 },
+                              { &b->w[1], NULL, b->up, BATCH_OUT, 0, 1 } };
+
+    x += (size_t)at * (size_t)b->n_in;
+    d->ops->matmul(d, m, 3, x, n);
+    d->ops->matmul_glu(d, glu, ACT_SILU, x, n);
+}
+
+/* What y holds before a call, which adds to it or leaves it */
+static float before_batch(int j)
+{
+    return (float)(j % 101) * 0.37f - 9;
+}
+
+static void start_batch(const struct batch *b)
+{
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < BATCH_MOST * BATCH_STRIDE; j++)
+            b->y[i][j] = before_batch(j);
+    fill_nan(b->gate, BATCH_MOST * BATCH_OUT);
+}
+
+static void check_batch(struct device *d, const struct batch *b, const struct batch *alone,
+                        const float *x, int n)
+{
+    start_batch(b);
+    multiply_batch(d, b, x, 0, n);
+    for (int i = 0; i < 3; i++)
+        ck_assert_msg(!memcmp(b->y[i], alone->y[i], (size_t)(n * BATCH_STRIDE) * sizeof(float)),
+                      "%s: %s, number %d of a call: %d tokens", d->isa, cb_dtype[b->w[i].type].name,
+                      i, n);
+    ck_assert_msg(!memcmp(b->gate, alone->gate, (size_t)(n * BATCH_OUT) * sizeof(float)),
+                  "%s: %s, gate: %d tokens", d->isa, cb_dtype[b->w->type].name, n);
+    for (int j = n * BATCH_OUT; j < BATCH_MOST * BATCH_OUT; j++)
+        ck_assert_msg(isnan(b->gate[j]), "wrote past its tokens");
+    for (int i = 0; i < 3; i++)
+        for (int j = n * BATCH_STRIDE; j < BATCH_MOST * BATCH_STRIDE; j++)
+            ck_assert_msg(b->y[i][j] == before_batch(j), "wrote past its tokens");
+}
+
+/* In a batch of decoded tokens each one's results are, to the bit, those of the token alone. The
+ * third matrix is of another type, by turns a float one, which limits tiles. */
+START_TEST(batches)
+{
+    static const int n_tok[] = { 1, 2, 3, 4, 5, 7, 8, 16, 17, BATCH_MOST };
+    const enum dtype t = (enum dtype)(_i % DT_COUNT);
+    const enum dtype other = _i < DT_COUNT ? DT_F16 : t == DT_Q6_K ? DT_Q4_K : DT_Q6_K;
+    const int n_in = other != DT_F16 ? 768 : cb_dtype[t].block == 1 ? 77 : 9 * cb_dtype[t].block;
+    float *x = random_x(BATCH_MOST, n_in), *bias = random_x(1, BATCH_OUT);
+    struct weight w[3];
+    struct batch b[2];
+
+    for (int i = 0; i < 3; i++)
+        random_weight(&w[i], i == 2 ? other : t, n_in, BATCH_OUT);
+    for (int k = 0; k < 2; k++) {
+        b[k] = (struct batch){ .w = w, .bias = bias, .n_in = n_in };
+        for (int i = 0; i < 3; i++)
+            b[k].y[i] = alloc(BATCH_MOST * BATCH_STRIDE, sizeof(float));
+        b[k].gate = alloc(BATCH_MOST * BATCH_OUT, sizeof(float));
+        b[k].up = alloc(BATCH_MOST * BATCH_OUT, sizeof(float));
+    }
+    for (int isa = 0; isa < N_ISA; isa++)
+        for (int threads = 1; threads <= 3; threads++) {
+            struct device *d = cb_isa_open(isa, threads);
+
+            if (!d)
+                continue;
+            for (int i = 0; i < 3; i++)
+                ck_assert_int_eq(d->ops->load(d, &w[i]), 0);
+            if (threads > 1) /* else only what load reserves: several passes */
+                ck_assert_int_ge(d->ops->reserve(d, BATCH_MOST, n_in, BATCH_OUT, 1, 64, 1), 0);
+            if (threads == 1) {
+                start_batch(&b[1]);
+                for (int i = 0; i < BATCH_MOST; i++)
+                    multiply_batch(d, &b[1], x, i, 1);
+            }
+            for (size_t i = 0; i < sizeof n_tok / sizeof *n_tok; i++)
+                check_batch(d, &b[0], &b[1], x, n_tok[i]);
+            for (int i = 0; i < 3; i++)
+                d->ops->unload(d, &w[i]);
+            cb_device_close(d);
+        }
+    for (int i = 0; i < 3; i++)
+        free((void *)(uintptr_t)w[i].raw);
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 3; i++)
+            free(b[k].y[i]);
+        free(b[k].gate);
+        free(b[k].up);
+    }
+    free(bias);
+    free(x);
+}
+END_TEST
+
 /* Libraries instead of our kernels: unrounded activations. */
 START_TEST(providers)
 {
@@ -470,6 +583,7 @@ int main(void)
     tcase_add_loop_test(c, gates, 0, 4);
     tcase_add_loop_test(c, same_bits, 0, DT_COUNT);
     tcase_add_loop_test(c, act16, 0, DT_COUNT);
+    tcase_add_loop_test(c, batches, 0, 2 * DT_COUNT);
     tcase_add_loop_test(c, providers, 0, DT_COUNT);
     tcase_add_loop_test(c, rows, 0, DT_COUNT);
     tcase_add_test(c, unknown_isa);

@@ -38,6 +38,7 @@ enum {
 enum mm_panel { MM_SYM4, MM_SYM5, MM_SYM8, MM_MIN4, MM_MIN5, MM_SYM16, MM_PANELS };
 
 typedef void (*mm_dot)(const void *w, const void *x, int n_in, float *out);
+typedef void (*mm_batch)(const void *w, const void *x, int n_in, int n_tok, float *out);
 
 struct kern_mm {
     int tile;       /* tokens a tile, at most */
@@ -45,11 +46,15 @@ struct kern_mm {
     int panel_rows; /* 16 or 32 */
     /* x[width][n_in] -> records */
     void (*quantize)(const float *x, int width, int n_in, void *rec);
-    /* x[n_in] -> 16-bit records */
-    void (*quantize_act16)(const float *x, int n_in, void *rec);
+    /* x[n_in] -> 16-bit records, `step` bytes from one block's to the next */
+    void (*quantize_act16)(const float *x, int n_in, void *rec, size_t step);
+    void (*quantize_batch)(const float *x, int n_in, void *rec, size_t step); /* for batch */
     /* packed group x tile of i + 1 tokens -> out[i + 1][16] */
     mm_dot direct[DT_COUNT][MM_TILE_MAX];
     mm_dot act16[DT_COUNT]; /* packed group x a 16-bit token -> out[16]; NULL: a float type */
+    /* packed group x n_tok 16-bit tokens, a block's records side by side -> out[n_tok][16], bit for
+     * bit those of act16 */
+    mm_batch batch[DT_COUNT];
     /* panel_rows / 16 packed groups -> a panel */
     void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);
     /* panel x tile of i + 1 tokens -> out[i + 1][panel_rows] */

@@ -19,7 +19,9 @@ enum {
     PASS_MIN = 96,           /* but at least so many tokens */
     PANEL_BYTES = 256 << 10, /* of unpacked weights a thread, for L2 */
     UNIT_LEAST = 64 << 10,   /* of packed weights a piece of work */
-    UNIT_MOST = 512 << 10
+    UNIT_MOST = 512 << 10,
+    UNIT_BATCH = 256 << 10, /* at most, where several tiles of tokens read it out of L2 */
+    BATCH_TILE = 16         /* tokens whose 16-bit activations one pass over weights multiplies */
 };
 
 static const uint8_t *weight_row(const struct weight *w, int64_t i)
@@ -132,6 +134,12 @@ void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *id
         cb_dtype[w->type].to_f32(weight_row(w, ids[i]), y + (size_t)i * (size_t)w->n_in, w->n_in);
 }
 
+/* Bytes of a token's 16-bit record, and of its plain form where a call needs that, too */
+static size_t act16_bytes(int n_in, int plain)
+{
+    return (size_t)(n_in / 32) * mm_rec_bytes(2) + (plain ? (size_t)n_in * sizeof(float) : 0);
+}
+
 /* One pass: up to a few hundred tokens, all matrices of the call. */
 struct pass {
     const struct kern_mm *k;
@@ -141,10 +149,11 @@ struct pass {
     const struct weight *up; /* whose product a gate, the only one of mm, lets through; or NULL */
     enum act_kind act;
     const struct kern_vec *vec;
-    int tok0, n_tok, n_tile; /* tiles of k->tile tokens, the last one may be narrower */
+    int tok0, n_tok;
+    int tile, n_tile; /* tiles of so many tokens, the last one may be narrower */
     int use_panel;
     size_t unit;         /* bytes of packed weights that are handed out at once */
-    int act16;           /* one token, its record a 16-bit one */
+    int act16;           /* records are 16-bit ones */
     int split;           /* ranges of tiles a matrix's rows are multiplied with */
     const int32_t *some; /* [n_some] rows that are wanted, ascending; NULL: all */
     int n_some;
@@ -157,7 +166,13 @@ struct pass {
 
 static int tile_width(const struct pass *p, int tile)
 {
-    return min_int(p->k->tile, p->n_tok - tile * p->k->tile);
+    return min_int(p->tile, p->n_tok - tile * p->tile);
+}
+
+/* Bytes of quantised activations of so many tokens */
+static size_t quant_bytes(const struct pass *p, size_t n_tok)
+{
+    return n_tok * mm_rec_bytes(p->act16 ? 2 : 1) * (size_t)(p->n_in / 32);
 }
 
 /* Each thread quantises a single token for itself: to pass it on from core to core takes longer. */
@@ -168,7 +183,7 @@ static const void *own_token(const struct pass *p, int thread)
     if (p->own[thread].pass == p->number)
         return rec;
     if (p->act16)
-        p->k->quantize_act16(p->x, p->n_in, rec);
+        p->k->quantize_act16(p->x, p->n_in, rec, mm_rec_bytes(2));
     else
         p->k->quantize(p->x, 1, p->n_in, rec);
     p->own[thread].pass = p->number;
@@ -177,29 +192,52 @@ static const void *own_token(const struct pass *p, int thread)
 
 static const void *tile_x(const struct pass *p, int tile, int plain, int thread)
 {
-    const size_t tok = (size_t)(tile * p->k->tile);
+    const size_t tok = (size_t)(tile * p->tile);
 
     if (p->n_tok == 1)
         return plain ? p->x : own_token(p, thread);
     if (plain)
         return p->plain + tok * (size_t)p->n_in;
-    return p->quant + tok * mm_rec_bytes(1) * (size_t)(p->n_in / 32);
+    return p->quant + quant_bytes(p, tok);
+}
+
+/* A tile's x[width][n_in] -> [n_in][width] */
+static void prepare_plain(const struct pass *p, int tile)
+{
+    const size_t width = (size_t)tile_width(p, tile), n_in = (size_t)p->n_in;
+    const size_t at = (size_t)(tile * p->tile) * n_in;
+
+    for (size_t k = 0; k < n_in; k++)
+        for (size_t i = 0; i < width; i++)
+            p->plain[at + k * width + i] = p->x[at + i * n_in + k];
 }
 
 static void prepare_tile(void *ctx, int tile, int thread)
 {
     const struct pass *p = ctx;
-    const int width = tile_width(p, tile);
-    const size_t n_in = (size_t)p->n_in, tok = (size_t)(tile * p->k->tile);
-    const float *x = p->x + tok * n_in;
+    const size_t tok = (size_t)(tile * p->tile);
 
     (void)thread;
     if (p->quant)
-        p->k->quantize(x, width, p->n_in, p->quant + tok * mm_rec_bytes(1) * (n_in / 32));
+        p->k->quantize(p->x + tok * (size_t)p->n_in, tile_width(p, tile), p->n_in,
+                       p->quant + quant_bytes(p, tok));
     if (p->plain)
-        for (size_t k = 0; k < n_in; k++)
-            for (size_t i = 0; i < (size_t)width; i++)
-                p->plain[tok * n_in + k * (size_t)width + i] = x[i * n_in + k];
+        prepare_plain(p, tile);
+}
+
+/* One token of a batch: its record of each block stands among those of its tile. */
+static void prepare_act16(void *ctx, int i, int thread)
+{
+    const struct pass *p = ctx;
+    const int tile = i / p->tile, first = tile * p->tile;
+    const size_t rec = mm_rec_bytes(2), at = quant_bytes(p, (size_t)first);
+
+    (void)thread;
+    p->k->quantize_batch(p->x + (size_t)i * (size_t)p->n_in, p->n_in,
+                         p->quant + at + (size_t)(i - first) * rec,
+                         (size_t)tile_width(p, tile) * rec);
+    if (p->plain && i == first)
+        prepare_plain(p, tile);
 }
 
 /* y[n] = [y +] out [+ bias] */
@@ -225,7 +263,7 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
     const int n = min_int(rows, mm->w->n_out - row);
 
     for (int i = 0; i < tile_width(p, tile); i++) {
-        float *y = mm->y + (size_t)(p->tok0 + tile * p->k->tile + i) * (size_t)mm->y_stride;
+        float *y = mm->y + (size_t)(p->tok0 + tile * p->tile + i) * (size_t)mm->y_stride;
         for (int r = row; r < row + n; r += MM_ROWS) {
             const float *bias = mm->bias ? mm->bias + r : NULL, *o = out + i * rows + r - row;
             if (r + MM_ROWS <= row + n) /* a constant, for the vectoriser */
@@ -240,11 +278,15 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
 static void direct(const struct pass *p, const struct weight *w, const uint8_t *group, int tile,
                    int thread, float *out)
 {
-    const int plain = is_float(w->type);
-    const mm_dot dot =
-        p->act16 && !plain ? p->k->act16[w->type] : p->k->direct[w->type][tile_width(p, tile) - 1];
+    const int plain = is_float(w->type), width = tile_width(p, tile);
+    const void *x = tile_x(p, tile, plain, thread);
 
-    dot(group, tile_x(p, tile, plain, thread), w->n_in, out);
+    if (!p->act16 || plain)
+        p->k->direct[w->type][width - 1](group, x, w->n_in, out);
+    else if (p->n_tok == 1)
+        p->k->act16[w->type](group, x, w->n_in, out);
+    else
+        p->k->batch[w->type](group, x, w->n_in, width, out);
 }
 
 /* What is handed out: groups of rows, or of some rows each the group that it is in */
@@ -275,15 +317,18 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
     const struct weight *w = mm->w;
     const size_t step = cb_mm_group_bytes(w->type, w->n_in);
     const size_t up_step = p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
-    _Alignas(64) float out[MM_TILE_MAX * MM_ROWS], up[MM_TILE_MAX * MM_ROWS];
+    _Alignas(64) float out[BATCH_TILE * MM_ROWS], up[BATCH_TILE * MM_ROWS];
 
     if (!p->some) {
         ask_for_start(w, step, i0);
         if (p->up)
             ask_for_start(p->up, up_step, i0);
     }
-    for (int i = i0; i < i1; i++)
-        for (int t = t0, g = group_of(p, i); g >= 0 && t < t1; t++) {
+    for (int t = t0; t < t1; t++)
+        for (int i = i0, g; i < i1; i++) {
+            g = group_of(p, i);
+            if (g < 0)
+                continue;
             direct(p, w, (const uint8_t *)w->packed + (size_t)g * step, t, thread, out);
             if (p->up) {
                 direct(p, p->up, (const uint8_t *)p->up->packed + (size_t)g * up_step, t, thread,
@@ -388,39 +433,63 @@ static int all_units(const struct pass *p)
 }
 
 /* A stream of weights starts at the speed of latency: two pieces a thread, unless those are so
- * large that a thread that lost its core would hold up the others. */
+ * large that a thread that lost its core would hold up the others. A batch takes longer over each
+ * byte, hence smaller pieces, which threads share more evenly. */
 static size_t unit_bytes(const struct pass *p)
 {
+    const int batch = p->act16 && p->n_tok > 1;
+    const size_t least = UNIT_LEAST / (size_t)(batch ? min_int(p->n_tok, 8) : 1);
+    const size_t most = batch && p->n_tile > 1 ? UNIT_BATCH : UNIT_MOST;
     size_t sum = 0;
 
     for (int i = 0; i < p->n_mm; i++)
         sum += p->mm[i].w->packed_bytes;
     sum += p->up ? p->up->packed_bytes : 0;
-    sum /= 2 * (size_t)cb_par_threads(p->par);
-    return sum < UNIT_LEAST ? UNIT_LEAST : sum < UNIT_MOST ? sum : UNIT_MOST;
+    sum /= (batch ? 8 : 2) * (size_t)cb_par_threads(p->par);
+    return sum < least ? least : sum < most ? sum : most;
+}
+
+static void prepare(struct pass *p)
+{
+    if (p->n_tok == 1)
+        return;
+    if (p->act16)
+        cb_par_for(p->par, p->n_tok, prepare_act16, p);
+    else
+        cb_par_for(p->par, p->n_tile, prepare_tile, p);
+}
+
+/* Tokens a tile; those of a batch are shared out evenly */
+static int tile_tokens(const struct pass *p)
+{
+    const int n = (p->n_tok + BATCH_TILE - 1) / BATCH_TILE;
+
+    return p->act16 && !p->plain ? (p->n_tok + n - 1) / n : p->k->tile;
 }
 
 static void run_pass(struct pass *p)
 {
+    p->tile = tile_tokens(p);
+    p->n_tile = (p->n_tok + p->tile - 1) / p->tile;
     p->unit = unit_bytes(p);
-    p->n_tile = (p->n_tok + p->k->tile - 1) / p->k->tile;
-    p->use_panel = p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
+    p->use_panel = !p->act16 && p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
         p->split *= 2;
-    if (p->n_tok > 1)
-        cb_par_for(p->par, p->n_tile, prepare_tile, p);
+    prepare(p);
     cb_par_for(p->par, all_units(p), run_unit, p);
 }
 
 /* Tokens a pass: passes of equal length, whole tiles */
-static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok)
+static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok, int plain)
 {
-    const int tile = p->k->tile;
-    const int most = min_int(PASS_MAX, (int)(c->x_bytes / token_bytes(p->n_in))) / tile * tile;
+    const int tile = p->act16 && !plain ? BATCH_TILE : p->k->tile;
+    const size_t bytes = p->act16 ? act16_bytes(p->n_in, plain) : token_bytes(p->n_in);
+    const int room = min_int(PASS_MAX, (int)(c->x_bytes / bytes));
+    const int most = room > tile ? room / tile * tile : room;
     const int n_pass = (n_tok + most - 1) / most;
 
-    return p->act16 ? 1 : ((n_tok + n_pass - 1) / n_pass + tile - 1) / tile * tile;
+    return min_int(((n_tok + n_pass - 1) / n_pass + tile - 1) / tile * tile, most);
 }
 
 /* The products of p, whose activations have these forms */
@@ -432,7 +501,7 @@ static void passes(const struct device *d, struct pass *p, int quant, int plain,
 
     p->own = c->own;
     p->act16 = p->mm->act16 && quant;
-    most = pass_tokens(c, p, n_tok);
+    most = pass_tokens(c, p, n_tok, plain);
     for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
         p->n_tok = min_int(most, n_tok - p->tok0);
         p->x = x + (size_t)p->tok0 * (size_t)p->n_in;
@@ -454,11 +523,12 @@ static struct pass pass_of(const struct device *d, const struct mm *mm, int n)
     };
 }
 
-/* Who makes the products instead of our kernels, or NULL */
-static const struct provider *library(const struct device *d, int n_tok)
+/* Who makes the products instead of our kernels, or NULL. A token of a batch has the same result
+ * as alone, so batches are ours. */
+static const struct provider *library(const struct device *d, const struct mm *mm, int n_tok)
 {
     const struct cpu *c = d->impl;
-    return n_tok >= PROVIDER_MIN_TOK ? c->provider : NULL;
+    return n_tok >= PROVIDER_MIN_TOK && !mm->act16 ? c->provider : NULL;
 }
 
 /* Are n products one loop of the threads? Not on several nodes: there parts of a loop are parts of
@@ -475,8 +545,8 @@ void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
 
     if (n <= 0 || n_tok <= 0)
         return;
-    if (library(d, n_tok)) {
-        cb_provider_matmul(d, library(d, n_tok), mm, n, x, n_tok);
+    if (library(d, mm, n_tok)) {
+        cb_provider_matmul(d, library(d, mm, n_tok), mm, n, x, n_tok);
         return;
     }
     if (!one_loop(d, n)) {
@@ -514,7 +584,7 @@ void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act,
     assert(mm[1].w->n_in == mm->w->n_in && mm[1].w->n_out == n_out);
     if (n_tok <= 0)
         return;
-    if (library(d, n_tok) || !one_loop(d, 2) || is_float(mm[1].w->type) != plain) {
+    if (library(d, mm, n_tok) || !one_loop(d, 2) || is_float(mm[1].w->type) != plain) {
         cb_cpu_matmul(d, mm, 2, x, n_tok);
         cb_cpu_glu(d, act, mm[0].y, mm[1].y, n_out, n_tok);
         return;

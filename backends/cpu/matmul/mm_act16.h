@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* mm_act16.h - for mm_ISA.c alone: a generated token's activations as 16-bit records (kern_mm.h),
- * in C that the compiler turns into the ISA's vectors. */
-#ifndef MM_FINE_H
-#define MM_FINE_H
+ * in C, for an ISA that has no such function of its own. */
+#ifndef MM_ACT16_H
+#define MM_ACT16_H
 
 #include <math.h>
 #include <string.h>
 
-#include "kern_mm.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "mm_table.h"
 
 /* The nearest whole number of a small one */
 INLINE float nearest(float x)
@@ -76,10 +74,10 @@ INLINE void quantize_act16_block(const float *x, uint8_t *rec)
     memcpy(rec + 80, neg, sizeof neg);
 }
 
-static void quantize_act16(const float *x, int n_in, void *rec)
+static void quantize_act16(const float *x, int n_in, void *rec, size_t step)
 {
     for (int b = 0; b < n_in / 32; b++)
-        quantize_act16_block(x + 32 * b, (uint8_t *)rec + (size_t)b * mm_rec_bytes(2));
+        quantize_act16_block(x + 32 * b, (uint8_t *)rec + (size_t)b * step);
 }
 
 #endif

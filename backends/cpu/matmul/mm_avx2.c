@@ -249,6 +249,142 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
     store_acc(acc + 2 * act16, n - act16, out);
 }
 
+/* A block as words around zero, for a batch: [g][0] columns 4g and 4g + 2 of 8 rows and of the
+ * other 8, [g][1] columns 4g + 1 and 4g + 3. A multiplication of words costs as much as two of
+ * bytes, and its sums do not overflow. */
+struct words {
+    __m256i w[8][2][2];
+    struct scales s;
+};
+
+INLINE void block_words(enum dtype t, const uint8_t *q, struct words *b)
+{
+    const __m256i zero = _mm256_set1_epi16((short)mm_layout[t].zero);
+
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            const __m256i v = codes(mm_layout[t].lines, q, g, h);
+            if (mm_layout[t].lines == 8) {
+                b->w[g][0][h] = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+                b->w[g][1][h] = _mm256_srai_epi16(v, 8);
+            } else {
+                b->w[g][0][h] = _mm256_sub_epi16(_mm256_and_si256(v, _mm256_set1_epi16(255)), zero);
+                b->w[g][1][h] = _mm256_sub_epi16(_mm256_srli_epi16(v, 8), zero);
+            }
+        }
+}
+
+/* sum[2 * token + half] = columns 4 * g0 .. 4 * g0 + 4 * n_g - 1 of n tokens */
+INLINE void word_sums(const struct words *b, int n, int g0, int n_g, const uint8_t *x,
+                      __m256i sum[2 * MM_TILE])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n; i++)
+        sum[i] = _mm256_setzero_si256();
+#pragma GCC unroll 2
+    for (int g = g0; g < g0 + n_g; g++)
+#pragma GCC unroll 2
+        for (int e = 0; e < 2; e++) {
+            const __m256i w0 = b->w[g][e][0], w1 = b->w[g][e][1];
+#pragma GCC unroll 4
+            for (int i = 0; i < n; i++) {
+                const __m256i v = bcast(x + mm_rec_bytes(2) * (size_t)i + 8 * g + 4 * e);
+                sum[2 * i] = _mm256_add_epi32(sum[2 * i], _mm256_madd_epi16(w0, v));
+                sum[2 * i + 1] = _mm256_add_epi32(sum[2 * i + 1], _mm256_madd_epi16(w1, v));
+                /* as in add_columns */
+                __asm__("" : "+x"(sum[2 * i]), "+x"(sum[2 * i + 1]));
+            }
+        }
+}
+
+/* out[n][16] += a block times n tokens: as add_block does, but for the sums of integers */
+INLINE void add_words(enum mm_panel kind, int n, const struct words *b, const uint8_t *x,
+                      float *out)
+{
+    __m256i sum[2 * MM_TILE];
+    __m256 v[2 * MM_TILE];
+
+    word_sums(b, n, 0, kind == MM_SYM16 ? 4 : 8, x, sum);
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n; i++)
+        v[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i]), b->s.s[i & 1]);
+    if (kind == MM_SYM16) {
+        word_sums(b, n, 4, 4, x, sum);
+#pragma GCC unroll 8
+        for (int i = 0; i < 2 * n; i++)
+            v[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[i]), b->s.s2[i & 1], v[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n; i++) {
+        const uint8_t *f = x + mm_rec_bytes(2) * (size_t)(i / 2) + 64;
+        __m256 acc = _mm256_fmadd_ps(v[i], bcast_f(f + 4), _mm256_loadu_ps(out + 8 * i));
+        if (mm_has_min(kind))
+            acc = _mm256_fmadd_ps(b->s.m[i & 1], bcast_f(f + 12), acc);
+        _mm256_storeu_ps(out + 8 * i, acc);
+    }
+}
+
+INLINE void add_words_all(enum mm_panel kind, int n_tok, const struct words *b, const uint8_t *x,
+                          float *out)
+{
+    const size_t rec = mm_rec_bytes(2);
+
+    for (; n_tok >= MM_TILE; n_tok -= MM_TILE, x += MM_TILE * rec, out += MM_TILE * MM_ROWS)
+        add_words(kind, MM_TILE, b, x, out);
+    if (n_tok == 3)
+        add_words(kind, 3, b, x, out);
+    else if (n_tok == 2)
+        add_words(kind, 2, b, x, out);
+    else if (n_tok)
+        add_words(kind, 1, b, x, out);
+}
+
+/* Functions, since types share them */
+static void add_words_sym(int n_tok, const struct words *b, const uint8_t *x, float *out)
+{
+    add_words_all(MM_SYM8, n_tok, b, x, out);
+}
+
+static void add_words_min(int n_tok, const struct words *b, const uint8_t *x, float *out)
+{
+    add_words_all(MM_MIN4, n_tok, b, x, out);
+}
+
+static void add_words_sym16(int n_tok, const struct words *b, const uint8_t *x, float *out)
+{
+    add_words_all(MM_SYM16, n_tok, b, x, out);
+}
+
+INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, int n_tok, float *out)
+{
+    const enum mm_panel kind = mm_layout[t].panel;
+    struct words block;
+
+    memset(out, 0, (size_t)n_tok * MM_ROWS * sizeof *out);
+    for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
+        const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
+        const uint8_t *q = w + mm_scale_bytes(t, nb);
+
+        chunk_scales(t, w, &block.s);
+        for (int b = 0; b < nb; b++) {
+            prefetch_block(t, w, b);
+            block_scales(t, w, b, &block.s);
+            block_words(t, q, &block);
+            if (kind == MM_SYM16)
+                add_words_sym16(n_tok, &block, x, out);
+            else if (mm_has_min(kind))
+                add_words_min(n_tok, &block, x, out);
+            else
+                add_words_sym(n_tok, &block, x, out);
+            q += 64 * mm_layout[t].lines;
+            x += mm_rec_bytes(2) * (size_t)n_tok;
+        }
+        w = q;
+    }
+}
+
 /* A panel's block: 8 lines, then f32 scales [16], second scales or minima [16]. */
 INLINE size_t panel_block(enum mm_panel kind)
 {
@@ -396,6 +532,81 @@ static void quantize(const float *x, int width, int n_in, void *rec)
                            (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
 }
 
+/* 8 numbers as codes of 8 bits and codes of what these leave over. What is no number is 0: it must
+ * not become a large one. */
+INLINE void act16_codes(__m256 x, __m256 inv, __m256i *high, __m256i *low)
+{
+    const __m256i most = _mm256_set1_epi32(127), least = _mm256_set1_epi32(-127);
+    __m256 v = _mm256_mul_ps(x, inv), h;
+
+    v = _mm256_and_ps(v, _mm256_cmp_ps(v, v, _CMP_ORD_Q));
+    h = _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    *high = _mm256_cvtps_epi32(h);
+    *low = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_sub_ps(v, h), _mm256_set1_ps(256)));
+    *low = _mm256_max_epi32(_mm256_min_epi32(*low, most), least);
+}
+
+/* 32 numbers in four registers -> bytes in order */
+INLINE __m256i to_bytes(const __m256i q[4])
+{
+    const __m256i p =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    return _mm256_permutevar8x32_epi32(p, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* 16 numbers in two registers -> words, each four of them in the order 0, 2, 1, 3 */
+INLINE __m256i to_words(__m256i a, __m256i b)
+{
+    const __m256i p = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+    return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(p, 0xd8), 0xd8);
+}
+
+/* One block; all zero where 127 / top would overflow. words: both codes together instead of first
+ * the ones and then the others. */
+INLINE void quantize_act16_block(const float *x, int words, uint8_t *rec)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 v[4], m = _mm256_setzero_ps(), inv;
+    __m256i high[4], low[4], both[4];
+    float top, step, f[4] = { 0 };
+    int32_t sum[2], neg[6] = { 0 };
+
+    for (int j = 0; j < 4; j++) {
+        v[j] = _mm256_loadu_ps(x + 8 * j);
+        m = _mm256_max_ps(m, _mm256_andnot_ps(sign, v[j]));
+    }
+    top = reduce_max(m);
+    inv = _mm256_set1_ps(top > 1e-30f ? 127 / top : 0);
+    step = top > 1e-30f ? top / 127 / 256 : 0;
+    for (int j = 0; j < 4; j++) {
+        act16_codes(v[j], inv, &high[j], &low[j]);
+        both[j] = _mm256_add_epi32(_mm256_slli_epi32(high[j], 8), low[j]);
+    }
+    for (int j = 0; j < 2; j++)
+        sum[j] = reduce_add(_mm256_add_epi32(both[2 * j], both[2 * j + 1]));
+    _mm256_storeu_si256((__m256i *)rec, words ? to_words(both[0], both[1]) : to_bytes(high));
+    _mm256_storeu_si256((__m256i *)(rec + 32), words ? to_words(both[2], both[3]) : to_bytes(low));
+    f[1] = step;
+    f[3] = step * (float)(sum[0] + sum[1]);
+    neg[1] = -(sum[0] + sum[1]);
+    neg[3] = -sum[0];
+    neg[5] = -sum[1];
+    memcpy(rec + 64, f, sizeof f);
+    memcpy(rec + 80, neg, sizeof neg);
+}
+
+static void quantize_act16(const float *x, int n_in, void *rec, size_t step)
+{
+    for (int b = 0; b < n_in / 32; b++)
+        quantize_act16_block(x + 32 * b, 0, (uint8_t *)rec + (size_t)b * step);
+}
+
+static void quantize_words(const float *x, int n_in, void *rec, size_t step)
+{
+    for (int b = 0; b < n_in / 32; b++)
+        quantize_act16_block(x + 32 * b, 1, (uint8_t *)rec + (size_t)b * step);
+}
+
 /* Eight independent sums of 16 bits, not widened: nothing that widens can be faster. */
 MM_DEFINE_DIRECT
 MM_DEFINE_PANEL
@@ -405,6 +616,7 @@ const struct kern_mm cb_mm_avx2 = {
     .direct_max = MM_TILE,
     .panel_rows = MM_ROWS,
     .quantize = quantize,
+    .quantize_batch = quantize_words,
     MM_DIRECT_TABLE,
     MM_PANEL_TABLE,
 };

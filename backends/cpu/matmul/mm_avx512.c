@@ -222,6 +222,31 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
         _mm512_storeu_ps(out + 16 * (i - act16), acc[i]);
 }
 
+/* Each block is unpacked once, into registers that all tokens are multiplied with. */
+INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, int n_tok, float *out)
+{
+    for (int i = 0; i < n_tok; i++)
+        _mm512_storeu_ps(out + 16 * i, _mm512_setzero_ps());
+    for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
+        const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
+        const uint8_t *q = w + mm_scale_bytes(t, nb);
+        struct scales s;
+
+        chunk_scales(t, w, &s);
+        for (int b = 0; b < nb; b++) {
+            __m512i v[8];
+            prefetch_block(t, w, b);
+            block_scales(t, w, b, &s);
+            block_u8(t, q, v);
+            for (int i = 0; i < n_tok; i++, x += mm_rec_bytes(2))
+                _mm512_storeu_ps(out + 16 * i,
+                                 block_token(t, v, &s, x, 1, 2, 1, _mm512_loadu_ps(out + 16 * i)));
+            q += 64 * mm_layout[t].lines;
+        }
+        w = q;
+    }
+}
+
 /* A panel's block: 8 x [32 rows][4] bytes, then f32 scales [32] ([2][32] for MM_SYM16), minima
  * [32]. */
 INLINE size_t panel_block(enum mm_panel p)
@@ -409,6 +434,44 @@ static void quantize(const float *x, int width, int n_in, void *rec)
                            (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
 }
 
+/* 16 numbers as codes of 8 bits and codes of what these leave over -> both together. What is no
+ * number is 0: it must not become a large one. */
+INLINE __m512i act16_codes(__m512 x, __m512 inv, uint8_t *high, uint8_t *low)
+{
+    const __m512 product = _mm512_mul_ps(x, inv);
+    const __m512 v = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(product, product, _CMP_ORD_Q), product);
+    const __m512 h = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT);
+    const __m512i most = _mm512_set1_epi32(127), h_code = _mm512_cvtps_epi32(h);
+    __m512i l = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_sub_ps(v, h), _mm512_set1_ps(256)));
+
+    l = _mm512_max_epi32(_mm512_min_epi32(l, most), _mm512_set1_epi32(-127));
+    _mm_storeu_si128((__m128i *)high, _mm512_cvtepi32_epi8(h_code));
+    _mm_storeu_si128((__m128i *)low, _mm512_cvtepi32_epi8(l));
+    return _mm512_add_epi32(_mm512_slli_epi32(h_code, 8), l);
+}
+
+/* One block; all zero where 127 / top would overflow. */
+INLINE void quantize_act16_block(const float *x, uint8_t *rec)
+{
+    const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+    const float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+    const __m512 inv = _mm512_set1_ps(top > 1e-30f ? 127 / top : 0);
+    const float step = top > 1e-30f ? top / 127 / 256 : 0;
+    const int32_t sa = _mm512_reduce_add_epi32(act16_codes(a, inv, rec, rec + 32));
+    const int32_t sb = _mm512_reduce_add_epi32(act16_codes(b, inv, rec + 16, rec + 48));
+    const float f[4] = { 0, step, 0, step * (float)(sa + sb) };
+    const int32_t neg[6] = { 0, -(sa + sb), 0, -sa, 0, -sb };
+
+    memcpy(rec + 64, f, sizeof f);
+    memcpy(rec + 80, neg, sizeof neg);
+}
+
+static void quantize_act16(const float *x, int n_in, void *rec, size_t step)
+{
+    for (int b = 0; b < n_in / 32; b++)
+        quantize_act16_block(x + 32 * b, (uint8_t *)rec + (size_t)b * step);
+}
+
 /* Twelve independent sums, as the panel has. */
 MM_DEFINE_DIRECT
 MM_DEFINE_PANEL
@@ -418,6 +481,7 @@ const struct kern_mm cb_mm_avx512 = {
     .direct_max = 4,
     .panel_rows = 32,
     .quantize = quantize,
+    .quantize_batch = quantize_act16,
     MM_DIRECT_TABLE,
     MM_PANEL_TABLE,
 };

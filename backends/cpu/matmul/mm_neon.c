@@ -8,6 +8,7 @@
 #include "kern_mm.h"
 
 #define MM_TILE 4
+#include "mm_act16.h"
 #include "mm_table.h"
 
 enum { AHEAD = 1024 }; /* bytes that a stream of packed weights is prefetched ahead */
@@ -154,18 +155,19 @@ INLINE void join_act16(int32x4_t *sum)
         sum[4 + p] = vaddq_s32(sum[4 + p], vshlq_n_s32(sum[p], 8));
 }
 
-/* 16-bit: the record of two is of one token, the second. */
-INLINE void add_block(enum dtype t, int n, int act16, const uint8_t *q, const struct scales *s,
-                      const uint8_t *x, float32x4_t *acc)
+/* 16-bit: the record of two is of one token, the second. lines: of the block at q, 8 where it is
+ * unpacked */
+INLINE void add_block(enum dtype t, int lines, int n, int act16, const uint8_t *q,
+                      const struct scales *s, const uint8_t *x, float32x4_t *acc)
 {
     const enum mm_panel kind = mm_layout[t].panel;
     int32x4_t sum[4 * MM_TILE], sum2[4 * MM_TILE];
 
     start_sums(t, x + (kind == MM_SYM16 ? 44 : 40) * n, n, sum);
-    add_half(mm_layout[t].lines, n, 0, q, x, sum);
+    add_half(lines, n, 0, q, x, sum);
     if (kind == MM_SYM16)
         start_sums(t, x + 48 * n, n, sum2);
-    add_half(mm_layout[t].lines, n, 1, q, x, kind == MM_SYM16 ? sum2 : sum);
+    add_half(lines, n, 1, q, x, kind == MM_SYM16 ? sum2 : sum);
     if (act16)
         join_act16(sum);
     if (act16 && kind == MM_SYM16)
@@ -198,7 +200,7 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
             for (int j = 0; j <= mm_layout[t].lines; j++)
                 __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
             block_scales(t, w, b, &s);
-            add_block(t, n, act16, q, &s, x, acc);
+            add_block(t, mm_layout[t].lines, n, act16, q, &s, x, acc);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
@@ -206,6 +208,40 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
     }
     for (int i = 4 * act16; i < 4 * n; i++)
         vst1q_f32(out + 4 * (i - 4 * act16), acc[i]);
+}
+
+/* Each block is unpacked once, into bytes that all tokens are multiplied with. */
+INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, int n_tok, float *out)
+{
+    uint8_t line[8 * 64];
+
+    for (int i = 0; i < 4 * n_tok; i++)
+        vst1q_f32(out + 4 * i, vdupq_n_f32(0));
+    for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
+        const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
+        const uint8_t *q = w + mm_scale_bytes(t, nb);
+        struct scales s;
+
+        chunk_scales(t, w, &s);
+        for (int b = 0; b < nb; b++) {
+            for (int j = 0; j <= mm_layout[t].lines; j++)
+                __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
+            block_scales(t, w, b, &s);
+            for (int j = 0; j < 8; j++)
+                for (int p = 0; p < 4; p++)
+                    vst1q_s8((int8_t *)line + 64 * j + 16 * p, codes(mm_layout[t].lines, q, j, p));
+            for (int i = 0; i < n_tok; i++, x += mm_rec_bytes(2)) {
+                float32x4_t acc[4 * MM_TILE];
+                for (int p = 0; p < 4; p++)
+                    acc[4 + p] = vld1q_f32(out + 16 * i + 4 * p);
+                add_block(t, 8, 2, 1, line, &s, x, acc);
+                for (int p = 0; p < 4; p++)
+                    vst1q_f32(out + 16 * i + 4 * p, acc[4 + p]);
+            }
+            q += 64 * mm_layout[t].lines;
+        }
+        w = q;
+    }
 }
 
 INLINE float32x4_t load_row(enum dtype t, const uint8_t *w, size_t k, int part)
@@ -281,5 +317,6 @@ const struct kern_mm cb_mm_neon = {
     .direct_max = MM_TILE,
     .panel_rows = MM_ROWS,
     .quantize = quantize,
+    .quantize_batch = quantize_act16,
     MM_DIRECT_TABLE,
 };

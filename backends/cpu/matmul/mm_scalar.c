@@ -6,6 +6,7 @@
 #include "kern_mm.h"
 
 #define MM_TILE 4
+#include "mm_act16.h"
 #include "mm_table.h"
 
 INLINE uint16_t half_at(const uint8_t *p, int r)
@@ -142,6 +143,27 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
     }
 }
 
+INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, int n_tok, float *out)
+{
+    memset(out, 0, (size_t)n_tok * MM_ROWS * sizeof *out);
+    for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
+        const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
+        const uint8_t *q = w + mm_scale_bytes(t, nb);
+        struct scales s;
+
+        chunk_scales(t, w, &s);
+        for (int b = 0; b < nb; b++) {
+            int8_t codes[8 * 64];
+            block_scales(t, w, b, &s);
+            block_codes(t, q, codes);
+            for (int i = 0; i < n_tok; i++, x += mm_rec_bytes(2))
+                block_token(t, codes, &s, x, 1, 2, 1, out + MM_ROWS * i);
+            q += 64 * mm_layout[t].lines;
+        }
+        w = q;
+    }
+}
+
 INLINE float weight_at(enum dtype t, const uint8_t *w, size_t i)
 {
     float v;
@@ -213,5 +235,6 @@ const struct kern_mm cb_mm_scalar = {
     .direct_max = MM_TILE,
     .panel_rows = MM_ROWS,
     .quantize = quantize,
+    .quantize_batch = quantize_act16,
     MM_DIRECT_TABLE,
 };

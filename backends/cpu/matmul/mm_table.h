@@ -5,7 +5,9 @@
 #ifndef MM_TABLE_H
 #define MM_TABLE_H
 
-#include "mm_act16.h"
+#include "kern_mm.h"
+
+#define INLINE static inline __attribute__((always_inline))
 
 /* Into L2: asked for into L1, a line keeps one of the few buffers for misses until memory answers.
  */
@@ -25,6 +27,11 @@ INLINE void ask_ahead(const uint8_t *p, int n_line)
     static void act16_##type(const void *w, const void *x, int n_in, float *out)                   \
     {                                                                                              \
         direct(DT_##type, 2, 1, w, x, n_in, out);                                                  \
+    }
+#define MM_BATCH(type)                                                                             \
+    static void batch_##type(const void *w, const void *x, int n_in, int n_tok, float *out)        \
+    {                                                                                              \
+        batch(DT_##type, w, x, n_in, n_tok, out);                                                  \
     }
 #define MM_FLOAT(type, n)                                                                          \
     static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)            \
@@ -61,11 +68,12 @@ INLINE void ask_ahead(const uint8_t *p, int n_line)
 #define MM_QUANTS(M)        M(Q4_0) M(Q4_1) M(Q5_0) M(Q5_1) M(Q8_0) M(Q4_K) M(Q5_K) M(Q6_K)
 #define MM_FLOATS(M)        M(F32) M(F16) M(BF16)
 #define MM_KINDS(M)         M(MM_SYM4) M(MM_SYM5) M(MM_SYM8) M(MM_MIN4) M(MM_MIN5) M(MM_SYM16)
-#define MM_DIRECT_4(type)   MM_1_TO_4(MM_DIRECT, type) MM_FINE(type)
+#define MM_DIRECT_4(type)   MM_1_TO_4(MM_DIRECT, type) MM_FINE(type) MM_BATCH(type)
 #define MM_FLOAT_ALL(type)  MM_1_TO_TILE(MM_FLOAT, type)
 #define MM_PANEL_ALL(kind)  MM_1_TO_TILE(MM_PANEL, kind)
 #define MM_QUANT_ROW(type)  [DT_##type] = MM_ROW_4(direct, type),
 #define MM_FINE_ROW(type)   [DT_##type] = act16_##type,
+#define MM_BATCH_ROW(type)  [DT_##type] = batch_##type,
 #define MM_FLOAT_ROW(type)  [DT_##type] = MM_ROW_TILE(direct, type),
 #define MM_UNPACK_ROW(type) [DT_##type] = unpack_##type,
 #define MM_PANEL_ROW(kind)  [kind] = MM_ROW_TILE(panel, kind),
@@ -75,7 +83,7 @@ INLINE void ask_ahead(const uint8_t *p, int n_line)
 #define MM_DIRECT_TABLE                                                                            \
     .quantize_act16 = quantize_act16,                                                              \
     .direct = { MM_QUANTS(MM_QUANT_ROW) MM_FLOATS(MM_FLOAT_ROW) },                                 \
-    .act16 = { MM_QUANTS(MM_FINE_ROW) }
+    .act16 = { MM_QUANTS(MM_FINE_ROW) }, .batch = { MM_QUANTS(MM_BATCH_ROW) }
 #define MM_PANEL_TABLE .unpack = { MM_QUANTS(MM_UNPACK_ROW) }, .panel = { MM_KINDS(MM_PANEL_ROW) }
 
 #endif
