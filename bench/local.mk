@@ -21,6 +21,8 @@ bench-quality-smoke: ctxbank$(EXEEXT)
 		--program ./ctxbank$(EXEEXT) --out smoke
 
 # Policies over one prompt, computed once; built, not installed.
-noinst_PROGRAMS += bench/policies
+noinst_PROGRAMS += bench/batches bench/policies
+bench_batches_SOURCES = bench/batches.c
+bench_batches_LDADD = libcore.la
 bench_policies_SOURCES = bench/policies.c
 bench_policies_LDADD = libcore.la

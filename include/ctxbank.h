@@ -105,7 +105,9 @@ struct cb_memory {
     uint64_t kv_peak_bytes;           /* the most that the bank ever held */
     uint64_t kv_read_bytes_per_token; /* by the last decoded token; 0 after a prompt */
     uint64_t scratch_bytes;           /* activations and work space */
-    int kept_min, kept_max;           /* slots of the shortest and the longest store */
+    uint64_t
+        shared_bytes; /* of weights and scratch: what sessions of one model share; count it once */
+    int kept_min, kept_max; /* slots of the shortest and the longest store */
     int at_most; /* 1: a plan whose bank is the most, since what is kept depends on the text */
 };
 
@@ -142,6 +144,21 @@ struct cb_prefill {
 /* Appends tokens[n] to the timeline. `how` may be NULL. */
 CB_API int cb_session_prefill(cb_session *session, const int32_t *tokens, int n,
                               const struct cb_prefill *how);
+/* The same in steps, each of which takes a small part of the time, so that other sessions can be
+ * fed between them: one chunk of tokens goes through one layer. begin() copies *how and needs the
+ * tokens no more once it returns. step() returns 1 while anything is left and 0 when the prompt is
+ * done, with the same logits as cb_session_prefill(). Until then the session takes no other tokens;
+ * cancel() (or cb_session_clear()) leaves it as a failed prefill does. */
+CB_API int cb_session_prefill_begin(cb_session *session, const int32_t *tokens, int n,
+                                    const struct cb_prefill *how);
+CB_API int cb_session_prefill_step(cb_session *session);
+CB_API void cb_session_prefill_cancel(cb_session *session);
+/* Appends tokens[i] to sessions[i], for n different sessions of one model, with any policies and
+ * types: as n calls of cb_session_decode(), with the same logits to the bit, but weights are read
+ * once for all. All logits are made, whatever cb_session_want_top() says. When a call fails, no
+ * session has its token; those whose policy drops tokens are empty. In batches larger than the
+ * first session's chunk, the sessions of chunks before the failure have theirs. */
+CB_API int cb_decode_batch(cb_session *const *sessions, const int32_t *tokens, int n);
 /* Appends one token. */
 CB_API int cb_session_decode(cb_session *session, int32_t token);
 /* logits[n_vocab] that follow the last token; valid until the next call on the session. */

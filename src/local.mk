@@ -100,6 +100,7 @@ libcore_la_SOURCES += \
 	src/attention/sparse_prefill.c src/attention/sparse_prefill.h
 
 libcore_la_SOURCES += \
+	src/engine/feed.c \
 	src/engine/forward.c \
 	src/engine/memory_plan.c \
 	src/engine/sampler.c \

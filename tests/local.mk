@@ -1,6 +1,7 @@
 # One program an area; each links the library's inside and the check runner.
 if HAVE_CHECK
 check_programs = \
+	tests/unit/check_batch \
 	tests/methods/check_compose \
 	tests/unit/check_calibrate \
 	tests/unit/check_continuation \
@@ -94,6 +95,10 @@ tests_methods_check_mask_LDADD = $(check_ldadd)
 tests_methods_check_compose_SOURCES = tests/methods/check_compose.c
 tests_methods_check_compose_CFLAGS = $(check_cflags)
 tests_methods_check_compose_LDADD = $(check_ldadd)
+
+tests_unit_check_batch_SOURCES = tests/unit/check_batch.c
+tests_unit_check_batch_CFLAGS = $(check_cflags)
+tests_unit_check_batch_LDADD = $(check_ldadd)
 
 tests_ops_check_attn_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_CFLAGS = $(check_cflags)

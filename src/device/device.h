@@ -60,13 +60,13 @@ struct kv_kivi {
     const int32_t *row_k, *row_v; /* quantised row of each slot, ascending; NULL: the slot */
 };
 
-/* Blocks of so many slots may be prepacked: in affinity of their rows stand the integers that
+/* Blocks of so many slots may be prepacked: in place of their rows stand the integers that
  * attention multiplies, and beside those of f16 and bf16 what one is worth in each slot. */
 enum { KV_PREPACK = 128 };
 
 /* What one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. With one query
  * (n_tok 1) attention can also write the scaled logits that it meets; attention and scores can read
- * logits that were written before in affinity of keys. */
+ * logits that were written before in place of keys. */
 struct kv_run {
     const void *k, *v;
     const int32_t *idx; /* ascending slots, or NULL */
@@ -145,11 +145,11 @@ struct ops {
      * n_row rows a token: (for QK norms) token t's row r is at x + t * stride + r * n */
     void (*rmsnorm)(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
                     int n_tok, int x_stride, float *y, int y_stride);
-    /* in affinity on x[n_tok][n_head][hd] at stride; cs[n_tok][n_rot / 2][2] = cos, sin; the dims
+    /* in place on x[n_tok][n_head][hd] at stride; cs[n_tok][n_rot / 2][2] = cos, sin; the dims
      * after n_rot stay */
     void (*rope)(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
                  int stride, int n_rot, const float *cs);
-    /* gate[n_tok][n] = act(gate) * up, in affinity */
+    /* gate[n_tok][n] = act(gate) * up, in place */
     void (*glu)(struct device *d, enum act_kind act, float *gate, const float *up, int n,
                 int n_tok);
     void (*add)(struct device *d, float *y, const float *x, size_t n); /* y += x */
@@ -166,7 +166,7 @@ struct ops {
                       int hd, float *y);
     /* Can rows of these types be prepacked? NULL: none */
     int (*can_prepack)(const struct device *d, enum kv_type k, enum kv_type v, int hd);
-    /* n_block times KV_PREPACK rows of keys (v = 0) or values, in affinity -> codes, and step[],
+    /* n_block times KV_PREPACK rows of keys (v = 0) or values, in place -> codes, and step[],
      * NULL for a type whose rows hold their scales. Only attention reads them, by which results do
      * not change where it multiplies integers in any case. */
     void (*prepack)(struct device *d, enum kv_type t, int v, int hd, void *rows, int n_block,

@@ -33,6 +33,7 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
 {
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
+        .shared_bytes = weights_bytes(s) + s->device_bytes,
         .kv_bytes = cb_bank_bytes(&s->bank),
         .kv_full_bytes = full_bytes(s, s->bank.n_seen),
         .kv_peak_bytes = s->bank.peak_bytes,
@@ -112,6 +113,7 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
                        n_prompt, n_gen, s->bank.n_ctx);
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
+        .shared_bytes = weights_bytes(s) + s->device_bytes,
         .kv_full_bytes = full_bytes(s, n),
         .kept_min = n,
         .at_most = s->policy->at_most,

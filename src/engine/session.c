@@ -32,8 +32,7 @@ size_t cb_session_tok_floats(const struct cb_session *s)
     return (size_t)s->model->hp.n_embd + (size_t)s->model->hp.n_rot;
 }
 
-/* Room for a feed of n tokens. */
-static int work_fit(struct cb_session *s, int n)
+int cb_session_work_fit(struct cb_session *s, int n)
 {
     struct work *w = &s->w;
     uint64_t unused = 0;
@@ -46,6 +45,21 @@ static int work_fit(struct cb_session *s, int n)
     TRY(grow(&w->cs, (size_t)n * (size_t)s->model->hp.n_rot, &unused));
     w->cap_tok = n;
     w->bytes += (uint64_t)n * cb_session_tok_floats(s) * sizeof(float);
+    return CB_OK;
+}
+
+int cb_session_work_fit_batch(struct cb_session *s, int n)
+{
+    struct work *w = &s->w;
+    const uint64_t had = (uint64_t)w->cap_batch * (uint64_t)s->model->hp.n_vocab * sizeof(float);
+
+    TRY(cb_session_work_fit(s, n));
+    if (n <= w->cap_batch)
+        return CB_OK;
+    w->cap_batch = 0;
+    w->bytes -= had;
+    TRY(grow(&w->batch_logits, (size_t)n * (size_t)s->model->hp.n_vocab, &w->bytes));
+    w->cap_batch = n;
     return CB_OK;
 }
 
@@ -66,7 +80,8 @@ static int work_open(struct cb_session *s)
 
 static void work_close(struct work *w)
 {
-    float *const all[] = { w->x, w->cs, w->norm, w->qkv, w->att, w->gate, w->up, w->logits };
+    float *const all[] = { w->x,    w->cs, w->norm,   w->qkv,         w->att,
+                           w->gate, w->up, w->logits, w->batch_logits };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -164,16 +179,9 @@ int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
     return CB_OK;
 }
 
-/* Between feeds no token is on its way: where one is, a callback has called. */
-static int refuse_callback(const struct cb_session *s)
-{
-    return s->bank.n_feed ? cb_fail(CB_EARG, "called from a callback: the session is in use")
-                          : CB_OK;
-}
-
 void cb_session_close(cb_session *s)
 {
-    if (!s || refuse_callback(s))
+    if (!s || s->busy) /* a callback has called */
         return;
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
@@ -182,9 +190,7 @@ void cb_session_close(cb_session *s)
     free(s);
 }
 
-/* ---- feed ---- */
-
-static void clear(struct cb_session *s)
+void cb_session_forget(struct cb_session *s)
 {
     cb_bank_cut(&s->bank, 0);
     cb_attention_clear(&s->attention);
@@ -193,90 +199,10 @@ static void clear(struct cb_session *s)
 
 void cb_session_clear(cb_session *s)
 {
-    if (refuse_callback(s) || cb_device_lock(s->dev))
+    if (s->busy || cb_device_lock(s->dev))
         return;
-    clear(s);
+    cb_session_forget(s);
     cb_device_unlock(s->dev);
-}
-
-/* What the context must hold is slots: a policy that drops tokens goes on for ever. */
-static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
-{
-    const int held = cb_bank_max_len(&s->bank);
-
-    if (n < 1)
-        return cb_fail(CB_EARG, "prompt: no tokens");
-    if (n > s->bank.n_ctx - held || n > INT32_MAX - s->bank.n_seen)
-        return cb_fail(
-            CB_EFULL,
-            "context: %d tokens do not fit behind %d in a context of %d; raise it with -c", n, held,
-            s->bank.n_ctx);
-    for (int i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)
-            return cb_fail(CB_EARG, "token %d: id %d is not in the vocabulary of %d", i, tokens[i],
-                           s->model->hp.n_vocab);
-    return CB_OK;
-}
-
-/* Forgets what a feed that failed had added; all, where slots may have been dropped meanwhile. */
-static void undo(struct cb_session *s)
-{
-    if (s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer)
-        clear(s);
-    else
-        cb_bank_cut(&s->bank, s->bank.n_seen);
-}
-
-struct feed {
-    cb_session *s;
-    const int32_t *tokens;
-    int n, status;
-    const struct cb_prefill *how;
-};
-
-static void feed_body(void *ctx)
-{
-    struct feed *f = ctx;
-    f->status = cb_forward(f->s, f->tokens, f->n, f->how);
-}
-
-static int feed_locked(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
-{
-    struct feed f = { s, tokens, n, CB_OK, how };
-
-    TRY(check_feed(s, tokens, n));
-    TRY(work_fit(s, n));
-    cb_par_run(s->dev->par, feed_body, &f);
-    s->bank.n_feed = 0;
-    if (f.status)
-        undo(s);
-    return f.status;
-}
-
-static int feed(cb_session *s, int decoding, const int32_t *tokens, int n,
-                const struct cb_prefill *how)
-{
-    int err;
-
-    TRY(cb_device_lock(s->dev));
-    s->bank.decoding = decoding;
-    err = feed_locked(s, tokens, n, how);
-    cb_device_unlock(s->dev);
-    return err;
-}
-
-int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
-{
-    if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
-        return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
-    TRY(feed(s, 0, tokens, n, how));
-    s->bank.prompt_end = s->bank.n_seen;
-    return CB_OK;
-}
-
-int cb_session_decode(cb_session *s, int32_t token)
-{
-    return feed(s, 1, &token, 1, NULL);
 }
 
 int cb_session_want_top(cb_session *s, int k)

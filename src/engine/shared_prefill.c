@@ -15,14 +15,14 @@ int cb_session_can_follow(const struct cb_session *f, const struct cb_session *l
 {
     return f->model == lead->model && f->chunk == lead->chunk &&
            f->bank.type_k == lead->bank.type_k && f->bank.type_v == lead->bank.type_v &&
-           !f->bank.n_seen && !f->bank.n_feed && !lead->bank.n_seen &&
+           !f->bank.n_seen && !f->bank.n_feed && !lead->bank.n_seen && !lead->bank.n_feed &&
            cb_attention_is_dense(&f->attention) && cb_attention_is_dense(&lead->attention);
 }
 
 static int check(const struct cb_session *lead, struct cb_session *const *follower, const int *upto,
                  int n, int n_tok)
 {
-    if (lead->bank.n_feed)
+    if (lead->busy)
         return cb_fail(CB_EARG, "called from a callback: the session is in use");
     for (int i = 0; i < n; i++) {
         if (upto && (upto[i] < 1 || upto[i] > n_tok))

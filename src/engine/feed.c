@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/* feed.c - tokens into sessions: a prompt at once or in steps, one token, one token of each of
+ * several sessions. Each call holds the device's lock while it computes. */
+#include "attention/attend.h"
+#include "base/err.h"
+#include "base/ints.h"
+#include "session.h"
+
+/* What the context must hold is slots: a policy that drops tokens goes on for ever. */
+static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
+{
+    const int held = cb_bank_max_len(&s->bank);
+
+    if (n < 1)
+        return cb_fail(CB_EARG, "prompt: no tokens");
+    if (s->bank.n_feed)
+        return cb_fail(CB_EARG, "a prompt is in progress: finish or cancel it first");
+    if (n > s->bank.n_ctx - held || n > INT32_MAX - s->bank.n_seen)
+        return cb_fail(
+            CB_EFULL,
+            "context: %d tokens do not fit behind %d in a context of %d; raise it with -c", n, held,
+            s->bank.n_ctx);
+    for (int i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)
+            return cb_fail(CB_EARG, "token %d: id %d is not in the vocabulary of %d", i, tokens[i],
+                           s->model->hp.n_vocab);
+    return CB_OK;
+}
+
+static int check_how(const struct cb_prefill *how, int n)
+{
+    if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
+        return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
+    return CB_OK;
+}
+
+/* Forgets what a feed that failed had added; all, where slots may have been dropped meanwhile. */
+static void undo(struct cb_session *s)
+{
+    if (s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer)
+        cb_session_forget(s);
+    else
+        cb_bank_cut(&s->bank, s->bank.n_seen);
+}
+
+/* ---- calls that compute ---- */
+
+/* What a call does with the team at hand and the device's lock held */
+struct call {
+    struct cb_session *const *s;
+    int n_session;
+    const int32_t *tokens;
+    int n;
+    const struct cb_prefill *how;
+    int (*body)(const struct call *c);
+    int status;
+};
+
+static void run_body(void *ctx)
+{
+    struct call *c = ctx;
+    c->status = c->body(c);
+}
+
+/* Fails, as cb_device_lock() does, where a callback has called. */
+static int run(struct call *c, int decoding)
+{
+    struct device *d = c->s[0]->dev;
+
+    TRY(cb_device_lock(d));
+    for (int i = 0; i < c->n_session; i++) {
+        c->s[i]->busy = 1;
+        c->s[i]->bank.decoding = decoding;
+    }
+    cb_par_run(d->par, run_body, c);
+    for (int i = 0; i < c->n_session; i++) {
+        if (c->status < 0)
+            undo(c->s[i]);
+        c->s[i]->busy = 0;
+    }
+    cb_device_unlock(d);
+    return c->status;
+}
+
+static int forward_body(const struct call *c)
+{
+    return cb_forward(c->s[0], c->tokens, c->n, c->how);
+}
+
+static int feed(struct cb_session *s, int decoding, const int32_t *tokens, int n,
+                const struct cb_prefill *how)
+{
+    struct call c = { &s, 1, tokens, n, how, forward_body, CB_OK };
+
+    if (s->busy)
+        return cb_fail(CB_EARG, "called from a callback: the session is in use");
+    TRY(check_feed(s, tokens, n));
+    TRY(cb_session_work_fit(s, n));
+    return run(&c, decoding);
+}
+
+int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
+{
+    TRY(check_how(how, n));
+    TRY(feed(s, 0, tokens, n, how));
+    s->bank.prompt_end = s->bank.n_seen;
+    return CB_OK;
+}
+
+int cb_session_decode(cb_session *s, int32_t token)
+{
+    return feed(s, 1, &token, 1, NULL);
+}
+
+/* ---- a prompt in steps ---- */
+
+static int begin_body(const struct call *c)
+{
+    cb_forward_begin(c->s[0], c->tokens, c->n);
+    return CB_OK;
+}
+
+int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
+                             const struct cb_prefill *how)
+{
+    static const struct cb_prefill silent = { 0 };
+    struct call c = { &s, 1, tokens, n, NULL, begin_body, CB_OK };
+
+    if (s->busy)
+        return cb_fail(CB_EARG, "called from a callback: the session is in use");
+    TRY(check_how(how, n));
+    TRY(check_feed(s, tokens, n));
+    TRY(cb_session_work_fit(s, n));
+    s->how = how ? *how : silent;
+    return run(&c, 0);
+}
+
+static int step_body(const struct call *c)
+{
+    return cb_forward_step(c->s[0], &c->s[0]->how);
+}
+
+int cb_session_prefill_step(cb_session *s)
+{
+    struct call c = { .s = &s, .n_session = 1, .body = step_body };
+    int left;
+
+    if (s->busy)
+        return cb_fail(CB_EARG, "called from a callback: the session is in use");
+    if (!s->bank.n_feed)
+        return 0;
+    left = run(&c, 0);
+    if (!left)
+        s->bank.prompt_end = s->bank.n_seen;
+    return left;
+}
+
+void cb_session_prefill_cancel(cb_session *s)
+{
+    if (s->busy || !s->bank.n_feed || cb_device_lock(s->dev))
+        return;
+    undo(s);
+    cb_device_unlock(s->dev);
+}
+
+/* ---- one token of each of several sessions ---- */
+
+static int check_batch(cb_session *const *s, const int32_t *tokens, int n)
+{
+    if (n < 1)
+        return cb_fail(CB_EARG, "batch: no sessions");
+    for (int i = 0; i < n; i++) {
+        if (s[i]->busy)
+            return cb_fail(CB_EARG, "called from a callback: the session is in use");
+        if (s[i]->model != s[0]->model)
+            return cb_fail(CB_EARG, "batch: session %d is of another model", i);
+        for (int j = 0; j < i; j++)
+            if (s[i] == s[j])
+                return cb_fail(CB_EARG, "batch: sessions %d and %d are the same", j, i);
+        TRY(check_feed(s[i], tokens + i, 1));
+    }
+    return CB_OK;
+}
+
+static int batch_body(const struct call *c)
+{
+    return cb_forward_batch(c->s, c->tokens, c->n);
+}
+
+int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
+{
+    TRY(check_batch(s, tokens, n));
+    for (int i = 0, m; i < n; i += m) {
+        struct call c = { s + i, 0, tokens + i, 0, NULL, batch_body, CB_OK };
+        m = min_int(n - i, s[i]->chunk); /* rows of the first session's work space */
+        c.n = c.n_session = m;
+        TRY(cb_session_work_fit_batch(s[i], m));
+        TRY(run(&c, 1));
+    }
+    return CB_OK;
+}
