@@ -17,9 +17,13 @@ void cb_log_error(const char *text)
     fprintf(stderr, "ctxbank: %s\n", text);
 }
 
-static void say(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
-static void say(const char *fmt, va_list ap)
+/* A line, unless the program is to be more quiet than `least` */
+static void say(enum log_level least, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0)));
+static void say(enum log_level least, const char *fmt, va_list ap)
 {
+    if (said < least)
+        return;
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
 }
@@ -28,10 +32,8 @@ void cb_log_note(const char *fmt, ...)
 {
     va_list ap;
 
-    if (said < LOG_NORMAL)
-        return;
     va_start(ap, fmt);
-    say(fmt, ap);
+    say(LOG_NORMAL, fmt, ap);
     va_end(ap);
 }
 
@@ -39,9 +41,7 @@ void cb_log_detail(const char *fmt, ...)
 {
     va_list ap;
 
-    if (said < LOG_VERBOSE)
-        return;
     va_start(ap, fmt);
-    say(fmt, ap);
+    say(LOG_VERBOSE, fmt, ap);
     va_end(ap);
 }

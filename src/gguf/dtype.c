@@ -149,47 +149,21 @@ static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int6
     }
 }
 
-static const struct form q4_0 = { 4, 0 }, q4_1 = { 4, 1 }, q5_0 = { 5, 0 }, q5_1 = { 5, 1 };
+/* Both directions of one of the four, with its form known when compiling */
+#define FORM(name, bits, has_min)                                                                  \
+    static void name##_to_f32(const void *x, float *y, int64_t n)                                  \
+    {                                                                                              \
+        form_to_f32((struct form){ bits, has_min }, x, y, n);                                      \
+    }                                                                                              \
+    static void name##_from_f32(const float *x, void *y, int64_t n)                                \
+    {                                                                                              \
+        form_from_f32((struct form){ bits, has_min }, x, y, n);                                    \
+    }
 
-static void q4_0_to_f32(const void *x, float *y, int64_t n)
-{
-    form_to_f32(q4_0, x, y, n);
-}
-
-static void q4_1_to_f32(const void *x, float *y, int64_t n)
-{
-    form_to_f32(q4_1, x, y, n);
-}
-
-static void q5_0_to_f32(const void *x, float *y, int64_t n)
-{
-    form_to_f32(q5_0, x, y, n);
-}
-
-static void q5_1_to_f32(const void *x, float *y, int64_t n)
-{
-    form_to_f32(q5_1, x, y, n);
-}
-
-static void q4_0_from_f32(const float *x, void *y, int64_t n)
-{
-    form_from_f32(q4_0, x, y, n);
-}
-
-static void q4_1_from_f32(const float *x, void *y, int64_t n)
-{
-    form_from_f32(q4_1, x, y, n);
-}
-
-static void q5_0_from_f32(const float *x, void *y, int64_t n)
-{
-    form_from_f32(q5_0, x, y, n);
-}
-
-static void q5_1_from_f32(const float *x, void *y, int64_t n)
-{
-    form_from_f32(q5_1, x, y, n);
-}
+FORM(q4_0, 4, 0)
+FORM(q4_1, 4, 1)
+FORM(q5_0, 5, 0)
+FORM(q5_1, 5, 1)
 
 static void q8_0_to_f32(const void *x, float *y, int64_t n)
 {
