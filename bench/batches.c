@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* batches.c - tokens a second of one session and of several that are decoded together, after one
- * prompt that they share, as a table. Rounds of a few steps pass in turn, and the median round counts,
- * so what else the machine does falls on all alike. Each batch's logits are compared with those of the
- * session that is decoded alone and is fed the same tokens: a difference ends the run.
+ * prompt that they share, as a table. Rounds of a few steps pass in turn, and the median round
+ * counts, so what else the machine does falls on all alike. Each batch's logits are compared with
+ * those of the session that is decoded alone and is fed the same tokens: a difference ends the run.
  *
  * usage: bench/batches MODEL TOKENS SESSIONS,...
  */
@@ -64,7 +64,8 @@ static int rounds(cb_session *s[][MOST], struct batch *b, int n_size, const cb_m
     return CB_OK;
 }
 
-static int open_all(cb_session *s[][MOST], const struct batch *b, int n_size, cb_model *m, int n_tok)
+static int open_all(cb_session *s[][MOST], const struct batch *b, int n_size, cb_model *m,
+                    int n_tok)
 {
     const struct cb_session_params p = { .n_ctx = n_tok + ROUNDS * STEPS + 1 };
     cb_session *all[MOST_SIZES * MOST];
