@@ -8,7 +8,8 @@ dist_man_MANS += \
 	man/ctxbank-quantize.1 \
 	man/ctxbank-run.1 \
 	man/ctxbank-tokenize.1 \
-	man/ctxbank.1
+	man/ctxbank.1 \
+	man/ctxbank.3
 
 bash_completiondir = $(datadir)/bash-completion/completions
 dist_bash_completion_DATA = completions/bash/ctxbank

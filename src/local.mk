@@ -4,7 +4,6 @@ libcore_la_SOURCES += \
 	include/ctxbank.h \
 	src/base/buf.c src/base/buf.h \
 	src/base/clock.h \
-	src/base/data.c src/base/data.h \
 	src/base/err.c src/base/err.h \
 	src/base/ints.h \
 	src/base/suggest.c src/base/suggest.h \
@@ -64,6 +63,7 @@ libcore_la_SOURCES += \
 	src/bank/evict.c src/bank/evict.h \
 	src/bank/nearest_key.c src/bank/nearest_key.h \
 	src/bank/store.c src/bank/store.h \
+	src/bank/store_copy.c \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_prepack.c \
 	src/bank/store_rows.c \
@@ -100,12 +100,17 @@ libcore_la_SOURCES += \
 	src/attention/sparse_prefill.c src/attention/sparse_prefill.h
 
 libcore_la_SOURCES += \
+	src/engine/catalogue.c \
+	src/engine/conversation.c \
+	src/engine/detokenizer.c \
 	src/engine/feed.c \
+	src/engine/fork.c \
 	src/engine/forward.c \
 	src/engine/memory_plan.c \
 	src/engine/sampler.c \
 	src/engine/session.c src/engine/session.h \
-	src/engine/shared_prefill.c
+	src/engine/shared_prefill.c \
+	src/engine/vocabulary.c
 
 # Tasks, their scores and analyses: for the program and the tests, not part of the installed
 # library.
@@ -115,6 +120,7 @@ libeval_la_SOURCES = \
 	src/eval/answer.c src/eval/answer.h \
 	src/eval/ask.c src/eval/ask.h \
 	src/eval/ask_all.c src/eval/ask_all.h \
+	src/eval/data.c src/eval/data.h \
 	src/eval/gen.c src/eval/gen.h \
 	src/eval/gen_2stage.c \
 	src/eval/gen_needle.c \

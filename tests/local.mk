@@ -3,11 +3,13 @@ if HAVE_CHECK
 check_programs = \
 	tests/unit/check_batch \
 	tests/methods/check_compose \
+	tests/unit/check_api \
 	tests/unit/check_calibrate \
 	tests/unit/check_continuation \
 	tests/unit/check_cpus \
 	tests/unit/check_eval \
 	tests/unit/check_shared_prefill \
+	tests/unit/check_fork \
 	tests/unit/check_gguf \
 	tests/methods/check_mask \
 	tests/ops/check_attn \
@@ -56,6 +58,10 @@ libtest_la_SOURCES = \
 	tests/kit/tiny.c tests/kit/tiny.h \
 	tests/kit/toy.c tests/kit/toy.h
 
+tests_unit_check_api_SOURCES = tests/unit/check_api.c
+tests_unit_check_api_CFLAGS = $(check_cflags)
+tests_unit_check_api_LDADD = $(check_ldadd)
+
 tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c
 tests_unit_check_calibrate_CFLAGS = $(check_cflags)
 tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
@@ -83,6 +89,10 @@ tests_methods_check_sparse_prefill_LDADD = $(check_ldadd)
 tests_unit_check_shared_prefill_SOURCES = tests/unit/check_shared_prefill.c
 tests_unit_check_shared_prefill_CFLAGS = $(check_cflags)
 tests_unit_check_shared_prefill_LDADD = $(check_ldadd)
+
+tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
+tests_unit_check_fork_CFLAGS = $(check_cflags)
+tests_unit_check_fork_LDADD = $(check_ldadd)
 
 tests_unit_check_gguf_SOURCES = tests/unit/check_gguf.c
 tests_unit_check_gguf_CFLAGS = $(check_cflags)
@@ -234,9 +244,10 @@ EXTRA_DIST += \
 dist_check_SCRIPTS = \
 	tests/cli/check-calibrate \
 	tests/cli/check-cli \
+	tests/cli/check-embed \
 	tests/cli/check-eval \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
 endif
-EXTRA_DIST += tests/tally
+EXTRA_DIST += tests/tally examples/ask.c

@@ -13,7 +13,7 @@
 #include "kern.h"
 #include "slab.h"
 
-/* Best first; CTXBANK_ISA takes a name. */
+/* Best first */
 static const struct cpu_kern kern[] = {
 #ifdef HAVE_ISA_AVX512
     { "avx512", CPU_AVX512, &cb_mm_avx512, &cb_vec_avx512, &cb_peak_avx512 },
@@ -27,20 +27,17 @@ static const struct cpu_kern kern[] = {
     { "scalar", CPU_SCALAR, &cb_mm_scalar, &cb_vec_scalar, &cb_peak_scalar },
 };
 
-static const struct cpu_kern *choose_isa(void)
+static const struct cpu_kern *choose_isa(const char *want)
 {
-    const char *want = getenv("CTXBANK_ISA");
     const int n = (int)(sizeof kern / sizeof *kern);
 
-    if (want && !*want)
-        want = NULL;
     for (int i = 0; i < n; i++) {
         if (want && strcmp(want, kern[i].name))
             continue;
         if (cb_cpu_has(kern[i].isa))
             return &kern[i];
     }
-    cb_fail(CB_EUNSUPPORTED, "CTXBANK_ISA=%s: not built, or not on this machine", want);
+    cb_fail(CB_EUNSUPPORTED, "instruction set %s: not built in, or not on this machine", want);
     return NULL;
 }
 
@@ -75,7 +72,7 @@ static void fill(struct cpu *c)
 {
     struct device ref = { 0 };
 
-    cb_backend_ref.open(&ref);
+    cb_backend_ref.open(&ref, NULL);
     c->ops = *ref.ops;
     c->ops.name = "cpu";
     c->ops.load = cb_cpu_load;
@@ -111,9 +108,9 @@ static void free_cpu(struct cpu *c)
     free(c);
 }
 
-static int open_cpu(struct device *d)
+static int open_cpu(struct device *d, const struct device_want *want)
 {
-    const struct cpu_kern *k = choose_isa();
+    const struct cpu_kern *k = choose_isa(want->isa);
     const size_t n_thread = (size_t)cb_par_threads(d->par);
     struct cpu *c;
     int err;
@@ -125,7 +122,7 @@ static int open_cpu(struct device *d)
         return CB_ENOMEM;
     c->kern = k;
     c->own = cb_alloc_aligned(n_thread, sizeof *c->own);
-    err = c->own ? cb_provider_choose(&c->provider) : CB_ENOMEM;
+    err = c->own ? cb_provider_choose(want->matmul, &c->provider) : CB_ENOMEM;
     if (err) {
         free_cpu(c);
         return err;

@@ -13,7 +13,7 @@ struct kern_vec;  /* kern_vec.h: attention, norms, rope, ... */
 struct kern_peak; /* kern_peak.h: what the ISA can do at most */
 
 struct cpu_kern {
-    const char *name; /* as CTXBANK_ISA takes it */
+    const char *name; /* as struct device_want takes it */
     enum cpu_isa isa;
     const struct kern_mm *mm;
     const struct kern_vec *vec;

@@ -80,7 +80,7 @@ libcpu_neon_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod
 libcore_la_LIBADD += libcpu_neon.la
 endif
 
-# Products of many tokens can be left to these (CTXBANK_MATMUL).
+# Products of many tokens can be left to these.
 if HAVE_DNNL
 libcore_la_SOURCES += backends/cpu/matmul/dnnl.c
 libcore_la_LIBADD += $(DNNL_LIBS)

@@ -265,8 +265,9 @@ static const struct ops ref_ops = {
     .topk = topk,
 };
 
-static int open_ref(struct device *d)
+static int open_ref(struct device *d, const struct device_want *want)
 {
+    (void)want;
     d->ops = &ref_ops;
     d->isa = "c";
     return CB_OK;

@@ -95,6 +95,51 @@ void cb_attention_clear(struct attention *a)
     cb_chooser_clear(a);
 }
 
+void cb_attention_copy(struct attention *to, const struct attention *from)
+{
+    cb_policy_copy(to->policy, from->policy);
+    cb_chooser_copy(to, from);
+}
+
+/* A policy of layers that see the last tokens alone drops one before the next is added. */
+static int dropped_behind(const struct attention *a, int n)
+{
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        const int at = a->bank->store[l].dropped_at;
+        if (at > n || (at == n && at > 0 && a->plan[l].window))
+            return 1;
+    }
+    return 0;
+}
+
+static int remembers_prompt(const struct policy *p)
+{
+    for (int l = 0; l < p->sh.n_layer; l++)
+        for (size_t i = 0; i < p->m->layer_bytes; i++)
+            if (((const unsigned char *)p->layer_state[l])[i])
+                return 1;
+    return 0;
+}
+
+const char *cb_attention_uncut(const struct attention *a, int n)
+{
+    if (cb_policy_remembers(a->policy) || !cb_chooser_can_cut(a, n))
+        return "it has measured the tokens behind";
+    if (dropped_behind(a, n))
+        return "it has dropped tokens since";
+    if (a->cross_layer)
+        return "its layers have dropped keys";
+    if (n < a->bank->prompt_end && remembers_prompt(a->policy))
+        return "its budget is of the whole prompt";
+    return NULL;
+}
+
+void cb_attention_cut(struct attention *a, int n)
+{
+    cb_chooser_cut(a, n);
+    cb_bank_cut(a->bank, n);
+}
+
 int cb_attention_is_dense(const struct attention *a)
 {
     if (cb_sparse_prefill_is(a))

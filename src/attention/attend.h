@@ -13,6 +13,12 @@ void cb_attention_close(struct attention *a);
 /* Work space in bytes after feeds of up to n_feed tokens, when a KV head has held up to n_most
  * slots before the policy dropped some, and n_kept after it. */
 size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept);
+/* `to` was opened as `from` was, with a bank that is a copy, and goes on as `from` would. */
+void cb_attention_copy(struct attention *to, const struct attention *from);
+/* Can the timeline be cut back to n tokens, and go on as if the others had never come? NULL: yes;
+ * else why not. */
+const char *cb_attention_uncut(const struct attention *a, int n);
+void cb_attention_cut(struct attention *a, int n); /* the bank is cut with it */
 void cb_attention_clear(struct attention *a); /* what layers and the policy remember is forgotten */
 
 /* Does a prompt attend to all of itself, with keys and values of each layer's own? */

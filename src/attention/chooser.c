@@ -126,6 +126,54 @@ void cb_chooser_clear(struct attention *a)
     }
 }
 
+void cb_chooser_copy(struct attention *to, const struct attention *from)
+{
+    const size_t row = cb_attention_row(from), n = (size_t)from->bank->n_seen;
+
+    for (int l = 0; from->chooser && l < from->model->hp.n_layer; l++) {
+        const struct choice *f = &from->chooser->of[l];
+        struct choice *t = &to->chooser->of[l];
+        const size_t w = f->q ? (size_t)window_of(from, l) : 0;
+
+        t->from = f->from;
+        t->n_cand = f->n_cand;
+        t->cand = f->cand;
+        t->n = f->n;
+        t->row_from = f->row_from;
+        t->row_cand = f->row_cand;
+        if (f->n > 0)
+            memcpy(t->slot, f->slot, (size_t)f->n * sizeof *t->slot);
+        if (w)
+            memcpy(t->row_pos, f->row_pos, w * sizeof *t->row_pos);
+        for (size_t r = 0; r < w; r++) {
+            const size_t at = r * (size_t)from->bank->n_ctx;
+            memcpy(t->q + r * row, f->q + r * row, row * sizeof *t->q);
+            if (f->row_pos[r] >= 0)
+                memcpy(t->row + at, f->row + at, n * sizeof *t->row);
+        }
+    }
+}
+
+/* Candidates that have left the tail since, and queries of a window, are not known again. */
+int cb_chooser_can_cut(const struct attention *a, int n)
+{
+    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
+        const struct choice *c = &a->chooser->of[l];
+        if (c->q || (c->n_cand >= n && c->n_cand > 0 && c->n_cand != a->bank->prompt_end))
+            return 0;
+    }
+    return 1;
+}
+
+void cb_chooser_cut(struct attention *a, int n)
+{
+    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
+        struct choice *c = &a->chooser->of[l];
+        c->n_cand = c->n_cand > n ? 0 : c->n_cand;
+        c->n = c->row_cand = -1;
+    }
+}
+
 /* ---- candidates ---- */
 
 /* How many of n candidates the layer chooses. */

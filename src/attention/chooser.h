@@ -8,6 +8,11 @@
 int cb_chooser_open(struct attention *a); /* nothing where the plan has no such layer */
 void cb_chooser_close(struct attention *a);
 void cb_chooser_clear(struct attention *a);
+void cb_chooser_copy(struct attention *to, const struct attention *from);
+/* Can what layers remember be brought back to n tokens? cb_chooser_cut() does, before the bank is
+ * cut. */
+int cb_chooser_can_cut(const struct attention *a, int n);
+void cb_chooser_cut(struct attention *a, int n);
 size_t cb_chooser_bytes(const struct attention *a, int n_most); /* work space for so many slots */
 
 /* Queries q[n] at a stride, of positions pos0.., went through layer l. */

@@ -61,6 +61,8 @@ int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_c
         return CB_ENOMEM;
     for (int l = 0; l < b->n_layer; l++) {
         TRY(cb_store_open(&b->store[l], b->n_kv, b->hd, b->n_ctx, b->type_k, b->type_v, n_col));
+        b->store[l].rows_only = b->rows_only;
+        b->store[l].small_pages = b->small_pages;
         if (cb_bank_has_kivi(b))
             TRY(cb_kivi_open(&b->store[l], b->kivi_k, b->kivi_v));
     }
@@ -82,6 +84,19 @@ void cb_bank_cut(struct bank *b, int n_seen)
     b->n_feed = 0;
     if (b->prompt_end > n_seen)
         b->prompt_end = n_seen;
+}
+
+int cb_bank_copy(struct bank *to, const struct bank *from)
+{
+    for (int l = 0; l < from->n_layer; l++)
+        TRY(cb_store_copy(&to->store[l], &from->store[l]));
+    to->n_seen = from->n_seen;
+    to->prompt_end = from->prompt_end;
+    to->decoding = from->decoding;
+    to->n_most = from->n_most;
+    to->peak_bytes = from->peak_bytes;
+    to->read_bytes = from->read_bytes;
+    return CB_OK;
 }
 
 uint64_t cb_bank_bytes(const struct bank *b)

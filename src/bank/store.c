@@ -150,17 +150,9 @@ static void collapse(uint8_t *from, uint8_t *to)
         madvise(a, (size_t)(b - a), MADV_COLLAPSE);
 }
 
-int cb_store_off(const char *name)
-{
-    const char *v = getenv(name);
-    return v && !strcmp(v, "0");
-}
-
 void cb_store_huge_pages(struct store *s)
 {
-    const int off = cb_store_off("CTXBANK_HUGE_PAGES");
-
-    for (int h = 0; h < s->n_kv && !s->kivi && !off; h++) {
+    for (int h = 0; h < s->n_kv && !s->kivi && !s->small_pages; h++) {
         if (s->gap_hi[h] > s->gap_lo[h]) /* a page with nothing in it would come back */
             continue;
         collapse(row_k(s, h, 0), row_k(s, h, s->rows[h]));

@@ -29,9 +29,12 @@ struct store {
     int any_order; /* 1: attention may read rows as they lie */
     int32_t *pos;  /* [n_kv][cap], or NULL: slot i holds position i in every head */
     int *gap_lo, *gap_hi;     /* [n_kv] slots whose keys have been dropped, values not */
+    int dropped_at;           /* tokens fed when a slot was last dropped; 0: none ever was */
     int n_col;                /* float columns a slot */
     float *col;               /* [n_kv][n_col][cap] */
     struct kivi_store *kivi;  /* what store_kivi.c keeps; NULL: nothing is quantised */
+    int rows_only;            /* 1: nothing is prepacked, whatever the device can */
+    int small_pages;          /* 1: cb_store_huge_pages() does nothing */
     struct device *prepacker; /* whose attention reads prepacked blocks; NULL: they stay rows */
     int prepacked;            /* rows 0.. of every head that are prepacked */
     float *step[2]; /* [n_kv][cap] of keys, of values; NULL before the first, or for ever */
@@ -50,7 +53,13 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n);
 int cb_store_drop(struct store *s, int kv,
                   int slot);               /* all but one; not where some are quantised */
 void cb_store_sort(struct store *s);       /* slots are rows again: what causal attention needs */
-void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
+void cb_store_cut(struct store *s, int n); /* forgets positions n.. in every head */
+
+/* ---- store_copy.c ---- */
+
+/* `to` was opened as `from` was, and becomes what `from` is, whatever it held. After a failure it
+ * must be cut to nothing, or closed. */
+int cb_store_copy(struct store *to, const struct store *from);
 
 /* ---- store_prepack.c: rows that are read for every token, in blocks ---- */
 
@@ -58,6 +67,7 @@ void cb_store_cut(struct store *s, int n); /* forgets slots n.. of every head */
 void cb_store_may_prepack(struct store *s, struct device *d);
 int cb_store_prepack(struct store *s); /* what is whole and is not yet */
 void cb_store_prepack_close(struct store *s);
+int cb_store_need_steps(struct store *s, int v); /* room for those of keys (v = 0) or values */
 /* No block from row `from` on is prepacked any more; those that hold rows below n are rows again.
  */
 void cb_store_unpack(struct store *s, int from, int n);
@@ -66,7 +76,7 @@ float *cb_store_steps(const struct store *s, int kv, int v, int row);
 /* Bytes of the steps of a head's n rows once they are prepacked */
 uint64_t cb_store_step_bytes(const struct store *s, int n);
 
-/* Rows are moved to 2 MiB pages where they fill such; CTXBANK_HUGE_PAGES=0 switches it off. */
+/* Rows are moved to 2 MiB pages where they fill such; not where the store has small_pages. */
 void cb_store_huge_pages(struct store *s);
 /* The keys of slots lo..hi-1 go, besides those that went before next to them. */
 void cb_store_drop_keys(struct store *s, int kv, int lo, int hi);
@@ -109,8 +119,6 @@ static inline float *cb_store_col(const struct store *s, int kv, int c)
 
 size_t cb_store_list_bytes(const struct store *s);                /* of pos, of row */
 void cb_store_give_back_gap(struct store *s, int kv, int had_hi); /* pages of keys that went */
-
-int cb_store_off(const char *name); /* 1: the environment says NAME=0 */
 
 /* ---- address space ---- */
 

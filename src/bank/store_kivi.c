@@ -351,6 +351,34 @@ void cb_kivi_cut(struct store *s, int kv, int n)
         drop_maps(s);
 }
 
+int cb_kivi_copy(struct store *to, const struct store *from)
+{
+    const struct kivi_store *f = from->kivi;
+    struct kivi_store *t = to->kivi;
+
+    for (int v = 0; v < 2; v++)
+        if (f->map[v])
+            TRY(need_map(to, v)); /* while nothing is quantised in `to` */
+    for (int h = 0; h < from->n_kv; h++) {
+        const struct kv_kivi *q = &f->head[h];
+        t->head[h].n_k = q->n_k;
+        t->head[h].n_v = q->n_v;
+        t->rows_k[h] = f->rows_k[h];
+        t->rows_v[h] = f->rows_v[h];
+        if (f->map[0])
+            memcpy(map_of(to, h, 0), map_of(from, h, 0), (size_t)q->n_k * sizeof(int32_t));
+        if (f->map[1])
+            memcpy(map_of(to, h, 1), map_of(from, h, 1), (size_t)q->n_v * sizeof(int32_t));
+        if (f->k)
+            memcpy(key_group(to, h, 0), key_group(from, h, 0),
+                   group_bytes(from) * (size_t)(f->rows_k[h] / KIVI_GROUP));
+        if (f->v)
+            memcpy(value_row(to, h, 0), value_row(from, h, 0),
+                   value_bytes(from) * (size_t)f->rows_v[h]);
+    }
+    return CB_OK;
+}
+
 int cb_kivi_any(const struct store *s)
 {
     for (int h = 0; s->kivi && h < s->n_kv; h++)

@@ -21,6 +21,8 @@ int cb_kivi_advance(struct store *s, struct device *d);
 /* Before slots change: keep[n] stay; rows that are not quantised move as well. */
 int cb_kivi_keep(struct store *s, int kv, const int *keep, int n);
 void cb_kivi_cut(struct store *s, int kv, int n);
+/* Maps and quantised rows of `from`; the rows as ever are the caller's. */
+int cb_kivi_copy(struct store *to, const struct store *from);
 void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x);
 
 static inline int cb_kivi_has(const struct store *s, int kv, int v, int slot);

@@ -19,8 +19,8 @@ static size_t step_bytes(const struct store *s)
 
 void cb_store_may_prepack(struct store *s, struct device *d)
 {
-    if (!s->kivi && d->ops->can_prepack && d->ops->can_prepack(d, s->type_k, s->type_v, s->hd) &&
-        !cb_store_off("CTXBANK_PREPACK"))
+    if (!s->kivi && !s->rows_only && d->ops->can_prepack &&
+        d->ops->can_prepack(d, s->type_k, s->type_v, s->hd))
         s->prepacker = d;
 }
 
@@ -48,6 +48,11 @@ static int common_rows(const struct store *s)
     return n;
 }
 
+int cb_store_need_steps(struct store *s, int v)
+{
+    return s->step[v] || !has_steps(s, v) ? CB_OK : cb_store_reserve(step_bytes(s), &s->step[v]);
+}
+
 int cb_store_prepack(struct store *s)
 {
     struct device *d = s->prepacker;
@@ -56,8 +61,7 @@ int cb_store_prepack(struct store *s)
     if (n_block <= 0)
         return CB_OK;
     for (int v = 0; v < 2; v++)
-        if (!s->step[v] && has_steps(s, v))
-            TRY(cb_store_reserve(step_bytes(s), &s->step[v]));
+        TRY(cb_store_need_steps(s, v));
     for (int i = 0; i < 2 * s->n_kv; i++) {
         const int h = i / 2, v = i % 2;
         d->ops->prepack(d, v ? s->type_v : s->type_k, v, s->hd, cb_store_row(s, h, v, s->prepacked),

@@ -224,11 +224,19 @@ static void close_up(void *list, size_t size, int slot, int n)
     memmove(at, at + size, (size_t)(n - slot) * size);
 }
 
+static void note_drop(struct store *s, int kv)
+{
+    const int at = cb_store_pos(s, kv, s->n[kv] - 1) + 1;
+
+    s->dropped_at = at > s->dropped_at ? at : s->dropped_at;
+}
+
 int cb_store_drop(struct store *s, int kv, int slot)
 {
     const int n = s->n[kv] - 1, mix = may_mix(s, kv, n);
 
     assert(!s->kivi);
+    note_drop(s, kv);
     if (!mix || !s->any_order)
         cb_store_unpack(s, 0, s->prepacked);
     TRY(need_pos(s));
@@ -312,6 +320,7 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
         return CB_OK;
     if (gone <= n / CB_STORE_MIX && may_mix(s, kv, n))
         return drop_others(s, kv, keep, n);
+    note_drop(s, kv);
     cb_store_unpack(s, 0, s->prepacked);
     TRY(need_pos(s));
     pack_head(s, kv);
@@ -334,22 +343,50 @@ static void forget_list(const struct store *s, int32_t **list)
     *list = NULL;
 }
 
+/* Slots of a head at positions below n, which ascend */
+static int slots_below(const struct store *s, int kv, int n)
+{
+    int lo = 0, hi = s->n[kv];
+
+    while (lo < hi) {
+        const int mid = lo + (hi - lo) / 2;
+        if (cb_store_pos(s, kv, mid) < n)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static void cut_head(struct store *s, int kv, int n)
+{
+    if (s->n[kv] <= n)
+        return;
+    s->n[kv] = n;
+    if (s->kivi)
+        cb_kivi_cut(s, kv, n);
+    s->gap_hi[kv] = n < s->gap_hi[kv] ? n : s->gap_hi[kv];
+    s->gap_lo[kv] = n < s->gap_lo[kv] ? n : s->gap_lo[kv];
+    shrink(s, kv, n);
+}
+
 void cb_store_cut(struct store *s, int n)
 {
+    int least = s->n[0], most = 0;
+
     cb_store_sort(s);
-    cb_store_unpack(s, n, n);
+    for (int h = 0; h < s->n_kv; h++) {
+        const int left = slots_below(s, h, n);
+        least = left < least ? left : least;
+        most = left > most ? left : most;
+    }
+    cb_store_unpack(s, least, most);
     for (int h = 0; h < s->n_kv; h++)
-        if (s->n[h] > n) {
-            s->n[h] = n;
-            if (s->kivi)
-                cb_kivi_cut(s, h, n);
-            s->gap_hi[h] = n < s->gap_hi[h] ? n : s->gap_hi[h];
-            s->gap_lo[h] = n < s->gap_lo[h] ? n : s->gap_lo[h];
-            shrink(s, h, n);
-        }
+        cut_head(s, h, slots_below(s, h, n));
     if (n == 0) { /* slots are positions again */
         forget_list(s, &s->pos);
         forget_list(s, &s->row);
+        s->dropped_at = 0;
     }
 }
 

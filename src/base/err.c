@@ -15,6 +15,24 @@ const char *cb_error(void)
     return last;
 }
 
+const char *cb_status_text(int status)
+{
+    static const char *const text[] = {
+        "done",
+        "no memory",
+        "a file could not be read or written",
+        "a bad file",
+        "not supported",
+        "an argument is out of range",
+        "does not fit into the context",
+        "stopped by a callback",
+    };
+
+    if (status <= -(int)(sizeof text / sizeof *text))
+        return "unknown error";
+    return text[status < 0 ? -status : 0];
+}
+
 int cb_fail(int status, const char *fmt, ...)
 {
     va_list ap;

@@ -2,6 +2,7 @@
 /* suggest.c - names that were mistyped. */
 #include "suggest.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { LONGEST = 63 };
@@ -58,4 +59,20 @@ const char *cb_name_nearest(const char *name, size_t n, name_fn at, const void *
         }
     }
     return best;
+}
+
+void cb_name_list(char *list, size_t cap, name_fn at, const void *ctx)
+{
+    const char *name;
+    size_t n = 0;
+
+    list[0] = '\0';
+    for (int i = 0; (name = at(ctx, i)); i++) {
+        const int len = snprintf(list + n, cap - n, "%s%s", i ? ", " : "", name);
+        if (len < 0 || (size_t)len >= cap - n) {
+            list[n] = '\0';
+            return;
+        }
+        n += (size_t)len;
+    }
 }

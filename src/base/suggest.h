@@ -12,4 +12,7 @@ int cb_name_find(const char *name, size_t n, name_fn at, const void *ctx); /* in
 /* the name with the smallest edit distance, NULL when none is near (more than a third differs) */
 const char *cb_name_nearest(const char *name, size_t n, name_fn at, const void *ctx);
 
+/* all names, commas between them -> list[cap]; those that do not fit are left out */
+void cb_name_list(char *list, size_t cap, name_fn at, const void *ctx);
+
 #endif

@@ -32,16 +32,14 @@ static int run(struct op_bench *b)
     return cb_bench_small(b);
 }
 
-/* The device takes both from the environment, as it does for whoever tries a variant. */
 static int run_with(struct op_bench *b, const char *isa, const char *matmul)
 {
+    const struct device_want want = { isa, matmul };
     int err;
 
     if (!cb_op_picked(b, KIND_ISA, isa) || !cb_op_picked(b, KIND_MATMUL, matmul))
         return CB_OK;
-    setenv("CTXBANK_ISA", isa, 1);
-    setenv("CTXBANK_MATMUL", matmul, 1);
-    TRY(cb_device_open_team("cpu", b->team, &b->d));
+    TRY(cb_device_open_team("cpu", b->team, &want, &b->d));
     b->matmul = matmul;
     err = b->limit_of == isa ? CB_OK : limits(b);
     b->limit_of = isa;

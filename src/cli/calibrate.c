@@ -2,6 +2,7 @@
 /* calibrate.c - what the analyses of calibrate share: a model, samples of text, a preset to write.
  */
 #include "calibrate.h"
+#include "eval/data.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,10 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/data.h"
 #include "base/err.h"
 #include "log.h"
-#include "model/model.h"
 
 /* ---- open ---- */
 
@@ -142,7 +141,7 @@ static json_t *model_of(const struct calibrate *c)
 {
     char id[17];
 
-    snprintf(id, sizeof id, "%016" PRIx64, c->e.model->fingerprint);
+    snprintf(id, sizeof id, "%016" PRIx64, c->e.info.fingerprint);
     return json_pack("{s:s, s:s, s:i, s:i}", "fingerprint", id, "name", c->e.info.name, "n_layer",
                      c->e.info.n_layer, "n_kv", c->e.info.n_kv);
 }

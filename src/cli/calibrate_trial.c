@@ -2,13 +2,13 @@
 /* calibrate_trial.c - candidates of an analysis are tried: on its texts, and on needles that are
  * made up and found in them. */
 #include "calibrate_trial.h"
+#include "eval/data.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/data.h"
 #include "base/err.h"
 #include "log.h"
 

@@ -14,8 +14,8 @@
 struct chat {
     const struct opts *o;
     struct engine e;
-    const struct chat_form *form;
-    struct chat_msg *msg; /* [n] with texts of our own */
+    const char *form;       /* NULL = the model's own */
+    struct cb_message *msg; /* [n] with texts of our own */
     int n, cap;
     struct buf fed; /* what the session's timeline holds, as text */
     int32_t end;    /* the token that ended the last turn, when it is in the timeline; -1 */
@@ -37,7 +37,7 @@ static int add_msg(struct chat *c, const char *role, const char *text)
     char *own = strdup(text);
 
     if (own && c->n == c->cap) {
-        struct chat_msg *m = cb_realloc(c->msg, (size_t)c->cap * 2 + 8, sizeof *m);
+        struct cb_message *m = cb_realloc(c->msg, (size_t)c->cap * 2 + 8, sizeof *m);
         if (!m) {
             free(own);
             return CB_ENOMEM;
@@ -47,7 +47,7 @@ static int add_msg(struct chat *c, const char *role, const char *text)
     }
     if (!own)
         return cb_fail(CB_ENOMEM, "out of memory");
-    c->msg[c->n++] = (struct chat_msg){ role, own };
+    c->msg[c->n++] = (struct cb_message){ role, own };
     return CB_OK;
 }
 
@@ -133,7 +133,7 @@ static int emit(void *arg, const char *s, size_t n)
 /* The tokens of the conversation that the timeline lacks. Only these go through the model: what was
  * generated is never tokenized again. Where the rendering does not begin with what was fed (a
  * template that trims answers, a --stop text), the timeline begins anew. */
-static int new_ids(struct chat *c, const char *all, int has_bos, int32_t **ids, int *n)
+static int new_ids(struct chat *c, const char *all, int32_t **ids, int *n)
 {
     const size_t len = strlen(all);
 
@@ -142,16 +142,14 @@ static int new_ids(struct chat *c, const char *all, int has_bos, int32_t **ids, 
         c->fed.n = 0;
         c->end = -1;
         c->anew = 0;
-        return cb_tokenize(c->e.model, all, len, CB_TOK_SPECIAL | (has_bos ? 0 : CB_TOK_BOS), ids,
-                           n);
     }
-    TRY(cb_tokenize(c->e.model, all + c->fed.n, len - c->fed.n, CB_TOK_SPECIAL, ids, n));
+    TRY(cb_chat_tokenize(c->e.model, c->form, c->msg, c->n, 1, c->fed.n, ids, n));
     if (*n && (*ids)[0] == c->end)
         memmove(*ids, *ids + 1, (size_t)-- * n * sizeof **ids);
     return CB_OK;
 }
 
-static int answer(struct chat *c, const char *all, int has_bos, struct generation *gen)
+static int answer(struct chat *c, const char *all, struct generation *gen)
 {
     const struct generate g = {
         .e = &c->e,
@@ -161,7 +159,7 @@ static int answer(struct chat *c, const char *all, int has_bos, struct generatio
         .keep_turn = 1,
     };
     int32_t *ids = NULL;
-    int n, before, rc = new_ids(c, all, has_bos, &ids, &n);
+    int n, before, rc = new_ids(c, all, &ids, &n);
 
     if (!rc)
         rc = cb_check_fit(&c->e, n);
@@ -181,11 +179,11 @@ static int answer(struct chat *c, const char *all, int has_bos, struct generatio
 static int say(struct chat *c, struct generation *gen)
 {
     char *all;
-    int has_bos, rc;
+    int rc;
 
-    TRY(cb_chat_text(&c->e, c->form, c->msg, c->n, &all, &has_bos));
+    TRY(cb_chat_text(c->e.model, c->form, c->msg, c->n, 1, &all));
     cb_interrupt_catch();
-    rc = answer(c, all, has_bos, gen);
+    rc = answer(c, all, gen);
     cb_interrupt_clear();
     free(all);
     TRY(rc);
@@ -206,7 +204,7 @@ static int turn(struct chat *c, const char *text)
         rc = add_msg(c, "assistant", gen.text.s);
     if (rc == CB_EFULL) { /* the conversation is as it was before */
         drop_last(c);
-        cb_log_error(cb_error());
+        cb_log_failure(rc);
         cb_log_note("/clear begins a new conversation");
         rc = CB_OK;
     }

@@ -114,7 +114,7 @@ static int exit_status(int rc)
 {
     if (rc >= 0)
         return rc;
-    cb_log_error(cb_error());
+    cb_log_failure(rc);
     return rc == CB_USAGE || rc == CB_EARG ? 2 : 1;
 }
 

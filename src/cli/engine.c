@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* engine.c - model and session as the options say. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/err.h"
 #include "cmd.h"
+#include "eval/data.h"
 #include "log.h"
-#include "model/model.h"
 
 const char *cb_need_model(const struct opts *o)
 {
@@ -17,13 +20,44 @@ const char *cb_need_model(const struct opts *o)
     return NULL;
 }
 
+/* A variable's text; NULL when it is empty as well */
+static const char *from_env(const char *name)
+{
+    const char *v = getenv(name);
+
+    return v && *v ? v : NULL;
+}
+
+static int is_off(const char *name)
+{
+    const char *v = getenv(name);
+
+    return v && !strcmp(v, "0");
+}
+
+static void on_log(void *arg, enum cb_log_level level, const char *message)
+{
+    (void)arg;
+    if (level == CB_LOG_NOTE)
+        cb_log_note("%s", message);
+    else
+        cb_log_detail("%s", message);
+}
+
 int cb_engine_open(const struct opts *o, struct engine *e)
 {
+    char presets[PATH_MAX];
     const struct cb_model_params p = {
         .n_threads = cb_opt_int(o, ARG_THREADS),
         .device = cb_opt_text(o, ARG_DEVICE),
         .numa = cb_opt_text(o, ARG_NUMA),
         .pin = cb_opt_flag(o, ARG_PIN),
+        .isa = from_env("CTXBANK_ISA"),
+        .matmul = from_env("CTXBANK_MATMUL"),
+        .rows_only = is_off("CTXBANK_PREPACK"),
+        .small_pages = is_off("CTXBANK_HUGE_PAGES"),
+        .preset_dir = cb_data_find("presets", presets, sizeof presets) ? NULL : presets,
+        .log = on_log,
     };
     const double start = cb_now_s();
 
@@ -35,8 +69,6 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     TRY(cb_model_open(e->path, &p, &e->model));
     cb_model_get_info(e->model, &e->info);
     e->load_s = cb_now_s() - start;
-    if (*cb_par_note(e->model->dev->par))
-        cb_log_note("%s", cb_par_note(e->model->dev->par));
     cb_log_detail("model: %s (%s %s), loaded in %.2f s", e->path, e->info.name, e->info.quant,
                   e->load_s);
     return CB_OK;
@@ -56,9 +88,7 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
     cb_session_close(e->session);
     e->session = NULL;
     TRY(cb_session_open(e->model, &p, &e->session));
-    e->n_ctx = n_ctx ? n_ctx : e->info.n_ctx_train;
-    if (*cb_session_note(e->session))
-        cb_log_note("%s", cb_session_note(e->session));
+    e->n_ctx = cb_session_n_ctx(e->session);
     cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
                   policy, p.type_k, p.type_v, p.prefill);
     return CB_OK;

@@ -10,17 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/data.h"
 #include "base/err.h"
 #include "base/suggest.h"
 #include "cmd.h"
+#include "eval/data.h"
 #include "eval/gen.h"
 #include "eval/published.h"
 #include "log.h"
-#include "model/model.h"
 #include "plot.h"
 #include "score_table.h"
-#include "text/template.h"
 
 struct tasks {
     const struct opts *o;
@@ -59,14 +57,13 @@ static int count_tokens(void *arg, const char *text, size_t n)
 static int chat_tokens(struct tasks *t, int *n)
 {
     static const char word[] = "word";
-    const struct chat_msg msg = { "user", word };
+    const struct cb_message msg = { "user", word };
     char *text;
-    int has_bos;
 
     *n = t->e.info.add_bos ? 1 : 0;
     if (t->run.chat != CHAT_ALWAYS || !t->run.form)
         return CB_OK;
-    TRY(cb_chat_render(t->e.model->gguf, t->run.form, &msg, 1, 1, &text, &has_bos));
+    TRY(cb_chat_text(t->e.model, t->run.form, &msg, 1, 1, &text));
     *n += count_tokens(t, text, strlen(text)); /* markers count as plain text: never too few */
     free(text);
     return *n < 0 ? *n : CB_OK;
@@ -366,8 +363,6 @@ static int check_policies(struct tasks *t)
                                              .prefill = t->run.prefill };
         cb_session *s;
         TRY(cb_session_open(t->e.model, &p, &s));
-        if (*cb_session_note(s))
-            cb_log_note("%s", cb_session_note(s));
         cb_session_close(s);
     }
     return CB_OK;
@@ -378,6 +373,15 @@ static uint64_t share_bytes(void)
 {
     const long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 2 : (uint64_t)1 << 30;
+}
+
+/* Says why the model has no chat form that is known; a failure where one is needed. */
+static int no_form(const struct tasks *t, int needed)
+{
+    char *text;
+    const int rc = cb_chat_text(t->e.model, NULL, NULL, 0, 0, &text);
+
+    return needed ? rc : CB_OK;
 }
 
 static int set_run(struct tasks *t)
@@ -408,9 +412,9 @@ static int set_run(struct tasks *t)
     };
     r->policy = cb_opt_texts(o, ARG_POLICIES, &r->n_policy);
     snprintf(r->who, sizeof r->who, "%.120s %.30s", t->e.info.name, t->e.info.quant);
-    if (r->chat != CHAT_NEVER && cb_chat_form(t->e.model->gguf, NULL, &r->form)) {
-        if (r->chat == CHAT_ALWAYS)
-            return CB_EUNSUPPORTED;
+    r->form = r->chat != CHAT_NEVER ? t->e.info.chat_form : NULL;
+    if (r->chat != CHAT_NEVER && !r->form) {
+        TRY(no_form(t, r->chat == CHAT_ALWAYS));
         cb_log_note("%s; prompts go in as plain text", cb_error());
     }
     return check_policies(t);

@@ -7,7 +7,6 @@
 #include "base/err.h"
 #include "cmd.h"
 #include "log.h"
-#include "text/tok.h"
 
 /* ---- prompt ---- */
 
@@ -19,13 +18,9 @@ int cb_check_fit(const struct engine *e, int n)
         return CB_OK;
     if (used)
         return cb_fail(CB_EFULL,
-                       "prompt: %d tokens do not fit behind the %d that are in the context of %d "
-                       "(-c)",
+                       "prompt: %d tokens do not fit behind the %d that are in the context of %d",
                        n, used, e->n_ctx);
-    return cb_fail(CB_EFULL,
-                   "prompt: %d tokens do not fit into the context of %d; raise it with -c "
-                   "(the model was trained for %d)",
-                   n, e->n_ctx, e->info.n_ctx_train);
+    return cb_fail(CB_EFULL, "prompt: %d tokens do not fit into the context of %d", n, e->n_ctx);
 }
 
 static int on_progress(void *arg, int64_t done, int64_t total)
@@ -64,7 +59,7 @@ struct outlet {
     struct generation *gen;
     const char *const *stop; /* [n_stop] */
     int n_stop;
-    struct utf8_hold hold;
+    cb_detokenizer *detok;
     size_t given; /* bytes of gen->text that were emitted */
 };
 
@@ -104,19 +99,15 @@ static size_t safe_end(const struct outlet *out)
     return t->n;
 }
 
-/* Takes a token's bytes in; *stopped when a stop text is complete. */
-static int put_bytes(struct outlet *out, const char *s, int n, int *stopped)
+/* Takes a token in; *stopped when a stop text is complete. */
+static int put_token(struct outlet *out, int32_t id, int *stopped)
 {
     struct buf *t = &out->gen->text;
-    char *whole = cb_calloc((size_t)n + 4, 3);
-    size_t end;
-    int rc;
+    const char *s;
+    size_t n, end;
 
-    if (!whole)
-        return CB_ENOMEM;
-    rc = cb_buf_put(t, whole, (size_t)cb_utf8_push(&out->hold, s, n, whole));
-    free(whole);
-    TRY(rc);
+    TRY(cb_detokenizer_push(out->detok, id, &s, &n));
+    TRY(cb_buf_put(t, s, n));
     end = stop_at(out);
     *stopped = end < t->n;
     if (*stopped) {
@@ -127,32 +118,14 @@ static int put_bytes(struct outlet *out, const char *s, int n, int *stopped)
     return emit_to(out, safe_end(out));
 }
 
-static int put_token(struct outlet *out, int32_t id, int *stopped)
-{
-    const cb_model *m = out->g->e->model;
-    char small[128];
-    char *big;
-    const int n = cb_token_bytes(m, id, 0, small, sizeof small);
-    int rc;
-
-    if (n <= (int)sizeof small)
-        return put_bytes(out, small, n, stopped);
-    big = cb_calloc((size_t)n, 1);
-    if (!big)
-        return CB_ENOMEM;
-    cb_token_bytes(m, id, 0, big, n);
-    rc = put_bytes(out, big, n, stopped);
-    free(big);
-    return rc;
-}
-
 /* At the end: an unfinished character, and what was held back for a stop text. */
 static int put_rest(struct outlet *out)
 {
-    char rest[16];
-    const int n = cb_utf8_flush(&out->hold, rest);
+    const char *s;
+    size_t n;
 
-    TRY(cb_buf_put(&out->gen->text, rest, (size_t)n));
+    cb_detokenizer_end(out->detok, &s, &n);
+    TRY(cb_buf_put(&out->gen->text, s, n));
     return emit_to(out, out->gen->text.n);
 }
 
@@ -274,6 +247,7 @@ static int open_loop(struct loop *lp)
     lp->out = (struct outlet){ .g = g, .gen = lp->gen };
     lp->out.stop = cb_opt_texts(g->o, ARG_STOP, &lp->out.n_stop);
     TRY(cb_buf_put(&lp->gen->text, "", 0));
+    TRY(cb_detokenizer_new(g->e->model, 0, &lp->out.detok));
     TRY(cb_sampler_new(&p, g->e->info.n_vocab, &lp->sampler));
     if (!cb_opt_flag(g->o, ARG_IGNORE_EOS))
         return CB_OK;
@@ -295,6 +269,7 @@ int cb_generate(const struct generate *g, const int32_t *ids, int n, struct gene
     else if (rc == CB_ECANCEL && cb_interrupted())
         rc = CB_OK;
     cb_sampler_free(lp.sampler);
+    cb_detokenizer_free(lp.out.detok);
     free(lp.masked);
     return rc;
 }

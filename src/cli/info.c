@@ -8,27 +8,24 @@
 #include "base/err.h"
 #include "cmd.h"
 #include "device/device.h"
-#include "model/model.h"
-#include "par/cpus.h"
-#include "policy/policy.h"
+#include "gguf/gguf.h"
+#include "par/affinity.h"
 
 /* ---- tables ---- */
 
 static int backends(int json)
 {
     json_t *list = json_array();
-    const struct backend *b;
+    struct cb_device_info d;
 
-    for (int i = 0; (b = cb_backend_at(i)); i++) {
-        const char *why = "";
-        const int ok = b->available(&why);
+    for (int i = 0; !cb_device_at(i, &d); i++) {
         if (!json)
-            printf("%-8s %-13s %s%s%s\n", b->name, ok ? "available" : "not available", b->text,
-                   ok ? "" : ": ", ok ? "" : why);
+            printf("%-8s %-13s %s%s%s\n", d.name, d.available ? "available" : "not available",
+                   d.text, d.available ? "" : ": ", d.why_not);
         else
             json_array_append_new(list,
-                                  json_pack("{s:s, s:s, s:b, s:s}", "name", b->name, "text",
-                                            b->text, "available", ok, "why_not", ok ? "" : why));
+                                  json_pack("{s:s, s:s, s:b, s:s}", "name", d.name, "text", d.text,
+                                            "available", d.available, "why_not", d.why_not));
     }
     if (json)
         return cb_json_print(list);
@@ -36,93 +33,102 @@ static int backends(int json)
     return CB_OK;
 }
 
-static const char *opt_kind(const struct method_opt *m)
+static const char *option_type(const struct cb_option_info *p)
 {
     static const char *const name[] = {
-        [OPT_NUM] = "number",    [OPT_INT] = "integer", [OPT_FLAG] = "0 or 1",
-        [OPT_CHOICE] = "choice", [OPT_LIST] = "list",   [OPT_TEXT] = "text",
+        [CB_OPTION_NUMBER] = "number", [CB_OPTION_INTEGER] = "integer", [CB_OPTION_FLAG] = "0 or 1",
+        [CB_OPTION_CHOICE] = "choice", [CB_OPTION_LIST] = "list",       [CB_OPTION_TEXT] = "text",
     };
-    return name[m->kind];
+    return name[p->type];
 }
 
-static int numeric(const struct method_opt *m)
+static int numeric(const struct cb_option_info *p)
 {
-    return m->kind == OPT_NUM || m->kind == OPT_INT;
+    return p->type == CB_OPTION_NUMBER || p->type == CB_OPTION_INTEGER;
 }
 
 /* The choice that is taken when none is given, as a length from its start */
-static const char *default_choice(const struct method_opt *m, int *len)
+static const char *default_choice(const struct cb_option_info *p, int *len)
 {
-    const char *at = m->choices;
+    const char *at = p->choices;
 
-    for (int i = (int)m->def; i > 0; i--)
+    for (int i = (int)p->def; i > 0; i--)
         at += strcspn(at, " ") + 1;
     *len = (int)strcspn(at, " ");
     return at;
 }
 
-static void print_opt(const struct method_opt *m)
+static void print_option(const struct cb_option_info *p)
 {
     const char *first;
     int len;
 
-    printf("    %-12s %s", m->name, m->text);
-    if (m->unit && *m->unit)
-        printf(", %s", m->unit);
-    if (numeric(m))
-        printf(" (default %g, %g to %g)\n", m->def, m->min, m->max);
-    else if (m->kind == OPT_FLAG)
-        printf(" (0 or 1, default %g)\n", m->def);
-    else if (m->kind == OPT_CHOICE && (first = default_choice(m, &len)))
-        printf(" (one of: %s; default %.*s)\n", m->choices, len, first);
-    else if (m->choices)
-        printf(" (default %s)\n", m->choices);
+    printf("    %-12s %s", p->name, p->text);
+    if (*p->unit)
+        printf(", %s", p->unit);
+    if (numeric(p))
+        printf(" (default %g, %g to %g)\n", p->def, p->min, p->max);
+    else if (p->type == CB_OPTION_FLAG)
+        printf(" (0 or 1, default %g)\n", p->def);
+    else if (p->type == CB_OPTION_CHOICE && (first = default_choice(p, &len)))
+        printf(" (one of: %s; default %.*s)\n", p->choices, len, first);
+    else if (*p->def_text)
+        printf(" (default %s)\n", p->def_text);
     else
         putchar('\n');
 }
 
-static json_t *opt_json(const struct method_opt *m)
+static json_t *option_json(const struct cb_option_info *p)
 {
-    json_t *j = json_pack("{s:s, s:s, s:s}", "name", m->name, "kind", opt_kind(m), "text", m->text);
+    json_t *j =
+        json_pack("{s:s, s:s, s:s}", "name", p->name, "kind", option_type(p), "text", p->text);
     int len;
 
-    if (m->unit)
-        json_object_set_new(j, "unit", json_string(m->unit));
-    if (m->choices)
-        json_object_set_new(j, m->kind == OPT_CHOICE ? "choices" : "default",
-                            json_string(m->choices));
-    if (m->kind == OPT_CHOICE) {
-        const char *first = default_choice(m, &len);
+    if (*p->unit)
+        json_object_set_new(j, "unit", json_string(p->unit));
+    if (*p->def_text)
+        json_object_set_new(j, "default", json_string(p->def_text));
+    if (p->type == CB_OPTION_CHOICE) {
+        const char *first = default_choice(p, &len);
+        json_object_set_new(j, "choices", json_string(p->choices));
         json_object_set_new(j, "default", json_stringn(first, (size_t)len));
     }
-    if (numeric(m) || m->kind == OPT_FLAG)
-        json_object_set_new(j, "default", json_real(m->def));
-    if (numeric(m)) {
-        json_object_set_new(j, "min", cb_json_real(m->min));
-        json_object_set_new(j, "max", cb_json_real(m->max));
+    if (numeric(p) || p->type == CB_OPTION_FLAG)
+        json_object_set_new(j, "default", json_real(p->def));
+    if (numeric(p)) {
+        json_object_set_new(j, "min", cb_json_real(p->min));
+        json_object_set_new(j, "max", cb_json_real(p->max));
     }
     return j;
 }
 
-static int methods(const struct method *(*at)(int i), int json)
+/* A list of methods and their options. */
+struct methods {
+    int (*at)(int i, struct cb_method_info *out);
+    int (*option_at)(int i, int j, struct cb_option_info *out);
+};
+static const struct methods policies = { cb_policy_at, cb_policy_option_at };
+static const struct methods prefills = { cb_prefill_at, cb_prefill_option_at };
+
+static int print_methods(const struct methods *of, int json)
 {
     json_t *list = json_array();
-    const struct method *m;
+    struct cb_method_info m;
+    struct cb_option_info p;
 
-    for (int i = 0; (m = at(i)); i++) {
+    for (int i = 0; !of->at(i, &m); i++) {
         json_t *opts = json_array();
         if (!json)
-            printf("%s%-12s %s%s%s%s\n", i ? "\n" : "", m->name, m->brief, m->cite ? " [" : "",
-                   m->cite ? m->cite : "", m->cite ? "]" : "");
-        for (const struct method_opt *p = m->opts; p && p->name; p++) {
+            printf("%s%-12s %s%s%s%s\n", i ? "\n" : "", m.name, m.text, *m.paper ? " [" : "",
+                   m.paper, *m.paper ? "]" : "");
+        for (int j = 0; !of->option_at(i, j, &p); j++) {
             if (json)
-                json_array_append_new(opts, opt_json(p));
+                json_array_append_new(opts, option_json(&p));
             else
-                print_opt(p);
+                print_option(&p);
         }
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s, s:s, s:o}", "name", m->name, "brief", m->brief,
-                                        "cite", m->cite ? m->cite : "", "options", opts));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", m.name, "brief",
+                                              m.text, "cite", m.paper, "options", opts));
     }
     if (json)
         return cb_json_print(list);
@@ -132,17 +138,20 @@ static int methods(const struct method *(*at)(int i), int json)
 
 static int cpu(int json)
 {
+    const char *want = getenv("CTXBANK_ISA");
+    const struct device_want any = { .isa = want && *want ? want : NULL };
+    const struct team_params one = { .n_threads = 1 };
     struct device *d;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-    TRY(cb_device_open("cpu", 1, &d));
+    TRY(cb_device_open_team("cpu", &one, &any, &d));
     if (!json)
         printf("isa              %s\nonline           %ld logical processors\n"
                "default threads  %d\n",
-               d->isa, online, cb_cpus_default());
+               d->isa, online, cb_default_threads());
     else
         cb_json_print(json_pack("{s:s, s:i, s:i}", "isa", d->isa, "online", (int)online,
-                                "default_threads", cb_cpus_default()));
+                                "default_threads", cb_default_threads()));
     cb_device_close(d);
     return CB_OK;
 }
@@ -154,14 +163,19 @@ struct mix {
     uint64_t bytes[DT_COUNT];
 };
 
-static void count_types(const struct gguf *g, struct mix *mix)
+static int count_types(const char *path, struct mix *mix)
 {
+    struct gguf *g;
+
+    TRY(cb_gguf_open(path, &g));
     *mix = (struct mix){ .n = { 0 } };
     for (uint64_t i = 0; i < cb_gguf_n_tensor(g); i++) {
         const struct gguf_tensor *t = cb_gguf_tensor_at(g, i);
         mix->n[t->type]++;
         mix->bytes[t->type] += t->size;
     }
+    cb_gguf_close(g);
+    return CB_OK;
 }
 
 static int model_json(const struct opts *o, const struct engine *e, const struct mix *mix,
@@ -234,8 +248,9 @@ static int model(const struct opts *o)
         rc = cb_engine_session(o, &e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX));
     if (!rc)
         rc = cb_session_plan(e.session, e.n_ctx, 0, &m);
+    if (!rc)
+        rc = count_types(e.path, &mix);
     if (!rc) {
-        count_types(e.model->gguf, &mix);
         if (cb_opt_flag(o, ARG_JSON))
             rc = model_json(o, &e, &mix, &m);
         else
@@ -252,9 +267,9 @@ static int run(const struct opts *o)
     if (cb_opt_flag(o, ARG_BACKENDS))
         return backends(json);
     if (cb_opt_flag(o, ARG_POLICY_LIST))
-        return methods(cb_method_at, json);
+        return print_methods(&policies, json);
     if (cb_opt_flag(o, ARG_PREFILL_LIST))
-        return methods(cb_prompt_method_at, json);
+        return print_methods(&prefills, json);
     if (cb_opt_flag(o, ARG_CPU))
         return cpu(json);
     return model(o);

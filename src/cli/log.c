@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "ctxbank.h"
+
 static enum log_level said = LOG_NORMAL; /* set once from -v and -q */
 
 void cb_log_level(enum log_level level)
@@ -15,6 +17,11 @@ void cb_log_level(enum log_level level)
 void cb_log_error(const char *text)
 {
     fprintf(stderr, "ctxbank: %s\n", text);
+}
+
+void cb_log_failure(int status)
+{
+    fprintf(stderr, "ctxbank: %s%s\n", cb_error(), status == CB_EFULL ? "; raise it with -c" : "");
 }
 
 /* A line, unless the program is to be more quiet than `least` */

@@ -6,37 +6,21 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "model/model.h"
 
-int cb_chat_text(const struct engine *e, const struct chat_form *form, const struct chat_msg *msg,
-                 int n_msg, char **text, int *has_bos)
-{
-    return cb_chat_render(e->model->gguf, form, msg, n_msg, 1, text, has_bos);
-}
-
-static int chat_ids(const struct engine *e, const struct chat_form *form,
-                    const struct chat_msg *msg, int n_msg, int32_t **ids, int *n)
+int cb_chat_form_of(const struct opts *o, const struct engine *e, const char **form)
 {
     char *text;
-    int has_bos, rc;
 
-    TRY(cb_chat_text(e, form, msg, n_msg, &text, &has_bos));
-    rc = cb_tokenize(e->model, text, strlen(text), CB_TOK_SPECIAL | (has_bos ? 0 : CB_TOK_BOS), ids,
-                     n);
+    *form = cb_opt_text(o, ARG_CHAT_TEMPLATE);
+    TRY(cb_chat_text(e->model, *form, NULL, 0, 0, &text));
     free(text);
-    return rc;
-}
-
-int cb_chat_form_of(const struct opts *o, const struct engine *e, const struct chat_form **form)
-{
-    const int rc = cb_chat_form(e->model->gguf, cb_opt_text(o, ARG_CHAT_TEMPLATE), form);
-    return rc && cb_opt_set(o, ARG_CHAT_TEMPLATE) ? CB_USAGE : rc;
+    return CB_OK;
 }
 
 static int chat_prompt(const struct opts *o, const struct engine *e, int32_t **ids, int *n)
 {
     const char *system = cb_opt_text(o, ARG_SYSTEM);
-    const struct chat_form *form;
+    const char *form;
     struct buf user;
     int rc;
 
@@ -45,8 +29,8 @@ static int chat_prompt(const struct opts *o, const struct engine *e, int32_t **i
     if (strlen(user.s) != user.n) {
         rc = cb_fail(CB_EARG, "prompt: has a NUL byte, which a chat template cannot carry");
     } else {
-        const struct chat_msg msg[] = { { "system", system }, { "user", user.s } };
-        rc = chat_ids(e, form, system ? msg : msg + 1, system ? 2 : 1, ids, n);
+        const struct cb_message msg[] = { { "system", system }, { "user", user.s } };
+        rc = cb_chat_tokenize(e->model, form, system ? msg : msg + 1, system ? 2 : 1, 1, 0, ids, n);
     }
     cb_buf_free(&user);
     return rc;

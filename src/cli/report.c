@@ -8,9 +8,9 @@
 #include <sys/resource.h>
 
 #include "base/err.h"
+#include "base/utf8.h"
 #include "cmd.h"
 #include "log.h"
-#include "text/tok.h"
 
 json_t *cb_json_text(const char *s, size_t n)
 {

@@ -7,13 +7,11 @@
 
 #include "base/err.h"
 #include "cmd.h"
-#include "gguf/gguf.h"
-#include "text/tok.h"
 
-static int piece(const struct tok *t, int32_t id, int special, struct buf *out)
+static int piece(const cb_model *m, int32_t id, int special, struct buf *out)
 {
     char small[64], *big;
-    const int n = cb_tok_piece(t, id, special, small, sizeof small);
+    const int n = cb_token_bytes(m, id, special, small, sizeof small);
     int rc;
 
     cb_buf_clear(out);
@@ -22,7 +20,7 @@ static int piece(const struct tok *t, int32_t id, int special, struct buf *out)
     big = cb_calloc((size_t)n, 1);
     if (!big)
         return CB_ENOMEM;
-    cb_tok_piece(t, id, special, big, n);
+    cb_token_bytes(m, id, special, big, n);
     rc = cb_buf_put(out, big, (size_t)n);
     free(big);
     return rc;
@@ -47,13 +45,13 @@ static void print_quoted(const struct buf *t)
     fputs("\"\n", stdout);
 }
 
-static int print_pieces(const struct tok *t, const int32_t *ids, int n)
+static int print_pieces(const cb_model *m, const int32_t *ids, int n)
 {
     struct buf p = { 0 };
     int rc = CB_OK;
 
     for (int i = 0; i < n && !rc; i++) {
-        rc = piece(t, ids[i], 1, &p);
+        rc = piece(m, ids[i], 1, &p);
         if (!rc) {
             printf("%d ", ids[i]);
             print_quoted(&p);
@@ -63,14 +61,14 @@ static int print_pieces(const struct tok *t, const int32_t *ids, int n)
     return rc;
 }
 
-static int print_json(const struct tok *t, const int32_t *ids, int n)
+static int print_json(const cb_model *m, const int32_t *ids, int n)
 {
     json_t *j = json_pack("{s:i, s:[], s:[]}", "n_tokens", n, "ids", "pieces");
     struct buf p = { 0 };
     int rc = j ? CB_OK : CB_ENOMEM;
 
     for (int i = 0; i < n && !rc; i++) {
-        rc = piece(t, ids[i], 1, &p);
+        rc = piece(m, ids[i], 1, &p);
         if (rc)
             break;
         json_array_append_new(json_object_get(j, "ids"), json_integer(ids[i]));
@@ -83,18 +81,18 @@ static int print_json(const struct tok *t, const int32_t *ids, int n)
     return rc;
 }
 
-static int encode(const struct opts *o, const struct tok *t, const struct buf *in)
+static int encode(const struct opts *o, const cb_model *m, const struct buf *in)
 {
     const int flags = (cb_opt_flag(o, ARG_NO_BOS) ? 0 : CB_TOK_BOS) |
                       (cb_opt_flag(o, ARG_SPECIAL) ? CB_TOK_SPECIAL : 0);
     int32_t *ids;
     int n, rc = CB_OK;
 
-    TRY(cb_tok_encode(t, in->s, in->n, flags, &ids, &n));
+    TRY(cb_tokenize(m, in->s, in->n, flags, &ids, &n));
     if (cb_opt_flag(o, ARG_JSON)) {
-        rc = print_json(t, ids, n);
+        rc = print_json(m, ids, n);
     } else if (cb_opt_flag(o, ARG_PIECES)) {
-        rc = print_pieces(t, ids, n);
+        rc = print_pieces(m, ids, n);
     } else {
         for (int i = 0; i < n; i++)
             printf(i ? " %d" : "%d", ids[i]);
@@ -105,22 +103,23 @@ static int encode(const struct opts *o, const struct tok *t, const struct buf *i
 }
 
 /* Ids with blanks, commas or brackets between them, as JSON lists have them too -> their text */
-static int decode_to(const struct opts *o, const struct tok *t, const char *s, struct buf *out)
+static int decode_to(const struct opts *o, const cb_model *m, const char *s, struct buf *out)
 {
+    struct cb_model_info info;
     struct buf p = { 0 };
     int rc = cb_buf_put(out, "", 0);
 
+    cb_model_get_info(m, &info);
     while (!rc && *(s += strspn(s, " \t\r\n,[]"))) {
         const int len = (int)strcspn(s, " \t\r\n,[]");
         char *end;
         long id;
         errno = 0;
         id = strtol(s, &end, 10);
-        if (end != s + len || errno || id < 0 || id >= cb_tok_n_vocab(t))
-            rc = cb_usage("token ids: '%.*s' is not a whole number below %d", len, s,
-                          cb_tok_n_vocab(t));
+        if (end != s + len || errno || id < 0 || id >= info.n_vocab)
+            rc = cb_usage("token ids: '%.*s' is not a whole number below %d", len, s, info.n_vocab);
         if (!rc)
-            rc = piece(t, (int32_t)id, cb_opt_flag(o, ARG_SPECIAL), &p);
+            rc = piece(m, (int32_t)id, cb_opt_flag(o, ARG_SPECIAL), &p);
         if (!rc)
             rc = cb_buf_put(out, p.s, p.n);
         s += len;
@@ -129,12 +128,15 @@ static int decode_to(const struct opts *o, const struct tok *t, const char *s, s
     return rc;
 }
 
-static int decode(const struct opts *o, const struct tok *t, const struct buf *in)
+static int decode(const struct opts *o, const cb_model *m, const struct buf *in)
 {
+    struct cb_model_info info;
     struct buf text = { 0 };
-    int rc = decode_to(o, t, in->s, &text);
-    /* the space that encoding put in front */
-    const size_t skip = !rc && cb_tok_space_prefix(t) && text.n && *text.s == ' ';
+    int rc = decode_to(o, m, in->s, &text);
+    size_t skip; /* the space that encoding put in front */
+
+    cb_model_get_info(m, &info);
+    skip = !rc && info.space_prefix && text.n && *text.s == ' ';
 
     if (!rc && cb_opt_flag(o, ARG_JSON))
         rc = cb_json_print(json_pack("{s:o}", "text", cb_json_text(text.s + skip, text.n - skip)));
@@ -147,21 +149,18 @@ static int decode(const struct opts *o, const struct tok *t, const struct buf *i
 static int run(const struct opts *o)
 {
     const char *path = cb_need_model(o);
-    struct gguf *g = NULL;
-    struct tok *t = NULL;
+    const struct cb_model_params p = { .vocab_only = 1 };
+    cb_model *m = NULL;
     struct buf in;
     int rc;
 
     if (!path)
         return CB_USAGE;
     TRY(cb_read_prompt(o, "", &in));
-    rc = cb_gguf_open(path, &g);
+    rc = cb_model_open(path, &p, &m);
     if (!rc)
-        rc = cb_tok_open(g, &t);
-    if (!rc)
-        rc = cb_opt_flag(o, ARG_DECODE) ? decode(o, t, &in) : encode(o, t, &in);
-    cb_tok_close(t);
-    cb_gguf_close(g);
+        rc = cb_opt_flag(o, ARG_DECODE) ? decode(o, m, &in) : encode(o, m, &in);
+    cb_model_close(m);
     cb_buf_free(&in);
     return rc;
 }

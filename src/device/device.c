@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/suggest.h"
 #include "par/affinity.h"
 #include "par/fair_lock.h"
 
@@ -48,15 +49,33 @@ static void free_device(struct device *d)
     free(d);
 }
 
-int cb_device_open_team(const char *name, const struct team_params *t, struct device **out)
+static const char *name_at(const void *ctx, int i)
 {
+    const struct backend *b = cb_backend_at(i);
+
+    (void)ctx;
+    return b ? b->name : NULL;
+}
+
+static int unknown(const char *name)
+{
+    char list[128];
+
+    cb_name_list(list, sizeof list, name_at, NULL);
+    return cb_fail(CB_EARG, "device %s: unknown; there are %s", name, list);
+}
+
+int cb_device_open_team(const char *name, const struct team_params *t,
+                        const struct device_want *want, struct device **out)
+{
+    static const struct device_want any = { 0 };
     const struct backend *b = find(name ? name : "cpu");
     const char *why = "";
     struct device *d;
     int err;
 
     if (!b)
-        return cb_fail(CB_EARG, "device %s: unknown; see info --backends", name);
+        return unknown(name);
     if (!b->available(&why))
         return cb_fail(CB_EUNSUPPORTED, "device %s: %s", b->name, why);
     d = cb_calloc(1, sizeof *d);
@@ -67,7 +86,7 @@ int cb_device_open_team(const char *name, const struct team_params *t, struct de
     if (!err)
         err = cb_par_new_team(t, &d->par);
     if (!err)
-        err = b->open(d);
+        err = b->open(d, want ? want : &any);
     if (err) {
         free_device(d);
         return err;
@@ -78,7 +97,7 @@ int cb_device_open_team(const char *name, const struct team_params *t, struct de
 
 int cb_device_open(const char *name, int n_threads, struct device **out)
 {
-    return cb_device_open_team(name, &(struct team_params){ .n_threads = n_threads }, out);
+    return cb_device_open_team(name, &(struct team_params){ .n_threads = n_threads }, NULL, out);
 }
 
 void cb_device_close(struct device *d)

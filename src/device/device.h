@@ -200,9 +200,17 @@ struct device {
     void *impl; /* the backend's own */
 };
 
+/* What a device would else choose by itself. */
+struct device_want {
+    const char *isa; /* instruction set of the kernels; NULL = the best that the machine has */
+    const char
+        *matmul; /* who multiplies matrices of prompts: "own" (NULL means it), "onednn", ... */
+};
+
 /* name: "cpu", "ref", ...; NULL = "cpu". The device owns a team of n_threads. */
 int cb_device_open(const char *name, int n_threads, struct device **out);
-int cb_device_open_team(const char *name, const struct team_params *t, struct device **out);
+int cb_device_open_team(const char *name, const struct team_params *t,
+                        const struct device_want *want, struct device **out); /* want may be NULL */
 void cb_device_close(struct device *d);
 /* Held by a thread that calls ops, loops or reserve, or has work space of theirs in use. CB_EARG:
  * the calling thread holds it already, so it is inside a callback. */
@@ -212,7 +220,8 @@ void cb_device_unlock(struct device *d);
 /* One row of the registry in backend.c. */
 struct backend {
     const char *name, *text;
-    int (*open)(struct device *d); /* fills ops, isa, impl; name and par are set */
+    /* fills ops, isa, impl; name and par are set */
+    int (*open)(struct device *d, const struct device_want *want);
     void (*close)(struct device *d);
     int (*available)(const char **why_not); /* 1 or 0 */
 };

@@ -16,10 +16,8 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
     if (s->bank.n_feed)
         return cb_fail(CB_EARG, "a prompt is in progress: finish or cancel it first");
     if (n > s->bank.n_ctx - held || n > INT32_MAX - s->bank.n_seen)
-        return cb_fail(
-            CB_EFULL,
-            "context: %d tokens do not fit behind %d in a context of %d; raise it with -c", n, held,
-            s->bank.n_ctx);
+        return cb_fail(CB_EFULL, "context: %d tokens do not fit behind %d in a context of %d", n,
+                       held, s->bank.n_ctx);
     for (int i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)
             return cb_fail(CB_EARG, "token %d: id %d is not in the vocabulary of %d", i, tokens[i],

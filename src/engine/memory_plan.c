@@ -109,8 +109,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     uint64_t peak;
 
     if (n_prompt < 0 || n_gen < 0 || n_prompt > s->bank.n_ctx || n_gen > INT32_MAX - n_prompt)
-        return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
-                       n_prompt, n_gen, s->bank.n_ctx);
+        return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
+                       s->bank.n_ctx);
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
         .shared_bytes = weights_bytes(s) + s->device_bytes,
@@ -122,8 +122,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         const int held = slots(s, l, n_prompt, n_gen);
         const int evicts = held < slots(s, l, n_prompt, 0) + n_gen;
         if (held > s->bank.n_ctx)
-            return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d; raise it with -c",
-                           n_prompt, n_gen, s->bank.n_ctx);
+            return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
+                           s->bank.n_ctx);
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes +=

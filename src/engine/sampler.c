@@ -37,11 +37,25 @@ int cb_sampler_top(const struct cb_sampler_params *p)
     return p->temp <= 0 ? 1 : p->top_k;
 }
 
+static int check(const struct cb_sampler_params *p, int n_vocab)
+{
+    if (n_vocab < 1)
+        return cb_fail(CB_EARG, "sampler: a vocabulary of %d", n_vocab);
+    if (isnan(p->temp) || isnan(p->top_p) || isnan(p->min_p) || isnan(p->frequency_penalty) ||
+        isnan(p->presence_penalty) || !(p->repeat_penalty > 0))
+        return cb_fail(CB_EARG, "sampler: repeat_penalty must be above 0, and all values numbers");
+    return CB_OK;
+}
+
 int cb_sampler_new(const struct cb_sampler_params *params, int n_vocab, cb_sampler **out)
 {
-    struct cb_sampler *s = cb_calloc(1, sizeof *s);
+    const struct cb_sampler_params defaults = cb_sampler_defaults();
+    struct cb_sampler *s;
 
     *out = NULL;
+    params = params ? params : &defaults;
+    TRY(check(params, n_vocab));
+    s = cb_calloc(1, sizeof *s);
     if (!s)
         return CB_ENOMEM;
     s->p = *params;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* session.c - opens, plans, feeds and closes a timeline. */
-#include "config.h"
-
 #include "session.h"
 
 #include <stdlib.h>
@@ -11,11 +9,6 @@
 #include "base/err.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
-
-const char *cb_version(void)
-{
-    return PACKAGE_VERSION;
-}
 
 /* ---- work space ---- */
 
@@ -91,8 +84,14 @@ static void work_close(struct work *w)
 static int open_policy(struct cb_session *s, const char *spec, const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct shape sh = { hp->n_layer, hp->n_head,           hp->n_kv, hp->hd, s->bank.n_ctx,
-                              hp->window,  s->model->fingerprint };
+    const struct shape sh = { .n_layer = hp->n_layer,
+                              .n_head = hp->n_head,
+                              .n_kv = hp->n_kv,
+                              .hd = hp->hd,
+                              .n_ctx = s->bank.n_ctx,
+                              .window = hp->window,
+                              .model = s->model->fingerprint,
+                              .preset_dir = s->model->preset_dir };
 
     if (m)
         TRY(cb_policy_open_as(m, arg, &sh, &s->policy));
@@ -137,6 +136,8 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
     if (p->n_ctx < 0 || p->chunk < 0 || p->chunk > MAX_CHUNK)
         return cb_fail(CB_EARG, "context %d, chunk %d: out of range", p->n_ctx, p->chunk);
     s->bank = (struct bank){ .dev = s->dev,
+                             .rows_only = s->model->rows_only,
+                             .small_pages = s->model->small_pages,
                              .n_layer = hp->n_layer,
                              .n_kv = hp->n_kv,
                              .hd = hp->hd,
@@ -153,24 +154,76 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
     return reserve_device(s);
 }
 
+struct cb_session_params cb_session_defaults(void)
+{
+    return (struct cb_session_params){ 0 };
+}
+
+struct cb_prefill cb_prefill_defaults(void)
+{
+    return (struct cb_prefill){ 0 };
+}
+
 int cb_session_open(cb_model *model, const struct cb_session_params *params, cb_session **out)
 {
-    return cb_session_open_as(model, params, NULL, NULL, out);
+    TRY(cb_session_open_as(model, params, NULL, NULL, out));
+    if (*(*out)->policy->note)
+        cb_model_log(model, CB_LOG_NOTE, "%s", (*out)->policy->note);
+    return CB_OK;
+}
+
+/* The addresses of the texts in params */
+static void texts_of(struct cb_session_params *p, const char **text[4])
+{
+    text[0] = &p->type_k;
+    text[1] = &p->type_v;
+    text[2] = &p->policy;
+    text[3] = &p->prefill;
+}
+
+static int own_params(struct cb_session *s, const struct cb_session_params *p)
+{
+    const char **text[4];
+    int err = CB_OK;
+
+    s->params = *p;
+    texts_of(&s->params, text);
+    for (int i = 0; i < 4; i++) {
+        const char *given = *text[i];
+        *text[i] = given ? strdup(given) : NULL;
+        if (given && !*text[i])
+            err = cb_fail(CB_ENOMEM, "out of memory");
+    }
+    return err;
+}
+
+static void free_params(struct cb_session_params *p)
+{
+    const char **text[4];
+
+    texts_of(p, text);
+    for (int i = 0; i < 4; i++)
+        free((void *)(uintptr_t)*text[i]); /* own_params' strdup */
 }
 
 int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
                        const struct method *m, void *arg, cb_session **out)
 {
-    static const struct cb_session_params defaults = { 0 };
-    struct cb_session *s = cb_calloc(1, sizeof *s);
+    const struct cb_session_params defaults = cb_session_defaults();
+    struct cb_session *s;
     int err;
 
     *out = NULL;
+    if (!model->dev)
+        return cb_fail(CB_EARG, "session: the model was opened for its vocabulary alone");
+    s = cb_calloc(1, sizeof *s);
     if (!s)
         return CB_ENOMEM;
     s->model = model;
     s->dev = model->dev;
-    err = open_steps(s, params ? params : &defaults, m, arg);
+    err = own_params(s, params ? params : &defaults);
+    if (!err)
+        err = open_steps(s, &s->params, m, arg);
     if (err) {
         cb_session_close(s);
         return err;
@@ -187,6 +240,7 @@ void cb_session_close(cb_session *s)
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
     work_close(&s->w);
+    free_params(&s->params);
     free(s);
 }
 
@@ -221,6 +275,11 @@ int cb_session_want_top(cb_session *s, int k)
 const float *cb_session_logits(const cb_session *s)
 {
     return s->w.logits;
+}
+
+int cb_session_n_ctx(const cb_session *s)
+{
+    return s->bank.n_ctx;
 }
 
 int cb_session_len(const cb_session *s)

@@ -31,8 +31,9 @@ struct step {
 struct cb_session {
     struct cb_model *model;
     struct device *dev;
-    int chunk; /* tokens that go through a layer at once, at most */
-    int top;   /* logits that must be right after a decoded token; 0: all */
+    struct cb_session_params params; /* as it was opened; the texts are owned */
+    int chunk;                       /* tokens that go through a layer at once, at most */
+    int top;                         /* logits that must be right after a decoded token; 0: all */
     struct head_prune_luck luck;
     struct bank bank;
     struct policy *policy;
@@ -43,18 +44,6 @@ struct cb_session {
     int busy;              /* 1 while a call computes: who calls then is a callback */
     uint64_t device_bytes; /* work space that the device reserved; all sessions share it */
 };
-
-/* ---- shared_prefill.c: one prefill for many policies ---- */
-
-/* May f take over the keys, values and queries of the prompt that `lead` computes? Both are empty,
- * store in the same form, and attend to the whole prompt densely. */
-int cb_session_can_follow(const struct cb_session *f, const struct cb_session *lead);
-/* As cb_session_prefill; follower i ends up as if it had been fed the first upto[i] of the tokens
- * (NULL: all). One that was fed fewer has no logits before its next feed. After a failure the
- * followers are empty. */
-int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const *follower,
-                              const int *upto, int n, const int32_t *tokens, int n_tok,
-                              const struct cb_prefill *how);
 
 /* ---- session.c ---- */
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "text/tok.h"
+#include "base/utf8.h"
 
 uint64_t cb_hash(uint64_t h, const char *s)
 {

@@ -7,15 +7,15 @@
 
 #include "base/err.h"
 #include "metric.h"
-#include "model/model.h"
-#include "text/template.h"
 
 /* ---- the prompt ---- */
 
 struct whole {
     char *text;     /* owned */
     size_t context; /* bytes before the question */
-    int flags;
+    const char *form;
+    struct cb_message msg; /* of a form; its text is `user` */
+    char *user;            /* owned; NULL without a form */
 };
 
 static int plain_text(const struct item *it, struct whole *w)
@@ -25,7 +25,6 @@ static int plain_text(const struct item *it, struct whole *w)
     cb_buf_text(&b, it->context);
     cb_buf_text(&b, it->question);
     w->context = strlen(it->context);
-    w->flags = CB_TOK_BOS;
     w->text = cb_buf_take(&b);
     return w->text ? CB_OK : CB_ENOMEM;
 }
@@ -46,21 +45,37 @@ static size_t find_question(const char *text, const char *question)
     return last ? (size_t)(last - text) : strlen(text);
 }
 
-static int chat_text(const cb_model *m, const struct chat_form *form, const struct item *it,
-                     struct whole *w)
+static int chat_text(const cb_model *m, const char *form, const struct item *it, struct whole *w)
 {
-    struct whole user;
-    struct chat_msg msg = { .role = "user" };
-    int has_bos, err;
-
-    TRY(plain_text(it, &user));
-    msg.text = user.text;
-    err = cb_chat_render(m->gguf, form, &msg, 1, 1, &w->text, &has_bos);
-    free(user.text);
-    TRY(err);
+    TRY(plain_text(it, w));
+    w->form = form;
+    w->user = w->text;
+    w->msg = (struct cb_message){ "user", w->user };
+    w->text = NULL;
+    TRY(cb_chat_text(m, form, &w->msg, 1, 1, &w->text));
     w->context = find_question(w->text, it->question);
-    w->flags = CB_TOK_SPECIAL | (has_bos ? 0 : CB_TOK_BOS);
     return CB_OK;
+}
+
+static int to_ids(const cb_model *m, const struct whole *w, struct prompt *out)
+{
+    if (w->form)
+        return cb_chat_tokenize(m, w->form, &w->msg, 1, 1, 0, &out->ids, &out->n);
+    return cb_tokenize(m, w->text, strlen(w->text), CB_TOK_BOS, &out->ids, &out->n);
+}
+
+/* 1: ids[0] is a BOS that the text does not spell. */
+static int bos_added(const cb_model *m, const struct whole *w, const int32_t *ids, int n)
+{
+    struct cb_model_info info;
+    char bos[64];
+    int len;
+
+    cb_model_get_info(m, &info);
+    if (!n || info.bos < 0 || ids[0] != info.bos)
+        return 0;
+    len = cb_token_bytes(m, info.bos, 1, bos, sizeof bos);
+    return len > (int)sizeof bos || strncmp(w->text, bos, (size_t)len) != 0;
 }
 
 /* The first token that begins in the question. A token across the border counts as the question's.
@@ -69,12 +84,10 @@ static int split_at(const cb_model *m, const struct whole *w, const int32_t *ids
 {
     struct cb_model_info info;
     size_t bytes = 0;
-    int i = 0;
+    int i = bos_added(m, w, ids, n);
 
     cb_model_get_info(m, &info);
-    if ((w->flags & CB_TOK_BOS) && info.add_bos && n && ids[0] == info.bos)
-        i++;
-    if (cb_tok_space_prefix(m->tok) && n > i) /* the first token brings a blank of its own */
+    if (info.space_prefix && n > i) /* the first token brings a blank of its own */
         bytes = (size_t)cb_token_bytes(m, ids[i], 1, NULL, 0) - 1, i++;
     for (; i < n; i++) {
         bytes += (size_t)cb_token_bytes(m, ids[i], 1, NULL, 0);
@@ -96,7 +109,7 @@ static void cut_middle(struct prompt *p, int room)
     p->n = room;
 }
 
-int cb_ask_prompt(const cb_model *m, const struct chat_form *form, const struct item *it, int room,
+int cb_ask_prompt(const cb_model *m, const char *form, const struct item *it, int room,
                   int truncate, struct prompt *out)
 {
     struct whole w = { 0 };
@@ -105,10 +118,11 @@ int cb_ask_prompt(const cb_model *m, const struct chat_form *form, const struct 
     *out = (struct prompt){ 0 };
     err = form ? chat_text(m, form, it, &w) : plain_text(it, &w);
     if (!err)
-        err = cb_tokenize(m, w.text, strlen(w.text), w.flags, &out->ids, &out->n);
+        err = to_ids(m, &w, out);
     if (!err)
         out->split = split_at(m, &w, out->ids, out->n);
     free(w.text);
+    free(w.user);
     if (!err && out->n > room && (!truncate || room < 2))
         err = cb_fail(CB_EFULL, "%s: %d tokens and %d for the answer do not fit into %d", it->id,
                       out->n, it->max_new, room + it->max_new);
@@ -175,12 +189,13 @@ static int settled(const struct item *it, const char *pred)
 int cb_ask_answer(const cb_model *m, cb_session *s, const struct item *it, int (*stop)(void *arg),
                   void *arg, struct buf *pred)
 {
-    const int n_vocab = cb_tok_n_vocab(m->tok);
+    struct cb_model_info info;
 
+    cb_model_get_info(m, &info);
     cb_buf_clear(pred);
     cb_buf_text(pred, "");
     for (int i = 0; i < it->max_new; i++) {
-        const int32_t id = likeliest(cb_session_logits(s), n_vocab);
+        const int32_t id = likeliest(cb_session_logits(s), info.n_vocab);
         if (stop && stop(arg))
             return cb_fail(CB_ECANCEL, "stopped");
         if (cb_token_is_end(m, id))

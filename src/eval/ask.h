@@ -9,8 +9,6 @@
 #include "ctxbank.h"
 #include "item.h"
 
-struct chat_form;
-
 struct prompt {
     int32_t *ids; /* [n]; caller frees */
     int n;
@@ -18,10 +16,10 @@ struct prompt {
     int truncated; /* tokens that were taken out of the middle */
 };
 
-/* form: the chat template, NULL = plain text. room: most tokens that the prompt may have. Longer
+/* form: the chat form, NULL = plain text. room: most tokens that the prompt may have. Longer
  * ones lose their middle where `truncate` says so (LongBench's rule: half of the room from the
  * front, half from the end); else CB_EFULL. */
-int cb_ask_prompt(const cb_model *m, const struct chat_form *form, const struct item *it, int room,
+int cb_ask_prompt(const cb_model *m, const char *form, const struct item *it, int room,
                   int truncate, struct prompt *out);
 
 /* Greedy decoding after a prefill: until an end token, the item's max_new, its first line's end, or

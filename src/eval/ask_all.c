@@ -29,7 +29,7 @@ int cb_run_is_full(const struct run *r, int policy)
            !strcmp(r->type_v, "f16") && !strcmp(r->prefill, "dense");
 }
 
-static const struct chat_form *form_of(const struct run *r, const struct item *it)
+static const char *form_of(const struct run *r, const struct item *it)
 {
     if (r->chat == CHAT_NEVER || (r->chat == CHAT_AUTO && !it->chat))
         return NULL;

@@ -8,14 +8,12 @@
 #include "ctxbank.h"
 #include "item.h"
 
-struct chat_form;
-
 enum use_chat { CHAT_AUTO, CHAT_ALWAYS, CHAT_NEVER }; /* auto: as the benchmark does */
 
 struct run {
     cb_model *model;
-    char who[160];                /* name and quantisation */
-    const struct chat_form *form; /* NULL: the model has none */
+    char who[160];    /* name and quantisation */
+    const char *form; /* of chat; NULL: the model has none */
     enum use_chat chat;
     const char *const *policy; /* [n_policy] */
     int n_policy;

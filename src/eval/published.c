@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/data.h"
 #include "base/err.h"
 #include "base/suggest.h"
+#include "data.h"
 #include "metric.h"
 
 struct templates {

@@ -5,9 +5,17 @@
 #include "model.h"
 
 static const struct arch table[] = {
-    /* llama 1, 2, 3, 3.1, Mistral, Yi, SmolLM: q and k rows are stored for rotation of pairs */
-    { .name = "llama", .rope = ROPE_PAIR, .act = ACT_SILU, .qkv_bias = 0 },
-    { .name = "qwen2", .rope = ROPE_HALF, .act = ACT_SILU, .qkv_bias = 1 },
+    /* q and k rows are stored for rotation of pairs */
+    { .text = "Llama 1 to 3.2, Mistral, Yi, SmolLM",
+      .name = "llama",
+      .rope = ROPE_PAIR,
+      .act = ACT_SILU,
+      .qkv_bias = 0 },
+    { .text = "Qwen 2 and 2.5",
+      .name = "qwen2",
+      .rope = ROPE_HALF,
+      .act = ACT_SILU,
+      .qkv_bias = 1 },
 };
 
 const struct arch *cb_arch_at(int i)

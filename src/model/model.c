@@ -5,6 +5,7 @@
 #include "par/affinity.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,6 +247,19 @@ void cb_model_rope_table(const struct cb_model *m, int pos0, int n_tok, float *c
         }
 }
 
+void cb_model_log(const struct cb_model *m, enum cb_log_level level, const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+
+    if (!m->log)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    m->log(m->log_arg, level, line);
+}
+
 /* ---- open and close ---- */
 
 static int load(struct cb_model *m, struct weight *w)
@@ -287,8 +301,7 @@ int cb_model_prune_head(struct cb_model *m)
     return CB_OK;
 }
 
-/* The type that most bytes of the matrices have. */
-static const char *main_type(const struct cb_model *m)
+const char *cb_model_main_type(const struct cb_model *m)
 {
     uint64_t bytes[DT_COUNT] = { 0 };
     int best = 0;
@@ -365,35 +378,68 @@ static int open_device(struct cb_model *m, const struct cb_model_params *p)
     const int mode = cb_numa_mode(p->numa);
     const struct team_params team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF,
                                       p->pin };
+    const struct device_want want = { p->isa, p->matmul };
 
     if (mode < 0)
         return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);
-    return cb_device_open_team(p->device, &team, &m->dev);
+    TRY(cb_device_open_team(p->device, &team, &want, &m->dev));
+    if (*cb_par_note(m->dev->par))
+        cb_model_log(m, CB_LOG_NOTE, "%s", cb_par_note(m->dev->par));
+    cb_model_log(m, CB_LOG_DETAIL, "device %s: %s, %d threads", m->dev->name, m->dev->isa,
+                 cb_par_threads(m->dev->par));
+    return CB_OK;
+}
+
+static int set_params(struct cb_model *m, const struct cb_model_params *p)
+{
+    m->rows_only = p->rows_only;
+    m->small_pages = p->small_pages;
+    m->log = p->log;
+    m->log_arg = p->log_arg;
+    if (!p->preset_dir)
+        return CB_OK;
+    m->preset_dir = strdup(p->preset_dir);
+    return m->preset_dir ? CB_OK : cb_fail(CB_ENOMEM, "out of memory");
 }
 
 static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p)
 {
+    TRY(set_params(m, p));
     TRY(cb_gguf_open(path, &m->gguf));
-    TRY(open_arch(m));
-    TRY(read_hparams(m));
+    if (!p->vocab_only) {
+        TRY(open_arch(m));
+        TRY(read_hparams(m));
+    }
     TRY(read_name(m));
     TRY(cb_tok_open(m->gguf, &m->tok));
+    m->hp.n_vocab = cb_tok_n_vocab(m->tok);
+    if (p->vocab_only)
+        return CB_OK;
     TRY(bind_all(m));
     TRY(read_rope_freqs(m));
     m->fingerprint = fingerprint(m);
-    TRY(open_device(m, p ? p : &(struct cb_model_params){ 0 }));
+    TRY(open_device(m, p));
     return load_all(m);
+}
+
+struct cb_model_params cb_model_defaults(void)
+{
+    return (struct cb_model_params){ 0 };
 }
 
 int cb_model_open(const char *path, const struct cb_model_params *params, cb_model **out)
 {
-    struct cb_model *m = cb_calloc(1, sizeof *m);
+    const struct cb_model_params none = cb_model_defaults();
+    struct cb_model *m;
     int err;
 
     *out = NULL;
+    if (!path)
+        return cb_fail(CB_EARG, "model: no path");
+    m = cb_calloc(1, sizeof *m);
     if (!m)
         return CB_ENOMEM;
-    err = open_steps(m, path, params);
+    err = open_steps(m, path, params ? params : &none);
     if (err) {
         cb_model_close(m);
         return err;
@@ -434,48 +480,6 @@ void cb_model_close(cb_model *m)
     free(m->out_norm);
     free(m->inv_freq);
     free(m->name);
+    free(m->preset_dir);
     free(m);
-}
-
-void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
-{
-    const struct hparams *hp = &m->hp;
-    *out = (struct cb_model_info){
-        .arch = m->arch->name,
-        .name = m->name,
-        .quant = main_type(m),
-        .n_params = m->n_params,
-        .file_bytes = cb_gguf_file_bytes(m->gguf),
-        .n_layer = hp->n_layer,
-        .n_embd = hp->n_embd,
-        .n_head = hp->n_head,
-        .n_kv = hp->n_kv,
-        .head_dim = hp->hd,
-        .n_ff = hp->n_ff,
-        .n_vocab = hp->n_vocab,
-        .n_ctx_train = hp->n_ctx_train,
-        .bos = cb_tok_bos(m->tok),
-        .eos = cb_tok_eos(m->tok),
-        .add_bos = cb_tok_add_bos(m->tok),
-    };
-}
-
-int cb_tokenize(const cb_model *m, const char *text, size_t len, int flags, int32_t **ids, int *n)
-{
-    return cb_tok_encode(m->tok, text, len, flags, ids, n);
-}
-
-int cb_token_bytes(const cb_model *m, int32_t id, int special, char *buf, int cap)
-{
-    return cb_tok_piece(m->tok, id, special, buf, cap);
-}
-
-int cb_token_is_end(const cb_model *m, int32_t id)
-{
-    return cb_tok_is_end(m->tok, id);
-}
-
-int cb_token_ends(const cb_model *m, const int32_t **ids)
-{
-    return cb_tok_ends(m->tok, ids);
 }

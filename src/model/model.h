@@ -10,6 +10,7 @@
 
 /* What one family does differently: a table row in arch.c. */
 struct arch {
+    const char *text; /* models that are of it */
     const char *name; /* general.architecture, and the prefix of its metadata keys */
     enum rope_kind rope;
     enum act_kind act;
@@ -50,9 +51,21 @@ struct cb_model {
     _Atomic(struct head_prune *) head_prune;
     int has_looked; /* 1: whether it pays has been found out */
     int64_t n_params;
-    char *name, *quant;
+    char *name;
+    char *preset_dir; /* NULL = none */
+    int rows_only;    /* 1: stores prepack nothing */
+    int small_pages;  /* 1: stores take no huge pages */
+    cb_log_fn log;    /* NULL = none */
+    void *log_arg;
     uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */
 };
+
+/* To the caller's log. */
+void cb_model_log(const struct cb_model *m, enum cb_log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The type that most bytes of the layers' matrices have. */
+const char *cb_model_main_type(const struct cb_model *m);
 
 /* Makes the preview, if it pays. */
 int cb_model_prune_head(struct cb_model *m);

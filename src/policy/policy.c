@@ -35,11 +35,11 @@ static const struct method *const table[] = {
 static const struct method *const forms[] = { &cb_prompt_dense, &cb_prompt_omnikv };
 
 struct method_kind {
-    const char *name, *see;
+    const char *name;
     const struct method *(*at)(int i);
 };
-static const struct method_kind policies = { "policy", "info --policies", cb_method_at };
-static const struct method_kind prompts = { "prefill", "info --prefills", cb_prompt_method_at };
+static const struct method_kind policies = { "policy", cb_method_at };
+static const struct method_kind prompts = { "prefill", cb_prompt_method_at };
 
 const struct method *cb_method_at(int i)
 {
@@ -80,14 +80,18 @@ static int find_method(const struct method_kind *kind, const char *name, size_t 
 {
     const int i = cb_name_find(name, n, method_name, kind);
     const char *near;
+    char list[256];
 
     if (i >= 0) {
         *out = kind->at(i);
         return CB_OK;
     }
     near = cb_name_nearest(name, n, method_name, kind);
-    return cb_fail(CB_EARG, "%s %.*s: unknown%s%s%s; see %s", kind->name, (int)n, name,
-                   near ? "; did you mean " : "", near ? near : "", near ? "?" : "", kind->see);
+    if (near)
+        return cb_fail(CB_EARG, "%s %.*s: unknown; did you mean %s?", kind->name, (int)n, name,
+                       near);
+    cb_name_list(list, sizeof list, method_name, kind);
+    return cb_fail(CB_EARG, "%s %.*s: unknown; there are %s", kind->name, (int)n, name, list);
 }
 
 /* ---- values ---- */
@@ -309,6 +313,30 @@ void cb_policy_clear(struct policy *p)
         memset(p->layer_state[l], 0, p->m->layer_bytes);
     if (p->state)
         memset(p->state, 0, p->state_bytes);
+}
+
+void cb_policy_copy(struct policy *to, const struct policy *from)
+{
+    const size_t n = (size_t)from->sh.n_layer;
+
+    memcpy(to->watch, from->watch, n * sizeof *to->watch);
+    for (size_t l = 0; from->m->layer_bytes && l < n; l++)
+        memcpy(to->layer_state[l], from->layer_state[l], from->m->layer_bytes);
+    if (from->state)
+        memcpy(to->state, from->state, from->state_bytes);
+}
+
+int cb_policy_remembers(const struct policy *p)
+{
+    return p->m->observe || p->slot_floats || p->state;
+}
+
+int cb_policy_is_listed(const struct policy *p)
+{
+    for (int i = 0; p->kind->at(i); i++)
+        if (p->kind->at(i) == p->m)
+            return 1;
+    return 0;
 }
 
 void cb_policy_close(struct policy *p)

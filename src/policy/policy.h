@@ -14,6 +14,7 @@ struct shape {
     int n_ctx;                     /* most tokens in the timeline */
     int window;                    /* > 0: every layer of the model sees the last `window` tokens */
     uint64_t model;                /* its fingerprint; 0 = none */
+    const char *preset_dir;        /* where presets of models lie; NULL = there are none */
 };
 
 /* ---- the plan: data, unchanged once the policy is open ---- */
@@ -171,7 +172,7 @@ void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *o
  * a method or a model must name this one. ---- */
 
 struct preset;
-/* The file `path`; without one, that which is installed for this method and model, or *out NULL. */
+/* The file `path`; without one, that of this method and model in sh.preset_dir, or *out NULL. */
 int cb_preset_open(struct policy *p, const char *path, struct preset **out);
 void cb_preset_close(struct preset *x);
 const char *cb_preset_path(const struct preset *x);
@@ -250,13 +251,17 @@ const struct method *cb_method_at(int i);        /* NULL past the last */
 const struct method *cb_prompt_method_at(int i); /* forms of prefill; NULL past the last */
 /* "NAME[:key=value,...]" -> an opened policy; unknown names and keys suggest the nearest */
 int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out);
-int cb_prompt_open(const char *spec, const struct shape *sh,
-                   struct policy **out); /* of --prefill */
+int cb_prompt_open(const char *spec, const struct shape *sh, struct policy **out);
 /* The same with a method that is not in the table, and without options. */
 int cb_policy_open_as(const struct method *m, void *arg, const struct shape *sh,
                       struct policy **out);
 int cb_policy_plan(struct policy *p, struct bank *bank); /* asks the method: p->plan */
-void cb_policy_clear(struct policy *p);                  /* its state is as at the start */
+/* `to` was opened as `from` was, and remembers what that remembers. */
+void cb_policy_copy(struct policy *to, const struct policy *from);
+/* Does what it remembers depend on more than the last prompt's end? */
+int cb_policy_remembers(const struct policy *p);
+void cb_policy_clear(struct policy *p);          /* its state is as at the start */
+int cb_policy_is_listed(const struct policy *p); /* 0: opened with cb_policy_open_as() */
 void cb_policy_close(struct policy *p);
 
 #endif

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/data.h"
 #include "base/err.h"
 #include "policy.h"
 
@@ -60,13 +60,15 @@ static int read_file(struct policy *p, struct preset *x)
     return check_model(p, x);
 }
 
-/* That of the method and the model, where data is installed; 0: there is none. */
-static int find_installed(const struct policy *p, char *path, size_t cap)
+/* METHOD-FINGERPRINT.json in the folder of presets; 1 = there is one. */
+static int find_own(const struct policy *p, char *path, size_t cap)
 {
-    char name[96];
+    int n;
 
-    snprintf(name, sizeof name, "presets/%s-%016" PRIx64 ".json", p->m->name, p->sh.model);
-    return p->sh.model && !cb_data_find(name, path, cap);
+    if (!p->sh.model || !p->sh.preset_dir)
+        return 0;
+    n = snprintf(path, cap, "%s/%s-%016" PRIx64 ".json", p->sh.preset_dir, p->m->name, p->sh.model);
+    return n > 0 && (size_t)n < cap && !access(path, R_OK);
 }
 
 int cb_preset_open(struct policy *p, const char *path, struct preset **out)
@@ -79,7 +81,7 @@ int cb_preset_open(struct policy *p, const char *path, struct preset **out)
         return CB_ENOMEM;
     if (path ? snprintf(x->path, sizeof x->path, "%s", path) >= (int)sizeof x->path : 0)
         err = cb_policy_refuse(p, "preset: the path is too long");
-    if (!path && !find_installed(p, x->path, sizeof x->path)) {
+    if (!path && !find_own(p, x->path, sizeof x->path)) {
         free(x);
         return CB_OK;
     }

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/suggest.h"
 
 /* In the strings of a row: */
 #define BOS "\1" /* the model's token for the beginning of a text */
@@ -72,6 +73,8 @@ static const char *const roles[3] = { "system", "user", "assistant" };
 struct text {
     struct buf b;
     struct gguf_str special[3]; /* for BOS, EOS, GAP */
+    struct tok_plain *own;      /* [n_own] what the messages wrote */
+    size_t n_own, cap_own;
 };
 
 /* A string of a row */
@@ -101,6 +104,23 @@ static void put_text(struct text *t, const char *s, int trim)
     for (; (trim & TRIM_LEFT) && n && is_blank(*s); n--)
         s++;
     cb_buf_add(&t->b, s, n);
+}
+
+/* What a message wrote. */
+static void put_own(struct text *t, const char *s, int trim)
+{
+    const size_t from = t->b.n;
+
+    put_text(t, s, trim);
+    if (!t->b.failed && t->n_own == t->cap_own) {
+        const size_t cap = 2 * t->cap_own + 8;
+        struct tok_plain *q = cb_realloc(t->own, cap, sizeof *q);
+        t->b.failed = !q;
+        t->own = q ? q : t->own;
+        t->cap_own = q ? cap : t->cap_own;
+    }
+    if (!t->b.failed)
+        t->own[t->n_own++] = (struct tok_plain){ from, t->b.n };
 }
 
 /* ---- what the model's file says ---- */
@@ -224,17 +244,17 @@ static void put_turn(struct chat *c, int role, const char *text)
     }
     if (role == USER && c->pending) {
         put_row(&c->t, f->turn[SYSTEM][0]);
-        put_text(&c->t, c->pending, 0);
+        put_own(&c->t, c->pending, 0);
         put_row(&c->t, f->turn[SYSTEM][1]);
         c->pending = NULL;
         if (*f->turn[SYSTEM][0]) /* Llama 2 trims both texts as one */
             trim &= ~TRIM_LEFT;
     }
-    put_text(&c->t, text, trim);
+    put_own(&c->t, text, trim);
     put_row(&c->t, f->turn[role][1]);
 }
 
-static int put_all(struct chat *c, const struct chat_msg *msg, int n, const char *system)
+static int put_all(struct chat *c, const struct cb_message *msg, int n, const char *system)
 {
     const struct chat_form *f = c->f;
     int last_user = -1;
@@ -265,8 +285,8 @@ static int put_all(struct chat *c, const struct chat_msg *msg, int n, const char
     return CB_OK;
 }
 
-int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct chat_msg *msg,
-                   int n, int ask, char **out, int *has_bos)
+int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct cb_message *msg,
+                   int n, int ask, struct chat_text *out)
 {
     struct chat c = { .f = f };
     char *own = NULL, *system = NULL;
@@ -291,15 +311,26 @@ int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct
         rc = CB_ENOMEM;
     if (rc < 0)
         goto done;
-    *has_bos = c.t.special[0].n && c.t.b.n >= c.t.special[0].n &&
-               memcmp(c.t.b.s, c.t.special[0].s, c.t.special[0].n) == 0;
-    *out = c.t.b.s;
-    c.t.b.s = NULL;
+    out->n = c.t.b.n;
+    out->s = cb_buf_take(&c.t.b);
+    out->own = c.t.own;
+    out->n_own = (int)c.t.n_own;
+    out->has_bos = c.t.special[0].n && out->n >= c.t.special[0].n &&
+                   memcmp(out->s, c.t.special[0].s, c.t.special[0].n) == 0;
+    c.t.own = NULL;
 done:
     free(own);
     free(system);
-    free(c.t.b.s);
+    cb_buf_free(&c.t.b);
+    free(c.t.own);
     return rc;
+}
+
+void cb_chat_text_free(struct chat_text *t)
+{
+    free(t->s);
+    free(t->own);
+    *t = (struct chat_text){ 0 };
 }
 
 /* ---- the table ---- */
@@ -309,28 +340,23 @@ const char *cb_chat_form_name(const struct chat_form *f)
     return f->name;
 }
 
-const struct chat_form *cb_chat_form_at(int i)
+const struct chat_form *cb_chat_form_row(int i)
 {
     return i >= 0 && i < N_FORM ? &forms[i] : NULL;
 }
 
-static int unknown(const char *what, const char *name)
+static const char *form_name(const void *ctx, int i)
 {
-    char list[256] = "";
-    size_t n = 0;
+    (void)ctx;
+    return i < N_FORM ? forms[i].name : NULL;
+}
 
-    for (int i = 0; i < N_FORM; i++) {
-        const size_t len = strlen(forms[i].name);
-        if (n + len + 2 >= sizeof list)
-            break;
-        memcpy(list + n, forms[i].name, len);
-        memcpy(list + n + len, " ", 2);
-        n += len + 1;
-    }
-    if (n)
-        list[n - 1] = '\0';
-    return cb_fail(CB_EUNSUPPORTED, "%s%s: choose one with --chat-template NAME, of: %s", what,
-                   name, list);
+static int unknown(int status, const char *what, const char *name)
+{
+    char list[256];
+
+    cb_name_list(list, sizeof list, form_name, NULL);
+    return cb_fail(status, "%s%s: the forms are %s", what, name, list);
 }
 
 static int has_marks(const struct chat_form *f, const char *own)
@@ -351,7 +377,7 @@ int cb_chat_form(const struct gguf *g, const char *name, const struct chat_form 
             if (strcmp(name, forms[i].name) == 0)
                 found = i;
         if (found < 0)
-            return unknown("no chat form has the name ", name);
+            return unknown(CB_EARG, "no chat form has the name ", name);
         *out = &forms[found];
         return CB_OK;
     }
@@ -362,7 +388,7 @@ int cb_chat_form(const struct gguf *g, const char *name, const struct chat_form 
     empty = !*own;
     free(own);
     if (found < 0)
-        return unknown("tokenizer.chat_template: ",
+        return unknown(CB_EUNSUPPORTED, "tokenizer.chat_template: ",
                        empty ? "the model has none" : "its form is not known");
     *out = &forms[found];
     return CB_OK;

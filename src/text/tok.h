@@ -31,6 +31,14 @@ int32_t cb_tok_find(const struct tok *t, const char *piece); /* id of a token sp
  * invalid UTF-8 becomes byte tokens (SentencePiece) or its bytes' letters (BPE). */
 int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, int32_t **ids,
                   int *n);
+/* A stretch of a text in which control tokens are text like any other, and so are user-defined ones
+ * that are spelled outside of such stretches: what somebody else wrote, between marks. */
+struct tok_plain {
+    size_t from, to;
+};
+/* As cb_tok_encode with CB_TOK_SPECIAL; plain[n_plain] ascend and do not overlap. */
+int cb_tok_encode_marked(const struct tok *t, const char *text, size_t len, int flags,
+                         const struct tok_plain *plain, int n_plain, int32_t **ids, int *n);
 /* Bytes of one token as in a running text -> number of bytes, at most cap written.
  * Control tokens give nothing unless `special`. */
 int cb_tok_piece(const struct tok *t, int32_t id, int special, char *buf, int cap);

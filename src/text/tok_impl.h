@@ -36,7 +36,7 @@ struct tok_kind {
     const char *model;
     int (*open)(struct tok *t, const struct gguf *g);
     void (*close)(struct tok *t);
-    /* text[*len] as special tokens are looked for in it; NULL = as it is */
+    /* text[*len] as special tokens are looked for in it, and w->bound in it; NULL = as it is */
     int (*prepare)(struct tok_work *w, const char **text, size_t *len);
     /* text[len] without special tokens, len > 0; appends ids to w */
     int (*encode)(struct tok_work *w, const char *text, size_t len);
@@ -96,8 +96,12 @@ struct tok_work {
     size_t n_heap, cap_heap;
     struct cached_word *cache; /* NULL for short texts */
     void *own;                 /* of the kind */
-    char *prepared;            /* of prepare() */
-    char *buf;                 /* normalised text */
+    size_t *bound;             /* [n_bound] plain stretches: first byte, end, first byte, ... */
+    size_t n_bound;
+    int32_t *mark; /* [n_mark] user-defined tokens outside of plain stretches */
+    size_t n_mark, cap_mark;
+    char *prepared; /* of prepare() */
+    char *buf;      /* normalised text */
     size_t cap_buf;
     int32_t *cp; /* code points, while normalising */
     size_t cap_cp;

@@ -316,20 +316,85 @@ int32_t cb_tok_find(const struct tok *t, const char *piece)
 
 /* ---- text to ids and back ---- */
 
+/* Where byte i of a text of len bytes lies: *end of its stretch; 1 = a plain one. *b: bounds
+ * passed, which only grow. */
+static int is_plain(const struct tok_work *w, size_t i, size_t len, size_t *b, size_t *end)
+{
+    while (*b < w->n_bound && w->bound[*b] <= i)
+        ++*b;
+    *end = *b < w->n_bound ? w->bound[*b] : len;
+    return (int)(*b & 1);
+}
+
+static int is_blank(const struct piece *p)
+{
+    uint32_t k = 0;
+
+    while (k < p->n && strchr(" \t\r\n", p->s[k]))
+        k++;
+    return k == p->n;
+}
+
+/* User-defined tokens that the marks between plain stretches spell. Blanks mark nothing. */
+static int find_marks(struct tok_work *w, const char *text, size_t len)
+{
+    const struct tok *t = w->t;
+    size_t b = 0, end;
+
+    for (size_t i = 0; i < len; i++) {
+        if (is_plain(w, i, len, &b, &end)) {
+            i = end - 1;
+            continue;
+        }
+        const int32_t id =
+            t->starts[(unsigned char)text[i]] ? special_at(t, text + i, end - i, 1) : -1;
+        if (id < 0)
+            continue;
+        if (t->piece[id].type == TT_USER && !is_blank(&t->piece[id])) {
+            TRY(cb_tok_grow((void **)&w->mark, &w->cap_mark, w->n_mark + 1, sizeof *w->mark));
+            w->mark[w->n_mark++] = id;
+        }
+        i += t->piece[id].n - 1;
+    }
+    return CB_OK;
+}
+
+/* The special token at text[len] of which `own` bytes are of one stretch: tokens of blanks may
+ * reach into the next one. */
+static int32_t special_within(const struct tok *t, const char *text, size_t own, size_t len,
+                              int control)
+{
+    const int32_t id = special_at(t, text, len, control);
+
+    if (id < 0 || t->piece[id].n <= own || is_blank(&t->piece[id]))
+        return id;
+    return special_at(t, text, own, control);
+}
+
+static int is_mark(const struct tok_work *w, int32_t id)
+{
+    for (size_t i = 0; i < w->n_mark; i++)
+        if (w->mark[i] == id)
+            return 1;
+    return 0;
+}
+
 static int encode(struct tok_work *w, const char *text, size_t len, int flags)
 {
     const struct tok *t = w->t;
-    const int control = (flags & CB_TOK_SPECIAL) != 0;
-    const uint8_t want = control ? 3 : 1;
-    size_t from = 0;
+    size_t from = 0, b = 0, end;
 
     if ((flags & CB_TOK_BOS) && t->add_bos)
         TRY(cb_tok_push(w, t->bos));
+    if (w->n_bound)
+        TRY(find_marks(w, text, len));
     for (size_t i = 0; i < len;) {
+        const int plain = is_plain(w, i, len, &b, &end);
+        const int control = (flags & CB_TOK_SPECIAL) && !plain;
         int32_t id = -1;
-        if (t->starts[(unsigned char)text[i]] & want)
-            id = special_at(t, text + i, len - i, control);
-        if (id < 0) {
+        if (t->starts[(unsigned char)text[i]] & (control ? 3 : 1))
+            id = special_within(t, text + i, end - i, len - i, control);
+        if (id < 0 || (plain && is_mark(w, id))) {
             i++;
             continue;
         }
@@ -354,10 +419,24 @@ static void close_work(struct tok_work *w)
     free(w->prepared);
     free(w->buf);
     free(w->cp);
+    free(w->bound);
+    free(w->mark);
 }
 
-int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, int32_t **ids,
-                  int *n)
+static int set_bounds(struct tok_work *w, const struct tok_plain *plain, int n)
+{
+    w->bound = cb_calloc((size_t)n, 2 * sizeof *w->bound);
+    if (!w->bound)
+        return CB_ENOMEM;
+    for (int i = 0; i < n; i++) {
+        w->bound[w->n_bound++] = plain[i].from;
+        w->bound[w->n_bound++] = plain[i].to;
+    }
+    return CB_OK;
+}
+
+int cb_tok_encode_marked(const struct tok *t, const char *text, size_t len, int flags,
+                         const struct tok_plain *plain, int n_plain, int32_t **ids, int *n)
 {
     struct tok_work w = { .t = t };
     int rc;
@@ -367,6 +446,8 @@ int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, 
     rc = cb_tok_grow((void **)&w.ids, &w.cap, len / 4 + 8, sizeof *w.ids);
     if (rc == CB_OK && len >= TOK_CACHE_FROM)
         rc = cb_tok_cache_open(&w);
+    if (rc == CB_OK && n_plain)
+        rc = set_bounds(&w, plain, n_plain);
     if (rc == CB_OK && t->kind->prepare)
         rc = t->kind->prepare(&w, &text, &len);
     if (rc == CB_OK)
@@ -379,6 +460,12 @@ int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, 
     *ids = w.ids;
     *n = (int)w.n;
     return CB_OK;
+}
+
+int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, int32_t **ids,
+                  int *n)
+{
+    return cb_tok_encode_marked(t, text, len, flags, NULL, 0, ids, n);
 }
 
 int cb_tok_piece(const struct tok *t, int32_t id, int special, char *buf, int cap)

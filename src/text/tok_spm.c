@@ -175,7 +175,7 @@ static void close_spm(struct tok *t)
 static int prepare_spm(struct tok_work *w, const char **text, size_t *len)
 {
     const char *s = *text;
-    size_t n = 0;
+    size_t n = 0, b = 0;
 
     if (!memmem(s, *len, SPACE, N_SPACE))
         return CB_OK;
@@ -184,9 +184,13 @@ static int prepare_spm(struct tok_work *w, const char **text, size_t *len)
         return CB_ENOMEM;
     for (size_t i = 0; i < *len; n++) {
         const int space = *len - i >= N_SPACE && memcmp(s + i, SPACE, N_SPACE) == 0;
+        while (b < w->n_bound && w->bound[b] <= i)
+            w->bound[b++] = n;
         w->prepared[n] = space ? ' ' : s[i];
         i += space ? N_SPACE : 1;
     }
+    while (b < w->n_bound)
+        w->bound[b++] = n;
     *text = w->prepared;
     *len = n;
     return CB_OK;

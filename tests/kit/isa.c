@@ -5,16 +5,23 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "par/affinity.h"
+
 const char *const cb_isa[N_ISA] = { "scalar", "avx2", "avx512", "neon" };
 
 struct device *cb_isa_open(int isa, int threads)
 {
+    return cb_isa_open_with(isa, threads, NULL);
+}
+
+struct device *cb_isa_open_with(int isa, int threads, const char *matmul)
+{
+    const struct device_want want = { cb_isa[isa], matmul };
+    const struct team_params team = { .n_threads = threads };
     struct device *d = NULL;
 
-    setenv("CTXBANK_ISA", cb_isa[isa], 1);
-    if (cb_device_open("cpu", threads, &d))
+    if (cb_device_open_team("cpu", &team, &want, &d))
         d = NULL;
-    unsetenv("CTXBANK_ISA");
     if (d)
         ck_assert_str_eq(d->isa, cb_isa[isa]);
     return d;

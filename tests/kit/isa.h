@@ -10,5 +10,6 @@ extern const char *const cb_isa[N_ISA];
 
 /* NULL: this machine has it not, or the device refused; cb_error() says which */
 struct device *cb_isa_open(int isa, int threads);
+struct device *cb_isa_open_with(int isa, int threads, const char *matmul);
 
 #endif

@@ -243,7 +243,7 @@ END_TEST
 /* first, second, last and sum of the layers' budgets */
 static void budgets_are(const int *c, const char *how, const int *want)
 {
-    const struct shape sh = { c[0], 4, 2, 64, c[4], 0, 0 };
+    const struct shape sh = { .n_layer = c[0], .n_head = 4, .n_kv = 2, .hd = 64, .n_ctx = c[4] };
     struct layer_plan *row = calloc((size_t)c[0], sizeof *row);
     struct policy *p;
     char spec[96];
@@ -280,7 +280,7 @@ START_TEST(pyramidkv_preset)
 {
     static const char json[] = "{\"entropy\": [4, 2, 1, 1], \"gini\": [1, 2]}";
     static const char *const file = "check_methods.json";
-    const struct shape sh = { 4, 4, 2, 64, 100, 0, 0 };
+    const struct shape sh = { .n_layer = 4, .n_head = 4, .n_kv = 2, .hd = 64, .n_ctx = 100 };
     static const int want[2][4] = { { 22, 12, 7, 7 }, { 14, 14, 10, 10 } };
     struct layer_plan row[4];
     struct policy *p;

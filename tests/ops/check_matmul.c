@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ctxbank.h"
 #include "kit/isa.h"
+#include "par/affinity.h"
 
 enum { PAD = 5 };
 
@@ -513,8 +515,7 @@ START_TEST(providers)
         struct mm m = { .w = &w, .bias = bias, .y = y, .y_stride = OUT + PAD, .add = 1 };
         struct device *d;
 
-        setenv("CTXBANK_MATMUL", names[i], 1);
-        d = cb_isa_open(0, 2);
+        d = cb_isa_open_with(0, 2, names[i]);
         if (!d)
             continue; /* not built in */
         ck_assert_int_eq(d->ops->load(d, &w), 0);
@@ -527,9 +528,8 @@ START_TEST(providers)
         d->ops->unload(d, &w);
         cb_device_close(d);
     }
-    setenv("CTXBANK_MATMUL", "abacus", 1);
-    ck_assert_ptr_null(cb_isa_open(0, 1));
-    unsetenv("CTXBANK_MATMUL");
+    ck_assert_ptr_null(cb_isa_open_with(0, 1, "abacus"));
+    ck_assert_ptr_nonnull(strstr(cb_error(), "abacus"));
     free((void *)(uintptr_t)w.raw);
     free_rounded(x);
     free(bias);
@@ -563,10 +563,12 @@ END_TEST
 
 START_TEST(unknown_isa)
 {
+    const struct device_want want = { .isa = "abacus" };
+    const struct team_params team = { .n_threads = 1 };
     struct device *d = NULL;
 
-    setenv("CTXBANK_ISA", "abacus", 1);
-    ck_assert_int_lt(cb_device_open("cpu", 1, &d), 0);
+    ck_assert_int_eq(cb_device_open_team("cpu", &team, &want, &d), CB_EUNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "abacus"));
 }
 END_TEST
 

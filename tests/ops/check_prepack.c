@@ -20,7 +20,6 @@ static struct device *dev, *ref;
 
 static void open_devices(void)
 {
-    unsetenv("CTXBANK_PREPACK");
     ck_assert(!cb_device_open("cpu", 2, &dev));
     ck_assert(!cb_device_open("ref", 2, &ref));
     ck_assert(dev->ops->reserve(dev, 64, 1024, 1024, 16, MOST_HD, MOST) >= 0);
@@ -372,7 +371,7 @@ static const struct types types[] = {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-static cb_session *open_session(const char *policy, struct types t, const char *prepack)
+static cb_session *open_session(const char *policy, struct types t, int prepack)
 {
     const struct cb_session_params p = { .n_ctx = N_CTX,
                                          .chunk = 64,
@@ -381,9 +380,8 @@ static cb_session *open_session(const char *policy, struct types t, const char *
                                          .type_v = cb_kv_type[t.v].name };
     cb_session *s;
 
-    setenv("CTXBANK_PREPACK", prepack, 1);
+    model->rows_only = !prepack; /* of sessions that are opened from now on */
     ck_assert_msg(!cb_session_open(model, &p, &s), "%s: %s", policy, cb_error());
-    unsetenv("CTXBANK_PREPACK");
     return s;
 }
 
@@ -410,7 +408,7 @@ static int prepacked(const cb_session *s)
  * logits may be apart */
 static void check_near(const char *policy, struct types t, int most, float within)
 {
-    cb_session *with = open_session(policy, t, "1"), *without = open_session(policy, t, "0");
+    cb_session *with = open_session(policy, t, 1), *without = open_session(policy, t, 0);
     struct cb_memory plan, got;
 
     ck_assert(!cb_session_plan(with, N_PROMPT, N_STEP, &plan));
@@ -489,7 +487,7 @@ END_TEST
 
 START_TEST(the_first_token_decides)
 {
-    cb_session *s = open_session("simlayerkv:threshold=1,recent=40", types[_i], "1");
+    cb_session *s = open_session("simlayerkv:threshold=1,recent=40", types[_i], 1);
     const int most = can_prepack(types[_i].k, types[_i].v) ? 256 : 0;
 
     ck_assert(!cb_session_prefill(s, text, 300, NULL));
@@ -510,8 +508,8 @@ static int stop_late(void *arg, int64_t done, int64_t total)
 START_TEST(a_stopped_prompt_is_forgotten)
 {
     const struct cb_prefill stop = { .progress = stop_late };
-    cb_session *s = open_session("full", types[_i], "1");
-    cb_session *own = open_session("full", types[_i], "1");
+    cb_session *s = open_session("full", types[_i], 1);
+    cb_session *own = open_session("full", types[_i], 1);
 
     ck_assert(!cb_session_prefill(s, text, 200, NULL));
     ck_assert(!cb_session_prefill(own, text, 200, NULL));
@@ -534,8 +532,8 @@ START_TEST(a_stopped_prompt_after_drops_forgets_all)
     const struct cb_prefill stop = { .progress = stop_late };
 
     for (int i = 0; i < 4; i++) {
-        cb_session *s = open_session(policy[i], types[_i], "1");
-        cb_session *fresh = open_session(policy[i], types[_i], "1");
+        cb_session *s = open_session(policy[i], types[_i], 1);
+        cb_session *fresh = open_session(policy[i], types[_i], 1);
         ck_assert(!cb_session_prefill(s, text, 250, NULL));
         for (int t = 0; t < 20; t++)
             ck_assert(!cb_session_decode(s, text[250 + t]));

@@ -193,7 +193,6 @@ START_TEST(pays)
     struct device *d;
     struct head_prune *p;
 
-    unsetenv("CTXBANK_ISA");
     cb_toy_ok(cb_device_open("cpu", 1, &d));
     cb_toy_ok(cb_head_prune_new(d, &w, bytes, &p));
     ck_assert_ptr_null(p);

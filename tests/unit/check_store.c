@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bank/store.h"
+#include "bank/store_kivi.h"
 #include "ctxbank.h"
 
 enum { N_KV = 2, HD = 32, CAP = 100000 };
@@ -200,6 +201,90 @@ START_TEST(a_cut_to_nothing_starts_anew)
 }
 END_TEST
 
+/* ---- copies ---- */
+
+enum { PLAIN, KEPT, MIXED, KIVI, KIVI_KEPT, GAP, N_STATES };
+
+/* A store of some state, of n tokens fed. */
+static void bring(struct store *s, int state, int n)
+{
+    static int keep[2000];
+    const struct kivi_form form = { 4, 64 };
+    const int kivi = state == KIVI || state == KIVI_KEPT;
+
+    ck_assert_int_eq(cb_store_open(s, N_KV, HD, CAP, KV_F16, KV_F16, 1), 0);
+    if (kivi)
+        ck_assert_int_eq(cb_kivi_open(s, form, form), 0);
+    append(s, 0, n);
+    if (kivi)
+        ck_assert_int_eq(cb_kivi_advance(s, dev), 0);
+    for (int h = 0; h < N_KV; h++) {
+        int m = 0;
+        for (int i = 0; i < s->n[h]; i++)
+            cb_store_col(s, h, 0)[i] = (float)(i * 3 + h);
+        for (int i = 0; i < n; i++)
+            if (i % (h + 2))
+                keep[m++] = i;
+        if (state == KEPT || state == KIVI_KEPT)
+            ck_assert_int_eq(cb_store_keep(s, h, keep, m), 0);
+        if (state == MIXED)
+            ck_assert_int_eq(cb_store_drop(s, h, 5 + h), 0);
+        if (state == GAP)
+            cb_store_drop_keys(s, h, 100, 300);
+    }
+}
+
+static void same_stores(const struct store *a, const struct store *b)
+{
+    float x[HD], y[HD];
+
+    ck_assert_uint_eq(cb_store_bytes(a), cb_store_bytes(b));
+    for (int h = 0; h < N_KV; h++) {
+        ck_assert_int_eq(a->n[h], b->n[h]);
+        for (int i = 0; i < a->n[h]; i++) {
+            ck_assert_int_eq(cb_store_pos(a, h, i), cb_store_pos(b, h, i));
+            ck_assert_float_eq(cb_store_col(a, h, 0)[i], cb_store_col(b, h, 0)[i]);
+            for (int v = i >= a->gap_lo[h] && i < a->gap_hi[h]; v < 2; v++) {
+                cb_store_get(a, dev, h, v, i, x);
+                cb_store_get(b, dev, h, v, i, y);
+                ck_assert_mem_eq(x, y, sizeof x);
+            }
+        }
+    }
+}
+
+/* What goes on in one does not reach the other, and the same things give the same. */
+START_TEST(copies_go_on_alone)
+{
+    struct store s, copy;
+
+    bring(&s, _i, 700);
+    bring(&copy, PLAIN, 3); /* whatever it held */
+    if (_i == KIVI || _i == KIVI_KEPT) {
+        cb_store_close(&copy);
+        bring(&copy, KIVI_KEPT, 900);
+    }
+    ck_assert_int_eq(cb_store_copy(&copy, &s), 0);
+    same_stores(&s, &copy);
+    for (int round = 0; round < 3; round++) {
+        struct store *const both[] = { &s, &copy };
+        for (int i = 0; i < 2; i++) {
+            append(both[i], 700 + round, 1);
+            if (both[i]->kivi)
+                ck_assert_int_eq(cb_kivi_advance(both[i], dev), 0);
+            for (int h = 0; h < N_KV && _i == MIXED; h++)
+                ck_assert_int_eq(cb_store_drop(both[i], h, 9 * round + h), 0);
+            if (!i && !round)
+                ck_assert_int_eq(copy.n[0] + 1 - (_i == MIXED), s.n[0]);
+        }
+        same_stores(&s, &copy);
+    }
+    cb_store_close(&s);
+    same_stores(&copy, &copy); /* reads all: nothing of it was the other's */
+    cb_store_close(&copy);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("store");
@@ -217,6 +302,7 @@ int main(void)
     tcase_add_test(t, memory_grows_with_use_and_comes_back);
     tcase_add_loop_test(t, single_slots_are_dropped, 0, 2);
     tcase_add_test(t, a_cut_to_nothing_starts_anew);
+    tcase_add_loop_test(t, copies_go_on_alone, 0, N_STATES);
     r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);
     failed = srunner_ntests_failed(r);

@@ -50,7 +50,7 @@ static struct gguf *make(const char *own, int spm, int space)
 #define ZEPHYR   "{% if x %}{{ '<|user|>\\n' + message['content'] + eos_token }}{% endif %}"
 
 /* The conversation: S a system text, U and A turns; every text has blanks to trim. */
-static const struct chat_msg all[] = {
+static const struct cb_message all[] = {
     { "system", " S " }, { "user", " U " }, { "assistant", " A " }, { "user", " V " }
 };
 enum { ALL, NO_SYSTEM, ONE }; /* the whole; without the system text; " U " alone */
@@ -100,20 +100,42 @@ static const struct row {
           Z("user", " V ") "<|assistant|>\n" },
 };
 
+/* What the messages wrote is told from the form's marks: in order, and every text of `all` is S, U,
+ * A or V between blanks. */
+static void check_own(const struct chat_text *t)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < t->n_own; i++) {
+        const struct tok_plain *p = &t->own[i];
+        ck_assert(p->from >= at && p->to >= p->from && p->to <= t->n);
+        for (at = p->from; at < p->to; at++)
+            ck_assert(!strchr("<>[]|", t->s[at]));
+    }
+    for (const char *u = t->s; (u = strpbrk(u, "UV")); u++) {
+        int inside = 0;
+        for (int i = 0; i < t->n_own; i++)
+            inside |= (size_t)(u - t->s) >= t->own[i].from && (size_t)(u - t->s) < t->own[i].to;
+        ck_assert(inside);
+    }
+}
+
 START_TEST(rendered)
 {
     const struct row *r = &rows[_i];
     struct gguf *g = make(r->own, r->spm, r->space);
     const struct chat_form *f;
-    char *out;
-    int has_bos, n = r->msgs == ALL ? 4 : r->msgs == NO_SYSTEM ? 3 : 1;
+    struct chat_text out;
+    int n = r->msgs == ALL ? 4 : r->msgs == NO_SYSTEM ? 3 : 1;
 
     ck_assert_msg(cb_chat_form(g, NULL, &f) == 0, "%s", cb_error());
     ck_assert_str_eq(cb_chat_form_name(f), r->name);
-    ck_assert_int_eq(cb_chat_render(g, f, all + (r->msgs != ALL), n, 1, &out, &has_bos), 0);
-    ck_assert_str_eq(out, r->want);
-    ck_assert_int_eq(has_bos, r->has_bos);
-    free(out);
+    ck_assert_int_eq(cb_chat_render(g, f, all + (r->msgs != ALL), n, 1, &out), 0);
+    ck_assert_str_eq(out.s, r->want);
+    ck_assert_uint_eq(out.n, strlen(out.s));
+    ck_assert_int_eq(out.has_bos, r->has_bos);
+    check_own(&out);
+    cb_chat_text_free(&out);
     cb_gguf_close(g);
 }
 END_TEST
@@ -124,9 +146,9 @@ START_TEST(unknown_forms)
     struct gguf *g = make("{{ 'Human: ' + message }}", 0, 0);
 
     ck_assert_int_lt(cb_chat_form(g, NULL, &f), 0);
-    ck_assert_ptr_nonnull(strstr(cb_error(), "--chat-template"));
-    for (int i = 0; cb_chat_form_at(i); i++)
-        ck_assert_ptr_nonnull(strstr(cb_error(), cb_chat_form_name(cb_chat_form_at(i))));
+    ck_assert_ptr_nonnull(strstr(cb_error(), "chatml"));
+    for (int i = 0; cb_chat_form_row(i); i++)
+        ck_assert_ptr_nonnull(strstr(cb_error(), cb_chat_form_name(cb_chat_form_row(i))));
     ck_assert_int_lt(cb_chat_form(g, "vicuna", &f), 0);
     ck_assert_ptr_nonnull(strstr(cb_error(), "vicuna"));
     ck_assert_ptr_nonnull(strstr(cb_error(), "zephyr"));
@@ -138,42 +160,40 @@ START_TEST(unknown_forms)
     ck_assert_int_lt(cb_chat_form(g, NULL, &f), 0);
     ck_assert_ptr_nonnull(strstr(cb_error(), "has none"));
     cb_gguf_close(g);
-    ck_assert_ptr_null(cb_chat_form_at(-1));
+    ck_assert_ptr_null(cb_chat_form_row(-1));
 }
 END_TEST
 
 START_TEST(by_name_without_a_model)
 {
     const struct chat_form *f;
-    char *out;
-    int has_bos;
+    struct chat_text out;
 
-    for (int i = 0; cb_chat_form_at(i); i++) {
-        ck_assert_int_eq(cb_chat_form(NULL, cb_chat_form_name(cb_chat_form_at(i)), &f), 0);
-        ck_assert_ptr_eq(f, cb_chat_form_at(i));
-        ck_assert_int_eq(cb_chat_render(NULL, f, all, 4, 1, &out, &has_bos), 0);
-        ck_assert(!has_bos && strstr(out, "S") && strstr(out, "V"));
-        free(out);
-        ck_assert_int_eq(cb_chat_render(NULL, f, NULL, 0, 0, &out, &has_bos), 0);
-        free(out);
+    for (int i = 0; cb_chat_form_row(i); i++) {
+        ck_assert_int_eq(cb_chat_form(NULL, cb_chat_form_name(cb_chat_form_row(i)), &f), 0);
+        ck_assert_ptr_eq(f, cb_chat_form_row(i));
+        ck_assert_int_eq(cb_chat_render(NULL, f, all, 4, 1, &out), 0);
+        ck_assert(!out.has_bos && strstr(out.s, "S") && strstr(out.s, "V"));
+        cb_chat_text_free(&out);
+        ck_assert_int_eq(cb_chat_render(NULL, f, NULL, 0, 0, &out), 0);
+        cb_chat_text_free(&out);
     }
 }
 END_TEST
 
 START_TEST(bad_messages)
 {
-    static const struct chat_msg role[] = { { "wizard", "x" } };
-    static const struct chat_msg order[] = { { "user", "x" }, { "system", "y" } };
+    static const struct cb_message role[] = { { "wizard", "x" } };
+    static const struct cb_message order[] = { { "user", "x" }, { "system", "y" } };
     const struct chat_form *f;
-    char *out = NULL;
-    int has_bos;
+    struct chat_text out = { .s = NULL };
 
     ck_assert_int_eq(cb_chat_form(NULL, "llama2", &f), 0);
-    ck_assert_int_lt(cb_chat_render(NULL, f, role, 1, 1, &out, &has_bos), 0);
+    ck_assert_int_lt(cb_chat_render(NULL, f, role, 1, 1, &out), 0);
     ck_assert_ptr_nonnull(strstr(cb_error(), "wizard"));
-    ck_assert_int_lt(cb_chat_render(NULL, f, order, 2, 1, &out, &has_bos), 0);
+    ck_assert_int_lt(cb_chat_render(NULL, f, order, 2, 1, &out), 0);
     ck_assert_ptr_nonnull(strstr(cb_error(), "llama2"));
-    ck_assert_ptr_null(out);
+    ck_assert_ptr_null(out.s);
 }
 END_TEST
 

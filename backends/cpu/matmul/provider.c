@@ -21,20 +21,18 @@ static const struct provider *const table[] = {
     NULL
 };
 
-int cb_provider_choose(const struct provider **out)
+int cb_provider_choose(const char *name, const struct provider **out)
 {
-    const char *want = getenv("CTXBANK_MATMUL");
-
     *out = NULL;
-    if (!want || !*want || !strcmp(want, "own"))
+    if (!name || !strcmp(name, "own"))
         return CB_OK;
     for (int i = 0; table[i]; i++)
-        if (!strcmp(table[i]->name, want)) {
+        if (!strcmp(table[i]->name, name)) {
             table[i]->open();
             *out = table[i];
             return CB_OK;
         }
-    return cb_fail(CB_EUNSUPPORTED, "CTXBANK_MATMUL=%s: unknown, or not built in", want);
+    return cb_fail(CB_EUNSUPPORTED, "matrix products by %s: unknown, or not built in", name);
 }
 
 const char *cb_provider_at(int i)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* provider.h - libraries that can multiply matrices instead of our kernels (CTXBANK_MATMUL). */
+/* provider.h - libraries that can multiply matrices instead of our kernels. */
 #ifndef PROVIDER_H
 #define PROVIDER_H
 
 #include "device/device.h"
 
 struct provider {
-    const char *name; /* as CTXBANK_MATMUL takes it */
+    const char *name; /* as struct device_want takes it */
     void (*open)(void);
     /* y[n_tok][n_out] at y_stride = x[n_tok][n_in] w[n_out][n_in]^T; add: y += . On the calling
      * thread */
@@ -16,8 +16,9 @@ struct provider {
 
 extern const struct provider cb_provider_dnnl, cb_provider_blas;
 
-/* The one that CTXBANK_MATMUL names; NULL = our own kernels. Error: unknown, or not built */
-int cb_provider_choose(const struct provider **out);
+/* The library of that name; *out NULL = our own kernels (name NULL or "own"). Error: unknown, or
+ * not built in */
+int cb_provider_choose(const char *name, const struct provider **out);
 const char *cb_provider_at(int i); /* names of those that are built in; NULL past the last */
 
 enum { PROVIDER_MIN_TOK = 16 }; /* below that unpacking the weights costs more than the product */

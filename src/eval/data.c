@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "err.h"
+#include "base/err.h"
 
 static int readable(const char *dir, const char *sub, const char *name, char *path, size_t cap)
 {

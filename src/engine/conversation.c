@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* conversation.c - messages to a prompt, as text and as token ids. */
+#include "base/err.h"
+#include "model/model.h"
+#include "text/template.h"
+
+static int render(const cb_model *m, const char *form, const struct cb_message *msg, int n, int ask,
+                  struct chat_text *out)
+{
+    const struct chat_form *f;
+
+    TRY(cb_chat_form(m->gguf, form, &f));
+    return cb_chat_render(m->gguf, f, msg, n, ask, out);
+}
+
+int cb_chat_text(const cb_model *m, const char *form, const struct cb_message *msg, int n, int ask,
+                 char **text)
+{
+    struct chat_text t;
+
+    *text = NULL;
+    TRY(render(m, form, msg, n, ask, &t));
+    *text = t.s;
+    t.s = NULL;
+    cb_chat_text_free(&t);
+    return CB_OK;
+}
+
+/* What of the messages' own text lies behind the first `from` bytes, counted from there. */
+static int own_from(struct chat_text *t, size_t from)
+{
+    int n = 0;
+
+    for (int i = 0; i < t->n_own; i++) {
+        const struct tok_plain *p = &t->own[i];
+        if (p->to > from)
+            t->own[n++] = (struct tok_plain){ p->from > from ? p->from - from : 0, p->to - from };
+    }
+    return n;
+}
+
+int cb_chat_tokenize(const cb_model *m, const char *form, const struct cb_message *msg, int n,
+                     int ask, size_t from, int32_t **ids, int *n_ids)
+{
+    struct chat_text t;
+    int flags = CB_TOK_SPECIAL, rc;
+
+    *ids = NULL;
+    *n_ids = 0;
+    TRY(render(m, form, msg, n, ask, &t));
+    if (!from && !t.has_bos)
+        flags |= CB_TOK_BOS;
+    if (from > t.n)
+        rc = cb_fail(CB_EARG, "chat: the conversation has %zu bytes, fewer than %zu", t.n, from);
+    else
+        rc = cb_tok_encode_marked(m->tok, t.s + from, t.n - from, flags, t.own, own_from(&t, from),
+                                  ids, n_ids);
+    cb_chat_text_free(&t);
+    return rc;
+}

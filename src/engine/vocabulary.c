@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* vocabulary.c - a model's facts and its tokens, as the public interface gives them. */
+#include "model/model.h"
+#include "par/par.h"
+#include "text/template.h"
+
+static const char *own_form(const struct cb_model *m)
+{
+    const struct chat_form *f;
+
+    return cb_chat_form(m->gguf, NULL, &f) ? NULL : cb_chat_form_name(f);
+}
+
+void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
+{
+    const struct hparams *hp = &m->hp;
+
+    *out = (struct cb_model_info){
+        .arch = m->arch ? m->arch->name : "",
+        .name = m->name,
+        .quant = m->arch ? cb_model_main_type(m) : "",
+        .n_params = m->n_params,
+        .file_bytes = cb_gguf_file_bytes(m->gguf),
+        .n_layer = hp->n_layer,
+        .n_embd = hp->n_embd,
+        .n_head = hp->n_head,
+        .n_kv = hp->n_kv,
+        .head_dim = hp->hd,
+        .n_ff = hp->n_ff,
+        .n_vocab = hp->n_vocab,
+        .n_ctx_train = hp->n_ctx_train,
+        .bos = cb_tok_bos(m->tok),
+        .eos = cb_tok_eos(m->tok),
+        .add_bos = cb_tok_add_bos(m->tok),
+        .space_prefix = cb_tok_space_prefix(m->tok),
+        .device = m->dev ? m->dev->name : "",
+        .isa = m->dev ? m->dev->isa : "",
+        .n_threads = m->dev ? cb_par_threads(m->dev->par) : 0,
+        .fingerprint = m->fingerprint,
+        .chat_form = own_form(m),
+    };
+}
+
+int cb_n_vocab(const cb_model *m)
+{
+    return m->hp.n_vocab;
+}
+
+int cb_tokenize(const cb_model *m, const char *text, size_t len, int flags, int32_t **ids, int *n)
+{
+    return cb_tok_encode(m->tok, text, len, flags, ids, n);
+}
+
+int cb_token_bytes(const cb_model *m, int32_t id, int special, char *buf, int cap)
+{
+    return cb_tok_piece(m->tok, id, special, buf, cap);
+}
+
+int cb_token_is_end(const cb_model *m, int32_t id)
+{
+    return cb_tok_is_end(m->tok, id);
+}
+
+int cb_token_ends(const cb_model *m, const int32_t **ids)
+{
+    return cb_tok_ends(m->tok, ids);
+}

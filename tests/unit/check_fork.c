@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* check_fork.c - a fork goes on as its original would, and neither reaches the other; what is left
+ * of a timeline that was cut short is as if the rest had never come. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctxbank.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { N_PROMPT = 150, N_STEP = 12, N_CTX = 512 };
+
+static cb_model *m;
+static int32_t ids[N_CTX];
+
+static void setup(void)
+{
+    struct tiny t = cb_tiny_get("qwen2");
+    uint32_t x = 7;
+
+    m = cb_toy_model(&t, "cpu", 2);
+    for (int i = 0; i < N_CTX; i++) {
+        x = 1103515245u * x + 12345u;
+        ids[i] = (int32_t)((x >> 8) % (uint32_t)cb_n_vocab(m));
+    }
+}
+
+static void teardown(void)
+{
+    cb_model_close(m);
+}
+
+/* Every policy, at budgets that drop and choose; all stored forms. */
+static const struct row {
+    const char *policy, *type, *prefill;
+    int keeps; /* 1: timelines can be cut anywhere; 0: not where it dropped or measured; -1: where
+                  it dropped alone */
+} rows[] = {
+    { "full", "f16", "dense", 1 },
+    { "full", "f32", "dense", 1 },
+    { "full", "q8_0", "dense", 1 },
+    { "full", "kivi4:32", "dense", 2 },
+    { "window:budget=64", "f16", "dense", -1 },
+    { "streamingllm:budget=64", "f16", "dense", -1 },
+    { "h2o:budget=64", "f16", "dense", 0 },
+    { "h2o:budget=140", "f16", "dense", 0 },
+    { "h2o:budget=64", "kivi2:32", "dense", 0 },
+    { "snapkv:budget=64,window=16", "f16", "dense", -1 },
+    { "tova:budget=64", "f16", "dense", -1 },
+    { "pyramidkv:budget=64", "f16", "dense", 0 },
+    { "simlayerkv:recent=32", "f16", "dense", 0 },
+    { "d2o:budget=64", "f16", "dense", 0 },
+    { "omnikv:filter=0,budget=16", "f16", "dense", 1 },
+    { "omnikv:filter=0,budget=16,select=uniform,window=4", "f16", "dense", 0 },
+    { "omnikv:filter=0,budget=16", "f16", "omnikv:chunk=32,ratio=0.5", 1 },
+    { "pod:sinks=4,recent=32", "f16", "dense", 0 },
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static cb_session *open_row(const struct row *r)
+{
+    const struct cb_session_params p = { .n_ctx = N_CTX,
+                                         .chunk = 64,
+                                         .type_k = r->type,
+                                         .type_v = r->type,
+                                         .policy = r->policy,
+                                         .prefill = r->prefill };
+    cb_session *s;
+
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s: %s", r->policy, cb_error());
+    return s;
+}
+
+static void prefill(cb_session *s, int from, int n)
+{
+    ck_assert_msg(!cb_session_prefill(s, ids + from, n, NULL), "%s", cb_error());
+}
+
+/* Tokens from..to-1 of a list that `salt` makes another one */
+static void steps(cb_session *s, int from, int to, int salt)
+{
+    for (int i = from; i < to; i++)
+        ck_assert_msg(!cb_session_decode(s, ids[(i + salt) % N_CTX]), "%s", cb_error());
+}
+
+static void same_logits(const cb_session *a, const cb_session *b, const char *what)
+{
+    const size_t n = (size_t)cb_n_vocab(m);
+
+    ck_assert_msg(!memcmp(cb_session_logits(a), cb_session_logits(b), n * sizeof(float)), "%s",
+                  what);
+}
+
+static void same_sessions(const cb_session *a, const cb_session *b, const char *what)
+{
+    struct cb_memory x, y;
+
+    same_logits(a, b, what);
+    cb_session_memory(a, &x);
+    cb_session_memory(b, &y);
+    ck_assert_msg(x.kv_bytes == y.kv_bytes && x.kept_min == y.kept_min && x.kept_max == y.kept_max,
+                  "%s: %llu and %llu bytes", what, (unsigned long long)x.kv_bytes,
+                  (unsigned long long)y.kv_bytes);
+    ck_assert_int_eq(cb_session_len(a), cb_session_len(b));
+}
+
+/* After a prompt, after generated tokens, after a second prompt */
+START_TEST(forks_go_on_alone)
+{
+    const struct row *r = &rows[_i];
+
+    for (int when = 0; when < 3; when++) {
+        cb_session *plain = open_row(r), *s = open_row(r), *fork;
+        for (int i = 0; i < 2; i++) {
+            cb_session *x = i ? s : plain;
+            prefill(x, 0, N_PROMPT);
+            if (when > 0)
+                steps(x, N_PROMPT, N_PROMPT + N_STEP, 0);
+            if (when > 1)
+                prefill(x, 200, 40);
+        }
+        ck_assert_msg(!cb_session_fork(s, &fork), "%s: %s", r->policy, cb_error());
+        same_sessions(s, fork, r->policy);
+        steps(fork, 300, 300 + N_STEP, 1); /* another text */
+        prefill(fork, 20, 30);
+        steps(s, 300, 300 + N_STEP, 0);
+        steps(plain, 300, 300 + N_STEP, 0);
+        same_sessions(s, plain, r->policy);
+        cb_session_close(fork);
+        ck_assert_int_eq(cb_session_fork(s, &fork), CB_OK);
+        steps(fork, 330, 330 + N_STEP, 0);
+        steps(plain, 330, 330 + N_STEP, 0);
+        same_sessions(fork, plain, r->policy);
+        cb_session_close(s); /* the fork needs it no more */
+        prefill(fork, 60, 70);
+        prefill(plain, 60, 70);
+        steps(fork, 350, 350 + N_STEP, 0);
+        steps(plain, 350, 350 + N_STEP, 0);
+        same_sessions(fork, plain, r->policy);
+        cb_session_close(fork);
+        cb_session_close(plain);
+    }
+}
+END_TEST
+
+START_TEST(an_empty_session_forks)
+{
+    cb_session *s = open_row(&rows[0]), *fork;
+
+    ck_assert_int_eq(cb_session_fork(s, &fork), CB_OK);
+    ck_assert_int_eq(cb_session_len(fork), 0);
+    prefill(s, 0, 20);
+    prefill(fork, 0, 20);
+    same_sessions(s, fork, "empty");
+    cb_session_close(s);
+    cb_session_close(fork);
+}
+END_TEST
+
+/* Cut back to `n` tokens; then both go on. plain was fed as many. */
+static void cut_and_go_on(const struct row *r, cb_session *s, cb_session *plain, int n)
+{
+    ck_assert_msg(!cb_session_truncate(s, n), "%s: %s", r->policy, cb_error());
+    ck_assert_int_eq(cb_session_len(s), n);
+    steps(s, 300, 300 + N_STEP, 0);
+    steps(plain, 300, 300 + N_STEP, 0);
+    if (r->keeps == 1)
+        same_sessions(s, plain, r->policy); /* kivi: what was quantised stays so */
+    ck_assert_int_eq(cb_session_len(s), cb_session_len(plain));
+}
+
+START_TEST(cut_timelines)
+{
+    const struct row *r = &rows[_i];
+    cb_session *s = open_row(r), *plain = open_row(r);
+
+    prefill(s, 0, N_PROMPT);
+    prefill(plain, 0, N_PROMPT);
+    steps(s, N_PROMPT, N_PROMPT + 4, 0);
+    steps(plain, N_PROMPT, N_PROMPT + 4, 0);
+    steps(s, N_PROMPT + 4, N_PROMPT + N_STEP, 0);
+    if (r->keeps > 0) {
+        cut_and_go_on(r, s, plain, N_PROMPT + 4);
+    } else {
+        const int rc = cb_session_truncate(s, N_PROMPT + 4);
+        if (rc) {
+            ck_assert_int_eq(rc, CB_EUNSUPPORTED);
+            ck_assert_msg(strstr(cb_error(), "policy") != NULL, "%s", cb_error());
+        } else {
+            ck_assert_int_lt(r->keeps, 0);
+        }
+    }
+    /* its whole length, and nothing, are possible in any case */
+    ck_assert_int_eq(cb_session_truncate(s, cb_session_len(s)), CB_OK);
+    ck_assert_int_eq(cb_session_truncate(s, -1), CB_EARG);
+    ck_assert_int_eq(cb_session_truncate(s, cb_session_len(s) + 1), CB_EARG);
+    ck_assert_int_eq(cb_session_truncate(s, 0), CB_OK);
+    cb_session_clear(plain);
+    prefill(s, 0, N_PROMPT);
+    prefill(plain, 0, N_PROMPT);
+    same_sessions(s, plain, r->policy);
+    cb_session_close(s);
+    cb_session_close(plain);
+}
+END_TEST
+
+/* Of a prompt, too: the rest is as if it had been the whole of it. */
+START_TEST(cut_prompts)
+{
+    for (int k = 0; k < 3; k++) {
+        cb_session *s = open_row(&rows[k]), *plain = open_row(&rows[k]);
+        prefill(s, 0, N_PROMPT);
+        prefill(plain, 0, 100);
+        ck_assert_int_eq(cb_session_truncate(s, 100), CB_OK);
+        prefill(s, 200, 30);
+        prefill(plain, 200, 30);
+        same_sessions(s, plain, rows[k].policy);
+        cb_session_close(s);
+        cb_session_close(plain);
+    }
+}
+END_TEST
+
+/* A policy that drops at the end of a prompt alone lets what follows be cut. */
+START_TEST(cut_behind_what_was_dropped)
+{
+    const struct row r = { "snapkv:budget=64,window=16", "f16", "dense", 1 };
+    cb_session *s = open_row(&r), *plain = open_row(&r);
+
+    prefill(s, 0, N_PROMPT);
+    prefill(plain, 0, N_PROMPT);
+    steps(s, N_PROMPT, N_PROMPT + N_STEP, 0);
+    ck_assert_int_eq(cb_session_truncate(s, N_PROMPT - 1), CB_EUNSUPPORTED);
+    cut_and_go_on(&r, s, plain, N_PROMPT);
+    cb_session_close(s);
+    cb_session_close(plain);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("fork");
+    TCase *c = tcase_create("fork");
+    SRunner *r;
+    int failed;
+
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_set_timeout(c, 120);
+    tcase_add_loop_test(c, forks_go_on_alone, 0, N_ROWS);
+    tcase_add_test(c, an_empty_session_forks);
+    tcase_add_loop_test(c, cut_timelines, 0, N_ROWS);
+    tcase_add_test(c, cut_prompts);
+    tcase_add_test(c, cut_behind_what_was_dropped);
+    suite_add_tcase(s, c);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
