@@ -62,12 +62,14 @@ libcore_la_SOURCES += \
 	src/bank/bank.c src/bank/bank.h \
 	src/bank/evict.c src/bank/evict.h \
 	src/bank/nearest_key.c src/bank/nearest_key.h \
+	src/bank/pages.c src/bank/pages.h \
 	src/bank/store.c src/bank/store.h \
-	src/bank/store_copy.c \
+	src/bank/store_copy.c src/bank/store_copy.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
-	src/bank/store_prepack.c \
-	src/bank/store_rows.c \
-	src/bank/store_touch.c
+	src/bank/store_prepack.c src/bank/store_prepack.h \
+	src/bank/store_rows.c src/bank/store_rows.h \
+	src/bank/store_state.h \
+	src/bank/store_touch.c src/bank/store_touch.h
 
 libcore_la_SOURCES += \
 	src/policy/budget.c \

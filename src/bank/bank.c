@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "device/kivi.h"
+#include "store_copy.h"
 
 /* "kivi4" or "kivi2:64": f16 rows, of which all but the newest are quantised. Returns 1 for such.
  */

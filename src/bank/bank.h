@@ -6,6 +6,8 @@
 
 #include "store.h"
 #include "store_kivi.h"
+#include "store_prepack.h"
+#include "store_rows.h"
 
 struct bank {
     struct device *dev;

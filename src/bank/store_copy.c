@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* store_copy.c - a store becomes what another one is. What the other one does not hold is not
  * touched, so that the copy takes no more memory than it. */
+#include "store_copy.h"
+
 #include <string.h>
 
 #include "base/err.h"
+
+#include "pages.h"
 #include "store.h"
 #include "store_kivi.h"
+#include "store_prepack.h"
+#include "store_rows.h"
 
 static size_t row_bytes(const struct store *s, int v)
 {
@@ -25,7 +31,7 @@ static int copy_list(const struct store *s, int32_t *const *from, int32_t **to)
 {
     if (!*from)
         return CB_OK;
-    TRY(cb_store_reserve(cb_store_list_bytes(s), to));
+    TRY(cb_pages_reserve(cb_store_list_bytes(s), to));
     for (int h = 0; h < s->n_kv; h++)
         memcpy(*to + cb_store_at(s, h, 0), *from + cb_store_at(s, h, 0),
                (size_t)s->n[h] * sizeof **to);

@@ -5,6 +5,7 @@
  *
  * When slots are dropped, quantised rows stay where they are and a map says which are meant; they
  * are quantised again, without the dropped ones, only when those are the more. */
+
 #include "store_kivi.h"
 
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 
 #include "base/err.h"
 #include "device/kivi.h"
+
+#include "pages.h"
 
 /* ---- sizes ---- */
 
@@ -33,7 +36,7 @@ static int most_rows(const struct store *s)
 
 static size_t map_bytes(const struct store *s)
 {
-    return cb_store_page_up((size_t)s->n_kv * (size_t)s->cap * sizeof(int32_t));
+    return cb_pages_up((size_t)s->n_kv * (size_t)s->cap * sizeof(int32_t));
 }
 
 /* ---- open ---- */
@@ -44,12 +47,12 @@ static int open_memory(struct store *s)
     const size_t n_kv = (size_t)s->n_kv, rows = (size_t)most_rows(s);
 
     if (q->form_k.bits) {
-        q->head_k = cb_store_page_up(rows / KIVI_GROUP * group_bytes(s));
-        TRY(cb_store_reserve(q->head_k * n_kv, &q->k));
+        q->head_k = cb_pages_up(rows / KIVI_GROUP * group_bytes(s));
+        TRY(cb_pages_reserve(q->head_k * n_kv, &q->k));
     }
     if (q->form_v.bits) {
-        q->head_v = cb_store_page_up(rows * value_bytes(s));
-        TRY(cb_store_reserve(q->head_v * n_kv, &q->v));
+        q->head_v = cb_pages_up(rows * value_bytes(s));
+        TRY(cb_pages_reserve(q->head_v * n_kv, &q->v));
     }
     return CB_OK;
 }
@@ -79,7 +82,7 @@ int cb_kivi_open(struct store *s, struct kivi_form k, struct kivi_form v)
 static void drop_maps(struct store *s)
 {
     for (int v = 0; v < 2; v++) {
-        cb_store_release(s->kivi->map[v], map_bytes(s));
+        cb_pages_release(s->kivi->map[v], map_bytes(s));
         s->kivi->map[v] = NULL;
     }
     for (int h = 0; h < s->n_kv; h++)
@@ -94,8 +97,8 @@ void cb_kivi_close(struct store *s)
         return;
     if (q->head)
         drop_maps(s);
-    cb_store_release(q->k, q->head_k * (size_t)s->n_kv);
-    cb_store_release(q->v, q->head_v * (size_t)s->n_kv);
+    cb_pages_release(q->k, q->head_k * (size_t)s->n_kv);
+    cb_pages_release(q->v, q->head_v * (size_t)s->n_kv);
     free(q->head);
     free(q->rows_k);
     free(q->rows_v);
@@ -124,7 +127,7 @@ static int need_map(struct store *s, int v)
 {
     if (s->kivi->map[v])
         return CB_OK;
-    TRY(cb_store_reserve(map_bytes(s), &s->kivi->map[v]));
+    TRY(cb_pages_reserve(map_bytes(s), &s->kivi->map[v]));
     for (int h = 0; h < s->n_kv; h++) {
         struct kv_kivi *q = &s->kivi->head[h];
         int32_t *map = map_of(s, h, v);
@@ -196,7 +199,7 @@ static void pack_keys(struct store *s, struct device *d, int kv)
     }
     for (int i = 0; map && i < whole; i++)
         map[i] = i;
-    cb_store_give_back(key_group(s, kv, whole / KIVI_GROUP),
+    cb_pages_give_back(key_group(s, kv, whole / KIVI_GROUP),
                        key_group(s, kv, s->kivi->rows_k[kv] / KIVI_GROUP));
     q->n_k = s->kivi->rows_k[kv] = whole;
 }
@@ -211,7 +214,7 @@ static void pack_values(struct store *s, int kv)
             memmove(value_row(s, kv, i), value_row(s, kv, map[i]), value_bytes(s));
         map[i] = i;
     }
-    cb_store_give_back(value_row(s, kv, q->n_v), value_row(s, kv, s->kivi->rows_v[kv]));
+    cb_pages_give_back(value_row(s, kv, q->n_v), value_row(s, kv, s->kivi->rows_v[kv]));
     s->kivi->rows_v[kv] = q->n_v;
 }
 
@@ -225,8 +228,8 @@ static void give_back_rows(const struct store *s, int kv, int v, int had, int en
 {
     uint8_t *first = cb_store_row(s, kv, v, 0), *from = cb_store_row(s, kv, v, had);
 
-    from -= (uintptr_t)from % cb_store_page_up(1);
-    cb_store_give_back(from > first ? from : first, cb_store_row(s, kv, v, end));
+    from -= (uintptr_t)from % cb_pages_up(1);
+    cb_pages_give_back(from > first ? from : first, cb_store_row(s, kv, v, end));
 }
 
 static int advance_keys(struct store *s, struct device *d, int kv)
@@ -343,9 +346,9 @@ void cb_kivi_cut(struct store *s, int kv, int n)
     if (n)
         return;
     if (q->form_k.bits)
-        cb_store_give_back(key_group(s, kv, 0), key_group(s, kv, q->rows_k[kv] / KIVI_GROUP));
+        cb_pages_give_back(key_group(s, kv, 0), key_group(s, kv, q->rows_k[kv] / KIVI_GROUP));
     if (q->form_v.bits)
-        cb_store_give_back(value_row(s, kv, 0), value_row(s, kv, q->rows_v[kv]));
+        cb_pages_give_back(value_row(s, kv, 0), value_row(s, kv, q->rows_v[kv]));
     q->rows_k[kv] = q->rows_v[kv] = 0;
     if (kv == s->n_kv - 1)
         drop_maps(s);

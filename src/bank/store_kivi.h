@@ -3,7 +3,7 @@
 #ifndef STORE_KIVI_H
 #define STORE_KIVI_H
 
-#include "store.h"
+#include "store_state.h"
 
 struct kivi_form {
     int bits;     /* 2 or 4; 0: not quantised */

@@ -2,9 +2,10 @@
 /* store_prepack.c - blocks of slots in the form that a device's attention multiplies, in place of
  * their rows. It serves layers that are read whole for every token: to make that form costs a row
  * once instead of once a token. What a policy wants to look at, or to drop, becomes rows again. */
-#include "store.h"
+#include "store_prepack.h"
 
 #include "base/err.h"
+#include "pages.h"
 
 /* Rows of a type in blocks hold what their codes are worth: there are no steps. */
 static int has_steps(const struct store *s, int v)
@@ -14,7 +15,7 @@ static int has_steps(const struct store *s, int v)
 
 static size_t step_bytes(const struct store *s)
 {
-    return cb_store_page_up((size_t)s->n_kv * (size_t)s->cap * sizeof(float));
+    return cb_pages_up((size_t)s->n_kv * (size_t)s->cap * sizeof(float));
 }
 
 void cb_store_may_prepack(struct store *s, struct device *d)
@@ -27,7 +28,7 @@ void cb_store_may_prepack(struct store *s, struct device *d)
 void cb_store_prepack_close(struct store *s)
 {
     for (int v = 0; v < 2; v++)
-        cb_store_release(s->step[v], step_bytes(s));
+        cb_pages_release(s->step[v], step_bytes(s));
 }
 
 float *cb_store_steps(const struct store *s, int kv, int v, int row)
@@ -50,7 +51,7 @@ static int common_rows(const struct store *s)
 
 int cb_store_need_steps(struct store *s, int v)
 {
-    return s->step[v] || !has_steps(s, v) ? CB_OK : cb_store_reserve(step_bytes(s), &s->step[v]);
+    return s->step[v] || !has_steps(s, v) ? CB_OK : cb_pages_reserve(step_bytes(s), &s->step[v]);
 }
 
 int cb_store_prepack(struct store *s)

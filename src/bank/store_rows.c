@@ -3,14 +3,20 @@
  * number until slots are dropped one at a time. Then the row of the one that went is the next
  * token's, the slots of a head are mixed, and a list says which row each one is. Rows in use always
  * lie next to each other, apart from the one row between a drop and the next token: the hole. */
+#include "store_rows.h"
+
 #include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/err.h"
 #include "device/kivi.h"
+
+#include "base/err.h"
+#include "pages.h"
 #include "store.h"
 #include "store_kivi.h"
+#include "store_prepack.h"
+#include "store_touch.h"
 
 enum { MOST_ROW = 4 * 512 }; /* bytes of the largest row */
 
@@ -79,7 +85,7 @@ static void move_row(struct store *s, int kv, int from, int to)
 static void shrink(struct store *s, int kv, int n_row)
 {
     for (int v = 0; v < 2; v++)
-        cb_store_give_back(cb_store_row(s, kv, v, n_row), cb_store_row(s, kv, v, s->rows[kv]));
+        cb_pages_give_back(cb_store_row(s, kv, v, n_row), cb_store_row(s, kv, v, s->rows[kv]));
     s->rows[kv] = n_row;
 }
 
@@ -194,7 +200,7 @@ static int need_pos(struct store *s)
 {
     if (s->pos)
         return CB_OK;
-    TRY(cb_store_reserve(cb_store_list_bytes(s), &s->pos));
+    TRY(cb_pages_reserve(cb_store_list_bytes(s), &s->pos));
     for (int h = 0; h < s->n_kv; h++)
         for (int i = 0; i < s->n[h]; i++)
             s->pos[cb_store_at(s, h, i)] = i;
@@ -204,7 +210,7 @@ static int need_pos(struct store *s)
 static int need_row(struct store *s, int kv)
 {
     if (!s->row)
-        TRY(cb_store_reserve(cb_store_list_bytes(s), &s->row));
+        TRY(cb_pages_reserve(cb_store_list_bytes(s), &s->row));
     for (int i = 0; !s->mixed[kv] && i < s->n[kv]; i++)
         s->row[cb_store_at(s, kv, i)] = i;
     s->mixed[kv] = 1;
@@ -258,7 +264,7 @@ int cb_store_drop(struct store *s, int kv, int slot)
     s->gap_hi[kv] -= slot < s->gap_hi[kv];
     s->n[kv] = n;
     if (!mix)
-        cb_store_give_back_gap(s, kv, 0);
+        cb_store_release_gap(s, kv, 0);
     return CB_OK;
 }
 
@@ -332,14 +338,14 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
         move_rows(s, kv, keep, n);
     shrink(s, kv, n);
     if (!s->kivi)
-        cb_store_give_back_gap(s, kv, 0);
+        cb_store_release_gap(s, kv, 0);
     s->n[kv] = n;
     return CB_OK;
 }
 
 static void forget_list(const struct store *s, int32_t **list)
 {
-    cb_store_release(*list, cb_store_list_bytes(s));
+    cb_pages_release(*list, cb_store_list_bytes(s));
     *list = NULL;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* store_touch.c - first touch: a page lies on the node of the thread that writes to it first.
  * Attention reads head after head, so a head's pages are touched in a loop over heads. */
+#include "store_touch.h"
+
 #include <unistd.h>
 
-#include "store.h"
+#include "pages.h"
 
 struct touch {
     struct store *s;
@@ -41,7 +43,7 @@ static void touch_head(void *ctx, int kv, int thread)
 
 void cb_store_touch(struct store *s, struct par *par, const int *row, int n)
 {
-    struct touch t = { s, row, n, cb_store_page_up(1) };
+    struct touch t = { s, row, n, cb_pages_up(1) };
     int any = 0;
 
     if (cb_par_nodes(par) == 1)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bank/store.h"
+#include "bank/pages.h"
 #include "base/err.h"
 #include "device/kivi.h"
 #include "time_ops.h"
@@ -119,7 +119,7 @@ static void fill_bank(struct device *d, struct bank *k, const float *x)
 
 static void bank_close(struct bank *k)
 {
-    cb_store_release(k->mem, k->bytes);
+    cb_pages_release(k->mem, k->bytes);
     free(k->run);
     free(k->kivi);
     free(k->idx);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bank/store.h"
+#include "bank/pages.h"
 #include "base/err.h"
 #include "time_ops.h"
 
@@ -75,7 +75,7 @@ static int run(struct op_bench *b, struct gather *g, struct op_row *row)
         snprintf(row->shape, sizeof row->shape, "rows of %d", g->n);
         err = cb_op_emit(b, row);
     }
-    cb_store_release(mem, bytes);
+    cb_pages_release(mem, bytes);
     free(g->idx);
     free(g->y);
     return err;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bank/store.h"
+#include "bank/pages.h"
 #include "base/err.h"
 #include "time_ops.h"
 
@@ -227,7 +227,7 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
     }
     for (int i = 0; p.w && i < p.n; i++)
         b->d->ops->unload(b->d, &p.w[i]);
-    cb_store_release(raw, raw_bytes);
+    cb_pages_release(raw, raw_bytes);
     free(p.w);
     free(p.x);
     free(p.y);

@@ -8,7 +8,7 @@
 #include <strings.h>
 #include <sys/mman.h>
 
-#include "bank/store.h"
+#include "bank/pages.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/suggest.h"
@@ -187,7 +187,7 @@ int cb_op_reserve(size_t bytes, void *out)
 {
     void *p;
 
-    TRY(cb_store_reserve(bytes, &p));
+    TRY(cb_pages_reserve(bytes, &p));
     madvise(p, bytes, MADV_HUGEPAGE);
     memcpy(out, &p, sizeof p);
     return CB_OK;

@@ -63,7 +63,7 @@ double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int roug
 int cb_op_emit(struct op_bench *b, struct op_row *row); /* fills in what all rows have */
 /* x[n] between -1 and 1, the same every time */
 void cb_op_fill(float *x, size_t n);
-/* Bytes that come zeroed out of huge pages, where there are such; cb_store_release() frees them. */
+/* Bytes that come zeroed out of huge pages, where there are such; cb_pages_release() frees them. */
 int cb_op_reserve(size_t bytes, void *out);
 
 enum { OP_COLD_BYTES = 64 << 20 }; /* that a measurement goes through: more than caches hold */

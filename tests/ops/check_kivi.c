@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bank/store_kivi.h"
 #include "device/kivi.h"
 #include "kit/isa.h"
 #include "kit/tiny.h"

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bank/store.h"
-#include "bank/store_kivi.h"
+#include "bank/bank.h"
+#include "bank/pages.h"
+#include "bank/store_copy.h"
 #include "ctxbank.h"
 
 enum { N_KV = 2, HD = 32, CAP = 100000 };

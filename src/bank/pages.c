@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* pages.c - reserved address space whose pages become memory when they are first written. */
+#include "pages.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+#if defined(__linux__) && !defined(MADV_COLLAPSE)
+#define MADV_COLLAPSE 25 /* headers may be older than the kernel */
+#elif !defined(MADV_COLLAPSE)
+#define MADV_COLLAPSE MADV_NORMAL
+#endif
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static size_t page_size(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+size_t cb_pages_up(size_t n)
+{
+    const size_t p = page_size();
+    return (n + p - 1) / p * p;
+}
+
+/* Large parts begin where a huge page may. */
+int cb_pages_reserve(size_t bytes, void *out)
+{
+    const size_t spare = bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
+    uint8_t *p = mmap(NULL, bytes + spare, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t skip;
+
+    if (p == MAP_FAILED)
+        return cb_fail(CB_ENOMEM, "context bank: cannot reserve %zu bytes: %s", bytes,
+                       strerror(errno));
+    skip = spare ? (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE : 0;
+    if (skip)
+        munmap(p, skip);
+    p += skip;
+    if (spare - skip)
+        munmap(p + bytes, spare - skip);
+    memcpy(out, &p, sizeof p);
+    return CB_OK;
+}
+
+void cb_pages_release(void *p, size_t bytes)
+{
+    if (p)
+        munmap(p, bytes);
+}
+
+size_t cb_pages_head(size_t bytes)
+{
+    return bytes >= HUGE_PAGE ? (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE
+                              : cb_pages_up(bytes);
+}
+
+void cb_pages_give_back(uint8_t *from, uint8_t *to)
+{
+    const size_t p = page_size();
+    uint8_t *a = from + (p - (uintptr_t)from % p) % p, *b = to - (uintptr_t)to % p;
+    if (a < b)
+        madvise(a, (size_t)(b - a), MADV_DONTNEED);
+}
+
+/* Linux 6.1 and later do so when asked; elsewhere small pages do as well. */
+void cb_pages_collapse(uint8_t *from, uint8_t *to)
+{
+    uint8_t *a = from + (HUGE_PAGE - (uintptr_t)from % HUGE_PAGE) % HUGE_PAGE;
+    uint8_t *b = to - (uintptr_t)to % HUGE_PAGE;
+
+    if (a < b)
+        madvise(a, (size_t)(b - a), MADV_COLLAPSE);
+}

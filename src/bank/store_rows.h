@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* store_rows.h - tokens into a store and out of it, and what single slots hold. */
+#ifndef STORE_ROWS_H
+#define STORE_ROWS_H
+
+#include "store_state.h"
+
+/* Adds n tokens at positions pos0.. to every head; k and v are [n][n_kv][hd] at a stride in floats.
+ * The caller has checked that they fit. */
+int cb_store_append(struct store *s, struct device *d, const float *k, const float *v, int stride,
+                    int n, int pos0);
+/* Keeps slots keep[n] (ascending) of one head. */
+int cb_store_keep(struct store *s, int kv, const int *keep, int n);
+int cb_store_drop(struct store *s, int kv,
+                  int slot);               /* all but one; not where some are quantised */
+void cb_store_sort(struct store *s);       /* slots are rows again: what causal attention needs */
+void cb_store_cut(struct store *s, int n); /* forgets positions n.. in every head */
+
+/* One slot's key (v = 0) or value (v = 1) as f32 x[hd] */
+void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x);
+enum { CB_STORE_MANY = 64 };
+/* Those of slot[n], n <= CB_STORE_MANY -> x[n][hd] */
+void cb_store_get_many(const struct store *s, struct device *d, int kv, int v, const int *slot,
+                       int n, float *x);
+void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x);
+
+#endif
