@@ -39,7 +39,8 @@ int cb_fail(int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(last, sizeof last, fmt, ap);
     va_end(ap);
-    /* names from files come along: the text stays one line, and moves no terminal's cursor */
+    /* the text may contain names from files: keep it one line, without terminal control characters
+     */
     for (char *c = last; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
