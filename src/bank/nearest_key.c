@@ -166,8 +166,7 @@ static void products(struct nearest_key *m, int l, struct kv_run run, const floa
                                      .n_kv = 1,
                                      .hd = st->hd,
                                      .scale = 1,
-                                     .causal =
-                                         !run.idx, /* as the last query of a prompt sees all */
+                                     .causal = !run.idx, /* as a prompt's last query sees all */
                                      .type_k = st->type_k,
                                      .type_v = st->type_v,
                                      .run = &run,

@@ -27,6 +27,6 @@ int cb_nearest_key_all(struct nearest_key *m, int l, int kv, const int *keep, in
 int cb_nearest_key_one(struct nearest_key *m, int l, int kv, int slot,
                        const struct near_slot **out);
 void cb_nearest_key_forget(struct nearest_key *m, int l, int kv,
-                           int slot); /* call after the slot's key changed */
+                           int slot); /* its key has changed */
 
 #endif

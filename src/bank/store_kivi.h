@@ -19,8 +19,7 @@ void cb_kivi_keys_stay(struct store *s, int kv);
 
 /* Quantises what is older than the residuals: keys in whole residuals, values one by one. */
 int cb_kivi_advance(struct store *s, struct device *d);
-/* Call before slots change: keeps slots keep[n], and moves the rows that are not quantised as well.
- */
+/* Call before slots change: keeps slots keep[n], and moves rows that are not quantised as well. */
 int cb_kivi_keep(struct store *s, int kv, const int *keep, int n);
 void cb_kivi_cut(struct store *s, int kv, int n);
 /* Copies maps and quantised rows of `from`; the caller copies the f16 rows. */

@@ -10,8 +10,7 @@
 void cb_store_may_prepack(struct store *s, struct device *d);
 int cb_store_prepack(struct store *s); /* every whole block that is still rows */
 void cb_store_prepack_close(struct store *s);
-int cb_store_need_steps(struct store *s,
-                        int v); /* memory for the steps of keys (v = 0) or values */
+int cb_store_need_steps(struct store *s, int v); /* room for steps of keys (v = 0) or values */
 /* Ends prepacking from row `from` on: blocks that hold rows below n become rows again, later blocks
  * are forgotten. */
 void cb_store_unpack(struct store *s, int from, int n);

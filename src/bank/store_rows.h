@@ -11,10 +11,8 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
                     int n, int pos0);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
-int cb_store_drop(struct store *s, int kv,
-                  int slot); /* keeps all other slots; not in a store that quantises */
-void cb_store_sort(
-    struct store *s); /* puts each slot in the row of its number, as causal attention needs */
+int cb_store_drop(struct store *s, int kv, int slot); /* all but one; not if some are quantised */
+void cb_store_sort(struct store *s);       /* moves slot i to row i, as causal attention needs */
 void cb_store_cut(struct store *s, int n); /* forgets positions from n on in every head */
 
 /* One slot's key (v = 0) or value (v = 1) as f32 x[hd] */

@@ -4,8 +4,7 @@
  * are dropped. KV heads may hold different tokens; slots are ascending in position.
  *
  * Slot i lies in row i of memory until slots are dropped one at a time. Then the next token takes
- * the row of the dropped slot, so that dropping a token at each step moves no rows (store_rows.c).
- */
+ * the row of the dropped slot, so dropping a token at each step moves no rows (store_rows.c). */
 #ifndef STORE_STATE_H
 #define STORE_STATE_H
 
@@ -14,9 +13,7 @@
 
 #include "device/device.h"
 
-enum {
-    CB_STORE_MIX = 128
-}; /* heads with fewer slots stay in order: moving their rows costs little */
+enum { CB_STORE_MIX = 128 }; /* heads with fewer slots stay in order: moving rows is cheap there */
 
 struct store {
     int n_kv, hd, cap;
@@ -40,7 +37,7 @@ struct store {
     int small_pages;          /* 1: cb_store_huge_pages() does nothing */
     struct device *prepacker; /* the device that reads prepacked blocks; NULL: rows stay rows */
     int prepacked;            /* the first `prepacked` rows of every head are prepacked */
-    float *step[2];           /* [n_kv][cap] steps of keys, of values; NULL: none are needed yet */
+    float *step[2]; /* [n_kv][cap] steps of keys, of values; NULL: none yet, or never any */
 };
 
 /* Address of a row: of keys; of values; of keys (v = 0) or values (v = 1) */

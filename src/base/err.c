@@ -39,8 +39,7 @@ int cb_fail(int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(last, sizeof last, fmt, ap);
     va_end(ap);
-    /* the text may contain names from files: keep it one line, without terminal control characters
-     */
+    /* names from files may be in the text: keep it one line without control characters */
     for (char *c = last; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* err.h - a status code gives the kind of a failure, a thread-local text says what failed and why.
- */
+/* err.h - a status code for the kind of a failure, a thread-local text for what failed and why. */
 #ifndef ERR_H
 #define ERR_H
 

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* Length of a character that starts with b, 0 = none does; *lo, *hi: the range of its second byte.
- */
+/* Length of a character that starts with b, 0 = none does; *lo, *hi: range of the second byte. */
 static int lead(unsigned char b, unsigned char *lo, unsigned char *hi)
 {
     *lo = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80; /* no overlong forms */

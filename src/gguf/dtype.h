@@ -30,8 +30,7 @@ struct dtype_info {
     int block_bytes;
     /* n is a multiple of block; x need not be aligned */
     void (*to_f32)(const void *x, float *y, int64_t n);
-    void (*from_f32)(const float *x, void *y,
-                     int64_t n); /* rounds to nearest, with the usual scales */
+    void (*from_f32)(const float *x, void *y, int64_t n); /* round to nearest, usual scales */
 };
 
 extern const struct dtype_info cb_dtype[DT_COUNT];

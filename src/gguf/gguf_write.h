@@ -11,8 +11,7 @@ struct gguf_bytes {
 };
 
 /* Begin with cb_gguf_writer_init(). A put that runs out of memory is remembered and reported by
- * cb_gguf_put_header(), so the puts need no checks. Keys and names are not checked for uniqueness.
- */
+ * cb_gguf_put_header(), so puts need no checks. Nothing checks that keys and names are unique. */
 struct gguf_writer {
     uint32_t version, alignment;
     uint64_t n_kv, n_tensor;

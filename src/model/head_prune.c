@@ -37,8 +37,7 @@ struct head_prune {
     const struct weight *w;          /* exact */
     struct weight rough[MOST_SLICE]; /* slices of its rows, multiplied in one call */
     int n_slice, slice_rows;
-    float *
-        margin; /* [n_out] bound on a logit's error for |x| = 1: SPREADS / sqrt(n_in) times |e_r| */
+    float *margin;  /* [n_out] SPREADS / sqrt(n_in) times the row's error for |x| = 1 */
     float *lo, *hi; /* [blocks of ROWS] largest lower and upper bound */
     int32_t *row;   /* [most_row] candidates */
     int most_row;

@@ -57,8 +57,7 @@ struct cb_model {
     int small_pages;  /* 1: stores take no huge pages */
     cb_log_fn log;    /* NULL = none */
     void *log_arg;
-    uint64_t
-        fingerprint; /* hash of shape and vocabulary, never 0: the same in every quantisation */
+    uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */
 };
 
 /* Writes a line to the caller's log. */

@@ -25,8 +25,7 @@ int cb_numa_mode(const char *name)
     return name ? -1 : NUMA_OFF;
 }
 
-/* The nodes and cores that may be used. Nodes are numbered from 0 in the order of their processors.
- */
+/* The nodes and cores that may be used. Nodes are numbered from 0 in order of their processors. */
 struct parts {
     int n_cpu;
     int n_all, n_node; /* nodes that affinity allows; nodes in use */

@@ -17,8 +17,7 @@ int cb_numa_mode(const char *name); /* "distribute"; NULL = off; -1: unknown */
 struct team_params {
     int n_threads; /* 0 = one thread for each core that may be used */
     enum numa_mode numa;
-    int pin; /* 1: each thread on a core of its own; cores are reused in turn if there are too few
-              */
+    int pin; /* 1: each thread on a core of its own; cores are reused if there are too few */
 };
 
 /* The machine, as the kernel describes it. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* backoff.c - a thread leaves the work to the others if waits for it exceed a quarter of its time.
- */
+/* backoff.c - a thread leaves the work to others if waits for it exceed a quarter of its time. */
 #include "backoff.h"
 
 enum {

@@ -39,7 +39,7 @@ struct par {
     struct team *team;    /* NULL: the calling thread alone */
     int *bound;           /* [n] system thread that was bound as each of the team */
     void *before;         /* [CB_AFFINITY_BYTES] the calling thread's affinity before the region */
-    size_t scratch_bytes; /* a thread */
+    size_t scratch_bytes; /* for each thread */
     void **scratch;       /* [n] */
     struct backoff *backoff; /* [n] each used by its own thread only */
 

@@ -18,8 +18,7 @@ int cb_par_new_at(struct affinity *affinity,
                   struct par **out); /* owns *affinity's lists, even after a failure */
 void cb_par_free(struct par *p);
 int cb_par_threads(const struct par *p);
-int cb_par_nodes(
-    const struct par *p); /* NUMA nodes that have threads; 1: threads are not bound to nodes */
+int cb_par_nodes(const struct par *p); /* NUMA nodes with threads of their own; 1: none has */
 const char *cb_par_note(const struct par *p); /* outcome of numa and pin; "" if not asked for */
 
 /* Runs body on the caller's thread while the team stands ready, so that loops inside start at once.

@@ -244,8 +244,7 @@ int cb_evict_drop_tail(struct eviction *e, int n, int limit, int first);
 void cb_share_linear(double *share, int n, double mean, double beta, double max);
 void cb_share_geometric(double *share, int n, double mean, double beta, double max);
 void cb_share_exponential(double *share, int n, double mean, double beta, double max);
-/* share[n] scaled to the sum `total`, none above max; the excess goes to the others in proportion
- */
+/* share[n] scaled to sum `total`, none above max; the excess goes to the others in proportion */
 void cb_share_cap(double *share, int n, double total, double max);
 /* real share[n] with sum total -> integers with that sum (largest remainder, ties: lower index) */
 void cb_share_round(const double *share, int n, int total, int *out);

@@ -19,14 +19,9 @@ enum { TRIM_ASSISTANT = 1 << ASSISTANT, TRIM_ALL = 7 };
 
 struct chat_form {
     const char *name;
-    const char
-        *mark[3]; /* the model's own template contains all of them, and none that begins with '!' */
+    const char *mark[3]; /* the model's own template contains each; behind '!': does not */
     enum { BOS_IF_ASKED, BOS_ALWAYS } bos; /* if asked: if the model's own template names it */
-    enum {
-        OWN_TURN,
-        FIRST_TURN,
-        LAST_TURN
-    } system;               /* a turn of its own, or in front of the first or last user text */
+    enum { OWN_TURN, FIRST_TURN, LAST_TURN } system; /* or in front of a user text */
     int trim;               /* bits: the roles whose texts are trimmed of blanks */
     const char *note;       /* opens every system text; NULL = none */
     const char *turn[3][2]; /* system, user, assistant: opening and closing */
@@ -130,8 +125,7 @@ static void put_own(struct text *t, const char *s, int trim)
 
 /* ---- what the model's file says ---- */
 
-/* The model's template with "\n" and "\'" unescaped -> *out, "" if there is none; the caller frees.
- */
+/* The model's template, "\n" and "\'" unescaped -> *out, "" if there is none; the caller frees. */
 static int own_template(const struct gguf *g, char **out)
 {
     struct gguf_str s = { "", 0 };

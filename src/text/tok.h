@@ -25,8 +25,7 @@ int cb_tok_space_prefix(const struct tok *t);
 int cb_tok_is_end(const struct tok *t, int32_t id); /* EOS, EOT, EOM and other ends of a turn */
 int cb_tok_ends(const struct tok *t, const int32_t **ids); /* all ends -> *ids; returns how many */
 int cb_tok_is_special(const struct tok *t, int32_t id);    /* control token */
-int32_t cb_tok_find(const struct tok *t,
-                    const char *piece); /* id of the token spelled `piece`; -1 = none */
+int32_t cb_tok_find(const struct tok *t, const char *piece); /* id of a token spelled so; -1 */
 
 /* flags: CB_TOK_BOS, CB_TOK_SPECIAL. *ids is allocated; the caller frees. Any bytes are accepted:
  * invalid UTF-8 becomes byte tokens (SentencePiece) or the letters of its bytes (BPE). */
@@ -38,11 +37,10 @@ int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, 
 struct tok_plain {
     size_t from, to;
 };
-/* As cb_tok_encode with CB_TOK_SPECIAL; plain[n_plain] are in ascending order and do not overlap.
- */
+/* As cb_tok_encode with CB_TOK_SPECIAL; plain[n_plain] ascend and do not overlap. */
 int cb_tok_encode_marked(const struct tok *t, const char *text, size_t len, int flags,
                          const struct tok_plain *plain, int n_plain, int32_t **ids, int *n);
-/* Writes the bytes of one token within a text to buf, at most cap of them; returns their number.
+/* Writes the bytes of one token within a text to buf, at most cap of them; returns how many it has.
  * Control tokens have no bytes unless `special`. */
 int cb_tok_piece(const struct tok *t, int32_t id, int special, char *buf, int cap);
 

@@ -41,7 +41,7 @@ struct tok_kind {
     int (*prepare)(struct tok_work *w, const char **text, size_t *len);
     /* text[len] without special tokens, len > 0; appends ids to w */
     int (*encode)(struct tok_work *w, const char *text, size_t len);
-    /* writes an ordinary token's bytes to buf, at most cap; returns their number */
+    /* writes an ordinary token's bytes to buf, at most cap of them; returns how many it has */
     int (*piece)(const struct tok *t, int32_t id, char *buf, int cap);
     void (*done)(struct tok_work *w); /* frees w->own; NULL = nothing to free */
 };

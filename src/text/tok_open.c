@@ -335,8 +335,7 @@ static int is_blank(const struct piece *p)
     return k == p->n;
 }
 
-/* Collects the user-defined tokens in the marks between plain stretches, except tokens of blanks.
- */
+/* Collects user-defined tokens in the marks between plain stretches, except tokens of blanks. */
 static int find_marks(struct tok_work *w, const char *text, size_t len)
 {
     const struct tok *t = w->t;

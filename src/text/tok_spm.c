@@ -15,10 +15,9 @@
 #define N_SPACE 3
 
 struct spm {
-    int32_t *rank;        /* [n_vocab] rank by falling score; -1 = never merged */
-    int32_t byte_id[256]; /* -1 = no byte token */
-    uint8_t
-        joins_space[256]; /* 1: in some piece a space follows this byte (which is not a space's) */
+    int32_t *rank;            /* [n_vocab] rank by falling score; -1 = never merged */
+    int32_t byte_id[256];     /* -1 = no byte token */
+    uint8_t joins_space[256]; /* 1: in some piece a space follows this byte (not a space's) */
 };
 
 /* ---- open ---- */
@@ -115,8 +114,7 @@ static int read_bytes(struct tok *t, struct spm *m)
     return CB_OK;
 }
 
-/* Finds after which bytes text may be cut before a space: almost all, and short words encode fast.
- */
+/* Finds the bytes after which text may be cut before a space: almost all. Short words are fast. */
 static void find_joins(struct tok *t, struct spm *m)
 {
     for (int i = 0; i < t->n_vocab; i++) {

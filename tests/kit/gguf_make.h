@@ -5,8 +5,7 @@
 
 #include "gguf/gguf_write.h"
 
-/* Put metadata and tensors with the cb_gguf_put_* functions on w; cb_make_tensor() also adds data.
- */
+/* Put metadata and tensors with the cb_gguf_put_* functions on w; cb_make_tensor() adds data. */
 struct gguf_make {
     struct gguf_writer w;
     struct gguf_bytes data;

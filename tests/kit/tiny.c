@@ -96,7 +96,7 @@ static void add(struct vocab *v, const char *piece, int type, float score)
     v->score[v->n++] = score;
 }
 
-/* Copies `from` with '_' replaced by `space`; keep_blank: keeps the blank between a merge's halves.
+/* Copies `from` with '_' replaced by `space`; keep_blank: the blank between a merge's halves stays.
  */
 static void spell(const char *from, const char *space, int keep_blank, char out[PIECE])
 {
@@ -111,8 +111,7 @@ static void spell(const char *from, const char *space, int keep_blank, char out[
     out[n] = 0;
 }
 
-/* The letter for byte b in byte-level BPE: itself if it is printable, else the next from U+0100 on.
- */
+/* The letter for byte b in byte-level BPE: itself if printable, else the next from U+0100 on. */
 static void byte_letter(int b, char out[PIECE])
 {
     int cp = 256;
@@ -262,8 +261,7 @@ static void put_random(const struct tiny *t, struct gguf_make *m, uint64_t *rng,
     free(x);
 }
 
-/* Puts a matrix scaled so that activations keep their size; a gain above 1 sharpens the attention.
- */
+/* Puts a matrix, scaled so that activations keep their size; a gain above 1 sharpens attention. */
 static void put_matrix(const struct tiny *t, struct gguf_make *m, uint64_t *rng, const char *name,
                        int n_in, int n_out, float gain)
 {

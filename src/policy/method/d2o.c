@@ -154,8 +154,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
                                   (n + n * n_kv) * sizeof(double));
 }
 
-/* softmax: the mean of the heads' variances, scaled to 0..1; gate: the variance of the heads' mean
- */
+/* softmax: mean of the heads' variances, scaled to 0..1; gate: variance of the heads' mean */
 static double spread(const struct policy *p, const struct scores *s)
 {
     return p->val[LAYERS].num == GATED ? cb_scores_variance(s, 0, s->n_row) : cb_scores_spread(s);

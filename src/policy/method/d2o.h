@@ -5,13 +5,7 @@
 
 #include "policy/policy.h"
 
-enum {
-    D2O_EQ11,
-    D2O_PRINTED,
-    D2O_CODE,
-    D2O_MEAN,
-    D2O_DROP
-}; /* weights, in the order of the choices of merge= */
+enum { D2O_EQ11, D2O_PRINTED, D2O_CODE, D2O_MEAN, D2O_DROP }; /* weights: choices of merge= */
 
 struct d2o_merge {
     int weights, keys; /* keys: 0 = values alone are merged */

@@ -24,7 +24,7 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int budget; /* a budget below 1, in tokens of the last prompt */
+    int budget; /* a budget below 1 as a count, set by the last prompt */
 };
 
 /* The accumulated scores are columns of the store: one column for the mean, which differs from the

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* pod.c - PoD: every token is kept, but distant tokens without keys in most layers. For each KV
- * head, consecutive layers with similar attention form blocks. For distant tokens, which are
- * neither among the first nor recent, all layers of a block use the queries and keys of its first
- * layer (Ma et al., 2024: Compressing KV Cache for Long-Context LLM Inference with Inter-Layer
- * Attention Similarity, section 2). The paper trains the model for this; here the model is not
- * trained. Combined with SnapKV (section 3.4), distant tokens are chosen once for a block, at its
- * first layer. */
+/* pod.c - PoD: every token is kept, but distant ones take less memory. For each KV head,
+ * consecutive layers with similar attention form blocks. For distant tokens, which are neither
+ * among the first nor recent, all layers of a block use the queries and keys of its first layer (Ma
+ * et al., 2024: Compressing KV Cache for Long-Context LLM Inference with Inter-Layer Attention
+ * Similarity, section 2). The paper trains the model for this; here the model is not trained.
+ * Combined with SnapKV (section 3.4), distant tokens are chosen once for a block, at its first
+ * layer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -45,7 +45,7 @@ static const struct method_opt opts[] = {
  * scratch for slots(), and the slot of the first generated token. p->mem: the preset's numbers,
  * [n_layer]. */
 struct st {
-    int share; /* a budget below 1, in tokens of the last prompt */
+    int share; /* a budget below 1 as a count, set by the last prompt */
     double real[1];
 };
 
@@ -174,8 +174,7 @@ static void budgets(const struct policy *p, int n, int budget, int *out)
     }
 }
 
-/* Entries of the fullest layer when layer 0 compacts. The other layers have yet to get this feed.
- */
+/* Entries of the fullest layer when layer 0 compacts. The others have yet to get this feed. */
 static int fullest(const struct policy *p)
 {
     int most = 0;

@@ -29,7 +29,7 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int share; /* a budget below 1, in tokens of the last prompt */
+    int share; /* a budget below 1 as a count, set by the last prompt */
     int first; /* slot of the first generated token */
 };
 

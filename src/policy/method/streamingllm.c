@@ -23,7 +23,7 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int budget; /* a budget below 1, in tokens of the last prompt */
+    int budget; /* a budget below 1 as a count, set by the last prompt */
 };
 
 static double budget(const struct policy *p)

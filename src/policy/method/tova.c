@@ -13,7 +13,7 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int share; /* a budget below 1, in tokens of the last prompt */
+    int share; /* a budget below 1 as a count, set by the last prompt */
 };
 
 /* One row of scores for each layer: the mean over all heads, for the last query of a prompt or of a
