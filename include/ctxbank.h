@@ -2,27 +2,27 @@
 /* ctxbank.h - the public interface: a model is opened once and shared, a session is one timeline.
  *
  * Errors: a function that returns int returns CB_OK (0) or a negative status, unless its comment
- * says that it returns a count. cb_error() then says what failed and why, in one line. No function
- * prints, exits or reads the environment.
+ * says that it returns a count. After a failure, cb_error() says in one line what failed and why.
+ * No function prints, exits or reads the environment.
  *
  * Threads: sessions on one model may be used by different threads at the same time; calls that
  * compute take turns, in the order of asking. A session, a sampler and a detokenizer are used by
- * one thread at a time. A model is closed after its sessions, by one thread. cb_error() is of the
- * calling thread.
+ * one thread at a time. A model is closed after its sessions, by one thread. cb_error() reports the
+ * calling thread's last failure.
  *
  * Callbacks run on the calling thread while it has its turn, so they must return, and must not wait
  * for a thread that uses the same model. Inside one, calls that compute on the model fail with
  * CB_EARG, and clear and close do nothing.
  *
- * fork(2): a child may go on with what it inherited, on its one thread, if no other thread was
- * computing at the time; it is better to open a model after the fork.
+ * fork(2): a child may use the models and sessions that it inherited, on its one thread, if no
+ * other thread was computing when it was forked. Opening a model after the fork is better.
  *
- * Ownership: what an open or new function gives through its last argument is closed by the function
- * named beside it. Texts and lists that a comment does not hand to the caller belong to the model,
- * or live as long as the program where there is no model. Structs that a caller fills may be freed
- * or changed as soon as the call has returned; zero in a field is its default.
+ * Ownership: an object that an open or new function returns through its last argument is closed by
+ * the function declared beside it. Texts and lists belong to the model unless a comment hands them
+ * to the caller; without a model they live as long as the program. A struct that the caller fills
+ * may be freed or changed as soon as the call returns. A field that is zero has its default.
  *
- * ctxbank(3) has a page of the whole; examples/ask.c is a program. */
+ * ctxbank(3) is the manual page; examples/ask.c is a complete program. */
 #ifndef CTXBANK_H
 #define CTXBANK_H
 
@@ -48,18 +48,18 @@ extern "C" {
     (CTXBANK_VERSION_MAJOR * 10000 + CTXBANK_VERSION_MINOR * 100 + CTXBANK_VERSION_PATCH)
 #define CTXBANK_VERSION_STRING "0.1.0"
 
-CB_API const char *cb_version(void); /* of the library that runs: CTXBANK_VERSION_STRING */
-CB_API int cb_version_number(void);  /* CTXBANK_VERSION_NUMBER: 10203 is 1.2.3 */
+CB_API const char *cb_version(void); /* CTXBANK_VERSION_STRING of the library at run time */
+CB_API int cb_version_number(void);  /* its CTXBANK_VERSION_NUMBER: 10203 is 1.2.3 */
 
 /* ---- errors ---- */
 
 enum cb_status {
     CB_OK = 0,
-    CB_ENOMEM = -1,       /* no memory for what was asked */
+    CB_ENOMEM = -1,       /* out of memory */
     CB_EIO = -2,          /* a file could not be opened, read or written */
-    CB_EFORMAT = -3,      /* a file is damaged or is not what it should be */
-    CB_EUNSUPPORTED = -4, /* a sound file or option that this version cannot serve */
-    CB_EARG = -5,         /* an argument is out of range, or names nothing */
+    CB_EFORMAT = -3,      /* a file is damaged or has another format */
+    CB_EUNSUPPORTED = -4, /* the file or option is valid, but this version does not support it */
+    CB_EARG = -5,         /* an argument is out of range, or a name is unknown */
     CB_EFULL = -6,        /* the tokens do not fit into the context */
     CB_ECANCEL = -7       /* a callback asked to stop */
 };
@@ -77,20 +77,20 @@ CB_API const char *cb_status_text(int status);
  * past the last one. All texts live as long as the program. */
 
 struct cb_device_info {
-    const char *name, *text; /* "cpu", and what it is */
-    int available;           /* 0: not on this machine; why_not says why */
+    const char *name, *text; /* "cpu", and a description */
+    int available;           /* 0: not usable on this machine; why_not says why */
     const char *why_not;     /* "" where it is available */
 };
 CB_API int cb_device_at(int i, struct cb_device_info *out);
 
 /* A model family: a value of general.architecture in a file. */
 struct cb_family_info {
-    const char *name, *text; /* "llama", and the models that are of it */
+    const char *name, *text; /* "llama", and the models of this family */
 };
 CB_API int cb_family_at(int i, struct cb_family_info *out);
 
-/* A stored form of keys or values: a name for type_k and type_v. A block of `block` numbers takes
- * block_bytes; head_dim must be a multiple of block. */
+/* A type in which keys or values are stored: its name goes into type_k or type_v. A block of
+ * `block` numbers takes block_bytes; head_dim must be a multiple of block. */
 struct cb_kv_type_info {
     const char *name, *text;
     int block, block_bytes;
@@ -121,20 +121,19 @@ struct cb_option_info {
     const char *unit; /* "tokens"; "" where there is none */
     const char *text;
     enum cb_option_type type;
-    double def; /* of CHOICE: which word of choices, counted from 0 */
+    double def; /* CHOICE: index of a word in choices, counted from 0 */
     double min, max;
-    const char *choices;  /* words with a blank between them; "" for other types */
+    const char *choices;  /* words separated by blanks; "" for other types */
     const char *def_text; /* default of LIST and TEXT; "" for other types */
 };
 /* Option j of policy or prefill form i. */
 CB_API int cb_policy_option_at(int i, int j, struct cb_option_info *out);
 CB_API int cb_prefill_option_at(int i, int j, struct cb_option_info *out);
 
-/* Names of chat forms for cb_chat_text(); NULL past the last one. */
+/* Name of chat form i for cb_chat_text(); NULL past the last one. */
 CB_API const char *cb_chat_form_at(int i);
 
-/* Threads of a model that asks for none: cores that affinity and the control group's quota leave.
- */
+/* Default number of threads: the cores that affinity and the control group's quota allow. */
 CB_API int cb_default_threads(void);
 
 /* ---- model ---- */
@@ -143,48 +142,47 @@ typedef struct cb_model cb_model;
 
 enum cb_log_level {
     CB_LOG_NOTE = 1, /* what a user should know: a setting that cannot work as asked, a default that
-                        was not made for this model */
+                        was not calibrated for this model */
     CB_LOG_DETAIL    /* what was opened, and how */
 };
-/* One line without a line end, valid during the call. Called on the thread that calls the library,
- * by cb_model_open() and cb_session_open() alone; must not call the library. */
+/* message: one line without a line end, valid during the call. Only cb_model_open() and
+ * cb_session_open() call this, on the thread that called them. It must not call the library. */
 typedef void (*cb_log_fn)(void *arg, enum cb_log_level level, const char *message);
 
 struct cb_model_params {
     int n_threads;      /* 0 = cb_default_threads() */
     const char *device; /* a name of cb_device_at(); NULL = "cpu" */
-    const char *numa;   /* threads on nodes of memory: "off" (NULL means it), "distribute": as many
-                           on each node; "isolate": all on the caller's node */
-    int pin;         /* 1 = each thread stays on a core of its own, the calling one during calls */
+    const char *numa;   /* threads and NUMA nodes: "off" (NULL); "distribute": the same number of
+                           threads on each node; "isolate": all on the caller's node */
+    int pin; /* 1 = each thread stays on a core of its own; the calling thread does during calls */
     const char *isa; /* instruction set of the kernels: "scalar", "avx2", "avx512", "neon"; NULL =
-                        the best that the machine has */
-    const char *matmul; /* who multiplies matrices of prompts: "own" (NULL means it), "onednn",
-                           "openblas" */
-    int rows_only;   /* 1 = keys and values stay rows, where the kernels would rather have them as
-                        the integers that they multiply */
-    int small_pages; /* 1 = the pages of a long context are not joined to huge ones */
-    const char *preset_dir; /* folder of presets, METHOD-FINGERPRINT.json, which fit a policy to the
-                               model; `pkg-config --variable=presetdir ctxbank` is the installed
-                               one. NULL = none: policies take their general defaults */
+                        the best that the machine supports */
+    const char *matmul; /* matrix products of prompts by: "own" (NULL), "onednn", "openblas" */
+    int rows_only;      /* 1 = keys and values are never prepacked into the integer blocks that the
+                           kernels multiply; they stay rows */
+    int small_pages;    /* 1 = the pages of a long context are not merged into huge pages */
+    const char *preset_dir; /* folder of presets, METHOD-FINGERPRINT.json, which fit a policy to a
+                               model; `pkg-config --variable=presetdir ctxbank` prints the installed
+                               one. NULL = none: policies use their general defaults */
     int vocab_only;         /* 1 = text functions only: no weights, no sessions */
-    cb_log_fn log;          /* NULL = none. Called as long as the model is open */
+    cb_log_fn log;          /* NULL = none. It may be called until the model is closed */
     void *log_arg;
 };
 
 struct cb_model_info {
-    const char *arch, *name, *quant; /* "llama", "SmolLM2 135M", "Q4_1"; arch and quant are "" of a
-                                        model that is opened with vocab_only */
+    const char *arch, *name,
+        *quant; /* "llama", "SmolLM2 135M", "Q4_1"; arch and quant are "" with vocab_only */
     int64_t n_params;
     uint64_t file_bytes;
     int n_layer, n_embd, n_head, n_kv, head_dim, n_ff, n_vocab, n_ctx_train;
     int32_t bos, eos; /* -1 = none */
     int add_bos;      /* 1: texts begin with bos */
-    int space_prefix; /* 1: the tokenizer puts a space in front of a text; CB_TOK_WHOLE undoes it */
-    const char *device, *isa; /* what computes: "cpu", "avx512"; "" with vocab_only */
+    int space_prefix; /* 1: the tokenizer puts a space before a text; CB_TOK_WHOLE removes it */
+    const char *device, *isa; /* "cpu", "avx512"; "" with vocab_only */
     int n_threads;
-    uint64_t fingerprint;  /* of shape and vocabulary: the same in every quantisation, and in the
-                              names of presets as %016x; 0 with vocab_only */
-    const char *chat_form; /* the form that the file's own template has; NULL: none that is known */
+    uint64_t fingerprint;  /* hash of shape and vocabulary: the same in every quantisation. Names of
+                              presets contain it as %016x. 0 with vocab_only */
+    const char *chat_form; /* form of the file's own template; NULL: unknown */
 };
 
 CB_API struct cb_model_params cb_model_defaults(void); /* all zero */
@@ -194,41 +192,42 @@ CB_API struct cb_model_params cb_model_defaults(void); /* all zero */
 CB_API int cb_model_open(const char *path, const struct cb_model_params *params, cb_model **out);
 CB_API void cb_model_close(cb_model *model); /* NULL is allowed */
 CB_API void cb_model_get_info(const cb_model *model, struct cb_model_info *out);
-CB_API int cb_n_vocab(const cb_model *model); /* ids are 0 to that less 1; logits as many */
+CB_API int cb_n_vocab(const cb_model *model); /* ids are 0 to n_vocab - 1 */
 
 /* ---- text and tokens ---- */
 
 enum {
     CB_TOK_BOS = 1,     /* add BOS in front if the model asks for it */
-    CB_TOK_SPECIAL = 2, /* special tokens such as <|im_end|> in the text are what they name; without
-                           it they are text like any other */
-    CB_TOK_WHOLE = 4    /* back to text: the tokens are a text from its beginning, so that a space
-                           which the tokenizer puts in front of it is taken off again */
+    CB_TOK_SPECIAL = 2, /* special tokens that the text spells, such as <|im_end|>, become those
+                           tokens; without the flag they are ordinary text */
+    CB_TOK_WHOLE = 4    /* detokenizing: the tokens are a text from its beginning, so the space that
+                           the tokenizer put in front of it is removed */
 };
 
-/* text[len] (UTF-8, need not end in NUL) -> ids[*n]; the caller frees *ids with free(). flags: of
- * CB_TOK_BOS, CB_TOK_SPECIAL. Bytes that are no UTF-8 are tokens of bytes. */
+/* text[len] (UTF-8, need not end in NUL) -> ids[*n]; the caller frees *ids with free(). flags:
+ * CB_TOK_BOS, CB_TOK_SPECIAL. Invalid UTF-8 becomes byte tokens. */
 CB_API int cb_tokenize(const cb_model *model, const char *text, size_t len, int flags,
                        int32_t **ids, int *n);
-/* Bytes of one token, not ended by NUL; they may be a part of a character. Special tokens give
- * nothing unless `special`. Returns the number of bytes that the token has, of which at most `cap`
- * were written to buf; 0 for an id that is not in the vocabulary. */
+/* Writes the bytes of one token to buf, at most `cap` of them, without a NUL; they may be part of a
+ * character. Special tokens have no bytes unless `special`. Returns the token's length in bytes,
+ * which may exceed cap; 0 for an id outside the vocabulary. */
 CB_API int cb_token_bytes(const cb_model *model, int32_t id, int special, char *buf, int cap);
 CB_API int cb_token_is_end(const cb_model *model, int32_t id); /* 1: ends a turn (EOS, EOT, EOM) */
 /* All tokens that end a turn -> *ids, which belong to the model; returns how many. */
 CB_API int cb_token_ends(const cb_model *model, const int32_t **ids);
 
-/* Tokens to text as they come: what it gives is always whole characters. Bytes that cannot become a
- * character give U+FFFD. */
+/* Turns tokens into text one at a time and returns whole characters only. Bytes that cannot become
+ * a character are replaced by U+FFFD. */
 typedef struct cb_detokenizer cb_detokenizer;
-/* flags: CB_TOK_SPECIAL: special tokens give their names; CB_TOK_WHOLE. The model stays open. */
+/* flags: CB_TOK_SPECIAL: special tokens are written as their names; CB_TOK_WHOLE. The model must
+ * stay open. */
 CB_API int cb_detokenizer_new(const cb_model *model, int flags, cb_detokenizer **out);
 CB_API void cb_detokenizer_free(cb_detokenizer *d); /* NULL is allowed */
-/* The text that is complete with this token -> *text, *len bytes and a NUL, valid until the next
- * call on d. *len is 0 where the token ends within a character. CB_ENOMEM */
+/* The characters that this token completes -> *text, *len bytes and a NUL, valid until the next
+ * call on d. *len is 0 if the token completes none. CB_ENOMEM */
 CB_API int cb_detokenizer_push(cb_detokenizer *d, int32_t id, const char **text, size_t *len);
-/* After the last token: an unfinished character as U+FFFD -> *text, *len bytes. d can be used for
- * another text then. */
+/* Call after the last token: an unfinished character as U+FFFD -> *text, *len bytes. After it, d
+ * can take another text. */
 CB_API void cb_detokenizer_end(cb_detokenizer *d, const char **text, size_t *len);
 
 /* ---- chat ---- */
@@ -238,15 +237,15 @@ struct cb_message {
     const char *text;
 };
 
-/* A conversation msg[n] in the form that the model was trained on, and behind it, with `ask`, the
- * opening of the assistant's turn -> *text, ended by NUL; the caller frees it. form: a name of
- * cb_chat_form_at(), or NULL: the form of the file's own template (CB_EUNSUPPORTED: none is known).
- * CB_EARG: an unknown form or role, or a message that the form has no place for. */
+/* The conversation msg[n] in the chat form that the model was trained on, followed, with `ask`, by
+ * the opening of the assistant's turn -> *text, ended by NUL; the caller frees it. form: a name
+ * from cb_chat_form_at(), or NULL for the form of the file's own template (CB_EUNSUPPORTED: it is
+ * unknown). CB_EARG: the form or a role is unknown, or the form has no place for a message. */
 CB_API int cb_chat_text(const cb_model *model, const char *form, const struct cb_message *msg,
                         int n, int ask, char **text);
 /* The same as token ids[*n_ids]; the caller frees *ids. Only the marks of the form become special
- * tokens: those that a message's text spells are text like any other. from > 0: the timeline holds
- * the first `from` bytes of cb_chat_text() already, and only what follows becomes tokens. */
+ * tokens; special tokens spelled in a message are ordinary text. from > 0: the timeline already
+ * holds the first `from` bytes of cb_chat_text(), and only the text after them is tokenized. */
 CB_API int cb_chat_tokenize(const cb_model *model, const char *form, const struct cb_message *msg,
                             int n, int ask, size_t from, int32_t **ids, int *n_ids);
 
@@ -255,50 +254,50 @@ CB_API int cb_chat_tokenize(const cb_model *model, const char *form, const struc
 typedef struct cb_session cb_session;
 
 struct cb_session_params {
-    int n_ctx;           /* most tokens that are kept; 0 = what the model was trained for */
-    int chunk;           /* tokens a weight matrix meets at once in prefill; 0 = 512 */
-    const char *type_k;  /* stored form of keys: a name of cb_kv_type_at(), NULL = "f16"; kivi forms
-                            may end in :TOKENS, the newest ones that stay f16 (128) */
-    const char *type_v;  /* and of values */
-    const char *policy;  /* NAME[:key=value,...] of cb_policy_at(); NULL = "full" */
-    const char *prefill; /* the same of cb_prefill_at(); NULL = "dense" */
+    int n_ctx; /* capacity in tokens; 0 = the context length that the model was trained with */
+    int chunk; /* tokens multiplied with a weight matrix at once in prefill; 0 = 512 */
+    const char *type_k;  /* type of keys: a name from cb_kv_type_at(), NULL = "f16"; kivi types may
+                            end in :TOKENS, the newest tokens that stay f16 (128) */
+    const char *type_v;  /* type of values */
+    const char *policy;  /* NAME[:key=value,...], NAME from cb_policy_at(); NULL = "full" */
+    const char *prefill; /* the same, NAME from cb_prefill_at(); NULL = "dense" */
 };
 
 struct cb_memory {
-    uint64_t weights_bytes;           /* as in the file, and the preview of the output matrix */
+    uint64_t weights_bytes;           /* weights as in the file, and the output matrix's preview */
     uint64_t kv_bytes;                /* keys and values held by the bank now */
-    uint64_t kv_full_bytes;           /* what every token at f16 would hold */
-    uint64_t kv_peak_bytes;           /* the most that the bank ever held */
-    uint64_t kv_read_bytes_per_token; /* by the last decoded token; 0 after a prompt */
+    uint64_t kv_full_bytes;           /* the size if every token were kept in f16 */
+    uint64_t kv_peak_bytes;           /* largest kv_bytes so far */
+    uint64_t kv_read_bytes_per_token; /* for the last decoded token; 0 after a prompt */
     uint64_t scratch_bytes;           /* activations and work space */
-    uint64_t shared_bytes;  /* of weights and scratch: what sessions of one model share; count it
-                               once */
-    int kept_min, kept_max; /* tokens held by the layer that holds fewest, and most */
+    uint64_t shared_bytes;  /* the part of weights and scratch that all sessions of a model share;
+                               count it once */
+    int kept_min, kept_max; /* fewest and most tokens that a layer holds */
     int at_most; /* 1: kv_bytes of a plan is an upper bound, because what is kept depends on the
                     text */
 };
 
 CB_API struct cb_session_params cb_session_defaults(void); /* all zero */
 /* params may be NULL: the defaults. *out is NULL after a failure; the caller closes it before the
- * model. CB_EARG: params; CB_EUNSUPPORTED: settings that do not go together; CB_ENOMEM. */
+ * model. CB_EARG: params; CB_EUNSUPPORTED: settings that cannot be combined; CB_ENOMEM. */
 CB_API int cb_session_open(cb_model *model, const struct cb_session_params *params,
                            cb_session **out);
 CB_API void cb_session_close(cb_session *session); /* NULL is allowed */
 CB_API void cb_session_clear(cb_session *session); /* back to an empty timeline */
 
-/* What a prompt of n_prompt tokens and n_gen generated ones will need, before either is run.
- * CB_EFULL: they do not fit. */
+/* Memory that a prompt of n_prompt tokens and n_gen generated tokens will need, computed before
+ * they are run. CB_EFULL: they do not fit. */
 CB_API int cb_session_plan(const cb_session *session, int n_prompt, int n_gen,
                            struct cb_memory *out);
 CB_API void cb_session_memory(const cb_session *session, struct cb_memory *out);
 CB_API int cb_session_len(const cb_session *session);   /* tokens in the timeline */
 CB_API int cb_session_n_ctx(const cb_session *session); /* most tokens that are kept */
-/* What the user should know of the policy as it was opened, such as a default that was not made for
- * this model; "" when there is nothing. The log gets it as well. Belongs to the session. */
+/* A note for the user about the policy, such as a default that was not calibrated for this model;
+ * "" when there is none. It also goes to the log. The text belongs to the session. */
 CB_API const char *cb_session_note(const cb_session *session);
 
-/* done of total tokens. The whole prompt passes a layer before the next one begins; a layer counts
- * as its share of each token. Non-zero stops the prefill with CB_ECANCEL. */
+/* done of total tokens. The whole prompt passes one layer before the next one begins; finishing one
+ * of n layers counts as 1/n of each token. A non-zero return stops the prefill with CB_ECANCEL. */
 typedef int (*cb_progress_fn)(void *arg, int64_t done, int64_t total);
 /* logits[n_vocab] after token i of the prompt; valid during the call. */
 typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);
@@ -306,8 +305,8 @@ typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);
 struct cb_prefill {
     cb_progress_fn progress; /* NULL = none */
     void *progress_arg;
-    cb_logits_fn logits; /* called for tokens logits_from.. in order; NULL = only the last token's
-                            logits are computed */
+    cb_logits_fn logits; /* called for tokens from logits_from on, in order; NULL = only the last
+                            token's logits are computed */
     void *logits_arg;
     int logits_from;
 };
@@ -315,7 +314,7 @@ struct cb_prefill {
 CB_API struct cb_prefill cb_prefill_defaults(void); /* all zero */
 /* Appends tokens[n], n >= 1, to the timeline. `how` may be NULL: the defaults. CB_EFULL: they do
  * not fit; CB_EARG: n or an id is out of range; CB_ECANCEL; CB_ENOMEM. After a failure the session
- * holds what it held before, or nothing where the policy had dropped tokens already. */
+ * is as before the call, or empty if the policy had already dropped tokens. */
 CB_API int cb_session_prefill(cb_session *session, const int32_t *tokens, int n,
                               const struct cb_prefill *how);
 /* Appends one token. Fails as a prefill does. */
@@ -325,51 +324,53 @@ CB_API int cb_session_decode(cb_session *session, int32_t token);
 CB_API const float *cb_session_logits(const cb_session *session);
 /* From the next decode on, only the k largest logits are exact; the others may be smaller
  * approximations. k = 0: all are exact, as in a new session. In a small model with a large
- * vocabulary this spares a fifth of a token's bytes. It makes a preview of the output matrix once
- * for a model (CB_ENOMEM). CB_EARG: k is negative. */
+ * vocabulary this saves a fifth of the bytes read for a token. The first call on a model makes a
+ * preview of the output matrix (CB_ENOMEM). CB_EARG: k is negative. */
 CB_API int cb_session_want_top(cb_session *session, int k);
 
 /* ---- prompts in steps, batches ---- */
 
-/* cb_session_prefill() in steps, each of which takes a small part of the time, so that other
- * sessions can be fed between them: one chunk of tokens goes through one layer. begin() copies *how
- * and needs the tokens no more once it returns. step() returns 1 while anything is left and 0 when
- * the prompt is done, with the same logits as cb_session_prefill(). Until then the session takes no
- * other tokens; cancel() (or cb_session_clear()) leaves it as a failed prefill does. */
+/* cb_session_prefill() in short steps, so that other sessions can be fed between them: each step
+ * takes one chunk of tokens through one layer. begin() copies *how, and the tokens may be freed
+ * once it returns. step() returns 1 while work is left and 0 when the prompt is done, with the same
+ * logits as cb_session_prefill(). Until then the session takes no other tokens; cancel() or
+ * cb_session_clear() leaves it as a failed prefill does. */
 CB_API int cb_session_prefill_begin(cb_session *session, const int32_t *tokens, int n,
                                     const struct cb_prefill *how);
 CB_API int cb_session_prefill_step(cb_session *session);
 CB_API void cb_session_prefill_cancel(cb_session *session);
-/* Appends tokens[i] to sessions[i], for n different sessions of one model, with any policies and
- * types: as n calls of cb_session_decode(), with the same logits to the bit, but weights are read
- * once for all. All logits are made, whatever cb_session_want_top() says. When a call fails, no
- * session has its token; those whose policy drops tokens are empty. In batches larger than the
- * first session's chunk, the sessions of chunks before the failure have theirs. */
+/* Appends tokens[i] to sessions[i], for n different sessions of one model with any policies and
+ * types. The logits are those of n calls of cb_session_decode(), to the bit, but the weights are
+ * read once for all sessions. All logits are exact, whatever cb_session_want_top() says. When a
+ * call fails, no session has its token, and sessions whose policy drops tokens are empty. A batch
+ * larger than the first session's chunk runs in chunks: sessions of the chunks before the failure
+ * have their tokens. */
 CB_API int cb_decode_batch(cb_session *const *sessions, const int32_t *tokens, int n);
 
 /* ---- timelines that split, and go back ---- */
 
-/* A session that holds what `session` holds - tokens, bank, what the policy remembers, logits - and
- * goes on by itself, to the bit as `session` would. Takes as much memory again. *out is NULL after
- * a failure (CB_ENOMEM; CB_EARG: a prompt is in progress); the caller closes it. */
+/* A copy of `session` - tokens, bank, policy state, logits - that goes on independently, to the bit
+ * as `session` would. It takes as much memory again. *out is NULL after a failure (CB_ENOMEM;
+ * CB_EARG: a prompt is in progress); the caller closes it. */
 CB_API int cb_session_fork(const cb_session *session, cb_session **out);
-/* Forgets all but the first n tokens, 0 to cb_session_len(): the timeline goes on as if the others
- * had never come, as one prompt where n lies in the last prompt. There are no logits before the
- * next feed. CB_EUNSUPPORTED, and nothing is changed, where the policy has dropped or measured
- * tokens since; 0 is always possible. With kivi types, what was quantised stays so. CB_EARG: n. */
+/* Keeps the first n tokens, 0 to cb_session_len(), and forgets the others: the timeline goes on as
+ * if they had never been fed. If n lies in the last prompt, the first n tokens count as one prompt.
+ * There are no logits before the next feed. CB_EUNSUPPORTED, with nothing changed: the policy has
+ * dropped or scored tokens since; n = 0 is always possible. With kivi types, quantised tokens stay
+ * quantised. CB_EARG: n. */
 CB_API int cb_session_truncate(cb_session *session, int n);
 
 /* ---- one prompt for many policies ---- */
 
-/* 1: `follower` may take over the keys, values and queries of a prompt that `lead` computes: both
- * are empty sessions of one model, store in the same form with the same chunk, and attend to the
- * whole prompt densely. */
+/* 1: `follower` can use the keys, values and queries of a prompt that `lead` computes. Both must be
+ * empty sessions of one model with the same types and the same chunk, and attend to the whole
+ * prompt densely. */
 CB_API int cb_session_can_follow(const cb_session *follower, const cb_session *lead);
-/* As cb_session_prefill of tokens[n_tok] on `lead`, by which follower[n] are fed as well, at the
- * cost of what each of them stores and measures. Follower i ends up as if it had been fed the first
- * upto[i] of the tokens (upto NULL: all), 1 to n_tok; one that was fed fewer than all has no logits
- * before its next feed. CB_EARG: a session cannot follow; else fails as a prefill does, and the
- * followers are empty then. All sessions belong to the calling thread meanwhile. */
+/* Runs cb_session_prefill() of tokens[n_tok] on `lead` and feeds follower[n] from it; each follower
+ * costs only its own storing and scoring. Follower i ends up as if it had been fed the first
+ * upto[i] tokens, 1 to n_tok (upto NULL: all). A follower that was fed fewer than all has no logits
+ * before its next feed. CB_EARG: a session cannot follow. Other failures are those of a prefill,
+ * and leave the followers empty. During the call all sessions belong to the calling thread. */
 CB_API int cb_session_prefill_shared(cb_session *lead, cb_session *const *follower, const int *upto,
                                      int n, const int32_t *tokens, int n_tok,
                                      const struct cb_prefill *how);
@@ -383,7 +384,7 @@ struct cb_sampler_params {
     float top_p, min_p;                        /* 1 and 0 = off */
     float repeat_penalty;                      /* 1 = off */
     float frequency_penalty, presence_penalty; /* 0 = off */
-    int penalty_last_n; /* tokens that penalties look back on; 0 = off, -1 = all */
+    int penalty_last_n; /* last tokens that penalties consider; 0 = off, -1 = all */
 };
 
 typedef struct cb_sampler cb_sampler;
@@ -393,8 +394,9 @@ CB_API struct cb_sampler_params cb_sampler_defaults(void);
 /* params may be NULL: the defaults. CB_EARG: a value that is not a number or out of range. */
 CB_API int cb_sampler_new(const struct cb_sampler_params *params, int n_vocab, cb_sampler **out);
 CB_API void cb_sampler_free(cb_sampler *sampler);                  /* NULL is allowed */
-CB_API void cb_sampler_accept(cb_sampler *sampler, int32_t token); /* counts for the penalties */
-/* How many of the largest logits such a sampler chooses from; 0: all. For cb_session_want_top(). */
+CB_API void cb_sampler_accept(cb_sampler *sampler, int32_t token); /* the penalties count it */
+/* How many of the largest logits a sampler with these params chooses from; 0: all. For
+ * cb_session_want_top(). */
 CB_API int cb_sampler_top(const struct cb_sampler_params *params);
 CB_API int32_t cb_sampler_pick(cb_sampler *sampler, const float *logits); /* logits[n_vocab] */
 

@@ -9,8 +9,8 @@
 #include "device/kivi.h"
 #include "store_copy.h"
 
-/* "kivi4" or "kivi2:64": f16 rows, of which all but the newest are quantised. Returns 1 for such.
- */
+/* "kivi4" or "kivi2:64": all but the newest rows are quantised, and those are f16. Returns 1 for
+ * such a name. */
 static int kivi_form(const struct bank *b, const char *what, const char *name,
                      struct kivi_form *out)
 {

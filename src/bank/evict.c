@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* evict.c - a change to one layer's slots: which are kept, which are merged. The change is
- * collected, checked, and applied at once, so that every weight refers to the values before it. */
+/* evict.c - a change to one layer's slots: which are kept, which are merged. Requests are
+ * collected, checked, and applied together, so that every weight refers to the values before the
+ * change. */
 #include "evict.h"
 
 #include <stdlib.h>
@@ -17,12 +18,12 @@ struct merge_item {
 struct eviction {
     struct bank *b;
     const char *who;             /* the method's name, for messages */
-    struct nearest_key *nearest; /* NULL where nothing is merged */
+    struct nearest_key *nearest; /* NULL if the method never merges */
     int l, prompt;
     int *tmp;  /* [n_ctx] */
     int *keep; /* [n_kv][n_ctx] */
     int *n;    /* [n_kv] slots to keep; -1 = all */
-    int *drop; /* [n_kv] the slot that all but are kept, not in a list yet; -1: keep is the list */
+    int *drop; /* [n_kv] the only slot to drop, with no list made yet; -1: `keep` is the list */
     struct merge_item *merge;
     int n_merge, cap_merge;
     float *score;     /* [n_ctx] */
@@ -142,7 +143,7 @@ int cb_evict_drop(struct eviction *e, int kv, int slot)
     return CB_OK;
 }
 
-/* The slots of a head that are to stay, as a list */
+/* The list of a head's kept slots */
 static const int *kept(const struct eviction *e, int kv)
 {
     int *keep = e->keep + (size_t)kv * (size_t)e->b->n_ctx;
@@ -187,8 +188,8 @@ static int by_target(const void *pa, const void *pb)
     return a->m.to != b->m.to ? a->m.to - b->m.to : a->order - b->order;
 }
 
-/* The n merges into one slot, for its key (v = 0) or value (v = 1). What is merged is dropped
- * afterwards, and nothing is merged into it, so its stored form is still the one before the edit.
+/* Applies the n merges into one slot, to its key (v = 0) or value (v = 1). The `from` slots are
+ * dropped afterwards and never merged into, so they still hold their values from before the change.
  */
 static void merge_one(struct eviction *e, const struct merge_item *x, int n, int v)
 {
@@ -214,7 +215,7 @@ static void merge_one(struct eviction *e, const struct merge_item *x, int n, int
 
 int cb_evict_apply(struct eviction *e)
 {
-    if (e->n_merge) /* there may be no list yet */
+    if (e->n_merge) /* merge is NULL before the first merge */
         qsort(e->merge, (size_t)e->n_merge, sizeof *e->merge, by_target);
     for (int i = 0, n; i < e->n_merge; i += n) {
         const struct merge_item *x = &e->merge[i];

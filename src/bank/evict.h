@@ -20,28 +20,29 @@ float *cb_evict_row(struct eviction *e); /* the same, of floats */
 int cb_evict_keep(struct eviction *e, int kv, const int *slot, int n);
 int cb_evict_keep_all_heads(struct eviction *e, const int *slot, int n);
 int cb_evict_drop(struct eviction *e, int kv, int slot); /* keeps all others */
-/* Of every slot of a KV head that is to be dropped, the nearest kept one (nearest_key.h). */
+/* For each slot of the KV head that will be dropped: the kept slot with the nearest key
+ * (nearest_key.h). Returns their number. */
 int cb_evict_nearest(struct eviction *e, int kv, const struct near_slot **out);
 
-/* Kept slot `to` becomes the weighted sum of what is merged into it, all from before the change:
- * x_to = (w_to x_to + sum w_from x_from) / (w_to + sum part); parts are w_from where it is a mean.
- * w_to and values count once for each `to`, as the last merge into it has them. */
+/* A weighted sum replaces the kept slot `to`, computed from the values before the change: x_to =
+ * (w_to x_to + sum w_from x_from) / (w_to + sum part). With part = w_from it is a weighted mean.
+ * Each `to` has one w_to and one `values`: those of the last merge into it. */
 struct merge {
     int to, from;
     float w_to, w_from, part;
-    int values; /* 1 = values alone; the key of `to` stays as it is */
+    int values; /* 1 = only values are merged; the key of `to` stays as it is */
 };
 int cb_evict_merge(struct eviction *e, int kv, const struct merge *m);
 
 /* ---- what attention does with it ---- */
 
-/* who: the method's name, for messages. merge_col: the column for key lengths, or -1 where nothing
- * is merged. */
+/* who: the method's name, for messages. merge_col: the column for inverse key lengths, or -1 if the
+ * method never merges. */
 int cb_evict_new(struct bank *b, const char *who, int merge_col, struct eviction **out);
 void cb_evict_free(struct eviction *e); /* e may be NULL */
 void cb_evict_begin(struct eviction *e, int l, int prompt);
 /* Work space in bytes when n_kept slots of n_most stay. */
 size_t cb_evict_bytes(const struct eviction *e, int n_most, int n_kept);
-int cb_evict_apply(struct eviction *e); /* all that was asked since begin; merges first */
+int cb_evict_apply(struct eviction *e); /* applies all requests since begin; merges first */
 
 #endif

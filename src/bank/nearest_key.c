@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* nearest_key.c - which kept key a dropped one resembles most: for methods that merge. */
+/* nearest_key.c - finds the kept key that a dropped key resembles most, for methods that merge. */
 #include "nearest_key.h"
 
 #include <math.h>
@@ -8,20 +8,20 @@
 
 #include "base/err.h"
 
-/* floats of a step of a sum; keys an item; at once */
+/* lanes of a sum; keys in a work item; dropped keys compared at once; largest head_dim */
 enum { LANES = 8, BLOCK = CB_STORE_MANY, BATCH = 4096, MOST_HD = 512 };
 
 struct nearest_key {
     struct bank *b;
-    int col;     /* of the stores: 1 / length of each key */
+    int col;     /* column of the stores: 1 / length of each key */
     float *kept; /* [n][hd] unit keys */
-    float *gone; /* [BATCH][hd] the same of those that go */
+    float *gone; /* [BATCH][hd] unit keys of dropped slots */
     size_t cap;  /* floats of kept */
     struct near_slot *out;
-    int *slot;    /* [n_ctx] the kept ones */
+    int *slot;    /* [n_ctx] kept slots */
     int32_t *idx; /* [BATCH] */
     float *dot;   /* [BATCH] */
-    float *row;   /* [n_ctx] products of the rows of one KV head */
+    float *row;   /* [n_ctx] dot products with the rows of one KV head */
 };
 
 int cb_nearest_key_new(struct bank *b, int col, struct nearest_key **out)
@@ -132,9 +132,9 @@ static void unpack(struct job job)
     cb_par_for(job.m->b->dev->par, (job.n + BLOCK - 1) / BLOCK, unpack_item, &job);
 }
 
-/* ---- one slot goes, as at each step of generation ---- */
+/* ---- one slot is dropped, as at each decode step ---- */
 
-/* Where the store keeps 1 / length of each key; 0: not known */
+/* The column of 1 / length of each key; 0: not known yet */
 static float *lengths(struct nearest_key *m, int l, int kv)
 {
     return cb_store_col(&m->b->store[l], kv, m->col);
@@ -157,7 +157,7 @@ static void know_lengths(struct nearest_key *m, int l, int kv, float *inv)
         }
 }
 
-/* Products of q with the keys of one KV head as their rows lie -> row */
+/* Dot products of q with the keys of one KV head, in the order of the rows -> row */
 static void products(struct nearest_key *m, int l, struct kv_run run, const float *q, float *row)
 {
     const struct store *st = &m->b->store[l];
@@ -166,7 +166,7 @@ static void products(struct nearest_key *m, int l, struct kv_run run, const floa
                                      .n_kv = 1,
                                      .hd = st->hd,
                                      .scale = 1,
-                                     .causal = !run.idx, /* as of all of a prompt's last query */
+                                     .causal = !run.idx, /* as a prompt's last query sees all */
                                      .type_k = st->type_k,
                                      .type_v = st->type_v,
                                      .run = &run,

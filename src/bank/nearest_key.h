@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* nearest_key.h - which kept key each evicted one resembles most, for methods that merge. */
+/* nearest_key.h - finds the kept key that an evicted key resembles most, for methods that merge. */
 #ifndef NEAREST_KEY_H
 #define NEAREST_KEY_H
 
 #include "bank.h"
 
-/* An evicted slot, the kept slot whose key has the largest cosine with its own (ties: the lower).
- */
+/* from: an evicted slot; to: the kept slot whose key has the largest cosine with its key (ties: the
+ * lower slot). */
 struct near_slot {
     int from, to;
     float cosine;
@@ -14,17 +14,19 @@ struct near_slot {
 
 struct nearest_key;
 
-/* col: a column of the stores that is the caller's to give; it holds 1 / length of each key. */
+/* col: a column of the stores that the caller gives up; it holds 1 / length of each key. */
 int cb_nearest_key_new(struct bank *b, int col, struct nearest_key **out);
 void cb_nearest_key_free(struct nearest_key *m);
 /* Work space in bytes when n_kept slots of n_most stay. */
 size_t cb_nearest_key_bytes(const struct nearest_key *m, int n_most, int n_kept);
-/* Of every slot of a KV head that keep[n] leaves out, or of `slot` alone, the nearest kept one
- * -> *out, ascending; returns how many, or a negative status. Valid until the next call. */
+/* The nearest kept slot for each slot of a KV head that keep[n] leaves out, or for `slot` alone ->
+ * *out, ascending in `from`; returns how many, or a negative status. *out is valid until the next
+ * call. */
 int cb_nearest_key_all(struct nearest_key *m, int l, int kv, const int *keep, int n,
                        const struct near_slot **out);
 int cb_nearest_key_one(struct nearest_key *m, int l, int kv, int slot,
                        const struct near_slot **out);
-void cb_nearest_key_forget(struct nearest_key *m, int l, int kv, int slot); /* its key changed */
+void cb_nearest_key_forget(struct nearest_key *m, int l, int kv,
+                           int slot); /* its key has changed */
 
 #endif

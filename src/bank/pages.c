@@ -28,7 +28,7 @@ size_t cb_pages_up(size_t n)
     return (n + p - 1) / p * p;
 }
 
-/* Large parts begin where a huge page may. */
+/* Large areas begin on a huge-page boundary. */
 int cb_pages_reserve(size_t bytes, void *out)
 {
     const size_t spare = bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
@@ -69,7 +69,7 @@ void cb_pages_give_back(uint8_t *from, uint8_t *to)
         madvise(a, (size_t)(b - a), MADV_DONTNEED);
 }
 
-/* Linux 6.1 and later do so when asked; elsewhere small pages do as well. */
+/* Linux 6.1 and later collapse pages on request; elsewhere they stay small. */
 void cb_pages_collapse(uint8_t *from, uint8_t *to)
 {
     uint8_t *a = from + (HUGE_PAGE - (uintptr_t)from % HUGE_PAGE) % HUGE_PAGE;

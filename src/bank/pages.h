@@ -6,15 +6,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-size_t cb_pages_up(size_t bytes); /* to whole pages */
-/* From one KV head's rows to the next one's: large ones begin where a huge page may. */
+size_t cb_pages_up(size_t bytes); /* rounded up to whole pages */
+/* Distance in bytes from one KV head's rows to the next head's: large heads begin on a huge-page
+ * boundary. */
 size_t cb_pages_head(size_t bytes);
 int cb_pages_reserve(size_t bytes, void *out); /* *out: zeroed pages; CB_ENOMEM */
 void cb_pages_release(void *p, size_t bytes);  /* p may be NULL */
-/* The whole pages of [from, to) are memory no more; they read as 0 then. */
+/* Frees the memory of the whole pages in [from, to); they then read as 0. */
 void cb_pages_give_back(uint8_t *from, uint8_t *to);
-/* What of [from, to) fills 2 MiB pages becomes such: only then do they cost no memory that is not
- * used. */
+/* Turns the part of [from, to) that fills whole 2 MiB pages into huge pages: only full ones waste
+ * no memory. */
 void cb_pages_collapse(uint8_t *from, uint8_t *to);
 
 #endif

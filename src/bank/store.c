@@ -70,14 +70,14 @@ void cb_store_close(struct store *s)
 void cb_store_huge_pages(struct store *s)
 {
     for (int h = 0; h < s->n_kv && !s->kivi && !s->small_pages; h++) {
-        if (s->gap_hi[h] > s->gap_lo[h]) /* a page with nothing in it would come back */
+        if (s->gap_hi[h] > s->gap_lo[h]) /* a huge page would bring the gap's freed memory back */
             continue;
         cb_pages_collapse(cb_store_key(s, h, 0), cb_store_key(s, h, s->rows[h]));
         cb_pages_collapse(cb_store_value(s, h, 0), cb_store_value(s, h, s->rows[h]));
     }
 }
 
-/* Pages of the gap's keys that did not go before; slots are rows. */
+/* Frees pages of the gap's keys, except those freed before; slot i lies in row i. */
 void cb_store_release_gap(struct store *s, int kv, int had_hi)
 {
     uint8_t *from = cb_store_key(s, kv, s->gap_lo[kv]), *had = cb_store_key(s, kv, had_hi);

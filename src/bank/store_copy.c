@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* store_copy.c - a store becomes what another one is. What the other one does not hold is not
- * touched, so that the copy takes no more memory than it. */
+/* store_copy.c - copies one store to another. Pages that the source does not use are not touched,
+ * so that the copy takes no more memory than the source. */
 #include "store_copy.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static void copy_rows(struct store *to, const struct store *from, int kv, int v,
                row_bytes(from, v) * (size_t)(hi - lo));
 }
 
-/* A list [n_kv][cap] of slots, which may be missing */
+/* Copies a list [n_kv][cap] of slots; *from may be NULL */
 static int copy_list(const struct store *s, int32_t *const *from, int32_t **to)
 {
     if (!*from)
@@ -65,7 +65,7 @@ static void copy_head(struct store *to, const struct store *from, int kv)
     for (int c = 0; c < from->n_col; c++)
         memcpy(cb_store_col(to, kv, c), cb_store_col(from, kv, c),
                (size_t)from->n[kv] * sizeof(float));
-    if (q) { /* rows of what is quantised are gone */
+    if (q) { /* quantised slots have no rows */
         copy_rows(to, from, kv, 0, q->n_k, n);
         copy_rows(to, from, kv, 1, q->n_v, n);
         return;

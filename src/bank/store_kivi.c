@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* store_kivi.c - a store whose oldest keys and values are quantised on 2 or 4 bits (KIVI, Liu et
+/* store_kivi.c - a store whose oldest keys and values are quantised to 2 or 4 bits (KIVI, Liu et
  * al. 2024, section 3.2): keys by channel in groups of 32 tokens, values by token. The newest
- * tokens stay f16 rows, at their slots as ever: of keys 0 to residual - 1, of values the residual.
+ * tokens stay f16 rows in the rows of their slots: the newest 0 to residual - 1 keys, and the
+ * newest `residual` values.
  *
- * When slots are dropped, quantised rows stay where they are and a map says which are meant; they
- * are quantised again, without the dropped ones, only when those are the more. */
+ * When slots are dropped, quantised rows stay where they are, and a map says which row each slot
+ * has. They are packed again, without dropped rows, only when most rows are dropped ones. */
 
 #include "store_kivi.h"
 
@@ -28,7 +29,8 @@ static size_t value_bytes(const struct store *s)
     return (size_t)(s->hd / KIVI_GROUP) * cb_kivi_block_bytes(s->kivi->form_v.bits);
 }
 
-/* Quantised rows, dropped ones among them, before they are packed; then what is added at once. */
+/* Most quantised rows, dropped ones included: 2 * cap before they are packed, and the rows added at
+ * once. */
 static int most_rows(const struct store *s)
 {
     return 2 * s->cap + 4 * (s->kivi->form_k.residual + s->kivi->form_v.residual);
@@ -179,8 +181,8 @@ void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x)
 
 /* ---- quantising ---- */
 
-/* Rows of dropped keys go: what lives moves down, never past what is still to be read. The rest
- * that fills no group becomes f16 rows again. */
+/* Removes rows of dropped keys. Live keys move down, never over keys still to be read; the last
+ * keys, which fill no group, become f16 rows again. */
 static void pack_keys(struct store *s, struct device *d, int kv)
 {
     struct kv_kivi *q = &s->kivi->head[kv];
@@ -223,7 +225,7 @@ static int many_dropped(int rows, int n, int residual)
     return rows > 2 * n + 4 * residual;
 }
 
-/* Pages of f16 rows up to `end` that did not go before, when there were `had` */
+/* Frees pages of f16 rows from `had`, where the last call ended, up to `end` */
 static void give_back_rows(const struct store *s, int kv, int v, int had, int end)
 {
     uint8_t *first = cb_store_row(s, kv, v, 0), *from = cb_store_row(s, kv, v, had);
@@ -307,7 +309,8 @@ int cb_kivi_advance(struct store *s, struct device *d)
 
 /* ---- dropping ---- */
 
-/* Slots keep[i] below n_old are quantised: how many, and which rows they are now. */
+/* Slots below n_old are quantised: counts those that keep[n] keeps, and maps their new slots to
+ * rows. */
 static int keep_map(struct store *s, int kv, int v, const int *keep, int n, int n_old, int *n_new)
 {
     int m = 0, moved = 0;
@@ -317,7 +320,7 @@ static int keep_map(struct store *s, int kv, int v, const int *keep, int n, int 
     for (int i = 0; i < m && !moved; i++)
         moved = keep[i] != i;
     if (moved)
-        TRY(need_map(s, v)); /* of the slots before */
+        TRY(need_map(s, v)); /* map of the old slots */
     for (int i = 0; moved && i < m; i++)
         map_of(s, kv, v)[i] = map_of(s, kv, v)[keep[i]];
     *n_new = m;
@@ -361,7 +364,7 @@ int cb_kivi_copy(struct store *to, const struct store *from)
 
     for (int v = 0; v < 2; v++)
         if (f->map[v])
-            TRY(need_map(to, v)); /* while nothing is quantised in `to` */
+            TRY(need_map(to, v)); /* called while `to` has nothing quantised */
     for (int h = 0; h < from->n_kv; h++) {
         const struct kv_kivi *q = &f->head[h];
         t->head[h].n_k = q->n_k;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* store_prepack.c - blocks of slots in the form that a device's attention multiplies, in place of
- * their rows. It serves layers that are read whole for every token: to make that form costs a row
- * once instead of once a token. What a policy wants to look at, or to drop, becomes rows again. */
+/* store_prepack.c - replaces rows by blocks in the form that a device's attention multiplies. It
+ * serves layers that every token reads whole: a row is converted once instead of once for each
+ * token. Rows that a policy wants to read or drop are unpacked. */
 #include "store_prepack.h"
 
 #include "base/err.h"
 #include "pages.h"
 
-/* Rows of a type in blocks hold what their codes are worth: there are no steps. */
+/* Block-quantised types store their scales in the rows, so they need no steps. */
 static int has_steps(const struct store *s, int v)
 {
     return cb_kv_type[v ? s->type_v : s->type_k].block == 1;
@@ -36,7 +36,7 @@ float *cb_store_steps(const struct store *s, int kv, int v, int row)
     return s->step[v] ? s->step[v] + (size_t)kv * (size_t)s->cap + (size_t)row : NULL;
 }
 
-/* Rows that every head has; 0 where they have to be read in an order in which they do not lie */
+/* Rows that every head has; 0 if some head's rows must be read in an order other than memory's */
 static int common_rows(const struct store *s)
 {
     int n = s->rows[0];

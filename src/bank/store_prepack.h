@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* store_prepack.h - rows that are read for every token, in blocks that attention multiplies as they
- * are. */
+/* store_prepack.h - packs rows that every token reads into blocks that attention can multiply
+ * directly. */
 #ifndef STORE_PREPACK_H
 #define STORE_PREPACK_H
 
 #include "store_state.h"
 
-/* From now on cb_store_prepack() prepacks whole blocks, where the device can. */
+/* From now on cb_store_prepack() prepacks whole blocks, if the device can read them. */
 void cb_store_may_prepack(struct store *s, struct device *d);
-int cb_store_prepack(struct store *s); /* what is whole and is not yet */
+int cb_store_prepack(struct store *s); /* every whole block that is still rows */
 void cb_store_prepack_close(struct store *s);
-int cb_store_need_steps(struct store *s, int v); /* room for those of keys (v = 0) or values */
-/* No block from row `from` on is prepacked any more; those that hold rows below n are rows again.
- */
+int cb_store_need_steps(struct store *s, int v); /* room for steps of keys (v = 0) or values */
+/* Ends prepacking from row `from` on: blocks that hold rows below n become rows again, later blocks
+ * are forgotten. */
 void cb_store_unpack(struct store *s, int from, int n);
-/* Those of a row and the ones behind it; NULL: there are none */
+/* The steps of `row` and of the rows behind it; NULL: there are none */
 float *cb_store_steps(const struct store *s, int kv, int v, int row);
-/* Bytes of the steps of a head's n rows once they are prepacked */
+/* Bytes of the steps of n prepacked rows of a head */
 uint64_t cb_store_step_bytes(const struct store *s, int n);
 
 #endif

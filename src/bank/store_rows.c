@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* store_rows.c - which rows slots lie in, and what is written there. A slot is the row of its
- * number until slots are dropped one at a time. Then the row of the one that went is the next
- * token's, the slots of a head are mixed, and a list says which row each one is. Rows in use always
- * lie next to each other, apart from the one row between a drop and the next token: the hole. */
+/* store_rows.c - which row each slot lies in, and writing the rows. Slot i lies in row i until
+ * slots are dropped one at a time. Then the next token takes the dropped slot's row, the head's
+ * slots are mixed, and a list says which row each slot has. Rows in use are contiguous but for one
+ * row that is empty between a drop and the next token: the hole. */
 #include "store_rows.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ static size_t row_bytes(const struct store *s, int v)
     return v ? s->row_v : s->row_k;
 }
 
-/* ---- one row, which may be prepacked ---- */
+/* ---- one row, prepacked or not ---- */
 
 static void put_row(struct store *s, int kv, int v, int row, const void *from)
 {
@@ -89,7 +89,7 @@ static void shrink(struct store *s, int kv, int n_row)
     s->rows[kv] = n_row;
 }
 
-/* The last row moves into the hole. */
+/* Moves the last row into the hole. */
 static void fill_hole(struct store *s, int kv)
 {
     const int hole = s->hole[kv], last = s->rows[kv] - 1;
@@ -152,7 +152,7 @@ static int any_hole(const struct store *s)
     return any;
 }
 
-/* The first token of a head goes into the hole. */
+/* Puts the first new token into the hole. */
 static void fill_with(struct store *s, struct device *d, int kv, const float **x, int stride)
 {
     for (int v = 0; v < 2; v++) {
@@ -173,7 +173,7 @@ static void encode(struct store *s, struct device *d, int kv, const float *const
 int cb_store_append(struct store *s, struct device *d, const float *k, const float *v, int stride,
                     int n, int pos0)
 {
-    if (!any_hole(s)) /* else a row or two */
+    if (!any_hole(s)) /* with a hole, only a row or two are new */
         cb_store_touch(s, d->par, s->rows, n);
     for (int h = 0; h < s->n_kv; h++) {
         const float *x[2] = { k + h * s->hd, v + h * s->hd };
@@ -217,13 +217,13 @@ static int need_row(struct store *s, int kv)
     return CB_OK;
 }
 
-/* Are n slots of a head worth a list, so that the row of a dropped one can stay empty? */
+/* May slots be mixed? Only heads of many slots are worth the list `row`. */
 static int may_mix(const struct store *s, int kv, int n)
 {
     return !s->kivi && n >= CB_STORE_MIX && s->gap_hi[kv] == s->gap_lo[kv];
 }
 
-/* The entry of a dropped slot goes from a list that has n others. */
+/* Removes the entry of a dropped slot from a list; n entries remain. */
 static void close_up(void *list, size_t size, int slot, int n)
 {
     uint8_t *at = (uint8_t *)list + (size_t)slot * size;
@@ -268,7 +268,7 @@ int cb_store_drop(struct store *s, int kv, int slot)
     return CB_OK;
 }
 
-/* All slots but keep[n], one at a time */
+/* Drops all slots but keep[n], one at a time */
 static int drop_others(struct store *s, int kv, const int *keep, int n)
 {
     for (int i = s->n[kv] - 1, k = n - 1; i >= 0; i--)
@@ -279,7 +279,7 @@ static int drop_others(struct store *s, int kv, const int *keep, int n)
     return CB_OK;
 }
 
-/* Rows from[n] (ascending) of one head move to rows 0.., neighbours together. */
+/* Moves rows from[n] (ascending) of one head to rows 0.., adjacent rows in one piece. */
 static void move_rows(struct store *s, int kv, const int *from, int n)
 {
     for (int i = 0, run; i < n; i += run) {
@@ -291,7 +291,7 @@ static void move_rows(struct store *s, int kv, const int *from, int n)
     }
 }
 
-/* What is kept beside keys and values */
+/* Moves the lists beside keys and values: positions, columns */
 static void move_lists(struct store *s, int kv, const int *keep, int n)
 {
     int i = 0;
@@ -305,7 +305,7 @@ static void move_lists(struct store *s, int kv, const int *keep, int n)
             cb_store_col(s, kv, c)[j] = cb_store_col(s, kv, c)[keep[j]];
 }
 
-/* Before slots move: of those that stay, these have no keys. */
+/* Call before slots move: the gap in the numbers of the kept slots. */
 static void move_gap(struct store *s, int kv, const int *keep, int n)
 {
     int lo = 0, hi = 0;
@@ -322,7 +322,7 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
 {
     const int gone = s->n[kv] - n;
 
-    if (!gone) /* ascending and distinct: all of them */
+    if (!gone) /* keep is ascending and distinct: all stay */
         return CB_OK;
     if (gone <= n / CB_STORE_MIX && may_mix(s, kv, n))
         return drop_others(s, kv, keep, n);
@@ -349,7 +349,7 @@ static void forget_list(const struct store *s, int32_t **list)
     *list = NULL;
 }
 
-/* Slots of a head at positions below n, which ascend */
+/* Number of a head's slots at positions below n; positions ascend */
 static int slots_below(const struct store *s, int kv, int n)
 {
     int lo = 0, hi = s->n[kv];
@@ -389,7 +389,7 @@ void cb_store_cut(struct store *s, int n)
     cb_store_unpack(s, least, most);
     for (int h = 0; h < s->n_kv; h++)
         cut_head(s, h, slots_below(s, h, n));
-    if (n == 0) { /* slots are positions again */
+    if (n == 0) { /* an empty store: slot i will hold position i again */
         forget_list(s, &s->pos);
         forget_list(s, &s->row);
         s->dropped_at = 0;

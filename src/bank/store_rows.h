@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* store_rows.h - tokens into a store and out of it, and what single slots hold. */
+/* store_rows.h - adds tokens to a store, drops them, and reads and writes single slots. */
 #ifndef STORE_ROWS_H
 #define STORE_ROWS_H
 
@@ -11,15 +11,14 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
                     int n, int pos0);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
-int cb_store_drop(struct store *s, int kv,
-                  int slot);               /* all but one; not where some are quantised */
-void cb_store_sort(struct store *s);       /* slots are rows again: what causal attention needs */
-void cb_store_cut(struct store *s, int n); /* forgets positions n.. in every head */
+int cb_store_drop(struct store *s, int kv, int slot); /* all but one; not if some are quantised */
+void cb_store_sort(struct store *s);       /* moves slot i to row i, as causal attention needs */
+void cb_store_cut(struct store *s, int n); /* forgets positions from n on in every head */
 
 /* One slot's key (v = 0) or value (v = 1) as f32 x[hd] */
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x);
 enum { CB_STORE_MANY = 64 };
-/* Those of slot[n], n <= CB_STORE_MANY -> x[n][hd] */
+/* Keys or values of slot[n], n <= CB_STORE_MANY -> x[n][hd] */
 void cb_store_get_many(const struct store *s, struct device *d, int kv, int v, const int *slot,
                        int n, float *x);
 void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x);

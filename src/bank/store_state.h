@@ -3,8 +3,8 @@
  * space for the capacity is reserved; memory is taken as slots are used and given back when they
  * are dropped. KV heads may hold different tokens; slots are ascending in position.
  *
- * A slot is a row of memory, until slots are dropped one at a time: the next token takes the row of
- * the one that went, so that dropping a token a step moves no rows (store_rows.c). */
+ * Slot i lies in row i of memory until slots are dropped one at a time. Then the next token takes
+ * the row of the dropped slot, so dropping a token at each step moves no rows (store_rows.c). */
 #ifndef STORE_STATE_H
 #define STORE_STATE_H
 
@@ -13,7 +13,7 @@
 
 #include "device/device.h"
 
-enum { CB_STORE_MIX = 128 }; /* heads of fewer slots stay in order: to move them costs little */
+enum { CB_STORE_MIX = 128 }; /* heads with fewer slots stay in order: moving rows is cheap there */
 
 struct store {
     int n_kv, hd, cap;
@@ -22,25 +22,25 @@ struct store {
     size_t head_k, head_v; /* bytes from one KV head to the next */
     uint8_t *k, *v;
     int *n;        /* [n_kv] slots in use */
-    int *rows;     /* [n_kv] rows in use: as many as slots, and the hole */
-    int *hole;     /* [n_kv] the row that the next token takes; -1: the one behind the last */
-    int *mixed;    /* [n_kv] 1: slots lie in the rows that `row` says; 0: in their order */
-    int32_t *row;  /* [n_kv][cap]; NULL before the first are mixed */
-    int any_order; /* 1: attention may read rows as they lie */
+    int *rows;     /* [n_kv] rows in use: one for each slot, and the hole */
+    int *hole;     /* [n_kv] the row that the next token takes; -1: the row behind the last */
+    int *mixed;    /* [n_kv] 1: `row` says where each slot lies; 0: slot i lies in row i */
+    int32_t *row;  /* [n_kv][cap]; NULL until a head is first mixed */
+    int any_order; /* 1: attention may read rows in memory order */
     int32_t *pos;  /* [n_kv][cap], or NULL: slot i holds position i in every head */
-    int *gap_lo, *gap_hi;     /* [n_kv] slots whose keys have been dropped, values not */
-    int dropped_at;           /* tokens fed when a slot was last dropped; 0: none ever was */
-    int n_col;                /* float columns a slot */
+    int *gap_lo, *gap_hi;     /* [n_kv] slots whose keys were dropped and whose values stay */
+    int dropped_at;           /* tokens fed when a slot was last dropped; 0: never */
+    int n_col;                /* float columns for each slot */
     float *col;               /* [n_kv][n_col][cap] */
-    struct kivi_store *kivi;  /* what store_kivi.c keeps; NULL: nothing is quantised */
-    int rows_only;            /* 1: nothing is prepacked, whatever the device can */
+    struct kivi_store *kivi;  /* state of store_kivi.c; NULL: nothing is quantised */
+    int rows_only;            /* 1: nothing is prepacked, even if the device could */
     int small_pages;          /* 1: cb_store_huge_pages() does nothing */
-    struct device *prepacker; /* whose attention reads prepacked blocks; NULL: they stay rows */
-    int prepacked;            /* rows 0.. of every head that are prepacked */
-    float *step[2]; /* [n_kv][cap] of keys, of values; NULL before the first, or for ever */
+    struct device *prepacker; /* the device that reads prepacked blocks; NULL: rows stay rows */
+    int prepacked;            /* the first `prepacked` rows of every head are prepacked */
+    float *step[2]; /* [n_kv][cap] steps of keys, of values; NULL: none yet, or never any */
 };
 
-/* Where a row of keys, of values, of keys (v = 0) or values is */
+/* Address of a row: of keys; of values; of keys (v = 0) or values (v = 1) */
 static inline uint8_t *cb_store_key(const struct store *s, int kv, int row)
 {
     return s->k + s->head_k * (size_t)kv + s->row_k * (size_t)row;
@@ -56,7 +56,7 @@ static inline void *cb_store_row(const struct store *s, int kv, int v, int row)
     return v ? cb_store_value(s, kv, row) : cb_store_key(s, kv, row);
 }
 
-/* Where a slot stands in lists of [n_kv][cap] */
+/* Index of a slot in lists [n_kv][cap] */
 static inline size_t cb_store_at(const struct store *s, int kv, int slot)
 {
     return (size_t)kv * (size_t)s->cap + (size_t)slot;

@@ -14,7 +14,7 @@ struct touch {
     size_t page;
 };
 
-/* Pages that begin in [from, from + bytes) */
+/* The first page that begins in [from, from + bytes) */
 static uint8_t *first_page(uint8_t *from, size_t bytes, size_t page)
 {
     uint8_t *p = from + (page - (uintptr_t)from % page) % page;

@@ -13,12 +13,12 @@ struct buf {
 };
 
 void cb_buf_add(struct buf *b, const char *s, size_t n);
-/* The same for a caller who looks at once: CB_ENOMEM when memory ran out, now or before */
+/* The same for a caller that checks at once: CB_ENOMEM if memory ran out, now or before */
 int cb_buf_put(struct buf *b, const char *s, size_t n);
 void cb_buf_text(struct buf *b, const char *s);
 void cb_buf_print(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void cb_buf_clear(struct buf *b); /* empty, the memory stays */
+void cb_buf_clear(struct buf *b); /* empties it; keeps the memory */
 void cb_buf_free(struct buf *b);
-char *cb_buf_take(struct buf *b); /* caller frees; NULL when memory ran out. *b is empty after it */
+char *cb_buf_take(struct buf *b); /* caller frees; NULL if memory ran out. Leaves *b empty */
 
 #endif

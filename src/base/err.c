@@ -39,7 +39,7 @@ int cb_fail(int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(last, sizeof last, fmt, ap);
     va_end(ap);
-    /* names from files come along: the text stays one line, and moves no terminal's cursor */
+    /* names from files may be in the text: keep it one line without control characters */
     for (char *c = last; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* err.h - status codes carry the kind of a failure, a thread-local text says what and why. */
+/* err.h - a status code for the kind of a failure, a thread-local text for what failed and why. */
 #ifndef ERR_H
 #define ERR_H
 
@@ -21,8 +21,8 @@ int cb_fail_in(int status, const char *path);
             return try_;                                                                           \
     } while (0)
 
-/* Zeroed memory, the product checked; NULL and cb_error() set when there is none. Free with free().
- */
+/* Zeroed memory for n * size bytes, checked for overflow; NULL, with cb_error() set, if there is
+ * none. Free with free(). */
 void *cb_calloc(size_t n, size_t size);
 void *cb_realloc(void *p, size_t n, size_t size);
 /* 64-byte aligned, not zeroed; free with free(). */

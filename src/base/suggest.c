@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* suggest.c - names that were mistyped. */
+/* suggest.c - nearest names for mistyped ones. */
 #include "suggest.h"
 
 #include <stdio.h>

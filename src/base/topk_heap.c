@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* topk_heap.c - the k first of many, with a heap of those seen so far. */
+/* topk_heap.c - the first k of many numbers, with a heap of the best k seen so far. */
 #include "topk_heap.h"
 
 #include <math.h>
 #include <stddef.h>
 
-enum { LOOK = 64 }; /* numbers looked at together */
+enum { LOOK = 64 }; /* numbers compared at once */
 
 int cb_topk_before(const struct topk_item *a, const struct topk_item *b)
 {
@@ -16,7 +16,7 @@ int cb_topk_before(const struct topk_item *a, const struct topk_item *b)
     return a->i < b->i;
 }
 
-/* heap[n], the last in order on top */
+/* heap[n] with the last in order on top */
 static void sift(struct topk_item *heap, int n, int i)
 {
     const struct topk_item x = heap[i];
@@ -40,8 +40,8 @@ static struct topk_item entry(const float *x, const float *second, int i)
     return (struct topk_item){ number(x[i]), second ? number(second[i]) : 0, i };
 }
 
-/* Can none of LOOK numbers come before what has this one? Most are far below, which vectors see
- * sooner. */
+/* 1: none of LOOK numbers reaches bar. Most are far below it, and a vector comparison shows that
+ * quickly. */
 static int all_below(const float *x, float bar)
 {
     int n = 0;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Bytes of a character that starts with b, 0 = none does; the range of its second byte. */
+/* Length of a character that starts with b, 0 = none does; *lo, *hi: range of the second byte. */
 static int lead(unsigned char b, unsigned char *lo, unsigned char *hi)
 {
     *lo = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80; /* no overlong forms */
@@ -64,7 +64,7 @@ int cb_utf8_flush(struct utf8_hold *h, char *out)
     return 3;
 }
 
-/* May byte b stand at place h->n (at least 1) of the held character? */
+/* 1: b is valid as byte h->n (at least 1) of the held character */
 static int goes_on(const struct utf8_hold *h, unsigned char b)
 {
     unsigned char lo, hi;

@@ -6,19 +6,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The length of the whole UTF-8 character at s (n > 0 bytes left), 0 if there is none. */
+/* The length of the complete UTF-8 character at s (n > 0 bytes left), 0 if there is none. */
 int cb_utf8_len(const char *s, size_t n);
-int cb_utf8_put(uint32_t c, char *out); /* out[4] -> bytes */
+int cb_utf8_put(uint32_t c, char *out); /* -> out[4]; returns the number of bytes */
 
 /* Holds back an unfinished UTF-8 character until its last byte comes. */
 struct utf8_hold {
     char b[4];
     int n;
 };
-/* Appends in[n]; writes whole characters to out (cap >= 3 * (n + 1)); returns bytes written.
- * Bytes that cannot become a character leave as U+FFFD (3 bytes), one for each longest stretch that
- * began like one. */
+/* Appends in[n]; writes whole characters to out (cap >= 3 * (n + 1)); returns bytes written. Bytes
+ * that cannot become a character are written as U+FFFD (3 bytes), one for each longest prefix of a
+ * valid character. */
 int cb_utf8_push(struct utf8_hold *h, const char *in, int n, char *out);
-int cb_utf8_flush(struct utf8_hold *h, char *out); /* what is left, as U+FFFD; out[3] */
+int cb_utf8_flush(struct utf8_hold *h, char *out); /* an unfinished character as U+FFFD; out[3] */
 
 #endif

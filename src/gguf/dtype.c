@@ -79,7 +79,7 @@ static inline void form_to_f32(struct form f, const uint8_t *p, float *y, int64_
             const int q1 = at[j] >> 4 | (int)(high >> (j + 16) & 1) << 4;
             y[j] = (float)(q0 - off) * d;
             y[j + 16] = (float)(q1 - off) * d;
-            if (f.has_min) { /* without one, -0 stays */
+            if (f.has_min) { /* without a minimum, -0 stays -0 */
                 y[j] += m;
                 y[j + 16] += m;
             }
@@ -92,8 +92,8 @@ static int clamp(int v, int hi)
     return v < 0 ? 0 : v > hi ? hi : v;
 }
 
-/* Scale and minimum such that the extreme elements are met: with a minimum both ends of the range,
- * without it the element of largest magnitude, which gets the code 0 (-2^(bits-1) steps). */
+/* Scale and minimum that represent the extreme elements exactly: with a minimum both ends of the
+ * range, without one the element of largest magnitude, which gets code 0 (-2^(bits-1) steps). */
 static void form_fit(struct form f, const float *x, float *d, float *m)
 {
     float lo = x[0], hi = x[0];
@@ -111,7 +111,7 @@ static void form_fit(struct form f, const float *x, float *d, float *m)
     }
 }
 
-/* Bits 4 of eight codes -> a byte */
+/* Bit 4 of each of eight codes -> one byte */
 static uint32_t fifth_bits(const uint8_t *code)
 {
     uint64_t v;
@@ -133,7 +133,7 @@ static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int6
         cb_store16(p, cb_f32_to_f16(d));
         if (f.has_min)
             cb_store16(p + 2, cb_f32_to_f16(m));
-        for (int j = 0; j < 32; j++) { /* the floor of y, for vectors */
+        for (int j = 0; j < 32; j++) { /* floor(y), in a form that vectorises */
             const float y = (x[j] - m) * inv + 0.5f;
             const int c = (int)y - (y < (float)(int)y);
             code[j] = (uint8_t)clamp(c + off, top);
@@ -149,7 +149,7 @@ static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int6
     }
 }
 
-/* Both directions of one of the four, with its form known when compiling */
+/* Both directions of one of the four types, with its form a compile-time constant */
 #define FORM(name, bits, has_min)                                                                  \
     static void name##_to_f32(const void *x, float *y, int64_t n)                                  \
     {                                                                                              \

@@ -26,17 +26,17 @@ enum dtype {
 struct dtype_info {
     const char *name; /* "Q4_K" */
     uint32_t ggml_id; /* number in the file */
-    int block;        /* elements a block */
+    int block;        /* elements in a block */
     int block_bytes;
     /* n is a multiple of block; x need not be aligned */
     void (*to_f32)(const void *x, float *y, int64_t n);
-    void (*from_f32)(const float *x, void *y, int64_t n); /* round to nearest, the usual scales */
+    void (*from_f32)(const float *x, void *y, int64_t n); /* round to nearest, usual scales */
 };
 
 extern const struct dtype_info cb_dtype[DT_COUNT];
 
 int cb_dtype_from_ggml(uint32_t ggml_id);        /* enum dtype, or -1: unknown */
-const char *cb_ggml_type_name(uint32_t ggml_id); /* also of types that are not supported; "?" */
+const char *cb_ggml_type_name(uint32_t ggml_id); /* for unsupported types as well; "?" if unknown */
 
 static inline size_t cb_row_bytes(enum dtype t, int64_t n)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* dtype_k.c - the 256-element ("K") quantised blocks: 4 and 5 bits with scale and minimum for each
- * 32 elements, 6 bits with a scale for each 16. */
+/* dtype_k.c - the 256-element ("K") quantised blocks: 4 and 5 bits with a scale and a minimum for
+ * each 32 elements, 6 bits with a scale for each 16. */
 #include "dtype_k.h"
 
 #include <math.h>
@@ -75,7 +75,7 @@ static int nearest(float v)
 }
 
 /* x[32] ~ d * q - m with q = 0..top, d and m >= 0: tries a few grids, refits each by least squares
- * and keeps the one of least squared error. */
+ * and keeps the one with the least squared error. */
 static void fit_min(const float *x, int top, float *d_out, float *m_out)
 {
     float lo = 0, hi = x[0], best = INFINITY;
@@ -195,7 +195,7 @@ static float fit_signed(const float *x)
             sqx += q * x[l];
             sqq += q * q;
         }
-        if (sqq > 0 && sqx * sqx / sqq > best) { /* the error is sum x^2 - this */
+        if (sqq > 0 && sqx * sqx / sqq > best) { /* squared error = sum x^2 - sqx^2 / sqq */
             best = sqx * sqx / sqq;
             d_best = sqx / sqq;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf.h - a GGUF file (v2, v3), mapped read-only and checked in full when opened: afterwards no
- * accessor can run out of the file. Strings point into the mapping and do not end in NUL. */
+/* gguf.h - a GGUF file (v2, v3), mapped read-only and checked in full when opened: no accessor can
+ * read past its end afterwards. Strings point into the mapping and do not end in NUL. */
 #ifndef GGUF_H
 #define GGUF_H
 
@@ -45,10 +45,9 @@ struct gguf_kv {
     struct gguf_str key;
     enum gguf_type type; /* GGUF_ARRAY: see elem, n */
     enum gguf_type elem;
-    uint64_t n;       /* array length; 1 for scalars */
-    const void *data; /* unaligned, little endian; the first element */
-    const uint64_t
-        *str_at; /* arrays of strings: [n] offsets of each string's length field from data */
+    uint64_t n;             /* array length; 1 for scalars */
+    const void *data;       /* unaligned, little endian; the first element */
+    const uint64_t *str_at; /* string arrays: [n] offset of each string's length field from data */
 };
 
 int cb_gguf_open(const char *path, struct gguf **out);
@@ -65,8 +64,8 @@ const struct gguf_tensor *cb_gguf_tensor_at(const struct gguf *g, uint64_t i);
 const struct gguf_tensor *cb_gguf_tensor(const struct gguf *g,
                                          const char *name); /* NULL = absent */
 
-/* Typed reads. 1 = read, 0 = absent (*out is left alone), negative = present but of a wrong type or
- * out of range: the error names file and key. Integer reads take any integer type that fits. */
+/* Typed reads. 1 = read, 0 = absent (*out is left alone), negative = wrong type or out of range:
+ * the error names file and key. Integer reads take any integer type that fits. */
 int cb_gguf_i64(const struct gguf *g, const char *key, int64_t *out);
 int cb_gguf_i32(const struct gguf *g, const char *key, int32_t *out);
 int cb_gguf_f32(const struct gguf *g, const char *key, float *out);
@@ -78,7 +77,7 @@ int cb_gguf_array(const struct gguf *g, const char *key, enum gguf_type elem,
 struct gguf_str cb_gguf_array_str(const struct gguf_kv *kv, uint64_t i);
 double cb_gguf_array_num(const struct gguf_kv *kv, uint64_t i);
 
-/* The mapping's pages of one tensor are not needed for now (they can be read again). */
+/* Releases the mapping's pages of one tensor; they are read again on demand. */
 void cb_gguf_release_pages(const struct gguf *g, const struct gguf_tensor *t);
 
 #endif

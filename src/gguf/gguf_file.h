@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf_file.h - an open GGUF file inside of its reader: gguf_open.c maps it, gguf_parse.c
- * fills it, gguf_find.c searches it. */
+/* gguf_file.h - the reader's own view of an open GGUF file: gguf_open.c maps it, gguf_parse.c fills
+ * the struct, gguf_find.c searches it. */
 #ifndef GGUF_FILE_H
 #define GGUF_FILE_H
 
@@ -15,12 +15,12 @@ struct gguf {
     uint64_t n_kv, n_tensor;
     struct gguf_kv *kv;
     struct gguf_tensor *tensor;
-    /* Sorted by name: a search is a few comparisons, and no file can make it slow, as colliding
-     * names would make a hash table. */
+    /* Sorted by name for binary search. No file can make it slow, whereas colliding names would
+     * slow a hash table. */
     const struct gguf_str **by_key, **by_name;
 };
 
-/* Fills all but path, map and size; on failure what is there is for cb_gguf_close to free. */
+/* Fills all but path, map and size; cb_gguf_close() frees it, after a failure as well. */
 int cb_gguf_parse(struct gguf *g);
 
 /* Orders entries of by_key and by_name. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf_open.c - a GGUF file is mapped and given back.
+/* gguf_open.c - maps a GGUF file and unmaps it.
  *
- * Out of scope: a file that another process truncates while it is mapped. Reading a page that is no
- * longer there raises SIGBUS, as with every mapped file. */
+ * Out of scope: a file that another process truncates while it is mapped. Reading a page beyond its
+ * new end raises SIGBUS, as with every mapped file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ void cb_gguf_release_pages(const struct gguf *g, const struct gguf_tensor *t)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t from = (size_t)((const unsigned char *)t->data - g->map);
-    /* Inward: a page at an end holds a neighbour's bytes, or the header's. */
+    /* Whole pages only: a page at either end also holds bytes of a neighbour or of the header. */
     const size_t first = (from + page - 1) / page * page, end = (from + t->size) / page * page;
 
     if (end > first) /* a hint: if it is refused, the pages just stay */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf_parse.c - reads and checks all of a GGUF file's structure before anyone else sees it.
+/* gguf_parse.c - reads and checks a GGUF file's whole structure before any other code sees it.
  *
- * The file: magic, version, counts, key-value pairs, tensor infos, padding, tensor data. Every
- * length and count in it is a claim until the bytes behind it are seen, so tables grow with what
- * was read, never by what the header promises. */
+ * The file: magic, version, counts, key-value pairs, tensor infos, padding, tensor data. A length
+ * or count is only a claim until its bytes have been read, so tables grow with the data read, not
+ * to the size that the header claims. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static int bad_tensor(const struct gguf *g, struct gguf_str name, const char *wh
 
 /* ---- bytes ---- */
 
-/* n bytes, or NULL when the file ends before. */
+/* The next n bytes; NULL if the file ends before them. */
 static const unsigned char *take(struct cursor *c, uint64_t n)
 {
     const unsigned char *p = c->g->map + c->at;
@@ -111,7 +111,7 @@ static int grow(void **table, uint64_t n, uint64_t *cap, size_t size)
 
 /* ---- sorted tables of names: both structs begin with their name ---- */
 
-/* *dup: an entry whose name occurs twice, or NULL. */
+/* Sorts the table's names; *dup: an entry whose name occurs twice, or NULL. */
 static int sort_names(const void *table, uint64_t n, size_t size, const struct gguf_str ***out,
                       const struct gguf_str **dup)
 {
@@ -138,7 +138,7 @@ static const unsigned char type_bytes[] = {
     [GGUF_F64] = 8, [GGUF_STRING] = 0, [GGUF_ARRAY] = 0, /* of no fixed size */
 };
 
-/* n strings: walks them once to see that they are there, then notes where each begins. */
+/* An array of strings: checks once that all are in the file, then records where each begins. */
 static int read_strings(struct cursor *c, struct gguf_kv *kv)
 {
     const size_t first = c->at;
@@ -219,7 +219,7 @@ static int read_metadata(struct gguf *g, struct cursor *c, uint64_t n)
         if (err)
             break;
         g->kv[i] = (struct gguf_kv){ .str_at = NULL };
-        g->n_kv = i + 1; /* what close has to free */
+        g->n_kv = i + 1; /* the entries that close must free */
         err = read_kv(c, i, n, &g->kv[i]);
     }
     TRY(err);
@@ -254,7 +254,7 @@ static int read_dims(struct cursor *c, struct gguf_tensor *t)
             return bad_tensor(g, t->name, "the file ends inside of its dimensions");
         if (!d)
             return bad_tensor(g, t->name, "a dimension is 0");
-        /* No type takes less than a bit an element. */
+        /* No type takes less than one bit for an element. */
         if (d > g->size * 8 / count)
             return bad_tensor(g, t->name, "has more elements than the file can hold");
         count *= d;
@@ -263,7 +263,7 @@ static int read_dims(struct cursor *c, struct gguf_tensor *t)
     return 0;
 }
 
-/* *offset: of the data, from the start of all data. */
+/* *offset: the tensor's data, from the start of all data. */
 static int read_tensor(struct cursor *c, uint64_t i, struct gguf_tensor *t, uint64_t *offset)
 {
     const struct gguf *g = c->g;

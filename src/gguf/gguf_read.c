@@ -103,7 +103,7 @@ int cb_gguf_f32(const struct gguf *g, const char *key, float *out)
     if (kv->type != GGUF_F32 && kv->type != GGUF_F64)
         return wrong_type(g, key, "f32", kv->type);
     v = cb_gguf_array_num(kv, 0);
-    /* Nothing that is read so has a use for NaN or infinity. */
+    /* No value read by this function may be NaN or infinite. */
     if (!isfinite(v) || fabs(v) > 3.4028234663852886e38)
         return out_of_range(g, key);
     *out = (float)v;

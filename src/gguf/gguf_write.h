@@ -10,13 +10,12 @@ struct gguf_bytes {
     size_t n, cap;
 };
 
-/* Zero it but for version and alignment; begin with cb_gguf_writer_init. A put that finds no memory
- * is remembered and told by cb_gguf_put_header: the puts need no check each. Keys and names are not
- * checked for being unique. */
+/* Begin with cb_gguf_writer_init(). A put that runs out of memory is remembered and reported by
+ * cb_gguf_put_header(), so puts need no checks. Nothing checks that keys and names are unique. */
 struct gguf_writer {
     uint32_t version, alignment;
     uint64_t n_kv, n_tensor;
-    uint64_t data_bytes; /* of the tensors so far, each padded */
+    uint64_t data_bytes; /* data of the tensors so far, each padded */
     struct gguf_bytes kv, info;
     int err;
 };
@@ -24,7 +23,7 @@ struct gguf_writer {
 void cb_gguf_writer_init(struct gguf_writer *w); /* version 3, alignment 32 */
 void cb_gguf_writer_free(struct gguf_writer *w);
 
-/* An alignment other than 32 must be told to readers by the key general.alignment as well. */
+/* With an alignment other than 32, also put the key general.alignment. */
 void cb_gguf_put_i64(struct gguf_writer *w, const char *key, enum gguf_type type, int64_t v);
 void cb_gguf_put_f32(struct gguf_writer *w, const char *key, float v);
 void cb_gguf_put_bool(struct gguf_writer *w, const char *key, int v);
@@ -36,14 +35,14 @@ void cb_gguf_put_strings(struct gguf_writer *w, const char *key, const struct gg
                          uint64_t n);
 void cb_gguf_put_copy(struct gguf_writer *w, const struct gguf_kv *kv); /* from another file */
 
-/* Its data follows that of the tensor before it, see cb_gguf_pad. */
+/* The tensor's data follows the data of the one before it, padded by cb_gguf_pad(). */
 void cb_gguf_put_tensor(struct gguf_writer *w, struct gguf_str name, enum dtype type, int n_dim,
                         const int64_t *dim);
 
 /* The header up to the first tensor's data; *out is allocated, free out->p. */
 int cb_gguf_put_header(struct gguf_writer *w, struct gguf_bytes *out);
 
-/* Bytes of zeros that follow n bytes of a tensor's data. */
+/* Zero bytes that pad n bytes of a tensor's data. */
 static inline size_t cb_gguf_pad(const struct gguf_writer *w, uint64_t n)
 {
     return (size_t)((w->alignment - n % w->alignment) % w->alignment);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* requantize.c - a GGUF file written anew in another type. */
+/* requantize.c - rewrites a GGUF file in another type. */
 #include "requantize.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "gguf_write.h"
 #include "par/par.h"
 
-enum { CHUNK = 1 << 20 }; /* elements that are converted between two writes, at least a row */
+enum { CHUNK = 1 << 20 }; /* elements converted between two writes; at least one row */
 
 struct job {
     struct quantize *q;
@@ -24,7 +24,7 @@ struct job {
     struct gguf_writer w;
     enum dtype *type; /* [n_tensor] of the new file */
     struct par *par;
-    char *temp;           /* beside the new file, renamed when whole */
+    char *temp;           /* beside the new file; renamed when complete */
     int fd;               /* of temp, -1 = none */
     uint64_t done, total; /* bytes of tensors read */
 };
@@ -48,7 +48,7 @@ static int is_quantised(enum dtype t)
     return cb_dtype[t].block > 1;
 }
 
-/* The next wider type for rows that are no whole blocks of t. */
+/* The next wider type, for rows that are not whole blocks of t. */
 static enum dtype wider(enum dtype t)
 {
     switch (t) {
@@ -161,11 +161,11 @@ static int write_header(struct job *j)
 struct rows {
     const struct par *par;
     enum dtype from, to;
-    int64_t n; /* elements a row */
+    int64_t n; /* elements in a row */
     const unsigned char *src;
     unsigned char *dst;
-    float limit;        /* magnitudes from here on become infinite */
-    atomic_int strange; /* 1: there is such a one, or NaN */
+    float limit;        /* magnitudes >= limit become infinite */
+    atomic_int strange; /* 1: a value was too large, infinite or NaN */
 };
 
 static void convert_row(void *ctx, int i, int thread)
@@ -191,7 +191,7 @@ static int step(struct job *j, uint64_t bytes)
     return CB_OK;
 }
 
-/* The type stays: so do the bytes. */
+/* Same type: copies the bytes. */
 static int copy(struct job *j, const struct gguf_tensor *t)
 {
     for (size_t at = 0; at < t->size; at += CHUNK) {
@@ -254,7 +254,7 @@ static int write_tensors(struct job *j)
 
 /* ---- the file ---- */
 
-/* Renaming onto a device or a folder would be no mere overwriting of a file. */
+/* The new file may replace a regular file only, not a device or a folder. */
 static int check_target(const struct quantize *q)
 {
     struct stat in, out;

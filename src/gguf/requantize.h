@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* requantize.h - a GGUF file written anew in another type. */
+/* requantize.h - rewrites a GGUF file in another type. */
 #ifndef QUANTIZE_H
 #define QUANTIZE_H
 
@@ -16,14 +16,15 @@ struct quantize {
     /* results */
     uint64_t in_bytes, out_bytes;
     int n_tensor;
-    int n_fallback; /* matrices whose rows are no whole blocks of `type`: in a wider type */
-    int n_requant;  /* matrices that were quantised already: their errors add up */
+    int n_fallback; /* matrices stored in a wider type, because their rows are not whole blocks of
+                       `type` */
+    int n_requant;  /* matrices that were already quantised: their errors add up */
 };
 
-/* Matrices go to `type`, vectors to f32, metadata is kept (but for general.file_type). The matrix
- * of the output, which errors hurt most, gets Q6_K at least. The file appears under its name when
- * it is whole; after a failure nothing is left of it. Fails when a weight is not finite, and when
- * `out` is `in` or no regular file. */
+/* Matrices are converted to `type`, vectors to f32; metadata is copied, except general.file_type.
+ * The output matrix, which is most sensitive to errors, gets at least Q6_K. The file appears under
+ * its name only when complete; a failure leaves no file. Fails if a weight is not finite, or if
+ * `out` is `in` or not a regular file. */
 int cb_quantize(struct quantize *q);
 
 #endif

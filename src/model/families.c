@@ -5,7 +5,7 @@
 #include "model.h"
 
 static const struct arch table[] = {
-    /* q and k rows are stored for rotation of pairs */
+    /* rows of q and k are ordered for RoPE on adjacent pairs */
     { .text = "Llama 1 to 3.2, Mistral, Yi, SmolLM",
       .name = "llama",
       .rope = ROPE_PAIR,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* head_prune.c - the largest few logits without reading the whole output matrix.
  *
- * In a small model a third of the bytes that a generated token reads is the output matrix, of whose
- * product the sampler wants the largest few. A preview in five bits (Q5_0) tells which rows can be
- * among them, and those alone are multiplied exactly: two passes as in SVD-softmax (Shim et al.
- * 2017, section 3), but with quantised rows for the first, and as many candidates as it takes. What
- * rounding took from row r is e_r, so its logit is off by e_r x. Rounding has no knowledge of x: as
- * a sum of n_in terms of random sign this spreads by |e_r| |x| / sqrt(n_in). Every logit is taken
- * to lie within SPREADS times that of its preview; one beyond is a matter of one in 10^11, and a
- * wrong choice only if it is among the largest. */
+ * In a small model the output matrix is a third of the bytes that a generated token reads, but the
+ * sampler wants only the largest few logits. A five-bit preview (Q5_0) shows which rows can be
+ * among them, and only those rows are multiplied exactly. These are the two passes of SVD-softmax
+ * (Shim et al. 2017, section 3), but with quantised rows in the first pass, and with as many
+ * candidates as needed. If rounding changes row r by e_r, the preview's logit is off by e_r x. If
+ * rounding error and activations are uncorrelated, that error has a standard deviation of |e_r| |x|
+ * / sqrt(n_in). Every logit is assumed to lie within SPREADS deviations of its preview. About one
+ * in 10^11 does not, and that changes the result only if it is among the largest. */
 #include "head_prune.h"
 
 #include <math.h>
@@ -19,25 +19,25 @@
 
 enum {
     SPREADS = 7,
-    ROWS = 64,      /* rows that are looked at together */
-    UNIT = 32,      /* times so many a piece of work */
-    MOST_TOP = 256, /* for more, all logits are made */
+    ROWS = 64,      /* rows with common bounds */
+    UNIT = 32,      /* blocks of ROWS in a work item */
+    MOST_TOP = 256, /* for a larger k all logits are computed */
     MOST_PASS = 64,
     MOST_SLICE = 16
 };
 
-/* With four bits too many are candidates for 40 places. */
+/* Four bits leave too many candidates for the top 40. */
 static const enum dtype rough_type = DT_Q5_0;
 
-/* Activations have eight bits in the preview: of a block of 32 numbers, rounding takes 0.5% (normal
- * ones) to 1.3% (one large one). */
+/* Activations have eight bits in the preview: the rounding error of a block of 32 is 0.5% (normally
+ * distributed) to 1.3% (one large number). */
 static const double act_spread = 0.02;
 
 struct head_prune {
     const struct weight *w;          /* exact */
-    struct weight rough[MOST_SLICE]; /* slices of its rows, which are multiplied in one call */
+    struct weight rough[MOST_SLICE]; /* slices of its rows, multiplied in one call */
     int n_slice, slice_rows;
-    float *margin;  /* [n_out] SPREADS / sqrt(n_in) times what a unit of |x| may change */
+    float *margin;  /* [n_out] SPREADS / sqrt(n_in) times the row's error for |x| = 1 */
     float *lo, *hi; /* [blocks of ROWS] largest lower and upper bound */
     int32_t *row;   /* [most_row] candidates */
     int most_row;
@@ -53,7 +53,7 @@ struct make {
     int first;                  /* its first row */
 };
 
-/* Sums of squares, in columns that vectors take side by side; n is a multiple of 32. */
+/* Sums of squares, in columns so that they vectorise; n is a multiple of 32. */
 enum { COLS = 16 };
 
 static double sum_up(const float *sum)
@@ -109,7 +109,8 @@ static int n_block(const struct head_prune *p)
     return (p->w->n_out + ROWS - 1) / ROWS;
 }
 
-/* Slice by slice, so that rows as in a file do not lie beside the device's own for long. */
+/* Slice by slice, so that rows in the file's layout and in the device's are not both in memory for
+ * long. */
 static int make_slices(struct device *d, struct make *m)
 {
     struct head_prune *p = m->p;
@@ -210,8 +211,8 @@ struct look {
     float size; /* |x| */
 };
 
-/* Text of which the model makes nothing has no largest few: after each preview in vain twice as
- * many tokens go without. */
+/* Flat logits cannot be pruned: after each preview in vain, back off and skip the next 1, 2, 4 ...
+ * 64 tokens. */
 static void learn(struct head_prune_luck *p, int helped)
 {
     p->vain = helped ? 0 : min_int(p->vain + 1, 7);
@@ -256,7 +257,7 @@ static void look_at(void *ctx, int i, int thread)
     }
 }
 
-/* The k-th largest of x[n]: as many rows of different blocks are at least so large. */
+/* The k-th largest of x[n]; with x the blocks' lower bounds, at least k logits are no smaller. */
 static float kth_largest(const float *x, int n, int k)
 {
     float best[MOST_TOP];
@@ -274,8 +275,8 @@ static float kth_largest(const float *x, int n, int k)
     return best[m - 1];
 }
 
-/* Rows that can be among the k largest -> p->row; -1: too many of them, or numbers that are not
- * finite */
+/* Rows that can be among the k largest -> p->row; returns their number, or -1: too many, or some
+ * logit is not finite */
 static int candidates(struct head_prune *p, const struct look *look, int k)
 {
     const float least = kth_largest(p->lo, n_block(p), k);

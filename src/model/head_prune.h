@@ -7,21 +7,22 @@
 
 struct head_prune;
 
-/* How it went in the text at hand; starts as 0. */
+/* How often previews helped in the current text; zero at its start. */
 struct head_prune_luck {
-    int vain; /* previews since the last that helped */
-    int pass; /* tokens that go without one before the next */
+    int vain; /* previews in vain since the last that helped */
+    int pass; /* tokens to decode without a preview before the next try */
 };
 
-/* A copy of w in five bits, and how far each of its rows can be off. *out is NULL where it would
- * not save a twentieth of what a token reads, token_bytes with w, or the device cannot use it. */
+/* Makes a five-bit copy of w, with an error bound for each row. *out is NULL if that would save
+ * less than a twentieth of token_bytes, the bytes that a token reads with w, or if the device
+ * cannot use it. */
 int cb_head_prune_new(struct device *d, const struct weight *w, uint64_t token_bytes,
                       struct head_prune **out);
 void cb_head_prune_free(struct device *d, struct head_prune *p);
 uint64_t cb_head_prune_bytes(const struct head_prune *p); /* p may be NULL */
 
-/* y[n_out] = W x with 16 bits an activation (16-bit), of which the k largest are right to the bit;
- * the others may be approximations, and are smaller. */
+/* y[n_out] = W x with 16-bit activations. The k largest logits are exact to the bit; the others may
+ * be approximations, and are smaller. */
 void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune_luck *luck, int k,
                        const float *x, float *y);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model.c - opens a model: reads the hyper-parameters, binds each tensor to its affinity, checks
- * every shape, and hands the matrices to the device. */
+/* model.c - opens a model: reads the hyper-parameters, binds each tensor to its place, checks every
+ * shape, and hands the matrices to the device. */
 #include "model.h"
 #include "par/affinity.h"
 
@@ -240,7 +240,7 @@ void cb_model_rope_table(const struct cb_model *m, int pos0, int n_tok, float *c
     const int n = m->hp.n_rot / 2;
     for (int t = 0; t < n_tok; t++)
         for (int i = 0; i < n; i++) {
-            /* the angle is rounded to f32 as in training; at position 1e5 this is 4e-3 rad */
+            /* the angle is rounded to f32 as in training; at position 1e5 the error is 4e-3 rad */
             const float a = (float)(pos0 + t) * m->inv_freq[i];
             cs[((size_t)t * (size_t)n + (size_t)i) * 2] = cosf(a);
             cs[((size_t)t * (size_t)n + (size_t)i) * 2 + 1] = sinf(a);
@@ -266,7 +266,7 @@ static int load(struct cb_model *m, struct weight *w)
 {
     TRY(m->dev->ops->load(m->dev, w));
     m->packed_bytes += w->packed_bytes;
-    if (w->packed) { /* the file's pages of this matrix need not stay in memory */
+    if (w->packed) { /* the device has its own copy: the file's pages need not stay in memory */
         const struct gguf_tensor *t = cb_gguf_tensor(m->gguf, w->name);
         if (t)
             cb_gguf_release_pages(m->gguf, t);
@@ -337,8 +337,7 @@ static uint64_t hash(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
-/* Not of the weights: files of one model differ in their type, and in what was folded into norms.
- */
+/* Weights are left out: files of one model differ in type and in the factors folded into norms. */
 static uint64_t fingerprint(const struct cb_model *m)
 {
     const struct hparams *hp = &m->hp;

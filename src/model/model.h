@@ -8,13 +8,13 @@
 #include "gguf/gguf.h"
 #include "text/tok.h"
 
-/* What one family does differently: a table row in arch.c. */
+/* What one family does differently: a row of the table in families.c. */
 struct arch {
-    const char *text; /* models that are of it */
+    const char *text; /* the models of the family */
     const char *name; /* general.architecture, and the prefix of its metadata keys */
     enum rope_kind rope;
     enum act_kind act;
-    int qkv_bias; /* 1: q, k and v have biases, which must be there */
+    int qkv_bias; /* 1: q, k and v must have biases */
 };
 
 const struct arch *cb_arch_find(struct gguf_str name); /* NULL: unknown */
@@ -44,12 +44,12 @@ struct cb_model {
     struct weight embd;   /* [n_vocab][n_embd], read by rows */
     struct weight output; /* [n_vocab][n_embd]; the same tensor as embd when tied */
     float *out_norm;      /* [n_embd] */
-    float *inv_freq;      /* [n_rot / 2] radians a position, scaling factors applied */
+    float *inv_freq;      /* [n_rot / 2] radians for each position, scaling factors applied */
     uint64_t weights_bytes, packed_bytes;
-    /* Of output; NULL until a session wants it, or where it would not pay. Made while other threads
-     * report their memory. */
+    /* Preview of `output`; NULL until a session wants it, or if it would not pay. Atomic, because
+     * other threads may report memory while it is made. */
     _Atomic(struct head_prune *) head_prune;
-    int has_looked; /* 1: whether it pays has been found out */
+    int has_looked; /* 1: whether a preview pays has been decided */
     int64_t n_params;
     char *name;
     char *preset_dir; /* NULL = none */
@@ -60,14 +60,14 @@ struct cb_model {
     uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */
 };
 
-/* To the caller's log. */
+/* Writes a line to the caller's log. */
 void cb_model_log(const struct cb_model *m, enum cb_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The type that most bytes of the layers' matrices have. */
+/* The type of most bytes in the layers' matrices. */
 const char *cb_model_main_type(const struct cb_model *m);
 
-/* Makes the preview, if it pays. */
+/* Makes the preview of the output matrix, if it pays. */
 int cb_model_prune_head(struct cb_model *m);
 
 /* cos and sin for positions pos0.. -> cs[n_tok][n_rot / 2][2] */

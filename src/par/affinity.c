@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* affinity.c - cores and nodes dealt out to threads. The kernel's folders say what there is;
- * affinity is all that is set. */
+/* affinity.c - assigns cores and nodes to threads. Reads the topology from the kernel's folders;
+ * sets thread affinity and nothing else. */
 #include "affinity.h"
 
 #include <sched.h>
@@ -25,15 +25,15 @@ int cb_numa_mode(const char *name)
     return name ? -1 : NUMA_OFF;
 }
 
-/* What may be used. Nodes are numbered from 0 in the order of their processors. */
+/* The nodes and cores that may be used. Nodes are numbered from 0 in order of their processors. */
 struct parts {
     int n_cpu;
-    int n_all, n_node; /* nodes that are allowed; that are left */
-    int *node;         /* [n_cpu] -1: not ours */
-    int *core;         /* [n_cpu] the first of ours on the same core */
+    int n_all, n_node; /* nodes that affinity allows; nodes in use */
+    int *node;         /* [n_cpu] node of each processor; -1: not allowed */
+    int *core;         /* [n_cpu] first allowed processor on the same core */
 };
 
-/* "0-3,8" of a node's list: its processors get the node's number. */
+/* Reads a node's list, such as "0-3,8", and gives its processors the node's number. */
 static void read_node(const struct machine *m, int number, int *node)
 {
     char path[4096], line[4096], *at = line;
@@ -49,7 +49,7 @@ static void read_node(const struct machine *m, int number, int *node)
     }
 }
 
-/* Numbers that are in use become 0.. in order of the processors. */
+/* Renumbers the nodes in use from 0 in order of their processors; returns how many there are. */
 static int renumber(int *node, int n_cpu)
 {
     int seen[MAX_NODE], n = 0;
@@ -67,7 +67,7 @@ static int renumber(int *node, int n_cpu)
     return n;
 }
 
-/* Hardware threads of one core follow the first of them. */
+/* core[cpu] becomes the first hardware thread of cpu's core. */
 static int find_cores(const struct machine *m, struct parts *p)
 {
     int *name = cb_calloc((size_t)m->n_cpu, sizeof *name);
@@ -94,7 +94,7 @@ static int open_parts(const struct machine *m, enum numa_mode mode, struct parts
     p->core = cb_calloc((size_t)m->n_cpu, sizeof *p->core);
     if (!p->node || !p->core)
         return CB_ENOMEM;
-    for (int k = 0; k < MAX_NODE; k++) /* a processor that no node lists stays with node 0 */
+    for (int k = 0; k < MAX_NODE; k++) /* processors that no node lists stay with node 0 */
         read_node(m, k, p->node);
     for (int c = 0; c < m->n_cpu; c++)
         p->node[c] = m->allowed[c] ? p->node[c] : -1;
@@ -107,7 +107,7 @@ static int open_parts(const struct machine *m, enum numa_mode mode, struct parts
     return find_cores(m, p);
 }
 
-/* The i-th core of a node (-1: of any), round and round; *n: how many there are */
+/* Core i modulo their number *n, among the cores of a node (-1: of all nodes) */
 static int nth_core(const struct parts *p, int node, int i, int *n)
 {
     *n = 0;
@@ -254,7 +254,7 @@ void cb_affinity_bind(const struct affinity *p, int thread)
     CPU_ZERO_S(size, set);
     for (int i = 0; i < p->n_cpu[thread]; i++)
         CPU_SET_S((size_t)p->cpu[thread][i], size, set);
-    sched_setaffinity(0, size, set); /* where it is refused, the thread runs anywhere */
+    sched_setaffinity(0, size, set); /* if refused, the thread runs anywhere */
     CPU_FREE(set);
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* backoff.c - when a thread leaves the work to the others: if waits for it are more than a quarter
- * of its time. */
+/* backoff.c - a thread leaves the work to others if waits for it exceed a quarter of its time. */
 #include "backoff.h"
 
 enum {
     WAIT_MIN_NS = 1000000,
     PAUSE_MIN_NS = 2000000,
     PAUSE_MAX_NS = 64000000,
-    FORGET_NS = 100000000 /* what was so long ago does not count */
+    FORGET_NS = 100000000 /* older waits do not count */
 };
 
 const struct backoff cb_backoff_none = { .pause_ns = PAUSE_MIN_NS };

@@ -71,7 +71,7 @@ static double quota_v2(const char *dir)
     return max > 0 && period > 0 ? max / period : 0;
 }
 
-/* Version 1: a quota of -1 is none */
+/* Version 1: -1 means no quota */
 static double quota_v1(const char *dir)
 {
     char path[PATH + 32], quota[64], period[64];
@@ -87,7 +87,7 @@ static double quota_v1(const char *dir)
 }
 
 /* The smallest quota of base/group and of the groups above it, base included. Inside a container
- * the group's own path may not be there: then the mount's root is the group. */
+ * the group's own path may be missing: then the mount's root is the group. */
 static double smallest(const char *base, const char *group, double (*quota)(const char *))
 {
     char dir[PATH];
@@ -107,7 +107,7 @@ static double smallest(const char *base, const char *group, double (*quota)(cons
     }
 }
 
-/* Is "cpu" one of the names with commas between them? */
+/* 1: "cpu" is among the comma-separated names */
 static int has_cpu(const char *names)
 {
     while (*names) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fair_lock.c - tickets in front of a condition variable: a mutex alone goes to the thread that is
- * awake, which is the one that has just given it back. */
+/* fair_lock.c - tickets in front of a condition variable. A mutex alone goes to a thread that is
+ * awake: usually the one that has just released it. */
 #include "fair_lock.h"
 
 #include <pthread.h>
@@ -12,7 +12,8 @@
 struct fair_lock {
     pthread_mutex_t mutex;
     pthread_cond_t given;
-    uint64_t next, now; /* ticket of who asks next, and of who holds it or may take it */
+    uint64_t next, now; /* next: the next ticket to hand out; now: the ticket that holds the lock or
+                           may take it */
     pthread_t holder;
     int held;
 };

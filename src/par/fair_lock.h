@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fair_lock.h - a lock that goes to who asked first, so that threads which want it again and again
- * take turns, and that knows its holder. */
+/* fair_lock.h - a first-come, first-served lock that knows its holder: threads that take it again
+ * and again take turns. */
 #ifndef FAIR_LOCK_H
 #define FAIR_LOCK_H
 

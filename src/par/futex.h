@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* futex.h - threads of this process sleep on a word until it is not what they saw. */
+/* futex.h - threads of this process sleep on a word until its value changes. */
 #ifndef FUTEX_H
 #define FUTEX_H
 
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ns > 0: so long at most, below a second. May return early. */
+/* Sleeps while *word is `seen`; ns > 0: at most that long, below a second. May return early. */
 static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns)
 {
     const struct timespec t = { .tv_nsec = (long)ns };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* par.c - the loops of a team.
  *
- * A loop that ends in a barrier which every thread must reach waits for a thread without a core,
- * once a loop. Here a region is opened once a token or prompt (cb_par_run); its threads then take
- * items of the loops that the first thread offers, and a loop is over when its items are done,
- * whoever did them. Idle threads spin briefly, then sleep. A thread whose core another program
- * keeps busy leaves the loops to the others for a while. */
+ * If every loop ended in a barrier for all threads, each loop would wait for a thread that has lost
+ * its core. Here a region is opened once for each token or prompt (cb_par_run). Its threads take
+ * items from the loops that the first thread offers, and a loop is over when its items are done,
+ * whichever threads did them. Idle threads spin briefly, then sleep. A thread whose core another
+ * program keeps busy backs off for a while (backoff.h). */
 #include "par.h"
 
 #include <stdatomic.h>
@@ -26,9 +26,9 @@
 
 #define CLOSED UINT32_MAX
 
-/* The items of a node that are on offer. High half: the loop's number; low half: the next item, or
- * CLOSED. A thread reads the loop's fields, then takes an item by a swap of the whole ticket: that
- * fails if the loop has changed. */
+/* A node's items of the current loop. High half: the loop's number; low half: the next item, or
+ * CLOSED. A thread reads the loop's fields, then takes an item by a compare-and-swap of the whole
+ * ticket, which fails if the loop has changed. */
 struct ticket {
     _Alignas(64) _Atomic uint64_t next;
 };
@@ -36,24 +36,24 @@ struct ticket {
 struct par {
     int n;
     struct affinity affinity;
-    struct team *team;       /* NULL: the calling thread alone */
-    int *bound;              /* [n] threads of the system that are bound as these */
-    void *before;            /* [CB_AFFINITY_BYTES] where the calling thread could run before */
-    size_t scratch_bytes;    /* a thread */
-    void **scratch;          /* [n] */
-    struct backoff *backoff; /* [n] each of its thread's own */
+    struct team *team;    /* NULL: the calling thread alone */
+    int *bound;           /* [n] system thread that was bound as each of the team */
+    void *before;         /* [CB_AFFINITY_BYTES] the calling thread's affinity before the region */
+    size_t scratch_bytes; /* for each thread */
+    void **scratch;       /* [n] */
+    struct backoff *backoff; /* [n] each used by its own thread only */
 
-    int inside;            /* a region is open; only the first thread looks */
-    struct ticket *ticket; /* [affinity.n_node] of the loop on offer */
+    int inside;            /* 1: a region is open; only the first thread reads it */
+    struct ticket *ticket; /* [affinity.n_node] of the current loop */
     _Alignas(64) _Atomic(par_fn) fn;
     void *_Atomic ctx;
     _Atomic uint32_t n_item;
     _Alignas(64) _Atomic uint32_t todo; /* items not yet done; the first thread sleeps on it */
     _Atomic uint32_t first_sleeps;
-    _Atomic int64_t slept_ns;           /* since when */
+    _Atomic int64_t slept_ns;           /* when it fell asleep */
     _Alignas(64) _Atomic uint32_t bell; /* idle threads sleep on it */
     _Atomic uint32_t sleepers;
-    _Atomic uint32_t over; /* the region ends; threads that keep away sleep on it */
+    _Atomic uint32_t over; /* the region has ended; threads that stay away sleep on it */
     _Atomic uint32_t n_away;
 };
 
@@ -143,7 +143,7 @@ const char *cb_par_note(const struct par *p)
     return p->affinity.note;
 }
 
-/* A thread of the team stays where it was put, from region to region. */
+/* Binds a thread unless it is bound already: it stays bound from region to region. */
 static void take_affinity(struct par *p, int thread)
 {
     const int id = p->affinity.binds ? (int)syscall(SYS_gettid) : 0;
@@ -200,7 +200,7 @@ static void keep_away(struct par *p, int thread)
 
 /* ---- loops ---- */
 
-/* The first item of a node's part of n */
+/* First item of a node's part of n items */
 static uint32_t part(const struct par *p, int node, uint32_t n)
 {
     return (uint32_t)((uint64_t)n * (uint32_t)node / (uint32_t)p->affinity.n_node);
@@ -210,13 +210,13 @@ static int has_work(struct par *p)
 {
     const uint32_t n = atomic_load(&p->n_item);
 
-    for (int k = 0; k < p->affinity.n_node; k++) /* a closed ticket is past any */
+    for (int k = 0; k < p->affinity.n_node; k++) /* CLOSED is larger than any item */
         if ((uint32_t)atomic_load(&p->ticket[k].next) < part(p, k + 1, n))
             return 1;
     return 0;
 }
 
-/* Does items of a node's part of the loop on offer until none is left. */
+/* Does items of a node's part of the current loop until none is left. */
 static void work_part(struct par *p, int node, int thread)
 {
     for (;;) {
@@ -238,7 +238,7 @@ static void work_part(struct par *p, int node, int thread)
     }
 }
 
-/* First what is near, then what others have left. */
+/* Does its own node's items first, then those left over on other nodes. */
 static void work(struct par *p, int thread)
 {
     const int n = p->affinity.n_node, near = p->affinity.node[thread];
@@ -252,7 +252,7 @@ static void offer(struct par *p, uint32_t n, par_fn fn, void *ctx)
     const int n_node = p->affinity.n_node;
     const uint64_t number = (atomic_load(&p->ticket[0].next) >> 32) + 1;
 
-    for (int k = 0; k < n_node; k++) /* late readers of the old loop find nothing */
+    for (int k = 0; k < n_node; k++) /* threads still reading the old loop find no items */
         atomic_store(&p->ticket[k].next, number << 32 | CLOSED);
     atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&p->ctx, ctx, memory_order_relaxed);
@@ -263,7 +263,7 @@ static void offer(struct par *p, uint32_t n, par_fn fn, void *ctx)
     ring(p);
 }
 
-/* The first thread, until the last item is done. */
+/* The first thread waits until the last item is done. */
 static void await(struct par *p)
 {
     uint32_t left;
@@ -321,7 +321,8 @@ static void run_region(void *ctx)
     ring(r->p);
 }
 
-/* The calling thread is the first one of the team for this time: it may be another one the next. */
+/* The calling thread is the team's first thread during this region; the next region may have
+ * another. */
 void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx)
 {
     struct region r = { p, body, ctx };

@@ -9,28 +9,27 @@ struct par;
 struct affinity; /* affinity.h */
 struct team_params;
 
-/* 0 = physical cores that affinity and cgroup allow. Threads are made here; refused ones are
- * CB_ENOMEM. */
+/* 0 = physical cores that affinity and cgroup allow. Starts the threads; CB_ENOMEM if the system
+ * refuses one. */
 int cb_par_new(int n_threads, struct par **out);
-/* Where threads are bound, the calling one is too while a region is open. */
+/* If threads are bound, the calling thread is bound as well while a region is open. */
 int cb_par_new_team(const struct team_params *t, struct par **out);
 int cb_par_new_at(struct affinity *affinity,
-                  struct par **out); /* takes what affinity holds, in any case */
+                  struct par **out); /* owns *affinity's lists, even after a failure */
 void cb_par_free(struct par *p);
 int cb_par_threads(const struct par *p);
-int cb_par_nodes(const struct par *p); /* nodes of memory with threads of their own; 1: none has */
-const char *
-cb_par_note(const struct par *p); /* what became of numa and pin; "" when not asked for */
+int cb_par_nodes(const struct par *p); /* NUMA nodes with threads of their own; 1: none has */
+const char *cb_par_note(const struct par *p); /* outcome of numa and pin; "" if not asked for */
 
-/* Runs body on the caller's thread with the team at hand, so that the loops inside start at once:
- * open it around a token or a prompt. */
+/* Runs body on the caller's thread while the team stands ready, so that loops inside start at once.
+ * Use it around a token or a prompt. */
 void cb_par_run(struct par *p, void (*body)(void *ctx), void *ctx);
 
 /* Calls fn(ctx, i, thread) once for each i in 0..n-1. Threads take the next i as they come free, so
- * a thread that lost its core does not hold the others up for long. Of N nodes, threads of node k
- * take the k-th part of the items first: memory that such a loop has touched first is then near
- * those who read it in a loop with the same parts. Results must not depend on `thread`. Runs on the
- * caller's thread alone when n or the team is 1. Not to be nested. */
+ * a thread that lost its core does not hold the others up for long. With N nodes, threads of node k
+ * take the k-th part of the items first. Memory that one loop touches first is then near the
+ * threads that read it in another loop with the same parts. Results must not depend on `thread`.
+ * Runs on the caller's thread alone when n or the team is 1. Not to be nested. */
 typedef void (*par_fn)(void *ctx, int i, int thread);
 void cb_par_for(struct par *p, int n, par_fn fn, void *ctx);
 

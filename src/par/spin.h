@@ -3,7 +3,7 @@
 #ifndef SPIN_H
 #define SPIN_H
 
-enum { SPIN = 4000 }; /* looks; about 0.1 ms */
+enum { SPIN = 4000 }; /* checks; about 0.1 ms */
 
 #if defined(__x86_64__) || defined(__i386__)
 #define cpu_relax() __builtin_ia32_pause()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* team_openmp.c - a team out of the OpenMP runtime that the host program has as well, for those
- * that want one set of threads. The runtime makes threads when the first region opens, and may end
- * the process where the system refuses them. */
+/* team_openmp.c - a team on the OpenMP runtime, for host programs that use OpenMP and want one set
+ * of threads. The runtime starts threads when the first region opens, and may end the process if
+ * the system refuses one. */
 #include "team.h"
 
 #include <omp.h>

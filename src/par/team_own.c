@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* team_own.c - threads of our own: a refused one is an error, and nothing but a region wakes them.
+/* team_own.c - a team of POSIX threads: a thread that the system refuses is an error, and only a
+ * region wakes them.
  *
- * A region ends for the calling thread when its body does: a thread without a core holds up
- * nobody. One that is still serving then finds out, or goes on in the next region. */
+ * A region ends for the calling thread when its body ends, so a thread that has lost its core holds
+ * nobody up. A thread that still serves then notices the end, or goes on in the next region. */
 #include "team.h"
 
 #include <pthread.h>
@@ -25,17 +26,17 @@ struct member {
 };
 
 struct team {
-    int n; /* started; number 0 is whoever opens a region */
+    int n; /* threads of the team; number 0 is the thread that opens a region */
     team_fn serve;
     void *arg;
-    struct member *member;              /* [n] */
-    pid_t pid;                          /* a child of fork() has the memory, not the threads */
+    struct member *member; /* [n] */
+    pid_t pid;             /* a child of fork() inherits the memory but not the threads */
     _Alignas(64) _Atomic uint32_t turn; /* odd while a region is open; idle threads sleep on it */
     _Atomic uint32_t sleepers;
     _Atomic uint32_t quit;
 };
 
-/* Until a region is open, or the team ends. */
+/* Waits until a region opens or the team ends. */
 static void idle(struct team *t)
 {
     uint32_t seen;
@@ -71,8 +72,8 @@ static void open_region(struct team *t)
         futex_wake(&t->turn);
 }
 
-/* Signals are the host program's: its threads get them, but for those that say what this thread
- * itself did wrong. */
+/* Blocks signals, which belong to the host program's threads, except those for faults of the thread
+ * itself. */
 static void own_signals(sigset_t *all)
 {
     static const int fault[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* budget.c - budgets split over layers: shapes with a closed form, caps, and rounding that keeps
- * the sum; what attention rows tell of a layer's need. All work in doubles; only the last step
- * makes integers. */
+/* budget.c - splits a budget over layers: closed-form shapes, caps, rounding that keeps the sum,
+ * and measures of a layer's need from its attention rows. All in doubles; only the last step makes
+ * integers. */
 #include <math.h>
 
 #include "policy.h"
@@ -46,7 +46,7 @@ void cb_share_linear(double *share, int n, double mean, double beta, double max)
 {
     double top = mean / beta, bottom = 2 * mean - top;
 
-    if (bottom > max) { /* there is no more to keep: the rest goes up */
+    if (bottom > max) { /* the first layer holds no more: the rest goes to the others */
         bottom = max;
         top = 2 * mean - bottom;
     }
@@ -54,7 +54,7 @@ void cb_share_linear(double *share, int n, double mean, double beta, double max)
         share[l] = n == 1 ? mean : bottom - (bottom - top) * l / (n - 1);
 }
 
-/* (1 + q + ... + q^(n-1)) */
+/* 1 + q + ... + q^(n-1) */
 static double series(double q, int n)
 {
     double sum = 0;
@@ -65,7 +65,8 @@ static double series(double q, int n)
 
 void cb_share_geometric(double *share, int n, double mean, double beta, double max)
 {
-    double lo = 1, hi = beta > 1 ? beta * n : 1; /* of q, the ratio of a layer to the one above */
+    double lo = 1,
+           hi = beta > 1 ? beta * n : 1; /* bounds of q: a layer's budget / the next layer's */
 
     for (int i = 0; i < 200; i++) {
         const double q = (lo + hi) / 2;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* keep.c - which slots to keep: what methods share. */
+/* keep.c - choosing the slots to keep, shared by methods. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -71,7 +71,7 @@ int cb_keep_slots(double budget, int n_prompt, int n_gen, int grow)
 
 enum { LANES = 8 };
 
-/* The least of n numbers, in lanes that a vector takes */
+/* The least of n numbers, in lanes so that it vectorises */
 static float least(const float *x, int n)
 {
     float lane[LANES], min;
@@ -90,7 +90,7 @@ static float least(const float *x, int n)
     return min;
 }
 
-/* The worst of from..to-1; of equals the last, as cb_keep_top() keeps the first. */
+/* The worst slot of from..to-1; of equal ones the last, because cb_keep_top() keeps the first. */
 static int worst(const float *s, const float *raw, int from, int to)
 {
     const float min = least(s + from, to - from);

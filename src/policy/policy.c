@@ -23,7 +23,7 @@ extern const struct method cb_method_tova;
 extern const struct method cb_method_pod;
 extern const struct method cb_prompt_dense, cb_prompt_omnikv;
 
-/* What everything is compared with comes first. */
+/* The baseline comes first. */
 /* clang-format off: a row a line */
 static const struct method *const table[] = {
     &cb_method_full,   &cb_method_window, &cb_method_streamingllm, &cb_method_h2o,

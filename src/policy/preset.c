@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preset.c - files in which an offline analysis left a policy's options for one model. */
+/* preset.c - JSON files in which an offline analysis wrote a policy's settings for one model. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* template.c - chat forms as rows of a table: what stands around the turns of a conversation. */
+/* template.c - chat forms as rows of a table: the marks around the turns of a conversation. */
 #include "template.h"
 
 #include <stdlib.h>
@@ -11,18 +11,18 @@
 
 /* In the strings of a row: */
 #define BOS "\1" /* the model's token for the beginning of a text */
-#define EOS "\2" /* and for its end */
-#define GAP "\3" /* a space, where the tokenizer puts none behind a special token by itself */
+#define EOS "\2" /* the token for its end */
+#define GAP "\3" /* a space, unless the tokenizer itself puts one behind a special token */
 
 enum { SYSTEM, USER, ASSISTANT };
 enum { TRIM_ASSISTANT = 1 << ASSISTANT, TRIM_ALL = 7 };
 
 struct chat_form {
     const char *name;
-    const char *mark[3]; /* the model's own template contains them all; none behind a '!' */
-    enum { BOS_IF_ASKED, BOS_ALWAYS } bos; /* if asked: where the model's own template names it */
-    enum { OWN_TURN, FIRST_TURN, LAST_TURN } system; /* or in front of a user's text */
-    int trim;               /* bits: the roles whose texts lose the blanks around them */
+    const char *mark[3]; /* the model's own template contains each; behind '!': does not */
+    enum { BOS_IF_ASKED, BOS_ALWAYS } bos; /* if asked: if the model's own template names it */
+    enum { OWN_TURN, FIRST_TURN, LAST_TURN } system; /* or in front of a user text */
+    int trim;               /* bits: the roles whose texts are trimmed of blanks */
     const char *note;       /* opens every system text; NULL = none */
     const char *turn[3][2]; /* system, user, assistant: opening and closing */
     const char *ask;
@@ -34,11 +34,11 @@ struct chat_form {
 #define LLAMA3(role) { HEADER(role), "<|eot_id|>" }
 #define ZEPHYR(role) { "<|" role "|>\n", EOS "\n" }
 
-/* The first row whose marks all occur is taken: the more special stand first. */
+/* The first row whose marks all occur is taken, so more specific rows come first. */
 static const struct chat_form forms[] = {
     { "chatml", { "<|im_start|>", "!<|im_sep|>" }, BOS_IF_ASKED, OWN_TURN, 0, NULL,
       { CHATML("system"), CHATML("user"), CHATML("assistant") }, "<|im_start|>assistant\n" },
-    /* Llama 3.1 and 3.2: dates open the system turn, which is always there. */
+    /* Llama 3.1 and 3.2: dates open the system turn, which is always present. */
     { "llama3.1", { "<|start_header_id|>", "Cutting Knowledge Date" }, BOS_ALWAYS, OWN_TURN,
       TRIM_ALL,
       "Cutting Knowledge Date: December 2023\nToday Date: ",
@@ -77,7 +77,7 @@ struct text {
     size_t n_own, cap_own;
 };
 
-/* A string of a row */
+/* Appends a string of a row */
 static void put_row(struct text *t, const char *s)
 {
     for (; *s; s++) {
@@ -106,7 +106,7 @@ static void put_text(struct text *t, const char *s, int trim)
     cb_buf_add(&t->b, s, n);
 }
 
-/* What a message wrote. */
+/* Appends the text of a message. */
 static void put_own(struct text *t, const char *s, int trim)
 {
     const size_t from = t->b.n;
@@ -125,7 +125,7 @@ static void put_own(struct text *t, const char *s, int trim)
 
 /* ---- what the model's file says ---- */
 
-/* The model's template with "\n" and "\'" undone, *out "" when there is none; the caller frees. */
+/* The model's template, "\n" and "\'" unescaped -> *out, "" if there is none; the caller frees. */
 static int own_template(const struct gguf *g, char **out)
 {
     struct gguf_str s = { "", 0 };
@@ -142,13 +142,13 @@ static int own_template(const struct gguf *g, char **out)
             c = s.s[++i];
             c = c == 'n' ? '\n' : c;
         }
-        if (c) /* else marks behind it would not be found */
+        if (c) /* a NUL would hide the marks behind it */
             (*out)[n++] = c;
     }
     return CB_OK;
 }
 
-/* The spelling of the token that `key` names */
+/* The spelling of the token whose id is at `key` */
 static struct gguf_str token_at(const struct gguf *g, const char *key, const char *otherwise)
 {
     struct gguf_str s = { otherwise, strlen(otherwise) };
@@ -162,8 +162,8 @@ static struct gguf_str token_at(const struct gguf *g, const char *key, const cha
     return s;
 }
 
-/* The space behind a special token, where the model's template writes one. SentencePiece puts it
- * there by itself (tok_spm.c) unless the file says no: then the text must not have it as well. */
+/* The space behind a special token, where the model's template writes one. SentencePiece itself
+ * puts it there (tok_spm.c) unless the file turns that off; the text must not repeat it. */
 static const char *gap(const struct gguf *g, const char *own)
 {
     struct gguf_str s = { "", 0 };
@@ -177,8 +177,8 @@ static const char *gap(const struct gguf *g, const char *own)
     return spm || strstr(own, "[INST] ") ? " " : "";
 }
 
-/* The system text that a chatml template has as a constant: what it writes between the marks of a
- * system turn with nothing computed in it. "" = none; the caller frees. */
+/* The default system text of a chatml template: the constant text between the marks of a system
+ * turn. "" = none; the caller frees. */
 static int default_system(const struct chat_form *f, char *own, char **out)
 {
     static const char open[] = "<|im_start|>system\n", close[] = "<|im_end|>";
@@ -203,7 +203,7 @@ static int default_system(const struct chat_form *f, char *own, char **out)
     return CB_OK;
 }
 
-/* The day that a Llama 3.1 template takes when it is given none */
+/* The date that a Llama 3.1 template uses by default */
 static void put_day(struct text *t, const char *own)
 {
     static const char key[] = "date_string = \"";
@@ -229,7 +229,7 @@ struct chat {
     const struct chat_form *f;
     const char *own;
     struct text t;
-    const char *pending; /* a system text that waits for its user */
+    const char *pending; /* a system text that waits for the next user text */
 };
 
 static void put_turn(struct chat *c, int role, const char *text)

@@ -15,7 +15,7 @@
 #define OTHER " ?[^" WS "\\p{L}\\p{N}]++"
 #define SPACE "[" WS "]+(?![^" WS "])|[" WS "]++"
 #define GPT2  "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}++| ?\\p{N}++|" OTHER "|" SPACE
-/* GPT-4's, with the number of digits that a word may have */
+/* GPT-4's expression, with the most digits that a word may have */
 #define GPT4(digits)                                                                               \
     "(?i:'(?:s|t|re|ve|m|ll|d))|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}" digits "|" OTHER           \
     "[\\r\\n]*+|[" WS "]*[\\r\\n]++|" SPACE
@@ -25,10 +25,10 @@ enum { MAX_SPLIT = 2 };
 /* One row for each tokenizer.ggml.pre */
 static const struct pre {
     const char *name[3];
-    const char *split[MAX_SPLIT]; /* each one splits the pieces that the one before left */
-    int nfc;                      /* the original normalises */
-    int whole;                    /* a word that is a token is taken as it is */
-    int add_bos;                  /* when the file does not say */
+    const char *split[MAX_SPLIT]; /* each expression splits the pieces that the previous one left */
+    int nfc;                      /* 1: the original tokenizer normalises to NFC */
+    int whole;                    /* 1: a word that is a token is not split into merges */
+    int add_bos;                  /* default if the file does not say */
 } pres[] = {
     { { "gpt2", "gpt-2", "default" }, { GPT2 }, 0, 0, 0 },
     { { "llama-bpe", "llama3", "llama-v3" }, { GPT4("{1,3}+") }, 0, 1, 1 },
@@ -47,9 +47,9 @@ struct bpe {
     pcre2_match_context *ctx;
     struct pair *pair; /* [mask + 1], open addressing */
     uint32_t mask;
-    int32_t byte_id[256]; /* of each byte's letter; -1 = the vocabulary lacks it */
+    int32_t byte_id[256]; /* id of each byte's letter; -1 = not in the vocabulary */
     uint32_t letter[256]; /* code point of each byte's letter */
-    int16_t byte_of[324]; /* of each letter; -1 = none */
+    int16_t byte_of[324]; /* byte of each letter; -1 = none */
 };
 
 /* ---- open ---- */
@@ -75,7 +75,7 @@ static uint32_t pair_hash(int32_t a, int32_t b)
     return (uint32_t)(h >> 32) ^ (uint32_t)(h >> 52);
 }
 
-/* The place of (a, b), or the free one where it belongs */
+/* The entry of the pair (a, c), or the free entry where it belongs */
 static struct pair *find_pair(const struct bpe *b, int32_t a, int32_t c)
 {
     uint32_t i = pair_hash(a, c) & b->mask;
@@ -112,7 +112,7 @@ static int add_merge(struct tok *t, struct bpe *b, uint64_t i, struct gguf_str s
         return bad_merge(i, s, "names a token that is not in the vocabulary");
     if (p.id < 0)
         return bad_merge(i, s, "makes a token that is not in the vocabulary");
-    *find_pair(b, p.a, p.b) = p; /* the last of equal ones counts, as in the original */
+    *find_pair(b, p.a, p.b) = p; /* of equal pairs the last counts, as in the original */
     return CB_OK;
 }
 
@@ -153,7 +153,7 @@ static int is_pre(const struct pre *p, struct gguf_str s)
 static int find_pre(struct bpe *b, const struct gguf *g)
 {
     const char *key = "tokenizer.ggml.pre";
-    struct gguf_str s = { "gpt2", 4 }; /* files older than the key */
+    struct gguf_str s = { "gpt2", 4 }; /* for files older than the key */
 
     TRY(cb_gguf_string(g, key, &s));
     for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
@@ -168,7 +168,7 @@ static int find_pre(struct bpe *b, const struct gguf *g)
 
 static int compile(struct bpe *b)
 {
-    /* A limit would make a long run of blanks an error; the expressions need no stack for one. */
+    /* With a match limit a long run of blanks would fail; the expressions need no stack for one. */
     b->ctx = pcre2_match_context_create(NULL);
     if (!b->ctx)
         return cb_fail(CB_ENOMEM, "out of memory: regular expressions");
@@ -182,8 +182,7 @@ static int compile(struct bpe *b)
         if (!b->re[i])
             return cb_fail(CB_EUNSUPPORTED, "tokenizer.ggml.pre: PCRE2 error %d at %zu of \"%s\"",
                            code, (size_t)at, b->pre->split[i]);
-        pcre2_jit_compile(b->re[i],
-                          PCRE2_JIT_COMPLETE); /* without it matching is slower, no more */
+        pcre2_jit_compile(b->re[i], PCRE2_JIT_COMPLETE); /* without JIT matching is only slower */
     }
     return CB_OK;
 }
@@ -235,7 +234,7 @@ static int merges(const struct tok *t, const char *word, const struct sym *a, co
     return 1;
 }
 
-/* The token that a whole word is, -1 = none */
+/* The token that equals a whole word, -1 = none */
 static int32_t whole_word(const struct tok *t, const char *s, size_t len)
 {
     const struct bpe *b = t->own;
@@ -258,7 +257,7 @@ static int merge_word(struct tok_work *w, const char *s, size_t len)
     TRY(cb_tok_syms(w, len));
     for (size_t i = 0; i < len; i++) {
         const int32_t id = b->byte_id[(unsigned char)s[i]];
-        if (id >= 0) /* else the model cannot read the byte: the original leaves it out */
+        if (id >= 0) /* a byte without a token is left out, as in the original */
             cb_tok_sym(w, n++, id, i, 1);
     }
     if (!n)
@@ -288,8 +287,8 @@ static int word(struct tok_work *w, const char *s, size_t len)
     return CB_OK;
 }
 
-/* Valid UTF-8 s[len] -> the matches of split k and what lies between them, each to the next split.
- */
+/* Splits valid UTF-8 s[len] by expression k, and hands the matches and the text between them to the
+ * next expression. */
 static int split(struct tok_work *w, int k, const char *s, size_t len)
 {
     const struct bpe *b = w->t->own;
@@ -327,7 +326,7 @@ static int valid_run(struct tok_work *w, const char *s, size_t len)
     return split(w, 0, s, len);
 }
 
-/* Bytes that are no UTF-8 make words of their own: nothing is lost or replaced. */
+/* Invalid UTF-8 becomes words of its own: nothing is lost or replaced. */
 static int encode_bpe(struct tok_work *w, const char *text, size_t len)
 {
     size_t from = 0, i = 0;
@@ -359,7 +358,7 @@ static void done_bpe(struct tok_work *w)
 
 /* ---- decode ---- */
 
-/* A token with a character that is no letter of a byte stands for its own spelling. */
+/* A token with a character that is not a byte's letter stands for its own spelling. */
 static int piece_bpe(const struct tok *t, int32_t id, char *buf, int cap)
 {
     const struct bpe *b = t->own;

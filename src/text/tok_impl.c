@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tok_impl.c - growing arrays of an encode call; looking tokens up by their spelling. */
+/* tok_impl.c - growing arrays of an encode call; lookup of tokens by spelling. */
 #include "tok_impl.h"
 
 #include <string.h>

@@ -15,8 +15,8 @@ enum tok_type { TT_NORMAL = 1, TT_UNKNOWN, TT_CONTROL, TT_USER, TT_UNUSED, TT_BY
 enum {
     TOK_MAX_VOCAB = 1 << 24,
     TOK_MAX_PIECE = 4096,         /* bytes: bounds the look-ahead for special tokens */
-    TOK_MAX_TEXT = INT32_MAX / 4, /* bytes: SentencePiece writes 3 for a space */
-    TOK_CACHE_FROM = 1024         /* bytes of text that make a cache of words worth its pages */
+    TOK_MAX_TEXT = INT32_MAX / 4, /* bytes: SentencePiece writes a space as 3 bytes */
+    TOK_CACHE_FROM = 1024         /* bytes of text from which a cache of words pays */
 };
 
 struct piece {
@@ -36,11 +36,12 @@ struct tok_kind {
     const char *model;
     int (*open)(struct tok *t, const struct gguf *g);
     void (*close)(struct tok *t);
-    /* text[*len] as special tokens are looked for in it, and w->bound in it; NULL = as it is */
+    /* changes text[*len] to the form in which special tokens are looked up, and w->bound with it;
+     * NULL = no change */
     int (*prepare)(struct tok_work *w, const char **text, size_t *len);
     /* text[len] without special tokens, len > 0; appends ids to w */
     int (*encode)(struct tok_work *w, const char *text, size_t len);
-    /* -> bytes of an ordinary token, at most cap of them written */
+    /* writes an ordinary token's bytes to buf, at most cap of them; returns how many it has */
     int (*piece)(const struct tok *t, int32_t id, char *buf, int cap);
     void (*done)(struct tok_work *w); /* frees w->own; NULL = nothing to free */
 };
@@ -56,7 +57,8 @@ struct tok {
     uint32_t slot_mask;
     int32_t *special; /* [n_special] control, unknown and user-defined tokens, sorted by spelling */
     int n_special;
-    uint8_t starts[256]; /* bit 0: a user-defined token starts so, bit 1: another special one */
+    uint8_t starts[256]; /* by first byte; bit 0: some user-defined token, bit 1: some other special
+                            token */
     int32_t bos, eos, unk;
     int add_bos;
     int space_prefix;
@@ -69,15 +71,15 @@ struct tok {
 
 struct sym { /* one symbol of a word that is being merged */
     int32_t prev, next;
-    int32_t id;       /* -1 = no token is spelled so */
-    uint32_t at, len; /* bytes in the word; len 0 = merged away */
+    int32_t id;       /* -1 = no such token */
+    uint32_t at, len; /* bytes of the word; len 0 = merged away */
 };
 
 struct cand {      /* a pair that could merge */
-    uint32_t rank; /* the lowest goes first, then the leftmost */
+    uint32_t rank; /* the lowest rank merges first, then the leftmost pair */
     int32_t left;
     int32_t id;   /* of the result */
-    uint32_t len; /* bytes of the result: differs once a part has changed */
+    uint32_t len; /* bytes of the result; a mismatch shows that a part has merged since */
 };
 
 struct cached_word {
@@ -96,7 +98,7 @@ struct tok_work {
     size_t n_heap, cap_heap;
     struct cached_word *cache; /* NULL for short texts */
     void *own;                 /* of the kind */
-    size_t *bound;             /* [n_bound] plain stretches: first byte, end, first byte, ... */
+    size_t *bound;             /* [n_bound] plain stretches: start, end, start, end, ... */
     size_t n_bound;
     int32_t *mark; /* [n_mark] user-defined tokens outside of plain stretches */
     size_t n_mark, cap_mark;
@@ -120,13 +122,15 @@ int32_t cb_tok_lookup(const struct tok *t, const char *s, size_t n); /* -1 = non
 typedef int (*tok_pair_fn)(const struct tok *t, const char *word, const struct sym *a,
                            const struct sym *b, uint32_t *rank, int32_t *id);
 
-/* w->sym[n] set by cb_tok_sym() in order; merges them in place; the list starts at sym[0]. */
+/* cb_tok_sym() sets w->sym[n] in order; cb_tok_merge() merges them in place. The list starts at
+ * sym[0]. */
 int cb_tok_syms(struct tok_work *w, size_t n); /* room for n symbols */
 void cb_tok_sym(struct tok_work *w, size_t i, int32_t id, size_t at, size_t len);
 int cb_tok_merge(struct tok_work *w, const char *word, size_t n, tok_pair_fn pair);
 
 int cb_tok_cache_open(struct tok_work *w);
-/* A word seen before in this call: 1 and its ids appended; 0 not seen; negative failed. */
+/* 1: the word occurred before in this call, and its ids are appended; 0: it did not; negative:
+ * failed. */
 int cb_tok_cached(struct tok_work *w, const char *word, size_t len);
 /* The word's ids are w->ids[from..n). */
 void cb_tok_remember(struct tok_work *w, const char *word, size_t len, size_t from);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* tok_nfc.c - Unicode normalisation form C in linear time. The library's own function orders
- * combining marks by insertion, which a long run of marks makes quadratic. */
+/* tok_nfc.c - Unicode normalisation form C in linear time. The library's own function sorts
+ * combining marks by insertion, which takes quadratic time on a long run of marks. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -14,7 +14,7 @@ static int ccc(int32_t c)
     return utf8proc_get_property(c)->combining_class;
 }
 
-/* One run of marks, stably by combining class; tmp[n] is scratch. */
+/* Sorts one run of marks by combining class, stably; tmp[n] is scratch. */
 static void order_run(int32_t *c, size_t n, int32_t *tmp)
 {
     size_t at[257] = { 0 };
@@ -72,8 +72,8 @@ static int segment(struct tok_work *w, const char *s, size_t len, size_t *n)
     return 0;
 }
 
-/* Characters below U+0300 (lead bytes below 0xCC) are in normal form and combine with nothing in
- * front of them, so a segment may start at each. */
+/* Characters below U+0300 (lead bytes below 0xCC) are in normal form and combine with no character
+ * before them, so a segment may start at each. */
 int cb_tok_nfc(struct tok_work *w, const char *text, size_t len, size_t *n)
 {
     *n = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* tok_open.c - the vocabulary, its checks, special tokens, and the way to the kind of tokenizer
- * that the file names. */
+/* tok_open.c - opens the vocabulary and checks it, finds special tokens, and calls the kind of
+ * tokenizer that the file names. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,7 +102,7 @@ static int index_pieces(struct tok *t)
     return CB_OK;
 }
 
-/* An id that a key names, -1 when the key is absent */
+/* Reads a token id from a key; -1 if the key is absent */
 static int read_id(const struct tok *t, const struct gguf *g, const char *key, int32_t *id)
 {
     int64_t v = -1;
@@ -153,7 +153,7 @@ static int by_spelling(const void *a, const void *b, void *arg)
     return d ? d : (p->n > q->n) - (p->n < q->n);
 }
 
-static int is_apart(uint32_t type) /* found in the text before anything else looks at it */
+static int is_apart(uint32_t type) /* found in the text before it is split or merged */
 {
     return type == TT_UNKNOWN || type == TT_CONTROL || type == TT_USER;
 }
@@ -174,7 +174,7 @@ static int index_special(struct tok *t)
     return CB_OK;
 }
 
-/* The first of special[lo, hi), alike in their first k bytes, whose byte k is at least c. */
+/* special[lo, hi) agree in their first k bytes: the first of them whose byte k is at least c. */
 static int bound(const struct tok *t, int lo, int hi, uint32_t k, int c)
 {
     while (lo < hi) {
@@ -188,7 +188,7 @@ static int bound(const struct tok *t, int lo, int hi, uint32_t k, int c)
     return lo;
 }
 
-/* The longest special token that text[len] starts with, -1 = none. */
+/* The longest special token at the start of text[len], -1 = none. */
 static int32_t special_at(const struct tok *t, const char *text, size_t len, int control)
 {
     int lo = 0, hi = t->n_special;
@@ -316,8 +316,8 @@ int32_t cb_tok_find(const struct tok *t, const char *piece)
 
 /* ---- text to ids and back ---- */
 
-/* Where byte i of a text of len bytes lies: *end of its stretch; 1 = a plain one. *b: bounds
- * passed, which only grow. */
+/* 1: byte i of a text of len bytes lies in a plain stretch; *end: the end of its stretch, plain or
+ * not. *b: bounds passed so far; only grows. */
 static int is_plain(const struct tok_work *w, size_t i, size_t len, size_t *b, size_t *end)
 {
     while (*b < w->n_bound && w->bound[*b] <= i)
@@ -335,7 +335,7 @@ static int is_blank(const struct piece *p)
     return k == p->n;
 }
 
-/* User-defined tokens that the marks between plain stretches spell. Blanks mark nothing. */
+/* Collects user-defined tokens in the marks between plain stretches, except tokens of blanks. */
 static int find_marks(struct tok_work *w, const char *text, size_t len)
 {
     const struct tok *t = w->t;
@@ -359,8 +359,8 @@ static int find_marks(struct tok_work *w, const char *text, size_t len)
     return CB_OK;
 }
 
-/* The special token at text[len] of which `own` bytes are of one stretch: tokens of blanks may
- * reach into the next one. */
+/* The special token at the start of text[len], whose first `own` bytes lie in one stretch. Only
+ * tokens of blanks may reach into the next stretch. */
 static int32_t special_within(const struct tok *t, const char *text, size_t own, size_t len,
                               int control)
 {

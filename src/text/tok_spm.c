@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* tok_spm.c - SentencePiece's BPE as Llama 1 and 2, Mistral and Gemma use it: characters are merged
- * into pieces, the best score first; what is no piece falls back to byte tokens.
+ * into pieces, the best score first; characters without a piece fall back to byte tokens.
  *
  * A space is written U+2581, and one goes in front of each run of text between special tokens, as
- * the models' own files say (normaliser Prepend) and as their authors trained them. What
- * transformers calls legacy=False puts it in front of the first run only. */
+ * the models' own files say (normaliser Prepend) and as their authors trained them. With
+ * legacy=False, transformers puts it in front of the first run only. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +15,9 @@
 #define N_SPACE 3
 
 struct spm {
-    int32_t
-        *rank; /* [n_vocab] place in the order of falling scores; -1 = does not come of merging */
+    int32_t *rank;            /* [n_vocab] rank by falling score; -1 = never merged */
     int32_t byte_id[256];     /* -1 = no byte token */
-    uint8_t joins_space[256]; /* some piece has a space behind this byte (not that of a space) */
+    uint8_t joins_space[256]; /* 1: in some piece a space follows this byte (not a space's) */
 };
 
 /* ---- open ---- */
@@ -81,7 +80,7 @@ static int hex(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The byte that "<0x0A>" stands for, -1 = none */
+/* The byte of a piece such as "<0x0A>", -1 = none */
 static int byte_of(const struct piece *p)
 {
     if (p->n != 6 || memcmp(p->s, "<0x", 3) != 0 || p->s[5] != '>' || hex(p->s[3]) < 0 ||
@@ -115,7 +114,7 @@ static int read_bytes(struct tok *t, struct spm *m)
     return CB_OK;
 }
 
-/* Where text may be cut in front of a space: almost everywhere, and short words are fast. */
+/* Finds the bytes after which text may be cut before a space: almost all. Short words are fast. */
 static void find_joins(struct tok *t, struct spm *m)
 {
     for (int i = 0; i < t->n_vocab; i++) {
@@ -131,7 +130,7 @@ static void find_joins(struct tok *t, struct spm *m)
     }
 }
 
-/* The usual spellings, where the file names no id */
+/* Default ids by the usual spellings, if the file names none */
 static void default_ids(struct tok *t)
 {
     int32_t *const id[] = { &t->bos, &t->eos, &t->unk };
@@ -171,7 +170,7 @@ static void close_spm(struct tok *t)
 
 /* ---- encode ---- */
 
-/* U+2581 and blank are the same to the model, and so for user-defined tokens of blanks. */
+/* The model treats U+2581 and a blank alike, so user-defined tokens of blanks must match both. */
 static int prepare_spm(struct tok_work *w, const char **text, size_t *len)
 {
     const char *s = *text;
@@ -229,7 +228,7 @@ static int merge_word(struct tok_work *w, const char *s, size_t len)
     for (size_t i = 0, k; i < len; i += k) {
         int32_t id;
         k = (size_t)cb_utf8_len(s + i, len - i);
-        k += !k; /* a byte that is no character is a symbol of its own */
+        k += !k; /* an invalid byte is a symbol of its own */
         id = cb_tok_lookup(w->t, s + i, k);
         cb_tok_sym(w, n++, id >= 0 && m->rank[id] >= 0 ? id : -1, i, k);
     }
@@ -253,7 +252,7 @@ static int word(struct tok_work *w, const char *s, size_t len)
     return CB_OK;
 }
 
-/* Blanks as U+2581, one in front -> w->buf; the number of bytes */
+/* Writes blanks as U+2581, with one in front -> w->buf, *n bytes */
 static int spaced(struct tok_work *w, const char *text, size_t len, size_t *n)
 {
     size_t blanks = w->t->space_prefix != 0, k = 0;
@@ -281,7 +280,7 @@ static int encode_spm(struct tok_work *w, const char *text, size_t len)
 {
     const struct spm *m = w->t->own;
     size_t n, from = 0;
-    int after_space = 1; /* a run of spaces is not cut */
+    int after_space = 1; /* 1: a run of spaces is not cut */
 
     TRY(spaced(w, text, len, &n));
     for (size_t i = 0; i < n;) {

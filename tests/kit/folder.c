@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* folder.c - a folder of files that a test makes up. */
+/* folder.c - a temporary folder of files for a test. */
 #include "folder.h"
 
 #include <check.h>

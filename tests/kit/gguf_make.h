@@ -5,7 +5,7 @@
 
 #include "gguf/gguf_write.h"
 
-/* Metadata and tensors are put with the cb_gguf_put_* of w; cb_make_tensor adds data as well. */
+/* Put metadata and tensors with the cb_gguf_put_* functions on w; cb_make_tensor() adds data. */
 struct gguf_make {
     struct gguf_writer w;
     struct gguf_bytes data;
@@ -22,12 +22,12 @@ void cb_make_strings(struct gguf_make *m, const char *key, const char *const *s,
 struct gguf_bytes cb_make_bytes(struct gguf_make *m);     /* the file; free .p */
 void cb_make_save(struct gguf_make *m, const char *path); /* writes the file, frees m */
 struct gguf *
-cb_make_open(struct gguf_make *m); /* the same, opened, under no name; NULL = refused */
+cb_make_open(struct gguf_make *m); /* the same, opened without a name; NULL = refused */
 
 void cb_write_file(const char *path, const void *p, size_t n);
 
 /* Reproducible random numbers (splitmix64). */
 uint64_t cb_rand_u64(uint64_t *state);
-float cb_rand_normal(uint64_t *state); /* mean 0, deviation 1, never beyond 4.6: a sum of 7 */
+float cb_rand_normal(uint64_t *state); /* mean 0, deviation 1, magnitude below 4.6: a sum of 7 */
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* isa.h - the CPU device on each instruction set, for tests of all that the machine has. */
+/* isa.h - opens the CPU device for each instruction set, so that tests run on all that the machine
+ * supports. */
 #ifndef ISA_H
 #define ISA_H
 
@@ -8,7 +9,7 @@
 enum { N_ISA = 4 };
 extern const char *const cb_isa[N_ISA];
 
-/* NULL: this machine has it not, or the device refused; cb_error() says which */
+/* NULL: the machine lacks the instruction set, or the device refused; cb_error() says which */
 struct device *cb_isa_open(int isa, int threads);
 struct device *cb_isa_open_with(int isa, int threads, const char *matmul);
 

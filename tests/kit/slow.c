@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* slow.c - a model run the slow way, one token and one head at a time. */
+/* slow.c - a simple forward pass in doubles, one token and one head at a time. */
 #include "slow.h"
 
 #include <math.h>
@@ -73,7 +73,7 @@ static void norm(const struct slow *s, const double *x, const float *w, double *
         y[i] = x[i] / sqrt(sum / s->hp.n_embd + (double)s->hp.norm_eps) * (double)w[i];
 }
 
-/* x[hd] of one head as it stands at a position */
+/* x[hd] of one head, rotated to a position -> y */
 static void rotate(const struct slow *s, const double *x, int pos, double *y)
 {
     const int half = s->hp.n_rot / 2, pair = s->m->arch->rope == ROPE_PAIR;
@@ -87,7 +87,7 @@ static void rotate(const struct slow *s, const double *x, int pos, double *y)
     }
 }
 
-/* Token t's query head h (raw[hd]) -> out[hd]; leaves its row of p. */
+/* Attention of token t's query head h, raw[hd] -> out[hd]; also writes its row of p. */
 static void attend(struct slow *s, int l, int h, int t, const double *raw, double *out)
 {
     const int kv = h / (s->hp.n_head / s->hp.n_kv), hd = s->hp.hd;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* slow.h - a model run the slow way, in doubles: every token's key and value stay, what a policy
- * dropped is masked. The answer that sessions with a policy are held to. */
+/* slow.h - the reference for sessions with a policy: a simple forward pass in doubles. Every
+ * token's key and value stay; tokens that the policy dropped are masked. */
 #ifndef SLOW_H
 #define SLOW_H
 
@@ -10,9 +10,9 @@ struct slow {
     const struct cb_model *m;
     struct hparams hp;
     int cap, n;     /* most tokens; tokens so far */
-    int feed;       /* token that the feed at hand began with */
-    int rolling;    /* 1: keys and queries are rotated by their rank among those that are left */
-    int window;     /* > 0: of the tokens that are left a query sees those closer than this */
+    int feed;       /* first token of the current feed */
+    int rolling;    /* 1: keys and queries are rotated by their rank among the kept tokens */
+    int window;     /* > 0: a query sees only the kept tokens closer than this */
     double *raw;    /* [n_layer][n_kv][cap][hd] keys before rotation */
     double *k, *v;  /* the same, rotated at their own positions; merging changes them */
     char *left;     /* [n_layer][n_kv][cap] 1 = not dropped */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tiny.c - small random models of every family that there is. */
+/* tiny.c - small random models of every supported family. */
 #include "tiny.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ struct tiny cb_tiny_small(const char *name)
 
 /* ---- vocabulary ---- */
 
-/* Merges in order of rank, '_' for a space; each half is a letter or an earlier merge. */
+/* Merges in order of rank, with '_' for a space; each half is a letter or an earlier merge. */
 static const char *const merges[] = {
     "_ t",  "h e", "_t he", "i n", "r e",  "o n",  "e r",    "_ a",  "n d",   "_a nd",
     "_ s",  "a t", "o r",   "_ o", "_o f", "i s",  "i t",    "in g", "e s",   "e n",
@@ -96,7 +96,8 @@ static void add(struct vocab *v, const char *piece, int type, float score)
     v->score[v->n++] = score;
 }
 
-/* `from` with '_' as `space`; the blank between a merge's halves stays or goes. */
+/* Copies `from` with '_' replaced by `space`; keep_blank: the blank between a merge's halves stays.
+ */
 static void spell(const char *from, const char *space, int keep_blank, char out[PIECE])
 {
     size_t n = 0;
@@ -110,8 +111,7 @@ static void spell(const char *from, const char *space, int keep_blank, char out[
     out[n] = 0;
 }
 
-/* The letter that stands for byte b in byte-level BPE: itself when it prints, else the next of
- * U+0100... */
+/* The letter for byte b in byte-level BPE: itself if printable, else the next from U+0100 on. */
 static void byte_letter(int b, char out[PIECE])
 {
     int cp = 256;
@@ -245,7 +245,7 @@ static void put_hparams(const struct tiny *t, struct gguf_make *m)
 
 /* ---- tensors ---- */
 
-/* Normal around `mean`; d1 0 = a vector, always f32. */
+/* Puts a tensor of normal numbers around `mean`; d1 0 = a vector, always f32. */
 static void put_random(const struct tiny *t, struct gguf_make *m, uint64_t *rng, const char *name,
                        int d0, int d1, float mean, float deviation)
 {
@@ -261,7 +261,7 @@ static void put_random(const struct tiny *t, struct gguf_make *m, uint64_t *rng,
     free(x);
 }
 
-/* Scaled so that activations keep their size; a gain above 1 sharpens the attention. */
+/* Puts a matrix, scaled so that activations keep their size; a gain above 1 sharpens attention. */
 static void put_matrix(const struct tiny *t, struct gguf_make *m, uint64_t *rng, const char *name,
                        int n_in, int n_out, float gain)
 {

@@ -21,7 +21,7 @@ float *cb_toy_row(struct toy *t, int l, int tok)
     return t->qkv + (size_t)(l * t->n_tok + tok) * (size_t)t->row;
 }
 
-/* n_head heads of all layers and tokens; they begin at float `at` of a row. */
+/* Fills n_head heads of all layers and tokens; they begin at float `at` of a row. */
 static void fill(struct toy *t, uint32_t *x, int n_head, int at)
 {
     const int hd = t->model.hp.hd;

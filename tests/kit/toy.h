@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* toy.h - a session without weights: layers are fed queries, keys and values that a test gives. */
+/* toy.h - a session without weights: the test supplies each layer's queries, keys and values. */
 #ifndef TOY_H
 #define TOY_H
 
@@ -13,13 +13,13 @@ struct toy {
     float *qkv; /* [n_layer][n_tok][row] queries, keys, values of a token */
 };
 
-/* Random rows for n_tok tokens from a seed: in [-1, 1), in the order of the formulas' scripts (all
- * queries, then keys, then values; layer, head, token). Fails the test when the session does not
- * open. */
+/* Random rows for n_tok tokens from a seed: in [-1, 1), in the order of the scripts that compute
+ * the formulas (all queries, then keys, then values; layer, head, token). Fails the test if the
+ * session does not open. */
 void cb_toy_open(struct toy *t, const char *device, int n_threads, const struct hparams *hp,
                  int n_tok, const char *policy, const char *type_k, const char *type_v,
                  unsigned seed);
-/* The same with keys and values in f32, two threads and a form of prefill. */
+/* The same with f32 keys and values, two threads and a prefill form. */
 void cb_toy_open_prefill(struct toy *t, const char *device, const struct hparams *hp, int n_tok,
                          const char *policy, const char *prefill, unsigned seed);
 void cb_toy_close(struct toy *t);
@@ -28,20 +28,21 @@ void cb_toy_close(struct toy *t);
 void cb_toy_prompt(struct toy *t, int n, int chunk, float *out);
 void cb_toy_decode(struct toy *t, float *out);
 float *cb_toy_row(struct toy *t, int l, int tok);
-/* Rows qkv[n] of tokens at positions pos0.. go through layer l. Fails the test where attention
- * does. */
+/* Runs layer l's attention on rows qkv[n] of tokens at positions pos0.. Fails the test if attention
+ * fails. */
 void cb_toy_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,
                    float *out);
 
-/* A session of a tiny model in a file of its own; the file is gone when this returns. */
+/* Opens a tiny model from a temporary file, which is removed when this returns; then sessions of
+ * it. */
 struct tiny;
 struct cb_model *cb_toy_model(const struct tiny *tiny, const char *device, int n_threads);
 struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const char *type_kv,
                                   int chunk);
 
-/* Fails the test unless status is 0. */
+/* Fails the test unless status is 0 (CB_OK). */
 void cb_toy_ok(int status);
-/* TOY_TEXT tokens that do not repeat, the same every time */
+/* TOY_TEXT tokens without repetition, the same at each call */
 enum { TOY_TEXT = 400 };
 const int32_t *cb_toy_text(const struct cb_model *m);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* d2o.c - D2O (Wan et al., 2024): sinks, heavy hitters and recent tokens, more of them in layers
- * whose attention is spread out (section 3.2). What is dropped may be merged (d2o_merge.c). */
+ * whose attention is spread out (section 3.2). Dropped tokens may be merged into kept ones
+ * (d2o_merge.c). */
 #include "d2o.h"
 
 #include <math.h>
@@ -64,14 +65,15 @@ static const struct method_opt opts[] = {
 };
 
 struct layer {
-    double spread;     /* of the attention, as the rule for layers has it */
-    int heavy, recent; /* its budget */
+    double spread;     /* spread of the attention, as layers= defines it */
+    int heavy, recent; /* the layer's budget */
 };
 
-/* Of the whole method; behind it double real[n_layer], tau[n_layer][n_kv], the thresholds. */
+/* State of the whole method. Behind it lie double real[n_layer] and the thresholds
+ * tau[n_layer][n_kv]. */
 struct st {
     int ready;             /* layers have their budgets */
-    int evicts;            /* something was dropped: budgets in tokens stay as they are */
+    int evicts;            /* something was dropped: the token budgets are fixed now */
     struct layer layer[1]; /* [n_layer] */
 };
 
@@ -82,7 +84,7 @@ static double *real(const struct policy *p)
     return behind;
 }
 
-/* Does layer l keep all? */
+/* 1: layer l keeps all tokens */
 static int is_protected(const struct policy *p, int l)
 {
     const char *at = p->val[PROTECT].text;
@@ -146,13 +148,13 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         row[l].score.when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS;
         row[l].score.heads = EACH_HEAD;
         row[l].score.sums = 1;
-        row[l].late = p->val[LAYERS].num <= GATED; /* layers are compared */
+        row[l].late = p->val[LAYERS].num <= GATED; /* budgets need all layers' scores */
     }
     return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer) +
                                   (n + n * n_kv) * sizeof(double));
 }
 
-/* softmax: mean over heads of each one's variance, scaled to 0..1; gate: that of the heads' mean */
+/* softmax: mean of the heads' variances, scaled to 0..1; gate: variance of the heads' mean */
 static double spread(const struct policy *p, const struct scores *s)
 {
     return p->val[LAYERS].num == GATED ? cb_scores_variance(s, 0, s->n_row) : cb_scores_spread(s);
@@ -179,8 +181,8 @@ static double weight(const struct policy *p, int l, int n)
     return p->val[LAYERS].num == GATED && x <= p->val[GATE].num * n ? p->val[ALPHA].num : 1;
 }
 
-/* The budget's parts for n tokens -> [n_layer]. Of more than a layer has, the others get the rest.
- */
+/* The layers' parts of the budget for n tokens -> [n_layer]. A part that exceeds n is cut, and the
+ * others get the excess. */
 static const double *split(const struct policy *p, int n)
 {
     const double of = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n : p->val[BUDGET].num;
@@ -211,7 +213,7 @@ static void set_budgets(struct policy *p, int n)
     st->ready = 1;
 }
 
-/* What leaves KV head kv is merged. */
+/* Merges the tokens dropped from KV head kv. */
 static int merge(struct policy *p, int l, int kv, struct eviction *e)
 {
     double *tau = real(p) + p->sh.n_layer;
@@ -250,14 +252,14 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return err;
 }
 
-/* Where layers are compared, the mean: which of them has more only a run can tell. */
+/* If layers are compared, returns the mean: only a run shows which layer gets more. */
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const double mean = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n_prompt : p->val[BUDGET].num;
     const double of = p->mem ? split(p, n_prompt)[l] : mean;
     const double r = p->val[RECENT].num, heavy = r < 1 ? of * (1 - r) : of - r;
     const double both = p->val[LAYERS].num <= GATED
-                            ? of - 1 /* what two numbers rounded down cost */
+                            ? of - 1 /* both parts are rounded down */
                             : fmax(1, floor(heavy)) + fmax(1, floor(r < 1 ? of * r : r));
     const int keep = (int)fmin(1e9, both + p->val[SINK].num), n = n_prompt + n_gen;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* d2o_merge.c - D2O's merging (Wan et al., 2024, section 3.3): a dropped token goes into the kept
- * one with the most similar key when the similarity u reaches a moving average. Weights of what
- * goes into one slot k, with the sums over it: eq11     (e k + sum exp(u) x) / (e + sum exp(u)):
- * equation 11 with its numerator term by term printed  (e k + S sum x) / (e + S), S = sum exp(u):
- * as equation 11 stands; not a mean code     (k + sum u x) / (1 + count): as the published code
- * does avg      (k + sum x) / (1 + count) */
+/* d2o_merge.c - D2O's merging (Wan et al., 2024, section 3.3): a dropped token is merged into the
+ * kept token with the most similar key if the similarity u reaches a moving average. Tokens x that
+ * are merged into slot k give, by merge=:
+ *   eq11     (e k + sum exp(u) x) / (e + sum exp(u)): equation 11, each term with its own weight
+ *   printed  (e k + S sum x) / (e + S), S = sum exp(u): equation 11 as printed, not a mean
+ *   code     (k + sum u x) / (1 + count): as in the published code
+ *   avg      (k + sum x) / (1 + count) */
 #include "d2o.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ static void move_threshold(const struct near_slot *near, int n, double beta, dou
 
 int cb_d2o_merge(struct eviction *e, int kv, const struct d2o_merge *how, double *tau)
 {
-    float *sum = cb_evict_row(e); /* by slot: sum of exp(u) of what goes into it */
+    float *sum = cb_evict_row(e); /* by slot: sum of exp(u) over the tokens merged into it */
     const struct near_slot *near;
     const int n = cb_evict_nearest(e, kv, &near);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* full.c - every token is kept and read: what all methods are compared with. */
+/* full.c - every token is kept and read: the baseline of all methods. */
 #include "policy/policy.h"
 
 static const struct method_opt opts[] = { { .name = NULL } };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* h2o.c - H2O (Zhang et al., 2023): the tokens that gathered the most attention so far (heavy
- * hitters) and the last ones. Attention score is added up over every query of the prompt and every
- * step; a token leaves after the step whose attention it still took part in. */
+/* h2o.c - H2O (Zhang et al., 2023): keeps the tokens with the largest accumulated attention (heavy
+ * hitters) and the most recent ones. Scores accumulate over every query of the prompt and every
+ * decode step. A token is dropped after the attention of a step, in which it still took part. */
 #include <string.h>
 
 #include "policy/policy.h"
@@ -24,11 +24,12 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int budget; /* of a share: what the last prompt made of it */
+    int budget; /* a budget below 1 as a count, set by the last prompt */
 };
 
-/* The sums are columns of the store: one, of which the mean differs by a factor, or one a query
- * head where their maximum is wanted (the maximum of sums is not the sum of maxima). */
+/* The accumulated scores are columns of the store: one column for the mean, which differs from the
+ * sum by a factor only; for the maximum one column for each query head, because the maximum of sums
+ * is not the sum of maxima. */
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int max = p->val[GROUP].num == GROUP_MAX;
@@ -45,7 +46,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     return 0;
 }
 
-/* score[n] of one KV head's slots */
+/* -> score[n] of one KV head's slots */
 static void heaviness(struct policy *p, int l, int kv, int n, float *score)
 {
     memcpy(score, cb_view_col(p, l, kv, 0), (size_t)n * sizeof *score);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* omnikv.c - OmniKV: nothing is dropped. A few filter layers read all and choose, at each decoded
- * token, the tokens that the layers up to the next filter layer read, besides the generated ones
- * (Hao et al., ICLR 2025, sections 4.1 to 4.3). */
+/* omnikv.c - OmniKV: nothing is dropped. A few filter layers read all tokens. At each decoded token
+ * a filter layer chooses the tokens that the layers up to the next filter layer read, besides the
+ * generated ones (Hao et al., ICLR 2025, sections 4.1 to 4.3). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,7 +39,7 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-/* For models that were not calibrated. */
+/* Default filter layers, for models that were not calibrated. */
 static void by_rule(struct policy *p, const struct shape *sh, char *is_filter)
 {
     for (int l = sh->n_layer > 2 ? 2 : 0; l < sh->n_layer; l += 5)
@@ -77,8 +77,8 @@ static int filters(struct policy *p, const struct shape *sh, char *is_filter)
                               : by_preset(p, sh, is_filter);
 }
 
-/* Share of the candidates that a budget of mem percent of all layers leaves for the sparse ones, if
- * n_dense layers read all. */
+/* Share of the candidates that each sparse layer may read so that all layers together read mem
+ * percent, if n_dense layers read all. */
 static int mem_share(struct policy *p, const struct shape *sh, int n_dense, double *share)
 {
     const double a = (double)n_dense / sh->n_layer, mem = p->val[MEM].num / 100;

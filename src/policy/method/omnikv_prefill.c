@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* omnikv_prefill.c - how a prompt attends: dense, or as OmniKV-prefill (Hao et al., ICLR 2025,
- * appendix D.10). The prompt goes in chunks; filter layers read all and choose, by all queries of a
- * chunk alike, which of the tokens before it the layers up to the next filter layer read besides
- * the chunk. */
+ * appendix D.10). The prompt is fed in chunks. Filter layers read all tokens and choose, by the
+ * queries of a chunk together, the earlier tokens that the layers up to the next filter layer read
+ * besides the chunk. */
 #include <stdlib.h>
 
 #include "policy/policy.h"
@@ -26,7 +26,7 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-/* filter= or, where the policy has no filter layers either, the rule */
+/* Filter layers: filter=, else the policy's; the default rule if the policy has none */
 static int prompt(struct policy *p, const struct shape *sh, struct prompt_plan *plan)
 {
     char *is_filter = p->mem = calloc((size_t)sh->n_layer, 1);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* pod.c - PoD: every token is kept, distant ones with less. Per KV head, layers that attend alike
- * form blocks; for tokens that are neither among the first nor recent, the layers of a block share
- * queries and keys of its first layer (Ma et al., 2024: Compressing KV Cache for Long-Context LLM
- * Inference with Inter-Layer Attention Similarity, section 2). The paper trains the model for it;
- * here it is not. Together with SnapKV (section 3.4), distant tokens are chosen once a block, at
- * its first layer. */
+/* pod.c - PoD: every token is kept, but distant ones take less memory. For each KV head,
+ * consecutive layers with similar attention form blocks. For distant tokens, which are neither
+ * among the first nor recent, all layers of a block use the queries and keys of its first layer (Ma
+ * et al., 2024: Compressing KV Cache for Long-Context LLM Inference with Inter-Layer Attention
+ * Similarity, section 2). The paper trains the model for this; here the model is not trained.
+ * Combined with SnapKV (section 3.4), distant tokens are chosen once for a block, at its first
+ * layer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-/* "0+8+12" or the default -> start[n_kv][n_layer] */
+/* blocks="0+8+12", or the default -> start[n_kv][n_layer] */
 static int blocks(struct policy *p, const struct shape *sh, int *start)
 {
     const char *at = p->val[BLOCKS].text;
@@ -79,12 +80,12 @@ static int check(struct policy *p)
                                 p->val[WINDOW].num);
     if (p->val[PROXIMAL].num == BY_WINDOW && p->val[SNAP].num == 0)
         return cb_policy_refuse(p, "proximal=window: needs snap");
-    /* how many of the tokens that are kept are near, the text decides */
+    /* how many kept tokens are near depends on the text */
     p->at_most = p->val[SNAP].num > 0 && p->val[PROXIMAL].num == BY_DISTANCE;
     return 0;
 }
 
-/* blocks -> start[n_kv][n_layer], and what is said of them */
+/* Finds the blocks -> start[n_kv][n_layer], and sets the note */
 static int find_blocks(struct policy *p, const struct shape *sh, int *start, int *sinks,
                        int *recent)
 {
@@ -149,7 +150,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay
     return err;
 }
 
-/* The slots that KV head kv's block from layer l on keeps: their number, then they. */
+/* The list of slots kept by KV head kv's block that starts at layer l: list[0] is their number. */
 static int *kept(const struct policy *p, int l, int kv)
 {
     return (int *)p->state + (size_t)(l * p->sh.n_kv + kv) * ((size_t)p->val[SNAP].num + 1);

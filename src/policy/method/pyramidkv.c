@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pyramidkv.c - PyramidKV (Cai et al., 2024): SnapKV's choice with a budget that falls from the
- * bottom to the top layer, equal to a uniform one in sum. */
+/* pyramidkv.c - PyramidKV (Cai et al., 2024): SnapKV with a budget that falls from the bottom to
+ * the top layer; the sum is that of a uniform budget. */
 #include "policy/policy.h"
 
 #include <math.h>
@@ -41,10 +41,11 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-/* Of the whole method; arrays [n_layer] follow it: real[], then as ints budgets, what slots() works
- * with, and the slot of the first generated token. p->mem: the preset's numbers, [n_layer]. */
+/* State of the whole method. Arrays [n_layer] follow: real[], then as ints the chosen budgets,
+ * scratch for slots(), and the slot of the first generated token. p->mem: the preset's numbers,
+ * [n_layer]. */
 struct st {
-    int share; /* of a share: what the last prompt made of it */
+    int share; /* a budget below 1 as a count, set by the last prompt */
     double real[1];
 };
 
@@ -107,8 +108,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
                                   (size_t)sh->n_layer * (sizeof(double) + N_INTS * sizeof(int)));
 }
 
-/* As the authors' program: integer steps, whose rounding spends more than the budget on deep
- * models. */
+/* As in the authors' program: integer steps. Their rounding exceeds the budget on deep models. */
 static void compat_budgets(int n_layer, int mean, int beta, int n, int cand, int *out)
 {
     int low = mean / beta, high = 2 * mean - low;
@@ -121,7 +121,7 @@ static void compat_budgets(int n_layer, int mean, int beta, int n, int cand, int
         out[l] = n < 2 * mean ? mean : high - (n_layer > 1 ? (high - low) / (n_layer - 1) : 0) * l;
 }
 
-/* As kvpress: `mean` counts the window, which out[] does not. */
+/* As in kvpress: `mean` includes the window, out[] does not. */
 static void kvpress_budgets(const struct policy *p, double mean, int n, int *out)
 {
     const int n_layer = p->sh.n_layer, window = (int)p->val[WINDOW].num;
@@ -148,7 +148,7 @@ static void weighted(double *real, int n, double mean, const double *weight, dou
     cb_share_cap(real, n, mean * n, max);
 }
 
-/* Tokens that each layer chooses beside the window, of a prompt of n -> out[n_layer] */
+/* Tokens that each layer chooses besides the window, from a prompt of n tokens -> out[n_layer] */
 static void budgets(const struct policy *p, int n, int budget, int *out)
 {
     static void (*const shape[])(double *, int, double, double, double) = { cb_share_linear,
@@ -174,7 +174,7 @@ static void budgets(const struct policy *p, int n, int budget, int *out)
     }
 }
 
-/* Entries of the fullest layer, when layer 0 compacts: the others are still to be fed. */
+/* Entries of the fullest layer when layer 0 compacts. The others have yet to get this feed. */
 static int fullest(const struct policy *p)
 {
     int most = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* simlayerkv.c - SimLayerKV (Zhang et al., 2024): a layer whose attention goes almost only to the
- * first tokens and the last ones is lazy, and keeps those alone; the others keep all. Decided once
- * for each layer: by the first generated token (section 3.2, decode) or by the last tokens of the
- * prompt. */
+ * first tokens and the last ones is lazy and keeps only those; the other layers keep all. The
+ * method decides once for each layer, by the first generated token (section 3.2, decode) or by the
+ * last tokens of the prompt. */
 #include <stdio.h>
 
 #include "policy/policy.h"
@@ -32,7 +32,7 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int lazy, cut; /* cut: has been shortened since the last prompt */
+    int lazy, cut; /* cut: the layer was cut since the last prompt */
 };
 
 static int ends(const struct policy *p)
@@ -41,7 +41,7 @@ static int ends(const struct policy *p)
     return n < 1e9 ? (int)n : 1000000000;
 }
 
-/* What was given itself stays. */
+/* Takes an option from the preset unless the user set it. */
 static int take(struct policy *p, const struct preset *x, int opt, const char *key)
 {
     return p->val[opt].set
@@ -79,8 +79,8 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     const int prefill = p->val[MODE].num == PREFILL_MODE;
     int err = 0;
 
-    p->at_most = 1; /* no layer may be lazy */
-    /* a threshold without a preset is the user's, with sizes that it was found for */
+    p->at_most = 1; /* possibly no layer is lazy */
+    /* a user's threshold without a preset goes with the user's sink and recent */
     if (!p->val[THRESHOLD].set || p->val[PRESET].set)
         err = read_preset(p);
     if (err)
@@ -94,20 +94,21 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     return 0;
 }
 
-/* Mass of the ends, mean over heads and queries. What falls between is not in a prompt's scores. */
+/* Sums the attention to the first and last tokens, averaged over heads and queries. A prompt's
+ * scores cover only those tokens. */
 static int observe(struct policy *p, int l, void *state, const struct scores *s)
 {
     struct st *st = state;
     const int n = s->n, sink = (int)p->val[SINK].num, recent = (int)p->val[RECENT].num;
     double score = 0;
 
-    if (n <= ends(p)) /* there is nothing to drop, so nothing to decide */
+    if (n <= ends(p)) /* nothing to drop, so nothing to decide */
         return 0;
     for (int i = 0; i < n; i++)
         if (s->prompt || i < sink || i >= n - recent)
             score += (double)s->s[i];
     st->lazy |= score / s->n_query > p->val[THRESHOLD].num;
-    if (!s->prompt) /* by the first token that is generated alone */
+    if (!s->prompt) /* only the first generated token decides */
         cb_policy_watch(p, l, WHEN_NEVER);
     return 0;
 }
@@ -121,7 +122,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     (void)s;
     if (prompt)
         st->cut = 0;
-    /* the next token decides about a layer that is not lazy, once it has something to drop */
+    /* once a layer has tokens to drop and is not lazy yet, the next token decides */
     if (p->val[MODE].num == DECODE_MODE && !st->lazy && l < p->sh.n_layer - (int)p->val[LAST].num &&
         (prompt || n <= ends(p)))
         cb_policy_watch(p, l, n >= ends(p) ? WHEN_STEP : WHEN_NEVER);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* snapkv.c - SnapKV (Li et al., 2024): at the end of a prompt its last `window` queries vote, each
- * KV head keeps the tokens with the most votes and the window itself. Votes are attention score,
- * summed over the window, pooled along the tokens so that neighbours of a chosen token come along.
- */
+/* snapkv.c - SnapKV (Li et al., 2024): at the end of a prompt its last `window` queries vote; each
+ * KV head keeps the tokens with the most votes, and the window itself. Votes are attention scores
+ * summed over the window and pooled along the tokens, so that neighbours of a chosen token are kept
+ * too. */
 #include "policy/policy.h"
 
 enum { BUDGET, WINDOW, KERNEL, POOL, GROUP, SINK, DECODE, TAIL };
@@ -29,7 +29,7 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int share; /* of a share: what the last prompt made of it */
+    int share; /* a budget below 1 as a count, set by the last prompt */
     int first; /* slot of the first generated token */
 };
 

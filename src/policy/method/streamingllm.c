@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* streamingllm.c - StreamingLLM (Xiao et al., 2024): the first tokens, which act as attention
- * sinks, and the last ones. With rolled positions (section 3.2) distances are counted inside the
- * cache, so that a stream never leaves the range the model was trained on. */
+/* streamingllm.c - StreamingLLM (Xiao et al., 2024): keeps the first tokens, which act as attention
+ * sinks, and the last ones. With rolling positions (section 3.2) distances are counted within the
+ * cache, so a stream never leaves the range that the model was trained on. */
 #include "policy/policy.h"
 
 enum { BUDGET, SINK, RECENT, POSITIONS, DECODE };
@@ -23,7 +23,7 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int budget; /* of a share: what the last prompt made of it */
+    int budget; /* a budget below 1 as a count, set by the last prompt */
 };
 
 static double budget(const struct policy *p)
@@ -56,7 +56,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     keep = cb_policy_budget(p, budget(p), prompt, &st->budget);
     if (keep < 0)
         return keep;
-    if (sink >= keep) /* a share of a short prompt: the newest token stays in any case */
+    if (sink >= keep) /* with a share of a short prompt; the newest token always stays */
         sink = keep - 1;
     return cb_evict_keep_all_heads(e, slot, cb_keep_ends(n, sink, keep - sink, slot));
 }

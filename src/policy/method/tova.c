@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* tova.c - TOVA (Oren et al., 2024, section 3.2): the tokens that the current query attends to
- * most. */
+/* tova.c - TOVA (Oren et al., 2024, section 3.2): keeps the tokens that the current query attends
+ * to most. */
 #include "policy/policy.h"
 
 enum { BUDGET };
@@ -13,11 +13,11 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int share; /* of a share: what the last prompt made of it */
+    int share; /* a budget below 1 as a count, set by the last prompt */
 };
 
-/* One row of scores a layer: the mean over all heads, of the last query of a prompt or of a step.
- */
+/* One row of scores for each layer: the mean over all heads, for the last query of a prompt or of a
+ * step. */
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     (void)p;

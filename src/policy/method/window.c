@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* window.c - the last tokens alone (window attention). Nothing holds the first tokens, which models
- * lean on: quality falls to pieces once they leave. It is here to be compared with. */
+/* window.c - keeps only the last tokens (window attention). Quality collapses once the first
+ * tokens, on which models rely, are dropped. A baseline for comparison. */
 #include "policy/policy.h"
 
 enum { BUDGET, PREFILL, DECODE };
@@ -19,7 +19,7 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int budget; /* of a share: what the last prompt made of it */
+    int budget; /* a budget below 1 as a count, set by the last prompt */
 };
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
