@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cpu.c - the CPU device: chooses the kernels of the best ISA that is there, fills the op table. */
+/* cpu.c - the CPU device: chooses the kernels of the best supported ISA and fills the op table. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +67,7 @@ static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int
     return matmul + (int64_t)cb_par_scratch_bytes(d->par);
 }
 
-/* Ops without a kernel here run as the reference does them. */
+/* Ops without a kernel here use the reference implementation. */
 static void fill(struct cpu *c)
 {
     struct device ref = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cpuid.h - which vector instructions this machine and its kernel let us use. */
+/* cpuid.h - vector instructions that this machine and its operating system support. */
 #ifndef CPUID_H
 #define CPUID_H
 
@@ -7,7 +7,7 @@
 
 enum cpu_isa { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON, CPU_ISA_COUNT };
 
-/* 1 if every instruction of that level (the flags of local.mk) can run here. */
+/* 1 if this machine can run every instruction of that level (the flags in local.mk). */
 int cb_cpu_has(enum cpu_isa isa);
 
 #endif

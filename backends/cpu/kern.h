@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* kern.h - the CPU device and its kernels, one row an ISA. The sources of an ISA are compiled with
- * its own flags and export nothing but their table (cb_mm_avx2, cb_vec_avx2, ...); cpu.c chooses a
- * row when the device opens. */
+/* kern.h - the CPU device and its kernels, one row per ISA. The sources of an ISA are compiled with
+ * its own flags and export only their table (cb_mm_avx2, cb_vec_avx2, ...). cpu.c chooses a row
+ * when the device opens. */
 #ifndef KERN_H
 #define KERN_H
 
@@ -10,17 +10,17 @@
 
 struct kern_mm;   /* kern_mm.h: packing and matrix products */
 struct kern_vec;  /* kern_vec.h: attention, norms, rope, ... */
-struct kern_peak; /* kern_peak.h: what the ISA can do at most */
+struct kern_peak; /* kern_peak.h: peak rates of the ISA */
 
 struct cpu_kern {
-    const char *name; /* as struct device_want takes it */
+    const char *name; /* as in struct device_want */
     enum cpu_isa isa;
     const struct kern_mm *mm;
     const struct kern_vec *vec;
     const struct kern_peak *peak;
 };
 
-/* The pass whose only token a thread has quantised in its scratch */
+/* The one-token pass whose activations lie quantised in a thread's scratch */
 struct own_x {
     _Alignas(64) uint64_t pass;
 };
@@ -29,7 +29,7 @@ struct own_x {
 struct cpu {
     const struct cpu_kern *kern;
     struct ops ops;                  /* device->ops points here */
-    const struct provider *provider; /* of products of many tokens; NULL: mm */
+    const struct provider *provider; /* multiplies many tokens; NULL: mm does */
     struct slab *slabs;              /* packed weights */
     void *x;                         /* activations prepared for a matmul */
     size_t x_bytes;

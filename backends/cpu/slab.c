@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* slab.c - pieces of large anonymous mappings. Matrices are often smaller than a 2 MiB page, so
- * they share one, in the order in which they are loaded. */
+/* slab.c - allocations cut from large anonymous mappings. Matrices are often smaller than a 2 MiB
+ * page, so they share pages in load order. */
 #include "slab.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ struct slab {
     struct slab *next;
     char *map, *base; /* base: the first 2 MiB boundary */
     size_t map_bytes, bytes, used;
-    int live; /* pieces */
+    int live; /* live pieces */
 };
 
 enum { HUGE_PAGE = 2 << 20, SLAB_BYTES = 64 << 20 };
@@ -36,7 +36,7 @@ static struct slab *slab_new(size_t bytes)
         return NULL;
     }
     s->base = s->map + (HUGE_PAGE - (uintptr_t)s->map % HUGE_PAGE) % HUGE_PAGE;
-    madvise(s->base, s->bytes, MADV_HUGEPAGE); /* small pages do as well */
+    madvise(s->base, s->bytes, MADV_HUGEPAGE); /* only a hint: small pages work too */
     return s;
 }
 

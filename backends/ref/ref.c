@@ -22,7 +22,7 @@ static void unload(struct device *d, struct weight *w)
     (void)w;
 }
 
-/* One unpacked row of the widest matrix a thread. */
+/* Each thread needs one unpacked row of the widest matrix. */
 static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx)
 {
@@ -153,7 +153,7 @@ static void add(struct device *d, float *y, const float *x, size_t n)
         y[i] += x[i];
 }
 
-/* An unsigned number that orders as the float does; -0 and 0 are equal. */
+/* An unsigned integer with the order of the floats; -0 and 0 are equal. */
 static uint32_t order_key(float x)
 {
     uint32_t u;
@@ -171,8 +171,8 @@ static int count_from(const float *x, int n, uint32_t key)
     return c;
 }
 
-/* The key of the k-th largest is the largest one that at least k entries reach: found bit by bit.
- */
+/* The k-th largest entry's key is the largest key that at least k entries reach. It is found bit by
+ * bit. */
 static void topk(struct device *d, const float *x, int n, int k, int32_t *idx)
 {
     uint32_t kth = 0;

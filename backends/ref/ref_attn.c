@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_attn.c - attention and scores as the textbook has them: all logits, their maximum, their
- * exponentials, one query and one head at a time. */
+/* ref_attn.c - attention and scores by the textbook: all logits, their maximum, their exponentials,
+ * one query and one head at a time. */
 #include "ref_attn.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 
 enum { MAX_HD = 512 };
 
-/* Entries [lo, hi) of its run are what a query reads. */
+/* The entries [lo, hi) of its run that a query reads. */
 struct span {
     int lo, hi;
 };
@@ -37,7 +37,7 @@ static const struct kv_run *run_of(const struct attn *a, int h)
     return &a->run[h / (a->n_head / a->n_kv)];
 }
 
-/* Entry j's key or value. */
+/* The key or value of entry j. */
 static void entry(const struct attn *a, const struct kv_run *run, int v, int j, float *y)
 {
     const int64_t slot = (run->idx ? run->idx[j] : j) + run->first;
@@ -62,13 +62,13 @@ static double logit(const struct attn *a, const struct kv_run *run, const float 
     return a->softcap > 0.0f ? (double)a->softcap * tanh(s / (double)a->softcap) : s;
 }
 
-/* Where the logits of a head go or come from; NULL = nowhere. */
+/* The row that a head's logits are written to or read from; NULL = none. */
 static float *logit_row(const struct attn *a, const struct kv_run *run, int h)
 {
     return run->logit ? run->logit + (int64_t)(h % (a->n_head / a->n_kv)) * a->logit_stride : NULL;
 }
 
-/* The logits are computed twice, so that no memory is needed for them. */
+/* Computes the logits twice instead of storing them. */
 static void attend_one(const struct attn *a, int i, int h)
 {
     const struct kv_run *run = run_of(a, h);
@@ -150,7 +150,7 @@ static void score_row(void *ctx, int r, int thread)
             out[j] = (float)((double)out[j] + score_of(sc, h, j));
 }
 
-/* One entry's sum of the queries' largest scores. */
+/* Sums, for one entry, each query's largest score over the heads. */
 static void score_peak(void *ctx, int j, int thread)
 {
     const struct score *sc = ctx;
@@ -180,8 +180,8 @@ void cb_ref_score(struct device *d, const struct score *s)
     cb_par_for(d->par, s->a.n_head / heads_a_row(s), score_row, &copy);
 }
 
-/* With m the larger lse: weights exp(lse - m), exp(lse2 - m); the sum of the weights gives the lse.
- */
+/* With m the larger lse, the weights are exp(lse - m) and exp(lse2 - m). The sum of the weights
+ * gives the new lse. */
 void cb_ref_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
                  int n_row, int hd)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* device.h - devices and their op table. An op is one function pointer; forward.c and attend.c call
- * nothing else. Shapes are checked when a session is planned, so ops return nothing. All floats of
- * activations are f32, rows are contiguous unless a stride (in floats) is given. */
+ * nothing else. Shapes are checked when a session is planned, so ops return nothing. Activations
+ * are f32. Rows are contiguous unless a stride (in floats) is given. */
 #ifndef BACKEND_H
 #define BACKEND_H
 
@@ -13,7 +13,7 @@
 
 /* A matrix of the model. y[n_out] = W[n_out][n_in] x[n_in]. */
 struct weight {
-    char name[64]; /* of the tensor, for messages */
+    char name[64]; /* the tensor's name, for messages */
     enum dtype type;
     int n_in, n_out;
     const void *raw; /* rows as in the file, mapped read-only */
@@ -28,8 +28,8 @@ struct mm {
     float *y;
     int y_stride;
     int add;   /* 1: y += instead of y = (residual) */
-    int act16; /* 1: activations with 16 bits where they would have 8; all of a call alike. A
-                  token's result is then the same, bit for bit, whatever the n_tok of its call. */
+    int act16; /* 1: activations have 16 bits where they would have 8; all products of a call agree
+                  on it. A token's result is then the same, bit for bit, for any n_tok. */
 };
 
 enum rope_kind { ROPE_PAIR, ROPE_HALF }; /* (x0,x1),(x2,x3).. or (x0,x[n/2]),(x1,x[n/2+1]).. */
@@ -48,45 +48,44 @@ static inline size_t cb_kv_row_bytes(enum kv_type t, int hd)
     return (size_t)(hd / cb_kv_type[t].block) * (size_t)cb_kv_type[t].block_bytes;
 }
 
-/* KIVI: the oldest keys and values of a KV head are quantised on 2 or 4 bits, in blocks of 32
- * numbers: step and smallest as halves, then codes (kivi.c). Keys by channel over 32 tokens, values
- * by token over 32 channels. */
+/* KIVI: the oldest keys and values of a KV head are quantised to 2 or 4 bits, in blocks of 32
+ * numbers. A block is its step and its minimum as halves, then the codes (kivi.c). Keys are grouped
+ * by channel over 32 tokens, values by token over 32 channels. */
 enum { KIVI_GROUP = 32 };
 struct kv_kivi {
     int bits_k, bits_v;           /* 2 or 4; 0: never quantised */
-    int n_k, n_v;                 /* slots 0.. that are quantised; those behind are rows as ever */
+    int n_k, n_v;                 /* slots 0..n-1 are quantised; later slots are plain rows */
     const uint8_t *k;             /* [rows / 32][hd] blocks */
     const uint8_t *v;             /* [rows][hd / 32] blocks */
     const int32_t *row_k, *row_v; /* quantised row of each slot, ascending; NULL: the slot */
 };
 
-/* Blocks of so many slots may be prepacked: in place of their rows stand the integers that
- * attention multiplies, and beside those of f16 and bf16 what one is worth in each slot. */
+/* Slots a prepacked block. The block holds, in place of its rows, the integers that attention
+ * multiplies. For f16 and bf16 an array beside it holds each slot's quantisation step. */
 enum { KV_PREPACK = 128 };
 
-/* What one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. With one query
- * (n_tok 1) attention can also write the scaled logits that it meets; attention and scores can read
- * logits that were written before in place of keys. */
+/* The entries that one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. With
+ * one query (n_tok 1) attention can also write the scaled logits that it computes. Attention and
+ * scores can read logits written earlier in place of keys. */
 struct kv_run {
     const void *k, *v;
     const int32_t *idx; /* ascending slots, or NULL */
     int n;
-    const struct kv_kivi
-        *kivi; /* rows are slots, `first` the slot of entry or index 0; NULL = none */
-    int first;
-    int prepacked; /* entries 0.. that are prepacked, a multiple of KV_PREPACK, n or not; no idx
-                      then */
-    const float *step_k, *step_v; /* [prepacked]; NULL where rows hold their scales */
-    float *logit; /* [group][logit_stride of attn] of entries 0..n-1; NULL = not wanted */
-    int given;    /* 1: logit is read, k is not */
+    const struct kv_kivi *kivi; /* quantised slots, or NULL */
+    int first;                  /* with kivi: the slot of entry 0, or of idx value 0 */
+    int prepacked; /* the first entries are prepacked: a multiple of KV_PREPACK, whatever n is; idx
+                      is then NULL */
+    const float *step_k, *step_v; /* [prepacked]; NULL for types whose rows hold their scales */
+    float *logit; /* [group][logit_stride of attn], for entries 0..n-1; NULL = none */
+    int given;    /* 1: attention reads logit in place of k */
     const int32_t
-        *order; /* given, for scores: entry j's logit is logit[order[j]]; NULL = logit[j] */
+        *order; /* for scores with given: entry j's logit is logit[order[j]]; NULL = logit[j] */
 };
 
-/* Attention of n_tok queries over one part. Online softmax; K and V are read once for all query
- * heads of a KV head. causal: query i (0-based) reads the first n - n_tok + 1 + i entries of a run,
- * all runs then have n >= n_tok and no idx. window > 0: of those only the last `window`. A query
- * that reads nothing gets out 0 and lse -inf. */
+/* Attention of n_tok queries over one part, by online softmax. K and V are read once for all query
+ * heads of a KV head. causal: query i (0-based) reads the first n - n_tok + 1 + i entries of a run;
+ * every run then has n >= n_tok and no idx. window > 0: a query reads only the last `window` of
+ * those entries. A query that reads nothing gets out 0 and lse -inf. */
 struct attn {
     int n_tok, n_head, n_kv, hd; /* n_head = group * n_kv; query head h reads KV head h / group */
     float scale, softcap;        /* softcap 0 = none */
@@ -95,23 +94,23 @@ struct attn {
     const struct kv_run *run; /* [n_kv] */
     const float *q;           /* [n_tok][n_head][hd] at q + t * q_stride, rotated */
     int q_stride;
-    int logit_stride; /* floats from one query head's logits to the next, in runs that have them */
+    int logit_stride; /* floats from one query head's logits to the next, in runs with logits */
     float *out;       /* [n_tok][n_head][hd], contiguous */
     float *lse;       /* [n_tok][n_head] log-sum-exp of the scaled logits, or NULL */
 };
 
 /* Second pass: attention score per stored entry. For each query head h:
  * out[h / per * out_stride + j] += sum over queries i of weight[i] * exp(s_ij - lse_i), masked as
- * in attn. Runs of one query may give the logits (without causal, window, logit or peak). */
+ * in attn. A run of one query may give the logits; causal, window, logit and peak are then 0. */
 struct score {
     struct attn a;       /* out unused, lse read unless `logit` */
     const float *weight; /* [n_tok], or NULL = 1 */
     int logit;           /* 1: sum the logits s_ij themselves */
-    int peak;            /* 1: one row for all heads, of each query the largest of any head; not
-                            with logit; all runs have the same n and see all of it */
-    int per;             /* query heads that share a row of out; 0 = 1. More than those of a KV head
-                            only where logits are given */
-    float *out;          /* [n_head / per][out_stride] */
+    int peak; /* 1: one row for all heads; each query adds its largest score over the heads. Not
+                 with logit; all runs have the same n and every query sees all of it */
+    int per;  /* query heads that share a row of out; 0 = 1. More than a KV head's group only where
+                 logits are given */
+    float *out; /* [n_head / per][out_stride] */
     int out_stride;
 };
 
@@ -119,34 +118,34 @@ struct device;
 
 struct ops {
     const char *name;
-    /* Prepares a weight (repacks it); the matrix then needs w->raw no more, except for get_rows. */
+    /* Repacks a weight. After that only get_rows reads w->raw. */
     int (*load)(struct device *d, struct weight *w);
     void (*unload)(struct device *d, struct weight *w);
-    /* Work space that calls up to these sizes need, of attention and scores with any number of
-     * queries (an observation window may have more than n_tok); called when a session opens, may
-     * fail. Bytes or negative */
+    /* Reserves the work space of calls up to these sizes. Attention and scores may have any number
+     * of queries (an observation window may exceed n_tok). Called when a session opens. Returns
+     * bytes, or negative on failure. */
     int64_t (*reserve)(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx);
 
     /* mm[n]: products that share x[n_tok][n_in]; all weights have the same n_in */
     void (*matmul)(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
-    /* One token: y[rows[i]] for i < n, rows ascending; other rows' y stay, or become their
-     * products, too. NULL: the device cannot. */
+    /* One token: y[rows[i]] for i < n, rows ascending. Other rows of y keep their values or get
+     * their products. NULL: not supported. */
     void (*matmul_rows)(struct device *d, const struct mm *mm, const int32_t *rows, int n,
                         const float *x);
-    /* Two products of as many rows, a gate and what it lets through, neither with bias nor add,
-     * y_stride n_out: mm[0].y = act(mm[0].y) * mm[1].y. The second y is work space, and undefined
-     * afterwards. */
+    /* Two products with equal n_out: mm[0] is the gate, mm[1] the up projection. Neither has bias
+     * or add; y_stride is n_out. mm[0].y = act(mm[0].y) * mm[1].y. mm[1].y is work space and
+     * undefined afterwards. */
     void (*matmul_glu)(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
                        int n_tok);
     /* y[n][n_in] = rows ids[n] of the raw matrix, as f32 */
     void (*get_rows)(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
-    /* y[t] = x[t] / rms(x[t]) * w; x and y may be the same; rows of n, at strides in floats.
-     * n_row rows a token: (for QK norms) token t's row r is at x + t * stride + r * n */
+    /* y[t] = x[t] / rms(x[t]) * w for rows of n floats, at strides in floats; x and y may be the
+     * same. For QK norms a token has n_row rows: token t's row r is at x + t * stride + r * n */
     void (*rmsnorm)(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
                     int n_tok, int x_stride, float *y, int y_stride);
-    /* in place on x[n_tok][n_head][hd] at stride; cs[n_tok][n_rot / 2][2] = cos, sin; the dims
-     * after n_rot stay */
+    /* in place on x[n_tok][n_head][hd] at stride; cs[n_tok][n_rot / 2][2] = cos, sin; dims from
+     * n_rot on are unchanged */
     void (*rope)(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
                  int stride, int n_rot, const float *cs);
     /* gate[n_tok][n] = act(gate) * up, in place */
@@ -164,31 +163,29 @@ struct ops {
                       void *rows);
     void (*kv_decode)(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
                       int hd, float *y);
-    /* Can rows of these types be prepacked? NULL: none */
+    /* 1: rows of these types can be prepacked. NULL: no type can */
     int (*can_prepack)(const struct device *d, enum kv_type k, enum kv_type v, int hd);
-    /* n_block times KV_PREPACK rows of keys (v = 0) or values, in place -> codes, and step[],
-     * NULL for a type whose rows hold their scales. Only attention reads them, by which results do
-     * not change where it multiplies integers in any case. */
+    /* Replaces n_block blocks of KV_PREPACK rows of keys (v = 0) or values by codes, in place, and
+     * writes step[] (NULL for a type whose rows hold their scales). Only attention reads the codes.
+     * Its results do not change where it multiplies integers anyway. */
     void (*prepack)(struct device *d, enum kv_type t, int v, int hd, void *rows, int n_block,
                     float *step);
-    /* A row becomes entry j of one block. */
+    /* Prepacks one row as entry j of a block. */
     void (*prepack_row)(struct device *d, enum kv_type t, int v, int hd, const void *row, int j,
                         void *codes, float *step);
-    /* Entries j..j+n-1 of one block -> rows again, those without scales rounded; rows may be the
+    /* Entries j..j+n-1 of one block -> rows. Types with step[] come back rounded. rows may be the
      * block */
     void (*unpack)(struct device *d, enum kv_type t, int v, int hd, const void *codes,
                    const float *step, int j, int n, void *rows);
-    /* of each of rows x[n][hd], the row of y[m][hd] with the largest product (the lower one of
-     * equals)
-     * -> idx[n], dot[n]; m >= 1, hd <= 512 */
+    /* For each row of x[n][hd], the row of y[m][hd] with the largest dot product (ties: the lower
+     * index) -> idx[n], dot[n]; m >= 1, hd <= 512 */
     void (*nearest)(struct device *d, const float *x, int n, const float *y, int m, int hd,
                     int32_t *idx, float *dot);
-    /* Of each of n stored tokens the largest of any head's logit[n_head][stride] -> best[n];
-     * normed: less the head's log-sum-exp over them, which makes it the logarithm of a softmax */
+    /* best[j] = the largest logit[n_head][stride] of stored token j over the heads, j < n; normed:
+     * each logit less its head's log-sum-exp over the n tokens, that is, a log softmax */
     void (*best_head)(struct device *d, const float *logit, int stride, int n_head, int n,
                       int normed, float *best);
-    /* the k largest of x[n]: ascending indices -> idx[k]; equal values: the lower index first. k <=
-     * n */
+    /* the k largest of x[n] -> idx[k], ascending indices; ties: the lower index. k <= n */
     void (*topk)(struct device *d, const float *x, int n, int k, int32_t *idx);
 };
 
@@ -200,11 +197,11 @@ struct device {
     void *impl; /* the backend's own */
 };
 
-/* What a device would else choose by itself. */
+/* Choices that a device otherwise makes by itself. */
 struct device_want {
-    const char *isa; /* instruction set of the kernels; NULL = the best that the machine has */
-    const char
-        *matmul; /* who multiplies matrices of prompts: "own" (NULL means it), "onednn", ... */
+    const char *isa; /* instruction set of the kernels; NULL = the best that the machine supports */
+    const char *matmul; /* library for the matrix products of prompts: "own" (NULL: the same),
+                           "onednn", ... */
 };
 
 /* name: "cpu", "ref", ...; NULL = "cpu". The device owns a team of n_threads. */
@@ -212,15 +209,15 @@ int cb_device_open(const char *name, int n_threads, struct device **out);
 int cb_device_open_team(const char *name, const struct team_params *t,
                         const struct device_want *want, struct device **out); /* want may be NULL */
 void cb_device_close(struct device *d);
-/* Held by a thread that calls ops, loops or reserve, or has work space of theirs in use. CB_EARG:
- * the calling thread holds it already, so it is inside a callback. */
+/* A thread holds the lock while it calls ops, loops or reserve, or uses their work space. CB_EARG:
+ * the calling thread already holds it, that is, it is inside a callback. */
 int cb_device_lock(struct device *d);
 void cb_device_unlock(struct device *d);
 
-/* One row of the registry in backend.c. */
+/* One row of the registry in device.c. */
 struct backend {
     const char *name, *text;
-    /* fills ops, isa, impl; name and par are set */
+    /* fills ops, isa and impl; name and par are already set */
     int (*open)(struct device *d, const struct device_want *want);
     void (*close)(struct device *d);
     int (*available)(const char **why_not); /* 1 or 0 */

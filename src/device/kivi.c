@@ -24,7 +24,7 @@ static float nearest(float x)
     return (x + big) - big;
 }
 
-/* Code i is at bits * (i / n) of byte i % n, n bytes in all: a byte's codes are n apart. */
+/* Code i is at bit bits * (i / n) of byte i % n, of n bytes: the codes in one byte are n apart. */
 void cb_kivi_encode(int bits, const float *x, int stride, void *block)
 {
     const int top = (1 << bits) - 1, n = 4 * bits;

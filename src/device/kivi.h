@@ -12,12 +12,12 @@ static inline size_t cb_kivi_block_bytes(int bits)
     return 4 + 4 * (size_t)bits;
 }
 
-/* Smallest and step as halves; codes are the nearest multiples of that step, ties to even. x[32] at
- * a stride in floats. */
+/* Writes the minimum and the step as halves, then the codes: the nearest multiples of that step,
+ * ties to even. x[32] lies at a stride in floats. */
 void cb_kivi_encode(int bits, const float *x, int stride, void *block);
 float cb_kivi_decode(int bits, const void *block, int i); /* one of the 32 */
 
-/* The key (v = 0) or value of a slot that is quantised -> y[hd] */
+/* The key (v = 0) or value of a quantised slot -> y[hd] */
 void cb_kivi_row(const struct kv_kivi *q, int v, int slot, int hd, float *y);
 
 #endif

@@ -6,7 +6,7 @@
 
 static void open_blas(void)
 {
-    openblas_set_num_threads(1); /* our threads call it, each for itself */
+    openblas_set_num_threads(1); /* each of our threads calls it for itself */
 }
 
 static void gemm(int n_tok, int n_out, int n_in, const float *x, const float *w, int add, float *y,

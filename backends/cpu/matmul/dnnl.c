@@ -11,7 +11,7 @@ static void open_dnnl(void)
 static void gemm(int n_tok, int n_out, int n_in, const float *x, const float *w, int add, float *y,
                  int y_stride)
 {
-    /* shapes are checked when planned: it cannot fail */
+    /* cannot fail: shapes are checked when the session is planned */
     (void)dnnl_sgemm('N', 'T', n_tok, n_out, n_in, 1, x, n_in, w, n_in, add ? 1 : 0, y, y_stride);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* kern_mm.h - packed weights, quantised activations and the kernels that multiply them.
  *
- * Weights are packed into groups of 16 rows. A group is a run of chunks, a chunk holds up to 256
- * columns: first the scales of its blocks of 32 columns, then the quants block by block, so that a
+ * Weights are packed into groups of 16 rows. A group is a sequence of chunks. A chunk holds up to
+ * 256 columns: first the scales of its blocks of 32 columns, then the quants block by block, so a
  * product reads memory strictly in order. A line is 64 bytes: 16 rows x 4 consecutive columns.
  *   4 bits  4 lines; line j has columns 4j..4j+3 in the low nibbles, 16+4j.. in the high ones
  *   5 bits  one line of fifth bits first: bit g of a byte belongs to columns 4g..4g+3
@@ -14,9 +14,9 @@
  *
  * Activations come in tiles of `width` tokens. Quantised, a record a block: i8 q[width][32], f32
  * d[width], f32 d * sum(q), i32 -sum(q), i32 -sum(q[0..15]), i32 -sum(q[16..31]). Plain: f32
- * [n_in][width]. Fine, one token is a record of two: what 8 bits hold of it, and 256 times what
- * they leave over, in steps of d / 256. Behind the codes only the second one's numbers count, which
- * are those of both together.
+ * [n_in][width]. 16-bit: one token takes a record of two. Its 8-bit codes come first and count 256
+ * times; the codes of their remainders come second, in steps of d / 256. After the codes only the
+ * second token's numbers are read; they belong to both codes together.
  *
  * A block adds d * (s * (sum of integer products)) [+ m * (d * sum q)] to the f32 result, blocks in
  * order: every kernel of an ISA does the same operations for a token, whatever the width. */
@@ -30,11 +30,12 @@ enum {
     MM_TILE_MAX = 6,   /* tokens */
     MM_PANEL_MAX = 32, /* rows */
     MM_CHUNK = 8,      /* blocks */
-    MM_AHEAD = 6 << 10 /* bytes that a stream of packed weights is prefetch */
+    MM_AHEAD = 6 << 10 /* prefetch distance in a stream of packed weights, bytes */
 };
 
-/* Forms of a panel: weights unpacked to bytes with f32 scales, private to the ISA. SYM: symmetric
- * codes of so many bits; MIN: with a minimum; SYM16: 6 bits, a scale for each 16 columns. */
+/* Forms of a panel: weights unpacked to bytes, with f32 scales, in a layout private to the ISA.
+ * SYMn: symmetric n-bit codes; MINn: n-bit codes with a minimum; SYM16: 6 bits, one scale for each
+ * 16 columns. */
 enum mm_panel { MM_SYM4, MM_SYM5, MM_SYM8, MM_MIN4, MM_MIN5, MM_SYM16, MM_PANELS };
 
 typedef void (*mm_dot)(const void *w, const void *x, int n_in, float *out);
@@ -42,18 +43,18 @@ typedef void (*mm_batch)(const void *w, const void *x, int n_in, int n_tok, floa
 
 struct kern_mm {
     int tile;       /* tokens a tile, at most */
-    int direct_max; /* up to so many tokens multiply packed weights, more of them a panel */
+    int direct_max; /* up to this many tokens multiply packed weights, more of them a panel */
     int panel_rows; /* 16 or 32 */
     /* x[width][n_in] -> records */
     void (*quantize)(const float *x, int width, int n_in, void *rec);
-    /* x[n_in] -> 16-bit records, `step` bytes from one block's to the next */
+    /* x[n_in] -> 16-bit records, one a block, `step` bytes apart */
     void (*quantize_act16)(const float *x, int n_in, void *rec, size_t step);
     void (*quantize_batch)(const float *x, int n_in, void *rec, size_t step); /* for batch */
     /* packed group x tile of i + 1 tokens -> out[i + 1][16] */
     mm_dot direct[DT_COUNT][MM_TILE_MAX];
     mm_dot act16[DT_COUNT]; /* packed group x a 16-bit token -> out[16]; NULL: a float type */
-    /* packed group x n_tok 16-bit tokens, a block's records side by side -> out[n_tok][16], bit for
-     * bit those of act16 */
+    /* packed group x n_tok 16-bit tokens -> out[n_tok][16], bit for bit the results of act16. The
+     * tokens' records of a block are adjacent */
     mm_batch batch[DT_COUNT];
     /* panel_rows / 16 packed groups -> a panel */
     void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);
@@ -65,13 +66,13 @@ extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avx512, cb_mm_neon;
 
 struct mm_layout {
     int lines;       /* 64-byte lines a block; 0: a float type */
-    int block_scale; /* bytes of scales a block, 16 rows */
-    int chunk_scale; /* and a chunk */
-    int zero;        /* the code that means 0 */
+    int block_scale; /* bytes of scales a block, for 16 rows */
+    int chunk_scale; /* bytes of scales a chunk, for 16 rows */
+    int zero;        /* the code of weight 0 */
     enum mm_panel panel;
 };
 
-/* A table that kernels can fold: indexed by constants only. */
+/* Kernels index this table by constants only, so the compiler can fold it. */
 static const struct mm_layout mm_layout[DT_COUNT] = {
     [DT_Q4_0] = { 4, 32, 0, 8, MM_SYM4 },  [DT_Q4_1] = { 4, 64, 0, 0, MM_MIN4 },
     [DT_Q5_0] = { 5, 32, 0, 16, MM_SYM5 }, [DT_Q5_1] = { 5, 64, 0, 0, MM_MIN5 },
@@ -90,7 +91,7 @@ static inline size_t mm_scale_bytes(enum dtype t, int n_blk)
     return (n + 63) & ~(size_t)63;
 }
 
-/* Bytes of a block with its share of the chunk's scales */
+/* Bytes of a block, with its share of the chunk's scales */
 static inline size_t mm_block_bytes(enum dtype t)
 {
     return (size_t)(64 * mm_layout[t].lines + mm_layout[t].block_scale +

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* matmul.c - matrix products of the CPU device: weights packed at load, activations quantised once
- * a call, groups of rows (and for long calls ranges of tokens) shared out between the threads. */
+/* matmul.c - matrix products of the CPU device. Weights are packed at load and activations
+ * quantised once a call. The threads share the groups of rows (in long calls also ranges of
+ * tokens). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,13 @@
 
 enum {
     PASS_MAX = 768,          /* tokens whose activations are prepared at once */
-    PASS_BYTES = 16 << 20,   /* and their bytes */
+    PASS_BYTES = 16 << 20,   /* most bytes of those activations */
     PASS_MIN = 96,           /* but at least so many tokens */
-    PANEL_BYTES = 256 << 10, /* of unpacked weights a thread, for L2 */
-    UNIT_LEAST = 64 << 10,   /* of packed weights a piece of work */
+    PANEL_BYTES = 256 << 10, /* unpacked weights a thread, sized for L2 */
+    UNIT_LEAST = 64 << 10,   /* packed weights a work item, at least */
     UNIT_MOST = 512 << 10,
-    UNIT_BATCH = 256 << 10, /* at most, where several tiles of tokens read it out of L2 */
-    BATCH_TILE = 16         /* tokens whose 16-bit activations one pass over weights multiplies */
+    UNIT_BATCH = 256 << 10, /* at most, where several tiles of tokens read the weights from L2 */
+    BATCH_TILE = 16         /* 16-bit tokens that one pass over the weights multiplies */
 };
 
 static const uint8_t *weight_row(const struct weight *w, int64_t i)
@@ -39,7 +40,8 @@ static int is_float(enum dtype t)
     return !mm_layout[t].lines;
 }
 
-/* Bytes of a token's prepared activations, both quantised and plain: 52 a block, 4 each. */
+/* Bytes of a token's prepared activations: 52 a block quantised, 4 a number plain; room for
+ * both. */
 static size_t token_bytes(int n_in)
 {
     return (size_t)(n_in + 31) / 32 * 52 + (size_t)n_in * sizeof(float);
@@ -77,8 +79,8 @@ int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
     TRY(grow_x(c, bytes));
     if (c->provider)
         TRY(cb_par_reserve(d->par, cb_provider_scratch(max_in)));
-    TRY(cb_par_reserve(d->par,
-                       2 * panel > PANEL_BYTES ? 2 * panel : PANEL_BYTES)); /* two: a gate */
+    TRY(cb_par_reserve(d->par, /* two panels: gate and up */
+                       2 * panel > PANEL_BYTES ? 2 * panel : PANEL_BYTES));
     return (int64_t)c->x_bytes;
 }
 
@@ -134,7 +136,7 @@ void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *id
         cb_dtype[w->type].to_f32(weight_row(w, ids[i]), y + (size_t)i * (size_t)w->n_in, w->n_in);
 }
 
-/* Bytes of a token's 16-bit record, and of its plain form where a call needs that, too */
+/* Bytes of a token's 16-bit record, plus its plain form where a call needs both */
 static size_t act16_bytes(int n_in, int plain)
 {
     return (size_t)(n_in / 32) * mm_rec_bytes(2) + (plain ? (size_t)n_in * sizeof(float) : 0);
@@ -146,21 +148,21 @@ struct pass {
     struct par *par;
     const struct mm *mm;
     int n_mm, n_in;
-    const struct weight *up; /* whose product a gate, the only one of mm, lets through; or NULL */
+    const struct weight *up; /* up projection that the gate mm[0] multiplies (n_mm is 1), or NULL */
     enum act_kind act;
     const struct kern_vec *vec;
     int tok0, n_tok;
-    int tile, n_tile; /* tiles of so many tokens, the last one may be narrower */
+    int tile, n_tile; /* tokens a tile, the last tile may be narrower; number of tiles */
     int use_panel;
-    size_t unit;         /* bytes of packed weights that are handed out at once */
-    int act16;           /* records are 16-bit ones */
-    int split;           /* ranges of tiles a matrix's rows are multiplied with */
-    const int32_t *some; /* [n_some] rows that are wanted, ascending; NULL: all */
+    size_t unit;         /* bytes of packed weights a work item */
+    int act16;           /* 1: 16-bit records */
+    int split;           /* ranges that the tiles are divided into, as items of their own */
+    const int32_t *some; /* [n_some] wanted rows, ascending; NULL: all */
     int n_some;
     const float *x;    /* [n_tok][n_in] */
     uint8_t *quant;    /* tiles of records, or NULL */
     float *plain;      /* tiles of [n_in][width], or NULL */
-    struct own_x *own; /* [threads]; where there is one token only */
+    struct own_x *own; /* [threads]; used with one token only */
     uint64_t number;   /* of this pass */
 };
 
@@ -169,13 +171,13 @@ static int tile_width(const struct pass *p, int tile)
     return min_int(p->tile, p->n_tok - tile * p->tile);
 }
 
-/* Bytes of quantised activations of so many tokens */
+/* Bytes of the quantised activations of n_tok tokens */
 static size_t quant_bytes(const struct pass *p, size_t n_tok)
 {
     return n_tok * mm_rec_bytes(p->act16 ? 2 : 1) * (size_t)(p->n_in / 32);
 }
 
-/* Each thread quantises a single token for itself: to pass it on from core to core takes longer. */
+/* Each thread quantises a single token for itself: passing it between cores takes longer. */
 static const void *own_token(const struct pass *p, int thread)
 {
     void *rec = cb_par_scratch(p->par, thread);
@@ -225,7 +227,7 @@ static void prepare_tile(void *ctx, int tile, int thread)
         prepare_plain(p, tile);
 }
 
-/* One token of a batch: its record of each block stands among those of its tile. */
+/* One token of a batch. A block's records of all tokens of a tile are adjacent. */
 static void prepare_act16(void *ctx, int i, int thread)
 {
     const struct pass *p = ctx;
@@ -266,7 +268,7 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
         float *y = mm->y + (size_t)(p->tok0 + tile * p->tile + i) * (size_t)mm->y_stride;
         for (int r = row; r < row + n; r += MM_ROWS) {
             const float *bias = mm->bias ? mm->bias + r : NULL, *o = out + i * rows + r - row;
-            if (r + MM_ROWS <= row + n) /* a constant, for the vectoriser */
+            if (r + MM_ROWS <= row + n) /* constant count, for the vectoriser */
                 store_row(y + r, o, bias, mm->add, MM_ROWS);
             else
                 store_row(y + r, o, bias, mm->add, row + n - r);
@@ -274,7 +276,7 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
     }
 }
 
-/* A group of packed weights of w times a tile */
+/* One tile times one group of w's packed weights */
 static void direct(const struct pass *p, const struct weight *w, const uint8_t *group, int tile,
                    int thread, float *out)
 {
@@ -289,20 +291,20 @@ static void direct(const struct pass *p, const struct weight *w, const uint8_t *
         p->k->batch[w->type](group, x, w->n_in, width, out);
 }
 
-/* What is handed out: groups of rows, or of some rows each the group that it is in */
+/* Number of items: all groups of rows, or one item for each wanted row */
 static int n_item(const struct pass *p, const struct weight *w)
 {
     return p->some ? p->n_some : n_group(w);
 }
 
-/* The group of item i, or -1 where the item before has the same one */
+/* The group that holds item i, or -1 if item i - 1 is in the same group */
 static int group_of(const struct pass *p, int i)
 {
     const int g = p->some ? p->some[i] / MM_ROWS : i;
     return p->some && i && p->some[i - 1] / MM_ROWS == g ? -1 : g;
 }
 
-/* Packed weights from group g on, of which no one has asked for anything yet */
+/* Prefetches the first MM_AHEAD bytes from group g on, which the kernels' own prefetch misses */
 static void ask_for_start(const struct weight *w, size_t step, int g)
 {
     const char *at = (const char *)w->packed + (size_t)g * step;
@@ -358,7 +360,7 @@ static mm_dot panel_dot(const struct pass *p, const struct weight *w, int tile)
     return p->k->panel[mm_layout[w->type].panel][tile_width(p, tile) - 1];
 }
 
-/* Panels stay in L2 while the tiles of activations pass. */
+/* Panels stay in L2 while the tiles of activations stream by. */
 static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1,
                        int thread)
 {
@@ -383,7 +385,7 @@ static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1
         }
 }
 
-/* Groups a piece of work: panels that fit, or as many bytes as make the hand-out cheap. */
+/* Groups a work item: panels that fit in L2, or enough bytes to make the hand-out cheap. */
 static int unit_groups(const struct pass *p, const struct weight *w)
 {
     const int step = p->k->panel_rows / MM_ROWS;
@@ -432,9 +434,10 @@ static int all_units(const struct pass *p)
     return n;
 }
 
-/* A stream of weights starts at the speed of latency: two pieces a thread, unless those are so
- * large that a thread that lost its core would hold up the others. A batch takes longer over each
- * byte, hence smaller pieces, which threads share more evenly. */
+/* Bytes of packed weights a work item. A stream of weights starts slowly, at memory latency: hence
+ * two items a thread, up to a limit above which a thread that lost its core would hold up the
+ * others. A batch spends more time on each byte: hence smaller items, which the threads share more
+ * evenly. */
 static size_t unit_bytes(const struct pass *p)
 {
     const int batch = p->act16 && p->n_tok > 1;
@@ -459,7 +462,7 @@ static void prepare(struct pass *p)
         cb_par_for(p->par, p->n_tile, prepare_tile, p);
 }
 
-/* Tokens a tile; those of a batch are shared out evenly */
+/* Tokens a tile; a batch is divided into even tiles */
 static int tile_tokens(const struct pass *p)
 {
     const int n = (p->n_tok + BATCH_TILE - 1) / BATCH_TILE;
@@ -492,7 +495,7 @@ static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok, int
     return min_int(((n_tok + n_pass - 1) / n_pass + tile - 1) / tile * tile, most);
 }
 
-/* The products of p, whose activations have these forms */
+/* Runs p in passes; quant, plain: the forms of activations that its products need */
 static void passes(const struct device *d, struct pass *p, int quant, int plain, const float *x,
                    int n_tok)
 {
@@ -523,16 +526,16 @@ static struct pass pass_of(const struct device *d, const struct mm *mm, int n)
     };
 }
 
-/* Who makes the products instead of our kernels, or NULL. A token of a batch has the same result
- * as alone, so batches are ours. */
+/* The library that computes these products, or NULL. A batch always uses our kernels: its tokens
+ * must get the same results as alone. */
 static const struct provider *library(const struct device *d, const struct mm *mm, int n_tok)
 {
     const struct cpu *c = d->impl;
     return n_tok >= PROVIDER_MIN_TOK && !mm->act16 ? c->provider : NULL;
 }
 
-/* Are n products one loop of the threads? Not on several nodes: there parts of a loop are parts of
- * a matrix, as in load. */
+/* 1: n products run as one loop of the threads. Not on several NUMA nodes: there each part of a
+ * loop is a fixed part of a matrix, as in load. */
 static int one_loop(const struct device *d, int n)
 {
     return n == 1 || cb_par_nodes(d->par) == 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* mm_act16.h - for mm_ISA.c alone: a generated token's activations as 16-bit records (kern_mm.h),
- * in C, for an ISA that has no such function of its own. */
+ * in C, for ISAs without a vector version. */
 #ifndef MM_ACT16_H
 #define MM_ACT16_H
 
@@ -9,7 +9,7 @@
 
 #include "mm_table.h"
 
-/* The nearest whole number of a small one */
+/* The nearest whole number, for small |x| */
 INLINE float nearest(float x)
 {
     const float shift = 12582912; /* 1.5 * 2^23 */
@@ -41,8 +41,8 @@ INLINE int32_t sum_up(const int32_t *x)
     return sum;
 }
 
-/* One block; all zero where 127 / top would overflow. What is no number is 0: it must not become a
- * large one. */
+/* Quantises one block; all codes are 0 where 127 / top would overflow. NaN becomes 0, so that it
+ * cannot turn into a large code. */
 INLINE void quantize_act16_block(const float *x, uint8_t *rec)
 {
     const float top = top_of_block(x), inv = top > 1e-30f ? 127 / top : 0;

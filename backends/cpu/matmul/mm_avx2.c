@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* mm_avx2.c - matrix products without VNNI: bytes are multiplied into pairs of 16 bits, as many of
- * which are added in 16 bits as cannot overflow, before they widen. 16 rows (two registers) x up to
- * 4 tokens. */
+/* mm_avx2.c - matrix products without VNNI. Byte products are summed in pairs of 16 bits, as many
+ * as cannot overflow, and then widened. 16 rows (two registers) x up to 4 tokens. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -69,7 +68,8 @@ INLINE __m256i codes(int lines, const uint8_t *q, int g, int half)
     return v;
 }
 
-/* How many columns / 4 can be added in 16 bits: codes of 15, 31, 63 times 127, two to a sum. */
+/* How many groups of 4 columns can be added in 16 bits: codes up to 15, 31, 63 times 127, two
+ * products a sum. */
 INLINE int run_length(enum mm_panel kind)
 {
     switch (kind) {
@@ -91,7 +91,7 @@ INLINE int zero_shift(enum mm_panel kind)
     return kind == MM_SYM4 ? 3 : kind == MM_SYM5 ? 4 : 5;
 }
 
-/* u8 x i8 -> pairs; signed weights lend their signs to the activations */
+/* u8 x i8 -> pairs; the signs of signed weights move to the activations */
 INLINE __m256i multiply(enum mm_panel kind, __m256i w, __m256i x)
 {
     if (kind == MM_SYM8)
@@ -99,8 +99,8 @@ INLINE __m256i multiply(enum mm_panel kind, __m256i w, __m256i x)
     return _mm256_maddubs_epi16(w, x);
 }
 
-/* sum[2 * token + half] += columns 4 * g0 .. 4 * g1 - 1; lines: of the packed block, 8 in a panel
- */
+/* sum[2 * token + half] += columns 4 * g0 .. 4 * g1 - 1; lines: lines a packed block, 8 in a
+ * panel */
 INLINE void add_columns(enum mm_panel kind, int lines, int n, int g0, int g1, const uint8_t *q,
                         const uint8_t *x, __m256i sum[2 * MM_TILE])
 {
@@ -116,7 +116,8 @@ INLINE void add_columns(enum mm_panel kind, int lines, int n, int g0, int g1, co
             const __m256i p0 = multiply(kind, w0, v), p1 = multiply(kind, w1, v);
             part[2 * i] = g % run ? _mm256_add_epi16(part[2 * i], p0) : p0;
             part[2 * i + 1] = g % run ? _mm256_add_epi16(part[2 * i + 1], p1) : p1;
-            /* else the compiler adds in another order, with all products of a block alive */
+            /* stops the compiler from reordering the additions and keeping all products of a block
+             * alive */
             __asm__("" : "+x"(part[2 * i]), "+x"(part[2 * i + 1]));
         }
         if (g % run == run - 1)
@@ -137,20 +138,21 @@ INLINE void start_sums(enum mm_panel kind, const uint8_t *neg_sum, int n, __m256
     }
 }
 
-/* of a block, for 16 rows */
+/* Scales of a block, for 16 rows */
 struct scales {
     __m256 d[2], dmin[2]; /* of the chunk */
     __m256 s[2], s2[2], m[2];
 };
 
-/* Of two tokens' sums, which are those of a 16-bit one, the second ones become the whole. */
+/* 16-bit activations: sum[2 + h] += 256 * sum[h]. */
 INLINE void join_act16(__m256i sum[2 * MM_TILE])
 {
     for (int h = 0; h < 2; h++)
         sum[2 + h] = _mm256_add_epi32(sum[2 + h], _mm256_slli_epi32(sum[h], 8));
 }
 
-/* acc[2 * token + half] += one block; 16-bit: the record of two is of one token, the second. */
+/* acc[2 * token + half] += one block. 16-bit: the record of two holds one token; its result is the
+ * second one. */
 INLINE void add_block(enum mm_panel kind, int lines, int n, int act16, const uint8_t *q,
                       const struct scales *s, const uint8_t *x, __m256 acc[2 * MM_TILE])
 {
@@ -217,7 +219,7 @@ INLINE void store_acc(const __m256 *acc, int n, float *out)
         _mm256_storeu_ps(out + 8 * i, acc[i]);
 }
 
-/* The b-th block of a chunk at w, and its scales */
+/* Prefetches the b-th block of the chunk at w, with its scales */
 INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
 {
     ask_ahead(w + (size_t)b * mm_block_bytes(t), mm_layout[t].lines + 1);
@@ -249,9 +251,9 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
     store_acc(acc + 2 * act16, n - act16, out);
 }
 
-/* A block as words around zero, for a batch: [g][0] columns 4g and 4g + 2 of 8 rows and of the
- * other 8, [g][1] columns 4g + 1 and 4g + 3. A multiplication of words costs as much as two of
- * bytes, and its sums do not overflow. */
+/* A block as 16-bit words around zero, for a batch: [g][0] holds columns 4g and 4g + 2 of the first
+ * 8 rows and of the other 8, [g][1] columns 4g + 1 and 4g + 3. A multiplication of words costs as
+ * much as two of bytes, but its sums do not overflow. */
 struct words {
     __m256i w[8][2][2];
     struct scales s;
@@ -299,7 +301,7 @@ INLINE void word_sums(const struct words *b, int n, int g0, int n_g, const uint8
         }
 }
 
-/* out[n][16] += a block times n tokens: as add_block does, but for the sums of integers */
+/* out[n][16] += a block times n tokens: add_block with other integer sums */
 INLINE void add_words(enum mm_panel kind, int n, const struct words *b, const uint8_t *x,
                       float *out)
 {
@@ -341,7 +343,7 @@ INLINE void add_words_all(enum mm_panel kind, int n_tok, const struct words *b, 
         add_words(kind, 1, b, x, out);
 }
 
-/* Functions, since types share them */
+/* Not inlined: types share them */
 static void add_words_sym(int n_tok, const struct words *b, const uint8_t *x, float *out)
 {
     add_words_all(MM_SYM8, n_tok, b, x, out);
@@ -459,7 +461,7 @@ INLINE __m256 load_row(enum dtype t, const uint8_t *w, size_t k, int half)
         _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)w)), 16));
 }
 
-/* One chain a row. */
+/* One chain of additions a row. */
 INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, int n_in,
                          float *out)
 {
@@ -532,8 +534,8 @@ static void quantize(const float *x, int width, int n_in, void *rec)
                            (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
 }
 
-/* 8 numbers as codes of 8 bits and codes of what these leave over. What is no number is 0: it must
- * not become a large one. */
+/* 8 numbers as 8-bit codes and codes of their remainders. NaN becomes 0, so that it cannot turn
+ * into a large code. */
 INLINE void act16_codes(__m256 x, __m256 inv, __m256i *high, __m256i *low)
 {
     const __m256i most = _mm256_set1_epi32(127), least = _mm256_set1_epi32(-127);
@@ -554,15 +556,15 @@ INLINE __m256i to_bytes(const __m256i q[4])
     return _mm256_permutevar8x32_epi32(p, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-/* 16 numbers in two registers -> words, each four of them in the order 0, 2, 1, 3 */
+/* 16 numbers in two registers -> words; within each four the order is 0, 2, 1, 3 */
 INLINE __m256i to_words(__m256i a, __m256i b)
 {
     const __m256i p = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
     return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(p, 0xd8), 0xd8);
 }
 
-/* One block; all zero where 127 / top would overflow. words: both codes together instead of first
- * the ones and then the others. */
+/* Quantises one block; all codes are 0 where 127 / top would overflow. words: one 16-bit code a
+ * number instead of all high codes, then all low codes. */
 INLINE void quantize_act16_block(const float *x, int words, uint8_t *rec)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
@@ -607,7 +609,6 @@ static void quantize_words(const float *x, int n_in, void *rec, size_t step)
         quantize_act16_block(x + 32 * b, 1, (uint8_t *)rec + (size_t)b * step);
 }
 
-/* Eight independent sums of 16 bits, not widened: nothing that widens can be faster. */
 MM_DEFINE_DIRECT
 MM_DEFINE_PANEL
 

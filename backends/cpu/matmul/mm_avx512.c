@@ -50,7 +50,7 @@ INLINE __m512i and_or(__m512i a, __m512i mask, __m512i b)
     return _mm512_ternarylogic_epi32(a, mask, b, 0xea);
 }
 
-/* Moves bits left (n > 0) or right in 16-bit lanes; the caller masks what crosses bytes. */
+/* Shifts 16-bit lanes left (n > 0) or right; the caller masks bits that cross bytes. */
 INLINE __m512i shift(__m512i a, int n)
 {
     return n >= 0 ? _mm512_slli_epi16(a, (unsigned)n) : _mm512_srli_epi16(a, (unsigned)-n);
@@ -67,7 +67,7 @@ INLINE void nibbles(const uint8_t *q, __m512i w[8])
     }
 }
 
-/* The eight lines of a block as unsigned bytes; 8 bits: code + 128. */
+/* The eight lines of a block as unsigned bytes; types of 8 bits: code + 128. */
 INLINE void block_u8(enum dtype t, const uint8_t *q, __m512i w[8])
 {
     switch (mm_layout[t].lines) {
@@ -150,7 +150,7 @@ INLINE __m512i dot(__m512i acc, const __m512i *w, const uint8_t *x, int lines)
     return acc;
 }
 
-/* zero + w x; 16-bit: and 256 times w times the codes in front of x */
+/* zero + w x; 16-bit: plus 256 times w times the high codes, which precede x */
 INLINE __m512i products(int act16, __m512i zero, const __m512i *w, const uint8_t *x, int lines)
 {
     const __m512i sum = dot(zero, w, x, lines);
@@ -183,15 +183,15 @@ INLINE __m512 block_token(enum dtype t, const __m512i w[8], const struct scales 
     return acc;
 }
 
-/* The b-th block of a chunk at w, and its scales; what has 8 lines a block the CPU fetches best by
- * itself, once it knows where the stream goes. */
+/* Prefetches the b-th block of the chunk at w, with its scales. With 8 lines a block the hardware
+ * prefetcher does best by itself, once it has found the stream. */
 INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
 {
     ask_ahead(w + (size_t)b * mm_block_bytes(t),
               mm_layout[t].lines == 8 ? 1 : mm_layout[t].lines + 1);
 }
 
-/* 16-bit: the record of two is of one token. */
+/* 16-bit: the record of two holds one token. */
 INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8_t *x, int n_in,
                    float *out)
 {
@@ -222,7 +222,7 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
         _mm512_storeu_ps(out + 16 * (i - act16), acc[i]);
 }
 
-/* Each block is unpacked once, into registers that all tokens are multiplied with. */
+/* Unpacks each block once, into registers, and multiplies it with all tokens. */
 INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, int n_tok, float *out)
 {
     for (int i = 0; i < n_tok; i++)
@@ -288,14 +288,14 @@ INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p
     }
 }
 
-/* Four columns of 32 rows with n tokens. */
+/* Four columns of 32 rows times n tokens. */
 INLINE void panel_dot(const uint8_t *w, const uint8_t *x, int n, __m512i sum[2 * MM_TILE])
 {
     const __m512i w0 = load(w), w1 = load(w + 64);
 #pragma GCC unroll 6
     for (int i = 0; i < n; i++) {
         __m512i v = bcast(x + 32 * i);
-        __asm__("" : "+v"(v)); /* one broadcast in a register, not two in operands */
+        __asm__("" : "+v"(v)); /* one broadcast into a register, not two memory operands */
         sum[2 * i] = _mm512_dpbusd_epi32(sum[2 * i], w0, v);
         sum[2 * i + 1] = _mm512_dpbusd_epi32(sum[2 * i + 1], w1, v);
     }
@@ -364,7 +364,7 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
         _mm512_storeu_ps(out + 16 * i, acc[i]);
 }
 
-/* Float weights: two chains (even and odd columns), added at the end. */
+/* Float weights: two chains of additions (even and odd columns), joined at the end. */
 INLINE __m512 load_row(enum dtype t, const uint8_t *w, int k)
 {
     if (t == DT_F32)
@@ -434,8 +434,8 @@ static void quantize(const float *x, int width, int n_in, void *rec)
                            (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
 }
 
-/* 16 numbers as codes of 8 bits and codes of what these leave over -> both together. What is no
- * number is 0: it must not become a large one. */
+/* 16 numbers as 8-bit codes and codes of their remainders -> both as one number. NaN becomes 0, so
+ * that it cannot turn into a large code. */
 INLINE __m512i act16_codes(__m512 x, __m512 inv, uint8_t *high, uint8_t *low)
 {
     const __m512 product = _mm512_mul_ps(x, inv);
@@ -450,7 +450,7 @@ INLINE __m512i act16_codes(__m512 x, __m512 inv, uint8_t *high, uint8_t *low)
     return _mm512_add_epi32(_mm512_slli_epi32(h_code, 8), l);
 }
 
-/* One block; all zero where 127 / top would overflow. */
+/* Quantises one block; all codes are 0 where 127 / top would overflow. */
 INLINE void quantize_act16_block(const float *x, uint8_t *rec)
 {
     const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
@@ -472,7 +472,6 @@ static void quantize_act16(const float *x, int n_in, void *rec, size_t step)
         quantize_act16_block(x + 32 * b, (uint8_t *)rec + (size_t)b * step);
 }
 
-/* Twelve independent sums, as the panel has. */
 MM_DEFINE_DIRECT
 MM_DEFINE_PANEL
 

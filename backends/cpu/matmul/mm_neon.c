@@ -11,7 +11,7 @@
 #include "mm_act16.h"
 #include "mm_table.h"
 
-enum { AHEAD = 1024 }; /* bytes that a stream of packed weights is prefetched ahead */
+enum { AHEAD = 1024 }; /* prefetch distance in a stream of packed weights, bytes */
 
 INLINE float32x4_t load_f16(const uint8_t *p)
 {
@@ -51,7 +51,7 @@ INLINE float32x4_t load_i8(const uint8_t *p)
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(v)));
 }
 
-/* Bits `mask` of a, moved left (n > 0) or right. */
+/* Bits `mask` of a, shifted left (n > 0) or right. */
 INLINE uint8x16_t bits(uint8x16_t a, int n, uint8_t mask)
 {
     return vandq_u8(vshlq_u8(a, vdupq_n_s8((int8_t)n)), vdupq_n_u8(mask));
@@ -107,7 +107,7 @@ INLINE void add_half(int lines, int n, int half, const uint8_t *q, const uint8_t
         }
 }
 
-/* of a block, for 16 rows */
+/* Scales of a block, for 16 rows */
 struct scales {
     float32x4_t d[4], dmin[4]; /* of the chunk */
     float32x4_t s[4], s2[4], m[4];
@@ -148,15 +148,15 @@ INLINE void start_sums(enum dtype t, const uint8_t *neg_sum, int n, int32x4_t *s
         sum[i] = vdupq_n_s32(bcast(neg_sum + 4 * (i / 4)) * mm_layout[t].zero);
 }
 
-/* Of two tokens' sums, which are those of a 16-bit one, the second ones become the whole. */
+/* 16-bit activations: sum[4 + p] += 256 * sum[p]. */
 INLINE void join_act16(int32x4_t *sum)
 {
     for (int p = 0; p < 4; p++)
         sum[4 + p] = vaddq_s32(sum[4 + p], vshlq_n_s32(sum[p], 8));
 }
 
-/* 16-bit: the record of two is of one token, the second. lines: of the block at q, 8 where it is
- * unpacked */
+/* 16-bit: the record of two holds one token; its result is the second one. lines: lines of the
+ * block at q, 8 where it is unpacked */
 INLINE void add_block(enum dtype t, int lines, int n, int act16, const uint8_t *q,
                       const struct scales *s, const uint8_t *x, float32x4_t *acc)
 {
@@ -210,7 +210,7 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
         vst1q_f32(out + 4 * (i - 4 * act16), acc[i]);
 }
 
-/* Each block is unpacked once, into bytes that all tokens are multiplied with. */
+/* Unpacks each block once, into bytes, and multiplies it with all tokens. */
 INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, int n_tok, float *out)
 {
     uint8_t line[8 * 64];
@@ -254,7 +254,7 @@ INLINE float32x4_t load_row(enum dtype t, const uint8_t *w, size_t k, int part)
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(w)), 16));
 }
 
-/* One chain a row. */
+/* One chain of additions a row. */
 INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, int n_in,
                          float *out)
 {

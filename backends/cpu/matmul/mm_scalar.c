@@ -86,7 +86,7 @@ static void dot4(const int8_t *w, const int8_t *x, int32_t sum[MM_ROWS])
                 w[4 * r] * x[0] + w[4 * r + 1] * x[1] + w[4 * r + 2] * x[2] + w[4 * r + 3] * x[3];
 }
 
-/* 16-bit: the codes in front of token i's count 256 times. */
+/* 16-bit: the high codes, which precede token i's own, count 256 times. */
 INLINE void block_token(enum dtype t, const int8_t *w, const struct scales *s, const uint8_t *rec,
                         int i, int n, int act16, float acc[MM_ROWS])
 {
@@ -176,7 +176,7 @@ INLINE float weight_at(enum dtype t, const uint8_t *w, size_t i)
     return v;
 }
 
-/* Two chains (even and odd columns), added at the end. */
+/* Two chains of additions (even and odd columns), joined at the end. */
 INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, int n_in,
                          float *out)
 {
@@ -203,7 +203,7 @@ static void quantize_block(const float *x, int i, int n, uint8_t *rec)
 
     for (int j = 0; j < 32; j++)
         amax = fabsf(x[j]) > amax ? fabsf(x[j]) : amax;
-    inv = amax > 1e-30f ? 127 / amax : 0; /* beyond that it would overflow */
+    inv = amax > 1e-30f ? 127 / amax : 0; /* a smaller amax would overflow 127 / amax */
     f[0] = amax > 1e-30f ? amax / 127 : 0;
     for (int j = 0; j < 32; j++) {
         const int q = (int)lrintf(x[j] * inv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* mm_table.h - for mm_ISA.c alone: makes functions of its always-inlined direct(), direct_float(),
- * unpack() and panel() for each type and tile width, and the rows of its table. MM_TILE is the
- * ISA's tile, 4 or 6 tokens. */
+/* mm_table.h - for mm_ISA.c alone: instantiates its always-inlined direct(), direct_float(),
+ * unpack() and panel() for each type and tile width, and fills the rows of its table. MM_TILE is
+ * the ISA's tile, 4 or 6 tokens. */
 #ifndef MM_TABLE_H
 #define MM_TABLE_H
 
@@ -9,8 +9,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Into L2: asked for into L1, a line keeps one of the few buffers for misses until memory answers.
- */
+/* Prefetches into L2. A prefetch into L1 would occupy one of the few miss buffers until memory
+ * answers. */
 INLINE void ask_ahead(const uint8_t *p, int n_line)
 {
 #pragma GCC unroll 9

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pack.c - rows of a GGUF tensor into the groups that kern_mm.h describes. */
+/* pack.c - packs the rows of a GGUF tensor into the groups that kern_mm.h describes. */
 #include <string.h>
 
 #include "gguf/dtype_k.h"
@@ -30,7 +30,7 @@ static inline void store_word(uint8_t *lines, int j, int r, uint32_t v)
     memcpy(lines + 64 * j + 4 * r, &v, sizeof v);
 }
 
-/* 32 fifth bits in the order of the columns -> the row's word of the line of fifth bits */
+/* 32 fifth bits in column order -> the row's word in the line of fifth bits */
 static uint32_t spread_bits(uint32_t bits)
 {
     uint32_t v = 0;
@@ -39,7 +39,7 @@ static uint32_t spread_bits(uint32_t bits)
     return v;
 }
 
-/* Two words of nibbles, low or high halves -> the words of block `half` */
+/* Two words of nibbles; their low or high halves -> the words of block `half` */
 static inline uint32_t join_nibbles(uint32_t a, uint32_t b, int half)
 {
     const uint32_t m = 0x0f0f0f0f;
@@ -143,7 +143,7 @@ static void chunk_k(enum dtype t, const uint8_t *const *rows, size_t at, uint8_t
 
 static void chunk(enum dtype t, const uint8_t *const *rows, size_t at, int n_blk, uint8_t *dst)
 {
-    switch (t) { /* constants, so that each type gets its own loop */
+    switch (t) { /* constant arguments: each type gets its own loop */
     case DT_Q4_0:
         chunk_32(DT_Q4_0, rows, at, n_blk, dst);
         break;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* provider.c - products by a library's sgemm: each piece of work unpacks some rows of the file to
- * f32 and multiplies them with all tokens on its own thread. */
+/* provider.c - products by a library's sgemm. Each work item unpacks some rows of the file to f32
+ * and multiplies them with all tokens, on its own thread. */
 #include "provider.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "config.h"
 
-enum { ROWS_BYTES = 512 << 10, ROWS_MIN = 16 }; /* of unpacked weights, for L2 */
+enum { ROWS_BYTES = 512 << 10, ROWS_MIN = 16 }; /* bytes of unpacked weights that fit in L2 */
 
 static const struct provider *const table[] = {
 #ifdef HAVE_DNNL

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* peak.c - measures what kernels cannot exceed: reading memory, multiplying from registers. */
+/* peak.c - measures the machine's peak rates: memory reads, and multiply-adds from registers. */
 #include "peak.h"
 
 #include <stdatomic.h>
@@ -13,11 +13,11 @@
 #include "kern_peak.h"
 
 enum {
-    MEM_BYTES = 128 << 20, /* more than caches hold */
+    MEM_BYTES = 128 << 20, /* larger than the caches */
     HUGE_PAGE = 2 << 20,
-    PIECE = 1 << 20, /* of reading in order, an item of a loop */
-    BLOCKS = 4096,   /* of reading at random, an item */
-    N_GATHER = 128,  /* items */
+    PIECE = 1 << 20, /* bytes an item of the ordered read */
+    BLOCKS = 4096,   /* blocks an item of the random read */
+    N_GATHER = 128,  /* items of the random read */
     SPINS = 200000,
     ROUNDS = 5
 };
@@ -35,7 +35,7 @@ struct job {
     uint32_t *idx; /* [BLOCKS * N_GATHER] random words */
     size_t block;  /* bytes */
     int64_t (*spin)(int n);
-    _Atomic uint64_t sink; /* what is read is of use */
+    _Atomic uint64_t sink; /* keeps the compiler from dropping the reads */
     atomic_llong ops;
     int n;
     par_fn item;
@@ -78,13 +78,13 @@ static void spin(void *ctx, int i, int thread)
     atomic_fetch_add(&job->ops, job->spin(SPINS));
 }
 
-/* For a tenth of a second at least: others may have had the cores at first. */
+/* Runs for at least 0.1 s: other processes may hold the cores at first. */
 static void rounds(void *ctx)
 {
     const double begin = cb_now_s();
     struct job *job = ctx;
 
-    for (int r = 0; r <= ROUNDS || cb_now_s() - begin < 0.1; r++) { /* the first one warms up */
+    for (int r = 0; r <= ROUNDS || cb_now_s() - begin < 0.1; r++) { /* the first round warms up */
         const double start = cb_now_s();
         double s;
 
@@ -96,7 +96,7 @@ static void rounds(void *ctx)
     }
 }
 
-/* Seconds that n items take, the best of the rounds */
+/* Seconds for n items: the fastest round */
 static double time_items(struct job *job, int n, par_fn item)
 {
     job->n = n;
@@ -165,7 +165,7 @@ int cb_cpu_limits(struct device *d, double *what)
 
     job.idx = cb_calloc(BLOCKS * N_GATHER, sizeof *job.idx);
     if (job.idx && !posix_memalign(&mem, HUGE_PAGE, MEM_BYTES)) {
-        madvise(mem, MEM_BYTES, MADV_HUGEPAGE); /* small pages do, at their own speed */
+        madvise(mem, MEM_BYTES, MADV_HUGEPAGE); /* a hint: small pages work, more slowly */
         job.mem = mem;
         err = measure(&job, what);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* peak_avx2.c - the peak of AVX2, which multiplies bytes into pairs of 16 bits. */
+/* peak_avx2.c - the peak of AVX2, whose byte products are summed in pairs of 16 bits. */
 #include <immintrin.h>
 
 #include "peak_read.h"
@@ -12,6 +12,7 @@ static inline __m256i add_products(__m256i s, __m256i a, __m256i b)
     return _mm256_add_epi16(s, p);
 }
 
+/* the int8 sums stay 16 bits wide: code that widens them cannot be faster */
 PEAK_SPIN(int8, "x", __m256i, 8, _mm256_setzero_si256(), __m256i, _mm256_set1_epi8(1), 32,
           add_products)
 PEAK_SPIN(f32, "x", __m256, 12, _mm256_set1_ps(0.5f), __m256, _mm256_set1_ps(0.5f), 8,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* peak_read.h - for peak_ISA.c alone: the reads, in C that the compiler turns into the ISA's
- * widest. */
+/* peak_read.h - for peak_ISA.c alone: the reads, in C that the compiler vectorises to the ISA's
+ * full width. */
 #ifndef PEAK_READ_H
 #define PEAK_READ_H
 
 #include "kern_peak.h"
 
-enum { PEAK_AHEAD = 4096 }; /* bytes of scattered blocks that are prefetch */
+enum { PEAK_AHEAD = 4096 }; /* prefetch distance in scattered blocks, in bytes */
 
 static inline __attribute__((always_inline)) void read_lines(const uint64_t *p, size_t n,
                                                              uint64_t *sum)
@@ -44,11 +44,11 @@ static uint64_t read_blocks(const void *p, const uint32_t *idx, int n, size_t by
     return fold(sum);
 }
 
-/* Keeps a value in a register, and its computation where it is. */
+/* Keeps a value in a register and its computation in place. */
 #define PEAK_KEEP(kind, x) __asm__ volatile("" : "+" kind(x))
 
-/* A unit's peak: sums s[n_sum], enough to hide its latency, each again and again STEP of itself and
- * w. A step multiplies and adds `lanes` numbers. */
+/* Measures a unit's peak with n_sum independent sums, enough to hide its latency. Each iteration
+ * sets every s[i] = STEP(s[i], w, w). A step multiplies and adds `lanes` numbers. */
 #define PEAK_SPIN(name, kind, sum, n_sum, zero, operand, one, lanes, STEP)                         \
     static int64_t name(int n)                                                                     \
     {                                                                                              \

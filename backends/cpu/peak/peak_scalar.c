@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* peak_scalar.c - the peak of plain C as it is built for any machine of a kind: four floats at
- * once. */
+/* peak_scalar.c - the peak of plain C, built for the baseline of the architecture: four floats at a
+ * time. */
 #include "peak_read.h"
 
 typedef float float4 __attribute__((vector_size(16)));
@@ -17,7 +17,7 @@ static int64_t f32(int n)
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
             s[i] = s[i] * half + half;
-    __asm__ volatile("" : : "r"(s) : "memory"); /* someone may read them */
+    __asm__ volatile("" : : "r"(s) : "memory"); /* keeps the compiler from dropping the sums */
     return (int64_t)n * 8 * 4 * 2;
 }
 

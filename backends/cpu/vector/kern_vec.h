@@ -1,79 +1,77 @@
 /* SPDX-License-Identifier: MIT */
-/* kern_vec.h - what an ISA gives for everything but matrix products: the small ops, row by row, and
- * the pieces of attention, block by block. The threaded ops over them are in vec_ops.c and attn.c.
- */
+/* kern_vec.h - the kernels of an ISA except matrix products: the small ops, row by row, and the
+ * pieces of attention, block by block. vec_ops.c and attn.c hold the threaded ops over them. */
 #ifndef KERN_VEC_H
 #define KERN_VEC_H
 
 #include "cpu/kern.h"
 
 enum {
-    KEY_BLOCK = KV_PREPACK, /* keys whose logits are in work at once */
-    KEY_SPLIT = 512,        /* keys summed up on their own; a multiple of KEY_BLOCK */
-    MAX_TILE = 12,          /* most rows of a register tile, of any ISA */
+    KEY_BLOCK = KV_PREPACK, /* keys a block of logits */
+    KEY_SPLIT = 512,        /* keys a split, summed independently; a multiple of KEY_BLOCK */
+    MAX_TILE = 12,          /* most rows of a register tile in any ISA */
     MAX_PANEL = 32,         /* most keys of a panel */
     MAX_HD = 512,           /* largest head */
     SUB_TILES = 3,          /* register tiles that one block of logits covers */
 };
 
-/* Stored rows that a kernel reads, and those of the next block, asked for meanwhile. Whole panels
- * may be read: behind the n rows stand addresses of any valid ones. */
+/* Stored rows that a kernel reads, and the next block's rows, which it prefetches meanwhile.
+ * Kernels may read whole panels: the addresses past row n point to any valid rows. */
 struct kern_rows {
     enum kv_type t;
     int n, n_ahead;
     const char *const *row, *const *ahead;
-    size_t bytes; /* of a row */
+    size_t bytes; /* bytes a row */
 };
 
-/* Rows of a block's logits, as powers of 2, which become weights */
+/* A block's logits, as powers of 2, which online_softmax() turns into weights */
 struct kern_logits {
-    float *s;    /* [rows][KEY_BLOCK] */
-    int rows, n; /* at most SUB_TILES * MAX_TILE; n of each, whole panels */
-    const int *lo,
-        *seen; /* [rows] entries of the block outside of [lo - from, seen) weigh nothing */
+    float *s;             /* [rows][KEY_BLOCK] */
+    int rows, n;          /* rows: at most SUB_TILES * MAX_TILE; n: logits a row, whole panels */
+    const int *lo, *seen; /* [rows] entries of the block outside [lo - from, seen) get weight 0 */
     int from;
-    float cap;           /* > 0: cap * tanh() of them */
-    float *m, *l;        /* [rows] the largest and the sum, over all blocks up to this one */
-    float *sum, *factor; /* [rows] of this block; of what was summed before */
+    float cap;           /* > 0: a logit becomes cap * tanh(logit) */
+    float *m, *l;        /* [rows] running maximum and running sum, up to and with this block */
+    float *sum, *factor; /* [rows] this block's sum; factor that rescales the earlier sums */
 };
 
-/* Rows of a block's weights, as online_softmax() leaves them */
+/* A block's weights, as online_softmax() leaves them */
 struct kern_soft {
     const float *s;      /* [rows][KEY_BLOCK] */
-    const float *sum;    /* [rows] of them */
-    const float *factor; /* [rows] of what was summed before */
-    const int *seen;     /* [rows]: a row weighs the first entries alone, at most so many */
+    const float *sum;    /* [rows] sums of the weights */
+    const float *factor; /* [rows] factor that rescales the earlier sums */
+    const int *seen;     /* [rows]: a row's weights are 0 from this entry on */
     int rows, mr;        /* in tiles of mr */
 };
 
-/* Logits of packed rows of queries against packed keys. Rows of q are packed in tiles of mr. */
+/* Logits of packed queries against packed keys. Queries are packed in tiles of mr rows. */
 struct kern_qk {
     size_t (*q_bytes)(int hd); /* of a packed row */
     size_t (*k_bytes)(int hd); /* of a packed key */
     void (*pack_q)(const float *const *q, float scale, int rows, int mr, int hd, void *qp);
-    /* rows -> panels of `nk` keys, with anything behind the last one */
+    /* rows -> panels of `nk` keys; the last panel's tail is arbitrary */
     void (*pack_k)(const struct kern_rows *k, int hd, void *kp);
     /* s[rows][KEY_BLOCK] = q k for n keys, rounded up to whole panels */
     void (*mul)(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s);
-    /* the same numbers for one tile, straight from the stored rows */
+    /* the same logits for one tile, straight from the stored rows */
     void (*direct)(const void *qp, int rows, const struct kern_rows *k, int hd, float *s);
 };
 
-/* Blocks of KEY_BLOCK prepacked entries: the integers that attention makes of stored rows, and the
- * same products with them. hd is a multiple of 32. step[KEY_BLOCK]: NULL where rows hold their
- * scales. */
+/* Blocks of KEY_BLOCK prepacked entries: the integers that attention computes from stored rows, and
+ * the same products with them. hd is a multiple of 32. step[KEY_BLOCK] is NULL for a type whose
+ * rows hold their scales. */
 struct kern_prepack {
     void (*keys)(const struct kern_rows *k, int hd, void *codes, float *step);
     void (*values)(const struct kern_rows *v, int hd, void *codes, float *step);
-    /* a row becomes entry j of a block of keys, of values */
+    /* prepacks one row as entry j of a block of keys or values */
     void (*put_key)(enum kv_type t, const void *row, int hd, int j, void *codes, float *step);
     void (*put_value)(enum kv_type t, const void *row, int hd, int j, void *codes, float *step);
-    /* entry j of a block of keys, of values -> its row */
+    /* unpacks entry j of a block of keys or values */
     void (*open_key)(enum kv_type t, const void *codes, const float *step, int hd, int j,
                      void *row);
     void (*open_value)(enum kv_type t, const void *codes, const float *step, int hd, int j,
                        void *row);
-    /* ahead: what is read next, or NULL */
+    /* ahead: codes to prefetch, or NULL */
     void (*mul)(const void *qp, int rows, int mr, const void *codes, const float *step,
                 const void *ahead, int hd, float *s);
     void (*pv)(const struct kern_soft *s, const void *codes, const float *step, const void *ahead,
@@ -83,23 +81,23 @@ struct kern_prepack {
 struct kern_attn {
     int mr; /* rows of a register tile */
     int nk; /* keys of a panel */
-    int vw; /* floats of a vector; rows of outputs are padded to a multiple of it */
+    int vw; /* floats a vector; output rows are padded to a multiple of it */
     const struct kern_qk *qk[KV_TYPE_COUNT];
     /* rows -> f32 v[n][hd_pad] */
     void (*pack_v)(const struct kern_rows *k, int hd, int hd_pad, float *v);
     void (*online_softmax)(const struct kern_logits *x); /* in place: 2^(s - m) */
     /* o[rows][hd_pad] = o * factor[rows] + s v, over v->n entries */
     void (*pv)(const struct kern_soft *s, const struct kern_rows *v, int hd_pad, float *o);
-    /* q8_0, f16 and bf16 rows as integers, at most f32's bytes, and the same product with them;
-     * NULL = none. hd a multiple of 32; rows become the entries from `at` on, a multiple of 16; n
-     * of the packed entries are read. */
+    /* q8_0, f16 and bf16 rows as integers, in no more bytes than f32, and the same product with
+     * them; NULL = not supported. hd is a multiple of 32. rows become the entries from `at` on, a
+     * multiple of 16. pv_i16 reads n of the packed entries. */
     void (*pack_v_i16)(const struct kern_rows *v, int hd, int at, void *vp);
     void (*pv_i16)(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
                    float *o);
-    /* logits of f16 and bf16 keys by integers, hd a multiple of 16; NULL = as ever */
+    /* logits of f16 and bf16 keys in integers, hd a multiple of 16; NULL = use qk */
     const struct kern_qk *qk_half;
-    const struct kern_prepack *prepack[KV_TYPE_COUNT]; /* NULL: rows of this type stay rows */
-    /* o, m, l <- both; o[rows][hd_pad] */
+    const struct kern_prepack *prepack[KV_TYPE_COUNT]; /* NULL: this type is never prepacked */
+    /* joins two partial sums into o, m, l; o[rows][hd_pad] */
     void (*fold)(int rows, int hd_pad, float *o, float *m, float *l, const float *o2,
                  const float *m2, const float *l2);
     /* out[j] += w * 2^(s[j] - lse2) for j in [lo, hi); raw: out[j] += w * s[j] */
@@ -113,17 +111,17 @@ struct kern_attn {
     float (*lse)(const float *s, int n); /* log of the sum of e^s[j] */
 };
 
-/* Quantised keys and values (kv_kivi) -> floats; and as qk_half and pv_i16 take them, where those
- * are */
+/* Quantised keys and values (kv_kivi) -> floats, or integers in the form that qk_half and pv_i16
+ * read, where the ISA has those */
 struct kern_kivi {
     void (*group)(int bits, const uint8_t *group, int hd, float *kp); /* 32 keys -> panels */
-    void (*value)(int bits, const uint8_t *row, int hd, float *y);    /* one token's -> y[hd] */
+    void (*value)(int bits, const uint8_t *row, int hd, float *y); /* one token's value -> y[hd] */
     void (*group_i16)(int bits, const uint8_t *group, int hd, void *panel);
     void (*values_i16)(int bits, const uint8_t *const *row, int hd, void *vp,
-                       int at); /* 16 tokens' */
-    /* What a few queries read goes straight into the products; NULL = as ever. q[rows][hd] * scale
-     * times n groups -> s[rows][KEY_BLOCK]; o[rows][hd] = o * factor + s times the values of
-     * KEY_BLOCK tokens. ahead: what is read next, as many bytes */
+                       int at); /* 16 tokens' values */
+    /* Products with quantised keys and values in place, for few queries; NULL = not supported.
+     * logits: q[rows][hd] * scale times n groups -> s[rows][KEY_BLOCK]. pv: o[rows][hd] = o *
+     * factor + s times the values of KEY_BLOCK tokens. ahead: what to prefetch, as many bytes */
     void (*logits)(int bits, const uint8_t *group, int n, const float *const *q, float scale,
                    int rows, int hd, const uint8_t *ahead, float *s);
     void (*pv)(int bits, const uint8_t *const *row, const struct kern_soft *s, int hd,

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* vec.h - the vector type of the ISA that a source is being built for, and what follows from its
- * few operations. A header vec_ISA.h gives: vf, VW floats wide; MR, the rows of a register tile of
- * MR x NV vectors; loads, stores, arithmetic, conversions. local.mk says which one by
- * -DVEC_ISA=...:
+/* vec.h - the vector type of the ISA that a source is built for, and functions composed of its few
+ * operations. local.mk chooses the header vec_ISA.h by -DVEC_ISA=... It defines: vf, a vector of VW
+ * floats; MR, the rows of a register tile of MR x NV vectors; loads, stores, arithmetic,
+ * conversions:
  *
- *   v_load v_store v_load_n v_store_n   unaligned; the _n forms touch n < VW floats, the rest reads
- * 0 v_set1 v_add v_sub v_mul v_div v_max v_min v_abs, v_fma(a, b, c) = a * b + c v_round to the
- * nearest whole number, for |x| < 2^22 v_ldexp(x, n)                       x * 2^n for whole n in
- * [-126, 127] v_keep_ge(x, lim, y)                y where x >= lim, else 0 v_swap lanes 1 0 3 2 ...
+ *   v_load v_store v_load_n v_store_n   unaligned; the _n forms touch n < VW floats and load 0
+ *                                       into the other lanes
+ *   v_set1 v_add v_sub v_mul v_div v_max v_min v_abs
+ *   v_fma(a, b, c)                      a * b + c
+ *   v_round                             to the nearest whole number, for |x| < 2^22
+ *   v_ldexp(x, n)                       x * 2^n for whole n in [-126, 127]
+ *   v_keep_ge(x, lim, y)                y where x >= lim, else 0
+ *   v_swap                              lanes 1 0 3 2 ...
  *   v_hsum v_hmax                       a tree over the lanes
  *   v_f16                               one stored half -> float
  *   v_load_f16 v_load_bf16 v_load_i8    VW stored elements -> floats

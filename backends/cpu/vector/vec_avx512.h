@@ -151,7 +151,7 @@ VEC_INLINE void v_store_f16(void *p, vf x)
     _mm256_storeu_si256(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* by integers: the instruction would take denormals for 0 */
+/* in integers: the bf16 instruction would flush denormals to 0 */
 VEC_INLINE void v_store_bf16(void *p, vf x)
 {
     const __m512i u = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);

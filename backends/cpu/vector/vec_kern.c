@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* vec_kern.c - norms, rotations and activations, a row at a time, and the table of an ISA. Built
- * once for each ISA. */
+/* vec_kern.c - norms, rotations and activations, a row at a time, and the ISA's table of kernels.
+ * Built once for each ISA. */
 #include "kern_vec.h"
 #include "vec.h"
 #include "vec_rows.h"
@@ -57,7 +57,7 @@ static void rope_half(float *x, int half, const float *c, const float *s)
     }
 }
 
-enum { ROPE_DIMS = 128 }; /* rotated at a time; longer ones go in pieces */
+enum { ROPE_DIMS = 128 }; /* dims rotated at a time; longer rows go in pieces */
 
 static void rope_piece(enum rope_kind kind, float *x, int n_head, int hd, int half, int from, int n,
                        const float *cs)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* vec_ops.c - the small ops of the CPU device: rows are dealt out to the team in pieces that are
- * worth waking a thread for. */
+/* vec_ops.c - the small ops of the CPU device. The threads share the rows in pieces large enough to
+ * be worth waking a thread. */
 #include <math.h>
 
 #include "kern_vec.h"
@@ -50,7 +50,7 @@ struct job {
     } u;
 };
 
-/* Rows [*from, return value) are item i's. */
+/* Item i has rows [*from, return value). */
 static int piece(const struct job *job, int i, int *from)
 {
     const int end = (i + 1) * job->rows_a_piece;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* vec_rows.h - a row of keys or values in its stored form, as each ISA writes and reads it. */
+/* vec_rows.h - encodes and decodes a row of keys or values in its stored form, for each ISA. */
 #ifndef VEC_ROWS_H
 #define VEC_ROWS_H
 

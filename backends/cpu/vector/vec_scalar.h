@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* vec_scalar.h - four floats in portable GNU C: for machines without a better header. */
+/* vec_scalar.h - four floats in portable GNU C: for machines without a vector header of their
+ * own. */
 #include "gguf/dtype.h"
 
 typedef float vf __attribute__((vector_size(16)));
@@ -94,7 +95,7 @@ VEC_INLINE vf v_abs(vf a)
     return (vf)((vi_)a & 0x7fffffff);
 }
 
-/* adding 1.5 * 2^23 leaves no bits after the point */
+/* adding 1.5 * 2^23 rounds off the fraction */
 VEC_INLINE vf v_round(vf a)
 {
     const vf magic = v_set1(12582912.0f);
