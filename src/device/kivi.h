@@ -12,8 +12,8 @@ static inline size_t cb_kivi_block_bytes(int bits)
     return 4 + 4 * (size_t)bits;
 }
 
-/* Writes the minimum and the step as halves, then the codes: the nearest multiples of that step,
- * ties to even. x[32] lies at a stride in floats. */
+/* Writes the step and the minimum as halves, then the codes: (x - minimum) / step to the nearest
+ * whole number, ties to even. x[32] lies at a stride in floats. */
 void cb_kivi_encode(int bits, const float *x, int stride, void *block);
 float cb_kivi_decode(int bits, const void *block, int i); /* one of the 32 */
 

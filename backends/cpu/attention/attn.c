@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* attn.c - attention of the CPU device. The entries are cut into splits of KEY_SPLIT at fixed
- * slots; each split is summed up with an online softmax (Milakov and Gimelshein 2018) over its
- * blocks, and the splits are joined from left to right. With few queries the splits are what
- * threads share (flash decoding), with many it is tiles of queries; as the arithmetic is the same,
- * neither the number of threads nor the way a prompt is chunked shows in the result. */
+/* attn.c - attention of the CPU device. The entries are cut at fixed slots into splits of
+ * KEY_SPLIT. Each split is summed with an online softmax (Milakov and Gimelshein 2018) over its
+ * blocks, and the splits are joined from left to right. With few queries the threads share the
+ * splits (flash decoding), with many the tiles of queries. Both ways do the same arithmetic, so the
+ * result depends neither on the number of threads nor on the chunks of a prompt. */
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -14,21 +14,21 @@
 #include "kivi_block.h"
 
 enum {
-    SPLIT_TOK = 8,   /* most queries for which splits are shared out */
-    SPLIT_ROWS = 64, /* most rows for it, unless one query has more */
-    ITEMS = 4,       /* of splits, at least, for each thread */
-    PACK_ROWS = 24,  /* from here on values are worth unpacking once for all rows */
+    SPLIT_TOK = 8,   /* most queries for sharing out splits */
+    SPLIT_ROWS = 64, /* most rows for that, unless there is one query only */
+    ITEMS = 4,       /* items of splits a thread, at least */
+    PACK_ROWS = 24,  /* from this many rows on, unpacking the values once for all rows pays */
 };
 
 struct sums {
     float *o, *m, *l; /* [rows][hd_pad], [rows], [rows] */
 };
 
-/* What a thread holds besides its tile. */
+/* A thread's work space beside its tile. */
 struct work {
     const struct kern_vec *k;
     struct sums split, all;
-    float *factor, *sum; /* [rows] as kern_soft has them */
+    float *factor, *sum; /* [rows] as in kern_soft */
     int *seen;           /* [rows] */
     float *s;            /* [SUB_TILES * mr][KEY_BLOCK] */
     float *v;            /* [KEY_BLOCK][hd_pad] */
@@ -40,9 +40,9 @@ struct job {
     const struct kern_vec *vec;
     const struct kern_attn *k;
     const struct attn *a;
-    int n_split, n_item, tile_tok, n_tile; /* n_item: items a KV head's splits are shared out in */
-    char *part;                            /* [n_kv][n_split] sums of a split */
-    atomic_int *left;                      /* [n_kv] splits that are not done */
+    int n_split, n_item, tile_tok, n_tile; /* n_item: items that a KV head's splits form */
+    char *part;                            /* [n_kv][n_split] sums of the splits */
+    atomic_int *left;                      /* [n_kv] unfinished splits */
 };
 
 static size_t sums_bytes(int rows, int hd_pad)
@@ -90,7 +90,7 @@ static void work_open(struct work *w, const struct tile *t, char **mem)
     w->kp = cb_take(mem, (size_t)KEY_BLOCK * t->qk->k_bytes(t->a->hd));
 }
 
-/* Logits of the only query, as they lie in the run, are natural ones with the cap applied. */
+/* The only query's logits in the run. They are natural (not base 2), with the cap applied. */
 static float *logit_row(const struct tile *t, const struct block *b, int r)
 {
     return t->run->logit + (size_t)r * (size_t)t->a->logit_stride + b->from;
@@ -119,7 +119,8 @@ static void leave_logits(const struct tile *t, const struct block *b, int r, int
     }
 }
 
-/* Rows r.. of the tile, as they have been after_softmax, times a block's values */
+/* Adds rows r..r+m-1 of the tile, whose weights online_softmax() has computed, times a block's
+ * values */
 static void add_values(const struct tile *t, const struct work *w, const struct block *b, int r,
                        int m, int n, const struct kern_rows *v)
 {
@@ -140,7 +141,8 @@ static void add_values(const struct tile *t, const struct work *w, const struct 
         t->k->pv(&soft, &seen, t->hd_pad, o);
 }
 
-/* Rows [r, r + m) of the tile against a block; its keys are packed unless the tile is one. */
+/* Attends rows [r, r + m) of the tile to a block. The keys are packed unless the tile is a single
+ * register tile. */
 static void attend_rows(const struct tile *t, const struct work *w, const struct block *b, int r,
                         int m, const struct kern_rows *v)
 {
@@ -187,7 +189,8 @@ static void pack_keys(const struct tile *t, const struct work *w, const struct b
         t->qk->pack_k(&b->k, t->a->hd, w->kp);
 }
 
-/* Values as the product reads them: integers, f32 rows, or as they are. row[KEY_BLOCK] is room. */
+/* The block's values in the form that the product reads: integers, f32 rows, or the stored rows.
+ * row[KEY_BLOCK] is work space. */
 static struct kern_rows pack_values(const struct tile *t, const struct work *w,
                                     const struct block *b, const char **row)
 {
@@ -220,7 +223,7 @@ static void attend_block(const struct tile *t, const struct work *w, const struc
         attend_rows(t, w, b, r, t->rows - r < step ? t->rows - r : step, &v);
 }
 
-/* Split sp of the tile's run -> w->split. Returns 0 if no row reads any of it. */
+/* Attends to split sp of the tile's run -> w->split. Returns 0 if no row reads any of it. */
 static int attend_split(const struct tile *t, struct work *w, int sp)
 {
     const int begin = sp * KEY_SPLIT, end = begin + KEY_SPLIT < t->hi ? begin + KEY_SPLIT : t->hi;
@@ -261,7 +264,7 @@ static void finish(const struct tile *t, const struct sums *s)
     }
 }
 
-/* Many queries: an item is a tile of them; the last ones read most, so they come first. */
+/* Many queries: an item is a tile of queries. The last tiles read most, so they come first. */
 static void tile_item(void *ctx, int i, int thread)
 {
     const struct job *job = ctx;
@@ -281,7 +284,7 @@ static void tile_item(void *ctx, int i, int thread)
     finish(&t, &w.all);
 }
 
-/* The sums of split sp of a KV head. */
+/* The sums of a KV head's split sp. */
 static struct sums part_of(const struct job *job, const struct tile *t, int sp)
 {
     const size_t bytes = sums_bytes(t->rows, t->hd_pad);
@@ -298,8 +301,8 @@ static void join_parts(const struct job *job, const struct tile *t, struct work 
     finish(t, &w->all);
 }
 
-/* Few queries: an item is some splits of a KV head, one behind the other, so that what is prefetch
- * is what the same thread reads next. Who ends a KV head's last split joins them. */
+/* Few queries: an item is some consecutive splits of a KV head, so that a thread itself reads what
+ * it prefetches. The thread that finishes a KV head's last split joins them all. */
 static void split_item(void *ctx, int i, int thread)
 {
     const struct job *job = ctx;
@@ -357,8 +360,8 @@ void cb_cpu_attention(struct device *d, const struct attn *a)
     cb_par_for(d->par, a->n_kv * job.n_tile, tile_item, &job);
 }
 
-/* Bytes a thread for calls with any number of queries: with a chunk of one token, too, a window of
- * several is scored. */
+/* Bytes a thread, for any number of queries: even with chunks of one token, a window of several
+ * queries is scored. */
 size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx)
 {
     const struct kern_attn *k = cb_cpu_kern(d)->vec->attn;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_half.c - logits and sums of f16 and bf16 rows with 16-bit products, twice as many an
- * instruction as f32. A row gets 13 bits and a sign of its largest element; a query's codes are
- * bounded by their sum, so that no logit can pass 2^31. What is rounded off is no more than f16
- * rounds off to begin with (heads of up to 128), also where a few dimensions are far larger than
- * the rest. Built once for each ISA that has them, with what differs in half_ISA.h. */
+/* attn_half.c - logits and weighted sums of f16 and bf16 rows with 16-bit integer products, twice
+ * as many an instruction as in f32. A row's codes have 13 bits and a sign, relative to its largest
+ * element. A query's codes are bounded by their sum, so that no logit can exceed 2^31. The rounding
+ * error is no larger than that of f16 itself (heads of up to 128), even where a few dimensions are
+ * far larger than the rest. Built once for each ISA that has such products; attn_half_ISA.h holds
+ * the differences. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
 #include "cpu/vector/vec_rows.h"
@@ -31,7 +32,8 @@ static void ask_ahead(const struct kern_rows *x, int from, int n)
             __builtin_prefetch(x->ahead[i] + at, 0, 2);
 }
 
-/* PANEL, the keys of a panel; quantize(), row_steps(), pack_panel(), qk_tile(), pack_rows() */
+/* The header defines PANEL (keys a panel), quantize(), row_steps(), pack_panel(), qk_tile() and
+ * pack_rows() */
 #define HALF_FILE_(isa) attn_half_##isa.h
 #define HALF_FILE(isa)  HALF_FILE_(isa)
 #include VEC_STR(HALF_FILE(VEC_ISA))
@@ -61,7 +63,7 @@ static void pack_panel_any(const struct kern_rows *k, int j, int hd, char *y, fl
         pack_panel(KV_BF16, k, j, hd, y, step);
 }
 
-/* Where the steps of a packed panel are: behind its pairs */
+/* The steps of a packed panel, which follow its pairs */
 static float *steps_of(const char *panel, int hd)
 {
     return (float *)(uintptr_t)(panel + pairs(hd) * PANEL * 4);
@@ -75,8 +77,8 @@ static void pack_k(const struct kern_rows *k, int hd, void *kp)
     }
 }
 
-/* Panels: the first one's pairs and steps, and how far the next one's are. ahead: what is read
- * next. */
+/* The first panel's pairs and steps, and the distances to the next panel's. ahead: what to
+ * prefetch. */
 struct panels {
     const char *pair, *ahead;
     const float *step;
@@ -111,7 +113,7 @@ static void mul(const void *qp, int rows, int mr, const void *kp, int n, int hd,
     mul_panels(qp, rows, mr, k, n, hd, s);
 }
 
-/* The panel stays in the nearest cache. */
+/* The panel stays in L1. */
 static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, float *s)
 {
     _Alignas(64) char panel[PANEL * (2 * MAX_HD + 4)];
@@ -126,7 +128,7 @@ const struct kern_qk VEC_NAME(cb_qk_half_) = { row_bytes, row_bytes, pack_q, pac
 
 /* ---- values ---- */
 
-/* Entries from `at` on of code[hd / 32], which are `stride` numbers apart */
+/* Packs entries from `at` on into code[hd / 32], whose elements are `stride` numbers apart */
 VEC_INLINE void pack_values(enum kv_type t, const struct kern_rows *v, int hd, int at,
                             int16_t *code, size_t stride, float *step)
 {
@@ -134,7 +136,7 @@ VEC_INLINE void pack_values(enum kv_type t, const struct kern_rows *v, int hd, i
         float inv[16];
         ask_ahead(v, j, 16);
         row_steps(t, v->row + j, hd, step + at + j, inv);
-        for (int b = 0; b < hd / 32; b++) /* behind the last row: any, with probability 0 */
+        for (int b = 0; b < hd / 32; b++) /* past the last row: any row, with weight 0 */
             pack_rows(t, v->row + j, 32 * b, inv, code + (size_t)b * stride + 32 * (at + j));
     }
 }
@@ -174,7 +176,7 @@ static void mul_prepacked(const void *qp, int rows, int mr, const void *codes, c
     mul_panels(qp, rows, mr, k, KEY_BLOCK, hd, s);
 }
 
-/* Rows are packed PANEL or 16 at a time: one, with itself for neighbours. */
+/* Packs PANEL or 16 copies of the one row, since the packing functions take that many. */
 static void put_key(enum kv_type t, const void *row, int hd, int j, void *codes, float *step)
 {
     _Alignas(64) char panel[PANEL * 2 * MAX_HD];
@@ -207,7 +209,7 @@ static void put_value(enum kv_type t, const void *row, int hd, int j, void *code
     step[j] = steps[0];
 }
 
-/* Of 32 dims from c on: pair p of a panel is dims c + p and c + 16 + p of its keys. */
+/* Within 32 dims from c on, pair p of a panel holds dims c + p and c + 16 + p of its keys. */
 static void open_key(enum kv_type t, const void *codes, const float *step, int hd, int j, void *row)
 {
     const int16_t *panel = (const int16_t *)codes + j / PANEL * PANEL * hd;

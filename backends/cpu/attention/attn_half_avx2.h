@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_half_avx2.h - the pieces of attn_half.c for AVX2: panels of 16 keys, whose sums with six
- * rows of queries take 12 of the 16 registers. */
+/* attn_half_avx2.h - the AVX2 parts of attn_half.c. Panels have 16 keys; with six rows of queries
+ * their sums take 12 of the 16 registers. */
 #ifndef HALF_AVX2_H
 #define HALF_AVX2_H
 
 enum { PANEL = 16 };
 
-/* elements [c, c + 8) of x[n] or, behind it, zeros */
+/* elements [c, c + 8) of x[n], zeros past the end */
 VEC_INLINE vf part(const float *x, int c, int n)
 {
     return c < n ? v_load(x + c) : v_set1(0.0f);
 }
 
-/* x[n] -> pairs of codes; what a step of them is worth */
+/* x[n] -> pairs of codes; returns the quantisation step */
 static float quantize(const float *x, int n, int32_t *y)
 {
     vf sums = v_set1(0.0f), tops = sums, inv;
@@ -36,7 +36,7 @@ static float quantize(const float *x, int n, int32_t *y)
 
 /* ---- stored rows to codes ---- */
 
-/* 8 stored numbers from c on, or none */
+/* 8 stored numbers from c on; zeros past the end */
 VEC_INLINE vf floats(enum kv_type t, const char *row, int c, int hd)
 {
     if (c >= hd)
@@ -44,9 +44,8 @@ VEC_INLINE vf floats(enum kv_type t, const char *row, int c, int hd)
     return t == KV_F16 ? v_load_f16(row + 2 * c) : v_load_bf16(row + 2 * c);
 }
 
-/* The largest magnitude of a row, as stored: halves without their signs order like whole numbers.
- * The instruction finds the smallest of eight, so of what is left to the largest number there is.
- */
+/* The largest magnitude of a row, as stored: halves without their signs order like integers. The
+ * minpos instruction finds the smallest of eight, so it is applied to the complements. */
 VEC_INLINE uint16_t row_top(const char *row, int hd)
 {
     __m256i top = _mm256_setzero_si256();
@@ -61,8 +60,8 @@ VEC_INLINE uint16_t row_top(const char *row, int hd)
     return (uint16_t)((uint16_t)~_mm_cvtsi128_si32(most) >> 1);
 }
 
-/* What a step of each of 16 rows is worth if its largest magnitude gets the largest code, and the
- * inverse. A row depends on no other one. One with a number that is not finite gets NaN. */
+/* The quantisation steps of 16 rows, which map a row's largest magnitude to the largest code, and
+ * their inverses. Rows are independent. A row with a number that is not finite gets NaN. */
 VEC_INLINE void row_steps(enum kv_type t, const char *const *row, int hd, float *step, float *inv)
 {
     uint16_t top[PANEL];
@@ -100,7 +99,7 @@ VEC_INLINE void pack_keys(enum kv_type t, const char *const *row, int hd, const 
         }
 }
 
-/* Keys [j, j + PANEL) -> a panel's pairs y, and step[PANEL] */
+/* Keys [j, j + PANEL) -> a panel's pairs y and step[PANEL] */
 VEC_INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int hd, char *y,
                            float *step)
 {
@@ -114,7 +113,7 @@ VEC_INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int
 
 /* ---- logits ---- */
 
-/* ahead: as many bytes as the panel has, which are read next */
+/* ahead: what to prefetch, as many bytes as the panel has */
 VEC_INLINE void qk_tile(int m, const char *q, const char *k, const float *step, const char *ahead,
                         int hd, float *s)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_half_avx512.h - the pieces of attn_half.c for AVX-512: panels of 32 keys, pairs by VNNI. */
+/* attn_half_avx512.h - the AVX-512 parts of attn_half.c: panels of 32 keys, products of pairs by
+ * VNNI. */
 #ifndef HALF_AVX512_H
 #define HALF_AVX512_H
 
@@ -13,13 +14,13 @@ VEC_INLINE __m512i coded(__m512 x, __m512 inv)
     return _mm512_castps_si512(_mm512_fmadd_ps(x, inv, _mm512_set1_ps(12582912.0f)));
 }
 
-/* elements [c, c + 16) of x[n] or, behind it, zeros */
+/* elements [c, c + 16) of x[n], zeros past the end */
 VEC_INLINE __m512 part(const float *x, int c, int n)
 {
     return c < n ? _mm512_loadu_ps(x + c) : _mm512_setzero_ps();
 }
 
-/* x[n] -> pairs of codes; what a step of them is worth */
+/* x[n] -> pairs of codes; returns the quantisation step */
 static float quantize(const float *x, int n, int32_t *y)
 {
     __m512 sums = _mm512_setzero_ps(), tops = sums, inv;
@@ -42,7 +43,7 @@ static float quantize(const float *x, int n, int32_t *y)
 
 /* ---- stored rows to codes ---- */
 
-/* 16 stored numbers from c on, or none */
+/* 16 stored numbers from c on; zeros past the end */
 VEC_INLINE __m512 floats(enum kv_type t, const char *row, int c, int hd)
 {
     if (c >= hd)
@@ -50,8 +51,8 @@ VEC_INLINE __m512 floats(enum kv_type t, const char *row, int c, int hd)
     return t == KV_F16 ? v_load_f16(row + 2 * c) : v_load_bf16(row + 2 * c);
 }
 
-/* Of each column of 32 numbers of a row the largest magnitude, the sign shifted out: stored halves
- * order like whole numbers */
+/* The largest magnitude in each of a row's 32 columns (numbers 32 apart), with the sign shifted
+ * out: stored halves order like integers */
 VEC_INLINE __m512i row_top(const char *row, int hd)
 {
     __m512i top = _mm512_setzero_si512();
@@ -71,7 +72,7 @@ VEC_INLINE __m512i row_top(const char *row, int hd)
 #define LOW_LANES(a, b)  _mm512_shuffle_i64x2(a, b, 0x88)
 #define HIGH_LANES(a, b) _mm512_shuffle_i64x2(a, b, 0xdd)
 
-/* The largest magnitudes of 16 rows, as stored, from t[16] of row_top() */
+/* The largest magnitudes of 16 rows, as stored, from the results t[16] of row_top() */
 VEC_INLINE __m256i tops(__m512i *t)
 {
     TREE(8, _mm512_unpacklo_epi16, _mm512_unpackhi_epi16);
@@ -82,8 +83,8 @@ VEC_INLINE __m256i tops(__m512i *t)
     return _mm256_srli_epi16(_mm512_castsi512_si256(t[0]), 1);
 }
 
-/* What a step of each of 16 rows is worth if its largest magnitude gets the largest code, and the
- * inverse. A row depends on no other one. One with a number that is not finite gets NaN. */
+/* The quantisation steps of 16 rows, which map a row's largest magnitude to the largest code, and
+ * their inverses. Rows are independent. A row with a number that is not finite gets NaN. */
 VEC_INLINE void row_steps(enum kv_type t, const char *const *row, int hd, float *step, float *inv)
 {
     const __m256i inf = _mm256_set1_epi16(t == KV_F16 ? 0x7c00 : 0x7f80);
@@ -125,7 +126,7 @@ VEC_INLINE void pack_keys(enum kv_type t, const char *const *row, int hd, const 
     }
 }
 
-/* Keys [j, j + PANEL) -> a panel's pairs y, and step[PANEL] */
+/* Keys [j, j + PANEL) -> a panel's pairs y and step[PANEL] */
 VEC_INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int hd, char *y,
                            float *step)
 {
@@ -140,7 +141,7 @@ VEC_INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int
 
 /* ---- logits ---- */
 
-/* ahead: as many bytes as the panel has, which are read next */
+/* ahead: what to prefetch, as many bytes as the panel has */
 VEC_INLINE void qk_tile(int m, const char *q, const char *k, const float *step, const char *ahead,
                         int hd, float *s)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_kern.c - the pieces of attention over f32 products: packing, two register-tiled products,
+/* attn_kern.c - the pieces of attention with f32 products: packing, two register-tiled products,
  * softmax and sums. Built once for each ISA. Every element of a result is one chain of additions in
- * the order of the keys, whatever the tiles: so it does not depend on how queries are grouped. */
+ * the order of the keys, whatever the tiles. The result therefore does not depend on how queries
+ * are grouped. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
 #include "cpu/vector/vec_rows.h"
@@ -26,7 +27,7 @@ VEC_INLINE vf load_row(enum kv_type t, const char *row, int c)
     }
 }
 
-/* The last n < VW elements of a row. Blocks of 32 have no such rest. */
+/* The last n < VW elements of a row. Types with blocks of 32 have no such rest. */
 static vf load_rest(enum kv_type t, const char *row, int c, int n)
 {
     float x[VW] = { 0 };
@@ -57,14 +58,14 @@ static void pack_q(const float *const *q, float scale, int rows, int mr, int hd,
     }
 }
 
-/* Where element c of a row begins */
+/* Offset of element c in a row */
 VEC_INLINE size_t at_byte(enum kv_type t, int c)
 {
     return t == KV_Q8_0 ? (size_t)(c / 32 * 34) : (size_t)c * (t == KV_F32 ? 4 : 2);
 }
 
-/* Asks for the lines that begin in elements [c, c + n) of row j of the next block: a little with
- * each step, as a core has few requests to memory in flight. */
+/* Prefetches the cache lines that begin in elements [c, c + n) of row j of the next block: a few
+ * lines at each step, since a core can have only few requests to memory in flight. */
 VEC_INLINE void ask_ahead(enum kv_type t, const struct kern_rows *k, int j, int c, int n)
 {
     const size_t end = at_byte(t, c + n);
@@ -83,7 +84,7 @@ VEC_INLINE void load_keys(enum kv_type t, const char *const *row, int c, vf *x)
     v_transpose(x);
 }
 
-/* The same of the last, n < VW elements */
+/* The same for the last n < VW elements */
 static void load_keys_rest(enum kv_type t, const char *const *row, int c, int n, vf *x)
 {
     for (int i = 0; i < VW; i++)
@@ -120,7 +121,7 @@ VEC_INLINE void pack_panels(enum kv_type t, const struct kern_rows *k, int hd, f
             pack_keys(t, k, j + i, hd, kp + (size_t)j * (size_t)hd + i);
 }
 
-/* A type known when compiling. */
+/* Makes the type a compile-time constant. */
 #define TYPES(type, CALL)                                                                          \
     switch (type) {                                                                                \
     case KV_F16:                                                                                   \
@@ -185,7 +186,7 @@ VEC_INLINE void qk_tile(int m, const float *q, const float *k, int hd, float *s)
         v_store(s + r * KEY_BLOCK + v * VW, acc[r][v]);
 }
 
-/* A row count known when compiling for each height of a tile. */
+/* Makes the row count a compile-time constant for each height of a tile. */
 #define HEIGHTS(m, CALL)                                                                           \
     switch (m) {                                                                                   \
     case 1:                                                                                        \
@@ -220,7 +221,7 @@ static void qk_any(int m, const float *q, const float *k, int hd, float *s)
     HEIGHTS(m, QK);
 }
 
-/* The panel stays in the nearest cache while the tiles of queries pass. */
+/* The panel stays in L1 while the tiles of queries pass. */
 static void mul_f32(const void *qp, int rows, int mr, const void *kp, int n, int hd, float *s)
 {
     const float *q = qp, *k = kp;
@@ -242,7 +243,7 @@ VEC_INLINE void add_products(int m, int n, const float *q, const vf *x, vf *acc)
     }
 }
 
-/* VW keys go through registers: the transposition runs beside the products. */
+/* Transposes VW keys in registers, overlapped with the products. */
 VEC_INLINE void direct_tile(enum kv_type t, int m, const float *q, const struct kern_rows *k, int j,
                             int hd, float *s)
 {
@@ -356,7 +357,7 @@ VEC_INLINE vf capped(vf x, float cap)
     return v_mul(v_tanh(x), v_set1(cap));
 }
 
-/* 2^(a - b), where -inf stands for nothing summed yet */
+/* 2^(a - b); -inf means that nothing has been summed yet */
 static float ratio(float a, float b)
 {
     float y[VW];
@@ -367,7 +368,7 @@ static float ratio(float a, float b)
     return y[0];
 }
 
-/* Entries outside of [lo, hi) weigh nothing. */
+/* Gives entries outside [lo, hi) weight 0. */
 static void mask(float *s, int n, int lo, int hi)
 {
     for (int j = 0; j < lo && j < n; j++)
@@ -386,7 +387,7 @@ VEC_INLINE float row_max(const float *s, int n)
     return v_hmax(top);
 }
 
-/* s[n] -> 2^(s - max); their sum */
+/* s[n] -> 2^(s - max); returns their sum */
 VEC_INLINE float weigh(float *s, int n, float max)
 {
     const vf base = v_set1(max > -INFINITY ? max : 0.0f);
@@ -401,8 +402,8 @@ VEC_INLINE float weigh(float *s, int n, float max)
     return v_hsum(all);
 }
 
-/* A step at a time for all rows: what one waits for runs beside the others. What a row has stored
- * alone is read alone: a vector of such would wait until all are written. */
+/* Each step runs over all rows before the next, so that the latencies of rows overlap. Scalars that
+ * were stored one by one are loaded one by one: a vector load would wait for all of the stores. */
 VEC_INLINE void online_softmax_n(const struct kern_logits *x, int n)
 {
     float max[SUB_TILES * MAX_TILE];
@@ -424,7 +425,7 @@ VEC_INLINE void online_softmax_n(const struct kern_logits *x, int n)
     }
 }
 
-/* A whole block's n is known when compiling. */
+/* For a whole block n is a compile-time constant. */
 static void online_softmax(const struct kern_logits *x)
 {
     if (x->n == KEY_BLOCK)
@@ -455,7 +456,7 @@ VEC_INLINE vf score_of(vf s, float cap, vf lse2, vf w, int raw)
     return raw ? v_mul(s, w) : v_mul(v_exp2(v_sub(s, lse2)), w);
 }
 
-/* up to 2^126 per entry; a lse that belongs to these entries gives at most 1 */
+/* An entry adds up to 2^126; with an lse over these entries, at most 1 */
 static void score(const float *s, int lo, int hi, float cap, float lse2, float w, int raw,
                   float *out)
 {

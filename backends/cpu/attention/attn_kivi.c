@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_kivi.c - blocks of 32 numbers on 2 or 4 bits become floats. Built once for each ISA. A group
- * of keys lies by channel, 32 tokens beside each other: as a panel of packed keys does. */
+/* attn_kivi.c - blocks of 32 numbers on 2 or 4 bits -> floats. Built once for each ISA. A group of
+ * keys lies by channel, 32 adjacent tokens each, like a panel of packed keys. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
 
 enum { NK = VW * NV };
 
-/* smallest + code * step, rounded once: runs of n_run floats, `stride` apart */
+/* minimum + code * step, rounded once; written as runs of n_run floats, `stride` apart */
 VEC_INLINE void block(int bits, const uint8_t *at, float *y, int n_run, int stride)
 {
     const vf step = v_set1(v_f16(at)), min = v_set1(v_f16(at + 2));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_kivi_avx2.c - blocks of 32 numbers on 2 or 4 bits become the integers that attention
- * multiplies, by way of f32. */
+/* attn_kivi_avx2.c - blocks of 32 numbers on 2 or 4 bits -> the integers that attention multiplies,
+ * by way of f32. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
 
 enum { PANEL = 16 }; /* as attn_half_avx2.c packs keys */
 
-/* 32 keys of kivi's: the f32 panels, [hd][PANEL] each, hold what is to be paired beside each other.
- */
+/* A group of 32 quantised keys. In the f32 panels, [hd][PANEL] each, the numbers of a pair are
+ * adjacent. */
 void cb_kivi_group_i16_avx2(int bits, const uint8_t *group, int hd, void *panel)
 {
     float x[CB_KIVI_MAX_HD * KIVI_GROUP];
@@ -33,7 +33,7 @@ void cb_kivi_group_i16_avx2(int bits, const uint8_t *group, int hd, void *panel)
     }
 }
 
-/* 16 tokens' values of kivi's -> entries from `at` on */
+/* 16 tokens' quantised values -> entries from `at` on */
 void cb_kivi_values_i16_avx2(int bits, const uint8_t *const *row, int hd, void *vp, int at)
 {
     struct i16_values *y = vp;

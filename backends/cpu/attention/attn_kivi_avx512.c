@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_kivi_avx512.c - blocks of 32 numbers on 2 or 4 bits become the integers that attention
- * multiplies: what each code stands for is computed once a block, then looked up. */
+/* attn_kivi_avx512.c - blocks of 32 numbers on 2 or 4 bits -> the integers that attention
+ * multiplies. The integer of each code is computed once a block, then looked up. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -8,12 +8,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Blocks' steps and smallest numbers, and how 16 of them become integers: code * a + b */
+/* Blocks' steps and minima, scaled so that code * a + b is the integer */
 struct form {
     float a[CB_KIVI_MAX_HD], b[CB_KIVI_MAX_HD];
 };
 
-/* 16 heads of blocks -> f->a, f->b at i; the largest magnitude of each block */
+/* Heads of 16 blocks -> f->a, f->b at i; returns the largest magnitude of each block */
 INLINE __m512 open_blocks(int bits, const uint32_t *head, int i, struct form *f)
 {
     __m512 step, min, max;
@@ -31,7 +31,7 @@ INLINE void scale_form(struct form *f, int i, __m512 inv)
     _mm512_storeu_ps(f->b + i, _mm512_mul_ps(_mm512_loadu_ps(f->b + i), inv));
 }
 
-/* The 32 numbers of a block as integers in the low halves: 0..15 -> y[0], 16..31 -> y[1] */
+/* The 32 numbers of a block as integers in the low halves: numbers 0..15 -> y[0], 16..31 -> y[1] */
 INLINE void look_up(int bits, const uint8_t *code, float a, float b, __m512i *y)
 {
     const __m512 iota = bits == 4
@@ -41,7 +41,7 @@ INLINE void look_up(int bits, const uint8_t *code, float a, float b, __m512i *y)
     const __m512 whole = _mm512_add_ps(x, _mm512_set1_ps(12582912.0f));
     __m512i lo, hi;
 
-    if (bits == 4) { /* only the lowest 4 bits of an index count */
+    if (bits == 4) { /* the permutation reads only the lowest 4 bits of an index */
         lo = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)code));
         hi = _mm512_srli_epi32(lo, 4);
     } else {
@@ -89,7 +89,7 @@ INLINE void group(int bits, const uint8_t *at, int hd, char *panel)
     _mm512_storeu_ps(panel + 64, _mm512_set1_ps(most * (1.0f / I16_ROW_TOP)));
 }
 
-/* 16 tokens' values, each by its own largest number */
+/* 16 tokens' values, each scaled by its own largest magnitude */
 INLINE void values(int bits, const uint8_t *const *row, int hd, struct i16_values *y, int at)
 {
     const int bytes = 4 + 4 * bits;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_kivi_i8_avx512.c - a token's attention over blocks of 32 numbers on 2 or 4 bits. A number is
- * centre + (code - middle) * step. What belongs to the centres is summed in f32; codes are
- * multiplied as bytes, with queries or weights times steps that became bytes too, by the largest of
- * 64 channels or of a block's tokens. Rounding those meets codes spread around 0: to the error of
- * quantising it adds, as squares add up, 2 to 7 % with 4 bits, below 0.5 % with 2. */
+ * centre + (code - middle) * step. The centres' part is summed in f32. The codes are multiplied as
+ * bytes. The other factor, query or weight times step, is rounded to bytes as well, relative to the
+ * largest of 64 channels or of a block's tokens. Since the codes are spread around 0, this rounding
+ * adds little to the quantisation error (errors add as squares): 2 to 7 % with 4 bits, below 0.5 %
+ * with 2. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 
 enum {
     GROUPS = KEY_BLOCK / KIVI_GROUP,
-    PART = 64, /* channels that share a unit */
+    PART = 64, /* channels that share a quantisation unit */
     PARTS = CB_KIVI_MAX_HD / PART,
 };
 
@@ -25,17 +26,17 @@ INLINE __m512i iota(void)
 
 /* ---- blocks ---- */
 
-/* How the codes of four blocks come beside each other: lane i gets number i of each, and i + 16 */
+/* Interleaves the codes of four blocks: lane i gets numbers i and i + 16 of each block */
 struct quad {
     __m512i at, shift[2];
 };
 
-/* first: at which bytes the blocks' codes begin, four of them */
+/* first: the byte offsets of the four blocks' codes */
 INLINE struct quad quad(int bits, uint32_t first)
 {
     const __m512i lane = _mm512_and_si512(iota(), _mm512_set1_epi32(bits == 4 ? 15 : 7));
     const __m512i all = _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x01010101));
-    const __m512i behind = _mm512_srli_epi32(iota(), 3); /* with 2 bits, 8 numbers on */
+    const __m512i behind = _mm512_srli_epi32(iota(), 3); /* 2 bits: lanes 8.. take the next 2 */
     struct quad t;
 
     t.at = _mm512_add_epi8(all, _mm512_set1_epi32((int)first));
@@ -53,7 +54,7 @@ INLINE void split(int bits, __m512i x, const struct quad *t, __m512i *y)
         y[i] = _mm512_and_si512(_mm512_srlv_epi32(x, t->shift[i]), mask);
 }
 
-/* Four blocks side by side. Of 4 bits, the last one's codes are at 48 of a second vector. */
+/* Four adjacent blocks. With 4 bits, the last block's codes are at byte 48 of a second vector. */
 INLINE struct quad quad_beside(int bits)
 {
     return quad(bits, bits == 4 ? 0x70281400 : 0x281c1004);
@@ -70,7 +71,7 @@ INLINE void open_beside(int bits, const uint8_t *at, const struct quad *t, __m51
         split(2, _mm512_permutexvar_epi8(t->at, _mm512_maskz_loadu_epi32(0xfff, at)), t, y);
 }
 
-/* Four blocks, `at` bytes from the beginning of as many rows */
+/* Four blocks, `at` bytes into four rows */
 INLINE struct quad quad_of_rows(int bits)
 {
     return quad(bits, bits == 4 ? 0x30201000 : 0x18100800);
@@ -97,7 +98,7 @@ INLINE void open_rows(int bits, const uint8_t *const *row, size_t at, const stru
     split(bits, _mm512_permutexvar_epi8(t->at, x), t, y);
 }
 
-/* The heads of 16 blocks, one behind the other: every fifth or third dword */
+/* The heads of 16 consecutive blocks: every fifth (4 bits) or third (2 bits) dword */
 INLINE __m512i heads_16(int bits, const uint8_t *at)
 {
     const __m512i i = _mm512_mullo_epi32(iota(), _mm512_set1_epi32(1 + bits)); /* modulo 32 */
@@ -124,10 +125,10 @@ INLINE void open_heads(__m512i head, float middle, float *step, float *centre)
 
 /* ---- rows of queries or weights ---- */
 
-/* What codes are multiplied with: bytes, and what their products and the centres add up to */
+/* The other factor of the codes: bytes, and the numbers that turn products of bytes into sums */
 struct taken {
     _Alignas(64) int32_t byte[MAX_TILE][CB_KIVI_MAX_HD / 4];
-    float unit[16], base[16]; /* the sum = products * unit + base */
+    float unit[16], base[16]; /* sum = products * unit + base */
 };
 
 INLINE __m512 larger_or_sum(int larger, __m512 a, __m512 b)
@@ -135,7 +136,7 @@ INLINE __m512 larger_or_sum(int larger, __m512 a, __m512 b)
     return larger ? _mm512_max_ps(a, b) : _mm512_add_ps(a, b);
 }
 
-/* The largest of each of x[m], or their sums: lane r has x[r]'s */
+/* The largest element (or the sum) of each of x[m]: lane r holds the result of x[r] */
 INLINE __m512 across(int larger, int m, const __m512 *x)
 {
     __m512 y = _mm512_setzero_ps();
@@ -155,16 +156,15 @@ INLINE __m512 across(int larger, int m, const __m512 *x)
     return y;
 }
 
-/* To be read one by one: they come from memory, or compilers would shuffle each out of the vector
- */
+/* Stores x for scalar reads. The barrier makes them loads; otherwise compilers shuffle each out of
+ * the vector. */
 INLINE void leave(__m512 x, float *y)
 {
     _mm512_storeu_ps(y, x);
     __asm__("" : : "r"(y) : "memory");
 }
 
-/* Whole numbers as floats from 1.5 * 2^23 on: their lowest bytes, one vector's behind the other's
- */
+/* Whole numbers as floats with 1.5 * 2^23 added -> their lowest bytes: those of a, then of b */
 INLINE __m256i low_bytes(__m512 a, __m512 b)
 {
     const __m256i at =
@@ -186,8 +186,8 @@ INLINE void clear(int m, __m512i (*acc)[2])
         acc[r][0] = acc[r][1] = _mm512_setzero_si512();
 }
 
-/* acc += numbers 0-15 and 16-31 of four blocks times the four bytes k of each row. One of both is
- * unsigned: codes of keys, weights of values. */
+/* acc += numbers 0-15 and 16-31 of four blocks times the four bytes k of each row. The unsigned
+ * factor is the codes for keys, the weights for values. */
 INLINE void add_products(int keys, int m, const __m512i *x, const struct taken *y, int k,
                          __m512i (*acc)[2])
 {
@@ -206,8 +206,7 @@ INLINE __m512 finished(const struct taken *y, int r, __m512i acc)
                            _mm512_set1_ps(y->base[r]));
 }
 
-/* Of as many bytes as n quads take, the lines for quad k; into the second cache, so that no read
- * waits */
+/* Prefetches quad k's lines of the n quads at `ahead`, into L2, so that no read waits */
 INLINE void ask_for(int bits, const uint8_t *ahead, int k, int n)
 {
     __builtin_prefetch(ahead + 64 * k, 0, 2);
@@ -217,13 +216,13 @@ INLINE void ask_for(int bits, const uint8_t *ahead, int k, int n)
 
 /* ---- logits ---- */
 
-/* Blocks of a group stand for a channel each, so their steps go into queries. [GROUPS][hd],
- * top[hd]: the largest steps */
+/* A block of a group belongs to one channel, so its step is multiplied into the queries.
+ * [GROUPS][hd]; top[hd]: the largest steps */
 struct key_heads {
     float step[GROUPS * CB_KIVI_MAX_HD], centre[GROUPS * CB_KIVI_MAX_HD], top[CB_KIVI_MAX_HD];
 };
 
-/* Codes stay unsigned, from 0 on: their middle is taken off queries' sums. */
+/* Codes stay unsigned, from 0 on; their middle is subtracted through the queries' sums. */
 INLINE void open_key_heads(int bits, const uint8_t *group, int n, int hd, struct key_heads *h)
 {
     const size_t bytes = 4 + 4 * (size_t)bits;
@@ -240,8 +239,8 @@ INLINE void open_key_heads(int bits, const uint8_t *group, int n, int hd, struct
     }
 }
 
-/* Queries for steps of a part of n channels: x[m][n] = q / unit, so that times steps they become
- * -127..127 */
+/* Queries scaled for the steps of a part of n channels: x[m][n] = q / unit, so that x times a step
+ * is within -127..127 */
 struct scaled {
     _Alignas(64) float x[MAX_TILE * PART], unit[16];
 };
@@ -264,7 +263,7 @@ INLINE void scale_queries(int m, const float *const *q, int from, const float *t
                 _mm512_range_ps(top[r], _mm512_mul_ps(_mm512_loadu_ps(q[r] + from + i), s), 0xb);
     }
     all = across(1, m, top);
-    /* as they are where there are no steps to speak of */
+    /* not scaled where the products are negligible */
     all = _mm512_mask_mov_ps(most, _mm512_cmp_ps_mask(all, tiny, _CMP_GT_OQ), all);
     _mm512_storeu_ps(y->unit, _mm512_div_ps(all, most));
     leave(_mm512_div_ps(most, all), inv);
@@ -275,7 +274,7 @@ INLINE void scale_queries(int m, const float *const *q, int from, const float *t
                                                              _mm512_set1_ps(inv[r])));
 }
 
-/* The same times a group's steps */
+/* Multiplies scaled queries by a group's steps */
 INLINE void take_queries(int bits, int m, const struct scaled *q, const float *step,
                          const float *centre, int n, float scale, struct taken *y)
 {
@@ -372,12 +371,13 @@ void cb_kivi_logits_i8(int bits, const uint8_t *group, int n, const float *const
 
 /* ---- sums of values ---- */
 
-/* Blocks stand for 32 dims of a token, so their steps go into its weights. [hd / 32][KEY_BLOCK] */
+/* [hd / 32][KEY_BLOCK]. A block belongs to 32 dims of one token, so its step is multiplied into the
+ * token's weights. */
 struct value_heads {
     float step[CB_KIVI_MAX_HD / 32 * KEY_BLOCK], centre[CB_KIVI_MAX_HD / 32 * KEY_BLOCK];
 };
 
-/* x[n][2] -> those in front, then those behind */
+/* De-interleaves x[n][2]: y gets the first of each pair, then the second of each */
 INLINE void part(const uint32_t *x, int n, uint32_t *y)
 {
     const __m512i even = _mm512_slli_epi32(iota(), 1);
@@ -390,13 +390,13 @@ INLINE void part(const uint32_t *x, int n, uint32_t *y)
     }
 }
 
-/* Heads of rows of n blocks -> head[n][KEY_BLOCK] */
+/* Heads of KEY_BLOCK rows of n blocks -> head[n][KEY_BLOCK] */
 INLINE void copy_heads(int bits, const uint8_t *const *row, int n, uint32_t *head)
 {
     const size_t bytes = 4 + 4 * (size_t)bits;
     uint32_t x[KEY_BLOCK * 2];
 
-    if (n == 2 && row[KEY_BLOCK - 1] == row[0] + (KEY_BLOCK - 1) * 2 * bytes) { /* side by side */
+    if (n == 2 && row[KEY_BLOCK - 1] == row[0] + (KEY_BLOCK - 1) * 2 * bytes) { /* adjacent rows */
         for (int i = 0; i < 2 * KEY_BLOCK; i += 16)
             _mm512_storeu_si512(x + i, heads_16(bits, row[0] + (size_t)i * bytes));
         part(x, KEY_BLOCK, head);
@@ -407,7 +407,7 @@ INLINE void copy_heads(int bits, const uint8_t *const *row, int n, uint32_t *hea
             memcpy(head + j, row[j] + (size_t)i * bytes, sizeof *head);
 }
 
-/* Codes become signed, less their middle. */
+/* Reads the heads; the codes become signed by subtracting their middle. */
 INLINE void open_value_heads(int bits, const uint8_t *const *row, int hd, struct value_heads *h)
 {
     uint32_t head[CB_KIVI_MAX_HD / 32 * KEY_BLOCK];
@@ -418,8 +418,8 @@ INLINE void open_value_heads(int bits, const uint8_t *const *row, int hd, struct
                    h->centre + i);
 }
 
-/* A row of weights p[KEY_BLOCK], none below 0, becomes bytes from 0 on. Returns what centres add,
- * in lanes. */
+/* A row of weights p[KEY_BLOCK], none negative, times steps -> unsigned bytes. Returns the centres'
+ * part of the sum, spread over the lanes. */
 INLINE __m512 take_weights(const float *p, const float *step, const float *centre, int32_t *byte,
                            float *unit)
 {

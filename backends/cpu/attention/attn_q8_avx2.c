@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_q8_avx2.c - stored values as pairs of 16-bit integers: q8_0 rows keep their codes, others go
- * through attn_half.c. */
+/* attn_q8_avx2.c - stored values as pairs of 16-bit integers. q8_0 rows keep their codes;
+ * attn_half.c converts the other types. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
 
@@ -23,7 +23,7 @@ VEC_INLINE void store_pairs(__m256i u, __m256i w, int16_t *y)
         _mm256_storeu_si256((void *)(y + 16 * i), _mm256_cvtepi8_epi16(part[i]));
 }
 
-/* Codes stay as they are; each block of 32 dims has scales of its own. */
+/* Codes are unchanged; each block of 32 dims has its own scales. */
 static void pack_q8(const struct kern_rows *v, int hd, int at, struct i16_values *y)
 {
     for (int j = 0; j < v->n && j < v->n_ahead; j++)

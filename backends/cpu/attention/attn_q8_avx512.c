@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_q8_avx512.c - attention over q8_0 rows in integers. Logits: the codes of a key, made
- * unsigned, times a query as two planes of 7 and 8 bits; both stay exact, so the query's 15 bits
- * and the scales are all that is rounded. Values: their codes as they are, as pairs of keys. */
+/* attn_q8_avx512.c - attention over q8_0 rows in integers. Logits: a key's codes, made unsigned,
+ * times a query in two planes of 7 and 8 bits. Both products are exact; only the query (to 15 bits)
+ * and the scales are rounded. Values: their codes unchanged, as pairs of keys. */
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
@@ -41,8 +41,8 @@ static void halves(const uint16_t *h, int n, void *y)
         _mm512_storeu_ps((float *)y + i, cb_halves(h + i));
 }
 
-/* Row r of m. Codes are hi * 128 + lo; 128 times their sum is taken off at the start, as keys are
- * stored with 128 added. */
+/* Packs row r of m. A code is hi * 128 + lo. `start` subtracts 128 times the codes' sum, because
+ * keys are stored with 128 added. */
 static void pack_q_block(const float *x, float scale, int r, int m, int32_t *y)
 {
     const __m512 u = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(scale));
@@ -117,7 +117,7 @@ static inline void transpose_codes(const char *const *row, size_t at, char *y)
     }
 }
 
-/* Block b of PANEL keys -> codes y, and their scales as stored */
+/* Block b of PANEL keys -> codes y, and the stored scales */
 static void pack_block(const char *const *row, int b, char *y, uint16_t *scale)
 {
     transpose_codes(row, (size_t)b * 34 + 2, y);
@@ -145,8 +145,8 @@ static void pack_k(const struct kern_rows *k, int hd, void *kp)
         pack_panel(k, j, hd, (char *)kp + (size_t)j * k_bytes(hd));
 }
 
-/* 16 keys of a block, whose scales are dk: s[m][KEY_BLOCK] = or +=. ahead: a block that is read
- * next, or NULL */
+/* 16 keys of a block, with scales dk: s[m][KEY_BLOCK] = or +=. ahead: a block to prefetch, or
+ * NULL */
 INLINE void qk_block(int m, const int32_t *q, const char *k, __m512 dk, const char *ahead,
                      int first, float *s)
 {
@@ -178,7 +178,7 @@ INLINE void qk_block(int m, const int32_t *q, const char *k, __m512 dk, const ch
     }
 }
 
-/* Half a panel: codes and scales of the second one lie 64 bytes on. */
+/* Half a panel: the second half's codes and scales are 64 bytes further on. */
 INLINE void qk_tile(int m, const char *q, const char *k, int hd, float *s)
 {
     for (int b = 0; b < hd / 32; b++, q += (QUADS * 2 + 3) * 4 * m, k += PANEL * 36)
@@ -224,7 +224,7 @@ struct pairs {
 
 INLINE struct pairs pair_codes(__m256i u, __m256i w)
 {
-    u = _mm256_permute4x64_epi64(u, 0xd8); /* or dims 0-7, 16-23 would come first */
+    u = _mm256_permute4x64_epi64(u, 0xd8); /* so that unpacking gives dims 0-15, then 16-31 */
     w = _mm256_permute4x64_epi64(w, 0xd8);
     return (struct pairs){ _mm256_unpacklo_epi8(u, w), _mm256_unpackhi_epi8(u, w) };
 }
@@ -265,7 +265,7 @@ void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp)
 
 /* ---- prepacked blocks ---- */
 
-/* A block of 32 dims of a prepacked panel: the packed one's codes, and the scales as stored. */
+/* A block of 32 dims of a prepacked panel: the codes of a packed block, and the stored scales. */
 struct prepacked_keys {
     uint8_t code[QUADS][PANEL][4];
     uint16_t scale[PANEL];
@@ -350,7 +350,7 @@ static void open_value(enum kv_type t, const void *codes, const float *step, int
     }
 }
 
-/* The keys of a panel from `half`, 0 or 16, on; ahead: as many blocks, which are read next */
+/* The 16 keys of a panel from `half`, 0 or 16, on; ahead: as many blocks to prefetch */
 INLINE void prepacked_tile(int m, const char *q, const struct prepacked_keys *k,
                            const struct prepacked_keys *ahead, int half, int hd, float *s)
 {

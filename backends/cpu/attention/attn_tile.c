@@ -17,7 +17,7 @@ int cb_tile_tokens(const struct device *d, const struct attn *a)
     const int most = cb_tile_rows(a->hd) / group, fair = a->n_tok * a->n_kv / busy;
     int n = fair < most ? fair : most;
 
-    n = n * group < 96 ? 96 / group : n; /* below, packing the keys is felt */
+    n = n * group < 96 ? 96 / group : n; /* below 96 rows the cost of packing keys shows */
     return n > 0 ? n : 1;
 }
 
@@ -26,7 +26,7 @@ static size_t round64(size_t n)
     return (n + 63) & ~(size_t)63;
 }
 
-/* The most that a packed query (key = 0) or key takes, whatever its type */
+/* The largest size of a packed query (key = 0) or key, over all types */
 static size_t packed_bytes(const struct kern_attn *k, int key, int hd)
 {
     size_t most = 0;
@@ -50,7 +50,7 @@ size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd)
            2 * round64((size_t)rows * sizeof(int)) + round64((size_t)rows * sizeof(float *));
 }
 
-/* Tiles of about equal height: 7 rows are 4 + 3, not 6 + 1. */
+/* Tiles of nearly equal height: 7 rows are 4 + 3, not 6 + 1. */
 static int even_height(int rows, int mr)
 {
     const int n = (rows + mr - 1) / mr;
@@ -110,7 +110,7 @@ static void row_addresses(const void *base, size_t bytes, const int32_t *idx, in
         row[j] = row[n - 1];
 }
 
-/* The second half of the block before is the first of this one. */
+/* The second half of the previous block becomes the first half of this one. */
 static void next_addresses(const void *base, size_t bytes, const struct kv_run *run, int from,
                            int n, int goes_on, const char **row)
 {
@@ -134,7 +134,7 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
     b->k = (struct kern_rows){ .t = a->type_k, .n = b->n, .row = b->k_row };
     b->v = (struct kern_rows){ .t = a->type_v, .n = b->n, .row = b->v_row };
     b->prepacked = from < run->prepacked;
-    if (b->prepacked || run->kivi) { /* read by other means */
+    if (b->prepacked || run->kivi) { /* not read by row addresses */
         b->run = NULL;
         return;
     }

@@ -13,26 +13,26 @@ struct tile {
     const struct attn *a;
     const struct kv_run *run;
     int kv, group, tok, n_tok, rows, mr, hd_pad;
-    int lo, hi;           /* entries that any row reads */
-    int *row_lo, *row_hi; /* [rows]: each row's entries; both ascend */
-    const float **q;      /* [rows]; times scale, logits come as powers of 2 */
+    int lo, hi;           /* entries that some row reads */
+    int *row_lo, *row_hi; /* [rows]: the entries that each row reads; both ascend */
+    const float **q;      /* [rows]; multiplied by scale, so that logits are base 2 */
     float scale;
-    void *qp;  /* the same packed */
-    float cap; /* the softcap on that scale; 0 = none */
+    void *qp;  /* q, packed */
+    float cap; /* the softcap in base 2; 0 = none */
     const struct kern_qk *qk;
 };
 
-/* Up to KEY_BLOCK entries from `from` on, as addresses of rows; the second half is the next block.
- */
+/* Up to KEY_BLOCK entries from `from` on, as row addresses. The second half of the arrays is the
+ * next block. */
 struct block {
-    const struct kv_run *run; /* NULL before the first one */
+    const struct kv_run *run; /* NULL before the first block */
     int from, n;
-    int prepacked; /* 1: no rows, but codes and steps of the run */
+    int prepacked; /* 1: the block has codes and steps in the run instead of rows */
     struct kern_rows k, v;
     const char *k_row[2 * KEY_BLOCK], *v_row[2 * KEY_BLOCK];
 };
 
-/* Takes bytes from a scratch, 64-byte aligned. */
+/* Takes 64-byte aligned memory from a scratch. */
 static inline void *cb_take(char **at, size_t bytes)
 {
     char *p = *at;
@@ -45,28 +45,28 @@ static inline int cb_hd_pad(const struct kern_attn *k, int hd)
     return (hd + k->vw - 1) / k->vw * k->vw;
 }
 
-/* Rows that a tile aims at: what stays in the second cache beside a block of keys. */
+/* Target height of a tile: what stays in L2 beside a block of keys. */
 int cb_tile_rows(int hd);
 size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd);
-size_t cb_packed_key_bytes(const struct kern_attn *k, int hd); /* at most, of any type */
+size_t cb_packed_key_bytes(const struct kern_attn *k, int hd); /* the largest of all types */
 /* Tokens a tile so that n_item_per_tile * tiles keeps the team busy. */
 int cb_tile_tokens(const struct device *d, const struct attn *a);
 void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *a, int kv, int tok,
                   int n_tok, char **mem);
-/* Entries from `from`, a multiple of KEY_BLOCK, to `end` or the block's. */
+/* Opens the entries from `from`, a multiple of KEY_BLOCK, to `end` or the block's end. */
 void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
                    int end);
 
-/* 1: f16 and bf16 rows are multiplied as integers. Turning them into such pays where enough queries
- * share a KV head, or where it has been done for most; it must not depend on how a prompt is cut.
- */
+/* 1: f16 and bf16 rows are multiplied as integers. The conversion pays where enough queries share a
+ * KV head, or where most rows are prepacked. The choice must not depend on the chunks of a
+ * prompt. */
 static inline int cb_in_integers(const struct attn *a, enum kv_type t)
 {
     return (t == KV_F16 || t == KV_BF16) &&
            (a->causal || a->n_head / a->n_kv >= 4 || a->run[0].prepacked);
 }
 
-/* How logits are made. */
+/* The kernel for the logits. */
 static inline const struct kern_qk *cb_qk_of(const struct kern_attn *k, const struct attn *a)
 {
     return k->qk_half && cb_in_integers(a, a->type_k) && a->hd % 16 == 0 ? k->qk_half
@@ -82,7 +82,7 @@ static inline void cb_tile_logits(const struct tile *t, int r, int m, const void
     qk->mul(q, m, t->mr, kp, n, t->a->hd, s);
 }
 
-/* Entry `at` of a run's keys (v = 0) or values, if it is prepacked; else NULL */
+/* Codes of entry `at` of a run's keys (v = 0) or values if it is prepacked, else NULL */
 static inline const char *cb_codes_at(const struct tile *t, int v, int at)
 {
     const size_t row = cb_kv_row_bytes(v ? t->a->type_v : t->a->type_k, t->a->hd);
@@ -95,8 +95,8 @@ static inline const float *cb_steps_at(const float *step, int at)
     return step ? step + at : NULL;
 }
 
-/* Logits of rows [r, r + m) of the tile against the prepacked block at `from`; ahead: codes that
- * are read next, as many, or NULL */
+/* Logits of rows [r, r + m) of the tile against the prepacked block at `from`; ahead: as many codes
+ * to prefetch, or NULL */
 static inline void cb_prepacked_logits(const struct tile *t, int from, int r, int m,
                                        const char *ahead, float *s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_values_avx2.c - sums of values weighted by probabilities, as products of 16-bit integers:
- * two keys an instruction. Probabilities times what a code of each key is worth are rounded to as
- * many bits as surely fit in 16 and keep the sum in 32, as in attn_values_avx512.c. */
+ * two keys an instruction. A probability times its key's quantisation step is rounded to as many
+ * bits as are sure to fit in 16 and to keep the sum in 32, as in attn_values_avx512.c. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
 
@@ -18,10 +18,10 @@ static int top_of(enum kv_type t)
     return t == KV_Q8_0 ? 128 : 8192;
 }
 
-/* What p is multiplied with, beside the keys' scales: p is 1 and their sum at most. */
+/* The factor that turns p times a key's scale into a code. p is at most 1 and the weights' sum. */
 static float multiplier(float sum, float max_scale, int top)
 {
-    const float most = (float)(INT32_MAX / top - KEY_BLOCK); /* each is rounded up by less than 1 */
+    const float most = (float)(INT32_MAX / top - KEY_BLOCK); /* rounding adds less than 1 to each */
     const float fits = sum > 1.0f ? 32767.0f : 32767.0f / sum;
 
     return (fits < most / sum ? fits : most / sum) / max_scale;
@@ -36,7 +36,7 @@ static float max_of(const float *x, int n)
     return v_hmax(max);
 }
 
-/* p[n] times the keys' scales as int16, up to a multiple of 16; what one step is worth */
+/* p[n] times the keys' scales as int16, up to a multiple of 16; returns the step */
 static float quantize_p(const float *p, float sum, const float *scale, float max_scale, int n,
                         int top, int16_t *y)
 {
@@ -58,8 +58,8 @@ static float quantize_p(const float *p, float sum, const float *scale, float max
     return 1.0f / f;
 }
 
-/* o[m][hd_pad] of 16 dims = o * f + step * (p v); v: pairs of 32 dims, of which half are read.
- * ahead: as many codes, which are read next */
+/* o[m][hd_pad] of 16 dims = o * f + step * (p v). v: pairs of 32 dims, half of which are read.
+ * ahead: as many codes to prefetch */
 VEC_INLINE void pv_tile(int m, const int16_t *p, const int16_t *v, const int16_t *ahead, int n,
                         int hd_pad, float *o, const float *f, const float *step)
 {
@@ -92,16 +92,17 @@ static void pv_any(int m, const int16_t *p, const int16_t *v, const int16_t *ahe
     I16_HEIGHTS(m, PV);
 }
 
-/* Codes and scales of 32 dims each, and how far the next ones are. */
+/* Codes and scales of 32 dims each, and the distances to the next 32. */
 struct codes {
-    const int16_t *at, *ahead; /* ahead: what is read next */
+    const int16_t *at, *ahead; /* ahead: what to prefetch */
     size_t apart;
     const float *scale;
     size_t scale_apart; /* 0: all dims have the same scales */
     int top;            /* the largest code */
 };
 
-/* Rows that see less than n entries get what others behind them would not change. */
+/* Quantises each row's weights. A row that sees fewer than n entries gets codes that do not depend
+ * on the entries past those. */
 static void quantize_rows(const struct kern_soft *s, const float *scale, int n, int top, int16_t *p,
                           float *step)
 {

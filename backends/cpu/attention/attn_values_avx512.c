@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_values_avx512.c - sums of values weighted by probabilities, as products of 16-bit integers:
- * two keys an instruction. Probabilities times what a code of each key is worth are rounded to as
- * many bits as surely fit in 16 and keep the sum in 32. */
+ * two keys an instruction. A probability times its key's quantisation step is rounded to as many
+ * bits as are sure to fit in 16 and to keep the sum in 32. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <string.h>
@@ -30,14 +30,15 @@ static float max_of(const float *x, int n)
     return _mm512_reduce_max_ps(max);
 }
 
-/* What weights of 16 rows are multiplied with, beside the keys' scales, of which `top` is the
- * largest that a row sees: a weight is 1 and their sum at most. What one step of the products is
- * worth; a row of which nothing is seen gets 0 and its sum, 0 or NaN. */
+/* For 16 rows, f: the factor that turns a weight times its key's scale into a code; step: the value
+ * of one step of the products. top: the largest scale that a row sees. A weight is at most 1 and at
+ * most the weights' sum. A row that sees no weight above 0 gets f = 0 and step = its sum, 0 or
+ * NaN. */
 INLINE void multipliers(__m512 sum, __m512 top, int top_code, __m512 *f, __m512 *step)
 {
     const __m512 one = _mm512_set1_ps(1.0f), zero = _mm512_setzero_ps();
     const float most =
-        (float)(INT32_MAX / top_code - KEY_BLOCK); /* each is rounded up by less than 1 */
+        (float)(INT32_MAX / top_code - KEY_BLOCK); /* rounding adds less than 1 to each */
     const __mmask16 some =
         _mm512_cmp_ps_mask(sum, zero, _CMP_GT_OQ) & _mm512_cmp_ps_mask(top, zero, _CMP_GT_OQ);
     const __m512 fits = _mm512_div_ps(_mm512_set1_ps(32767.0f), _mm512_min_ps(one, sum));
@@ -70,14 +71,14 @@ INLINE void quantize_p(const float *p, float f, const float *scale, int n, int16
     }
 }
 
-/* 16 pairs of codes of `wide` bytes as 16-bit ones */
+/* 16 pairs of codes of `wide` bytes -> 16-bit codes */
 INLINE __m512i pairs(int wide, const char *v)
 {
     return wide == 2 ? _mm512_loadu_si512(v)
                      : _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)v));
 }
 
-/* o[m][hd_pad] of 32 dims = o * f + step * (p v); ahead: as many codes, which are read next */
+/* o[m][hd_pad] of 32 dims = o * f + step * (p v); ahead: as many codes to prefetch */
 INLINE void pv_tile(int m, int wide, const int16_t *p, const char *v, const char *ahead, int n,
                     int hd_pad, float *o, const float *f, const float *step)
 {
@@ -126,7 +127,7 @@ static void pv_any(int m, int wide, const int16_t *p, const char *v, const char 
 
 /* Codes of `wide` bytes and scales of 32 dims each, `apart` bytes from one to the next. */
 struct codes {
-    const char *at, *ahead; /* ahead: what is read next */
+    const char *at, *ahead; /* ahead: what to prefetch */
     size_t apart;
     int wide;
     const float *scale;
@@ -134,7 +135,7 @@ struct codes {
     int top;            /* the largest code */
 };
 
-/* Scales as stored, behind 8-bit codes; those ahead are asked for. */
+/* Reads the scales stored after 8-bit codes and prefetches the next ones. */
 static void read_scales(const struct codes *v, float *scale)
 {
     const size_t at = offsetof(struct i8_values, scale);
@@ -146,7 +147,8 @@ static void read_scales(const struct codes *v, float *scale)
         __builtin_prefetch(v->ahead + at + i, 0, 2);
 }
 
-/* Rows that see less than n entries get what others behind them would not change. */
+/* Quantises each row's weights. A row that sees fewer than n entries gets codes that do not depend
+ * on the entries past those. */
 static void quantize_rows(const struct kern_soft *s, const float *scale, int n, int top_code,
                           int16_t *p, float *step)
 {
@@ -212,7 +214,7 @@ void cb_pv_prepacked_half_avx512(const struct kern_soft *s, const void *codes, c
     sum_values(s, v, KEY_BLOCK, hd, o);
 }
 
-/* A type whose rows hold their scales: there are no steps. */
+/* The rows of this type hold their scales, so `step` is unused. */
 void cb_pv_prepacked_q8_avx512(const struct kern_soft *s, const void *codes, const float *step,
                                const void *ahead, int hd, float *o)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* kivi_block.c - a block of entries of which some are quantised, as packed keys and values: in f32,
- * or as integers where an ISA multiplies those. */
+/* kivi_block.c - a block with quantised entries as packed keys and values: in f32, or as integers
+ * where the ISA multiplies those. */
 #include "kivi_block.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static const uint8_t *value_row(const struct kv_kivi *q, int slot, int hd)
     return q->v + (size_t)(q->row_v ? q->row_v[slot] : slot) * bytes;
 }
 
-/* Where the group of keys lies that entries j..j+31 are, if they are one in its order. */
+/* The group of keys that holds entries j..j+31, if they are a whole group in order; else NULL. */
 static const uint8_t *whole_group(const struct kv_run *run, int j, int n, int hd)
 {
     const struct kv_kivi *q = run->kivi;
@@ -31,7 +31,7 @@ static const uint8_t *whole_group(const struct kv_run *run, int j, int n, int hd
 
     if (n < KIVI_GROUP || slot + KIVI_GROUP > q->n_k || row % KIVI_GROUP)
         return NULL;
-    if (slot_of(run, j + KIVI_GROUP - 1) != slot + KIVI_GROUP - 1) /* ascending: a run of slots */
+    if (slot_of(run, j + KIVI_GROUP - 1) != slot + KIVI_GROUP - 1) /* consecutive: slots ascend */
         return NULL;
     if (q->row_k && q->row_k[slot + KIVI_GROUP - 1] != row + KIVI_GROUP - 1)
         return NULL;
@@ -44,11 +44,12 @@ static const char *plain_row(const struct attn *a, const struct kv_run *run, int
     return (const char *)(v ? run->v : run->k) + (size_t)slot * cb_kv_row_bytes(t, a->hd);
 }
 
-/* Quantised slots, one after the other. A group of keys is decoded once for all that follow. */
+/* Reads quantised slots in order. A group of keys is decoded once for all of its slots that
+ * follow. */
 struct reader {
     const struct kern_vec *k;
     const struct kv_kivi *q;
-    int v, hd, group; /* the group that is in `panel`, -1: none */
+    int v, hd, group; /* the group in `panel`, -1: none */
     float *panel;     /* [KIVI_GROUP][hd] */
 };
 
@@ -73,8 +74,8 @@ static void read_slot(struct reader *r, int slot, float *y)
         y[c] = x[i / nk * r->hd * nk + c * nk + i % nk];
 }
 
-/* Entries j..j+n-1 as n_row addresses of plain rows, the last one repeated; quantised ones are
- * decoded and rounded to tmp. */
+/* Addresses of entries j..j+n-1 as plain rows, padded to n_row by repeating the last. Quantised
+ * entries are decoded and rounded to tmp. */
 static void as_rows(const struct kern_vec *k, const struct attn *a, const struct kv_run *run, int v,
                     int j, int n, int n_row, char *tmp, const char **row)
 {
@@ -96,9 +97,9 @@ static void as_rows(const struct kern_vec *k, const struct attn *a, const struct
         row[i] = row[n - 1];
 }
 
-enum { ROW_BYTES = 4 * CB_KIVI_MAX_HD }; /* at most */
+enum { ROW_BYTES = 4 * CB_KIVI_MAX_HD }; /* bytes of the largest row */
 
-/* Entries j..j+n-1, not a whole group */
+/* Packs the keys of entries j..j+n-1, which are not a whole group */
 static void pack_some_keys(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
                            int j, int n, void *panel)
 {
@@ -129,7 +130,7 @@ void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const str
     }
 }
 
-/* Entries j..j+n-1, at most 16, which become those from `at` on */
+/* Packs the values of entries j..j+n-1, at most 16, as the packed entries from `at` on */
 static void integer_values(const struct kern_vec *k, const struct attn *a, const struct kv_run *run,
                            int j, int n, int at, void *v)
 {
@@ -186,9 +187,9 @@ int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t)
     return t->run->kivi && k->kivi->logits && one_token(t->a);
 }
 
-enum { MAX_ROWS = SUB_TILES * MAX_TILE }; /* whose logits are in work at once */
+enum { MAX_ROWS = SUB_TILES * MAX_TILE }; /* rows a block of logits */
 
-/* Row of a quantised key, -1 behind them */
+/* The quantised row of entry j's key, or -1 if it is not quantised */
 static int key_row(const struct kv_run *run, int j)
 {
     const int slot = slot_of(run, j);
@@ -198,22 +199,23 @@ static int key_row(const struct kv_run *run, int j)
     return run->kivi->row_k ? run->kivi->row_k[slot] : slot;
 }
 
-/* Where the values of entries j.. lie that are read after their keys; else: if not quantised */
+/* The quantised values of entries j.., to prefetch while their keys are read; `other` if they are
+ * not quantised */
 static const uint8_t *values_ahead(const struct kv_run *run, int j, int hd, const uint8_t *other)
 {
     const int slot = slot_of(run, j);
     return slot < run->kivi->n_v ? value_row(run->kivi, slot, hd) : other;
 }
 
-/* The same of keys, which are read after the values before them */
+/* The same for keys, which are read after the previous block's values */
 static const uint8_t *keys_ahead(const struct kv_run *run, int j, int hd, const uint8_t *other)
 {
     const int row = j < run->n ? key_row(run, j) : -1;
     return row >= 0 ? key_group(run->kivi, row / KIVI_GROUP, hd) : other;
 }
 
-/* Entries j.. that are scattered over groups side by side, at most a block's: where they are from
- * the first group's beginning. Returns of how many. */
+/* Counts the entries j.. that lie scattered in adjacent groups, at most KEY_BLOCK of them. at[]:
+ * their offsets from the start of the first group. */
 static int scattered(const struct kv_run *run, int j, int n, int *at, int *n_group)
 {
     const int row = key_row(run, j), first = row / KIVI_GROUP * KIVI_GROUP;
@@ -231,8 +233,8 @@ static int scattered(const struct kv_run *run, int j, int n, int *at, int *n_gro
     return m;
 }
 
-/* Logits of entries j..: those that follow in whole groups, those that are scattered, or rows.
- * Returns of how many. */
+/* Logits of the next entries from j on: whole groups in order, scattered entries, or plain rows.
+ * Returns how many. */
 static int some_logits(const struct kern_vec *k, const struct tile *t, int r, int rows, int j,
                        int n, void *kp, float *s)
 {

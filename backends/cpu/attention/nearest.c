@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* nearest.c - the row with the largest product: the logits of attention in f32, and of each query
- * the largest in place of a sum. An item is ROWS queries; it packs the keys anew, a block at a
- * time. */
+/* nearest.c - the row with the largest dot product: attention's f32 logits, then each query's
+ * maximum instead of a sum. An item is ROWS queries; it packs the keys anew, a block at a time. */
 #include <math.h>
 
 #include "attn_tile.h"
@@ -37,7 +36,7 @@ static void pack_block(const struct job *job, int from, int n, void *kp)
     job->k->qk[KV_F32]->pack_k(&rows, job->hd, kp);
 }
 
-/* One query's logits against a block of keys; the first of equals stays. */
+/* Updates one query's best key from its logits against a block. The first of equal keys stays. */
 static void take_best(const struct job *job, int i, const float *s, int from, int n)
 {
     const float top = job->k->largest(s, n);

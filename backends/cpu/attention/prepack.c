@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* prepack.c - blocks of keys and values in the form that attention multiplies. It makes the same
- * integers of rows whenever it reads them; where a row stays and is read for every token, they are
- * made once. */
+/* prepack.c - blocks of keys and values as the integers that attention multiplies. Attention can
+ * compute these integers from rows at each read. Rows that stay and are read for every token are
+ * converted once. */
 #include <string.h>
 
 #include "cpu/vector/kern_vec.h"

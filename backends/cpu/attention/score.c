@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* score.c - attention score per entry, a second pass over the queries. An item is KEY_SPLIT entries
- * of one KV head, packed once; all queries pass in order, so every sum has one order. */
+ * of one KV head, packed once. All queries pass in order, so every sum has one order. */
 #include <assert.h>
 #include <math.h>
 
@@ -16,7 +16,7 @@ struct job {
     int n_split, tile_tok, per;
 };
 
-enum { PEAK_TOK = 128 }; /* queries whose largest scores are in work at once */
+enum { PEAK_TOK = 128 }; /* queries whose largest scores are in work at a time */
 
 size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
 {
@@ -25,8 +25,8 @@ size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
            (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(PEAK_TOK * KEY_SPLIT) * f;
 }
 
-/* Packs entries [begin, end), those that are not prepacked; returns the bytes of a packed
- * KEY_BLOCK. */
+/* Packs the entries of [begin, end) that are not prepacked. Returns the bytes of KEY_BLOCK packed
+ * keys. */
 static size_t pack(const struct job *job, const struct kv_run *run, int begin, int end, char *kp)
 {
     const struct attn *a = &job->sc->a;
@@ -54,13 +54,13 @@ static void logits(const struct tile *t, int r, int m, const void *kp, int from,
         cb_tile_logits(t, r, m, kp, n, s);
 }
 
-/* Where the scores of a query head add up */
+/* The row that a query head's scores are added to */
 static float *row_of(const struct job *job, int h)
 {
     return job->sc->out + (int64_t)(h / job->per) * job->sc->out_stride;
 }
 
-/* Rows [r, r + m) of the tile; the block's logits s -> out. */
+/* Adds the scores of rows [r, r + m) of the tile, from the block's logits s, to out. */
 static void add_rows(const struct job *job, const struct tile *t, int r, int m, int from, int n,
                      const float *s)
 {
@@ -122,8 +122,8 @@ static void score_item(void *ctx, int i, int thread)
 
 /* ---- the largest of all heads ---- */
 
-/* Rows [r, r + m) of the tile: the block's logits s, in powers of 2 below their sum -> top[query]
- */
+/* Raises top[query] to the block's logits s of rows [r, r + m) of the tile, less the row's
+ * log-sum-exp, in base 2 */
 static void raise_rows(const struct job *job, const struct tile *t, int r, int m, int n,
                        const float *s, float *top)
 {
@@ -185,7 +185,7 @@ static void peak_item(void *ctx, int item, int thread)
     }
 }
 
-/* One query's logits of a head are there: those of entries from.. */
+/* Adds one head's scores of entries from.. from its given logits; there is one query */
 static void take_given(const struct job *job, int h, int from)
 {
     const struct score *sc = job->sc;
@@ -202,7 +202,7 @@ static void take_given(const struct job *job, int h, int from)
                      sc->weight ? sc->weight[0] : 1.0f, row_of(job, h) + from);
 }
 
-/* KEY_SPLIT entries of all heads of a row */
+/* KEY_SPLIT entries, all query heads that share a row of out */
 static void given_item(void *ctx, int item, int thread)
 {
     const struct job *job = ctx;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* topk.c - which stored tokens are chosen: the best of each one's heads, and the k largest of n
- * floats in O(n): the key of the k-th is found by counting, first by its upper 11 bits, then among
- * those that share them. */
+/* topk.c - selection of stored tokens: each token's largest logit over the heads, and the k largest
+ * of n floats in O(n). The key of the k-th largest is found by counting, first on its upper 11
+ * bits, then among the keys that share them. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/vector/kern_vec.h"
 
-enum { BITS = 11, BUCKETS = 1 << BITS, PIECE = 2048 /* entries that a thread goes through */ };
+enum { BITS = 11, BUCKETS = 1 << BITS, PIECE = 2048 /* entries an item */ };
 
 /* ---- the best head ---- */
 
@@ -54,7 +54,7 @@ void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_he
 
 /* ---- the k largest ---- */
 
-/* An unsigned number that orders as the float does; -0 and 0 are equal. */
+/* An unsigned integer with the order of the floats; -0 and 0 are equal. */
 static inline uint32_t order_key(float x)
 {
     uint32_t u;
@@ -64,7 +64,7 @@ static inline uint32_t order_key(float x)
     return u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
 }
 
-/* Of the counts, from the top: the bucket in which the k-th falls; *k becomes its rank in there. */
+/* The bucket of the k-th largest, counted from the top; *k becomes its rank within the bucket. */
 static uint32_t bucket_of(const uint32_t *count, int *k)
 {
     uint32_t b = BUCKETS - 1;
@@ -74,8 +74,8 @@ static uint32_t bucket_of(const uint32_t *count, int *k)
     return b;
 }
 
-/* Counts upper bits. Neighbours often share a bucket: four tables, so that one count need not wait
- * for the one before it. */
+/* Counts the upper bits of the keys. Neighbours often share a bucket: with four tables an increment
+ * need not wait for the one before it. */
 static void count_tops(const float *x, int n, uint32_t *count)
 {
     uint32_t lane[4][BUCKETS] = { { 0 } };
@@ -90,7 +90,7 @@ static void count_tops(const float *x, int n, uint32_t *count)
         count[b] = lane[0][b] + lane[1][b] + lane[2][b] + lane[3][b];
 }
 
-/* Entries that may be among the k: those at or above the k-th one's bucket. */
+/* A candidate for the k largest: an entry in or above the k-th one's bucket. */
 struct cand {
     uint32_t key;
     int32_t i;
@@ -108,8 +108,8 @@ static int candidates(const float *x, int n, uint32_t top, struct cand *c)
     return m;
 }
 
-/* The key of the k-th largest of the bucket; *n_equal: how many with that very key belong to the k.
- */
+/* The key of the bucket's k-th largest; *n_equal: how many entries with exactly this key are among
+ * the k. */
 static uint32_t kth_key(const struct cand *c, int m, uint32_t top, int k, int *n_equal)
 {
     uint32_t count[BUCKETS] = { 0 }, mid, low;
@@ -132,7 +132,7 @@ size_t cb_cpu_topk_scratch(int n_ctx, int n_head)
     return ((size_t)n_ctx + 1) * sizeof(struct cand) + (size_t)n_head * sizeof(float);
 }
 
-/* The candidates lie in the caller's scratch. */
+/* The caller's scratch holds the candidates. */
 void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx)
 {
     struct cand *c = cb_par_scratch(d->par, 0);
