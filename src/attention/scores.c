@@ -185,8 +185,8 @@ static int gathers(const struct attention *x, const struct attention *a, int l)
     return sums_all(x, l) && x->bank->n_feed == a->bank->n_feed && x->bank->n_ctx == a->bank->n_ctx;
 }
 
-/* The session whose scores of every query of the prompt serve a. Of the sessions that share a
- * prompt, one gathers them. */
+/* The session that gathers the scores of every query of the prompt for a. Among sessions that share
+ * a prompt, one gathers for all. */
 static const struct attention *gatherer(const struct attention *a, int l)
 {
     const struct attention *lead = a->leader;

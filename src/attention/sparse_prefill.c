@@ -74,7 +74,7 @@ static int room(struct attention *a, struct sparse_prefill *p)
                : CB_ENOMEM;
 }
 
-/* as[l]: the layer whose choice the policy's decoded tokens read in layer l */
+/* as[l]: the layer whose choice decoded tokens read in layer l, by the policy's plan */
 static void of_policy(const struct attention *a, int *as)
 {
     for (int l = 0; l < a->bank->n_layer; l++)

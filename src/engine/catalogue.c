@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* catalogue.c - the public lists of what is built in: backends, stored types, methods. */
+/* catalogue.c - the public lists of built-in devices, model families, stored types, methods and
+ * chat forms. */
 #include <string.h>
 
 #include "base/err.h"

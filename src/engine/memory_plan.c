@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_plan.c - the memory that a session holds, and the memory that it will hold: the memory
- * plan. */
+/* memory_plan.c - the memory that a session holds now, and the plan of the memory that it will
+ * hold. */
 #include "attention/attend.h"
 #include "attention/chooser.h"
 #include "attention/cross_layer.h"
