@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* batches.c - tokens a second of one session and of several that are decoded together, after one
- * prompt that they share, as a table. Rounds of a few steps pass in turn, and the median round
- * counts, so what else the machine does falls on all alike. Each batch's logits are compared with
- * those of the session that is decoded alone and is fed the same tokens: a difference ends the run.
+/* batches.c - tokens a second of one session and of several sessions decoded together after one
+ * shared prompt, as a table. Sizes take turns in rounds of a few steps, and the median round
+ * counts, so that other load on the machine affects all sizes alike. Each batch's logits are
+ * compared with those of the session that is decoded alone and fed the same tokens; a difference
+ * ends the run.
  *
  * usage: bench/batches MODEL TOKENS SESSIONS,...
  */
@@ -33,7 +34,7 @@ static int32_t token_at(const struct cb_model *m, int i)
     return (int32_t)((x >> 8) % (uint32_t)m->hp.n_vocab);
 }
 
-/* Sessions 0..n-1 take the next STEPS tokens together, the same for all. */
+/* Sessions 0..n-1 decode the next STEPS tokens together, the same tokens for all. */
 static int together(cb_session **s, int n, const cb_model *m, int at, double *out)
 {
     const double start = cb_now_s();
@@ -48,7 +49,7 @@ static int together(cb_session **s, int n, const cb_model *m, int at, double *ou
     return CB_OK;
 }
 
-/* Each size has sessions of its own: size k's are s[k][0..n-1]. */
+/* Each size has its own sessions: s[k][0..n-1] for size k. */
 static int rounds(cb_session *s[][MOST], struct batch *b, int n_size, const cb_model *m)
 {
     const size_t bytes = (size_t)m->hp.n_vocab * sizeof(float);

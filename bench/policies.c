@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* policies.c - decoding with many policies side by side after one prompt, which is computed once
- * for all that can share it, as a table. Rounds of a few tokens pass in turn, and the median round
- * counts, so what else the machine does falls on all alike.
+/* policies.c - times decoding under many policies after one prompt, which is prefilled once for all
+ * policies that can share it, as a table. Policies take turns in rounds of a few tokens, and the
+ * median round counts, so that other load on the machine affects all policies alike.
  *
  * usage: bench/policies MODEL TOKENS[:TYPE,...] POLICY...     TYPE: of keys and values, default f16
  */
@@ -15,7 +15,7 @@
 enum { ROUNDS = 41, ROUND_TOKENS = 8, MOST = 64 };
 
 struct lane {
-    const char *policy, *type; /* of keys and values */
+    const char *policy, *type; /* type: of keys and values */
     cb_session *s;
     double prefill_s, round[ROUNDS]; /* seconds; prefill 0 = shared */
     struct cb_memory mem;
@@ -45,7 +45,7 @@ static int open_lane(struct lane *y, cb_model *m, const char *policy, const char
     return err ? err : cb_session_want_top(y->s, cb_sampler_defaults().top_k);
 }
 
-/* The prompt goes once through the first policy and all that can follow it, then through the
+/* Prefills the prompt once for the first policy and all that can follow it, then for each of the
  * others. */
 static int fill(struct lane *lane, int n, const int32_t *ids, int n_tok)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* attend.c - attention of one layer in five steps. Each is a function that hands data to the next:
  *
- *   append     new keys and values go to the store
- *   parts      the plan row becomes a list of parts (pure: the store is read, nothing changes)
- *   attend     each part where it lies; joined by their log-sum-exp
- *   score      what the plan wants measured, from the parts
- *   settle     the policy's hooks; eviction and merging; prepacking or quantising */
+ *   append     stores new keys and values
+ *   parts      makes a list of parts from the plan row (pure: reads the store, changes nothing)
+ *   attend     attends each part where it lies and joins them by their log-sum-exp
+ *   score      computes from the parts the scores that the plan wants
+ *   settle     calls the policy's hooks, evicts and merges, prepacks or quantises */
 #include "attend.h"
 
 #include "bank/store_kivi.h"
@@ -20,7 +20,7 @@
 
 /* ---- open ---- */
 
-/* Does nothing but attention read layer l, and all of it, for each generated token? */
+/* Is attention the only reader of layer l, and does every generated token read all of it? */
 static int reads_all(const struct attention *a, int l)
 {
     return !a->cross_layer && !cb_sparse_prefill_is(a) && a->plan[l].reads < 0;
@@ -31,16 +31,17 @@ static int scores_steps(const struct attention *a, int l)
     return a->plan[l].score.when == WHEN_ALWAYS || a->plan[l].score.when == WHEN_STEP;
 }
 
-/* May its rows lie in any order? What a policy looks at after each step then has to be the logits
- * that attention leaves behind. */
+/* May the rows of layer l lie in any order? If the policy wants scores after each step, they must
+ * come from the logits that attention leaves behind. */
 static int any_order(const struct attention *a, int l)
 {
     return reads_all(a, l) && !cb_plan_chooses(&a->plan[l]) && !a->model->hp.window &&
            (!scores_steps(a, l) || cb_scores_logits(a, l));
 }
 
-/* Can they be prepacked? Dropped tokens leave no order, and what is chosen by scores of several
- * queries reads keys once more. */
+/* May the rows of layer l be prepacked? If the policy drops tokens, rows must also be allowed in
+ * any order. A window of several choosing queries reads the keys once more, so it rules prepacking
+ * out. */
 static int may_prepack(const struct attention *a, int l)
 {
     if (a->plan[l].choice.window > 1)
@@ -101,7 +102,8 @@ void cb_attention_copy(struct attention *to, const struct attention *from)
     cb_chooser_copy(to, from);
 }
 
-/* A policy of layers that see the last tokens alone drops one before the next is added. */
+/* Has a layer dropped slots behind position n? A layer with a window drops a slot before it adds
+ * the next one, so a drop at n counts too. */
 static int dropped_behind(const struct attention *a, int n)
 {
     for (int l = 0; l < a->bank->n_layer; l++) {
@@ -152,8 +154,8 @@ int cb_attention_is_dense(const struct attention *a)
 
 /* ---- append ---- */
 
-/* Where the policy lets a query see the last tokens alone, the current one among them: what it does
- * not see goes, as no later one will, so that all that is left may be read in any order. */
+/* The plan's window, which includes the current token: slots outside it are dropped, as no later
+ * query sees them. All slots that are left can then be read in any order. */
 static int forget_unseen(struct attention *a, int l)
 {
     struct store *st = &a->bank->store[l];
@@ -180,7 +182,7 @@ static int append(struct attention *a, const struct chunk *c)
 
 /* ---- parts ---- */
 
-/* Where a decoded token's attention leaves its logits; NULL: nobody wants them. */
+/* Buffer for the logits of a decoded token; NULL: nobody wants them. */
 static float *logits_left(struct attention *a, int l)
 {
     if (!a->bank->decoding || a->plan[l].reads >= 0 || cb_cross_layer_is(a, l))
@@ -190,8 +192,8 @@ static float *logits_left(struct attention *a, int l)
     return cb_scores_wanted(a, l, 0) ? cb_scores_logits(a, l) : NULL;
 }
 
-/* What layer `as` chose, for all KV heads, where it sees as far as layer c->l does. 0: all is read.
- */
+/* Reads the slots that layer `as` chose, in all KV heads, if its window is that of layer c->l.
+ * Returns 0 if the layer must read everything. */
 static int chosen_part(struct attention *a, const struct chunk *c, int as)
 {
     const struct store *st = &a->bank->store[c->l];
@@ -202,7 +204,7 @@ static int chosen_part(struct attention *a, const struct chunk *c, int as)
 
     if (!slot || cb_attention_window(a, as) != cb_attention_window(a, c->l))
         return 0;
-    p.window = 0; /* the layer has chosen among what is in it */
+    p.window = 0; /* the choice already lies within the window */
     TRY(cb_parts_add(a, &p, &run));
     for (int h = 0; h < st->n_kv; h++) {
         run[h] = cb_store_run(st, h, 0, st->n[h]);
@@ -243,18 +245,17 @@ static int make_parts(struct attention *a, const struct chunk *c, float *logit)
 
 /* ---- score ---- */
 
-/* The policy's look at one decoded token. */
+/* Scores of one decoded token, for the policy. */
 static void step_scores(struct attention *a, const struct chunk *c, const float *lse, int left)
 {
     const struct store *st = &a->bank->store[c->l];
 
     a->has_scores = cb_scores_step(a, c, lse, left, &a->scores);
-    for (int h = 0; !left && h < st->n_kv; h++) /* keys were read once more */
+    for (int h = 0; !left && h < st->n_kv; h++) /* scoring read the keys again */
         a->bank->read_bytes += cb_store_bytes_of(st, h, st->n[h]) / 2;
 }
 
-/* What the session that leads a has stored and attended to is a's as well, as far as its own prompt
- * goes. */
+/* Applies the leader's new keys, values and queries to a, up to the end of a's own prompt. */
 static int follow(struct attention *a, const struct chunk *led, const float *lse)
 {
     const int end = a->bank->n_seen + a->bank->n_feed;
@@ -311,7 +312,7 @@ int cb_attend(struct attention *a, const struct chunk *c, float *out)
 
 /* ---- settle ---- */
 
-/* The policy drops what it does not keep; of the rest, whole blocks are prepacked, or the oldest is
+/* The policy drops slots. Of the remaining ones, whole blocks are prepacked, or the oldest are
  * quantised. */
 static int settle(struct attention *a, int l, const struct scores *sc)
 {
@@ -323,7 +324,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
         TRY(p->m->compact(p, l, p->layer_state[l], sc, a->eviction));
         TRY(cb_evict_apply(a->eviction));
     }
-    if (p->watch[l] != WHEN_STEP) /* not while the method is still deciding what the layer is */
+    if (p->watch[l] != WHEN_STEP) /* not while the method still decides if l is lazy */
         TRY(cb_store_prepack(st));
     if (!a->bank->decoding)
         cb_store_huge_pages(st);

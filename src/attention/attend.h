@@ -6,28 +6,32 @@
 
 #include "attention.h"
 
-/* model, dev, bank (open), policy (planned) and chunk of *a are set, the rest is 0. prefill: a form
- * of prefill with options; NULL = "dense". cb_attention_close() is due also after a failure. */
+/* The caller sets model, dev, bank (open), policy (planned) and chunk of *a; the rest is 0.
+ * prefill: a form of prefill with options; NULL = "dense". Call cb_attention_close() even after a
+ * failure. */
 int cb_attention_open(struct attention *a, const char *prefill);
 void cb_attention_close(struct attention *a);
-/* Work space in bytes after feeds of up to n_feed tokens, when a KV head has held up to n_most
- * slots before the policy dropped some, and n_kept after it. */
+/* Work space in bytes after feeds of up to n_feed tokens. A KV head has held up to n_most slots
+ * before the policy dropped some, and up to n_kept after. */
 size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept);
-/* `to` was opened as `from` was, with a bank that is a copy, and goes on as `from` would. */
+/* Copies the state of `from`. `to` was opened the same way, with a copy of the bank, and continues
+ * as `from` would. */
 void cb_attention_copy(struct attention *to, const struct attention *from);
-/* Can the timeline be cut back to n tokens, and go on as if the others had never come? NULL: yes;
- * else why not. */
+/* NULL if the timeline can be cut back to n tokens and continue as if the others had never been
+ * fed; else the reason why not. */
 const char *cb_attention_uncut(const struct attention *a, int n);
 void cb_attention_cut(struct attention *a, int n); /* the bank is cut with it */
-void cb_attention_clear(struct attention *a); /* what layers and the policy remember is forgotten */
+void cb_attention_clear(struct attention *a);      /* resets the state of layers and policy */
 
-/* Does a prompt attend to all of itself, with keys and values of each layer's own? */
+/* Do prompts attend densely: every token to all earlier ones, with each layer's own keys and
+ * values? */
 int cb_attention_is_dense(const struct attention *a);
 
-/* Chunk c goes through layer c->l: its keys and values are stored, its queries attend
- * -> out[c->n][n_head * hd]. */
+/* Attention of layer c->l for chunk c: stores its keys and values, attends with its queries ->
+ * out[c->n][n_head * hd]. */
 int cb_attend(struct attention *a, const struct chunk *c, float *out);
-/* Layer l has seen the whole feed: its scores go to the policy, which keeps and merges slots. */
+/* Call after the whole feed has gone through layer l. The layer's scores go to the policy, which
+ * keeps and merges slots. */
 int cb_attend_end(struct attention *a, int l);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* chooser.c - a layer that reads everything chooses, at each decoded token, what the layers behind
- * it read: the stored tokens with the largest score of any query head (OmniKV, Hao et al. 2025,
- * section 4.2). The score is a softmax over the candidates alone, from the logits of the layer's
- * own attention; as one query's order is that of the logarithms, nothing need be exponentiated.
- * With a window of queries, rows of past queries are kept and only the newest is computed. */
+/* chooser.c - a layer that reads everything chooses, at each decoded token, the slots that later
+ * layers read: those with the largest score of any query head (OmniKV, Hao et al. 2025, section
+ * 4.2). The score is a softmax over the candidates, from the logits of the layer's own attention.
+ * For one query the logarithms have the same order, so nothing is exponentiated. With a window of
+ * queries, the rows of past queries are kept and only the newest is computed. */
 #include "chooser.h"
 
 #include <math.h>
@@ -14,17 +14,17 @@
 #include "base/ints.h"
 #include "parts.h"
 
-/* One choosing layer. */
+/* State of one choosing layer. */
 struct choice {
     int from;      /* the first token that the layer's attention window still sees */
     int n_cand;    /* tokens before the tail */
-    int cand;      /* of them, those before the window of queries: from..cand-1 are scored */
+    int cand;      /* candidates before the window of queries: from..cand-1 are scored */
     int n;         /* slots chosen; -1 = all */
     int32_t *slot; /* [n_ctx] ascending */
     float *q;      /* [window][n_head * hd], position modulo window; NULL when the window is 1 */
     float *row;    /* [window][n_ctx] scores of each of these queries */
-    int *row_pos;  /* [window] whose they are; -1 = nobody's */
-    int row_from, row_cand; /* the candidates that they were scored over */
+    int *row_pos;  /* [window] position of each row's query; -1 = none */
+    int row_from, row_cand; /* range of candidates in the rows */
 };
 
 struct chooser {
@@ -64,7 +64,7 @@ int cb_chooser_open(struct attention *a)
     se = a->chooser = cb_calloc(1, sizeof *se);
     if (!se)
         return CB_ENOMEM;
-    /* pages of these come as the context grows */
+    /* memory for these is committed page by page as the context grows */
     se->of = cb_calloc((size_t)hp->n_layer, sizeof *se->of);
     se->logit = cb_alloc_aligned((size_t)hp->n_head * (size_t)a->bank->n_ctx, sizeof *se->logit);
     se->score = cb_alloc_aligned((size_t)a->bank->n_ctx, sizeof *se->score);
@@ -154,7 +154,8 @@ void cb_chooser_copy(struct attention *to, const struct attention *from)
     }
 }
 
-/* Candidates that have left the tail since, and queries of a window, are not known again. */
+/* Not if tokens have moved from the tail to the candidates since position n, or if a window of
+ * queries is kept: neither can be restored. */
 int cb_chooser_can_cut(const struct attention *a, int n)
 {
     for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
@@ -176,14 +177,14 @@ void cb_chooser_cut(struct attention *a, int n)
 
 /* ---- candidates ---- */
 
-/* How many of n candidates the layer chooses. */
+/* The number of slots that the layer chooses from n candidates. */
 static int k_of(const struct choice_plan *r, int n)
 {
     const int k = r->share > 0 ? (int)(r->share * n) : r->k;
     return max_int(k, 1);
 }
 
-/* The tail's older part joins the candidates when it has grown too long. */
+/* When the tail has grown too long, its older part joins the candidates. */
 static void move_tail(struct attention *a, int l)
 {
     struct choice *c = &a->chooser->of[l];
@@ -201,7 +202,7 @@ float *cb_chooser_logits(struct attention *a, int l)
 
     move_tail(a, l);
     c->from = window ? max_int(0, n - window) : 0;
-    /* what the window of queries holds of the candidates is always read */
+    /* candidates within the window of queries are always read */
     c->cand = max_int(c->from, min_int(c->n_cand, max_int(0, n - window_of(a, l))));
     c->n = -1;
     return k_of(&a->plan[l].choice, c->n_cand - c->from) < c->n_cand - c->from ? a->chooser->logit
@@ -223,8 +224,8 @@ void cb_chooser_chunk(struct attention *a, int l, const float *q, int stride, in
 
 /* ---- scores ---- */
 
-/* Logits of one query -> out[from..cand-1]: the largest of all heads; with a softmax, its
- * logarithm. */
+/* Scores of one query -> out[from..cand-1]: the largest logit of any head, or the logarithm of the
+ * largest softmax weight. */
 static void score_row(struct attention *a, int l, float *out)
 {
     const struct choice *c = &a->chooser->of[l];
@@ -235,7 +236,7 @@ static void score_row(struct attention *a, int l, float *out)
 
 /* ---- a window of queries ---- */
 
-/* The logits of the query at position pos, which may stand before some candidates. */
+/* Logits of the kept query at position pos, which may come before some candidates. */
 static void past_logits(struct attention *a, int l, int pos)
 {
     const struct choice *c = &a->chooser->of[l];
@@ -264,7 +265,8 @@ static void exp_row(const struct attention *a, int l, float *row)
         row[j] = expf(row[j]);
 }
 
-/* Scores of each query of the window, those that are not there yet; their weighted sum -> score. */
+/* Computes missing rows of scores for the queries of the window; the weighted sum of all rows ->
+ * score. */
 static void score_window(struct attention *a, int l)
 {
     struct choice *c = &a->chooser->of[l];

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* chooser.h - layers that read everything and choose what the layers behind them read. */
+/* chooser.h - layers that read everything and choose the slots that later layers read. */
 #ifndef CHOOSER_H
 #define CHOOSER_H
 
 #include "attention.h"
 
-int cb_chooser_open(struct attention *a); /* nothing where the plan has no such layer */
+int cb_chooser_open(struct attention *a); /* does nothing where the plan has no such layer */
 void cb_chooser_close(struct attention *a);
 void cb_chooser_clear(struct attention *a);
 void cb_chooser_copy(struct attention *to, const struct attention *from);
-/* Can what layers remember be brought back to n tokens? cb_chooser_cut() does, before the bank is
- * cut. */
+/* Can the state of choosing layers be cut back to n tokens? cb_chooser_cut() does it; call it
+ * before the bank is cut. */
 int cb_chooser_can_cut(const struct attention *a, int n);
 void cb_chooser_cut(struct attention *a, int n);
-size_t cb_chooser_bytes(const struct attention *a, int n_most); /* work space for so many slots */
+size_t cb_chooser_bytes(const struct attention *a, int n_most); /* work space for n_most slots */
 
-/* Queries q[n] at a stride, of positions pos0.., went through layer l. */
+/* Keeps the last queries of a chunk for layer l's window of queries. q[n]: `stride` floats from one
+ * token to the next, positions pos0.. */
 void cb_chooser_chunk(struct attention *a, int l, const float *q, int stride, int n, int pos0);
-/* Where layer l's attention is to leave the logits of the token that is decoded, [n_head][n_ctx];
- * NULL: everything will be read anyway. */
+/* Buffer in which layer l's attention is to leave the logits of the token being decoded,
+ * [n_head][n_ctx]; NULL: everything will be read anyway. */
 float *cb_chooser_logits(struct attention *a, int l);
-void cb_chooser_step(struct attention *a, int l, const float *q); /* its choice; q[n_head][hd] */
-/* What layer l chose -> slots, *n of them; NULL: all. */
+void cb_chooser_step(struct attention *a, int l, const float *q); /* chooses; q[n_head][hd] */
+/* The *n slots that layer l chose; NULL: all. */
 const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n);
 
-/* Of n slots, those that a decoded token reads in layer l after a prompt of n_prompt tokens. */
+/* How many of n slots a decoded token reads in layer l after a prompt of n_prompt tokens. */
 int cb_chooser_reads(const struct attention *a, int l, int n, int n_prompt);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cross_layer.c - layers that take the logits of distant tokens from an earlier layer (PoD, Ma et
- * al. 2024, section 2.2). Per KV head, a follower has keys of its own only for the first and the
- * most recent tokens; for those between, its queries and keys are its leader's, its values its own.
- * The parts are joined by their log-sum-exp, which is the paper's gate. A prompt keeps the leader's
- * queries until the block ends; a decoded token leaves its logits. */
+ * al. 2024, section 2.2). Per KV head, a follower keeps its own keys only for the first and the
+ * most recent tokens. For the tokens between, it uses its leader's queries and keys with its own
+ * values. The parts are joined by their log-sum-exp, which is the paper's gate. For a prompt, the
+ * leader's queries are kept until the block ends; a decoded token leaves its logits. */
 #include "cross_layer.h"
 
 #include <stdlib.h>
@@ -14,15 +14,15 @@
 #include "parts.h"
 
 struct cross_layer {
-    float *logit;        /* [n_head][n_ctx] the leaders', of the token that is decoded */
+    float *logit;        /* [n_head][n_ctx] the leaders' logits of the token being decoded */
     float *q;            /* [cap_q][n_head * hd] the leaders' queries of a prompt */
     int cap_q;           /* tokens */
     int32_t *near;       /* [n_kv][n_ctx] */
     struct kv_kivi *mix; /* [n_kv] the leader's quantised keys beside the layer's own values */
 };
 
-/* What follower kv of layer l reads of its slots for one query: near are [from, lo) and [hi, n),
- * far are those between. */
+/* The slots that KV head kv of layer l, a follower, reads for one query: near slots are [from, lo)
+ * and [hi, n), far slots are [lo, hi). */
 struct span {
     int from, lo, hi;
 };
@@ -43,7 +43,7 @@ int cb_cross_layer_open(struct attention *a)
     for (int l = 0; l < b->n_layer; l++)
         for (int kv = 0; cb_cross_layer_is(a, l) && kv < b->n_kv; kv++) {
             any = 1;
-            if (leader(a, l, kv) != l) /* most of its keys go, the others stay as they are */
+            if (leader(a, l, kv) != l) /* most of its keys are dropped, the rest never quantised */
                 cb_kivi_keys_stay(&b->store[l], kv);
         }
     if (!any)
@@ -51,7 +51,7 @@ int cb_cross_layer_open(struct attention *a)
     x = a->cross_layer = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
-    /* pages of these come as the context grows */
+    /* memory for these is committed page by page as the context grows */
     x->logit = cb_alloc_aligned((size_t)a->model->hp.n_head * (size_t)b->n_ctx, sizeof *x->logit);
     x->near = cb_alloc_aligned((size_t)b->n_kv * (size_t)b->n_ctx, sizeof *x->near);
     x->mix = cb_calloc((size_t)b->n_kv, sizeof *x->mix);
@@ -89,7 +89,7 @@ void cb_cross_layer_end(struct attention *a)
     a->cross_layer->cap_q = 0;
 }
 
-/* Room for the leaders' queries of a prompt of n tokens. */
+/* Makes room for the leaders' queries of a prompt of n tokens. */
 static int room(struct attention *a, int n)
 {
     struct cross_layer *x = a->cross_layer;
@@ -124,7 +124,7 @@ int cb_cross_layer_prepare(struct attention *a, const struct chunk *c)
 
 /* ---- who reads what ---- */
 
-/* Tokens that the layer reads with its own keys, besides the first. */
+/* The number of recent tokens that the layer reads with its own keys. */
 static int recent_of(const struct attention *a, int l)
 {
     const struct cross_layer_plan *r = &a->plan[l].cross;
@@ -146,7 +146,7 @@ static int slot_at(const struct store *st, int kv, int pos)
     return lo;
 }
 
-/* As the query at position pos sees it. */
+/* Near and far slots for the query at position pos. */
 static struct span span_of(const struct attention *a, int l, int kv, int pos)
 {
     const struct store *st = &a->bank->store[l];
@@ -166,8 +166,8 @@ static float *logits_of(const struct attention *a, int kv)
 
 /* ---- a decoded token ---- */
 
-/* Leaders read everything and leave their logits, followers read what is near. Returns 1 if
- * anything is far. */
+/* Leaders read everything and leave their logits; followers read their near slots. Returns 1 if
+ * there are far slots. */
 static int near_part(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
@@ -197,7 +197,7 @@ static int near_part(struct attention *a, const struct chunk *c)
     return any;
 }
 
-/* Values of what is far, weighed by the leaders' logits. */
+/* The values of the far slots, weighted by the leaders' logits. */
 static int far_part(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
@@ -221,7 +221,7 @@ static int far_part(struct attention *a, const struct chunk *c)
 
 /* ---- a prompt ---- */
 
-/* Slots x.lo..x.hi-1: the leader's keys, the layer's own values. */
+/* A run of slots x.lo..x.hi-1 with the leader's keys and the layer's own values. */
 static struct kv_run far_run(const struct attention *a, int l, int kv, struct span x)
 {
     const struct store *st = &a->bank->store[l], *lead = &a->bank->store[leader(a, l, kv)];
@@ -246,8 +246,8 @@ static struct kv_run far_run(const struct attention *a, int l, int kv, struct sp
 
 enum who { LEADERS, RECENT, SINKS, FAR };
 
-/* One part of leaders or followers, for queries first..end-1 of the chunk. The last one is at
- * position pos. */
+/* Adds one part of leaders or followers, for queries first..end-1 of the chunk. The last query is
+ * at position pos. */
 static int add_part(struct attention *a, const struct chunk *c, enum who who, int first, int end,
                     int pos)
 {
@@ -289,7 +289,7 @@ static int add_part(struct attention *a, const struct chunk *c, enum who who, in
     return CB_OK;
 }
 
-/* The first n queries of a chunk see nothing far. */
+/* A part for the first n queries of a chunk, which have no far slots. */
 static int near_queries(struct attention *a, const struct chunk *c, int n)
 {
     struct part p = cb_parts_of(a, c);
@@ -310,8 +310,8 @@ static int all_lead(const struct attention *a, int l)
     return 1;
 }
 
-/* How many queries from the one at position pos on, at most n, read the same sinks: one alone where
- * slots are not positions, or where the window passes over the sinks. */
+/* How many of up to n queries, from position pos on, read the same sinks: 1 where slots are not
+ * positions, or while the window passes over the sinks. */
 static int alike(const struct attention *a, int l, int pos, int n)
 {
     const int window = cb_attention_window(a, l), sink = a->plan[l].cross.sink;
@@ -327,7 +327,7 @@ static int prompt_parts(struct attention *a, const struct chunk *c)
 {
     const int near = a->plan[c->l].cross.sink + recent_of(a, c->l);
     const int window = cb_attention_window(a, c->l);
-    int first = near - c->pos0; /* query that has something far */
+    int first = near - c->pos0; /* first query with far slots */
 
     if (all_lead(a, c->l) || (window && window <= recent_of(a, c->l)))
         first = c->n;
@@ -381,7 +381,7 @@ static int followers(const struct attention *a, int l)
     return n;
 }
 
-/* Of n tokens that were fed, n_slot are left. */
+/* The number of far slots when n tokens were fed and n_slot slots are left. */
 static int n_far(const struct attention *a, int l, int n, int n_slot)
 {
     const struct cross_layer_plan *r = &a->plan[l].cross;

@@ -15,12 +15,12 @@ struct parts {
     float *lse;         /* [chunk][n_head] */
     float *out2,
         *lse2;  /* [chunk][n_head * hd], [chunk][n_head] of a part that joins; NULL: none does */
-    int *skips; /* [n_head] 1 = the head leaves the part out */
+    int *skips; /* [n_head] 1 = the head skips the part */
 };
 
 /* ---- open ---- */
 
-/* May some call of attention have more than one part? */
+/* Can a call of attention have more than one part? */
 static int any_joins(const struct attention *a)
 {
     for (int l = 0; l < a->bank->n_layer; l++)
@@ -179,8 +179,8 @@ static double log_sum_exp(const float *x, int n)
     return max + log(sum);
 }
 
-/* Which heads leave the part out: the share of what they have read before is known before any value
- * of the part is read. Where a whole KV head does, its run becomes empty. */
+/* Marks the heads that skip the part. The softmax share of the parts already read is known before
+ * any value of this part is read. If all heads of a KV head skip it, its run becomes empty. */
 static void gate(const struct attention *a, const struct part *p, struct kv_run *run,
                  const float *lse)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* rolling.c - attention at rolling positions. Keys stay rotated as they are stored, and queries are
- * turned: rotated logits depend on differences of positions alone, so the queries see the last run
- * as they are, and the first run turned back by the gap. Two parts, joined. */
+/* rolling.c - attention at rolling positions. Keys stay rotated as stored; queries are turned
+ * instead. Rotated logits depend only on differences of positions, so queries read the last run as
+ * they are, and the first run turned back by the gap. The two parts are joined. */
 #include "rolling.h"
 
 #include <stdlib.h>
@@ -48,8 +48,8 @@ size_t cb_rolling_bytes(const struct attention *a)
                       : 0;
 }
 
-/* Slots [0, *first) hold positions 0.., those after them a run of neighbours. Returns how far the
- * second run is from where it would be if it followed the first. */
+/* Slots [0, *first) hold positions 0.., the slots after them a run of consecutive positions.
+ * Returns the gap between the two runs, in positions. */
 static int gap(const struct store *st, int *first)
 {
     const int n = st->n[0], shift = cb_store_pos(st, 0, n - 1) - (n - 1);
@@ -77,8 +77,8 @@ static int in_front(const struct store *st, int first)
     return 1;
 }
 
-/* One query can read rows as they lie, prepacked ones among them: all of them, of which it sees
- * what is behind the first run. */
+/* A single query can read all rows as they lie, prepacked ones too; its window hides the first
+ * run. */
 static int reads_rows_as_they_lie(const struct store *st, int n, int first)
 {
     return n == 1 && st->any_order && in_front(st, first);

@@ -6,13 +6,14 @@
 
 #include "attention.h"
 
-int cb_rolling_open(struct attention *a); /* nothing where the plan has no such layer */
+int cb_rolling_open(struct attention *a); /* does nothing where the plan has no such layer */
 void cb_rolling_close(struct attention *a);
 size_t cb_rolling_bytes(const struct attention *a);
-/* Before the parts are made, for n queries: the store's rows are brought into an order that they
- * can be read in. */
+/* Call before the parts of n queries are made. Unpacks the store where these queries cannot read
+ * its rows as they lie. */
 void cb_rolling_prepare(struct attention *a, int l, int n);
-/* The parts of chunk c where something lies between the two runs: 1; else nothing: 0. */
+/* Adds the parts of chunk c and returns 1 if there is a gap between the two runs of slots; else
+ * returns 0. */
 int cb_rolling_parts(struct attention *a, const struct chunk *c);
 
 #endif

@@ -13,14 +13,14 @@
 #include "sparse_prefill.h"
 
 struct scoring {
-    int window;         /* longest of the plan's */
+    int window;         /* the longest window in the plan */
     float *q;           /* [window][n_head * hd] the feed's last queries */
     float *lse;         /* [window][n_head] */
-    int n_q;            /* of them in use */
+    int n_q;            /* queries in use */
     float *score;       /* [n_head][n_ctx] */
     float *rows, *pool; /* [n_row][n_ctx] */
     float *weight;      /* [window] */
-    float *out; /* [window][n_head * hd] of a prompt that is not dense; NULL where all are */
+    float *out;         /* [window][n_head * hd] for sparse prefill, else NULL */
     struct kv_run *run; /* [n_kv] */
 };
 
@@ -55,7 +55,7 @@ int cb_scores_open(struct attention *a)
     TRY(alloc(&m->q, (size_t)window * cb_attention_row(a)));
     TRY(alloc(&m->lse, (size_t)window * nh));
     TRY(alloc(&m->weight, (size_t)window));
-    /* pages of these come as the context grows */
+    /* memory for these is committed page by page as the context grows */
     TRY(alloc(&m->score, nh * ctx));
     TRY(alloc(&m->rows, nh * ctx));
     TRY(alloc(&m->pool, nh * ctx));
@@ -82,7 +82,7 @@ void cb_scores_close(struct attention *a)
     free(m);
 }
 
-/* How many rows are wanted, and of how many query heads each. */
+/* The number of rows wanted; *per: query heads a row. */
 static int rows_of(const struct attention *a, const struct score_plan *w, int *per)
 {
     const struct hparams *hp = &a->model->hp;
@@ -113,7 +113,7 @@ size_t cb_scores_bytes(const struct attention *a, int n_most)
             (size_t)m->window * (cb_attention_row(a) * (m->out ? 2 : 1) + (size_t)nh + 1));
 }
 
-/* The first n of each row */
+/* Clears the first n entries of each row. */
 static void clear_rows(float *row, int n_row, int stride, int n)
 {
     for (int r = 0; r < n_row; r++)
@@ -125,7 +125,7 @@ static void clear_scores(struct attention *a, int n)
     clear_rows(a->scoring->score, a->model->hp.n_head, a->bank->n_ctx, n);
 }
 
-/* Adds what each entry of `at` gets from its queries to out[n_head][n_ctx]. */
+/* Adds to out[n_head][n_ctx] the softmax weights that each entry of `at` gets from its queries. */
 static void add_scores(struct attention *a, const struct attn *at, const float *weight, float *out)
 {
     const struct score sc = {
@@ -136,7 +136,7 @@ static void add_scores(struct attention *a, const struct attn *at, const float *
 
 /* ---- every query of a prompt ---- */
 
-/* Rows of scores of a part's entries -> those of the slots that they are */
+/* Adds the scores of a part's entries to the scores of their slots. */
 static void scatter(struct attention *a, const struct part *p, int n)
 {
     for (int h = 0; h < a->model->hp.n_head; h++) {
@@ -179,14 +179,14 @@ static int sums_all(const struct attention *a, int l)
     return cb_scores_wanted(a, l, 1) && !a->plan[l].score.window;
 }
 
-/* Does x gather, of the prompt that both are fed, what a wants of layer l? */
+/* Does x gather the scores that a wants of layer l, from the prompt that both are fed? */
 static int gathers(const struct attention *x, const struct attention *a, int l)
 {
     return sums_all(x, l) && x->bank->n_feed == a->bank->n_feed && x->bank->n_ctx == a->bank->n_ctx;
 }
 
-/* Whose scores of every query of a prompt are a's: of the sessions that share the prompt one
- * gathers. */
+/* The session that gathers the scores of every query of the prompt for a. Among sessions that share
+ * a prompt, one gathers for all. */
 static const struct attention *gatherer(const struct attention *a, int l)
 {
     const struct attention *lead = a->leader;
@@ -203,7 +203,7 @@ static const struct attention *gatherer(const struct attention *a, int l)
 
 /* ---- the last queries of a prompt ---- */
 
-/* They stay, across chunks. */
+/* Keeps the last queries of the prompt, across chunks. */
 static void keep_queries(struct attention *a, const struct chunk *c, const float *lse)
 {
     struct scoring *m = a->scoring;
@@ -237,7 +237,7 @@ void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct at
 
 /* ---- from scores of query heads to rows ---- */
 
-/* score[n_head][ctx] of one KV head's group, or of all -> one row */
+/* score[n_head][ctx] of one KV head's group, or of all heads -> one row */
 static void reduce(const float *score, enum by_heads how, int n_head, int n, int ctx, float *row)
 {
     const int is_max = how == PER_KV_HEAD_MAX || how == MAX_HEADS;
@@ -252,7 +252,8 @@ static void reduce(const float *score, enum by_heads how, int n_head, int n, int
         row[j] /= (float)n_head;
 }
 
-/* Width w (odd), centred. The mean counts what is outside as 0; the maximum ignores it. */
+/* Pools over a centred window of width w (odd). The mean counts entries outside the row as 0; the
+ * maximum ignores them. */
 static void pool_row(enum pool_kind kind, int w, const float *x, int n, float *y)
 {
     const int r = w / 2;
@@ -270,7 +271,7 @@ static int is_pooled(const struct score_plan *w)
     return w->pool > 1 && w->pool_kind != POOL_NONE;
 }
 
-/* Rows of scores as hooks get them, once they are there */
+/* Makes *out, the scores that hooks get, from finished rows; pools them if the plan says so. */
 static void hand_over(struct attention *a, int l, const float *rows, int n_query, int prompt,
                       struct scores *out)
 {
@@ -289,7 +290,7 @@ static void hand_over(struct attention *a, int l, const float *rows, int n_query
     for (int r = 0; is_pooled(w) && r < out->n_row; r++) {
         const int n = st->n[r * st->n_kv / out->n_row];
         const size_t at = (size_t)r * (size_t)a->bank->n_ctx;
-        /* the observation window itself is not pooled into what is before it */
+        /* the observation window is not pooled into the tokens before it */
         pool_row(w->pool_kind, w->pool, rows + at, prompt && w->window < n ? n - w->window : n,
                  m->pool + at);
     }
@@ -322,8 +323,8 @@ static struct attn over_store(struct attention *a, int l)
     return at;
 }
 
-/* score holds what falls on each query's band; its first `sink` entries get all of theirs instead,
- * so that nothing counts twice where the two overlap. */
+/* score holds the weights within each query's band. The first `sink` entries are replaced by their
+ * full weights, so that nothing counts twice where band and sinks overlap. */
 static void add_sinks(struct attention *a, int l, struct attn at)
 {
     struct scoring *m = a->scoring;
@@ -338,7 +339,7 @@ static void add_sinks(struct attention *a, int l, struct attn at)
                m->rows + (size_t)h * (size_t)a->bank->n_ctx, n_sink * sizeof(float));
 }
 
-/* The log-sum-exp of queries that have read a part, over all. */
+/* The log-sum-exp over the whole store, for queries that have read only a part of it. */
 static void whole_lse(struct attention *a, const struct attn *at)
 {
     struct attn all = *at;
@@ -357,7 +358,7 @@ void cb_scores_prompt(struct attention *a, int l, struct scores *out)
         at.n_tok = m->n_q;
         at.q = m->q;
         at.lse = m->lse;
-        if (cb_sparse_prefill_partly(a, l)) /* scores are of all tokens, so is their sum */
+        if (cb_sparse_prefill_partly(a, l)) /* scores are over all tokens, lse must be too */
             whole_lse(a, &at);
         for (int i = 0; i < m->n_q; i++)
             m->weight[i] = 1;
@@ -377,7 +378,8 @@ float *cb_scores_logits(const struct attention *a, int l)
     return !cb_attention_window(a, l) && !a->plan[l].rolling ? a->scoring->rows : NULL;
 }
 
-/* Attention has left its logits: scores go where they are wanted, without a stop. */
+/* Attention has left its logits: the op writes the scores straight to the columns or rows
+ * wanted. */
 static int step_left(struct attention *a, int l, const struct attn *at, struct scores *out)
 {
     const struct score_plan *w = &a->plan[l].score;
@@ -389,7 +391,7 @@ static int step_left(struct attention *a, int l, const struct attn *at, struct s
 
     if (w->sums) {
         const int n_sum = a->policy->slot_floats;
-        assert(n_sum == 1 || n_sum == st->n_col); /* or rows would not lie evenly */
+        assert(n_sum == 1 || n_sum == st->n_col); /* else rows are not evenly spaced */
         sc.per = at->n_head / (at->n_kv * n_sum);
         sc.out = cb_store_col(st, 0, 0);
         sc.out_stride = n_sum == 1 ? st->n_col * st->cap : st->cap;

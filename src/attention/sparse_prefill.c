@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* sparse_prefill.c - a prompt in chunks, each of which reads itself and a few of the tokens before
- * it. Layers go one after the other, so that what a layer chose for all the chunks is there when
- * the layers that read the choice come. What a chunk reads is copied in front of it: one causal
- * run, which a kernel reads as any. */
+/* sparse_prefill.c - a prompt in chunks, each of which reads itself and a few selected tokens
+ * before it. Prefill goes layer by layer, so what a layer chose for every chunk is ready when later
+ * layers read it. The chosen rows are copied in front of the chunk's own: one causal run, which
+ * kernels read like any other. */
 #include "sparse_prefill.h"
 
 #include <math.h>
@@ -13,17 +13,17 @@
 #include "base/ints.h"
 #include "parts.h"
 
-enum { BATCH = 128 }; /* queries that choose at a time */
+enum { BATCH = 128 }; /* queries that vote at a time */
 
 struct sparse_prefill {
     struct policy *form;
     struct prompt_plan plan;
-    int cap;        /* entries of a KV head below: those chosen, and a chunk */
+    int cap;        /* entries of a KV head in k and v: chosen slots, then a chunk */
     uint8_t *k, *v; /* [n_kv][cap] rows */
     struct kv_run *run;
-    int32_t *slot;  /* [chunks of the context][k] chosen for each, ascending */
-    int *by;        /* [chunks of the context] the layer that chose last; -1: it did not */
-    int n_q;        /* queries that are held */
+    int32_t *slot;  /* [chunks of the context][k] slots chosen for each, ascending */
+    int *by;        /* [chunks of the context] the layer that chose last; -1: none */
+    int n_q;        /* queries held in q */
     float *q, *out; /* [BATCH][n_head * hd] */
     float *lse;     /* [BATCH][n_head] */
     float *vote;    /* [n_ctx] */
@@ -32,7 +32,7 @@ struct sparse_prefill {
 
 /* ---- open ---- */
 
-/* What the policy's own prompts read must be what the choice is made of. */
+/* Refuses a policy under which layers lack the keys that other layers' choices need. */
 static int fits(const struct attention *a, const struct policy *form)
 {
     for (int l = 0; l < a->bank->n_layer; l++)
@@ -74,7 +74,7 @@ static int room(struct attention *a, struct sparse_prefill *p)
                : CB_ENOMEM;
 }
 
-/* The choices that the policy's decoded tokens read */
+/* as[l]: the layer whose choice decoded tokens read in layer l, by the policy's plan */
 static void of_policy(const struct attention *a, int *as)
 {
     for (int l = 0; l < a->bank->n_layer; l++)
@@ -96,7 +96,7 @@ int cb_sparse_prefill_open(struct attention *a, const char *spec)
     TRY(fits(a, p->form));
     of_policy(a, p->plan.as);
     TRY(p->form->m->prompt(p->form, &a->policy->sh, &p->plan));
-    for (int l = 0; l < a->bank->n_layer; l++) /* a window of its own is read whole */
+    for (int l = 0; l < a->bank->n_layer; l++) /* windows differ: the layer reads all */
         if (p->plan.as[l] >= 0 &&
             cb_attention_window(a, l) != cb_attention_window(a, p->plan.as[l]))
             p->plan.as[l] = -1;
@@ -147,22 +147,22 @@ static int begin_of(const struct attention *a, int pos)
     return pos - (pos - a->bank->n_seen) % a->sparse->plan.chunk;
 }
 
-/* The candidates of the chunk from position begin on are the tokens before it that all of its
- * queries see: positions of this one and up to begin. */
+/* The candidates of the chunk at position `begin`: the tokens before it that all of its queries
+ * see. Returns the first one's position; the candidates end before `begin`. */
 static int first_candidate(const struct attention *a, int l, int begin)
 {
     const int window = cb_attention_window(a, l), c = a->sparse->plan.chunk;
     return window && begin + c > window ? min_int(begin, begin + c - window) : 0;
 }
 
-/* Are there more candidates than are chosen? Else all are read. */
+/* Are there more candidates than slots to choose? If not, the chunk reads all of them. */
 static int selects(const struct attention *a, int l, int begin)
 {
     return begin - first_candidate(a, l, begin) > a->sparse->plan.k;
 }
 
-/* Are the slots of layer l the positions up to `end`, each a row? What a policy dropped cannot be
- * chosen, so what is left is read whole. */
+/* Are the slots of layer l the positions 0..end-1, a row each? Dropped tokens cannot be chosen, so
+ * a layer that has dropped some reads everything left. */
 static int whole(const struct attention *a, int l, int end)
 {
     const struct store *st = &a->bank->store[l];
@@ -174,8 +174,8 @@ static int chunk_of(const struct attention *a, int begin)
     return (begin - a->bank->n_seen) / a->sparse->plan.chunk;
 }
 
-/* Do the tokens at position pos.. (the last is before `end`) of layer l read a part of those before
- * their chunk? */
+/* Do the tokens of layer l from position pos on (the last is before `end`) read only selected
+ * tokens before their chunk? */
 static int partly(const struct attention *a, int l, int pos, int end)
 {
     const struct sparse_prefill *p = a->sparse;
@@ -202,11 +202,11 @@ static int32_t *slots_for(const struct attention *a, int begin)
 
 struct copy {
     struct attention *a;
-    int l, begin, from, to; /* the chunk; of it, the slots to copy */
+    int l, begin, from, to; /* the chunk's position; its slots to copy */
 };
 
-/* One KV head's keys or values: those chosen, when the chunk begins, and slots from..to-1 behind.
- */
+/* Copies one KV head's keys or values: the chosen slots when the chunk begins, then slots
+ * from..to-1. */
 static void copy_item(void *ctx, int i, int thread)
 {
     const struct copy *c = ctx;
@@ -240,7 +240,7 @@ int cb_sparse_prefill_parts(struct attention *a, const struct chunk *c)
     part.slot = slots_for(a, copy.begin);
     part.n_slot = p->plan.k;
     part.after = copy.begin;
-    part.window = 0; /* every query sees all candidates, and so the whole chunk before itself */
+    part.window = 0; /* every query sees all candidates and the chunk up to itself */
     TRY(cb_parts_add(a, &part, &run));
     for (int h = 0; h < st->n_kv; h++)
         run[h] = (struct kv_run){ .k = p->k + (size_t)h * (size_t)p->cap * st->row_k,
@@ -251,8 +251,8 @@ int cb_sparse_prefill_parts(struct attention *a, const struct chunk *c)
 
 /* ---- choosing ---- */
 
-/* The votes of the queries that are held: each query's largest attention score of any head over the
- * candidates (a softmax over these alone). */
+/* Adds the votes of the held queries: for each candidate, a query's largest attention score of any
+ * head (a softmax over the candidates). */
 static void count_votes(struct attention *a, int l, int begin)
 {
     struct sparse_prefill *p = a->sparse;

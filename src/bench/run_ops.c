@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* run_ops.c - runs the measurements of single ops: every ISA, every library that multiplies. */
+/* run_ops.c - runs the measurements of single ops for every ISA and every matrix library. */
 #include "run_ops.h"
 
 #include <stdio.h>

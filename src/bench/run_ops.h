@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* run_ops.h - times single ops: each ISA that the machine has, types of weights and of keys and
- * values, shapes of known models, beside the limits of the machine. */
+/* run_ops.h - times single ops: each ISA of the machine, each type of weights and of keys and
+ * values, shapes of known models; beside the limits of the machine. */
 #ifndef RUN_OPS_H
 #define RUN_OPS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* time_attn.c - attention over a bank of each type: one token that reads all rows, one that reads
- * scattered slots, a prompt, and one token that reads all in prepacked blocks. */
+/* time_attn.c - times attention over a bank of each type: one token that reads all rows, one token
+ * that reads scattered slots, a prompt, and one token that reads everything in prepacked blocks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,30 +12,30 @@
 #include "time_ops.h"
 
 enum {
-    MANY = 512, /* queries of a prompt, the last ones of PROMPT_CTX tokens */
-    FEW = 16,   /* where so many would take too long */
+    MANY = 512, /* queries of a prompt: the last of PROMPT_CTX tokens */
+    FEW = 16,   /* instead of MANY, where MANY takes too long */
     PROMPT_CTX = 4096,
-    PART = 8,   /* scattered: one slot of so many is read */
-    SAMPLE = 64 /* tokens that are random; the others repeat them */
+    PART = 8,   /* scattered: one slot of PART is read */
+    SAMPLE = 64 /* random tokens; the others repeat them */
 };
 
 static const struct {
     const char *name;
     enum kv_type type;
-    int bits; /* of kivi; else 0 */
+    int bits; /* KIVI's bits; else 0 */
 } form[] = { { "f32", KV_F32, 0 },   { "f16", KV_F16, 0 },   { "bf16", KV_BF16, 0 },
              { "q8_0", KV_Q8_0, 0 }, { "kivi4", KV_F16, 4 }, { "kivi2", KV_F16, 2 } };
 
-/* Several layers' keys and values, so that no call finds what the one before has read. */
+/* Keys and values of several layers, so that no call finds the previous call's data in caches. */
 struct bank {
     const struct op_shape *s;
     int form, n_layer;
-    size_t head_bytes, bytes; /* of keys or values of a KV head; of all */
+    size_t head_bytes, bytes; /* bytes of a KV head's keys or values; of all */
     char *mem;                /* [n_layer][n_kv][2][head_bytes] */
     struct kv_run *run;       /* [n_layer][n_kv] */
     struct kv_kivi *kivi;     /* [n_layer][n_kv] */
-    int32_t *idx;             /* [PART][n_ctx / PART] ascending; together all slots */
-    float *step;              /* [n_layer][n_kv][2][n_ctx] of prepacked blocks */
+    int32_t *idx;             /* [PART][n_ctx / PART] ascending; the PART lists cover all slots */
+    float *step;              /* [n_layer][n_kv][2][n_ctx] steps of prepacked blocks */
     float *q, *out;
 };
 
@@ -75,7 +75,7 @@ static void encode(struct device *d, const struct bank *k, int v, const float *x
         return;
     }
     for (int i = 0; i < SAMPLE * hd / KIVI_GROUP; i++) {
-        const int g = i / hd, c = i % hd; /* of keys: a group of tokens, a channel */
+        const int g = i / hd, c = i % hd; /* keys: group of tokens, channel */
         const float *from = v ? x + i * KIVI_GROUP : x + g * KIVI_GROUP * hd + c;
         cb_kivi_encode(bits, from, v ? 1 : hd, out + (size_t)i * block);
     }
@@ -143,7 +143,7 @@ static int bank_open(struct device *d, struct bank *k)
     k->run = cb_calloc(n, sizeof *k->run);
     k->kivi = cb_calloc(n, sizeof *k->kivi);
     k->idx = cb_calloc((size_t)s->n_ctx, sizeof *k->idx);
-    k->q = cb_calloc(MANY * row, sizeof *k->q); /* more than the sample of rows */
+    k->q = cb_calloc(MANY * row, sizeof *k->q); /* more than the rows of the sample */
     k->out = cb_calloc(MANY * row, sizeof *k->out);
     if (!k->run || !k->kivi || !k->idx || !k->q || !k->out)
         return CB_ENOMEM;
@@ -159,14 +159,14 @@ static int bank_open(struct device *d, struct bank *k)
     return CB_OK;
 }
 
-/* n queries that read n_read slots, or as a prompt does */
+/* n_tok queries that read n_read slots each, or as a prompt does */
 static int emit(struct op_bench *b, const struct bank *k, const char *op, int n_tok, int n_read,
                 double seconds)
 {
     const struct op_shape *s = k->s;
     const double pairs = n_tok > 1 ? n_tok * (n_read - (n_tok - 1) / 2.0) : n_read;
     const enum kv_type t = form[k->form].type;
-    /* with AVX-512 kivi's codes are multiplied as bytes, but for prompts */
+    /* with AVX-512, KIVI codes are multiplied as bytes, except in prompts */
     const int bytes =
         t == KV_Q8_0 || (form[k->form].bits && n_tok == 1 && b->limit[LIMIT_BF16] > 0);
     const enum limit unit = t == KV_F32 ? LIMIT_F32 : bytes ? LIMIT_INT8 : LIMIT_BF16;
@@ -204,7 +204,7 @@ static int prompt(struct op_bench *b, struct bank *k, struct calls *c)
     return emit(b, k, "prompt", c->a.n_tok, PROMPT_CTX, cb_op_time(b, attend, c, 0));
 }
 
-/* From here on the bank is prepacked. */
+/* Prepacks the bank, which then stays prepacked. */
 static int prepacked(struct op_bench *b, struct bank *k, struct calls *c)
 {
     const struct op_shape *s = k->s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* time_gather.c - rows by number as floats: stored keys of scattered slots, and embeddings of
- * tokens. */
+/* time_gather.c - times gathers of rows into floats: stored keys of scattered slots, and embeddings
+ * of tokens. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 #include "base/err.h"
 #include "time_ops.h"
 
-enum { A_CALL = 512 }; /* rows */
+enum { A_CALL = 512 }; /* rows a call */
 
 struct gather {
     struct device *d;
     enum kv_type type;
-    struct weight w; /* whose rows are taken, if it has a name */
+    struct weight w; /* the weight that rows are taken from, if it has a name */
     const char *mem;
-    int32_t *idx;         /* [n_call][A_CALL] of n_all rows */
+    int32_t *idx;         /* [n_call][A_CALL] indices of n_all rows */
     int n_call, n_all, n; /* n: floats a row */
     size_t row_bytes;
     float *y; /* [A_CALL][n] */
@@ -40,7 +40,7 @@ static int fill(struct gather *g, char *mem)
     const size_t n_idx = (size_t)g->n_call * A_CALL;
     uint32_t x = 1;
 
-    memset(mem, 0, (size_t)g->n_all * g->row_bytes); /* pages never written are all the same one */
+    memset(mem, 0, (size_t)g->n_all * g->row_bytes); /* unwritten pages all share one */
     g->mem = g->w.raw = mem;
     g->idx = cb_calloc(n_idx, sizeof *g->idx);
     g->y = cb_calloc(A_CALL, (size_t)g->n * sizeof *g->y);
@@ -53,7 +53,7 @@ static int fill(struct gather *g, char *mem)
     return CB_OK;
 }
 
-/* As many rows as caches do not hold; the row's op, type and model are set. */
+/* Uses more rows than caches hold. The caller has set the row's op, type and model. */
 static int run(struct op_bench *b, struct gather *g, struct op_row *row)
 {
     size_t bytes;
@@ -67,7 +67,7 @@ static int run(struct op_bench *b, struct gather *g, struct op_row *row)
     TRY(cb_op_reserve(bytes, &mem));
     err = fill(g, mem);
     if (!err) {
-        row->threads = *g->w.name != '\0'; /* embeddings are the caller's own work */
+        row->threads = *g->w.name != '\0'; /* embeddings run in the caller's thread */
         row->n_tok = A_CALL;
         row->bytes = (double)A_CALL * (double)g->row_bytes;
         row->read = b->limit[g->row_bytes < 512 ? LIMIT_GATHER_128 : LIMIT_GATHER_512];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* time_matmul.c - matrix products: each type of weights, the matrices of known models, one token
- * (as a generated one, in 16-bit activations), one of each of several sessions, and many; gate and
- * up together; some rows of the output matrix. */
+/* time_matmul.c - times matrix products: each type of weights and the matrices of known models, for
+ * one token (with 16-bit activations, as in decoding), one token of each of several sessions, and
+ * many tokens; gate and up together; some rows of the output matrix. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,18 +11,18 @@
 #include "time_ops.h"
 
 enum {
-    SAMPLE_ROWS = 64, /* that are random; the others repeat them */
+    SAMPLE_ROWS = 64, /* random rows; the others repeat them */
     MOST_COPIES = 1024,
     MANY = 512,  /* tokens of a prompt */
-    FEW = 32,    /* where so many would take too long */
-    APART = 256, /* rows from one to the next, where some are wanted */
-    GROUP = 16,  /* rows that memory is read by */
+    FEW = 32,    /* instead of MANY, where MANY takes too long */
+    APART = 256, /* distance between rows, where only some are wanted */
+    GROUP = 16,  /* rows that are read together */
     MIB = 1 << 20
 };
-static const size_t raw_max = (size_t)768 << 20; /* bytes of a matrix that is not left out */
-static const double enough_s = 0.3;              /* that a call of fn should not exceed by much */
+static const size_t raw_max = (size_t)768 << 20; /* larger matrices are left out */
+static const double enough_s = 0.3;              /* a call of fn should take little longer */
 
-/* Sessions that decode together, and whether activations keep 16 bits */
+/* Sessions that decode together, and whether activations have 16 bits */
 static const struct {
     int n_tok, act16;
 } batch[] = { { 4, 1 }, { 16, 1 }, { 64, 1 }, { 4, 0 }, { 16, 0 } };
@@ -31,9 +31,9 @@ struct products {
     struct device *d;
     struct weight *w; /* [n] */
     int n, n_tok, act16;
-    const char *form; /* of a batch, for its row; else "" */
-    float *x, *y;     /* y: room for two */
-    int32_t *rows;    /* [n_rows], APART apart */
+    const char *form; /* name of the batch in its row; else "" */
+    float *x, *y;     /* y has room for two products */
+    int32_t *rows;    /* [n_rows] indices, APART apart */
     int n_rows, first;
 };
 
@@ -64,7 +64,7 @@ static void multiply_glu(void *ctx)
     }
 }
 
-/* Other rows each time, or caches would hold them */
+/* Multiplies other rows each time, else caches would hold them. */
 static void multiply_rows(void *ctx)
 {
     struct products *p = ctx;
@@ -78,7 +78,7 @@ static void multiply_rows(void *ctx)
     }
 }
 
-/* raw[n_out] rows of n_in numbers */
+/* Fills raw[n_out] rows of n_in numbers. */
 static int fill_rows(enum dtype t, int n_in, int n_out, uint8_t *raw)
 {
     const size_t all = cb_row_bytes(t, (int64_t)n_in * n_out);
@@ -95,7 +95,7 @@ static int fill_rows(enum dtype t, int n_in, int n_out, uint8_t *raw)
     return CB_OK;
 }
 
-/* n_out: rows that a call multiplies; bytes: of packed weights that it reads */
+/* n_out: rows that a call multiplies; bytes: packed weights that it reads */
 static int emit(struct op_bench *b, const struct op_shape *s, const char *op, const char *what,
                 const struct products *p, double n_out, double bytes, double seconds)
 {
@@ -130,7 +130,7 @@ static int time_rows(struct op_bench *b, const struct op_shape *s, struct produc
                 cb_op_time(b, multiply_rows, p, 0) / p->n);
 }
 
-/* Is an op wanted that takes this matrix? */
+/* Is any op wanted that takes this matrix? */
 static int wanted(const struct op_bench *b, const char *what)
 {
     return cb_op_picked(b, KIND_OP, "matmul") ||
@@ -138,7 +138,7 @@ static int wanted(const struct op_bench *b, const char *what)
            (!strcmp(what, "logits") && cb_op_picked(b, KIND_OP, "matmul_rows"));
 }
 
-/* p->n_tok tokens, by each op that takes the matrix */
+/* Times p->n_tok tokens with each op that takes the matrix. */
 static int time_tokens(struct op_bench *b, const struct op_shape *s, const char *what,
                        struct products *p)
 {
@@ -154,7 +154,7 @@ static int time_tokens(struct op_bench *b, const struct op_shape *s, const char 
     return CB_OK;
 }
 
-/* One token, then batches: as many of the matrices as a call can multiply in a short time */
+/* Times one token, then batches, with as many matrices as a call can multiply in a short time. */
 static int time_decode(struct op_bench *b, const struct op_shape *s, const char *what,
                        struct products *p)
 {
@@ -177,7 +177,7 @@ static int time_decode(struct op_bench *b, const struct op_shape *s, const char 
     return CB_OK;
 }
 
-/* A library takes over from 16 tokens on, so one token is ours alone. */
+/* Libraries multiply from 16 tokens on, so one token is timed with our own kernels only. */
 static int time_all(struct op_bench *b, const struct op_shape *s, const char *what,
                     struct products *p)
 {
@@ -189,7 +189,7 @@ static int time_all(struct op_bench *b, const struct op_shape *s, const char *wh
     p->n_tok = FEW;
     few_s = cb_op_time(b, multiply, p, 1);
     if (few_s * MANY / FEW < 0.5 &&
-        p->w->n_out < 32768) /* of a prompt, logits of all are never asked for */
+        p->w->n_out < 32768) /* a prompt never needs the logits of all tokens */
         p->n_tok = MANY;
     return time_tokens(b, s, what, p);
 }

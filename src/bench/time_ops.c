@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* time_ops.c - which rows of the table are wanted; the clock; rows. */
+/* time_ops.c - selection of rows, the clock, and output of rows. */
 #include "time_ops.h"
 
 #include <stdio.h>
@@ -131,7 +131,7 @@ struct timing {
     double best;
 };
 
-/* Three rounds at least, more while they are short; of what takes long, one. */
+/* Runs at least three rounds, more while they are short; one if it takes long. */
 static void rounds(void *ctx)
 {
     enum { LEAST = 3, MOST = 50 };
@@ -148,7 +148,7 @@ static void rounds(void *ctx)
         sum += s;
         if (!r || s < t->best)
             t->best = s;
-        if (t->rough && r) /* the first one may have had to open a library or touch memory */
+        if (t->rough && r) /* the first round may have opened a library or touched new memory */
             break;
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* time_ops.h - what the measurements of single ops share: shapes of known models, a row of the
- * table, which rows are wanted, the clock. */
+/* time_ops.h - shared by the measurements of single ops: shapes of known models, a row of the
+ * table, selection of rows, the clock. */
 #ifndef TIME_OPS_H
 #define TIME_OPS_H
 
@@ -14,28 +14,28 @@ struct op_shape {
     int n_ctx; /* tokens that attention reads */
 };
 
-/* A row of the table. What a row does not have is 0 or "". */
+/* A row of the table. A value that a row does not have is 0 or "". */
 struct op_row {
-    const char *isa, *matmul; /* who multiplies: own, onednn, openblas */
+    const char *isa, *matmul; /* matmul: own, onednn, openblas */
     int threads;
     const char *op, *type, *model;
     char shape[40];
     int n_tok, n_ctx;
     double s;           /* seconds a call */
-    double bytes, flop; /* that a call reads of weights or of the bank; and computes */
-    double read, peak;  /* the limits beside them, a second; 0: none known */
+    double bytes, flop; /* a call's bytes of weights or bank; its operations */
+    double read, peak;  /* the machine's limits for these, a second; 0: unknown */
 };
 
-/* What is wanted: words with commas between that name ops, types, models, ISAs and libraries. Of a
- * kind that no word names, all. */
+/* Selection: comma-separated words that name ops, types, models, ISAs and libraries. A kind that no
+ * word names is not limited. */
 struct op_pick {
     const char *words; /* or NULL */
 };
 
-/* Error: a word that names nothing */
+/* Fails on a word that names nothing. */
 int cb_op_pick_check(const struct op_pick *p);
 
-/* A row; a negative status ends the run. */
+/* Takes a row; a negative status ends the run. */
 typedef int (*op_emit)(void *arg, const struct op_row *row);
 
 /* ---- between the files of this room ---- */
@@ -48,7 +48,7 @@ struct op_bench {
     struct device *d;
     const char *matmul;
     double limit[LIMIT_COUNT];
-    const char *limit_of; /* the ISA that they were measured with */
+    const char *limit_of; /* the ISA that the limits were measured with */
     op_emit emit;
     void *arg;
 };
@@ -58,15 +58,15 @@ extern const struct op_shape cb_op_shape[]; /* ends with a NULL model */
 int cb_op_picked(const struct op_bench *b, enum op_kind kind, const char *name);
 /* Is any of these ops wanted? A NULL ends the names. */
 int cb_op_any_picked(const struct op_bench *b, const char *const *names);
-/* Seconds of fn(ctx): the best of some rounds. `rough`: two are enough */
+/* Seconds of fn(ctx): the best of several rounds. `rough`: two rounds are enough. */
 double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int rough);
-int cb_op_emit(struct op_bench *b, struct op_row *row); /* fills in what all rows have */
-/* x[n] between -1 and 1, the same every time */
+int cb_op_emit(struct op_bench *b, struct op_row *row); /* fills in common columns */
+/* Fills x[n] with numbers between -1 and 1, the same every time. */
 void cb_op_fill(float *x, size_t n);
-/* Bytes that come zeroed out of huge pages, where there are such; cb_pages_release() frees them. */
+/* Allocates zeroed bytes, in huge pages where available; cb_pages_release() frees them. */
 int cb_op_reserve(size_t bytes, void *out);
 
-enum { OP_COLD_BYTES = 64 << 20 }; /* that a measurement goes through: more than caches hold */
+enum { OP_COLD_BYTES = 64 << 20 }; /* bytes of a measurement: more than caches hold */
 
 int cb_bench_matmul(struct op_bench *b);
 int cb_bench_attn(struct op_bench *b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* time_small.c - what is neither a product with weights nor attention: the ops between them, on
- * activations that caches hold, and those by which policies choose. */
+/* time_small.c - times the ops that are neither matrix products nor attention: those between the
+ * products, on activations that caches hold, and those by which policies choose. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 enum {
     MANY = 512,   /* tokens of a prompt */
     WINDOW = 32,  /* queries that score a prompt */
-    CHOSEN = 1024 /* tokens that are kept, or chosen to be read */
+    CHOSEN = 1024 /* tokens that are kept or chosen */
 };
 
 struct small {
@@ -22,7 +22,7 @@ struct small {
     float *x, *y; /* [MANY][widest row], or [n_head][n_ctx] */
     float *out;   /* [MANY][heads or embedding] */
     float *cs;    /* [MANY][hd / 2][2] */
-    char *keys;   /* [n_kv][n_ctx][hd] as stored; of any type */
+    char *keys;   /* [n_kv][n_ctx][hd] as stored, any type */
     int32_t *idx; /* [n_ctx] */
     float *lse;   /* [WINDOW][n_head] */
     struct kv_run *run;
@@ -63,7 +63,7 @@ static void store(void *ctx)
     c->d->ops->kv_encode(c->d, c->type, c->x, c->n_tok, c->s->hd, c->s->hd, c->keys);
 }
 
-/* All keys, there and back */
+/* Prepacks all keys and unpacks them again. */
 static void prepack(void *ctx)
 {
     const struct small *c = ctx;
@@ -101,7 +101,7 @@ static void score(void *ctx)
     c->d->ops->score(c->d, &of);
 }
 
-/* of one token's heads */
+/* Joins the heads of one token. */
 static void join(void *ctx)
 {
     const struct small *c = ctx;
@@ -134,7 +134,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Floats of x and y */
+/* Floats in x and y */
 static size_t room(const struct op_shape *s)
 {
     const size_t rows = MANY * larger((size_t)s->n_ff, (size_t)s->n_head * (size_t)s->hd);
@@ -191,7 +191,7 @@ static int small_open(struct op_bench *b, struct small *c)
     return CB_OK;
 }
 
-/* bytes, flop: of a call. Activations lie in caches: what memory gives is no limit of theirs. */
+/* bytes, flop: of a call. Activations lie in caches, so memory bandwidth does not limit them. */
 static int emit(struct op_bench *b, struct small *c, const char *op, void (*fn)(void *ctx),
                 const char *shape, double bytes, double flop, int n_ctx)
 {
@@ -208,13 +208,13 @@ static int emit(struct op_bench *b, struct small *c, const char *op, void (*fn)(
     if (fn == store || fn == prepack || fn == score)
         row.type = cb_kv_type[c->type].name;
     if (fn == score && c->type != KV_F32 && b->limit[LIMIT_BF16] > 0)
-        row.peak = b->limit[LIMIT_BF16]; /* two products where f32 has one */
+        row.peak = b->limit[LIMIT_BF16]; /* two products in the time of one in f32 */
     row.s = cb_op_time(b, fn, c, 0);
     snprintf(row.shape, sizeof row.shape, "%s", shape);
     return cb_op_emit(b, &row);
 }
 
-/* Between the products of a layer */
+/* The ops between the products of a layer */
 static int between(struct op_bench *b, struct small *c)
 {
     const struct op_shape *s = c->s;
@@ -234,7 +234,7 @@ static int between(struct op_bench *b, struct small *c)
     return CB_OK;
 }
 
-/* By which tokens are stored, and chosen */
+/* The ops that store and choose tokens */
 static int choosing(struct op_bench *b, struct small *c)
 {
     const struct op_shape *s = c->s;

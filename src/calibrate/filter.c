@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* filter.c - which layers may choose for those behind them. */
+/* filter.c - which layers can choose for later ones. */
 #include "filter.h"
 
 #include <math.h>
@@ -33,8 +33,8 @@ void cb_recall_close(struct recall *r)
     free(r->share);
 }
 
-/* Each head's attention over the candidates alone: the largest of any head chooses, the mean is the
- * score. */
+/* From each head's attention over the candidates: the largest of any head makes the choice, the
+ * mean over heads is the layer's attention. */
 static void reduce(struct recall *r, int n, const struct scores *s)
 {
     memset(r->score, 0, (size_t)n * sizeof *r->score);
@@ -86,7 +86,7 @@ double cb_recall_ability(const struct recall *r, int a, int w)
 
 /* ---- sets ---- */
 
-/* What layers a+1..end-1 lose by reading what layer a chose. */
+/* The loss of layers a+1..end-1 when they read what layer a chose. */
 static double loss(const double *at, int n_layer, int a, int end)
 {
     double sum = 0;
@@ -96,8 +96,8 @@ static double loss(const double *at, int n_layer, int a, int end)
     return sum;
 }
 
-/* least[m][f]: the least that layers from f on lose with m filters, the first of them f;
- * next[m][f]: the second one */
+/* least[m][f]: the least loss of layers f.. with m filters, the first of which is f; next[m][f]:
+ * the second filter. */
 static void fill(const double *at, int n, double *least, int *next)
 {
     for (int f = 0; f < n; f++)

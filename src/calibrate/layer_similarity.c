@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_similarity.c - which layers attend alike, head by head, and the blocks of layers that
- * follow. */
+ * result. */
 #include "layer_similarity.h"
 
 #include <math.h>
@@ -73,7 +73,7 @@ static double *sum_at(const struct layer_similarity *a, int h, int i, int j)
     return a->sum + ((size_t)h * (size_t)a->n_layer + (size_t)i) * (size_t)a->n_layer + j;
 }
 
-/* One head, all pairs of layers: the newest of layer j with those before it. */
+/* Compares one head of all pairs of layers: the newest row of layer j with the layers before it. */
 static void add_head(void *arg, int h, int thread)
 {
     struct layer_similarity *a = arg;
@@ -113,7 +113,7 @@ double cb_similarity_at(const struct layer_similarity *a, int head, int i, int j
 
 /* ---- blocks ---- */
 
-/* Of the heads of a KV head's group, more than half. */
+/* Are more than half of the heads in the KV head's group similar? */
 static int similar(const struct layer_similarity *a, int kv, int i, int j, double theta)
 {
     const int group = a->n_head / a->n_kv;

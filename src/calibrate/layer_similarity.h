@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_similarity.h - which layers attend alike, head by head, and the blocks of layers that
- * follow (Ma et al. 2024, section 2.2, algorithm 1). */
+ * result (Ma et al. 2024, section 2.2, algorithm 1). */
 #ifndef ALIKE_H
 #define ALIKE_H
 
@@ -8,10 +8,10 @@
 
 struct par;
 
-/* Jensen-Shannon divergence of p[n] and q[n] to base 2: 0 alike, 1 disjoint. */
+/* Jensen-Shannon divergence of p[n] and q[n] to base 2: 0 = equal, 1 = disjoint. */
 double cb_similarity_divergence(const float *p, const float *q, int n);
 
-enum { ALIKE_FAR = 16 }; /* layers further apart are not compared: they count as different */
+enum { ALIKE_FAR = 16 }; /* layers further apart count as different, without a comparison */
 
 struct layer_similarity {
     int n_layer, n_head, n_kv, n_ctx;
@@ -19,7 +19,7 @@ struct layer_similarity {
     double *sum; /* [n_head][n_layer][n_layer] of similarities, b > a */
     int64_t n_step;
     float *row; /* [n_layer][n_head][n_ctx] of one step */
-    int n;      /* entries of it */
+    int n;      /* entries in each row */
 };
 
 int cb_similarity_open(struct layer_similarity *a, const cb_model *m, int n_ctx);
@@ -28,11 +28,11 @@ void cb_similarity_look(void *alike, int l, int n_cand, const struct scores *s);
 double cb_similarity_at(const struct layer_similarity *a, int head, int i,
                         int j); /* i <= j; mean, 0..1 */
 
-/* KV head by KV head: a layer joins the block before it when the majority of the group's heads is
- * similar
- * (>= theta) to every layer of it -> start[n_kv][n_layer]. The layers that share, of all. */
+/* For each KV head, a layer joins the block before it if the majority of the group's heads is
+ * similar (>= theta) to every layer of the block -> start[n_kv][n_layer]. Returns the share of
+ * layers that share keys. */
 double cb_similarity_blocks(const struct layer_similarity *a, double theta, int *start);
-/* The largest of theta = 0.99, 0.98, ... whose blocks share at least so much of all keys; 0.01 if
+/* The largest theta of 0.99, 0.98, ... whose blocks share at least `share` of all keys; 0.01 if
  * none does. */
 double cb_similarity_theta(const struct layer_similarity *a, double share, int *start);
 

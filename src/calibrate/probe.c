@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* probe.c - a session that keeps and reads all, and shows the attention of its tokens. */
+/* probe.c - a session that keeps and reads everything, and reports the attention of its tokens. */
 #include "probe.h"
 
 #include "base/err.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* row_stats.c - what attention rows of a layer look like. */
+/* row_stats.c - statistics of a layer's attention rows. */
 #include "row_stats.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sample.c - token sequences cut out of texts. */
+/* sample.c - token sequences cut from texts. */
 #include "sample.h"
 
 #include <errno.h>
@@ -11,11 +11,11 @@
 #include "eval/ask.h"
 #include "eval/item.h"
 
-/* A file of which samples are cut. */
+/* A file from which samples are cut. */
 struct source {
-    int32_t *ids; /* [n] of a text; BOS first where the model asks for it */
+    int32_t *ids; /* [n] tokens of a text; BOS first where the model asks for it */
     int n;
-    struct item_list items; /* of JSON lines */
+    struct item_list items; /* items of JSON lines */
     int jsonl;
 };
 
@@ -56,7 +56,7 @@ static void source_close(struct source *x)
     cb_item_list_free(&x->items);
 }
 
-/* The i-th of n samples. A text's first token may be BOS: it is in front of each. */
+/* Cuts the i-th of n samples. If the text begins with BOS, each sample does. */
 static int cut(const cb_model *m, const struct source *x, int i, int n, int n_ctx,
                struct sample *out)
 {
@@ -79,7 +79,7 @@ static int cut(const cb_model *m, const struct source *x, int i, int n, int n_ct
     return CB_OK;
 }
 
-/* How many samples a source has, of `want`. */
+/* How many of `want` samples a source can give. */
 static int has(const struct source *x, int want, int n_ctx)
 {
     const int most = x->jsonl ? x->items.n : (x->n + n_ctx - 1) / n_ctx;

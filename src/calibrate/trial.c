@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* trial.c - policies beside the full cache. One prefill serves all of them, as far as memory goes.
- */
+/* trial.c - compares policies with the full cache. One prefill serves as many of them as memory
+ * allows. */
 #include "trial.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "engine/session.h"
 #include "eval/ask.h"
 
-#define SHARE_BYTES ((uint64_t)3 << 30) /* sessions that share a prefill hold so much at most */
+#define SHARE_BYTES ((uint64_t)3 << 30) /* most bytes of sessions that share a prefill */
 
 static int32_t likeliest(const float *x, int n)
 {
@@ -45,13 +45,13 @@ static double divergence(const float *p, const float *q, int n)
     return fmax(0, sum);
 }
 
-/* A prompt, and the tokens that are fed behind it. */
+/* A prompt, and the tokens that are fed after it. */
 struct script {
     const int32_t *prompt;
     int n_prompt;
     int32_t next[TRIAL_STEPS]; /* [n] */
     int n;                     /* rows of logits: before next[0], before next[1], ... */
-    int right;                 /* an answer that is right */
+    int right;                 /* 1: the answer is right */
     uint64_t read;             /* bytes that the full cache's last step read */
 };
 
@@ -69,7 +69,7 @@ static int open_one(const struct trial *t, const char *policy, cb_session **out)
     return cb_session_open(t->model, &p, out);
 }
 
-/* Behind the prompt, token by token: the policy's predictions beside the full cache's. */
+/* Compares the policy's predictions with the full cache's, token by token after the prompt. */
 static int compare(struct trial *t, int i, cb_session *s, const struct script *x)
 {
     const int nv = n_vocab(t);
@@ -155,7 +155,7 @@ static uint64_t kv_bytes(const cb_session *s, const struct script *x)
     return cb_session_plan(s, x->n_prompt, 0, &m) ? 0 : m.kv_bytes;
 }
 
-/* Opens sessions of policies from.. that can share a prefill with `lead`. */
+/* Opens sessions for the policies from `from` on that can share a prefill with `lead`. */
 static int open_round(struct trial *t, int from, cb_session *lead, const struct script *x,
                       cb_session **follower, int *n)
 {
@@ -177,7 +177,7 @@ static int open_round(struct trial *t, int from, cb_session *lead, const struct 
     return CB_OK;
 }
 
-/* Answers, or feeds the text again, then compares the policies of the round. */
+/* The full cache answers, or is fed the text again; then the policies of the round are compared. */
 static int play(struct trial *t, int from, struct script *x, const struct item *it, int n_step,
                 cb_session *lead, cb_session *const *follower, int n)
 {

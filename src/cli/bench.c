@@ -30,7 +30,7 @@ struct row {
 struct bench {
     const struct opts *o;
     struct engine e;
-    int32_t *ids; /* [longest test] made-up tokens */
+    int32_t *ids; /* [longest test] arbitrary tokens */
     int repeats;
     struct rows rows;
 };
@@ -103,7 +103,7 @@ static struct rows table(const struct opts *o)
 
 /* ---- measuring ---- */
 
-/* Tokens that stand for text: any id, the same every time. */
+/* Makes tokens in place of text: arbitrary ids, the same every time. */
 static void make_ids(int32_t *ids, int n, int n_vocab)
 {
     uint32_t x = 1;
@@ -128,7 +128,7 @@ static int feed(struct bench *b, const int32_t *ids, int n)
     return n ? cb_session_prefill(b->e.session, ids, n, &how) : CB_OK;
 }
 
-/* One run of a test after its depth is filled -> seconds */
+/* Fills the depth, then times one run of the test -> seconds. */
 static int time_once(struct bench *b, const struct test *t, double *s)
 {
     double start;
@@ -145,8 +145,8 @@ static int time_once(struct bench *b, const struct test *t, double *s)
     return rc;
 }
 
-/* Linux can begin the process's peak anew; where it cannot, the peak of all tests so far is told.
- */
+/* Resets the process's memory peak, on Linux; elsewhere the peak of all tests so far is
+ * reported. */
 static void reset_rss_peak(void)
 {
     const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_ops.c - ctxbank bench --ops: single ops beside what this machine can do at most. */
+/* bench_ops.c - ctxbank bench --ops: times of single ops beside the limits of this machine. */
 #include "bench_ops.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const char *const columns[] = {
     NULL,
 };
 
-/* A figure that a row does not have is null, an empty field of CSV */
+/* A figure that a row lacks is null, which is an empty field in CSV. */
 static json_t *figure(double x)
 {
     return x > 0 ? json_real(x) : json_null();
@@ -55,7 +55,7 @@ static double number(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
-/* "12.3 | 45% |", what is not known left blank */
+/* Prints "12.3 | 45% |"; unknown values stay blank. */
 static void md_figure(double x, double limit)
 {
     char value[32] = "", part[32] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_ops.h - what bench does with --ops. */
+/* bench_ops.h - ctxbank bench --ops. */
 #ifndef CMD_BENCH_OPS_H
 #define CMD_BENCH_OPS_H
 

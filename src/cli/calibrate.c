@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* calibrate.c - what the analyses of calibrate share: a model, samples of text, a preset to write.
- */
+/* calibrate.c - shared by the analyses of calibrate: a model, samples of text, a preset to
+ * write. */
 #include "calibrate.h"
 #include "eval/data.h"
 
@@ -42,7 +42,7 @@ static int read_samples(struct calibrate *c, int least)
                            &c->samples);
 }
 
-/* A file that cannot be written shows before the work, not after it. */
+/* Reports a file that cannot be written before the work, not after it. */
 static int check_writable(const char *path)
 {
     const int is_new = path && access(path, F_OK);
@@ -53,12 +53,12 @@ static int check_writable(const char *path)
     if (!f)
         return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
     fclose(f);
-    if (is_new) /* work that fails leaves nothing behind */
+    if (is_new) /* failed work must not leave an empty file */
         unlink(path);
     return CB_OK;
 }
 
-/* The names of files without their folders: where they lay on one machine says nothing. */
+/* File names without folders, which mean nothing on another machine. */
 static json_t *file_names(const struct opts *o)
 {
     json_t *a = json_array();

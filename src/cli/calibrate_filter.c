@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* calibrate_filter.c - ctxbank calibrate filter-layers: which layers choose for OmniKV. Sets of
- * layers whose choices hold most of the others' attention are tried beside the full cache; the
- * smallest that keeps its answers is taken. */
+/* calibrate_filter.c - ctxbank calibrate filter-layers: finds the layers that choose for OmniKV.
+ * Sets of layers whose choices cover most of the other layers' attention are tried against the full
+ * cache; the smallest set that keeps its answers is taken. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static void add_set(struct work *w, const struct filter_set *set, int n_dense)
     w->n_dense[w->n_set++] = n_dense;
 }
 
-/* A set for each number of layers that read all, up to two fifths of them. */
+/* One set for each number of layers that read everything, up to two fifths of all layers. */
 static void candidates(struct work *w)
 {
     const int n_layer = w->recall.n_layer;

@@ -20,7 +20,7 @@ static void to_mean(double *x, int n, int of)
 
 /* ---- density ---- */
 
-/* A layer's part of the budget, of 1 each: the softmax of d2o. */
+/* Each layer's share of the budget, 1 on average: d2o's softmax. */
 static void weights(const double *spread, int n, double *out)
 {
     double sum = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* calibrate_lazy.c - ctxbank calibrate lazy: the threshold from which SimLayerKV takes a layer for
- * lazy. Thresholds are tried beside the full cache; the smallest that keeps its answers is taken.
- */
+/* calibrate_lazy.c - ctxbank calibrate lazy: finds the threshold from which SimLayerKV treats a
+ * layer as lazy. Thresholds are tried against the full cache; the smallest that keeps its answers
+ * is taken. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -94,7 +94,7 @@ static int work_with(struct work *w)
         spec[i] = text[i];
     }
     TRY(cb_trials_open(&w->t, c));
-    w->t.by_token = 1; /* single needles hold long before answers of several values do */
+    w->t.by_token = 1; /* single needles are found long before answers with several values */
     TRY(cb_trials_probe(&w->t, c, &probe, STEPS));
     TRY(cb_trials_run(&w->t, c, spec, N_TRIED, STEPS));
     return report(w);

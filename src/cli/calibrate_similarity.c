@@ -15,7 +15,7 @@ enum { STEPS = 16 };
 struct work {
     struct calibrate *c;
     struct layer_similarity a;
-    double theta, share; /* chosen; keys of distant tokens that are not stored, of all */
+    double theta, share; /* chosen theta; share of all keys that is not stored */
     int *start;          /* [n_kv][n_layer] */
     double *mean;        /* [n_layer][n_layer] similarity, mean over heads */
 };

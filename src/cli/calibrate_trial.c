@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* calibrate_trial.c - candidates of an analysis are tried: on its texts, and on needles that are
- * made up and found in them. */
+/* calibrate_trial.c - tries the candidates of an analysis on its texts and on generated needle
+ * items. */
 #include "calibrate_trial.h"
 #include "eval/data.h"
 
@@ -12,8 +12,8 @@
 #include "base/err.h"
 #include "log.h"
 
-/* Retrieval that says which layers look back: one needle, of numbers and of letters; one of many;
- * and several in one answer. */
+/* Retrieval tasks that show which layers look back: one needle, of numbers and of letters; one of
+ * many; and several in one answer. */
 static const char *const tasks[] = { "niah_single_2",   "niah_single_3",   "niah_multikey_1",
                                      "niah_multikey_2", "niah_multivalue", "niah_multiquery" };
 enum { N_TASK = (int)(sizeof tasks / sizeof *tasks) };
@@ -50,7 +50,7 @@ static const struct ruler_task *find_task(const char *name)
     return t;
 }
 
-/* n items in all, as many of each task as of the others or one more. */
+/* Makes n items, shared among the tasks as evenly as possible. */
 static int make_items(struct trials *t, struct calibrate *c, uint64_t seed, int n,
                       struct item_list *out)
 {
@@ -106,7 +106,7 @@ void cb_trials_close(struct trials *t)
 
 /* ---- runs ---- */
 
-/* The items' prompts join the samples, their answers behind them. */
+/* Adds the items' prompts, each followed by its answer, to the samples. */
 static int add_probe_items(struct trials *t, struct calibrate *c)
 {
     const int n = t->probe.n;
@@ -168,7 +168,7 @@ int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *poli
         cb_calibrate_fed(c, c->n_ctx);
     }
     cb_progress_end(&c->bar);
-    t->t.policy = NULL; /* the caller's */
+    t->t.policy = NULL; /* owned by the caller */
     return err;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* calibrate_trial.h - candidates of an analysis are tried: on its texts, and on needles that are
- * made up and found in them. */
+/* calibrate_trial.h - tries the candidates of an analysis on its texts and on generated needle
+ * items. */
 #ifndef CALIBRATE_TRIAL_H
 #define CALIBRATE_TRIAL_H
 
@@ -11,21 +11,21 @@
 struct trials {
     struct trial t;
     struct haystack hay;
-    struct item_list probe, items; /* different ones: to measure, to try */
-    double keep;                   /* share of the answers that a candidate must hold */
-    int by_token;                  /* 1: share of the predictions instead */
+    struct item_list probe, items; /* different ones: to measure with, to try on */
+    double keep;  /* share of the full cache's answers that a candidate must give */
+    int by_token; /* 1: `keep` is a share of the predictions instead */
 };
 
-/* --budget, or that part of the context */
+/* --budget, or 1/part of the context */
 int cb_trials_budget(const struct calibrate *c, int part);
 int cb_trials_open(struct trials *t, struct calibrate *c); /* makes the items */
 void cb_trials_close(struct trials *t);
-/* Texts and items go through the probe, the last n_step tokens of each one by one. */
+/* Feeds texts and items to the probe, the last n_step tokens of each one by one. */
 int cb_trials_probe(struct trials *t, struct calibrate *c, const struct probe *p, int n_step);
 int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *policy, int n,
                   int n_step);
-/* The first candidate that keeps what the full cache answers or, where that is nothing and
- * by_token, its tokens; if none does, the one that keeps most. */
+/* The first candidate that keeps enough of the full cache's answers (or of its tokens, if it has no
+ * right answers and by_token is set); if none does, the one that keeps most. */
 int cb_trials_choose(const struct trials *t);
 json_t *cb_trials_row(const struct trials *t, int i);
 void cb_trials_print(const struct trials *t, int i); /* "held | same | KLD | read" */

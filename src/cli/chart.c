@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* chart.c - what an analysis measured as an SVG picture. */
+/* chart.c - results of an analysis as an SVG picture. */
 #include "chart.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* chart.h - what an analysis measured as an SVG picture. */
+/* chart.h - results of an analysis as an SVG picture. */
 #ifndef CHART_H
 #define CHART_H
 
@@ -8,9 +8,9 @@ struct curve {
     const double *y; /* [n] */
 };
 
-/* Curves over 0..n-1, all on one scale. */
+/* Draws curves over 0..n-1, all on one scale. */
 int cb_chart_curves(const char *path, const char *title, const struct curve *c, int n_curve, int n);
-/* at[n][n], 0 to 1, as shades of squares; NAN and what is left of the diagonal stay empty. */
+/* Draws at[n][n], 0 to 1, as shaded squares; NAN and the cells left of the diagonal stay empty. */
 int cb_chart_grid(const char *path, const char *title, const double *at, int n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* chat.c - ctxbank chat: turns by line input; the session's bank stays between them. */
+/* chat.c - ctxbank chat: reads turns as lines; the session's bank persists between turns. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@ struct chat {
     const char *form;       /* NULL = the model's own */
     struct cb_message *msg; /* [n] with texts of our own */
     int n, cap;
-    struct buf fed; /* what the session's timeline holds, as text */
-    int32_t end;    /* the token that ended the last turn, when it is in the timeline; -1 */
-    int anew;       /* 1 = the timeline and the conversation have parted */
+    struct buf fed; /* the text of the session's timeline */
+    int32_t end;    /* the token that ended the last turn, if it is in the timeline; else -1 */
+    int anew;       /* 1 = the timeline no longer matches the conversation */
     int tty;
 };
 
@@ -93,7 +93,7 @@ static int read_line(const struct chat *c, const char *sign, struct buf *line)
     return rc;
 }
 
-/* A turn of one or many lines. 1 = read, 0 = the input has ended */
+/* Reads a turn of one or more lines. 1 = read, 0 = end of input. */
 static int read_turn(const struct chat *c, struct buf *turn)
 {
     struct buf line = { 0 };
@@ -130,9 +130,9 @@ static int emit(void *arg, const char *s, size_t n)
     return cb_out_flush();
 }
 
-/* The tokens of the conversation that the timeline lacks. Only these go through the model: what was
- * generated is never tokenized again. Where the rendering does not begin with what was fed (a
- * template that trims answers, a --stop text), the timeline begins anew. */
+/* The tokens of the conversation that the timeline lacks. Only these go through the model:
+ * generated text is never tokenized again. If the rendering does not begin with the text of the
+ * timeline (a template that trims answers, a --stop text), the timeline begins anew. */
 static int new_ids(struct chat *c, const char *all, int32_t **ids, int *n)
 {
     const size_t len = strlen(all);
@@ -202,7 +202,7 @@ static int turn(struct chat *c, const char *text)
     rc = say(c, &gen);
     if (!rc)
         rc = add_msg(c, "assistant", gen.text.s);
-    if (rc == CB_EFULL) { /* the conversation is as it was before */
+    if (rc == CB_EFULL) { /* undo: the conversation is as before */
         drop_last(c);
         cb_log_failure(rc);
         cb_log_note("/clear begins a new conversation");

@@ -11,15 +11,15 @@
 #include "base/suggest.h"
 #include "log.h"
 
-static const struct cmd *const *cmds; /* as main() passes it */
+static const struct cmd *const *cmds; /* set from main()'s argument */
 
 const struct cmd *const *cb_cmd_table(void)
 {
     return cmds;
 }
 
-/* A closed standard descriptor would be taken by the next file that is opened; its use still fails.
- */
+/* Occupies closed standard descriptors, else the next opened file would take their place. Their use
+ * still fails. */
 static void hold_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++)
@@ -38,7 +38,7 @@ static void list_commands(FILE *f)
     fputs("\n'ctxbank COMMAND --help' lists a command's options; 'man ctxbank' tells more.\n", f);
 }
 
-/* The command that argv spells in one or two words; *used is how many. */
+/* The command that argv names in one or two words; *used: how many. */
 static const struct cmd *find(int argc, char **argv, int *used)
 {
     for (int i = 0; cmds[i]; i++) {
@@ -53,7 +53,7 @@ static const struct cmd *find(int argc, char **argv, int *used)
     return NULL;
 }
 
-/* Names of one word. */
+/* The i-th one-word name. */
 static const char *command_name(const void *ctx, int i)
 {
     (void)ctx;
@@ -63,7 +63,7 @@ static const char *command_name(const void *ctx, int i)
     return NULL;
 }
 
-/* Second words of the group's names. */
+/* The i-th second word of a group's names. */
 static const char *member_name(const void *ctx, int i)
 {
     const char *group = ctx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd.h - what sub-commands share. A command is one file with one const struct cmd, named here and
- * in the table of main.c. */
+/* cmd.h - shared by the sub-commands. A command is one file with one const struct cmd, declared
+ * here and listed in the table of main.c. */
 #ifndef CMD_H
 #define CMD_H
 
@@ -37,7 +37,7 @@ extern const struct cmd cb_cmd_tokenize;
 
 /* ---- cmd.c: from argv to an exit status ---- */
 
-enum { EXIT_INTERRUPT = 130 }; /* 128 + SIGINT: what was printed is not the whole answer */
+enum { EXIT_INTERRUPT = 130 }; /* 128 + SIGINT: the printed answer is incomplete */
 
 /* The table of all commands ends with NULL; main.c has it. */
 int cb_cmd_main(const struct cmd *const *table, int argc, char **argv);
@@ -55,10 +55,10 @@ struct engine {
 };
 
 int cb_engine_open(const struct opts *o, struct engine *e); /* the model alone */
-/* Opens the session, in place of one that is open. n_ctx 0 = what the model was trained for. */
+/* Opens the session and closes the previous one. n_ctx 0 = the model's training length. */
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx);
-/* The session makes of each token's logits those that these options' sampler wants; all in a short
- * answer. */
+/* Tells the session how many of the largest logits these options' sampler needs; short answers
+ * compute all. */
 int cb_engine_sampling(const struct opts *o, struct engine *e);
 void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
@@ -66,10 +66,10 @@ struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the see
 
 /* ---- text.c ---- */
 
-/* Files and prompts, read whole; the caller frees them with cb_buf_free(). */
+/* Reads whole files and prompts; the caller frees them with cb_buf_free(). */
 int cb_read_file(const char *path, struct buf *out); /* "-" is standard input */
-/* The prompt of -f and -p: the file's text, then the option's. A non-empty `between` stands between
- * them in place of the line ends that the file ends with. */
+/* The prompt of -f and -p: the file's text, then the option's. A non-empty `between` replaces the
+ * line ends at the file's end. */
 int cb_read_prompt(const struct opts *o, const char *between, struct buf *out);
 
 /* ---- generate.c: prefill with a bar, then token by token ---- */
@@ -78,7 +78,7 @@ struct generation {
     int32_t *ids; /* [n] generated, without the end token */
     int n;
     int32_t end;               /* the end token that was fed (keep_turn), or -1 */
-    int stopped_text;          /* a --stop text ended it: the timeline holds more than `text` */
+    int stopped_text;          /* 1: ended by a --stop text; the timeline holds more than `text` */
     struct buf text;           /* without the stop text */
     const char *finish_reason; /* "stop", "length" or "interrupt" */
     int n_prompt;
@@ -86,7 +86,7 @@ struct generation {
     int n_step; /* decoding steps that predicted_s covers */
 };
 
-/* Text as it comes; a negative status ends the generation. */
+/* Takes text as it comes; a negative status ends the generation. */
 typedef int (*emit_fn)(void *arg, const char *s, size_t n);
 
 struct generate {
@@ -95,14 +95,14 @@ struct generate {
     int max_tokens; /* -1 = until the end or the context is full */
     emit_fn emit;   /* or NULL */
     void *emit_arg;
-    int keep_turn; /* 1 = the last token, and one that ends a turn, go into the timeline too */
+    int keep_turn; /* 1 = the last token and a token that ends the turn are fed too */
 };
 
 enum progress_when cb_progress_when(const struct opts *o);
-int cb_check_fit(const struct engine *e, int n); /* do n more tokens fit? names both numbers */
+int cb_check_fit(const struct engine *e, int n); /* do n more tokens fit? the error has both */
 int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
                    int n, const struct cb_prefill *how);
-/* CB_OK also when it was interrupted: see finish_reason. Free *out in any case. */
+/* CB_OK also after an interrupt: see finish_reason. Free *out in any case. */
 int cb_generate(const struct generate *g, const int32_t *prompt, int n, struct generation *out);
 void cb_generation_free(struct generation *g);
 
@@ -113,13 +113,13 @@ int cb_interrupted(void);
 
 /* ---- report.c ---- */
 
-json_t *cb_json_text(const char *s, size_t n); /* bytes that are no UTF-8 become U+FFFD */
-json_t *cb_json_real(double x);                /* null when it is no finite number */
+json_t *cb_json_text(const char *s, size_t n); /* invalid UTF-8 becomes U+FFFD */
+json_t *cb_json_real(double x);                /* null if x is not finite */
 json_t *cb_json_timings(const struct engine *e, const struct generation *g);
 json_t *cb_json_memory(const struct cb_memory *m); /* with rss_peak_bytes */
 int cb_json_print(json_t *j);                      /* on standard output; drops the reference */
 uint64_t cb_rss_peak_bytes(void);
-int cb_out_flush(void); /* CB_EIO when standard output could not be written */
+int cb_out_flush(void); /* CB_EIO if standard output cannot be written */
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen);
 void cb_note_timings(const struct engine *e, const struct generation *g);
 

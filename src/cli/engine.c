@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* engine.c - model and session as the options say. */
+/* engine.c - opens the model and the session that the options describe. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ const char *cb_need_model(const struct opts *o)
     return NULL;
 }
 
-/* A variable's text; NULL when it is empty as well */
+/* The text of an environment variable; NULL if it is unset or empty. */
 static const char *from_env(const char *name)
 {
     const char *v = getenv(name);
@@ -109,7 +109,7 @@ static struct cb_sampler_params sampler(const struct opts *o)
     return p;
 }
 
-/* Preparing the pruned output head takes as long as it saves in about so many tokens. */
+/* Preparing the pruned output head costs the time that it saves in about this many tokens. */
 enum { PREVIEW_PAYS = 256 };
 
 int cb_engine_sampling(const struct opts *o, struct engine *e)
@@ -120,7 +120,7 @@ int cb_engine_sampling(const struct opts *o, struct engine *e)
     int k = cb_opt_flag(o, ARG_ALL_LOGITS) || is_short ? 0 : cb_sampler_top(&p), rc;
 
     if (k && cb_opt_flag(o, ARG_IGNORE_EOS))
-        k += cb_token_ends(e->model, &ends); /* which are not chosen */
+        k += cb_token_ends(e->model, &ends); /* end tokens are never sampled */
     rc = cb_session_want_top(e->session, k);
     if (rc != CB_ENOMEM)
         return rc;

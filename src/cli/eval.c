@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* eval.c - what the tasks of eval share: likelihoods, divergences, the two texts of a continuation.
- */
+/* eval.c - shared by the tasks of eval: likelihoods, divergences, the two texts of a
+ * continuation. */
 #include "eval.h"
 
 #include <math.h>

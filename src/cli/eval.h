@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* eval.h - what the tasks of eval share. */
+/* eval.h - shared by the tasks of eval. */
 #ifndef EVAL_H
 #define EVAL_H
 

@@ -14,7 +14,8 @@ struct result {
     int same_top1;
 };
 
-/* Both sessions are fed the same tokens side by side. */
+/* Feeds the context and then the target, token by token, to both sessions; compares their
+ * logits. */
 static int feed(const struct opts *o, struct engine *full, struct engine *e, const struct pair *p,
                 struct result *r)
 {

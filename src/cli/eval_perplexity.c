@@ -14,13 +14,13 @@ struct ppl {
     struct engine e;
     int32_t *ids;
     int n;      /* tokens of the text */
-    int window; /* tokens a window */
+    int window; /* tokens in a window */
     int n_window;
     struct score_sum sum;
     struct progress bar;
     int64_t done, total; /* tokens, for the bar */
-    const int32_t *next; /* [window] the token that follows each, of the window in work */
-    int n_next;          /* logits after the last token predict nothing here */
+    const int32_t *next; /* [window] the token after each token of the current window */
+    int n_next;          /* entries of next; logits beyond them have no target */
 };
 
 static void on_logits(void *arg, int i, const float *logits)
@@ -45,7 +45,7 @@ static int on_progress(void *arg, int64_t done, int64_t total)
     return cb_interrupted();
 }
 
-/* One window of n tokens: scores what follows tokens from.. of it. */
+/* Feeds one window of n tokens and scores the tokens that follow token `from` and later ones. */
 static int window(struct ppl *p, const int32_t *at, int n, int from)
 {
     const struct cb_prefill how = {
@@ -73,7 +73,7 @@ static int window(struct ppl *p, const int32_t *at, int n, int from)
     return rc;
 }
 
-/* Side by side, each scored on its second half. */
+/* Adjacent windows, each scored on its second half. */
 static int windows(struct ppl *p, int most)
 {
     const int n = p->n / p->window;
@@ -88,10 +88,11 @@ static int windows(struct ppl *p, int most)
     return CB_OK;
 }
 
-/* Each scores the tokens that the one before did not reach; the first one all but its first. */
+/* Overlapping windows: each scores the tokens that the previous one did not reach; the first scores
+ * all but its first token. */
 static int sliding(struct ppl *p, int stride, int most)
 {
-    int scored = 1; /* tokens of the text that are scored already, or cannot be */
+    int scored = 1; /* tokens already scored, or that cannot be scored */
 
     if (stride >= p->window)
         return cb_usage("--stride: %d is not less than the window of %d (-c)", stride, p->window);
@@ -105,7 +106,7 @@ static int sliding(struct ppl *p, int stride, int most)
     return CB_OK;
 }
 
-/* Token by token through the policy's cache. */
+/* One stream: decodes token by token with the policy's cache. */
 static int stream(struct ppl *p)
 {
     p->total = p->n;

@@ -240,7 +240,7 @@ static int make_ruler(struct tasks *t)
 
 /* ---- items of files ---- */
 
-/* Of each task of items from.. keeps --items, the same ones for the same seed, in their order. */
+/* Keeps --items items of each task, in their order: the same ones for the same seed. */
 static int sample(struct tasks *t)
 {
     const int want = cb_opt_int(t->o, ARG_ITEMS);
@@ -352,7 +352,7 @@ static void on_progress(void *arg, const char *task, int64_t done, int64_t total
     cb_progress_step(&t->bar, done, total);
 }
 
-/* A wrong option of a policy shows before any work is done. */
+/* Reports a wrong policy option before any work is done. */
 static int check_policies(struct tasks *t)
 {
     for (int i = 0; i < t->run.n_policy; i++) {
@@ -368,14 +368,14 @@ static int check_policies(struct tasks *t)
     return CB_OK;
 }
 
-/* What sessions that share a prefill may hold: half of the free memory. */
+/* Most bytes that the sessions of a shared prefill may hold: half of the free memory. */
 static uint64_t share_bytes(void)
 {
     const long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 2 : (uint64_t)1 << 30;
 }
 
-/* Says why the model has no chat form that is known; a failure where one is needed. */
+/* Notes why the model has no known chat form; fails if one is needed. */
 static int no_form(const struct tasks *t, int needed)
 {
     char *text;
@@ -444,7 +444,7 @@ static int print_rows(struct tasks *t)
     return rc;
 }
 
-/* A folder that is not there shows before the work, not after it. */
+/* Reports a missing folder before the work, not after it. */
 static int check_plot(const char *path)
 {
     FILE *f = path ? fopen(path, "a") : NULL;

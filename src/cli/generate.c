@@ -53,7 +53,7 @@ int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, co
 
 /* ---- text as it comes ---- */
 
-/* What was generated and not yet handed out: a beginning of a stop text is held back. */
+/* Hands out generated text, but holds back a possible beginning of a stop text. */
 struct outlet {
     const struct generate *g;
     struct generation *gen;
@@ -87,7 +87,7 @@ static size_t stop_at(const struct outlet *out)
     return first;
 }
 
-/* Where a stop text may have begun that is not complete. */
+/* Where an incomplete stop text may begin. */
 static size_t safe_end(const struct outlet *out)
 {
     const struct buf *t = &out->gen->text;
@@ -99,7 +99,7 @@ static size_t safe_end(const struct outlet *out)
     return t->n;
 }
 
-/* Takes a token in; *stopped when a stop text is complete. */
+/* Adds a token's text; sets *stopped when a stop text is complete. */
 static int put_token(struct outlet *out, int32_t id, int *stopped)
 {
     struct buf *t = &out->gen->text;
@@ -118,7 +118,7 @@ static int put_token(struct outlet *out, int32_t id, int *stopped)
     return emit_to(out, safe_end(out));
 }
 
-/* At the end: an unfinished character, and what was held back for a stop text. */
+/* Hands out the rest at the end: an unfinished character, and text held back for a stop text. */
 static int put_rest(struct outlet *out)
 {
     const char *s;
@@ -176,7 +176,7 @@ static int full(const struct generate *g)
     return cb_session_len(g->e->session) >= g->e->n_ctx;
 }
 
-/* One token; *reason is set when it was the last one. */
+/* Generates one token; sets *reason if it was the last one. */
 static int step(struct loop *lp, const char **reason)
 {
     const struct generate *g = lp->g;

@@ -47,7 +47,7 @@ static int numeric(const struct cb_option_info *p)
     return p->type == CB_OPTION_NUMBER || p->type == CB_OPTION_INTEGER;
 }
 
-/* The choice that is taken when none is given, as a length from its start */
+/* The default choice; *len: its length */
 static const char *default_choice(const struct cb_option_info *p, int *len)
 {
     const char *at = p->choices;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* log.c - what the program says on standard error. */
+/* log.c - messages of the program on standard error. */
 #include "log.h"
 
 #include <stdarg.h>
@@ -24,7 +24,7 @@ void cb_log_failure(int status)
     fprintf(stderr, "ctxbank: %s%s\n", cb_error(), status == CB_EFULL ? "; raise it with -c" : "");
 }
 
-/* A line, unless the program is to be more quiet than `least` */
+/* Prints a line, unless the level is below `least`. */
 static void say(enum log_level least, const char *fmt, va_list ap)
     __attribute__((format(printf, 2, 0)));
 static void say(enum log_level least, const char *fmt, va_list ap)

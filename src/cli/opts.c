@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* opts.c - command line and environment into values, by the table. */
+/* opts.c - parses the command line and the environment by the option table. */
 #include "opts.h"
 
 #include <assert.h>
@@ -44,7 +44,7 @@ static int word_in(const char *words, const char *typed, size_t n)
     return 0;
 }
 
-/* An option spelled typed[n], dashes included; -1 when this command has none. */
+/* The option spelled typed[n], dashes included; -1 if this command has none such. */
 static int find_long(const struct cmd *cmd, const char *typed, size_t n)
 {
     for (int i = 0; i < ARG_COUNT; i++) {
@@ -190,7 +190,7 @@ static int parse_value(const struct opt_row *row, const char *what, const char *
     return CB_OK;
 }
 
-/* A value from the command line or the environment; the first one takes the default's place. */
+/* Sets a value from the command line or the environment; the first one replaces the default. */
 static int give(struct opts *o, int id, const char *what, const char *text)
 {
     struct arg_value *v = &o->v[id];

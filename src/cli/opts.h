@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* opts.h - the one table of options: parser, --help, manual pages and shell completion read it. The
- * library never sees it: commands fill the library's parameters from it. */
+/* opts.h - the table of all options, from which the parser, --help, manual pages and shell
+ * completion are made. The library does not see it: commands fill the library's parameters from
+ * it. */
 #ifndef OPTS_H
 #define OPTS_H
 
@@ -8,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Wrong usage: the status of a command that ends the program with 2. */
+/* Wrong usage: with this status of a command, the program exits with 2. */
 enum { CB_USAGE = -64 };
 
 enum takes {
@@ -34,7 +35,7 @@ enum opt_set {
     SET_OWN_RULER = 1 << 8,
     SET_OWN_2STAGE = 1 << 9,
     SET_PICK = 1 << 10, /* --tasks */
-    SET_MADE = 1 << 11, /* lengths of made-up items */
+    SET_MADE = 1 << 11, /* lengths of generated items */
     SET_TASKS = 1 << 12,
     SET_CALIBRATE = 1 << 13,
     SET_TRIAL = 1 << 14,          /* analyses that try candidates */
@@ -197,8 +198,8 @@ struct cmd {
     int hidden;
 };
 
-/* argv[argc] are what follows the command's name. The options borrow argv's strings.
- * 0, or CB_USAGE with cb_error() set. */
+/* argv[argc]: the arguments after the command's name. The options borrow argv's strings. Returns 0,
+ * or CB_USAGE with cb_error() set. */
 int cb_opts_parse(const struct cmd *cmd, int argc, char **argv, struct opts *out);
 void cb_opts_free(struct opts *o);
 
@@ -218,7 +219,7 @@ int cb_opt_is(const struct opts *o, enum opt_id id, const char *choice);
 /* "CTXBANK_CTX_SIZE" of "ctx-size" */
 void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap);
 
-/* opts_doc.c: what is made from the table. */
+/* opts_doc.c: text made from the table. */
 void cb_opts_help(const struct cmd *cmd, FILE *f);
 void cb_opts_man(const struct cmd *cmd, FILE *f);
 int cb_opts_completion(const struct cmd *const *cmds, const char *shell, FILE *f); /* 0: unknown */

@@ -129,7 +129,7 @@ static void bash(const struct cmd *const *cmds, FILE *f)
 
 /* ---- zsh ---- */
 
-/* Text inside '...[...]': brackets and colons are the form's own. */
+/* Writes text inside '...[...]', where brackets and colons must be escaped. */
 static void zsh_text(const char *text, FILE *f)
 {
     for (; *text; text++) {

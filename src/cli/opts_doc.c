@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* opts_doc.c - what is made from the option table: --help, manual sections, shell completion. */
+/* opts_doc.c - text made from the option table: --help and manual sections. */
 #include <string.h>
 
 #include "opts.h"
@@ -112,7 +112,7 @@ void cb_opts_help(const struct cmd *cmd, FILE *f)
 
 /* ---- manual: the OPTIONS section in mdoc ---- */
 
-/* Text of many lines; none may begin with a control character. */
+/* Writes text of several lines; none may begin with a control character. */
 static void man_text(const char *text, FILE *f)
 {
     for (int at = 0; *text; text++, at++) {

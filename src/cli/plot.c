@@ -135,7 +135,7 @@ static int heat_maps(struct canvas *c, const struct run *r, const struct item_li
 static const char *const line_colour[] = { "#1b6ca8", "#c0392b", "#27853c", "#8e44ad", "#d68910",
                                            "#16808a", "#7f6a4a", "#b03a7c", "#4a5a6a", "#202020" };
 
-/* rows that are drawn: the means where there are any, else all */
+/* Is the row drawn? Only means are, if there are any; else all rows. */
 static int drawn(const struct rows *x, const struct row *r)
 {
     const int means = x->n && !strcmp(x->at[x->n - 1].task, "mean");
@@ -149,7 +149,7 @@ static int same_line(const struct row *a, const struct row *b)
            !strncmp(a->policy, b->policy, n);
 }
 
-/* 1/64 to 1 of the full cache on a logarithmic axis; what holds less stands at its left end */
+/* 1/64 to 1 of the full cache on a logarithmic axis; smaller shares stand at its left end. */
 static double curve_x(double share)
 {
     const double t = 1 + log2(fmax(share, 1.0 / 64)) / 6;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* plot.h - what was measured as one SVG picture: a heat map a policy where items have a depth, and
- * scores against the bytes held. */
+/* plot.h - scores as one SVG picture: a heat map for each policy if items have a depth, and scores
+ * against the bytes held. */
 #ifndef PLOT_H
 #define PLOT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* prompt.c - what the user gave, as the model's token ids; chat templates. */
+/* prompt.c - turns the user's prompt into token ids; chat templates. */
 #include "prompt.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static int chat_prompt(const struct opts *o, const struct engine *e, int32_t **i
     return rc;
 }
 
-/* An empty prompt starts from BOS where the model has one. */
+/* An empty prompt becomes BOS if the model has one. */
 static int from_nothing(const struct engine *e, int32_t **ids, int *n)
 {
     if (e->info.bos < 0)

@@ -15,7 +15,7 @@
 json_t *cb_json_text(const char *s, size_t n)
 {
     struct utf8_hold hold = { .n = 0 };
-    char *clean = cb_calloc(n + 1, 3); /* a lost byte becomes the three of U+FFFD */
+    char *clean = cb_calloc(n + 1, 3); /* an invalid byte becomes U+FFFD, three bytes */
     json_t *j;
     int len;
 
@@ -92,7 +92,7 @@ int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_ge
     if (cb_opt_flag(o, ARG_JSON)) {
         json_t *j = cb_json_memory(&m);
         if (j)
-            json_object_del(j, "rss_peak_bytes"); /* nothing has run */
+            json_object_del(j, "rss_peak_bytes"); /* nothing has run yet */
         if (j)
             json_object_set_new(j, "kv_at_most", json_boolean(m.at_most));
         return cb_json_print(json_pack("{s:i, s:i, s:i, s:o}", "n_ctx", e->n_ctx, "prompt_tokens",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* score_table.h - scores by task, length and policy: means with intervals, and the bytes really
+/* score_table.h - scores by task, length and policy: means with intervals, and the bytes actually
  * held. */
 #ifndef TABLE_H
 #define TABLE_H
@@ -10,14 +10,14 @@
 
 struct row {
     const char *task; /* "mean" for the mean over tasks and lengths */
-    int length;       /* of made-up items, else 0 */
-    char policy[200]; /* with what differs from f16 and dense */
+    int length;       /* of generated items, else 0 */
+    char policy[200]; /* with type and prefill, if not f16 and dense */
     enum question question;
     int n;
     double score, low, high; /* percent; 95 % interval (Wilson's) */
     double loss, loss_error; /* points that the full cache is better on the same items, and the half
                                 width of the 95 % interval; NAN with fewer than two items */
-    double kv_bytes;         /* mean held at the end of an answer */
+    double kv_bytes;         /* mean of the bytes held at the end of an answer */
     double kv_share, read_share; /* of the full cache's bytes: held, read by the last token */
 };
 
@@ -26,7 +26,7 @@ struct rows {
     int n, cap;
 };
 
-/* Wilson's score interval of a mean of n values in 0..1: right for shares of right answers, wider
+/* Wilson's score interval of a mean of n values in 0..1: made for shares of right answers, wider
  * than needed for other scores. */
 void cb_wilson(double mean, int n, double *low, double *high);
 
@@ -36,7 +36,7 @@ void cb_rows_free(struct rows *x);
 
 void cb_rows_md(const struct rows *x, FILE *f);
 void cb_rows_csv(const struct rows *x, FILE *f);
-/* bad: lines that could not be read; skipped: items that were too long */
+/* bad: unreadable lines; skipped: items that are too long */
 int cb_rows_json(const struct rows *x, const struct run *r, int bad, FILE *f);
 
 #endif

@@ -57,7 +57,7 @@ void cb_svg_rect(struct buf *b, double x, double y, int w, int h, const int rgb[
     cb_buf_text(b, "</title></rect>\n");
 }
 
-/* How a line is drawn: two wide in a colour, thin and grey without one */
+/* Stroke of a line: 2 wide in a colour, or thin and grey without one */
 static void stroke(struct buf *b, const char *ink, int dashed)
 {
     cb_buf_print(b, " stroke=\"%s\"%s%s/>\n", ink ? ink : "#ddd", ink ? " stroke-width=\"2\"" : "",

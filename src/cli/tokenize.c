@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tokenize.c - ctxbank tokenize: text to token ids and back; opens the vocabulary alone. */
+/* tokenize.c - ctxbank tokenize: text to token ids and back; opens only the model's vocabulary. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +102,7 @@ static int encode(const struct opts *o, const cb_model *m, const struct buf *in)
     return rc;
 }
 
-/* Ids with blanks, commas or brackets between them, as JSON lists have them too -> their text */
+/* Ids separated by blanks, commas or brackets (so JSON lists work too) -> their text */
 static int decode_to(const struct opts *o, const cb_model *m, const char *s, struct buf *out)
 {
     struct cb_model_info info;

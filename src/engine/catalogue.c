@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* catalogue.c - what is built in, as the public interface lists it. */
+/* catalogue.c - the public lists of built-in devices, model families, stored types, methods and
+ * chat forms. */
 #include <string.h>
 
 #include "base/err.h"
@@ -67,7 +68,7 @@ static const char *const row_text[KV_TYPE_COUNT] = {
     [KV_Q8_0] = "8 bits a number, a scale a block",
 };
 
-/* Forms of session.c: f16 rows, of which all but the newest are quantised. */
+/* Types beyond the plain rows: f16 rows, of which all but the newest are quantised. */
 static const struct cb_kv_type_info kivi[] = {
     { "kivi4", "4 bits a number, keys by channel and values by token; the newest tokens are f16",
       KIVI_GROUP, 4 + KIVI_GROUP * 4 / 8 },

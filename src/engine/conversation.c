@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* conversation.c - messages to a prompt, as text and as token ids. */
+/* conversation.c - turns messages into a prompt, as text or as token ids. */
 #include "base/err.h"
 #include "model/model.h"
 #include "text/template.h"
@@ -26,7 +26,8 @@ int cb_chat_text(const cb_model *m, const char *form, const struct cb_message *m
     return CB_OK;
 }
 
-/* What of the messages' own text lies behind the first `from` bytes, counted from there. */
+/* Keeps the ranges of the messages' own text that lie behind the first `from` bytes, counted from
+ * there. Returns their number. */
 static int own_from(struct chat_text *t, size_t from)
 {
     int n = 0;

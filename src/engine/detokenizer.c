@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* detokenizer.c - tokens to text as they come, whole characters alone. */
+/* detokenizer.c - turns tokens into text as they come, in whole characters. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ struct cb_detokenizer {
 
 enum { FIRST_CAP = 64 };
 
-/* Room for a token of n bytes. */
+/* Makes room for a token of n bytes. */
 static int grow(struct cb_detokenizer *d, int n)
 {
     char *piece, *text;
@@ -80,7 +80,7 @@ int cb_detokenizer_push(cb_detokenizer *d, int32_t id, const char **text, size_t
         TRY(grow(d, n));
         cb_tok_piece(d->tok, id, special, d->piece, n);
     }
-    if (n && !d->begun) { /* a special token in front: the space stands behind it */
+    if (n && !d->begun) { /* behind a special token, the text's first space is still to come */
         skip = (d->flags & CB_TOK_WHOLE) && cb_tok_space_prefix(d->tok) && *d->piece == ' ';
         d->begun = !cb_tok_is_special(d->tok, id);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* feed.c - tokens into sessions: a prompt at once or in steps, one token, one token of each of
- * several sessions. Each call holds the device's lock while it computes. */
+/* feed.c - feeds tokens to sessions: a prompt at once or in steps, one token, or one token of each
+ * of several sessions. Each call holds the device's lock while it computes. */
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "session.h"
 
-/* What the context must hold is slots: a policy that drops tokens goes on for ever. */
+/* The context limits slots, not tokens: a policy that drops tokens can go on for ever. */
 static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 {
     const int held = cb_bank_max_len(&s->bank);
@@ -32,7 +32,8 @@ static int check_how(const struct cb_prefill *how, int n)
     return CB_OK;
 }
 
-/* Forgets what a feed that failed had added; all, where slots may have been dropped meanwhile. */
+/* Undoes a failed feed: drops its tokens, or all tokens if slots may have been dropped
+ * meanwhile. */
 static void undo(struct cb_session *s)
 {
     if (s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer)
@@ -43,7 +44,7 @@ static void undo(struct cb_session *s)
 
 /* ---- calls that compute ---- */
 
-/* What a call does with the team at hand and the device's lock held */
+/* The body of a call, which runs in the team of threads with the device's lock held */
 struct call {
     struct cb_session *const *s;
     int n_session;
@@ -60,7 +61,7 @@ static void run_body(void *ctx)
     c->status = c->body(c);
 }
 
-/* Fails, as cb_device_lock() does, where a callback has called. */
+/* Fails, as cb_device_lock() does, when called from a callback. */
 static int run(struct call *c, int decoding)
 {
     struct device *d = c->s[0]->dev;

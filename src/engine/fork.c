@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fork.c - a timeline that splits into two, and one that is cut back. */
+/* fork.c - splits a timeline into two, or cuts it back. */
 #include <string.h>
 
 #include "attention/attend.h"
@@ -19,7 +19,7 @@ static int check_idle(const struct cb_session *s)
 
 int cb_session_fork(const cb_session *s, cb_session **out)
 {
-    /* a method that is in no table has no name to open it by */
+    /* a method outside the table cannot be opened by name */
     const struct method *own = cb_policy_is_listed(s->policy) ? NULL : s->policy->m;
     cb_session *f;
     int err;
@@ -61,7 +61,7 @@ int cb_session_truncate(cb_session *s, int n)
         return cb_fail(CB_EARG, "truncate: %d tokens of %d", n, s->bank.n_seen);
     if (n == s->bank.n_seen)
         return CB_OK;
-    TRY(cb_device_lock(s->dev)); /* the device makes rows of prepacked blocks */
+    TRY(cb_device_lock(s->dev)); /* the device unpacks prepacked blocks into rows */
     if (n)
         err = cut(s, n);
     cb_device_unlock(s->dev);

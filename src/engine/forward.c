@@ -13,9 +13,9 @@
 #include "model/head_prune.h"
 #include "session.h"
 
-/* Rows that go through a layer together: a chunk of one session's feed, which begins at position
- * pos0 of a feed that ends before pos_end; or the next token of each of n sessions. The work space
- * is the first session's. */
+/* Rows that go through a layer together: either a chunk of one session's feed, which begins at
+ * position pos0 (the feed ends before pos_end), or the next token of each of n sessions. The work
+ * space is the first session's. */
 struct rows {
     struct cb_session *const *s; /* [n] */
     int n, n_tok;                /* n_tok == n where n > 1 */
@@ -54,7 +54,7 @@ static int layer(const struct rows *r, int l)
     struct work *w = &s->w;
     const int n = r->n_tok, ne = hp->n_embd;
     const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, stride = nq + 2 * nkv;
-    const int act16 = s->bank.decoding; /* weights pass but once, so more exact costs little */
+    const int act16 = s->bank.decoding; /* 16 bits cost little where weights are read once */
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
 
     /* attention */
@@ -90,7 +90,7 @@ static void head(struct cb_session *s, const float *x, int n, int act16, float *
     s->dev->ops->matmul(s->dev, &mm, 1, s->w.norm, n);
 }
 
-/* x[n_embd] of a generated token -> those of its logits that are wanted */
+/* x[n_embd] of a generated token -> its largest logits, by output-head pruning */
 static void head_top(struct cb_session *s, const float *x, float *logits)
 {
     const struct hparams *hp = &s->model->hp;
@@ -110,7 +110,7 @@ static int report(const struct cb_prefill *how, int64_t done, int64_t total)
     return CB_OK;
 }
 
-/* Logits of tokens from.. of a feed of n go to the caller, a batch at a time. */
+/* Hands the logits of tokens logits_from..n-1 to the caller, a batch at a time. */
 static int all_logits(struct cb_session *s, int n, const struct cb_prefill *how)
 {
     const int n_vocab = s->model->hp.n_vocab, most = min_int(s->chunk, 32);
@@ -138,7 +138,7 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
     s->next = (struct step){ 0 };
 }
 
-/* All layers are done: the last token's logits. */
+/* After the last layer: the last token's logits. */
 static int finish(struct cb_session *s, const struct cb_prefill *how)
 {
     const int n = s->bank.n_feed;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_plan.c - what a session holds, and what it will hold: the memory plan. */
+/* memory_plan.c - the memory that a session holds now, and the plan of the memory that it will
+ * hold. */
 #include "attention/attend.h"
 #include "attention/chooser.h"
 #include "attention/cross_layer.h"
@@ -18,8 +19,8 @@ static uint64_t full_bytes(const struct cb_session *s, int n)
     return (uint64_t)n * (uint64_t)hp->n_layer * (uint64_t)hp->n_kv * (uint64_t)hp->hd * 2 * 2;
 }
 
-/* Work space after feeds of up to n_feed tokens, when a KV head has held up to n_most slots before
- * a policy dropped some, and n_kept after it. */
+/* Work space after feeds of up to n_feed tokens. A KV head has held up to n_most slots before the
+ * policy dropped some, and up to n_kept after. */
 static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, int n_kept)
 {
     const int64_t more = (int64_t)n_feed - s->w.cap_tok;
@@ -49,7 +50,7 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
     out->scratch_bytes = work_bytes(s, s->w.cap_tok, s->bank.n_most, out->kept_max);
 }
 
-/* Slots that a KV head of layer l will hold; `most` is for what a session cannot exceed. */
+/* The number of slots that a KV head of layer l will hold. */
 static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
     const struct method *m = s->policy->m;
@@ -67,11 +68,11 @@ static uint64_t heads_bytes(const struct store *st, int n)
     return sum;
 }
 
-/* Bytes of layer l when it holds n_slot of n tokens. */
+/* Bytes of layer l when n_slot of n tokens are left. */
 static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
 {
     const struct store *st = &s->bank.store[l];
-    const int many = n_slot >= CB_STORE_MIX; /* single slots go */
+    const int many = n_slot >= CB_STORE_MIX; /* enough slots for rows to lie in any order */
     size_t beside = (size_t)st->n_col * sizeof(float);
 
     if (n_slot < n)
@@ -79,7 +80,7 @@ static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n
     return (uint64_t)st->n_kv * (uint64_t)n_slot * beside + heads_bytes(st, n_slot);
 }
 
-/* What it holds while n tokens of a prompt go through: nothing is quantised yet. */
+/* Bytes of a layer while n tokens of a prompt go through it: nothing is quantised yet. */
 static uint64_t prompt_bytes(const struct cb_session *s, int n)
 {
     const struct store *st = &s->bank.store[0];
@@ -87,7 +88,7 @@ static uint64_t prompt_bytes(const struct cb_session *s, int n)
     return (uint64_t)n * (uint64_t)st->n_kv * slot;
 }
 
-/* The most while a prompt goes through: a full layer, the compacted ones before it. */
+/* The peak of a prefill: one full layer, and the compacted ones before it. */
 static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 {
     uint64_t before = 0, peak = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sampler.c - logits to a token: penalties, top-k, top-p, min-p, temperature, then a draw. */
+/* sampler.c - picks a token from logits: penalties, top-k, top-p, min-p, temperature, then a
+ * draw. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,10 @@
 struct cb_sampler {
     struct cb_sampler_params p;
     int n_vocab;
-    uint64_t state;         /* of the generator */
+    uint64_t state;         /* of the random generator */
     struct topk_item *cand; /* [n_vocab] x: logit, later probability */
     float *penalised;       /* [n_vocab] logits */
-    int *count;             /* [n_vocab] times a token stands in the window */
+    int *count;             /* [n_vocab] how often each token occurs in the window */
     int32_t *last;          /* ring of the last tokens; used when the window is bounded */
     int64_t n_last;         /* tokens ever accepted */
 };
@@ -29,7 +30,8 @@ struct cb_sampler_params cb_sampler_defaults(void)
                                        .penalty_last_n = 64 };
 }
 
-/* A penalty can bring another token to the top. */
+/* How many of the largest logits must be exact; 0 = all, as a penalty can bring another token to
+ * the top. */
 int cb_sampler_top(const struct cb_sampler_params *p)
 {
     if (p->repeat_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0)
@@ -128,7 +130,7 @@ static int in_order(const void *a, const void *b)
     return cb_topk_before(a, b) ? -1 : 1;
 }
 
-/* The k first tokens -> cand, in no order; k <= n_vocab */
+/* The k likeliest tokens -> cand, in no order; k <= n_vocab */
 static void take_first(struct cb_sampler *s, const float *logits, int k)
 {
     const int plain = cb_sampler_top(&s->p) > 0;
@@ -149,7 +151,8 @@ static void softmax(struct topk_item *c, int n)
         c[i].x /= sum;
 }
 
-/* how many of the ordered candidates stay: those that reach top_p together, each >= min_p * best */
+/* How many of the ordered candidates remain: those that together reach top_p, each >= min_p *
+ * best. */
 static int cut(const struct cb_sampler *s, int n)
 {
     const struct topk_item *c = s->cand;

@@ -234,7 +234,7 @@ int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
 
 void cb_session_close(cb_session *s)
 {
-    if (!s || s->busy) /* a callback has called */
+    if (!s || s->busy) /* called from a callback */
         return;
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);

@@ -7,8 +7,8 @@
 #include "ctxbank.h"
 #include "model/head_prune.h"
 
-/* Work space of the forward pass; sizes are known when the session opens, but for x and cs, which
- * grow with the longest prompt. */
+/* Work space of the forward pass. Sizes are known when the session opens, except those of x and cs,
+ * which grow with the longest prompt. */
 struct work {
     int cap_tok;         /* tokens that x and cs hold */
     float *x;            /* [cap_tok][n_embd] residual stream */
@@ -23,7 +23,7 @@ struct work {
     uint64_t bytes;
 };
 
-/* What of a feed goes through the layers next. */
+/* The next step of a feed: a chunk of one layer. */
 struct step {
     int layer, token;
 };
@@ -31,41 +31,41 @@ struct step {
 struct cb_session {
     struct cb_model *model;
     struct device *dev;
-    struct cb_session_params params; /* as it was opened; the texts are owned */
-    int chunk;                       /* tokens that go through a layer at once, at most */
-    int top;                         /* logits that must be right after a decoded token; 0: all */
+    struct cb_session_params params; /* as given at open; the session owns the texts */
+    int chunk;                       /* most tokens that go through a layer at once */
+    int top; /* largest logits that must be exact after a decoded token; 0: all */
     struct head_prune_luck luck;
     struct bank bank;
     struct policy *policy;
     struct attention attention;
     struct work w;
-    struct step next;      /* of the feed at hand */
+    struct step next;      /* of the current feed */
     struct cb_prefill how; /* of a prompt that is fed in steps */
-    int busy;              /* 1 while a call computes: who calls then is a callback */
+    int busy;              /* 1 while a call computes: any call made then comes from a callback */
     uint64_t device_bytes; /* work space that the device reserved; all sessions share it */
 };
 
 /* ---- session.c ---- */
 
-/* With a method that is not in the table; params->policy is not read. */
+/* Opens with a method that is not in the table; ignores params->policy. */
 int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
                        const struct method *m, void *arg, cb_session **out);
 
-size_t cb_session_tok_floats(const struct cb_session *s);   /* of work space, a token of a feed */
+size_t cb_session_tok_floats(const struct cb_session *s);   /* work space a token of a feed */
 int cb_session_work_fit(struct cb_session *s, int n);       /* room for a feed of n tokens */
 int cb_session_work_fit_batch(struct cb_session *s, int n); /* for a batch of n sessions */
-void cb_session_forget(struct cb_session *s); /* all tokens; the caller holds the device's lock */
+void cb_session_forget(struct cb_session *s); /* drops all tokens; call with the device locked */
 
 /* ---- forward.c ---- */
 
-/* Feeds tokens[n] (they fit). Logits of the last one land in w.logits. */
+/* Feeds tokens[n], which must fit. The last token's logits go to w.logits. */
 int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how);
-/* The same in steps: one chunk goes through one layer. Returns 1 while any is left, 0 at the end,
- * or a negative status. */
+/* The same in steps: each step puts one chunk through one layer. Returns 1 while steps are left, 0
+ * at the end, or a negative status. */
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n);
 int cb_forward_step(struct cb_session *s, const struct cb_prefill *how);
-/* One token of each of n sessions of one model, which decode (they fit): as many rows as one
- * session takes at once, at most. */
+/* Decodes one token of each of n sessions of one model; the tokens must fit. n is at most the
+ * number of rows that one session takes at once. */
 int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n);
 
 #endif

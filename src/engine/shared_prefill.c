@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* shared_prefill.c - one prefill for many policies: while a prompt attends densely, its keys,
- * values and queries do not depend on what a policy will keep. One session computes them, the
- * others store and measure, and each compacts a layer as soon as it is done. As attention is
- * causal, a follower may also stop earlier. */
+/* shared_prefill.c - one prefill for many policies. While a prompt attends densely, its keys,
+ * values and queries do not depend on the policy. One session computes them; the others store them
+ * and gather scores, and each compacts a layer as soon as it is done. Attention is causal, so a
+ * follower's prompt may also end earlier. */
 #include <stdlib.h>
 #include <string.h>
 

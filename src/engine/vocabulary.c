@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* vocabulary.c - a model's facts and its tokens, as the public interface gives them. */
+/* vocabulary.c - a model's facts and tokens, for the public interface. */
 #include "model/model.h"
 #include "par/par.h"
 #include "text/template.h"

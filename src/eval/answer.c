@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* answer.c - answers and their scores as JSON lines. A line is written whole, after its answer. */
+/* answer.c - answers and their scores as JSON lines. Each answer's line is written in one piece. */
 #include "answer.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ uint64_t cb_hash(uint64_t h, const char *s)
     h = h ? h : 0xcbf29ce484222325u;
     for (; *s; s++)
         h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return (h ^ 0xff) * 0x100000001b3u; /* where one text ends and the next begins counts */
+    return (h ^ 0xff) * 0x100000001b3u; /* a separator: "ab" + "c" differs from "a" + "bc" */
 }
 
 const char *cb_question_name(enum question q)
@@ -30,7 +30,7 @@ const char *cb_question_name(enum question q)
 
 /* ---- the list ---- */
 
-/* The one copy of a text that many answers share; NULL: out of memory. */
+/* The single copy of a text, shared by all answers; NULL: out of memory. */
 static const char *shared(struct answers *x, const char *s)
 {
     char **list;
@@ -110,7 +110,7 @@ static json_t *clean_text(const char *s)
 {
     struct utf8_hold hold = { .n = 0 };
     const size_t n = strlen(s);
-    char *clean = cb_calloc(n + 1, 3); /* a lost byte becomes the three of U+FFFD */
+    char *clean = cb_calloc(n + 1, 3); /* an invalid byte becomes U+FFFD, three bytes */
     json_t *j = NULL;
     int len;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* answer.h - answers and their scores, kept as JSON lines so that a run that was ended goes on. */
+/* answer.h - answers and their scores, kept as JSON lines so that an interrupted run can
+ * continue. */
 #ifndef ANSWER_H
 #define ANSWER_H
 
@@ -7,7 +8,7 @@
 
 enum question { QUESTION_AWARE, QUESTION_BLIND };
 
-/* Who answers: the same in all answers of one policy in one run. */
+/* Who answers. All answers of one policy in one run share it. */
 struct answerer {
     const char *model; /* name and quantisation */
     const char *policy, *type_k, *type_v, *prefill;
@@ -17,7 +18,7 @@ struct answerer {
 struct answer {
     struct answerer by; /* the texts belong to the list */
     char *id, *task, *pred;
-    uint64_t item; /* hash of what was asked */
+    uint64_t item; /* hash of the item as asked */
     double score;  /* 0..1 */
     int length, depth, prompt_tokens, truncated;
     uint64_t kv_bytes, kv_full_bytes, kv_read_bytes;
@@ -27,14 +28,14 @@ struct answer {
 struct answers {
     struct answer *at; /* [n] */
     int n, cap;
-    char **text; /* [n_text] strings of answerers, each once */
+    char **text; /* [n_text] strings of all answerers, without duplicates */
     int n_text;
     int fd; /* of the file, or -1 */
     const char *path;
 };
 
-/* Reads what the file holds and opens it for more; path NULL: nothing is kept. A line that was cut
- * off at the end is dropped, others that cannot be read are told to warn(). */
+/* Reads the answers in the file and opens it for more; path NULL: nothing is kept. An incomplete
+ * last line is dropped. Any other line that cannot be read is reported to warn(). */
 int cb_answers_open(const char *path, void (*warn)(void *arg, const char *text), void *arg,
                     struct answers *out);
 void cb_answers_close(struct answers *x);

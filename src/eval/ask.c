@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ask.c - an item becomes token ids, and a session's logits an answer. */
+/* ask.c - turns an item into token ids, and a session's logits into an answer. */
 #include "ask.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ struct whole {
     char *text;     /* owned */
     size_t context; /* bytes before the question */
     const char *form;
-    struct cb_message msg; /* of a form; its text is `user` */
+    struct cb_message msg; /* the message in a chat form; its text is `user` */
     char *user;            /* owned; NULL without a form */
 };
 
@@ -29,7 +29,8 @@ static int plain_text(const struct item *it, struct whole *w)
     return w->text ? CB_OK : CB_ENOMEM;
 }
 
-/* Templates may trim blanks: the question is looked for without those at its ends. */
+/* Offset of the question. Templates may trim blanks, so those at the question's ends are
+ * ignored. */
 static size_t find_question(const char *text, const char *question)
 {
     static const char blanks[] = " \t\r\n";
@@ -64,7 +65,7 @@ static int to_ids(const cb_model *m, const struct whole *w, struct prompt *out)
     return cb_tokenize(m, w->text, strlen(w->text), CB_TOK_BOS, &out->ids, &out->n);
 }
 
-/* 1: ids[0] is a BOS that the text does not spell. */
+/* 1: ids[0] is a BOS token that is not in the text. */
 static int bos_added(const cb_model *m, const struct whole *w, const int32_t *ids, int n)
 {
     struct cb_model_info info;
@@ -78,8 +79,8 @@ static int bos_added(const cb_model *m, const struct whole *w, const int32_t *id
     return len > (int)sizeof bos || strncmp(w->text, bos, (size_t)len) != 0;
 }
 
-/* The first token that begins in the question. A token across the border counts as the question's.
- */
+/* Index of the first token that begins in the question. A token across the border counts as the
+ * question's. */
 static int split_at(const cb_model *m, const struct whole *w, const int32_t *ids, int n)
 {
     struct cb_model_info info;
@@ -87,7 +88,7 @@ static int split_at(const cb_model *m, const struct whole *w, const int32_t *ids
     int i = bos_added(m, w, ids, n);
 
     cb_model_get_info(m, &info);
-    if (info.space_prefix && n > i) /* the first token brings a blank of its own */
+    if (info.space_prefix && n > i) /* the first token has an extra leading blank */
         bytes = (size_t)cb_token_bytes(m, ids[i], 1, NULL, 0) - 1, i++;
     for (; i < n; i++) {
         bytes += (size_t)cb_token_bytes(m, ids[i], 1, NULL, 0);
@@ -97,7 +98,7 @@ static int split_at(const cb_model *m, const struct whole *w, const int32_t *ids
     return n;
 }
 
-/* Half of the room from the front, half from the end. */
+/* Keeps half of the room from the front, half from the end. */
 static void cut_middle(struct prompt *p, int room)
 {
     const int front = room / 2, back = room - front;
@@ -129,7 +130,7 @@ int cb_ask_prompt(const cb_model *m, const char *form, const struct item *it, in
     if (!err && out->n > room)
         cut_middle(out, room);
     if (!err && out->split < 1)
-        out->split = out->n; /* nothing before the question: there is no context to compress */
+        out->split = out->n; /* nothing precedes the question: there is no context to compress */
     if (err) {
         free(out->ids);
         *out = (struct prompt){ 0 };
@@ -166,7 +167,8 @@ static int add_token(const cb_model *m, int32_t id, struct buf *pred)
     return pred->failed ? CB_ENOMEM : CB_OK;
 }
 
-/* An answer that is scored by its first line ends with it, once it has begun. */
+/* An answer that is scored by its first line ends with that line; empty lines before it do not
+ * count. */
 static int line_ended(struct buf *pred)
 {
     const size_t skip = strspn(pred->s, "\n");
@@ -179,7 +181,7 @@ static int line_ended(struct buf *pred)
     return 1;
 }
 
-/* More text cannot change the score: all that is looked for was found. */
+/* No further text can change the score: every reference was found. */
 static int settled(const struct item *it, const char *pred)
 {
     return !strncmp(it->metric->name, "contains", 8) && strcmp(it->metric->name, "contains_norm") &&

@@ -53,14 +53,14 @@ static uint64_t hash_of(const struct run *r, const struct item *it)
 struct seat {
     struct answerer by;
     cb_session *s;
-    int done; /* 1: its answer is kept */
+    int done; /* 1: its answer is recorded */
 };
 
 struct table {
     struct run *r;
     const struct item *it;
     struct prompt p;
-    struct seat *seat; /* [n] those that get the question with the context come first */
+    struct seat *seat; /* [n] policies that see the question with the context come first */
     int n;
     struct buf pred;
     struct answers *have;
@@ -153,8 +153,9 @@ static uint64_t needs(const struct table *t, const struct seat *x)
     return cb_session_plan(x->s, first_part(t, x), t->it->max_new, &m) ? 0 : m.kv_bytes;
 }
 
-/* Opens the seats that can share the prefill of t->seat[lead], as many as memory allows, and does
- * it. Context and question are one run of tokens: who is asked blind stops at the context's end. */
+/* Opens the seats that can share the prefill of t->seat[lead], as many as memory allows, and runs
+ * it. Context and question are one run of tokens; a seat that is asked blind stops at the end of
+ * the context. */
 static int share(struct table *t, int lead)
 {
     cb_session **follower = cb_calloc((size_t)t->n, sizeof *follower);
@@ -190,7 +191,7 @@ static int share(struct table *t, int lead)
     return err;
 }
 
-/* Each round asks the first seat that is left, and those that share its prefill. */
+/* Each round asks the first open seat and the seats that share its prefill. */
 static int ask_all(struct table *t, int64_t *done, int64_t total)
 {
     for (int lead = 0; lead < t->n; lead++) {

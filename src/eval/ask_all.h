@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ask_all.h - asks every item under every policy. The context goes through the model once for all
- * the policies whose prompt attends densely; each then compresses it and answers on its own. */
+/* ask_all.h - asks every item under every policy. The context is prefilled once for all policies
+ * whose prompt attends densely; each of them then compresses it and answers on its own. */
 #ifndef RUN_H
 #define RUN_H
 
@@ -13,15 +13,15 @@ enum use_chat { CHAT_AUTO, CHAT_ALWAYS, CHAT_NEVER }; /* auto: as the benchmark 
 struct run {
     cb_model *model;
     char who[160];    /* name and quantisation */
-    const char *form; /* of chat; NULL: the model has none */
+    const char *form; /* chat form; NULL: the model has none */
     enum use_chat chat;
     const char *const *policy; /* [n_policy] */
     int n_policy;
     const char *type_k, *type_v, *prefill;
-    int chunk, n_ctx;     /* 0 = default; the most tokens of an item */
-    int aware, blind;     /* ask so */
-    int truncate;         /* items that are too long lose their middle, else are skipped */
-    uint64_t share_bytes; /* most that sessions may hold that share a prefill */
+    int chunk, n_ctx;     /* chunk 0 = default; n_ctx: most tokens of an item */
+    int aware, blind;     /* how to ask: question known to the policy, or not */
+    int truncate;         /* 1: items that are too long lose their middle; 0: are skipped */
+    uint64_t share_bytes; /* most bytes that the sessions of a shared prefill may hold */
 
     int (*stop)(void *arg);                    /* non-zero: end with CB_ECANCEL */
     void (*note)(void *arg, const char *text); /* a line for the user */
@@ -31,12 +31,12 @@ struct run {
     int n_long; /* out: items that were skipped as too long */
 };
 
-/* The full cache, at f16 with a dense prefill, is asked first in any case. */
+/* The full cache (f16, dense prefill), which is always asked first. */
 struct answerer cb_run_full(const struct run *r, enum question q);
 struct answerer cb_run_policy(const struct run *r, int policy, enum question q);
-int cb_run_is_full(const struct run *r, int policy); /* the same as the full cache */
+int cb_run_is_full(const struct run *r, int policy); /* 1: the policy is the full cache */
 
-/* Sets the items' hashes. What `have` holds is not asked again; the rest is added to it. */
+/* Sets the items' hashes. Skips the answers that `have` holds and adds the others to it. */
 int cb_run(struct run *r, struct item_list *items, struct answers *have);
 
 #endif

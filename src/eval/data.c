@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* data.c - finds files that are installed beside the program. */
+/* data.c - finds files that are installed with the program. */
 #include "data.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@ static int readable(const char *dir, const char *sub, const char *name, char *pa
     return n > 0 && (size_t)n < cap && !access(path, R_OK);
 }
 
-/* /dir of /dir/program; "" when the system does not tell */
+/* The folder of the running program; "" when the system does not say. */
 static void own_folder(char *dir, size_t cap)
 {
     const ssize_t n = readlink("/proc/self/exe", dir, cap - 1);

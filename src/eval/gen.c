@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gen.c - what the generators share: chance, words, and the length in tokens. */
+/* gen.c - shared by the generators: random numbers, words, and fitting to a length in tokens. */
 #include "gen.h"
 
 #include <stdio.h>
@@ -131,7 +131,7 @@ static int build(const struct gen *g, const struct recipe *r, int units, struct 
     return m < 0 ? m : n + m;
 }
 
-/* Token counts are nearly linear in units: a secant step lands close, bisection makes it sure. */
+/* Token counts are nearly linear in units: a secant step lands close, bisection finishes. */
 int cb_fit(const struct gen *g, const struct recipe *r, int length, struct buf *context,
            struct buf *question)
 {

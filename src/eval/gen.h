@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gen.h - items that are made up: the same for the same seed, fitted to a length in tokens of the
+/* gen.h - generated items: the same ones for the same seed, fitted to a length in tokens of the
  * model's tokenizer. */
 #ifndef GEN_H
 #define GEN_H
@@ -15,7 +15,7 @@
 struct word {
     size_t at;
     int n;        /* bytes */
-    int is_first; /* of a sentence */
+    int is_first; /* first of a sentence */
 };
 
 struct haystack {
@@ -36,9 +36,9 @@ struct gen {
     int n_length;
     const int *depth; /* [n_depth] percent of the haystack before the needle; n 0: anywhere */
     int n_depth;
-    int n_needle;                                        /* hidden for one question */
-    int items;                                           /* of a length (and depth) */
-    const struct haystack *haystack;                     /* not all need one */
+    int n_needle;                                        /* needles hidden for one question */
+    int items;                                           /* items of each length (and depth) */
+    const struct haystack *haystack;                     /* may be NULL where the task needs none */
     const char *qa_file;                                 /* RULER's qa tasks: JSON lines */
     int reserve;                                         /* tokens that a chat template adds */
     int (*count)(void *arg, const char *text, size_t n); /* tokens, or negative */
@@ -47,8 +47,8 @@ struct gen {
 
 int cb_gen_needle(const struct gen *g, struct item_list *out);
 int cb_gen_passkey(const struct gen *g, struct item_list *out);
-/* OmniKV's dictionary and equation (Hao et al. 2025, appendix A). cot: the answer may reason first
- */
+/* OmniKV's dictionary and equation (Hao et al. 2025, appendix A). cot: the answer may reason
+ * first. */
 int cb_gen_2stage(const struct gen *g, int cot, struct item_list *out);
 
 struct ruler_task;
@@ -68,7 +68,7 @@ uint64_t cb_rng_next(struct rng *r);
 int cb_rng_below(struct rng *r, int n);                                      /* 0..n-1 */
 struct rng cb_rng_for(uint64_t seed, const char *task, int a, int b, int c); /* of one item */
 void cb_rng_shuffle(struct rng *r, int *x, int n);
-void cb_rng_choose(struct rng *r, int *x, int k, int n); /* x[k] different ones of 0..n-1, k <= n */
+void cb_rng_choose(struct rng *r, int *x, int k, int n); /* x[k]: different ones of 0..n-1 */
 
 enum value_kind { VALUE_WORDS, VALUE_NUMBERS, VALUE_UUIDS };
 const char *cb_value_name(enum value_kind k, int many); /* "number", "numbers" */
@@ -77,15 +77,15 @@ enum { PAIR_WORDS = 64 * 64 };
 void cb_pair_word(int i,
                   char (*out)[48]); /* the i-th of PAIR_WORDS different adjective-noun pairs */
 
-/* A prompt with so many units of filler; the same text for the same number. */
+/* Builds a prompt with `units` units of filler; the same number gives the same text. */
 struct recipe {
     int (*build)(void *arg, int units, struct buf *context, struct buf *question);
     void *arg;
     int min_units, max_units, max_new;
 };
 
-/* The most units that fit into `length` tokens, with max_new and what g reserves. CB_EARG: not even
- * the fewest do. */
+/* The most units that fit into `length` tokens together with max_new and g's reserve. CB_EARG: not
+ * even the fewest fit. */
 int cb_fit(const struct gen *g, const struct recipe *r, int length, struct buf *context,
            struct buf *question);
 
@@ -101,10 +101,10 @@ struct made {
 int cb_gen_item(const struct gen *g, const struct recipe *r, const struct made *m,
                 struct item_list *out);
 
-/* Noise that says nothing, a sentence at a time (Mohtashami and Jaggi 2023). */
+/* Noise without information, one sentence a call (Mohtashami and Jaggi 2023). */
 const char *cb_noise(int i);
-/* `units` words from word `start` on, round and round; insert[n] stand in front of the sentence at
- * their depth[n] (percent, ascending). */
+/* `units` words of the haystack from word `start` on, wrapping around. insert[n] go in front of the
+ * sentences at depth[n] (percent, ascending). */
 void cb_hay_fill(const struct haystack *h, int start, int units, const char *const *insert,
                  const double *depth, int n, struct buf *out);
 

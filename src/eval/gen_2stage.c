@@ -12,12 +12,12 @@ static const char *const colour[N_COLOUR] = {
 };
 
 struct stage {
-    struct rng rng; /* as it was before the item */
+    struct rng rng; /* state before the item */
     int cot;
     const char *answer; /* set by build */
 };
 
-/* Keys ascend from 0 with gaps. The key that is asked for is the one at `share` of them. */
+/* Keys ascend from 0 with gaps. The question asks for the key at `share` of the list. */
 static int build(void *arg, int units, struct buf *context, struct buf *question)
 {
     struct stage *x = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gen_needle.c - needles in a haystack, on a grid of lengths and depths; and the pass key. */
+/* gen_needle.c - needles in a haystack on a grid of lengths and depths, and the passkey task. */
 #include <stdio.h>
 
 #include "base/err.h"
@@ -11,7 +11,7 @@ enum { MAX_NEEDLES = 16, ALL = 1 << 24 };
 
 struct needle {
     const struct gen *g;
-    int start; /* word of the haystack that is the first */
+    int start; /* first word taken from the haystack */
     double depth[MAX_NEEDLES];
     char key[48], value[MAX_NEEDLES][48];
     char text[MAX_NEEDLES][160];
@@ -38,7 +38,7 @@ static int build_needle(void *arg, int units, struct buf *context, struct buf *q
     return CB_OK;
 }
 
-/* The first needle stands at the depth, the others spread evenly behind it. */
+/* The first needle is at `depth`, the others are evenly spread after it. */
 static void set_needles(struct needle *x, int depth, struct rng *r)
 {
     const int n = x->g->n_needle;

@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 
-/* A retrieval task: keys and values are made of these; how many keys, values a key, keys asked for
- */
+/* A retrieval task: the kinds of its keys and values; how many keys, values a key, keys asked
+ * for */
 #define NIAH(task, in, keys, values, k, v, q)                                                      \
     {                                                                                              \
         .name = "niah_" task, .make = cb_ruler_niah, .metric = "contains_all", .max_new = 128,     \

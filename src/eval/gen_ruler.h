@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gen_ruler.h - rows of RULER's table, inside the generators. */
+/* gen_ruler.h - a row of RULER's task table, shared by the generators. */
 #ifndef GEN_RULER_H
 #define GEN_RULER_H
 
@@ -14,7 +14,7 @@ struct ruler_task {
     const char *metric;
     int max_new;
     enum hay hay;
-    enum value_kind key, value; /* retrieval: what needles are made of */
+    enum value_kind key, value; /* retrieval tasks: kinds of keys and values */
     int n_key, n_value, n_query;
 };
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gen_ruler_more.c - RULER's tracking of variables, counting of words, and questions about
- * documents. */
+/* gen_ruler_more.c - RULER's variable tracking and its two tasks that count words. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +107,7 @@ struct cwe {
     char answer[COMMON][48];
 };
 
-/* x->pick[0..9] are the common words; `units` rare ones. */
+/* Prints the words: pick[0..9] are the common ones, the next `units` are rare. */
 static void print_words(const struct cwe *x, const int *pick, int often, int rarely, int units,
                         struct rng *r, struct buf *out)
 {
@@ -164,7 +163,7 @@ int cb_ruler_cwe(const struct gen *g, const struct ruler_task *t, int length, in
     const char *answer[COMMON];
     int err = CB_ENOMEM;
 
-    if (length < 4096) { /* the counts of the paper do not fit: the same ratio, fewer of each */
+    if (length < 4096) { /* the paper's counts do not fit: fewer of each, in the same ratio */
         x.rarely = 1;
         x.often = 10;
     }
@@ -193,7 +192,7 @@ struct fwe {
     const char *answer[TOP];
 };
 
-/* count of rank k >= 1 among n words, after the zeta distribution with exponent 2 */
+/* Count of the word of rank k >= 1 among n words: zeta distribution with exponent 2. */
 static int rank_count(int k, int n)
 {
     return (int)(n / (1.6449340668482264 * k * k));

@@ -18,7 +18,7 @@ struct niah {
     char text[MAX_HIDDEN][160];
     const char *insert[MAX_HIDDEN];
     double depth[MAX_HIDDEN]; /* percent, ascending */
-    struct rng rng;           /* of distractors */
+    struct rng rng;           /* for distractors */
 };
 
 static void print_needle(struct buf *b, const struct ruler_task *t, const char *key,
@@ -28,7 +28,7 @@ static void print_needle(struct buf *b, const struct ruler_task *t, const char *
                  value);
 }
 
-/* Distractors alone: a line each, as the needle looks. */
+/* Distractors only: one line each, in the form of a needle. */
 static void fill_needles(const struct niah *x, int units, struct buf *out)
 {
     struct rng r = x->rng;
@@ -41,7 +41,7 @@ static void fill_needles(const struct niah *x, int units, struct buf *out)
             char key[48], value[48];
             cb_value(&r, x->t->key, &key);
             cb_value(&r, x->t->value, &value);
-            if (strcmp(key, x->key[0])) { /* one answer only */
+            if (strcmp(key, x->key[0])) { /* the asked key has only one answer */
                 print_needle(out, x->t, key, value);
                 cb_buf_text(out, "\n");
             }
@@ -160,7 +160,7 @@ int cb_ruler_niah(const struct gen *g, const struct ruler_task *t, int length, i
                             .n_answer = t->n_query * t->n_value };
 
     set_niah(&x, &r);
-    for (int i = 0; i < m.n_answer; i++) /* the keys that are asked for are the first ones */
+    for (int i = 0; i < m.n_answer; i++) /* the first keys are the ones asked for */
         answer[i] = x.value[i];
     return cb_gen_item(g, &recipe, &m, out);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* gen_ruler_qa.c - RULER's questions about documents: the question's own among those of others. The
- * file has a JSON object a line: question, answers, documents (or one as context). */
+/* gen_ruler_qa.c - RULER's questions about documents: the question's own documents among those of
+ * other questions. The file has one JSON object a line: question, answers, documents (or one as
+ * context). */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -12,15 +13,15 @@
 
 struct qa {
     json_t *lines;     /* array of objects */
-    const char **text; /* [n_text] documents of all */
+    const char **text; /* [n_text] documents of all questions */
     int n_text;
-    int own_from, own_to; /* the asked question's among them */
+    int own_from, own_to; /* the range of the asked question's documents */
     const char *question;
     struct rng rng;
     int *order; /* [n_text] work space */
 };
 
-/* The option is "FILE" for both tasks or "FILE1,FILE2". */
+/* The task's file. The option is "FILE" for both tasks, or "FILE1,FILE2". */
 const char *cb_ruler_qa_file(const struct gen *g, const struct ruler_task *t)
 {
     const char *comma = g->qa_file ? strchr(g->qa_file, ',') : NULL;
@@ -101,7 +102,7 @@ static int build(void *arg, int units, struct buf *context, struct buf *question
     const int own = x->own_to - x->own_from;
     int n = 0;
 
-    for (int i = 0; i < x->n_text; i++) /* the others, in an order that does not change */
+    for (int i = 0; i < x->n_text; i++) /* the other documents, in a fixed order */
         if (i < x->own_from || i >= x->own_to)
             x->order[n++] = i;
     cb_rng_shuffle(&r, x->order, n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* haystack.c - a text as a ring of words, and things hidden between its sentences. */
+/* haystack.c - a text as a ring of words, with needles between its sentences. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static const char blanks[] = " \t\r\n\v\f";
 
-/* does the word end a sentence? its last letter before closing quotes tells */
+/* Does the word end a sentence? Its last character before closing quotes decides. */
 static int ends_sentence(const char *w, int n)
 {
     while (n && strchr("\"')]_", w[n - 1]))
@@ -73,7 +73,8 @@ void cb_haystack_free(struct haystack *h)
     *h = (struct haystack){ 0 };
 }
 
-/* The last begin of a sentence at or before word i of `units`; the end counts as one. */
+/* The last sentence start at or before `percent` of `units` words; the end of the text counts as
+ * one. */
 static int sentence_at(const struct haystack *h, int start, int units, double percent)
 {
     int i = (int)(percent / 100 * units + 0.5);

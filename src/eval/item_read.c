@@ -13,7 +13,7 @@
 
 struct reader {
     const char *path;
-    char task[128]; /* of the file's name, where lines do not name one */
+    char task[128]; /* from the file's name, where lines name no task */
     int line;
     struct templates *templates; /* read when first needed */
 };
@@ -26,8 +26,8 @@ static const char *text(const json_t *o, const char *key)
 
 /* ---- where the question begins in a prompt that is one text ---- */
 
-/* The last paragraph of a prompt asks; where that is longer than a question is, the last line does.
- * NULL: neither. */
+/* The question is the prompt's last paragraph or, if that is too long for a question, its last
+ * line. NULL: neither. */
 static const char *find_question(const char *prompt)
 {
     enum { LONGEST = 500 };
@@ -143,7 +143,7 @@ static int no_template(const struct reader *r, const char *task)
     return cb_fail(CB_EFORMAT, "task %s: no template", task);
 }
 
-/* Where options are given, an answer that is one of them becomes its letter. */
+/* If there are options, an answer that equals one of them becomes its letter. */
 static void choice_letters(const json_t *options, const char **answer, int n)
 {
     static const char *const letter[] = { "A", "B", "C", "D" };

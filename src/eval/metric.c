@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* metric.c - scores of answers. Text is compared byte by byte after lower-casing ASCII; the
- * benchmarks that these follow do the same to English text. */
+/* metric.c - scores of answers. Text is compared byte by byte after lower-casing ASCII, as the
+ * benchmarks do with English text. */
 #include "metric.h"
 
 #include <ctype.h>
@@ -54,7 +54,7 @@ static int split(const char *text, int how, struct words *out)
     return CB_OK;
 }
 
-/* the words joined by single blanks; caller frees */
+/* The normalised words joined by single blanks; caller frees. */
 static char *normal(const char *text)
 {
     struct words x;
@@ -77,7 +77,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* how many words two sorted lists have in common, as multisets */
+/* The number of words that two sorted lists have in common, as multisets. */
 static int overlap(const struct words *a, const struct words *b)
 {
     int i = 0, j = 0, c = 0;
@@ -112,7 +112,7 @@ static double contains(const char *pred, const char *gold)
     return strcasestr(pred, gold) != NULL;
 }
 
-/* both normalised: equal, or contained in */
+/* Compares normalised texts: equal, or gold contained in pred. */
 static double normal_relation(const char *pred, const char *gold, int equal)
 {
     char *p = normal(pred), *g = normal(gold);
@@ -132,7 +132,7 @@ static double exact(const char *pred, const char *gold)
     return normal_relation(pred, gold, 1);
 }
 
-/* the first A..D that stands alone */
+/* Multiple choice: the first A..D that stands alone. */
 static double choice(const char *pred, const char *gold)
 {
     for (const char *c = pred; *c; c++) {
@@ -155,7 +155,8 @@ static double last_number(const char *pred, const char *gold)
     return last && n == strlen(gold) && !strncmp(last, gold, n);
 }
 
-/* longest common subsequence of n and m symbols; eq compares symbol i of a with symbol j of b */
+/* Length of the longest common subsequence of n and m symbols; eq compares symbol i of a with
+ * symbol j of b. */
 static int lcs(const void *a, int n, const void *b, int m,
                int (*eq)(const void *a, int i, const void *b, int j))
 {
@@ -191,7 +192,7 @@ static double share_in_common(int common, int n, int m)
     return common < 0 ? -1 : n + m ? 2.0 * common / (n + m) : 1;
 }
 
-/* the first line of the answer that is code: no `, # or // in it */
+/* Code similarity of the answer's first line of code: a line without `, # or //. */
 static double code_sim(const char *pred, const char *gold)
 {
     const char *line = pred;
@@ -220,7 +221,7 @@ static double rouge_l(const char *pred, const char *gold)
     return s;
 }
 
-/* right numbers / all numbers in the answer */
+/* Correct numbers / all numbers in the answer. */
 static double numbers(const char *pred, const char *gold)
 {
     const char *want = gold + strcspn(gold, "0123456789");
@@ -266,7 +267,7 @@ OVER_GOLDS(code_sim)
 OVER_GOLDS(rouge_l)
 OVER_GOLDS(numbers)
 
-/* RULER's: the mean over the references, all of which are asked for */
+/* RULER's metric: the share of the references found in the answer, as all of them are asked for. */
 static double contains_all(const char *pred, const struct golds *g)
 {
     double sum = 0;
@@ -275,7 +276,8 @@ static double contains_all(const char *pred, const struct golds *g)
     return g->n ? sum / g->n : 0;
 }
 
-/* 1 / classes named, if the right one is among them; a class within the right one's name is none */
+/* 1 / number of classes named, if the right one is among them. A class whose name lies within the
+ * right one's name does not count. */
 static double classification(const char *pred, const struct golds *g)
 {
     int named = 0, right = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* metric.h - how an answer is scored: one table row a metric. A score lies in 0..1; the best over
+/* metric.h - scores of answers, one table row a metric. A score lies in 0..1. The best score over
  * the reference answers counts, unless the metric says otherwise. */
 #ifndef METRIC_H
 #define METRIC_H
@@ -15,7 +15,7 @@ struct golds {
 
 struct metric {
     const char *name, *text;
-    /* memory ran out: negative */
+    /* negative when out of memory */
     double (*score)(const char *pred, const struct golds *g);
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* published.c - prompts of benchmarks out of templates.json. */
+/* published.c - reads the prompts of benchmarks from templates.json. */
 #include "published.h"
 
 #include <limits.h>
@@ -121,7 +121,7 @@ static const char *option(const json_t *options, int i)
     return s ? s : "";
 }
 
-/* from..to of the template with {input} and {A}..{D} filled in */
+/* Appends from..to of the template, with {input} and {A}..{D} filled in. */
 static void fill(struct buf *b, const char *from, const char *to, const char *input,
                  const json_t *options)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* published.h - the prompts, output lengths and metrics that benchmarks publish, read from
+/* published.h - prompts, output lengths and metrics of published benchmarks, read from
  * templates.json in the data folder. */
 #ifndef PUBLISHED_H
 #define PUBLISHED_H
@@ -22,7 +22,8 @@ void cb_templates_close(struct templates *t);
 const struct template *cb_template_find(const struct templates *t, const char *task); /* or NULL */
 const struct template *cb_template_at(const struct templates *t, int i); /* NULL past the last */
 const char *cb_template_nearest(const struct templates *t, const char *task); /* or NULL */
-/* The prompt filled in: up to the end of the context, and what stands behind it. Caller frees. */
+/* Fills in the prompt, in two texts: up to the end of the context, and what follows it. Caller
+ * frees. */
 int cb_template_fill(const struct template *t, const char *context, const char *input,
                      const json_t *options, char **before, char **after);
 
