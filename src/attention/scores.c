@@ -19,7 +19,6 @@ struct scoring {
     int n_q;            /* queries in use */
     float *score;       /* [n_head][n_ctx] */
     float *rows, *pool; /* [n_row][n_ctx] */
-    float *weight;      /* [window] */
     float *out;         /* [window][n_head * hd] for sparse prefill, else NULL */
     struct kv_run *run; /* [n_kv] */
 };
@@ -54,7 +53,6 @@ int cb_scores_open(struct attention *a)
     m->window = window;
     TRY(alloc(&m->q, (size_t)window * cb_attention_row(a)));
     TRY(alloc(&m->lse, (size_t)window * nh));
-    TRY(alloc(&m->weight, (size_t)window));
     /* memory for these is committed page by page as the context grows */
     TRY(alloc(&m->score, nh * ctx));
     TRY(alloc(&m->rows, nh * ctx));
@@ -73,7 +71,6 @@ void cb_scores_close(struct attention *a)
         return;
     free(m->q);
     free(m->lse);
-    free(m->weight);
     free(m->out);
     free(m->score);
     free(m->rows);
@@ -110,7 +107,7 @@ size_t cb_scores_bytes(const struct attention *a, int n_most)
     }
     return sizeof(float) *
            ((size_t)(nh + rows + pool) * (size_t)n_most +
-            (size_t)m->window * (cb_attention_row(a) * (m->out ? 2 : 1) + (size_t)nh + 1));
+            (size_t)m->window * (cb_attention_row(a) * (m->out ? 2 : 1) + (size_t)nh));
 }
 
 /* Clears the first n entries of each row. */
@@ -126,11 +123,9 @@ static void clear_scores(struct attention *a, int n)
 }
 
 /* Adds to out[n_head][n_ctx] the softmax weights that each entry of `at` gets from its queries. */
-static void add_scores(struct attention *a, const struct attn *at, const float *weight, float *out)
+static void add_scores(struct attention *a, const struct attn *at, float *out)
 {
-    const struct score sc = {
-        .a = *at, .weight = weight, .out = out, .out_stride = a->bank->n_ctx
-    };
+    const struct score sc = { .a = *at, .out = out, .out_stride = a->bank->n_ctx };
     a->dev->ops->score(a->dev, &sc);
 }
 
@@ -169,7 +164,7 @@ static void add_part(struct attention *a, const struct chunk *c, const struct at
         return;
     if (moved)
         clear_rows(a->scoring->rows, at.n_head, a->bank->n_ctx, n);
-    add_scores(a, &at, NULL, moved ? a->scoring->rows : a->scoring->score);
+    add_scores(a, &at, moved ? a->scoring->rows : a->scoring->score);
     if (moved)
         scatter(a, p, n);
 }
@@ -333,7 +328,7 @@ static void add_sinks(struct attention *a, int l, struct attn at)
 
     at.window = cb_attention_window(a, l);
     clear_rows(m->rows, at.n_head, a->bank->n_ctx, n);
-    add_scores(a, &at, m->weight, m->rows);
+    add_scores(a, &at, m->rows);
     for (int h = 0; h < at.n_head; h++)
         memcpy(m->score + (size_t)h * (size_t)a->bank->n_ctx,
                m->rows + (size_t)h * (size_t)a->bank->n_ctx, n_sink * sizeof(float));
@@ -360,11 +355,9 @@ void cb_scores_prompt(struct attention *a, int l, struct scores *out)
         at.lse = m->lse;
         if (cb_sparse_prefill_partly(a, l)) /* scores are over all tokens, lse must be too */
             whole_lse(a, &at);
-        for (int i = 0; i < m->n_q; i++)
-            m->weight[i] = 1;
         if (w->band)
             at.window = w->band;
-        add_scores(a, &at, m->weight, m->score);
+        add_scores(a, &at, m->score);
         if (w->band)
             add_sinks(a, l, at);
     }
@@ -425,7 +418,7 @@ int cb_scores_step(struct attention *a, const struct chunk *c, const float *lse,
             return step_left(a, c->l, &at, out);
     }
     clear_scores(a, cb_store_max_len(&a->bank->store[c->l]));
-    add_scores(a, &at, NULL, a->scoring->score);
+    add_scores(a, &at, a->scoring->score);
     finish(a, c->l, 1, 0, out);
     return 1;
 }

@@ -11,10 +11,9 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 {
     const int held = cb_bank_max_len(&s->bank);
 
+    TRY(cb_session_check_idle(s));
     if (n < 1)
         return cb_fail(CB_EARG, "prompt: no tokens");
-    if (s->bank.n_feed)
-        return cb_fail(CB_EARG, "a prompt is in progress: finish or cancel it first");
     if (n > s->bank.n_ctx - held || n > INT32_MAX - s->bank.n_seen)
         return cb_fail(CB_EFULL, "context: %d tokens do not fit behind %d in a context of %d", n,
                        held, s->bank.n_ctx);
@@ -91,8 +90,6 @@ static int feed(struct cb_session *s, int decoding, const int32_t *tokens, int n
 {
     struct call c = { &s, 1, tokens, n, how, forward_body, CB_OK };
 
-    if (s->busy)
-        return cb_fail(CB_EARG, "called from a callback: the session is in use");
     TRY(check_feed(s, tokens, n));
     TRY(cb_session_work_fit(s, n));
     return run(&c, decoding);
@@ -125,8 +122,6 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
     static const struct cb_prefill silent = { 0 };
     struct call c = { &s, 1, tokens, n, NULL, begin_body, CB_OK };
 
-    if (s->busy)
-        return cb_fail(CB_EARG, "called from a callback: the session is in use");
     TRY(check_how(how, n));
     TRY(check_feed(s, tokens, n));
     TRY(cb_session_work_fit(s, n));
@@ -144,8 +139,7 @@ int cb_session_prefill_step(cb_session *s)
     struct call c = { .s = &s, .n_session = 1, .body = step_body };
     int left;
 
-    if (s->busy)
-        return cb_fail(CB_EARG, "called from a callback: the session is in use");
+    TRY(cb_session_check_callback(s));
     if (!s->bank.n_feed)
         return 0;
     left = run(&c, 0);
@@ -169,8 +163,6 @@ static int check_batch(cb_session *const *s, const int32_t *tokens, int n)
     if (n < 1)
         return cb_fail(CB_EARG, "batch: no sessions");
     for (int i = 0; i < n; i++) {
-        if (s[i]->busy)
-            return cb_fail(CB_EARG, "called from a callback: the session is in use");
         if (s[i]->model != s[0]->model)
             return cb_fail(CB_EARG, "batch: session %d is of another model", i);
         for (int j = 0; j < i; j++)

@@ -11,12 +11,6 @@ static void copy_logits(struct cb_session *to, const struct cb_session *from)
     memcpy(to->w.logits, from->w.logits, (size_t)from->model->hp.n_vocab * sizeof *to->w.logits);
 }
 
-static int check_idle(const struct cb_session *s)
-{
-    return s->bank.n_feed ? cb_fail(CB_EARG, "a prompt is in progress: finish or cancel it first")
-                          : CB_OK;
-}
-
 int cb_session_fork(const cb_session *s, cb_session **out)
 {
     /* a method outside the table cannot be opened by name */
@@ -25,7 +19,7 @@ int cb_session_fork(const cb_session *s, cb_session **out)
     int err;
 
     *out = NULL;
-    TRY(check_idle(s));
+    TRY(cb_session_check_idle(s));
     TRY(cb_session_open_as(s->model, &s->params, own, s->policy->arg, &f));
     err = cb_bank_copy(&f->bank, &s->bank);
     if (err) {
@@ -56,7 +50,7 @@ int cb_session_truncate(cb_session *s, int n)
 {
     int err = CB_OK;
 
-    TRY(check_idle(s));
+    TRY(cb_session_check_idle(s));
     if (n < 0 || n > s->bank.n_seen)
         return cb_fail(CB_EARG, "truncate: %d tokens of %d", n, s->bank.n_seen);
     if (n == s->bank.n_seen)

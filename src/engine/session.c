@@ -20,6 +20,18 @@ static int grow(float **p, size_t n, uint64_t *bytes)
     return *p ? CB_OK : CB_ENOMEM;
 }
 
+int cb_session_check_callback(const struct cb_session *s)
+{
+    return s->busy ? cb_fail(CB_EARG, "called from a callback: the session is in use") : CB_OK;
+}
+
+int cb_session_check_idle(const struct cb_session *s)
+{
+    TRY(cb_session_check_callback(s));
+    return s->bank.n_feed ? cb_fail(CB_EARG, "a prompt is in progress: finish or cancel it first")
+                          : CB_OK;
+}
+
 size_t cb_session_tok_floats(const struct cb_session *s)
 {
     return (size_t)s->model->hp.n_embd + (size_t)s->model->hp.n_rot;

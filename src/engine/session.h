@@ -51,6 +51,10 @@ struct cb_session {
 int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
                        const struct method *m, void *arg, cb_session **out);
 
+/* CB_EARG while a call computes: only a callback can ask then. */
+int cb_session_check_callback(const struct cb_session *s);
+int cb_session_check_idle(
+    const struct cb_session *s); /* the same, and while a prompt is in steps */
 size_t cb_session_tok_floats(const struct cb_session *s);   /* work space a token of a feed */
 int cb_session_work_fit(struct cb_session *s, int n);       /* room for a feed of n tokens */
 int cb_session_work_fit_batch(struct cb_session *s, int n); /* for a batch of n sessions */

@@ -22,8 +22,7 @@ int cb_session_can_follow(const struct cb_session *f, const struct cb_session *l
 static int check(const struct cb_session *lead, struct cb_session *const *follower, const int *upto,
                  int n, int n_tok)
 {
-    if (lead->busy)
-        return cb_fail(CB_EARG, "called from a callback: the session is in use");
+    TRY(cb_session_check_callback(lead));
     for (int i = 0; i < n; i++) {
         if (upto && (upto[i] < 1 || upto[i] > n_tok))
             return cb_fail(CB_EARG, "prefill: the first %d of %d tokens", upto[i], n_tok);

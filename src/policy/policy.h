@@ -170,10 +170,7 @@ int cb_view_len(const struct policy *p, int l, int kv); /* slots in use */
 int cb_view_seen(const struct policy *p);       /* tokens fed so far, the current feed included */
 int cb_view_prompt_end(const struct policy *p); /* tokens fed when the last prompt ended */
 int cb_view_fed(const struct policy *p);        /* tokens of the current feed */
-const int32_t *cb_view_pos(const struct policy *p, int l, int kv); /* [len]; NULL = slot number */
-float *cb_view_col(struct policy *p, int l, int kv, int col);      /* [len] column col */
-/* stored key (v = 0) or value (v = 1) as f32 -> out[hd] */
-void cb_view_kv(const struct policy *p, int l, int kv, int v, int slot, float *out);
+float *cb_view_col(struct policy *p, int l, int kv, int col); /* [len] column col */
 
 /* ---- preset.c: for plan(), values from a JSON file that an offline analysis wrote. If the file
  * names a method or a model, it must be this one. ---- */
