@@ -9,6 +9,7 @@ check_programs = \
 	tests/unit/check_cpus \
 	tests/unit/check_eval \
 	tests/unit/check_shared_prefill \
+	tests/unit/check_far_memory \
 	tests/unit/check_fork \
 	tests/unit/check_gguf \
 	tests/methods/check_mask \
@@ -89,6 +90,10 @@ tests_methods_check_sparse_prefill_LDADD = $(check_ldadd)
 tests_unit_check_shared_prefill_SOURCES = tests/unit/check_shared_prefill.c
 tests_unit_check_shared_prefill_CFLAGS = $(check_cflags)
 tests_unit_check_shared_prefill_LDADD = $(check_ldadd)
+
+tests_unit_check_far_memory_SOURCES = tests/unit/check_far_memory.c
+tests_unit_check_far_memory_CFLAGS = $(check_cflags)
+tests_unit_check_far_memory_LDADD = $(check_ldadd)
 
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)

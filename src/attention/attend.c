@@ -319,6 +319,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
     struct policy *p = a->policy;
     struct store *st = &a->bank->store[l];
 
+    TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
     if (p->m->compact) {
         cb_evict_begin(a->eviction, l, !a->bank->decoding);
         TRY(p->m->compact(p, l, p->layer_state[l], sc, a->eviction));

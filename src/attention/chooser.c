@@ -217,7 +217,8 @@ void cb_chooser_chunk(struct attention *a, int l, const float *q, int stride, in
 
     for (int i = max_int(0, n - w); c->q && i < n; i++) {
         const int at = (pos0 + i) % w;
-        memcpy(c->q + (size_t)at * row, q + (size_t)i * (size_t)stride, row * sizeof *q);
+        cb_device_copy(a->dev, c->q + (size_t)at * row, q + (size_t)i * (size_t)stride,
+                       row * sizeof *q);
         c->row_pos[at] = -1;
     }
 }

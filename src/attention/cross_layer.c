@@ -115,10 +115,11 @@ int cb_cross_layer_prepare(struct attention *a, const struct chunk *c)
     if (c->l + 1 == a->bank->n_layer)
         return CB_OK;
     for (int kv = 0; kv < a->bank->n_kv; kv++)
-        for (int i = 0; leader(a, c->l + 1, kv) == c->l && i < c->n; i++)
-            memcpy(a->cross_layer->q + (size_t)(first + i) * cb_attention_row(a) +
-                       (size_t)kv * head,
-                   c->q + (size_t)i * (size_t)c->stride + (size_t)kv * head, head * sizeof *c->q);
+        if (leader(a, c->l + 1, kv) == c->l)
+            cb_device_copy_rows(
+                a->dev, a->cross_layer->q + (size_t)first * cb_attention_row(a) + (size_t)kv * head,
+                cb_attention_row(a) * sizeof *c->q, c->q + (size_t)kv * head,
+                (size_t)c->stride * sizeof *c->q, head * sizeof *c->q, c->n);
     return CB_OK;
 }
 

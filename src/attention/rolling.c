@@ -27,7 +27,7 @@ int cb_rolling_open(struct attention *a)
     x = a->rolling = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
-    x->q = cb_alloc_aligned((size_t)a->chunk * cb_attention_row(a), sizeof *x->q);
+    x->q = cb_device_alloc(a->dev, (size_t)a->chunk * cb_attention_row(a), sizeof *x->q);
     x->turn = cb_alloc_aligned((size_t)a->model->hp.n_rot, sizeof *x->turn);
     return x->q && x->turn ? CB_OK : CB_ENOMEM;
 }
@@ -36,7 +36,7 @@ void cb_rolling_close(struct attention *a)
 {
     if (!a->rolling)
         return;
-    free(a->rolling->q);
+    cb_device_free(a->dev, a->rolling->q);
     free(a->rolling->turn);
     free(a->rolling);
 }
@@ -100,8 +100,8 @@ static void turn(struct attention *a, const struct chunk *c, int shift)
     struct rolling *x = a->rolling;
     const size_t row = cb_attention_row(a);
 
-    for (int i = 0; i < c->n; i++)
-        memcpy(x->q + (size_t)i * row, c->q + (size_t)i * (size_t)c->stride, row * sizeof *x->q);
+    cb_device_copy_rows(a->dev, x->q, row * sizeof *x->q, c->q, (size_t)c->stride * sizeof *c->q,
+                        row * sizeof *x->q, c->n);
     cb_model_rope_table(a->model, -shift, 1, x->turn);
     a->dev->ops->rope(a->dev, a->model->arch->rope, x->q, 1, c->n * hp->n_head, hp->hd, 0,
                       hp->n_rot, x->turn);

@@ -51,7 +51,9 @@ int cb_scores_open(struct attention *a)
     if (!m)
         return CB_ENOMEM;
     m->window = window;
-    TRY(alloc(&m->q, (size_t)window * cb_attention_row(a)));
+    m->q = cb_device_alloc(a->dev, (size_t)window * cb_attention_row(a), sizeof *m->q);
+    if (!m->q)
+        return CB_ENOMEM;
     TRY(alloc(&m->lse, (size_t)window * nh));
     /* memory for these is committed page by page as the context grows */
     TRY(alloc(&m->score, nh * ctx));
@@ -69,7 +71,7 @@ void cb_scores_close(struct attention *a)
 
     if (!m)
         return;
-    free(m->q);
+    cb_device_free(a->dev, m->q);
     free(m->lse);
     free(m->out);
     free(m->score);
@@ -204,14 +206,16 @@ static void keep_queries(struct attention *a, const struct chunk *c, const float
     struct scoring *m = a->scoring;
     const size_t row = cb_attention_row(a), nh = (size_t)a->model->hp.n_head;
     const int first = c->pos_end - a->plan[c->l].score.window;
+    const int i = first > c->pos0 ? first - c->pos0 : 0;
 
-    for (int i = 0; i < c->n; i++)
-        if (c->pos0 + i >= first) {
-            memcpy(m->q + (size_t)m->n_q * row, c->q + (size_t)i * (size_t)c->stride,
-                   row * sizeof(float));
-            memcpy(m->lse + (size_t)m->n_q * nh, lse + (size_t)i * nh, nh * sizeof(float));
-            m->n_q++;
-        }
+    if (i >= c->n)
+        return;
+    cb_device_copy_rows(a->dev, m->q + (size_t)m->n_q * row, row * sizeof(float),
+                        c->q + (size_t)i * (size_t)c->stride, (size_t)c->stride * sizeof(float),
+                        row * sizeof(float), c->n - i);
+    memcpy(m->lse + (size_t)m->n_q * nh, lse + (size_t)i * nh,
+           (size_t)(c->n - i) * nh * sizeof(float));
+    m->n_q += c->n - i;
 }
 
 void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct attention *read,

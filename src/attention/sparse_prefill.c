@@ -65,7 +65,8 @@ static int room(struct attention *a, struct sparse_prefill *p)
     p->run = take(p, n_kv, sizeof *p->run);
     p->slot = take(p, chunks * (size_t)p->plan.k, sizeof *p->slot);
     p->by = take(p, chunks, sizeof *p->by);
-    p->q = take(p, BATCH * nh * (size_t)hp->hd, sizeof *p->q);
+    p->q = cb_device_alloc(a->dev, BATCH * nh * (size_t)hp->hd, sizeof *p->q);
+    p->bytes += BATCH * nh * (size_t)hp->hd * sizeof *p->q;
     p->out = take(p, BATCH * nh * (size_t)hp->hd, sizeof *p->out);
     p->lse = take(p, BATCH * nh, sizeof *p->lse);
     p->vote = take(p, ctx, sizeof *p->vote);
@@ -121,7 +122,7 @@ void cb_sparse_prefill_close(struct attention *a)
     free(p->run);
     free(p->slot);
     free(p->by);
-    free(p->q);
+    cb_device_free(a->dev, p->q);
     free(p->out);
     free(p->lse);
     free(p->vote);
@@ -236,6 +237,7 @@ int cb_sparse_prefill_parts(struct attention *a, const struct chunk *c)
     if (!partly(a, c->l, c->pos0, end))
         return 0;
     copy.begin = begin_of(a, c->pos0);
+    TRY(cb_device_wait(a->dev)); /* for the chunk's rows */
     cb_par_for(a->dev->par, 2 * st->n_kv, copy_item, &copy);
     part.slot = slots_for(a, copy.begin);
     part.n_slot = p->plan.k;
@@ -297,8 +299,8 @@ void cb_sparse_prefill_chose(struct attention *a, const struct chunk *c)
     for (int i = 0; i < c->n; i++) {
         if ((end - 1 - c->pos0 - i) % p->plan.stride)
             continue;
-        memcpy(p->q + (size_t)p->n_q * row, c->q + (size_t)i * (size_t)c->stride,
-               row * sizeof *c->q);
+        cb_device_copy(a->dev, p->q + (size_t)p->n_q * row, c->q + (size_t)i * (size_t)c->stride,
+                       row * sizeof *c->q);
         if (++p->n_q == BATCH)
             count_votes(a, c->l, begin);
     }

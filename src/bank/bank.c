@@ -66,6 +66,7 @@ int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_c
         b->store[l].small_pages = b->small_pages;
         if (cb_bank_has_kivi(b))
             TRY(cb_kivi_open(&b->store[l], b->kivi_k, b->kivi_v));
+        TRY(cb_store_mirror(&b->store[l], b->dev));
     }
     return CB_OK;
 }

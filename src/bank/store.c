@@ -49,8 +49,31 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
     return n_col ? cb_pages_reserve(col_bytes(s), &s->col) : CB_OK;
 }
 
+int cb_store_mirror(struct store *s, struct device *d)
+{
+    const struct device_memory *m = d->ops->memory;
+
+    if (!m)
+        return CB_OK;
+    s->mirror = d;
+    for (int h = 0; h < s->n_kv; h++) {
+        TRY(m->watch(d, cb_store_key(s, h, 0), s->row_k, (size_t)s->cap));
+        TRY(m->watch(d, cb_store_value(s, h, 0), s->row_v, (size_t)s->cap));
+    }
+    return s->kivi ? cb_kivi_mirror(s, d) : CB_OK;
+}
+
+static void end_mirror(struct store *s)
+{
+    for (int h = 0; s->mirror && s->k && s->v && h < s->n_kv; h++) {
+        s->mirror->ops->memory->unwatch(s->mirror, cb_store_key(s, h, 0));
+        s->mirror->ops->memory->unwatch(s->mirror, cb_store_value(s, h, 0));
+    }
+}
+
 void cb_store_close(struct store *s)
 {
+    end_mirror(s);
     cb_kivi_close(s);
     cb_pages_release(s->k, s->head_k * (size_t)s->n_kv);
     cb_pages_release(s->v, s->head_v * (size_t)s->n_kv);

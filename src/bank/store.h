@@ -9,6 +9,8 @@
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
                   enum kv_type type_v, int n_col);
 void cb_store_close(struct store *s);
+/* Lets a device with memory of its own mirror the rows of all heads, quantised ones too. */
+int cb_store_mirror(struct store *s, struct device *d);
 
 /* Moves rows that fill 2 MiB pages into huge pages, unless the store has small_pages. */
 void cb_store_huge_pages(struct store *s);

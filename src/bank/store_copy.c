@@ -21,9 +21,11 @@ static size_t row_bytes(const struct store *s, int v)
 /* Rows from..to-1 of a head's keys or values, prepacked or not */
 static void copy_rows(struct store *to, const struct store *from, int kv, int v, int lo, int hi)
 {
-    if (hi > lo)
-        memcpy(cb_store_row(to, kv, v, lo), cb_store_row(from, kv, v, lo),
-               row_bytes(from, v) * (size_t)(hi - lo));
+    if (hi <= lo)
+        return;
+    memcpy(cb_store_row(to, kv, v, lo), cb_store_row(from, kv, v, lo),
+           row_bytes(from, v) * (size_t)(hi - lo));
+    cb_store_wrote(to, cb_store_row(to, kv, v, lo), row_bytes(from, v) * (size_t)(hi - lo));
 }
 
 /* Copies a list [n_kv][cap] of slots; *from may be NULL */

@@ -29,6 +29,16 @@ static size_t value_bytes(const struct store *s)
     return (size_t)(s->hd / KIVI_GROUP) * cb_kivi_block_bytes(s->kivi->form_v.bits);
 }
 
+static uint8_t *key_group(const struct store *s, int kv, int g)
+{
+    return s->kivi->k + s->kivi->head_k * (size_t)kv + group_bytes(s) * (size_t)g;
+}
+
+static uint8_t *value_row(const struct store *s, int kv, int row)
+{
+    return s->kivi->v + s->kivi->head_v * (size_t)kv + value_bytes(s) * (size_t)row;
+}
+
 /* Most quantised rows, dropped ones included: 2 * cap before they are packed, and the rows added at
  * once. */
 static int most_rows(const struct store *s)
@@ -91,12 +101,35 @@ static void drop_maps(struct store *s)
         s->kivi->head[h].row_k = s->kivi->head[h].row_v = NULL;
 }
 
+/* A key group is a row of the mirror. */
+int cb_kivi_mirror(struct store *s, struct device *d)
+{
+    const struct device_memory *m = d->ops->memory;
+
+    for (int h = 0; h < s->n_kv; h++) {
+        if (s->kivi->k)
+            TRY(m->watch(d, key_group(s, h, 0), group_bytes(s), (size_t)most_rows(s) / KIVI_GROUP));
+        if (s->kivi->v)
+            TRY(m->watch(d, value_row(s, h, 0), value_bytes(s), (size_t)most_rows(s)));
+    }
+    return CB_OK;
+}
+
+static void end_mirror(struct store *s)
+{
+    for (int h = 0; s->mirror && s->kivi->head && h < s->n_kv; h++) {
+        s->mirror->ops->memory->unwatch(s->mirror, s->kivi->head[h].k);
+        s->mirror->ops->memory->unwatch(s->mirror, s->kivi->head[h].v);
+    }
+}
+
 void cb_kivi_close(struct store *s)
 {
     struct kivi_store *q = s->kivi;
 
     if (!q)
         return;
+    end_mirror(s);
     if (q->head)
         drop_maps(s);
     cb_pages_release(q->k, q->head_k * (size_t)s->n_kv);
@@ -109,16 +142,6 @@ void cb_kivi_close(struct store *s)
 }
 
 /* ---- rows ---- */
-
-static uint8_t *key_group(const struct store *s, int kv, int g)
-{
-    return s->kivi->k + s->kivi->head_k * (size_t)kv + group_bytes(s) * (size_t)g;
-}
-
-static uint8_t *value_row(const struct store *s, int kv, int row)
-{
-    return s->kivi->v + s->kivi->head_v * (size_t)kv + value_bytes(s) * (size_t)row;
-}
 
 static int32_t *map_of(const struct store *s, int kv, int v)
 {
@@ -150,6 +173,7 @@ static void encode_keys(const struct store *s, const float *x, uint8_t *group)
 
     for (int c = 0; c < s->hd; c++)
         cb_kivi_encode(s->kivi->form_k.bits, x + c, s->hd, group + (size_t)c * block);
+    cb_store_wrote(s, group, group_bytes(s));
 }
 
 static void encode_value(const struct store *s, const float *x, uint8_t *row)
@@ -158,6 +182,7 @@ static void encode_value(const struct store *s, const float *x, uint8_t *row)
 
     for (int i = 0; i < s->hd / KIVI_GROUP; i++)
         cb_kivi_encode(s->kivi->form_v.bits, x + i * KIVI_GROUP, 1, row + (size_t)i * block);
+    cb_store_wrote(s, row, value_bytes(s));
 }
 
 void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x)
@@ -216,6 +241,7 @@ static void pack_values(struct store *s, int kv)
             memmove(value_row(s, kv, i), value_row(s, kv, map[i]), value_bytes(s));
         map[i] = i;
     }
+    cb_store_wrote(s, value_row(s, kv, 0), value_bytes(s) * (size_t)q->n_v);
     cb_pages_give_back(value_row(s, kv, q->n_v), value_row(s, kv, s->kivi->rows_v[kv]));
     s->kivi->rows_v[kv] = q->n_v;
 }
@@ -335,8 +361,10 @@ int cb_kivi_keep(struct store *s, int kv, const int *keep, int n)
     TRY(keep_map(s, kv, 1, keep, n, q->n_v, &q->n_v));
     for (int i = q->n_k; i < n; i++)
         memmove(cb_store_row(s, kv, 0, i), cb_store_row(s, kv, 0, keep[i]), s->row_k);
+    cb_store_wrote(s, cb_store_row(s, kv, 0, q->n_k), s->row_k * (size_t)(n - q->n_k));
     for (int i = q->n_v; i < n; i++)
         memmove(cb_store_row(s, kv, 1, i), cb_store_row(s, kv, 1, keep[i]), s->row_v);
+    cb_store_wrote(s, cb_store_row(s, kv, 1, q->n_v), s->row_v * (size_t)(n - q->n_v));
     return CB_OK;
 }
 
@@ -375,12 +403,17 @@ int cb_kivi_copy(struct store *to, const struct store *from)
             memcpy(map_of(to, h, 0), map_of(from, h, 0), (size_t)q->n_k * sizeof(int32_t));
         if (f->map[1])
             memcpy(map_of(to, h, 1), map_of(from, h, 1), (size_t)q->n_v * sizeof(int32_t));
-        if (f->k)
+        if (f->k) {
             memcpy(key_group(to, h, 0), key_group(from, h, 0),
                    group_bytes(from) * (size_t)(f->rows_k[h] / KIVI_GROUP));
-        if (f->v)
+            cb_store_wrote(to, key_group(to, h, 0),
+                           group_bytes(from) * (size_t)(f->rows_k[h] / KIVI_GROUP));
+        }
+        if (f->v) {
             memcpy(value_row(to, h, 0), value_row(from, h, 0),
                    value_bytes(from) * (size_t)f->rows_v[h]);
+            cb_store_wrote(to, value_row(to, h, 0), value_bytes(from) * (size_t)f->rows_v[h]);
+        }
     }
     return CB_OK;
 }

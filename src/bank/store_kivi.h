@@ -12,6 +12,7 @@ struct kivi_form {
 
 /* Makes a store quantise; it was just opened with f16 rows and is empty. */
 int cb_kivi_open(struct store *s, struct kivi_form k, struct kivi_form v);
+int cb_kivi_mirror(struct store *s, struct device *d); /* part of cb_store_mirror() */
 void cb_kivi_close(struct store *s);
 /* From now on the keys of KV head kv are never quantised. Does nothing in a store that quantises no
  * keys. */

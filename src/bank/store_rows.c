@@ -41,12 +41,14 @@ static void put_row(struct store *s, int kv, int v, int row, const void *from)
 {
     const int block = row / KV_PREPACK * KV_PREPACK;
 
-    if (row < s->prepacked)
+    if (row < s->prepacked) {
         s->prepacker->ops->prepack_row(s->prepacker, type_of(s, v), v, s->hd, from, row - block,
                                        cb_store_row(s, kv, v, block),
                                        cb_store_steps(s, kv, v, block));
-    else
-        memcpy(cb_store_row(s, kv, v, row), from, row_bytes(s, v));
+        return;
+    }
+    memcpy(cb_store_row(s, kv, v, row), from, row_bytes(s, v));
+    cb_store_wrote(s, cb_store_row(s, kv, v, row), row_bytes(s, v));
 }
 
 static void take_row(const struct store *s, int kv, int v, int row, void *to)
@@ -253,8 +255,10 @@ int cb_store_drop(struct store *s, int kv, int slot)
         close_up(s->row + cb_store_at(s, kv, 0), sizeof *s->row, slot, n);
     } else {
         pack_head(s, kv);
-        for (int v = 0; v < 2; v++)
+        for (int v = 0; v < 2; v++) {
             close_up(cb_store_row(s, kv, v, 0), row_bytes(s, v), slot, n);
+            cb_store_wrote(s, cb_store_row(s, kv, v, slot), row_bytes(s, v) * (size_t)(n - slot));
+        }
         shrink(s, kv, n);
     }
     close_up(s->pos + cb_store_at(s, kv, 0), sizeof *s->pos, slot, n);
@@ -285,9 +289,11 @@ static void move_rows(struct store *s, int kv, const int *from, int n)
     for (int i = 0, run; i < n; i += run) {
         for (run = 1; i + run < n && from[i + run] == from[i] + run;)
             run++;
-        for (int v = 0; v < 2 && from[i] != i; v++)
+        for (int v = 0; v < 2 && from[i] != i; v++) {
             memmove(cb_store_row(s, kv, v, i), cb_store_row(s, kv, v, from[i]),
                     row_bytes(s, v) * (size_t)run);
+            cb_store_wrote(s, cb_store_row(s, kv, v, i), row_bytes(s, v) * (size_t)run);
+        }
     }
 }
 

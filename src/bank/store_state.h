@@ -35,6 +35,7 @@ struct store {
     struct kivi_store *kivi;  /* state of store_kivi.c; NULL: nothing is quantised */
     int rows_only;            /* 1: nothing is prepacked, even if the device could */
     int small_pages;          /* 1: cb_store_huge_pages() does nothing */
+    struct device *mirror;    /* the device that may hold copies of rows; NULL: none does */
     struct device *prepacker; /* the device that reads prepacked blocks; NULL: rows stay rows */
     int prepacked;            /* the first `prepacked` rows of every head are prepacked */
     float *step[2]; /* [n_kv][cap] steps of keys, of values; NULL: none yet, or never any */
@@ -54,6 +55,13 @@ static inline uint8_t *cb_store_value(const struct store *s, int kv, int row)
 static inline void *cb_store_row(const struct store *s, int kv, int v, int row)
 {
     return v ? cb_store_value(s, kv, row) : cb_store_key(s, kv, row);
+}
+
+/* Call after the host has written rows, so that copies of them on a device are renewed. */
+static inline void cb_store_wrote(const struct store *s, const void *from, size_t bytes)
+{
+    if (s->mirror)
+        s->mirror->ops->memory->wrote(s->mirror, from, bytes);
 }
 
 /* Index of a slot in lists [n_kv][cap] */

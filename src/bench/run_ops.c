@@ -34,7 +34,7 @@ static int run(struct op_bench *b)
 
 static int run_with(struct op_bench *b, const char *isa, const char *matmul)
 {
-    const struct device_want want = { isa, matmul };
+    const struct device_want want = { .isa = isa, .matmul = matmul };
     int err;
 
     if (!cb_op_picked(b, KIND_ISA, isa) || !cb_op_picked(b, KIND_MATMUL, matmul))

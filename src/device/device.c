@@ -33,11 +33,22 @@ const struct backend *cb_backend_at(int i)
     return i >= 0 && i < n ? registry[i] : NULL;
 }
 
-static const struct backend *find(const char *name)
+/* "opencl:1" -> the backend, and 1 -> *index; "opencl" is its device 0. NULL: unknown */
+static const struct backend *find(const char *name, int *index)
 {
+    const size_t n = strcspn(name, ":");
     const struct backend *b;
+    char *end;
+    long at = 0;
+
+    if (name[n]) {
+        at = strtol(name + n + 1, &end, 10);
+        if (name[n + 1] < '0' || name[n + 1] > '9' || *end || at > 255)
+            return NULL;
+    }
+    *index = (int)at;
     for (int i = 0; (b = cb_backend_at(i)); i++)
-        if (!strcmp(b->name, name))
+        if (strlen(b->name) == n && !strncmp(b->name, name, n))
             return b;
     return NULL;
 }
@@ -69,10 +80,10 @@ int cb_device_open_team(const char *name, const struct team_params *t,
                         const struct device_want *want, struct device **out)
 {
     static const struct device_want any = { 0 };
-    const struct backend *b = find(name ? name : "cpu");
+    int index = 0, err;
+    const struct backend *b = find(name ? name : "cpu", &index);
     const char *why = "";
     struct device *d;
-    int err;
 
     if (!b)
         return unknown(name);
@@ -82,6 +93,7 @@ int cb_device_open_team(const char *name, const struct team_params *t,
     if (!d)
         return CB_ENOMEM;
     d->name = b->name;
+    d->index = index;
     err = cb_fair_lock_new(&d->lock);
     if (!err)
         err = cb_par_new_team(t, &d->par);
@@ -102,9 +114,11 @@ int cb_device_open(const char *name, int n_threads, struct device **out)
 
 void cb_device_close(struct device *d)
 {
+    int index;
+
     if (!d)
         return;
-    find(d->name)->close(d);
+    find(d->name, &index)->close(d);
     free_device(d);
 }
 
@@ -118,4 +132,50 @@ int cb_device_lock(struct device *d)
 void cb_device_unlock(struct device *d)
 {
     cb_fair_lock_give(d->lock);
+}
+
+/* ---- memory ---- */
+
+void *cb_device_alloc(struct device *d, size_t n, size_t size)
+{
+    const struct device_memory *m = d->ops->memory;
+
+    if (!m)
+        return cb_alloc_aligned(n, size);
+    if (size && n > SIZE_MAX / size) {
+        cb_fail(CB_ENOMEM, "out of memory");
+        return NULL;
+    }
+    return m->alloc(d, n * size);
+}
+
+void cb_device_free(struct device *d, void *p)
+{
+    if (!p)
+        return;
+    if (d->ops->memory)
+        d->ops->memory->free(d, p);
+    else
+        free(p);
+}
+
+void cb_device_copy_rows(struct device *d, void *to, size_t to_stride, const void *from,
+                         size_t from_stride, size_t bytes, int n)
+{
+    if (d->ops->memory) {
+        d->ops->memory->copy(d, to, to_stride, from, from_stride, bytes, n);
+        return;
+    }
+    for (size_t i = 0; n > 0 && i < (size_t)n; i++)
+        memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, bytes);
+}
+
+void cb_device_copy(struct device *d, void *to, const void *from, size_t bytes)
+{
+    cb_device_copy_rows(d, to, bytes, from, bytes, bytes, 1);
+}
+
+int cb_device_wait(struct device *d)
+{
+    return d->ops->memory ? d->ops->memory->wait(d) : CB_OK;
 }

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* device.h - devices and their op table. An op is one function pointer; forward.c and attend.c call
- * nothing else. Shapes are checked when a session is planned, so ops return nothing. Activations
- * are f32. Rows are contiguous unless a stride (in floats) is given. */
+/* device.h - devices, their memory and their op table. An op is one function pointer; forward.c and
+ * attend.c call nothing else. Shapes are checked when a session is planned, so ops return nothing.
+ * Activations are f32. Rows are contiguous unless a stride (in floats) is given.
+ *
+ * Addresses that ops take lie in the device's memory (cb_device_alloc) or in the host's. A device
+ * whose memory is the host's treats both alike. Another one copies what lies in the host's memory,
+ * each time. */
 #ifndef BACKEND_H
 #define BACKEND_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ctxbank.h"
 #include "gguf/dtype.h"
 #include "par/par.h"
 
@@ -116,8 +121,34 @@ struct score {
 
 struct device;
 
+/* What crossed over to a device with memory of its own, and back */
+struct device_traffic {
+    uint64_t in_bytes, out_bytes;                 /* to the device, from it */
+    uint64_t used_bytes, peak_bytes, limit_bytes; /* of its memory: now, at most so far, allowed */
+    uint64_t hit_rows, host_rows; /* stored rows that attention read on the device, on the CPU */
+};
+
+/* A device with memory of its own. All of them are NULL where memory is the host's. */
+struct device_memory {
+    void *(*alloc)(struct device *d, size_t bytes); /* NULL: no memory; cb_error() says why */
+    void (*free)(struct device *d, void *p);
+    /* n pieces of `bytes` bytes at strides in bytes, from and to memory of either kind. What goes
+     * to the host is there when the call returns. */
+    void (*copy)(struct device *d, void *to, size_t to_stride, const void *from, size_t from_stride,
+                 size_t bytes, int n);
+    /* Waits for all ops, after which the host may read rows that kv_encode has stored. Fails if
+     * something has failed since the last call. */
+    int (*wait)(struct device *d);
+    /* Host memory that the device may mirror, whole rows at a time. */
+    int (*watch)(struct device *d, const void *rows, size_t row_bytes, size_t n_row);
+    void (*unwatch)(struct device *d, const void *rows);
+    void (*wrote)(struct device *d, const void *from, size_t bytes); /* the host has, there */
+    void (*traffic)(const struct device *d, struct device_traffic *out);
+};
+
 struct ops {
     const char *name;
+    const struct device_memory *memory; /* NULL: the device's memory is the host's */
     /* Repacks a weight. After that only get_rows reads w->raw. */
     int (*load)(struct device *d, struct weight *w);
     void (*unload)(struct device *d, struct weight *w);
@@ -158,7 +189,8 @@ struct ops {
     /* out,lse <- the attention over both parts; rows[n] of hd floats */
     void (*join)(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
                  int n_row, int hd);
-    /* x[n][hd] at stride (floats) -> n stored rows; and back */
+    /* x[n][hd] at stride (floats) -> n stored rows; and back. Rows in the host's memory are there
+     * after cb_device_wait(). */
     void (*kv_encode)(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
                       void *rows);
     void (*kv_decode)(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
@@ -191,6 +223,7 @@ struct ops {
 
 struct device {
     const char *name, *isa; /* "cpu", "avx512" */
+    int index;              /* which of the backend's devices */
     const struct ops *ops;
     struct par *par;
     struct fair_lock *lock;
@@ -202,9 +235,15 @@ struct device_want {
     const char *isa; /* instruction set of the kernels; NULL = the best that the machine supports */
     const char *matmul; /* library for the matrix products of prompts: "own" (NULL: the same),
                            "onednn", ... */
+    uint64_t
+        working_set; /* most bytes of the device's own memory; 0 = what it has, less a reserve */
+    const char *cache_dir; /* folder for compiled kernels; NULL = none is kept */
+    cb_log_fn log;         /* for notes, such as an op that the CPU does instead; NULL = none */
+    void *log_arg;
 };
 
-/* name: "cpu", "ref", ...; NULL = "cpu". The device owns a team of n_threads. */
+/* name: "cpu", "ref", "opencl:1" (a backend and which of its devices, counted from 0), ...; NULL =
+ * "cpu". The device owns a team of n_threads. */
 int cb_device_open(const char *name, int n_threads, struct device **out);
 int cb_device_open_team(const char *name, const struct team_params *t,
                         const struct device_want *want, struct device **out); /* want may be NULL */
@@ -214,10 +253,22 @@ void cb_device_close(struct device *d);
 int cb_device_lock(struct device *d);
 void cb_device_unlock(struct device *d);
 
+/* ---- memory ---- */
+
+/* 64-byte aligned, not zeroed. The host may not touch it, only copy. NULL: no memory, cb_error()
+ * says why. */
+void *cb_device_alloc(struct device *d, size_t n, size_t size);
+void cb_device_free(struct device *d, void *p); /* NULL is allowed */
+/* As in struct device_memory */
+void cb_device_copy(struct device *d, void *to, const void *from, size_t bytes);
+void cb_device_copy_rows(struct device *d, void *to, size_t to_stride, const void *from,
+                         size_t from_stride, size_t bytes, int n);
+int cb_device_wait(struct device *d);
+
 /* One row of the registry in device.c. */
 struct backend {
     const char *name, *text;
-    /* fills ops, isa and impl; name and par are already set */
+    /* fills ops, isa and impl; name, index and par are already set */
     int (*open)(struct device *d, const struct device_want *want);
     void (*close)(struct device *d);
     int (*available)(const char **why_not); /* 1 or 0 */

@@ -71,6 +71,8 @@ static int run(struct call *c, int decoding)
         c->s[i]->bank.decoding = decoding;
     }
     cb_par_run(d->par, run_body, c);
+    if (c->status < 0)
+        (void)cb_device_wait(d); /* nothing may still write rows that are about to be dropped */
     for (int i = 0; i < c->n_session; i++) {
         if (c->status < 0)
             undo(c->s[i]);

@@ -150,6 +150,7 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
         head_top(s, last, s->w.logits);
     else
         head(s, last, 1, 1, s->w.logits);
+    TRY(cb_device_wait(s->dev));
     s->bank.n_seen += n;
     s->bank.n_feed = 0;
     return CB_OK;
@@ -212,6 +213,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
             TRY(cb_attend_end(&s[i]->attention, l));
     }
     head(s[0], w->x, n, 1, w->batch_logits);
+    TRY(cb_device_wait(s[0]->dev));
     for (int i = 0; i < n; i++) {
         memcpy(s[i]->w.logits, w->batch_logits + (size_t)i * n_vocab, n_vocab * sizeof *w->logits);
         s[i]->bank.n_seen++;

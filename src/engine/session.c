@@ -12,10 +12,20 @@ enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
 /* ---- work space ---- */
 
+/* What the host reads or writes */
 static int grow(float **p, size_t n, uint64_t *bytes)
 {
     free(*p);
     *p = cb_alloc_aligned(n, sizeof **p);
+    *bytes += (uint64_t)n * sizeof **p;
+    return *p ? CB_OK : CB_ENOMEM;
+}
+
+/* What ops alone read and write: it lies in the device's memory. */
+static int grow_on(struct device *d, float **p, size_t n, uint64_t *bytes)
+{
+    cb_device_free(d, *p);
+    *p = cb_device_alloc(d, n, sizeof **p);
     *bytes += (uint64_t)n * sizeof **p;
     return *p ? CB_OK : CB_ENOMEM;
 }
@@ -46,7 +56,7 @@ int cb_session_work_fit(struct cb_session *s, int n)
         return CB_OK;
     w->bytes -= (uint64_t)w->cap_tok * cb_session_tok_floats(s) * sizeof(float);
     w->cap_tok = 0;
-    TRY(grow(&w->x, (size_t)n * (size_t)s->model->hp.n_embd, &unused));
+    TRY(grow_on(s->dev, &w->x, (size_t)n * (size_t)s->model->hp.n_embd, &unused));
     TRY(grow(&w->cs, (size_t)n * (size_t)s->model->hp.n_rot, &unused));
     w->cap_tok = n;
     w->bytes += (uint64_t)n * cb_session_tok_floats(s) * sizeof(float);
@@ -75,20 +85,23 @@ static int work_open(struct cb_session *s)
     const size_t c = (size_t)s->chunk, nq = (size_t)hp->n_head * (size_t)hp->hd;
     const size_t nkv = (size_t)hp->n_kv * (size_t)hp->hd;
 
-    TRY(grow(&w->norm, c * (size_t)hp->n_embd, &w->bytes));
-    TRY(grow(&w->qkv, c * (nq + 2 * nkv), &w->bytes));
-    TRY(grow(&w->att, c * nq, &w->bytes));
-    TRY(grow(&w->gate, c * (size_t)hp->n_ff, &w->bytes));
-    TRY(grow(&w->up, c * (size_t)hp->n_ff, &w->bytes));
+    TRY(grow_on(s->dev, &w->norm, c * (size_t)hp->n_embd, &w->bytes));
+    TRY(grow_on(s->dev, &w->qkv, c * (nq + 2 * nkv), &w->bytes));
+    TRY(grow_on(s->dev, &w->att, c * nq, &w->bytes));
+    TRY(grow_on(s->dev, &w->gate, c * (size_t)hp->n_ff, &w->bytes));
+    TRY(grow_on(s->dev, &w->up, c * (size_t)hp->n_ff, &w->bytes));
     return grow(&w->logits, (size_t)hp->n_vocab, &w->bytes);
 }
 
-static void work_close(struct work *w)
+static void work_close(struct device *d, struct work *w)
 {
-    float *const all[] = { w->x,    w->cs, w->norm,   w->qkv,         w->att,
-                           w->gate, w->up, w->logits, w->batch_logits };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    float *const on[] = { w->x, w->norm, w->qkv, w->att, w->gate, w->up };
+
+    for (size_t i = 0; i < sizeof on / sizeof *on; i++)
+        cb_device_free(d, on[i]);
+    free(w->cs);
+    free(w->logits);
+    free(w->batch_logits);
 }
 
 /* ---- open ---- */
@@ -251,7 +264,7 @@ void cb_session_close(cb_session *s)
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
-    work_close(&s->w);
+    work_close(s->dev, &s->w);
     free_params(&s->params);
     free(s);
 }

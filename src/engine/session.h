@@ -7,8 +7,8 @@
 #include "ctxbank.h"
 #include "model/head_prune.h"
 
-/* Work space of the forward pass. Sizes are known when the session opens, except those of x and cs,
- * which grow with the longest prompt. */
+/* Work space of the forward pass, in the device's memory but for cs and the logits. Sizes are known
+ * when the session opens, except those of x and cs, which grow with the longest prompt. */
 struct work {
     int cap_tok;         /* tokens that x and cs hold */
     float *x;            /* [cap_tok][n_embd] residual stream */

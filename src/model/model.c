@@ -377,7 +377,7 @@ static int open_device(struct cb_model *m, const struct cb_model_params *p)
     const int mode = cb_numa_mode(p->numa);
     const struct team_params team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF,
                                       p->pin };
-    const struct device_want want = { p->isa, p->matmul };
+    const struct device_want want = { .isa = p->isa, .matmul = p->matmul };
 
     if (mode < 0)
         return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);

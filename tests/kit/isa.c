@@ -16,7 +16,7 @@ struct device *cb_isa_open(int isa, int threads)
 
 struct device *cb_isa_open_with(int isa, int threads, const char *matmul)
 {
-    const struct device_want want = { cb_isa[isa], matmul };
+    const struct device_want want = { .isa = cb_isa[isa], .matmul = matmul };
     const struct team_params team = { .n_threads = threads };
     struct device *d = NULL;
 

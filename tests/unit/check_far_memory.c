@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+/* check_far_memory.c - the boundary to a device with memory of its own, on a device that pretends:
+ * its memory cannot be touched outside of ops, rows that kv_encode stores reach the host's memory
+ * only at a wait, and attention reads mirrored rows only if the device was told of every change.
+ * Texts must be those of the plain device, to the bit. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "bank/bank.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { ARENA = 64 << 20, MOST_AREA = 256, MOST_LATE = 4096 };
+
+/* Host memory that the device mirrors. */
+struct area {
+    const uint8_t *host;
+    uint8_t *own;
+    size_t row, bytes;
+};
+
+/* Rows that are stored, but not yet in the host's memory. */
+struct late {
+    void *to;
+    uint8_t *bytes;
+    size_t n;
+};
+
+static struct far {
+    const struct ops *near; /* the plain device's */
+    struct ops ops;
+    uint8_t *arena;
+    size_t used;
+    int inside; /* ops that run now */
+    struct area area[MOST_AREA];
+    int n_area;
+    struct late late[MOST_LATE];
+    int n_late;
+    int n_alloc, n_wait, n_wrote;
+} far;
+
+static void enter(void)
+{
+    if (!far.inside++)
+        ck_assert(!mprotect(far.arena, ARENA, PROT_READ | PROT_WRITE));
+}
+
+static void leave(void)
+{
+    if (!--far.inside)
+        ck_assert(!mprotect(far.arena, ARENA, PROT_NONE));
+}
+
+/* ---- memory ---- */
+
+static void *far_alloc(struct device *d, size_t bytes)
+{
+    void *p = far.arena + far.used;
+
+    (void)d;
+    far.used += (bytes + 63) / 64 * 64;
+    ck_assert(far.used <= ARENA);
+    far.n_alloc++;
+    return p;
+}
+
+static void far_free(struct device *d, void *p)
+{
+    (void)d;
+    ck_assert((uint8_t *)p >= far.arena && (uint8_t *)p < far.arena + far.used);
+    far.n_alloc--;
+}
+
+static void far_copy(struct device *d, void *to, size_t to_stride, const void *from,
+                     size_t from_stride, size_t bytes, int n)
+{
+    (void)d;
+    enter();
+    for (int i = 0; i < n; i++)
+        memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, bytes);
+    leave();
+}
+
+static int far_wait(struct device *d)
+{
+    (void)d;
+    for (int i = 0; i < far.n_late; i++) {
+        memcpy(far.late[i].to, far.late[i].bytes, far.late[i].n);
+        free(far.late[i].bytes);
+    }
+    far.n_late = 0;
+    far.n_wait++;
+    return CB_OK;
+}
+
+static struct area *area_of(const void *p)
+{
+    for (int i = 0; i < far.n_area; i++)
+        if (far.area[i].host <= (const uint8_t *)p &&
+            (const uint8_t *)p < far.area[i].host + far.area[i].bytes)
+            return &far.area[i];
+    return NULL;
+}
+
+static int far_watch(struct device *d, const void *rows, size_t row_bytes, size_t n_row)
+{
+    (void)d;
+    ck_assert(far.n_area < MOST_AREA && !area_of(rows));
+    far.area[far.n_area++] =
+        (struct area){ rows, calloc(n_row, row_bytes), row_bytes, row_bytes * n_row };
+    return CB_OK;
+}
+
+static void far_unwatch(struct device *d, const void *rows)
+{
+    struct area *a = area_of(rows);
+
+    (void)d;
+    if (!a)
+        return;
+    free(a->own);
+    *a = far.area[--far.n_area];
+}
+
+static void far_wrote(struct device *d, const void *from, size_t bytes)
+{
+    const struct area *a = area_of(from);
+
+    (void)d;
+    ck_assert_msg(!far.n_late, "the host writes rows before it waits");
+    if (a && bytes)
+        memcpy(a->own + ((const uint8_t *)from - a->host), from, bytes);
+    far.n_wrote++;
+}
+
+static const struct device_memory far_memory = { far_alloc, far_free,    far_copy,  far_wait,
+                                                 far_watch, far_unwatch, far_wrote, NULL };
+
+/* ---- ops ---- */
+
+#define FAR(call)                                                                                  \
+    do {                                                                                           \
+        enter();                                                                                   \
+        far.near->call;                                                                            \
+        leave();                                                                                   \
+    } while (0)
+
+static void far_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
+{
+    FAR(matmul(d, mm, n, x, n_tok));
+}
+
+static void far_matmul_rows(struct device *d, const struct mm *mm, const int32_t *rows, int n,
+                            const float *x)
+{
+    FAR(matmul_rows(d, mm, rows, n, x));
+}
+
+static void far_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
+                           int n_tok)
+{
+    FAR(matmul_glu(d, mm, act, x, n_tok));
+}
+
+static void far_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n,
+                         float *y)
+{
+    FAR(get_rows(d, w, ids, n, y));
+}
+
+static void far_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n,
+                        int n_row, int n_tok, int x_stride, float *y, int y_stride)
+{
+    FAR(rmsnorm(d, x, w, eps, n, n_row, n_tok, x_stride, y, y_stride));
+}
+
+static void far_rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
+                     int stride, int n_rot, const float *cs)
+{
+    FAR(rope(d, kind, x, n_tok, n_head, hd, stride, n_rot, cs));
+}
+
+/* The rows that a run reads of keys (v = 0) or values are the same in the mirror. */
+static void same_rows(const struct attn *a, const struct kv_run *run, int v)
+{
+    const uint8_t *rows = v ? run->v : run->k;
+    const size_t bytes = cb_kv_row_bytes(v ? a->type_v : a->type_k, a->hd);
+    const struct area *in = area_of(rows);
+
+    for (int j = run->prepacked; in && !run->kivi && j < run->n; j++) {
+        const size_t at = (size_t)(rows - in->host) + (size_t)(run->idx ? run->idx[j] : j) * bytes;
+        ck_assert_msg(!memcmp(in->own + at, in->host + at, bytes),
+                      "the device was not told that the host wrote entry %d of %d", j, run->n);
+    }
+}
+
+static void same_kivi(const struct kv_kivi *q)
+{
+    const struct area *k = area_of(q->k), *v = area_of(q->v);
+
+    if (k && q->bits_k && q->n_k && !q->row_k)
+        ck_assert_mem_eq(k->own, k->host, k->row * (size_t)(q->n_k / KIVI_GROUP));
+    if (v && q->bits_v && q->n_v && !q->row_v)
+        ck_assert_mem_eq(v->own, v->host, v->row * (size_t)q->n_v);
+}
+
+/* The plain device reads the host's memory, so late rows go there before it runs, and what they
+ * replace comes back behind it. */
+static void swap_late(int back)
+{
+    for (int k = 0; k < far.n_late; k++) {
+        const struct late *l = &far.late[back ? far.n_late - 1 - k : k];
+        for (size_t i = 0; i < l->n; i++) {
+            const uint8_t x = ((uint8_t *)l->to)[i];
+            ((uint8_t *)l->to)[i] = l->bytes[i];
+            l->bytes[i] = x;
+        }
+    }
+}
+
+static void far_attention(struct device *d, const struct attn *a)
+{
+    swap_late(0);
+    for (int h = 0; h < a->n_kv; h++) {
+        if (!a->run[h].given)
+            same_rows(a, &a->run[h], 0);
+        same_rows(a, &a->run[h], 1);
+        if (a->run[h].kivi)
+            same_kivi(a->run[h].kivi);
+    }
+    FAR(attention(d, a));
+    swap_late(1);
+}
+
+static void far_score(struct device *d, const struct score *s)
+{
+    swap_late(0);
+    FAR(score(d, s));
+    swap_late(1);
+}
+
+static void far_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
+                     int n_row, int hd)
+{
+    FAR(join(d, out, lse, out2, lse2, n_row, hd));
+}
+
+static void far_kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride,
+                          int hd, void *rows)
+{
+    const size_t bytes = cb_kv_row_bytes(t, hd) * (size_t)n;
+    struct area *a = area_of(rows);
+    uint8_t *coded = malloc(bytes + 1);
+
+    enter();
+    far.near->kv_encode(d, t, x, n, stride, hd, coded);
+    leave();
+    if (!a) {
+        memcpy(rows, coded, bytes);
+        free(coded);
+        return;
+    }
+    memcpy(a->own + ((uint8_t *)rows - a->host), coded, bytes);
+    ck_assert_int_lt(far.n_late, MOST_LATE);
+    far.late[far.n_late++] = (struct late){ rows, coded, bytes };
+}
+
+static void make_far(struct device *d)
+{
+    far.near = d->ops;
+    far.ops = *d->ops;
+    far.ops.memory = &far_memory;
+    far.ops.matmul = far_matmul;
+    far.ops.matmul_rows = far.near->matmul_rows ? far_matmul_rows : NULL;
+    far.ops.matmul_glu = far_matmul_glu;
+    far.ops.get_rows = far_get_rows;
+    far.ops.rmsnorm = far_rmsnorm;
+    far.ops.rope = far_rope;
+    far.ops.attention = far_attention;
+    far.ops.score = far_score;
+    far.ops.join = far_join;
+    far.ops.kv_encode = far_kv_encode;
+    d->ops = &far.ops;
+    far.used = 0;
+    far.n_area = far.n_late = far.n_alloc = far.n_wait = far.n_wrote = 0;
+    far.arena = mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(far.arena, MAP_FAILED);
+}
+
+/* ---- the same logits ---- */
+
+enum { PROMPT = 150, CUT = 20, ANSWER = 60 };
+
+static struct cb_model *model_of(const char *family)
+{
+    struct tiny tiny = cb_tiny_small(family);
+
+    tiny.hd = 32; /* all KV types take it */
+    return cb_toy_model(&tiny, "cpu", 2);
+}
+
+/* Feeds the text in two prompts and single tokens -> the logits after each feed */
+static float *answer(const char *family, const char *policy, const char *prefill, const char *kv,
+                     int is_far)
+{
+    struct cb_model *m = model_of(family);
+    struct cb_session_params p = {
+        .n_ctx = 256, .chunk = 32, .type_k = kv, .type_v = kv, .policy = policy, .prefill = prefill
+    };
+    const int32_t *text = cb_toy_text(m);
+    const size_t n_vocab = (size_t)cb_n_vocab(m);
+    float *out = malloc((ANSWER + 2) * n_vocab * sizeof *out);
+    struct cb_session *s, *copy;
+
+    if (is_far)
+        make_far(m->dev);
+    cb_toy_ok(cb_session_open(m, &p, &s));
+    cb_toy_ok(cb_session_prefill(s, text, PROMPT - CUT, NULL));
+    memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
+    cb_toy_ok(cb_session_prefill(s, text + PROMPT - CUT, CUT, NULL));
+    memcpy(out + n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    for (int i = 0; i < ANSWER; i++) {
+        if (i == ANSWER / 2) { /* goes on as a copy */
+            cb_toy_ok(cb_session_fork(s, &copy));
+            cb_session_close(s);
+            s = copy;
+        }
+        cb_toy_ok(cb_session_decode(s, text[PROMPT + i]));
+        memcpy(out + (size_t)(i + 2) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    }
+    cb_session_close(s);
+    if (is_far) {
+        ck_assert_int_eq(far.n_alloc, 0);
+        ck_assert_int_eq(far.n_area, 0);
+        ck_assert_int_gt(far.n_wait, 0);
+        m->dev->ops = far.near;
+        munmap(far.arena, ARENA);
+    }
+    cb_model_close(m);
+    return out;
+}
+
+static const struct {
+    const char *policy, *prefill, *kv;
+} cases[] = {
+    { "full", NULL, "f16" },
+    { "full", NULL, "q8_0" },
+    { "full", NULL, "kivi4:32" },
+    { "window:budget=64", NULL, "f16" },
+    { "streamingllm:budget=64,positions=rolled", NULL, "f16" },
+    { "h2o:budget=64", NULL, "f16" },
+    { "tova:budget=64", NULL, "q8_0" },
+    { "snapkv:budget=96", NULL, "f16" },
+    { "snapkv:budget=96", NULL, "kivi2:32" },
+    { "pyramidkv:budget=96", NULL, "f16" },
+    { "simlayerkv", NULL, "f16" },
+    { "d2o:budget=64", NULL, "f16" },
+    { "pod:sinks=4,recent=16", NULL, "f16" },
+    { "pod:sinks=4,recent=32", NULL, "kivi4:32" },
+    { "omnikv:filter=0,budget=32", NULL, "f16" },
+    { "omnikv:filter=0,budget=32,select=exp,window=4", NULL, "f16" },
+    { "full", "omnikv:filter=0,chunk=32,ratio=0.5", "f16" },
+};
+
+START_TEST(same_text)
+{
+    static const char *const families[] = { "qwen2", "mistral" };
+    char what[160];
+
+    for (int f = 0; f < 2; f++) {
+        float *want = answer(families[f], cases[_i].policy, cases[_i].prefill, cases[_i].kv, 0);
+        float *got = answer(families[f], cases[_i].policy, cases[_i].prefill, cases[_i].kv, 1);
+        struct cb_model *m = model_of(families[f]);
+        const size_t n_vocab = (size_t)cb_n_vocab(m);
+        for (int i = 0; i < ANSWER + 2; i++) {
+            snprintf(what, sizeof what, "%s, %s %s: feed %d", families[f], cases[_i].policy,
+                     cases[_i].kv, i);
+            ck_assert_msg(!memcmp(want + (size_t)i * n_vocab, got + (size_t)i * n_vocab,
+                                  n_vocab * sizeof *want),
+                          "%s differs", what);
+        }
+        cb_model_close(m);
+        free(want);
+        free(got);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("far memory");
+    TCase *t = tcase_create("sessions");
+    SRunner *r = srunner_create(s);
+    int failed;
+
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, same_text, 0, sizeof cases / sizeof *cases);
+    suite_add_tcase(s, t);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
