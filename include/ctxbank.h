@@ -292,6 +292,9 @@ CB_API int cb_session_plan(const cb_session *session, int n_prompt, int n_gen,
 CB_API void cb_session_memory(const cb_session *session, struct cb_memory *out);
 CB_API int cb_session_len(const cb_session *session);   /* tokens in the timeline */
 CB_API int cb_session_n_ctx(const cb_session *session); /* most tokens that are kept */
+/* Ids of the tokens in the timeline, [cb_session_len()], dropped ones included. They belong to the
+ * session and are valid until the next call on it; NULL before the first feed. */
+CB_API const int32_t *cb_session_tokens(const cb_session *session);
 /* A note for the user about the policy, such as a default that was not calibrated for this model;
  * "" when there is none. It also goes to the log. The text belongs to the session. */
 CB_API const char *cb_session_note(const cb_session *session);

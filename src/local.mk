@@ -64,7 +64,7 @@ libcore_la_SOURCES += \
 	src/bank/nearest_key.c src/bank/nearest_key.h \
 	src/bank/pages.c src/bank/pages.h \
 	src/bank/store.c src/bank/store.h \
-	src/bank/store_copy.c src/bank/store_copy.h \
+	src/bank/store_areas.c src/bank/store_areas.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_prepack.c src/bank/store_prepack.h \
 	src/bank/store_rows.c src/bank/store_rows.h \
@@ -110,7 +110,7 @@ libcore_la_SOURCES += \
 	src/engine/forward.c \
 	src/engine/memory_plan.c \
 	src/engine/sampler.c \
-	src/engine/session.c src/engine/session.h \
+	src/engine/session_state.c src/engine/session_state.h src/engine/session.c src/engine/session.h \
 	src/engine/shared_prefill.c \
 	src/engine/vocabulary.c
 

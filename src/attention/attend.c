@@ -96,12 +96,6 @@ void cb_attention_clear(struct attention *a)
     cb_chooser_clear(a);
 }
 
-void cb_attention_copy(struct attention *to, const struct attention *from)
-{
-    cb_policy_copy(to->policy, from->policy);
-    cb_chooser_copy(to, from);
-}
-
 /* Has a layer dropped slots behind position n? A layer with a window drops a slot before it adds
  * the next one, so a drop at n counts too. */
 static int dropped_behind(const struct attention *a, int n)

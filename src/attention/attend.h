@@ -14,9 +14,6 @@ void cb_attention_close(struct attention *a);
 /* Work space in bytes after feeds of up to n_feed tokens. A KV head has held up to n_most slots
  * before the policy dropped some, and up to n_kept after. */
 size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept);
-/* Copies the state of `from`. `to` was opened the same way, with a copy of the bank, and continues
- * as `from` would. */
-void cb_attention_copy(struct attention *to, const struct attention *from);
 /* NULL if the timeline can be cut back to n tokens and continue as if the others had never been
  * fed; else the reason why not. */
 const char *cb_attention_uncut(const struct attention *a, int n);

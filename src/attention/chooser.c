@@ -126,32 +126,87 @@ void cb_chooser_clear(struct attention *a)
     }
 }
 
-void cb_chooser_copy(struct attention *to, const struct attention *from)
+/* ---- the state as plain data ---- */
+
+enum { N_COUNTS = 6 }; /* and the position of each row's query */
+
+int cb_chooser_n_counts(const struct attention *a, int l)
 {
-    const size_t row = cb_attention_row(from), n = (size_t)from->bank->n_seen;
+    const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
 
-    for (int l = 0; from->chooser && l < from->model->hp.n_layer; l++) {
-        const struct choice *f = &from->chooser->of[l];
-        struct choice *t = &to->chooser->of[l];
-        const size_t w = f->q ? (size_t)window_of(from, l) : 0;
+    if (!c || !c->slot)
+        return 0;
+    return N_COUNTS + (c->row_pos ? window_of(a, l) : 0);
+}
 
-        t->from = f->from;
-        t->n_cand = f->n_cand;
-        t->cand = f->cand;
-        t->n = f->n;
-        t->row_from = f->row_from;
-        t->row_cand = f->row_cand;
-        if (f->n > 0)
-            memcpy(t->slot, f->slot, (size_t)f->n * sizeof *t->slot);
-        if (w)
-            memcpy(t->row_pos, f->row_pos, w * sizeof *t->row_pos);
-        for (size_t r = 0; r < w; r++) {
-            const size_t at = r * (size_t)from->bank->n_ctx;
-            memcpy(t->q + r * row, f->q + r * row, row * sizeof *t->q);
-            if (f->row_pos[r] >= 0)
-                memcpy(t->row + at, f->row + at, n * sizeof *t->row);
-        }
+void cb_chooser_counts(const struct attention *a, int l, int32_t *out)
+{
+    const struct choice *c = &a->chooser->of[l];
+    const int32_t own[N_COUNTS] = { c->from, c->n_cand, c->cand, c->n, c->row_from, c->row_cand };
+
+    memcpy(out, own, sizeof own);
+    for (int r = 0; c->row_pos && r < window_of(a, l); r++)
+        out[N_COUNTS + r] = c->row_pos[r];
+}
+
+int cb_chooser_set_counts(struct attention *a, int l, const int32_t *counts)
+{
+    struct choice *c = &a->chooser->of[l];
+    const int n_counts = cb_chooser_n_counts(a, l), n = min_int(a->bank->n_seen, a->bank->n_ctx);
+
+    for (int i = 0; i < n_counts; i++)
+        if (counts[i] < -1 || counts[i] > (i < N_COUNTS ? n : a->bank->n_seen - 1))
+            return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
+    c->from = counts[0];
+    c->n_cand = counts[1];
+    c->cand = counts[2];
+    c->n = counts[3];
+    c->row_from = counts[4];
+    c->row_cand = counts[5];
+    if (c->from < 0 || c->n_cand < 0 || c->cand < 0 || c->row_from < 0)
+        return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
+    for (int i = N_COUNTS; i < n_counts; i++)
+        c->row_pos[i - N_COUNTS] = counts[i];
+    return CB_OK;
+}
+
+int cb_chooser_most_areas(const struct attention *a, int l)
+{
+    return 1 + 2 * cb_chooser_n_counts(a, l);
+}
+
+int cb_chooser_areas(const struct attention *a, int l, struct area *out)
+{
+    const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
+    const size_t row = cb_attention_row(a);
+    int n = 0;
+
+    if (c && c->slot && c->n > 0)
+        out[n++] =
+            (struct area){ AREA_CHOICE_SLOTS, l, 0, 0, c->slot, (size_t)c->n * sizeof *c->slot };
+    for (int r = 0; c && c->row_pos && r < min_int(window_of(a, l), a->bank->n_seen); r++) {
+        const size_t at = (size_t)r * (size_t)a->bank->n_ctx + (size_t)c->row_from;
+        out[n++] =
+            (struct area){ AREA_CHOICE_QUERY, l, r, 0, c->q + (size_t)r * row, row * sizeof *c->q };
+        if (c->row_pos[r] >= 0 && c->row_cand > c->row_from)
+            out[n++] = (struct area){ AREA_CHOICE_SCORES,
+                                      l,
+                                      r,
+                                      0,
+                                      c->row + at,
+                                      (size_t)(c->row_cand - c->row_from) * sizeof *c->row };
     }
+    return n;
+}
+
+int cb_chooser_check(const struct attention *a, int l)
+{
+    const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
+
+    for (int i = 0; c && c->slot && i < c->n; i++)
+        if (c->slot[i] <= (i ? c->slot[i - 1] : -1) || c->slot[i] >= a->bank->n_seen)
+            return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
+    return CB_OK;
 }
 
 /* Not if tokens have moved from the tail to the candidates since position n, or if a window of

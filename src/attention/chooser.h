@@ -4,11 +4,19 @@
 #define CHOOSER_H
 
 #include "attention.h"
+#include "bank/store_areas.h"
 
 int cb_chooser_open(struct attention *a); /* does nothing where the plan has no such layer */
 void cb_chooser_close(struct attention *a);
 void cb_chooser_clear(struct attention *a);
-void cb_chooser_copy(struct attention *to, const struct attention *from);
+/* The state of layer l as plain data, as in bank/store_areas.h. check() comes after the areas were
+ * filled from a file. */
+int cb_chooser_n_counts(const struct attention *a, int l); /* 0: the layer does not choose */
+void cb_chooser_counts(const struct attention *a, int l, int32_t *out);
+int cb_chooser_set_counts(struct attention *a, int l, const int32_t *counts);
+int cb_chooser_most_areas(const struct attention *a, int l);
+int cb_chooser_areas(const struct attention *a, int l, struct area *out);
+int cb_chooser_check(const struct attention *a, int l);
 /* Can the state of choosing layers be cut back to n tokens? cb_chooser_cut() does it; call it
  * before the bank is cut. */
 int cb_chooser_can_cut(const struct attention *a, int n);

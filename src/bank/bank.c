@@ -7,7 +7,6 @@
 
 #include "base/err.h"
 #include "device/kivi.h"
-#include "store_copy.h"
 
 /* "kivi4" or "kivi2:64": all but the newest rows are quantised, and those are f16. Returns 1 for
  * such a name. */
@@ -86,19 +85,6 @@ void cb_bank_cut(struct bank *b, int n_seen)
     b->n_feed = 0;
     if (b->prompt_end > n_seen)
         b->prompt_end = n_seen;
-}
-
-int cb_bank_copy(struct bank *to, const struct bank *from)
-{
-    for (int l = 0; l < from->n_layer; l++)
-        TRY(cb_store_copy(&to->store[l], &from->store[l]));
-    to->n_seen = from->n_seen;
-    to->prompt_end = from->prompt_end;
-    to->decoding = from->decoding;
-    to->n_most = from->n_most;
-    to->peak_bytes = from->peak_bytes;
-    to->read_bytes = from->read_bytes;
-    return CB_OK;
 }
 
 uint64_t cb_bank_bytes(const struct bank *b)

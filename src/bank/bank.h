@@ -32,9 +32,6 @@ int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_c
 void cb_bank_close(struct bank *b);
 /* Forgets tokens from n_seen on in every store, and the current feed. */
 void cb_bank_cut(struct bank *b, int n_seen);
-/* Copies `from` to `to`, which was opened with the same arguments. After a failure `to` can only be
- * closed. */
-int cb_bank_copy(struct bank *to, const struct bank *from);
 uint64_t cb_bank_bytes(const struct bank *b);
 int cb_bank_max_len(const struct bank *b); /* most slots that a KV head of any store holds now */
 void cb_bank_note_peak(struct bank *b, int l); /* call after layer l has grown */

@@ -39,9 +39,8 @@ static uint8_t *value_row(const struct store *s, int kv, int row)
     return s->kivi->v + s->kivi->head_v * (size_t)kv + value_bytes(s) * (size_t)row;
 }
 
-/* Most quantised rows, dropped ones included: 2 * cap before they are packed, and the rows added at
- * once. */
-static int most_rows(const struct store *s)
+/* 2 * cap before rows are packed, and the rows added at once */
+int cb_kivi_most_rows(const struct store *s)
 {
     return 2 * s->cap + 4 * (s->kivi->form_k.residual + s->kivi->form_v.residual);
 }
@@ -56,7 +55,7 @@ static size_t map_bytes(const struct store *s)
 static int open_memory(struct store *s)
 {
     struct kivi_store *q = s->kivi;
-    const size_t n_kv = (size_t)s->n_kv, rows = (size_t)most_rows(s);
+    const size_t n_kv = (size_t)s->n_kv, rows = (size_t)cb_kivi_most_rows(s);
 
     if (q->form_k.bits) {
         q->head_k = cb_pages_up(rows / KIVI_GROUP * group_bytes(s));
@@ -108,9 +107,10 @@ int cb_kivi_mirror(struct store *s, struct device *d)
 
     for (int h = 0; h < s->n_kv; h++) {
         if (s->kivi->k)
-            TRY(m->watch(d, key_group(s, h, 0), group_bytes(s), (size_t)most_rows(s) / KIVI_GROUP));
+            TRY(m->watch(d, key_group(s, h, 0), group_bytes(s),
+                         (size_t)cb_kivi_most_rows(s) / KIVI_GROUP));
         if (s->kivi->v)
-            TRY(m->watch(d, value_row(s, h, 0), value_bytes(s), (size_t)most_rows(s)));
+            TRY(m->watch(d, value_row(s, h, 0), value_bytes(s), (size_t)cb_kivi_most_rows(s)));
     }
     return CB_OK;
 }
@@ -148,7 +148,7 @@ static int32_t *map_of(const struct store *s, int kv, int v)
     return s->kivi->map[v] ? s->kivi->map[v] + (size_t)kv * (size_t)s->cap : NULL;
 }
 
-static int need_map(struct store *s, int v)
+int cb_kivi_need_map(struct store *s, int v)
 {
     if (s->kivi->map[v])
         return CB_OK;
@@ -274,7 +274,7 @@ static int advance_keys(struct store *s, struct device *d, int kv)
     if (q->n_k == end)
         return CB_OK;
     if (q->n_k != s->kivi->rows_k[kv])
-        TRY(need_map(s, 0));
+        TRY(cb_kivi_need_map(s, 0));
     for (int from = q->n_k; from < end; from += KIVI_GROUP) {
         int32_t *map = map_of(s, kv, 0);
         const int row = s->kivi->rows_k[kv];
@@ -303,7 +303,7 @@ static int advance_values(struct store *s, struct device *d, int kv)
     if (q->n_v >= end)
         return CB_OK;
     if (q->n_v != s->kivi->rows_v[kv])
-        TRY(need_map(s, 1));
+        TRY(cb_kivi_need_map(s, 1));
     for (; q->n_v < end; q->n_v++) {
         int32_t *map = map_of(s, kv, 1);
         d->ops->kv_decode(d, s->type_v, cb_store_row(s, kv, 1, q->n_v), NULL, 1, s->hd, row);
@@ -346,7 +346,7 @@ static int keep_map(struct store *s, int kv, int v, const int *keep, int n, int 
     for (int i = 0; i < m && !moved; i++)
         moved = keep[i] != i;
     if (moved)
-        TRY(need_map(s, v)); /* map of the old slots */
+        TRY(cb_kivi_need_map(s, v)); /* map of the old slots */
     for (int i = 0; moved && i < m; i++)
         map_of(s, kv, v)[i] = map_of(s, kv, v)[keep[i]];
     *n_new = m;
@@ -385,37 +385,20 @@ void cb_kivi_cut(struct store *s, int kv, int n)
         drop_maps(s);
 }
 
-int cb_kivi_copy(struct store *to, const struct store *from)
+void *cb_kivi_memory(const struct store *s, int kv, int v)
 {
-    const struct kivi_store *f = from->kivi;
-    struct kivi_store *t = to->kivi;
+    const struct kivi_store *q = s->kivi;
+    return v ? (q->v ? value_row(s, kv, 0) : NULL) : (q->k ? key_group(s, kv, 0) : NULL);
+}
 
-    for (int v = 0; v < 2; v++)
-        if (f->map[v])
-            TRY(need_map(to, v)); /* called while `to` has nothing quantised */
-    for (int h = 0; h < from->n_kv; h++) {
-        const struct kv_kivi *q = &f->head[h];
-        t->head[h].n_k = q->n_k;
-        t->head[h].n_v = q->n_v;
-        t->rows_k[h] = f->rows_k[h];
-        t->rows_v[h] = f->rows_v[h];
-        if (f->map[0])
-            memcpy(map_of(to, h, 0), map_of(from, h, 0), (size_t)q->n_k * sizeof(int32_t));
-        if (f->map[1])
-            memcpy(map_of(to, h, 1), map_of(from, h, 1), (size_t)q->n_v * sizeof(int32_t));
-        if (f->k) {
-            memcpy(key_group(to, h, 0), key_group(from, h, 0),
-                   group_bytes(from) * (size_t)(f->rows_k[h] / KIVI_GROUP));
-            cb_store_wrote(to, key_group(to, h, 0),
-                           group_bytes(from) * (size_t)(f->rows_k[h] / KIVI_GROUP));
-        }
-        if (f->v) {
-            memcpy(value_row(to, h, 0), value_row(from, h, 0),
-                   value_bytes(from) * (size_t)f->rows_v[h]);
-            cb_store_wrote(to, value_row(to, h, 0), value_bytes(from) * (size_t)f->rows_v[h]);
-        }
-    }
-    return CB_OK;
+size_t cb_kivi_memory_bytes(const struct store *s, int kv, int v)
+{
+    const struct kivi_store *q = s->kivi;
+
+    if (!cb_kivi_memory(s, kv, v))
+        return 0;
+    return v ? value_bytes(s) * (size_t)q->rows_v[kv]
+             : group_bytes(s) * (size_t)(q->rows_k[kv] / KIVI_GROUP);
 }
 
 int cb_kivi_any(const struct store *s)

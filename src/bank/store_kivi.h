@@ -23,8 +23,13 @@ int cb_kivi_advance(struct store *s, struct device *d);
 /* Call before slots change: keeps slots keep[n], and moves rows that are not quantised as well. */
 int cb_kivi_keep(struct store *s, int kv, const int *keep, int n);
 void cb_kivi_cut(struct store *s, int kv, int n);
-/* Copies maps and quantised rows of `from`; the caller copies the f16 rows. */
-int cb_kivi_copy(struct store *to, const struct store *from);
+/* For store_areas.c: quantised rows of one head, NULL if its keys (v = 0) or values are not
+ * quantised; their bytes; the list `map`, made where there is none; most rows of a head, dropped
+ * ones included. */
+void *cb_kivi_memory(const struct store *s, int kv, int v);
+size_t cb_kivi_memory_bytes(const struct store *s, int kv, int v);
+int cb_kivi_need_map(struct store *s, int v);
+int cb_kivi_most_rows(const struct store *s);
 void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x);
 
 static inline int cb_kivi_has(const struct store *s, int kv, int v, int slot);

@@ -93,6 +93,7 @@ static int feed(struct cb_session *s, int decoding, const int32_t *tokens, int n
     struct call c = { &s, 1, tokens, n, how, forward_body, CB_OK };
 
     TRY(check_feed(s, tokens, n));
+    TRY(cb_session_note_tokens(s, tokens, n));
     TRY(cb_session_work_fit(s, n));
     return run(&c, decoding);
 }
@@ -126,6 +127,7 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
 
     TRY(check_how(how, n));
     TRY(check_feed(s, tokens, n));
+    TRY(cb_session_note_tokens(s, tokens, n));
     TRY(cb_session_work_fit(s, n));
     s->how = how ? *how : silent;
     return run(&c, 0);
@@ -171,6 +173,7 @@ static int check_batch(cb_session *const *s, const int32_t *tokens, int n)
             if (s[i] == s[j])
                 return cb_fail(CB_EARG, "batch: sessions %d and %d are the same", j, i);
         TRY(check_feed(s[i], tokens + i, 1));
+        TRY(cb_session_note_tokens(s[i], tokens + i, 1));
     }
     return CB_OK;
 }

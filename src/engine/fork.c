@@ -1,14 +1,45 @@
 /* SPDX-License-Identifier: MIT */
 /* fork.c - splits a timeline into two, or cuts it back. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "attention/attend.h"
 #include "base/err.h"
-#include "session.h"
+#include "session_state.h"
 
-static void copy_logits(struct cb_session *to, const struct cb_session *from)
+static int copy_areas(const struct cb_session *to, const struct cb_session *from)
 {
-    memcpy(to->w.logits, from->w.logits, (size_t)from->model->hp.n_vocab * sizeof *to->w.logits);
+    struct area *a = NULL, *b = NULL;
+    int n = 0, err;
+
+    err = cb_session_areas(from, &a, &n);
+    if (!err)
+        err = cb_session_areas(to, &b, &n);
+    for (int i = 0; !err && i < n; i++)
+        memcpy(b[i].at, a[i].at, a[i].bytes);
+    if (!err)
+        cb_session_wrote(to, b, n);
+    free(a);
+    free(b);
+    return err;
+}
+
+static int copy_state(struct cb_session *to, const struct cb_session *from)
+{
+    int32_t *counts = cb_calloc((size_t)cb_session_n_counts(from), sizeof *counts);
+    int err = counts ? CB_OK : CB_ENOMEM;
+
+    if (!err) {
+        cb_session_counts(from, counts);
+        err = cb_session_set_counts(to, counts);
+    }
+    free(counts);
+    TRY(err);
+    to->bank.peak_bytes = from->bank.peak_bytes;
+    to->bank.read_bytes = from->bank.read_bytes;
+    to->top = from->top;
+    to->luck = from->luck;
+    return copy_areas(to, from);
 }
 
 int cb_session_fork(const cb_session *s, cb_session **out)
@@ -21,17 +52,12 @@ int cb_session_fork(const cb_session *s, cb_session **out)
     *out = NULL;
     TRY(cb_session_check_idle(s));
     TRY(cb_session_open_as(s->model, &s->params, own, s->policy->arg, &f));
-    err = cb_bank_copy(&f->bank, &s->bank);
-    if (err) {
+    err = copy_state(f, s);
+    if (err)
         cb_session_close(f);
-        return err;
-    }
-    cb_attention_copy(&f->attention, &s->attention);
-    f->top = s->top;
-    f->luck = s->luck;
-    copy_logits(f, s);
-    *out = f;
-    return CB_OK;
+    else
+        *out = f;
+    return err;
 }
 
 /* 0 < n < tokens fed */

@@ -78,6 +78,28 @@ int cb_session_work_fit_batch(struct cb_session *s, int n)
     return CB_OK;
 }
 
+int cb_session_fit_tokens(struct cb_session *s, int n)
+{
+    const int cap = n < INT32_MAX / 2 ? n + n / 2 : INT32_MAX;
+    int32_t *list;
+
+    if (n <= s->cap_token)
+        return CB_OK;
+    list = cb_realloc(s->token, (size_t)cap, sizeof *list);
+    if (!list)
+        return CB_ENOMEM;
+    s->token = list;
+    s->cap_token = cap;
+    return CB_OK;
+}
+
+int cb_session_note_tokens(struct cb_session *s, const int32_t *tokens, int n)
+{
+    TRY(cb_session_fit_tokens(s, s->bank.n_seen + n));
+    memcpy(s->token + s->bank.n_seen, tokens, (size_t)n * sizeof *tokens);
+    return CB_OK;
+}
+
 static int work_open(struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
@@ -265,6 +287,7 @@ void cb_session_close(cb_session *s)
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
     work_close(s->dev, &s->w);
+    free(s->token);
     free_params(&s->params);
     free(s);
 }
@@ -310,6 +333,11 @@ int cb_session_n_ctx(const cb_session *s)
 int cb_session_len(const cb_session *s)
 {
     return s->bank.n_seen;
+}
+
+const int32_t *cb_session_tokens(const cb_session *s)
+{
+    return s->token;
 }
 
 const char *cb_session_note(const cb_session *s)

@@ -39,6 +39,8 @@ struct cb_session {
     struct policy *policy;
     struct attention attention;
     struct work w;
+    int32_t *token; /* [cap_token] ids fed so far, and those of the current feed */
+    int cap_token;
     struct step next;      /* of the current feed */
     struct cb_prefill how; /* of a prompt that is fed in steps */
     int busy;              /* 1 while a call computes: any call made then comes from a callback */
@@ -59,6 +61,9 @@ size_t cb_session_tok_floats(const struct cb_session *s);   /* work space a toke
 int cb_session_work_fit(struct cb_session *s, int n);       /* room for a feed of n tokens */
 int cb_session_work_fit_batch(struct cb_session *s, int n); /* for a batch of n sessions */
 void cb_session_forget(struct cb_session *s); /* drops all tokens; call with the device locked */
+int cb_session_fit_tokens(struct cb_session *s, int n); /* room for n tokens in `token` */
+/* Notes the ids of the tokens that the next feed brings. */
+int cb_session_note_tokens(struct cb_session *s, const int32_t *tokens, int n);
 
 /* ---- forward.c ---- */
 

@@ -58,11 +58,17 @@ int cb_session_prefill_shared(struct cb_session *lead, struct cb_session *const 
                               const struct cb_prefill *how)
 {
     struct attention **list;
-    int err;
+    int err = CB_OK;
 
     TRY(check(lead, follower, upto, n, n_tok));
     if (!(list = cb_calloc((size_t)n, sizeof *list)))
         return CB_ENOMEM;
+    for (int i = 0; i < n && !err; i++)
+        err = cb_session_note_tokens(follower[i], tokens, upto ? upto[i] : n_tok);
+    if (err) {
+        free(list);
+        return err;
+    }
     for (int i = 0; i < n; i++) {
         list[i] = &follower[i]->attention;
         list[i]->leader = &lead->attention;

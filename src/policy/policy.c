@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/suggest.h"
 
@@ -315,15 +316,25 @@ void cb_policy_clear(struct policy *p)
         memset(p->state, 0, p->state_bytes);
 }
 
-void cb_policy_copy(struct policy *to, const struct policy *from)
+int cb_policy_areas(const struct policy *p, struct area *out)
 {
-    const size_t n = (size_t)from->sh.n_layer;
+    const size_t n = (size_t)p->sh.n_layer, bytes = p->m->layer_bytes;
+    int n_area = 0;
 
-    memcpy(to->watch, from->watch, n * sizeof *to->watch);
-    for (size_t l = 0; from->m->layer_bytes && l < n; l++)
-        memcpy(to->layer_state[l], from->layer_state[l], from->m->layer_bytes);
-    if (from->state)
-        memcpy(to->state, from->state, from->state_bytes);
+    out[n_area++] = (struct area){ AREA_WATCH, 0, 0, 0, p->watch, n * sizeof *p->watch };
+    for (size_t l = 0; bytes && l < n; l++)
+        out[n_area++] = (struct area){ AREA_LAYER_STATE, (int)l, 0, 0, p->layer_state[l], bytes };
+    if (p->state)
+        out[n_area++] = (struct area){ AREA_STATE, 0, 0, 0, p->state, p->state_bytes };
+    return n_area;
+}
+
+int cb_policy_check(const struct policy *p)
+{
+    for (int l = 0; l < p->sh.n_layer; l++)
+        if ((int)p->watch[l] < WHEN_NEVER || p->watch[l] > WHEN_ALWAYS)
+            return cb_fail(CB_EFORMAT, "the state of its policy is damaged");
+    return CB_OK;
 }
 
 int cb_policy_remembers(const struct policy *p)

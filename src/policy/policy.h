@@ -263,8 +263,11 @@ int cb_prompt_open(const char *spec, const struct shape *sh, struct policy **out
 int cb_policy_open_as(const struct method *m, void *arg, const struct shape *sh,
                       struct policy **out);
 int cb_policy_plan(struct policy *p, struct bank *bank); /* calls the method's plan() -> p->plan */
-/* Copies the state of `from` to `to`, which was opened with the same spec and shape. */
-void cb_policy_copy(struct policy *to, const struct policy *from);
+/* The state as plain data (bank/store_areas.h) -> out[n_layer + 2]; two policies opened with the
+ * same spec and shape have the same areas. check() comes after they were filled from a file. */
+struct area;
+int cb_policy_areas(const struct policy *p, struct area *out);
+int cb_policy_check(const struct policy *p);
 /* 1: the state depends on more than where the last prompt ended */
 int cb_policy_remembers(const struct policy *p);
 void cb_policy_clear(struct policy *p);          /* back to the initial state */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* store_areas.h - a store as plain data: its counts, and the areas of memory that they describe.
+ * Copying a session and saving it to a file are loops over such lists. */
+#ifndef STORE_AREAS_H
+#define STORE_AREAS_H
+
+#include "store_state.h"
+
+enum area_kind {
+    AREA_COUNTS = 1, /* of the whole session: numbers that give the sizes of the others */
+    AREA_KEYS,       /* rows of keys; prepacked blocks stand in place of their rows */
+    AREA_VALUES,
+    AREA_POS,       /* position of each slot */
+    AREA_ROW,       /* row of each slot */
+    AREA_COLUMN,    /* floats of a policy for each slot; head counts columns: kv * n_col + col */
+    AREA_STEP_KEYS, /* quantisation steps of prepacked keys */
+    AREA_STEP_VALUES,
+    AREA_KIVI_KEYS, /* quantised keys */
+    AREA_KIVI_VALUES,
+    AREA_KIVI_MAP_KEYS, /* quantised row of each slot */
+    AREA_KIVI_MAP_VALUES,
+    AREA_STORE_KINDS,
+    AREA_CHOICE_SLOTS, /* of a layer that chooses: attention/chooser.c */
+    AREA_CHOICE_QUERY, /* head counts the queries of the window */
+    AREA_CHOICE_SCORES,
+    AREA_WATCH,       /* of the policy: when each layer is scored */
+    AREA_LAYER_STATE, /* the method's own */
+    AREA_STATE,
+    AREA_TOKENS, /* of the session: ids */
+    AREA_LOGITS
+};
+
+struct area {
+    enum area_kind kind;
+    int layer, head;
+    uint64_t from; /* bytes from the beginning of the head's memory of this kind */
+    void *at;
+    size_t bytes;
+};
+
+/* Keys and values, which are many; all others are lists beside them. */
+static inline int cb_area_is_rows(uint32_t kind)
+{
+    return kind == AREA_KEYS || kind == AREA_VALUES || kind == AREA_KIVI_KEYS ||
+           kind == AREA_KIVI_VALUES;
+}
+
+/* int32 numbers that describe how full a store is */
+int cb_store_n_counts(const struct store *s);
+void cb_store_counts(const struct store *s, int32_t *out);
+/* Gives an empty store these counts, and reserves the lists that they need; the areas are then
+ * still to be filled. CB_EFORMAT, with cb_error(): no store of this shape and device has such
+ * counts. */
+int cb_store_set_counts(struct store *s, struct device *d, const int32_t *counts);
+/* The areas in use, in a fixed order -> out[cb_store_most_areas()]; returns how many. l: the
+ * layer's number. */
+int cb_store_most_areas(const struct store *s);
+int cb_store_areas(const struct store *s, int l, struct area *out);
+/* After the areas were filled from a file: CB_EFORMAT if a list points outside the store, or a
+ * position is not below n_seen. */
+int cb_store_check_lists(const struct store *s, int n_seen);
+
+#endif

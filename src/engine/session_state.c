@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* session_state.c - all that a session remembers, as plain data. */
+#include "session_state.h"
+
+#include "attention/chooser.h"
+#include "base/err.h"
+
+/* ---- counts ---- */
+
+enum { C_SEEN, C_PROMPT_END, C_DECODING, C_MOST, N_SESSION };
+
+int cb_session_n_counts(const struct cb_session *s)
+{
+    int n = N_SESSION;
+
+    for (int l = 0; l < s->bank.n_layer; l++)
+        n += cb_store_n_counts(&s->bank.store[l]) + cb_chooser_n_counts(&s->attention, l);
+    return n;
+}
+
+void cb_session_counts(const struct cb_session *s, int32_t *out)
+{
+    out[C_SEEN] = s->bank.n_seen;
+    out[C_PROMPT_END] = s->bank.prompt_end;
+    out[C_DECODING] = s->bank.decoding;
+    out[C_MOST] = s->bank.n_most;
+    out += N_SESSION;
+    for (int l = 0; l < s->bank.n_layer; l++) {
+        cb_store_counts(&s->bank.store[l], out);
+        out += cb_store_n_counts(&s->bank.store[l]);
+        if (cb_chooser_n_counts(&s->attention, l))
+            cb_chooser_counts(&s->attention, l, out);
+        out += cb_chooser_n_counts(&s->attention, l);
+    }
+}
+
+static int set_session(struct cb_session *s, const int32_t *c)
+{
+    if (c[C_SEEN] < 0 || c[C_PROMPT_END] < 0 || c[C_PROMPT_END] > c[C_SEEN] || c[C_MOST] < 0 ||
+        c[C_MOST] > s->bank.n_ctx || (c[C_DECODING] & ~1))
+        return cb_fail(CB_EFORMAT, "its counts of tokens contradict each other");
+    TRY(cb_session_fit_tokens(s, c[C_SEEN]));
+    s->bank.n_seen = c[C_SEEN];
+    s->bank.prompt_end = c[C_PROMPT_END];
+    s->bank.decoding = c[C_DECODING];
+    s->bank.n_most = c[C_MOST];
+    return CB_OK;
+}
+
+int cb_session_set_counts(struct cb_session *s, const int32_t *counts)
+{
+    TRY(set_session(s, counts));
+    counts += N_SESSION;
+    for (int l = 0; l < s->bank.n_layer; l++) {
+        TRY(cb_store_set_counts(&s->bank.store[l], s->dev, counts));
+        counts += cb_store_n_counts(&s->bank.store[l]);
+        if (cb_chooser_n_counts(&s->attention, l))
+            TRY(cb_chooser_set_counts(&s->attention, l, counts));
+        counts += cb_chooser_n_counts(&s->attention, l);
+    }
+    return CB_OK;
+}
+
+/* ---- areas ---- */
+
+static int most_areas(const struct cb_session *s)
+{
+    int n = s->bank.n_layer + 4;
+
+    for (int l = 0; l < s->bank.n_layer; l++)
+        n += cb_store_most_areas(&s->bank.store[l]) + cb_chooser_most_areas(&s->attention, l);
+    return n;
+}
+
+int cb_session_areas(const struct cb_session *s, struct area **out, int *n)
+{
+    struct area *a = *out = cb_calloc((size_t)most_areas(s), sizeof *a);
+    const size_t n_seen = (size_t)s->bank.n_seen, n_vocab = (size_t)s->model->hp.n_vocab;
+
+    if (!a)
+        return CB_ENOMEM;
+    if (n_seen)
+        *a++ = (struct area){ AREA_TOKENS, 0, 0, 0, s->token, n_seen * sizeof *s->token };
+    *a++ = (struct area){ AREA_LOGITS, 0, 0, 0, s->w.logits, n_vocab * sizeof *s->w.logits };
+    a += cb_policy_areas(s->policy, a);
+    for (int l = 0; l < s->bank.n_layer; l++) {
+        a += cb_chooser_areas(&s->attention, l, a);
+        a += cb_store_areas(&s->bank.store[l], l, a);
+    }
+    *n = (int)(a - *out);
+    return CB_OK;
+}
+
+void cb_session_wrote(const struct cb_session *s, const struct area *a, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (cb_area_is_rows(a[i].kind))
+            cb_store_wrote(&s->bank.store[a[i].layer], a[i].at, a[i].bytes);
+}
+
+int cb_session_check_areas(const struct cb_session *s)
+{
+    for (int i = 0; i < s->bank.n_seen; i++)
+        if (s->token[i] < 0 || s->token[i] >= s->model->hp.n_vocab)
+            return cb_fail(CB_EFORMAT, "its tokens are not in the model's vocabulary");
+    TRY(cb_policy_check(s->policy));
+    for (int l = 0; l < s->bank.n_layer; l++) {
+        TRY(cb_chooser_check(&s->attention, l));
+        TRY(cb_store_check_lists(&s->bank.store[l], s->bank.n_seen));
+    }
+    return CB_OK;
+}
