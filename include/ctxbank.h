@@ -363,6 +363,24 @@ CB_API int cb_session_fork(const cb_session *session, cb_session **out);
  * quantised. CB_EARG: n. */
 CB_API int cb_session_truncate(cb_session *session, int n);
 
+/* ---- saved banks ---- */
+
+/* Writes all that `session` remembers - tokens, bank, policy state, logits - to the file `path`,
+ * ctxbank-bank(5). It is written beside, synced and renamed: at any moment `path` is what it was
+ * before, or complete. The first save or load of a model reads its weights once, for their hash.
+ * CB_EIO; CB_ENOMEM; CB_EARG: a prompt is in progress; CB_EUNSUPPORTED: a policy of the caller's
+ * own. */
+CB_API int cb_session_save(const cb_session *session, const char *path);
+/* Opens a session from such a file. It goes on, to the bit, as the saved one would have. Large
+ * areas are mapped copy-on-write: processes share them until they write. n_ctx: capacity in tokens;
+ * 0 = as saved. CB_EFORMAT: damaged; CB_EUNSUPPORTED: of another model, of a newer format, or
+ * prepacked for another instruction set; CB_EFULL: n_ctx is too small; CB_EIO; CB_ENOMEM. */
+CB_API int cb_session_load(cb_model *model, const char *path, int n_ctx, cb_session **out);
+/* What the file says about itself, a JSON object -> *json, ended by NUL; the caller frees it.
+ * Only the header and this text are checked. */
+CB_API int cb_bank_describe(const char *path, char **json);
+CB_API int cb_bank_verify(const char *path); /* compares every area with its checksum */
+
 /* ---- one prompt for many policies ---- */
 
 /* 1: `follower` can use the keys, values and queries of a prompt that `lead` computes. Both must be

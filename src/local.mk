@@ -54,7 +54,7 @@ libcore_la_SOURCES += \
 	src/device/kivi.c src/device/kivi.h
 
 libcore_la_SOURCES += \
-	src/model/families.c \
+	src/model/weights_hash.c src/model/families.c \
 	src/model/head_prune.c src/model/head_prune.h \
 	src/model/model.c src/model/model.h
 
@@ -64,6 +64,7 @@ libcore_la_SOURCES += \
 	src/bank/nearest_key.c src/bank/nearest_key.h \
 	src/bank/pages.c src/bank/pages.h \
 	src/bank/store.c src/bank/store.h \
+	src/bank/bank_file.c src/bank/bank_file.h \
 	src/bank/store_areas.c src/bank/store_areas.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_prepack.c src/bank/store_prepack.h \
@@ -110,7 +111,7 @@ libcore_la_SOURCES += \
 	src/engine/forward.c \
 	src/engine/memory_plan.c \
 	src/engine/sampler.c \
-	src/engine/session_state.c src/engine/session_state.h src/engine/session.c src/engine/session.h \
+	src/engine/saved_bank.c src/engine/session_state.c src/engine/session_state.h src/engine/session.c src/engine/session.h \
 	src/engine/shared_prefill.c \
 	src/engine/vocabulary.c
 

@@ -11,6 +11,7 @@ check_programs = \
 	tests/unit/check_shared_prefill \
 	tests/unit/check_far_memory \
 	tests/unit/check_fork \
+	tests/unit/check_saved_bank \
 	tests/unit/check_gguf \
 	tests/methods/check_mask \
 	tests/ops/check_attn \
@@ -57,6 +58,7 @@ libtest_la_SOURCES = \
 	tests/kit/isa.c tests/kit/isa.h \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/tiny.c tests/kit/tiny.h \
+	tests/kit/settings.c tests/kit/settings.h \
 	tests/kit/toy.c tests/kit/toy.h
 
 tests_unit_check_api_SOURCES = tests/unit/check_api.c
@@ -98,6 +100,9 @@ tests_unit_check_far_memory_LDADD = $(check_ldadd)
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)
 tests_unit_check_fork_LDADD = $(check_ldadd)
+tests_unit_check_saved_bank_SOURCES = tests/unit/check_saved_bank.c
+tests_unit_check_saved_bank_CFLAGS = $(check_cflags)
+tests_unit_check_saved_bank_LDADD = $(check_ldadd)
 
 tests_unit_check_gguf_SOURCES = tests/unit/check_gguf.c
 tests_unit_check_gguf_CFLAGS = $(check_cflags)

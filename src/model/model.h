@@ -58,6 +58,7 @@ struct cb_model {
     cb_log_fn log;    /* NULL = none */
     void *log_arg;
     uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */
+    uint64_t weights_hash; /* 0 until cb_model_weights_hash() has read them */
 };
 
 /* Writes a line to the caller's log. */
@@ -69,6 +70,11 @@ const char *cb_model_main_type(const struct cb_model *m);
 
 /* Makes the preview of the output matrix, if it pays. */
 int cb_model_prune_head(struct cb_model *m);
+
+/* Hash of all weights, their types and names, and of the rotation's frequencies: equal for models
+ * that compute the same. The first call reads the whole file; call with the device locked. Negative
+ * status: CB_ENOMEM. */
+int cb_model_weights_hash(struct cb_model *m, uint64_t *out);
 
 /* cos and sin for positions pos0.. -> cs[n_tok][n_rot / 2][2] */
 void cb_model_rope_table(const struct cb_model *m, int pos0, int n_tok, float *cs);

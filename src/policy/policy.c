@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
+#include <xxhash.h>
 
 #include "bank/store_areas.h"
 #include "base/err.h"
@@ -316,6 +318,33 @@ void cb_policy_clear(struct policy *p)
         memset(p->state, 0, p->state_bytes);
 }
 
+static void mix(XXH3_state_t *x, const double *v, size_t n)
+{
+    XXH3_64bits_update(x, v, n * sizeof *v);
+}
+
+uint64_t cb_policy_plan_hash(const struct policy *p)
+{
+    XXH3_state_t x;
+
+    XXH3_64bits_reset(&x);
+    for (int l = 0; l < p->sh.n_layer; l++) {
+        const struct layer_plan *y = &p->plan[l];
+        const struct score_plan *s = &y->score;
+        const struct choice_plan *c = &y->choice;
+        const struct cross_layer_plan *z = &y->cross;
+        const double own[] = { y->reads,        y->rolling, y->window, y->late,  s->when,
+                               s->window,       s->heads,   s->sums,   s->pool,  s->pool_kind,
+                               s->sink,         s->band,    c->k,      c->share, c->window,
+                               c->decay,        c->logits,  c->tail,   z->sink,  z->recent,
+                               z->recent_after, z->skip };
+        mix(&x, own, sizeof own / sizeof *own);
+        for (int h = 0; z->from && h < p->sh.n_kv; h++)
+            mix(&x, &(double){ z->from[h] }, 1);
+    }
+    return XXH3_64bits_digest(&x);
+}
+
 int cb_policy_areas(const struct policy *p, struct area *out)
 {
     const size_t n = (size_t)p->sh.n_layer, bytes = p->m->layer_bytes;
@@ -331,9 +360,11 @@ int cb_policy_areas(const struct policy *p, struct area *out)
 
 int cb_policy_check(const struct policy *p)
 {
-    for (int l = 0; l < p->sh.n_layer; l++)
-        if ((int)p->watch[l] < WHEN_NEVER || p->watch[l] > WHEN_ALWAYS)
+    for (int l = 0; l < p->sh.n_layer; l++) {
+        const enum when planned = p->plan[l].score.when, now = p->watch[l];
+        if (now != planned && (planned != WHEN_STEP || now != WHEN_NEVER))
             return cb_fail(CB_EFORMAT, "the state of its policy is damaged");
+    }
     return CB_OK;
 }
 

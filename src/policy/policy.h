@@ -266,6 +266,7 @@ int cb_policy_plan(struct policy *p, struct bank *bank); /* calls the method's p
 /* The state as plain data (bank/store_areas.h) -> out[n_layer + 2]; two policies opened with the
  * same spec and shape have the same areas. check() comes after they were filled from a file. */
 struct area;
+uint64_t cb_policy_plan_hash(const struct policy *p); /* of the whole plan */
 int cb_policy_areas(const struct policy *p, struct area *out);
 int cb_policy_check(const struct policy *p);
 /* 1: the state depends on more than where the last prompt ended */

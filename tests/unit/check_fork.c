@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
+#include "kit/settings.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -33,45 +34,9 @@ static void teardown(void)
     cb_model_close(m);
 }
 
-/* Every policy, at budgets that drop and choose; all stored forms. */
-static const struct row {
-    const char *policy, *type, *prefill;
-    int keeps; /* 1: timelines can be cut anywhere; 0: not where it dropped or measured; -1: where
-                  it dropped alone */
-} rows[] = {
-    { "full", "f16", "dense", 1 },
-    { "full", "f32", "dense", 1 },
-    { "full", "q8_0", "dense", 1 },
-    { "full", "kivi4:32", "dense", 2 },
-    { "window:budget=64", "f16", "dense", -1 },
-    { "streamingllm:budget=64", "f16", "dense", -1 },
-    { "h2o:budget=64", "f16", "dense", 0 },
-    { "h2o:budget=140", "f16", "dense", 0 },
-    { "h2o:budget=64", "kivi2:32", "dense", 0 },
-    { "snapkv:budget=64,window=16", "f16", "dense", -1 },
-    { "tova:budget=64", "f16", "dense", -1 },
-    { "pyramidkv:budget=64", "f16", "dense", 0 },
-    { "simlayerkv:recent=32", "f16", "dense", 0 },
-    { "d2o:budget=64", "f16", "dense", 0 },
-    { "omnikv:filter=0,budget=16", "f16", "dense", 1 },
-    { "omnikv:filter=0,budget=16,select=uniform,window=4", "f16", "dense", 0 },
-    { "omnikv:filter=0,budget=16", "f16", "omnikv:chunk=32,ratio=0.5", 1 },
-    { "pod:sinks=4,recent=32", "f16", "dense", 0 },
-};
-enum { N_ROWS = sizeof rows / sizeof *rows };
-
-static cb_session *open_row(const struct row *r)
+static cb_session *open_row(const struct setting *r)
 {
-    const struct cb_session_params p = { .n_ctx = N_CTX,
-                                         .chunk = 64,
-                                         .type_k = r->type,
-                                         .type_v = r->type,
-                                         .policy = r->policy,
-                                         .prefill = r->prefill };
-    cb_session *s;
-
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s: %s", r->policy, cb_error());
-    return s;
+    return cb_setting_session(m, r, N_CTX);
 }
 
 static void prefill(cb_session *s, int from, int n)
@@ -110,7 +75,7 @@ static void same_sessions(const cb_session *a, const cb_session *b, const char *
 /* After a prompt, after generated tokens, after a second prompt */
 START_TEST(forks_go_on_alone)
 {
-    const struct row *r = &rows[_i];
+    const struct setting *r = &cb_setting[_i];
 
     for (int when = 0; when < 3; when++) {
         cb_session *plain = open_row(r), *s = open_row(r), *fork;
@@ -148,7 +113,7 @@ END_TEST
 
 START_TEST(an_empty_session_forks)
 {
-    cb_session *s = open_row(&rows[0]), *fork;
+    cb_session *s = open_row(&cb_setting[0]), *fork;
 
     ck_assert_int_eq(cb_session_fork(s, &fork), CB_OK);
     ck_assert_int_eq(cb_session_len(fork), 0);
@@ -161,7 +126,7 @@ START_TEST(an_empty_session_forks)
 END_TEST
 
 /* Cut back to `n` tokens; then both go on. plain was fed as many. */
-static void cut_and_go_on(const struct row *r, cb_session *s, cb_session *plain, int n)
+static void cut_and_go_on(const struct setting *r, cb_session *s, cb_session *plain, int n)
 {
     ck_assert_msg(!cb_session_truncate(s, n), "%s: %s", r->policy, cb_error());
     ck_assert_int_eq(cb_session_len(s), n);
@@ -174,7 +139,7 @@ static void cut_and_go_on(const struct row *r, cb_session *s, cb_session *plain,
 
 START_TEST(cut_timelines)
 {
-    const struct row *r = &rows[_i];
+    const struct setting *r = &cb_setting[_i];
     cb_session *s = open_row(r), *plain = open_row(r);
 
     prefill(s, 0, N_PROMPT);
@@ -211,13 +176,13 @@ END_TEST
 START_TEST(cut_prompts)
 {
     for (int k = 0; k < 3; k++) {
-        cb_session *s = open_row(&rows[k]), *plain = open_row(&rows[k]);
+        cb_session *s = open_row(&cb_setting[k]), *plain = open_row(&cb_setting[k]);
         prefill(s, 0, N_PROMPT);
         prefill(plain, 0, 100);
         ck_assert_int_eq(cb_session_truncate(s, 100), CB_OK);
         prefill(s, 200, 30);
         prefill(plain, 200, 30);
-        same_sessions(s, plain, rows[k].policy);
+        same_sessions(s, plain, cb_setting[k].policy);
         cb_session_close(s);
         cb_session_close(plain);
     }
@@ -227,7 +192,7 @@ END_TEST
 /* A policy that drops at the end of a prompt alone lets what follows be cut. */
 START_TEST(cut_behind_what_was_dropped)
 {
-    const struct row r = { "snapkv:budget=64,window=16", "f16", "dense", 1 };
+    const struct setting r = { "snapkv:budget=64,window=16", "f16", "dense", 1 };
     cb_session *s = open_row(&r), *plain = open_row(&r);
 
     prefill(s, 0, N_PROMPT);
@@ -249,9 +214,9 @@ int main(void)
 
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 120);
-    tcase_add_loop_test(c, forks_go_on_alone, 0, N_ROWS);
+    tcase_add_loop_test(c, forks_go_on_alone, 0, cb_n_setting);
     tcase_add_test(c, an_empty_session_forks);
-    tcase_add_loop_test(c, cut_timelines, 0, N_ROWS);
+    tcase_add_loop_test(c, cut_timelines, 0, cb_n_setting);
     tcase_add_test(c, cut_prompts);
     tcase_add_test(c, cut_behind_what_was_dropped);
     suite_add_tcase(s, c);

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: MIT */
+/* bank_file.c - writes and reads saved banks. Nothing that is read is trusted before its checksum
+ * and its range have been checked. */
+#include "bank_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/err.h"
+#include "par/par.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "numbers are written as they lie in memory, which must be little-endian"
+#endif
+
+static const char magic[8] = "ctxbank";
+
+struct header {
+    char magic[8];
+    uint32_t version, align;
+    uint64_t bytes; /* of the file */
+    uint64_t table_at, n_area, table_hash;
+    uint64_t about_at, n_about, about_hash;
+    uint64_t hash; /* of what stands before it */
+};
+
+_Static_assert(sizeof(struct header) == 80 && sizeof(struct bank_area) == 48, "no padding");
+
+static uint64_t header_hash(const struct header *h)
+{
+    return XXH3_64bits(h, offsetof(struct header, hash));
+}
+
+/* ---- writing ---- */
+
+struct bank_writer {
+    char *path, *temporary;
+    int fd;
+    uint64_t at; /* end of what was written */
+    struct bank_area *area;
+    size_t n_area, cap_area;
+};
+
+static int fail_write(const struct bank_writer *w)
+{
+    return cb_fail(CB_EIO, "%s: %s", w->path, strerror(errno));
+}
+
+static int put(struct bank_writer *w, const void *bytes, size_t n, uint64_t at)
+{
+    const char *b = bytes;
+
+    while (n) {
+        const ssize_t done = pwrite(w->fd, b, n, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return fail_write(w);
+        b += done;
+        at += (uint64_t)done;
+        n -= (size_t)done;
+    }
+    return CB_OK;
+}
+
+/* A new file beside the path */
+static int create(struct bank_writer *w)
+{
+    static atomic_uint counter;
+
+    do {
+        free(w->temporary);
+        if (asprintf(&w->temporary, "%s.%ld-%u", w->path, (long)getpid(), counter++) < 0) {
+            w->temporary = NULL;
+            return cb_fail(CB_ENOMEM, "out of memory");
+        }
+        w->fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (w->fd < 0 && errno == EEXIST);
+    if (w->fd >= 0)
+        return CB_OK;
+    (void)fail_write(w);
+    free(w->temporary);
+    w->temporary = NULL;
+    return CB_EIO;
+}
+
+static int open_writer(struct bank_writer *w, const char *path)
+{
+    struct stat st;
+
+    w->path = strdup(path);
+    if (!w->path)
+        return cb_fail(CB_ENOMEM, "out of memory");
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
+        return cb_fail(CB_EIO, "%s: is not a regular file", path);
+    return create(w);
+}
+
+int cb_bank_writer_open(const char *path, struct bank_writer **out)
+{
+    struct bank_writer *w = *out = cb_calloc(1, sizeof *w);
+    int err;
+
+    if (!w)
+        return CB_ENOMEM;
+    w->fd = -1;
+    w->at = BANK_FILE_ALIGN;
+    err = open_writer(w, path);
+    if (err) {
+        cb_bank_writer_abort(w);
+        *out = NULL;
+    }
+    return err;
+}
+
+void cb_bank_writer_abort(struct bank_writer *w)
+{
+    if (!w)
+        return;
+    if (w->fd >= 0)
+        close(w->fd);
+    if (w->temporary)
+        unlink(w->temporary);
+    free(w->temporary);
+    free(w->path);
+    free(w->area);
+    free(w);
+}
+
+static uint64_t align_up(uint64_t at, uint64_t to)
+{
+    return (at + to - 1) / to * to;
+}
+
+int cb_bank_writer_add(struct bank_writer *w, const struct area *a)
+{
+    const uint64_t align = a->bytes >= BANK_FILE_ALIGN ? BANK_FILE_ALIGN : 64;
+
+    if (w->n_area == w->cap_area) {
+        const size_t cap = 2 * w->cap_area + 64;
+        struct bank_area *list = cb_realloc(w->area, cap, sizeof *list);
+        if (!list)
+            return CB_ENOMEM;
+        w->area = list;
+        w->cap_area = cap;
+    }
+    w->at = align_up(w->at, align);
+    TRY(put(w, a->at, a->bytes, w->at));
+    w->area[w->n_area++] = (struct bank_area){ .kind = a->kind,
+                                               .layer = a->layer,
+                                               .head = a->head,
+                                               .from = a->from,
+                                               .at = w->at,
+                                               .bytes = a->bytes,
+                                               .hash = XXH3_64bits(a->at, a->bytes) };
+    w->at += a->bytes;
+    return CB_OK;
+}
+
+/* Makes the new name last: the folder's entry is on the disk as well. */
+static int sync_folder(struct bank_writer *w)
+{
+    char *copy = strdup(w->path);
+    const int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int err = CB_OK;
+
+    free(copy);
+    if (fd < 0)
+        return CB_OK; /* a folder that may not be read: the file itself is synced */
+    if (fsync(fd) && errno != EINVAL)
+        err = fail_write(w);
+    close(fd);
+    return err;
+}
+
+static int finish(struct bank_writer *w, const char *about, size_t n)
+{
+    struct header h = {
+        .version = BANK_FILE_VERSION, .align = BANK_FILE_ALIGN, .n_area = w->n_area, .n_about = n
+    };
+
+    memcpy(h.magic, magic, sizeof magic);
+    h.table_at = align_up(w->at, 64);
+    h.table_hash = XXH3_64bits(w->area, w->n_area * sizeof *w->area);
+    h.about_at = h.table_at + w->n_area * sizeof *w->area;
+    h.about_hash = XXH3_64bits(about, n);
+    h.bytes = align_up(h.about_at + n, BANK_FILE_ALIGN); /* the last page can be mapped, too */
+    h.hash = header_hash(&h);
+    TRY(put(w, w->area, w->n_area * sizeof *w->area, h.table_at));
+    TRY(put(w, about, n, h.about_at));
+    TRY(put(w, &h, sizeof h, 0));
+    if (ftruncate(w->fd, (off_t)h.bytes) || fsync(w->fd))
+        return fail_write(w);
+    if (rename(w->temporary, w->path))
+        return fail_write(w);
+    free(w->temporary);
+    w->temporary = NULL;
+    return sync_folder(w);
+}
+
+int cb_bank_writer_finish(struct bank_writer *w, const char *about, size_t n)
+{
+    const int err = finish(w, about, n);
+
+    cb_bank_writer_abort(w);
+    return err;
+}
+
+/* ---- reading ---- */
+
+static int damaged(const struct bank_file *f, const char *what)
+{
+    return cb_fail(CB_EFORMAT, "%s: damaged: %s", f->path, what);
+}
+
+static int take(const struct bank_file *f, void *to, uint64_t n, uint64_t at)
+{
+    char *b = to;
+
+    while (n) {
+        const ssize_t done = pread(f->fd, b, n < (1 << 30) ? n : 1 << 30, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return cb_fail(CB_EIO, "%s: %s", f->path, strerror(errno));
+        if (!done)
+            return damaged(f, "it ends too early");
+        b += done;
+        at += (uint64_t)done;
+        n -= (uint64_t)done;
+    }
+    return CB_OK;
+}
+
+static int inside(const struct bank_file *f, uint64_t at, uint64_t n)
+{
+    return n <= f->bytes && at <= f->bytes - n;
+}
+
+static int check_header(const struct bank_file *f, const struct header *h)
+{
+    if (memcmp(h->magic, magic, sizeof magic))
+        return cb_fail(CB_EFORMAT, "%s: is not a saved bank", f->path);
+    if (h->version > BANK_FILE_VERSION)
+        return cb_fail(CB_EUNSUPPORTED, "%s: a saved bank of format %u; this version reads %d",
+                       f->path, h->version, BANK_FILE_VERSION);
+    if (h->hash != header_hash(h) || h->version < 1)
+        return damaged(f, "its header");
+    if (h->bytes != f->bytes)
+        return cb_fail(CB_EFORMAT, "%s: damaged: it has %llu bytes of %llu", f->path,
+                       (unsigned long long)f->bytes, (unsigned long long)h->bytes);
+    if (h->n_area > INT32_MAX || !inside(f, h->table_at, h->n_area * sizeof *f->area) ||
+        h->n_about > INT32_MAX || !inside(f, h->about_at, h->n_about))
+        return damaged(f, "its header");
+    return CB_OK;
+}
+
+static int read_table(struct bank_file *f, const struct header *h)
+{
+    const size_t bytes = (size_t)h->n_area * sizeof *f->area;
+
+    f->area = cb_calloc((size_t)h->n_area + 1, sizeof *f->area);
+    f->about = cb_calloc((size_t)h->n_about + 1, 1);
+    if (!f->area || !f->about)
+        return CB_ENOMEM;
+    TRY(take(f, f->area, bytes, h->table_at));
+    TRY(take(f, f->about, h->n_about, h->about_at));
+    if (XXH3_64bits(f->area, bytes) != h->table_hash)
+        return damaged(f, "its table of areas");
+    if (XXH3_64bits(f->about, (size_t)h->n_about) != h->about_hash)
+        return damaged(f, "its description");
+    f->n_area = (int)h->n_area;
+    f->n_about = (size_t)h->n_about;
+    for (int i = 0; i < f->n_area; i++)
+        if (!inside(f, f->area[i].at, f->area[i].bytes))
+            return damaged(f, "an area beyond its end");
+    return CB_OK;
+}
+
+static int open_steps(struct bank_file *f)
+{
+    struct header h;
+    struct stat st;
+
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is not waited for */
+    if (f->fd < 0 || fstat(f->fd, &st))
+        return cb_fail(CB_EIO, "%s: %s", f->path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return cb_fail(CB_EFORMAT, "%s: is not a regular file", f->path);
+    f->bytes = (uint64_t)st.st_size;
+    if (f->bytes < sizeof h)
+        return cb_fail(CB_EFORMAT, "%s: is not a saved bank", f->path);
+    TRY(take(f, &h, sizeof h, 0));
+    TRY(check_header(f, &h));
+    return read_table(f, &h);
+}
+
+int cb_bank_file_open(const char *path, struct bank_file *f)
+{
+    int err;
+
+    *f = (struct bank_file){ .fd = -1, .path = strdup(path) };
+    err = f->path ? open_steps(f) : cb_fail(CB_ENOMEM, "out of memory");
+    if (err)
+        cb_bank_file_close(f);
+    return err;
+}
+
+void cb_bank_file_close(struct bank_file *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    free(f->path);
+    free(f->about);
+    free(f->area);
+    *f = (struct bank_file){ .fd = -1 };
+}
+
+/* ---- checksums ---- */
+
+enum { PIECE = 1 << 18 };
+
+struct verify {
+    const struct bank_file *f;
+    signed char *status; /* [n_area] 1: read and equal */
+};
+
+/* Reads through a buffer: a file that shrinks meanwhile is an error then, not a signal. */
+static int area_is_whole(const struct bank_file *f, const struct bank_area *a)
+{
+    XXH3_state_t *state = XXH3_createState();
+    char *piece = malloc(PIECE);
+    int ok = state && piece && XXH3_64bits_reset(state) == XXH_OK;
+
+    for (uint64_t at = 0; ok && at < a->bytes; at += PIECE) {
+        const size_t n = (size_t)(a->bytes - at < PIECE ? a->bytes - at : PIECE);
+        ok = !take(f, piece, n, a->at + at) && XXH3_64bits_update(state, piece, n) == XXH_OK;
+    }
+    ok = ok && XXH3_64bits_digest(state) == a->hash;
+    XXH3_freeState(state);
+    free(piece);
+    return ok;
+}
+
+static void verify_one(void *ctx, int i, int thread)
+{
+    const struct verify *v = ctx;
+
+    (void)thread;
+    v->status[i] = (signed char)area_is_whole(v->f, &v->f->area[i]);
+}
+
+int cb_bank_file_verify(const struct bank_file *f, struct par *par)
+{
+    struct verify v = { f, cb_calloc((size_t)f->n_area + 1, 1) };
+    int bad = -1;
+
+    if (!v.status)
+        return CB_ENOMEM;
+    if (par)
+        cb_par_for(par, f->n_area, verify_one, &v);
+    for (int i = 0; i < f->n_area && bad < 0; i++) {
+        if (!par)
+            verify_one(&v, i, 0);
+        if (!v.status[i])
+            bad = i;
+    }
+    free(v.status);
+    if (bad < 0)
+        return CB_OK;
+    return cb_fail(CB_EFORMAT, "%s: damaged: the checksum of layer %d, area %d does not agree",
+                   f->path, f->area[bad].layer, bad);
+}
+
+/* ---- areas ---- */
+
+int cb_bank_file_read(const struct bank_file *f, int i, void *at)
+{
+    return take(f, at, f->area[i].bytes, f->area[i].at);
+}
+
+int cb_bank_file_map(const struct bank_file *f, int i, void *at)
+{
+    const struct bank_area *a = &f->area[i];
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+    if (a->bytes < BANK_FILE_ALIGN || (uintptr_t)at % page || a->at % page ||
+        align_up(a->at + a->bytes, page) > f->bytes)
+        return cb_bank_file_read(f, i, at);
+    if (mmap(at, (size_t)a->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, f->fd,
+             (off_t)a->at) == MAP_FAILED)
+        return cb_fail(CB_ENOMEM, "%s: cannot be mapped: %s", f->path, strerror(errno));
+    return CB_OK;
+}

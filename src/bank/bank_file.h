@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* bank_file.h - the file format of a saved bank, ctxbank-bank(5): a header, areas of memory, a
+ * table of them, and a JSON text about where they come from. Everything is checksummed (XXH3, 64
+ * bits) and little-endian. */
+#ifndef BANK_FILE_H
+#define BANK_FILE_H
+
+#include "store_areas.h"
+
+struct par;
+
+enum {
+    BANK_FILE_VERSION = 1,
+    BANK_FILE_ALIGN = 1 << 16 /* of large areas: pages of all machines divide it, so they can be
+                                 mapped */
+};
+
+/* An area of the file */
+struct bank_area {
+    uint32_t kind; /* enum area_kind */
+    int32_t layer, head;
+    uint32_t zero;
+    uint64_t from; /* struct area's */
+    uint64_t at;   /* bytes from the beginning of the file */
+    uint64_t bytes;
+    uint64_t hash;
+};
+
+/* ---- writing: a temporary file beside `path` becomes `path` when all of it is on the disk ---- */
+
+struct bank_writer;
+int cb_bank_writer_open(const char *path, struct bank_writer **out);
+int cb_bank_writer_add(struct bank_writer *w, const struct area *a);
+/* Ends with the text about[n], and frees w, even after a failure. */
+int cb_bank_writer_finish(struct bank_writer *w, const char *about, size_t n);
+void cb_bank_writer_abort(struct bank_writer *w); /* NULL is allowed; removes the temporary file */
+
+/* ---- reading ---- */
+
+struct bank_file {
+    int fd;
+    char *path;
+    char *about; /* JSON, ended by NUL */
+    size_t n_about;
+    struct bank_area *area; /* [n_area] each within the file */
+    int n_area;
+    uint64_t bytes;
+};
+
+/* Opens `path` and checks header, table and text. CB_EIO; CB_EFORMAT: it is no saved bank, or
+ * damaged; CB_EUNSUPPORTED: of a newer version. */
+int cb_bank_file_open(const char *path, struct bank_file *f);
+void cb_bank_file_close(struct bank_file *f);
+/* Compares each area with its checksum; par NULL: on the calling thread. CB_EFORMAT names the first
+ * damaged one. */
+int cb_bank_file_verify(const struct bank_file *f, struct par *par);
+/* Area i -> at[bytes] */
+int cb_bank_file_read(const struct bank_file *f, int i, void *at);
+/* The same by mapping the file there, copied page by page when written to. Falls back to reading
+ * where addresses do not allow it. The memory behind the area, up to the end of its page, is
+ * overwritten. */
+int cb_bank_file_map(const struct bank_file *f, int i, void *at);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* settings.c - every policy and every form of keys and values. */
+#include "settings.h"
+
+#include <check.h>
+
+const struct setting cb_setting[] = {
+    { "full", "f16", "dense", 1 },
+    { "full", "f32", "dense", 1 },
+    { "full", "q8_0", "dense", 1 },
+    { "full", "kivi4:32", "dense", 2 },
+    { "window:budget=64", "f16", "dense", -1 },
+    { "streamingllm:budget=64", "f16", "dense", -1 },
+    { "h2o:budget=64", "f16", "dense", 0 },
+    { "h2o:budget=140", "f16", "dense", 0 },
+    { "h2o:budget=64", "kivi2:32", "dense", 0 },
+    { "snapkv:budget=64,window=16", "f16", "dense", -1 },
+    { "tova:budget=64", "f16", "dense", -1 },
+    { "pyramidkv:budget=64", "f16", "dense", 0 },
+    { "simlayerkv:recent=32", "f16", "dense", 0 },
+    { "d2o:budget=64", "f16", "dense", 0 },
+    { "omnikv:filter=0,budget=16", "f16", "dense", 1 },
+    { "omnikv:filter=0,budget=16,select=uniform,window=4", "f16", "dense", 0 },
+    { "omnikv:filter=0,budget=16", "f16", "omnikv:chunk=32,ratio=0.5", 1 },
+    { "pod:sinks=4,recent=32", "f16", "dense", 0 },
+};
+const int cb_n_setting = sizeof cb_setting / sizeof *cb_setting;
+
+cb_session *cb_setting_session(cb_model *m, const struct setting *r, int n_ctx)
+{
+    const struct cb_session_params p = { .n_ctx = n_ctx,
+                                         .chunk = 64,
+                                         .type_k = r->type,
+                                         .type_v = r->type,
+                                         .policy = r->policy,
+                                         .prefill = r->prefill };
+    cb_session *s;
+
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s: %s", r->policy, cb_error());
+    return s;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* settings.h - every policy, at budgets that drop and choose in some hundred tokens, and every form
+ * in which keys and values are stored: for tests of what must hold for all of them. */
+#ifndef SETTINGS_H
+#define SETTINGS_H
+
+#include "ctxbank.h"
+
+struct setting {
+    const char *policy, *type, *prefill;
+    int keeps; /* can timelines be cut? 1: anywhere; 2: anywhere, but what was quantised stays so;
+                  0: not where slots were dropped or measured; -1: not where slots were dropped */
+};
+
+extern const struct setting cb_setting[];
+extern const int cb_n_setting;
+
+/* A session with chunks of 64 tokens; fails the test if it does not open. */
+cb_session *cb_setting_session(cb_model *m, const struct setting *s, int n_ctx);
+
+#endif

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/* check_saved_bank.c - a session that was saved and loaded goes on, to the bit, as if it had never
+ * left memory; a damaged or foreign file is refused, and whatever its numbers say, nothing outside
+ * the stores is touched. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "bank/bank_file.h"
+#include "ctxbank.h"
+#include "kit/folder.h"
+#include "kit/settings.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { N_PROMPT = 300, N_STEP = 12, N_CTX = 640, N_IDS = 1024 };
+
+static cb_model *m;
+static int32_t ids[N_IDS];
+static char path[4096];
+
+static void setup(void)
+{
+    struct tiny t = cb_tiny_get("qwen2");
+    uint32_t x = 7;
+
+    m = cb_toy_model(&t, "cpu", 2);
+    for (int i = 0; i < N_IDS; i++) {
+        x = 1103515245u * x + 12345u;
+        ids[i] = (int32_t)((x >> 8) % (uint32_t)cb_n_vocab(m));
+    }
+    snprintf(path, sizeof path, "%s/bank", cb_folder_make("saved"));
+}
+
+static void teardown(void)
+{
+    cb_model_close(m);
+    cb_folder_remove();
+}
+
+static void prefill(cb_session *s, int from, int n)
+{
+    ck_assert_msg(!cb_session_prefill(s, ids + from, n, NULL), "%s", cb_error());
+}
+
+static void steps(cb_session *s, int from, int n)
+{
+    for (int i = from; i < from + n; i++)
+        ck_assert_msg(!cb_session_decode(s, ids[i]), "%s", cb_error());
+}
+
+static void same(const cb_session *a, const cb_session *b, const char *what)
+{
+    const size_t n = (size_t)cb_n_vocab(m);
+    struct cb_memory x, y;
+
+    ck_assert_msg(!memcmp(cb_session_logits(a), cb_session_logits(b), n * sizeof(float)), "%s",
+                  what);
+    ck_assert_int_eq(cb_session_len(a), cb_session_len(b));
+    ck_assert_mem_eq(cb_session_tokens(a), cb_session_tokens(b),
+                     (size_t)cb_session_len(a) * sizeof(int32_t));
+    cb_session_memory(a, &x);
+    cb_session_memory(b, &y);
+    ck_assert_msg(x.kv_bytes == y.kv_bytes && x.kept_min == y.kept_min &&
+                      x.kept_max == y.kept_max && x.kv_peak_bytes == y.kv_peak_bytes,
+                  "%s: %llu and %llu bytes", what, (unsigned long long)x.kv_bytes,
+                  (unsigned long long)y.kv_bytes);
+}
+
+static void save(const cb_session *s)
+{
+    ck_assert_msg(!cb_session_save(s, path), "%s", cb_error());
+    ck_assert_msg(!cb_bank_verify(path), "%s", cb_error());
+}
+
+static cb_session *load(int n_ctx)
+{
+    cb_session *s;
+
+    ck_assert_msg(!cb_session_load(m, path, n_ctx, &s), "%s", cb_error());
+    return s;
+}
+
+static cb_session *filled(const struct setting *r, int when)
+{
+    cb_session *s = cb_setting_session(m, r, N_CTX);
+
+    prefill(s, 0, N_PROMPT);
+    if (when > 0)
+        steps(s, N_PROMPT, N_STEP);
+    if (when > 1)
+        prefill(s, 400, 60);
+    return s;
+}
+
+/* After a prompt, after generated tokens, after a second prompt */
+START_TEST(loaded_goes_on)
+{
+    const struct setting *r = &cb_setting[_i];
+
+    for (int when = 0; when < 3; when++) {
+        cb_session *s = filled(r, when), *l;
+        save(s);
+        l = load(0);
+        same(s, l, r->policy);
+        steps(s, 500, N_STEP);
+        steps(l, 500, N_STEP);
+        same(s, l, r->policy);
+        prefill(s, 550, 70);
+        prefill(l, 550, 70);
+        same(s, l, r->policy);
+        steps(s, 630, N_STEP);
+        steps(l, 630, N_STEP);
+        same(s, l, r->policy);
+        cb_session_close(l);
+        l = load(0); /* writing to what was mapped has not changed the file */
+        ck_assert_int_eq(cb_bank_verify(path), CB_OK);
+        cb_session_close(l);
+        cb_session_close(s);
+    }
+}
+END_TEST
+
+START_TEST(another_capacity)
+{
+    cb_session *s = filled(&cb_setting[0], 1), *l, *none;
+
+    save(s);
+    l = load(4 * N_CTX);
+    ck_assert_int_eq(cb_session_n_ctx(l), 4 * N_CTX);
+    steps(s, 500, N_STEP);
+    steps(l, 500, N_STEP);
+    same(s, l, "larger");
+    ck_assert_int_eq(cb_session_load(m, path, 100, &none), CB_EFULL);
+    ck_assert_ptr_null(none);
+    ck_assert_msg(strstr(cb_error(), "context") != NULL, "%s", cb_error());
+    cb_session_close(s);
+    cb_session_close(l);
+}
+END_TEST
+
+START_TEST(an_empty_session)
+{
+    cb_session *s = cb_setting_session(m, &cb_setting[0], N_CTX), *l;
+
+    save(s);
+    l = load(0);
+    ck_assert_int_eq(cb_session_len(l), 0);
+    prefill(s, 0, 50);
+    prefill(l, 0, 50);
+    same(s, l, "empty");
+    cb_session_close(s);
+    cb_session_close(l);
+}
+END_TEST
+
+/* ---- files that are not what they seem ---- */
+
+static char *contents(size_t *n)
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY);
+    char *b;
+
+    ck_assert(fd >= 0 && !fstat(fd, &st));
+    *n = (size_t)st.st_size;
+    b = malloc(*n);
+    ck_assert_int_eq(read(fd, b, *n), (ssize_t)*n);
+    close(fd);
+    return b;
+}
+
+static void put(const char *b, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+
+    ck_assert(f && fwrite(b, 1, n, f) == n && !fclose(f));
+}
+
+static void refused(int status, const char *what)
+{
+    cb_session *s;
+
+    ck_assert_msg(cb_session_load(m, path, 0, &s) == status, "%s: not %d: %s", what, status,
+                  cb_error());
+    ck_assert_ptr_null(s);
+    ck_assert_msg(strstr(cb_error(), path) != NULL, "%s", cb_error());
+}
+
+START_TEST(truncated)
+{
+    cb_session *s = filled(&cb_setting[2], 1);
+    size_t n;
+    char *b;
+
+    save(s);
+    b = contents(&n);
+    for (size_t at = 0; at < n; at += at < 200 ? 7 : n / 61) {
+        put(b, at);
+        refused(CB_EFORMAT, "truncated");
+        ck_assert_int_eq(cb_bank_verify(path), CB_EFORMAT);
+    }
+    free(b);
+    cb_session_close(s);
+}
+END_TEST
+
+/* A flipped bit is found, or lies in the space between areas, which nothing reads. */
+START_TEST(flipped_bits)
+{
+    cb_session *s = filled(&cb_setting[_i], 2), *l;
+    uint32_t x = 99;
+    size_t n;
+    char *b;
+    int n_found = 0;
+
+    save(s);
+    b = contents(&n);
+    for (int i = 0; i < 60; i++) {
+        size_t at;
+        x = 1103515245u * x + 12345u;
+        at = ((size_t)x * 4096 + (x >> 7)) % n;
+        if (i < 20)
+            at = (size_t)i * 4; /* the header */
+        b[at] ^= (char)(1 << (x >> 29));
+        put(b, n);
+        if (cb_session_load(m, path, 0, &l)) {
+            n_found++;
+        } else {
+            same(s, l, "between areas");
+            cb_session_close(l);
+        }
+        b[at] ^= (char)(1 << (x >> 29));
+    }
+    ck_assert_int_ge(n_found, 20);
+    free(b);
+    cb_session_close(s);
+}
+END_TEST
+
+/* Someone changes the numbers and puts the checksums right. Refused, or used: never a crash. */
+START_TEST(hostile_counts)
+{
+    cb_session *s = filled(&cb_setting[_i], 2), *l;
+    struct bank_area *table;
+    uint64_t table_at, n_area;
+    uint32_t x = 5;
+    size_t n;
+    char *b;
+
+    save(s);
+    b = contents(&n);
+    memcpy(&table_at, b + 24, sizeof table_at);
+    memcpy(&n_area, b + 32, sizeof n_area);
+    table = (struct bank_area *)(void *)(b + table_at);
+    for (int i = 0; i < 150; i++) {
+        static const int32_t odd[] = { -1, 0, 1, 2, 127, 128, 129, 400, 640, 641, 1 << 30, -2 };
+        uint64_t a, hash;
+        int32_t old, *at;
+        x = 1103515245u * x + 12345u;
+        a = i % 3 ? 0 : (x >> 8) % n_area; /* mostly the counts */
+        if (table[a].kind == AREA_KEYS || table[a].kind == AREA_VALUES)
+            continue;
+        at = (int32_t *)(void *)(b + table[a].at) + (x >> 4) % (table[a].bytes / 4);
+        old = *at;
+        *at = odd[(x >> 24) % (sizeof odd / sizeof *odd)];
+        table[a].hash = XXH3_64bits(b + table[a].at, table[a].bytes);
+        hash = XXH3_64bits(table, n_area * sizeof *table);
+        memcpy(b + 40, &hash, sizeof hash);
+        hash = XXH3_64bits(b, 72);
+        memcpy(b + 72, &hash, sizeof hash);
+        put(b, n);
+        if (!cb_session_load(m, path, 0, &l)) {
+            if (!cb_session_decode(l, ids[1]))
+                (void)cb_session_prefill(l, ids, 40, NULL);
+            cb_session_close(l);
+        }
+        *at = old;
+        table[a].hash = XXH3_64bits(b + table[a].at, table[a].bytes);
+    }
+    free(b);
+    cb_session_close(s);
+}
+END_TEST
+
+START_TEST(not_a_bank)
+{
+    cb_session *s;
+
+    put("", 0);
+    refused(CB_EFORMAT, "empty");
+    put("GGUF, or whatever it is, of more than eighty bytes: this is text, not a bank of anything, "
+        "and so on",
+        96);
+    refused(CB_EFORMAT, "text");
+    unlink(path);
+    refused(CB_EIO, "missing");
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    refused(CB_EFORMAT, "a pipe");
+    s = filled(&cb_setting[0], 0);
+    ck_assert_int_eq(cb_session_save(s, path), CB_EIO); /* it is not replaced */
+    cb_session_close(s);
+}
+END_TEST
+
+START_TEST(newer_formats)
+{
+    cb_session *s = filled(&cb_setting[0], 0);
+    uint64_t hash;
+    size_t n;
+    char *b;
+
+    save(s);
+    b = contents(&n);
+    b[8] = 2;
+    hash = XXH3_64bits(b, 72);
+    memcpy(b + 72, &hash, sizeof hash);
+    put(b, n);
+    refused(CB_EUNSUPPORTED, "version 2");
+    free(b);
+    cb_session_close(s);
+}
+END_TEST
+
+/* Shape and vocabulary are the same, weights are not. */
+START_TEST(another_model)
+{
+    struct tiny t = cb_tiny_get("qwen2");
+    cb_session *s = filled(&cb_setting[0], 0), *l;
+    cb_model *other;
+
+    t.seed += 1;
+    other = cb_toy_model(&t, "cpu", 2);
+    save(s);
+    ck_assert_int_eq(cb_session_load(other, path, 0, &l), CB_EUNSUPPORTED);
+    ck_assert_msg(strstr(cb_error(), "another model") != NULL, "%s", cb_error());
+    cb_model_close(other);
+    cb_session_close(s);
+}
+END_TEST
+
+START_TEST(descriptions)
+{
+    cb_session *s = filled(&cb_setting[5], 1);
+    char *json;
+
+    save(s);
+    ck_assert_int_eq(cb_bank_describe(path, &json), CB_OK);
+    ck_assert_msg(strstr(json, cb_setting[5].policy) != NULL, "%s", json);
+    ck_assert_msg(strstr(json, "\"tokens\": 312") != NULL, "%s", json);
+    free(json);
+    cb_session_close(s);
+}
+END_TEST
+
+/* ---- writing is all or nothing ---- */
+
+static int n_files(void)
+{
+    char cmd[4200];
+    FILE *p;
+    int n = -1;
+
+    snprintf(cmd, sizeof cmd, "ls -1 %s* | wc -l", path);
+    p = popen(cmd, "r");
+    ck_assert(p && fscanf(p, "%d", &n) == 1);
+    pclose(p);
+    return n;
+}
+
+/* A file size limit stands for a full disk: the old file stays, and nothing beside it. */
+START_TEST(a_full_disk)
+{
+    cb_session *s = filled(&cb_setting[0], 0), *more = filled(&cb_setting[0], 2), *l;
+    struct rlimit was, small;
+
+    save(s);
+    getrlimit(RLIMIT_FSIZE, &was);
+    signal(SIGXFSZ, SIG_IGN);
+    small = was;
+    for (rlim_t bytes = 100; bytes < 400000; bytes = bytes * 5 + 1) {
+        small.rlim_cur = bytes;
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+        ck_assert_int_eq(cb_session_save(more, path), CB_EIO);
+        ck_assert_msg(strstr(cb_error(), path) != NULL, "%s", cb_error());
+    }
+    setrlimit(RLIMIT_FSIZE, &was);
+    ck_assert_int_eq(n_files(), 1);
+    l = load(0);
+    same(s, l, "the old file");
+    cb_session_close(l);
+    cb_session_close(s);
+    cb_session_close(more);
+}
+END_TEST
+
+/* Killed at any moment, the file is the old one or the new one. */
+START_TEST(killed)
+{
+    cb_session *a = filled(&cb_setting[0], 0), *b = filled(&cb_setting[0], 2), *l;
+    int n_new = 0;
+
+    for (int i = 0; i < 40; i++) {
+        pid_t pid;
+        save(a);
+        pid = fork();
+        if (!pid) {
+            (void)cb_session_save(b, path);
+            _exit(0);
+        }
+        usleep((useconds_t)(i * 150));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        l = load(0);
+        n_new += cb_session_len(l) != cb_session_len(a);
+        same(l, cb_session_len(l) == cb_session_len(a) ? a : b, "old or new");
+        cb_session_close(l);
+    }
+    ck_assert_int_lt(n_new, 41);
+    cb_session_close(a);
+    cb_session_close(b);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("saved bank");
+    TCase *c = tcase_create("saved bank");
+    SRunner *r;
+    int failed;
+
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_set_timeout(c, 120);
+    tcase_add_loop_test(c, loaded_goes_on, 0, cb_n_setting);
+    tcase_add_test(c, another_capacity);
+    tcase_add_test(c, an_empty_session);
+    tcase_add_test(c, truncated);
+    tcase_add_loop_test(c, flipped_bits, 2, 5);
+    tcase_add_loop_test(c, hostile_counts, 0, cb_n_setting);
+    tcase_add_test(c, not_a_bank);
+    tcase_add_test(c, newer_formats);
+    tcase_add_test(c, another_model);
+    tcase_add_test(c, descriptions);
+    tcase_add_test(c, a_full_disk);
+    tcase_add_test(c, killed);
+    suite_add_tcase(s, c);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
