@@ -156,7 +156,7 @@ ctxbank_SOURCES = \
 	src/bench/time_matmul.c \
 	src/bench/time_ops.c src/bench/time_ops.h \
 	src/bench/time_small.c \
-	src/cli/bench.c \
+	src/cli/bank.c src/cli/bench.c \
 	src/cli/bench_ops.c src/cli/bench_ops.h \
 	src/cli/calibrate.c src/cli/calibrate.h \
 	src/cli/calibrate_filter.c \

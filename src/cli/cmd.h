@@ -13,6 +13,9 @@
 #include "opts.h"
 #include "progress.h"
 
+extern const struct cmd cb_cmd_bank_save;
+extern const struct cmd cb_cmd_bank_show;
+extern const struct cmd cb_cmd_bank_verify;
 extern const struct cmd cb_cmd_bench;
 extern const struct cmd cb_cmd_calibrate_density;
 extern const struct cmd cb_cmd_calibrate_filter;
@@ -60,6 +63,8 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
 /* Tells the session how many of the largest logits these options' sampler needs; short answers
  * compute all. */
 int cb_engine_sampling(const struct opts *o, struct engine *e);
+/* Opens the session that a saved bank holds. Options that contradict it are refused. */
+int cb_engine_bank(const struct opts *o, struct engine *e, const char *path);
 void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
 struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the seed when it is -1 */

@@ -234,7 +234,7 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
 
     for (int i = 0; i < n; i++)
         cb_sampler_accept(lp->sampler, ids[i]);
-    rc = cb_prefill_bar(lp->g->e, lp->g->o, "prompt", ids, n, NULL);
+    rc = n ? cb_prefill_bar(lp->g->e, lp->g->o, "prompt", ids, n, NULL) : CB_OK;
     lp->gen->prompt_s = cb_now_s() - start;
     return rc;
 }

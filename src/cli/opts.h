@@ -54,11 +54,14 @@ enum opt_set {
     SET_JSON = 1 << 27,
     SET_PROGRESS = 1 << 28,
     SET_GENERAL = 1 << 29,
-    SET_COUNT = 30
+    SET_OWN_BANK = 1 << 30,
+    SET_COUNT = 31
 };
 
 enum opt_id {
     ARG_CHAT,
+    ARG_BANK,
+    ARG_BANK_OUTPUT,
     ARG_IDS,
     ARG_PIECES,
     ARG_NO_BOS,

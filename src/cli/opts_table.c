@@ -10,12 +10,20 @@ const char *const cb_opt_set_title[SET_COUNT] = {
     "Items",      "Analysis", "Trials",       "Blocks", "Prompt",     "Chat",
     "Generation", "Sampling", "Model",        "Work",   "Model",      "Context",
     "Context",    "Context",  "Memory plan",  "Output", "Output",     "General",
+    "Bank",
 };
 
 /* clang-format off */
 const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_CHAT] = { "chat", .sets = SET_OWN_RUN,
         .text = "put the prompt into the model's chat template as the user's message" },
+
+    [ARG_BANK] = { "bank", .takes = TAKES_FILE, .unit = "FILE", .sets = SET_OWN_RUN,
+        .text = "open the context that 'ctxbank bank save' wrote: the prompt follows it, or only "
+                "its rest if it begins with the saved tokens" },
+    [ARG_BANK_OUTPUT] = { "output", .letter = 'o', .takes = TAKES_FILE, .unit = "FILE",
+        .sets = SET_OWN_BANK,
+        .text = "the file to write" },
 
     [ARG_IDS] = { "ids", .sets = SET_OWN_TOKENIZE,
         .text = "print the token ids on one line (the default)" },

@@ -28,18 +28,29 @@ static json_t *ids_json(const struct generation *gen)
     return j;
 }
 
-static int print_json(const struct engine *e, const struct generation *gen)
+static json_t *memory_json(const struct opts *o, const struct engine *e, int n_bank)
 {
     struct cb_memory m;
+    json_t *j;
 
     cb_session_memory(e->session, &m);
+    j = cb_json_memory(&m);
+    if (j && cb_opt_set(o, ARG_BANK))
+        json_object_set_new(j, "bank_hit_tokens", json_integer(n_bank));
+    return j;
+}
+
+static int print_json(const struct opts *o, const struct engine *e, const struct generation *gen,
+                      int n_bank)
+{
     return cb_json_print(json_pack("{s:o, s:o, s:s, s:o, s:o}", "text",
                                    cb_json_text(gen->text.s, gen->text.n), "tokens", ids_json(gen),
                                    "finish_reason", gen->finish_reason, "timings",
-                                   cb_json_timings(e, gen), "memory", cb_json_memory(&m)));
+                                   cb_json_timings(e, gen), "memory", memory_json(o, e, n_bank)));
 }
 
-static int complete(const struct opts *o, struct engine *e, const int32_t *ids, int n)
+/* n_bank: tokens that a saved bank brought */
+static int complete(const struct opts *o, struct engine *e, const int32_t *ids, int n, int n_bank)
 {
     const int json = cb_opt_flag(o, ARG_JSON);
     int line_open = 0;
@@ -56,7 +67,7 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
     cb_interrupt_catch();
     rc = cb_generate(&g, ids, n, &gen);
     if (!rc && json)
-        rc = print_json(e, &gen);
+        rc = print_json(o, e, &gen, n_bank);
     if (!json && line_open)
         putchar('\n');
     if (!rc) {
@@ -69,32 +80,60 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
     return rc;
 }
 
+/* The context: a new session, or that of --bank. Drops the tokens of the prompt that it holds. */
+static int open_context(const struct opts *o, struct engine *e, const int32_t **ids, int *n)
+{
+    const char *bank = cb_opt_text(o, ARG_BANK);
+    int held;
+
+    if (!bank) {
+        e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : e->info.n_ctx_train;
+        TRY(cb_check_fit(e, *n));
+        return cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx);
+    }
+    TRY(cb_engine_bank(o, e, bank));
+    held = cb_session_len(e->session);
+    if (held && held <= *n &&
+        !memcmp(*ids, cb_session_tokens(e->session), (size_t)held * sizeof **ids)) {
+        *ids += held;
+        *n -= held;
+    } else if (held && *n && e->info.add_bos && **ids == e->info.bos) {
+        *ids += 1; /* the saved text has begun with it */
+        *n -= 1;
+    }
+    if (!held && !*n)
+        return cb_usage("prompt: none given, and bank %s is empty", bank);
+    return cb_check_fit(e, *n);
+}
+
 static int with_prompt(const struct opts *o, struct engine *e, const int32_t *ids, int n)
 {
     const int max = cb_opt_int(o, ARG_PREDICT);
 
-    e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : e->info.n_ctx_train;
-    TRY(cb_check_fit(e, n));
+    TRY(open_context(o, e, &ids, &n));
     if (e->n_ctx > e->info.n_ctx_train)
         cb_log_note("context %d is more than the %d that the model was trained for", e->n_ctx,
                     e->info.n_ctx_train);
-    TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx));
     TRY(cb_engine_sampling(o, e));
     if (cb_opt_flag(o, ARG_DRY_RUN))
         return cb_print_plan(o, e, n, max < 0 || max > e->n_ctx - n ? e->n_ctx - n : max);
-    return complete(o, e, ids, n);
+    return complete(o, e, ids, n, cb_session_len(e->session));
 }
 
 static int run(const struct opts *o)
 {
+    const int has_prompt = cb_opt_set(o, ARG_PROMPT) || cb_opt_set(o, ARG_FILE);
     struct engine e;
     int32_t *ids = NULL;
-    int n, rc;
+    int n = 0, rc;
 
-    if (!cb_opt_set(o, ARG_PROMPT) && !cb_opt_set(o, ARG_FILE))
+    if (!has_prompt && !cb_opt_set(o, ARG_BANK))
         return cb_usage("prompt: none given; use -p TEXT or -f FILE (- is standard input)");
+    if (cb_opt_set(o, ARG_BANK) && cb_opt_flag(o, ARG_DRY_RUN))
+        return cb_usage("--dry-run: a plan of an empty context; 'ctxbank bank show' tells the size "
+                        "of a saved one");
     rc = cb_engine_open(o, &e);
-    if (!rc)
+    if (!rc && has_prompt)
         rc = cb_prompt_ids(o, &e, &ids, &n);
     if (!rc)
         rc = with_prompt(o, &e, ids, n);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/* bank.c - ctxbank bank save, show, verify: contexts in files. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "cmd.h"
+#include "log.h"
+#include "prompt.h"
+
+/* ---- save ---- */
+
+static int report_saved(const struct opts *o, const struct engine *e, const char *path, int n,
+                        double prompt_s, double save_s)
+{
+    struct stat st = { 0 };
+    struct cb_memory m;
+
+    cb_session_memory(e->session, &m);
+    (void)stat(path, &st);
+    if (cb_opt_flag(o, ARG_JSON))
+        return cb_json_print(json_pack("{s:s, s:I, s:i, s:f, s:f, s:o}", "bank", path, "file_bytes",
+                                       (json_int_t)st.st_size, "prompt_tokens", n, "prompt_s",
+                                       prompt_s, "save_s", save_s, "memory", cb_json_memory(&m)));
+    cb_log_note("%s: %d tokens in %.2f s, %.1f MiB written in %.2f s", path, n, prompt_s,
+                (double)st.st_size / (1 << 20), save_s);
+    return CB_OK;
+}
+
+static int prefill_and_save(const struct opts *o, struct engine *e, const int32_t *ids, int n)
+{
+    const char *path = cb_opt_text(o, ARG_BANK_OUTPUT);
+    double start, prompt_s;
+
+    e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : e->info.n_ctx_train;
+    TRY(cb_check_fit(e, n));
+    TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx));
+    start = cb_now_s();
+    TRY(cb_prefill_bar(e, o, "prompt", ids, n, NULL));
+    prompt_s = cb_now_s() - start;
+    start = cb_now_s();
+    TRY(cb_session_save(e->session, path));
+    return report_saved(o, e, path, n, prompt_s, cb_now_s() - start);
+}
+
+static int save(const struct opts *o)
+{
+    struct engine e;
+    int32_t *ids = NULL;
+    int n, rc;
+
+    if (!cb_opt_set(o, ARG_PROMPT) && !cb_opt_set(o, ARG_FILE))
+        return cb_usage("prompt: none given; use -f FILE (- is standard input) or -p TEXT");
+    if (!cb_opt_set(o, ARG_BANK_OUTPUT))
+        return cb_usage("output: none given; use -o FILE");
+    rc = cb_engine_open(o, &e);
+    if (!rc)
+        rc = cb_prompt_ids(o, &e, &ids, &n);
+    if (!rc) {
+        cb_interrupt_catch();
+        rc = prefill_and_save(o, &e, ids, n);
+    }
+    if (rc == CB_ECANCEL && cb_interrupted())
+        rc = EXIT_INTERRUPT;
+    free(ids);
+    cb_engine_close(&e);
+    return rc;
+}
+
+const struct cmd cb_cmd_bank_save = {
+    .name = "bank save",
+    .operands = "",
+    .brief = "prefill a text and save its context in a file",
+    .sets = SET_OWN_BANK | SET_PROMPT | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICY | SET_JSON |
+            SET_PROGRESS | SET_GENERAL,
+    .run = save,
+};
+
+/* ---- show ---- */
+
+/* Prints the members of an object, and of the objects in it with their names in front. */
+static void print_members(const json_t *object, const char *in)
+{
+    const char *key;
+    const json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, v)
+    {
+        if (json_is_object(v)) {
+            print_members(v, key);
+            continue;
+        }
+        printf("%s%s%s ", in, *in ? "." : "", key);
+        if (json_is_string(v))
+            printf("%s\n", json_string_value(v));
+        else
+            printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(v));
+    }
+}
+
+static int show(const struct opts *o)
+{
+    const char *path = o->operand[0];
+    struct stat st = { 0 };
+    json_t *about;
+    char *text;
+
+    TRY(cb_bank_describe(path, &text));
+    about = json_loads(text, 0, NULL);
+    free(text);
+    if (!json_is_object(about)) {
+        json_decref(about);
+        return cb_fail(CB_EFORMAT, "%s: damaged: its description", path);
+    }
+    (void)stat(path, &st);
+    json_object_set_new(about, "file_bytes", json_integer((json_int_t)st.st_size));
+    if (cb_opt_flag(o, ARG_JSON))
+        return cb_json_print(about);
+    print_members(about, "");
+    json_decref(about);
+    return cb_out_flush();
+}
+
+const struct cmd cb_cmd_bank_show = {
+    .name = "bank show",
+    .operands = "FILE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .brief = "show what a saved context was made from",
+    .sets = SET_JSON | SET_GENERAL,
+    .run = show,
+};
+
+/* ---- verify ---- */
+
+static int verify(const struct opts *o)
+{
+    for (int i = 0; i < o->n_operand; i++) {
+        TRY(cb_bank_verify(o->operand[i]));
+        printf("%s: good\n", o->operand[i]);
+    }
+    return cb_out_flush();
+}
+
+const struct cmd cb_cmd_bank_verify = {
+    .name = "bank verify",
+    .operands = "FILE...",
+    .min_operands = 1,
+    .max_operands = 1000,
+    .brief = "compare all of a saved context with its checksums",
+    .sets = SET_GENERAL,
+    .run = verify,
+};
