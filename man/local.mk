@@ -1,5 +1,7 @@
 # Manual pages, shell completions, and what writes both from the option table
 dist_man_MANS += \
+	man/ctxbank-bank.1 \
+	man/ctxbank-bank.5 \
 	man/ctxbank-bench.1 \
 	man/ctxbank-calibrate.1 \
 	man/ctxbank-chat.1 \

@@ -111,7 +111,9 @@ libcore_la_SOURCES += \
 	src/engine/forward.c \
 	src/engine/memory_plan.c \
 	src/engine/sampler.c \
-	src/engine/saved_bank.c src/engine/session_state.c src/engine/session_state.h src/engine/session.c src/engine/session.h \
+	src/engine/saved_bank.c \
+	src/engine/session.c src/engine/session.h \
+	src/engine/session_state.c src/engine/session_state.h \
 	src/engine/shared_prefill.c \
 	src/engine/vocabulary.c
 
@@ -156,7 +158,7 @@ ctxbank_SOURCES = \
 	src/bench/time_matmul.c \
 	src/bench/time_ops.c src/bench/time_ops.h \
 	src/bench/time_small.c \
-	src/cli/bank.c src/cli/bench.c \
+	src/cli/banks.c src/cli/bench.c \
 	src/cli/bench_ops.c src/cli/bench_ops.h \
 	src/cli/calibrate.c src/cli/calibrate.h \
 	src/cli/calibrate_filter.c \

@@ -61,7 +61,7 @@ int cb_prompt_ids(const struct opts *o, const struct engine *e, int32_t **ids, i
     TRY(cb_read_prompt(o, "", &in));
     rc = cb_tokenize(e->model, in.s, in.n, CB_TOK_BOS | CB_TOK_SPECIAL, ids, n);
     cb_buf_free(&in);
-    if (!rc && *n == 0)
+    if (!rc && *n == 0 && !cb_opt_set(o, ARG_BANK)) /* a bank is something to go on from */
         rc = from_nothing(e, ids, n);
     return rc;
 }

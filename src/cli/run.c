@@ -80,11 +80,39 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
     return rc;
 }
 
+static int common(const int32_t *a, const int32_t *b, int n)
+{
+    int i = 0;
+
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* A prompt that begins as the saved text does needs only the rest of it fed; where they part, as
+ * the last token may when more text follows it, the session goes back. Any other prompt follows the
+ * saved text. */
+static int skip_saved(struct engine *e, const int32_t **ids, int *n)
+{
+    const int held = cb_session_len(e->session);
+    const int same = common(*ids, cb_session_tokens(e->session), held < *n ? held : *n);
+    int skip = 0;
+
+    if (same && same >= held / 2) {
+        skip = same < held && same == *n ? same - 1 : same; /* the last token gives logits */
+        TRY(cb_session_truncate(e->session, skip));
+    } else if (*n && held && e->info.add_bos && **ids == e->info.bos) {
+        skip = 1; /* the saved text has begun with it */
+    }
+    *ids += skip;
+    *n -= skip;
+    return CB_OK;
+}
+
 /* The context: a new session, or that of --bank. Drops the tokens of the prompt that it holds. */
 static int open_context(const struct opts *o, struct engine *e, const int32_t **ids, int *n)
 {
     const char *bank = cb_opt_text(o, ARG_BANK);
-    int held;
 
     if (!bank) {
         e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : e->info.n_ctx_train;
@@ -92,16 +120,8 @@ static int open_context(const struct opts *o, struct engine *e, const int32_t **
         return cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx);
     }
     TRY(cb_engine_bank(o, e, bank));
-    held = cb_session_len(e->session);
-    if (held && held <= *n &&
-        !memcmp(*ids, cb_session_tokens(e->session), (size_t)held * sizeof **ids)) {
-        *ids += held;
-        *n -= held;
-    } else if (held && *n && e->info.add_bos && **ids == e->info.bos) {
-        *ids += 1; /* the saved text has begun with it */
-        *n -= 1;
-    }
-    if (!held && !*n)
+    TRY(skip_saved(e, ids, n));
+    if (!cb_session_len(e->session) && !*n)
         return cb_usage("prompt: none given, and bank %s is empty", bank);
     return cb_check_fit(e, *n);
 }

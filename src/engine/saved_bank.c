@@ -176,12 +176,6 @@ static int fill_counts(const struct bank_file *f, struct cb_session *s)
     return err;
 }
 
-/* Rows of keys and values are many; the rest is read. */
-static int is_mapped(enum area_kind k)
-{
-    return k == AREA_KEYS || k == AREA_VALUES || k == AREA_KIVI_KEYS || k == AREA_KIVI_VALUES;
-}
-
 static int same_area(const struct bank_area *f, const struct area *a)
 {
     return f->kind == a->kind && f->layer == a->layer && f->head == a->head && f->from == a->from &&
@@ -200,11 +194,13 @@ static int fill_areas(const struct bank_file *f, struct cb_session *s)
     for (int i = 0; !err && i < n; i++) {
         if (!same_area(&f->area[i + 1], &a[i]))
             err = cb_fail(CB_EFORMAT, "%s: damaged: area %d is not the one expected", f->path, i);
-        else if (is_mapped(a[i].kind))
+        else if (cb_area_is_rows(a[i].kind)) /* many: mapped */
             err = cb_bank_file_map(f, i + 1, a[i].at);
         else
             err = cb_bank_file_read(f, i + 1, a[i].at);
     }
+    if (!err)
+        cb_session_wrote(s, a, n);
     free(a);
     return err;
 }

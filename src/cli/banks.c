@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bank.c - ctxbank bank save, show, verify: contexts in files. */
+/* banks.c - ctxbank bank save, show, verify: contexts in files. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
