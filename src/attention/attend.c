@@ -313,7 +313,7 @@ int cb_attend(struct attention *a, const struct chunk *c, float *out)
 /* ---- settle ---- */
 
 /* The policy drops slots. Of the remaining ones, whole blocks are prepacked, or the oldest are
- * quantised. */
+ * quantised; but not while the method waits for the next token's scores to decide what to drop. */
 static int settle(struct attention *a, int l, const struct scores *sc)
 {
     struct policy *p = a->policy;
@@ -325,11 +325,11 @@ static int settle(struct attention *a, int l, const struct scores *sc)
         TRY(p->m->compact(p, l, p->layer_state[l], sc, a->eviction));
         TRY(cb_evict_apply(a->eviction));
     }
-    if (p->watch[l] != WHEN_STEP) /* not while the method still decides if l is lazy */
+    if (p->watch[l] != WHEN_STEP)
         TRY(cb_store_prepack(st));
     if (!a->bank->decoding)
         cb_store_huge_pages(st);
-    return st->kivi ? cb_kivi_advance(st, a->dev) : CB_OK;
+    return st->kivi && p->watch[l] != WHEN_STEP ? cb_kivi_advance(st, a->dev) : CB_OK;
 }
 
 int cb_attend_end(struct attention *a, int l)

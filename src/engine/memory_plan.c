@@ -68,6 +68,20 @@ static uint64_t heads_bytes(const struct store *st, int n)
     return sum;
 }
 
+/* Bytes of a layer while n tokens of a prompt go through it: nothing is quantised yet. */
+static uint64_t prompt_bytes(const struct cb_session *s, int n)
+{
+    const struct store *st = &s->bank.store[0];
+    const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
+    return (uint64_t)n * (uint64_t)st->n_kv * slot;
+}
+
+/* 1: layer l is still to be decided after a prompt, so it is not quantised */
+static int waits(const struct cb_session *s, int l)
+{
+    return s->bank.store[l].kivi && s->policy->plan[l].score.when == WHEN_STEP;
+}
+
 /* Bytes of layer l when n_slot of n tokens are left. */
 static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
 {
@@ -80,14 +94,6 @@ static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n
     return (uint64_t)st->n_kv * (uint64_t)n_slot * beside + heads_bytes(st, n_slot);
 }
 
-/* Bytes of a layer while n tokens of a prompt go through it: nothing is quantised yet. */
-static uint64_t prompt_bytes(const struct cb_session *s, int n)
-{
-    const struct store *st = &s->bank.store[0];
-    const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
-    return (uint64_t)n * (uint64_t)st->n_kv * slot;
-}
-
 /* The peak of a prefill: one full layer, and the compacted ones before it. */
 static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 {
@@ -98,8 +104,9 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
         const uint64_t shared = cb_cross_layer_saved(&s->attention, l, n_prompt, n_prompt);
         const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
         peak = now > peak ? now : peak;
-        before += s->policy->plan[l].late ? prompt_bytes(s, n_prompt) - shared
-                                          : layer_bytes(s, l, held, n_prompt, 0) - shared;
+        before += s->policy->plan[l].late || waits(s, l)
+                      ? prompt_bytes(s, n_prompt) - shared
+                      : layer_bytes(s, l, held, n_prompt, 0) - shared;
     }
     return peak;
 }
@@ -128,7 +135,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes +=
-            layer_bytes(s, l, held, n, evicts) - cb_cross_layer_saved(&s->attention, l, n, held);
+            (waits(s, l) && !n_gen ? prompt_bytes(s, n) : layer_bytes(s, l, held, n, evicts)) -
+            cb_cross_layer_saved(&s->attention, l, n, held);
         out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(&s->attention, l, n, held);
         out->kv_read_bytes_per_token +=
             heads_bytes(&s->bank.store[l],
