@@ -91,7 +91,7 @@ static void print_table(const struct work *w, int chosen)
         printf("| %s | %d of %d | %.3f | ", layers_of(w, i), w->n_dense[i], n_layer,
                1 - w->set[i].lost / (n_layer - w->n_dense[i]));
         cb_trials_print(&w->t, i);
-        printf(" | %s |\n", i == chosen ? "chosen" : "");
+        printf(" | %s |\n", cb_trials_mark(&w->t, i, chosen));
     }
 }
 
@@ -142,7 +142,7 @@ static int work_with(struct work *w)
     if (!w->at)
         return CB_ENOMEM;
     TRY(cb_recall_open(&w->recall, c->e.model, cb_trials_budget(c, 8), c->n_ctx));
-    TRY(cb_trials_open(&w->t, c));
+    TRY(cb_trials_open(&w->t, c, KEEP_ANSWERS));
     TRY(cb_trials_probe(&w->t, c, &probe, STEPS));
     candidates(w);
     if (!w->n_set)

@@ -181,6 +181,8 @@ struct preset;
 int cb_preset_open(struct policy *p, const char *path, struct preset **out);
 void cb_preset_close(struct preset *x);
 const char *cb_preset_path(const struct preset *x);
+/* 0: the analysis says that no candidate kept enough of the full cache's answers */
+int cb_preset_kept(const struct preset *x);
 /* Blocks of layers, key "start": the first layer of each layer's block -> start[n_kv][n_layer].
  * *sinks and *recent are set if the file has them, else left alone. */
 int cb_preset_blocks(struct policy *p, const struct preset *x, int *start, int *sinks, int *recent);

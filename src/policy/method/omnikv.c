@@ -62,8 +62,9 @@ static int by_preset(struct policy *p, const struct shape *sh, char *is_filter)
         return 0;
     }
     err = cb_preset_layers(p, x, "filter", is_filter);
-    snprintf(p->note, sizeof p->note, "policy omnikv: filter layers of preset %.190s",
-             cb_preset_path(x));
+    snprintf(p->note, sizeof p->note, "policy omnikv: filter layers of preset %.150s%s",
+             cb_preset_path(x),
+             cb_preset_kept(x) ? "" : ", which keep less than they were to keep");
     cb_preset_close(x);
     return err;
 }

@@ -73,8 +73,9 @@ static int read_preset(struct policy *p)
     if (!err)
         err = take(p, x, RECENT, "recent");
     snprintf(p->note, sizeof p->note,
-             "policy simlayerkv: threshold %g, %g recent, of preset %.160s", p->val[THRESHOLD].num,
-             p->val[RECENT].num, cb_preset_path(x));
+             "policy simlayerkv: threshold %g, %g recent, of preset %.120s%s",
+             p->val[THRESHOLD].num, p->val[RECENT].num, cb_preset_path(x),
+             cb_preset_kept(x) ? "" : ", which keeps less than it was to keep");
     cb_preset_close(x);
     return err;
 }
