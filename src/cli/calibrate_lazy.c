@@ -59,7 +59,7 @@ static void print_table(const struct work *w, int chosen)
 static int report(struct work *w)
 {
     const char *plot = cb_opt_text(w->c->o, ARG_CAL_PLOT);
-    const int chosen = cb_trials_choose(&w->t);
+    const int chosen = cb_trials_choose(&w->t, N_TRIED);
     const struct curve curve = { "share of the ends", w->ends.sum };
     char title[160];
 

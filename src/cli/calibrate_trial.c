@@ -226,11 +226,11 @@ int cb_trials_keeps(const struct trials *t, int i)
     return held(t, i) >= t->keep;
 }
 
-int cb_trials_choose(const struct trials *t)
+int cb_trials_choose(const struct trials *t, int n)
 {
     int best = 0;
 
-    for (int i = 0; i < t->t.n; i++) {
+    for (int i = 0; i < n; i++) {
         if (cb_trials_keeps(t, i))
             return i;
         best = held(t, i) > held(t, best) ? i : best;

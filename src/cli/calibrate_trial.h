@@ -32,8 +32,8 @@ void cb_trials_close(struct trials *t);
 int cb_trials_probe(struct trials *t, struct calibrate *c, const struct probe *p, int n_step);
 int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *policy, int n,
                   int n_step);
-/* The first candidate that keeps enough; if none does, the one that keeps most. */
-int cb_trials_choose(const struct trials *t);
+/* The first of the first n candidates that keeps enough; if none does, the one that keeps most. */
+int cb_trials_choose(const struct trials *t, int n);
 /* Does candidate i keep enough? If the full cache has no right answers, predictions are compared.
  */
 int cb_trials_keeps(const struct trials *t, int i);

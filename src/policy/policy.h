@@ -50,7 +50,9 @@ struct choice_plan {
     float decay;  /* query i of w weighs decay^(w-1-i); 0 means 1 */
     int logits;   /* 1: by logits instead of softmax weights */
     int tail; /* > 0: tokens generated since the last prompt are always read and never candidates,
-                 until there are more than this many */
+                 until there are more than this many. Then all but the last tail_left are candidates
+                 as well, and the count starts anew */
+    int tail_left; /* at most tail; 0 means 1 */
 };
 
 /* A layer whose KV heads take the logits of distant tokens from an earlier layer. */
@@ -181,6 +183,7 @@ struct preset;
 int cb_preset_open(struct policy *p, const char *path, struct preset **out);
 void cb_preset_close(struct preset *x);
 const char *cb_preset_path(const struct preset *x);
+int cb_preset_has(const struct preset *x, const char *key);
 /* 0: the analysis says that no candidate kept enough of the full cache's answers */
 int cb_preset_kept(const struct preset *x);
 /* Blocks of layers, key "start": the first layer of each layer's block -> start[n_kv][n_layer].
