@@ -4,7 +4,9 @@
 #include "attention/attend.h"
 #include "attention/chooser.h"
 #include "attention/cross_layer.h"
+#include "attention/sparse_prefill.h"
 #include "base/err.h"
+#include "base/ints.h"
 #include "model/head_prune.h"
 #include "session.h"
 
@@ -76,6 +78,24 @@ static uint64_t prompt_bytes(const struct cb_session *s, int n)
     return (uint64_t)n * (uint64_t)st->n_kv * slot;
 }
 
+/* The most that layer l takes meanwhile: it may drop slots down to n_kept within the prompt. */
+static uint64_t feed_bytes(const struct cb_session *s, int l, int n, int n_kept)
+{
+    const int every = cb_sparse_prefill_drops_every(&s->attention, l);
+    const size_t pos = (size_t)s->bank.n_kv * sizeof *s->bank.store[l].pos;
+    uint64_t most = 0;
+    int held = 0;
+
+    for (int i = 0; i < n; i += every ? every : n) {
+        const int left = min_int(held, n_kept), dropped = left < i;
+        uint64_t now;
+        held = left + (every ? min_int(every, n - i) : n);
+        now = prompt_bytes(s, held) + (dropped ? (uint64_t)held * pos : 0);
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
 /* 1: layer l is still to be decided after a prompt, so it is not quantised */
 static int waits(const struct cb_session *s, int l)
 {
@@ -102,7 +122,7 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
         const uint64_t shared = cb_cross_layer_saved(&s->attention, l, n_prompt, n_prompt);
-        const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
+        const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared;
         peak = now > peak ? now : peak;
         before += s->policy->plan[l].late || waits(s, l)
                       ? prompt_bytes(s, n_prompt) - shared
