@@ -26,6 +26,7 @@ check_programs = \
 	tests/ops/check_kivi \
 	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
+	tests/methods/check_turns \
 	tests/methods/check_pod \
 	tests/unit/check_par \
 	tests/unit/check_affinity \
@@ -60,6 +61,8 @@ libtest_la_SOURCES = \
 	tests/kit/tiny.c tests/kit/tiny.h \
 	tests/kit/settings.c tests/kit/settings.h \
 	tests/kit/toy.c tests/kit/toy.h
+	tests/kit/toy.c tests/kit/toy.h \
+	tests/kit/written.c tests/kit/written.h
 
 tests_unit_check_api_SOURCES = tests/unit/check_api.c
 tests_unit_check_api_CFLAGS = $(check_cflags)
@@ -146,6 +149,10 @@ tests_ops_check_ops_LDADD = $(check_ldadd)
 tests_unit_check_model_SOURCES = tests/unit/check_model.c
 tests_unit_check_model_CFLAGS = $(check_cflags)
 tests_unit_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_methods_check_turns_SOURCES = tests/methods/check_turns.c
+tests_methods_check_turns_CFLAGS = $(check_cflags)
+tests_methods_check_turns_LDADD = $(check_ldadd)
 
 tests_methods_check_omnikv_SOURCES = tests/methods/check_omnikv.c tests/vectors/selection.h
 tests_methods_check_omnikv_CFLAGS = $(check_cflags)

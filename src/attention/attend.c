@@ -141,9 +141,16 @@ int cb_attention_is_dense(const struct attention *a)
     if (cb_sparse_prefill_is(a))
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].window || a->plan[l].cross.from)
+        if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||
+            a->plan[l].cross.from)
             return 0;
     return 1;
+}
+
+int cb_attention_room(const struct attention *a, int l, int i)
+{
+    const int every = cb_sparse_prefill_drops_every(a, l);
+    return min_int(cb_sparse_prefill_room(a, i), every ? every - i % every : INT32_MAX);
 }
 
 /* ---- append ---- */
@@ -289,6 +296,70 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
     return CB_OK;
 }
 
+/* ---- settle ---- */
+
+/* The scores of a prompt's queries since its begin, or since the last drop, go to the policy. */
+static void prompt_scores(struct attention *a, int l)
+{
+    if (!cb_scores_wanted(a, l, 1))
+        return;
+    cb_scores_prompt(a, l, &a->scores);
+    a->has_scores = 1;
+}
+
+static int hand_over(struct attention *a, int l)
+{
+    struct policy *p = a->policy;
+
+    if (a->has_scores && a->plan[l].score.sums)
+        cb_scores_sum(a, l, &a->scores);
+    return a->has_scores && p->m->observe ? p->m->observe(p, l, p->layer_state[l], &a->scores)
+                                          : CB_OK;
+}
+
+/* The policy drops slots. */
+static int compact(struct attention *a, int l, const struct scores *sc)
+{
+    struct policy *p = a->policy;
+
+    if (!p->m->compact)
+        return CB_OK;
+    cb_evict_begin(a->eviction, l, !a->bank->decoding);
+    TRY(p->m->compact(p, l, p->layer_state[l], sc, a->eviction));
+    return cb_evict_apply(a->eviction);
+}
+
+/* Of the slots that are left, whole blocks are prepacked, or the oldest are quantised; but not
+ * while the method waits for the next token's scores to decide what to drop. */
+static int settle(struct attention *a, int l, const struct scores *sc)
+{
+    struct store *st = &a->bank->store[l];
+    int waits;
+
+    TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
+    TRY(compact(a, l, sc));
+    waits = a->policy->watch[l] == WHEN_STEP;
+    if (!waits)
+        TRY(cb_store_prepack(st));
+    if (!a->bank->decoding)
+        cb_store_huge_pages(st);
+    return st->kivi && !waits ? cb_kivi_advance(st, a->dev) : CB_OK;
+}
+
+/* Within a prompt: after every drop_every tokens. */
+static int drop_early(struct attention *a, const struct chunk *c)
+{
+    const int l = c->l, every = cb_sparse_prefill_drops_every(a, l), end = c->pos0 + c->n;
+
+    if (a->bank->decoding || !every || (end - a->bank->n_seen) % every || end == c->pos_end)
+        return CB_OK;
+    cb_bank_note_peak(a->bank, l);
+    prompt_scores(a, l);
+    TRY(hand_over(a, l));
+    TRY(cb_device_wait(a->dev));
+    return compact(a, l, a->has_scores ? &a->scores : NULL);
+}
+
 int cb_attend(struct attention *a, const struct chunk *c, float *out)
 {
     const int wants = cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower;
@@ -301,48 +372,21 @@ int cb_attend(struct attention *a, const struct chunk *c, float *out)
     lse = cb_parts_attend(a, c, wants, out);
     if (cb_cross_layer_is(a, c->l))
         cb_cross_layer_drop_keys(a, c->l);
-    return score(a, c, lse, logit);
-}
-
-/* ---- settle ---- */
-
-/* The policy drops slots. Of the remaining ones, whole blocks are prepacked, or the oldest are
- * quantised. */
-static int settle(struct attention *a, int l, const struct scores *sc)
-{
-    struct policy *p = a->policy;
-    struct store *st = &a->bank->store[l];
-
-    TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
-    if (p->m->compact) {
-        cb_evict_begin(a->eviction, l, !a->bank->decoding);
-        TRY(p->m->compact(p, l, p->layer_state[l], sc, a->eviction));
-        TRY(cb_evict_apply(a->eviction));
-    }
-    if (p->watch[l] != WHEN_STEP) /* not while the method still decides if l is lazy */
-        TRY(cb_store_prepack(st));
-    if (!a->bank->decoding)
-        cb_store_huge_pages(st);
-    return st->kivi ? cb_kivi_advance(st, a->dev) : CB_OK;
+    TRY(score(a, c, lse, logit));
+    return drop_early(a, c);
 }
 
 int cb_attend_end(struct attention *a, int l)
 {
-    struct policy *p = a->policy;
     const int prompt = !a->bank->decoding, last = l == a->bank->n_layer - 1;
 
     for (int i = 0; i < a->n_follower; i++)
         TRY(cb_attend_end(a->follower[i], l));
     if (prompt || last)
         cb_bank_note_peak(a->bank, l);
-    if (prompt && cb_scores_wanted(a, l, 1)) {
-        cb_scores_prompt(a, l, &a->scores);
-        a->has_scores = 1;
-    }
-    if (a->has_scores && a->plan[l].score.sums)
-        cb_scores_sum(a, l, &a->scores);
-    if (a->has_scores && p->m->observe)
-        TRY(p->m->observe(p, l, p->layer_state[l], &a->scores));
+    if (prompt)
+        prompt_scores(a, l);
+    TRY(hand_over(a, l));
     if (last)
         cb_cross_layer_end(a);
     if (!prompt || !a->plan[l].late)

@@ -24,6 +24,8 @@ void cb_attention_clear(struct attention *a);      /* resets the state of layers
  * values? */
 int cb_attention_is_dense(const struct attention *a);
 
+/* How many tokens from token i of a feed on may go through layer l together */
+int cb_attention_room(const struct attention *a, int l, int i);
 /* Attention of layer c->l for chunk c: stores its keys and values, attends with its queries ->
  * out[c->n][n_head * hd]. */
 int cb_attend(struct attention *a, const struct chunk *c, float *out);

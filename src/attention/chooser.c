@@ -239,15 +239,22 @@ static int k_of(const struct choice_plan *r, int n)
     return max_int(k, 1);
 }
 
+/* Tokens that stay in the tail when its older part joins the candidates. */
+static int tail_left(const struct choice_plan *r)
+{
+    return max_int(1, min_int(r->tail_left, r->tail));
+}
+
 /* When the tail has grown too long, its older part joins the candidates. */
 static void move_tail(struct attention *a, int l)
 {
+    const struct choice_plan *r = &a->plan[l].choice;
     struct choice *c = &a->chooser->of[l];
-    const int n = a->bank->store[l].n[0], most = a->plan[l].choice.tail;
+    const int n = a->bank->store[l].n[0];
 
     c->n_cand = max_int(c->n_cand, a->bank->prompt_end);
-    if (n - c->n_cand > most)
-        c->n_cand = max_int(c->n_cand, n - (most ? window_of(a, l) : 1));
+    if (n - c->n_cand > r->tail)
+        c->n_cand = max_int(c->n_cand, n - tail_left(r));
 }
 
 float *cb_chooser_logits(struct attention *a, int l)
@@ -387,7 +394,9 @@ int cb_chooser_reads(const struct attention *a, int l, int n, int n_prompt)
     if (a->plan[l].reads < 0)
         return n;
     r = &a->plan[a->plan[l].reads].choice;
-    k = k_of(r, n_prompt);
     tail = n - n_prompt;
-    return k < n_prompt && tail <= r->tail ? k + tail : min_int(n, k + min_int(tail, r->tail));
+    if (tail > r->tail) /* from the first token too many on, the tail grows from tail_left again */
+        tail = tail_left(r) + (tail - r->tail - 1) % max_int(1, r->tail + 1 - tail_left(r));
+    k = k_of(r, n - tail);
+    return min_int(n, k + tail);
 }

@@ -24,7 +24,7 @@ struct parts {
 static int any_joins(const struct attention *a)
 {
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].rolling || a->plan[l].cross.from)
+        if (a->plan[l].rolling || a->plan[l].prompt_sink || a->plan[l].cross.from)
             return 1;
     return 0;
 }

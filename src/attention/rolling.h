@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* rolling.h - attention at rolling positions: as if nothing had been dropped (StreamingLLM, Xiao et
- * al. 2023, section 3.2). */
+/* rolling.h - attention to first and last tokens, at rolling positions, which are those as if
+ * nothing had been dropped between (StreamingLLM, Xiao et al. 2023, section 3.2), or at the true
+ * ones. */
 #ifndef ROLLING_H
 #define ROLLING_H
 
@@ -12,8 +13,8 @@ size_t cb_rolling_bytes(const struct attention *a);
 /* Call before the parts of n queries are made. Unpacks the store where these queries cannot read
  * its rows as they lie. */
 void cb_rolling_prepare(struct attention *a, int l, int n);
-/* Adds the parts of chunk c and returns 1 if there is a gap between the two runs of slots; else
- * returns 0. */
+/* Adds the parts of chunk c and returns 1 if there is a gap between the two runs of slots, or if
+ * its queries see the first tokens and a window; else returns 0. */
 int cb_rolling_parts(struct attention *a, const struct chunk *c);
 
 #endif

@@ -221,9 +221,12 @@ static void keep_queries(struct attention *a, const struct chunk *c, const float
 void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct attention *read,
                      const float *lse)
 {
+    const int every = cb_sparse_prefill_drops_every(a, c->l);
+
     if (gatherer(a, c->l) != a)
         return;
-    if (c->pos0 == a->bank->n_seen) { /* first chunk of the feed */
+    if (!(every ? (c->pos0 - a->bank->n_seen) % every : c->pos0 - a->bank->n_seen)) {
+        /* the first chunk of the feed, or after a drop within it */
         a->scoring->n_q = 0;
         clear_scores(a, cb_store_max_len(&a->bank->store[c->l]) + c->pos_end - c->pos0 - c->n);
     }

@@ -32,15 +32,24 @@ struct sparse_prefill {
 
 /* ---- open ---- */
 
-/* Refuses a policy under which layers lack the keys that other layers' choices need. */
+/* Refuses a policy under which layers lack the keys that other layers' choices need, or the order
+ * in which they drop them. */
 static int fits(const struct attention *a, const struct policy *form)
 {
-    for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].cross.from)
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        const struct layer_plan *p = &a->plan[l];
+        if (p->cross.from)
             return cb_policy_refuse(form,
                                     "not with policy %s: its layers hold keys of their own for a "
                                     "few tokens only, so they cannot read what another layer chose",
                                     a->policy->m->name);
+        if (p->prompt_window || (p->drop_every && p->score.when != WHEN_NEVER))
+            return cb_policy_refuse(
+                form,
+                "not with policy %s: it drops tokens within the prompt, so they "
+                "cannot be chosen",
+                a->policy->m->name);
+    }
     return CB_OK;
 }
 
@@ -134,6 +143,11 @@ void cb_sparse_prefill_close(struct attention *a)
 int cb_sparse_prefill_is(const struct attention *a)
 {
     return a->sparse->plan.chunk > 0;
+}
+
+int cb_sparse_prefill_drops_every(const struct attention *a, int l)
+{
+    return cb_sparse_prefill_is(a) ? 0 : a->plan[l].drop_every;
 }
 
 int cb_sparse_prefill_room(const struct attention *a, int i)

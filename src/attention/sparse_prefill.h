@@ -15,6 +15,9 @@ int cb_sparse_prefill_is(const struct attention *a); /* 1: some layers read sele
 
 /* How many tokens may go through a layer at once, from the i-th token of the current feed. */
 int cb_sparse_prefill_room(const struct attention *a, int i);
+/* After how many tokens of a prompt layer l drops slots, besides at its end; 0: never. Where a
+ * prompt reads selected tokens, all slots must still be there. */
+int cb_sparse_prefill_drops_every(const struct attention *a, int l);
 /* Adds the parts of chunk c, whose keys and values are stored, and returns 1. Returns 0 if the
  * chunk reads everything. */
 int cb_sparse_prefill_parts(struct attention *a, const struct chunk *c);

@@ -86,12 +86,12 @@ double cb_recall_ability(const struct recall *r, int a, int w)
 
 /* ---- sets ---- */
 
-/* The loss of layers a+1..end-1 when they read what layer a chose. */
-static double loss(const double *at, int n_layer, int a, int end)
+/* The loss of layers a+1+wait..end-1 when they read what layer a chose. */
+static double loss(const double *at, int n_layer, int a, int end, int wait)
 {
     double sum = 0;
 
-    for (int b = a + 1; b < end; b++)
+    for (int b = a + 1 + wait; b < end; b++)
         sum += 1 - at[a * n_layer + b];
     return sum;
 }
@@ -101,12 +101,12 @@ static double loss(const double *at, int n_layer, int a, int end)
 static void fill(const double *at, int n, double *least, int *next)
 {
     for (int f = 0; f < n; f++)
-        least[n + f] = loss(at, n, f, n);
+        least[n + f] = loss(at, n, f, n, 0);
     for (int m = 2; m <= MAX_FILTERS; m++)
         for (int f = 0; f < n; f++) {
             least[m * n + f] = INFINITY;
             for (int g = f + 1; g < n; g++) {
-                const double x = loss(at, n, f, g) + least[(m - 1) * n + g];
+                const double x = loss(at, n, f, g, 0) + least[(m - 1) * n + g];
                 if (x < least[m * n + f]) {
                     least[m * n + f] = x;
                     next[m * n + f] = g;
@@ -138,4 +138,49 @@ int cb_filter_best(const double *at, int n_layer, int n_dense, struct filter_set
     free(least);
     free(next);
     return out->n;
+}
+
+/* Adds the set's other filters behind the n so far, all ways; the best of them -> out */
+static void add_filters(const double *at, int n_layer, int most, const struct filter_set *set,
+                        struct filter_set *out)
+{
+    const int last = set->layer[set->n - 1];
+
+    if (set->n == most) {
+        struct filter_set x = *set;
+        x.lost = 0;
+        for (int i = 0; i < x.n; i++)
+            x.lost += loss(at, n_layer, x.layer[i], i + 1 < x.n ? x.layer[i + 1] : n_layer, 1);
+        if (x.lost < out->lost)
+            *out = x;
+        return;
+    }
+    for (int f = last + 2; f < n_layer; f++) { /* behind the layer that waits */
+        struct filter_set x = *set;
+        x.layer[x.n++] = f;
+        add_filters(at, n_layer, most, &x, out);
+    }
+}
+
+int cb_filter_paper(const double *at, int n_layer, struct filter_set *out)
+{
+    const int m = n_layer >= 28 ? 3 : n_layer >= 20 ? 2 : 1;
+
+    *out = (struct filter_set){ .lost = INFINITY };
+    for (int first = 1; first + 2 * m <= n_layer / 4; first++) {
+        const struct filter_set set = { .layer = { first }, .n = 1 };
+        add_filters(at, n_layer, m, &set, out);
+    }
+    return out->n;
+}
+
+int cb_filter_dense(const struct filter_set *set, int n_layer, int wait)
+{
+    int n = set->layer[0];
+
+    for (int i = 0; i < set->n; i++) {
+        const int next = i + 1 < set->n ? set->layer[i + 1] : n_layer;
+        n += next - set->layer[i] < 1 + wait ? next - set->layer[i] : 1 + wait;
+    }
+    return n;
 }

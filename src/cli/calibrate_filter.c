@@ -23,25 +23,27 @@ struct work {
     double *at; /* [n_layer][n_layer] */
     struct filter_set set[MAX_SETS];
     int n_dense[MAX_SETS], n_set;
+    struct filter_set paper; /* n 0: none */
     char spec[MAX_SETS][96];
     struct trials t;
 };
 
 /* ---- candidates ---- */
 
-static void add_set(struct work *w, const struct filter_set *set, int n_dense)
+static void add_set(struct work *w, const struct filter_set *set, int wait)
 {
     char *s = w->spec[w->n_set];
     const size_t cap = sizeof w->spec[0];
-    size_t n = (size_t)snprintf(s, cap, "omnikv:budget=%d,filter=", w->recall.k);
+    size_t n = (size_t)snprintf(s, cap, "omnikv:budget=%d,wait=%d,filter=", w->recall.k, wait);
 
     for (int i = 0; i < set->n; i++)
         n += (size_t)snprintf(s + n, cap - n, "%s%d", i ? "+" : "", set->layer[i]);
     w->set[w->n_set] = *set;
-    w->n_dense[w->n_set++] = n_dense;
+    w->n_dense[w->n_set++] = cb_filter_dense(set, w->recall.n_layer, wait);
 }
 
-/* One set for each number of layers that read everything, up to two fifths of all layers. */
+/* One set for each number of layers that read everything, up to two fifths of all layers. The last
+ * one is the paper's, which is measured but not chosen. */
 static void candidates(struct work *w)
 {
     const int n_layer = w->recall.n_layer;
@@ -50,9 +52,11 @@ static void candidates(struct work *w)
     for (int a = 0; a < n_layer; a++)
         for (int b = a; b < n_layer; b++)
             w->at[a * n_layer + b] = cb_recall_at(&w->recall, a, b);
-    for (int n = 3; n <= (2 * n_layer + 4) / 5 && w->n_set < MAX_SETS; n++)
+    for (int n = 3; n <= (2 * n_layer + 4) / 5 && w->n_set < MAX_SETS - 1; n++)
         if (cb_filter_best(w->at, n_layer, n, &set))
-            add_set(w, &set, n);
+            add_set(w, &set, 0);
+    if (w->n_set && cb_filter_paper(w->at, n_layer, &w->paper))
+        add_set(w, &w->paper, 1);
 }
 
 /* ---- results ---- */
@@ -62,6 +66,20 @@ static const char *layers_of(const struct work *w, int i)
     return strrchr(w->spec[i], '=') + 1;
 }
 
+static int is_paper(const struct work *w, int i)
+{
+    return w->paper.n && i == w->n_set - 1;
+}
+
+static json_t *list_of(const struct filter_set *set)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < set->n; i++)
+        json_array_append_new(list, json_integer(set->layer[i]));
+    return list;
+}
+
 static json_t *rows(const struct work *w)
 {
     json_t *a = json_array();
@@ -69,6 +87,7 @@ static json_t *rows(const struct work *w)
     for (int i = 0; i < w->n_set; i++) {
         json_t *row = cb_trials_row(&w->t, i);
         json_object_set_new(row, "filter", json_string(layers_of(w, i)));
+        json_object_set_new(row, "wait", json_integer(is_paper(w, i)));
         json_object_set_new(row, "dense_layers", json_integer(w->n_dense[i]));
         json_object_set_new(row, "recall",
                             json_real(1 - w->set[i].lost / (w->recall.n_layer - w->n_dense[i])));
@@ -91,7 +110,7 @@ static void print_table(const struct work *w, int chosen)
         printf("| %s | %d of %d | %.3f | ", layers_of(w, i), w->n_dense[i], n_layer,
                1 - w->set[i].lost / (n_layer - w->n_dense[i]));
         cb_trials_print(&w->t, i);
-        printf(" | %s |\n", i == chosen ? "chosen" : "");
+        printf(" | %s |\n", is_paper(w, i) ? "paper's, wait=1" : cb_trials_mark(&w->t, i, chosen));
     }
 }
 
@@ -108,17 +127,17 @@ static int draw(const struct work *w)
 
 static int report(struct work *w)
 {
-    const int chosen = cb_trials_choose(&w->t);
-    json_t *list = json_array();
+    const int chosen = cb_trials_choose(&w->t, w->n_set - (w->paper.n > 0));
+    json_t *values = json_pack("{s:o}", "filter", list_of(&w->set[chosen]));
 
-    for (int i = 0; i < w->set[chosen].n; i++)
-        json_array_append_new(list, json_integer(w->set[chosen].layer[i]));
+    if (w->paper.n)
+        json_object_set_new(values, "paper", list_of(&w->paper));
     if (!cb_opt_flag(w->c->o, ARG_JSON))
         print_table(w, chosen);
     json_object_set_new(w->c->made, "budget", json_integer(w->recall.k));
     cb_trials_made(&w->t, chosen, w->c->made);
     TRY(draw(w));
-    return cb_calibrate_save(w->c, "omnikv", "", json_pack("{s:o}", "filter", list), rows(w));
+    return cb_calibrate_save(w->c, "omnikv", "", values, rows(w));
 }
 
 /* ---- the work ---- */
@@ -142,7 +161,7 @@ static int work_with(struct work *w)
     if (!w->at)
         return CB_ENOMEM;
     TRY(cb_recall_open(&w->recall, c->e.model, cb_trials_budget(c, 8), c->n_ctx));
-    TRY(cb_trials_open(&w->t, c));
+    TRY(cb_trials_open(&w->t, c, KEEP_ANSWERS));
     TRY(cb_trials_probe(&w->t, c, &probe, STEPS));
     candidates(w);
     if (!w->n_set)

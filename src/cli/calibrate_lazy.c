@@ -52,14 +52,14 @@ static void print_table(const struct work *w, int chosen)
         printf("| %.2f | %.1f of %d | ", tried[i] / 100.0, lazy_layers(w, tried[i]),
                w->ends.n_layer);
         cb_trials_print(&w->t, i);
-        printf(" | %s |\n", i == chosen ? "chosen" : "");
+        printf(" | %s |\n", cb_trials_mark(&w->t, i, chosen));
     }
 }
 
 static int report(struct work *w)
 {
     const char *plot = cb_opt_text(w->c->o, ARG_CAL_PLOT);
-    const int chosen = cb_trials_choose(&w->t);
+    const int chosen = cb_trials_choose(&w->t, N_TRIED);
     const struct curve curve = { "share of the ends", w->ends.sum };
     char title[160];
 
@@ -93,8 +93,8 @@ static int work_with(struct work *w)
                  tried[i] / 100.0, SINK, w->ends.recent);
         spec[i] = text[i];
     }
-    TRY(cb_trials_open(&w->t, c));
-    w->t.by_token = 1; /* single needles are found long before answers with several values */
+    /* single needles are found long before answers with several values */
+    TRY(cb_trials_open(&w->t, c, KEEP_TOKENS));
     TRY(cb_trials_probe(&w->t, c, &probe, STEPS));
     TRY(cb_trials_run(&w->t, c, spec, N_TRIED, STEPS));
     return report(w);

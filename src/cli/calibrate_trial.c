@@ -70,6 +70,27 @@ static int make_items(struct trials *t, struct calibrate *c, uint64_t seed, int 
     return CB_OK;
 }
 
+/* n needles at each of four lengths and five depths */
+static int make_grid(struct trials *t, struct calibrate *c, uint64_t seed, int n,
+                     struct item_list *out)
+{
+    static const int depth[] = { 0, 25, 50, 75, 100 };
+    const int most = c->n_ctx - 1; /* BOS */
+    const int length[] = { most / 4, most / 2, most - most / 4, most };
+    const struct gen g = { .seed = seed,
+                           .length = length,
+                           .n_length = 4,
+                           .depth = depth,
+                           .n_depth = 5,
+                           .n_needle = 1,
+                           .items = n,
+                           .haystack = &t->hay,
+                           .count = count_tokens,
+                           .arg = c };
+
+    return cb_gen_needle(&g, out);
+}
+
 static int read_haystack(struct trials *t, const struct opts *o)
 {
     char path[PATH_MAX];
@@ -82,17 +103,36 @@ static int read_haystack(struct trials *t, const struct opts *o)
     return cb_haystack_read(path, &t->hay);
 }
 
-int cb_trials_open(struct trials *t, struct calibrate *c)
+static enum trial_rule rule_of(const struct opts *o, enum trial_rule usual)
 {
-    const uint64_t seed = (uint64_t)cb_opt_int64(c->o, ARG_CAL_SEED);
-    const int n = cb_opt_int(c->o, ARG_CAL_ITEMS);
+    static const char *const name[] = {
+        [KEEP_TOKENS] = "tokens", [KEEP_ANSWERS] = "answers", [KEEP_GRID] = "grid"
+    };
+    const char *given = cb_opt_text(o, ARG_CAL_RULE);
 
-    *t = (struct trials){ .keep = cb_opt_real(c->o, ARG_CAL_KEEP) / 100 };
+    for (int i = 0; given && i <= KEEP_GRID; i++)
+        if (!strcmp(given, name[i]))
+            return (enum trial_rule)i;
+    return usual;
+}
+
+int cb_trials_open(struct trials *t, struct calibrate *c, enum trial_rule usual)
+{
+    const struct opts *o = c->o;
+    const uint64_t seed = (uint64_t)cb_opt_int64(o, ARG_CAL_SEED);
+    const enum trial_rule rule = rule_of(o, usual);
+    const int n =
+        rule == KEEP_GRID && !cb_opt_set(o, ARG_CAL_ITEMS) ? 2 : cb_opt_int(o, ARG_CAL_ITEMS);
+
+    *t = (struct trials){ .rule = rule, .keep = rule == KEEP_GRID ? 0.99 : 0.98 };
+    if (cb_opt_set(o, ARG_CAL_KEEP))
+        t->keep = cb_opt_real(o, ARG_CAL_KEEP) / 100;
     if (!n)
         return CB_OK;
-    TRY(read_haystack(t, c->o));
+    TRY(read_haystack(t, o));
     TRY(make_items(t, c, seed + 1, N_TASK, &t->probe));
-    return make_items(t, c, seed, n, &t->items);
+    return rule == KEEP_GRID ? make_grid(t, c, seed, n, &t->items)
+                             : make_items(t, c, seed, n, &t->items);
 }
 
 void cb_trials_close(struct trials *t)
@@ -177,21 +217,31 @@ int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *poli
 static double held(const struct trials *t, int i)
 {
     const struct verdict *v = &t->t.of[i];
-    return t->t.n_right && !t->by_token ? (double)v->held / t->t.n_right
-                                        : (double)v->same / t->t.n_token;
+    return t->t.n_right && t->rule != KEEP_TOKENS ? (double)v->held / t->t.n_right
+                                                  : (double)v->same / t->t.n_token;
 }
 
-int cb_trials_choose(const struct trials *t)
+int cb_trials_keeps(const struct trials *t, int i)
+{
+    return held(t, i) >= t->keep;
+}
+
+int cb_trials_choose(const struct trials *t, int n)
 {
     int best = 0;
 
-    for (int i = 0; i < t->t.n; i++) {
-        if (held(t, i) >= t->keep)
+    for (int i = 0; i < n; i++) {
+        if (cb_trials_keeps(t, i))
             return i;
         best = held(t, i) > held(t, best) ? i : best;
     }
     cb_log_note("none of them keeps %g %%: the one that keeps most is chosen", 100 * t->keep);
     return best;
+}
+
+const char *cb_trials_mark(const struct trials *t, int i, int chosen)
+{
+    return i != chosen ? "" : cb_trials_keeps(t, i) ? "chosen" : "chosen: none keeps enough";
 }
 
 json_t *cb_trials_row(const struct trials *t, int i)
@@ -214,5 +264,7 @@ void cb_trials_print(const struct trials *t, int i)
 void cb_trials_made(const struct trials *t, int chosen, json_t *made)
 {
     json_object_set_new(made, "needles", json_integer(t->items.n));
+    json_object_set_new(made, "keep", json_real(t->keep));
+    json_object_set_new(made, "kept", json_boolean(cb_trials_keeps(t, chosen)));
     json_object_set_new(made, "trial", cb_trials_row(t, chosen));
 }

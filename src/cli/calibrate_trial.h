@@ -8,25 +8,37 @@
 #include "calibrate/trial.h"
 #include "eval/gen.h"
 
+/* What a candidate must keep of the full cache; choices of --rule */
+enum trial_rule {
+    KEEP_TOKENS,  /* predictions: the likeliest next token */
+    KEEP_ANSWERS, /* right answers to the items */
+    KEEP_GRID     /* right answers to needles at lengths and depths (Zhang et al. 2024, 6.1) */
+};
+
 struct trials {
     struct trial t;
     struct haystack hay;
     struct item_list probe, items; /* different ones: to measure with, to try on */
-    double keep;  /* share of the full cache's answers that a candidate must give */
-    int by_token; /* 1: `keep` is a share of the predictions instead */
+    enum trial_rule rule;
+    double keep; /* the share that must be kept */
 };
 
 /* --budget, or 1/part of the context */
 int cb_trials_budget(const struct calibrate *c, int part);
-int cb_trials_open(struct trials *t, struct calibrate *c); /* makes the items */
+/* Makes the items. usual: the rule without --rule */
+int cb_trials_open(struct trials *t, struct calibrate *c, enum trial_rule usual);
 void cb_trials_close(struct trials *t);
 /* Feeds texts and items to the probe, the last n_step tokens of each one by one. */
 int cb_trials_probe(struct trials *t, struct calibrate *c, const struct probe *p, int n_step);
 int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *policy, int n,
                   int n_step);
-/* The first candidate that keeps enough of the full cache's answers (or of its tokens, if it has no
- * right answers and by_token is set); if none does, the one that keeps most. */
-int cb_trials_choose(const struct trials *t);
+/* The first of the first n candidates that keeps enough; if none does, the one that keeps most. */
+int cb_trials_choose(const struct trials *t, int n);
+/* Does candidate i keep enough? If the full cache has no right answers, predictions are compared.
+ */
+int cb_trials_keeps(const struct trials *t, int i);
+/* "chosen", with a word more if it does not keep enough; "" for the others */
+const char *cb_trials_mark(const struct trials *t, int i, int chosen);
 json_t *cb_trials_row(const struct trials *t, int i);
 void cb_trials_print(const struct trials *t, int i); /* "held | same | KLD | read" */
 void cb_trials_made(const struct trials *t, int chosen, json_t *made);

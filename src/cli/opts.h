@@ -107,6 +107,7 @@ enum opt_id {
     ARG_SAMPLES,
     ARG_CAL_BUDGET,
     ARG_CAL_ITEMS,
+    ARG_CAL_RULE,
     ARG_CAL_KEEP,
     ARG_CAL_SEED,
     ARG_THETA,

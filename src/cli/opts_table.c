@@ -167,11 +167,17 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "eighth of the sample, or a quarter)" },
     [ARG_CAL_ITEMS] = { "items", .takes = TAKES_INT, .unit = "N", .max = 10000, .def = "12",
         .sets = SET_TRIAL,
-        .text = "number of needles to hide and ask for; 0: compare predictions only" },
+        .text = "number of needles to hide and ask for; 0: compare predictions only; with --rule "
+                "grid, number at each length and depth (default 2)" },
+    [ARG_CAL_RULE] = { "rule", .takes = TAKES_CHOICE, .unit = "WHAT",
+        .choices = "tokens answers grid", .sets = SET_TRIAL,
+        .text = "what a candidate must keep of the full cache: its predictions (default for lazy), "
+                "its right answers (default for filter-layers), or its right answers to needles at "
+                "four lengths and five depths, as SimLayerKV was calibrated" },
     [ARG_CAL_KEEP] = { "keep", .takes = TAKES_REAL, .unit = "PERCENT", .min = 0, .max = 100,
-        .def = "98", .sets = SET_TRIAL,
-        .text = "percentage of the full cache's right answers that must remain right; for lazy, "
-                "and where the full cache answers nothing right, percentage of its predictions" },
+        .sets = SET_TRIAL,
+        .text = "percentage of them that a candidate must keep; of predictions where the full "
+                "cache answers nothing right (default 98; with --rule grid 99)" },
     [ARG_CAL_SEED] = { "seed", .letter = 's', .takes = TAKES_INT, .unit = "N", .min = 0,
         .max = 4294967295.0, .def = "1", .sets = SET_TRIAL,
         .text = "seed for generating needles" },

@@ -160,7 +160,7 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
 {
     const struct hparams *hp = &s->model->hp;
     const int n = s->bank.n_feed, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
-    const int room = cb_sparse_prefill_room(&s->attention, i);
+    const int room = cb_attention_room(&s->attention, l, i);
     const int m = min_int(min_int(s->chunk, n - i), room);
     const struct rows r = { &s,
                             1,

@@ -4,7 +4,9 @@
 #include "attention/attend.h"
 #include "attention/chooser.h"
 #include "attention/cross_layer.h"
+#include "attention/sparse_prefill.h"
 #include "base/err.h"
+#include "base/ints.h"
 #include "model/head_prune.h"
 #include "session.h"
 
@@ -68,6 +70,38 @@ static uint64_t heads_bytes(const struct store *st, int n)
     return sum;
 }
 
+/* Bytes of a layer while n tokens of a prompt go through it: nothing is quantised yet. */
+static uint64_t prompt_bytes(const struct cb_session *s, int n)
+{
+    const struct store *st = &s->bank.store[0];
+    const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
+    return (uint64_t)n * (uint64_t)st->n_kv * slot;
+}
+
+/* The most that layer l takes meanwhile: it may drop slots down to n_kept within the prompt. */
+static uint64_t feed_bytes(const struct cb_session *s, int l, int n, int n_kept)
+{
+    const int every = cb_sparse_prefill_drops_every(&s->attention, l);
+    const size_t pos = (size_t)s->bank.n_kv * sizeof *s->bank.store[l].pos;
+    uint64_t most = 0;
+    int held = 0;
+
+    for (int i = 0; i < n; i += every ? every : n) {
+        const int left = min_int(held, n_kept), dropped = left < i;
+        uint64_t now;
+        held = left + (every ? min_int(every, n - i) : n);
+        now = prompt_bytes(s, held) + (dropped ? (uint64_t)held * pos : 0);
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+/* 1: layer l is still to be decided after a prompt, so it is not quantised */
+static int waits(const struct cb_session *s, int l)
+{
+    return s->bank.store[l].kivi && s->policy->plan[l].score.when == WHEN_STEP;
+}
+
 /* Bytes of layer l when n_slot of n tokens are left. */
 static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
 {
@@ -80,14 +114,6 @@ static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n
     return (uint64_t)st->n_kv * (uint64_t)n_slot * beside + heads_bytes(st, n_slot);
 }
 
-/* Bytes of a layer while n tokens of a prompt go through it: nothing is quantised yet. */
-static uint64_t prompt_bytes(const struct cb_session *s, int n)
-{
-    const struct store *st = &s->bank.store[0];
-    const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
-    return (uint64_t)n * (uint64_t)st->n_kv * slot;
-}
-
 /* The peak of a prefill: one full layer, and the compacted ones before it. */
 static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 {
@@ -96,10 +122,11 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
         const uint64_t shared = cb_cross_layer_saved(&s->attention, l, n_prompt, n_prompt);
-        const uint64_t now = before + prompt_bytes(s, n_prompt) - shared;
+        const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared;
         peak = now > peak ? now : peak;
-        before += s->policy->plan[l].late ? prompt_bytes(s, n_prompt) - shared
-                                          : layer_bytes(s, l, held, n_prompt, 0) - shared;
+        before += s->policy->plan[l].late || waits(s, l)
+                      ? prompt_bytes(s, n_prompt) - shared
+                      : layer_bytes(s, l, held, n_prompt, 0) - shared;
     }
     return peak;
 }
@@ -128,7 +155,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes +=
-            layer_bytes(s, l, held, n, evicts) - cb_cross_layer_saved(&s->attention, l, n, held);
+            (waits(s, l) && !n_gen ? prompt_bytes(s, n) : layer_bytes(s, l, held, n, evicts)) -
+            cb_cross_layer_saved(&s->attention, l, n, held);
         out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(&s->attention, l, n, held);
         out->kv_read_bytes_per_token +=
             heads_bytes(&s->bank.store[l],

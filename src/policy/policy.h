@@ -50,7 +50,9 @@ struct choice_plan {
     float decay;  /* query i of w weighs decay^(w-1-i); 0 means 1 */
     int logits;   /* 1: by logits instead of softmax weights */
     int tail; /* > 0: tokens generated since the last prompt are always read and never candidates,
-                 until there are more than this many */
+                 until there are more than this many. Then all but the last tail_left are candidates
+                 as well, and the count starts anew */
+    int tail_left; /* at most tail; 0 means 1 */
 };
 
 /* A layer whose KV heads take the logits of distant tokens from an earlier layer. */
@@ -73,7 +75,13 @@ struct layer_plan {
     int rolling; /* 1: slots are a run of first tokens and a run of last tokens, read at positions
                     as if they were adjacent */
     int window;  /* > 0: a query sees the last `window` tokens only, in the prompt as well */
-    int late;    /* 1 = at the end of a prompt, compact() waits for all layers */
+    /* prompt_window > 0: a query of a prompt sees the first prompt_sink tokens and the last
+     * prompt_window, itself included. With rolling, distances to the first tokens are at most those
+     * of prompt_sink + prompt_window adjacent tokens */
+    int prompt_window, prompt_sink;
+    int drop_every; /* > 0: compact() is called after every so many tokens of a prompt too, with the
+                       scores of their queries */
+    int late;       /* 1 = at the end of a prompt, compact() waits for all layers */
 };
 
 static inline int cb_plan_chooses(const struct layer_plan *p)
@@ -155,8 +163,8 @@ struct method {
     int (*prompt)(struct policy *, const struct shape *, struct prompt_plan *); /* prefill forms */
     /* called after attention, if the plan asks for scores */
     int (*observe)(struct policy *, int l, void *st, const struct scores *);
-    /* called after observe, at the end of a prompt and after each decoded token; scores may be
-     * NULL, and are at the end of a prompt if the plan sets late */
+    /* called after observe, at the end of a prompt (and within it, see drop_every) and after each
+     * decoded token; scores may be NULL, and are at the end of a prompt if the plan sets late */
     int (*compact)(struct policy *, int l, void *st, const struct scores *, struct eviction *);
     /* slots that a KV head of layer l will hold after a prompt and n_gen generated tokens; an upper
      * bound if that depends on the text. NULL: all are kept */
@@ -181,6 +189,9 @@ struct preset;
 int cb_preset_open(struct policy *p, const char *path, struct preset **out);
 void cb_preset_close(struct preset *x);
 const char *cb_preset_path(const struct preset *x);
+int cb_preset_has(const struct preset *x, const char *key);
+/* 0: the analysis says that no candidate kept enough of the full cache's answers */
+int cb_preset_kept(const struct preset *x);
 /* Blocks of layers, key "start": the first layer of each layer's block -> start[n_kv][n_layer].
  * *sinks and *recent are set if the file has them, else left alone. */
 int cb_preset_blocks(struct policy *p, const struct preset *x, int *start, int *sinks, int *recent);

@@ -108,6 +108,16 @@ const char *cb_preset_path(const struct preset *x)
     return x->path;
 }
 
+int cb_preset_has(const struct preset *x, const char *key)
+{
+    return json_object_get(x->root, key) != NULL;
+}
+
+int cb_preset_kept(const struct preset *x)
+{
+    return !json_is_false(json_object_get(json_object_get(x->root, "made"), "kept"));
+}
+
 /* ---- blocks ---- */
 
 static int read_row(struct policy *p, const char *path, const json_t *row, int kv, int *start)

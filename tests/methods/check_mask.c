@@ -93,6 +93,7 @@ static void ref_streaming_long(struct slow *s, int prompt)
         drop_middle(s, l, 4, 146);
 }
 
+/* budget 0: sums alone */
 static void h2o(struct slow *s, int mean, int budget)
 {
     const int group = s->hp.n_head / s->hp.n_kv;
@@ -107,8 +108,14 @@ static void h2o(struct slow *s, int mean, int budget)
                         *sum += cb_slow_p(s, l, kv * group + g, i, j);
                     score[j] = mean ? score[j] + *sum : fmax(score[j], *sum);
                 }
-            drop_worst(s, l, kv, score, score, budget, 0, budget / 2);
+            if (budget)
+                drop_worst(s, l, kv, score, score, budget, 0, budget / 2);
         }
+}
+
+static void ref_h2o_first(struct slow *s, int prompt)
+{
+    h2o(s, 0, prompt ? 0 : 24);
 }
 
 static void ref_h2o(struct slow *s, int prompt)
@@ -431,31 +438,38 @@ struct pair {
     const char *spec;
     void (*drop)(struct slow *s, int prompt);
     int rolling, window, prompt; /* prompt: tokens, 0 = PROMPT */
+    int piece;                   /* > 0: tokens are dropped after every so many of a prompt */
 };
 
 static const struct pair pairs[] = {
-    { "window:budget=24", ref_window, 0, 24, 0 },
-    { "window:budget=24,prefill=dense", ref_window, 0, 0, 0 },
-    { "window:budget=24,decode=grow", ref_dense, 0, 0, 0 },
-    { "streamingllm:budget=24", ref_streaming, 1, 0, 0 },
-    { "streamingllm:recent=20,positions=kept", ref_streaming, 0, 0, 0 },
-    { "streamingllm:budget=150", ref_streaming_long, 1, 0, 160 },
-    { "h2o:budget=24", ref_h2o, 0, 0, 0 },
-    { "h2o:budget=140", ref_h2o_long, 0, 0, 160 },
-    { "h2o:budget=24,group=mean,recent=12", ref_h2o_mean, 0, 0, 0 },
-    { "snapkv:budget=24,window=8", ref_snapkv, 0, 0, 0 },
-    { "snapkv:budget=24,window=8,decode=bounded,tail=10", ref_snapkv_bounded, 0, 0, 0 },
-    { "pyramidkv:budget=12,window=2,beta=5", ref_pyramid, 0, 0, 0 },
-    { "tova:budget=24", ref_tova, 0, 0, 0 },
-    { "d2o:budget=24,sink=2", ref_d2o, 0, 0, 0 },
-    { "d2o:budget=24,sink=2,merge=avg,layers=uniform", ref_d2o_average, 0, 0, 0 },
-    { "d2o:budget=24,sink=2,merge=off", ref_d2o_drop, 0, 0, 0 },
-    { "d2o:budget=24,sink=2,merge=printed", ref_d2o_printed, 0, 0, 0 },
-    { "d2o:budget=24,sink=2,merge=code", ref_d2o_code, 0, 0, 0 },
-    { "d2o:budget=24,sink=2,merge_sinks=0", ref_d2o_sinks, 0, 0, 0 },
-    { "d2o:budget=24,sink=2,merge_keys=0,protect=2", ref_d2o_values, 0, 0, 0 },
-    { "simlayerkv:sink=2,recent=10", ref_sim_decode, 0, 0, 0 },
-    { "simlayerkv:sink=2,recent=10,mode=prefill,window=6", ref_sim_prefill, 0, 0, 0 },
+    { "window:budget=24", ref_window, 0, 24, 0, 0 },
+    { "window:budget=24,prefill=dense", ref_window, 0, 0, 0, 0 },
+    { "window:budget=24,decode=grow", ref_dense, 0, 0, 0, 0 },
+    { "streamingllm:budget=24", ref_streaming, 1, 0, 0, 0 },
+    { "streamingllm:recent=20,positions=kept", ref_streaming, 0, 0, 0, 0 },
+    { "streamingllm:budget=150", ref_streaming_long, 1, 0, 160, 0 },
+    { "streamingllm:budget=24,prefill=windowed", ref_streaming, 1, 0, 0, 1 },
+    { "streamingllm:budget=24,prefill=windowed,positions=kept", ref_streaming, 0, 0, 0, 1 },
+    { "streamingllm:recent=24,sink=0,prefill=windowed", ref_window, 1, 0, 0, 1 },
+    { "h2o:budget=24", ref_h2o, 0, 0, 0, 0 },
+    { "h2o:budget=140", ref_h2o_long, 0, 0, 160, 0 },
+    { "h2o:budget=24,drop=first-decode", ref_h2o_first, 0, 0, 0, 0 },
+    { "h2o:budget=24,drop=chunk,chunk=32", ref_h2o, 0, 0, 0, 32 },
+    { "h2o:budget=24,drop=chunk,chunk=9", ref_h2o, 0, 0, 0, 9 },
+    { "h2o:budget=24,group=mean,recent=12", ref_h2o_mean, 0, 0, 0, 0 },
+    { "snapkv:budget=24,window=8", ref_snapkv, 0, 0, 0, 0 },
+    { "snapkv:budget=24,window=8,decode=bounded,tail=10", ref_snapkv_bounded, 0, 0, 0, 0 },
+    { "pyramidkv:budget=12,window=2,beta=5", ref_pyramid, 0, 0, 0, 0 },
+    { "tova:budget=24", ref_tova, 0, 0, 0, 0 },
+    { "d2o:budget=24,sink=2", ref_d2o, 0, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge=avg,layers=uniform", ref_d2o_average, 0, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge=off", ref_d2o_drop, 0, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge=printed", ref_d2o_printed, 0, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge=code", ref_d2o_code, 0, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge_sinks=0", ref_d2o_sinks, 0, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,merge_keys=0,protect=2", ref_d2o_values, 0, 0, 0, 0 },
+    { "simlayerkv:sink=2,recent=10", ref_sim_decode, 0, 0, 0, 0 },
+    { "simlayerkv:sink=2,recent=10,mode=prefill,window=6", ref_sim_prefill, 0, 0, 0, 0 },
 };
 enum { N_PAIR = sizeof pairs / sizeof *pairs };
 
@@ -509,6 +523,17 @@ static cb_model *open_model(const char *family)
     return cb_toy_model(&t, "ref", 1);
 }
 
+/* The slow run's prompt, but for what is dropped at its end */
+static void slow_prompt(const struct pair *t, struct slow *r, const int32_t *tok, int n)
+{
+    for (; t->piece && n > t->piece; tok += t->piece, n -= t->piece) {
+        r->rolling = t->rolling;
+        cb_slow_feed(r, tok, t->piece);
+        t->drop(r, 1);
+    }
+    cb_slow_feed(r, tok, n);
+}
+
 static void run_pair(const struct pair *t, const char *family, int chunk)
 {
     cb_model *m = open_model(family);
@@ -523,7 +548,7 @@ static void run_pair(const struct pair *t, const char *family, int chunk)
     memset(is_lazy, 0, sizeof is_lazy);
     memset(&d2o, 0, sizeof d2o);
     r->window = t->window;
-    cb_slow_feed(r, tok, prompt);
+    slow_prompt(t, r, tok, prompt);
     if (!strncmp(spec, "simlayerkv", 10)) {
         sim_threshold = part_layers(r, strstr(spec, "prefill") != NULL);
         snprintf(spec, sizeof spec, "%s,threshold=%.17g", t->spec, sim_threshold);
@@ -543,7 +568,7 @@ static void run_pair(const struct pair *t, const char *family, int chunk)
         same_slots(s, r, when);
     }
     snprintf(when, sizeof when, "%s, %s, second turn", spec, family);
-    cb_slow_feed(r, tok + end, SECOND);
+    slow_prompt(t, r, tok + end, SECOND);
     cb_toy_ok(cb_session_prefill(s, tok + end, SECOND, NULL));
     same_logits(s, r, when);
     t->drop(r, 1);

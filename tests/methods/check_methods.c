@@ -12,62 +12,10 @@
 #include "engine/session.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
+#include "kit/written.h"
 #include "vectors/methods.h"
 
-enum { N = 12, D = 4, HQ = 4, HKV = 2, LAYERS = 3, WIDE = 16 };
-
-static const char *const path = "check_methods.gguf";
-
-static cb_model *model(int n_layer, int n_head, int n_kv, int hd)
-{
-    struct tiny t = cb_tiny_small("llama");
-    cb_model *m;
-
-    t.n_layer = n_layer;
-    t.n_head = n_head;
-    t.n_kv = n_kv;
-    t.hd = hd;
-    t.n_embd = n_head * hd;
-    cb_tiny_save(&t, path);
-    if (cb_model_open(path, &(struct cb_model_params){ .n_threads = 1, .device = "ref" }, &m))
-        ck_abort_msg("%s", cb_error());
-    remove(path);
-    return m;
-}
-
-static cb_session *session(cb_model *m, const char *policy, int n_ctx)
-{
-    const struct cb_session_params sp = {
-        .n_ctx = n_ctx, .type_k = "f32", .type_v = "f32", .policy = policy
-    };
-    cb_session *s;
-
-    if (cb_session_open(m, &sp, &s))
-        ck_abort_msg("%s: %s", policy, cb_error());
-    return s;
-}
-
-/* Tokens pos0.. of a feed of n, as qkv[n][stride], go through layer l. */
-static void feed(cb_session *s, int l, const float *qkv, int n, int pos0, float *out)
-{
-    const int last = l == s->model->hp.n_layer - 1;
-
-    s->bank.decoding = n == 1;
-    s->bank.n_feed = n;
-    cb_toy_attend(s, l, qkv, n, pos0, pos0 + n, out);
-    cb_toy_ok(cb_attend_end(&s->attention, l));
-    if (last) {
-        s->bank.n_seen += n;
-        s->bank.n_feed = 0;
-    }
-}
-
-static void holds(const cb_session *s, int l, int kv, const int *tok, int n)
-{
-    ck_assert_int_eq(s->bank.store[l].n[kv], n);
-    for (int i = 0; i < n; i++)
-        ck_assert_int_eq(cb_store_pos(&s->bank.store[l], kv, i), tok[i]);
-}
+enum { N = 12, D = 4, HQ = 4, HKV = 2, LAYERS = 3, WIDE = CB_WRITTEN_WIDE };
 
 /* ---- the numbers of a generator ---- */
 
@@ -100,13 +48,13 @@ static void feed_toy(cb_session *s, int from, int n)
 {
     float out[N * HQ * D];
     for (int l = 0; l < LAYERS; l++)
-        feed(s, l, toy[l][from], n, from, out);
+        cb_written_feed(s, l, toy[l][from], n, from, out);
 }
 
 /* a layer's score is m: lazy below it, not above */
 static void lazy_at(const char *mode, const double *m, int prompt)
 {
-    cb_model *mdl = model(LAYERS, HQ, HKV, D);
+    cb_model *mdl = cb_written_model(LAYERS, HQ, HKV, D);
     char spec[96];
 
     for (int l = 0; l < LAYERS; l++)
@@ -115,7 +63,7 @@ static void lazy_at(const char *mode, const double *m, int prompt)
             snprintf(spec, sizeof spec,
                      "simlayerkv:sink=2,recent=4,window=3,mode=%s,threshold=%.9g", mode,
                      m[l] + (above ? 2e-6 : -2e-6));
-            s = session(mdl, spec, 32);
+            s = cb_written_session(mdl, spec, 32);
             feed_toy(s, 0, prompt);
             if (prompt < N)
                 feed_toy(s, prompt, N - prompt);
@@ -135,12 +83,12 @@ END_TEST
 
 START_TEST(pyramidkv_choice)
 {
-    cb_model *m = model(LAYERS, HQ, HKV, D);
-    cb_session *s = session(m, "pyramidkv:budget=6,window=2,beta=1,kernel=3", 32);
+    cb_model *m = cb_written_model(LAYERS, HQ, HKV, D);
+    cb_session *s = cb_written_session(m, "pyramidkv:budget=6,window=2,beta=1,kernel=3", 32);
 
     feed_toy(s, 0, N);
     for (int kv = 0; kv < HKV; kv++)
-        holds(s, 0, kv, vec_pyramid[kv], 6);
+        cb_written_holds(s, 0, kv, vec_pyramid[kv], 6);
     cb_session_close(s);
     cb_model_close(m);
 }
@@ -158,7 +106,7 @@ static void d2o_holds(const cb_session *s, const int (*kept)[6], const double (*
     float x[D];
 
     for (int kv = 0; kv < HKV; kv++) {
-        holds(s, 0, kv, kept[kv], 6);
+        cb_written_holds(s, 0, kv, kept[kv], 6);
         for (int i = 0; i < 6; i++) {
             cb_store_get(&s->bank.store[0], s->dev, kv, 0, i, x);
             close_to(x, k[kv][i], D);
@@ -170,13 +118,13 @@ static void d2o_holds(const cb_session *s, const int (*kept)[6], const double (*
 
 START_TEST(d2o_keeps_and_merges)
 {
-    cb_model *m = model(LAYERS, HQ, HKV, D);
-    cb_session *s = session(m, "d2o:budget=5,recent=2,sink=1,layers=uniform", 32);
+    cb_model *m = cb_written_model(LAYERS, HQ, HKV, D);
+    cb_session *s = cb_written_session(m, "d2o:budget=5,recent=2,sink=1,layers=uniform", 32);
     float out[HQ * D];
 
     feed_toy(s, 0, N);
     d2o_holds(s, vec_d2o_kept, vec_d2o_keys, vec_d2o_values);
-    feed(s, 0, step, 1, N, out);
+    cb_written_feed(s, 0, step, 1, N, out);
     close_to(out, vec_d2o_outs[0], HQ * D);
     d2o_holds(s, vec_d2o_kept2, vec_d2o_keys2, vec_d2o_values2);
     cb_session_close(s);
@@ -184,35 +132,20 @@ START_TEST(d2o_keeps_and_merges)
 }
 END_TEST
 
-/* ---- logits written down: key j is 1 at dimension j, a query's dimensions are its logits ---- */
-
-static void feed_logits(cb_session *s, const double *logit, int stride, const int *tok, int n_tok,
-                        int n, int pos0)
-{
-    static float qkv[WIDE][3 * WIDE];
-    float out[WIDE * WIDE];
-
-    memset(qkv, 0, sizeof qkv);
-    for (int i = 0; i < n; i++) {
-        for (int j = 0; j < n_tok; j++)
-            qkv[i][tok ? tok[j] : j] = 4 * (float)logit[i * stride + j]; /* scale 1/4 */
-        qkv[i][WIDE + pos0 + i] = 1;
-    }
-    feed(s, 0, qkv[0], n, pos0, out);
-}
+/* ---- logits written down ---- */
 
 START_TEST(h2o_example)
 {
-    cb_model *m = model(1, 1, 1, WIDE);
-    cb_session *s = session(m, "h2o:budget=4", 32);
+    cb_model *m = cb_written_model(1, 1, 1, WIDE);
+    cb_session *s = cb_written_session(m, "h2o:budget=4", 32);
     int tok[5];
 
-    feed_logits(s, vec_h2o_logits[0], 6, NULL, 6, 6, 0);
-    holds(s, 0, 0, vec_h2o_prompt, 4);
+    cb_written_logits(s, vec_h2o_logits[0], 6, NULL, 6, 6, 0);
+    cb_written_holds(s, 0, 0, vec_h2o_prompt, 4);
     memcpy(tok, vec_h2o_prompt, sizeof vec_h2o_prompt);
     tok[4] = 6;
-    feed_logits(s, vec_h2o_step, 5, tok, 5, 1, 6);
-    holds(s, 0, 0, vec_h2o_kept, 4);
+    cb_written_logits(s, vec_h2o_step, 5, tok, 5, 1, 6);
+    cb_written_holds(s, 0, 0, vec_h2o_kept, 4);
     cb_session_close(s);
     cb_model_close(m);
 }
@@ -223,7 +156,7 @@ START_TEST(snapkv_example)
     static const char *const how[] = { "kernel=1,pool=mean", "kernel=3,pool=mean",
                                        "kernel=3,pool=max", "kernel=5,pool=mean",
                                        "kernel=5,pool=max" };
-    cb_model *m = model(1, 1, 1, WIDE);
+    cb_model *m = cb_written_model(1, 1, 1, WIDE);
     double logit[10][10] = { { 0 } };
 
     memcpy(logit[8], vec_snap_logits, sizeof vec_snap_logits);
@@ -231,9 +164,9 @@ START_TEST(snapkv_example)
         char spec[64];
         cb_session *s;
         snprintf(spec, sizeof spec, "snapkv:budget=5,window=2,%s", how[i]);
-        s = session(m, spec, 32);
-        feed_logits(s, logit[0], 10, NULL, 10, 10, 0);
-        holds(s, 0, 0, vec_snap[i], 5);
+        s = cb_written_session(m, spec, 32);
+        cb_written_logits(s, logit[0], 10, NULL, 10, 10, 0);
+        cb_written_holds(s, 0, 0, vec_snap[i], 5);
         cb_session_close(s);
     }
     cb_model_close(m);

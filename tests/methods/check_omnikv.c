@@ -204,6 +204,40 @@ START_TEST(the_choice_is_k_of_the_prompt_and_the_tail)
 }
 END_TEST
 
+/* When the tail exceeds tail_max, all but its last `window` tokens become candidates; the memory
+ * plan knows. */
+START_TEST(the_newest_tokens_stay_in_the_tail)
+{
+    static const struct {
+        const char *policy;
+        int most, left;
+    } how[] = { { "omnikv:filter=1,budget=20,tail_max=7,window=3", 7, 3 },
+                { "omnikv:filter=1,budget=20,tail_max=5,window=9,select=exp", 5, 5 },
+                { "omnikv:filter=1,budget=20,tail_max=1", 1, 1 } };
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "cpu", 2);
+    struct cb_session *s = cb_toy_session(m, how[_i].policy, "f32", 0);
+    struct cb_memory plan, got;
+    int32_t tok[PROMPT] = { 1, 2, 3 };
+    int n, tail = 0;
+
+    cb_toy_ok(cb_session_prefill(s, tok, PROMPT, NULL));
+    for (int i = 1; i <= 30; i++) {
+        cb_toy_ok(cb_session_decode(s, i % m->hp.n_vocab));
+        const int32_t *slot = cb_chooser_slots(&s->attention, 1, &n);
+        tail = tail == how[_i].most ? how[_i].left : tail + 1;
+        ck_assert_int_eq(n, 20 + tail);
+        for (int j = 0; j < tail; j++)
+            ck_assert_int_eq(slot[20 + j], PROMPT + i - tail + j);
+        cb_toy_ok(cb_session_plan(s, PROMPT, i, &plan));
+        cb_session_memory(s, &got);
+        ck_assert_uint_eq(got.kv_read_bytes_per_token, plan.kv_read_bytes_per_token);
+    }
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 /* ---- budgets ---- */
 
 static const struct {
@@ -217,6 +251,9 @@ static const struct {
     { 48, "omnikv:filter=3+11+30,wait=1,mem=40", 739, 193 },
     { 48, "omnikv:filter=3+11+30,wait=1,mem=50", 739, 284 },
     { 32, "omnikv:filter=2+8+18,budget=0.067", 1000, 67 },
+    { 32, "omnikv:filter=paper,wait=1,mem=30", 128000, 8533 },
+    { 48, "omnikv:filter=paper,wait=1,mem=30", 128000, 8533 },
+    { 80, "omnikv:filter=paper,wait=1,mem=20", 128000, 10971 },
 };
 
 START_TEST(shares_of_the_paper)
@@ -238,8 +275,12 @@ START_TEST(shares_of_the_paper)
             ck_assert(cb_plan_chooses(&plan[plan[l].reads]));
     }
     ck_assert_int_eq((int)(plan[first].choice.share * budgets[_i].n), budgets[_i].k);
-    if (_i < 2)
+    if (_i < 2 || _i == 6)
         ck_assert_int_eq(dense, 8);
+    if (_i == 7)
+        ck_assert_int_eq(dense, 12);
+    if (_i == 8)
+        ck_assert_int_eq(dense, 10);
     if (_i >= 2 && _i < 5)
         ck_assert_int_eq(dense, 9);
     cb_policy_close(p);
@@ -256,7 +297,7 @@ static const char *const refused[][2] = {
     { "omnikv:filter=1,mem=30", "already" },   { "omnikv:budget=9,mem=90", "either" },
     { "omnikv:select=first", "one of" },       { "omnikv:windw=3", "window" },
     { "omnikv:window=0", "must be" },          { "omnikv:filter=1,mem=0", "already" },
-    { "omnikv:filter=99999999999", "0 to 5" },
+    { "omnikv:filter=99999999999", "0 to 5" }, { "omnikv:filter=paper", "none is known" },
 };
 
 START_TEST(bad_options_are_refused)
@@ -299,6 +340,7 @@ int main(void)
     tcase_add_test(c, threads_and_chunks_do_not_matter);
     tcase_add_test(c, a_moved_tail_is_only_more_candidates);
     tcase_add_test(c, the_choice_is_k_of_the_prompt_and_the_tail);
+    tcase_add_loop_test(c, the_newest_tokens_stay_in_the_tail, 0, 3);
     tcase_add_loop_test(c, shares_of_the_paper, 0, sizeof budgets / sizeof *budgets);
     tcase_add_loop_test(c, bad_options_are_refused, 0, sizeof refused / sizeof *refused);
     tcase_add_test(c, an_uncalibrated_default_says_so);

@@ -65,7 +65,11 @@ static const struct row rows[] = {
     { "streamingllm:budget=200", "streamingllm:budget=24", 1 },
     { "streamingllm:budget=200", "streamingllm:budget=140", 1 },
     { "streamingllm:budget=200,positions=kept", "streamingllm:budget=0.3,positions=kept", 1 },
+    { "streamingllm:budget=200,prefill=windowed", "streamingllm:budget=24,prefill=windowed", 1 },
+    { "streamingllm:budget=200", "streamingllm:budget=0.3,sink=0.02", 1 },
     { "h2o:budget=200", "h2o:budget=24", 1 },
+    { "h2o:budget=200,drop=chunk,chunk=8", "h2o:budget=24,drop=chunk,chunk=64", 1 },
+    { "h2o:budget=200,drop=first-decode", "h2o:budget=0.2,drop=first-decode", 1 },
     { "h2o:budget=200,group=mean", "h2o:budget=0.2,group=mean", 1 },
     { "h2o:budget=200,decode=grow", "h2o:budget=30,decode=grow", 1 },
     { "snapkv:budget=200", "snapkv:budget=0.3,window=8", 1 },
@@ -289,6 +293,70 @@ START_TEST(a_stream_needs_no_more_memory)
 }
 END_TEST
 
+/* A prompt that sees first tokens and a window is what the same tokens are when they are generated
+ * one by one. It is dropped as it goes, so the peak does not grow with it. */
+START_TEST(a_windowed_prompt_is_a_stream)
+{
+    static const char *const spec[] = { "window:budget=100",
+                                        "streamingllm:budget=100,prefill=windowed",
+                                        "streamingllm:budget=100,prefill=windowed,positions=kept",
+                                        "streamingllm:budget=700,sink=9,prefill=windowed" };
+    enum { LONG = 1300 };
+    const struct cb_session_params sp = {
+        .n_ctx = 2048, .type_k = "f32", .type_v = "f32", .policy = spec[_i]
+    };
+    cb_model *m = open_model(_i % 2, "cpu", 2);
+    struct cb_memory plan, got;
+    cb_session *a, *b;
+    int32_t tok[LONG];
+    float diff = 0, size = 0;
+
+    for (int i = 0; i < LONG; i++)
+        tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
+    cb_toy_ok(cb_session_open(m, &sp, &a));
+    cb_toy_ok(cb_session_open(m, &sp, &b));
+    cb_toy_ok(cb_session_prefill(a, tok, LONG, NULL));
+    for (int i = 0; i < LONG; i++)
+        cb_toy_ok(cb_session_decode(b, tok[i]));
+    same_kept(a, b, spec[_i]);
+    for (int i = 0; i < m->hp.n_vocab; i++) {
+        diff = fmaxf(diff, fabsf(cb_session_logits(a)[i] - cb_session_logits(b)[i]));
+        size = fmaxf(size, fabsf(cb_session_logits(a)[i]));
+    }
+    ck_assert_msg(diff < 1e-3f * size, "%s: logits differ by %g of %g", spec[_i], (double)diff,
+                  (double)size);
+    cb_toy_ok(cb_session_plan(a, LONG, 0, &plan));
+    cb_session_memory(a, &got);
+    as_planned(a, got.kv_peak_bytes, plan.kv_peak_bytes, 0, "peak", spec[_i]);
+    ck_assert_int_le(a->bank.n_most, (_i == 3 ? 700 : 100) + 512);
+    cb_session_close(a);
+    cb_session_close(b);
+    cb_model_close(m);
+}
+END_TEST
+
+/* A later, longer prompt has no more sinks than an earlier one left. */
+START_TEST(shares_of_a_growing_prompt)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = cb_toy_text(m);
+    cb_session *s = open_session(m, "streamingllm:budget=0.3,sink=0.1", 0);
+
+    cb_toy_ok(cb_session_prefill(s, tok, 20, NULL));
+    ck_assert_int_eq(s->bank.store[0].n[0], 6);
+    ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, 1), 1);
+    ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, 2), 16);
+    cb_toy_ok(cb_session_prefill(s, tok + 20, 80, NULL));
+    ck_assert_int_eq(s->bank.store[0].n[0], 30);
+    ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, 1), 1);
+    for (int i = 2; i < 30; i++)
+        ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, i), 70 + i);
+    cb_toy_ok(cb_session_decode(s, tok[100]));
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 START_TEST(a_budget_of_one)
 {
     static const char *const spec[] = { "window:budget=1", "streamingllm:budget=1,sink=0",
@@ -323,6 +391,11 @@ START_TEST(what_cannot_work_is_refused)
         { "streamingllm:budget=4", "leaves no recent tokens" },
         { "streamingllm:budget=10,recent=3", "give one of them" },
         { "streamingllm:sink=1.5", "must be an integer" },
+        { "streamingllm:sink=0.1", "goes with a budget below 1" },
+        { "streamingllm:sink=0.4,budget=0.3", "leaves no recent tokens" },
+        { "streamingllm:budget=0.3,prefill=windowed", "needs a budget in tokens" },
+        { "streamingllm:prefill=windowed,decode=grow", "needs a budget in tokens" },
+        { "h2o:drop=first-decode,decode=grow", "needs decode=bounded" },
         { "h2o:budget=10,recent=11", "more than the budget" },
         { "snapkv:budget=64", "must be more than window + sink = 64" },
         { "snapkv:budget=1", "must be more than window + sink = 64" },
@@ -371,6 +444,8 @@ int main(void)
     tcase_add_loop_test(t, memory_is_what_was_planned, 0, N_ROW);
     tcase_add_loop_test(t, short_prompts, 0, N_ROW);
     tcase_add_loop_test(t, a_stream_needs_no_more_memory, 0, 4);
+    tcase_add_loop_test(t, a_windowed_prompt_is_a_stream, 0, 4);
+    tcase_add_test(t, shares_of_a_growing_prompt);
     tcase_add_loop_test(t, a_budget_of_one, 0, 4);
     tcase_add_test(t, what_cannot_work_is_refused);
     r = srunner_create(suite);

@@ -276,6 +276,8 @@ static const char *const refused[][3] = {
     { "full", "omnikv:ratio=0", "must be" },
     { "full", "omnikv:stride=0", "must be" },
     { "pod", "omnikv", "not with policy pod" },
+    { "streamingllm:prefill=windowed", "omnikv", "drops tokens within the prompt" },
+    { "h2o:drop=chunk", "omnikv", "drops tokens within the prompt" },
 };
 
 START_TEST(bad_options_are_refused)

@@ -138,6 +138,36 @@ START_TEST(the_best_set_is_best)
 }
 END_TEST
 
+/* The paper's sets: a quarter of 28 layers reads everything, the layer behind each filter too. */
+START_TEST(the_papers_set_is_best)
+{
+    enum { L = 28 };
+    static double at[L * L];
+    struct filter_set got;
+    double best = INFINITY;
+    unsigned x = 12345 + (unsigned)_i;
+
+    for (int i = 0; i < L * L; i++) {
+        x = x * 1103515245 + 12345;
+        at[i] = (x >> 16 & 1023) / 1023.0;
+    }
+    for (int b = 3; b < L; b++)
+        for (int c = b + 2; c < L; c++) {
+            double sum = 0;
+            for (int l = 2; l < L; l++)
+                if (l > 2 && l != b && l != b + 1 && l != c && l != c + 1)
+                    sum += 1 - at[(l > c ? c : l > b ? b : 1) * L + l];
+            best = fmin(best, sum);
+        }
+    ck_assert_int_eq(cb_filter_paper(at, L, &got), 3);
+    ck_assert_int_eq(got.layer[0], 1);
+    ck_assert_double_eq_tol(got.lost, best, 1e-9);
+    ck_assert_int_eq(cb_filter_dense(&got, L, 1), got.layer[2] == L - 1 ? 6 : 7);
+    ck_assert_int_eq(cb_filter_paper(at, 24, &got), 2);
+    ck_assert_int_eq(cb_filter_paper(at, 11, &got), 0);
+}
+END_TEST
+
 /* ---- rows ---- */
 
 START_TEST(ends_by_hand)
@@ -539,6 +569,7 @@ int main(void)
     tcase_set_timeout(c, 60);
     tcase_add_test(c, recalls_by_hand);
     tcase_add_test(c, heads_and_candidates);
+    tcase_add_loop_test(c, the_papers_set_is_best, 0, 3);
     tcase_add_loop_test(c, the_best_set_is_best, 0, 3);
     tcase_add_test(c, ends_by_hand);
     tcase_add_test(c, density_by_hand);

@@ -6,8 +6,9 @@
 
 #include "policy/policy.h"
 
-enum { BUDGET, RECENT, GROUP, DECODE };
+enum { BUDGET, RECENT, GROUP, DROP, CHUNK, DECODE };
 enum { GROUP_MAX, GROUP_MEAN };
+enum { AT_PROMPT_END, AT_FIRST_STEP, IN_CHUNKS };
 enum { BOUNDED, GROW };
 
 static const struct method_opt opts[] = {
@@ -17,6 +18,12 @@ static const struct method_opt opts[] = {
                  0.5, 0, 1e9, NULL },
     [GROUP] = { "group", NULL, "how the sums of a KV head's query heads combine", OPT_CHOICE,
                 GROUP_MAX, 0, 0, "max mean" },
+    [DROP] = { "drop", NULL,
+               "when tokens of the prompt go: at its end, after the first generated token, or also "
+               "within it",
+               OPT_CHOICE, AT_PROMPT_END, 0, 0, "prompt-end first-decode chunk" },
+    [CHUNK] = { "chunk", "tokens", "drop=chunk: after every so many tokens of the prompt", OPT_INT,
+                4096, 1, 1 << 20, NULL },
     [DECODE] = { "decode", NULL, "bounded: one token goes at each step; grow: none does",
                  OPT_CHOICE, BOUNDED, 0, 0, "bounded grow" },
     { .name = NULL },
@@ -37,12 +44,16 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     if (p->val[BUDGET].num >= 1 && p->val[RECENT].num > p->val[BUDGET].num)
         return cb_policy_refuse(p, "recent=%g: more than the budget of %g", p->val[RECENT].num,
                                 p->val[BUDGET].num);
+    if (p->val[DROP].num == AT_FIRST_STEP && p->val[DECODE].num == GROW)
+        return cb_policy_refuse(p, "drop=first-decode: needs decode=bounded");
     p->slot_floats = max ? sh->n_head / sh->n_kv : 1;
-    for (int l = 0; l < sh->n_layer; l++)
+    for (int l = 0; l < sh->n_layer; l++) {
         row[l].score =
             (struct score_plan){ .when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS,
                                  .heads = EACH_HEAD,
                                  .sums = 1 };
+        row[l].drop_every = p->val[DROP].num == IN_CHUNKS ? (int)p->val[CHUNK].num : 0;
+    }
     return 0;
 }
 
@@ -68,7 +79,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     if (!prompt && p->val[DECODE].num == GROW)
         return 0;
     keep = cb_policy_budget(p, p->val[BUDGET].num, prompt, &st->budget);
-    if (keep < 0 || n <= keep)
+    if (keep < 0 || n <= keep || (prompt && p->val[DROP].num == AT_FIRST_STEP))
         return keep < 0 ? keep : 0;
     recent = cb_keep_part(p->val[RECENT].num, keep);
     for (int h = 0, err; h < p->sh.n_kv; h++) {
@@ -83,6 +94,8 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     (void)l;
+    if (p->val[DROP].num == AT_FIRST_STEP && !n_gen)
+        return n_prompt;
     return cb_keep_slots(p->val[BUDGET].num, n_prompt, n_gen, p->val[DECODE].num == GROW);
 }
 

@@ -4,6 +4,7 @@
  * generated ones (Hao et al., ICLR 2025, sections 4.1 to 4.3). */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "policy/policy.h"
 
@@ -12,8 +13,8 @@ enum { LAST, UNIFORM, EXPONENTIAL };
 
 static const struct method_opt opts[] = {
     [FILTER] = { "filter", "layers",
-                 "filter layers, ascending: 2+8+18; default: the model's preset, else every fifth "
-                 "from 2",
+                 "filter layers, ascending: 2+8+18; paper: as the authors chose, two or three; "
+                 "default: the model's preset, else every fifth from 2",
                  OPT_LIST, 0, 0, 0, NULL },
     [PRESET] = { "preset", "file", "instead: filter layers as calibrate filter-layers writes them",
                  OPT_TEXT, 0, 0, 0, NULL },
@@ -27,14 +28,15 @@ static const struct method_opt opts[] = {
                  "queries that choose: the last, or a window of them, all alike or each "
                  "half the next",
                  OPT_CHOICE, LAST, 0, 0, "last uniform exp" },
-    [WINDOW] = { "window", "tokens", "queries of select=uniform and exp", OPT_INT, 16, 1, 4096,
-                 NULL },
+    [WINDOW] = { "window", "tokens",
+                 "queries of select=uniform and exp, and tokens that tail_max leaves in the tail",
+                 OPT_INT, 16, 1, 4096, NULL },
     [SCORE] = { "score", "",
                 "what is compared: attention mass, or logits as the published code does",
                 OPT_CHOICE, 0, 0, 0, "softmax raw" },
     [TAIL_MAX] = { "tail_max", "tokens",
                    "generated tokens that are read in any case; of more, all but "
-                   "the newest become candidates",
+                   "the last `window` become candidates",
                    OPT_INT, 1024, 1, 1e9, NULL },
     { .name = NULL },
 };
@@ -50,20 +52,49 @@ static void by_rule(struct policy *p, const struct shape *sh, char *is_filter)
              sh->n_layer > 2 ? 2 : 0);
 }
 
-static int by_preset(struct policy *p, const struct shape *sh, char *is_filter)
+/* The authors' filter layers: the preset's, or those of their models, which differ in depth. */
+static int by_paper(struct policy *p, const struct shape *sh, const struct preset *x,
+                    char *is_filter)
+{
+    static const struct {
+        int n_layer, filter[3];
+    } known[] = { { 32, { 2, 8, 18 } },    /* Llama 3 8B */
+                  { 48, { 6, 11, 30 } },   /* Yi 9B */
+                  { 80, { 4, 19, 41 } } }; /* Llama 3.1 70B */
+
+    if (x && cb_preset_has(x, "paper"))
+        return cb_preset_layers(p, x, "paper", is_filter);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].n_layer == sh->n_layer) {
+            for (int j = 0; j < 3; j++)
+                is_filter[known[i].filter[j]] = 1;
+            return 0;
+        }
+    return cb_policy_refuse(
+        p, "filter=paper: none is known for %d layers; calibrate filter-layers finds some",
+        sh->n_layer);
+}
+
+static int by_preset(struct policy *p, const struct shape *sh, int paper, char *is_filter)
 {
     struct preset *x;
     int err = cb_preset_open(p, p->val[PRESET].text, &x);
 
     if (err)
         return err;
+    if (paper) {
+        err = by_paper(p, sh, x, is_filter);
+        cb_preset_close(x);
+        return err;
+    }
     if (!x) {
         by_rule(p, sh, is_filter);
         return 0;
     }
     err = cb_preset_layers(p, x, "filter", is_filter);
-    snprintf(p->note, sizeof p->note, "policy omnikv: filter layers of preset %.190s",
-             cb_preset_path(x));
+    snprintf(p->note, sizeof p->note, "policy omnikv: filter layers of preset %.150s%s",
+             cb_preset_path(x),
+             cb_preset_kept(x) ? "" : ", which keep less than they were to keep");
     cb_preset_close(x);
     return err;
 }
@@ -71,10 +102,12 @@ static int by_preset(struct policy *p, const struct shape *sh, char *is_filter)
 /* filter= -> is_filter[n_layer], or the preset's */
 static int filters(struct policy *p, const struct shape *sh, char *is_filter)
 {
-    if (p->val[FILTER].set && p->val[PRESET].set)
+    const int paper = p->val[FILTER].set && !strcmp(p->val[FILTER].text, "paper");
+
+    if (p->val[FILTER].set && p->val[PRESET].set && !paper)
         return cb_policy_refuse(p, "filter and preset: either, not both");
-    return p->val[FILTER].set ? cb_policy_layers(p, FILTER, sh, is_filter)
-                              : by_preset(p, sh, is_filter);
+    return p->val[FILTER].set && !paper ? cb_policy_layers(p, FILTER, sh, is_filter)
+                                        : by_preset(p, sh, paper, is_filter);
 }
 
 /* Share of the candidates that each sparse layer may read so that all layers together read mem
@@ -121,7 +154,8 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay
                                       .window = select == LAST ? 1 : (int)p->val[WINDOW].num,
                                       .decay = select == EXPONENTIAL ? 0.5f : 1,
                                       .logits = p->val[SCORE].num > 0,
-                                      .tail = (int)p->val[TAIL_MAX].num };
+                                      .tail = (int)p->val[TAIL_MAX].num,
+                                      .tail_left = (int)p->val[WINDOW].num };
         } else if (filter >= 0 && l > filter + wait) {
             lay[l].reads = filter;
         }

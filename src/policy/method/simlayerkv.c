@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* simlayerkv.c - SimLayerKV (Zhang et al., 2024): a layer whose attention goes almost only to the
- * first tokens and the last ones is lazy and keeps only those; the other layers keep all. The
- * method decides once for each layer, by the first generated token (section 3.2, decode) or by the
- * last tokens of the prompt. */
+ * first tokens and the last ones is lazy and keeps only those; the other layers keep all. After
+ * each prompt, the first generated token decides (section 3.2, decode), or the prompt's last tokens
+ * have decided. A lazy layer stays lazy. A prompt that ends in a short context decides nothing:
+ * where few tokens lie between the first and the last ones, every layer looks lazy. */
 #include <stdio.h>
 
 #include "policy/policy.h"
 
-enum { SINK, RECENT, THRESHOLD, PRESET, MODE, WINDOW, LAST, DECODE };
+enum { SINK, RECENT, THRESHOLD, LEAST, PRESET, MODE, WINDOW, LAST, DECODE };
 enum { DECODE_MODE, PREFILL_MODE };
 enum { BOUNDED, GROW };
 
@@ -17,6 +18,10 @@ static const struct method_opt opts[] = {
                  OPT_INT, 1024, 1, 1e9, NULL },
     [THRESHOLD] = { "threshold", NULL, "lazy above this share of attention on both (paper: delta)",
                     OPT_NUM, 0.9, -1, 1, NULL },
+    [LEAST] = { "least", NULL,
+                "contexts shorter than this multiple of sink + recent decide nothing; 1: the "
+                "paper's",
+                OPT_NUM, 2, 1, 1e9, NULL },
     [PRESET] = { "preset", "file",
                  "threshold, sink and recent as calibrate lazy writes them; default: the model's",
                  OPT_TEXT, 0, 0, 0, NULL },
@@ -68,8 +73,9 @@ static int read_preset(struct policy *p)
     if (!err)
         err = take(p, x, RECENT, "recent");
     snprintf(p->note, sizeof p->note,
-             "policy simlayerkv: threshold %g, %g recent, of preset %.160s", p->val[THRESHOLD].num,
-             p->val[RECENT].num, cb_preset_path(x));
+             "policy simlayerkv: threshold %g, %g recent, of preset %.120s%s",
+             p->val[THRESHOLD].num, p->val[RECENT].num, cb_preset_path(x),
+             cb_preset_kept(x) ? "" : ", which keeps less than it was to keep");
     cb_preset_close(x);
     return err;
 }
@@ -94,6 +100,12 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     return 0;
 }
 
+/* 1: a context of n tokens is long enough to decide */
+static int long_enough(const struct policy *p, int n)
+{
+    return n > ends(p) && n >= p->val[LEAST].num * ends(p);
+}
+
 /* Sums the attention to the first and last tokens, averaged over heads and queries. A prompt's
  * scores cover only those tokens. */
 static int observe(struct policy *p, int l, void *state, const struct scores *s)
@@ -102,15 +114,22 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
     const int n = s->n, sink = (int)p->val[SINK].num, recent = (int)p->val[RECENT].num;
     double score = 0;
 
-    if (n <= ends(p)) /* nothing to drop, so nothing to decide */
+    if (!s->prompt) /* only the first generated token decides */
+        cb_policy_watch(p, l, WHEN_NEVER);
+    if (!long_enough(p, n))
         return 0;
     for (int i = 0; i < n; i++)
         if (s->prompt || i < sink || i >= n - recent)
             score += (double)s->s[i];
     st->lazy |= score / s->n_query > p->val[THRESHOLD].num;
-    if (!s->prompt) /* only the first generated token decides */
-        cb_policy_watch(p, l, WHEN_NEVER);
     return 0;
+}
+
+/* Will the first generated token decide on layer l, which holds n tokens after a prompt? */
+static int undecided(const struct policy *p, int l, const struct st *st, int n)
+{
+    return p->val[MODE].num == DECODE_MODE && !st->lazy &&
+           l < p->sh.n_layer - (int)p->val[LAST].num && long_enough(p, n + 1);
 }
 
 static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
@@ -122,10 +141,8 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     (void)s;
     if (prompt)
         st->cut = 0;
-    /* once a layer has tokens to drop and is not lazy yet, the next token decides */
-    if (p->val[MODE].num == DECODE_MODE && !st->lazy && l < p->sh.n_layer - (int)p->val[LAST].num &&
-        (prompt || n <= ends(p)))
-        cb_policy_watch(p, l, n >= ends(p) ? WHEN_STEP : WHEN_NEVER);
+    if (prompt && p->val[MODE].num == DECODE_MODE)
+        cb_policy_watch(p, l, undecided(p, l, st, n) ? WHEN_STEP : WHEN_NEVER);
     if (!st->lazy || n <= ends(p) || (prompt && p->val[MODE].num == DECODE_MODE) ||
         (st->cut && p->val[DECODE].num == GROW))
         return 0;

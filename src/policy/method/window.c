@@ -6,6 +6,7 @@
 enum { BUDGET, PREFILL, DECODE };
 enum { BANDED, DENSE };
 enum { BOUNDED, GROW };
+enum { DROP_EVERY = 512 };
 
 static const struct method_opt opts[] = {
     [BUDGET] = { "budget", "tokens", "tokens kept, the current one among them; below 1 a share",
@@ -29,8 +30,10 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
 
     if (banded && p->val[PREFILL].set && (share || grow))
         return cb_policy_refuse(p, "prefill=banded: needs a budget in tokens and decode=bounded");
-    for (int l = 0; l < sh->n_layer && banded && !share && !grow; l++)
+    for (int l = 0; l < sh->n_layer && banded && !share && !grow; l++) {
         row[l].window = cb_keep_budget(p->val[BUDGET].num, 0);
+        row[l].drop_every = DROP_EVERY;
+    }
     return 0;
 }
 
