@@ -6,6 +6,7 @@ libcore_la_SOURCES += \
 	src/base/clock.h \
 	src/base/err.c src/base/err.h \
 	src/base/ints.h \
+	src/base/new_file.c src/base/new_file.h \
 	src/base/suggest.c src/base/suggest.h \
 	src/base/topk_heap.c src/base/topk_heap.h \
 	src/base/utf8.c src/base/utf8.h
