@@ -68,11 +68,11 @@ static json_t *rows(const struct work *w)
 
     for (int i = 0; i < w->n_set; i++) {
         json_t *row = cb_trials_row(&w->t, i);
-        json_object_set_new(row, "filter", json_string(layers_of(w, i)));
-        json_object_set_new(row, "dense_layers", json_integer(w->n_dense[i]));
-        json_object_set_new(row, "recall",
-                            json_real(1 - w->set[i].lost / (w->recall.n_layer - w->n_dense[i])));
-        json_array_append_new(a, row);
+        cb_json_set(&row, "filter", json_string(layers_of(w, i)));
+        cb_json_set(&row, "dense_layers", json_integer(w->n_dense[i]));
+        cb_json_set(&row, "recall",
+                    json_real(1 - w->set[i].lost / (w->recall.n_layer - w->n_dense[i])));
+        cb_json_add(&a, row);
     }
     return a;
 }
@@ -112,11 +112,11 @@ static int report(struct work *w)
     json_t *list = json_array();
 
     for (int i = 0; i < w->set[chosen].n; i++)
-        json_array_append_new(list, json_integer(w->set[chosen].layer[i]));
+        cb_json_add(&list, json_integer(w->set[chosen].layer[i]));
     if (!cb_opt_flag(w->c->o, ARG_JSON))
         print_table(w, chosen);
-    json_object_set_new(w->c->made, "budget", json_integer(w->recall.k));
-    cb_trials_made(&w->t, chosen, w->c->made);
+    cb_json_set(&w->c->made, "budget", json_integer(w->recall.k));
+    cb_trials_made(&w->t, chosen, &w->c->made);
     TRY(draw(w));
     return cb_calibrate_save(w->c, "omnikv", "", json_pack("{s:o}", "filter", list), rows(w));
 }

@@ -29,6 +29,6 @@ int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *poli
 int cb_trials_choose(const struct trials *t);
 json_t *cb_trials_row(const struct trials *t, int i);
 void cb_trials_print(const struct trials *t, int i); /* "held | same | KLD | read" */
-void cb_trials_made(const struct trials *t, int chosen, json_t *made);
+void cb_trials_made(const struct trials *t, int chosen, json_t **made);
 
 #endif
