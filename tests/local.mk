@@ -246,6 +246,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-cli \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
+	tests/cli/check-trouble \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
