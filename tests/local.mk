@@ -25,6 +25,7 @@ check_programs = \
 	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
 	tests/methods/check_pod \
+	tests/unit/check_base \
 	tests/unit/check_par \
 	tests/unit/check_affinity \
 	tests/unit/check_quantize \
@@ -57,6 +58,10 @@ libtest_la_SOURCES = \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/tiny.c tests/kit/tiny.h \
 	tests/kit/toy.c tests/kit/toy.h
+
+tests_unit_check_base_SOURCES = tests/unit/check_base.c
+tests_unit_check_base_CFLAGS = $(check_cflags)
+tests_unit_check_base_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_api_SOURCES = tests/unit/check_api.c
 tests_unit_check_api_CFLAGS = $(check_cflags)

@@ -45,22 +45,56 @@ static inline void take(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-uint64_t cb_siphash(const struct hash_key *key, const void *bytes, size_t n)
+static inline void begin(const struct hash_key *key, uint64_t v[4])
 {
-    const unsigned char *p = bytes;
-    uint64_t v[4] = { key->k[0] ^ 0x736f6d6570736575u, key->k[1] ^ 0x646f72616e646f6du,
-                      key->k[0] ^ 0x6c7967656e657261u, key->k[1] ^ 0x7465646279746573u };
-    uint64_t word, last = (uint64_t)n << 56;
+    v[0] = key->k[0] ^ 0x736f6d6570736575u;
+    v[1] = key->k[1] ^ 0x646f72616e646f6du;
+    v[2] = key->k[0] ^ 0x6c7967656e657261u;
+    v[3] = key->k[1] ^ 0x7465646279746573u;
+}
 
-    for (; n >= 8; p += 8, n -= 8) {
-        memcpy(&word, p, 8);
-        take(v, word);
-    }
-    word = 0;
-    memcpy(&word, p, n);
-    take(v, last | word);
+/* last: the length in bytes, modulo 256, above the bytes that fill no word */
+static inline uint64_t end(uint64_t v[4], uint64_t last)
+{
+    take(v, last);
     v[2] ^= 0xff;
     for (int i = 0; i < 3; i++)
         round_of(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* n < 8 bytes as the low bytes of a word; cheaper than a call of memcpy() */
+static inline uint64_t rest(const unsigned char *p, size_t n)
+{
+    uint32_t low, high;
+
+    if (n >= 4) { /* two loads that overlap agree where they do */
+        memcpy(&low, p, 4);
+        memcpy(&high, p + n - 4, 4);
+        return low | (uint64_t)high << 8 * (n - 4);
+    }
+    return n ? p[0] | (uint64_t)p[n / 2] << 8 * (n / 2) | (uint64_t)p[n - 1] << 8 * (n - 1) : 0;
+}
+
+uint64_t cb_siphash(const struct hash_key *key, const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+    const uint64_t length = (uint64_t)n << 56;
+    uint64_t v[4], word;
+
+    begin(key, v);
+    for (; n >= 8; p += 8, n -= 8) {
+        memcpy(&word, p, 8);
+        take(v, word);
+    }
+    return end(v, length | rest(p, n));
+}
+
+uint64_t cb_siphash_word(const struct hash_key *key, uint64_t word)
+{
+    uint64_t v[4];
+
+    begin(key, v);
+    take(v, word);
+    return end(v, (uint64_t)sizeof word << 56);
 }

@@ -13,5 +13,6 @@ struct hash_key {
 
 struct hash_key cb_hash_key(void); /* a new random one */
 uint64_t cb_siphash(const struct hash_key *key, const void *bytes, size_t n);
+uint64_t cb_siphash_word(const struct hash_key *key, uint64_t word); /* of its eight bytes */
 
 #endif
