@@ -368,8 +368,8 @@ CB_API int cb_session_truncate(cb_session *session, int n);
 /* Writes all that `session` remembers - tokens, bank, policy state, logits - to the file `path`,
  * ctxbank-bank(5). It is written beside, synced and renamed: at any moment `path` is what it was
  * before, or complete. The first save or load of a model reads its weights once, for their hash.
- * CB_EIO; CB_ENOMEM; CB_EARG: a prompt is in progress; CB_EUNSUPPORTED: a policy of the caller's
- * own. */
+ * CB_EIO; CB_ENOMEM; CB_EARG: a prompt is in progress, or `path` is no regular file;
+ * CB_EUNSUPPORTED: a policy of the caller's own. */
 CB_API int cb_session_save(const cb_session *session, const char *path);
 /* Opens a session from such a file. It goes on, to the bit, as the saved one would have. Large
  * areas are mapped copy-on-write: processes share them until they write. n_ctx: capacity in tokens;

@@ -5,7 +5,11 @@ libcore_la_SOURCES += \
 	src/base/buf.c src/base/buf.h \
 	src/base/clock.h \
 	src/base/err.c src/base/err.h \
+	src/base/file.c src/base/file.h \
 	src/base/ints.h \
+	src/base/json.c src/base/json.h \
+	src/base/new_file.c src/base/new_file.h \
+	src/base/siphash.c src/base/siphash.h \
 	src/base/suggest.c src/base/suggest.h \
 	src/base/topk_heap.c src/base/topk_heap.h \
 	src/base/utf8.c src/base/utf8.h
@@ -185,6 +189,7 @@ ctxbank_SOURCES = \
 	src/cli/opts_complete.c \
 	src/cli/opts_doc.c \
 	src/cli/opts_table.c \
+	src/cli/out.c \
 	src/cli/progress.c src/cli/progress.h \
 	src/cli/prompt.c src/cli/prompt.h \
 	src/cli/quantize.c \

@@ -28,6 +28,7 @@ check_programs = \
 	tests/methods/check_omnikv \
 	tests/methods/check_turns \
 	tests/methods/check_pod \
+	tests/unit/check_base \
 	tests/unit/check_par \
 	tests/unit/check_affinity \
 	tests/unit/check_quantize \
@@ -60,9 +61,12 @@ libtest_la_SOURCES = \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/tiny.c tests/kit/tiny.h \
 	tests/kit/settings.c tests/kit/settings.h \
-	tests/kit/toy.c tests/kit/toy.h
 	tests/kit/toy.c tests/kit/toy.h \
 	tests/kit/written.c tests/kit/written.h
+
+tests_unit_check_base_SOURCES = tests/unit/check_base.c
+tests_unit_check_base_CFLAGS = $(check_cflags)
+tests_unit_check_base_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_api_SOURCES = tests/unit/check_api.c
 tests_unit_check_api_CFLAGS = $(check_cflags)
@@ -263,6 +267,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-cli \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
+	tests/cli/check-trouble \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)

@@ -5,9 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,6 +13,7 @@
 #include <xxhash.h>
 
 #include "base/err.h"
+#include "base/new_file.h"
 #include "par/par.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -43,66 +41,17 @@ static uint64_t header_hash(const struct header *h)
 /* ---- writing ---- */
 
 struct bank_writer {
-    char *path, *temporary;
-    int fd;
+    struct new_file file;
     uint64_t at; /* end of what was written */
     struct bank_area *area;
     size_t n_area, cap_area;
 };
 
-static int fail_write(const struct bank_writer *w)
-{
-    return cb_fail(CB_EIO, "%s: %s", w->path, strerror(errno));
-}
-
 static int put(struct bank_writer *w, const void *bytes, size_t n, uint64_t at)
 {
-    const char *b = bytes;
-
-    while (n) {
-        const ssize_t done = pwrite(w->fd, b, n, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return fail_write(w);
-        b += done;
-        at += (uint64_t)done;
-        n -= (size_t)done;
-    }
-    return CB_OK;
-}
-
-/* A new file beside the path */
-static int create(struct bank_writer *w)
-{
-    static atomic_uint counter;
-
-    do {
-        free(w->temporary);
-        if (asprintf(&w->temporary, "%s.%ld-%u", w->path, (long)getpid(), counter++) < 0) {
-            w->temporary = NULL;
-            return cb_fail(CB_ENOMEM, "out of memory");
-        }
-        w->fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } while (w->fd < 0 && errno == EEXIST);
-    if (w->fd >= 0)
-        return CB_OK;
-    (void)fail_write(w);
-    free(w->temporary);
-    w->temporary = NULL;
-    return CB_EIO;
-}
-
-static int open_writer(struct bank_writer *w, const char *path)
-{
-    struct stat st;
-
-    w->path = strdup(path);
-    if (!w->path)
-        return cb_fail(CB_ENOMEM, "out of memory");
-    if (!stat(path, &st) && !S_ISREG(st.st_mode))
-        return cb_fail(CB_EIO, "%s: is not a regular file", path);
-    return create(w);
+    if (lseek(w->file.fd, (off_t)at, SEEK_SET) < 0)
+        return cb_fail(CB_EIO, "%s: %s", w->file.path, strerror(errno));
+    return cb_new_file_write(&w->file, bytes, n);
 }
 
 int cb_bank_writer_open(const char *path, struct bank_writer **out)
@@ -112,9 +61,8 @@ int cb_bank_writer_open(const char *path, struct bank_writer **out)
 
     if (!w)
         return CB_ENOMEM;
-    w->fd = -1;
     w->at = BANK_FILE_ALIGN;
-    err = open_writer(w, path);
+    err = cb_new_file_open(&w->file, path);
     if (err) {
         cb_bank_writer_abort(w);
         *out = NULL;
@@ -126,12 +74,7 @@ void cb_bank_writer_abort(struct bank_writer *w)
 {
     if (!w)
         return;
-    if (w->fd >= 0)
-        close(w->fd);
-    if (w->temporary)
-        unlink(w->temporary);
-    free(w->temporary);
-    free(w->path);
+    cb_new_file_close(&w->file);
     free(w->area);
     free(w);
 }
@@ -166,22 +109,6 @@ int cb_bank_writer_add(struct bank_writer *w, const struct area *a)
     return CB_OK;
 }
 
-/* Makes the new name last: the folder's entry is on the disk as well. */
-static int sync_folder(struct bank_writer *w)
-{
-    char *copy = strdup(w->path);
-    const int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    int err = CB_OK;
-
-    free(copy);
-    if (fd < 0)
-        return CB_OK; /* a folder that may not be read: the file itself is synced */
-    if (fsync(fd) && errno != EINVAL)
-        err = fail_write(w);
-    close(fd);
-    return err;
-}
-
 static int finish(struct bank_writer *w, const char *about, size_t n)
 {
     struct header h = {
@@ -198,13 +125,9 @@ static int finish(struct bank_writer *w, const char *about, size_t n)
     TRY(put(w, w->area, w->n_area * sizeof *w->area, h.table_at));
     TRY(put(w, about, n, h.about_at));
     TRY(put(w, &h, sizeof h, 0));
-    if (ftruncate(w->fd, (off_t)h.bytes) || fsync(w->fd))
-        return fail_write(w);
-    if (rename(w->temporary, w->path))
-        return fail_write(w);
-    free(w->temporary);
-    w->temporary = NULL;
-    return sync_folder(w);
+    if (ftruncate(w->file.fd, (off_t)h.bytes))
+        return cb_fail(CB_EIO, "%s: %s", w->file.path, strerror(errno));
+    return cb_new_file_keep(&w->file);
 }
 
 int cb_bank_writer_finish(struct bank_writer *w, const char *about, size_t n)

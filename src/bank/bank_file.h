@@ -26,14 +26,16 @@ struct bank_area {
     uint64_t hash;
 };
 
-/* ---- writing: a temporary file beside `path` becomes `path` when all of it is on the disk ---- */
+/* ---- writing: the file takes its place when all of it is on the disk ---- */
+
+/* `path` must live until the end. */
 
 struct bank_writer;
 int cb_bank_writer_open(const char *path, struct bank_writer **out);
 int cb_bank_writer_add(struct bank_writer *w, const struct area *a);
 /* Ends with the text about[n], and frees w, even after a failure. */
 int cb_bank_writer_finish(struct bank_writer *w, const char *about, size_t n);
-void cb_bank_writer_abort(struct bank_writer *w); /* NULL is allowed; removes the temporary file */
+void cb_bank_writer_abort(struct bank_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
 

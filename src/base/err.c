@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "utf8.h"
+
 static _Thread_local char last[512];
 
 const char *cb_error(void)
@@ -39,18 +41,17 @@ int cb_fail(int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(last, sizeof last, fmt, ap);
     va_end(ap);
-    /* names from files may be in the text: keep it one line without control characters */
-    for (char *c = last; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
+    last[cb_utf8_plain(last, strlen(last), "")] = '\0'; /* names from files may be in the text */
     return status;
 }
 
 int cb_fail_in(int status, const char *path)
 {
-    char why[sizeof last];
+    char why[sizeof last], name[sizeof last];
 
-    if (!strncmp(last, path, strlen(path)))
+    snprintf(name, sizeof name, "%s", path);
+    name[cb_utf8_plain(name, strlen(name), "")] = '\0'; /* as cb_fail() writes it */
+    if (!strncmp(last, name, strlen(name)))
         return status;
     memcpy(why, last, sizeof why);
     return cb_fail(status, "%s: %s", path, why);

@@ -31,6 +31,31 @@ int cb_utf8_len(const char *s, size_t n)
     return len;
 }
 
+static int is_control(const unsigned char *s, int len)
+{
+    return (len == 1 && (s[0] < 0x20 || s[0] == 0x7f)) || (len == 2 && s[0] == 0xC2 && s[1] < 0xA0);
+}
+
+size_t cb_utf8_plain(char *s, size_t n, const char *keep)
+{
+    size_t m = 0;
+
+    for (size_t i = 0; i < n;) {
+        const int len = cb_utf8_len(s + i, n - i);
+        if (len == 1 && s[i] && strchr(keep, s[i])) {
+            s[m++] = s[i++];
+        } else if (!len || is_control((const unsigned char *)s + i, len)) {
+            s[m++] = '?';
+            i += (size_t)(len ? len : 1);
+        } else {
+            memmove(s + m, s + i, (size_t)len);
+            m += (size_t)len;
+            i += (size_t)len;
+        }
+    }
+    return m;
+}
+
 int cb_utf8_put(uint32_t c, char *out)
 {
     if (c < 0x80) {

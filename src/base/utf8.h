@@ -10,6 +10,10 @@
 int cb_utf8_len(const char *s, size_t n);
 int cb_utf8_put(uint32_t c, char *out); /* -> out[4]; returns the number of bytes */
 
+/* Makes s[n] fit for one line of a terminal, in place: control characters (C0, DEL, C1), except
+ * those in `keep`, and bytes that are not UTF-8 become '?'. Returns the new length. */
+size_t cb_utf8_plain(char *s, size_t n, const char *keep);
+
 /* Holds back an unfinished UTF-8 character until its last byte comes. */
 struct utf8_hold {
     char b[4];

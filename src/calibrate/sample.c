@@ -2,12 +2,11 @@
 /* sample.c - token sequences cut from texts. */
 #include "sample.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "eval/ask.h"
 #include "eval/item.h"
 
@@ -21,24 +20,12 @@ struct source {
 
 static int read_text(const cb_model *m, const char *path, struct source *x)
 {
-    FILE *f = fopen(path, "rb");
-    char *text = NULL;
-    long n = -1;
-    int err = CB_OK;
+    struct buf text = { 0 };
+    int err = cb_file_read_path(path, &text);
 
-    if (f && !fseek(f, 0, SEEK_END) && (n = ftell(f)) >= 0 && !fseek(f, 0, SEEK_SET))
-        text = cb_calloc((size_t)n + 1, 1);
-    if (!f || n < 0)
-        err = cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    else if (!text)
-        err = CB_ENOMEM;
-    else if (fread(text, 1, (size_t)n, f) != (size_t)n)
-        err = cb_fail(CB_EIO, "%s: could not be read", path);
-    if (f)
-        fclose(f);
     if (!err)
-        err = cb_tokenize(m, text, (size_t)n, CB_TOK_BOS, &x->ids, &x->n);
-    free(text);
+        err = cb_tokenize(m, text.s, text.n, CB_TOK_BOS, &x->ids, &x->n);
+    cb_buf_free(&text);
     return err;
 }
 

@@ -63,8 +63,6 @@ static int save(const struct opts *o)
         cb_interrupt_catch();
         rc = prefill_and_save(o, &e, ids, n);
     }
-    if (rc == CB_ECANCEL && cb_interrupted())
-        rc = EXIT_INTERRUPT;
     free(ids);
     cb_engine_close(&e);
     return rc;
@@ -116,7 +114,7 @@ static int show(const struct opts *o)
         return cb_fail(CB_EFORMAT, "%s: damaged: its description", path);
     }
     (void)stat(path, &st);
-    json_object_set_new(about, "file_bytes", json_integer((json_int_t)st.st_size));
+    cb_json_set(&about, "file_bytes", json_integer((json_int_t)st.st_size));
     if (cb_opt_flag(o, ARG_JSON))
         return cb_json_print(about);
     print_members(about, "");

@@ -57,13 +57,14 @@ static const char *const columns[] = {
 
 static json_t *row_json(const struct bench *b, const struct row *r)
 {
-    return json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I}", "model",
-        b->e.info.name, "threads", b->e.info.n_threads, "isa", b->e.info.isa, "policy", r->t.policy,
-        "type_k", cb_opt_text(b->o, ARG_TYPE_K), "type_v", cb_opt_text(b->o, ARG_TYPE_V),
-        "n_prompt", r->t.n_prompt, "n_gen", r->t.n_gen, "depth", r->t.depth, "tps_mean", r->mean,
-        "tps_sd", r->sd, "kv_bytes", (json_int_t)r->mem.kv_bytes, "kv_read_bytes_per_token",
-        (json_int_t)r->mem.kv_read_bytes_per_token, "rss_peak_bytes", (json_int_t)r->rss_peak);
+    return json_pack("{s:s, s:i, s:s, s:o, s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I}",
+                     "model", b->e.info.name, "threads", b->e.info.n_threads, "isa", b->e.info.isa,
+                     "policy", cb_json_str(r->t.policy), "type_k", cb_opt_text(b->o, ARG_TYPE_K),
+                     "type_v", cb_opt_text(b->o, ARG_TYPE_V), "n_prompt", r->t.n_prompt, "n_gen",
+                     r->t.n_gen, "depth", r->t.depth, "tps_mean", r->mean, "tps_sd", r->sd,
+                     "kv_bytes", (json_int_t)r->mem.kv_bytes, "kv_read_bytes_per_token",
+                     (json_int_t)r->mem.kv_read_bytes_per_token, "rss_peak_bytes",
+                     (json_int_t)r->rss_peak);
 }
 
 static void md_line(const json_t *row)
@@ -263,7 +264,7 @@ static int run(const struct opts *o)
         return cb_usage("--only: goes with --ops");
     cb_interrupt_catch();
     rc = cb_opt_flag(o, ARG_OPS) ? cb_bench_ops_run(o) : models(o);
-    return rc == CB_ECANCEL && cb_interrupted() ? EXIT_INTERRUPT : rc;
+    return cb_interrupt_status(rc);
 }
 
 const struct cmd cb_cmd_bench = {

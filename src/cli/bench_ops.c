@@ -26,22 +26,22 @@ static const char *const columns[] = {
 /* A figure that a row lacks is null, which is an empty field in CSV. */
 static json_t *figure(double x)
 {
-    return x > 0 ? json_real(x) : json_null();
+    return x > 0 ? cb_json_real(x) : json_null();
 }
 
 static json_t *row_json(const struct table *t, const struct op_row *r)
 {
-    json_t *j = json_pack("{s:s, s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:i}", "machine",
-                          t->machine, "isa", r->isa, "matmul", r->matmul, "threads", r->threads,
-                          "op", r->op, "type", r->type, "model", r->model, "shape", r->shape,
-                          "n_tok", r->n_tok, "n_ctx", r->n_ctx);
+    json_t *j = json_pack("{s:o, s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:i}", "machine",
+                          cb_json_str(t->machine), "isa", r->isa, "matmul", r->matmul, "threads",
+                          r->threads, "op", r->op, "type", r->type, "model", r->model, "shape",
+                          r->shape, "n_tok", r->n_tok, "n_ctx", r->n_ctx);
     const int limit = !strcmp(r->op, "limit");
 
-    json_object_set_new(j, "us", figure(limit ? 0 : 1e6 * r->s));
-    json_object_set_new(j, "gb_per_s", figure(1e-9 * r->bytes / r->s));
-    json_object_set_new(j, "gflop_per_s", figure(1e-9 * r->flop / r->s));
-    json_object_set_new(j, "limit_gb_per_s", figure(1e-9 * r->read));
-    json_object_set_new(j, "limit_gflop_per_s", figure(1e-9 * r->peak));
+    cb_json_set(&j, "us", figure(limit ? 0 : 1e6 * r->s));
+    cb_json_set(&j, "gb_per_s", figure(1e-9 * r->bytes / r->s));
+    cb_json_set(&j, "gflop_per_s", figure(1e-9 * r->flop / r->s));
+    cb_json_set(&j, "limit_gb_per_s", figure(1e-9 * r->read));
+    cb_json_set(&j, "limit_gflop_per_s", figure(1e-9 * r->peak));
     return j;
 }
 

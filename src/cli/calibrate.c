@@ -4,15 +4,14 @@
 #include "calibrate.h"
 #include "eval/data.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
+#include "base/new_file.h"
 #include "log.h"
 
 /* ---- open ---- */
@@ -42,22 +41,6 @@ static int read_samples(struct calibrate *c, int least)
                            &c->samples);
 }
 
-/* Reports a file that cannot be written before the work, not after it. */
-static int check_writable(const char *path)
-{
-    const int is_new = path && access(path, F_OK);
-    FILE *f = path ? fopen(path, "ae") : NULL;
-
-    if (!path)
-        return CB_OK;
-    if (!f)
-        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    fclose(f);
-    if (is_new) /* failed work must not leave an empty file */
-        unlink(path);
-    return CB_OK;
-}
-
 /* File names without folders, which mean nothing on another machine. */
 static json_t *file_names(const struct opts *o)
 {
@@ -66,11 +49,11 @@ static json_t *file_names(const struct opts *o)
     const char *const *path = cb_opt_texts(o, ARG_CAL_FILE, &n);
 
     for (int i = 0; i < n; i++) {
-        const char *slash = strrchr(path[i], '/');
-        json_array_append_new(a, json_string(slash ? slash + 1 : path[i]));
+        const char *slash = strrchr(path[i], '/'), *name = slash ? slash + 1 : path[i];
+        cb_json_add(&a, cb_json_str(name));
     }
     if (!n)
-        json_array_append_new(a, json_string("blue-carbuncle.txt"));
+        cb_json_add(&a, json_string("blue-carbuncle.txt"));
     return a;
 }
 
@@ -83,13 +66,14 @@ int cb_calibrate_open(const struct opts *o, struct calibrate *c, int least)
     TRY(cb_engine_open(o, &c->e));
     if (!cb_opt_set(o, ARG_CAL_CTX) && c->n_ctx > c->e.info.n_ctx_train)
         c->n_ctx = c->e.info.n_ctx_train;
-    TRY(check_writable(cb_opt_text(o, ARG_CAL_OUTPUT)));
-    TRY(check_writable(cb_opt_text(o, ARG_CAL_PLOT)));
+    /* a file that cannot be written is reported before the work, not after it */
+    TRY(cb_new_file_check(cb_opt_text(o, ARG_CAL_OUTPUT)));
+    TRY(cb_new_file_check(cb_opt_text(o, ARG_CAL_PLOT)));
     TRY(read_samples(c, least));
     snprintf(by, sizeof by, "ctxbank %s", cb_version());
     c->made = json_pack("{s:s, s:s, s:o, s:i, s:i}", "by", by, "command", o->cmd->name, "texts",
                         file_names(o), "samples", c->samples.n, "context", c->n_ctx);
-    return c->made ? CB_OK : CB_ENOMEM;
+    return c->made ? CB_OK : cb_json_fail("preset");
 }
 
 void cb_calibrate_close(struct calibrate *c)
@@ -133,7 +117,7 @@ json_t *cb_calibrate_list(const double *x, int n)
     json_t *a = json_array();
 
     for (int i = 0; i < n; i++)
-        json_array_append_new(a, json_real(x[i]));
+        cb_json_add(&a, json_real(x[i]));
     return a;
 }
 
@@ -148,27 +132,36 @@ static json_t *model_of(const struct calibrate *c)
 
 static int write_preset(const char *path, const json_t *preset)
 {
-    if (json_dump_file(preset, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
-        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+    char *text = json_dumps(preset, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    const int err = text ? cb_new_file_save(path, text, strlen(text)) : cb_json_fail("preset");
+
+    free(text);
+    return err;
+}
+
+static int save(struct calibrate *c, const char *method, const char *options, json_t *all)
+{
+    const char *path = cb_opt_text(c->o, ARG_CAL_OUTPUT);
+
+    if (!path)
+        return CB_OK;
+    TRY(write_preset(path, all));
+    cb_log_note("%s: written; --policy %s:%spreset=%s reads it", path, method, options, path);
     return CB_OK;
 }
 
 int cb_calibrate_save(struct calibrate *c, const char *method, const char *options, json_t *values,
                       json_t *rows)
 {
-    const char *path = cb_opt_text(c->o, ARG_CAL_OUTPUT);
     json_t *all = json_pack("{s:s, s:o}", "method", method, "model", model_of(c));
-    int err = all ? CB_OK : CB_ENOMEM;
+    int err = CB_OK;
 
-    json_object_update(all, values);
-    json_object_set(all, "made", c->made);
-    if (!err && path)
-        err = write_preset(path, all);
-    if (!err && path)
-        cb_log_note("%s: written; --policy %s:%spreset=%s reads it", path, method, options, path);
-    json_object_set(all, "rows", rows);
+    if (!all || json_object_update(all, values) || json_object_set(all, "made", c->made) || !rows)
+        err = cb_json_fail("preset");
     json_decref(values);
-    json_decref(rows);
+    if (!err)
+        err = save(c, method, options, all);
+    cb_json_set(&all, "rows", rows);
     if (!err && cb_opt_flag(c->o, ARG_JSON))
         return cb_json_print(all);
     json_decref(all);
@@ -185,5 +178,5 @@ int cb_calibrate_run(const struct opts *o, int least, int (*work)(struct calibra
     if (!rc)
         rc = work(&c);
     cb_calibrate_close(&c);
-    return rc == CB_ECANCEL && cb_interrupted() ? EXIT_INTERRUPT : rc;
+    return cb_interrupt_status(rc);
 }

@@ -76,7 +76,7 @@ static json_t *list_of(const struct filter_set *set)
     json_t *list = json_array();
 
     for (int i = 0; i < set->n; i++)
-        json_array_append_new(list, json_integer(set->layer[i]));
+        cb_json_add(&list, json_integer(set->layer[i]));
     return list;
 }
 
@@ -86,12 +86,12 @@ static json_t *rows(const struct work *w)
 
     for (int i = 0; i < w->n_set; i++) {
         json_t *row = cb_trials_row(&w->t, i);
-        json_object_set_new(row, "filter", json_string(layers_of(w, i)));
-        json_object_set_new(row, "wait", json_integer(is_paper(w, i)));
-        json_object_set_new(row, "dense_layers", json_integer(w->n_dense[i]));
-        json_object_set_new(row, "recall",
-                            json_real(1 - w->set[i].lost / (w->recall.n_layer - w->n_dense[i])));
-        json_array_append_new(a, row);
+        cb_json_set(&row, "filter", json_string(layers_of(w, i)));
+        cb_json_set(&row, "wait", json_integer(is_paper(w, i)));
+        cb_json_set(&row, "dense_layers", json_integer(w->n_dense[i]));
+        cb_json_set(&row, "recall",
+                    json_real(1 - w->set[i].lost / (w->recall.n_layer - w->n_dense[i])));
+        cb_json_add(&a, row);
     }
     return a;
 }
@@ -131,11 +131,11 @@ static int report(struct work *w)
     json_t *values = json_pack("{s:o}", "filter", list_of(&w->set[chosen]));
 
     if (w->paper.n)
-        json_object_set_new(values, "paper", list_of(&w->paper));
+        cb_json_set(&values, "paper", list_of(&w->paper));
     if (!cb_opt_flag(w->c->o, ARG_JSON))
         print_table(w, chosen);
-    json_object_set_new(w->c->made, "budget", json_integer(w->recall.k));
-    cb_trials_made(&w->t, chosen, w->c->made);
+    cb_json_set(&w->c->made, "budget", json_integer(w->recall.k));
+    cb_trials_made(&w->t, chosen, &w->c->made);
     TRY(draw(w));
     return cb_calibrate_save(w->c, "omnikv", "", values, rows(w));
 }

@@ -46,9 +46,8 @@ static int report_density(struct calibrate *c, struct density *d, double *weight
         printf("| layer | variance of the column sums | spread of the heads' | part of the budget "
                "|\n| --- | --- | --- | --- |\n");
     for (int l = 0; l < n; l++) {
-        json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f}", "layer", l, "variance",
-                                              d->variance[l], "spread", d->spread[l], "budget",
-                                              weight[l]));
+        cb_json_add(&rows, json_pack("{s:i, s:f, s:f, s:f}", "layer", l, "variance", d->variance[l],
+                                     "spread", d->spread[l], "budget", weight[l]));
         if (!cb_opt_flag(c->o, ARG_JSON))
             printf("| %d | %.5g | %.3f | %.3f |\n", l, d->variance[l], d->spread[l], weight[l]);
     }
@@ -56,7 +55,7 @@ static int report_density(struct calibrate *c, struct density *d, double *weight
              c->e.info.name);
     if (plot)
         TRY(cb_chart_curves(plot, title, curves, 2, n));
-    json_object_set_new(c->made, "variance", cb_calibrate_list(d->variance, n));
+    cb_json_set(&c->made, "variance", cb_calibrate_list(d->variance, n));
     return cb_calibrate_save(c, "d2o", "layers=preset,",
                              json_pack("{s:o}", "spread", cb_calibrate_list(d->spread, n)), rows);
 }
@@ -96,9 +95,8 @@ static int report_shapes(struct calibrate *c, struct shapes *x)
         printf("| layer | entropy, nats | tokens that it counts as | Gini coefficient |\n"
                "| --- | --- | --- | --- |\n");
     for (int l = 0; l < n; l++) {
-        json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f}", "layer", l, "entropy",
-                                              x->entropy[l], "support", exp(x->entropy[l]), "gini",
-                                              x->gini[l]));
+        cb_json_add(&rows, json_pack("{s:i, s:f, s:f, s:f}", "layer", l, "entropy", x->entropy[l],
+                                     "support", exp(x->entropy[l]), "gini", x->gini[l]));
         if (!cb_opt_flag(c->o, ARG_JSON))
             printf("| %d | %.3f | %.1f | %.4f |\n", l, x->entropy[l], exp(x->entropy[l]),
                    x->gini[l]);

@@ -34,9 +34,9 @@ static json_t *rows(const struct work *w)
 
     for (int i = 0; i < N_TRIED; i++) {
         json_t *row = cb_trials_row(&w->t, i);
-        json_object_set_new(row, "threshold", json_real(tried[i] / 100.0));
-        json_object_set_new(row, "lazy_layers", json_real(lazy_layers(w, tried[i])));
-        json_array_append_new(a, row);
+        cb_json_set(&row, "threshold", json_real(tried[i] / 100.0));
+        cb_json_set(&row, "lazy_layers", json_real(lazy_layers(w, tried[i])));
+        cb_json_add(&a, row);
     }
     return a;
 }
@@ -72,8 +72,8 @@ static int report(struct work *w)
              w->c->e.info.name, SINK, w->ends.recent);
     if (plot)
         TRY(cb_chart_curves(plot, title, &curve, 1, w->ends.n_layer));
-    json_object_set_new(w->c->made, "share", cb_calibrate_list(w->ends.sum, w->ends.n_layer));
-    cb_trials_made(&w->t, chosen, w->c->made);
+    cb_json_set(&w->c->made, "share", cb_calibrate_list(w->ends.sum, w->ends.n_layer));
+    cb_trials_made(&w->t, chosen, &w->c->made);
     return cb_calibrate_save(w->c, "simlayerkv", "",
                              json_pack("{s:f, s:i, s:i}", "threshold", tried[chosen] / 100.0,
                                        "sink", SINK, "recent", w->ends.recent),

@@ -25,7 +25,7 @@ static json_t *start_of(const struct work *w, int kv)
     json_t *a = json_array();
 
     for (int l = 0; l < w->a.n_layer; l++)
-        json_array_append_new(a, json_integer(w->start[kv * w->a.n_layer + l]));
+        cb_json_add(&a, json_integer(w->start[kv * w->a.n_layer + l]));
     return a;
 }
 
@@ -83,18 +83,18 @@ static int report(struct work *w)
     char title[160];
 
     for (int kv = 0; kv < w->a.n_kv; kv++)
-        json_array_append_new(start, start_of(w, kv));
+        cb_json_add(&start, start_of(w, kv));
     for (int l = 0; l + 1 < n; l++)
-        json_array_append_new(rows, json_pack("{s:[i,i], s:f}", "layers", l, l + 1, "similarity",
-                                              w->mean[l * n + l + 1]));
+        cb_json_add(&rows, json_pack("{s:[i,i], s:f}", "layers", l, l + 1, "similarity",
+                                     w->mean[l * n + l + 1]));
     if (!cb_opt_flag(w->c->o, ARG_JSON))
         print_table(w);
     snprintf(title, sizeof title, "%.60s: similarity of the attention of two layers, mean of heads",
              w->c->e.info.name);
     if (plot)
         TRY(cb_chart_grid(plot, title, w->mean, n));
-    json_object_set_new(w->c->made, "theta", json_real(w->theta));
-    json_object_set_new(w->c->made, "saving", json_real(w->share / 2));
+    cb_json_set(&w->c->made, "theta", json_real(w->theta));
+    cb_json_set(&w->c->made, "saving", json_real(w->share / 2));
     return cb_calibrate_save(w->c, "pod", "", json_pack("{s:o}", "start", start), rows);
 }
 

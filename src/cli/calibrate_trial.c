@@ -261,10 +261,10 @@ void cb_trials_print(const struct trials *t, int i)
            (double)v->same / t->t.n_token, v->kl / t->t.n_token, 100 * v->read / t->t.n_feed);
 }
 
-void cb_trials_made(const struct trials *t, int chosen, json_t *made)
+void cb_trials_made(const struct trials *t, int chosen, json_t **made)
 {
-    json_object_set_new(made, "needles", json_integer(t->items.n));
-    json_object_set_new(made, "keep", json_real(t->keep));
-    json_object_set_new(made, "kept", json_boolean(cb_trials_keeps(t, chosen)));
-    json_object_set_new(made, "trial", cb_trials_row(t, chosen));
+    cb_json_set(made, "needles", json_integer(t->items.n));
+    cb_json_set(made, "keep", json_real(t->keep));
+    cb_json_set(made, "kept", json_boolean(cb_trials_keeps(t, chosen)));
+    cb_json_set(made, "trial", cb_trials_row(t, chosen));
 }

@@ -41,6 +41,6 @@ int cb_trials_keeps(const struct trials *t, int i);
 const char *cb_trials_mark(const struct trials *t, int i, int chosen);
 json_t *cb_trials_row(const struct trials *t, int i);
 void cb_trials_print(const struct trials *t, int i); /* "held | same | KLD | read" */
-void cb_trials_made(const struct trials *t, int chosen, json_t *made);
+void cb_trials_made(const struct trials *t, int chosen, json_t **made);
 
 #endif

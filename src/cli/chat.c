@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* chat.c - ctxbank chat: reads turns as lines; the session's bank persists between turns. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct chat {
     int32_t end;    /* the token that ended the last turn, if it is in the timeline; else -1 */
     int anew;       /* 1 = the timeline no longer matches the conversation */
     int tty;
+    int leave; /* 128 + a signal other than SIGINT that ended an answer, or 0 */
 };
 
 static const char help[] = "/help   this list\n"
@@ -126,8 +128,7 @@ static int read_turn(const struct chat *c, struct buf *turn)
 static int emit(void *arg, const char *s, size_t n)
 {
     (void)arg;
-    fwrite(s, 1, n, stdout);
-    return cb_out_flush();
+    return cb_out_text(s, n);
 }
 
 /* The tokens of the conversation that the timeline lacks. Only these go through the model:
@@ -184,6 +185,8 @@ static int say(struct chat *c, struct generation *gen)
     TRY(cb_chat_text(c->e.model, c->form, c->msg, c->n, 1, &all));
     cb_interrupt_catch();
     rc = answer(c, all, gen);
+    if (cb_interrupted() && cb_interrupted() != SIGINT)
+        c->leave = cb_interrupt_status(CB_ECANCEL);
     cb_interrupt_clear();
     free(all);
     TRY(rc);
@@ -238,11 +241,11 @@ static int talk(struct chat *c)
         cb_log_note("%s, context %d; /help lists commands", c->e.info.name, c->e.n_ctx);
     while (!done && (rc = read_turn(c, &in)) > 0) {
         rc = one(c, in.s, &done);
-        if (rc)
+        if (rc || c->leave)
             break;
     }
     cb_buf_free(&in);
-    return rc < 0 ? rc : CB_OK;
+    return rc < 0 ? rc : c->leave;
 }
 
 static int run(const struct opts *o)

@@ -4,11 +4,11 @@
 #ifndef CMD_H
 #define CMD_H
 
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "ctxbank.h"
 #include "opts.h"
 #include "progress.h"
@@ -39,8 +39,6 @@ extern const struct cmd cb_cmd_run;
 extern const struct cmd cb_cmd_tokenize;
 
 /* ---- cmd.c: from argv to an exit status ---- */
-
-enum { EXIT_INTERRUPT = 130 }; /* 128 + SIGINT: the printed answer is incomplete */
 
 /* The table of all commands ends with NULL; main.c has it. */
 int cb_cmd_main(const struct cmd *const *table, int argc, char **argv);
@@ -111,20 +109,25 @@ int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, co
 int cb_generate(const struct generate *g, const int32_t *prompt, int n, struct generation *out);
 void cb_generation_free(struct generation *g);
 
-/* interrupt.c: SIGINT sets a flag, a second one kills. */
+/* interrupt.c: SIGINT, SIGTERM and SIGHUP set a flag, a second one kills. */
 void cb_interrupt_catch(void);
 void cb_interrupt_clear(void);
-int cb_interrupted(void);
+int cb_interrupted(void);        /* the signal, or 0 */
+int cb_interrupt_status(int rc); /* 128 + the signal if rc says that it stopped the work, else rc */
+
+/* ---- out.c ---- */
+
+/* Writes whole characters at once, raw unless standard output is a terminal: there control
+ * characters other than newline and tab become '?'. */
+int cb_out_text(const char *s, size_t n);
+int cb_out_flush(void); /* CB_EIO if standard output cannot be written */
 
 /* ---- report.c ---- */
 
-json_t *cb_json_text(const char *s, size_t n); /* invalid UTF-8 becomes U+FFFD */
-json_t *cb_json_real(double x);                /* null if x is not finite */
 json_t *cb_json_timings(const struct engine *e, const struct generation *g);
 json_t *cb_json_memory(const struct cb_memory *m); /* with rss_peak_bytes */
 int cb_json_print(json_t *j);                      /* on standard output; drops the reference */
 uint64_t cb_rss_peak_bytes(void);
-int cb_out_flush(void); /* CB_EIO if standard output cannot be written */
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen);
 void cb_note_timings(const struct engine *e, const struct generation *g);
 

@@ -23,7 +23,7 @@ static json_t *kept_slots(const struct cb_session *s)
     json_t *list = json_array();
 
     for (int l = 0; l < s->model->hp.n_layer; l++)
-        json_array_append_new(list, json_integer(cb_store_max_len(&s->bank.store[l])));
+        cb_json_add(&list, json_integer(cb_store_max_len(&s->bank.store[l])));
     return list;
 }
 
@@ -61,9 +61,9 @@ static int print_json(const struct engine *e, const struct pair *p, const struct
 
     cb_session_memory(e->session, &m);
     for (int i = 0; i < p->n_tgt; i++) {
-        json_array_append_new(ids, json_integer(p->tgt[i]));
-        json_array_append_new(nll, cb_json_real(r->nll[i]));
-        json_array_append_new(top1, json_integer(r->top1[i]));
+        cb_json_add(&ids, json_integer(p->tgt[i]));
+        cb_json_add(&nll, cb_json_real(r->nll[i]));
+        cb_json_add(&top1, json_integer(r->top1[i]));
     }
     return cb_json_print(json_pack("{s:o, s:o, s:i, s:i, s:o, s:o, s:o, s:O, s:o}", "nll",
                                    cb_json_real(mean), "ppl", cb_json_real(exp(mean)),
@@ -117,7 +117,7 @@ static int run(const struct opts *o)
     json_decref(r.kept);
     cb_pair_free(&p);
     cb_engine_close(&e);
-    return rc == CB_ECANCEL && cb_interrupted() ? EXIT_INTERRUPT : rc;
+    return cb_interrupt_status(rc);
 }
 
 const struct cmd cb_cmd_eval_continuation = {

@@ -54,13 +54,14 @@ static int print(const struct opts *o, const struct engine *e, const struct pair
 
     cb_session_memory(e->session, &m);
     if (cb_opt_flag(o, ARG_JSON))
-        return cb_json_print(json_pack(
-            "{s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:i, s:i, s:o}", "policy",
-            cb_opt_text(o, ARG_POLICY), "kld_mean", cb_json_real(cb_score_mean(&r->kl)),
-            "kld_error", cb_json_real(cb_score_error(&r->kl)), "kld_max", cb_json_real(r->kl_max),
-            "top1_agreement", top1, "ppl", cb_json_real(exp(cb_score_mean(&r->nll))), "ppl_full",
-            cb_json_real(exp(cb_score_mean(&r->nll_full))), "context_tokens", p->n_ctx,
-            "target_tokens", p->n_tgt, "memory", cb_json_memory(&m)));
+        return cb_json_print(
+            json_pack("{s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:i, s:i, s:o}", "policy",
+                      cb_json_str(cb_opt_text(o, ARG_POLICY)), "kld_mean",
+                      cb_json_real(cb_score_mean(&r->kl)), "kld_error",
+                      cb_json_real(cb_score_error(&r->kl)), "kld_max", cb_json_real(r->kl_max),
+                      "top1_agreement", top1, "ppl", cb_json_real(exp(cb_score_mean(&r->nll))),
+                      "ppl_full", cb_json_real(exp(cb_score_mean(&r->nll_full))), "context_tokens",
+                      p->n_ctx, "target_tokens", p->n_tgt, "memory", cb_json_memory(&m)));
     printf("KLD mean %.6f ± %.6f, max %.6f, top-1 agreement %.4f, perplexity %.4f (full %.4f), "
            "tokens %d, context %d, bank %llu bytes (full %llu)\n",
            cb_score_mean(&r->kl), cb_score_error(&r->kl), r->kl_max, top1,
@@ -109,7 +110,7 @@ static int run(const struct opts *o)
         rc = evaluate(o, &e, &p);
     cb_pair_free(&p);
     cb_engine_close(&e);
-    return rc == CB_ECANCEL && cb_interrupted() ? EXIT_INTERRUPT : rc;
+    return cb_interrupt_status(rc);
 }
 
 const struct cmd cb_cmd_eval_kld = {

@@ -148,11 +148,12 @@ static int print(const struct ppl *p)
 
     cb_session_memory(p->e.session, &m);
     if (cb_opt_flag(p->o, ARG_JSON))
-        return cb_json_print(json_pack(
-            "{s:s, s:o, s:o, s:o, s:I, s:i, s:i, s:o}", "policy", cb_opt_text(p->o, ARG_POLICY),
-            "perplexity", cb_json_real(exp(nll)), "perplexity_error", cb_json_real(exp(nll) * err),
-            "nll", cb_json_real(nll), "tokens", (json_int_t)p->sum.n, "windows", p->n_window,
-            "text_tokens", p->n, "memory", cb_json_memory(&m)));
+        return cb_json_print(json_pack("{s:o, s:o, s:o, s:o, s:I, s:i, s:i, s:o}", "policy",
+                                       cb_json_str(cb_opt_text(p->o, ARG_POLICY)), "perplexity",
+                                       cb_json_real(exp(nll)), "perplexity_error",
+                                       cb_json_real(exp(nll) * err), "nll", cb_json_real(nll),
+                                       "tokens", (json_int_t)p->sum.n, "windows", p->n_window,
+                                       "text_tokens", p->n, "memory", cb_json_memory(&m)));
     printf("perplexity %.4f ± %.4f, nll %.6f, tokens %lld, windows %d\n", exp(nll), exp(nll) * err,
            nll, (long long)p->sum.n, p->n_window);
     return CB_OK;
@@ -184,7 +185,7 @@ static int run(const struct opts *o)
         rc = evaluate(&p);
     free(p.ids);
     cb_engine_close(&p.e);
-    return rc == CB_ECANCEL && cb_interrupted() ? EXIT_INTERRUPT : rc;
+    return cb_interrupt_status(rc);
 }
 
 const struct cmd cb_cmd_eval_perplexity = {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/new_file.h"
 #include "base/suggest.h"
 #include "cmd.h"
 #include "eval/data.h"
@@ -240,34 +241,54 @@ static int make_ruler(struct tasks *t)
 
 /* ---- items of files ---- */
 
-/* Keeps --items items of each task, in their order: the same ones for the same seed. */
+static int by_task(const void *a, const void *b, void *arg)
+{
+    const struct item *at = arg;
+    const int i = *(const int *)a, j = *(const int *)b, d = strcmp(at[i].task, at[j].task);
+
+    return d ? d : i - j;
+}
+
+/* Marks --items items of each task in chosen[n], the same ones for the same seed. */
+static int choose(const struct tasks *t, char *chosen)
+{
+    const struct item_list *all = &t->items;
+    const int want = cb_opt_int(t->o, ARG_ITEMS);
+    int *order = cb_calloc(2 * (size_t)all->n + 1, sizeof *order), *pick = order + all->n;
+
+    if (!order)
+        return CB_ENOMEM;
+    for (int i = 0; i < all->n; i++)
+        order[i] = i;
+    qsort_r(order, (size_t)all->n, sizeof *order, by_task, all->at);
+    for (int from = 0, to; from < all->n; from = to) {
+        const char *task = all->at[order[from]].task;
+        struct rng r = cb_rng_for((uint64_t)cb_opt_int64(t->o, ARG_TASK_SEED), task, 0, 0, 0);
+        int n;
+        for (to = from + 1; to < all->n && !strcmp(all->at[order[to]].task, task);)
+            to++;
+        n = want < to - from ? want : to - from;
+        cb_rng_choose(&r, pick, n, to - from);
+        for (int k = 0; k < n; k++)
+            chosen[order[from + pick[k]]] = 1;
+    }
+    free(order);
+    return CB_OK;
+}
+
+/* Keeps --items items of each task, in their order. */
 static int sample(struct tasks *t)
 {
-    const int want = cb_opt_int(t->o, ARG_ITEMS);
     struct item_list kept = { .n_bad = t->items.n_bad };
-    const int n_all = t->items.n;
-    int *pick = cb_calloc(2 * (size_t)n_all + 1, sizeof *pick), *in = pick + n_all;
-    int rc = pick ? CB_OK : CB_ENOMEM;
+    char *chosen = cb_calloc((size_t)t->items.n + 1, 1);
+    int rc = chosen ? choose(t, chosen) : CB_ENOMEM;
 
-    for (int i = 0; i < t->items.n && !rc; i++) {
-        const char *task = t->items.at[i].task;
-        struct rng r = cb_rng_for((uint64_t)cb_opt_int64(t->o, ARG_TASK_SEED), task, 0, 0, 0);
-        int n = 0, nth = 0;
-        for (int k = 0; k < t->items.n; k++)
-            if (!strcmp(t->items.at[k].task, task)) {
-                nth += k < i;
-                n++;
-            }
-        cb_rng_choose(&r, pick, want < n ? want : n, n);
-        for (int k = 0; k < (want < n ? want : n); k++)
-            in[i] |= pick[k] == nth;
-    }
     for (int i = 0; i < t->items.n && !rc; i++)
-        if (in[i]) {
+        if (chosen[i]) {
             rc = cb_item_add(&kept, &t->items.at[i]);
             t->items.at[i] = (struct item){ 0 };
         }
-    free(pick);
+    free(chosen);
     cb_item_list_free(&t->items);
     t->items = kept;
     return rc;
@@ -444,24 +465,11 @@ static int print_rows(struct tasks *t)
     return rc;
 }
 
-/* Reports a missing folder before the work, not after it. */
-static int check_plot(const char *path)
-{
-    FILE *f = path ? fopen(path, "a") : NULL;
-
-    if (!path)
-        return CB_OK;
-    if (!f)
-        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    fclose(f);
-    return CB_OK;
-}
-
 static int ask(struct tasks *t)
 {
     int rc;
 
-    TRY(check_plot(cb_opt_text(t->o, ARG_PLOT)));
+    TRY(cb_new_file_check(cb_opt_text(t->o, ARG_PLOT))); /* before the work, not after it */
     TRY(cb_answers_open(cb_opt_text(t->o, ARG_ANSWERS), on_warn, NULL, &t->have));
     if (t->have.n)
         cb_log_note("%s: %d answers are there already", t->have.path, t->have.n);
@@ -499,7 +507,7 @@ static int evaluate(const struct opts *o, int (*make)(struct tasks *t))
     cb_item_list_free(&t.items);
     cb_haystack_free(&t.hay);
     cb_engine_close(&t.e);
-    return rc == CB_ECANCEL && cb_interrupted() ? EXIT_INTERRUPT : rc;
+    return cb_interrupt_status(rc);
 }
 
 /* ---- the commands ---- */

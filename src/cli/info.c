@@ -23,9 +23,8 @@ static int backends(int json)
             printf("%-8s %-13s %s%s%s\n", d.name, d.available ? "available" : "not available",
                    d.text, d.available ? "" : ": ", d.why_not);
         else
-            json_array_append_new(list,
-                                  json_pack("{s:s, s:s, s:b, s:s}", "name", d.name, "text", d.text,
-                                            "available", d.available, "why_not", d.why_not));
+            cb_json_add(&list, json_pack("{s:s, s:s, s:b, s:s}", "name", d.name, "text", d.text,
+                                         "available", d.available, "why_not", d.why_not));
     }
     if (json)
         return cb_json_print(list);
@@ -85,19 +84,19 @@ static json_t *option_json(const struct cb_option_info *p)
     int len;
 
     if (*p->unit)
-        json_object_set_new(j, "unit", json_string(p->unit));
+        cb_json_set(&j, "unit", json_string(p->unit));
     if (*p->def_text)
-        json_object_set_new(j, "default", json_string(p->def_text));
+        cb_json_set(&j, "default", json_string(p->def_text));
     if (p->type == CB_OPTION_CHOICE) {
         const char *first = default_choice(p, &len);
-        json_object_set_new(j, "choices", json_string(p->choices));
-        json_object_set_new(j, "default", json_stringn(first, (size_t)len));
+        cb_json_set(&j, "choices", json_string(p->choices));
+        cb_json_set(&j, "default", json_stringn(first, (size_t)len));
     }
     if (numeric(p) || p->type == CB_OPTION_FLAG)
-        json_object_set_new(j, "default", json_real(p->def));
+        cb_json_set(&j, "default", json_real(p->def));
     if (numeric(p)) {
-        json_object_set_new(j, "min", cb_json_real(p->min));
-        json_object_set_new(j, "max", cb_json_real(p->max));
+        cb_json_set(&j, "min", cb_json_real(p->min));
+        cb_json_set(&j, "max", cb_json_real(p->max));
     }
     return j;
 }
@@ -123,12 +122,12 @@ static int print_methods(const struct methods *of, int json)
                    m.paper, *m.paper ? "]" : "");
         for (int j = 0; !of->option_at(i, j, &p); j++) {
             if (json)
-                json_array_append_new(opts, option_json(&p));
+                cb_json_add(&opts, option_json(&p));
             else
                 print_option(&p);
         }
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", m.name, "brief",
-                                              m.text, "cite", m.paper, "options", opts));
+        cb_json_add(&list, json_pack("{s:s, s:s, s:s, s:o}", "name", m.name, "brief", m.text,
+                                     "cite", m.paper, "options", opts));
     }
     if (json)
         return cb_json_print(list);
@@ -142,7 +141,8 @@ static int cpu(int json)
     const struct device_want any = { .isa = want && *want ? want : NULL };
     const struct team_params one = { .n_threads = 1 };
     struct device *d;
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int rc = CB_OK;
 
     TRY(cb_device_open_team("cpu", &one, &any, &d));
     if (!json)
@@ -150,10 +150,10 @@ static int cpu(int json)
                "default threads  %d\n",
                d->isa, online, cb_default_threads());
     else
-        cb_json_print(json_pack("{s:s, s:i, s:i}", "isa", d->isa, "online", (int)online,
-                                "default_threads", cb_default_threads()));
+        rc = cb_json_print(json_pack("{s:s, s:i, s:i}", "isa", d->isa, "online", (int)online,
+                                     "default_threads", cb_default_threads()));
     cb_device_close(d);
-    return CB_OK;
+    return rc;
 }
 
 /* ---- the model ---- */
@@ -186,20 +186,20 @@ static int model_json(const struct opts *o, const struct engine *e, const struct
 
     for (int t = 0; t < DT_COUNT; t++)
         if (mix->n[t])
-            json_object_set_new(
-                tensors, cb_dtype[t].name,
+            cb_json_set(
+                &tensors, cb_dtype[t].name,
                 json_pack("{s:i, s:I}", "tensors", mix->n[t], "bytes", (json_int_t)mix->bytes[t]));
     json_object_del(mem, "rss_peak_bytes");
     j = json_pack(
         "{s:o, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-        "s:b, s:o, s:i, s:s, s:s, s:s, s:o}",
-        "path", cb_json_text(e->path, strlen(e->path)), "arch", i->arch, "name", i->name, "quant",
-        i->quant, "n_params", (json_int_t)i->n_params, "file_bytes", (json_int_t)i->file_bytes,
-        "n_layer", i->n_layer, "n_embd", i->n_embd, "n_head", i->n_head, "n_kv", i->n_kv,
-        "head_dim", i->head_dim, "n_ff", i->n_ff, "n_vocab", i->n_vocab, "n_ctx_train",
-        i->n_ctx_train, "bos", i->bos, "eos", i->eos, "add_bos", i->add_bos, "tensors", tensors,
-        "n_ctx", e->n_ctx, "policy", cb_opt_text(o, ARG_POLICY), "type_k",
-        cb_opt_text(o, ARG_TYPE_K), "type_v", cb_opt_text(o, ARG_TYPE_V), "memory", mem);
+        "s:b, s:o, s:i, s:o, s:s, s:s, s:o}",
+        "path", cb_json_str(e->path), "arch", i->arch, "name", i->name, "quant", i->quant,
+        "n_params", (json_int_t)i->n_params, "file_bytes", (json_int_t)i->file_bytes, "n_layer",
+        i->n_layer, "n_embd", i->n_embd, "n_head", i->n_head, "n_kv", i->n_kv, "head_dim",
+        i->head_dim, "n_ff", i->n_ff, "n_vocab", i->n_vocab, "n_ctx_train", i->n_ctx_train, "bos",
+        i->bos, "eos", i->eos, "add_bos", i->add_bos, "tensors", tensors, "n_ctx", e->n_ctx,
+        "policy", cb_json_str(cb_opt_text(o, ARG_POLICY)), "type_k", cb_opt_text(o, ARG_TYPE_K),
+        "type_v", cb_opt_text(o, ARG_TYPE_V), "memory", mem);
     return cb_json_print(j);
 }
 

@@ -1,34 +1,48 @@
 /* SPDX-License-Identifier: MIT */
-/* interrupt.c - SIGINT asks a generation to stop; a second one kills the program. */
+/* interrupt.c - SIGINT, SIGTERM and SIGHUP ask the work to stop; a second one kills the program. */
 #include <signal.h>
 
 #include "cmd.h"
 
-static volatile sig_atomic_t asked;
+static const int caught[] = { SIGINT, SIGTERM, SIGHUP };
+enum { N_CAUGHT = sizeof caught / sizeof *caught };
 
-static void on_int(int sig)
+static struct sigaction was[N_CAUGHT];
+static volatile sig_atomic_t asked; /* the signal, or 0 */
+
+static void on_signal(int sig)
 {
-    (void)sig;
-    asked = 1;
+    asked = sig;
 }
 
 void cb_interrupt_catch(void)
 {
-    struct sigaction sa = { .sa_flags = (int)SA_RESETHAND };
+    /* SA_RESTART: a write to a pipe that is full goes on; it has not failed */
+    struct sigaction sa = { .sa_flags = (int)SA_RESETHAND | SA_RESTART };
 
     asked = 0;
-    sa.sa_handler = on_int;
+    sa.sa_handler = on_signal;
     sigemptyset(&sa.sa_mask);
-    sigaction(SIGINT, &sa, NULL);
+    for (int i = 0; i < N_CAUGHT; i++) {
+        sigaction(caught[i], &sa, &was[i]);
+        if (caught[i] != SIGINT && was[i].sa_handler == SIG_IGN) /* nohup */
+            signal(caught[i], SIG_IGN);
+    }
 }
 
 void cb_interrupt_clear(void)
 {
-    signal(SIGINT, SIG_DFL);
+    for (int i = 0; i < N_CAUGHT; i++)
+        sigaction(caught[i], &was[i], NULL);
     asked = 0;
 }
 
 int cb_interrupted(void)
 {
     return asked;
+}
+
+int cb_interrupt_status(int rc)
+{
+    return rc == CB_ECANCEL && asked ? 128 + asked : rc;
 }

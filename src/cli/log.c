@@ -4,19 +4,18 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/utf8.h"
 #include "ctxbank.h"
+
+enum { LONGEST = 4608 }; /* bytes of a line: a path and what happened to it */
 
 static enum log_level said = LOG_NORMAL; /* set once from -v and -q */
 
 void cb_log_level(enum log_level level)
 {
     said = level;
-}
-
-void cb_log_error(const char *text)
-{
-    fprintf(stderr, "ctxbank: %s\n", text);
 }
 
 void cb_log_failure(int status)
@@ -29,10 +28,13 @@ static void say(enum log_level least, const char *fmt, va_list ap)
     __attribute__((format(printf, 2, 0)));
 static void say(enum log_level least, const char *fmt, va_list ap)
 {
+    char line[LONGEST];
+
     if (said < least)
         return;
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    vsnprintf(line, sizeof line, fmt, ap);
+    line[cb_utf8_plain(line, strlen(line), "")] = '\0'; /* names from files may be in it */
+    fprintf(stderr, "%s\n", line);
 }
 
 void cb_log_note(const char *fmt, ...)

@@ -3,30 +3,48 @@
 #include "progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 void cb_progress_start(struct progress *p, enum progress_when when, const char *label,
                        const char *unit)
 {
+    const char *term = getenv("TERM");
+    const int smart = isatty(STDERR_FILENO) && term && strcmp(term, "dumb");
+
     *p = (struct progress){ .label = label, .unit = unit, .start_s = cb_now_s() };
-    p->on = when == PROGRESS_ALWAYS || (when == PROGRESS_AUTO && isatty(STDERR_FILENO));
+    p->on = when == PROGRESS_ALWAYS || (when == PROGRESS_AUTO && smart);
 }
 
 static int columns(void)
 {
     struct winsize w;
-    if (!ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col >= 40)
-        return w.ws_col > 120 ? 120 : w.ws_col;
-    return 80;
+
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) || !w.ws_col)
+        return 80;
+    return w.ws_col > 120 ? 120 : w.ws_col;
+}
+
+/* Replaces the line that is shown. Blanks cover the rest of a longer one: no terminal needs to
+ * understand more than a carriage return. */
+static void show(struct progress *p, const char *line)
+{
+    const int n = (int)strlen(line);
+
+    fprintf(stderr, "\r%s%*s", line, p->shown > n ? p->shown - n : 0, "");
+    fflush(stderr);
+    p->shown = n;
 }
 
 void cb_progress_step(struct progress *p, int64_t done, int64_t total)
 {
     const double now = cb_now_s(), spent = now - p->start_s;
     const double rate = spent > 0 ? (double)done / spent : 0;
-    char head[48], tail[192], bar[128];
+    char head[48], tail[192], bar[128], line[sizeof head + sizeof tail + sizeof bar];
     int width, full;
     long left;
 
@@ -44,14 +62,16 @@ void cb_progress_step(struct progress *p, int64_t done, int64_t total)
     memset(bar, '#', (size_t)full);
     memset(bar + full, '.', (size_t)(width - full));
     bar[width] = 0;
-    fprintf(stderr, width ? "\r%s[%s]%s\033[K" : "\r%s%s%s\033[K", head, bar, tail);
-    fflush(stderr);
-    p->shown = 1;
+    snprintf(line, sizeof line, width ? "%s[%s]%s" : "%s%s%s", head, bar, tail);
+    line[columns() - 1] = '\0'; /* a line that wraps could not be replaced */
+    line[cb_utf8_plain(line, strlen(line), "")] = '\0';
+    show(p, line);
 }
 
 void cb_progress_end(struct progress *p)
 {
-    if (p->shown)
-        fputs("\r\033[K", stderr);
-    p->shown = 0;
+    if (!p->shown)
+        return;
+    show(p, "");
+    fputc('\r', stderr);
 }

@@ -10,7 +10,7 @@
 enum progress_when { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER }; /* auto: on a terminal */
 
 struct progress {
-    int on, shown;
+    int on, shown; /* shown: characters on the screen */
     const char *label, *unit;
     char extra[64]; /* shown at the end of the bar */
     double start_s, last_s;

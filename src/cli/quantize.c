@@ -32,10 +32,11 @@ static int on_progress(void *arg, int64_t done, int64_t total)
 static int report(const struct opts *o, const struct quantize *q, double seconds)
 {
     if (cb_opt_flag(o, ARG_JSON))
-        return cb_json_print(json_pack(
-            "{s:s, s:s, s:I, s:I, s:i, s:i, s:f}", "output", q->out, "type", cb_dtype[q->type].name,
-            "input_bytes", (json_int_t)q->in_bytes, "output_bytes", (json_int_t)q->out_bytes,
-            "tensors", q->n_tensor, "fallbacks", q->n_fallback, "elapsed_s", seconds));
+        return cb_json_print(json_pack("{s:o, s:s, s:I, s:I, s:i, s:i, s:f}", "output",
+                                       cb_json_str(q->out), "type", cb_dtype[q->type].name,
+                                       "input_bytes", (json_int_t)q->in_bytes, "output_bytes",
+                                       (json_int_t)q->out_bytes, "tensors", q->n_tensor,
+                                       "fallbacks", q->n_fallback, "elapsed_s", seconds));
     cb_log_note("%s: %d tensors, %" PRIu64 " bytes, %.1f %% of the input, in %.1f s", q->out,
                 q->n_tensor, q->out_bytes, 100 * (double)q->out_bytes / (double)q->in_bytes,
                 seconds);
@@ -61,10 +62,8 @@ static int run(const struct opts *o)
     cb_interrupt_catch();
     rc = cb_quantize(&q);
     cb_progress_end(&bar);
-    if (rc == CB_ECANCEL && cb_interrupted())
-        return EXIT_INTERRUPT;
     if (rc)
-        return rc;
+        return cb_interrupt_status(rc);
     if (q.n_requant)
         cb_log_note("%d matrices were quantised already: the errors of both types add up",
                     q.n_requant);

@@ -8,32 +8,8 @@
 #include <sys/resource.h>
 
 #include "base/err.h"
-#include "base/utf8.h"
 #include "cmd.h"
 #include "log.h"
-
-json_t *cb_json_text(const char *s, size_t n)
-{
-    struct utf8_hold hold = { .n = 0 };
-    char *clean = cb_calloc(n + 1, 3); /* an invalid byte becomes U+FFFD, three bytes */
-    json_t *j;
-    int len;
-
-    if (!clean || n > INT32_MAX / 3) {
-        free(clean);
-        return NULL;
-    }
-    len = cb_utf8_push(&hold, s, (int)n, clean);
-    len += cb_utf8_flush(&hold, clean + len);
-    j = json_stringn(clean, (size_t)len);
-    free(clean);
-    return j;
-}
-
-json_t *cb_json_real(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
 
 static double per_s(int n, double s)
 {
@@ -65,19 +41,12 @@ json_t *cb_json_memory(const struct cb_memory *m)
         m->kept_min, "kept_max", m->kept_max);
 }
 
-int cb_out_flush(void)
-{
-    if (!fflush(stdout) && !ferror(stdout))
-        return CB_OK;
-    return cb_fail(CB_EIO, "standard output: %s", strerror(errno ? errno : EIO));
-}
-
 int cb_json_print(json_t *j)
 {
     int rc = CB_OK;
 
     if (!j)
-        return cb_fail(CB_ENOMEM, "out of memory: JSON");
+        return cb_json_fail("result");
     if (json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) || putchar('\n') == EOF)
         rc = CB_EIO;
     json_decref(j);
@@ -91,10 +60,8 @@ int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_ge
     TRY(cb_session_plan(e->session, n_prompt, n_gen, &m));
     if (cb_opt_flag(o, ARG_JSON)) {
         json_t *j = cb_json_memory(&m);
-        if (j)
-            json_object_del(j, "rss_peak_bytes"); /* nothing has run yet */
-        if (j)
-            json_object_set_new(j, "kv_at_most", json_boolean(m.at_most));
+        json_object_del(j, "rss_peak_bytes"); /* nothing has run yet */
+        cb_json_set(&j, "kv_at_most", json_boolean(m.at_most));
         return cb_json_print(json_pack("{s:i, s:i, s:i, s:o}", "n_ctx", e->n_ctx, "prompt_tokens",
                                        n_prompt, "max_tokens", n_gen, "memory", j));
     }

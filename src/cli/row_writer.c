@@ -51,6 +51,8 @@ static void csv_line(const struct rows *r, const json_t *row)
 
 int cb_rows_put(struct rows *r, json_t *row)
 {
+    if (!row)
+        return cb_json_fail("a row");
     if (is(r, "md")) {
         r->md_line(row);
     } else if (is(r, "csv")) {

@@ -14,9 +14,7 @@ static int emit(void *arg, const char *s, size_t n)
     int *line_open = arg;
 
     *line_open = s[n - 1] != '\n';
-    if (fwrite(s, 1, n, stdout) != n)
-        return cb_out_flush();
-    return cb_out_flush();
+    return cb_out_text(s, n);
 }
 
 static json_t *ids_json(const struct generation *gen)
@@ -24,7 +22,7 @@ static json_t *ids_json(const struct generation *gen)
     json_t *j = json_array();
 
     for (int i = 0; i < gen->n; i++)
-        json_array_append_new(j, json_integer(gen->ids[i]));
+        cb_json_add(&j, json_integer(gen->ids[i]));
     return j;
 }
 
@@ -35,8 +33,8 @@ static json_t *memory_json(const struct opts *o, const struct engine *e, int n_b
 
     cb_session_memory(e->session, &m);
     j = cb_json_memory(&m);
-    if (j && cb_opt_set(o, ARG_BANK))
-        json_object_set_new(j, "bank_hit_tokens", json_integer(n_bank));
+    if (cb_opt_set(o, ARG_BANK))
+        cb_json_set(&j, "bank_hit_tokens", json_integer(n_bank));
     return j;
 }
 
@@ -74,7 +72,7 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
         cb_out_flush();
         cb_note_timings(e, &gen);
         if (!strcmp(gen.finish_reason, "interrupt"))
-            rc = EXIT_INTERRUPT;
+            rc = cb_interrupt_status(CB_ECANCEL);
     }
     cb_generation_free(&gen);
     return rc;

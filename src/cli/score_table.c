@@ -2,12 +2,12 @@
 /* score_table.c - scores by task, length and policy. */
 #include "score_table.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json.h"
 
 void cb_wilson(double mean, int n, double *low, double *high)
 {
@@ -21,22 +21,80 @@ void cb_wilson(double mean, int n, double *low, double *high)
 
 /* ---- groups of items: a task at a length ---- */
 
-struct group {
-    const char *task;
-    int length;
+struct groups {
+    const struct item *at; /* the items */
+    int *order;            /* [n items] group by group, in each in the order of the items */
+    int *first;            /* [n + 1] where in `order` a group begins; the last one ends */
+    int n;
 };
 
-static int find_group(const struct group *g, int n, const struct item *it)
+static int by_group(const void *a, const void *b, void *arg)
 {
-    for (int i = 0; i < n; i++)
-        if (g[i].length == it->length && !strcmp(g[i].task, it->task))
-            return i;
-    return -1;
+    const struct item *at = arg, *x = &at[*(const int *)a], *y = &at[*(const int *)b];
+    const int d = strcmp(x->task, y->task);
+
+    if (d || x->length != y->length)
+        return d ? d : x->length < y->length ? -1 : 1;
+    return x < y ? -1 : x > y;
 }
 
-static int in_group(const struct group *g, const struct item *it)
+/* Groups come in the order of their first items. */
+static int by_first(const void *a, const void *b)
 {
-    return g->length == it->length && !strcmp(g->task, it->task);
+    const int *x = *(const int *const *)a, *y = *(const int *const *)b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static int same_group(const struct item *x, const struct item *y)
+{
+    return x->length == y->length && !strcmp(x->task, y->task);
+}
+
+/* Sorted items -> their groups, in order */
+static int cut_groups(const int *sorted, int n_item, struct groups *g)
+{
+    const int **begin = cb_calloc((size_t)n_item + 1, sizeof *begin);
+    int n = 0;
+
+    if (!begin)
+        return CB_ENOMEM;
+    for (int i = 0; i < n_item; i++)
+        if (!i || !same_group(&g->at[sorted[i - 1]], &g->at[sorted[i]]))
+            begin[g->n++] = sorted + i;
+    qsort(begin, (size_t)g->n, sizeof *begin, by_first);
+    for (int i = 0; i < g->n; i++) {
+        const int *k = begin[i];
+        g->first[i] = n;
+        do
+            g->order[n++] = *k++;
+        while (k < sorted + n_item && same_group(&g->at[*k], &g->at[*begin[i]]));
+    }
+    g->first[g->n] = n;
+    free(begin);
+    return CB_OK;
+}
+
+static int groups_make(const struct item_list *items, struct groups *g)
+{
+    const size_t n = (size_t)items->n;
+    int *sorted = cb_calloc(n + 1, sizeof *sorted), err;
+
+    *g = (struct groups){ .at = items->at,
+                          .order = cb_calloc(n + 1, sizeof *g->order),
+                          .first = cb_calloc(n + 1, sizeof *g->first) };
+    for (int i = 0; sorted && i < items->n; i++)
+        sorted[i] = i;
+    if (sorted && n)
+        qsort_r(sorted, n, sizeof *sorted, by_group, items->at);
+    err = sorted && g->order && g->first ? cut_groups(sorted, items->n, g) : CB_ENOMEM;
+    free(sorted);
+    return err;
+}
+
+static void groups_free(struct groups *g)
+{
+    free(g->order);
+    free(g->first);
 }
 
 /* ---- one row ---- */
@@ -106,18 +164,18 @@ static int push(struct rows *x, const struct row *r)
     return CB_OK;
 }
 
-/* The answers of one policy to one group; no row where there is none. */
-static int one_row(const struct run *run, const struct item_list *items, const struct answers *have,
-                   const struct group *g, const struct answerer *by, struct rows *out)
+/* The answers of one policy to group k; no row where there is none. */
+static int one_row(const struct run *run, const struct answers *have, const struct groups *g, int k,
+                   const struct answerer *by, struct rows *out)
 {
     const struct answerer full = cb_run_full(run, by->question);
-    struct row r = { .task = g->task, .length = g->length, .question = by->question };
+    const struct item *first = &g->at[g->order[g->first[k]]];
+    struct row r = { .task = first->task, .length = first->length, .question = by->question };
     struct sums s = { 0 };
 
-    for (int i = 0; i < items->n; i++) {
-        const struct item *it = &items->at[i];
-        const struct answer *a =
-            in_group(g, it) ? cb_answers_find(have, by, it->id, it->hash) : NULL;
+    for (int i = g->first[k]; i < g->first[k + 1]; i++) {
+        const struct item *it = &g->at[g->order[i]];
+        const struct answer *a = cb_answers_find(have, by, it->id, it->hash);
         if (a)
             add(&s, a, cb_answers_find(have, &full, it->id, it->hash));
     }
@@ -128,18 +186,18 @@ static int one_row(const struct run *run, const struct item_list *items, const s
     return push(out, &r);
 }
 
-static int group_rows(const struct run *run, const struct item_list *items,
-                      const struct answers *have, const struct group *g, struct rows *out)
+static int group_rows(const struct run *run, const struct answers *have, const struct groups *g,
+                      int k, struct rows *out)
 {
     for (int q = 0; q < 2; q++) {
         struct answerer by = cb_run_full(run, (enum question)q);
         if (!(q == QUESTION_AWARE ? run->aware : run->blind))
             continue;
-        TRY(one_row(run, items, have, g, &by, out));
+        TRY(one_row(run, have, g, k, &by, out));
         for (int i = 0; i < run->n_policy; i++) {
             by = cb_run_policy(run, i, (enum question)q);
             if (!cb_run_is_full(run, i))
-                TRY(one_row(run, items, have, g, &by, out));
+                TRY(one_row(run, have, g, k, &by, out));
         }
     }
     return CB_OK;
@@ -187,7 +245,7 @@ static int mean_rows(struct rows *x)
     for (int i = 0; i < n; i++) {
         struct row m;
         int seen = 0;
-        for (int j = 0; j < i && !seen; j++)
+        for (int j = n; j < x->n && !seen; j++) /* the means so far: one for each policy */
             seen =
                 x->at[j].question == x->at[i].question && !strcmp(x->at[j].policy, x->at[i].policy);
         if (seen)
@@ -201,18 +259,15 @@ static int mean_rows(struct rows *x)
 int cb_rows_make(const struct run *r, const struct item_list *items, const struct answers *have,
                  struct rows *out)
 {
-    struct group *g = cb_calloc((size_t)items->n + 1, sizeof *g);
-    int n = 0, err = g ? CB_OK : CB_ENOMEM;
+    struct groups g;
+    int err = groups_make(items, &g);
 
     *out = (struct rows){ 0 };
-    for (int i = 0; i < items->n && g; i++)
-        if (find_group(g, n, &items->at[i]) < 0)
-            g[n++] = (struct group){ items->at[i].task, items->at[i].length };
-    for (int i = 0; i < n && !err; i++)
-        err = group_rows(r, items, have, &g[i], out);
-    if (!err && n > 1)
+    for (int k = 0; k < g.n && !err; k++)
+        err = group_rows(r, have, &g, k, out);
+    if (!err && g.n > 1)
         err = mean_rows(out);
-    free(g);
+    groups_free(&g);
     return err;
 }
 
@@ -300,30 +355,26 @@ void cb_rows_csv(const struct rows *x, FILE *f)
     }
 }
 
-static json_t *real(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 int cb_rows_json(const struct rows *x, const struct run *r, int bad, FILE *f)
 {
     json_t *rows = json_array(), *all;
 
     for (int i = 0; i < x->n; i++) {
         const struct row *w = &x->at[i];
-        json_array_append_new(
-            rows,
-            json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "task",
-                      w->task, "length", w->length, "question", cb_question_name(w->question),
-                      "policy", w->policy, "n", w->n, "score", real(w->score), "low", real(w->low),
-                      "high", real(w->high), "loss", real(w->loss), "loss_error",
-                      real(w->loss_error), "kv_bytes", real(w->kv_bytes), "kv_share",
-                      real(w->kv_share), "read_share", real(w->read_share)));
+        cb_json_add(&rows,
+                    json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                              "task", w->task, "length", w->length, "question",
+                              cb_question_name(w->question), "policy", w->policy, "n", w->n,
+                              "score", cb_json_real(w->score), "low", cb_json_real(w->low), "high",
+                              cb_json_real(w->high), "loss", cb_json_real(w->loss), "loss_error",
+                              cb_json_real(w->loss_error), "kv_bytes", cb_json_real(w->kv_bytes),
+                              "kv_share", cb_json_real(w->kv_share), "read_share",
+                              cb_json_real(w->read_share)));
     }
     all = json_pack("{s:s, s:o, s:i, s:i}", "model", r->who, "rows", rows, "bad_lines", bad,
                     "skipped", r->n_long);
     if (!all)
-        return cb_fail(CB_ENOMEM, "out of memory");
+        return cb_json_fail("table");
     json_dumpf(all, f, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
     fputc('\n', f);
     json_decref(all);

@@ -2,11 +2,11 @@
 /* svg.c - writes pictures as SVG: text, rectangles, lines and curves. */
 #include "svg.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/new_file.h"
 
 static void escaped(struct buf *b, const char *s)
 {
@@ -99,19 +99,18 @@ void cb_svg_dot(struct buf *b, double x, double y, const char *ink)
 
 int cb_svg_save(const char *path, struct buf *b, int width, int height)
 {
-    FILE *f = b->failed ? NULL : fopen(path, "we");
-    int err = CB_OK;
+    struct buf all = { 0 };
+    int err;
 
-    if (b->failed)
-        err = CB_ENOMEM;
-    else if (!f || fprintf(f,
-                           "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                           "font-family=\"sans-serif\" font-size=\"12\">\n"
-                           "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n%s</svg>\n",
-                           width, height, b->s ? b->s : "") < 0)
-        err = cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    if (f && fclose(f) && !err)
-        err = cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+    cb_buf_print(&all,
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                 "font-family=\"sans-serif\" font-size=\"12\">\n"
+                 "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+                 width, height);
+    cb_buf_add(&all, b->s ? b->s : "", b->n);
+    cb_buf_text(&all, "</svg>\n");
+    err = b->failed || all.failed ? CB_ENOMEM : cb_new_file_save(path, all.s, all.n);
+    cb_buf_free(&all);
     cb_buf_free(b);
     return err;
 }

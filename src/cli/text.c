@@ -1,40 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* text.c - files and prompts, read whole. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "cmd.h"
-
-static int read_all(FILE *f, const char *name, struct buf *out)
-{
-    static const size_t step = 1 << 16;
-    char *buf = malloc(step);
-    size_t n;
-    int rc = buf ? cb_buf_put(out, "", 0) : cb_fail(CB_ENOMEM, "out of memory");
-
-    while (!rc && (n = fread(buf, 1, step, f)) > 0)
-        rc = cb_buf_put(out, buf, n);
-    if (!rc && ferror(f))
-        rc = cb_fail(CB_EIO, "%s: %s", name, strerror(errno));
-    free(buf);
-    return rc;
-}
 
 int cb_read_file(const char *path, struct buf *out)
 {
-    const int std = !strcmp(path, "-");
-    FILE *f = std ? stdin : fopen(path, "rb");
     int rc;
 
     *out = (struct buf){ 0 };
-    if (!f)
-        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    rc = read_all(f, std ? "standard input" : path, out);
-    if (!std)
-        fclose(f);
+    rc = strcmp(path, "-") ? cb_file_read_path(path, out)
+                           : cb_file_read(stdin, "standard input", out);
     if (rc)
         cb_buf_free(out);
     return rc;

@@ -63,21 +63,23 @@ static int print_pieces(const cb_model *m, const int32_t *ids, int n)
 
 static int print_json(const cb_model *m, const int32_t *ids, int n)
 {
-    json_t *j = json_pack("{s:i, s:[], s:[]}", "n_tokens", n, "ids", "pieces");
+    json_t *id = json_array(), *pieces = json_array();
     struct buf p = { 0 };
-    int rc = j ? CB_OK : CB_ENOMEM;
+    int rc = CB_OK;
 
     for (int i = 0; i < n && !rc; i++) {
         rc = piece(m, ids[i], 1, &p);
         if (rc)
             break;
-        json_array_append_new(json_object_get(j, "ids"), json_integer(ids[i]));
-        json_array_append_new(json_object_get(j, "pieces"), cb_json_text(p.s, p.n));
+        cb_json_add(&id, json_integer(ids[i]));
+        cb_json_add(&pieces, cb_json_text(p.s, p.n));
     }
     cb_buf_free(&p);
     if (!rc)
-        return cb_json_print(j);
-    json_decref(j);
+        return cb_json_print(
+            json_pack("{s:i, s:o, s:o}", "n_tokens", n, "ids", id, "pieces", pieces));
+    json_decref(id);
+    json_decref(pieces);
     return rc;
 }
 
@@ -141,7 +143,7 @@ static int decode(const struct opts *o, const cb_model *m, const struct buf *in)
     if (!rc && cb_opt_flag(o, ARG_JSON))
         rc = cb_json_print(json_pack("{s:o}", "text", cb_json_text(text.s + skip, text.n - skip)));
     else if (!rc)
-        fwrite(text.s + skip, 1, text.n - skip, stdout);
+        rc = cb_out_text(text.s + skip, text.n - skip);
     cb_buf_free(&text);
     return rc;
 }

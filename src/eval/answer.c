@@ -5,15 +5,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/utf8.h"
+#include "base/file.h"
+#include "base/json.h"
+
+enum { NEWEST = 64 };
 
 uint64_t cb_hash(uint64_t h, const char *s)
 {
@@ -30,12 +34,13 @@ const char *cb_question_name(enum question q)
 
 /* ---- the list ---- */
 
-/* The single copy of a text, shared by all answers; NULL: out of memory. */
+/* A copy of a text that answers share: a run has few models and policies. A file may have many, so
+ * only the newest ones are compared. NULL: out of memory. */
 static const char *shared(struct answers *x, const char *s)
 {
     char **list;
 
-    for (int i = 0; i < x->n_text; i++)
+    for (int i = x->n_text; i-- > 0 && i >= x->n_text - NEWEST;)
         if (!strcmp(x->text[i], s))
             return x->text[i];
     list = cb_realloc(x->text, (size_t)x->n_text + 1, sizeof *list);
@@ -65,18 +70,48 @@ static void free_answer(struct answer *a)
     free(a->pred);
 }
 
+static uint64_t hash_of(const struct answers *x, const struct answerer *by, const char *id,
+                        uint64_t item)
+{
+    return (item ^ cb_siphash(&x->key, id, strlen(id))) +
+           cb_siphash(&x->key, by->policy, strlen(by->policy));
+}
+
+/* The place of answer i of hash h, or the free place where it belongs */
+static int *place(const struct answers *x, uint64_t h, int i)
+{
+    size_t at = h & x->mask;
+
+    while (x->place[at] && x->place[at] != i + 1)
+        at = (at + 1) & x->mask;
+    return &x->place[at];
+}
+
+/* Room for twice as many answers, all of them in a table that stays half empty */
+static int grow(struct answers *x)
+{
+    const int cap = x->cap ? 2 * x->cap : 256;
+    struct answer *at = cb_realloc(x->at, (size_t)cap, sizeof *at);
+    int *table = at ? cb_calloc((size_t)cap, 2 * sizeof *table) : NULL;
+
+    x->at = at ? at : x->at;
+    if (!table)
+        return CB_ENOMEM;
+    free(x->place);
+    x->place = table;
+    x->cap = cap;
+    x->mask = 2 * (size_t)cap - 1;
+    for (int i = 0; i < x->n; i++)
+        *place(x, hash_of(x, &x->at[i].by, x->at[i].id, x->at[i].item), i) = i + 1;
+    return CB_OK;
+}
+
 static int append(struct answers *x, const struct answer *a)
 {
     struct answer c = *a;
 
-    if (x->n == x->cap) {
-        const int cap = x->cap ? 2 * x->cap : 256;
-        struct answer *p = cb_realloc(x->at, (size_t)cap, sizeof *p);
-        if (!p)
-            return CB_ENOMEM;
-        x->at = p;
-        x->cap = cap;
-    }
+    if (x->n == x->cap)
+        TRY(grow(x));
     c.id = strdup(a->id);
     c.task = strdup(a->task);
     c.pred = strdup(a->pred);
@@ -84,7 +119,9 @@ static int append(struct answers *x, const struct answer *a)
         free_answer(&c);
         return cb_fail(CB_ENOMEM, "out of memory");
     }
-    x->at[x->n++] = c;
+    x->at[x->n] = c;
+    *place(x, hash_of(x, &c.by, c.id, c.item), x->n) = x->n + 1;
+    x->n++;
     return CB_OK;
 }
 
@@ -98,30 +135,17 @@ static int same_answerer(const struct answerer *a, const struct answerer *b)
 const struct answer *cb_answers_find(const struct answers *x, const struct answerer *by,
                                      const char *id, uint64_t item)
 {
-    for (int i = 0; i < x->n; i++)
-        if (x->at[i].item == item && !strcmp(x->at[i].id, id) && same_answerer(&x->at[i].by, by))
-            return &x->at[i];
+    if (!x->n)
+        return NULL;
+    for (size_t i = hash_of(x, by, id, item) & x->mask; x->place[i]; i = (i + 1) & x->mask) {
+        const struct answer *a = &x->at[x->place[i] - 1];
+        if (a->item == item && !strcmp(a->id, id) && same_answerer(&a->by, by))
+            return a;
+    }
     return NULL;
 }
 
 /* ---- lines ---- */
-
-static json_t *clean_text(const char *s)
-{
-    struct utf8_hold hold = { .n = 0 };
-    const size_t n = strlen(s);
-    char *clean = cb_calloc(n + 1, 3); /* an invalid byte becomes U+FFFD, three bytes */
-    json_t *j = NULL;
-    int len;
-
-    if (clean) {
-        len = cb_utf8_push(&hold, s, (int)n, clean);
-        len += cb_utf8_flush(&hold, clean + len);
-        j = json_stringn(clean, (size_t)len);
-    }
-    free(clean);
-    return j;
-}
 
 static char *to_line(const struct answer *a, const char *metric)
 {
@@ -129,11 +153,11 @@ static char *to_line(const struct answer *a, const char *metric)
     json_t *j;
 
     snprintf(hash, sizeof hash, "%016" PRIx64, a->item);
-    j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:f, s:I, s:I, s:I, s:i, s:i, s:s, s:i, s:i, "
+    j = json_pack("{s:s, s:s, s:o, s:s, s:i, s:o, s:f, s:I, s:I, s:I, s:i, s:i, s:s, s:i, s:i, "
                   "s:i, s:s, s:s, s:s, s:s, s:s}",
-                  "_id", a->id, "task", a->task, "policy", a->by.policy, "question",
+                  "_id", a->id, "task", a->task, "policy", cb_json_str(a->by.policy), "question",
                   cb_question_name(a->by.question), "prompt_tokens", a->prompt_tokens, "pred",
-                  clean_text(a->pred), "score", a->score, "kv_bytes", (json_int_t)a->kv_bytes,
+                  cb_json_str(a->pred), "score", a->score, "kv_bytes", (json_int_t)a->kv_bytes,
                   "kv_full_bytes", (json_int_t)a->kv_full_bytes, "kv_read_bytes_per_token",
                   (json_int_t)a->kv_read_bytes, "kept_min", a->kept_min, "kept_max", a->kept_max,
                   "metric", metric, "length", a->length, "depth", a->depth, "truncated",
@@ -149,102 +173,169 @@ static const char *text(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
-static int number(const json_t *o, const char *key)
+/* A whole number of min..max; *ok becomes 0 if it is none. */
+static int64_t number(const json_t *o, const char *key, int64_t min, int64_t max, int *ok)
 {
-    return (int)json_integer_value(json_object_get(o, key));
+    const json_t *v = json_object_get(o, key);
+    const json_int_t x = json_integer_value(v);
+
+    *ok &= json_is_integer(v) && x >= min && x <= max;
+    return x;
 }
 
-static uint64_t bytes(const json_t *o, const char *key)
+static int count(const json_t *o, const char *key, int *ok)
 {
-    return (uint64_t)json_integer_value(json_object_get(o, key));
+    return (int)number(o, key, 0, INT_MAX, ok);
 }
 
-static int from_line(struct answers *x, const char *line)
+static uint64_t bytes(const json_t *o, const char *key, int *ok)
 {
-    json_error_t e;
-    json_t *o = json_loads(line, 0, &e);
-    const char *question = text(o, "question"), *item = text(o, "item");
+    return (uint64_t)number(o, key, 0, INT64_MAX, ok);
+}
+
+/* The hash of an item as to_line() writes it; 1 = read */
+static int item_hash(const char *s, uint64_t *out)
+{
+    char *end;
+
+    if (!s || strlen(s) != 16 || strspn(s, "0123456789abcdef") != 16)
+        return 0;
+    *out = strtoull(s, &end, 16);
+    return 1;
+}
+
+static int from_json(struct answers *x, const json_t *o)
+{
+    const char *question = text(o, "question");
     const json_t *score = json_object_get(o, "score");
-    const struct answer a = {
+    int ok = json_is_number(score) && question;
+    struct answer a = {
         .by = { text(o, "model"), text(o, "policy"), text(o, "type_k"), text(o, "type_v"),
                 text(o, "prefill"),
                 question && !strcmp(question, "blind") ? QUESTION_BLIND : QUESTION_AWARE },
         .id = (char *)(uintptr_t)text(o, "_id"),
         .task = (char *)(uintptr_t)text(o, "task"),
         .pred = (char *)(uintptr_t)text(o, "pred"),
-        .item = item ? strtoull(item, NULL, 16) : 0,
         .score = json_number_value(score),
-        .length = number(o, "length"),
-        .depth = number(o, "depth"),
-        .prompt_tokens = number(o, "prompt_tokens"),
-        .truncated = number(o, "truncated"),
-        .kv_bytes = bytes(o, "kv_bytes"),
-        .kv_full_bytes = bytes(o, "kv_full_bytes"),
-        .kv_read_bytes = bytes(o, "kv_read_bytes_per_token"),
-        .kept_min = number(o, "kept_min"),
-        .kept_max = number(o, "kept_max"),
+        .length = count(o, "length", &ok),
+        .depth = (int)number(o, "depth", -1, 100, &ok),
+        .prompt_tokens = count(o, "prompt_tokens", &ok),
+        .truncated = count(o, "truncated", &ok),
+        .kv_bytes = bytes(o, "kv_bytes", &ok),
+        .kv_full_bytes = bytes(o, "kv_full_bytes", &ok),
+        .kv_read_bytes = bytes(o, "kv_read_bytes_per_token", &ok),
+        .kept_min = count(o, "kept_min", &ok),
+        .kept_max = count(o, "kept_max", &ok),
     };
-    int err = CB_EFORMAT;
 
-    if (a.by.model && a.by.policy && a.by.type_k && a.by.type_v && a.by.prefill && a.id && a.task &&
-        a.pred && item && json_is_number(score))
-        err = append(x, &a);
+    if (!ok || !a.by.model || !a.by.policy || !a.by.type_k || !a.by.type_v || !a.by.prefill ||
+        !a.id || !a.task || !a.pred || !(a.score >= 0 && a.score <= 1) ||
+        !item_hash(text(o, "item"), &a.item))
+        return CB_EFORMAT;
+    return append(x, &a);
+}
+
+static int from_line(struct answers *x, const struct buf *line)
+{
+    json_error_t e;
+    json_t *o = json_loadb(line->s, line->n, 0, &e);
+    const int err = from_json(x, o);
+
     json_decref(o);
     return err;
 }
 
 /* ---- the file ---- */
 
-static int read_lines(struct answers *x, FILE *f, off_t *whole,
-                      void (*warn)(void *arg, const char *text), void *arg)
-{
-    char *line = NULL, why[4300];
-    size_t cap = 0;
-    ssize_t n;
-    int err = CB_OK;
+/* What the file is, as far as it was read */
+struct content {
+    off_t whole; /* bytes of complete lines */
+    int n_other; /* lines that are no answers */
+};
 
-    *whole = 0;
-    for (int i = 1; !err && (n = getline(&line, &cap, f)) > 0; i++) {
-        if (line[n - 1] != '\n')
+/* A last line without an end. A run that was killed leaves the beginning of an answer: it is cut
+ * off. Nothing else is: the file may be somebody's own. */
+static int last_line(struct answers *x, const struct buf *line, const struct content *c)
+{
+    static const char begin[] = "{\"_id\":\"", next[] = "\",\"task\":\"";
+    const int err = from_line(x, line);
+
+    if (!err) /* complete but for its line end */
+        return write(x->fd, "\n", 1) == 1 ? CB_OK
+                                          : cb_fail(CB_EIO, "%s: %s", x->path, strerror(errno));
+    if (err != CB_EFORMAT)
+        return err;
+    if (c->n_other || strncmp(line->s, begin, sizeof begin - 1) ||
+        (!x->n && !strstr(line->s, next)))
+        return cb_fail(CB_EFORMAT,
+                       "%s: its last line is incomplete, and is not of this program's "
+                       "answers; the file stays as it is",
+                       x->path);
+    return ftruncate(x->fd, c->whole) ? cb_fail(CB_EIO, "%s: %s", x->path, strerror(errno)) : CB_OK;
+}
+
+static int read_lines(struct answers *x, FILE *f, void (*warn)(void *arg, const char *text),
+                      void *arg)
+{
+    struct content c = { 0 };
+    struct buf line = { 0 };
+    char why[4300];
+    int err;
+
+    for (int i = 1; (err = cb_file_line(f, x->path, &line)) > 0; i++) {
+        if (line.s[line.n - 1] != '\n') {
+            err = last_line(x, &line, &c);
             break;
-        *whole += n;
-        err = from_line(x, line);
+        }
+        c.whole += (off_t)line.n;
+        err = from_line(x, &line);
         if (err == CB_EFORMAT) {
             snprintf(why, sizeof why, "%s: line %d is no answer; it stays, and does not count",
                      x->path, i);
             warn(arg, why);
-            err = CB_OK;
+            c.n_other++;
+        } else if (err) {
+            break;
         }
     }
-    free(line);
+    cb_buf_free(&line);
     return err;
+}
+
+/* A file that is read back must have an end. */
+static int check_regular(const struct answers *x)
+{
+    struct stat st;
+
+    if (fstat(x->fd, &st))
+        return cb_fail(CB_EIO, "%s: %s", x->path, strerror(errno));
+    return S_ISREG(st.st_mode) ? CB_OK : cb_fail(CB_EARG, "%s: is not a regular file", x->path);
 }
 
 static int open_file(struct answers *x, void (*warn)(void *arg, const char *text), void *arg)
 {
-    off_t whole;
     FILE *f;
     int err;
 
-    x->fd = open(x->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    /* O_NONBLOCK: a FIFO would wait for its other end */
+    x->fd = open(x->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (x->fd < 0)
         return cb_fail(CB_EIO, "%s: %s", x->path, strerror(errno));
+    TRY(check_regular(x));
     if (flock(x->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
         return cb_fail(CB_EIO, "%s: another run writes it", x->path);
-    f = fopen(x->path, "r");
+    f = fopen(x->path, "re");
     if (!f)
         return cb_fail(CB_EIO, "%s: %s", x->path, strerror(errno));
-    err = read_lines(x, f, &whole, warn, arg);
+    err = read_lines(x, f, warn, arg);
     fclose(f);
-    if (!err && lseek(x->fd, 0, SEEK_END) > whole && ftruncate(x->fd, whole))
-        err = cb_fail(CB_EIO, "%s: %s", x->path, strerror(errno));
     return err;
 }
 
 int cb_answers_open(const char *path, void (*warn)(void *arg, const char *text), void *arg,
                     struct answers *out)
 {
-    *out = (struct answers){ .fd = -1, .path = path };
+    *out = (struct answers){ .fd = -1, .path = path, .key = cb_hash_key() };
     return path ? open_file(out, warn, arg) : CB_OK;
 }
 
@@ -256,6 +347,7 @@ void cb_answers_close(struct answers *x)
         free(x->text[i]);
     free(x->at);
     free(x->text);
+    free(x->place);
     if (x->fd >= 0)
         close(x->fd);
     *x = (struct answers){ .fd = -1 };
@@ -288,7 +380,7 @@ int cb_answers_add(struct answers *x, const struct answer *a, const char *metric
         return CB_OK;
     line = to_line(a, metric);
     if (!line)
-        return cb_fail(CB_ENOMEM, "out of memory");
+        return cb_json_fail("an answer");
     err = write_line(x, line);
     free(line);
     return err;

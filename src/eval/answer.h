@@ -4,7 +4,10 @@
 #ifndef ANSWER_H
 #define ANSWER_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+#include "base/siphash.h"
 
 enum question { QUESTION_AWARE, QUESTION_BLIND };
 
@@ -28,14 +31,19 @@ struct answer {
 struct answers {
     struct answer *at; /* [n] */
     int n, cap;
+    int *place; /* [mask + 1] open addressing by item, id and policy: an answer's index + 1, 0 =
+                   free */
+    size_t mask;
+    struct hash_key key;
     char **text; /* [n_text] strings of all answerers, without duplicates */
     int n_text;
     int fd; /* of the file, or -1 */
     const char *path;
 };
 
-/* Reads the answers in the file and opens it for more; path NULL: nothing is kept. An incomplete
- * last line is dropped. Any other line that cannot be read is reported to warn(). */
+/* Reads the answers in the file and opens it for more; path NULL: nothing is kept. The
+ * beginning of an answer that a killed run left as the last line is cut off. Any other line that is
+ * no answer stays and is reported to warn(), but an incomplete last one is an error. */
 int cb_answers_open(const char *path, void (*warn)(void *arg, const char *text), void *arg,
                     struct answers *out);
 void cb_answers_close(struct answers *x);

@@ -3,12 +3,13 @@
  * other questions. The file has one JSON object a line: question, answers, documents (or one as
  * context). */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "gen_ruler.h"
 
 struct qa {
@@ -28,31 +29,36 @@ const char *cb_ruler_qa_file(const struct gen *g, const struct ruler_task *t)
     return comma && !strcmp(t->name, "qa_2") ? comma + 1 : g->qa_file;
 }
 
+static int add_line(const char *path, int n, const char *line, json_t **out)
+{
+    json_error_t e;
+    json_t *o = json_loads(line, 0, &e);
+    int err = CB_OK;
+
+    if (!json_is_object(o))
+        err = cb_fail(CB_EFORMAT, "%s: line %d: %s", path, n, o ? "not an object" : e.text);
+    else if (!json_is_string(json_object_get(o, "question")) ||
+             !json_array_size(json_object_get(o, "answers")))
+        err = cb_fail(CB_EFORMAT, "%s: line %d: no question or no answers", path, n);
+    cb_json_add(out, o);
+    return err || *out ? err : cb_json_fail(path);
+}
+
 static int read_lines(const char *path, json_t **out)
 {
-    char *line = NULL;
-    size_t cap = 0;
-    int n = 0, err = CB_OK;
-    FILE *f = fopen(path, "r");
+    struct buf line = { 0 };
+    int err;
+    FILE *f = fopen(path, "re");
 
     if (!f)
         return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
     *out = json_array();
-    while (!err && getline(&line, &cap, f) >= 0) {
-        json_error_t e;
-        json_t *o;
-        n++;
-        if (!line[strspn(line, " \t\r\n")])
-            continue;
-        o = json_loads(line, 0, &e);
-        if (!json_is_object(o))
-            err = cb_fail(CB_EFORMAT, "%s: line %d: %s", path, n, o ? "not an object" : e.text);
-        else if (!json_is_string(json_object_get(o, "question")) ||
-                 !json_array_size(json_object_get(o, "answers")))
-            err = cb_fail(CB_EFORMAT, "%s: line %d: no question or no answers", path, n);
-        json_array_append_new(*out, o);
+    for (int n = 1; (err = cb_file_line(f, path, &line)) > 0; n++) {
+        err = line.s[strspn(line.s, " \t\r\n")] ? add_line(path, n, line.s, out) : CB_OK;
+        if (err)
+            break;
     }
-    free(line);
+    cb_buf_free(&line);
     fclose(f);
     if (!err && !json_array_size(*out))
         err = cb_fail(CB_EFORMAT, "%s: no questions", path);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* haystack.c - a text as a ring of words, with needles between its sentences. */
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "gen.h"
 
 static const char blanks[] = " \t\r\n\v\f";
@@ -45,23 +44,11 @@ int cb_haystack_make(const char *text, size_t n, struct haystack *out)
 int cb_haystack_read(const char *path, struct haystack *out)
 {
     struct buf b = { 0 };
-    FILE *f = fopen(path, "r");
-    char block[4096];
-    size_t n;
-    int err = CB_OK;
+    int err = cb_file_read_path(path, &b);
 
     *out = (struct haystack){ 0 };
-    if (!f)
-        return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    while ((n = fread(block, 1, sizeof block, f)) > 0)
-        cb_buf_add(&b, block, n);
-    if (ferror(f))
-        err = cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    else if (b.failed)
-        err = CB_ENOMEM;
-    else if (cb_haystack_make(b.s ? b.s : "", b.n, out))
+    if (!err && (err = cb_haystack_make(b.s, b.n, out)) == CB_EFORMAT)
         err = cb_fail(CB_EFORMAT, "%s: no words to hide a needle in", path);
-    fclose(f);
     cb_buf_free(&b);
     return err;
 }

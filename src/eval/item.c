@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/utf8.h"
 
 static char *copy(const char *s)
 {
@@ -25,6 +26,8 @@ int cb_item_make(struct item *it, const char *id, const char *task, const char *
         (struct item){ .id = copy(id), .task = copy(task), .context = copy(context), .depth = -1 };
     it->question = copy(question);
     it->answer = cb_calloc((size_t)n_answer, sizeof *it->answer);
+    if (it->task) /* it is printed */
+        it->task[cb_utf8_plain(it->task, strlen(it->task), "")] = '\0';
     ok = it->id && it->task && it->context && it->question && it->answer;
     for (int i = 0; ok && i < n_answer; i++, it->n_answer++)
         ok = (it->answer[i] = copy(answer[i])) != NULL;

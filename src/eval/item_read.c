@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "item.h"
 #include "metric.h"
 #include "published.h"
@@ -57,7 +58,7 @@ static int split_prompt(const char *prompt, char **context)
 
 /* ---- lists of strings ---- */
 
-enum { MAX_TEXTS = 64 };
+enum { MAX_TEXTS = 64, MOST_NEW = 1 << 16, LONGEST_ANSWER = 1 << 16 };
 
 /* A string or an array of strings or numbers -> out[<= MAX_TEXTS] that point into `hold` or v */
 static int strings(const json_t *v, const char **out, char (*hold)[32])
@@ -106,6 +107,29 @@ static const char *item_id(const struct reader *r, const json_t *o, char (*buf)[
     return *buf;
 }
 
+/* max_new: tokens of an answer, 64 where the line does not say */
+static int answer_length(const json_t *o, int *out)
+{
+    const json_t *v = json_object_get(o, "max_new");
+
+    *out = 64;
+    if (!v || json_is_null(v))
+        return CB_OK;
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > MOST_NEW)
+        return cb_fail(CB_EFORMAT, "max_new: is not a whole number from 1 to %d", MOST_NEW);
+    *out = (int)json_integer_value(v);
+    return CB_OK;
+}
+
+/* Some metrics compare each part of an answer with each part of the reference. */
+static int check_answers(const char *const *answer, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strlen(answer[i]) > LONGEST_ANSWER)
+            return cb_fail(CB_EFORMAT, "answers: one is longer than %d bytes", LONGEST_ANSWER);
+    return CB_OK;
+}
+
 /* the suite: prompt, answers, metric, max_new */
 static int from_suite(struct reader *r, const json_t *o, struct item *it)
 {
@@ -114,9 +138,10 @@ static int from_suite(struct reader *r, const json_t *o, struct item *it)
     char hold[MAX_TEXTS][32], id[160], *context;
     const int n = strings(json_object_get(o, "answers"), answer, hold);
     const struct metric *m = metric ? cb_metric_find(metric) : NULL;
-    const json_int_t max_new = json_integer_value(json_object_get(o, "max_new"));
-    int err;
+    int max_new, err;
 
+    TRY(answer_length(o, &max_new));
+    TRY(check_answers(answer, n));
     if (!m)
         return cb_fail(CB_EFORMAT, "metric %s: unknown", metric ? metric : "(none)");
     if (!n)
@@ -130,7 +155,7 @@ static int from_suite(struct reader *r, const json_t *o, struct item *it)
     if (err)
         return err;
     it->metric = m;
-    it->max_new = max_new > 0 && max_new < 1 << 16 ? (int)max_new : 64;
+    it->max_new = max_new;
     return CB_OK;
 }
 
@@ -173,6 +198,7 @@ static int from_template(struct reader *r, const json_t *o, const json_t *answer
         return cb_fail(CB_EFORMAT, "context: none");
     if (!n)
         return cb_fail(CB_EFORMAT, "answers: none");
+    TRY(check_answers(answer, n));
     if (!r->templates)
         TRY(cb_templates_open(&r->templates));
     t = cb_template_find(r->templates, task ? task : r->task);
@@ -227,33 +253,35 @@ static void task_of(const char *path, char *task, size_t n)
     snprintf(task, n, "%.*s", (int)strcspn(base, "."), base);
 }
 
+/* A line that is no item is counted; anything else that fails ends the reading. */
+static int read_line(struct reader *r, const char *line, void (*warn)(void *, const char *),
+                     void *arg, struct item_list *out)
+{
+    struct item it = { 0 };
+    char why[640];
+    const int err = from_line(r, line, &it);
+
+    if (!err)
+        return cb_item_add(out, &it);
+    cb_item_free(&it);
+    if (err != CB_EFORMAT)
+        return err;
+    snprintf(why, sizeof why, "%s: line %d: %s", r->path, r->line, cb_error());
+    if (warn)
+        warn(arg, why);
+    out->n_bad++;
+    return CB_OK;
+}
+
 static int read_lines(struct reader *r, FILE *f, void (*warn)(void *, const char *), void *arg,
                       struct item_list *out)
 {
-    char *line = NULL, why[640];
-    size_t cap = 0;
+    struct buf line = { 0 };
     int err = CB_OK;
 
-    for (r->line = 1; !err && getline(&line, &cap, f) >= 0; r->line++) {
-        struct item it = { 0 };
-        if (!line[strspn(line, " \t\r\n")])
-            continue;
-        err = from_line(r, line, &it);
-        if (!err)
-            err = cb_item_add(out, &it);
-        else
-            cb_item_free(&it);
-        if (err == CB_EFORMAT) {
-            snprintf(why, sizeof why, "%s: line %d: %s", r->path, r->line, cb_error());
-            if (warn)
-                warn(arg, why);
-            out->n_bad++;
-            err = CB_OK;
-        }
-    }
-    free(line);
-    if (!err && ferror(f))
-        err = cb_fail(CB_EIO, "%s: %s", r->path, strerror(errno));
+    for (r->line = 1; !err && (err = cb_file_line(f, r->path, &line)) > 0; r->line++)
+        err = line.s[strspn(line.s, " \t\r\n")] ? read_line(r, line.s, warn, arg, out) : CB_OK;
+    cb_buf_free(&line);
     return err;
 }
 
@@ -261,7 +289,7 @@ int cb_item_read(const char *path, void (*warn)(void *arg, const char *text), vo
                  struct item_list *out)
 {
     struct reader r = { .path = path };
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen(path, "re");
     int err;
 
     if (!f)

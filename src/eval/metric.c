@@ -301,7 +301,7 @@ static const struct metric table[] = {
     { "choice", "the first letter A to D that stands alone", any_choice },
     { "last_number", "the last number of the answer", any_last_number },
     { "code_sim", "common characters of the first line of code", any_code_sim },
-    { "rouge_l", "longest common run of words, as F1", any_rouge_l },
+    { "rouge_l", "longest common subsequence of words, as F1", any_rouge_l },
     { "numbers", "right numbers of all numbers in the answer", any_numbers },
     { "classification", "1 / classes named, if the right one is among them", classification },
 };

@@ -2,17 +2,14 @@
 /* requantize.c - rewrites a GGUF file in another type. */
 #include "requantize.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/err.h"
+#include "base/new_file.h"
 #include "gguf_write.h"
 #include "par/par.h"
 
@@ -24,8 +21,7 @@ struct job {
     struct gguf_writer w;
     enum dtype *type; /* [n_tensor] of the new file */
     struct par *par;
-    char *temp;           /* beside the new file; renamed when complete */
-    int fd;               /* of temp, -1 = none */
+    struct new_file file;
     uint64_t done, total; /* bytes of tensors read */
 };
 
@@ -123,25 +119,10 @@ static int plan(struct job *j)
 
 /* ---- writing ---- */
 
-static int io_error(const struct job *j, const char *what)
-{
-    return cb_fail(CB_EIO, "%s: %s%s", j->q->out, what, strerror(errno));
-}
-
 static int write_all(struct job *j, const void *p, size_t n)
 {
-    const char *s = p;
-
-    for (size_t at = 0; at < n;) {
-        const ssize_t got = write(j->fd, s + at, n - at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return io_error(j, "");
-        at += (size_t)got;
-    }
     j->q->out_bytes += n;
-    return CB_OK;
+    return cb_new_file_write(&j->file, p, n);
 }
 
 static int write_header(struct job *j)
@@ -254,44 +235,13 @@ static int write_tensors(struct job *j)
 
 /* ---- the file ---- */
 
-/* The new file may replace a regular file only, not a device or a folder. */
 static int check_target(const struct quantize *q)
 {
     struct stat in, out;
 
-    if (stat(q->out, &out) < 0)
-        return errno == ENOENT ? CB_OK : cb_fail(CB_EIO, "%s: %s", q->out, strerror(errno));
-    if (!S_ISREG(out.st_mode))
-        return cb_fail(CB_EARG, "%s: is not a regular file", q->out);
-    if (!stat(q->in, &in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    if (!stat(q->out, &out) && !stat(q->in, &in) && in.st_dev == out.st_dev &&
+        in.st_ino == out.st_ino)
         return cb_fail(CB_EARG, "%s: input and output are the same file", q->out);
-    return CB_OK;
-}
-
-static int open_temp(struct job *j)
-{
-    const size_t n = strlen(j->q->out) + 32;
-
-    j->temp = cb_calloc(n, 1);
-    if (!j->temp)
-        return CB_ENOMEM;
-    snprintf(j->temp, n, "%s.%ld.tmp", j->q->out, (long)getpid());
-    j->fd = open(j->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return j->fd < 0 ? io_error(j, "") : CB_OK;
-}
-
-static int finish(struct job *j)
-{
-    const int fd = j->fd;
-
-    if (fsync(fd) < 0)
-        return io_error(j, "");
-    j->fd = -1;
-    if (close(fd) < 0 || rename(j->temp, j->q->out) < 0) {
-        const int err = io_error(j, "");
-        unlink(j->temp);
-        return err;
-    }
     return CB_OK;
 }
 
@@ -302,29 +252,25 @@ static int steps(struct job *j)
     j->q->in_bytes = cb_gguf_file_bytes(j->g);
     TRY(plan(j));
     TRY(cb_par_new(j->q->n_threads, &j->par));
-    TRY(open_temp(j));
+    TRY(cb_new_file_open(&j->file, j->q->out));
     TRY(write_header(j));
     TRY(write_tensors(j));
-    return finish(j);
+    return cb_new_file_keep(&j->file);
 }
 
 int cb_quantize(struct quantize *q)
 {
-    struct job j = { .q = q, .fd = -1 };
+    struct job j = { .q = q, .file = { .fd = -1 } };
     int err;
 
     q->out_bytes = 0;
     q->n_fallback = q->n_requant = 0;
     cb_gguf_writer_init(&j.w);
     err = steps(&j);
-    if (j.fd >= 0) {
-        close(j.fd);
-        unlink(j.temp);
-    }
+    cb_new_file_close(&j.file);
     cb_par_free(j.par);
     cb_gguf_writer_free(&j.w);
     cb_gguf_close(j.g);
     free(j.type);
-    free(j.temp);
     return err;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/utf8.h"
 #include "head_prune.h"
 
 /* ---- hyper-parameters ---- */
@@ -324,6 +325,7 @@ static int read_name(struct cb_model *m)
     if (!m->name)
         return CB_ENOMEM;
     memcpy(m->name, s.s, s.n);
+    m->name[cb_utf8_plain(m->name, s.n, "")] = '\0'; /* it is printed, and goes into JSON */
     return CB_OK;
 }
 

@@ -182,19 +182,23 @@ static const char *gap(const struct gguf *g, const char *own)
 static int default_system(const struct chat_form *f, char *own, char **out)
 {
     static const char open[] = "<|im_start|>system\n", close[] = "<|im_end|>";
+    enum { MOST_TURNS = 64 }; /* a template with more is hostile */
     char *p = own;
     size_t n = 0;
+    int found = 0;
 
     if (strcmp(f->name, "chatml") != 0)
         p = own + strlen(own);
-    while ((p = strstr(p, open))) {
+    for (int i = 0; i < MOST_TURNS && (p = strstr(p, open)); i++) {
         const char *end;
         p += sizeof open - 1;
         end = strstr(p, close);
         n = end ? (size_t)(end - p) : 0;
-        if (n && !memchr(p, '{', n) && !memchr(p, '+', n))
+        found = n && !memchr(p, '{', n) && !memchr(p, '+', n);
+        if (found)
             break;
     }
+    p = found ? p : NULL;
     *out = cb_calloc(p ? n + 1 : 1, 1);
     if (!*out)
         return CB_ENOMEM;

@@ -69,18 +69,13 @@ static void make_letters(struct tok *t, struct bpe *b)
     }
 }
 
-static uint32_t pair_hash(int32_t a, int32_t b)
-{
-    const uint64_t h = ((uint64_t)(uint32_t)a << 32 | (uint32_t)b) * 0x9E3779B97F4A7C15u;
-    return (uint32_t)(h >> 32) ^ (uint32_t)(h >> 52);
-}
-
 /* The entry of the pair (a, c), or the free entry where it belongs */
-static struct pair *find_pair(const struct bpe *b, int32_t a, int32_t c)
+static struct pair *find_pair(const struct tok *t, int32_t a, int32_t c)
 {
-    uint32_t i = pair_hash(a, c) & b->mask;
+    const struct bpe *b = t->own;
+    uint32_t i = (uint32_t)cb_siphash_word(&t->key, (uint64_t)(uint32_t)a << 32 | (uint32_t)c);
 
-    while (b->pair[i].rank >= 0 && (b->pair[i].a != a || b->pair[i].b != c))
+    for (i &= b->mask; b->pair[i].rank >= 0 && (b->pair[i].a != a || b->pair[i].b != c);)
         i = (i + 1) & b->mask;
     return &b->pair[i];
 }
@@ -91,7 +86,7 @@ static int bad_merge(uint64_t i, struct gguf_str s, const char *why)
                    (unsigned long long)i, s.n < 80 ? (int)s.n : 80, s.s, why);
 }
 
-static int add_merge(struct tok *t, struct bpe *b, uint64_t i, struct gguf_str s)
+static int add_merge(struct tok *t, uint64_t i, struct gguf_str s)
 {
     char joined[TOK_MAX_PIECE];
     const char *gap = s.n > 2 ? memchr(s.s + 1, ' ', s.n - 2) : NULL;
@@ -112,7 +107,7 @@ static int add_merge(struct tok *t, struct bpe *b, uint64_t i, struct gguf_str s
         return bad_merge(i, s, "names a token that is not in the vocabulary");
     if (p.id < 0)
         return bad_merge(i, s, "makes a token that is not in the vocabulary");
-    *find_pair(b, p.a, p.b) = p; /* of equal pairs the last counts, as in the original */
+    *find_pair(t, p.a, p.b) = p; /* of equal pairs the last counts, as in the original */
     return CB_OK;
 }
 
@@ -138,7 +133,7 @@ static int read_merges(struct tok *t, struct bpe *b, const struct gguf *g)
     for (uint32_t i = 0; i < n; i++)
         b->pair[i].rank = -1;
     for (uint64_t i = 0; i < kv->n; i++)
-        TRY(add_merge(t, b, i, cb_gguf_array_str(kv, i)));
+        TRY(add_merge(t, i, cb_gguf_array_str(kv, i)));
     return CB_OK;
 }
 
@@ -220,13 +215,12 @@ static void close_bpe(struct tok *t)
 static int merges(const struct tok *t, const char *word, const struct sym *a, const struct sym *c,
                   uint32_t *rank, int32_t *id)
 {
-    const struct bpe *b = t->own;
     const struct pair *p;
 
     (void)word;
     if (a->id < 0 || c->id < 0)
         return 0;
-    p = find_pair(b, a->id, c->id);
+    p = find_pair(t, a->id, c->id);
     if (p->rank < 0)
         return 0;
     *rank = (uint32_t)p->rank;

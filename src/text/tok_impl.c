@@ -30,29 +30,18 @@ int cb_tok_push(struct tok_work *w, int32_t id)
     return CB_OK;
 }
 
-uint32_t cb_tok_hash(const char *s, size_t n)
+uint32_t cb_tok_hash(const struct tok *t, const char *s, size_t n)
 {
-    uint64_t h = 0x9E3779B97F4A7C15u ^ n, v;
-
-    for (; n >= 8; s += 8, n -= 8) {
-        memcpy(&v, s, 8);
-        h = (h ^ v) * 0xD6E8FEB86659FD93u;
-        h ^= h >> 32;
-    }
-    v = 0;
-    memcpy(&v, s, n);
-    h = (h ^ v) * 0xD6E8FEB86659FD93u;
-    h ^= h >> 32;
-    h *= 0xD6E8FEB86659FD93u;
-    return (uint32_t)(h >> 32);
+    return (uint32_t)cb_siphash(&t->key, s, n);
 }
 
 int32_t cb_tok_lookup(const struct tok *t, const char *s, size_t n)
 {
-    const uint32_t h = cb_tok_hash(s, n);
+    uint32_t h;
 
     if (n > t->max_len)
         return -1;
+    h = cb_tok_hash(t, s, n);
     for (uint32_t i = h & t->slot_mask; t->slot[i].id >= 0; i = (i + 1) & t->slot_mask) {
         const struct vocab_slot *e = &t->slot[i];
         const struct piece *p = &t->piece[e->id];

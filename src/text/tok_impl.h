@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/siphash.h"
 #include "gguf/gguf.h"
 #include "tok.h"
 
@@ -55,6 +56,7 @@ struct tok {
     uint32_t max_len;        /* bytes of the longest piece */
     struct vocab_slot *slot; /* [slot_mask + 1], open addressing */
     uint32_t slot_mask;
+    struct hash_key key; /* of the tables whose keys the file chooses */
     int32_t *special; /* [n_special] control, unknown and user-defined tokens, sorted by spelling */
     int n_special;
     uint8_t starts[256]; /* by first byte; bit 0: some user-defined token, bit 1: some other special
@@ -82,6 +84,15 @@ struct cand {      /* a pair that could merge */
     uint32_t len; /* bytes of the result; a mismatch shows that a part has merged since */
 };
 
+/* Candidates of one rank in the order in which they lie in the word, so none needs the heap. A long
+ * run of the same characters makes millions of them. */
+struct lane {
+    uint32_t rank;
+    struct cand *c; /* [from..n) wait */
+    size_t from, n, cap;
+};
+enum { TOK_LANES = 16 };
+
 struct cached_word {
     char s[22];
     uint8_t len, n;
@@ -96,6 +107,9 @@ struct tok_work {
     size_t cap_sym;
     struct cand *heap;
     size_t n_heap, cap_heap;
+    struct lane lane[TOK_LANES];
+    struct lane *first;        /* the lane of the lowest rank; NULL: all are empty */
+    int lanes;                 /* 1: the word is long, lanes are used */
     struct cached_word *cache; /* NULL for short texts */
     void *own;                 /* of the kind */
     size_t *bound;             /* [n_bound] plain stretches: start, end, start, end, ... */
@@ -113,7 +127,7 @@ struct tok_work {
 int cb_tok_grow(void **p, size_t *cap, size_t n, size_t size);
 int cb_tok_push(struct tok_work *w, int32_t id);
 
-uint32_t cb_tok_hash(const char *s, size_t n);
+uint32_t cb_tok_hash(const struct tok *t, const char *s, size_t n);
 int32_t cb_tok_lookup(const struct tok *t, const char *s, size_t n); /* -1 = none */
 
 /* ---- merging, tok_merge.c ---- */

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* tok_merge.c - pairs of symbols merged in order of rank: a linked list of symbols and a heap of
- * candidates, O(n log n) for a word of n symbols. */
+ * candidates, O(n log n) for a word of n symbols. Long words have lanes beside the heap, which make
+ * a run of blanks O(n). */
 #include <limits.h>
 #include <string.h>
 
 #include "tok_impl.h"
 
-enum { CACHE_WORDS = 8192 }; /* a power of two */
+enum {
+    CACHE_WORDS = 8192, /* a power of two */
+    LONG = 1024
+}; /* symbols of a word from which lanes pay */
 
 int cb_tok_syms(struct tok_work *w, size_t n)
 {
@@ -53,9 +57,82 @@ static void sift_down(struct cand *h, size_t n)
     h[i] = c;
 }
 
+static int push_heap(struct tok_work *w, const struct cand *c)
+{
+    TRY(cb_tok_grow((void **)&w->heap, &w->cap_heap, w->n_heap + 1, sizeof *w->heap));
+    w->heap[w->n_heap] = *c;
+    sift_up(w->heap, w->n_heap++);
+    return 0;
+}
+
+static struct cand pop_heap(struct tok_work *w)
+{
+    const struct cand c = w->heap[0];
+
+    w->heap[0] = w->heap[--w->n_heap];
+    if (w->n_heap)
+        sift_down(w->heap, w->n_heap);
+    return c;
+}
+
+/* The lane that takes c as its last: that of its rank, or an empty one; NULL: none */
+static struct lane *lane_for(struct tok_work *w, const struct cand *c)
+{
+    struct lane *empty = NULL;
+
+    for (struct lane *l = w->lane; l < w->lane + TOK_LANES; l++) {
+        if (l->from == l->n)
+            empty = l;
+        else if (l->rank == c->rank)
+            return l->c[l->n - 1].left < c->left ? l : NULL;
+    }
+    if (empty)
+        empty->from = empty->n = 0;
+    return empty;
+}
+
+static int push(struct tok_work *w, const struct cand *c)
+{
+    struct lane *l = w->lanes ? lane_for(w, c) : NULL;
+
+    if (!l)
+        return push_heap(w, c);
+    TRY(cb_tok_grow((void **)&l->c, &l->cap, l->n + 1, sizeof *l->c));
+    l->c[l->n++] = *c;
+    l->rank = c->rank;
+    if (!w->first || c->rank < w->first->rank)
+        w->first = l;
+    return 0;
+}
+
+static struct cand pop_lane(struct tok_work *w)
+{
+    const struct cand c = w->first->c[w->first->from++];
+
+    if (w->first->from < w->first->n)
+        return c;
+    w->first = NULL;
+    for (struct lane *l = w->lane; l < w->lane + TOK_LANES; l++)
+        if (l->from < l->n && (!w->first || l->rank < w->first->rank))
+            w->first = l;
+    return c;
+}
+
+/* Takes the first candidate of all; 0 = there is none. */
+static int pop(struct tok_work *w, struct cand *c)
+{
+    if (w->first && (!w->n_heap || before(&w->first->c[w->first->from], &w->heap[0])))
+        *c = pop_lane(w);
+    else if (w->n_heap)
+        *c = pop_heap(w);
+    else
+        return 0;
+    return 1;
+}
+
 static int offer(struct tok_work *w, const char *word, int32_t left, tok_pair_fn pair)
 {
-    const struct sym *a = &w->sym[left], *b;
+    struct sym *a = &w->sym[left], *b;
     struct cand c = { .left = left };
 
     if (a->next < 0)
@@ -64,38 +141,36 @@ static int offer(struct tok_work *w, const char *word, int32_t left, tok_pair_fn
     if (!pair(w->t, word, a, b, &c.rank, &c.id))
         return 0;
     c.len = a->len + b->len;
-    TRY(cb_tok_grow((void **)&w->heap, &w->cap_heap, w->n_heap + 1, sizeof *w->heap));
-    w->heap[w->n_heap] = c;
-    sift_up(w->heap, w->n_heap++);
-    return 0;
+    return push(w, &c);
+}
+
+static void merge(struct sym *s, const struct cand *c)
+{
+    struct sym *a = &s[c->left], *b = &s[a->next];
+
+    a->id = c->id;
+    a->len = c->len;
+    a->next = b->next;
+    b->len = 0;
+    if (a->next >= 0)
+        s[a->next].prev = c->left;
 }
 
 int cb_tok_merge(struct tok_work *w, const char *word, size_t n, tok_pair_fn pair)
 {
     struct sym *s = w->sym;
+    struct cand c;
 
     s[n - 1].next = -1;
-    w->n_heap = 0;
+    w->lanes = n >= LONG;
     for (size_t i = 0; i + 1 < n; i++)
         TRY(offer(w, word, (int32_t)i, pair));
-    while (w->n_heap) {
-        const struct cand c = w->heap[0];
-        struct sym *a = &s[c.left], *b;
-
-        w->heap[0] = w->heap[--w->n_heap];
-        if (w->n_heap)
-            sift_down(w->heap, w->n_heap);
-        if (!a->len || a->next < 0)
+    while (pop(w, &c)) {
+        const struct sym *a = &s[c.left];
+        /* stale: one of the two has merged since */
+        if (!a->len || a->next < 0 || a->len + s[a->next].len != c.len)
             continue;
-        b = &s[a->next];
-        if (a->len + b->len != c.len) /* one of the two has merged since */
-            continue;
-        a->id = c.id;
-        a->len = c.len;
-        a->next = b->next;
-        b->len = 0;
-        if (a->next >= 0)
-            s[a->next].prev = c.left;
+        merge(s, &c);
         TRY(offer(w, word, c.left, pair));
         if (a->prev >= 0)
             TRY(offer(w, word, a->prev, pair));
@@ -109,9 +184,14 @@ int cb_tok_cache_open(struct tok_work *w)
     return w->cache ? CB_OK : CB_ENOMEM;
 }
 
+/* Words that share a place replace each other, so a text cannot make this slow. */
 static struct cached_word *cache_at(const struct tok_work *w, const char *word, size_t len)
 {
-    return &w->cache[cb_tok_hash(word, len) & (CACHE_WORDS - 1)];
+    uint64_t v[3] = { 0 }, h;
+
+    memcpy(v, word, len);
+    h = ((v[0] ^ len) * 0x9E3779B97F4A7C15u ^ v[1]) * 0xD6E8FEB86659FD93u ^ v[2];
+    return &w->cache[h * 0xD6E8FEB86659FD93u >> 32 & (CACHE_WORDS - 1)];
 }
 
 int cb_tok_cached(struct tok_work *w, const char *word, size_t len)

@@ -19,7 +19,7 @@ static const char *const ends[] = { "<|im_end|>",      "<|eot_id|>",    "<|eom_i
 static int add_slot(struct tok *t, int32_t id)
 {
     const struct piece *p = &t->piece[id];
-    const uint32_t h = cb_tok_hash(p->s, p->n);
+    const uint32_t h = cb_tok_hash(t, p->s, p->n);
     uint32_t i;
 
     for (i = h & t->slot_mask; t->slot[i].id >= 0; i = (i + 1) & t->slot_mask) {
@@ -246,6 +246,7 @@ int cb_tok_open(const struct gguf *g, struct tok **out)
 
     if (!t)
         return CB_ENOMEM;
+    t->key = cb_hash_key();
     t->bos = t->eos = t->unk = -1;
     rc = open_kind(t, g);
     if (rc < 0) {
@@ -335,6 +336,14 @@ static int is_blank(const struct piece *p)
     return k == p->n;
 }
 
+static int is_mark(const struct tok_work *w, int32_t id)
+{
+    for (size_t i = 0; i < w->n_mark; i++)
+        if (w->mark[i] == id)
+            return 1;
+    return 0;
+}
+
 /* Collects user-defined tokens in the marks between plain stretches, except tokens of blanks. */
 static int find_marks(struct tok_work *w, const char *text, size_t len)
 {
@@ -350,7 +359,7 @@ static int find_marks(struct tok_work *w, const char *text, size_t len)
             t->starts[(unsigned char)text[i]] ? special_at(t, text + i, end - i, 1) : -1;
         if (id < 0)
             continue;
-        if (t->piece[id].type == TT_USER && !is_blank(&t->piece[id])) {
+        if (t->piece[id].type == TT_USER && !is_blank(&t->piece[id]) && !is_mark(w, id)) {
             TRY(cb_tok_grow((void **)&w->mark, &w->cap_mark, w->n_mark + 1, sizeof *w->mark));
             w->mark[w->n_mark++] = id;
         }
@@ -369,14 +378,6 @@ static int32_t special_within(const struct tok *t, const char *text, size_t own,
     if (id < 0 || t->piece[id].n <= own || is_blank(&t->piece[id]))
         return id;
     return special_at(t, text, own, control);
-}
-
-static int is_mark(const struct tok_work *w, int32_t id)
-{
-    for (size_t i = 0; i < w->n_mark; i++)
-        if (w->mark[i] == id)
-            return 1;
-    return 0;
 }
 
 static int encode(struct tok_work *w, const char *text, size_t len, int flags)
@@ -415,6 +416,8 @@ static void close_work(struct tok_work *w)
         w->t->kind->done(w);
     free(w->sym);
     free(w->heap);
+    for (int i = 0; i < TOK_LANES; i++)
+        free(w->lane[i].c);
     free(w->cache);
     free(w->prepared);
     free(w->buf);

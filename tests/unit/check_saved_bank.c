@@ -307,7 +307,7 @@ START_TEST(not_a_bank)
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     refused(CB_EFORMAT, "a pipe");
     s = filled(&cb_setting[0], 0);
-    ck_assert_int_eq(cb_session_save(s, path), CB_EIO); /* it is not replaced */
+    ck_assert_int_eq(cb_session_save(s, path), CB_EARG); /* it is not replaced */
     cb_session_close(s);
 }
 END_TEST

@@ -9,7 +9,7 @@
 
 #include "ctxbank.h"
 #include "gguf/gguf.h"
-#include "text/tok.h"
+#include "text/tok_impl.h"
 
 static const char *const vectors[] = { "gpt2",
                                        "llama-bpe",
@@ -278,6 +278,72 @@ END_TEST
 
 /* ---- special tokens ---- */
 
+/* Any pairs merge here: the rank says nothing of the order in which candidates come up, and equal
+ * ranks have several results. */
+static int any_pair(const struct tok *t, const char *word, const struct sym *a, const struct sym *b,
+                    uint32_t *rank, int32_t *id)
+{
+    (void)t;
+    (void)word;
+    *rank = (uint32_t)(a->id * 31 + b->id * 17) % 41;
+    *id = (a->id * 3 + b->id * 5) % 13;
+    return (a->id + 2 * b->id) % 5 != 0;
+}
+
+/* One merge after the other: each time the lowest rank of all pairs, then the leftmost. */
+static int merge_plainly(struct sym *s, int n)
+{
+    for (;;) {
+        uint32_t best = UINT32_MAX, rank;
+        int32_t id, best_id = 0;
+        int at = -1;
+        for (int i = 0; i + 1 < n; i++)
+            if (any_pair(NULL, NULL, &s[i], &s[i + 1], &rank, &id) && rank < best) {
+                best = rank;
+                best_id = id;
+                at = i;
+            }
+        if (at < 0)
+            return n;
+        s[at].id = best_id;
+        s[at].len += s[at + 1].len;
+        memmove(&s[at + 1], &s[at + 2], (size_t)(n - at - 2) * sizeof *s);
+        n--;
+    }
+}
+
+/* Words of 2 to 3000 symbols, random ones and runs, merge as the plain way does. */
+START_TEST(merges_in_order)
+{
+    const int n = _i < 8 ? 2 + 40 * _i : 1000 + 250 * (_i - 8);
+    struct tok_work w = { 0 };
+    struct sym *plain = cb_calloc((size_t)n, sizeof *plain);
+    uint32_t x = (uint32_t)_i * 2654435761u + 1;
+    int left;
+
+    ck_assert_int_eq(cb_tok_syms(&w, (size_t)n), 0);
+    for (int i = 0; i < n; i++) {
+        x = x * 1664525u + 1013904223u;
+        cb_tok_sym(&w, (size_t)i, _i % 3 ? (int32_t)(x >> 20) % 7 : i / 500, (size_t)i, 1);
+        plain[i] = w.sym[i];
+    }
+    ck_assert_int_eq(cb_tok_merge(&w, NULL, (size_t)n, any_pair), 0);
+    left = merge_plainly(plain, n);
+    for (int32_t i = 0, k = 0; i >= 0; i = w.sym[i].next, k++) {
+        ck_assert_int_lt(k, left);
+        ck_assert_int_eq(w.sym[i].id, plain[k].id);
+        ck_assert_uint_eq(w.sym[i].len, plain[k].len);
+        left -= w.sym[i].next < 0 ? k + 1 : 0;
+    }
+    ck_assert_int_eq(left, 0);
+    for (int i = 0; i < TOK_LANES; i++)
+        free(w.lane[i].c);
+    free(w.sym);
+    free(w.heap);
+    free(plain);
+}
+END_TEST
+
 START_TEST(bos_and_ends)
 {
     struct open_tok o = open_own("spm");
@@ -374,6 +440,7 @@ int main(void)
     tcase_add_test(c, bytes_without_a_letter_are_left_out);
     tcase_add_loop_test(c, cache_changes_nothing, 0, 4);
     tcase_add_loop_test(c, long_words, 0, N_OWN);
+    tcase_add_loop_test(c, merges_in_order, 0, 16);
     tcase_add_test(c, bos_and_ends);
     tcase_add_test(c, pieces_of_special_tokens);
     tcase_add_test(c, stream_of_characters);

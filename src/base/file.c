@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* file.c - text files read whole or line by line. */
+#include "file.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "err.h"
+
+static int too_long(const char *name, const char *what)
+{
+    return cb_fail(CB_EFORMAT, "%s: %s of more than %d MiB", name, what, CB_FILE_MOST >> 20);
+}
+
+static int read_error(const char *name)
+{
+    return cb_fail(CB_EIO, "%s: %s", name, strerror(errno));
+}
+
+int cb_file_read(FILE *f, const char *name, struct buf *out)
+{
+    char block[1 << 14];
+    size_t n;
+
+    TRY(cb_buf_put(out, "", 0));
+    while ((n = fread(block, 1, sizeof block, f)) > 0) {
+        if (out->n + n > CB_FILE_MOST)
+            return too_long(name, "a text");
+        TRY(cb_buf_put(out, block, n));
+    }
+    return ferror(f) ? read_error(name) : CB_OK;
+}
+
+int cb_file_read_path(const char *path, struct buf *out)
+{
+    FILE *f = fopen(path, "rbe");
+    int err;
+
+    if (!f)
+        return read_error(path);
+    err = cb_file_read(f, path, out);
+    fclose(f);
+    return err;
+}
+
+int cb_file_line(FILE *f, const char *name, struct buf *line)
+{
+    int c;
+
+    cb_buf_clear(line);
+    TRY(cb_buf_put(line, "", 0));
+    do {
+        char block[512];
+        size_t n = 0;
+        for (c = 0; n < sizeof block && c != '\n' && (c = getc_unlocked(f)) != EOF;)
+            block[n++] = (char)c;
+        if (line->n + n > CB_FILE_MOST)
+            return too_long(name, "a line");
+        TRY(cb_buf_put(line, block, n));
+    } while (c != '\n' && c != EOF);
+    if (ferror(f))
+        return read_error(name);
+    return line->n > 0;
+}

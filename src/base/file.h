@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* file.h - text files read whole or line by line. What has no end, such as a device, ends in an
+ * error instead of filling the memory. */
+#ifndef FILE_H
+#define FILE_H
+
+#include <stdio.h>
+
+#include "buf.h"
+
+enum { CB_FILE_MOST = 1 << 29 }; /* bytes of a text, and of a line */
+
+/* Appends the rest of an open file to out; name: for errors. */
+int cb_file_read(FILE *f, const char *name, struct buf *out);
+int cb_file_read_path(const char *path, struct buf *out);
+/* 1: *line is the next line, with its line end if it has one; 0: no more lines; negative: failed.
+ */
+int cb_file_line(FILE *f, const char *name, struct buf *line);
+
+#endif
