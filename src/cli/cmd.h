@@ -109,7 +109,9 @@ int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, co
 int cb_generate(const struct generate *g, const int32_t *prompt, int n, struct generation *out);
 void cb_generation_free(struct generation *g);
 
-/* interrupt.c: SIGINT, SIGTERM and SIGHUP set a flag, a second one kills. */
+/* interrupt.c: an error ends the program if a page of the mapped file cannot be read */
+void cb_bus_error_catch(const char *path);
+/* SIGINT, SIGTERM and SIGHUP set a flag, a second one kills. */
 void cb_interrupt_catch(void);
 void cb_interrupt_clear(void);
 int cb_interrupted(void);        /* the signal, or 0 */
