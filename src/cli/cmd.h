@@ -122,7 +122,8 @@ int cb_interrupt_status(int rc); /* 128 + the signal if rc says that it stopped 
 /* Writes whole characters at once, raw unless standard output is a terminal: there control
  * characters other than newline and tab become '?'. */
 int cb_out_text(const char *s, size_t n);
-int cb_out_flush(void); /* CB_EIO if standard output cannot be written */
+void cb_out_plain(const char *s); /* a name from a file, without control characters */
+int cb_out_flush(void);           /* CB_EIO if standard output cannot be written */
 
 /* ---- report.c ---- */
 
