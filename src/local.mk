@@ -9,6 +9,7 @@ libcore_la_SOURCES += \
 	src/base/ints.h \
 	src/base/json.c src/base/json.h \
 	src/base/new_file.c src/base/new_file.h \
+	src/base/number.c src/base/number.h \
 	src/base/siphash.c src/base/siphash.h \
 	src/base/suggest.c src/base/suggest.h \
 	src/base/topk_heap.c src/base/topk_heap.h \

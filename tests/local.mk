@@ -30,6 +30,7 @@ check_programs = \
 	tests/methods/check_turns \
 	tests/methods/check_pod \
 	tests/unit/check_base \
+	tests/unit/check_limits \
 	tests/unit/check_par \
 	tests/unit/check_affinity \
 	tests/unit/check_quantize \
@@ -70,6 +71,12 @@ libtest_la_SOURCES = \
 	tests/kit/settings.c tests/kit/settings.h \
 	tests/kit/toy.c tests/kit/toy.h \
 	tests/kit/written.c tests/kit/written.h
+
+tests_unit_check_limits_SOURCES = tests/unit/check_limits.c
+tests_unit_check_limits_CFLAGS = $(check_cflags)
+tests_unit_check_limits_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+	-Wl,--wrap=posix_memalign,--wrap=strdup
+tests_unit_check_limits_LDADD = $(check_ldadd)
 
 tests_unit_check_base_SOURCES = tests/unit/check_base.c
 tests_unit_check_base_CFLAGS = $(check_cflags)

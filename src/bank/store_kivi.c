@@ -9,6 +9,7 @@
 
 #include "store_kivi.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,10 +40,15 @@ static uint8_t *value_row(const struct store *s, int kv, int row)
     return s->kivi->v + s->kivi->head_v * (size_t)kv + value_bytes(s) * (size_t)row;
 }
 
+static int rows_at_once(const struct kivi_store *q)
+{
+    return 4 * (q->form_k.residual + q->form_v.residual);
+}
+
 /* 2 * cap before rows are packed, and the rows added at once */
 int cb_kivi_most_rows(const struct store *s)
 {
-    return 2 * s->cap + 4 * (s->kivi->form_k.residual + s->kivi->form_v.residual);
+    return 2 * s->cap + rows_at_once(s->kivi);
 }
 
 static size_t map_bytes(const struct store *s)
@@ -81,6 +87,9 @@ int cb_kivi_open(struct store *s, struct kivi_form k, struct kivi_form v)
     q->rows_v = cb_calloc((size_t)s->n_kv, sizeof *q->rows_v);
     if (!q->head || !q->rows_k || !q->rows_v)
         return CB_ENOMEM;
+    if (s->cap > (INT_MAX - rows_at_once(q)) / 2) /* rows are numbered by int */
+        return cb_fail(CB_EARG, "context of %d tokens: kivi holds up to %d", s->cap,
+                       (INT_MAX - rows_at_once(q)) / 2);
     TRY(open_memory(s));
     for (int h = 0; h < s->n_kv; h++)
         q->head[h] = (struct kv_kivi){ .bits_k = k.bits,

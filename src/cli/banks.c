@@ -22,9 +22,10 @@ static int report_saved(const struct opts *o, const struct engine *e, const char
     cb_session_memory(e->session, &m);
     (void)stat(path, &st);
     if (cb_opt_flag(o, ARG_JSON))
-        return cb_json_print(json_pack("{s:s, s:I, s:i, s:f, s:f, s:o}", "bank", path, "file_bytes",
-                                       (json_int_t)st.st_size, "prompt_tokens", n, "prompt_s",
-                                       prompt_s, "save_s", save_s, "memory", cb_json_memory(&m)));
+        return cb_json_print(json_pack("{s:o, s:I, s:i, s:f, s:f, s:o}", "bank", cb_json_str(path),
+                                       "file_bytes", (json_int_t)st.st_size, "prompt_tokens", n,
+                                       "prompt_s", prompt_s, "save_s", save_s, "memory",
+                                       cb_json_memory(&m)));
     cb_log_note("%s: %d tokens in %.2f s, %.1f MiB written in %.2f s", path, n, prompt_s,
                 (double)st.st_size / (1 << 20), save_s);
     return CB_OK;
@@ -65,7 +66,7 @@ static int save(const struct opts *o)
     }
     free(ids);
     cb_engine_close(&e);
-    return rc;
+    return cb_interrupt_status(rc);
 }
 
 const struct cmd cb_cmd_bank_save = {
@@ -91,11 +92,15 @@ static void print_members(const json_t *object, const char *in)
             print_members(v, key);
             continue;
         }
-        printf("%s%s%s ", in, *in ? "." : "", key);
+        cb_out_plain(in);
+        cb_out_plain(*in ? "." : "");
+        cb_out_plain(key);
+        putchar(' ');
         if (json_is_string(v))
-            printf("%s\n", json_string_value(v));
+            cb_out_plain(json_string_value(v));
         else
-            printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(v));
+            printf("%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        putchar('\n');
     }
 }
 

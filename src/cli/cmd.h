@@ -109,7 +109,9 @@ int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, co
 int cb_generate(const struct generate *g, const int32_t *prompt, int n, struct generation *out);
 void cb_generation_free(struct generation *g);
 
-/* interrupt.c: SIGINT, SIGTERM and SIGHUP set a flag, a second one kills. */
+/* interrupt.c: an error ends the program if a page of the mapped file cannot be read */
+void cb_bus_error_catch(const char *path);
+/* SIGINT, SIGTERM and SIGHUP set a flag, a second one kills. */
 void cb_interrupt_catch(void);
 void cb_interrupt_clear(void);
 int cb_interrupted(void);        /* the signal, or 0 */
@@ -120,7 +122,8 @@ int cb_interrupt_status(int rc); /* 128 + the signal if rc says that it stopped 
 /* Writes whole characters at once, raw unless standard output is a terminal: there control
  * characters other than newline and tab become '?'. */
 int cb_out_text(const char *s, size_t n);
-int cb_out_flush(void); /* CB_EIO if standard output cannot be written */
+void cb_out_plain(const char *s); /* a name from a file, without control characters */
+int cb_out_flush(void);           /* CB_EIO if standard output cannot be written */
 
 /* ---- report.c ---- */
 

@@ -66,6 +66,7 @@ int cb_engine_open(const struct opts *o, struct engine *e)
         return CB_USAGE;
     if (cb_opt_set(o, ARG_WORKING_SET))
         return cb_usage("--working-set: device %s keeps the whole bank in host memory", p.device);
+    cb_bus_error_catch(e->path);
     TRY(cb_model_open(e->path, &p, &e->model));
     cb_model_get_info(e->model, &e->info);
     e->load_s = cb_now_s() - start;

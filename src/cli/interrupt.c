@@ -1,8 +1,42 @@
 /* SPDX-License-Identifier: MIT */
-/* interrupt.c - SIGINT, SIGTERM and SIGHUP ask the work to stop; a second one kills the program. */
+/* interrupt.c - signals. SIGINT, SIGTERM and SIGHUP ask the work to stop; a second one kills the
+ * program. A model file that shrinks while it is mapped is an error like any other. */
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "cmd.h"
+
+static const char *mapped; /* path of the model */
+
+/* Only what is safe in a signal handler: write() and _exit(). */
+static void say(const char *text)
+{
+    (void)!write(STDERR_FILENO, text, strlen(text));
+}
+
+static void on_bus_error(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_code != BUS_ADRERR) { /* no file's fault: the instruction fails again, and kills */
+        signal(sig, SIG_DFL);
+        return;
+    }
+    say("ctxbank: ");
+    say(mapped);
+    say(": became shorter while it was in use, or could not be read\n");
+    _exit(1);
+}
+
+void cb_bus_error_catch(const char *path)
+{
+    struct sigaction sa = { .sa_flags = SA_SIGINFO };
+
+    mapped = path;
+    sa.sa_sigaction = on_bus_error;
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGBUS, &sa, NULL);
+}
 
 static const int caught[] = { SIGINT, SIGTERM, SIGHUP };
 enum { N_CAUGHT = sizeof caught / sizeof *caught };

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/number.h"
 #include "base/suggest.h"
 
 int cb_usage(const char *fmt, ...)
@@ -127,7 +128,7 @@ static int parse_int(const struct opt_row *row, const char *what, const char *te
 static int parse_real(const struct opt_row *row, const char *what, const char *text, double *out)
 {
     char *end;
-    const double v = strtod(text, &end);
+    const double v = cb_number(text, &end);
 
     if (end == text || *end || isspace((unsigned char)*text) || !isfinite(v))
         return cb_usage("%s: '%s' is not a number", what, text);

@@ -16,22 +16,26 @@ int cb_out_flush(void)
     return cb_fail(CB_EIO, "standard output: %s", strerror(errno ? errno : EIO));
 }
 
-/* A terminal obeys escape sequences, so it gets none. */
-static int to_terminal(const char *s, size_t n)
+static int plain(const char *s, size_t n, const char *keep)
 {
     struct buf b = { 0 };
     const int rc = cb_buf_put(&b, s, n);
 
     if (!rc)
-        fwrite(b.s, 1, cb_utf8_plain(b.s, b.n, "\n\t"), stdout);
+        fwrite(b.s, 1, cb_utf8_plain(b.s, b.n, keep), stdout);
     cb_buf_free(&b);
     return rc;
+}
+
+void cb_out_plain(const char *s)
+{
+    (void)plain(s, strlen(s), "");
 }
 
 int cb_out_text(const char *s, size_t n)
 {
     if (isatty(STDOUT_FILENO))
-        TRY(to_terminal(s, n));
+        TRY(plain(s, n, "\n\t")); /* it would obey escape sequences */
     else
         fwrite(s, 1, n, stdout);
     return cb_out_flush();

@@ -60,6 +60,7 @@ static int run(const struct opts *o)
     q.progress = on_progress;
     q.progress_arg = &bar;
     cb_interrupt_catch();
+    cb_bus_error_catch(q.in);
     rc = cb_quantize(&q);
     cb_progress_end(&bar);
     if (rc)

@@ -159,6 +159,7 @@ static int run(const struct opts *o)
     if (!path)
         return CB_USAGE;
     TRY(cb_read_prompt(o, "", &in));
+    cb_bus_error_catch(path);
     rc = cb_model_open(path, &p, &m);
     if (!rc)
         rc = cb_opt_flag(o, ARG_DECODE) ? decode(o, m, &in) : encode(o, m, &in);

@@ -2,6 +2,7 @@
 /* dtype.c - the table of element types; plain floats and the 32-element quantised blocks. */
 #include "dtype.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -92,6 +93,12 @@ static int clamp(int v, int hi)
     return v < 0 ? 0 : v > hi ? hi : v;
 }
 
+/* Smaller steps than a normal number have no finite inverse, and become 0 as f16. */
+static float inverse(float step)
+{
+    return fabsf(step) >= FLT_MIN ? 1 / step : 0;
+}
+
 /* Scale and minimum that represent the extreme elements exactly: with a minimum both ends of the
  * range, without one the element of largest magnitude, which gets code 0 (-2^(bits-1) steps). */
 static void form_fit(struct form f, const float *x, float *d, float *m)
@@ -129,7 +136,7 @@ static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int6
         float d, m, inv;
 
         form_fit(f, x, &d, &m);
-        inv = d != 0 ? 1 / d : 0;
+        inv = inverse(d);
         cb_store16(p, cb_f32_to_f16(d));
         if (f.has_min)
             cb_store16(p + 2, cb_f32_to_f16(m));
@@ -185,7 +192,7 @@ static void q8_0_from_f32(const float *x, void *y, int64_t n)
         for (int j = 0; j < 32; j++)
             amax = fabsf(x[i + j]) > amax ? fabsf(x[i + j]) : amax;
         d = amax / 127;
-        inv = d > 0 ? 1 / d : 0;
+        inv = inverse(d);
         cb_store16(p, cb_f32_to_f16(d));
         for (int j = 0; j < 32; j++)
             p[2 + j] = (uint8_t)(int8_t)lrintf(x[i + j] * inv);

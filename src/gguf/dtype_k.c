@@ -64,14 +64,12 @@ void cb_q6_k_to_f32(const void *x, float *y, int64_t n)
     }
 }
 
-static int clamp(int v, int lo, int hi)
+/* The nearest whole number within lo..hi; lo of what is no number (0 / 0, where steps are too small
+ * to be divided by) */
+static int code(float v, int lo, int hi)
 {
-    return v < lo ? lo : v > hi ? hi : v;
-}
-
-static int nearest(float v)
-{
-    return (int)floorf(v + 0.5f);
+    v = floorf(v + 0.5f);
+    return !(v > (float)lo) ? lo : v < (float)hi ? (int)v : hi;
 }
 
 /* x[32] ~ d * q - m with q = 0..top, d and m >= 0: tries a few grids, refits each by least squares
@@ -93,7 +91,7 @@ static void fit_min(const float *x, int top, float *d_out, float *m_out)
         float sq = 0, sqq = 0, sx = 0, sqx = 0, det, d, m, err = 0;
 
         for (int l = 0; l < 32; l++) {
-            const float q = (float)clamp(nearest((x[l] - lo) * inv), 0, top);
+            const float q = (float)code((x[l] - lo) * inv, 0, top);
             sq += q;
             sqq += q * q;
             sx += x[l];
@@ -111,7 +109,7 @@ static void fit_min(const float *x, int top, float *d_out, float *m_out)
         if (!(d > 0))
             continue;
         for (int l = 0; l < 32; l++) {
-            const float e = d * (float)clamp(nearest((x[l] + m) / d), 0, top) - m - x[l];
+            const float e = d * (float)code((x[l] + m) / d, 0, top) - m - x[l];
             err += e * e;
         }
         if (err < best) {
@@ -152,12 +150,12 @@ static inline void q45_from_f32(int five, const float *x, uint8_t *p, int64_t n)
         ms = cb_f16_to_f32(cb_load16(p + 2));
         memset(high, 0, (size_t)(five ? 160 : 128));
         for (int j = 0; j < 8; j++) {
-            sc[j] = ds > 0 ? clamp(nearest(d[j] / ds), 0, 63) : 0;
-            mc[j] = ms > 0 ? clamp(nearest(m[j] / ms), 0, 63) : 0;
+            sc[j] = ds > 0 ? code(d[j] / ds, 0, 63) : 0;
+            mc[j] = ms > 0 ? code(m[j] / ms, 0, 63) : 0;
             for (int l = 0; l < 32; l++) {
                 const float step = ds * (float)sc[j];
                 const float v = x[32 * j + l] + ms * (float)mc[j];
-                const int c = step > 0 ? clamp(nearest(v / step), 0, top) : 0;
+                const int c = step > 0 ? code(v / step, 0, top) : 0;
                 q[32 * (j / 2) + l] |= (uint8_t)((c & 15) << 4 * (j & 1));
                 if (five)
                     high[l] |= (uint8_t)((c >> 4) << j);
@@ -191,7 +189,7 @@ static float fit_signed(const float *x)
         float sqx = 0, sqq = 0;
 
         for (int l = 0; l < 16; l++) {
-            const float q = (float)clamp(nearest(x[l] * inv), -32, 31);
+            const float q = (float)code(x[l] * inv, -32, 31);
             sqx += q * x[l];
             sqq += q * q;
         }
@@ -219,9 +217,9 @@ void cb_q6_k_from_f32(const float *x, void *y, int64_t n)
         ds = cb_f16_to_f32(cb_load16(p + 208));
         for (int e = 0; e < 256; e++) {
             const int c = e / 32, l = e % 32;
-            const int sc = ds != 0 ? clamp(nearest(d[e / 16] / ds), -128, 127) : 0;
+            const int sc = ds != 0 ? code(d[e / 16] / ds, -128, 127) : 0;
             const float step = ds * (float)sc;
-            const int v = step != 0 ? clamp(nearest(x[e] / step), -32, 31) + 32 : 32;
+            const int v = step != 0 ? code(x[e] / step, -32, 31) + 32 : 32;
 
             p[192 + e / 16] = (uint8_t)(int8_t)sc;
             p[64 * (c / 4) + 32 * (c & 1) + l] |= (uint8_t)((v & 15) << (c & 2 ? 4 : 0));

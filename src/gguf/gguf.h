@@ -47,7 +47,9 @@ struct gguf_kv {
     enum gguf_type elem;
     uint64_t n;             /* array length; 1 for scalars */
     const void *data;       /* unaligned, little endian; the first element */
-    const uint64_t *str_at; /* string arrays: [n] offset of each string's length field from data */
+    /* strings: [n + 1] offset of each one's length field from data, then of the end. Lengths come
+     * from here: the file may change after it was checked. */
+    const uint64_t *str_at;
 };
 
 int cb_gguf_open(const char *path, struct gguf **out);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* gguf_open.c - maps a GGUF file and unmaps it.
  *
- * Out of scope: a file that another process truncates while it is mapped. Reading a page beyond its
- * new end raises SIGBUS, as with every mapped file. */
+ * A file may change while it is mapped. Structure is not read twice, so other bytes are other
+ * weights or names, and nothing worse. Reading a page beyond a new end raises SIGBUS, as with every
+ * mapped file: what to do then is the program's to say. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -138,27 +138,27 @@ static const unsigned char type_bytes[] = {
     [GGUF_F64] = 8, [GGUF_STRING] = 0, [GGUF_ARRAY] = 0, /* of no fixed size */
 };
 
-/* An array of strings: checks once that all are in the file, then records where each begins. */
+/* One string or an array of them: records where each begins. */
 static int read_strings(struct cursor *c, struct gguf_kv *kv)
 {
     const size_t first = c->at;
     struct gguf_str s;
-    uint64_t *at;
+    uint64_t cap = 0, *at;
+    void *table = NULL;
+    int err;
 
-    for (uint64_t i = 0; i < kv->n; i++)
-        if (!take_str(c, &s))
-            return bad_key(c->g, kv->key, "the file ends inside of its strings");
-    if (kv->type == GGUF_STRING)
-        return 0;
-    kv->str_at = at = cb_calloc(kv->n ? kv->n : 1, sizeof *at);
-    if (!at)
-        return CB_ENOMEM;
-    c->at = first;
-    for (uint64_t i = 0; i < kv->n; i++) {
+    for (uint64_t i = 0; !(err = grow(&table, i, &cap, sizeof *at)); i++) {
+        at = table;
         at[i] = c->at - first;
-        take_str(c, &s);
+        if (i == kv->n)
+            break;
+        if (!take_str(c, &s)) {
+            err = bad_key(c->g, kv->key, "the file ends inside of its strings");
+            break;
+        }
     }
-    return 0;
+    kv->str_at = table;
+    return err;
 }
 
 static int read_values(struct cursor *c, struct gguf_kv *kv)

@@ -118,14 +118,8 @@ int cb_gguf_bool(const struct gguf *g, const char *key, int *out)
         return 0;
     if (kv->type != GGUF_BOOL)
         return wrong_type(g, key, "bool", kv->type);
-    *out = *(const unsigned char *)kv->data;
+    *out = *(const unsigned char *)kv->data != 0;
     return 1;
-}
-
-/* At p: a length and that many bytes; checked when the file was opened. */
-static struct gguf_str load_str(const char *p)
-{
-    return (struct gguf_str){ p + sizeof(uint64_t), (size_t)LOAD(uint64_t, p) };
 }
 
 int cb_gguf_string(const struct gguf *g, const char *key, struct gguf_str *out)
@@ -136,7 +130,7 @@ int cb_gguf_string(const struct gguf *g, const char *key, struct gguf_str *out)
         return 0;
     if (kv->type != GGUF_STRING)
         return wrong_type(g, key, "string", kv->type);
-    *out = load_str(kv->data);
+    *out = cb_gguf_array_str(kv, 0);
     return 1;
 }
 
@@ -158,7 +152,9 @@ int cb_gguf_array(const struct gguf *g, const char *key, enum gguf_type elem,
 
 struct gguf_str cb_gguf_array_str(const struct gguf_kv *kv, uint64_t i)
 {
-    return load_str((const char *)kv->data + kv->str_at[i]);
+    const uint64_t at = kv->str_at[i] + sizeof(uint64_t); /* behind the length */
+
+    return (struct gguf_str){ (const char *)kv->data + at, (size_t)(kv->str_at[i + 1] - at) };
 }
 
 double cb_gguf_array_num(const struct gguf_kv *kv, uint64_t i)

@@ -136,11 +136,7 @@ void cb_gguf_put_copy(struct gguf_writer *w, const struct gguf_kv *kv)
         put_u32(w, &w->kv, kv->elem);
         put_u64(w, &w->kv, kv->n);
     }
-    if (kv->type == GGUF_STRING) {
-        uint64_t n;
-        memcpy(&n, kv->data, sizeof n);
-        put(w, &w->kv, kv->data, sizeof n + (size_t)n);
-    } else if (kv->elem == GGUF_STRING) {
+    if (kv->elem == GGUF_STRING) {
         for (uint64_t i = 0; i < kv->n; i++)
             put_str(w, &w->kv, cb_gguf_array_str(kv, i));
     } else {

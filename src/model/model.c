@@ -17,6 +17,10 @@
 /* ---- hyper-parameters ---- */
 
 enum { REQUIRED, OPTIONAL };
+enum {
+    MAX_HD = 512, /* of the kernels */
+    MOST_CTX = 1 << 24
+}; /* a longer training context is no model's, and no plan's */
 
 /* PREFIX.NAME as an integer of min..max */
 static int hp_int(const struct cb_model *m, const char *name, int need, int min, int max, int *out)
@@ -86,7 +90,9 @@ static int read_hparams(struct cb_model *m)
         return cb_fail(CB_EFORMAT, "%s: %d heads cannot share %d KV heads", path, hp->n_head,
                        hp->n_kv);
     hp->hd = hp->n_embd / hp->n_head;
-    TRY(hp_int(m, "attention.key_length", OPTIONAL, 2, 512, &hp->hd));
+    TRY(hp_int(m, "attention.key_length", OPTIONAL, 2, MAX_HD, &hp->hd));
+    if (hp->hd < 2 || hp->hd > MAX_HD)
+        return cb_fail(CB_EFORMAT, "%s: head_dim %d is not between 2 and %d", path, hp->hd, MAX_HD);
     hp->n_rot = hp->hd;
     TRY(hp_int(m, "rope.dimension_count", OPTIONAL, 2, hp->hd, &hp->n_rot));
     if (hp->n_rot % 2 || hp->hd % 2)
@@ -94,6 +100,11 @@ static int read_hparams(struct cb_model *m)
                        hp->n_rot);
     hp->n_ctx_train = 4096;
     TRY(hp_int(m, "context_length", OPTIONAL, 1, 1 << 30, &hp->n_ctx_train));
+    if (hp->n_ctx_train > MOST_CTX) {
+        cb_model_log(m, CB_LOG_NOTE, "%s: context_length %d is taken as %d", path, hp->n_ctx_train,
+                     MOST_CTX);
+        hp->n_ctx_train = MOST_CTX;
+    }
     TRY(hp_int(m, "attention.sliding_window", OPTIONAL, 0, 1 << 30, &hp->window));
     hp->norm_eps = 1e-5f;
     TRY(hp_float(m, "attention.layer_norm_rms_epsilon", REQUIRED, 0, 1, &hp->norm_eps));

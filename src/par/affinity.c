@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "cpus.h"
@@ -212,24 +213,42 @@ int cb_affinity_new(const struct machine *m, const struct team_params *t, struct
     return err;
 }
 
-int cb_affinity_here(const struct team_params *t, struct affinity *out)
+/* Many more threads than processors make a program that does not end: each loop waits for all. */
+static int sensible(int n_threads, struct affinity *out)
 {
+    enum { A_PROCESSOR = 8 };
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const int most = A_PROCESSOR * (online > 0 ? (int)online : 1);
+
+    if (n_threads <= most)
+        return n_threads;
+    snprintf(out->note, sizeof out->note, "threads: %d, since %d are too many for %ld processors",
+             most, n_threads, online);
+    return most;
+}
+
+int cb_affinity_here(const struct team_params *given, struct affinity *out)
+{
+    struct affinity said = { .note = "" };
+    struct team_params t = *given;
     unsigned char *allowed;
     struct machine m = { .cpu_dir = "/sys/devices/system/cpu",
                          .node_dir = "/sys/devices/system/node",
                          .here = sched_getcpu() };
     int err;
 
-    if (t->numa == NUMA_OFF && !t->pin) {
+    t.n_threads = sensible(t.n_threads, &said);
+    if (t.numa == NUMA_OFF && !t.pin) {
         *out = (struct affinity){ .n_node = 1 };
-        return alloc(out, t->n_threads ? t->n_threads : cb_cpus_default());
+        memcpy(out->note, said.note, sizeof said.note);
+        return alloc(out, t.n_threads ? t.n_threads : cb_cpus_default());
     }
     m.allowed = allowed = cb_calloc(CB_MAX_CPU, 1);
     if (!allowed)
         return CB_ENOMEM;
     m.n_cpu = cb_cpus_allowed(allowed, CB_MAX_CPU);
     m.most = cb_cpus_default();
-    err = cb_affinity_new(&m, t, out);
+    err = cb_affinity_new(&m, &t, out);
     free(allowed);
     return err;
 }

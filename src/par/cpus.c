@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/number.h"
+
 enum { MAX_CPU = CB_MAX_CPU, PATH = 4096 };
 
 int cb_cpus_line(const char *path, char *buf, int cap)
@@ -62,12 +64,14 @@ int cb_cpus_cores(const char *sys, const unsigned char *allowed, int n_cpu)
 /* Version 2: "MAX PERIOD" in microseconds, or "max PERIOD" */
 static double quota_v2(const char *dir)
 {
-    char path[PATH + 32], line[64];
+    char path[PATH + 32], line[64], *end;
     double max, period;
 
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    if (!cb_cpus_line(path, line, sizeof line) || sscanf(line, "%lf %lf", &max, &period) != 2)
+    if (!cb_cpus_line(path, line, sizeof line))
         return 0;
+    max = cb_number(line, &end);
+    period = cb_number(end, &end);
     return max > 0 && period > 0 ? max / period : 0;
 }
 
@@ -80,10 +84,10 @@ static double quota_v1(const char *dir)
     if (!cb_cpus_line(path, quota, sizeof quota))
         return 0;
     snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
-    if (!cb_cpus_line(path, period, sizeof period) || strtod(quota, NULL) <= 0 ||
-        strtod(period, NULL) <= 0)
+    if (!cb_cpus_line(path, period, sizeof period) || cb_number(quota, NULL) <= 0 ||
+        cb_number(period, NULL) <= 0)
         return 0;
-    return strtod(quota, NULL) / strtod(period, NULL);
+    return cb_number(quota, NULL) / cb_number(period, NULL);
 }
 
 /* The smallest quota of base/group and of the groups above it, base included. Inside a container

@@ -11,6 +11,7 @@
 
 #include "bank/store_areas.h"
 #include "base/err.h"
+#include "base/number.h"
 #include "base/suggest.h"
 
 extern const struct method cb_method_d2o;
@@ -65,6 +66,11 @@ int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
     return cb_fail(CB_EARG, "%s %s: %s", p->kind->name, p->m->name, why);
 }
 
+int cb_policy_no_memory(const struct policy *p)
+{
+    return cb_fail(CB_ENOMEM, "%s %s: out of memory", p->kind->name, p->m->name);
+}
+
 /* ---- names ---- */
 
 static const char *method_name(const void *kind, int i)
@@ -116,7 +122,7 @@ static int set_number(const struct policy *p, const struct method_opt *o, const 
 {
     char *end;
 
-    out->num = strtod(text, &end);
+    out->num = cb_number(text, &end);
     if (end == text || *end || !(out->num >= o->min && out->num <= o->max) ||
         (o->kind == OPT_INT && out->num != (double)(long long)out->num))
         return cb_policy_refuse(p, "%s=%s: must be %s of %g to %g", o->name, text,

@@ -213,6 +213,8 @@ void cb_policy_watch(struct policy *p, int l, enum when when);
 /* For plan(): zeroed memory for the method as a whole, p->state. Clearing the timeline zeroes it
  * again. */
 int cb_policy_state(struct policy *p, size_t bytes);
+/* Records that memory ran out; returns CB_ENOMEM. */
+int cb_policy_no_memory(const struct policy *p);
 
 /* A budget option as a count of tokens. Below 1 it is a share of the tokens seen when the last
  * prompt ended; the count is remembered in *share. Refused (negative) before the first prompt. */

@@ -2,6 +2,7 @@
 /* check_gguf.c - metadata and tensors of sound files are read as written; each kind of damage is
  * told with the file and the key or tensor that has it. */
 #include <check.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -181,6 +182,42 @@ START_TEST(arrays)
     for (int i = 0; i < 3; i++)
         expect_str(cb_gguf_array_str(kv, (uint64_t)i), words[i]);
     cb_gguf_close(g);
+}
+END_TEST
+
+/* The lengths that were checked are the ones that count, whatever the file says by then. */
+START_TEST(lengths_are_read_once)
+{
+    const char *const words[] = { "one", "two" };
+    const uint64_t huge = UINT64_MAX / 2;
+    const struct gguf_kv *kv;
+    struct gguf_make m;
+    struct gguf_bytes b;
+    struct gguf_str s;
+    struct gguf *g;
+    int fd;
+
+    cb_make_init(&m);
+    cb_gguf_put_string(&m.w, "name", "a name");
+    cb_make_strings(&m, "words", words, 2);
+    b = cb_make_bytes(&m);
+    cb_make_free(&m);
+    cb_write_file(path, b.p, b.n);
+    ck_assert_int_eq(cb_gguf_open(path, &g), 0);
+    ck_assert_int_eq(cb_gguf_array(g, "words", GGUF_STRING, &kv), 1);
+    ck_assert_int_eq(cb_gguf_string(g, "name", &s), 1);
+    fd = open(path, O_WRONLY);
+    for (size_t i = 0; i + 11 <= b.n; i++) /* the length fields of all three */
+        if (!memcmp(b.p + i + 8, "a name", 6) || !memcmp(b.p + i + 8, "one", 3) ||
+            !memcmp(b.p + i + 8, "two", 3))
+            ck_assert_int_eq(pwrite(fd, &huge, sizeof huge, (off_t)i), sizeof huge);
+    close(fd);
+    expect_str(cb_gguf_array_str(kv, 0), "one");
+    expect_str(cb_gguf_array_str(kv, 1), "two");
+    ck_assert_int_eq(cb_gguf_string(g, "name", &s), 1);
+    expect_str(s, "a name");
+    cb_gguf_close(g);
+    free(b.p);
 }
 END_TEST
 
@@ -478,6 +515,7 @@ int main(void)
     tcase_add_test(sound, integers_must_fit);
     tcase_add_test(sound, other_scalars);
     tcase_add_test(sound, arrays);
+    tcase_add_test(sound, lengths_are_read_once);
     for (int i = 8; i <= 4096; i *= 2)
         tcase_add_loop_test(sound, tensors_of_every_type, i, i + 1);
     tcase_add_test(sound, released_pages_can_be_read_again);

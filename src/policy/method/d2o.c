@@ -108,7 +108,7 @@ static int check_protect(const struct policy *p, const struct shape *sh)
     if (!text || !strcmp(text, "compat"))
         return 0;
     mark = calloc((size_t)sh->n_layer, 1);
-    err = mark ? cb_policy_layers(p, PROTECT, sh, mark) : cb_policy_refuse(p, "out of memory");
+    err = mark ? cb_policy_layers(p, PROTECT, sh, mark) : cb_policy_no_memory(p);
     free(mark);
     return err;
 }
@@ -126,7 +126,7 @@ static int measured(struct policy *p)
                                 "layers=preset: needs preset=FILE, as calibrate density writes it");
     p->mem = malloc((size_t)p->sh.n_layer * sizeof(double));
     err = p->mem ? cb_preset_numbers(p, x, "spread", p->mem, p->sh.n_layer)
-                 : cb_policy_refuse(p, "out of memory");
+                 : cb_policy_no_memory(p);
     snprintf(p->note, sizeof p->note, "policy d2o: budgets as preset %.190s measured",
              cb_preset_path(x));
     cb_preset_close(x);

@@ -134,7 +134,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay
     char *is_filter = p->mem = calloc((size_t)sh->n_layer, 1);
 
     if (!is_filter)
-        return cb_policy_refuse(p, "out of memory");
+        return cb_policy_no_memory(p);
     err = filters(p, sh, is_filter);
     for (int l = 0; !err && l < sh->n_layer; l++) {
         filter = is_filter[l] ? l : filter;

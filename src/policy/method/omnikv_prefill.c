@@ -34,7 +34,7 @@ static int prompt(struct policy *p, const struct shape *sh, struct prompt_plan *
     int filter = -1, given = p->val[FILTER].set || p->val[WAIT].set, any = 0;
 
     if (!is_filter)
-        return cb_policy_refuse(p, "out of memory");
+        return cb_policy_no_memory(p);
     if (p->val[FILTER].set) {
         const int err = cb_policy_layers(p, FILTER, sh, is_filter);
         if (err)

@@ -111,12 +111,18 @@ static int leaders(struct policy *p, const struct shape *sh, int *from, int *sin
     int *start = calloc((size_t)(sh->n_layer * sh->n_kv), sizeof *start), err;
 
     if (!start)
-        return cb_policy_refuse(p, "out of memory");
+        return cb_policy_no_memory(p);
     err = find_blocks(p, sh, start, sinks, recent);
     for (int i = 0; !err && i < sh->n_layer * sh->n_kv; i++)
         from[i % sh->n_layer * sh->n_kv + i / sh->n_layer] = start[i];
     free(start);
     return err;
+}
+
+/* Entries of a list of kept slots: their number, and no more slots than the context has */
+static size_t list_len(const struct policy *p)
+{
+    return (size_t)fmin(p->val[SNAP].num, p->sh.n_ctx) + 1;
 }
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)
@@ -125,7 +131,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay
     int sinks = (int)p->val[SINKS].num, recent = (int)p->val[RECENT].num, err;
 
     if (!from)
-        return cb_policy_refuse(p, "out of memory");
+        return cb_policy_no_memory(p);
     err = check(p);
     if (!err)
         err = leaders(p, sh, from, &sinks, &recent);
@@ -145,15 +151,14 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay
                                                     .pool_kind = POOL_MEAN };
     }
     if (!err && p->val[SNAP].num > 0)
-        err = cb_policy_state(p, sizeof(int) * (size_t)(sh->n_layer * sh->n_kv) *
-                                     ((size_t)p->val[SNAP].num + 1));
+        err = cb_policy_state(p, sizeof(int) * (size_t)(sh->n_layer * sh->n_kv) * list_len(p));
     return err;
 }
 
 /* The list of slots kept by KV head kv's block that starts at layer l: list[0] is their number. */
 static int *kept(const struct policy *p, int l, int kv)
 {
-    return (int *)p->state + (size_t)(l * p->sh.n_kv + kv) * ((size_t)p->val[SNAP].num + 1);
+    return (int *)p->state + (size_t)(l * p->sh.n_kv + kv) * list_len(p);
 }
 
 static int observe(struct policy *p, int l, void *st, const struct scores *sc)

@@ -74,7 +74,7 @@ static int measured(struct policy *p)
                                 gini ? "gini" : "entropy");
     p->mem = malloc((size_t)p->sh.n_layer * sizeof(double));
     err = p->mem ? cb_preset_numbers(p, x, gini ? "gini" : "entropy", p->mem, p->sh.n_layer)
-                 : cb_policy_refuse(p, "out of memory");
+                 : cb_policy_no_memory(p);
     snprintf(p->note, sizeof p->note, "policy pyramidkv: budgets as preset %.190s measured",
              cb_preset_path(x));
     cb_preset_close(x);
