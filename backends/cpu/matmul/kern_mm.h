@@ -29,6 +29,7 @@ enum {
     MM_ROWS = 16,      /* rows a group */
     MM_TILE_MAX = 6,   /* tokens */
     MM_PANEL_MAX = 32, /* rows */
+    MM_GROUP_MAX = 2,  /* groups that a batch multiplies at once */
     MM_CHUNK = 8,      /* blocks */
     MM_AHEAD = 6 << 10 /* prefetch distance in a stream of packed weights, bytes */
 };
@@ -39,7 +40,8 @@ enum {
 enum mm_panel { MM_SYM4, MM_SYM5, MM_SYM8, MM_MIN4, MM_MIN5, MM_SYM16, MM_PANELS };
 
 typedef void (*mm_dot)(const void *w, const void *x, int n_in, float *out);
-typedef void (*mm_batch)(const void *w, const void *x, int n_in, int n_tok, float *out);
+typedef void (*mm_batch)(const void *w, size_t step, int n_group, const void *x, int n_in,
+                         int n_tok, float *out);
 
 struct kern_mm {
     int tile;       /* tokens a tile, at most */
@@ -53,8 +55,9 @@ struct kern_mm {
     /* packed group x tile of i + 1 tokens -> out[i + 1][16] */
     mm_dot direct[DT_COUNT][MM_TILE_MAX];
     mm_dot act16[DT_COUNT]; /* packed group x a 16-bit token -> out[16]; NULL: a float type */
-    /* packed group x n_tok 16-bit tokens -> out[n_tok][16], bit for bit the results of act16. The
-     * tokens' records of a block are adjacent */
+    /* n_group packed groups (1 or 2), `step` bytes apart, x n_tok 16-bit tokens ->
+     * out[n_group][n_tok][16], bit for bit the results of act16. The tokens' records of a block are
+     * adjacent */
     mm_batch batch[DT_COUNT];
     /* panel_rows / 16 packed groups -> a panel */
     void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);

@@ -276,11 +276,20 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
     }
 }
 
-/* One tile times one group of w's packed weights */
-static void direct(const struct pass *p, const struct weight *w, const uint8_t *group, int tile,
+/* Groups of w that a tile is multiplied with at once */
+static int groups_at_once(const struct pass *p, const struct weight *w)
+{
+    return p->act16 && p->n_tok > 1 && !is_float(w->type) ? MM_GROUP_MAX : 1;
+}
+
+/* One tile times n_group groups of w's packed weights, from group g on -> out[n_group][width][16]
+ */
+static void direct(const struct pass *p, const struct weight *w, int g, int n_group, int tile,
                    int thread, float *out)
 {
     const int plain = is_float(w->type), width = tile_width(p, tile);
+    const size_t step = cb_mm_group_bytes(w->type, w->n_in);
+    const void *group = (const uint8_t *)w->packed + (size_t)g * step;
     const void *x = tile_x(p, tile, plain, thread);
 
     if (!p->act16 || plain)
@@ -288,7 +297,7 @@ static void direct(const struct pass *p, const struct weight *w, const uint8_t *
     else if (p->n_tok == 1)
         p->k->act16[w->type](group, x, w->n_in, out);
     else
-        p->k->batch[w->type](group, x, w->n_in, width, out);
+        p->k->batch[w->type](group, step, n_group, x, w->n_in, width, out);
 }
 
 /* Number of items: all groups of rows, or one item for each wanted row */
@@ -304,40 +313,43 @@ static int group_of(const struct pass *p, int i)
     return p->some && i && p->some[i - 1] / MM_ROWS == g ? -1 : g;
 }
 
-/* Prefetches the first MM_AHEAD bytes from group g on, which the kernels' own prefetch misses */
-static void ask_for_start(const struct weight *w, size_t step, int g)
+/* Prefetches the first MM_AHEAD bytes of n_group groups from g on, which the kernels' own prefetch
+ * misses */
+static void ask_for_start(const struct weight *w, int g, int n_group)
 {
-    const char *at = (const char *)w->packed + (size_t)g * step;
+    const size_t step = cb_mm_group_bytes(w->type, w->n_in);
 
-    for (size_t i = 0; i < MM_AHEAD; i += 64)
-        __builtin_prefetch(at + i, 0, 2);
+    for (int k = g; k < g + n_group; k++)
+        for (size_t i = 0; i < MM_AHEAD; i += 64)
+            __builtin_prefetch((const char *)w->packed + (size_t)k * step + i, 0, 2);
 }
 
 static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i1, int t0, int t1,
                         int thread)
 {
     const struct weight *w = mm->w;
-    const size_t step = cb_mm_group_bytes(w->type, w->n_in);
-    const size_t up_step = p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
-    _Alignas(64) float out[BATCH_TILE * MM_ROWS], up[BATCH_TILE * MM_ROWS];
+    const int most = groups_at_once(p, w);
+    _Alignas(64) float out[MM_GROUP_MAX * BATCH_TILE * MM_ROWS], up[sizeof out / sizeof *out];
 
     if (!p->some) {
-        ask_for_start(w, step, i0);
+        ask_for_start(w, i0, min_int(most, i1 - i0));
         if (p->up)
-            ask_for_start(p->up, up_step, i0);
+            ask_for_start(p->up, i0, min_int(most, i1 - i0));
     }
     for (int t = t0; t < t1; t++)
-        for (int i = i0, g; i < i1; i++) {
+        for (int i = i0, n, g; i < i1; i += n) {
+            const int size = tile_width(p, t) * MM_ROWS;
+            n = min_int(most, i1 - i);
             g = group_of(p, i);
             if (g < 0)
                 continue;
-            direct(p, w, (const uint8_t *)w->packed + (size_t)g * step, t, thread, out);
+            direct(p, w, g, n, t, thread, out);
             if (p->up) {
-                direct(p, p->up, (const uint8_t *)p->up->packed + (size_t)g * up_step, t, thread,
-                       up);
-                p->vec->glu(p->act, out, up, (size_t)tile_width(p, t) * MM_ROWS);
+                direct(p, p->up, g, n, t, thread, up);
+                p->vec->glu(p->act, out, up, (size_t)(n * size));
             }
-            store(p, mm, t, g * MM_ROWS, MM_ROWS, out);
+            for (int k = 0; k < n; k++)
+                store(p, mm, t, (g + k) * MM_ROWS, MM_ROWS, out + k * size);
         }
 }
 
@@ -397,7 +409,7 @@ static int unit_groups(const struct pass *p, const struct weight *w)
         return n > 1 ? n * step : step;
     }
     bytes += p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
-    n = (int)(p->unit / bytes);
+    n = (int)(p->unit / bytes) / groups_at_once(p, w) * groups_at_once(p, w);
     return n > 1 ? n : 1;
 }
 

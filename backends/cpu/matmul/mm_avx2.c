@@ -6,7 +6,8 @@
 
 #include "kern_mm.h"
 
-#define MM_TILE 4
+#define MM_TILE   4
+#define MM_GROUPS 1
 #include "mm_table.h"
 
 INLINE __m256i load(const uint8_t *p)

@@ -5,7 +5,8 @@
 
 #include "kern_mm.h"
 
-#define MM_TILE 4
+#define MM_TILE   4
+#define MM_GROUPS 1
 #include "mm_act16.h"
 #include "mm_table.h"
 

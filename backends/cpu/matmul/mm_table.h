@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mm_table.h - for mm_ISA.c alone: instantiates its always-inlined direct(), direct_float(),
  * unpack() and panel() for each type and tile width, and fills the rows of its table. MM_TILE is
- * the ISA's tile, 4 or 6 tokens. */
+ * the ISA's tile, 4 or 6 tokens; MM_GROUPS the groups that its batch() multiplies at once. */
 #ifndef MM_TABLE_H
 #define MM_TABLE_H
 
@@ -28,10 +28,26 @@ INLINE void ask_ahead(const uint8_t *p, int n_line)
     {                                                                                              \
         direct(DT_##type, 2, 1, w, x, n_in, out);                                                  \
     }
+/* batch() multiplies one group, or 1 to MM_GROUPS of them. */
+#if MM_GROUPS > 1
+#define MM_BATCH_GROUPS(type)                                                                      \
+    do {                                                                                           \
+        if (n_group == MM_GROUPS)                                                                  \
+            batch(DT_##type, MM_GROUPS, w, step, x, n_in, n_tok, out);                             \
+        else                                                                                       \
+            batch(DT_##type, 1, w, step, x, n_in, n_tok, out);                                     \
+    } while (0)
+#else
+#define MM_BATCH_GROUPS(type)                                                                      \
+    for (int k = 0; k < n_group; k++)                                                              \
+    batch(DT_##type, (const uint8_t *)w + (size_t)k * step, x, n_in, n_tok,                        \
+          out + (ptrdiff_t)k * n_tok * MM_ROWS)
+#endif
 #define MM_BATCH(type)                                                                             \
-    static void batch_##type(const void *w, const void *x, int n_in, int n_tok, float *out)        \
+    static void batch_##type(const void *w, size_t step, int n_group, const void *x, int n_in,     \
+                             int n_tok, float *out)                                                \
     {                                                                                              \
-        batch(DT_##type, w, x, n_in, n_tok, out);                                                  \
+        MM_BATCH_GROUPS(type);                                                                     \
     }
 #define MM_FLOAT(type, n)                                                                          \
     static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)            \
