@@ -7,7 +7,8 @@
 
 #include "kern_mm.h"
 
-#define MM_TILE 6
+#define MM_TILE   6
+#define MM_GROUPS 2
 #include "mm_table.h"
 
 INLINE __m512i load(const uint8_t *p)
@@ -142,45 +143,71 @@ INLINE __m512 add_block16(__m512 acc, __m512i sum0, __m512i sum1, const __m512 s
     return _mm512_fmadd_ps(_mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), s[1], a), d, acc);
 }
 
-INLINE __m512i dot(__m512i acc, const __m512i *w, const uint8_t *x, int lines)
+/* One block of one group */
+struct block {
+    __m512i w[8];
+    struct scales s;
+};
+
+INLINE void open_block(enum dtype t, const uint8_t *chunk, int b, const uint8_t *q,
+                       struct block *out)
 {
-#pragma GCC unroll 8
-    for (int g = 0; g < lines; g++)
-        acc = _mm512_dpbusd_epi32(acc, w[g], bcast(x + 4 * g));
-    return acc;
+    block_scales(t, chunk, b, &out->s);
+    block_u8(t, q, out->w);
 }
 
-/* zero + w x; 16-bit: plus 256 times w times the high codes, which precede x */
-INLINE __m512i products(int act16, __m512i zero, const __m512i *w, const uint8_t *x, int lines)
+/* sum[group] = zero + w x, columns 4 * g0 .. 4 * (g0 + n_g) - 1; 16-bit: plus 256 times w times the
+ * high codes, which precede x */
+INLINE void products(int act16, int groups, __m512i zero, const struct block *w, const uint8_t *x,
+                     int g0, int n_g, __m512i sum[2])
 {
-    const __m512i sum = dot(zero, w, x, lines);
-    if (!act16)
-        return sum;
-    return _mm512_add_epi32(sum,
-                            _mm512_slli_epi32(dot(_mm512_setzero_si512(), w, x - 32, lines), 8));
-}
+    __m512i high[2];
 
-/* One block of token i; rec is the record of n tokens. */
-INLINE __m512 block_token(enum dtype t, const __m512i w[8], const struct scales *s,
-                          const uint8_t *rec, int i, int n, int act16, __m512 acc)
-{
-    const uint8_t *x = rec + 32 * i;
-    const __m512 d = bcast_f(rec + 32 * n + 4 * i);
-    __m512i sum = _mm512_setzero_si512();
-
-    if (mm_layout[t].panel == MM_SYM16) {
-        const __m512i z0 = _mm512_slli_epi32(bcast(rec + 44 * n + 4 * i), zero_shift(t));
-        const __m512i z1 = _mm512_slli_epi32(bcast(rec + 48 * n + 4 * i), zero_shift(t));
-        return add_block16(acc, products(act16, z0, w, x, 4), products(act16, z1, w + 4, x + 16, 4),
-                           s->s, d);
+#pragma GCC unroll 2
+    for (int k = 0; k < groups; k++) {
+        sum[k] = zero;
+        high[k] = _mm512_setzero_si512();
     }
-    if (!mm_has_min(mm_layout[t].panel))
-        sum = _mm512_slli_epi32(bcast(rec + 40 * n + 4 * i), zero_shift(t));
-    sum = products(act16, sum, w, x, 8);
-    acc = add_block(acc, sum, s->s[0], d);
-    if (mm_has_min(mm_layout[t].panel))
-        acc = _mm512_fmadd_ps(s->m, bcast_f(rec + 36 * n + 4 * i), acc);
-    return acc;
+#pragma GCC unroll 8
+    for (int g = g0; g < g0 + n_g; g++) {
+        __m512i v = bcast(x + 4 * g), h = act16 ? bcast(x - 32 + 4 * g) : v;
+        if (groups > 1) /* one broadcast into a register, not a memory operand for each group */
+            __asm__("" : "+v"(v), "+v"(h));
+#pragma GCC unroll 2
+        for (int k = 0; k < groups; k++) {
+            sum[k] = _mm512_dpbusd_epi32(sum[k], w[k].w[g], v);
+            high[k] = act16 ? _mm512_dpbusd_epi32(high[k], w[k].w[g], h) : high[k];
+        }
+    }
+#pragma GCC unroll 2
+    for (int k = 0; act16 && k < groups; k++)
+        sum[k] = _mm512_add_epi32(sum[k], _mm512_slli_epi32(high[k], 8));
+}
+
+/* acc[group] += a block of each group times token i; rec is the record of n tokens. */
+INLINE void block_token(enum dtype t, int groups, const struct block *w, const uint8_t *rec, int i,
+                        int n, int act16, __m512 acc[2])
+{
+    const int two = mm_layout[t].panel == MM_SYM16, min = mm_has_min(mm_layout[t].panel);
+    const uint8_t *neg = rec + (two ? 44 : 40) * n + 4 * i;
+    const __m512 d = bcast_f(rec + 32 * n + 4 * i);
+    const __m512i z0 = min ? _mm512_setzero_si512() : _mm512_slli_epi32(bcast(neg), zero_shift(t));
+    __m512i sum[2], sum2[2];
+
+    products(act16, groups, z0, w, rec + 32 * i, 0, two ? 4 : 8, sum);
+    if (two) {
+        const __m512i z1 = _mm512_slli_epi32(bcast(neg + 4 * n), zero_shift(t));
+        products(act16, groups, z1, w, rec + 32 * i, 4, 4, sum2);
+    }
+#pragma GCC unroll 2
+    for (int k = 0; k < groups; k++) {
+        if (two)
+            acc[k] = add_block16(acc[k], sum[k], sum2[k], w[k].s.s, d);
+        else
+            acc[k] = add_block(acc[k], sum[k], w[k].s.s[0], d);
+        if (min)
+            acc[k] = _mm512_fmadd_ps(w[k].s.m, bcast_f(rec + 36 * n + 4 * i), acc[k]);
+    }
 }
 
 /* Prefetches the b-th block of the chunk at w, with its scales. With 8 lines a block the hardware
@@ -201,17 +228,15 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
     for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
         const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
         const uint8_t *q = w + mm_scale_bytes(t, nb);
-        struct scales s;
+        struct block v;
 
-        chunk_scales(t, w, &s);
+        chunk_scales(t, w, &v.s);
         for (int b = 0; b < nb; b++) {
-            __m512i v[8];
             prefetch_block(t, w, b);
-            block_scales(t, w, b, &s);
-            block_u8(t, q, v);
+            open_block(t, w, b, q, &v);
 #pragma GCC unroll 4
             for (int i = act16; i < n; i++)
-                acc[i] = block_token(t, v, &s, x, i, n, act16, acc[i]);
+                block_token(t, 1, &v, x, i, n, act16, acc + i);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
@@ -222,25 +247,51 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
         _mm512_storeu_ps(out + 16 * (i - act16), acc[i]);
 }
 
-/* Unpacks each block once, into registers, and multiplies it with all tokens. */
-INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, int n_tok, float *out)
+/* Prefetches the b-th block of the chunk at w. While a batch multiplies a block, the hardware
+ * prefetcher falls behind: hence all lines. Behind the end of `groups` adjacent groups come the
+ * next ones. */
+INLINE void prefetch_batch(enum dtype t, int groups, const uint8_t *w, size_t step,
+                           const uint8_t *end, int b)
 {
-    for (int i = 0; i < n_tok; i++)
+    w += (size_t)b * mm_block_bytes(t);
+    ask_ahead(w + (w + MM_AHEAD < end ? 0 : (size_t)(groups - 1) * step), mm_layout[t].lines + 1);
+}
+
+/* Unpacks each block once, into registers, and multiplies it with all tokens. A broadcast of four
+ * activations serves two groups. */
+INLINE void batch(enum dtype t, int groups, int act16, const uint8_t *w, size_t step,
+                  const uint8_t *x, int n_in, int n_tok, float *out)
+{
+    const uint8_t *const end = w + step;
+
+    for (int i = 0; i < groups * n_tok; i++)
         _mm512_storeu_ps(out + 16 * i, _mm512_setzero_ps());
     for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
         const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
         const uint8_t *q = w + mm_scale_bytes(t, nb);
-        struct scales s;
+        struct block v[2];
 
-        chunk_scales(t, w, &s);
+#pragma GCC unroll 2
+        for (int k = 0; k < groups; k++)
+            chunk_scales(t, w + (size_t)k * step, &v[k].s);
         for (int b = 0; b < nb; b++) {
-            __m512i v[8];
-            prefetch_block(t, w, b);
-            block_scales(t, w, b, &s);
-            block_u8(t, q, v);
-            for (int i = 0; i < n_tok; i++, x += mm_rec_bytes(2))
-                _mm512_storeu_ps(out + 16 * i,
-                                 block_token(t, v, &s, x, 1, 2, 1, _mm512_loadu_ps(out + 16 * i)));
+#pragma GCC unroll 2
+            for (int k = 0; k < groups; k++) {
+                const size_t at = (size_t)k * step;
+                prefetch_batch(t, groups, w + at, step, end + at, b);
+                open_block(t, w + at, b, q + at, &v[k]);
+            }
+            for (int i = 0; i < n_tok; i++, x += mm_rec_bytes(1 + act16)) {
+                float *const o[2] = { out + 16 * i, out + 16 * (n_tok + i) };
+                __m512 acc[2];
+#pragma GCC unroll 2
+                for (int k = 0; k < groups; k++)
+                    acc[k] = _mm512_loadu_ps(o[k]);
+                block_token(t, groups, v, x, act16, 1 + act16, act16, acc);
+#pragma GCC unroll 2
+                for (int k = 0; k < groups; k++)
+                    _mm512_storeu_ps(o[k], acc[k]);
+            }
             q += 64 * mm_layout[t].lines;
         }
         w = q;
@@ -266,20 +317,19 @@ INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p
         for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
             const int nb = n_blk < MM_CHUNK ? n_blk : MM_CHUNK;
             const uint8_t *q = w + mm_scale_bytes(t, nb);
-            struct scales s;
+            struct block v;
 
-            chunk_scales(t, w, &s);
+            chunk_scales(t, w, &v.s);
             for (int b = 0; b < nb; b++) {
-                __m512i v[8];
                 prefetch_block(t, w, b);
-                block_scales(t, w, b, &s);
-                block_u8(t, q, v);
+                open_block(t, w, b, q, &v);
 #pragma GCC unroll 8
                 for (int g = 0; g < 8; g++)
-                    _mm512_storeu_si512(p + 128 * g, _mm512_add_epi8(v[g], to_128));
-                _mm512_storeu_ps((float *)(void *)(p + 1024), s.s[0]);
+                    _mm512_storeu_si512(p + 128 * g, _mm512_add_epi8(v.w[g], to_128));
+                _mm512_storeu_ps((float *)(void *)(p + 1024), v.s.s[0]);
                 if (mm_has_min(kind) || kind == MM_SYM16)
-                    _mm512_storeu_ps((float *)(void *)(p + 1152), mm_has_min(kind) ? s.m : s.s[1]);
+                    _mm512_storeu_ps((float *)(void *)(p + 1152),
+                                     mm_has_min(kind) ? v.s.m : v.s.s[1]);
                 q += 64 * mm_layout[t].lines;
                 p += panel_block(kind);
             }
@@ -426,12 +476,12 @@ static void quantize_block(const float *x, int i, int n, uint8_t *rec)
     neg[2 * n + i] = -sb;
 }
 
-static void quantize(const float *x, int width, int n_in, void *rec)
+static void quantize(const float *x, int width, int n_in, void *rec, size_t step)
 {
     for (int b = 0; b < n_in / 32; b++)
         for (int i = 0; i < width; i++)
             quantize_block(x + (size_t)i * (size_t)n_in + 32 * b, i, width,
-                           (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
+                           (uint8_t *)rec + (size_t)b * step);
 }
 
 /* 16 numbers as 8-bit codes and codes of their remainders -> both as one number. NaN becomes 0, so
