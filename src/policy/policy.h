@@ -254,6 +254,8 @@ void cb_share_geometric(double *share, int n, double mean, double beta, double m
 void cb_share_exponential(double *share, int n, double mean, double beta, double max);
 /* share[n] scaled to sum `total`, none above max; the excess goes to the others in proportion */
 void cb_share_cap(double *share, int n, double total, double max);
+/* the same, and none below min (min * n <= total) */
+void cb_share_clamp(double *share, int n, double total, double min, double max);
 /* real share[n] with sum total -> integers with that sum (largest remainder, ties: lower index) */
 void cb_share_round(const double *share, int n, int total, int *out);
 
