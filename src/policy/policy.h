@@ -63,7 +63,7 @@ struct cross_layer_plan {
     const int *from;
     int sink, recent; /* near tokens: read with the layer's own keys */
     int recent_after; /* > 0: replaces recent once the policy has dropped tokens of the layer */
-    float skip; /* a decode step skips the far part if the near part's share of the attention >=
+    float skip; /* a query's head skips the far part if the near part's share of the attention >=
                    skip; > 1: never */
 };
 
