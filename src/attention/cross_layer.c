@@ -269,6 +269,7 @@ static int add_part(struct attention *a, const struct chunk *c, enum who who, in
         p.window = window && !st->pos ? window - recent : 0;
         p.q = a->cross_layer->q + (size_t)(c->pos0 - a->bank->n_seen + first) * cb_attention_row(a);
         p.q_stride = (int)cb_attention_row(a);
+        p.skip = a->plan[c->l].cross.skip;
     }
     TRY(cb_parts_add(a, &p, &run));
     for (int kv = 0; kv < st->n_kv; kv++) {

@@ -200,12 +200,23 @@ static void gate(const struct attention *a, const struct part *p, struct kv_run 
     }
 }
 
+/* Leaves the part just attended out of the join where the parts before it hold enough. */
+static void leave_out(struct attention *a, const struct part *p, const float *lse)
+{
+    const int n = p->n * a->model->hp.n_head;
+
+    for (int i = 0; i < n; i++)
+        if (1 / (1 + exp((double)a->parts->lse2[i] - (double)lse[i])) >= (double)p->skip)
+            a->parts->lse2[i] = -INFINITY;
+}
+
 static void attend_one(struct attention *a, const struct chunk *c, int i, float *out, float *lse)
 {
     const struct part *p = cb_parts_at(a, i);
     struct parts *x = a->parts;
     struct attn at = cb_parts_attn_of(a, c->l, i);
-    const int n_head = at.n_head, gated = p->joins && p->skip <= 1;
+    const int n_head = at.n_head, skips = p->joins && p->skip <= 1;
+    const int gated = skips && a->bank->decoding;
 
     out += (size_t)p->first * cb_attention_row(a);
     lse += lse ? (size_t)p->first * (size_t)n_head : 0;
@@ -219,6 +230,8 @@ static void attend_one(struct attention *a, const struct chunk *c, int i, float 
     for (int h = 0; gated && h < n_head; h++)
         if (x->skips[h])
             x->lse2[h] = -INFINITY;
+    if (skips && !gated)
+        leave_out(a, p, lse);
     if (p->joins)
         a->dev->ops->join(a->dev, out, lse, x->out2, x->lse2, p->n * n_head, at.hd);
     for (int kv = 0; a->bank->decoding && kv < at.n_kv; kv++)

@@ -13,8 +13,9 @@ struct part {
     int q_stride;
     int causal, window; /* as in struct attn */
     int joins;          /* 1: these queries have read a part before; the results are joined */
-    /* With skip <= 1 (one query that joins, logits given): a head skips this part if the parts it
-     * has already read hold at least this share of the softmax. */
+    /* With skip <= 1, for a part that joins: a query's head skips this part if the parts it has
+     * already read hold at least this share of the softmax. A decoded token, whose logits are
+     * given, does not read the values then. */
     float skip;
     /* The slot of entry j, in runs without idx: slot[j] for j < n_slot, else after + j - n_slot. */
     const int32_t *slot;

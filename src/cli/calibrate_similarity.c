@@ -11,6 +11,7 @@
 #include "chart.h"
 
 enum { STEPS = 16 };
+enum { SINKS = 16, RECENT = 4080 }; /* near tokens, as in the paper */
 
 struct work {
     struct calibrate *c;
@@ -95,7 +96,9 @@ static int report(struct work *w)
         TRY(cb_chart_grid(plot, title, w->mean, n));
     cb_json_set(&w->c->made, "theta", json_real(w->theta));
     cb_json_set(&w->c->made, "saving", json_real(w->share / 2));
-    return cb_calibrate_save(w->c, "pod", "", json_pack("{s:o}", "start", start), rows);
+    return cb_calibrate_save(
+        w->c, "pod", "",
+        json_pack("{s:o, s:i, s:i}", "start", start, "sinks", SINKS, "recent", RECENT), rows);
 }
 
 static int work_with(struct work *w)

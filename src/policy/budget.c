@@ -28,6 +28,43 @@ void cb_share_cap(double *share, int n, double total, double max)
     }
 }
 
+/* share[n] * by, none below min or above max -> out[n], unless NULL; returns the sum */
+static double clamped(const double *share, int n, double by, double min, double max, double *out)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        const double x = fmin(fmax(share[i] * by, min), max);
+        sum += x;
+        if (out)
+            out[i] = x;
+    }
+    return sum;
+}
+
+void cb_share_clamp(double *share, int n, double total, double min, double max)
+{
+    double lo = 0, hi, sum = 0; /* all shares are scaled by one number between lo and hi */
+    int below = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += share[i];
+    for (int i = 0; i < n; i++)
+        below |= share[i] * total / sum < min;
+    if (!below) {
+        cb_share_cap(share, n, total, max);
+        return;
+    }
+    for (hi = total / sum; hi < 1e18 && clamped(share, n, hi, min, max, NULL) < total;)
+        hi *= 2;
+    for (int i = 0; i < 200; i++)
+        if (clamped(share, n, (lo + hi) / 2, min, max, NULL) < total)
+            lo = (lo + hi) / 2;
+        else
+            hi = (lo + hi) / 2;
+    clamped(share, n, hi, min, max, share);
+}
+
 void cb_share_round(const double *share, int n, int total, int *out)
 {
     int sum = 0;

@@ -63,7 +63,7 @@ struct cross_layer_plan {
     const int *from;
     int sink, recent; /* near tokens: read with the layer's own keys */
     int recent_after; /* > 0: replaces recent once the policy has dropped tokens of the layer */
-    float skip; /* a decode step skips the far part if the near part's share of the attention >=
+    float skip; /* a query's head skips the far part if the near part's share of the attention >=
                    skip; > 1: never */
 };
 
@@ -256,6 +256,8 @@ void cb_share_geometric(double *share, int n, double mean, double beta, double m
 void cb_share_exponential(double *share, int n, double mean, double beta, double max);
 /* share[n] scaled to sum `total`, none above max; the excess goes to the others in proportion */
 void cb_share_cap(double *share, int n, double total, double max);
+/* the same, and none below min (min * n <= total) */
+void cb_share_clamp(double *share, int n, double total, double min, double max);
 /* real share[n] with sum total -> integers with that sum (largest remainder, ties: lower index) */
 void cb_share_round(const double *share, int n, int total, int *out);
 

@@ -243,7 +243,7 @@ static void ref_sim_prefill(struct slow *s, int prompt)
 /* d2o: S = 24 beside 2 sinks, three quarters of it heavy hitters; by layer after softmax(-F) */
 static struct {
     double acc[LAYERS][8][CAP], f[LAYERS], tau[LAYERS][8];
-    int set, heavy[LAYERS], recent[LAYERS], warm[LAYERS][8];
+    int set, waits, heavy[LAYERS], recent[LAYERS], warm[LAYERS][8];
 } d2o;
 
 static double d2o_spread(const struct slow *s, int l)
@@ -281,12 +281,48 @@ static double cosine(const double *a, const double *b, int n)
     return ab / sqrt(aa * bb);
 }
 
+/* Equation 4: variance of the column sums of the heads' mean, for the feed's rows. */
+static double d2o_variance(const struct slow *s, int l)
+{
+    double col[CAP] = { 0 }, mean = 0, sum = 0;
+    int tok[CAP];
+    const int n = left(s, l, 0, tok);
+
+    for (int h = 0; h < s->hp.n_head; h++)
+        for (int c = 0; c < n; c++)
+            for (int i = s->feed > tok[c] ? s->feed : tok[c]; i < s->n; i++)
+                col[c] += cb_slow_p(s, l, h, i, tok[c]) / s->hp.n_head;
+    for (int c = 0; c < n; c++)
+        mean += col[c] / n;
+    for (int c = 0; c < n; c++)
+        sum += (col[c] - mean) * (col[c] - mean) / (n - 1);
+    return sum / ((double)(s->n - s->feed) * (s->n - s->feed) / n);
+}
+
 /* How tokens merge: equation 11 and its variants; one layer may keep all. */
 struct d2o_how {
     int uniform, keys, protect,
         first; /* protect: the layer, -1 = none; first that takes others in */
     enum { EQ11, PRINTED, CODE, AVERAGE, DROP } rule;
+    double share, gate;     /* share: of the tokens, 0 = 24; gate > 0: layers=gate */
+    int first2, first_step; /* layers=first2; drop=first-decode */
 };
+
+/* The budgets of all layers, if they are set now. */
+static void d2o_budgets(const struct slow *s, const struct d2o_how *how)
+{
+    const double of = how->share > 0 ? how->share * s->n : 24;
+    double w[LAYERS], sum = 0;
+
+    for (int l = 0; l < LAYERS; l++)
+        sum += w[l] = how->uniform || how->first2 ? 1
+                      : how->gate > 0             ? (d2o.f[l] <= how->gate ? 3 : 1)
+                                                  : exp(-d2o.f[l]);
+    for (int l = 0; l < LAYERS; l++) {
+        d2o.heavy[l] = (int)(w[l] * LAYERS * of / sum * 0.75);
+        d2o.recent[l] = (int)(w[l] * LAYERS * of / sum * 0.25);
+    }
+}
 
 /* What goes into one kept token x[hd], with similarities u[m] and each token's x at from[m] */
 static void d2o_into(double *x, const double *const *from, const double *u, int m, int rule, int hd)
@@ -350,26 +386,32 @@ static void d2o_merge(struct slow *s, int l, int h, const int *out, int m,
     }
 }
 
-static void d2o_run(struct slow *s, int prompt, const struct d2o_how *how)
+/* Scores of the feed, and at the end of a prompt how dense each layer's attention is. */
+static void d2o_look(const struct slow *s, int prompt, const struct d2o_how *how)
 {
     const int group = s->hp.n_head / s->hp.n_kv;
-    double sum = 0;
-    int was[CAP], out[CAP];
 
     for (int l = 0; l < LAYERS; l++) {
         for (int h = 0; h < s->hp.n_head; h++)
             for (int i = s->feed; i < s->n; i++)
                 for (int j = 0; j <= i; j++)
                     d2o.acc[l][h / group][j] += cb_slow_p(s, l, h, i, j);
-        d2o.f[l] = prompt && !how->uniform ? d2o_spread(s, l) : 0;
-        sum += exp(-d2o.f[l]);
+        if (prompt && !(how->gate > 0 && d2o.set))
+            d2o.f[l] = how->gate > 0 ? d2o_variance(s, l) : d2o_spread(s, l);
     }
-    for (int l = 0; l < LAYERS && !d2o.set; l++) {
-        d2o.heavy[l] = (int)(exp(-d2o.f[l]) / sum * LAYERS * 24 * 0.75);
-        d2o.recent[l] = (int)(exp(-d2o.f[l]) / sum * LAYERS * 24 * 0.25);
-    }
-    d2o.set = 1;
-    for (int l = 0; l < LAYERS; l++)
+}
+
+static void d2o_run(struct slow *s, int prompt, const struct d2o_how *how)
+{
+    int was[CAP], out[CAP];
+    const int now = prompt ? !how->first_step : d2o.waits;
+
+    d2o_look(s, prompt, how);
+    d2o.waits = prompt && how->first_step;
+    if (now && (how->share > 0 || !d2o.set))
+        d2o_budgets(s, how);
+    d2o.set |= now;
+    for (int l = how->first2 ? 2 : 0; l < LAYERS && !d2o.waits; l++)
         for (int h = 0; h < s->hp.n_kv && l != how->protect; h++) {
             const int n = left(s, l, h, was), keep = 2 + d2o.heavy[l] + d2o.recent[l];
             int m = 0;
@@ -397,9 +439,34 @@ static void ref_d2o_code(struct slow *s, int prompt)
     d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .rule = CODE });
 }
 
+static void ref_d2o_share(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .share = 0.2 });
+}
+
+/* Between the layers' variances; set by d2o_gate() */
+static double gate;
+
+static void ref_d2o_gate(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .share = 0.2, .gate = gate });
+}
+
+static void ref_d2o_first2(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .first2 = 1 });
+}
+
+static void ref_d2o_late(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .keys = 1, .protect = -1, .share = 0.2, .first_step = 1 });
+}
+
 static void ref_d2o_average(struct slow *s, int prompt)
 {
-    d2o_run(s, prompt, &(struct d2o_how){ 1, 1, -1, 0, AVERAGE });
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .uniform = 1, .keys = 1, .protect = -1, .rule = AVERAGE });
 }
 
 static void ref_d2o_drop(struct slow *s, int prompt)
@@ -463,6 +530,10 @@ static const struct pair pairs[] = {
     { "tova:budget=24", ref_tova, 0, 0, 0, 0 },
     { "d2o:budget=24,sink=2", ref_d2o, 0, 0, 0, 0 },
     { "d2o:budget=24,sink=2,merge=avg,layers=uniform", ref_d2o_average, 0, 0, 0, 0 },
+    { "d2o:budget=0.2,sink=2", ref_d2o_share, 0, 0, 0, 0 },
+    { "d2o:budget=0.2,sink=2,layers=gate", ref_d2o_gate, 0, 0, 0, 0 },
+    { "d2o:budget=24,sink=2,layers=first2", ref_d2o_first2, 0, 0, 0, 0 },
+    { "d2o:budget=0.2,sink=2,drop=first-decode", ref_d2o_late, 0, 0, 0, 0 },
     { "d2o:budget=24,sink=2,merge=off", ref_d2o_drop, 0, 0, 0, 0 },
     { "d2o:budget=24,sink=2,merge=printed", ref_d2o_printed, 0, 0, 0, 0 },
     { "d2o:budget=24,sink=2,merge=code", ref_d2o_code, 0, 0, 0, 0 },
@@ -515,6 +586,17 @@ static double part_layers(const struct slow *r, int mode)
     return (lo + hi) / 2;
 }
 
+static double d2o_gate(const struct slow *r)
+{
+    double lo = 1e9, hi = 0;
+    for (int l = 0; l < LAYERS; l++) {
+        lo = fmin(lo, d2o_variance(r, l));
+        hi = fmax(hi, d2o_variance(r, l));
+    }
+    ck_assert(hi > 1.01 * lo);
+    return (lo + hi) / 2;
+}
+
 static cb_model *open_model(const char *family)
 {
     struct tiny t = cb_tiny_small(family);
@@ -552,6 +634,10 @@ static void run_pair(const struct pair *t, const char *family, int chunk)
     if (!strncmp(spec, "simlayerkv", 10)) {
         sim_threshold = part_layers(r, strstr(spec, "prefill") != NULL);
         snprintf(spec, sizeof spec, "%s,threshold=%.17g", t->spec, sim_threshold);
+    }
+    if (strstr(spec, "layers=gate")) {
+        gate = d2o_gate(r);
+        snprintf(spec, sizeof spec, "%s,gate=%.17g", t->spec, gate);
     }
     s = cb_toy_session(m, spec, "f32", chunk);
     cb_toy_ok(cb_session_prefill(s, tok, prompt, NULL));

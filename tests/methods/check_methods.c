@@ -173,6 +173,25 @@ START_TEST(snapkv_example)
 }
 END_TEST
 
+/* Pooled over 3 tokens, 4, 5 and 6 are equal; 5 has the most before pooling. */
+START_TEST(snapkv_ties)
+{
+    static const int want[2][5] = { { 0, 1, 5, 8, 9 }, { 0, 1, 4, 8, 9 } };
+    cb_model *m = cb_written_model(1, 1, 1, WIDE);
+    double logit[10][10] = { { 0 } };
+    cb_session *s = cb_written_session(m,
+                                       _i ? "snapkv:budget=5,window=2,kernel=3,pool=max,tie=index"
+                                          : "snapkv:budget=5,window=2,kernel=3,pool=max",
+                                       32);
+
+    memcpy(logit[8], vec_snap_logits, sizeof vec_snap_logits);
+    cb_written_logits(s, logit[0], 10, NULL, 10, 10, 0);
+    cb_written_holds(s, 0, 0, want[_i], 5);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 /* first, second, last and sum of the layers' budgets */
 static void budgets_are(const int *c, const char *how, const int *want)
 {
@@ -274,6 +293,29 @@ START_TEST(shapes_of_a_budget)
 }
 END_TEST
 
+/* What a bound takes or leaves goes to the others, in proportion. */
+START_TEST(bounded_shares)
+{
+    static const struct {
+        double x[4], min, max, want[4];
+    } cases[] = {
+        { { 1, 2, 3, 4 }, 0, 10, { 2, 4, 6, 8 } },
+        { { 0.1, 2, 4, 4 }, 1, 10, { 1, 3.8, 7.6, 7.6 } },
+        { { 0.1, 0.3, 4, 4 }, 1, 10, { 1, 1, 9, 9 } },
+        { { 0, 1, 1, 9 }, 1, 9, { 1, 5, 5, 9 } },
+        { { 1, 1, 1, 1 }, 5, 10, { 5, 5, 5, 5 } },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double x[4];
+        memcpy(x, cases[i].x, sizeof x);
+        cb_share_clamp(x, 4, 20, cases[i].min, cases[i].max);
+        for (int l = 0; l < 4; l++)
+            ck_assert_double_eq_tol(x[l], cases[i].want[l], 1e-9);
+    }
+}
+END_TEST
+
 START_TEST(the_best_are_kept)
 {
     static const float s[] = { 5, 1, 3, 3, 3, 9, 0, 2 }, raw[] = { 0, 0, 1, 2, 2, 0, 0, 0 };
@@ -342,6 +384,8 @@ int main(void)
     tcase_add_test(t, pyramidkv_preset);
     tcase_add_test(t, h2o_example);
     tcase_add_test(t, snapkv_example);
+    tcase_add_loop_test(t, snapkv_ties, 0, 2);
+    tcase_add_test(t, bounded_shares);
     tcase_add_test(t, d2o_keeps_and_merges);
     tcase_add_test(t, shapes_of_a_budget);
     tcase_add_test(t, the_best_are_kept);

@@ -123,6 +123,33 @@ START_TEST(turns_as_the_formula)
 }
 END_TEST
 
+/* The gate decides for each query, in a prompt as for a decoded token. */
+START_TEST(a_gate_in_prompts)
+{
+    static const char *const gate[] = { ",gate=0", ",gate=0.5" };
+    float plain[3 * N * NQ], prompt[3 * N * NQ], step[3 * NQ];
+    struct toy t;
+
+    for (int g = 0; g < 2; g++) {
+        open_toy(&t, devices[_i], with(""));
+        cb_toy_prompt(&t, N, N, plain);
+        cb_toy_close(&t);
+        open_toy(&t, devices[_i], with(gate[g]));
+        cb_toy_prompt(&t, N, 5, prompt);
+        cb_toy_close(&t);
+        ck_assert(memcmp(plain, prompt, sizeof plain));
+        open_toy(&t, devices[_i], with(gate[g]));
+        for (int i = 0; i < N; i++) {
+            cb_toy_decode(&t, step);
+            for (int l = 0; l < 3; l++)
+                for (int x = 0; x < NQ; x++)
+                    ck_assert_float_eq_tol(step[l * NQ + x], prompt[(l * N + i) * NQ + x], 2e-6f);
+        }
+        cb_toy_close(&t);
+    }
+}
+END_TEST
+
 /* ---- what is full attention ---- */
 
 static void run_all(const char *device, const char *policy, int n_prompt, int copies, float *out)
@@ -206,19 +233,20 @@ END_TEST
  * kept tokens in plain C, those that are far with query and keys of the block's first layer. */
 START_TEST(near_after_snapkv)
 {
-    static const int recent[] = { 4, 3 }, lead[] = { 0, 1 };
+    static const char *const how[] = { ",snap=8,window=3", ",snap=8,window=3,proximal=window",
+                                       ",snap=8,window=6,proximal=window" };
+    static const int recent[] = { 4, 3, 4 }, lead[] = { 0, 1 };
     float out[3 * NQ];
 
-    for (int by = 0; by < 2; by++) {
+    for (int by = 0; by < 3; by++) {
         struct toy t;
-        open_toy(&t, devices[_i],
-                 with(by ? ",snap=8,window=3,proximal=window" : ",snap=8,window=3"));
+        open_toy(&t, devices[_i], with(how[by]));
         cb_toy_prompt(&t, N - 1, N, NULL);
         cb_toy_decode(&t, out);
         for (int h = 0; h < 4; h++) {
             const struct store *st = &t.s->bank.store[2];
             double sum = 0, want[4] = { 0 };
-            int far = 0;
+            int far = 0, first = 0;
             ck_assert_int_eq(st->n[h / 2], 9);
             for (int j = 0; j < 9; j++) {
                 const int pos = cb_store_pos(st, h / 2, j);
@@ -233,17 +261,63 @@ START_TEST(near_after_snapkv)
                 p = exp(p);
                 sum += p;
                 far += !near_by;
+                first += pos < 2;
                 for (int c = 0; c < 4; c++)
                     want[c] += p * (double)v[c];
             }
             for (int c = 0; c < 4; c++)
                 want[c] /= sum;
-            if (by)
-                ck_assert_int_eq(far, 9 - 2 - 3);
-            near(by ? "window" : "distance", out + 2 * NQ + 4 * h, want, 4, 2e-6);
+            if (by) /* the last tokens are kept */
+                ck_assert_int_eq(far, 9 - first - recent[by]);
+            near(how[by], out + 2 * NQ + 4 * h, want, 4, 2e-6);
         }
         cb_toy_close(&t);
     }
+}
+END_TEST
+
+/* What the block's first layer keeps is SnapKV's choice: its last three queries' attention, summed,
+ * averaged over the heads and pooled over five tokens. First tokens are chosen like others. */
+START_TEST(the_kept_set_is_snapkvs)
+{
+    enum { P = N - 1, W = 3, CHOSEN = 5 };
+    static const int lead[2][3] = { { 0, 0, 0 }, { 0, 1, 1 } };
+    struct toy t;
+
+    open_toy(&t, devices[_i], with(",snap=8,window=3"));
+    cb_toy_prompt(&t, P, 4, NULL);
+    for (int l = 0; l < 3; l++)
+        for (int kv = 0; kv < 2; kv++) {
+            double vote[P - W] = { 0 }, pooled[P - W] = { 0 };
+            int slot = 0;
+            for (int h = 2 * kv; h < 2 * kv + 2; h++)
+                for (int i = P - W; i < P; i++) {
+                    double p[P], sum = 0;
+                    for (int j = 0; j <= i; j++) {
+                        const float *q = cb_toy_row(&t, lead[kv][l], i) + 4 * h;
+                        const float *k = cb_toy_row(&t, lead[kv][l], j) + 4 * (4 + kv);
+                        double x = 0;
+                        for (int c = 0; c < 4; c++)
+                            x += 0.5 * (double)q[c] * (double)k[c];
+                        sum += p[j] = exp(x);
+                    }
+                    for (int j = 0; j < P - W; j++)
+                        vote[j] += p[j] / sum / 2;
+                }
+            for (int j = 0; j < P - W; j++)
+                for (int d = j - 2; d <= j + 2; d++)
+                    pooled[j] += d >= 0 && d < P - W ? vote[d] / 5 : 0;
+            for (int j = 0; j < P; j++) {
+                int better = 0;
+                for (int i = 0; j < P - W && i < P - W; i++)
+                    better += pooled[i] > pooled[j];
+                if (better < CHOSEN)
+                    ck_assert_int_eq(cb_store_pos(&t.s->bank.store[l], kv, slot++), j);
+            }
+            ck_assert_int_eq(slot, 8);
+            ck_assert_int_eq(t.s->bank.store[l].n[kv], 8);
+        }
+    cb_toy_close(&t);
 }
 END_TEST
 
@@ -427,7 +501,9 @@ int main(void)
     tcase_add_loop_test(c, full_where_nothing_is_shared, 0, n_device);
     tcase_add_loop_test(c, full_where_layers_are_alike, 0, n_device);
     tcase_add_loop_test(c, a_gate_of_0_reads_no_distant_tokens, 0, n_device);
+    tcase_add_loop_test(c, a_gate_in_prompts, 0, n_device);
     tcase_add_loop_test(c, near_after_snapkv, 0, n_device);
+    tcase_add_loop_test(c, the_kept_set_is_snapkvs, 0, n_device);
     tcase_add_test(c, bytes_as_the_formula);
     tcase_add_test(c, turns_chunks_and_threads_do_not_matter);
     tcase_add_test(c, snapkv_keeps_as_many_as_asked);

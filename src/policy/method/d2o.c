@@ -22,9 +22,11 @@ enum {
     BETA,
     MERGE_SINKS,
     MERGE_KEYS,
+    DROP,
     DECODE
 };
 enum { SOFTMAX, GATED, FIRST2, UNIFORM, MEASURED };
+enum { AT_PROMPT_END, AT_FIRST_STEP };
 enum { BOUNDED, GROW };
 enum { ALL = 1000000000 };
 
@@ -59,6 +61,11 @@ static const struct method_opt opts[] = {
                       NULL },
     [MERGE_KEYS] = { "merge_keys", NULL, "keys are merged as well as values", OPT_FLAG, 1, 0, 1,
                      NULL },
+    [DROP] = { "drop", NULL,
+               "when tokens of the prompt go: at its end, or after the first generated token, as "
+               "in "
+               "the published code",
+               OPT_CHOICE, AT_PROMPT_END, 0, 0, "prompt-end first-decode" },
     [DECODE] = { "decode", NULL, "bounded: one token goes at each step; grow: none does",
                  OPT_CHOICE, BOUNDED, 0, 0, "bounded grow" },
     { .name = NULL },
@@ -66,6 +73,7 @@ static const struct method_opt opts[] = {
 
 struct layer {
     double spread;     /* spread of the attention, as layers= defines it */
+    double unit;       /* layers=gate: what the spread is compared with, see observe() */
     int heavy, recent; /* the layer's budget */
 };
 
@@ -73,6 +81,7 @@ struct layer {
  * tau[n_layer][n_kv]. */
 struct st {
     int ready;             /* layers have their budgets */
+    int waits;             /* a prompt ended, and the next token drops (AT_FIRST_STEP) */
     int evicts;            /* something was dropped: the token budgets are fixed now */
     struct layer layer[1]; /* [n_layer] */
 };
@@ -142,6 +151,8 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         err = measured(p);
     else if (!err && p->val[PRESET].set)
         err = cb_policy_refuse(p, "preset: goes with layers=preset");
+    if (!err && p->val[DROP].num == AT_FIRST_STEP && p->val[DECODE].num == GROW)
+        err = cb_policy_refuse(p, "drop=first-decode: needs decode=bounded");
     if (err)
         return err;
     for (int l = 0; l < sh->n_layer; l++) {
@@ -165,24 +176,31 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
     struct st *st = p->state;
 
     (void)state;
-    if (s->prompt)
-        st->layer[l].spread = spread(p, s);
+    /* once KV heads hold different tokens, there is no mean over heads to take */
+    if (!s->prompt || (p->val[LAYERS].num == GATED && st->evicts))
+        return 0;
+    st->layer[l].spread = spread(p, s);
+    /* One column with a part c of all rows makes a variance of (c rows)^2 / columns: c^2 n for a
+     * first prompt of n tokens. Later prompts have more columns than rows. */
+    st->layer[l].unit = (double)s->n_query * s->n_query / s->n;
     return 0;
 }
 
 /* A layer's weight in the split of the budget. */
-static double weight(const struct policy *p, int l, int n)
+static double weight(const struct policy *p, int l)
 {
+    const struct layer *y = &((const struct st *)p->state)->layer[l];
     const double *given = p->mem;
-    const double x = given ? given[l] : ((const struct st *)p->state)->layer[l].spread;
 
     if (p->val[LAYERS].num == SOFTMAX || given)
-        return exp(-x);
-    return p->val[LAYERS].num == GATED && x <= p->val[GATE].num * n ? p->val[ALPHA].num : 1;
+        return exp(-(given ? given[l] : y->spread));
+    return p->val[LAYERS].num == GATED && y->spread <= p->val[GATE].num * y->unit
+               ? p->val[ALPHA].num
+               : 1;
 }
 
-/* The layers' parts of the budget for n tokens -> [n_layer]. A part that exceeds n is cut, and the
- * others get the excess. */
+/* The layers' parts of the budget for n tokens -> [n_layer]. None is more than n, or less than a
+ * hundredth of it (unless the mean is); the others give or get the difference. */
 static const double *split(const struct policy *p, int n)
 {
     const double of = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n : p->val[BUDGET].num;
@@ -190,10 +208,10 @@ static const double *split(const struct policy *p, int n)
     double *share = real(p), sum = 0;
 
     for (int l = 0; l < n_layer; l++)
-        sum += share[l] = weight(p, l, n);
+        sum += share[l] = weight(p, l);
     for (int l = 0; l < n_layer; l++)
         share[l] *= of * n_layer / sum;
-    cb_share_cap(share, n_layer, of * n_layer, fmax(of, n));
+    cb_share_clamp(share, n_layer, of * n_layer, fmin(of, 0.01 * n), fmax(of, n));
     return share;
 }
 
@@ -224,25 +242,28 @@ static int merge(struct policy *p, int l, int kv, struct eviction *e)
     return cb_d2o_merge(e, kv, &how, tau + l * p->sh.n_kv + kv);
 }
 
-static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
+/* Does layer 0 set all budgets now? A share is one of the tokens fed so far; a count stays once
+ * something was dropped. */
+static int sets_budgets(const struct policy *p, struct st *st, int prompt)
 {
-    struct st *st = p->state;
-    const int prompt = cb_evict_at_prompt(e), sink = (int)p->val[SINK].num;
+    const int first = st->waits;
+
+    st->waits = prompt && p->val[DROP].num == AT_FIRST_STEP;
+    if (prompt || first)
+        return !st->waits && (p->val[BUDGET].num < 1 || !st->evicts);
+    return !st->ready;
+}
+
+/* Drops what exceeds the layer's budget, and merges it. */
+static int drop(struct policy *p, int l, struct st *st, struct eviction *e)
+{
+    const int sink = (int)p->val[SINK].num, recent = st->layer[l].recent;
+    const int keep = st->layer[l].heavy == ALL ? ALL : sink + st->layer[l].heavy + recent;
     int err = 0;
 
-    (void)state;
-    (void)s;
-    if (!prompt && p->val[DECODE].num == GROW)
-        return 0;
-    if (l == 0 && (prompt ? p->val[BUDGET].num < 1 || !st->evicts : !st->ready)) {
-        if (!prompt && p->val[BUDGET].num < 1)
-            return cb_policy_refuse(p, "budget=%g: a share needs a prompt", p->val[BUDGET].num);
-        set_budgets(p, cb_view_seen(p));
-    }
     for (int h = 0; h < p->sh.n_kv && !err; h++) {
-        const int n = cb_view_len(p, l, h), recent = st->layer[l].recent;
-        const int keep = sink + st->layer[l].heavy + recent;
-        if (st->layer[l].heavy == ALL || n <= keep)
+        const int n = cb_view_len(p, l, h);
+        if (n <= keep)
             continue;
         st->evicts = 1;
         err = cb_evict_keep_top(e, h, cb_view_col(p, l, h, 0), NULL, n, keep, sink, recent);
@@ -250,6 +271,22 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
             err = merge(p, l, h, e);
     }
     return err;
+}
+
+static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
+{
+    struct st *st = p->state;
+    const int prompt = cb_evict_at_prompt(e), given = p->val[BUDGET].num >= 1;
+
+    (void)state;
+    (void)s;
+    if (!prompt && p->val[DECODE].num == GROW)
+        return 0;
+    if (!prompt && !given && !st->ready && !st->waits)
+        return cb_policy_refuse(p, "budget=%g: a share needs a prompt", p->val[BUDGET].num);
+    if (l == 0 && sets_budgets(p, st, prompt))
+        set_budgets(p, cb_view_seen(p));
+    return prompt && st->waits ? 0 : drop(p, l, st, e);
 }
 
 /* If layers are compared, returns the mean: only a run shows which layer gets more. */
@@ -263,7 +300,7 @@ static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
                             : fmax(1, floor(heavy)) + fmax(1, floor(r < 1 ? of * r : r));
     const int keep = (int)fmin(1e9, both + p->val[SINK].num), n = n_prompt + n_gen;
 
-    if (is_protected(p, l))
+    if (is_protected(p, l) || (p->val[DROP].num == AT_FIRST_STEP && !n_gen))
         return n;
     if (p->val[DECODE].num == GROW)
         return (n_prompt < keep ? n_prompt : keep) + n_gen;

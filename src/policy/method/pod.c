@@ -28,7 +28,7 @@ static const struct method_opt opts[] = {
     [RECENT] = { "recent", "tokens", "last tokens that it does, the current one among them",
                  OPT_INT, 4080, 1, 1e9, NULL },
     [GATE] = { "gate", "",
-               "a step leaves distant tokens out where the others' share reaches this; "
+               "a head leaves distant tokens out where the others' share reaches this; "
                "above 1: never",
                OPT_NUM, 2, 0, 2, NULL },
     [SNAP] = { "snap", "tokens", "SnapKV: tokens kept of a prompt, besides generated ones; 0: all",
@@ -80,8 +80,7 @@ static int check(struct policy *p)
                                 p->val[WINDOW].num);
     if (p->val[PROXIMAL].num == BY_WINDOW && p->val[SNAP].num == 0)
         return cb_policy_refuse(p, "proximal=window: needs snap");
-    /* how many kept tokens are near depends on the text */
-    p->at_most = p->val[SNAP].num > 0 && p->val[PROXIMAL].num == BY_DISTANCE;
+    p->at_most = p->val[SNAP].num > 0; /* how many kept tokens are near depends on the text */
     return 0;
 }
 
@@ -173,9 +172,7 @@ static int observe(struct policy *p, int l, void *st, const struct scores *sc)
         keep[0] = -1;
         if (n <= snap || p->plan[l].cross.from[kv] != l)
             continue;
-        keep[0] = cb_keep_top(sc->s + row, NULL, n, snap,
-                              p->plan[l].cross.sink < snap - window ? p->plan[l].cross.sink : 0,
-                              window, keep + 1);
+        keep[0] = cb_keep_top(sc->s + row, sc->raw + row, n, snap, 0, window, keep + 1);
         if (keep[0] < 0)
             return keep[0];
     }

@@ -5,7 +5,8 @@
  * too. */
 #include "policy/policy.h"
 
-enum { BUDGET, WINDOW, KERNEL, POOL, GROUP, SINK, DECODE, TAIL };
+enum { BUDGET, WINDOW, KERNEL, POOL, TIE, GROUP, SINK, DECODE, TAIL };
+enum { BY_RAW, BY_INDEX };
 enum { GROW, BOUNDED };
 
 static const struct method_opt opts[] = {
@@ -16,6 +17,10 @@ static const struct method_opt opts[] = {
     [KERNEL] = { "kernel", "tokens", "width of the pooling, odd; 1 = none", OPT_INT, 5, 1, 255,
                  NULL },
     [POOL] = { "pool", NULL, "how votes are pooled", OPT_CHOICE, 0, 0, 0, "mean max" },
+    [TIE] = { "tie", NULL,
+              "of equal pooled votes: the more before pooling, then the lower position; or "
+              "the lower position at once",
+              OPT_CHOICE, BY_RAW, 0, 0, "raw index" },
     [GROUP] = { "group", NULL, "how the query heads of a KV head combine, before pooling",
                 OPT_CHOICE, 0, 0, 0, "mean max" },
     [SINK] = { "sink", "tokens", "first tokens kept whatever their votes", OPT_INT, 0, 0, 1e9,
@@ -57,6 +62,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
 {
     struct st *st = state;
     const int n = cb_view_len(p, l, 0), prompt = cb_evict_at_prompt(e);
+    struct scores by;
     int keep;
 
     if (!prompt && p->val[DECODE].num == GROW)
@@ -67,7 +73,10 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     if (!prompt)
         return cb_evict_drop_tail(e, n, keep + (int)p->val[TAIL].num, st->first);
     st->first = n < keep ? n : keep;
-    return cb_evict_keep_votes(e, s, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num);
+    by = *s;
+    if (p->val[TIE].num == BY_INDEX)
+        by.raw = by.s;
+    return cb_evict_keep_votes(e, &by, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num);
 }
 
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
