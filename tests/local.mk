@@ -329,4 +329,4 @@ dist_check_SCRIPTS = \
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
 endif
-EXTRA_DIST += tests/tally examples/ask.c
+EXTRA_DIST += tests/tally examples/ask.c examples/read-bank.c
