@@ -12,7 +12,7 @@
 
 #include "ctxbank.h"
 #include "engine/session.h"
-#include "kit/run.h"
+#include "kit/runner.h"
 
 enum { MAX_CASES = 8 };
 

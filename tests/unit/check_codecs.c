@@ -7,7 +7,7 @@
 
 #include "device/kivi.h"
 #include "gguf/dtype.h"
-#include "kit/run.h"
+#include "kit/runner.h"
 #include "vectors/codecs.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* run.c - runs a suite. Tests are processes of their own: they count in shared memory. */
-#include "run.h"
+/* runner.c - runs a suite. Tests are processes of their own: they count in shared memory. */
+#include "runner.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>

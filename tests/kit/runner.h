@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* run.h - runs a suite and tells tests that were skipped from those that passed. */
-#ifndef RUN_H
-#define RUN_H
+/* runner.h - runs a suite and tells tests that were skipped from those that passed. */
+#ifndef RUNNER_H
+#define RUNNER_H
 
 #include <check.h>
 
