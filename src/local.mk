@@ -70,6 +70,7 @@ libcore_la_SOURCES += \
 	src/jinja/str_methods.c src/jinja/str_methods.h
 
 libcore_la_SOURCES += \
+	src/text/conversation_text.c src/text/conversation_text.h \
 	src/text/template.c src/text/template.h \
 	src/text/tok.h \
 	src/text/tok_bpe.c \

@@ -37,6 +37,7 @@ check_programs = \
 	tests/ops/check_prepack \
 	tests/ops/check_work_space \
 	tests/unit/check_store \
+	tests/unit/check_chat \
 	tests/unit/check_jinja \
 	tests/unit/check_template \
 	tests/unit/check_threads \
@@ -202,6 +203,10 @@ tests_unit_check_sample_LDADD = $(check_ldadd)
 tests_unit_check_store_SOURCES = tests/unit/check_store.c
 tests_unit_check_store_CFLAGS = $(check_cflags)
 tests_unit_check_store_LDADD = $(check_ldadd)
+
+tests_unit_check_chat_SOURCES = tests/unit/check_chat.c
+tests_unit_check_chat_CFLAGS = $(check_cflags)
+tests_unit_check_chat_LDADD = $(check_ldadd)
 
 tests_unit_check_jinja_SOURCES = tests/unit/check_jinja.c
 tests_unit_check_jinja_CFLAGS = $(check_cflags)
