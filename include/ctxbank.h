@@ -182,7 +182,8 @@ struct cb_model_info {
     int n_threads;
     uint64_t fingerprint;  /* hash of shape and vocabulary: the same in every quantisation. Names of
                               presets contain it as %016x. 0 with vocab_only */
-    const char *chat_form; /* form of the file's own template; NULL: unknown */
+    const char *chat_form; /* how conversations are written by default: "jinja", by the file's own
+                              template; a built-in form; NULL: there is neither */
 };
 
 CB_API struct cb_model_params cb_model_defaults(void); /* all zero */
@@ -237,17 +238,30 @@ struct cb_message {
     const char *text;
 };
 
-/* The conversation msg[n] in the chat form that the model was trained on, followed, with `ask`, by
- * the opening of the assistant's turn -> *text, ended by NUL; the caller frees it. form: a name
- * from cb_chat_form_at(), or NULL for the form of the file's own template (CB_EUNSUPPORTED: it is
- * unknown). CB_EARG: the form or a role is unknown, or the form has no place for a message. */
-CB_API int cb_chat_text(const cb_model *model, const char *form, const struct cb_message *msg,
-                        int n, int ask, char **text);
-/* The same as token ids[*n_ids]; the caller frees *ids. Only the marks of the form become special
- * tokens; special tokens spelled in a message are ordinary text. from > 0: the timeline already
- * holds the first `from` bytes of cb_chat_text(), and only the text after them is tokenized. */
-CB_API int cb_chat_tokenize(const cb_model *model, const char *form, const struct cb_message *msg,
-                            int n, int ask, size_t from, int32_t **ids, int *n_ids);
+struct cb_chat {
+    const char *form; /* NULL: the file's own template, or the built-in form that it resembles if it
+                         is not understood; "jinja": the file's own; a name from cb_chat_form_at();
+                         or the text of a template in the language Jinja */
+    const char *vars; /* NULL, or a JSON object: variables for the template, such as "tools" or
+                         "enable_thinking". "messages" in it replaces msg: messages with tool calls
+                         and other fields. Built-in forms have no variables */
+};
+
+/* The conversation msg[n], followed, with `ask`, by the opening of the assistant's turn -> *text,
+ * ended by NUL; the caller frees it. how may be NULL: the defaults. A system message that the
+ * template refuses or leaves out goes in front of the user's first text. Without messages, `ask`
+ * and variables only `how` is checked. CB_EUNSUPPORTED: the model has no template that is
+ * understood, and none was named; CB_EARG: the form, a role or `vars` is bad, or the template
+ * refuses the conversation; CB_EFORMAT: the template fails or needs too much. */
+CB_API int cb_chat_text(const cb_model *model, const struct cb_chat *how,
+                        const struct cb_message *msg, int n, int ask, char **text);
+/* The same as token ids[*n_ids]; the caller frees *ids. Only what the template itself writes
+ * becomes special tokens; special tokens spelled in a message or variable are ordinary text.
+ * from > 0: the timeline already holds the first `from` bytes of cb_chat_text(), and only the text
+ * after them is tokenized. */
+CB_API int cb_chat_tokenize(const cb_model *model, const struct cb_chat *how,
+                            const struct cb_message *msg, int n, int ask, size_t from,
+                            int32_t **ids, int *n_ids);
 
 /* ---- session ---- */
 

@@ -45,6 +45,33 @@ libcore_la_SOURCES += \
 	src/gguf/requantize.c src/gguf/requantize.h
 
 libcore_la_SOURCES += \
+	src/jinja/ast.h \
+	src/jinja/exec.c \
+	src/jinja/expression.c src/jinja/expression.h \
+	src/jinja/filters.c src/jinja/filters.h \
+	src/jinja/filters_list.c \
+	src/jinja/globals.c \
+	src/jinja/is_tests.c \
+	src/jinja/jcase.c src/jinja/jcase.h \
+	src/jinja/jchars.c \
+	src/jinja/jformat.c src/jinja/jformat.h \
+	src/jinja/jinja.h \
+	src/jinja/jnum.c src/jinja/jnum.h \
+	src/jinja/jprint.c src/jinja/jprint.h \
+	src/jinja/jrun.c src/jinja/jrun.h \
+	src/jinja/json_read.c src/jinja/json_read.h \
+	src/jinja/jsort.c src/jinja/jsort.h \
+	src/jinja/jvalue.c src/jinja/jvalue.h \
+	src/jinja/lexer.c src/jinja/lexer.h \
+	src/jinja/members.c src/jinja/members.h \
+	src/jinja/native.c src/jinja/native.h \
+	src/jinja/operators.c src/jinja/operators.h \
+	src/jinja/parse_expr.c src/jinja/parse_expr.h \
+	src/jinja/parser.c \
+	src/jinja/str_methods.c src/jinja/str_methods.h
+
+libcore_la_SOURCES += \
+	src/text/conversation_text.c src/text/conversation_text.h \
 	src/text/template.c src/text/template.h \
 	src/text/tok.h \
 	src/text/tok_bpe.c \

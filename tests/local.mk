@@ -39,9 +39,12 @@ check_programs = \
 	tests/ops/check_prepack \
 	tests/ops/check_work_space \
 	tests/unit/check_store \
+	tests/unit/check_chat \
+	tests/unit/check_jinja \
 	tests/unit/check_template \
 	tests/unit/check_threads \
 	tests/unit/check_tok \
+	tests/fuzz/check_jinja_fuzz \
 	tests/fuzz/check_tok_file
 
 if !THREADS_OPENMP
@@ -251,6 +254,14 @@ tests_unit_check_store_CFLAGS = $(check_cflags)
 tests_unit_check_store_LDFLAGS = $(check_ldflags)
 tests_unit_check_store_LDADD = $(check_ldadd)
 
+tests_unit_check_chat_SOURCES = tests/unit/check_chat.c
+tests_unit_check_chat_CFLAGS = $(check_cflags)
+tests_unit_check_chat_LDADD = $(check_ldadd)
+
+tests_unit_check_jinja_SOURCES = tests/unit/check_jinja.c
+tests_unit_check_jinja_CFLAGS = $(check_cflags)
+tests_unit_check_jinja_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
 tests_unit_check_template_SOURCES = tests/unit/check_template.c
 tests_unit_check_template_CFLAGS = $(check_cflags)
 tests_unit_check_template_LDFLAGS = $(check_ldflags)
@@ -260,6 +271,10 @@ tests_unit_check_tok_SOURCES = tests/unit/check_tok.c
 tests_unit_check_tok_CFLAGS = $(check_cflags)
 tests_unit_check_tok_LDFLAGS = $(check_ldflags)
 tests_unit_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_fuzz_check_jinja_fuzz_SOURCES = tests/fuzz/check_jinja_fuzz.c
+tests_fuzz_check_jinja_fuzz_CFLAGS = $(check_cflags)
+tests_fuzz_check_jinja_fuzz_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
 tests_fuzz_check_tok_file_CFLAGS = $(check_cflags)
@@ -303,6 +318,18 @@ EXTRA_DIST += \
 	tests/vectors/tok-smollm2-135m-instruct.json \
 	tests/vectors/tok-spm-plain.gguf tests/vectors/tok-spm-plain.json \
 	tests/vectors/tok-spm.gguf tests/vectors/tok-spm.json \
+	tests/vectors/make_jinja.py tests/vectors/jinja.json tests/vectors/jinja-language.json \
+	tests/vectors/chat/chatml.jinja tests/vectors/chat/command-a.jinja \
+	tests/vectors/chat/command-r.jinja tests/vectors/chat/deepseek.jinja \
+	tests/vectors/chat/exaone.jinja tests/vectors/chat/gemma2.jinja \
+	tests/vectors/chat/gemma3.jinja tests/vectors/chat/glm4.jinja \
+	tests/vectors/chat/granite.jinja tests/vectors/chat/harmony.jinja \
+	tests/vectors/chat/llama2.jinja tests/vectors/chat/llama3.1.jinja \
+	tests/vectors/chat/llama3.jinja tests/vectors/chat/mistral-v1.jinja \
+	tests/vectors/chat/mistral-v3.jinja tests/vectors/chat/mistral-v7.jinja \
+	tests/vectors/chat/olmo2.jinja tests/vectors/chat/phi3.jinja \
+	tests/vectors/chat/phi4-mini.jinja tests/vectors/chat/qwen3.jinja \
+	tests/vectors/chat/smollm3.jinja tests/vectors/chat/zephyr.jinja \
 	tests/vectors/make_tiny_models.py \
 	tests/vectors/tiny-linear.gguf \
 	tests/vectors/tiny-linear.json \

@@ -15,7 +15,7 @@
 struct chat {
     const struct opts *o;
     struct engine e;
-    const char *form;       /* NULL = the model's own */
+    struct chat_choice choice;
     struct cb_message *msg; /* [n] with texts of our own */
     int n, cap;
     struct buf fed; /* the text of the session's timeline */
@@ -144,7 +144,7 @@ static int new_ids(struct chat *c, const char *all, int32_t **ids, int *n)
         c->end = -1;
         c->anew = 0;
     }
-    TRY(cb_chat_tokenize(c->e.model, c->form, c->msg, c->n, 1, c->fed.n, ids, n));
+    TRY(cb_chat_tokenize(c->e.model, &c->choice.how, c->msg, c->n, 1, c->fed.n, ids, n));
     if (*n && (*ids)[0] == c->end)
         memmove(*ids, *ids + 1, (size_t)-- * n * sizeof **ids);
     return CB_OK;
@@ -182,7 +182,7 @@ static int say(struct chat *c, struct generation *gen)
     char *all;
     int rc;
 
-    TRY(cb_chat_text(c->e.model, c->form, c->msg, c->n, 1, &all));
+    TRY(cb_chat_text(c->e.model, &c->choice.how, c->msg, c->n, 1, &all));
     cb_interrupt_catch();
     rc = answer(c, all, gen);
     if (cb_interrupted() && cb_interrupted() != SIGINT)
@@ -254,7 +254,7 @@ static int run(const struct opts *o)
     int rc = cb_engine_open(o, &c.e);
 
     if (!rc)
-        rc = cb_chat_form_of(o, &c.e, &c.form);
+        rc = cb_chat_choose(o, &c.e, &c.choice);
     if (!rc)
         rc = cb_engine_session(o, &c.e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX));
     if (!rc)
@@ -267,6 +267,7 @@ static int run(const struct opts *o)
         drop_last(&c);
     free(c.msg);
     cb_buf_free(&c.fed);
+    cb_chat_choice_free(&c.choice);
     cb_engine_close(&c.e);
     return rc;
 }

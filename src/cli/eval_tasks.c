@@ -59,12 +59,13 @@ static int chat_tokens(struct tasks *t, int *n)
 {
     static const char word[] = "word";
     const struct cb_message msg = { "user", word };
+    const struct cb_chat how = { .form = t->run.form };
     char *text;
 
     *n = t->e.info.add_bos ? 1 : 0;
     if (t->run.chat != CHAT_ALWAYS || !t->run.form)
         return CB_OK;
-    TRY(cb_chat_text(t->e.model, t->run.form, &msg, 1, 1, &text));
+    TRY(cb_chat_text(t->e.model, &how, &msg, 1, 1, &text));
     *n += count_tokens(t, text, strlen(text)); /* markers count as plain text: never too few */
     free(text);
     return *n < 0 ? *n : CB_OK;

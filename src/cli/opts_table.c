@@ -205,7 +205,15 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "system message of the chat" },
     [ARG_CHAT_TEMPLATE] = { "chat-template", .takes = TAKES_TEXT, .env = 1, .unit = "NAME",
         .sets = SET_CHAT,
-        .text = "chat template to use instead of the model's own" },
+        .text = "chat template to use instead of the model's own: the name of a built-in form, or "
+                "a template in the language Jinja" },
+    [ARG_CHAT_TEMPLATE_FILE] = { "chat-template-file", .takes = TAKES_FILE, .env = 1,
+        .unit = "FILE", .sets = SET_CHAT,
+        .text = "read the chat template, in the language Jinja, from FILE" },
+    [ARG_CHAT_TEMPLATE_VARS] = { "chat-template-kwargs", .takes = TAKES_TEXT, .env = 1,
+        .unit = "JSON", .sets = SET_CHAT,
+        .text = "variables for the chat template, as a JSON object: '{\"enable_thinking\": "
+                "false}'" },
 
     [ARG_PREDICT] = { "predict", .alias = "--n-predict", .letter = 'n', .takes = TAKES_INT,
         .env = 1, .unit = "TOKENS", .min = -1, .max = MAX_TOKENS, .def = "-1",

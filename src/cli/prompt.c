@@ -7,32 +7,65 @@
 
 #include "base/err.h"
 
-int cb_chat_form_of(const struct opts *o, const struct engine *e, const char **form)
+static int read_template(const char *path, struct buf *out)
 {
+    TRY(cb_read_file(path, out));
+    if (strlen(out->s) != out->n)
+        return cb_fail(CB_EFORMAT, "%s: has a NUL byte", path);
+    if (!strstr(out->s, "{{") && !strstr(out->s, "{%"))
+        return cb_fail(CB_EFORMAT, "%s: no template in the language Jinja", path);
+    return CB_OK;
+}
+
+int cb_chat_choose(const struct opts *o, const struct engine *e, struct chat_choice *c)
+{
+    const char *path = cb_opt_text(o, ARG_CHAT_TEMPLATE_FILE);
     char *text;
 
-    *form = cb_opt_text(o, ARG_CHAT_TEMPLATE);
-    TRY(cb_chat_text(e->model, *form, NULL, 0, 0, &text));
+    *c = (struct chat_choice){ .how = { .form = cb_opt_text(o, ARG_CHAT_TEMPLATE),
+                                        .vars = cb_opt_text(o, ARG_CHAT_TEMPLATE_VARS) } };
+    if (path && c->how.form)
+        return cb_usage("chat-template: given twice, also by --chat-template-file");
+    if (path)
+        TRY(read_template(path, &c->file));
+    if (path)
+        c->how.form = c->file.s;
+    TRY(cb_chat_text(e->model, &c->how, NULL, 0, 0, &text));
     free(text);
     return CB_OK;
 }
 
-static int chat_prompt(const struct opts *o, const struct engine *e, int32_t **ids, int *n)
+void cb_chat_choice_free(struct chat_choice *c)
+{
+    cb_buf_free(&c->file);
+}
+
+static int chat_ids(const struct opts *o, const struct engine *e, const struct cb_chat *how,
+                    int32_t **ids, int *n)
 {
     const char *system = cb_opt_text(o, ARG_SYSTEM);
-    const char *form;
     struct buf user;
     int rc;
 
-    TRY(cb_chat_form_of(o, e, &form));
     TRY(cb_read_prompt(o, "\n\n", &user)); /* a document and a question: two paragraphs */
     if (strlen(user.s) != user.n) {
         rc = cb_fail(CB_EARG, "prompt: has a NUL byte, which a chat template cannot carry");
     } else {
         const struct cb_message msg[] = { { "system", system }, { "user", user.s } };
-        rc = cb_chat_tokenize(e->model, form, system ? msg : msg + 1, system ? 2 : 1, 1, 0, ids, n);
+        rc = cb_chat_tokenize(e->model, how, system ? msg : msg + 1, system ? 2 : 1, 1, 0, ids, n);
     }
     cb_buf_free(&user);
+    return rc;
+}
+
+static int chat_prompt(const struct opts *o, const struct engine *e, int32_t **ids, int *n)
+{
+    struct chat_choice c;
+    int rc = cb_chat_choose(o, e, &c);
+
+    if (!rc)
+        rc = chat_ids(o, e, &c.how, ids, n);
+    cb_chat_choice_free(&c);
     return rc;
 }
 

@@ -8,8 +8,13 @@
 /* The prompt of -p, -f, --chat and --system. Caller frees *ids. */
 int cb_prompt_ids(const struct opts *o, const struct engine *e, int32_t **ids, int *n);
 
-/* The chat form that --chat-template names -> *form, NULL: the model's own. Fails if the form is
- * not known. */
-int cb_chat_form_of(const struct opts *o, const struct engine *e, const char **form);
+struct chat_choice {
+    struct cb_chat how;
+    struct buf file; /* how.form, if it was read from a file */
+};
+/* What --chat-template and its relatives say -> *c. Fails if the model or the template cannot do
+ * it. Needs cb_chat_choice_free(), also after a failure. */
+int cb_chat_choose(const struct opts *o, const struct engine *e, struct chat_choice *c);
+void cb_chat_choice_free(struct chat_choice *c);
 
 #endif

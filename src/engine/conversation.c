@@ -2,24 +2,15 @@
 /* conversation.c - turns messages into a prompt, as text or as token ids. */
 #include "base/err.h"
 #include "model/model.h"
-#include "text/template.h"
+#include "text/conversation_text.h"
 
-static int render(const cb_model *m, const char *form, const struct cb_message *msg, int n, int ask,
-                  struct chat_text *out)
-{
-    const struct chat_form *f;
-
-    TRY(cb_chat_form(m->gguf, form, &f));
-    return cb_chat_render(m->gguf, f, msg, n, ask, out);
-}
-
-int cb_chat_text(const cb_model *m, const char *form, const struct cb_message *msg, int n, int ask,
-                 char **text)
+int cb_chat_text(const cb_model *m, const struct cb_chat *how, const struct cb_message *msg, int n,
+                 int ask, char **text)
 {
     struct chat_text t;
 
     *text = NULL;
-    TRY(render(m, form, msg, n, ask, &t));
+    TRY(cb_chat_render(m->gguf, how, msg, n, ask, &t));
     *text = t.s;
     t.s = NULL;
     cb_chat_text_free(&t);
@@ -40,15 +31,15 @@ static int own_from(struct chat_text *t, size_t from)
     return n;
 }
 
-int cb_chat_tokenize(const cb_model *m, const char *form, const struct cb_message *msg, int n,
-                     int ask, size_t from, int32_t **ids, int *n_ids)
+int cb_chat_tokenize(const cb_model *m, const struct cb_chat *how, const struct cb_message *msg,
+                     int n, int ask, size_t from, int32_t **ids, int *n_ids)
 {
     struct chat_text t;
     int flags = CB_TOK_SPECIAL, rc;
 
     *ids = NULL;
     *n_ids = 0;
-    TRY(render(m, form, msg, n, ask, &t));
+    TRY(cb_chat_render(m->gguf, how, msg, n, ask, &t));
     if (!from && !t.has_bos)
         flags |= CB_TOK_BOS;
     if (from > t.n)

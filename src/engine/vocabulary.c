@@ -2,14 +2,7 @@
 /* vocabulary.c - a model's facts and tokens, for the public interface. */
 #include "model/model.h"
 #include "par/par.h"
-#include "text/template.h"
-
-static const char *own_form(const struct cb_model *m)
-{
-    const struct chat_form *f;
-
-    return cb_chat_form(m->gguf, NULL, &f) ? NULL : cb_chat_form_name(f);
-}
+#include "text/conversation_text.h"
 
 void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
 {
@@ -37,7 +30,7 @@ void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
         .isa = m->dev ? m->dev->isa : "",
         .n_threads = m->dev ? cb_par_threads(m->dev->par) : 0,
         .fingerprint = m->fingerprint,
-        .chat_form = own_form(m),
+        .chat_form = cb_chat_default(m->gguf),
     };
 }
 

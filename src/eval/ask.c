@@ -48,20 +48,24 @@ static size_t find_question(const char *text, const char *question)
 
 static int chat_text(const cb_model *m, const char *form, const struct item *it, struct whole *w)
 {
+    const struct cb_chat how = { .form = form };
+
     TRY(plain_text(it, w));
     w->form = form;
     w->user = w->text;
     w->msg = (struct cb_message){ "user", w->user };
     w->text = NULL;
-    TRY(cb_chat_text(m, form, &w->msg, 1, 1, &w->text));
+    TRY(cb_chat_text(m, &how, &w->msg, 1, 1, &w->text));
     w->context = find_question(w->text, it->question);
     return CB_OK;
 }
 
 static int to_ids(const cb_model *m, const struct whole *w, struct prompt *out)
 {
+    const struct cb_chat how = { .form = w->form };
+
     if (w->form)
-        return cb_chat_tokenize(m, w->form, &w->msg, 1, 1, 0, &out->ids, &out->n);
+        return cb_chat_tokenize(m, &how, &w->msg, 1, 1, 0, &out->ids, &out->n);
     return cb_tokenize(m, w->text, strlen(w->text), CB_TOK_BOS, &out->ids, &out->n);
 }
 

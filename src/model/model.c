@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/utf8.h"
 #include "head_prune.h"
+#include "text/conversation_text.h"
 
 /* ---- hyper-parameters ---- */
 
@@ -414,6 +415,17 @@ static int set_params(struct cb_model *m, const struct cb_model_params *p)
     return m->preset_dir ? CB_OK : cb_fail(CB_ENOMEM, "out of memory");
 }
 
+/* A template that is not understood is no failure: a built-in form may fit. */
+static void note_template(const struct cb_model *m)
+{
+    const char *form = cb_chat_default(m->gguf);
+
+    if (cb_chat_check_own(m->gguf) < 0)
+        cb_model_log(m, CB_LOG_NOTE, "the model's own %s; conversations are written %s%s",
+                     cb_error(), form ? "in the built-in form " : "only in a form that is named",
+                     form ? form : "");
+}
+
 static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p)
 {
     TRY(set_params(m, p));
@@ -424,6 +436,7 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     }
     TRY(read_name(m));
     TRY(cb_tok_open(m->gguf, &m->tok));
+    note_template(m);
     m->hp.n_vocab = cb_tok_n_vocab(m->tok);
     if (p->vocab_only)
         return CB_OK;

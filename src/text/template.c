@@ -289,8 +289,8 @@ static int put_all(struct chat *c, const struct cb_message *msg, int n, const ch
     return CB_OK;
 }
 
-int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct cb_message *msg,
-                   int n, int ask, struct chat_text *out)
+int cb_chat_form_render(const struct gguf *g, const struct chat_form *f,
+                        const struct cb_message *msg, int n, int ask, struct chat_text *out)
 {
     struct chat c = { .f = f };
     char *own = NULL, *system = NULL;

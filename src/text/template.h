@@ -27,8 +27,8 @@ struct chat_text {
 /* Renders msg[n] and, when `ask`, the opening of the assistant's turn. g: the model; its own
  * template gives what the form leaves open (a default system message), its vocabulary the spelling
  * of BOS and EOS. May be NULL. */
-int cb_chat_render(const struct gguf *g, const struct chat_form *f, const struct cb_message *msg,
-                   int n, int ask, struct chat_text *out);
+int cb_chat_form_render(const struct gguf *g, const struct chat_form *f,
+                        const struct cb_message *msg, int n, int ask, struct chat_text *out);
 void cb_chat_text_free(struct chat_text *t);
 
 #endif

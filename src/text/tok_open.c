@@ -380,6 +380,17 @@ static int32_t special_within(const struct tok *t, const char *text, size_t own,
     return special_at(t, text, own, control);
 }
 
+/* 1: the blank at text[i], behind the mark `id`, is the space that the tokenizer itself puts behind
+ * a special token. Templates write it for tokenizers that do not. */
+static int drops_space(const struct tok_work *w, int32_t id, const char *text, size_t i, size_t len,
+                       size_t *b)
+{
+    size_t end;
+
+    return w->n_bound && w->t->space_prefix && w->t->piece[id].type == TT_CONTROL && i < len &&
+           text[i] == ' ' && !is_plain(w, i, len, b, &end);
+}
+
 static int encode(struct tok_work *w, const char *text, size_t len, int flags)
 {
     const struct tok *t = w->t;
@@ -403,6 +414,7 @@ static int encode(struct tok_work *w, const char *text, size_t len, int flags)
             TRY(t->kind->encode(w, text + from, i - from));
         TRY(cb_tok_push(w, id));
         i += t->piece[id].n;
+        i += drops_space(w, id, text, i, len, &b);
         from = i;
     }
     if (len > from)

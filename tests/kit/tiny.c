@@ -191,9 +191,11 @@ static int put_vocab(const struct tiny *t, struct gguf_make *m)
     cb_gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, v.type, (uint64_t)v.n);
     if (t->pre) {
         put_pieces(m, "tokenizer.ggml.merges", v.merge, N_MERGE);
-        cb_gguf_put_string(w, "tokenizer.chat_template",
-                           "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-                           "{{ message['content'] }}<|im_end|>\n{% endfor %}");
+        cb_gguf_put_string(
+            w, "tokenizer.chat_template",
+            "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+            "message['content'] + '<|im_end|>\\n' }}{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
     } else {
         cb_gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, v.score, (uint64_t)v.n);
         cb_gguf_put_i64(w, "tokenizer.ggml.unknown_token_id", GGUF_U32, 0);

@@ -282,7 +282,7 @@ START_TEST(defaults_and_refusals)
     ck_assert_int_eq(cb_session_prefill(s, ids, 0, NULL), CB_EARG);
     cb_session_close(s);
     cb_model_get_info(m, &info);
-    ck_assert_str_eq(info.chat_form, "chatml");
+    ck_assert_str_eq(info.chat_form, "jinja");
     bad.repeat_penalty = 0;
     ck_assert_int_eq(cb_sampler_new(&bad, info.n_vocab, &x), CB_EARG);
     ck_assert_int_eq(cb_sampler_new(NULL, 0, &x), CB_EARG);
@@ -308,9 +308,10 @@ struct ids {
 static struct ids chat(const cb_model *m, const char *form, const struct cb_message *msg, int n,
                        size_t from)
 {
+    const struct cb_chat how = { .form = form };
     struct ids x;
 
-    ck_assert_msg(!cb_chat_tokenize(m, form, msg, n, 1, from, &x.at, &x.n), "%s", cb_error());
+    ck_assert_msg(!cb_chat_tokenize(m, &how, msg, n, 1, from, &x.at, &x.n), "%s", cb_error());
     return x;
 }
 
@@ -352,7 +353,8 @@ START_TEST(harmless_texts_keep_their_ids)
                                               { "user", harmless[a] },
                                               { "assistant", harmless[(a + 2) % N_HARMLESS] },
                                               { "user", harmless[(a + 3) % N_HARMLESS] } };
-            ck_assert_int_eq(cb_chat_text(m, cb_chat_form_at(f), msg, 4, 1, &text), CB_OK);
+            const struct cb_chat how = { .form = cb_chat_form_at(f) };
+            ck_assert_int_eq(cb_chat_text(m, &how, msg, 4, 1, &text), CB_OK);
             same_ids(chat(m, cb_chat_form_at(f), msg, 4, 0), whole(m, text), text);
             free(text);
         }

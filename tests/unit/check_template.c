@@ -130,7 +130,7 @@ START_TEST(rendered)
 
     ck_assert_msg(cb_chat_form(g, NULL, &f) == 0, "%s", cb_error());
     ck_assert_str_eq(cb_chat_form_name(f), r->name);
-    ck_assert_int_eq(cb_chat_render(g, f, all + (r->msgs != ALL), n, 1, &out), 0);
+    ck_assert_int_eq(cb_chat_form_render(g, f, all + (r->msgs != ALL), n, 1, &out), 0);
     ck_assert_str_eq(out.s, r->want);
     ck_assert_uint_eq(out.n, strlen(out.s));
     ck_assert_int_eq(out.has_bos, r->has_bos);
@@ -172,10 +172,10 @@ START_TEST(by_name_without_a_model)
     for (int i = 0; cb_chat_form_row(i); i++) {
         ck_assert_int_eq(cb_chat_form(NULL, cb_chat_form_name(cb_chat_form_row(i)), &f), 0);
         ck_assert_ptr_eq(f, cb_chat_form_row(i));
-        ck_assert_int_eq(cb_chat_render(NULL, f, all, 4, 1, &out), 0);
+        ck_assert_int_eq(cb_chat_form_render(NULL, f, all, 4, 1, &out), 0);
         ck_assert(!out.has_bos && strstr(out.s, "S") && strstr(out.s, "V"));
         cb_chat_text_free(&out);
-        ck_assert_int_eq(cb_chat_render(NULL, f, NULL, 0, 0, &out), 0);
+        ck_assert_int_eq(cb_chat_form_render(NULL, f, NULL, 0, 0, &out), 0);
         cb_chat_text_free(&out);
     }
 }
@@ -189,9 +189,9 @@ START_TEST(bad_messages)
     struct chat_text out = { .s = NULL };
 
     ck_assert_int_eq(cb_chat_form(NULL, "llama2", &f), 0);
-    ck_assert_int_lt(cb_chat_render(NULL, f, role, 1, 1, &out), 0);
+    ck_assert_int_lt(cb_chat_form_render(NULL, f, role, 1, 1, &out), 0);
     ck_assert_ptr_nonnull(strstr(cb_error(), "wizard"));
-    ck_assert_int_lt(cb_chat_render(NULL, f, order, 2, 1, &out), 0);
+    ck_assert_int_lt(cb_chat_form_render(NULL, f, order, 2, 1, &out), 0);
     ck_assert_ptr_nonnull(strstr(cb_error(), "llama2"));
     ck_assert_ptr_null(out.s);
 }
