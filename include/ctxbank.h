@@ -261,6 +261,8 @@ struct cb_session_params {
     const char *type_v;  /* type of values */
     const char *policy;  /* NAME[:key=value,...], NAME from cb_policy_at(); NULL = "full" */
     const char *prefill; /* the same, NAME from cb_prefill_at(); NULL = "dense" */
+    int act_bits; /* bits of activations when tokens are decoded: 16, or 8 for faster batches of
+                     many sessions at some loss of quality; 0 = 16. Prompts always use 8 */
 };
 
 struct cb_memory {
@@ -346,8 +348,8 @@ CB_API void cb_session_prefill_cancel(cb_session *session);
  * types. The logits are those of n calls of cb_session_decode(), to the bit, but the weights are
  * read once for all sessions. All logits are exact, whatever cb_session_want_top() says. When a
  * call fails, no session has its token, and sessions whose policy drops tokens are empty. A batch
- * larger than the first session's chunk runs in chunks: sessions of the chunks before the failure
- * have their tokens. */
+ * larger than the first session's chunk runs in chunks, as does one whose act_bits differ: sessions
+ * of the chunks before the failure have their tokens. */
 CB_API int cb_decode_batch(cb_session *const *sessions, const int32_t *tokens, int n);
 
 /* ---- timelines that split, and go back ---- */

@@ -22,15 +22,15 @@ enum {
 static const size_t raw_max = (size_t)768 << 20; /* larger matrices are left out */
 static const double enough_s = 0.3;              /* a call of fn should take little longer */
 
-/* Sessions that decode together, and whether activations have 16 bits */
+/* Sessions that decode together, and bits of their activations */
 static const struct {
-    int n_tok, act16;
-} batch[] = { { 4, 1 }, { 16, 1 }, { 64, 1 }, { 4, 0 }, { 16, 0 } };
+    int n_tok, bits;
+} batch[] = { { 4, 16 }, { 16, 16 }, { 64, 16 }, { 4, 8 }, { 16, 8 }, { 64, 8 } };
 
 struct products {
     struct device *d;
     struct weight *w; /* [n] */
-    int n, n_tok, act16;
+    int n, n_tok, bits;
     const char *form; /* name of the batch in its row; else "" */
     float *x, *y;     /* y has room for two products */
     int32_t *rows;    /* [n_rows] indices, APART apart */
@@ -40,7 +40,7 @@ struct products {
 static struct mm product(const struct products *p, int i, float *y)
 {
     const struct weight *w = &p->w[i % p->n];
-    return (struct mm){ .w = w, .y = y, .y_stride = w->n_out, .act16 = p->act16 };
+    return (struct mm){ .w = w, .y = y, .y_stride = w->n_out, .bits = p->bits };
 }
 
 static void multiply(void *ctx)
@@ -161,19 +161,20 @@ static int time_decode(struct op_bench *b, const struct op_shape *s, const char 
     const int n = p->n;
     double one_s;
 
-    p->n_tok = p->act16 = 1;
+    p->n_tok = 1;
+    p->bits = 16;
     TRY(time_tokens(b, s, what, p));
     one_s = cb_op_time(b, multiply, p, 1) / n;
     for (size_t i = 0; i < sizeof batch / sizeof *batch; i++) {
         const double most = enough_s / (one_s * batch[i].n_tok);
         p->n_tok = batch[i].n_tok;
-        p->act16 = batch[i].act16;
-        p->form = p->act16 ? " batch" : " batch, 8 bits";
+        p->bits = batch[i].bits;
+        p->form = p->bits == 16 ? " batch" : " batch, 8 bits";
         p->n = most >= n ? n : most > 1 ? (int)most : 1;
         TRY(time_tokens(b, s, what, p));
     }
     p->form = "";
-    p->act16 = 0;
+    p->bits = 0;
     return CB_OK;
 }
 

@@ -32,9 +32,10 @@ struct mm {
     const float *bias; /* [n_out] or NULL */
     float *y;
     int y_stride;
-    int add;   /* 1: y += instead of y = (residual) */
-    int act16; /* 1: activations have 16 bits where they would have 8; all products of a call agree
-                  on it. A token's result is then the same, bit for bit, for any n_tok. */
+    int add;  /* 1: y += instead of y = (residual) */
+    int bits; /* of activations where weights are quantised, 8 or 16; all products of a call agree
+                 on it. A token's result is the same, bit for bit, for any n_tok. 0, for prompts: 8,
+                 or what a library of matrix products uses. */
 };
 
 enum rope_kind { ROPE_PAIR, ROPE_HALF }; /* (x0,x1),(x2,x3).. or (x0,x[n/2]),(x1,x[n/2+1]).. */

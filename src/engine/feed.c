@@ -183,12 +183,24 @@ static int batch_body(const struct call *c)
     return cb_forward_batch(c->s, c->tokens, c->n);
 }
 
+/* How many of n sessions go through the layers together: as many rows as the first one's work space
+ * has, with activations of the same bits */
+static int together(cb_session *const *s, int n)
+{
+    const int most = min_int(n, s[0]->chunk);
+    int m = 1;
+
+    while (m < most && s[m]->act_bits == s[0]->act_bits)
+        m++;
+    return m;
+}
+
 int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
 {
     TRY(check_batch(s, tokens, n));
     for (int i = 0, m; i < n; i += m) {
         struct call c = { s + i, 0, tokens + i, 0, NULL, batch_body, CB_OK };
-        m = min_int(n - i, s[i]->chunk); /* rows of the first session's work space */
+        m = together(s + i, n - i);
         c.n = c.n_session = m;
         TRY(cb_session_work_fit_batch(s[i], m));
         TRY(run(&c, 1));

@@ -54,36 +54,36 @@ static int layer(const struct rows *r, int l)
     struct work *w = &s->w;
     const int n = r->n_tok, ne = hp->n_embd;
     const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, stride = nq + 2 * nkv;
-    const int act16 = s->bank.decoding; /* 16 bits cost little where weights are read once */
+    const int bits = s->bank.decoding ? s->act_bits : 0;
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
 
     /* attention */
     op->rmsnorm(d, r->x, y->attn_norm, hp->norm_eps, ne, 1, n, ne, w->norm, ne);
     op->matmul(d,
-               (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, act16 },
-                                    { &y->k, y->k_bias, k, stride, 0, act16 },
-                                    { &y->v, y->v_bias, v, stride, 0, act16 } },
+               (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, bits },
+                                    { &y->k, y->k_bias, k, stride, 0, bits },
+                                    { &y->v, y->v_bias, v, stride, 0, bits } },
                3, w->norm, n);
     op->rope(d, arch->rope, q, n, hp->n_head, hp->hd, stride, hp->n_rot, r->cs);
     op->rope(d, arch->rope, k, n, hp->n_kv, hp->hd, stride, hp->n_rot, r->cs);
     TRY(attend(r, l, w->qkv, w->att));
-    op->matmul(d, &(const struct mm){ &y->o, y->o_bias, r->x, ne, 1, act16 }, 1, w->att, n);
+    op->matmul(d, &(const struct mm){ &y->o, y->o_bias, r->x, ne, 1, bits }, 1, w->att, n);
 
     /* feed-forward */
     op->rmsnorm(d, r->x, y->ffn_norm, hp->norm_eps, ne, 1, n, ne, w->norm, ne);
     op->matmul_glu(d,
-                   (const struct mm[]){ { &y->gate, NULL, w->gate, hp->n_ff, 0, act16 },
-                                        { &y->up, NULL, w->up, hp->n_ff, 0, act16 } },
+                   (const struct mm[]){ { &y->gate, NULL, w->gate, hp->n_ff, 0, bits },
+                                        { &y->up, NULL, w->up, hp->n_ff, 0, bits } },
                    arch->act, w->norm, n);
-    op->matmul(d, &(const struct mm){ &y->down, NULL, r->x, ne, 1, act16 }, 1, w->gate, n);
+    op->matmul(d, &(const struct mm){ &y->down, NULL, r->x, ne, 1, bits }, 1, w->gate, n);
     return CB_OK;
 }
 
 /* x[n][n_embd] -> logits[n][n_vocab] */
-static void head(struct cb_session *s, const float *x, int n, int act16, float *logits)
+static void head(struct cb_session *s, const float *x, int n, int bits, float *logits)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct mm mm = { &s->model->output, NULL, logits, hp->n_vocab, 0, act16 };
+    const struct mm mm = { &s->model->output, NULL, logits, hp->n_vocab, 0, bits };
 
     s->dev->ops->rmsnorm(s->dev, x, s->model->out_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd,
                          s->w.norm, hp->n_embd);
@@ -97,7 +97,8 @@ static void head_top(struct cb_session *s, const float *x, float *logits)
 
     s->dev->ops->rmsnorm(s->dev, x, s->model->out_norm, hp->norm_eps, hp->n_embd, 1, 1, hp->n_embd,
                          s->w.norm, hp->n_embd);
-    cb_head_prune_top(s->dev, s->model->head_prune, &s->luck, s->top, s->w.norm, logits);
+    cb_head_prune_top(s->dev, s->model->head_prune, &s->luck, s->top, s->act_bits, s->w.norm,
+                      logits);
 }
 
 /* ---- a feed of one session, a step at a time ---- */
@@ -149,7 +150,7 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
     if (s->bank.decoding && s->top && s->model->head_prune)
         head_top(s, last, s->w.logits);
     else
-        head(s, last, 1, 1, s->w.logits);
+        head(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits);
     TRY(cb_device_wait(s->dev));
     s->bank.n_seen += n;
     s->bank.n_feed = 0;
@@ -212,7 +213,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
         for (int i = 0; i < n; i++)
             TRY(cb_attend_end(&s[i]->attention, l));
     }
-    head(s[0], w->x, n, 1, w->batch_logits);
+    head(s[0], w->x, n, s[0]->act_bits, w->batch_logits);
     TRY(cb_device_wait(s[0]->dev));
     for (int i = 0; i < n; i++) {
         memcpy(s[i]->w.logits, w->batch_logits + (size_t)i * n_vocab, n_vocab * sizeof *w->logits);

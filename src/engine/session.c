@@ -182,6 +182,9 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
 
     if (p->n_ctx < 0 || p->chunk < 0 || p->chunk > MAX_CHUNK)
         return cb_fail(CB_EARG, "context %d, chunk %d: out of range", p->n_ctx, p->chunk);
+    if (p->act_bits && p->act_bits != 8 && p->act_bits != 16)
+        return cb_fail(CB_EARG, "activations of %d bits: only 8 and 16 are possible", p->act_bits);
+    s->act_bits = p->act_bits ? p->act_bits : 16;
     s->bank = (struct bank){ .dev = s->dev,
                              .rows_only = s->model->rows_only,
                              .small_pages = s->model->small_pages,

@@ -33,6 +33,7 @@ struct cb_session {
     struct device *dev;
     struct cb_session_params params; /* as given at open; the session owns the texts */
     int chunk;                       /* most tokens that go through a layer at once */
+    int act_bits;                    /* of activations when a token is decoded */
     int top; /* largest logits that must be exact after a decoded token; 0: all */
     struct head_prune_luck luck;
     struct bank bank;
@@ -73,8 +74,8 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
  * at the end, or a negative status. */
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n);
 int cb_forward_step(struct cb_session *s, const struct cb_prefill *how);
-/* Decodes one token of each of n sessions of one model; the tokens must fit. n is at most the
- * number of rows that one session takes at once. */
+/* Decodes one token of each of n sessions of one model with the same act_bits; the tokens must fit.
+ * n is at most the number of rows that one session takes at once. */
 int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n);
 
 #endif

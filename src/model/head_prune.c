@@ -299,9 +299,9 @@ static int candidates(struct head_prune *p, const struct look *look, int k)
 }
 
 void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune_luck *luck, int k,
-                       const float *x, float *y)
+                       int bits, const float *x, float *y)
 {
-    const struct mm exact = { .w = p->w, .y = y, .y_stride = p->w->n_out, .act16 = 1 };
+    const struct mm exact = { .w = p->w, .y = y, .y_stride = p->w->n_out, .bits = bits };
     struct look look = { p, y, (float)sqrt(norm2(x, p->w->n_in)) };
     struct mm rough[MOST_SLICE];
     int n = -1;

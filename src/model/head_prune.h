@@ -21,9 +21,9 @@ int cb_head_prune_new(struct device *d, const struct weight *w, uint64_t token_b
 void cb_head_prune_free(struct device *d, struct head_prune *p);
 uint64_t cb_head_prune_bytes(const struct head_prune *p); /* p may be NULL */
 
-/* y[n_out] = W x with 16-bit activations. The k largest logits are exact to the bit; the others may
- * be approximations, and are smaller. */
+/* y[n_out] = W x with activations of 8 or 16 bits. The k largest logits are exact to the bit; the
+ * others may be approximations, and are smaller. */
 void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune_luck *luck, int k,
-                       const float *x, float *y);
+                       int bits, const float *x, float *y);
 
 #endif

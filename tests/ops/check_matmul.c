@@ -284,11 +284,11 @@ START_TEST(gates)
             ck_assert_int_eq(d->ops->load(d, &w[i]), 0);
         ck_assert_int_ge(d->ops->reserve(d, TOK, IN, OUT, 1, 64, 1), 0);
         for (int k = 0; k < 8; k++) {
-            const int n = n_tok[k / 2], act16 = n == 1 && k % 2;
+            const int n = n_tok[k / 2], bits = n == 1 && k % 2 ? 16 : 0;
             struct mm m[4];
 
             for (int i = 0; i < 4; i++) {
-                m[i] = (struct mm){ &w[i % 2], NULL, y[i], OUT, 0, act16 };
+                m[i] = (struct mm){ &w[i % 2], NULL, y[i], OUT, 0, bits };
                 fill_nan(y[i], TOK * OUT);
             }
             d->ops->matmul(d, m, 2, x, n);
@@ -368,7 +368,7 @@ START_TEST(act16)
     memcpy(x.value, x.x, sizeof(float) * TOK * (size_t)n_in);
     for (int isa = 0; isa < N_ISA; isa++) {
         struct device *d = cb_isa_open(isa, 2);
-        struct mm m = { &w, NULL, y, OUT + PAD, 0, 1 };
+        struct mm m = { &w, NULL, y, OUT + PAD, 0, 16 };
 
         if (!d)
             continue;
@@ -390,7 +390,7 @@ END_TEST
 struct batch {
     struct weight *w; /* [3]; the first two of the same size */
     const float *bias;
-    int n_in;
+    int n_in, bits;
     float *y[3], *gate; /* [n_tok][stride], [n_tok][n_out] */
     float *up;          /* work space */
 };
@@ -401,11 +401,11 @@ enum { BATCH_OUT = 37, BATCH_STRIDE = BATCH_OUT + PAD, BATCH_MOST = 33 };
 static void multiply_batch(struct device *d, const struct batch *b, const float *x, int at, int n)
 {
     const size_t y0 = (size_t)at * BATCH_STRIDE, gate0 = (size_t)at * BATCH_OUT;
-    const struct mm m[] = { { &b->w[0], b->bias, b->y[0] + y0, BATCH_STRIDE, 0, 1 },
-                            { &b->w[1], NULL, b->y[1] + y0, BATCH_STRIDE, 1, 1 },
-                            { &b->w[2], b->bias, b->y[2] + y0, BATCH_STRIDE, 1, 1 } };
-    const struct mm glu[] = { { &b->w[0], NULL, b->gate + gate0, BATCH_OUT, 0, 1 },
-                              { &b->w[1], NULL, b->up, BATCH_OUT, 0, 1 } };
+    const struct mm m[] = { { &b->w[0], b->bias, b->y[0] + y0, BATCH_STRIDE, 0, b->bits },
+                            { &b->w[1], NULL, b->y[1] + y0, BATCH_STRIDE, 1, b->bits },
+                            { &b->w[2], b->bias, b->y[2] + y0, BATCH_STRIDE, 1, b->bits } };
+    const struct mm glu[] = { { &b->w[0], NULL, b->gate + gate0, BATCH_OUT, 0, b->bits },
+                              { &b->w[1], NULL, b->up, BATCH_OUT, 0, b->bits } };
 
     x += (size_t)at * (size_t)b->n_in;
     d->ops->matmul(d, m, 3, x, n);
@@ -433,10 +433,11 @@ static void check_batch(struct device *d, const struct batch *b, const struct ba
     multiply_batch(d, b, x, 0, n);
     for (int i = 0; i < 3; i++)
         ck_assert_msg(!memcmp(b->y[i], alone->y[i], (size_t)(n * BATCH_STRIDE) * sizeof(float)),
-                      "%s: %s, number %d of a call: %d tokens", d->isa, cb_dtype[b->w[i].type].name,
-                      i, n);
+                      "%s: %s, number %d of a call: %d tokens of %d bits", d->isa,
+                      cb_dtype[b->w[i].type].name, i, n, b->bits);
     ck_assert_msg(!memcmp(b->gate, alone->gate, (size_t)(n * BATCH_OUT) * sizeof(float)),
-                  "%s: %s, gate: %d tokens", d->isa, cb_dtype[b->w->type].name, n);
+                  "%s: %s, gate: %d tokens of %d bits", d->isa, cb_dtype[b->w->type].name, n,
+                  b->bits);
     for (int j = n * BATCH_OUT; j < BATCH_MOST * BATCH_OUT; j++)
         ck_assert_msg(isnan(b->gate[j]), "wrote past its tokens");
     for (int i = 0; i < 3; i++)
@@ -450,7 +451,8 @@ START_TEST(batches)
 {
     static const int n_tok[] = { 1, 2, 3, 4, 5, 7, 8, 16, 17, BATCH_MOST };
     const enum dtype t = (enum dtype)(_i % DT_COUNT);
-    const enum dtype other = _i < DT_COUNT ? DT_F16 : t == DT_Q6_K ? DT_Q4_K : DT_Q6_K;
+    const enum dtype other = _i / DT_COUNT % 2 == 0 ? DT_F16 : t == DT_Q6_K ? DT_Q4_K : DT_Q6_K;
+    const int bits = _i < 2 * DT_COUNT ? 16 : 8;
     const int n_in = other != DT_F16 ? 768 : cb_dtype[t].block == 1 ? 77 : 9 * cb_dtype[t].block;
     float *x = random_x(BATCH_MOST, n_in), *bias = random_x(1, BATCH_OUT);
     struct weight w[3];
@@ -459,7 +461,7 @@ START_TEST(batches)
     for (int i = 0; i < 3; i++)
         random_weight(&w[i], i == 2 ? other : t, n_in, BATCH_OUT);
     for (int k = 0; k < 2; k++) {
-        b[k] = (struct batch){ .w = w, .bias = bias, .n_in = n_in };
+        b[k] = (struct batch){ .w = w, .bias = bias, .n_in = n_in, .bits = bits };
         for (int i = 0; i < 3; i++)
             b[k].y[i] = alloc(BATCH_MOST * BATCH_STRIDE, sizeof(float));
         b[k].gate = alloc(BATCH_MOST * BATCH_OUT, sizeof(float));
@@ -585,7 +587,7 @@ int main(void)
     tcase_add_loop_test(c, gates, 0, 4);
     tcase_add_loop_test(c, same_bits, 0, DT_COUNT);
     tcase_add_loop_test(c, act16, 0, DT_COUNT);
-    tcase_add_loop_test(c, batches, 0, 2 * DT_COUNT);
+    tcase_add_loop_test(c, batches, 0, 4 * DT_COUNT);
     tcase_add_loop_test(c, providers, 0, DT_COUNT);
     tcase_add_loop_test(c, rows, 0, DT_COUNT);
     tcase_add_test(c, unknown_isa);

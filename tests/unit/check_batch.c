@@ -9,22 +9,23 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 9, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 10, STEPS = 24, N_CTX = 300 };
 
-/* Any mix of policies, stored types and lengths of prompts */
+/* Any mix of policies, stored types, lengths of prompts and bits of activations */
 static const struct {
     const char *policy, *type;
-    int n_prompt;
+    int n_prompt, act_bits;
 } mix[N_SESSION] = {
-    { "full", "f16", 130 },
-    { "snapkv:budget=24,window=8", "f16", 200 },
-    { "omnikv:filter=1,budget=12", "f32", 150 },
-    { "h2o:budget=20", "bf16", 90 },
-    { "streamingllm:budget=40", "f16", 170 },
-    { "pod:blocks=0,sinks=2,recent=16", "f16", 77 },
-    { "full", "q8_0", 140 },
-    { "d2o:budget=30", "f16", 1 },
-    { "full", "kivi4:32", 201 },
+    { "full", "f16", 130, 0 },
+    { "snapkv:budget=24,window=8", "f16", 200, 0 },
+    { "omnikv:filter=1,budget=12", "f32", 150, 0 },
+    { "h2o:budget=20", "bf16", 90, 16 },
+    { "streamingllm:budget=40", "f16", 170, 8 },
+    { "pod:blocks=0,sinks=2,recent=16", "f16", 77, 8 },
+    { "full", "q8_0", 140, 8 },
+    { "d2o:budget=30", "f16", 1, 8 },
+    { "full", "kivi4:32", 201, 8 },
+    { "full", "f16", 33, 8 },
 };
 
 static const char *const devices[] = { "cpu", "ref" };
@@ -36,6 +37,7 @@ static struct cb_model *deep(const char *device)
     t.n_layer = 4;
     t.n_embd = 128;
     t.hd = 32;
+    t.type = DT_Q5_1;
     return cb_toy_model(&t, device, 2);
 }
 
@@ -45,7 +47,8 @@ static cb_session *open_one(cb_model *m, int i, int chunk)
                                          .chunk = chunk,
                                          .policy = mix[i].policy,
                                          .type_k = mix[i].type,
-                                         .type_v = mix[i].type };
+                                         .type_v = mix[i].type,
+                                         .act_bits = mix[i].act_bits };
     cb_session *s;
 
     cb_toy_ok(cb_session_open(m, &p, &s));
@@ -267,6 +270,33 @@ START_TEST(refused_batches)
 }
 END_TEST
 
+/* Prompts do not depend on act_bits, decoded tokens do. */
+START_TEST(bits_of_activations)
+{
+    struct cb_model *m = deep("cpu");
+    const size_t bytes = (size_t)m->hp.n_vocab * sizeof(float);
+    struct cb_session_params p = { .n_ctx = N_CTX };
+    cb_session *s[3];
+
+    for (int i = 0; i < 3; i++, p.act_bits += 8) { /* default, 8, 16 */
+        cb_toy_ok(cb_session_open(m, &p, &s[i]));
+        cb_toy_ok(cb_session_prefill(s[i], cb_toy_text(m), 50, NULL));
+        ck_assert_mem_eq(cb_session_logits(s[i]), cb_session_logits(s[0]), bytes);
+    }
+    for (int i = 0; i < 3; i++)
+        cb_toy_ok(cb_session_decode(s[i], 1));
+    ck_assert_mem_eq(cb_session_logits(s[2]), cb_session_logits(s[0]), bytes);
+    ck_assert_mem_ne(cb_session_logits(s[1]), cb_session_logits(s[0]), bytes);
+    for (int i = 0; i < 3; i++)
+        cb_session_close(s[i]);
+    p.act_bits = 4;
+    ck_assert_int_eq(cb_session_open(m, &p, &s[0]), CB_EARG);
+    ck_assert_ptr_null(s[0]);
+    ck_assert(strstr(cb_error(), "4 bits"));
+    cb_model_close(m);
+}
+END_TEST
+
 /* What sessions of one model share is said, and is the same for each. */
 START_TEST(shared_memory_is_counted_once)
 {
@@ -302,6 +332,7 @@ int main(void)
     tcase_add_test(c, cancelled_prompts);
     tcase_add_test(c, a_callback_stops_steps);
     tcase_add_test(c, refused_batches);
+    tcase_add_test(c, bits_of_activations);
     tcase_add_test(c, shared_memory_is_counted_once);
     tcase_set_timeout(c, 240);
     suite_add_tcase(suite, c);

@@ -96,7 +96,7 @@ static void same_top(const float *all, const float *y, int k, int left, const ch
 static void top_of(struct device *d, struct weight *w, const char *what)
 {
     static const int tops[] = { 1, 2, 20, 78 };
-    const struct mm mm = { w, NULL, alloc(OUT, sizeof(float)), OUT, 0, 1 };
+    const struct mm mm = { w, NULL, alloc(OUT, sizeof(float)), OUT, 0, 16 };
     float *y = alloc(OUT, sizeof *y), x[IN];
     struct head_prune_luck luck = { 0 };
     struct head_prune *p;
@@ -107,17 +107,17 @@ static void top_of(struct device *d, struct weight *w, const char *what)
         activations(kind, x);
         d->ops->matmul(d, &mm, 1, x, 1);
         for (size_t i = 0; i < sizeof tops / sizeof *tops; i++) {
-            cb_head_prune_top(d, p, &luck, tops[i], x, y);
+            cb_head_prune_top(d, p, &luck, tops[i], 16, x, y);
             /* beside one large activation, or of nearly as many places as blocks, any row may be
              * one */
             const int left = kind == 2 || tops[i] > 20 ? 0 : OUT / 4;
             same_top(mm.y, y, tops[i], left, what);
         }
-        cb_head_prune_top(d, p, &luck, OUT / 2, x, y); /* as many as that are not looked for */
+        cb_head_prune_top(d, p, &luck, OUT / 2, 16, x, y); /* as many as that are not looked for */
         ck_assert_msg(!memcmp(mm.y, y, OUT * sizeof *y), "%s: half of all", what);
     }
     memset(x, 0, sizeof x); /* any row may be the largest */
-    cb_head_prune_top(d, p, &luck, 1, x, y);
+    cb_head_prune_top(d, p, &luck, 1, 16, x, y);
     for (int r = 0; r < OUT; r++)
         ck_assert(y[r] == 0);
     cb_head_prune_free(d, p);
@@ -157,7 +157,7 @@ START_TEST(some_rows)
     activations(0, x);
     for (int isa = 0; isa < N_ISA; isa++)
         for (int k = 0; k < 4; k++) {
-            const int act16 = k % 2, threads = 1 + k / 2;
+            const int bits = k % 2 ? 16 : 8, threads = 1 + k / 2;
             struct device *d = cb_isa_open(isa, threads);
             int n = 0;
 
@@ -166,8 +166,8 @@ START_TEST(some_rows)
             cb_toy_ok(d->ops->load(d, &w));
             ck_assert_int_ge(d->ops->reserve(d, 1, IN, OUT, 1, 64, 1), 0);
             memset(y, 0xff, OUT * sizeof *y);
-            d->ops->matmul(d, &(struct mm){ &w, NULL, all, OUT, 0, act16 }, 1, x, 1);
-            d->ops->matmul_rows(d, &(struct mm){ &w, NULL, y, OUT, 0, act16 }, rows, N, x);
+            d->ops->matmul(d, &(struct mm){ &w, NULL, all, OUT, 0, bits }, 1, x, 1);
+            d->ops->matmul_rows(d, &(struct mm){ &w, NULL, y, OUT, 0, bits }, rows, N, x);
             for (int i = 0; i < N; i++)
                 ck_assert_msg(y[rows[i]] == all[rows[i]], "%s %s: row %d", cb_isa[isa],
                               cb_dtype[w.type].name, rows[i]);

@@ -47,18 +47,18 @@ struct kern_mm {
     int tile;       /* tokens a tile, at most */
     int direct_max; /* up to this many tokens multiply packed weights, more of them a panel */
     int panel_rows; /* 16 or 32 */
-    /* x[width][n_in] -> records */
-    void (*quantize)(const float *x, int width, int n_in, void *rec);
-    /* x[n_in] -> 16-bit records, one a block, `step` bytes apart */
+    /* x[width][n_in] -> records, one a block, `step` bytes apart */
+    void (*quantize)(const float *x, int width, int n_in, void *rec, size_t step);
+    /* x[n_in] -> 16-bit records, in the same way */
     void (*quantize_act16)(const float *x, int n_in, void *rec, size_t step);
     void (*quantize_batch)(const float *x, int n_in, void *rec, size_t step); /* for batch */
     /* packed group x tile of i + 1 tokens -> out[i + 1][16] */
     mm_dot direct[DT_COUNT][MM_TILE_MAX];
     mm_dot act16[DT_COUNT]; /* packed group x a 16-bit token -> out[16]; NULL: a float type */
-    /* n_group packed groups (1 or 2), `step` bytes apart, x n_tok 16-bit tokens ->
-     * out[n_group][n_tok][16], bit for bit the results of act16. The tokens' records of a block are
-     * adjacent */
-    mm_batch batch[DT_COUNT];
+    /* [act16] n_group packed groups (1 or 2), `step` bytes apart, x n_tok tokens ->
+     * out[n_group][n_tok][16], bit for bit the results of a token alone. Each token has a record of
+     * its own; those of a block are adjacent. [0], for 8-bit tokens, may be NULL */
+    mm_batch batch[2][DT_COUNT];
     /* panel_rows / 16 packed groups -> a panel */
     void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);
     /* panel x tile of i + 1 tokens -> out[i + 1][panel_rows] */

@@ -22,7 +22,7 @@ enum {
     UNIT_LEAST = 64 << 10,   /* packed weights a work item, at least */
     UNIT_MOST = 512 << 10,
     UNIT_BATCH = 256 << 10, /* at most, where several tiles of tokens read the weights from L2 */
-    BATCH_TILE = 16         /* 16-bit tokens that one pass over the weights multiplies */
+    BATCH_TILE = 16         /* tokens of a batch that one pass over the weights multiplies */
 };
 
 static const uint8_t *weight_row(const struct weight *w, int64_t i)
@@ -156,6 +156,7 @@ struct pass {
     int use_panel;
     size_t unit;         /* bytes of packed weights a work item */
     int act16;           /* 1: 16-bit records */
+    int batch;           /* 1: a record of its own for each of several tokens */
     int split;           /* ranges that the tiles are divided into, as items of their own */
     const int32_t *some; /* [n_some] wanted rows, ascending; NULL: all */
     int n_some;
@@ -187,7 +188,7 @@ static const void *own_token(const struct pass *p, int thread)
     if (p->act16)
         p->k->quantize_act16(p->x, p->n_in, rec, mm_rec_bytes(2));
     else
-        p->k->quantize(p->x, 1, p->n_in, rec);
+        p->k->quantize(p->x, 1, p->n_in, rec, mm_rec_bytes(1));
     p->own[thread].pass = p->number;
     return rec;
 }
@@ -222,22 +223,25 @@ static void prepare_tile(void *ctx, int tile, int thread)
     (void)thread;
     if (p->quant)
         p->k->quantize(p->x + tok * (size_t)p->n_in, tile_width(p, tile), p->n_in,
-                       p->quant + quant_bytes(p, tok));
+                       p->quant + quant_bytes(p, tok), mm_rec_bytes(tile_width(p, tile)));
     if (p->plain)
         prepare_plain(p, tile);
 }
 
 /* One token of a batch. A block's records of all tokens of a tile are adjacent. */
-static void prepare_act16(void *ctx, int i, int thread)
+static void prepare_token(void *ctx, int i, int thread)
 {
     const struct pass *p = ctx;
     const int tile = i / p->tile, first = tile * p->tile;
-    const size_t rec = mm_rec_bytes(2), at = quant_bytes(p, (size_t)first);
+    const size_t rec = mm_rec_bytes(1 + p->act16), step = (size_t)tile_width(p, tile) * rec;
+    const float *x = p->x + (size_t)i * (size_t)p->n_in;
+    uint8_t *to = p->quant + quant_bytes(p, (size_t)first) + (size_t)(i - first) * rec;
 
     (void)thread;
-    p->k->quantize_batch(p->x + (size_t)i * (size_t)p->n_in, p->n_in,
-                         p->quant + at + (size_t)(i - first) * rec,
-                         (size_t)tile_width(p, tile) * rec);
+    if (p->act16)
+        p->k->quantize_batch(x, p->n_in, to, step);
+    else
+        p->k->quantize(x, 1, p->n_in, to, step);
     if (p->plain && i == first)
         prepare_plain(p, tile);
 }
@@ -279,7 +283,7 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
 /* Groups of w that a tile is multiplied with at once */
 static int groups_at_once(const struct pass *p, const struct weight *w)
 {
-    return p->act16 && p->n_tok > 1 && !is_float(w->type) ? MM_GROUP_MAX : 1;
+    return p->batch && !is_float(w->type) ? MM_GROUP_MAX : 1;
 }
 
 /* One tile times n_group groups of w's packed weights, from group g on -> out[n_group][width][16]
@@ -292,12 +296,12 @@ static void direct(const struct pass *p, const struct weight *w, int g, int n_gr
     const void *group = (const uint8_t *)w->packed + (size_t)g * step;
     const void *x = tile_x(p, tile, plain, thread);
 
-    if (!p->act16 || plain)
-        p->k->direct[w->type][width - 1](group, x, w->n_in, out);
-    else if (p->n_tok == 1)
+    if (p->batch && !plain)
+        p->k->batch[p->act16][w->type](group, step, n_group, x, w->n_in, width, out);
+    else if (p->act16 && !plain)
         p->k->act16[w->type](group, x, w->n_in, out);
     else
-        p->k->batch[w->type](group, step, n_group, x, w->n_in, width, out);
+        p->k->direct[w->type][width - 1](group, x, w->n_in, out);
 }
 
 /* Number of items: all groups of rows, or one item for each wanted row */
@@ -452,15 +456,14 @@ static int all_units(const struct pass *p)
  * evenly. */
 static size_t unit_bytes(const struct pass *p)
 {
-    const int batch = p->act16 && p->n_tok > 1;
-    const size_t least = UNIT_LEAST / (size_t)(batch ? min_int(p->n_tok, 8) : 1);
-    const size_t most = batch && p->n_tile > 1 ? UNIT_BATCH : UNIT_MOST;
+    const size_t least = UNIT_LEAST / (size_t)(p->batch ? min_int(p->n_tok, 8) : 1);
+    const size_t most = p->batch && p->n_tile > 1 ? UNIT_BATCH : UNIT_MOST;
     size_t sum = 0;
 
     for (int i = 0; i < p->n_mm; i++)
         sum += p->mm[i].w->packed_bytes;
     sum += p->up ? p->up->packed_bytes : 0;
-    sum /= (batch ? 8 : 2) * (size_t)cb_par_threads(p->par);
+    sum /= (p->batch ? 8 : 2) * (size_t)cb_par_threads(p->par);
     return sum < least ? least : sum < most ? sum : most;
 }
 
@@ -468,8 +471,8 @@ static void prepare(struct pass *p)
 {
     if (p->n_tok == 1)
         return;
-    if (p->act16)
-        cb_par_for(p->par, p->n_tok, prepare_act16, p);
+    if (p->batch)
+        cb_par_for(p->par, p->n_tok, prepare_token, p);
     else
         cb_par_for(p->par, p->n_tile, prepare_tile, p);
 }
@@ -479,15 +482,25 @@ static int tile_tokens(const struct pass *p)
 {
     const int n = (p->n_tok + BATCH_TILE - 1) / BATCH_TILE;
 
-    return p->act16 && !p->plain ? (p->n_tok + n - 1) / n : p->k->tile;
+    return p->batch && !p->plain ? (p->n_tok + n - 1) / n : p->k->tile;
+}
+
+/* 8-bit tokens: more of them than a tile takes, but too few to unpack panels for */
+static int is_batch(const struct pass *p)
+{
+    if (p->act16)
+        return p->n_tok > 1;
+    return p->k->batch[0][DT_Q8_0] && p->quant && !p->plain && p->n_tok > p->k->direct_max &&
+           p->n_tok <= BATCH_TILE;
 }
 
 static void run_pass(struct pass *p)
 {
+    p->batch = is_batch(p);
     p->tile = tile_tokens(p);
     p->n_tile = (p->n_tok + p->tile - 1) / p->tile;
     p->unit = unit_bytes(p);
-    p->use_panel = !p->act16 && p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
+    p->use_panel = !p->act16 && !p->batch && p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
         p->split *= 2;
@@ -515,7 +528,7 @@ static void passes(const struct device *d, struct pass *p, int quant, int plain,
     int most;
 
     p->own = c->own;
-    p->act16 = p->mm->act16 && quant;
+    p->act16 = p->mm->bits == 16 && quant;
     most = pass_tokens(c, p, n_tok, plain);
     for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
         p->n_tok = min_int(most, n_tok - p->tok0);
@@ -543,7 +556,7 @@ static struct pass pass_of(const struct device *d, const struct mm *mm, int n)
 static const struct provider *library(const struct device *d, const struct mm *mm, int n_tok)
 {
     const struct cpu *c = d->impl;
-    return n_tok >= PROVIDER_MIN_TOK && !mm->act16 ? c->provider : NULL;
+    return n_tok >= PROVIDER_MIN_TOK && !mm->bits ? c->provider : NULL;
 }
 
 /* 1: n products run as one loop of the threads. Not on several NUMA nodes: there each part of a

@@ -259,8 +259,8 @@ INLINE void prefetch_batch(enum dtype t, int groups, const uint8_t *w, size_t st
 
 /* Unpacks each block once, into registers, and multiplies it with all tokens. A broadcast of four
  * activations serves two groups. */
-INLINE void batch(enum dtype t, int groups, const uint8_t *w, size_t step, const uint8_t *x,
-                  int n_in, int n_tok, float *out)
+INLINE void batch(enum dtype t, int groups, int act16, const uint8_t *w, size_t step,
+                  const uint8_t *x, int n_in, int n_tok, float *out)
 {
     const uint8_t *const end = w + step;
 
@@ -281,13 +281,13 @@ INLINE void batch(enum dtype t, int groups, const uint8_t *w, size_t step, const
                 prefetch_batch(t, groups, w + at, step, end + at, b);
                 open_block(t, w + at, b, q + at, &v[k]);
             }
-            for (int i = 0; i < n_tok; i++, x += mm_rec_bytes(2)) {
+            for (int i = 0; i < n_tok; i++, x += mm_rec_bytes(1 + act16)) {
                 float *const o[2] = { out + 16 * i, out + 16 * (n_tok + i) };
                 __m512 acc[2];
 #pragma GCC unroll 2
                 for (int k = 0; k < groups; k++)
                     acc[k] = _mm512_loadu_ps(o[k]);
-                block_token(t, groups, v, x, 1, 2, 1, acc);
+                block_token(t, groups, v, x, act16, 1 + act16, act16, acc);
 #pragma GCC unroll 2
                 for (int k = 0; k < groups; k++)
                     _mm512_storeu_ps(o[k], acc[k]);
@@ -476,12 +476,12 @@ static void quantize_block(const float *x, int i, int n, uint8_t *rec)
     neg[2 * n + i] = -sb;
 }
 
-static void quantize(const float *x, int width, int n_in, void *rec)
+static void quantize(const float *x, int width, int n_in, void *rec, size_t step)
 {
     for (int b = 0; b < n_in / 32; b++)
         for (int i = 0; i < width; i++)
             quantize_block(x + (size_t)i * (size_t)n_in + 32 * b, i, width,
-                           (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
+                           (uint8_t *)rec + (size_t)b * step);
 }
 
 /* 16 numbers as 8-bit codes and codes of their remainders -> both as one number. NaN becomes 0, so

@@ -303,12 +303,12 @@ static void quantize_block(const float *x, int i, int n, uint8_t *rec)
         memcpy(rec + 40 * n + 4 * (n * j + i), &neg[j], 4);
 }
 
-static void quantize(const float *x, int width, int n_in, void *rec)
+static void quantize(const float *x, int width, int n_in, void *rec, size_t step)
 {
     for (int b = 0; b < n_in / 32; b++)
         for (int i = 0; i < width; i++)
             quantize_block(x + (size_t)i * (size_t)n_in + 32 * b, i, width,
-                           (uint8_t *)rec + (size_t)b * mm_rec_bytes(width));
+                           (uint8_t *)rec + (size_t)b * step);
 }
 
 MM_DEFINE_DIRECT

@@ -28,27 +28,37 @@ INLINE void ask_ahead(const uint8_t *p, int n_line)
     {                                                                                              \
         direct(DT_##type, 2, 1, w, x, n_in, out);                                                  \
     }
-/* batch() multiplies one group, or 1 to MM_GROUPS of them. */
+/* batch() multiplies one group; where MM_GROUPS is 2 also two at once, and 8-bit tokens as well. */
+#define MM_BATCH_ARGS                                                                              \
+    const void *w, size_t step, int n_group, const void *x, int n_in, int n_tok, float *out
 #if MM_GROUPS > 1
-#define MM_BATCH_GROUPS(type)                                                                      \
-    do {                                                                                           \
-        if (n_group == MM_GROUPS)                                                                  \
-            batch(DT_##type, MM_GROUPS, w, step, x, n_in, n_tok, out);                             \
-        else                                                                                       \
-            batch(DT_##type, 1, w, step, x, n_in, n_tok, out);                                     \
-    } while (0)
-#else
-#define MM_BATCH_GROUPS(type)                                                                      \
-    for (int k = 0; k < n_group; k++)                                                              \
-    batch(DT_##type, (const uint8_t *)w + (size_t)k * step, x, n_in, n_tok,                        \
-          out + (ptrdiff_t)k * n_tok * MM_ROWS)
-#endif
-#define MM_BATCH(type)                                                                             \
-    static void batch_##type(const void *w, size_t step, int n_group, const void *x, int n_in,     \
-                             int n_tok, float *out)                                                \
+#define MM_BATCH_OF(name, type, act16)                                                             \
+    static void name##_##type(MM_BATCH_ARGS)                                                       \
     {                                                                                              \
-        MM_BATCH_GROUPS(type);                                                                     \
+        if (n_group == MM_GROUPS)                                                                  \
+            batch(DT_##type, MM_GROUPS, act16, w, step, x, n_in, n_tok, out);                      \
+        else                                                                                       \
+            batch(DT_##type, 1, act16, w, step, x, n_in, n_tok, out);                              \
     }
+#define MM_BATCH(type)      MM_BATCH_OF(batch8, type, 0) MM_BATCH_OF(batch16, type, 1)
+#define MM_BATCH8_ROW(type) [DT_##type] = batch8_##type,
+#define MM_BATCH8_TABLE                                                                            \
+    {                                                                                              \
+        MM_QUANTS(MM_BATCH8_ROW)                                                                   \
+    }
+#else
+#define MM_BATCH(type)                                                                             \
+    static void batch16_##type(MM_BATCH_ARGS)                                                      \
+    {                                                                                              \
+        for (int k = 0; k < n_group; k++)                                                          \
+            batch(DT_##type, (const uint8_t *)w + (size_t)k * step, x, n_in, n_tok,                \
+                  out + (ptrdiff_t)k * n_tok * MM_ROWS);                                           \
+    }
+#define MM_BATCH8_TABLE                                                                            \
+    {                                                                                              \
+        NULL                                                                                       \
+    }
+#endif
 #define MM_FLOAT(type, n)                                                                          \
     static void direct_##type##_##n(const void *w, const void *x, int n_in, float *out)            \
     {                                                                                              \
@@ -81,25 +91,26 @@ INLINE void ask_ahead(const uint8_t *p, int n_line)
 #define MM_ROW_TILE  MM_ROW_4
 #endif
 
-#define MM_QUANTS(M)        M(Q4_0) M(Q4_1) M(Q5_0) M(Q5_1) M(Q8_0) M(Q4_K) M(Q5_K) M(Q6_K)
-#define MM_FLOATS(M)        M(F32) M(F16) M(BF16)
-#define MM_KINDS(M)         M(MM_SYM4) M(MM_SYM5) M(MM_SYM8) M(MM_MIN4) M(MM_MIN5) M(MM_SYM16)
-#define MM_DIRECT_4(type)   MM_1_TO_4(MM_DIRECT, type) MM_FINE(type) MM_BATCH(type)
-#define MM_FLOAT_ALL(type)  MM_1_TO_TILE(MM_FLOAT, type)
-#define MM_PANEL_ALL(kind)  MM_1_TO_TILE(MM_PANEL, kind)
-#define MM_QUANT_ROW(type)  [DT_##type] = MM_ROW_4(direct, type),
-#define MM_FINE_ROW(type)   [DT_##type] = act16_##type,
-#define MM_BATCH_ROW(type)  [DT_##type] = batch_##type,
-#define MM_FLOAT_ROW(type)  [DT_##type] = MM_ROW_TILE(direct, type),
-#define MM_UNPACK_ROW(type) [DT_##type] = unpack_##type,
-#define MM_PANEL_ROW(kind)  [kind] = MM_ROW_TILE(panel, kind),
+#define MM_QUANTS(M)         M(Q4_0) M(Q4_1) M(Q5_0) M(Q5_1) M(Q8_0) M(Q4_K) M(Q5_K) M(Q6_K)
+#define MM_FLOATS(M)         M(F32) M(F16) M(BF16)
+#define MM_KINDS(M)          M(MM_SYM4) M(MM_SYM5) M(MM_SYM8) M(MM_MIN4) M(MM_MIN5) M(MM_SYM16)
+#define MM_DIRECT_4(type)    MM_1_TO_4(MM_DIRECT, type) MM_FINE(type) MM_BATCH(type)
+#define MM_FLOAT_ALL(type)   MM_1_TO_TILE(MM_FLOAT, type)
+#define MM_PANEL_ALL(kind)   MM_1_TO_TILE(MM_PANEL, kind)
+#define MM_QUANT_ROW(type)   [DT_##type] = MM_ROW_4(direct, type),
+#define MM_FINE_ROW(type)    [DT_##type] = act16_##type,
+#define MM_BATCH16_ROW(type) [DT_##type] = batch16_##type,
+#define MM_FLOAT_ROW(type)   [DT_##type] = MM_ROW_TILE(direct, type),
+#define MM_UNPACK_ROW(type)  [DT_##type] = unpack_##type,
+#define MM_PANEL_ROW(kind)   [kind] = MM_ROW_TILE(panel, kind),
 
 #define MM_DEFINE_DIRECT MM_QUANTS(MM_DIRECT_4) MM_FLOATS(MM_FLOAT_ALL)
 #define MM_DEFINE_PANEL  MM_QUANTS(MM_UNPACK) MM_KINDS(MM_PANEL_ALL)
 #define MM_DIRECT_TABLE                                                                            \
     .quantize_act16 = quantize_act16,                                                              \
     .direct = { MM_QUANTS(MM_QUANT_ROW) MM_FLOATS(MM_FLOAT_ROW) },                                 \
-    .act16 = { MM_QUANTS(MM_FINE_ROW) }, .batch = { MM_QUANTS(MM_BATCH_ROW) }
+    .act16 = { MM_QUANTS(MM_FINE_ROW) },                                                           \
+    .batch = { MM_BATCH8_TABLE, { MM_QUANTS(MM_BATCH16_ROW) } }
 #define MM_PANEL_TABLE .unpack = { MM_QUANTS(MM_UNPACK_ROW) }, .panel = { MM_KINDS(MM_PANEL_ROW) }
 
 #endif
