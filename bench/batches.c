@@ -3,9 +3,10 @@
  * shared prompt, as a table. Sizes take turns in rounds of a few steps, and the median round
  * counts, so that other load on the machine affects all sizes alike. Each batch's logits are
  * compared with those of the session that is decoded alone and fed the same tokens; a difference
- * ends the run.
+ * ends the run. SESSIONS:8 is a batch with 8-bit activations, whose sessions are compared with each
+ * other.
  *
- * usage: bench/batches MODEL TOKENS SESSIONS,...
+ * usage: bench/batches MODEL TOKENS SESSIONS[:8],...
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 enum { ROUNDS = 15, STEPS = 4, MOST = 64, MOST_SIZES = 8 };
 
 struct batch {
-    int n;
+    int n, act_bits;
     double round[ROUNDS]; /* seconds a step */
 };
 
@@ -58,7 +59,8 @@ static int rounds(cb_session *s[][MOST], struct batch *b, int n_size, const cb_m
         for (int k = 0; k < n_size; k++) {
             TRY(together(s[k], b[k].n, m, 1000000 + r * STEPS, &b[k].round[r]));
             for (int i = 0; i < b[k].n; i++)
-                if (memcmp(cb_session_logits(s[k][i]), cb_session_logits(s[0][0]), bytes))
+                if (memcmp(cb_session_logits(s[k][i]),
+                           cb_session_logits(s[b[k].act_bits == 8 ? k : 0][0]), bytes))
                     return cb_fail(CB_EFORMAT, "%d sessions: session %d differs from one alone",
                                    b[k].n, i);
         }
@@ -68,13 +70,14 @@ static int rounds(cb_session *s[][MOST], struct batch *b, int n_size, const cb_m
 static int open_all(cb_session *s[][MOST], const struct batch *b, int n_size, cb_model *m,
                     int n_tok)
 {
-    const struct cb_session_params p = { .n_ctx = n_tok + ROUNDS * STEPS + 1 };
+    struct cb_session_params p = { .n_ctx = n_tok + ROUNDS * STEPS + 1 };
     cb_session *all[MOST_SIZES * MOST];
     int32_t *ids = malloc((size_t)n_tok * sizeof *ids);
     int n = 0, err = ids ? CB_OK : CB_ENOMEM;
 
     for (int k = 0; k < n_size; k++)
         for (int i = 0; i < b[k].n && !err; i++) {
+            p.act_bits = b[k].act_bits;
             err = cb_session_open(m, &p, &s[k][i]);
             all[n++] = s[k][i];
         }
@@ -89,19 +92,20 @@ static int open_all(cb_session *s[][MOST], const struct batch *b, int n_size, cb
 int main(int argc, char **argv)
 {
     static cb_session *s[MOST_SIZES][MOST];
-    struct batch b[MOST_SIZES] = { { .n = 1 } };
+    struct batch b[MOST_SIZES] = { { .n = 1, .act_bits = 16 } };
     struct cb_memory mem;
     cb_model *m = NULL;
     int n_size = 1, n_tok, err;
 
     if (argc != 4) {
-        fprintf(stderr, "usage: bench/batches MODEL TOKENS SESSIONS,...\n");
+        fprintf(stderr, "usage: bench/batches MODEL TOKENS SESSIONS[:8],...\n");
         return 2;
     }
     n_tok = (int)strtol(argv[2], NULL, 10);
     for (char *at = argv[3]; at && n_size < MOST_SIZES; at = strchr(at, ',')) {
         at += *at == ',';
-        b[n_size].n = (int)strtol(at, NULL, 10);
+        b[n_size].n = (int)strtol(at, &at, 10);
+        b[n_size].act_bits = *at == ':' ? (int)strtol(at + 1, &at, 10) : 16;
         if (b[n_size].n < 1 || b[n_size++].n > MOST) {
             fprintf(stderr, "batches: 1 to %d sessions\n", MOST);
             return 2;
@@ -113,12 +117,12 @@ int main(int argc, char **argv)
     if (!err)
         err = rounds(s, b, n_size, m);
     if (!err)
-        puts("| sessions | tokens each | t/s of all | of one | KV MB of all | shared MB |\n"
-             "| --- | --- | --- | --- | --- | --- |");
+        puts("| sessions | bits | tokens each | t/s of all | of one | KV MB of all | shared MB |\n"
+             "| --- | --- | --- | --- | --- | --- | --- |");
     for (int k = 0; k < n_size && !err; k++) {
         qsort(b[k].round, ROUNDS, sizeof *b[k].round, by_size);
         cb_session_memory(s[k][0], &mem);
-        printf("| %d | %d | %.1f | %.2fx | %.1f | %.1f |\n", b[k].n, n_tok,
+        printf("| %d | %d | %d | %.1f | %.2fx | %.1f | %.1f |\n", b[k].n, b[k].act_bits, n_tok,
                b[k].n / b[k].round[ROUNDS / 2],
                b[k].n * b[0].round[ROUNDS / 2] / b[k].round[ROUNDS / 2],
                1e-6 * b[k].n * (double)mem.kv_bytes, 1e-6 * (double)mem.shared_bytes);

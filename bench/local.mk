@@ -21,7 +21,9 @@ bench-quality-smoke: ctxbank$(EXEEXT)
 		--program ./ctxbank$(EXEEXT) --out smoke
 
 # Policies over one prompt, computed once; built, not installed.
-noinst_PROGRAMS += bench/batches bench/policies
+noinst_PROGRAMS += bench/act_bits bench/batches bench/policies
+bench_act_bits_SOURCES = bench/act_bits.c
+bench_act_bits_LDADD = libcore.la
 bench_batches_SOURCES = bench/batches.c
 bench_batches_LDADD = libcore.la
 bench_policies_SOURCES = bench/policies.c
