@@ -55,7 +55,8 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/device/device.c src/device/device.h \
-	src/device/kivi.c src/device/kivi.h
+	src/device/kivi.c src/device/kivi.h \
+	src/device/sketch.c src/device/sketch.h
 
 libcore_la_SOURCES += \
 	src/model/weights_hash.c src/model/families.c \

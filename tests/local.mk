@@ -35,6 +35,7 @@ check_programs = \
 	tests/unit/check_sample \
 	tests/unit/check_head_prune \
 	tests/ops/check_prepack \
+	tests/ops/check_sketch \
 	tests/ops/check_work_space \
 	tests/unit/check_store \
 	tests/unit/check_template \
@@ -126,6 +127,11 @@ tests_methods_check_compose_LDADD = $(check_ldadd)
 tests_unit_check_batch_SOURCES = tests/unit/check_batch.c
 tests_unit_check_batch_CFLAGS = $(check_cflags)
 tests_unit_check_batch_LDADD = $(check_ldadd)
+
+
+tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
+tests_ops_check_sketch_CFLAGS = $(check_cflags)
+tests_ops_check_sketch_LDADD = $(check_ldadd)
 
 tests_ops_check_attn_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_CFLAGS = $(check_cflags)
