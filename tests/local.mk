@@ -21,6 +21,7 @@ check_programs = \
 	tests/unit/check_metric \
 	tests/ops/check_ops \
 	tests/methods/check_policy \
+	tests/methods/check_sieve \
 	tests/methods/check_sparse_prefill \
 	tests/unit/check_model \
 	tests/ops/check_kivi \
@@ -128,6 +129,9 @@ tests_unit_check_batch_SOURCES = tests/unit/check_batch.c
 tests_unit_check_batch_CFLAGS = $(check_cflags)
 tests_unit_check_batch_LDADD = $(check_ldadd)
 
+tests_methods_check_sieve_SOURCES = tests/methods/check_sieve.c
+tests_methods_check_sieve_CFLAGS = $(check_cflags)
+tests_methods_check_sieve_LDADD = $(check_ldadd)
 
 tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
 tests_ops_check_sketch_CFLAGS = $(check_cflags)

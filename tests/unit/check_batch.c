@@ -9,7 +9,7 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 9, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 11, STEPS = 24, N_CTX = 300 };
 
 /* Any mix of policies, stored types and lengths of prompts */
 static const struct {
@@ -25,6 +25,8 @@ static const struct {
     { "full", "q8_0", 140 },
     { "d2o:budget=30", "f16", 1 },
     { "full", "kivi4:32", 201 },
+    { "sieve:budget=12,recent=8", "f16", 200 },
+    { "sieve:budget=12,recent=8", "q8_0", 120 },
 };
 
 static const char *const devices[] = { "cpu", "ref" };
