@@ -46,15 +46,18 @@ void cb_sketch_put(int bits, int hd, const float *x, int token, const float *min
                    void *block)
 {
     const float top = (float)((1 << bits) - 1);
-    uint8_t *code = (uint8_t *)block + (size_t)cb_sketch_pad(hd) * 4;
+    const int n = cb_sketch_pad(hd), wide = 32 / bits;
+    uint8_t code[SKETCH_MAX_HD + 16] = { 0 }, *at = (uint8_t *)block + (size_t)n * 4;
+    int shift;
 
     for (int c = 0; c < hd; c++) {
-        const float y = (x[c] - min[c]) * inv[c];
-        const int i = !(y > 0) ? 0 : (int)((y < top ? y : top) + 0.5f);
-        int shift;
-        const size_t at = cb_sketch_at(bits, hd, token, c, &shift);
-        code[at] = (uint8_t)(code[at] | i << shift);
+        const float y = (x[c] - min[c]) * inv[c], low = y > 0 ? y : 0;
+        code[c] = (uint8_t)(int)((low < top ? low : top) + 0.5f);
     }
+    at += cb_sketch_at(bits, hd, token, 0, &shift);
+    for (int c = 0; c < n; c += wide, at += 128)
+        for (int i = 0; i < wide; i++)
+            at[i % 4] = (uint8_t)(at[i % 4] | code[c + i] << i / 4 * bits);
 }
 
 /* ---- scores ---- */

@@ -9,6 +9,7 @@
 #include "sketch_form.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
 
 enum { TILE = 8 }; /* most query heads whose sums are in registers */
 
@@ -79,15 +80,19 @@ INLINE void sum_eight(int m, int bits, int n, const uint8_t *code, const struct 
 {
     const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1)), ones = _mm256_set1_epi16(1);
 
+    UNROLL
     for (int h = 0; h < m; h++)
         sum[h] = _mm256_setzero_si256();
     for (int c = 0; c < n; c += 32 / bits, code += 128) {
         const __m256i a = _mm256_loadu_si256((const void *)code);
         __m256i x[4];
+        UNROLL
         for (int k = 0; k < 8 / bits; k++)
             x[k] = _mm256_and_si256(_mm256_srli_epi16(a, bits * k), mask);
+        UNROLL
         for (int h = 0; h < m; h++) {
             __m256i s = _mm256_maddubs_epi16(x[0], four(t->w[h] + c));
+            UNROLL
             for (int k = 1; k < 8 / bits; k++)
                 s = _mm256_add_epi16(s, _mm256_maddubs_epi16(x[k], four(t->w[h] + c + 4 * k)));
             sum[h] = _mm256_add_epi32(sum[h], _mm256_madd_epi16(s, ones));
@@ -107,6 +112,7 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
         __m256i a[TILE], b[TILE];
         sum_eight(m, bits, n, at, t, a);
         sum_eight(m, bits, n, at + 64, t, b);
+        UNROLL
         for (int h = 0; h < m; h++) {
             const __m256i s =
                 _mm256_packs_epi32(_mm256_srai_epi32(a[h], shift), _mm256_srai_epi32(b[h], shift));

@@ -9,6 +9,7 @@
 #include "sketch_form.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
 
 enum { TILE = 8 }; /* most query heads whose sums are in registers */
 
@@ -69,15 +70,18 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
 
     for (int g = 0; g < SKETCH_BLOCK; g += 32) {
         __m512i sum[TILE][2];
+        UNROLL
         for (int h = 0; h < m; h++)
             sum[h][0] = sum[h][1] = _mm512_setzero_si512();
         for (int c = 0; c < n; c += 32 / bits, code += 128) {
             const __m512i a = _mm512_loadu_si512(code), b = _mm512_loadu_si512(code + 64);
+            UNROLL
             for (int k = 0; k < 8 / bits; k++) {
                 const __m512i x =
                     _mm512_and_si512(_mm512_srli_epi16(a, (unsigned)(bits * k)), mask);
                 const __m512i y =
                     _mm512_and_si512(_mm512_srli_epi16(b, (unsigned)(bits * k)), mask);
+                UNROLL
                 for (int h = 0; h < m; h++) {
                     const __m512i w = four(t->w[h] + c + 4 * k);
                     sum[h][0] = _mm512_dpbusd_epi32(sum[h][0], x, w);
@@ -85,6 +89,7 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
                 }
             }
         }
+        UNROLL
         for (int h = 0; h < m; h++) {
             const __m512i s = _mm512_packs_epi32(_mm512_srai_epi32(sum[h][0], (unsigned)shift),
                                                  _mm512_srai_epi32(sum[h][1], (unsigned)shift));

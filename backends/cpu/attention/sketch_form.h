@@ -20,7 +20,9 @@ static inline int cb_sketch_whole(float x, int most)
 {
     if (!(x > (float)-most - 1))
         return -most - 1;
-    return x < (float)most ? (int)lrintf(x) : most;
+    if (x >= (float)most)
+        return most;
+    return (int)((x + 12582912.0f) - 12582912.0f); /* to the nearest, ties to even */
 }
 
 static inline int cb_sketch_mult(int bits, float top)
