@@ -83,7 +83,8 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/device/device.c src/device/device.h \
-	src/device/kivi.c src/device/kivi.h
+	src/device/kivi.c src/device/kivi.h \
+	src/device/sketch.c src/device/sketch.h
 
 libcore_la_SOURCES += \
 	src/model/weights_hash.c src/model/families.c \
@@ -101,6 +102,7 @@ libcore_la_SOURCES += \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_prepack.c src/bank/store_prepack.h \
 	src/bank/store_rows.c src/bank/store_rows.h \
+	src/bank/store_sketch.c src/bank/store_sketch.h \
 	src/bank/store_state.h \
 	src/bank/store_touch.c src/bank/store_touch.h
 
@@ -115,6 +117,7 @@ libcore_la_SOURCES += \
 	src/policy/method/omnikv_prefill.c \
 	src/policy/method/pod.c \
 	src/policy/method/pyramidkv.c \
+	src/policy/method/sieve.c \
 	src/policy/method/simlayerkv.c \
 	src/policy/method/snapkv.c \
 	src/policy/method/streamingllm.c \
@@ -132,6 +135,7 @@ libcore_la_SOURCES += \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/rolling.c src/attention/rolling.h \
 	src/attention/scores.c src/attention/scores.h \
+	src/attention/sketch_choice.c src/attention/sketch_choice.h \
 	src/attention/sparse_prefill.c src/attention/sparse_prefill.h
 
 libcore_la_SOURCES += \

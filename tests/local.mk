@@ -22,6 +22,7 @@ check_programs = \
 	tests/unit/check_metric \
 	tests/ops/check_ops \
 	tests/methods/check_policy \
+	tests/methods/check_sieve \
 	tests/methods/check_sparse_prefill \
 	tests/unit/check_model \
 	tests/ops/check_kivi \
@@ -37,6 +38,7 @@ check_programs = \
 	tests/unit/check_sample \
 	tests/unit/check_head_prune \
 	tests/ops/check_prepack \
+	tests/ops/check_sketch \
 	tests/ops/check_work_space \
 	tests/unit/check_store \
 	tests/unit/check_chat \
@@ -161,6 +163,14 @@ tests_unit_check_batch_SOURCES = tests/unit/check_batch.c
 tests_unit_check_batch_CFLAGS = $(check_cflags)
 tests_unit_check_batch_LDFLAGS = $(check_ldflags)
 tests_unit_check_batch_LDADD = $(check_ldadd)
+
+tests_methods_check_sieve_SOURCES = tests/methods/check_sieve.c
+tests_methods_check_sieve_CFLAGS = $(check_cflags)
+tests_methods_check_sieve_LDADD = $(check_ldadd)
+
+tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
+tests_ops_check_sketch_CFLAGS = $(check_cflags)
+tests_ops_check_sketch_LDADD = $(check_ldadd)
 
 tests_ops_check_attn_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_CFLAGS = $(check_cflags)

@@ -98,6 +98,8 @@ static void fill(struct cpu *c)
     c->ops.unpack = cb_cpu_unpack;
     c->ops.best_head = cb_cpu_best_head;
     c->ops.topk = cb_cpu_topk;
+    c->ops.sketch = cb_cpu_sketch;
+    c->ops.sketch_topk = cb_cpu_sketch_topk;
 }
 
 static void free_cpu(struct cpu *c)

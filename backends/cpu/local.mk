@@ -6,6 +6,8 @@ libcore_la_SOURCES += \
 	backends/cpu/attention/nearest.c \
 	backends/cpu/attention/prepack.c \
 	backends/cpu/attention/score.c \
+	backends/cpu/attention/sketch_form.h \
+	backends/cpu/attention/sketch_topk.c \
 	backends/cpu/attention/topk.c \
 	backends/cpu/cpu.c \
 	backends/cpu/cpuid.c backends/cpu/cpuid.h \
@@ -34,6 +36,7 @@ cpu_vec_sources = \
 
 noinst_LTLIBRARIES += libcpu_scalar.la
 libcpu_scalar_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_scalar.h \
+	backends/cpu/attention/sketch_plain.c \
 	backends/cpu/matmul/mm_scalar.c \
 	backends/cpu/peak/peak_scalar.c
 libcpu_scalar_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=scalar
@@ -47,6 +50,7 @@ libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_avx2.h \
 	backends/cpu/attention/attn_kivi_avx2.c \
 	backends/cpu/attention/attn_q8_avx2.c \
 	backends/cpu/attention/attn_values_avx2.c \
+	backends/cpu/attention/sketch_avx2.c \
 	backends/cpu/matmul/mm_avx2.c \
 	backends/cpu/peak/peak_avx2.c
 libcpu_avx2_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx2
@@ -62,6 +66,7 @@ libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_avx512.h \
 	backends/cpu/attention/attn_kivi_i8_avx512.c \
 	backends/cpu/attention/attn_q8_avx512.c \
 	backends/cpu/attention/attn_values_avx512.c \
+	backends/cpu/attention/sketch_avx512.c \
 	backends/cpu/matmul/mm_avx512.c \
 	backends/cpu/peak/peak_avx512.c
 libcpu_avx512_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx512
@@ -73,6 +78,7 @@ endif
 if ISA_NEON
 noinst_LTLIBRARIES += libcpu_neon.la
 libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_neon.h \
+	backends/cpu/attention/sketch_plain.c \
 	backends/cpu/matmul/mm_neon.c \
 	backends/cpu/peak/peak_neon.c
 libcpu_neon_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=neon

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "ref_attn.h"
 #include "ref_rows.h"
+#include "ref_sketch.h"
 
 static int load(struct device *d, struct weight *w)
 {
@@ -263,6 +264,8 @@ static const struct ops ref_ops = {
     .nearest = nearest,
     .best_head = best_head,
     .topk = topk,
+    .sketch = cb_ref_sketch,
+    .sketch_topk = cb_ref_sketch_topk,
 };
 
 static int open_ref(struct device *d, const struct device_want *want)

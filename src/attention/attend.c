@@ -16,6 +16,7 @@
 #include "parts.h"
 #include "rolling.h"
 #include "scores.h"
+#include "sketch_choice.h"
 #include "sparse_prefill.h"
 
 /* ---- open ---- */
@@ -23,7 +24,8 @@
 /* Is attention the only reader of layer l, and does every generated token read all of it? */
 static int reads_all(const struct attention *a, int l)
 {
-    return !a->cross_layer && !cb_sparse_prefill_is(a) && a->plan[l].reads < 0;
+    return !a->cross_layer && !cb_sparse_prefill_is(a) && a->plan[l].reads < 0 &&
+           !cb_sketch_choice_is(a, l);
 }
 
 static int scores_steps(const struct attention *a, int l)
@@ -59,6 +61,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_rolling_open(a));
     TRY(cb_scores_open(a));
     TRY(cb_chooser_open(a));
+    TRY(cb_sketch_choice_open(a));
     TRY(cb_cross_layer_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
         a->bank->store[l].any_order = any_order(a, l);
@@ -77,6 +80,7 @@ void cb_attention_close(struct attention *a)
     cb_rolling_close(a);
     cb_scores_close(a);
     cb_chooser_close(a);
+    cb_sketch_choice_close(a);
     cb_cross_layer_close(a);
     cb_evict_free(a->eviction);
 }
@@ -86,7 +90,7 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
     return a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
            cb_sparse_prefill_bytes(a) + cb_parts_bytes(a) + cb_rolling_bytes(a) +
            cb_scores_bytes(a, n_most) + cb_chooser_bytes(a, n_most) +
-           cb_cross_layer_bytes(a, n_feed, n_most) +
+           cb_sketch_choice_bytes(a, n_most) + cb_cross_layer_bytes(a, n_feed, n_most) +
            (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
@@ -240,6 +244,7 @@ static int make_parts(struct attention *a, const struct chunk *c, float *logit)
         return cb_cross_layer_parts(a, c);
     made = cb_sparse_prefill_parts(a, c);
     made = made ? made : cb_rolling_parts(a, c);
+    made = made ? made : cb_sketch_choice_parts(a, c);
     made = made || as < 0 ? made : chosen_part(a, c, as);
     return made ? min_int(made, 0) : whole_part(a, c, logit);
 }
@@ -341,6 +346,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
     waits = a->policy->watch[l] == WHEN_STEP;
     if (!waits)
         TRY(cb_store_prepack(st));
+    TRY(cb_store_sketch(st, a->dev));
     if (!a->bank->decoding)
         cb_store_huge_pages(st);
     return st->kivi && !waits ? cb_kivi_advance(st, a->dev) : CB_OK;

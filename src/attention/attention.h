@@ -22,9 +22,10 @@ struct attention {
     struct cross_layer *cross_layer; /* cross_layer.c; NULL where no layer reads another's logits */
     struct sparse_prefill *sparse;   /* sparse_prefill.c */
     struct chooser *chooser;         /* chooser.c; NULL where no layer chooses for others */
-    struct scoring *scoring;         /* scores.c; NULL where the plan wants no scores */
-    struct eviction *eviction;       /* NULL where the policy drops nothing */
-    struct scores scores;            /* of the layer that attended last */
+    struct sketch_choice *sketch_choice; /* sketch_choice.c; NULL where no layer sketches keys */
+    struct scoring *scoring;             /* scores.c; NULL where the plan wants no scores */
+    struct eviction *eviction;           /* NULL where the policy drops nothing */
+    struct scores scores;                /* of the layer that attended last */
     int has_scores;
 
     /* Shared prefill (engine/shared_prefill.c): the sessions that take over the keys, values and

@@ -8,6 +8,7 @@
 #include "store_kivi.h"
 #include "store_prepack.h"
 #include "store_rows.h"
+#include "store_sketch.h"
 
 struct bank {
     struct device *dev;

@@ -10,6 +10,7 @@
 #include "pages.h"
 #include "store_kivi.h"
 #include "store_prepack.h"
+#include "store_sketch.h"
 
 size_t cb_store_list_bytes(const struct store *s)
 {
@@ -81,6 +82,7 @@ void cb_store_close(struct store *s)
     cb_pages_release(s->row, cb_store_list_bytes(s));
     cb_pages_release(s->col, col_bytes(s));
     cb_store_prepack_close(s);
+    cb_store_sketch_close(s);
     free(s->n);
     free(s->rows);
     free(s->hole);
@@ -183,8 +185,14 @@ uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run)
 
 uint64_t cb_store_bytes_of(const struct store *s, int kv, int n)
 {
-    return s->kivi ? cb_kivi_bytes_of(s, kv, n)
-                   : (uint64_t)n * (s->row_k + s->row_v) + cb_store_step_bytes(s, n);
+    const uint64_t rows = s->kivi ? cb_kivi_bytes_of(s, kv, n)
+                                  : (uint64_t)n * (s->row_k + s->row_v) + cb_store_step_bytes(s, n);
+    return rows + cb_store_sketch_bytes(s, n);
+}
+
+uint64_t cb_store_old_bytes(const struct store *s, int n)
+{
+    return s->kivi ? cb_kivi_old_bytes(s, n) : (uint64_t)n * (s->row_k + s->row_v);
 }
 
 uint64_t cb_store_bytes(const struct store *s)
@@ -195,6 +203,6 @@ uint64_t cb_store_bytes(const struct store *s)
     for (int h = 0; h < s->n_kv; h++)
         sum += (s->kivi ? cb_kivi_bytes(s, h) : (uint64_t)s->rows[h] * (s->row_k + s->row_v)) +
                (uint64_t)s->n[h] * beside - (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k +
-               cb_store_step_bytes(s, s->prepacked);
+               cb_store_step_bytes(s, s->prepacked) + cb_store_sketch_bytes(s, s->sketched);
     return sum;
 }

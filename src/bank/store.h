@@ -27,8 +27,10 @@ int32_t cb_store_pos(const struct store *s, int kv, int slot);
 uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run);
 /* The same without the keys. */
 uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run);
-/* Bytes of keys and values of n slots of KV head kv, if none was dropped. */
+/* Bytes of keys, sketches and values of n slots of KV head kv, if none was dropped. */
 uint64_t cb_store_bytes_of(const struct store *s, int kv, int n);
+/* Bytes of n slots of one head that are old enough to be quantised, if the store does that. */
+uint64_t cb_store_old_bytes(const struct store *s, int n);
 /* Bytes of all heads: keys, values, and the lists and columns beside them. */
 uint64_t cb_store_bytes(const struct store *s);
 

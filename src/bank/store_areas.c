@@ -8,6 +8,7 @@
 #include "store.h"
 #include "store_kivi.h"
 #include "store_prepack.h"
+#include "store_sketch.h"
 
 /* ---- counts ---- */
 
@@ -113,6 +114,8 @@ static int fits(const struct store *s, const int32_t *c)
              (!c[C_PREPACKED] || c[C_PREPACKER]) && (!c[C_PREPACKER] || !s->kivi) &&
              (s->kivi || (!c[C_MAP_KEYS] && !c[C_MAP_VALUES]));
 
+    for (int h = 0; ok && s->sketch_bits && h < s->n_kv; h++) /* no slot was dropped */
+        ok = !c[C_POS] && c[N_STORE + N_HEAD * h + H_N] == c[N_STORE + H_N];
     for (int h = 0; ok && h < s->n_kv; h++)
         ok = head_fits(s, c, c + N_STORE + N_HEAD * h);
     return ok;
@@ -162,7 +165,7 @@ int cb_store_set_counts(struct store *s, struct device *d, const int32_t *c)
     }
     for (int h = 0; h < s->n_kv; h++)
         set_head(s, h, c + N_STORE + N_HEAD * h);
-    return CB_OK;
+    return cb_store_sketch_fit(s);
 }
 
 /* ---- areas ---- */
@@ -217,6 +220,9 @@ static void add_head(struct list *x, const struct store *s, int h)
         if (cb_store_steps(s, h, v, 0))
             add(x, v ? AREA_STEP_VALUES : AREA_STEP_KEYS, h, cb_store_steps(s, h, v, 0), 0,
                 (uint64_t)s->prepacked * sizeof(float));
+    if (s->sketched)
+        add(x, AREA_SKETCH, h, cb_store_sketch_at(s, h, 0), 0,
+            cb_store_sketch_bytes(s, s->sketched));
     if (s->kivi) {
         add_kivi(x, s, h);
         return;

@@ -19,6 +19,7 @@ enum area_kind {
     AREA_KIVI_VALUES,
     AREA_KIVI_MAP_KEYS, /* quantised row of each slot */
     AREA_KIVI_MAP_VALUES,
+    AREA_SKETCH, /* of keys, whole blocks */
     AREA_STORE_KINDS,
     AREA_CHOICE_SLOTS, /* of a layer that chooses: attention/chooser.c */
     AREA_CHOICE_QUERY, /* head counts the queries of the window */
@@ -42,7 +43,7 @@ struct area {
 static inline int cb_area_is_rows(uint32_t kind)
 {
     return kind == AREA_KEYS || kind == AREA_VALUES || kind == AREA_KIVI_KEYS ||
-           kind == AREA_KIVI_VALUES;
+           kind == AREA_KIVI_VALUES || kind == AREA_SKETCH;
 }
 
 /* int32 numbers that describe how full a store is */

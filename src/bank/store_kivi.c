@@ -449,6 +449,12 @@ uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n)
     return bytes_of(s, n, n_k, n_v, n_k, n_v);
 }
 
+uint64_t cb_kivi_old_bytes(const struct store *s, int n)
+{
+    const int n_k = s->kivi->form_k.bits ? n : 0, n_v = s->kivi->form_v.bits ? n : 0;
+    return bytes_of(s, n, n_k, n_v, n_k, n_v);
+}
+
 uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run)
 {
     const struct kv_kivi *q = run->kivi;

@@ -39,6 +39,7 @@ int cb_kivi_any(const struct store *s);
 uint64_t cb_kivi_bytes(const struct store *s, int kv);
 /* The same for n slots, if none was ever dropped. */
 uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n);
+uint64_t cb_kivi_old_bytes(const struct store *s, int n); /* of n slots, all quantised */
 /* Bytes that attention over `run` reads. */
 uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run);
 uint64_t cb_kivi_value_bytes(const struct store *s, const struct kv_run *run); /* run is a range */

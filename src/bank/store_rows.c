@@ -16,6 +16,7 @@
 #include "store.h"
 #include "store_kivi.h"
 #include "store_prepack.h"
+#include "store_sketch.h"
 #include "store_touch.h"
 
 enum { MOST_ROW = 4 * 512 }; /* bytes of the largest row */
@@ -394,6 +395,7 @@ void cb_store_cut(struct store *s, int n)
         most = left > most ? left : most;
     }
     cb_store_unpack(s, least, most);
+    cb_store_sketch_cut(s, least);
     for (int h = 0; h < s->n_kv; h++)
         cut_head(s, h, slots_below(s, h, n));
     if (n == 0) { /* an empty store: slot i will hold position i again */

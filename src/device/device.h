@@ -120,6 +120,26 @@ struct score {
     int out_stride;
 };
 
+/* The slots of each KV head whose sketched keys (sketch.h) score highest for one token's queries. A
+ * slot's score is its largest softmax weight over the query heads of its KV head, where the softmax
+ * is over all slots scanned. Ties: the lower slot. All of it is integers and fused products in a
+ * stated order, so that every device chooses alike (ref_sketch.c). */
+struct sketch_topk {
+    int n_head, n_kv, hd, bits;
+    float scale;           /* of a logit */
+    const float *q;        /* [n_head][hd] rotated */
+    const uint8_t *sketch; /* KV head h's first block is at sketch + h * head_bytes */
+    size_t head_bytes;
+    int n_block;  /* blocks scanned */
+    int lo, hi;   /* slots lo..hi-1 of them may be chosen */
+    int k;        /* most chosen */
+    float miss;   /* > 0: as few as leave no query head of the KV head more than this weight */
+    int32_t *idx; /* [n_kv][idx_stride] chosen slots, ascending */
+    int idx_stride;
+    int *n;     /* [n_kv] how many */
+    void *work; /* cb_sketch_work() bytes for SKETCH_MAX_ITEMS, 64-byte aligned */
+};
+
 struct device;
 
 /* What crossed over to a device with memory of its own, and back */
@@ -220,6 +240,12 @@ struct ops {
                       int normed, float *best);
     /* the k largest of x[n] -> idx[k], ascending indices; ties: the lower index. k <= n */
     void (*topk)(struct device *d, const float *x, int n, int k, int32_t *idx);
+    /* n_block blocks of SKETCH_BLOCK rows of keys -> sketches. The first n_out rows of the first
+     * block do not count for the range of its channels. Sketches in mirrored memory are written
+     * through. */
+    void (*sketch)(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
+                   int bits, int n_out, void *sketch);
+    void (*sketch_topk)(struct device *d, const struct sketch_topk *s);
 };
 
 struct device {

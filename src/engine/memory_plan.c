@@ -4,6 +4,7 @@
 #include "attention/attend.h"
 #include "attention/chooser.h"
 #include "attention/cross_layer.h"
+#include "attention/sketch_choice.h"
 #include "attention/sparse_prefill.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -131,6 +132,16 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     return peak;
 }
 
+/* Keys, values and sketches that a decoded token reads in layer l, which holds n slots */
+static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_prompt)
+{
+    const struct store *st = &s->bank.store[l];
+
+    if (cb_sketch_choice_is(&s->attention, l))
+        return (uint64_t)st->n_kv * cb_sketch_choice_read(&s->attention, l, n);
+    return heads_bytes(st, cb_chooser_reads(&s->attention, l, n, n_prompt));
+}
+
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int n = n_prompt + n_gen;
@@ -158,9 +169,7 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
             (waits(s, l) && !n_gen ? prompt_bytes(s, n) : layer_bytes(s, l, held, n, evicts)) -
             cb_cross_layer_saved(&s->attention, l, n, held);
         out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(&s->attention, l, n, held);
-        out->kv_read_bytes_per_token +=
-            heads_bytes(&s->bank.store[l],
-                        cb_chooser_reads(&s->attention, l, held + (evicts && held < n), n_prompt));
+        out->kv_read_bytes_per_token += read_bytes(s, l, held + (evicts && held < n), n_prompt);
     }
     out->scratch_bytes =
         work_bytes(s, n_prompt > 1 ? n_prompt : 1,

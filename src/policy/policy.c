@@ -19,6 +19,7 @@ extern const struct method cb_method_full;
 extern const struct method cb_method_h2o;
 extern const struct method cb_method_omnikv;
 extern const struct method cb_method_pyramidkv;
+extern const struct method cb_method_sieve;
 extern const struct method cb_method_simlayerkv;
 extern const struct method cb_method_snapkv;
 extern const struct method cb_method_streamingllm;
@@ -32,7 +33,7 @@ extern const struct method cb_prompt_dense, cb_prompt_omnikv;
 static const struct method *const table[] = {
     &cb_method_full,   &cb_method_window, &cb_method_streamingllm, &cb_method_h2o,
     &cb_method_snapkv, &cb_method_omnikv, &cb_method_pyramidkv,    &cb_method_simlayerkv,
-    &cb_method_pod,    &cb_method_d2o,    &cb_method_tova,
+    &cb_method_pod,    &cb_method_d2o,    &cb_method_tova,         &cb_method_sieve,
 };
 /* clang-format on */
 
@@ -339,11 +340,13 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
         const struct score_plan *s = &y->score;
         const struct choice_plan *c = &y->choice;
         const struct cross_layer_plan *z = &y->cross;
+        const struct sketch_plan *k = &y->sketch;
         const double own[] = { y->reads,        y->rolling, y->window, y->late,  s->when,
                                s->window,       s->heads,   s->sums,   s->pool,  s->pool_kind,
                                s->sink,         s->band,    c->k,      c->share, c->window,
                                c->decay,        c->logits,  c->tail,   z->sink,  z->recent,
-                               z->recent_after, z->skip };
+                               z->recent_after, z->skip,    k->bits,   k->k,     k->share,
+                               k->miss,         k->sink,    k->recent };
         mix(&x, own, sizeof own / sizeof *own);
         for (int h = 0; z->from && h < p->sh.n_kv; h++)
             mix(&x, &(double){ z->from[h] }, 1);

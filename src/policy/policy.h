@@ -67,10 +67,21 @@ struct cross_layer_plan {
                    skip; > 1: never */
 };
 
+/* A layer whose decoded tokens find the slots that they read, in each KV head, by sketched keys. A
+ * slot's score is its largest softmax weight for any query head of the KV head. */
+struct sketch_plan {
+    int bits;         /* 2 or 4 of a sketched key; 0: the layer does not work like this */
+    int k;            /* slots chosen */
+    double share;     /* > 0: k is this share of the candidates, rounded down, at least 1 */
+    double miss;      /* > 0: fewer than k, if the others' weights then sum to at most this */
+    int sink, recent; /* slots that are read in any case, as are the newest ones without a sketch */
+};
+
 struct layer_plan {
     struct score_plan score;
     struct choice_plan choice;
     struct cross_layer_plan cross;
+    struct sketch_plan sketch;
     int reads;   /* the layer whose choice decoded tokens read; -1: they read everything */
     int rolling; /* 1: slots are a run of first tokens and a run of last tokens, read at positions
                     as if they were adjacent */

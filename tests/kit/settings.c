@@ -23,6 +23,8 @@ const struct setting cb_setting[] = {
     { "omnikv:filter=0,budget=16,select=uniform,window=4", "f16", "dense", 0 },
     { "omnikv:filter=0,budget=16", "f16", "omnikv:chunk=32,ratio=0.5", 1 },
     { "pod:sinks=4,recent=32", "f16", "dense", 0 },
+    { "sieve:budget=16,recent=8", "f16", "dense", 1 },
+    { "sieve:budget=16,recent=8", "q8_0", "omnikv:filter=0,chunk=32,ratio=0.5", 1 },
 };
 const int cb_n_setting = sizeof cb_setting / sizeof *cb_setting;
 

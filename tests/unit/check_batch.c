@@ -9,7 +9,7 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 10, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 12, STEPS = 24, N_CTX = 300 };
 
 /* Any mix of policies, stored types, lengths of prompts and bits of activations */
 static const struct {
@@ -26,6 +26,8 @@ static const struct {
     { "d2o:budget=30", "f16", 1, 8 },
     { "full", "kivi4:32", 201, 8 },
     { "full", "f16", 33, 8 },
+    { "sieve:budget=12,recent=8", "f16", 200, 0 },
+    { "sieve:budget=12,recent=8", "q8_0", 120, 8 },
 };
 
 static const char *const devices[] = { "cpu", "ref" };

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "bank/bank.h"
+#include "device/sketch.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -268,6 +269,30 @@ static void far_kv_encode(struct device *d, enum kv_type t, const float *x, int 
     far.late[far.n_late++] = (struct late){ rows, coded, bytes };
 }
 
+static void far_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
+                       int bits, int n_out, void *sketch)
+{
+    const size_t bytes = (size_t)n_block * cb_sketch_bytes(bits, hd);
+    struct area *a = area_of(sketch);
+
+    ck_assert_ptr_nonnull(a);
+    ck_assert_msg(!far.n_late, "rows are read before they are there");
+    FAR(sketch(d, t, rows, n_block, hd, bits, n_out, sketch));
+    memcpy(a->own + ((uint8_t *)sketch - a->host), sketch, bytes);
+}
+
+static void far_sketch_topk(struct device *d, const struct sketch_topk *s)
+{
+    for (int h = 0; h < s->n_kv; h++) {
+        const uint8_t *at = s->sketch + (size_t)h * s->head_bytes;
+        const struct area *a = area_of(at);
+        ck_assert_ptr_nonnull(a);
+        ck_assert_mem_eq(a->own + (at - a->host), at,
+                         (size_t)s->n_block * cb_sketch_bytes(s->bits, s->hd));
+    }
+    FAR(sketch_topk(d, s));
+}
+
 static void make_far(struct device *d)
 {
     far.near = d->ops;
@@ -283,6 +308,8 @@ static void make_far(struct device *d)
     far.ops.score = far_score;
     far.ops.join = far_join;
     far.ops.kv_encode = far_kv_encode;
+    far.ops.sketch = far_sketch;
+    far.ops.sketch_topk = far_sketch_topk;
     d->ops = &far.ops;
     far.used = 0;
     far.n_area = far.n_late = far.n_alloc = far.n_wait = far.n_wrote = 0;
@@ -362,6 +389,8 @@ static const struct {
     { "pod:sinks=4,recent=32", NULL, "kivi4:32" },
     { "omnikv:filter=0,budget=32", NULL, "f16" },
     { "omnikv:filter=0,budget=32,select=exp,window=4", NULL, "f16" },
+    { "sieve:budget=32,recent=8", NULL, "f16" },
+    { "sieve:budget=32,recent=8", NULL, "kivi4:32" },
     { "full", "omnikv:filter=0,chunk=32,ratio=0.5", "f16" },
 };
 

@@ -25,6 +25,7 @@ static const char *const spec[] = {
     "omnikv:budget=24",
     "omnikv:budget=24,select=exp,window=8",
     "window:budget=24,prefill=dense",
+    "sieve:budget=24,recent=4",
 };
 enum { N_SPEC = sizeof spec / sizeof *spec };
 

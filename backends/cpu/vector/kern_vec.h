@@ -128,6 +128,21 @@ struct kern_kivi {
                const uint8_t *ahead, float *o);
 };
 
+/* Scores by sketched keys (device/sketch.h). n is a multiple of SKETCH_BLOCK. */
+struct kern_sketch {
+    /* a block's scores for some query heads, q[heads][hd padded] -> score[heads][stride] */
+    void (*scan)(int bits, int hd, const uint8_t *block, const float *q, int heads, int16_t *score,
+                 int stride);
+    /* the largest of score[n] -> *top, and the sum of the weights below it */
+    uint32_t (*weigh)(const int16_t *score, int n, int16_t *top);
+    /* score[heads][stride], less lse[heads] -> rank[n], of the best head */
+    void (*rank)(const int16_t *score, int stride, const int16_t *lse, int heads, int n,
+                 uint16_t *rank);
+    /* from + j for each rank[j] below limit and for the first *n_equal that equal it -> idx;
+     * returns how many. n is any number. */
+    int (*pick)(const uint16_t *rank, int n, int limit, int *n_equal, int from, int32_t *idx);
+};
+
 struct kern_vec {
     void (*rmsnorm)(const float *x, const float *w, float eps, int n, float *y);
     void (*rope)(enum rope_kind kind, float *x, int n_head, int hd, int n_rot, const float *cs);
@@ -139,11 +154,14 @@ struct kern_vec {
     void (*decode)(enum kv_type t, const void *row, int hd, float *y);
     const struct kern_attn *attn;
     const struct kern_kivi *kivi;
+    const struct kern_sketch *sketch;
 };
 
 extern const struct kern_vec cb_vec_scalar, cb_vec_avx2, cb_vec_avx512, cb_vec_neon;
 extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_attn_neon;
 extern const struct kern_kivi cb_kivi_scalar, cb_kivi_avx2, cb_kivi_avx512, cb_kivi_neon;
+extern const struct kern_sketch cb_sketch_kern_scalar, cb_sketch_kern_avx2, cb_sketch_kern_avx512,
+    cb_sketch_kern_neon;
 
 /* vec_ops.c */
 void cb_cpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
@@ -174,6 +192,11 @@ size_t cb_cpu_topk_scratch(int n_ctx, int n_head);
 void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
                       int normed, float *best);
 void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
+
+/* sketch_topk.c */
+void cb_cpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
+                   int bits, int n_out, void *sketch);
+void cb_cpu_sketch_topk(struct device *d, const struct sketch_topk *s);
 
 /* attn.c, score.c */
 size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx);

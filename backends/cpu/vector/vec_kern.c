@@ -164,4 +164,5 @@ const struct kern_vec VEC_NAME(cb_vec_) = {
     .decode = VEC_NAME(cb_decode_row_),
     .attn = &VEC_NAME(cb_attn_),
     .kivi = &VEC_NAME(cb_kivi_),
+    .sketch = &VEC_NAME(cb_sketch_kern_),
 };

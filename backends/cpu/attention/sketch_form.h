@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* sketch_form.h - a query head as a block of sketched keys wants it, in plain C (ref_sketch.c has
+ * the definition). */
+#ifndef SKETCH_FORM_H
+#define SKETCH_FORM_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "device/sketch.h"
+
+struct sketch_form {
+    int n; /* channels, padded */
+    int8_t w[SKETCH_MAX_HD];
+    int mult, base;
+};
+
+/* Rounded, and limited to what fits; a NaN becomes the least. */
+static inline int cb_sketch_whole(float x, int most)
+{
+    if (!(x > (float)-most - 1))
+        return -most - 1;
+    if (x >= (float)most)
+        return most;
+    return (int)((x + 12582912.0f) - 12582912.0f); /* to the nearest, ties to even */
+}
+
+static inline int cb_sketch_mult(int bits, float top)
+{
+    return cb_sketch_whole(top * (32768.0f / 127 * (float)(1 << cb_sketch_shift(bits))), INT16_MAX);
+}
+
+static inline int16_t cb_sketch_clamp(int x)
+{
+    return (int16_t)(x < INT16_MIN ? INT16_MIN : x > INT16_MAX ? INT16_MAX : x);
+}
+
+static inline void cb_sketch_form(struct sketch_form *f, int bits, const float *q, int n,
+                                  const float *step, const float *min)
+{
+    float w[SKETCH_MAX_HD], lane[16] = { 0 }, top = 0, inv;
+
+    f->n = n;
+    for (int c = 0; c < n; c += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = fmaf(q[c + i], min[c + i], lane[i]);
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    for (int c = 0; c < n; c++) {
+        w[c] = q[c] * step[c];
+        top = fabsf(w[c]) > top ? fabsf(w[c]) : top;
+    }
+    inv = top > 0 ? 127 / top : 0;
+    for (int c = 0; c < n; c++)
+        f->w[c] = (int8_t)cb_sketch_whole(w[c] * inv, 127);
+    f->mult = cb_sketch_mult(bits, top);
+    f->base = cb_sketch_whole(lane[0], INT16_MAX);
+}
+
+/* The score of a token whose shifted sum of products is x */
+static inline int16_t cb_sketch_score(const struct sketch_form *f, int x)
+{
+    return cb_sketch_clamp(f->base + ((cb_sketch_clamp(x) * f->mult + 0x4000) >> 15));
+}
+
+#endif

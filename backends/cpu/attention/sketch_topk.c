@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/* sketch_topk.c - sketches keys, and finds the slots that score highest by them, on all threads.
+ * Two loops over pieces of each KV head: scores and their sums, then the ranks of tokens and how
+ * many have each rank. The thread that ends a KV head's loop draws the conclusion from all its
+ * pieces: the query heads' log-sum-exp, then the chosen slots. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "cpu/vector/kern_vec.h"
+#include "device/sketch.h"
+
+/* ---- sketching ---- */
+
+struct drawing {
+    const struct kern_vec *k;
+    enum kv_type t;
+    const char *rows;
+    int hd, bits, n_out;
+    char *sketch;
+};
+
+static void draw_block(void *ctx, int b, int thread)
+{
+    const struct drawing *y = ctx;
+    const size_t row = cb_kv_row_bytes(y->t, y->hd);
+    const char *rows = y->rows + (size_t)b * SKETCH_BLOCK * row;
+    char *block = y->sketch + (size_t)b * cb_sketch_bytes(y->bits, y->hd);
+    const int first = b ? 0 : y->n_out;
+    float x[MAX_HD], min[MAX_HD], max[MAX_HD];
+
+    (void)thread;
+    for (int j = first; j < SKETCH_BLOCK; j++) {
+        y->k->decode(y->t, rows + (size_t)j * row, y->hd, x);
+        cb_sketch_widen(x, y->hd, j == first, min, max);
+    }
+    cb_sketch_head(y->bits, y->hd, min, max, block);
+    for (int j = 0; j < SKETCH_BLOCK; j++) {
+        y->k->decode(y->t, rows + (size_t)j * row, y->hd, x);
+        cb_sketch_put(y->bits, y->hd, x, j, min, max, block);
+    }
+}
+
+void cb_cpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
+                   int bits, int n_out, void *sketch)
+{
+    struct drawing y = { cb_cpu_kern(d)->vec, t, rows, hd, bits, n_out, sketch };
+    cb_par_for(d->par, n_block, draw_block, &y);
+}
+
+/* ---- choosing ---- */
+
+enum { ITEMS = 4 }; /* items a thread, at least */
+
+struct choosing {
+    const struct kern_sketch *k;
+    const struct sketch_topk *s;
+    int group, n, n_piece, n_item; /* n: tokens scanned */
+    struct sketch_work w;
+    atomic_int *left; /* [n_kv] unfinished items */
+};
+
+/* An item's pieces, and the scores of a piece */
+static void item_of(const struct choosing *c, int i, int *kv, int *from, int *to)
+{
+    const int item = i % c->n_item;
+
+    *kv = i / c->n_item;
+    *from = item * c->n_piece / c->n_item;
+    *to = (item + 1) * c->n_piece / c->n_item;
+}
+
+static size_t piece_at(const struct choosing *c, int kv, int piece)
+{
+    return (size_t)kv * (size_t)c->n_piece + (size_t)piece;
+}
+
+static int16_t *scores_of(const struct choosing *c, int kv, int piece)
+{
+    return c->w.score + piece_at(c, kv, piece) * (size_t)c->group * SKETCH_PIECE;
+}
+
+static int tokens_of(const struct choosing *c, int piece)
+{
+    const int left = c->n - piece * SKETCH_PIECE;
+    return left < SKETCH_PIECE ? left : SKETCH_PIECE;
+}
+
+static int is_last(const struct choosing *c, int kv)
+{
+    return atomic_fetch_sub_explicit(&c->left[kv], 1, memory_order_acq_rel) == 1;
+}
+
+static void scan_piece(const struct choosing *c, int kv, int piece)
+{
+    const struct sketch_topk *s = c->s;
+    const size_t bytes = cb_sketch_bytes(s->bits, s->hd), at = piece_at(c, kv, piece);
+    const uint8_t *block = s->sketch + (size_t)kv * s->head_bytes +
+                           (size_t)piece * (SKETCH_PIECE / SKETCH_BLOCK) * bytes;
+    const float *q = c->w.query + (size_t)(kv * c->group) * (size_t)cb_sketch_pad(s->hd);
+    int16_t *score = scores_of(c, kv, piece);
+    const int n = tokens_of(c, piece);
+
+    for (int j = 0; j < n; j += SKETCH_BLOCK, block += bytes)
+        c->k->scan(s->bits, s->hd, block, q, c->group, score + j, SKETCH_PIECE);
+    for (int i = 0; i < c->group; i++) {
+        const size_t x = at * (size_t)c->group + (size_t)i;
+        c->w.sum[x] = c->k->weigh(score + (size_t)i * SKETCH_PIECE, n, &c->w.top[x]);
+    }
+}
+
+static void scan_item(void *ctx, int i, int thread)
+{
+    const struct choosing *c = ctx;
+    int kv, from, to;
+
+    (void)thread;
+    item_of(c, i, &kv, &from, &to);
+    for (int p = from; p < to; p++)
+        scan_piece(c, kv, p);
+    if (!is_last(c, kv))
+        return;
+    for (int h = 0; h < c->group; h++) {
+        const size_t at = piece_at(c, kv, 0) * (size_t)c->group + (size_t)h;
+        c->w.lse[kv * c->group + h] =
+            cb_sketch_lse(c->w.top + at, c->w.sum + at, c->n_piece, c->group);
+    }
+}
+
+static void rank_piece(const struct choosing *c, int kv, int piece, uint32_t *count)
+{
+    const int from = piece * SKETCH_PIECE, n = tokens_of(c, piece);
+    const int lo = c->s->lo > from ? c->s->lo - from : 0;
+    const int hi = c->s->hi - from < n ? c->s->hi - from : n;
+    uint16_t *rank = c->w.rank + piece_at(c, kv, piece) * SKETCH_PIECE;
+
+    c->k->rank(scores_of(c, kv, piece), SKETCH_PIECE, c->w.lse + kv * c->group, c->group, n, rank);
+    for (int j = lo; j < hi; j++)
+        count[rank[j]]++;
+}
+
+static uint32_t *counts_of(const struct choosing *c, int kv, int item)
+{
+    return c->w.count + (size_t)(kv * c->n_item + item) * SKETCH_BUCKETS;
+}
+
+static void pick(const struct choosing *c, int kv)
+{
+    const struct sketch_topk *s = c->s;
+    uint32_t *count = counts_of(c, kv, 0);
+    const uint16_t *rank = c->w.rank + piece_at(c, kv, 0) * SKETCH_PIECE;
+    int limit, n_equal;
+
+    for (int i = 1; i < c->n_item; i++)
+        for (int b = 0; b < SKETCH_BUCKETS; b++)
+            count[b] += counts_of(c, kv, i)[b];
+    cb_sketch_limit(count, s->k, s->miss, &limit, &n_equal);
+    s->n[kv] = c->k->pick(rank + s->lo, s->hi - s->lo, limit, &n_equal, s->lo,
+                          s->idx + (size_t)kv * (size_t)s->idx_stride);
+}
+
+static void rank_item(void *ctx, int i, int thread)
+{
+    const struct choosing *c = ctx;
+    uint32_t *count;
+    int kv, from, to;
+
+    (void)thread;
+    item_of(c, i, &kv, &from, &to);
+    count = counts_of(c, kv, i % c->n_item);
+    memset(count, 0, SKETCH_BUCKETS * sizeof *count);
+    for (int p = from; p < to; p++)
+        rank_piece(c, kv, p, count);
+    if (is_last(c, kv))
+        pick(c, kv);
+}
+
+static void loop(struct device *d, struct choosing *c, par_fn fn)
+{
+    for (int kv = 0; kv < c->s->n_kv; kv++)
+        atomic_init(&c->left[kv], c->n_item);
+    cb_par_for(d->par, c->s->n_kv * c->n_item, fn, c);
+}
+
+static int items(const struct device *d, const struct choosing *c)
+{
+    const int want = (ITEMS * cb_par_threads(d->par) + c->s->n_kv - 1) / c->s->n_kv;
+    const int most = want < SKETCH_MAX_ITEMS ? want : SKETCH_MAX_ITEMS;
+    return most < c->n_piece ? most : c->n_piece;
+}
+
+void cb_cpu_sketch_topk(struct device *d, const struct sketch_topk *s)
+{
+    struct choosing c = { .k = cb_cpu_kern(d)->vec->sketch,
+                          .s = s,
+                          .group = s->n_head / s->n_kv,
+                          .n = s->n_block * SKETCH_BLOCK,
+                          .n_piece = cb_sketch_pieces(s->n_block) };
+
+    c.n_item = items(d, &c);
+    cb_sketch_work(s->work, s->n_head, s->n_kv, s->hd, s->n_block, c.n_item, &c.w);
+    c.left = c.w.left;
+    for (int h = 0; h < s->n_head; h++)
+        cb_sketch_query(s->q + (size_t)h * (size_t)s->hd, s->hd, s->scale,
+                        c.w.query + (size_t)h * (size_t)cb_sketch_pad(s->hd));
+    loop(d, &c, scan_item);
+    loop(d, &c, rank_item);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* ref_sketch.c - sketches of keys, and the slots that score highest by them. This is the definition
+ * of the op sketch_topk: devices give the same slots.
+ *
+ * For a query head and a block, w[c] = query[c] * step[c] is rounded to a byte by its largest
+ * magnitude. A token's logit is base + mult * (sum of w[c] * code[c]), where base = sum of
+ * query[c] * minimum[c]: fused, in 16 lanes, which are then added as a tree. Logits are 16 bits
+ * wide, in units of 1 / SKETCH_UNIT of a power of 2. */
+#include "ref_sketch.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "device/sketch.h"
+#include "ref_rows.h"
+
+void cb_ref_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
+                   int bits, int n_out, void *sketch)
+{
+    float x[SKETCH_MAX_HD], min[SKETCH_MAX_HD], max[SKETCH_MAX_HD];
+    char *block = sketch;
+
+    (void)d;
+    for (int b = 0; b < n_block; b++, block += cb_sketch_bytes(bits, hd), n_out = 0) {
+        const int from = b * SKETCH_BLOCK;
+        for (int j = n_out; j < SKETCH_BLOCK; j++) {
+            cb_ref_kv_row(t, rows, from + j, hd, x);
+            cb_sketch_widen(x, hd, j == n_out, min, max);
+        }
+        cb_sketch_head(bits, hd, min, max, block);
+        for (int j = 0; j < SKETCH_BLOCK; j++) {
+            cb_ref_kv_row(t, rows, from + j, hd, x);
+            cb_sketch_put(bits, hd, x, j, min, max, block);
+        }
+    }
+}
+
+/* ---- scores ---- */
+
+/* A query head in a block */
+struct form {
+    int w[SKETCH_MAX_HD]; /* [hd padded] -127..127 */
+    int mult, base;       /* mult: in 1 / 32768 */
+};
+
+static int whole(float x, int most)
+{
+    if (!(x > (float)-most - 1))
+        return -most - 1;
+    return x < (float)most ? (int)lrintf(x) : most;
+}
+
+static float tree(float *lane)
+{
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    return lane[0];
+}
+
+static void open_form(struct form *f, int bits, const float *q, int hd, const void *block)
+{
+    const int n = cb_sketch_pad(hd);
+    float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD], lane[16] = { 0 }, top = 0, inv;
+
+    cb_sketch_steps(hd, block, step, min);
+    for (int c = 0; c < n; c++) {
+        lane[c % 16] = fmaf(q[c], min[c], lane[c % 16]);
+        step[c] *= q[c];
+        top = fabsf(step[c]) > top ? fabsf(step[c]) : top;
+    }
+    inv = top > 0 ? 127 / top : 0;
+    for (int c = 0; c < n; c++)
+        f->w[c] = whole(step[c] * inv, 127);
+    f->mult = whole(top * (32768.0f / 127 * (float)(1 << cb_sketch_shift(bits))), INT16_MAX);
+    f->base = whole(tree(lane), INT16_MAX);
+}
+
+static int clamp(int x)
+{
+    return x < INT16_MIN ? INT16_MIN : x > INT16_MAX ? INT16_MAX : x;
+}
+
+static int logit(const struct form *f, int bits, int hd, const uint8_t *block, int token)
+{
+    const uint8_t *code = block + (size_t)cb_sketch_pad(hd) * 4;
+    int sum = 0;
+
+    for (int c = 0; c < hd; c++) {
+        int shift;
+        const size_t at = cb_sketch_at(bits, hd, token, c, &shift);
+        sum += f->w[c] * (code[at] >> shift & ((1 << bits) - 1));
+    }
+    sum = clamp(sum >> cb_sketch_shift(bits));
+    return clamp(f->base + (int)(((int64_t)sum * f->mult + 0x4000) >> 15));
+}
+
+/* Scores of a KV head's query head -> score[n], where n is a multiple of SKETCH_BLOCK */
+static void score_head(const struct sketch_topk *s, int head, int16_t *score)
+{
+    const uint8_t *block = s->sketch + (size_t)(head / (s->n_head / s->n_kv)) * s->head_bytes;
+    float q[SKETCH_MAX_HD];
+    struct form f;
+
+    cb_sketch_query(s->q + (size_t)head * (size_t)s->hd, s->hd, s->scale, q);
+    for (int b = 0; b < s->n_block; b++, block += cb_sketch_bytes(s->bits, s->hd)) {
+        open_form(&f, s->bits, q, s->hd, block);
+        for (int j = 0; j < SKETCH_BLOCK; j++)
+            *score++ = (int16_t)logit(&f, s->bits, s->hd, block, j);
+    }
+}
+
+/* The log of a head's sum of weights */
+static int16_t lse_of(const struct sketch_topk *s, const struct sketch_work *w)
+{
+    const int n = s->n_block * SKETCH_BLOCK;
+    int n_piece = 0;
+
+    for (int from = 0; from < n; from += SKETCH_PIECE, n_piece++) {
+        const int to = from + SKETCH_PIECE < n ? from + SKETCH_PIECE : n;
+        int top = INT16_MIN;
+        uint32_t sum = 0;
+        for (int j = from; j < to; j++)
+            top = w->score[j] > top ? w->score[j] : top;
+        for (int j = from; j < to; j++) {
+            const int below = top - w->score[j];
+            sum += below / 32 < 16 ? cb_sketch_weight[below % 32] >> below / 32 : 0;
+        }
+        w->top[n_piece] = (int16_t)top;
+        w->sum[n_piece] = sum;
+    }
+    return cb_sketch_lse(w->top, w->sum, n_piece, 1);
+}
+
+static void topk_of(const struct sketch_topk *s, int kv, const struct sketch_work *w)
+{
+    const int group = s->n_head / s->n_kv;
+    int32_t *idx = s->idx + (size_t)kv * (size_t)s->idx_stride;
+    int limit, n_equal, out = 0;
+
+    for (int i = 0; i < group; i++) {
+        int lse;
+        score_head(s, kv * group + i, w->score);
+        lse = lse_of(s, w);
+        for (int j = 0; j < s->n_block * SKETCH_BLOCK; j++) {
+            int rank = lse - w->score[j];
+            rank = rank < 0 ? 0 : rank < SKETCH_BUCKETS ? rank : SKETCH_BUCKETS - 1;
+            w->rank[j] = (uint16_t)(i && w->rank[j] < rank ? w->rank[j] : rank);
+        }
+    }
+    memset(w->count, 0, SKETCH_BUCKETS * sizeof *w->count);
+    for (int j = s->lo; j < s->hi; j++)
+        w->count[w->rank[j]]++;
+    s->n[kv] = cb_sketch_limit(w->count, s->k, s->miss, &limit, &n_equal);
+    for (int j = s->lo; j < s->hi; j++)
+        if (w->rank[j] < limit || (w->rank[j] == limit && n_equal-- > 0))
+            idx[out++] = j;
+}
+
+void cb_ref_sketch_topk(struct device *d, const struct sketch_topk *s)
+{
+    struct sketch_work w;
+
+    (void)d;
+    cb_sketch_work(s->work, s->n_head, s->n_kv, s->hd, s->n_block, 1, &w);
+    for (int kv = 0; kv < s->n_kv; kv++)
+        topk_of(s, kv, &w);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* sketch_choice.c - a decoded token scores the sketches of all keys, in each layer and KV head, and
+ * attends to the slots with the best scores, the first and the newest ones. Nothing is dropped, and
+ * every token chooses anew. */
+#include "sketch_choice.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+#include "device/sketch.h"
+#include "parts.h"
+
+struct sketch_choice {
+    int32_t *idx; /* [n_kv][n_ctx] slots that the layer reads, ascending */
+    int *n;       /* [n_kv] how many */
+    void *work;   /* of op sketch_topk */
+};
+
+/* What a layer of n slots reads: slots first..lo-1, k of lo..hi-1, and hi..n-1. */
+struct range {
+    int first, lo, hi, k;
+};
+
+static size_t work_bytes(const struct attention *a, int n)
+{
+    struct sketch_work w;
+    return cb_sketch_work(NULL, a->model->hp.n_head, a->bank->n_kv, a->bank->hd, n / SKETCH_BLOCK,
+                          SKETCH_MAX_ITEMS, &w);
+}
+
+int cb_sketch_choice_open(struct attention *a)
+{
+    const size_t n_kv = (size_t)a->bank->n_kv;
+    struct sketch_choice *x;
+    int any = 0;
+
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        const struct sketch_plan *p = &a->plan[l].sketch;
+        any |= p->bits > 0;
+        if (p->bits > 0)
+            cb_store_may_sketch(&a->bank->store[l], p->bits, p->sink);
+    }
+    if (!any)
+        return CB_OK;
+    if (!a->dev->ops->sketch_topk)
+        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score sketched keys",
+                       a->policy->m->name, a->dev->name);
+    x = a->sketch_choice = cb_calloc(1, sizeof *x);
+    if (!x)
+        return CB_ENOMEM;
+    /* memory for these is committed page by page as the context grows */
+    x->idx = cb_alloc_aligned(n_kv * (size_t)a->bank->n_ctx, sizeof *x->idx);
+    x->n = cb_calloc(n_kv, sizeof *x->n);
+    x->work = cb_alloc_aligned(work_bytes(a, a->bank->n_ctx), 1);
+    return x->idx && x->n && x->work ? CB_OK : CB_ENOMEM;
+}
+
+void cb_sketch_choice_close(struct attention *a)
+{
+    if (!a->sketch_choice)
+        return;
+    free(a->sketch_choice->idx);
+    free(a->sketch_choice->n);
+    free(a->sketch_choice->work);
+    free(a->sketch_choice);
+}
+
+size_t cb_sketch_choice_bytes(const struct attention *a, int n_most)
+{
+    if (!a->sketch_choice)
+        return 0;
+    return work_bytes(a, n_most) + (size_t)a->bank->n_kv * (size_t)n_most * sizeof(int32_t);
+}
+
+/* ---- choosing ---- */
+
+static struct range range_of(const struct attention *a, int l, int n, int sketched)
+{
+    const struct sketch_plan *p = &a->plan[l].sketch;
+    const int window = cb_attention_window(a, l);
+    struct range r = { .first = window ? max_int(0, n - window) : 0 };
+
+    r.lo = max_int(r.first, min_int(p->sink, n));
+    r.hi = max_int(r.lo, min_int(sketched, n - p->recent));
+    r.k = p->share > 0 ? max_int(1, (int)(p->share * (r.hi - r.lo))) : p->k;
+    return r;
+}
+
+/* Scores the blocks that hold slots first..hi-1. The list of KV head h has room for the slots
+ * before the chosen ones. */
+static void score(struct attention *a, int l, const float *q, const struct range *r)
+{
+    const struct store *st = &a->bank->store[l];
+    struct sketch_choice *x = a->sketch_choice;
+    const int from = r->first / SKETCH_BLOCK, to = (r->hi + SKETCH_BLOCK - 1) / SKETCH_BLOCK;
+    const uint64_t skipped = cb_store_sketch_bytes(st, from * SKETCH_BLOCK);
+    const struct attn at = cb_parts_attn(a, l);
+    struct sketch_topk s = { .n_head = at.n_head,
+                             .n_kv = at.n_kv,
+                             .hd = at.hd,
+                             .bits = st->sketch_bits,
+                             .scale = at.scale,
+                             .q = q,
+                             .sketch = cb_store_sketch_at(st, 0, from * SKETCH_BLOCK),
+                             .head_bytes = st->head_sketch,
+                             .n_block = to - from,
+                             .lo = r->lo - from * SKETCH_BLOCK,
+                             .hi = r->hi - from * SKETCH_BLOCK,
+                             .k = r->k,
+                             .miss = (float)a->plan[l].sketch.miss,
+                             .idx = x->idx + (r->lo - r->first),
+                             .idx_stride = a->bank->n_ctx,
+                             .n = x->n,
+                             .work = x->work };
+
+    a->dev->ops->sketch_topk(a->dev, &s);
+    a->bank->read_bytes +=
+        (uint64_t)at.n_kv * (cb_store_sketch_bytes(st, to * SKETCH_BLOCK) - skipped);
+    for (int h = 0; h < at.n_kv && from; h++)
+        for (int i = 0; i < x->n[h]; i++)
+            s.idx[h * s.idx_stride + i] += from * SKETCH_BLOCK;
+}
+
+/* Returns 0 if the token reads everything. */
+static int choose(struct attention *a, const struct chunk *c)
+{
+    const struct store *st = &a->bank->store[c->l];
+    struct sketch_choice *x = a->sketch_choice;
+    const struct range r = range_of(a, c->l, st->n[0], st->sketched);
+
+    if (r.k >= r.hi - r.lo)
+        return 0;
+    score(a, c->l, c->q, &r);
+    for (int h = 0; h < st->n_kv; h++) {
+        int32_t *idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
+        for (int j = r.first; j < r.lo; j++)
+            idx[j - r.first] = j;
+        x->n[h] += r.lo - r.first;
+        for (int j = r.hi; j < st->n[0]; j++)
+            idx[x->n[h]++] = j;
+    }
+    return 1;
+}
+
+int cb_sketch_choice_parts(struct attention *a, const struct chunk *c)
+{
+    const struct store *st = &a->bank->store[c->l];
+    const struct sketch_choice *x = a->sketch_choice;
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    if (!a->bank->decoding || !cb_sketch_choice_is(a, c->l))
+        return 0;
+    if (!choose(a, c))
+        return 0;
+    p.window = 0; /* the choice lies within the window */
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] = cb_store_run(st, h, 0, st->n[h]);
+        run[h].idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
+        run[h].n = x->n[h];
+    }
+    return 1;
+}
+
+const int32_t *cb_sketch_choice_slots(const struct attention *a, int kv, int *n)
+{
+    *n = a->sketch_choice->n[kv];
+    return a->sketch_choice->idx + (size_t)kv * (size_t)a->bank->n_ctx;
+}
+
+/* ---- what it reads ---- */
+
+uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
+{
+    const struct store *st = &a->bank->store[l];
+    const int sketched = max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK;
+    const struct range r = range_of(a, l, n, sketched);
+    const uint64_t rows = cb_store_bytes_of(st, 0, n) - cb_store_sketch_bytes(st, n);
+    const int unread = r.first + max_int(0, r.hi - r.lo - r.k);
+    const int from = r.first / SKETCH_BLOCK, to = (r.hi + SKETCH_BLOCK - 1) / SKETCH_BLOCK;
+
+    if (r.k >= r.hi - r.lo)
+        return rows - cb_store_old_bytes(st, r.first);
+    return rows - cb_store_old_bytes(st, unread) + cb_store_sketch_bytes(st, to * SKETCH_BLOCK) -
+           cb_store_sketch_bytes(st, from * SKETCH_BLOCK);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* store_sketch.h - sketches of a store's keys (device/sketch.h), for layers whose tokens search
+ * them for the slots to read. Every whole block has one. Slots are not dropped from such a store.
+ */
+#ifndef STORE_SKETCH_H
+#define STORE_SKETCH_H
+
+#include "store_state.h"
+
+/* From now on cb_store_sketch() sketches whole blocks. The first n_out slots are read anyway. */
+void cb_store_may_sketch(struct store *s, int bits, int n_out);
+int cb_store_sketch(struct store *s, struct device *d); /* every whole block that has none */
+void cb_store_sketch_close(struct store *s);
+void cb_store_sketch_cut(struct store *s, int n); /* forgets blocks with slots from n on */
+/* Room for the sketches of the slots that the store holds, which the caller fills */
+int cb_store_sketch_fit(struct store *s);
+
+/* Bytes of a head's sketches of n slots; 0 if the store has none */
+uint64_t cb_store_sketch_bytes(const struct store *s, int n);
+uint8_t *cb_store_sketch_at(const struct store *s, int kv, int slot); /* slot begins a block */
+
+#endif

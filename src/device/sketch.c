@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* sketch.c - keys on 2 or 4 bits, and what scores made of them have in common on all devices. */
+#include "sketch.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- a block ---- */
+
+void cb_sketch_widen(const float *x, int hd, int first, float *min, float *max)
+{
+    for (int c = 0; c < hd; c++) {
+        min[c] = first || x[c] < min[c] ? x[c] : min[c];
+        max[c] = first || x[c] > max[c] ? x[c] : max[c];
+    }
+}
+
+void cb_sketch_head(int bits, int hd, float *min, float *max, void *block)
+{
+    const int n = cb_sketch_pad(hd), top = (1 << bits) - 1;
+    uint16_t *step = block, *low = step + n;
+
+    memset(block, 0, cb_sketch_bytes(bits, hd));
+    for (int c = 0; c < hd; c++) {
+        float s;
+        step[c] = cb_f32_to_f16((max[c] - min[c]) / (float)top);
+        low[c] = cb_f32_to_f16(min[c]);
+        s = cb_f16_to_f32(step[c]);
+        min[c] = cb_f16_to_f32(low[c]);
+        max[c] = s > 0 ? 1 / s : 0;
+    }
+}
+
+void cb_sketch_steps(int hd, const void *block, float *step, float *min)
+{
+    const int n = cb_sketch_pad(hd);
+    const uint16_t *x = block;
+
+    for (int c = 0; c < n; c++) {
+        step[c] = cb_f16_to_f32(x[c]);
+        min[c] = cb_f16_to_f32(x[n + c]);
+    }
+}
+
+void cb_sketch_put(int bits, int hd, const float *x, int token, const float *min, const float *inv,
+                   void *block)
+{
+    const float top = (float)((1 << bits) - 1);
+    const int n = cb_sketch_pad(hd), wide = 32 / bits;
+    uint8_t code[SKETCH_MAX_HD + 16] = { 0 }, *at = (uint8_t *)block + (size_t)n * 4;
+    int shift;
+
+    for (int c = 0; c < hd; c++) {
+        const float y = (x[c] - min[c]) * inv[c], low = y > 0 ? y : 0;
+        code[c] = (uint8_t)(int)((low < top ? low : top) + 0.5f);
+    }
+    at += cb_sketch_at(bits, hd, token, 0, &shift);
+    for (int c = 0; c < n; c += wide, at += 128)
+        for (int i = 0; i < wide; i++)
+            at[i % 4] = (uint8_t)(at[i % 4] | code[c + i] << i / 4 * bits);
+}
+
+/* ---- scores ---- */
+
+void cb_sketch_query(const float *q, int hd, float scale, float *y)
+{
+    const float unit = scale * 1.44269504f * SKETCH_UNIT;
+
+    memset(y, 0, (size_t)cb_sketch_pad(hd) * sizeof *y);
+    for (int c = 0; c < hd; c++)
+        y[c] = q[c] * unit;
+}
+
+const uint16_t cb_sketch_weight[32] = { 32767, 32065, 31378, 30705, 30047, 29404, 28774, 28157,
+                                        27554, 26963, 26385, 25820, 25267, 24725, 24196, 23677,
+                                        23170, 22673, 22187, 21712, 21247, 20791, 20346, 19910,
+                                        19483, 19066, 18657, 18258, 17866, 17483, 17109, 16742 };
+
+int16_t cb_sketch_lse(const int16_t *top, const uint32_t *sum, int n, int stride)
+{
+    double max = -INFINITY, all = 0;
+
+    for (int p = 0; p < n; p++)
+        max = top[p * stride] > max ? top[p * stride] : max;
+    for (int p = 0; p < n; p++)
+        all += sum[p * stride] * exp2((top[p * stride] - max) / SKETCH_UNIT);
+    max += nearbyint(SKETCH_UNIT * log2(all / SKETCH_ONE));
+    return (int16_t)(max > INT16_MAX ? INT16_MAX : max);
+}
+
+/* Buckets down from the top until k tokens are in them, or the rest weighs at most `miss` */
+int cb_sketch_limit(const uint32_t *count, int k, float miss, int *limit, int *n_equal)
+{
+    double rest = 0;
+    int n = 0, b = 0;
+
+    for (int i = 0; miss > 0 && i < SKETCH_BUCKETS; i++)
+        rest += count[i] * exp2(-(double)i / SKETCH_UNIT);
+    for (; b < SKETCH_BUCKETS; b++) {
+        if (n + (int64_t)count[b] > k || (miss > 0 && rest <= (double)miss))
+            break;
+        n += (int)count[b];
+        rest -= count[b] * exp2(-(double)b / SKETCH_UNIT);
+    }
+    *limit = b;
+    *n_equal = b < SKETCH_BUCKETS && !(miss > 0 && rest <= (double)miss) ? k - n : 0;
+    return n + *n_equal;
+}
+
+/* ---- work space ---- */
+
+static void *cut(char **at, size_t bytes)
+{
+    char *p = *at;
+    *at = p + ((bytes + 63) & ~(size_t)63);
+    return p;
+}
+
+size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int n_item,
+                      struct sketch_work *w)
+{
+    const size_t piece = (size_t)cb_sketch_pieces(n_block), heads = (size_t)n_head,
+                 kv = (size_t)n_kv;
+    char *at = mem;
+
+    w->left = cut(&at, kv * sizeof(int));
+    w->lse = cut(&at, heads * sizeof *w->lse);
+    w->query = cut(&at, heads * (size_t)cb_sketch_pad(hd) * sizeof *w->query);
+    w->count = cut(&at, kv * (size_t)n_item * SKETCH_BUCKETS * sizeof *w->count);
+    w->top = cut(&at, heads * piece * sizeof *w->top);
+    w->sum = cut(&at, heads * piece * sizeof *w->sum);
+    w->rank = cut(&at, kv * piece * SKETCH_PIECE * sizeof *w->rank);
+    w->score = cut(&at, heads * piece * SKETCH_PIECE * sizeof *w->score);
+    return (size_t)(at - (char *)mem);
+}

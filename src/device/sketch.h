@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* sketch.h - a KV head's keys on 2 or 4 bits, in blocks of 128 tokens, to find those that a query
+ * attends to. A block holds a step and a minimum for each channel, as halves, then the codes:
+ * key = minimum + code * step. Channels are padded to a multiple of 16; padding has step 0.
+ *
+ * The codes lie as integer dot products read them. A group of 32 tokens is two vectors of 64 bytes
+ * for every 32 / bits channels; a token has four bytes in a vector. Tokens 0-3, 8-11, 16-19 and
+ * 24-27 are in the first vector, so that packing two vectors of 32-bit sums to 16 bits puts the
+ * tokens in order. */
+#ifndef SKETCH_H
+#define SKETCH_H
+
+#include "device.h"
+
+enum {
+    SKETCH_BLOCK = KV_PREPACK, /* tokens a block */
+    SKETCH_MAX_HD = 512,
+    /* Scores are logits in powers of 2, times SKETCH_UNIT. */
+    SKETCH_UNIT = 32,
+    SKETCH_BUCKETS = 2048, /* of 1 / SKETCH_UNIT each: where the chosen end, below the top */
+    SKETCH_PIECE = 1024,   /* tokens whose weights are summed as integers */
+    SKETCH_ONE = 32767,    /* the weight of a piece's largest score */
+};
+
+static inline int cb_sketch_pad(int hd)
+{
+    return (hd + 15) & ~15;
+}
+
+static inline size_t cb_sketch_bytes(int bits, int hd) /* a block's */
+{
+    return (size_t)cb_sketch_pad(hd) * (4 + SKETCH_BLOCK / 8 * (size_t)bits);
+}
+
+/* Where a code is: the byte, counted from the first code, and the bit in it */
+static inline size_t cb_sketch_at(int bits, int hd, int token, int channel, int *shift)
+{
+    const int wide = 32 / bits, n = cb_sketch_pad(hd) / wide, c = channel % wide;
+
+    *shift = c / 4 * bits;
+    return (((size_t)(token / 32) * (size_t)n + (size_t)(channel / wide)) * 2 +
+            (size_t)(token / 4 % 2)) *
+               64 +
+           (size_t)(token % 32 / 8 * 16 + token % 4 * 4 + c % 4);
+}
+
+/* A block is made in three steps: the range of each channel over the tokens; the block's head,
+ * which turns min and max into the minimum as it is stored and the inverse of the step; the codes
+ * of one token after the other. A token outside the range gets the nearest code. */
+void cb_sketch_widen(const float *x, int hd, int first, float *min, float *max);
+void cb_sketch_head(int bits, int hd, float *min, float *max, void *block);
+void cb_sketch_put(int bits, int hd, const float *x, int token, const float *min, const float *inv,
+                   void *block);
+/* step[hd padded], min[hd padded] of a block */
+void cb_sketch_steps(int hd, const void *block, float *step, float *min);
+
+/* Sums of products with codes are 16 bits wide after this shift. */
+static inline int cb_sketch_shift(int bits)
+{
+    return bits > 2 ? 2 : 0;
+}
+
+/* The query as scores want it: padded, times scale in SKETCH_UNITs -> y[hd padded] */
+void cb_sketch_query(const float *q, int hd, float scale, float *y);
+
+/* 32 weights 2^(-i / SKETCH_UNIT). A score that is d below its piece's largest has the weight
+ * cb_sketch_weight()[d % 32] >> d / 32. */
+extern const uint16_t cb_sketch_weight[32];
+
+/* The work space of sketch_topk. A piece's scores lie together: [n_kv][n_piece][group][PIECE]. */
+struct sketch_work {
+    int16_t *score;
+    float *query;    /* [n_head][hd padded] */
+    int16_t *top;    /* [n_kv][n_piece][group] largest score of a piece */
+    uint32_t *sum;   /* the same: sum of the piece's weights */
+    int16_t *lse;    /* [n_head] log of the sum of all weights, as a score */
+    uint16_t *rank;  /* [n_kv][n_piece][PIECE] how far a token is from weight 1 */
+    uint32_t *count; /* [n_kv][n_item][BUCKETS] */
+    void *left;      /* [n_kv] of the device's own */
+};
+
+static inline int cb_sketch_pieces(int n_block)
+{
+    return (n_block * SKETCH_BLOCK + SKETCH_PIECE - 1) / SKETCH_PIECE;
+}
+
+/* Cuts memory for n_block blocks and n_item lists of counts a KV head into its parts; returns the
+ * bytes. mem may be NULL. */
+size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int n_item,
+                      struct sketch_work *w);
+enum { SKETCH_MAX_ITEMS = 16 }; /* most lists of counts a KV head */
+
+/* The log of a head's sum of weights, from the n pieces' parts at a stride of `stride` */
+int16_t cb_sketch_lse(const int16_t *top, const uint32_t *sum, int n, int stride);
+
+/* How far down the chosen go: ranks below *limit, and the first *n_equal of those equal to it.
+ * count[BUCKETS]: tokens of each rank. At most k tokens; with miss > 0 no more than it takes for
+ * the others' weights to sum to at most `miss`. Returns how many. */
+int cb_sketch_limit(const uint32_t *count, int k, float miss, int *limit, int *n_equal);
+
+#endif

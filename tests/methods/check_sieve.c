@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/* check_sieve.c - the slots that sketched keys choose, attention over them, and what must hold for
+ * any model. That a budget that holds all changes no bit is checked here for texts of several
+ * blocks, and in check_policy.c. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/sketch_choice.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { N_LAYER = 3, N_HEAD = 6, N_KV = 2, HD = 32, GROUP = N_HEAD / N_KV, N = 560, PROMPT = 540 };
+
+static const struct hparams shape = { .n_layer = N_LAYER,
+                                      .n_embd = 32,
+                                      .n_head = N_HEAD,
+                                      .n_kv = N_KV,
+                                      .hd = HD,
+                                      .n_ff = 32,
+                                      .n_vocab = 16,
+                                      .n_ctx_train = N,
+                                      .n_rot = HD };
+static const char *const devices[] = { "ref", "cpu" };
+
+/* ---- without weights ---- */
+
+static float *query(struct toy *t, int l, int h, int i)
+{
+    return cb_toy_row(t, l, i) + h * HD;
+}
+
+static const float *stored(struct toy *t, int l, int kv, int v, int j)
+{
+    return cb_toy_row(t, l, j) + (N_HEAD + v * N_KV + kv) * HD;
+}
+
+/* Queries that differ much from key to key, so that few tokens matter */
+static void sharpen(struct toy *t)
+{
+    for (int l = 0; l < N_LAYER; l++)
+        for (int i = 0; i < N; i++)
+            for (int c = 0; c < N_HEAD * HD; c++)
+                query(t, l, 0, i)[c] *= 4;
+}
+
+/* The softmax of query head h of token i over the tokens up to it that `reads` (NULL: all) marks */
+static void softmax(struct toy *t, int l, int h, int i, const char *reads, double *p)
+{
+    double sum = 0;
+
+    for (int j = 0; j <= i; j++) {
+        const float *q = query(t, l, h, i), *k = stored(t, l, h / GROUP, 0, j);
+        double x = 0;
+        for (int c = 0; c < HD; c++)
+            x += (double)q[c] * (double)k[c];
+        sum += p[j] = reads && !reads[j] ? 0 : exp(x / sqrt((double)HD));
+    }
+    for (int j = 0; j <= i; j++)
+        p[j] /= sum;
+}
+
+/* The output is attention over exactly these slots. */
+static void attends(struct toy *t, int l, int i, const char *reads, int kv, const float *out)
+{
+    double p[N];
+
+    for (int h = kv * GROUP; h < (kv + 1) * GROUP; h++) {
+        softmax(t, l, h, i, reads, p);
+        for (int c = 0; c < HD; c++) {
+            double want = 0;
+            for (int j = 0; j <= i; j++)
+                want += p[j] * (double)stored(t, l, kv, 1, j)[c];
+            ck_assert_msg(fabs((double)out[h * HD + c] - want) < 2e-6,
+                          "token %d, head %d: %g, not %g", i, h, (double)out[h * HD + c], want);
+        }
+    }
+}
+
+static int larger(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Weight of the chosen tokens lo..hi-1, in the sum of the largest weights of any head, beside that
+ * of the k best */
+static double worth(struct toy *t, int l, int kv, int i, const char *reads, int lo, int hi, int k)
+{
+    double best[N] = { 0 }, got = 0, most = 0, p[N];
+
+    for (int h = kv * GROUP; h < (kv + 1) * GROUP; h++) {
+        softmax(t, l, h, i, NULL, p);
+        for (int j = lo; j < hi; j++)
+            best[j] = fmax(best[j], p[j]);
+    }
+    for (int j = lo; j < hi; j++)
+        got += reads[j] ? best[j] : 0;
+    qsort(best + lo, (size_t)(hi - lo), sizeof *best, larger);
+    for (int j = lo; j < lo + k; j++)
+        most += best[j];
+    return got / most;
+}
+
+static const struct {
+    const char *policy;
+    int k, sink, recent, bits, window;
+} choices[] = {
+    { "sieve:budget=40,sink=3,recent=20", 40, 3, 20, 2, 0 },
+    { "sieve:budget=40,sink=3,recent=70,bits=4", 40, 3, 70, 4, 0 },
+    { "sieve:budget=1,sink=0,recent=1", 1, 0, 1, 2, 0 },
+    { "sieve:budget=0.1,sink=200,recent=1", 31, 200, 1, 2, 0 },
+    { "sieve:budget=40,sink=3,recent=20", 40, 3, 20, 2, 410 },
+};
+enum { N_CHOICE = sizeof choices / sizeof *choices };
+
+/* Token i, which is the newest, in the last layer, which is at hand */
+static double check_choice(struct toy *t, int c, int i, const float *out)
+{
+    const int window = choices[c].window, first = window ? i + 1 - window : 0;
+    const int lo = choices[c].sink > first ? choices[c].sink : first, sketched = i / 128 * 128;
+    const int hi = sketched < i + 1 - choices[c].recent ? sketched : i + 1 - choices[c].recent;
+    double sum = 0;
+
+    for (int kv = 0; kv < N_KV; kv++) {
+        char reads[N] = { 0 };
+        int n, k = 0;
+        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, kv, &n);
+        for (int j = 0; j < n; j++) {
+            ck_assert(!j || slot[j] > slot[j - 1]);
+            ck_assert(slot[j] >= first && slot[j] <= i);
+            reads[slot[j]] = 1;
+            k += slot[j] >= lo && slot[j] < hi;
+        }
+        ck_assert_int_eq(k, choices[c].k);
+        ck_assert_int_eq(n, k + (lo - first) + (i + 1 - hi)); /* all others are read */
+        attends(t, N_LAYER - 1, i, reads, kv, out + (N_LAYER - 1) * N_HEAD * HD);
+        sum += worth(t, N_LAYER - 1, kv, i, reads, lo, hi, k) / N_KV;
+    }
+    return sum;
+}
+
+START_TEST(reads_what_scores_best)
+{
+    for (int c = 0; c < N_CHOICE; c++) {
+        struct hparams hp = shape;
+        struct toy t;
+        float out[N_LAYER * N_HEAD * HD];
+        double sum = 0;
+        int n = 0;
+        hp.window = choices[c].window;
+        cb_toy_open(&t, devices[_i], 2, &hp, N, choices[c].policy, "f32", "f32", 7);
+        sharpen(&t);
+        cb_toy_prompt(&t, PROMPT, 100, NULL);
+        for (int i = PROMPT; i < N; i++, n++) {
+            cb_toy_decode(&t, out);
+            sum += check_choice(&t, c, i, out);
+            ck_assert_uint_eq(t.s->bank.read_bytes,
+                              N_LAYER * N_KV * cb_sketch_choice_read(&t.s->attention, 0, i + 1));
+        }
+        ck_assert_msg(sum / n > (choices[c].bits == 4 ? 0.98
+                                 : choices[c].k == 1  ? 0.5
+                                                      : 0.8),
+                      "%s: %.3f of the weight", choices[c].policy, sum / n);
+        cb_toy_close(&t);
+    }
+}
+END_TEST
+
+/* No head misses more than it may, and a laxer bound reads less. */
+START_TEST(misses_no_more_than_it_may)
+{
+    static const char *const policy[] = { "sieve:budget=500,miss=0.3,bits=4,recent=20,sink=0",
+                                          "sieve:budget=500,miss=0.05,bits=4,recent=20,sink=0" };
+    const double may[] = { 0.3, 0.05 };
+    int read[2] = { 0 };
+
+    for (int c = 0; c < 2; c++) {
+        struct toy t;
+        float out[N_LAYER * N_HEAD * HD];
+        cb_toy_open(&t, devices[_i], 2, &shape, N, policy[c], "f32", "f32", 7);
+        sharpen(&t);
+        cb_toy_prompt(&t, PROMPT, 100, NULL);
+        for (int i = PROMPT; i < N; i++) {
+            cb_toy_decode(&t, out);
+            for (int h = 0; h < N_HEAD; h++) {
+                double p[N], got = 0;
+                int n;
+                const int32_t *slot = cb_sketch_choice_slots(&t.s->attention, h / GROUP, &n);
+                softmax(&t, N_LAYER - 1, h, i, NULL, p);
+                for (int j = 0; j < n; j++)
+                    got += p[slot[j]];
+                ck_assert_msg(1 - got < may[c] * 1.2 + 0.02, "head %d misses %.3f", h, 1 - got);
+                read[c] += n;
+            }
+        }
+        ck_assert_int_lt(read[c], 480 * N_HEAD * (N - PROMPT)); /* the budget does not bind */
+        cb_toy_close(&t);
+    }
+    ck_assert_int_lt(read[0], read[1]);
+}
+END_TEST
+
+/* ---- tiny models ---- */
+
+enum { CTX = 400, TEXT = 300, STEPS = 60, LATER = 9 };
+
+static struct tiny deep(const char *family)
+{
+    struct tiny t = cb_tiny_small(family);
+    t.n_layer = 4;
+    t.n_embd = 256;
+    t.hd = 32;
+    t.n_head = 8; /* with fewer than 4 query heads a KV head, prepacked blocks differ from rows */
+    t.n_kv = 2;
+    t.n_ctx = CTX;
+    t.window = t.window ? 200 : 0;
+    return t;
+}
+
+static cb_session *open_session(struct cb_model *m, const char *policy, const char *type, int chunk)
+{
+    const struct cb_session_params p = {
+        .n_ctx = CTX, .chunk = chunk, .policy = policy, .type_k = type, .type_v = type
+    };
+    cb_session *s;
+
+    cb_toy_ok(cb_session_open(m, &p, &s));
+    return s;
+}
+
+/* A prompt, generated tokens, a second turn and more tokens -> the logits after each feed */
+static float *converse(struct cb_model *m, const char *policy, const char *type, int chunk)
+{
+    cb_session *s = open_session(m, policy, type, chunk);
+    const size_t n = (size_t)m->hp.n_vocab;
+    float *out = malloc((STEPS + 1) * n * sizeof *out);
+    const int32_t *tok = cb_toy_text(m);
+
+    cb_toy_ok(cb_session_prefill(s, tok, TEXT, NULL));
+    memcpy(out, cb_session_logits(s), n * sizeof *out);
+    for (int i = 0; i < STEPS; i++) {
+        if (i == STEPS / 2)
+            cb_toy_ok(cb_session_prefill(s, tok + TEXT, LATER, NULL));
+        else
+            cb_toy_ok(cb_session_decode(s, tok[(i * 13 + 5) % TOY_TEXT]));
+        memcpy(out + (size_t)(i + 1) * n, cb_session_logits(s), n * sizeof *out);
+    }
+    cb_session_close(s);
+    return out;
+}
+
+static int equal(struct cb_model *m, float *x, float *y)
+{
+    const int same = !memcmp(x, y, (STEPS + 1) * (size_t)m->hp.n_vocab * sizeof *x);
+    free(x);
+    free(y);
+    return same;
+}
+
+static const struct {
+    const char *family, *type;
+} forms[] = {
+    { "qwen2", "f16" },      { "llama", "f32" },      { "qwen2", "bf16" },
+    { "llama", "q8_0" },     { "mistral", "f16" }, /* a sliding window */
+    { "qwen2", "kivi4:32" }, { "llama", "kivi2:64" },
+};
+enum { N_FORM = sizeof forms / sizeof *forms };
+
+START_TEST(a_budget_that_holds_all_changes_no_bit)
+{
+    const struct tiny t = deep(forms[_i].family);
+    struct cb_model *m = cb_toy_model(&t, "cpu", 2);
+    const char *type = forms[_i].type;
+
+    ck_assert(equal(m, converse(m, "full", type, 0), converse(m, "sieve:budget=400", type, 0)));
+    ck_assert(equal(m, converse(m, "full", type, 0), converse(m, "sieve:recent=400", type, 0)));
+    ck_assert(!equal(m, converse(m, "full", type, 0), converse(m, "sieve:budget=20", type, 0)));
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(threads_and_chunks_change_nothing)
+{
+    const struct tiny t = deep(forms[_i].family);
+    struct cb_model *one = cb_toy_model(&t, "cpu", 1), *three = cb_toy_model(&t, "cpu", 3);
+    const char *policy = "sieve:budget=20,recent=10,dense=1", *type = forms[_i].type;
+
+    ck_assert(equal(one, converse(one, policy, type, 0), converse(three, policy, type, 0)));
+    ck_assert(equal(one, converse(one, policy, type, 0), converse(three, policy, type, 77)));
+    cb_model_close(one);
+    cb_model_close(three);
+}
+END_TEST
+
+/* Only layers that sketch hold more than the full cache, and they read less. */
+START_TEST(holds_more_and_reads_less)
+{
+    const struct tiny t = deep("qwen2");
+    struct cb_model *m = cb_toy_model(&t, "cpu", 2);
+    const char *const policy[] = { "full", "sieve:budget=20,recent=10",
+                                   "sieve:budget=20,recent=10,dense=3" };
+    struct cb_memory mem[3];
+
+    for (int i = 0; i < 3; i++) {
+        cb_session *s = open_session(m, policy[i], "f16", 0);
+        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), TEXT, NULL));
+        cb_toy_ok(cb_session_decode(s, 3));
+        cb_session_memory(s, &mem[i]);
+        cb_session_close(s);
+    }
+    ck_assert_uint_gt(mem[1].kv_bytes, mem[2].kv_bytes);
+    ck_assert_uint_lt(mem[1].kv_read_bytes_per_token, mem[2].kv_read_bytes_per_token);
+    ck_assert_uint_lt(mem[2].kv_read_bytes_per_token, mem[0].kv_read_bytes_per_token);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(bad_options_are_refused)
+{
+    static const char *const bad[][2] = {
+        { "sieve:budget=0", "must be" },     { "sieve:bits=3", "one of: 2 4" },
+        { "sieve:dense=4", "has 4 layers" }, { "sieve:recent=0", "must be" },
+        { "sieve:miss=1", "must be" },       { "sieve:budgt=3", "budget" },
+        { "sieve:sink=-1", "must be" },
+    };
+    const struct tiny t = deep("qwen2");
+    struct cb_model *m = cb_toy_model(&t, "cpu", 1);
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct cb_session_params p = { .policy = bad[i][0] };
+        cb_session *s;
+        ck_assert_int_eq(cb_session_open(m, &p, &s), CB_EARG);
+        ck_assert_msg(strstr(cb_error(), bad[i][1]), "%s", cb_error());
+    }
+    cb_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sieve");
+    TCase *c = tcase_create("all");
+    SRunner *r = srunner_create(suite);
+    int failed;
+
+    tcase_add_loop_test(c, reads_what_scores_best, 0, 2);
+    tcase_add_loop_test(c, misses_no_more_than_it_may, 0, 2);
+    tcase_add_loop_test(c, a_budget_that_holds_all_changes_no_bit, 0, N_FORM);
+    tcase_add_loop_test(c, threads_and_chunks_change_nothing, 0, N_FORM);
+    tcase_add_test(c, holds_more_and_reads_less);
+    tcase_add_test(c, bad_options_are_refused);
+    tcase_set_timeout(c, 120);
+    suite_add_tcase(suite, c);
+    srunner_run_all(r, CK_ENV);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* check_sketch.c - sketches of keys and the slots chosen by them: every ISA against the reference
+ * device, to the bit, and the reference against exact logits. */
+#include "against_ref.h"
+
+#include "device/sketch.h"
+
+enum { KV = 3, GROUP = 9 };
+
+struct trial {
+    struct sketch_topk s;
+    float *k, *q;       /* [n_kv][n][hd], [n_head][hd] */
+    uint16_t *row;      /* the keys as f16 */
+    uint8_t *sketch[2]; /* of ref, of dev */
+    int n;              /* tokens */
+};
+
+/* Keys of every head wander and have channels of their own ranges; queries look like some keys. */
+static struct trial make(int c)
+{
+    struct trial t;
+    struct sketch_topk *s = &t.s;
+    const int hd = head_dims[c % 10], group = c % 5 ? 1 + below(GROUP) : 16;
+    size_t n_row, i = 0;
+
+    *s = (struct sketch_topk){ .n_kv = 1 + below(KV), .hd = hd, .bits = c % 3 ? 2 : 4 };
+    s->n_head = group * s->n_kv;
+    s->scale = c % 7 == 3 ? 40.0f : 1 / sqrtf((float)hd);
+    s->n_block = 1 + below(c % 4 ? 4 : 24);
+    t.n = s->n_block * SKETCH_BLOCK;
+    s->head_bytes = (size_t)s->n_block * cb_sketch_bytes(s->bits, hd) + 64;
+    n_row = (size_t)s->n_kv * (size_t)t.n;
+    t.k = floats(n_row * (size_t)hd);
+    t.q = floats((size_t)s->n_head * (size_t)hd);
+    for (size_t r = 0; r < n_row; r++)
+        for (int x = 0; x < hd; x++, i++)
+            t.k[i] = t.k[i] * (x % 13 == 5 ? 9.0f : 1.0f) + (x % 7 == 2 ? 20.0f : 0.0f);
+    for (int x = 0; c % 6 == 4 && x < hd; x++) /* a head whose channels do not vary */
+        for (int j = 0; j < t.n; j++)
+            t.k[(size_t)j * (size_t)hd + (size_t)x] = 3.0f;
+    for (int h = 0; c % 2 && h < s->n_head; h++)
+        memcpy(t.q + h * hd,
+               t.k + ((size_t)(h / group) * (size_t)t.n + (size_t)below(t.n)) * (size_t)hd,
+               (size_t)hd * sizeof *t.q);
+    if (c % 8 == 5)
+        t.q[0] = NAN;
+    t.row = malloc(n_row * (size_t)hd * sizeof *t.row);
+    for (i = 0; i < n_row * (size_t)hd; i++)
+        t.row[i] = cb_f32_to_f16(t.k[i]);
+    for (int d = 0; d < 2; d++)
+        t.sketch[d] = malloc((size_t)s->n_kv * s->head_bytes);
+    s->q = t.q;
+    s->lo = below(6);
+    s->hi = t.n - below(70);
+    s->k = c % 9 ? below(s->hi - s->lo + 1) : s->hi - s->lo;
+    s->miss = c % 10 == 7 ? 0.05f : 0;
+    return t;
+}
+
+static void draw(const struct trial *t, struct device *d, int which)
+{
+    const struct sketch_topk *s = &t->s;
+
+    for (int h = 0; h < s->n_kv; h++)
+        d->ops->sketch(d, KV_F16, t->row + (size_t)h * (size_t)t->n * (size_t)s->hd, s->n_block,
+                       s->hd, s->bits, s->lo, t->sketch[which] + (size_t)h * s->head_bytes);
+}
+
+/* -> idx[n_kv][n + 1], n[n_kv] */
+static void choose(const struct trial *t, struct device *d, int which, int32_t *idx, int *n)
+{
+    struct sketch_topk s = t->s;
+    struct sketch_work w;
+    const size_t bytes =
+        cb_sketch_work(NULL, s.n_head, s.n_kv, s.hd, s.n_block, SKETCH_MAX_ITEMS, &w);
+
+    s.work = aligned_alloc(64, bytes + 64);
+    memset(s.work, 0xa5, bytes + 64);
+    for (int i = 0; i < s.n_kv * (t->n + 1); i++)
+        idx[i] = -7;
+    s.sketch = t->sketch[which];
+    s.idx = idx;
+    s.idx_stride = t->n + 1;
+    s.n = n;
+    d->ops->sketch_topk(d, &s);
+    for (size_t i = bytes; i < bytes + 64; i++)
+        ck_assert_int_eq(((unsigned char *)s.work)[i], 0xa5);
+    free(s.work);
+}
+
+static void release(struct trial *t)
+{
+    free(t->k), free(t->q), free(t->row), free(t->sketch[0]), free(t->sketch[1]);
+}
+
+START_TEST(every_isa_chooses_what_the_reference_chooses)
+{
+    for (int threads = 1; threads < 4; threads += 2) {
+        if (!(dev = open_isa(_i, threads)))
+            return;
+        seed = 88172645463325252ULL;
+        for (int c = 0; c < 90; c++) {
+            struct trial t = make(c);
+            const int all = t.s.n_kv * (t.n + 1);
+            int32_t *a = malloc((size_t)all * sizeof *a), *b = malloc((size_t)all * sizeof *b);
+            int n[2][KV];
+            draw(&t, ref, 0);
+            draw(&t, dev, 1);
+            for (int h = 0; h < t.s.n_kv; h++)
+                ck_assert_mem_eq(t.sketch[0] + (size_t)h * t.s.head_bytes,
+                                 t.sketch[1] + (size_t)h * t.s.head_bytes, t.s.head_bytes - 64);
+            choose(&t, ref, 0, a, n[0]);
+            choose(&t, dev, 1, b, n[1]);
+            ck_assert_mem_eq(n[0], n[1], (size_t)t.s.n_kv * sizeof(int));
+            ck_assert_msg(!memcmp(a, b, (size_t)all * sizeof *a), "case %d: others chosen", c);
+            for (int h = 0; h < t.s.n_kv; h++) {
+                const int32_t *x = a + h * (t.n + 1);
+                ck_assert(t.s.miss > 0 ? n[0][h] <= t.s.k : n[0][h] == t.s.k);
+                for (int i = 0; i < n[0][h]; i++)
+                    ck_assert(x[i] >= t.s.lo && x[i] < t.s.hi && (!i || x[i] > x[i - 1]));
+                ck_assert_int_eq(x[n[0][h]], -7);
+            }
+            free(a), free(b);
+            release(&t);
+        }
+        cb_device_close(dev);
+        dev = NULL;
+    }
+}
+END_TEST
+
+/* ---- what the choice is worth ---- */
+
+/* The softmax of a query head over the KV head's n keys -> p[n] */
+static void softmax(const struct trial *t, int head, double *p)
+{
+    const struct sketch_topk *s = &t->s;
+    const float *k = t->k + (size_t)(head / (s->n_head / s->n_kv)) * (size_t)t->n * (size_t)s->hd;
+    double max = -INFINITY, sum = 0;
+
+    for (int j = 0; j < t->n; j++) {
+        p[j] = 0;
+        for (int c = 0; c < s->hd; c++)
+            p[j] +=
+                (double)t->q[head * s->hd + c] * (double)k[(size_t)j * (size_t)s->hd + (size_t)c];
+        p[j] *= (double)s->scale;
+        max = p[j] > max ? p[j] : max;
+    }
+    for (int j = 0; j < t->n; j++)
+        sum += p[j] = exp(p[j] - max);
+    for (int j = 0; j < t->n; j++)
+        p[j] /= sum;
+}
+
+static int larger(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* One query head a KV head: the weight that is chosen, as a share of the weight of the k largest */
+static double recall(struct trial *t, const int32_t *idx, const int *n)
+{
+    double *p = malloc((size_t)t->n * sizeof *p), got = 0, best = 0;
+
+    for (int h = 0; h < t->s.n_kv; h++) {
+        softmax(t, h, p);
+        for (int i = 0; i < n[h]; i++)
+            got += p[idx[h * (t->n + 1) + i]];
+        qsort(p, (size_t)t->n, sizeof *p, larger);
+        for (int i = 0; i < n[h]; i++)
+            best += p[i];
+    }
+    free(p);
+    return got / best;
+}
+
+START_TEST(the_choice_holds_most_of_the_weight)
+{
+    double sum[2] = { 0 };
+    int count[2] = { 0 };
+
+    for (int c = 0; c < 40; c++) {
+        struct trial t = make(2 * c + 1);
+        int n[KV];
+        int32_t *idx;
+        if (t.s.n_block < 4 || t.s.scale > 1 || isnan(t.q[0])) {
+            release(&t);
+            continue;
+        }
+        idx = malloc((size_t)(t.s.n_kv * (t.n + 1)) * sizeof *idx);
+        t.s.n_head = t.s.n_kv;
+        for (int h = 0; h < t.s.n_kv; h++)
+            memcpy(t.q + h * t.s.hd,
+                   t.k + ((size_t)h * (size_t)t.n + (size_t)(100 + h)) * (size_t)t.s.hd,
+                   (size_t)t.s.hd * sizeof *t.q);
+        for (int i = 0; i < t.s.n_kv * t.s.hd; i++)
+            t.q[i] *= i % t.s.hd % 7 == 2 ? 0 : 0.5f;
+        t.s.lo = 0;
+        t.s.hi = t.n;
+        t.s.k = 32;
+        t.s.miss = 0;
+        draw(&t, ref, 0);
+        choose(&t, ref, 0, idx, n);
+        sum[t.s.bits == 4] += recall(&t, idx, n);
+        count[t.s.bits == 4]++;
+        free(idx);
+        release(&t);
+    }
+    for (int b = 0; b < 2; b++) {
+        ck_assert_int_gt(count[b], 0);
+        ck_assert_msg(sum[b] / count[b] > (b ? 0.97 : 0.85), "%d bits: recall %.3f", b ? 4 : 2,
+                      sum[b] / count[b]);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("sketch");
+    TCase *tc = tcase_create("sketch");
+    SRunner *run;
+    int failed;
+
+    tcase_set_timeout(tc, 300);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_loop_test(tc, every_isa_chooses_what_the_reference_chooses, 0, N_ISA);
+    tcase_add_test(tc, the_choice_holds_most_of_the_weight);
+    suite_add_tcase(s, tc);
+    run = srunner_create(s);
+    srunner_run_all(run, CK_NORMAL);
+    failed = srunner_ntests_failed(run);
+    srunner_free(run);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
