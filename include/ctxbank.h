@@ -164,7 +164,11 @@ struct cb_model_params {
     const char *preset_dir; /* folder of presets, METHOD-FINGERPRINT.json, which fit a policy to a
                                model; `pkg-config --variable=presetdir ctxbank` prints the installed
                                one. NULL = none: policies use their general defaults */
-    int vocab_only;         /* 1 = text functions only: no weights, no sessions */
+    const char *rope_scaling; /* how positions beyond the model's training are scaled: "none",
+                                 "linear", "dynamic" (NTK), "yarn"; NULL = as the file says */
+    float rope_scale;         /* by this factor; 0 = as the file says */
+    float rope_freq_base;     /* base of the rotation's frequencies; 0 = as the file says */
+    int vocab_only;           /* 1 = text functions only: no weights, no sessions */
     cb_log_fn log;          /* NULL = none. It may be called until the model is closed */
     void *log_arg;
 };

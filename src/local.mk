@@ -89,7 +89,12 @@ libcore_la_SOURCES += \
 libcore_la_SOURCES += \
 	src/model/weights_hash.c src/model/families.c \
 	src/model/head_prune.c src/model/head_prune.h \
-	src/model/model.c src/model/model.h
+	src/model/hparams.c src/model/hparams.h \
+	src/model/model.h \
+	src/model/model_log.c \
+	src/model/model_open.c \
+	src/model/rope.c src/model/rope.h \
+	src/model/weights.c src/model/weights.h
 
 libcore_la_SOURCES += \
 	src/bank/bank.c src/bank/bank.h \
@@ -143,9 +148,11 @@ libcore_la_SOURCES += \
 	src/engine/conversation.c \
 	src/engine/detokenizer.c \
 	src/engine/feed.c \
+	src/engine/ffn.c src/engine/ffn.h \
 	src/engine/fork.c \
 	src/engine/forward.c \
 	src/engine/memory_plan.c \
+	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/sampler.c \
 	src/engine/saved_bank.c \
 	src/engine/session.c src/engine/session.h \

@@ -25,6 +25,7 @@ check_programs = \
 	tests/methods/check_sieve \
 	tests/methods/check_sparse_prefill \
 	tests/unit/check_model \
+	tests/unit/check_families \
 	tests/ops/check_kivi \
 	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
@@ -96,6 +97,10 @@ tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c
 tests_unit_check_calibrate_CFLAGS = $(check_cflags)
 tests_unit_check_calibrate_LDFLAGS = $(check_ldflags)
 tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_families_SOURCES = tests/unit/check_families.c
+tests_unit_check_families_CFLAGS = $(check_cflags)
+tests_unit_check_families_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_continuation_SOURCES = tests/unit/check_continuation.c
 tests_unit_check_continuation_CFLAGS = $(check_cflags)
@@ -170,6 +175,7 @@ tests_methods_check_sieve_LDADD = $(check_ldadd)
 
 tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
 tests_ops_check_sketch_CFLAGS = $(check_cflags)
+tests_ops_check_sketch_LDFLAGS = $(guard_ldflags)
 tests_ops_check_sketch_LDADD = $(check_ldadd)
 
 tests_ops_check_attn_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
@@ -341,6 +347,37 @@ EXTRA_DIST += \
 	tests/vectors/chat/phi4-mini.jinja tests/vectors/chat/qwen3.jinja \
 	tests/vectors/chat/smollm3.jinja tests/vectors/chat/zephyr.jinja \
 	tests/vectors/make_tiny_models.py \
+	tests/vectors/family-cohere2.json \
+	tests/vectors/family-command-r.json \
+	tests/vectors/family-dynamic.json \
+	tests/vectors/family-exaone4.json \
+	tests/vectors/family-falcon.json \
+	tests/vectors/family-falcon40b.json \
+	tests/vectors/family-gemma.json \
+	tests/vectors/family-gemma2.json \
+	tests/vectors/family-gemma3.json \
+	tests/vectors/family-gpt-oss.json \
+	tests/vectors/family-gptneox.json \
+	tests/vectors/family-gptneoxserial.json \
+	tests/vectors/family-granite.json \
+	tests/vectors/family-granitemoe.json \
+	tests/vectors/family-internlm2.json \
+	tests/vectors/family-mixtral.json \
+	tests/vectors/family-olmo2.json \
+	tests/vectors/family-olmo3.json \
+	tests/vectors/family-phi2.json \
+	tests/vectors/family-phi3.json \
+	tests/vectors/family-phi3long.json \
+	tests/vectors/family-phi3short.json \
+	tests/vectors/family-phi4.json \
+	tests/vectors/family-qwen2moe.json \
+	tests/vectors/family-qwen3.json \
+	tests/vectors/family-qwen3moe.json \
+	tests/vectors/family-smollm3.json \
+	tests/vectors/family-stablelm.json \
+	tests/vectors/family-stablelm12b.json \
+	tests/vectors/family-starcoder2.json \
+	tests/vectors/family-yarn.json \
 	tests/vectors/tiny-linear.gguf \
 	tests/vectors/tiny-linear.json \
 	tests/vectors/tiny-llama.gguf \

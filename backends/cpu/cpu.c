@@ -83,12 +83,15 @@ static void fill(struct cpu *c)
     c->ops.matmul_glu = cb_cpu_matmul_glu;
     c->ops.get_rows = cb_cpu_get_rows;
     c->ops.rmsnorm = cb_cpu_rmsnorm;
+    c->ops.layernorm = cb_cpu_layernorm;
     c->ops.rope = cb_cpu_rope;
     c->ops.glu = cb_cpu_glu;
     c->ops.add = cb_cpu_add;
+    c->ops.scale = cb_cpu_scale;
     c->ops.attention = cb_cpu_attention;
     c->ops.score = cb_cpu_score;
     c->ops.join = cb_cpu_join;
+    c->ops.sink = cb_cpu_sink;
     c->ops.kv_encode = cb_cpu_kv_encode;
     c->ops.kv_decode = cb_cpu_kv_decode;
     c->ops.nearest = cb_cpu_nearest;

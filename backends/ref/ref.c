@@ -97,6 +97,29 @@ static void rmsnorm(struct device *d, const float *x, const float *w, float eps,
             norm_row(x + t * x_stride + r * n, w, eps, n, y + t * y_stride + r * n);
 }
 
+static void layernorm_row(const float *x, const float *w, const float *b, float eps, int n,
+                          float *y)
+{
+    double mean = 0.0, sum = 0.0, r;
+
+    for (int i = 0; i < n; i++)
+        mean += (double)x[i] / n;
+    for (int i = 0; i < n; i++)
+        sum += ((double)x[i] - mean) * ((double)x[i] - mean);
+    r = 1.0 / sqrt(sum / n + (double)eps);
+    for (int i = 0; i < n; i++)
+        y[i] = (float)(((double)x[i] - mean) * r * (double)w[i] + (b ? (double)b[i] : 0.0));
+}
+
+static void layernorm(struct device *d, const float *x, const float *w, const float *b, float eps,
+                      int n, int n_row, int n_tok, int x_stride, float *y, int y_stride)
+{
+    (void)d;
+    for (int64_t t = 0; t < n_tok; t++)
+        for (int64_t r = 0; r < n_row; r++)
+            layernorm_row(x + t * x_stride + r * n, w, b, eps, n, y + t * y_stride + r * n);
+}
+
 static void rotate(float *a, float *b, const float *cs)
 {
     const double c = (double)cs[0], s = (double)cs[1], x = (double)*a, y = (double)*b;
@@ -131,13 +154,37 @@ static double gelu_tanh(double x)
     return 0.5 * x * (1.0 + tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x)));
 }
 
+static double gelu(double x)
+{
+    return 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
+}
+
+static double swiglu_oai(double g, double u)
+{
+    g = fmin(g, 7.0);
+    return g / (1.0 + exp(-1.702 * g)) * (fmax(fmin(u, 7.0), -7.0) + 1.0);
+}
+
+static double gated(enum act_kind act, double g, double u)
+{
+    switch (act) {
+    case ACT_SILU:
+        return silu(g) * u;
+    case ACT_GELU_TANH:
+        return gelu_tanh(g) * u;
+    case ACT_GELU:
+        return gelu(g) * u;
+    case ACT_SWIGLU_OAI:
+        break;
+    }
+    return swiglu_oai(g, u);
+}
+
 static void glu(struct device *d, enum act_kind act, float *gate, const float *up, int n, int n_tok)
 {
     (void)d;
-    for (size_t i = 0; i < (size_t)n * (size_t)n_tok; i++) {
-        const double g = (double)gate[i];
-        gate[i] = (float)((act == ACT_SILU ? silu(g) : gelu_tanh(g)) * (double)up[i]);
-    }
+    for (size_t i = 0; i < (size_t)n * (size_t)n_tok; i++)
+        gate[i] = (float)gated(act, (double)gate[i], up ? (double)up[i] : 1.0);
 }
 
 static void matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
@@ -147,11 +194,20 @@ static void matmul_glu(struct device *d, const struct mm *mm, enum act_kind act,
     glu(d, act, mm[0].y, mm[1].y, mm->w->n_out, n_tok);
 }
 
-static void add(struct device *d, float *y, const float *x, size_t n)
+static void add(struct device *d, float *y, const float *x, float a, size_t n)
 {
     (void)d;
     for (size_t i = 0; i < n; i++)
-        y[i] += x[i];
+        y[i] = (float)((double)y[i] + (double)a * (double)x[i]);
+}
+
+static void scale(struct device *d, float *x, float a, float cap, size_t n)
+{
+    (void)d;
+    for (size_t i = 0; i < n; i++) {
+        const double y = (double)a * (double)x[i];
+        x[i] = (float)(cap > 0.0f ? (double)cap * tanh(y / (double)cap) : y);
+    }
 }
 
 /* An unsigned integer with the order of the floats; -0 and 0 are equal. */
@@ -252,13 +308,16 @@ static const struct ops ref_ops = {
     .matmul = matmul,
     .get_rows = get_rows,
     .rmsnorm = rmsnorm,
+    .layernorm = layernorm,
     .rope = rope,
     .glu = glu,
     .matmul_glu = matmul_glu,
     .add = add,
+    .scale = scale,
     .attention = cb_ref_attention,
     .score = cb_ref_score,
     .join = cb_ref_join,
+    .sink = cb_ref_sink,
     .kv_encode = cb_ref_kv_encode,
     .kv_decode = cb_ref_kv_decode,
     .nearest = nearest,

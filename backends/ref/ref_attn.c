@@ -195,3 +195,16 @@ void cb_ref_join(struct device *d, float *out, float *lse, const float *out2, co
         lse[r] = (float)(m + log(a + b));
     }
 }
+
+void cb_ref_sink(struct device *d, float *out, float *lse, const float *sink, int n_tok, int n_head,
+                 int hd)
+{
+    (void)d;
+    for (int64_t r = 0; r < (int64_t)n_tok * n_head; r++) {
+        const double x = (double)sink[r % n_head], old = (double)lse[r], m = fmax(old, x);
+        const double all = m + log(exp(old - m) + exp(x - m));
+        for (int64_t c = r * hd; c < (r + 1) * hd; c++)
+            out[c] = (float)((double)out[c] * exp(old - all));
+        lse[r] = (float)all;
+    }
+}

@@ -9,5 +9,7 @@ void cb_ref_attention(struct device *d, const struct attn *a);
 void cb_ref_score(struct device *d, const struct score *s);
 void cb_ref_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
                  int n_row, int hd);
+void cb_ref_sink(struct device *d, float *out, float *lse, const float *sink, int n_tok, int n_head,
+                 int hd);
 
 #endif

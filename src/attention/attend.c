@@ -8,6 +8,8 @@
  *   settle     calls the policy's hooks, evicts and merges, prepacks or quantises */
 #include "attend.h"
 
+#include <stdlib.h>
+
 #include "bank/store_kivi.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -33,11 +35,33 @@ static int scores_steps(const struct attention *a, int l)
     return a->plan[l].score.when == WHEN_ALWAYS || a->plan[l].score.when == WHEN_STEP;
 }
 
+/* Does a method that evicts act on layer l? */
+static int evicts(const struct attention *a, int l)
+{
+    return a->policy->m->compact && cb_policy_index(a->policy, l) >= 0;
+}
+
+int cb_attend_left(int n, int keep, int at_end)
+{
+    const int gone = n > keep ? n - keep : 0;
+    return n - (at_end ? gone : gone - gone % KV_SPLIT);
+}
+
+int cb_attend_forgets(const struct attention *a, int l)
+{
+    const struct layer_plan *p = &a->plan[l];
+    const int alone = reads_all(a, l) && !cb_plan_chooses(p) && !p->rolling && !p->prompt_window &&
+                      p->score.when == WHEN_NEVER && !evicts(a, l);
+
+    return p->window ? p->window : alone ? a->model->layer[l].window : 0;
+}
+
 /* May the rows of layer l lie in any order? If the policy wants scores after each step, they must
  * come from the logits that attention leaves behind. */
 static int any_order(const struct attention *a, int l)
 {
-    return reads_all(a, l) && !cb_plan_chooses(&a->plan[l]) && !a->model->hp.window &&
+    return reads_all(a, l) && !cb_plan_chooses(&a->plan[l]) &&
+           (!a->model->layer[l].window || cb_attend_forgets(a, l)) &&
            (!scores_steps(a, l) || cb_scores_logits(a, l));
 }
 
@@ -48,14 +72,14 @@ static int may_prepack(const struct attention *a, int l)
 {
     if (a->plan[l].choice.window > 1)
         return 0;
-    return a->policy->m->compact ? any_order(a, l) : reads_all(a, l);
+    return evicts(a, l) ? any_order(a, l) : reads_all(a, l);
 }
 
 int cb_attention_open(struct attention *a, const char *prefill)
 {
     const struct method *m = a->policy->m;
 
-    a->plan = a->policy->plan;
+    a->plan = a->policy->row;
     TRY(cb_sparse_prefill_open(a, prefill));
     TRY(cb_parts_open(a));
     TRY(cb_rolling_open(a));
@@ -106,7 +130,7 @@ static int dropped_behind(const struct attention *a, int n)
 {
     for (int l = 0; l < a->bank->n_layer; l++) {
         const int at = a->bank->store[l].dropped_at;
-        if (at > n || (at == n && at > 0 && a->plan[l].window))
+        if (at > n || (at == n && at > 0 && cb_attend_forgets(a, l)))
             return 1;
     }
     return 0;
@@ -159,14 +183,41 @@ int cb_attention_room(const struct attention *a, int l, int i)
 
 /* ---- append ---- */
 
-/* The plan's window, which includes the current token: slots outside it are dropped, as no later
- * query sees them. All slots that are left can then be read in any order. */
-static int forget_unseen(struct attention *a, int l)
+/* Keeps the last n slots of each head; all heads hold the same number. */
+static int keep_last(struct attention *a, struct store *st, int n)
+{
+    const int gone = st->n[0] - n;
+    int *keep, err = CB_OK;
+
+    if (gone <= 0)
+        return CB_OK;
+    TRY(cb_device_wait(a->dev)); /* the host moves rows that ops have stored */
+    if (!(keep = cb_calloc((size_t)n + 1, sizeof *keep)))
+        return CB_ENOMEM;
+    for (int i = 0; i < n; i++)
+        keep[i] = gone + i;
+    for (int h = 0; !err && h < st->n_kv; h++)
+        err = cb_store_keep(st, h, keep, n);
+    free(keep);
+    return err;
+}
+
+/* Slots that lie outside a window, which includes the next token, are dropped, as no later query
+ * sees them. All slots that are left can then be read in any order. Within a prompt whole splits go
+ * that the chunk's first token does not see, so that sums do not depend on the chunks. Where a
+ * method asks for the window, it drops slots itself at the end. Slots that are quantised are
+ * dropped with prompts alone. */
+static int forget_unseen(struct attention *a, int l, int at_end)
 {
     struct store *st = &a->bank->store[l];
-    const int window = st->any_order && !st->kivi ? a->plan[l].window : 0;
+    const int window = cb_attend_forgets(a, l);
 
-    for (int h = 0; window && h < st->n_kv; h++)
+    if (!window || !st->any_order || (st->kivi && a->bank->decoding))
+        return CB_OK;
+    if (!a->bank->decoding)
+        return a->plan[l].window ? CB_OK
+                                 : keep_last(a, st, cb_attend_left(st->n[0], window - 1, at_end));
+    for (int h = 0; h < st->n_kv; h++)
         while (st->n[h] >= window)
             TRY(cb_store_drop(st, h, 0));
     return CB_OK;
@@ -176,10 +227,9 @@ static int append(struct attention *a, const struct chunk *c)
 {
     struct store *st = &a->bank->store[c->l];
 
+    TRY(forget_unseen(a, c->l, 0));
     if (!a->bank->decoding || a->plan[c->l].reads >= 0 || cb_cross_layer_is(a, c->l))
         cb_store_sort(st);
-    if (a->bank->decoding)
-        TRY(forget_unseen(a, c->l));
     TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
     cb_rolling_prepare(a, c->l, c->n);
     return cb_cross_layer_is(a, c->l) ? cb_cross_layer_prepare(a, c) : CB_OK;
@@ -272,6 +322,8 @@ static int follow(struct attention *a, const struct chunk *led, const float *lse
     c.pos_end = end;
     if (c.n < 1)
         return CB_OK;
+    TRY(forget_unseen(a, c.l, 0));
+    cb_store_sort(&a->bank->store[c.l]);
     TRY(cb_store_append(&a->bank->store[c.l], a->dev, c.k, c.v, c.stride, c.n, c.pos0));
     if (cb_plan_chooses(&a->plan[c.l]))
         cb_chooser_chunk(a, c.l, c.q, c.stride, c.n, c.pos0);
@@ -315,10 +367,11 @@ static void prompt_scores(struct attention *a, int l)
 static int hand_over(struct attention *a, int l)
 {
     struct policy *p = a->policy;
+    const int i = cb_policy_index(p, l);
 
     if (a->has_scores && a->plan[l].score.sums)
         cb_scores_sum(a, l, &a->scores);
-    return a->has_scores && p->m->observe ? p->m->observe(p, l, p->layer_state[l], &a->scores)
+    return a->has_scores && p->m->observe ? p->m->observe(p, i, p->layer_state[i], &a->scores)
                                           : CB_OK;
 }
 
@@ -326,11 +379,12 @@ static int hand_over(struct attention *a, int l)
 static int compact(struct attention *a, int l, const struct scores *sc)
 {
     struct policy *p = a->policy;
+    const int i = cb_policy_index(p, l);
 
-    if (!p->m->compact)
+    if (!evicts(a, l))
         return CB_OK;
     cb_evict_begin(a->eviction, l, !a->bank->decoding);
-    TRY(p->m->compact(p, l, p->layer_state[l], sc, a->eviction));
+    TRY(p->m->compact(p, i, p->layer_state[i], sc, a->eviction));
     return cb_evict_apply(a->eviction);
 }
 
@@ -339,11 +393,14 @@ static int compact(struct attention *a, int l, const struct scores *sc)
 static int settle(struct attention *a, int l, const struct scores *sc)
 {
     struct store *st = &a->bank->store[l];
+    const int i = cb_policy_index(a->policy, l);
     int waits;
 
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
     TRY(compact(a, l, sc));
-    waits = a->policy->watch[l] == WHEN_STEP;
+    if (!a->bank->decoding)
+        TRY(forget_unseen(a, l, 1));
+    waits = i >= 0 && a->policy->watch[i] == WHEN_STEP;
     if (!waits)
         TRY(cb_store_prepack(st));
     TRY(cb_store_sketch(st, a->dev));

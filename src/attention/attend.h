@@ -20,6 +20,13 @@ const char *cb_attention_uncut(const struct attention *a, int n);
 void cb_attention_cut(struct attention *a, int n); /* the bank is cut with it */
 void cb_attention_clear(struct attention *a);      /* resets the state of layers and policy */
 
+/* How many tokens layer l keeps because later queries see no more: the window of the plan, or that
+ * of the model where no method acts on the layer. 0 = all */
+int cb_attend_forgets(const struct attention *a, int l);
+/* How many of n slots are left when the last `keep` are seen: at the end of a prompt those, within
+ * it all but whole splits. */
+int cb_attend_left(int n, int keep, int at_end);
+
 /* Do prompts attend densely: every token to all earlier ones, with each layer's own keys and
  * values? */
 int cb_attention_is_dense(const struct attention *a);

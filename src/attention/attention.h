@@ -15,6 +15,7 @@ struct attention {
     struct bank *bank;
     struct policy *policy;
     const struct layer_plan *plan; /* [n_layer] the policy's */
+    const struct rope *rope;       /* [ROPE_TABLES] the session's */
     int chunk;                     /* most tokens that go through a layer at once */
 
     struct parts *parts;             /* parts.c */
@@ -49,7 +50,7 @@ struct chunk {
  * all. */
 static inline int cb_attention_window(const struct attention *a, int l)
 {
-    const int own = a->model->hp.window, asked = a->plan[l].window;
+    const int own = a->model->layer[l].window, asked = a->plan[l].window;
     return own && asked ? (own < asked ? own : asked) : own + asked;
 }
 

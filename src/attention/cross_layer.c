@@ -108,14 +108,17 @@ int cb_cross_layer_prepare(struct attention *a, const struct chunk *c)
 {
     const size_t head = (size_t)(cb_attention_group(a) * a->bank->hd);
     const int first = c->pos0 - a->bank->n_seen;
+    int next = c->l + 1;
 
     if (a->bank->decoding)
         return CB_OK;
+    while (next < a->bank->n_layer && !cb_cross_layer_is(a, next))
+        next++;
     TRY(room(a, c->pos_end - a->bank->n_seen));
-    if (c->l + 1 == a->bank->n_layer)
+    if (next == a->bank->n_layer)
         return CB_OK;
     for (int kv = 0; kv < a->bank->n_kv; kv++)
-        if (leader(a, c->l + 1, kv) == c->l)
+        if (leader(a, next, kv) == c->l)
             cb_device_copy_rows(
                 a->dev, a->cross_layer->q + (size_t)first * cb_attention_row(a) + (size_t)kv * head,
                 cb_attention_row(a) * sizeof *c->q, c->q + (size_t)kv * head,

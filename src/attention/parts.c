@@ -130,7 +130,8 @@ struct attn cb_parts_attn(const struct attention *a, int l)
     return (struct attn){ .n_head = hp->n_head,
                           .n_kv = hp->n_kv,
                           .hd = hp->hd,
-                          .scale = 1.0f / sqrtf((float)hp->hd),
+                          .scale = hp->attn_scale,
+                          .softcap = hp->attn_cap,
                           .causal = 1,
                           .window = cb_attention_window(a, l),
                           .type_k = a->bank->type_k,
@@ -242,9 +243,14 @@ const float *cb_parts_attend(struct attention *a, const struct chunk *c, int wan
 {
     struct parts *x = a->parts;
 
+    const float *sinks = a->model->layer[c->l].sinks;
+
+    want_lse |= sinks != NULL;
     for (int i = 0; i < x->n; i++)
         want_lse |= x->part[i].joins;
     for (int i = 0; i < x->n; i++)
         attend_one(a, c, i, out, want_lse ? x->lse : NULL);
+    if (sinks)
+        a->dev->ops->sink(a->dev, out, x->lse, sinks, c->n, a->model->hp.n_head, a->model->hp.hd);
     return want_lse ? x->lse : NULL;
 }

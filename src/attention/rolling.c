@@ -101,15 +101,17 @@ void cb_rolling_prepare(struct attention *a, int l, int n)
 static const float *turn(struct attention *a, const struct chunk *c, int from, int shift, int more)
 {
     const struct hparams *hp = &a->model->hp;
+    const int table = a->model->layer[c->l].rope;
     struct rolling *x = a->rolling;
     const size_t row = cb_attention_row(a);
     const int n = c->n - from;
 
     cb_device_copy_rows(a->dev, x->q, row * sizeof *x->q, c->q + (size_t)from * (size_t)c->stride,
                         (size_t)c->stride * sizeof *c->q, row * sizeof *x->q, n);
+    if (table < 0)
+        return x->q;
     for (int i = 0; i < (more ? n : 1); i++)
-        cb_model_rope_table(a->model, -(shift + i * more), 1,
-                            x->turn + (size_t)i * (size_t)hp->n_rot);
+        cb_rope_turn(&a->rope[table], -(shift + i * more), x->turn + (size_t)i * (size_t)hp->n_rot);
     a->dev->ops->rope(a->dev, a->model->arch->rope, x->q, more ? n : 1,
                       more ? hp->n_head : n * hp->n_head, hp->hd, (int)row, hp->n_rot, x->turn);
     return x->q;

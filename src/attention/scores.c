@@ -25,7 +25,8 @@ struct scoring {
 
 int cb_scores_wanted(const struct attention *a, int l, int prompt)
 {
-    const enum when when = a->policy->watch[l];
+    const int i = cb_policy_index(a->policy, l);
+    const enum when when = i < 0 ? WHEN_NEVER : a->policy->watch[i];
     return when == WHEN_ALWAYS || when == (prompt ? WHEN_PROMPT : WHEN_STEP);
 }
 

@@ -84,14 +84,26 @@ static int room(struct attention *a, struct sparse_prefill *p)
                : CB_ENOMEM;
 }
 
-/* as[l]: the layer whose choice decoded tokens read in layer l, by the policy's plan */
-static void of_policy(const struct attention *a, int *as)
+/* as[l]: the layer whose choice decoded tokens read in layer l, by the policy's plan and in its
+ * numbers of layers */
+static void of_policy(const struct policy *p, int *as)
 {
-    for (int l = 0; l < a->bank->n_layer; l++)
-        as[l] = a->plan[l].reads;
-    for (int l = 0; l < a->bank->n_layer; l++)
+    for (int l = 0; l < p->sh.n_layer; l++)
+        as[l] = p->plan[l].reads;
+    for (int l = 0; l < p->sh.n_layer; l++)
         if (as[l] >= 0)
             as[as[l]] = as[l];
+}
+
+/* The same in the model's numbers */
+static void number(const struct policy *p, int *as)
+{
+    const int *at = p->sh.at;
+
+    for (int l = p->sh.n_model_layer - 1; at && l >= 0; l--) {
+        const int i = cb_policy_index(p, l);
+        as[l] = i < 0 || as[i] < 0 ? -1 : at[as[i]];
+    }
 }
 
 int cb_sparse_prefill_open(struct attention *a, const char *spec)
@@ -104,8 +116,9 @@ int cb_sparse_prefill_open(struct attention *a, const char *spec)
     if (!p->form->m->prompt)
         return CB_OK;
     TRY(fits(a, p->form));
-    of_policy(a, p->plan.as);
+    of_policy(a->policy, p->plan.as);
     TRY(p->form->m->prompt(p->form, &a->policy->sh, &p->plan));
+    number(a->policy, p->plan.as);
     for (int l = 0; l < a->bank->n_layer; l++) /* windows differ: the layer reads all */
         if (p->plan.as[l] >= 0 &&
             cb_attention_window(a, l) != cb_attention_window(a, p->plan.as[l]))

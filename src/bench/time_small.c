@@ -54,7 +54,7 @@ static void glu(void *ctx)
 static void add(void *ctx)
 {
     const struct small *c = ctx;
-    c->d->ops->add(c->d, c->out, c->x, (size_t)c->n_tok * (size_t)c->s->n_embd);
+    c->d->ops->add(c->d, c->out, c->x, 1, (size_t)c->n_tok * (size_t)c->s->n_embd);
 }
 
 static void store(void *ctx)

@@ -56,6 +56,9 @@ int cb_engine_open(const struct opts *o, struct engine *e)
         .matmul = from_env("CTXBANK_MATMUL"),
         .rows_only = is_off("CTXBANK_PREPACK"),
         .small_pages = is_off("CTXBANK_HUGE_PAGES"),
+        .rope_scaling = cb_opt_set(o, ARG_ROPE_SCALING) ? cb_opt_text(o, ARG_ROPE_SCALING) : NULL,
+        .rope_scale = cb_opt_set(o, ARG_ROPE_SCALE) ? (float)cb_opt_real(o, ARG_ROPE_SCALE) : 0,
+        .rope_freq_base = cb_opt_set(o, ARG_ROPE_BASE) ? (float)cb_opt_real(o, ARG_ROPE_BASE) : 0,
         .preset_dir = cb_data_find("presets", presets, sizeof presets) ? NULL : presets,
         .log = on_log,
     };

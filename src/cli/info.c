@@ -32,6 +32,22 @@ static int backends(int json)
     return CB_OK;
 }
 
+static int families(int json)
+{
+    json_t *list = json_array();
+    struct cb_family_info f;
+
+    for (int i = 0; !cb_family_at(i, &f); i++) {
+        if (!json)
+            printf("%-12s %s\n", f.name, f.text);
+        json_array_append_new(list, json_pack("{s:s, s:s}", "name", f.name, "text", f.text));
+    }
+    if (json)
+        return cb_json_print(list);
+    json_decref(list);
+    return CB_OK;
+}
+
 static const char *option_type(const struct cb_option_info *p)
 {
     static const char *const name[] = {
@@ -266,6 +282,8 @@ static int run(const struct opts *o)
 
     if (cb_opt_flag(o, ARG_BACKENDS))
         return backends(json);
+    if (cb_opt_flag(o, ARG_FAMILIES))
+        return families(json);
     if (cb_opt_flag(o, ARG_POLICY_LIST))
         return print_methods(&policies, json);
     if (cb_opt_flag(o, ARG_PREFILL_LIST))

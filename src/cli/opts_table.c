@@ -39,6 +39,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
 
     [ARG_BACKENDS] = { "backends", .sets = SET_OWN_INFO,
         .text = "list the devices" },
+    [ARG_FAMILIES] = { "families", .sets = SET_OWN_INFO,
+        .text = "list the model families" },
     [ARG_POLICY_LIST] = { "policies", .sets = SET_OWN_INFO,
         .text = "list the policies with their options, ranges and papers" },
     [ARG_PREFILL_LIST] = { "prefills", .sets = SET_OWN_INFO,
@@ -264,6 +266,17 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_THREADS] = { "threads", .letter = 't', .takes = TAKES_INT, .env = 1, .unit = "N",
         .min = 1, .max = 4096, .sets = SET_ENGINE | SET_THREADS,
         .text = "number of threads (default: physical cores that affinity and cgroup allow)" },
+    [ARG_ROPE_SCALING] = { "rope-scaling", .takes = TAKES_CHOICE, .env = 1, .unit = "METHOD",
+        .choices = "none linear dynamic yarn", .sets = SET_ENGINE,
+        .text = "how positions beyond the model's training context are scaled (default: as the "
+                "model file says)" },
+    [ARG_ROPE_SCALE] = { "rope-scale", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 0.01,
+        .max = 1000, .sets = SET_ENGINE,
+        .text = "factor of the scaling: the context grows so many times (default: as the model "
+                "file says; without --rope-scaling: linear)" },
+    [ARG_ROPE_BASE] = { "rope-freq-base", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 1,
+        .max = 1e12, .sets = SET_ENGINE,
+        .text = "base of the rotation's frequencies (default: as the model file says)" },
     [ARG_NUMA] = { "numa", .takes = TAKES_CHOICE, .env = 1, .unit = "MODE", .def = "off",
         .choices = "off distribute isolate", .sets = SET_ENGINE,
         .text = "on machines with several NUMA nodes: distribute: the same number of threads on "

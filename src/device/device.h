@@ -39,7 +39,9 @@ struct mm {
 };
 
 enum rope_kind { ROPE_PAIR, ROPE_HALF }; /* (x0,x1),(x2,x3).. or (x0,x[n/2]),(x1,x[n/2+1]).. */
-enum act_kind { ACT_SILU, ACT_GELU_TANH };
+/* ACT_GELU_TANH is the approximation of ACT_GELU by tanh. ACT_SWIGLU_OAI has both factors limited:
+ * g = min(gate, 7), u = max(min(up, 7), -7), g / (1 + e^(-1.702 g)) * (u + 1). */
+enum act_kind { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_SWIGLU_OAI };
 
 /* Stored forms of keys and values. Row types hold one token's head_dim values in a row. */
 enum kv_type { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_TYPE_COUNT };
@@ -69,6 +71,9 @@ struct kv_kivi {
 /* Slots a prepacked block. The block holds, in place of its rows, the integers that attention
  * multiplies. For f16 and bf16 an array beside it holds each slot's quantisation step. */
 enum { KV_PREPACK = 128 };
+/* Attention sums each KV_SPLIT slots on their own, so removing whole splits in front leaves the
+ * bits of the rest as they were. */
+enum { KV_SPLIT = 512 };
 
 /* The entries that one KV head's queries read: rows 0..n-1 of k and v, or rows idx[0..n-1]. With
  * one query (n_tok 1) attention can also write the scaled logits that it computes. Attention and
@@ -196,20 +201,29 @@ struct ops {
      * same. For QK norms a token has n_row rows: token t's row r is at x + t * stride + r * n */
     void (*rmsnorm)(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
                     int n_tok, int x_stride, float *y, int y_stride);
+    /* y[t] = (x[t] - mean) / deviation * w + b; b may be NULL; rows and strides as in rmsnorm */
+    void (*layernorm)(struct device *d, const float *x, const float *w, const float *b, float eps,
+                      int n, int n_row, int n_tok, int x_stride, float *y, int y_stride);
     /* in place on x[n_tok][n_head][hd] at stride; cs[n_tok][n_rot / 2][2] = cos, sin; dims from
      * n_rot on are unchanged */
     void (*rope)(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
                  int stride, int n_rot, const float *cs);
-    /* gate[n_tok][n] = act(gate) * up, in place */
+    /* gate[n_tok][n] = act(gate) * up, in place; up NULL: act(gate) */
     void (*glu)(struct device *d, enum act_kind act, float *gate, const float *up, int n,
                 int n_tok);
-    void (*add)(struct device *d, float *y, const float *x, size_t n); /* y += x */
+    void (*add)(struct device *d, float *y, const float *x, float a, size_t n); /* y += a x */
+    /* x = a x; cap > 0: x = cap * tanh(a x / cap) */
+    void (*scale)(struct device *d, float *x, float a, float cap, size_t n);
 
     void (*attention)(struct device *d, const struct attn *a);
     void (*score)(struct device *d, const struct score *s);
     /* out,lse <- the attention over both parts; rows[n] of hd floats */
     void (*join)(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
                  int n_row, int hd);
+    /* The softmax of head h has one more entry, with logit sink[h] and value 0: out[n_tok][n_head]
+     * [hd] and lse[n_tok][n_head] without it -> with it */
+    void (*sink)(struct device *d, float *out, float *lse, const float *sink, int n_tok, int n_head,
+                 int hd);
     /* x[n][hd] at stride (floats) -> n stored rows; and back. Rows in the host's memory are there
      * after cb_device_wait(). */
     void (*kv_encode)(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,

@@ -35,7 +35,11 @@ static int check_how(const struct cb_prefill *how, int n)
  * meanwhile. */
 static void undo(struct cb_session *s)
 {
-    if (s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer)
+    int drops = s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer;
+
+    for (int l = 0; l < s->model->hp.n_layer; l++)
+        drops |= cb_attend_forgets(&s->attention, l) > 0;
+    if (drops)
         cb_session_forget(s);
     else
         cb_bank_cut(&s->bank, s->bank.n_seen);

@@ -10,6 +10,7 @@
 #include "attention/sparse_prefill.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "ffn.h"
 #include "model/head_prune.h"
 #include "session.h"
 
@@ -20,8 +21,8 @@ struct rows {
     struct cb_session *const *s; /* [n] */
     int n, n_tok;                /* n_tok == n where n > 1 */
     int pos0, pos_end;
-    float *x;        /* [n_tok][n_embd] the residual stream */
-    const float *cs; /* [n_tok][n_rot/2][2] */
+    float *x;                     /* [n_tok][n_embd] the residual stream */
+    const float *cs[ROPE_TABLES]; /* [n_tok][n_rot/2][2] */
 };
 
 /* qkv[n_tok][(n_head + 2 n_kv) * hd] -> out[n_tok][n_head * hd] */
@@ -43,62 +44,156 @@ static int attend(const struct rows *r, int l, const float *qkv, float *out)
     return CB_OK;
 }
 
+/* Norms n_row rows of each of n_tok tokens: rows r, r + n_set, .. with set r % n_set of weights. */
+static void norm(struct cb_session *s, const struct norm *w, const float *x, int n_row, int n_tok,
+                 int x_stride, float *y, int y_stride)
+{
+    const int each = w->n_set == 1, rows = each ? n_row : 1;
+    const float eps = s->model->hp.norm_eps;
+
+    for (int i = 0; i < (each ? 1 : n_row); i++) {
+        const int at = i * w->n, set = i % w->n_set * w->n;
+        if (s->model->arch->norm == NORM_LAYER)
+            s->dev->ops->layernorm(s->dev, x + at, w->w + set, w->b ? w->b + set : NULL, eps, w->n,
+                                   rows, n_tok, x_stride, y + at, y_stride);
+        else
+            s->dev->ops->rmsnorm(s->dev, x + at, w->w + set, eps, w->n, rows, n_tok, x_stride,
+                                 y + at, y_stride);
+    }
+}
+
+/* What a block reads -> w.norm, or the residual stream itself where its norm stands behind it */
+static const float *block_in(const struct rows *r, const struct norm *w)
+{
+    struct cb_session *s = r->s[0];
+    const int ne = s->model->hp.n_embd;
+
+    if (!w->w)
+        return r->x;
+    norm(s, w, r->x, 1, r->n_tok, ne, s->w.norm, ne);
+    return s->w.norm;
+}
+
+/* Adds what a block computed, w.add[n_tok][n_embd], to the residual stream. */
+static void block_add(const struct rows *r, const struct norm *post)
+{
+    struct cb_session *s = r->s[0];
+    const struct hparams *hp = &s->model->hp;
+
+    if (post->w)
+        norm(s, post, s->w.add, 1, r->n_tok, hp->n_embd, s->w.add, hp->n_embd);
+    s->dev->ops->add(s->dev, r->x, s->w.add, hp->resid_scale,
+                     (size_t)r->n_tok * (size_t)hp->n_embd);
+}
+
+/* The last product of a block: by[n_tok][w->n_in] -> the residual stream */
+static void block_out(const struct rows *r, const struct weight *w, const float *bias,
+                      const struct norm *post, const float *by)
+{
+    struct cb_session *s = r->s[0];
+    const int direct = !post->w && s->model->hp.resid_scale == 1;
+    const struct mm mm = { w,        bias,   direct ? r->x : s->w.add,
+                           w->n_out, direct, s->bank.decoding ? s->act_bits : 0 };
+
+    s->dev->ops->matmul(s->dev, &mm, 1, by, r->n_tok);
+    if (!direct)
+        block_add(r, post);
+}
+
 static int layer(const struct rows *r, int l)
 {
     struct cb_session *s = r->s[0];
     const struct hparams *hp = &s->model->hp;
-    const struct arch *arch = s->model->arch;
     const struct layer *y = &s->model->layer[l];
     const struct ops *op = s->dev->ops;
     struct device *d = s->dev;
     struct work *w = &s->w;
-    const int n = r->n_tok, ne = hp->n_embd;
-    const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, stride = nq + 2 * nkv;
+    const int n = r->n_tok, hd = hp->hd;
+    const int nq = hp->n_head * hd, nkv = hp->n_kv * hd, stride = nq + 2 * nkv;
     const int bits = s->bank.decoding ? s->act_bits : 0;
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
+    const float *in;
 
     /* attention */
-    op->rmsnorm(d, r->x, y->attn_norm, hp->norm_eps, ne, 1, n, ne, w->norm, ne);
+    in = block_in(r, &y->attn_norm);
     op->matmul(d,
                (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, bits },
                                     { &y->k, y->k_bias, k, stride, 0, bits },
                                     { &y->v, y->v_bias, v, stride, 0, bits } },
-               3, w->norm, n);
-    op->rope(d, arch->rope, q, n, hp->n_head, hp->hd, stride, hp->n_rot, r->cs);
-    op->rope(d, arch->rope, k, n, hp->n_kv, hp->hd, stride, hp->n_rot, r->cs);
+               3, in, n);
+    if (y->q_norm.w)
+        norm(s, &y->q_norm, q, nq / y->q_norm.n, n, stride, q, stride);
+    if (y->k_norm.w)
+        norm(s, &y->k_norm, k, nkv / y->k_norm.n, n, stride, k, stride);
+    if (y->rope >= 0) {
+        op->rope(d, s->model->arch->rope, q, n, hp->n_head, hd, stride, hp->n_rot, r->cs[y->rope]);
+        op->rope(d, s->model->arch->rope, k, n, hp->n_kv, hd, stride, hp->n_rot, r->cs[y->rope]);
+    }
     TRY(attend(r, l, w->qkv, w->att));
-    op->matmul(d, &(const struct mm){ &y->o, y->o_bias, r->x, ne, 1, bits }, 1, w->att, n);
+    if (hp->parallel && y->ffn_norm.w) /* before attention adds to what the feed-forward reads */
+        in = block_in(r, &y->ffn_norm);
+    block_out(r, &y->o, y->o_bias, &y->attn_post_norm, w->att);
 
     /* feed-forward */
-    op->rmsnorm(d, r->x, y->ffn_norm, hp->norm_eps, ne, 1, n, ne, w->norm, ne);
-    op->matmul_glu(d,
-                   (const struct mm[]){ { &y->gate, NULL, w->gate, hp->n_ff, 0, bits },
-                                        { &y->up, NULL, w->up, hp->n_ff, 0, bits } },
-                   arch->act, w->norm, n);
-    op->matmul(d, &(const struct mm){ &y->down, NULL, r->x, ne, 1, bits }, 1, w->gate, n);
+    if (!hp->parallel)
+        in = block_in(r, &y->ffn_norm);
+    if (y->moe) {
+        TRY(cb_ffn_mixture(s, y->moe, in, n, bits, w->add));
+        block_add(r, &y->ffn_post_norm);
+        return CB_OK;
+    }
+    cb_ffn_hidden(s, &y->ffn, in, n, bits);
+    block_out(r, &y->ffn.down, y->ffn.down_bias, &y->ffn_post_norm, w->gate);
     return CB_OK;
+}
+
+/* Token ids -> x[n][n_embd] */
+static void embed(struct cb_session *s, const int32_t *tokens, int n, float *x)
+{
+    const struct hparams *hp = &s->model->hp;
+
+    s->dev->ops->get_rows(s->dev, &s->model->embd, tokens, n, x);
+    if (hp->embd_scale != 1)
+        s->dev->ops->scale(s->dev, x, hp->embd_scale, 0, (size_t)n * (size_t)hp->n_embd);
+}
+
+/* What the model does to its logits; their order stays. */
+static void finish_logits(struct cb_session *s, float *logits, int n)
+{
+    const struct hparams *hp = &s->model->hp;
+
+    if (hp->logit_scale != 1 || hp->logit_cap > 0)
+        s->dev->ops->scale(s->dev, logits, hp->logit_scale, hp->logit_cap,
+                           (size_t)n * (size_t)hp->n_vocab);
 }
 
 /* x[n][n_embd] -> logits[n][n_vocab] */
 static void head(struct cb_session *s, const float *x, int n, int bits, float *logits)
 {
-    const struct hparams *hp = &s->model->hp;
-    const struct mm mm = { &s->model->output, NULL, logits, hp->n_vocab, 0, bits };
+    const struct cb_model *m = s->model;
+    const struct mm mm = { &m->output, m->output_bias, logits, m->hp.n_vocab, 0, bits };
 
-    s->dev->ops->rmsnorm(s->dev, x, s->model->out_norm, hp->norm_eps, hp->n_embd, 1, n, hp->n_embd,
-                         s->w.norm, hp->n_embd);
+    norm(s, &m->out_norm, x, 1, n, m->hp.n_embd, s->w.norm, m->hp.n_embd);
     s->dev->ops->matmul(s->dev, &mm, 1, s->w.norm, n);
+    finish_logits(s, logits, n);
 }
 
 /* x[n_embd] of a generated token -> its largest logits, by output-head pruning */
 static void head_top(struct cb_session *s, const float *x, float *logits)
 {
-    const struct hparams *hp = &s->model->hp;
+    const struct cb_model *m = s->model;
 
-    s->dev->ops->rmsnorm(s->dev, x, s->model->out_norm, hp->norm_eps, hp->n_embd, 1, 1, hp->n_embd,
-                         s->w.norm, hp->n_embd);
-    cb_head_prune_top(s->dev, s->model->head_prune, &s->luck, s->top, s->act_bits, s->w.norm,
-                      logits);
+    norm(s, &m->out_norm, x, 1, 1, m->hp.n_embd, s->w.norm, m->hp.n_embd);
+    cb_head_prune_top(s->dev, m->head_prune, &s->luck, s->top, s->act_bits, s->w.norm, logits);
+    finish_logits(s, logits, 1);
+}
+
+/* cos and sin of n positions from pos0 on, for rows row.. of the work space of s */
+static void rotations(struct cb_session *s, const struct rope *rope, int row, int pos0, int n)
+{
+    for (int i = 0; i < ROPE_TABLES; i++)
+        if (rope[i].inv_freq)
+            cb_rope_table(&rope[i], pos0, n, s->w.cs[i] + (size_t)row * (size_t)rope[i].n_rot);
 }
 
 /* ---- a feed of one session, a step at a time ---- */
@@ -132,8 +227,8 @@ static int all_logits(struct cb_session *s, int n, const struct cb_prefill *how)
 
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
 {
-    s->dev->ops->get_rows(s->dev, &s->model->embd, tokens, n, s->w.x);
-    cb_model_rope_table(s->model, s->bank.n_seen, n, s->w.cs);
+    embed(s, tokens, n, s->w.x);
+    rotations(s, s->rope, 0, s->bank.n_seen, n);
     s->bank.read_bytes = 0;
     s->bank.n_feed = n;
     s->next = (struct step){ 0 };
@@ -163,14 +258,12 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     const int n = s->bank.n_feed, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
     const int room = cb_attention_room(&s->attention, l, i);
     const int m = min_int(min_int(s->chunk, n - i), room);
-    const struct rows r = { &s,
-                            1,
-                            m,
-                            pos0 + i,
-                            pos0 + n,
-                            s->w.x + (size_t)i * (size_t)hp->n_embd,
-                            s->w.cs + (size_t)i * (size_t)hp->n_rot };
+    struct rows r = {
+        &s, 1, m, pos0 + i, pos0 + n, s->w.x + (size_t)i * (size_t)hp->n_embd, { 0 }
+    };
 
+    for (int t = 0; t < ROPE_TABLES; t++)
+        r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)hp->n_rot : NULL;
     TRY(layer(&r, l));
     TRY(report(how, ((int64_t)l * n + i + m) / hp->n_layer, n));
     s->next.token += m;
@@ -199,12 +292,11 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     const struct hparams *hp = &s[0]->model->hp;
     struct work *w = &s[0]->w;
     const size_t n_vocab = (size_t)hp->n_vocab;
-    const struct rows r = { s, n, n, 0, 0, w->x, w->cs };
+    const struct rows r = { s, n, n, 0, 0, w->x, { w->cs[0], w->cs[1] } };
 
-    s[0]->dev->ops->get_rows(s[0]->dev, &s[0]->model->embd, tokens, n, w->x);
+    embed(s[0], tokens, n, w->x);
     for (int i = 0; i < n; i++) {
-        cb_model_rope_table(s[0]->model, s[i]->bank.n_seen, 1,
-                            w->cs + (size_t)i * (size_t)hp->n_rot);
+        rotations(s[0], s[i]->rope, i, s[i]->bank.n_seen, 1);
         s[i]->bank.read_bytes = 0;
         s[i]->bank.n_feed = 1;
     }

@@ -57,8 +57,15 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
 static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
     const struct method *m = s->policy->m;
-    const int n = n_prompt + n_gen, got = m->slots ? m->slots(s->policy, l, n_prompt, n_gen) : n;
-    return got < n ? got : n;
+    const int i = cb_policy_index(s->policy, l), n = n_prompt + n_gen;
+    const int window = s->policy->row[l].window ? 0 : cb_attend_forgets(&s->attention, l);
+    const int got = m->slots && i >= 0 ? m->slots(s->policy, i, n_prompt, n_gen) : n;
+
+    if (!window)
+        return got < n ? got : n;
+    if (s->bank.store[l].kivi)
+        return min_int(n_prompt, window - 1) + n_gen;
+    return min_int(n, n_gen ? window : window - 1);
 }
 
 /* Keys and values of n slots of every KV head */
@@ -71,10 +78,10 @@ static uint64_t heads_bytes(const struct store *st, int n)
     return sum;
 }
 
-/* Bytes of a layer while n tokens of a prompt go through it: nothing is quantised yet. */
-static uint64_t prompt_bytes(const struct cb_session *s, int n)
+/* Bytes of layer l while n tokens of a prompt go through it: nothing is quantised yet. */
+static uint64_t prompt_bytes(const struct cb_session *s, int l, int n)
 {
-    const struct store *st = &s->bank.store[0];
+    const struct store *st = &s->bank.store[l];
     const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
     return (uint64_t)n * (uint64_t)st->n_kv * slot;
 }
@@ -82,16 +89,18 @@ static uint64_t prompt_bytes(const struct cb_session *s, int n)
 /* The most that layer l takes meanwhile: it may drop slots down to n_kept within the prompt. */
 static uint64_t feed_bytes(const struct cb_session *s, int l, int n, int n_kept)
 {
-    const int every = cb_sparse_prefill_drops_every(&s->attention, l);
+    const int window = s->policy->row[l].window ? 0 : cb_attend_forgets(&s->attention, l);
+    const int every = window ? s->chunk : cb_sparse_prefill_drops_every(&s->attention, l);
     const size_t pos = (size_t)s->bank.n_kv * sizeof *s->bank.store[l].pos;
     uint64_t most = 0;
     int held = 0;
 
     for (int i = 0; i < n; i += every ? every : n) {
-        const int left = min_int(held, n_kept), dropped = left < i;
+        const int left = window ? cb_attend_left(held, n_kept, 0) : min_int(held, n_kept);
+        const int dropped = left < i;
         uint64_t now;
         held = left + (every ? min_int(every, n - i) : n);
-        now = prompt_bytes(s, held) + (dropped ? (uint64_t)held * pos : 0);
+        now = prompt_bytes(s, l, held) + (dropped ? (uint64_t)held * pos : 0);
         most = now > most ? now : most;
     }
     return most;
@@ -100,7 +109,7 @@ static uint64_t feed_bytes(const struct cb_session *s, int l, int n, int n_kept)
 /* 1: layer l is still to be decided after a prompt, so it is not quantised */
 static int waits(const struct cb_session *s, int l)
 {
-    return s->bank.store[l].kivi && s->policy->plan[l].score.when == WHEN_STEP;
+    return s->bank.store[l].kivi && s->policy->row[l].score.when == WHEN_STEP;
 }
 
 /* Bytes of layer l when n_slot of n tokens are left. */
@@ -125,8 +134,8 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
         const uint64_t shared = cb_cross_layer_saved(&s->attention, l, n_prompt, n_prompt);
         const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared;
         peak = now > peak ? now : peak;
-        before += s->policy->plan[l].late || waits(s, l)
-                      ? prompt_bytes(s, n_prompt) - shared
+        before += s->policy->row[l].late || waits(s, l)
+                      ? prompt_bytes(s, l, n_prompt) - shared
                       : layer_bytes(s, l, held, n_prompt, 0) - shared;
     }
     return peak;
@@ -166,7 +175,7 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes +=
-            (waits(s, l) && !n_gen ? prompt_bytes(s, n) : layer_bytes(s, l, held, n, evicts)) -
+            (waits(s, l) && !n_gen ? prompt_bytes(s, l, n) : layer_bytes(s, l, held, n, evicts)) -
             cb_cross_layer_saved(&s->attention, l, n, held);
         out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(&s->attention, l, n, held);
         out->kv_read_bytes_per_token += read_bytes(s, l, held + (evicts && held < n), n_prompt);

@@ -44,7 +44,8 @@ int cb_session_check_idle(const struct cb_session *s)
 
 size_t cb_session_tok_floats(const struct cb_session *s)
 {
-    return (size_t)s->model->hp.n_embd + (size_t)s->model->hp.n_rot;
+    const int tables = 1 + (s->rope[1].inv_freq != NULL);
+    return (size_t)s->model->hp.n_embd + (size_t)tables * (size_t)s->model->hp.n_rot;
 }
 
 int cb_session_work_fit(struct cb_session *s, int n)
@@ -57,7 +58,9 @@ int cb_session_work_fit(struct cb_session *s, int n)
     w->bytes -= (uint64_t)w->cap_tok * cb_session_tok_floats(s) * sizeof(float);
     w->cap_tok = 0;
     TRY(grow_on(s->dev, &w->x, (size_t)n * (size_t)s->model->hp.n_embd, &unused));
-    TRY(grow(&w->cs, (size_t)n * (size_t)s->model->hp.n_rot, &unused));
+    for (int i = 0; i < ROPE_TABLES; i++)
+        if (s->rope[i].inv_freq)
+            TRY(grow(&w->cs[i], (size_t)n * (size_t)s->model->hp.n_rot, &unused));
     w->cap_tok = n;
     w->bytes += (uint64_t)n * cb_session_tok_floats(s) * sizeof(float);
     return CB_OK;
@@ -110,18 +113,23 @@ static int work_open(struct cb_session *s)
     TRY(grow_on(s->dev, &w->norm, c * (size_t)hp->n_embd, &w->bytes));
     TRY(grow_on(s->dev, &w->qkv, c * (nq + 2 * nkv), &w->bytes));
     TRY(grow_on(s->dev, &w->att, c * nq, &w->bytes));
-    TRY(grow_on(s->dev, &w->gate, c * (size_t)hp->n_ff, &w->bytes));
-    TRY(grow_on(s->dev, &w->up, c * (size_t)hp->n_ff, &w->bytes));
+    TRY(grow_on(s->dev, &w->gate, c * (size_t)hp->n_ff_max, &w->bytes));
+    TRY(grow_on(s->dev, &w->up, c * (size_t)hp->n_ff_max, &w->bytes));
+    if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert)
+        TRY(grow_on(s->dev, &w->add, c * (size_t)hp->n_embd, &w->bytes));
+    TRY(cb_moe_work_open(&w->moe, s->dev, hp, s->chunk, &w->bytes));
     return grow(&w->logits, (size_t)hp->n_vocab, &w->bytes);
 }
 
 static void work_close(struct device *d, struct work *w)
 {
-    float *const on[] = { w->x, w->norm, w->qkv, w->att, w->gate, w->up };
+    float *const on[] = { w->x, w->norm, w->qkv, w->att, w->gate, w->up, w->add };
 
     for (size_t i = 0; i < sizeof on / sizeof *on; i++)
         cb_device_free(d, on[i]);
-    free(w->cs);
+    for (int i = 0; i < ROPE_TABLES; i++)
+        free(w->cs[i]);
+    cb_moe_work_close(&w->moe, d);
     free(w->logits);
     free(w->batch_logits);
 }
@@ -131,12 +139,13 @@ static void work_close(struct device *d, struct work *w)
 static int open_policy(struct cb_session *s, const char *spec, const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct shape sh = { .n_layer = hp->n_layer,
+    const struct shape sh = { .n_layer = s->model->global ? s->model->n_global : hp->n_layer,
                               .n_head = hp->n_head,
                               .n_kv = hp->n_kv,
                               .hd = hp->hd,
                               .n_ctx = s->bank.n_ctx,
-                              .window = hp->window,
+                              .at = s->model->global,
+                              .n_model_layer = hp->n_layer,
                               .model = s->model->fingerprint,
                               .preset_dir = s->model->preset_dir };
 
@@ -149,9 +158,12 @@ static int open_policy(struct cb_session *s, const char *spec, const struct meth
 
 static int open_attention(struct cb_session *s, const char *prefill)
 {
-    s->attention = (struct attention){
-        .model = s->model, .dev = s->dev, .bank = &s->bank, .policy = s->policy, .chunk = s->chunk
-    };
+    s->attention = (struct attention){ .model = s->model,
+                                       .dev = s->dev,
+                                       .bank = &s->bank,
+                                       .policy = s->policy,
+                                       .rope = s->rope,
+                                       .chunk = s->chunk };
     return cb_attention_open(&s->attention, prefill);
 }
 
@@ -159,7 +171,7 @@ static int reserve_device(struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
     const int nq = hp->n_head * hp->hd;
-    int max_in = hp->n_ff > hp->n_embd ? hp->n_ff : hp->n_embd;
+    int max_in = hp->n_ff_max > hp->n_embd ? hp->n_ff_max : hp->n_embd;
     int64_t bytes;
 
     if (nq > max_in)
@@ -195,6 +207,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
     s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
     if (s->chunk > s->bank.n_ctx)
         s->chunk = s->bank.n_ctx;
+    TRY(cb_model_rope(s->model, s->bank.n_ctx, s->rope));
     TRY(open_policy(s, p->policy, m, arg));
     /* methods that merge need one column more, for the length of each key */
     TRY(cb_bank_open(&s->bank, p->type_k, p->type_v,
@@ -291,6 +304,8 @@ void cb_session_close(cb_session *s)
     cb_bank_close(&s->bank);
     work_close(s->dev, &s->w);
     free(s->token);
+    for (int i = 0; i < ROPE_TABLES; i++)
+        cb_rope_close(&s->rope[i]);
     free_params(&s->params);
     free(s);
 }

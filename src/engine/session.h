@@ -6,17 +6,20 @@
 #include "attention/attention.h"
 #include "ctxbank.h"
 #include "model/head_prune.h"
+#include "moe_work.h"
 
 /* Work space of the forward pass, in the device's memory but for cs and the logits. Sizes are known
  * when the session opens, except those of x and cs, which grow with the longest prompt. */
 struct work {
-    int cap_tok;         /* tokens that x and cs hold */
-    float *x;            /* [cap_tok][n_embd] residual stream */
-    float *cs;           /* [cap_tok][n_rot/2][2] cos, sin */
-    float *norm;         /* [chunk][n_embd] */
-    float *qkv;          /* [chunk][(n_head + 2 n_kv) * hd] */
-    float *att;          /* [chunk][n_head * hd] */
-    float *gate, *up;    /* [chunk][n_ff] */
+    int cap_tok;            /* tokens that x and cs hold */
+    float *x;               /* [cap_tok][n_embd] residual stream */
+    float *cs[ROPE_TABLES]; /* [cap_tok][n_rot/2][2] cos, sin; NULL: no layer rotates by it */
+    float *norm;            /* [chunk][n_embd] */
+    float *qkv;             /* [chunk][(n_head + 2 n_kv) * hd] */
+    float *att;             /* [chunk][n_head * hd] */
+    float *gate, *up;       /* [chunk][n_ff] */
+    float *add;             /* [chunk][n_embd] what a block adds, where it does not add it itself */
+    struct moe_work moe;
     float *logits;       /* [n_vocab] of the last token */
     int cap_batch;       /* sessions that batch_logits holds */
     float *batch_logits; /* [cap_batch][n_vocab] */
@@ -39,6 +42,7 @@ struct cb_session {
     struct bank bank;
     struct policy *policy;
     struct attention attention;
+    struct rope rope[ROPE_TABLES];
     struct work w;
     int32_t *token; /* [cap_token] ids fed so far, and those of the current feed */
     int cap_token;

@@ -52,6 +52,7 @@ struct gguf_kv {
     const uint64_t *str_at;
 };
 
+/* The first file of a split model (NAME-00001-of-00003.gguf) opens the others as well. */
 int cb_gguf_open(const char *path, struct gguf **out);
 void cb_gguf_close(struct gguf *g);
 
@@ -79,7 +80,7 @@ int cb_gguf_array(const struct gguf *g, const char *key, enum gguf_type elem,
 struct gguf_str cb_gguf_array_str(const struct gguf_kv *kv, uint64_t i);
 double cb_gguf_array_num(const struct gguf_kv *kv, uint64_t i);
 
-/* Releases the mapping's pages of one tensor; they are read again on demand. */
-void cb_gguf_release_pages(const struct gguf *g, const struct gguf_tensor *t);
+/* Releases the mapping's pages of some bytes of a tensor; they are read again on demand. */
+void cb_gguf_release_pages(const struct gguf *g, const void *data, size_t size);
 
 #endif

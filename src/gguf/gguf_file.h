@@ -18,10 +18,16 @@ struct gguf {
     /* Sorted by name for binary search. No file can make it slow, whereas colliding names would
      * slow a hash table. */
     const struct gguf_str **by_key, **by_name;
+    /* The other files of a model that is split; `tensor` has the tensors of all. */
+    struct gguf **part; /* [n_part] */
+    int n_part;
 };
 
 /* Fills all but path, map and size; cb_gguf_close() frees it, after a failure as well. */
 int cb_gguf_parse(struct gguf *g);
+
+/* Sorts the tensors' names -> by_name; fails if one occurs twice. */
+int cb_gguf_index_tensors(struct gguf *g);
 
 /* Orders entries of by_key and by_name. */
 int cb_gguf_cmp_name(const void *a, const void *b);

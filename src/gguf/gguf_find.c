@@ -24,7 +24,11 @@ const char *cb_gguf_path(const struct gguf *g)
 
 uint64_t cb_gguf_file_bytes(const struct gguf *g)
 {
-    return g->size;
+    uint64_t bytes = g->size;
+
+    for (int i = 0; i < g->n_part; i++)
+        bytes += g->part[i]->size;
+    return bytes;
 }
 
 int cb_gguf_version(const struct gguf *g)

@@ -351,9 +351,18 @@ static int read_infos(struct gguf *g, struct cursor *c, uint64_t **offsets)
     return err;
 }
 
-static int read_tensors(struct gguf *g, struct cursor *c)
+int cb_gguf_index_tensors(struct gguf *g)
 {
     const struct gguf_str *dup;
+
+    free(g->by_name);
+    g->by_name = NULL;
+    TRY(sort_names(g->tensor, g->n_tensor, sizeof *g->tensor, &g->by_name, &dup));
+    return dup ? bad_tensor(g, *dup, "occurs twice") : CB_OK;
+}
+
+static int read_tensors(struct gguf *g, struct cursor *c)
+{
     uint64_t *offsets = NULL, base;
     int err = read_infos(g, c, &offsets);
 
@@ -362,9 +371,7 @@ static int read_tensors(struct gguf *g, struct cursor *c)
         err = place_tensor(g, base, offsets[i], &g->tensor[i]);
     free(offsets);
     TRY(err);
-    TRY(sort_names(g->tensor, g->n_tensor, sizeof *g->tensor, &g->by_name, &dup));
-    if (dup)
-        return bad_tensor(g, *dup, "occurs twice");
+    TRY(cb_gguf_index_tensors(g));
     return check_overlap(g);
 }
 

@@ -103,7 +103,8 @@ static int plan(struct job *j)
     w->alignment = (uint32_t)align;
     for (uint64_t i = 0; (kv = cb_gguf_kv_at(j->g, i)); i++)
         if (!is_name(kv->key, "general.file_type") &&
-            !is_name(kv->key, "general.quantization_version"))
+            !is_name(kv->key, "general.quantization_version") &&
+            (kv->key.n < 6 || memcmp(kv->key.s, "split.", 6))) /* the result is one file */
             cb_gguf_put_copy(w, kv);
     cb_gguf_put_i64(w, "general.file_type", GGUF_U32, file_type(j->q->type));
     if (is_quantised(j->q->type))
@@ -224,7 +225,7 @@ static int write_tensors(struct job *j)
         size_t pad;
 
         TRY(t->type == j->type[i] ? copy(j, t) : convert(j, t, j->type[i]));
-        cb_gguf_release_pages(j->g, t);
+        cb_gguf_release_pages(j->g, t->data, t->size);
         for (pad = cb_gguf_pad(&j->w, j->q->out_bytes - size); pad > sizeof zeros;
              pad -= sizeof zeros)
             TRY(write_all(j, zeros, sizeof zeros));

@@ -1,21 +1,174 @@
 /* SPDX-License-Identifier: MIT */
 /* families.c - the model families. Adding one that differs only in these points is one row. */
+#include <math.h>
 #include <string.h>
 
-#include "model.h"
+#include "hparams.h"
 
+/* ---- what a row cannot say ---- */
+
+static int adapt_gemma(struct cb_model *m)
+{
+    m->hp.embd_scale = sqrtf((float)m->hp.n_embd);
+    return CB_OK;
+}
+
+/* The files lack the scale of the attention. It is that of the head, but for the models of 27B. */
+static int adapt_gemma2(struct cb_model *m)
+{
+    if (m->hp.n_layer == 46)
+        m->hp.attn_scale = 1 / sqrtf((float)m->hp.n_embd / (float)m->hp.n_head);
+    return adapt_gemma(m);
+}
+
+static int adapt_gemma3(struct cb_model *m)
+{
+    if (m->hp.n_layer == 62)
+        m->hp.attn_scale = 1 / sqrtf((float)m->hp.n_embd / (float)m->hp.n_head);
+    return adapt_gemma(m);
+}
+
+/* Mixtral: the weights of the chosen experts sum to 1, which its files do not say. */
+static int adapt_llama(struct cb_model *m)
+{
+    m->hp.moe.normalises = 1;
+    return CB_OK;
+}
+
+/* logits are divided by the scale */
+static int adapt_granite(struct cb_model *m)
+{
+    m->hp.logit_scale = 1 / m->hp.logit_scale;
+    m->hp.moe.normalises = 1;
+    return CB_OK;
+}
+
+static int adapt_normalises(struct cb_model *m)
+{
+    m->hp.moe.normalises = 1;
+    return CB_OK;
+}
+
+static int adapt_gptneox(struct cb_model *m)
+{
+    char key[] = "gptneox.use_parallel_residual";
+    const int got = cb_gguf_bool(m->gguf, key, &m->hp.parallel);
+
+    return got < 0 ? got : CB_OK;
+}
+
+static int adapt_gpt_oss(struct cb_model *m)
+{
+    m->hp.rope[0].whole_ramp = 0;
+    m->hp.moe.normalises = 1;
+    return CB_OK;
+}
+
+/* ---- the table ---- */
+
+/* ROPE_PAIR: files have the rows of q and k ordered for RoPE on adjacent pairs, or the model was
+ * trained so. */
 static const struct arch table[] = {
-    /* rows of q and k are ordered for RoPE on adjacent pairs */
-    { .text = "Llama 1 to 3.2, Mistral, Yi, SmolLM",
+    { .text = "Llama 1 to 3.3, Mistral, Mixtral, Yi, SmolLM",
       .name = "llama",
       .rope = ROPE_PAIR,
-      .act = ACT_SILU,
-      .qkv_bias = 0 },
-    { .text = "Qwen 2 and 2.5",
-      .name = "qwen2",
+      .adapt = adapt_llama },
+    { .text = "Qwen 2 and 2.5", .name = "qwen2", .rope = ROPE_HALF, .has = HAS_QKV_BIAS },
+    { .text = "Qwen 2 MoE", .name = "qwen2moe", .rope = ROPE_HALF, .has = HAS_QKV_BIAS },
+    { .text = "Qwen 3", .name = "qwen3", .rope = ROPE_HALF, .has = HAS_QK_NORM },
+    { .text = "Qwen 3 MoE",
+      .name = "qwen3moe",
       .rope = ROPE_HALF,
-      .act = ACT_SILU,
-      .qkv_bias = 1 },
+      .has = HAS_QK_NORM,
+      .adapt = adapt_normalises },
+    { .text = "Gemma",
+      .name = "gemma",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU_TANH,
+      .adapt = adapt_gemma },
+    { .text = "Gemma 2",
+      .name = "gemma2",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU_TANH,
+      .norms = NORMS_BOTH,
+      .global_every = 2,
+      .adapt = adapt_gemma2 },
+    { .text = "Gemma 3, text",
+      .name = "gemma3",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU_TANH,
+      .norms = NORMS_BOTH,
+      .has = HAS_QK_NORM,
+      .global_every = 6,
+      .local_base = 10000,
+      .adapt = adapt_gemma3 },
+    { .text = "Phi 3, 3.5 and 4", .name = "phi3", .rope = ROPE_HALF },
+    { .text = "SmolLM 3", .name = "smollm3", .rope = ROPE_PAIR, .nope = NOPE_FOURTH },
+    { .text = "OLMo 2",
+      .name = "olmo2",
+      .rope = ROPE_HALF,
+      .norms = NORMS_BEHIND,
+      .has = HAS_QK_NORM,
+      .global_every = 4 },
+    { .text = "Granite 3", .name = "granite", .rope = ROPE_PAIR, .adapt = adapt_granite },
+    { .text = "Granite 3 MoE", .name = "granitemoe", .rope = ROPE_PAIR, .adapt = adapt_granite },
+    { .text = "InternLM 2 and 3", .name = "internlm2", .rope = ROPE_PAIR },
+    { .text = "EXAONE 3", .name = "exaone", .rope = ROPE_HALF },
+    { .text = "EXAONE 4",
+      .name = "exaone4",
+      .rope = ROPE_HALF,
+      .norms = NORMS_BEHIND,
+      .has = HAS_QK_NORM,
+      .global_every = 4,
+      .nope = NOPE_GLOBAL },
+    { .text = "Command R",
+      .name = "command-r",
+      .rope = ROPE_PAIR,
+      .norm = NORM_LAYER,
+      .parallel = PARALLEL },
+    { .text = "Command R7B and Command A",
+      .name = "cohere2",
+      .rope = ROPE_PAIR,
+      .norm = NORM_LAYER,
+      .parallel = PARALLEL,
+      .global_every = 4,
+      .nope = NOPE_GLOBAL },
+    { .text = "StableLM 2",
+      .name = "stablelm",
+      .rope = ROPE_HALF,
+      .norm = NORM_LAYER,
+      .parallel = PARALLEL_IF_SHARED },
+    { .text = "StarCoder 2",
+      .name = "starcoder2",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU_TANH,
+      .norm = NORM_LAYER },
+    { .text = "Phi 1.5 and 2",
+      .name = "phi2",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU_TANH,
+      .norm = NORM_LAYER,
+      .parallel = PARALLEL },
+    { .text = "GPT-NeoX and Pythia",
+      .name = "gptneox",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU,
+      .norm = NORM_LAYER,
+      .parallel = PARALLEL,
+      .adapt = adapt_gptneox },
+    { .text = "Falcon 7B to 180B",
+      .name = "falcon",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU,
+      .norm = NORM_LAYER,
+      .parallel = PARALLEL },
+    { .text = "gpt-oss",
+      .name = "gpt-oss",
+      .rope = ROPE_HALF,
+      .act = ACT_SWIGLU_OAI,
+      .has = HAS_SINKS,
+      .global_every = 2,
+      .adapt = adapt_gpt_oss },
 };
 
 const struct arch *cb_arch_at(int i)

@@ -6,7 +6,28 @@
 #include "ctxbank.h"
 #include "device/device.h"
 #include "gguf/gguf.h"
+#include "rope.h"
 #include "text/tok.h"
+
+struct cb_model;
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+
+/* Which layers do not rotate queries and keys */
+enum unrotated {
+    NOPE_NONE,
+    NOPE_FOURTH, /* every fourth */
+    NOPE_GLOBAL  /* those without a window, if others have one */
+};
+
+/* Where norms stand: in front of the blocks, behind them (of what a block adds), or both */
+enum norm_places { NORMS_BEFORE, NORMS_BOTH, NORMS_BEHIND };
+
+/* Attention and feed-forward read the same residual stream */
+enum parallel { PARALLEL_NEVER, PARALLEL, PARALLEL_IF_SHARED /* where they share a norm */ };
+
+/* Tensors that files of a family must have. Others are used wherever a file has them. */
+enum { HAS_QKV_BIAS = 1, HAS_QK_NORM = 2, HAS_SINKS = 4 };
 
 /* What one family does differently: a row of the table in families.c. */
 struct arch {
@@ -14,24 +35,76 @@ struct arch {
     const char *name; /* general.architecture, and the prefix of its metadata keys */
     enum rope_kind rope;
     enum act_kind act;
-    int qkv_bias; /* 1: q, k and v must have biases */
+    enum norm_kind norm;
+    enum norm_places norms;
+    enum parallel parallel;
+    enum unrotated nope;
+    int has;          /* HAS_... */
+    int global_every; /* of so many layers the last one has no window; 0: all have it */
+    float local_base; /* RoPE base of the layers with a window, unscaled; 0: that of all layers */
+    int (*adapt)(struct cb_model *m); /* after the file's values are read; NULL = nothing */
 };
 
 const struct arch *cb_arch_find(struct gguf_str name); /* NULL: unknown */
 const struct arch *cb_arch_at(int i);                  /* NULL past the last */
 
+enum { ROPE_TABLES = 2 };
+
+/* How a mixture of experts chooses */
+struct moe_params {
+    int n_expert, n_used;
+    int sigmoid;    /* 1: an expert's weight is the sigmoid of its logit; 0: a softmax of all */
+    int normalises; /* 1: the weights of the chosen experts are scaled to sum 1 */
+    int n_ff;       /* of an expert */
+    float scale;    /* of the weights */
+};
+
 struct hparams {
     int n_layer, n_embd, n_head, n_kv, hd, n_ff, n_vocab, n_ctx_train;
-    int n_rot;                             /* dimensions of a head that rotate */
-    int window;                            /* sliding window in tokens, 0 = none */
-    float norm_eps, rope_base, rope_scale; /* positions are divided by rope_scale */
+    int n_ff_max; /* the widest feed-forward network of any layer or expert */
+    int n_rot;    /* dimensions of a head that rotate */
+    int window;   /* of layers that have one: a query sees so many last tokens; 0: no layer has */
+    int parallel; /* 1: attention and feed-forward read the same residual stream */
+    float norm_eps;
+    float attn_scale, attn_cap;    /* of logits; cap 0 = none, else cap * tanh(logit / cap) */
+    float embd_scale, resid_scale; /* of token embeddings; of what a block adds */
+    float logit_scale, logit_cap;  /* of the output's logits */
+    struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
+    struct moe_params moe;
+};
+
+/* w NULL: no norm. w and b are [n_set][n]: rows of n numbers are normed, row r with set r % n_set.
+ */
+struct norm {
+    float *w, *b; /* b may be NULL */
+    int n, n_set;
+};
+
+/* One feed-forward network, or one expert. gate.raw NULL: the activation of up alone. */
+struct ffn {
+    struct weight gate, up, down;           /* 2 x [n_ff][n_embd], [n_embd][n_ff] */
+    float *gate_bias, *up_bias, *down_bias; /* or NULL */
+};
+
+struct moe {
+    struct weight router;      /* [n_expert][n_embd] */
+    float *router_bias;        /* [n_expert] or NULL */
+    float *choice_bias;        /* [n_expert] added to the weights to choose by, or NULL */
+    struct ffn *expert;        /* [n_expert] */
+    struct ffn shared;         /* read by every token; down.raw NULL = none */
+    struct weight shared_gate; /* [1][n_embd] its sigmoid scales the shared one; raw NULL = none */
 };
 
 struct layer {
+    int window, rope;         /* 0 = sees everything; the table that rotates it, -1 = none */
     struct weight q, k, v, o; /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
-    struct weight gate, up, down;             /* 2 x [n_ff][n_embd], [n_embd][n_ff] */
-    float *attn_norm, *ffn_norm;              /* [n_embd] */
+    struct norm attn_norm, ffn_norm;           /* of what blocks read */
+    struct norm attn_post_norm, ffn_post_norm; /* of what blocks add */
+    struct norm q_norm, k_norm;
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
+    float *sinks;                             /* [n_head] or NULL */
+    struct ffn ffn;                           /* unused with moe */
+    struct moe *moe;                          /* or NULL */
 };
 
 struct cb_model {
@@ -40,11 +113,12 @@ struct cb_model {
     const struct arch *arch;
     struct device *dev;
     struct hparams hp;
-    struct layer *layer;  /* [n_layer] */
-    struct weight embd;   /* [n_vocab][n_embd], read by rows */
-    struct weight output; /* [n_vocab][n_embd]; the same tensor as embd when tied */
-    float *out_norm;      /* [n_embd] */
-    float *inv_freq;      /* [n_rot / 2] radians for each position, scaling factors applied */
+    struct layer *layer;   /* [n_layer] */
+    int *global, n_global; /* the layers without a window, or NULL: all layers are of one kind */
+    struct weight embd;    /* [n_vocab][n_embd], read by rows */
+    struct weight output;  /* [n_vocab][n_embd]; the same tensor as embd when tied */
+    float *output_bias;    /* [n_vocab] or NULL */
+    struct norm out_norm;
     uint64_t weights_bytes, packed_bytes;
     /* Preview of `output`; NULL until a session wants it, or if it would not pay. Atomic, because
      * other threads may report memory while it is made. */
@@ -57,7 +131,7 @@ struct cb_model {
     int small_pages;  /* 1: stores take no huge pages */
     cb_log_fn log;    /* NULL = none */
     void *log_arg;
-    uint64_t fingerprint; /* of shape and vocabulary, never 0: the same in every quantisation */
+    uint64_t fingerprint;  /* of shape and vocabulary, never 0: the same in every quantisation */
     uint64_t weights_hash; /* 0 until cb_model_weights_hash() has read them */
 };
 
@@ -76,7 +150,7 @@ int cb_model_prune_head(struct cb_model *m);
  * status: CB_ENOMEM. */
 int cb_model_weights_hash(struct cb_model *m, uint64_t *out);
 
-/* cos and sin for positions pos0.. -> cs[n_tok][n_rot / 2][2] */
-void cb_model_rope_table(const struct cb_model *m, int pos0, int n_tok, float *cs);
+/* Tables of rotation for sessions of n_ctx tokens; inv_freq NULL where no layer uses one */
+int cb_model_rope(const struct cb_model *m, int n_ctx, struct rope rope[ROPE_TABLES]);
 
 #endif

@@ -39,11 +39,29 @@ static size_t cut(const struct gguf_tensor *t, struct piece *out)
 static uint64_t join(const struct cb_model *m, const struct piece *p)
 {
     const struct hparams *hp = &m->hp;
-    const double numbers[] = { hp->n_rot, hp->window, (double)hp->norm_eps,
+    const double numbers[] = { hp->n_rot,
+                               hp->window,
+                               hp->moe.n_used,
+                               (double)hp->norm_eps,
+                               (double)hp->attn_scale,
+                               (double)hp->attn_cap,
+                               (double)hp->embd_scale,
+                               (double)hp->resid_scale,
                                (double)m->fingerprint };
     uint64_t h = XXH3_64bits(numbers, sizeof numbers);
 
-    h = XXH3_64bits_withSeed(m->inv_freq, (size_t)hp->n_rot / 2 * sizeof *m->inv_freq, h);
+    for (int i = 0; i < ROPE_TABLES; i++) {
+        const struct rope_params *r = &hp->rope[i];
+        const double rope[] = { (double)r->base,        r->scaling,
+                                (double)r->factor,      r->n_ctx_orig,
+                                (double)r->attn_factor, (double)r->beta_fast,
+                                (double)r->beta_slow,   r->whole_ramp };
+        h = XXH3_64bits_withSeed(rope, sizeof rope, h);
+    }
+    for (int l = 0; l < hp->n_layer; l++) {
+        const int form[] = { m->layer[l].window, m->layer[l].rope };
+        h = XXH3_64bits_withSeed(form, sizeof form, h);
+    }
     for (uint64_t i = 0; i < cb_gguf_n_tensor(m->gguf); i++) {
         const struct gguf_tensor *t = cb_gguf_tensor_at(m->gguf, i);
         const int64_t shape[] = { t->type, t->dim[0], t->dim[1], t->dim[2], t->dim[3] };
@@ -51,7 +69,7 @@ static uint64_t join(const struct cb_model *m, const struct piece *p)
         h = XXH3_64bits_withSeed(shape, sizeof shape, h);
         for (size_t j = 0, n = cut(t, NULL); j < n; j++, p++)
             h = XXH3_64bits_withSeed(&p->hash, sizeof p->hash, h);
-        cb_gguf_release_pages(m->gguf, t);
+        cb_gguf_release_pages(m->gguf, t->data, t->size);
     }
     return h ? h : 1;
 }

@@ -252,6 +252,7 @@ int cb_prompt_open(const char *spec, const struct shape *sh, struct policy **out
 int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, char *mark)
 {
     const char *name = p->m->opts[opt].name, *text = p->val[opt].text, *at = text;
+    const int n = sh->at ? sh->n_model_layer : sh->n_layer;
     int last = -1;
 
     for (;;) {
@@ -259,12 +260,14 @@ int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, ch
         const long l = strtol(at, &end, 10);
         if (end == at || (*end && *end != '+'))
             return cb_policy_refuse(p, "%s=%s: must be layers joined by +", name, text);
-        if (l < 0 || l >= sh->n_layer)
-            return cb_policy_refuse(p, "%s=%s: the model has layers 0 to %d", name, text,
-                                    sh->n_layer - 1);
+        if (l < 0 || l >= n)
+            return cb_policy_refuse(p, "%s=%s: the model has layers 0 to %d", name, text, n - 1);
+        if (cb_policy_index(p, (int)l) < 0)
+            return cb_policy_refuse(p, "%s=%s: layer %ld has a window of the model's own", name,
+                                    text, l);
         if (l <= last)
             return cb_policy_refuse(p, "%s=%s: must ascend", name, text);
-        mark[l] = 1;
+        mark[cb_policy_index(p, (int)l)] = 1;
         last = (int)l;
         if (!*end)
             return CB_OK;
@@ -288,6 +291,50 @@ int cb_policy_budget(struct policy *p, double budget, int prompt, int *share)
     return *share ? *share : cb_policy_refuse(p, "budget=%g: a share needs a prompt", budget);
 }
 
+int cb_policy_index(const struct policy *p, int l)
+{
+    if (p->index)
+        return p->index[l];
+    for (int i = 0; p->sh.at && i < p->sh.n_layer; i++)
+        if (p->sh.at[i] == l)
+            return i;
+    return p->sh.at ? -1 : l;
+}
+
+/* The plan in the model's numbers of layers */
+static int number_rows(struct policy *p)
+{
+    const int *at = p->sh.at, n_kv = p->sh.n_kv;
+    const size_t n = (size_t)p->sh.n_model_layer;
+    int *from, *index;
+
+    p->row = p->plan;
+    if (!at)
+        return CB_OK;
+    p->row = p->rows = cb_calloc(n, sizeof *p->rows);
+    index = cb_calloc(n, sizeof *index);
+    p->from = cb_calloc(n * (size_t)n_kv, sizeof *p->from);
+    for (size_t l = 0; index && l < n; l++)
+        index[l] = cb_policy_index(p, (int)l);
+    p->index = index;
+    if (!p->rows || !index || !p->from)
+        return CB_ENOMEM;
+    for (size_t l = 0; l < n; l++) {
+        const int i = index[l];
+        struct layer_plan *row = &p->rows[l];
+        row->reads = -1;
+        if (i < 0)
+            continue;
+        *row = p->plan[i];
+        row->reads = row->reads < 0 ? -1 : at[row->reads];
+        from = p->from + l * (size_t)n_kv;
+        for (int kv = 0; row->cross.from && kv < n_kv; kv++)
+            from[kv] = at[row->cross.from[kv]];
+        row->cross.from = row->cross.from ? from : NULL;
+    }
+    return CB_OK;
+}
+
 int cb_policy_plan(struct policy *p, struct bank *bank)
 {
     const size_t n = (size_t)p->sh.n_layer;
@@ -307,7 +354,7 @@ int cb_policy_plan(struct policy *p, struct bank *bank)
     if (p->m->plan)
         TRY(p->m->plan(p, &p->sh, plan));
     cb_policy_clear(p);
-    return CB_OK;
+    return number_rows(p);
 }
 
 void cb_policy_watch(struct policy *p, int l, enum when when)
@@ -398,6 +445,9 @@ void cb_policy_close(struct policy *p)
         free(p->layer_state[l]);
     free(p->layer_state);
     free(p->planned);
+    free(p->rows);
+    free(p->index);
+    free(p->from);
     free(p->watch);
     free(p->val);
     free(p->spec);

@@ -12,9 +12,13 @@
 struct shape {
     int n_layer, n_head, n_kv, hd; /* n_head % n_kv == 0 */
     int n_ctx;                     /* capacity of the timeline in tokens */
-    int window;                    /* > 0: the model's own sliding window, in every layer */
-    uint64_t model;                /* the model's fingerprint; 0 = none */
-    const char *preset_dir;        /* folder of the models' presets; NULL = none */
+    /* A model may have layers that see a window alone, beside layers that see everything. Methods
+     * act on the latter: n_layer counts them, and layer l is the model's layer at[l] of
+     * n_model_layer. at NULL: all layers, n_layer == n_model_layer. */
+    const int *at;
+    int n_model_layer;
+    uint64_t model;         /* the model's fingerprint; 0 = none */
+    const char *preset_dir; /* folder of the models' presets; NULL = none */
 };
 
 /* ---- the plan: data, unchanged once the policy is open ---- */
@@ -142,14 +146,18 @@ struct policy {
     size_t state_bytes;
     const struct layer_plan *plan; /* [n_layer] */
     struct layer_plan *planned;    /* the same, to be freed */
-    void **layer_state;            /* [n_layer] the method's own, given to hooks as st */
-    enum when *watch;  /* [n_layer] when layers are scored: as planned, or cb_policy_watch() */
-    struct bank *bank; /* for the view below; methods do not look inside */
-    void *arg;         /* for a method that is not in the table */
-    void *mem;         /* memory that plan() got from malloc; freed with the policy */
-    int at_most;       /* set by plan(): 1 = the memory plan is an upper bound, because what is kept
-                          depends on the text */
-    char note[256];    /* for the user, such as a default that was not calibrated for this model */
+    const struct layer_plan *row;  /* [n_model_layer] the plan in the model's numbers of layers;
+                                      layers on which no method acts have an empty row */
+    struct layer_plan *rows;       /* the same, to be freed; NULL: row is plan */
+    int *index, *from;  /* [n_model_layer] a layer's number here, or -1; rows' cross.from */
+    void **layer_state; /* [n_layer] the method's own, given to hooks as st */
+    enum when *watch;   /* [n_layer] when layers are scored: as planned, or cb_policy_watch() */
+    struct bank *bank;  /* for the view below; methods do not look inside */
+    void *arg;          /* for a method that is not in the table */
+    void *mem;          /* memory that plan() got from malloc; freed with the policy */
+    int at_most;    /* set by plan(): 1 = the memory plan is an upper bound, because what is kept
+                       depends on the text */
+    char note[256]; /* for the user, such as a default that was not calibrated for this model */
 };
 
 /* ---- what hooks are given ---- */
@@ -217,6 +225,9 @@ int cb_preset_layers(struct policy *p, const struct preset *x, const char *key, 
 /* For plan(): a list option of ascending layers, "2+8+18": sets mark[l] = 1 for each layer l
  * listed; mark[n_layer]. */
 int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, char *mark);
+
+/* The number here of the model's layer l; -1: no method acts on it */
+int cb_policy_index(const struct policy *p, int l);
 
 /* For hooks: from now on layer l is scored when `when` says, not as planned. */
 void cb_policy_watch(struct policy *p, int l, enum when when);

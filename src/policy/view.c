@@ -3,9 +3,14 @@
 #include "bank/bank.h"
 #include "policy.h"
 
+static struct store *store_of(const struct policy *p, int l)
+{
+    return &p->bank->store[p->sh.at ? p->sh.at[l] : l];
+}
+
 int cb_view_len(const struct policy *p, int l, int kv)
 {
-    return p->bank->store[l].n[kv];
+    return store_of(p, l)->n[kv];
 }
 
 int cb_view_seen(const struct policy *p)
@@ -25,5 +30,5 @@ int cb_view_fed(const struct policy *p)
 
 float *cb_view_col(struct policy *p, int l, int kv, int col)
 {
-    return cb_store_col(&p->bank->store[l], kv, col);
+    return cb_store_col(store_of(p, l), kv, col);
 }

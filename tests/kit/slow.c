@@ -22,6 +22,8 @@ struct slow *cb_slow_new(const struct cb_model *m, int cap)
     s->m = m;
     s->hp = m->hp;
     s->cap = cap;
+    if (cb_rope_open(&s->rope, &m->hp.rope[0], m->hp.n_rot, cap))
+        abort();
     s->raw = zeroed(n, sizeof(double));
     s->k = zeroed(n, sizeof(double));
     s->v = zeroed(n, sizeof(double));
@@ -34,6 +36,7 @@ struct slow *cb_slow_new(const struct cb_model *m, int cap)
 
 void cb_slow_free(struct slow *s)
 {
+    cb_rope_close(&s->rope);
     free(s->raw);
     free(s->k);
     free(s->v);
@@ -81,7 +84,7 @@ static void rotate(const struct slow *s, const double *x, int pos, double *y)
     memcpy(y, x, (size_t)s->hp.hd * sizeof *y);
     for (int i = 0; i < half; i++) {
         const int a = pair ? 2 * i : i, b = pair ? a + 1 : i + half;
-        const double t = pos * (double)s->m->inv_freq[i];
+        const double t = pos * (double)s->rope.inv_freq[i];
         y[a] = x[a] * cos(t) - x[b] * sin(t);
         y[b] = x[a] * sin(t) + x[b] * cos(t);
     }
@@ -144,7 +147,7 @@ static void layer(struct slow *s, int l, int t, double *x)
     double *b = zeroed(3 * ne + 2 * nq + 2 * nkv + 2 * nf, sizeof *b), *nx = b, *o = nx + ne;
     double *q = o + ne, *k = q + nq, *v = k + nkv, *att = v + nkv, *g = att + nq, *u = g + nf;
 
-    norm(s, x, y->attn_norm, nx);
+    norm(s, x, y->attn_norm.w, nx);
     product(&y->q, y->q_bias, nx, q);
     product(&y->k, y->k_bias, nx, k);
     product(&y->v, y->v_bias, nx, v);
@@ -159,12 +162,12 @@ static void layer(struct slow *s, int l, int t, double *x)
         attend(s, l, h, t, q + h * hp->hd, att + h * hp->hd);
     product(&y->o, y->o_bias, att, o);
     add(x, o, hp->n_embd);
-    norm(s, x, y->ffn_norm, nx);
-    product(&y->gate, NULL, nx, g);
-    product(&y->up, NULL, nx, u);
+    norm(s, x, y->ffn_norm.w, nx);
+    product(&y->ffn.gate, NULL, nx, g);
+    product(&y->ffn.up, NULL, nx, u);
     for (int i = 0; i < hp->n_ff; i++)
         g[i] *= u[i] / (1 + exp(-g[i]));
-    product(&y->down, NULL, g, o);
+    product(&y->ffn.down, NULL, g, o);
     add(x, o, hp->n_embd);
     free(b);
 }
@@ -182,7 +185,7 @@ void cb_slow_feed(struct slow *s, const int32_t *tokens, int n)
         for (int l = 0; l < s->hp.n_layer; l++)
             layer(s, l, s->n, x);
     }
-    norm(s, x, s->m->out_norm, x + s->hp.n_embd);
+    norm(s, x, s->m->out_norm.w, x + s->hp.n_embd);
     product(&s->m->output, NULL, x + s->hp.n_embd, s->logits);
     free(x);
     free(e);

@@ -9,6 +9,7 @@
 struct slow {
     const struct cb_model *m;
     struct hparams hp;
+    struct rope rope;
     int cap, n;     /* most tokens; tokens so far */
     int feed;       /* first token of the current feed */
     int rolling;    /* 1: keys and queries are rotated by their rank among the kept tokens */

@@ -174,8 +174,7 @@ static void put_pieces(struct gguf_make *m, const char *key, char (*piece)[PIECE
     cb_make_strings(m, key, s, n);
 }
 
-/* Returns the number of tokens. */
-static int put_vocab(const struct tiny *t, struct gguf_make *m)
+int cb_tiny_put_vocab(const struct tiny *t, struct gguf_make *m)
 {
     struct vocab v = { .n = 0 };
     struct gguf_writer *w = &m->w;
@@ -318,7 +317,7 @@ void cb_tiny_make(const struct tiny *t, struct gguf_make *m)
 
     cb_make_init(m);
     put_hparams(t, m);
-    n_vocab = put_vocab(t, m);
+    n_vocab = cb_tiny_put_vocab(t, m);
     if (t->n_vocab)
         n_vocab = t->n_vocab;
     /* a tied matrix must not make the logits huge */

@@ -29,6 +29,8 @@ struct tiny cb_tiny_get(const char *name); /* ends the program if there is no su
 struct tiny
 cb_tiny_small(const char *name); /* row lengths are multiples of 64: for all types but K types */
 
+/* Puts the vocabulary of t->pre; returns the number of tokens. */
+int cb_tiny_put_vocab(const struct tiny *t, struct gguf_make *m);
 void cb_tiny_make(const struct tiny *t, struct gguf_make *m);
 void cb_tiny_save(const struct tiny *t, const char *path);
 

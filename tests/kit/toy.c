@@ -3,6 +3,7 @@
 #include "toy.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,14 @@ static void open_toy(struct toy *t, const char *device, int n_threads, const str
 
     memset(t, 0, sizeof *t);
     t->model.hp = *hp;
+    t->model.hp.attn_scale = 1 / sqrtf((float)hp->hd);
+    t->model.hp.n_ff_max = hp->n_ff;
+    t->model.hp.rope[0] = (struct rope_params){ .base = 10000, .factor = 1, .attn_factor = 1 };
+    t->model.arch = cb_arch_at(0);
+    t->model.layer = calloc((size_t)hp->n_layer, sizeof *t->model.layer);
+    ck_assert_ptr_nonnull(t->model.layer);
+    for (int l = 0; l < hp->n_layer; l++)
+        t->model.layer[l].window = hp->window;
     ck_assert_msg(!cb_device_open(device, n_threads, &t->model.dev), "%s", cb_error());
     t->n_tok = n_tok;
     t->row = (hp->n_head + 2 * hp->n_kv) * hp->hd;
@@ -75,6 +84,7 @@ void cb_toy_close(struct toy *t)
     cb_session_close(t->s);
     cb_device_close(t->model.dev);
     free(t->qkv);
+    free(t->model.layer);
 }
 
 void cb_toy_attend(struct cb_session *s, int l, const float *qkv, int n, int pos0, int pos_end,

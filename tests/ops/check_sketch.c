@@ -96,7 +96,7 @@ static void release(struct trial *t)
 START_TEST(every_isa_chooses_what_the_reference_chooses)
 {
     for (int threads = 1; threads < 4; threads += 2) {
-        if (!(dev = open_isa(_i, threads)))
+        if (!open_isa(_i, threads))
             return;
         seed = 88172645463325252ULL;
         for (int c = 0; c < 90; c++) {
@@ -219,17 +219,11 @@ int main(void)
 {
     Suite *s = suite_create("sketch");
     TCase *tc = tcase_create("sketch");
-    SRunner *run;
-    int failed;
 
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, every_isa_chooses_what_the_reference_chooses, 0, N_ISA);
     tcase_add_test(tc, the_choice_holds_most_of_the_weight);
     suite_add_tcase(s, tc);
-    run = srunner_create(s);
-    srunner_run_all(run, CK_NORMAL);
-    failed = srunner_ntests_failed(run);
-    srunner_free(run);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_run(s);
 }

@@ -271,10 +271,104 @@ START_TEST(released_pages_can_be_read_again)
     for (uint64_t i = 0; (t = cb_gguf_tensor_at(g, i)); i++) {
         copy = malloc(t->size);
         memcpy(copy, t->data, t->size);
-        cb_gguf_release_pages(g, t);
+        cb_gguf_release_pages(g, t->data, t->size);
         ck_assert(!memcmp(copy, t->data, t->size));
         free(copy);
     }
+    cb_gguf_close(g);
+}
+END_TEST
+
+/* ---- split models ---- */
+
+enum { PARTS = 3 };
+
+static const char *part_path(int i)
+{
+    static char both[2][80]; /* two calls can be arguments of one */
+    static int turn;
+    char *p = both[turn ^= 1];
+
+    snprintf(p, sizeof both[0], "check_gguf.%d-%05d-of-%05d.gguf", (int)getpid(), i + 1, PARTS);
+    return p;
+}
+
+/* Part i of a model: every third tensor, and the metadata if it is the first */
+static void save_part(const struct gguf *g, int i, int count, int no)
+{
+    const struct gguf_tensor *t;
+    const struct gguf_kv *kv;
+    struct gguf_make m;
+
+    cb_make_init(&m);
+    for (uint64_t k = 0; i == 0 && (kv = cb_gguf_kv_at(g, k)); k++)
+        cb_gguf_put_copy(&m.w, kv);
+    cb_gguf_put_i64(&m.w, "split.no", GGUF_U16, no);
+    cb_gguf_put_i64(&m.w, "split.count", GGUF_U16, count);
+    cb_gguf_put_i64(&m.w, "split.tensors.count", GGUF_I32, (int64_t)cb_gguf_n_tensor(g));
+    for (uint64_t k = (uint64_t)i; (t = cb_gguf_tensor_at(g, k)); k += PARTS) {
+        char name[65];
+        float *x = malloc(t->size);
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.s);
+        memcpy(x, t->data, t->size);
+        cb_make_tensor(&m, name, t->type, t->n_dim, t->dim, x);
+        free(x);
+    }
+    cb_make_save(&m, part_path(i));
+}
+
+static struct gguf *tiny_file(void)
+{
+    const struct tiny tiny = cb_tiny_small("llama"); /* f32 */
+    struct gguf *g;
+
+    cb_tiny_save(&tiny, path);
+    ck_assert_int_eq(cb_gguf_open(path, &g), 0);
+    return g;
+}
+
+static void refused(int part, const char *why)
+{
+    struct gguf *g;
+
+    ck_assert_int_lt(cb_gguf_open(part_path(part), &g), 0);
+    ck_assert_msg(strstr(cb_error(), why) != NULL, "%s", cb_error());
+}
+
+START_TEST(split_models)
+{
+    struct gguf *g = tiny_file(), *h;
+    const struct gguf_tensor *t, *u;
+    char name[65];
+
+    for (int i = 0; i < PARTS; i++)
+        save_part(g, i, PARTS, i);
+    ck_assert_msg(!cb_gguf_open(part_path(0), &h), "%s", cb_error());
+    ck_assert_uint_eq(cb_gguf_n_tensor(h), cb_gguf_n_tensor(g));
+    for (uint64_t i = 0; (t = cb_gguf_tensor_at(g, i)); i++) {
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.s);
+        u = cb_gguf_tensor(h, name);
+        ck_assert_ptr_nonnull(u);
+        cb_gguf_release_pages(h, u->data, u->size);
+        ck_assert_uint_eq(u->size, t->size);
+        ck_assert_mem_eq(u->data, t->data, t->size);
+    }
+    cb_gguf_close(h);
+    refused(1, "open the first");
+    save_part(g, 2, PARTS, 1);
+    refused(0, "is not part 3 of 3");
+    save_part(g, 2, PARTS + 1, 2);
+    refused(0, "is not part 3 of 3");
+    save_part(g, 1, PARTS, 2); /* tensors of part 2 in part 3 */
+    ck_assert(!rename(part_path(1), part_path(2)));
+    save_part(g, 1, PARTS, 1);
+    refused(0, "occurs twice");
+    unlink(part_path(2));
+    refused(0, part_path(2));
+    save_part(g, 0, PARTS + 1, 0);
+    refused(0, "the name must end in");
+    for (int i = 0; i < PARTS; i++)
+        unlink(part_path(i));
     cb_gguf_close(g);
 }
 END_TEST
@@ -529,6 +623,7 @@ int main(void)
     tcase_add_test(bad, bad_alignment);
     tcase_add_test(bad, bad_tensors);
     tcase_add_test(bad, bad_places);
+    tcase_add_test(bad, split_models);
     tcase_add_test(bad, no_files);
     suite_add_tcase(s, bad);
 

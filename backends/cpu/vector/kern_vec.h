@@ -8,7 +8,7 @@
 
 enum {
     KEY_BLOCK = KV_PREPACK, /* keys a block of logits */
-    KEY_SPLIT = 512,        /* keys a split, summed independently; a multiple of KEY_BLOCK */
+    KEY_SPLIT = KV_SPLIT,   /* keys a split, summed independently; a multiple of KEY_BLOCK */
     MAX_TILE = 12,          /* most rows of a register tile in any ISA */
     MAX_PANEL = 32,         /* most keys of a panel */
     MAX_HD = 512,           /* largest head */
@@ -145,9 +145,11 @@ struct kern_sketch {
 
 struct kern_vec {
     void (*rmsnorm)(const float *x, const float *w, float eps, int n, float *y);
+    void (*layernorm)(const float *x, const float *w, const float *b, float eps, int n, float *y);
     void (*rope)(enum rope_kind kind, float *x, int n_head, int hd, int n_rot, const float *cs);
     void (*glu)(enum act_kind act, float *gate, const float *up, size_t n);
-    void (*add)(float *y, const float *x, size_t n);
+    void (*add)(float *y, const float *x, float a, size_t n);
+    void (*scale)(float *x, float a, float cap, size_t n);
     /* out[n] = a * out + b * out2 */
     void (*mix)(float *out, float a, const float *out2, float b, int n);
     void (*encode)(enum kv_type t, const float *x, int hd, void *row);
@@ -166,11 +168,16 @@ extern const struct kern_sketch cb_sketch_kern_scalar, cb_sketch_kern_avx2, cb_s
 /* vec_ops.c */
 void cb_cpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
                     int n_tok, int x_stride, float *y, int y_stride);
+void cb_cpu_layernorm(struct device *d, const float *x, const float *w, const float *b, float eps,
+                      int n, int n_row, int n_tok, int x_stride, float *y, int y_stride);
 void cb_cpu_rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
                  int stride, int n_rot, const float *cs);
 void cb_cpu_glu(struct device *d, enum act_kind act, float *gate, const float *up, int n,
                 int n_tok);
-void cb_cpu_add(struct device *d, float *y, const float *x, size_t n);
+void cb_cpu_add(struct device *d, float *y, const float *x, float a, size_t n);
+void cb_cpu_scale(struct device *d, float *x, float a, float cap, size_t n);
+void cb_cpu_sink(struct device *d, float *out, float *lse, const float *sink, int n_tok, int n_head,
+                 int hd);
 void cb_cpu_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
                  int n_row, int hd);
 void cb_cpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,

@@ -24,6 +24,39 @@ static void rmsnorm(const float *x, const float *w, float eps, int n, float *y)
         v_store_n(y + i, v_mul(v_mul(v_load_n(x + i, n - i), r), v_load_n(w + i, n - i)), n - i);
 }
 
+/* Sum of (x - mean)^2, or of x where `mean` is 0 and `squares` 0 */
+VEC_INLINE float moment(const float *x, float mean, int squares, int n)
+{
+    const vf m = v_set1(mean);
+    vf sum = v_set1(0.0f);
+    float s;
+    int i = 0;
+
+    for (; i + VW <= n; i += VW) {
+        const vf t = v_sub(v_load(x + i), m);
+        sum = squares ? v_fma(t, t, sum) : v_add(sum, t);
+    }
+    s = v_hsum(sum);
+    for (; i < n; i++)
+        s += squares ? (x[i] - mean) * (x[i] - mean) : x[i] - mean;
+    return s;
+}
+
+static void layernorm(const float *x, const float *w, const float *b, float eps, int n, float *y)
+{
+    const float mean = moment(x, 0.0f, 0, n) / (float)n;
+    const float r = 1.0f / sqrtf(moment(x, mean, 1, n) / (float)n + eps);
+    const vf mv = v_set1(mean), rv = v_set1(r), zero = v_set1(0.0f);
+    int i = 0;
+
+    for (; i + VW <= n; i += VW) {
+        const vf t = v_mul(v_sub(v_load(x + i), mv), rv);
+        v_store(y + i, v_fma(t, v_load(w + i), b ? v_load(b + i) : zero));
+    }
+    for (; i < n; i++)
+        y[i] = (x[i] - mean) * r * w[i] + (b ? b[i] : 0.0f);
+}
+
 /* Adjacent pairs: x * (c, c) + swap(x) * (-s, s). */
 static void rope_pair(float *x, int n_rot, const float *c2, const float *s2)
 {
@@ -99,6 +132,22 @@ static void rope(enum rope_kind kind, float *x, int n_head, int hd, int n_rot, c
         rope_piece(kind, x, n_head, hd, half, from, half - from < step ? half - from : step, cs);
 }
 
+/* x / 2 (1 + erf(x / sqrt 2)) = max(x, 0) - |x| / 2 erfc(|x| / sqrt 2); erfc by Abramowitz and
+ * Stegun 7.1.26, 1.5e-7 absolute */
+VEC_INLINE vf gelu(vf x)
+{
+    const vf z = v_mul(v_abs(x), v_set1(0.70710678f));
+    const vf t = v_div(v_set1(1.0f), v_fma(z, v_set1(0.3275911f), v_set1(1.0f)));
+    vf p = v_set1(1.061405429f);
+
+    p = v_fma(p, t, v_set1(-1.453152027f));
+    p = v_fma(p, t, v_set1(1.421413741f));
+    p = v_fma(p, t, v_set1(-0.284496736f));
+    p = v_fma(p, t, v_set1(0.254829592f));
+    p = v_mul(v_mul(p, t), v_exp(v_mul(z, v_sub(v_set1(0.0f), z))));
+    return v_sub(v_max(x, v_set1(0.0f)), v_mul(v_mul(v_abs(x), v_set1(0.5f)), p));
+}
+
 VEC_INLINE vf act_of(enum act_kind act, vf x)
 {
     const vf one = v_set1(1.0f);
@@ -106,9 +155,23 @@ VEC_INLINE vf act_of(enum act_kind act, vf x)
 
     if (act == ACT_SILU)
         return v_div(x, v_add(one, v_exp(v_sub(v_set1(0.0f), x))));
+    if (act == ACT_GELU)
+        return gelu(x);
+    if (act == ACT_SWIGLU_OAI) {
+        x = v_min(x, v_set1(7.0f));
+        return v_div(x, v_add(one, v_exp(v_mul(x, v_set1(-1.702f)))));
+    }
     t = v_mul(x, v_fma(v_mul(x, x), v_set1(0.79788456f * 0.044715f), v_set1(0.79788456f)));
     /* x / 2 (1 + tanh t) = x / (1 + e^-2t) */
     return v_div(x, v_add(one, v_exp(v_mul(v_set1(-2.0f), t))));
+}
+
+VEC_INLINE vf up_of(enum act_kind act, vf up)
+{
+    const vf top = v_set1(7.0f);
+    return act == ACT_SWIGLU_OAI
+               ? v_add(v_max(v_min(up, top), v_sub(v_set1(0.0f), top)), v_set1(1.0f))
+               : up;
 }
 
 VEC_INLINE void glu_of(enum act_kind act, float *gate, const float *up, size_t n)
@@ -116,29 +179,73 @@ VEC_INLINE void glu_of(enum act_kind act, float *gate, const float *up, size_t n
     size_t i = 0;
 
     for (; i + VW <= n; i += VW)
-        v_store(gate + i, v_mul(act_of(act, v_load(gate + i)), v_load(up + i)));
+        v_store(gate + i, v_mul(act_of(act, v_load(gate + i)), up_of(act, v_load(up + i))));
     if (i < n) {
         const int k = (int)(n - i);
-        v_store_n(gate + i, v_mul(act_of(act, v_load_n(gate + i, k)), v_load_n(up + i, k)), k);
+        v_store_n(gate + i,
+                  v_mul(act_of(act, v_load_n(gate + i, k)), up_of(act, v_load_n(up + i, k))), k);
     }
 }
 
-static void glu(enum act_kind act, float *gate, const float *up, size_t n)
-{
-    if (act == ACT_SILU)
-        glu_of(ACT_SILU, gate, up, n);
-    else
-        glu_of(ACT_GELU_TANH, gate, up, n);
-}
-
-static void add(float *y, const float *x, size_t n)
+VEC_INLINE void act_alone(enum act_kind act, float *x, size_t n)
 {
     size_t i = 0;
 
     for (; i + VW <= n; i += VW)
-        v_store(y + i, v_add(v_load(y + i), v_load(x + i)));
-    for (; i < n; i++)
-        y[i] += x[i];
+        v_store(x + i, act_of(act, v_load(x + i)));
+    if (i < n)
+        v_store_n(x + i, act_of(act, v_load_n(x + i, (int)(n - i))), (int)(n - i));
+}
+
+VEC_INLINE void glu_or_act(enum act_kind act, float *gate, const float *up, size_t n)
+{
+    if (up)
+        glu_of(act, gate, up, n);
+    else
+        act_alone(act, gate, n);
+}
+
+static void glu(enum act_kind act, float *gate, const float *up, size_t n)
+{
+    switch (act) {
+    case ACT_SILU:
+        glu_or_act(ACT_SILU, gate, up, n);
+        break;
+    case ACT_GELU_TANH:
+        glu_or_act(ACT_GELU_TANH, gate, up, n);
+        break;
+    case ACT_GELU:
+        glu_or_act(ACT_GELU, gate, up, n);
+        break;
+    case ACT_SWIGLU_OAI:
+        glu_or_act(ACT_SWIGLU_OAI, gate, up, n);
+        break;
+    }
+}
+
+static void add(float *y, const float *x, float a, size_t n)
+{
+    const vf av = v_set1(a);
+    size_t i = 0;
+
+    for (; i + VW <= n; i += VW)
+        v_store(y + i, v_fma(v_load(x + i), av, v_load(y + i)));
+    if (i < n) {
+        const int k = (int)(n - i);
+        v_store_n(y + i, v_fma(v_load_n(x + i, k), av, v_load_n(y + i, k)), k);
+    }
+}
+
+static void scale(float *x, float a, float cap, size_t n)
+{
+    const vf av = v_set1(cap > 0.0f ? a / cap : a), cv = v_set1(cap);
+    size_t i = 0;
+
+    for (; i < n; i += VW) {
+        const int k = n - i < VW ? (int)(n - i) : VW;
+        const vf y = v_mul(v_load_n(x + i, k), av);
+        v_store_n(x + i, cap > 0.0f ? v_mul(cv, v_tanh(y)) : y, k);
+    }
 }
 
 static void mix(float *out, float a, const float *out2, float b, int n)
@@ -156,9 +263,11 @@ static void mix(float *out, float a, const float *out2, float b, int n)
 
 const struct kern_vec VEC_NAME(cb_vec_) = {
     .rmsnorm = rmsnorm,
+    .layernorm = layernorm,
     .rope = rope,
     .glu = glu,
     .add = add,
+    .scale = scale,
     .mix = mix,
     .encode = VEC_NAME(cb_encode_row_),
     .decode = VEC_NAME(cb_decode_row_),

@@ -12,7 +12,7 @@ struct job {
     int n_row, rows_a_piece;
     union {
         struct {
-            const float *x, *w;
+            const float *x, *w, *b;
             float *y, eps;
             int n, n_row, x_stride, y_stride;
         } norm;
@@ -31,8 +31,14 @@ struct job {
         struct {
             float *y;
             const float *x;
+            float a, cap;
             size_t n;
-        } add;
+        } add; /* and scale, where x is NULL */
+        struct {
+            float *out, *lse;
+            const float *sink;
+            int n_head, hd;
+        } sink;
         struct {
             float *out, *lse;
             const float *out2, *lse2;
@@ -85,8 +91,29 @@ static void norm_piece(void *ctx, int i, int thread)
 void cb_cpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
                     int n_tok, int x_stride, float *y, int y_stride)
 {
-    struct job job = { .u.norm = { x, w, y, eps, n, n_row, x_stride, y_stride } };
+    struct job job = { .u.norm = { x, w, NULL, y, eps, n, n_row, x_stride, y_stride } };
     deal(d, &job, n_tok, n * n_row, norm_piece);
+}
+
+static void layernorm_piece(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    int t, end = piece(job, i, &t);
+
+    (void)thread;
+    for (; t < end; t++)
+        for (int r = 0; r < job->u.norm.n_row; r++)
+            job->k->layernorm(job->u.norm.x + (int64_t)t * job->u.norm.x_stride + r * job->u.norm.n,
+                              job->u.norm.w, job->u.norm.b, job->u.norm.eps, job->u.norm.n,
+                              job->u.norm.y + (int64_t)t * job->u.norm.y_stride +
+                                  r * job->u.norm.n);
+}
+
+void cb_cpu_layernorm(struct device *d, const float *x, const float *w, const float *b, float eps,
+                      int n, int n_row, int n_tok, int x_stride, float *y, int y_stride)
+{
+    struct job job = { .u.norm = { x, w, b, y, eps, n, n_row, x_stride, y_stride } };
+    deal(d, &job, n_tok, n * n_row, layernorm_piece);
 }
 
 static void rope_piece(void *ctx, int i, int thread)
@@ -116,7 +143,7 @@ static void glu_piece(void *ctx, int i, int thread)
     const size_t at = (size_t)t * (size_t)job->u.glu.n;
 
     (void)thread;
-    job->k->glu(job->u.glu.act, job->u.glu.gate + at, job->u.glu.up + at,
+    job->k->glu(job->u.glu.act, job->u.glu.gate + at, job->u.glu.up ? job->u.glu.up + at : NULL,
                 (size_t)(end - t) * (size_t)job->u.glu.n);
 }
 
@@ -132,13 +159,28 @@ static void add_piece(void *ctx, int i, int thread)
     const size_t at = (size_t)i * PIECE, left = job->u.add.n - at;
 
     (void)thread;
-    job->k->add(job->u.add.y + at, job->u.add.x + at, left < PIECE ? left : PIECE);
+    job->k->add(job->u.add.y + at, job->u.add.x + at, job->u.add.a, left < PIECE ? left : PIECE);
 }
 
-void cb_cpu_add(struct device *d, float *y, const float *x, size_t n)
+void cb_cpu_add(struct device *d, float *y, const float *x, float a, size_t n)
 {
-    struct job job = { .u.add = { y, x, n } };
+    struct job job = { .u.add = { y, x, a, 0, n } };
     deal(d, &job, (int)((n + PIECE - 1) / PIECE), PIECE, add_piece);
+}
+
+static void scale_piece(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    const size_t at = (size_t)i * PIECE, left = job->u.add.n - at;
+
+    (void)thread;
+    job->k->scale(job->u.add.y + at, job->u.add.a, job->u.add.cap, left < PIECE ? left : PIECE);
+}
+
+void cb_cpu_scale(struct device *d, float *x, float a, float cap, size_t n)
+{
+    struct job job = { .u.add = { x, NULL, a, cap, n } };
+    deal(d, &job, (int)((n + PIECE - 1) / PIECE), PIECE, scale_piece);
 }
 
 static void join_row(const struct job *job, int r)
@@ -171,6 +213,34 @@ void cb_cpu_join(struct device *d, float *out, float *lse, const float *out2, co
 {
     struct job job = { .u.join = { out, lse, out2, lse2, hd } };
     deal(d, &job, n_row, hd, join_piece);
+}
+
+static void sink_row(const struct job *job, int r)
+{
+    const float x = job->u.sink.sink[r % job->u.sink.n_head];
+    float *lse = job->u.sink.lse + r;
+    const float m = *lse > x ? *lse : x, own = expf(*lse - m), all = own + expf(x - m);
+
+    *lse = m + logf(all);
+    job->k->scale(job->u.sink.out + (int64_t)r * job->u.sink.hd, own / all, 0,
+                  (size_t)job->u.sink.hd);
+}
+
+static void sink_piece(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    int r, end = piece(job, i, &r);
+
+    (void)thread;
+    for (; r < end; r++)
+        sink_row(job, r);
+}
+
+void cb_cpu_sink(struct device *d, float *out, float *lse, const float *sink, int n_tok, int n_head,
+                 int hd)
+{
+    struct job job = { .u.sink = { out, lse, sink, n_head, hd } };
+    deal(d, &job, n_tok * n_head, hd, sink_piece);
 }
 
 static void encode_piece(void *ctx, int i, int thread)

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* ffn.c - the feed-forward of a layer. In a mixture of experts each token chooses a few. The tokens
+ * of a chunk are grouped by expert, so an expert that somebody chose is read once, and the others
+ * are not read. A token adds up its experts in their order, whatever is fed with it. */
+#include "ffn.h"
+
+#include <math.h>
+
+#include "base/err.h"
+
+void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, int n, int bits)
+{
+    const struct ops *op = s->dev->ops;
+    const enum act_kind act = s->model->arch->act;
+    const int n_ff = f->up.n_out;
+    struct work *w = &s->w;
+    const struct mm both[] = { { &f->gate, f->gate_bias, w->gate, n_ff, 0, bits },
+                               { &f->up, f->up_bias, w->up, n_ff, 0, bits } };
+    const struct mm up = { &f->up, f->up_bias, w->gate, n_ff, 0, bits };
+
+    if (!f->gate.raw) {
+        op->matmul(s->dev, &up, 1, in, n);
+        op->glu(s->dev, act, w->gate, NULL, n_ff, n);
+    } else if (f->gate_bias || f->up_bias) {
+        op->matmul(s->dev, both, 2, in, n);
+        op->glu(s->dev, act, w->gate, w->up, n_ff, n);
+    } else {
+        op->matmul_glu(s->dev, both, act, in, n);
+    }
+}
+
+/* ---- a mixture of experts ---- */
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* logit[n_expert] -> weight[n_expert]: sigmoids, or a softmax */
+static void gate(const struct moe_params *p, const float *logit, float *weight)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int e = 0; e < p->n_expert; e++)
+        max = fmax(max, (double)logit[e]);
+    for (int e = 0; e < p->n_expert; e++)
+        sum += exp((double)logit[e] - max);
+    for (int e = 0; e < p->n_expert; e++)
+        weight[e] =
+            (float)(p->sigmoid ? sigmoid((double)logit[e]) : exp((double)logit[e] - max) / sum);
+}
+
+/* Marks the n_used experts of the largest weights (plus `bias`, if given): by[e] becomes NaN. */
+static void choose(const struct moe_params *p, const float *weight, const float *bias, float *by)
+{
+    for (int e = 0; e < p->n_expert; e++)
+        by[e] = weight[e] + (bias ? bias[e] : 0);
+    for (int i = 0; i < p->n_used; i++) {
+        int best = -1;
+        for (int e = 0; e < p->n_expert; e++)
+            if (!isnan(by[e]) && (best < 0 || by[e] > by[best]))
+                best = e;
+        by[best < 0 ? i : best] = NAN;
+    }
+}
+
+/* logit[n_expert] of a token, which become work space -> its weights; 0: not chosen */
+static void route(const struct moe_params *p, const float *bias, float *logit, float *weight)
+{
+    double sum = 0;
+
+    gate(p, logit, weight);
+    choose(p, weight, bias, logit);
+    for (int e = 0; e < p->n_expert; e++) {
+        weight[e] = isnan(logit[e]) ? weight[e] : 0;
+        sum += (double)weight[e];
+    }
+    if (!p->normalises || !(sum > 0))
+        sum = 1;
+    for (int e = 0; e < p->n_expert; e++)
+        weight[e] = (float)((double)weight[e] / sum * (double)p->scale);
+}
+
+/* out[token[i]] += weight[i * stride] * expert(in[token[i]]) for i < n of n_all tokens */
+static void add_expert(struct cb_session *s, const struct ffn *f, const float *in, int n_all,
+                       const int *token, int n, const float *weight, int stride, int bits,
+                       float *out)
+{
+    const struct ops *op = s->dev->ops;
+    const int ne = s->model->hp.n_embd;
+    struct moe_work *w = &s->w.moe;
+    const struct mm down = { &f->down, f->down_bias, w->out, ne, 0, bits };
+
+    for (int i = 0; n < n_all && i < n; i++)
+        cb_device_copy(s->dev, w->in + (size_t)i * (size_t)ne, in + (size_t)token[i] * (size_t)ne,
+                       (size_t)ne * sizeof *in);
+    cb_ffn_hidden(s, f, n < n_all ? w->in : in, n, bits);
+    op->matmul(s->dev, &down, 1, s->w.gate, n);
+    for (int i = 0; i < n; i++)
+        op->add(s->dev, out + (size_t)token[i] * (size_t)ne, w->out + (size_t)i * (size_t)ne,
+                weight[(size_t)token[i] * (size_t)stride], (size_t)ne);
+}
+
+static int add_shared(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
+                      float *out)
+{
+    struct moe_work *w = &s->w.moe;
+    const struct mm mm = { &x->shared_gate, NULL, w->weight, 1, 0, bits };
+
+    if (!x->shared.down.raw)
+        return CB_OK;
+    if (x->shared_gate.raw) {
+        s->dev->ops->matmul(s->dev, &mm, 1, in, n);
+        TRY(cb_device_wait(s->dev));
+    }
+    for (int i = 0; i < n; i++) {
+        w->token[i] = i;
+        w->weight[i] = x->shared_gate.raw ? (float)sigmoid((double)w->weight[i]) : 1;
+    }
+    add_expert(s, &x->shared, in, n, w->token, n, w->weight, 1, bits, out);
+    return CB_OK;
+}
+
+int cb_ffn_mixture(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
+                   float *out)
+{
+    const struct moe_params *p = &s->model->hp.moe;
+    const int n_expert = p->n_expert;
+    struct moe_work *w = &s->w.moe;
+    const struct mm router = { &x->router, x->router_bias, w->logit, n_expert, 0, bits };
+
+    cb_device_copy(s->dev, out, w->zero, (size_t)n * (size_t)s->model->hp.n_embd * sizeof *out);
+    s->dev->ops->matmul(s->dev, &router, 1, in, n);
+    TRY(cb_device_wait(s->dev)); /* the host chooses */
+    for (int t = 0; t < n; t++)
+        route(p, x->choice_bias, w->logit + (size_t)t * (size_t)n_expert,
+              w->weight + (size_t)t * (size_t)n_expert);
+    for (int e = 0; e < n_expert; e++) {
+        int m = 0;
+        for (int t = 0; t < n; t++)
+            if (isnan(w->logit[(size_t)t * (size_t)n_expert + (size_t)e]))
+                w->token[m++] = t;
+        if (m)
+            add_expert(s, &x->expert[e], in, n, w->token, m, w->weight + e, n_expert, bits, out);
+    }
+    return add_shared(s, x, in, n, bits, out);
+}

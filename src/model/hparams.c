@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/* hparams.c - reads and checks the metadata of a model. */
+#include "hparams.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+enum {
+    MAX_HD = 512,      /* of the kernels */
+    MOST_CTX = 1 << 24 /* a longer training context is no model's, and no plan's */
+};
+
+static const char *key_of(const struct cb_model *m, const char *name, char (*key)[128])
+{
+    snprintf(*key, sizeof *key, "%s.%s", m->arch->name, name);
+    return *key;
+}
+
+static int missing(const struct cb_model *m, const char *key)
+{
+    return cb_fail(CB_EFORMAT, "%s: key %s: missing", cb_gguf_path(m->gguf), key);
+}
+
+int cb_hp_int(const struct cb_model *m, const char *name, int need, int min, int max, int *out)
+{
+    char key[128];
+    int64_t v = *out;
+    const int got = cb_gguf_i64(m->gguf, key_of(m, name, &key), &v);
+
+    if (got < 0)
+        return got;
+    if (!got)
+        return need == REQUIRED ? missing(m, key) : CB_OK;
+    if (v < min || v > max)
+        return cb_fail(CB_EFORMAT, "%s: key %s: %lld is not between %d and %d",
+                       cb_gguf_path(m->gguf), key, (long long)v, min, max);
+    *out = (int)v;
+    return CB_OK;
+}
+
+int cb_hp_float(const struct cb_model *m, const char *name, int need, double min, double max,
+                float *out)
+{
+    char key[128];
+    const int got = cb_gguf_f32(m->gguf, key_of(m, name, &key), out);
+
+    if (got < 0)
+        return got;
+    if (!got)
+        return need == REQUIRED ? missing(m, key) : CB_OK;
+    if (!((double)*out >= min && (double)*out <= max))
+        return cb_fail(CB_EFORMAT, "%s: key %s: %g is not between %g and %g", cb_gguf_path(m->gguf),
+                       key, (double)*out, min, max);
+    return CB_OK;
+}
+
+static int flag(const struct cb_model *m, const char *name, int *out)
+{
+    char key[128];
+    const int got = cb_gguf_bool(m->gguf, key_of(m, name, &key), out);
+
+    return got < 0 ? got : CB_OK;
+}
+
+/* ---- the family ---- */
+
+static int unknown_family(const struct cb_model *m, struct gguf_str s)
+{
+    char list[1024] = "";
+    size_t n = 0;
+
+    for (int i = 0; cb_arch_at(i) && n < sizeof list; i++)
+        n +=
+            (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", cb_arch_at(i)->name);
+    return cb_fail(CB_EUNSUPPORTED,
+                   "%s: key general.architecture: family '%.*s' is not supported; there are %s",
+                   cb_gguf_path(m->gguf), (int)(s.n < 40 ? s.n : 40), s.s, list);
+}
+
+static int read_arch(struct cb_model *m)
+{
+    struct gguf_str s;
+    const int got = cb_gguf_string(m->gguf, "general.architecture", &s);
+
+    if (got < 0)
+        return got;
+    if (!got)
+        return missing(m, "general.architecture");
+    m->arch = cb_arch_find(s);
+    return m->arch ? CB_OK : unknown_family(m, s);
+}
+
+/* ---- rotation ---- */
+
+static int scaling_type(struct cb_model *m, enum rope_scaling *out)
+{
+    char key[128], name[41];
+    struct gguf_str type = { "none", 4 };
+    int found;
+
+    TRY(cb_gguf_string(m->gguf, key_of(m, "rope.scaling.type", &key), &type));
+    snprintf(name, sizeof name, "%.*s", (int)(type.n < 40 ? type.n : 40), type.s);
+    found = cb_rope_scaling_find(name);
+    if (found < 0)
+        return cb_fail(CB_EUNSUPPORTED, "%s: key %s: rope scaling '%s' is not supported",
+                       cb_gguf_path(m->gguf), key, name);
+    *out = (enum rope_scaling)found;
+    return CB_OK;
+}
+
+static int read_rope(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+    struct rope_params *r = &hp->rope[0];
+
+    *r = (struct rope_params){ .base = 10000,
+                               .factor = 1,
+                               .n_ctx_orig = hp->n_ctx_train,
+                               .attn_factor = 1,
+                               .beta_fast = 32,
+                               .beta_slow = 1,
+                               .whole_ramp = 1 };
+    TRY(cb_hp_float(m, "rope.freq_base", OPTIONAL, 1, 1e12, &r->base));
+    TRY(scaling_type(m, &r->scaling));
+    if (r->scaling != ROPE_NONE)
+        TRY(cb_hp_float(m, "rope.scaling.factor", r->scaling == ROPE_LONG ? OPTIONAL : REQUIRED,
+                        1e-3, 1e6, &r->factor));
+    TRY(cb_hp_int(m, "rope.scaling.original_context_length", OPTIONAL, 1, 1 << 30, &r->n_ctx_orig));
+    TRY(cb_hp_float(m, "rope.scaling.attn_factor", OPTIONAL, 1e-3, 1e3, &r->attn_factor));
+    TRY(cb_hp_float(m, "rope.scaling.yarn_beta_fast", OPTIONAL, 1e-3, 1e6, &r->beta_fast));
+    TRY(cb_hp_float(m, "rope.scaling.yarn_beta_slow", OPTIONAL, 1e-3, 1e6, &r->beta_slow));
+    if (!hp->window || m->arch->local_base <= 0)
+        return CB_OK;
+    hp->rope[1] = (struct rope_params){
+        .base = m->arch->local_base, .factor = 1, .attn_factor = 1, .n_ctx_orig = hp->n_ctx_train
+    };
+    return cb_hp_float(m, "rope.freq_base_swa", OPTIONAL, 1, 1e12, &hp->rope[1].base);
+}
+
+/* What the caller asks for replaces what the file says. */
+static int ask_rope(struct cb_model *m, const struct cb_model_params *p)
+{
+    struct rope_params *r = &m->hp.rope[0];
+    const int scaling = p->rope_scaling ? cb_rope_scaling_find(p->rope_scaling)
+                        : p->rope_scale > 0 && r->scaling == ROPE_NONE ? ROPE_LINEAR
+                                                                       : (int)r->scaling;
+
+    if (scaling < 0 || (p->rope_scaling && scaling == ROPE_LONG))
+        return cb_fail(CB_EARG, "rope scaling: '%s' is not none, linear, dynamic or yarn",
+                       p->rope_scaling);
+    if (!(p->rope_scale >= 0 && p->rope_scale <= 1e6f))
+        return cb_fail(CB_EARG, "rope scale: %g is not between 0 and 1e6", (double)p->rope_scale);
+    if (!(p->rope_freq_base >= 0 && p->rope_freq_base <= 1e12f))
+        return cb_fail(CB_EARG, "rope base: %g is not between 0 and 1e12",
+                       (double)p->rope_freq_base);
+    if (p->rope_scaling && scaling != ROPE_NONE && !(p->rope_scale > 0) && r->scaling == ROPE_NONE)
+        return cb_fail(CB_EARG, "rope scaling %s: needs a scale", p->rope_scaling);
+    r->scaling = (enum rope_scaling)scaling;
+    r->factor = p->rope_scale > 0 ? p->rope_scale : r->factor;
+    r->base = p->rope_freq_base > 0 ? p->rope_freq_base : r->base;
+    return CB_OK;
+}
+
+/* ---- shapes ---- */
+
+static int read_heads(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+    const char *path = cb_gguf_path(m->gguf);
+    int v;
+
+    TRY(cb_hp_int(m, "attention.head_count", REQUIRED, 1, 1024, &hp->n_head));
+    hp->n_kv = hp->n_head;
+    TRY(cb_hp_int(m, "attention.head_count_kv", OPTIONAL, 1, 1024, &hp->n_kv));
+    if (hp->n_head % hp->n_kv)
+        return cb_fail(CB_EFORMAT, "%s: %d heads cannot share %d KV heads", path, hp->n_head,
+                       hp->n_kv);
+    hp->hd = hp->n_embd / hp->n_head;
+    TRY(cb_hp_int(m, "attention.key_length", OPTIONAL, 2, MAX_HD, &hp->hd));
+    if (hp->hd < 2 || hp->hd > MAX_HD)
+        return cb_fail(CB_EFORMAT, "%s: head_dim %d is not between 2 and %d", path, hp->hd, MAX_HD);
+    v = hp->hd;
+    TRY(cb_hp_int(m, "attention.value_length", OPTIONAL, 2, MAX_HD, &v));
+    if (v != hp->hd)
+        return cb_fail(CB_EUNSUPPORTED, "%s: keys are %d wide and values %d: not supported", path,
+                       hp->hd, v);
+    hp->n_rot = hp->hd;
+    TRY(cb_hp_int(m, "rope.dimension_count", OPTIONAL, 2, hp->hd, &hp->n_rot));
+    if (hp->n_rot % 2 || hp->hd % 2)
+        return cb_fail(CB_EFORMAT, "%s: head_dim %d, rotated %d: both must be even", path, hp->hd,
+                       hp->n_rot);
+    return CB_OK;
+}
+
+static int read_scales(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+    const int layer_norm = m->arch->norm == NORM_LAYER;
+
+    hp->norm_eps = 1e-5f;
+    TRY(cb_hp_float(
+        m, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+        REQUIRED, 0, 1, &hp->norm_eps));
+    hp->attn_scale = 1.0f / sqrtf((float)hp->hd);
+    hp->embd_scale = hp->resid_scale = hp->logit_scale = 1;
+    TRY(cb_hp_float(m, "attention.scale", OPTIONAL, 1e-6, 1e3, &hp->attn_scale));
+    TRY(cb_hp_float(m, "attn_logit_softcapping", OPTIONAL, 0, 1e6, &hp->attn_cap));
+    TRY(cb_hp_float(m, "final_logit_softcapping", OPTIONAL, 0, 1e6, &hp->logit_cap));
+    TRY(cb_hp_float(m, "embedding_scale", OPTIONAL, 1e-6, 1e6, &hp->embd_scale));
+    TRY(cb_hp_float(m, "residual_scale", OPTIONAL, 1e-6, 1e6, &hp->resid_scale));
+    return cb_hp_float(m, "logit_scale", OPTIONAL, 1e-6, 1e6, &hp->logit_scale);
+}
+
+static int read_experts(struct cb_model *m)
+{
+    enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN };
+    struct moe_params *e = &m->hp.moe;
+    int gating = SOFTMAX;
+
+    TRY(cb_hp_int(m, "expert_count", OPTIONAL, 0, 1024, &e->n_expert));
+    if (!e->n_expert)
+        return CB_OK;
+    TRY(cb_hp_int(m, "expert_used_count", REQUIRED, 1, e->n_expert, &e->n_used));
+    e->n_ff = m->hp.n_ff;
+    TRY(cb_hp_int(m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, &e->n_ff));
+    TRY(cb_hp_int(m, "expert_gating_func", OPTIONAL, SOFTMAX, SOFTMAX_OF_CHOSEN, &gating));
+    e->scale = 1;
+    TRY(cb_hp_float(m, "expert_weights_scale", OPTIONAL, 0, 1e3, &e->scale));
+    if (e->scale <= 0)
+        e->scale = 1;
+    TRY(flag(m, "expert_weights_norm", &e->normalises));
+    m->hp.n_ff_max = e->n_ff > m->hp.n_ff_max ? e->n_ff : m->hp.n_ff_max;
+    e->sigmoid = gating == SIGMOID;
+    /* a softmax of the chosen logits alone is a softmax of all, scaled to sum 1 */
+    e->normalises |= gating == SOFTMAX_OF_CHOSEN;
+    return CB_OK;
+}
+
+int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
+{
+    struct hparams *hp = &m->hp;
+
+    TRY(read_arch(m));
+    TRY(cb_hp_int(m, "block_count", REQUIRED, 1, 1024, &hp->n_layer));
+    TRY(cb_hp_int(m, "embedding_length", REQUIRED, 1, 1 << 17, &hp->n_embd));
+    TRY(cb_hp_int(m, "feed_forward_length", REQUIRED, 0, 1 << 20, &hp->n_ff));
+    TRY(read_heads(m));
+    hp->n_ctx_train = 4096;
+    TRY(cb_hp_int(m, "context_length", OPTIONAL, 1, 1 << 30, &hp->n_ctx_train));
+    if (hp->n_ctx_train > MOST_CTX) {
+        cb_model_log(m, CB_LOG_NOTE, "%s: context_length %d is taken as %d", cb_gguf_path(m->gguf),
+                     hp->n_ctx_train, MOST_CTX);
+        hp->n_ctx_train = MOST_CTX;
+    }
+    TRY(cb_hp_int(m, "attention.sliding_window", OPTIONAL, 0, 1 << 30, &hp->window));
+    TRY(read_scales(m));
+    TRY(read_rope(m));
+    TRY(ask_rope(m, p));
+    hp->n_ff_max = hp->n_ff;
+    hp->parallel = m->arch->parallel == PARALLEL;
+    TRY(read_experts(m));
+    return m->arch->adapt ? m->arch->adapt(m) : CB_OK;
+}
+
+/* ---- layers ---- */
+
+/* The file may say which layers have the window: by the length of the pattern, or layer by layer */
+static int read_pattern(const struct cb_model *m, int *every, const struct gguf_kv **each)
+{
+    char key[128];
+    const struct gguf_kv *kv =
+        cb_gguf_find(m->gguf, key_of(m, "attention.sliding_window_pattern", &key));
+
+    *every = m->arch->global_every;
+    *each = NULL;
+    if (!kv || kv->type != GGUF_ARRAY)
+        return cb_hp_int(m, "attention.sliding_window_pattern", OPTIONAL, 0, 1024, every);
+    TRY(cb_gguf_array(m->gguf, key, GGUF_BOOL, each));
+    if (kv->n != (uint64_t)m->hp.n_layer)
+        return cb_fail(CB_EFORMAT, "%s: key %s: %llu values for %d layers", cb_gguf_path(m->gguf),
+                       key, (unsigned long long)kv->n, m->hp.n_layer);
+    return CB_OK;
+}
+
+static int list_global(struct cb_model *m)
+{
+    const int n = m->hp.n_layer;
+
+    for (int l = 0; l < n; l++)
+        m->n_global += !m->layer[l].window;
+    if (m->n_global == 0 || m->n_global == n)
+        return CB_OK;
+    if (!(m->global = cb_calloc((size_t)m->n_global, sizeof *m->global)))
+        return CB_ENOMEM;
+    for (int l = 0, i = 0; l < n; l++)
+        if (!m->layer[l].window)
+            m->global[i++] = l;
+    return CB_OK;
+}
+
+int cb_hparams_layers(struct cb_model *m)
+{
+    const struct hparams *hp = &m->hp;
+    const struct gguf_kv *each;
+    int every;
+
+    TRY(read_pattern(m, &every, &each));
+    for (int l = 0; l < hp->n_layer; l++) {
+        struct layer *y = &m->layer[l];
+        const int local =
+            each ? cb_gguf_array_num(each, (uint64_t)l) > 0 : !every || (l + 1) % every != 0;
+        y->window = local ? hp->window : 0;
+        y->rope = y->window && hp->rope[1].base > 0;
+        if ((m->arch->nope == NOPE_FOURTH && (l + 1) % 4 == 0) ||
+            (m->arch->nope == NOPE_GLOBAL && hp->window && !y->window))
+            y->rope = -1;
+    }
+    return list_global(m);
+}

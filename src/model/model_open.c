@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* model_open.c - opens a model: reads its metadata (hparams.c), binds its tensors (weights.c), and
+ * hands the matrices to the device. */
+#include "model.h"
+#include "par/affinity.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/utf8.h"
+#include "head_prune.h"
+#include "hparams.h"
+#include "text/conversation_text.h"
+#include "weights.h"
+
+/* ---- open and close ---- */
+
+static int load(struct cb_model *m, struct weight *w)
+{
+    TRY(m->dev->ops->load(m->dev, w));
+    m->packed_bytes += w->packed_bytes;
+    if (w->packed) /* the device has its own copy: the file's pages need not stay in memory */
+        cb_gguf_release_pages(m->gguf, w->raw, (size_t)w->n_out * cb_row_bytes(w->type, w->n_in));
+    return CB_OK;
+}
+
+static int load_all(struct cb_model *m)
+{
+    struct weight *w;
+    for (int l = 0; l < m->hp.n_layer; l++)
+        for (int i = 0; (w = cb_weights_at(&m->layer[l], i, m->hp.moe.n_expert)); i++)
+            if (w->raw)
+                TRY(load(m, w));
+    return load(m, &m->output);
+}
+
+int cb_model_rope(const struct cb_model *m, int n_ctx, struct rope rope[ROPE_TABLES])
+{
+    for (int i = 0; i < ROPE_TABLES; i++)
+        if (m->hp.rope[i].base > 0)
+            TRY(cb_rope_open(&rope[i], &m->hp.rope[i], m->hp.n_rot, n_ctx));
+    return CB_OK;
+}
+
+int cb_model_prune_head(struct cb_model *m)
+{
+    struct head_prune *p;
+
+    if (m->has_looked)
+        return CB_OK;
+    TRY(cb_head_prune_new(m->dev, &m->output, m->packed_bytes, &p));
+    m->head_prune = p;
+    m->has_looked = 1;
+    return CB_OK;
+}
+
+const char *cb_model_main_type(const struct cb_model *m)
+{
+    uint64_t bytes[DT_COUNT] = { 0 };
+    int best = 0;
+    for (uint64_t i = 0; i < cb_gguf_n_tensor(m->gguf); i++) {
+        const struct gguf_tensor *t = cb_gguf_tensor_at(m->gguf, i);
+        if (t->n_dim > 1 && t->name.n >= 4 && !memcmp(t->name.s, "blk.", 4))
+            bytes[t->type] += t->size;
+    }
+    for (int i = 1; i < DT_COUNT; i++)
+        if (bytes[i] > bytes[best])
+            best = i;
+    return cb_dtype[best].name;
+}
+
+static int read_name(struct cb_model *m)
+{
+    struct gguf_str s = { "", 0 };
+    TRY(cb_gguf_string(m->gguf, "general.name", &s));
+    m->name = cb_calloc(s.n + 1, 1);
+    if (!m->name)
+        return CB_ENOMEM;
+    memcpy(m->name, s.s, s.n);
+    m->name[cb_utf8_plain(m->name, s.n, "")] = '\0'; /* it is printed, and goes into JSON */
+    return CB_OK;
+}
+
+/* FNV-1a (Fowler, Noll, Vo) */
+static uint64_t hash(uint64_t h, const void *bytes, size_t n)
+{
+    const unsigned char *b = bytes;
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ b[i]) * 0x100000001b3;
+    return h;
+}
+
+/* Weights are left out: files of one model differ in type and in the factors folded into norms. */
+static int fingerprint(const struct cb_model *m, uint64_t *out)
+{
+    const struct hparams *hp = &m->hp;
+    const int32_t shape[] = { hp->n_layer, hp->n_embd, hp->n_head, hp->n_kv, hp->hd, hp->n_ff };
+    uint64_t h = hash(0xcbf29ce484222325, shape, sizeof shape);
+    float base = 10000; /* the file's, whatever the caller asks for */
+    char piece[64];
+
+    TRY(cb_hp_float(m, "rope.freq_base", OPTIONAL, 1, 1e12, &base));
+    h = hash(h, m->arch->name, strlen(m->arch->name));
+    h = hash(h, &base, sizeof base);
+    for (int32_t i = 0; i < cb_tok_n_vocab(m->tok); i++) {
+        const int n = cb_tok_piece(m->tok, i, 1, piece, sizeof piece);
+        h = hash(h, &n, sizeof n);
+        h = hash(h, piece, (size_t)n < sizeof piece ? (size_t)n : sizeof piece);
+    }
+    *out = h ? h : 1;
+    return CB_OK;
+}
+
+static int open_device(struct cb_model *m, const struct cb_model_params *p)
+{
+    const int mode = cb_numa_mode(p->numa);
+    const struct team_params team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF,
+                                      p->pin };
+    const struct device_want want = { .isa = p->isa, .matmul = p->matmul };
+
+    if (mode < 0)
+        return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);
+    TRY(cb_device_open_team(p->device, &team, &want, &m->dev));
+    if (*cb_par_note(m->dev->par))
+        cb_model_log(m, CB_LOG_NOTE, "%s", cb_par_note(m->dev->par));
+    cb_model_log(m, CB_LOG_DETAIL, "device %s: %s, %d threads", m->dev->name, m->dev->isa,
+                 cb_par_threads(m->dev->par));
+    return CB_OK;
+}
+
+static int set_params(struct cb_model *m, const struct cb_model_params *p)
+{
+    m->rows_only = p->rows_only;
+    m->small_pages = p->small_pages;
+    m->log = p->log;
+    m->log_arg = p->log_arg;
+    if (!p->preset_dir)
+        return CB_OK;
+    m->preset_dir = strdup(p->preset_dir);
+    return m->preset_dir ? CB_OK : cb_fail(CB_ENOMEM, "out of memory");
+}
+
+/* A template that is not understood is no failure: a built-in form may fit. */
+static void note_template(const struct cb_model *m)
+{
+    const char *form = cb_chat_default(m->gguf);
+
+    if (cb_chat_check_own(m->gguf) < 0)
+        cb_model_log(m, CB_LOG_NOTE, "the model's own %s; conversations are written %s%s",
+                     cb_error(), form ? "in the built-in form " : "only in a form that is named",
+                     form ? form : "");
+}
+
+static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p)
+{
+    TRY(set_params(m, p));
+    TRY(cb_gguf_open(path, &m->gguf));
+    if (!p->vocab_only)
+        TRY(cb_hparams_read(m, p));
+    TRY(read_name(m));
+    TRY(cb_tok_open(m->gguf, &m->tok));
+    note_template(m);
+    m->hp.n_vocab = cb_tok_n_vocab(m->tok);
+    if (p->vocab_only)
+        return CB_OK;
+    TRY(cb_weights_bind(m));
+    TRY(fingerprint(m, &m->fingerprint));
+    TRY(open_device(m, p));
+    return load_all(m);
+}
+
+struct cb_model_params cb_model_defaults(void)
+{
+    return (struct cb_model_params){ 0 };
+}
+
+int cb_model_open(const char *path, const struct cb_model_params *params, cb_model **out)
+{
+    const struct cb_model_params none = cb_model_defaults();
+    struct cb_model *m;
+    int err;
+
+    *out = NULL;
+    if (!path)
+        return cb_fail(CB_EARG, "model: no path");
+    m = cb_calloc(1, sizeof *m);
+    if (!m)
+        return CB_ENOMEM;
+    err = open_steps(m, path, params ? params : &none);
+    if (err) {
+        cb_model_close(m);
+        return err;
+    }
+    *out = m;
+    return CB_OK;
+}
+
+static void unload_layers(struct cb_model *m)
+{
+    struct weight *w;
+
+    for (int l = 0; m->layer && l < m->hp.n_layer; l++)
+        for (int i = 0; (w = cb_weights_at(&m->layer[l], i, m->hp.moe.n_expert)); i++)
+            m->dev->ops->unload(m->dev, w);
+}
+
+void cb_model_close(cb_model *m)
+{
+    if (!m || (m->dev && cb_device_lock(m->dev)))
+        return;
+    if (m->dev) {
+        unload_layers(m);
+        cb_head_prune_free(m->dev, m->head_prune);
+        m->dev->ops->unload(m->dev, &m->output);
+        cb_device_unlock(m->dev);
+    }
+    cb_device_close(m->dev);
+    cb_tok_close(m->tok);
+    cb_gguf_close(m->gguf);
+    cb_weights_free(m);
+    free(m->name);
+    free(m->preset_dir);
+    free(m);
+}

@@ -1,0 +1,659 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""make_families.py - recipes of tiny models of every family, and their logits, by PyTorch.
+
+    make_families.py OUTPUT_FOLDER [NAME...]
+
+For every row of MODELS: builds the transformers model of the family with random
+weights, runs it in float64 over 40 random tokens, and writes family-NAME.json:
+metadata and tensors as converters of the family name and lay them out, and the
+logits after some tokens. The weights themselves are not written: a generator
+that numbers() and the test have in common makes those of each tensor from its
+number, its mean and its deviation. The test writes the GGUF file.
+
+Values are made for the tensors of the file, and carried over to the
+parameters of the PyTorch model by running the layout's conversion on numbers
+of elements instead of values.
+
+Needs: torch, transformers, gguf, numpy.
+"""
+
+import json
+import math
+import os
+import sys
+
+import gguf
+import numpy as np
+import torch
+import transformers as tf
+
+N_TOKENS = 40
+LOGITS_AFTER = [0, 9, 23, 39]
+N_VOCAB = 320
+
+SIZES = dict(
+    vocab_size=N_VOCAB,
+    hidden_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    intermediate_size=80,
+    max_position_embeddings=512,
+    attn_implementation="eager",
+    experts_implementation="eager",
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=None,
+)
+HD16 = dict(head_dim=16)
+
+
+def rope(theta, **kw):
+    return dict(rope_parameters=dict(rope_type="default", rope_theta=theta) | kw)
+
+
+def numbers(seed, n):
+    """Uniform numbers in [-1, 1): splitmix64 of the index."""
+    with np.errstate(over="ignore"):
+        x = (np.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    return (x >> np.uint64(40)).astype(np.float64) / 2**23 - 1
+
+
+# ---- layouts: HF parameter -> tensors of the file, {name: array} ----
+
+
+def for_pairs(x, n_head):
+    """Rows of each head: the halves interleaved, as rotation of pairs wants them."""
+    return x.reshape(n_head, 2, x.shape[0] // n_head // 2, -1).swapaxes(1, 2).reshape(x.shape)
+
+
+def pairs(cfg, key, x):
+    if ".q_proj." in key:
+        return for_pairs(x, cfg.num_attention_heads)
+    if ".k_proj." in key:
+        return for_pairs(x, cfg.num_key_value_heads)
+    return x
+
+
+def experts(cfg, key, x, layer):
+    """Fused gate and up of all experts."""
+    at = f"blk.{layer}.ffn_"
+    if key.endswith("experts.gate_up_proj"):
+        n = x.shape[1] // 2
+        return {at + "gate_exps.weight": x[:, :n], at + "up_exps.weight": x[:, n:]}
+    if key.endswith("experts.down_proj"):
+        return {at + "down_exps.weight": x}
+    return None
+
+
+def gpt_oss_experts(cfg, key, x, layer):
+    at = f"blk.{layer}.ffn_"
+    if key.endswith("gate_up_proj"):
+        x = x.swapaxes(1, 2)
+        return {at + "gate_exps.weight": x[:, ::2], at + "up_exps.weight": x[:, 1::2]}
+    if key.endswith("gate_up_proj_bias"):
+        return {at + "gate_exps.bias": x[:, ::2], at + "up_exps.bias": x[:, 1::2]}
+    if key.endswith("experts.down_proj"):
+        return {at + "down_exps.weight": x.swapaxes(1, 2)}
+    if key.endswith("experts.down_proj_bias"):
+        return {at + "down_exps.bias": x}
+    if key.endswith("sinks"):
+        return {f"blk.{layer}.attn_sinks.weight": x}
+    return None
+
+
+def granite_experts(cfg, key, x, layer):
+    at = f"blk.{layer}.ffn_"
+    if key.endswith("shared_mlp.input_linear.weight"):
+        n = x.shape[0] // 2
+        return {at + "gate_shexp.weight": x[:n], at + "up_shexp.weight": x[n:]}
+    return experts(cfg, key, x, layer)
+
+
+def head_norms(cfg, key, x, layer):
+    """StableLM has a norm for each head, which files stack."""
+    for i, name in enumerate(["q", "k"]):
+        mark = f"{name}_layernorm.norms."
+        if mark in key:
+            head = int(key.split(mark)[1].split(".")[0])
+            return {f"blk.{layer}.attn_{name}_norm.weight": (head, x)}
+    return None
+
+
+def neox_qkv(cfg, key, x, layer):
+    """q, k and v of each head are interleaved."""
+    if "query_key_value" not in key:
+        return None
+    x = x.reshape(cfg.num_attention_heads, 3, -1, *x.shape[1:]).swapaxes(0, 1)
+    kind = key.rsplit(".", 1)[1]
+    return {f"blk.{layer}.attn_qkv.{kind}": x.reshape(-1, *x.shape[3:])}
+
+
+def falcon_qkv(cfg, key, x, layer):
+    """The queries of each KV head, its key and its value follow one another."""
+    if "query_key_value" not in key:
+        return None
+    n_kv = cfg.num_kv_heads if cfg.new_decoder_architecture else 1
+    n, hd = cfg.num_attention_heads // n_kv, cfg.hidden_size // cfg.num_attention_heads
+    x = x.reshape(n_kv, n + 2, hd, -1)
+    q, k, v = x[:, :n], x[:, n], x[:, n + 1]
+    width = x.shape[-1]
+    return {
+        f"blk.{layer}.attn_qkv.weight": np.concatenate(
+            [q.reshape(-1, width), k.reshape(-1, width), v.reshape(-1, width)]
+        )
+    }
+
+
+# ---- metadata ----
+
+
+def basics(w, cfg):
+    w.add_block_count(cfg.num_hidden_layers)
+    w.add_context_length(cfg.max_position_embeddings)
+    w.add_embedding_length(cfg.hidden_size)
+    w.add_head_count(cfg.num_attention_heads)
+    n_kv = getattr(cfg, "num_key_value_heads", None) or getattr(cfg, "num_kv_heads", None)
+    w.add_head_count_kv(n_kv or cfg.num_attention_heads)
+    w.add_feed_forward_length(getattr(cfg, "ffn_hidden_size", None) or cfg.intermediate_size)
+    if hasattr(cfg, "rms_norm_eps"):
+        w.add_layer_norm_rms_eps(cfg.rms_norm_eps)
+    else:
+        for name in ["layer_norm_eps", "norm_epsilon", "layer_norm_epsilon"]:
+            if hasattr(cfg, name):
+                w.add_layer_norm_eps(getattr(cfg, name))
+    r = cfg.rope_parameters
+    r = r.get("full_attention", r)
+    w.add_rope_freq_base(r["rope_theta"])
+    hd = getattr(cfg, "head_dim", None)
+    if hd:
+        w.add_key_length(hd)
+        w.add_value_length(hd)
+    else:
+        hd = cfg.hidden_size // cfg.num_attention_heads
+    part = r.get("partial_rotary_factor", 1.0)
+    w.add_rope_dimension_count(int(part * hd))
+    kind = r["rope_type"]
+    if kind in ("linear", "yarn"):
+        w.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        w.add_rope_scaling_factor(r["factor"])
+    if kind == "yarn":
+        w.add_rope_scaling_orig_ctx_len(r["original_max_position_embeddings"])
+    n = getattr(cfg, "num_local_experts", None) or getattr(cfg, "num_experts", None)
+    if n:
+        w.add_expert_count(n)
+        w.add_expert_used_count(cfg.num_experts_per_tok)
+
+
+def window(w, cfg):
+    w.add_sliding_window(cfg.sliding_window)
+
+
+def pattern(w, cfg):
+    w.add_sliding_window(cfg.sliding_window)
+    w.add_sliding_window_pattern([t == "sliding_attention" for t in cfg.layer_types])
+
+
+def gemma2(w, cfg):
+    window(w, cfg)
+    w.add_attn_logit_softcapping(cfg.attn_logit_softcapping)
+    w.add_final_logit_softcapping(cfg.final_logit_softcapping)
+
+
+def granite(w, cfg):
+    w.add_attention_scale(cfg.attention_multiplier)
+    w.add_embedding_scale(cfg.embedding_multiplier)
+    w.add_residual_scale(cfg.residual_multiplier)
+    w.add_logit_scale(cfg.logits_scaling)
+
+
+def cohere(w, cfg):
+    w.add_logit_scale(cfg.logit_scale)
+    if getattr(cfg, "sliding_window", None):
+        window(w, cfg)
+
+
+def qwen_moe(w, cfg):
+    w.add_expert_feed_forward_length(cfg.moe_intermediate_size)
+    if hasattr(cfg, "shared_expert_intermediate_size"):
+        w.add_expert_shared_feed_forward_length(cfg.shared_expert_intermediate_size)
+
+
+def gpt_oss(w, cfg):
+    window(w, cfg)
+    w.add_expert_feed_forward_length(cfg.intermediate_size)
+
+
+def neox(w, cfg):
+    w.add_parallel_residual(cfg.use_parallel_residual)
+
+
+def phi3_long(w, cfg):
+    r = cfg.rope_parameters
+    more = cfg.max_position_embeddings / cfg.original_max_position_embeddings
+    w.add_rope_scaling_orig_ctx_len(cfg.original_max_position_embeddings)
+    w.add_rope_scaling_attn_factors(
+        math.sqrt(1 + math.log(more) / math.log(cfg.original_max_position_embeddings))
+    )
+
+
+# ---- the table ----
+
+LONG = dict(
+    rope_type="longrope",
+    short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.7],
+    long_factor=[1.0, 1.5, 2.5, 4.0, 6.0, 9.0],
+    original_max_position_embeddings=32,
+)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+MOE = dict(num_hidden_layers=2, intermediate_size=32)
+
+
+def model(
+    arch,
+    cls,
+    *,
+    config=None,
+    layout=None,
+    norm_plus_one=False,
+    keys=None,
+    n_ctx=None,
+    ask=None,
+    **cfg,
+):
+    """arch: general.architecture. keys: metadata beside basics(). n_ctx: context of the sessions;
+    ask: what the test asks for when it opens the model."""
+    return dict(
+        arch=arch,
+        cls=cls,
+        config=config or cls,
+        cfg=cfg,
+        layout=layout,
+        plus=norm_plus_one,
+        keys=keys,
+        n_ctx=n_ctx,
+        ask=ask,
+    )
+
+
+MODELS = {
+    "yarn": model("llama", "Llama", layout=pairs, **rope(10000.0, **YARN)),
+    "dynamic": model(
+        "qwen2",
+        "Qwen2",
+        n_ctx=40,
+        ask=dict(scaling="dynamic", scale=2.0),
+        max_position_embeddings=24,
+        **rope(10000.0, rope_type="dynamic", factor=2.0, original_max_position_embeddings=24),
+    ),
+    "mixtral": model(
+        "llama",
+        "Mixtral",
+        layout=[pairs, experts],
+        num_local_experts=5,
+        num_experts_per_tok=2,
+        **MOE,
+        **rope(1e6),
+    ),
+    "qwen2moe": model(
+        "qwen2moe",
+        "Qwen2Moe",
+        layout=experts,
+        keys=qwen_moe,
+        num_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=48,
+        decoder_sparse_step=1,
+        norm_topk_prob=False,
+        **MOE,
+        **rope(1e6),
+    ),
+    "qwen3": model("qwen3", "Qwen3", tie_word_embeddings=True, **HD16, **rope(1e6)),
+    "qwen3moe": model(
+        "qwen3moe",
+        "Qwen3Moe",
+        layout=experts,
+        keys=qwen_moe,
+        num_experts=6,
+        num_experts_per_tok=3,
+        moe_intermediate_size=32,
+        decoder_sparse_step=1,
+        norm_topk_prob=True,
+        **MOE,
+        **HD16,
+        **rope(1e6),
+    ),
+    "gemma": model(
+        "gemma", "Gemma", norm_plus_one=True, num_key_value_heads=1, **HD16, **rope(10000.0)
+    ),
+    "gemma2": model(
+        "gemma2",
+        "Gemma2",
+        norm_plus_one=True,
+        keys=gemma2,
+        sliding_window=8,
+        query_pre_attn_scalar=16,
+        attn_logit_softcapping=5.0,
+        final_logit_softcapping=6.0,
+        **HD16 | dict(num_hidden_layers=4),
+        **rope(10000.0),
+    ),
+    "gemma3": model(
+        "gemma3",
+        "Gemma3",
+        config="Gemma3Text",
+        norm_plus_one=True,
+        keys=window,
+        sliding_window=8,
+        query_pre_attn_scalar=16,
+        **HD16 | dict(num_hidden_layers=7),
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
+            sliding_attention=dict(rope_type="default", rope_theta=10000.0),
+        ),
+    ),
+    "phi3": model("phi3", "Phi3", sliding_window=16, keys=window, **rope(10000.0)),
+    "phi3short": model(
+        "phi3",
+        "Phi3",
+        keys=phi3_long,
+        n_ctx=32,
+        original_max_position_embeddings=32,
+        **rope(10000.0, **LONG),
+    ),
+    "phi3long": model(
+        "phi3",
+        "Phi3",
+        keys=phi3_long,
+        n_ctx=64,
+        original_max_position_embeddings=32,
+        **rope(10000.0, **LONG),
+    ),
+    "phi4": model(
+        "phi3", "Phi3", hidden_size=64, **rope(10000.0, partial_rotary_factor=0.75)
+    ),
+    "smollm3": model(
+        "smollm3", "SmolLM3", layout=pairs, **dict(num_hidden_layers=5), **rope(2e6)
+    ),
+    "olmo2": model("olmo2", "Olmo2", **rope(5e5)),
+    "olmo3": model(
+        "olmo2",
+        "Olmo3",
+        keys=pattern,
+        sliding_window=8,
+        **dict(num_hidden_layers=4),
+        **rope(5e5),
+    ),
+    "granite": model(
+        "granite",
+        "Granite",
+        layout=pairs,
+        keys=granite,
+        attention_multiplier=0.2,
+        embedding_multiplier=3.0,
+        residual_multiplier=0.4,
+        logits_scaling=2.0,
+        **rope(10000.0),
+    ),
+    "granitemoe": model(
+        "granitemoe",
+        "GraniteMoeShared",
+        layout=[pairs, granite_experts],
+        keys=granite,
+        attention_multiplier=0.2,
+        embedding_multiplier=3.0,
+        residual_multiplier=0.4,
+        logits_scaling=2.0,
+        num_local_experts=5,
+        num_experts_per_tok=2,
+        shared_intermediate_size=48,
+        **MOE,
+        **rope(10000.0),
+    ),
+    # InternLM 2 is Llama with other names; files have the same tensors
+    "internlm2": model("internlm2", "Llama", layout=pairs, **rope(1e6)),
+    "exaone4": model(
+        "exaone4",
+        "Exaone4",
+        keys=pattern,
+        sliding_window=8,
+        sliding_window_pattern=4,
+        **HD16 | dict(num_hidden_layers=4),
+        **rope(1e6),
+    ),
+    "command-r": model(
+        "command-r",
+        "Cohere",
+        keys=cohere,
+        logit_scale=0.5,
+        use_qk_norm=True,
+        **rope(10000.0),
+    ),
+    "cohere2": model(
+        "cohere2",
+        "Cohere2",
+        keys=cohere,
+        logit_scale=0.5,
+        sliding_window=8,
+        sliding_window_pattern=4,
+        **dict(num_hidden_layers=4),
+        **rope(50000.0),
+    ),
+    "stablelm": model(
+        "stablelm",
+        "StableLm",
+        layout=head_norms,
+        use_qkv_bias=True,
+        hidden_size=64,
+        **rope(10000.0, partial_rotary_factor=0.25),
+    ),
+    "stablelm12b": model(
+        "stablelm",
+        "StableLm",
+        layout=head_norms,
+        use_parallel_residual=True,
+        qk_layernorm=True,
+        hidden_size=64,
+        **rope(10000.0, partial_rotary_factor=0.25),
+    ),
+    "starcoder2": model("starcoder2", "Starcoder2", sliding_window=8, keys=window, **rope(1e5)),
+    "phi2": model(
+        "phi2", "Phi", hidden_size=64, **rope(10000.0, partial_rotary_factor=0.5)
+    ),
+    "gptneox": model(
+        "gptneox",
+        "GPTNeoX",
+        layout=neox_qkv,
+        keys=neox,
+        hidden_size=64,
+        num_key_value_heads=4,
+        use_parallel_residual=True,
+        **rope(10000.0, partial_rotary_factor=0.25),
+    ),
+    "gptneoxserial": model(
+        "gptneox",
+        "GPTNeoX",
+        layout=neox_qkv,
+        keys=neox,
+        hidden_size=64,
+        num_key_value_heads=4,
+        use_parallel_residual=False,
+        **rope(10000.0, partial_rotary_factor=0.25),
+    ),
+    "falcon": model(
+        "falcon",
+        "Falcon",
+        layout=falcon_qkv,
+        ffn_hidden_size=96,
+        multi_query=True,
+        new_decoder_architecture=False,
+        num_kv_heads=1,
+        num_key_value_heads=1,
+        **rope(10000.0),
+    ),
+    "falcon40b": model(
+        "falcon",
+        "Falcon",
+        layout=falcon_qkv,
+        ffn_hidden_size=96,
+        num_kv_heads=2,
+        new_decoder_architecture=True,
+        **rope(10000.0),
+    ),
+    "gpt-oss": model(
+        "gpt-oss",
+        "GptOss",
+        layout=gpt_oss_experts,
+        keys=gpt_oss,
+        sliding_window=8,
+        num_local_experts=5,
+        num_experts_per_tok=2,
+        intermediate_size=32,
+        **HD16 | dict(num_hidden_layers=4),
+        **rope(150000.0, **YARN, beta_fast=32.0, beta_slow=1.0, truncate=False),
+    ),
+}
+
+
+def deviation(name, shape, tied):
+    """Mean and deviation: activations keep their size; q and k are larger, so that attention is
+    far from uniform."""
+    if name.endswith(".bias"):
+        return 0.0, 0.3
+    if "norm" in name:
+        return 1.0, 0.1
+    if "sinks" in name:
+        return 1.0, 1.0
+    n_in = shape[-1]
+    if name.startswith("token_embd"):
+        return 0.0, 2 / math.sqrt(n_in) if tied else 1.0
+    gain = 2 if any(s in name for s in ("attn_q.", "attn_k.", "attn_qkv", "output.w")) else 1
+    gain = 4 if "gate_inp" in name else gain
+    return 0.0, gain / math.sqrt(n_in)
+
+
+def layout(m, cfg, names, key, x):
+    """Parameter `key` -> {tensor of the file: elements, or (place in a stack, elements)}"""
+    layer = int(key.split(".layers.")[1].split(".")[0]) if ".layers." in key else -1
+    if ".h." in key:
+        layer = int(key.split(".h.")[1].split(".")[0])
+    rules = m["layout"] if isinstance(m["layout"], list) else [m["layout"]]
+    for rule in rules:
+        if rule is pairs:
+            x = pairs(cfg, key, x)
+        elif rule:
+            out = rule(cfg, key, x, layer)
+            if out:
+                return out
+    if ".router." in key:
+        return {f"blk.{layer}.ffn_gate_inp.{key.rsplit('.', 1)[1]}": x}
+    name = names.get_name(key, try_suffixes=(".weight", ".bias"))
+    if name and key.endswith("shared_expert_gate.weight"):
+        x = x.reshape(-1)
+    if not name:
+        raise KeyError(f"{m['arch']}: {key}")
+    return {name: x}
+
+
+def carry_over(m, model):
+    """Fills the PyTorch model; returns [[tensor, shape, mean, deviation]] in order of numbers."""
+    cfg = model.config
+    names = gguf.get_tensor_name_map(
+        next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == m["arch"]), cfg.num_hidden_layers
+    )
+    where, stacks, at = {}, {}, 0
+    params = dict(model.named_parameters())
+    for key, p in params.items():
+        ids = np.arange(at, at + p.numel(), dtype=np.int64).reshape(p.shape)
+        at += p.numel()
+        for name, x in layout(m, cfg, names, key, ids).items():
+            if isinstance(x, tuple):
+                stacks.setdefault(name, {})[x[0]] = x[1]
+            else:
+                where[name] = x
+    for name, rows in stacks.items():
+        where[name] = np.stack([rows[i] for i in range(len(rows))])
+    flat, tensors = np.full(at, np.nan), []
+    tied = "output.weight" not in where
+    for i, (name, ids) in enumerate(where.items()):
+        mean, dev = deviation(name, ids.shape, tied)
+        x = (mean + math.sqrt(3.0) * dev * numbers(i + 1, ids.size)).astype(np.float32)
+        flat[ids.reshape(-1)] = x.astype(np.float64) - (m["plus"] and "norm" in name)
+        tensors.append([name, list(ids.shape[::-1]), mean, math.sqrt(3.0) * dev])
+    assert not np.isnan(flat).any()
+    at = 0
+    for p in params.values():
+        p.data = torch.from_numpy(flat[at : at + p.numel()].reshape(p.shape).copy())
+        at += p.numel()
+    return tensors
+
+
+def metadata(m, cfg):
+    w = gguf.GGUFWriter(None, m["arch"])
+    basics(w, cfg)
+    if m["keys"]:
+        m["keys"](w, cfg)
+    out = []
+    for key, v in w.kv_data[0].items():
+        kind = v.type.name.lower()
+        if kind == "array":
+            kind = "bools"
+        if key != "general.architecture":
+            out.append([key, kind, v.value])
+    return out
+
+
+def divisors(cfg):
+    r = cfg.rope_parameters
+    if r.get("rope_type") != "longrope":
+        return {}
+    return {
+        "rope_factors_long.weight": r["long_factor"],
+        "rope_factors_short.weight": r["short_factor"],
+    }
+
+
+def write(name, m, folder, seed):
+    cfg = getattr(tf, m["config"] + "Config")(**SIZES | m["cfg"])
+    net = getattr(tf, m["cls"] + "ForCausalLM")(cfg).eval().double()
+    tensors = carry_over(m, net)
+    n = min(N_TOKENS, m["n_ctx"] or N_TOKENS)
+    after = [i for i in LOGITS_AFTER if i < n - 1] + [n - 1]
+    ids = np.random.default_rng(seed).integers(0, N_VOCAB, n)
+    with torch.no_grad():
+        logits = net(torch.from_numpy(ids)[None], use_cache=False).logits[0]
+    doc = dict(
+        arch=m["arch"],
+        n_ctx=m["n_ctx"] or 64,
+        ask=m["ask"] or {},
+        kv=metadata(m, cfg),
+        given=divisors(cfg),
+        ids=ids.tolist(),
+        after=after,
+    )
+    path = os.path.join(folder, f"family-{name}.json")
+    with open(path, "w") as f:
+        f.write(json.dumps(doc)[:-1] + ',\n"tensors": [\n')
+        f.write(",\n".join(json.dumps(t) for t in tensors) + '],\n"logits": [\n')
+        rows = [[float(f"{v:.6g}") for v in logits[i].tolist()] for i in after]
+        f.write(",\n".join(json.dumps(r, separators=(",", ":")) for r in rows) + "]}\n")
+    print(f"{name}: {os.path.getsize(path)} bytes, logits {logits.min():.2f} to {logits.max():.2f}")
+
+
+def main():
+    folder, only = sys.argv[1], sys.argv[2:]
+    torch.set_num_threads(1)
+    for seed, (name, m) in enumerate(MODELS.items()):
+        if not only or name in only:
+            write(name, m, folder, seed)
+
+
+if __name__ == "__main__":
+    main()
