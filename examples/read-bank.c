@@ -9,7 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { KEYS = 2, VALUES = 3, KIVI_KEYS = 9, KIVI_VALUES = 10, TOKENS = 20 };
+enum { KEYS = 2, VALUES = 3, KIVI_KEYS = 9, KIVI_VALUES = 10, TOKENS = 40 };
 
 static unsigned char *file;
 static uint64_t n_file;

@@ -6,6 +6,7 @@
 
 #include "store_state.h"
 
+/* Numbers of the file format, ctxbank-bank(5): they stay. */
 enum area_kind {
     AREA_COUNTS = 1, /* of the whole session: numbers that give the sizes of the others */
     AREA_KEYS,       /* rows of keys; prepacked blocks stand in place of their rows */
@@ -21,13 +22,13 @@ enum area_kind {
     AREA_KIVI_MAP_VALUES,
     AREA_SKETCH, /* of keys, whole blocks */
     AREA_STORE_KINDS,
-    AREA_CHOICE_SLOTS, /* of a layer that chooses: attention/chooser.c */
-    AREA_CHOICE_QUERY, /* head counts the queries of the window */
+    AREA_CHOICE_SLOTS = 20, /* of a layer that chooses: attention/chooser.c */
+    AREA_CHOICE_QUERY,      /* head counts the queries of the window */
     AREA_CHOICE_SCORES,
-    AREA_WATCH,       /* of the policy: when each layer is scored */
+    AREA_WATCH = 30,  /* of the policy: when each layer is scored */
     AREA_LAYER_STATE, /* the method's own */
     AREA_STATE,
-    AREA_TOKENS, /* of the session: ids */
+    AREA_TOKENS = 40, /* of the session: ids */
     AREA_LOGITS
 };
 
