@@ -71,7 +71,7 @@ libtest_la_SOURCES = \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
 	tests/kit/guard.c tests/kit/guard.h \
 	tests/kit/isa.c tests/kit/isa.h \
-	tests/kit/runner.c tests/kit/runner.h \
+	tests/kit/suite.c tests/kit/suite.h \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/tiny.c tests/kit/tiny.h \
 	tests/kit/settings.c tests/kit/settings.h \

@@ -8,7 +8,7 @@
 
 #include "cpu/cpuid.h"
 #include "par/affinity.h"
-#include "runner.h"
+#include "suite.h"
 
 const char *const cb_isa[N_ISA] = {
     [ISA_SCALAR] = "scalar",

@@ -25,7 +25,7 @@ extern const char *const cb_isa[N_ISA];
 
 /* NULL: the machine lacks the instruction set, or the device refused; cb_error() says which */
 struct device *cb_isa_open(int isa, int threads);
-/* The same; where it is NULL the test counts as skipped (run.h) */
+/* The same; where it is NULL the test counts as skipped (suite.h) */
 struct device *cb_isa_open_or_skip(int isa, int threads);
 struct device *cb_isa_open_with(int isa, int threads, const char *matmul);
 

@@ -12,7 +12,7 @@
 
 #include "ctxbank.h"
 #include "engine/session.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 
 enum { MAX_CASES = 8 };
 

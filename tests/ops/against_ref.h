@@ -13,7 +13,7 @@
 
 #include "kit/guard.h"
 #include "kit/isa.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 
 enum { MAX_IN = 2048, MAX_HEAD = 32, MAX_CTX = 5000 };
 

@@ -9,7 +9,7 @@
 #include "device/kivi.h"
 #include "kit/guard.h"
 #include "kit/isa.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 

@@ -10,7 +10,7 @@
 #include "ctxbank.h"
 #include "kit/guard.h"
 #include "kit/isa.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 #include "par/affinity.h"
 
 enum { PAD = 5 };

@@ -8,7 +8,7 @@
 
 #include "kit/guard.h"
 #include "kit/isa.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 
 enum { N_HEAD = 16, N_KV = 2, HD = 64, MOST_TOK = 40, N_SLOT = 16384 };
 

@@ -7,7 +7,7 @@
 
 #include "device/kivi.h"
 #include "gguf/dtype.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 #include "vectors/codecs.h"
 
 enum {

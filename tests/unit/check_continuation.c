@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 
 static const char *const names[] = { "smollm2", "qwen2.5-0.5b" };
 

@@ -9,7 +9,7 @@
 
 #include "engine/session.h"
 #include "kit/isa.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "model/head_prune.h"

@@ -9,7 +9,7 @@
 
 #include "ctxbank.h"
 #include "gguf/gguf.h"
-#include "kit/runner.h"
+#include "kit/suite.h"
 #include "text/tok_impl.h"
 
 static const char *const vectors[] = { "gpt2",

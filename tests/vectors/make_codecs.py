@@ -71,8 +71,9 @@ def main():
     print("/* codecs.h - made by make_codecs.py. Numbers are the bits of floats. */")
     print("/* clang-format off */")
     print(f"enum {{ CODEC_N = {N} }};")
-    print("static const struct { const char *type; const uint8_t *block; "
-          "uint32_t value[CODEC_N]; } codec_decoded[] = {")
+    print("static const struct {")
+    print("    const char *type; const uint8_t *block; uint32_t value[CODEC_N];")
+    print("} codec_decoded[] = {")
     for name in DECODED:
         raw, values = block_of(name)
         print(f'    {{ "{name}", (const uint8_t[]){{ {", ".join(map(str, raw))} }}, '
@@ -82,8 +83,8 @@ def main():
     print(f"static const uint32_t codec_row[CODEC_N] = {{ {words(x)} }};")
     print("static const struct { const char *type; const uint8_t *block; } codec_encoded[] = {")
     for name in ENCODED:
-        values = ", ".join(map(str, encoded(name, x)))
-        print(f'    {{ "{name}", (const uint8_t[]){{ {values} }} }},')
+        code = ", ".join(map(str, encoded(name, x)))
+        print(f'    {{ "{name}", (const uint8_t[]){{ {code} }} }},')
     print("};")
     print("static const struct { int bits; uint32_t x[32], value[32]; } codec_kivi[] = {")
     for bits in (2, 4):

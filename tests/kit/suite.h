@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* runner.h - runs a suite and tells tests that were skipped from those that passed. */
-#ifndef RUNNER_H
-#define RUNNER_H
+/* suite.h - runs a suite and tells tests that were skipped from those that passed. */
+#ifndef SUITE_H
+#define SUITE_H
 
 #include <check.h>
 

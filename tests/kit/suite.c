@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* runner.c - runs a suite. Tests are processes of their own: they count in shared memory. */
-#include "runner.h"
+/* suite.c - runs a suite. Tests are processes of their own: they count in shared memory. */
+#include "suite.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
