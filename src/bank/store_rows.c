@@ -89,6 +89,7 @@ static void shrink(struct store *s, int kv, int n_row)
     for (int v = 0; v < 2; v++)
         cb_pages_give_back(cb_store_row(s, kv, v, n_row), cb_store_row(s, kv, v, s->rows[kv]));
     s->rows[kv] = n_row;
+    assert(s->prepacked <= n_row);
 }
 
 /* Moves the last row into the hole. */
