@@ -50,6 +50,10 @@ check_PROGRAMS += $(check_programs) tests/kit/make_tiny
 TESTS += $(check_programs)
 
 check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
+# CTXBANK_TEST_ISA=avx2 hides better instruction sets from the tests (tests/kit/isa.c).
+check_ldflags = $(AM_LDFLAGS) -Wl,--wrap=cb_cpu_has,-u,__wrap_cb_cpu_has
+# Work space and buffers between pages that nobody may touch (tests/kit/guard.h).
+guard_ldflags = $(check_ldflags) -Wl,--wrap=cb_alloc_aligned -Wl,--wrap=free
 check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
 
 # What tests share: files and models that they make.
@@ -57,8 +61,10 @@ check_LTLIBRARIES = libtest.la
 libtest_la_SOURCES = \
 	tests/kit/folder.c tests/kit/folder.h \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
+	tests/kit/guard.c tests/kit/guard.h \
 	tests/kit/isa.c tests/kit/isa.h \
 	tests/kit/slow.c tests/kit/slow.h \
+	tests/kit/suite.c tests/kit/suite.h \
 	tests/kit/tiny.c tests/kit/tiny.h \
 	tests/kit/settings.c tests/kit/settings.h \
 	tests/kit/toy.c tests/kit/toy.h \
@@ -70,88 +76,110 @@ tests_unit_check_base_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_api_SOURCES = tests/unit/check_api.c
 tests_unit_check_api_CFLAGS = $(check_cflags)
+tests_unit_check_api_LDFLAGS = $(check_ldflags)
 tests_unit_check_api_LDADD = $(check_ldadd)
 
 tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c
 tests_unit_check_calibrate_CFLAGS = $(check_cflags)
+tests_unit_check_calibrate_LDFLAGS = $(check_ldflags)
 tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_continuation_SOURCES = tests/unit/check_continuation.c
 tests_unit_check_continuation_CFLAGS = $(check_cflags)
+tests_unit_check_continuation_LDFLAGS = $(check_ldflags)
 tests_unit_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_eval_SOURCES = tests/unit/check_eval.c
 tests_unit_check_eval_CFLAGS = $(check_cflags)
+tests_unit_check_eval_LDFLAGS = $(check_ldflags)
 tests_unit_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_cpus_SOURCES = tests/unit/check_cpus.c
 tests_unit_check_cpus_CFLAGS = $(check_cflags)
+tests_unit_check_cpus_LDFLAGS = $(check_ldflags)
 tests_unit_check_cpus_LDADD = $(check_ldadd)
 
 tests_methods_check_kvpress_SOURCES = tests/methods/check_kvpress.c
 tests_methods_check_kvpress_CFLAGS = $(check_cflags)
+tests_methods_check_kvpress_LDFLAGS = $(check_ldflags)
 tests_methods_check_kvpress_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_sparse_prefill_SOURCES = tests/methods/check_sparse_prefill.c
 tests_methods_check_sparse_prefill_CFLAGS = $(check_cflags)
+tests_methods_check_sparse_prefill_LDFLAGS = $(check_ldflags)
 tests_methods_check_sparse_prefill_LDADD = $(check_ldadd)
 
 tests_unit_check_shared_prefill_SOURCES = tests/unit/check_shared_prefill.c
 tests_unit_check_shared_prefill_CFLAGS = $(check_cflags)
+tests_unit_check_shared_prefill_LDFLAGS = $(check_ldflags)
 tests_unit_check_shared_prefill_LDADD = $(check_ldadd)
 
 tests_unit_check_far_memory_SOURCES = tests/unit/check_far_memory.c
 tests_unit_check_far_memory_CFLAGS = $(check_cflags)
+tests_unit_check_far_memory_LDFLAGS = $(check_ldflags)
 tests_unit_check_far_memory_LDADD = $(check_ldadd)
 
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)
+tests_unit_check_fork_LDFLAGS = $(check_ldflags)
 tests_unit_check_fork_LDADD = $(check_ldadd)
 tests_unit_check_saved_bank_SOURCES = tests/unit/check_saved_bank.c
 tests_unit_check_saved_bank_CFLAGS = $(check_cflags)
+tests_unit_check_saved_bank_LDFLAGS = $(check_ldflags)
 tests_unit_check_saved_bank_LDADD = $(check_ldadd)
 
 tests_unit_check_gguf_SOURCES = tests/unit/check_gguf.c
 tests_unit_check_gguf_CFLAGS = $(check_cflags)
+tests_unit_check_gguf_LDFLAGS = $(check_ldflags)
 tests_unit_check_gguf_LDADD = $(check_ldadd)
 
 tests_methods_check_mask_SOURCES = tests/methods/check_mask.c
 tests_methods_check_mask_CFLAGS = $(check_cflags)
+tests_methods_check_mask_LDFLAGS = $(check_ldflags)
 tests_methods_check_mask_LDADD = $(check_ldadd)
 
 tests_methods_check_compose_SOURCES = tests/methods/check_compose.c
 tests_methods_check_compose_CFLAGS = $(check_cflags)
+tests_methods_check_compose_LDFLAGS = $(check_ldflags)
 tests_methods_check_compose_LDADD = $(check_ldadd)
 
 tests_unit_check_batch_SOURCES = tests/unit/check_batch.c
 tests_unit_check_batch_CFLAGS = $(check_cflags)
+tests_unit_check_batch_LDFLAGS = $(check_ldflags)
 tests_unit_check_batch_LDADD = $(check_ldadd)
 
 tests_ops_check_attn_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_CFLAGS = $(check_cflags)
+tests_ops_check_attn_LDFLAGS = $(guard_ldflags)
 tests_ops_check_attn_LDADD = $(check_ldadd)
 
 tests_ops_check_matmul_SOURCES = tests/ops/check_matmul.c
 tests_ops_check_matmul_CFLAGS = $(check_cflags)
+tests_ops_check_matmul_LDFLAGS = $(guard_ldflags)
 tests_ops_check_matmul_LDADD = $(check_ldadd)
 tests_fuzz_check_hostile_SOURCES = tests/fuzz/check_hostile.c
 tests_fuzz_check_hostile_CFLAGS = $(check_cflags)
+tests_fuzz_check_hostile_LDFLAGS = $(check_ldflags)
 tests_fuzz_check_hostile_LDADD = $(check_ldadd)
 
 tests_methods_check_methods_SOURCES = tests/methods/check_methods.c tests/vectors/methods.h
 tests_methods_check_methods_CFLAGS = $(check_cflags)
+tests_methods_check_methods_LDFLAGS = $(check_ldflags)
 tests_methods_check_methods_LDADD = $(check_ldadd)
 
 tests_unit_check_metric_SOURCES = tests/unit/check_metric.c
 tests_unit_check_metric_CFLAGS = $(check_cflags)
+tests_unit_check_metric_LDFLAGS = $(check_ldflags)
 tests_unit_check_metric_LDADD = libeval.la $(check_ldadd)
 
 tests_ops_check_ops_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
 tests_ops_check_ops_CFLAGS = $(check_cflags)
+tests_ops_check_ops_LDFLAGS = $(guard_ldflags)
 tests_ops_check_ops_LDADD = $(check_ldadd)
 
 tests_unit_check_model_SOURCES = tests/unit/check_model.c
 tests_unit_check_model_CFLAGS = $(check_cflags)
+tests_unit_check_model_LDFLAGS = $(check_ldflags)
 tests_unit_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_turns_SOURCES = tests/methods/check_turns.c
@@ -160,69 +188,86 @@ tests_methods_check_turns_LDADD = $(check_ldadd)
 
 tests_methods_check_omnikv_SOURCES = tests/methods/check_omnikv.c tests/vectors/selection.h
 tests_methods_check_omnikv_CFLAGS = $(check_cflags)
+tests_methods_check_omnikv_LDFLAGS = $(check_ldflags)
 tests_methods_check_omnikv_LDADD = $(check_ldadd)
 
 tests_unit_check_par_SOURCES = tests/unit/check_par.c
 tests_unit_check_par_CFLAGS = $(check_cflags)
+tests_unit_check_par_LDFLAGS = $(check_ldflags)
 tests_unit_check_par_LDADD = $(check_ldadd)
 
 tests_unit_check_affinity_SOURCES = tests/unit/check_affinity.c
 tests_unit_check_affinity_CFLAGS = $(check_cflags)
+tests_unit_check_affinity_LDFLAGS = $(check_ldflags)
 tests_unit_check_affinity_LDADD = $(check_ldadd)
 
 tests_methods_check_policy_SOURCES = tests/methods/check_policy.c
 tests_methods_check_policy_CFLAGS = $(check_cflags)
+tests_methods_check_policy_LDFLAGS = $(check_ldflags)
 tests_methods_check_policy_LDADD = $(check_ldadd)
 
 tests_methods_check_pod_SOURCES = tests/methods/check_pod.c
 tests_methods_check_pod_CFLAGS = $(check_cflags)
+tests_methods_check_pod_LDFLAGS = $(check_ldflags)
 tests_methods_check_pod_LDADD = $(check_ldadd)
 tests_unit_check_quantize_SOURCES = tests/unit/check_quantize.c
 tests_unit_check_quantize_CFLAGS = $(check_cflags)
+tests_unit_check_quantize_LDFLAGS = $(check_ldflags)
 tests_unit_check_quantize_LDADD = $(check_ldadd)
 
 tests_ops_check_kivi_SOURCES = tests/ops/check_kivi.c
 tests_ops_check_kivi_CFLAGS = $(check_cflags)
+tests_ops_check_kivi_LDFLAGS = $(guard_ldflags)
 tests_ops_check_kivi_LDADD = $(check_ldadd)
 
 tests_unit_check_head_prune_SOURCES = tests/unit/check_head_prune.c
 tests_unit_check_head_prune_CFLAGS = $(check_cflags)
+tests_unit_check_head_prune_LDFLAGS = $(check_ldflags)
 tests_unit_check_head_prune_LDADD = $(check_ldadd)
 
 tests_ops_check_prepack_SOURCES = tests/ops/check_prepack.c
 tests_ops_check_prepack_CFLAGS = $(check_cflags)
+tests_ops_check_prepack_LDFLAGS = $(guard_ldflags)
 tests_ops_check_prepack_LDADD = $(check_ldadd)
 
 tests_unit_check_sample_SOURCES = tests/unit/check_sample.c
 tests_unit_check_sample_CFLAGS = $(check_cflags)
+tests_unit_check_sample_LDFLAGS = $(check_ldflags)
 tests_unit_check_sample_LDADD = $(check_ldadd)
 
 tests_unit_check_store_SOURCES = tests/unit/check_store.c
 tests_unit_check_store_CFLAGS = $(check_cflags)
+tests_unit_check_store_LDFLAGS = $(check_ldflags)
 tests_unit_check_store_LDADD = $(check_ldadd)
 
 tests_unit_check_template_SOURCES = tests/unit/check_template.c
 tests_unit_check_template_CFLAGS = $(check_cflags)
+tests_unit_check_template_LDFLAGS = $(check_ldflags)
 tests_unit_check_template_LDADD = $(check_ldadd)
 
 tests_unit_check_tok_SOURCES = tests/unit/check_tok.c
 tests_unit_check_tok_CFLAGS = $(check_cflags)
+tests_unit_check_tok_LDFLAGS = $(check_ldflags)
 tests_unit_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
 tests_fuzz_check_tok_file_CFLAGS = $(check_cflags)
+tests_fuzz_check_tok_file_LDFLAGS = $(check_ldflags)
 tests_fuzz_check_tok_file_LDADD = $(check_ldadd)
 
 tests_ops_check_work_space_SOURCES = tests/ops/check_work_space.c
 tests_ops_check_work_space_CFLAGS = $(check_cflags)
+tests_ops_check_work_space_LDFLAGS = $(guard_ldflags)
 tests_ops_check_work_space_LDADD = $(check_ldadd)
 
 tests_unit_check_team_SOURCES = tests/unit/check_team.c
 tests_unit_check_team_CFLAGS = $(check_cflags)
+tests_unit_check_team_LDFLAGS = $(check_ldflags)
 tests_unit_check_team_LDADD = $(check_ldadd)
 
 tests_unit_check_threads_SOURCES = tests/unit/check_threads.c
 tests_unit_check_threads_CFLAGS = $(check_cflags)
+tests_unit_check_threads_LDFLAGS = $(check_ldflags)
 tests_unit_check_threads_LDADD = $(check_ldadd)
 
 tests_kit_make_tiny_SOURCES = tests/kit/make_tiny.c

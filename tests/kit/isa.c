@@ -1,17 +1,54 @@
 /* SPDX-License-Identifier: MIT */
-/* isa.c - the CPU device on each instruction set. */
+/* isa.c - the CPU device on each instruction set, and machines that lack some of them. */
 #include "isa.h"
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "cpu/cpuid.h"
 #include "par/affinity.h"
+#include "suite.h"
 
-const char *const cb_isa[N_ISA] = { "scalar", "avx2", "avx512", "neon" };
+const char *const cb_isa[N_ISA] = {
+    [ISA_SCALAR] = "scalar",
+#ifdef HAVE_ISA_AVX2
+    [ISA_AVX2] = "avx2",
+#endif
+#ifdef HAVE_ISA_AVX512
+    [ISA_AVX512] = "avx512",
+#endif
+#ifdef HAVE_ISA_NEON
+    [ISA_NEON] = "neon",
+#endif
+};
+
+int __real_cb_cpu_has(enum cpu_isa isa);
+int __wrap_cb_cpu_has(enum cpu_isa isa);
+
+/* The linker sends the library's calls here (--wrap). CTXBANK_TEST_ISA names the best instruction
+ * set that a test sees: scalar or avx2. */
+int __wrap_cb_cpu_has(enum cpu_isa isa)
+{
+    const char *best = getenv("CTXBANK_TEST_ISA");
+
+    if (best && *best && isa != CPU_SCALAR && (strcmp(best, "avx2") || isa != CPU_AVX2))
+        return 0;
+    return __real_cb_cpu_has(isa);
+}
 
 struct device *cb_isa_open(int isa, int threads)
 {
     return cb_isa_open_with(isa, threads, NULL);
+}
+
+struct device *cb_isa_open_or_skip(int isa, int threads)
+{
+    struct device *d = cb_isa_open(isa, threads);
+
+    if (!d)
+        cb_skip("%s: not on this machine", cb_isa[isa]);
+    return d;
 }
 
 struct device *cb_isa_open_with(int isa, int threads, const char *matmul)

@@ -12,6 +12,7 @@
 
 #include "ctxbank.h"
 #include "engine/session.h"
+#include "kit/suite.h"
 
 enum { MAX_CASES = 8 };
 
@@ -176,7 +177,7 @@ START_TEST(keeps_what_kvpress_keeps)
                     : "",
              cache ? "" : "/.cache/ctxbank", file);
     if (access(path, R_OK))
-        printf("skipped, %s is not there\n", path);
+        cb_skip("%s is not there", path);
     else
         check_all(root, path);
     json_decref(root);
@@ -187,15 +188,9 @@ int main(void)
 {
     Suite *suite = suite_create("kvpress");
     TCase *t = tcase_create("a real model");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 600);
     tcase_add_test(t, keeps_what_kvpress_keeps);
-    srunner_set_fork_status(r, CK_NOFORK);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_run_nofork(suite);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* against_ref.h - for tests of ops on every ISA of this machine against the reference device:
- * devices, random numbers, results that start out poisoned and are fenced. A test program includes
- * it once. */
+ * devices, random numbers, buffers that start out as NaN and end at a guard page. A test program
+ * includes it once. */
 #ifndef AGAINST_REF_H
 #define AGAINST_REF_H
 
@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kit/guard.h"
 #include "kit/isa.h"
+#include "kit/suite.h"
 
-enum { MAX_IN = 2048, MAX_HEAD = 32, MAX_CTX = 5000, FENCE = 16 };
+enum { MAX_IN = 2048, MAX_HEAD = 32, MAX_CTX = 5000 };
 
 static const int head_dims[] = { 64, 32, 128, 80, 96, 256, 40, 20, 64, 112 };
 
@@ -40,28 +42,28 @@ static inline int below(int n)
 
 static inline float *floats(size_t n)
 {
-    float *x = malloc((n + FENCE) * sizeof *x);
-    ck_assert_ptr_nonnull(x);
+    float *x = cb_guarded(n * sizeof *x);
     for (size_t i = 0; i < n; i++)
         x[i] = uniform();
-    for (size_t i = n; i < n + FENCE; i++)
-        x[i] = 12345.0f;
     return x;
 }
 
 static inline float *copy(const float *x, size_t n)
 {
-    float *y = floats(n);
+    float *y = cb_guarded(n * sizeof *y);
     memcpy(y, x, n * sizeof *y);
     return y;
 }
 
+static inline int32_t *ints(size_t n)
+{
+    return cb_guarded(n * sizeof(int32_t));
+}
+
+/* What is not written stays NaN. */
 static inline float *poisoned(size_t n)
 {
-    float *x = floats(n);
-    for (size_t i = 0; i < n; i++)
-        x[i] = NAN;
-    return x;
+    return cb_guarded(n * sizeof(float));
 }
 
 static inline void same(const char *what, const float *got, const float *want, size_t n, float tol)
@@ -73,28 +75,30 @@ static inline void same(const char *what, const float *got, const float *want, s
             ck_abort_msg("%s: [%zu of %zu] is %.9g, should be %.9g", what, i, n, (double)got[i],
                          (double)want[i]);
     }
-    for (size_t i = n; i < n + FENCE; i++)
-        if (got[i] != 12345.0f)
-            ck_abort_msg("%s: wrote past the end", what);
 }
 
-static inline struct device *open_isa(int isa, int threads)
+static inline void reserve(struct device *d)
 {
-    struct device *d = cb_isa_open(isa, threads);
-
-    if (d)
-        ck_assert(d->ops->reserve(d, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
-    return d;
+    ck_assert(d->ops->reserve(d, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
 }
 
 static struct device *ref;
-static struct device *dev; /* of the ISA under test; NULL = not on this machine */
+static struct device *dev; /* of the ISA under test */
+
+/* Opens dev; 0: the machine lacks the ISA, so the test is skipped */
+static inline int open_isa(int isa, int threads)
+{
+    dev = cb_isa_open_or_skip(isa, threads);
+    if (dev)
+        reserve(dev);
+    return dev != NULL;
+}
 
 static inline void set_up(void)
 {
     seed = 88172645463325252ULL;
     ck_assert_int_eq(cb_device_open("ref", 2, &ref), 0);
-    ck_assert(ref->ops->reserve(ref, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
+    reserve(ref);
 }
 
 static inline void tear_down(void)

@@ -6,16 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kit/guard.h"
 #include "kit/isa.h"
+#include "kit/suite.h"
 
 enum { N_HEAD = 16, N_KV = 2, HD = 64, MOST_TOK = 40, N_SLOT = 16384 };
 
 static float *random_floats(size_t n)
 {
-    float *x = malloc(n * sizeof *x);
+    float *x = cb_guarded(n * sizeof *x);
     uint32_t state = 5;
 
-    ck_assert_ptr_nonnull(x);
     for (size_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
         x[i] = (float)(int32_t)state * 0x1p-30f;
@@ -27,7 +28,8 @@ static float *random_floats(size_t n)
 static int attend(int isa, int reserved, int n_tok, const float *kv, const float *q, float *out,
                   float *lse)
 {
-    struct device *d = cb_isa_open(isa, 2);
+    struct device *d =
+        reserved == 1 && n_tok == 1 ? cb_isa_open_or_skip(isa, 2) : cb_isa_open(isa, 2);
     struct kv_run run[N_KV];
     const struct attn a = { .n_tok = n_tok,
                             .n_head = N_HEAD,
@@ -57,7 +59,7 @@ START_TEST(more_queries_than_a_chunk_fit)
 {
     const size_t n = (size_t)MOST_TOK * N_HEAD;
     float *kv = random_floats((size_t)(N_SLOT + 1) * HD), *q = random_floats(n * HD);
-    float *out = malloc(2 * n * HD * sizeof *out), *lse = malloc(2 * n * sizeof *lse);
+    float *out = cb_guarded(2 * n * HD * sizeof *out), *lse = cb_guarded(2 * n * sizeof *lse);
     static const int n_tok[] = { 1, 3, 8, 9, MOST_TOK };
 
     for (size_t i = 0; i < sizeof n_tok / sizeof *n_tok; i++) {
@@ -79,14 +81,9 @@ int main(void)
 {
     Suite *s = suite_create("work space");
     TCase *t = tcase_create("attention");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, more_queries_than_a_chunk_fit, 0, N_ISA);
     suite_add_tcase(s, t);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_run(s);
 }

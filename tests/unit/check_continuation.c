@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
+#include "kit/suite.h"
 
 static const char *const names[] = { "smollm2", "qwen2.5-0.5b" };
 
@@ -130,7 +131,7 @@ START_TEST(losses_are_those_of_pytorch)
     read_reference(names[_i], &r);
     model_path(r.root, path, sizeof path);
     if (access(path, R_OK))
-        printf("%s: skipped, %s is not there\n", names[_i], path);
+        cb_skip("%s is not there", path);
     else
         compare(&r, path);
     free_reference(&r);
@@ -141,15 +142,9 @@ int main(void)
 {
     Suite *suite = suite_create("continuation");
     TCase *t = tcase_create("real models");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, losses_are_those_of_pytorch, 0, (int)(sizeof names / sizeof *names));
-    srunner_set_fork_status(r, CK_NOFORK);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_run_nofork(suite);
 }

@@ -9,6 +9,7 @@
 
 #include "engine/session.h"
 #include "kit/isa.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "model/head_prune.h"
@@ -254,8 +255,6 @@ int main(void)
 {
     Suite *suite = suite_create("preview");
     TCase *tc = tcase_create("preview");
-    SRunner *r;
-    int failed;
 
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, top, 0, N_TYPE);
@@ -263,9 +262,5 @@ int main(void)
     tcase_add_test(tc, pays);
     tcase_add_test(tc, same_text);
     suite_add_tcase(suite, tc);
-    r = srunner_create(suite);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_run(suite);
 }

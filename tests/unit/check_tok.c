@@ -9,6 +9,7 @@
 
 #include "ctxbank.h"
 #include "gguf/gguf.h"
+#include "kit/suite.h"
 #include "text/tok_impl.h"
 
 static const char *const vectors[] = { "gpt2",
@@ -105,7 +106,7 @@ START_TEST(ids_are_the_originals)
     ck_assert_msg(doc != NULL, "%s: %s", path, e.text);
     if (!find_model(name, json_string_value(json_object_get(doc, "file")), path, sizeof path)) {
         ck_assert_int_ge(_i, N_OWN);
-        printf("skipped: %s is not there\n", path);
+        cb_skip("%s is not there", path);
         json_decref(doc);
         return;
     }
@@ -431,8 +432,6 @@ int main(void)
 {
     Suite *s = suite_create("tok");
     TCase *c = tcase_create("tok");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, ids_are_the_originals, 0, N_VECTORS);
@@ -445,8 +444,5 @@ int main(void)
     tcase_add_test(c, pieces_of_special_tokens);
     tcase_add_test(c, stream_of_characters);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_run(s);
 }

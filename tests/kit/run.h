@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* suite.h - runs a suite and tells tests that were skipped from those that passed. */
+#ifndef SUITE_H
+#define SUITE_H
+
+#include <check.h>
+
+enum { CB_SKIPPED = 77 }; /* the exit status by which automake knows a skipped program */
+
+/* Call at most once in a test that returns because this machine lacks what it needs. Prints
+ * "skipped: WHY", which tests/tally counts. */
+void cb_skip(const char *format, ...) CK_ATTRIBUTE_FORMAT(printf, 1, 2);
+
+/* Runs the suite and frees it. Returns the program's exit status: CB_SKIPPED if every test was
+ * skipped. nofork: one process, for tests that need the time or memory */
+int cb_run(Suite *s);
+int cb_run_nofork(Suite *s);
+
+#endif
