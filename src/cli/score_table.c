@@ -281,7 +281,9 @@ void cb_rows_free(struct rows *x)
 
 static void length_text(const struct row *r, char (*s)[16])
 {
-    snprintf(*s, sizeof *s, r->length ? "%d" : "", r->length);
+    **s = 0;
+    if (r->length)
+        snprintf(*s, sizeof *s, "%d", r->length);
 }
 
 static void loss_text(const struct row *r, char (*s)[48])

@@ -114,7 +114,7 @@ VEC_INLINE vf v_keep_ge(vf x, vf lim, vf y)
 
 VEC_INLINE vf v_swap(vf a)
 {
-    return __builtin_shuffle(a, (vi_){ 1, 0, 3, 2 });
+    return __builtin_shufflevector(a, a, 1, 0, 3, 2);
 }
 
 VEC_INLINE float v_hsum(vf a)
@@ -124,7 +124,7 @@ VEC_INLINE float v_hsum(vf a)
 
 VEC_INLINE float v_hmax(vf a)
 {
-    const vf b = v_max(a, __builtin_shuffle(a, (vi_){ 2, 3, 0, 1 }));
+    const vf b = v_max(a, __builtin_shufflevector(a, a, 2, 3, 0, 1));
     return b[0] > b[1] ? b[0] : b[1];
 }
 
