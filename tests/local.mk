@@ -5,6 +5,7 @@ check_programs = \
 	tests/methods/check_compose \
 	tests/unit/check_api \
 	tests/unit/check_calibrate \
+	tests/unit/check_codecs \
 	tests/unit/check_continuation \
 	tests/unit/check_cpus \
 	tests/unit/check_eval \
@@ -93,6 +94,11 @@ tests_unit_check_eval_SOURCES = tests/unit/check_eval.c
 tests_unit_check_eval_CFLAGS = $(check_cflags)
 tests_unit_check_eval_LDFLAGS = $(check_ldflags)
 tests_unit_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_codecs_SOURCES = tests/unit/check_codecs.c tests/vectors/codecs.h
+tests_unit_check_codecs_CFLAGS = $(check_cflags)
+tests_unit_check_codecs_LDFLAGS = $(check_ldflags)
+tests_unit_check_codecs_LDADD = $(check_ldadd)
 
 tests_unit_check_cpus_SOURCES = tests/unit/check_cpus.c
 tests_unit_check_cpus_CFLAGS = $(check_cflags)
@@ -278,6 +284,7 @@ EXTRA_DIST += \
 	tests/vectors/continuation-qwen2.5-0.5b.json \
 	tests/vectors/continuation-smollm2.json \
 	tests/vectors/kvpress-smollm2.json \
+	tests/vectors/make_codecs.py \
 	tests/vectors/make_continuation.py \
 	tests/vectors/make_kvpress.py \
 	tests/vectors/make_methods.py \
