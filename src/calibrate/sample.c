@@ -12,17 +12,20 @@
 
 /* A file from which samples are cut. */
 struct source {
-    int32_t *ids; /* [n] tokens of a text; BOS first where the model asks for it */
-    int n;
+    int32_t *ids; /* [n] tokens of a text; bos: the first is BOS, as the model asks for it */
+    int n, bos;
     struct item_list items; /* items of JSON lines */
     int jsonl;
 };
 
 static int read_text(const cb_model *m, const char *path, struct source *x)
 {
+    struct cb_model_info info;
     struct buf text = { 0 };
     int err = cb_file_read_path(path, &text);
 
+    cb_model_get_info(m, &info);
+    x->bos = info.add_bos;
     if (!err)
         err = cb_tokenize(m, text.s, text.n, CB_TOK_BOS, &x->ids, &x->n);
     cb_buf_free(&text);
@@ -61,7 +64,7 @@ static int cut(const cb_model *m, const struct source *x, int i, int n, int n_ct
         return CB_ENOMEM;
     memcpy(out->ids, x->ids + (room > 0 && n > 1 ? (int64_t)room * i / (n - 1) : 0),
            (size_t)out->n * sizeof *out->ids);
-    if (out->n)
+    if (out->n && x->bos)
         out->ids[0] = x->ids[0];
     return CB_OK;
 }

@@ -114,6 +114,19 @@ void cb_ruler_depths(struct rng *r, double *depth, int n)
     qsort(depth, (size_t)n, sizeof *depth, by_value);
 }
 
+/* A key unlike the i before it: each has its own answer. */
+static void new_key(struct niah *x, int i, struct rng *r)
+{
+    int taken;
+
+    do {
+        taken = 0;
+        cb_value(r, x->t->key, &x->key[i]);
+        for (int j = 0; j < i; j++)
+            taken |= !strcmp(x->key[j], x->key[i]);
+    } while (taken);
+}
+
 static void set_niah(struct niah *x, struct rng *r)
 {
     const struct ruler_task *t = x->t;
@@ -126,7 +139,7 @@ static void set_niah(struct niah *x, struct rng *r)
             x->start--;
     }
     for (int i = 0; i < t->n_key; i++)
-        cb_value(r, t->key, &x->key[i]);
+        new_key(x, i, r);
     for (int i = 0; i < n; i++)
         order[i] = i;
     cb_rng_shuffle(r, order, n);

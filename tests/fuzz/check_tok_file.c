@@ -248,6 +248,32 @@ START_TEST(small_vocabularies_work)
 }
 END_TEST
 
+/* Of merges of equal scores the left one comes first, whichever piece has the lower id. */
+START_TEST(equal_scores_merge_from_the_left)
+{
+    static const int32_t first[] = { 6, 264, 263 }, second[] = { 6, 265, 3 };
+    struct gguf *g;
+    struct tok *t;
+
+    plan_spm(&plan);
+    plan.tokens[5] = "bc";
+    plan.tokens[263] = "c";
+    plan.tokens[264] = "ab";
+    plan.tokens[265] = "aa";
+    plan.n_tokens = plan.n_types = plan.n_scores = 266;
+    for (int i = 263; i < 266; i++)
+        plan.types[i] = 1;
+    for (int i = 0; i < 266; i++)
+        plan.scores[i] = i == 6 ? -9 : -3;
+    g = write_plan(&plan);
+    ck_assert_msg(cb_tok_open(g, &t) == 0, "%s", cb_error());
+    ids_are(t, "abc", first, 3);
+    ids_are(t, "aaa", second, 3);
+    cb_tok_close(t);
+    cb_gguf_close(g);
+}
+END_TEST
+
 /* The space in front can be switched off, and an unknown character becomes <unk> where bytes lack.
  */
 START_TEST(switches)
@@ -289,6 +315,7 @@ int main(void)
     tcase_add_loop_test(c, damage_is_named, 0, (int)(sizeof damages / sizeof *damages));
     tcase_add_test(c, small_vocabularies_work);
     tcase_add_test(c, switches);
+    tcase_add_test(c, equal_scores_merge_from_the_left);
     suite_add_tcase(s, c);
     srunner_run_all(r, CK_NORMAL);
     failed = srunner_ntests_failed(r);

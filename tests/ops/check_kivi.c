@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/evict.h"
 #include "device/kivi.h"
 #include "kit/guard.h"
 #include "kit/isa.h"
@@ -248,6 +249,33 @@ START_TEST(a_merged_slot_is_what_was_set)
         for (int c = 0; c < HD && i != 7; c++)
             ck_assert_float_eq_tol(y[c], mark(i, 1, c, 0), 0.2f);
     }
+    cb_store_close(&s);
+}
+END_TEST
+
+/* An eviction drops the slot that it was given, quantised or not. */
+START_TEST(the_given_slot_is_dropped)
+{
+    static const int drop[] = { 0, 7, 63, 64, 99 };
+    struct store s;
+    struct bank b = { .dev = dev, .store = &s, .n_layer = 1, .n_kv = N_KV, .hd = HD, .n_ctx = CAP };
+    struct eviction *e;
+
+    open_store(&s, 4, 32, 4, 32);
+    append(&s, 0, 100);
+    ck_assert(!cb_kivi_advance(&s, dev));
+    ck_assert(!cb_evict_new(&b, "test", -1, &e));
+    cb_evict_begin(e, 0, 0);
+    for (int h = 0; h < N_KV; h++)
+        ck_assert(!cb_evict_drop(e, h, drop[_i]));
+    ck_assert(!cb_evict_apply(e));
+    for (int h = 0; h < N_KV; h++) {
+        ck_assert_int_eq(s.n[h], 99);
+        for (int i = 0; i < 99; i++)
+            ck_assert_int_eq(cb_store_pos(&s, h, i), i + (i >= drop[_i]));
+    }
+    expect(&s, 0.2f);
+    cb_evict_free(e);
     cb_store_close(&s);
 }
 END_TEST
@@ -559,6 +587,7 @@ int main(void)
     tcase_add_test(c, bytes_as_the_formula);
     tcase_add_loop_test(c, stores_survive_any_dropping, 0, 8);
     tcase_add_test(c, a_merged_slot_is_what_was_set);
+    tcase_add_loop_test(c, the_given_slot_is_dropped, 0, 5);
     tcase_add_loop_test(c, attention_reads_what_is_stored, 0, 1 + N_ISA);
     tcase_add_loop_test(c, every_policy_stays_near_f16, 0, sizeof policies / sizeof *policies);
     tcase_add_test(c, short_timelines_lose_nothing);

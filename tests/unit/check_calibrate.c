@@ -13,17 +13,24 @@
 #include "calibrate/row_stats.h"
 #include "calibrate/sample.h"
 #include "calibrate/trial.h"
+#include "eval/ask.h"
+#include "eval/metric.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
 enum { N = 40, STEPS = 6 };
 
-static struct cb_model *open_tiny(int n_layer, int n_threads)
+static struct cb_model *open_family(const char *family, int n_layer, int n_threads)
 {
-    struct tiny t = cb_tiny_small("qwen2");
+    struct tiny t = cb_tiny_small(family);
 
     t.n_layer = n_layer;
     return cb_toy_model(&t, "cpu", n_threads);
+}
+
+static struct cb_model *open_tiny(int n_layer, int n_threads)
+{
+    return open_family("qwen2", n_layer, n_threads);
 }
 
 static struct scores of(const float *rows, int n_row, int n, int prompt)
@@ -383,11 +390,83 @@ START_TEST(trials_beside_the_full_cache)
 }
 END_TEST
 
+/* What the full cache answers to an item, token by token -> text; returns the number of tokens */
+static int greedy(struct cb_model *m, const struct item *it, int n_ctx, char *text, int cap)
+{
+    const struct cb_session_params p = { .n_ctx = n_ctx, .policy = "full" };
+    struct prompt prompt;
+    cb_session *s;
+    int n = 0, at = 0;
+
+    ck_assert_msg(!cb_ask_prompt(m, NULL, it, n_ctx, 1, &prompt), "%s", cb_error());
+    ck_assert(!cb_session_open(m, &p, &s));
+    ck_assert(!cb_session_prefill(s, prompt.ids, prompt.n, NULL));
+    for (; n < it->max_new; n++) {
+        const float *y = cb_session_logits(s);
+        int32_t best = 0;
+        for (int i = 1; i < m->hp.n_vocab; i++)
+            best = y[i] > y[best] ? i : best;
+        if (cb_token_is_end(m, best))
+            break;
+        at += cb_token_bytes(m, best, 0, text + at, cap - at);
+        ck_assert(!cb_session_decode(s, best));
+    }
+    text[at] = '\0';
+    cb_session_close(s);
+    free(prompt.ids);
+    return n;
+}
+
+static void make_item(struct item *it, const char *context, const char *answer)
+{
+    ck_assert(!cb_item_make(it, "x", "x", context, "", &answer, 1));
+    it->metric = cb_metric_find("contains");
+    it->max_new = 8;
+}
+
+/* A policy that misses one token of a right answer does not hold the item. */
+START_TEST(an_item_is_held_by_all_its_tokens)
+{
+    static const char *const spec[] = { "full", "streamingllm:budget=36" };
+    struct cb_model *m = open_tiny(3, 2);
+    int nearly = 0, held = 0;
+
+    for (int k = 0; k < 60 && (!nearly || !held); k++) {
+        struct verdict v[2] = { { 0 } };
+        struct trial t = { .model = m, .policy = spec, .n = 2, .n_ctx = 256, .of = v };
+        struct item it;
+        char context[80], text[256] = "";
+        int n;
+
+        for (int i = 0; i < 79; i++)
+            context[i] = (char)('a' + (i * i + k * (i + 3)) % 26);
+        context[79] = '\0';
+        make_item(&it, context, "");
+        n = greedy(m, &it, 256, text, sizeof text);
+        cb_item_free(&it);
+        make_item(&it, context, text);
+        if (n == 8 && strlen(text) > 7) {
+            ck_assert_msg(!cb_trial_item(&t, &it), "%s", cb_error());
+            if (t.n_right && t.n_token == 8) {
+                ck_assert_int_eq(v[0].held, 1);
+                ck_assert_int_eq(v[1].held, v[1].same == 8);
+                nearly |= v[1].same == 7;
+                held |= v[1].same == 8;
+            }
+        }
+        cb_trial_free(&t);
+        cb_item_free(&it);
+    }
+    ck_assert(nearly && held);
+    cb_model_close(m);
+}
+END_TEST
+
 /* ---- samples ---- */
 
 START_TEST(samples_of_a_text)
 {
-    struct cb_model *m = open_tiny(1, 1);
+    struct cb_model *m = open_family(_i ? "llama" : "qwen2", 1, 1); /* with BOS, without */
     struct samples s;
     char file[64];
     const char *const path[] = { file };
@@ -412,6 +491,7 @@ START_TEST(samples_of_a_text)
     for (int i = 0; i < 3; i++) { /* the first, the middle, the last */
         ck_assert_int_eq(s.at[i].n, 50);
         ck_assert_int_eq(memcmp(s.at[i].ids + 1, ids + (n - 50) * i / 2 + 1, 49 * sizeof *ids), 0);
+        ck_assert_int_eq(s.at[i].ids[0], ids[_i ? 0 : (n - 50) * i / 2]);
     }
     free(ids);
     cb_samples_free(&s);
@@ -579,7 +659,8 @@ int main(void)
     tcase_add_loop_test(c, similarities_of_rows, 0, 2);
     tcase_add_test(c, a_probe_sees_every_row);
     tcase_add_test(c, trials_beside_the_full_cache);
-    tcase_add_test(c, samples_of_a_text);
+    tcase_add_test(c, an_item_is_held_by_all_its_tokens);
+    tcase_add_loop_test(c, samples_of_a_text, 0, 2);
     tcase_add_loop_test(c, bad_presets_are_refused, 0, sizeof refused / sizeof *refused);
     tcase_add_test(c, presets_are_taken);
     tcase_add_test(c, d2o_splits_by_a_preset);

@@ -264,6 +264,8 @@ START_TEST(needles_stand_at_their_depth)
         ck_assert_msg(share >= it->depth - 4.5 && share <= it->depth + 0.5, "%s: at %.2f %%",
                       it->id, share);
         ck_assert_ptr_null(strstr(at + 9, "One of the special"));
+        if (it->depth == 100) /* nothing follows */
+            ck_assert_str_eq(strstr(at, it->answer[0]) + strlen(it->answer[0]), ".\n\n");
         ck_assert(at == body || it->depth == 100 || !strncmp(at - 2, ". ", 2));
     }
     cb_item_list_free(&x);
@@ -307,6 +309,22 @@ START_TEST(pass_keys_are_in_the_noise)
         check_answers_inside(&x.at[i]);
     }
     ck_assert_str_ne(x.at[0].answer[0], x.at[1].answer[0]);
+    cb_item_list_free(&x);
+}
+END_TEST
+
+START_TEST(pass_keys_at_both_ends)
+{
+    static const int length[] = { 1000 }, depth[] = { 0, 100 };
+    const struct gen g = gen_of(length, 1, depth, 2, 1);
+    struct item_list x = { 0 };
+    char end[32];
+
+    ck_assert_msg(!cb_gen_passkey(&g, &x), "%s", cb_error());
+    ck_assert_int_eq(x.n, 2);
+    ck_assert_int_eq(strncmp(strstr(x.at[0].context, "\n\n") + 2, "The pass key is ", 16), 0);
+    snprintf(end, sizeof end, "%s is the pass key. \n\n", x.at[1].answer[0]);
+    ck_assert_str_eq(x.at[1].context + strlen(x.at[1].context) - strlen(end), end);
     cb_item_list_free(&x);
 }
 END_TEST
@@ -430,6 +448,62 @@ START_TEST(ruler_counts_are_the_papers)
 }
 END_TEST
 
+/* The rank of the needle with the answer among all needles of a context */
+static int rank_of(const struct item *it, const char *what)
+{
+    const char *own = strstr(it->context, it->answer[0]);
+    int n = -1;
+
+    for (const char *at = it->context; (at = strstr(at, what)) && at < own; at++)
+        n++;
+    return n;
+}
+
+/* The needle that is asked for is any of the four, and so is the document of a question. */
+START_TEST(ruler_shuffles)
+{
+    static const int length[] = { 512 };
+    const struct gen g = gen_of(length, 1, NULL, 0, 40);
+    struct item_list x = { 0 };
+    int seen[4] = { 0 };
+
+    ck_assert(!cb_gen_ruler(&g, ruler("niah_multikey_1"), &x));
+    for (int i = 0; i < x.n; i++)
+        seen[rank_of(&x.at[i], "One of the special magic")]++;
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_gt(seen[i], 2);
+    cb_item_list_free(&x);
+}
+END_TEST
+
+/* The key that is asked for, the first after "for", has one needle: no other key and no distractor
+ * is alike. */
+static void check_one_needle(const struct item *it)
+{
+    const char *key = strstr(it->question, " for ") + 5, *at = it->context;
+    const size_t n = strcspn(key, " ,?");
+    int found = 0;
+
+    while ((at = strstr(at, " for "))) {
+        at += 5;
+        found += !strncmp(at, key, n) && !strncmp(at + n, " is: ", 5);
+    }
+    ck_assert_msg(found == 1, "%s: %d needles for %.*s", it->id, found, (int)n, key);
+}
+
+START_TEST(ruler_keys_do_not_collide)
+{
+    static const int length[] = { 512, 4096 };
+    struct gen g = gen_of(length + _i, 1, NULL, 0, _i ? 100 : 4000);
+    struct item_list x = { 0 };
+
+    ck_assert(!cb_gen_ruler(&g, ruler(_i ? "niah_multikey_2" : "niah_multikey_1"), &x));
+    for (int i = 0; i < x.n; i++)
+        check_one_needle(&x.at[i]);
+    cb_item_list_free(&x);
+}
+END_TEST
+
 START_TEST(ruler_questions_take_documents_of_others)
 {
     static const int length[] = { 1024 };
@@ -454,6 +528,9 @@ START_TEST(ruler_questions_take_documents_of_others)
     for (int i = 0; i < 3; i++) {
         check_answers_inside(&x.at[i]);
         check_length(&x.at[i], 0.03);
+        ck_assert_int_gt(rank_of(&x.at[i], "Document "), 0); /* chance: neither first nor last */
+        ck_assert_int_lt(rank_of(&x.at[i], "Document "),
+                         occurrences(x.at[i].context, "Document ") - 1);
     }
     cb_item_list_free(&x);
 }
@@ -513,9 +590,12 @@ int main(void)
     tcase_add_test(made, needles_stand_at_their_depth);
     tcase_add_test(made, several_needles_are_spread);
     tcase_add_test(made, pass_keys_are_in_the_noise);
+    tcase_add_test(made, pass_keys_at_both_ends);
     tcase_add_test(made, stages_two_has_its_sum_in_the_dictionary);
     tcase_add_test(made, ruler_has_thirteen_tasks);
     tcase_add_test(made, ruler_counts_are_the_papers);
+    tcase_add_test(made, ruler_shuffles);
+    tcase_add_loop_test(made, ruler_keys_do_not_collide, 0, 2);
     tcase_add_test(made, ruler_questions_take_documents_of_others);
     tcase_add_test(made, a_seed_makes_the_same_items);
     tcase_add_test(made, what_does_not_fit_is_refused);

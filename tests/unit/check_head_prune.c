@@ -147,6 +147,98 @@ START_TEST(top)
 }
 END_TEST
 
+/* ---- the bound's promise ---- */
+
+static double dot(const float *x, const float *y)
+{
+    double sum = 0;
+    for (int i = 0; i < IN; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+static void add(float *x, double c, const float *y)
+{
+    for (int i = 0; i < IN; i++)
+        x[i] += (float)(c * (double)y[i]);
+}
+
+/* What the preview's five bits take from a row */
+static void rounding(const float *row, float *e)
+{
+    uint8_t block[IN];
+
+    cb_dtype[DT_Q5_0].from_f32(row, block, IN);
+    cb_dtype[DT_Q5_0].to_f32(block, e, IN);
+    for (int i = 0; i < IN; i++)
+        e[i] = row[i] - e[i];
+}
+
+/* By how many standard deviations the rounding of a row changes its logit */
+static double spreads(const float *e, const float *x)
+{
+    return dot(e, x) / sqrt(dot(e, e) * dot(x, x) / IN);
+}
+
+/* Activations for which `best` is the largest logit by a little, the preview takes five and a half
+ * deviations from it, and adds as many to the logit of `rival`. */
+static void disputed(const float *best, const float *rival, float *x)
+{
+    float e[2][IN], difference[IN];
+    double gap;
+
+    rounding(best, e[0]);
+    rounding(rival, e[1]);
+    for (int i = 0; i < IN; i++) {
+        x[i] = normal();
+        difference[i] = best[i] - rival[i];
+    }
+    add(x, 8 / sqrt(dot(best, best)), best);
+    add(x, 8 / sqrt(dot(rival, rival)), rival);
+    for (int round = 0; round < 20; round++) { /* the three wishes hardly touch one another */
+        add(x, (5.5 - spreads(e[0], x)) / sqrt(dot(e[0], e[0])), e[0]);
+        add(x, (-5.5 - spreads(e[1], x)) / sqrt(dot(e[1], e[1])), e[1]);
+        gap = 0.2 * sqrt(dot(e[0], e[0]) * dot(x, x) / IN);
+        add(x, (gap - dot(difference, x)) / dot(difference, difference), difference);
+    }
+    ck_assert_double_eq_tol(spreads(e[0], x), 5.5, 0.3);
+    ck_assert_double_eq_tol(spreads(e[1], x), -5.5, 0.3);
+}
+
+/* A row whose preview is far too small, within the bound, is found, wherever it lies. */
+START_TEST(a_row_that_the_preview_hides_is_found)
+{
+    static const int places[] = { 0, 15, 63, 64, 2047, 4991, 4992, OUT - 1 };
+    const int best = places[_i], rival = 1234;
+    struct weight w = { .name = "w", .type = DT_F32, .n_in = IN, .n_out = OUT };
+    float *raw = alloc((size_t)OUT * IN, sizeof *raw), *y = alloc(OUT, sizeof *y), x[IN];
+    struct head_prune_luck luck = { 0 };
+    struct head_prune *p;
+    struct device *d;
+    struct mm all = { &w, NULL, alloc(OUT, sizeof(float)), OUT, 0, 1 };
+
+    for (int i = 0; i < OUT * IN; i++)
+        raw[i] = 0.2f * normal();
+    w.raw = raw;
+    disputed(raw + (size_t)best * IN, raw + (size_t)rival * IN, x);
+    cb_toy_ok(cb_device_open("cpu", 2, &d));
+    cb_toy_ok(d->ops->load(d, &w));
+    ck_assert_int_ge(d->ops->reserve(d, 1, IN, OUT, 1, 64, 1), 0);
+    cb_toy_ok(cb_head_prune_new(d, &w, OUT * cb_row_bytes(DT_F32, IN), &p));
+    d->ops->matmul(d, &all, 1, x, 1);
+    cb_head_prune_top(d, p, &luck, 1, x, y);
+    same_top(all.y, y, 1, OUT / 2, "a hidden row");
+    ck_assert_float_eq(y[best], all.y[best]);
+    ck_assert_float_gt(all.y[best], all.y[rival]);
+    cb_head_prune_free(d, p);
+    d->ops->unload(d, &w);
+    cb_device_close(d);
+    free(raw);
+    free(y);
+    free(all.y);
+}
+END_TEST
+
 /* Rows that were asked for are those of the whole product; what is not in their groups stays. */
 START_TEST(some_rows)
 {
@@ -258,6 +350,7 @@ int main(void)
 
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, top, 0, N_TYPE);
+    tcase_add_loop_test(tc, a_row_that_the_preview_hides_is_found, 0, 8);
     tcase_add_loop_test(tc, some_rows, 0, N_TYPE);
     tcase_add_test(tc, pays);
     tcase_add_test(tc, same_text);

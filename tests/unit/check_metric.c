@@ -19,6 +19,8 @@ static const struct {
 } rows[] = {
     { "qa_f1", "The Free Guy!", "free guy", 1 },
     { "qa_f1", "It is Free Guy.", "Free Guy", 2.0 * 2 / (4 + 2) },
+    { "qa_f1", "an apple", "the apple", 1 },
+    { "em", "An apple a day", "apple day", 1 },
     { "qa_f1", "go go go", "go go stop", 2.0 * 2 / 6 },
     { "qa_f1", "", "x", 0 },
     { "qa_f1", "nothing", "x y", 0 },
@@ -33,6 +35,9 @@ static const struct {
     { "choice", "Answer: B, not A", "B", 1 },
     { "choice", "DAB C", "C", 1 },
     { "choice", "none", "A", 0 },
+    { "choice", "The answer is D.", "D", 1 },
+    { "choice", "E, so A", "A", 1 },
+    { "choice", "A", "D", 0 },
     { "last_number", "12 then 34.", "34", 1 },
     { "last_number", "34 then 12", "34", 0 },
     { "last_number", "no", "34", 0 },

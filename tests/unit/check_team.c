@@ -68,17 +68,14 @@ static int has_named(const struct task *t, int n, const char *name)
  * and the system knows a thread that has ended for a moment longer. */
 static int wait_for(int want, struct task *t)
 {
-    int n = -1;
-
-    for (int i = 0; i < 2000; i++, usleep(1000)) {
+    for (;; usleep(1000)) {
+        const int n = tasks(t);
         int begun = 0;
-        n = tasks(t);
         for (int k = 0; k < n; k++)
             begun += !(t[k].blocked >> (SIGSEGV - 1) & 1);
         if (n == want && begun == n)
-            break;
+            return n;
     }
-    return n;
 }
 
 START_TEST(threads_live_with_the_team)
