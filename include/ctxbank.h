@@ -179,6 +179,8 @@ struct cb_model_info {
     int64_t n_params;
     uint64_t file_bytes;
     int n_layer, n_embd, n_head, n_kv, head_dim, n_ff, n_vocab, n_ctx_train;
+    int n_policy_layer; /* layers on which policies act: all, or those that see everything in a model
+                           whose other layers see a window alone */
     int32_t bos, eos; /* -1 = none */
     int add_bos;      /* 1: texts begin with bos */
     int space_prefix; /* 1: the tokenizer puts a space before a text; CB_TOK_WHOLE removes it */

@@ -139,7 +139,7 @@ static void work_close(struct device *d, struct work *w)
 static int open_policy(struct cb_session *s, const char *spec, const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct shape sh = { .n_layer = s->model->global ? s->model->n_global : hp->n_layer,
+    const struct shape sh = { .n_layer = cb_model_policy_layers(s->model),
                               .n_head = hp->n_head,
                               .n_kv = hp->n_kv,
                               .hd = hp->hd,

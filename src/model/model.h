@@ -150,6 +150,12 @@ int cb_model_prune_head(struct cb_model *m);
  * status: CB_ENOMEM. */
 int cb_model_weights_hash(struct cb_model *m, uint64_t *out);
 
+/* How many layers policies act on: all, or those in m->global */
+static inline int cb_model_policy_layers(const struct cb_model *m)
+{
+    return m->global ? m->n_global : m->hp.n_layer;
+}
+
 /* Tables of rotation for sessions of n_ctx tokens; inv_freq NULL where no layer uses one */
 int cb_model_rope(const struct cb_model *m, int n_ctx, struct rope rope[ROPE_TABLES]);
 

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "ctxbank.h"
+#include "engine/session.h"
 #include "kit/isa.h"
 #include "kit/tiny.h"
 
@@ -370,6 +371,79 @@ START_TEST(every_policy)
 }
 END_TEST
 
+/* Budgets that drop or pass over most tokens, where they act on some of the layers alone */
+static const char *const narrow[] = {
+    "full",
+    "window:budget=12",
+    "streamingllm:budget=12",
+    "h2o:budget=12",
+    "snapkv:budget=12,window=4",
+    "pyramidkv:budget=12,window=4,beta=2",
+    "simlayerkv:recent=12,threshold=0.5",
+    "d2o:budget=12,layers=uniform",
+    "tova:budget=12",
+    "omnikv:budget=12",
+    "pod:recent=8,sinks=2",
+};
+
+/* Layers with a window of the model's own keep that window, whatever the policy; the plan knows. */
+static void check_held(const cb_session *s, const char *name, const char *policy, int n_prompt,
+                       int n_gen)
+{
+    const struct cb_model *m = s->model;
+    struct cb_memory now, plan;
+
+    for (int l = 0; l < m->hp.n_layer; l++) {
+        const int window = m->layer[l].window, most = cb_store_max_len(&s->bank.store[l]);
+        if (window && m->global)
+            ck_assert_msg(most == (n_gen ? window : window - 1), "%s, %s: layer %d holds %d", name,
+                          policy, l, most);
+    }
+    cb_session_memory(s, &now);
+    ok(cb_session_plan(s, n_prompt, n_gen, &plan));
+    ck_assert_msg(plan.at_most ? now.kv_bytes <= plan.kv_bytes : now.kv_bytes == plan.kv_bytes,
+                  "%s, %s: %llu bytes, planned %llu", name, policy,
+                  (unsigned long long)now.kv_bytes, (unsigned long long)plan.kv_bytes);
+    ck_assert_msg(plan.at_most ? now.kv_peak_bytes <= plan.kv_peak_bytes
+                               : now.kv_peak_bytes == plan.kv_peak_bytes,
+                  "%s, %s: peak of %llu bytes, planned %llu", name, policy,
+                  (unsigned long long)now.kv_peak_bytes, (unsigned long long)plan.kv_peak_bytes);
+}
+
+/* The same answers, whatever the chunks and the number of threads */
+START_TEST(narrow_policies)
+{
+    static const int chunks[] = { 16, 5 };
+    struct recipe r;
+    cb_model *m;
+
+    open_recipe(&r, names[_i]);
+    m = open_model(&r, 1);
+    for (size_t p = 0; p < sizeof narrow / sizeof *narrow; p++) {
+        float *first = malloc((size_t)r.n_vocab * sizeof *first);
+        for (int k = 0; k < 2; k++) {
+            cb_session *s = open_session(&r, m, chunks[k], narrow[p]);
+            const size_t bytes = (size_t)r.n_vocab * sizeof *first;
+            ok(cb_session_prefill(s, r.ids, r.n - 10, NULL));
+            check_held(s, names[_i], narrow[p], r.n - 10, 0);
+            for (int i = r.n - 10; i < r.n; i++)
+                ok(cb_session_decode(s, r.ids[i]));
+            check_held(s, names[_i], narrow[p], r.n - 10, 10);
+            if (k)
+                ck_assert_msg(!memcmp(first, cb_session_logits(s), bytes), "%s, %s: chunks matter",
+                              names[_i], narrow[p]);
+            memcpy(first, cb_session_logits(s), bytes);
+            for (int t = 0; t < r.n_vocab; t++)
+                ck_assert(isfinite(first[t]));
+            cb_session_close(s);
+        }
+        free(first);
+    }
+    cb_model_close(m);
+    close_recipe(&r);
+}
+END_TEST
+
 /* ---- the list of recipes ---- */
 
 static int by_name(const void *a, const void *b)
@@ -409,6 +483,7 @@ int main(void)
     tcase_add_test(t, every_policy);
     tcase_add_loop_test(t, logits, 0, n_names * N_DEVICES);
     tcase_add_loop_test(t, policies, 0, n_names);
+    tcase_add_loop_test(t, narrow_policies, 0, n_names);
     suite_add_tcase(suite, t);
     srunner_run_all(r, CK_ENV);
     failed = srunner_ntests_failed(r);
