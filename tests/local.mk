@@ -255,6 +255,7 @@ EXTRA_DIST += \
 	tests/vectors/family-cohere2.json \
 	tests/vectors/family-command-r.json \
 	tests/vectors/family-dynamic.json \
+	tests/vectors/family-exaone.json \
 	tests/vectors/family-exaone4.json \
 	tests/vectors/family-falcon.json \
 	tests/vectors/family-falcon40b.json \
@@ -267,6 +268,8 @@ EXTRA_DIST += \
 	tests/vectors/family-granite.json \
 	tests/vectors/family-granitemoe.json \
 	tests/vectors/family-internlm2.json \
+	tests/vectors/family-llama4.json \
+	tests/vectors/family-mistral3.json \
 	tests/vectors/family-mixtral.json \
 	tests/vectors/family-olmo2.json \
 	tests/vectors/family-olmo3.json \

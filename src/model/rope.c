@@ -68,11 +68,14 @@ static double divisor_of(const struct rope_params *p, int n_rot, int n_ctx, int 
 }
 
 /* YaRN, section 3.3: logits grow with the factor, here by way of cos and sin. */
+static double yarn_growth(const struct rope_params *p, double mul)
+{
+    return p->scaling == ROPE_YARN && p->factor > 1 ? 1 + 0.1 * mul * log((double)p->factor) : 1;
+}
+
 static double scale_of(const struct rope_params *p)
 {
-    const double yarn =
-        p->scaling == ROPE_YARN && p->factor > 1 ? 1 + 0.1 * log((double)p->factor) : 1;
-    return yarn * (double)p->attn_factor;
+    return yarn_growth(p, 1) / yarn_growth(p, (double)p->log_mul) * (double)p->attn_factor;
 }
 
 int cb_rope_open(struct rope *r, const struct rope_params *p, int n_rot, int n_ctx)
