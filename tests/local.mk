@@ -59,6 +59,7 @@ libtest_la_SOURCES = \
 	tests/kit/folder.c tests/kit/folder.h \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
 	tests/kit/isa.c tests/kit/isa.h \
+	tests/kit/recipe.c tests/kit/recipe.h \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/tiny.c tests/kit/tiny.h \
 	tests/kit/settings.c tests/kit/settings.h \
@@ -107,7 +108,7 @@ tests_unit_check_shared_prefill_LDADD = $(check_ldadd)
 
 tests_unit_check_far_memory_SOURCES = tests/unit/check_far_memory.c
 tests_unit_check_far_memory_CFLAGS = $(check_cflags)
-tests_unit_check_far_memory_LDADD = $(check_ldadd)
+tests_unit_check_far_memory_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)
@@ -141,7 +142,7 @@ tests_ops_check_matmul_CFLAGS = $(check_cflags)
 tests_ops_check_matmul_LDADD = $(check_ldadd)
 tests_fuzz_check_hostile_SOURCES = tests/fuzz/check_hostile.c
 tests_fuzz_check_hostile_CFLAGS = $(check_cflags)
-tests_fuzz_check_hostile_LDADD = $(check_ldadd)
+tests_fuzz_check_hostile_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_methods_SOURCES = tests/methods/check_methods.c tests/vectors/methods.h
 tests_methods_check_methods_CFLAGS = $(check_cflags)

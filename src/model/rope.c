@@ -86,8 +86,12 @@ int cb_rope_open(struct rope *r, const struct rope_params *p, int n_rot, int n_c
     r->inv_freq = cb_calloc((size_t)n_rot / 2, sizeof *r->inv_freq);
     if (!r->inv_freq)
         return CB_ENOMEM;
-    for (int i = 0; i < n_rot / 2; i++)
+    for (int i = 0; i < n_rot / 2; i++) {
         r->inv_freq[i] = (float)(pow(base, -2.0 * i / n_rot) / divisor_of(p, n_rot, n_ctx, i));
+        if (!isfinite(r->inv_freq[i]))
+            return cb_fail(CB_EFORMAT, "rotation: frequency %d is %g; base %g, scale %g", i,
+                           (double)r->inv_freq[i], base, (double)p->factor);
+    }
     return CB_OK;
 }
 
