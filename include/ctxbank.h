@@ -161,15 +161,15 @@ struct cb_model_params {
     int rows_only;      /* 1 = keys and values are never prepacked into the integer blocks that the
                            kernels multiply; they stay rows */
     int small_pages;    /* 1 = the pages of a long context are not merged into huge pages */
-    const char *preset_dir; /* folder of presets, METHOD-FINGERPRINT.json, which fit a policy to a
-                               model; `pkg-config --variable=presetdir ctxbank` prints the installed
-                               one. NULL = none: policies use their general defaults */
+    const char *preset_dir;   /* folder of presets, METHOD-FINGERPRINT.json, which fit a policy to a
+                                 model; `pkg-config --variable=presetdir ctxbank` prints the
+                                 installed one. NULL = none: policies use their general defaults */
     const char *rope_scaling; /* how positions beyond the model's training are scaled: "none",
                                  "linear", "dynamic" (NTK), "yarn"; NULL = as the file says */
     float rope_scale;         /* by this factor; 0 = as the file says */
     float rope_freq_base;     /* base of the rotation's frequencies; 0 = as the file says */
     int vocab_only;           /* 1 = text functions only: no weights, no sessions */
-    cb_log_fn log;          /* NULL = none. It may be called until the model is closed */
+    cb_log_fn log;            /* NULL = none. It may be called until the model is closed */
     void *log_arg;
 };
 
@@ -179,9 +179,11 @@ struct cb_model_info {
     int64_t n_params;
     uint64_t file_bytes;
     int n_layer, n_embd, n_head, n_kv, head_dim, n_ff, n_vocab, n_ctx_train;
-    int32_t bos, eos; /* -1 = none */
-    int add_bos;      /* 1: texts begin with bos */
-    int space_prefix; /* 1: the tokenizer puts a space before a text; CB_TOK_WHOLE removes it */
+    int n_policy_layer; /* layers on which policies act: all, or those that see everything in a
+                           model whose other layers see a window alone */
+    int32_t bos, eos;   /* -1 = none */
+    int add_bos;        /* 1: texts begin with bos */
+    int space_prefix;   /* 1: the tokenizer puts a space before a text; CB_TOK_WHOLE removes it */
     const char *device, *isa; /* "cpu", "avx512"; "" with vocab_only */
     int n_threads;
     uint64_t fingerprint;  /* hash of shape and vocabulary: the same in every quantisation. Names of

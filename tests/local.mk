@@ -75,6 +75,7 @@ libtest_la_SOURCES = \
 	tests/kit/guard.c tests/kit/guard.h \
 	tests/kit/isa.c tests/kit/isa.h \
 	tests/kit/suite.c tests/kit/suite.h \
+	tests/kit/recipe.c tests/kit/recipe.h \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/suite.c tests/kit/suite.h \
 	tests/kit/tiny.c tests/kit/tiny.h \
@@ -145,6 +146,7 @@ tests_unit_check_far_memory_SOURCES = tests/unit/check_far_memory.c
 tests_unit_check_far_memory_CFLAGS = $(check_cflags)
 tests_unit_check_far_memory_LDFLAGS = $(check_ldflags)
 tests_unit_check_far_memory_LDADD = $(check_ldadd)
+tests_unit_check_far_memory_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)
@@ -197,6 +199,7 @@ tests_fuzz_check_hostile_SOURCES = tests/fuzz/check_hostile.c
 tests_fuzz_check_hostile_CFLAGS = $(check_cflags)
 tests_fuzz_check_hostile_LDFLAGS = $(check_ldflags)
 tests_fuzz_check_hostile_LDADD = $(check_ldadd)
+tests_fuzz_check_hostile_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_methods_SOURCES = tests/methods/check_methods.c tests/vectors/methods.h
 tests_methods_check_methods_CFLAGS = $(check_cflags)
@@ -356,6 +359,7 @@ EXTRA_DIST += \
 	tests/vectors/family-cohere2.json \
 	tests/vectors/family-command-r.json \
 	tests/vectors/family-dynamic.json \
+	tests/vectors/family-exaone.json \
 	tests/vectors/family-exaone4.json \
 	tests/vectors/family-falcon.json \
 	tests/vectors/family-falcon40b.json \
@@ -368,6 +372,8 @@ EXTRA_DIST += \
 	tests/vectors/family-granite.json \
 	tests/vectors/family-granitemoe.json \
 	tests/vectors/family-internlm2.json \
+	tests/vectors/family-llama4.json \
+	tests/vectors/family-mistral3.json \
 	tests/vectors/family-mixtral.json \
 	tests/vectors/family-olmo2.json \
 	tests/vectors/family-olmo3.json \

@@ -26,6 +26,8 @@
 /* Is attention the only reader of layer l, and does every generated token read all of it? */
 static int reads_all(const struct attention *a, int l)
 {
+    if (cb_policy_index(a->policy, l) < 0)
+        return 1;
     return !a->cross_layer && !cb_sparse_prefill_is(a) && a->plan[l].reads < 0 &&
            !cb_sketch_choice_is(a, l);
 }

@@ -13,9 +13,11 @@
 
 int cb_recall_open(struct recall *r, const cb_model *m, int k, int n_ctx)
 {
-    const size_t n = (size_t)m->hp.n_layer;
+    const size_t n = (size_t)cb_model_policy_layers(m);
 
-    *r = (struct recall){ .n_layer = m->hp.n_layer, .n_head = m->hp.n_head, .k = k, .dev = m->dev };
+    *r = (struct recall){
+        .n_layer = cb_model_policy_layers(m), .n_head = m->hp.n_head, .k = k, .dev = m->dev
+    };
     r->sum = cb_calloc(n * n, sizeof *r->sum);
     r->top = cb_calloc(n * (size_t)k, sizeof *r->top);
     r->n_top = cb_calloc(n, sizeof *r->n_top);

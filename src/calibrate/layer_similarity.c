@@ -45,9 +45,9 @@ double cb_similarity_divergence(const float *p, const float *q, int n)
 int cb_similarity_open(struct layer_similarity *a, const cb_model *m, int n_ctx)
 {
     const struct hparams *hp = &m->hp;
-    const size_t nl = (size_t)hp->n_layer, nh = (size_t)hp->n_head;
+    const size_t nl = (size_t)cb_model_policy_layers(m), nh = (size_t)hp->n_head;
 
-    *a = (struct layer_similarity){ .n_layer = hp->n_layer,
+    *a = (struct layer_similarity){ .n_layer = (int)nl,
                                     .n_head = hp->n_head,
                                     .n_kv = hp->n_kv,
                                     .n_ctx = n_ctx,

@@ -127,7 +127,7 @@ static json_t *model_of(const struct calibrate *c)
 
     snprintf(id, sizeof id, "%016" PRIx64, c->e.info.fingerprint);
     return json_pack("{s:s, s:s, s:i, s:i}", "fingerprint", id, "name", c->e.info.name, "n_layer",
-                     c->e.info.n_layer, "n_kv", c->e.info.n_kv);
+                     c->e.info.n_policy_layer, "n_kv", c->e.info.n_kv);
 }
 
 static int write_preset(const char *path, const json_t *preset)

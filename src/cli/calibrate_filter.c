@@ -154,7 +154,7 @@ static int try_sets(struct work *w)
 static int work_with(struct work *w)
 {
     struct calibrate *c = w->c;
-    const int n_layer = c->e.info.n_layer;
+    const int n_layer = c->e.info.n_policy_layer;
     const struct probe probe = { cb_recall_look, &w->recall, 0 };
 
     w->at = cb_calloc((size_t)n_layer * (size_t)n_layer, sizeof *w->at);

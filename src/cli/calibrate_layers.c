@@ -62,7 +62,7 @@ static int report_density(struct calibrate *c, struct density *d, double *weight
 
 static int density(struct calibrate *c)
 {
-    const int n = c->e.info.n_layer;
+    const int n = c->e.info.n_policy_layer;
     struct density d;
     const struct probe probe = { cb_density_look, &d, 1 };
     double *weight = cb_calloc((size_t)n, sizeof *weight);
@@ -115,7 +115,7 @@ static int pyramid(struct calibrate *c)
 {
     struct shapes x;
     const struct probe probe = { cb_shapes_look, &x, 0 };
-    int err = cb_shapes_open(&x, c->e.info.n_layer, c->n_ctx);
+    int err = cb_shapes_open(&x, c->e.info.n_policy_layer, c->n_ctx);
 
     if (!err)
         err = cb_calibrate_probe(c, &probe, STEPS, 0);

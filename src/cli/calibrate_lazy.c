@@ -87,7 +87,7 @@ static int work_with(struct work *w)
     char text[N_TRIED][96];
     const char *spec[N_TRIED];
 
-    TRY(cb_ends_open(&w->ends, c->e.info.n_layer, SINK, cb_trials_budget(c, 4)));
+    TRY(cb_ends_open(&w->ends, c->e.info.n_policy_layer, SINK, cb_trials_budget(c, 4)));
     for (int i = 0; i < N_TRIED; i++) {
         snprintf(text[i], sizeof text[i], "simlayerkv:threshold=%.2f,sink=%d,recent=%d",
                  tried[i] / 100.0, SINK, w->ends.recent);

@@ -106,7 +106,7 @@ static int work_with(struct work *w)
     struct calibrate *c = w->c;
     const struct opts *o = c->o;
     const struct probe probe = { cb_similarity_look, &w->a, 0 };
-    const size_t n = (size_t)c->e.info.n_layer;
+    const size_t n = (size_t)c->e.info.n_policy_layer;
 
     w->start = cb_calloc(n * (size_t)c->e.info.n_kv, sizeof *w->start);
     w->mean = cb_calloc(n * n, sizeof *w->mean);

@@ -81,24 +81,29 @@ static void route(const struct moe_params *p, const float *bias, float *logit, f
         weight[e] = (float)((double)weight[e] / sum * (double)p->scale);
 }
 
-/* out[token[i]] += weight[i * stride] * expert(in[token[i]]) for i < n of n_all tokens */
+/* out[t] += weight[t * stride] * expert(in[t]) for the n tokens t of n_all in `token` */
 static void add_expert(struct cb_session *s, const struct ffn *f, const float *in, int n_all,
-                       const int *token, int n, const float *weight, int stride, int bits,
-                       float *out)
+                       const int *token, int n, const float *weight, int stride, int of_input,
+                       int bits, float *out)
 {
     const struct ops *op = s->dev->ops;
     const int ne = s->model->hp.n_embd;
     struct moe_work *w = &s->w.moe;
     const struct mm down = { &f->down, f->down_bias, w->out, ne, 0, bits };
+    const int gather = n < n_all || of_input;
 
-    for (int i = 0; n < n_all && i < n; i++)
+    for (int i = 0; gather && i < n; i++)
         cb_device_copy(s->dev, w->in + (size_t)i * (size_t)ne, in + (size_t)token[i] * (size_t)ne,
                        (size_t)ne * sizeof *in);
-    cb_ffn_hidden(s, f, n < n_all ? w->in : in, n, bits);
+    if (of_input)
+        for (int i = 0; i < n; i++)
+            op->scale(s->dev, w->in + (size_t)i * (size_t)ne,
+                      weight[(size_t)token[i] * (size_t)stride], 0, (size_t)ne);
+    cb_ffn_hidden(s, f, gather ? w->in : in, n, bits);
     op->matmul(s->dev, &down, 1, s->w.gate, n);
     for (int i = 0; i < n; i++)
         op->add(s->dev, out + (size_t)token[i] * (size_t)ne, w->out + (size_t)i * (size_t)ne,
-                weight[(size_t)token[i] * (size_t)stride], (size_t)ne);
+                of_input ? 1 : weight[(size_t)token[i] * (size_t)stride], (size_t)ne);
 }
 
 static int add_shared(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
@@ -117,7 +122,7 @@ static int add_shared(struct cb_session *s, const struct moe *x, const float *in
         w->token[i] = i;
         w->weight[i] = x->shared_gate.raw ? (float)sigmoid((double)w->weight[i]) : 1;
     }
-    add_expert(s, &x->shared, in, n, w->token, n, w->weight, 1, bits, out);
+    add_expert(s, &x->shared, in, n, w->token, n, w->weight, 1, 0, bits, out);
     return CB_OK;
 }
 
@@ -141,7 +146,8 @@ int cb_ffn_mixture(struct cb_session *s, const struct moe *x, const float *in, i
             if (isnan(w->logit[(size_t)t * (size_t)n_expert + (size_t)e]))
                 w->token[m++] = t;
         if (m)
-            add_expert(s, &x->expert[e], in, n, w->token, m, w->weight + e, n_expert, bits, out);
+            add_expert(s, &x->expert[e], in, n, w->token, m, w->weight + e, n_expert, p->of_input,
+                       bits, out);
     }
     return add_shared(s, x, in, n, bits, out);
 }

@@ -3,6 +3,7 @@
  * go through one layer before the next one starts, so a policy can compact a layer as soon as it is
  * done, and the peak is one full layer plus the compacted ones. Tokens of several sessions go
  * through the layers together: weights are read once for all, attention is each session's own. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +101,22 @@ static void block_out(const struct rows *r, const struct weight *w, const float 
         block_add(r, post);
 }
 
+/* Scales queries by their positions. */
+static void warm(const struct rows *r, const struct layer *y, float *q, int stride)
+{
+    const struct hparams *hp = &r->s[0]->model->hp;
+    const struct temperature *t = &hp->temperature;
+
+    for (int i = 0; i < r->n_tok && !(t->unrotated && y->rope >= 0); i++) {
+        const int pos = r->n > 1 ? r->s[i]->bank.n_seen : r->pos0 + i;
+        const int turns = (pos + t->offset) / t->length;
+        if (turns)
+            r->s[0]->dev->ops->scale(r->s[0]->dev, q + (size_t)i * (size_t)stride,
+                                     1 + t->scale * logf(1 + (float)turns), 0,
+                                     (size_t)(hp->n_head * hp->hd));
+    }
+}
+
 static int layer(const struct rows *r, int l)
 {
     struct cb_session *s = r->s[0];
@@ -129,6 +146,12 @@ static int layer(const struct rows *r, int l)
         op->rope(d, s->model->arch->rope, q, n, hp->n_head, hd, stride, hp->n_rot, r->cs[y->rope]);
         op->rope(d, s->model->arch->rope, k, n, hp->n_kv, hd, stride, hp->n_rot, r->cs[y->rope]);
     }
+    if (y->rope >= 0 && y->rotated_norm.w) {
+        norm(s, &y->rotated_norm, q, hp->n_head, n, stride, q, stride);
+        norm(s, &y->rotated_norm, k, hp->n_kv, n, stride, k, stride);
+    }
+    if (hp->temperature.scale > 0)
+        warm(r, y, q, stride);
     TRY(attend(r, l, w->qkv, w->att));
     if (hp->parallel && y->ffn_norm.w) /* before attention adds to what the feed-forward reads */
         in = block_in(r, &y->ffn_norm);

@@ -139,7 +139,7 @@ static void work_close(struct device *d, struct work *w)
 static int open_policy(struct cb_session *s, const char *spec, const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct shape sh = { .n_layer = s->model->global ? s->model->n_global : hp->n_layer,
+    const struct shape sh = { .n_layer = cb_model_policy_layers(s->model),
                               .n_head = hp->n_head,
                               .n_kv = hp->n_kv,
                               .hd = hp->hd,
@@ -204,6 +204,12 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
                              .n_kv = hp->n_kv,
                              .hd = hp->hd,
                              .n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train };
+    if (hp->n_ctx_most && s->bank.n_ctx > hp->n_ctx_most) {
+        if (p->n_ctx)
+            return cb_fail(CB_EUNSUPPORTED, "context: family %s is supported up to %d tokens",
+                           s->model->arch->name, hp->n_ctx_most);
+        s->bank.n_ctx = hp->n_ctx_most;
+    }
     s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
     if (s->chunk > s->bank.n_ctx)
         s->chunk = s->bank.n_ctx;

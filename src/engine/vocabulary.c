@@ -15,6 +15,7 @@ void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
         .n_params = m->n_params,
         .file_bytes = cb_gguf_file_bytes(m->gguf),
         .n_layer = hp->n_layer,
+        .n_policy_layer = cb_model_policy_layers(m),
         .n_embd = hp->n_embd,
         .n_head = hp->n_head,
         .n_kv = hp->n_kv,

@@ -130,6 +130,7 @@ static int read_rope(struct cb_model *m)
                         1e-3, 1e6, &r->factor));
     TRY(cb_hp_int(m, "rope.scaling.original_context_length", OPTIONAL, 1, 1 << 30, &r->n_ctx_orig));
     TRY(cb_hp_float(m, "rope.scaling.attn_factor", OPTIONAL, 1e-3, 1e3, &r->attn_factor));
+    TRY(cb_hp_float(m, "rope.scaling.yarn_log_multiplier", OPTIONAL, 0, 1e3, &r->log_mul));
     TRY(cb_hp_float(m, "rope.scaling.yarn_beta_fast", OPTIONAL, 1e-3, 1e6, &r->beta_fast));
     TRY(cb_hp_float(m, "rope.scaling.yarn_beta_slow", OPTIONAL, 1e-3, 1e6, &r->beta_slow));
     if (!hp->window || m->arch->local_base <= 0)
@@ -214,6 +215,15 @@ static int read_scales(struct cb_model *m)
     return cb_hp_float(m, "logit_scale", OPTIONAL, 1e-6, 1e6, &hp->logit_scale);
 }
 
+static int read_temperature(struct cb_model *m)
+{
+    struct temperature *t = &m->hp.temperature;
+
+    TRY(cb_hp_float(m, "attention.temperature_scale", OPTIONAL, 0, 1e3, &t->scale));
+    t->length = m->hp.rope[0].n_ctx_orig;
+    return cb_hp_int(m, "attention.temperature_length", OPTIONAL, 1, 1 << 30, &t->length);
+}
+
 static int read_experts(struct cb_model *m)
 {
     enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN };
@@ -261,6 +271,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(ask_rope(m, p));
     hp->n_ff_max = hp->n_ff;
     hp->parallel = m->arch->parallel == PARALLEL;
+    TRY(read_temperature(m));
     TRY(read_experts(m));
     return m->arch->adapt ? m->arch->adapt(m) : CB_OK;
 }

@@ -29,6 +29,13 @@ enum parallel { PARALLEL_NEVER, PARALLEL, PARALLEL_IF_SHARED /* where they share
 /* Tensors that files of a family must have. Others are used wherever a file has them. */
 enum { HAS_QKV_BIAS = 1, HAS_QK_NORM = 2, HAS_SINKS = 4 };
 
+/* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
+ * in all layers, or in those that do not rotate. scale 0: they do not. */
+struct temperature {
+    float scale;
+    int length, offset, unrotated;
+};
+
 /* What one family does differently: a row of the table in families.c. */
 struct arch {
     const char *text; /* the models of the family */
@@ -54,6 +61,7 @@ enum { ROPE_TABLES = 2 };
 struct moe_params {
     int n_expert, n_used;
     int sigmoid;    /* 1: an expert's weight is the sigmoid of its logit; 0: a softmax of all */
+    int of_input;   /* 1: the weight scales what the expert reads, not what it gives */
     int normalises; /* 1: the weights of the chosen experts are scaled to sum 1 */
     int n_ff;       /* of an expert */
     float scale;    /* of the weights */
@@ -68,7 +76,10 @@ struct hparams {
     float norm_eps;
     float attn_scale, attn_cap;    /* of logits; cap 0 = none, else cap * tanh(logit / cap) */
     float embd_scale, resid_scale; /* of token embeddings; of what a block adds */
-    float logit_scale, logit_cap;  /* of the output's logits */
+    struct temperature temperature;
+    int norms_rotated;                    /* 1: RMS norm without weights of rotated q and k */
+    int n_ctx_most;                       /* longest context of the family; 0 = any */
+    float logit_scale, logit_cap;         /* of the output's logits */
     struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
     struct moe_params moe;
 };
@@ -101,6 +112,7 @@ struct layer {
     struct norm attn_norm, ffn_norm;           /* of what blocks read */
     struct norm attn_post_norm, ffn_post_norm; /* of what blocks add */
     struct norm q_norm, k_norm;
+    struct norm rotated_norm;                 /* of q and k, after their rotation */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
     float *sinks;                             /* [n_head] or NULL */
     struct ffn ffn;                           /* unused with moe */
@@ -149,6 +161,12 @@ int cb_model_prune_head(struct cb_model *m);
  * that compute the same. The first call reads the whole file; call with the device locked. Negative
  * status: CB_ENOMEM. */
 int cb_model_weights_hash(struct cb_model *m, uint64_t *out);
+
+/* How many layers policies act on: all, or those in m->global */
+static inline int cb_model_policy_layers(const struct cb_model *m)
+{
+    return m->global ? m->n_global : m->hp.n_layer;
+}
 
 /* Tables of rotation for sessions of n_ctx tokens; inv_freq NULL where no layer uses one */
 int cb_model_rope(const struct cb_model *m, int n_ctx, struct rope rope[ROPE_TABLES]);

@@ -154,6 +154,17 @@ static void note_template(const struct cb_model *m)
                      form ? form : "");
 }
 
+/* Sessions make the tables for their contexts. */
+static int check_rope(struct cb_model *m)
+{
+    struct rope rope[ROPE_TABLES] = { { 0 } };
+    const int err = cb_model_rope(m, m->hp.n_ctx_train, rope);
+
+    for (int i = 0; i < ROPE_TABLES; i++)
+        cb_rope_close(&rope[i]);
+    return err ? cb_fail_in(err, cb_gguf_path(m->gguf)) : CB_OK;
+}
+
 static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p)
 {
     TRY(set_params(m, p));
@@ -167,6 +178,7 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     if (p->vocab_only)
         return CB_OK;
     TRY(cb_weights_bind(m));
+    TRY(check_rope(m));
     TRY(fingerprint(m, &m->fingerprint));
     TRY(open_device(m, p));
     return load_all(m);

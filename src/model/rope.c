@@ -68,11 +68,14 @@ static double divisor_of(const struct rope_params *p, int n_rot, int n_ctx, int 
 }
 
 /* YaRN, section 3.3: logits grow with the factor, here by way of cos and sin. */
+static double yarn_growth(const struct rope_params *p, double mul)
+{
+    return p->scaling == ROPE_YARN && p->factor > 1 ? 1 + 0.1 * mul * log((double)p->factor) : 1;
+}
+
 static double scale_of(const struct rope_params *p)
 {
-    const double yarn =
-        p->scaling == ROPE_YARN && p->factor > 1 ? 1 + 0.1 * log((double)p->factor) : 1;
-    return yarn * (double)p->attn_factor;
+    return yarn_growth(p, 1) / yarn_growth(p, (double)p->log_mul) * (double)p->attn_factor;
 }
 
 int cb_rope_open(struct rope *r, const struct rope_params *p, int n_rot, int n_ctx)
@@ -83,8 +86,12 @@ int cb_rope_open(struct rope *r, const struct rope_params *p, int n_rot, int n_c
     r->inv_freq = cb_calloc((size_t)n_rot / 2, sizeof *r->inv_freq);
     if (!r->inv_freq)
         return CB_ENOMEM;
-    for (int i = 0; i < n_rot / 2; i++)
+    for (int i = 0; i < n_rot / 2; i++) {
         r->inv_freq[i] = (float)(pow(base, -2.0 * i / n_rot) / divisor_of(p, n_rot, n_ctx, i));
+        if (!isfinite(r->inv_freq[i]))
+            return cb_fail(CB_EFORMAT, "rotation: frequency %d is %g; base %g, scale %g", i,
+                           (double)r->inv_freq[i], base, (double)p->factor);
+    }
     return CB_OK;
 }
 

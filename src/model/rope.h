@@ -15,6 +15,8 @@ struct rope_params {
     float factor;               /* by which positions are divided, or contexts grow */
     int n_ctx_orig;             /* context of the training, in tokens */
     float attn_factor;          /* of cos and sin, beside the one that the scaling implies */
+    float log_mul;              /* YaRN: the factor that the scaling implies is divided by that of
+                                   its logarithm times this */
     float beta_fast, beta_slow; /* YaRN: turns within n_ctx_orig; above: unscaled, below: linear */
     int whole_ramp;             /* YaRN: 1 = the ramp between them begins and ends at whole dims */
     float *divisor[2]; /* [n_rot / 2] of the frequencies, or NULL; [1]: beyond n_ctx_orig */

@@ -271,6 +271,17 @@ static int dense(struct binder *b, int l, struct ffn *f)
     return vector(b, in_layer(b, l, "ffn_down.bias"), OPTIONAL, ne, &f->down_bias);
 }
 
+/* A norm without weights */
+static int plain_norm(int n, struct norm *out)
+{
+    *out = (struct norm){ .n = n, .n_set = 1, .w = cb_calloc((size_t)n, sizeof *out->w) };
+    if (!out->w)
+        return CB_ENOMEM;
+    for (int i = 0; i < n; i++)
+        out->w[i] = 1;
+    return CB_OK;
+}
+
 /* ---- experts ---- */
 
 /* blk.L.NAME.weight [n_expert][n_out][n_in] and blk.L.NAME.bias [n_expert][n_out] -> a matrix and a
@@ -350,6 +361,8 @@ static int layer(struct binder *b, int l)
     struct layer *y = &b->m->layer[l];
 
     TRY(norms(b, l, y));
+    if (b->m->hp.norms_rotated)
+        TRY(plain_norm(b->m->hp.hd, &y->rotated_norm));
     TRY(attention(b, l, y));
     return b->m->hp.moe.n_expert && find(b, in_layer(b, l, "ffn_gate_inp.weight"))
                ? mixture(b, l, y)
@@ -494,7 +507,8 @@ static void free_moe(struct moe *x, int n_expert)
 static void free_layer(struct layer *y, int n_expert)
 {
     struct norm *const norms[] = { &y->attn_norm,     &y->ffn_norm, &y->attn_post_norm,
-                                   &y->ffn_post_norm, &y->q_norm,   &y->k_norm };
+                                   &y->ffn_post_norm, &y->q_norm,   &y->k_norm,
+                                   &y->rotated_norm };
     float *const vectors[] = { y->q_bias, y->k_bias, y->v_bias, y->o_bias, y->sinks };
 
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)

@@ -252,7 +252,6 @@ int cb_prompt_open(const char *spec, const struct shape *sh, struct policy **out
 int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, char *mark)
 {
     const char *name = p->m->opts[opt].name, *text = p->val[opt].text, *at = text;
-    const int n = sh->at ? sh->n_model_layer : sh->n_layer;
     int last = -1;
 
     for (;;) {
@@ -260,14 +259,12 @@ int cb_policy_layers(const struct policy *p, int opt, const struct shape *sh, ch
         const long l = strtol(at, &end, 10);
         if (end == at || (*end && *end != '+'))
             return cb_policy_refuse(p, "%s=%s: must be layers joined by +", name, text);
-        if (l < 0 || l >= n)
-            return cb_policy_refuse(p, "%s=%s: the model has layers 0 to %d", name, text, n - 1);
-        if (cb_policy_index(p, (int)l) < 0)
-            return cb_policy_refuse(p, "%s=%s: layer %ld has a window of the model's own", name,
-                                    text, l);
+        if (l < 0 || l >= sh->n_layer)
+            return cb_policy_refuse(p, "%s=%s: the model has layers 0 to %d", name, text,
+                                    sh->n_layer - 1);
         if (l <= last)
             return cb_policy_refuse(p, "%s=%s: must ascend", name, text);
-        mark[cb_policy_index(p, (int)l)] = 1;
+        mark[l] = 1;
         last = (int)l;
         if (!*end)
             return CB_OK;

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "ctxbank.h"
+#include "kit/recipe.h"
 #include "kit/tiny.h"
 
 enum { MAX_MB = 256, MAX_SECONDS = 1, N_FLIPS = 400 };
@@ -33,6 +34,12 @@ static const struct {
     { "llama3.1", DT_F16 },
     { "linear", DT_Q4_0 },
     { "qwen2", DT_Q8_0 },
+    /* recipes, in f32 */
+    { "family-gemma3.json", DT_F32 },
+    { "family-granitemoe.json", DT_F32 },
+    { "family-gpt-oss.json", DT_F32 },
+    { "family-falcon40b.json", DT_F32 },
+    { "family-phi3long.json", DT_F32 },
 };
 enum { N_BASES = sizeof bases / sizeof *bases };
 
@@ -130,14 +137,32 @@ static void try_file(const void *bytes, size_t n, const char *what, uint64_t i)
 
 /* ---- where things are in the sound file ---- */
 
-static void make_base(int i)
+static void make_tiny(int i, struct gguf_make *m)
 {
     struct tiny t = cb_tiny_small(bases[i].family);
-    struct gguf_make m;
 
     t.type = bases[i].type;
     t.n_layer = 1;
-    cb_tiny_make(&t, &m);
+    cb_tiny_make(&t, m);
+}
+
+static void make_recipe(int i, struct gguf_make *m)
+{
+    struct recipe r;
+
+    cb_recipe_open(&r, bases[i].family);
+    cb_recipe_make(&r, m);
+    cb_recipe_close(&r);
+}
+
+static void make_base(int i)
+{
+    struct gguf_make m;
+
+    if (strstr(bases[i].family, ".json"))
+        make_recipe(i, &m);
+    else
+        make_tiny(i, &m);
     good = cb_make_bytes(&m);
     header_bytes = good.n - m.data.n;
     cb_make_free(&m);

@@ -14,10 +14,11 @@
 
 #include "base/err.h"
 #include "ctxbank.h"
+#include "engine/session.h"
 #include "kit/isa.h"
-#include "kit/tiny.h"
+#include "kit/recipe.h"
 
-enum { MAX_RECIPES = 64, MAX_TOKENS = 64, N_DEVICES = 5 };
+enum { MAX_RECIPES = 64, N_DEVICES = 5 };
 
 static const struct {
     const char *device, *isa;
@@ -30,156 +31,41 @@ static const double tolerance = 1e-4; /* of a logit; they are of size 8 */
 static char names[MAX_RECIPES][64];
 static int n_names;
 
-static const char *folder(void)
-{
-    static char path[4096];
-    const char *srcdir = getenv("srcdir");
-
-    snprintf(path, sizeof path, "%s/tests/vectors", srcdir ? srcdir : ".");
-    return path;
-}
-
 /* ---- a recipe ---- */
 
-struct recipe {
-    json_t *root, *after, *logits;
+struct test {
+    struct recipe recipe;
     char file[64];
-    int32_t ids[MAX_TOKENS];
-    int n, n_vocab, n_ctx;
     double worst;
 };
 
-static const char *text(const json_t *x, const char *key)
+static void open_test(struct test *r, const char *name)
 {
-    return json_string_value(json_object_get(x, key));
-}
-
-static void put_key(struct gguf_writer *w, const char *key, const char *kind, const json_t *v)
-{
-    if (!strcmp(kind, "string")) {
-        cb_gguf_put_string(w, key, json_string_value(v));
-    } else if (!strcmp(kind, "float32")) {
-        cb_gguf_put_f32(w, key, (float)json_number_value(v));
-    } else if (!strcmp(kind, "bool")) {
-        cb_gguf_put_bool(w, key, json_is_true(v));
-    } else if (!strcmp(kind, "bools")) {
-        unsigned char each[64];
-        const size_t n = json_array_size(v);
-        ck_assert(n <= sizeof each);
-        for (size_t i = 0; i < n; i++)
-            each[i] = json_is_true(json_array_get(v, i));
-        cb_gguf_put_array(w, key, GGUF_BOOL, each, n);
-    } else {
-        ck_assert_str_eq(kind, "uint32");
-        cb_gguf_put_i64(w, key, GGUF_U32, json_integer_value(v));
-    }
-}
-
-/* The generator that the script has in common with this test. */
-static double draw(uint64_t seed, uint64_t i)
-{
-    uint64_t x = (i + 1 + (seed << 32)) * 0x9e3779b97f4a7c15ULL;
-
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    x ^= x >> 31;
-    return (double)(x >> 40) / 8388608.0 - 1;
-}
-
-static void put_tensor(struct gguf_make *m, uint64_t number, const json_t *row)
-{
-    const json_t *shape = json_array_get(row, 1);
-    const double mean = json_number_value(json_array_get(row, 2));
-    const double width = json_number_value(json_array_get(row, 3));
-    const int n_dim = (int)json_array_size(shape);
-    int64_t dim[4] = { 1, 1, 1, 1 }, n = 1;
-    float *x;
-
-    ck_assert(n_dim > 0 && n_dim <= 3);
-    for (int i = 0; i < n_dim; i++)
-        n *= dim[i] = json_integer_value(json_array_get(shape, (size_t)i));
-    x = malloc((size_t)n * sizeof *x);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (float)(mean + width * draw(number, (uint64_t)i));
-    cb_make_tensor(m, json_string_value(json_array_get(row, 0)), DT_F32, n_dim, dim, x);
-    free(x);
-}
-
-static void put_given(struct gguf_make *m, const char *name, const json_t *list)
-{
-    const int64_t n = (int64_t)json_array_size(list);
-    float x[MAX_TOKENS];
-
-    ck_assert(n <= MAX_TOKENS);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (float)json_number_value(json_array_get(list, (size_t)i));
-    cb_make_tensor(m, name, DT_F32, 1, &n, x);
-}
-
-static void save(const struct recipe *r, const char *path)
-{
-    const struct tiny vocab = { .pre = "qwen2" };
-    const json_t *kv = json_object_get(r->root, "kv"), *t = json_object_get(r->root, "tensors");
-    json_t *given = json_object_get(r->root, "given"), *v;
     struct gguf_make m;
-    const char *name;
 
-    cb_make_init(&m);
-    cb_gguf_put_string(&m.w, "general.architecture", text(r->root, "arch"));
-    for (size_t i = 0; i < json_array_size(kv); i++) {
-        const json_t *row = json_array_get(kv, i);
-        put_key(&m.w, json_string_value(json_array_get(row, 0)),
-                json_string_value(json_array_get(row, 1)), json_array_get(row, 2));
-    }
-    ck_assert_int_le(cb_tiny_put_vocab(&vocab, &m), r->n_vocab);
-    for (size_t i = 0; i < json_array_size(t); i++)
-        put_tensor(&m, i + 1, json_array_get(t, i));
-    json_object_foreach(given, name, v)
-    {
-        put_given(&m, name, v);
-    }
-    cb_make_save(&m, path);
-}
-
-static void open_recipe(struct recipe *r, const char *name)
-{
-    char path[4200];
-    json_error_t e;
-    json_t *ids;
-
-    snprintf(path, sizeof path, "%s/%s", folder(), name);
-    r->root = json_load_file(path, 0, &e);
-    ck_assert_msg(r->root != NULL, "%s: %s", path, e.text);
-    ids = json_object_get(r->root, "ids");
-    r->after = json_object_get(r->root, "after");
-    r->logits = json_object_get(r->root, "logits");
-    r->n = (int)json_array_size(ids);
-    r->n_vocab = (int)json_array_size(json_array_get(r->logits, 0));
-    r->n_ctx = (int)json_integer_value(json_object_get(r->root, "n_ctx"));
+    cb_recipe_open(&r->recipe, name);
     r->worst = 0;
-    ck_assert(r->n > 0 && r->n <= MAX_TOKENS && r->n_vocab > 0);
-    for (int i = 0; i < r->n; i++)
-        r->ids[i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
     snprintf(r->file, sizeof r->file, "check_families.%d.gguf", (int)getpid());
-    save(r, r->file);
+    cb_recipe_make(&r->recipe, &m);
+    cb_make_save(&m, r->file);
 }
 
-static void close_recipe(struct recipe *r)
+static void close_test(struct test *r)
 {
     unlink(r->file);
-    json_decref(r->root);
+    cb_recipe_close(&r->recipe);
 }
 
 /* Logits after token i; those that the recipe does not have are not compared. */
 static void compare(void *arg, int i, const float *logits)
 {
-    struct recipe *r = arg;
+    struct test *r = arg;
     const json_t *row = NULL;
 
-    for (size_t j = 0; j < json_array_size(r->after); j++)
-        if (json_integer_value(json_array_get(r->after, j)) == i)
-            row = json_array_get(r->logits, j);
-    for (int t = 0; row && t < r->n_vocab; t++) {
+    for (size_t j = 0; j < json_array_size(r->recipe.after); j++)
+        if (json_integer_value(json_array_get(r->recipe.after, j)) == i)
+            row = json_array_get(r->recipe.logits, j);
+    for (int t = 0; row && t < r->recipe.n_vocab; t++) {
         const double want = json_number_value(json_array_get(row, (size_t)t));
         const double d = fabs((double)logits[t] - want);
         if (!(d <= r->worst)) /* NaN counts */
@@ -190,14 +76,14 @@ static void compare(void *arg, int i, const float *logits)
 /* ---- models and sessions ---- */
 
 /* NULL: this machine or this build has no such ISA. */
-static cb_model *open_model(const struct recipe *r, int device)
+static cb_model *open_model(const struct test *r, int device)
 {
-    const json_t *ask = json_object_get(r->root, "ask");
+    const json_t *ask = json_object_get(r->recipe.root, "ask");
     const struct cb_model_params p = {
         .n_threads = 2,
         .device = devices[device].device,
         .isa = devices[device].isa,
-        .rope_scaling = text(ask, "scaling"),
+        .rope_scaling = json_string_value(json_object_get(ask, "scaling")),
         .rope_scale = (float)json_number_value(json_object_get(ask, "scale")),
     };
     cb_model *m;
@@ -211,10 +97,10 @@ static cb_model *open_model(const struct recipe *r, int device)
     return m;
 }
 
-static cb_session *open_session(const struct recipe *r, cb_model *m, int chunk, const char *policy)
+static cb_session *open_session(const struct test *r, cb_model *m, int chunk, const char *policy)
 {
     const struct cb_session_params p = {
-        .n_ctx = r->n_ctx, .chunk = chunk, .type_k = "f32", .type_v = "f32", .policy = policy
+        .n_ctx = r->recipe.n_ctx, .chunk = chunk, .type_k = "f32", .type_v = "f32", .policy = policy
     };
     cb_session *s;
 
@@ -227,31 +113,31 @@ static void ok(int status)
     ck_assert_msg(!status, "%s", cb_error());
 }
 
-static void check_worst(const struct recipe *r, const char *name, int device, const char *how)
+static void check_worst(const struct test *r, const char *name, int device, const char *how)
 {
     ck_assert_msg(r->worst < tolerance, "%s on %s %s, %s: off by %g", name, devices[device].device,
                   devices[device].isa ? devices[device].isa : "", how, r->worst);
 }
 
-static void prompts(struct recipe *r, cb_model *m, const char *name, int device)
+static void prompts(struct test *r, cb_model *m, const char *name, int device)
 {
     static const int chunk[] = { 0, 7 };
 
     for (int i = 0; i < 2; i++) {
         const struct cb_prefill how = { .logits = compare, .logits_arg = r };
         cb_session *s = open_session(r, m, chunk[i], NULL);
-        ok(cb_session_prefill(s, r->ids, r->n, &how));
+        ok(cb_session_prefill(s, r->recipe.ids, r->recipe.n, &how));
         check_worst(r, name, device, i ? "prompt in chunks" : "prompt");
         cb_session_close(s);
     }
 }
 
-static void tokens(struct recipe *r, cb_model *m, const char *name, int device)
+static void tokens(struct test *r, cb_model *m, const char *name, int device)
 {
     cb_session *s = open_session(r, m, 0, NULL);
 
-    for (int i = 0; i < r->n; i++) {
-        ok(cb_session_decode(s, r->ids[i]));
+    for (int i = 0; i < r->recipe.n; i++) {
+        ok(cb_session_decode(s, r->recipe.ids[i]));
         compare(r, i, cb_session_logits(s));
     }
     check_worst(r, name, device, "token by token");
@@ -259,30 +145,30 @@ static void tokens(struct recipe *r, cb_model *m, const char *name, int device)
 }
 
 /* A prompt, tokens, and a second prompt */
-static void turns(struct recipe *r, cb_model *m, const char *name, int device)
+static void turns(struct test *r, cb_model *m, const char *name, int device)
 {
     cb_session *s = open_session(r, m, 5, NULL);
-    const int a = r->n / 3, b = r->n / 2;
+    const int a = r->recipe.n / 3, b = r->recipe.n / 2;
 
-    ok(cb_session_prefill(s, r->ids, a, NULL));
+    ok(cb_session_prefill(s, r->recipe.ids, a, NULL));
     for (int i = a; i < b; i++)
-        ok(cb_session_decode(s, r->ids[i]));
-    ok(cb_session_prefill(s, r->ids + b, r->n - b, NULL));
-    compare(r, r->n - 1, cb_session_logits(s));
+        ok(cb_session_decode(s, r->recipe.ids[i]));
+    ok(cb_session_prefill(s, r->recipe.ids + b, r->recipe.n - b, NULL));
+    compare(r, r->recipe.n - 1, cb_session_logits(s));
     check_worst(r, name, device, "two prompts");
     cb_session_close(s);
 }
 
 /* Two sessions of different lengths: one is a token behind. */
-static void batches(struct recipe *r, cb_model *m, const char *name, int device)
+static void batches(struct test *r, cb_model *m, const char *name, int device)
 {
     cb_session *s[2] = { open_session(r, m, 0, NULL), open_session(r, m, 0, NULL) };
-    const int half = r->n / 2;
+    const int half = r->recipe.n / 2;
 
-    ok(cb_session_prefill(s[0], r->ids, half, NULL));
-    ok(cb_session_prefill(s[1], r->ids, half - 1, NULL));
-    for (int i = half; i < r->n; i++) {
-        const int32_t next[2] = { r->ids[i], r->ids[i - 1] };
+    ok(cb_session_prefill(s[0], r->recipe.ids, half, NULL));
+    ok(cb_session_prefill(s[1], r->recipe.ids, half - 1, NULL));
+    for (int i = half; i < r->recipe.n; i++) {
+        const int32_t next[2] = { r->recipe.ids[i], r->recipe.ids[i - 1] };
         ok(cb_decode_batch(s, next, 2));
         compare(r, i, cb_session_logits(s[0]));
         compare(r, i - 1, cb_session_logits(s[1]));
@@ -297,10 +183,10 @@ START_TEST(logits)
 {
     const char *name = names[_i / N_DEVICES];
     const int device = _i % N_DEVICES;
-    struct recipe r;
+    struct test r;
     cb_model *m;
 
-    open_recipe(&r, name);
+    open_test(&r, name);
     m = open_model(&r, device);
     if (m) {
         prompts(&r, m, name, device);
@@ -309,7 +195,7 @@ START_TEST(logits)
         batches(&r, m, name, device);
     }
     cb_model_close(m);
-    close_recipe(&r);
+    close_test(&r);
 }
 END_TEST
 
@@ -334,24 +220,24 @@ enum { N_WIDE = sizeof wide / sizeof *wide };
 
 START_TEST(policies)
 {
-    struct recipe r;
+    struct test r;
     cb_model *m;
 
-    open_recipe(&r, names[_i]);
+    open_test(&r, names[_i]);
     m = open_model(&r, 1);
     for (int p = 0; p < N_WIDE; p++) {
         const struct cb_prefill how = { .logits = compare, .logits_arg = &r };
         cb_session *s = open_session(&r, m, 16, wide[p]);
-        ok(cb_session_prefill(s, r.ids, r.n - 10, &how));
-        for (int i = r.n - 10; i < r.n; i++) {
-            ok(cb_session_decode(s, r.ids[i]));
+        ok(cb_session_prefill(s, r.recipe.ids, r.recipe.n - 10, &how));
+        for (int i = r.recipe.n - 10; i < r.recipe.n; i++) {
+            ok(cb_session_decode(s, r.recipe.ids[i]));
             compare(&r, i, cb_session_logits(s));
         }
         check_worst(&r, names[_i], 1, wide[p]);
         cb_session_close(s);
     }
     cb_model_close(m);
-    close_recipe(&r);
+    close_test(&r);
 }
 END_TEST
 
@@ -371,6 +257,79 @@ START_TEST(every_policy)
 }
 END_TEST
 
+/* Budgets that drop or pass over most tokens, where they act on some of the layers alone */
+static const char *const narrow[] = {
+    "full",
+    "window:budget=12",
+    "streamingllm:budget=12",
+    "h2o:budget=12",
+    "snapkv:budget=12,window=4",
+    "pyramidkv:budget=12,window=4,beta=2",
+    "simlayerkv:recent=12,threshold=0.5",
+    "d2o:budget=12,layers=uniform",
+    "tova:budget=12",
+    "omnikv:budget=12",
+    "pod:recent=8,sinks=2",
+};
+
+/* Layers with a window of the model's own keep that window, whatever the policy; the plan knows. */
+static void check_held(const cb_session *s, const char *name, const char *policy, int n_prompt,
+                       int n_gen)
+{
+    const struct cb_model *m = s->model;
+    struct cb_memory now, plan;
+
+    for (int l = 0; l < m->hp.n_layer; l++) {
+        const int window = m->layer[l].window, most = cb_store_max_len(&s->bank.store[l]);
+        if (window && m->global)
+            ck_assert_msg(most == (n_gen ? window : window - 1), "%s, %s: layer %d holds %d", name,
+                          policy, l, most);
+    }
+    cb_session_memory(s, &now);
+    ok(cb_session_plan(s, n_prompt, n_gen, &plan));
+    ck_assert_msg(plan.at_most ? now.kv_bytes <= plan.kv_bytes : now.kv_bytes == plan.kv_bytes,
+                  "%s, %s: %llu bytes, planned %llu", name, policy,
+                  (unsigned long long)now.kv_bytes, (unsigned long long)plan.kv_bytes);
+    ck_assert_msg(plan.at_most ? now.kv_peak_bytes <= plan.kv_peak_bytes
+                               : now.kv_peak_bytes == plan.kv_peak_bytes,
+                  "%s, %s: peak of %llu bytes, planned %llu", name, policy,
+                  (unsigned long long)now.kv_peak_bytes, (unsigned long long)plan.kv_peak_bytes);
+}
+
+/* The same answers, whatever the chunks and the number of threads */
+START_TEST(narrow_policies)
+{
+    static const int chunks[] = { 16, 5 };
+    struct test r;
+    cb_model *m;
+
+    open_test(&r, names[_i]);
+    m = open_model(&r, 1);
+    for (size_t p = 0; p < sizeof narrow / sizeof *narrow; p++) {
+        float *first = malloc((size_t)r.recipe.n_vocab * sizeof *first);
+        for (int k = 0; k < 2; k++) {
+            cb_session *s = open_session(&r, m, chunks[k], narrow[p]);
+            const size_t bytes = (size_t)r.recipe.n_vocab * sizeof *first;
+            ok(cb_session_prefill(s, r.recipe.ids, r.recipe.n - 10, NULL));
+            check_held(s, names[_i], narrow[p], r.recipe.n - 10, 0);
+            for (int i = r.recipe.n - 10; i < r.recipe.n; i++)
+                ok(cb_session_decode(s, r.recipe.ids[i]));
+            check_held(s, names[_i], narrow[p], r.recipe.n - 10, 10);
+            if (k)
+                ck_assert_msg(!memcmp(first, cb_session_logits(s), bytes), "%s, %s: chunks matter",
+                              names[_i], narrow[p]);
+            memcpy(first, cb_session_logits(s), bytes);
+            for (int t = 0; t < r.recipe.n_vocab; t++)
+                ck_assert(isfinite(first[t]));
+            cb_session_close(s);
+        }
+        free(first);
+    }
+    cb_model_close(m);
+    close_test(&r);
+}
+END_TEST
+
 /* ---- the list of recipes ---- */
 
 static int by_name(const void *a, const void *b)
@@ -380,7 +339,7 @@ static int by_name(const void *a, const void *b)
 
 static void list_recipes(void)
 {
-    DIR *d = opendir(folder());
+    DIR *d = opendir(cb_recipe_folder());
     struct dirent *e;
 
     while (d && (e = readdir(d)))
@@ -410,6 +369,7 @@ int main(void)
     tcase_add_test(t, every_policy);
     tcase_add_loop_test(t, logits, 0, n_names * N_DEVICES);
     tcase_add_loop_test(t, policies, 0, n_names);
+    tcase_add_loop_test(t, narrow_policies, 0, n_names);
     suite_add_tcase(suite, t);
     srunner_run_all(r, CK_ENV);
     failed = srunner_ntests_failed(r);

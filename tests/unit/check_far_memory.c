@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "bank/bank.h"
 #include "device/sketch.h"
+#include "kit/recipe.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -178,6 +180,35 @@ static void far_rmsnorm(struct device *d, const float *x, const float *w, float 
     FAR(rmsnorm(d, x, w, eps, n, n_row, n_tok, x_stride, y, y_stride));
 }
 
+static void far_layernorm(struct device *d, const float *x, const float *w, const float *b,
+                          float eps, int n, int n_row, int n_tok, int x_stride, float *y,
+                          int y_stride)
+{
+    FAR(layernorm(d, x, w, b, eps, n, n_row, n_tok, x_stride, y, y_stride));
+}
+
+static void far_glu(struct device *d, enum act_kind act, float *gate, const float *up, int n,
+                    int n_tok)
+{
+    FAR(glu(d, act, gate, up, n, n_tok));
+}
+
+static void far_add(struct device *d, float *y, const float *x, float a, size_t n)
+{
+    FAR(add(d, y, x, a, n));
+}
+
+static void far_scale(struct device *d, float *x, float a, float cap, size_t n)
+{
+    FAR(scale(d, x, a, cap, n));
+}
+
+static void far_sink(struct device *d, float *out, float *lse, const float *sink, int n_tok,
+                     int n_head, int hd)
+{
+    FAR(sink(d, out, lse, sink, n_tok, n_head, hd));
+}
+
 static void far_rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
                      int stride, int n_rot, const float *cs)
 {
@@ -303,6 +334,11 @@ static void make_far(struct device *d)
     far.ops.matmul_glu = far_matmul_glu;
     far.ops.get_rows = far_get_rows;
     far.ops.rmsnorm = far_rmsnorm;
+    far.ops.layernorm = far_layernorm;
+    far.ops.glu = far_glu;
+    far.ops.add = far_add;
+    far.ops.scale = far_scale;
+    far.ops.sink = far_sink;
     far.ops.rope = far_rope;
     far.ops.attention = far_attention;
     far.ops.score = far_score;
@@ -396,16 +432,16 @@ static const struct {
 
 START_TEST(same_text)
 {
-    static const char *const families[] = { "qwen2", "mistral" };
+    static const char *const pair[] = { "qwen2", "mistral" };
     char what[160];
 
     for (int f = 0; f < 2; f++) {
-        float *want = answer(families[f], cases[_i].policy, cases[_i].prefill, cases[_i].kv, 0);
-        float *got = answer(families[f], cases[_i].policy, cases[_i].prefill, cases[_i].kv, 1);
-        struct cb_model *m = model_of(families[f]);
+        float *want = answer(pair[f], cases[_i].policy, cases[_i].prefill, cases[_i].kv, 0);
+        float *got = answer(pair[f], cases[_i].policy, cases[_i].prefill, cases[_i].kv, 1);
+        struct cb_model *m = model_of(pair[f]);
         const size_t n_vocab = (size_t)cb_n_vocab(m);
         for (int i = 0; i < ANSWER + 2; i++) {
-            snprintf(what, sizeof what, "%s, %s %s: feed %d", families[f], cases[_i].policy,
+            snprintf(what, sizeof what, "%s, %s %s: feed %d", pair[f], cases[_i].policy,
                      cases[_i].kv, i);
             ck_assert_msg(!memcmp(want + (size_t)i * n_vocab, got + (size_t)i * n_vocab,
                                   n_vocab * sizeof *want),
@@ -418,6 +454,70 @@ START_TEST(same_text)
 }
 END_TEST
 
+/* ---- every family ---- */
+
+static cb_model *recipe_model(const char *name, struct recipe *r)
+{
+    struct gguf_make g;
+    cb_model *m;
+    char path[64];
+
+    cb_recipe_open(r, name);
+    cb_recipe_make(r, &g);
+    snprintf(path, sizeof path, "check_far_memory.%d.gguf", (int)getpid());
+    cb_make_save(&g, path);
+    cb_toy_ok(cb_model_open(path, &(struct cb_model_params){ .n_threads = 2 }, &m));
+    unlink(path);
+    return m;
+}
+
+/* A prompt in chunks, and tokens -> the last token's logits [n_vocab] */
+static float *last_logits(const char *name, int is_far)
+{
+    struct recipe r;
+    cb_model *m = recipe_model(name, &r);
+    const struct cb_session_params p = { .n_ctx = r.n_ctx, .chunk = 7 };
+    const size_t n_vocab = (size_t)cb_n_vocab(m);
+    float *out = malloc(n_vocab * sizeof *out);
+    cb_session *s;
+
+    if (is_far)
+        make_far(m->dev);
+    cb_toy_ok(cb_session_open(m, &p, &s));
+    cb_toy_ok(cb_session_prefill(s, r.ids, r.n - 10, NULL));
+    for (int i = r.n - 10; i < r.n; i++)
+        cb_toy_ok(cb_session_decode(s, r.ids[i]));
+    memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
+    cb_session_close(s);
+    if (is_far) {
+        ck_assert_int_eq(far.n_alloc, 0);
+        m->dev->ops = far.near;
+        munmap(far.arena, ARENA);
+    }
+    cb_model_close(m);
+    cb_recipe_close(&r);
+    return out;
+}
+
+static const char *const families[] = {
+    "gemma3", "gpt-oss", "granitemoe", "llama4", "falcon40b", "stablelm12b", "starcoder2", "olmo3",
+};
+
+START_TEST(same_logits)
+{
+    char name[64];
+    float *want, *got;
+
+    snprintf(name, sizeof name, "family-%s.json", families[_i]);
+    want = last_logits(name, 0);
+    got = last_logits(name, 1);
+    for (int i = 0; i < 320; i++)
+        ck_assert_msg(want[i] == got[i], "%s: logit %d differs", name, i);
+    free(want);
+    free(got);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("far memory");
@@ -427,6 +527,7 @@ int main(void)
 
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, same_text, 0, sizeof cases / sizeof *cases);
+    tcase_add_loop_test(t, same_logits, 0, sizeof families / sizeof *families);
     suite_add_tcase(s, t);
     srunner_run_all(r, CK_NORMAL);
     failed = srunner_ntests_failed(r);

@@ -116,6 +116,17 @@ def granite_experts(cfg, key, x, layer):
     return experts(cfg, key, x, layer)
 
 
+def llama4_experts(cfg, key, x, layer):
+    at = f"blk.{layer}.ffn_"
+    if key.endswith("experts.gate_up_proj"):
+        n = x.shape[2] // 2
+        x = x.swapaxes(1, 2)
+        return {at + "gate_exps.weight": x[:, :n], at + "up_exps.weight": x[:, n:]}
+    if key.endswith("experts.down_proj"):
+        return {at + "down_exps.weight": x.swapaxes(1, 2)}
+    return None
+
+
 def head_norms(cfg, key, x, layer):
     """StableLM has a norm for each head, which files stack."""
     for i, name in enumerate(["q", "k"]):
@@ -161,7 +172,8 @@ def basics(w, cfg):
     w.add_head_count(cfg.num_attention_heads)
     n_kv = getattr(cfg, "num_key_value_heads", None) or getattr(cfg, "num_kv_heads", None)
     w.add_head_count_kv(n_kv or cfg.num_attention_heads)
-    w.add_feed_forward_length(getattr(cfg, "ffn_hidden_size", None) or cfg.intermediate_size)
+    n_ff = [getattr(cfg, n, None) for n in ("ffn_hidden_size", "intermediate_size_mlp")]
+    w.add_feed_forward_length(n_ff[0] or n_ff[1] or cfg.intermediate_size)
     if hasattr(cfg, "rms_norm_eps"):
         w.add_layer_norm_rms_eps(cfg.rms_norm_eps)
     else:
@@ -223,6 +235,15 @@ def qwen_moe(w, cfg):
     w.add_expert_feed_forward_length(cfg.moe_intermediate_size)
     if hasattr(cfg, "shared_expert_intermediate_size"):
         w.add_expert_shared_feed_forward_length(cfg.shared_expert_intermediate_size)
+
+
+def llama4(w, cfg):
+    w.add_expert_feed_forward_length(cfg.intermediate_size)
+
+
+def ministral3(w, cfg):
+    w.add_rope_scaling_yarn_log_mul(cfg.rope_parameters["mscale_all_dim"])
+    w.add_attn_temperature_scale(cfg.rope_parameters["llama_4_scaling_beta"])
 
 
 def gpt_oss(w, cfg):
@@ -419,6 +440,8 @@ MODELS = {
     ),
     # InternLM 2 is Llama with other names; files have the same tensors
     "internlm2": model("internlm2", "Llama", layout=pairs, **rope(1e6)),
+    # EXAONE 3 is Llama with other names, and rows of q and k in the order of the training
+    "exaone": model("exaone", "Llama", **rope(1e6)),
     "exaone4": model(
         "exaone4",
         "Exaone4",
@@ -506,6 +529,37 @@ MODELS = {
         num_kv_heads=2,
         new_decoder_architecture=True,
         **rope(10000.0),
+    ),
+    "llama4": model(
+        "llama4",
+        "Llama4",
+        config="Llama4Text",
+        layout=llama4_experts,
+        keys=llama4,
+        num_local_experts=4,
+        num_experts_per_tok=1,
+        interleave_moe_layer_step=2,
+        intermediate_size=32,
+        intermediate_size_mlp=80,
+        use_qk_norm=True,
+        **HD16 | dict(num_hidden_layers=4),
+        **rope(5e5),
+    ),
+    "mistral3": model(
+        "mistral3",
+        "Ministral3",
+        layout=pairs,
+        keys=ministral3,
+        **HD16,
+        **rope(
+            1e6,
+            **YARN | dict(original_max_position_embeddings=16),
+            beta_fast=32.0,
+            beta_slow=1.0,
+            mscale=1.0,
+            mscale_all_dim=1.0,
+            llama_4_scaling_beta=0.5,
+        ),
     ),
     "gpt-oss": model(
         "gpt-oss",

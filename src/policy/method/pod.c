@@ -46,24 +46,22 @@ static const struct method_opt opts[] = {
 static int blocks(struct policy *p, const struct shape *sh, int *start)
 {
     const char *at = p->val[BLOCKS].text;
-    const int n = sh->at ? sh->n_model_layer : sh->n_layer;
     int from = -1;
 
     for (int l = 0; l < sh->n_layer && !p->val[BLOCKS].set; l++)
         start[l] = l >= sh->n_layer / 2 ? l - (l - sh->n_layer / 2) % 2 : l;
     for (; p->val[BLOCKS].set && at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL) {
         char *end;
-        long l = strtol(at, &end, 10);
+        const long l = strtol(at, &end, 10);
         if (end == at || (*end && *end != '+'))
             return cb_policy_refuse(p, "blocks=%s: must be layers joined by +",
                                     p->val[BLOCKS].text);
-        if (l >= n)
+        if (l >= sh->n_layer)
             return cb_policy_refuse(p, "blocks=%s: the model has layers 0 to %d",
-                                    p->val[BLOCKS].text, n - 1);
-        l = l < 0 ? l : cb_policy_index(p, (int)l);
+                                    p->val[BLOCKS].text, sh->n_layer - 1);
         if (l <= from || (from < 0 && l))
-            return cb_policy_refuse(p, "blocks=%s: must begin with %d and ascend",
-                                    p->val[BLOCKS].text, sh->at ? sh->at[0] : 0);
+            return cb_policy_refuse(p, "blocks=%s: must begin with 0 and ascend",
+                                    p->val[BLOCKS].text);
         from = (int)l;
         for (int i = from; i < sh->n_layer; i++)
             start[i] = from;
