@@ -78,7 +78,7 @@ endif
 if ISA_NEON
 noinst_LTLIBRARIES += libcpu_neon.la
 libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_neon.h \
-	backends/cpu/attention/sketch_plain.c \
+	backends/cpu/attention/sketch_neon.c \
 	backends/cpu/matmul/mm_neon.c \
 	backends/cpu/peak/peak_neon.c
 libcpu_neon_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=neon

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "device/sketch.h"
 #include "time_ops.h"
 
 enum {
@@ -26,6 +27,10 @@ struct small {
     int32_t *idx; /* [n_ctx] */
     float *lse;   /* [WINDOW][n_head] */
     struct kv_run *run;
+    char *sketch;    /* [n_kv] blocks of 2-bit keys */
+    void *work;      /* of sketch_topk */
+    int32_t *chosen; /* [n_kv][n_ctx] */
+    int *n_chosen;   /* [n_kv] */
 };
 
 /* ---- the ops; each leaves what it reads as it was, or as large ---- */
@@ -120,6 +125,69 @@ static void topk(void *ctx)
     c->d->ops->topk(c->d, c->x, c->s->n_ctx, CHOSEN, c->idx);
 }
 
+enum { BITS = 2 };
+
+static int n_block(const struct op_shape *s)
+{
+    return s->n_ctx / SKETCH_BLOCK;
+}
+
+static size_t sketch_bytes(const struct op_shape *s) /* of a KV head */
+{
+    return (size_t)n_block(s) * cb_sketch_bytes(BITS, s->hd);
+}
+
+static size_t work_bytes(const struct op_shape *s)
+{
+    struct sketch_work w;
+    return cb_sketch_work(NULL, s->n_head, s->n_kv, s->hd, n_block(s), SKETCH_MAX_ITEMS, &w);
+}
+
+/* Sketches all keys. */
+static void sketch(void *ctx)
+{
+    const struct small *c = ctx;
+    const struct op_shape *s = c->s;
+    const size_t head = (size_t)s->n_ctx * cb_kv_row_bytes(c->type, s->hd);
+
+    for (int h = 0; h < s->n_kv; h++)
+        c->d->ops->sketch(c->d, c->type, c->keys + (size_t)h * head, n_block(s), s->hd, BITS, 0,
+                          c->sketch + (size_t)h * sketch_bytes(s));
+}
+
+/* Sketches of the random numbers in x, again and again */
+static void fill_sketches(struct small *c, size_t n_x)
+{
+    const struct op_shape *s = c->s;
+    const size_t block = (size_t)SKETCH_BLOCK * (size_t)s->hd, n = n_x / block;
+
+    for (int i = 0; i < s->n_kv * n_block(s); i++)
+        c->d->ops->sketch(c->d, KV_F32, c->x + (size_t)i % n * block, 1, s->hd, BITS, 0,
+                          c->sketch + (size_t)i * cb_sketch_bytes(BITS, s->hd));
+}
+
+static void sketch_topk(void *ctx)
+{
+    const struct small *c = ctx;
+    const struct op_shape *s = c->s;
+    const struct sketch_topk of = { .n_head = s->n_head,
+                                    .n_kv = s->n_kv,
+                                    .hd = s->hd,
+                                    .bits = BITS,
+                                    .scale = 4 / sqrtf((float)s->hd),
+                                    .q = c->x,
+                                    .sketch = (const uint8_t *)c->sketch,
+                                    .head_bytes = sketch_bytes(s),
+                                    .n_block = n_block(s),
+                                    .hi = s->n_ctx,
+                                    .k = CHOSEN / 2,
+                                    .idx = c->chosen,
+                                    .idx_stride = s->n_ctx,
+                                    .n = c->n_chosen,
+                                    .work = c->work };
+    c->d->ops->sketch_topk(c->d, &of);
+}
+
 static void nearest(void *ctx)
 {
     const struct small *c = ctx;
@@ -153,6 +221,10 @@ static void small_close(struct small *c)
     free(c->idx);
     free(c->lse);
     free(c->run);
+    free(c->sketch);
+    free(c->work);
+    free(c->chosen);
+    free(c->n_chosen);
 }
 
 static int small_open(struct op_bench *b, struct small *c)
@@ -171,7 +243,12 @@ static int small_open(struct op_bench *b, struct small *c)
     c->idx = cb_calloc((size_t)s->n_ctx, sizeof *c->idx);
     c->lse = cb_calloc(WINDOW * (size_t)s->n_head, sizeof *c->lse);
     c->run = cb_calloc((size_t)s->n_kv, sizeof *c->run);
-    if (!c->x || !c->y || !c->out || !c->cs || !c->keys || !c->idx || !c->lse || !c->run)
+    c->sketch = cb_alloc_aligned((size_t)s->n_kv * sketch_bytes(s), 1);
+    c->work = cb_alloc_aligned(work_bytes(s), 1);
+    c->chosen = cb_calloc((size_t)s->n_kv * (size_t)s->n_ctx, sizeof *c->chosen);
+    c->n_chosen = cb_calloc((size_t)s->n_kv, sizeof *c->n_chosen);
+    if (!c->x || !c->y || !c->out || !c->cs || !c->keys || !c->idx || !c->lse || !c->run ||
+        !c->sketch || !c->work || !c->chosen || !c->n_chosen)
         return CB_ENOMEM;
     if (c->d->ops->reserve(c->d, MANY, s->n_ff, s->n_ff, s->n_head, s->hd, s->n_ctx) < 0)
         return CB_ENOMEM;
@@ -205,7 +282,7 @@ static int emit(struct op_bench *b, struct small *c, const char *op, void (*fn)(
 
     if (!cb_op_picked(b, KIND_OP, op))
         return CB_OK;
-    if (fn == store || fn == prepack || fn == score)
+    if (fn == store || fn == prepack || fn == score || fn == sketch)
         row.type = cb_kv_type[c->type].name;
     if (fn == score && c->type != KV_F32 && b->limit[LIMIT_BF16] > 0)
         row.peak = b->limit[LIMIT_BF16]; /* two products in the time of one in f32 */
@@ -252,6 +329,8 @@ static int choosing(struct op_bench *b, struct small *c)
         if (c->d->ops->can_prepack && c->d->ops->can_prepack(c->d, c->type, c->type, s->hd))
             TRY(emit(b, c, "prepack", prepack, "keys, there and back",
                      2 * n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, 0));
+        TRY(emit(b, c, "sketch", sketch, "keys",
+                 n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, s->n_ctx));
         c->n_tok = WINDOW;
         snprintf(shape, sizeof shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
         TRY(emit(b, c, "score", score, shape, n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd),
@@ -263,14 +342,19 @@ static int choosing(struct op_bench *b, struct small *c)
     TRY(emit(b, c, "best_head", best_head, shape, 4 * n * s->n_head, 0, s->n_ctx));
     snprintf(shape, sizeof shape, "%d", CHOSEN);
     TRY(emit(b, c, "topk", topk, shape, 4 * n, 0, s->n_ctx));
+    fill_sketches(c, room(s));
+    snprintf(shape, sizeof shape, "%d/%d heads of %d, %d", s->n_head, s->n_kv, s->hd, CHOSEN / 2);
+    TRY(emit(b, c, "sketch_topk", sketch_topk, shape, (double)s->n_kv * (double)sketch_bytes(s), 0,
+             s->n_ctx));
     c->n_tok = 128;
     snprintf(shape, sizeof shape, "rows of %d", s->hd);
     return emit(b, c, "nearest", nearest, shape, 4.0 * s->hd * CHOSEN, 2.0 * s->hd * CHOSEN * 128,
                 CHOSEN);
 }
 
-static const char *const names[] = { "norm",  "rope", "glu",       "add",  "store",   "prepack",
-                                     "score", "join", "best_head", "topk", "nearest", NULL };
+static const char *const names[] = { "norm",    "rope",   "glu",         "add",       "store",
+                                     "prepack", "score",  "join",        "best_head", "topk",
+                                     "nearest", "sketch", "sketch_topk", NULL };
 
 int cb_bench_small(struct op_bench *b)
 {

@@ -71,7 +71,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_ONLY] = { "only", .takes = TAKES_TEXT, .unit = "NAME,...", .sets = SET_OWN_BENCH,
         .text = "with --ops: run only the named operations (limit, matmul, matmul_glu, "
                 "matmul_rows, decode, prompt, gather, prepacked, rows, embed, norm, rope, glu, "
-                "add, store, prepack, score, join, topk, best_head, nearest), types, models, "
+                "add, store, prepack, score, join, topk, best_head, nearest, sketch, "
+                "sketch_topk), types, models, "
                 "instruction sets and matrix libraries; a kind that is not named is not "
                 "restricted" },
 

@@ -22,7 +22,7 @@ static inline int cb_sketch_whole(float x, int most)
         return -most - 1;
     if (x >= (float)most)
         return most;
-    return (int)((x + 12582912.0f) - 12582912.0f); /* to the nearest, ties to even */
+    return (int)rintf(x); /* ties to even */
 }
 
 static inline int cb_sketch_mult(int bits, float top)

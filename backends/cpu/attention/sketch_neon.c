@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* sketch_neon.c - scores by sketched keys with NEON's dot products: codes are multiplied four
+ * channels of four tokens at a time, for up to eight query heads that share the unpacked codes. */
+#include <arm_neon.h>
+#include <string.h>
+
+#include "cpu/vector/kern_vec.h"
+#include "device/sketch.h"
+#include "sketch_form.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+
+enum { TILE = 8 }; /* most query heads whose sums are in registers */
+
+INLINE int8x16_t four(const int8_t *w)
+{
+    int32_t x;
+    memcpy(&x, w, sizeof x);
+    return vreinterpretq_s8_s32(vdupq_n_s32(x));
+}
+
+/* Code k of each byte */
+INLINE int8x16_t codes(int bits, uint8x16_t x, int k)
+{
+    const uint8x16_t mask = vdupq_n_u8((uint8_t)((1 << bits) - 1));
+    return vreinterpretq_s8_u8(vandq_u8(vshlq_u8(x, vdupq_n_s8((int8_t)(-bits * k))), mask));
+}
+
+/* Eight tokens of a block, whose codes are 128 bytes apart in the first vector (`code`) and in the
+ * second one, for m query heads */
+INLINE void scan_eight(int m, int bits, const struct sketch_form *f, const uint8_t *code,
+                       int16_t *score, int stride)
+{
+    const int32x4_t down = vdupq_n_s32(-cb_sketch_shift(bits));
+    int32x4_t sum[TILE][2];
+
+    UNROLL
+    for (int h = 0; h < m; h++)
+        sum[h][0] = sum[h][1] = vdupq_n_s32(0);
+    for (int c = 0; c < f->n; c += 32 / bits, code += 128) {
+        const uint8x16_t a = vld1q_u8(code), b = vld1q_u8(code + 64);
+        UNROLL
+        for (int k = 0; k < 8 / bits; k++) {
+            const int8x16_t x = codes(bits, a, k), y = codes(bits, b, k);
+            UNROLL
+            for (int h = 0; h < m; h++) {
+                const int8x16_t w = four(f[h].w + c + 4 * k);
+                sum[h][0] = vdotq_s32(sum[h][0], x, w);
+                sum[h][1] = vdotq_s32(sum[h][1], y, w);
+            }
+        }
+    }
+    UNROLL
+    for (int h = 0; h < m; h++) {
+        const int16x8_t s = vcombine_s16(vqmovn_s32(vshlq_s32(sum[h][0], down)),
+                                         vqmovn_s32(vshlq_s32(sum[h][1], down)));
+        const int16x8_t x = vqrdmulhq_n_s16(s, (int16_t)f[h].mult);
+        vst1q_s16(score + h * stride, vqaddq_s16(x, vdupq_n_s16((int16_t)f[h].base)));
+    }
+}
+
+INLINE void scan_tile(int m, int bits, const struct sketch_form *f, const uint8_t *code,
+                      int16_t *score, int stride)
+{
+    const size_t group = (size_t)f->n * 4 * (size_t)bits; /* bytes of 32 tokens */
+
+    for (int j = 0; j < SKETCH_BLOCK; j += 8)
+        scan_eight(m, bits, f, code + (size_t)(j / 32) * group + (size_t)(j % 32) * 2, score + j,
+                   stride);
+}
+
+INLINE void scan_some(int m, int bits, const struct sketch_form *f, const uint8_t *code,
+                      int16_t *score, int stride)
+{
+    switch (m) {
+    case 1:
+        scan_tile(1, bits, f, code, score, stride);
+        break;
+    case 2:
+        scan_tile(2, bits, f, code, score, stride);
+        break;
+    case 3:
+        scan_tile(3, bits, f, code, score, stride);
+        break;
+    case 4:
+        scan_tile(4, bits, f, code, score, stride);
+        break;
+    case 5:
+        scan_tile(5, bits, f, code, score, stride);
+        break;
+    case 6:
+        scan_tile(6, bits, f, code, score, stride);
+        break;
+    case 7:
+        scan_tile(7, bits, f, code, score, stride);
+        break;
+    default:
+        scan_tile(8, bits, f, code, score, stride);
+        break;
+    }
+}
+
+static void scan(int bits, int hd, const uint8_t *block, const float *q, int heads, int16_t *score,
+                 int stride)
+{
+    const int n = cb_sketch_pad(hd);
+    const uint8_t *code = block + (size_t)n * 4;
+    float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD];
+    struct sketch_form f[TILE];
+
+    cb_sketch_steps(hd, block, step, min);
+    for (int h = 0; h < heads; h += TILE, score += TILE * stride) {
+        const int m = heads - h < TILE ? heads - h : TILE;
+        for (int i = 0; i < m; i++, q += n)
+            cb_sketch_form(&f[i], bits, q, n, step, min);
+        if (bits == 2)
+            scan_some(m, 2, f, code, score, stride);
+        else
+            scan_some(m, 4, f, code, score, stride);
+    }
+}
+
+/* Eight weights: the table by the lowest 5 bits, shifted down by the others */
+INLINE uint16x8_t weights(uint16x8_t below, const uint8x16x4_t *table)
+{
+    const uint16x8_t i = vandq_u16(below, vdupq_n_u16(31));
+    const uint16x8_t at = vaddq_u16(vmulq_n_u16(i, 0x202), vdupq_n_u16(0x100)); /* 2i, 2i + 1 */
+    const uint16x8_t w = vreinterpretq_u16_u8(vqtbl4q_u8(*table, vreinterpretq_u8_u16(at)));
+    const uint16x8_t down = vminq_u16(vshrq_n_u16(below, 5), vdupq_n_u16(16));
+    return vshlq_u16(w, vnegq_s16(vreinterpretq_s16_u16(down)));
+}
+
+static uint32_t weigh(const int16_t *score, int n, int16_t *top)
+{
+    uint8x16x4_t table;
+    int16x8_t most = vdupq_n_s16(INT16_MIN);
+    uint32x4_t sum = vdupq_n_u32(0);
+
+    for (int i = 0; i < 4; i++)
+        table.val[i] = vreinterpretq_u8_u16(vld1q_u16(cb_sketch_weight + 8 * i));
+    for (int j = 0; j < n; j += 8)
+        most = vmaxq_s16(most, vld1q_s16(score + j));
+    *top = vmaxvq_s16(most);
+    most = vdupq_n_s16(*top);
+    for (int j = 0; j < n; j += 8) { /* differences are unsigned */
+        const int16x8_t below = vsubq_s16(most, vld1q_s16(score + j));
+        sum = vpadalq_u16(sum, weights(vreinterpretq_u16_s16(below), &table));
+    }
+    return vaddvq_u32(sum);
+}
+
+static void rank(const int16_t *score, int stride, const int16_t *lse, int heads, int n,
+                 uint16_t *out)
+{
+    for (int j = 0; j < n; j += 8) {
+        int16x8_t best = vdupq_n_s16(1 - SKETCH_BUCKETS);
+        for (int h = 0; h < heads; h++) {
+            const int16x8_t s = vld1q_s16(score + (size_t)h * (size_t)stride + j);
+            best = vmaxq_s16(best, vqsubq_s16(s, vdupq_n_s16(lse[h])));
+        }
+        best = vminq_s16(best, vdupq_n_s16(0));
+        vst1q_u16(out + j, vreinterpretq_u16_s16(vnegq_s16(best)));
+    }
+}
+
+static int pick_some(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
+{
+    int out = 0;
+
+    for (int j = 0; j < n; j++) {
+        if (x[j] > limit || (x[j] == limit && *n_equal <= 0))
+            continue;
+        *n_equal -= x[j] == limit;
+        idx[out++] = from + j;
+    }
+    return out;
+}
+
+/* Most vectors have nothing at or below the limit. */
+static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
+{
+    int out = 0, j = 0;
+
+    for (; j + 8 <= n; j += 8)
+        if (vminvq_u16(vld1q_u16(x + j)) <= limit)
+            out += pick_some(x + j, 8, limit, n_equal, from + j, idx + out);
+    return out + pick_some(x + j, n - j, limit, n_equal, from + j, idx + out);
+}
+
+const struct kern_sketch cb_sketch_kern_neon = { scan, weigh, rank, pick };
