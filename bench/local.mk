@@ -2,7 +2,8 @@
 EXTRA_DIST += bench/busy-core bench/long-answer bench/make-quality \
 	bench/RESULTS.md bench/QUALITY.md \
 	bench/quality/2stage.jsonl bench/quality/4-bit.jsonl bench/quality/book.jsonl \
-	bench/quality/code.jsonl bench/quality/kv.jsonl bench/quality/lines.jsonl \
+	bench/quality/code.jsonl bench/quality/equal-bytes.jsonl bench/quality/kv.jsonl \
+	bench/quality/lines.jsonl \
 	bench/quality/multihop.jsonl bench/quality/needle-16k.jsonl \
 	bench/quality/needle-32k.jsonl bench/quality/needle-4k.jsonl \
 	bench/quality/needle-8k.jsonl bench/quality/pod.jsonl bench/quality/ratios.jsonl \

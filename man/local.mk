@@ -7,6 +7,7 @@ dist_man_MANS += \
 	man/ctxbank-chat.1 \
 	man/ctxbank-eval.1 \
 	man/ctxbank-info.1 \
+	man/ctxbank-policies.7 \
 	man/ctxbank-quantize.1 \
 	man/ctxbank-run.1 \
 	man/ctxbank-tokenize.1 \

@@ -128,6 +128,7 @@ libcore_la_SOURCES += \
 	src/policy/method/streamingllm.c \
 	src/policy/method/tova.c \
 	src/policy/method/window.c \
+	src/policy/paper_settings.c \
 	src/policy/policy.c src/policy/policy.h \
 	src/policy/preset.c \
 	src/policy/view.c
@@ -224,6 +225,7 @@ ctxbank_SOURCES = \
 	src/cli/interrupt.c \
 	src/cli/log.c src/cli/log.h \
 	src/cli/main.c \
+	src/cli/methods_doc.c src/cli/methods_doc.h \
 	src/cli/opts.c src/cli/opts.h \
 	src/cli/opts_complete.c \
 	src/cli/opts_doc.c \

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* dump.c - ctxbank dump: manual sections and completions out of the option table (for the build).
+/* dump.c - ctxbank dump: manual sections and completions out of the tables of options and methods
+ * (for the build).
  */
 #include <string.h>
 
 #include "cmd.h"
+#include "methods_doc.h"
 
 static int run(const struct opts *o)
 {
@@ -12,8 +14,10 @@ static int run(const struct opts *o)
 
     if (!strcmp(what, "completion"))
         return cb_opts_completion(cmd, name, stdout) ? 0 : cb_usage("%s: no such shell", name);
+    if (!strcmp(what, "methods"))
+        return cb_methods_man(name, stdout) ? 0 : cb_usage("%s: no such section", name);
     if (strcmp(what, "man"))
-        return cb_usage("%s: neither man nor completion", what);
+        return cb_usage("%s: not man, methods or completion", what);
     for (; *cmd; cmd++)
         if (!strcmp((*cmd)->name, name)) {
             cb_opts_man(*cmd, stdout);
@@ -24,7 +28,7 @@ static int run(const struct opts *o)
 
 const struct cmd cb_cmd_dump = {
     .name = "dump",
-    .operands = "man COMMAND | completion SHELL",
+    .operands = "man COMMAND | methods SECTION | completion SHELL",
     .min_operands = 2,
     .max_operands = 2,
     .brief = "write a manual section or a completion file",

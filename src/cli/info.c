@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "gguf/gguf.h"
 #include "par/affinity.h"
+#include "policy/policy.h"
 
 /* ---- tables ---- */
 
@@ -151,6 +152,18 @@ static int print_methods(const struct methods *of, int json)
     return CB_OK;
 }
 
+static int print_policies(int json)
+{
+    const struct paper_setting *x;
+
+    TRY(print_methods(&policies, json));
+    if (!json)
+        puts("\nSettings of papers (NAME:as=SETTING, or a setting alone for its paper's method)");
+    for (int i = 0; !json && (x = cb_paper_setting_at(i)); i++)
+        printf("    %-12s %s:%s\n", x->name, x->method, x->options);
+    return CB_OK;
+}
+
 static int cpu(int json)
 {
     const char *want = getenv("CTXBANK_ISA");
@@ -285,7 +298,7 @@ static int run(const struct opts *o)
     if (cb_opt_flag(o, ARG_FAMILIES))
         return families(json);
     if (cb_opt_flag(o, ARG_POLICY_LIST))
-        return print_methods(&policies, json);
+        return print_policies(json);
     if (cb_opt_flag(o, ARG_PREFILL_LIST))
         return print_methods(&prefills, json);
     if (cb_opt_flag(o, ARG_CPU))

@@ -231,6 +231,8 @@ void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap);
 
 /* opts_doc.c: text made from the table. */
 void cb_opts_help(const struct cmd *cmd, FILE *f);
+/* Text of several lines of a manual page; none begins with a control character. */
+void cb_man_text(const char *text, FILE *f);
 void cb_opts_man(const struct cmd *cmd, FILE *f);
 int cb_opts_completion(const struct cmd *const *cmds, const char *shell, FILE *f); /* 0: unknown */
 

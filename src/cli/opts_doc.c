@@ -112,8 +112,7 @@ void cb_opts_help(const struct cmd *cmd, FILE *f)
 
 /* ---- manual: the OPTIONS section in mdoc ---- */
 
-/* Writes text of several lines; none may begin with a control character. */
-static void man_text(const char *text, FILE *f)
+void cb_man_text(const char *text, FILE *f)
 {
     for (int at = 0; *text; text++, at++) {
         if (*text == '\\') {
@@ -149,7 +148,7 @@ static void man_title(const char *title, struct doc *d)
 static void man_spelling(const char *spelling, const struct opt_row *row, FILE *f)
 {
     fputs(" Fl ", f);
-    man_text(spelling + 1, f); /* Fl writes the first dash */
+    cb_man_text(spelling + 1, f); /* Fl writes the first dash */
     if (row->unit)
         fprintf(f, " Ar %s", row->unit);
 }
@@ -175,11 +174,11 @@ static void man_row(const struct opt_row *row, struct doc *d)
         a += n;
     }
     fputc('\n', f);
-    man_text(row->text, f);
+    cb_man_text(row->text, f);
     limits(row, text, sizeof text);
     if (*text) {
         fputs("\n(", f);
-        man_text(text, f);
+        cb_man_text(text, f);
         fputc(')', f);
     }
     fputs(".\n", f);

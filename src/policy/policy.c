@@ -174,6 +174,58 @@ static int set_pair(struct policy *p, char *pair)
     return set_value(p, &p->m->opts[i], eq ? eq + 1 : "1", &p->val[i]);
 }
 
+static int no_setting(const struct policy *p, const char *name, size_t n)
+{
+    const struct paper_setting *x;
+    char list[160] = "none";
+    size_t at = 0;
+
+    for (int i = 0; p->kind == &policies && (x = cb_paper_setting_at(i)) && at < sizeof list; i++)
+        if (!strcmp(x->method, p->m->name))
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? " " : "", x->name);
+    return cb_policy_refuse(p, "as=%.*s: no such setting of this method; there are: %s", (int)n,
+                            name, list);
+}
+
+/* The next pair of "key=value,..." -> its length; *at moves behind it, and becomes NULL at the end
+ */
+static size_t next_pair(const char **at, const char **pair)
+{
+    const size_t n = strcspn(*at, ",");
+
+    *pair = *at;
+    *at = (*at)[n] ? *at + n + 1 : NULL;
+    return n;
+}
+
+/* keys -> p->spec, with the options of a setting in front, where other keys override them */
+static int expand(struct policy *p, const char *keys)
+{
+    const struct paper_setting *x = NULL;
+    const char *at = keys, *pair;
+    size_t cap, n;
+
+    while (at) {
+        const size_t len = next_pair(&at, &pair);
+        if (strncmp(pair, "as=", 3))
+            continue;
+        x = p->kind == &policies ? cb_paper_setting_find(pair + 3, len - 3, p->m->name) : NULL;
+        if (!x)
+            return no_setting(p, pair + 3, len - 3);
+    }
+    cap = strlen(keys) + (x ? strlen(x->options) : 0) + 2;
+    p->spec = cb_calloc(cap, 1);
+    if (!p->spec)
+        return CB_ENOMEM;
+    n = x ? (size_t)snprintf(p->spec, cap, "%s", x->options) : 0;
+    for (at = keys; at;) {
+        const size_t len = next_pair(&at, &pair);
+        if (strncmp(pair, "as=", 3))
+            n += (size_t)snprintf(p->spec + n, cap - n, "%s%.*s", n ? "," : "", (int)len, pair);
+    }
+    return CB_OK;
+}
+
 static int parse(struct policy *p, const char *keys)
 {
     char *at, *comma;
@@ -185,10 +237,7 @@ static int parse(struct policy *p, const char *keys)
                                                                          : p->m->opts[i].choices };
     if (!keys)
         return CB_OK;
-    p->spec = cb_calloc(strlen(keys) + 1, 1);
-    if (!p->spec)
-        return CB_ENOMEM;
-    memcpy(p->spec, keys, strlen(keys));
+    TRY(expand(p, keys));
     for (at = p->spec; at; at = comma) {
         comma = strchr(at, ',');
         if (comma)
@@ -229,8 +278,24 @@ static int open_kind(const struct method_kind *kind, const char *spec, const str
     const char *colon = strchr(spec, ':');
     const struct method *m = NULL;
 
-    TRY(find_method(kind, spec, colon ? (size_t)(colon - spec) : strlen(spec), &m));
-    return open_as(kind, m, NULL, colon ? colon + 1 : NULL, sh, out);
+    const size_t n = colon ? (size_t)(colon - spec) : strlen(spec);
+    const struct paper_setting *x = kind == &policies ? cb_paper_setting_find(spec, n, NULL) : NULL;
+    char *keys;
+    int err;
+
+    if (!x) {
+        TRY(find_method(kind, spec, n, &m));
+        return open_as(kind, m, NULL, colon ? colon + 1 : NULL, sh, out);
+    }
+    TRY(find_method(kind, x->method, strlen(x->method), &m));
+    keys = cb_calloc(strlen(spec) + 8, 1);
+    if (!keys)
+        return CB_ENOMEM;
+    snprintf(keys, strlen(spec) + 8, "as=%s%s%s", x->name, colon ? "," : "",
+             colon ? colon + 1 : "");
+    err = open_as(kind, m, NULL, keys, sh, out);
+    free(keys);
+    return err;
 }
 
 int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out)

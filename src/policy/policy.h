@@ -289,11 +289,22 @@ double cb_scores_variance(const struct scores *s, int row, int n_row);
  * et al. 2024, section 3.2) */
 double cb_scores_spread(const struct scores *s);
 
+/* ---- paper_settings.c: policies as papers set them ---- */
+
+struct paper_setting {
+    const char *name, *method, *options; /* options "key=value,..." of the method */
+};
+const struct paper_setting *cb_paper_setting_at(int i); /* NULL past the last */
+/* The setting for a method, or with method NULL the one for its paper's own; NULL: none */
+const struct paper_setting *cb_paper_setting_find(const char *name, size_t n, const char *method);
+
 /* ---- registry ---- */
 
 const struct method *cb_method_at(int i);        /* NULL past the last */
 const struct method *cb_prompt_method_at(int i); /* forms of prefill; NULL past the last */
-/* "NAME[:key=value,...]" -> an opened policy; unknown names and keys suggest the nearest */
+/* "NAME[:key=value,...]" -> an opened policy; unknown names and keys suggest the nearest. The key
+ * `as` stands for the options of a setting; other keys override them. A setting's name stands for
+ * its paper's method with these options. */
 int cb_policy_open(const char *spec, const struct shape *sh, struct policy **out);
 int cb_prompt_open(const char *spec, const struct shape *sh, struct policy **out);
 /* The same with a method that is not in the table, and without options. */

@@ -376,12 +376,86 @@ START_TEST(a_budget_of_one)
 }
 END_TEST
 
+/* ---- settings of papers ---- */
+
+static struct policy *plan_of(const char *spec, struct layer_plan *row)
+{
+    const struct shape sh = { .n_layer = 32, .n_head = 32, .n_kv = 8, .hd = 128, .n_ctx = 8192 };
+    struct policy *p;
+
+    memset(row, 0, 32 * sizeof *row);
+    ck_assert_msg(!cb_policy_open(spec, &sh, &p), "%s: %s", spec, cb_error());
+    for (int l = 0; l < 32; l++)
+        row[l].reads = -1;
+    ck_assert_msg(!p->m->plan || !p->m->plan(p, &sh, row), "%s: %s", spec, cb_error());
+    return p;
+}
+
+/* Value of an option, by name */
+static double value_of(const struct policy *p, const char *name)
+{
+    for (int i = 0; p->m->opts[i].name; i++)
+        if (!strcmp(p->m->opts[i].name, name))
+            return p->val[i].num;
+    ck_abort_msg("%s: no option of %s", name, p->m->name);
+    return 0;
+}
+
+START_TEST(every_setting_is_of_its_method)
+{
+    const struct paper_setting *x;
+    struct layer_plan row[32];
+    char spec[160];
+
+    for (int i = 0; (x = cb_paper_setting_at(i)); i++) {
+        snprintf(spec, sizeof spec, "%s:as=%s", x->method, x->name);
+        cb_policy_close(plan_of(spec, row));
+    }
+}
+END_TEST
+
+START_TEST(settings_are_options)
+{
+    struct layer_plan row[32];
+    struct policy *p = plan_of("pyrkv-96", row);
+    int sum = 0;
+
+    ck_assert_str_eq(p->m->name, "pyramidkv");
+    for (int l = 0; l < 32; l++)
+        sum += p->m->slots(p, l, 8192, 0);
+    ck_assert_int_eq(sum, 32 * 8 + 3024); /* 172 to 17 in steps of 5: mean 94.5 */
+    cb_policy_close(p);
+    p = plan_of("h2o:recent=9,as=pyrkv-96", row);
+    ck_assert(value_of(p, "budget") == 96 && value_of(p, "recent") == 9);
+    ck_assert_int_eq(p->m->slots(p, 0, 8192, 10), 106); /* decode=grow */
+    cb_policy_close(p);
+    p = plan_of("omni-30", row);
+    ck_assert(row[2].choice.k > 0 && row[3].reads < 0 && row[4].reads == 2 && row[31].reads == 18);
+    ck_assert_int_eq((int)(row[2].choice.share * 128000), 8533);
+    cb_policy_close(p);
+    p = plan_of("pod-4k:recent=100", row);
+    ck_assert_int_eq(row[31].cross.sink, 16);
+    ck_assert_int_eq(row[31].cross.recent, 100);
+    cb_policy_close(p);
+    p = plan_of("slkv-1k", row);
+    ck_assert(value_of(p, "recent") == 1024 && value_of(p, "least") == 1);
+    cb_policy_close(p);
+    p = plan_of("d2o-20:sink=0", row);
+    ck_assert(value_of(p, "budget") == 0.2 && value_of(p, "sink") == 0);
+    cb_policy_close(p);
+}
+END_TEST
+
 START_TEST(what_cannot_work_is_refused)
 {
     static const struct {
         const char *spec, *why;
     } bad[] = {
         { "windo", "did you mean window?" },
+        { "tova:as=pyrkv-96", "no such setting of this method; there are: none" },
+        { "h2o:as=pyrkv", "there are: pod-4k d2o-20 pyrkv-64" },
+        { "pyrkv-96:budge=3", "did you mean budget?" },
+        { "window:budget=3,", "unknown option" },
         { "window:budge=3", "did you mean budget?" },
         { "window:budget=0", "must be a number of" },
         { "window:budget=-5", "must be a number of" },
@@ -450,6 +524,8 @@ int main(void)
     tcase_add_loop_test(t, a_windowed_prompt_is_a_stream, 0, 4);
     tcase_add_test(t, shares_of_a_growing_prompt);
     tcase_add_loop_test(t, a_budget_of_one, 0, 4);
+    tcase_add_test(t, every_setting_is_of_its_method);
+    tcase_add_test(t, settings_are_options);
     tcase_add_test(t, what_cannot_work_is_refused);
     r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

@@ -292,6 +292,35 @@ START_TEST(bad_options_are_refused)
 }
 END_TEST
 
+/* Which layer's choice each layer reads: wait= layers behind a filter layer read everything. */
+START_TEST(layers_that_wait)
+{
+    static const struct {
+        const char *spec;
+        int as[6];
+    } cases[] = {
+        { "omnikv:filter=1+3", { -1, 1, 1, 3, 3, 3 } },
+        { "omnikv:filter=1+3,wait=1", { -1, 1, -1, 3, -1, 3 } },
+        { "omnikv:filter=1+4,wait=2", { -1, 1, -1, -1, 4, -1 } },
+        { "omnikv:filter=0,wait=4", { 0, -1, -1, -1, -1, 0 } },
+    };
+    const struct shape sh = { .n_layer = 6, .n_head = 4, .n_kv = 2, .hd = 64, .n_ctx = 100 };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int as[6] = { -1, -1, -1, -1, -1, -1 };
+        struct prompt_plan plan = { .as = as };
+        struct policy *p;
+        ck_assert_msg(!cb_prompt_open(cases[i].spec, &sh, &p), "%s", cb_error());
+        ck_assert(!p->m->prompt(p, &sh, &plan));
+        for (int l = 0; l < 6; l++)
+            ck_assert_msg(as[l] == cases[i].as[l], "%s: layer %d reads %d", cases[i].spec, l,
+                          as[l]);
+        ck_assert(plan.chunk == 4096 && plan.k == 8192 && plan.stride == 8);
+        cb_policy_close(p);
+    }
+}
+END_TEST
+
 /* A prompt that reads a part has other keys behind: it is shared with nobody. */
 START_TEST(a_sparse_prompt_is_not_shared)
 {
@@ -321,6 +350,7 @@ int main(void)
     tcase_add_test(c, threads_and_chunks_do_not_matter);
     tcase_add_test(c, filter_layers_are_the_policys);
     tcase_add_loop_test(c, bad_options_are_refused, 0, sizeof refused / sizeof *refused);
+    tcase_add_test(c, layers_that_wait);
     tcase_add_test(c, a_sparse_prompt_is_not_shared);
     tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kit/tiny.h"
 #include "kit/toy.h"
 #include "kit/written.h"
 
@@ -188,10 +189,191 @@ START_TEST(lazy_layers_are_cut_before_keys_are_quantised)
 }
 END_TEST
 
+/* ---- ties ---- */
+
+/* Of equal scores the lower position is kept; under tova the newer. One token too many takes a way
+ * of its own. */
+START_TEST(equal_scores)
+{
+    struct turn t;
+
+    for (int n = 5; n <= 6; n++) {
+        begin(&t, "snapkv:budget=4,window=1,kernel=1");
+        feed(&t, n, 0, 0);
+        HOLDS(&t, 0, 1, 2, n - 1);
+        end(&t);
+        begin(&t, "tova:budget=4");
+        feed(&t, n, 0, 0);
+        HOLDS(&t, n - 4, n - 3, n - 2, n - 1);
+        feed(&t, 1, 0, 0);
+        HOLDS(&t, n - 3, n - 2, n - 1, n);
+        end(&t);
+    }
+}
+END_TEST
+
+/* ---- budgets ---- */
+
+/* A share of a short prompt that leaves no room behind the sinks: the newest token stays. */
+START_TEST(sinks_that_fill_the_budget)
+{
+    struct turn t;
+
+    begin(&t, "streamingllm:budget=0.4,sink=4");
+    feed(&t, 10, 0, 0);
+    HOLDS(&t, 0, 1, 2, 9);
+    feed(&t, 1, 0, 0);
+    HOLDS(&t, 0, 1, 2, 10);
+    end(&t);
+    begin(&t, "streamingllm:budget=5,sink=4");
+    feed(&t, 6, 0, 0);
+    HOLDS(&t, 0, 1, 2, 3, 5);
+    end(&t);
+}
+END_TEST
+
+/* The budgets of a later prompt count the tokens that upper layers are still to get. */
+START_TEST(a_pyramid_that_grows_upwards)
+{
+    static const char json[] = "{\"gini\": [1, 9]}", file[] = "check_turns.json";
+    const struct hparams hp = { .n_layer = 2, .n_head = 2, .n_kv = 1, .hd = 4, .n_ctx_train = 64 };
+    struct toy t;
+    FILE *f = fopen(file, "w");
+
+    ck_assert(f && fputs(json, f) >= 0 && !fclose(f));
+    cb_toy_open(&t, "ref", 1, &hp, 64,
+                "pyramidkv:budget=0.3,window=2,shape=gini,preset=check_turns.json", "f32", "f32",
+                5);
+    remove(file);
+    cb_toy_prompt(&t, 40, 16, NULL); /* 12 tokens a layer, 10 beside the window: 2 and 18 of 20 */
+    ck_assert_int_eq(t.s->bank.store[0].n[0], 4);
+    ck_assert_int_eq(t.s->bank.store[1].n[0], 20);
+    cb_toy_prompt(&t, 20, 16, NULL); /* 18: 16 a layer, 3.2 and 28.8, which layer 1 has */
+    ck_assert_int_eq(t.s->bank.store[0].n[0], 5);
+    ck_assert_int_eq(t.s->bank.store[1].n[0], 31);
+    cb_toy_close(&t);
+}
+END_TEST
+
+/* ---- every policy: cleared, failed ---- */
+
+enum { LONG = 150, SHORT = 40, MORE = 60, STEPS = 6 };
+
+static const char *const every[] = {
+    "full",
+    "window:budget=24",
+    "streamingllm:budget=24",
+    "streamingllm:budget=24,prefill=windowed",
+    "h2o:budget=24",
+    "h2o:budget=0.3,drop=chunk,chunk=16",
+    "h2o:budget=24,drop=first-decode",
+    "snapkv:budget=0.4,window=8",
+    "snapkv:budget=24,window=8,decode=bounded,tail=3",
+    "omnikv:filter=1,budget=12,tail_max=3,window=2",
+    "omnikv:filter=1,budget=12,select=uniform,window=5",
+    "pyramidkv:budget=0.3",
+    "simlayerkv:sink=2,recent=8,threshold=0.5",
+    "simlayerkv:sink=2,recent=8,threshold=0.5,mode=prefill",
+    "pod:blocks=0+2,sinks=2,recent=9",
+    "pod:blocks=0+2,sinks=2,recent=9,snap=20,window=4",
+    "d2o:budget=0.2",
+    "d2o:budget=24,layers=gate",
+    "d2o:budget=24,drop=first-decode",
+    "tova:budget=24",
+};
+enum { N_EVERY = sizeof every / sizeof *every };
+
+static cb_model *open_model(void)
+{
+    struct tiny t = cb_tiny_small("qwen2");
+    t.n_layer = 4;
+    return cb_toy_model(&t, "cpu", 2);
+}
+
+/* A prompt and some tokens; logits after the last -> out[n_vocab] */
+static void converse(cb_session *s, const int32_t *tok, int prompt, float *out)
+{
+    cb_toy_ok(cb_session_prefill(s, tok, prompt, NULL));
+    for (int i = 0; i < STEPS; i++)
+        cb_toy_ok(cb_session_decode(s, tok[prompt + i]));
+    memcpy(out, cb_session_logits(s), (size_t)s->model->hp.n_vocab * sizeof *out);
+}
+
+/* A long prompt, cleared, then a shorter one: as if there had been no other. */
+START_TEST(cleared_before_a_shorter_prompt)
+{
+    cb_model *m = open_model();
+    const int32_t *tok = cb_toy_text(m);
+    cb_session *a = cb_toy_session(m, every[_i], "f32", 0),
+               *b = cb_toy_session(m, every[_i], "f32", 0);
+    const size_t bytes = (size_t)m->hp.n_vocab * sizeof(float);
+    float *x = malloc(bytes), *y = malloc(bytes);
+
+    converse(a, tok, LONG, x);
+    cb_session_clear(a);
+    converse(a, tok + 7, SHORT, x);
+    converse(b, tok + 7, SHORT, y);
+    ck_assert_msg(!memcmp(x, y, bytes), "%s", every[_i]);
+    converse(a, tok + 90, MORE, x);
+    converse(b, tok + 90, MORE, y);
+    ck_assert_msg(!memcmp(x, y, bytes), "%s: second turn", every[_i]);
+    cb_session_close(a);
+    cb_session_close(b);
+    cb_model_close(m);
+    free(x);
+    free(y);
+}
+END_TEST
+
+struct stop {
+    int calls, after; /* the callback stops the feed at call `after` */
+};
+
+static int stop(void *arg, int64_t done, int64_t total)
+{
+    struct stop *s = arg;
+    (void)done;
+    (void)total;
+    return ++s->calls > s->after;
+}
+
+/* A second prompt that is stopped half way leaves what was before it, or nothing. */
+START_TEST(a_stopped_feed)
+{
+    cb_model *m = open_model();
+    const int32_t *tok = cb_toy_text(m);
+    cb_session *a = cb_toy_session(m, every[_i], "f32", 16);
+    cb_session *b = cb_toy_session(m, every[_i], "f32", 16);
+    const size_t bytes = (size_t)m->hp.n_vocab * sizeof(float);
+    float *x = malloc(bytes), *y = malloc(bytes);
+
+    for (int after = 1; after < 14; after += 4) {
+        struct stop how_far = { .after = after };
+        const struct cb_prefill how = { .progress = stop, .progress_arg = &how_far };
+        cb_session_clear(a);
+        cb_session_clear(b);
+        converse(a, tok, LONG, x);
+        ck_assert_int_eq(cb_session_prefill(a, tok + 90, MORE, &how), CB_ECANCEL);
+        if (cb_session_len(a)) {
+            ck_assert_int_eq(cb_session_len(a), LONG + STEPS);
+            converse(b, tok, LONG, y);
+        }
+        converse(a, tok + 200, SHORT, x);
+        converse(b, tok + 200, SHORT, y);
+        ck_assert_msg(!memcmp(x, y, bytes), "%s: stopped after %d", every[_i], after);
+    }
+    cb_session_close(a);
+    cb_session_close(b);
+    cb_model_close(m);
+    free(x);
+    free(y);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("turns");
-    TCase *t = tcase_create("simlayerkv");
+    TCase *t = tcase_create("turns");
     SRunner *r;
     int failed;
 
@@ -202,6 +384,12 @@ int main(void)
     tcase_add_loop_test(t, a_lazy_layer_stays_lazy, 0, 2);
     tcase_add_test(t, a_growing_lazy_layer_is_cut_in_each_turn);
     tcase_add_loop_test(t, lazy_layers_are_cut_before_keys_are_quantised, 0, 2);
+    tcase_add_test(t, equal_scores);
+    tcase_add_test(t, sinks_that_fill_the_budget);
+    tcase_add_test(t, a_pyramid_that_grows_upwards);
+    tcase_add_loop_test(t, cleared_before_a_shorter_prompt, 0, N_EVERY);
+    tcase_add_loop_test(t, a_stopped_feed, 0, N_EVERY);
+    tcase_set_timeout(t, 60);
     r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);
     failed = srunner_ntests_failed(r);

@@ -165,6 +165,60 @@ START_TEST(residuals_of_128)
 }
 END_TEST
 
+static double as_half(double x)
+{
+    return (double)cb_f16_to_f32(cb_f32_to_f16((float)x));
+}
+
+/* x[n] at a stride, as the paper's section 3.1 rounds a group; which = the number wanted */
+static double rounded(const float *x, int n, int stride, int bits, int which)
+{
+    double min = (double)x[0], max = min, step;
+
+    for (int i = 1; i < n; i++) {
+        min = fmin(min, (double)x[i * stride]);
+        max = fmax(max, (double)x[i * stride]);
+    }
+    step = as_half((max - min) / ((1 << bits) - 1));
+    min = as_half(min);
+    return min + step * fmin(fmax(nearbyint(((double)x[which * stride] - min) / step), 0),
+                             (1 << bits) - 1);
+}
+
+/* Section 3.2: keys share a step over 32 tokens of a channel, values over 32 channels of a token.
+ * Channels and tokens differ in size by orders, so an exchange of the two is far off. */
+START_TEST(keys_by_channel_values_by_token)
+{
+    enum { TOK = 128, ROW = N_KV * HD };
+    static float k[TOK][ROW], v[TOK][ROW];
+    const int bits = _i ? 4 : 2;
+    struct store s;
+    float x[HD];
+
+    for (int t = 0; t < TOK; t++)
+        for (int c = 0; c < ROW; c++) {
+            k[t][c] = (float)as_half((double)(uniform() * powf(2, (float)(c % 11))));
+            v[t][c] = (float)as_half((double)(uniform() * powf(2, (float)(t % 11))));
+        }
+    open_store(&s, bits, 32, bits, 32);
+    ck_assert(!cb_store_append(&s, dev, k[0], v[0], ROW, TOK, 0));
+    ck_assert(!cb_kivi_advance(&s, dev));
+    for (int h = 0; h < N_KV; h++)
+        for (int t = 0; t < TOK - 32; t++) {
+            cb_store_get(&s, dev, h, 0, t, x);
+            for (int c = 0; c < HD; c++)
+                ck_assert_double_eq_tol((double)x[c],
+                                        rounded(&k[t / 32 * 32][h * HD + c], 32, ROW, bits, t % 32),
+                                        1e-4);
+            cb_store_get(&s, dev, h, 1, t, x);
+            for (int c = 0; c < HD; c++)
+                ck_assert_double_eq_tol(
+                    (double)x[c], rounded(&v[t][h * HD + c / 32 * 32], 32, 1, bits, c % 32), 1e-4);
+        }
+    cb_store_close(&s);
+}
+END_TEST
+
 /* Llama-3-8B's shape at 32768 tokens, 4 GiB in f16 */
 START_TEST(bytes_as_the_formula)
 {
@@ -418,6 +472,50 @@ START_TEST(attention_reads_what_is_stored)
 }
 END_TEST
 
+/* A decoded token's scores are its weights on the keys as they are stored. */
+START_TEST(scores_of_a_step)
+{
+    enum { TOK = 98, SIZE = 32 };
+    static const char *const devices[] = { "ref", "cpu" };
+    const struct hparams hp = {
+        .n_layer = 1, .n_head = 2, .n_kv = 1, .hd = SIZE, .n_ctx_train = TOK
+    };
+    const double tol = _i ? 2e-4 : 1e-6;
+    double want[TOK] = { 0 }, before[TOK] = { 0 };
+    struct store *st;
+    struct toy t;
+
+    cb_toy_open(&t, devices[_i], 2, &hp, TOK, "h2o:budget=1000,group=mean", "kivi2:32", "kivi2:32",
+                5);
+    cb_toy_prompt(&t, TOK - 1, 40, NULL);
+    st = &t.s->bank.store[0];
+    ck_assert_int_eq(st->kivi->head[0].n_k, 96);
+    for (int j = 0; j < TOK - 1; j++)
+        before[j] = (double)cb_store_col(st, 0, 0)[j];
+    for (int h = 0; h < 2; h++) {
+        const float *q = cb_toy_row(&t, 0, TOK - 1) + h * SIZE;
+        double p[TOK], sum = 0;
+        for (int j = 0; j < TOK; j++) {
+            float k[SIZE];
+            double x = 0;
+            if (j < TOK - 1)
+                cb_store_get(st, t.s->dev, 0, 0, j, k);
+            for (int c = 0; c < SIZE; c++)
+                x += (double)q[c] * (j < TOK - 1
+                                         ? (double)k[c]
+                                         : as_half((double)cb_toy_row(&t, 0, j)[2 * SIZE + c]));
+            sum += p[j] = exp(x / sqrt(SIZE));
+        }
+        for (int j = 0; j < TOK; j++)
+            want[j] += p[j] / sum;
+    }
+    cb_toy_decode(&t, NULL);
+    for (int j = 0; j < TOK; j++)
+        ck_assert_double_eq_tol((double)cb_store_col(st, 0, 0)[j] - before[j], want[j], tol);
+    cb_toy_close(&t);
+}
+END_TEST
+
 /* ---- sessions ---- */
 
 enum { PROMPT = 150, STEPS = 70 };
@@ -584,6 +682,8 @@ int main(void)
     tcase_add_loop_test(c, rounds_as_the_formula, 0, sizeof roundings / sizeof *roundings);
     tcase_add_test(c, errors_stay_below_half_a_step);
     tcase_add_loop_test(c, residuals_of_128, 0, 2);
+    tcase_add_loop_test(c, keys_by_channel_values_by_token, 0, 2);
+    tcase_add_loop_test(c, scores_of_a_step, 0, 2);
     tcase_add_test(c, bytes_as_the_formula);
     tcase_add_loop_test(c, stores_survive_any_dropping, 0, 8);
     tcase_add_test(c, a_merged_slot_is_what_was_set);

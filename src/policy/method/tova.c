@@ -29,14 +29,17 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
 static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
 {
     struct st *st = state;
+    float *age = cb_evict_row(e); /* of equal ones the newer stays */
     const int n = cb_view_len(p, l, 0);
     const int keep = cb_policy_budget(p, p->val[BUDGET].num, cb_evict_at_prompt(e), &st->share);
     int err = 0;
 
     if (keep < 0 || n <= keep)
         return keep < 0 ? keep : 0;
+    for (int i = 0; i < n; i++)
+        age[i] = (float)i;
     for (int h = 0; h < p->sh.n_kv && !err; h++)
-        err = cb_evict_keep_top(e, h, s->s, NULL, n, keep, 0, 0);
+        err = cb_evict_keep_top(e, h, s->s, age, n, keep, 0, 0);
     return err;
 }
 

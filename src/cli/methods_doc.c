@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* methods_doc.c - the manual's sections on policies, prefill methods and settings, out of their
+ * tables. */
+#include "methods_doc.h"
+
+#include <string.h>
+
+#include "opts.h"
+#include "policy/policy.h"
+
+static void default_of(const struct cb_option_info *p, char *buf, size_t cap)
+{
+    const char *at = p->choices;
+
+    buf[0] = 0;
+    if (p->type == CB_OPTION_NUMBER || p->type == CB_OPTION_INTEGER) {
+        snprintf(buf, cap, "default %.10g; %.10g to %.10g", p->def, p->min, p->max);
+    } else if (p->type == CB_OPTION_FLAG) {
+        snprintf(buf, cap, "0 or 1; default %g", p->def);
+    } else if (p->type == CB_OPTION_CHOICE) {
+        for (int i = (int)p->def; i > 0; i--)
+            at += strcspn(at, " ") + 1;
+        snprintf(buf, cap, "one of %s; default %.*s", p->choices, (int)strcspn(at, " "), at);
+    }
+}
+
+static void option(const struct cb_option_info *p, FILE *f)
+{
+    static const char *const operand[] = {
+        [CB_OPTION_NUMBER] = "number", [CB_OPTION_INTEGER] = "integer", [CB_OPTION_FLAG] = "0 or 1",
+        [CB_OPTION_CHOICE] = "choice", [CB_OPTION_LIST] = "layers",     [CB_OPTION_TEXT] = "file",
+    };
+    const int text = p->type == CB_OPTION_LIST || p->type == CB_OPTION_TEXT;
+    char limits[256];
+
+    fputs(".It Cm ", f);
+    cb_man_text(p->name, f);
+    fprintf(f, "= Ns Ar %s\n", *p->unit && !text && *p->unit != '%' ? p->unit : operand[p->type]);
+    cb_man_text(p->text, f);
+    default_of(p, limits, sizeof limits);
+    if (*limits) {
+        fputs("\n(", f);
+        cb_man_text(limits, f);
+        fputc(')', f);
+    }
+    fputs(".\n", f);
+}
+
+static void methods(int (*at)(int i, struct cb_method_info *out),
+                    int (*option_at)(int i, int j, struct cb_option_info *out), FILE *f)
+{
+    struct cb_method_info m;
+    struct cb_option_info p;
+
+    for (int i = 0; !at(i, &m); i++) {
+        fprintf(f, ".Ss %s\n", m.name);
+        cb_man_text(m.text, f);
+        fputs(".\n", f);
+        if (*m.paper) {
+            cb_man_text(m.paper, f);
+            fputs(".\n", f);
+        }
+        for (int j = 0; !option_at(i, j, &p); j++) {
+            if (!j)
+                fputs(".Bl -tag -width Ds\n", f);
+            option(&p, f);
+        }
+        if (!option_at(i, 0, &p))
+            fputs(".El\n", f);
+    }
+}
+
+static void settings(FILE *f)
+{
+    const struct paper_setting *x, *last = NULL;
+
+    fputs(".Bl -tag -width Ds\n", f);
+    for (int i = 0; (x = cb_paper_setting_at(i)); last = x, i++) {
+        if (!last || strcmp(last->name, x->name)) {
+            fputs(".It Cm ", f);
+            cb_man_text(x->name, f);
+        }
+        fputs(last && !strcmp(last->name, x->name) ? ".br\n" : "\n", f);
+        cb_man_text(x->method, f);
+        fputc(':', f);
+        cb_man_text(x->options, f);
+        fputc('\n', f);
+    }
+    fputs(".El\n", f);
+}
+
+int cb_methods_man(const char *what, FILE *f)
+{
+    if (!strcmp(what, "policies"))
+        methods(cb_policy_at, cb_policy_option_at, f);
+    else if (!strcmp(what, "prefills"))
+        methods(cb_prefill_at, cb_prefill_option_at, f);
+    else if (!strcmp(what, "settings"))
+        settings(f);
+    else
+        return 0;
+    return 1;
+}

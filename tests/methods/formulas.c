@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: MIT */
+/* formulas.c - which tokens policies drop and merge, from their papers' formulas, in doubles. */
+#include "formulas.h"
+
+#include <check.h>
+#include <math.h>
+#include <string.h>
+
+/* Tokens that are left in layer l, KV head h, ascending -> out, count. */
+int cb_ref_left(const struct slow *s, int l, int h, int *out)
+{
+    int n = 0;
+    for (int j = 0; j < s->n; j++)
+        if (s->left[cb_slow_at(s, l, h, j)])
+            out[n++] = j;
+    return n;
+}
+
+static void drop(struct slow *s, int l, int h, int tok)
+{
+    s->left[cb_slow_at(s, l, h, tok)] = 0;
+}
+
+/* all but the first `sink` and the last `recent` */
+static void drop_middle(struct slow *s, int l, int sink, int recent)
+{
+    int tok[CB_REF_CAP];
+    for (int h = 0; h < s->hp.n_kv; h++) {
+        const int n = cb_ref_left(s, l, h, tok);
+        for (int i = sink; i < n - recent; i++)
+            drop(s, l, h, tok[i]);
+    }
+}
+
+/* Down to `keep`: the worst by score of what is neither among the first `sink` nor the last
+ * `recent` goes, one by one; of equals by `raw`, then the later. score, raw: [CB_REF_CAP] by token
+ */
+static void drop_worst(struct slow *s, int l, int h, const double *score, const double *raw,
+                       int keep, int sink, int recent)
+{
+    int tok[CB_REF_CAP], n;
+
+    while ((n = cb_ref_left(s, l, h, tok)) > keep) {
+        int w = -1;
+        for (int i = sink; i < n - recent; i++) {
+            const int a = tok[i];
+            if (w < 0 || score[a] < score[w] ||
+                (score[a] == score[w] && (raw[a] < raw[w] || (raw[a] == raw[w] && a > w))))
+                w = a;
+        }
+        drop(s, l, h, w);
+    }
+}
+
+static double heavy[CB_REF_LAYERS][8][CB_REF_CAP]; /* h2o: sums a query head */
+static int is_lazy[CB_REF_LAYERS];
+
+void cb_ref_window(struct slow *s, int prompt)
+{
+    (void)prompt;
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        drop_middle(s, l, 0, 24);
+}
+
+void cb_ref_dense(struct slow *s, int prompt)
+{
+    for (int l = 0; l < CB_REF_LAYERS && prompt; l++)
+        drop_middle(s, l, 0, 24);
+}
+
+void cb_ref_streaming(struct slow *s, int prompt)
+{
+    (void)prompt;
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        drop_middle(s, l, 4, 20);
+}
+
+/* a cache that is long enough for holes */
+void cb_ref_streaming_long(struct slow *s, int prompt)
+{
+    (void)prompt;
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        drop_middle(s, l, 4, 146);
+}
+
+/* budget 0: sums alone */
+static void h2o(struct slow *s, int mean, int budget)
+{
+    const int group = s->hp.n_head / s->hp.n_kv;
+
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        for (int kv = 0; kv < s->hp.n_kv; kv++) {
+            double score[CB_REF_CAP] = { 0 };
+            for (int g = 0; g < group; g++)
+                for (int j = 0; j < s->n; j++) {
+                    double *sum = &heavy[l][kv * group + g][j];
+                    for (int i = s->feed > j ? s->feed : j; i < s->n; i++)
+                        *sum += cb_slow_p(s, l, kv * group + g, i, j);
+                    score[j] = mean ? score[j] + *sum : fmax(score[j], *sum);
+                }
+            if (budget)
+                drop_worst(s, l, kv, score, score, budget, 0, budget / 2);
+        }
+}
+
+void cb_ref_h2o_first(struct slow *s, int prompt)
+{
+    h2o(s, 0, prompt ? 0 : 24);
+}
+
+void cb_ref_h2o(struct slow *s, int prompt)
+{
+    (void)prompt;
+    h2o(s, 0, 24);
+}
+
+void cb_ref_h2o_mean(struct slow *s, int prompt)
+{
+    (void)prompt;
+    h2o(s, 1, 24);
+}
+
+void cb_ref_h2o_long(struct slow *s, int prompt)
+{
+    (void)prompt;
+    h2o(s, 0, 140);
+}
+
+/* Votes of the last w queries of the feed, pooled over all that is left but the last w. */
+static void votes(struct slow *s, int l, int w, int kernel, int max, int keep)
+{
+    const int group = s->hp.n_head / s->hp.n_kv;
+    int tok[CB_REF_CAP];
+
+    for (int kv = 0; kv < s->hp.n_kv; kv++) {
+        const int n = cb_ref_left(s, l, kv, tok);
+        double raw[CB_REF_CAP] = { 0 }, pooled[CB_REF_CAP] = { 0 };
+        for (int c = 0; c < n - w; c++)
+            for (int g = 0; g < group; g++)
+                for (int i = s->n - w > s->feed ? s->n - w : s->feed; i < s->n; i++)
+                    raw[tok[c]] += cb_slow_p(s, l, kv * group + g, i, tok[c]) / group;
+        for (int c = 0; c < n - w; c++) {
+            double sum = 0, top = 0;
+            for (int d = c - kernel / 2; d <= c + kernel / 2; d++)
+                if (d >= 0 && d < n - w) {
+                    sum += raw[tok[d]] / kernel;
+                    top = fmax(top, raw[tok[d]]);
+                }
+            pooled[tok[c]] = max ? top : sum;
+        }
+        drop_worst(s, l, kv, pooled, raw, keep, 0, w);
+    }
+}
+
+void cb_ref_snapkv(struct slow *s, int prompt)
+{
+    for (int l = 0; l < CB_REF_LAYERS && prompt; l++)
+        votes(s, l, 8, 5, 0, 24);
+}
+
+/* decode=bounded,tail=10: the oldest generated token goes */
+void cb_ref_snapkv_bounded(struct slow *s, int prompt)
+{
+    int tok[CB_REF_CAP];
+
+    cb_ref_snapkv(s, prompt);
+    for (int l = 0; l < CB_REF_LAYERS && !prompt; l++)
+        for (int h = 0; h < s->hp.n_kv; h++)
+            if (cb_ref_left(s, l, h, tok) > 24 + 10)
+                drop(s, l, h, tok[24]);
+}
+
+/* C = 12, alpha = 2, beta = 5, as the specification's toy: 18 13 7 2 for a long prompt */
+void cb_ref_pyramid(struct slow *s, int prompt)
+{
+    static const int toy[CB_REF_LAYERS] = { 18, 13, 7, 2 };
+    for (int l = 0; l < CB_REF_LAYERS && prompt; l++)
+        votes(s, l, 2, 7, 1, toy[l] + 2);
+}
+
+/* decode=bounded,tail=10 */
+void cb_ref_pyramid_bounded(struct slow *s, int prompt)
+{
+    static const int kept[CB_REF_LAYERS] = { 20, 15, 9, 4 };
+    int tok[CB_REF_CAP];
+
+    cb_ref_pyramid(s, prompt);
+    for (int l = 0; l < CB_REF_LAYERS && !prompt; l++)
+        for (int h = 0; h < s->hp.n_kv; h++)
+            if (cb_ref_left(s, l, h, tok) > kept[l] + 10)
+                drop(s, l, h, tok[kept[l]]);
+}
+
+double cb_ref_ends(const struct slow *s, int l, int i, int sink, int recent)
+{
+    int tok[CB_REF_CAP];
+    double sum = 0;
+
+    cb_ref_left(s, l, 0, tok);
+    for (int h = 0; h < s->hp.n_head; h++)
+        for (int c = 0, n = 0; c <= i; c++) {
+            int rank = n, after = 0;
+            if (!s->left[cb_slow_at(s, l, 0, c)])
+                continue;
+            n++;
+            for (int d = c + 1; d <= i; d++)
+                after += s->left[cb_slow_at(s, l, 0, d)];
+            if (rank < sink || after < recent)
+                sum += cb_slow_p(s, l, h, i, c);
+        }
+    return sum / s->hp.n_head;
+}
+
+/* sink 2, recent 10; the mean of all scores is the threshold, see sim_spec() */
+double cb_ref_threshold;
+
+void cb_ref_sim_decode(struct slow *s, int prompt)
+{
+    static int decided[CB_REF_LAYERS];
+
+    for (int l = 0; l < CB_REF_LAYERS; l++) {
+        if (prompt)
+            decided[l] = 0;
+        if (!prompt && !decided[l]) {
+            is_lazy[l] |= cb_ref_ends(s, l, s->n - 1, 2, 10) > cb_ref_threshold;
+            decided[l] = 1;
+        }
+        if (!prompt && is_lazy[l])
+            drop_middle(s, l, 2, 10);
+    }
+}
+
+void cb_ref_sim_prefill(struct slow *s, int prompt)
+{
+    for (int l = 0; l < CB_REF_LAYERS; l++) {
+        const int first = s->n - 6 > s->feed ? s->n - 6 : s->feed;
+        double m = 0;
+        for (int i = first; prompt && i < s->n; i++)
+            m += cb_ref_ends(s, l, i, 2, 10) / (s->n - first);
+        is_lazy[l] |= prompt && m > cb_ref_threshold;
+        if (is_lazy[l])
+            drop_middle(s, l, 2, 10);
+    }
+}
+
+/* d2o: S = 24 beside 2 sinks, three quarters of it heavy hitters; by layer after softmax(-F) */
+static struct {
+    double acc[CB_REF_LAYERS][8][CB_REF_CAP], f[CB_REF_LAYERS], tau[CB_REF_LAYERS][8];
+    int set, waits, heavy[CB_REF_LAYERS], recent[CB_REF_LAYERS], warm[CB_REF_LAYERS][8];
+} d2o;
+
+static double d2o_spread(const struct slow *s, int l)
+{
+    double v[8], lo = 1e300, hi = 0, sum = 0;
+    int tok[CB_REF_CAP];
+
+    for (int h = 0; h < s->hp.n_head; h++) {
+        const int n = cb_ref_left(s, l, h / (s->hp.n_head / s->hp.n_kv), tok);
+        double col[CB_REF_CAP] = { 0 }, mean = 0;
+        v[h] = 0;
+        for (int c = 0; c < n; c++)
+            for (int i = s->feed; i < s->n; i++)
+                col[c] += i >= tok[c] ? cb_slow_p(s, l, h, i, tok[c]) : 0;
+        for (int c = 0; c < n; c++)
+            mean += col[c] / n;
+        for (int c = 0; c < n; c++)
+            v[h] += (col[c] - mean) * (col[c] - mean) / (n - 1);
+        lo = fmin(lo, v[h]);
+        hi = fmax(hi, v[h]);
+    }
+    for (int h = 0; h < s->hp.n_head; h++)
+        sum += (v[h] - lo) / (hi - lo + 1e-6) / s->hp.n_head;
+    return sum;
+}
+
+static double cosine(const double *a, const double *b, int n)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (int i = 0; i < n; i++) {
+        ab += a[i] * b[i];
+        aa += a[i] * a[i];
+        bb += b[i] * b[i];
+    }
+    return ab / sqrt(aa * bb);
+}
+
+/* Equation 4: variance of the column sums of the heads' mean, for the feed's rows. */
+double cb_ref_variance(const struct slow *s, int l)
+{
+    double col[CB_REF_CAP] = { 0 }, mean = 0, sum = 0;
+    int tok[CB_REF_CAP];
+    const int n = cb_ref_left(s, l, 0, tok);
+
+    for (int h = 0; h < s->hp.n_head; h++)
+        for (int c = 0; c < n; c++)
+            for (int i = s->feed > tok[c] ? s->feed : tok[c]; i < s->n; i++)
+                col[c] += cb_slow_p(s, l, h, i, tok[c]) / s->hp.n_head;
+    for (int c = 0; c < n; c++)
+        mean += col[c] / n;
+    for (int c = 0; c < n; c++)
+        sum += (col[c] - mean) * (col[c] - mean) / (n - 1);
+    return sum / ((double)(s->n - s->feed) * (s->n - s->feed) / n);
+}
+
+/* How tokens merge: equation 11 and its variants; one layer may keep all. */
+struct d2o_how {
+    int uniform, keys, protect,
+        first; /* protect: the layer, -1 = none; first that takes others in */
+    enum { EQ11, PRINTED, CODE, AVERAGE, DROP } rule;
+    double share, gate;     /* share: of the tokens, 0 = 24; gate > 0: layers=gate */
+    int first2, first_step; /* layers=first2; drop=first-decode */
+};
+
+/* The budgets of all layers, if they are set now. */
+static void d2o_budgets(const struct slow *s, const struct d2o_how *how)
+{
+    const double of = how->share > 0 ? how->share * s->n : 24;
+    double w[CB_REF_LAYERS], sum = 0;
+
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        sum += w[l] = how->uniform || how->first2 ? 1
+                      : how->gate > 0             ? (d2o.f[l] <= how->gate ? 3 : 1)
+                                                  : exp(-d2o.f[l]);
+    for (int l = 0; l < CB_REF_LAYERS; l++) {
+        d2o.heavy[l] = (int)fmax(1, w[l] * CB_REF_LAYERS * of / sum * 0.75);
+        d2o.recent[l] = (int)fmax(1, w[l] * CB_REF_LAYERS * of / sum * 0.25);
+    }
+}
+
+/* What goes into one kept token x[hd], with similarities u[m] and each token's x at from[m] */
+static void d2o_into(double *x, const double *const *from, const double *u, int m, int rule, int hd)
+{
+    double y[64], of = rule == EQ11 || rule == PRINTED ? exp(1) : 1, all = 0;
+
+    ck_assert_int_le(hd, 64);
+    for (int i = 0; i < m; i++)
+        all += exp(u[i]);
+    for (int d = 0; d < hd; d++)
+        y[d] = of * x[d];
+    for (int i = 0; i < m; i++)
+        for (int d = 0; d < hd; d++)
+            y[d] += from[i][d] * (rule == EQ11      ? exp(u[i])
+                                  : rule == PRINTED ? all
+                                  : rule == CODE    ? u[i]
+                                                    : 1);
+    of += rule == EQ11 || rule == PRINTED ? all : m;
+    for (int d = 0; d < hd; d++)
+        x[d] = y[d] / of;
+}
+
+/* Tokens out[m] of a head have just been dropped: merge those that resemble what is left. */
+static void d2o_merge(struct slow *s, int l, int h, const int *out, int m,
+                      const struct d2o_how *how)
+{
+    const int hd = s->hp.hd;
+    double u[CB_REF_CAP], near[CB_REF_CAP], mean = 0;
+    const double *k[CB_REF_CAP], *v[CB_REF_CAP];
+    int into[CB_REF_CAP], tok[CB_REF_CAP];
+    const int n = cb_ref_left(s, l, h, tok);
+
+    for (int i = 0; i < m; i++) {
+        u[i] = -2;
+        for (int c = 0; c < n; c++) {
+            const double x = cosine(s->k + cb_slow_at(s, l, h, out[i]) * (size_t)hd,
+                                    s->k + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, hd);
+            if (x > u[i]) {
+                u[i] = x;
+                into[i] = tok[c];
+            }
+        }
+        mean += u[i] / m;
+    }
+    d2o.tau[l][h] = d2o.warm[l][h] ? 0.7 * mean + 0.3 * d2o.tau[l][h] : mean;
+    d2o.warm[l][h] = 1;
+    for (int c = 0; c < n; c++) {
+        int count = 0;
+        for (int i = 0; i < m; i++)
+            if (into[i] == tok[c] && tok[c] >= how->first && u[i] >= d2o.tau[l][h]) {
+                near[count] = u[i];
+                k[count] = s->k + cb_slow_at(s, l, h, out[i]) * (size_t)hd;
+                v[count++] = s->v + cb_slow_at(s, l, h, out[i]) * (size_t)hd;
+            }
+        if (count && how->keys)
+            d2o_into(s->k + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, k, near, count, how->rule,
+                     hd);
+        if (count)
+            d2o_into(s->v + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, v, near, count, how->rule,
+                     hd);
+    }
+}
+
+/* Scores of the feed, and at the end of a prompt how dense each layer's attention is. */
+static void d2o_look(const struct slow *s, int prompt, const struct d2o_how *how)
+{
+    const int group = s->hp.n_head / s->hp.n_kv;
+
+    for (int l = 0; l < CB_REF_LAYERS; l++) {
+        for (int h = 0; h < s->hp.n_head; h++)
+            for (int i = s->feed; i < s->n; i++)
+                for (int j = 0; j <= i; j++)
+                    d2o.acc[l][h / group][j] += cb_slow_p(s, l, h, i, j);
+        if (prompt && !(how->gate > 0 && d2o.set))
+            d2o.f[l] = how->gate > 0 ? cb_ref_variance(s, l) : d2o_spread(s, l);
+    }
+}
+
+static void d2o_run(struct slow *s, int prompt, const struct d2o_how *how)
+{
+    int was[CB_REF_CAP], out[CB_REF_CAP];
+    const int now = prompt ? !how->first_step : d2o.waits;
+
+    d2o_look(s, prompt, how);
+    d2o.waits = prompt && how->first_step;
+    if (now && (how->share > 0 || !d2o.set))
+        d2o_budgets(s, how);
+    for (int l = how->first2 ? 2 : 0; l < CB_REF_LAYERS && !d2o.waits; l++)
+        for (int h = 0; h < s->hp.n_kv && l != how->protect; h++) {
+            const int n = cb_ref_left(s, l, h, was), keep = 2 + d2o.heavy[l] + d2o.recent[l];
+            int m = 0;
+            drop_worst(s, l, h, d2o.acc[l][h], d2o.acc[l][h], keep, 2, d2o.recent[l]);
+            for (int i = 0; i < n; i++)
+                if (!s->left[cb_slow_at(s, l, h, was[i])])
+                    out[m++] = was[i];
+            d2o.set |= m > 0;
+            if (m && how->rule != DROP)
+                d2o_merge(s, l, h, out, m, how);
+        }
+}
+
+void cb_ref_d2o(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .rule = EQ11 });
+}
+
+void cb_ref_d2o_printed(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .rule = PRINTED });
+}
+
+void cb_ref_d2o_code(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .rule = CODE });
+}
+
+void cb_ref_d2o_share(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .share = 0.2 });
+}
+
+/* Between the layers' variances; set by d2o_gate() */
+double cb_ref_gate_at;
+
+void cb_ref_d2o_gate(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .keys = 1, .protect = -1, .share = 0.2, .gate = cb_ref_gate_at });
+}
+
+void cb_ref_d2o_first2(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .first2 = 1 });
+}
+
+void cb_ref_d2o_late(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .keys = 1, .protect = -1, .share = 0.2, .first_step = 1 });
+}
+
+void cb_ref_d2o_average(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .uniform = 1, .keys = 1, .protect = -1, .rule = AVERAGE });
+}
+
+void cb_ref_d2o_drop(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .protect = -1, .rule = DROP });
+}
+
+/* two sinks stay as they are */
+void cb_ref_d2o_sinks(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .first = 2, .rule = EQ11 });
+}
+
+/* keys stay as they are, and layer 2 is left alone */
+void cb_ref_d2o_values(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt, &(struct d2o_how){ .protect = 2, .rule = EQ11 });
+}
+
+void cb_ref_tova(struct slow *s, int prompt)
+{
+    (void)prompt;
+    for (int l = 0; l < CB_REF_LAYERS; l++) {
+        double score[CB_REF_CAP] = { 0 };
+        for (int h = 0; h < s->hp.n_head; h++)
+            for (int j = 0; j < s->n; j++)
+                score[j] += cb_slow_p(s, l, h, s->n - 1, j);
+        for (int kv = 0; kv < s->hp.n_kv; kv++)
+            drop_worst(s, l, kv, score, score, 24, 0, 0);
+    }
+}
+
+void cb_ref_reset(void)
+{
+    memset(heavy, 0, sizeof heavy);
+    memset(is_lazy, 0, sizeof is_lazy);
+    memset(&d2o, 0, sizeof d2o);
+}

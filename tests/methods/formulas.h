@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* formulas.h - which tokens policies drop and merge, from their papers' formulas. Each function is
+ * called after a prompt (1) or after a decoded token (0), and masks tokens of the slow run. What
+ * they remember of earlier calls is global: one run at a time. */
+#ifndef FORMULAS_H
+#define FORMULAS_H
+
+#include "kit/slow.h"
+
+enum { CB_REF_CAP = 256, CB_REF_LAYERS = 4 }; /* tokens and layers of the slow run */
+
+void cb_ref_window(struct slow *s, int prompt);
+void cb_ref_dense(struct slow *s, int prompt);
+void cb_ref_streaming(struct slow *s, int prompt);
+void cb_ref_streaming_long(struct slow *s, int prompt);
+void cb_ref_h2o_first(struct slow *s, int prompt);
+void cb_ref_h2o(struct slow *s, int prompt);
+void cb_ref_h2o_mean(struct slow *s, int prompt);
+void cb_ref_h2o_long(struct slow *s, int prompt);
+void cb_ref_snapkv(struct slow *s, int prompt);
+void cb_ref_snapkv_bounded(struct slow *s, int prompt);
+void cb_ref_pyramid(struct slow *s, int prompt);
+void cb_ref_pyramid_bounded(struct slow *s, int prompt);
+void cb_ref_sim_decode(struct slow *s, int prompt);
+void cb_ref_sim_prefill(struct slow *s, int prompt);
+void cb_ref_d2o(struct slow *s, int prompt);
+void cb_ref_d2o_printed(struct slow *s, int prompt);
+void cb_ref_d2o_code(struct slow *s, int prompt);
+void cb_ref_d2o_share(struct slow *s, int prompt);
+void cb_ref_d2o_gate(struct slow *s, int prompt);
+void cb_ref_d2o_first2(struct slow *s, int prompt);
+void cb_ref_d2o_late(struct slow *s, int prompt);
+void cb_ref_d2o_average(struct slow *s, int prompt);
+void cb_ref_d2o_drop(struct slow *s, int prompt);
+void cb_ref_d2o_sinks(struct slow *s, int prompt);
+void cb_ref_d2o_values(struct slow *s, int prompt);
+void cb_ref_tova(struct slow *s, int prompt);
+
+void cb_ref_reset(void);        /* before a run */
+extern double cb_ref_threshold; /* simlayerkv's; sink 2, recent 10 */
+extern double cb_ref_gate_at;   /* d2o's */
+
+/* Tokens that are left in layer l, KV head h, ascending -> out, count. */
+int cb_ref_left(const struct slow *s, int l, int h, int *out);
+/* Attention of query i to the first `sink` and the last `recent` tokens, mean over heads */
+double cb_ref_ends(const struct slow *s, int l, int i, int sink, int recent);
+/* What d2o's gate compares */
+double cb_ref_variance(const struct slow *s, int l);
+
+#endif
