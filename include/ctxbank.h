@@ -164,8 +164,10 @@ struct cb_model_params {
     const char *preset_dir; /* folder of presets, METHOD-FINGERPRINT.json, which fit a policy to a
                                model; `pkg-config --variable=presetdir ctxbank` prints the installed
                                one. NULL = none: policies use their general defaults */
-    int vocab_only;         /* 1 = text functions only: no weights, no sessions */
-    cb_log_fn log;          /* NULL = none. It may be called until the model is closed */
+    const char *pre_tokenizer; /* how a byte-level BPE tokenizer splits words, instead of what the
+                                  file says: a value of tokenizer.ggml.pre; NULL = the file's */
+    int vocab_only;            /* 1 = text functions only: no weights, no sessions */
+    cb_log_fn log;             /* NULL = none. It may be called until the model is closed */
     void *log_arg;
 };
 

@@ -57,6 +57,7 @@ int cb_engine_open(const struct opts *o, struct engine *e)
         .rows_only = is_off("CTXBANK_PREPACK"),
         .small_pages = is_off("CTXBANK_HUGE_PAGES"),
         .preset_dir = cb_data_find("presets", presets, sizeof presets) ? NULL : presets,
+        .pre_tokenizer = cb_opt_text(o, ARG_PRE_TOKENIZER),
         .log = on_log,
     };
     const double start = cb_now_s();
