@@ -168,8 +168,10 @@ struct cb_model_params {
                                  "linear", "dynamic" (NTK), "yarn"; NULL = as the file says */
     float rope_scale;         /* by this factor; 0 = as the file says */
     float rope_freq_base;     /* base of the rotation's frequencies; 0 = as the file says */
-    int vocab_only;           /* 1 = text functions only: no weights, no sessions */
-    cb_log_fn log;            /* NULL = none. It may be called until the model is closed */
+    const char *pre_tokenizer; /* how a byte-level BPE tokenizer splits words, instead of what the
+                                  file says: a value of tokenizer.ggml.pre; NULL = the file's */
+    int vocab_only;            /* 1 = text functions only: no weights, no sessions */
+    cb_log_fn log;             /* NULL = none. It may be called until the model is closed */
     void *log_arg;
 };
 

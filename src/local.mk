@@ -79,6 +79,7 @@ libcore_la_SOURCES += \
 	src/text/tok_merge.c \
 	src/text/tok_nfc.c \
 	src/text/tok_open.c \
+	src/text/tok_pre.c src/text/tok_pre.h \
 	src/text/tok_spm.c
 
 libcore_la_SOURCES += \

@@ -47,6 +47,7 @@ check_programs = \
 	tests/unit/check_store \
 	tests/unit/check_chat \
 	tests/unit/check_jinja \
+	tests/unit/check_pre \
 	tests/unit/check_template \
 	tests/unit/check_threads \
 	tests/unit/check_tok \
@@ -290,6 +291,10 @@ tests_unit_check_jinja_SOURCES = tests/unit/check_jinja.c
 tests_unit_check_jinja_CFLAGS = $(check_cflags)
 tests_unit_check_jinja_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
+tests_unit_check_pre_SOURCES = tests/unit/check_pre.c
+tests_unit_check_pre_CFLAGS = $(check_cflags)
+tests_unit_check_pre_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
 tests_unit_check_template_SOURCES = tests/unit/check_template.c
 tests_unit_check_template_CFLAGS = $(check_cflags)
 tests_unit_check_template_LDFLAGS = $(check_ldflags)
@@ -346,6 +351,7 @@ EXTRA_DIST += \
 	tests/vectors/tok-smollm2-135m-instruct.json \
 	tests/vectors/tok-spm-plain.gguf tests/vectors/tok-spm-plain.json \
 	tests/vectors/tok-spm.gguf tests/vectors/tok-spm.json \
+	tests/vectors/make_pre_tokenizers.py tests/vectors/tok-pre.json \
 	tests/vectors/make_jinja.py tests/vectors/jinja.json tests/vectors/jinja-language.json \
 	tests/vectors/chat/chatml.jinja tests/vectors/chat/command-a.jinja \
 	tests/vectors/chat/command-r.jinja tests/vectors/chat/deepseek.jinja \

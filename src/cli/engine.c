@@ -60,6 +60,7 @@ int cb_engine_open(const struct opts *o, struct engine *e)
         .rope_scale = cb_opt_set(o, ARG_ROPE_SCALE) ? (float)cb_opt_real(o, ARG_ROPE_SCALE) : 0,
         .rope_freq_base = cb_opt_set(o, ARG_ROPE_BASE) ? (float)cb_opt_real(o, ARG_ROPE_BASE) : 0,
         .preset_dir = cb_data_find("presets", presets, sizeof presets) ? NULL : presets,
+        .pre_tokenizer = cb_opt_text(o, ARG_PRE_TOKENIZER),
         .log = on_log,
     };
     const double start = cb_now_s();

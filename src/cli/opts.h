@@ -44,7 +44,7 @@ enum opt_set {
     SET_CHAT = 1 << 17,
     SET_GENERATE = 1 << 18,
     SET_SAMPLE = 1 << 19,
-    SET_MODEL = 1 << 20,   /* -m alone */
+    SET_MODEL = 1 << 20,   /* -m and --pre-tokenizer */
     SET_THREADS = 1 << 21, /* -t alone */
     SET_ENGINE = 1 << 22,
     SET_CTX = 1 << 23,
@@ -135,6 +135,7 @@ enum opt_id {
     ARG_PRESENCE_PENALTY,
     ARG_REPEAT_LAST_N,
     ARG_MODEL,
+    ARG_PRE_TOKENIZER,
     ARG_THREADS,
     ARG_ROPE_SCALING,
     ARG_ROPE_SCALE,

@@ -264,6 +264,10 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_MODEL] = { "model", .letter = 'm', .takes = TAKES_FILE, .env = 1, .unit = "MODEL.gguf",
         .sets = SET_MODEL,
         .text = "the model file" },
+    [ARG_PRE_TOKENIZER] = { "pre-tokenizer", .takes = TAKES_TEXT, .unit = "NAME",
+        .sets = SET_MODEL,
+        .text = "split words as this value of tokenizer.ggml.pre says, instead of the file's own, "
+                "which may be unknown" },
     [ARG_THREADS] = { "threads", .letter = 't', .takes = TAKES_INT, .env = 1, .unit = "N",
         .min = 1, .max = 4096, .sets = SET_ENGINE | SET_THREADS,
         .text = "number of threads (default: physical cores that affinity and cgroup allow)" },

@@ -151,7 +151,8 @@ static int decode(const struct opts *o, const cb_model *m, const struct buf *in)
 static int run(const struct opts *o)
 {
     const char *path = cb_need_model(o);
-    const struct cb_model_params p = { .vocab_only = 1 };
+    const struct cb_model_params p = { .vocab_only = 1,
+                                       .pre_tokenizer = cb_opt_text(o, ARG_PRE_TOKENIZER) };
     cb_model *m = NULL;
     struct buf in;
     int rc;

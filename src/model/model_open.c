@@ -172,7 +172,7 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     if (!p->vocab_only)
         TRY(cb_hparams_read(m, p));
     TRY(read_name(m));
-    TRY(cb_tok_open(m->gguf, &m->tok));
+    TRY(cb_tok_open_as(m->gguf, p->pre_tokenizer, &m->tok));
     note_template(m);
     m->hp.n_vocab = cb_tok_n_vocab(m->tok);
     if (p->vocab_only)

@@ -3,38 +3,12 @@
  * then the bytes of each word, written as letters, are merged pair by pair. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tok_impl.h"
-
-/* Unicode White_Space, inside a class. PCRE2's own \s has U+180E too. */
-#define WS                                                                                         \
-    "\\t-\\r "                                                                                     \
-    "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define OTHER " ?[^" WS "\\p{L}\\p{N}]++"
-#define SPACE "[" WS "]+(?![^" WS "])|[" WS "]++"
-#define GPT2  "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}++| ?\\p{N}++|" OTHER "|" SPACE
-/* GPT-4's expression, with the most digits that a word may have */
-#define GPT4(digits)                                                                               \
-    "(?i:'(?:s|t|re|ve|m|ll|d))|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}" digits "|" OTHER           \
-    "[\\r\\n]*+|[" WS "]*[\\r\\n]++|" SPACE
-
-enum { MAX_SPLIT = 2 };
-
-/* One row for each tokenizer.ggml.pre */
-static const struct pre {
-    const char *name[3];
-    const char *split[MAX_SPLIT]; /* each expression splits the pieces that the previous one left */
-    int nfc;                      /* 1: the original tokenizer normalises to NFC */
-    int whole;                    /* 1: a word that is a token is not split into merges */
-    int add_bos;                  /* default if the file does not say */
-} pres[] = {
-    { { "gpt2", "gpt-2", "default" }, { GPT2 }, 0, 0, 0 },
-    { { "llama-bpe", "llama3", "llama-v3" }, { GPT4("{1,3}+") }, 0, 1, 1 },
-    { { "qwen2" }, { GPT4("") }, 1, 0, 0 },
-    { { "smollm" }, { "\\p{N}", GPT2 }, 0, 0, 0 },
-};
+#include "tok_pre.h"
 
 struct pair { /* two tokens that merge; rank -1 = a free place */
     int32_t a, b;
@@ -42,7 +16,7 @@ struct pair { /* two tokens that merge; rank -1 = a free place */
 };
 
 struct bpe {
-    const struct pre *pre;
+    const struct tok_pre *pre;
     pcre2_code *re[MAX_SPLIT];
     pcre2_match_context *ctx;
     struct pair *pair; /* [mask + 1], open addressing */
@@ -137,28 +111,34 @@ static int read_merges(struct tok *t, struct bpe *b, const struct gguf *g)
     return CB_OK;
 }
 
-static int is_pre(const struct pre *p, struct gguf_str s)
+static int unknown_pre(const char *what, struct gguf_str s)
 {
-    for (int i = 0; i < 3 && p->name[i]; i++)
-        if (strlen(p->name[i]) == s.n && memcmp(p->name[i], s.s, s.n) == 0)
-            return 1;
-    return 0;
+    char list[512] = "";
+    size_t n = 0;
+
+    for (int i = 0; cb_tok_pre_row(i); i++) {
+        const char *names = cb_tok_pre_row(i)->names;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", i ? ", " : "",
+                              (int)strcspn(names, " "), names);
+        if (n >= sizeof list)
+            break;
+    }
+    return cb_fail(CB_EUNSUPPORTED,
+                   "%s: \"%.*s\" is not known; a pre-tokenizer can be named instead: %s", what,
+                   s.n < 60 ? (int)s.n : 60, s.s, list);
 }
 
-static int find_pre(struct bpe *b, const struct gguf *g)
+static int find_pre(const struct tok *t, struct bpe *b, const struct gguf *g)
 {
-    const char *key = "tokenizer.ggml.pre";
+    const char *what = t->pre ? "pre-tokenizer" : "tokenizer.ggml.pre";
     struct gguf_str s = { "gpt2", 4 }; /* for files older than the key */
 
-    TRY(cb_gguf_string(g, key, &s));
-    for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
-        if (is_pre(&pres[i], s))
-            b->pre = &pres[i];
-    if (!b->pre)
-        return cb_fail(CB_EUNSUPPORTED,
-                       "%s: \"%.*s\" is not known; gpt2 (default), llama-bpe, qwen2 and smollm are",
-                       key, s.n < 60 ? (int)s.n : 60, s.s);
-    return CB_OK;
+    if (t->pre)
+        s = (struct gguf_str){ t->pre, strlen(t->pre) };
+    else
+        TRY(cb_gguf_string(g, "tokenizer.ggml.pre", &s));
+    b->pre = cb_tok_pre(s.s, s.n);
+    return b->pre ? CB_OK : unknown_pre(what, s);
 }
 
 static int compile(struct bpe *b)
@@ -189,7 +169,7 @@ static int open_bpe(struct tok *t, const struct gguf *g)
     if (!b)
         return CB_ENOMEM;
     t->own = b;
-    TRY(find_pre(b, g));
+    TRY(find_pre(t, b, g));
     TRY(compile(b));
     make_letters(t, b);
     TRY(read_merges(t, b, g));

@@ -51,6 +51,8 @@ extern const struct tok_kind cb_tok_bpe, cb_tok_spm;
 
 struct tok {
     const struct tok_kind *kind;
+    const char
+        *pre; /* while it opens: the way to split words that was asked for; NULL = the file's */
     struct piece *piece; /* [n_vocab] */
     int n_vocab;
     uint32_t max_len;        /* bytes of the longest piece */

@@ -239,7 +239,7 @@ static int open_kind(struct tok *t, const struct gguf *g)
     return read_flags(t, g);
 }
 
-int cb_tok_open(const struct gguf *g, struct tok **out)
+int cb_tok_open_as(const struct gguf *g, const char *pre, struct tok **out)
 {
     struct tok *t = cb_calloc(1, sizeof *t);
     int rc;
@@ -248,13 +248,22 @@ int cb_tok_open(const struct gguf *g, struct tok **out)
         return CB_ENOMEM;
     t->key = cb_hash_key();
     t->bos = t->eos = t->unk = -1;
+    t->pre = pre;
     rc = open_kind(t, g);
+    t->pre = NULL;
+    if (rc == CB_OK && pre && t->kind != &cb_tok_bpe)
+        rc = cb_fail(CB_EARG, "pre-tokenizer: the model's tokenizer does not split words");
     if (rc < 0) {
         cb_tok_close(t);
         return cb_fail_in(rc, cb_gguf_path(g));
     }
     *out = t;
     return CB_OK;
+}
+
+int cb_tok_open(const struct gguf *g, struct tok **out)
+{
+    return cb_tok_open_as(g, NULL, out);
 }
 
 void cb_tok_close(struct tok *t)

@@ -113,7 +113,7 @@ static struct gguf *write_plan(const struct plan *p)
     }
 DAMAGE(nothing, (void)p)
 DAMAGE(model, p->model = "wordpiece")
-DAMAGE(pre, p->pre = "tekken")
+DAMAGE(pre, p->pre = "nix")
 DAMAGE(no_tokens, p->no_tokens = 1)
 DAMAGE(zero_tokens, p->n_tokens = p->n_types = 0)
 DAMAGE(no_merges, p->no_merges = 1)
@@ -153,7 +153,7 @@ static const struct damage {
     { nothing, 1, NULL },
     { no_types, 0, NULL },
     { model, 0, "tokenizer.ggml.model: \"wordpiece\" is not known; gpt2 and llama are" },
-    { pre, 0, "tokenizer.ggml.pre: \"tekken\" is not known; gpt2" },
+    { pre, 0, "tokenizer.ggml.pre: \"nix\" is not known" },
     { no_tokens, 0, "tokenizer.ggml.tokens" },
     { zero_tokens, 0, "tokenizer.ggml.tokens" },
     { no_merges, 0, "tokenizer.ggml.merges" },

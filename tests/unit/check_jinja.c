@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gguf/gguf.h"
 #include "jinja/jinja.h"
 #include "jinja/json_read.h"
 
@@ -65,13 +66,13 @@ static void check_origin(const struct jstr *s, const char *name)
                           name, i, s->s);
 }
 
-/* 1: as in the vectors */
-static int run_case(json_t *c)
+/* 1: as in the vectors. own: the template of the model that the case names */
+static int run_case(json_t *c, const char *own)
 {
     const char *template = text_of(c, "template"), *want = text_of(c, "want");
     json_t *named = json_object_get(json_object_get(vectors, "templates"), template);
     char *given = json_dumps(json_object_get(c, "given"), JSON_ENCODE_ANY);
-    const char *source = named ? json_string_value(named) : template;
+    const char *source = own ? own : named ? json_string_value(named) : template;
     struct jrun r;
     struct jstr out = { "", NULL, 0 };
     int rc, same;
@@ -82,7 +83,7 @@ static int run_case(json_t *c)
     if (!same)
         fprintf(stderr, "%s\nwith %s:\n%.*s\nnot\n%s\n%s\n", template, given, (int)out.n, out.s,
                 want ? want : "a failure", rc ? cb_error() : "");
-    else if (want && named)
+    else if (want && (named || own))
         check_origin(&out, template);
     cb_jrun_close(&r);
     free(given);
@@ -95,7 +96,7 @@ static void run_all(const char *part, size_t least)
     size_t i, other = 0;
 
     ck_assert_uint_ge(json_array_size(cases), least);
-    json_array_foreach(cases, i, c) other += !run_case(c);
+    json_array_foreach(cases, i, c) other += !run_case(c, NULL);
     ck_assert_uint_eq(other, 0);
 }
 
@@ -108,6 +109,45 @@ END_TEST
 START_TEST(families)
 {
     run_all("families", 100);
+}
+END_TEST
+
+/* The template of a model in the cache -> NUL-ended, the caller frees; NULL: it is not there */
+static char *own_template(const char *file)
+{
+    const char *cache = getenv("CTXBANK_CACHE"), *home = getenv("HOME");
+    struct gguf_str s;
+    struct gguf *g;
+    char path[1024], *out;
+
+    snprintf(path, sizeof path, "%s%s/models/%s",
+             cache  ? cache
+             : home ? home
+                    : "",
+             cache ? "" : "/.cache/ctxbank", file);
+    if (cb_gguf_open(path, &g) < 0) {
+        printf("skipped: %s\n", cb_error());
+        return NULL;
+    }
+    ck_assert_int_eq(cb_gguf_string(g, "tokenizer.chat_template", &s), 1);
+    out = strndup(s.s, s.n);
+    cb_gguf_close(g);
+    return out;
+}
+
+START_TEST(models)
+{
+    json_t *cases = json_object_get(vectors, "models"), *c;
+    size_t i, other = 0;
+
+    ck_assert_uint_ge(json_array_size(cases), 28);
+    json_array_foreach(cases, i, c)
+    {
+        char *own = own_template(text_of(c, "template"));
+        other += own && !run_case(c, own);
+        free(own);
+    }
+    ck_assert_uint_eq(other, 0);
 }
 END_TEST
 
@@ -313,6 +353,7 @@ int main(void)
     tcase_set_timeout(c, 60);
     tcase_add_test(c, language);
     tcase_add_test(c, families);
+    tcase_add_test(c, models);
     tcase_add_loop_test(c, origin_is_kept, 0, (int)(sizeof origins / sizeof *origins));
     tcase_add_loop_test(c, hostile_is_stopped, 0, (int)(sizeof hostile / sizeof *hostile));
     tcase_add_test(c, deep_sources_are_stopped);

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 """make_jinja.py - what the package jinja2 makes of chat templates -> jinja.json
 
+    make_jinja.py MODEL.gguf ...
+
 The environment is the one in which the library transformers runs chat templates: a sandbox whose
 values cannot be changed, trim_blocks and lstrip_blocks, loop controls, the tag generation, its own
 tojson, raise_exception and strftime_now. The clock stands still.
@@ -10,15 +12,19 @@ jinja-language.json holds the cases of the language. The templates of the famili
 are written for this test, after the formats that the models' authors describe: their marks and
 their use of the language, not their words.
 
-Needs: jinja2. Same input, same output.
+The templates of the models named are run too; jinja.json has their results, not the templates.
+
+Needs: jinja2, gguf. Same input, same output.
 """
 
 import glob
 import json
 import os
 import re
+import sys
 from datetime import datetime
 
+import gguf
 from jinja2 import nodes
 from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension, loopcontrols
@@ -137,6 +143,7 @@ def made(env, templates, template, given):
 
 def main():
     env, language = environment(), []
+    paths = [os.path.abspath(p) for p in sys.argv[1:]]
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
     templates = {}
     for path in sorted(glob.glob("chat/*.jinja")):
@@ -149,14 +156,21 @@ def main():
     for name in templates:
         for given in CONVERSATIONS:
             families.append(made(env, templates, name, given))
+    own = []
+    for path in sorted(paths):
+        name = os.path.basename(path)
+        field = gguf.GGUFReader(path).fields.get("tokenizer.chat_template")
+        if field:
+            source = {name: field.contents()}
+            own += [made(env, source, name, given) for given in CONVERSATIONS]
     with open("jinja.json", "w") as f:
         f.write('{"templates": %s,\n' % json.dumps(templates, indent=0))
-        for part, rows in (("language", language), ("families", families)):
-            f.write('"%s": [\n' % part + ",\n".join(json.dumps(r) for r in rows) + "\n]%s\n" %
-                    ("," if part == "language" else "}"))
+        parts = {"language": language, "families": families, "models": own}
+        f.write(",\n".join('"%s": [\n' % part + ",\n".join(json.dumps(r) for r in rows) + "\n]"
+                           for part, rows in parts.items()) + "}\n")
     failed = sum("want" not in c for c in language), sum("want" not in c for c in families)
     print(f"{len(language)} of the language, {failed[0]} fail; {len(families)} of families, "
-          f"{failed[1]} refuse the conversation")
+          f"{failed[1]} refuse the conversation; {len(own)} of models")
 
 
 main()

@@ -312,4 +312,5 @@ def main():
         from_model(path)
 
 
-main()
+if __name__ == "__main__":
+    main()
