@@ -178,9 +178,9 @@ int cb_jdict_set(struct jrun *r, struct jdict *d, const char *key, struct jv val
 
 /* ---- a text that grows ---- */
 
-static int reserve(struct jout *o, size_t n)
+int cb_jout_room(struct jout *o, size_t n)
 {
-    size_t cap = o->cap ? o->cap : 64;
+    size_t cap = o->cap ? o->cap : n > 64 ? n : 64;
     uint8_t *own = NULL;
     char *s;
 
@@ -210,7 +210,7 @@ int cb_jout_put(struct jout *o, struct jstr s)
     TRY(cb_jstep(o->r, s.n));
     if (!s.n)
         return CB_OK;
-    TRY(reserve(o, s.n));
+    TRY(cb_jout_room(o, s.n));
     if (s.own && !o->own) {
         o->own = cb_jalloc(o->r, o->cap, 1);
         if (!o->own)

@@ -91,6 +91,7 @@ struct jout {
     size_t limit; /* bytes; 0 = that of memory */
 };
 
+int cb_jout_room(struct jout *o, size_t n); /* for n more bytes; exactly n if it is empty */
 int cb_jout_put(struct jout *o, struct jstr s);
 int cb_jout_text(struct jout *o, const char *s); /* the template's */
 int cb_jout_bytes(struct jout *o, const char *s, size_t n, int own);

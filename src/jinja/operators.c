@@ -29,6 +29,8 @@ static int join(struct jrun *r, const struct jv *a, const struct jv *b, struct j
 {
     struct jout o = { .r = r };
 
+    if (a->kind == J_STR && b->kind == J_STR)
+        TRY(cb_jout_room(&o, a->str.n + b->str.n));
     TRY(cb_jprint(&o, a));
     TRY(cb_jprint(&o, b));
     *out = cb_jout_str(&o);
