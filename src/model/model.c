@@ -17,10 +17,9 @@
 /* ---- hyper-parameters ---- */
 
 enum { REQUIRED, OPTIONAL };
-enum {
-    MAX_HD = 512, /* of the kernels */
-    MOST_CTX = 1 << 24
-}; /* a longer training context is no model's, and no plan's */
+enum { MAX_HD = 512 }; /* of the kernels */
+/* A longer training context is no model's, and its memory plan nobody's. */
+enum { MOST_CTX = 1 << 24 };
 
 /* PREFIX.NAME as an integer of min..max */
 static int hp_int(const struct cb_model *m, const char *name, int need, int min, int max, int *out)
