@@ -150,7 +150,7 @@ enum cb_log_level {
 typedef void (*cb_log_fn)(void *arg, enum cb_log_level level, const char *message);
 
 struct cb_model_params {
-    int n_threads;      /* 0 = cb_default_threads() */
+    int n_threads;      /* 0 = cb_default_threads(); at most 8 for each processor */
     const char *device; /* a name of cb_device_at(); NULL = "cpu" */
     const char *numa;   /* threads and NUMA nodes: "off" (NULL); "distribute": the same number of
                            threads on each node; "isolate": all on the caller's node */

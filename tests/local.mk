@@ -146,7 +146,6 @@ tests_unit_check_shared_prefill_LDADD = $(check_ldadd)
 tests_unit_check_far_memory_SOURCES = tests/unit/check_far_memory.c
 tests_unit_check_far_memory_CFLAGS = $(check_cflags)
 tests_unit_check_far_memory_LDFLAGS = $(check_ldflags)
-tests_unit_check_far_memory_LDADD = $(check_ldadd)
 tests_unit_check_far_memory_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
@@ -163,8 +162,6 @@ tests_unit_check_gguf_CFLAGS = $(check_cflags)
 tests_unit_check_gguf_LDFLAGS = $(check_ldflags)
 tests_unit_check_gguf_LDADD = $(check_ldadd)
 
-tests_methods_check_mask_SOURCES = tests/methods/check_mask.c
-tests_methods_check_mask_CFLAGS = $(check_cflags)
 tests_methods_check_mask_LDFLAGS = $(check_ldflags)
 tests_methods_check_mask_SOURCES = tests/methods/check_mask.c tests/methods/formulas.c \
 	tests/methods/formulas.h
@@ -202,7 +199,6 @@ tests_ops_check_matmul_LDADD = $(check_ldadd)
 tests_fuzz_check_hostile_SOURCES = tests/fuzz/check_hostile.c
 tests_fuzz_check_hostile_CFLAGS = $(check_cflags)
 tests_fuzz_check_hostile_LDFLAGS = $(check_ldflags)
-tests_fuzz_check_hostile_LDADD = $(check_ldadd)
 tests_fuzz_check_hostile_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_methods_SOURCES = tests/methods/check_methods.c tests/vectors/methods.h

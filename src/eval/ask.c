@@ -34,16 +34,17 @@ static int plain_text(const struct item *it, struct whole *w)
 static size_t find_question(const char *text, const char *question)
 {
     static const char blanks[] = " \t\r\n";
-    const char *last = NULL;
+    const size_t len = strlen(text);
     size_t n;
 
     question += strspn(question, blanks);
     n = strlen(question);
     while (n && strchr(blanks, question[n - 1]))
         n--;
-    for (const char *at = text; n && (at = memmem(at, strlen(at), question, n)); at++)
-        last = at;
-    return last ? (size_t)(last - text) : strlen(text);
+    for (size_t at = n && n <= len ? len - n + 1 : 0; at-- > 0;) /* it stands near the end */
+        if (!memcmp(text + at, question, n))
+            return at;
+    return len;
 }
 
 static int chat_text(const cb_model *m, const char *form, const struct item *it, struct whole *w)

@@ -268,7 +268,8 @@ static const struct {
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
 
-/* With the full cache, a layer with a window drops what no query sees, and sums in another order. */
+/* With the full cache, a layer with a window drops what no query sees, and sums in another order.
+ */
 START_TEST(a_budget_that_holds_all_changes_no_bit)
 {
     const struct tiny t = deep(forms[_i].family);

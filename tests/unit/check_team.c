@@ -135,7 +135,7 @@ END_TEST
 /* A user that is not root may have few processes: in a child, which loses its rights. */
 static void refused_child(void)
 {
-    const struct rlimit few = { 8, 8 };
+    const struct rlimit few = { 4, 4 };
     struct task t[MOST_TASK];
     struct device *d = NULL;
     struct par *p = NULL;
@@ -144,13 +144,13 @@ static void refused_child(void)
         _exit(2);
     if (setrlimit(RLIMIT_NPROC, &few))
         _exit(3);
-    if (cb_par_new(64, &p) != CB_ENOMEM || p)
+    if (cb_par_new(8, &p) != CB_ENOMEM || p)
         _exit(4);
-    if (strncmp(cb_error(), "threads: the system refuses 64 (", 32))
+    if (strncmp(cb_error(), "threads: the system refuses 8 (", 31))
         _exit(5);
     if (wait_for(0, t)) /* those that were made before */
         _exit(6);
-    if (cb_device_open("cpu", 64, &d) != CB_ENOMEM || d)
+    if (cb_device_open("cpu", 8, &d) != CB_ENOMEM || d)
         _exit(7);
     if (cb_par_new(1, &p)) /* one thread needs no other */
         _exit(8);
