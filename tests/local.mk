@@ -364,6 +364,7 @@ EXTRA_DIST += \
 	tests/vectors/family-cohere2.json \
 	tests/vectors/family-command-r.json \
 	tests/vectors/family-dynamic.json \
+	tests/vectors/family-ernie4_5.json \
 	tests/vectors/family-exaone.json \
 	tests/vectors/family-exaone4.json \
 	tests/vectors/family-falcon.json \
@@ -371,6 +372,7 @@ EXTRA_DIST += \
 	tests/vectors/family-gemma.json \
 	tests/vectors/family-gemma2.json \
 	tests/vectors/family-gemma3.json \
+	tests/vectors/family-glm4.json \
 	tests/vectors/family-gpt-oss.json \
 	tests/vectors/family-gptneox.json \
 	tests/vectors/family-gptneoxserial.json \
@@ -382,6 +384,7 @@ EXTRA_DIST += \
 	tests/vectors/family-mixtral.json \
 	tests/vectors/family-olmo2.json \
 	tests/vectors/family-olmo3.json \
+	tests/vectors/family-olmoe.json \
 	tests/vectors/family-phi2.json \
 	tests/vectors/family-phi3.json \
 	tests/vectors/family-phi3long.json \
@@ -390,6 +393,7 @@ EXTRA_DIST += \
 	tests/vectors/family-qwen2moe.json \
 	tests/vectors/family-qwen3.json \
 	tests/vectors/family-qwen3moe.json \
+	tests/vectors/family-seed_oss.json \
 	tests/vectors/family-smollm3.json \
 	tests/vectors/family-stablelm.json \
 	tests/vectors/family-stablelm12b.json \

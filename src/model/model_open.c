@@ -48,7 +48,7 @@ int cb_model_prune_head(struct cb_model *m)
 {
     struct head_prune *p;
 
-    if (m->has_looked)
+    if (m->has_looked || m->output_bias) /* its bounds know nothing of a bias */
         return CB_OK;
     TRY(cb_head_prune_new(m->dev, &m->output, m->packed_bytes, &p));
     m->head_prune = p;

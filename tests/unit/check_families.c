@@ -144,6 +144,36 @@ static void tokens(struct test *r, cb_model *m, const char *name, int device)
     cb_session_close(s);
 }
 
+static int largest(const float *x, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        best = x[i] > x[best] ? i : best;
+    return best;
+}
+
+/* With the output head pruned to its largest logit, that logit is the same. */
+static void tops(struct test *r, cb_model *m, const char *name)
+{
+    cb_session *all = open_session(r, m, 0, NULL), *top = open_session(r, m, 0, NULL);
+
+    for (int i = 0; i < r->recipe.n; i++) {
+        const float *x, *y;
+        int best;
+        ok(cb_session_want_top(top, 1));
+        ok(cb_session_decode(all, r->recipe.ids[i]));
+        ok(cb_session_decode(top, r->recipe.ids[i]));
+        x = cb_session_logits(all);
+        y = cb_session_logits(top);
+        best = largest(x, r->recipe.n_vocab);
+        ck_assert_msg(best == largest(y, r->recipe.n_vocab) && fabsf(x[best] - y[best]) < 1e-4f,
+                      "%s: the largest logit after token %d differs", name, i);
+    }
+    cb_session_close(all);
+    cb_session_close(top);
+}
+
 /* A prompt, tokens, and a second prompt */
 static void turns(struct test *r, cb_model *m, const char *name, int device)
 {
@@ -193,6 +223,7 @@ START_TEST(logits)
         tokens(&r, m, name, device);
         turns(&r, m, name, device);
         batches(&r, m, name, device);
+        tops(&r, m, name);
     }
     cb_model_close(m);
     close_test(&r);
