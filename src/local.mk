@@ -33,6 +33,7 @@ endif
 
 libcore_la_SOURCES += \
 	src/gguf/dtype.c src/gguf/dtype.h \
+	src/gguf/dtype_coded.c src/gguf/dtype_coded.h \
 	src/gguf/dtype_k.c src/gguf/dtype_k.h \
 	src/gguf/gguf.h \
 	src/gguf/gguf_file.h \

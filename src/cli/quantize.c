@@ -13,7 +13,7 @@ static int find_type(const char *text, enum dtype *out)
 {
     char all[128] = "";
 
-    for (int i = 0; i < DT_COUNT; i++) {
+    for (int i = 0; i < DT_ENCODED; i++) {
         if (!strcasecmp(text, cb_dtype[i].name)) {
             *out = (enum dtype)i;
             return CB_OK;

@@ -211,6 +211,13 @@ const struct dtype_info cb_dtype[DT_COUNT] = {
     [DT_Q4_K] = { "Q4_K", 12, 256, 144, cb_q4_k_to_f32, cb_q4_k_from_f32 },
     [DT_Q5_K] = { "Q5_K", 13, 256, 176, cb_q5_k_to_f32, cb_q5_k_from_f32 },
     [DT_Q6_K] = { "Q6_K", 14, 256, 210, cb_q6_k_to_f32, cb_q6_k_from_f32 },
+    [DT_Q2_K] = { "Q2_K", 10, 256, 84, cb_q2_k_to_f32, NULL },
+    [DT_Q3_K] = { "Q3_K", 11, 256, 110, cb_q3_k_to_f32, NULL },
+    [DT_IQ4_NL] = { "IQ4_NL", 20, 32, 18, cb_iq4_nl_to_f32, NULL },
+    [DT_IQ4_XS] = { "IQ4_XS", 23, 256, 136, cb_iq4_xs_to_f32, NULL },
+    [DT_MXFP4] = { "MXFP4", 39, 32, 17, cb_mxfp4_to_f32, NULL },
+    [DT_TQ1_0] = { "TQ1_0", 34, 256, 54, cb_tq1_0_to_f32, NULL },
+    [DT_TQ2_0] = { "TQ2_0", 35, 256, 66, cb_tq2_0_to_f32, NULL },
 };
 
 int cb_dtype_from_ggml(uint32_t ggml_id)

@@ -20,6 +20,14 @@ enum dtype {
     DT_Q4_K,
     DT_Q5_K,
     DT_Q6_K,
+    DT_ENCODED, /* types from here on are read but not written: from_f32 is NULL */
+    DT_Q2_K = DT_ENCODED,
+    DT_Q3_K,
+    DT_IQ4_NL,
+    DT_IQ4_XS,
+    DT_MXFP4,
+    DT_TQ1_0,
+    DT_TQ2_0,
     DT_COUNT
 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* dtype_k.h - the 256-element ("K") quantised blocks, rows of the table in dtype.c. */
+/* dtype_k.h - the 256-element ("K") and the coded quantised blocks, rows of the table in dtype.c.
+ */
 #ifndef DTYPE_K_H
 #define DTYPE_K_H
 
@@ -11,6 +12,15 @@ void cb_q6_k_to_f32(const void *x, float *y, int64_t n);
 void cb_q4_k_from_f32(const float *x, void *y, int64_t n);
 void cb_q5_k_from_f32(const float *x, void *y, int64_t n);
 void cb_q6_k_from_f32(const float *x, void *y, int64_t n);
+
+/* dtype_coded.c */
+void cb_q2_k_to_f32(const void *x, float *y, int64_t n);
+void cb_q3_k_to_f32(const void *x, float *y, int64_t n);
+void cb_iq4_nl_to_f32(const void *x, float *y, int64_t n);
+void cb_iq4_xs_to_f32(const void *x, float *y, int64_t n);
+void cb_mxfp4_to_f32(const void *x, float *y, int64_t n);
+void cb_tq1_0_to_f32(const void *x, float *y, int64_t n);
+void cb_tq2_0_to_f32(const void *x, float *y, int64_t n);
 
 /* Scale (6 bits) and minimum (6 bits) of the 32-element sub-block j = 0..7 of Q4_K and Q5_K. */
 static inline void cb_q4_k_scale(const uint8_t s[12], int j, int *scale, int *min)

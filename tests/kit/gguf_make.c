@@ -2,10 +2,13 @@
 /* gguf_make.c - whole GGUF files built in memory, for tests. */
 #include "gguf_make.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "blocks.h"
 
 static void need(int ok, const char *what)
 {
@@ -28,6 +31,22 @@ void cb_make_free(struct gguf_make *m)
     m->data.p = NULL;
 }
 
+/* Types that are not written: random blocks whose numbers have the size of x[n]. */
+static void random_blocks(enum dtype type, const float *x, int64_t n, uint8_t *to)
+{
+    const size_t bytes = cb_row_bytes(type, n);
+    uint64_t rng = (uint64_t)n;
+    float square = 0, d;
+
+    for (int64_t i = 0; i < n; i++)
+        square += x[i] * x[i];
+    d = sqrtf(square / (float)n) * cb_block_unit(type);
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = (uint8_t)(cb_rand_u64(&rng) >> 32);
+    for (uint8_t *b = to; b < to + bytes; b += cb_dtype[type].block_bytes)
+        cb_block_steps(type, b, d, 1.5f * d);
+}
+
 void cb_make_tensor(struct gguf_make *m, const char *name, enum dtype type, int n_dim,
                     const int64_t *dim, const float *x)
 {
@@ -40,7 +59,10 @@ void cb_make_tensor(struct gguf_make *m, const char *name, enum dtype type, int 
     size = cb_row_bytes(type, n);
     cb_gguf_put_tensor(&m->w, (struct gguf_str){ name, strlen(name) }, type, n_dim, dim);
     need(!cb_gguf_append(&m->data, NULL, size + cb_gguf_pad(&m->w, size)), "memory");
-    cb_dtype[type].from_f32(x, m->data.p + at, n);
+    if (cb_dtype[type].from_f32)
+        cb_dtype[type].from_f32(x, m->data.p + at, n);
+    else
+        random_blocks(type, x, n, m->data.p + at);
 }
 
 void cb_make_strings(struct gguf_make *m, const char *key, const char *const *s, int n)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ctxbank.h"
+#include "kit/blocks.h"
 #include "kit/guard.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
@@ -52,10 +53,8 @@ static void random_weight(struct weight *w, enum dtype t, int n_in, int n_out)
         for (size_t i = 0; i < bytes; i++)
             raw[i] = (uint8_t)(rnd() >> 11);
         for (uint8_t *b = raw; b < raw + bytes; b += info->block_bytes) {
-            const uint16_t d = cb_f32_to_f16(uniform() * 0.1f), m = cb_f32_to_f16(uniform() * 0.2f);
-            memcpy(t == DT_Q6_K ? b + 208 : b, &d, 2);
-            if (t == DT_Q4_1 || t == DT_Q5_1 || t == DT_Q4_K || t == DT_Q5_K)
-                memcpy(b + 2, &m, 2);
+            const float d = uniform() * 0.1f, m = uniform() * 0.2f;
+            cb_block_steps(t, b, d, m);
         }
     }
     *w = (struct weight){ .name = "w", .type = t, .n_in = n_in, .n_out = n_out, .raw = raw };

@@ -147,7 +147,7 @@ START_TEST(weights_next_to_nothing)
     float x[256], y[256];
     unsigned char bytes[256 * 4], zeros[256 * 4];
 
-    for (int t = 0; t < DT_COUNT; t++)
+    for (int t = 0; t < DT_ENCODED; t++)
         for (int k = 0; k < 3; k++) {
             const int is_plain = t == DT_Q4_0 || t == DT_Q5_0 || t == DT_Q8_0;
             memset(x, 0, sizeof x);

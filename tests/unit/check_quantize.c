@@ -284,6 +284,18 @@ START_TEST(an_old_file_outlives_a_failure)
 }
 END_TEST
 
+START_TEST(a_type_that_is_only_read)
+{
+    const struct tiny tiny = cb_tiny_get("llama");
+    struct quantize q = job((enum dtype)_i);
+
+    cb_tiny_save(&tiny, in);
+    ck_assert_int_eq(cb_quantize(&q), CB_EUNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cb_error(), cb_dtype[_i].name));
+    ck_assert_int_ne(access(out, F_OK), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("quantize");
@@ -293,7 +305,8 @@ int main(void)
 
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, every_type, 0, DT_COUNT);
+    tcase_add_loop_test(t, every_type, 0, DT_ENCODED);
+    tcase_add_loop_test(t, a_type_that_is_only_read, DT_ENCODED, DT_COUNT);
     tcase_add_loop_test(t, it_still_runs, 0, 2);
     tcase_add_test(t, short_rows_get_a_wider_type);
     tcase_add_test(t, the_same_type_is_a_copy);

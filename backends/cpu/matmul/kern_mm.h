@@ -4,13 +4,16 @@
  * Weights are packed into groups of 16 rows. A group is a sequence of chunks. A chunk holds up to
  * 256 columns: first the scales of its blocks of 32 columns, then the quants block by block, so a
  * product reads memory strictly in order. A line is 64 bytes: 16 rows x 4 consecutive columns.
+ *   2 bits  2 lines; pair g % 4 of line g / 4 belongs to columns 4g..4g+3
+ *   3 bits  one line of third bits first, as the fifth bits below, then as 2 bits
  *   4 bits  4 lines; line j has columns 4j..4j+3 in the low nibbles, 16+4j.. in the high ones
  *   5 bits  one line of fifth bits first: bit g of a byte belongs to columns 4g..4g+3
  *   6 bits  two lines of bit pairs first: pair g % 4 of line g / 4 belongs to columns 4g..4g+3
  *   8 bits  8 lines, signed
  * Scales, each [16] for the rows: f16 d (Q4_0, Q5_0, Q8_0) or f16 d, f16 m (Q4_1, Q5_1) a block;
  * f16 d, f16 dmin, then u8 scale and u8 min a block (Q4_K, Q5_K); f16 d (64 bytes), then i8 scale
- * for each 16 columns (Q6_K). Float types are [n_in][16].
+ * for each 16 columns (Q6_K). The other forms of scales stand at enum mm_scale. Codes of some types
+ * are places in a table of signed bytes. Float types are [n_in][16].
  *
  * Activations come in tiles of `width` tokens. Quantised, a record a block: i8 q[width][32], f32
  * d[width], f32 d * sum(q), i32 -sum(q), i32 -sum(q[0..15]), i32 -sum(q[16..31]). Plain: f32
@@ -23,7 +26,7 @@
 #ifndef KERN_MM_H
 #define KERN_MM_H
 
-#include "gguf/dtype.h"
+#include "gguf/dtype_coded.h"
 
 enum {
     MM_ROWS = 16,      /* rows a group */
@@ -35,9 +38,20 @@ enum {
 };
 
 /* Forms of a panel: weights unpacked to bytes, with f32 scales, in a layout private to the ISA.
- * SYMn: symmetric n-bit codes; MINn: n-bit codes with a minimum; SYM16: 6 bits, one scale for each
- * 16 columns. */
-enum mm_panel { MM_SYM4, MM_SYM5, MM_SYM8, MM_MIN4, MM_MIN5, MM_SYM16, MM_PANELS };
+ * SYMn: symmetric n-bit codes (8: signed); MINn: n-bit codes with a minimum; SYM16: 6 bits, one
+ * scale for each 16 columns; MIN16: 2 bits, one scale and one minimum for each 16 columns. */
+enum mm_panel { MM_SYM4, MM_SYM5, MM_SYM8, MM_MIN4, MM_MIN5, MM_SYM16, MM_MIN16, MM_PANELS };
+
+/* Scales of 16 rows: those of a chunk, then those of a block. f16 dmin follows f16 d. */
+enum mm_scale {
+    MM_HALVES,   /* none; f16 d [, f16 m] */
+    MM_EXPONENT, /* none; u8 e of a step 2^(e - 128) */
+    MM_CHUNK_D,  /* f16 d; none */
+    MM_ONE,      /* f16 d; i8 */
+    MM_TWO,      /* f16 d; i8 for each 16 columns */
+    MM_BYTES,    /* f16 d, f16 dmin; u8 scale, u8 minimum */
+    MM_NIBBLES   /* f16 d, f16 dmin; u8 for each 16 columns: scale (low nibble) and minimum */
+};
 
 typedef void (*mm_dot)(const void *w, const void *x, int n_in, float *out);
 typedef void (*mm_batch)(const void *w, size_t step, int n_group, const void *x, int n_in,
@@ -71,21 +85,46 @@ struct mm_layout {
     int lines;       /* 64-byte lines a block; 0: a float type */
     int block_scale; /* bytes of scales a block, for 16 rows */
     int chunk_scale; /* bytes of scales a chunk, for 16 rows */
-    int zero;        /* the code of weight 0 */
+    int zero;        /* the code of weight 0; with a table what is added to its numbers */
     enum mm_panel panel;
+    enum mm_scale scale;
+    const int8_t *book; /* [16], the table that codes are places in, or NULL */
 };
 
 /* Kernels index this table by constants only, so the compiler can fold it. */
 static const struct mm_layout mm_layout[DT_COUNT] = {
-    [DT_Q4_0] = { 4, 32, 0, 8, MM_SYM4 },  [DT_Q4_1] = { 4, 64, 0, 0, MM_MIN4 },
-    [DT_Q5_0] = { 5, 32, 0, 16, MM_SYM5 }, [DT_Q5_1] = { 5, 64, 0, 0, MM_MIN5 },
-    [DT_Q8_0] = { 8, 32, 0, 0, MM_SYM8 },  [DT_Q4_K] = { 4, 32, 64, 0, MM_MIN4 },
-    [DT_Q5_K] = { 5, 32, 64, 0, MM_MIN5 }, [DT_Q6_K] = { 6, 32, 64, 32, MM_SYM16 },
+    [DT_Q4_0] = { 4, 32, 0, 8, MM_SYM4, MM_HALVES, NULL },
+    [DT_Q4_1] = { 4, 64, 0, 0, MM_MIN4, MM_HALVES, NULL },
+    [DT_Q5_0] = { 5, 32, 0, 16, MM_SYM5, MM_HALVES, NULL },
+    [DT_Q5_1] = { 5, 64, 0, 0, MM_MIN5, MM_HALVES, NULL },
+    [DT_Q8_0] = { 8, 32, 0, 0, MM_SYM8, MM_HALVES, NULL },
+    [DT_Q4_K] = { 4, 32, 64, 0, MM_MIN4, MM_BYTES, NULL },
+    [DT_Q5_K] = { 5, 32, 64, 0, MM_MIN5, MM_BYTES, NULL },
+    [DT_Q6_K] = { 6, 32, 64, 32, MM_SYM16, MM_TWO, NULL },
+    [DT_Q2_K] = { 2, 32, 64, 0, MM_MIN16, MM_NIBBLES, NULL },
+    [DT_Q3_K] = { 3, 32, 64, 4, MM_SYM16, MM_TWO, NULL },
+    [DT_IQ4_NL] = { 4, 32, 0, 0, MM_SYM8, MM_HALVES, cb_book_iq4 },
+    [DT_IQ4_XS] = { 4, 16, 64, 0, MM_SYM8, MM_ONE, cb_book_iq4 },
+    [DT_MXFP4] = { 4, 16, 0, 16, MM_SYM5, MM_EXPONENT, cb_book_fp4 },
+    [DT_TQ1_0] = { 2, 0, 64, 1, MM_SYM4, MM_CHUNK_D, NULL },
+    [DT_TQ2_0] = { 2, 0, 64, 1, MM_SYM4, MM_CHUNK_D, NULL },
 };
 
 static inline int mm_has_min(enum mm_panel p)
 {
     return p == MM_MIN4 || p == MM_MIN5;
+}
+
+/* 1: a scale for each 16 columns, not 32 */
+static inline int mm_has_two(enum mm_panel p)
+{
+    return p == MM_SYM16 || p == MM_MIN16;
+}
+
+/* 1: signed bytes */
+static inline int mm_is_signed(enum mm_panel p)
+{
+    return p == MM_SYM8;
 }
 
 static inline size_t mm_scale_bytes(enum dtype t, int n_blk)

@@ -62,9 +62,15 @@ static int grow_x(struct cpu *c, size_t bytes)
     return CB_OK;
 }
 
-static size_t panel_bytes(const struct kern_mm *k, int n_in)
+/* Bytes of a panel: 32 codes a row of a block and up to two numbers, or four */
+static size_t panel_bytes(const struct kern_mm *k, enum mm_panel kind, int n_in)
 {
-    return (size_t)n_in / 32 * (size_t)k->panel_rows * 40;
+    return (size_t)n_in / 32 * (size_t)k->panel_rows * (kind == MM_MIN16 ? 48 : 40);
+}
+
+static size_t weight_panel_bytes(const struct kern_mm *k, const struct weight *w)
+{
+    return panel_bytes(k, mm_layout[w->type].panel, w->n_in);
 }
 
 int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
@@ -72,7 +78,7 @@ int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
     struct cpu *c = d->impl;
     const size_t least = token_bytes(max_in) * (size_t)min_int(n_tok, PASS_MIN);
     size_t bytes = token_bytes(max_in) * (size_t)min_int(n_tok, PASS_MAX);
-    size_t panel = panel_bytes(c->kern->mm, max_in);
+    size_t panel = panel_bytes(c->kern->mm, MM_MIN16, max_in);
 
     if (bytes > PASS_BYTES)
         bytes = least > PASS_BYTES ? least : PASS_BYTES;
@@ -363,7 +369,7 @@ static void unpack(const struct pass *p, const struct weight *w, int g0, int g1,
     const int step = p->k->panel_rows / MM_ROWS;
     const size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
 
-    for (int g = g0; g < g1; g += step, panels += panel_bytes(p->k, w->n_in)) {
+    for (int g = g0; g < g1; g += step, panels += weight_panel_bytes(p->k, w)) {
         const void *group[MM_PANEL_MAX / MM_ROWS];
         for (int j = 0; j < step; j++) /* past the end: the last group again, not stored */
             group[j] = (const uint8_t *)w->packed + (size_t)min_int(g + j, g1 - 1) * bytes;
@@ -382,7 +388,8 @@ static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1
 {
     const struct weight *w = mm->w;
     const int rows = p->k->panel_rows, step = rows / MM_ROWS;
-    const size_t one = panel_bytes(p->k, w->n_in);
+    const size_t one = weight_panel_bytes(p->k, w),
+                 up_one = p->up ? weight_panel_bytes(p->k, p->up) : 0;
     uint8_t *const panels = cb_par_scratch(p->par, thread);
     uint8_t *const ups = panels + (size_t)((g1 - g0 + step - 1) / step) * one;
     _Alignas(64) float out[MM_TILE_MAX * MM_PANEL_MAX], up[MM_TILE_MAX * MM_PANEL_MAX];
@@ -394,11 +401,19 @@ static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1
         for (int g = g0, i = 0; g < g1; g += step, i++) {
             panel_dot(p, w, t)(panels + (size_t)i * one, tile_x(p, t, 0, thread), w->n_in, out);
             if (p->up) {
-                panel_dot(p, p->up, t)(ups + (size_t)i * one, tile_x(p, t, 0, thread), w->n_in, up);
+                panel_dot(p, p->up, t)(ups + (size_t)i * up_one, tile_x(p, t, 0, thread), w->n_in,
+                                       up);
                 p->vec->glu(p->act, out, up, (size_t)(tile_width(p, t) * rows));
             }
             store(p, mm, t, g * MM_ROWS, rows, out);
         }
+}
+
+static size_t most_panel_bytes(const struct pass *p, const struct weight *w)
+{
+    const size_t one = weight_panel_bytes(p->k, w);
+    const size_t up = p->up ? weight_panel_bytes(p->k, p->up) : 0;
+    return one > up ? one : up;
 }
 
 /* Groups a work item: panels that fit in L2, or enough bytes to make the hand-out cheap. */
@@ -409,7 +424,7 @@ static int unit_groups(const struct pass *p, const struct weight *w)
     int n;
 
     if (p->use_panel && !is_float(w->type)) {
-        n = (int)(PANEL_BYTES / panel_bytes(p->k, w->n_in)) / (p->up ? 2 : 1);
+        n = (int)(PANEL_BYTES / most_panel_bytes(p, w)) / (p->up ? 2 : 1);
         return n > 1 ? n * step : step;
     }
     bytes += p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;

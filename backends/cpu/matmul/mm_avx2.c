@@ -30,6 +30,25 @@ INLINE __m256 load_i8(const uint8_t *p)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 
+/* Exponents -> 2^(e - 128); the second form is that of numbers below the normal ones */
+INLINE __m256 load_exponents(const uint8_t *p)
+{
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    const __m256i one = _mm256_set1_epi32(1);
+
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23),
+                                                _mm256_slli_epi32(_mm256_add_epi32(e, one), 21)));
+}
+
+/* Low or high nibbles of 8 bytes */
+INLINE __m256 load_nibbles(const uint8_t *p, int high)
+{
+    const __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+
+    return _mm256_cvtepi32_ps(high ? _mm256_srli_epi32(v, 4)
+                                   : _mm256_and_si256(v, _mm256_set1_epi32(15)));
+}
+
 INLINE __m256i bcast(const uint8_t *p)
 {
     int32_t v;
@@ -49,28 +68,44 @@ INLINE __m256i shift(__m256i a, int n)
     return n >= 0 ? _mm256_slli_epi16(a, n) : _mm256_srli_epi16(a, -n);
 }
 
-/* Columns 4g..4g+3 of rows 8 * half.. of a packed block: codes as bytes (8 bits: signed). */
-INLINE __m256i codes(int lines, const uint8_t *q, int g, int half)
+/* Bits of a that `mask` keeps after a shift */
+INLINE __m256i bits(__m256i a, int n, char mask)
 {
-    const uint8_t *lo = q + 64 * (lines - 4) + 32 * half;
+    return _mm256_and_si256(shift(a, n), _mm256_set1_epi8(mask));
+}
+
+/* Columns 4g..4g+3 of rows 8 * half.. of a packed block: codes as bytes (8 bits: signed), or their
+ * numbers. DT_Q8_0: a block that is unpacked already */
+INLINE __m256i codes(enum dtype t, const uint8_t *q, int g, int half)
+{
+    const int lines = mm_layout[t].lines;
     __m256i v;
 
+    q += 32 * half;
     if (lines == 8)
-        return load(q + 64 * g + 32 * half);
-    v = g < 4 ? load(lo + 64 * g) : _mm256_srli_epi16(load(lo + 64 * (g - 4)), 4);
-    v = _mm256_and_si256(v, _mm256_set1_epi8(15));
+        return load(q + 64 * g);
+    if (lines < 4) {
+        v = bits(load(q + 64 * (lines - 2 + g / 4)), -2 * (g % 4), 3);
+        if (lines == 3)
+            v = _mm256_or_si256(v, bits(load(q), 2 - g, 4));
+        return v;
+    }
+    v = bits(load(q + 64 * (lines - 4 + g % 4)), g < 4 ? 0 : -4, 15);
     if (lines == 5)
-        v = _mm256_or_si256(
-            v, _mm256_and_si256(shift(load(q + 32 * half), 4 - g), _mm256_set1_epi8(16)));
+        v = _mm256_or_si256(v, bits(load(q), 4 - g, 16));
     if (lines == 6)
-        v = _mm256_or_si256(
-            v, _mm256_and_si256(shift(load(q + 64 * (g / 4) + 32 * half), 4 - 2 * (g % 4)),
-                                _mm256_set1_epi8(48)));
+        v = _mm256_or_si256(v, bits(load(q + 64 * (g / 4)), 4 - 2 * (g % 4), 48));
+    if (mm_layout[t].book) {
+        const __m128i book = _mm_loadu_si128((const __m128i *)mm_layout[t].book);
+        v = _mm256_shuffle_epi8(
+            _mm256_broadcastsi128_si256(_mm_add_epi8(book, _mm_set1_epi8((char)mm_layout[t].zero))),
+            v);
+    }
     return v;
 }
 
 /* How many groups of 4 columns can be added in 16 bits: codes up to 15, 31, 63 times 127, two
- * products a sum. */
+ * products a sum. With scales for each 16 columns at most those. */
 INLINE int run_length(enum mm_panel kind)
 {
     switch (kind) {
@@ -79,6 +114,7 @@ INLINE int run_length(enum mm_panel kind)
         return 8;
     case MM_SYM5:
     case MM_MIN5:
+    case MM_MIN16:
         return 4;
     case MM_SYM16:
         return 2;
@@ -87,22 +123,32 @@ INLINE int run_length(enum mm_panel kind)
     }
 }
 
-INLINE int zero_shift(enum mm_panel kind)
+/* The code of weight 0 in a panel */
+INLINE int panel_zero(enum mm_panel kind)
 {
-    return kind == MM_SYM4 ? 3 : kind == MM_SYM5 ? 4 : 5;
+    switch (kind) {
+    case MM_SYM4:
+        return 8;
+    case MM_SYM5:
+        return 16;
+    case MM_SYM16:
+        return 32;
+    default:
+        return 0;
+    }
 }
 
 /* u8 x i8 -> pairs; the signs of signed weights move to the activations */
 INLINE __m256i multiply(enum mm_panel kind, __m256i w, __m256i x)
 {
-    if (kind == MM_SYM8)
+    if (mm_is_signed(kind))
         return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
     return _mm256_maddubs_epi16(w, x);
 }
 
-/* sum[2 * token + half] += columns 4 * g0 .. 4 * g1 - 1; lines: lines a packed block, 8 in a
- * panel */
-INLINE void add_columns(enum mm_panel kind, int lines, int n, int g0, int g1, const uint8_t *q,
+/* sum[2 * token + half] += columns 4 * g0 .. 4 * g1 - 1; t: type of the packed block, DT_Q8_0
+ * in a panel */
+INLINE void add_columns(enum mm_panel kind, enum dtype t, int n, int g0, int g1, const uint8_t *q,
                         const uint8_t *x, __m256i sum[2 * MM_TILE])
 {
     const int run = run_length(kind);
@@ -110,7 +156,7 @@ INLINE void add_columns(enum mm_panel kind, int lines, int n, int g0, int g1, co
 
 #pragma GCC unroll 8
     for (int g = g0; g < g1; g++) {
-        const __m256i w0 = codes(lines, q, g, 0), w1 = codes(lines, q, g, 1);
+        const __m256i w0 = codes(t, q, g, 0), w1 = codes(t, q, g, 1);
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++) {
             const __m256i v = bcast(x + 32 * i + 4 * g);
@@ -128,13 +174,13 @@ INLINE void add_columns(enum mm_panel kind, int lines, int n, int g0, int g1, co
     }
 }
 
-INLINE void start_sums(enum mm_panel kind, const uint8_t *neg_sum, int n, __m256i sum[2 * MM_TILE])
+/* zero: the code of weight 0 */
+INLINE void start_sums(int zero, const uint8_t *neg_sum, int n, __m256i sum[2 * MM_TILE])
 {
 #pragma GCC unroll 4
     for (int i = 0; i < n; i++) {
-        sum[2 * i] = mm_has_min(kind) || kind == MM_SYM8
-                         ? _mm256_setzero_si256()
-                         : _mm256_slli_epi32(bcast(neg_sum + 4 * i), zero_shift(kind));
+        sum[2 * i] = zero ? _mm256_slli_epi32(bcast(neg_sum + 4 * i), __builtin_ctz((unsigned)zero))
+                          : _mm256_setzero_si256();
         sum[2 * i + 1] = sum[2 * i];
     }
 }
@@ -142,7 +188,7 @@ INLINE void start_sums(enum mm_panel kind, const uint8_t *neg_sum, int n, __m256
 /* Scales of a block, for 16 rows */
 struct scales {
     __m256 d[2], dmin[2]; /* of the chunk */
-    __m256 s[2], s2[2], m[2];
+    __m256 s[2], s2[2], m[2], m2[2];
 };
 
 /* 16-bit activations: sum[2 + h] += 256 * sum[h]. */
@@ -152,31 +198,41 @@ INLINE void join_act16(__m256i sum[2 * MM_TILE])
         sum[2 + h] = _mm256_add_epi32(sum[2 + h], _mm256_slli_epi32(sum[h], 8));
 }
 
+/* v + the minima of both halves of the columns; neg_sum: those columns', n tokens apart */
+INLINE __m256 add_minima(const struct scales *s, const uint8_t *neg_sum, int n, int half, __m256 v)
+{
+    v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(bcast(neg_sum)), s->m[half], v);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(bcast(neg_sum + 4 * n)), s->m2[half], v);
+}
+
 /* acc[2 * token + half] += one block. 16-bit: the record of two holds one token; its result is the
  * second one. */
-INLINE void add_block(enum mm_panel kind, int lines, int n, int act16, const uint8_t *q,
-                      const struct scales *s, const uint8_t *x, __m256 acc[2 * MM_TILE])
+INLINE void add_block(enum mm_panel kind, enum dtype t, int zero, int n, int act16,
+                      const uint8_t *q, const struct scales *s, const uint8_t *x,
+                      __m256 acc[2 * MM_TILE])
 {
     __m256i sum[2 * MM_TILE], sum2[2 * MM_TILE];
 
-    if (kind == MM_SYM16) {
-        start_sums(kind, x + 44 * n, n, sum);
-        add_columns(kind, lines, n, 0, 4, q, x, sum);
-        start_sums(kind, x + 48 * n, n, sum2);
-        add_columns(kind, lines, n, 4, 8, q, x, sum2);
+    if (mm_has_two(kind)) {
+        start_sums(zero, x + 44 * n, n, sum);
+        add_columns(kind, t, n, 0, 4, q, x, sum);
+        start_sums(zero, x + 48 * n, n, sum2);
+        add_columns(kind, t, n, 4, 8, q, x, sum2);
     } else {
-        start_sums(kind, x + 40 * n, n, sum);
-        add_columns(kind, lines, n, 0, 8, q, x, sum);
+        start_sums(zero, x + 40 * n, n, sum);
+        add_columns(kind, t, n, 0, 8, q, x, sum);
     }
     if (act16)
         join_act16(sum);
-    if (act16 && kind == MM_SYM16)
+    if (act16 && mm_has_two(kind))
         join_act16(sum2);
 #pragma GCC unroll 8
     for (int i = 2 * act16; i < 2 * n; i++) {
         __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i]), s->s[i & 1]);
-        if (kind == MM_SYM16)
+        if (mm_has_two(kind))
             v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum2[i]), s->s2[i & 1], v);
+        if (kind == MM_MIN16)
+            v = add_minima(s, x + 44 * n + 4 * (i / 2), n, i & 1, v);
         acc[i] = _mm256_fmadd_ps(v, bcast_f(x + 32 * n + 4 * (i / 2)), acc[i]);
         if (mm_has_min(kind))
             acc[i] = _mm256_fmadd_ps(s->m[i & 1], bcast_f(x + 36 * n + 4 * (i / 2)), acc[i]);
@@ -189,7 +245,7 @@ INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
         return;
     for (int h = 0; h < 2; h++) {
         s->d[h] = load_f16(p + 16 * h);
-        if (t != DT_Q6_K)
+        if (mm_layout[t].scale == MM_BYTES || mm_layout[t].scale == MM_NIBBLES)
             s->dmin[h] = load_f16(p + 32 + 16 * h);
     }
 }
@@ -198,17 +254,35 @@ INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s
 {
     p += mm_layout[t].chunk_scale + b * mm_layout[t].block_scale;
     for (int h = 0; h < 2; h++) {
-        if (t == DT_Q6_K) {
-            s->s[h] = _mm256_mul_ps(s->d[h], load_i8(p + 8 * h));
-            s->s2[h] = _mm256_mul_ps(s->d[h], load_i8(p + 16 + 8 * h));
-        } else if (mm_layout[t].chunk_scale) {
-            s->s[h] = _mm256_mul_ps(s->d[h], load_u8(p + 8 * h));
-            s->m[h] = _mm256_sub_ps(_mm256_setzero_ps(),
-                                    _mm256_mul_ps(s->dmin[h], load_u8(p + 16 + 8 * h)));
-        } else {
+        switch (mm_layout[t].scale) {
+        case MM_HALVES:
             s->s[h] = load_f16(p + 16 * h);
             if (mm_has_min(mm_layout[t].panel))
                 s->m[h] = load_f16(p + 32 + 16 * h);
+            break;
+        case MM_EXPONENT:
+            s->s[h] = load_exponents(p + 8 * h);
+            break;
+        case MM_CHUNK_D:
+            s->s[h] = s->d[h];
+            break;
+        case MM_ONE:
+            s->s[h] = _mm256_mul_ps(s->d[h], load_i8(p + 8 * h));
+            break;
+        case MM_TWO:
+            s->s[h] = _mm256_mul_ps(s->d[h], load_i8(p + 8 * h));
+            s->s2[h] = _mm256_mul_ps(s->d[h], load_i8(p + 16 + 8 * h));
+            break;
+        case MM_BYTES:
+            s->s[h] = _mm256_mul_ps(s->d[h], load_u8(p + 8 * h));
+            s->m[h] = _mm256_sub_ps(_mm256_setzero_ps(),
+                                    _mm256_mul_ps(s->dmin[h], load_u8(p + 16 + 8 * h)));
+            break;
+        case MM_NIBBLES:
+            s->s[h] = _mm256_mul_ps(s->d[h], load_nibbles(p + 8 * h, 0));
+            s->s2[h] = _mm256_mul_ps(s->d[h], load_nibbles(p + 16 + 8 * h, 0));
+            s->m[h] = _mm256_mul_ps(s->dmin[h], load_nibbles(p + 8 * h, 1));
+            s->m2[h] = _mm256_mul_ps(s->dmin[h], load_nibbles(p + 16 + 8 * h, 1));
         }
     }
 }
@@ -243,7 +317,7 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
         for (int b = 0; b < nb; b++) {
             prefetch_block(t, w, b);
             block_scales(t, w, b, &s);
-            add_block(mm_layout[t].panel, mm_layout[t].lines, n, act16, q, &s, x, acc);
+            add_block(mm_layout[t].panel, t, mm_layout[t].zero, n, act16, q, &s, x, acc);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
@@ -268,8 +342,8 @@ INLINE void block_words(enum dtype t, const uint8_t *q, struct words *b)
     for (int g = 0; g < 8; g++)
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            const __m256i v = codes(mm_layout[t].lines, q, g, h);
-            if (mm_layout[t].lines == 8) {
+            const __m256i v = codes(t, q, g, h);
+            if (mm_is_signed(mm_layout[t].panel)) {
                 b->w[g][0][h] = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
                 b->w[g][1][h] = _mm256_srai_epi16(v, 8);
             } else {
@@ -309,11 +383,11 @@ INLINE void add_words(enum mm_panel kind, int n, const struct words *b, const ui
     __m256i sum[2 * MM_TILE];
     __m256 v[2 * MM_TILE];
 
-    word_sums(b, n, 0, kind == MM_SYM16 ? 4 : 8, x, sum);
+    word_sums(b, n, 0, mm_has_two(kind) ? 4 : 8, x, sum);
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * n; i++)
         v[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i]), b->s.s[i & 1]);
-    if (kind == MM_SYM16) {
+    if (mm_has_two(kind)) {
         word_sums(b, n, 4, 4, x, sum);
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * n; i++)
@@ -322,7 +396,10 @@ INLINE void add_words(enum mm_panel kind, int n, const struct words *b, const ui
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * n; i++) {
         const uint8_t *f = x + mm_rec_bytes(2) * (size_t)(i / 2) + 64;
-        __m256 acc = _mm256_fmadd_ps(v[i], bcast_f(f + 4), _mm256_loadu_ps(out + 8 * i));
+        __m256 acc;
+        if (kind == MM_MIN16)
+            v[i] = add_minima(&b->s, f + 28, 2, i & 1, v[i]);
+        acc = _mm256_fmadd_ps(v[i], bcast_f(f + 4), _mm256_loadu_ps(out + 8 * i));
         if (mm_has_min(kind))
             acc = _mm256_fmadd_ps(b->s.m[i & 1], bcast_f(f + 12), acc);
         _mm256_storeu_ps(out + 8 * i, acc);
@@ -360,6 +437,11 @@ static void add_words_sym16(int n_tok, const struct words *b, const uint8_t *x, 
     add_words_all(MM_SYM16, n_tok, b, x, out);
 }
 
+static void add_words_min16(int n_tok, const struct words *b, const uint8_t *x, float *out)
+{
+    add_words_all(MM_MIN16, n_tok, b, x, out);
+}
+
 INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, int n_tok, float *out)
 {
     const enum mm_panel kind = mm_layout[t].panel;
@@ -375,7 +457,9 @@ INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, in
             prefetch_block(t, w, b);
             block_scales(t, w, b, &block.s);
             block_words(t, q, &block);
-            if (kind == MM_SYM16)
+            if (kind == MM_MIN16)
+                add_words_min16(n_tok, &block, x, out);
+            else if (kind == MM_SYM16)
                 add_words_sym16(n_tok, &block, x, out);
             else if (mm_has_min(kind))
                 add_words_min(n_tok, &block, x, out);
@@ -388,15 +472,17 @@ INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, in
     }
 }
 
-/* A panel's block: 8 lines, then f32 scales [16], second scales or minima [16]. */
+/* A panel's block: 8 lines, then f32 scales [16], second scales [16], minima [16], second minima.
+ */
 INLINE size_t panel_block(enum mm_panel kind)
 {
-    return 512 + (mm_has_min(kind) || kind == MM_SYM16 ? 128 : 64);
+    return 512 + (kind == MM_MIN16 ? 256 : mm_has_min(kind) || kind == MM_SYM16 ? 128 : 64);
 }
 
 INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p)
 {
     const enum mm_panel kind = mm_layout[t].panel;
+    const __m256i more = _mm256_set1_epi8((char)(panel_zero(kind) - mm_layout[t].zero));
     const uint8_t *w = groups[0];
 
     for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
@@ -413,12 +499,16 @@ INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p
 #pragma GCC unroll 8
                 for (int g = 0; g < 8; g++)
                     _mm256_storeu_si256((__m256i *)(p + 64 * g + 32 * h),
-                                        codes(mm_layout[t].lines, q, g, h));
+                                        _mm256_add_epi8(codes(t, q, g, h), more));
                 _mm256_storeu_ps(f, s.s[h]);
                 if (mm_has_min(kind))
                     _mm256_storeu_ps(f + 16, s.m[h]);
-                else if (kind == MM_SYM16)
+                if (mm_has_two(kind))
                     _mm256_storeu_ps(f + 16, s.s2[h]);
+                if (kind == MM_MIN16) {
+                    _mm256_storeu_ps(f + 32, s.m[h]);
+                    _mm256_storeu_ps(f + 48, s.m2[h]);
+                }
             }
             q += 64 * mm_layout[t].lines;
             p += panel_block(kind);
@@ -443,10 +533,14 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
             s.s[h] = _mm256_loadu_ps(f + 8 * h);
             if (mm_has_min(kind))
                 s.m[h] = _mm256_loadu_ps(f + 16 + 8 * h);
-            else if (kind == MM_SYM16)
+            if (mm_has_two(kind))
                 s.s2[h] = _mm256_loadu_ps(f + 16 + 8 * h);
+            if (kind == MM_MIN16) {
+                s.m[h] = _mm256_loadu_ps(f + 32 + 8 * h);
+                s.m2[h] = _mm256_loadu_ps(f + 48 + 8 * h);
+            }
         }
-        add_block(kind, 8, n, 0, w, &s, x, acc);
+        add_block(kind, DT_Q8_0, panel_zero(kind), n, 0, w, &s, x, acc);
     }
     store_acc(acc, n, out);
 }

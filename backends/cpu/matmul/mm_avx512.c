@@ -68,10 +68,40 @@ INLINE void nibbles(const uint8_t *q, __m512i w[8])
     }
 }
 
-/* The eight lines of a block as unsigned bytes; types of 8 bits: code + 128. */
+INLINE void pairs(const uint8_t *q, __m512i w[8])
+{
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++)
+        w[g] = _mm512_and_si512(shift(load(q + 64 * (g / 4)), -2 * (g % 4)), _mm512_set1_epi8(3));
+}
+
+/* Bytes are unsigned here: the code of weight 0 */
+INLINE int zero_of(enum dtype t)
+{
+    return mm_is_signed(mm_layout[t].panel) ? 128 : mm_layout[t].zero;
+}
+
+/* zero_of(t) times the number at neg_sum */
+INLINE __m512i start_sum(enum dtype t, const uint8_t *neg_sum)
+{
+    if (!zero_of(t))
+        return _mm512_setzero_si512();
+    return _mm512_slli_epi32(bcast(neg_sum), (unsigned)__builtin_ctz((unsigned)zero_of(t)));
+}
+
+/* The eight lines of a block as unsigned bytes; signed ones: + 128. */
 INLINE void block_u8(enum dtype t, const uint8_t *q, __m512i w[8])
 {
     switch (mm_layout[t].lines) {
+    case 2:
+        pairs(q, w);
+        break;
+    case 3:
+        pairs(q + 64, w);
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++)
+            w[g] = and_or(shift(load(q), 2 - g), _mm512_set1_epi8(4), w[g]);
+        break;
     case 4:
         nibbles(q, w);
         break;
@@ -93,17 +123,20 @@ INLINE void block_u8(enum dtype t, const uint8_t *q, __m512i w[8])
         for (int g = 0; g < 8; g++)
             w[g] = _mm512_xor_si512(load(q + 64 * g), _mm512_set1_epi8(-128));
     }
+    if (mm_layout[t].book) {
+        const __m128i book = _mm_loadu_si128((const __m128i *)mm_layout[t].book);
+        const __m512i table =
+            _mm512_broadcast_i32x4(_mm_add_epi8(book, _mm_set1_epi8((char)zero_of(t))));
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++)
+            w[g] = _mm512_shuffle_epi8(table, w[g]);
+    }
 }
 
-INLINE int zero_shift(enum dtype t)
-{
-    return t == DT_Q4_0 ? 3 : t == DT_Q5_0 ? 4 : t == DT_Q6_K ? 5 : 7;
-}
-
-/* Scale (s[0], and s[1] of the second 16 columns) and minimum of block b of a chunk. */
+/* Scale and minimum of block b of a chunk; [1]: of its second 16 columns. */
 struct scales {
     __m512 d, dmin; /* of the chunk */
-    __m512 s[2], m;
+    __m512 s[2], m[2];
 };
 
 INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
@@ -111,23 +144,61 @@ INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
     if (!mm_layout[t].chunk_scale)
         return;
     s->d = load_f16(p);
-    if (t != DT_Q6_K)
+    if (mm_layout[t].scale == MM_BYTES || mm_layout[t].scale == MM_NIBBLES)
         s->dmin = load_f16(p + 32);
+}
+
+/* Exponents -> 2^(e - 128); the second form is that of numbers below the normal ones */
+INLINE __m512 load_exponents(const uint8_t *p)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    const __m512i one = _mm512_set1_epi32(1);
+
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23),
+                                                _mm512_slli_epi32(_mm512_add_epi32(e, one), 21)));
+}
+
+/* Low or high nibbles of 16 bytes */
+INLINE __m512 load_nibbles(const uint8_t *p, int high)
+{
+    const __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+
+    return _mm512_cvtepi32_ps(high ? _mm512_srli_epi32(v, 4)
+                                   : _mm512_and_si512(v, _mm512_set1_epi32(15)));
 }
 
 INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s)
 {
     p += mm_layout[t].chunk_scale + b * mm_layout[t].block_scale;
-    if (t == DT_Q6_K) {
-        s->s[0] = _mm512_mul_ps(s->d, load_i8(p));
-        s->s[1] = _mm512_mul_ps(s->d, load_i8(p + 16));
-    } else if (mm_layout[t].chunk_scale) {
-        s->s[0] = _mm512_mul_ps(s->d, load_u8(p));
-        s->m = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(s->dmin, load_u8(p + 16)));
-    } else {
+    switch (mm_layout[t].scale) {
+    case MM_HALVES:
         s->s[0] = load_f16(p);
         if (mm_has_min(mm_layout[t].panel))
-            s->m = load_f16(p + 32);
+            s->m[0] = load_f16(p + 32);
+        break;
+    case MM_EXPONENT:
+        s->s[0] = load_exponents(p);
+        break;
+    case MM_CHUNK_D:
+        s->s[0] = s->d;
+        break;
+    case MM_ONE:
+        s->s[0] = _mm512_mul_ps(s->d, load_i8(p));
+        break;
+    case MM_TWO:
+        s->s[0] = _mm512_mul_ps(s->d, load_i8(p));
+        s->s[1] = _mm512_mul_ps(s->d, load_i8(p + 16));
+        break;
+    case MM_BYTES:
+        s->s[0] = _mm512_mul_ps(s->d, load_u8(p));
+        s->m[0] = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(s->dmin, load_u8(p + 16)));
+        break;
+    case MM_NIBBLES:
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            s->s[h] = _mm512_mul_ps(s->d, load_nibbles(p + 16 * h, 0));
+            s->m[h] = _mm512_mul_ps(s->dmin, load_nibbles(p + 16 * h, 1));
+        }
     }
 }
 
@@ -137,10 +208,19 @@ INLINE __m512 add_block(__m512 acc, __m512i sum, __m512 s, __m512 d)
     return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), s), d, acc);
 }
 
-INLINE __m512 add_block16(__m512 acc, __m512i sum0, __m512i sum1, const __m512 s[2], __m512 d)
+/* The same with a scale for each 16 columns. neg_sum: of those columns, n tokens apart; minima are
+ * positive and count with it. */
+INLINE __m512 add_block16(enum mm_panel kind, __m512 acc, __m512i sum0, __m512i sum1,
+                          const struct scales *s, const uint8_t *neg_sum, int n, __m512 d)
 {
-    const __m512 a = _mm512_mul_ps(_mm512_cvtepi32_ps(sum0), s[0]);
-    return _mm512_fmadd_ps(_mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), s[1], a), d, acc);
+    __m512 a = _mm512_mul_ps(_mm512_cvtepi32_ps(sum0), s->s[0]);
+
+    a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), s->s[1], a);
+    if (kind == MM_MIN16) {
+        a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(bcast(neg_sum)), s->m[0], a);
+        a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(bcast(neg_sum + 4 * n)), s->m[1], a);
+    }
+    return _mm512_fmadd_ps(a, d, acc);
 }
 
 /* One block of one group */
@@ -188,25 +268,23 @@ INLINE void products(int act16, int groups, __m512i zero, const struct block *w,
 INLINE void block_token(enum dtype t, int groups, const struct block *w, const uint8_t *rec, int i,
                         int n, int act16, __m512 acc[2])
 {
-    const int two = mm_layout[t].panel == MM_SYM16, min = mm_has_min(mm_layout[t].panel);
+    const enum mm_panel kind = mm_layout[t].panel;
+    const int two = mm_has_two(kind), min = mm_has_min(kind);
     const uint8_t *neg = rec + (two ? 44 : 40) * n + 4 * i;
     const __m512 d = bcast_f(rec + 32 * n + 4 * i);
-    const __m512i z0 = min ? _mm512_setzero_si512() : _mm512_slli_epi32(bcast(neg), zero_shift(t));
     __m512i sum[2], sum2[2];
 
-    products(act16, groups, z0, w, rec + 32 * i, 0, two ? 4 : 8, sum);
-    if (two) {
-        const __m512i z1 = _mm512_slli_epi32(bcast(neg + 4 * n), zero_shift(t));
-        products(act16, groups, z1, w, rec + 32 * i, 4, 4, sum2);
-    }
+    products(act16, groups, start_sum(t, neg), w, rec + 32 * i, 0, two ? 4 : 8, sum);
+    if (two)
+        products(act16, groups, start_sum(t, neg + 4 * n), w, rec + 32 * i, 4, 4, sum2);
 #pragma GCC unroll 2
     for (int k = 0; k < groups; k++) {
         if (two)
-            acc[k] = add_block16(acc[k], sum[k], sum2[k], w[k].s.s, d);
+            acc[k] = add_block16(kind, acc[k], sum[k], sum2[k], &w[k].s, neg, n, d);
         else
             acc[k] = add_block(acc[k], sum[k], w[k].s.s[0], d);
         if (min)
-            acc[k] = _mm512_fmadd_ps(w[k].s.m, bcast_f(rec + 36 * n + 4 * i), acc[k]);
+            acc[k] = _mm512_fmadd_ps(w[k].s.m[0], bcast_f(rec + 36 * n + 4 * i), acc[k]);
     }
 }
 
@@ -298,18 +376,30 @@ INLINE void batch(enum dtype t, int groups, int act16, const uint8_t *w, size_t 
     }
 }
 
-/* A panel's block: 8 x [32 rows][4] bytes, then f32 scales [32] ([2][32] for MM_SYM16), minima
- * [32]. */
+/* A panel's block: 8 x [32 rows][4] bytes, then f32 scales and minima, each [32] or, with one for
+ * each 16 columns, [2][32]. */
 INLINE size_t panel_block(enum mm_panel p)
 {
-    return mm_has_min(p) || p == MM_SYM16 ? 1024 + 256 : 1024 + 128;
+    return 1024 + (size_t)128 * (p == MM_MIN16 ? 4 : mm_has_min(p) || mm_has_two(p) ? 2 : 1);
+}
+
+INLINE void store_scales(enum mm_panel kind, const struct scales *s, uint8_t *p)
+{
+    _mm512_storeu_ps(p, s->s[0]);
+    if (mm_has_min(kind))
+        _mm512_storeu_ps(p + 128, s->m[0]);
+    if (mm_has_two(kind))
+        _mm512_storeu_ps(p + 128, s->s[1]);
+    if (kind == MM_MIN16) {
+        _mm512_storeu_ps(p + 256, s->m[0]);
+        _mm512_storeu_ps(p + 384, s->m[1]);
+    }
 }
 
 INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *panel)
 {
     const enum mm_panel kind = mm_layout[t].panel;
-    const __m512i to_128 = _mm512_set1_epi8(
-        (char)(mm_has_min(kind) || mm_layout[t].lines == 8 ? 0 : 128 - mm_layout[t].zero));
+    const __m512i to_128 = _mm512_set1_epi8((char)(mm_has_min(kind) ? 0 : 128 - zero_of(t)));
 
     for (int half = 0; half < 2; half++) {
         const uint8_t *w = groups[half];
@@ -326,10 +416,7 @@ INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p
 #pragma GCC unroll 8
                 for (int g = 0; g < 8; g++)
                     _mm512_storeu_si512(p + 128 * g, _mm512_add_epi8(v.w[g], to_128));
-                _mm512_storeu_ps((float *)(void *)(p + 1024), v.s.s[0]);
-                if (mm_has_min(kind) || kind == MM_SYM16)
-                    _mm512_storeu_ps((float *)(void *)(p + 1152),
-                                     mm_has_min(kind) ? v.s.m : v.s.s[1]);
+                store_scales(kind, &v.s, p + 1024);
                 q += 64 * mm_layout[t].lines;
                 p += panel_block(kind);
             }
@@ -361,6 +448,13 @@ INLINE void panel_zero(enum mm_panel kind, const uint8_t *neg_sum, int n, __m512
     }
 }
 
+/* Adds the minima of both halves of the columns as add_block16 does */
+INLINE __m512 panel_minima(const uint8_t *m, const uint8_t *neg_sum, int n, __m512 a)
+{
+    a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(bcast(neg_sum)), _mm512_loadu_ps(m), a);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(bcast(neg_sum + 4 * n)), _mm512_loadu_ps(m + 128), a);
+}
+
 INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x, int n_in,
                   float *out)
 {
@@ -374,11 +468,11 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
     for (int b = 0; b < n_in / 32; b++, w += panel_block(kind), x += mm_rec_bytes(n)) {
         const __m512 s0 = _mm512_loadu_ps(w + 1024), s1 = _mm512_loadu_ps(w + 1088);
 
-        panel_zero(kind, x + (kind == MM_SYM16 ? 44 : 40) * n, n, sum);
+        panel_zero(kind, x + (mm_has_two(kind) ? 44 : 40) * n, n, sum);
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++)
             panel_dot(w + 128 * g, x + 4 * g, n, sum);
-        if (kind != MM_SYM16) {
+        if (!mm_has_two(kind)) {
 #pragma GCC unroll 4
             for (int g = 4; g < 8; g++)
                 panel_dot(w + 128 * g, x + 4 * g, n, sum);
@@ -394,6 +488,9 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
 #pragma GCC unroll 12
             for (int i = 0; i < 2 * n; i++) {
                 part[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i]), i & 1 ? s3 : s2, part[i]);
+                if (kind == MM_MIN16)
+                    part[i] =
+                        panel_minima(w + 1280 + 64 * (i & 1), x + 44 * n + 4 * (i / 2), n, part[i]);
                 acc[i] = _mm512_fmadd_ps(part[i], bcast_f(x + 32 * n + 4 * (i / 2)), acc[i]);
             }
             continue;

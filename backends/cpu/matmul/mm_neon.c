@@ -52,26 +52,59 @@ INLINE float32x4_t load_i8(const uint8_t *p)
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(v)));
 }
 
+INLINE int32x4_t widen(const uint8_t *p)
+{
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word(p))))));
+}
+
+/* Exponents -> 2^(e - 128); the second form is that of numbers below the normal ones */
+INLINE float32x4_t load_exponents(const uint8_t *p)
+{
+    const int32x4_t e = widen(p), one = vdupq_n_s32(1);
+
+    return vreinterpretq_f32_s32(
+        vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), vshlq_n_s32(vaddq_s32(e, one), 21)));
+}
+
+/* Low or high nibbles of 4 bytes */
+INLINE float32x4_t load_nibbles(const uint8_t *p, int high)
+{
+    const int32x4_t v = widen(p);
+
+    return vcvtq_f32_s32(high ? vshrq_n_s32(v, 4) : vandq_s32(v, vdupq_n_s32(15)));
+}
+
 /* Bits `mask` of a, shifted left (n > 0) or right. */
 INLINE uint8x16_t bits(uint8x16_t a, int n, uint8_t mask)
 {
     return vandq_u8(vshlq_u8(a, vdupq_n_s8((int8_t)n)), vdupq_n_u8(mask));
 }
 
-/* Columns 4g..4g+3 of rows 4 * part.. of a block: codes as bytes (8 bits: signed). */
-INLINE int8x16_t codes(int lines, const uint8_t *q, int g, int part)
+/* Columns 4g..4g+3 of rows 4 * part.. of a block: codes as bytes (8 bits: signed), or their
+ * numbers. DT_Q8_0: a block that is unpacked already */
+INLINE int8x16_t codes(enum dtype t, const uint8_t *q, int g, int part)
 {
+    const int lines = mm_layout[t].lines;
     const uint8_t *lo = q + 64 * (lines - 4) + 64 * (g % 4) + 16 * part;
     uint8x16_t v;
 
     if (lines == 8)
         return vreinterpretq_s8_u8(vld1q_u8(q + 64 * g + 16 * part));
+    if (lines < 4) {
+        v = bits(vld1q_u8(q + 64 * (lines - 2 + g / 4) + 16 * part), -2 * (g % 4), 3);
+        if (lines == 3)
+            v = vorrq_u8(v, bits(vld1q_u8(q + 16 * part), 2 - g, 4));
+        return vreinterpretq_s8_u8(v);
+    }
     v = vld1q_u8(lo);
     v = g < 4 ? vandq_u8(v, vdupq_n_u8(15)) : vshrq_n_u8(v, 4);
     if (lines == 5)
         v = vorrq_u8(v, bits(vld1q_u8(q + 16 * part), 4 - g, 16));
     if (lines == 6)
         v = vorrq_u8(v, bits(vld1q_u8(q + 64 * (g / 4) + 16 * part), 4 - 2 * (g % 4), 48));
+    if (mm_layout[t].book)
+        return vqtbl1q_s8(
+            vaddq_s8(vld1q_s8(mm_layout[t].book), vdupq_n_s8((int8_t)mm_layout[t].zero)), v);
     return vreinterpretq_s8_u8(v);
 }
 
@@ -90,7 +123,8 @@ INLINE int32x4_t dot_lane(int32x4_t acc, int8x16_t w, int8x16_t x, int lane)
 }
 
 /* sum[4 * token + part] += 16 columns (half 0 or 1 of a block) */
-INLINE void add_half(int lines, int n, int half, const uint8_t *q, const uint8_t *x, int32x4_t *sum)
+INLINE void add_half(enum dtype t, int n, int half, const uint8_t *q, const uint8_t *x,
+                     int32x4_t *sum)
 {
     int8x16_t v[MM_TILE];
 
@@ -101,7 +135,7 @@ INLINE void add_half(int lines, int n, int half, const uint8_t *q, const uint8_t
     for (int g = 0; g < 4; g++)
 #pragma GCC unroll 4
         for (int p = 0; p < 4; p++) {
-            const int8x16_t w = codes(lines, q, 4 * half + g, p);
+            const int8x16_t w = codes(t, q, 4 * half + g, p);
 #pragma GCC unroll 4
             for (int i = 0; i < n; i++)
                 sum[4 * i + p] = dot_lane(sum[4 * i + p], w, v[i], g);
@@ -111,7 +145,7 @@ INLINE void add_half(int lines, int n, int half, const uint8_t *q, const uint8_t
 /* Scales of a block, for 16 rows */
 struct scales {
     float32x4_t d[4], dmin[4]; /* of the chunk */
-    float32x4_t s[4], s2[4], m[4];
+    float32x4_t s[4], s2[4], m[4], m2[4];
 };
 
 INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
@@ -120,7 +154,7 @@ INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
         return;
     for (int i = 0; i < 4; i++) {
         s->d[i] = load_f16(p + 8 * i);
-        if (t != DT_Q6_K)
+        if (mm_layout[t].scale == MM_BYTES || mm_layout[t].scale == MM_NIBBLES)
             s->dmin[i] = load_f16(p + 32 + 8 * i);
     }
 }
@@ -129,16 +163,34 @@ INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s
 {
     p += mm_layout[t].chunk_scale + b * mm_layout[t].block_scale;
     for (int i = 0; i < 4; i++) {
-        if (t == DT_Q6_K) {
-            s->s[i] = vmulq_f32(s->d[i], load_i8(p + 4 * i));
-            s->s2[i] = vmulq_f32(s->d[i], load_i8(p + 16 + 4 * i));
-        } else if (mm_layout[t].chunk_scale) {
-            s->s[i] = vmulq_f32(s->d[i], load_u8(p + 4 * i));
-            s->m[i] = vnegq_f32(vmulq_f32(s->dmin[i], load_u8(p + 16 + 4 * i)));
-        } else {
+        switch (mm_layout[t].scale) {
+        case MM_HALVES:
             s->s[i] = load_f16(p + 8 * i);
             if (mm_has_min(mm_layout[t].panel))
                 s->m[i] = load_f16(p + 32 + 8 * i);
+            break;
+        case MM_EXPONENT:
+            s->s[i] = load_exponents(p + 4 * i);
+            break;
+        case MM_CHUNK_D:
+            s->s[i] = s->d[i];
+            break;
+        case MM_ONE:
+            s->s[i] = vmulq_f32(s->d[i], load_i8(p + 4 * i));
+            break;
+        case MM_TWO:
+            s->s[i] = vmulq_f32(s->d[i], load_i8(p + 4 * i));
+            s->s2[i] = vmulq_f32(s->d[i], load_i8(p + 16 + 4 * i));
+            break;
+        case MM_BYTES:
+            s->s[i] = vmulq_f32(s->d[i], load_u8(p + 4 * i));
+            s->m[i] = vnegq_f32(vmulq_f32(s->dmin[i], load_u8(p + 16 + 4 * i)));
+            break;
+        case MM_NIBBLES:
+            s->s[i] = vmulq_f32(s->d[i], load_nibbles(p + 4 * i, 0));
+            s->s2[i] = vmulq_f32(s->d[i], load_nibbles(p + 16 + 4 * i, 0));
+            s->m[i] = vmulq_f32(s->dmin[i], load_nibbles(p + 4 * i, 1));
+            s->m2[i] = vmulq_f32(s->dmin[i], load_nibbles(p + 16 + 4 * i, 1));
         }
     }
 }
@@ -156,28 +208,32 @@ INLINE void join_act16(int32x4_t *sum)
         sum[4 + p] = vaddq_s32(sum[4 + p], vshlq_n_s32(sum[p], 8));
 }
 
-/* 16-bit: the record of two holds one token; its result is the second one. lines: lines of the
- * block at q, 8 where it is unpacked */
-INLINE void add_block(enum dtype t, int lines, int n, int act16, const uint8_t *q,
+/* 16-bit: the record of two holds one token; its result is the second one. as: t, or DT_Q8_0
+ * where the block at q is unpacked */
+INLINE void add_block(enum dtype t, enum dtype as, int n, int act16, const uint8_t *q,
                       const struct scales *s, const uint8_t *x, float32x4_t *acc)
 {
     const enum mm_panel kind = mm_layout[t].panel;
     int32x4_t sum[4 * MM_TILE], sum2[4 * MM_TILE];
 
-    start_sums(t, x + (kind == MM_SYM16 ? 44 : 40) * n, n, sum);
-    add_half(lines, n, 0, q, x, sum);
-    if (kind == MM_SYM16)
+    start_sums(t, x + (mm_has_two(kind) ? 44 : 40) * n, n, sum);
+    add_half(as, n, 0, q, x, sum);
+    if (mm_has_two(kind))
         start_sums(t, x + 48 * n, n, sum2);
-    add_half(lines, n, 1, q, x, kind == MM_SYM16 ? sum2 : sum);
+    add_half(as, n, 1, q, x, mm_has_two(kind) ? sum2 : sum);
     if (act16)
         join_act16(sum);
-    if (act16 && kind == MM_SYM16)
+    if (act16 && mm_has_two(kind))
         join_act16(sum2);
 #pragma GCC unroll 16
     for (int i = 4 * act16; i < 4 * n; i++) {
         float32x4_t v = vmulq_f32(vcvtq_f32_s32(sum[i]), s->s[i & 3]);
-        if (kind == MM_SYM16)
+        if (mm_has_two(kind))
             v = vfmaq_f32(v, vcvtq_f32_s32(sum2[i]), s->s2[i & 3]);
+        if (kind == MM_MIN16) {
+            v = vfmaq_n_f32(v, s->m[i & 3], (float)bcast(x + 44 * n + 4 * (i / 4)));
+            v = vfmaq_n_f32(v, s->m2[i & 3], (float)bcast(x + 48 * n + 4 * (i / 4)));
+        }
         acc[i] = vfmaq_n_f32(acc[i], v, bcast_f(x + 32 * n + 4 * (i / 4)));
         if (mm_has_min(kind))
             acc[i] = vfmaq_n_f32(acc[i], s->m[i & 3], bcast_f(x + 36 * n + 4 * (i / 4)));
@@ -201,7 +257,7 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
             for (int j = 0; j <= mm_layout[t].lines; j++)
                 __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
             block_scales(t, w, b, &s);
-            add_block(t, mm_layout[t].lines, n, act16, q, &s, x, acc);
+            add_block(t, t, n, act16, q, &s, x, acc);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
@@ -230,12 +286,12 @@ INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, in
             block_scales(t, w, b, &s);
             for (int j = 0; j < 8; j++)
                 for (int p = 0; p < 4; p++)
-                    vst1q_s8((int8_t *)line + 64 * j + 16 * p, codes(mm_layout[t].lines, q, j, p));
+                    vst1q_s8((int8_t *)line + 64 * j + 16 * p, codes(t, q, j, p));
             for (int i = 0; i < n_tok; i++, x += mm_rec_bytes(2)) {
                 float32x4_t acc[4 * MM_TILE];
                 for (int p = 0; p < 4; p++)
                     acc[4 + p] = vld1q_f32(out + 16 * i + 4 * p);
-                add_block(t, 8, 2, 1, line, &s, x, acc);
+                add_block(t, DT_Q8_0, 2, 1, line, &s, x, acc);
                 for (int p = 0; p < 4; p++)
                     vst1q_f32(out + 16 * i + 4 * p, acc[4 + p]);
             }

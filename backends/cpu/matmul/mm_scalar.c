@@ -27,7 +27,8 @@ static void load_f16(const uint8_t *p, float out[MM_ROWS])
 INLINE void block_codes(enum dtype t, const uint8_t *q, int8_t w[8 * 64])
 {
     const int lines = mm_layout[t].lines, zero = mm_layout[t].zero;
-    const uint8_t *lo = q + 64 * (lines - 4);
+    const int8_t *book = mm_layout[t].book;
+    const uint8_t *lo = q + 64 * (lines - 4), *pair = q + 64 * (lines - 2);
 
     if (lines == 8) {
         memcpy(w, q, 8 * 64);
@@ -35,18 +36,22 @@ INLINE void block_codes(enum dtype t, const uint8_t *q, int8_t w[8 * 64])
     }
     for (int g = 0; g < 8; g++)
         for (int p = 0; p < 64; p++) {
-            int v = g < 4 ? lo[64 * g + p] & 15 : lo[64 * (g - 4) + p] >> 4;
+            int v = lines < 4 ? pair[64 * (g / 4) + p] >> 2 * (g % 4) & 3
+                    : g < 4   ? lo[64 * g + p] & 15
+                              : lo[64 * (g - 4) + p] >> 4;
+            if (lines == 3)
+                v |= (q[p] >> g & 1) << 2;
             if (lines == 5)
                 v |= (q[p] >> g & 1) << 4;
             if (lines == 6)
                 v |= (q[64 * (g / 4) + p] >> 2 * (g % 4) & 3) << 4;
-            w[64 * g + p] = (int8_t)(v - zero);
+            w[64 * g + p] = (int8_t)(book ? book[v] : v - zero);
         }
 }
 
 struct scales {
     float d[MM_ROWS], dmin[MM_ROWS]; /* of the chunk */
-    float s[2][MM_ROWS], m[MM_ROWS];
+    float s[2][MM_ROWS], m[2][MM_ROWS];
 };
 
 INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
@@ -54,26 +59,42 @@ INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
     if (!mm_layout[t].chunk_scale)
         return;
     load_f16(p, s->d);
-    if (t != DT_Q6_K)
+    if (mm_layout[t].scale == MM_BYTES || mm_layout[t].scale == MM_NIBBLES)
         load_f16(p + 32, s->dmin);
 }
 
 INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s)
 {
     p += mm_layout[t].chunk_scale + b * mm_layout[t].block_scale;
-    if (!mm_layout[t].chunk_scale) {
+    if (mm_layout[t].scale == MM_HALVES) {
         load_f16(p, s->s[0]);
         if (mm_has_min(mm_layout[t].panel))
-            load_f16(p + 32, s->m);
+            load_f16(p + 32, s->m[0]);
         return;
     }
     for (int r = 0; r < MM_ROWS; r++) {
-        if (t == DT_Q6_K) {
-            s->s[0][r] = s->d[r] * (float)(int8_t)p[r];
+        switch (mm_layout[t].scale) {
+        case MM_EXPONENT:
+            s->s[0][r] = cb_e8m0_to_f32(p[r]);
+            break;
+        case MM_CHUNK_D:
+            s->s[0][r] = s->d[r];
+            break;
+        case MM_TWO:
             s->s[1][r] = s->d[r] * (float)(int8_t)p[16 + r];
-        } else {
+            /* fallthrough */
+        case MM_ONE:
+            s->s[0][r] = s->d[r] * (float)(int8_t)p[r];
+            break;
+        case MM_BYTES:
             s->s[0][r] = s->d[r] * (float)p[r];
-            s->m[r] = -(s->dmin[r] * (float)p[16 + r]);
+            s->m[0][r] = -(s->dmin[r] * (float)p[16 + r]);
+            break;
+        default:
+            for (int h = 0; h < 2; h++) {
+                s->s[h][r] = s->d[r] * (float)(p[16 * h + r] & 15);
+                s->m[h][r] = s->dmin[r] * (float)(p[16 * h + r] >> 4);
+            }
         }
     }
 }
@@ -91,11 +112,14 @@ static void dot4(const int8_t *w, const int8_t *x, int32_t sum[MM_ROWS])
 INLINE void block_token(enum dtype t, const int8_t *w, const struct scales *s, const uint8_t *rec,
                         int i, int n, int act16, float acc[MM_ROWS])
 {
-    const int two = mm_layout[t].panel == MM_SYM16;
+    const int two = mm_has_two(mm_layout[t].panel);
     int32_t sum[2][MM_ROWS] = { { 0 } };
     int8_t x[32];
+    int32_t neg[2]; /* of 16 columns each */
     float d, d_sum;
 
+    for (int h = 0; h < 2; h++)
+        memcpy(&neg[h], rec + (44 + 4 * h) * n + 4 * i, sizeof neg[h]);
     memcpy(x, rec + 32 * i, sizeof x);
     memcpy(&d, rec + 32 * n + 4 * i, sizeof d);
     memcpy(&d_sum, rec + 36 * n + 4 * i, sizeof d_sum);
@@ -115,9 +139,11 @@ INLINE void block_token(enum dtype t, const int8_t *w, const struct scales *s, c
         float v = (float)sum[0][r] * s->s[0][r];
         if (two)
             v += (float)sum[1][r] * s->s[1][r];
+        if (mm_layout[t].panel == MM_MIN16)
+            v += (float)neg[0] * s->m[0][r] + (float)neg[1] * s->m[1][r];
         acc[r] += v * d;
         if (mm_has_min(mm_layout[t].panel))
-            acc[r] += s->m[r] * d_sum;
+            acc[r] += s->m[0][r] * d_sum;
     }
 }
 

@@ -91,9 +91,13 @@ INLINE void ask_ahead(const uint8_t *p, int n_line)
 #define MM_ROW_TILE  MM_ROW_4
 #endif
 
-#define MM_QUANTS(M)         M(Q4_0) M(Q4_1) M(Q5_0) M(Q5_1) M(Q8_0) M(Q4_K) M(Q5_K) M(Q6_K)
+#define MM_WRITTEN(M)        M(Q4_0) M(Q4_1) M(Q5_0) M(Q5_1) M(Q8_0) M(Q4_K) M(Q5_K) M(Q6_K)
+#define MM_CODED_K(M)        M(Q2_K) M(Q3_K) M(TQ1_0) M(TQ2_0)
+#define MM_CODED_BOOK(M)     M(IQ4_NL) M(IQ4_XS) M(MXFP4)
+#define MM_QUANTS(M)         MM_WRITTEN(M) MM_CODED_K(M) MM_CODED_BOOK(M)
 #define MM_FLOATS(M)         M(F32) M(F16) M(BF16)
-#define MM_KINDS(M)          M(MM_SYM4) M(MM_SYM5) M(MM_SYM8) M(MM_MIN4) M(MM_MIN5) M(MM_SYM16)
+#define MM_KINDS_32(M)       M(MM_SYM4) M(MM_SYM5) M(MM_SYM8) M(MM_MIN4) M(MM_MIN5)
+#define MM_KINDS(M)          MM_KINDS_32(M) M(MM_SYM16) M(MM_MIN16)
 #define MM_DIRECT_4(type)    MM_1_TO_4(MM_DIRECT, type) MM_FINE(type) MM_BATCH(type)
 #define MM_FLOAT_ALL(type)   MM_1_TO_TILE(MM_FLOAT, type)
 #define MM_PANEL_ALL(kind)   MM_1_TO_TILE(MM_PANEL, kind)

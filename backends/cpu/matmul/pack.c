@@ -141,6 +141,72 @@ static void chunk_k(enum dtype t, const uint8_t *const *rows, size_t at, uint8_t
     }
 }
 
+/* Codes of 32 columns -> the lines of one row */
+static inline void store_codes(int n_line, const uint8_t *code, int r, uint8_t *lines)
+{
+    uint32_t pairs[2] = { 0, 0 }, third = 0;
+
+    for (int g = 0; n_line == 4 && g < 4; g++)
+        store_word(lines, g, r, load32(code + 4 * g) | load32(code + 16 + 4 * g) << 4);
+    if (n_line == 4)
+        return;
+    for (int g = 0; g < 8; g++) {
+        pairs[g / 4] |= (load32(code + 4 * g) & 0x03030303) << 2 * (g % 4);
+        third |= (load32(code + 4 * g) >> 2 & 0x01010101) << g;
+    }
+    if (n_line == 3)
+        store_word(lines, 0, r, third);
+    for (int h = 0; h < 2; h++)
+        store_word(lines + 64 * (n_line - 2), h, r, pairs[h]);
+}
+
+/* Scales of 32 columns, s being the first of b's that belongs to them */
+static inline void store_scales(enum mm_scale form, const struct opened *b, int s, int r,
+                                uint8_t *dst)
+{
+    switch (form) {
+    case MM_HALVES:
+        memcpy(dst + 2 * r, &b->d, 2);
+        break;
+    case MM_EXPONENT:
+        dst[r] = (uint8_t)b->d;
+        break;
+    case MM_ONE:
+        dst[r] = (uint8_t)b->scale[s];
+        break;
+    default:
+        for (int h = 0; h < 2; h++)
+            dst[16 * h + r] = (uint8_t)(b->scale[s + h] | b->min[s + h] << 4);
+    }
+}
+
+/* Blocks that dtype_coded.c opens */
+static void chunk_coded(enum dtype t, const uint8_t *const *rows, size_t at, int n_blk,
+                        uint8_t *dst)
+{
+    const struct mm_layout l = mm_layout[t];
+    const int step = cb_dtype[t].block / 32;
+    uint8_t *lines = dst + mm_scale_bytes(t, n_blk);
+    struct opened b = { 0 };
+
+    for (int i = 0; i < n_blk * MM_ROWS; i += step) { /* blocks of a row are adjacent */
+        const int r = i / n_blk, k = i % n_blk;
+
+        if (!rows[r])
+            continue;
+        cb_coded[t].open(rows[r] + at + (size_t)(k / step * cb_dtype[t].block_bytes), &b);
+        if (l.chunk_scale) {
+            memcpy(dst + 2 * r, &b.d, 2);
+            memcpy(dst + 32 + 2 * r, &b.dmin, 2);
+        }
+        for (int j = k; j < k + step; j++) {
+            if (l.block_scale)
+                store_scales(l.scale, &b, 2 * (j - k), r, dst + l.chunk_scale + j * l.block_scale);
+            store_codes(l.lines, b.code + 32 * (j - k), r, lines + 64 * l.lines * j);
+        }
+    }
+}
+
 static void chunk(enum dtype t, const uint8_t *const *rows, size_t at, int n_blk, uint8_t *dst)
 {
     switch (t) { /* constant arguments: each type gets its own loop */
@@ -159,8 +225,13 @@ static void chunk(enum dtype t, const uint8_t *const *rows, size_t at, int n_blk
     case DT_Q8_0:
         chunk_32(DT_Q8_0, rows, at, n_blk, dst);
         break;
-    default:
+    case DT_Q4_K:
+    case DT_Q5_K:
+    case DT_Q6_K:
         chunk_k(t, rows, at, dst);
+        break;
+    default:
+        chunk_coded(t, rows, at, n_blk, dst);
     }
 }
 
