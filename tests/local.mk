@@ -93,6 +93,7 @@ tests_unit_check_limits_LDADD = $(check_ldadd)
 
 tests_unit_check_base_SOURCES = tests/unit/check_base.c
 tests_unit_check_base_CFLAGS = $(check_cflags)
+tests_unit_check_base_LDFLAGS = $(check_ldflags)
 tests_unit_check_base_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_api_SOURCES = tests/unit/check_api.c
@@ -107,6 +108,7 @@ tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_families_SOURCES = tests/unit/check_families.c
 tests_unit_check_families_CFLAGS = $(check_cflags)
+tests_unit_check_families_LDFLAGS = $(check_ldflags)
 tests_unit_check_families_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_continuation_SOURCES = tests/unit/check_continuation.c
@@ -181,6 +183,7 @@ tests_unit_check_batch_LDADD = $(check_ldadd)
 
 tests_methods_check_sieve_SOURCES = tests/methods/check_sieve.c
 tests_methods_check_sieve_CFLAGS = $(check_cflags)
+tests_methods_check_sieve_LDFLAGS = $(check_ldflags)
 tests_methods_check_sieve_LDADD = $(check_ldadd)
 
 tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
@@ -224,6 +227,7 @@ tests_unit_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_turns_SOURCES = tests/methods/check_turns.c
 tests_methods_check_turns_CFLAGS = $(check_cflags)
+tests_methods_check_turns_LDFLAGS = $(check_ldflags)
 tests_methods_check_turns_LDADD = $(check_ldadd)
 
 tests_methods_check_omnikv_SOURCES = tests/methods/check_omnikv.c tests/vectors/selection.h
@@ -282,14 +286,17 @@ tests_unit_check_store_LDADD = $(check_ldadd)
 
 tests_unit_check_chat_SOURCES = tests/unit/check_chat.c
 tests_unit_check_chat_CFLAGS = $(check_cflags)
+tests_unit_check_chat_LDFLAGS = $(check_ldflags)
 tests_unit_check_chat_LDADD = $(check_ldadd)
 
 tests_unit_check_jinja_SOURCES = tests/unit/check_jinja.c
 tests_unit_check_jinja_CFLAGS = $(check_cflags)
+tests_unit_check_jinja_LDFLAGS = $(check_ldflags)
 tests_unit_check_jinja_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_pre_SOURCES = tests/unit/check_pre.c
 tests_unit_check_pre_CFLAGS = $(check_cflags)
+tests_unit_check_pre_LDFLAGS = $(check_ldflags)
 tests_unit_check_pre_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_template_SOURCES = tests/unit/check_template.c
@@ -304,6 +311,7 @@ tests_unit_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_fuzz_check_jinja_fuzz_SOURCES = tests/fuzz/check_jinja_fuzz.c
 tests_fuzz_check_jinja_fuzz_CFLAGS = $(check_cflags)
+tests_fuzz_check_jinja_fuzz_LDFLAGS = $(check_ldflags)
 tests_fuzz_check_jinja_fuzz_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
