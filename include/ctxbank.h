@@ -82,6 +82,9 @@ struct cb_device_info {
     const char *why_not;     /* "" where it is available */
 };
 CB_API int cb_device_at(int i, struct cb_device_info *out);
+/* "NAME:j" of entry i, for a kind of device of which a machine may have several: its model and its
+ * memory in bytes. The text is cut to size. */
+CB_API int cb_device_unit_at(int i, int j, char *text, size_t size, uint64_t *bytes);
 
 /* A model family: a value of general.architecture in a file. */
 struct cb_family_info {

@@ -51,6 +51,21 @@ static int available(const char **why_not)
     return list(id) > 0;
 }
 
+static int unit_at(int j, char *text, size_t size, uint64_t *bytes)
+{
+    cl_device_id id[MOST_DEVICE];
+    cl_ulong all = 0;
+    char name[256] = "";
+
+    if (j < 0 || j >= list(id))
+        return 0;
+    clGetDeviceInfo(id[j], CL_DEVICE_NAME, sizeof name - 1, name, NULL);
+    clGetDeviceInfo(id[j], CL_DEVICE_GLOBAL_MEM_SIZE, sizeof all, &all, NULL);
+    snprintf(text, size, "%s", name);
+    *bytes = all;
+    return 1;
+}
+
 /* ---- open ---- */
 
 static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
@@ -192,4 +207,5 @@ const struct backend cb_backend_opencl = {
     .close = close_cl,
     .available = available,
     .own_memory = 1,
+    .unit_at = unit_at,
 };

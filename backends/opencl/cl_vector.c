@@ -74,8 +74,8 @@ void cb_cl_glu(struct device *d, enum act_kind act, float *gate, const float *up
     if (all < 1)
         return;
     on = cb_cl_inout(c, gate, floats(all));
-    const struct cl_arg arg[] = { CL_P(on), CL_P(cb_cl_in(c, up, floats(all))),
-                                  CL_I((int)act), CL_L(all) };
+    const struct cl_arg arg[] = { CL_P(on), CL_P(cb_cl_in(c, up, floats(all))), CL_I((int)act),
+                                  CL_L(all) };
     cb_cl_run_each(c, vector_program(c), "glu", all, arg, 4);
     cb_cl_done(c);
 }
@@ -134,9 +134,14 @@ void cb_cl_layernorm(struct device *d, const float *x, const float *w, const flo
     to = y_stride == row ? cb_cl_out(c, y, floats(span(n_tok, y_stride, row)))
                          : cb_cl_inout(c, y, floats(span(n_tok, y_stride, row)));
     from = cb_cl_in(c, x, floats(span(n_tok, x_stride, row)));
-    const struct cl_arg arg[] = { CL_P(from), CL_P(cb_cl_in(c, w, floats(n))),
-                                  CL_P(cb_cl_in(c, b, floats(n))), CL_F(eps), CL_I(n),
-                                  CL_I(x_stride), CL_P(to), CL_I(y_stride) };
+    const struct cl_arg arg[] = { CL_P(from),
+                                  CL_P(cb_cl_in(c, w, floats(n))),
+                                  CL_P(cb_cl_in(c, b, floats(n))),
+                                  CL_F(eps),
+                                  CL_I(n),
+                                  CL_I(x_stride),
+                                  CL_P(to),
+                                  CL_I(y_stride) };
     cb_cl_run(c, vector_program(c), "layernorm", groups, NORM_ITEMS, arg, 8, NULL);
     cb_cl_done(c);
 }

@@ -287,6 +287,8 @@ struct backend {
     void (*close)(struct device *d);
     int (*available)(const char **why_not); /* 1 or 0 */
     int own_memory;                         /* 1: its devices have memory of their own */
+    /* The model of device j, and its bytes; 0: there are fewer. NULL: they have no numbers */
+    int (*unit_at)(int j, char *text, size_t size, uint64_t *bytes);
 };
 extern const struct backend cb_backend_ref, cb_backend_cpu, cb_backend_opencl;
 const struct backend *cb_backend_at(int i); /* NULL past the last */
