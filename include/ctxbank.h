@@ -82,6 +82,9 @@ struct cb_device_info {
     const char *why_not;     /* "" where it is available */
 };
 CB_API int cb_device_at(int i, struct cb_device_info *out);
+/* "NAME:j" of entry i, for a kind of device of which a machine may have several: its model and its
+ * memory in bytes. The text is cut to size. */
+CB_API int cb_device_unit_at(int i, int j, char *text, size_t size, uint64_t *bytes);
 
 /* A model family: a value of general.architecture in a file. */
 struct cb_family_info {
@@ -151,9 +154,12 @@ typedef void (*cb_log_fn)(void *arg, enum cb_log_level level, const char *messag
 
 struct cb_model_params {
     int n_threads;      /* 0 = cb_default_threads(); at most 8 for each processor */
-    const char *device; /* a name of cb_device_at(); NULL = "cpu" */
-    const char *numa;   /* threads and NUMA nodes: "off" (NULL); "distribute": the same number of
-                           threads on each node; "isolate": all on the caller's node */
+    const char *device; /* a name of cb_device_at(), "NAME:1" for its second device; NULL = "cpu" */
+    uint64_t working_set;     /* most bytes of a device's own memory that are used; 0 = what it has,
+                                 less a reserve. CB_EARG for a device whose memory is the host's */
+    const char *kernel_cache; /* folder that exists, for compiled kernels of devices; NULL = none */
+    const char *numa; /* threads and NUMA nodes: "off" (NULL); "distribute": the same number of
+                         threads on each node; "isolate": all on the caller's node */
     int pin; /* 1 = each thread stays on a core of its own; the calling thread does during calls */
     const char *isa; /* instruction set of the kernels: "scalar", "avx2", "avx512", "neon"; NULL =
                         the best that the machine supports */
@@ -297,6 +303,12 @@ struct cb_memory {
     uint64_t shared_bytes;  /* the part of weights and scratch that all sessions of a model share;
                                count it once */
     int kept_min, kept_max; /* fewest and most tokens that a layer holds */
+    /* Of a device with memory of its own: the working set's limit, and what weights, work space and
+     * mirrored keys and values take of it (as planned, or now). 0 where memory is the host's. */
+    uint64_t device_limit_bytes, device_weights_bytes, device_work_bytes, device_kv_bytes;
+    /* So far, of all sessions: the most in use, bytes copied to and from the device, stored rows
+     * that attention read there and, left over, on the CPU. 0 in a plan. */
+    uint64_t device_peak_bytes, device_in_bytes, device_out_bytes, device_rows, host_rows;
     int at_most; /* 1: kv_bytes of a plan is an upper bound, because what is kept depends on the
                     text */
 };

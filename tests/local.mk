@@ -19,17 +19,21 @@ check_programs = \
 	tests/unit/check_gguf \
 	tests/methods/check_mask \
 	tests/ops/check_attn \
+	tests/ops/check_attn_opencl \
 	tests/ops/check_matmul \
 	tests/fuzz/check_hostile \
 	tests/methods/check_methods \
 	tests/unit/check_metric \
 	tests/ops/check_ops \
+	tests/ops/check_opencl \
+	tests/ops/check_ops_opencl \
 	tests/methods/check_policy \
 	tests/methods/check_sieve \
 	tests/methods/check_sparse_prefill \
 	tests/unit/check_model \
 	tests/unit/check_families \
 	tests/ops/check_kivi \
+	tests/ops/check_kivi_opencl \
 	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
 	tests/methods/check_turns \
@@ -60,6 +64,24 @@ endif
 
 check_PROGRAMS += $(check_programs) tests/kit/make_tiny
 TESTS += $(check_programs)
+
+# The same tests of ops on an OpenCL device; skipped where there is none
+tests_ops_check_attn_opencl_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
+tests_ops_check_attn_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_attn_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_attn_opencl_LDADD = $(check_ldadd)
+tests_ops_check_ops_opencl_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
+tests_ops_check_ops_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_ops_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_ops_opencl_LDADD = $(check_ldadd)
+tests_ops_check_kivi_opencl_SOURCES = tests/ops/check_kivi.c
+tests_ops_check_kivi_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_kivi_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_kivi_opencl_LDADD = $(check_ldadd)
+tests_ops_check_opencl_SOURCES = tests/ops/check_opencl.c tests/ops/against_ref.h
+tests_ops_check_opencl_CFLAGS = $(check_cflags)
+tests_ops_check_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_opencl_LDADD = $(check_ldadd)
 
 check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
 # CTXBANK_TEST_ISA=avx2 hides better instruction sets from the tests (tests/kit/isa.c).

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* engine.c - opens the model and the session that the options describe. */
+#include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
 #include "cmd.h"
@@ -44,12 +47,36 @@ static void on_log(void *arg, enum cb_log_level level, const char *message)
         cb_log_detail("%s", message);
 }
 
+/* The folder of compiled kernels, as the XDG base directory specification has it; it is made where
+ * it is missing. NULL: there is no home, or it cannot be made. */
+static const char *kernel_cache(char *path, size_t size)
+{
+    const char *xdg = from_env("XDG_CACHE_HOME"), *home = from_env("HOME");
+    const int n = xdg && *xdg == '/' ? snprintf(path, size, "%s", xdg)
+                  : home             ? snprintf(path, size, "%s/.cache", home)
+                                     : -1;
+    static const char *const below[] = { "", "/ctxbank", "/kernels" };
+    size_t used = n < 0 ? size : (size_t)n;
+
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        if (used + strlen(below[i]) + 1 > size)
+            return NULL;
+        memcpy(path + used, below[i], strlen(below[i]) + 1);
+        used += strlen(below[i]);
+        if (mkdir(path, 0777) && errno != EEXIST)
+            return NULL;
+    }
+    return path;
+}
+
 int cb_engine_open(const struct opts *o, struct engine *e)
 {
-    char presets[PATH_MAX];
+    char presets[PATH_MAX], kernels[PATH_MAX];
     const struct cb_model_params p = {
         .n_threads = cb_opt_int(o, ARG_THREADS),
         .device = cb_opt_text(o, ARG_DEVICE),
+        .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
+        .kernel_cache = kernel_cache(kernels, sizeof kernels),
         .numa = cb_opt_text(o, ARG_NUMA),
         .pin = cb_opt_flag(o, ARG_PIN),
         .isa = from_env("CTXBANK_ISA"),
@@ -68,7 +95,7 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     *e = (struct engine){ .path = cb_need_model(o) };
     if (!e->path)
         return CB_USAGE;
-    if (cb_opt_set(o, ARG_WORKING_SET))
+    if (p.working_set && (!strcmp(p.device, "cpu") || !strcmp(p.device, "ref")))
         return cb_usage("--working-set: device %s keeps the whole bank in host memory", p.device);
     cb_bus_error_catch(e->path);
     TRY(cb_model_open(e->path, &p, &e->model));

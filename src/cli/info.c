@@ -14,18 +14,43 @@
 
 /* ---- tables ---- */
 
+/* The devices of backend i that have numbers */
+static json_t *json_units(int i)
+{
+    json_t *list = json_array();
+    uint64_t bytes;
+    char text[256];
+
+    for (int j = 0; !cb_device_unit_at(i, j, text, sizeof text, &bytes); j++)
+        cb_json_add(&list, json_pack("{s:i, s:s, s:I}", "index", j, "model", text, "bytes",
+                                     (json_int_t)bytes));
+    return list;
+}
+
+static void print_units(int i, const char *name)
+{
+    uint64_t bytes;
+    char text[256];
+
+    for (int j = 0; !cb_device_unit_at(i, j, text, sizeof text, &bytes); j++)
+        printf("  %s:%d: %s, %.1f GiB\n", name, j, text, (double)bytes / 1073741824);
+}
+
 static int backends(int json)
 {
     json_t *list = json_array();
     struct cb_device_info d;
 
     for (int i = 0; !cb_device_at(i, &d); i++) {
-        if (!json)
-            printf("%-8s %-13s %s%s%s\n", d.name, d.available ? "available" : "not available",
-                   d.text, d.available ? "" : ": ", d.why_not);
-        else
-            cb_json_add(&list, json_pack("{s:s, s:s, s:b, s:s}", "name", d.name, "text", d.text,
-                                         "available", d.available, "why_not", d.why_not));
+        if (json) {
+            cb_json_add(&list, json_pack("{s:s, s:s, s:b, s:s, s:o}", "name", d.name, "text",
+                                         d.text, "available", d.available, "why_not", d.why_not,
+                                         "devices", json_units(i)));
+            continue;
+        }
+        printf("%-8s %-13s %s%s%s\n", d.name, d.available ? "available" : "not available", d.text,
+               d.available ? "" : ": ", d.why_not);
+        print_units(i, d.name);
     }
     if (json)
         return cb_json_print(list);

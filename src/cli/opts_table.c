@@ -295,8 +295,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "device that computes; 'ctxbank info --backends' lists them" },
     [ARG_WORKING_SET] = { "working-set", .takes = TAKES_INT, .env = 1, .unit = "BYTES", .min = 0,
         .max = 9e15, .sets = SET_ENGINE,
-        .text = "maximum size of the part of the bank that is on the accelerator (K, M, G: powers "
-                "of 1024)" },
+        .text = "memory of the accelerator that weights, work space and the mirrored part of the "
+                "bank may take (K, M, G: powers of 1024; default: nearly all)" },
     [ARG_CHUNK] = { "chunk", .alias = "-ub --ubatch-size", .takes = TAKES_INT, .env = 1,
         .unit = "TOKENS", .min = 1, .max = 1 << 20, .sets = SET_ENGINE,
         .text = "prompt tokens processed together (default: chosen by the engine)" },

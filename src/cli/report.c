@@ -30,15 +30,30 @@ uint64_t cb_rss_peak_bytes(void)
     return getrusage(RUSAGE_SELF, &u) ? 0 : (uint64_t)u.ru_maxrss * 1024;
 }
 
-json_t *cb_json_memory(const struct cb_memory *m)
+/* What is on a device with memory of its own, and what crossed over. */
+static json_t *json_device(const struct cb_memory *m)
 {
     return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "limit_bytes",
+        (json_int_t)m->device_limit_bytes, "weights_bytes", (json_int_t)m->device_weights_bytes,
+        "work_bytes", (json_int_t)m->device_work_bytes, "kv_bytes", (json_int_t)m->device_kv_bytes,
+        "peak_bytes", (json_int_t)m->device_peak_bytes, "in_bytes", (json_int_t)m->device_in_bytes,
+        "out_bytes", (json_int_t)m->device_out_bytes, "device_rows", (json_int_t)m->device_rows,
+        "host_rows", (json_int_t)m->host_rows);
+}
+
+json_t *cb_json_memory(const struct cb_memory *m)
+{
+    json_t *j = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "weights_bytes",
         (json_int_t)m->weights_bytes, "kv_bytes", (json_int_t)m->kv_bytes, "kv_full_bytes",
         (json_int_t)m->kv_full_bytes, "kv_peak_bytes", (json_int_t)m->kv_peak_bytes,
         "kv_read_bytes_per_token", (json_int_t)m->kv_read_bytes_per_token, "scratch_bytes",
         (json_int_t)m->scratch_bytes, "rss_peak_bytes", (json_int_t)cb_rss_peak_bytes(), "kept_min",
         m->kept_min, "kept_max", m->kept_max);
+    if (m->device_limit_bytes)
+        cb_json_set(&j, "device", json_device(m));
+    return j;
 }
 
 int cb_json_print(json_t *j)
@@ -74,6 +89,11 @@ int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_ge
            (unsigned long long)m.kv_full_bytes, (unsigned long long)m.kv_peak_bytes,
            (unsigned long long)m.kv_read_bytes_per_token, (unsigned long long)m.scratch_bytes,
            m.kept_min, m.kept_max);
+    if (m.device_limit_bytes)
+        printf("device_limit_bytes %llu\ndevice_weights_bytes %llu\ndevice_work_bytes %llu\n"
+               "device_kv_bytes %llu\n",
+               (unsigned long long)m.device_limit_bytes, (unsigned long long)m.device_weights_bytes,
+               (unsigned long long)m.device_work_bytes, (unsigned long long)m.device_kv_bytes);
     return cb_out_flush();
 }
 
@@ -92,4 +112,10 @@ void cb_note_timings(const struct engine *e, const struct generation *g)
                   e->load_s, (double)m.weights_bytes / 1048576, (double)m.scratch_bytes / 1048576,
                   (double)m.kv_peak_bytes / 1048576, (double)cb_rss_peak_bytes() / 1048576,
                   m.kept_min, m.kept_max);
+    if (m.device_limit_bytes)
+        cb_log_detail("working set: %.1f MiB at most of %.1f MiB, %.1f MiB to the device, %.1f MiB "
+                      "back, %llu rows read there and %llu on the CPU",
+                      (double)m.device_peak_bytes / 1048576, (double)m.device_limit_bytes / 1048576,
+                      (double)m.device_in_bytes / 1048576, (double)m.device_out_bytes / 1048576,
+                      (unsigned long long)m.device_rows, (unsigned long long)m.host_rows);
 }

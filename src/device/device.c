@@ -7,10 +7,17 @@
 
 #include "base/err.h"
 #include "base/suggest.h"
+#include "config.h"
 #include "par/affinity.h"
 #include "par/fair_lock.h"
 
-static const struct backend *const registry[] = { &cb_backend_cpu, &cb_backend_ref };
+static const struct backend *const registry[] = {
+    &cb_backend_cpu,
+#ifdef HAVE_OPENCL
+    &cb_backend_opencl,
+#endif
+    &cb_backend_ref,
+};
 
 const struct kv_type_info cb_kv_type[KV_TYPE_COUNT] = {
     [KV_F32] = { "f32", 1, 4 },
@@ -87,6 +94,8 @@ int cb_device_open_team(const char *name, const struct team_params *t,
 
     if (!b)
         return unknown(name);
+    if (want && want->working_set && !b->own_memory)
+        return cb_fail(CB_EARG, "device %s: a working set: its memory is the host's", b->name);
     if (!b->available(&why))
         return cb_fail(CB_EUNSUPPORTED, "device %s: %s", b->name, why);
     d = cb_calloc(1, sizeof *d);
@@ -178,4 +187,13 @@ void cb_device_copy(struct device *d, void *to, const void *from, size_t bytes)
 int cb_device_wait(struct device *d)
 {
     return d->ops->memory ? d->ops->memory->wait(d) : CB_OK;
+}
+
+struct device_traffic cb_device_traffic(const struct device *d)
+{
+    struct device_traffic t = { 0 };
+
+    if (d->ops->memory && d->ops->memory->traffic)
+        d->ops->memory->traffic(d, &t);
+    return t;
 }

@@ -151,6 +151,7 @@ struct device;
 struct device_traffic {
     uint64_t in_bytes, out_bytes;                 /* to the device, from it */
     uint64_t used_bytes, peak_bytes, limit_bytes; /* of its memory: now, at most so far, allowed */
+    uint64_t weights_bytes, kv_bytes;             /* of what is used: weights, mirrored rows */
     uint64_t hit_rows, host_rows; /* stored rows that attention read on the device, on the CPU */
 };
 
@@ -305,6 +306,8 @@ void cb_device_copy(struct device *d, void *to, const void *from, size_t bytes);
 void cb_device_copy_rows(struct device *d, void *to, size_t to_stride, const void *from,
                          size_t from_stride, size_t bytes, int n);
 int cb_device_wait(struct device *d);
+/* All 0 where the device's memory is the host's */
+struct device_traffic cb_device_traffic(const struct device *d);
 
 /* One row of the registry in device.c. */
 struct backend {
@@ -313,8 +316,11 @@ struct backend {
     int (*open)(struct device *d, const struct device_want *want);
     void (*close)(struct device *d);
     int (*available)(const char **why_not); /* 1 or 0 */
+    int own_memory;                         /* 1: its devices have memory of their own */
+    /* The model of device j, and its bytes; 0: there are fewer. NULL: they have no numbers */
+    int (*unit_at)(int j, char *text, size_t size, uint64_t *bytes);
 };
-extern const struct backend cb_backend_ref, cb_backend_cpu;
+extern const struct backend cb_backend_ref, cb_backend_cpu, cb_backend_opencl;
 const struct backend *cb_backend_at(int i); /* NULL past the last */
 
 #endif

@@ -51,6 +51,18 @@ int cb_device_at(int i, struct cb_device_info *out)
     return CB_OK;
 }
 
+int cb_device_unit_at(int i, int j, char *text, size_t size, uint64_t *bytes)
+{
+    const struct backend *b = cb_backend_at(i);
+
+    *bytes = 0;
+    if (size)
+        *text = 0;
+    if (!b)
+        return past("device", i);
+    return b->unit_at && b->unit_at(j, text, size, bytes) ? CB_OK : past(b->name, j);
+}
+
 int cb_family_at(int i, struct cb_family_info *out)
 {
     const struct arch *a = cb_arch_at(i);

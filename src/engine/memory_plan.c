@@ -33,6 +33,37 @@ static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, i
            cb_attention_bytes(&s->attention, n_feed, n_most, n_kept);
 }
 
+/* How the working set is shared out. A session's rows have what weights, work space and an eighth
+ * for operands leave; kv_bytes is what they would like. */
+static void plan_device(const struct cb_session *s, uint64_t kv_bytes, uint64_t more_work,
+                        struct cb_memory *out)
+{
+    const struct device_traffic t = cb_device_traffic(s->dev);
+    const uint64_t work = t.used_bytes - t.weights_bytes - t.kv_bytes + more_work;
+    const uint64_t taken = t.weights_bytes + work + t.limit_bytes / 8;
+    const uint64_t left = t.limit_bytes > taken ? t.limit_bytes - taken : 0;
+
+    out->device_limit_bytes = t.limit_bytes;
+    out->device_weights_bytes = t.weights_bytes;
+    out->device_work_bytes = work;
+    out->device_kv_bytes = kv_bytes < left ? kv_bytes : left;
+}
+
+static void note_device(const struct cb_session *s, struct cb_memory *out)
+{
+    const struct device_traffic t = cb_device_traffic(s->dev);
+
+    out->device_limit_bytes = t.limit_bytes;
+    out->device_weights_bytes = t.weights_bytes;
+    out->device_kv_bytes = t.kv_bytes;
+    out->device_work_bytes = t.used_bytes - t.weights_bytes - t.kv_bytes;
+    out->device_peak_bytes = t.peak_bytes;
+    out->device_in_bytes = t.in_bytes;
+    out->device_out_bytes = t.out_bytes;
+    out->device_rows = t.hit_rows;
+    out->host_rows = t.host_rows;
+}
+
 void cb_session_memory(const cb_session *s, struct cb_memory *out)
 {
     *out = (struct cb_memory){
@@ -50,6 +81,7 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
         out->kept_min = lo < out->kept_min ? lo : out->kept_min;
         out->kept_max = hi > out->kept_max ? hi : out->kept_max;
     }
+    note_device(s, out);
     out->scratch_bytes = work_bytes(s, s->w.cap_tok, s->bank.n_most, out->kept_max);
 }
 
@@ -185,5 +217,10 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
                    n_prompt > out->kept_max ? n_prompt : out->kept_max, out->kept_max);
     peak = prefill_peak(s, n_prompt);
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
+    if (cb_device_traffic(s->dev).limit_bytes) {
+        const int more = n_prompt > s->w.cap_tok ? n_prompt - s->w.cap_tok : 0;
+        plan_device(s, out->kv_peak_bytes,
+                    (uint64_t)more * (uint64_t)s->model->hp.n_embd * sizeof(float), out);
+    }
     return CB_OK;
 }

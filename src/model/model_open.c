@@ -119,7 +119,12 @@ static int open_device(struct cb_model *m, const struct cb_model_params *p)
     const int mode = cb_numa_mode(p->numa);
     const struct team_params team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF,
                                       p->pin };
-    const struct device_want want = { .isa = p->isa, .matmul = p->matmul };
+    const struct device_want want = { .isa = p->isa,
+                                      .matmul = p->matmul,
+                                      .working_set = p->working_set,
+                                      .cache_dir = p->kernel_cache,
+                                      .log = p->log,
+                                      .log_arg = p->log_arg };
 
     if (mode < 0)
         return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* isa.c - the CPU device on each instruction set, and machines that lack some of them. */
+/* isa.c - the CPU device on each instruction set, machines that lack some of them, and the OpenCL
+ * device. */
 #include "isa.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cpu/cpuid.h"
 #include "par/affinity.h"
 #include "suite.h"
 
-const char *const cb_isa[N_ISA] = {
+const char *const cb_isa[N_ISA + 1] = {
     [ISA_SCALAR] = "scalar",
 #ifdef HAVE_ISA_AVX2
     [ISA_AVX2] = "avx2",
@@ -21,6 +24,7 @@ const char *const cb_isa[N_ISA] = {
 #ifdef HAVE_ISA_NEON
     [ISA_NEON] = "neon",
 #endif
+    [CB_ISA_OPENCL] = "opencl",
 };
 
 int __real_cb_cpu_has(enum cpu_isa isa);
@@ -53,13 +57,39 @@ struct device *cb_isa_open_or_skip(int isa, int threads)
 
 struct device *cb_isa_open_with(int isa, int threads, const char *matmul)
 {
-    const struct device_want want = { .isa = cb_isa[isa], .matmul = matmul };
+    const int cl = isa == CB_ISA_OPENCL;
+    const struct device_want want = { .isa = cl ? NULL : cb_isa[isa], .matmul = matmul };
     const struct team_params team = { .n_threads = threads };
     struct device *d = NULL;
 
-    if (cb_device_open_team("cpu", &team, &want, &d))
+    if (cb_device_open_team(cl ? "opencl" : "cpu", &team, &want, &d))
         d = NULL;
     if (d)
         ck_assert_str_eq(d->isa, cb_isa[isa]);
     return d;
+}
+
+static int available(void)
+{
+    const struct backend *b;
+    const char *why;
+
+    for (int i = 0; (b = cb_backend_at(i)); i++)
+        if (!strcmp(b->name, "opencl"))
+            return b->available(&why);
+    return 0;
+}
+
+/* A child asks: a driver makes threads when it is asked, and the children in which tests run would
+ * not have them. */
+int cb_isa_has_opencl(void)
+{
+    const pid_t child = fork();
+    int status = 1;
+
+    if (!child)
+        _exit(!available());
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return 0;
+    return WIFEXITED(status) && !WEXITSTATUS(status);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* isa.h - opens the CPU device for each instruction set, so that tests run on all that the machine
- * supports. */
+/* isa.h - opens the CPU device for each instruction set, and the OpenCL device, so that tests run
+ * on all that the machine supports. */
 #ifndef ISA_H
 #define ISA_H
 
@@ -19,9 +19,28 @@ enum {
 #ifdef HAVE_ISA_NEON
     ISA_NEON,
 #endif
-    N_ISA
+    N_ISA,
+    CB_ISA_OPENCL = N_ISA
 };
-extern const char *const cb_isa[N_ISA];
+
+extern const char *const cb_isa[N_ISA + 1]; /* of the CPU, then "opencl" */
+
+int cb_isa_has_opencl(void);
+
+/* The devices that a test program of ops is for: the CPU's instruction sets, or, compiled with
+ * -DON_OPENCL, the OpenCL device. Such a program ends with CB_SKIPPED (suite.h) where there is
+ * none. */
+#ifdef ON_OPENCL
+enum { ISA_FROM = CB_ISA_OPENCL, ISA_TO = CB_ISA_OPENCL + 1 };
+#else
+enum { ISA_FROM = 0, ISA_TO = N_ISA };
+#endif
+/* A driver compiles for each form of attention, which takes longer than the case itself. */
+enum { FEWER = ISA_FROM ? 4 : 1 };
+static inline int cb_isa_any(void)
+{
+    return !ISA_FROM || cb_isa_has_opencl();
+}
 
 /* NULL: the machine lacks the instruction set, or the device refused; cb_error() says which */
 struct device *cb_isa_open(int isa, int threads);

@@ -134,13 +134,18 @@ void cb_toy_decode(struct toy *t, float *out)
 
 struct cb_model *cb_toy_model(const struct tiny *tiny, const char *device, int n_threads)
 {
-    const struct cb_model_params params = { .n_threads = n_threads, .device = device };
+    return cb_toy_model_with(tiny,
+                             &(struct cb_model_params){ .n_threads = n_threads, .device = device });
+}
+
+struct cb_model *cb_toy_model_with(const struct tiny *tiny, const struct cb_model_params *params)
+{
     struct cb_model *m;
     char path[64];
 
     snprintf(path, sizeof path, "toy.%d.tmp", (int)getpid());
     cb_tiny_save(tiny, path);
-    ck_assert_msg(!cb_model_open(path, &params, &m), "%s", cb_error());
+    ck_assert_msg(!cb_model_open(path, params, &m), "%s", cb_error());
     unlink(path);
     return m;
 }

@@ -37,6 +37,7 @@ void cb_toy_attend(struct cb_session *s, int l, const float *qkv, int n, int pos
  * it. */
 struct tiny;
 struct cb_model *cb_toy_model(const struct tiny *tiny, const char *device, int n_threads);
+struct cb_model *cb_toy_model_with(const struct tiny *tiny, const struct cb_model_params *params);
 struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const char *type_kv,
                                   int chunk);
 

@@ -240,17 +240,19 @@ int main(void)
     Suite *s = suite_create("ops");
     TCase *tc = tcase_create("ops");
 
+    if (!cb_isa_any())
+        return CB_SKIPPED;
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_loop_test(tc, rmsnorm, 0, N_ISA);
-    tcase_add_loop_test(tc, layernorm, 0, N_ISA);
-    tcase_add_loop_test(tc, sink, 0, N_ISA);
-    tcase_add_loop_test(tc, rope, 0, N_ISA);
-    tcase_add_loop_test(tc, glu_add_join, 0, N_ISA);
-    tcase_add_loop_test(tc, kv_rows, 0, N_ISA);
-    tcase_add_loop_test(tc, best_head, 0, N_ISA);
-    tcase_add_loop_test(tc, topk, 0, N_ISA);
-    tcase_add_loop_test(tc, nearest, 0, N_ISA);
+    tcase_add_loop_test(tc, rmsnorm, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, layernorm, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, sink, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, rope, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, glu_add_join, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, kv_rows, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, best_head, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, topk, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, nearest, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
     return cb_run(s);
 }

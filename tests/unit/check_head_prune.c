@@ -226,7 +226,7 @@ START_TEST(a_row_that_the_preview_hides_is_found)
     ck_assert_int_ge(d->ops->reserve(d, 1, IN, OUT, 1, 64, 1), 0);
     cb_toy_ok(cb_head_prune_new(d, &w, OUT * cb_row_bytes(DT_F32, IN), &p));
     d->ops->matmul(d, &all, 1, x, 1);
-    cb_head_prune_top(d, p, &luck, 1, x, y);
+    cb_head_prune_top(d, p, &luck, 1, 16, x, y);
     same_top(all.y, y, 1, OUT / 2, "a hidden row");
     ck_assert_float_eq(y[best], all.y[best]);
     ck_assert_float_gt(all.y[best], all.y[rival]);

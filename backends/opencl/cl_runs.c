@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/* cl_runs.c - where the entries of an attention call lie on the device: rows of the bank in pages
+ * of the mirror, chosen rows that are not all mirrored as a packed copy, rows from elsewhere as a
+ * copy. */
+#include "cl_runs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+#include "device/kivi.h"
+
+/* As struct rows and struct run in attention.cl */
+struct cl_rows {
+    uint64_t base;
+    int32_t pages, shift, skew, bytes;
+};
+struct cl_run {
+    struct cl_rows rows[4];
+    uint64_t idx, map_k, map_v, logit;
+    int32_t n, given, first, n_k, n_v, bits_k, bits_v, pad;
+};
+
+enum { KEYS, VALUES, KIVI_KEYS, KIVI_VALUES, N_KIND };
+
+/* Rows lo..hi-1 of one kind that a run reads, counted from the address that the run names */
+struct cl_kind {
+    const uint8_t *rows;
+    size_t bytes;
+    int lo, hi;
+    struct cl_area *area; /* NULL: base is where row 0 lies on the device */
+    int at;               /* row 0's number in the area */
+    int page0, n_page;    /* the first page, how many */
+    uint64_t *page;       /* [n_page] on the device, 0: missing */
+    uint64_t base;
+};
+
+static struct cl_kind *kind_of(const struct cl_runs *r, int h, int k)
+{
+    return r->kind + h * N_KIND + k;
+}
+
+/* The first entry that some query reads */
+static int first_entry(const struct attn *a, const struct kv_run *run)
+{
+    const int hi = a->causal ? run->n - a->n_tok + 1 : run->n;
+    return !run->idx && a->window > 0 && hi > a->window ? hi - a->window : 0;
+}
+
+/* ---- what is needed ---- */
+
+static void widen(struct cl_kind *k, int row)
+{
+    const int none = k->hi <= k->lo;
+
+    k->lo = none || row < k->lo ? row : k->lo;
+    k->hi = none || row >= k->hi ? row + 1 : k->hi;
+}
+
+/* Rows of keys (v = 0) or values for slots lo..hi-1, or for the list's */
+static void need(struct cl_kind *plain, struct cl_kind *quant, const struct kv_run *run, int v,
+                 int from)
+{
+    const struct kv_kivi *q = run->kivi;
+    const int n_quant = q ? v ? q->n_v : q->n_k : 0;
+    const int32_t *map = q ? v ? q->row_v : q->row_k : NULL;
+
+    if (!run->idx && !n_quant) {
+        plain->lo = from + run->first;
+        plain->hi = run->n + run->first;
+        return;
+    }
+    for (int j = from; j < run->n; j++) {
+        const int slot = (run->idx ? run->idx[j] : j) + run->first;
+        const int row = slot < n_quant && map ? map[slot] : slot;
+        if (slot < n_quant)
+            widen(quant, v ? row : row / KIVI_GROUP);
+        else
+            widen(plain, row);
+    }
+}
+
+static void needs(struct cl_kind k[N_KIND], const struct attn *a, const struct kv_run *run)
+{
+    const struct kv_kivi *q = run->kivi;
+    const int from = first_entry(a, run);
+
+    k[KEYS].rows = run->k;
+    k[KEYS].bytes = cb_kv_row_bytes(a->type_k, a->hd);
+    k[VALUES].rows = run->v;
+    k[VALUES].bytes = cb_kv_row_bytes(a->type_v, a->hd);
+    if (q) {
+        k[KIVI_KEYS].rows = q->k;
+        k[KIVI_KEYS].bytes = (size_t)a->hd * cb_kivi_block_bytes(q->bits_k);
+        k[KIVI_VALUES].rows = q->v;
+        k[KIVI_VALUES].bytes = (size_t)(a->hd / KIVI_GROUP) * cb_kivi_block_bytes(q->bits_v);
+    }
+    if (!run->given)
+        need(&k[KEYS], &k[KIVI_KEYS], run, 0, from);
+    need(&k[VALUES], &k[KIVI_VALUES], run, 1, from);
+}
+
+/* ---- copies ---- */
+
+/* Rows of a list, packed. */
+static void gather(struct cl *c, struct cl_kind *k, const int32_t *idx, int n)
+{
+    uint8_t *packed = malloc((size_t)n * k->bytes + 1);
+
+    if (!packed) {
+        cb_cl_fail(c, "gather", CL_OUT_OF_HOST_MEMORY);
+        return;
+    }
+    for (int j = 0; j < n; j++)
+        memcpy(packed + (size_t)j * k->bytes, k->rows + (size_t)idx[j] * k->bytes, k->bytes);
+    k->base = (uintptr_t)cb_cl_in(c, packed, (size_t)n * k->bytes);
+    k->lo = k->hi = 0; /* nothing is left to find */
+    k->area = NULL;
+    free(packed);
+}
+
+static int all_mirrored(const struct cl_kind *k, const int32_t *idx, int n)
+{
+    for (int j = 0; j < n; j++)
+        if (!cb_cl_mirror_has(k->area, k->at + idx[j]))
+            return 0;
+    return 1;
+}
+
+/* Rows that are not the bank's are copied whole. */
+static void place(struct cl *c, struct cl_kind *k)
+{
+    if (k->hi <= k->lo)
+        return;
+    k->area = cb_cl_is_on(c, k->rows) ? NULL : cb_cl_area(c, k->rows);
+    if (k->area && k->area->row_bytes == k->bytes) {
+        k->at = (int)((size_t)(k->rows - k->area->rows) / k->bytes);
+        k->page0 = (k->at + k->lo) >> k->area->shift;
+        k->n_page = ((k->at + k->hi - 1) >> k->area->shift) - k->page0 + 1;
+        return;
+    }
+    k->area = NULL;
+    if (cb_cl_is_on(c, k->rows))
+        k->base = (uintptr_t)k->rows;
+    else
+        k->base = (uintptr_t)cb_cl_in(c, k->rows + (size_t)k->lo * k->bytes,
+                                      (size_t)(k->hi - k->lo) * k->bytes) -
+                  (uint64_t)k->lo * k->bytes;
+}
+
+static void describe(struct cl *c, struct cl_run *on, const struct kv_run *run, int listed)
+{
+    const struct kv_kivi *q = run->kivi;
+
+    *on = (struct cl_run){ .n = run->n, .given = run->given, .first = listed ? run->first : 0 };
+    if (run->idx && listed)
+        on->idx = (uintptr_t)cb_cl_in(c, run->idx, (size_t)run->n * sizeof *run->idx);
+    if (!q)
+        return;
+    on->n_k = q->bits_k ? q->n_k : 0;
+    on->n_v = q->bits_v ? q->n_v : 0;
+    on->bits_k = q->bits_k;
+    on->bits_v = q->bits_v;
+    on->map_k = (uintptr_t)cb_cl_in(c, q->row_k, (size_t)q->n_k * sizeof *q->row_k);
+    on->map_v = (uintptr_t)cb_cl_in(c, q->row_v, (size_t)q->n_v * sizeof *q->row_v);
+}
+
+static void open_head(struct cl *c, struct cl_runs *r, int h)
+{
+    const struct kv_run *run = &r->a->run[h];
+    struct cl_kind *k = kind_of(r, h, 0);
+    int packed = 0;
+
+    if (run->n > 0)
+        needs(k, r->a, run);
+    for (int i = 0; i < N_KIND; i++)
+        place(c, &k[i]);
+    if (run->idx && !run->kivi)
+        for (int v = KEYS; v <= VALUES; v++)
+            packed |= k[v].area && !all_mirrored(&k[v], run->idx, run->n);
+    if (packed) {
+        cb_cl_finish(c); /* rows that were stored last must be there */
+        for (int v = KEYS; v <= VALUES; v++)
+            if (k[v].hi > k[v].lo)
+                gather(c, &k[v], run->idx, run->n);
+    }
+    describe(c, &r->run[h], run, !packed);
+    for (int i = 0; i < N_KIND; i++)
+        k[i].page = k[i].area ? cb_calloc((size_t)k[i].n_page, sizeof *k[i].page) : NULL;
+}
+
+static size_t table_bytes(const struct cl_runs *r)
+{
+    size_t bytes = (size_t)r->a->n_kv * sizeof *r->run + 4096;
+
+    for (int i = 0; i < r->a->n_kv * N_KIND; i++)
+        if (r->kind[i].area)
+            bytes += (size_t)r->kind[i].n_page * sizeof(uint64_t) + 128;
+    return bytes;
+}
+
+int cb_cl_runs_open(struct cl *c, struct cl_runs *r, const struct attn *a)
+{
+    const size_t n = (size_t)a->n_kv, rows = (size_t)a->n_tok * (size_t)a->n_head;
+
+    *r = (struct cl_runs){ .a = a };
+    r->run = cb_calloc(n, sizeof *r->run);
+    r->kind = cb_calloc(n * N_KIND, sizeof *r->kind);
+    r->logit = cb_calloc(n, sizeof *r->logit);
+    r->gap_at = cb_calloc(n + 1, sizeof *r->gap_at);
+    if (!r->run || !r->kind || !r->logit || !r->gap_at) {
+        cb_cl_fail(c, "attention", CL_OUT_OF_HOST_MEMORY);
+        cb_cl_runs_close(c, r);
+        return 0;
+    }
+    for (int h = 0; h < a->n_kv; h++)
+        open_head(c, r, h);
+    cb_cl_stage_reserve(c, table_bytes(r) + rows * (size_t)(a->hd + 1) * sizeof(float));
+    return 1;
+}
+
+void cb_cl_runs_close(struct cl *c, struct cl_runs *r)
+{
+    for (int i = 0; r->kind && i < r->a->n_kv * N_KIND; i++)
+        free(r->kind[i].page);
+    free(r->run);
+    free(r->kind);
+    free(r->logit);
+    free(r->gap);
+    free(r->gap_at);
+    free(r->deep);
+    c->locked = 0;
+}
+
+/* ---- pages ---- */
+
+/* The i-th page from the end of each kind of each run: all runs get their newest pages first. */
+static int find_pages(struct cl *c, struct cl_runs *r, int i, enum cl_need need)
+{
+    int any = 0;
+
+    for (int j = 0; j < r->a->n_kv * N_KIND; j++) {
+        struct cl_kind *k = &r->kind[j];
+        const int at = k->n_page - 1 - i;
+        if (!k->page || at < 0)
+            continue;
+        any = 1;
+        k->page[at] = (uintptr_t)cb_cl_mirror_page(c, k->area, k->page0 + at, k->at + k->hi, need);
+        r->missing |= !k->page[at];
+    }
+    return any;
+}
+
+static int has_row(const struct cl_kind *k, int row)
+{
+    return !k->page || k->page[((k->at + row) >> k->area->shift) - k->page0];
+}
+
+static int has_entry(const struct cl_runs *r, int h, int j)
+{
+    const struct kv_run *run = &r->a->run[h];
+    const struct kv_kivi *q = run->kivi;
+    const int slot = j + run->first;
+
+    for (int v = 0; v < 2; v++) {
+        const int quant = q && (v ? q->bits_v : q->bits_k) && slot < (v ? q->n_v : q->n_k);
+        const int32_t *map = quant ? v ? q->row_v : q->row_k : NULL;
+        const int row = map ? map[slot] : slot;
+        if (!v && run->given)
+            continue;
+        if (quant ? !has_row(kind_of(r, h, v ? KIVI_VALUES : KIVI_KEYS), v ? row : row / KIVI_GROUP)
+                  : !has_row(kind_of(r, h, v), row))
+            return 0;
+    }
+    return 1;
+}
+
+/* The missing pieces of a run, in order; their number. gap NULL: counts. */
+static int gaps(const struct cl_runs *r, int h, int (*gap)[2], int64_t *entries)
+{
+    const struct kv_run *run = &r->a->run[h];
+    int n = 0, in = 0;
+
+    for (int j = first_entry(r->a, run); j < run->n; j++) {
+        const int is = !has_entry(r, h, j);
+        if (is && !in++ && ++n && gap)
+            gap[n - 1][0] = j;
+        if (is && gap)
+            gap[n - 1][1] = j + 1;
+        in = is ? in : 0;
+        *entries += is;
+    }
+    return n;
+}
+
+/* May the CPU attend to the missing entries without masks, and is anything left for the device? */
+static int may_split(const struct cl_runs *r, int64_t missing, int64_t all)
+{
+    const struct attn *a = r->a;
+
+    if (missing == all || (a->window > 0 && a->n_tok > 1))
+        return 0;
+    for (int h = 0; h < a->n_kv; h++) {
+        const int n = r->gap_at[h + 1];
+        if (n == r->gap_at[h])
+            continue;
+        if (a->run[h].idx || (a->causal && r->gap[n - 1][1] > a->run[h].n - a->n_tok + 1))
+            return 0;
+    }
+    return 1;
+}
+
+static int find_gaps(struct cl *c, struct cl_runs *r)
+{
+    int64_t missing = 0, all = 0, unused = 0;
+
+    for (int h = 0; h < r->a->n_kv; h++) {
+        const struct kv_run *run = &r->a->run[h];
+        all += run->n - first_entry(r->a, run);
+        r->gap_at[h + 1] =
+            r->gap_at[h] + (r->missing && !run->idx ? gaps(r, h, NULL, &missing) : 0);
+        if (r->missing && run->idx)
+            return 0;
+    }
+    c->traffic.hit_rows += (uint64_t)(all - missing);
+    if (!r->missing)
+        return 1;
+    r->gap = cb_calloc((size_t)r->gap_at[r->a->n_kv] + 1, sizeof *r->gap);
+    for (int h = 0; r->gap && h < r->a->n_kv; h++)
+        gaps(r, h, r->gap + r->gap_at[h], &unused);
+    if (r->gap && may_split(r, missing, all))
+        return 1;
+    c->traffic.hit_rows -= (uint64_t)(all - missing);
+    return 0;
+}
+
+/* ---- descriptions ---- */
+
+static struct cl_rows describe_rows(struct cl *c, const struct cl_kind *k)
+{
+    struct cl_rows on = { .base = k->base, .bytes = (int32_t)k->bytes };
+
+    if (!k->page)
+        return on;
+    on.pages = 1;
+    on.shift = k->area->shift;
+    on.skew = k->at - (k->page0 << k->area->shift);
+    on.base = (uintptr_t)cb_cl_in(c, k->page, (size_t)k->n_page * sizeof *k->page);
+    return on;
+}
+
+/* Kernels reach rows through descriptions, so the driver is told which memory they lie in. */
+static int list_deep(struct cl *c, struct cl_runs *r)
+{
+    void *const *slab = cb_cl_mirror_pieces(c);
+    size_t n = 0, n_stage = 0;
+
+    while (slab[n])
+        n++;
+    for (const struct cl_stage *s = c->stage; s; s = s->next)
+        n_stage++;
+    r->deep = cb_calloc(n + n_stage + 1, sizeof *r->deep);
+    if (!r->deep)
+        return 0;
+    memcpy(r->deep, slab, n * sizeof *slab);
+    for (const struct cl_stage *s = c->stage; s; s = s->next)
+        r->deep[n++] = s->on;
+    return 1;
+}
+
+int cb_cl_runs_find(struct cl *c, struct cl_runs *r)
+{
+    const enum cl_need need = r->a->n_tok > 1 ? CL_MUST : CL_MAY;
+
+    cb_cl_mirror_begin(c);
+    for (int i = 0; find_pages(c, r, i, need); i++)
+        c->locked = 1;
+    if (!find_gaps(c, r))
+        return 0;
+    for (int h = 0; h < r->a->n_kv; h++) {
+        for (int k = 0; k < N_KIND; k++)
+            r->run[h].rows[k] = describe_rows(c, kind_of(r, h, k));
+        r->run[h].logit = (uintptr_t)r->logit[h];
+    }
+    r->on = cb_cl_in(c, r->run, (size_t)r->a->n_kv * sizeof *r->run);
+    return r->on && list_deep(c, r);
+}
+
+int cb_cl_runs_missing(const struct cl_runs *r, int h, int i, int *lo, int *hi)
+{
+    const int at = r->gap_at[h] + i;
+
+    if (!r->missing || at >= r->gap_at[h + 1])
+        return 0;
+    *lo = r->gap[at][0];
+    *hi = r->gap[at][1];
+    return 1;
+}
+
+struct kv_run cb_cl_run_part(const struct attn *a, int h, int lo, int hi)
+{
+    struct kv_run run = a->run[h];
+
+    if (run.kivi) {
+        run.first += lo;
+    } else {
+        run.k =
+            run.k ? (const uint8_t *)run.k + (size_t)lo * cb_kv_row_bytes(a->type_k, a->hd) : NULL;
+        run.v = (const uint8_t *)run.v + (size_t)lo * cb_kv_row_bytes(a->type_v, a->hd);
+    }
+    run.n = hi - lo;
+    run.logit = run.logit ? run.logit + lo : NULL;
+    return run;
+}

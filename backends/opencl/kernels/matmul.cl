@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/* matmul.cl - y = W x for one element type of W (TYPE, as enum dtype), which lies as in the file.
+ * 32 elements of a row are unpacked at a time. A token's sums have one order in few_1 and few_8, so
+ * that its result does not depend on the tokens beside it; the same holds among calls of tile. */
+
+#define F32 0
+#define F16 1
+#define BF16 2
+#define Q4_0 3
+#define Q4_1 4
+#define Q5_0 5
+#define Q5_1 6
+#define Q8_0 7
+#define Q4_K 8
+#define Q5_K 9
+#define Q6_K 10
+
+/* Elements behind the end of a row count as 0. */
+static void unpack_float(bytes_t row, int n_in, int b, float *w)
+{
+    for (int i = 0; i < 32; i++) {
+        const int c = b * 32 + i;
+        w[i] = c >= n_in      ? 0.0f
+               : TYPE == F32  ? load_f32(row + 4 * c)
+               : TYPE == F16  ? load_f16(row + 2 * c)
+                              : load_bf16(row + 2 * c);
+    }
+}
+
+/* f16 step, [f16 minimum], [u32 fifth bits], 16 bytes of nibbles: low = elements 0..15 */
+static void unpack_45(bytes_t row, int b, float *w)
+{
+    const int has_min = TYPE == Q4_1 ? 1 : TYPE == Q5_1, has_fifth = TYPE >= Q5_0;
+    bytes_t p = row + b * (18 + 2 * has_min + 4 * has_fifth), fifth = p + 2 + 2 * has_min;
+    bytes_t at = fifth + 4 * has_fifth;
+    const float d = load_f16(p), m = has_min ? load_f16(p + 2) : 0.0f;
+    const int off = has_min ? 0 : has_fifth ? 16 : 8;
+    uint high = 0;
+
+    if (has_fifth)
+        high = (uint)fifth[0] | (uint)fifth[1] << 8 | (uint)fifth[2] << 16 | (uint)fifth[3] << 24;
+    for (int i = 0; i < 16; i++) {
+        const int lo = (at[i] & 15) | (int)(high >> i & 1) << 4;
+        const int hi = at[i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
+        w[i] = (float)(lo - off) * d + m;
+        w[i + 16] = (float)(hi - off) * d + m;
+    }
+}
+
+static void unpack_q8_0(bytes_t row, int b, float *w)
+{
+    bytes_t p = row + b * 34;
+    const float d = load_f16(p);
+
+    for (int i = 0; i < 32; i++)
+        w[i] = (float)(char)p[2 + i] * d;
+}
+
+/* f16 step and step of minima, 12 bytes of 6-bit scales and minima, [32 bytes of fifth bits], 128
+ * bytes of nibbles; 32 bytes of them hold 64 elements */
+static void unpack_45_k(bytes_t row, int b, float *w)
+{
+    bytes_t p = row + b / 8 * (TYPE == Q5_K ? 176 : 144), s = p + 4, high = p + 16;
+    const int j = b % 8;
+    bytes_t q = p + (TYPE == Q5_K ? 48 : 16) + 32 * (j / 2);
+    const int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
+    const int least = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | (s[j] >> 6) << 4;
+    const float d = load_f16(p) * (float)scale, m = load_f16(p + 2) * (float)least;
+
+    for (int i = 0; i < 32; i++) {
+        int v = j & 1 ? q[i] >> 4 : q[i] & 15;
+        if (TYPE == Q5_K)
+            v |= (high[i] >> j & 1) << 4;
+        w[i] = d * (float)v - m;
+    }
+}
+
+/* 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 signed scales, f16 step */
+static void unpack_q6_k(bytes_t row, int b, float *w)
+{
+    bytes_t p = row + b / 8 * 210;
+    const int c = b % 8;
+    bytes_t lo = p + 64 * (c / 4) + 32 * (c & 1), hi = p + 128 + 32 * (c / 4);
+    const float d = load_f16(p + 208);
+    const float d0 = d * (float)(char)p[192 + 2 * c], d1 = d * (float)(char)p[193 + 2 * c];
+
+    for (int i = 0; i < 32; i++) {
+        const int v = (c & 2 ? lo[i] >> 4 : lo[i] & 15) | (hi[i] >> 2 * (c & 3) & 3) << 4;
+        w[i] = (i < 16 ? d0 : d1) * (float)(v - 32);
+    }
+}
+
+/* Elements 32 b .. 32 b + 31 of a row */
+static void unpack(bytes_t row, int n_in, int b, float *w)
+{
+    if (TYPE <= BF16)
+        unpack_float(row, n_in, b, w);
+    else if (TYPE <= Q5_1)
+        unpack_45(row, b, w);
+    else if (TYPE == Q8_0)
+        unpack_q8_0(row, b, w);
+    else if (TYPE <= Q5_K)
+        unpack_45_k(row, b, w);
+    else
+        unpack_q6_k(row, b, w);
+}
+
+/* One 32-element piece of x; elements behind the end count as 0. */
+static float dot32(const float *w, GLOBAL const float *x, int n)
+{
+    float sum = 0.0f;
+
+    if (n >= 32)
+        for (int i = 0; i < 32; i++)
+            sum += w[i] * x[i];
+    else
+        for (int i = 0; i < n; i++)
+            sum += w[i] * x[i];
+    return sum;
+}
+
+static void store(GLOBAL float *y, GLOBAL const float *bias, int o, int add, float sum)
+{
+    if (bias)
+        sum += bias[o];
+    *y = add ? *y + sum : sum;
+}
+
+#define FEW_ITEMS 32
+
+/* A group computes one row's product with up to T tokens from tokens T * GROUP(1) on. */
+#define FEW(name, T)                                                                               \
+    KERNEL void name(bytes_t weight, long row_bytes, int n_in, GLOBAL const float *x, int n_tok,   \
+                     GLOBAL const float *bias, GLOBAL float *y, int y_stride, int add)             \
+    {                                                                                              \
+        LOCAL float part[T][FEW_ITEMS];                                                            \
+        const int o = GROUP(0), first = GROUP(1) * T, item = ITEM();                               \
+        bytes_t row = weight + (long)o * row_bytes;                                                \
+        float sum[T], w[32];                                                                       \
+        for (int t = 0; t < T; t++)                                                                \
+            sum[t] = 0.0f;                                                                         \
+        for (int b = item; b * 32 < n_in; b += FEW_ITEMS) {                                        \
+            unpack(row, n_in, b, w);                                                               \
+            for (int t = 0; t < T; t++) {                                                          \
+                const int tok = first + t < n_tok ? first + t : n_tok - 1;                         \
+                sum[t] += dot32(w, x + (long)tok * n_in + b * 32, n_in - b * 32);                  \
+            }                                                                                      \
+        }                                                                                          \
+        for (int t = 0; t < T; t++)                                                                \
+            part[t][item] = sum[t];                                                                \
+        BARRIER();                                                                                 \
+        if (item < T && first + item < n_tok) {                                                    \
+            float all = 0.0f;                                                                      \
+            for (int i = 0; i < FEW_ITEMS; i++)                                                    \
+                all += part[item][i];                                                              \
+            store(y + (long)(first + item) * y_stride + o, bias, o, add, all);                     \
+        }                                                                                          \
+    }
+
+FEW(few_1, 1)
+FEW(few_8, 8)
+
+/* A group computes TILE rows' products with TILE tokens; an item 4 by 4 of them. */
+#define TILE 32
+#define SIDE 8
+KERNEL void tile(bytes_t weight, long row_bytes, int n_in, int n_out, GLOBAL const float *x,
+                 int n_tok, GLOBAL const float *bias, GLOBAL float *y, int y_stride, int add)
+{
+    LOCAL float w_[TILE][33], x_[TILE][33];
+    const int row0 = GROUP(0) * TILE, tok0 = GROUP(1) * TILE, item = ITEM();
+    const int r = item % SIDE, c = item / SIDE;
+    float sum[4][4], w[32];
+
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            sum[i][j] = 0.0f;
+    for (int b = 0; b * 32 < n_in; b++) {
+        if (item < TILE) {
+            const int row = row0 + item < n_out ? row0 + item : n_out - 1;
+            unpack(weight + (long)row * row_bytes, n_in, b, w);
+            for (int i = 0; i < 32; i++)
+                w_[item][i] = w[i];
+        } else {
+            const int i = item - TILE, tok = tok0 + i < n_tok ? tok0 + i : n_tok - 1;
+            for (int k = 0; k < 32; k++)
+                x_[i][k] = b * 32 + k < n_in ? x[(long)tok * n_in + b * 32 + k] : 0.0f;
+        }
+        BARRIER();
+        for (int k = 0; k < 32; k++)
+            for (int i = 0; i < 4; i++)
+                for (int j = 0; j < 4; j++)
+                    sum[i][j] += w_[r + SIDE * i][k] * x_[c + SIDE * j][k];
+        BARRIER();
+    }
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            const int o = row0 + r + SIDE * i, tok = tok0 + c + SIDE * j;
+            if (o < n_out && tok < n_tok)
+                store(y + (long)tok * y_stride + o, bias, o, add, sum[i][j]);
+        }
+}

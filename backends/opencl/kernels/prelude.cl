@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* prelude.cl - the words that kernels are written in, for OpenCL C 1.2. The other kernel texts use
+ * nothing that these words do not name, so another language needs another prelude only. */
+#define KERNEL __kernel
+#define GLOBAL __global
+#define LOCAL __local
+#define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+#define GROUP(d) ((int)get_group_id(d))
+#define ITEM() ((int)get_local_id(0))
+#define ITEMS() ((int)get_local_size(0))
+#define THREAD() ((long)get_global_id(0))
+#define AS_FLOAT(u) as_float(u)
+#define AS_UINT(f) as_uint(f)
+
+typedef GLOBAL const uchar *bytes_t;
+
+static inline float load_f16(bytes_t p)
+{
+    return vload_half(0, (GLOBAL const half *)p);
+}
+
+static inline float load_bf16(bytes_t p)
+{
+    return AS_FLOAT((uint)p[0] << 16 | (uint)p[1] << 24);
+}
+
+static inline float load_f32(bytes_t p)
+{
+    return *(GLOBAL const float *)p;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/* select.cl - the largest of many: heads, tokens, dot products. */
+
+#define ITEMS_A_GROUP 64
+
+/* Log-sum-exp of row GROUP(0), or 0 unless normed */
+KERNEL void head_lse(GLOBAL const float *logit, int stride, int n, GLOBAL float *lse)
+{
+    LOCAL float part[ITEMS_A_GROUP];
+    GLOBAL const float *x = logit + (long)GROUP(0) * stride;
+    const int item = ITEM();
+    float max = -INFINITY, sum = 0.0f;
+
+    for (int i = item; i < n; i += ITEMS_A_GROUP)
+        max = fmax(max, x[i]);
+    part[item] = max;
+    BARRIER();
+    for (int i = 0; i < ITEMS_A_GROUP; i++)
+        max = fmax(max, part[i]);
+    BARRIER();
+    for (int i = item; i < n; i += ITEMS_A_GROUP)
+        sum += exp(x[i] - max);
+    part[item] = sum;
+    BARRIER();
+    if (item == 0) {
+        sum = 0.0f;
+        for (int i = 0; i < ITEMS_A_GROUP; i++)
+            sum += part[i];
+        lse[2 * GROUP(0)] = max;
+        lse[2 * GROUP(0) + 1] = log(sum);
+    }
+}
+
+KERNEL void best_head(GLOBAL const float *logit, int stride, int n_head, int normed,
+                      GLOBAL const float *lse, GLOBAL float *best, long n)
+{
+    const long j = THREAD();
+    float most = -INFINITY;
+
+    if (j >= n)
+        return;
+    for (int h = 0; h < n_head; h++) {
+        float x = logit[(long)h * stride + j];
+        if (normed)
+            x = x - lse[2 * h] - lse[2 * h + 1];
+        most = h && most > x ? most : x;
+    }
+    best[j] = most;
+}
+
+/* An unsigned integer with the order of the floats; -0 and 0 are equal. */
+static uint order_key(float x)
+{
+    const uint u = AS_UINT(x + 0.0f);
+
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* The k-th largest key is the largest one that k entries reach, found bit by bit; then each item
+ * writes what its stretch of entries has of it. One group. */
+KERNEL void topk(GLOBAL const float *x, int n, int k, GLOBAL int *idx)
+{
+    LOCAL int part[ITEMS_A_GROUP], same_[ITEMS_A_GROUP];
+    const int item = ITEM(), a_stretch = (n + ITEMS_A_GROUP - 1) / ITEMS_A_GROUP;
+    const int from = item * a_stretch < n ? item * a_stretch : n;
+    const int to = from + a_stretch < n ? from + a_stretch : n;
+    uint kth = 0;
+    int above = 0, same = 0, n_same, at = 0, sames = 0;
+
+    for (uint bit = 0x80000000u; bit; bit >>= 1) {
+        int count = 0;
+        for (int i = from; i < to; i++)
+            count += order_key(x[i]) >= (kth | bit);
+        part[item] = count;
+        BARRIER();
+        count = 0;
+        for (int i = 0; i < ITEMS_A_GROUP; i++)
+            count += part[i];
+        BARRIER();
+        if (count >= k)
+            kth |= bit;
+    }
+    for (int i = from; i < to; i++) {
+        above += order_key(x[i]) > kth;
+        same += order_key(x[i]) == kth;
+    }
+    part[item] = above;
+    same_[item] = same;
+    BARRIER();
+    n_same = k;
+    for (int i = 0; i < ITEMS_A_GROUP; i++)
+        n_same -= part[i];
+    for (int i = 0; i < item; i++) {
+        at += part[i];
+        sames += same_[i];
+    }
+    at += sames < n_same ? sames : n_same;
+    for (int i = from; i < to; i++) {
+        const uint key = order_key(x[i]);
+        if (key > kth || (key == kth && sames++ < n_same))
+            idx[at++] = i;
+    }
+}
+
+/* Row GROUP(0) of x: the row of y with the largest dot product, the lower index of equals */
+KERNEL void nearest(GLOBAL const float *x, GLOBAL const float *y, int m, int hd, GLOBAL int *idx,
+                    GLOBAL float *dot_)
+{
+    LOCAL float most_[ITEMS_A_GROUP];
+    LOCAL int at_[ITEMS_A_GROUP];
+    GLOBAL const float *q = x + (long)GROUP(0) * hd;
+    const int item = ITEM();
+    float most = -INFINITY;
+    int at = m;
+
+    for (int j = item; j < m; j += ITEMS_A_GROUP) {
+        float sum = 0.0f;
+        for (int c = 0; c < hd; c++)
+            sum += q[c] * y[(long)j * hd + c];
+        if (sum > most) {
+            most = sum;
+            at = j;
+        }
+    }
+    most_[item] = most;
+    at_[item] = at;
+    BARRIER();
+    if (item == 0) {
+        for (int i = 1; i < ITEMS_A_GROUP; i++)
+            if (most_[i] > most || (most_[i] == most && at_[i] < at)) {
+                most = most_[i];
+                at = at_[i];
+            }
+        idx[GROUP(0)] = at;
+        dot_[GROUP(0)] = most;
+    }
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* vector.cl - norms, rotation, gates, sums and joins of rows, stored forms of keys and values. */
+
+#define NORM_ITEMS 64
+
+/* Row GROUP(0) of token GROUP(1) */
+KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int n, int x_stride,
+                    GLOBAL float *y, int y_stride)
+{
+    LOCAL float part[NORM_ITEMS];
+    GLOBAL const float *from = x + (long)GROUP(1) * x_stride + (long)GROUP(0) * n;
+    GLOBAL float *to = y + (long)GROUP(1) * y_stride + (long)GROUP(0) * n;
+    const int item = ITEM();
+    float sum = 0.0f, r;
+
+    for (int i = item; i < n; i += NORM_ITEMS)
+        sum += from[i] * from[i];
+    part[item] = sum;
+    BARRIER();
+    sum = 0.0f;
+    for (int i = 0; i < NORM_ITEMS; i++)
+        sum += part[i];
+    r = 1.0f / sqrt(sum / (float)n + eps);
+    for (int i = item; i < n; i += NORM_ITEMS)
+        to[i] = from[i] * r * w[i];
+}
+
+/* The same with the mean taken off and a bias, which may be NULL */
+KERNEL void layernorm(GLOBAL const float *x, GLOBAL const float *w, GLOBAL const float *b,
+                      float eps, int n, int x_stride, GLOBAL float *y, int y_stride)
+{
+    LOCAL float part[NORM_ITEMS];
+    GLOBAL const float *from = x + (long)GROUP(1) * x_stride + (long)GROUP(0) * n;
+    GLOBAL float *to = y + (long)GROUP(1) * y_stride + (long)GROUP(0) * n;
+    const int item = ITEM();
+    float sum = 0.0f, mean = 0.0f, r;
+
+    for (int i = item; i < n; i += NORM_ITEMS)
+        sum += from[i];
+    part[item] = sum;
+    BARRIER();
+    for (int i = 0; i < NORM_ITEMS; i++)
+        mean += part[i];
+    mean /= (float)n;
+    BARRIER();
+    sum = 0.0f;
+    for (int i = item; i < n; i += NORM_ITEMS)
+        sum += (from[i] - mean) * (from[i] - mean);
+    part[item] = sum;
+    BARRIER();
+    sum = 0.0f;
+    for (int i = 0; i < NORM_ITEMS; i++)
+        sum += part[i];
+    r = 1.0f / sqrt(sum / (float)n + eps);
+    for (int i = item; i < n; i += NORM_ITEMS)
+        to[i] = (from[i] - mean) * r * w[i] + (b ? b[i] : 0.0f);
+}
+
+/* One pair of numbers of a head; half_turn: the pair is half of n_rot apart */
+KERNEL void rope(GLOBAL float *x, int n_head, int hd, int stride, int n_rot, int half_turn,
+                 GLOBAL const float *cs, long n)
+{
+    const long i = THREAD();
+    const int half_rot = n_rot / 2;
+    const int pair = (int)(i % half_rot), head = (int)(i / half_rot % n_head);
+    const long tok = i / half_rot / n_head;
+    GLOBAL float *v = x + tok * stride + (long)head * hd;
+    const int a = half_turn ? pair : 2 * pair, b = half_turn ? pair + half_rot : 2 * pair + 1;
+    float c, s, p, q;
+
+    if (i >= n)
+        return;
+    c = cs[2 * (tok * half_rot + pair)];
+    s = cs[2 * (tok * half_rot + pair) + 1];
+    p = v[a];
+    q = v[b];
+    v[a] = p * c - q * s;
+    v[b] = p * s + q * c;
+}
+
+/* act as enum act_kind; up NULL: act(gate) */
+KERNEL void glu(GLOBAL float *gate, GLOBAL const float *up, int act, long n)
+{
+    const long i = THREAD();
+    float g, u;
+
+    if (i >= n)
+        return;
+    g = gate[i];
+    u = up ? up[i] : 1.0f;
+    if (act == 0) {
+        g = g / (1.0f + exp(-g));
+    } else if (act == 1) { /* (1 + tanh(x)) / 2 is 1 / (1 + e^-2x) */
+        g = g / (1.0f + exp(-2.0f * 0.79788456080286535588f * (g + 0.044715f * g * g * g)));
+    } else if (act == 2) { /* (1 + erf(x)) / 2 is erfc(-x) / 2 */
+        g = 0.5f * g * erfc(-0.70710678118654752440f * g);
+    } else {
+        g = fmin(g, 7.0f);
+        g = g / (1.0f + exp(-1.702f * g));
+        u = fmax(fmin(u, 7.0f), -7.0f) + 1.0f;
+    }
+    gate[i] = g * u;
+}
+
+KERNEL void add(GLOBAL float *y, GLOBAL const float *x, float a, long n)
+{
+    const long i = THREAD();
+
+    if (i < n)
+        y[i] += a * x[i];
+}
+
+KERNEL void scale(GLOBAL float *x, float a, float cap, long n)
+{
+    const long i = THREAD();
+
+    if (i < n)
+        x[i] = cap > 0.0f ? cap * tanh(a * x[i] / cap) : a * x[i];
+}
+
+#define JOIN_ITEMS 32
+
+/* Joins row GROUP(0) of n_part parts, at strides in floats -> the first part's row */
+KERNEL void join(GLOBAL float *out, GLOBAL float *lse, GLOBAL const float *out2,
+                 GLOBAL const float *lse2, int n_part, long out_stride, long lse_stride, int hd)
+{
+    const long r = GROUP(0);
+    const int item = ITEM();
+    float m = lse[r], sum, first;
+
+    for (int p = 0; p < n_part; p++)
+        m = fmax(m, lse2[p * lse_stride + r]);
+    first = m > -INFINITY ? exp(lse[r] - m) : 1.0f;
+    sum = first;
+    for (int p = 0; p < n_part; p++)
+        sum += m > -INFINITY ? exp(lse2[p * lse_stride + r] - m) : 0.0f;
+    for (int c = item; c < hd; c += JOIN_ITEMS) {
+        float x = first * out[r * hd + c];
+        for (int p = 0; p < n_part; p++)
+            x += (m > -INFINITY ? exp(lse2[p * lse_stride + r] - m) : 0.0f) *
+                 out2[p * out_stride + r * hd + c];
+        out[r * hd + c] = x / sum;
+    }
+    BARRIER();
+    if (item == 0)
+        lse[r] = m + log(sum);
+}
+
+/* Row GROUP(0) gets one more entry of value 0, with its head's logit. */
+KERNEL void sink(GLOBAL float *out, GLOBAL float *lse, GLOBAL const float *sink_, int n_head,
+                 int hd)
+{
+    const long r = GROUP(0);
+    const int item = ITEM();
+    const float x = sink_[r % n_head], old = lse[r], m = fmax(old, x);
+    const float all = m + log(exp(old - m) + exp(x - m)), keep = exp(old - all);
+
+    for (int c = item; c < hd; c += JOIN_ITEMS)
+        out[r * hd + c] *= keep;
+    BARRIER();
+    if (item == 0)
+        lse[r] = all;
+}
+
+/* ---- stored forms: to nearest, ties to even, with the bits of src/gguf/half.c ---- */
+
+static uint f16_bits(float f)
+{
+    const uint u = AS_UINT(f), sign = u >> 16 & 0x8000u;
+    uint mag = u & 0x7fffffffu;
+
+    if (mag > 0x7f800000u)
+        return sign | 0x7e00u | (mag >> 13 & 0x1ffu);
+    if (mag >= 0x477ff000u)
+        return sign | 0x7c00u;
+    if (mag < 0x38800000u)
+        return sign | (AS_UINT(AS_FLOAT(mag) + 0.5f) - 0x3f000000u);
+    mag -= 112u << 23;
+    return sign | (mag + 0xfffu + (mag >> 13 & 1u)) >> 13;
+}
+
+static uint bf16_bits(float f)
+{
+    const uint u = AS_UINT(f);
+
+    return (u & 0x7fffffffu) > 0x7f800000u ? (u >> 16 | 0x40u)
+                                           : (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+}
+
+static void put16(GLOBAL uchar *p, uint v)
+{
+    p[0] = (uchar)(v & 255u);
+    p[1] = (uchar)(v >> 8);
+}
+
+static void encode_q8_0(GLOBAL const float *x, GLOBAL uchar *p)
+{
+    float most = 0.0f, d, inv;
+
+    for (int i = 0; i < 32; i++)
+        most = fmax(most, fabs(x[i]));
+    d = most / 127.0f;
+    inv = d > 0.0f ? 1.0f / d : 0.0f;
+    put16(p, f16_bits(d));
+    for (int i = 0; i < 32; i++)
+        p[2 + i] = (uchar)(char)rint(x[i] * inv);
+}
+
+/* One number of row i / hd, or one block of 32 of q8_0; type as enum kv_type */
+KERNEL void encode(int type, GLOBAL const float *x, int stride, int hd, GLOBAL uchar *rows, long n)
+{
+    const long i = THREAD();
+    const int a_row = type == 3 ? hd / 32 : hd;
+    const long row = i / a_row, c = i % a_row;
+    GLOBAL const float *from = x + row * stride + (type == 3 ? 32 * c : c);
+
+    if (i >= n)
+        return;
+    if (type == 0)
+        ((GLOBAL float *)rows)[i] = *from;
+    else if (type == 1)
+        put16(rows + 2 * i, f16_bits(*from));
+    else if (type == 2)
+        put16(rows + 2 * i, bf16_bits(*from));
+    else
+        encode_q8_0(from, rows + 34 * i);
+}
+
+/* One number */
+KERNEL void decode(int type, bytes_t rows, GLOBAL const int *idx, int hd, GLOBAL float *y, long n)
+{
+    const long i = THREAD();
+    const long j = i / hd, c = i % hd;
+    long row;
+
+    if (i >= n)
+        return;
+    row = idx ? idx[j] : j;
+    if (type == 0)
+        y[i] = load_f32(rows + 4 * (row * hd + c));
+    else if (type == 1)
+        y[i] = load_f16(rows + 2 * (row * hd + c));
+    else if (type == 2)
+        y[i] = load_bf16(rows + 2 * (row * hd + c));
+    else {
+        bytes_t p = rows + 34 * (row * (hd / 32) + c / 32);
+        y[i] = (float)(char)p[2 + c % 32] * load_f16(p);
+    }
+}

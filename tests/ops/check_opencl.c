@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/* check_opencl.c - an OpenCL device: products of every element type, its limits and failures, and
+ * sessions whose rows are all mirrored, partly, or hardly. */
+#include <dirent.h>
+#include <unistd.h>
+
+#include "against_ref.h"
+#include "engine/session.h"
+#include "kit/folder.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+#include "par/affinity.h"
+
+static struct device *open_with(const struct device_want *want)
+{
+    const struct team_params team = { .n_threads = 2 };
+    struct device *d;
+
+    ck_assert_msg(!cb_device_open_team("opencl", &team, want, &d), "%s", cb_error());
+    return d;
+}
+
+/* ---- products ---- */
+
+static struct weight random_weight(enum dtype t, int n_in, int n_out)
+{
+    const size_t row = cb_row_bytes(t, n_in);
+    struct weight w = { .name = "w", .type = t, .n_in = n_in, .n_out = n_out };
+    uint8_t *raw = malloc(row * (size_t)n_out);
+
+    for (int i = 0; i < n_out; i++) {
+        float *x = floats(n_in);
+        cb_dtype[t].from_f32(x, raw + (size_t)i * row, n_in);
+        free(x);
+    }
+    w.raw = raw;
+    return w;
+}
+
+/* x and y lie in the host's memory, or on the device */
+static void one_product(struct weight *w, int n_tok, int add, int act16, int on)
+{
+    const int stride = w->n_out + 3;
+    const size_t n_x = (size_t)n_tok * w->n_in, n_y = (size_t)n_tok * stride;
+    float *x = floats(n_x), *bias = floats(w->n_out), *y = floats(n_y), *want = copy(y, n_y);
+    float *dx = x, *dy = y;
+    struct mm m = { w, add ? NULL : bias, want, stride, add, act16 };
+    struct weight plain = *w;
+    char what[96];
+
+    plain.packed = NULL;
+    m.w = &plain;
+    ref->ops->matmul(ref, &m, 1, x, n_tok);
+    if (on) {
+        ck_assert_ptr_nonnull(dx = cb_device_alloc(dev, n_x, sizeof *dx));
+        ck_assert_ptr_nonnull(dy = cb_device_alloc(dev, n_y, sizeof *dy));
+        cb_device_copy(dev, dx, x, n_x * sizeof *x);
+        cb_device_copy(dev, dy, y, n_y * sizeof *y);
+    }
+    m.w = w;
+    m.y = dy;
+    dev->ops->matmul(dev, &m, 1, dx, n_tok);
+    if (on) {
+        cb_device_copy(dev, y, dy, n_y * sizeof *y);
+        cb_device_free(dev, dx), cb_device_free(dev, dy);
+    }
+    ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
+    snprintf(what, sizeof what, "%s %d x %d, %d tokens, add %d, act16 %d", cb_dtype[w->type].name,
+             w->n_out, w->n_in, n_tok, add, act16);
+    same(what, y, want, n_y, 2e-5f);
+    free(x), free(bias), free(y), free(want);
+}
+
+START_TEST(products)
+{
+    static const int outs[] = { 1, 33, 70 }, toks[] = { 1, 3, 8, 9, 40 };
+    const enum dtype t = (enum dtype)_i;
+
+    dev = open_with(NULL);
+    for (int o = 0; o < 3; o++) {
+        struct weight w = random_weight(t, cb_dtype[t].block == 1 ? 77 : 512, outs[o]);
+        ck_assert_msg(!dev->ops->load(dev, &w), "%s", cb_error());
+        for (int n = 0; n < 5; n++)
+            one_product(&w, toks[n], n % 2, toks[n] < 9 && n % 3, (n + o) % 2);
+        dev->ops->unload(dev, &w);
+        free((void *)(uintptr_t)w.raw);
+    }
+}
+END_TEST
+
+/* A token's 16-bit product has the same bits in any batch. */
+START_TEST(batches)
+{
+    enum { IN = 512, OUT = 60, TOK = 19 };
+    struct weight w = random_weight(DT_Q4_K, IN, OUT);
+    float *x = floats(TOK * IN), *all = poisoned(TOK * OUT), *one = poisoned(OUT);
+    struct mm m = { &w, NULL, all, OUT, 0, 1 };
+
+    dev = open_with(NULL);
+    ck_assert(!dev->ops->load(dev, &w));
+    dev->ops->matmul(dev, &m, 1, x, TOK);
+    m.y = one;
+    for (int t = 0; t < TOK; t++) {
+        dev->ops->matmul(dev, &m, 1, x + t * IN, 1);
+        ck_assert_mem_eq(one, all + t * OUT, OUT * sizeof *one);
+    }
+    dev->ops->unload(dev, &w);
+    free(x), free(all), free(one), free((void *)(uintptr_t)w.raw);
+}
+END_TEST
+
+/* Weights beyond the working set are the CPU's; many tokens are multiplied here all the same. */
+START_TEST(weights_that_do_not_fit)
+{
+    enum { N = 6 };
+    const struct device_want want = { .working_set = 4 << 20 };
+    struct weight w[N];
+
+    dev = open_with(&want);
+    ck_assert_int_ge(dev->ops->reserve(dev, 100, 512, 1000, 4, 64, 64), 0);
+    for (int i = 0; i < N; i++) {
+        w[i] = random_weight(DT_Q8_0, 512, 1000); /* 0.5 MiB each */
+        ck_assert_msg(!dev->ops->load(dev, &w[i]), "%s", cb_error());
+    }
+    ck_assert_uint_lt(cb_device_traffic(dev).weights_bytes, 6 * cb_row_bytes(DT_Q8_0, 512) * 1000);
+    for (int i = 0; i < N; i++) {
+        /* the CPU rounds activations to 8 bits, so only products on the device are as exact */
+        one_product(&w[i], 100, 0, 0, 0);
+        ck_assert_uint_le(cb_device_traffic(dev).peak_bytes, want.working_set);
+    }
+    for (int i = 0; i < N; i++) {
+        dev->ops->unload(dev, &w[i]);
+        free((void *)(uintptr_t)w[i].raw);
+    }
+    ck_assert_uint_eq(cb_device_traffic(dev).weights_bytes, 0);
+}
+END_TEST
+
+/* ---- failures ---- */
+
+START_TEST(too_much_memory)
+{
+    const struct device_want want = { .working_set = 4 << 20 };
+    void *p;
+
+    dev = open_with(&want);
+    ck_assert_ptr_null(cb_device_alloc(dev, 5, 1 << 20));
+    ck_assert_msg(strstr(cb_error(), "opencl:0: out of memory"), "%s", cb_error());
+    ck_assert_ptr_nonnull(p = cb_device_alloc(dev, 3, 1 << 20)); /* it still works */
+    cb_device_free(dev, p);
+    ck_assert_uint_le(cb_device_traffic(dev).peak_bytes, want.working_set);
+}
+END_TEST
+
+/* An operand that finds no room: the wait says so, once, and the device goes on. */
+START_TEST(an_op_that_fails)
+{
+    const struct device_want want = { .working_set = 1 << 20 };
+    const size_t n = 1 << 20;
+    float *x = floats(n), *y = floats(n);
+
+    dev = open_with(&want);
+    dev->ops->add(dev, y, x, 1, n);
+    ck_assert_int_eq(cb_device_wait(dev), CB_ENOMEM);
+    ck_assert_msg(strstr(cb_error(), "device opencl:0"), "%s", cb_error());
+    ck_assert_int_eq(cb_device_wait(dev), 0);
+    x[0] = 1, y[0] = 2;
+    dev->ops->add(dev, y, x, 1, 1);
+    ck_assert_int_eq(cb_device_wait(dev), 0);
+    ck_assert_float_eq(y[0], 3);
+    free(x), free(y);
+}
+END_TEST
+
+START_TEST(refused)
+{
+    const struct team_params team = { .n_threads = 1 };
+    const struct device_want little = { .working_set = 1000 };
+    struct device *d;
+
+    ck_assert_int_eq(cb_device_open_team("opencl:99", &team, NULL, &d), CB_EARG);
+    ck_assert_msg(strstr(cb_error(), "opencl:99"), "%s", cb_error());
+    ck_assert_int_eq(cb_device_open_team("opencl:x", &team, NULL, &d), CB_EARG);
+    ck_assert_int_eq(cb_device_open_team("opencl", &team, &little, &d), CB_EARG);
+    ck_assert_int_eq(cb_device_open_team("cpu", &team, &little, &d), CB_EARG);
+}
+END_TEST
+
+/* What is compiled is kept; a damaged file counts as none. */
+START_TEST(kernel_cache)
+{
+    const char *dir = cb_folder_make("kernels.tmp");
+    const struct device_want want = { .cache_dir = dir };
+    struct dirent *e;
+    int n = 0;
+    DIR *at;
+
+    for (int round = 0; round < 3; round++) {
+        float x = 1, y = 2;
+        dev = open_with(&want);
+        dev->ops->add(dev, &y, &x, 1, 1);
+        ck_assert_float_eq(y, 3);
+        cb_device_close(dev);
+        dev = NULL;
+        ck_assert_ptr_nonnull(at = opendir(dir));
+        for (n = 0; (e = readdir(at));)
+            if (strstr(e->d_name, ".bin")) {
+                char path[512];
+                n++;
+                snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+                ck_assert(round != 1 || !truncate(path, 100));
+                ck_assert(round != 2 || !unlink(path));
+            }
+        closedir(at);
+        ck_assert_int_gt(n, 0);
+    }
+    cb_folder_remove();
+}
+END_TEST
+
+/* ---- sessions ---- */
+
+enum { PROMPT = 900, SECOND = 70, ANSWER = 24 };
+
+static struct cb_model *model_of(const char *family, const char *device, uint64_t working_set)
+{
+    struct tiny tiny = cb_tiny_small(family);
+
+    tiny.hd = 32;
+    tiny.n_ctx = 1100;
+    return cb_toy_model_with(
+        &tiny,
+        &(struct cb_model_params){ .device = device, .n_threads = 2, .working_set = working_set });
+}
+
+/* The logits after each feed */
+static float *answer(struct cb_model *m, const char *policy, const char *prefill, const char *kv,
+                     struct cb_memory *mem)
+{
+    const struct cb_session_params p = {
+        .n_ctx = 1024, .chunk = 64, .type_k = kv, .type_v = kv, .policy = policy, .prefill = prefill
+    };
+    const int32_t *text = cb_toy_text(m);
+    const size_t n_vocab = (size_t)cb_n_vocab(m);
+    float *out = malloc((ANSWER + 2) * n_vocab * sizeof *out);
+    int32_t all[PROMPT + SECOND];
+    struct cb_session *s;
+
+    for (int i = 0; i < PROMPT + SECOND; i++)
+        all[i] = text[i % TOY_TEXT];
+    cb_toy_ok(cb_session_open(m, &p, &s));
+    cb_toy_ok(cb_session_prefill(s, all, PROMPT, NULL));
+    memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
+    cb_toy_ok(cb_session_prefill(s, all + PROMPT, SECOND, NULL));
+    memcpy(out + n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    for (int i = 0; i < ANSWER; i++) {
+        cb_toy_ok(cb_session_decode(s, text[i]));
+        memcpy(out + (size_t)(i + 2) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    }
+    cb_session_memory(s, mem);
+    cb_session_close(s);
+    return out;
+}
+
+/* The largest difference of two answers' logits, as a share of the largest logit */
+static double apart(struct cb_model *m, const float *a, const float *b)
+{
+    const size_t n = (ANSWER + 2) * (size_t)cb_n_vocab(m);
+    double most = 0, size = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        ck_assert(isfinite(a[i]));
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+        size = fmax(size, fabs((double)b[i]));
+    }
+    return most / size;
+}
+
+static const struct {
+    const char *policy, *prefill, *kv;
+} cases[] = {
+    { "full", NULL, "f16" },
+    { "full", NULL, "q8_0" },
+    { "full", NULL, "f32" },
+    { "full", NULL, "kivi4:32" },
+    { "streamingllm:budget=256,positions=rolled", NULL, "bf16" },
+    { "h2o:budget=256", NULL, "f16" },
+    { "tova:budget=256", NULL, "f16" },
+    { "snapkv:budget=256", NULL, "f16" },
+    { "snapkv:budget=256", NULL, "kivi2:32" },
+    { "d2o:budget=256", NULL, "f16" },
+    { "pod:sinks=4,recent=64", NULL, "f16" },
+    { "omnikv:filter=0,budget=128", NULL, "f16" },
+    { "full", "omnikv:filter=0,chunk=128,ratio=0.5", "f16" },
+};
+
+/* Each policy: all rows on the device, and a working set that holds few of them */
+START_TEST(policies)
+{
+    static const char *const family[] = { "llama", "mistral" };
+
+    for (int f = 0; f < 2; f++) {
+        struct cb_model *plain = model_of(family[f], "ref", 0);
+        struct cb_memory mem;
+        float *want = answer(plain, cases[_i].policy, cases[_i].prefill, cases[_i].kv, &mem);
+        ck_assert_uint_eq(mem.device_limit_bytes, 0);
+        for (int little = 0; little < 2; little++) {
+            const uint64_t set = little ? 3 << 19 : 0;
+            struct cb_model *m = model_of(family[f], "opencl", set);
+            float *got = answer(m, cases[_i].policy, cases[_i].prefill, cases[_i].kv, &mem);
+            const double off = apart(m, got, want);
+            /* a code of two bits that rounds the other way is a large step */
+            const double tol = strstr(cases[_i].kv, "kivi2")   ? 0.06
+                               : strstr(cases[_i].kv, "kivi4") ? 1e-2
+                                                               : 2e-3;
+            ck_assert_msg(off < tol, "%s, %s %s, working set %d: off by %g", family[f],
+                          cases[_i].policy, cases[_i].kv, (int)set, off);
+            ck_assert_uint_le(mem.device_peak_bytes, mem.device_limit_bytes);
+            ck_assert(little || mem.device_rows > 0);
+            free(got);
+            cb_model_close(m);
+        }
+        free(want);
+        cb_model_close(plain);
+    }
+}
+END_TEST
+
+/* In a working set that holds a part of the rows, both sides read some. */
+START_TEST(both_read)
+{
+    struct cb_memory mem;
+    struct cb_model *plain = model_of("llama", "ref", 0), *m = model_of("llama", "opencl", 3 << 19);
+    float *want = answer(plain, "full", NULL, "f32", &mem);
+    float *got = answer(m, "full", NULL, "f32", &mem);
+
+    ck_assert_double_lt(apart(m, got, want), 1e-4);
+    ck_assert_uint_gt(mem.host_rows, 0);
+    ck_assert_uint_gt(mem.device_rows, 0);
+    ck_assert_uint_lt(mem.device_kv_bytes, mem.kv_bytes);
+    free(want), free(got);
+    cb_model_close(plain);
+    cb_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("opencl");
+    TCase *tc = tcase_create("opencl");
+    SRunner *run;
+    int failed;
+
+    if (!cb_isa_has_opencl())
+        return CB_SKIPPED;
+    tcase_set_timeout(tc, 300);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_loop_test(tc, products, 0, DT_COUNT);
+    tcase_add_test(tc, batches);
+    tcase_add_test(tc, weights_that_do_not_fit);
+    tcase_add_test(tc, too_much_memory);
+    tcase_add_test(tc, an_op_that_fails);
+    tcase_add_test(tc, refused);
+    tcase_add_test(tc, kernel_cache);
+    tcase_add_loop_test(tc, policies, 0, sizeof cases / sizeof *cases);
+    tcase_add_test(tc, both_read);
+    suite_add_tcase(s, tc);
+    run = srunner_create(s);
+    srunner_run_all(run, CK_ENV);
+    failed = srunner_ntests_failed(run);
+    srunner_free(run);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
