@@ -118,7 +118,7 @@ CONVERSATIONS = [{**SPECIAL, **c} for c in (
     {"messages": [U1, BOTH, RESULT, {**RESULT, "tool_call_id": "abcdefgh2"}], "tools": TOOLS,
      "add_generation_prompt": True},
     {"messages": [U1, CALLS, RESULT], "tools": TOOLS, "add_generation_prompt": True,
-     "tools_in_user_message": False, "documents": [{"text": "один"}, {"text": "δύο"}],
+     "tools_in_system": True, "documents": [{"text": "один"}, {"text": "δύο"}],
      "controls": {"citations": True}},
     {"messages": [PARTS], "add_generation_prompt": True},
 )]
