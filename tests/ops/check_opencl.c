@@ -6,6 +6,7 @@
 
 #include "against_ref.h"
 #include "engine/session.h"
+#include "kit/blocks.h"
 #include "kit/folder.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -28,23 +29,28 @@ static struct weight random_weight(enum dtype t, int n_in, int n_out)
     struct weight w = { .name = "w", .type = t, .n_in = n_in, .n_out = n_out };
     uint8_t *raw = malloc(row * (size_t)n_out);
 
-    for (int i = 0; i < n_out; i++) {
+    for (int i = 0; t < DT_ENCODED && i < n_out; i++) {
         float *x = floats(n_in);
         cb_dtype[t].from_f32(x, raw + (size_t)i * row, n_in);
         free(x);
     }
+    for (size_t i = 0; t >= DT_ENCODED && i < row * (size_t)n_out; i++)
+        raw[i] = (uint8_t)below(256);
+    for (size_t i = 0; t >= DT_ENCODED && i < row * (size_t)n_out; i += cb_dtype[t].block_bytes)
+        cb_block_steps(t, raw + i, 0.05f, 0.1f);
     w.raw = raw;
     return w;
 }
 
-/* x and y lie in the host's memory, or on the device */
-static void one_product(struct weight *w, int n_tok, int add, int act16, int on)
+/* x and y lie in the host's memory, or on the device. Types that it cannot read are the
+ * CPU's, which rounds activations. */
+static void one_product(struct weight *w, int n_tok, int add, int bits, int on, float tolerance)
 {
     const int stride = w->n_out + 3;
     const size_t n_x = (size_t)n_tok * w->n_in, n_y = (size_t)n_tok * stride;
     float *x = floats(n_x), *bias = floats(w->n_out), *y = floats(n_y), *want = copy(y, n_y);
     float *dx = x, *dy = y;
-    struct mm m = { w, add ? NULL : bias, want, stride, add, act16 };
+    struct mm m = { w, add ? NULL : bias, want, stride, add, bits };
     struct weight plain = *w;
     char what[96];
 
@@ -65,9 +71,9 @@ static void one_product(struct weight *w, int n_tok, int add, int act16, int on)
         cb_device_free(dev, dx), cb_device_free(dev, dy);
     }
     ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
-    snprintf(what, sizeof what, "%s %d x %d, %d tokens, add %d, act16 %d", cb_dtype[w->type].name,
-             w->n_out, w->n_in, n_tok, add, act16);
-    same(what, y, want, n_y, 2e-5f);
+    snprintf(what, sizeof what, "%s %d x %d, %d tokens, add %d, %d bits", cb_dtype[w->type].name,
+             w->n_out, w->n_in, n_tok, add, bits);
+    same(what, y, want, n_y, tolerance);
     free(x), free(bias), free(y), free(want);
 }
 
@@ -81,7 +87,8 @@ START_TEST(products)
         struct weight w = random_weight(t, cb_dtype[t].block == 1 ? 77 : 512, outs[o]);
         ck_assert_msg(!dev->ops->load(dev, &w), "%s", cb_error());
         for (int n = 0; n < 5; n++)
-            one_product(&w, toks[n], n % 2, toks[n] < 9 && n % 3, (n + o) % 2);
+            one_product(&w, toks[n], n % 2, t >= DT_ENCODED || (toks[n] < 9 && n % 3) ? 16 : 0,
+                        (n + o) % 2, t < DT_ENCODED ? 2e-5f : 2e-2f);
         dev->ops->unload(dev, &w);
         free((void *)(uintptr_t)w.raw);
     }
@@ -94,7 +101,7 @@ START_TEST(batches)
     enum { IN = 512, OUT = 60, TOK = 19 };
     struct weight w = random_weight(DT_Q4_K, IN, OUT);
     float *x = floats(TOK * IN), *all = poisoned(TOK * OUT), *one = poisoned(OUT);
-    struct mm m = { &w, NULL, all, OUT, 0, 1 };
+    struct mm m = { &w, NULL, all, OUT, 0, 16 };
 
     dev = open_with(NULL);
     ck_assert(!dev->ops->load(dev, &w));
@@ -125,7 +132,7 @@ START_TEST(weights_that_do_not_fit)
     ck_assert_uint_lt(cb_device_traffic(dev).weights_bytes, 6 * cb_row_bytes(DT_Q8_0, 512) * 1000);
     for (int i = 0; i < N; i++) {
         /* the CPU rounds activations to 8 bits, so only products on the device are as exact */
-        one_product(&w[i], 100, 0, 0, 0);
+        one_product(&w[i], 100, 0, 0, 0, 2e-5f);
         ck_assert_uint_le(cb_device_traffic(dev).peak_bytes, want.working_set);
     }
     for (int i = 0; i < N; i++) {
