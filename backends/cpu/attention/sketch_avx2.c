@@ -78,6 +78,7 @@ INLINE __m256i four(const int8_t *w)
 INLINE void sum_eight(int m, int bits, int n, const uint8_t *code, const struct tile *t,
                       __m256i *sum)
 {
+    const int parts = bits == 2 ? 4 : 2; /* of a byte */
     const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1)), ones = _mm256_set1_epi16(1);
 
     UNROLL
@@ -87,13 +88,13 @@ INLINE void sum_eight(int m, int bits, int n, const uint8_t *code, const struct 
         const __m256i a = _mm256_loadu_si256((const void *)code);
         __m256i x[4];
         UNROLL
-        for (int k = 0; k < 8 / bits; k++)
+        for (int k = 0; k < parts; k++)
             x[k] = _mm256_and_si256(_mm256_srli_epi16(a, bits * k), mask);
         UNROLL
         for (int h = 0; h < m; h++) {
             __m256i s = _mm256_maddubs_epi16(x[0], four(t->w[h] + c));
             UNROLL
-            for (int k = 1; k < 8 / bits; k++)
+            for (int k = 1; k < parts; k++)
                 s = _mm256_add_epi16(s, _mm256_maddubs_epi16(x[k], four(t->w[h] + c + 4 * k)));
             sum[h] = _mm256_add_epi32(sum[h], _mm256_madd_epi16(s, ones));
         }

@@ -65,6 +65,7 @@ INLINE __m512i four(const int8_t *w)
 INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct tile *t,
                       int16_t *score, int stride)
 {
+    const int parts = bits == 2 ? 4 : 2; /* of a byte */
     const __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));
     const int shift = cb_sketch_shift(bits);
 
@@ -76,7 +77,7 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
         for (int c = 0; c < n; c += 32 / bits, code += 128) {
             const __m512i a = _mm512_loadu_si512(code), b = _mm512_loadu_si512(code + 64);
             UNROLL
-            for (int k = 0; k < 8 / bits; k++) {
+            for (int k = 0; k < parts; k++) {
                 const __m512i x =
                     _mm512_and_si512(_mm512_srli_epi16(a, (unsigned)(bits * k)), mask);
                 const __m512i y =
