@@ -7,6 +7,7 @@ libcore_la_SOURCES += \
 	backends/cpu/attention/prepack.c \
 	backends/cpu/attention/score.c \
 	backends/cpu/attention/sketch_form.h \
+	backends/cpu/attention/sketch_tile.h \
 	backends/cpu/attention/sketch_topk.c \
 	backends/cpu/attention/topk.c \
 	backends/cpu/cpu.c \

@@ -2,21 +2,11 @@
 /* sketch_avx2.c - scores by sketched keys with AVX2: codes are multiplied in pairs of channels of
  * eight tokens at a time, for up to eight query heads that share the unpacked codes. */
 #include <immintrin.h>
-#include <string.h>
 
 #include "cpu/vector/kern_vec.h"
-#include "device/sketch.h"
-#include "sketch_form.h"
+#include "sketch_tile.h"
 
-#define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
-
-enum { TILE = 8 }; /* most query heads whose sums are in registers */
-
-struct tile {
-    _Alignas(32) int8_t w[TILE][SKETCH_MAX_HD];
-    int16_t mult[TILE], base[TILE];
-};
 
 INLINE __m256 half(const uint16_t *x)
 {
@@ -65,6 +55,14 @@ INLINE void open_head(struct tile *t, int h, int bits, int n, const uint16_t *bl
     }
     t->mult[h] = (int16_t)cb_sketch_mult(bits, top);
     t->base[h] = (int16_t)cb_sketch_whole(tree(_mm256_add_ps(base[0], base[1])), INT16_MAX);
+}
+
+INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *block, const float *q)
+{
+    const int n = cb_sketch_pad(hd);
+
+    for (int h = 0; h < m; h++)
+        open_head(t, h, bits, n, (const uint16_t *)(const void *)block, q + h * n);
 }
 
 INLINE __m256i four(const int8_t *w)
@@ -124,55 +122,6 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
     }
 }
 
-INLINE void scan_some(int m, int bits, int n, const uint8_t *code, const struct tile *t,
-                      int16_t *score, int stride)
-{
-    switch (m) {
-    case 1:
-        scan_tile(1, bits, n, code, t, score, stride);
-        break;
-    case 2:
-        scan_tile(2, bits, n, code, t, score, stride);
-        break;
-    case 3:
-        scan_tile(3, bits, n, code, t, score, stride);
-        break;
-    case 4:
-        scan_tile(4, bits, n, code, t, score, stride);
-        break;
-    case 5:
-        scan_tile(5, bits, n, code, t, score, stride);
-        break;
-    case 6:
-        scan_tile(6, bits, n, code, t, score, stride);
-        break;
-    case 7:
-        scan_tile(7, bits, n, code, t, score, stride);
-        break;
-    default:
-        scan_tile(8, bits, n, code, t, score, stride);
-        break;
-    }
-}
-
-static void scan(int bits, int hd, const uint8_t *block, const float *q, int heads, int16_t *score,
-                 int stride)
-{
-    const int n = cb_sketch_pad(hd);
-    const uint8_t *code = block + (size_t)n * 4;
-    struct tile t;
-
-    for (int h = 0; h < heads; h += TILE, score += TILE * stride) {
-        const int m = heads - h < TILE ? heads - h : TILE;
-        for (int i = 0; i < m; i++, q += n)
-            open_head(&t, i, bits, n, (const uint16_t *)(const void *)block, q);
-        if (bits == 2)
-            scan_some(m, 2, n, code, &t, score, stride);
-        else
-            scan_some(m, 4, n, code, &t, score, stride);
-    }
-}
-
 /* Eight weights: the table by the lowest 5 bits, shifted down by the others */
 INLINE __m256i weights(__m256i below, const int32_t *table)
 {
@@ -223,19 +172,6 @@ static void rank(const int16_t *score, int stride, const int16_t *lse, int heads
     }
 }
 
-static int pick_some(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
-{
-    int out = 0;
-
-    for (int j = 0; j < n; j++) {
-        if (x[j] > limit || (x[j] == limit && *n_equal <= 0))
-            continue;
-        *n_equal -= x[j] == limit;
-        idx[out++] = from + j;
-    }
-    return out;
-}
-
 /* Most vectors have nothing at or below the limit. Ranks are below 2^15: signed comparison does. */
 static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
 {
@@ -245,9 +181,9 @@ static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int
     for (; j + 16 <= n; j += 16) {
         const __m256i r = _mm256_loadu_si256((const void *)(x + j));
         if (_mm256_movemask_epi8(_mm256_cmpgt_epi16(y, r)))
-            out += pick_some(x + j, 16, limit, n_equal, from + j, idx + out);
+            out += cb_sketch_pick(x + j, 16, limit, n_equal, from + j, idx + out);
     }
-    return out + pick_some(x + j, n - j, limit, n_equal, from + j, idx + out);
+    return out + cb_sketch_pick(x + j, n - j, limit, n_equal, from + j, idx + out);
 }
 
 const struct kern_sketch cb_sketch_kern_avx2 = { scan, weigh, rank, pick };

@@ -2,21 +2,11 @@
 /* sketch_avx512.c - scores by sketched keys with AVX-512 and VNNI: codes are multiplied four
  * channels of 16 tokens at a time, for up to eight query heads that share the unpacked codes. */
 #include <immintrin.h>
-#include <string.h>
 
 #include "cpu/vector/kern_vec.h"
-#include "device/sketch.h"
-#include "sketch_form.h"
+#include "sketch_tile.h"
 
-#define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-
-enum { TILE = 8 }; /* most query heads whose sums are in registers */
-
-struct tile {
-    _Alignas(64) int8_t w[TILE][SKETCH_MAX_HD];
-    int16_t mult[TILE], base[TILE];
-};
 
 INLINE __m512 half(const uint16_t *x)
 {
@@ -52,6 +42,14 @@ INLINE void open_head(struct tile *t, int h, int bits, int n, const uint16_t *bl
     }
     t->mult[h] = (int16_t)cb_sketch_mult(bits, top);
     t->base[h] = (int16_t)cb_sketch_whole(tree(base), INT16_MAX);
+}
+
+INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *block, const float *q)
+{
+    const int n = cb_sketch_pad(hd);
+
+    for (int h = 0; h < m; h++)
+        open_head(t, h, bits, n, (const uint16_t *)(const void *)block, q + h * n);
 }
 
 INLINE __m512i four(const int8_t *w)
@@ -98,55 +96,6 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
             _mm512_storeu_si512(score + h * stride + g,
                                 _mm512_adds_epi16(x, _mm512_set1_epi16(t->base[h])));
         }
-    }
-}
-
-INLINE void scan_some(int m, int bits, int n, const uint8_t *code, const struct tile *t,
-                      int16_t *score, int stride)
-{
-    switch (m) {
-    case 1:
-        scan_tile(1, bits, n, code, t, score, stride);
-        break;
-    case 2:
-        scan_tile(2, bits, n, code, t, score, stride);
-        break;
-    case 3:
-        scan_tile(3, bits, n, code, t, score, stride);
-        break;
-    case 4:
-        scan_tile(4, bits, n, code, t, score, stride);
-        break;
-    case 5:
-        scan_tile(5, bits, n, code, t, score, stride);
-        break;
-    case 6:
-        scan_tile(6, bits, n, code, t, score, stride);
-        break;
-    case 7:
-        scan_tile(7, bits, n, code, t, score, stride);
-        break;
-    default:
-        scan_tile(8, bits, n, code, t, score, stride);
-        break;
-    }
-}
-
-static void scan(int bits, int hd, const uint8_t *block, const float *q, int heads, int16_t *score,
-                 int stride)
-{
-    const int n = cb_sketch_pad(hd);
-    const uint8_t *code = block + (size_t)n * 4;
-    struct tile t;
-
-    for (int h = 0; h < heads; h += TILE, score += TILE * stride) {
-        const int m = heads - h < TILE ? heads - h : TILE;
-        for (int i = 0; i < m; i++, q += n)
-            open_head(&t, i, bits, n, (const uint16_t *)(const void *)block, q);
-        if (bits == 2)
-            scan_some(m, 2, n, code, &t, score, stride);
-        else
-            scan_some(m, 4, n, code, &t, score, stride);
     }
 }
 

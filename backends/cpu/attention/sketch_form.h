@@ -64,4 +64,20 @@ static inline int16_t cb_sketch_score(const struct sketch_form *f, int x)
     return cb_sketch_clamp(f->base + ((cb_sketch_clamp(x) * f->mult + 0x4000) >> 15));
 }
 
+/* Entries whose rank is below `limit`, and the first *n_equal of those at it -> from + their
+ * indices; returns how many. */
+static inline int cb_sketch_pick(const uint16_t *x, int n, int limit, int *n_equal, int from,
+                                 int32_t *idx)
+{
+    int out = 0;
+
+    for (int j = 0; j < n; j++) {
+        if (x[j] > limit || (x[j] == limit && *n_equal <= 0))
+            continue;
+        *n_equal -= x[j] == limit;
+        idx[out++] = from + j;
+    }
+    return out;
+}
+
 #endif

@@ -2,22 +2,32 @@
 /* sketch_neon.c - scores by sketched keys with NEON's dot products: codes are multiplied four
  * channels of four tokens at a time, for up to eight query heads that share the unpacked codes. */
 #include <arm_neon.h>
-#include <string.h>
 
 #include "cpu/vector/kern_vec.h"
-#include "device/sketch.h"
-#include "sketch_form.h"
+#include "sketch_tile.h"
 
-#define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
-
-enum { TILE = 8 }; /* most query heads whose sums are in registers */
 
 INLINE int8x16_t four(const int8_t *w)
 {
     int32_t x;
     memcpy(&x, w, sizeof x);
     return vreinterpretq_s8_s32(vdupq_n_s32(x));
+}
+
+INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *block, const float *q)
+{
+    const int n = cb_sketch_pad(hd);
+    float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD];
+    struct sketch_form f;
+
+    cb_sketch_steps(hd, block, step, min);
+    for (int h = 0; h < m; h++) {
+        cb_sketch_form(&f, bits, q + h * n, n, step, min);
+        memcpy(t->w[h], f.w, (size_t)n);
+        t->mult[h] = (int16_t)f.mult;
+        t->base[h] = (int16_t)f.base;
+    }
 }
 
 /* Code k of each byte */
@@ -29,7 +39,7 @@ INLINE int8x16_t codes(int bits, uint8x16_t x, int k)
 
 /* Eight tokens of a block, whose codes are 128 bytes apart in the first vector (`code`) and in the
  * second one, for m query heads */
-INLINE void scan_eight(int m, int bits, const struct sketch_form *f, const uint8_t *code,
+INLINE void scan_eight(int m, int bits, int n, const uint8_t *code, const struct tile *t,
                        int16_t *score, int stride)
 {
     const int32x4_t down = vdupq_n_s32(-cb_sketch_shift(bits));
@@ -38,14 +48,14 @@ INLINE void scan_eight(int m, int bits, const struct sketch_form *f, const uint8
     UNROLL
     for (int h = 0; h < m; h++)
         sum[h][0] = sum[h][1] = vdupq_n_s32(0);
-    for (int c = 0; c < f->n; c += 32 / bits, code += 128) {
+    for (int c = 0; c < n; c += 32 / bits, code += 128) {
         const uint8x16_t a = vld1q_u8(code), b = vld1q_u8(code + 64);
         UNROLL
         for (int k = 0; k < (bits == 2 ? 4 : 2); k++) {
             const int8x16_t x = codes(bits, a, k), y = codes(bits, b, k);
             UNROLL
             for (int h = 0; h < m; h++) {
-                const int8x16_t w = four(f[h].w + c + 4 * k);
+                const int8x16_t w = four(t->w[h] + c + 4 * k);
                 sum[h][0] = vdotq_s32(sum[h][0], x, w);
                 sum[h][1] = vdotq_s32(sum[h][1], y, w);
             }
@@ -55,70 +65,19 @@ INLINE void scan_eight(int m, int bits, const struct sketch_form *f, const uint8
     for (int h = 0; h < m; h++) {
         const int16x8_t s = vcombine_s16(vqmovn_s32(vshlq_s32(sum[h][0], down)),
                                          vqmovn_s32(vshlq_s32(sum[h][1], down)));
-        const int16x8_t x = vqrdmulhq_n_s16(s, (int16_t)f[h].mult);
-        vst1q_s16(score + h * stride, vqaddq_s16(x, vdupq_n_s16((int16_t)f[h].base)));
+        const int16x8_t x = vqrdmulhq_n_s16(s, t->mult[h]);
+        vst1q_s16(score + h * stride, vqaddq_s16(x, vdupq_n_s16(t->base[h])));
     }
 }
 
-INLINE void scan_tile(int m, int bits, const struct sketch_form *f, const uint8_t *code,
+INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct tile *t,
                       int16_t *score, int stride)
 {
-    const size_t group = (size_t)f->n * 4 * (size_t)bits; /* bytes of 32 tokens */
+    const size_t group = (size_t)n * 4 * (size_t)bits; /* bytes of 32 tokens */
 
     for (int j = 0; j < SKETCH_BLOCK; j += 8)
-        scan_eight(m, bits, f, code + (size_t)(j / 32) * group + (size_t)(j % 32) * 2, score + j,
+        scan_eight(m, bits, n, code + (size_t)(j / 32) * group + (size_t)(j % 32) * 2, t, score + j,
                    stride);
-}
-
-INLINE void scan_some(int m, int bits, const struct sketch_form *f, const uint8_t *code,
-                      int16_t *score, int stride)
-{
-    switch (m) {
-    case 1:
-        scan_tile(1, bits, f, code, score, stride);
-        break;
-    case 2:
-        scan_tile(2, bits, f, code, score, stride);
-        break;
-    case 3:
-        scan_tile(3, bits, f, code, score, stride);
-        break;
-    case 4:
-        scan_tile(4, bits, f, code, score, stride);
-        break;
-    case 5:
-        scan_tile(5, bits, f, code, score, stride);
-        break;
-    case 6:
-        scan_tile(6, bits, f, code, score, stride);
-        break;
-    case 7:
-        scan_tile(7, bits, f, code, score, stride);
-        break;
-    default:
-        scan_tile(8, bits, f, code, score, stride);
-        break;
-    }
-}
-
-static void scan(int bits, int hd, const uint8_t *block, const float *q, int heads, int16_t *score,
-                 int stride)
-{
-    const int n = cb_sketch_pad(hd);
-    const uint8_t *code = block + (size_t)n * 4;
-    float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD];
-    struct sketch_form f[TILE];
-
-    cb_sketch_steps(hd, block, step, min);
-    for (int h = 0; h < heads; h += TILE, score += TILE * stride) {
-        const int m = heads - h < TILE ? heads - h : TILE;
-        for (int i = 0; i < m; i++, q += n)
-            cb_sketch_form(&f[i], bits, q, n, step, min);
-        if (bits == 2)
-            scan_some(m, 2, f, code, score, stride);
-        else
-            scan_some(m, 4, f, code, score, stride);
-    }
 }
 
 /* Eight weights: the table by the lowest 5 bits, shifted down by the others */
@@ -164,19 +123,6 @@ static void rank(const int16_t *score, int stride, const int16_t *lse, int heads
     }
 }
 
-static int pick_some(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
-{
-    int out = 0;
-
-    for (int j = 0; j < n; j++) {
-        if (x[j] > limit || (x[j] == limit && *n_equal <= 0))
-            continue;
-        *n_equal -= x[j] == limit;
-        idx[out++] = from + j;
-    }
-    return out;
-}
-
 /* Most vectors have nothing at or below the limit. */
 static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
 {
@@ -184,8 +130,8 @@ static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int
 
     for (; j + 8 <= n; j += 8)
         if (vminvq_u16(vld1q_u16(x + j)) <= limit)
-            out += pick_some(x + j, 8, limit, n_equal, from + j, idx + out);
-    return out + pick_some(x + j, n - j, limit, n_equal, from + j, idx + out);
+            out += cb_sketch_pick(x + j, 8, limit, n_equal, from + j, idx + out);
+    return out + cb_sketch_pick(x + j, n - j, limit, n_equal, from + j, idx + out);
 }
 
 const struct kern_sketch cb_sketch_kern_neon = { scan, weigh, rank, pick };

@@ -84,17 +84,4 @@ static void rank(const int16_t *score, int stride, const int16_t *lse, int heads
         }
 }
 
-static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
-{
-    int out = 0;
-
-    for (int j = 0; j < n; j++) {
-        if (x[j] > limit || (x[j] == limit && *n_equal <= 0))
-            continue;
-        *n_equal -= x[j] == limit;
-        idx[out++] = from + j;
-    }
-    return out;
-}
-
-const struct kern_sketch VEC_NAME(cb_sketch_kern_) = { scan, weigh, rank, pick };
+const struct kern_sketch VEC_NAME(cb_sketch_kern_) = { scan, weigh, rank, cb_sketch_pick };
