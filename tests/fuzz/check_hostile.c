@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "ctxbank.h"
 #include "kit/recipe.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 
 enum { MAX_MB = 256, MAX_SECONDS = 1, N_FLIPS = 400 };
@@ -379,8 +380,6 @@ int main(void)
 {
     Suite *suite = suite_create("hostile");
     TCase *t = tcase_create("files");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(t, 300);
     tcase_add_test(t, limited_memory);
@@ -392,8 +391,5 @@ int main(void)
     tcase_add_loop_test(t, tensor_infos, 0, N_BASES);
     tcase_add_loop_test(t, strange_weights, 0, N_BASES);
     suite_add_tcase(suite, t);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(suite);
 }

@@ -9,6 +9,7 @@
 
 #include "jinja/jinja.h"
 #include "jinja/json_read.h"
+#include "kit/suite.h"
 
 enum { ROUNDS = 20000, MAX_BYTES = 1 << 16 };
 
@@ -158,14 +159,9 @@ int main(void)
 {
     Suite *s = suite_create("jinja_fuzz");
     TCase *c = tcase_create("jinja_fuzz");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_set_timeout(c, 600);
     tcase_add_test(c, changed_templates);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

@@ -8,6 +8,7 @@
 
 #include "ctxbank.h"
 #include "kit/gguf_make.h"
+#include "kit/suite.h"
 #include "text/tok.h"
 
 /* A vocabulary, and what the test changes in it */
@@ -309,16 +310,11 @@ int main(void)
 {
     Suite *s = suite_create("tok_file");
     TCase *c = tcase_create("tok_file");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_add_loop_test(c, damage_is_named, 0, (int)(sizeof damages / sizeof *damages));
     tcase_add_test(c, small_vocabularies_work);
     tcase_add_test(c, switches);
     tcase_add_test(c, equal_scores_merge_from_the_left);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

@@ -41,12 +41,12 @@ static int run(Suite *s, enum fork_status fork)
     return failed ? EXIT_FAILURE : all_skipped ? CB_SKIPPED : EXIT_SUCCESS;
 }
 
-int cb_run(Suite *s)
+int cb_suite_run(Suite *s)
 {
     return run(s, CK_FORK_GETENV);
 }
 
-int cb_run_nofork(Suite *s)
+int cb_suite_run_nofork(Suite *s)
 {
     return run(s, CK_NOFORK);
 }

@@ -13,7 +13,7 @@ void cb_skip(const char *format, ...) CK_ATTRIBUTE_FORMAT(printf, 1, 2);
 
 /* Runs the suite and frees it. Returns the program's exit status: CB_SKIPPED if every test was
  * skipped. nofork: one process, for tests that need the time or memory */
-int cb_run(Suite *s);
-int cb_run_nofork(Suite *s);
+int cb_suite_run(Suite *s);
+int cb_suite_run_nofork(Suite *s);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kit/suite.h"
 #include "kit/toy.h"
 
 enum { N_LAYER = 3, N_HEAD = 4, N_KV = 2, GROUP = N_HEAD / N_KV, HD = 8, N = 61, NQ = N_HEAD * HD };
@@ -393,8 +394,6 @@ int main(void)
 {
     Suite *suite = suite_create("compose");
     TCase *c = tcase_create("all");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     tcase_add_loop_test(c, pod_in_a_sliding_window, 0, 2);
     tcase_add_loop_test(c, a_choice_in_a_sliding_window, 0, 2);
@@ -405,8 +404,5 @@ int main(void)
     tcase_add_loop_test(c, prompts_of_pod_over_kivi, 0, 2);
     tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(suite);
 }

@@ -192,5 +192,5 @@ int main(void)
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 600);
     tcase_add_test(t, keeps_what_kvpress_keeps);
-    return cb_run_nofork(suite);
+    return cb_suite_run_nofork(suite);
 }

@@ -11,6 +11,7 @@
 #include "engine/session.h"
 #include "formulas.h"
 #include "kit/slow.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -237,16 +238,10 @@ int main(void)
 {
     Suite *suite = suite_create("mask");
     TCase *t = tcase_create("slow");
-    SRunner *r;
-    int failed;
 
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, as_the_slow_run_with_a_mask, 0, 2 * N_PAIR);
     tcase_add_loop_test(t, prompts_as_long_as_the_budget, 0, N_PAIR);
-    r = srunner_create(suite);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "attention/attend.h"
 #include "engine/session.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "kit/written.h"
@@ -372,8 +373,6 @@ int main(void)
 {
     Suite *suite = suite_create("methods");
     TCase *t = tcase_create("vectors");
-    SRunner *r;
-    int failed;
 
     make_toy();
     suite_add_tcase(suite, t);
@@ -390,9 +389,5 @@ int main(void)
     tcase_add_test(t, shapes_of_a_budget);
     tcase_add_test(t, the_best_are_kept);
     tcase_add_test(t, ends_and_budgets);
-    r = srunner_create(suite);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(suite);
 }

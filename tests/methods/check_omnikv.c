@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attention/chooser.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "vectors/selection.h"
@@ -332,8 +333,6 @@ int main(void)
 {
     Suite *suite = suite_create("omnikv");
     TCase *c = tcase_create("all");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     tcase_add_loop_test(c, chooses_as_the_formula, 0, sizeof vectors / sizeof *vectors);
     tcase_add_loop_test(c, reading_all_is_full_attention, 0, sizeof devices / sizeof *devices);
@@ -346,8 +345,5 @@ int main(void)
     tcase_add_test(c, an_uncalibrated_default_says_so);
     tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(suite);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "vectors/selection.h"
@@ -491,8 +492,6 @@ int main(void)
     const int n_device = sizeof devices / sizeof *devices;
     Suite *suite = suite_create("pod");
     TCase *c = tcase_create("all");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_loop_test(c, a_step_as_the_formula, 0, n_device);
@@ -510,8 +509,5 @@ int main(void)
     tcase_add_loop_test(c, bad_options_are_refused, 0, sizeof refused / sizeof *refused);
     tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(suite);
 }

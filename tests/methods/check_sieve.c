@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attention/sketch_choice.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -344,8 +345,6 @@ int main(void)
 {
     Suite *suite = suite_create("sieve");
     TCase *c = tcase_create("all");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     tcase_add_loop_test(c, reads_what_scores_best, 0, 2);
     tcase_add_loop_test(c, misses_no_more_than_it_may, 0, 2);
@@ -355,8 +354,5 @@ int main(void)
     tcase_add_test(c, bad_options_are_refused);
     tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(suite);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -341,8 +342,6 @@ int main(void)
 {
     Suite *suite = suite_create("prefill");
     TCase *c = tcase_create("all");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     tcase_add_loop_test(c, reads_what_the_rule_says, 0, 2 * (int)(sizeof rules / sizeof *rules));
     tcase_add_loop_test(c, policies_measure_all_tokens, 0, sizeof devices / sizeof *devices);
@@ -354,8 +353,5 @@ int main(void)
     tcase_add_test(c, a_sparse_prompt_is_not_shared);
     tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(suite);
 }

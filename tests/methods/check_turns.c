@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "kit/written.h"
@@ -374,8 +375,6 @@ int main(void)
 {
     Suite *suite = suite_create("turns");
     TCase *t = tcase_create("turns");
-    SRunner *r;
-    int failed;
 
     suite_add_tcase(suite, t);
     tcase_add_test(t, a_short_prompt_decides_nothing);
@@ -390,9 +389,5 @@ int main(void)
     tcase_add_loop_test(t, cleared_before_a_shorter_prompt, 0, N_EVERY);
     tcase_add_loop_test(t, a_stopped_feed, 0, N_EVERY);
     tcase_set_timeout(t, 60);
-    r = srunner_create(suite);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(suite);
 }

@@ -394,5 +394,5 @@ int main(void)
     tcase_add_loop_test(tc, parts_join, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, logits_left_and_given, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
-    return cb_run(s);
+    return cb_suite_run(s);
 }

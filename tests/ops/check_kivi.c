@@ -698,5 +698,5 @@ int main(void)
     tcase_add_loop_test(c, other_types_do_not_mix, 0, sizeof mixed / sizeof *mixed);
     tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);
-    return cb_run(suite);
+    return cb_suite_run(suite);
 }

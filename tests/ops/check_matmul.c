@@ -590,5 +590,5 @@ int main(void)
     tcase_add_loop_test(c, rows, 0, DT_COUNT);
     tcase_add_test(c, unknown_isa);
     suite_add_tcase(s, c);
-    return cb_run(s);
+    return cb_suite_run(s);
 }

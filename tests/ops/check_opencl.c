@@ -8,6 +8,7 @@
 #include "engine/session.h"
 #include "kit/blocks.h"
 #include "kit/folder.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "par/affinity.h"
@@ -355,8 +356,6 @@ int main(void)
 {
     Suite *s = suite_create("opencl");
     TCase *tc = tcase_create("opencl");
-    SRunner *run;
-    int failed;
 
     if (!cb_isa_has_opencl())
         return CB_SKIPPED;
@@ -372,9 +371,5 @@ int main(void)
     tcase_add_loop_test(tc, policies, 0, sizeof cases / sizeof *cases);
     tcase_add_test(tc, both_read);
     suite_add_tcase(s, tc);
-    run = srunner_create(s);
-    srunner_run_all(run, CK_ENV);
-    failed = srunner_ntests_failed(run);
-    srunner_free(run);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(s);
 }

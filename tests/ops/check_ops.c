@@ -254,5 +254,5 @@ int main(void)
     tcase_add_loop_test(tc, topk, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, nearest, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
-    return cb_run(s);
+    return cb_suite_run(s);
 }

@@ -659,5 +659,5 @@ int main(void)
     tcase_set_timeout(whole, 120);
     suite_add_tcase(s, ops);
     suite_add_tcase(s, whole);
-    return cb_run(s);
+    return cb_suite_run(s);
 }

@@ -225,5 +225,5 @@ int main(void)
     tcase_add_loop_test(tc, every_isa_chooses_what_the_reference_chooses, 0, N_ISA);
     tcase_add_test(tc, the_choice_holds_most_of_the_weight);
     suite_add_tcase(s, tc);
-    return cb_run(s);
+    return cb_suite_run(s);
 }

@@ -85,5 +85,5 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, more_queries_than_a_chunk_fit, 0, N_ISA);
     suite_add_tcase(s, t);
-    return cb_run(s);
+    return cb_suite_run(s);
 }

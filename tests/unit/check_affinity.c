@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "kit/folder.h"
+#include "kit/suite.h"
 #include "par/affinity.h"
 #include "par/cpus.h"
 #include "par/par.h"
@@ -176,8 +177,6 @@ int main(void)
 {
     Suite *s = suite_create("place");
     TCase *t = tcase_create("place");
-    SRunner *r;
-    int failed;
 
     tcase_add_checked_fixture(t, setup, cb_folder_remove);
     tcase_add_test(t, distribute_takes_all_nodes);
@@ -187,9 +186,5 @@ int main(void)
     tcase_add_test(t, the_caller_is_pinned_and_let_go);
     tcase_add_test(t, off_asks_for_nothing);
     suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(s);
 }

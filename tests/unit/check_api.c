@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "text/tok.h"
 
@@ -592,8 +593,6 @@ int main(void)
 {
     Suite *s = suite_create("api");
     TCase *c = tcase_create("api");
-    SRunner *r;
-    int failed;
 
     tcase_add_unchecked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 60);
@@ -612,9 +611,5 @@ int main(void)
     tcase_add_loop_test(c, streams_of_whole_characters, 0, 6);
     tcase_add_test(c, no_half_characters);
     suite_add_tcase(s, c);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

@@ -12,6 +12,7 @@
 #include "base/siphash.h"
 #include "base/utf8.h"
 #include "kit/folder.h"
+#include "kit/suite.h"
 
 START_TEST(text_for_a_terminal)
 {
@@ -120,8 +121,6 @@ int main(void)
 {
     Suite *s = suite_create("base");
     TCase *c = tcase_create("base");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_set_timeout(c, 120);
     tcase_add_test(c, text_for_a_terminal);
@@ -129,8 +128,5 @@ int main(void)
     tcase_add_test(c, hashes_are_siphash);
     tcase_add_test(c, files_have_an_end);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -325,8 +326,6 @@ int main(void)
 {
     Suite *suite = suite_create("batch");
     TCase *c = tcase_create("all");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     tcase_add_loop_test(c, as_each_alone, 0, 2);
     tcase_add_test(c, groups_of_a_small_chunk);
@@ -338,8 +337,5 @@ int main(void)
     tcase_add_test(c, shared_memory_is_counted_once);
     tcase_set_timeout(c, 240);
     suite_add_tcase(suite, c);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "ctxbank.h"
 #include "kit/gguf_make.h"
+#include "kit/suite.h"
 #include "text/conversation_text.h"
 
 static struct gguf *make(const char *own)
@@ -276,8 +277,6 @@ int main(void)
 {
     Suite *s = suite_create("chat");
     TCase *c = tcase_create("chat");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_add_loop_test(c, rendered, 0, (int)(sizeof rows / sizeof *rows));
     tcase_add_test(c, what_is_chosen);
@@ -285,8 +284,5 @@ int main(void)
     tcase_add_test(c, space_behind_a_mark);
     tcase_add_test(c, a_text_cannot_spell_marks);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

@@ -95,5 +95,5 @@ int main(void)
     tcase_add_loop_test(t, the_same_bytes_are_encoded, 0, N_ENCODED);
     tcase_add_loop_test(t, kivi_rounds_as_the_formula, 0, N_KIVI);
     suite_add_tcase(s, t);
-    return cb_run(s);
+    return cb_suite_run(s);
 }

@@ -146,5 +146,5 @@ int main(void)
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, losses_are_those_of_pytorch, 0, (int)(sizeof names / sizeof *names));
-    return cb_run_nofork(suite);
+    return cb_suite_run_nofork(suite);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kit/folder.h"
+#include "kit/suite.h"
 #include "par/cpus.h"
 
 static const char *root;
@@ -137,8 +138,6 @@ int main(void)
 {
     Suite *s = suite_create("cpus");
     TCase *t = tcase_create("cpus");
-    SRunner *r;
-    int failed;
 
     tcase_add_checked_fixture(t, setup, cb_folder_remove);
     tcase_add_test(t, hardware_threads_count_once);
@@ -149,9 +148,5 @@ int main(void)
     tcase_add_test(t, affinity_binds_the_default);
     tcase_add_test(t, default_is_possible);
     suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(s);
 }

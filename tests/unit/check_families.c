@@ -17,6 +17,7 @@
 #include "engine/session.h"
 #include "kit/isa.h"
 #include "kit/recipe.h"
+#include "kit/suite.h"
 
 enum { MAX_RECIPES = 64, N_DEVICES = 5 };
 
@@ -391,8 +392,6 @@ int main(void)
 {
     Suite *suite = suite_create("families");
     TCase *t = tcase_create("families");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     list_recipes();
     tcase_set_timeout(t, 60);
@@ -402,8 +401,5 @@ int main(void)
     tcase_add_loop_test(t, policies, 0, n_names);
     tcase_add_loop_test(t, narrow_policies, 0, n_names);
     suite_add_tcase(suite, t);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(suite);
 }

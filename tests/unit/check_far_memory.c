@@ -13,6 +13,7 @@
 #include "bank/bank.h"
 #include "device/sketch.h"
 #include "kit/recipe.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -522,15 +523,10 @@ int main(void)
 {
     Suite *s = suite_create("far memory");
     TCase *t = tcase_create("sessions");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, same_text, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, same_logits, 0, sizeof families / sizeof *families);
     suite_add_tcase(s, t);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(s);
 }

@@ -9,6 +9,7 @@
 
 #include "ctxbank.h"
 #include "kit/settings.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -209,8 +210,6 @@ int main(void)
 {
     Suite *s = suite_create("fork");
     TCase *c = tcase_create("fork");
-    SRunner *r;
-    int failed;
 
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 120);
@@ -220,9 +219,5 @@ int main(void)
     tcase_add_test(c, cut_prompts);
     tcase_add_test(c, cut_behind_what_was_dropped);
     suite_add_tcase(s, c);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

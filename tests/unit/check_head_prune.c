@@ -355,5 +355,5 @@ int main(void)
     tcase_add_test(tc, pays);
     tcase_add_test(tc, same_text);
     suite_add_tcase(suite, tc);
-    return cb_run(suite);
+    return cb_suite_run(suite);
 }

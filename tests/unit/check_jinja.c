@@ -11,6 +11,7 @@
 #include "gguf/gguf.h"
 #include "jinja/jinja.h"
 #include "jinja/json_read.h"
+#include "kit/suite.h"
 
 static const struct jinja_limits limits = {
     .memory_bytes = 64 << 20, .output_bytes = 1 << 20, .steps = 1000000, .depth = 300
@@ -346,8 +347,6 @@ int main(void)
 {
     Suite *s = suite_create("jinja");
     TCase *c = tcase_create("jinja");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_add_checked_fixture(c, load, unload);
     tcase_set_timeout(c, 60);
@@ -359,8 +358,5 @@ int main(void)
     tcase_add_test(c, deep_sources_are_stopped);
     tcase_add_test(c, bad_json_is_refused);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

@@ -14,6 +14,7 @@
 #include "base/number.h"
 #include "ctxbank.h"
 #include "kit/folder.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "policy/policy.h"
@@ -188,8 +189,6 @@ int main(void)
 {
     Suite *s = suite_create("limits");
     TCase *c = tcase_create("limits");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_set_timeout(c, 120);
     tcase_add_test(c, no_memory_is_not_wrong_usage);
@@ -198,8 +197,5 @@ int main(void)
     tcase_add_test(c, weights_next_to_nothing);
     tcase_add_test(c, numbers_in_any_locale);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "eval/metric.h"
+#include "kit/suite.h"
 
 static double score(const char *metric, const char *pred, const char *gold)
 {
@@ -87,16 +88,11 @@ int main(void)
 {
     Suite *suite = suite_create("metric");
     TCase *t = tcase_create("scores");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     suite_add_tcase(suite, t);
     tcase_add_loop_test(t, a_row, 0, (int)(sizeof rows / sizeof *rows));
     tcase_add_test(t, the_best_reference_counts);
     tcase_add_test(t, naming_every_class_is_no_answer);
     tcase_add_test(t, an_unknown_metric_is_not_found);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(suite);
 }

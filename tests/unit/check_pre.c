@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "gguf/gguf.h"
+#include "kit/suite.h"
 #include "text/tok.h"
 #include "text/tok_pre.h"
 
@@ -191,8 +192,7 @@ int main(void)
 {
     Suite *s = suite_create("pre");
     TCase *c = tcase_create("pre");
-    SRunner *r = srunner_create(s);
-    int failed, n = 0;
+    int n = 0;
 
     while (cb_tok_pre_row(n))
         n++;
@@ -202,8 +202,5 @@ int main(void)
     tcase_add_test(c, names);
     tcase_add_loop_test(c, no_text_is_slow, 0, n);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

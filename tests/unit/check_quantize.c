@@ -13,6 +13,7 @@
 
 #include "ctxbank.h"
 #include "gguf/requantize.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 
 static char dir[] = "check_quantize.XXXXXX", in[64], out[64];
@@ -300,8 +301,6 @@ int main(void)
 {
     Suite *suite = suite_create("quantize");
     TCase *t = tcase_create("types"), *bad = tcase_create("failures");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 60);
@@ -320,8 +319,5 @@ int main(void)
     tcase_add_test(bad, bad_targets);
     tcase_add_test(bad, an_old_file_outlives_a_failure);
     suite_add_tcase(suite, bad);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "ctxbank.h"
+#include "kit/suite.h"
 
 enum { N = 8, DRAWS = 40000 };
 
@@ -197,8 +198,6 @@ int main(void)
 {
     Suite *suite = suite_create("sample");
     TCase *t = tcase_create("sampler");
-    SRunner *r = srunner_create(suite);
-    int failed;
 
     suite_add_tcase(suite, t);
     tcase_add_test(t, shares_follow_the_softmax);
@@ -210,8 +209,5 @@ int main(void)
     tcase_add_test(t, min_p_drops_what_is_far_below_the_best);
     tcase_add_test(t, penalties_count_within_their_window);
     tcase_add_test(t, a_seed_gives_one_sequence);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(suite);
 }

@@ -19,6 +19,7 @@
 #include "ctxbank.h"
 #include "kit/folder.h"
 #include "kit/settings.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -435,8 +436,6 @@ int main(void)
 {
     Suite *s = suite_create("saved bank");
     TCase *c = tcase_create("saved bank");
-    SRunner *r;
-    int failed;
 
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 120);
@@ -453,9 +452,5 @@ int main(void)
     tcase_add_test(c, a_full_disk);
     tcase_add_test(c, killed);
     suite_add_tcase(s, c);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

@@ -9,6 +9,7 @@
 
 #include "ctxbank.h"
 #include "engine/session.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "model/model.h"
 
@@ -214,8 +215,6 @@ int main(void)
 {
     Suite *s = suite_create("follow");
     TCase *c = tcase_create("shared prefill");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 120);
@@ -226,8 +225,5 @@ int main(void)
     tcase_add_test(c, what_does_not_match_is_refused);
     tcase_add_test(c, a_stopped_prefill_leaves_them_empty);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

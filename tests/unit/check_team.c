@@ -14,6 +14,7 @@
 
 #include "ctxbank.h"
 #include "device/device.h"
+#include "kit/suite.h"
 #include "par/par.h"
 
 enum { MOST_TASK = 64, NOBODY = 65534 };
@@ -199,8 +200,6 @@ int main(void)
 {
     Suite *s = suite_create("team");
     TCase *t = tcase_create("threads of our own");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_set_timeout(t, 60);
     tcase_add_test(t, threads_live_with_the_team);
@@ -208,8 +207,5 @@ int main(void)
     tcase_add_test(t, refused_threads_are_an_error);
     tcase_add_test(t, a_child_goes_on_alone);
     suite_add_tcase(s, t);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(s);
 }

@@ -7,6 +7,7 @@
 
 #include "ctxbank.h"
 #include "kit/gguf_make.h"
+#include "kit/suite.h"
 #include "text/template.h"
 
 /* own: the template of the file; spm: which kind of vocabulary it has */
@@ -201,16 +202,11 @@ int main(void)
 {
     Suite *s = suite_create("template");
     TCase *c = tcase_create("template");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_add_loop_test(c, rendered, 0, (int)(sizeof rows / sizeof *rows));
     tcase_add_test(c, unknown_forms);
     tcase_add_test(c, by_name_without_a_model);
     tcase_add_test(c, bad_messages);
     suite_add_tcase(s, c);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return cb_suite_run(s);
 }

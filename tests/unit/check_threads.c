@@ -11,6 +11,7 @@
 
 #include "ctxbank.h"
 #include "engine/session.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "par/fair_lock.h"
@@ -353,8 +354,6 @@ int main(void)
 {
     Suite *s = suite_create("threads");
     TCase *t = tcase_create("one model");
-    SRunner *r = srunner_create(s);
-    int failed;
 
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 300);
@@ -363,8 +362,5 @@ int main(void)
     tcase_add_test(t, callbacks_are_refused);
     tcase_add_test(t, who_waits_comes_next);
     suite_add_tcase(s, t);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cb_suite_run(s);
 }

@@ -444,5 +444,5 @@ int main(void)
     tcase_add_test(c, pieces_of_special_tokens);
     tcase_add_test(c, stream_of_characters);
     suite_add_tcase(s, c);
-    return cb_run(s);
+    return cb_suite_run(s);
 }
