@@ -214,7 +214,7 @@ void cb_cl_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 
 /* ---- cl_attention.c ---- */
 
-void cb_cl_attention(struct device *d, const struct attn *a);
+void cb_cl_attention(struct device *d, const struct attn *a, int n);
 void cb_cl_score(struct device *d, const struct score *s);
 
 #endif

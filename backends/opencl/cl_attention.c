@@ -48,7 +48,7 @@ static void attend_on_host(struct cl *c, const struct attn *a)
     host.out = cb_cl_to_host(c, a->out, floats(rows * a->hd));
     host.lse = cb_cl_to_host(c, a->lse, floats(rows));
     if (!c->status) {
-        c->host.ops->attention(&c->host, &host);
+        c->host.ops->attention(&c->host, &host, 1);
         for (int h = 0; h < a->n_kv; h++)
             c->traffic.host_rows += (uint64_t)a->run[h].n;
     }
@@ -121,7 +121,7 @@ static void rest_attend(struct cl *c, struct rest *r)
     for (int i = 0; rest_piece(r, i); i++) {
         part.out = i ? r->out2 : r->out;
         part.lse = i ? r->lse2 : r->lse;
-        c->host.ops->attention(&c->host, &part);
+        c->host.ops->attention(&c->host, &part, 1);
         if (i)
             c->host.ops->join(&c->host, r->out, r->lse, r->out2, r->lse2, part.n_tok * part.n_head,
                               part.hd);
@@ -278,9 +278,8 @@ static int attend(struct cl *c, struct cl_program *p, const struct attn *a)
     return ok || c->status;
 }
 
-void cb_cl_attention(struct device *d, const struct attn *a)
+static void attend_call(struct cl *c, const struct attn *a)
 {
-    struct cl *c = cb_cl_of(d);
     struct cl_program *p;
 
     if (c->status || a->n_tok < 1)
@@ -290,6 +289,12 @@ void cb_cl_attention(struct device *d, const struct attn *a)
         cb_cl_say(c, 1, "the CPU attends: the kernel for this model does not compile");
     if (!p || !attend(c, p, a))
         attend_on_host(c, a);
+}
+
+void cb_cl_attention(struct device *d, const struct attn *a, int n)
+{
+    for (int i = 0; i < n; i++)
+        attend_call(cb_cl_of(d), &a[i]);
 }
 
 /* ---- scores ---- */

@@ -105,12 +105,13 @@ static void attend_item(void *ctx, int item, int thread)
     attend_one(a, item / a->n_head, item % a->n_head);
 }
 
-void cb_ref_attention(struct device *d, const struct attn *a)
+void cb_ref_attention(struct device *d, const struct attn *a, int n)
 {
-    struct attn copy = *a;
-
-    assert(a->hd <= MAX_HD && a->n_head % a->n_kv == 0);
-    cb_par_for(d->par, a->n_tok * a->n_head, attend_item, &copy);
+    for (int i = 0; i < n; i++) {
+        struct attn copy = a[i];
+        assert(copy.hd <= MAX_HD && copy.n_head % copy.n_kv == 0);
+        cb_par_for(d->par, copy.n_tok * copy.n_head, attend_item, &copy);
+    }
 }
 
 /* One entry's score of one head, over all queries */

@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-void cb_ref_attention(struct device *d, const struct attn *a);
+void cb_ref_attention(struct device *d, const struct attn *a, int n);
 void cb_ref_score(struct device *d, const struct score *s);
 void cb_ref_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
                  int n_row, int hd);

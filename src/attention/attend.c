@@ -160,6 +160,23 @@ const char *cb_attention_uncut(const struct attention *a, int n)
     return NULL;
 }
 
+const char *cb_attention_undraftable(const struct attention *a)
+{
+    if (a->policy->m->compact || a->policy->m->observe)
+        return "it measures or drops tokens as they come";
+    if (a->cross_layer)
+        return "its layers read what another layer computed for the same token";
+    if (cb_bank_has_kivi(a->bank))
+        return "quantised tokens cannot be taken back";
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        if (cb_plan_chooses(&a->plan[l]) || a->plan[l].reads >= 0)
+            return "its layers read what another layer chose for the same token";
+        if (cb_attend_forgets(a, l))
+            return "a layer keeps a window of tokens only";
+    }
+    return NULL;
+}
+
 void cb_attention_cut(struct attention *a, int n)
 {
     cb_chooser_cut(a, n);
@@ -425,20 +442,32 @@ static int drop_early(struct attention *a, const struct chunk *c)
     return compact(a, l, a->has_scores ? &a->scores : NULL);
 }
 
-int cb_attend(struct attention *a, const struct chunk *c, float *out)
+/* Everything before the device attends */
+static int prepare(struct attention_call *call)
 {
-    const int wants = cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower;
-    const float *lse;
-    float *logit;
+    struct attention *a = call->a;
+    const struct chunk *c = &call->c;
 
     TRY(append(a, c));
-    logit = logits_left(a, c->l);
-    TRY(make_parts(a, c, logit));
-    lse = cb_parts_attend(a, c, wants, out);
-    if (cb_cross_layer_is(a, c->l))
-        cb_cross_layer_drop_keys(a, c->l);
-    TRY(score(a, c, lse, logit));
-    return drop_early(a, c);
+    call->wants_lse = cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower;
+    call->logit = logits_left(a, c->l);
+    return make_parts(a, c, call->logit);
+}
+
+int cb_attend(struct attention_call *call, int n)
+{
+    for (int i = 0; i < n; i++)
+        TRY(prepare(&call[i]));
+    cb_parts_attend(call, n);
+    for (int i = 0; i < n; i++) {
+        struct attention *a = call[i].a;
+        const struct chunk *c = &call[i].c;
+        if (cb_cross_layer_is(a, c->l))
+            cb_cross_layer_drop_keys(a, c->l);
+        TRY(score(a, c, call[i].lse, call[i].logit));
+        TRY(drop_early(a, c));
+    }
+    return CB_OK;
 }
 
 int cb_attend_end(struct attention *a, int l)

@@ -18,7 +18,10 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
  * fed; else the reason why not. */
 const char *cb_attention_uncut(const struct attention *a, int n);
 void cb_attention_cut(struct attention *a, int n); /* the bank is cut with it */
-void cb_attention_clear(struct attention *a);      /* resets the state of layers and policy */
+/* NULL if decoded tokens can be taken back, and if several can go through each layer before the
+ * next layer; else the reason why not. */
+const char *cb_attention_undraftable(const struct attention *a);
+void cb_attention_clear(struct attention *a); /* resets the state of layers and policy */
 
 /* How many tokens layer l keeps because later queries see no more: the window of the plan, or that
  * of the model where no method acts on the layer. 0 = all */
@@ -33,9 +36,9 @@ int cb_attention_is_dense(const struct attention *a);
 
 /* How many tokens from token i of a feed on may go through layer l together */
 int cb_attention_room(const struct attention *a, int l, int i);
-/* Attention of layer c->l for chunk c: stores its keys and values, attends with its queries ->
- * out[c->n][n_head * hd]. */
-int cb_attend(struct attention *a, const struct chunk *c, float *out);
+/* Attention of a chunk of each of n <= ATTENTION_CALLS sessions: stores its keys and values,
+ * attends with its queries -> out. */
+int cb_attend(struct attention_call *call, int n);
 /* Call after the whole feed has gone through layer l. The layer's scores go to the policy, which
  * keeps and merges slots. */
 int cb_attend_end(struct attention *a, int l);

@@ -46,6 +46,17 @@ struct chunk {
     int pos_end; /* their feed ends before this position */
 };
 
+/* A session's part of a call of cb_attend() */
+enum { ATTENTION_CALLS = 16 }; /* most that attend together */
+struct attention_call {
+    struct attention *a;
+    struct chunk c;
+    float *out;    /* [c.n][n_head * hd] */
+    int wants_lse; /* the rest is private to this room */
+    float *logit;  /* where a decoded token's logits are left, or NULL */
+    float *lse;    /* [c.n][n_head], or NULL */
+};
+
 /* How many of the last tokens a query of layer l sees, limited by the model and by the plan; 0 =
  * all. */
 static inline int cb_attention_window(const struct attention *a, int l)

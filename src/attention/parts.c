@@ -211,46 +211,99 @@ static void leave_out(struct attention *a, const struct part *p, const float *ls
             a->parts->lse2[i] = -INFINITY;
 }
 
-static void attend_one(struct attention *a, const struct chunk *c, int i, float *out, float *lse)
+/* Does the call read one part, with nothing to join? */
+static int is_single(const struct attention *a)
+{
+    return a->parts->n == 1 && !a->parts->part[0].joins;
+}
+
+/* After part i of layer l is attended to: what a decoded token has read. */
+static void count_read(struct attention *a, int l, int i)
+{
+    for (int kv = 0; a->bank->decoding && kv < a->bank->n_kv; kv++)
+        a->bank->read_bytes += run_bytes(a, l, cb_parts_at(a, i), &cb_parts_runs(a, i)[kv]);
+}
+
+/* The op's arguments for a part that joins nothing */
+static struct attn call_of(const struct attention *a, int l, int i, float *out, float *lse)
+{
+    const size_t first = (size_t)cb_parts_at(a, i)->first;
+    struct attn at = cb_parts_attn_of(a, l, i);
+
+    at.out = out + first * cb_attention_row(a);
+    at.lse = lse ? lse + first * (size_t)at.n_head : NULL;
+    return at;
+}
+
+/* Attends to part i and joins it to those before it. */
+static void attend_join(struct attention *a, int l, int i, float *out, float *lse)
 {
     const struct part *p = cb_parts_at(a, i);
     struct parts *x = a->parts;
-    struct attn at = cb_parts_attn_of(a, c->l, i);
-    const int n_head = at.n_head, skips = p->joins && p->skip <= 1;
-    const int gated = skips && a->bank->decoding;
+    struct attn at = call_of(a, l, i, out, lse);
+    const int n_head = at.n_head, skips = p->skip <= 1, gated = skips && a->bank->decoding;
 
-    out += (size_t)p->first * cb_attention_row(a);
-    lse += lse ? (size_t)p->first * (size_t)n_head : 0;
+    out = at.out;
+    lse = at.lse;
     if (gated) {
         memset(x->skips, 0, (size_t)n_head * sizeof *x->skips);
         gate(a, p, cb_parts_runs(a, i), lse);
     }
-    at.out = p->joins ? x->out2 : out;
-    at.lse = p->joins ? x->lse2 : lse;
-    a->dev->ops->attention(a->dev, &at);
+    at.out = x->out2;
+    at.lse = x->lse2;
+    a->dev->ops->attention(a->dev, &at, 1);
     for (int h = 0; gated && h < n_head; h++)
         if (x->skips[h])
             x->lse2[h] = -INFINITY;
     if (skips && !gated)
         leave_out(a, p, lse);
-    if (p->joins)
-        a->dev->ops->join(a->dev, out, lse, x->out2, x->lse2, p->n * n_head, at.hd);
-    for (int kv = 0; a->bank->decoding && kv < at.n_kv; kv++)
-        a->bank->read_bytes += run_bytes(a, c->l, p, &at.run[kv]);
+    a->dev->ops->join(a->dev, out, lse, x->out2, x->lse2, p->n * n_head, at.hd);
 }
 
-const float *cb_parts_attend(struct attention *a, const struct chunk *c, int want_lse, float *out)
+/* Attends to the parts of a list in their order. */
+static void attend_list(struct attention *a, int l, float *out, float *lse)
 {
-    struct parts *x = a->parts;
+    for (int i = 0; i < a->parts->n; i++) {
+        if (cb_parts_at(a, i)->joins)
+            attend_join(a, l, i, out, lse);
+        else
+            a->dev->ops->attention(a->dev, (struct attn[]){ call_of(a, l, i, out, lse) }, 1);
+        count_read(a, l, i);
+    }
+}
 
-    const float *sinks = a->model->layer[c->l].sinks;
+/* Where the log-sum-exp of a call goes; NULL: nobody wants it */
+static float *lse_of(const struct attention *a, int l, int wanted)
+{
+    wanted |= a->model->layer[l].sinks != NULL;
+    for (int i = 0; i < a->parts->n; i++)
+        wanted |= a->parts->part[i].joins;
+    return wanted ? a->parts->lse : NULL;
+}
 
-    want_lse |= sinks != NULL;
-    for (int i = 0; i < x->n; i++)
-        want_lse |= x->part[i].joins;
-    for (int i = 0; i < x->n; i++)
-        attend_one(a, c, i, out, want_lse ? x->lse : NULL);
-    if (sinks)
-        a->dev->ops->sink(a->dev, out, x->lse, sinks, c->n, a->model->hp.n_head, a->model->hp.hd);
-    return want_lse ? x->lse : NULL;
+void cb_parts_attend(struct attention_call *call, int n)
+{
+    struct attn at[ATTENTION_CALLS];
+    int n_single = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct attention *a = call[i].a;
+        call[i].lse = lse_of(a, call[i].c.l, call[i].wants_lse);
+        if (is_single(a))
+            at[n_single++] = call_of(a, call[i].c.l, 0, call[i].out, call[i].lse);
+    }
+    if (n_single)
+        call[0].a->dev->ops->attention(call[0].a->dev, at, n_single);
+    for (int i = 0; i < n; i++) {
+        struct attention *a = call[i].a;
+        const struct hparams *hp = &a->model->hp;
+        const float *sinks = a->model->layer[call[i].c.l].sinks;
+        if (is_single(a))
+            count_read(a, call[i].c.l, 0);
+        else
+            attend_list(a, call[i].c.l, call[i].out, call[i].lse);
+        if (sinks)
+            a->dev->ops->sink(a->dev, call[i].out, call[i].lse, sinks, call[i].c.n, hp->n_head,
+                              hp->hd);
+    }
 }

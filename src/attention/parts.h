@@ -41,9 +41,9 @@ struct attn cb_parts_attn(const struct attention *a, int l);
 /* The same with the queries, mask and runs of part i */
 struct attn cb_parts_attn_of(const struct attention *a, int l, int i);
 
-/* Attends all parts of the list -> out[c->n][n_head * hd]. Returns their log-sum-exp
- * [c->n][n_head], valid until the next call; NULL if want_lse is 0 and no part joins. Adds the
- * bytes that a decoded token reads to the bank's count. */
-const float *cb_parts_attend(struct attention *a, const struct chunk *c, int want_lse, float *out);
+/* Attends to all parts of n <= ATTENTION_CALLS lists -> out, lse of each call; lse is valid until
+ * the session's next call, and NULL if wants_lse is 0 and no part joins. Calls that read one part
+ * share one loop of the device. Adds the bytes that a decoded token reads to the bank's count. */
+void cb_parts_attend(struct attention_call *call, int n);
 
 #endif

@@ -348,7 +348,7 @@ static void whole_lse(struct attention *a, const struct attn *at)
     struct attn all = *at;
 
     all.out = a->scoring->out;
-    a->dev->ops->attention(a->dev, &all);
+    a->dev->ops->attention(a->dev, &all, 1);
 }
 
 void cb_scores_prompt(struct attention *a, int l, struct scores *out)

@@ -299,7 +299,7 @@ static void count_votes(struct attention *a, int l, int begin)
     sc.a.q = p->q;
     sc.a.out = p->out;
     sc.a.lse = p->lse;
-    a->dev->ops->attention(a->dev, &sc.a);
+    a->dev->ops->attention(a->dev, &sc.a, 1);
     a->dev->ops->score(a->dev, &sc);
     p->n_q = 0;
 }

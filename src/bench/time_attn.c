@@ -59,7 +59,7 @@ static void attend(void *ctx)
             run[h].n = n;
         }
         c->a.run = run;
-        c->d->ops->attention(c->d, &c->a);
+        c->d->ops->attention(c->d, &c->a, 1);
     }
     c->round++;
 }

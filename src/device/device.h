@@ -216,7 +216,8 @@ struct ops {
     /* x = a x; cap > 0: x = cap * tanh(a x / cap) */
     void (*scale)(struct device *d, float *x, float a, float cap, size_t n);
 
-    void (*attention)(struct device *d, const struct attn *a);
+    /* n calls that do not depend on each other */
+    void (*attention)(struct device *d, const struct attn *a, int n);
     void (*score)(struct device *d, const struct score *s);
     /* out,lse <- the attention over both parts; rows[n] of hd floats */
     void (*join)(struct device *d, float *out, float *lse, const float *out2, const float *lse2,

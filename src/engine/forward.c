@@ -16,31 +16,67 @@
 #include "session.h"
 
 /* Rows that go through a layer together: either a chunk of one session's feed, which begins at
- * position pos0 (the feed ends before pos_end), or the next token of each of n sessions. The work
- * space is the first session's. */
+ * position pos0 (the feed ends before pos_end), or the next token of each of n sessions, or n_tok
+ * decoded tokens of one session. The work space is the first session's. */
 struct rows {
     struct cb_session *const *s; /* [n] */
     int n, n_tok;                /* n_tok == n where n > 1 */
+    int apart;                   /* 1: n == 1, and the tokens attend one after another */
     int pos0, pos_end;
     float *x;                     /* [n_tok][n_embd] the residual stream */
     const float *cs[ROPE_TABLES]; /* [n_tok][n_rot/2][2] */
 };
 
-/* qkv[n_tok][(n_head + 2 n_kv) * hd] -> out[n_tok][n_head * hd] */
-static int attend(const struct rows *r, int l, const float *qkv, float *out)
+/* Row i of qkv and out as chunk c of session s */
+static struct attention_call call_of(const struct rows *r, int l, int i, const float *qkv,
+                                     float *out)
 {
     const struct hparams *hp = &r->s[0]->model->hp;
     const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, stride = nq + 2 * nkv;
+    const float *q = qkv + (size_t)i * (size_t)stride;
+    struct cb_session *s = r->s[r->n > 1 ? i : 0];
+    struct attention_call call = { .a = &s->attention,
+                                   .c = { l, q, q + nq, q + nq + nkv, stride, 1, s->bank.n_seen,
+                                          s->bank.n_seen + 1 },
+                                   .out = out + (size_t)i * (size_t)nq };
 
-    for (int i = 0; i < r->n; i++) {
-        const float *q = qkv + (size_t)i * (size_t)stride;
-        struct chunk c = { l, q, q + nq, q + nq + nkv, stride, r->n_tok, r->pos0, r->pos_end };
-        if (r->n > 1) {
-            c.n = 1;
-            c.pos0 = r->s[i]->bank.n_seen;
-            c.pos_end = c.pos0 + 1;
-        }
-        TRY(cb_attend(&r->s[i]->attention, &c, out + (size_t)i * (size_t)nq));
+    if (r->n == 1 && !r->apart) {
+        call.c.n = r->n_tok;
+        call.c.pos0 = r->pos0;
+        call.c.pos_end = r->pos_end;
+    }
+    return call;
+}
+
+/* Each token attends as if it had been decoded alone: layer l has settled before the next one. */
+static int attend_apart(const struct rows *r, int l, const float *qkv, float *out)
+{
+    struct bank *b = &r->s[0]->bank;
+    int err = CB_OK;
+
+    for (int i = 0; !err && i < r->n_tok; i++) {
+        struct attention_call call;
+        b->n_seen = r->pos0 + i;
+        call = call_of(r, l, i, qkv, out);
+        err = cb_attend(&call, 1);
+        if (!err)
+            err = cb_attend_end(call.a, l);
+    }
+    b->n_seen = r->pos0;
+    return err;
+}
+
+/* qkv[n_tok][(n_head + 2 n_kv) * hd] -> out[n_tok][n_head * hd] */
+static int attend(const struct rows *r, int l, const float *qkv, float *out)
+{
+    if (r->apart)
+        return attend_apart(r, l, qkv, out);
+    for (int from = 0; from < r->n; from += ATTENTION_CALLS) {
+        struct attention_call call[ATTENTION_CALLS];
+        const int n = min_int(r->n - from, ATTENTION_CALLS);
+        for (int i = 0; i < n; i++)
+            call[i] = call_of(r, l, from + i, qkv, out);
+        TRY(cb_attend(call, n));
     }
     return CB_OK;
 }
@@ -281,9 +317,8 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     const int n = s->bank.n_feed, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
     const int room = cb_attention_room(&s->attention, l, i);
     const int m = min_int(min_int(s->chunk, n - i), room);
-    struct rows r = {
-        &s, 1, m, pos0 + i, pos0 + n, s->w.x + (size_t)i * (size_t)hp->n_embd, { 0 }
-    };
+    struct rows r = { &s,   1, m, 0, pos0 + i, pos0 + n, s->w.x + (size_t)i * (size_t)hp->n_embd,
+                      { 0 } };
 
     for (int t = 0; t < ROPE_TABLES; t++)
         r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)hp->n_rot : NULL;
@@ -315,7 +350,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     const struct hparams *hp = &s[0]->model->hp;
     struct work *w = &s[0]->w;
     const size_t n_vocab = (size_t)hp->n_vocab;
-    const struct rows r = { s, n, n, 0, 0, w->x, { w->cs[0], w->cs[1] } };
+    const struct rows r = { s, n, n, 0, 0, 0, w->x, { w->cs[0], w->cs[1] } };
 
     embed(s[0], tokens, n, w->x);
     for (int i = 0; i < n; i++) {
@@ -335,5 +370,28 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
         s[i]->bank.n_seen++;
         s[i]->bank.n_feed = 0;
     }
+    return CB_OK;
+}
+
+/* ---- several tokens of one session, as if each were decoded alone ---- */
+
+int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n)
+{
+    const struct hparams *hp = &s->model->hp;
+    struct work *w = &s->w;
+    const size_t n_vocab = (size_t)hp->n_vocab;
+    const int pos0 = s->bank.n_seen;
+    const struct rows r = { &s, 1, n, 1, pos0, pos0 + n, w->x, { w->cs[0], w->cs[1] } };
+
+    cb_forward_begin(s, tokens, n);
+    s->bank.n_feed = 1; /* each token is a feed of its own */
+    for (int l = 0; l < hp->n_layer; l++)
+        TRY(layer(&r, l));
+    head(s, w->x, n, s->act_bits, w->batch_logits);
+    TRY(cb_device_wait(s->dev));
+    memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
+    s->bank.read_bytes /= (uint64_t)n; /* a token's */
+    s->bank.n_seen += n;
+    s->bank.n_feed = 0;
     return CB_OK;
 }

@@ -81,5 +81,8 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how);
 /* Decodes one token of each of n sessions of one model with the same act_bits; the tokens must fit.
  * n is at most the number of rows that one session takes at once. */
 int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n);
+/* Decodes tokens[n] of one session, each as if alone -> w.batch_logits. n is at most the number of
+ * rows that it takes at once. */
+int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n);
 
 #endif

@@ -92,9 +92,13 @@ void cb_toy_attend(struct cb_session *s, int l, const float *qkv, int n, int pos
 {
     const struct hparams *hp = &s->model->hp;
     const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd;
-    const struct chunk c = { l, qkv, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0, pos_end };
+    struct attention_call call = {
+        .a = &s->attention,
+        .c = { l, qkv, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0, pos_end },
+        .out = out,
+    };
 
-    ck_assert_msg(!cb_attend(&s->attention, &c, out), "%s", cb_error());
+    ck_assert_msg(!cb_attend(&call, 1), "%s", cb_error());
 }
 
 static void feed(struct toy *t, int n, int chunk, float *out)

@@ -61,7 +61,7 @@ static void run_attn(struct device *d, const struct attn *form, float **out, flo
 
     a.out = *out = poisoned(rows * a.hd);
     a.lse = *lse = poisoned(rows);
-    d->ops->attention(d, &a);
+    d->ops->attention(d, &a, 1);
 }
 
 static const int groups[] = { 7, 1, 2, 3, 4, 8, 16, 5 };
@@ -174,7 +174,7 @@ START_TEST(determinism)
                     a.q = in.q + (size_t)from * a.q_stride;
                     a.out = out + (size_t)from * 6 * 64;
                     a.lse = lse + (size_t)from * 6;
-                    d->ops->attention(d, &a);
+                    d->ops->attention(d, &a, 1);
                 }
                 if (memcmp(out, want, 700 * 6 * 64 * sizeof *out) ||
                     memcmp(lse, want_lse, 700 * 6 * sizeof *lse))
@@ -186,6 +186,48 @@ START_TEST(determinism)
         }
         free(want), free(want_lse);
         free_input(&in);
+    }
+}
+END_TEST
+
+/* Calls that share a loop get the bits of calls by themselves, whatever their lengths and numbers
+ * of queries, also where there are more than the work space holds together. */
+START_TEST(several_calls)
+{
+    enum { CALLS = 20 };
+    static const int n_tok[] = { 1, 1, 1, 2, 0, 1, 700, 3, 5, 1 };
+
+    for (int threads = 1; threads <= 3; threads += 2) {
+        struct input in[CALLS];
+        struct attn a[CALLS];
+        float *want[CALLS], *want_lse[CALLS];
+        cb_device_close(dev);
+        if (!open_isa(_i, threads))
+            return;
+        for (int i = 0; i < CALLS; i++) {
+            const int few = n_tok[i % 10];
+            const struct attn f = { .n_tok = threads > 1 && few ? 1 : few,
+                                    .n_head = 14,
+                                    .n_kv = 2,
+                                    .hd = 64,
+                                    .scale = 0.125f,
+                                    .causal = i % 3 == 0,
+                                    .type_k = (enum kv_type)(i / 4 % KV_TYPE_COUNT),
+                                    .type_v = (enum kv_type)(i / 4 % KV_TYPE_COUNT) };
+            make_input(&in[i], &f, i % 7 == 3 ? 700 : 700 + 150 * i, 0, 0);
+            run_attn(dev, &in[i].a, &want[i], &want_lse[i]);
+            a[i] = in[i].a;
+            a[i].out = poisoned((size_t)f.n_tok * 14 * 64);
+            a[i].lse = poisoned((size_t)f.n_tok * 14);
+        }
+        dev->ops->attention(dev, a, CALLS);
+        for (int i = 0; i < CALLS; i++) {
+            const size_t rows = (size_t)a[i].n_tok * 14;
+            ck_assert_msg(!memcmp(a[i].out, want[i], rows * 64 * sizeof(float)), "call %d", i);
+            ck_assert_msg(!memcmp(a[i].lse, want_lse[i], rows * sizeof(float)), "call %d", i);
+            free(a[i].out), free(a[i].lse), free(want[i]), free(want_lse[i]);
+            free_input(&in[i]);
+        }
     }
 }
 END_TEST
@@ -388,6 +430,7 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, attention, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, determinism, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, several_calls, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score_of_given_logits, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score_of_the_largest_head, ISA_FROM, ISA_TO);

@@ -420,7 +420,7 @@ static void one_attention(const struct store *s, struct device *d, int form, int
     a.q = q;
     a.out = out;
     a.lse = lse;
-    d->ops->attention(d, &a);
+    d->ops->attention(d, &a, 1);
     plain(s, &a, want, lse + nq);
     near("out", out, want, nq * HD, tol);
     near("lse", lse, lse + nq, nq, tol);

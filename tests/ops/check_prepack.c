@@ -146,7 +146,7 @@ static struct result attend(struct device *d, const struct cache *c, int prepack
         run[h].step_v = steps(c, h, 1);
         run[h].logit = n_tok == 1 ? r.logit + (size_t)(h * group) * MOST : NULL;
     }
-    d->ops->attention(d, &a);
+    d->ops->attention(d, &a, 1);
     return r;
 }
 

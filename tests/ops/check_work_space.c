@@ -24,13 +24,15 @@ static float *random_floats(size_t n)
     return x;
 }
 
-/* Attention of n_tok queries on a device that reserved for `reserved` of them -> out, lse */
-static int attend(int isa, int reserved, int n_tok, const float *kv, const float *q, float *out,
-                  float *lse)
+/* Attention of n_tok queries on a device that reserved for `reserved` of them -> out, lse. With
+ * apart, each query is a call of its own, and the calls share a loop. */
+static int attend(int isa, int reserved, int n_tok, int apart, const float *kv, const float *q,
+                  float *out, float *lse)
 {
     struct device *d =
         reserved == 1 && n_tok == 1 ? cb_isa_open_or_skip(isa, 2) : cb_isa_open(isa, 2);
-    struct kv_run run[N_KV];
+    struct kv_run run[MOST_TOK][N_KV];
+    struct attn call[MOST_TOK];
     const struct attn a = { .n_tok = n_tok,
                             .n_head = N_HEAD,
                             .n_kv = N_KV,
@@ -39,7 +41,7 @@ static int attend(int isa, int reserved, int n_tok, const float *kv, const float
                             .causal = 1,
                             .type_k = KV_F32,
                             .type_v = KV_F32,
-                            .run = run,
+                            .run = run[0],
                             .q = q,
                             .q_stride = N_HEAD * HD,
                             .out = out,
@@ -47,10 +49,20 @@ static int attend(int isa, int reserved, int n_tok, const float *kv, const float
 
     if (!d)
         return 0;
-    for (int h = 0; h < N_KV; h++)
-        run[h] = (struct kv_run){ .k = kv, .v = kv + HD, .n = N_SLOT };
+    for (int i = 0; i < n_tok; i++) {
+        call[i] = a;
+        call[i].n_tok = 1;
+        call[i].run = run[i];
+        call[i].q = q + (size_t)i * N_HEAD * HD;
+        call[i].out = out + (size_t)i * N_HEAD * HD;
+        call[i].lse = lse + (size_t)i * N_HEAD;
+        for (int h = 0; h < N_KV; h++)
+            run[i][h] = (struct kv_run){ .k = kv,
+                                         .v = kv + HD,
+                                         .n = apart ? N_SLOT - n_tok + 1 + i : N_SLOT };
+    }
     ck_assert_int_ge(d->ops->reserve(d, reserved, HD, HD, N_HEAD, HD, N_SLOT), 0);
-    d->ops->attention(d, &a);
+    d->ops->attention(d, apart ? call : &a, apart ? n_tok : 1);
     cb_device_close(d);
     return 1;
 }
@@ -64,11 +76,29 @@ START_TEST(more_queries_than_a_chunk_fit)
 
     for (size_t i = 0; i < sizeof n_tok / sizeof *n_tok; i++) {
         const size_t rows = (size_t)n_tok[i] * N_HEAD;
-        if (!attend(_i, 1, n_tok[i], kv, q, out, lse))
+        if (!attend(_i, 1, n_tok[i], 0, kv, q, out, lse))
             break;
-        ck_assert(attend(_i, MOST_TOK, n_tok[i], kv, q, out + n * HD, lse + n));
+        ck_assert(attend(_i, MOST_TOK, n_tok[i], 0, kv, q, out + n * HD, lse + n));
         ck_assert(!memcmp(out, out + n * HD, rows * HD * sizeof *out));
         ck_assert(!memcmp(lse, lse + n, rows * sizeof *lse));
+    }
+    free(kv);
+    free(q);
+    free(out);
+    free(lse);
+}
+END_TEST
+
+START_TEST(more_calls_than_fit_together)
+{
+    const size_t n = (size_t)MOST_TOK * N_HEAD;
+    float *kv = random_floats((size_t)(N_SLOT + 1) * HD), *q = random_floats(n * HD);
+    float *out = cb_guarded(2 * n * HD * sizeof *out), *lse = cb_guarded(2 * n * sizeof *lse);
+
+    if (attend(_i, 1, MOST_TOK, 1, kv, q, out, lse)) {
+        ck_assert(attend(_i, MOST_TOK, MOST_TOK, 1, kv, q, out + n * HD, lse + n));
+        ck_assert(!memcmp(out, out + n * HD, n * HD * sizeof *out));
+        ck_assert(!memcmp(lse, lse + n, n * sizeof *lse));
     }
     free(kv);
     free(q);
@@ -84,6 +114,7 @@ int main(void)
 
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, more_queries_than_a_chunk_fit, 0, N_ISA);
+    tcase_add_loop_test(t, more_calls_than_fit_together, 0, N_ISA);
     suite_add_tcase(s, t);
     return cb_suite_run(s);
 }

@@ -254,9 +254,8 @@ static void swap_late(int back)
     }
 }
 
-static void far_attention(struct device *d, const struct attn *a)
+static void same_runs(const struct attn *a)
 {
-    swap_late(0);
     for (int h = 0; h < a->n_kv; h++) {
         if (!a->run[h].given)
             same_rows(a, &a->run[h], 0);
@@ -264,7 +263,14 @@ static void far_attention(struct device *d, const struct attn *a)
         if (a->run[h].kivi)
             same_kivi(a->run[h].kivi);
     }
-    FAR(attention(d, a));
+}
+
+static void far_attention(struct device *d, const struct attn *a, int n)
+{
+    swap_late(0);
+    for (int i = 0; i < n; i++)
+        same_runs(&a[i]);
+    FAR(attention(d, a, n));
     swap_late(1);
 }
 

@@ -35,14 +35,22 @@ struct work {
     void *kp;            /* a packed block of keys */
 };
 
+/* A call whose splits the threads share */
+struct shared_call {
+    const struct attn *a;
+    int n_split;
+    char *part;       /* [n_kv][n_split] sums of the splits */
+    atomic_int *left; /* [n_kv] unfinished splits */
+};
+
 struct job {
     struct par *par;
     const struct kern_vec *vec;
     const struct kern_attn *k;
-    const struct attn *a;
-    int n_split, n_item, tile_tok, n_tile; /* n_item: items that a KV head's splits form */
-    char *part;                            /* [n_kv][n_split] sums of the splits */
-    atomic_int *left;                      /* [n_kv] unfinished splits */
+    const struct attn *a; /* many queries: the call, in tiles of tile_tok queries */
+    int tile_tok, n_tile;
+    struct shared_call call[SPLIT_TOK]; /* few queries: calls whose KV heads form n_item items */
+    int n_item;
 };
 
 static size_t sums_bytes(int rows, int hd_pad)
@@ -285,79 +293,113 @@ static void tile_item(void *ctx, int i, int thread)
 }
 
 /* The sums of a KV head's split sp. */
-static struct sums part_of(const struct job *job, const struct tile *t, int sp)
+static struct sums part_of(const struct shared_call *c, const struct tile *t, int sp)
 {
     const size_t bytes = sums_bytes(t->rows, t->hd_pad);
-    return sums_at(job->part + (size_t)(t->kv * job->n_split + sp) * bytes, t->rows, t->hd_pad);
+    return sums_at(c->part + (size_t)(t->kv * c->n_split + sp) * bytes, t->rows, t->hd_pad);
 }
 
-static void join_parts(const struct job *job, const struct tile *t, struct work *w)
+static void join_parts(const struct shared_call *c, const struct tile *t, struct work *w)
 {
     sums_clear(&w->all, t->rows, t->hd_pad);
     for (int sp = t->lo / KEY_SPLIT; sp * KEY_SPLIT < t->hi; sp++) {
-        const struct sums part = part_of(job, t, sp);
+        const struct sums part = part_of(c, t, sp);
         fold(t, &w->all, &part);
     }
     finish(t, &w->all);
 }
 
-/* Few queries: an item is some consecutive splits of a KV head, so that a thread itself reads what
- * it prefetches. The thread that finishes a KV head's last split joins them all. */
+/* Few queries: an item is some consecutive splits of a call's KV head, so that a thread itself
+ * reads what it prefetches. The thread that finishes a KV head's last split joins them all. */
 static void split_item(void *ctx, int i, int thread)
 {
     const struct job *job = ctx;
-    const int kv = i / job->n_item, item = i % job->n_item;
-    const int from = item * job->n_split / job->n_item;
-    const int to = (item + 1) * job->n_split / job->n_item;
+    const int item = i % job->n_item, head = i / job->n_item, n_kv = job->call[0].a->n_kv;
+    const struct shared_call *c = &job->call[head / n_kv];
+    const int kv = head % n_kv;
+    const int from = item * c->n_split / job->n_item, to = (item + 1) * c->n_split / job->n_item;
     char *mem = cb_par_scratch(job->par, thread);
     struct tile t;
     struct work w;
 
-    cb_tile_open(&t, job->k, job->a, kv, 0, job->a->n_tok, &mem);
+    if (from == to)
+        return;
+    cb_tile_open(&t, job->k, c->a, kv, 0, c->a->n_tok, &mem);
     work_open(&w, &t, &mem);
     w.k = job->vec;
     for (int sp = from; sp < to; sp++) {
-        w.split = part_of(job, &t, sp);
+        w.split = part_of(c, &t, sp);
         attend_split(&t, &w, sp);
     }
-    if (atomic_fetch_sub_explicit(&job->left[kv], to - from, memory_order_acq_rel) == to - from)
-        join_parts(job, &t, &w);
+    if (atomic_fetch_sub_explicit(&c->left[kv], to - from, memory_order_acq_rel) == to - from)
+        join_parts(c, &t, &w);
 }
 
-static int few(int n_tok, int group)
+static int few(const struct attn *a)
 {
-    return n_tok == 1 || (n_tok <= SPLIT_TOK && n_tok * group <= SPLIT_ROWS);
+    return a->n_tok == 1 ||
+           (a->n_tok <= SPLIT_TOK && a->n_tok * (a->n_head / a->n_kv) <= SPLIT_ROWS);
 }
 
-void cb_cpu_attention(struct device *d, const struct attn *a)
+static void call_open(struct shared_call *c, const struct job *job, const struct attn *a,
+                      char **mem)
 {
-    struct job job = {
-        .par = d->par, .vec = cb_cpu_kern(d)->vec, .k = cb_cpu_kern(d)->vec->attn, .a = a
-    };
-    const int group = a->n_head / a->n_kv;
+    const int rows = a->n_tok * (a->n_head / a->n_kv);
     int n = 1;
 
-    assert(a->n_head % a->n_kv == 0);
-    if (a->n_tok <= 0)
-        return;
-    if (few(a->n_tok, group)) {
-        char *mem = (char *)cb_par_scratch(d->par, 0) + work_bytes(job.k, a->n_tok * group, a->hd);
-        for (int i = 0; i < a->n_kv; i++)
-            n = a->run[i].n > n ? a->run[i].n : n;
-        job.n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
-        mem = (char *)(((uintptr_t)mem + 63) & ~(uintptr_t)63);
-        job.left = cb_take(&mem, (size_t)a->n_kv * sizeof *job.left);
-        for (int i = 0; i < a->n_kv; i++)
-            atomic_init(&job.left[i], job.n_split);
-        job.part = mem;
-        job.n_item = (ITEMS * cb_par_threads(d->par) + a->n_kv - 1) / a->n_kv;
-        job.n_item = job.n_item < job.n_split ? job.n_item : job.n_split;
-        cb_par_for(d->par, a->n_kv * job.n_item, split_item, &job);
-        return;
+    for (int i = 0; i < a->n_kv; i++)
+        n = a->run[i].n > n ? a->run[i].n : n;
+    c->a = a;
+    c->n_split = (n + KEY_SPLIT - 1) / KEY_SPLIT;
+    c->left = cb_take(mem, (size_t)a->n_kv * sizeof *c->left);
+    for (int i = 0; i < a->n_kv; i++)
+        atomic_init(&c->left[i], c->n_split);
+    c->part =
+        cb_take(mem, (size_t)(a->n_kv * c->n_split) * sums_bytes(rows, cb_hd_pad(job->k, a->hd)));
+}
+
+/* The work space holds the splits of SPLIT_TOK queries, so as many calls share a loop as have
+ * these. Returns how many of the n calls were done. */
+static int attend_splits(struct device *d, struct job *job, const struct attn *a, int n)
+{
+    const int rows = a->n_tok * (a->n_head / a->n_kv);
+    char *mem = (char *)cb_par_scratch(d->par, 0) + work_bytes(job->k, rows, a->hd);
+    int m = 0, n_tok = 0, most = 0;
+
+    mem = (char *)(((uintptr_t)mem + 63) & ~(uintptr_t)63);
+    for (; m < n && few(&a[m]) && n_tok + a[m].n_tok <= SPLIT_TOK && a[m].n_tok == a->n_tok; m++) {
+        call_open(&job->call[m], job, &a[m], &mem);
+        most = max_int(most, job->call[m].n_split);
+        n_tok += a[m].n_tok;
     }
-    job.tile_tok = cb_tile_tokens(d, a);
-    job.n_tile = (a->n_tok + job.tile_tok - 1) / job.tile_tok;
-    cb_par_for(d->par, a->n_kv * job.n_tile, tile_item, &job);
+    job->n_item = (ITEMS * cb_par_threads(d->par) + m * a->n_kv - 1) / (m * a->n_kv);
+    job->n_item = min_int(job->n_item, most);
+    cb_par_for(d->par, m * a->n_kv * job->n_item, split_item, job);
+    return m;
+}
+
+static void attend_tiles(struct device *d, struct job *job, const struct attn *a)
+{
+    job->a = a;
+    job->tile_tok = cb_tile_tokens(d, a);
+    job->n_tile = (a->n_tok + job->tile_tok - 1) / job->tile_tok;
+    cb_par_for(d->par, a->n_kv * job->n_tile, tile_item, job);
+}
+
+void cb_cpu_attention(struct device *d, const struct attn *a, int n)
+{
+    struct job job = { .par = d->par, .vec = cb_cpu_kern(d)->vec, .k = cb_cpu_kern(d)->vec->attn };
+
+    for (int i = 0; i < n;) {
+        assert(a[i].n_head % a[i].n_kv == 0);
+        if (a[i].n_tok > 0 && few(&a[i])) {
+            i += attend_splits(d, &job, a + i, n - i);
+            continue;
+        }
+        if (a[i].n_tok > 0)
+            attend_tiles(d, &job, &a[i]);
+        i++;
+    }
 }
 
 /* Bytes a thread, for any number of queries: even with chunks of one token, a window of several
@@ -372,8 +414,10 @@ size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx
 
     rows = rows < 96 ? 96 : rows;
     rows = rows < n_head ? n_head : rows;
-    bytes = work_bytes(k, rows, hd) + 128 + (size_t)n_head * (sizeof(atomic_int) + 64) +
-            (size_t)(n_split > 0 ? n_split : 1) * (sums_bytes(rows_few, pad) + 64 * (size_t)n_head);
+    bytes = work_bytes(k, rows, hd) + 64 +
+            SPLIT_TOK * ((size_t)n_head * sizeof(atomic_int) + 2 * 64) +
+            (size_t)(n_split > 0 ? n_split : 1) *
+                (sums_bytes(rows_few, pad) + SPLIT_TOK * 64 * (size_t)n_head);
     other = cb_cpu_score_scratch(k, rows, hd);
     bytes = bytes > other ? bytes : other;
     other = cb_cpu_nearest_scratch(k, hd);
