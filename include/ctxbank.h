@@ -358,6 +358,12 @@ CB_API int cb_session_prefill(cb_session *session, const int32_t *tokens, int n,
                               const struct cb_prefill *how);
 /* Appends one token. Fails as a prefill does. */
 CB_API int cb_session_decode(cb_session *session, int32_t token);
+/* Appends tokens[n], to the bit as n calls of cb_session_decode() do, but the weights are read
+ * once. *logits[n][n_vocab] follow each of them; they are valid until the next call on the session.
+ * cb_session_truncate() can take tokens back. CB_EUNSUPPORTED, with nothing changed: the policy
+ * takes one token at a time. Fails as a prefill does. */
+CB_API int cb_session_decode_all(cb_session *session, const int32_t *tokens, int n,
+                                 const float **logits);
 /* logits[n_vocab] that follow the last token; they belong to the session and are valid until the
  * next call on it. */
 CB_API const float *cb_session_logits(const cb_session *session);
@@ -456,6 +462,43 @@ CB_API void cb_sampler_accept(cb_sampler *sampler, int32_t token); /* the penalt
  * cb_session_want_top(). */
 CB_API int cb_sampler_top(const struct cb_sampler_params *params);
 CB_API int32_t cb_sampler_pick(cb_sampler *sampler, const float *logits); /* logits[n_vocab] */
+
+/* ---- speculation ---- */
+
+/* Decodes drafts, copied from the timeline, together with the next token (prompt look-up). Tokens
+ * that the caller does not choose are taken back: the text is that of a loop without drafts. Drafts
+ * pause where they cost more time than they save. Meanwhile only these functions may change the
+ * session, and its own length and tokens may include drafts. */
+typedef struct cb_speculation cb_speculation;
+struct cb_speculation_counts {
+    int64_t drafted, accepted; /* tokens */
+};
+
+/* NULL if the session can speculate; else the reason why not. */
+CB_API const char *cb_speculation_why_not(const cb_session *session);
+/* Drafts of up to `most` tokens, 0 (never) to 16. CB_EUNSUPPORTED: the policy drops tokens or
+ * scores them as they come, or its layers depend on each other's choices; CB_EARG. */
+CB_API int cb_speculation_new(cb_session *session, int most, cb_speculation **out);
+CB_API void cb_speculation_free(cb_speculation *speculation); /* NULL is allowed */
+/* In place of cb_session_logits(), cb_session_decode() and cb_session_len(). */
+CB_API const float *cb_speculation_logits(const cb_speculation *speculation);
+CB_API int cb_speculation_decode(cb_speculation *speculation, int32_t token);
+CB_API int cb_speculation_len(const cb_speculation *speculation);
+/* Takes back the tokens of an unfinished draft. The session is the caller's again. */
+CB_API int cb_speculation_end(cb_speculation *speculation);
+CB_API void cb_speculation_get_counts(const cb_speculation *speculation,
+                                      struct cb_speculation_counts *out);
+
+/* ---- generating ---- */
+
+/* text[len] that was generated, whole characters only. A non-zero return ends the answer. */
+typedef int (*cb_text_fn)(void *arg, const char *text, size_t len);
+/* Generates up to n tokens after a prompt and appends them to the timeline. The answer ends before
+ * a token that ends the turn, and where the context is full. text may be NULL. Returns the number
+ * of tokens. CB_EARG: n < 0, or an empty session; else fails as a decode does, and what was
+ * generated before stays in the timeline. */
+CB_API int cb_session_generate(cb_session *session, cb_sampler *sampler, int n, cb_text_fn text,
+                               void *arg);
 
 #ifdef __cplusplus
 }

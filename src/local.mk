@@ -150,10 +150,12 @@ libcore_la_SOURCES += \
 	src/engine/catalogue.c \
 	src/engine/conversation.c \
 	src/engine/detokenizer.c \
+	src/engine/drafter.c src/engine/drafter.h \
 	src/engine/feed.c \
 	src/engine/ffn.c src/engine/ffn.h \
 	src/engine/fork.c \
 	src/engine/forward.c \
+	src/engine/generation.c \
 	src/engine/memory_plan.c \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/sampler.c \
@@ -161,6 +163,7 @@ libcore_la_SOURCES += \
 	src/engine/session.c src/engine/session.h \
 	src/engine/session_state.c src/engine/session_state.h \
 	src/engine/shared_prefill.c \
+	src/engine/speculation.c \
 	src/engine/vocabulary.c
 
 # Tasks, their scores and analyses: for the program and the tests, not part of the installed

@@ -15,6 +15,8 @@ check_programs = \
 	tests/unit/check_shared_prefill \
 	tests/unit/check_far_memory \
 	tests/unit/check_fork \
+	tests/unit/check_generation \
+	tests/unit/check_speculation \
 	tests/unit/check_saved_bank \
 	tests/unit/check_gguf \
 	tests/methods/check_mask \
@@ -172,6 +174,16 @@ tests_unit_check_far_memory_SOURCES = tests/unit/check_far_memory.c
 tests_unit_check_far_memory_CFLAGS = $(check_cflags)
 tests_unit_check_far_memory_LDFLAGS = $(check_ldflags)
 tests_unit_check_far_memory_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_generation_SOURCES = tests/unit/check_generation.c
+tests_unit_check_generation_CFLAGS = $(check_cflags)
+tests_unit_check_generation_LDFLAGS = $(check_ldflags)
+tests_unit_check_generation_LDADD = $(check_ldadd)
+
+tests_unit_check_speculation_SOURCES = tests/unit/check_speculation.c
+tests_unit_check_speculation_CFLAGS = $(check_cflags)
+tests_unit_check_speculation_LDFLAGS = $(check_ldflags)
+tests_unit_check_speculation_LDADD = $(check_ldadd)
 
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)

@@ -86,7 +86,8 @@ struct generation {
     const char *finish_reason; /* "stop", "length" or "interrupt" */
     int n_prompt;
     double prompt_s, predicted_s;
-    int n_step; /* decoding steps that predicted_s covers */
+    int n_step; /* decoded tokens that predicted_s covers */
+    struct cb_speculation_counts drafts;
 };
 
 /* Takes text as it comes; a negative status ends the generation. */

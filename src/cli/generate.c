@@ -136,14 +136,34 @@ struct loop {
     struct generation *gen;
     struct outlet out;
     cb_sampler *sampler;
-    float *masked; /* --ignore-eos: [n_vocab] logits without the ends */
+    cb_speculation *speculation; /* NULL: none */
+    float *masked;               /* --ignore-eos: [n_vocab] logits without the ends */
     int cap;
 };
+
+static const float *next_logits(const struct loop *lp)
+{
+    return lp->speculation ? cb_speculation_logits(lp->speculation)
+                           : cb_session_logits(lp->g->e->session);
+}
+
+static int decode(const struct loop *lp, int32_t id)
+{
+    return lp->speculation ? cb_speculation_decode(lp->speculation, id)
+                           : cb_session_decode(lp->g->e->session, id);
+}
+
+static int full(const struct loop *lp)
+{
+    const struct engine *e = lp->g->e;
+    return (lp->speculation ? cb_speculation_len(lp->speculation) : cb_session_len(e->session)) >=
+           e->n_ctx;
+}
 
 static int32_t pick(struct loop *lp)
 {
     const struct engine *e = lp->g->e;
-    const float *logits = cb_session_logits(e->session);
+    const float *logits = next_logits(lp);
     const int32_t *end;
     int n;
 
@@ -171,11 +191,6 @@ static int add_id(struct loop *lp, int32_t id)
     return CB_OK;
 }
 
-static int full(const struct generate *g)
-{
-    return cb_session_len(g->e->session) >= g->e->n_ctx;
-}
-
 /* Generates one token; sets *reason if it was the last one. */
 static int step(struct loop *lp, const char **reason)
 {
@@ -185,10 +200,10 @@ static int step(struct loop *lp, const char **reason)
 
     if (!lp->masked && cb_token_is_end(g->e->model, id)) {
         *reason = "stop";
-        if (!g->keep_turn || full(g))
+        if (!g->keep_turn || full(lp))
             return CB_OK;
         lp->gen->end = id;
-        return cb_session_decode(g->e->session, id);
+        return decode(lp, id);
     }
     TRY(add_id(lp, id));
     TRY(put_token(&lp->out, id, &stopped));
@@ -197,7 +212,7 @@ static int step(struct loop *lp, const char **reason)
         *reason = "stop";
     else if (lp->gen->n == g->max_tokens)
         *reason = "length";
-    if (full(g)) {
+    if (full(lp)) {
         if (!*reason)
             cb_log_note("context full: %d tokens (-c)", g->e->n_ctx);
         *reason = *reason ? *reason : "length";
@@ -206,7 +221,7 @@ static int step(struct loop *lp, const char **reason)
     if (*reason && !g->keep_turn)
         return CB_OK;
     lp->gen->n_step++;
-    return cb_session_decode(g->e->session, id);
+    return decode(lp, id);
 }
 
 static int steps(struct loop *lp)
@@ -221,6 +236,8 @@ static int steps(struct loop *lp)
         else
             rc = step(lp, &reason);
     }
+    if (!rc && lp->speculation)
+        rc = cb_speculation_end(lp->speculation);
     lp->gen->predicted_s = cb_now_s() - start;
     if (reason)
         lp->gen->finish_reason = reason;
@@ -239,6 +256,18 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
     return rc;
 }
 
+/* --draft, where the policy allows it */
+static int open_speculation(struct loop *lp)
+{
+    const struct engine *e = lp->g->e;
+    const int most = cb_opt_int(lp->g->o, ARG_DRAFT);
+    const char *why = most ? cb_speculation_why_not(e->session) : NULL;
+
+    if (why)
+        cb_log_note("no drafts (--draft): %s", why);
+    return most && !why ? cb_speculation_new(e->session, most, &lp->speculation) : CB_OK;
+}
+
 static int open_loop(struct loop *lp)
 {
     const struct generate *g = lp->g;
@@ -249,6 +278,7 @@ static int open_loop(struct loop *lp)
     TRY(cb_buf_put(&lp->gen->text, "", 0));
     TRY(cb_detokenizer_new(g->e->model, 0, &lp->out.detok));
     TRY(cb_sampler_new(&p, g->e->info.n_vocab, &lp->sampler));
+    TRY(open_speculation(lp));
     if (!cb_opt_flag(g->o, ARG_IGNORE_EOS))
         return CB_OK;
     lp->masked = cb_calloc((size_t)g->e->info.n_vocab, sizeof *lp->masked);
@@ -268,6 +298,9 @@ int cb_generate(const struct generate *g, const int32_t *ids, int n, struct gene
         rc = steps(&lp);
     else if (rc == CB_ECANCEL && cb_interrupted())
         rc = CB_OK;
+    if (lp.speculation)
+        cb_speculation_get_counts(lp.speculation, &out->drafts);
+    cb_speculation_free(lp.speculation);
     cb_sampler_free(lp.sampler);
     cb_detokenizer_free(lp.out.detok);
     free(lp.masked);

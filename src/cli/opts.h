@@ -124,6 +124,7 @@ enum opt_id {
     ARG_PREDICT,
     ARG_STOP,
     ARG_IGNORE_EOS,
+    ARG_DRAFT,
     ARG_ALL_LOGITS,
     ARG_SEED,
     ARG_TEMP,

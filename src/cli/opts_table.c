@@ -227,6 +227,11 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "stop before this text is printed; may be given many times" },
     [ARG_IGNORE_EOS] = { "ignore-eos", .sets = SET_GENERATE,
         .text = "never generate an end-of-sequence token" },
+    [ARG_DRAFT] = { "draft", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0, .max = 16,
+        .def = "0", .sets = SET_GENERATE,
+        .text = "draft up to this many tokens by what followed the same words earlier in the "
+                "context, and decode them together; the text is the same, and comes sooner where "
+                "an answer quotes a document" },
     [ARG_ALL_LOGITS] = { "all-logits", .sets = SET_GENERATE | SET_OWN_BENCH,
         .text = "compute all logits of every generated token; without this option a small model "
                 "computes, for answers of 256 tokens or more, exact logits only for the tokens "

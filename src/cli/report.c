@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* report.c - timings and memory, as JSON and as text. */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +19,12 @@ static double per_s(int n, double s)
 
 json_t *cb_json_timings(const struct engine *e, const struct generation *g)
 {
-    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f}", "load_s", e->load_s, "prompt_tokens",
-                     g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps",
+    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:I}", "load_s", e->load_s,
+                     "prompt_tokens", g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps",
                      per_s(g->n_prompt, g->prompt_s), "predicted_tokens", g->n, "predicted_s",
-                     g->predicted_s, "predicted_tps", per_s(g->n_step, g->predicted_s));
+                     g->predicted_s, "predicted_tps", per_s(g->n_step, g->predicted_s),
+                     "drafted_tokens", (json_int_t)g->drafts.drafted, "accepted_tokens",
+                     (json_int_t)g->drafts.accepted);
 }
 
 uint64_t cb_rss_peak_bytes(void)
@@ -107,6 +110,9 @@ void cb_note_timings(const struct engine *e, const struct generation *g)
                 g->n_prompt, g->prompt_s, per_s(g->n_prompt, g->prompt_s), g->n, g->predicted_s,
                 per_s(g->n_step, g->predicted_s), (double)m.kv_bytes / 1048576,
                 100 * (double)m.kv_bytes / (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
+    if (g->drafts.drafted)
+        cb_log_note("drafts: %" PRId64 " tokens, %" PRId64 " of them accepted", g->drafts.drafted,
+                    g->drafts.accepted);
     cb_log_detail("load %.2f s, weights %.1f MiB, scratch %.1f MiB, peak of the bank %.1f MiB, "
                   "peak of the process %.1f MiB, slots a layer %d to %d",
                   e->load_s, (double)m.weights_bytes / 1048576, (double)m.scratch_bytes / 1048576,

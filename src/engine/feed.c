@@ -211,3 +211,29 @@ int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
     }
     return CB_OK;
 }
+
+/* ---- several tokens of one session ---- */
+
+static int apart_body(const struct call *c)
+{
+    return cb_forward_apart(c->s[0], c->tokens, c->n);
+}
+
+int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const float **logits)
+{
+    struct call c = { &s, 1, tokens, n, NULL, apart_body, CB_OK };
+    const char *why = cb_attention_undraftable(&s->attention);
+
+    *logits = NULL;
+    TRY(check_feed(s, tokens, n));
+    if (n > s->chunk)
+        return cb_fail(CB_EARG, "decode: %d tokens at once; %d can be", n, s->chunk);
+    if (n > 1 && why)
+        return cb_fail(CB_EUNSUPPORTED, "decode: policy %s takes one token at a time: %s",
+                       s->policy->m->name, why);
+    TRY(cb_session_note_tokens(s, tokens, n));
+    TRY(cb_session_work_fit_batch(s, n));
+    TRY(run(&c, 1));
+    *logits = s->w.batch_logits;
+    return CB_OK;
+}

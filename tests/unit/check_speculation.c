@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/* check_speculation.c - drafts change the time that a text takes, never the text: several tokens at
+ * once give the bits of one at a time, and what is taken back leaves no trace. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctxbank.h"
+#include "engine/drafter.h"
+#include "engine/session.h"
+#include "kit/suite.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { PROMPT = 200, CONTEXT = 600 };
+
+static cb_model *model;
+
+static void setup(void)
+{
+    struct tiny t = cb_tiny_small("qwen2");
+
+    t.hd = 32;
+    model = cb_toy_model(&t, "cpu", 2);
+}
+
+static void teardown(void)
+{
+    cb_model_close(model);
+}
+
+static const char *const policies[] = { "full", "sieve:budget=64,recent=16,sink=4" };
+static const char *const types[] = { "f16", "f32", "bf16", "q8_0" };
+enum { FORMS = 2 * 4 };
+
+static int32_t token_at(int i)
+{
+    return 3 + i * 7 % 50;
+}
+
+static cb_session *after_prompt(const char *policy, const char *type)
+{
+    struct cb_session_params p = cb_session_defaults();
+    int32_t ids[PROMPT];
+    cb_session *s;
+
+    p.n_ctx = CONTEXT;
+    p.policy = policy;
+    p.type_k = p.type_v = type;
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = token_at(i);
+    ck_assert_msg(!cb_session_open(model, &p, &s), "%s", cb_error());
+    ck_assert_msg(!cb_session_prefill(s, ids, PROMPT, NULL), "%s", cb_error());
+    return s;
+}
+
+static cb_session *form(int i)
+{
+    return after_prompt(policies[i % 2], types[i / 2]);
+}
+
+static void same_logits(const cb_session *s, const float *logits, const char *what, int at)
+{
+    const size_t bytes = (size_t)cb_n_vocab(model) * sizeof(float);
+    ck_assert_msg(!memcmp(cb_session_logits(s), logits, bytes), "%s, token %d", what, at);
+}
+
+/* Across blocks of 128 slots and splits of 512 */
+START_TEST(all_at_once_as_one_by_one)
+{
+    static const int sizes[] = { 1, 2, 5, 9, 16, 3 };
+    cb_session *one = form(_i), *all = form(_i);
+    int at = 0;
+
+    for (int k = 0; at < 350; k++) {
+        const int n = sizes[k % 6];
+        const float *logits;
+        int32_t tok[16];
+        for (int i = 0; i < n; i++)
+            tok[i] = token_at(1000 + at + i);
+        ck_assert_msg(!cb_session_decode_all(all, tok, n, &logits), "%s", cb_error());
+        for (int i = 0; i < n; i++) {
+            ck_assert_int_eq(cb_session_decode(one, tok[i]), CB_OK);
+            same_logits(one, logits + (size_t)i * (size_t)cb_n_vocab(model), "all", at + i);
+        }
+        same_logits(one, cb_session_logits(all), "last", at);
+        at += n;
+    }
+    cb_session_close(one);
+    cb_session_close(all);
+}
+END_TEST
+
+/* Drafts that are always wrong: each is taken back. */
+START_TEST(taken_back_without_trace)
+{
+    cb_session *one = form(_i), *all = form(_i);
+
+    for (int at = 0; at < 350; at++) {
+        const int n = 1 + at % 13;
+        const float *logits;
+        int32_t tok[16];
+        for (int i = 0; i < n; i++)
+            tok[i] = token_at(at * at + i);
+        ck_assert_msg(!cb_session_decode_all(all, tok, n, &logits), "%s", cb_error());
+        ck_assert_int_eq(cb_session_decode(one, tok[0]), CB_OK);
+        same_logits(one, logits, "first", at);
+        ck_assert_int_eq(cb_session_truncate(all, cb_session_len(one)), CB_OK);
+    }
+    cb_session_close(one);
+    cb_session_close(all);
+}
+END_TEST
+
+static cb_sampler *sampler_of(float temp)
+{
+    struct cb_sampler_params p = cb_sampler_defaults();
+    cb_sampler *x;
+
+    p.temp = temp;
+    p.seed = 9;
+    p.repeat_penalty = temp > 0 ? 1.2f : 1;
+    ck_assert_int_eq(cb_sampler_new(&p, cb_n_vocab(model), &x), CB_OK);
+    return x;
+}
+
+/* Greedy text of a random model repeats itself soon, so drafts are accepted. Choices at a high
+ * temperature contradict nearly all drafts. */
+START_TEST(the_text_without_drafts)
+{
+    const float temp = _i % 3 == 0 ? 0 : _i % 3 == 1 ? 0.3f : 3;
+    cb_session *one = form(_i / 3), *s = form(_i / 3);
+    cb_sampler *a = sampler_of(temp), *b = sampler_of(temp);
+    struct cb_speculation_counts counts;
+    cb_speculation *x;
+
+    ck_assert_msg(!cb_speculation_new(s, 6, &x), "%s", cb_error());
+    for (int i = 0; i < 250; i++) {
+        const int32_t id = cb_sampler_pick(a, cb_session_logits(one));
+        ck_assert_int_eq(cb_sampler_pick(b, cb_speculation_logits(x)), id);
+        cb_sampler_accept(a, id);
+        cb_sampler_accept(b, id);
+        ck_assert_int_eq(cb_session_decode(one, id), CB_OK);
+        ck_assert_msg(!cb_speculation_decode(x, id), "%s", cb_error());
+        ck_assert_int_eq(cb_speculation_len(x), cb_session_len(one));
+    }
+    ck_assert_int_eq(cb_speculation_end(x), CB_OK);
+    ck_assert_int_eq(cb_session_len(s), cb_session_len(one));
+    ck_assert(!memcmp(cb_session_tokens(s), cb_session_tokens(one),
+                      (size_t)cb_session_len(s) * sizeof(int32_t)));
+    cb_speculation_get_counts(x, &counts);
+    ck_assert_int_ge(counts.drafted, counts.accepted);
+    if (temp == 0)
+        ck_assert_int_gt(counts.accepted, 0);
+    cb_speculation_free(x);
+    cb_sampler_free(a);
+    cb_sampler_free(b);
+    cb_session_close(one);
+    cb_session_close(s);
+}
+END_TEST
+
+/* Drafts never go beyond the context. */
+START_TEST(up_to_the_last_slot)
+{
+    cb_session *s = form(_i);
+    cb_speculation *x;
+
+    ck_assert_int_eq(cb_speculation_new(s, 16, &x), CB_OK);
+    while (cb_speculation_len(x) < CONTEXT)
+        ck_assert_msg(!cb_speculation_decode(x, token_at(cb_speculation_len(x) % 20)), "%s",
+                      cb_error());
+    ck_assert_int_eq(cb_speculation_decode(x, 5), CB_EFULL);
+    cb_speculation_free(x);
+    cb_session_close(s);
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    static const char *const refused[] = { "omnikv:filter=1,budget=32", "h2o:budget=64",
+                                           "streamingllm:recent=32", "snapkv:budget=128" };
+    cb_session *s = after_prompt("full", "f16");
+    const int32_t two[] = { 4, -1 };
+    const float *logits;
+    cb_speculation *x;
+
+    ck_assert_int_eq(cb_speculation_new(s, 17, &x), CB_EARG);
+    ck_assert_ptr_null(x);
+    ck_assert_int_eq(cb_session_decode_all(s, two, 2, &logits), CB_EARG);
+    ck_assert_int_eq(cb_session_len(s), PROMPT);
+    cb_session_close(s);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        s = after_prompt(refused[i], "f16");
+        ck_assert_ptr_nonnull(cb_speculation_why_not(s));
+        ck_assert_int_eq(cb_speculation_new(s, 4, &x), CB_EUNSUPPORTED);
+        ck_assert_int_eq(cb_session_decode_all(s, (const int32_t[]){ 4, 5 }, 2, &logits),
+                         CB_EUNSUPPORTED);
+        ck_assert_int_eq(cb_session_decode_all(s, two, 1, &logits), CB_OK); /* one is no draft */
+        cb_session_close(s);
+    }
+    s = after_prompt("full", "kivi4");
+    ck_assert_str_eq(cb_speculation_why_not(s), "quantised tokens cannot be taken back");
+    cb_session_close(s);
+}
+END_TEST
+
+/* ---- the drafter ---- */
+
+START_TEST(longest_match_wins)
+{
+    /* 1 2 3 occurs three times; the second time behind 9 8, as at the end */
+    static const int32_t t[] = { 5,  1, 2, 3, 40, 9,  8, 1, 2, 3, 41,
+                                 42, 6, 1, 2, 3,  43, 9, 8, 1, 2, 3 };
+    const int n = sizeof t / sizeof *t;
+    struct drafter *d;
+    int32_t draft[8];
+
+    ck_assert_int_eq(cb_drafter_new(&d), CB_OK);
+    ck_assert_int_eq(cb_drafter_guess(d, t, 3, draft, 4), 0); /* too short */
+    ck_assert_int_eq(cb_drafter_guess(d, t, n, draft, 3), 3);
+    ck_assert_int_eq(draft[0], 41);
+    ck_assert_int_eq(draft[1], 42);
+    ck_assert_int_eq(draft[2], 6);
+    ck_assert_int_eq(cb_drafter_guess(d, t, 10, draft, 1), 1); /* cut: only the first one is left */
+    ck_assert_int_eq(draft[0], 40);
+    ck_assert_int_eq(cb_drafter_guess(d, t, 12, draft, 4), 0); /* nothing ends in 3 41 42 */
+    cb_drafter_free(d);
+}
+END_TEST
+
+START_TEST(a_period_goes_on)
+{
+    static const int32_t t[] = { 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3 };
+    struct drafter *d;
+    int32_t draft[8];
+
+    ck_assert_int_eq(cb_drafter_new(&d), CB_OK);
+    ck_assert_int_eq(cb_drafter_guess(d, t, 11, draft, 8), 8);
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(draft[i], (i + 3) % 4 + 1);
+    cb_drafter_free(d);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("speculation");
+    TCase *c = tcase_create("speculation");
+
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_set_timeout(c, 120);
+    tcase_add_loop_test(c, all_at_once_as_one_by_one, 0, FORMS);
+    tcase_add_loop_test(c, taken_back_without_trace, 0, FORMS);
+    tcase_add_loop_test(c, the_text_without_drafts, 0, 3 * FORMS);
+    tcase_add_loop_test(c, up_to_the_last_slot, 0, 2);
+    tcase_add_test(c, refusals);
+    tcase_add_test(c, longest_match_wins);
+    tcase_add_test(c, a_period_goes_on);
+    suite_add_tcase(s, c);
+    return cb_suite_run(s);
+}
