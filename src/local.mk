@@ -124,6 +124,7 @@ libcore_la_SOURCES += \
 	src/policy/method/omnikv_prefill.c \
 	src/policy/method/pod.c \
 	src/policy/method/pyramidkv.c \
+	src/policy/method/quest.c \
 	src/policy/method/sieve.c \
 	src/policy/method/simlayerkv.c \
 	src/policy/method/snapkv.c \

@@ -103,6 +103,8 @@ static void fill(struct cpu *c)
     c->ops.topk = cb_cpu_topk;
     c->ops.sketch = cb_cpu_sketch;
     c->ops.sketch_topk = cb_cpu_sketch_topk;
+    c->ops.bounds = cb_cpu_bounds;
+    c->ops.page_scores = cb_cpu_page_scores;
 }
 
 static void free_cpu(struct cpu *c)

@@ -4,6 +4,7 @@ libcore_la_SOURCES += \
 	backends/cpu/attention/attn_tile.c backends/cpu/attention/attn_tile.h \
 	backends/cpu/attention/kivi_block.c backends/cpu/attention/kivi_block.h \
 	backends/cpu/attention/nearest.c \
+	backends/cpu/attention/page_scores.c \
 	backends/cpu/attention/prepack.c \
 	backends/cpu/attention/score.c \
 	backends/cpu/attention/sketch_form.h \

@@ -325,6 +325,8 @@ static const struct ops ref_ops = {
     .topk = topk,
     .sketch = cb_ref_sketch,
     .sketch_topk = cb_ref_sketch_topk,
+    .bounds = cb_ref_bounds,
+    .page_scores = cb_ref_page_scores,
 };
 
 static int open_ref(struct device *d, const struct device_want *want)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_sketch.c - sketches of keys, and the slots that score highest by them. This is the definition
- * of the op sketch_topk: devices give the same slots.
+/* ref_sketch.c - sketches of keys, the slots that score highest by them, and pages' bounds. This is
+ * the definition of the op sketch_topk: devices give the same slots.
  *
  * For a query head and a block, w[c] = query[c] * step[c] is rounded to a byte by its largest
  * magnitude. A token's logit is base + mult * (sum of w[c] * code[c]), where base = sum of
@@ -165,4 +165,51 @@ void cb_ref_sketch_topk(struct device *d, const struct sketch_topk *s)
     cb_sketch_work(s->work, s->n_head, s->n_kv, s->hd, s->n_block, 1, &w);
     for (int kv = 0; kv < s->n_kv; kv++)
         topk_of(s, kv, &w);
+}
+
+/* ---- pages ---- */
+
+void cb_ref_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
+                   void *bounds)
+{
+    float x[SKETCH_MAX_HD], min[SKETCH_MAX_HD], max[SKETCH_MAX_HD];
+
+    (void)d;
+    for (int p = 0; p < n_page; p++) {
+        for (int j = 0; j < page; j++) {
+            cb_ref_kv_row(t, rows, p * page + j, hd, x);
+            cb_sketch_widen(x, hd, j == 0, min, max);
+        }
+        cb_bounds_put(hd, min, max, (char *)bounds + (size_t)p * cb_bounds_bytes(hd));
+    }
+}
+
+static double bound(const float *q, const uint16_t *x, int hd)
+{
+    double sum = 0;
+
+    for (int c = 0; c < hd; c++)
+        sum += fmax((double)q[c] * (double)cb_f16_to_f32(x[c]),
+                    (double)q[c] * (double)cb_f16_to_f32(x[hd + c]));
+    return sum;
+}
+
+void cb_ref_page_scores(struct device *d, const struct page_scores *s)
+{
+    const int group = s->n_head / s->n_kv;
+
+    (void)d;
+    for (int i = 0; i < s->n_kv * s->n_page; i++) {
+        const int kv = i / s->n_page, p = i % s->n_page;
+        const void *page =
+            s->bounds + (size_t)kv * s->head_bytes + (size_t)p * cb_bounds_bytes(s->hd);
+        double best = -INFINITY, sum = 0;
+        for (int h = kv * group; h < (kv + 1) * group; h++) {
+            const double x = bound(s->q + (size_t)h * (size_t)s->hd, page, s->hd);
+            best = fmax(best, x);
+            sum += x;
+        }
+        s->out[(size_t)kv * (size_t)s->out_stride + (size_t)p] =
+            (float)(s->mean ? sum / group : best);
+    }
 }

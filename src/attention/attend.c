@@ -423,8 +423,10 @@ static int settle(struct attention *a, int l, const struct scores *sc)
     if (!waits)
         TRY(cb_store_prepack(st));
     TRY(cb_store_sketch(st, a->dev));
-    if (!a->bank->decoding)
+    if (!a->bank->decoding) {
+        cb_bank_note_peak(a->bank, l); /* with its sketches */
         cb_store_huge_pages(st);
+    }
     return st->kivi && !waits ? cb_kivi_advance(st, a->dev) : CB_OK;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* sketch_choice.c - a decoded token scores the sketches of all keys, in each layer and KV head, and
- * attends to the slots with the best scores, the first and the newest ones. Nothing is dropped, and
- * every token chooses anew. */
+ * attends to the slots with the best scores, the first and the newest ones. With bounds of pages it
+ * attends to the pages that score best and the current one. Nothing is dropped, and every token
+ * chooses anew. */
 #include "sketch_choice.h"
 
 #include <stdlib.h>
@@ -12,47 +13,60 @@
 #include "parts.h"
 
 struct sketch_choice {
-    int32_t *idx; /* [n_kv][n_ctx] slots that the layer reads, ascending */
-    int *n;       /* [n_kv] how many */
-    void *work;   /* of op sketch_topk */
+    const struct sketch_plan *form; /* of a layer; layers do not differ in bits and pages */
+    int32_t *idx;                   /* [n_kv][n_ctx] slots that the layer reads, ascending */
+    int *n;                         /* [n_kv] how many */
+    void *work; /* of op sketch_topk; with pages, their scores [n_kv][n_page] and a choice of them
+                   [n_page] */
 };
 
-/* What a layer of n slots reads: slots first..lo-1, k of lo..hi-1, and hi..n-1. */
+/* What a layer of n slots reads: slots first..lo-1, k of lo..hi-1, and hi..n-1. Sketches of the
+ * slots from..to-1 are scored. */
 struct range {
-    int first, lo, hi, k;
+    int first, lo, hi, k, from, to;
 };
 
-static size_t work_bytes(const struct attention *a, int n)
+static size_t work_bytes(const struct attention *a, const struct sketch_plan *form, int n)
 {
     struct sketch_work w;
+
+    if (form->page)
+        return (size_t)(a->bank->n_kv + 1) * (size_t)(n / form->page + 1) * sizeof(float);
     return cb_sketch_work(NULL, a->model->hp.n_head, a->bank->n_kv, a->bank->hd, n / SKETCH_BLOCK,
                           SKETCH_MAX_ITEMS, &w);
+}
+
+static int supported(const struct ops *ops, const struct sketch_plan *form)
+{
+    return form->page ? ops->page_scores != NULL : ops->sketch_topk != NULL;
 }
 
 int cb_sketch_choice_open(struct attention *a)
 {
     const size_t n_kv = (size_t)a->bank->n_kv;
+    const struct sketch_plan *form = NULL;
     struct sketch_choice *x;
-    int any = 0;
 
     for (int l = 0; l < a->bank->n_layer; l++) {
         const struct sketch_plan *p = &a->plan[l].sketch;
-        any |= p->bits > 0;
-        if (p->bits > 0)
-            cb_store_may_sketch(&a->bank->store[l], p->bits, p->sink);
+        if (!cb_sketch_choice_is(a, l))
+            continue;
+        form = p;
+        cb_store_may_sketch(&a->bank->store[l], p->bits, p->page ? p->page : SKETCH_BLOCK, p->sink);
     }
-    if (!any)
+    if (!form)
         return CB_OK;
-    if (!a->dev->ops->sketch_topk)
+    if (!supported(a->dev->ops, form))
         return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score sketched keys",
                        a->policy->m->name, a->dev->name);
     x = a->sketch_choice = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
+    x->form = form;
     /* memory for these is committed page by page as the context grows */
     x->idx = cb_alloc_aligned(n_kv * (size_t)a->bank->n_ctx, sizeof *x->idx);
     x->n = cb_calloc(n_kv, sizeof *x->n);
-    x->work = cb_alloc_aligned(work_bytes(a, a->bank->n_ctx), 1);
+    x->work = cb_alloc_aligned(work_bytes(a, form, a->bank->n_ctx), 1);
     return x->idx && x->n && x->work ? CB_OK : CB_ENOMEM;
 }
 
@@ -70,10 +84,23 @@ size_t cb_sketch_choice_bytes(const struct attention *a, int n_most)
 {
     if (!a->sketch_choice)
         return 0;
-    return work_bytes(a, n_most) + (size_t)a->bank->n_kv * (size_t)n_most * sizeof(int32_t);
+    return work_bytes(a, a->sketch_choice->form, n_most) +
+           (size_t)a->bank->n_kv * (size_t)n_most * sizeof(int32_t);
 }
 
 /* ---- choosing ---- */
+
+/* The n-th slot's page is the current one: it is read, and the pages before it are candidates. */
+static void range_of_pages(const struct sketch_plan *p, int n, struct range *r)
+{
+    const int budget = p->share > 0 ? (int)(p->share * (n - r->first)) : p->k;
+
+    r->hi = (n - 1) / p->page * p->page;
+    r->lo = min_int(r->hi, (r->first + p->page - 1) / p->page * p->page);
+    r->k = (max_int(3, budget / p->page) - 1) * p->page;
+    r->from = r->lo;
+    r->to = r->hi;
+}
 
 static struct range range_of(const struct attention *a, int l, int n, int sketched)
 {
@@ -81,20 +108,28 @@ static struct range range_of(const struct attention *a, int l, int n, int sketch
     const int window = cb_attention_window(a, l);
     struct range r = { .first = window ? max_int(0, n - window) : 0 };
 
+    if (p->page) {
+        range_of_pages(p, n, &r);
+        return r;
+    }
     r.lo = max_int(r.first, min_int(p->sink, n));
     r.hi = max_int(r.lo, min_int(sketched, n - p->recent));
     r.k = p->share > 0 ? max_int(1, (int)(p->share * (r.hi - r.lo))) : p->k;
+    r.from = r.first / SKETCH_BLOCK * SKETCH_BLOCK;
+    r.to = (r.hi + SKETCH_BLOCK - 1) / SKETCH_BLOCK * SKETCH_BLOCK;
     return r;
 }
 
-/* Scores the blocks that hold slots first..hi-1. The list of KV head h has room for the slots
- * before the chosen ones. */
-static void score(struct attention *a, int l, const float *q, const struct range *r)
+/* The list of KV head kv, after the slots before the candidates */
+static int32_t *chosen_at(const struct attention *a, const struct range *r, int kv)
+{
+    return a->sketch_choice->idx + (size_t)kv * (size_t)a->bank->n_ctx + (r->lo - r->first);
+}
+
+static void choose_slots(struct attention *a, int l, const float *q, const struct range *r)
 {
     const struct store *st = &a->bank->store[l];
     struct sketch_choice *x = a->sketch_choice;
-    const int from = r->first / SKETCH_BLOCK, to = (r->hi + SKETCH_BLOCK - 1) / SKETCH_BLOCK;
-    const uint64_t skipped = cb_store_sketch_bytes(st, from * SKETCH_BLOCK);
     const struct attn at = cb_parts_attn(a, l);
     struct sketch_topk s = { .n_head = at.n_head,
                              .n_kv = at.n_kv,
@@ -102,24 +137,51 @@ static void score(struct attention *a, int l, const float *q, const struct range
                              .bits = st->sketch_bits,
                              .scale = at.scale,
                              .q = q,
-                             .sketch = cb_store_sketch_at(st, 0, from * SKETCH_BLOCK),
+                             .sketch = cb_store_sketch_at(st, 0, r->from),
                              .head_bytes = st->head_sketch,
-                             .n_block = to - from,
-                             .lo = r->lo - from * SKETCH_BLOCK,
-                             .hi = r->hi - from * SKETCH_BLOCK,
+                             .n_block = (r->to - r->from) / SKETCH_BLOCK,
+                             .lo = r->lo - r->from,
+                             .hi = r->hi - r->from,
                              .k = r->k,
                              .miss = (float)a->plan[l].sketch.miss,
-                             .idx = x->idx + (r->lo - r->first),
+                             .idx = chosen_at(a, r, 0),
                              .idx_stride = a->bank->n_ctx,
                              .n = x->n,
                              .work = x->work };
 
     a->dev->ops->sketch_topk(a->dev, &s);
-    a->bank->read_bytes +=
-        (uint64_t)at.n_kv * (cb_store_sketch_bytes(st, to * SKETCH_BLOCK) - skipped);
-    for (int h = 0; h < at.n_kv && from; h++)
+    for (int h = 0; h < at.n_kv && r->from; h++)
         for (int i = 0; i < x->n[h]; i++)
-            s.idx[h * s.idx_stride + i] += from * SKETCH_BLOCK;
+            s.idx[h * s.idx_stride + i] += r->from;
+}
+
+static void choose_pages(struct attention *a, int l, const float *q, const struct range *r)
+{
+    const struct store *st = &a->bank->store[l];
+    const int page = a->plan[l].sketch.page, n = (r->hi - r->lo) / page;
+    const struct attn at = cb_parts_attn(a, l);
+    struct sketch_choice *x = a->sketch_choice;
+    float *score = x->work;
+    int32_t *best = (int32_t *)(score + (size_t)at.n_kv * (size_t)n);
+    const struct page_scores s = { .n_head = at.n_head,
+                                   .n_kv = at.n_kv,
+                                   .hd = at.hd,
+                                   .q = q,
+                                   .bounds = cb_store_sketch_at(st, 0, r->lo),
+                                   .head_bytes = st->head_sketch,
+                                   .n_page = n,
+                                   .mean = a->plan[l].sketch.mean,
+                                   .out = score,
+                                   .out_stride = n };
+
+    a->dev->ops->page_scores(a->dev, &s);
+    for (int h = 0; h < at.n_kv; h++) {
+        int32_t *idx = chosen_at(a, r, h);
+        a->dev->ops->topk(a->dev, score + (size_t)h * (size_t)n, n, r->k / page, best);
+        for (int i = 0; i < r->k; i++)
+            idx[i] = r->lo + best[i / page] * page + i % page;
+        x->n[h] = r->k;
+    }
 }
 
 /* Returns 0 if the token reads everything. */
@@ -131,7 +193,9 @@ static int choose(struct attention *a, const struct chunk *c)
 
     if (r.k >= r.hi - r.lo)
         return 0;
-    score(a, c->l, c->q, &r);
+    (a->plan[c->l].sketch.page ? choose_pages : choose_slots)(a, c->l, c->q, &r);
+    a->bank->read_bytes +=
+        (uint64_t)st->n_kv * (cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from));
     for (int h = 0; h < st->n_kv; h++) {
         int32_t *idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
         for (int j = r.first; j < r.lo; j++)
@@ -179,10 +243,9 @@ uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
     const struct range r = range_of(a, l, n, sketched);
     const uint64_t rows = cb_store_bytes_of(st, 0, n) - cb_store_sketch_bytes(st, n);
     const int unread = r.first + max_int(0, r.hi - r.lo - r.k);
-    const int from = r.first / SKETCH_BLOCK, to = (r.hi + SKETCH_BLOCK - 1) / SKETCH_BLOCK;
 
     if (r.k >= r.hi - r.lo)
         return rows - cb_store_old_bytes(st, r.first);
-    return rows - cb_store_old_bytes(st, unread) + cb_store_sketch_bytes(st, to * SKETCH_BLOCK) -
-           cb_store_sketch_bytes(st, from * SKETCH_BLOCK);
+    return rows - cb_store_old_bytes(st, unread) + cb_store_sketch_bytes(st, r.to) -
+           cb_store_sketch_bytes(st, r.from);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sketch_choice.h - layers whose decoded tokens find the slots that they read by sketched keys. */
+/* sketch_choice.h - layers whose decoded tokens find the slots that they read by sketched keys, or
+ * by bounds of pages of keys. */
 #ifndef SKETCH_CHOICE_H
 #define SKETCH_CHOICE_H
 
@@ -7,7 +8,7 @@
 
 static inline int cb_sketch_choice_is(const struct attention *a, int l)
 {
-    return a->plan[l].sketch.bits > 0;
+    return cb_plan_sketches(&a->plan[l]);
 }
 
 int cb_sketch_choice_open(struct attention *a); /* does nothing where the plan has no such layer */

@@ -114,7 +114,7 @@ static int fits(const struct store *s, const int32_t *c)
              (!c[C_PREPACKED] || c[C_PREPACKER]) && (!c[C_PREPACKER] || !s->kivi) &&
              (s->kivi || (!c[C_MAP_KEYS] && !c[C_MAP_VALUES]));
 
-    for (int h = 0; ok && s->sketch_bits && h < s->n_kv; h++) /* no slot was dropped */
+    for (int h = 0; ok && s->sketch_block && h < s->n_kv; h++) /* no slot was dropped */
         ok = !c[C_POS] && c[N_STORE + N_HEAD * h + H_N] == c[N_STORE + H_N];
     for (int h = 0; ok && h < s->n_kv; h++)
         ok = head_fits(s, c, c + N_STORE + N_HEAD * h);

@@ -11,18 +11,22 @@
 #include "pages.h"
 #include "store_kivi.h"
 
-void cb_store_may_sketch(struct store *s, int bits, int n_out)
+void cb_store_may_sketch(struct store *s, int bits, int block, int n_out)
 {
     s->sketch_bits = bits;
-    s->sketch_out = n_out < SKETCH_BLOCK / 2 ? n_out : 0;
+    s->sketch_block = block;
+    s->sketch_out = bits && n_out < SKETCH_BLOCK / 2 ? n_out : 0;
     s->head_sketch = cb_pages_head(cb_store_sketch_bytes(s, s->cap));
+}
+
+static size_t block_bytes(const struct store *s)
+{
+    return s->sketch_bits ? cb_sketch_bytes(s->sketch_bits, s->hd) : cb_bounds_bytes(s->hd);
 }
 
 uint64_t cb_store_sketch_bytes(const struct store *s, int n)
 {
-    if (!s->sketch_bits)
-        return 0;
-    return (uint64_t)(n / SKETCH_BLOCK) * cb_sketch_bytes(s->sketch_bits, s->hd);
+    return s->sketch_block ? (uint64_t)(n / s->sketch_block) * block_bytes(s) : 0;
 }
 
 uint8_t *cb_store_sketch_at(const struct store *s, int kv, int slot)
@@ -37,9 +41,8 @@ static int need_memory(struct store *s)
         return CB_OK;
     TRY(cb_pages_reserve(s->head_sketch * (size_t)s->n_kv, &s->sketch));
     for (int h = 0; s->mirror && h < s->n_kv; h++)
-        TRY(s->mirror->ops->memory->watch(s->mirror, cb_store_sketch_at(s, h, 0),
-                                          cb_sketch_bytes(s->sketch_bits, s->hd),
-                                          (size_t)(s->cap / SKETCH_BLOCK)));
+        TRY(s->mirror->ops->memory->watch(s->mirror, cb_store_sketch_at(s, h, 0), block_bytes(s),
+                                          (size_t)(s->cap / s->sketch_block)));
     return CB_OK;
 }
 
@@ -50,32 +53,40 @@ void cb_store_sketch_close(struct store *s)
     cb_pages_release(s->sketch, s->head_sketch * (size_t)s->n_kv);
 }
 
-static int n_out(const struct store *s)
+/* n_block blocks of rows -> the sketches of the slots after those that are sketched */
+static void draw(struct store *s, struct device *d, int kv, enum kv_type t, const void *rows,
+                 int n_block)
 {
-    return s->sketched ? 0 : s->sketch_out;
+    uint8_t *to = cb_store_sketch_at(s, kv, s->sketched);
+
+    if (s->sketch_bits)
+        d->ops->sketch(d, t, rows, n_block, s->hd, s->sketch_bits, s->sketched ? 0 : s->sketch_out,
+                       to);
+    else
+        d->ops->bounds(d, t, rows, n_block, s->sketch_block, s->hd, to);
 }
 
 /* A block with quantised keys, by way of f32 rows */
-static int sketch_quantised(struct store *s, struct device *d, int kv)
+static int draw_quantised(struct store *s, struct device *d, int kv)
 {
-    float *x = cb_alloc_aligned((size_t)SKETCH_BLOCK * (size_t)s->hd, sizeof *x), *y = x;
+    const int n = s->sketch_block;
+    float *x = cb_alloc_aligned((size_t)n * (size_t)s->hd, sizeof *x), *y = x;
 
     if (!x)
         return CB_ENOMEM;
-    for (int j = s->sketched; j < s->sketched + SKETCH_BLOCK; j++, y += s->hd)
+    for (int j = s->sketched; j < s->sketched + n; j++, y += s->hd)
         if (cb_kivi_has(s, kv, 0, j))
             cb_kivi_row(&s->kivi->head[kv], 0, j, s->hd, y);
         else
             d->ops->kv_decode(d, s->type_k, cb_store_key(s, kv, j), NULL, 1, s->hd, y);
-    d->ops->sketch(d, KV_F32, x, 1, s->hd, s->sketch_bits, n_out(s),
-                   cb_store_sketch_at(s, kv, s->sketched));
+    draw(s, d, kv, KV_F32, x, 1);
     free(x);
     return CB_OK;
 }
 
 int cb_store_sketch(struct store *s, struct device *d)
 {
-    int n_block = s->sketch_bits ? (s->n[0] - s->sketched) / SKETCH_BLOCK : 0;
+    int n_block = s->sketch_block ? (s->n[0] - s->sketched) / s->sketch_block : 0;
 
     if (n_block <= 0)
         return CB_OK;
@@ -84,12 +95,11 @@ int cb_store_sketch(struct store *s, struct device *d)
         const int quantised = cb_kivi_has(s, 0, 0, s->sketched), m = quantised ? 1 : n_block;
         for (int h = 0; h < s->n_kv; h++) {
             if (quantised)
-                TRY(sketch_quantised(s, d, h));
+                TRY(draw_quantised(s, d, h));
             else
-                d->ops->sketch(d, s->type_k, cb_store_key(s, h, s->sketched), m, s->hd,
-                               s->sketch_bits, n_out(s), cb_store_sketch_at(s, h, s->sketched));
+                draw(s, d, h, s->type_k, cb_store_key(s, h, s->sketched), m);
         }
-        s->sketched += m * SKETCH_BLOCK;
+        s->sketched += m * s->sketch_block;
         n_block -= m;
     }
     return CB_OK;
@@ -97,7 +107,7 @@ int cb_store_sketch(struct store *s, struct device *d)
 
 void cb_store_sketch_cut(struct store *s, int n)
 {
-    const int left = n / SKETCH_BLOCK * SKETCH_BLOCK;
+    const int left = s->sketch_block ? n / s->sketch_block * s->sketch_block : 0;
 
     if (s->sketched <= left)
         return;
@@ -108,6 +118,6 @@ void cb_store_sketch_cut(struct store *s, int n)
 
 int cb_store_sketch_fit(struct store *s)
 {
-    s->sketched = s->sketch_bits ? s->n[0] / SKETCH_BLOCK * SKETCH_BLOCK : 0;
+    s->sketched = s->sketch_block ? s->n[0] / s->sketch_block * s->sketch_block : 0;
     return s->sketched ? need_memory(s) : CB_OK;
 }

@@ -7,8 +7,9 @@
 
 #include "store_state.h"
 
-/* From now on cb_store_sketch() sketches whole blocks. The first n_out slots are read anyway. */
-void cb_store_may_sketch(struct store *s, int bits, int n_out);
+/* From now on cb_store_sketch() sketches whole blocks of `block` slots: on `bits` bits, where the
+ * block is SKETCH_BLOCK, or by their bounds with bits 0. The first n_out slots are read anyway. */
+void cb_store_may_sketch(struct store *s, int bits, int block, int n_out);
 int cb_store_sketch(struct store *s, struct device *d); /* every whole block that has none */
 void cb_store_sketch_close(struct store *s);
 void cb_store_sketch_cut(struct store *s, int n); /* forgets blocks with slots from n on */

@@ -38,10 +38,11 @@ struct store {
     struct device *mirror;    /* the device that may hold copies of rows; NULL: none does */
     struct device *prepacker; /* the device that reads prepacked blocks; NULL: rows stay rows */
     int prepacked;            /* the first `prepacked` rows of every head are prepacked */
-    float *step[2];  /* [n_kv][cap] steps of keys, of values; NULL: none yet, or never any */
-    int sketch_bits; /* bits of sketched keys (store_sketch.c); 0: keys are not sketched */
-    int sketch_out;  /* the first slots, which do not count for the range of their block */
-    int sketched;    /* the first `sketched` slots of every head have sketches */
+    float *step[2];   /* [n_kv][cap] steps of keys, of values; NULL: none yet, or never any */
+    int sketch_block; /* slots of a sketch (store_sketch.c); 0: keys are not sketched */
+    int sketch_bits;  /* bits of sketched keys; 0: a sketch is the bounds of the block's keys */
+    int sketch_out;   /* the first slots, which do not count for the range of their block */
+    int sketched;     /* the first `sketched` slots of every head have sketches */
     size_t head_sketch;
     uint8_t *sketch; /* NULL: none yet */
 };

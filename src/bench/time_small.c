@@ -188,6 +188,36 @@ static void sketch_topk(void *ctx)
     c->d->ops->sketch_topk(c->d, &of);
 }
 
+enum { PAGE = 16 };
+
+/* Bounds of all keys, which take less than their sketches. */
+static void bounds(void *ctx)
+{
+    const struct small *c = ctx;
+    const struct op_shape *s = c->s;
+    const size_t head = (size_t)s->n_ctx * cb_kv_row_bytes(c->type, s->hd);
+
+    for (int h = 0; h < s->n_kv; h++)
+        c->d->ops->bounds(c->d, c->type, c->keys + (size_t)h * head, s->n_ctx / PAGE, PAGE, s->hd,
+                          c->sketch + (size_t)h * sketch_bytes(s));
+}
+
+static void page_scores(void *ctx)
+{
+    const struct small *c = ctx;
+    const struct op_shape *s = c->s;
+    const struct page_scores of = { .n_head = s->n_head,
+                                    .n_kv = s->n_kv,
+                                    .hd = s->hd,
+                                    .q = c->x,
+                                    .bounds = (const uint8_t *)c->sketch,
+                                    .head_bytes = sketch_bytes(s),
+                                    .n_page = s->n_ctx / PAGE,
+                                    .out = c->y,
+                                    .out_stride = s->n_ctx / PAGE };
+    c->d->ops->page_scores(c->d, &of);
+}
+
 static void nearest(void *ctx)
 {
     const struct small *c = ctx;
@@ -282,7 +312,7 @@ static int emit(struct op_bench *b, struct small *c, const char *op, void (*fn)(
 
     if (!cb_op_picked(b, KIND_OP, op))
         return CB_OK;
-    if (fn == store || fn == prepack || fn == score || fn == sketch)
+    if (fn == store || fn == prepack || fn == score || fn == sketch || fn == bounds)
         row.type = cb_kv_type[c->type].name;
     if (fn == score && c->type != KV_F32 && b->limit[LIMIT_BF16] > 0)
         row.peak = b->limit[LIMIT_BF16]; /* two products in the time of one in f32 */
@@ -331,6 +361,8 @@ static int choosing(struct op_bench *b, struct small *c)
                      2 * n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, 0));
         TRY(emit(b, c, "sketch", sketch, "keys",
                  n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, s->n_ctx));
+        TRY(emit(b, c, "bounds", bounds, "keys",
+                 n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, s->n_ctx));
         c->n_tok = WINDOW;
         snprintf(shape, sizeof shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
         TRY(emit(b, c, "score", score, shape, n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd),
@@ -346,15 +378,20 @@ static int choosing(struct op_bench *b, struct small *c)
     snprintf(shape, sizeof shape, "%d/%d heads of %d, %d", s->n_head, s->n_kv, s->hd, CHOSEN / 2);
     TRY(emit(b, c, "sketch_topk", sketch_topk, shape, (double)s->n_kv * (double)sketch_bytes(s), 0,
              s->n_ctx));
+    c->type = KV_F32;
+    bounds(c);
+    snprintf(shape, sizeof shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
+    TRY(emit(b, c, "page_scores", page_scores, shape, n / PAGE * s->n_kv * 4 * s->hd, 0, s->n_ctx));
     c->n_tok = 128;
     snprintf(shape, sizeof shape, "rows of %d", s->hd);
     return emit(b, c, "nearest", nearest, shape, 4.0 * s->hd * CHOSEN, 2.0 * s->hd * CHOSEN * 128,
                 CHOSEN);
 }
 
-static const char *const names[] = { "norm",    "rope",   "glu",         "add",       "store",
-                                     "prepack", "score",  "join",        "best_head", "topk",
-                                     "nearest", "sketch", "sketch_topk", NULL };
+static const char *const names[] = { "norm",        "rope",    "glu",         "add",
+                                     "store",       "prepack", "score",       "join",
+                                     "best_head",   "topk",    "nearest",     "sketch",
+                                     "sketch_topk", "bounds",  "page_scores", NULL };
 
 int cb_bench_small(struct op_bench *b)
 {

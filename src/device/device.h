@@ -145,6 +145,19 @@ struct sketch_topk {
     void *work; /* cb_sketch_work() bytes for SKETCH_MAX_ITEMS, 64-byte aligned */
 };
 
+/* What no key of a page can exceed: for a query head, the sum over c of max(q[c] * min[c],
+ * q[c] * max[c]) with the page's bounds (sketch.h). A KV head's score of a page is the largest, or
+ * the mean, over its query heads. */
+struct page_scores {
+    int n_head, n_kv, hd;
+    const float *q;        /* [n_head][hd] rotated */
+    const uint8_t *bounds; /* KV head h's first page is at bounds + h * head_bytes */
+    size_t head_bytes;
+    int n_page, mean;
+    float *out; /* [n_kv][out_stride] */
+    int out_stride;
+};
+
 struct device;
 
 /* What crossed over to a device with memory of its own, and back */
@@ -262,6 +275,10 @@ struct ops {
     void (*sketch)(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
                    int bits, int n_out, void *sketch);
     void (*sketch_topk)(struct device *d, const struct sketch_topk *s);
+    /* n_page pages of `page` rows of keys -> bounds */
+    void (*bounds)(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
+                   void *bounds);
+    void (*page_scores)(struct device *d, const struct page_scores *s);
 };
 
 struct device {

@@ -60,6 +60,29 @@ void cb_sketch_put(int bits, int hd, const float *x, int token, const float *min
             at[i % 4] = (uint8_t)(at[i % 4] | code[c + i] << i / 4 * bits);
 }
 
+/* ---- a page's bounds ---- */
+
+/* The largest half that is at most x, within the range of halves */
+static uint16_t half_below(float x)
+{
+    const float most = 65504, y = x < -most ? -most : x > most ? most : x;
+    const uint16_t h = cb_f32_to_f16(y);
+
+    if (!(cb_f16_to_f32(h) > y))
+        return h;
+    return (uint16_t)(h & 0x8000 ? h + 1 : h ? h - 1 : 0x8001);
+}
+
+void cb_bounds_put(int hd, const float *min, const float *max, void *bounds)
+{
+    uint16_t *x = bounds;
+
+    for (int c = 0; c < hd; c++) {
+        x[c] = half_below(min[c]);
+        x[hd + c] = (uint16_t)(half_below(-max[c]) ^ 0x8000);
+    }
+}
+
 /* ---- scores ---- */
 
 void cb_sketch_query(const float *q, int hd, float scale, float *y)

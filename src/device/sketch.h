@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* sketch.h - a KV head's keys on 2 or 4 bits, in blocks of 128 tokens, to find those that a query
- * attends to. A block holds a step and a minimum for each channel, as halves, then the codes:
+/* sketch.h - what a KV head's keys are searched by, to find those that a query attends to: the keys
+ * on 2 or 4 bits, in blocks of 128 tokens, or bounds of the keys of a page of tokens.
+ *
+ * A block holds a step and a minimum for each channel, as halves, then the codes:
  * key = minimum + code * step. Channels are padded to a multiple of 16; padding has step 0.
  *
  * The codes lie as integer dot products read them. A group of 32 tokens is two vectors of 64 bytes
@@ -89,6 +91,19 @@ static inline int cb_sketch_pieces(int n_block)
 size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int n_item,
                       struct sketch_work *w);
 enum { SKETCH_MAX_ITEMS = 16 }; /* most lists of counts a KV head */
+
+/* ---- bounds ---- */
+
+/* A page of any number of tokens has, in place of codes, its bounds: each channel's smallest and
+ * largest key, as halves rounded outwards: min[hd], max[hd]. */
+static inline size_t cb_bounds_bytes(int hd) /* a page's */
+{
+    return (size_t)hd * 2 * sizeof(uint16_t);
+}
+
+void cb_bounds_put(int hd, const float *min, const float *max, void *bounds);
+
+/* ---- choosing by codes ---- */
 
 /* The log of a head's sum of weights, from the n pieces' parts at a stride of `stride` */
 int16_t cb_sketch_lse(const int16_t *top, const uint32_t *sum, int n, int stride);

@@ -72,10 +72,14 @@ struct cross_layer_plan {
 };
 
 /* A layer whose decoded tokens find the slots that they read, in each KV head, by sketched keys. A
- * slot's score is its largest softmax weight for any query head of the KV head. */
+ * slot's score is its largest softmax weight for any query head of the KV head. Or they find pages,
+ * by bounds that hold for each key of a page: the current page is read, and those whose bounds
+ * allow the largest logits. */
 struct sketch_plan {
-    int bits;         /* 2 or 4 of a sketched key; 0: the layer does not work like this */
-    int k;            /* slots chosen */
+    int bits;         /* 2 or 4 of a sketched key; 0: not by sketched keys */
+    int page;         /* > 0: by bounds of pages of so many slots; 0 and bits 0: neither */
+    int mean;         /* with page: by the mean over the query heads, not by the largest bound */
+    int k;            /* slots chosen; with page: slots of whole pages, of 3 at least */
     double share;     /* > 0: k is this share of the candidates, rounded down, at least 1 */
     double miss;      /* > 0: fewer than k, if the others' weights then sum to at most this */
     int sink, recent; /* slots that are read in any case, as are the newest ones without a sketch */
@@ -98,6 +102,11 @@ struct layer_plan {
                        scores of their queries */
     int late;       /* 1 = at the end of a prompt, compact() waits for all layers */
 };
+
+static inline int cb_plan_sketches(const struct layer_plan *p)
+{
+    return p->sketch.bits > 0 || p->sketch.page > 0;
+}
 
 static inline int cb_plan_chooses(const struct layer_plan *p)
 {

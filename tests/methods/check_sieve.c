@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* check_sieve.c - the slots that sketched keys choose, attention over them, and what must hold for
- * any model. That a budget that holds all changes no bit is checked here for texts of several
- * blocks, and in check_policy.c. */
+/* check_sieve.c - the slots that sketched keys (sieve) and bounds of pages (quest) choose,
+ * attention over them, and what must hold for any model. That a budget that holds all changes no
+ * bit is checked here for texts of several blocks, and in check_policy.c. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -169,6 +169,99 @@ START_TEST(reads_what_scores_best)
 }
 END_TEST
 
+/* ---- pages ---- */
+
+static const struct {
+    const char *policy;
+    int page, k, window, mean; /* k: pages, the current one among them */
+} page_choices[] = {
+    { "quest:budget=100,dense=0", 16, 6, 0, 0 },
+    { "quest:budget=100,dense=2,group=mean", 16, 6, 0, 1 },
+    { "quest:budget=1,page=7,dense=0", 7, 3, 0, 0 },
+    { "quest:budget=0.3,page=20,dense=1", 20, 8, 0, 0 },
+    { "quest:budget=64,dense=0", 16, 4, 410, 0 },
+};
+enum { N_PAGE_CHOICE = sizeof page_choices / sizeof *page_choices };
+
+/* What the logits of a page's keys cannot exceed, by the paper's formula */
+static double page_bound(struct toy *t, int l, int kv, int i, int page, int tokens, int mean)
+{
+    double best = -INFINITY, sum = 0;
+
+    for (int h = kv * GROUP; h < (kv + 1) * GROUP; h++) {
+        double x = 0;
+        for (int c = 0; c < HD; c++) {
+            const double q = (double)query(t, l, h, i)[c];
+            double min = INFINITY, max = -INFINITY;
+            for (int j = page * tokens; j < (page + 1) * tokens; j++) {
+                min = fmin(min, (double)stored(t, l, kv, 0, j)[c]);
+                max = fmax(max, (double)stored(t, l, kv, 0, j)[c]);
+            }
+            x += fmax(q * min, q * max);
+        }
+        best = fmax(best, x);
+        sum += x / GROUP;
+    }
+    return mean ? sum : best;
+}
+
+/* Token i in the last layer: whole pages, the best ones, and the current one as far as it goes */
+static void check_pages(struct toy *t, int c, int i, const float *out)
+{
+    const int tokens = page_choices[c].page, first = page_choices[c].window ? i - 409 : 0;
+    const int now = i / tokens, from = (first + tokens - 1) / tokens;
+
+    for (int kv = 0; kv < N_KV; kv++) {
+        char reads[N] = { 0 };
+        double worst = INFINITY, best = -INFINITY;
+        int n, k = 0;
+        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, kv, &n);
+        for (int j = 0; j < n; j++) {
+            ck_assert(!j || slot[j] > slot[j - 1]);
+            ck_assert(slot[j] >= first && slot[j] <= i);
+            reads[slot[j]] = 1;
+        }
+        for (int p = from; p < now; p++) {
+            const double x = page_bound(t, N_LAYER - 1, kv, i, p, tokens, page_choices[c].mean);
+            const int chosen = reads[p * tokens];
+            for (int j = p * tokens; j < (p + 1) * tokens; j++)
+                ck_assert_int_eq(reads[j], chosen);
+            worst = chosen ? fmin(worst, x) : worst;
+            best = chosen ? best : fmax(best, x);
+            k += chosen;
+        }
+        ck_assert_int_eq(k, page_choices[c].k - 1);
+        ck_assert_msg(worst >= best - 0.02, "a page of %g is read, one of %g is not", worst, best);
+        ck_assert_int_eq(n, k * tokens + (i + 1 - now * tokens) + (from * tokens - first));
+        attends(t, N_LAYER - 1, i, reads, kv, out + (N_LAYER - 1) * N_HEAD * HD);
+    }
+}
+
+START_TEST(reads_the_pages_with_the_largest_bounds)
+{
+    for (int c = 0; c < N_PAGE_CHOICE; c++) {
+        struct hparams hp = shape;
+        struct toy t;
+        float out[N_LAYER * N_HEAD * HD];
+        hp.window = page_choices[c].window;
+        cb_toy_open(&t, devices[_i], 2, &hp, N, page_choices[c].policy, "f32", "f32", 7);
+        sharpen(&t);
+        cb_toy_prompt(&t, PROMPT, 100, NULL);
+        for (int i = PROMPT; i < N; i++) {
+            uint64_t read = 0;
+            cb_toy_decode(&t, out);
+            check_pages(&t, c, i, out);
+            for (int l = 0; l < N_LAYER; l++)
+                read += N_KV * (cb_sketch_choice_is(&t.s->attention, l)
+                                    ? cb_sketch_choice_read(&t.s->attention, l, i + 1)
+                                    : (uint64_t)(i + 1) * 2 * HD * sizeof(float));
+            ck_assert_uint_eq(t.s->bank.read_bytes, read);
+        }
+        cb_toy_close(&t);
+    }
+}
+END_TEST
+
 /* No head misses more than it may, and a laxer bound reads less. */
 START_TEST(misses_no_more_than_it_may)
 {
@@ -280,6 +373,10 @@ START_TEST(a_budget_that_holds_all_changes_no_bit)
     ck_assert(equal(m, converse(m, all, type, 0), converse(m, "sieve:budget=400", type, 0)));
     ck_assert(equal(m, converse(m, all, type, 0), converse(m, "sieve:recent=400", type, 0)));
     ck_assert(!equal(m, converse(m, "full", type, 0), converse(m, "sieve:budget=20", type, 0)));
+    all = m->hp.window ? "quest:budget=399,dense=0" : "full";
+    ck_assert(
+        equal(m, converse(m, all, type, 0), converse(m, "quest:budget=400,dense=0", type, 0)));
+    ck_assert(!equal(m, converse(m, "full", type, 0), converse(m, "quest:budget=48", type, 0)));
     cb_model_close(m);
 }
 END_TEST
@@ -288,10 +385,16 @@ START_TEST(threads_and_chunks_change_nothing)
 {
     const struct tiny t = deep(forms[_i].family);
     struct cb_model *one = cb_toy_model(&t, "cpu", 1), *three = cb_toy_model(&t, "cpu", 3);
-    const char *policy = "sieve:budget=20,recent=10,dense=1", *type = forms[_i].type;
+    static const char *const policy[] = { "sieve:budget=20,recent=10,dense=1",
+                                          "quest:budget=64,page=10,dense=1" };
+    const char *type = forms[_i].type;
 
-    ck_assert(equal(one, converse(one, policy, type, 0), converse(three, policy, type, 0)));
-    ck_assert(equal(one, converse(one, policy, type, 0), converse(three, policy, type, 77)));
+    for (int p = 0; p < 2; p++) {
+        ck_assert(
+            equal(one, converse(one, policy[p], type, 0), converse(three, policy[p], type, 0)));
+        ck_assert(
+            equal(one, converse(one, policy[p], type, 0), converse(three, policy[p], type, 77)));
+    }
     cb_model_close(one);
     cb_model_close(three);
 }
@@ -303,19 +406,22 @@ START_TEST(holds_more_and_reads_less)
     const struct tiny t = deep("qwen2");
     struct cb_model *m = cb_toy_model(&t, "cpu", 2);
     const char *const policy[] = { "full", "sieve:budget=20,recent=10",
-                                   "sieve:budget=20,recent=10,dense=3" };
-    struct cb_memory mem[3];
+                                   "sieve:budget=20,recent=10,dense=3", "quest:budget=48,dense=0",
+                                   "quest:budget=48,dense=3" };
+    struct cb_memory mem[5];
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         cb_session *s = open_session(m, policy[i], "f16", 0);
         cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), TEXT, NULL));
         cb_toy_ok(cb_session_decode(s, 3));
         cb_session_memory(s, &mem[i]);
         cb_session_close(s);
     }
-    ck_assert_uint_gt(mem[1].kv_bytes, mem[2].kv_bytes);
-    ck_assert_uint_lt(mem[1].kv_read_bytes_per_token, mem[2].kv_read_bytes_per_token);
-    ck_assert_uint_lt(mem[2].kv_read_bytes_per_token, mem[0].kv_read_bytes_per_token);
+    for (int i = 1; i < 5; i += 2) {
+        ck_assert_uint_gt(mem[i].kv_bytes, mem[i + 1].kv_bytes);
+        ck_assert_uint_lt(mem[i].kv_read_bytes_per_token, mem[i + 1].kv_read_bytes_per_token);
+        ck_assert_uint_lt(mem[i + 1].kv_read_bytes_per_token, mem[0].kv_read_bytes_per_token);
+    }
     cb_model_close(m);
 }
 END_TEST
@@ -326,7 +432,8 @@ START_TEST(bad_options_are_refused)
         { "sieve:budget=0", "must be" },     { "sieve:bits=3", "one of: 2 4" },
         { "sieve:dense=4", "has 4 layers" }, { "sieve:recent=0", "must be" },
         { "sieve:miss=1", "must be" },       { "sieve:budgt=3", "budget" },
-        { "sieve:sink=-1", "must be" },
+        { "sieve:sink=-1", "must be" },      { "quest:budget=0", "must be" },
+        { "quest:page=0", "must be" },       { "quest:dense=4", "has 4 layers" },
     };
     const struct tiny t = deep("qwen2");
     struct cb_model *m = cb_toy_model(&t, "cpu", 1);
@@ -347,6 +454,7 @@ int main(void)
     TCase *c = tcase_create("all");
 
     tcase_add_loop_test(c, reads_what_scores_best, 0, 2);
+    tcase_add_loop_test(c, reads_the_pages_with_the_largest_bounds, 0, 2);
     tcase_add_loop_test(c, misses_no_more_than_it_may, 0, 2);
     tcase_add_loop_test(c, a_budget_that_holds_all_changes_no_bit, 0, N_FORM);
     tcase_add_loop_test(c, threads_and_chunks_change_nothing, 0, N_FORM);

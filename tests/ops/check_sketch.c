@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* check_sketch.c - sketches of keys and the slots chosen by them: every ISA against the reference
- * device, to the bit, and the reference against exact logits. */
+ * device, to the bit, and the reference against exact logits. Bounds of pages: the same bounds, and
+ * scores that no logit exceeds. */
 #include "against_ref.h"
 
 #include "device/sketch.h"
@@ -215,6 +216,100 @@ START_TEST(the_choice_holds_most_of_the_weight)
 }
 END_TEST
 
+/* ---- pages ---- */
+
+/* The specification's example: q = (1, -2), pages A, B and C of two keys */
+START_TEST(bounds_of_the_example)
+{
+    static const float key[3][2][2] = { { { 0.5f, -1 }, { 0.2f, 0.3f } },
+                                        { { -0.4f, 0.8f }, { 1.1f, 0.6f } },
+                                        { { 0.9f, -0.2f }, { -0.3f, -0.9f } } };
+    static const float q[2][2] = { { 1, -2 }, { 0, 0 } }, want[3] = { 2.5f, -0.1f, 2.7f };
+    uint16_t bounds[3 * 4];
+    float score[3];
+
+    if (!open_isa(_i, 1))
+        return;
+    dev->ops->bounds(dev, KV_F32, key, 3, 2, 2, bounds);
+    for (int mean = 0; mean < 2; mean++) {
+        const struct page_scores s = { .n_head = 1 + mean,
+                                       .n_kv = 1,
+                                       .hd = 2,
+                                       .q = q[0],
+                                       .bounds = (const uint8_t *)bounds,
+                                       .n_page = 3,
+                                       .mean = mean,
+                                       .out = score };
+        dev->ops->page_scores(dev, &s);
+        for (int p = 0; p < 3; p++)
+            ck_assert_msg(fabsf(score[p] * (float)(1 + mean) - want[p]) < 3e-3f, "page %d: %g", p,
+                          (double)score[p]);
+    }
+}
+END_TEST
+
+static float product(const float *x, const float *y, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * (double)y[i];
+    return (float)sum;
+}
+
+START_TEST(no_key_exceeds_its_page)
+{
+    if (!open_isa(_i, 3))
+        return;
+    seed = 88172645463325252ULL;
+    for (int c = 0; c < 60; c++) {
+        const int hd = head_dims[c % 10], group = 1 + below(GROUP), n_kv = 1 + below(KV);
+        const int page = 1 + below(40), n_page = 1 + below(c % 5 ? 9 : 300), n = page * n_page;
+        const size_t n_row = (size_t)n_kv * (size_t)n, bytes = cb_bounds_bytes(hd);
+        float *k = floats(n_row * (size_t)hd), *q = floats((size_t)(n_kv * group * hd));
+        uint8_t *b[2];
+        float *out[2];
+        struct page_scores s = { .n_head = n_kv * group,
+                                 .n_kv = n_kv,
+                                 .hd = hd,
+                                 .q = q,
+                                 .head_bytes = bytes * (size_t)n_page,
+                                 .n_page = n_page,
+                                 .mean = c % 3 == 2,
+                                 .out_stride = n_page + 1 };
+        if (c % 7 == 3)
+            k[0] = 1e30f, k[1] = -1e30f; /* beyond halves */
+        for (int d = 0; d < 2; d++) {
+            struct device *on = d ? dev : ref;
+            b[d] = malloc(bytes * (size_t)(n_kv * n_page));
+            out[d] = calloc((size_t)n_kv * (size_t)(n_page + 1), sizeof(float));
+            on->ops->bounds(on, KV_F32, k, n_kv * n_page, page, hd, b[d]);
+            s.bounds = b[d];
+            s.out = out[d];
+            on->ops->page_scores(on, &s);
+        }
+        ck_assert_mem_eq(b[0], b[1], bytes * (size_t)(n_kv * n_page));
+        for (int kv = 0; kv < n_kv; kv++)
+            for (int p = 0; p <= n_page; p++) {
+                const float x = out[0][kv * (n_page + 1) + p], y = out[1][kv * (n_page + 1) + p];
+                float most = -INFINITY, size = 0;
+                for (int h = kv * group; p < n_page && h < (kv + 1) * group; h++)
+                    for (int j = p * page; j < (p + 1) * page; j++) {
+                        const float *key = k + ((size_t)kv * (size_t)n + (size_t)j) * (size_t)hd;
+                        most = fmaxf(most, product(q + h * hd, key, hd));
+                        size = fmaxf(size, sqrtf(product(q + h * hd, q + h * hd, hd)) *
+                                               sqrtf(product(key, key, hd)));
+                    }
+                ck_assert_msg(fabsf(x - y) <= 1e-5f * (size + fabsf(x)), "%g and %g", (double)x,
+                              (double)y);
+                ck_assert(s.mean || c % 7 == 3 || p == n_page || x >= most - 1e-5f * size);
+            }
+        for (int d = 0; d < 2; d++)
+            free(b[d]), free(out[d]);
+        free(k), free(q);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("sketch");
@@ -224,6 +319,8 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, every_isa_chooses_what_the_reference_chooses, 0, N_ISA);
     tcase_add_test(tc, the_choice_holds_most_of_the_weight);
+    tcase_add_loop_test(tc, bounds_of_the_example, 0, N_ISA);
+    tcase_add_loop_test(tc, no_key_exceeds_its_page, 0, N_ISA);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }

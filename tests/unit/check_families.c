@@ -247,6 +247,7 @@ static const char *const wide[] = {
     "omnikv:budget=1000",
     "pod:recent=1000",
     "sieve:budget=1000",
+    "quest:budget=1000,dense=0",
 };
 enum { N_WIDE = sizeof wide / sizeof *wide };
 

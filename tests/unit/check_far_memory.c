@@ -331,6 +331,28 @@ static void far_sketch_topk(struct device *d, const struct sketch_topk *s)
     FAR(sketch_topk(d, s));
 }
 
+static void far_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page,
+                       int hd, void *bounds)
+{
+    struct area *a = area_of(bounds);
+
+    ck_assert_ptr_nonnull(a);
+    ck_assert_msg(!far.n_late, "rows are read before they are there");
+    FAR(bounds(d, t, rows, n_page, page, hd, bounds));
+    memcpy(a->own + ((uint8_t *)bounds - a->host), bounds, (size_t)n_page * cb_bounds_bytes(hd));
+}
+
+static void far_page_scores(struct device *d, const struct page_scores *s)
+{
+    for (int h = 0; h < s->n_kv; h++) {
+        const uint8_t *at = s->bounds + (size_t)h * s->head_bytes;
+        const struct area *a = area_of(at);
+        ck_assert_ptr_nonnull(a);
+        ck_assert_mem_eq(a->own + (at - a->host), at, (size_t)s->n_page * cb_bounds_bytes(s->hd));
+    }
+    FAR(page_scores(d, s));
+}
+
 static void make_far(struct device *d)
 {
     far.near = d->ops;
@@ -353,6 +375,8 @@ static void make_far(struct device *d)
     far.ops.kv_encode = far_kv_encode;
     far.ops.sketch = far_sketch;
     far.ops.sketch_topk = far_sketch_topk;
+    far.ops.bounds = far_bounds;
+    far.ops.page_scores = far_page_scores;
     d->ops = &far.ops;
     far.used = 0;
     far.n_area = far.n_late = far.n_alloc = far.n_wait = far.n_wrote = 0;
@@ -434,6 +458,8 @@ static const struct {
     { "omnikv:filter=0,budget=32,select=exp,window=4", NULL, "f16" },
     { "sieve:budget=32,recent=8", NULL, "f16" },
     { "sieve:budget=32,recent=8", NULL, "kivi4:32" },
+    { "quest:budget=48,dense=0", NULL, "f16" },
+    { "quest:budget=48,dense=0", NULL, "kivi4:32" },
     { "full", "omnikv:filter=0,chunk=32,ratio=0.5", "f16" },
 };
 

@@ -27,6 +27,7 @@ static const char *const spec[] = {
     "omnikv:budget=24,select=exp,window=8",
     "window:budget=24,prefill=dense",
     "sieve:budget=24,recent=4",
+    "quest:budget=24,page=8,dense=0",
 };
 enum { N_SPEC = sizeof spec / sizeof *spec };
 

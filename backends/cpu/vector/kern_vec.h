@@ -154,6 +154,8 @@ struct kern_vec {
     void (*mix)(float *out, float a, const float *out2, float b, int n);
     void (*encode)(enum kv_type t, const float *x, int hd, void *row);
     void (*decode)(enum kv_type t, const void *row, int hd, float *y);
+    /* what no key within a page's bounds (device/sketch.h) exceeds in a product with q[hd] */
+    float (*bound)(const void *bounds, const float *q, int hd);
     const struct kern_attn *attn;
     const struct kern_kivi *kivi;
     const struct kern_sketch *sketch;
@@ -193,6 +195,11 @@ void cb_cpu_prepack_row(struct device *d, enum kv_type t, int v, int hd, const v
                         void *codes, float *step);
 void cb_cpu_unpack(struct device *d, enum kv_type t, int v, int hd, const void *codes,
                    const float *step, int j, int n, void *rows);
+
+/* page_scores.c */
+void cb_cpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
+                   void *bounds);
+void cb_cpu_page_scores(struct device *d, const struct page_scores *s);
 
 /* topk.c */
 size_t cb_cpu_topk_scratch(int n_ctx, int n_head);

@@ -261,6 +261,24 @@ static void mix(float *out, float a, const float *out2, float b, int n)
     }
 }
 
+/* sum over VW lanes, then a tree, then the channels past whole vectors */
+static float bound(const void *bounds, const float *q, int hd)
+{
+    const char *min = bounds, *max = min + 2 * (size_t)hd;
+    vf sum = v_set1(0.0f);
+    float s;
+    int i = 0;
+
+    for (; i + VW <= hd; i += VW) {
+        const vf x = v_load(q + i), lo = v_load_f16(min + 2 * i), hi = v_load_f16(max + 2 * i);
+        sum = v_add(sum, v_max(v_mul(x, lo), v_mul(x, hi)));
+    }
+    s = v_hsum(sum);
+    for (; i < hd; i++)
+        s += fmaxf(q[i] * v_f16(min + 2 * i), q[i] * v_f16(max + 2 * i));
+    return s;
+}
+
 const struct kern_vec VEC_NAME(cb_vec_) = {
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
@@ -271,6 +289,7 @@ const struct kern_vec VEC_NAME(cb_vec_) = {
     .mix = mix,
     .encode = VEC_NAME(cb_encode_row_),
     .decode = VEC_NAME(cb_decode_row_),
+    .bound = bound,
     .attn = &VEC_NAME(cb_attn_),
     .kivi = &VEC_NAME(cb_kivi_),
     .sketch = &VEC_NAME(cb_sketch_kern_),
