@@ -94,6 +94,15 @@ int cb_evict_len(const struct eviction *e, int kv)
     return e->b->store[e->l].n[kv];
 }
 
+int cb_evict_mean_len(const struct eviction *e)
+{
+    int64_t sum = 0;
+
+    for (int h = 0; h < e->b->n_kv; h++)
+        sum += e->b->store[e->l].n[h];
+    return (int)(sum / e->b->n_kv);
+}
+
 int cb_evict_heads(const struct eviction *e)
 {
     return e->b->n_kv;

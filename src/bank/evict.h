@@ -14,6 +14,7 @@ struct eviction;
 
 int cb_evict_at_prompt(const struct eviction *e);   /* 1 = end of a prompt, 0 = a decode step */
 int cb_evict_len(const struct eviction *e, int kv); /* slots of a KV head */
+int cb_evict_mean_len(const struct eviction *e);    /* over the KV heads, rounded down */
 int cb_evict_heads(const struct eviction *e);
 int *cb_evict_tmp(struct eviction *e);   /* [longest KV head] scratch, owned by the eviction */
 float *cb_evict_row(struct eviction *e); /* the same, of floats */

@@ -41,6 +41,10 @@ static const struct paper_setting table[] = {
     PYRAMID(128),
     PYRAMID(256),
     PYRAMID(2048),
+    /* Ada-KV (Feng et al. 2024) around SnapKV and PyramidKV; each head has a fifth for itself, as
+     * advised where query heads share keys */
+    { "adakv", "snapkv", "budget=1024,window=32,kernel=7,pool=max,floor=0.2" },
+    { "adakv", "pyramidkv", "budget=1024,window=32,kernel=7,pool=max,floor=0.2" },
     /* OmniKV (Hao et al. 2025, section 5.1): 30 % of the cache */
     { "omni-30", "omnikv", "filter=paper,wait=1,mem=30" },
     { "omni-30", "h2o", "budget=0.3,recent=0.5,group=max,drop=first-decode" },

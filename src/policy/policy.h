@@ -272,10 +272,16 @@ int cb_keep_slots(double budget, int n_prompt, int n_gen, int grow);
 /* cb_keep_top() over a KV head's n slots; a single slot to drop is found without sorting */
 int cb_evict_keep_top(struct eviction *e, int kv, const float *s, const float *raw, int n, int k,
                       int sink, int recent);
-/* the same for every KV head, by the scores of an observation window, which is kept */
-int cb_evict_keep_votes(struct eviction *e, const struct scores *s, int k, int sink, int window);
-/* all heads, n slots each: drops slots from `first` on until `limit` are left */
-int cb_evict_drop_tail(struct eviction *e, int n, int limit, int first);
+/* the same for every KV head, by the scores of an observation window, which is kept. With floor
+ * below 1 only that share of what a head chooses is its own: the KV heads of the layer compete for
+ * the rest, and hold different numbers of slots. */
+int cb_evict_keep_votes(struct eviction *e, const struct scores *s, int k, int sink, int window,
+                        double floor);
+/* of the last `tail` slots of each KV head, the oldest go until `limit` are left */
+int cb_evict_drop_tail(struct eviction *e, int tail, int limit);
+/* tokens generated since the last prompt, as long as at most `limit` are kept and one goes at a
+ * time: how many of them a KV head holds now */
+int cb_view_tail(const struct policy *p, int limit);
 
 /* ---- budget.c: a budget split over n layers ---- */
 

@@ -28,6 +28,12 @@ int cb_view_fed(const struct policy *p)
     return p->bank->n_feed;
 }
 
+int cb_view_tail(const struct policy *p, int limit)
+{
+    const int n = cb_view_seen(p) - cb_view_prompt_end(p);
+    return n > limit ? limit + 1 : n;
+}
+
 float *cb_view_col(struct policy *p, int l, int kv, int col)
 {
     return cb_store_col(store_of(p, l), kv, col);

@@ -126,30 +126,102 @@ void cb_ref_h2o_long(struct slow *s, int prompt)
     h2o(s, 0, 140);
 }
 
-/* Votes of the last w queries of the feed, pooled over all that is left but the last w. */
-static void votes(struct slow *s, int l, int w, int kernel, int max, int keep)
+/* Votes of the last w queries of the feed, pooled over all that is left but the last w -> raw,
+ * pooled: [CB_REF_CAP] by token */
+static void count_votes(struct slow *s, int l, int kv, int w, int kernel, int max, double *raw,
+                        double *pooled)
 {
     const int group = s->hp.n_head / s->hp.n_kv;
     int tok[CB_REF_CAP];
+    const int n = cb_ref_left(s, l, kv, tok);
+
+    memset(raw, 0, CB_REF_CAP * sizeof *raw);
+    memset(pooled, 0, CB_REF_CAP * sizeof *pooled);
+    for (int c = 0; c < n - w; c++)
+        for (int g = 0; g < group; g++)
+            for (int i = s->n - w > s->feed ? s->n - w : s->feed; i < s->n; i++)
+                raw[tok[c]] += cb_slow_p(s, l, kv * group + g, i, tok[c]) / group;
+    for (int c = 0; c < n - w; c++) {
+        double sum = 0, top = 0;
+        for (int d = c - kernel / 2; d <= c + kernel / 2; d++)
+            if (d >= 0 && d < n - w) {
+                sum += raw[tok[d]] / kernel;
+                top = fmax(top, raw[tok[d]]);
+            }
+        pooled[tok[c]] = max ? top : sum;
+    }
+}
+
+static void votes(struct slow *s, int l, int w, int kernel, int max, int keep)
+{
+    double raw[CB_REF_CAP], pooled[CB_REF_CAP];
+
+    for (int kv = 0; kv < s->hp.n_kv; kv++) {
+        count_votes(s, l, kv, w, kernel, max, raw, pooled);
+        drop_worst(s, l, kv, pooled, raw, keep, 0, w);
+    }
+}
+
+/* Ada-KV: the KV heads of a layer choose `each` tokens a head besides the last w. Each head's best
+ * `own` are safe; the worst of all others goes, until the sum over the heads is right. */
+static void rival_votes(struct slow *s, int l, int w, int kernel, int max, int each, int own)
+{
+    static double raw[8][CB_REF_CAP], pooled[8][CB_REF_CAP];
+    int tok[CB_REF_CAP], sum = 0;
 
     for (int kv = 0; kv < s->hp.n_kv; kv++) {
         const int n = cb_ref_left(s, l, kv, tok);
-        double raw[CB_REF_CAP] = { 0 }, pooled[CB_REF_CAP] = { 0 };
-        for (int c = 0; c < n - w; c++)
-            for (int g = 0; g < group; g++)
-                for (int i = s->n - w > s->feed ? s->n - w : s->feed; i < s->n; i++)
-                    raw[tok[c]] += cb_slow_p(s, l, kv * group + g, i, tok[c]) / group;
-        for (int c = 0; c < n - w; c++) {
-            double sum = 0, top = 0;
-            for (int d = c - kernel / 2; d <= c + kernel / 2; d++)
-                if (d >= 0 && d < n - w) {
-                    sum += raw[tok[d]] / kernel;
-                    top = fmax(top, raw[tok[d]]);
-                }
-            pooled[tok[c]] = max ? top : sum;
+        count_votes(s, l, kv, w, kernel, max, raw[kv], pooled[kv]);
+        sum += n > w ? n - w : 0;
+        for (int i = 0; i < own; i++) {
+            int best = -1;
+            for (int c = 0; c < n - w; c++)
+                if (pooled[kv][tok[c]] < 1e9 &&
+                    (best < 0 || pooled[kv][tok[c]] > pooled[kv][best] ||
+                     (pooled[kv][tok[c]] == pooled[kv][best] && raw[kv][tok[c]] > raw[kv][best])))
+                    best = tok[c];
+            if (best >= 0)
+                pooled[kv][best] = 1e9 + 1;
         }
-        drop_worst(s, l, kv, pooled, raw, keep, 0, w);
     }
+    for (; sum > each * s->hp.n_kv; sum--) {
+        int worst = -1, head = 0, slot = 0;
+        for (int kv = 0; kv < s->hp.n_kv; kv++) {
+            const int n = cb_ref_left(s, l, kv, tok);
+            for (int c = 0; c < n - w; c++) {
+                const double x = pooled[kv][tok[c]], y = worst < 0 ? 0 : pooled[head][worst];
+                const double a = raw[kv][tok[c]], b = worst < 0 ? 0 : raw[head][worst];
+                if (worst < 0 || x < y || (x == y && (a < b || (a == b && c >= slot)))) {
+                    worst = tok[c];
+                    head = kv;
+                    slot = c;
+                }
+            }
+        }
+        drop(s, l, head, worst);
+    }
+}
+
+void cb_ref_adakv(struct slow *s, int prompt)
+{
+    for (int l = 0; l < CB_REF_LAYERS && prompt; l++)
+        rival_votes(s, l, 8, 5, 0, 16, 3);
+}
+
+/* decode=bounded,tail=10 */
+void cb_ref_adakv_bounded(struct slow *s, int prompt)
+{
+    static int first[CB_REF_LAYERS][8];
+    int tok[CB_REF_CAP];
+
+    cb_ref_adakv(s, prompt);
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        for (int h = 0; h < s->hp.n_kv; h++) {
+            const int n = cb_ref_left(s, l, h, tok);
+            first[l][h] = prompt ? n : first[l][h];
+            if (n > first[l][h] + 10)
+                drop(s, l, h, tok[first[l][h]]);
+        }
 }
 
 void cb_ref_snapkv(struct slow *s, int prompt)

@@ -7,7 +7,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BUDGET, WINDOW, BETA, SHAPE, PRESET, BUDGETS, KERNEL, POOL, GROUP, SINK, DECODE, TAIL };
+enum {
+    BUDGET,
+    WINDOW,
+    BETA,
+    SHAPE,
+    PRESET,
+    BUDGETS,
+    KERNEL,
+    POOL,
+    GROUP,
+    SINK,
+    FLOOR,
+    DECODE,
+    TAIL
+};
 enum { LINEAR, GEOMETRIC, EXPONENTIAL, ENTROPY, GINI };
 enum { EXACT, COMPAT, KVPRESS };
 enum { GROW, BOUNDED };
@@ -34,6 +48,10 @@ static const struct method_opt opts[] = {
                 OPT_CHOICE, 0, 0, 0, "mean max" },
     [SINK] = { "sink", "tokens", "first tokens kept whatever their votes", OPT_INT, 0, 0, 1e9,
                NULL },
+    [FLOOR] = { "floor", NULL,
+                "share of the tokens that a KV head chooses by itself; below 1 the heads of a "
+                "layer compete for the rest by their votes (Ada-KV)",
+                OPT_NUM, 1, 0, 1, NULL },
     [DECODE] = { "decode", NULL, "grow: generated tokens stay; bounded: the last `tail` of them do",
                  OPT_CHOICE, GROW, 0, 0, "grow bounded" },
     [TAIL] = { "tail", "tokens", "generated tokens kept with decode=bounded", OPT_INT, 256, 1, 1e9,
@@ -42,8 +60,8 @@ static const struct method_opt opts[] = {
 };
 
 /* State of the whole method. Arrays [n_layer] follow: real[], then as ints the chosen budgets,
- * scratch for slots(), and the slot of the first generated token. p->mem: the preset's numbers,
- * [n_layer]. */
+ * scratch for slots(), and the slots that a KV head held at the end of the prompt. p->mem: the
+ * preset's numbers, [n_layer]. */
 struct st {
     int share; /* a budget below 1 as a count, set by the last prompt */
     double real[1];
@@ -194,8 +212,8 @@ static int kept(const struct policy *p, int budget, int chosen)
 static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
 {
     struct st *st = p->state;
-    const int n = cb_view_len(p, l, 0), prompt = cb_evict_at_prompt(e);
-    int budget, keep;
+    const int prompt = cb_evict_at_prompt(e);
+    int budget, keep, n, tail;
 
     (void)state;
     if (!prompt && p->val[DECODE].num == GROW)
@@ -206,10 +224,13 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     if (prompt && l == 0)
         budgets(p, fullest(p), budget, ints(p, CHOSEN));
     keep = kept(p, budget, ints(p, CHOSEN)[l]);
+    tail = keep + (int)p->val[TAIL].num - ints(p, FIRST)[l];
     if (!prompt)
-        return cb_evict_drop_tail(e, n, keep + (int)p->val[TAIL].num, ints(p, FIRST)[l]);
+        return cb_evict_drop_tail(e, cb_view_tail(p, tail), tail);
+    n = cb_evict_mean_len(e);
     ints(p, FIRST)[l] = n < keep ? n : keep;
-    return cb_evict_keep_votes(e, s, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num);
+    return cb_evict_keep_votes(e, s, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num,
+                               p->val[FLOOR].num);
 }
 
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)

@@ -5,7 +5,7 @@
  * too. */
 #include "policy/policy.h"
 
-enum { BUDGET, WINDOW, KERNEL, POOL, TIE, GROUP, SINK, DECODE, TAIL };
+enum { BUDGET, WINDOW, KERNEL, POOL, TIE, GROUP, SINK, FLOOR, DECODE, TAIL };
 enum { BY_RAW, BY_INDEX };
 enum { GROW, BOUNDED };
 
@@ -25,6 +25,10 @@ static const struct method_opt opts[] = {
                 OPT_CHOICE, 0, 0, 0, "mean max" },
     [SINK] = { "sink", "tokens", "first tokens kept whatever their votes", OPT_INT, 0, 0, 1e9,
                NULL },
+    [FLOOR] = { "floor", NULL,
+                "share of the tokens that a KV head chooses by itself; below 1 the heads of a "
+                "layer compete for the rest by their votes (Ada-KV)",
+                OPT_NUM, 1, 0, 1, NULL },
     [DECODE] = { "decode", NULL, "grow: generated tokens stay; bounded: the last `tail` of them do",
                  OPT_CHOICE, GROW, 0, 0, "grow bounded" },
     [TAIL] = { "tail", "tokens", "generated tokens kept with decode=bounded", OPT_INT, 256, 1, 1e9,
@@ -35,7 +39,7 @@ static const struct method_opt opts[] = {
 /* Layer state. */
 struct st {
     int share; /* a budget below 1 as a count, set by the last prompt */
-    int first; /* slot of the first generated token */
+    int first; /* slots that a KV head held at the end of the prompt, in the mean */
 };
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
@@ -61,22 +65,26 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
 static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
 {
     struct st *st = state;
-    const int n = cb_view_len(p, l, 0), prompt = cb_evict_at_prompt(e);
+    const int prompt = cb_evict_at_prompt(e);
     struct scores by;
-    int keep;
+    int keep, n, tail;
 
+    (void)l;
     if (!prompt && p->val[DECODE].num == GROW)
         return 0;
     keep = cb_policy_budget(p, p->val[BUDGET].num, prompt, &st->share);
     if (keep < 0)
         return keep;
+    tail = keep + (int)p->val[TAIL].num - st->first;
     if (!prompt)
-        return cb_evict_drop_tail(e, n, keep + (int)p->val[TAIL].num, st->first);
+        return cb_evict_drop_tail(e, cb_view_tail(p, tail), tail);
+    n = cb_evict_mean_len(e);
     st->first = n < keep ? n : keep;
     by = *s;
     if (p->val[TIE].num == BY_INDEX)
         by.raw = by.s;
-    return cb_evict_keep_votes(e, &by, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num);
+    return cb_evict_keep_votes(e, &by, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num,
+                               p->val[FLOOR].num);
 }
 
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
