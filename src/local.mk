@@ -120,6 +120,7 @@ libcore_la_SOURCES += \
 	src/policy/method/d2o_merge.c \
 	src/policy/method/full.c \
 	src/policy/method/h2o.c \
+	src/policy/method/keydiff.c \
 	src/policy/method/omnikv.c \
 	src/policy/method/omnikv_prefill.c \
 	src/policy/method/pod.c \

@@ -10,6 +10,8 @@
 #include "base/err.h"
 #include "nearest_key.h"
 
+_Static_assert((int)CB_EVICT_KEYS <= (int)CB_STORE_MANY, "read at once");
+
 struct merge_item {
     struct merge m;
     int kv, order;
@@ -116,6 +118,15 @@ int *cb_evict_tmp(struct eviction *e)
 float *cb_evict_row(struct eviction *e)
 {
     return e->score;
+}
+
+void cb_evict_keys(const struct eviction *e, int kv, int from, int n, float *x)
+{
+    int slot[CB_EVICT_KEYS];
+
+    for (int i = 0; i < n; i++)
+        slot[i] = from + i;
+    cb_store_get_many(&e->b->store[e->l], e->b->dev, kv, 0, slot, n, x);
 }
 
 int cb_evict_keep(struct eviction *e, int kv, const int *slot, int n)

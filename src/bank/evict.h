@@ -18,6 +18,10 @@ int cb_evict_mean_len(const struct eviction *e);    /* over the KV heads, rounde
 int cb_evict_heads(const struct eviction *e);
 int *cb_evict_tmp(struct eviction *e);   /* [longest KV head] scratch, owned by the eviction */
 float *cb_evict_row(struct eviction *e); /* the same, of floats */
+enum { CB_EVICT_KEYS = 16 };
+/* Keys of a KV head as they are stored, rotated: of slots from..from+n-1, n <= CB_EVICT_KEYS ->
+ * x[n][head_dim] */
+void cb_evict_keys(const struct eviction *e, int kv, int from, int n, float *x);
 int cb_evict_keep(struct eviction *e, int kv, const int *slot, int n);
 int cb_evict_keep_all_heads(struct eviction *e, const int *slot, int n);
 int cb_evict_drop(struct eviction *e, int kv, int slot); /* keeps all others */

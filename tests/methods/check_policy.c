@@ -87,6 +87,8 @@ static const struct row rows[] = {
     { "pyramidkv:budget=200,budgets=compat", "pyramidkv:budget=30,budgets=compat", 1 },
     { "pyramidkv:budget=200,budgets=kvpress", "pyramidkv:budget=30,budgets=kvpress", 1 },
     { "tova:budget=200", "tova:budget=24", 1 },
+    { "keydiff:budget=200", "keydiff:budget=24,decode=bounded,chunk=16", 1 },
+    { "keydiff:budget=200,drop=chunk", "keydiff:budget=24,sink=4,drop=chunk,chunk=32", 1 },
     { "d2o:budget=200", "d2o:budget=24", 2 },
     { "d2o:budget=200,sink=1", "d2o:budget=0.25", 2 },
     { "d2o:budget=200,drop=first-decode", "d2o:budget=0.2,layers=uniform,drop=first-decode", 2 },

@@ -242,6 +242,50 @@ void cb_ref_snapkv_bounded(struct slow *s, int prompt)
                 drop(s, l, h, tok[24]);
 }
 
+/* KeyDiff: of the keys' unit vectors the mean is the anchor; the largest cosines with it go. */
+static void keydiff(struct slow *s, int keep, int sink)
+{
+    const int hd = s->hp.hd;
+
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        for (int kv = 0; kv < s->hp.n_kv; kv++) {
+            int tok[CB_REF_CAP];
+            const int n = cb_ref_left(s, l, kv, tok);
+            double anchor[512] = { 0 }, score[CB_REF_CAP] = { 0 }, norm = 0;
+            for (int pass = 0; pass < 2; pass++)
+                for (int i = 0; i < n; i++) {
+                    const double *k = s->k + cb_slow_at(s, l, kv, tok[i]) * (size_t)hd;
+                    double length = 0;
+                    for (int c = 0; c < hd; c++)
+                        length += k[c] * k[c];
+                    for (int c = 0; c < hd && !pass; c++)
+                        anchor[c] += k[c] / sqrt(length) / n;
+                    for (int c = 0; c < hd && pass; c++)
+                        score[tok[i]] -= k[c] * anchor[c] / sqrt(length);
+                }
+            for (int c = 0; c < hd; c++)
+                norm += anchor[c] * anchor[c];
+            for (int i = 0; i < n; i++)
+                score[tok[i]] /= sqrt(norm);
+            drop_worst(s, l, kv, score, score, keep, sink, 0);
+        }
+}
+
+void cb_ref_keydiff(struct slow *s, int prompt)
+{
+    if (prompt)
+        keydiff(s, 24, 2);
+}
+
+/* decode=bounded,chunk=32 */
+void cb_ref_keydiff_bounded(struct slow *s, int prompt)
+{
+    int tok[CB_REF_CAP];
+
+    if (prompt || cb_ref_left(s, 0, 0, tok) == 24 + 32)
+        keydiff(s, 24, 2);
+}
+
 /* C = 12, alpha = 2, beta = 5, as the specification's toy: 18 13 7 2 for a long prompt */
 void cb_ref_pyramid(struct slow *s, int prompt)
 {

@@ -10,7 +10,7 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 14, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 15, STEPS = 24, N_CTX = 300 };
 
 /* Any mix of policies, stored types, lengths of prompts and bits of activations */
 static const struct {
@@ -31,6 +31,7 @@ static const struct {
     { "sieve:budget=12,recent=8", "q8_0", 120, 8 },
     { "quest:budget=30,page=7,dense=0", "f16", 150, 8 },
     { "snapkv:budget=24,window=8,floor=0.2", "f16", 160, 0 },
+    { "keydiff:budget=24,decode=bounded,chunk=4", "f16", 140, 0 },
 };
 
 static const char *const devices[] = { "cpu", "ref" };

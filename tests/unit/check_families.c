@@ -244,6 +244,7 @@ static const char *const wide[] = {
     "simlayerkv:recent=1000",
     "d2o:budget=1000",
     "tova:budget=1000",
+    "keydiff:budget=1000",
     "omnikv:budget=1000",
     "pod:recent=1000",
     "sieve:budget=1000",

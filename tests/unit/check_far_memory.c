@@ -447,6 +447,7 @@ static const struct {
     { "streamingllm:budget=64,positions=rolled", NULL, "f16" },
     { "h2o:budget=64", NULL, "f16" },
     { "tova:budget=64", NULL, "q8_0" },
+    { "keydiff:budget=64,drop=chunk", NULL, "f16" },
     { "snapkv:budget=96,floor=0.2", NULL, "f16" },
     { "snapkv:budget=96", NULL, "f16" },
     { "snapkv:budget=96", NULL, "kivi2:32" },
