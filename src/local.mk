@@ -232,6 +232,7 @@ ctxbank_SOURCES = \
 	src/cli/interrupt.c \
 	src/cli/log.c src/cli/log.h \
 	src/cli/main.c \
+	src/cli/matrix.c src/cli/matrix.h \
 	src/cli/methods_doc.c src/cli/methods_doc.h \
 	src/cli/opts.c src/cli/opts.h \
 	src/cli/opts_complete.c \

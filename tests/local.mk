@@ -31,6 +31,7 @@ check_programs = \
 	tests/ops/check_ops_opencl \
 	tests/methods/check_policy \
 	tests/methods/check_sieve \
+	tests/methods/check_matrix \
 	tests/methods/check_sparse_prefill \
 	tests/unit/check_model \
 	tests/unit/check_families \
@@ -214,6 +215,11 @@ tests_unit_check_batch_SOURCES = tests/unit/check_batch.c
 tests_unit_check_batch_CFLAGS = $(check_cflags)
 tests_unit_check_batch_LDFLAGS = $(check_ldflags)
 tests_unit_check_batch_LDADD = $(check_ldadd)
+
+tests_methods_check_matrix_SOURCES = tests/methods/check_matrix.c
+tests_methods_check_matrix_CFLAGS = $(check_cflags)
+tests_methods_check_matrix_LDFLAGS = $(check_ldflags)
+tests_methods_check_matrix_LDADD = $(check_ldadd)
 
 tests_methods_check_sieve_SOURCES = tests/methods/check_sieve.c
 tests_methods_check_sieve_CFLAGS = $(check_cflags)

@@ -32,25 +32,24 @@ struct sparse_prefill {
 
 /* ---- open ---- */
 
-/* Refuses a policy under which layers lack the keys that other layers' choices need, or the order
- * in which they drop them. */
+const char *cb_sparse_prefill_refuses(const struct layer_plan *row, int n_layer)
+{
+    for (int l = 0; l < n_layer; l++) {
+        if (row[l].cross.from)
+            return "its layers hold keys of their own for a few tokens only, so they cannot read "
+                   "what another layer chose";
+        /* a window is dropped at the prompt's end instead */
+        if (row[l].prompt_window || (row[l].drop_every && !row[l].window))
+            return "it drops tokens within the prompt, so they cannot be chosen";
+    }
+    return NULL;
+}
+
 static int fits(const struct attention *a, const struct policy *form)
 {
-    for (int l = 0; l < a->bank->n_layer; l++) {
-        const struct layer_plan *p = &a->plan[l];
-        if (p->cross.from)
-            return cb_policy_refuse(form,
-                                    "not with policy %s: its layers hold keys of their own for a "
-                                    "few tokens only, so they cannot read what another layer chose",
-                                    a->policy->m->name);
-        if (p->prompt_window || (p->drop_every && p->score.when != WHEN_NEVER))
-            return cb_policy_refuse(
-                form,
-                "not with policy %s: it drops tokens within the prompt, so they "
-                "cannot be chosen",
-                a->policy->m->name);
-    }
-    return CB_OK;
+    const char *why = cb_sparse_prefill_refuses(a->plan, a->bank->n_layer);
+
+    return why ? cb_policy_refuse(form, "not with policy %s: %s", a->policy->m->name, why) : CB_OK;
 }
 
 static void *take(struct sparse_prefill *p, size_t n, size_t size)

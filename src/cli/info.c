@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "device/device.h"
 #include "gguf/gguf.h"
+#include "matrix.h"
 #include "par/affinity.h"
 #include "policy/policy.h"
 
@@ -151,6 +152,41 @@ struct methods {
 static const struct methods policies = { cb_policy_at, cb_policy_option_at };
 static const struct methods prefills = { cb_prefill_at, cb_prefill_option_at };
 
+/* The forms of prefill that policy i does not go with */
+static json_t *refused(int i)
+{
+    json_t *list = json_array();
+    struct matrix_row x;
+
+    for (int at = i, j = 0; cb_matrix_next(&at, &j, &x) && at == i;)
+        for (int f = 0; cb_prompt_method_at(f); f++)
+            if (x.why[f])
+                cb_json_add(&list, json_pack("{s:s, s:s, s:s}", "policy", x.policy, "prefill",
+                                             cb_prompt_method_at(f)->name, "why", x.why[f]));
+    return list;
+}
+
+static void print_matrix(void)
+{
+    struct matrix_row x;
+    const struct method *m;
+
+    puts("\nEach policy goes with every type of keys and values, and with these forms of prefill");
+    printf("    %-34s", "");
+    for (int f = 0; (m = cb_prompt_method_at(f)); f++)
+        printf(" %-7s", m->name);
+    putchar('\n');
+    for (int i = 0, j = 0; cb_matrix_next(&i, &j, &x);) {
+        const char *why = NULL;
+        printf("    %-34s", x.policy);
+        for (int f = 0; cb_prompt_method_at(f); f++) {
+            printf(" %-7s", x.why[f] ? "no" : "yes");
+            why = x.why[f] ? x.why[f] : why;
+        }
+        puts(why ? why : "");
+    }
+}
+
 static int print_methods(const struct methods *of, int json)
 {
     json_t *list = json_array();
@@ -168,8 +204,9 @@ static int print_methods(const struct methods *of, int json)
             else
                 print_option(&p);
         }
-        cb_json_add(&list, json_pack("{s:s, s:s, s:s, s:o}", "name", m.name, "brief", m.text,
-                                     "cite", m.paper, "options", opts));
+        cb_json_add(&list, json_pack("{s:s, s:s, s:s, s:o, s:o}", "name", m.name, "brief", m.text,
+                                     "cite", m.paper, "options", opts, "refused",
+                                     of == &policies ? refused(i) : json_array()));
     }
     if (json)
         return cb_json_print(list);
@@ -186,6 +223,8 @@ static int print_policies(int json)
         puts("\nSettings of papers (NAME:as=SETTING, or a setting alone for its paper's method)");
     for (int i = 0; !json && (x = cb_paper_setting_at(i)); i++)
         printf("    %-12s %s:%s\n", x->name, x->method, x->options);
+    if (!json)
+        print_matrix();
     return CB_OK;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* methods_doc.c - the manual's sections on policies, prefill methods and settings, out of their
- * tables. */
+/* methods_doc.c - the manual's sections on policies, prefill methods, settings and what goes
+ * together, out of their tables. */
 #include "methods_doc.h"
 
 #include <string.h>
 
+#include "matrix.h"
 #include "opts.h"
 #include "policy/policy.h"
 
@@ -89,12 +90,50 @@ static void settings(FILE *f)
     fputs(".El\n", f);
 }
 
+/* A table: a row a policy, a column a form of prefill; the reasons below it */
+static void matrix(FILE *f)
+{
+    const char *said[MATRIX_FORMS] = { NULL };
+    struct matrix_row x;
+    int n_said = 0;
+
+    fputs(".Bl -column \"streamingllm:prefill=windowed\"", f);
+    for (int i = 0; cb_prompt_method_at(i); i++)
+        fputs(" \"omnikv\"", f);
+    fputs("\n.It Sy policy", f);
+    for (int i = 0; cb_prompt_method_at(i); i++)
+        fprintf(f, " Ta %s", cb_prompt_method_at(i)->name);
+    for (int i = 0, j = 0; cb_matrix_next(&i, &j, &x);) {
+        fputs("\n.It ", f);
+        cb_man_text(x.policy, f);
+        for (int p = 0; cb_prompt_method_at(p); p++) {
+            int k = 0;
+            while (x.why[p] && k < n_said && strcmp(said[k], x.why[p]) != 0)
+                k++;
+            if (x.why[p] && k == n_said && k < MATRIX_FORMS)
+                said[n_said++] = x.why[p];
+            if (x.why[p])
+                fprintf(f, " Ta no (%d)", k + 1);
+            else
+                fputs(" Ta yes", f);
+        }
+    }
+    fputs("\n.El\n", f);
+    for (int k = 0; k < n_said; k++) {
+        fprintf(f, ".Pp\n(%d) ", k + 1);
+        cb_man_text(said[k], f);
+        fputs(".\n", f);
+    }
+}
+
 int cb_methods_man(const char *what, FILE *f)
 {
     if (!strcmp(what, "policies"))
         methods(cb_policy_at, cb_policy_option_at, f);
     else if (!strcmp(what, "prefills"))
         methods(cb_prefill_at, cb_prefill_option_at, f);
+    else if (!strcmp(what, "matrix"))
+        matrix(f);
     else if (!strcmp(what, "settings"))
         settings(f);
     else

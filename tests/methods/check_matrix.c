@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* check_matrix.c - every policy with every form of prefill and every type of keys and values: the
+ * pair works over two turns, or is refused when the session opens, with the reason. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attention/sparse_prefill.h"
+#include "engine/session.h"
+#include "kit/suite.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+
+enum { CTX = 256, PROMPT = 150, STEPS = 8, SECOND = 20 };
+
+static const char *const types[] = { "f32", "f16", "bf16", "q8_0", "kivi4:32", "kivi2:32" };
+enum { N_TYPE = sizeof types / sizeof *types };
+static const char *const forms[] = { "dense", "omnikv:filter=0+2,chunk=32,ratio=0.5" };
+enum { N_FORM = sizeof forms / sizeof *forms };
+
+/* Ways of a policy that change how it goes with others, besides its defaults */
+static const char *const ways[] = {
+    "window:prefill=dense", "streamingllm:prefill=windowed", "streamingllm:positions=kept",
+    "h2o:drop=chunk",       "h2o:drop=first-decode",         "keydiff:drop=chunk",
+    "snapkv:floor=0.2",     "d2o:drop=first-decode",         "omnikv:select=exp"
+};
+enum { N_WAY = sizeof ways / sizeof *ways };
+
+static cb_model *open_model(void)
+{
+    struct tiny t = cb_tiny_small("qwen2");
+
+    t.n_layer = 4;
+    t.hd = 32; /* all types take it */
+    t.n_ctx = CTX;
+    return cb_toy_model(&t, "cpu", 2);
+}
+
+static int has_budget(const struct method *m)
+{
+    for (const struct method_opt *o = m->opts; o->name; o++)
+        if (!strcmp(o->name, "budget"))
+            return 1;
+    return 0;
+}
+
+/* The i-th policy of the matrix, with a budget that the text exceeds; 0: there are fewer */
+static int policy_at(int i, char *spec, size_t size)
+{
+    const struct method *m = cb_method_at(i);
+    int n = 0;
+
+    if (m) {
+        snprintf(spec, size, "%s%s", m->name, has_budget(m) ? ":budget=80" : "");
+        return 1;
+    }
+    while (cb_method_at(n))
+        n++;
+    if (i - n >= N_WAY)
+        return 0;
+    snprintf(spec, size, "%s,budget=80", ways[i - n]);
+    return 1;
+}
+
+static int open_session(cb_model *m, const char *policy, const char *prefill, const char *type,
+                        cb_session **s)
+{
+    const struct cb_session_params p = { .n_ctx = CTX,
+                                         .chunk = 64,
+                                         .policy = policy,
+                                         .prefill = prefill,
+                                         .type_k = type,
+                                         .type_v = type };
+    return cb_session_open(m, &p, s);
+}
+
+static void is_finite(const cb_session *s, const char *what)
+{
+    const float *x = cb_session_logits(s);
+    float top = 0;
+
+    for (int i = 0; i < s->model->hp.n_vocab; i++) {
+        ck_assert_msg(isfinite(x[i]), "%s: a logit is %g", what, (double)x[i]);
+        top = fmaxf(top, fabsf(x[i]));
+    }
+    ck_assert_msg(top > 0, "%s: no logits", what);
+}
+
+static void converse(cb_session *s, const char *what)
+{
+    const int32_t *tok = cb_toy_text(s->model);
+
+    cb_toy_ok(cb_session_prefill(s, tok, PROMPT, NULL));
+    for (int turn = 0; turn < 2; turn++) {
+        is_finite(s, what);
+        for (int i = 0; i < STEPS; i++) {
+            cb_toy_ok(cb_session_decode(s, tok[PROMPT + i]));
+            is_finite(s, what);
+        }
+        if (!turn)
+            cb_toy_ok(cb_session_prefill(s, tok + PROMPT, SECOND, NULL));
+    }
+}
+
+/* What the plan of an open session says about a form of prefill */
+static const char *expected(const cb_session *s, int form)
+{
+    return form ? cb_sparse_prefill_refuses(s->attention.plan, s->bank.n_layer) : NULL;
+}
+
+START_TEST(a_pair_works_or_is_refused)
+{
+    cb_model *m = open_model();
+    char policy[96], what[192];
+    int n_refused = 0;
+
+    for (int i = 0; policy_at(i, policy, sizeof policy); i++)
+        for (int f = 0; f < N_FORM; f++) {
+            cb_session *dense, *s;
+            const char *why;
+            snprintf(what, sizeof what, "%s, %s, %s", policy, forms[f], types[_i]);
+            ck_assert_msg(!open_session(m, policy, NULL, types[_i], &dense), "%s: %s", what,
+                          cb_error());
+            why = expected(dense, f);
+            if (why) {
+                n_refused++;
+                ck_assert_int_eq(open_session(m, policy, forms[f], types[_i], &s), CB_EARG);
+                ck_assert_msg(strstr(cb_error(), why), "%s: %s", what, cb_error());
+            } else {
+                ck_assert_msg(!open_session(m, policy, forms[f], types[_i], &s), "%s: %s", what,
+                              cb_error());
+                converse(s, what);
+                cb_session_close(s);
+            }
+            cb_session_close(dense);
+        }
+    ck_assert_int_eq(n_refused, 4); /* pod, and three that drop tokens within the prompt */
+    cb_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("matrix");
+    TCase *c = tcase_create("all");
+
+    tcase_add_loop_test(c, a_pair_works_or_is_refused, 0, N_TYPE);
+    tcase_set_timeout(c, 300);
+    suite_add_tcase(suite, c);
+    return cb_suite_run(suite);
+}
