@@ -219,7 +219,7 @@ ctxbank_SOURCES = \
 	src/cli/calibrate_trial.c src/cli/calibrate_trial.h \
 	src/cli/chart.c src/cli/chart.h \
 	src/cli/chat.c \
-	src/cli/cmd.c src/cli/cmd.h \
+	src/cli/cmd.c src/cli/cmd.h src/cli/context.c \
 	src/cli/dump.c \
 	src/cli/engine.c \
 	src/cli/eval.c src/cli/eval.h \
