@@ -423,6 +423,39 @@ CB_API int cb_session_load(cb_model *model, const char *path, int n_ctx, cb_sess
 CB_API int cb_bank_describe(const char *path, char **json);
 CB_API int cb_bank_verify(const char *path); /* compares every area with its checksum */
 
+/* ---- a folder of banks ---- */
+
+/* Remembers prompts in files, so that a prompt whose beginning was computed before, by any process,
+ * continues from there. Results are, to the bit, those of the prompt computed anew. Files are found
+ * by model, settings and exact tokens. Where slots are dropped or quantised, a file serves only the
+ * whole prompt that it was made from; elsewhere every prompt that shares 128 tokens or more of its
+ * beginning, and common beginnings are stored once. Several threads and processes may use a folder.
+ */
+typedef struct cb_bank_dir cb_bank_dir;
+
+struct cb_bank_dir_params {
+    uint64_t bytes_max; /* of all files that the folder remembers; 0 = no limit. The least worth
+                           give way: by use, work that they save, bytes, and time */
+};
+
+/* Opens a folder and makes it, for its owner alone, if it is missing. params may be NULL: the
+ * defaults. CB_EIO; CB_ENOMEM. */
+CB_API int cb_bank_dir_open(const char *path, const struct cb_bank_dir_params *params,
+                            cb_bank_dir **out);
+CB_API void cb_bank_dir_close(cb_bank_dir *dir); /* NULL is allowed */
+/* Opens a session that holds the longest remembered beginning of tokens[n]: *n_hit of them, 0 for
+ * none. The caller feeds the others; if there are none, the logits are there. A folder that cannot
+ * be read is a note in the model's log, a damaged file is renamed to NAME.damaged, and the session
+ * is new. Fails only as cb_session_open() does. */
+CB_API int cb_bank_dir_find(cb_bank_dir *dir, cb_model *model,
+                            const struct cb_session_params *params, const int32_t *tokens, int n,
+                            cb_session **out, int *n_hit);
+/* Remembers the session's timeline. Call it after a prompt: a timeline with generated tokens, one
+ * shorter than 128 tokens, or one that is there already, is left out without an error, as is one
+ * that exceeds the limit alone. CB_EIO: the folder cannot be written; nothing is lost. CB_EARG: a
+ * prompt is in progress. CB_ENOMEM. */
+CB_API int cb_bank_dir_put(cb_bank_dir *dir, const cb_session *session);
+
 /* ---- one prompt for many policies ---- */
 
 /* 1: `follower` can use the keys, values and queries of a prompt that `lead` computes. Both must be

@@ -161,7 +161,9 @@ libcore_la_SOURCES += \
 	src/engine/memory_plan.c \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/sampler.c \
-	src/engine/saved_bank.c \
+	src/engine/bank_dir.c \
+	src/engine/bank_room.c src/engine/bank_room.h \
+	src/engine/saved_bank.c src/engine/saved_bank.h \
 	src/engine/session.c src/engine/session.h \
 	src/engine/session_state.c src/engine/session_state.h \
 	src/engine/shared_prefill.c \
@@ -219,7 +221,7 @@ ctxbank_SOURCES = \
 	src/cli/calibrate_trial.c src/cli/calibrate_trial.h \
 	src/cli/chart.c src/cli/chart.h \
 	src/cli/chat.c \
-	src/cli/cmd.c src/cli/cmd.h \
+	src/cli/cmd.c src/cli/cmd.h src/cli/context.c \
 	src/cli/dump.c \
 	src/cli/engine.c \
 	src/cli/eval.c src/cli/eval.h \

@@ -17,6 +17,7 @@ check_programs = \
 	tests/unit/check_fork \
 	tests/unit/check_generation \
 	tests/unit/check_speculation \
+	tests/unit/check_bank_dir \
 	tests/unit/check_saved_bank \
 	tests/unit/check_gguf \
 	tests/methods/check_mask \
@@ -190,6 +191,11 @@ tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)
 tests_unit_check_fork_LDFLAGS = $(check_ldflags)
 tests_unit_check_fork_LDADD = $(check_ldadd)
+tests_unit_check_bank_dir_SOURCES = tests/unit/check_bank_dir.c
+tests_unit_check_bank_dir_CFLAGS = $(check_cflags)
+tests_unit_check_bank_dir_LDFLAGS = $(check_ldflags)
+tests_unit_check_bank_dir_LDADD = $(check_ldadd)
+
 tests_unit_check_saved_bank_SOURCES = tests/unit/check_saved_bank.c
 tests_unit_check_saved_bank_CFLAGS = $(check_cflags)
 tests_unit_check_saved_bank_LDFLAGS = $(check_ldflags)

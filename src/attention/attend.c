@@ -194,6 +194,20 @@ int cb_attention_is_dense(const struct attention *a)
     return 1;
 }
 
+int cb_attention_extends(const struct attention *a)
+{
+    const struct method *m = a->policy->m;
+
+    if (!cb_attention_is_dense(a) || m->compact || m->observe || m->layer_bytes ||
+        a->policy->state_bytes)
+        return 0;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (cb_attend_forgets(a, l) || a->plan[l].choice.window > 1 ||
+            a->plan[l].score.when != WHEN_NEVER)
+            return 0;
+    return 1;
+}
+
 int cb_attention_room(const struct attention *a, int l, int i)
 {
     const int every = cb_sparse_prefill_drops_every(a, l);

@@ -34,6 +34,10 @@ int cb_attend_left(int n, int keep, int at_end);
  * values? */
 int cb_attention_is_dense(const struct attention *a);
 
+/* Are prompts dense, is every slot kept as it was stored, and does no state of the policy depend on
+ * how the tokens were fed? Then it is the same whether a prompt comes at once or in parts. */
+int cb_attention_extends(const struct attention *a);
+
 /* How many tokens from token i of a feed on may go through layer l together */
 int cb_attention_room(const struct attention *a, int l, int i);
 /* Attention of a chunk of each of n <= ATTENTION_CALLS sessions: stores its keys and values,

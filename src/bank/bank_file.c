@@ -31,6 +31,8 @@ struct header {
     uint64_t hash; /* of what stands before it */
 };
 
+enum { USES_AT = sizeof(struct header) }; /* a number of 8 bytes that no checksum covers */
+
 _Static_assert(sizeof(struct header) == 80 && sizeof(struct bank_area) == 48, "no padding");
 
 static uint64_t header_hash(const struct header *h)
@@ -54,7 +56,7 @@ static int put(struct bank_writer *w, const void *bytes, size_t n, uint64_t at)
     return cb_new_file_write(&w->file, bytes, n);
 }
 
-int cb_bank_writer_open(const char *path, struct bank_writer **out)
+int cb_bank_writer_open(const char *path, int unsynced, struct bank_writer **out)
 {
     struct bank_writer *w = *out = cb_calloc(1, sizeof *w);
     int err;
@@ -63,6 +65,7 @@ int cb_bank_writer_open(const char *path, struct bank_writer **out)
         return CB_ENOMEM;
     w->at = BANK_FILE_ALIGN;
     err = cb_new_file_open(&w->file, path);
+    w->file.unsynced = unsynced;
     if (err) {
         cb_bank_writer_abort(w);
         *out = NULL;
@@ -84,10 +87,22 @@ static uint64_t align_up(uint64_t at, uint64_t to)
     return (at + to - 1) / to * to;
 }
 
+static uint64_t place(uint64_t at, size_t bytes)
+{
+    return align_up(at, bytes >= BANK_FILE_ALIGN ? BANK_FILE_ALIGN : 64);
+}
+
+uint64_t cb_bank_file_bytes(const size_t *bytes, int n)
+{
+    uint64_t at = BANK_FILE_ALIGN;
+
+    for (int i = 0; i < n; i++)
+        at = place(at, bytes[i]) + bytes[i];
+    return align_up(at + (uint64_t)n * sizeof(struct bank_area) + 4096, BANK_FILE_ALIGN);
+}
+
 int cb_bank_writer_add(struct bank_writer *w, const struct area *a)
 {
-    const uint64_t align = a->bytes >= BANK_FILE_ALIGN ? BANK_FILE_ALIGN : 64;
-
     if (w->n_area == w->cap_area) {
         const size_t cap = 2 * w->cap_area + 64;
         struct bank_area *list = cb_realloc(w->area, cap, sizeof *list);
@@ -96,7 +111,7 @@ int cb_bank_writer_add(struct bank_writer *w, const struct area *a)
         w->area = list;
         w->cap_area = cap;
     }
-    w->at = align_up(w->at, align);
+    w->at = place(w->at, a->bytes);
     TRY(put(w, a->at, a->bytes, w->at));
     w->area[w->n_area++] = (struct bank_area){ .kind = a->kind,
                                                .layer = a->layer,
@@ -109,10 +124,10 @@ int cb_bank_writer_add(struct bank_writer *w, const struct area *a)
     return CB_OK;
 }
 
-static int finish(struct bank_writer *w, const char *about, size_t n)
+static int finish(struct bank_writer *w, int version, const char *about, size_t n)
 {
     struct header h = {
-        .version = BANK_FILE_VERSION, .align = BANK_FILE_ALIGN, .n_area = w->n_area, .n_about = n
+        .version = (uint32_t)version, .align = BANK_FILE_ALIGN, .n_area = w->n_area, .n_about = n
     };
 
     memcpy(h.magic, magic, sizeof magic);
@@ -130,9 +145,9 @@ static int finish(struct bank_writer *w, const char *about, size_t n)
     return cb_new_file_keep(&w->file);
 }
 
-int cb_bank_writer_finish(struct bank_writer *w, const char *about, size_t n)
+int cb_bank_writer_finish(struct bank_writer *w, int version, const char *about, size_t n)
 {
-    const int err = finish(w, about, n);
+    const int err = finish(w, version, about, n);
 
     cb_bank_writer_abort(w);
     return err;
@@ -224,6 +239,8 @@ static int open_steps(struct bank_file *f)
         return cb_fail(CB_EFORMAT, "%s: is not a saved bank", f->path);
     TRY(take(f, &h, sizeof h, 0));
     TRY(check_header(f, &h));
+    f->id = h.hash;
+    TRY(take(f, &f->uses, sizeof f->uses, USES_AT));
     return read_table(f, &h);
 }
 
@@ -306,21 +323,32 @@ int cb_bank_file_verify(const struct bank_file *f, struct par *par)
 
 /* ---- areas ---- */
 
-int cb_bank_file_read(const struct bank_file *f, int i, void *at)
+int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at)
 {
-    return take(f, at, f->area[i].bytes, f->area[i].at);
+    return take(f, at, n, f->area[i].at);
 }
 
-int cb_bank_file_map(const struct bank_file *f, int i, void *at)
+int cb_bank_file_map(const struct bank_file *f, int i, size_t n, void *at)
 {
     const struct bank_area *a = &f->area[i];
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
-    if (a->bytes < BANK_FILE_ALIGN || (uintptr_t)at % page || a->at % page ||
-        align_up(a->at + a->bytes, page) > f->bytes)
-        return cb_bank_file_read(f, i, at);
-    if (mmap(at, (size_t)a->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, f->fd,
-             (off_t)a->at) == MAP_FAILED)
+    if (n < BANK_FILE_ALIGN || (uintptr_t)at % page || a->at % page ||
+        align_up(a->at + n, page) > f->bytes)
+        return cb_bank_file_read(f, i, n, at);
+    if (mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, f->fd, (off_t)a->at) ==
+        MAP_FAILED)
         return cb_fail(CB_ENOMEM, "%s: cannot be mapped: %s", f->path, strerror(errno));
     return CB_OK;
+}
+
+void cb_bank_file_count_use(const struct bank_file *f)
+{
+    const int fd = open(f->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    const uint64_t uses = f->uses + 1;
+
+    if (fd >= 0 && pwrite(fd, &uses, sizeof uses, USES_AT) < 0)
+        errno = 0; /* a count that is too small does no harm */
+    if (fd >= 0)
+        close(fd);
 }

@@ -10,7 +10,7 @@
 struct par;
 
 enum {
-    BANK_FILE_VERSION = 1,
+    BANK_FILE_VERSION = 2, /* 1: all rows stand in the file; 2: another file has the first ones */
     BANK_FILE_ALIGN = 1 << 16 /* of large areas: pages of all machines divide it, so they can be
                                  mapped */
 };
@@ -31,10 +31,13 @@ struct bank_area {
 /* `path` must live until the end. */
 
 struct bank_writer;
-int cb_bank_writer_open(const char *path, struct bank_writer **out);
+/* How long a file with n areas of these sizes will be, with a description of up to 4 KiB */
+uint64_t cb_bank_file_bytes(const size_t *bytes, int n);
+/* unsynced: as in struct new_file, for files that can be made again: checksums find what is lost */
+int cb_bank_writer_open(const char *path, int unsynced, struct bank_writer **out);
 int cb_bank_writer_add(struct bank_writer *w, const struct area *a);
 /* Ends with the text about[n], and frees w, even after a failure. */
-int cb_bank_writer_finish(struct bank_writer *w, const char *about, size_t n);
+int cb_bank_writer_finish(struct bank_writer *w, int version, const char *about, size_t n);
 void cb_bank_writer_abort(struct bank_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
@@ -47,6 +50,8 @@ struct bank_file {
     struct bank_area *area; /* [n_area] each within the file */
     int n_area;
     uint64_t bytes;
+    uint64_t id;   /* the checksum that covers all others */
+    uint64_t uses; /* cb_bank_file_count_use() */
 };
 
 /* Opens `path` and checks header, table and text. CB_EIO; CB_EFORMAT: it is no saved bank, or
@@ -56,11 +61,14 @@ void cb_bank_file_close(struct bank_file *f);
 /* Compares each area with its checksum; par NULL: on the calling thread. CB_EFORMAT names the first
  * damaged one. */
 int cb_bank_file_verify(const struct bank_file *f, struct par *par);
-/* Area i -> at[bytes] */
-int cb_bank_file_read(const struct bank_file *f, int i, void *at);
+/* The first n bytes of area i -> at[n] */
+int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at);
 /* The same by mapping the file there, copied page by page when written to. Falls back to reading
  * where addresses do not allow it. The memory behind the area, up to the end of its page, is
  * overwritten. */
-int cb_bank_file_map(const struct bank_file *f, int i, void *at);
+int cb_bank_file_map(const struct bank_file *f, int i, size_t n, void *at);
+/* Counts one use in the file, which also sets the time of its last change. No checksum covers the
+ * count; a file that cannot be written stays as it is. */
+void cb_bank_file_count_use(const struct bank_file *f);
 
 #endif

@@ -247,6 +247,23 @@ int cb_store_areas(const struct store *s, int l, struct area *out)
     return x.n;
 }
 
+size_t cb_store_area_of(const struct store *s, enum area_kind kind, int n)
+{
+    switch (kind) {
+    case AREA_KEYS:
+        return s->row_k * (size_t)n;
+    case AREA_VALUES:
+        return s->row_v * (size_t)n;
+    case AREA_STEP_KEYS:
+    case AREA_STEP_VALUES:
+        return (size_t)n * sizeof(float);
+    case AREA_SKETCH:
+        return (size_t)cb_store_sketch_bytes(s, n);
+    default:
+        return 0;
+    }
+}
+
 /* ---- lists ---- */
 
 /* Ascending numbers from 0 up to below n */

@@ -58,6 +58,9 @@ int cb_store_set_counts(struct store *s, struct device *d, const int32_t *counts
  * layer's number. */
 int cb_store_most_areas(const struct store *s);
 int cb_store_areas(const struct store *s, int l, struct area *out);
+/* Bytes that the first n slots of a head take of its area of this kind, for stores that have
+ * dropped nothing: n is a multiple of KV_PREPACK. 0: the kind is not cut by slots there. */
+size_t cb_store_area_of(const struct store *s, enum area_kind kind, int n);
 /* After the areas were filled from a file: CB_EFORMAT if a list points outside the store, or a
  * position is not below n_seen. */
 int cb_store_check_lists(const struct store *s, int n_seen);

@@ -123,7 +123,7 @@ int cb_new_file_keep(struct new_file *f)
     char link[32];
     int fd = f->fd;
 
-    if (fsync(fd) < 0)
+    if (!f->unsynced && fsync(fd) < 0)
         return io_error(f);
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (!f->named)
@@ -132,7 +132,8 @@ int cb_new_file_keep(struct new_file *f)
     if (close(fd) < 0 || rename(f->temp, f->place) < 0)
         return io_error(f);
     f->named = 0;
-    sync_folder(f);
+    if (!f->unsynced)
+        sync_folder(f);
     return CB_OK;
 }
 

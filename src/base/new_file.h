@@ -13,6 +13,8 @@ struct new_file {
     char *temp;       /* beside it: the name that the file has before it is renamed */
     int fd;           /* -1 = none */
     int named;        /* 1: temp exists */
+    int unsynced;     /* 1: the file is named before it is on the disk: a machine that loses power
+                         may leave it incomplete. Set it after cb_new_file_open() */
 };
 
 /* Only a regular file is replaced. After a failure, too, the caller ends with cb_new_file_close().

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* banks.c - ctxbank bank save, show, verify: contexts in files. */
+/* banks.c - ctxbank bank save, show, verify, list, rm: contexts in files. */
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "bank/bank_file.h"
 #include "base/err.h"
 #include "cmd.h"
 #include "log.h"
@@ -156,4 +161,142 @@ const struct cmd cb_cmd_bank_verify = {
     .brief = "compare all of a saved context with its checksums",
     .sets = SET_GENERAL,
     .run = verify,
+};
+
+/* ---- list ---- */
+
+/* What a line of the list says; NULL with *status CB_OK: the file is no saved bank. */
+static json_t *list_one(const char *folder, const char *name, int *status)
+{
+    struct buf path = { 0 };
+    struct bank_file f;
+    struct stat st;
+    json_t *j = NULL;
+    int rc = cb_buf_put(&path, folder, strlen(folder));
+
+    *status = rc || cb_buf_put(&path, "/", 1) || cb_buf_put(&path, name, strlen(name)) ? CB_ENOMEM
+                                                                                       : CB_OK;
+    if (!*status && !stat(path.s, &st) && S_ISREG(st.st_mode) && !cb_bank_file_open(path.s, &f)) {
+        j = json_loadb(f.about, f.n_about, 0, NULL);
+        cb_json_set(&j, "file", cb_json_str(name));
+        cb_json_set(&j, "file_bytes", json_integer((json_int_t)st.st_size));
+        cb_json_set(&j, "uses", json_integer((json_int_t)(f.uses & INT64_MAX)));
+        cb_json_set(&j, "used", json_integer((json_int_t)st.st_mtime));
+        cb_bank_file_close(&f);
+    }
+    cb_buf_free(&path);
+    return j;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const json_t *const *x = a, *const *y = b;
+
+    return strcmp(json_string_value(json_object_get(*x, "file")),
+                  json_string_value(json_object_get(*y, "file")));
+}
+
+/* The saved banks of a folder -> *out, by name */
+static int list_folder(const char *folder, json_t **out)
+{
+    DIR *d = opendir(folder);
+    const struct dirent *f;
+    json_t **item;
+    size_t n;
+    int rc = CB_OK;
+
+    *out = json_array();
+    if (!d)
+        return cb_fail(CB_EIO, "%s: %s", folder, strerror(errno));
+    while (!rc && (f = readdir(d))) {
+        json_t *j = list_one(folder, f->d_name, &rc);
+        if (j && json_array_append_new(*out, j))
+            rc = CB_ENOMEM;
+    }
+    closedir(d);
+    n = json_array_size(*out);
+    if (rc || n < 2)
+        return rc;
+    if (!(item = cb_calloc(n, sizeof(json_t *))))
+        return CB_ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        item[i] = json_incref(json_array_get(*out, i));
+    qsort(item, n, sizeof(json_t *), by_name);
+    for (size_t i = 0; i < n; i++)
+        json_array_set_new(*out, i, item[i]);
+    free(item);
+    return CB_OK;
+}
+
+static void print_line(const json_t *j)
+{
+    const json_t *s = json_object_get(j, "session"), *m = json_object_get(j, "model");
+    const time_t used = (time_t)json_integer_value(json_object_get(j, "used"));
+    char day[32] = "";
+    struct tm t;
+
+    if (localtime_r(&used, &t))
+        strftime(day, sizeof day, "%Y-%m-%d %H:%M", &t);
+    cb_out_plain(json_string_value(json_object_get(j, "file")));
+    printf("  %lld tokens  %.1f MiB  used %lld times, last %s  ",
+           (long long)json_integer_value(json_object_get(j, "tokens")),
+           (double)json_integer_value(json_object_get(j, "file_bytes")) / (1 << 20),
+           (long long)json_integer_value(json_object_get(j, "uses")), day);
+    for (int i = 0; i < 2; i++) {
+        const char *text =
+            json_string_value(i ? json_object_get(s, "policy") : json_object_get(m, "name"));
+        cb_out_plain(text ? text : "?");
+        fputs(i ? "\n" : "  ", stdout);
+    }
+}
+
+static int list(const struct opts *o)
+{
+    json_t *banks, *j;
+    size_t i;
+    int rc = list_folder(o->operand[0], &banks);
+
+    if (!rc && cb_opt_flag(o, ARG_JSON))
+        return cb_json_print(json_pack("{s:o}", "banks", banks));
+    if (!rc)
+        json_array_foreach(banks, i, j) print_line(j);
+    json_decref(banks);
+    return rc ? rc : cb_out_flush();
+}
+
+const struct cmd cb_cmd_bank_list = {
+    .name = "bank list",
+    .operands = "FOLDER",
+    .min_operands = 1,
+    .max_operands = 1,
+    .brief = "list the saved contexts of a folder",
+    .sets = SET_JSON | SET_GENERAL,
+    .run = list,
+};
+
+/* ---- rm ---- */
+
+/* All are looked at before one is removed. */
+static int rm(const struct opts *o)
+{
+    char *about;
+
+    for (int i = 0; i < o->n_operand; i++) {
+        TRY(cb_bank_describe(o->operand[i], &about));
+        free(about);
+    }
+    for (int i = 0; i < o->n_operand; i++)
+        if (unlink(o->operand[i]))
+            return cb_fail(CB_EIO, "%s: %s", o->operand[i], strerror(errno));
+    return CB_OK;
+}
+
+const struct cmd cb_cmd_bank_rm = {
+    .name = "bank rm",
+    .operands = "FILE...",
+    .min_operands = 1,
+    .max_operands = 1000,
+    .brief = "remove saved contexts, and no other files",
+    .sets = SET_GENERAL,
+    .run = rm,
 };

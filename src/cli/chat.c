@@ -131,15 +131,22 @@ static int emit(void *arg, const char *s, size_t n)
     return cb_out_text(s, n);
 }
 
+/* A new timeline: empty, or with what a bank holds, less what it holds of the prompt ids[*n]. */
+static int begin_timeline(struct chat *c, int32_t *ids, int *n)
+{
+    TRY(cb_context_begin(c->o, &c->e, cb_opt_int(c->o, ARG_CTX), ids, n));
+    return cb_engine_sampling(c->o, &c->e);
+}
+
 /* The tokens of the conversation that the timeline lacks. Only these go through the model:
  * generated text is never tokenized again. If the rendering does not begin with the text of the
  * timeline (a template that trims answers, a --stop text), the timeline begins anew. */
 static int new_ids(struct chat *c, const char *all, int32_t **ids, int *n)
 {
     const size_t len = strlen(all);
+    const int begins = c->anew || len < c->fed.n || memcmp(all, c->fed.s, c->fed.n);
 
-    if (c->anew || len < c->fed.n || memcmp(all, c->fed.s, c->fed.n)) {
-        cb_session_clear(c->e.session);
+    if (begins) {
         c->fed.n = 0;
         c->end = -1;
         c->anew = 0;
@@ -147,7 +154,7 @@ static int new_ids(struct chat *c, const char *all, int32_t **ids, int *n)
     TRY(cb_chat_tokenize(c->e.model, &c->choice.how, c->msg, c->n, 1, c->fed.n, ids, n));
     if (*n && (*ids)[0] == c->end)
         memmove(*ids, *ids + 1, (size_t)-- * n * sizeof **ids);
-    return CB_OK;
+    return begins ? begin_timeline(c, *ids, n) : CB_OK;
 }
 
 static int answer(struct chat *c, const char *all, struct generation *gen)
@@ -251,14 +258,12 @@ static int talk(struct chat *c)
 static int run(const struct opts *o)
 {
     struct chat c = { .o = o, .end = -1, .tty = isatty(STDIN_FILENO) };
-    int rc = cb_engine_open(o, &c.e);
+    int none = 0, rc = cb_engine_open(o, &c.e);
 
     if (!rc)
         rc = cb_chat_choose(o, &c.e, &c.choice);
     if (!rc)
-        rc = cb_engine_session(o, &c.e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX));
-    if (!rc)
-        rc = cb_engine_sampling(o, &c.e);
+        rc = begin_timeline(&c, NULL, &none);
     if (!rc)
         rc = begin(&c);
     if (!rc)

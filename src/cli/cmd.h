@@ -13,6 +13,8 @@
 #include "opts.h"
 #include "progress.h"
 
+extern const struct cmd cb_cmd_bank_list;
+extern const struct cmd cb_cmd_bank_rm;
 extern const struct cmd cb_cmd_bank_save;
 extern const struct cmd cb_cmd_bank_show;
 extern const struct cmd cb_cmd_bank_verify;
@@ -53,6 +55,10 @@ struct engine {
     cb_session *session;
     int n_ctx; /* of the session */
     double load_s;
+    cb_bank_dir *dir; /* of --bank-dir, or NULL */
+    int no_dir;       /* 1: it could not be opened */
+    int is_new;       /* 1: the session is as cb_context_begin() opened it, without a prompt */
+    int n_begun;      /* tokens that the session held when cb_context_begin() returned */
 };
 
 int cb_engine_open(const struct opts *o, struct engine *e); /* the model alone */
@@ -61,11 +67,20 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
 /* Tells the session how many of the largest logits these options' sampler needs; short answers
  * compute all. */
 int cb_engine_sampling(const struct opts *o, struct engine *e);
-/* Opens the session that a saved bank holds. Options that contradict it are refused. */
-int cb_engine_bank(const struct opts *o, struct engine *e, const char *path);
+struct cb_session_params cb_engine_params(const struct opts *o, const char *policy, int n_ctx);
 void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
 struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the seed when it is -1 */
+
+/* ---- context.c: where a timeline begins ---- */
+
+/* Opens the session of a new timeline, which may hold tokens already: those of --bank, whose
+ * options must not contradict, or what --bank-dir remembers of the prompt ids[*n]. What the prompt
+ * shares with them is taken out of it. n_ctx 0: as the bank was saved, or the model's training
+ * length. */
+int cb_context_begin(const struct opts *o, struct engine *e, int n_ctx, int32_t *ids, int *n);
+/* After a prompt: --bank-dir remembers it. A failure is a note. */
+void cb_context_remember(struct engine *e);
 
 /* ---- text.c ---- */
 

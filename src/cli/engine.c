@@ -106,9 +106,9 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     return CB_OK;
 }
 
-int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx)
+struct cb_session_params cb_engine_params(const struct opts *o, const char *policy, int n_ctx)
 {
-    const struct cb_session_params p = {
+    return (struct cb_session_params){
         .n_ctx = n_ctx,
         .chunk = cb_opt_int(o, ARG_CHUNK),
         .type_k = cb_opt_text(o, ARG_TYPE_K),
@@ -116,6 +116,11 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
         .policy = policy,
         .prefill = cb_opt_text(o, ARG_PREFILL),
     };
+}
+
+int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx)
+{
+    const struct cb_session_params p = cb_engine_params(o, policy, n_ctx);
 
     cb_session_close(e->session);
     e->session = NULL;
@@ -123,49 +128,6 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
     e->n_ctx = cb_session_n_ctx(e->session);
     cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
                   policy, p.type_k, p.type_v, p.prefill);
-    return CB_OK;
-}
-
-/* Refuses an option whose value is not the one that the bank was saved with. */
-static int check_saved(const struct opts *o, const char *path, const json_t *session)
-{
-    static const struct {
-        enum opt_id id;
-        const char *key;
-    } list[] = { { ARG_POLICY, "policy" },
-                 { ARG_PREFILL, "prefill" },
-                 { ARG_TYPE_K, "type_k" },
-                 { ARG_TYPE_V, "type_v" } };
-
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        const char *saved = json_string_value(json_object_get(session, list[i].key));
-        const char *asked = cb_opt_text(o, list[i].id);
-        if (cb_opt_set(o, list[i].id) && saved && strcmp(saved, asked))
-            return cb_usage("--%s: %s was saved with %s, not %s", cb_opt_table[list[i].id].name,
-                            path, saved, asked);
-    }
-    return CB_OK;
-}
-
-int cb_engine_bank(const struct opts *o, struct engine *e, const char *path)
-{
-    const double start = cb_now_s();
-    char *about;
-    json_t *json;
-    int rc;
-
-    TRY(cb_bank_describe(path, &about));
-    json = json_loads(about, 0, NULL);
-    free(about);
-    rc = check_saved(o, path, json_object_get(json, "session"));
-    json_decref(json);
-    TRY(rc);
-    cb_session_close(e->session);
-    e->session = NULL;
-    TRY(cb_session_load(e->model, path, cb_opt_int(o, ARG_CTX), &e->session));
-    e->n_ctx = cb_session_n_ctx(e->session);
-    cb_log_detail("bank: %s, %d tokens, opened in %.3f s", path, cb_session_len(e->session),
-                  cb_now_s() - start);
     return CB_OK;
 }
 
@@ -206,8 +168,10 @@ int cb_engine_sampling(const struct opts *o, struct engine *e)
 void cb_engine_close(struct engine *e)
 {
     cb_session_close(e->session);
+    cb_bank_dir_close(e->dir);
     cb_model_close(e->model);
     e->session = NULL;
+    e->dir = NULL;
     e->model = NULL;
 }
 

@@ -81,21 +81,34 @@ static int read_ids(const struct opts *o, enum opt_id id, const struct engine *e
 
 int cb_pair_given(const struct opts *o)
 {
-    if (cb_opt_set(o, ARG_CONTEXT) && cb_opt_set(o, ARG_TARGET))
+    const int has_context = cb_opt_set(o, ARG_CONTEXT) || cb_opt_set(o, ARG_BANK);
+
+    if (has_context && cb_opt_set(o, ARG_TARGET))
         return CB_OK;
-    return cb_usage("%s: none given",
-                    cb_opt_set(o, ARG_CONTEXT) ? "--target FILE" : "--context FILE");
+    return cb_usage("%s: none given", has_context ? "--target FILE" : "--context FILE");
 }
 
 int cb_pair_read(const struct opts *o, const struct engine *e, struct pair *out)
 {
     *out = (struct pair){ 0 };
-    TRY(read_ids(o, ARG_CONTEXT, e, CB_TOK_BOS, &out->ctx, &out->n_ctx));
+    if (cb_opt_set(o, ARG_CONTEXT))
+        TRY(read_ids(o, ARG_CONTEXT, e, CB_TOK_BOS, &out->ctx, &out->n_ctx));
     TRY(read_ids(o, ARG_TARGET, e, 0, &out->tgt, &out->n_tgt));
-    if (!out->n_ctx || !out->n_tgt)
-        return cb_fail(CB_EFORMAT, "%s: no tokens",
-                       cb_opt_text(o, out->n_ctx ? ARG_TARGET : ARG_CONTEXT));
+    if (!out->n_tgt)
+        return cb_fail(CB_EFORMAT, "%s: no tokens", cb_opt_text(o, ARG_TARGET));
+    if (!out->n_ctx && !cb_opt_set(o, ARG_BANK))
+        return cb_fail(CB_EFORMAT, "%s: no tokens", cb_opt_text(o, ARG_CONTEXT));
     return CB_OK;
+}
+
+int cb_pair_open(const struct opts *o, struct engine *e, struct pair *p)
+{
+    const int n_ctx = cb_opt_int(o, ARG_CTX), both = p->n_ctx + p->n_tgt;
+
+    TRY(cb_context_begin(o, e, n_ctx || cb_opt_set(o, ARG_BANK) ? n_ctx : both, p->ctx, &p->n_ctx));
+    if (!e->n_begun && !p->n_ctx)
+        return cb_fail(CB_EARG, "%s: holds no tokens", cb_opt_text(o, ARG_BANK));
+    return cb_check_fit(e, p->n_ctx + p->n_tgt);
 }
 
 void cb_pair_free(struct pair *p)

@@ -36,7 +36,8 @@ static int score(const struct opts *o, struct engine *e, const struct pair *p, s
     r->top1 = cb_calloc((size_t)p->n_tgt, sizeof *r->top1);
     if (!r->nll || !r->top1)
         return CB_ENOMEM;
-    TRY(cb_prefill_bar(e, o, "context", p->ctx, p->n_ctx, NULL));
+    if (p->n_ctx)
+        TRY(cb_prefill_bar(e, o, "context", p->ctx, p->n_ctx, NULL));
     r->kept = kept_slots(e->session);
     cb_progress_start(&bar, cb_progress_when(o), "target", "tokens");
     rc = CB_OK;
@@ -67,9 +68,9 @@ static int print_json(const struct engine *e, const struct pair *p, const struct
     }
     return cb_json_print(json_pack("{s:o, s:o, s:i, s:i, s:o, s:o, s:o, s:O, s:o}", "nll",
                                    cb_json_real(mean), "ppl", cb_json_real(exp(mean)),
-                                   "context_tokens", p->n_ctx, "target_tokens", p->n_tgt,
-                                   "target_ids", ids, "token_nll", nll, "top1", top1, "kept",
-                                   r->kept, "memory", cb_json_memory(&m)));
+                                   "context_tokens", e->n_begun + p->n_ctx, "target_tokens",
+                                   p->n_tgt, "target_ids", ids, "token_nll", nll, "top1", top1,
+                                   "kept", r->kept, "memory", cb_json_memory(&m)));
 }
 
 static void print_text(const struct opts *o, const struct engine *e, const struct pair *p,
@@ -83,16 +84,14 @@ static void print_text(const struct opts *o, const struct engine *e, const struc
         printf("%d %d %.6f %d\n", i, p->tgt[i], r->nll[i], r->top1[i]);
     printf("perplexity %.4f, nll %.6f, tokens %d, context %d, slots a layer %d to %d, bank %llu "
            "bytes (full %llu)\n",
-           exp(mean), mean, p->n_tgt, p->n_ctx, m.kept_min, m.kept_max,
+           exp(mean), mean, p->n_tgt, e->n_begun + p->n_ctx, m.kept_min, m.kept_max,
            (unsigned long long)m.kv_bytes, (unsigned long long)m.kv_full_bytes);
 }
 
 static int evaluate(const struct opts *o, struct engine *e, struct pair *p, struct result *r)
 {
     TRY(cb_pair_read(o, e, p));
-    e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : p->n_ctx + p->n_tgt;
-    TRY(cb_check_fit(e, p->n_ctx + p->n_tgt));
-    TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx));
+    TRY(cb_pair_open(o, e, p));
     TRY(score(o, e, p, r));
     if (cb_opt_flag(o, ARG_JSON))
         return print_json(e, p, r);

@@ -23,8 +23,12 @@ static int feed(const struct opts *o, struct engine *full, struct engine *e, con
     struct progress bar;
     int rc = CB_OK;
 
-    TRY(cb_prefill_bar(full, o, "full", p->ctx, p->n_ctx, NULL));
-    TRY(cb_prefill_bar(e, o, "policy", p->ctx, p->n_ctx, NULL));
+    if (full->n_begun)
+        TRY(cb_prefill_bar(full, o, "bank", cb_session_tokens(e->session), full->n_begun, NULL));
+    if (p->n_ctx)
+        TRY(cb_prefill_bar(full, o, "full", p->ctx, p->n_ctx, NULL));
+    if (p->n_ctx)
+        TRY(cb_prefill_bar(e, o, "policy", p->ctx, p->n_ctx, NULL));
     cb_progress_start(&bar, cb_progress_when(o), "target", "tokens");
     for (int i = 0; i < p->n_tgt && !rc; i++) {
         const float *lf = cb_session_logits(full->session), *lp = cb_session_logits(e->session);
@@ -54,19 +58,20 @@ static int print(const struct opts *o, const struct engine *e, const struct pair
 
     cb_session_memory(e->session, &m);
     if (cb_opt_flag(o, ARG_JSON))
-        return cb_json_print(
-            json_pack("{s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:i, s:i, s:o}", "policy",
-                      cb_json_str(cb_opt_text(o, ARG_POLICY)), "kld_mean",
-                      cb_json_real(cb_score_mean(&r->kl)), "kld_error",
-                      cb_json_real(cb_score_error(&r->kl)), "kld_max", cb_json_real(r->kl_max),
-                      "top1_agreement", top1, "ppl", cb_json_real(exp(cb_score_mean(&r->nll))),
-                      "ppl_full", cb_json_real(exp(cb_score_mean(&r->nll_full))), "context_tokens",
-                      p->n_ctx, "target_tokens", p->n_tgt, "memory", cb_json_memory(&m)));
+        return cb_json_print(json_pack(
+            "{s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:i, s:i, s:o}", "policy",
+            cb_json_str(cb_opt_text(o, ARG_POLICY)), "kld_mean",
+            cb_json_real(cb_score_mean(&r->kl)), "kld_error", cb_json_real(cb_score_error(&r->kl)),
+            "kld_max", cb_json_real(r->kl_max), "top1_agreement", top1, "ppl",
+            cb_json_real(exp(cb_score_mean(&r->nll))), "ppl_full",
+            cb_json_real(exp(cb_score_mean(&r->nll_full))), "context_tokens", e->n_begun + p->n_ctx,
+            "target_tokens", p->n_tgt, "memory", cb_json_memory(&m)));
     printf("KLD mean %.6f ± %.6f, max %.6f, top-1 agreement %.4f, perplexity %.4f (full %.4f), "
            "tokens %d, context %d, bank %llu bytes (full %llu)\n",
            cb_score_mean(&r->kl), cb_score_error(&r->kl), r->kl_max, top1,
-           exp(cb_score_mean(&r->nll)), exp(cb_score_mean(&r->nll_full)), p->n_tgt, p->n_ctx,
-           (unsigned long long)m.kv_bytes, (unsigned long long)m.kv_full_bytes);
+           exp(cb_score_mean(&r->nll)), exp(cb_score_mean(&r->nll_full)), p->n_tgt,
+           e->n_begun + p->n_ctx, (unsigned long long)m.kv_bytes,
+           (unsigned long long)m.kv_full_bytes);
     return CB_OK;
 }
 
@@ -87,9 +92,7 @@ static int evaluate(const struct opts *o, struct engine *e, struct pair *p)
     int rc;
 
     TRY(cb_pair_read(o, e, p));
-    e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : p->n_ctx + p->n_tgt;
-    TRY(cb_check_fit(e, p->n_ctx + p->n_tgt));
-    TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx));
+    TRY(cb_pair_open(o, e, p));
     rc = open_full(e, &full);
     if (!rc)
         rc = feed(o, &full, e, p, &r);

@@ -252,6 +252,8 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
     for (int i = 0; i < n; i++)
         cb_sampler_accept(lp->sampler, ids[i]);
     rc = n ? cb_prefill_bar(lp->g->e, lp->g->o, "prompt", ids, n, NULL) : CB_OK;
+    if (!rc)
+        cb_context_remember(lp->g->e);
     lp->gen->prompt_s = cb_now_s() - start;
     return rc;
 }

@@ -10,6 +10,8 @@ static const struct cmd *const table[] = {
     &cb_cmd_bank_save,
     &cb_cmd_bank_show,
     &cb_cmd_bank_verify,
+    &cb_cmd_bank_list,
+    &cb_cmd_bank_rm,
     &cb_cmd_bench,
     &cb_cmd_eval_perplexity,
     &cb_cmd_eval_continuation,

@@ -61,6 +61,8 @@ enum opt_set {
 enum opt_id {
     ARG_CHAT,
     ARG_BANK,
+    ARG_BANK_DIR,
+    ARG_BANK_DIR_SIZE,
     ARG_BANK_OUTPUT,
     ARG_IDS,
     ARG_PIECES,

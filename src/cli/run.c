@@ -26,29 +26,27 @@ static json_t *ids_json(const struct generation *gen)
     return j;
 }
 
-static json_t *memory_json(const struct opts *o, const struct engine *e, int n_bank)
+static json_t *memory_json(const struct opts *o, const struct engine *e)
 {
     struct cb_memory m;
     json_t *j;
 
     cb_session_memory(e->session, &m);
     j = cb_json_memory(&m);
-    if (cb_opt_set(o, ARG_BANK))
-        cb_json_set(&j, "bank_hit_tokens", json_integer(n_bank));
+    if (cb_opt_set(o, ARG_BANK) || cb_opt_set(o, ARG_BANK_DIR))
+        cb_json_set(&j, "bank_hit_tokens", json_integer(e->n_begun));
     return j;
 }
 
-static int print_json(const struct opts *o, const struct engine *e, const struct generation *gen,
-                      int n_bank)
+static int print_json(const struct opts *o, const struct engine *e, const struct generation *gen)
 {
     return cb_json_print(json_pack("{s:o, s:o, s:s, s:o, s:o}", "text",
                                    cb_json_text(gen->text.s, gen->text.n), "tokens", ids_json(gen),
                                    "finish_reason", gen->finish_reason, "timings",
-                                   cb_json_timings(e, gen), "memory", memory_json(o, e, n_bank)));
+                                   cb_json_timings(e, gen), "memory", memory_json(o, e)));
 }
 
-/* n_bank: tokens that a saved bank brought */
-static int complete(const struct opts *o, struct engine *e, const int32_t *ids, int n, int n_bank)
+static int complete(const struct opts *o, struct engine *e, const int32_t *ids, int n)
 {
     const int json = cb_opt_flag(o, ARG_JSON);
     int line_open = 0;
@@ -65,7 +63,7 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
     cb_interrupt_catch();
     rc = cb_generate(&g, ids, n, &gen);
     if (!rc && json)
-        rc = print_json(o, e, &gen, n_bank);
+        rc = print_json(o, e, &gen);
     if (!json && line_open)
         putchar('\n');
     if (!rc) {
@@ -78,64 +76,21 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
     return rc;
 }
 
-static int common(const int32_t *a, const int32_t *b, int n)
-{
-    int i = 0;
-
-    while (i < n && a[i] == b[i])
-        i++;
-    return i;
-}
-
-/* A prompt that begins as the saved text does needs only the rest of it fed; where they part, as
- * the last token may when more text follows it, the session goes back. Any other prompt follows the
- * saved text. */
-static int skip_saved(struct engine *e, const int32_t **ids, int *n)
-{
-    const int held = cb_session_len(e->session);
-    const int same = common(*ids, cb_session_tokens(e->session), held < *n ? held : *n);
-    int skip = 0;
-
-    if (same && same >= held / 2) {
-        skip = same < held && same == *n ? same - 1 : same; /* the last token gives logits */
-        TRY(cb_session_truncate(e->session, skip));
-    } else if (*n && held && e->info.add_bos && **ids == e->info.bos) {
-        skip = 1; /* the saved text has begun with it */
-    }
-    *ids += skip;
-    *n -= skip;
-    return CB_OK;
-}
-
-/* The context: a new session, or that of --bank. Drops the tokens of the prompt that it holds. */
-static int open_context(const struct opts *o, struct engine *e, const int32_t **ids, int *n)
-{
-    const char *bank = cb_opt_text(o, ARG_BANK);
-
-    if (!bank) {
-        e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : e->info.n_ctx_train;
-        TRY(cb_check_fit(e, *n));
-        return cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), e->n_ctx);
-    }
-    TRY(cb_engine_bank(o, e, bank));
-    TRY(skip_saved(e, ids, n));
-    if (!cb_session_len(e->session) && !*n)
-        return cb_usage("prompt: none given, and bank %s is empty", bank);
-    return cb_check_fit(e, *n);
-}
-
-static int with_prompt(const struct opts *o, struct engine *e, const int32_t *ids, int n)
+static int with_prompt(const struct opts *o, struct engine *e, int32_t *ids, int n)
 {
     const int max = cb_opt_int(o, ARG_PREDICT);
 
-    TRY(open_context(o, e, &ids, &n));
+    TRY(cb_context_begin(o, e, cb_opt_int(o, ARG_CTX), ids, &n));
+    if (!e->n_begun && !n)
+        return cb_usage("prompt: none given, and bank %s is empty", cb_opt_text(o, ARG_BANK));
+    TRY(cb_check_fit(e, n));
     if (e->n_ctx > e->info.n_ctx_train)
         cb_log_note("context %d is more than the %d that the model was trained for", e->n_ctx,
                     e->info.n_ctx_train);
     TRY(cb_engine_sampling(o, e));
     if (cb_opt_flag(o, ARG_DRY_RUN))
         return cb_print_plan(o, e, n, max < 0 || max > e->n_ctx - n ? e->n_ctx - n : max);
-    return complete(o, e, ids, n, cb_session_len(e->session));
+    return complete(o, e, ids, n);
 }
 
 static int run(const struct opts *o)

@@ -43,6 +43,15 @@ static void undo(struct cb_session *s)
         cb_session_forget(s);
     else
         cb_bank_cut(&s->bank, s->bank.n_seen);
+    s->anew = 0; /* the last block may have been unpacked */
+}
+
+/* A prompt that began behind `from` tokens is complete. */
+static void end_prompt(struct cb_session *s, int from)
+{
+    s->bank.prompt_end = s->bank.n_seen;
+    if (!from || (from == s->anew && cb_session_extends(s)))
+        s->anew = s->bank.n_seen;
 }
 
 /* ---- calls that compute ---- */
@@ -104,9 +113,11 @@ static int feed(struct cb_session *s, int decoding, const int32_t *tokens, int n
 
 int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
+    const int from = s->bank.n_seen;
+
     TRY(check_how(how, n));
     TRY(feed(s, 0, tokens, n, how));
-    s->bank.prompt_end = s->bank.n_seen;
+    end_prompt(s, from);
     return CB_OK;
 }
 
@@ -134,6 +145,7 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
     TRY(cb_session_note_tokens(s, tokens, n));
     TRY(cb_session_work_fit(s, n));
     s->how = how ? *how : silent;
+    s->prompt_from = s->bank.n_seen;
     return run(&c, 0);
 }
 
@@ -152,7 +164,7 @@ int cb_session_prefill_step(cb_session *s)
         return 0;
     left = run(&c, 0);
     if (!left)
-        s->bank.prompt_end = s->bank.n_seen;
+        end_prompt(s, s->prompt_from);
     return left;
 }
 

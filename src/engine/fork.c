@@ -37,6 +37,7 @@ static int copy_state(struct cb_session *to, const struct cb_session *from)
     TRY(err);
     to->bank.peak_bytes = from->bank.peak_bytes;
     to->bank.read_bytes = from->bank.read_bytes;
+    to->anew = from->anew;
     to->top = from->top;
     to->luck = from->luck;
     return copy_areas(to, from);
@@ -64,11 +65,13 @@ int cb_session_fork(const cb_session *s, cb_session **out)
 static int cut(struct cb_session *s, int n)
 {
     const char *why = cb_attention_uncut(&s->attention, n);
+    const int anew = cb_session_is_anew(s, n) ? n : 0;
 
     if (why)
         return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
                        s->policy->m->name, n, why);
     cb_attention_cut(&s->attention, n);
+    s->anew = anew;
     return CB_OK;
 }
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* saved_bank.c - a session to a file, and back. The file's description says what the session was
  * opened with and for which model; its areas are those of session_state.h. */
+#include "saved_bank.h"
+
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
-#include "bank/bank_file.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "session_state.h"
 
 /* ---- the description ---- */
@@ -34,35 +36,84 @@ static const char *text_or(const char *text, const char *otherwise)
     return text ? text : otherwise;
 }
 
-static int describe(const struct cb_session *s, char **out)
+/* Of the frequencies, which scalings may choose by the context */
+static uint64_t rotation(const struct cb_session *s)
+{
+    uint64_t h = 0;
+
+    for (int i = 0; i < ROPE_TABLES; i++)
+        if (s->rope[i].inv_freq) {
+            h = XXH3_64bits_withSeed(s->rope[i].inv_freq,
+                                     (size_t)s->rope[i].n_rot / 2 * sizeof(float), h);
+            h = XXH3_64bits_withSeed(&s->rope[i].scale, sizeof s->rope[i].scale, h);
+        }
+    return h;
+}
+
+static json_t *session_json(const struct cb_session *s)
 {
     const struct cb_session_params *p = &s->params;
-    char weights[HEX], plan[HEX];
+    char plan[HEX], turns[HEX];
+
+    hex(cb_policy_plan_hash(s->policy), plan);
+    hex(rotation(s), turns);
+    return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "n_ctx", s->bank.n_ctx, "chunk",
+                     s->chunk, "type_k", text_or(p->type_k, "f16"), "type_v",
+                     text_or(p->type_v, "f16"), "policy", text_or(p->policy, "full"), "prefill",
+                     text_or(p->prefill, "dense"), "plan", plan, "rotation", turns);
+}
+
+static json_t *device_json(const struct cb_session *s)
+{
+    return json_pack("{s:s, s:s, s:s, s:b}", "name", s->dev->name, "isa", text_or(s->dev->isa, ""),
+                     "matmul", s->model->matmul, "rows_only", s->model->rows_only);
+}
+
+int cb_saved_about(const struct cb_session *s, json_t **out)
+{
+    char weights[HEX];
     uint64_t hash;
-    json_t *j;
 
     TRY(cb_model_weights_hash(s->model, &hash));
     hex(hash, weights);
-    hex(cb_policy_plan_hash(s->policy), plan);
-    j = json_pack("{s:s, s:{s:s, s:s, s:s}, s:{s:i, s:i, s:s, s:s, s:s, s:s, s:s}, s:s, s:i, s:I, "
-                  "s:I, s:I}",
-                  "program", "ctxbank " CTXBANK_VERSION_STRING, "model", "name", s->model->name,
-                  "family", s->model->arch->name, "weights", weights, "session", "n_ctx",
-                  s->bank.n_ctx, "chunk", s->chunk, "type_k", text_or(p->type_k, "f16"), "type_v",
-                  text_or(p->type_v, "f16"), "policy", text_or(p->policy, "full"), "prefill",
-                  text_or(p->prefill, "dense"), "plan", plan, "layout", layout(s), "tokens",
-                  s->bank.n_seen, "kv_bytes", (json_int_t)cb_bank_bytes(&s->bank), "kv_peak_bytes",
+    *out =
+        json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:s, s:i, s:I, s:I, s:I}", "program",
+                  "ctxbank " CTXBANK_VERSION_STRING, "model", "name", s->model->name, "family",
+                  s->model->arch->name, "weights", weights, "session", session_json(s), "device",
+                  device_json(s), "layout", layout(s), "tokens", s->bank.n_seen, "kv_bytes",
+                  (json_int_t)cb_bank_bytes(&s->bank), "kv_peak_bytes",
                   (json_int_t)s->bank.peak_bytes, "kv_read_bytes", (json_int_t)s->bank.read_bytes);
-    *out = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
-    json_decref(j);
     return *out ? CB_OK
                 : cb_fail(CB_ENOMEM, "bank: its description: out of memory, or a name "
                                      "that is not UTF-8");
 }
 
+json_t *cb_saved_settings(const json_t *about)
+{
+    json_t *session = json_copy(json_object_get(about, "session"));
+
+    if (session)
+        json_object_del(session, "n_ctx");
+    return json_pack("{s:O?, s:O?, s:o?, s:O?}", "program", json_object_get(about, "program"),
+                     "model", json_object_get(about, "model"), "session", session, "device",
+                     json_object_get(about, "device"));
+}
+
 /* ---- saving ---- */
 
-static int add_all(const struct cb_session *s, struct bank_writer *w)
+/* Of an area, only what the file that is continued lacks */
+static struct area rest_of(const struct cb_session *s, const struct area *a, int n_shared)
+{
+    const size_t skip = cb_session_area_of(s, a, n_shared);
+    struct area rest = *a;
+
+    rest.from += skip;
+    rest.at = (char *)a->at + skip;
+    rest.bytes -= skip;
+    return rest;
+}
+
+static int add_all(const struct cb_session *s, int n_shared, struct bank_writer *w)
 {
     const int n_counts = cb_session_n_counts(s);
     int32_t *counts = cb_calloc((size_t)n_counts, sizeof *counts);
@@ -74,33 +125,60 @@ static int add_all(const struct cb_session *s, struct bank_writer *w)
         err = cb_bank_writer_add(
             w, &(struct area){ AREA_COUNTS, 0, 0, 0, counts, (size_t)n_counts * sizeof *counts });
     }
-    for (int i = 0; !err && i < n; i++)
-        err = cb_bank_writer_add(w, &a[i]);
+    for (int i = 0; !err && i < n; i++) {
+        const struct area rest = rest_of(s, &a[i], n_shared);
+        err = cb_bank_writer_add(w, &rest);
+    }
     free(counts);
     free(a);
     return err;
 }
 
-static int save(const struct cb_session *s, const char *path)
+/* The name of a file within its folder */
+static const char *name_in_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+static int name_parent(json_t *about, const struct saved_how *how)
+{
+    char id[HEX];
+    json_t *j;
+
+    if (!how->parent)
+        return CB_OK;
+    hex(how->parent->file.id, id);
+    j = json_pack("{s:s, s:s, s:i}", "file", name_in_folder(how->parent->file.path), "id", id,
+                  "tokens", how->n_shared);
+    return json_object_set_new(about, "continues", j) ? cb_json_fail("bank") : CB_OK;
+}
+
+int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how)
 {
     struct bank_writer *w;
-    char *about;
+    char *text;
     int err;
 
-    TRY(describe(s, &about));
-    err = cb_bank_writer_open(path, &w);
+    TRY(name_parent(how->about, how));
+    text = json_dumps(how->about, JSON_INDENT(2));
+    if (!text)
+        return cb_json_fail("bank");
+    err = cb_bank_writer_open(path, how->unsynced, &w);
     if (!err)
-        err = add_all(s, w);
+        err = add_all(s, how->parent ? how->n_shared : 0, w);
     if (!err)
-        err = cb_bank_writer_finish(w, about, strlen(about));
+        err = cb_bank_writer_finish(w, how->parent ? 2 : 1, text, strlen(text));
     else
         cb_bank_writer_abort(w);
-    free(about);
+    free(text);
     return err;
 }
 
 int cb_session_save(const cb_session *s, const char *path)
 {
+    struct saved_how how = { .about = NULL };
     int err;
 
     TRY(cb_session_check_idle(s));
@@ -108,37 +186,254 @@ int cb_session_save(const cb_session *s, const char *path)
         return cb_fail(CB_EUNSUPPORTED, "%s: policy %s is not one of the library's", path,
                        s->policy->m->name);
     TRY(cb_device_lock(s->dev));
-    err = save(s, path);
+    err = cb_saved_about(s, &how.about);
+    if (!err)
+        err = cb_saved_write(s, path, &how);
+    cb_device_unlock(s->dev);
+    json_decref(how.about);
+    return err;
+}
+
+/* ---- opening ---- */
+
+enum { MOST_FILES = 256 }; /* that continue each other */
+
+static int read_about(struct saved_bank *b)
+{
+    json_error_t e;
+
+    b->about = json_loadb(b->file.about, b->file.n_about, 0, &e);
+    return json_is_object(b->about)
+               ? CB_OK
+               : cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
+}
+
+static int open_chain(const char *path, int depth, struct saved_bank **out);
+
+/* Opens the file that b continues, which lies beside it. */
+static int open_parent(struct saved_bank *b, const json_t *continues, int depth)
+{
+    const char *path = b->file.path, *base = name_in_folder(path), *name, *id;
+    char *beside, have[HEX];
+    int err;
+
+    if (json_unpack((json_t *)(uintptr_t)continues, "{s:s, s:s, s:i}", "file", &name, "id", &id,
+                    "tokens", &b->n_shared) ||
+        !*name || strchr(name, '/') || b->n_shared <= 0 || b->n_shared % KV_PREPACK)
+        return cb_fail(CB_EFORMAT, "%s: damaged: its description", path);
+    if (depth >= MOST_FILES)
+        return cb_fail(CB_EFORMAT, "%s: damaged: it continues too many files", path);
+    if (!(beside = cb_calloc((size_t)(base - path) + strlen(name) + 1, 1)))
+        return CB_ENOMEM;
+    memcpy(beside, path, (size_t)(base - path));
+    memcpy(beside + (base - path), name, strlen(name) + 1);
+    err = open_chain(beside, depth + 1, &b->parent);
+    free(beside);
+    if (err == CB_ENOMEM)
+        return err;
+    if (!err)
+        hex(b->parent->file.id, have);
+    if (err || strcmp(have, id))
+        return cb_fail(CB_EFORMAT, "%s: damaged: it continues %s, which is missing or another file",
+                       path, name);
+    return CB_OK;
+}
+
+static int open_chain(const char *path, int depth, struct saved_bank **out)
+{
+    struct saved_bank *b = *out = cb_calloc(1, sizeof *b);
+    const json_t *continues;
+    int err;
+
+    if (!b)
+        return CB_ENOMEM;
+    err = cb_bank_file_open(path, &b->file);
+    if (!err)
+        err = read_about(b);
+    continues = err ? NULL : json_object_get(b->about, "continues");
+    if (continues)
+        err = open_parent(b, continues, depth);
+    if (err) {
+        cb_saved_close(b);
+        *out = NULL;
+    }
+    return err;
+}
+
+int cb_saved_open(const char *path, struct saved_bank **out)
+{
+    return open_chain(path, 0, out);
+}
+
+void cb_saved_close(struct saved_bank *b)
+{
+    while (b) {
+        struct saved_bank *parent = b->parent;
+        json_decref(b->about);
+        cb_bank_file_close(&b->file);
+        free(b);
+        b = parent;
+    }
+}
+
+int cb_saved_tokens(const struct saved_bank *b, int32_t **ids, int *n)
+{
+    const struct bank_file *f = &b->file;
+
+    *ids = NULL;
+    *n = 0;
+    for (int i = 0; i < f->n_area; i++) {
+        const struct bank_area *a = &f->area[i];
+        if (a->kind != AREA_TOKENS || a->bytes / sizeof **ids > INT32_MAX)
+            continue;
+        if (!(*ids = cb_calloc((size_t)a->bytes / sizeof **ids + 1, sizeof **ids)))
+            return CB_ENOMEM;
+        *n = (int)(a->bytes / sizeof **ids);
+        return cb_bank_file_read(f, i, (size_t)*n * sizeof **ids, *ids);
+    }
+    return CB_OK;
+}
+
+/* ---- filling a session ---- */
+
+static int fill_counts(const struct bank_file *f, struct cb_session *s)
+{
+    const size_t n = (size_t)cb_session_n_counts(s);
+    int32_t *counts;
+    int err;
+
+    if (!f->n_area || f->area[0].kind != AREA_COUNTS || f->area[0].bytes != n * sizeof *counts)
+        return cb_fail(CB_EFORMAT, "%s: damaged: its counts do not fit the model", f->path);
+    if (!(counts = cb_calloc(n, sizeof *counts)))
+        return CB_ENOMEM;
+    err = cb_bank_file_read(f, 0, n * sizeof *counts, counts);
+    if (!err)
+        err = cb_session_set_counts(s, counts);
+    free(counts);
+    return err;
+}
+
+/* The first n bytes of area i of f -> at */
+static int take(const struct bank_file *f, int i, size_t n, void *at)
+{
+    return cb_area_is_rows(f->area[i].kind) ? cb_bank_file_map(f, i, n, at) /* many */
+                                            : cb_bank_file_read(f, i, n, at);
+}
+
+static int is_of(const struct bank_area *f, const struct area *a)
+{
+    return f->kind == a->kind && f->layer == a->layer && f->head == a->head && f->from >= a->from;
+}
+
+/* The first n bytes of area a, from b or the files that it continues */
+static int fill_first(const struct saved_bank *b, const struct area *a, size_t n)
+{
+    const struct bank_file *f = &b->file;
+    uint64_t before;
+    int i = 0;
+
+    while (i < f->n_area && !is_of(&f->area[i], a))
+        i++;
+    before = i < f->n_area ? f->area[i].from - a->from : 0;
+    if (i == f->n_area || (before && !b->parent) || (n > before && f->area[i].bytes < n - before))
+        return cb_fail(CB_EFORMAT, "%s: damaged: it lacks rows of a file that continues it",
+                       f->path);
+    if (before)
+        TRY(fill_first(b->parent, a, n < before ? n : (size_t)before));
+    return n > before ? take(f, i, n - (size_t)before, (char *)a->at + before) : CB_OK;
+}
+
+/* What the file itself has of an area comes last: mapped pages end behind the others. */
+static int fill_area(const struct saved_bank *b, int i, const struct cb_session *s,
+                     const struct area *a)
+{
+    const struct bank_area *f = &b->file.area[i];
+    const size_t skip = cb_session_area_of(s, a, b->n_shared);
+
+    if (!is_of(f, a) || f->from - a->from != skip || f->bytes != a->bytes - skip)
+        return cb_fail(CB_EFORMAT, "%s: damaged: area %d is not the one expected", b->file.path, i);
+    if (skip)
+        TRY(fill_first(b->parent, a, skip));
+    return take(&b->file, i, (size_t)f->bytes, (char *)a->at + skip);
+}
+
+static int fill_areas(const struct saved_bank *b, struct cb_session *s)
+{
+    struct area *a;
+    int n, err;
+
+    TRY(cb_session_areas(s, &a, &n));
+    err = n == b->file.n_area - 1 ? CB_OK
+                                  : cb_fail(CB_EFORMAT, "%s: damaged: %d areas instead of %d",
+                                            b->file.path, b->file.n_area - 1, n);
+    for (int i = 0; !err && i < n; i++)
+        err = fill_area(b, i + 1, s, &a[i]);
+    if (!err)
+        cb_session_wrote(s, a, n);
+    free(a);
+    return err;
+}
+
+static int verify(const struct saved_bank *b, struct cb_session *s)
+{
+    int err = CB_OK;
+
+    TRY(cb_device_lock(s->dev));
+    for (; b && !err; b = b->parent)
+        err = cb_bank_file_verify(&b->file, s->dev->par);
     cb_device_unlock(s->dev);
     return err;
 }
 
-/* ---- loading ---- */
+/* CB_EFORMAT unless the session can hold rows that another file has */
+static int check_shared(const struct saved_bank *b, const struct cb_session *s)
+{
+    if (!b->parent || (cb_session_extends(s) && b->n_shared <= s->bank.n_seen))
+        return CB_OK;
+    return cb_fail(CB_EFORMAT, "%s: damaged: it cannot continue another file", b->file.path);
+}
 
-struct about {
-    json_t *json;
+int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
+{
+    json_int_t peak, read;
+    int err;
+
+    if (json_unpack(b->about, "{s:I, s:I}", "kv_peak_bytes", &peak, "kv_read_bytes", &read))
+        return cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
+    TRY(verify(b, s));
+    err = fill_counts(&b->file, s);
+    if (!err)
+        err = check_shared(b, s);
+    if (!err)
+        err = fill_areas(b, s);
+    if (!err)
+        err = cb_session_check_areas(s);
+    s->bank.peak_bytes = (uint64_t)peak;
+    s->bank.read_bytes = (uint64_t)read;
+    return err ? cb_fail_in(err, b->file.path) : CB_OK;
+}
+
+/* ---- loading one file ---- */
+
+/* What a session of the file is opened with, and what it must fit */
+struct settings {
     struct cb_session_params params;
     const char *weights, *plan, *layout;
-    json_int_t peak_bytes, read_bytes;
+    const char *rotation; /* NULL: the file is older */
 };
 
-static int read_about(const struct bank_file *f, struct about *a)
+static int read_settings(const struct saved_bank *b, struct settings *a)
 {
-    json_error_t e;
-
-    a->json = json_loadb(f->about, f->n_about, 0, &e);
-    if (!a->json ||
-        json_unpack(a->json, "{s:{s:s}, s:{s:i, s:i, s:s, s:s, s:s, s:s, s:s}, s:s, s:I, s:I}",
-                    "model", "weights", &a->weights, "session", "n_ctx", &a->params.n_ctx, "chunk",
+    if (json_unpack(b->about, "{s:{s:s}, s:{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s?s}, s:s}", "model",
+                    "weights", &a->weights, "session", "n_ctx", &a->params.n_ctx, "chunk",
                     &a->params.chunk, "type_k", &a->params.type_k, "type_v", &a->params.type_v,
                     "policy", &a->params.policy, "prefill", &a->params.prefill, "plan", &a->plan,
-                    "layout", &a->layout, "kv_peak_bytes", &a->peak_bytes, "kv_read_bytes",
-                    &a->read_bytes))
-        return cb_fail(CB_EFORMAT, "%s: damaged: its description", f->path);
+                    "rotation", &a->rotation, "layout", &a->layout))
+        return cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
     return CB_OK;
 }
 
-static int check_model(const struct bank_file *f, const struct about *a, struct cb_model *m)
+static int check_model(const char *path, const struct settings *a, struct cb_model *m)
 {
     char weights[HEX];
     uint64_t hash;
@@ -151,95 +446,43 @@ static int check_model(const struct bank_file *f, const struct about *a, struct 
     hex(hash, weights);
     if (strcmp(weights, a->weights))
         return cb_fail(CB_EUNSUPPORTED, "%s: saved with another model, or other rotation settings",
-                       f->path);
+                       path);
     if (*a->layout && strcmp(a->layout, m->dev->isa))
         return cb_fail(CB_EUNSUPPORTED,
-                       "%s: its blocks are prepacked for %s; this device computes with %s", f->path,
+                       "%s: its blocks are prepacked for %s; this device computes with %s", path,
                        a->layout, m->dev->isa);
     return CB_OK;
 }
 
-static int fill_counts(const struct bank_file *f, struct cb_session *s)
+static int check_session(const char *path, const struct settings *a, const struct cb_session *s)
 {
-    const size_t n = (size_t)cb_session_n_counts(s);
-    int32_t *counts;
-    int err;
-
-    if (!f->n_area || f->area[0].kind != AREA_COUNTS || f->area[0].bytes != n * sizeof *counts)
-        return cb_fail(CB_EFORMAT, "%s: damaged: its counts do not fit the model", f->path);
-    if (!(counts = cb_calloc(n, sizeof *counts)))
-        return CB_ENOMEM;
-    err = cb_bank_file_read(f, 0, counts);
-    if (!err)
-        err = cb_session_set_counts(s, counts);
-    free(counts);
-    return err;
-}
-
-static int same_area(const struct bank_area *f, const struct area *a)
-{
-    return f->kind == a->kind && f->layer == a->layer && f->head == a->head && f->from == a->from &&
-           f->bytes == a->bytes;
-}
-
-static int fill_areas(const struct bank_file *f, struct cb_session *s)
-{
-    struct area *a;
-    int n, err;
-
-    TRY(cb_session_areas(s, &a, &n));
-    err = n == f->n_area - 1 ? CB_OK
-                             : cb_fail(CB_EFORMAT, "%s: damaged: %d areas instead of %d", f->path,
-                                       f->n_area - 1, n);
-    for (int i = 0; !err && i < n; i++) {
-        if (!same_area(&f->area[i + 1], &a[i]))
-            err = cb_fail(CB_EFORMAT, "%s: damaged: area %d is not the one expected", f->path, i);
-        else if (cb_area_is_rows(a[i].kind)) /* many: mapped */
-            err = cb_bank_file_map(f, i + 1, a[i].at);
-        else
-            err = cb_bank_file_read(f, i + 1, a[i].at);
-    }
-    if (!err)
-        cb_session_wrote(s, a, n);
-    free(a);
-    return err;
-}
-
-static int fill(const struct bank_file *f, const struct about *a, struct cb_session *s)
-{
-    char plan[HEX];
-    int err;
+    char plan[HEX], turns[HEX];
 
     hex(cb_policy_plan_hash(s->policy), plan);
+    hex(rotation(s), turns);
     if (strcmp(plan, a->plan))
         return cb_fail(CB_EUNSUPPORTED,
                        "%s: policy %s has another plan here: its preset or version has changed",
-                       f->path, a->params.policy);
-    TRY(cb_device_lock(s->dev));
-    err = cb_bank_file_verify(f, s->dev->par);
-    cb_device_unlock(s->dev);
-    TRY(err);
-    err = fill_counts(f, s);
-    if (!err)
-        err = fill_areas(f, s);
-    if (!err)
-        err = cb_session_check_areas(s);
-    s->bank.peak_bytes = (uint64_t)a->peak_bytes;
-    s->bank.read_bytes = (uint64_t)a->read_bytes;
-    return err ? cb_fail_in(err, f->path) : CB_OK;
+                       path, a->params.policy);
+    if (a->rotation && strcmp(turns, a->rotation))
+        return cb_fail(CB_EUNSUPPORTED, "%s: a context of %d tokens rotates with other frequencies",
+                       path, s->bank.n_ctx);
+    return CB_OK;
 }
 
-static int load(struct bank_file *f, struct about *a, struct cb_model *m, int n_ctx,
-                cb_session **out)
+static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, cb_session **out)
 {
+    struct settings a = { .rotation = NULL };
     int err;
 
-    TRY(read_about(f, a));
-    TRY(check_model(f, a, m));
+    TRY(read_settings(b, &a));
+    TRY(check_model(b->file.path, &a, m));
     if (n_ctx)
-        a->params.n_ctx = n_ctx;
-    TRY(cb_session_open(m, &a->params, out));
-    err = fill(f, a, *out);
+        a.params.n_ctx = n_ctx;
+    TRY(cb_session_open(m, &a.params, out));
+    err = check_session(b->file.path, &a, *out);
+    if (!err)
+        err = cb_saved_fill(b, *out);
     if (err) {
         cb_session_close(*out);
         *out = NULL;
@@ -249,17 +492,15 @@ static int load(struct bank_file *f, struct about *a, struct cb_model *m, int n_
 
 int cb_session_load(cb_model *m, const char *path, int n_ctx, cb_session **out)
 {
-    struct about a = { 0 };
-    struct bank_file f;
+    struct saved_bank *b;
     int err;
 
     *out = NULL;
     if (!m->dev)
         return cb_fail(CB_EARG, "session: the model was opened for its vocabulary alone");
-    TRY(cb_bank_file_open(path, &f));
-    err = load(&f, &a, m, n_ctx, out);
-    json_decref(a.json);
-    cb_bank_file_close(&f);
+    TRY(cb_saved_open(path, &b));
+    err = load(b, m, n_ctx, out);
+    cb_saved_close(b);
     return err;
 }
 

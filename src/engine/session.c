@@ -42,6 +42,17 @@ int cb_session_check_idle(const struct cb_session *s)
                           : CB_OK;
 }
 
+int cb_session_extends(const struct cb_session *s)
+{
+    return !cb_bank_has_kivi(&s->bank) && cb_attention_extends(&s->attention);
+}
+
+/* Cutting a prepacked block would round its rows once more. */
+int cb_session_is_anew(const struct cb_session *s, int n)
+{
+    return n == s->anew || (n < s->anew && n % KV_PREPACK == 0 && cb_session_extends(s));
+}
+
 size_t cb_session_tok_floats(const struct cb_session *s)
 {
     const int tables = 1 + (s->rope[1].inv_freq != NULL);
@@ -320,6 +331,7 @@ void cb_session_forget(struct cb_session *s)
 {
     cb_bank_cut(&s->bank, 0);
     cb_attention_clear(&s->attention);
+    s->anew = 0;
     s->luck = (struct head_prune_luck){ 0 };
 }
 

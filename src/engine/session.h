@@ -48,6 +48,8 @@ struct cb_session {
     int cap_token;
     struct step next;      /* of the current feed */
     struct cb_prefill how; /* of a prompt that is fed in steps */
+    int anew;              /* so many first tokens are as one prompt of them would leave them */
+    int prompt_from;       /* tokens fed when the prompt in progress began */
     int busy;              /* 1 while a call computes: any call made then comes from a callback */
     uint64_t device_bytes; /* work space that the device reserved; all sessions share it */
 };
@@ -62,6 +64,11 @@ int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
 int cb_session_check_callback(const struct cb_session *s);
 int cb_session_check_idle(
     const struct cb_session *s); /* the same, and while a prompt is in steps */
+/* 1: it makes no difference whether tokens are fed as one prompt or as several, and what is there
+ * does not depend on what comes: the rows of a common beginning serve every prompt that has it. */
+int cb_session_extends(const struct cb_session *s);
+/* 1: the first n tokens of the timeline are, to the bit, as one prompt of them would leave them */
+int cb_session_is_anew(const struct cb_session *s, int n);
 size_t cb_session_tok_floats(const struct cb_session *s);   /* work space a token of a feed */
 int cb_session_work_fit(struct cb_session *s, int n);       /* room for a feed of n tokens */
 int cb_session_work_fit_batch(struct cb_session *s, int n); /* for a batch of n sessions */

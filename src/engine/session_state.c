@@ -94,6 +94,14 @@ int cb_session_areas(const struct cb_session *s, struct area **out, int *n)
     return CB_OK;
 }
 
+size_t cb_session_area_of(const struct cb_session *s, const struct area *a, int n)
+{
+    const int is_store = a->kind < AREA_STORE_KINDS && a->kind != AREA_COUNTS;
+    const size_t bytes = is_store ? cb_store_area_of(&s->bank.store[a->layer], a->kind, n) : 0;
+
+    return bytes < a->bytes ? bytes : a->bytes;
+}
+
 void cb_session_wrote(const struct cb_session *s, const struct area *a, int n)
 {
     for (int i = 0; i < n; i++)

@@ -15,6 +15,9 @@ void cb_session_counts(const struct cb_session *s, int32_t *out);
 int cb_session_set_counts(struct cb_session *s, const int32_t *counts);
 /* The areas in use, in a fixed order -> *out[*n]; the caller frees *out. CB_ENOMEM. */
 int cb_session_areas(const struct cb_session *s, struct area **out, int *n);
+/* Bytes that the first n tokens take of area a, which begins with them: rows and what stands beside
+ * them. For sessions that cb_session_extends(), and n a multiple of KV_PREPACK. */
+size_t cb_session_area_of(const struct cb_session *s, const struct area *a, int n);
 /* Call when areas[n] have been filled: a device that mirrors rows learns of them. */
 void cb_session_wrote(const struct cb_session *s, const struct area *areas, int n);
 /* After the areas were filled from a file: CB_EFORMAT if a list leads outside its store. */

@@ -139,6 +139,7 @@ struct cb_model {
     int64_t n_params;
     char *name;
     char *preset_dir; /* NULL = none */
+    char matmul[16];  /* the library that multiplies prompts, "own" for none */
     int rows_only;    /* 1: stores prepack nothing */
     int small_pages;  /* 1: stores take no huge pages */
     cb_log_fn log;    /* NULL = none */

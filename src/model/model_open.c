@@ -138,6 +138,7 @@ static int open_device(struct cb_model *m, const struct cb_model_params *p)
 
 static int set_params(struct cb_model *m, const struct cb_model_params *p)
 {
+    snprintf(m->matmul, sizeof m->matmul, "%s", p->matmul ? p->matmul : "own");
     m->rows_only = p->rows_only;
     m->small_pages = p->small_pages;
     m->log = p->log;

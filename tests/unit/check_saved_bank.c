@@ -322,11 +322,11 @@ START_TEST(newer_formats)
 
     save(s);
     b = contents(&n);
-    b[8] = 2;
+    b[8] = 3;
     hash = XXH3_64bits(b, 72);
     memcpy(b + 72, &hash, sizeof hash);
     put(b, n);
-    refused(CB_EUNSUPPORTED, "version 2");
+    refused(CB_EUNSUPPORTED, "version 3");
     free(b);
     cb_session_close(s);
 }

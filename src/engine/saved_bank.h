@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* saved_bank.h - a session as a file, for one file that a caller names and for folders of them. A
+ * file may continue another one of its folder: the rows of its first tokens then stand there. */
+#ifndef SAVED_BANK_H
+#define SAVED_BANK_H
+
+#include <jansson.h>
+
+#include "bank/bank_file.h"
+#include "session.h"
+
+struct saved_bank {
+    struct bank_file file;
+    json_t *about;
+    int n_shared;              /* tokens whose rows stand in `parent`; 0 = none */
+    struct saved_bank *parent; /* NULL = none */
+};
+
+/* Opens a file and those that it continues, and checks what no model is needed for. CB_EFORMAT:
+ * also where a file that it continues is missing or another one. */
+int cb_saved_open(const char *path, struct saved_bank **out);
+void cb_saved_close(struct saved_bank *b); /* NULL is allowed */
+/* Token ids -> *ids[*n], which the caller frees */
+int cb_saved_tokens(const struct saved_bank *b, int32_t **ids, int *n);
+/* Fills a new session, opened with the settings of the file, after comparing all checksums. After a
+ * failure the session can only be closed. */
+int cb_saved_fill(const struct saved_bank *b, struct cb_session *s);
+
+/* What a file of this session would say of itself. Call with the device locked: it may read the
+ * model's weights. */
+int cb_saved_about(const struct cb_session *s, json_t **out);
+/* The part of it on which every bit of a prompt's keys and values depends, but for the tokens:
+ * program, model, session without its capacity, device. NULL: out of memory */
+json_t *cb_saved_settings(const json_t *about);
+
+/* How a session is written */
+struct saved_how {
+    json_t *about;                   /* of the session */
+    const struct saved_bank *parent; /* holds the first n_shared tokens; NULL = none */
+    int n_shared;                    /* a multiple of KV_PREPACK */
+    int unsynced;                    /* as in struct new_file */
+};
+int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how);
+
+#endif
