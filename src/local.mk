@@ -120,6 +120,7 @@ libcore_la_SOURCES += \
 	src/policy/method/d2o_merge.c \
 	src/policy/method/full.c \
 	src/policy/method/h2o.c \
+	src/policy/method/expected.c \
 	src/policy/method/keydiff.c \
 	src/policy/method/omnikv.c \
 	src/policy/method/omnikv_prefill.c \
@@ -142,6 +143,7 @@ libcore_la_SOURCES += \
 	src/attention/attention.h \
 	src/attention/chooser.c src/attention/chooser.h \
 	src/attention/cross_layer.c src/attention/cross_layer.h \
+	src/attention/expected.c src/attention/expected.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/rolling.c src/attention/rolling.h \
 	src/attention/scores.c src/attention/scores.h \

@@ -494,6 +494,8 @@ int cb_attend_end(struct attention *a, int l)
         TRY(cb_attend_end(a->follower[i], l));
     if (prompt || last)
         cb_bank_note_peak(a->bank, l);
+    if (prompt && a->expected)
+        TRY(cb_device_wait(a->dev)); /* its scores read stored rows */
     if (prompt)
         prompt_scores(a, l);
     TRY(hand_over(a, l));

@@ -25,6 +25,7 @@ struct attention {
     struct chooser *chooser;         /* chooser.c; NULL where no layer chooses for others */
     struct sketch_choice *sketch_choice; /* sketch_choice.c; NULL where no layer sketches keys */
     struct scoring *scoring;             /* scores.c; NULL where the plan wants no scores */
+    struct expected *expected;           /* expected.c; NULL where the plan expects no queries */
     struct eviction *eviction;           /* NULL where the policy drops nothing */
     struct scores scores;                /* of the layer that attended last */
     int has_scores;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "expected.h"
 #include "parts.h"
 #include "sparse_prefill.h"
 
@@ -63,13 +64,14 @@ int cb_scores_open(struct attention *a)
     if (cb_sparse_prefill_is(a))
         TRY(alloc(&m->out, (size_t)window * cb_attention_row(a)));
     m->run = cb_calloc((size_t)a->bank->n_kv, sizeof *m->run);
-    return m->run ? CB_OK : CB_ENOMEM;
+    return m->run ? cb_expected_open(a) : CB_ENOMEM;
 }
 
 void cb_scores_close(struct attention *a)
 {
     struct scoring *m = a->scoring;
 
+    cb_expected_close(a);
     if (!m)
         return;
     cb_device_free(a->dev, m->q);
@@ -108,9 +110,10 @@ size_t cb_scores_bytes(const struct attention *a, int n_most)
         rows = most > rows ? most : rows;
         pool = w->pool > 1 && w->pool_kind != POOL_NONE && n > pool ? n : pool;
     }
-    return sizeof(float) *
-           ((size_t)(nh + rows + pool) * (size_t)n_most +
-            (size_t)m->window * (cb_attention_row(a) * (m->out ? 2 : 1) + (size_t)nh));
+    return cb_expected_bytes(a) +
+           sizeof(float) *
+               ((size_t)(nh + rows + pool) * (size_t)n_most +
+                (size_t)m->window * (cb_attention_row(a) * (m->out ? 2 : 1) + (size_t)nh));
 }
 
 /* Clears the first n entries of each row. */
@@ -174,7 +177,8 @@ static void add_part(struct attention *a, const struct chunk *c, const struct at
 
 static int sums_all(const struct attention *a, int l)
 {
-    return cb_scores_wanted(a, l, 1) && !a->plan[l].score.window;
+    const struct score_plan *w = &a->plan[l].score;
+    return cb_scores_wanted(a, l, 1) && !w->window && !w->future;
 }
 
 /* Does x gather the scores that a wants of layer l, from the prompt that both are fed? */
@@ -231,7 +235,9 @@ void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct at
         a->scoring->n_q = 0;
         clear_scores(a, cb_store_max_len(&a->bank->store[c->l]) + c->pos_end - c->pos0 - c->n);
     }
-    if (a->plan[c->l].score.window)
+    if (a->plan[c->l].score.future)
+        cb_expected_chunk(a, c, c->pos0 == a->bank->n_seen);
+    else if (a->plan[c->l].score.window)
         keep_queries(a, c, lse);
     else
         for (int i = 0; i < cb_parts_n(read); i++)
@@ -311,6 +317,8 @@ static void finish(struct attention *a, int l, int n_query, int prompt, struct s
         reduce(score + (size_t)(r * per) * (size_t)ctx, w->heads, per,
                a->bank->store[l].n[r * per / group], ctx,
                a->scoring->rows + (size_t)r * (size_t)ctx);
+    for (int r = 0; prompt && w->future && r < n_row; r++)
+        cb_expected_by_value(a, l, r, w->eps, a->scoring->rows + (size_t)r * (size_t)ctx);
     hand_over(a, l, a->scoring->rows, n_query, prompt, out);
 }
 
@@ -356,7 +364,9 @@ void cb_scores_prompt(struct attention *a, int l, struct scores *out)
     const struct score_plan *w = &a->plan[l].score;
     struct scoring *m = a->scoring;
 
-    if (w->window) {
+    if (w->future) {
+        cb_expected_scores(a, l, m->score, a->bank->n_ctx);
+    } else if (w->window) {
         struct attn at = over_store(a, l);
         at.n_tok = m->n_q;
         at.q = m->q;

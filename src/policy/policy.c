@@ -17,6 +17,7 @@
 extern const struct method cb_method_d2o;
 extern const struct method cb_method_full;
 extern const struct method cb_method_h2o;
+extern const struct method cb_method_expected;
 extern const struct method cb_method_keydiff;
 extern const struct method cb_method_omnikv;
 extern const struct method cb_method_pyramidkv;
@@ -36,7 +37,7 @@ static const struct method *const table[] = {
     &cb_method_full,   &cb_method_window,  &cb_method_streamingllm, &cb_method_h2o,
     &cb_method_snapkv, &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
     &cb_method_pod,    &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
-    &cb_method_quest,  &cb_method_keydiff,
+    &cb_method_quest,  &cb_method_keydiff, &cb_method_expected,
 };
 /* clang-format on */
 
@@ -460,6 +461,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
                                z->recent_after, z->skip,    k->bits,   k->k,     k->share,
                                k->miss,         k->sink,    k->recent };
         mix(&x, own, sizeof own / sizeof *own);
+        if (s->future)
+            mix(&x, (const double[]){ s->future, s->eps }, 2);
         if (k->page)
             mix(&x, (const double[]){ k->page, k->mean }, 2);
         for (int h = 0; z->from && h < p->sh.n_kv; h++)

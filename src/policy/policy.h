@@ -42,6 +42,12 @@ struct score_plan {
     /* band > 0, with a window: each query scores only the first `sink` entries and the last `band`
      * that it sees, itself included */
     int sink, band;
+    /* future > 0, at prompts: in place of the prompt's queries, those expected at the next `future`
+     * positions. They have the mean and the covariance of the prompt's queries before rotation. The
+     * first `sink` tokens count neither as queries nor as entries. A score is the mean softmax
+     * weight, plus eps, times the length of the entry's value. */
+    int future;
+    float eps;
 };
 
 /* A layer that chooses for other layers: at each decoded token it chooses the stored tokens whose

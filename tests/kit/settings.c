@@ -24,6 +24,8 @@ const struct setting cb_setting[] = {
     { "keydiff:budget=64,decode=bounded,chunk=20", "f16", "dense", -1 },
     { "keydiff:budget=64,drop=chunk,chunk=32", "q8_0", "dense", -1 },
     { "keydiff:budget=64", "kivi4:32", "dense", -1 },
+    { "expected:budget=64", "f16", "dense", -1 },
+    { "expected:budget=64,floor=1", "q8_0", "dense", -1 },
     { "pyramidkv:budget=64", "f16", "dense", 0 },
     { "simlayerkv:recent=32", "f16", "dense", 0 },
     { "simlayerkv:recent=32,threshold=-1", "kivi4:32", "dense", 0 },

@@ -27,6 +27,7 @@ struct slow *cb_slow_new(const struct cb_model *m, int cap)
     s->raw = zeroed(n, sizeof(double));
     s->k = zeroed(n, sizeof(double));
     s->v = zeroed(n, sizeof(double));
+    s->q = zeroed(n / (size_t)m->hp.n_kv * (size_t)m->hp.n_head, sizeof(double));
     s->left = zeroed(n / (size_t)m->hp.hd, 1);
     s->p = zeroed((size_t)m->hp.n_layer * (size_t)m->hp.n_head * (size_t)cap * (size_t)cap,
                   sizeof(double));
@@ -40,6 +41,7 @@ void cb_slow_free(struct slow *s)
     free(s->raw);
     free(s->k);
     free(s->v);
+    free(s->q);
     free(s->left);
     free(s->p);
     free(s->logits);
@@ -77,7 +79,7 @@ static void norm(const struct slow *s, const double *x, const float *w, double *
 }
 
 /* x[hd] of one head, rotated to a position -> y */
-static void rotate(const struct slow *s, const double *x, int pos, double *y)
+void cb_slow_rotate(const struct slow *s, const double *x, int pos, double *y)
 {
     const int half = s->hp.n_rot / 2, pair = s->m->arch->rope == ROPE_PAIR;
 
@@ -101,9 +103,10 @@ static void attend(struct slow *s, int l, int h, int t, const double *raw, doubl
     double max = -INFINITY;
     int rank = 0, n = 0;
 
+    memcpy(s->q + cb_slow_query(s, l, h, t) * (size_t)hd, raw, (size_t)hd * sizeof *raw);
     for (int j = 0; j <= t; j++)
         n += s->left[cb_slow_at(s, l, kv, j)];
-    rotate(s, raw, s->rolling ? n - 1 : t, q);
+    cb_slow_rotate(s, raw, s->rolling ? n - 1 : t, q);
     for (int j = 0; j <= t; j++) {
         const size_t at = cb_slow_at(s, l, kv, j) * (size_t)hd;
         double x = 0;
@@ -112,7 +115,7 @@ static void attend(struct slow *s, int l, int h, int t, const double *raw, doubl
             continue;
         }
         if (s->rolling)
-            rotate(s, s->raw + at, rank++, k);
+            cb_slow_rotate(s, s->raw + at, rank++, k);
         else
             memcpy(k, s->k + at, (size_t)hd * sizeof *k);
         for (int d = 0; d < hd; d++)
@@ -155,7 +158,7 @@ static void layer(struct slow *s, int l, int t, double *x)
         const size_t at = cb_slow_at(s, l, h, t), n = (size_t)hp->hd;
         memcpy(s->raw + at * n, k + (size_t)h * n, n * sizeof *k);
         memcpy(s->v + at * n, v + (size_t)h * n, n * sizeof *v);
-        rotate(s, k + (size_t)h * n, t, s->k + at * n);
+        cb_slow_rotate(s, k + (size_t)h * n, t, s->k + at * n);
         s->left[at] = 1;
     }
     for (int h = 0; h < hp->n_head; h++)

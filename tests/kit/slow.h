@@ -16,6 +16,7 @@ struct slow {
     int window;     /* > 0: a query sees only the kept tokens closer than this */
     double *raw;    /* [n_layer][n_kv][cap][hd] keys before rotation */
     double *k, *v;  /* the same, rotated at their own positions; merging changes them */
+    double *q;      /* [n_layer][n_head][cap][hd] queries before rotation */
     char *left;     /* [n_layer][n_kv][cap] 1 = not dropped */
     double *p;      /* [n_layer][n_head][cap][cap] attention of query i to token j */
     double *logits; /* [n_vocab] after the last token */
@@ -24,6 +25,15 @@ struct slow {
 struct slow *cb_slow_new(const struct cb_model *m, int cap);
 void cb_slow_free(struct slow *s);
 void cb_slow_feed(struct slow *s, const int32_t *tokens, int n);
+
+/* x[hd] of one head, rotated to a position -> y */
+void cb_slow_rotate(const struct slow *s, const double *x, int pos, double *y);
+
+/* Index of query i of head h */
+static inline size_t cb_slow_query(const struct slow *s, int l, int h, int i)
+{
+    return ((size_t)l * (size_t)s->hp.n_head + (size_t)h) * (size_t)s->cap + (size_t)i;
+}
 
 static inline size_t cb_slow_at(const struct slow *s, int l, int kv, int j)
 {

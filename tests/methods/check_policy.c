@@ -87,6 +87,8 @@ static const struct row rows[] = {
     { "pyramidkv:budget=200,budgets=compat", "pyramidkv:budget=30,budgets=compat", 1 },
     { "pyramidkv:budget=200,budgets=kvpress", "pyramidkv:budget=30,budgets=kvpress", 1 },
     { "tova:budget=200", "tova:budget=24", 1 },
+    { "expected:budget=200", "expected:budget=24", 2 },
+    { "expected:budget=200,floor=1", "expected:budget=0.3,floor=1,eps=0", 1 },
     { "keydiff:budget=200", "keydiff:budget=24,decode=bounded,chunk=16", 1 },
     { "keydiff:budget=200,drop=chunk", "keydiff:budget=24,sink=4,drop=chunk,chunk=32", 1 },
     { "d2o:budget=200", "d2o:budget=24", 2 },
@@ -262,7 +264,8 @@ START_TEST(short_prompts)
     }
     ck_assert_int_eq(cb_session_prefill(s, tok, 0, NULL), CB_EARG);
     cb_session_clear(s);
-    if (!share || strstr(rows[_i].tight, "snapkv:budget=0.3"))
+    if (!share || strstr(rows[_i].tight, "snapkv:budget=0.3") ||
+        strstr(rows[_i].tight, "expected:budget=0.3"))
         cb_toy_ok(cb_session_decode(s, tok[0]));
     else
         ck_assert_int_eq(cb_session_decode(s, tok[0]), CB_EARG); /* a share of what? */

@@ -162,34 +162,34 @@ static void votes(struct slow *s, int l, int w, int kernel, int max, int keep)
     }
 }
 
-/* Ada-KV: the KV heads of a layer choose `each` tokens a head besides the last w. Each head's best
- * `own` are safe; the worst of all others goes, until the sum over the heads is right. */
-static void rival_votes(struct slow *s, int l, int w, int kernel, int max, int each, int own)
+/* Ada-KV: of the tokens past the first `sink` and before the last w, the KV heads of a layer choose
+ * `each` a head. Each head's best `own` are safe; the worst of all others goes, until the sum over
+ * the heads is right. */
+static void rivals(struct slow *s, int l, double raw[8][CB_REF_CAP], double by[8][CB_REF_CAP],
+                   int sink, int w, int each, int own)
 {
-    static double raw[8][CB_REF_CAP], pooled[8][CB_REF_CAP];
     int tok[CB_REF_CAP], sum = 0;
 
     for (int kv = 0; kv < s->hp.n_kv; kv++) {
         const int n = cb_ref_left(s, l, kv, tok);
-        count_votes(s, l, kv, w, kernel, max, raw[kv], pooled[kv]);
-        sum += n > w ? n - w : 0;
+        sum += n > w + sink ? n - w - sink : 0;
         for (int i = 0; i < own; i++) {
             int best = -1;
-            for (int c = 0; c < n - w; c++)
-                if (pooled[kv][tok[c]] < 1e9 &&
-                    (best < 0 || pooled[kv][tok[c]] > pooled[kv][best] ||
-                     (pooled[kv][tok[c]] == pooled[kv][best] && raw[kv][tok[c]] > raw[kv][best])))
+            for (int c = sink; c < n - w; c++)
+                if (by[kv][tok[c]] < 1e9 &&
+                    (best < 0 || by[kv][tok[c]] > by[kv][best] ||
+                     (by[kv][tok[c]] == by[kv][best] && raw[kv][tok[c]] > raw[kv][best])))
                     best = tok[c];
             if (best >= 0)
-                pooled[kv][best] = 1e9 + 1;
+                by[kv][best] = 1e9 + 1;
         }
     }
     for (; sum > each * s->hp.n_kv; sum--) {
         int worst = -1, head = 0, slot = 0;
         for (int kv = 0; kv < s->hp.n_kv; kv++) {
             const int n = cb_ref_left(s, l, kv, tok);
-            for (int c = 0; c < n - w; c++) {
-                const double x = pooled[kv][tok[c]], y = worst < 0 ? 0 : pooled[head][worst];
+            for (int c = sink; c < n - w; c++) {
+                const double x = by[kv][tok[c]], y = worst < 0 ? 0 : by[head][worst];
                 const double a = raw[kv][tok[c]], b = worst < 0 ? 0 : raw[head][worst];
                 if (worst < 0 || x < y || (x == y && (a < b || (a == b && c >= slot)))) {
                     worst = tok[c];
@@ -200,6 +200,15 @@ static void rival_votes(struct slow *s, int l, int w, int kernel, int max, int e
         }
         drop(s, l, head, worst);
     }
+}
+
+static void rival_votes(struct slow *s, int l, int w, int kernel, int max, int each, int own)
+{
+    static double raw[8][CB_REF_CAP], pooled[8][CB_REF_CAP];
+
+    for (int kv = 0; kv < s->hp.n_kv; kv++)
+        count_votes(s, l, kv, w, kernel, max, raw[kv], pooled[kv]);
+    rivals(s, l, raw, pooled, 0, w, each, own);
 }
 
 void cb_ref_adakv(struct slow *s, int prompt)
@@ -284,6 +293,88 @@ void cb_ref_keydiff_bounded(struct slow *s, int prompt)
 
     if (prompt || cb_ref_left(s, 0, 0, tok) == 24 + 32)
         keydiff(s, 24, 2);
+}
+
+/* z of Expected Attention: the expected logit of each stored token past the first `sink`, for one
+ * query head and the `future` positions after the prompt -> z, by token */
+static void expected_logits(struct slow *s, int l, int h, int sink, int future, double *z)
+{
+    enum { HD = 64 };
+    const int hd = s->hp.hd, from = s->feed > sink ? s->feed : sink, n = s->n - from;
+    const int kv = h / (s->hp.n_head / s->hp.n_kv);
+    double mean[HD] = { 0 }, turn[HD][HD] = { { 0 } }, unit[HD], y[HD];
+
+    ck_assert_int_le(hd, HD);
+    for (int i = from; i < s->n; i++)
+        for (int c = 0; c < hd; c++)
+            mean[c] += s->q[cb_slow_query(s, l, h, i) * (size_t)hd + (size_t)c] / n;
+    for (int c = 0; c < hd; c++) { /* column c of the mean rotation */
+        memset(unit, 0, sizeof unit);
+        unit[c] = 1;
+        for (int p = s->n; p < s->n + future; p++) {
+            cb_slow_rotate(s, unit, p, y);
+            for (int r = 0; r < hd; r++)
+                turn[r][c] += y[r] / future;
+        }
+    }
+    for (int j = sink; j < s->n; j++) {
+        const double *k = s->k + cb_slow_at(s, l, kv, j) * (size_t)hd;
+        double back[HD] = { 0 }, spread = 0;
+        for (int r = 0; r < hd; r++)
+            for (int c = 0; c < hd; c++)
+                back[c] += turn[r][c] * k[r];
+        z[j] = 0;
+        for (int c = 0; c < hd; c++)
+            z[j] += back[c] * mean[c] / sqrt(hd);
+        for (int i = from; i < s->n; i++) {
+            double x = 0;
+            for (int c = 0; c < hd; c++)
+                x += back[c] * (s->q[cb_slow_query(s, l, h, i) * (size_t)hd + (size_t)c] - mean[c]);
+            spread += x * x / n;
+        }
+        z[j] += spread / (2 * hd);
+    }
+}
+
+/* budget 24, sink 4, future 16 */
+static void expected(struct slow *s, int l, double eps, int own)
+{
+    static double score[8][CB_REF_CAP];
+    const int group = s->hp.n_head / s->hp.n_kv, hd = s->hp.hd;
+    int tok[CB_REF_CAP];
+
+    for (int kv = 0; kv < s->hp.n_kv; kv++) {
+        const int n = cb_ref_left(s, l, kv, tok);
+        memset(score[kv], 0, sizeof score[kv]);
+        for (int h = kv * group; h < (kv + 1) * group; h++) {
+            double z[CB_REF_CAP], sum = 0;
+            expected_logits(s, l, h, 4, 16, z);
+            for (int c = 4; c < n; c++)
+                sum += exp(z[tok[c]]);
+            for (int c = 4; c < n; c++)
+                score[kv][tok[c]] += exp(z[tok[c]]) / sum / group;
+        }
+        for (int c = 4; c < n; c++) {
+            const double *v = s->v + cb_slow_at(s, l, kv, tok[c]) * (size_t)hd;
+            double length = 0;
+            for (int d = 0; d < hd; d++)
+                length += v[d] * v[d];
+            score[kv][tok[c]] = (score[kv][tok[c]] + eps) * sqrt(length);
+        }
+    }
+    rivals(s, l, score, score, 4, 0, 20, own);
+}
+
+void cb_ref_expected(struct slow *s, int prompt)
+{
+    for (int l = 0; l < CB_REF_LAYERS && prompt; l++)
+        expected(s, l, 0.01, 4);
+}
+
+void cb_ref_expected_even(struct slow *s, int prompt)
+{
+    for (int l = 0; l < CB_REF_LAYERS && prompt; l++)
+        expected(s, l, 0, 20);
 }
 
 /* C = 12, alpha = 2, beta = 5, as the specification's toy: 18 13 7 2 for a long prompt */

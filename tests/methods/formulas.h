@@ -21,6 +21,8 @@ void cb_ref_adakv(struct slow *s, int prompt);
 void cb_ref_adakv_bounded(struct slow *s, int prompt);
 void cb_ref_keydiff(struct slow *s, int prompt);
 void cb_ref_keydiff_bounded(struct slow *s, int prompt);
+void cb_ref_expected(struct slow *s, int prompt);
+void cb_ref_expected_even(struct slow *s, int prompt);
 void cb_ref_snapkv(struct slow *s, int prompt);
 void cb_ref_snapkv_bounded(struct slow *s, int prompt);
 void cb_ref_pyramid(struct slow *s, int prompt);

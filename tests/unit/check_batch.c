@@ -10,7 +10,7 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 15, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 16, STEPS = 24, N_CTX = 300 };
 
 /* Any mix of policies, stored types, lengths of prompts and bits of activations */
 static const struct {
@@ -32,6 +32,7 @@ static const struct {
     { "quest:budget=30,page=7,dense=0", "f16", 150, 8 },
     { "snapkv:budget=24,window=8,floor=0.2", "f16", 160, 0 },
     { "keydiff:budget=24,decode=bounded,chunk=4", "f16", 140, 0 },
+    { "expected:budget=24,future=32", "bf16", 120, 0 },
 };
 
 static const char *const devices[] = { "cpu", "ref" };

@@ -245,6 +245,7 @@ static const char *const wide[] = {
     "d2o:budget=1000",
     "tova:budget=1000",
     "keydiff:budget=1000",
+    "expected:budget=1000",
     "omnikv:budget=1000",
     "pod:recent=1000",
     "sieve:budget=1000",

@@ -448,6 +448,7 @@ static const struct {
     { "h2o:budget=64", NULL, "f16" },
     { "tova:budget=64", NULL, "q8_0" },
     { "keydiff:budget=64,drop=chunk", NULL, "f16" },
+    { "expected:budget=64", NULL, "f16" },
     { "snapkv:budget=96,floor=0.2", NULL, "f16" },
     { "snapkv:budget=96", NULL, "f16" },
     { "snapkv:budget=96", NULL, "kivi2:32" },

@@ -25,6 +25,7 @@ static const char *const spec[] = {
     "d2o:budget=24,sink=2",
     "snapkv:budget=24,window=8,floor=0.2",
     "keydiff:budget=24",
+    "expected:budget=24,future=64",
     "omnikv:budget=24",
     "omnikv:budget=24,select=exp,window=8",
     "window:budget=24,prefill=dense",

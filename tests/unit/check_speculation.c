@@ -29,9 +29,10 @@ static void teardown(void)
     cb_model_close(model);
 }
 
-static const char *const policies[] = { "full", "sieve:budget=64,recent=16,sink=4" };
+static const char *const policies[] = { "full", "sieve:budget=64,recent=16,sink=4",
+                                        "quest:budget=64,page=16,dense=0" };
 static const char *const types[] = { "f16", "f32", "bf16", "q8_0" };
-enum { FORMS = 2 * 4 };
+enum { FORMS = 3 * 4 };
 
 static int32_t token_at(int i)
 {
@@ -56,7 +57,7 @@ static cb_session *after_prompt(const char *policy, const char *type)
 
 static cb_session *form(int i)
 {
-    return after_prompt(policies[i % 2], types[i / 2]);
+    return after_prompt(policies[i % 3], types[i / 3]);
 }
 
 static void same_logits(const cb_session *s, const float *logits, const char *what, int at)
