@@ -143,7 +143,7 @@ libcore_la_SOURCES += \
 	src/attention/attention.h \
 	src/attention/chooser.c src/attention/chooser.h \
 	src/attention/cross_layer.c src/attention/cross_layer.h \
-	src/attention/expected.c src/attention/expected.h \
+	src/attention/expected_scores.c src/attention/expected_scores.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/rolling.c src/attention/rolling.h \
 	src/attention/scores.c src/attention/scores.h \

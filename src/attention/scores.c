@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "expected.h"
+#include "expected_scores.h"
 #include "parts.h"
 #include "sparse_prefill.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* expected.h - the attention that future queries are expected to pay to stored tokens. */
-#ifndef EXPECTED_H
-#define EXPECTED_H
+/* expected_scores.h - the attention that future queries are expected to pay to stored tokens. */
+#ifndef EXPECTED_SCORES_H
+#define EXPECTED_SCORES_H
 
 #include "attention.h"
 
