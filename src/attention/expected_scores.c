@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* expected_scores.c - the attention that future queries are expected to pay to stored tokens (Devoto et
+/* expected_scores.c - the attention that future queries are expected to pay to tokens (Devoto et
  * al., 2025). A prompt's queries, turned back to position 0, have a mean and a covariance. The mean
  * rotation of the next positions is applied to both. For queries of that normal distribution the
  * expected weight of a key k is e^(k mean + k covariance k / 2), before the softmax's sum. */
