@@ -10,6 +10,7 @@ dist_man_MANS += \
 	man/ctxbank-policies.7 \
 	man/ctxbank-quantize.1 \
 	man/ctxbank-run.1 \
+	man/ctxbank-serve.1 \
 	man/ctxbank-tokenize.1 \
 	man/ctxbank.1 \
 	man/ctxbank.3

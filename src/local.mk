@@ -11,6 +11,7 @@ libcore_la_SOURCES += \
 	src/base/new_file.c src/base/new_file.h \
 	src/base/number.c src/base/number.h \
 	src/base/siphash.c src/base/siphash.h \
+	src/base/stop_text.c src/base/stop_text.h \
 	src/base/suggest.c src/base/suggest.h \
 	src/base/topk_heap.c src/base/topk_heap.h \
 	src/base/utf8.c src/base/utf8.h
@@ -203,9 +204,41 @@ libeval_la_SOURCES = \
 	src/cli/score_table.c src/cli/score_table.h \
 	src/cli/svg.c src/cli/svg.h
 
+# The server; without libmicrohttpd its command says so, and the scheduler is tested all the same.
+noinst_LTLIBRARIES += libserve.la
+libserve_la_CFLAGS = $(AM_CFLAGS) $(MICROHTTPD_CFLAGS)
+libserve_la_LIBADD = $(JANSSON_LIBS) $(MICROHTTPD_LIBS)
+libserve_la_SOURCES = \
+	src/serve/api.h \
+	src/serve/api_chat.c \
+	src/serve/api_completions.c \
+	src/serve/api_messages.c \
+	src/serve/api_responses.c \
+	src/serve/api_state.c \
+	src/serve/api_text.c \
+	src/serve/chat_prompt.c src/serve/chat_prompt.h \
+	src/serve/exchange.c src/serve/exchange.h \
+	src/serve/fields.c src/serve/fields.h \
+	src/serve/job.c src/serve/job.h \
+	src/serve/listener.c src/serve/listener.h \
+	src/serve/logprobs.c src/serve/logprobs.h \
+	src/serve/reply.c src/serve/reply.h \
+	src/serve/routes.c \
+	src/serve/scheduler.h \
+	src/serve/scheduler_clients.c src/serve/scheduler_rounds.c src/serve/scheduler_state.h \
+	src/serve/serve.h \
+	src/serve/slots.c src/serve/slots.h \
+	src/serve/transcripts.c src/serve/transcripts.h \
+	src/serve/turn.c src/serve/turn.h
+if HAVE_MICROHTTPD
+libserve_la_SOURCES += src/serve/http.c
+else
+libserve_la_SOURCES += src/serve/http_none.c
+endif
+
 # The program
 bin_PROGRAMS += ctxbank
-ctxbank_LDADD = libeval.la libcore.la $(JANSSON_LIBS)
+ctxbank_LDADD = libserve.la libeval.la libcore.la $(JANSSON_LIBS)
 ctxbank_SOURCES = \
 	src/bench/run_ops.c src/bench/run_ops.h \
 	src/bench/time_attn.c \
@@ -249,5 +282,6 @@ ctxbank_SOURCES = \
 	src/cli/report.c \
 	src/cli/row_writer.c src/cli/row_writer.h \
 	src/cli/run.c \
+	src/cli/serve.c \
 	src/cli/text.c \
 	src/cli/tokenize.c

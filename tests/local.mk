@@ -47,7 +47,9 @@ check_programs = \
 	tests/unit/check_par \
 	tests/unit/check_affinity \
 	tests/unit/check_quantize \
+	tests/unit/check_reply \
 	tests/unit/check_sample \
+	tests/unit/check_scheduler \
 	tests/unit/check_head_prune \
 	tests/ops/check_prepack \
 	tests/ops/check_sketch \
@@ -375,6 +377,16 @@ tests_unit_check_team_CFLAGS = $(check_cflags)
 tests_unit_check_team_LDFLAGS = $(check_ldflags)
 tests_unit_check_team_LDADD = $(check_ldadd)
 
+tests_unit_check_reply_SOURCES = tests/unit/check_reply.c
+tests_unit_check_reply_CFLAGS = $(check_cflags)
+tests_unit_check_reply_LDFLAGS = $(check_ldflags)
+tests_unit_check_reply_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_scheduler_SOURCES = tests/unit/check_scheduler.c
+tests_unit_check_scheduler_CFLAGS = $(check_cflags)
+tests_unit_check_scheduler_LDFLAGS = $(check_ldflags)
+tests_unit_check_scheduler_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+
 tests_unit_check_threads_SOURCES = tests/unit/check_threads.c
 tests_unit_check_threads_CFLAGS = $(check_cflags)
 tests_unit_check_threads_LDFLAGS = $(check_ldflags)
@@ -474,6 +486,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-cli \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
+	tests/cli/check-serve \
 	tests/cli/check-trouble \
 	tests/check-rules
 if HAVE_CHECK

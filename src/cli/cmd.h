@@ -38,6 +38,7 @@ extern const struct cmd cb_cmd_eval_ruler;
 extern const struct cmd cb_cmd_info;
 extern const struct cmd cb_cmd_quantize;
 extern const struct cmd cb_cmd_run;
+extern const struct cmd cb_cmd_serve;
 extern const struct cmd cb_cmd_tokenize;
 
 /* ---- cmd.c: from argv to an exit status ---- */

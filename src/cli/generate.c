@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/stop_text.h"
 #include "cmd.h"
 #include "log.h"
 
@@ -72,50 +73,25 @@ static int emit_to(struct outlet *out, size_t end)
     return n && out->g->emit ? out->g->emit(out->g->emit_arg, s, n) : CB_OK;
 }
 
-/* Where the first stop text begins, or the text's length. */
-static size_t stop_at(const struct outlet *out)
-{
-    const struct buf *t = &out->gen->text;
-    size_t first = t->n;
-
-    for (int i = 0; i < out->n_stop; i++) {
-        const size_t n = strlen(out->stop[i]);
-        const char *p = n ? memmem(t->s + out->given, t->n - out->given, out->stop[i], n) : NULL;
-        if (p && (size_t)(p - t->s) < first)
-            first = (size_t)(p - t->s);
-    }
-    return first;
-}
-
-/* Where an incomplete stop text may begin. */
-static size_t safe_end(const struct outlet *out)
-{
-    const struct buf *t = &out->gen->text;
-
-    for (size_t at = out->given; at < t->n; at++)
-        for (int i = 0; i < out->n_stop; i++)
-            if (strlen(out->stop[i]) > t->n - at && !memcmp(t->s + at, out->stop[i], t->n - at))
-                return at;
-    return t->n;
-}
-
 /* Adds a token's text; sets *stopped when a stop text is complete. */
 static int put_token(struct outlet *out, int32_t id, int *stopped)
 {
     struct buf *t = &out->gen->text;
-    const char *s;
+    const char *s, *fresh;
     size_t n, end;
 
     TRY(cb_detokenizer_push(out->detok, id, &s, &n));
     TRY(cb_buf_put(t, s, n));
-    end = stop_at(out);
+    fresh = t->s + out->given;
+    end = out->given + cb_stop_find(fresh, t->n - out->given, out->stop, out->n_stop, NULL);
     *stopped = end < t->n;
     if (*stopped) {
         t->n = end;
         t->s[end] = 0;
         return emit_to(out, end);
     }
-    return emit_to(out, safe_end(out));
+    return emit_to(out,
+                   out->given + cb_stop_safe(fresh, t->n - out->given, out->stop, out->n_stop));
 }
 
 /* Hands out the rest at the end: an unfinished character, and text held back for a stop text. */

@@ -5,6 +5,7 @@
 static const struct cmd *const table[] = {
     &cb_cmd_run,
     &cb_cmd_chat,
+    &cb_cmd_serve,
     &cb_cmd_tokenize,
     &cb_cmd_info,
     &cb_cmd_bank_save,

@@ -55,7 +55,8 @@ enum opt_set {
     SET_PROGRESS = 1 << 28,
     SET_GENERAL = 1 << 29,
     SET_OWN_BANK = 1 << 30,
-    SET_COUNT = 31
+    SET_OWN_SERVE = (int)(1u << 31),
+    SET_COUNT = 32
 };
 
 enum opt_id {
@@ -64,6 +65,16 @@ enum opt_id {
     ARG_BANK_DIR,
     ARG_BANK_DIR_SIZE,
     ARG_BANK_OUTPUT,
+    ARG_HOST,
+    ARG_PORT,
+    ARG_PARALLEL,
+    ARG_QUEUE,
+    ARG_DECODE_LATENCY,
+    ARG_BANK_LIMIT,
+    ARG_API_KEY,
+    ARG_API_KEY_FILE,
+    ARG_CORS,
+    ARG_ALIAS,
     ARG_IDS,
     ARG_PIECES,
     ARG_NO_BOS,

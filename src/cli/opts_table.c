@@ -10,7 +10,7 @@ const char *const cb_opt_set_title[SET_COUNT] = {
     "Items",      "Analysis", "Trials",       "Blocks", "Prompt",     "Chat",
     "Generation", "Sampling", "Model",        "Work",   "Model",      "Context",
     "Context",    "Context",  "Memory plan",  "Output", "Output",     "General",
-    "Bank",
+    "Bank",       "Server",
 };
 
 /* clang-format off */
@@ -32,6 +32,39 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_BANK_OUTPUT] = { "output", .letter = 'o', .takes = TAKES_FILE, .unit = "FILE",
         .sets = SET_OWN_BANK,
         .text = "the file to write" },
+
+    [ARG_HOST] = { "host", .takes = TAKES_TEXT, .env = 1, .unit = "ADDRESS", .def = "127.0.0.1",
+        .sets = SET_OWN_SERVE,
+        .text = "address to listen on; 0.0.0.0 or ::: all, so others can reach the server" },
+    [ARG_PORT] = { "port", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0, .max = 65535,
+        .def = "8080", .sets = SET_OWN_SERVE,
+        .text = "port to listen on; 0: any that is free" },
+    [ARG_PARALLEL] = { "parallel", .alias = "-np", .takes = TAKES_INT, .env = 1, .unit = "N",
+        .min = 1, .max = 1024, .def = "4", .sets = SET_OWN_SERVE,
+        .text = "answers that are computed at the same time; as many contexts are kept for "
+                "prompts that begin alike" },
+    [ARG_QUEUE] = { "queue", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0, .max = 1 << 20,
+        .def = "64", .sets = SET_OWN_SERVE,
+        .text = "answers that may wait for their turn; more are refused with status 429" },
+    [ARG_DECODE_LATENCY] = { "decode-latency", .takes = TAKES_INT, .env = 1, .unit = "MS",
+        .min = 1, .max = 60000, .def = "100", .sets = SET_OWN_SERVE,
+        .text = "longest time between two tokens of an answer while prompts of others are "
+                "computed; a prompt takes at least one step" },
+    [ARG_BANK_LIMIT] = { "bank-limit", .takes = TAKES_INT, .env = 1, .unit = "BYTES", .min = 0,
+        .max = 9e15, .def = "0", .sets = SET_OWN_SERVE,
+        .text = "most bytes of keys and values in all contexts (K, M, G: powers of 1024); 0: no "
+                "limit" },
+    [ARG_API_KEY] = { "api-key", .takes = TAKES_TEXT, .many = 1, .env = 1, .unit = "KEY",
+        .sets = SET_OWN_SERVE,
+        .text = "requests must bring this key; may be given many times (other users can see "
+                "options: a file is safer)" },
+    [ARG_API_KEY_FILE] = { "api-key-file", .takes = TAKES_FILE, .env = 1, .unit = "FILE",
+        .sets = SET_OWN_SERVE,
+        .text = "requests must bring one of the keys in FILE, one a line" },
+    [ARG_CORS] = { "cors", .takes = TAKES_TEXT, .env = 1, .unit = "ORIGIN", .sets = SET_OWN_SERVE,
+        .text = "let pages of this origin use the server; *: pages of all (default: none)" },
+    [ARG_ALIAS] = { "alias", .takes = TAKES_TEXT, .env = 1, .unit = "NAME", .sets = SET_OWN_SERVE,
+        .text = "name of the model in answers (default: the file's name without .gguf)" },
 
     [ARG_IDS] = { "ids", .sets = SET_OWN_TOKENIZE,
         .text = "print the token ids on one line (the default)" },

@@ -37,7 +37,7 @@ void cb_session_counts(const struct cb_session *s, int32_t *out)
 static int set_session(struct cb_session *s, const int32_t *c)
 {
     if (c[C_SEEN] < 0 || c[C_PROMPT_END] < 0 || c[C_PROMPT_END] > c[C_SEEN] || c[C_MOST] < 0 ||
-        c[C_MOST] > c[C_SEEN] || (c[C_DECODING] & ~1))
+        (c[C_DECODING] & ~1))
         return cb_fail(CB_EFORMAT, "its counts of tokens contradict each other");
     if (c[C_MOST] > s->bank.n_ctx)
         return cb_fail(CB_EFULL, "its %d slots do not fit into a context of %d", c[C_MOST],

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/* api_chat.c - /v1/chat/completions of OpenAI. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+#include "base/err.h"
+#include "chat_prompt.h"
+#include "fields.h"
+
+/* ---- what dialects share ---- */
+
+int cb_turn_chat(struct turn *t, const json_t *request)
+{
+    struct chat_prompt p;
+    const int rc = cb_chat_prompt(t->s, request, &p);
+
+    if (!rc) {
+        t->ids = p.ids;
+        t->order.n = p.n;
+        t->text = p.text;
+        t->in_thought = p.in_thought;
+        t->tools = p.tools;
+        return CB_OK;
+    }
+    cb_chat_prompt_free(&p);
+    return rc;
+}
+
+void cb_api_run(struct turn *t, struct exchange *x, int rc)
+{
+    if (!rc) {
+        cb_turn_run(t, x);
+        return;
+    }
+    cb_exchange_fail(x, rc);
+    if (t)
+        cb_turn_free(t);
+}
+
+const char *cb_finish_reason(const struct choice *c)
+{
+    if (!strcmp(c->job->end.reason, "stop") && json_array_size(c->calls))
+        return "tool_calls";
+    return c->job->end.reason;
+}
+
+json_t *cb_usage_json(const struct turn *t)
+{
+    const int in = cb_turn_prompt_tokens(t), out = cb_turn_made_tokens(t);
+
+    return json_pack("{s:i, s:i, s:i, s:{s:i}}", "prompt_tokens", in, "completion_tokens", out,
+                     "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
+                     cb_turn_cached_tokens(t));
+}
+
+void cb_comment(struct buf *out)
+{
+    cb_buf_text(out, ": the answer is being computed\n\n");
+}
+
+/* ---- the stream ---- */
+
+static json_t *chunk(const struct turn *t, json_t *choices)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", t->id, "object", "chat.completion.chunk",
+                     "created", (json_int_t)time(NULL), "model", t->s->m.name, "choices", choices);
+}
+
+static json_t *logprobs(struct choice *c)
+{
+    json_t *list = c->logprobs;
+
+    c->logprobs = NULL;
+    return list ? json_pack("{s:o}", "content", list) : json_null();
+}
+
+static void say(struct choice *c, json_t *delta, const char *reason)
+{
+    cb_event(c->out, NULL,
+             chunk(c->turn, json_pack("[{s:i, s:o, s:o, s:o}]", "index", c->index, "delta", delta,
+                                      "logprobs", logprobs(c), "finish_reason",
+                                      reason ? json_string(reason) : json_null())));
+}
+
+static void begin(struct turn *t, struct buf *out)
+{
+    for (int i = 0; i < t->n; i++) {
+        t->choice[i].out = out;
+        say(&t->choice[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL);
+        t->choice[i].out = NULL;
+    }
+}
+
+static void text(struct choice *c, const char *s, size_t n)
+{
+    say(c, json_pack("{s:o}", "content", cb_json_text(s, n)), NULL);
+}
+
+static void thought(struct choice *c, const char *s, size_t n)
+{
+    say(c, json_pack("{s:o}", "reasoning_content", cb_json_text(s, n)), NULL);
+}
+
+static json_t *call_json(const json_t *call)
+{
+    return json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(call, "id"), "type",
+                     "function", "function", "name", json_object_get(call, "name"), "arguments",
+                     json_object_get(call, "arguments"));
+}
+
+static void call(struct choice *c, const json_t *call_)
+{
+    json_t *j = call_json(call_);
+
+    cb_json_set(&j, "index", json_integer((json_int_t)json_array_size(c->calls) - 1));
+    say(c, json_pack("{s:[o]}", "tool_calls", j), NULL);
+}
+
+static void end_choice(struct choice *c)
+{
+    say(c, json_object(), cb_finish_reason(c));
+}
+
+static void end(struct turn *t, struct buf *out)
+{
+    json_t *j;
+
+    if (t->include_usage) {
+        j = chunk(t, json_array());
+        cb_json_set(&j, "usage", cb_usage_json(t));
+        cb_json_set(&j, "timings", cb_turn_timings(t));
+        cb_json_set(&j, "memory", cb_turn_memory(t));
+        cb_event(out, NULL, j);
+    }
+    cb_buf_text(out, "data: [DONE]\n\n");
+}
+
+static void error(struct turn *t, const char *message, struct buf *out)
+{
+    (void)t;
+    cb_event(out, NULL, cb_error_json(0, 500, message, NULL));
+}
+
+/* ---- the whole answer ---- */
+
+static json_t *message(const struct choice *c)
+{
+    const size_t n_calls = json_array_size(c->calls);
+    json_t *j = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                          n_calls && !c->text.n ? json_null() : cb_json_text(c->text.s, c->text.n));
+    json_t *list = json_array(), *one;
+    size_t i;
+
+    if (c->thought.n)
+        cb_json_set(&j, "reasoning_content", cb_json_text(c->thought.s, c->thought.n));
+    json_array_foreach(c->calls, i, one) cb_json_add(&list, call_json(one));
+    if (n_calls)
+        cb_json_set(&j, "tool_calls", list);
+    else
+        json_decref(list);
+    return j;
+}
+
+static json_t *whole(struct turn *t)
+{
+    json_t *choices = json_array();
+
+    for (int i = 0; i < t->n; i++) {
+        struct choice *c = &t->choice[i];
+        cb_json_add(&choices,
+                    json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message(c), "logprobs",
+                              logprobs(c), "finish_reason", cb_finish_reason(c)));
+    }
+    return json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:o, s:o}", "id", t->id, "object",
+                     "chat.completion", "created", (json_int_t)time(NULL), "model", t->s->m.name,
+                     "choices", choices, "usage", cb_usage_json(t), "timings", cb_turn_timings(t),
+                     "memory", cb_turn_memory(t));
+}
+
+static const struct dialect dialect = {
+    .begin = begin,
+    .text = text,
+    .thought = thought,
+    .call = call,
+    .end_choice = end_choice,
+    .end = end,
+    .error = error,
+    .idle = cb_comment,
+    .whole = whole,
+    .call_prefix = "call_",
+};
+
+/* ---- the request ---- */
+
+static int read_request(struct turn *t, const json_t *r)
+{
+    const json_t *options;
+    int want = 0;
+    int64_t top = 0;
+
+    TRY(cb_field_flag(r, "logprobs", &want));
+    TRY(cb_field_int(r, "top_logprobs", 0, CB_LOGPROBS_MOST, &top));
+    if (top && !want)
+        return cb_fail(CB_EARG, "top_logprobs: needs logprobs to be true");
+    if (want)
+        t->order.logprobs = (int)top;
+    TRY(cb_field_object(r, "stream_options", &options));
+    TRY(cb_field_flag(options, "include_usage", &t->include_usage));
+    return cb_turn_chat(t, r);
+}
+
+void cb_api_chat(struct exchange *x)
+{
+    struct turn *t;
+    int rc = cb_turn_new(x, &dialect, &t);
+
+    if (!rc) {
+        cb_random_id("chatcmpl-", t->id, sizeof t->id);
+        rc = read_request(t, x->json);
+    }
+    cb_api_run(t, x, rc);
+}

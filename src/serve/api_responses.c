@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+/* api_responses.c - /v1/responses of OpenAI: text and calls of tools. Nothing is stored, so each
+ * request brings its whole conversation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+#include "base/err.h"
+#include "fields.h"
+
+/* ---- the request, in the form of chat completions ---- */
+
+static const char *type_of(const json_t *o)
+{
+    const char *t = json_string_value(json_object_get(o, "type"));
+    return t ? t : "message";
+}
+
+static json_t *call_of(const json_t *item)
+{
+    return json_pack("{s:O?, s:s, s:{s:O?, s:O?}}", "id", json_object_get(item, "call_id"), "type",
+                     "function", "function", "name", json_object_get(item, "name"), "arguments",
+                     json_object_get(item, "arguments"));
+}
+
+/* Calls of one turn are items beside each other: they become one message. */
+static int add_call(json_t *list, const json_t *item)
+{
+    const size_t n = json_array_size(list);
+    json_t *last = n ? json_array_get(list, n - 1) : NULL;
+    const char *role = json_string_value(json_object_get(last, "role"));
+
+    if (!role || strcmp(role, "assistant")) {
+        last = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
+        json_array_append_new(list, last);
+    }
+    if (!json_object_get(last, "tool_calls"))
+        json_object_set_new(last, "tool_calls", json_array());
+    return json_array_append_new(json_object_get(last, "tool_calls"), call_of(item))
+               ? cb_fail(CB_ENOMEM, "out of memory")
+               : CB_OK;
+}
+
+static int add_item(json_t *list, const json_t *item, size_t i)
+{
+    json_t *m = NULL;
+
+    if (!json_is_object(item))
+        return cb_fail(CB_EARG, "input[%zu]: must be an object", i);
+    if (!strcmp(type_of(item), "function_call"))
+        return add_call(list, item);
+    if (!strcmp(type_of(item), "reasoning"))
+        return CB_OK; /* templates leave earlier thoughts out */
+    if (!strcmp(type_of(item), "message"))
+        m = json_pack("{s:O?, s:O?}", "role", json_object_get(item, "role"), "content",
+                      json_object_get(item, "content"));
+    else if (!strcmp(type_of(item), "function_call_output"))
+        m = json_pack("{s:s, s:O?, s:O?}", "role", "tool", "tool_call_id",
+                      json_object_get(item, "call_id"), "content", json_object_get(item, "output"));
+    else
+        return cb_fail(CB_EARG, "input[%zu].type: %.32s is not read", i, type_of(item));
+    return json_array_append_new(list, m) ? cb_fail(CB_ENOMEM, "out of memory") : CB_OK;
+}
+
+static int add_input(json_t *list, const json_t *r)
+{
+    const json_t *in = cb_field(r, "input"), *item;
+    size_t i;
+
+    if (json_is_string(in))
+        return json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", in))
+                   ? cb_fail(CB_ENOMEM, "out of memory")
+                   : CB_OK;
+    if (!json_is_array(in))
+        return cb_fail(CB_EARG, "input: must be a text or a list of items");
+    json_array_foreach(in, i, item) TRY(add_item(list, item, i));
+    return CB_OK;
+}
+
+static int add_tools(const json_t *r, json_t *to)
+{
+    json_t *list = json_array();
+    const json_t *tools, *t;
+    size_t i;
+
+    json_object_set_new(to, "tools", list);
+    TRY(cb_field_array(r, "tools", &tools));
+    json_array_foreach(tools, i, t)
+    {
+        if (strcmp(type_of(t), "function"))
+            return cb_fail(CB_EARG, "tools[%zu].type: only function is supported", i);
+        json_t *f = json_pack("{s:O?, s:O*, s:O*}", "name", json_object_get(t, "name"),
+                              "description", json_object_get(t, "description"), "parameters",
+                              json_object_get(t, "parameters"));
+        json_array_append_new(list, json_pack("{s:s, s:o}", "type", "function", "function", f));
+    }
+    return CB_OK;
+}
+
+static int convert(const json_t *r, json_t **out)
+{
+    json_t *list = json_array();
+    const char *instructions = NULL;
+
+    *out = json_pack("{s:o}", "messages", list);
+    TRY(cb_field_text(r, "instructions", &instructions));
+    if (instructions)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s}", "role", "system", "content", instructions));
+    TRY(add_input(list, r));
+    TRY(add_tools(r, *out));
+    if (cb_field(r, "tool_choice"))
+        json_object_set(*out, "tool_choice", json_object_get(r, "tool_choice"));
+    if (cb_field(r, "chat_template_kwargs"))
+        json_object_set(*out, "chat_template_kwargs", json_object_get(r, "chat_template_kwargs"));
+    return CB_OK;
+}
+
+/* ---- the answer ---- */
+
+struct output {
+    int n_event;
+    int open;         /* 1: the message's item has been told of */
+    int index;        /* of the message among the items */
+    int n_item;       /* so far */
+    char message[64]; /* its id */
+};
+
+static json_t *text_part(const char *s, size_t n)
+{
+    return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", cb_json_text(s, n),
+                     "annotations");
+}
+
+static json_t *message_item(const struct choice *c, int done)
+{
+    const struct output *o = c->turn->state;
+    json_t *parts = json_array();
+
+    if (done)
+        cb_json_add(&parts, text_part(c->text.s, c->text.n));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", o->message, "type", "message", "status",
+                     done ? "completed" : "in_progress", "role", "assistant", "content", parts);
+}
+
+static json_t *call_item(const json_t *call, int done)
+{
+    const char *id = json_string_value(json_object_get(call, "id"));
+    char item[80] = "fc_";
+
+    strncat(item, id ? id : "", sizeof item - strlen(item) - 1);
+    return json_pack("{s:s, s:s, s:s, s:O, s:O, s:o}", "id", item, "type", "function_call",
+                     "status", done ? "completed" : "in_progress", "call_id",
+                     json_object_get(call, "id"), "name", json_object_get(call, "name"),
+                     "arguments",
+                     done ? json_incref(json_object_get(call, "arguments")) : json_string(""));
+}
+
+static json_t *items(const struct choice *c)
+{
+    json_t *list = json_array(), *one;
+    size_t i;
+
+    if (c->text.n || !json_array_size(c->calls))
+        cb_json_add(&list, message_item(c, 1));
+    json_array_foreach(c->calls, i, one) cb_json_add(&list, call_item(one, 1));
+    return list;
+}
+
+static json_t *usage(const struct turn *t)
+{
+    const int in = cb_turn_prompt_tokens(t), out = cb_turn_made_tokens(t);
+
+    return json_pack("{s:i, s:{s:i}, s:i, s:{s:i}, s:i}", "input_tokens", in,
+                     "input_tokens_details", "cached_tokens", cb_turn_cached_tokens(t),
+                     "output_tokens", out, "output_tokens_details", "reasoning_tokens", 0,
+                     "total_tokens", in + out);
+}
+
+static json_t *response(const struct turn *t, int done)
+{
+    const struct choice *c = &t->choice[0];
+    const int cut = done && !strcmp(c->job->end.reason, "length");
+    json_t *j = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:o, s:o, s:[], s:s, s:b, s:b}",
+                          "id", t->id, "object", "response", "created_at", (json_int_t)time(NULL),
+                          "model", t->s->m.name, "status",
+                          !done ? "in_progress"
+                          : cut ? "incomplete"
+                                : "completed",
+                          "output", done ? items(c) : json_array(), "error", "incomplete_details",
+                          cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(),
+                          "usage", done ? usage(t) : json_null(), "tools", "tool_choice", "auto",
+                          "parallel_tool_calls", 1, "store", 0);
+
+    if (done) {
+        cb_json_set(&j, "timings", cb_turn_timings(t));
+        cb_json_set(&j, "memory", cb_turn_memory(t));
+    }
+    return j;
+}
+
+/* An event with its type and number */
+static void say(const struct turn *t, struct buf *out, const char *type, json_t *j)
+{
+    struct output *o = t->state;
+
+    cb_json_set(&j, "type", json_string(type));
+    cb_json_set(&j, "sequence_number", json_integer(o->n_event++));
+    cb_event(out, type, j);
+}
+
+static void begin(struct turn *t, struct buf *out)
+{
+    say(t, out, "response.created", json_pack("{s:o}", "response", response(t, 0)));
+    say(t, out, "response.in_progress", json_pack("{s:o}", "response", response(t, 0)));
+}
+
+static void open_message(struct choice *c)
+{
+    struct output *o = c->turn->state;
+
+    if (o->open)
+        return;
+    o->open = 1;
+    o->index = o->n_item++;
+    say(c->turn, c->out, "response.output_item.added",
+        json_pack("{s:i, s:o}", "output_index", o->index, "item", message_item(c, 0)));
+    say(c->turn, c->out, "response.content_part.added",
+        json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->message, "output_index", o->index,
+                  "content_index", 0, "part", text_part("", 0)));
+}
+
+static void text(struct choice *c, const char *s, size_t n)
+{
+    const struct output *o = c->turn->state;
+
+    open_message(c);
+    say(c->turn, c->out, "response.output_text.delta",
+        json_pack("{s:s, s:i, s:i, s:o, s:[]}", "item_id", o->message, "output_index", o->index,
+                  "content_index", 0, "delta", cb_json_text(s, n), "logprobs"));
+}
+
+static void call(struct choice *c, const json_t *call_)
+{
+    struct output *o = c->turn->state;
+    const int index = o->n_item++;
+    json_t *item = call_item(call_, 0);
+    const json_t *arguments = json_object_get(call_, "arguments"),
+                 *id = json_object_get(item, "id");
+
+    say(c->turn, c->out, "response.output_item.added",
+        json_pack("{s:i, s:O}", "output_index", index, "item", item));
+    say(c->turn, c->out, "response.function_call_arguments.delta",
+        json_pack("{s:O, s:i, s:O}", "item_id", id, "output_index", index, "delta", arguments));
+    say(c->turn, c->out, "response.function_call_arguments.done",
+        json_pack("{s:O, s:i, s:O, s:O}", "item_id", id, "output_index", index, "arguments",
+                  arguments, "name", json_object_get(call_, "name")));
+    say(c->turn, c->out, "response.output_item.done",
+        json_pack("{s:i, s:o}", "output_index", index, "item", call_item(call_, 1)));
+    json_decref(item);
+}
+
+static void end_choice(struct choice *c)
+{
+    const struct output *o = c->turn->state;
+
+    if (!o->open && json_array_size(c->calls))
+        return;
+    open_message(c); /* an empty answer too is a message */
+    say(c->turn, c->out, "response.output_text.done",
+        json_pack("{s:s, s:i, s:i, s:o, s:[]}", "item_id", o->message, "output_index", o->index,
+                  "content_index", 0, "text", cb_json_text(c->text.s, c->text.n), "logprobs"));
+    say(c->turn, c->out, "response.content_part.done",
+        json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->message, "output_index", o->index,
+                  "content_index", 0, "part", text_part(c->text.s, c->text.n)));
+    say(c->turn, c->out, "response.output_item.done",
+        json_pack("{s:i, s:o}", "output_index", o->index, "item", message_item(c, 1)));
+}
+
+static void end(struct turn *t, struct buf *out)
+{
+    const int cut = !strcmp(t->choice[0].job->end.reason, "length");
+
+    say(t, out, cut ? "response.incomplete" : "response.completed",
+        json_pack("{s:o}", "response", response(t, 1)));
+}
+
+static void error(struct turn *t, const char *message, struct buf *out)
+{
+    say(t, out, "error",
+        json_pack("{s:s, s:o, s:n}", "code", "server_error", "message", cb_json_str(message),
+                  "param"));
+}
+
+static json_t *whole(struct turn *t)
+{
+    return response(t, 1);
+}
+
+static const struct dialect dialect = {
+    .begin = begin,
+    .text = text,
+    .call = call,
+    .end_choice = end_choice,
+    .end = end,
+    .error = error,
+    .idle = cb_comment,
+    .whole = whole,
+    .call_prefix = "call_",
+};
+
+static int refuse(const json_t *r)
+{
+    const json_t *text, *format;
+    int background = 0;
+
+    TRY(cb_field_flag(r, "background", &background));
+    if (background)
+        return cb_fail(CB_EARG, "background: not supported");
+    if (cb_field(r, "previous_response_id"))
+        return cb_fail(CB_EARG, "previous_response_id: nothing is stored: send the conversation");
+    TRY(cb_field_object(r, "text", &text));
+    TRY(cb_field_object(text, "format", &format));
+    if (format && strcmp(type_of(format), "text"))
+        return cb_fail(CB_EARG,
+                       "text: format %.32s: only text is supported, since output cannot "
+                       "be constrained",
+                       type_of(format));
+    return CB_OK;
+}
+
+static int read_request(struct turn *t, const json_t *r)
+{
+    struct output *o = cb_calloc(1, sizeof *o);
+    int64_t most = t->order.max_tokens;
+    json_t *chat;
+    int rc;
+
+    t->state = o;
+    if (!o)
+        return CB_ENOMEM;
+    cb_random_id("msg_", o->message, sizeof o->message);
+    t->n = 1;
+    TRY(refuse(r));
+    TRY(cb_field_int(r, "max_output_tokens", 1, INT32_MAX, &most));
+    t->order.max_tokens = (int)most;
+    rc = convert(r, &chat);
+    if (!rc)
+        rc = cb_turn_chat(t, chat);
+    json_decref(chat);
+    return rc;
+}
+
+void cb_api_responses(struct exchange *x)
+{
+    struct turn *t;
+    int rc = cb_turn_new(x, &dialect, &t);
+
+    if (!rc) {
+        cb_random_id("resp_", t->id, sizeof t->id);
+        rc = read_request(t, x->json);
+    }
+    cb_api_run(t, x, rc);
+}

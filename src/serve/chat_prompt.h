@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* chat_prompt.h - a conversation in the OpenAI form, through the model's template, as token ids. */
+#ifndef CHAT_PROMPT_H
+#define CHAT_PROMPT_H
+
+#include "exchange.h"
+
+struct chat_prompt {
+    int32_t *ids; /* [n] */
+    int n;
+    char *text;     /* what the template made */
+    int in_thought; /* 1: the template opens a thought */
+    json_t *tools;  /* that the model was told of, or NULL */
+};
+
+/* request: its "messages", "tools", "tool_choice", "chat_template_kwargs" are read. Needs
+ * cb_chat_prompt_free(), also after a failure. */
+int cb_chat_prompt(const struct server *s, const json_t *request, struct chat_prompt *out);
+void cb_chat_prompt_free(struct chat_prompt *p);
+
+#endif

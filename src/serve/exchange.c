@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* exchange.c - answers and errors in the forms that clients expect. */
+#include "exchange.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/err.h"
+
+void cb_exchange_json(struct exchange *x, int status, json_t *j)
+{
+    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+
+    json_decref(j);
+    x->status = text ? status : 500;
+    x->type = "application/json";
+    cb_buf_clear(&x->out);
+    cb_buf_text(&x->out, text ? text : "{\"error\":{\"message\":\"out of memory\"}}");
+    free(text);
+}
+
+int cb_is_anthropic(const struct exchange *x)
+{
+    return !strncmp(x->path, "/v1/messages", strlen("/v1/messages"));
+}
+
+static const char *kind(int anthropic, int status)
+{
+    static const struct {
+        int status;
+        const char *openai, *anthropic;
+    } list[] = {
+        { 400, "invalid_request_error", "invalid_request_error" },
+        { 401, "authentication_error", "authentication_error" },
+        { 404, "not_found_error", "not_found_error" },
+        { 405, "invalid_request_error", "invalid_request_error" },
+        { 413, "invalid_request_error", "request_too_large" },
+        { 429, "rate_limit_error", "rate_limit_error" },
+        { 503, "unavailable_error", "overloaded_error" },
+    };
+
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].status == status)
+            return anthropic ? list[i].anthropic : list[i].openai;
+    return anthropic ? "api_error" : "server_error";
+}
+
+json_t *cb_error_json(int anthropic, int status, const char *message, const char *field)
+{
+    const char *type = kind(anthropic, status);
+
+    if (anthropic)
+        return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",
+                         cb_json_str(message));
+    return json_pack("{s:{s:o, s:s, s:o, s:i}}", "error", "message", cb_json_str(message), "type",
+                     type, "param", field ? cb_json_str(field) : json_null(), "code", status);
+}
+
+void cb_exchange_error(struct exchange *x, int status, const char *message, const char *field)
+{
+    cb_exchange_json(x, status, cb_error_json(cb_is_anthropic(x), status, message, field));
+    if (status == 429 || status == 503)
+        x->retry_after = 1;
+}
+
+int cb_http_status(int status)
+{
+    if (status == CB_ECANCEL)
+        return 503;
+    return status == CB_EARG || status == CB_EFULL || status == CB_EUNSUPPORTED ||
+                   status == CB_EFORMAT
+               ? 400
+               : 500;
+}
+
+/* The length of the field that a failure's text begins with, or 0 */
+static size_t field_of(const char *why)
+{
+    const size_t n = strcspn(why, ": ");
+
+    return why[n] == ':' || !strncmp(why, "policy ", n + 1) || !strncmp(why, "prefill ", n + 1) ? n
+                                                                                                : 0;
+}
+
+void cb_exchange_report(struct exchange *x, int status, const char *why)
+{
+    char field[128];
+
+    snprintf(field, sizeof field, "%.*s", (int)field_of(why), why);
+    cb_exchange_error(x, cb_http_status(status), why, status == CB_EARG && *field ? field : NULL);
+}
+
+void cb_exchange_fail(struct exchange *x, int status)
+{
+    cb_exchange_report(x, status, cb_error());
+}
+
+void cb_event(struct buf *out, const char *name, json_t *j)
+{
+    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+
+    json_decref(j);
+    if (name)
+        cb_buf_print(out, "event: %s\n", name);
+    cb_buf_print(out, "data: %s\n\n", text ? text : "{\"error\":{\"message\":\"out of memory\"}}");
+    free(text);
+}
+
+void cb_random_id(const char *prefix, char *out, size_t cap)
+{
+    unsigned long long a[2] = { 0, 0 };
+
+    (void)!getrandom(a, sizeof a, 0);
+    snprintf(out, cap, "%s%016llx%08llx", prefix, a[0], a[1] & 0xffffffff);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* exchange.h - one request and its answer, without what HTTP adds; what the server knows. */
+#ifndef EXCHANGE_H
+#define EXCHANGE_H
+
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "scheduler.h"
+#include "serve.h"
+#include "transcripts.h"
+
+/* What all requests share, unchanged once it is there */
+struct server {
+    struct serve_model m;
+    struct cb_model_info info;
+    struct scheduler *scheduler;
+    struct transcripts *transcripts;
+    int n_ctx; /* of a session */
+    time_t begun;
+};
+
+/* An answer that comes in pieces */
+struct stream {
+    /* Appends what there is to *out, waiting if there is nothing. 1: more will come; 0: the end. */
+    int (*next)(struct stream *s, struct buf *out);
+    void (*close)(struct stream *s);
+};
+
+struct exchange {
+    struct server *s; /* NULL while the model is being loaded */
+    const char *method, *path;
+    const char *body;
+    size_t n_body;
+    json_t *json; /* the body, of a request that has one */
+    int tenant;
+    int (*gone)(void *arg); /* 1: the client has closed the connection */
+    void *gone_arg;
+    /* the answer */
+    int status;
+    const char *type; /* of the body */
+    int retry_after;  /* seconds, or 0 */
+    struct buf out;
+    struct stream *stream; /* instead of out */
+};
+
+/* Puts j, which it owns, into the answer. */
+void cb_exchange_json(struct exchange *x, int status, json_t *j);
+/* An error in the form that the path's clients expect. field: the wrong field, or NULL. */
+void cb_exchange_error(struct exchange *x, int status, const char *message, const char *field);
+/* The same of a negative status of the library and its text: "FIELD: WHY" if the request is wrong.
+ */
+void cb_exchange_report(struct exchange *x, int status, const char *why);
+/* The same of this thread's last failure */
+void cb_exchange_fail(struct exchange *x, int status);
+/* The error's JSON object; anthropic: in the form of /v1/messages. */
+json_t *cb_error_json(int anthropic, int status, const char *message, const char *field);
+int cb_is_anthropic(const struct exchange *x);
+int cb_http_status(int status); /* of a negative status of the library */
+
+/* An event of a stream; owns j. name: NULL = none. */
+void cb_event(struct buf *out, const char *name, json_t *j);
+
+void cb_random_id(const char *prefix, char *out, size_t cap);
+
+#endif

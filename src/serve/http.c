@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+/* http.c - the server over libmicrohttpd: a thread for each connection, which reads the request,
+ * waits for the answer, and watches whether its client is still there. */
+#include <errno.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "exchange.h"
+#include "listener.h"
+
+enum {
+    CONNECTIONS = 1024,
+    BODY = 64 << 20,
+    HEADERS = 32 << 10, /* bytes of a connection's own memory */
+    IDLE_S = 60,        /* a client that neither sends nor takes anything is dropped */
+    SEND_S = 5,         /* that answers have to reach their clients when the server goes down */
+    REQUEST_S = 600,    /* and one that takes longer to send a request */
+    STACK = 2 << 20     /* of a connection's thread: templates and JSON nest */
+};
+
+struct serve {
+    struct serve_params p;
+    struct MHD_Daemon *daemon;
+    int port;
+    struct server server;
+    _Atomic(struct server *) ready; /* &server once the model is there */
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    int n_answering; /* under the lock: requests whose answer is not on its way entirely */
+};
+
+struct http_request {
+    struct serve *serve;
+    struct MHD_Connection *connection;
+    struct exchange x;
+    char *path;
+    struct buf body;
+    double began;
+    /* of a stream */
+    struct buf piece;
+    size_t sent; /* bytes of it */
+    int ended, counted;
+};
+
+static void count_answering(struct serve *s, int n)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_answering += n;
+    pthread_cond_broadcast(&s->answered);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- who asks ---- */
+
+/* Its time depends on what was sent alone, so it tells nothing of the key. */
+static int same_key(const char *key, const char *sent)
+{
+    const size_t n = strlen(sent), m = strlen(key);
+    unsigned differ = n != m;
+
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned)(unsigned char)sent[i] ^ (unsigned char)key[i % (m + 1)];
+    return !differ;
+}
+
+static const char *header(const struct http_request *r, const char *name)
+{
+    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+/* The index of the request's key, 0 where none is asked for, -1: none fits */
+static int tenant(const struct http_request *r)
+{
+    const struct serve_params *p = &r->serve->p;
+    const char *sent = header(r, "Authorization");
+
+    if (!p->n_key || cb_route_is_open(r->path))
+        return 0;
+    if (sent && !strncasecmp(sent, "Bearer ", 7))
+        sent += 7;
+    else
+        sent = header(r, "x-api-key");
+    for (int i = 0; sent && i < p->n_key; i++)
+        if (same_key(p->key[i], sent))
+            return i;
+    return -1;
+}
+
+/* 1: a page of another site asks, by a browser of somebody who can reach this server */
+static int is_cross_site(const struct http_request *r)
+{
+    const char *origin = header(r, "Origin"), *host = header(r, "Host");
+    const char *at = origin ? strstr(origin, "://") : NULL;
+
+    if (!origin || r->serve->p.cors)
+        return 0;
+    return !at || !host || strcasecmp(at + 3, host) != 0;
+}
+
+static int has_gone(void *arg)
+{
+    const struct http_request *r = arg;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct pollfd p = { .fd = info->connect_fd, .events = POLLRDHUP };
+
+    return poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
+/* ---- answers ---- */
+
+static void add_headers(struct http_request *r, struct MHD_Response *response)
+{
+    const struct serve_params *p = &r->serve->p;
+    char seconds[16];
+
+    if (r->x.type)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, r->x.type);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (r->x.stream) /* proxies shall pass pieces on as they come */
+        MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    snprintf(seconds, sizeof seconds, "%d", r->x.retry_after);
+    if (r->x.retry_after)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    if (r->x.status == 401)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (!p->cors)
+        return;
+    MHD_add_response_header(response, "Access-Control-Allow-Origin", p->cors);
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(response, "Access-Control-Allow-Headers",
+                            "Authorization, Content-Type, X-Api-Key, Anthropic-Version");
+}
+
+static void time_limit(const struct http_request *r, unsigned seconds)
+{
+    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
+}
+
+/* A piece of a stream: waits for it if there is none. */
+static ssize_t read_stream(void *arg, uint64_t at, char *to, size_t most)
+{
+    struct http_request *r = arg;
+    size_t n;
+
+    (void)at;
+    if (r->sent == r->piece.n) {
+        if (r->ended)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        cb_buf_clear(&r->piece);
+        r->sent = 0;
+        time_limit(r, 0); /* that the model takes its time is not the client's fault */
+        r->ended = !r->x.stream->next(r->x.stream, &r->piece);
+        time_limit(r, IDLE_S);
+        if (r->piece.failed)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (!r->piece.n)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+    }
+    n = r->piece.n - r->sent < most ? r->piece.n - r->sent : most;
+    memcpy(to, r->piece.s + r->sent, n);
+    r->sent += n;
+    return (ssize_t)n;
+}
+
+static enum MHD_Result send_answer(struct http_request *r)
+{
+    struct MHD_Response *response;
+    enum MHD_Result sent;
+
+    if (r->x.stream)
+        response =
+            MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 << 10, read_stream, r, NULL);
+    else
+        response = MHD_create_response_from_buffer(
+            r->x.out.n, r->x.out.n ? r->x.out.s : (char[1]){ 0 }, MHD_RESPMEM_MUST_COPY);
+    if (!response)
+        return MHD_NO;
+    add_headers(r, response);
+    sent = MHD_queue_response(r->connection, (unsigned)r->x.status, response);
+    MHD_destroy_response(response);
+    return sent;
+}
+
+static enum MHD_Result refuse(struct http_request *r, int status, const char *why)
+{
+    cb_exchange_error(&r->x, status, why, NULL);
+    return send_answer(r);
+}
+
+/* ---- requests ---- */
+
+static struct http_request *new_request(struct serve *s, struct MHD_Connection *c, const char *path,
+                                        const char *method)
+{
+    struct http_request *r = cb_calloc(1, sizeof *r);
+
+    if (!r)
+        return NULL;
+    *r = (struct http_request){
+        .serve = s, .connection = c, .path = strdup(path), .began = cb_now_s()
+    };
+    r->x = (struct exchange){ .method = method, .path = r->path, .gone = has_gone, .gone_arg = r };
+    if (r->path)
+        return r;
+    free(r);
+    return NULL;
+}
+
+/* Once the headers are there: what is refused is refused before its body comes. */
+static enum MHD_Result on_headers(struct http_request *r)
+{
+    const char *length = header(r, "Content-Length");
+
+    r->x.tenant = tenant(r);
+    if (is_cross_site(r))
+        return refuse(r, 403, "pages of other origins may not use this server");
+    if (!strcmp(r->x.method, "OPTIONS") && r->serve->p.cors) {
+        r->x.status = 204;
+        return send_answer(r);
+    }
+    if (r->x.tenant < 0)
+        return refuse(r, 401, "no valid API key");
+    if (length && strtoull(length, NULL, 10) > r->serve->p.most_body)
+        return refuse(r, 413, "the body is too large");
+    return MHD_YES;
+}
+
+static enum MHD_Result on_body(struct http_request *r, const char *data, size_t *n)
+{
+    if (r->body.n + *n > r->serve->p.most_body || cb_now_s() - r->began > REQUEST_S)
+        return MHD_NO; /* no length was told, or a lie: the connection is closed */
+    cb_buf_add(&r->body, data, *n);
+    *n = 0;
+    return r->body.failed ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *path,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *n, void **state)
+{
+    struct http_request *r = *state;
+
+    (void)version;
+    if (!r) {
+        *state = r = new_request(arg, c, path, method);
+        return r ? on_headers(r) : MHD_NO;
+    }
+    r->x.method = method; /* the text may have moved */
+    if (*n)
+        return on_body(r, data, n);
+    r->x.s = atomic_load(&r->serve->ready);
+    r->x.body = r->body.s;
+    r->x.n_body = r->body.n;
+    r->counted = 1;
+    count_answering(r->serve, 1);
+    time_limit(r, 0);
+    cb_route(&r->x);
+    time_limit(r, IDLE_S);
+    cb_buf_free(&r->body);
+    return send_answer(r);
+}
+
+static void on_end(void *arg, struct MHD_Connection *c, void **state,
+                   enum MHD_RequestTerminationCode code)
+{
+    struct serve *s = arg;
+    struct http_request *r = *state;
+    struct buf line = { 0 };
+
+    (void)c;
+    if (!r)
+        return;
+    if (s->p.log) {
+        cb_buf_print(&line, "%s %d %.3f s%s", r->path, r->x.status, cb_now_s() - r->began,
+                     code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", not finished");
+        s->p.log(line.s ? line.s : r->path);
+        cb_buf_free(&line);
+    }
+    if (r->x.stream)
+        r->x.stream->close(r->x.stream);
+    if (r->counted)
+        count_answering(s, -1);
+    cb_buf_free(&r->x.out);
+    cb_buf_free(&r->piece);
+    cb_buf_free(&r->body);
+    free(r->path);
+    free(r);
+    *state = NULL;
+}
+
+/* ---- open and close ---- */
+
+static int start_daemon(struct serve *s, int fd)
+{
+    s->daemon = MHD_start_daemon(
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
+            MHD_USE_ITC,
+        0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED,
+        on_end, s, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)(s->p.connections ? s->p.connections : CONNECTIONS),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADERS, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_S, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_END);
+    return s->daemon ? CB_OK : cb_fail(CB_EIO, "serve: %s", strerror(errno));
+}
+
+static void free_serve(struct serve *s)
+{
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->answered);
+    free(s);
+}
+
+int cb_serve_open(const struct serve_params *p, struct serve **out)
+{
+    struct serve *s = cb_calloc(1, sizeof *s);
+    int fd, rc;
+
+    *out = NULL;
+    if (!s)
+        return CB_ENOMEM;
+    s->p = *p;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->answered, NULL);
+    s->p.most_body = p->most_body ? p->most_body : BODY;
+    fd = p->listen_fd >= 0 ? p->listen_fd : cb_listen(p->host ? p->host : "127.0.0.1", p->port);
+    rc = fd < 0 ? fd : CB_OK;
+    if (!rc) {
+        s->port = cb_listener_port(fd);
+        rc = start_daemon(s, fd);
+        if (rc)
+            close(fd);
+    }
+    if (rc)
+        free_serve(s);
+    else
+        *out = s;
+    return rc;
+}
+
+int cb_serve_port(const struct serve *s)
+{
+    return s->port;
+}
+
+static int n_ctx_of(const struct serve_model *m, const struct cb_model_info *info)
+{
+    const int n = m->scheduler.slots.session.n_ctx;
+    return n ? n : info->n_ctx_train;
+}
+
+int cb_serve_begin(struct serve *s, const struct serve_model *m)
+{
+    struct server *v = &s->server;
+
+    *v = (struct server){ .m = *m, .begun = time(NULL) };
+    v->m.scheduler.slots.model = m->model;
+    v->m.scheduler.n_tenant = s->p.n_key ? s->p.n_key : 1;
+    cb_model_get_info(m->model, &v->info);
+    v->n_ctx = n_ctx_of(m, &v->info);
+    TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, &v->transcripts));
+    TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));
+    atomic_store(&s->ready, v);
+    return CB_OK;
+}
+
+/* Until clients have what was written for them, for a moment at most */
+static void wait_for_answers(struct serve *s)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += SEND_S;
+    pthread_mutex_lock(&s->lock);
+    while (s->n_answering && !pthread_cond_timedwait(&s->answered, &s->lock, &until))
+        ;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void cb_serve_close(struct serve *s, double grace_s)
+{
+    MHD_socket fd;
+
+    if (!s)
+        return;
+    fd = MHD_quiesce_daemon(s->daemon);
+    if (s->server.scheduler)
+        cb_scheduler_stop(s->server.scheduler, grace_s);
+    wait_for_answers(s);
+    MHD_stop_daemon(s->daemon);
+    if (fd != MHD_INVALID_SOCKET)
+        close(fd);
+    cb_scheduler_close(s->server.scheduler);
+    cb_transcripts_free(s->server.transcripts);
+    free_serve(s);
+}

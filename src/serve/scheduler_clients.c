@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/* scheduler_clients.c - the clients' side of a scheduler: orders, waiting, what is going on. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "scheduler_state.h"
+
+const struct scheduler_params *cb_scheduler_params(const struct scheduler *s)
+{
+    return &s->p;
+}
+
+/* ---- clients ---- */
+
+/* Jobs that have not ended */
+static uint64_t n_alive(const struct scheduler_stats *s)
+{
+    uint64_t n = s->ordered;
+
+    for (size_t i = 0; i < sizeof s->ended / sizeof *s->ended; i++)
+        n -= s->ended[i];
+    return n;
+}
+
+enum order_status cb_scheduler_order(struct scheduler *s, struct job_group *g)
+{
+    enum order_status status = ORDER_TAKEN;
+    struct job **at = &s->inbox;
+
+    pthread_mutex_lock(&s->lock);
+    if (s->stopping)
+        status = ORDER_STOPPING;
+    else if (n_alive(&s->stats) + (uint64_t)g->n > (uint64_t)(s->p.most_waiting + s->p.slots.n))
+        status = ORDER_TOO_MANY;
+    s->stats.refused += status != ORDER_TAKEN;
+    if (status == ORDER_TAKEN) {
+        while (*at)
+            at = &(*at)->next;
+        for (int i = 0; i < g->n; i++) {
+            g->job[i].times.ordered = cb_now_s();
+            *at = &g->job[i];
+            at = &g->job[i].next;
+        }
+        g->n_left = g->n + 1;
+        s->stats.waiting += g->n;
+        s->stats.ordered += (uint64_t)g->n;
+        pthread_cond_signal(&s->work);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+/* The job that has something for the client, or -1 */
+static int news(struct job_group *g, int *ended)
+{
+    for (int i = 0; i < g->n; i++) {
+        struct job *j = &g->job[i];
+        if (j->told)
+            continue;
+        const int fresh = cb_job_take(j);
+        *ended = j->state == JOB_ENDED;
+        j->told = *ended;
+        if (fresh || *ended)
+            return i;
+    }
+    return -1;
+}
+
+int cb_scheduler_wait(struct scheduler *s, struct job_group *g, double timeout_s, int *ended)
+{
+    const struct timespec until = in_seconds(timeout_s);
+    int i, late = 0;
+
+    pthread_mutex_lock(&s->lock);
+    while ((i = news(g, ended)) < 0 && !late)
+        late = pthread_cond_timedwait(&g->changed, &s->lock, &until);
+    pthread_mutex_unlock(&s->lock);
+    return i;
+}
+
+static int began(const struct job_group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->job[i].state != JOB_WAITS)
+            return 1;
+    return 0;
+}
+
+int cb_scheduler_began(struct scheduler *s, struct job_group *g, double timeout_s)
+{
+    const struct timespec until = in_seconds(timeout_s);
+    int yes, late = 0;
+
+    pthread_mutex_lock(&s->lock);
+    while (!(yes = began(g)) && !late)
+        late = pthread_cond_timedwait(&g->changed, &s->lock, &until);
+    pthread_mutex_unlock(&s->lock);
+    return yes;
+}
+
+const struct job_end *cb_scheduler_failure(struct scheduler *s, struct job_group *g)
+{
+    const struct job_end *end = NULL;
+
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < g->n && !end; i++)
+        if (g->job[i].state == JOB_ENDED && g->job[i].end.status)
+            end = &g->job[i].end;
+    pthread_mutex_unlock(&s->lock);
+    return end;
+}
+
+void cb_scheduler_release(struct scheduler *s, struct job_group *g)
+{
+    int left;
+
+    pthread_mutex_lock(&s->lock);
+    g->cancelled = 1;
+    left = --g->n_left;
+    pthread_mutex_unlock(&s->lock);
+    if (!left)
+        cb_group_free(g);
+}
+
+void cb_scheduler_stats(struct scheduler *s, struct scheduler_stats *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->stats;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void cb_scheduler_views(struct scheduler *s, struct slot_view *view)
+{
+    pthread_mutex_lock(&s->lock);
+    memcpy(view, s->view, (size_t)s->p.slots.n * sizeof *view);
+    pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: MIT */
+/* scheduler_rounds.c - the engine: one thread that owns all sessions and gives each job its turn.
+ * The lock is held for moments only: to take orders, and to hand out what was made. */
+#include "scheduler_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/ints.h"
+
+enum { ANSWER_GUESS = 256 }; /* tokens of an answer without a limit, to share turns by */
+
+const double cb_bucket_s[CB_BUCKETS - 1] = { .001, .002, .005, .01, .02, .05, .1,
+                                             .2,   .5,   1,    2,   5,   10 };
+
+/* ---- numbers ---- */
+
+static void count(struct histogram *h, double s)
+{
+    int i = 0;
+
+    while (i < CB_BUCKETS - 1 && s > cb_bucket_s[i])
+        i++;
+    h->count[i]++;
+    h->n++;
+    h->sum += s;
+}
+
+static int reason_index(const char *reason)
+{
+    return !strcmp(reason, "stop") ? 0 : !strcmp(reason, "length") ? 1 : *reason == 'c' ? 2 : 3;
+}
+
+/* ---- the end of a job ---- */
+
+/* Under the lock. The client, if it is still there, frees the group. */
+static void end_job(struct scheduler *s, struct job *j)
+{
+    struct job_group *g = j->group;
+
+    cb_job_publish(j);
+    j->state = JOB_ENDED;
+    j->times.ended = cb_now_s();
+    s->stats.ended[reason_index(j->end.reason)]++;
+    s->stats.made_tokens += (uint64_t)j->n_made;
+    pthread_cond_broadcast(&g->changed);
+    if (--g->n_left == 0)
+        cb_group_free(g);
+}
+
+static void finish_job(struct scheduler *s, struct job *j)
+{
+    pthread_mutex_lock(&s->lock);
+    end_job(s, j);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void finish_slot(struct scheduler *s, struct slot *at, int trusted)
+{
+    struct job *j = at->job;
+
+    cb_session_memory(at->session, &j->end.memory);
+    cb_session_prefill_cancel(at->session);
+    cb_slots_give(&s->slots, at, trusted);
+    s->look = 1;
+    finish_job(s, j);
+}
+
+static void fail_slot(struct scheduler *s, struct slot *at, int status)
+{
+    cb_job_fail(at->job, status);
+    finish_slot(s, at, 0);
+}
+
+/* ---- what comes in ---- */
+
+/* Tenants take turns: a job's turn comes when its tenant has used as much as the others have. */
+static void put_in_order(struct scheduler *s, struct job *j)
+{
+    const struct job_order *o = &j->group->order;
+    struct job **at = &s->waiting;
+    double *used = &s->used[o->tenant];
+
+    if (*used < s->turn)
+        *used = s->turn;
+    j->turn = *used;
+    *used += o->n + (o->max_tokens < 0 ? ANSWER_GUESS : o->max_tokens);
+    while (*at && (*at)->turn <= j->turn)
+        at = &(*at)->next;
+    j->next = *at;
+    *at = j;
+}
+
+static int is_idle(const struct scheduler *s)
+{
+    for (int i = 0; i < s->p.slots.n; i++)
+        if (s->slots.at[i].job)
+            return 0;
+    return !s->waiting && !s->inbox;
+}
+
+static void look_at_slots(struct scheduler *s)
+{
+    s->stats.reading = s->stats.writing = 0;
+    for (int i = 0; i < s->p.slots.n; i++) {
+        const struct slot *at = &s->slots.at[i];
+        struct slot_view *v = &s->view[i];
+        *v = (struct slot_view){ .open = at->session != NULL, .working = at->job != NULL };
+        if (!at->session)
+            continue;
+        v->n_tokens = cb_session_len(at->session);
+        snprintf(v->policy, sizeof v->policy, "%s", at->policy);
+        if (!at->job)
+            continue;
+        v->state = at->job->state;
+        v->n_prompt = at->job->group->order.n;
+        v->n_made = at->job->n_made;
+        s->stats.reading += v->state == JOB_READS;
+        s->stats.writing += v->state == JOB_WRITES;
+    }
+    s->stats.bank_bytes = cb_slots_bytes(&s->slots);
+}
+
+/* Takes orders; waits if there is no work. 0: the end. */
+static int receive(struct scheduler *s)
+{
+    struct job *in;
+    int go_on;
+
+    pthread_mutex_lock(&s->lock);
+    look_at_slots(s);
+    while (is_idle(s) && !s->stopping)
+        pthread_cond_wait(&s->work, &s->lock);
+    go_on = !is_idle(s);
+    in = s->inbox;
+    s->inbox = NULL;
+    pthread_mutex_unlock(&s->lock);
+    s->look |= in != NULL;
+    for (struct job *next; in; in = next) {
+        next = in->next;
+        put_in_order(s, in);
+    }
+    return go_on;
+}
+
+static int is_cancelled(struct scheduler *s, const struct job *j)
+{
+    int yes;
+
+    pthread_mutex_lock(&s->lock);
+    yes = j->group->cancelled || s->stopping > 1;
+    pthread_mutex_unlock(&s->lock);
+    return yes;
+}
+
+static void cancel(struct job *j)
+{
+    cb_job_fail(j, cb_fail(CB_ECANCEL, "the answer was cancelled before it was complete"));
+    j->end.reason = "cancelled";
+}
+
+static void drop_cancelled(struct scheduler *s)
+{
+    struct job **at = &s->waiting, *j;
+
+    for (int i = 0; i < s->p.slots.n; i++) {
+        struct slot *slot = &s->slots.at[i];
+        if (slot->job && is_cancelled(s, slot->job)) {
+            cancel(slot->job);
+            finish_slot(s, slot, 1);
+        }
+    }
+    while ((j = *at)) {
+        if (!is_cancelled(s, j)) {
+            at = &j->next;
+            continue;
+        }
+        *at = j->next;
+        cancel(j);
+        pthread_mutex_lock(&s->lock);
+        s->stats.waiting--;
+        end_job(s, j);
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+/* ---- admission ---- */
+
+/* How many of the largest logits the job's sampler needs; 0 = all */
+static int top_of(const struct job_order *o)
+{
+    return o->logprobs >= 0 || o->n_bias || o->ignore_end ? 0 : cb_sampler_top(&o->sampler);
+}
+
+static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
+{
+    const struct job_order *o = &j->group->order;
+    const int left = o->n - kept;
+    int rc = left ? cb_session_prefill_begin(at->session, o->ids + kept, left, NULL) : CB_OK;
+
+    if (!rc && cb_session_want_top(at->session, top_of(o)))
+        rc = cb_session_want_top(at->session, 0); /* no memory for it: tokens take longer */
+    pthread_mutex_lock(&s->lock);
+    j->state = left ? JOB_READS : JOB_WRITES;
+    j->times.admitted = cb_now_s();
+    j->times.read = left ? 0 : j->times.admitted;
+    j->n_cached = kept;
+    s->stats.cached_tokens += (uint64_t)kept;
+    s->stats.waiting--;
+    pthread_cond_broadcast(&j->group->changed);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+/* 1: the job has left the queue; 0: it waits for a prompt or a slot */
+static int admit_one(struct scheduler *s, struct job *j)
+{
+    struct slot *at;
+    int kept, rc = cb_slots_take(&s->slots, j, &at, &kept);
+
+    if (!rc)
+        return 0;
+    if (rc > 0)
+        rc = start(s, j, at, kept);
+    else {
+        cb_job_fail(j, rc);
+        pthread_mutex_lock(&s->lock);
+        s->stats.waiting--;
+        end_job(s, j);
+        pthread_mutex_unlock(&s->lock);
+        return 1;
+    }
+    if (rc)
+        fail_slot(s, at, rc);
+    return 1;
+}
+
+/* In the order of turns. A job may be passed by others while it waits for another's prompt, not
+ * while it waits for room. */
+static void admit(struct scheduler *s)
+{
+    struct job **at = &s->waiting;
+
+    if (!s->look)
+        return;
+    s->look = 0;
+    while (*at) {
+        struct job *j = *at, *next = j->next;
+        const double turn = j->turn;
+        if (admit_one(s, j)) {
+            *at = next;
+            s->turn = turn > s->turn ? turn : s->turn;
+        } else if (j->awaits) {
+            at = &j->next;
+        } else {
+            break;
+        }
+    }
+}
+
+/* ---- decoding ---- */
+
+/* Samples the next token of each answer; those that go on make the batch. Returns its size. */
+static int sample_all(struct scheduler *s)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->p.slots.n; i++) {
+        struct slot *at = &s->slots.at[i];
+        struct job *j = at->job;
+        if (!j || j->state != JOB_WRITES)
+            continue;
+        const int first = !j->n_made;
+        const int more =
+            cb_job_sample(j, s->p.slots.model, cb_session_logits(at->session), &s->token[n]);
+        if (first) {
+            pthread_mutex_lock(&s->lock);
+            j->times.first = cb_now_s();
+            count(&s->stats.first_token, j->times.first - j->times.ordered);
+            pthread_mutex_unlock(&s->lock);
+        }
+        if (more && cb_session_len(at->session) >= cb_session_n_ctx(at->session))
+            j->end.reason = "length";
+        if (j->end.reason) {
+            finish_slot(s, at, 1);
+            continue;
+        }
+        s->batch[n] = at;
+        s->session[n++] = at->session;
+    }
+    return n;
+}
+
+/* Before the batch is computed: clients need not wait for it. */
+static void hand_out(struct scheduler *s, int n)
+{
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < n; i++) {
+        cb_job_publish(s->batch[i]->job);
+        pthread_cond_broadcast(&s->batch[i]->job->group->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void note_batch(struct scheduler *s, int n, double seconds)
+{
+    uint64_t read = 0;
+    struct cb_memory m;
+
+    for (int i = 0; i < n; i++) {
+        s->batch[i]->pure = 0;
+        cb_session_memory(s->session[i], &m);
+        read += m.kv_read_bytes_per_token;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->stats.batches++;
+    s->stats.batched += (uint64_t)n;
+    s->stats.read_bytes += read;
+    s->stats.decode_s += seconds;
+    if (s->wrote_at > 0)
+        count(&s->stats.between, cb_now_s() - s->wrote_at);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* One token of each answer. Returns how many answers go on. */
+static int decode(struct scheduler *s)
+{
+    const int n = sample_all(s);
+    const double start_s = cb_now_s();
+    int rc;
+
+    if (!n) {
+        s->wrote_at = 0;
+        return 0;
+    }
+    hand_out(s, n);
+    /* alone, a session may leave out logits that its sampler does not need */
+    rc = n == 1 ? cb_session_decode(s->session[0], s->token[0])
+                : cb_decode_batch(s->session, s->token, n);
+    for (int i = 0; rc && i < n; i++)
+        fail_slot(s, s->batch[i], rc);
+    if (rc)
+        return 0;
+    note_batch(s, n, cb_now_s() - start_s);
+    s->wrote_at = cb_now_s();
+    return n;
+}
+
+/* ---- prompts ---- */
+
+/* The prompt that takes the next step: in turns the one that came first, so that none starves, and
+ * the shortest, so that short ones need not wait for long ones. */
+static struct slot *next_prompt(struct scheduler *s)
+{
+    struct slot *best = NULL;
+
+    for (int i = 0; i < s->p.slots.n; i++) {
+        struct slot *at = &s->slots.at[i];
+        if (!at->job || at->job->state != JOB_READS)
+            continue;
+        const int left = at->job->group->order.n - at->job->n_cached;
+        if (!best || (s->n_step & 1 ? at->begun < best->begun
+                                    : left < best->job->group->order.n - best->job->n_cached))
+            best = at;
+    }
+    s->n_step++;
+    return best;
+}
+
+static void prompt_read(struct scheduler *s, struct job *j)
+{
+    pthread_mutex_lock(&s->lock);
+    j->state = JOB_WRITES;
+    j->times.read = cb_now_s();
+    s->stats.prompt_tokens += (uint64_t)(j->group->order.n - j->n_cached);
+    pthread_mutex_unlock(&s->lock);
+    s->look = 1; /* others may go on from here */
+}
+
+/* Steps of prompts until the next tokens are due. writing: answers that wait for them. Without any,
+ * one step, since orders may have come in. */
+static void read_prompts(struct scheduler *s, int writing)
+{
+    struct slot *at;
+    double now = cb_now_s(), began;
+
+    do {
+        at = next_prompt(s);
+        if (!at)
+            return;
+        began = now;
+        const int rc = cb_session_prefill_step(at->session);
+        now = cb_now_s();
+        s->step_s = now - began;
+        pthread_mutex_lock(&s->lock);
+        s->stats.prompt_s += s->step_s;
+        pthread_mutex_unlock(&s->lock);
+        if (rc < 0)
+            fail_slot(s, at, rc);
+        else if (!rc)
+            prompt_read(s, at->job);
+        if (rc <= 0) /* an answer can begin, or a slot is free */
+            return;
+    } while (writing && now + s->step_s - s->wrote_at < s->p.decode_latency_s);
+}
+
+static void *engine(void *arg)
+{
+    struct scheduler *s = arg;
+    int writing;
+
+    while (receive(s)) {
+        drop_cancelled(s);
+        admit(s);
+        writing = decode(s);
+        read_prompts(s, writing);
+    }
+    return NULL;
+}
+
+/* ---- open and close ---- */
+
+static int open_parts(struct scheduler *s)
+{
+    const size_t n = (size_t)s->p.slots.n;
+
+    TRY(cb_slots_open(&s->p.slots, &s->slots));
+    s->view = cb_calloc(n, sizeof *s->view);
+    s->used = cb_calloc((size_t)s->p.n_tenant, sizeof *s->used);
+    s->batch = cb_calloc(n, sizeof *s->batch);
+    s->session = cb_calloc(n, sizeof *s->session);
+    s->token = cb_calloc(n, sizeof *s->token);
+    if (!s->view || !s->used || !s->batch || !s->session || !s->token)
+        return CB_ENOMEM;
+    return pthread_create(&s->thread, NULL, engine, s)
+               ? cb_fail(CB_ENOMEM, "scheduler: the system refused a thread")
+               : CB_OK;
+}
+
+static void free_parts(struct scheduler *s)
+{
+    cb_slots_close(&s->slots);
+    free(s->view);
+    free(s->used);
+    free(s->batch);
+    free(s->session);
+    free(s->token);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->work);
+    free(s);
+}
+
+int cb_scheduler_open(const struct scheduler_params *p, struct scheduler **out)
+{
+    struct scheduler *s = cb_calloc(1, sizeof *s);
+    pthread_condattr_t monotonic;
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return CB_ENOMEM;
+    s->p = *p;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->work, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    rc = open_parts(s);
+    if (rc)
+        free_parts(s);
+    else
+        *out = s;
+    return rc;
+}
+
+void cb_scheduler_stop(struct scheduler *s, double grace_s)
+{
+    const struct timespec until = in_seconds(grace_s);
+
+    pthread_mutex_lock(&s->lock);
+    s->stopping = 1;
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    if (!pthread_clockjoin_np(s->thread, NULL, CLOCK_MONOTONIC, &until))
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stopping = 2;
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+}
+
+void cb_scheduler_close(struct scheduler *s)
+{
+    if (s)
+        free_parts(s);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* serve.h - a server of the OpenAI and Anthropic HTTP interfaces for one model. */
+#ifndef SERVE_H
+#define SERVE_H
+
+#include "ctxbank.h"
+#include "scheduler.h"
+
+struct serve;
+
+struct serve_params {
+    const char *host; /* an address; NULL = "127.0.0.1" */
+    int port;         /* 0 = any that is free */
+    int listen_fd;    /* a socket that listens already; -1 = none */
+    const char *const
+        *key; /* [n_key] a request must bring one of them; none: no key is asked for */
+    int n_key;
+    const char *cors; /* origin whose pages may use the server, "*" = all; NULL = none */
+    size_t most_body; /* bytes of a request; 0 = 64 MiB */
+    int connections;  /* at once; 0 = 1024 */
+    void (*log)(const char *line); /* a line for each request; NULL = none */
+};
+
+struct serve_model {
+    cb_model *model;
+    const char *name;                 /* the id of the model in answers */
+    struct cb_chat chat;              /* how conversations are written */
+    const char *system;               /* of conversations that have no system message, or NULL */
+    struct cb_sampler_params sampler; /* of requests that say nothing */
+    int seed_drawn;                   /* 1: each request draws its own seed */
+    struct scheduler_params scheduler;
+};
+
+/* Listens, and answers 503 until cb_serve_begin(). Texts of params and of the model stay the
+ * caller's, and must live until cb_serve_close(). CB_EUNSUPPORTED: built without libmicrohttpd. */
+int cb_serve_open(const struct serve_params *p, struct serve **out);
+int cb_serve_port(const struct serve *s);
+int cb_serve_begin(struct serve *s, const struct serve_model *m);
+/* Takes no more requests; answers that are under way have grace_s seconds to end. */
+void cb_serve_close(struct serve *s, double grace_s);
+
+#endif

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/* slots.c - the sessions of a server: which one a job gets, and what it keeps of it. */
+#include "slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+
+/* Fewer shared tokens are not worth waiting for, nor a copy of a session */
+enum { WORTH = 64 };
+
+int cb_slots_open(const struct slots_params *p, struct slots *out)
+{
+    *out = (struct slots){ .p = *p, .at = cb_calloc((size_t)p->n, sizeof *out->at) };
+    return out->at ? CB_OK : CB_ENOMEM;
+}
+
+static void empty(struct slot *at)
+{
+    cb_session_close(at->session);
+    free(at->policy);
+    free(at->prefill);
+    *at = (struct slot){ .begun = at->begun };
+}
+
+void cb_slots_close(struct slots *s)
+{
+    for (int i = 0; s->at && i < s->p.n; i++)
+        empty(&s->at[i]);
+    free(s->at);
+    s->at = NULL;
+}
+
+/* ---- bytes ---- */
+
+static uint64_t held(const struct slot *at)
+{
+    struct cb_memory m;
+
+    if (!at->session)
+        return 0;
+    cb_session_memory(at->session, &m);
+    return m.kv_bytes;
+}
+
+uint64_t cb_slots_bytes(const struct slots *s)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < s->p.n; i++)
+        sum += held(&s->at[i]);
+    return sum;
+}
+
+static uint64_t promised(const struct slots *s)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < s->p.n; i++) {
+        const uint64_t now = held(&s->at[i]), later = s->at[i].job ? s->at[i].reserved : 0;
+        sum += now > later ? now : later;
+    }
+    return sum;
+}
+
+static int n_working(const struct slots *s)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->p.n; i++)
+        n += s->at[i].job != NULL;
+    return n;
+}
+
+/* The kept session that was used least recently; NULL: there is none. */
+static struct slot *oldest_kept(struct slots *s, const struct slot *spare)
+{
+    struct slot *old = NULL;
+
+    for (int i = 0; i < s->p.n; i++) {
+        struct slot *at = &s->at[i];
+        if (at->session && !at->job && at != spare && (!old || at->begun < old->begun))
+            old = at;
+    }
+    return old;
+}
+
+/* What the job will need at most */
+static int reserve(struct slots *s, struct slot *at, const struct job *j)
+{
+    const struct job_order *o = &j->group->order;
+    const int room = cb_session_n_ctx(at->session) - o->n;
+    struct cb_memory m;
+
+    TRY(cb_session_plan(at->session, o->n, o->max_tokens < 0 ? room : min_int(room, o->max_tokens),
+                        &m));
+    at->reserved = m.kv_peak_bytes;
+    if (s->p.most_bytes && at->reserved > s->p.most_bytes)
+        return cb_fail(CB_EFULL,
+                       "bank: the request may need %llu bytes of keys and values, more than the "
+                       "limit of %llu: ask for fewer tokens",
+                       (unsigned long long)at->reserved, (unsigned long long)s->p.most_bytes);
+    return CB_OK;
+}
+
+/* Makes room for what the job in `at` reserved, by dropping kept sessions. 1: there is room. */
+static int fits(struct slots *s, struct slot *at)
+{
+    struct slot *old;
+
+    while (s->p.most_bytes && promised(s) > s->p.most_bytes) {
+        old = oldest_kept(s, at);
+        if (!old)
+            return n_working(s) == 1; /* it alone: reserve() has compared */
+        empty(old);
+    }
+    return 1;
+}
+
+/* ---- what a session has of a prompt ---- */
+
+static const char *policy_of(const struct slots *s, const struct job *j)
+{
+    const struct job_order *o = &j->group->order;
+    return o->policy ? o->policy : s->p.session.policy ? s->p.session.policy : "full";
+}
+
+static const char *prefill_of(const struct slots *s, const struct job *j)
+{
+    const struct job_order *o = &j->group->order;
+    return o->prefill ? o->prefill : s->p.session.prefill ? s->p.session.prefill : "dense";
+}
+
+static int same_kind(const struct slots *s, const struct slot *at, const struct job *j)
+{
+    return at->session && !strcmp(at->policy, policy_of(s, j)) &&
+           !strcmp(at->prefill, prefill_of(s, j));
+}
+
+static int common(const int32_t *a, int n_a, const int32_t *b, int n_b)
+{
+    const int n = min_int(n_a, n_b);
+    int i = 0;
+
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* How many tokens of the job's prompt the timeline has. The last token must be fed, for its logits,
+ * unless the timeline ends with it and nothing but exact logits can be there. */
+static int usable(const struct slot *at, const struct job *j)
+{
+    const struct job_order *o = &j->group->order;
+    const int len = cb_session_len(at->session);
+    const int n = len ? common(o->ids, o->n, cb_session_tokens(at->session), len) : 0;
+
+    return n == o->n && !(at->pure && n == len) ? n - 1 : n;
+}
+
+/* 1: a prompt that is being read begins as the job's does, for longer than `best` tokens */
+static int worth_waiting(const struct slots *s, struct job *j, int best)
+{
+    const struct job_order *o = &j->group->order;
+
+    for (int i = 0; i < s->p.n; i++) {
+        const struct slot *at = &s->at[i];
+        if (!at->job || at->job->state != JOB_READS || !same_kind(s, at, j))
+            continue;
+        const struct job_order *other = &at->job->group->order;
+        if (common(o->ids, o->n, other->ids, other->n) >= best + WORTH)
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- taking ---- */
+
+/* A slot that may be emptied: one without a session, else the least recently used */
+static struct slot *spare_slot(struct slots *s, const struct slot *but)
+{
+    for (int i = 0; i < s->p.n; i++)
+        if (!s->at[i].session)
+            return &s->at[i];
+    return oldest_kept(s, but);
+}
+
+static int name(const struct slots *s, struct slot *at, const struct job *j)
+{
+    at->policy = strdup(policy_of(s, j));
+    at->prefill = strdup(prefill_of(s, j));
+    return at->policy && at->prefill ? CB_OK : cb_fail(CB_ENOMEM, "out of memory");
+}
+
+static int take_new(struct slots *s, struct job *j, struct slot *at)
+{
+    struct cb_session_params p = s->p.session;
+    int rc;
+
+    if (same_kind(s, at, j)) {
+        cb_session_clear(at->session);
+        return CB_OK;
+    }
+    empty(at);
+    p.policy = policy_of(s, j);
+    p.prefill = prefill_of(s, j);
+    rc = cb_session_open(s->p.model, &p, &at->session);
+    if (!rc)
+        rc = name(s, at, j);
+    if (rc)
+        empty(at);
+    return rc;
+}
+
+/* A copy of `from`, cut to n tokens, in `to`. */
+static int take_copy(struct slots *s, struct job *j, const struct slot *from, struct slot *to,
+                     int n)
+{
+    cb_session *f;
+    int rc;
+
+    TRY(cb_session_fork(from->session, &f));
+    rc = cb_session_truncate(f, n);
+    empty(to);
+    if (!rc)
+        rc = name(s, to, j);
+    if (rc)
+        cb_session_close(f);
+    else
+        to->session = f;
+    if (rc)
+        empty(to);
+    return rc;
+}
+
+/* The session that has most of the prompt. A working one can be copied between two of its tokens,
+ * but not while it reads. */
+static struct slot *best_slot(struct slots *s, const struct job *j, int most, int *n)
+{
+    struct slot *best = NULL;
+
+    *n = 0;
+    for (int i = 0; i < s->p.n; i++) {
+        struct slot *at = &s->at[i];
+        if (!same_kind(s, at, j) || (at->job && at->job->state == JOB_READS))
+            continue;
+        const int has = usable(at, j);
+        if (has < most && (has > *n || (has == *n && best && best->job && !at->job))) {
+            best = at;
+            *n = has;
+        }
+    }
+    return best;
+}
+
+/* Uses `best`, which has n tokens of the prompt: itself, or a copy if it works or would lose more
+ * than it keeps. 1: *out has the session; 0: not worth it; negative: its policy cannot go back. */
+static int use(struct slots *s, struct job *j, struct slot *best, int n, struct slot **out)
+{
+    struct slot *to = spare_slot(s, best);
+
+    *out = best;
+    if (!best->job && (!to || cb_session_len(best->session) - n <= n)) {
+        TRY(cb_session_truncate(best->session, n));
+        return 1;
+    }
+    if (!to || n < WORTH)
+        return 0;
+    *out = to;
+    TRY(take_copy(s, j, best, to, n));
+    return 1;
+}
+
+/* A session for the job, in a slot that no job has */
+static int find(struct slots *s, struct job *j, struct slot **out, int *kept)
+{
+    struct slot *best;
+    int most = j->group->order.anew ? 0 : INT32_MAX;
+
+    for (best = best_slot(s, j, most, kept); best; best = best_slot(s, j, most, kept)) {
+        if (j->patient && (j->awaits = worth_waiting(s, j, *kept)))
+            return 0;
+        const int rc = use(s, j, best, *kept, out);
+        if (rc > 0)
+            return 1;
+        j->patient &= rc == 0; /* others of this policy cannot go back either */
+        most = *kept;          /* try one that has less */
+    }
+    if (most && j->patient && (j->awaits = worth_waiting(s, j, 0)))
+        return 0;
+    *kept = 0;
+    *out = spare_slot(s, NULL);
+    if (!*out)
+        return 0;
+    TRY(take_new(s, j, *out));
+    return 1;
+}
+
+int cb_slots_take(struct slots *s, struct job *j, struct slot **out, int *kept)
+{
+    int rc;
+
+    j->awaits = 0;
+    if (n_working(s) == s->p.n)
+        return 0;
+    rc = find(s, j, out, kept);
+    if (rc <= 0)
+        return rc;
+    TRY(reserve(s, *out, j));
+    (*out)->job = j;
+    if (!fits(s, *out)) {
+        (*out)->job = NULL;
+        return 0;
+    }
+    (*out)->begun = ++s->n_begun;
+    (*out)->pure = 1;
+    return 1;
+}
+
+void cb_slots_give(struct slots *s, struct slot *at, int trusted)
+{
+    (void)s;
+    at->job = NULL;
+    at->reserved = 0;
+    at->pure = 0;
+    if (!trusted)
+        empty(at);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* slots.h - the sessions of a server: each works for a job, or is kept, since the next prompt may
+ * begin as its timeline does. Used by one thread. */
+#ifndef SLOTS_H
+#define SLOTS_H
+
+#include "job.h"
+
+struct slots_params {
+    cb_model *model;
+    struct cb_session_params session; /* of every session; the policy and the prefill by default */
+    int n;
+    uint64_t most_bytes; /* of keys and values in all sessions; 0 = no limit */
+};
+
+struct slot {
+    cb_session *session; /* NULL = none yet */
+    char *policy, *prefill;
+    struct job *job;   /* NULL = kept, or empty */
+    uint64_t reserved; /* bytes that the job may come to need */
+    int begun;         /* the order of the last jobs: larger is later */
+    int pure;          /* 1: nothing but the job's prompt has been fed since it was taken */
+};
+
+struct slots {
+    struct slots_params p;
+    struct slot *at; /* [p.n] */
+    int n_begun;
+};
+
+int cb_slots_open(const struct slots_params *p, struct slots *out);
+void cb_slots_close(struct slots *s);
+
+/* A session for the job: *kept tokens of its prompt are in the timeline already. 1: found; 0: none
+ * now, try again when another job has gone on; negative: none ever. */
+int cb_slots_take(struct slots *s, struct job *j, struct slot **out, int *kept);
+/* The job is done. The timeline is kept, unless the session cannot be trusted. */
+void cb_slots_give(struct slots *s, struct slot *at, int trusted);
+uint64_t cb_slots_bytes(const struct slots *s); /* of keys and values that are held now */
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/* transcripts.c - remembers which tokens the last conversations were made of. */
+#include "transcripts.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+struct entry {
+    char *text; /* NULL = none */
+    size_t n_text;
+    int32_t *ids;
+    int n_ids;
+};
+
+struct turn_text {
+    char *id, *text;
+};
+
+struct transcripts {
+    pthread_mutex_t lock;
+    int n;
+    struct entry *at;       /* [n] a ring */
+    struct turn_text *call; /* [n] a ring */
+    int next, next_call;
+};
+
+int cb_transcripts_new(int n, struct transcripts **out)
+{
+    struct transcripts *t = cb_calloc(1, sizeof *t);
+
+    *out = NULL;
+    if (!t)
+        return CB_ENOMEM;
+    t->n = n;
+    pthread_mutex_init(&t->lock, NULL);
+    t->at = cb_calloc((size_t)n, sizeof *t->at);
+    t->call = cb_calloc((size_t)n, sizeof *t->call);
+    if (!t->at || !t->call) {
+        cb_transcripts_free(t);
+        return CB_ENOMEM;
+    }
+    *out = t;
+    return CB_OK;
+}
+
+static void free_entry(struct entry *e)
+{
+    free(e->text);
+    free(e->ids);
+}
+
+void cb_transcripts_free(struct transcripts *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; t->at && i < t->n; i++)
+        free_entry(&t->at[i]);
+    for (int i = 0; t->call && i < t->n; i++) {
+        free(t->call[i].id);
+        free(t->call[i].text);
+    }
+    free(t->at);
+    free(t->call);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static int begins_with(const char *s, size_t n, const struct entry *e)
+{
+    return e->text && e->n_text <= n && !memcmp(s, e->text, e->n_text);
+}
+
+/* The place for a new entry: a conversation's earlier turn, else the oldest */
+static struct entry *place(struct transcripts *t, const struct entry *e)
+{
+    for (int i = 0; i < t->n; i++)
+        if (begins_with(e->text, e->n_text, &t->at[i]))
+            return &t->at[i];
+    t->next = (t->next + 1) % t->n;
+    return &t->at[t->next];
+}
+
+void cb_transcripts_note(struct transcripts *t, const char *text, size_t n_text, const int32_t *ids,
+                         int n_ids)
+{
+    struct entry e = { .n_text = n_text, .n_ids = n_ids }, *at;
+
+    e.text = malloc(n_text + 1);
+    e.ids = cb_calloc((size_t)n_ids, sizeof *e.ids);
+    if (!e.text || !e.ids || !n_text) {
+        free_entry(&e);
+        return;
+    }
+    memcpy(e.text, text, n_text);
+    memcpy(e.ids, ids, (size_t)n_ids * sizeof *ids);
+    pthread_mutex_lock(&t->lock);
+    at = place(t, &e);
+    const struct entry old = *at;
+    *at = e;
+    pthread_mutex_unlock(&t->lock);
+    free(old.text);
+    free(old.ids);
+}
+
+size_t cb_transcripts_find(struct transcripts *t, const char *text, size_t n_text, int32_t **ids,
+                           int *n_ids)
+{
+    const struct entry *best = NULL;
+    size_t n = 0;
+
+    *ids = NULL;
+    pthread_mutex_lock(&t->lock);
+    for (int i = 0; i < t->n; i++)
+        if (begins_with(text, n_text, &t->at[i]) && (!best || t->at[i].n_text > best->n_text))
+            best = &t->at[i];
+    if (best && (*ids = cb_calloc((size_t)best->n_ids, sizeof **ids))) {
+        memcpy(*ids, best->ids, (size_t)best->n_ids * sizeof **ids);
+        *n_ids = best->n_ids;
+        n = best->n_text;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return n;
+}
+
+void cb_transcripts_note_call(struct transcripts *t, const char *id, const char *text)
+{
+    struct turn_text new = { strdup(id), strdup(text) }, old = new;
+
+    if (new.id &&new.text) {
+        pthread_mutex_lock(&t->lock);
+        t->next_call = (t->next_call + 1) % t->n;
+        old = t->call[t->next_call];
+        t->call[t->next_call] = new;
+        pthread_mutex_unlock(&t->lock);
+    }
+    free(old.id);
+    free(old.text);
+}
+
+char *cb_transcripts_call(struct transcripts *t, const char *id)
+{
+    char *text = NULL;
+
+    pthread_mutex_lock(&t->lock);
+    for (int i = 0; i < t->n && !text; i++)
+        if (t->call[i].id && !strcmp(t->call[i].id, id))
+            text = strdup(t->call[i].text);
+    pthread_mutex_unlock(&t->lock);
+    return text;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* transcripts.h - remembers which tokens the last conversations were made of. The next turn of one
+ * then begins with the tokens that were sampled, and not with those that a tokenizer would make of
+ * their text, so the session that is kept fits. Used by many threads. */
+#ifndef TRANSCRIPTS_H
+#define TRANSCRIPTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct transcripts;
+
+int cb_transcripts_new(int n, struct transcripts **out); /* remembers n of each kind */
+void cb_transcripts_free(struct transcripts *t);
+
+/* text[n_text], a prompt and its answer, is ids[n_ids]. Memory that runs out is no failure. */
+void cb_transcripts_note(struct transcripts *t, const char *text, size_t n_text, const int32_t *ids,
+                         int n_ids);
+/* The longest remembered text that text[n_text] begins with -> its length, and its ids, which the
+ * caller frees. 0: none. */
+size_t cb_transcripts_find(struct transcripts *t, const char *text, size_t n_text, int32_t **ids,
+                           int *n_ids);
+
+/* A turn that called tools, as the model wrote it, by the id of its first call */
+void cb_transcripts_note_call(struct transcripts *t, const char *id, const char *text);
+char *cb_transcripts_call(struct transcripts *t, const char *id); /* caller frees; NULL: unknown */
+
+#endif

@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: MIT */
+/* turn.c - a request that makes the model write: runs its jobs and tells the client in its
+ * dialect. */
+#include "turn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "fields.h"
+
+static const double poll_s = 0.25; /* how often a client that waits is asked whether it is there */
+static const double idle_s = 5;    /* a stream that is silent for so long gets a comment */
+static const double begin_s = 1;   /* an order that fails this soon gets an error as its status */
+
+/* ---- the order ---- */
+
+static uint64_t drawn(void)
+{
+    uint32_t seed = 1;
+
+    (void)!getrandom(&seed, sizeof seed, 0);
+    return seed;
+}
+
+static int read_sampler(struct turn *t, const json_t *r)
+{
+    struct cb_sampler_params *p = &t->order.sampler;
+    int64_t seed = -1, top_k = p->top_k, last_n = p->penalty_last_n;
+
+    *p = t->s->m.sampler;
+    top_k = p->top_k;
+    last_n = p->penalty_last_n;
+    TRY(cb_field_float(r, "temperature", 0, 100, &p->temp));
+    TRY(cb_field_int(r, "top_k", -1, INT32_MAX, &top_k));
+    TRY(cb_field_float(r, "top_p", 0, 1, &p->top_p));
+    TRY(cb_field_float(r, "min_p", 0, 1, &p->min_p));
+    TRY(cb_field_float(r, "repeat_penalty", 0.01, 100, &p->repeat_penalty));
+    TRY(cb_field_float(r, "repetition_penalty", 0.01, 100, &p->repeat_penalty));
+    TRY(cb_field_float(r, "frequency_penalty", -100, 100, &p->frequency_penalty));
+    TRY(cb_field_float(r, "presence_penalty", -100, 100, &p->presence_penalty));
+    TRY(cb_field_int(r, "repeat_last_n", -1, INT32_MAX, &last_n));
+    TRY(cb_field_int(r, "seed", INT64_MIN, INT64_MAX, &seed));
+    p->top_k = top_k < 0 ? 0 : (int)top_k;
+    p->penalty_last_n = (int)last_n;
+    if (seed >= 0)
+        p->seed = (uint64_t)seed;
+    else if (t->s->m.seed_drawn)
+        p->seed = drawn();
+    return CB_OK;
+}
+
+static int read_bias(struct turn *t, const json_t *r)
+{
+    const json_t *o;
+    const char *key;
+    json_t *v;
+    int n = 0;
+
+    TRY(cb_field_object(r, "logit_bias", &o));
+    t->bias = cb_calloc(json_object_size(o) + 1, sizeof *t->bias);
+    if (!t->bias)
+        return CB_ENOMEM;
+    json_object_foreach((json_t *)(uintptr_t)o, key, v)
+    {
+        char *end;
+        const long id = strtol(key, &end, 10);
+        if (*end || end == key || id < 0 || id >= cb_n_vocab(t->s->m.model))
+            return cb_fail(CB_EARG, "logit_bias: %.32s: there is no such token", key);
+        if (!json_is_number(v) || fabs(json_number_value(v)) > 1000)
+            return cb_fail(CB_EARG, "logit_bias: %.32s: must be a number from -1000 to 1000", key);
+        /* -100 bans a token, as clients expect */
+        const double x = json_number_value(v);
+        t->bias[n++] = (struct logit_bias){ (int32_t)id, x <= -100 ? -INFINITY : (float)x };
+    }
+    t->order.bias = t->bias;
+    t->order.n_bias = n;
+    return CB_OK;
+}
+
+static int refuse_grammars(const json_t *r)
+{
+    const json_t *o;
+    const char *type = "text";
+
+    TRY(cb_field_object(r, "response_format", &o));
+    if (o && cb_field_text(o, "type", &type))
+        return cb_fail(CB_EARG, "response_format: its type must be a text");
+    if (strcmp(type, "text"))
+        return cb_fail(CB_EARG,
+                       "response_format: %.32s: only text is supported, since output "
+                       "cannot be constrained",
+                       type);
+    if (cb_field(r, "grammar") || cb_field(r, "json_schema"))
+        return cb_fail(CB_EARG, "%s: not supported, since output cannot be constrained",
+                       cb_field(r, "grammar") ? "grammar" : "json_schema");
+    return CB_OK;
+}
+
+static int read_order(struct turn *t, const json_t *r)
+{
+    const char *const stops = cb_field(r, "stop") ? "stop" : "stop_sequences";
+    int64_t n = 1, most = -1;
+    int cache = 1;
+
+    TRY(read_sampler(t, r));
+    TRY(read_bias(t, r));
+    TRY(refuse_grammars(r));
+    TRY(cb_field_int(r, "n", 1, CB_TURN_CHOICES, &n));
+    TRY(cb_field_int(r, "max_tokens", -1, INT32_MAX, &most));
+    TRY(cb_field_int(r, "max_completion_tokens", -1, INT32_MAX, &most));
+    TRY(cb_field_texts(r, stops, CB_TURN_STOPS, t->stop, &t->order.n_stop));
+    TRY(cb_field_flag(r, "ignore_eos", &t->order.ignore_end));
+    TRY(cb_field_flag(r, "cache_prompt", &cache));
+    TRY(cb_field_text(r, "policy", &t->order.policy));
+    TRY(cb_field_text(r, "prefill", &t->order.prefill));
+    TRY(cb_field_flag(r, "stream", &t->streams));
+    t->n = (int)n;
+    t->order.max_tokens = (int)most;
+    t->order.stop = t->stop;
+    t->order.anew = !cache;
+    t->order.logprobs = -1;
+    return CB_OK;
+}
+
+int cb_turn_new(struct exchange *x, const struct dialect *d, struct turn **out)
+{
+    struct turn *t = cb_calloc(1, sizeof *t);
+    int rc;
+
+    *out = t;
+    if (!t)
+        return CB_ENOMEM;
+    t->s = x->s;
+    t->d = d;
+    t->gone = x->gone;
+    t->gone_arg = x->gone_arg;
+    t->request = json_incref(x->json);
+    t->order.tenant = x->tenant;
+    rc = read_order(t, x->json);
+    if (rc) {
+        cb_turn_free(t);
+        *out = NULL;
+    }
+    return rc;
+}
+
+void cb_turn_free(struct turn *t)
+{
+    if (t->group)
+        cb_scheduler_release(t->s->scheduler, t->group);
+    for (int i = 0; i < CB_TURN_CHOICES; i++) {
+        struct choice *c = &t->choice[i];
+        cb_reply_close(&c->reply);
+        cb_buf_free(&c->all);
+        cb_buf_free(&c->text);
+        cb_buf_free(&c->thought);
+        json_decref(c->calls);
+        json_decref(c->logprobs);
+    }
+    json_decref(t->request);
+    json_decref(t->tools);
+    free(t->bias);
+    free(t->ids);
+    free(t->text);
+    free(t->state);
+    free(t);
+}
+
+/* ---- what the model writes ---- */
+
+static void on_text(void *arg, const char *s, size_t n)
+{
+    struct choice *c = arg;
+
+    cb_buf_add(&c->text, s, n);
+    if (c->out && c->turn->d->text)
+        c->turn->d->text(c, s, n);
+}
+
+static void on_thought(void *arg, const char *s, size_t n)
+{
+    struct choice *c = arg;
+
+    cb_buf_add(&c->thought, s, n);
+    if (c->out && c->turn->d->thought)
+        c->turn->d->thought(c, s, n);
+}
+
+static void on_call(void *arg, const char *name, const char *arguments)
+{
+    struct choice *c = arg;
+    char id[64];
+    json_t *call;
+
+    cb_random_id(c->turn->d->call_prefix, id, sizeof id);
+    call = json_pack("{s:s, s:o, s:o}", "id", id, "name", cb_json_str(name), "arguments",
+                     cb_json_str(arguments));
+    if (!call || json_array_append_new(c->calls, call))
+        return;
+    if (c->out && c->turn->d->call)
+        c->turn->d->call(c, call);
+}
+
+json_t *cb_turn_token(const struct turn *t, const struct token_logprob *p)
+{
+    char byte[256];
+    int n = cb_token_bytes(t->s->m.model, p->id, 1, byte, sizeof byte);
+    json_t *bytes = json_array();
+
+    n = n < (int)sizeof byte ? n : (int)sizeof byte;
+    for (int i = 0; i < n; i++)
+        cb_json_add(&bytes, json_integer((unsigned char)byte[i]));
+    return json_pack("{s:o, s:o, s:o}", "token", cb_json_text(byte, (size_t)n), "bytes", bytes,
+                     "logprob", json_real(p->logprob < -9999 ? -9999 : (double)p->logprob));
+}
+
+static void take_logprobs(struct choice *c, const struct job_news *w)
+{
+    for (int i = 0; i < w->n_token; i++) {
+        const struct job_token *k = &w->token[i];
+        json_t *top = json_array(), *j = cb_turn_token(c->turn, &k->at);
+        for (int m = 0; m < k->n_top; m++)
+            cb_json_add(&top, cb_turn_token(c->turn, &k->top[m]));
+        cb_json_set(&j, "top_logprobs", top);
+        if (!c->logprobs)
+            c->logprobs = json_array();
+        cb_json_add(&c->logprobs, j);
+    }
+}
+
+/* The conversation and its answer as tokens, and the calls as they were written */
+static void remember(struct choice *c)
+{
+    struct turn *t = c->turn;
+    const struct job *j = c->job;
+    struct buf text = { 0 };
+    int32_t *ids;
+
+    if (json_array_size(c->calls))
+        cb_transcripts_note_call(
+            t->s->transcripts,
+            json_string_value(json_object_get(json_array_get(c->calls, 0), "id")), c->all.s);
+    if (!t->text || j->end.stop >= 0 || !c->all.n)
+        return; /* behind a stop text, the tokens are more than the text */
+    ids = cb_calloc((size_t)(t->order.n + j->n_out), sizeof *ids);
+    if (!ids)
+        return;
+    memcpy(ids, t->ids, (size_t)t->order.n * sizeof *ids);
+    memcpy(ids + t->order.n, j->out, (size_t)j->n_out * sizeof *ids);
+    cb_buf_text(&text, t->text);
+    cb_buf_add(&text, c->all.s, c->all.n);
+    if (!text.failed)
+        cb_transcripts_note(t->s->transcripts, text.s, text.n, ids, t->order.n + j->n_out);
+    cb_buf_free(&text);
+    free(ids);
+}
+
+/* Takes what is new in a job. out: of a stream, or NULL. */
+static void take(struct turn *t, int i, int ended, struct buf *out)
+{
+    struct choice *c = &t->choice[i];
+    const struct job_news *w = &t->group->job[i].seen;
+
+    c->out = out;
+    take_logprobs(c, w);
+    if (w->text.n) {
+        cb_buf_add(&c->all, w->text.s, w->text.n);
+        cb_reply_push(&c->reply, w->text.s, w->text.n);
+    }
+    if (ended) {
+        c->job = &t->group->job[i];
+        t->n_ended++;
+        cb_reply_end(&c->reply);
+        if (!c->job->end.status)
+            remember(c);
+        if (out && t->d->end_choice && !c->job->end.status)
+            t->d->end_choice(c);
+    }
+    c->out = NULL;
+}
+
+/* The first failure of the jobs that have ended, or NULL */
+static const struct job_end *failure(const struct turn *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->choice[i].job && t->choice[i].job->end.status)
+            return &t->choice[i].job->end;
+    return NULL;
+}
+
+static int memory_ran_out(const struct turn *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        const struct choice *c = &t->choice[i];
+        if (c->all.failed || c->text.failed || c->thought.failed || c->reply.held.failed)
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- a stream ---- */
+
+static int next_piece(struct stream *stream, struct buf *out)
+{
+    struct turn *t = (struct turn *)stream;
+    const struct job_end *bad;
+    int ended, i;
+
+    if (!t->began && t->d->begin)
+        t->d->begin(t, out);
+    t->began = 1;
+    while (!out->n) {
+        i = cb_scheduler_wait(t->s->scheduler, t->group, poll_s, &ended);
+        if (i >= 0)
+            take(t, i, ended, out);
+        bad = failure(t);
+        if (bad || memory_ran_out(t)) {
+            t->d->error(t, bad ? bad->error : "out of memory", out);
+            return 0;
+        }
+        if (t->n_ended == t->n) {
+            t->d->end(t, out);
+            return 0;
+        }
+        if (i < 0 && t->gone(t->gone_arg))
+            return 0;
+        if (cb_now_s() - t->told > idle_s && !out->n)
+            t->d->idle(out);
+    }
+    t->told = cb_now_s();
+    return 1;
+}
+
+static void close_stream(struct stream *stream)
+{
+    cb_turn_free((struct turn *)stream);
+}
+
+/* ---- an answer at once ---- */
+
+/* Waits for all answers. 0: the client has gone. */
+static int wait_for_all(struct turn *t)
+{
+    double asked = cb_now_s();
+    int ended, i;
+
+    while (t->n_ended < t->n) {
+        i = cb_scheduler_wait(t->s->scheduler, t->group, poll_s, &ended);
+        if (i >= 0)
+            take(t, i, ended, NULL);
+        if (cb_now_s() - asked < poll_s)
+            continue;
+        asked = cb_now_s();
+        if (t->gone(t->gone_arg))
+            return 0;
+    }
+    return 1;
+}
+
+static void answer_at_once(struct turn *t, struct exchange *x)
+{
+    const struct job_end *bad;
+
+    if (!wait_for_all(t)) {
+        cb_exchange_error(x, 499, "the client has closed the connection", NULL);
+        return;
+    }
+    bad = failure(t);
+    if (bad)
+        cb_exchange_report(x, bad->status, bad->error);
+    else if (memory_ran_out(t))
+        cb_exchange_error(x, 500, "out of memory", NULL);
+    else
+        cb_exchange_json(x, 200, t->d->whole(t));
+}
+
+/* ---- running ---- */
+
+static int open_choices(struct turn *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        struct choice *c = &t->choice[i];
+        const struct reply_sink sink = { on_text, on_thought, on_call, c };
+        *c = (struct choice){ .turn = t, .index = i, .calls = json_array() };
+        cb_reply_open(&c->reply, &sink, t->tools, t->in_thought);
+        cb_buf_add(&c->all, "", 0);
+        cb_buf_add(&c->text, "", 0);
+        cb_buf_add(&c->thought, "", 0);
+        if (!c->calls)
+            return cb_fail(CB_ENOMEM, "out of memory");
+    }
+    return CB_OK;
+}
+
+static int order(struct turn *t)
+{
+    if (t->order.n >= t->s->n_ctx)
+        return cb_fail(CB_EFULL,
+                       "context: the prompt has %d tokens; the context holds %d with the answer",
+                       t->order.n, t->s->n_ctx);
+    if (!t->order.n)
+        return cb_fail(CB_EARG, "prompt: has no tokens");
+    t->order.ids = t->ids;
+    TRY(open_choices(t));
+    return cb_group_new(t->s->m.model, &t->order, t->n, &t->group);
+}
+
+/* Puts the order into the queue. 1: taken */
+static int queue(struct turn *t, struct exchange *x)
+{
+    const enum order_status status = cb_scheduler_order(t->s->scheduler, t->group);
+
+    if (status == ORDER_TAKEN)
+        return 1;
+    cb_group_free(t->group);
+    t->group = NULL;
+    if (status == ORDER_TOO_MANY)
+        cb_exchange_error(x, 429, "too many requests wait: try again later", NULL);
+    else
+        cb_exchange_error(x, 503, "the server is going down", NULL);
+    return 0;
+}
+
+/* A stream that fails before it begins gets the error's status. 1: it has failed, and x has it */
+static int failed_early(struct turn *t, struct exchange *x)
+{
+    const struct job_end *bad;
+
+    (void)cb_scheduler_began(t->s->scheduler, t->group, begin_s);
+    bad = cb_scheduler_failure(t->s->scheduler, t->group);
+    if (bad)
+        cb_exchange_report(x, bad->status, bad->error);
+    return bad != NULL;
+}
+
+void cb_turn_run(struct turn *t, struct exchange *x)
+{
+    const int rc = order(t);
+
+    if (rc)
+        cb_exchange_fail(x, rc);
+    if (rc || !queue(t, x)) {
+        cb_turn_free(t);
+        return;
+    }
+    if (!t->streams) {
+        answer_at_once(t, x);
+        cb_turn_free(t);
+    } else if (failed_early(t, x)) {
+        cb_turn_free(t);
+    } else {
+        t->told = cb_now_s();
+        t->stream = (struct stream){ next_piece, close_stream };
+        x->status = 200;
+        x->type = "text/event-stream";
+        x->stream = &t->stream;
+    }
+}
+
+/* ---- numbers ---- */
+
+int cb_turn_prompt_tokens(const struct turn *t)
+{
+    return t->order.n;
+}
+
+int cb_turn_cached_tokens(const struct turn *t)
+{
+    return t->choice[0].job ? t->choice[0].job->n_cached : 0;
+}
+
+int cb_turn_made_tokens(const struct turn *t)
+{
+    int n = 0;
+
+    for (int i = 0; i < t->n; i++)
+        n += t->choice[i].job ? t->choice[i].job->n_out : 0;
+    return n;
+}
+
+static double rate(int n, double seconds)
+{
+    return seconds > 0 ? n / seconds : 0;
+}
+
+json_t *cb_turn_timings(const struct turn *t)
+{
+    const struct job *j = t->choice[0].job;
+    const struct job_times *at = &j->times;
+    const double prompt_s = at->read - at->admitted, made_s = at->ended - at->read;
+    const int n = t->order.n - j->n_cached;
+
+    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f}", "queue_s", at->admitted - at->ordered,
+                     "prompt_tokens", n, "prompt_s", prompt_s, "prompt_tps", rate(n, prompt_s),
+                     "predicted_tokens", j->n_out, "predicted_s", made_s, "predicted_tps",
+                     rate(j->n_out, made_s));
+}
+
+json_t *cb_turn_memory(const struct turn *t)
+{
+    const struct cb_memory *m = &t->choice[0].job->end.memory;
+
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "weights_bytes", (json_int_t)m->weights_bytes,
+        "kv_bytes", (json_int_t)m->kv_bytes, "kv_full_bytes", (json_int_t)m->kv_full_bytes,
+        "kv_peak_bytes", (json_int_t)m->kv_peak_bytes, "kv_read_bytes_per_token",
+        (json_int_t)m->kv_read_bytes_per_token, "kept_min", m->kept_min, "kept_max", m->kept_max);
+}

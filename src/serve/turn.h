@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* turn.h - a request that makes the model write: its order, its answers as they come, and the
+ * dialect in which the client is told. */
+#ifndef TURN_H
+#define TURN_H
+
+#include "exchange.h"
+#include "reply.h"
+
+enum { CB_TURN_CHOICES = 16, CB_TURN_STOPS = 16 };
+
+struct turn;
+
+/* What the model has written in one of n answers */
+struct choice {
+    struct turn *turn;
+    int index;
+    struct reply reply;
+    struct buf all, text, thought;
+    json_t *calls;    /* {id, name, arguments} */
+    json_t *logprobs; /* of tokens that the client was not told of, or NULL */
+    struct buf *out;  /* of the current piece, in a stream */
+    const struct job *job;
+};
+
+/* How answers are told. In a stream, each function appends events; NULL: nothing to say. */
+struct dialect {
+    void (*begin)(struct turn *t, struct buf *out);
+    void (*text)(struct choice *c, const char *s, size_t n);
+    void (*thought)(struct choice *c, const char *s, size_t n);
+    void (*call)(struct choice *c, const json_t *call);
+    void (*end_choice)(struct choice *c);
+    void (*end)(struct turn *t, struct buf *out);
+    void (*error)(struct turn *t, const char *message, struct buf *out);
+    void (*idle)(struct buf *out);    /* keeps a silent stream open */
+    json_t *(*whole)(struct turn *t); /* the answer of a request that is no stream */
+    const char *call_prefix;          /* of the ids of calls */
+};
+
+struct turn {
+    struct stream stream; /* the first field: a stream is its turn */
+    struct server *s;
+    const struct dialect *d;
+    int (*gone)(void *arg);
+    void *gone_arg;
+    /* the order */
+    struct job_order order;
+    const char *stop[CB_TURN_STOPS];
+    struct logit_bias *bias;
+    int32_t *ids;
+    char *text; /* of a conversation, to be remembered; or NULL */
+    int n, in_thought;
+    json_t *tools; /* that the model was told of, or NULL */
+    int streams, include_usage;
+    json_t *request;
+    /* what comes */
+    char id[64];
+    struct job_group *group;
+    struct choice choice[CB_TURN_CHOICES];
+    int n_ended, began;
+    double told; /* when the client last got something */
+    void *state; /* of the dialect, freed with the turn */
+};
+
+/* A turn for the request, with the fields that all dialects share: sampling, limits, policy. */
+int cb_turn_new(struct exchange *x, const struct dialect *d, struct turn **out);
+void cb_turn_free(struct turn *t);
+/* Gives x its answer, whole or as a stream, and frees the turn. */
+void cb_turn_run(struct turn *t, struct exchange *x);
+
+/* Numbers of the answer: */
+int cb_turn_prompt_tokens(const struct turn *t);
+int cb_turn_cached_tokens(const struct turn *t);
+int cb_turn_made_tokens(const struct turn *t); /* of all choices */
+json_t *cb_turn_timings(const struct turn *t); /* of the first choice */
+json_t *cb_turn_memory(const struct turn *t);
+/* A token as "logprobs" tells it: {token, bytes, logprob} */
+json_t *cb_turn_token(const struct turn *t, const struct token_logprob *p);
+
+#endif
