@@ -415,10 +415,11 @@ CB_API int cb_session_truncate(cb_session *session, int n);
  * CB_EIO; CB_ENOMEM; CB_EARG: a prompt is in progress, or `path` is no regular file;
  * CB_EUNSUPPORTED: a policy of the caller's own. */
 CB_API int cb_session_save(const cb_session *session, const char *path);
-/* Opens a session from such a file. It goes on, to the bit, as the saved one would have. Large
+/* Opens a session from such a file. It goes on, to the bit, as the saved one would have, if the
+ * instruction set is the same; blocks prepacked for another one are unpacked, rounded. Large
  * areas are mapped copy-on-write: processes share them until they write. n_ctx: capacity in tokens;
  * 0 = as saved. CB_EFORMAT: damaged; CB_EUNSUPPORTED: of another model, of a newer format, or
- * prepacked for another instruction set; CB_EFULL: n_ctx is too small; CB_EIO; CB_ENOMEM. */
+ * prepacked for an unknown instruction set; CB_EFULL: n_ctx is too small; CB_EIO; CB_ENOMEM. */
 CB_API int cb_session_load(cb_model *model, const char *path, int n_ctx, cb_session **out);
 /* What the file says about itself, a JSON object -> *json, ended by NUL; the caller frees it.
  * Only the header and this text are checked. */

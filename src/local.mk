@@ -105,6 +105,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/device/device.c src/device/device.h \
+	src/device/prepacked.c src/device/prepacked.h \
 	src/device/kivi.c src/device/kivi.h \
 	src/device/sketch.c src/device/sketch.h
 

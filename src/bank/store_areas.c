@@ -164,8 +164,6 @@ int cb_store_set_counts(struct store *s, struct device *d, const int32_t *c)
     s->prepacker = NULL;
     if (c[C_PREPACKER])
         cb_store_may_prepack(s, d);
-    if (c[C_PREPACKED] && !s->prepacker)
-        return cb_fail(CB_EFORMAT, "this device has no prepacked blocks");
     s->prepacked = c[C_PREPACKED];
     s->any_order = c[C_ANY_ORDER];
     s->dropped_at = c[C_DROPPED_AT];

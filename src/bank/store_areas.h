@@ -51,8 +51,8 @@ static inline int cb_area_is_rows(uint32_t kind)
 int cb_store_n_counts(const struct store *s);
 void cb_store_counts(const struct store *s, int32_t *out);
 /* Gives an empty store these counts, and reserves the lists that they need; the areas are then
- * still to be filled. CB_EFORMAT, with cb_error(): no store of this shape and device has such
- * counts. */
+ * still to be filled. Prepacked blocks may be those of another device: see cb_store_repack().
+ * CB_EFORMAT, with cb_error(): no store of this shape has such counts. */
 int cb_store_set_counts(struct store *s, struct device *d, const int32_t *counts);
 /* The areas in use, in a fixed order -> out[cb_store_most_areas()]; returns how many. l: the
  * layer's number. */

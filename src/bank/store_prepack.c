@@ -4,7 +4,10 @@
  * token. Rows that a policy wants to read or drop are unpacked. */
 #include "store_prepack.h"
 
+#include <stdlib.h>
+
 #include "base/err.h"
+#include "device/prepacked.h"
 #include "pages.h"
 
 /* Block-quantised types store their scales in the rows, so they need no steps. */
@@ -87,6 +90,26 @@ void cb_store_unpack(struct store *s, int from, int n)
         for (int i = 0; i < 2 * s->n_kv; i++)
             unpack_block(s, i / 2, i % 2, row);
     s->prepacked = from < s->prepacked ? from : s->prepacked;
+}
+
+int cb_store_repack(struct store *s, struct device *d, int panel)
+{
+    float *x = cb_calloc((size_t)KV_PREPACK * (size_t)s->hd, sizeof *x);
+    const int n = s->prepacked;
+
+    if (!x)
+        return CB_ENOMEM;
+    for (int row = 0; row < n; row += KV_PREPACK)
+        for (int i = 0; i < 2 * s->n_kv; i++) {
+            const int h = i / 2, v = i % 2;
+            void *block = cb_store_row(s, h, v, row);
+            cb_prepacked_open(d, v ? s->type_v : s->type_k, v, s->hd, panel, block,
+                              cb_store_steps(s, h, v, row), x, block);
+        }
+    free(x);
+    s->prepacked = 0;
+    TRY(cb_device_wait(d));
+    return cb_store_prepack(s);
 }
 
 uint64_t cb_store_step_bytes(const struct store *s, int n)

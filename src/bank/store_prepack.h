@@ -14,6 +14,9 @@ int cb_store_need_steps(struct store *s, int v); /* room for steps of keys (v = 
 /* Ends prepacking from row `from` on: blocks that hold rows below n become rows again, later blocks
  * are forgotten. */
 void cb_store_unpack(struct store *s, int from, int n);
+/* A store filled with blocks in panels of so many keys, which another instruction set prepacked
+ * (device/prepacked.h): they become rows, and blocks of this device's own. */
+int cb_store_repack(struct store *s, struct device *d, int panel);
 /* The steps of `row` and of the rows behind it; NULL: there are none */
 float *cb_store_steps(const struct store *s, int kv, int v, int row);
 /* Bytes of the steps of n prepacked rows of a head */

@@ -332,11 +332,7 @@ static int write_file(struct wanted *w, const struct cb_session *s, const char *
         fits = cb_bank_make_room(w->dir->path, w->dir->most, bytes,
                                  parent ? strrchr(parent->file.path, '/') + 1 : NULL);
     if (!err && fits > 0)
-        err = cb_device_lock(s->dev);
-    if (!err && fits > 0) {
         err = cb_saved_write(s, path, &how);
-        cb_device_unlock(s->dev);
-    }
     cb_saved_close(parent);
     return err ? err : min_int(fits, 0);
 }

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "device/prepacked.h"
 #include "session_state.h"
 
 /* ---- the description ---- */
@@ -393,12 +394,40 @@ static int check_shared(const struct saved_bank *b, const struct cb_session *s)
     return cb_fail(CB_EFORMAT, "%s: damaged: it cannot continue another file", b->file.path);
 }
 
+/* Can the store read the prepacked blocks of this layout as they are? */
+static int reads(const struct store *st, const struct device *d, const char *layout)
+{
+    return !st->prepacked || (st->prepacker && !strcmp(layout, d->isa));
+}
+
+/* Blocks of another instruction set become blocks of this device, or rows. */
+static int own_blocks(const char *layout, struct cb_session *s)
+{
+    const int panel = s->bank.hd % 32 ? 0 : cb_prepacked_panel(layout);
+    int err;
+
+    TRY(cb_device_lock(s->dev));
+    err = CB_OK;
+    for (int l = 0; l < s->bank.n_layer && !err; l++) {
+        struct store *st = &s->bank.store[l];
+        if (reads(st, s->dev, layout))
+            continue;
+        err = panel && st->type_k != KV_F32 && st->type_v != KV_F32
+                  ? cb_store_repack(st, s->dev, panel)
+                  : cb_fail(CB_EFORMAT, "its prepacked blocks have no known form");
+    }
+    cb_device_unlock(s->dev);
+    return err;
+}
+
 int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
 {
+    const char *layout;
     json_int_t peak, read;
     int err;
 
-    if (json_unpack(b->about, "{s:I, s:I}", "kv_peak_bytes", &peak, "kv_read_bytes", &read))
+    if (json_unpack(b->about, "{s:s, s:I, s:I}", "layout", &layout, "kv_peak_bytes", &peak,
+                    "kv_read_bytes", &read))
         return cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
     TRY(verify(b, s));
     err = fill_counts(&b->file, s);
@@ -408,6 +437,8 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
         err = fill_areas(b, s);
     if (!err)
         err = cb_session_check_areas(s);
+    if (!err)
+        err = own_blocks(layout, s);
     s->bank.peak_bytes = (uint64_t)peak;
     s->bank.read_bytes = (uint64_t)read;
     return err ? cb_fail_in(err, b->file.path) : CB_OK;
@@ -447,7 +478,7 @@ static int check_model(const char *path, const struct settings *a, struct cb_mod
     if (strcmp(weights, a->weights))
         return cb_fail(CB_EUNSUPPORTED, "%s: saved with another model, or other rotation settings",
                        path);
-    if (*a->layout && strcmp(a->layout, m->dev->isa))
+    if (*a->layout && strcmp(a->layout, m->dev->isa) && !cb_prepacked_panel(a->layout))
         return cb_fail(CB_EUNSUPPORTED,
                        "%s: its blocks are prepacked for %s; this device computes with %s", path,
                        a->layout, m->dev->isa);

@@ -5,6 +5,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,59 @@ START_TEST(loaded_goes_on)
         cb_session_close(l);
         cb_session_close(s);
     }
+}
+END_TEST
+
+/* Saved on one instruction set, loaded on another: rounded once, so about the same logits. A block
+ * that is read in a wrong order gives others. */
+static void moves(const struct setting *r, const char *from, const char *to)
+{
+    const struct tiny t = cb_tiny_get("qwen2");
+    const struct cb_model_params a = { .n_threads = 2, .isa = from },
+                                 b = { .n_threads = 2, .isa = to };
+    cb_model *mine = m, *there = cb_toy_model_with(&t, &b);
+    cb_session *s, *l;
+    double most = 0, off = 0;
+
+    m = cb_toy_model_with(&t, &a);
+    s = filled(r, 1);
+    save(s);
+    ck_assert_msg(!cb_session_load(there, path, 0, &l), "%s: %s", r->policy, cb_error());
+    steps(s, 500, 1);
+    steps(l, 500, 1);
+    for (int i = 0; i < cb_n_vocab(m); i++) {
+        const double x = (double)cb_session_logits(s)[i], y = (double)cb_session_logits(l)[i];
+        most = fabs(x) > most ? fabs(x) : most;
+        off = fabs(x - y) > off ? fabs(x - y) : off;
+    }
+    ck_assert_msg(off < 0.02 * most, "%s, %s to %s: %g of %g", r->policy, from, to, off, most);
+    prefill(l, 550, 70);
+    steps(l, 630, N_STEP);
+    cb_session_close(l);
+    cb_session_close(s);
+    cb_model_close(m);
+    cb_model_close(there);
+    m = mine;
+}
+
+START_TEST(another_instruction_set)
+{
+    static const struct setting list[] = { { "full", "f16", "dense", 1 },
+                                           { "full", "bf16", "dense", 1 },
+                                           { "full", "q8_0", "dense", 1 },
+                                           { "full", "f32", "dense", 1 },
+                                           { "h2o:budget=140", "f16", "dense", 0 } };
+    static const char *const isa[] = { "scalar", "avx2", "avx512" };
+    const int n = !__builtin_cpu_supports("avx2")        ? 1
+                  : __builtin_cpu_supports("avx512vnni") ? 3
+                                                         : 2;
+
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (i != j)
+                moves(&list[_i], isa[i], isa[j]);
+    if (n == 1)
+        cb_skip("only one instruction set");
 }
 END_TEST
 
@@ -440,6 +494,7 @@ int main(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, loaded_goes_on, 0, cb_n_setting);
+    tcase_add_loop_test(c, another_instruction_set, 0, 5);
     tcase_add_test(c, another_capacity);
     tcase_add_test(c, an_empty_session);
     tcase_add_test(c, truncated);
