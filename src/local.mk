@@ -136,7 +136,8 @@ libcore_la_SOURCES += \
 	src/policy/paper_settings.c \
 	src/policy/policy.c src/policy/policy.h \
 	src/policy/preset.c \
-	src/policy/view.c
+	src/policy/view.c \
+	src/policy/votes.c
 
 libcore_la_SOURCES += \
 	src/attention/attend.c src/attention/attend.h \
@@ -144,7 +145,9 @@ libcore_la_SOURCES += \
 	src/attention/chooser.c src/attention/chooser.h \
 	src/attention/cross_layer.c src/attention/cross_layer.h \
 	src/attention/expected_scores.c src/attention/expected_scores.h \
+	src/attention/own_slots.c src/attention/own_slots.h \
 	src/attention/parts.c src/attention/parts.h \
+	src/attention/ranks.c src/attention/ranks.h \
 	src/attention/rolling.c src/attention/rolling.h \
 	src/attention/scores.c src/attention/scores.h \
 	src/attention/sketch_choice.c src/attention/sketch_choice.h \

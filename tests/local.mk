@@ -40,6 +40,7 @@ check_programs = \
 	tests/ops/check_kivi_opencl \
 	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
+	tests/methods/check_own_slots \
 	tests/methods/check_turns \
 	tests/methods/check_pod \
 	tests/unit/check_base \
@@ -275,6 +276,11 @@ tests_methods_check_turns_SOURCES = tests/methods/check_turns.c
 tests_methods_check_turns_CFLAGS = $(check_cflags)
 tests_methods_check_turns_LDFLAGS = $(check_ldflags)
 tests_methods_check_turns_LDADD = $(check_ldadd)
+
+tests_methods_check_own_slots_SOURCES = tests/methods/check_own_slots.c
+tests_methods_check_own_slots_CFLAGS = $(check_cflags)
+tests_methods_check_own_slots_LDFLAGS = $(check_ldflags)
+tests_methods_check_own_slots_LDADD = $(check_ldadd)
 
 tests_methods_check_omnikv_SOURCES = tests/methods/check_omnikv.c tests/vectors/selection.h
 tests_methods_check_omnikv_CFLAGS = $(check_cflags)

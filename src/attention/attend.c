@@ -15,7 +15,9 @@
 #include "base/ints.h"
 #include "chooser.h"
 #include "cross_layer.h"
+#include "own_slots.h"
 #include "parts.h"
+#include "ranks.h"
 #include "rolling.h"
 #include "scores.h"
 #include "sketch_choice.h"
@@ -29,7 +31,7 @@ static int reads_all(const struct attention *a, int l)
     if (cb_policy_index(a->policy, l) < 0)
         return 1;
     return !a->cross_layer && !cb_sparse_prefill_is(a) && a->plan[l].reads < 0 &&
-           !cb_sketch_choice_is(a, l);
+           !cb_sketch_choice_is(a, l) && !cb_own_slots_is(a, l);
 }
 
 static int scores_steps(const struct attention *a, int l)
@@ -85,6 +87,8 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_sparse_prefill_open(a, prefill));
     TRY(cb_parts_open(a));
     TRY(cb_rolling_open(a));
+    TRY(cb_ranks_open(a));
+    TRY(cb_own_slots_open(a));
     TRY(cb_scores_open(a));
     TRY(cb_chooser_open(a));
     TRY(cb_sketch_choice_open(a));
@@ -104,6 +108,8 @@ void cb_attention_close(struct attention *a)
     cb_sparse_prefill_close(a);
     cb_parts_close(a);
     cb_rolling_close(a);
+    cb_ranks_close(a);
+    cb_own_slots_close(a);
     cb_scores_close(a);
     cb_chooser_close(a);
     cb_sketch_choice_close(a);
@@ -115,8 +121,9 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 {
     return a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
            cb_sparse_prefill_bytes(a) + cb_parts_bytes(a) + cb_rolling_bytes(a) +
-           cb_scores_bytes(a, n_most) + cb_chooser_bytes(a, n_most) +
-           cb_sketch_choice_bytes(a, n_most) + cb_cross_layer_bytes(a, n_feed, n_most) +
+           cb_ranks_bytes(a, n_most) + cb_own_slots_bytes(a, n_most) + cb_scores_bytes(a, n_most) +
+           cb_chooser_bytes(a, n_most) + cb_sketch_choice_bytes(a, n_most) +
+           cb_cross_layer_bytes(a, n_feed, n_most) +
            (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
@@ -261,7 +268,8 @@ static int append(struct attention *a, const struct chunk *c)
     struct store *st = &a->bank->store[c->l];
 
     TRY(forget_unseen(a, c->l, 0));
-    if (!a->bank->decoding || a->plan[c->l].reads >= 0 || cb_cross_layer_is(a, c->l))
+    if (!a->bank->decoding || a->plan[c->l].reads >= 0 || cb_cross_layer_is(a, c->l) ||
+        cb_own_slots_is(a, c->l))
         cb_store_sort(st);
     TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
     cb_rolling_prepare(a, c->l, c->n);
@@ -327,6 +335,8 @@ static int make_parts(struct attention *a, const struct chunk *c, float *logit)
         return cb_cross_layer_parts(a, c);
     made = cb_sparse_prefill_parts(a, c);
     made = made ? made : cb_rolling_parts(a, c);
+    made = made ? made : cb_ranks_parts(a, c);
+    made = made ? made : cb_own_slots_parts(a, c);
     made = made ? made : cb_sketch_choice_parts(a, c);
     made = made || as < 0 ? made : chosen_part(a, c, as);
     return made ? min_int(made, 0) : whole_part(a, c, logit);
@@ -340,7 +350,7 @@ static void step_scores(struct attention *a, const struct chunk *c, const float 
     const struct store *st = &a->bank->store[c->l];
 
     a->has_scores = cb_scores_step(a, c, lse, left, &a->scores);
-    for (int h = 0; !left && h < st->n_kv; h++) /* scoring read the keys again */
+    for (int h = 0; !left && !cb_ranks_is(a, c->l) && h < st->n_kv; h++) /* keys, read again */
         a->bank->read_bytes += cb_store_bytes_of(st, h, st->n[h]) / 2;
 }
 

@@ -9,9 +9,9 @@
 #include "base/err.h"
 
 struct parts {
-    int n, cap;
+    int n, cap, n_run;
     struct part *part;  /* [cap] */
-    struct kv_run *run; /* [cap][n_kv] */
+    struct kv_run *run; /* [cap][n_run] */
     float *lse;         /* [chunk][n_head] */
     float *out2,
         *lse2;  /* [chunk][n_head * hd], [chunk][n_head] of a part that joins; NULL: none does */
@@ -24,7 +24,8 @@ struct parts {
 static int any_joins(const struct attention *a)
 {
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].rolling || a->plan[l].prompt_sink || a->plan[l].cross.from)
+        if (a->plan[l].rolling || a->plan[l].prompt_sink || a->plan[l].cross.from ||
+            a->plan[l].own_slots)
             return 1;
     return 0;
 }
@@ -36,6 +37,9 @@ int cb_parts_open(struct attention *a)
 
     if (!x || !(x->lse = cb_alloc_aligned(n, sizeof *x->lse)))
         return CB_ENOMEM;
+    x->n_run = a->bank->n_kv;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        x->n_run = a->plan[l].own_slots ? a->model->hp.n_head : x->n_run;
     if (!any_joins(a))
         return CB_OK;
     x->out2 = cb_alloc_aligned((size_t)a->chunk * cb_attention_row(a), sizeof *x->out2);
@@ -75,7 +79,7 @@ void cb_parts_clear(struct attention *a)
 int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run)
 {
     struct parts *x = a->parts;
-    const size_t n_kv = (size_t)a->bank->n_kv;
+    const size_t n_run = (size_t)x->n_run;
 
     if (x->n == x->cap) {
         const size_t cap = x->cap ? 2 * (size_t)x->cap : 4;
@@ -84,14 +88,14 @@ int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run)
         if (!part)
             return CB_ENOMEM;
         x->part = part;
-        if (!(runs = cb_realloc(x->run, cap * n_kv, sizeof *runs)))
+        if (!(runs = cb_realloc(x->run, cap * n_run, sizeof *runs)))
             return CB_ENOMEM;
         x->run = runs;
         x->cap = (int)cap;
     }
     x->part[x->n] = *p;
     *run = cb_parts_runs(a, x->n);
-    memset(*run, 0, n_kv * sizeof **run);
+    memset(*run, 0, n_run * sizeof **run);
     x->n++;
     return CB_OK;
 }
@@ -118,7 +122,7 @@ const struct part *cb_parts_at(const struct attention *a, int i)
 
 struct kv_run *cb_parts_runs(const struct attention *a, int i)
 {
-    return a->parts->run + (size_t)i * (size_t)a->bank->n_kv;
+    return a->parts->run + (size_t)i * (size_t)a->parts->n_run;
 }
 
 /* ---- attending ---- */
@@ -145,6 +149,7 @@ struct attn cb_parts_attn_of(const struct attention *a, int l, int i)
     const struct part *p = cb_parts_at(a, i);
     struct attn at = cb_parts_attn(a, l);
 
+    at.n_kv = p->by_head ? at.n_head : at.n_kv;
     at.n_tok = p->n;
     at.q = p->q;
     at.q_stride = p->q_stride;

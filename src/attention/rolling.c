@@ -91,14 +91,13 @@ void cb_rolling_prepare(struct attention *a, int l, int n)
     const int windowed = !a->bank->decoding && a->plan[l].prompt_window;
     int first;
 
-    if (windowed ||
-        (a->plan[l].rolling && gap(st, &first) && !reads_rows_as_they_lie(st, n, first)))
+    if (windowed || (a->plan[l].rolling == ROLL_RUNS && gap(st, &first) &&
+                     !reads_rows_as_they_lie(st, n, first)))
         cb_store_unpack(st, 0, st->prepacked);
 }
 
-/* The chunk's queries from `from` on, the first turned back by `shift` positions and each later one
- * by `more` more */
-static const float *turn(struct attention *a, const struct chunk *c, int from, int shift, int more)
+const float *cb_rolling_turn(struct attention *a, const struct chunk *c, int from, int shift,
+                             int more)
 {
     const struct hparams *hp = &a->model->hp;
     const int table = a->model->layer[c->l].rope;
@@ -187,7 +186,7 @@ static int windowed_parts(struct attention *a, const struct chunk *c)
     if (!plan->rolling)
         TRY(add_front(a, c, near, q, c->stride, sink));
     else
-        TRY(add_front(a, c, near, turn(a, c, near, c->pos0 + near - rank, 1),
+        TRY(add_front(a, c, near, cb_rolling_turn(a, c, near, c->pos0 + near - rank, 1),
                       (int)cb_attention_row(a), sink));
     return 1;
 }
@@ -198,7 +197,7 @@ int cb_rolling_parts(struct attention *a, const struct chunk *c)
     struct part last = cb_parts_of(a, c);
     struct kv_run *run;
     int first = 0;
-    const int shift = a->plan[c->l].rolling ? gap(st, &first) : 0;
+    const int shift = a->plan[c->l].rolling == ROLL_RUNS ? gap(st, &first) : 0;
     const int whole = shift && reads_rows_as_they_lie(st, c->n, first);
 
     if (!a->bank->decoding && a->plan[c->l].prompt_window)
@@ -211,6 +210,6 @@ int cb_rolling_parts(struct attention *a, const struct chunk *c)
     TRY(cb_parts_add(a, &last, &run));
     for (int h = 0; h < st->n_kv; h++)
         run[h] = cb_store_run(st, h, last.after, st->n[h]);
-    TRY(add_front(a, c, 0, turn(a, c, 0, shift, 0), (int)cb_attention_row(a), first));
+    TRY(add_front(a, c, 0, cb_rolling_turn(a, c, 0, shift, 0), (int)cb_attention_row(a), first));
     return 1;
 }

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "expected_scores.h"
+#include "own_slots.h"
 #include "parts.h"
 #include "sparse_prefill.h"
 
@@ -21,7 +22,7 @@ struct scoring {
     float *score;       /* [n_head][n_ctx] */
     float *rows, *pool; /* [n_row][n_ctx] */
     float *out;         /* [window][n_head * hd] for sparse prefill, else NULL */
-    struct kv_run *run; /* [n_kv] */
+    struct kv_run *run; /* [n_head] */
 };
 
 int cb_scores_wanted(const struct attention *a, int l, int prompt)
@@ -63,7 +64,7 @@ int cb_scores_open(struct attention *a)
     TRY(alloc(&m->pool, nh * ctx));
     if (cb_sparse_prefill_is(a))
         TRY(alloc(&m->out, (size_t)window * cb_attention_row(a)));
-    m->run = cb_calloc((size_t)a->bank->n_kv, sizeof *m->run);
+    m->run = cb_calloc(nh, sizeof *m->run);
     return m->run ? cb_expected_open(a) : CB_ENOMEM;
 }
 
@@ -378,6 +379,8 @@ void cb_scores_prompt(struct attention *a, int l, struct scores *out)
         add_scores(a, &at, m->score);
         if (w->band)
             add_sinks(a, l, at);
+        if (cb_own_slots_is(a, l))
+            cb_own_slots_mask(a, l, m->score);
     }
     finish(a, l, w->window ? m->n_q : a->bank->n_feed, 1, out);
 }
@@ -436,7 +439,11 @@ int cb_scores_step(struct attention *a, const struct chunk *c, const float *lse,
             return step_left(a, c->l, &at, out);
     }
     clear_scores(a, cb_store_max_len(&a->bank->store[c->l]));
-    add_scores(a, &at, a->scoring->score);
+    if (a->plan[c->l].rolling) /* at the positions that were read */
+        for (int i = 0; i < cb_parts_n(a); i++)
+            add_part(a, c, a, i, lse);
+    else
+        add_scores(a, &at, a->scoring->score);
     finish(a, c->l, 1, 0, out);
     return 1;
 }

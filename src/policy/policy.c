@@ -454,12 +454,12 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
         const struct choice_plan *c = &y->choice;
         const struct cross_layer_plan *z = &y->cross;
         const struct sketch_plan *k = &y->sketch;
-        const double own[] = { y->reads,        y->rolling, y->window, y->late,  s->when,
-                               s->window,       s->heads,   s->sums,   s->pool,  s->pool_kind,
-                               s->sink,         s->band,    c->k,      c->share, c->window,
-                               c->decay,        c->logits,  c->tail,   z->sink,  z->recent,
-                               z->recent_after, z->skip,    k->bits,   k->k,     k->share,
-                               k->miss,         k->sink,    k->recent };
+        const double own[] = { y->reads,     y->rolling,      y->own_slots, y->window, y->late,
+                               s->when,      s->window,       s->heads,     s->sums,   s->pool,
+                               s->pool_kind, s->sink,         s->band,      c->k,      c->share,
+                               c->window,    c->decay,        c->logits,    c->tail,   z->sink,
+                               z->recent,    z->recent_after, z->skip,      k->bits,   k->k,
+                               k->share,     k->miss,         k->sink,      k->recent };
         mix(&x, own, sizeof own / sizeof *own);
         if (s->future)
             mix(&x, (const double[]){ s->future, s->eps }, 2);

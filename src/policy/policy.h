@@ -91,15 +91,23 @@ struct sketch_plan {
     int sink, recent; /* slots that are read in any case, as are the newest ones without a sketch */
 };
 
+/* Slots are read at positions as if they were adjacent. */
+enum roll {
+    ROLL_NOT,
+    ROLL_RUNS, /* they are a run of first tokens and a run of last ones */
+    ROLL_RANKS /* any; all KV heads hold the same number */
+};
+
 struct layer_plan {
     struct score_plan score;
     struct choice_plan choice;
     struct cross_layer_plan cross;
     struct sketch_plan sketch;
-    int reads;   /* the layer whose choice decoded tokens read; -1: they read everything */
-    int rolling; /* 1: slots are a run of first tokens and a run of last tokens, read at positions
-                    as if they were adjacent */
-    int window;  /* > 0: a query sees the last `window` tokens only, in the prompt as well */
+    int reads; /* the layer whose choice decoded tokens read; -1: they read everything */
+    enum roll rolling;
+    int own_slots; /* 1: a query head does not read the slots whose column of it is not 0. A KV
+                      head's query heads have the first columns, in order */
+    int window;    /* > 0: a query sees the last `window` tokens only, in the prompt as well */
     /* prompt_window > 0: a query of a prompt sees the first prompt_sink tokens and the last
      * prompt_window, itself included. With rolling, distances to the first tokens are at most those
      * of prompt_sink + prompt_window adjacent tokens */
@@ -278,16 +286,26 @@ int cb_keep_slots(double budget, int n_prompt, int n_gen, int grow);
 /* cb_keep_top() over a KV head's n slots; a single slot to drop is found without sorting */
 int cb_evict_keep_top(struct eviction *e, int kv, const float *s, const float *raw, int n, int k,
                       int sink, int recent);
-/* the same for every KV head, by the scores of an observation window, which is kept. With floor
- * below 1 only that share of what a head chooses is its own: the KV heads of the layer compete for
- * the rest, and hold different numbers of slots. */
-int cb_evict_keep_votes(struct eviction *e, const struct scores *s, int k, int sink, int window,
-                        double floor);
 /* of the last `tail` slots of each KV head, the oldest go until `limit` are left */
 int cb_evict_drop_tail(struct eviction *e, int tail, int limit);
 /* tokens generated since the last prompt, as long as at most `limit` are kept and one goes at a
  * time: how many of them a KV head holds now */
 int cb_view_tail(const struct policy *p, int limit);
+
+/* ---- votes.c: shared by methods in which the last queries of a prompt vote (SnapKV, PyramidKV)
+ * ---- */
+
+/* How the votes of a KV head's query heads combine. EACH: not at all. Each query head keeps slots
+ * of its own, the KV head those that any of them keeps. */
+enum { VOTE_MEAN, VOTE_MAX, VOTE_EACH };
+struct layer_plan cb_votes_plan(struct policy *p, int group, int window, int pool, int max);
+/* For every KV head: k slots, the window among them, which is kept. With floor below 1 only that
+ * share of what a head chooses is its own: the KV heads of the layer compete for the rest, and hold
+ * different numbers of slots. */
+int cb_evict_keep_votes(struct policy *p, int l, struct eviction *e, const struct scores *s, int k,
+                        int sink, int window, double floor);
+/* The most of n slots that this leaves a KV head */
+int cb_keep_votes_most(const struct policy *p, int n, int k, int sink, int window);
 
 /* ---- budget.c: a budget split over n layers ---- */
 

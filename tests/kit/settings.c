@@ -17,6 +17,8 @@ const struct setting cb_setting[] = {
     { "h2o:budget=64,drop=chunk,chunk=32", "f16", "dense", 0 },
     { "h2o:budget=64,drop=first-decode", "f16", "dense", 0 },
     { "h2o:budget=64", "kivi2:32", "dense", 0 },
+    { "h2o:budget=64,positions=rolled", "f16", "dense", 0 },
+    { "snapkv:budget=64,window=16,group=each", "f16", "dense", 0 },
     { "snapkv:budget=64,window=16", "f16", "dense", -1 },
     { "snapkv:budget=64,window=16,floor=0.2", "f16", "dense", -1 },
     { "snapkv:budget=64,window=16,floor=0", "kivi2:32", "dense", -1 },

@@ -46,13 +46,12 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     struct st *st = state;
     int keep;
 
-    (void)l;
     if (!cb_evict_at_prompt(e))
         return 0;
     keep = cb_policy_budget(p, p->val[BUDGET].num, 1, &st->share);
     if (keep < 0)
         return keep;
-    return cb_evict_keep_votes(e, s, keep, (int)p->val[SINK].num, 0, p->val[FLOOR].num);
+    return cb_evict_keep_votes(p, l, e, s, keep, (int)p->val[SINK].num, 0, p->val[FLOOR].num);
 }
 
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)

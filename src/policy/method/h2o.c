@@ -6,9 +6,10 @@
 
 #include "policy/policy.h"
 
-enum { BUDGET, RECENT, GROUP, DROP, CHUNK, DECODE };
+enum { BUDGET, RECENT, GROUP, DROP, CHUNK, POSITIONS, DECODE };
 enum { GROUP_MAX, GROUP_MEAN };
 enum { AT_PROMPT_END, AT_FIRST_STEP, IN_CHUNKS };
+enum { KEPT, ROLLED };
 enum { BOUNDED, GROW };
 
 static const struct method_opt opts[] = {
@@ -24,6 +25,10 @@ static const struct method_opt opts[] = {
                OPT_CHOICE, AT_PROMPT_END, 0, 0, "prompt-end first-decode chunk" },
     [CHUNK] = { "chunk", "tokens", "drop=chunk: after every so many tokens of the prompt", OPT_INT,
                 4096, 1, 1 << 20, NULL },
+    [POSITIONS] = { "positions", NULL,
+                    "kept: the true distances; rolled: those inside the cache, as in the published "
+                    "code for streams",
+                    OPT_CHOICE, KEPT, 0, 0, "kept rolled" },
     [DECODE] = { "decode", NULL, "bounded: one token goes at each step; grow: none does",
                  OPT_CHOICE, BOUNDED, 0, 0, "bounded grow" },
     { .name = NULL },
@@ -52,6 +57,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
             (struct score_plan){ .when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS,
                                  .heads = EACH_HEAD,
                                  .sums = 1 };
+        row[l].rolling = p->val[POSITIONS].num == ROLLED ? ROLL_RANKS : ROLL_NOT;
         row[l].drop_every = p->val[DROP].num == IN_CHUNKS ? (int)p->val[CHUNK].num : 0;
     }
     return 0;

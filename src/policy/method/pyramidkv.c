@@ -44,8 +44,10 @@ static const struct method_opt opts[] = {
     [KERNEL] = { "kernel", "tokens", "width of the pooling, odd; 1 = none", OPT_INT, 7, 1, 255,
                  NULL },
     [POOL] = { "pool", NULL, "how votes are pooled", OPT_CHOICE, 1, 0, 0, "mean max" },
-    [GROUP] = { "group", NULL, "how the query heads of a KV head combine, before pooling",
-                OPT_CHOICE, 0, 0, 0, "mean max" },
+    [GROUP] = { "group", NULL,
+                "how the query heads of a KV head combine, before pooling; each: they do not, and "
+                "each reads the tokens that it chose, as in the published code",
+                OPT_CHOICE, 0, 0, 0, "mean max each" },
     [SINK] = { "sink", "tokens", "first tokens kept whatever their votes", OPT_INT, 0, 0, 1e9,
                NULL },
     [FLOOR] = { "floor", NULL,
@@ -111,14 +113,11 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
                                 p->val[BUDGET].num, least);
     if (p->val[SHAPE].num > LINEAR && p->val[BUDGETS].num > EXACT)
         return cb_policy_refuse(p, "budgets: those programs know shape=linear alone");
+    if (p->val[GROUP].num == VOTE_EACH && (p->val[DECODE].num == BOUNDED || p->val[FLOOR].num < 1))
+        return cb_policy_refuse(p, "group=each: needs decode=grow and floor=1");
     for (int l = 0; l < sh->n_layer; l++)
-        row[l].score =
-            (struct score_plan){ .when = WHEN_PROMPT,
-                                 .window = (int)p->val[WINDOW].num,
-                                 .heads =
-                                     p->val[GROUP].num > 0 ? PER_KV_HEAD_MAX : PER_KV_HEAD_MEAN,
-                                 .pool = (int)p->val[KERNEL].num,
-                                 .pool_kind = p->val[POOL].num > 0 ? POOL_MAX : POOL_MEAN };
+        row[l] = cb_votes_plan(p, (int)p->val[GROUP].num, (int)p->val[WINDOW].num,
+                               (int)p->val[KERNEL].num, (int)p->val[POOL].num);
     err = p->val[SHAPE].num >= ENTROPY ? measured(p) : 0;
     if (err)
         return err;
@@ -229,7 +228,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
         return cb_evict_drop_tail(e, cb_view_tail(p, tail), tail);
     n = cb_evict_mean_len(e);
     ints(p, FIRST)[l] = n < keep ? n : keep;
-    return cb_evict_keep_votes(e, s, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num,
+    return cb_evict_keep_votes(p, l, e, s, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num,
                                p->val[FLOOR].num);
 }
 
@@ -240,7 +239,8 @@ static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
 
     budgets(p, n_prompt, budget, ints(p, SCRATCH));
     keep = kept(p, budget, ints(p, SCRATCH)[l]);
-    n = (keep < n_prompt ? keep : n_prompt) + n_gen;
+    n = cb_keep_votes_most(p, n_prompt, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num) +
+        n_gen;
     return p->val[DECODE].num == BOUNDED && n > keep + tail ? keep + tail : n;
 }
 

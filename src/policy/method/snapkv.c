@@ -21,8 +21,10 @@ static const struct method_opt opts[] = {
               "of equal pooled votes: the more before pooling, then the lower position; or "
               "the lower position at once",
               OPT_CHOICE, BY_RAW, 0, 0, "raw index" },
-    [GROUP] = { "group", NULL, "how the query heads of a KV head combine, before pooling",
-                OPT_CHOICE, 0, 0, 0, "mean max" },
+    [GROUP] = { "group", NULL,
+                "how the query heads of a KV head combine, before pooling; each: they do not, and "
+                "each reads the tokens that it chose, as in the published code",
+                OPT_CHOICE, 0, 0, 0, "mean max each" },
     [SINK] = { "sink", "tokens", "first tokens kept whatever their votes", OPT_INT, 0, 0, 1e9,
                NULL },
     [FLOOR] = { "floor", NULL,
@@ -51,14 +53,11 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     if (p->val[BUDGET].num >= 1 && p->val[BUDGET].num <= least)
         return cb_policy_refuse(p, "budget=%g: must be more than window + sink = %g",
                                 p->val[BUDGET].num, least);
+    if (p->val[GROUP].num == VOTE_EACH && (p->val[DECODE].num == BOUNDED || p->val[FLOOR].num < 1))
+        return cb_policy_refuse(p, "group=each: needs decode=grow and floor=1");
     for (int l = 0; l < sh->n_layer; l++)
-        row[l].score =
-            (struct score_plan){ .when = WHEN_PROMPT,
-                                 .window = (int)p->val[WINDOW].num,
-                                 .heads =
-                                     p->val[GROUP].num > 0 ? PER_KV_HEAD_MAX : PER_KV_HEAD_MEAN,
-                                 .pool = (int)p->val[KERNEL].num,
-                                 .pool_kind = p->val[POOL].num > 0 ? POOL_MAX : POOL_MEAN };
+        row[l] = cb_votes_plan(p, (int)p->val[GROUP].num, (int)p->val[WINDOW].num,
+                               (int)p->val[KERNEL].num, (int)p->val[POOL].num);
     return 0;
 }
 
@@ -69,7 +68,6 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     struct scores by;
     int keep, n, tail;
 
-    (void)l;
     if (!prompt && p->val[DECODE].num == GROW)
         return 0;
     keep = cb_policy_budget(p, p->val[BUDGET].num, prompt, &st->share);
@@ -83,14 +81,16 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     by = *s;
     if (p->val[TIE].num == BY_INDEX)
         by.raw = by.s;
-    return cb_evict_keep_votes(e, &by, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num,
+    return cb_evict_keep_votes(p, l, e, &by, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num,
                                p->val[FLOOR].num);
 }
 
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const int keep = cb_keep_budget(p->val[BUDGET].num, n_prompt), tail = (int)p->val[TAIL].num;
-    const int n = (keep < n_prompt ? keep : n_prompt) + n_gen;
+    const int n =
+        cb_keep_votes_most(p, n_prompt, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num) +
+        n_gen;
 
     (void)l;
     return p->val[DECODE].num == BOUNDED && n > keep + tail ? keep + tail : n;

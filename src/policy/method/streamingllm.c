@@ -66,7 +66,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     const int err = check(p);
 
     for (int l = 0; l < sh->n_layer && !err; l++) {
-        row[l].rolling = p->val[POSITIONS].num == ROLLED;
+        row[l].rolling = p->val[POSITIONS].num == ROLLED ? ROLL_RUNS : ROLL_NOT;
         if (!windowed)
             continue;
         /* a generated token sees the recent ones and itself, before the oldest goes */
