@@ -285,7 +285,9 @@ struct cb_session_params {
     int n_ctx; /* capacity in tokens; 0 = the context length that the model was trained with */
     int chunk; /* tokens multiplied with a weight matrix at once in prefill; 0 = 512 */
     const char *type_k;  /* type of keys: a name from cb_kv_type_at(), NULL = "f16"; kivi types may
-                            end in :TOKENS, the newest tokens that stay f16 (128) */
+                            end in :NEWEST:GROUP:FIRST, the newest tokens that stay f16 (128), the
+                            numbers that share a step (32, or 64 or 128), and the first tokens that
+                            stay f16 as well (0) */
     const char *type_v;  /* type of values */
     const char *policy;  /* NAME[:key=value,...], NAME from cb_policy_at(); NULL = "full" */
     const char *prefill; /* the same, NAME from cb_prefill_at(); NULL = "dense" */

@@ -19,7 +19,7 @@ struct cl_rows {
 struct cl_run {
     struct cl_rows rows[4];
     uint64_t idx, map_k, map_v, logit;
-    int32_t n, given, first, n_k, n_v, bits_k, bits_v, pad;
+    int32_t n, given, first, n_k, n_v, bits_k, bits_v, lo_k, lo_v, group_k, group_v, pad;
 };
 
 enum { KEYS, VALUES, KIVI_KEYS, KIVI_VALUES, N_KIND };
@@ -63,21 +63,18 @@ static void need(struct cl_kind *plain, struct cl_kind *quant, const struct kv_r
                  int from)
 {
     const struct kv_kivi *q = run->kivi;
-    const int n_quant = q ? v ? q->n_v : q->n_k : 0;
-    const int32_t *map = q ? v ? q->row_v : q->row_k : NULL;
-
-    if (!run->idx && !n_quant) {
+    if (!run->idx && !(q && (v ? q->n_v : q->n_k))) {
         plain->lo = from + run->first;
         plain->hi = run->n + run->first;
         return;
     }
     for (int j = from; j < run->n; j++) {
         const int slot = (run->idx ? run->idx[j] : j) + run->first;
-        const int row = slot < n_quant && map ? map[slot] : slot;
-        if (slot < n_quant)
-            widen(quant, v ? row : row / KIVI_GROUP);
+        const int row = q ? cb_kivi_row_of(q, v, slot) : -1;
+        if (row >= 0)
+            widen(quant, v ? row : row / cb_kivi_group(q, 0));
         else
-            widen(plain, row);
+            widen(plain, slot);
     }
 }
 
@@ -92,9 +89,10 @@ static void needs(struct cl_kind k[N_KIND], const struct attn *a, const struct k
     k[VALUES].bytes = cb_kv_row_bytes(a->type_v, a->hd);
     if (q) {
         k[KIVI_KEYS].rows = q->k;
-        k[KIVI_KEYS].bytes = (size_t)a->hd * cb_kivi_block_bytes(q->bits_k);
+        k[KIVI_KEYS].bytes = (size_t)a->hd * cb_kivi_group_bytes(q->bits_k, cb_kivi_group(q, 0));
         k[KIVI_VALUES].rows = q->v;
-        k[KIVI_VALUES].bytes = (size_t)(a->hd / KIVI_GROUP) * cb_kivi_block_bytes(q->bits_v);
+        k[KIVI_VALUES].bytes = (size_t)(a->hd / cb_kivi_group(q, 1)) *
+                               cb_kivi_group_bytes(q->bits_v, cb_kivi_group(q, 1));
     }
     if (!run->given)
         need(&k[KEYS], &k[KIVI_KEYS], run, 0, from);
@@ -162,6 +160,10 @@ static void describe(struct cl *c, struct cl_run *on, const struct kv_run *run, 
     on->n_v = q->bits_v ? q->n_v : 0;
     on->bits_k = q->bits_k;
     on->bits_v = q->bits_v;
+    on->lo_k = q->lo_k;
+    on->lo_v = q->lo_v;
+    on->group_k = cb_kivi_group(q, 0);
+    on->group_v = cb_kivi_group(q, 1);
     on->map_k = (uintptr_t)cb_cl_in(c, q->row_k, (size_t)q->n_k * sizeof *q->row_k);
     on->map_v = (uintptr_t)cb_cl_in(c, q->row_v, (size_t)q->n_v * sizeof *q->row_v);
 }
@@ -264,13 +266,12 @@ static int has_entry(const struct cl_runs *r, int h, int j)
     const int slot = j + run->first;
 
     for (int v = 0; v < 2; v++) {
-        const int quant = q && (v ? q->bits_v : q->bits_k) && slot < (v ? q->n_v : q->n_k);
-        const int32_t *map = quant ? v ? q->row_v : q->row_k : NULL;
-        const int row = map ? map[slot] : slot;
+        const int row = q && (v ? q->bits_v : q->bits_k) ? cb_kivi_row_of(q, v, slot) : -1;
         if (!v && run->given)
             continue;
-        if (quant ? !has_row(kind_of(r, h, v ? KIVI_VALUES : KIVI_KEYS), v ? row : row / KIVI_GROUP)
-                  : !has_row(kind_of(r, h, v), row))
+        if (row < 0 ? !has_row(kind_of(r, h, v), slot)
+                    : !has_row(kind_of(r, h, v ? KIVI_VALUES : KIVI_KEYS),
+                               v ? row : row / cb_kivi_group(q, 0)))
             return 0;
     }
     return 1;

@@ -41,10 +41,10 @@ static const struct kv_run *run_of(const struct attn *a, int h)
 static void entry(const struct attn *a, const struct kv_run *run, int v, int j, float *y)
 {
     const int64_t slot = (run->idx ? run->idx[j] : j) + run->first;
-    const struct kv_kivi *q = run->kivi;
+    const int row = run->kivi ? cb_kivi_row_of(run->kivi, v, (int)slot) : -1;
 
-    if (q && slot < (v ? q->n_v : q->n_k))
-        cb_kivi_row(q, v, (int)slot, a->hd, y);
+    if (row >= 0)
+        cb_kivi_get(run->kivi, v, row, a->hd, y);
     else
         cb_ref_kv_row(v ? a->type_v : a->type_k, v ? run->v : run->k, slot, a->hd, y);
 }

@@ -238,6 +238,8 @@ static struct kv_run far_run(const struct attention *a, int l, int kv, struct sp
     }
     *mix = lead->kivi->head[kv];
     mix->bits_v = st->kivi->head[kv].bits_v;
+    mix->group_v = st->kivi->head[kv].group_v;
+    mix->lo_v = st->kivi->head[kv].lo_v;
     mix->n_v = st->kivi->head[kv].n_v;
     mix->v = st->kivi->head[kv].v;
     mix->row_v = st->kivi->head[kv].row_v;

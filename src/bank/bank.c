@@ -8,35 +8,52 @@
 #include "base/err.h"
 #include "device/kivi.h"
 
-/* "kivi4" or "kivi2:64": all but the newest rows are quantised, and those are f16. Returns 1 for
- * such a name. */
-static int kivi_form(const struct bank *b, const char *what, const char *name,
-                     struct kivi_form *out)
+/* ":64:128:32" -> at most n numbers; returns how many, or -1 */
+static int numbers_of(const char *at, long *x, int n)
 {
     char *end;
-    long r;
+    int i = 0;
+
+    for (; *at; at = end, i++) {
+        if (*at != ':' || i == n || at[1] < '0' || at[1] > '9')
+            return -1;
+        x[i] = strtol(at + 1, &end, 10);
+    }
+    return i;
+}
+
+/* "kivi4", "kivi2:64", "kivi2:128:64:32": all but the newest rows are quantised, and the first ones
+ * if there is a fourth number; these are f16. Returns 1 for such a name. v: 1 = of values, which
+ * are grouped by channels. */
+static int kivi_form(const struct bank *b, const char *what, const char *name, int v,
+                     struct kivi_form *out)
+{
+    long x[] = { KIVI_MAX_GROUP, KIVI_GROUP, 0 };
 
     if (!name || strncmp(name, "kivi", 4) || (name[4] != '2' && name[4] != '4'))
         return 0;
-    out->bits = name[4] - '0';
-    r = name[5] == ':' ? strtol(name + 6, &end, 10) : 128;
-    if (name[5] && (name[5] != ':' || end == name + 6 || *end))
+    if (numbers_of(name + 5, x, 3) < 0)
         return cb_fail(CB_EARG, "%s %s: unknown type", what, name);
-    if (r < KIVI_GROUP || r > 65536 || r % KIVI_GROUP)
-        return cb_fail(CB_EARG, "%s %s: must keep a multiple of %d tokens, at least %d", what, name,
-                       KIVI_GROUP, KIVI_GROUP);
-    if (b->hd % KIVI_GROUP || b->hd > CB_KIVI_MAX_HD)
+    if (x[1] != 32 && x[1] != 64 && x[1] != KIVI_MAX_GROUP)
+        return cb_fail(CB_EARG, "%s %s: must have groups of 32, 64 or 128", what, name);
+    if (x[0] < x[1] || x[0] > 65536 || x[0] % x[1])
+        return cb_fail(CB_EARG, "%s %s: must keep a multiple of %ld tokens, at least %ld", what,
+                       name, x[1], x[1]);
+    if (x[2] > 65536 || x[2] % KIVI_GROUP)
+        return cb_fail(CB_EARG, "%s %s: must keep a multiple of %d first tokens", what, name,
+                       KIVI_GROUP);
+    if (b->hd % (v ? x[1] : KIVI_GROUP) || b->hd > CB_KIVI_MAX_HD)
         return cb_fail(
-            CB_EARG, "%s %s: needs a head_dim that is a multiple of %d up to %d; the model has %d",
-            what, name, KIVI_GROUP, CB_KIVI_MAX_HD, b->hd);
-    out->residual = (int)r;
+            CB_EARG, "%s %s: needs a head_dim that is a multiple of %ld up to %d; the model has %d",
+            what, name, v ? x[1] : KIVI_GROUP, CB_KIVI_MAX_HD, b->hd);
+    *out = (struct kivi_form){ name[4] - '0', (int)x[0], (int)x[1], (int)x[2] };
     return 1;
 }
 
-static int kv_type(const struct bank *b, const char *what, const char *name, enum kv_type *out,
-                   struct kivi_form *kivi)
+static int kv_type(const struct bank *b, const char *what, const char *name, int v,
+                   enum kv_type *out, struct kivi_form *kivi)
 {
-    const int q = kivi_form(b, what, name, kivi);
+    const int q = kivi_form(b, what, name, v, kivi);
     const int t = name && !q ? cb_kv_type_find(name) : KV_F16;
 
     TRY(q);
@@ -52,8 +69,8 @@ static int kv_type(const struct bank *b, const char *what, const char *name, enu
 
 int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col)
 {
-    TRY(kv_type(b, "type of keys", type_k, &b->type_k, &b->kivi_k));
-    TRY(kv_type(b, "type of values", type_v, &b->type_v, &b->kivi_v));
+    TRY(kv_type(b, "type of keys", type_k, 0, &b->type_k, &b->kivi_k));
+    TRY(kv_type(b, "type of values", type_v, 1, &b->type_v, &b->kivi_v));
     if (cb_bank_has_kivi(b) && (b->type_k != KV_F16 || b->type_v != KV_F16))
         return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
     b->store = cb_calloc((size_t)b->n_layer, sizeof *b->store);

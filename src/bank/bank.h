@@ -26,9 +26,10 @@ struct bank {
     uint64_t read_bytes;             /* bytes that the current decoded token reads */
 };
 
-/* Stored types of keys and values by name, such as "f16", "q8_0", "kivi4" or "kivi2:64" (KIVI with
- * a residual of 64 tokens); NULL = "f16". n_layer, n_kv, hd, n_ctx, rows_only, small_pages and dev
- * are set by the caller. n_col: float columns for each slot. */
+/* Stored types of keys and values by name, such as "f16", "q8_0", "kivi4" or "kivi2:128:64:32"
+ * (KIVI with a residual of 128 tokens, groups of 64 and 32 first tokens in f16); NULL = "f16".
+ * n_layer, n_kv, hd, n_ctx, rows_only, small_pages and dev are set by the caller. n_col: float
+ * columns for each slot. */
 int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col);
 void cb_bank_close(struct bank *b);
 /* Forgets tokens from n_seen on in every store, and the current feed. */

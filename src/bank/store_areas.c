@@ -4,6 +4,7 @@
 #include "store_areas.h"
 
 #include "base/err.h"
+#include "base/ints.h"
 #include "pages.h"
 #include "store.h"
 #include "store_kivi.h"
@@ -31,6 +32,8 @@ enum {
     H_GAP_LO,
     H_GAP_HI,
     H_KIVI_BITS,
+    H_KIVI_LO_K,
+    H_KIVI_LO_V,
     H_KIVI_N_K,
     H_KIVI_N_V,
     H_KIVI_ROWS_K,
@@ -62,6 +65,8 @@ void cb_store_counts(const struct store *s, int32_t *out)
         c[H_GAP_LO] = s->gap_lo[h];
         c[H_GAP_HI] = s->gap_hi[h];
         c[H_KIVI_BITS] = s->kivi ? s->kivi->head[h].bits_k : 0;
+        c[H_KIVI_LO_K] = s->kivi ? s->kivi->head[h].lo_k : 0;
+        c[H_KIVI_LO_V] = s->kivi ? s->kivi->head[h].lo_v : 0;
         c[H_KIVI_N_K] = s->kivi ? s->kivi->head[h].n_k : 0;
         c[H_KIVI_N_V] = s->kivi ? s->kivi->head[h].n_v : 0;
         c[H_KIVI_ROWS_K] = s->kivi ? s->kivi->rows_k[h] : 0;
@@ -79,19 +84,26 @@ static int is_flag(int32_t x)
     return in(x, 0, 1);
 }
 
+/* Slots lo..n-1 are quantised, or none; `rows` rows are in use, those of dropped slots included. */
+static int quantised_fit(int lo, int n, int rows, const struct kivi_form *f, int n_slot, int most)
+{
+    return in(lo, 0, f->first) && in(rows, 0, f->bits ? most : 0) &&
+           (!n || (in(n, lo + 1, n_slot) && n - lo <= rows));
+}
+
 static int kivi_head_fits(const struct store *s, const int32_t *c)
 {
     const struct kivi_store *q = s->kivi;
 
     if (!q)
-        return !c[H_KIVI_BITS] && !c[H_KIVI_N_K] && !c[H_KIVI_N_V] && !c[H_KIVI_ROWS_K] &&
-               !c[H_KIVI_ROWS_V];
+        return !c[H_KIVI_BITS] && !c[H_KIVI_LO_K] && !c[H_KIVI_LO_V] && !c[H_KIVI_N_K] &&
+               !c[H_KIVI_N_V] && !c[H_KIVI_ROWS_K] && !c[H_KIVI_ROWS_V];
     return (!c[H_KIVI_BITS] || c[H_KIVI_BITS] == q->form_k.bits) &&
-           in(c[H_KIVI_ROWS_K], 0, q->form_k.bits ? cb_kivi_most_rows(s) : 0) &&
-           in(c[H_KIVI_ROWS_V], 0, q->form_v.bits ? cb_kivi_most_rows(s) : 0) &&
-           c[H_KIVI_ROWS_K] % KIVI_GROUP == 0 &&
-           in(c[H_KIVI_N_K], 0, c[H_N] < c[H_KIVI_ROWS_K] ? c[H_N] : c[H_KIVI_ROWS_K]) &&
-           in(c[H_KIVI_N_V], 0, c[H_N] < c[H_KIVI_ROWS_V] ? c[H_N] : c[H_KIVI_ROWS_V]);
+           quantised_fit(c[H_KIVI_LO_K], c[H_KIVI_N_K], c[H_KIVI_ROWS_K], &q->form_k, c[H_N],
+                         cb_kivi_most_rows(s)) &&
+           c[H_KIVI_ROWS_K] % q->form_k.group == 0 &&
+           quantised_fit(c[H_KIVI_LO_V], c[H_KIVI_N_V], c[H_KIVI_ROWS_V], &q->form_v, c[H_N],
+                         cb_kivi_most_rows(s));
 }
 
 static int head_fits(const struct store *s, const int32_t *counts, const int32_t *c)
@@ -132,6 +144,8 @@ static void set_head(struct store *s, int h, const int32_t *c)
     if (!s->kivi)
         return;
     s->kivi->head[h].bits_k = c[H_KIVI_BITS];
+    s->kivi->head[h].lo_k = c[H_KIVI_LO_K];
+    s->kivi->head[h].lo_v = c[H_KIVI_LO_V];
     s->kivi->head[h].n_k = c[H_KIVI_N_K];
     s->kivi->head[h].n_v = c[H_KIVI_N_V];
     s->kivi->rows_k[h] = c[H_KIVI_ROWS_K];
@@ -196,13 +210,16 @@ static void add_rows(struct list *x, const struct store *s, int h, int v, int lo
 static void add_kivi(struct list *x, const struct store *s, int h)
 {
     for (int v = 0; v < 2; v++) {
-        const int n = v ? s->kivi->head[h].n_v : s->kivi->head[h].n_k;
-        add_rows(x, s, h, v, n, s->n[h]); /* quantised slots have no rows */
+        const struct kv_kivi *q = &s->kivi->head[h];
+        const int lo = min_int(s->n[h], v ? q->lo_v : q->lo_k);
+        const int n = max_int(lo, v ? q->n_v : q->n_k);
+        add_rows(x, s, h, v, 0, lo); /* quantised slots have no rows */
+        add_rows(x, s, h, v, n, s->n[h]);
         add(x, v ? AREA_KIVI_VALUES : AREA_KIVI_KEYS, h, cb_kivi_memory(s, h, v), 0,
             cb_kivi_memory_bytes(s, h, v));
         if (s->kivi->map[v])
             add(x, v ? AREA_KIVI_MAP_VALUES : AREA_KIVI_MAP_KEYS, h,
-                s->kivi->map[v] + cb_store_at(s, h, 0), 0, (uint64_t)n * sizeof(int32_t));
+                s->kivi->map[v] + cb_store_at(s, h, lo), 0, (uint64_t)(n - lo) * sizeof(int32_t));
     }
 }
 
@@ -294,9 +311,11 @@ int cb_store_check_lists(const struct store *s, int n_seen)
 
         ok = ok && (!s->row || !s->mixed[h] || in_range(s->row + at, s->n[h], s->rows[h]));
         if (q && s->kivi->map[0])
-            ok = ok && ascends(s->kivi->map[0] + at, q->n_k, s->kivi->rows_k[h]);
+            ok =
+                ok && ascends(s->kivi->map[0] + at + q->lo_k, q->n_k - q->lo_k, s->kivi->rows_k[h]);
         if (q && s->kivi->map[1])
-            ok = ok && ascends(s->kivi->map[1] + at, q->n_v, s->kivi->rows_v[h]);
+            ok =
+                ok && ascends(s->kivi->map[1] + at + q->lo_v, q->n_v - q->lo_v, s->kivi->rows_v[h]);
         if (!ok)
             return cb_fail(CB_EFORMAT, "its lists of slots are damaged");
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* store_kivi.c - a store whose oldest keys and values are quantised to 2 or 4 bits (KIVI, Liu et
- * al. 2024, section 3.2): keys by channel in groups of 32 tokens, values by token. The newest
- * tokens stay f16 rows in the rows of their slots: the newest 0 to residual - 1 keys, and the
- * newest `residual` values.
+ * al. 2024, section 3.2): keys by channel in groups of tokens, values by token. The newest tokens
+ * stay f16 rows in the rows of their slots: the newest 0 to residual - 1 keys, and the newest
+ * `residual` values. The first tokens may stay f16 as well.
  *
  * When slots are dropped, quantised rows stay where they are, and a map says which row each slot
  * has. They are packed again, without dropped rows, only when most rows are dropped ones. */
@@ -20,14 +20,17 @@
 
 /* ---- sizes ---- */
 
+/* Of keys: a group of tokens, all channels */
 static size_t group_bytes(const struct store *s)
 {
-    return (size_t)s->hd * cb_kivi_block_bytes(s->kivi->form_k.bits);
+    const struct kivi_form *f = &s->kivi->form_k;
+    return (size_t)s->hd * cb_kivi_group_bytes(f->bits, f->group);
 }
 
 static size_t value_bytes(const struct store *s)
 {
-    return (size_t)(s->hd / KIVI_GROUP) * cb_kivi_block_bytes(s->kivi->form_v.bits);
+    const struct kivi_form *f = &s->kivi->form_v;
+    return (size_t)(s->hd / f->group) * cb_kivi_group_bytes(f->bits, f->group);
 }
 
 static uint8_t *key_group(const struct store *s, int kv, int g)
@@ -48,7 +51,7 @@ static int rows_at_once(const struct kivi_store *q)
 /* 2 * cap before rows are packed, and the rows added at once */
 int cb_kivi_most_rows(const struct store *s)
 {
-    return 2 * s->cap + rows_at_once(s->kivi);
+    return (2 * s->cap + rows_at_once(s->kivi)) / KIVI_MAX_GROUP * KIVI_MAX_GROUP;
 }
 
 static size_t map_bytes(const struct store *s)
@@ -64,7 +67,7 @@ static int open_memory(struct store *s)
     const size_t n_kv = (size_t)s->n_kv, rows = (size_t)cb_kivi_most_rows(s);
 
     if (q->form_k.bits) {
-        q->head_k = cb_pages_up(rows / KIVI_GROUP * group_bytes(s));
+        q->head_k = cb_pages_up(rows / (size_t)q->form_k.group * group_bytes(s));
         TRY(cb_pages_reserve(q->head_k * n_kv, &q->k));
     }
     if (q->form_v.bits) {
@@ -82,6 +85,8 @@ int cb_kivi_open(struct store *s, struct kivi_form k, struct kivi_form v)
         return CB_ENOMEM;
     q->form_k = k;
     q->form_v = v;
+    q->form_k.group = k.group ? k.group : KIVI_GROUP;
+    q->form_v.group = v.group ? v.group : KIVI_GROUP;
     q->head = cb_calloc((size_t)s->n_kv, sizeof *q->head);
     q->rows_k = cb_calloc((size_t)s->n_kv, sizeof *q->rows_k);
     q->rows_v = cb_calloc((size_t)s->n_kv, sizeof *q->rows_v);
@@ -94,6 +99,10 @@ int cb_kivi_open(struct store *s, struct kivi_form k, struct kivi_form v)
     for (int h = 0; h < s->n_kv; h++)
         q->head[h] = (struct kv_kivi){ .bits_k = k.bits,
                                        .bits_v = v.bits,
+                                       .group_k = q->form_k.group,
+                                       .group_v = q->form_v.group,
+                                       .lo_k = k.first,
+                                       .lo_v = v.first,
                                        .k = q->k ? q->k + q->head_k * (size_t)h : NULL,
                                        .v = q->v ? q->v + q->head_v * (size_t)h : NULL };
     return CB_OK;
@@ -117,7 +126,7 @@ int cb_kivi_mirror(struct store *s, struct device *d)
     for (int h = 0; h < s->n_kv; h++) {
         if (s->kivi->k)
             TRY(m->watch(d, key_group(s, h, 0), group_bytes(s),
-                         (size_t)cb_kivi_most_rows(s) / KIVI_GROUP));
+                         (size_t)(cb_kivi_most_rows(s) / s->kivi->form_k.group)));
         if (s->kivi->v)
             TRY(m->watch(d, value_row(s, h, 0), value_bytes(s), (size_t)cb_kivi_most_rows(s)));
     }
@@ -165,8 +174,8 @@ int cb_kivi_need_map(struct store *s, int v)
     for (int h = 0; h < s->n_kv; h++) {
         struct kv_kivi *q = &s->kivi->head[h];
         int32_t *map = map_of(s, h, v);
-        for (int i = 0; i < (v ? q->n_v : q->n_k); i++)
-            map[i] = i;
+        for (int i = v ? q->lo_v : q->lo_k; i < (v ? q->n_v : q->n_k); i++)
+            map[i] = cb_kivi_row_of(q, v, i);
         if (v)
             q->row_v = map;
         else
@@ -175,41 +184,46 @@ int cb_kivi_need_map(struct store *s, int v)
     return CB_OK;
 }
 
-/* x[KIVI_GROUP][hd] -> a group of keys */
+/* x[group][hd] -> a group of keys */
 static void encode_keys(const struct store *s, const float *x, uint8_t *group)
 {
-    const size_t block = cb_kivi_block_bytes(s->kivi->form_k.bits);
+    const struct kivi_form *f = &s->kivi->form_k;
+    const size_t bytes = cb_kivi_group_bytes(f->bits, f->group);
 
     for (int c = 0; c < s->hd; c++)
-        cb_kivi_encode(s->kivi->form_k.bits, x + c, s->hd, group + (size_t)c * block);
+        cb_kivi_encode(f->bits, f->group, x + c, s->hd, group + (size_t)c * bytes);
     cb_store_wrote(s, group, group_bytes(s));
 }
 
 static void encode_value(const struct store *s, const float *x, uint8_t *row)
 {
-    const size_t block = cb_kivi_block_bytes(s->kivi->form_v.bits);
+    const struct kivi_form *f = &s->kivi->form_v;
+    const size_t bytes = cb_kivi_group_bytes(f->bits, f->group);
 
-    for (int i = 0; i < s->hd / KIVI_GROUP; i++)
-        cb_kivi_encode(s->kivi->form_v.bits, x + i * KIVI_GROUP, 1, row + (size_t)i * block);
+    for (int i = 0; i < s->hd / f->group; i++)
+        cb_kivi_encode(f->bits, f->group, x + i * f->group, 1, row + (size_t)i * bytes);
     cb_store_wrote(s, row, value_bytes(s));
+}
+
+void cb_kivi_read(const struct store *s, int kv, int v, int slot, float *x)
+{
+    const struct kv_kivi *q = &s->kivi->head[kv];
+    cb_kivi_get(q, v, cb_kivi_row_of(q, v, slot), s->hd, x);
 }
 
 void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x)
 {
     const struct kv_kivi *q = &s->kivi->head[kv];
-    const int32_t *map = map_of(s, kv, v);
-    const int row = map ? map[slot] : slot, g = row / KIVI_GROUP;
-    struct kv_kivi plain = *q;
-    float group[KIVI_GROUP * CB_KIVI_MAX_HD];
+    const int row = cb_kivi_row_of(q, v, slot), n = s->kivi->form_k.group, g = row / n;
+    float group[KIVI_MAX_GROUP * CB_KIVI_MAX_HD];
 
     if (v) {
         encode_value(s, x, value_row(s, kv, row));
         return;
     }
-    plain.row_k = NULL;
-    for (int i = 0; i < KIVI_GROUP; i++)
-        cb_kivi_row(&plain, 0, g * KIVI_GROUP + i, s->hd, group + i * s->hd);
-    memcpy(group + row % KIVI_GROUP * s->hd, x, (size_t)s->hd * sizeof *x);
+    for (int i = 0; i < n; i++)
+        cb_kivi_get(q, 0, g * n + i, s->hd, group + i * s->hd);
+    memcpy(group + row % n * s->hd, x, (size_t)s->hd * sizeof *x);
     encode_keys(s, group, key_group(s, kv, g));
 }
 
@@ -221,38 +235,40 @@ static void pack_keys(struct store *s, struct device *d, int kv)
 {
     struct kv_kivi *q = &s->kivi->head[kv];
     int32_t *map = map_of(s, kv, 0);
-    const int whole = q->n_k / KIVI_GROUP * KIVI_GROUP;
-    float group[KIVI_GROUP * CB_KIVI_MAX_HD];
+    const int n = s->kivi->form_k.group, lo = q->lo_k;
+    const int whole = cb_kivi_among(q, 0, 0, q->n_k) / n * n;
+    float group[KIVI_MAX_GROUP * CB_KIVI_MAX_HD];
 
-    for (int i = q->n_k - 1; i >= whole; i--) {
-        cb_kivi_row(q, 0, i, s->hd, group);
+    for (int i = q->n_k - 1; i >= lo + whole; i--) {
+        cb_kivi_read(s, kv, 0, i, group);
         d->ops->kv_encode(d, s->type_k, group, 1, s->hd, s->hd, cb_store_row(s, kv, 0, i));
     }
-    for (int g = 0; g < whole / KIVI_GROUP; g++) {
-        for (int i = 0; i < KIVI_GROUP; i++)
-            cb_kivi_row(q, 0, g * KIVI_GROUP + i, s->hd, group + i * s->hd);
+    for (int g = 0; g < whole / n; g++) {
+        for (int i = 0; i < n; i++)
+            cb_kivi_read(s, kv, 0, lo + g * n + i, group + i * s->hd);
         encode_keys(s, group, key_group(s, kv, g));
     }
     for (int i = 0; map && i < whole; i++)
-        map[i] = i;
-    cb_pages_give_back(key_group(s, kv, whole / KIVI_GROUP),
-                       key_group(s, kv, s->kivi->rows_k[kv] / KIVI_GROUP));
-    q->n_k = s->kivi->rows_k[kv] = whole;
+        map[lo + i] = i;
+    cb_pages_give_back(key_group(s, kv, whole / n), key_group(s, kv, s->kivi->rows_k[kv] / n));
+    q->n_k = whole ? lo + whole : 0;
+    s->kivi->rows_k[kv] = whole;
 }
 
 static void pack_values(struct store *s, int kv)
 {
-    struct kv_kivi *q = &s->kivi->head[kv];
+    const struct kv_kivi *q = &s->kivi->head[kv];
+    const int n = cb_kivi_among(q, 1, 0, q->n_v);
     int32_t *map = map_of(s, kv, 1);
 
-    for (int i = 0; map && i < q->n_v; i++) {
-        if (map[i] != i)
-            memmove(value_row(s, kv, i), value_row(s, kv, map[i]), value_bytes(s));
-        map[i] = i;
+    for (int i = 0; map && i < n; i++) {
+        if (map[q->lo_v + i] != i)
+            memmove(value_row(s, kv, i), value_row(s, kv, map[q->lo_v + i]), value_bytes(s));
+        map[q->lo_v + i] = i;
     }
-    cb_store_wrote(s, value_row(s, kv, 0), value_bytes(s) * (size_t)q->n_v);
-    cb_pages_give_back(value_row(s, kv, q->n_v), value_row(s, kv, s->kivi->rows_v[kv]));
-    s->kivi->rows_v[kv] = q->n_v;
+    cb_store_wrote(s, value_row(s, kv, 0), value_bytes(s) * (size_t)n);
+    cb_pages_give_back(value_row(s, kv, n), value_row(s, kv, s->kivi->rows_v[kv]));
+    s->kivi->rows_v[kv] = n;
 }
 
 static int many_dropped(int rows, int n, int residual)
@@ -260,41 +276,47 @@ static int many_dropped(int rows, int n, int residual)
     return rows > 2 * n + 4 * residual;
 }
 
-/* Frees pages of f16 rows from `had`, where the last call ended, up to `end` */
-static void give_back_rows(const struct store *s, int kv, int v, int had, int end)
+/* Frees pages of f16 rows from `had`, where the last call ended, up to `end`. The first `lo` rows
+ * stay. */
+static void give_back_rows(const struct store *s, int kv, int v, int lo, int had, int end)
 {
-    uint8_t *first = cb_store_row(s, kv, v, 0), *from = cb_store_row(s, kv, v, had);
+    uint8_t *first = cb_store_row(s, kv, v, lo), *from = cb_store_row(s, kv, v, had);
 
     from -= (uintptr_t)from % cb_pages_up(1);
     cb_pages_give_back(from > first ? from : first, cb_store_row(s, kv, v, end));
 }
 
+/* The first slot that is not quantised yet, or stays so */
+static int next_slot(int lo, int n)
+{
+    return n > lo ? n : lo;
+}
+
 static int advance_keys(struct store *s, struct device *d, int kv)
 {
     struct kv_kivi *q = &s->kivi->head[kv];
-    const int r = s->kivi->form_k.residual;
-    float group[KIVI_GROUP * CB_KIVI_MAX_HD];
+    const int r = s->kivi->form_k.residual, n = s->kivi->form_k.group, lo = q->lo_k;
+    float group[KIVI_MAX_GROUP * CB_KIVI_MAX_HD];
     int had, end;
 
     if (many_dropped(s->kivi->rows_k[kv], q->n_k, r))
         pack_keys(s, d, kv);
-    had = q->n_k;
-    end = q->n_k + (s->n[kv] - q->n_k) / r * r;
-    if (q->n_k == end)
+    had = next_slot(lo, q->n_k);
+    end = had + (s->n[kv] - had) / r * r;
+    if (end <= had)
         return CB_OK;
-    if (q->n_k != s->kivi->rows_k[kv])
+    if (had - lo != s->kivi->rows_k[kv])
         TRY(cb_kivi_need_map(s, 0));
-    for (int from = q->n_k; from < end; from += KIVI_GROUP) {
+    for (int from = had; from < end; from += n) {
         int32_t *map = map_of(s, kv, 0);
         const int row = s->kivi->rows_k[kv];
-        d->ops->kv_decode(d, s->type_k, cb_store_row(s, kv, 0, from), NULL, KIVI_GROUP, s->hd,
-                          group);
-        encode_keys(s, group, key_group(s, kv, row / KIVI_GROUP));
-        for (int i = 0; map && i < KIVI_GROUP; i++)
+        d->ops->kv_decode(d, s->type_k, cb_store_row(s, kv, 0, from), NULL, n, s->hd, group);
+        encode_keys(s, group, key_group(s, kv, row / n));
+        for (int i = 0; map && i < n; i++)
             map[from + i] = row + i;
-        s->kivi->rows_k[kv] = row + KIVI_GROUP;
+        s->kivi->rows_k[kv] = row + n;
     }
-    give_back_rows(s, kv, 0, had, end);
+    give_back_rows(s, kv, 0, lo, had, end);
     q->n_k = end;
     return CB_OK;
 }
@@ -308,12 +330,12 @@ static int advance_values(struct store *s, struct device *d, int kv)
 
     if (many_dropped(s->kivi->rows_v[kv], q->n_v, r))
         pack_values(s, kv);
-    had = q->n_v;
-    if (q->n_v >= end)
+    had = next_slot(q->lo_v, q->n_v);
+    if (had >= end)
         return CB_OK;
-    if (q->n_v != s->kivi->rows_v[kv])
+    if (had - q->lo_v != s->kivi->rows_v[kv])
         TRY(cb_kivi_need_map(s, 1));
-    for (; q->n_v < end; q->n_v++) {
+    for (q->n_v = had; q->n_v < end; q->n_v++) {
         int32_t *map = map_of(s, kv, 1);
         d->ops->kv_decode(d, s->type_v, cb_store_row(s, kv, 1, q->n_v), NULL, 1, s->hd, row);
         encode_value(s, row, value_row(s, kv, s->kivi->rows_v[kv]));
@@ -321,7 +343,7 @@ static int advance_values(struct store *s, struct device *d, int kv)
             map[q->n_v] = s->kivi->rows_v[kv];
         s->kivi->rows_v[kv]++;
     }
-    give_back_rows(s, kv, 1, had, end);
+    give_back_rows(s, kv, 1, q->lo_v, had, end);
     return CB_OK;
 }
 
@@ -344,36 +366,50 @@ int cb_kivi_advance(struct store *s, struct device *d)
 
 /* ---- dropping ---- */
 
-/* Slots below n_old are quantised: counts those that keep[n] keeps, and maps their new slots to
- * rows. */
-static int keep_map(struct store *s, int kv, int v, const int *keep, int n, int n_old, int *n_new)
+/* Of slots lo..n_old-1, which are quantised: counts those that keep[n] keeps, and maps their new
+ * slots to rows. */
+static int keep_map(struct store *s, int kv, int v, const int *keep, int n, int *lo, int *n_quant)
 {
-    int m = 0, moved = 0;
+    int first = 0, m = 0, moved = 0;
 
-    while (m < n && keep[m] < n_old)
+    while (first < n && keep[first] < *lo)
+        first++;
+    while (m < n && keep[m] < *n_quant)
         m++;
     for (int i = 0; i < m && !moved; i++)
         moved = keep[i] != i;
     if (moved)
         TRY(cb_kivi_need_map(s, v)); /* map of the old slots */
-    for (int i = 0; moved && i < m; i++)
+    for (int i = first; moved && i < m; i++)
         map_of(s, kv, v)[i] = map_of(s, kv, v)[keep[i]];
-    *n_new = m;
+    *lo = first;
+    *n_quant = m > first ? m : 0;
     return CB_OK;
+}
+
+/* Moves the rows of kept slots that are not quantised */
+static void keep_rows(struct store *s, int kv, int v, const int *keep, int n, int lo, int n_quant)
+{
+    const size_t bytes = v ? s->row_v : s->row_k;
+    const int from = next_slot(lo, n_quant);
+
+    for (int i = 0; i < n; i++)
+        if ((i < lo || i >= from) && keep[i] != i)
+            memmove(cb_store_row(s, kv, v, i), cb_store_row(s, kv, v, keep[i]), bytes);
+    if (lo > 0)
+        cb_store_wrote(s, cb_store_row(s, kv, v, 0), bytes * (size_t)lo);
+    if (n > from)
+        cb_store_wrote(s, cb_store_row(s, kv, v, from), bytes * (size_t)(n - from));
 }
 
 int cb_kivi_keep(struct store *s, int kv, const int *keep, int n)
 {
     struct kv_kivi *q = &s->kivi->head[kv];
 
-    TRY(keep_map(s, kv, 0, keep, n, q->n_k, &q->n_k));
-    TRY(keep_map(s, kv, 1, keep, n, q->n_v, &q->n_v));
-    for (int i = q->n_k; i < n; i++)
-        memmove(cb_store_row(s, kv, 0, i), cb_store_row(s, kv, 0, keep[i]), s->row_k);
-    cb_store_wrote(s, cb_store_row(s, kv, 0, q->n_k), s->row_k * (size_t)(n - q->n_k));
-    for (int i = q->n_v; i < n; i++)
-        memmove(cb_store_row(s, kv, 1, i), cb_store_row(s, kv, 1, keep[i]), s->row_v);
-    cb_store_wrote(s, cb_store_row(s, kv, 1, q->n_v), s->row_v * (size_t)(n - q->n_v));
+    TRY(keep_map(s, kv, 0, keep, n, &q->lo_k, &q->n_k));
+    TRY(keep_map(s, kv, 1, keep, n, &q->lo_v, &q->n_v));
+    keep_rows(s, kv, 0, keep, n, q->lo_k, q->n_k);
+    keep_rows(s, kv, 1, keep, n, q->lo_v, q->n_v);
     return CB_OK;
 }
 
@@ -381,12 +417,16 @@ void cb_kivi_cut(struct store *s, int kv, int n)
 {
     struct kivi_store *q = s->kivi;
 
-    q->head[kv].n_k = n < q->head[kv].n_k ? n : q->head[kv].n_k;
-    q->head[kv].n_v = n < q->head[kv].n_v ? n : q->head[kv].n_v;
+    struct kv_kivi *h = &q->head[kv];
+
+    h->n_k = n <= h->lo_k ? 0 : n < h->n_k ? n : h->n_k;
+    h->n_v = n <= h->lo_v ? 0 : n < h->n_v ? n : h->n_v;
     if (n)
         return;
+    h->lo_k = q->form_k.first;
+    h->lo_v = q->form_v.first;
     if (q->form_k.bits)
-        cb_pages_give_back(key_group(s, kv, 0), key_group(s, kv, q->rows_k[kv] / KIVI_GROUP));
+        cb_pages_give_back(key_group(s, kv, 0), key_group(s, kv, q->rows_k[kv] / q->form_k.group));
     if (q->form_v.bits)
         cb_pages_give_back(value_row(s, kv, 0), value_row(s, kv, q->rows_v[kv]));
     q->rows_k[kv] = q->rows_v[kv] = 0;
@@ -407,7 +447,7 @@ size_t cb_kivi_memory_bytes(const struct store *s, int kv, int v)
     if (!cb_kivi_memory(s, kv, v))
         return 0;
     return v ? value_bytes(s) * (size_t)q->rows_v[kv]
-             : group_bytes(s) * (size_t)(q->rows_k[kv] / KIVI_GROUP);
+             : group_bytes(s) * (size_t)(q->rows_k[kv] / q->form_k.group);
 }
 
 int cb_kivi_any(const struct store *s)
@@ -420,12 +460,13 @@ int cb_kivi_any(const struct store *s)
 
 /* ---- bytes ---- */
 
+/* n slots; of them are quantised: n_k keys, n_v values */
 static uint64_t bytes_of(const struct store *s, int n, int n_k, int n_v, int rows_k, int rows_v)
 {
     uint64_t b = (uint64_t)(n - n_k) * s->row_k + (uint64_t)(n - n_v) * s->row_v;
 
     if (s->kivi->form_k.bits)
-        b += (uint64_t)(rows_k / KIVI_GROUP) * group_bytes(s);
+        b += (uint64_t)(rows_k / s->kivi->form_k.group) * group_bytes(s);
     if (s->kivi->form_v.bits)
         b += (uint64_t)rows_v * value_bytes(s);
     return b;
@@ -434,17 +475,19 @@ static uint64_t bytes_of(const struct store *s, int n, int n_k, int n_v, int row
 uint64_t cb_kivi_bytes(const struct store *s, int kv)
 {
     const struct kv_kivi *q = &s->kivi->head[kv];
-    const int maps = (s->kivi->map[0] ? q->n_k : 0) + (s->kivi->map[1] ? q->n_v : 0);
+    const int n_k = cb_kivi_among(q, 0, 0, q->n_k), n_v = cb_kivi_among(q, 1, 0, q->n_v);
+    const int maps = (s->kivi->map[0] ? n_k : 0) + (s->kivi->map[1] ? n_v : 0);
 
-    return bytes_of(s, s->n[kv], q->n_k, q->n_v, s->kivi->rows_k[kv], s->kivi->rows_v[kv]) +
+    return bytes_of(s, s->n[kv], n_k, n_v, s->kivi->rows_k[kv], s->kivi->rows_v[kv]) +
            (uint64_t)maps * sizeof(int32_t);
 }
 
 uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n)
 {
     const struct kivi_form k = s->kivi->form_k, v = s->kivi->form_v;
-    const int n_k = s->kivi->head[kv].bits_k ? n - n % k.residual : 0;
-    const int n_v = v.bits && n > v.residual ? n - v.residual : 0;
+    const int old_k = n > k.first ? n - k.first : 0, old_v = n > v.first ? n - v.first : 0;
+    const int n_k = s->kivi->head[kv].bits_k ? old_k - old_k % k.residual : 0;
+    const int n_v = v.bits && old_v > v.residual ? old_v - v.residual : 0;
 
     return bytes_of(s, n, n_k, n_v, n_k, n_v);
 }
@@ -458,29 +501,20 @@ uint64_t cb_kivi_old_bytes(const struct store *s, int n)
 uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run)
 {
     const struct kv_kivi *q = run->kivi;
-    int n_k = 0, n_v = 0;
+    const int to = run->first + run->n;
+    int n_k = run->idx ? 0 : cb_kivi_among(q, 0, run->first, to);
+    int n_v = run->idx ? 0 : cb_kivi_among(q, 1, run->first, to);
 
-    for (int j = 0; j < run->n; j++) {
-        const int slot = (run->idx ? run->idx[j] : j) + run->first;
-        n_k += slot < q->n_k;
-        n_v += slot < q->n_v;
-        if (!run->idx) { /* a range */
-            const int to = run->first + run->n;
-            n_k = q->n_k < to ? q->n_k - run->first : run->n;
-            n_v = q->n_v < to ? q->n_v - run->first : run->n;
-            break;
-        }
+    for (int j = 0; run->idx && j < run->n; j++) {
+        n_k += cb_kivi_row_of(q, 0, run->idx[j] + run->first) >= 0;
+        n_v += cb_kivi_row_of(q, 1, run->idx[j] + run->first) >= 0;
     }
-    n_k = n_k > 0 ? n_k : 0;
-    n_v = n_v > 0 ? n_v : 0;
-    return bytes_of(s, run->n, n_k, n_v, n_k + KIVI_GROUP - 1, n_v);
+    return bytes_of(s, run->n, n_k, n_v, n_k + s->kivi->form_k.group - 1, n_v);
 }
 
 uint64_t cb_kivi_value_bytes(const struct store *s, const struct kv_run *run)
 {
-    const int left = run->kivi->n_v - run->first, n_v = left < 0        ? 0
-                                                        : left < run->n ? left
-                                                                        : run->n;
+    const int n_v = cb_kivi_among(run->kivi, 1, run->first, run->first + run->n);
 
     return (uint64_t)n_v * value_bytes(s) + (uint64_t)(run->n - n_v) * s->row_v;
 }

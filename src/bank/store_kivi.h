@@ -3,11 +3,14 @@
 #ifndef STORE_KIVI_H
 #define STORE_KIVI_H
 
+#include "device/kivi.h"
 #include "store_state.h"
 
 struct kivi_form {
     int bits;     /* 2 or 4; 0: not quantised */
-    int residual; /* newest tokens that stay f16; a multiple of KIVI_GROUP */
+    int residual; /* newest tokens that stay f16; a multiple of the group */
+    int group;    /* numbers that share a step; 0: KIVI_GROUP */
+    int first;    /* first tokens that stay f16; a multiple of KIVI_GROUP */
 };
 
 /* Makes a store quantise; it was just opened with f16 rows and is empty. */
@@ -30,6 +33,8 @@ void *cb_kivi_memory(const struct store *s, int kv, int v);
 size_t cb_kivi_memory_bytes(const struct store *s, int kv, int v);
 int cb_kivi_need_map(struct store *s, int v);
 int cb_kivi_most_rows(const struct store *s);
+/* A quantised slot's key (v = 0) or value */
+void cb_kivi_read(const struct store *s, int kv, int v, int slot, float *x);
 void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x);
 
 static inline int cb_kivi_has(const struct store *s, int kv, int v, int slot);
@@ -55,8 +60,7 @@ struct kivi_store {
 
 static inline int cb_kivi_has(const struct store *s, int kv, int v, int slot)
 {
-    const struct kv_kivi *q = s->kivi ? &s->kivi->head[kv] : NULL;
-    return q && slot < (v ? q->n_v : q->n_k);
+    return s->kivi && cb_kivi_row_of(&s->kivi->head[kv], v, slot) >= 0;
 }
 
 #endif

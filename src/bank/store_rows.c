@@ -429,7 +429,7 @@ void cb_store_get(const struct store *s, struct device *d, int kv, int v, int sl
     _Alignas(64) uint8_t row[MOST_ROW];
 
     if (cb_kivi_has(s, kv, v, slot)) {
-        cb_kivi_row(&s->kivi->head[kv], v, slot, s->hd, x);
+        cb_kivi_read(s, kv, v, slot, x);
         return;
     }
     take_row(s, kv, v, row_of(s, kv, slot), row);

@@ -76,7 +76,7 @@ static int draw_quantised(struct store *s, struct device *d, int kv)
         return CB_ENOMEM;
     for (int j = s->sketched; j < s->sketched + n; j++, y += s->hd)
         if (cb_kivi_has(s, kv, 0, j))
-            cb_kivi_row(&s->kivi->head[kv], 0, j, s->hd, y);
+            cb_kivi_read(s, kv, 0, j, y);
         else
             d->ops->kv_decode(d, s->type_k, cb_store_key(s, kv, j), NULL, 1, s->hd, y);
     draw(s, d, kv, KV_F32, x, 1);

@@ -77,7 +77,7 @@ static void encode(struct device *d, const struct bank *k, int v, const float *x
     for (int i = 0; i < SAMPLE * hd / KIVI_GROUP; i++) {
         const int g = i / hd, c = i % hd; /* keys: group of tokens, channel */
         const float *from = v ? x + i * KIVI_GROUP : x + g * KIVI_GROUP * hd + c;
-        cb_kivi_encode(bits, from, v ? 1 : hd, out + (size_t)i * block);
+        cb_kivi_encode(bits, KIVI_GROUP, from, v ? 1 : hd, out + (size_t)i * block);
     }
 }
 

@@ -320,7 +320,10 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "context" },
     [ARG_TYPE_K] = { "cache-type-k", .alias = "-ctk", .takes = TAKES_TEXT, .env = 1,
         .unit = "TYPE", .def = "f16", .sets = SET_POLICY | SET_POLICIES,
-        .text = "data type of cached keys: f32, f16, bf16, q8_0, ..." },
+        .text = "data type of cached keys: f32, f16, bf16, q8_0, kivi4, kivi2; a kivi type may end "
+                "in :NEWEST:GROUP:FIRST, the newest tokens that stay f16 (default 128), the "
+                "numbers that share a step (32, 64 or 128), and the first tokens that stay f16 as "
+                "well, unlike in the paper (default 0)" },
     [ARG_TYPE_V] = { "cache-type-v", .alias = "-ctv", .takes = TAKES_TEXT, .env = 1,
         .unit = "TYPE", .def = "f16", .sets = SET_POLICY | SET_POLICIES,
         .text = "data type of cached values" },

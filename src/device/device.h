@@ -56,16 +56,17 @@ static inline size_t cb_kv_row_bytes(enum kv_type t, int hd)
     return (size_t)(hd / cb_kv_type[t].block) * (size_t)cb_kv_type[t].block_bytes;
 }
 
-/* KIVI: the oldest keys and values of a KV head are quantised to 2 or 4 bits, in blocks of 32
- * numbers. A block is its step and its minimum as halves, then the codes (kivi.c). Keys are grouped
- * by channel over 32 tokens, values by token over 32 channels. */
-enum { KIVI_GROUP = 32 };
+/* KIVI: the oldest keys and values of a KV head are quantised to 2 or 4 bits, in groups of 32, 64
+ * or 128 numbers. A group is its step and its minimum as halves, then the codes (kivi.c). Keys are
+ * grouped by channel over adjacent tokens, values by token over adjacent channels. */
+enum { KIVI_GROUP = 32, KIVI_MAX_GROUP = 128 };
 struct kv_kivi {
     int bits_k, bits_v;           /* 2 or 4; 0: never quantised */
-    int n_k, n_v;                 /* slots 0..n-1 are quantised; later slots are plain rows */
-    const uint8_t *k;             /* [rows / 32][hd] blocks */
-    const uint8_t *v;             /* [rows][hd / 32] blocks */
-    const int32_t *row_k, *row_v; /* quantised row of each slot, ascending; NULL: the slot */
+    int group_k, group_v;         /* numbers in a group; 0: KIVI_GROUP */
+    int lo_k, lo_v, n_k, n_v;     /* slots lo..n-1 are quantised, the others are plain rows */
+    const uint8_t *k;             /* [rows / group_k][hd] groups */
+    const uint8_t *v;             /* [rows][hd / group_v] groups */
+    const int32_t *row_k, *row_v; /* quantised row of each slot, ascending; NULL: slot - lo */
 };
 
 /* Slots a prepacked block. The block holds, in place of its rows, the integers that attention

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* kivi.c - blocks of 32 numbers on 2 or 4 bits (KIVI, Liu et al. 2024, section 3.1: round to
- * nearest between a group's smallest and largest). */
+/* kivi.c - groups of 32, 64 or 128 numbers on 2 or 4 bits (KIVI, Liu et al. 2024, section 3.1:
+ * round to nearest between a group's smallest and largest). */
 #include "kivi.h"
 
-#include <string.h>
-
-static void put_half(void *block, int i, uint16_t h)
+static void put_half(void *at, int i, uint16_t h)
 {
-    memcpy((char *)block + 2 * i, &h, sizeof h);
+    memcpy((char *)at + 2 * i, &h, sizeof h);
 }
 
-static float get_half(const void *block, int i)
+static float get_half(const void *at, int i)
 {
     uint16_t h;
-    memcpy(&h, (const char *)block + 2 * i, sizeof h);
+    memcpy(&h, (const char *)at + 2 * i, sizeof h);
     return cb_f16_to_f32(h);
 }
 
@@ -24,46 +22,49 @@ static float nearest(float x)
     return (x + big) - big;
 }
 
-/* Code i is at bit bits * (i / n) of byte i % n, of n bytes: the codes in one byte are n apart. */
-void cb_kivi_encode(int bits, const float *x, int stride, void *block)
+/* Each 32 codes are n bytes: code i of them is at bit bits * (i / n) of byte i % n, so that the
+ * codes in one byte are n apart. */
+void cb_kivi_encode(int bits, int group, const float *x, int stride, void *at)
 {
     const int top = (1 << bits) - 1, n = 4 * bits;
-    uint8_t *code = (uint8_t *)block + 4;
+    uint8_t *code = (uint8_t *)at + 4;
     float min = x[0], max = x[0], step;
 
-    for (int i = 1; i < KIVI_GROUP; i++) {
+    for (int i = 1; i < group; i++) {
         const float y = x[(int64_t)i * stride];
         min = y < min ? y : min;
         max = y > max ? y : max;
     }
-    put_half(block, 0, cb_f32_to_f16((max - min) / (float)top));
-    put_half(block, 1, cb_f32_to_f16(min));
-    step = get_half(block, 0);
-    min = get_half(block, 1);
-    memset(code, 0, (size_t)n);
-    for (int i = 0; i < KIVI_GROUP && step > 0; i++) {
+    put_half(at, 0, cb_f32_to_f16((max - min) / (float)top));
+    put_half(at, 1, cb_f32_to_f16(min));
+    step = get_half(at, 0);
+    min = get_half(at, 1);
+    memset(code, 0, (size_t)(group / KIVI_GROUP * n));
+    for (int i = 0; i < group && step > 0; i++) {
         const float y = (x[(int64_t)i * stride] - min) / step;
-        const int c = !(y > 0) ? 0 : y >= (float)top ? top : (int)nearest(y);
-        code[i % n] = (uint8_t)(code[i % n] | c << (i / n * bits));
+        const int c = !(y > 0) ? 0 : y >= (float)top ? top : (int)nearest(y), j = i % KIVI_GROUP;
+        uint8_t *to = &code[i / KIVI_GROUP * n + j % n];
+        *to = (uint8_t)(*to | c << (j / n * bits));
     }
 }
 
-float cb_kivi_decode(int bits, const void *block, int i)
+float cb_kivi_decode(int bits, const void *at, int i)
 {
-    const int n = 4 * bits;
-    const int c = ((const uint8_t *)block)[4 + i % n] >> (i / n * bits) & ((1 << bits) - 1);
-    return get_half(block, 1) + (float)c * get_half(block, 0);
+    const int n = 4 * bits, j = i % KIVI_GROUP;
+    const uint8_t *code = (const uint8_t *)at + 4 + i / KIVI_GROUP * n;
+    const int c = code[j % n] >> (j / n * bits) & ((1 << bits) - 1);
+
+    return get_half(at, 1) + (float)c * get_half(at, 0);
 }
 
-void cb_kivi_row(const struct kv_kivi *q, int v, int slot, int hd, float *y)
+void cb_kivi_get(const struct kv_kivi *q, int v, int row, int hd, float *y)
 {
-    const int bits = v ? q->bits_v : q->bits_k;
-    const int32_t *rows = v ? q->row_v : q->row_k;
-    const size_t row = (size_t)(rows ? rows[slot] : slot), block = cb_kivi_block_bytes(bits);
-    const uint8_t *at = v ? q->v + row * (size_t)(hd / KIVI_GROUP) * block
-                          : q->k + row / KIVI_GROUP * (size_t)hd * block;
+    const int bits = v ? q->bits_v : q->bits_k, group = cb_kivi_group(q, v);
+    const size_t bytes = cb_kivi_group_bytes(bits, group);
+    const uint8_t *at = v ? q->v + (size_t)row * (size_t)(hd / group) * bytes
+                          : q->k + (size_t)(row / group) * (size_t)hd * bytes;
 
     for (int c = 0; c < hd; c++)
-        y[c] = v ? cb_kivi_decode(bits, at + (size_t)(c / KIVI_GROUP) * block, c % KIVI_GROUP)
-                 : cb_kivi_decode(bits, at + (size_t)c * block, (int)(row % KIVI_GROUP));
+        y[c] = v ? cb_kivi_decode(bits, at + (size_t)(c / group) * bytes, c % group)
+                 : cb_kivi_decode(bits, at + (size_t)c * bytes, row % group);
 }

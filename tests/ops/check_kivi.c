@@ -50,7 +50,7 @@ START_TEST(rounds_as_the_formula)
 
     for (int i = 0; i < 32; i++)
         x[2 * i] = roundings[_i].x[i % 4];
-    cb_kivi_encode(bits, x, 2, block);
+    cb_kivi_encode(bits, KIVI_GROUP, x, 2, block);
     for (int i = 0; i < 32; i++) {
         ck_assert_int_eq(block[4 + i % n] >> (i / n * bits) & ((1 << bits) - 1),
                          roundings[_i].code[i % 4]);
@@ -72,7 +72,7 @@ START_TEST(errors_stay_below_half_a_step)
             min = fminf(min, x[i]);
             max = fmaxf(max, x[i]);
         }
-        cb_kivi_encode(bits, x, 1, block);
+        cb_kivi_encode(bits, KIVI_GROUP, x, 1, block);
         for (int i = 0; i < 32; i++) {
             const float err = fabsf(cb_kivi_decode(bits, block, i) - x[i]);
             const float step = (max - min) / (float)((1 << bits) - 1);
@@ -96,11 +96,25 @@ static void teardown(void)
     cb_device_close(dev);
 }
 
+/* Groups of keys and values, and first tokens that stay f16 */
+static const struct shape_of_groups {
+    int k, v, first;
+} shapes[] = { { 32, 32, 0 }, { 64, 64, 32 }, { 128, 64, 0 }, { 64, 32, 96 } };
+enum { N_SHAPE = sizeof shapes / sizeof *shapes };
+static struct shape_of_groups shape = { 32, 32, 0 };
+
+static int at_least(int residual, int group)
+{
+    return residual < group ? group : residual;
+}
+
 static void open_store(struct store *s, int bits_k, int res_k, int bits_v, int res_v)
 {
+    const struct kivi_form k = { bits_k, at_least(res_k, shape.k), shape.k, shape.first };
+    const struct kivi_form v = { bits_v, at_least(res_v, shape.v), shape.v, shape.first };
+
     ck_assert(!cb_store_open(s, N_KV, HD, CAP, KV_F16, KV_F16, 0));
-    ck_assert(
-        !cb_kivi_open(s, (struct kivi_form){ bits_k, res_k }, (struct kivi_form){ bits_v, res_v }));
+    ck_assert(!cb_kivi_open(s, k, v));
 }
 
 /* a number that tells token, head, element and which of K and V, in [-1, 1) */
@@ -185,13 +199,13 @@ static double rounded(const float *x, int n, int stride, int bits, int which)
                              (1 << bits) - 1);
 }
 
-/* Section 3.2: keys share a step over 32 tokens of a channel, values over 32 channels of a token.
- * Channels and tokens differ in size by orders, so an exchange of the two is far off. */
+/* Section 3.2: keys share a step over some tokens of a channel, values over some channels of a
+ * token. Channels and tokens differ in size by orders, so an exchange of the two is far off. */
 START_TEST(keys_by_channel_values_by_token)
 {
-    enum { TOK = 128, ROW = N_KV * HD };
+    enum { TOK = 384, ROW = N_KV * HD };
     static float k[TOK][ROW], v[TOK][ROW];
-    const int bits = _i ? 4 : 2;
+    const int bits = _i % 2 ? 4 : 2;
     struct store s;
     float x[HD];
 
@@ -200,20 +214,27 @@ START_TEST(keys_by_channel_values_by_token)
             k[t][c] = (float)as_half((double)(uniform() * powf(2, (float)(c % 11))));
             v[t][c] = (float)as_half((double)(uniform() * powf(2, (float)(t % 11))));
         }
+    shape = shapes[_i / 2];
     open_store(&s, bits, 32, bits, 32);
     ck_assert(!cb_store_append(&s, dev, k[0], v[0], ROW, TOK, 0));
     ck_assert(!cb_kivi_advance(&s, dev));
     for (int h = 0; h < N_KV; h++)
-        for (int t = 0; t < TOK - 32; t++) {
+        for (int t = 0; t < TOK - 128; t++) {
+            const int g = shape.k, w = shape.v, row = t - shape.first;
             cb_store_get(&s, dev, h, 0, t, x);
             for (int c = 0; c < HD; c++)
                 ck_assert_double_eq_tol((double)x[c],
-                                        rounded(&k[t / 32 * 32][h * HD + c], 32, ROW, bits, t % 32),
+                                        row < 0 ? (double)k[t][h * HD + c]
+                                                : rounded(&k[shape.first + row / g * g][h * HD + c],
+                                                          g, ROW, bits, row % g),
                                         1e-4);
             cb_store_get(&s, dev, h, 1, t, x);
             for (int c = 0; c < HD; c++)
-                ck_assert_double_eq_tol(
-                    (double)x[c], rounded(&v[t][h * HD + c / 32 * 32], 32, 1, bits, c % 32), 1e-4);
+                ck_assert_double_eq_tol((double)x[c],
+                                        row < 0
+                                            ? (double)v[t][h * HD + c]
+                                            : rounded(&v[t][h * HD + c / w * w], w, 1, bits, c % w),
+                                        1e-4);
         }
     cb_store_close(&s);
 }
@@ -229,8 +250,8 @@ START_TEST(bytes_as_the_formula)
         static const int bits[] = { 2, 4, 4 }, residual[] = { 128, 128, 32 };
         static const double factor[] = { 5.288573, 3.186309, 3.196566 };
         ck_assert(!cb_store_open(&s, 1, 128, 64, KV_F16, KV_F16, 0));
-        ck_assert(!cb_kivi_open(&s, (struct kivi_form){ bits[i], residual[i] },
-                                (struct kivi_form){ bits[i], residual[i] }));
+        ck_assert(!cb_kivi_open(&s, (struct kivi_form){ bits[i], residual[i], 0, 0 },
+                                (struct kivi_form){ bits[i], residual[i], 0, 0 }));
         if (i == 0)
             ck_assert_uint_eq(heads * cb_store_bytes_of(&s, 0, 32768), 812122112);
         ck_assert_double_eq_tol(4294967296.0 / (double)(heads * cb_store_bytes_of(&s, 0, 32768)),
@@ -249,6 +270,7 @@ START_TEST(stores_survive_any_dropping)
     int tok = 0, keep[CAP];
 
     seed = (uint32_t)_i + 5;
+    shape = shapes[_i / 4 % N_SHAPE];
     open_store(&s, bits[_i % 4][0], 32, bits[_i % 4][1], 64);
     for (int round = 0; round < 300; round++) {
         const int free_slots = CAP - cb_store_max_len(&s);
@@ -274,8 +296,9 @@ START_TEST(stores_survive_any_dropping)
     }
     cb_store_cut(&s, 0);
     ck_assert_uint_eq(cb_store_bytes(&s), 0);
-    append(&s, 0, 200);
+    append(&s, 0, 400);
     ck_assert(!cb_kivi_advance(&s, dev));
+    ck_assert_int_eq(s.kivi->head[0].lo_k, shape.first);
     expect(&s, bits[_i % 4][0] == 2 || bits[_i % 4][1] == 2 ? 0.35f : 0.07f);
     cb_store_close(&s);
 }
@@ -439,13 +462,15 @@ static void all_attentions(struct device *d)
     int keep[CAP];
 
     seed = 3;
-    for (int c = 0; c < 6; c++) {
+    for (int c = 0; c < 6 * N_SHAPE; c++) {
         struct store s;
+        const int n = 40 + c % 6 * 97;
+        shape = shapes[c / 6];
         open_store(&s, c % 3 ? 4 : 2, 32, c % 3 == 1 ? 2 : 4, 64);
-        append(&s, 0, 40 + c * 97);
+        append(&s, 0, n);
         ck_assert(!cb_kivi_advance(&s, dev));
-        append(&s, 40 + c * 97, 45);
-        for (int form = 0; form < 4; form++)
+        append(&s, n, 45);
+        for (int form = 0; form < 4 && cb_kivi_any(&s); form++)
             one_attention(&s, d, form, groups[c % 4]);
         for (int h = 0; h < N_KV; h++) { /* quantised rows of dropped slots stay */
             int m = 0;
@@ -454,7 +479,7 @@ static void all_attentions(struct device *d)
                     keep[m++] = i;
             ck_assert(!cb_store_keep(&s, h, keep, m));
         }
-        for (int form = 0; form < 4; form++)
+        for (int form = 0; form < 4 && cb_kivi_any(&s); form++)
             one_attention(&s, d, form, groups[c % 4]);
         cb_store_close(&s);
     }
@@ -527,6 +552,8 @@ static const char *const policies[] = {
     "window:budget=64",
     "streamingllm:budget=64",
     "h2o:budget=64",
+    "h2o:budget=64,positions=rolled",
+    "snapkv:budget=64,window=8,group=each",
     "snapkv:budget=64,window=8",
     "pyramidkv:budget=64,window=8",
     "simlayerkv",
@@ -578,8 +605,9 @@ START_TEST(every_policy_stays_near_f16)
     const struct tiny t = deep();
     struct cb_model *m = cb_toy_model(&t, "cpu", 2), *one = cb_toy_model(&t, "cpu", 1);
     const size_t n = (STEPS + 1) * (size_t)m->hp.n_vocab;
-    float *x = run_model(m, policies[_i], "f16", 0), *y = run_model(m, policies[_i], "kivi4:32", 0);
-    float *z = run_model(one, policies[_i], "kivi4:32", 0);
+    const char *policy = policies[_i / 2], *type = _i % 2 ? "kivi4:32:32:32" : "kivi4:32";
+    float *x = run_model(m, policy, "f16", 0), *y = run_model(m, policy, type, 0);
+    float *z = run_model(one, policy, type, 0);
 
     ck_assert(memcmp(x, y, n * sizeof *x));
     ck_assert_double_lt(distance(x, y, n), 0.25);
@@ -621,13 +649,13 @@ START_TEST(memory_is_as_planned)
 {
     const struct tiny t = deep();
     struct cb_model *m = cb_toy_model(&t, "cpu", 2);
-    struct cb_session *s = cb_toy_session(m, "full", "kivi4:64", 0);
+    struct cb_session *s = cb_toy_session(m, "full", _i ? "kivi4:64:32:32" : "kivi4:64", 0);
     struct cb_memory plan, got;
     int32_t tok[200] = { 5, 6, 7 };
 
-    ck_assert(!cb_session_plan(s, 200, 30, &plan));
+    ck_assert(!cb_session_plan(s, 200, 20, &plan));
     ck_assert(!cb_session_prefill(s, tok, 200, NULL));
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < 20; i++)
         ck_assert(!cb_session_decode(s, i));
     cb_session_memory(s, &got);
     ck_assert_uint_eq(plan.kv_bytes, got.kv_bytes);
@@ -641,11 +669,31 @@ static const char *const refused[][3] = {
     { "kivi3", "full", "unknown type" },     { "kivi4:", "full", "unknown type" },
     { "kivi4:x", "full", "unknown type" },   { "kivi4:33", "full", "multiple of 32" },
     { "kivi2:0", "full", "multiple of 32" }, { "kivi42", "full", "unknown type" },
+    { "kivi2:32:64", "full", "least 64" },   { "kivi2:192:128", "full", "multiple of 128" },
+    { "kivi2:96:48", "full", "32, 64 or" },  { "kivi2:32:32:5", "full", "32 first tokens" },
+    { "kivi2:-32", "full", "unknown type" }, { "kivi2:32:32:0:1", "full", "unknown type" },
 };
 
 static const char *const mixed[][2] = { { "kivi4", "q8_0" },
                                         { "q8_0", "kivi4" },
                                         { "kivi2", "f32" } };
+
+/* Values are grouped by channels, of which the model has 32. */
+START_TEST(groups_of_values_fit_the_heads)
+{
+    const struct tiny t = deep();
+    struct cb_model *m = cb_toy_model(&t, "ref", 1);
+    struct cb_session_params params = { .type_k = "kivi2:128:128", .type_v = "kivi2" };
+    struct cb_session *s;
+
+    cb_toy_ok(cb_session_open(m, &params, &s));
+    cb_session_close(s);
+    params.type_v = "kivi2:128:64";
+    ck_assert_int_eq(cb_session_open(m, &params, &s), CB_EARG);
+    ck_assert_msg(strstr(cb_error(), "multiple of 64"), "%s", cb_error());
+    cb_model_close(m);
+}
+END_TEST
 
 START_TEST(other_types_do_not_mix)
 {
@@ -684,16 +732,17 @@ int main(void)
     tcase_add_loop_test(c, rounds_as_the_formula, 0, sizeof roundings / sizeof *roundings);
     tcase_add_test(c, errors_stay_below_half_a_step);
     tcase_add_loop_test(c, residuals_of_128, 0, 2);
-    tcase_add_loop_test(c, keys_by_channel_values_by_token, 0, 2);
+    tcase_add_loop_test(c, keys_by_channel_values_by_token, 0, 2 * N_SHAPE);
     tcase_add_loop_test(c, scores_of_a_step, 0, 2);
     tcase_add_test(c, bytes_as_the_formula);
-    tcase_add_loop_test(c, stores_survive_any_dropping, 0, 8);
+    tcase_add_loop_test(c, stores_survive_any_dropping, 0, 4 * N_SHAPE);
     tcase_add_test(c, a_merged_slot_is_what_was_set);
     tcase_add_loop_test(c, the_given_slot_is_dropped, 0, 5);
     tcase_add_loop_test(c, attention_reads_what_is_stored, ISA_FROM ? 1 + ISA_FROM : 0, 1 + ISA_TO);
-    tcase_add_loop_test(c, every_policy_stays_near_f16, 0, sizeof policies / sizeof *policies);
+    tcase_add_loop_test(c, every_policy_stays_near_f16, 0, 2 * sizeof policies / sizeof *policies);
     tcase_add_test(c, short_timelines_lose_nothing);
-    tcase_add_test(c, memory_is_as_planned);
+    tcase_add_loop_test(c, memory_is_as_planned, 0, 2);
+    tcase_add_test(c, groups_of_values_fit_the_heads);
     tcase_add_loop_test(c, bad_options_are_refused, 0, sizeof refused / sizeof *refused);
     tcase_add_loop_test(c, other_types_do_not_mix, 0, sizeof mixed / sizeof *mixed);
     tcase_set_timeout(c, 120);

@@ -79,7 +79,7 @@ START_TEST(kivi_rounds_as_the_formula)
 
     floats(x, codec_kivi[_i].x, KIVI_GROUP);
     floats(want, codec_kivi[_i].value, KIVI_GROUP);
-    cb_kivi_encode(bits, x, 1, block);
+    cb_kivi_encode(bits, KIVI_GROUP, x, 1, block);
     for (int i = 0; i < KIVI_GROUP; i++)
         got[i] = cb_kivi_decode(bits, block, i);
     near("block", got, want, KIVI_GROUP, 2e-7f);

@@ -126,7 +126,7 @@ END_TEST
 
 START_TEST(kivi_of_a_huge_context)
 {
-    const struct kivi_form form = { 4, 128 };
+    const struct kivi_form form = { 4, 128, 0, 0 };
     struct store s;
 
     ck_assert_int_eq(cb_store_open(&s, 2, 64, 1 << 30, KV_F16, KV_F16, 0), 0);

@@ -210,7 +210,7 @@ enum { PLAIN, KEPT, MIXED, KIVI, KIVI_KEPT, GAP, N_STATES };
 static void bring(struct store *s, int state, int n)
 {
     static int keep[2000];
-    const struct kivi_form form = { 4, 64 };
+    const struct kivi_form form = { 4, 64, 0, 0 };
     const int kivi = state == KIVI || state == KIVI_KEPT;
 
     ck_assert_int_eq(cb_store_open(s, N_KV, HD, CAP, KV_F16, KV_F16, 1), 0);

@@ -20,6 +20,7 @@ struct run {
     ulong logit; /* [group][logit_stride], or 0 */
     int n, given, first;
     int n_k, n_v, bits_k, bits_v;
+    int lo_k, lo_v, group_k, group_v;
     int pad;
 };
 
@@ -48,13 +49,18 @@ static float stored(int type, bytes_t row, int c)
     return (float)(char)p[2 + c % 32] * load_f16(p);
 }
 
-/* Number i of a block of 32 codes */
-static float kivi_code(int bits, bytes_t block, int i)
+/* Number i of a group */
+static float kivi_code(int bits, bytes_t at, int i)
 {
-    const int n = 4 * bits;
-    const int code = block[4 + i % n] >> (i / n * bits) & ((1 << bits) - 1);
+    const int n = 4 * bits, j = i % 32;
+    const int code = at[4 + i / 32 * n + j % n] >> (j / n * bits) & ((1 << bits) - 1);
 
-    return load_f16(block + 2) + (float)code * load_f16(block);
+    return load_f16(at + 2) + (float)code * load_f16(at);
+}
+
+static int kivi_bytes(int bits, int group)
+{
+    return 4 + group / 8 * bits;
 }
 
 /* Where the key or value of an entry lies; quant: -1 for a stored row, else its number in the
@@ -69,10 +75,10 @@ static struct place key_of(GLOBAL const struct run *run, int slot)
     struct place p;
 
     p.quant = -1;
-    if (KIVI && slot < run->n_k) {
-        const int row = run->map_k ? ((GLOBAL const int *)run->map_k)[slot] : slot;
-        p.quant = row % 32;
-        p.at = row_at(run->kivi_k, row / 32);
+    if (KIVI && slot >= run->lo_k && slot < run->n_k) {
+        const int row = run->map_k ? ((GLOBAL const int *)run->map_k)[slot] : slot - run->lo_k;
+        p.quant = row % run->group_k;
+        p.at = row_at(run->kivi_k, row / run->group_k);
         return p;
     }
     p.at = row_at(run->k, slot);
@@ -84,9 +90,10 @@ static struct place value_of(GLOBAL const struct run *run, int slot)
     struct place p;
 
     p.quant = -1;
-    if (KIVI && slot < run->n_v) {
+    if (KIVI && slot >= run->lo_v && slot < run->n_v) {
         p.quant = 0;
-        p.at = row_at(run->kivi_v, run->map_v ? ((GLOBAL const int *)run->map_v)[slot] : slot);
+        p.at = row_at(run->kivi_v,
+                      run->map_v ? ((GLOBAL const int *)run->map_v)[slot] : slot - run->lo_v);
         return p;
     }
     p.at = row_at(run->v, slot);
@@ -96,14 +103,16 @@ static struct place value_of(GLOBAL const struct run *run, int slot)
 static float key_number(GLOBAL const struct run *run, struct place p, int c)
 {
     if (KIVI && p.quant >= 0)
-        return kivi_code(run->bits_k, p.at + c * (4 + 4 * run->bits_k), p.quant);
+        return kivi_code(run->bits_k, p.at + c * kivi_bytes(run->bits_k, run->group_k), p.quant);
     return stored(TYPE_K, p.at, c);
 }
 
 static float value_number(GLOBAL const struct run *run, struct place p, int c)
 {
     if (KIVI && p.quant >= 0)
-        return kivi_code(run->bits_v, p.at + c / 32 * (4 + 4 * run->bits_v), c % 32);
+        return kivi_code(run->bits_v,
+                         p.at + c / run->group_v * kivi_bytes(run->bits_v, run->group_v),
+                         c % run->group_v);
     return stored(TYPE_V, p.at, c);
 }
 
