@@ -104,6 +104,7 @@ static const struct pair pairs[] = {
     { .spec = "d2o:budget=24,sink=2,merge=avg,layers=uniform", .drop = cb_ref_d2o_average },
     { .spec = "d2o:budget=0.2,sink=2", .drop = cb_ref_d2o_share },
     { .spec = "d2o:budget=0.2,sink=2,layers=gate", .drop = cb_ref_d2o_gate },
+    { .spec = "d2o:budget=24,sink=2,layers=gate,alpha=5", .drop = cb_ref_d2o_gate_5, .first = 10 },
     { .spec = "d2o:budget=24,sink=2,layers=first2", .drop = cb_ref_d2o_first2 },
     { .spec = "d2o:budget=0.2,sink=2,drop=first-decode", .drop = cb_ref_d2o_late },
     { .spec = "d2o:budget=24,sink=2,merge=off", .drop = cb_ref_d2o_drop },

@@ -233,15 +233,123 @@ START_TEST(sinks_that_fill_the_budget)
 }
 END_TEST
 
+/* Votes with a share of a short prompt that is less than the sinks, or the window */
+START_TEST(ends_longer_than_the_budget)
+{
+    struct turn t;
+
+    begin(&t, "snapkv:budget=0.4,window=1,sink=4,kernel=1");
+    feed(&t, 10, 0, 0);
+    HOLDS(&t, 0, 1, 2, 9);
+    end(&t);
+    begin(&t, "snapkv:budget=0.2,window=4,kernel=1");
+    feed(&t, 10, 0, 0);
+    HOLDS(&t, 8, 9);
+    end(&t);
+}
+END_TEST
+
+/* decode=bounded limits all slots to budget + tail. After a short prompt more generated tokens fit.
+ */
+START_TEST(a_bounded_tail_after_a_short_prompt)
+{
+    struct turn t;
+
+    begin(&t, "snapkv:budget=6,window=1,kernel=1,decode=bounded,tail=2");
+    feed(&t, 3, 0, 0);
+    for (int i = 0; i < 5; i++) {
+        feed(&t, 1, 0, 0);
+        holds_all(&t);
+    }
+    feed(&t, 1, 0, 0);
+    HOLDS(&t, 0, 1, 2, 4, 5, 6, 7, 8);
+    end(&t);
+}
+END_TEST
+
+/* pod with snap=: prompts as long as that, and one token longer */
+START_TEST(prompts_around_pods_snap)
+{
+    struct turn t;
+
+    begin(&t, "pod:blocks=0,sinks=1,recent=4,snap=4,window=1");
+    feed(&t, 4, 0, 0);
+    HOLDS(&t, 0, 1, 2, 3);
+    end(&t);
+    begin(&t, "pod:blocks=0,sinks=1,recent=4,snap=4,window=1");
+    feed(&t, 5, 0, 5);
+    HOLDS(&t, 0, 1, 2, 4);
+    end(&t);
+}
+END_TEST
+
+/* Prompts as long as the budget, and one token longer: 10 a layer beside the window are then 11 to
+ * 9, as there are no more than 11. */
+START_TEST(prompts_around_a_pyramids_budget)
+{
+    const struct hparams hp = { .n_layer = 4, .n_head = 2, .n_kv = 1, .hd = 4, .n_ctx_train = 64 };
+    static const int want[] = { 13, 12, 12, 11 };
+    struct toy t;
+
+    for (int n = 11; n <= 13; n++) {
+        cb_toy_open(&t, "ref", 1, &hp, 64, "pyramidkv:budget=12,window=2,beta=5", "f32", "f32", 5);
+        cb_toy_prompt(&t, n, 16, NULL);
+        for (int l = 0; l < 4; l++)
+            ck_assert_int_eq(t.s->bank.store[l].n[0], n < 13 ? n : want[l]);
+        cb_toy_close(&t);
+    }
+}
+END_TEST
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
+/* protect=compat: the lowest two layers and the last keep all, beside the budget. */
+START_TEST(layers_that_d2o_protects)
+{
+    const struct hparams hp = { .n_layer = 5, .n_head = 2, .n_kv = 1, .hd = 4, .n_ctx_train = 64 };
+    static const int want[] = { 40, 40, 12, 12, 40 };
+    struct toy t;
+
+    cb_toy_open(&t, "ref", 1, &hp, 64, "d2o:budget=0.2,layers=uniform,protect=compat", "f32", "f32",
+                5);
+    cb_toy_prompt(&t, 40, 16, NULL);
+    for (int l = 0; l < 5; l++)
+        ck_assert_int_eq(t.s->bank.store[l].n[0], want[l]);
+    cb_toy_close(&t);
+}
+END_TEST
+
+/* A layer's part of d2o's budget is at least a hundredth of the tokens. */
+START_TEST(the_least_part_of_a_budget)
+{
+    const struct hparams hp = { .n_layer = 2, .n_head = 1, .n_kv = 1, .hd = 4, .n_ctx_train = 640 };
+    static const char file[] = "check_turns_d2o.json";
+    struct toy t;
+
+    write_file(file, "{\"spread\": [0, 30]}");
+    cb_toy_open(&t, "ref", 1, &hp, 640,
+                "d2o:budget=0.1,merge=off,layers=preset,preset=check_turns_d2o.json", "f32", "f32",
+                5);
+    remove(file);
+    cb_toy_prompt(&t, 600, 64, NULL); /* 120 tokens: 114 and 6, of which a quarter are recent */
+    ck_assert_int_eq(t.s->bank.store[0].n[0], 4 + 85 + 28);
+    ck_assert_int_eq(t.s->bank.store[1].n[0], 4 + 4 + 1);
+    cb_toy_close(&t);
+}
+END_TEST
+
 /* The budgets of a later prompt count the tokens that upper layers are still to get. */
 START_TEST(a_pyramid_that_grows_upwards)
 {
     static const char json[] = "{\"gini\": [1, 9]}", file[] = "check_turns.json";
     const struct hparams hp = { .n_layer = 2, .n_head = 2, .n_kv = 1, .hd = 4, .n_ctx_train = 64 };
     struct toy t;
-    FILE *f = fopen(file, "w");
 
-    ck_assert(f && fputs(json, f) >= 0 && !fclose(f));
+    write_file(file, json);
     cb_toy_open(&t, "ref", 1, &hp, 64,
                 "pyramidkv:budget=0.3,window=2,shape=gini,preset=check_turns.json", "f32", "f32",
                 5);
@@ -276,6 +384,7 @@ static const char *const every[] = {
     "omnikv:filter=1,budget=12,select=uniform,window=5",
     "pyramidkv:budget=0.3",
     "simlayerkv:sink=2,recent=8,threshold=0.5",
+    "simlayerkv:sink=2,recent=25,threshold=-1", /* SHORT decides nothing */
     "simlayerkv:sink=2,recent=8,threshold=0.5,mode=prefill",
     "pod:blocks=0+2,sinks=2,recent=9",
     "pod:blocks=0+2,sinks=2,recent=9,snap=20,window=4",
@@ -387,6 +496,12 @@ int main(void)
     tcase_add_loop_test(t, lazy_layers_are_cut_before_keys_are_quantised, 0, 2);
     tcase_add_test(t, equal_scores);
     tcase_add_test(t, sinks_that_fill_the_budget);
+    tcase_add_test(t, ends_longer_than_the_budget);
+    tcase_add_test(t, a_bounded_tail_after_a_short_prompt);
+    tcase_add_test(t, prompts_around_pods_snap);
+    tcase_add_test(t, prompts_around_a_pyramids_budget);
+    tcase_add_test(t, layers_that_d2o_protects);
+    tcase_add_test(t, the_least_part_of_a_budget);
     tcase_add_test(t, a_pyramid_that_grows_upwards);
     tcase_add_loop_test(t, cleared_before_a_shorter_prompt, 0, N_EVERY);
     tcase_add_loop_test(t, a_stopped_feed, 0, N_EVERY);

@@ -515,6 +515,7 @@ struct d2o_how {
         first; /* protect: the layer, -1 = none; first that takes others in */
     enum { EQ11, PRINTED, CODE, AVERAGE, DROP } rule;
     double share, gate;     /* share: of the tokens, 0 = 24; gate > 0: layers=gate */
+    double alpha;           /* of layers=gate */
     int first2, first_step; /* layers=first2; drop=first-decode */
 };
 
@@ -526,7 +527,7 @@ static void d2o_budgets(const struct slow *s, const struct d2o_how *how)
 
     for (int l = 0; l < CB_REF_LAYERS; l++)
         sum += w[l] = how->uniform || how->first2 ? 1
-                      : how->gate > 0             ? (d2o.f[l] <= how->gate ? 3 : 1)
+                      : how->gate > 0             ? (d2o.f[l] <= how->gate ? how->alpha : 1)
                                                   : exp(-d2o.f[l]);
     for (int l = 0; l < CB_REF_LAYERS; l++) {
         d2o.heavy[l] = (int)fmax(1, w[l] * CB_REF_LAYERS * of / sum * 0.75);
@@ -660,7 +661,14 @@ double cb_ref_gate_at;
 void cb_ref_d2o_gate(struct slow *s, int prompt)
 {
     d2o_run(s, prompt,
-            &(struct d2o_how){ .keys = 1, .protect = -1, .share = 0.2, .gate = cb_ref_gate_at });
+            &(struct d2o_how){
+                .keys = 1, .protect = -1, .share = 0.2, .gate = cb_ref_gate_at, .alpha = 3 });
+}
+
+void cb_ref_d2o_gate_5(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .keys = 1, .protect = -1, .gate = cb_ref_gate_at, .alpha = 5 });
 }
 
 void cb_ref_d2o_first2(struct slow *s, int prompt)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* check_work_space.c - a session with chunks of one token reserves work space for one query, and
- * observation windows call attention with more. The sanitizers see who writes past the end. */
+/* check_work_space.c - calls that fill their work space. A session with chunks of one token
+ * reserves it for one query, and observation windows call attention with more; gate and up
+ * projections share the room of unpacked weights. Guard pages show who writes past the end. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -107,14 +108,56 @@ START_TEST(more_calls_than_fit_together)
 }
 END_TEST
 
+/* Each of the two matrices alone would fill the room of a thread's unpacked weights. */
+START_TEST(gate_and_up_share_the_room)
+{
+    enum { IN = 256, OUT = 2048, TOK = 64 };
+    struct device *d = cb_isa_open_or_skip(_i, 1);
+    float *x = random_floats(TOK * IN), *from = random_floats((size_t)OUT * IN), *y[3];
+    const size_t bytes = cb_row_bytes(DT_Q8_0, (int64_t)OUT * IN);
+    struct weight w[2];
+
+    for (int i = 0; i < 3; i++)
+        y[i] = cb_guarded((size_t)TOK * OUT * sizeof *y[i]);
+    for (int i = 0; d && i < 2; i++) {
+        void *raw = cb_guarded(bytes);
+        cb_dtype[DT_Q8_0].from_f32(from, raw, (int64_t)OUT * IN);
+        w[i] =
+            (struct weight){ .name = "w", .type = DT_Q8_0, .n_in = IN, .n_out = OUT, .raw = raw };
+        ck_assert_int_eq(d->ops->load(d, &w[i]), 0);
+    }
+    if (d) {
+        const struct mm both[] = { { &w[0], NULL, y[0], OUT, 0, 0 },
+                                   { &w[1], NULL, y[1], OUT, 0, 0 } };
+        const struct mm one = { &w[0], NULL, y[2], OUT, 0, 0 };
+        ck_assert_int_ge(d->ops->reserve(d, TOK, IN, OUT, 1, 64, 64), 0);
+        d->ops->matmul_glu(d, both, ACT_SILU, x, TOK);
+        d->ops->matmul(d, &one, 1, x, TOK);
+        d->ops->glu(d, ACT_SILU, y[2], y[2], OUT, TOK);
+        for (int i = 0; i < TOK * OUT; i++)
+            ck_assert_float_eq_tol(y[0][i], y[2][i], 1e-3f * (1 + fabsf(y[2][i])));
+        for (int i = 0; i < 2; i++) {
+            d->ops->unload(d, &w[i]);
+            free((void *)(uintptr_t)w[i].raw);
+        }
+        cb_device_close(d);
+    }
+    for (int i = 0; i < 3; i++)
+        free(y[i]);
+    free(x);
+    free(from);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("work space");
-    TCase *t = tcase_create("attention");
+    TCase *t = tcase_create("all");
 
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, more_queries_than_a_chunk_fit, 0, N_ISA);
     tcase_add_loop_test(t, more_calls_than_fit_together, 0, N_ISA);
+    tcase_add_loop_test(t, gate_and_up_share_the_room, 0, N_ISA);
     suite_add_tcase(s, t);
     return cb_suite_run(s);
 }

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/file.h"
@@ -117,6 +119,59 @@ START_TEST(files_have_an_end)
 }
 END_TEST
 
+/* ---- the runner of all test programs ---- */
+
+START_TEST(passes)
+{
+    ck_assert(1);
+}
+END_TEST
+
+START_TEST(skips)
+{
+    cb_skip("to see what is counted");
+}
+END_TEST
+
+START_TEST(fails)
+{
+    ck_assert(0);
+}
+END_TEST
+
+/* The exit status of a program with these tests. */
+static int status_of(const TTest *const *test, int n)
+{
+    const pid_t child = fork();
+    int status = -1;
+
+    if (child == 0) {
+        Suite *s = suite_create("inner");
+        TCase *c = tcase_create("inner");
+        if (!freopen("/dev/null", "w", stdout))
+            _exit(1);
+        for (int i = 0; i < n; i++)
+            tcase_add_test(c, test[i]);
+        suite_add_tcase(s, c);
+        _exit(cb_suite_run_nofork(s));
+    }
+    ck_assert(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* What was skipped is neither passed nor failed: a program that skipped all of its tests says so.
+ */
+START_TEST(skipped_is_not_passed)
+{
+    const TTest *const all_skip[] = { skips, skips }, *const one_skips[] = { skips, passes };
+    const TTest *const one_fails[] = { skips, fails };
+
+    ck_assert_int_eq(status_of(all_skip, 2), CB_SKIPPED);
+    ck_assert_int_eq(status_of(one_skips, 2), EXIT_SUCCESS);
+    ck_assert_int_eq(status_of(one_fails, 2), EXIT_FAILURE);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("base");
@@ -127,6 +182,7 @@ int main(void)
     tcase_add_test(c, json_that_cannot_be_made);
     tcase_add_test(c, hashes_are_siphash);
     tcase_add_test(c, files_have_an_end);
+    tcase_add_test(c, skipped_is_not_passed);
     suite_add_tcase(s, c);
     return cb_suite_run(s);
 }

@@ -453,6 +453,11 @@ START_TEST(an_item_is_held_by_all_its_tokens)
                 nearly |= v[1].same == 7;
                 held |= v[1].same == 8;
             }
+            cb_item_free(&it); /* an answer that the full cache does not give */
+            make_item(&it, context, "no such answer");
+            ck_assert_msg(!cb_trial_item(&t, &it), "%s", cb_error());
+            ck_assert_int_eq(v[0].held, t.n_right);
+            ck_assert_int_le(v[1].held, t.n_right);
         }
         cb_trial_free(&t);
         cb_item_free(&it);

@@ -14,7 +14,7 @@
 #include "kit/toy.h"
 #include "model/head_prune.h"
 
-enum { IN = 512, OUT = 5003, TWIN = 2500 };
+enum { IN = 512, OUT = 5057, TWIN = 2500 };
 
 static const enum dtype types[] = { DT_Q8_0, DT_Q6_K, DT_Q5_1, DT_F16, DT_F32 };
 enum { N_TYPE = sizeof types / sizeof *types };

@@ -133,6 +133,24 @@ START_TEST(top_p_hit_exactly)
 }
 END_TEST
 
+/* A token with just min_p of the best one's probability stays. */
+START_TEST(min_p_hit_exactly)
+{
+    static const float even[N] = { 0, 0, 0, 0, -200, -200, -200, -200 };
+    struct cb_sampler_params p = plain(1);
+    cb_sampler *s;
+    int hit[N] = { 0 };
+
+    p.min_p = 1;
+    s = make(p);
+    for (int i = 0; i < 1000; i++)
+        hit[cb_sampler_pick(s, even)]++;
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_gt(hit[i], 0);
+    cb_sampler_free(s);
+}
+END_TEST
+
 START_TEST(min_p_drops_what_is_far_below_the_best)
 {
     struct cb_sampler_params p = plain(1);
@@ -206,6 +224,7 @@ int main(void)
     tcase_add_test(t, top_k_keeps_k_and_the_lower_id_of_equals);
     tcase_add_test(t, top_p_stops_when_the_sum_is_reached);
     tcase_add_test(t, top_p_hit_exactly);
+    tcase_add_test(t, min_p_hit_exactly);
     tcase_add_test(t, min_p_drops_what_is_far_below_the_best);
     tcase_add_test(t, penalties_count_within_their_window);
     tcase_add_test(t, a_seed_gives_one_sequence);
