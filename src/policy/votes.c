@@ -186,7 +186,7 @@ int cb_evict_keep_votes(struct policy *p, int l, struct eviction *e, const struc
     for (int h = 0; h < cb_evict_heads(e); h++) {
         const size_t row = (size_t)h * (size_t)s->stride;
         const int n = cb_evict_len(e, h);
-        if (n > k && p->slot_floats)
+        if (n > k && p->plan[l].own_slots)
             TRY(keep_own(p, l, h, e, s, k, sink, window));
         else if (n > k)
             TRY(cb_evict_keep_top(e, h, s->s + row, s->raw + row, n, k, sink, window));

@@ -395,11 +395,16 @@ static const char *const every[] = {
 };
 enum { N_EVERY = sizeof every / sizeof *every };
 
-static cb_model *open_model(void)
+static cb_model *open_family(const char *family)
 {
-    struct tiny t = cb_tiny_small("qwen2");
+    struct tiny t = cb_tiny_small(family);
     t.n_layer = 4;
     return cb_toy_model(&t, "cpu", 2);
+}
+
+static cb_model *open_model(void)
+{
+    return open_family("qwen2");
 }
 
 /* A prompt and some tokens; logits after the last -> out[n_vocab] */
@@ -450,12 +455,12 @@ static int stop(void *arg, int64_t done, int64_t total)
 }
 
 /* A second prompt that is stopped half way leaves what was before it, or nothing. */
-START_TEST(a_stopped_feed)
+static void stop_feeds(const char *family, const char *policy)
 {
-    cb_model *m = open_model();
+    cb_model *m = open_family(family);
     const int32_t *tok = cb_toy_text(m);
-    cb_session *a = cb_toy_session(m, every[_i], "f32", 16);
-    cb_session *b = cb_toy_session(m, every[_i], "f32", 16);
+    cb_session *a = cb_toy_session(m, policy, "f32", 16);
+    cb_session *b = cb_toy_session(m, policy, "f32", 16);
     const size_t bytes = (size_t)m->hp.n_vocab * sizeof(float);
     float *x = malloc(bytes), *y = malloc(bytes);
 
@@ -472,13 +477,25 @@ START_TEST(a_stopped_feed)
         }
         converse(a, tok + 200, SHORT, x);
         converse(b, tok + 200, SHORT, y);
-        ck_assert_msg(!memcmp(x, y, bytes), "%s: stopped after %d", every[_i], after);
+        ck_assert_msg(!memcmp(x, y, bytes), "%s, %s: stopped after %d", family, policy, after);
     }
     cb_session_close(a);
     cb_session_close(b);
     cb_model_close(m);
     free(x);
     free(y);
+}
+
+START_TEST(a_stopped_feed)
+{
+    stop_feeds("qwen2", every[_i]);
+}
+END_TEST
+
+/* Layers with a window of the model's own drop tokens without a policy. */
+START_TEST(a_stopped_feed_with_windows)
+{
+    stop_feeds("mistral", "full");
 }
 END_TEST
 
@@ -505,6 +522,7 @@ int main(void)
     tcase_add_test(t, a_pyramid_that_grows_upwards);
     tcase_add_loop_test(t, cleared_before_a_shorter_prompt, 0, N_EVERY);
     tcase_add_loop_test(t, a_stopped_feed, 0, N_EVERY);
+    tcase_add_test(t, a_stopped_feed_with_windows);
     tcase_set_timeout(t, 60);
     return cb_suite_run(suite);
 }
