@@ -60,6 +60,7 @@ struct job {
     enum job_state state;
     struct job_news fresh;
     int n_cached, n_out; /* tokens of the prompt that a kept session had; generated tokens */
+    int n_remembered;    /* tokens that a folder had: they count as cached too */
     struct job_times times;
     struct job_end end; /* the client may read it without the lock once the job has ended */
     /* the client's alone */
@@ -74,6 +75,7 @@ struct job {
     int32_t *out;  /* [n_out] */
     int cap_out, n_made;
     double turn;         /* order of admission */
+    int looked;          /* what a folder remembers was looked up */
     int patient, awaits; /* may it wait for a prompt that begins alike; does it? */
     struct job *next;
 };
