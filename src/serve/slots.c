@@ -81,7 +81,9 @@ static struct slot *oldest_kept(struct slots *s, const struct slot *spare)
 
     for (int i = 0; i < s->p.n; i++) {
         struct slot *at = &s->at[i];
-        if (at->session && !at->job && at != spare && (!old || at->begun < old->begun))
+        if (!at->session || at->job || at == spare)
+            continue;
+        if (!old || at->keep < old->keep || (at->keep == old->keep && at->begun < old->begun))
             old = at;
     }
     return old;
@@ -303,7 +305,7 @@ static int use(struct slots *s, struct job *j, struct slot *best, int n, struct 
     struct slot *to = spare_slot(s, best);
 
     *out = best;
-    if (!best->job && (!to || cb_session_len(best->session) - n <= n)) {
+    if (!best->job && (!to || (!best->keep && cb_session_len(best->session) - n <= n))) {
         TRY(cb_session_truncate(best->session, n));
         return 1;
     }
@@ -359,12 +361,14 @@ int cb_slots_take(struct slots *s, struct job *j, struct slot **out, int *kept)
     }
     (*out)->begun = ++s->n_begun;
     (*out)->pure = 1;
+    (*out)->keep = 0;
     return 1;
 }
 
 void cb_slots_give(struct slots *s, struct slot *at, int trusted)
 {
     (void)s;
+    at->keep = at->job->group->order.keep;
     at->job = NULL;
     at->reserved = 0;
     at->pure = 0;

@@ -20,6 +20,7 @@ struct slot {
     struct job *job;   /* NULL = kept, or empty */
     uint64_t reserved; /* bytes that the job may come to need */
     int begun;         /* the order of the last jobs: larger is later */
+    int keep;          /* 1: it is copied rather than used, and dropped last */
     int pure;          /* 1: nothing but the job's prompt has been fed since it was taken */
 };
 

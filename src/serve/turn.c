@@ -166,7 +166,8 @@ void cb_turn_free(struct turn *t)
     free(t->bias);
     free(t->ids);
     free(t->text);
-    free(t->state);
+    if (t->state)
+        (t->free_state ? t->free_state : free)(t->state);
     free(t);
 }
 
