@@ -233,12 +233,14 @@ libserve_la_CFLAGS = $(AM_CFLAGS) $(MICROHTTPD_CFLAGS)
 libserve_la_LIBADD = $(JANSSON_LIBS) $(MICROHTTPD_LIBS)
 libserve_la_SOURCES = \
 	src/serve/api.h \
+	src/serve/api_banks.c \
 	src/serve/api_chat.c \
 	src/serve/api_completions.c \
 	src/serve/api_messages.c \
 	src/serve/api_responses.c \
 	src/serve/api_state.c \
 	src/serve/api_text.c \
+	src/serve/banks.c src/serve/banks.h \
 	src/serve/chat_prompt.c src/serve/chat_prompt.h \
 	src/serve/exchange.c src/serve/exchange.h \
 	src/serve/fields.c src/serve/fields.h \

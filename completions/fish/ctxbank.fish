@@ -104,6 +104,8 @@ complete -c ctxbank -n '__fish_seen_subcommand_from chat' -s v -l verbose -d 'pr
 complete -c ctxbank -n '__fish_seen_subcommand_from chat' -s q -l quiet -d 'print only results and errors'
 complete -c ctxbank -n '__fish_seen_subcommand_from chat' -s h -l help -d 'show this help'
 complete -c ctxbank -n '__fish_seen_subcommand_from chat' -l version -d 'show the version'
+complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l bank-dir -r -F -d 'remember prompts in files of this folder, and go on from what it remembers of a prompt'
+complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l bank-dir-size -x -d 'most bytes of files that the folder remembers; the least worth give way (K, M, G: powers of 1024; 0: no limit)'
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l host -x -d 'address to listen on; 0.0.0.0 or ::: all, so others can reach the server'
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l port -x -d 'port to listen on; 0: any that is free'
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l parallel -o np -x -d 'answers that are computed at the same time; as many contexts are kept for prompts that begin alike'

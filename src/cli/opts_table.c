@@ -22,11 +22,11 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "open the context that 'ctxbank bank save' wrote: the prompt follows it, or only "
                 "its rest if it begins with the saved tokens" },
     [ARG_BANK_DIR] = { "bank-dir", .takes = TAKES_FILE, .env = 1, .unit = "FOLDER",
-        .sets = SET_GENERATE,
+        .sets = SET_GENERATE | SET_OWN_SERVE,
         .text = "remember prompts in files of this folder, and go on from what it remembers of a "
                 "prompt" },
     [ARG_BANK_DIR_SIZE] = { "bank-dir-size", .takes = TAKES_INT, .env = 1, .unit = "BYTES",
-        .min = 0, .max = 9e15, .def = "10G", .sets = SET_GENERATE,
+        .min = 0, .max = 9e15, .def = "10G", .sets = SET_GENERATE | SET_OWN_SERVE,
         .text = "most bytes of files that the folder remembers; the least worth give way (K, M, "
                 "G: powers of 1024; 0: no limit)" },
     [ARG_BANK_OUTPUT] = { "output", .letter = 'o', .takes = TAKES_FILE, .unit = "FILE",

@@ -122,19 +122,63 @@ static struct serve_model describe(const struct opts *o, const struct engine *e,
     };
 }
 
-/* ---- serving ---- */
+/* --bank-dir; a folder that cannot be used is no reason not to start. */
+static cb_bank_dir *open_dir(const struct opts *o)
+{
+    const struct cb_bank_dir_params p = { (uint64_t)cb_opt_int64(o, ARG_BANK_DIR_SIZE) };
+    const char *path = cb_opt_text(o, ARG_BANK_DIR);
+    cb_bank_dir *dir = NULL;
+
+    if (path && cb_bank_dir_open(path, &p, &dir))
+        cb_log_note("%s; nothing is remembered", cb_error());
+    return dir;
+}
+
+/* ---- signals ---- */
+
+/* The server's threads inherit this, so that signals come to the main thread and wake it. */
+static void block_signals(sigset_t *before)
+{
+    sigset_t all;
+
+    sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* the model file has shrunk: interrupt.c */
+    pthread_sigmask(SIG_BLOCK, &all, before);
+}
 
 static void wait_for_signal(void)
 {
-    sigset_t all, before;
+    sigset_t before;
 
-    /* a signal that comes between the question and the wait must not be lost */
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
+    block_signals(&before); /* one that comes between the question and the wait is not lost */
     while (!cb_interrupted())
         sigsuspend(&before);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
+
+static int open_server(const struct serve_params *p, struct serve **out)
+{
+    sigset_t before;
+    int rc;
+
+    block_signals(&before);
+    rc = cb_serve_open(p, out);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+static int begin_server(struct serve *s, const struct serve_model *m)
+{
+    sigset_t before;
+    int rc;
+
+    block_signals(&before);
+    rc = cb_serve_begin(s, m);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+/* ---- serving ---- */
 
 /* A session as requests will have it: what is wrong with the options is said before the start, and
  * no request waits for the output head's preview. */
@@ -165,7 +209,8 @@ static int begin(const struct opts *o, struct engine *e, struct chat_choice *cha
     TRY(try_session(o, e));
     m = describe(o, e, chat);
     m.name = name;
-    return cb_serve_begin(s, &m);
+    m.scheduler.slots.dir = e->dir = open_dir(o);
+    return begin_server(s, &m);
 }
 
 static int serve(const struct opts *o, const struct keys *keys)
@@ -186,7 +231,7 @@ static int serve(const struct opts *o, const struct keys *keys)
     name_of(cb_opt_text(o, ARG_MODEL), name, sizeof name);
     if (cb_opt_set(o, ARG_ALIAS))
         snprintf(name, sizeof name, "%s", cb_opt_text(o, ARG_ALIAS));
-    TRY(cb_serve_open(&p, &s));
+    TRY(open_server(&p, &s));
     cb_interrupt_catch();
     rc = begin(o, &e, &chat, name, s);
     if (!rc) {

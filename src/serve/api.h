@@ -15,6 +15,11 @@ void cb_api_messages(struct exchange *x);
 void cb_api_count_tokens(struct exchange *x);
 void cb_api_responses(struct exchange *x);
 
+/* api_banks.c */
+void cb_api_new_bank(struct exchange *x);
+void cb_api_banks(struct exchange *x);
+void cb_api_delete_bank(struct exchange *x);
+
 /* api_text.c */
 void cb_api_tokenize(struct exchange *x);
 void cb_api_detokenize(struct exchange *x);

@@ -113,6 +113,8 @@ static int convert(const json_t *r, json_t **out)
         json_object_set(*out, "tool_choice", json_object_get(r, "tool_choice"));
     if (cb_field(r, "chat_template_kwargs"))
         json_object_set(*out, "chat_template_kwargs", json_object_get(r, "chat_template_kwargs"));
+    if (cb_field(r, "bank"))
+        json_object_set(*out, "bank", json_object_get(r, "bank"));
     return CB_OK;
 }
 

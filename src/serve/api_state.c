@@ -131,6 +131,12 @@ void cb_api_metrics(struct exchange *x)
     put_count(b, "prompt_tokens_total", s.prompt_tokens, "Tokens of prompts that were computed.");
     put_count(b, "cached_tokens_total", s.cached_tokens,
               "Tokens of prompts that a kept session held.");
+    put_count(b, "bank_hit_tokens_total", s.hit_tokens,
+              "Tokens of prompts that the bank folder held; they count as cached too.");
+    put_count(b, "bank_saved_tokens_total", s.saved_tokens,
+              "Tokens of prompts that the bank folder was given.");
+    put_count(b, "bank_save_failures_total", s.save_failures,
+              "Prompts that could not be written to the bank folder.");
     put_count(b, "generated_tokens_total", s.made_tokens, "Tokens of answers that have ended.");
     put_count(b, "decode_batches_total", s.batches, "Decoding steps.");
     put_count(b, "decoded_tokens_total", s.batched, "Tokens in decoding steps.");

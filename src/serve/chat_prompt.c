@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "banks.h"
 #include "base/err.h"
 #include "fields.h"
 
@@ -134,6 +135,28 @@ static int is_system(const json_t *m)
     return role && (!strcmp(role, "system") || !strcmp(role, "developer"));
 }
 
+/* Messages of a bank that the request names, in front of its own */
+static int add_bank(const struct server *s, const json_t *request, json_t *list, int *plain)
+{
+    const char *id = NULL;
+    json_t *bank, *m;
+    size_t i;
+    int rc = CB_OK;
+
+    TRY(cb_field_text(request, "bank", &id));
+    if (!id)
+        return CB_OK;
+    bank = cb_banks_messages(s->banks, id);
+    if (!bank)
+        return cb_fail(CB_EARG, "bank: there is none with this id");
+    json_array_foreach(bank, i, m)
+    {
+        rc = rc ? rc : add_message(s, list, m, i, plain);
+    }
+    json_decref(bank);
+    return rc;
+}
+
 static int read_messages(const struct server *s, const json_t *request, json_t *list, int *plain)
 {
     const json_t *in;
@@ -143,10 +166,11 @@ static int read_messages(const struct server *s, const json_t *request, json_t *
     TRY(cb_field_array(request, "messages", &in));
     if (!json_array_size(in))
         return cb_fail(CB_EARG, "messages: must have at least one message");
-    if (s->m.system && !is_system(json_array_get(in, 0)))
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s}", "role", "system", "content", s->m.system));
+    TRY(add_bank(s, request, list, plain));
     json_array_foreach(in, i, m) TRY(add_message(s, list, m, i, plain));
+    if (s->m.system && !is_system(json_array_get(list, 0)))
+        json_array_insert_new(list, 0,
+                              json_pack("{s:s, s:s}", "role", "system", "content", s->m.system));
     return CB_OK;
 }
 

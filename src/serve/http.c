@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "banks.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "exchange.h"
@@ -137,7 +138,7 @@ static void add_headers(struct http_request *r, struct MHD_Response *response)
     if (!p->cors)
         return;
     MHD_add_response_header(response, "Access-Control-Allow-Origin", p->cors);
-    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     MHD_add_response_header(response, "Access-Control-Allow-Headers",
                             "Authorization, Content-Type, X-Api-Key, Anthropic-Version");
 }
@@ -369,6 +370,7 @@ int cb_serve_begin(struct serve *s, const struct serve_model *m)
     cb_model_get_info(m->model, &v->info);
     v->n_ctx = n_ctx_of(m, &v->info);
     TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, &v->transcripts));
+    TRY(cb_banks_new(&v->banks));
     TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));
     atomic_store(&s->ready, v);
     return CB_OK;
@@ -402,5 +404,6 @@ void cb_serve_close(struct serve *s, double grace_s)
         close(fd);
     cb_scheduler_close(s->server.scheduler);
     cb_transcripts_free(s->server.transcripts);
+    cb_banks_free(s->server.banks);
     free_serve(s);
 }

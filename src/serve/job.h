@@ -29,6 +29,7 @@ struct job_order {
     int ignore_end; /* 1: tokens that end a turn are never sampled */
     int logprobs;   /* -1 = none, else how many of the likeliest tokens beside the sampled one */
     int anew;       /* 1: no session that is kept is used */
+    int keep;       /* 1: its session is to serve others: it is copied, and dropped last */
     int tenant;     /* whose turn it is is counted by tenant */
 };
 
@@ -60,6 +61,7 @@ struct job {
     enum job_state state;
     struct job_news fresh;
     int n_cached, n_out; /* tokens of the prompt that a kept session had; generated tokens */
+    int n_remembered;    /* tokens that a folder had: they count as cached too */
     struct job_times times;
     struct job_end end; /* the client may read it without the lock once the job has ended */
     /* the client's alone */
@@ -74,6 +76,7 @@ struct job {
     int32_t *out;  /* [n_out] */
     int cap_out, n_made;
     double turn;         /* order of admission */
+    int looked;          /* what a folder remembers was looked up */
     int patient, awaits; /* may it wait for a prompt that begins alike; does it? */
     struct job *next;
 };

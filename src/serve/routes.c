@@ -23,6 +23,9 @@ static const struct route {
     { "POST", "/v1/messages", cb_api_messages, 0 },
     { "POST", "/v1/messages/count_tokens", cb_api_count_tokens, 0 },
     { "POST", "/v1/responses", cb_api_responses, 0 },
+    { "POST", "/v1/banks", cb_api_new_bank, 0 },
+    { "GET", "/v1/banks", cb_api_banks, 0 },
+    { "DELETE", "/v1/banks/", cb_api_delete_bank, 0 },
     { "POST", "/tokenize", cb_api_tokenize, 0 },
     { "POST", "/detokenize", cb_api_detokenize, 0 },
 };
@@ -36,6 +39,14 @@ int cb_route_is_open(const char *path)
     return 0;
 }
 
+/* A path that ends in a slash stands for all below it. */
+static int fits(const char *path, const char *route)
+{
+    const size_t n = strlen(route);
+
+    return route[n - 1] == '/' ? !strncmp(path, route, n) && path[n] : !strcmp(path, route);
+}
+
 /* The route; *allowed: the method of the path if it is another one, or NULL */
 static const struct route *find(const struct exchange *x, const char **allowed)
 {
@@ -43,7 +54,7 @@ static const struct route *find(const struct exchange *x, const char **allowed)
 
     *allowed = NULL;
     for (int i = 0; i < N_ROUTE; i++) {
-        if (strcmp(x->path, routes[i].path))
+        if (!fits(x->path, routes[i].path))
             continue;
         if (!strcmp(method, routes[i].method))
             return &routes[i];
@@ -83,7 +94,7 @@ void cb_route(struct exchange *x)
         cb_exchange_error(x, 404, "there is no such path", NULL);
     } else if (!x->s) {
         cb_exchange_error(x, 503, "the model is being loaded", NULL);
-    } else if (*r->method == 'G' || read_json(x)) {
+    } else if (*r->method != 'P' || read_json(x)) {
         r->handler(x);
     }
     json_decref(x->json);

@@ -54,6 +54,7 @@ struct histogram {
 struct scheduler_stats {
     uint64_t ordered, refused, ended[4]; /* by reason: stop, length, cancelled, error */
     uint64_t prompt_tokens, cached_tokens, made_tokens; /* cached: not counted in prompt_tokens */
+    uint64_t hit_tokens, saved_tokens, save_failures;   /* of the folder that remembers prompts */
     uint64_t batches, batched;                          /* decoding steps, and tokens in them */
     uint64_t read_bytes;                                /* of keys and values, by decoded tokens */
     uint64_t bank_bytes;                                /* held now */

@@ -209,6 +209,7 @@ static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
     j->times.read = left ? 0 : j->times.admitted;
     j->n_cached = kept;
     s->stats.cached_tokens += (uint64_t)kept;
+    s->stats.hit_tokens += (uint64_t)j->n_remembered;
     s->stats.waiting--;
     pthread_cond_broadcast(&j->group->changed);
     pthread_mutex_unlock(&s->lock);
@@ -370,9 +371,14 @@ static struct slot *next_prompt(struct scheduler *s)
     return best;
 }
 
-static void prompt_read(struct scheduler *s, struct job *j)
+static void prompt_read(struct scheduler *s, const struct slot *at)
 {
+    struct job *j = at->job;
+    const int saved = cb_slots_remember(&s->slots, at);
+
     pthread_mutex_lock(&s->lock);
+    s->stats.saved_tokens += saved > 0 ? (uint64_t)saved : 0;
+    s->stats.save_failures += saved < 0;
     j->state = JOB_WRITES;
     j->times.read = cb_now_s();
     s->stats.prompt_tokens += (uint64_t)(j->group->order.n - j->n_cached);
@@ -401,7 +407,7 @@ static void read_prompts(struct scheduler *s, int writing)
         if (rc < 0)
             fail_slot(s, at, rc);
         else if (!rc)
-            prompt_read(s, at->job);
+            prompt_read(s, at);
         if (rc <= 0) /* an answer can begin, or a slot is free */
             return;
     } while (writing && now + s->step_s - s->wrote_at < s->p.decode_latency_s);

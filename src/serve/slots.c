@@ -81,7 +81,9 @@ static struct slot *oldest_kept(struct slots *s, const struct slot *spare)
 
     for (int i = 0; i < s->p.n; i++) {
         struct slot *at = &s->at[i];
-        if (at->session && !at->job && at != spare && (!old || at->begun < old->begun))
+        if (!at->session || at->job || at == spare)
+            continue;
+        if (!old || at->keep < old->keep || (at->keep == old->keep && at->begun < old->begun))
             old = at;
     }
     return old;
@@ -194,24 +196,15 @@ static int name(const struct slots *s, struct slot *at, const struct job *j)
     return at->policy && at->prefill ? CB_OK : cb_fail(CB_ENOMEM, "out of memory");
 }
 
-static int take_new(struct slots *s, struct job *j, struct slot *at)
+/* Puts session f, which it owns, into the slot. */
+static int fill(const struct slots *s, struct slot *to, const struct job *j, cb_session *f)
 {
-    struct cb_session_params p = s->p.session;
-    int rc;
-
-    if (same_kind(s, at, j)) {
-        cb_session_clear(at->session);
+    empty(to);
+    to->session = f;
+    if (!name(s, to, j))
         return CB_OK;
-    }
-    empty(at);
-    p.policy = policy_of(s, j);
-    p.prefill = prefill_of(s, j);
-    rc = cb_session_open(s->p.model, &p, &at->session);
-    if (!rc)
-        rc = name(s, at, j);
-    if (rc)
-        empty(at);
-    return rc;
+    empty(to);
+    return CB_ENOMEM;
 }
 
 /* A copy of `from`, cut to n tokens, in `to`. */
@@ -223,16 +216,66 @@ static int take_copy(struct slots *s, struct job *j, const struct slot *from, st
 
     TRY(cb_session_fork(from->session, &f));
     rc = cb_session_truncate(f, n);
-    empty(to);
     if (!rc)
-        rc = name(s, to, j);
-    if (rc)
-        cb_session_close(f);
-    else
-        to->session = f;
-    if (rc)
-        empty(to);
+        return fill(s, to, j, f);
+    cb_session_close(f);
     return rc;
+}
+
+static struct cb_session_params params_of(const struct slots *s, const struct job *j)
+{
+    struct cb_session_params p = s->p.session;
+
+    p.policy = policy_of(s, j);
+    p.prefill = prefill_of(s, j);
+    return p;
+}
+
+static int take_new(struct slots *s, struct job *j, struct slot *at)
+{
+    const struct cb_session_params p = params_of(s, j);
+    cb_session *f;
+
+    if (same_kind(s, at, j)) {
+        cb_session_clear(at->session);
+        return CB_OK;
+    }
+    empty(at); /* first: its memory may be needed */
+    TRY(cb_session_open(s->p.model, &p, &f));
+    return fill(s, at, j, f);
+}
+
+/* What the folder has of the prompt, if that is much more than the `best` tokens of a kept session.
+ * A job looks once. */
+static int take_remembered(struct slots *s, struct job *j, int best, struct slot **out, int *kept)
+{
+    const struct job_order *o = &j->group->order;
+    const struct cb_session_params p = params_of(s, j);
+    cb_session *f;
+    int n;
+
+    if (!s->p.dir || j->looked || o->n < best + WORTH)
+        return 0;
+    j->looked = 1;
+    TRY(cb_bank_dir_find(s->p.dir, s->p.model, &p, o->ids, o->n, &f, &n));
+    *out = spare_slot(s, NULL);
+    if (!*out || n < best + WORTH) {
+        cb_session_close(f);
+        return 0;
+    }
+    *kept = j->n_remembered = n;
+    TRY(fill(s, *out, j, f));
+    return 1;
+}
+
+int cb_slots_remember(struct slots *s, const struct slot *at)
+{
+    const int new = at->job->group->order.n - at->job->n_cached;
+
+    if (!s->p.dir || new < WORTH)
+        return 0;
+    TRY(cb_bank_dir_put(s->p.dir, at->session));
+    return new;
 }
 
 /* The session that has most of the prompt. A working one can be copied between two of its tokens,
@@ -262,7 +305,7 @@ static int use(struct slots *s, struct job *j, struct slot *best, int n, struct 
     struct slot *to = spare_slot(s, best);
 
     *out = best;
-    if (!best->job && (!to || cb_session_len(best->session) - n <= n)) {
+    if (!best->job && (!to || (!best->keep && cb_session_len(best->session) - n <= n))) {
         TRY(cb_session_truncate(best->session, n));
         return 1;
     }
@@ -276,20 +319,22 @@ static int use(struct slots *s, struct job *j, struct slot *best, int n, struct 
 /* A session for the job, in a slot that no job has */
 static int find(struct slots *s, struct job *j, struct slot **out, int *kept)
 {
-    struct slot *best;
-    int most = j->group->order.anew ? 0 : INT32_MAX;
+    const int anew = j->group->order.anew;
+    int most = anew ? 0 : INT32_MAX, rc;
+    struct slot *best = best_slot(s, j, most, kept);
 
-    for (best = best_slot(s, j, most, kept); best; best = best_slot(s, j, most, kept)) {
-        if (j->patient && (j->awaits = worth_waiting(s, j, *kept)))
-            return 0;
-        const int rc = use(s, j, best, *kept, out);
+    if (!anew && j->patient && (j->awaits = worth_waiting(s, j, *kept)))
+        return 0;
+    rc = anew ? 0 : take_remembered(s, j, *kept, out, kept);
+    if (rc)
+        return rc;
+    for (; best; best = best_slot(s, j, most, kept)) {
+        rc = use(s, j, best, *kept, out);
         if (rc > 0)
             return 1;
         j->patient &= rc == 0; /* others of this policy cannot go back either */
         most = *kept;          /* try one that has less */
     }
-    if (most && j->patient && (j->awaits = worth_waiting(s, j, 0)))
-        return 0;
     *kept = 0;
     *out = spare_slot(s, NULL);
     if (!*out)
@@ -316,12 +361,14 @@ int cb_slots_take(struct slots *s, struct job *j, struct slot **out, int *kept)
     }
     (*out)->begun = ++s->n_begun;
     (*out)->pure = 1;
+    (*out)->keep = 0;
     return 1;
 }
 
 void cb_slots_give(struct slots *s, struct slot *at, int trusted)
 {
     (void)s;
+    at->keep = at->job->group->order.keep;
     at->job = NULL;
     at->reserved = 0;
     at->pure = 0;

@@ -11,6 +11,7 @@ struct slots_params {
     struct cb_session_params session; /* of every session; the policy and the prefill by default */
     int n;
     uint64_t most_bytes; /* of keys and values in all sessions; 0 = no limit */
+    cb_bank_dir *dir;    /* where prompts are remembered and looked up, or NULL */
 };
 
 struct slot {
@@ -19,6 +20,7 @@ struct slot {
     struct job *job;   /* NULL = kept, or empty */
     uint64_t reserved; /* bytes that the job may come to need */
     int begun;         /* the order of the last jobs: larger is later */
+    int keep;          /* 1: it is copied rather than used, and dropped last */
     int pure;          /* 1: nothing but the job's prompt has been fed since it was taken */
 };
 
@@ -34,6 +36,9 @@ void cb_slots_close(struct slots *s);
 /* A session for the job: *kept tokens of its prompt are in the timeline already. 1: found; 0: none
  * now, try again when another job has gone on; negative: none ever. */
 int cb_slots_take(struct slots *s, struct job *j, struct slot **out, int *kept);
+/* The job's prompt has been read: it is remembered in the folder if there is one. Returns how many
+ * tokens were new to it, or a negative status: nothing is lost. */
+int cb_slots_remember(struct slots *s, const struct slot *at);
 /* The job is done. The timeline is kept, unless the session cannot be trusted. */
 void cb_slots_give(struct slots *s, struct slot *at, int trusted);
 uint64_t cb_slots_bytes(const struct slots *s); /* of keys and values that are held now */

@@ -166,7 +166,8 @@ void cb_turn_free(struct turn *t)
     free(t->bias);
     free(t->ids);
     free(t->text);
-    free(t->state);
+    if (t->state)
+        (t->free_state ? t->free_state : free)(t->state);
     free(t);
 }
 
@@ -504,9 +505,10 @@ json_t *cb_turn_memory(const struct turn *t)
 {
     const struct cb_memory *m = &t->choice[0].job->end.memory;
 
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "weights_bytes", (json_int_t)m->weights_bytes,
-        "kv_bytes", (json_int_t)m->kv_bytes, "kv_full_bytes", (json_int_t)m->kv_full_bytes,
-        "kv_peak_bytes", (json_int_t)m->kv_peak_bytes, "kv_read_bytes_per_token",
-        (json_int_t)m->kv_read_bytes_per_token, "kept_min", m->kept_min, "kept_max", m->kept_max);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i}", "weights_bytes",
+                     (json_int_t)m->weights_bytes, "kv_bytes", (json_int_t)m->kv_bytes,
+                     "kv_full_bytes", (json_int_t)m->kv_full_bytes, "kv_peak_bytes",
+                     (json_int_t)m->kv_peak_bytes, "kv_read_bytes_per_token",
+                     (json_int_t)m->kv_read_bytes_per_token, "kept_min", m->kept_min, "kept_max",
+                     m->kept_max, "bank_hit_tokens", t->choice[0].job->n_remembered);
 }

@@ -58,8 +58,9 @@ struct turn {
     struct job_group *group;
     struct choice choice[CB_TURN_CHOICES];
     int n_ended, began;
-    double told; /* when the client last got something */
-    void *state; /* of the dialect, freed with the turn */
+    double told;                     /* when the client last got something */
+    void (*free_state)(void *state); /* NULL = free() */
+    void *state;                     /* of the dialect, freed with the turn */
 };
 
 /* A turn for the request, with the fields that all dialects share: sampling, limits, policy. */

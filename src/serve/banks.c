@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* banks.c - documents that clients have put up front. */
+#include "banks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "exchange.h"
+
+struct entry {
+    char id[CB_BANK_ID];
+    json_t *messages;
+    int n_tokens;
+    time_t created;
+};
+
+struct banks {
+    pthread_mutex_t lock;
+    int n;
+    struct entry at[CB_BANKS_MOST];
+};
+
+int cb_banks_new(struct banks **out)
+{
+    *out = cb_calloc(1, sizeof **out);
+    if (!*out)
+        return CB_ENOMEM;
+    pthread_mutex_init(&(*out)->lock, NULL);
+    return CB_OK;
+}
+
+void cb_banks_free(struct banks *b)
+{
+    if (!b)
+        return;
+    for (int i = 0; i < b->n; i++)
+        json_decref(b->at[i].messages);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+static int find(const struct banks *b, const char *id)
+{
+    for (int i = 0; i < b->n; i++)
+        if (!strcmp(b->at[i].id, id))
+            return i;
+    return -1;
+}
+
+int cb_banks_add(struct banks *b, const json_t *messages, int n_tokens, char *id)
+{
+    struct entry e = { .messages = json_deep_copy(messages),
+                       .n_tokens = n_tokens,
+                       .created = time(NULL) };
+    int added;
+
+    if (!e.messages)
+        return cb_fail(CB_ENOMEM, "out of memory");
+    cb_random_id("bank_", e.id, sizeof e.id);
+    memcpy(id, e.id, sizeof e.id);
+    pthread_mutex_lock(&b->lock);
+    added = b->n < CB_BANKS_MOST;
+    if (added)
+        b->at[b->n++] = e;
+    pthread_mutex_unlock(&b->lock);
+    if (added)
+        return CB_OK;
+    json_decref(e.messages);
+    return cb_fail(CB_EARG, "banks: there are %d already; delete one", CB_BANKS_MOST);
+}
+
+json_t *cb_banks_messages(struct banks *b, const char *id)
+{
+    json_t *copy = NULL;
+    int i;
+
+    pthread_mutex_lock(&b->lock);
+    i = find(b, id);
+    if (i >= 0)
+        copy = json_deep_copy(b->at[i].messages);
+    pthread_mutex_unlock(&b->lock);
+    return copy;
+}
+
+json_t *cb_banks_list(struct banks *b)
+{
+    json_t *list = json_array();
+
+    pthread_mutex_lock(&b->lock);
+    for (int i = 0; i < b->n; i++)
+        cb_json_add(&list, json_pack("{s:s, s:s, s:I, s:i}", "id", b->at[i].id, "object", "bank",
+                                     "created", (json_int_t)b->at[i].created, "tokens",
+                                     b->at[i].n_tokens));
+    pthread_mutex_unlock(&b->lock);
+    return list;
+}
+
+int cb_banks_remove(struct banks *b, const char *id)
+{
+    json_t *old = NULL;
+    int i;
+
+    pthread_mutex_lock(&b->lock);
+    i = find(b, id);
+    if (i >= 0) {
+        old = b->at[i].messages;
+        b->at[i] = b->at[--b->n];
+    }
+    pthread_mutex_unlock(&b->lock);
+    json_decref(old);
+    return i >= 0;
+}
