@@ -141,7 +141,7 @@ complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l device -x -d 'devi
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l working-set -x -d 'memory of the accelerator that weights, work space and the mirrored part of the bank may take (K, M, G: powers of 1024; default: nearly all)'
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l chunk -o ub -l ubatch-size -x -d 'prompt tokens processed together (default: chosen by the engine)'
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -s c -l ctx-size -x -d 'context size in tokens, prompt and answer together; 0: the model\'s training context'
-complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l cache-type-k -o ctk -x -d 'data type of cached keys: f32, f16, bf16, q8_0, ...'
+complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l cache-type-k -o ctk -x -d 'data type of cached keys: f32, f16, bf16, q8_0, kivi4, kivi2; a kivi type may end in :NEWEST:GROUP:FIRST, the newest tokens that stay f16 (default 128), the numbers that share a step (32, 64 or 128), and the first tokens that stay f16 as well, unlike in the paper (default 0)'
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l cache-type-v -o ctv -x -d 'data type of cached values'
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l policy -x -d 'which tokens the cache keeps and which it reads; \'ctxbank info --policies\' lists the policies'
 complete -c ctxbank -n '__fish_seen_subcommand_from serve' -l prefill -x -d 'attention of the prompt: dense, or a sparse method; \'ctxbank info --prefills\' lists the methods'
