@@ -424,6 +424,10 @@ static void *engine(void *arg)
         writing = decode(s);
         read_prompts(s, writing);
     }
+    pthread_mutex_lock(&s->lock);
+    s->has_ended = 1;
+    pthread_cond_broadcast(&s->over);
+    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
@@ -456,6 +460,7 @@ static void free_parts(struct scheduler *s)
     free(s->token);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->over);
     free(s);
 }
 
@@ -473,6 +478,7 @@ int cb_scheduler_open(const struct scheduler_params *p, struct scheduler **out)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s->work, &monotonic);
+    pthread_cond_init(&s->over, &monotonic);
     pthread_condattr_destroy(&monotonic);
     rc = open_parts(s);
     if (rc)
@@ -489,10 +495,8 @@ void cb_scheduler_stop(struct scheduler *s, double grace_s)
     pthread_mutex_lock(&s->lock);
     s->stopping = 1;
     pthread_cond_broadcast(&s->work);
-    pthread_mutex_unlock(&s->lock);
-    if (!pthread_clockjoin_np(s->thread, NULL, CLOCK_MONOTONIC, &until))
-        return;
-    pthread_mutex_lock(&s->lock);
+    while (!s->has_ended && !pthread_cond_timedwait(&s->over, &s->lock, &until))
+        ;
     s->stopping = 2;
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
