@@ -240,7 +240,7 @@ libserve_la_SOURCES = \
 	src/serve/api_responses.c \
 	src/serve/api_state.c \
 	src/serve/api_text.c \
-	src/serve/banks.c src/serve/banks.h \
+	src/serve/documents.c src/serve/documents.h \
 	src/serve/chat_prompt.c src/serve/chat_prompt.h \
 	src/serve/exchange.c src/serve/exchange.h \
 	src/serve/fields.c src/serve/fields.h \

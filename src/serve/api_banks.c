@@ -4,19 +4,19 @@
 #include <string.h>
 
 #include "api.h"
-#include "banks.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "chat_prompt.h"
+#include "documents.h"
 #include "fields.h"
 
 /* ---- a new one ---- */
 
 static json_t *whole(struct turn *t)
 {
-    char id[CB_BANK_ID];
+    char id[CB_DOCUMENT_ID];
 
-    if (cb_banks_add(t->s->banks, t->state, t->order.n, id))
+    if (cb_documents_add(t->s->documents, t->state, t->order.n, id))
         return cb_error_json(0, 400, cb_error(), NULL);
     return json_pack("{s:s, s:s, s:I, s:i, s:o, s:o}", "id", id, "object", "bank", "created",
                      (json_int_t)time(NULL), "tokens", t->order.n, "timings", cb_turn_timings(t),
@@ -100,15 +100,16 @@ void cb_api_new_bank(struct exchange *x)
 
 void cb_api_banks(struct exchange *x)
 {
-    cb_exchange_json(x, 200,
-                     json_pack("{s:s, s:o}", "object", "list", "data", cb_banks_list(x->s->banks)));
+    cb_exchange_json(
+        x, 200,
+        json_pack("{s:s, s:o}", "object", "list", "data", cb_documents_list(x->s->documents)));
 }
 
 void cb_api_delete_bank(struct exchange *x)
 {
     const char *id = x->path + strlen("/v1/banks/");
 
-    if (cb_banks_remove(x->s->banks, id))
+    if (cb_documents_remove(x->s->documents, id))
         cb_exchange_json(x, 200,
                          json_pack("{s:s, s:s, s:b}", "id", id, "object", "bank", "deleted", 1));
     else

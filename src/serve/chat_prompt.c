@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "banks.h"
 #include "base/err.h"
+#include "documents.h"
 #include "fields.h"
 
 /* ---- messages ---- */
@@ -146,7 +146,7 @@ static int add_bank(const struct server *s, const json_t *request, json_t *list,
     TRY(cb_field_text(request, "bank", &id));
     if (!id)
         return CB_OK;
-    bank = cb_banks_messages(s->banks, id);
+    bank = cb_documents_messages(s->documents, id);
     if (!bank)
         return cb_fail(CB_EARG, "bank: there is none with this id");
     json_array_foreach(bank, i, m)

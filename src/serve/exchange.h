@@ -17,7 +17,7 @@ struct server {
     struct cb_model_info info;
     struct scheduler *scheduler;
     struct transcripts *transcripts;
-    struct banks *banks;
+    struct documents *documents;
     int n_ctx; /* of a session */
     time_t begun;
 };

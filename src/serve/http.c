@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "banks.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "documents.h"
 #include "exchange.h"
 #include "listener.h"
 
@@ -370,7 +370,7 @@ int cb_serve_begin(struct serve *s, const struct serve_model *m)
     cb_model_get_info(m->model, &v->info);
     v->n_ctx = n_ctx_of(m, &v->info);
     TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, &v->transcripts));
-    TRY(cb_banks_new(&v->banks));
+    TRY(cb_documents_new(&v->documents));
     TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));
     atomic_store(&s->ready, v);
     return CB_OK;
@@ -404,6 +404,6 @@ void cb_serve_close(struct serve *s, double grace_s)
         close(fd);
     cb_scheduler_close(s->server.scheduler);
     cb_transcripts_free(s->server.transcripts);
-    cb_banks_free(s->server.banks);
+    cb_documents_free(s->server.documents);
     free_serve(s);
 }

@@ -34,6 +34,30 @@ static int reason_index(const char *reason)
     return !strcmp(reason, "stop") ? 0 : !strcmp(reason, "length") ? 1 : *reason == 'c' ? 2 : 3;
 }
 
+/* ---- what others see ---- */
+
+static void look_at_slots(struct scheduler *s)
+{
+    s->stats.reading = s->stats.writing = 0;
+    for (int i = 0; i < s->p.slots.n; i++) {
+        const struct slot *at = &s->slots.at[i];
+        struct slot_view *v = &s->view[i];
+        *v = (struct slot_view){ .open = at->session != NULL, .working = at->job != NULL };
+        if (!at->session)
+            continue;
+        v->n_tokens = cb_session_len(at->session);
+        snprintf(v->policy, sizeof v->policy, "%s", at->policy);
+        if (!at->job)
+            continue;
+        v->state = at->job->state;
+        v->n_prompt = at->job->group->order.n;
+        v->n_made = at->job->n_made;
+        s->stats.reading += v->state == JOB_READS;
+        s->stats.writing += v->state == JOB_WRITES;
+    }
+    s->stats.bank_bytes = cb_slots_bytes(&s->slots);
+}
+
 /* ---- the end of a job ---- */
 
 /* Under the lock. The client, if it is still there, frees the group. */
@@ -51,13 +75,6 @@ static void end_job(struct scheduler *s, struct job *j)
         cb_group_free(g);
 }
 
-static void finish_job(struct scheduler *s, struct job *j)
-{
-    pthread_mutex_lock(&s->lock);
-    end_job(s, j);
-    pthread_mutex_unlock(&s->lock);
-}
-
 static void finish_slot(struct scheduler *s, struct slot *at, int trusted)
 {
     struct job *j = at->job;
@@ -66,7 +83,10 @@ static void finish_slot(struct scheduler *s, struct slot *at, int trusted)
     cb_session_prefill_cancel(at->session);
     cb_slots_give(&s->slots, at, trusted);
     s->look = 1;
-    finish_job(s, j);
+    pthread_mutex_lock(&s->lock);
+    look_at_slots(s); /* who asks after the answer sees it done */
+    end_job(s, j);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void fail_slot(struct scheduler *s, struct slot *at, int status)
@@ -100,28 +120,6 @@ static int is_idle(const struct scheduler *s)
         if (s->slots.at[i].job)
             return 0;
     return !s->waiting && !s->inbox;
-}
-
-static void look_at_slots(struct scheduler *s)
-{
-    s->stats.reading = s->stats.writing = 0;
-    for (int i = 0; i < s->p.slots.n; i++) {
-        const struct slot *at = &s->slots.at[i];
-        struct slot_view *v = &s->view[i];
-        *v = (struct slot_view){ .open = at->session != NULL, .working = at->job != NULL };
-        if (!at->session)
-            continue;
-        v->n_tokens = cb_session_len(at->session);
-        snprintf(v->policy, sizeof v->policy, "%s", at->policy);
-        if (!at->job)
-            continue;
-        v->state = at->job->state;
-        v->n_prompt = at->job->group->order.n;
-        v->n_made = at->job->n_made;
-        s->stats.reading += v->state == JOB_READS;
-        s->stats.writing += v->state == JOB_WRITES;
-    }
-    s->stats.bank_bytes = cb_slots_bytes(&s->slots);
 }
 
 /* Takes orders; waits if there is no work. 0: the end. */
@@ -424,6 +422,10 @@ static void *engine(void *arg)
         writing = decode(s);
         read_prompts(s, writing);
     }
+    pthread_mutex_lock(&s->lock);
+    s->has_ended = 1;
+    pthread_cond_broadcast(&s->over);
+    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
@@ -456,6 +458,7 @@ static void free_parts(struct scheduler *s)
     free(s->token);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->over);
     free(s);
 }
 
@@ -473,6 +476,7 @@ int cb_scheduler_open(const struct scheduler_params *p, struct scheduler **out)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s->work, &monotonic);
+    pthread_cond_init(&s->over, &monotonic);
     pthread_condattr_destroy(&monotonic);
     rc = open_parts(s);
     if (rc)
@@ -489,10 +493,8 @@ void cb_scheduler_stop(struct scheduler *s, double grace_s)
     pthread_mutex_lock(&s->lock);
     s->stopping = 1;
     pthread_cond_broadcast(&s->work);
-    pthread_mutex_unlock(&s->lock);
-    if (!pthread_clockjoin_np(s->thread, NULL, CLOCK_MONOTONIC, &until))
-        return;
-    pthread_mutex_lock(&s->lock);
+    while (!s->has_ended && !pthread_cond_timedwait(&s->over, &s->lock, &until))
+        ;
     s->stopping = 2;
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);

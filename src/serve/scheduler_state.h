@@ -13,7 +13,8 @@ struct scheduler {
     pthread_t thread;
     /* ---- under the lock ---- */
     pthread_mutex_t lock;
-    pthread_cond_t work;
+    pthread_cond_t work, over; /* there are orders; the thread has ended */
+    int has_ended;
     struct job *inbox;
     int stopping; /* 1: no more orders; 2: what goes on is cancelled */
     struct scheduler_stats stats;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* banks.c - documents that clients have put up front. */
-#include "banks.h"
+/* documents.c - documents that clients have put up front. */
+#include "documents.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,19 +11,19 @@
 #include "exchange.h"
 
 struct entry {
-    char id[CB_BANK_ID];
+    char id[CB_DOCUMENT_ID];
     json_t *messages;
     int n_tokens;
     time_t created;
 };
 
-struct banks {
+struct documents {
     pthread_mutex_t lock;
     int n;
-    struct entry at[CB_BANKS_MOST];
+    struct entry at[CB_DOCUMENTS_MOST];
 };
 
-int cb_banks_new(struct banks **out)
+int cb_documents_new(struct documents **out)
 {
     *out = cb_calloc(1, sizeof **out);
     if (!*out)
@@ -32,7 +32,7 @@ int cb_banks_new(struct banks **out)
     return CB_OK;
 }
 
-void cb_banks_free(struct banks *b)
+void cb_documents_free(struct documents *b)
 {
     if (!b)
         return;
@@ -42,7 +42,7 @@ void cb_banks_free(struct banks *b)
     free(b);
 }
 
-static int find(const struct banks *b, const char *id)
+static int find(const struct documents *b, const char *id)
 {
     for (int i = 0; i < b->n; i++)
         if (!strcmp(b->at[i].id, id))
@@ -50,7 +50,7 @@ static int find(const struct banks *b, const char *id)
     return -1;
 }
 
-int cb_banks_add(struct banks *b, const json_t *messages, int n_tokens, char *id)
+int cb_documents_add(struct documents *b, const json_t *messages, int n_tokens, char *id)
 {
     struct entry e = { .messages = json_deep_copy(messages),
                        .n_tokens = n_tokens,
@@ -62,17 +62,17 @@ int cb_banks_add(struct banks *b, const json_t *messages, int n_tokens, char *id
     cb_random_id("bank_", e.id, sizeof e.id);
     memcpy(id, e.id, sizeof e.id);
     pthread_mutex_lock(&b->lock);
-    added = b->n < CB_BANKS_MOST;
+    added = b->n < CB_DOCUMENTS_MOST;
     if (added)
         b->at[b->n++] = e;
     pthread_mutex_unlock(&b->lock);
     if (added)
         return CB_OK;
     json_decref(e.messages);
-    return cb_fail(CB_EARG, "banks: there are %d already; delete one", CB_BANKS_MOST);
+    return cb_fail(CB_EARG, "banks: there are %d already; delete one", CB_DOCUMENTS_MOST);
 }
 
-json_t *cb_banks_messages(struct banks *b, const char *id)
+json_t *cb_documents_messages(struct documents *b, const char *id)
 {
     json_t *copy = NULL;
     int i;
@@ -85,7 +85,7 @@ json_t *cb_banks_messages(struct banks *b, const char *id)
     return copy;
 }
 
-json_t *cb_banks_list(struct banks *b)
+json_t *cb_documents_list(struct documents *b)
 {
     json_t *list = json_array();
 
@@ -98,7 +98,7 @@ json_t *cb_banks_list(struct banks *b)
     return list;
 }
 
-int cb_banks_remove(struct banks *b, const char *id)
+int cb_documents_remove(struct documents *b, const char *id)
 {
     json_t *old = NULL;
     int i;
