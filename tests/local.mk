@@ -148,7 +148,8 @@ tests_unit_check_eval_CFLAGS = $(check_cflags)
 tests_unit_check_eval_LDFLAGS = $(check_ldflags)
 tests_unit_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
-tests_unit_check_codecs_SOURCES = tests/unit/check_codecs.c tests/vectors/codecs.h
+tests_unit_check_codecs_SOURCES = tests/unit/check_codecs.c tests/vectors/codecs.h \
+	tests/vectors/kivi_published.h
 tests_unit_check_codecs_CFLAGS = $(check_cflags)
 tests_unit_check_codecs_LDFLAGS = $(check_ldflags)
 tests_unit_check_codecs_LDADD = $(check_ldadd)
@@ -395,6 +396,7 @@ EXTRA_DIST += \
 	tests/vectors/continuation-smollm2.json \
 	tests/vectors/kvpress-smollm2.json \
 	tests/vectors/make_codecs.py \
+	tests/vectors/make_kivi.py \
 	tests/vectors/make_continuation.py \
 	tests/vectors/make_kvpress.py \
 	tests/vectors/make_methods.py \
