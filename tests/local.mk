@@ -98,6 +98,7 @@ check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
 # What tests share: files and models that they make.
 check_LTLIBRARIES = libtest.la
 libtest_la_SOURCES = \
+	tests/kit/asleep.c tests/kit/asleep.h \
 	tests/kit/blocks.c tests/kit/blocks.h \
 	tests/kit/folder.c tests/kit/folder.h \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
