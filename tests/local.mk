@@ -102,6 +102,7 @@ check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
 # What tests share: files and models that they make.
 check_LTLIBRARIES = libtest.la
 libtest_la_SOURCES = \
+	tests/kit/asleep.c tests/kit/asleep.h \
 	tests/kit/blocks.c tests/kit/blocks.h \
 	tests/kit/folder.c tests/kit/folder.h \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
@@ -162,7 +163,8 @@ tests_unit_check_eval_CFLAGS = $(check_cflags)
 tests_unit_check_eval_LDFLAGS = $(check_ldflags)
 tests_unit_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
-tests_unit_check_codecs_SOURCES = tests/unit/check_codecs.c tests/vectors/codecs.h
+tests_unit_check_codecs_SOURCES = tests/unit/check_codecs.c tests/vectors/codecs.h \
+	tests/vectors/kivi_published.h
 tests_unit_check_codecs_CFLAGS = $(check_cflags)
 tests_unit_check_codecs_LDFLAGS = $(check_ldflags)
 tests_unit_check_codecs_LDADD = $(check_ldadd)
@@ -419,6 +421,7 @@ EXTRA_DIST += \
 	tests/vectors/continuation-smollm2.json \
 	tests/vectors/kvpress-smollm2.json \
 	tests/vectors/make_codecs.py \
+	tests/vectors/make_kivi.py \
 	tests/vectors/make_continuation.py \
 	tests/vectors/make_kvpress.py \
 	tests/vectors/make_methods.py \

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/own_slots.h"
 #include "kit/suite.h"
 #include "kit/toy.h"
 
@@ -128,6 +129,28 @@ START_TEST(as_if_each_query_head_had_a_kv_head)
 }
 END_TEST
 
+/* In a later prompt, scores of slots that a query head does not read are no votes of it. */
+START_TEST(unread_slots_have_no_score)
+{
+    static float score[HQ][N];
+    struct toy t;
+
+    cb_toy_open(&t, "cpu", 1, &grouped, N, rows[0].own, "f16", "f16", 5);
+    cb_toy_prompt(&t, PROMPT, 16, NULL);
+    for (int h = 0; h < HQ; h++)
+        for (int i = 0; i < N; i++)
+            score[h][i] = 1;
+    cb_own_slots_mask(&t.s->attention, 1, score[0]);
+    for (int h = 0; h < HQ; h++) {
+        int n = 0;
+        for (int i = 0; i < t.s->bank.store[1].n[h / (HQ / HKV)]; i++)
+            n += score[h][i] > 0;
+        ck_assert_int_eq(n, rows[0].keep);
+    }
+    cb_toy_close(&t);
+}
+END_TEST
+
 /* With one query head a KV head, group=each is group=mean; the mean of one row is that row. */
 START_TEST(one_query_head_needs_no_columns)
 {
@@ -155,6 +178,7 @@ int main(void)
     suite_add_tcase(s, t);
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, as_if_each_query_head_had_a_kv_head, 0, N_ROW * N_MACHINE);
+    tcase_add_test(t, unread_slots_have_no_score);
     tcase_add_test(t, one_query_head_needs_no_columns);
     return cb_suite_run(s);
 }

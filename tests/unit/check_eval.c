@@ -476,6 +476,43 @@ START_TEST(ruler_shuffles)
 }
 END_TEST
 
+/* Of the words of a text, but for numbers, the share that equals the word before */
+static double repeats(const char *text)
+{
+    const char *last = "";
+    size_t n_last = 0;
+    int n = 0, same = 0;
+
+    for (const char *at = text; *(at += strspn(at, " \n"));) {
+        const size_t len = strcspn(at, " \n");
+        if (strspn(at, "0123456789") + 1 < len) { /* not "12." */
+            same += len == n_last && !memcmp(at, last, len);
+            n++;
+            last = at;
+            n_last = len;
+        }
+        at += len;
+    }
+    return (double)same / n;
+}
+
+/* Words that come often are spread over the text. In order, nearly all would follow their like. The
+ * most frequent coded word is six of ten. */
+START_TEST(ruler_spreads_words)
+{
+    static const int length[] = { 2048 };
+    const struct gen g = gen_of(length, 1, NULL, 0, 3);
+    static const char *const task[] = { "cwe", "fwe" };
+    static const double most[] = { 0.1, 0.5 };
+    struct item_list x = { 0 };
+
+    ck_assert(!cb_gen_ruler(&g, ruler(task[_i]), &x));
+    for (int i = 0; i < x.n; i++)
+        ck_assert_double_lt(repeats(x.at[i].context), most[_i]);
+    cb_item_list_free(&x);
+}
+END_TEST
+
 /* The key that is asked for, the first after "for", has one needle: no other key and no distractor
  * is alike. */
 static void check_one_needle(const struct item *it)
@@ -595,6 +632,7 @@ int main(void)
     tcase_add_test(made, ruler_has_thirteen_tasks);
     tcase_add_test(made, ruler_counts_are_the_papers);
     tcase_add_test(made, ruler_shuffles);
+    tcase_add_loop_test(made, ruler_spreads_words, 0, 2);
     tcase_add_loop_test(made, ruler_keys_do_not_collide, 0, 2);
     tcase_add_test(made, ruler_questions_take_documents_of_others);
     tcase_add_test(made, a_seed_makes_the_same_items);

@@ -11,6 +11,7 @@
 
 #include "ctxbank.h"
 #include "engine/session.h"
+#include "kit/asleep.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -305,12 +306,14 @@ END_TEST
 struct turns {
     struct fair_lock *lock;
     atomic_int asks, had, over;
+    atomic_int tid; /* of the other thread */
 };
 
 static void *take_turns(void *arg)
 {
     struct turns *t = arg;
 
+    atomic_store(&t->tid, (int)gettid());
     while (!atomic_load(&t->over)) {
         atomic_store(&t->asks, 1);
         cb_fair_lock_take(t->lock);
@@ -326,26 +329,25 @@ START_TEST(who_waits_comes_next)
 {
     struct turns t = { 0 };
     pthread_t thread;
-    int passed = 0;
 
     ck_assert_int_eq(cb_fair_lock_new(&t.lock), 0);
     ck_assert_int_eq(cb_fair_lock_take(t.lock), 1);
     ck_assert_int_eq(cb_fair_lock_take(t.lock), 0); /* held already */
     ck_assert(!pthread_create(&thread, NULL, take_turns, &t));
     for (int i = 0; i < 20; i++) {
-        int had;
+        int had, now;
         while (!atomic_load(&t.asks))
             usleep(100);
-        usleep(5000); /* it is asleep in the queue now, on all but the busiest machines */
+        cb_until_asleep(atomic_load(&t.tid)); /* in the queue */
         had = atomic_load(&t.had);
         cb_fair_lock_give(t.lock);
         ck_assert_int_eq(cb_fair_lock_take(t.lock), 1);
-        passed += atomic_load(&t.had) == had;
+        now = atomic_load(&t.had);
+        ck_assert_int_gt(now, had);
     }
     atomic_store(&t.over, 1);
     cb_fair_lock_give(t.lock);
     pthread_join(thread, NULL);
-    ck_assert_int_le(passed, 5);
     cb_fair_lock_free(t.lock);
 }
 END_TEST
