@@ -11,7 +11,7 @@
 struct parts {
     int n, cap;
     struct part *part;  /* [cap] */
-    struct kv_run *run; /* [cap][n_kv] */
+    struct kv_run *run; /* [cap][n_head]; most parts have n_kv of them */
     float *lse;         /* [chunk][n_head] */
     float *out2,
         *lse2;  /* [chunk][n_head * hd], [chunk][n_head] of a part that joins; NULL: none does */
@@ -75,7 +75,7 @@ void cb_parts_clear(struct attention *a)
 int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run)
 {
     struct parts *x = a->parts;
-    const size_t n_kv = (size_t)a->bank->n_kv;
+    const size_t n_run = (size_t)a->model->hp.n_head;
 
     if (x->n == x->cap) {
         const size_t cap = x->cap ? 2 * (size_t)x->cap : 4;
@@ -84,14 +84,14 @@ int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run)
         if (!part)
             return CB_ENOMEM;
         x->part = part;
-        if (!(runs = cb_realloc(x->run, cap * n_kv, sizeof *runs)))
+        if (!(runs = cb_realloc(x->run, cap * n_run, sizeof *runs)))
             return CB_ENOMEM;
         x->run = runs;
         x->cap = (int)cap;
     }
     x->part[x->n] = *p;
     *run = cb_parts_runs(a, x->n);
-    memset(*run, 0, n_kv * sizeof **run);
+    memset(*run, 0, n_run * sizeof **run);
     x->n++;
     return CB_OK;
 }
@@ -118,7 +118,7 @@ const struct part *cb_parts_at(const struct attention *a, int i)
 
 struct kv_run *cb_parts_runs(const struct attention *a, int i)
 {
-    return a->parts->run + (size_t)i * (size_t)a->bank->n_kv;
+    return a->parts->run + (size_t)i * (size_t)a->model->hp.n_head;
 }
 
 /* ---- attending ---- */
@@ -151,6 +151,7 @@ struct attn cb_parts_attn_of(const struct attention *a, int l, int i)
     at.causal = p->causal;
     at.window = p->window;
     at.run = cb_parts_runs(a, i);
+    at.n_kv = p->each ? at.n_head : at.n_kv;
     return at;
 }
 
@@ -211,17 +212,20 @@ static void leave_out(struct attention *a, const struct part *p, const float *ls
             a->parts->lse2[i] = -INFINITY;
 }
 
-/* Does the call read one part, with nothing to join? */
+/* Does the call read one part like others', with nothing to join? */
 static int is_single(const struct attention *a)
 {
-    return a->parts->n == 1 && !a->parts->part[0].joins;
+    return a->parts->n == 1 && !a->parts->part[0].joins && !a->parts->part[0].each;
 }
 
 /* After part i of layer l is attended to: what a decoded token has read. */
 static void count_read(struct attention *a, int l, int i)
 {
-    for (int kv = 0; a->bank->decoding && kv < a->bank->n_kv; kv++)
-        a->bank->read_bytes += run_bytes(a, l, cb_parts_at(a, i), &cb_parts_runs(a, i)[kv]);
+    const struct part *p = cb_parts_at(a, i);
+    const int n = p->each ? a->model->hp.n_head : a->bank->n_kv;
+
+    for (int r = 0; a->bank->decoding && r < n; r++)
+        a->bank->read_bytes += run_bytes(a, l, p, &cb_parts_runs(a, i)[r]);
 }
 
 /* The op's arguments for a part that joins nothing */

@@ -12,6 +12,7 @@ struct part {
     const float *q; /* the first query [n_head][hd]; the next one is q_stride floats on */
     int q_stride;
     int causal, window; /* as in struct attn */
+    int each;           /* 1: a run for each query head, in place of one for each KV head */
     int joins;          /* 1: these queries have read a part before; the results are joined */
     /* With skip <= 1, for a part that joins: a query's head skips this part if the parts it has
      * already read hold at least this share of the softmax. A decoded token, whose logits are
@@ -27,7 +28,7 @@ void cb_parts_close(struct attention *a);
 size_t cb_parts_bytes(const struct attention *a);
 
 void cb_parts_clear(struct attention *a);
-/* Adds a part. The caller fills its runs [n_kv] -> *run, which stay valid until the next call. */
+/* Adds a part. The caller fills its runs [n_kv], or [n_head] with each -> *run, which stay valid until the next call. */
 int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run);
 /* A part with all queries of chunk c, for the caller to adapt. */
 struct part cb_parts_of(const struct attention *a, const struct chunk *c);
