@@ -199,17 +199,17 @@ void cb_ref_page_scores(struct device *d, const struct page_scores *s)
     const int group = s->n_head / s->n_kv;
 
     (void)d;
-    for (int i = 0; i < s->n_kv * s->n_page; i++) {
-        const int kv = i / s->n_page, p = i % s->n_page;
-        const void *page =
-            s->bounds + (size_t)kv * s->head_bytes + (size_t)p * cb_bounds_bytes(s->hd);
+    for (int i = 0; i < s->n_head / s->per * s->n_page; i++) {
+        const int row = i / s->n_page, p = i % s->n_page, first = row * s->per;
+        const void *page = s->bounds + (size_t)(first / group) * s->head_bytes +
+                           (size_t)p * cb_bounds_bytes(s->hd);
         double best = -INFINITY, sum = 0;
-        for (int h = kv * group; h < (kv + 1) * group; h++) {
+        for (int h = first; h < first + s->per; h++) {
             const double x = bound(s->q + (size_t)h * (size_t)s->hd, page, s->hd);
             best = fmax(best, x);
             sum += x;
         }
-        s->out[(size_t)kv * (size_t)s->out_stride + (size_t)p] =
-            (float)(s->mean ? sum / group : best);
+        s->out[(size_t)row * (size_t)s->out_stride + (size_t)p] =
+            (float)(s->mean ? sum / s->per : best);
     }
 }

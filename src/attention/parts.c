@@ -39,7 +39,8 @@ int cb_parts_open(struct attention *a)
         return CB_ENOMEM;
     x->n_run = a->bank->n_kv;
     for (int l = 0; l < a->bank->n_layer; l++)
-        x->n_run = a->plan[l].own_slots ? a->model->hp.n_head : x->n_run;
+        if (a->plan[l].own_slots || a->plan[l].sketch.heads == EACH_HEAD)
+            x->n_run = a->model->hp.n_head;
     if (!any_joins(a))
         return CB_OK;
     x->out2 = cb_alloc_aligned((size_t)a->chunk * cb_attention_row(a), sizeof *x->out2);
@@ -222,11 +223,18 @@ static int is_single(const struct attention *a)
     return a->parts->n == 1 && !a->parts->part[0].joins;
 }
 
+static int n_run(const struct attention *a, const struct part *p)
+{
+    return p->by_head ? a->model->hp.n_head : a->bank->n_kv;
+}
+
 /* After part i of layer l is attended to: what a decoded token has read. */
 static void count_read(struct attention *a, int l, int i)
 {
-    for (int kv = 0; a->bank->decoding && kv < a->bank->n_kv; kv++)
-        a->bank->read_bytes += run_bytes(a, l, cb_parts_at(a, i), &cb_parts_runs(a, i)[kv]);
+    const struct part *p = cb_parts_at(a, i);
+
+    for (int r = 0; a->bank->decoding && r < n_run(a, p); r++)
+        a->bank->read_bytes += run_bytes(a, l, p, &cb_parts_runs(a, i)[r]);
 }
 
 /* The op's arguments for a part that joins nothing */

@@ -14,10 +14,11 @@
 
 struct sketch_choice {
     const struct sketch_plan *form; /* of a layer; layers do not differ in bits and pages */
-    int32_t *idx;                   /* [n_kv][n_ctx] slots that the layer reads, ascending */
-    int *n;                         /* [n_kv] how many */
-    void *work; /* of op sketch_topk; with pages, their scores [n_kv][n_page] and a choice of them
-                   [n_page] */
+    int n_list;                     /* KV heads, or query heads if each has a choice */
+    int32_t *idx;                   /* [n_list][n_ctx] slots that the layer reads, ascending */
+    int *n;                         /* [n_list] how many */
+    void *work; /* of op sketch_topk; with pages, their scores [n_list][n_page] and a choice of
+                   them [n_page] */
 };
 
 /* What a layer of n slots reads: slots first..lo-1, k of lo..hi-1, and hi..n-1. Sketches of the
@@ -26,12 +27,19 @@ struct range {
     int first, lo, hi, k, from, to;
 };
 
+/* Lists of slots of a layer */
+static int lists(const struct attention *a, const struct sketch_plan *form)
+{
+    const int each = form->page && form->heads == EACH_HEAD;
+    return each ? a->model->hp.n_head : a->bank->n_kv;
+}
+
 static size_t work_bytes(const struct attention *a, const struct sketch_plan *form, int n)
 {
     struct sketch_work w;
 
     if (form->page)
-        return (size_t)(a->bank->n_kv + 1) * (size_t)(n / form->page + 1) * sizeof(float);
+        return (size_t)(lists(a, form) + 1) * (size_t)(n / form->page + 1) * sizeof(float);
     return cb_sketch_work(NULL, a->model->hp.n_head, a->bank->n_kv, a->bank->hd, n / SKETCH_BLOCK,
                           SKETCH_MAX_ITEMS, &w);
 }
@@ -43,7 +51,6 @@ static int supported(const struct ops *ops, const struct sketch_plan *form)
 
 int cb_sketch_choice_open(struct attention *a)
 {
-    const size_t n_kv = (size_t)a->bank->n_kv;
     const struct sketch_plan *form = NULL;
     struct sketch_choice *x;
 
@@ -63,9 +70,10 @@ int cb_sketch_choice_open(struct attention *a)
     if (!x)
         return CB_ENOMEM;
     x->form = form;
+    x->n_list = lists(a, form);
     /* memory for these is committed page by page as the context grows */
-    x->idx = cb_alloc_aligned(n_kv * (size_t)a->bank->n_ctx, sizeof *x->idx);
-    x->n = cb_calloc(n_kv, sizeof *x->n);
+    x->idx = cb_alloc_aligned((size_t)x->n_list * (size_t)a->bank->n_ctx, sizeof *x->idx);
+    x->n = cb_calloc((size_t)x->n_list, sizeof *x->n);
     x->work = cb_alloc_aligned(work_bytes(a, form, a->bank->n_ctx), 1);
     return x->idx && x->n && x->work ? CB_OK : CB_ENOMEM;
 }
@@ -85,7 +93,7 @@ size_t cb_sketch_choice_bytes(const struct attention *a, int n_most)
     if (!a->sketch_choice)
         return 0;
     return work_bytes(a, a->sketch_choice->form, n_most) +
-           (size_t)a->bank->n_kv * (size_t)n_most * sizeof(int32_t);
+           (size_t)a->sketch_choice->n_list * (size_t)n_most * sizeof(int32_t);
 }
 
 /* ---- choosing ---- */
@@ -120,10 +128,10 @@ static struct range range_of(const struct attention *a, int l, int n, int sketch
     return r;
 }
 
-/* The list of KV head kv, after the slots before the candidates */
-static int32_t *chosen_at(const struct attention *a, const struct range *r, int kv)
+/* List i, after the slots before the candidates */
+static int32_t *chosen_at(const struct attention *a, const struct range *r, int i)
 {
-    return a->sketch_choice->idx + (size_t)kv * (size_t)a->bank->n_ctx + (r->lo - r->first);
+    return a->sketch_choice->idx + (size_t)i * (size_t)a->bank->n_ctx + (r->lo - r->first);
 }
 
 static void choose_slots(struct attention *a, int l, const float *q, const struct range *r)
@@ -162,7 +170,7 @@ static void choose_pages(struct attention *a, int l, const float *q, const struc
     const struct attn at = cb_parts_attn(a, l);
     struct sketch_choice *x = a->sketch_choice;
     float *score = x->work;
-    int32_t *best = (int32_t *)(score + (size_t)at.n_kv * (size_t)n);
+    int32_t *best = (int32_t *)(score + (size_t)x->n_list * (size_t)n);
     const struct page_scores s = { .n_head = at.n_head,
                                    .n_kv = at.n_kv,
                                    .hd = at.hd,
@@ -170,12 +178,13 @@ static void choose_pages(struct attention *a, int l, const float *q, const struc
                                    .bounds = cb_store_sketch_at(st, 0, r->lo),
                                    .head_bytes = st->head_sketch,
                                    .n_page = n,
-                                   .mean = a->plan[l].sketch.mean,
+                                   .per = at.n_head / x->n_list,
+                                   .mean = a->plan[l].sketch.heads == PER_KV_HEAD_MEAN,
                                    .out = score,
                                    .out_stride = n };
 
     a->dev->ops->page_scores(a->dev, &s);
-    for (int h = 0; h < at.n_kv; h++) {
+    for (int h = 0; h < x->n_list; h++) {
         int32_t *idx = chosen_at(a, r, h);
         a->dev->ops->topk(a->dev, score + (size_t)h * (size_t)n, n, r->k / page, best);
         for (int i = 0; i < r->k; i++)
@@ -196,7 +205,7 @@ static int choose(struct attention *a, const struct chunk *c)
     (a->plan[c->l].sketch.page ? choose_pages : choose_slots)(a, c->l, c->q, &r);
     a->bank->read_bytes +=
         (uint64_t)st->n_kv * (cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from));
-    for (int h = 0; h < st->n_kv; h++) {
+    for (int h = 0; h < x->n_list; h++) {
         int32_t *idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
         for (int j = r.first; j < r.lo; j++)
             idx[j - r.first] = j;
@@ -219,19 +228,20 @@ int cb_sketch_choice_parts(struct attention *a, const struct chunk *c)
     if (!choose(a, c))
         return 0;
     p.window = 0; /* the choice lies within the window */
+    p.by_head = x->n_list > st->n_kv;
     TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h]);
+    for (int h = 0; h < x->n_list; h++) {
+        run[h] = cb_store_run(st, h * st->n_kv / x->n_list, 0, st->n[0]);
         run[h].idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
         run[h].n = x->n[h];
     }
     return 1;
 }
 
-const int32_t *cb_sketch_choice_slots(const struct attention *a, int kv, int *n)
+const int32_t *cb_sketch_choice_slots(const struct attention *a, int i, int *n)
 {
-    *n = a->sketch_choice->n[kv];
-    return a->sketch_choice->idx + (size_t)kv * (size_t)a->bank->n_ctx;
+    *n = a->sketch_choice->n[i];
+    return a->sketch_choice->idx + (size_t)i * (size_t)a->bank->n_ctx;
 }
 
 /* ---- what it reads ---- */
@@ -243,9 +253,10 @@ uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
     const struct range r = range_of(a, l, n, sketched);
     const uint64_t rows = cb_store_bytes_of(st, 0, n) - cb_store_sketch_bytes(st, n);
     const int unread = r.first + max_int(0, r.hi - r.lo - r.k);
+    const uint64_t n_list = (uint64_t)(a->sketch_choice->n_list / st->n_kv);
 
     if (r.k >= r.hi - r.lo)
         return rows - cb_store_old_bytes(st, r.first);
-    return rows - cb_store_old_bytes(st, unread) + cb_store_sketch_bytes(st, r.to) -
+    return n_list * (rows - cb_store_old_bytes(st, unread)) + cb_store_sketch_bytes(st, r.to) -
            cb_store_sketch_bytes(st, r.from);
 }

@@ -18,8 +18,9 @@ size_t cb_sketch_choice_bytes(const struct attention *a, int n_most); /* work sp
 /* Adds the part of decoded token c and returns 1; returns 0 if it reads everything. */
 int cb_sketch_choice_parts(struct attention *a, const struct chunk *c);
 
-/* The *n slots that KV head kv of the last layer with a choice read. */
-const int32_t *cb_sketch_choice_slots(const struct attention *a, int kv, int *n);
+/* The *n slots that KV head i of the last layer with a choice read; query head i, if each has a
+ * choice. */
+const int32_t *cb_sketch_choice_slots(const struct attention *a, int i, int *n);
 
 /* Bytes that a decoded token reads of a KV head of layer l, which then holds n slots. */
 uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n);

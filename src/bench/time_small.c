@@ -213,6 +213,7 @@ static void page_scores(void *ctx)
                                     .bounds = (const uint8_t *)c->sketch,
                                     .head_bytes = sketch_bytes(s),
                                     .n_page = s->n_ctx / PAGE,
+                                    .per = s->n_head / s->n_kv,
                                     .out = c->y,
                                     .out_stride = s->n_ctx / PAGE };
     c->d->ops->page_scores(c->d, &of);

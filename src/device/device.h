@@ -147,15 +147,15 @@ struct sketch_topk {
 };
 
 /* What no key of a page can exceed: for a query head, the sum over c of max(q[c] * min[c],
- * q[c] * max[c]) with the page's bounds (sketch.h). A KV head's score of a page is the largest, or
- * the mean, over its query heads. */
+ * q[c] * max[c]) with the page's bounds (sketch.h). A score is the largest, or the mean, over `per`
+ * query heads: all of a KV head's, or 1. */
 struct page_scores {
     int n_head, n_kv, hd;
     const float *q;        /* [n_head][hd] rotated */
     const uint8_t *bounds; /* KV head h's first page is at bounds + h * head_bytes */
     size_t head_bytes;
-    int n_page, mean;
-    float *out; /* [n_kv][out_stride] */
+    int n_page, per, mean;
+    float *out; /* [n_head / per][out_stride] */
     int out_stride;
 };
 

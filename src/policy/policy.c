@@ -464,7 +464,7 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
         if (s->future)
             mix(&x, (const double[]){ s->future, s->eps }, 2);
         if (k->page)
-            mix(&x, (const double[]){ k->page, k->mean }, 2);
+            mix(&x, (const double[]){ k->page, k->heads }, 2);
         for (int h = 0; z->from && h < p->sh.n_kv; h++)
             mix(&x, &(double){ z->from[h] }, 1);
     }

@@ -82,12 +82,13 @@ struct cross_layer_plan {
  * by bounds that hold for each key of a page: the current page is read, and those whose bounds
  * allow the largest logits. */
 struct sketch_plan {
-    int bits;         /* 2 or 4 of a sketched key; 0: not by sketched keys */
-    int page;         /* > 0: by bounds of pages of so many slots; 0 and bits 0: neither */
-    int mean;         /* with page: by the mean over the query heads, not by the largest bound */
-    int k;            /* slots chosen; with page: slots of whole pages, of 3 at least */
-    double share;     /* > 0: k is this share of the candidates, rounded down, at least 1 */
-    double miss;      /* > 0: fewer than k, if the others' weights then sum to at most this */
+    int bits;            /* 2 or 4 of a sketched key; 0: not by sketched keys */
+    int page;            /* > 0: by bounds of pages of so many slots; 0 and bits 0: neither */
+    enum by_heads heads; /* with page: PER_KV_HEAD_MEAN or _MAX of the query heads' bounds, or a
+                            choice for each of them, EACH_HEAD */
+    int k;               /* slots chosen; with page: slots of whole pages, of 3 at least */
+    double share;        /* > 0: k is this share of the candidates, rounded down, at least 1 */
+    double miss;         /* > 0: fewer than k, if the others' weights then sum to at most this */
     int sink, recent; /* slots that are read in any case, as are the newest ones without a sketch */
 };
 

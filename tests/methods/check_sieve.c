@@ -62,17 +62,18 @@ static void softmax(struct toy *t, int l, int h, int i, const char *reads, doubl
         p[j] /= sum;
 }
 
-/* The output is attention over exactly these slots. */
-static void attends(struct toy *t, int l, int i, const char *reads, int kv, const float *out)
+/* The output of query heads first..end-1 is attention over exactly these slots. */
+static void attends(struct toy *t, int l, int i, const char *reads, int first, int end,
+                    const float *out)
 {
     double p[N];
 
-    for (int h = kv * GROUP; h < (kv + 1) * GROUP; h++) {
+    for (int h = first; h < end; h++) {
         softmax(t, l, h, i, reads, p);
         for (int c = 0; c < HD; c++) {
             double want = 0;
             for (int j = 0; j <= i; j++)
-                want += p[j] * (double)stored(t, l, kv, 1, j)[c];
+                want += p[j] * (double)stored(t, l, h / GROUP, 1, j)[c];
             ck_assert_msg(fabs((double)out[h * HD + c] - want) < 2e-6,
                           "token %d, head %d: %g, not %g", i, h, (double)out[h * HD + c], want);
         }
@@ -136,7 +137,8 @@ static double check_choice(struct toy *t, int c, int i, const float *out)
         }
         ck_assert_int_eq(k, choices[c].k);
         ck_assert_int_eq(n, k + (lo - first) + (i + 1 - hi)); /* all others are read */
-        attends(t, N_LAYER - 1, i, reads, kv, out + (N_LAYER - 1) * N_HEAD * HD);
+        attends(t, N_LAYER - 1, i, reads, kv * GROUP, (kv + 1) * GROUP,
+                out + (N_LAYER - 1) * N_HEAD * HD);
         sum += worth(t, N_LAYER - 1, kv, i, reads, lo, hi, k) / N_KV;
     }
     return sum;
@@ -174,33 +176,37 @@ END_TEST
 static const struct {
     const char *policy;
     int page, k, window, mean; /* k: pages, the current one among them */
+    int per;                   /* query heads that share a choice */
 } page_choices[] = {
-    { "quest:budget=100,dense=0", 16, 6, 0, 0 },
-    { "quest:budget=100,dense=2,group=mean", 16, 6, 0, 1 },
-    { "quest:budget=1,page=7,dense=0", 7, 3, 0, 0 },
-    { "quest:budget=0.3,page=20,dense=1", 20, 8, 0, 0 },
-    { "quest:budget=64,dense=0", 16, 4, 410, 0 },
+    { "quest:budget=100,dense=0", 16, 6, 0, 0, GROUP },
+    { "quest:budget=100,dense=2,group=mean", 16, 6, 0, 1, GROUP },
+    { "quest:budget=1,page=7,dense=0", 7, 3, 0, 0, GROUP },
+    { "quest:budget=0.3,page=20,dense=1", 20, 8, 0, 0, GROUP },
+    { "quest:budget=64,dense=0", 16, 4, 410, 0, GROUP },
+    { "quest:budget=100,dense=1,group=each", 16, 6, 0, 0, 1 },
+    { "quest:budget=64,dense=0,group=each", 16, 4, 410, 0, 1 },
 };
 enum { N_PAGE_CHOICE = sizeof page_choices / sizeof *page_choices };
 
 /* What the logits of a page's keys cannot exceed, by the paper's formula */
-static double page_bound(struct toy *t, int l, int kv, int i, int page, int tokens, int mean)
+static double page_bound(struct toy *t, int l, int first, int per, int i, int page, int tokens,
+                         int mean)
 {
     double best = -INFINITY, sum = 0;
 
-    for (int h = kv * GROUP; h < (kv + 1) * GROUP; h++) {
+    for (int h = first; h < first + per; h++) {
         double x = 0;
         for (int c = 0; c < HD; c++) {
             const double q = (double)query(t, l, h, i)[c];
             double min = INFINITY, max = -INFINITY;
             for (int j = page * tokens; j < (page + 1) * tokens; j++) {
-                min = fmin(min, (double)stored(t, l, kv, 0, j)[c]);
-                max = fmax(max, (double)stored(t, l, kv, 0, j)[c]);
+                min = fmin(min, (double)stored(t, l, h / GROUP, 0, j)[c]);
+                max = fmax(max, (double)stored(t, l, h / GROUP, 0, j)[c]);
             }
             x += fmax(q * min, q * max);
         }
         best = fmax(best, x);
-        sum += x / GROUP;
+        sum += x / per;
     }
     return mean ? sum : best;
 }
@@ -209,20 +215,21 @@ static double page_bound(struct toy *t, int l, int kv, int i, int page, int toke
 static void check_pages(struct toy *t, int c, int i, const float *out)
 {
     const int tokens = page_choices[c].page, first = page_choices[c].window ? i - 409 : 0;
-    const int now = i / tokens, from = (first + tokens - 1) / tokens;
+    const int now = i / tokens, from = (first + tokens - 1) / tokens, per = page_choices[c].per;
 
-    for (int kv = 0; kv < N_KV; kv++) {
+    for (int list = 0; list < N_HEAD / per; list++) {
         char reads[N] = { 0 };
         double worst = INFINITY, best = -INFINITY;
         int n, k = 0;
-        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, kv, &n);
+        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, list, &n);
         for (int j = 0; j < n; j++) {
             ck_assert(!j || slot[j] > slot[j - 1]);
             ck_assert(slot[j] >= first && slot[j] <= i);
             reads[slot[j]] = 1;
         }
         for (int p = from; p < now; p++) {
-            const double x = page_bound(t, N_LAYER - 1, kv, i, p, tokens, page_choices[c].mean);
+            const double x =
+                page_bound(t, N_LAYER - 1, list * per, per, i, p, tokens, page_choices[c].mean);
             const int chosen = reads[p * tokens];
             for (int j = p * tokens; j < (p + 1) * tokens; j++)
                 ck_assert_int_eq(reads[j], chosen);
@@ -233,7 +240,8 @@ static void check_pages(struct toy *t, int c, int i, const float *out)
         ck_assert_int_eq(k, page_choices[c].k - 1);
         ck_assert_msg(worst >= best - 0.02, "a page of %g is read, one of %g is not", worst, best);
         ck_assert_int_eq(n, k * tokens + (i + 1 - now * tokens) + (from * tokens - first));
-        attends(t, N_LAYER - 1, i, reads, kv, out + (N_LAYER - 1) * N_HEAD * HD);
+        attends(t, N_LAYER - 1, i, reads, list * per, (list + 1) * per,
+                out + (N_LAYER - 1) * N_HEAD * HD);
     }
 }
 
@@ -386,10 +394,11 @@ START_TEST(threads_and_chunks_change_nothing)
     const struct tiny t = deep(forms[_i].family);
     struct cb_model *one = cb_toy_model(&t, "cpu", 1), *three = cb_toy_model(&t, "cpu", 3);
     static const char *const policy[] = { "sieve:budget=20,recent=10,dense=1",
-                                          "quest:budget=64,page=10,dense=1" };
+                                          "quest:budget=64,page=10,dense=1",
+                                          "quest:budget=64,dense=1,group=each" };
     const char *type = forms[_i].type;
 
-    for (int p = 0; p < 2; p++) {
+    for (int p = 0; p < 3; p++) {
         ck_assert(
             equal(one, converse(one, policy[p], type, 0), converse(three, policy[p], type, 0)));
         ck_assert(

@@ -238,6 +238,7 @@ START_TEST(bounds_of_the_example)
                                        .q = q[0],
                                        .bounds = (const uint8_t *)bounds,
                                        .n_page = 3,
+                                       .per = 1 + mean,
                                        .mean = mean,
                                        .out = score };
         dev->ops->page_scores(dev, &s);
@@ -274,6 +275,7 @@ START_TEST(no_key_exceeds_its_page)
                                  .q = q,
                                  .head_bytes = bytes * (size_t)n_page,
                                  .n_page = n_page,
+                                 .per = c % 4 == 1 ? 1 : group,
                                  .mean = c % 3 == 2,
                                  .out_stride = n_page + 1 };
         if (c % 7 == 3)
@@ -281,18 +283,19 @@ START_TEST(no_key_exceeds_its_page)
         for (int d = 0; d < 2; d++) {
             struct device *on = d ? dev : ref;
             b[d] = malloc(bytes * (size_t)(n_kv * n_page));
-            out[d] = calloc((size_t)n_kv * (size_t)(n_page + 1), sizeof(float));
+            out[d] = calloc((size_t)s.n_head * (size_t)(n_page + 1), sizeof(float));
             on->ops->bounds(on, KV_F32, k, n_kv * n_page, page, hd, b[d]);
             s.bounds = b[d];
             s.out = out[d];
             on->ops->page_scores(on, &s);
         }
         ck_assert_mem_eq(b[0], b[1], bytes * (size_t)(n_kv * n_page));
-        for (int kv = 0; kv < n_kv; kv++)
+        for (int r = 0; r < s.n_head / s.per; r++)
             for (int p = 0; p <= n_page; p++) {
-                const float x = out[0][kv * (n_page + 1) + p], y = out[1][kv * (n_page + 1) + p];
+                const float x = out[0][r * (n_page + 1) + p], y = out[1][r * (n_page + 1) + p];
+                const int kv = r * s.per / group;
                 float most = -INFINITY, size = 0;
-                for (int h = kv * group; p < n_page && h < (kv + 1) * group; h++)
+                for (int h = r * s.per; p < n_page && h < (r + 1) * s.per; h++)
                     for (int j = p * page; j < (p + 1) * page; j++) {
                         const float *key = k + ((size_t)kv * (size_t)n + (size_t)j) * (size_t)hd;
                         most = fmaxf(most, product(q + h * hd, key, hd));

@@ -358,6 +358,11 @@ static void call_open(struct shared_call *c, const struct job *job, const struct
         cb_take(mem, (size_t)(a->n_kv * c->n_split) * sums_bytes(rows, cb_hd_pad(job->k, a->hd)));
 }
 
+static int alike(const struct attn *a, const struct attn *b)
+{
+    return a->n_tok == b->n_tok && a->n_head == b->n_head && a->n_kv == b->n_kv && a->hd == b->hd;
+}
+
 /* The work space holds the splits of SPLIT_TOK queries, so as many calls share a loop as have
  * these. Returns how many of the n calls were done. */
 static int attend_splits(struct device *d, struct job *job, const struct attn *a, int n)
@@ -367,7 +372,7 @@ static int attend_splits(struct device *d, struct job *job, const struct attn *a
     int m = 0, n_tok = 0, most = 0;
 
     mem = (char *)(((uintptr_t)mem + 63) & ~(uintptr_t)63);
-    for (; m < n && few(&a[m]) && n_tok + a[m].n_tok <= SPLIT_TOK && a[m].n_tok == a->n_tok; m++) {
+    for (; m < n && few(&a[m]) && alike(a, &a[m]) && n_tok + a[m].n_tok <= SPLIT_TOK; m++) {
         call_open(&job->call[m], job, &a[m], &mem);
         most = max_int(most, job->call[m].n_split);
         n_tok += a[m].n_tok;

@@ -46,19 +46,17 @@ struct scoring {
     int n_piece;
 };
 
-static float page_score(const struct scoring *y, int kv, const void *page)
+static float page_score(const struct page_scores *s, const struct kern_vec *k, const float *q,
+                        const void *page)
 {
-    const struct page_scores *s = y->s;
-    const int group = s->n_head / s->n_kv;
-    const float *q = s->q + (size_t)(kv * group) * (size_t)s->hd;
     float best = 0, sum = 0;
 
-    for (int h = 0; h < group; h++, q += s->hd) {
-        const float x = y->k->bound(page, q, s->hd);
+    for (int h = 0; h < s->per; h++, q += s->hd) {
+        const float x = k->bound(page, q, s->hd);
         best = h && best > x ? best : x;
         sum += x;
     }
-    return s->mean ? sum / (float)group : best;
+    return s->mean ? sum / (float)s->per : best;
 }
 
 static void score_piece(void *ctx, int i, int thread)
@@ -66,18 +64,19 @@ static void score_piece(void *ctx, int i, int thread)
     const struct scoring *y = ctx;
     const struct page_scores *s = y->s;
     const size_t bytes = cb_bounds_bytes(s->hd);
-    const int kv = i / y->n_piece, from = i % y->n_piece * PIECE;
+    const int row = i / y->n_piece, from = i % y->n_piece * PIECE, head = row * s->per;
     const int to = from + PIECE < s->n_page ? from + PIECE : s->n_page;
-    const uint8_t *bounds = s->bounds + (size_t)kv * s->head_bytes;
-    float *out = s->out + (size_t)kv * (size_t)s->out_stride;
+    const uint8_t *bounds = s->bounds + (size_t)(head / (s->n_head / s->n_kv)) * s->head_bytes;
+    const float *q = s->q + (size_t)head * (size_t)s->hd;
+    float *out = s->out + (size_t)row * (size_t)s->out_stride;
 
     (void)thread;
     for (int p = from; p < to; p++)
-        out[p] = page_score(y, kv, bounds + (size_t)p * bytes);
+        out[p] = page_score(s, y->k, q, bounds + (size_t)p * bytes);
 }
 
 void cb_cpu_page_scores(struct device *d, const struct page_scores *s)
 {
     struct scoring y = { cb_cpu_kern(d)->vec, s, (s->n_page + PIECE - 1) / PIECE };
-    cb_par_for(d->par, s->n_kv * y.n_piece, score_piece, &y);
+    cb_par_for(d->par, s->n_head / s->per * y.n_piece, score_piece, &y);
 }

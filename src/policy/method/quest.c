@@ -14,10 +14,14 @@ static const struct method_opt opts[] = {
     [PAGE] = { "page", "tokens", "tokens of a page", OPT_INT, 16, 1, 4096, NULL },
     [DENSE] = { "dense", "layers", "first layers, which read all tokens", OPT_INT, 2, 0, 1000,
                 NULL },
-    [GROUP] = { "group", NULL, "how the bounds of a KV head's query heads combine", OPT_CHOICE, 0,
-                0, 0, "max mean" },
+    [GROUP] = { "group", NULL,
+                "how the bounds of a KV head's query heads combine; each: every "
+                "query head has pages of its own, which are read one after the other",
+                OPT_CHOICE, 0, 0, 0, "max mean each" },
     { .name = NULL },
 };
+
+static const enum by_heads heads[] = { PER_KV_HEAD_MAX, PER_KV_HEAD_MEAN, EACH_HEAD };
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
@@ -29,7 +33,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         return cb_policy_refuse(p, "dense=%d: the model has %d layers", dense, sh->n_layer);
     for (int l = dense; l < sh->n_layer; l++)
         row[l].sketch = (struct sketch_plan){ .page = (int)p->val[PAGE].num,
-                                              .mean = p->val[GROUP].num > 0,
+                                              .heads = heads[(int)p->val[GROUP].num],
                                               .k = (int)budget,
                                               .share = budget < 1 ? budget : 0 };
     return 0;
