@@ -28,8 +28,8 @@ void cb_parts_close(struct attention *a);
 size_t cb_parts_bytes(const struct attention *a);
 
 void cb_parts_clear(struct attention *a);
-/* Adds a part. The caller fills its runs [n_kv] (or [n_head], see by_head) -> *run, which stay valid
- * until the next call. */
+/* Adds a part. The caller fills its runs [n_kv] (or [n_head], see by_head) -> *run, which stay
+ * valid until the next call. */
 int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run);
 /* A part with all queries of chunk c, for the caller to adapt. */
 struct part cb_parts_of(const struct attention *a, const struct chunk *c);
