@@ -494,7 +494,33 @@ CB_API void cb_sampler_accept(cb_sampler *sampler, int32_t token); /* the penalt
 /* How many of the largest logits a sampler with these params chooses from; 0: all. For
  * cb_session_want_top(). */
 CB_API int cb_sampler_top(const struct cb_sampler_params *params);
-CB_API int32_t cb_sampler_pick(cb_sampler *sampler, const float *logits); /* logits[n_vocab] */
+/* logits[n_vocab] -> a token id. Negative, with a grammar alone: the status of a failure, such as
+ * CB_EUNSUPPORTED where no token of the vocabulary can go on with the text. */
+CB_API int32_t cb_sampler_pick(cb_sampler *sampler, const float *logits);
+/* A copy that goes on independently, as `sampler` would: draws, penalties, place in the grammar.
+ * *out is NULL after a failure (CB_ENOMEM). */
+CB_API int cb_sampler_fork(const cb_sampler *sampler, cb_sampler **out);
+
+/* ---- grammars ---- */
+
+/* What a generated text must look like, ctxbank-grammar(7). Not changed once made: samplers of any
+ * threads may share one. */
+typedef struct cb_grammar cb_grammar;
+/* text: GBNF, rules with a rule "root"; a JSON schema, where "{}" allows any JSON value and
+ * {"type": "object"} any object; or a regular expression for the whole text. *out is NULL after a
+ * failure. CB_EARG: the text is wrong, and cb_error() says where; CB_EUNSUPPORTED: it is too large,
+ * or asks for what is not supported; CB_ENOMEM */
+CB_API int cb_grammar_new_gbnf(const char *text, cb_grammar **out);
+CB_API int cb_grammar_new_json_schema(const char *text, cb_grammar **out);
+CB_API int cb_grammar_new_regex(const char *text, cb_grammar **out);
+CB_API void cb_grammar_free(cb_grammar *grammar); /* NULL is allowed */
+/* From now on cb_sampler_pick() gives tokens that the grammar allows after those that
+ * cb_sampler_accept() takes from now on, so set it behind the prompt. Tokens that end a turn are
+ * allowed where the text may end, and other special tokens never. NULL: no grammar. Model and
+ * grammar must outlive the sampler, or another call here. All logits must be exact: 0 for
+ * cb_session_want_top(). The first call on a model sorts its vocabulary (about 0.1 s for 150,000
+ * tokens). CB_EARG: the sampler is for a vocabulary of another size; CB_EUNSUPPORTED; CB_ENOMEM */
+CB_API int cb_sampler_set_grammar(cb_sampler *sampler, cb_model *model, const cb_grammar *grammar);
 
 /* ---- speculation ---- */
 

@@ -6,6 +6,7 @@ dist_man_MANS += \
 	man/ctxbank-calibrate.1 \
 	man/ctxbank-chat.1 \
 	man/ctxbank-eval.1 \
+	man/ctxbank-grammar.7 \
 	man/ctxbank-info.1 \
 	man/ctxbank-policies.7 \
 	man/ctxbank-quantize.1 \

@@ -84,6 +84,26 @@ libcore_la_SOURCES += \
 	src/text/tok_spm.c
 
 libcore_la_SOURCES += \
+	src/grammar/constraint.c src/grammar/constraint.h \
+	src/grammar/gbnf.c \
+	src/grammar/grammar.c src/grammar/grammar.h \
+	src/grammar/ids.c src/grammar/ids.h \
+	src/grammar/matcher.c src/grammar/matcher.h \
+	src/grammar/program.c src/grammar/program.h \
+	src/grammar/program_check.c \
+	src/grammar/read_char.c \
+	src/grammar/readers.h \
+	src/grammar/regex.c src/grammar/regex.h \
+	src/grammar/rules.c src/grammar/rules.h \
+	src/grammar/schema.c src/grammar/schema.h \
+	src/grammar/schema_kit.c \
+	src/grammar/schema_merge.c \
+	src/grammar/schema_number.c \
+	src/grammar/schema_object.c \
+	src/grammar/schema_string.c \
+	src/grammar/token_trie.c src/grammar/token_trie.h
+
+libcore_la_SOURCES += \
 	src/device/device.c src/device/device.h \
 	src/device/kivi.c src/device/kivi.h \
 	src/device/sketch.c src/device/sketch.h

@@ -20,6 +20,8 @@ check_programs = \
 	tests/unit/check_bank_dir \
 	tests/unit/check_saved_bank \
 	tests/unit/check_gguf \
+	tests/unit/check_grammar \
+	tests/unit/check_constraint \
 	tests/methods/check_mask \
 	tests/ops/check_attn \
 	tests/ops/check_attn_opencl \
@@ -131,6 +133,16 @@ tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c
 tests_unit_check_calibrate_CFLAGS = $(check_cflags)
 tests_unit_check_calibrate_LDFLAGS = $(check_ldflags)
 tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_grammar_SOURCES = tests/unit/check_grammar.c
+tests_unit_check_grammar_CFLAGS = $(check_cflags)
+tests_unit_check_grammar_LDFLAGS = $(check_ldflags)
+tests_unit_check_grammar_LDADD = $(check_ldadd)
+
+tests_unit_check_constraint_SOURCES = tests/unit/check_constraint.c
+tests_unit_check_constraint_CFLAGS = $(check_cflags)
+tests_unit_check_constraint_LDFLAGS = $(check_ldflags)
+tests_unit_check_constraint_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_families_SOURCES = tests/unit/check_families.c
 tests_unit_check_families_CFLAGS = $(check_cflags)

@@ -198,6 +198,7 @@ static int step(struct loop *lp, const char **reason)
     const int32_t id = pick(lp);
     int stopped = 0;
 
+    TRY(id); /* a grammar can leave no token */
     if (!lp->masked && cb_token_is_end(g->e->model, id)) {
         *reason = "stop";
         if (!g->keep_turn || full(lp))

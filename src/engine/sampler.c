@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* sampler.c - picks a token from logits: penalties, top-k, top-p, min-p, temperature, then a
- * draw. */
+/* sampler.c - picks a token from logits: penalties, grammar, top-k, top-p, min-p, temperature, then
+ * a draw. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +9,20 @@
 #include "base/err.h"
 #include "base/topk_heap.h"
 #include "ctxbank.h"
+#include "grammar/constraint.h"
+#include "grammar/grammar.h"
+#include "model/model.h"
 
 struct cb_sampler {
     struct cb_sampler_params p;
     int n_vocab;
-    uint64_t state;         /* of the random generator */
-    struct topk_item *cand; /* [n_vocab] x: logit, later probability */
-    float *penalised;       /* [n_vocab] logits */
-    int *count;             /* [n_vocab] how often each token occurs in the window */
-    int32_t *last;          /* ring of the last tokens; used when the window is bounded */
-    int64_t n_last;         /* tokens ever accepted */
+    uint64_t state;                /* of the random generator */
+    struct topk_item *cand;        /* [n_vocab] x: logit, later probability */
+    float *penalised;              /* [n_vocab] logits */
+    int *count;                    /* [n_vocab] how often each token occurs in the window */
+    int32_t *last;                 /* ring of the last tokens; used when the window is bounded */
+    int64_t n_last;                /* tokens ever accepted */
+    struct constraint *constraint; /* NULL = no grammar */
 };
 
 struct cb_sampler_params cb_sampler_defaults(void)
@@ -84,13 +89,53 @@ void cb_sampler_free(cb_sampler *s)
     free(s->penalised);
     free(s->count);
     free(s->last);
+    cb_constraint_free(s->constraint);
     free(s);
+}
+
+int cb_sampler_fork(const cb_sampler *from, cb_sampler **out)
+{
+    const size_t n = (size_t)from->n_vocab;
+    int rc = CB_OK;
+
+    TRY(cb_sampler_new(&from->p, from->n_vocab, out));
+    (*out)->state = from->state;
+    (*out)->n_last = from->n_last;
+    memcpy((*out)->count, from->count, n * sizeof *from->count);
+    if (from->last)
+        memcpy((*out)->last, from->last, (size_t)from->p.penalty_last_n * sizeof *from->last);
+    if (from->constraint)
+        rc = cb_constraint_fork(from->constraint, &(*out)->constraint);
+    if (rc) {
+        cb_sampler_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+int cb_sampler_set_grammar(cb_sampler *s, cb_model *model, const cb_grammar *grammar)
+{
+    const struct token_trie *trie;
+    struct constraint *c = NULL;
+
+    if (grammar) {
+        if (cb_n_vocab(model) != s->n_vocab)
+            return cb_fail(CB_EARG, "grammar: the sampler is for %d tokens, the model has %d",
+                           s->n_vocab, cb_n_vocab(model));
+        TRY(cb_model_token_trie(model, &trie));
+        TRY(cb_constraint_new(&grammar->program, trie, &c));
+    }
+    cb_constraint_free(s->constraint);
+    s->constraint = c;
+    return CB_OK;
 }
 
 void cb_sampler_accept(cb_sampler *s, int32_t token)
 {
     const int w = s->p.penalty_last_n;
 
+    if (s->constraint)
+        cb_constraint_accept(s->constraint, token);
     if (w == 0 || token < 0 || token >= s->n_vocab)
         return;
     if (w > 0) {
@@ -130,14 +175,64 @@ static int in_order(const void *a, const void *b)
     return cb_topk_before(a, b) ? -1 : 1;
 }
 
-/* The k likeliest tokens -> cand, in no order; k <= n_vocab */
-static void take_first(struct cb_sampler *s, const float *logits, int k)
+/* The logits with penalties */
+static const float *with_penalties(struct cb_sampler *s, const float *logits)
 {
-    const int plain = cb_sampler_top(&s->p) > 0;
-
-    for (int i = 0; !plain && i < s->n_vocab; i++)
+    if (cb_sampler_top(&s->p) > 0)
+        return logits;
+    for (int i = 0; i < s->n_vocab; i++)
         s->penalised[i] = penalised(s, logits[i], s->count[i]);
-    cb_topk_heap(plain ? logits : s->penalised, NULL, s->n_vocab, k, s->cand);
+    return s->penalised;
+}
+
+/* The first k tokens that the grammar allows -> cand, if they are among the first 2 k + 8 of all.
+ * 1: they are; 0: not so */
+static int take_near(struct cb_sampler *s, const float *x, int k)
+{
+    const int look = 2 * k + 8;
+    int n = 0;
+
+    if (look > s->n_vocab)
+        return 0;
+    cb_topk_heap(x, NULL, s->n_vocab, look, s->cand);
+    qsort(s->cand, (size_t)look, sizeof *s->cand, in_order);
+    for (int i = 0; i < look && n < k; i++) {
+        const int allowed = cb_constraint_allows(s->constraint, s->cand[i].i);
+        TRY(allowed);
+        s->cand[n] = s->cand[i];
+        s->cand[n].x = fmaxf(s->cand[n].x, -FLT_MAX);
+        n += allowed;
+    }
+    return n == k;
+}
+
+/* The same of all tokens; returns how many of the k there are. An allowed token comes before those
+ * that are not, whatever its logit. */
+static int take_masked(struct cb_sampler *s, const float *x, int k)
+{
+    const uint64_t *mask;
+    const int n = cb_constraint_mask(s->constraint, &mask);
+
+    TRY(n);
+    for (int i = 0; i < s->n_vocab; i++)
+        s->penalised[i] = mask[i / 64] >> (i % 64) & 1 ? fmaxf(x[i], -FLT_MAX) : -INFINITY;
+    k = k < n ? k : n;
+    cb_topk_heap(s->penalised, NULL, s->n_vocab, k, s->cand);
+    return k;
+}
+
+/* The k likeliest tokens -> cand, in no order; k <= n_vocab. Returns how many there are: less with
+ * a grammar that allows fewer, negative if it fails */
+static int take_first(struct cb_sampler *s, const float *logits, int k)
+{
+    const float *x = with_penalties(s, logits);
+
+    if (s->constraint) {
+        const int near = take_near(s, x, k);
+        return near ? near < 0 ? near : k : take_masked(s, x, k);
+    }
+    cb_topk_heap(x, NULL, s->n_vocab, k, s->cand);
+    return k;
 }
 
 /* cand[0..n-1] in order -> probabilities, at temperature 1 */
@@ -171,7 +266,7 @@ int32_t cb_sampler_pick(cb_sampler *s, const float *logits)
     float sum = 0, max;
     double u;
 
-    take_first(s, logits, n);
+    TRY(n = take_first(s, logits, n));
     if (greedy)
         return c[0].i;
     qsort(c, (size_t)n, sizeof *c, in_order);

@@ -6,6 +6,7 @@
 #include "ctxbank.h"
 #include "device/device.h"
 #include "gguf/gguf.h"
+#include "grammar/token_trie.h"
 #include "rope.h"
 #include "text/tok.h"
 
@@ -136,6 +137,8 @@ struct cb_model {
      * other threads may report memory while it is made. */
     _Atomic(struct head_prune *) head_prune;
     int has_looked; /* 1: whether a preview pays has been decided */
+    /* The vocabulary as grammars want it; NULL until the first one is used */
+    _Atomic(struct token_trie *) token_trie;
     int64_t n_params;
     char *name;
     char *preset_dir; /* NULL = none */
@@ -157,6 +160,9 @@ const char *cb_model_main_type(const struct cb_model *m);
 
 /* Makes the preview of the output matrix, if it pays. */
 int cb_model_prune_head(struct cb_model *m);
+
+/* The trie of the vocabulary, made by the first call; any thread may call. CB_ENOMEM */
+int cb_model_token_trie(struct cb_model *m, const struct token_trie **out);
 
 /* Hash of all weights, their types and names, and of the rotation's frequencies: equal for models
  * that compute the same. The first call reads the whole file; call with the device locked. Negative

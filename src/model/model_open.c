@@ -4,6 +4,7 @@
 #include "model.h"
 #include "par/affinity.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,21 @@ int cb_model_prune_head(struct cb_model *m)
     TRY(cb_head_prune_new(m->dev, &m->output, m->packed_bytes, &p));
     m->head_prune = p;
     m->has_looked = 1;
+    return CB_OK;
+}
+
+int cb_model_token_trie(struct cb_model *m, const struct token_trie **out)
+{
+    struct token_trie *made, *there = m->token_trie;
+
+    if (!there) {
+        TRY(cb_token_trie_new(m->tok, m->hp.n_vocab, &made));
+        if (atomic_compare_exchange_strong(&m->token_trie, &there, made))
+            there = made;
+        else /* another thread was quicker */
+            cb_token_trie_free(made);
+    }
+    *out = there;
     return CB_OK;
 }
 
@@ -236,6 +252,7 @@ void cb_model_close(cb_model *m)
         cb_device_unlock(m->dev);
     }
     cb_device_close(m->dev);
+    cb_token_trie_free(m->token_trie);
     cb_tok_close(m->tok);
     cb_gguf_close(m->gguf);
     cb_weights_free(m);

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* rules.c - expressions and rules of a grammar, in growing arrays. */
+#include "rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+void cb_rules_init(struct rules *r)
+{
+    *r = (struct rules){ 0 };
+    cb_ids_init(&r->names);
+    cb_ex_empty(r);
+}
+
+void cb_rules_free(struct rules *r)
+{
+    free(r->expr);
+    free(r->range);
+    free(r->rule);
+    cb_buf_free(&r->text);
+    cb_ids_free(&r->names);
+}
+
+int cb_rules_check(const struct rules *r)
+{
+    return r->failed || r->text.failed ? cb_fail(CB_ENOMEM, "out of memory: a grammar") : CB_OK;
+}
+
+/* Room for n more elements; 0: there is none */
+static int room(struct rules *r, void **p, size_t *cap, size_t used, size_t n, size_t size)
+{
+    size_t want = *cap ? *cap : 64;
+    void *q;
+
+    while (want - used < n)
+        want *= 2;
+    if (want == *cap)
+        return !r->failed;
+    q = want < INT32_MAX / 2 ? cb_realloc(*p, want, size) : NULL;
+    if (!q) {
+        r->failed = 1;
+        return 0;
+    }
+    *p = q;
+    *cap = want;
+    return !r->failed;
+}
+
+static int add(struct rules *r, struct expr x)
+{
+    if (!room(r, (void **)&r->expr, &r->cap_expr, r->n_expr, 1, sizeof x))
+        return 0;
+    x.next = -1;
+    r->expr[r->n_expr] = x;
+    return (int)r->n_expr++;
+}
+
+/* ---- rules ---- */
+
+static int add_rule(struct rules *r, size_t name, size_t len)
+{
+    if (!room(r, (void **)&r->rule, &r->cap_rule, r->n_rule, 1, sizeof *r->rule))
+        return 0;
+    r->rule[r->n_rule] = (struct named_rule){ .name = name, .name_len = len, .expr = -1 };
+    return (int)r->n_rule++;
+}
+
+int cb_rule_new(struct rules *r)
+{
+    return add_rule(r, 0, 0);
+}
+
+struct wanted_name {
+    const struct rules *r;
+    const char *name;
+    size_t len;
+};
+
+static int same_name(const void *ctx, int32_t id)
+{
+    const struct wanted_name *w = ctx;
+    const struct named_rule *x = &w->r->rule[id];
+
+    return x->name_len == w->len && !memcmp(w->r->text.s + x->name, w->name, w->len);
+}
+
+int cb_rule_named(struct rules *r, const char *name, size_t len)
+{
+    const struct wanted_name w = { r, name, len };
+    const uint64_t hash = cb_siphash(&r->names.key, name, len);
+    const int32_t fresh = (int32_t)r->n_rule;
+    const int32_t id = cb_ids_find(&r->names, hash, same_name, &w, fresh);
+
+    if (id < 0)
+        r->failed = 1;
+    if (id == fresh) {
+        const size_t at = r->text.n;
+        cb_buf_add(&r->text, name, len);
+        add_rule(r, at, len);
+    }
+    return r->failed || r->text.failed ? 0 : id;
+}
+
+/* ---- expressions ---- */
+
+int cb_ex_empty(struct rules *r)
+{
+    return add(r, (struct expr){ .op = EX_EMPTY });
+}
+
+int cb_ex_text(struct rules *r, const char *s, size_t n)
+{
+    const size_t at = r->text.n;
+
+    cb_buf_add(&r->text, s, n);
+    if (r->text.n > INT32_MAX / 2)
+        r->failed = 1;
+    return add(r, (struct expr){ .op = EX_TEXT, .a = (int32_t)at, .n = (int32_t)n });
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct char_range *x = a, *y = b;
+
+    return x->from < y->from ? -1 : x->from > y->from;
+}
+
+static size_t join(struct char_range *range, size_t n)
+{
+    size_t m = 0;
+
+    qsort(range, n, sizeof *range, by_start);
+    for (size_t i = 0; i < n; i++) {
+        if (m && range[i].from <= range[m - 1].to + 1)
+            range[m - 1].to = range[i].to > range[m - 1].to ? range[i].to : range[m - 1].to;
+        else
+            range[m++] = range[i];
+    }
+    return m;
+}
+
+int cb_ex_chars(struct rules *r, struct char_range *range, size_t n, int negated)
+{
+    const size_t at = r->n_range;
+    uint32_t from = 0;
+
+    n = n ? join(range, n) : 0;
+    if (!room(r, (void **)&r->range, &r->cap_range, r->n_range, n + 1, sizeof *range))
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!negated)
+            r->range[r->n_range++] = range[i];
+        else if (range[i].from > from)
+            r->range[r->n_range++] = (struct char_range){ from, range[i].from - 1 };
+        from = range[i].to + 1;
+    }
+    if (negated && from <= 0x10FFFF)
+        r->range[r->n_range++] = (struct char_range){ from, 0x10FFFF };
+    return add(r,
+               (struct expr){ .op = EX_CHARS, .a = (int32_t)at, .n = (int32_t)(r->n_range - at) });
+}
+
+int cb_ex_rule(struct rules *r, int rule)
+{
+    return add(r, (struct expr){ .op = EX_RULE, .a = rule });
+}
+
+int cb_ex_repeat(struct rules *r, int x, int min, int max)
+{
+    return add(r, (struct expr){ .op = EX_REPEAT, .a = x, .n = min, .max = max });
+}
+
+void cb_ex_add(struct rules *r, struct ex_list *l, int x)
+{
+    if (r->failed)
+        return;
+    if (l->n++)
+        r->expr[l->last].next = x;
+    else
+        l->first = x;
+    l->last = x;
+}
+
+static int list(struct rules *r, enum expr_op op, const struct ex_list *l)
+{
+    return l->n == 1 ? l->first : add(r, (struct expr){ .op = op, .a = l->n ? l->first : -1 });
+}
+
+int cb_ex_seq(struct rules *r, const struct ex_list *l)
+{
+    return list(r, EX_SEQ, l);
+}
+
+int cb_ex_alt(struct rules *r, const struct ex_list *l)
+{
+    return list(r, EX_ALT, l);
+}
