@@ -255,6 +255,8 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
     rc = n ? cb_prefill_bar(lp->g->e, lp->g->o, "prompt", ids, n, NULL) : CB_OK;
     if (!rc)
         cb_context_remember(lp->g->e);
+    if (!rc && lp->g->e->grammar) /* behind the prompt, which need not follow it */
+        rc = cb_sampler_set_grammar(lp->sampler, lp->g->e->model, lp->g->e->grammar);
     lp->gen->prompt_s = cb_now_s() - start;
     return rc;
 }
