@@ -97,6 +97,7 @@ libcore_la_SOURCES += \
 	src/grammar/regex.c src/grammar/regex.h \
 	src/grammar/rules.c src/grammar/rules.h \
 	src/grammar/schema.c src/grammar/schema.h \
+	src/grammar/schema_kit.c \
 	src/grammar/schema_merge.c \
 	src/grammar/schema_number.c \
 	src/grammar/schema_object.c \

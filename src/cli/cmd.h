@@ -56,6 +56,7 @@ struct engine {
     cb_session *session;
     int n_ctx; /* of the session */
     double load_s;
+    cb_grammar *grammar; /* of --grammar and its like, or NULL */
     cb_bank_dir *dir; /* of --bank-dir, or NULL */
     int no_dir;       /* 1: it could not be opened */
     int is_new;       /* 1: the session is as cb_context_begin() opened it, without a prompt */

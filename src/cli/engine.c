@@ -69,6 +69,52 @@ static const char *kernel_cache(char *path, size_t size)
     return path;
 }
 
+static const struct {
+    enum opt_id text, file; /* file ARG_COUNT: none */
+    int (*read)(const char *text, cb_grammar **out);
+} grammars[] = {
+    { ARG_GRAMMAR, ARG_GRAMMAR_FILE, cb_grammar_new_gbnf },
+    { ARG_JSON_SCHEMA, ARG_JSON_SCHEMA_FILE, cb_grammar_new_json_schema },
+    { ARG_REGEX, ARG_COUNT, cb_grammar_new_regex },
+};
+
+static int read_grammar_file(const char *path, int (*read)(const char *, cb_grammar **),
+                             cb_grammar **out)
+{
+    struct buf b;
+    int rc;
+
+    TRY(cb_read_file(path, &b));
+    if (memchr(b.s ? b.s : "", 0, b.n))
+        rc = cb_fail(CB_EARG, "%s: has a NUL byte", path);
+    else if ((rc = read(b.s ? b.s : "", out)))
+        cb_fail_in(rc, path);
+    cb_buf_free(&b);
+    return rc;
+}
+
+/* At most one of the options that name a grammar */
+static int open_grammar(const struct opts *o, cb_grammar **out)
+{
+    int n = 0;
+
+    *out = NULL;
+    for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
+        const char *text = cb_opt_text(o, grammars[i].text);
+        const char *file = grammars[i].file == ARG_COUNT ? NULL : cb_opt_text(o, grammars[i].file);
+        n += !!text + !!file;
+        if (n > 1)
+            return cb_usage("a grammar: only one of --grammar, --json-schema, --regex, or a file");
+        if (text)
+            TRY(grammars[i].read(text, out));
+        else if (file)
+            TRY(read_grammar_file(file, grammars[i].read, out));
+    }
+    if (n && cb_opt_flag(o, ARG_IGNORE_EOS))
+        return cb_usage("--ignore-eos: a text of a grammar ends");
+    return CB_OK;
+}
+
 int cb_engine_open(const struct opts *o, struct engine *e)
 {
     char presets[PATH_MAX], kernels[PATH_MAX];
@@ -97,6 +143,7 @@ int cb_engine_open(const struct opts *o, struct engine *e)
         return CB_USAGE;
     if (p.working_set && (!strcmp(p.device, "cpu") || !strcmp(p.device, "ref")))
         return cb_usage("--working-set: device %s keeps the whole bank in host memory", p.device);
+    TRY(open_grammar(o, &e->grammar));
     cb_bus_error_catch(e->path);
     TRY(cb_model_open(e->path, &p, &e->model));
     cb_model_get_info(e->model, &e->info);
@@ -154,7 +201,7 @@ int cb_engine_sampling(const struct opts *o, struct engine *e)
     const struct cb_sampler_params p = sampler(o);
     const int n = cb_opt_int(o, ARG_PREDICT), is_short = n >= 0 && n < PREVIEW_PAYS;
     const int32_t *ends;
-    int k = cb_opt_flag(o, ARG_ALL_LOGITS) || is_short ? 0 : cb_sampler_top(&p), rc;
+    int k = cb_opt_flag(o, ARG_ALL_LOGITS) || is_short || e->grammar ? 0 : cb_sampler_top(&p), rc;
 
     if (k && cb_opt_flag(o, ARG_IGNORE_EOS))
         k += cb_token_ends(e->model, &ends); /* end tokens are never sampled */
@@ -170,6 +217,8 @@ void cb_engine_close(struct engine *e)
     cb_session_close(e->session);
     cb_bank_dir_close(e->dir);
     cb_model_close(e->model);
+    cb_grammar_free(e->grammar);
+    e->grammar = NULL;
     e->session = NULL;
     e->dir = NULL;
     e->model = NULL;

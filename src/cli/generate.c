@@ -174,6 +174,7 @@ static int step(struct loop *lp, const char **reason)
     const int32_t id = pick(lp);
     int stopped = 0;
 
+    TRY(id); /* a grammar can leave no token */
     if (!lp->masked && cb_token_is_end(g->e->model, id)) {
         *reason = "stop";
         if (!g->keep_turn || full(lp))
@@ -230,6 +231,8 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
     rc = n ? cb_prefill_bar(lp->g->e, lp->g->o, "prompt", ids, n, NULL) : CB_OK;
     if (!rc)
         cb_context_remember(lp->g->e);
+    if (!rc && lp->g->e->grammar) /* behind the prompt, which need not follow it */
+        rc = cb_sampler_set_grammar(lp->sampler, lp->g->e->model, lp->g->e->grammar);
     lp->gen->prompt_s = cb_now_s() - start;
     return rc;
 }

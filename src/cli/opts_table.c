@@ -273,6 +273,21 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "draft up to this many tokens by what followed the same words earlier in the "
                 "context, and decode them together; the text is the same, and comes sooner where "
                 "an answer quotes a document" },
+    [ARG_GRAMMAR] = { "grammar", .takes = TAKES_TEXT, .unit = "GBNF",
+        .sets = SET_GENERATE,
+        .text = "generate only what this grammar allows, ctxbank-grammar(7)" },
+    [ARG_GRAMMAR_FILE] = { "grammar-file", .takes = TAKES_FILE, .unit = "FILE",
+        .sets = SET_GENERATE,
+        .text = "read the grammar from FILE" },
+    [ARG_JSON_SCHEMA] = { "json-schema", .letter = 'j', .takes = TAKES_TEXT,
+        .unit = "SCHEMA", .sets = SET_GENERATE,
+        .text = "generate only JSON that fits this schema; {}: any JSON" },
+    [ARG_JSON_SCHEMA_FILE] = { "json-schema-file", .takes = TAKES_FILE, .unit = "FILE",
+        .sets = SET_GENERATE,
+        .text = "read the JSON schema from FILE" },
+    [ARG_REGEX] = { "regex", .takes = TAKES_TEXT, .unit = "REGEX",
+        .sets = SET_GENERATE,
+        .text = "generate only a text that this regular expression fits as a whole" },
     [ARG_ALL_LOGITS] = { "all-logits", .sets = SET_GENERATE | SET_OWN_BENCH,
         .text = "compute all logits of every generated token; without this option a small model "
                 "computes, for answers of 256 tokens or more, exact logits only for the tokens "

@@ -19,6 +19,7 @@ static int step(const struct loop *lp)
     size_t n;
     int stop;
 
+    TRY(id); /* a grammar can leave no token */
     if (cb_token_is_end(lp->session->model, id) ||
         cb_session_len(lp->session) == cb_session_n_ctx(lp->session))
         return 2;

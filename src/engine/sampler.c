@@ -23,6 +23,7 @@ struct cb_sampler {
     int32_t *last;                 /* ring of the last tokens; used when the window is bounded */
     int64_t n_last;                /* tokens ever accepted */
     struct constraint *constraint; /* NULL = no grammar */
+    float *masked;                 /* with a grammar: [n_vocab] logits of allowed tokens */
 };
 
 struct cb_sampler_params cb_sampler_defaults(void)
@@ -90,7 +91,15 @@ void cb_sampler_free(cb_sampler *s)
     free(s->count);
     free(s->last);
     cb_constraint_free(s->constraint);
+    free(s->masked);
     free(s);
+}
+
+static int make_room(struct cb_sampler *s)
+{
+    if (!s->masked)
+        s->masked = cb_calloc((size_t)s->n_vocab, sizeof *s->masked);
+    return s->masked ? CB_OK : CB_ENOMEM;
 }
 
 int cb_sampler_fork(const cb_sampler *from, cb_sampler **out)
@@ -105,6 +114,8 @@ int cb_sampler_fork(const cb_sampler *from, cb_sampler **out)
     if (from->last)
         memcpy((*out)->last, from->last, (size_t)from->p.penalty_last_n * sizeof *from->last);
     if (from->constraint)
+        rc = make_room(*out);
+    if (!rc && from->constraint)
         rc = cb_constraint_fork(from->constraint, &(*out)->constraint);
     if (rc) {
         cb_sampler_free(*out);
@@ -122,6 +133,7 @@ int cb_sampler_set_grammar(cb_sampler *s, cb_model *model, const cb_grammar *gra
         if (cb_n_vocab(model) != s->n_vocab)
             return cb_fail(CB_EARG, "grammar: the sampler is for %d tokens, the model has %d",
                            s->n_vocab, cb_n_vocab(model));
+        TRY(make_room(s));
         TRY(cb_model_token_trie(model, &trie));
         TRY(cb_constraint_new(&grammar->program, trie, &c));
     }
@@ -206,18 +218,36 @@ static int take_near(struct cb_sampler *s, const float *x, int k)
     return n == k;
 }
 
-/* The same of all tokens; returns how many of the k there are. An allowed token comes before those
- * that are not, whatever its logit. */
+/* Allowed logits stay, but above those that are not allowed, whatever they are; 64 at once, as most
+ * masks are nearly empty or nearly full */
+static void hide(const uint64_t *mask, const float *x, int n, float *out)
+{
+    for (int from = 0; from < n; from += 64) {
+        const uint64_t bits = mask[from / 64];
+        const int end = from + 64 < n ? from + 64 : n;
+        if (bits == UINT64_MAX)
+            for (int i = from; i < end; i++)
+                out[i] = x[i] > -FLT_MAX ? x[i] : -FLT_MAX;
+        else
+            for (int i = from; i < end; i++)
+                out[i] = -INFINITY;
+        for (uint64_t left = bits == UINT64_MAX ? 0 : bits; left; left &= left - 1) {
+            const int i = from + __builtin_ctzll(left);
+            out[i] = x[i] > -FLT_MAX ? x[i] : -FLT_MAX;
+        }
+    }
+}
+
+/* The same of all tokens; returns how many of the k there are. */
 static int take_masked(struct cb_sampler *s, const float *x, int k)
 {
     const uint64_t *mask;
     const int n = cb_constraint_mask(s->constraint, &mask);
 
     TRY(n);
-    for (int i = 0; i < s->n_vocab; i++)
-        s->penalised[i] = mask[i / 64] >> (i % 64) & 1 ? fmaxf(x[i], -FLT_MAX) : -INFINITY;
+    hide(mask, x, s->n_vocab, s->masked);
     k = k < n ? k : n;
-    cb_topk_heap(s->penalised, NULL, s->n_vocab, k, s->cand);
+    cb_topk_heap(s->masked, NULL, s->n_vocab, k, s->cand);
     return k;
 }
 

@@ -4,110 +4,10 @@
  * fit is let in, except by oneOf, which is read as anyOf. What is not known is refused. */
 #include "schema.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "readers.h"
-
-/* ---- messages ---- */
-
-static void write_where(const struct where *at, struct buf *b)
-{
-    if (!at->up) {
-        cb_buf_text(b, "#");
-        return;
-    }
-    write_where(at->up, b);
-    if (at->key)
-        cb_buf_print(b, "/%.40s", at->key);
-    else
-        cb_buf_print(b, "/%zu", at->index);
-}
-
-int cb_schema_fail(int status, const struct where *at, const char *fmt, ...)
-{
-    struct buf b = { 0 };
-    char why[200];
-    va_list ap;
-    int rc;
-
-    va_start(ap, fmt);
-    vsnprintf(why, sizeof why, fmt, ap);
-    va_end(ap);
-    write_where(at, &b);
-    rc = cb_fail(status, "schema: %.300s: %s", b.s ? b.s : "#", why);
-    cb_buf_free(&b);
-    return rc;
-}
-
-/* ---- small helpers ---- */
-
-int cb_schema_seq(struct rules *r, int n, const int *x)
-{
-    struct ex_list l = { 0 };
-
-    for (int i = 0; i < n; i++)
-        cb_ex_add(r, &l, x[i]);
-    return cb_ex_seq(r, &l);
-}
-
-int cb_schema_alt(struct rules *r, int n, const int *x)
-{
-    struct ex_list l = { 0 };
-
-    for (int i = 0; i < n; i++)
-        cb_ex_add(r, &l, x[i]);
-    return cb_ex_alt(r, &l);
-}
-
-int cb_schema_text(struct rules *r, const char *text)
-{
-    return cb_ex_text(r, text, strlen(text));
-}
-
-/* As few digits as give the same number again */
-static char *dump(json_t *value)
-{
-    for (size_t digits = 15;; digits++) {
-        char *s = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
-        json_t *again = s && digits < 17 ? json_loads(s, JSON_DECODE_ANY, NULL) : NULL;
-        const int same = !s || digits == 17 || (again && json_equal(again, value));
-        json_decref(again);
-        if (same)
-            return s;
-        free(s);
-    }
-}
-
-int cb_schema_literal(struct schema *s, json_t *value, int *x)
-{
-    char *text = dump(value);
-
-    if (!text)
-        return cb_fail(CB_ENOMEM, "out of memory: a grammar");
-    *x = cb_schema_text(s->r, text);
-    free(text);
-    return CB_OK;
-}
-
-int cb_schema_count(json_t *j, const char *name, const struct where *at, int none, int *out)
-{
-    json_t *v = json_object_get(j, name);
-    const double x = json_number_value(v);
-
-    *out = none;
-    if (!v)
-        return CB_OK;
-    if (!json_is_number(v) || x < 0 || x != (double)(json_int_t)x)
-        return cb_schema_fail(CB_EARG, at, "'%s' must be a whole number from 0 on", name);
-    if (x > GRAMMAR_MAX_REPEAT)
-        return cb_schema_fail(CB_EUNSUPPORTED, at, "'%s' is more than %d", name,
-                              GRAMMAR_MAX_REPEAT);
-    *out = (int)x;
-    return CB_OK;
-}
 
 /* ---- keywords ---- */
 
@@ -222,6 +122,8 @@ static int same_target(const void *ctx, int32_t id)
     return w->s->target[id].j == w->j;
 }
 
+static int visit(struct schema *s, json_t *j, const struct where *at, int *x);
+
 /* The rule of a schema that a $ref names: made once, so that a schema may contain itself. */
 static int ref_rule(struct schema *s, json_t *j, const struct where *at, int *rule)
 {
@@ -246,7 +148,7 @@ static int ref_rule(struct schema *s, json_t *j, const struct where *at, int *ru
     }
     *rule = cb_rule_new(s->r);
     s->target[s->n_target++] = (struct target){ j, *rule };
-    TRY(cb_schema_visit(s, j, at, &x));
+    TRY(visit(s, j, at, &x));
     TRY(cb_rules_check(s->r));
     s->r->rule[*rule].expr = x;
     return CB_OK;
@@ -312,7 +214,7 @@ static int all_of(struct schema *s, json_t *j, const struct where *at, int *x)
         return cb_schema_fail(CB_EARG, at, "'allOf' must be a list of schemas");
     for (size_t i = 0; i < json_array_size(list); i++)
         TRY(merged(s, sum, json_array_get(list, i), at, &sum));
-    return cb_schema_visit(s, sum, at, x);
+    return visit(s, sum, at, x);
 }
 
 static int any_of(struct schema *s, json_t *j, const char *name, const struct where *at, int *x)
@@ -332,7 +234,7 @@ static int any_of(struct schema *s, json_t *j, const char *name, const struct wh
         json_t *branch = json_array_get(list, i);
         if (kinds & ~NOTE)
             TRY(merged(s, rest, branch, &here, &branch));
-        TRY(cb_schema_visit(s, branch, &here, &one));
+        TRY(visit(s, branch, &here, &one));
         cb_ex_add(s->r, &l, one);
     }
     *x = cb_ex_alt(s->r, &l);
@@ -485,7 +387,7 @@ static int ref(struct schema *s, json_t *j, int others, const struct where *at, 
 
     if (others) {
         TRY(resolved(s, j, at, &target));
-        return cb_schema_visit(s, target, at, x);
+        return visit(s, target, at, x);
     }
     TRY(find_ref(s, json_object_get(j, "$ref"), at, &target));
     TRY(ref_rule(s, target, at, &rule));
@@ -493,7 +395,7 @@ static int ref(struct schema *s, json_t *j, int others, const struct where *at, 
     return CB_OK;
 }
 
-int cb_schema_visit(struct schema *s, json_t *j, const struct where *at, int *x)
+static int visit(struct schema *s, json_t *j, const struct where *at, int *x)
 {
     const struct where here = { at->up, at->key, at->index, at->depth + 1 };
     int kinds, n_any;
@@ -519,17 +421,6 @@ int cb_schema_visit(struct schema *s, json_t *j, const struct where *at, int *x)
     if (json_object_get(j, "const") || json_object_get(j, "enum"))
         return values(s, j, kinds, &here, x);
     return kinds & ~NOTE ? typed(s, j, kinds, &here, x) : boolean(s, 1, x);
-}
-
-int cb_schema_rule(struct schema *s, json_t *j, const struct where *at, int *rule)
-{
-    int x;
-
-    *rule = cb_rule_new(s->r);
-    TRY(cb_schema_visit(s, j, at, &x));
-    TRY(cb_rules_check(s->r));
-    s->r->rule[*rule].expr = x;
-    return CB_OK;
 }
 
 /* ---- the frame ---- */
@@ -572,7 +463,7 @@ static int read_frame(struct schema *s)
 
 int cb_read_json_schema(const char *text, size_t len, struct rules *r, int *root)
 {
-    struct schema s = { .r = r };
+    struct schema s = { .r = r, .visit = visit };
     const struct where top = { 0 };
     json_error_t e;
     int rc;

@@ -18,6 +18,8 @@ struct where {
 
 struct schema {
     struct rules *r;
+    /* The expression of what fits schema j -> *x */
+    int (*visit)(struct schema *s, json_t *j, const struct where *at, int *x);
     json_t *doc;
     json_t *kept; /* array of schemas that were made by merging */
     struct target {
@@ -33,9 +35,7 @@ struct schema {
 /* "schema: #/properties/a: WHY" */
 int cb_schema_fail(int status, const struct where *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The expression of what fits schema j -> *x. */
-int cb_schema_visit(struct schema *s, json_t *j, const struct where *at, int *x);
-/* The same as a rule, for what is used more than once */
+/* What fits schema j as a rule, for what is used more than once */
 int cb_schema_rule(struct schema *s, json_t *j, const struct where *at, int *rule);
 
 int cb_schema_object(struct schema *s, json_t *j, const struct where *at, int *x);

@@ -265,7 +265,7 @@ int cb_schema_array(struct schema *s, json_t *j, const struct where *at, int *x)
     TRY(read_array(j, at, &a));
     for (int i = 0; i < a.n; i++) {
         const struct where here = { &in, NULL, (size_t)i, in.depth + 1 };
-        TRY(cb_schema_visit(s, json_array_get(a.prefix, (size_t)i), &here, &one));
+        TRY(s->visit(s, json_array_get(a.prefix, (size_t)i), &here, &one));
         cb_ex_add(s->r, &l, i ? comma(s, one) : one);
     }
     if (a.items && a.max != a.n)
