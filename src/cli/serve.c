@@ -235,7 +235,9 @@ static int serve(const struct opts *o, const struct keys *keys)
     cb_interrupt_catch();
     rc = begin(o, &e, &chat, name, s);
     if (!rc) {
-        printf("%s listens on http://%s:%d\n", name, p.host, cb_serve_port(s));
+        const int v6 = strchr(p.host, ':') != NULL;
+        printf("%s listens on http://%s%s%s:%d\n", name, v6 ? "[" : "", p.host, v6 ? "]" : "",
+               cb_serve_port(s));
         rc = cb_out_flush();
     }
     if (!rc)

@@ -182,10 +182,10 @@ static int check_choice(const json_t *request, int *use)
     const char *word = json_string_value(choice);
 
     *use = !word || strcmp(word, "none") != 0;
-    if (choice && (!word || (strcmp(word, "none") && strcmp(word, "auto"))))
-        return cb_fail(CB_EARG, "tool_choice: only none and auto are supported, since a call "
-                                "cannot be forced");
-    return CB_OK;
+    if (!choice || (word && (!*use || !strcmp(word, "auto") || !strcmp(word, "required"))) ||
+        json_is_string(json_object_get(json_object_get(choice, "function"), "name")))
+        return CB_OK;
+    return cb_fail(CB_EARG, "tool_choice: must be none, auto, required, or name a function");
 }
 
 static int check_tools(const struct server *s, const json_t *tools)
@@ -318,6 +318,27 @@ static int ends_with(const char *s, const char *end)
     return n >= m && !memcmp(s + n - m, end, m);
 }
 
+/* A template that writes the same without the tools has no place for them: the model would not know
+ * of them. */
+static int check_told(const struct server *s, const struct cb_message *msg, int n,
+                      const json_t *vars, const char *text)
+{
+    json_t *less = json_copy((json_t *)(uintptr_t)vars);
+    struct cb_chat how = { s->m.chat.form, NULL };
+    char *vars_text, *without;
+    int rc;
+
+    json_object_del(less, "tools");
+    how.vars = vars_text = json_object_size(less) ? json_dumps(less, JSON_COMPACT) : NULL;
+    json_decref(less);
+    rc = cb_chat_text(s->m.model, &how, msg, n, 1, &without);
+    if (!rc && !strcmp(without, text))
+        rc = cb_fail(CB_EARG, "tools: the model's chat template has no place for them");
+    free(vars_text);
+    free(without);
+    return rc;
+}
+
 static int render(const struct server *s, const json_t *list, const json_t *vars, int plain,
                   struct chat_prompt *p)
 {
@@ -332,6 +353,8 @@ static int render(const struct server *s, const json_t *list, const json_t *vars
         rc = as_messages(list, &msg, &n);
     if (!rc)
         rc = cb_chat_text(s->m.model, &how, msg, n, 1, &p->text);
+    if (!rc && json_object_get(vars, "tools"))
+        rc = check_told(s, msg, n, vars, p->text);
     if (!rc)
         rc = tokenize(s, &how, msg, n, p);
     if (!rc)
