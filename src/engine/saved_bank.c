@@ -67,8 +67,9 @@ static json_t *session_json(const struct cb_session *s)
 
 static json_t *device_json(const struct cb_session *s)
 {
-    return json_pack("{s:s, s:s, s:s, s:b}", "name", s->dev->name, "isa", text_or(s->dev->isa, ""),
-                     "matmul", s->model->matmul, "rows_only", s->model->rows_only);
+    return json_pack("{s:s, s:i, s:s, s:s, s:b}", "name", s->dev->name, "index", s->dev->index,
+                     "isa", text_or(s->dev->isa, ""), "matmul", s->model->matmul, "rows_only",
+                     s->model->rows_only);
 }
 
 int cb_saved_about(const struct cb_session *s, json_t **out)
