@@ -1,5 +1,5 @@
 # Measurements: reports that scripts write
-EXTRA_DIST += bench/busy-core bench/long-answer bench/make-quality \
+EXTRA_DIST += bench/busy-core bench/half-bank bench/long-answer bench/make-quality \
 	bench/RESULTS.md bench/QUALITY.md \
 	bench/quality/2stage.jsonl bench/quality/4-bit.jsonl bench/quality/book.jsonl \
 	bench/quality/code.jsonl bench/quality/equal-bytes.jsonl bench/quality/kv.jsonl \

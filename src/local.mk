@@ -128,6 +128,7 @@ libcore_la_SOURCES += \
 	src/bank/store.c src/bank/store.h \
 	src/bank/bank_file.c src/bank/bank_file.h \
 	src/bank/store_areas.c src/bank/store_areas.h \
+	src/bank/store_ask.c src/bank/store_ask.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_prepack.c src/bank/store_prepack.h \
 	src/bank/store_rows.c src/bank/store_rows.h \

@@ -477,7 +477,10 @@ static int prepare(struct attention_call *call)
     TRY(append(a, c));
     call->wants_lse = cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower;
     call->logit = logits_left(a, c->l);
-    return make_parts(a, c, call->logit);
+    TRY(make_parts(a, c, call->logit));
+    if (a->cold)
+        cb_parts_ask(a, c->l);
+    return CB_OK;
 }
 
 int cb_attend(struct attention_call *call, int n)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/store_ask.h"
 #include "base/err.h"
 
 struct parts {
@@ -127,6 +128,17 @@ struct kv_run *cb_parts_runs(const struct attention *a, int i)
 }
 
 /* ---- attending ---- */
+
+void cb_parts_ask(const struct attention *a, int l)
+{
+    const struct store *st = &a->bank->store[l];
+
+    for (int i = 0; i < a->parts->n; i++)
+        for (int h = 0; h < a->bank->n_kv; h++) {
+            const struct kv_run *run = cb_parts_runs(a, i) + h;
+            cb_store_ask(st, h, run->idx, run->idx ? run->n : st->rows[h]);
+        }
+}
 
 struct attn cb_parts_attn(const struct attention *a, int l)
 {

@@ -40,6 +40,8 @@ struct kv_run *cb_parts_runs(const struct attention *a, int i);
 
 /* Arguments of the attention op for layer l, without queries and runs */
 struct attn cb_parts_attn(const struct attention *a, int l);
+/* Asks the kernel for the rows that the parts of layer l read. */
+void cb_parts_ask(const struct attention *a, int l);
 /* The same with the queries, mask and runs of part i */
 struct attn cb_parts_attn_of(const struct attention *a, int l, int i);
 

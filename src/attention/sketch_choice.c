@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "bank/store_ask.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/sketch.h"
@@ -202,6 +203,8 @@ static int choose(struct attention *a, const struct chunk *c)
 
     if (r.k >= r.hi - r.lo)
         return 0;
+    for (int h = 0; a->cold && h < st->n_kv; h++)
+        cb_store_ask_sketches(st, h);
     (a->plan[c->l].sketch.page ? choose_pages : choose_slots)(a, c->l, c->q, &r);
     a->bank->read_bytes +=
         (uint64_t)st->n_kv * (cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from));

@@ -69,6 +69,30 @@ void cb_pages_give_back(uint8_t *from, uint8_t *to)
         madvise(a, (size_t)(b - a), MADV_DONTNEED);
 }
 
+void cb_pages_scattered(uint8_t *from, size_t bytes)
+{
+    const size_t before = (uintptr_t)from % page_size();
+
+    madvise(from - before, bytes + before, MADV_RANDOM);
+}
+
+int cb_pages_on_disk(uint8_t *from, size_t bytes)
+{
+    enum { LOOK = 64 };
+    const size_t p = page_size(), most = LOOK * p;
+    unsigned char in[LOOK];
+
+    from += (p - (uintptr_t)from % p) % p;
+    bytes = bytes / p * p;
+    bytes = bytes < most ? bytes : most;
+    if (!bytes || mincore(from, bytes, in))
+        return 0;
+    for (size_t i = 0; i < bytes / p; i++)
+        if (!(in[i] & 1))
+            return 1;
+    return 0;
+}
+
 /* Linux 6.1 and later collapse pages on request; elsewhere they stay small. */
 void cb_pages_collapse(uint8_t *from, uint8_t *to)
 {

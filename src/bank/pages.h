@@ -14,6 +14,10 @@ int cb_pages_reserve(size_t bytes, void *out); /* *out: zeroed pages; CB_ENOMEM 
 void cb_pages_release(void *p, size_t bytes);  /* p may be NULL */
 /* Frees the memory of the whole pages in [from, to); they then read as 0. */
 void cb_pages_give_back(uint8_t *from, uint8_t *to);
+/* Reading a page does not bring its neighbours into memory. */
+void cb_pages_scattered(uint8_t *from, size_t bytes);
+/* 1: some page at the beginning of a mapped area is not in memory */
+int cb_pages_on_disk(uint8_t *from, size_t bytes);
 /* Turns the part of [from, to) that fills whole 2 MiB pages into huge pages: only full ones waste
  * no memory. */
 void cb_pages_collapse(uint8_t *from, uint8_t *to);

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* feed.c - feeds tokens to sessions: a prompt at once or in steps, one token, or one token of each
  * of several sessions. Each call holds the device's lock while it computes. */
+#include <sys/resource.h>
+
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "session.h"
+
+/* After a call that waited for more pages than this, so many calls ask for their rows ahead. */
+enum { COLD_FROM = 32, COLD_FOR = 64 };
 
 /* The context limits slots, not tokens: a policy that drops tokens can go on for ever. */
 static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
@@ -73,10 +78,38 @@ static void run_body(void *ctx)
     c->status = c->body(c);
 }
 
+/* Times that the process has waited for the disk */
+static long waits(void)
+{
+    struct rusage u;
+
+    return getrusage(RUSAGE_SELF, &u) ? 0 : u.ru_majflt;
+}
+
+/* A call that waited for many pages is followed by some that ask for their rows ahead. */
+static void note_waits(struct cb_session *s, long n)
+{
+    int *cold = &s->attention.cold;
+
+    if (s->mapped)
+        *cold = n > COLD_FROM ? COLD_FOR : *cold ? *cold - 1 : 0;
+}
+
+static int any_mapped(const struct call *c)
+{
+    int any = 0;
+
+    for (int i = 0; i < c->n_session; i++)
+        any |= c->s[i]->mapped;
+    return any;
+}
+
 /* Fails, as cb_device_lock() does, when called from a callback. */
 static int run(struct call *c, int decoding)
 {
     struct device *d = c->s[0]->dev;
+    const int mapped = any_mapped(c);
+    const long before = mapped ? waits() : 0;
 
     TRY(cb_device_lock(d));
     for (int i = 0; i < c->n_session; i++) {
@@ -84,6 +117,8 @@ static int run(struct call *c, int decoding)
         c->s[i]->bank.decoding = decoding;
     }
     cb_par_run(d->par, run_body, c);
+    for (int i = 0; mapped && i < c->n_session; i++)
+        note_waits(c->s[i], waits() - before);
     if (c->status < 0)
         (void)cb_device_wait(d); /* nothing may still write rows that are about to be dropped */
     for (int i = 0; i < c->n_session; i++) {

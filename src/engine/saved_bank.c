@@ -9,6 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "bank/pages.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "device/prepacked.h"
@@ -66,8 +67,9 @@ static json_t *session_json(const struct cb_session *s)
 
 static json_t *device_json(const struct cb_session *s)
 {
-    return json_pack("{s:s, s:s, s:s, s:b}", "name", s->dev->name, "isa", text_or(s->dev->isa, ""),
-                     "matmul", s->model->matmul, "rows_only", s->model->rows_only);
+    return json_pack("{s:s, s:i, s:s, s:s, s:b}", "name", s->dev->name, "index", s->dev->index,
+                     "isa", text_or(s->dev->isa, ""), "matmul", s->model->matmul, "rows_only",
+                     s->model->rows_only);
 }
 
 int cb_saved_about(const struct cb_session *s, json_t **out)
@@ -358,6 +360,18 @@ static int fill_area(const struct saved_bank *b, int i, const struct cb_session 
     return take(&b->file, i, (size_t)f->bytes, (char *)a->at + skip);
 }
 
+/* A page that is missing is read alone: the kernel would bring megabytes of neighbours with it,
+ * which a file larger than the memory pays for with pages in use. Who reads many says so before
+ * (bank/store_ask.h). Of such a file, the pages that were verified first are gone already. */
+static void note_mapped(struct cb_session *s, const struct area *a)
+{
+    if (!cb_area_is_rows(a->kind) || !a->bytes)
+        return;
+    s->mapped = 1;
+    cb_pages_scattered(a->at, a->bytes);
+    s->attention.cold |= cb_pages_on_disk(a->at, a->bytes);
+}
+
 static int fill_areas(const struct saved_bank *b, struct cb_session *s)
 {
     struct area *a;
@@ -371,6 +385,8 @@ static int fill_areas(const struct saved_bank *b, struct cb_session *s)
         err = fill_area(b, i + 1, s, &a[i]);
     if (!err)
         cb_session_wrote(s, a, n);
+    for (int i = 0; !err && i < n; i++)
+        note_mapped(s, &a[i]);
     free(a);
     return err;
 }

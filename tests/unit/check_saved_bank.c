@@ -18,6 +18,7 @@
 
 #include "bank/bank_file.h"
 #include "ctxbank.h"
+#include "engine/session.h"
 #include "kit/folder.h"
 #include "kit/settings.h"
 #include "kit/suite.h"
@@ -182,6 +183,28 @@ START_TEST(another_instruction_set)
                 moves(&list[_i], isa[i], isa[j]);
     if (n == 1)
         cb_skip("only one instruction set");
+}
+END_TEST
+
+/* Rows that are asked for before they are read are the same rows. */
+START_TEST(asked_for)
+{
+    const struct setting *r = &cb_setting[_i];
+    cb_session *s = filled(r, 0), *l;
+
+    save(s);
+    l = load(0);
+    l->attention.cold = 1000;
+    steps(s, 500, N_STEP);
+    steps(l, 500, N_STEP);
+    same(s, l, r->policy);
+    prefill(s, 550, 70);
+    prefill(l, 550, 70);
+    same(s, l, r->policy);
+    if (l->mapped)
+        ck_assert_int_gt(l->attention.cold, 900);
+    cb_session_close(l);
+    cb_session_close(s);
 }
 END_TEST
 
@@ -495,6 +518,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, loaded_goes_on, 0, cb_n_setting);
     tcase_add_loop_test(c, another_instruction_set, 0, 5);
+    tcase_add_loop_test(c, asked_for, 0, cb_n_setting);
     tcase_add_test(c, another_capacity);
     tcase_add_test(c, an_empty_session);
     tcase_add_test(c, truncated);
