@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer_form.h"
 #include "api.h"
 #include "base/err.h"
 #include "chat_prompt.h"
-#include "constraint.h"
 #include "fields.h"
 
 /* ---- what dialects share ---- */
@@ -16,7 +16,7 @@ static int force_call(struct turn *t, const json_t *request)
 {
     cb_grammar *grammar;
 
-    TRY(cb_constraint_call(cb_field(request, "tool_choice"), t->tools, &grammar));
+    TRY(cb_answer_form_call(cb_field(request, "tool_choice"), t->tools, &grammar));
     if (!grammar)
         return CB_OK;
     if (t->grammar) {

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer_form.h"
 #include "api.h"
 #include "base/err.h"
-#include "constraint.h"
 #include "fields.h"
 
 /* ---- the request, in the form of chat completions ---- */
@@ -324,7 +324,7 @@ static int read_format(struct turn *t, const json_t *r)
     TRY(cb_field_object(text, "format", &format));
     if (format && t->grammar)
         return cb_fail(CB_EARG, "text: the answer is constrained by another field too");
-    return format ? cb_constraint_format(format, "text", &t->grammar) : CB_OK;
+    return format ? cb_answer_form_format(format, "text", &t->grammar) : CB_OK;
 }
 
 static int refuse(const json_t *r)

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "answer_form.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "constraint.h"
 #include "fields.h"
 
 static const double poll_s = 0.25; /* how often a client that waits is asked whether it is there */
@@ -90,7 +90,7 @@ static int read_order(struct turn *t, const json_t *r)
 
     TRY(read_sampler(t, r));
     TRY(read_bias(t, r));
-    TRY(cb_constraint_read(r, &t->grammar));
+    TRY(cb_answer_form_read(r, &t->grammar));
     TRY(cb_field_int(r, "n", 1, CB_TURN_CHOICES, &n));
     TRY(cb_field_int(r, "max_tokens", -1, INT32_MAX, &most));
     TRY(cb_field_int(r, "max_completion_tokens", -1, INT32_MAX, &most));

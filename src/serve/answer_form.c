@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* constraint.c - what a request says that an answer must look like, as a grammar. */
-#include "constraint.h"
+/* answer_form.c - what a request says that an answer must look like, as a grammar. */
+#include "answer_form.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static int of_schema(const json_t *schema, const char *field, cb_grammar **out)
     return rc ? fail_of(field, rc) : CB_OK;
 }
 
-int cb_constraint_format(const json_t *format, const char *field, cb_grammar **out)
+int cb_answer_form_format(const json_t *format, const char *field, cb_grammar **out)
 {
     const char *type = json_string_value(json_object_get(format, "type"));
     const json_t *inner = json_object_get(format, "json_schema");
@@ -69,7 +69,7 @@ static int read_all(const json_t *r, cb_grammar **out)
     const json_t *format;
 
     TRY(cb_field_object(r, "response_format", &format));
-    TRY(cb_constraint_format(format, "response_format", out));
+    TRY(cb_answer_form_format(format, "response_format", out));
     if (cb_field(r, "json_schema") && *out)
         return cb_fail(CB_EARG, "json_schema: the answer is constrained by another field too");
     if (cb_field(r, "json_schema"))
@@ -78,7 +78,7 @@ static int read_all(const json_t *r, cb_grammar **out)
     return of_text(r, "regex", cb_grammar_new_regex, out);
 }
 
-int cb_constraint_read(const json_t *request, cb_grammar **out)
+int cb_answer_form_read(const json_t *request, cb_grammar **out)
 {
     int rc;
 
@@ -105,7 +105,7 @@ static json_t *call_schema(const json_t *function)
                      "required", "name", "arguments", "additionalProperties", 0);
 }
 
-int cb_constraint_call(const json_t *choice, const json_t *tools, cb_grammar **out)
+int cb_answer_form_call(const json_t *choice, const json_t *tools, cb_grammar **out)
 {
     const char *word = json_string_value(choice);
     const char *name =
