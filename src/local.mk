@@ -241,6 +241,7 @@ libserve_la_SOURCES = \
 	src/serve/api_responses.c \
 	src/serve/api_state.c \
 	src/serve/api_text.c \
+	src/serve/answer_form.c src/serve/answer_form.h \
 	src/serve/documents.c src/serve/documents.h \
 	src/serve/chat_prompt.c src/serve/chat_prompt.h \
 	src/serve/exchange.c src/serve/exchange.h \

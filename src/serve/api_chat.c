@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer_form.h"
 #include "api.h"
 #include "base/err.h"
 #include "chat_prompt.h"
@@ -10,21 +11,37 @@
 
 /* ---- what dialects share ---- */
 
+/* A call that is forced constrains the answer. */
+static int force_call(struct turn *t, const json_t *request)
+{
+    cb_grammar *grammar;
+
+    TRY(cb_answer_form_call(cb_field(request, "tool_choice"), t->tools, &grammar));
+    if (!grammar)
+        return CB_OK;
+    if (t->grammar) {
+        cb_grammar_free(grammar);
+        return cb_fail(CB_EARG, "tool_choice: the answer is constrained by another field too");
+    }
+    t->grammar = grammar;
+    return CB_OK;
+}
+
 int cb_turn_chat(struct turn *t, const json_t *request)
 {
     struct chat_prompt p;
     const int rc = cb_chat_prompt(t->s, request, &p);
 
-    if (!rc) {
-        t->ids = p.ids;
-        t->order.n = p.n;
-        t->text = p.text;
-        t->in_thought = p.in_thought;
-        t->tools = p.tools;
-        return CB_OK;
+    if (rc) {
+        cb_chat_prompt_free(&p);
+        return rc;
     }
-    cb_chat_prompt_free(&p);
-    return rc;
+    t->ids = p.ids;
+    t->order.n = p.n;
+    t->text = p.text;
+    t->in_thought = p.in_thought;
+    t->tools = p.tools;
+    return force_call(t, request);
 }
 
 void cb_api_run(struct turn *t, struct exchange *x, int rc)

@@ -147,10 +147,17 @@ static int add_tools(const json_t *r, json_t *to)
 static int add_choice(const json_t *r, json_t *to)
 {
     const json_t *choice;
+    json_t *j;
 
     TRY(cb_field_object(r, "tool_choice", &choice));
-    if (choice)
-        json_object_set_new(to, "tool_choice", json_string(type_of(choice)));
+    if (!choice)
+        return CB_OK;
+    j = !strcmp(type_of(choice), "any") ? json_string("required")
+        : strcmp(type_of(choice), "tool")
+            ? json_string(type_of(choice))
+            : json_pack("{s:s, s:{s:O?}}", "type", "function", "function", "name",
+                        json_object_get(choice, "name"));
+    json_object_set_new(to, "tool_choice", j);
     return CB_OK;
 }
 

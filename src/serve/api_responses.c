@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer_form.h"
 #include "api.h"
 #include "base/err.h"
 #include "fields.h"
@@ -109,7 +110,11 @@ static int convert(const json_t *r, json_t **out)
                               json_pack("{s:s, s:s}", "role", "system", "content", instructions));
     TRY(add_input(list, r));
     TRY(add_tools(r, *out));
-    if (cb_field(r, "tool_choice"))
+    if (json_is_object(cb_field(r, "tool_choice")))
+        json_object_set_new(*out, "tool_choice",
+                            json_pack("{s:s, s:{s:O?}}", "type", "function", "function", "name",
+                                      json_object_get(json_object_get(r, "tool_choice"), "name")));
+    else if (cb_field(r, "tool_choice"))
         json_object_set(*out, "tool_choice", json_object_get(r, "tool_choice"));
     if (cb_field(r, "chat_template_kwargs"))
         json_object_set(*out, "chat_template_kwargs", json_object_get(r, "chat_template_kwargs"));
@@ -311,9 +316,19 @@ static const struct dialect dialect = {
     .call_prefix = "call_",
 };
 
-static int refuse(const json_t *r)
+static int read_format(struct turn *t, const json_t *r)
 {
     const json_t *text, *format;
+
+    TRY(cb_field_object(r, "text", &text));
+    TRY(cb_field_object(text, "format", &format));
+    if (format && t->grammar)
+        return cb_fail(CB_EARG, "text: the answer is constrained by another field too");
+    return format ? cb_answer_form_format(format, "text", &t->grammar) : CB_OK;
+}
+
+static int refuse(const json_t *r)
+{
     int background = 0;
 
     TRY(cb_field_flag(r, "background", &background));
@@ -321,13 +336,6 @@ static int refuse(const json_t *r)
         return cb_fail(CB_EARG, "background: not supported");
     if (cb_field(r, "previous_response_id"))
         return cb_fail(CB_EARG, "previous_response_id: nothing is stored: send the conversation");
-    TRY(cb_field_object(r, "text", &text));
-    TRY(cb_field_object(text, "format", &format));
-    if (format && strcmp(type_of(format), "text"))
-        return cb_fail(CB_EARG,
-                       "text: format %.32s: only text is supported, since output cannot "
-                       "be constrained",
-                       type_of(format));
     return CB_OK;
 }
 
@@ -344,6 +352,7 @@ static int read_request(struct turn *t, const json_t *r)
     cb_random_id("msg_", o->message, sizeof o->message);
     t->n = 1;
     TRY(refuse(r));
+    TRY(read_format(t, r));
     TRY(cb_field_int(r, "max_output_tokens", 1, INT32_MAX, &most));
     t->order.max_tokens = (int)most;
     rc = convert(r, &chat);

@@ -182,10 +182,10 @@ static int check_choice(const json_t *request, int *use)
     const char *word = json_string_value(choice);
 
     *use = !word || strcmp(word, "none") != 0;
-    if (choice && (!word || (strcmp(word, "none") && strcmp(word, "auto"))))
-        return cb_fail(CB_EARG, "tool_choice: only none and auto are supported, since a call "
-                                "cannot be forced");
-    return CB_OK;
+    if (!choice || (word && (!*use || !strcmp(word, "auto") || !strcmp(word, "required"))) ||
+        json_is_string(json_object_get(json_object_get(choice, "function"), "name")))
+        return CB_OK;
+    return cb_fail(CB_EARG, "tool_choice: must be none, auto, required, or name a function");
 }
 
 static int check_tools(const struct server *s, const json_t *tools)

@@ -85,6 +85,8 @@ static int open_job(struct job *j, cb_model *model)
     TRY(cb_detokenizer_new(model, 0, &j->detok));
     for (int i = 0; i < o->n; i++)
         cb_sampler_accept(j->sampler, o->ids[i]);
+    if (o->grammar) /* behind the prompt, which need not follow it */
+        TRY(cb_sampler_set_grammar(j->sampler, model, o->grammar));
     if (!o->n_bias && !o->ignore_end)
         return CB_OK;
     j->biased = cb_calloc((size_t)n_vocab, sizeof *j->biased);
@@ -116,8 +118,10 @@ int cb_group_new(cb_model *model, const struct job_order *order, int n, struct j
     int rc;
 
     *out = NULL;
-    if (!g)
+    if (!g) {
+        cb_grammar_free(order->grammar);
         return CB_ENOMEM;
+    }
     g->order = *order;
     g->n = n;
     rc = open_group(g, model);
@@ -148,6 +152,7 @@ void cb_group_free(struct job_group *g)
         free(j->out);
     }
     pthread_cond_destroy(&g->changed);
+    cb_grammar_free(g->order.grammar); /* after the samplers */
     free_order(&g->order);
     free(g);
 }
@@ -269,7 +274,9 @@ int cb_job_sample(struct job *j, cb_model *model, const float *logits, int32_t *
         return 0;
     }
     *id = pick(j, model, logits);
-    if (!j->group->order.ignore_end && cb_token_is_end(model, *id))
+    if (*id < 0) /* a grammar can leave no token */
+        rc = *id;
+    else if (!j->group->order.ignore_end && cb_token_is_end(model, *id))
         j->end.reason = "stop";
     else
         rc = take_token(j, model, logits, *id);

@@ -26,11 +26,13 @@ struct job_order {
     const char *policy, *prefill; /* NULL = the server's */
     const char *const *stop;      /* [n_stop] */
     int n_stop;
-    int ignore_end; /* 1: tokens that end a turn are never sampled */
-    int logprobs;   /* -1 = none, else how many of the likeliest tokens beside the sampled one */
-    int anew;       /* 1: no session that is kept is used */
-    int keep;       /* 1: its session is to serve others: it is copied, and dropped last */
-    int tenant;     /* whose turn it is is counted by tenant */
+    cb_grammar *grammar; /* NULL = none. The group's from cb_group_new() on, which frees it
+                            also when it fails */
+    int ignore_end;      /* 1: tokens that end a turn are never sampled */
+    int logprobs; /* -1 = none, else how many of the likeliest tokens beside the sampled one */
+    int anew;     /* 1: no session that is kept is used */
+    int keep;     /* 1: its session is to serve others: it is copied, and dropped last */
+    int tenant;   /* whose turn it is is counted by tenant */
 };
 
 enum job_state { JOB_WAITS, JOB_READS, JOB_WRITES, JOB_ENDED };

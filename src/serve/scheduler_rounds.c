@@ -190,7 +190,9 @@ static void drop_cancelled(struct scheduler *s)
 /* How many of the largest logits the job's sampler needs; 0 = all */
 static int top_of(const struct job_order *o)
 {
-    return o->logprobs >= 0 || o->n_bias || o->ignore_end ? 0 : cb_sampler_top(&o->sampler);
+    return o->logprobs >= 0 || o->grammar || o->n_bias || o->ignore_end
+               ? 0
+               : cb_sampler_top(&o->sampler);
 }
 
 static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "answer_form.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "fields.h"
@@ -81,25 +82,6 @@ static int read_bias(struct turn *t, const json_t *r)
     return CB_OK;
 }
 
-static int refuse_grammars(const json_t *r)
-{
-    const json_t *o;
-    const char *type = "text";
-
-    TRY(cb_field_object(r, "response_format", &o));
-    if (o && cb_field_text(o, "type", &type))
-        return cb_fail(CB_EARG, "response_format: its type must be a text");
-    if (strcmp(type, "text"))
-        return cb_fail(CB_EARG,
-                       "response_format: %.32s: only text is supported, since output "
-                       "cannot be constrained",
-                       type);
-    if (cb_field(r, "grammar") || cb_field(r, "json_schema"))
-        return cb_fail(CB_EARG, "%s: not supported, since output cannot be constrained",
-                       cb_field(r, "grammar") ? "grammar" : "json_schema");
-    return CB_OK;
-}
-
 static int read_order(struct turn *t, const json_t *r)
 {
     const char *const stops = cb_field(r, "stop") ? "stop" : "stop_sequences";
@@ -108,7 +90,7 @@ static int read_order(struct turn *t, const json_t *r)
 
     TRY(read_sampler(t, r));
     TRY(read_bias(t, r));
-    TRY(refuse_grammars(r));
+    TRY(cb_answer_form_read(r, &t->grammar));
     TRY(cb_field_int(r, "n", 1, CB_TURN_CHOICES, &n));
     TRY(cb_field_int(r, "max_tokens", -1, INT32_MAX, &most));
     TRY(cb_field_int(r, "max_completion_tokens", -1, INT32_MAX, &most));
@@ -163,6 +145,7 @@ void cb_turn_free(struct turn *t)
     }
     json_decref(t->request);
     json_decref(t->tools);
+    cb_grammar_free(t->grammar);
     free(t->bias);
     free(t->ids);
     free(t->text);
@@ -405,8 +388,12 @@ static int order(struct turn *t)
                        t->order.n, t->s->n_ctx);
     if (!t->order.n)
         return cb_fail(CB_EARG, "prompt: has no tokens");
+    if (t->grammar && t->order.ignore_end)
+        return cb_fail(CB_EARG, "ignore_eos: the answer is constrained, so it ends");
     t->order.ids = t->ids;
     TRY(open_choices(t));
+    t->order.grammar = t->grammar;
+    t->grammar = NULL; /* the group's */
     return cb_group_new(t->s->m.model, &t->order, t->n, &t->group);
 }
 

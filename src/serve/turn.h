@@ -48,7 +48,8 @@ struct turn {
     const char *stop[CB_TURN_STOPS];
     struct logit_bias *bias;
     int32_t *ids;
-    char *text; /* of a conversation, to be remembered; or NULL */
+    char *text;          /* of a conversation, to be remembered; or NULL */
+    cb_grammar *grammar; /* of the answers, until they are ordered; or NULL */
     int n, in_thought;
     json_t *tools; /* that the model was told of, or NULL */
     int streams, include_usage;

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* answer_form.c - what a request says that an answer must look like, as a grammar. */
+#include "answer_form.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "fields.h"
+
+/* Puts the field in front of the last failure's text. */
+static int fail_of(const char *field, int status)
+{
+    char why[512];
+
+    snprintf(why, sizeof why, "%s", cb_error());
+    return cb_fail(status == CB_EUNSUPPORTED ? CB_EARG : status, "%s: %s", field, why);
+}
+
+static int of_schema(const json_t *schema, const char *field, cb_grammar **out)
+{
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    int rc = text ? cb_grammar_new_json_schema(text, out) : cb_fail(CB_ENOMEM, "out of memory");
+
+    free(text);
+    return rc ? fail_of(field, rc) : CB_OK;
+}
+
+int cb_answer_form_format(const json_t *format, const char *field, cb_grammar **out)
+{
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *inner = json_object_get(format, "json_schema");
+    const json_t *schema = json_object_get(inner ? inner : format, "schema");
+    json_t *any;
+    int rc;
+
+    *out = NULL;
+    if (!format || (type && !strcmp(type, "text")))
+        return CB_OK;
+    if (!type || (strcmp(type, "json_object") && strcmp(type, "json_schema")))
+        return cb_fail(CB_EARG, "%s: its type must be text, json_object or json_schema", field);
+    if (schema)
+        return of_schema(schema, field, out);
+    if (!strcmp(type, "json_schema"))
+        return cb_fail(CB_EARG, "%s: has no schema", field);
+    any = json_pack("{s:s}", "type", "object");
+    rc = of_schema(any, field, out);
+    json_decref(any);
+    return rc;
+}
+
+static int of_text(const json_t *r, const char *field, int (*make)(const char *, cb_grammar **),
+                   cb_grammar **out)
+{
+    const char *text = NULL;
+
+    TRY(cb_field_text(r, field, &text));
+    if (!text || !*text)
+        return CB_OK;
+    if (*out)
+        return cb_fail(CB_EARG, "%s: the answer is constrained by another field too", field);
+    const int rc = make(text, out);
+    return rc ? fail_of(field, rc) : CB_OK;
+}
+
+static int read_all(const json_t *r, cb_grammar **out)
+{
+    const json_t *format;
+
+    TRY(cb_field_object(r, "response_format", &format));
+    TRY(cb_answer_form_format(format, "response_format", out));
+    if (cb_field(r, "json_schema") && *out)
+        return cb_fail(CB_EARG, "json_schema: the answer is constrained by another field too");
+    if (cb_field(r, "json_schema"))
+        TRY(of_schema(cb_field(r, "json_schema"), "json_schema", out));
+    TRY(of_text(r, "grammar", cb_grammar_new_gbnf, out));
+    return of_text(r, "regex", cb_grammar_new_regex, out);
+}
+
+int cb_answer_form_read(const json_t *request, cb_grammar **out)
+{
+    int rc;
+
+    *out = NULL;
+    rc = read_all(request, out);
+    if (rc) {
+        cb_grammar_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+/* ---- calls ---- */
+
+/* The schema of a call: {"name": NAME, "arguments": ...} */
+static json_t *call_schema(const json_t *function)
+{
+    const json_t *parameters = json_object_get(function, "parameters");
+
+    return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[ss], s:b}", "type", "object", "properties", "name",
+                     "const", json_object_get(function, "name"), "arguments",
+                     json_is_object(parameters) ? json_deep_copy(parameters)
+                                                : json_pack("{s:s}", "type", "object"),
+                     "required", "name", "arguments", "additionalProperties", 0);
+}
+
+int cb_answer_form_call(const json_t *choice, const json_t *tools, cb_grammar **out)
+{
+    const char *word = json_string_value(choice);
+    const char *name =
+        json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    json_t *any = json_array(), *schema;
+    const json_t *t;
+    size_t i;
+    int rc;
+
+    *out = NULL;
+    json_array_foreach(tools, i, t)
+    {
+        const json_t *f = json_object_get(t, "function");
+        const char *own = json_string_value(json_object_get(f, "name"));
+        if ((word && !strcmp(word, "required")) || (name && own && !strcmp(name, own)))
+            cb_json_add(&any, call_schema(f));
+    }
+    schema = json_pack("{s:O}", "anyOf", any);
+    rc = json_array_size(any) ? of_schema(schema, "tools", out)
+         : name               ? cb_fail(CB_EARG, "tool_choice: no tool has this name")
+                              : CB_OK;
+    json_decref(any);
+    json_decref(schema);
+    return rc;
+}
