@@ -20,7 +20,7 @@ static int fail_of(const char *field, int status)
 
 static int of_schema(const json_t *schema, const char *field, cb_grammar **out)
 {
-    char *text = json_dumps(schema, JSON_COMPACT);
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
     int rc = text ? cb_grammar_new_json_schema(text, out) : cb_fail(CB_ENOMEM, "out of memory");
 
     free(text);
