@@ -64,6 +64,7 @@ check_programs = \
 	tests/unit/check_template \
 	tests/unit/check_threads \
 	tests/unit/check_tok \
+	tests/fuzz/check_grammar_fuzz \
 	tests/fuzz/check_jinja_fuzz \
 	tests/fuzz/check_tok_file
 
@@ -142,6 +143,11 @@ tests_unit_check_grammar_SOURCES = tests/unit/check_grammar.c
 tests_unit_check_grammar_CFLAGS = $(check_cflags)
 tests_unit_check_grammar_LDFLAGS = $(check_ldflags)
 tests_unit_check_grammar_LDADD = $(check_ldadd)
+
+tests_fuzz_check_grammar_fuzz_SOURCES = tests/fuzz/check_grammar_fuzz.c
+tests_fuzz_check_grammar_fuzz_CFLAGS = $(check_cflags)
+tests_fuzz_check_grammar_fuzz_LDFLAGS = $(check_ldflags)
+tests_fuzz_check_grammar_fuzz_LDADD = $(check_ldadd)
 
 tests_unit_check_constraint_SOURCES = tests/unit/check_constraint.c
 tests_unit_check_constraint_CFLAGS = $(check_cflags)

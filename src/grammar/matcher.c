@@ -370,7 +370,8 @@ int cb_matcher_may_end(const struct matcher *m, int32_t state)
  * refers to lists of lower numbers only. */
 static int copy_state(struct matcher *m, const struct matcher *from, int32_t state)
 {
-    int32_t *now = cb_calloc(from->n_list, sizeof *now); /* 0 = not needed; later the new number */
+    int32_t *now =
+        cb_calloc(from->n_list + 1, sizeof *now); /* 0 = not needed; later the new number */
     int rc = now ? CB_OK : CB_ENOMEM;
 
     if (rc)

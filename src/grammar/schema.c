@@ -11,42 +11,6 @@
 
 /* ---- keywords ---- */
 
-enum { NOTE = 1, ANY = 2, OBJECT = 4, ARRAY = 8, STRING = 16, NUMBER = 32 };
-
-/* NOTE: says nothing about what fits */
-static const struct {
-    const char *name;
-    int kind;
-} keywords[] = {
-    { "title", NOTE },        { "description", NOTE },
-    { "default", NOTE },      { "examples", NOTE },
-    { "example", NOTE },      { "$schema", NOTE },
-    { "$id", NOTE },          { "$comment", NOTE },
-    { "$defs", NOTE },        { "definitions", NOTE },
-    { "deprecated", NOTE },   { "readOnly", NOTE },
-    { "writeOnly", NOTE },    { "contentMediaType", NOTE },
-    { "type", ANY },          { "enum", ANY },
-    { "const", ANY },         { "anyOf", ANY },
-    { "oneOf", ANY },         { "allOf", ANY },
-    { "$ref", ANY },          { "properties", OBJECT },
-    { "required", OBJECT },   { "additionalProperties", OBJECT },
-    { "items", ARRAY },       { "prefixItems", ARRAY },
-    { "minItems", ARRAY },    { "maxItems", ARRAY },
-    { "uniqueItems", ARRAY }, { "minLength", STRING },
-    { "maxLength", STRING },  { "pattern", STRING },
-    { "format", STRING },     { "minimum", NUMBER },
-    { "maximum", NUMBER },    { "exclusiveMinimum", NUMBER },
-    { "multipleOf", NUMBER }, { "exclusiveMaximum", NUMBER },
-};
-
-static int kind_of(const char *name)
-{
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
-        if (!strcmp(keywords[i].name, name))
-            return keywords[i].kind;
-    return strncmp(name, "x-", 2) ? 0 : NOTE;
-}
-
 /* The kinds of all keywords -> *kinds; one that is not known is refused. */
 static int check_keywords(json_t *j, const struct where *at, int *kinds)
 {
@@ -54,7 +18,7 @@ static int check_keywords(json_t *j, const struct where *at, int *kinds)
 
     *kinds = 0;
     for (it = json_object_iter(j); it; it = json_object_iter_next(j, it)) {
-        const int kind = kind_of(json_object_iter_key(it));
+        const int kind = cb_schema_keyword(json_object_iter_key(it));
         if (!kind)
             return cb_schema_fail(CB_EUNSUPPORTED, at, "'%.60s' is not supported",
                                   json_object_iter_key(it));
@@ -232,7 +196,7 @@ static int any_of(struct schema *s, json_t *j, const char *name, const struct wh
     for (size_t i = 0; i < json_array_size(list); i++) {
         const struct where here = { &in, NULL, i, in.depth + 1 };
         json_t *branch = json_array_get(list, i);
-        if (kinds & ~NOTE)
+        if (kinds & ~KW_NOTE)
             TRY(merged(s, rest, branch, &here, &branch));
         TRY(visit(s, branch, &here, &one));
         cb_ex_add(s->r, &l, one);
@@ -247,8 +211,10 @@ static const struct {
     const char *name;
     int kind;
 } types[] = {
-    { "object", OBJECT }, { "array", ARRAY }, { "string", STRING }, { "integer", NUMBER },
-    { "number", NUMBER }, { "boolean", 0 },   { "null", 0 },
+    { "object", KW_OBJECT }, { "array", KW_ARRAY },
+    { "string", KW_STRING }, { "integer", KW_NUMBER },
+    { "number", KW_NUMBER }, { "boolean", 0 },
+    { "null", 0 },
 };
 enum { N_TYPE = sizeof types / sizeof *types, T_INTEGER = 3, T_NUMBER = 4 };
 
@@ -266,13 +232,13 @@ static int is_type(const char *name, json_t *v)
 static int one_type(struct schema *s, json_t *j, int type, const struct where *at, int *x)
 {
     switch (types[type].kind) {
-    case OBJECT:
+    case KW_OBJECT:
         return cb_schema_object(s, j, at, x);
-    case ARRAY:
+    case KW_ARRAY:
         return cb_schema_array(s, j, at, x);
-    case STRING:
+    case KW_STRING:
         return cb_schema_string(s, j, at, x);
-    case NUMBER:
+    case KW_NUMBER:
         return cb_schema_number(s, j, type == T_INTEGER, at, x);
     default:
         break;
@@ -323,6 +289,7 @@ static int typed(struct schema *s, json_t *j, int kinds, const struct where *at,
             TRY(one_type(s, j, t, at, &one));
             cb_ex_add(s->r, &l, one);
         }
+    TRY(cb_rules_check(s->r));
     if (!l.n)
         return cb_schema_fail(CB_EARG, at, "'type' allows nothing");
     *x = cb_ex_alt(s->r, &l);
@@ -350,7 +317,7 @@ static int values(struct schema *s, json_t *j, int kinds, const struct where *at
     struct ex_list l = { 0 };
     int has, e;
 
-    if (kinds & ~(NOTE | ANY) || json_object_get(j, "$ref"))
+    if (kinds & ~(KW_NOTE | KW_ANY) || json_object_get(j, "$ref"))
         return cb_schema_fail(CB_EUNSUPPORTED, at,
                               "'enum' or 'const' beside other keywords than 'type'");
     for (size_t i = 0; i < n; i++) {
@@ -366,6 +333,7 @@ static int values(struct schema *s, json_t *j, int kinds, const struct where *at
         TRY(cb_schema_literal(s, v, &e));
         cb_ex_add(s->r, &l, e);
     }
+    TRY(cb_rules_check(s->r));
     if (!l.n)
         return cb_schema_fail(CB_EARG, at, "'%s' allows nothing", one ? "const" : "enum");
     *x = cb_ex_alt(s->r, &l);
@@ -411,7 +379,7 @@ static int visit(struct schema *s, json_t *j, const struct where *at, int *x)
             !!json_object_get(j, "const") + !!json_object_get(j, "anyOf") +
             !!json_object_get(j, "oneOf") + !!json_object_get(j, "allOf");
     if (json_object_get(j, "$ref"))
-        return ref(s, j, n_any || kinds & ~(NOTE | ANY), &here, x);
+        return ref(s, j, n_any || kinds & ~(KW_NOTE | KW_ANY), &here, x);
     if (json_object_get(j, "allOf"))
         return all_of(s, j, &here, x);
     if (json_object_get(j, "anyOf"))
@@ -420,7 +388,7 @@ static int visit(struct schema *s, json_t *j, const struct where *at, int *x)
         return any_of(s, j, "oneOf", &here, x);
     if (json_object_get(j, "const") || json_object_get(j, "enum"))
         return values(s, j, kinds, &here, x);
-    return kinds & ~NOTE ? typed(s, j, kinds, &here, x) : boolean(s, 1, x);
+    return kinds & ~KW_NOTE ? typed(s, j, kinds, &here, x) : boolean(s, 1, x);
 }
 
 /* ---- the frame ---- */

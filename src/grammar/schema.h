@@ -32,6 +32,10 @@ struct schema {
     int space, value, object, array, string, escape, integer, number;
 };
 
+/* What a keyword is about; KW_NOTE: nothing that the text shows; 0: not known */
+enum { KW_NOTE = 1, KW_ANY = 2, KW_OBJECT = 4, KW_ARRAY = 8, KW_STRING = 16, KW_NUMBER = 32 };
+int cb_schema_keyword(const char *name);
+
 /* "schema: #/properties/a: WHY" */
 int cb_schema_fail(int status, const struct where *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

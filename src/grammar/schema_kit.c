@@ -39,6 +39,34 @@ int cb_schema_fail(int status, const struct where *at, const char *fmt, ...)
     return rc;
 }
 
+/* ---- keywords ---- */
+
+static const struct {
+    int kind;
+    const char *names; /* each between two blanks */
+} keywords[] = {
+    { KW_NOTE, " title description default examples example $schema $id $comment $defs definitions "
+               "deprecated readOnly writeOnly contentMediaType contentEncoding discriminator " },
+    { KW_ANY, " type enum const anyOf oneOf allOf $ref " },
+    { KW_OBJECT, " properties required additionalProperties " },
+    { KW_ARRAY, " items prefixItems minItems maxItems uniqueItems " },
+    { KW_STRING, " minLength maxLength pattern format " },
+    { KW_NUMBER, " minimum maximum exclusiveMinimum exclusiveMaximum multipleOf " },
+};
+
+int cb_schema_keyword(const char *name)
+{
+    char word[40];
+    const int n = snprintf(word, sizeof word, " %s ", name);
+
+    if (!strncmp(name, "x-", 2))
+        return KW_NOTE;
+    for (size_t i = 0; n < (int)sizeof word && i < sizeof keywords / sizeof *keywords; i++)
+        if (!strchr(name, ' ') && strstr(keywords[i].names, word))
+            return keywords[i].kind;
+    return 0;
+}
+
 /* ---- small helpers ---- */
 
 int cb_schema_seq(struct rules *r, int n, const int *x)

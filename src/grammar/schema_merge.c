@@ -74,10 +74,6 @@ static int keyword(const char *key, json_t *a, json_t *b, const struct where *at
                                            NULL };
     static const char *const smallest[] = { "maximum", "exclusiveMaximum", "maxLength", "maxItems",
                                             NULL };
-    static const char *const first[] = { "title",       "description",      "default",   "examples",
-                                         "example",     "$schema",          "$id",       "$comment",
-                                         "deprecated",  "readOnly",         "writeOnly", "$defs",
-                                         "definitions", "contentMediaType", NULL };
     const int numbers = json_is_number(a) && json_is_number(b);
     const double x = json_number_value(a), y = json_number_value(b);
 
@@ -87,7 +83,7 @@ static int keyword(const char *key, json_t *a, json_t *b, const struct where *at
         return lists(a, b, 1, out);
     if (!strcmp(key, "type") || !strcmp(key, "enum"))
         return lists(a, b, 0, out);
-    if (is_one_of(key, first) || !strncmp(key, "x-", 2) || json_equal(a, b))
+    if (cb_schema_keyword(key) == KW_NOTE || json_equal(a, b))
         *out = json_incref(a);
     else if (numbers && is_one_of(key, largest))
         *out = json_incref(x > y ? a : b);

@@ -246,5 +246,6 @@ int cb_schema_number(struct schema *s, json_t *j, int is_integer, const struct w
         *x = integers(s->r, b.min, b.max);
     else
         *x = decimals(s->r, b, &n);
+    TRY(cb_rules_check(s->r));
     return n ? CB_OK : cb_schema_fail(CB_EARG, at, "no number is between the bounds");
 }

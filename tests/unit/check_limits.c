@@ -104,6 +104,55 @@ START_TEST(no_memory_is_not_wrong_usage)
 }
 END_TEST
 
+/* A grammar is made, tokens are picked, and the sampler is copied. */
+static int follow_grammar(struct cb_model *m, const float *logits)
+{
+    static const char schema[] = "{\"type\": \"array\", \"items\": {\"enum\": [\"ab\", 12, "
+                                 "{}]}, \"minItems\": 3}";
+    cb_grammar *g = NULL;
+    cb_sampler *s = NULL, *copy = NULL;
+    int rc = cb_grammar_new_json_schema(schema, &g);
+
+    if (!rc)
+        rc = cb_sampler_new(NULL, cb_n_vocab(m), &s);
+    if (!rc)
+        rc = cb_sampler_set_grammar(s, m, g);
+    for (int i = 0; i < 4 && rc >= 0; i++) {
+        rc = cb_sampler_pick(s, logits);
+        if (rc >= 0)
+            cb_sampler_accept(s, rc);
+    }
+    if (rc >= 0)
+        rc = cb_sampler_fork(s, &copy);
+    if (rc >= 0)
+        rc = cb_sampler_pick(copy, logits);
+    cb_sampler_free(s);
+    cb_sampler_free(copy);
+    cb_grammar_free(g);
+    return rc;
+}
+
+START_TEST(grammars_without_memory)
+{
+    const struct tiny t = cb_tiny_small("llama");
+    float *logits;
+    int rc = -1, k;
+
+    for (k = 0; k < 10000 && rc < 0; k++) {
+        struct cb_model *m = cb_toy_model(&t, "cpu", 1); /* a new one has no trie yet */
+        logits = calloc((size_t)cb_n_vocab(m), sizeof *logits);
+        left = k;
+        rc = follow_grammar(m, logits);
+        left = -1;
+        ck_assert_msg(rc >= 0 || rc == CB_ENOMEM, "allocation %d: %d, %s", k, rc, cb_error());
+        cb_model_close(m);
+        free(logits);
+    }
+    ck_assert_int_gt(k, 50);
+    ck_assert_int_ge(rc, 0);
+}
+END_TEST
+
 /* ---- sizes ---- */
 
 /* A head size that no key names is checked too: kernels have rows of 512 on their stacks. */
@@ -192,6 +241,7 @@ int main(void)
 
     tcase_set_timeout(c, 120);
     tcase_add_test(c, no_memory_is_not_wrong_usage);
+    tcase_add_test(c, grammars_without_memory);
     tcase_add_test(c, heads_that_are_too_large);
     tcase_add_test(c, kivi_of_a_huge_context);
     tcase_add_test(c, weights_next_to_nothing);
