@@ -180,7 +180,7 @@ static int bound(json_t *j, const char *name, const struct where *at, int *there
                : CB_OK;
 }
 
-/* How a bound that is no whole number reads: for whole numbers it is rounded inwards. */
+/* Bounds of integers are rounded inwards; those of numbers must be whole. */
 static int is_whole(double x, const char *name, const struct where *at)
 {
     return x == floor(x) ? CB_OK
