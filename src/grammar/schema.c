@@ -401,7 +401,7 @@ static const char frame[] =
     "code ::= [1-9A-CEFa-cef] hex hex hex | [Dd] [0-7] hex hex | \"0\" [1-9A-Fa-f] hex hex |\n"
     "  \"00\" [1-9A-Fa-f] hex | \"000\" [1-9A-Fa-f] |\n"
     "  [Dd] [89ABab] hex hex \"\\\\u\" [Dd] [C-Fc-f] hex hex\n"
-    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,14})\n"
+    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,17})\n"
     "number ::= integer (\".\" [0-9]{1,20})? ([Ee] [-+]? [0-9]{1,2})?\n";
 
 static int name(struct schema *s, const char *text)
