@@ -88,6 +88,7 @@ libcore_la_SOURCES += \
 	src/grammar/constraint.c src/grammar/constraint.h \
 	src/grammar/gbnf.c \
 	src/grammar/grammar.c src/grammar/grammar.h \
+	src/grammar/grow.h \
 	src/grammar/ids.c src/grammar/ids.h \
 	src/grammar/matcher.c src/grammar/matcher.h \
 	src/grammar/program.c src/grammar/program.h \

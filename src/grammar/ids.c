@@ -12,17 +12,20 @@ void cb_ids_init(struct ids *t)
     *t = (struct ids){ .key = cb_hash_key() };
 }
 
-void cb_ids_clear(struct ids *t)
-{
-    for (uint32_t i = 0; t->slot && i <= t->mask; i++)
-        t->slot[i].id = -1;
-    t->n = 0;
-}
-
 void cb_ids_free(struct ids *t)
 {
     free(t->slot);
     t->slot = NULL;
+    t->mask = 0;
+}
+
+void cb_ids_clear(struct ids *t)
+{
+    if (t->mask > 16 * (uint32_t)(t->n + 64)) /* a small one is cleared sooner next time */
+        cb_ids_free(t);
+    for (uint32_t i = 0; t->slot && i <= t->mask; i++)
+        t->slot[i].id = -1;
+    t->n = 0;
 }
 
 static int grow(struct ids *t)

@@ -23,7 +23,7 @@ struct ids {
 typedef int (*ids_same_fn)(const void *ctx, int32_t id);
 
 void cb_ids_init(struct ids *t);
-void cb_ids_clear(struct ids *t); /* keeps the memory */
+void cb_ids_clear(struct ids *t);
 void cb_ids_free(struct ids *t);
 /* The id of the thing with this hash and content; if there is none, `fresh` is its id from now on,
  * and returned. CB_ENOMEM */

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
+#include "grow.h"
 
 enum {
     MOST_CODE = 1 << 21,
@@ -28,23 +29,6 @@ struct compiler {
     int depth;
 };
 
-static int room(void **p, size_t *cap, size_t n, size_t size)
-{
-    size_t want = *cap ? *cap : 64;
-    void *q;
-
-    while (want < n)
-        want *= 2;
-    if (want == *cap)
-        return CB_OK;
-    q = cb_realloc(*p, want, size);
-    if (!q)
-        return CB_ENOMEM;
-    *p = q;
-    *cap = want;
-    return CB_OK;
-}
-
 /* Returns the instruction's number. */
 static int emit(struct compiler *c, enum inst_op op, int32_t next, int32_t arg)
 {
@@ -52,7 +36,7 @@ static int emit(struct compiler *c, enum inst_op op, int32_t next, int32_t arg)
 
     if (p->n_code >= MOST_CODE)
         return cb_fail(CB_EUNSUPPORTED, "grammar: it is too large: more than %d steps", MOST_CODE);
-    TRY(room((void **)&p->code, &p->cap_code, p->n_code + 1, sizeof *p->code));
+    TRY(cb_grow((void **)&p->code, &p->cap_code, p->n_code + 1, sizeof *p->code));
     p->code[p->n_code] = (struct inst){ op, next, arg };
     return (int)p->n_code++;
 }
@@ -78,7 +62,7 @@ static int emit_set(struct compiler *c, const struct byte_set *set, int32_t next
     const uint64_t hash = cb_siphash(&c->sets.key, set, sizeof *set);
     int32_t id;
 
-    TRY(room((void **)&p->set, &p->cap_set, p->n_set + 1, sizeof *set));
+    TRY(cb_grow((void **)&p->set, &p->cap_set, p->n_set + 1, sizeof *set));
     TRY(id = cb_ids_find(&c->sets, hash, same_set, &w, fresh));
     if (id == fresh)
         p->set[p->n_set++] = *set;
@@ -118,8 +102,8 @@ static int tail(struct chars *x, int from, int to, int32_t next)
     for (size_t i = 0; i < x->n_tail; i++)
         if (x->tail[i].next == next && !memcmp(&x->tail[i].set, &l.set, sizeof l.set))
             return x->made[i];
-    TRY(room((void **)&x->tail, &x->cap_tail, x->n_tail + 1, sizeof *x->tail));
-    TRY(room((void **)&x->made, &x->cap_made, x->n_tail + 1, sizeof *x->made));
+    TRY(cb_grow((void **)&x->tail, &x->cap_tail, x->n_tail + 1, sizeof *x->tail));
+    TRY(cb_grow((void **)&x->made, &x->cap_made, x->n_tail + 1, sizeof *x->made));
     TRY(pc = emit_set(x->c, &l.set, next));
     x->tail[x->n_tail] = l;
     x->made[x->n_tail++] = pc;
@@ -133,7 +117,7 @@ static int lead(struct chars *x, int from, int to, int32_t next)
             set_add(&x->lead[i].set, from, to);
             return CB_OK;
         }
-    TRY(room((void **)&x->lead, &x->cap_lead, x->n_lead + 1, sizeof *x->lead));
+    TRY(cb_grow((void **)&x->lead, &x->cap_lead, x->n_lead + 1, sizeof *x->lead));
     x->lead[x->n_lead] = (struct lead){ .next = next };
     set_add(&x->lead[x->n_lead++].set, from, to);
     return CB_OK;
@@ -282,7 +266,7 @@ static int rule_of(struct compiler *c, int x, int32_t *rule)
 
     if (c->n_body == MOST_CODE)
         return cb_fail(CB_EUNSUPPORTED, "grammar: it is too large");
-    TRY(room((void **)&c->body, &c->cap_body, c->n_body + 1, sizeof *c->body));
+    TRY(cb_grow((void **)&c->body, &c->cap_body, c->n_body + 1, sizeof *c->body));
     *rule = (int32_t)(p->n_rule + c->n_body);
     c->body[c->n_body++] = (struct body){ *rule, x };
     return CB_OK;
@@ -376,7 +360,7 @@ static int compile(struct compiler *c)
     for (size_t i = 0; i < c->r->n_rule; i++)
         TRY(compile_rule(c, (int32_t)i, c->r->rule[i].expr));
     for (size_t i = 0; i < c->n_body; i++) { /* more come while they are compiled */
-        TRY(room((void **)&p->rule, &cap, (size_t)c->body[i].rule + 1, sizeof *p->rule));
+        TRY(cb_grow((void **)&p->rule, &cap, (size_t)c->body[i].rule + 1, sizeof *p->rule));
         p->rule[c->body[i].rule] = (struct program_rule){ 0 };
         TRY(compile_rule(c, c->body[i].rule, c->body[i].expr));
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "grow.h"
 #include "program.h"
 
 /* ---- a property that instructions have because others have it ---- */
@@ -133,14 +134,7 @@ static void reach(struct firsts *f, int32_t rule, int32_t pc)
 
 static int add_first(struct firsts *f, int32_t pc)
 {
-    if (f->n_first == f->cap_first) {
-        const size_t cap = f->cap_first ? 2 * f->cap_first : 64;
-        int32_t *q = cb_realloc(f->p->first_pc, cap, sizeof *q);
-        if (!q)
-            return CB_ENOMEM;
-        f->p->first_pc = q;
-        f->cap_first = cap;
-    }
+    TRY(cb_grow((void **)&f->p->first_pc, &f->cap_first, f->n_first + 1, sizeof pc));
     f->p->first_pc[f->n_first++] = pc;
     return CB_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "grow.h"
 
 void cb_rules_init(struct rules *r)
 {
@@ -31,20 +32,7 @@ int cb_rules_check(const struct rules *r)
 /* Room for n more elements; 0: there is none */
 static int room(struct rules *r, void **p, size_t *cap, size_t used, size_t n, size_t size)
 {
-    size_t want = *cap ? *cap : 64;
-    void *q;
-
-    while (want - used < n)
-        want *= 2;
-    if (want == *cap)
-        return !r->failed;
-    q = want < INT32_MAX / 2 ? cb_realloc(*p, want, size) : NULL;
-    if (!q) {
-        r->failed = 1;
-        return 0;
-    }
-    *p = q;
-    *cap = want;
+    r->failed |= used + n > INT32_MAX / 2 || cb_grow(p, cap, used + n, size);
     return !r->failed;
 }
 

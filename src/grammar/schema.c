@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grow.h"
 #include "readers.h"
 
 /* ---- keywords ---- */
@@ -102,14 +103,7 @@ static int ref_rule(struct schema *s, json_t *j, const struct where *at, int *ru
         *rule = s->target[id].rule;
         return CB_OK;
     }
-    if (s->n_target == s->cap_target) {
-        const size_t cap = s->cap_target ? 2 * s->cap_target : 16;
-        struct target *q = cb_realloc(s->target, cap, sizeof *q);
-        if (!q)
-            return CB_ENOMEM;
-        s->target = q;
-        s->cap_target = cap;
-    }
+    TRY(cb_grow((void **)&s->target, &s->cap_target, s->n_target + 1, sizeof *s->target));
     *rule = cb_rule_new(s->r);
     s->target[s->n_target++] = (struct target){ j, *rule };
     TRY(visit(s, j, at, &x));
@@ -407,7 +401,7 @@ static const char frame[] =
     "code ::= [1-9A-CEFa-cef] hex hex hex | [Dd] [0-7] hex hex | \"0\" [1-9A-Fa-f] hex hex |\n"
     "  \"00\" [1-9A-Fa-f] hex | \"000\" [1-9A-Fa-f] |\n"
     "  [Dd] [89ABab] hex hex \"\\\\u\" [Dd] [C-Fc-f] hex hex\n"
-    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,14})\n"
+    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,17})\n"
     "number ::= integer (\".\" [0-9]{1,20})? ([Ee] [-+]? [0-9]{1,2})?\n";
 
 static int name(struct schema *s, const char *text)

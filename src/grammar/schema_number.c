@@ -8,8 +8,8 @@
 
 #include "schema.h"
 
-/* Bounds are kept to what a double holds exactly. */
-static const int64_t most = 999999999999999;
+/* Numbers without a bound have 18 digits, which an int64 holds; bounds 15, which a double does. */
+static const int64_t most = 999999999999999999, most_bound = 999999999999999;
 
 static int digits(struct rules *r, int from, int to)
 {
@@ -175,12 +175,12 @@ static int bound(json_t *j, const char *name, const struct where *at, int *there
         return CB_OK;
     if (!json_is_number(v))
         return cb_schema_fail(CB_EARG, at, "'%s' must be a number", name);
-    return fabs(*out) > (double)most
+    return fabs(*out) > (double)most_bound
                ? cb_schema_fail(CB_EUNSUPPORTED, at, "'%s' has more than 15 digits", name)
                : CB_OK;
 }
 
-/* How a bound that is no whole number reads: for whole numbers it is rounded inwards. */
+/* Bounds of integers are rounded inwards; those of numbers must be whole. */
 static int is_whole(double x, const char *name, const struct where *at)
 {
     return x == floor(x) ? CB_OK
