@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 
-enum { KEYS = 16, MAX_HD = 512 }; /* keys read at once */
+enum { KEYS = 8, MAX_HD = 512 }; /* keys read at once */
 
 struct expected {
     float *q;      /* [chunk][n_head * hd] queries turned back to position 0, where ops write */
@@ -101,22 +101,51 @@ struct gathering {
     size_t row;
 };
 
+enum { AT_ONCE = 4, LANES = 8 }; /* queries that are added while their sums are at hand */
+
+/* to[n] += the products of q[t][i] with q[t][0..n-1], query after query */
+static inline void add_products(const double *q, int hd, int i, int n, double *restrict to)
+{
+    const double a = q[i], b = q[hd + i], c = q[2 * hd + i], d = q[3 * hd + i];
+
+    for (int j = 0; j < n; j++) {
+        double y = to[j];
+        y += a * q[j];
+        y += b * q[hd + j];
+        y += c * q[2 * hd + j];
+        to[j] = y + d * q[3 * hd + j];
+    }
+}
+
+/* The lower triangle, in pieces of a fixed length so that the compiler makes vectors of them. What
+ * a piece has above the diagonal is not used. */
+static void add_outer(const double *q, int hd, double *outer)
+{
+    for (int i = 0; i < hd; i++, outer += hd) {
+        int j = 0;
+        for (; j <= i && j + LANES <= hd; j += LANES)
+            add_products(q + j, hd, i - j, LANES, outer + j);
+        if (j <= i)
+            add_products(q + j, hd, i - j, i + 1 - j, outer + j);
+    }
+}
+
 static void gather_head(void *ctx, int h, int thread)
 {
     const struct gathering *g = ctx;
-    double *sum = g->x->sum + (size_t)h * (size_t)g->hd;
-    double *outer = g->x->outer + (size_t)h * (size_t)g->hd * (size_t)g->hd;
+    const int hd = g->hd;
+    double *sum = g->x->sum + (size_t)h * (size_t)hd, q[AT_ONCE * MAX_HD];
+    double *outer = g->x->outer + (size_t)h * (size_t)hd * (size_t)hd;
 
     (void)thread;
-    for (int t = 0; t < g->n; t++) {
-        const float *q = g->x->host + (size_t)t * g->row + (size_t)h * (size_t)g->hd;
-        for (int i = 0; i < g->hd; i++) {
-            double *restrict to = outer + (size_t)i * (size_t)g->hd;
-            const double qi = (double)q[i];
-            sum[i] += qi;
-            for (int j = 0; j <= i; j++)
-                to[j] += qi * (double)q[j];
-        }
+    for (int t = 0; t < g->n; t += AT_ONCE) {
+        for (int u = 0; u < AT_ONCE; u++) /* queries past the last are 0 */
+            for (int i = 0; i < hd; i++) {
+                const size_t at = (size_t)(t + u) * g->row + (size_t)(h * hd + i);
+                q[u * hd + i] = t + u < g->n ? (double)g->x->host[at] : 0;
+                sum[i] += q[u * hd + i];
+            }
+        add_outer(q, hd, outer);
     }
 }
 
@@ -203,6 +232,22 @@ struct weighing {
     float *out; /* of the KV head's first query head */
 };
 
+/* z[KEYS] of the keys k[hd][KEYS]. cov is symmetric: twice the lower triangle */
+static void weigh(const double *k, int hd, const double *mean, const double *cov, double *z)
+{
+    for (int t = 0; t < KEYS; t++)
+        z[t] = 0;
+    for (int i = 0; i < hd; i++) {
+        const double *row = cov + (size_t)i * (size_t)hd, *ki = k + (size_t)i * KEYS;
+        double y[KEYS] = { 0 };
+        for (int j = 0; j < i; j++)
+            for (int t = 0; t < KEYS; t++)
+                y[t] += row[j] * k[j * KEYS + t];
+        for (int t = 0; t < KEYS; t++)
+            z[t] += ki[t] * (mean[i] + 2 * y[t] + row[i] * ki[t]);
+    }
+}
+
 static void weigh_keys(void *ctx, int item, int thread)
 {
     const struct weighing *w = ctx;
@@ -210,27 +255,23 @@ static void weigh_keys(void *ctx, int item, int thread)
     const int hd = st->hd, group = cb_attention_group(w->a), from = item * KEYS;
     const int n = w->n - from < KEYS ? w->n - from : KEYS;
     float x[KEYS * MAX_HD];
+    double k[KEYS * MAX_HD], z[KEYS];
     int slot[KEYS];
 
     (void)thread;
     for (int i = 0; i < n; i++)
         slot[i] = from + i;
     cb_store_get_many(st, w->a->dev, w->kv, 0, slot, n, x);
+    for (int c = 0; c < hd; c++)
+        for (int t = 0; t < KEYS; t++)
+            k[c * KEYS + t] = t < n ? (double)x[t * hd + c] : 0;
     for (int g = 0; g < group; g++) {
         const size_t h = (size_t)(w->kv * group + g);
-        const double *mean = w->a->expected->sum + h * (size_t)hd;
-        const double *cov = w->a->expected->outer + h * (size_t)hd * (size_t)hd;
-        for (int t = 0; t < n; t++) {
-            const float *k = x + (size_t)t * (size_t)hd;
-            double z = 0;
-            for (int i = 0; i < hd; i++) { /* cov is symmetric: twice the lower triangle */
-                double y = 0;
-                for (int j = 0; j < i; j++)
-                    y += cov[i * hd + j] * (double)k[j];
-                z += (double)k[i] * (mean[i] + 2 * y + cov[i * hd + i] * (double)k[i]);
-            }
-            w->out[(size_t)g * (size_t)w->stride + (size_t)(from + t)] = (float)z;
-        }
+        float *out = w->out + (size_t)g * (size_t)w->stride + (size_t)from;
+        weigh(k, hd, w->a->expected->sum + h * (size_t)hd,
+              w->a->expected->outer + h * (size_t)hd * (size_t)hd, z);
+        for (int t = 0; t < n; t++)
+            out[t] = (float)z[t];
     }
 }
 
