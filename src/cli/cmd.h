@@ -98,6 +98,7 @@ struct generation {
     int32_t *ids; /* [n] generated, without the end token */
     int n;
     int32_t end;               /* the end token that was fed (keep_turn), or -1 */
+    int full;                  /* 1: ended because the context is full */
     int stopped_text;          /* 1: ended by a --stop text; the timeline holds more than `text` */
     struct buf text;           /* without the stop text */
     const char *finish_reason; /* "stop", "length" or "interrupt" */
@@ -117,6 +118,8 @@ struct generate {
     emit_fn emit;   /* or NULL */
     void *emit_arg;
     int keep_turn; /* 1 = the last token and a token that ends the turn are fed too */
+    int fed;       /* 1 = the prompt is in the session: only the penalties count it */
+    int again;     /* answers to the same prompt before this one: each gets a seed of its own */
 };
 
 enum progress_when cb_progress_when(const struct opts *o);
@@ -132,6 +135,11 @@ void cb_bus_error_catch(const char *path);
 /* SIGINT, SIGTERM and SIGHUP set a flag, a second one kills. */
 void cb_interrupt_catch(void);
 void cb_interrupt_clear(void);
+/* The same for a conversation in a terminal: SIGINT may come any number of times, and signals make
+ * *fd readable until it is read. forget(): the signal has been dealt with. */
+int cb_interrupt_watch(int *fd);
+void cb_interrupt_forget(void);
+void cb_interrupt_wake(void);    /* for other signal handlers */
 int cb_interrupted(void);        /* the signal, or 0 */
 int cb_interrupt_status(int rc); /* 128 + the signal if rc says that it stopped the work, else rc */
 

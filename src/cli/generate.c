@@ -11,9 +11,19 @@
 
 /* ---- prompt ---- */
 
+/* Slots that the context still has. A policy that drops tokens makes room. */
+static int room(const struct engine *e)
+{
+    struct cb_memory m = { .kept_max = 0 };
+
+    if (e->session && cb_session_len(e->session))
+        cb_session_memory(e->session, &m);
+    return e->n_ctx - m.kept_max;
+}
+
 int cb_check_fit(const struct engine *e, int n)
 {
-    const int used = e->session ? cb_session_len(e->session) : 0;
+    const int used = e->n_ctx - room(e);
 
     if (n <= e->n_ctx - used)
         return CB_OK;
@@ -132,8 +142,10 @@ static int decode(const struct loop *lp, int32_t id)
 static int full(const struct loop *lp)
 {
     const struct engine *e = lp->g->e;
-    return (lp->speculation ? cb_speculation_len(lp->speculation) : cb_session_len(e->session)) >=
-           e->n_ctx;
+    const int len =
+        lp->speculation ? cb_speculation_len(lp->speculation) : cb_session_len(e->session);
+
+    return len >= e->n_ctx && (lp->speculation || room(e) < 1);
 }
 
 static int32_t pick(struct loop *lp)
@@ -190,8 +202,7 @@ static int step(struct loop *lp, const char **reason)
     else if (lp->gen->n == g->max_tokens)
         *reason = "length";
     if (full(lp)) {
-        if (!*reason)
-            cb_log_note("context full: %d tokens (-c)", g->e->n_ctx);
+        lp->gen->full = !*reason;
         *reason = *reason ? *reason : "length";
         return CB_OK;
     }
@@ -228,6 +239,8 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
 
     for (int i = 0; i < n; i++)
         cb_sampler_accept(lp->sampler, ids[i]);
+    if (lp->g->fed)
+        return CB_OK;
     rc = n ? cb_prefill_bar(lp->g->e, lp->g->o, "prompt", ids, n, NULL) : CB_OK;
     if (!rc)
         cb_context_remember(lp->g->e);
@@ -252,8 +265,9 @@ static int open_speculation(struct loop *lp)
 static int open_loop(struct loop *lp)
 {
     const struct generate *g = lp->g;
-    const struct cb_sampler_params p = cb_sampler_from(g->o);
+    struct cb_sampler_params p = cb_sampler_from(g->o);
 
+    p.seed += (uint64_t)g->again;
     lp->out = (struct outlet){ .g = g, .gen = lp->gen };
     lp->out.stop = cb_opt_texts(g->o, ARG_STOP, &lp->out.n_stop);
     TRY(cb_buf_put(&lp->gen->text, "", 0));

@@ -55,8 +55,9 @@ enum opt_set {
     SET_PROGRESS = 1 << 28,
     SET_GENERAL = 1 << 29,
     SET_OWN_BANK = 1 << 30,
-    SET_OWN_SERVE = (int)(1u << 31),
-    SET_COUNT = 32
+    SET_OWN_SERVE = 1ll << 31,
+    SET_OWN_CHAT = 1ll << 32,
+    SET_COUNT = 33
 };
 
 enum opt_id {
@@ -130,6 +131,8 @@ enum opt_id {
     ARG_CAL_PLOT,
     ARG_PROMPT,
     ARG_FILE,
+    ARG_DOCUMENT,
+    ARG_COLOR,
     ARG_SYSTEM,
     ARG_CHAT_TEMPLATE,
     ARG_CHAT_TEMPLATE_FILE,
@@ -191,7 +194,7 @@ struct opt_row {
     double min, max;  /* of numbers */
     const char *def;  /* default as it would be typed, or NULL */
     const char *choices;
-    unsigned sets;
+    uint64_t sets;
     const char *text;
 };
 
@@ -222,7 +225,7 @@ struct cmd {
     const char *operands; /* as usage shows them, or "" */
     int min_operands, max_operands;
     const char *brief; /* a line for the list of commands */
-    unsigned sets;
+    uint64_t sets;
     int (*run)(
         const struct opts *o); /* 0, a negative status with cb_error() set, or an exit status */
     int hidden;

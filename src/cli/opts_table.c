@@ -10,7 +10,7 @@ const char *const cb_opt_set_title[SET_COUNT] = {
     "Items",      "Analysis", "Trials",       "Blocks", "Prompt",     "Chat",
     "Generation", "Sampling", "Model",        "Work",   "Model",      "Context",
     "Context",    "Context",  "Memory plan",  "Output", "Output",     "General",
-    "Bank",       "Server",
+    "Bank",       "Server",   "Conversation",
 };
 
 /* clang-format off */
@@ -244,6 +244,13 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "the prompt; with -f, it follows the text of the file" },
     [ARG_FILE] = { "file", .letter = 'f', .takes = TAKES_FILE, .unit = "FILE", .sets = SET_PROMPT,
         .text = "read the prompt from FILE; -: standard input" },
+    [ARG_DOCUMENT] = { "file", .letter = 'f', .takes = TAKES_FILE, .many = 1, .unit = "FILE",
+        .sets = SET_OWN_CHAT,
+        .text = "a document in front of the first message; may be given many times. It is read "
+                "while you type" },
+    [ARG_COLOR] = { "color", .alias = "-co", .takes = TAKES_CHOICE, .env = 1, .unit = "WHEN",
+        .def = "auto", .choices = "auto on off", .sets = SET_OWN_CHAT,
+        .text = "colours; auto: in a terminal, unless NO_COLOR is set" },
     [ARG_SYSTEM] = { "system", .alias = "-sys --system-prompt", .takes = TAKES_TEXT, .env = 1,
         .unit = "TEXT", .sets = SET_CHAT,
         .text = "system message of the chat" },

@@ -68,6 +68,8 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
         putchar('\n');
     if (!rc) {
         cb_out_flush();
+        if (gen.full)
+            cb_log_note("context full: %d tokens (-c)", e->n_ctx);
         cb_note_timings(e, &gen);
         if (!strcmp(gen.finish_reason, "interrupt"))
             rc = cb_interrupt_status(CB_ECANCEL);
