@@ -306,6 +306,7 @@ ctxbank_SOURCES = \
 	src/cli/opts.c src/cli/opts.h \
 	src/cli/opts_complete.c \
 	src/cli/opts_doc.c \
+	src/cli/opts_foreign.c src/cli/opts_foreign.h \
 	src/cli/opts_table.c \
 	src/cli/out.c \
 	src/cli/progress.c src/cli/progress.h \

@@ -220,6 +220,7 @@ static int open_chat(struct chat *c)
 
     TRY(cb_engine_open(o, &c->e));
     TRY(cb_chat_choose(o, &c->e, &c->choice));
+    TRY(cb_read_system(o, &c->system_file, &c->system));
     file = cb_opt_texts(o, ARG_DOCUMENT, &n);
     for (int i = 0; i < n; i++)
         TRY(cb_messages_document(&c->first_docs, file[i]));

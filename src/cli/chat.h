@@ -28,6 +28,8 @@ struct chat {
     const struct opts *o;
     struct engine e;
     struct chat_choice choice;
+    const char *system; /* message, or NULL */
+    struct buf system_file;
     struct buf policy; /* of the session */
     struct buf bank;   /* the file that the session came from, or "" */
 

@@ -88,9 +88,12 @@ void cb_context_remember(struct engine *e);
 
 /* Reads whole files and prompts; the caller frees them with cb_buf_free(). */
 int cb_read_file(const char *path, struct buf *out); /* "-" is standard input */
-/* The prompt of -f and -p: the file's text, then the option's. A non-empty `between` replaces the
- * line ends at the file's end. */
+/* The prompt: the texts of -p and the files of -f in their order. A non-empty `between` replaces
+ * the line ends between two of them. */
 int cb_read_prompt(const struct opts *o, const char *between, struct buf *out);
+int cb_put_text(const struct opts *o, const char *text, struct buf *out); /* with -e: unescaped */
+/* The system message -> *text, or NULL. Caller frees out, which may hold it. */
+int cb_read_system(const struct opts *o, struct buf *out, const char **text);
 
 /* ---- generate.c: prefill with a bar, then token by token ---- */
 
@@ -102,7 +105,8 @@ struct generation {
     int stopped_text;          /* 1: ended by a --stop text; the timeline holds more than `text` */
     struct buf text;           /* without the stop text */
     const char *finish_reason; /* "stop", "length" or "interrupt" */
-    int n_prompt;
+    uint64_t seed;             /* of the sampler */
+    int n_prompt;              /* tokens that were read */
     double prompt_s, predicted_s;
     int n_step; /* decoded tokens that predicted_s covers */
     struct cb_speculation_counts drafts;

@@ -19,12 +19,12 @@ static double per_s(int n, double s)
 
 json_t *cb_json_timings(const struct engine *e, const struct generation *g)
 {
-    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:I}", "load_s", e->load_s,
-                     "prompt_tokens", g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps",
-                     per_s(g->n_prompt, g->prompt_s), "predicted_tokens", g->n, "predicted_s",
-                     g->predicted_s, "predicted_tps", per_s(g->n_step, g->predicted_s),
-                     "drafted_tokens", (json_int_t)g->drafts.drafted, "accepted_tokens",
-                     (json_int_t)g->drafts.accepted);
+    return json_pack(
+        "{s:f, s:i, s:f, s:f, s:i, s:i, s:f, s:f, s:I, s:I}", "load_s", e->load_s, "prompt_tokens",
+        g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps", per_s(g->n_prompt, g->prompt_s),
+        "predicted_tokens", g->n, "decoded_tokens", g->n_step, "predicted_s", g->predicted_s,
+        "predicted_tps", per_s(g->n_step, g->predicted_s), "drafted_tokens",
+        (json_int_t)g->drafts.drafted, "accepted_tokens", (json_int_t)g->drafts.accepted);
 }
 
 uint64_t cb_rss_peak_bytes(void)
@@ -100,16 +100,30 @@ int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_ge
     return cb_out_flush();
 }
 
+/* " (99.0/s)", or nothing where there is no rate */
+static const char *rate(int n, double s, char text[32])
+{
+    *text = '\0';
+    if (per_s(n, s) > 0)
+        snprintf(text, 32, " (%.1f/s)", per_s(n, s));
+    return text;
+}
+
 void cb_note_timings(const struct engine *e, const struct generation *g)
 {
+    char prompt[32], answer[32], decoded[48] = "";
     struct cb_memory m;
 
+    if (g->n_step != g->n) /* the prompt gives the first token */
+        snprintf(decoded, sizeof decoded, ", %d of them decoded", g->n_step);
+
     cb_session_memory(e->session, &m);
-    cb_log_note("prompt %d tokens in %.2f s (%.1f/s), answer %d tokens in %.2f s (%.1f/s), "
-                "bank %.1f MiB (%.0f %% of the full cache at f16)",
-                g->n_prompt, g->prompt_s, per_s(g->n_prompt, g->prompt_s), g->n, g->predicted_s,
-                per_s(g->n_step, g->predicted_s), (double)m.kv_bytes / 1048576,
-                100 * (double)m.kv_bytes / (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
+    cb_log_note(
+        "prompt %d tokens in %.2f s%s, answer %d tokens%s in %.2f s%s, bank %.1f MiB (%.0f %% "
+        "of the full cache at f16)",
+        g->n_prompt, g->prompt_s, rate(g->n_prompt, g->prompt_s, prompt), g->n, decoded,
+        g->predicted_s, rate(g->n_step, g->predicted_s, answer), (double)m.kv_bytes / 1048576,
+        100 * (double)m.kv_bytes / (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
     if (g->drafts.drafted)
         cb_log_note("drafts: %" PRId64 " tokens, %" PRId64 " of them accepted", g->drafts.drafted,
                     g->drafts.accepted);

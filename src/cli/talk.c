@@ -13,8 +13,6 @@
 
 int cb_talk_begin(struct chat *c)
 {
-    const char *system = cb_opt_text(c->o, ARG_SYSTEM);
-
     cb_timeline_cancel(c);
     while (c->n)
         cb_messages_drop(c);
@@ -26,7 +24,7 @@ int cb_talk_begin(struct chat *c)
     c->stopped = 0;
     if (c->first_docs.n)
         TRY(cb_buf_put(&c->docs, c->first_docs.s, c->first_docs.n));
-    return system ? cb_messages_add(c, "system", system, 0) : CB_OK;
+    return c->system ? cb_messages_add(c, "system", c->system, 0) : CB_OK;
 }
 
 void cb_talk_free(struct chat *c)
@@ -39,6 +37,7 @@ void cb_talk_free(struct chat *c)
     free(c->n_doc);
     cb_buf_free(&c->docs);
     cb_buf_free(&c->first_docs);
+    cb_buf_free(&c->system_file);
     cb_buf_free(&c->fed);
     cb_buf_free(&c->policy);
     cb_buf_free(&c->bank);
@@ -169,15 +168,21 @@ static void release_interrupt(struct chat *c)
         cb_interrupt_forget();
 }
 
-/* Puts the documents, if any, in front of the message. */
+/* Puts the documents, if any, in front of the message, and what --in-prefix and its like say. */
 static int add_user(struct chat *c, const char *text)
 {
+    const char *prefix = cb_opt_text(c->o, ARG_IN_PREFIX);
+    const char *suffix = cb_opt_text(c->o, ARG_IN_SUFFIX);
     struct buf whole = { 0 };
     const size_t n_doc = c->docs.n;
     int rc = n_doc ? cb_buf_put(&whole, c->docs.s, n_doc) : CB_OK;
 
+    if (!rc && prefix)
+        rc = cb_put_text(c->o, prefix, &whole);
     if (!rc)
         rc = cb_buf_put(&whole, text, strlen(text));
+    if (!rc && suffix)
+        rc = cb_put_text(c->o, suffix, &whole);
     if (!rc)
         rc = cb_messages_add(c, "user", whole.s, n_doc);
     if (!rc)
