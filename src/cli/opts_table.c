@@ -411,7 +411,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "lists the methods" },
 
     [ARG_DRY_RUN] = { "dry-run", .sets = SET_PLAN,
-        .text = "print the memory that would be needed, in bytes, and exit" },
+        .text = "print the memory that would be needed and exit; with --json in bytes" },
     [ARG_JSON] = { "json", .sets = SET_JSON,
         .text = "print one JSON object" },
     [ARG_PROGRESS] = { "progress", .takes = TAKES_CHOICE, .env = 1, .unit = "WHEN", .def = "auto",
