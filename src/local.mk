@@ -267,7 +267,7 @@ endif
 
 # The program
 bin_PROGRAMS += ctxbank
-ctxbank_LDADD = libserve.la libeval.la libcore.la $(JANSSON_LIBS)
+ctxbank_LDADD = libserve.la libeval.la libcore.la $(JANSSON_LIBS) $(UTF8PROC_LIBS)
 ctxbank_SOURCES = \
 	src/bench/run_ops.c src/bench/run_ops.h \
 	src/bench/time_attn.c \
@@ -284,7 +284,8 @@ ctxbank_SOURCES = \
 	src/cli/calibrate_similarity.c \
 	src/cli/calibrate_trial.c src/cli/calibrate_trial.h \
 	src/cli/chart.c src/cli/chart.h \
-	src/cli/chat.c \
+	src/cli/chat.c src/cli/chat.h \
+	src/cli/chat_words.c \
 	src/cli/cmd.c src/cli/cmd.h src/cli/context.c \
 	src/cli/dump.c \
 	src/cli/engine.c \
@@ -294,15 +295,19 @@ ctxbank_SOURCES = \
 	src/cli/eval_perplexity.c \
 	src/cli/eval_tasks.c \
 	src/cli/generate.c \
+	src/cli/history.c src/cli/history.h \
 	src/cli/info.c \
 	src/cli/interrupt.c \
+	src/cli/line.c src/cli/line.h \
 	src/cli/log.c src/cli/log.h \
 	src/cli/main.c \
 	src/cli/matrix.c src/cli/matrix.h \
+	src/cli/messages.c \
 	src/cli/methods_doc.c src/cli/methods_doc.h \
 	src/cli/opts.c src/cli/opts.h \
 	src/cli/opts_complete.c \
 	src/cli/opts_doc.c \
+	src/cli/opts_foreign.c src/cli/opts_foreign.h \
 	src/cli/opts_table.c \
 	src/cli/out.c \
 	src/cli/progress.c src/cli/progress.h \
@@ -312,5 +317,17 @@ ctxbank_SOURCES = \
 	src/cli/row_writer.c src/cli/row_writer.h \
 	src/cli/run.c \
 	src/cli/serve.c \
+	src/cli/talk.c \
+	src/cli/talk_save.c \
+	src/cli/terminal.c src/cli/terminal.h \
 	src/cli/text.c \
-	src/cli/tokenize.c
+	src/cli/timeline.c \
+	src/cli/tokenize.c \
+	src/cli/wrap.c src/cli/wrap.h
+if HAVE_LIBEDIT
+ctxbank_SOURCES += src/cli/line_edit.c
+AM_CFLAGS += $(LIBEDIT_CFLAGS)
+ctxbank_LDADD += $(LIBEDIT_LIBS)
+else
+ctxbank_SOURCES += src/cli/line_no_edit.c
+endif

@@ -510,6 +510,7 @@ EXTRA_DIST += \
 # Scripts: they count their own checks and end with "N passed, N failed".
 dist_check_SCRIPTS = \
 	tests/cli/check-calibrate \
+	tests/cli/check-chat \
 	tests/cli/check-cli \
 	tests/cli/check-embed \
 	tests/cli/check-eval \

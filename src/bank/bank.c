@@ -6,7 +6,22 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/suggest.h"
 #include "device/kivi.h"
+
+static const char *type_name(const void *ctx, int i)
+{
+    (void)ctx;
+    return i < KV_TYPE_COUNT ? cb_kv_type[i].name : NULL;
+}
+
+static int unknown_type(const char *what, const char *name)
+{
+    char list[120];
+
+    cb_name_list(list, sizeof list, type_name, NULL);
+    return cb_fail(CB_EARG, "%s %s: unknown type; there are %s, kivi4, kivi2", what, name, list);
+}
 
 /* ":64:128:32" -> at most n numbers; returns how many, or -1 */
 static int numbers_of(const char *at, long *x, int n)
@@ -33,7 +48,7 @@ static int kivi_form(const struct bank *b, const char *what, const char *name, i
     if (!name || strncmp(name, "kivi", 4) || (name[4] != '2' && name[4] != '4'))
         return 0;
     if (numbers_of(name + 5, x, 3) < 0)
-        return cb_fail(CB_EARG, "%s %s: unknown type", what, name);
+        return unknown_type(what, name);
     if (x[1] != 32 && x[1] != 64 && x[1] != KIVI_MAX_GROUP)
         return cb_fail(CB_EARG, "%s %s: must have groups of 32, 64 or 128", what, name);
     if (x[0] < x[1] || x[0] > 65536 || x[0] % x[1])
@@ -58,7 +73,7 @@ static int kv_type(const struct bank *b, const char *what, const char *name, int
 
     TRY(q);
     if (t < 0)
-        return cb_fail(CB_EARG, "%s %s: unknown type", what, name);
+        return unknown_type(what, name);
     if (b->hd % cb_kv_type[t].block)
         return cb_fail(CB_EARG,
                        "%s %s: needs a head_dim that is a multiple of %d; the model has %d", what,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* chat.c - ctxbank chat: reads turns as lines; the session's bank persists between turns. */
+/* chat.c - ctxbank chat: reads messages and commands, from a terminal or a file. */
+#include "chat.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,270 +10,254 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "cmd.h"
+#include "base/file.h"
+#include "line.h"
 #include "log.h"
-#include "prompt.h"
 
-struct chat {
-    const struct opts *o;
-    struct engine e;
-    struct chat_choice choice;
-    struct cb_message *msg; /* [n] with texts of our own */
-    int n, cap;
-    struct buf fed; /* the text of the session's timeline */
-    int32_t end;    /* the token that ended the last turn, if it is in the timeline; else -1 */
-    int anew;       /* 1 = the timeline no longer matches the conversation */
-    int tty;
-    int leave; /* 128 + a signal other than SIGINT that ended an answer, or 0 */
+/* Where messages come from */
+struct input {
+    struct chat *c;
+    struct terminal t;
+    struct line_reader r;
+    int more;       /* 1: the message goes on in the next line */
+    int percent;    /* of the documents, as the prompt shows it */
+    int interrupts; /* on empty lines, one after the other */
 };
 
-static const char help[] = "/help   this list\n"
-                           "/clear  forget the conversation\n"
-                           "/exit   leave (as Ctrl-D does)\n"
-                           "A line that ends in \\ goes on in the next one; \"\"\" alone on a line "
-                           "begins and ends a text of many lines.\n"
-                           "Ctrl-C stops an answer.\n";
+/* ---- lines ---- */
 
-/* ---- the conversation ---- */
-
-static int add_msg(struct chat *c, const char *role, const char *text)
+/* Are documents read while the user types? */
+static int reading(const struct chat *c)
 {
-    char *own = strdup(text);
-
-    if (own && c->n == c->cap) {
-        struct cb_message *m = cb_realloc(c->msg, (size_t)c->cap * 2 + 8, sizeof *m);
-        if (!m) {
-            free(own);
-            return CB_ENOMEM;
-        }
-        c->msg = m;
-        c->cap = c->cap * 2 + 8;
-    }
-    if (!own)
-        return cb_fail(CB_ENOMEM, "out of memory");
-    c->msg[c->n++] = (struct cb_message){ role, own };
-    return CB_OK;
+    return !c->stopped && !cb_talk_pending(c);
 }
 
-static void drop_last(struct chat *c)
+static void prompt_text(void *arg, char *text, size_t cap)
 {
-    union {
-        const char *in;
-        char *out;
-    } text = { c->msg[--c->n].text }; /* add_msg's strdup */
-    free(text.out);
+    struct input *in = arg;
+
+    in->percent = reading(in->c) ? cb_timeline_percent(in->c) : -1;
+    if (in->percent >= 0 && !in->more)
+        snprintf(text, cap, "[reading %d %%] > ", in->percent);
+    else
+        snprintf(text, cap, "%s", in->more ? ". " : "> ");
 }
 
-static int begin(struct chat *c)
+/* Reads documents while the user types. */
+static int work(void *arg, int *redraw)
 {
-    const char *system = cb_opt_text(c->o, ARG_SYSTEM);
-
-    while (c->n)
-        drop_last(c);
-    c->anew = 1;
-    return system ? add_msg(c, "system", system) : CB_OK;
-}
-
-/* ---- input ---- */
-
-static int read_line(const struct chat *c, const char *sign, struct buf *line)
-{
-    char *s = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    struct input *in = arg;
     int rc;
 
-    line->n = 0;
-    if (c->tty) {
-        fputs(sign, stderr);
-        fflush(stderr);
+    if (!reading(in->c))
+        return 0;
+    rc = cb_timeline_ahead(in->c, 0);
+    *redraw = cb_timeline_percent(in->c) != in->percent;
+    if (rc < 0) { /* the next message meets the same failure, and reports it */
+        in->c->stopped = 1;
+        return 0;
     }
-    errno = 0;
-    n = getline(&s, &cap, stdin);
-    if (n > 0 && s[n - 1] == '\n')
-        n--;
-    rc = n < 0 ? 0 : cb_buf_put(line, s, (size_t)n) ? CB_ENOMEM : 1;
-    free(s);
     return rc;
 }
 
-/* Reads a turn of one or more lines. 1 = read, 0 = end of input. */
-static int read_turn(const struct chat *c, struct buf *turn)
+/* 1 = read, 0 = end of the input */
+static int piped_line(struct buf *line)
+{
+    const int rc = cb_file_line(stdin, "standard input", line);
+
+    if (rc > 0 && line->s[line->n - 1] == '\n')
+        line->s[--line->n] = '\0';
+    return rc;
+}
+
+/* Ctrl-C on an empty line stops the documents, or at the second time leaves. */
+static int interrupted(struct input *in)
+{
+    struct chat *c = in->c;
+
+    if (in->more) {
+        in->interrupts = 0;
+    } else if (reading(c) && cb_timeline_percent(c) >= 0) {
+        c->stopped = 1;
+        cb_log_note("stopped after %d %%: the next message goes on with it",
+                    cb_timeline_percent(c));
+    } else if (in->interrupts++) {
+        return LINE_END;
+    } else {
+        cb_log_note("Ctrl-C again leaves");
+    }
+    return LINE_INTERRUPTED;
+}
+
+static int next_line(struct input *in, struct buf *line)
+{
+    int rc;
+
+    if (!in->c->tty)
+        return piped_line(line);
+    rc = cb_line_read(&in->r, line);
+    if (rc == LINE_INTERRUPTED)
+        return line->n ? rc : interrupted(in);
+    in->interrupts = 0;
+    if (rc == LINE_END && cb_interrupted())
+        in->c->leave = cb_interrupt_status(CB_ECANCEL);
+    return rc;
+}
+
+/* Reads a message of one or more lines. Returns as next_line() does. */
+static int next_message(struct input *in, struct buf *message)
 {
     struct buf line = { 0 };
     int rc, block = 0;
 
-    turn->n = 0;
-    TRY(cb_buf_put(turn, "", 0));
-    while ((rc = read_line(c, turn->n || block ? ". " : "> ", &line)) > 0) {
+    in->more = 0;
+    cb_buf_clear(message);
+    TRY(cb_buf_put(message, "", 0));
+    while ((rc = next_line(in, &line)) == LINE_READ) {
         if (!strcmp(line.s, "\"\"\"")) {
             block = !block;
+            in->more = block;
             if (!block)
                 break;
             continue;
         }
         const int more = !block && line.n && line.s[line.n - 1] == '\\';
-        if (cb_buf_put(turn, line.s, line.n - (size_t)more) ||
-            (block || more ? cb_buf_put(turn, "\n", 1) : 0)) {
-            rc = CB_ENOMEM;
-            break;
-        }
-        if (!block && !more)
+        in->more = block || more;
+        cb_buf_add(message, line.s, line.n - (size_t)more);
+        if (in->more)
+            cb_buf_add(message, "\n", 1);
+        if (!in->more)
             break;
     }
+    if (rc == LINE_END && message->n) /* the end of the input ends the message */
+        rc = LINE_READ;
     cb_buf_free(&line);
-    return rc;
-}
-
-/* ---- a turn ---- */
-
-static int emit(void *arg, const char *s, size_t n)
-{
-    (void)arg;
-    return cb_out_text(s, n);
-}
-
-/* A new timeline: empty, or with what a bank holds, less what it holds of the prompt ids[*n]. */
-static int begin_timeline(struct chat *c, int32_t *ids, int *n)
-{
-    TRY(cb_context_begin(c->o, &c->e, cb_opt_int(c->o, ARG_CTX), ids, n));
-    return cb_engine_sampling(c->o, &c->e);
-}
-
-/* The tokens of the conversation that the timeline lacks. Only these go through the model:
- * generated text is never tokenized again. If the rendering does not begin with the text of the
- * timeline (a template that trims answers, a --stop text), the timeline begins anew. */
-static int new_ids(struct chat *c, const char *all, int32_t **ids, int *n)
-{
-    const size_t len = strlen(all);
-    const int begins = c->anew || len < c->fed.n || memcmp(all, c->fed.s, c->fed.n);
-
-    if (begins) {
-        c->fed.n = 0;
-        c->end = -1;
-        c->anew = 0;
-    }
-    TRY(cb_chat_tokenize(c->e.model, &c->choice.how, c->msg, c->n, 1, c->fed.n, ids, n));
-    if (*n && (*ids)[0] == c->end)
-        memmove(*ids, *ids + 1, (size_t)-- * n * sizeof **ids);
-    return begins ? begin_timeline(c, *ids, n) : CB_OK;
-}
-
-static int answer(struct chat *c, const char *all, struct generation *gen)
-{
-    const struct generate g = {
-        .e = &c->e,
-        .o = c->o,
-        .max_tokens = cb_opt_int(c->o, ARG_PREDICT),
-        .emit = emit,
-        .keep_turn = 1,
-    };
-    int32_t *ids = NULL;
-    int n, before, rc = new_ids(c, all, &ids, &n);
-
-    if (!rc)
-        rc = cb_check_fit(&c->e, n);
-    if (!rc) {
-        before = cb_session_len(c->e.session);
-        rc = cb_generate(&g, ids, n, gen);
-        c->anew = rc || gen->stopped_text || cb_session_len(c->e.session) < before + n + gen->n;
-    }
-    free(ids);
-    TRY(rc);
-    c->end = gen->end;
-    c->fed.n = 0;
-    TRY(cb_buf_put(&c->fed, all, strlen(all)));
-    return cb_buf_put(&c->fed, gen->text.s, gen->text.n);
-}
-
-static int say(struct chat *c, struct generation *gen)
-{
-    char *all;
-    int rc;
-
-    TRY(cb_chat_text(c->e.model, &c->choice.how, c->msg, c->n, 1, &all));
-    cb_interrupt_catch();
-    rc = answer(c, all, gen);
-    if (cb_interrupted() && cb_interrupted() != SIGINT)
-        c->leave = cb_interrupt_status(CB_ECANCEL);
-    cb_interrupt_clear();
-    free(all);
-    TRY(rc);
-    putchar('\n');
-    if (cb_opt_flag(c->o, ARG_VERBOSE))
-        cb_note_timings(&c->e, gen);
-    return cb_out_flush();
-}
-
-static int turn(struct chat *c, const char *text)
-{
-    struct generation gen = { 0 };
-    int rc;
-
-    TRY(add_msg(c, "user", text));
-    rc = say(c, &gen);
-    if (!rc)
-        rc = add_msg(c, "assistant", gen.text.s);
-    if (rc == CB_EFULL) { /* undo: the conversation is as before */
-        drop_last(c);
-        cb_log_failure(rc);
-        cb_log_note("/clear begins a new conversation");
-        rc = CB_OK;
-    }
-    cb_generation_free(&gen);
-    return rc;
+    return rc < 0 ? rc : cb_buf_put(message, "", 0) ? CB_ENOMEM : rc;
 }
 
 /* ---- the loop ---- */
 
-static int one(struct chat *c, const char *text, int *done)
+static int blank(const char *text)
 {
-    if (!strcmp(text, "/exit") || !strcmp(text, "/quit"))
-        *done = 1;
-    else if (!strcmp(text, "/help"))
-        fputs(help, stderr);
-    else if (!strcmp(text, "/clear"))
-        return begin(c);
-    else if (text[0] == '/' && !strchr(text, '\n') && !strchr(text, ' '))
-        cb_log_note("%s: no such command; /help lists them", text);
-    else if (*text)
-        return turn(c, text);
+    return !text[strspn(text, " \t\n")];
+}
+
+static int say(struct chat *c, const char *text)
+{
+    return blank(text) ? CB_OK : cb_talk_turn(c, text);
+}
+
+/* Failures that the conversation survives are reported here. */
+static int one(struct input *in, const char *text)
+{
+    struct chat *c = in->c;
+    int rc;
+
+    if (!cb_words_obey(c, text, &rc))
+        rc = say(c, text);
+    if (rc != CB_EFULL && rc != CB_EARG && !(c->tty && rc < 0 && !ferror(stdout)))
+        return rc;
+    cb_log_failure(rc);
+    if (rc == CB_EFULL)
+        cb_log_note("/clear begins anew, /undo takes the last turn back, /policy changes the cache "
+                    "and its size");
     return CB_OK;
 }
 
-static int talk(struct chat *c)
+static int talk(struct input *in)
 {
-    struct buf in = { 0 };
-    int done = 0, rc = CB_OK;
+    struct chat *c = in->c;
+    struct buf message = { 0 };
+    int rc = LINE_READ;
 
     if (c->tty)
         cb_log_note("%s, context %d; /help lists commands", c->e.info.name, c->e.n_ctx);
-    while (!done && (rc = read_turn(c, &in)) > 0) {
-        rc = one(c, in.s, &done);
-        if (rc || c->leave)
+    while (!c->done && !c->leave && (rc = next_message(in, &message)) > 0) {
+        if (rc == LINE_INTERRUPTED)
+            continue;
+        if (c->tty && !blank(message.s))
+            cb_line_remember(&in->r, message.s);
+        rc = one(in, message.s);
+        if (rc)
             break;
     }
-    cb_buf_free(&in);
+    cb_buf_free(&message);
     return rc < 0 ? rc : c->leave;
+}
+
+static int open_input(struct input *in)
+{
+    in->percent = -1;
+    if (!in->c->tty)
+        return CB_OK;
+    TRY(cb_terminal_open(&in->t));
+    in->t.work = work;
+    in->t.work_arg = in;
+    in->r = (struct line_reader){ .t = &in->t,
+                                  .prompt = prompt_text,
+                                  .complete = cb_words_complete,
+                                  .arg = in,
+                                  .colour = in->c->colour };
+    return cb_line_open(&in->r);
+}
+
+static void close_input(struct input *in)
+{
+    if (!in->c->tty)
+        return;
+    cb_line_close(&in->r);
+    cb_terminal_close(&in->t);
+}
+
+/* ---- the command ---- */
+
+static int open_chat(struct chat *c)
+{
+    const struct opts *o = c->o;
+    const char *policy = cb_opt_text(o, ARG_POLICY), *bank = cb_opt_text(o, ARG_BANK);
+    const char *const *file;
+    int n, none = 0;
+
+    TRY(cb_engine_open(o, &c->e));
+    TRY(cb_chat_choose(o, &c->e, &c->choice));
+    TRY(cb_read_system(o, &c->system_file, &c->system));
+    file = cb_opt_texts(o, ARG_DOCUMENT, &n);
+    for (int i = 0; i < n; i++)
+        TRY(cb_messages_document(&c->first_docs, file[i]));
+    TRY(cb_context_begin(o, &c->e, cb_opt_int(o, ARG_CTX), NULL, &none));
+    TRY(cb_buf_put(&c->policy, policy, strlen(policy)));
+    TRY(cb_engine_sampling(o, &c->e));
+    TRY(cb_buf_put(&c->bank, bank ? bank : "", bank ? strlen(bank) : 0));
+    c->fresh_bank = bank != NULL;
+    c->wrap.out = cb_out_text;
+    TRY(cb_talk_begin(c));
+    return c->docs.n ? cb_timeline_documents_fit(c) : CB_OK;
+}
+
+static int in_colour(const struct chat *c)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+    if (!cb_opt_is(c->o, ARG_COLOR, "auto"))
+        return cb_opt_is(c->o, ARG_COLOR, "on");
+    return c->tty && isatty(STDERR_FILENO) && !(no && *no) && term && strcmp(term, "dumb");
 }
 
 static int run(const struct opts *o)
 {
-    struct chat c = { .o = o, .end = -1, .tty = isatty(STDIN_FILENO) };
-    int none = 0, rc = cb_engine_open(o, &c.e);
+    struct chat c = { .o = o, .tty = isatty(STDIN_FILENO), .ready = -1 };
+    struct input in = { .c = &c, .t.wake_fd = -1 };
+    int rc;
 
+    c.colour = in_colour(&c);
+    rc = open_chat(&c);
     if (!rc)
-        rc = cb_chat_choose(o, &c.e, &c.choice);
+        rc = open_input(&in);
     if (!rc)
-        rc = begin_timeline(&c, NULL, &none);
-    if (!rc)
-        rc = begin(&c);
-    if (!rc)
-        rc = talk(&c);
-    while (c.n)
-        drop_last(&c);
-    free(c.msg);
-    cb_buf_free(&c.fed);
+        rc = talk(&in);
+    close_input(&in);
+    if (c.e.session)
+        cb_talk_free(&c);
     cb_chat_choice_free(&c.choice);
     cb_engine_close(&c.e);
     return rc;
@@ -281,7 +267,7 @@ const struct cmd cb_cmd_chat = {
     .name = "chat",
     .operands = "",
     .brief = "talk with a model, turn by turn",
-    .sets = SET_CHAT | SET_GENERATE | SET_SAMPLE | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICY |
-            SET_PROGRESS | SET_GENERAL,
+    .sets = SET_OWN_CHAT | SET_CHAT | SET_GENERATE | SET_SAMPLE | SET_MODEL | SET_ENGINE | SET_CTX |
+            SET_POLICY | SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

@@ -136,6 +136,8 @@ static int dispatch(const struct opts *o)
     cb_log_level(cb_opt_flag(o, ARG_QUIET)     ? LOG_QUIET
                  : cb_opt_flag(o, ARG_VERBOSE) ? LOG_VERBOSE
                                                : LOG_NORMAL);
+    if (cb_opt_text(o, ARG_LOG_FILE))
+        TRY(cb_log_open(cb_opt_text(o, ARG_LOG_FILE)));
     return o->cmd->run(o);
 }
 

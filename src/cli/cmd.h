@@ -88,9 +88,12 @@ void cb_context_remember(struct engine *e);
 
 /* Reads whole files and prompts; the caller frees them with cb_buf_free(). */
 int cb_read_file(const char *path, struct buf *out); /* "-" is standard input */
-/* The prompt of -f and -p: the file's text, then the option's. A non-empty `between` replaces the
- * line ends at the file's end. */
+/* The prompt: the texts of -p and the files of -f in their order. A non-empty `between` replaces
+ * the line ends between two of them. */
 int cb_read_prompt(const struct opts *o, const char *between, struct buf *out);
+int cb_put_text(const struct opts *o, const char *text, struct buf *out); /* with -e: unescaped */
+/* The system message -> *text, or NULL. Caller frees out, which may hold it. */
+int cb_read_system(const struct opts *o, struct buf *out, const char **text);
 
 /* ---- generate.c: prefill with a bar, then token by token ---- */
 
@@ -98,10 +101,12 @@ struct generation {
     int32_t *ids; /* [n] generated, without the end token */
     int n;
     int32_t end;               /* the end token that was fed (keep_turn), or -1 */
+    int full;                  /* 1: ended because the context is full */
     int stopped_text;          /* 1: ended by a --stop text; the timeline holds more than `text` */
     struct buf text;           /* without the stop text */
     const char *finish_reason; /* "stop", "length" or "interrupt" */
-    int n_prompt;
+    uint64_t seed;             /* of the sampler */
+    int n_prompt;              /* tokens that were read */
     double prompt_s, predicted_s;
     int n_step; /* decoded tokens that predicted_s covers */
     struct cb_speculation_counts drafts;
@@ -117,6 +122,8 @@ struct generate {
     emit_fn emit;   /* or NULL */
     void *emit_arg;
     int keep_turn; /* 1 = the last token and a token that ends the turn are fed too */
+    int fed;       /* 1 = the prompt is in the session: only the penalties count it */
+    int again;     /* answers to the same prompt before this one: each gets a seed of its own */
 };
 
 enum progress_when cb_progress_when(const struct opts *o);
@@ -132,6 +139,11 @@ void cb_bus_error_catch(const char *path);
 /* SIGINT, SIGTERM and SIGHUP set a flag, a second one kills. */
 void cb_interrupt_catch(void);
 void cb_interrupt_clear(void);
+/* The same for a conversation in a terminal: SIGINT may come any number of times, and signals make
+ * *fd readable until it is read. forget(): the signal has been dealt with. */
+int cb_interrupt_watch(int *fd);
+void cb_interrupt_forget(void);
+void cb_interrupt_wake(void);    /* for other signal handlers */
 int cb_interrupted(void);        /* the signal, or 0 */
 int cb_interrupt_status(int rc); /* 128 + the signal if rc says that it stopped the work, else rc */
 
@@ -149,6 +161,7 @@ json_t *cb_json_timings(const struct engine *e, const struct generation *g);
 json_t *cb_json_memory(const struct cb_memory *m); /* with rss_peak_bytes */
 int cb_json_print(json_t *j);                      /* on standard output; drops the reference */
 uint64_t cb_rss_peak_bytes(void);
+void cb_print_memory(const struct cb_memory *m); /* a plan, and what this machine has free */
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen);
 void cb_note_timings(const struct engine *e, const struct generation *g);
 

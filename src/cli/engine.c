@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
@@ -147,6 +148,8 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     cb_bus_error_catch(e->path);
     TRY(cb_model_open(e->path, &p, &e->model));
     cb_model_get_info(e->model, &e->info);
+    if (cb_opt_flag(o, ARG_MLOCK) && mlockall(MCL_CURRENT))
+        cb_log_note("--mlock: %s; 'ulimit -l' says how much may be locked", strerror(errno));
     e->load_s = cb_now_s() - start;
     cb_log_detail("model: %s (%s %s), loaded in %.2f s", e->path, e->info.name, e->info.quant,
                   e->load_s);

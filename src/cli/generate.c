@@ -11,9 +11,19 @@
 
 /* ---- prompt ---- */
 
+/* Slots that the context still has. A policy that drops tokens makes room. */
+static int room(const struct engine *e)
+{
+    struct cb_memory m = { .kept_max = 0 };
+
+    if (e->session && cb_session_len(e->session))
+        cb_session_memory(e->session, &m);
+    return e->n_ctx - m.kept_max;
+}
+
 int cb_check_fit(const struct engine *e, int n)
 {
-    const int used = e->session ? cb_session_len(e->session) : 0;
+    const int used = e->n_ctx - room(e);
 
     if (n <= e->n_ctx - used)
         return CB_OK;
@@ -24,9 +34,17 @@ int cb_check_fit(const struct engine *e, int n)
     return cb_fail(CB_EFULL, "prompt: %d tokens do not fit into the context of %d", n, e->n_ctx);
 }
 
+struct watch {
+    struct progress bar;
+    int64_t done;
+};
+
 static int on_progress(void *arg, int64_t done, int64_t total)
 {
-    cb_progress_step(arg, done, total);
+    struct watch *w = arg;
+
+    w->done = done;
+    cb_progress_step(&w->bar, done, total);
     return cb_interrupted();
 }
 
@@ -37,19 +55,29 @@ enum progress_when cb_progress_when(const struct opts *o)
     return cb_opt_is(o, ARG_PROGRESS, "always") ? PROGRESS_ALWAYS : PROGRESS_AUTO;
 }
 
+/* *done: tokens that went through the model, also when the rest was stopped */
+static int prefill(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
+                   int n, const struct cb_prefill *how, int *done)
+{
+    struct cb_prefill h = how ? *how : (struct cb_prefill){ 0 };
+    struct watch w = { .done = 0 };
+    int rc;
+
+    cb_progress_start(&w.bar, cb_progress_when(o), label, "tokens");
+    h.progress = on_progress;
+    h.progress_arg = &w;
+    rc = cb_session_prefill(e->session, ids, n, &h);
+    cb_progress_end(&w.bar);
+    *done = rc ? (int)w.done : n;
+    return rc;
+}
+
 int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
                    int n, const struct cb_prefill *how)
 {
-    struct cb_prefill h = how ? *how : (struct cb_prefill){ 0 };
-    struct progress bar;
-    int rc;
+    int done;
 
-    cb_progress_start(&bar, cb_progress_when(o), label, "tokens");
-    h.progress = on_progress;
-    h.progress_arg = &bar;
-    rc = cb_session_prefill(e->session, ids, n, &h);
-    cb_progress_end(&bar);
-    return rc;
+    return prefill(e, o, label, ids, n, how, &done);
 }
 
 /* ---- text as it comes ---- */
@@ -58,7 +86,8 @@ int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, co
 struct outlet {
     const struct generate *g;
     struct generation *gen;
-    const char *const *stop; /* [n_stop] */
+    struct buf *own;   /* [n_stop] texts of --stop */
+    const char **stop; /* [n_stop] the same */
     int n_stop;
     cb_detokenizer *detok;
     size_t given; /* bytes of gen->text that were emitted */
@@ -132,8 +161,10 @@ static int decode(const struct loop *lp, int32_t id)
 static int full(const struct loop *lp)
 {
     const struct engine *e = lp->g->e;
-    return (lp->speculation ? cb_speculation_len(lp->speculation) : cb_session_len(e->session)) >=
-           e->n_ctx;
+    const int len =
+        lp->speculation ? cb_speculation_len(lp->speculation) : cb_session_len(e->session);
+
+    return len >= e->n_ctx && (lp->speculation || room(e) < 1);
 }
 
 static int32_t pick(struct loop *lp)
@@ -190,8 +221,7 @@ static int step(struct loop *lp, const char **reason)
     else if (lp->gen->n == g->max_tokens)
         *reason = "length";
     if (full(lp)) {
-        if (!*reason)
-            cb_log_note("context full: %d tokens (-c)", g->e->n_ctx);
+        lp->gen->full = !*reason;
         *reason = *reason ? *reason : "length";
         return CB_OK;
     }
@@ -228,8 +258,10 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
 
     for (int i = 0; i < n; i++)
         cb_sampler_accept(lp->sampler, ids[i]);
-    rc = n ? cb_prefill_bar(lp->g->e, lp->g->o, "prompt", ids, n, NULL) : CB_OK;
-    if (!rc)
+    rc = n && !lp->g->fed
+             ? prefill(lp->g->e, lp->g->o, "prompt", ids, n, NULL, &lp->gen->n_prompt)
+             : CB_OK;
+    if (!rc && !lp->g->fed)
         cb_context_remember(lp->g->e);
     if (!rc && lp->g->e->grammar) /* behind the prompt, which need not follow it */
         rc = cb_sampler_set_grammar(lp->sampler, lp->g->e->model, lp->g->e->grammar);
@@ -249,13 +281,39 @@ static int open_speculation(struct loop *lp)
     return most && !why ? cb_speculation_new(e->session, most, &lp->speculation) : CB_OK;
 }
 
+static int open_stops(struct outlet *out)
+{
+    const struct opts *o = out->g->o;
+    const char *const *text = cb_opt_texts(o, ARG_STOP, &out->n_stop);
+
+    out->own = cb_calloc((size_t)out->n_stop + 1, sizeof *out->own);
+    out->stop = cb_calloc((size_t)out->n_stop + 1, sizeof *out->stop);
+    if (!out->own || !out->stop)
+        return CB_ENOMEM;
+    for (int i = 0; i < out->n_stop; i++) {
+        TRY(cb_put_text(o, text[i], &out->own[i]));
+        out->stop[i] = out->own[i].s;
+    }
+    return CB_OK;
+}
+
+static void close_stops(struct outlet *out)
+{
+    for (int i = 0; out->own && i < out->n_stop; i++)
+        cb_buf_free(&out->own[i]);
+    free(out->own);
+    free(out->stop);
+}
+
 static int open_loop(struct loop *lp)
 {
     const struct generate *g = lp->g;
-    const struct cb_sampler_params p = cb_sampler_from(g->o);
+    struct cb_sampler_params p = cb_sampler_from(g->o);
 
+    p.seed += (uint64_t)g->again;
+    lp->gen->seed = p.seed;
     lp->out = (struct outlet){ .g = g, .gen = lp->gen };
-    lp->out.stop = cb_opt_texts(g->o, ARG_STOP, &lp->out.n_stop);
+    TRY(open_stops(&lp->out));
     TRY(cb_buf_put(&lp->gen->text, "", 0));
     TRY(cb_detokenizer_new(g->e->model, 0, &lp->out.detok));
     TRY(cb_sampler_new(&p, g->e->info.n_vocab, &lp->sampler));
@@ -282,6 +340,7 @@ int cb_generate(const struct generate *g, const int32_t *ids, int n, struct gene
     if (lp.speculation)
         cb_speculation_get_counts(lp.speculation, &out->drafts);
     cb_speculation_free(lp.speculation);
+    close_stops(&lp.out);
     cb_sampler_free(lp.sampler);
     cb_detokenizer_free(lp.out.detok);
     free(lp.masked);

@@ -322,12 +322,7 @@ static void model_text(const struct opts *o, const struct engine *e, const struc
             printf("tensors %-8s %d, %.1f MiB\n", cb_dtype[t].name, mix->n[t], mib(mix->bytes[t]));
     printf("\nmemory with a full context of %d tokens, policy %s, keys %s, values %s:\n", e->n_ctx,
            cb_opt_text(o, ARG_POLICY), cb_opt_text(o, ARG_TYPE_K), cb_opt_text(o, ARG_TYPE_V));
-    printf(
-        "weights          %.1f MiB\nbank             %s%.1f MiB (peak %.1f MiB; full cache at f16 "
-        "%.1f MiB)\nread a token     %.1f MiB\nwork space       %.1f MiB\n",
-        mib(m->weights_bytes), m->at_most ? "at most " : "", mib(m->kv_bytes),
-        mib(m->kv_peak_bytes), mib(m->kv_full_bytes), mib(m->kv_read_bytes_per_token),
-        mib(m->scratch_bytes));
+    cb_print_memory(m);
 }
 
 static int model(const struct opts *o)

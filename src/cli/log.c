@@ -2,25 +2,47 @@
 /* log.c - messages of the program on standard error. */
 #include "log.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/utf8.h"
 #include "ctxbank.h"
 
 enum { LONGEST = 4608 }; /* bytes of a line: a path and what happened to it */
 
 static enum log_level said = LOG_NORMAL; /* set once from -v and -q */
+static FILE *copy;                       /* of --log-file, until the program ends */
 
 void cb_log_level(enum log_level level)
 {
     said = level;
 }
 
+int cb_log_open(const char *path)
+{
+    copy = fopen(path, "ae");
+    return copy ? CB_OK : cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+}
+
+static void put(FILE *f, const char *line)
+{
+    fprintf(f, "%s\n", line);
+    if (f == copy)
+        fflush(f);
+}
+
 void cb_log_failure(int status)
 {
-    fprintf(stderr, "ctxbank: %s%s\n", cb_error(), status == CB_EFULL ? "; raise it with -c" : "");
+    char line[LONGEST];
+
+    snprintf(line, sizeof line, "ctxbank: %s%s", cb_error(),
+             status == CB_EFULL ? "; raise it with -c" : "");
+    put(stderr, line);
+    if (copy)
+        put(copy, line);
 }
 
 /* Prints a line, unless the level is below `least`. */
@@ -30,11 +52,14 @@ static void say(enum log_level least, const char *fmt, va_list ap)
 {
     char line[LONGEST];
 
-    if (said < least)
+    if (said < least && !copy)
         return;
     vsnprintf(line, sizeof line, fmt, ap);
     line[cb_utf8_plain(line, strlen(line), "")] = '\0'; /* names from files may be in it */
-    fprintf(stderr, "%s\n", line);
+    if (said >= least)
+        put(stderr, line);
+    if (copy)
+        put(copy, line);
 }
 
 void cb_log_note(const char *fmt, ...)

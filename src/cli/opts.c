@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/number.h"
 #include "base/suggest.h"
+#include "opts_foreign.h"
 
 int cb_usage(const char *fmt, ...)
 {
@@ -191,11 +192,24 @@ static int parse_value(const struct opt_row *row, const char *what, const char *
     return CB_OK;
 }
 
+static int note_order(struct opts *o, int id, const char *text)
+{
+    struct given *list = cb_realloc(o->given, (size_t)o->n_given + 1, sizeof *list);
+
+    if (!list)
+        return CB_ENOMEM;
+    o->given = list;
+    list[o->n_given++] = (struct given){ id, text };
+    return CB_OK;
+}
+
 /* Sets a value from the command line or the environment; the first one replaces the default. */
 static int give(struct opts *o, int id, const char *what, const char *text)
 {
     struct arg_value *v = &o->v[id];
 
+    if (text)
+        TRY(note_order(o, id, text));
     if (!v->set)
         v->n = 0;
     v->set = 1;
@@ -262,7 +276,14 @@ static int long_option(struct opts *o, struct line *l, int id, const char *typed
     return give(o, id, what, l->argv[++l->i]);
 }
 
-/* "-c4096", "-c 4096", "-vq" */
+/* A value may follow a letter at once only if it is a number: else "-np 4" would be -n with "p". */
+static int is_attached(const char *text)
+{
+    return *text == '=' || isdigit((unsigned char)*text) ||
+           ((*text == '-' || *text == '.') && isdigit((unsigned char)text[1]));
+}
+
+/* "-c4096", "-c 4096", "-c=4096", "-vq" */
 static int short_options(struct opts *o, struct line *l, const char *typed)
 {
     for (const char *c = typed + 1; *c; c++) {
@@ -275,6 +296,8 @@ static int short_options(struct opts *o, struct line *l, const char *typed)
             TRY(give(o, id, what, NULL));
             continue;
         }
+        if (c[1] && !is_attached(c + 1))
+            return unknown(o->cmd, typed, strcspn(typed, "="));
         if (c[1])
             return give(o, id, what, c[1] == '=' ? c + 2 : c + 1);
         if (l->i + 1 >= l->argc)
@@ -300,6 +323,22 @@ static int operand(struct opts *o, const char *text)
     return CB_OK;
 }
 
+/* What is not spelled as a long option or an alias */
+static int short_or_foreign(struct opts *o, struct line *l, const char *a, size_t n)
+{
+    const char *next = l->i + 1 < l->argc ? l->argv[l->i + 1] : NULL;
+    const int plain = find_letter(o->cmd, a[1]) >= 0 && (!a[2] || is_attached(a + 2));
+    const char *instead = NULL;
+    int used = 0, known = plain ? 0 : cb_opts_foreign(a, n, next, &used, &instead);
+
+    l->i += used;
+    if (instead)
+        return cb_usage("%.*s: not an option here; %s", (int)n, a, instead);
+    if (known)
+        return CB_OK;
+    return a[1] == '-' ? unknown(o->cmd, a, n) : short_options(o, l, a);
+}
+
 static int arguments(struct opts *o, struct line *l)
 {
     int only_operands = 0;
@@ -314,13 +353,20 @@ static int arguments(struct opts *o, struct line *l)
             only_operands = 1;
         } else if ((id = find_long(o->cmd, a, n)) >= 0) {
             TRY(long_option(o, l, id, a, n));
-        } else if (a[1] == '-') {
-            return unknown(o->cmd, a, n);
         } else {
-            TRY(short_options(o, l, a));
+            TRY(short_or_foreign(o, l, a, n));
         }
     }
     return CB_OK;
+}
+
+int cb_opt_typed(const struct opts *o, enum opt_id id)
+{
+    int n = 0;
+
+    for (int i = 0; i < o->n_typed; i++)
+        n += o->given[i].id == (int)id;
+    return n;
 }
 
 int cb_opts_parse(const struct cmd *cmd, int argc, char **argv, struct opts *out)
@@ -330,10 +376,14 @@ int cb_opts_parse(const struct cmd *cmd, int argc, char **argv, struct opts *out
     *out = (struct opts){ .cmd = cmd };
     TRY(defaults(out));
     TRY(arguments(out, &l));
+    out->n_typed = out->n_given;
     if (cb_opt_flag(out, ARG_HELP) || cb_opt_flag(out, ARG_VERSION))
         return CB_OK;
     if (out->n_operand < cmd->min_operands)
         return cb_usage("%s: needs %s", cmd->name, cmd->operands);
+    if (cb_opt_typed(out, ARG_POLICY) > 1)
+        return cb_usage("--policy: given %d times; bench and eval compare several",
+                        cb_opt_typed(out, ARG_POLICY));
     return from_environment(out);
 }
 
@@ -344,6 +394,7 @@ void cb_opts_free(struct opts *o)
         free(o->v[i].list);
     }
     free(o->operand);
+    free(o->given);
 }
 
 /* ---- reading them ---- */

@@ -55,8 +55,9 @@ enum opt_set {
     SET_PROGRESS = 1 << 28,
     SET_GENERAL = 1 << 29,
     SET_OWN_BANK = 1 << 30,
-    SET_OWN_SERVE = (int)(1u << 31),
-    SET_COUNT = 32
+    SET_OWN_SERVE = 1ll << 31,
+    SET_OWN_CHAT = 1ll << 32,
+    SET_COUNT = 33
 };
 
 enum opt_id {
@@ -130,7 +131,13 @@ enum opt_id {
     ARG_CAL_PLOT,
     ARG_PROMPT,
     ARG_FILE,
+    ARG_ESCAPE,
+    ARG_DOCUMENT,
+    ARG_COLOR,
+    ARG_IN_PREFIX,
+    ARG_IN_SUFFIX,
     ARG_SYSTEM,
+    ARG_SYSTEM_FILE,
     ARG_CHAT_TEMPLATE,
     ARG_CHAT_TEMPLATE_FILE,
     ARG_CHAT_TEMPLATE_VARS,
@@ -161,6 +168,7 @@ enum opt_id {
     ARG_ROPE_BASE,
     ARG_NUMA,
     ARG_PIN,
+    ARG_MLOCK,
     ARG_DEVICE,
     ARG_WORKING_SET,
     ARG_CHUNK,
@@ -175,6 +183,7 @@ enum opt_id {
     ARG_PROGRESS,
     ARG_VERBOSE,
     ARG_QUIET,
+    ARG_LOG_FILE,
     ARG_HELP,
     ARG_VERSION,
     ARG_COUNT
@@ -191,7 +200,7 @@ struct opt_row {
     double min, max;  /* of numbers */
     const char *def;  /* default as it would be typed, or NULL */
     const char *choices;
-    unsigned sets;
+    uint64_t sets;
     const char *text;
 };
 
@@ -209,9 +218,17 @@ struct arg_value {
 
 struct cmd;
 
+/* A value as it was given */
+struct given {
+    int id;
+    const char *text;
+};
+
 struct opts {
     const struct cmd *cmd;
     struct arg_value v[ARG_COUNT];
+    struct given *given; /* [n_given] in their order; n_typed of them are of the command line */
+    int n_given, n_typed;
     const char **operand;
     int n_operand;
 };
@@ -222,7 +239,7 @@ struct cmd {
     const char *operands; /* as usage shows them, or "" */
     int min_operands, max_operands;
     const char *brief; /* a line for the list of commands */
-    unsigned sets;
+    uint64_t sets;
     int (*run)(
         const struct opts *o); /* 0, a negative status with cb_error() set, or an exit status */
     int hidden;
@@ -236,7 +253,8 @@ void cb_opts_free(struct opts *o);
 /* Records "WHAT: WHY" and returns CB_USAGE. */
 int cb_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-int cb_opt_set(const struct opts *o, enum opt_id id); /* was it given? */
+int cb_opt_set(const struct opts *o, enum opt_id id);   /* was it given? */
+int cb_opt_typed(const struct opts *o, enum opt_id id); /* values on the command line */
 int cb_opt_flag(const struct opts *o, enum opt_id id);
 int cb_opt_int(const struct opts *o, enum opt_id id);
 int64_t cb_opt_int64(const struct opts *o, enum opt_id id);

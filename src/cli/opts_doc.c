@@ -81,11 +81,11 @@ static void each(const struct cmd *cmd, struct doc *d, void (*title_fn)(const ch
     char done[ARG_COUNT] = { 0 };
 
     for (int s = 0; s < SET_COUNT; s++) {
-        if (!(cmd->sets & (1u << s)))
+        if (!(cmd->sets & (1ull << s)))
             continue;
         for (int i = 0; i < ARG_COUNT; i++) {
             const struct opt_row *row = &cb_opt_table[i];
-            if (!(row->sets & (1u << s)) || done[i])
+            if (!(row->sets & (1ull << s)) || done[i])
                 continue;
             done[i] = 1;
             if (!title || strcmp(title, cb_opt_set_title[s]))

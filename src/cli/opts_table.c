@@ -10,7 +10,7 @@ const char *const cb_opt_set_title[SET_COUNT] = {
     "Items",      "Analysis", "Trials",       "Blocks", "Prompt",     "Chat",
     "Generation", "Sampling", "Model",        "Work",   "Model",      "Context",
     "Context",    "Context",  "Memory plan",  "Output", "Output",     "General",
-    "Bank",       "Server",
+    "Bank",       "Server",   "Conversation",
 };
 
 /* clang-format off */
@@ -239,14 +239,33 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_CAL_PLOT] = { "plot", .takes = TAKES_FILE, .unit = "FILE.svg", .sets = SET_CALIBRATE,
         .text = "draw the measurements" },
 
-    [ARG_PROMPT] = { "prompt", .letter = 'p', .takes = TAKES_TEXT, .unit = "TEXT",
+    [ARG_PROMPT] = { "prompt", .letter = 'p', .takes = TAKES_TEXT, .many = 1, .unit = "TEXT",
         .sets = SET_PROMPT,
-        .text = "the prompt; with -f, it follows the text of the file" },
-    [ARG_FILE] = { "file", .letter = 'f', .takes = TAKES_FILE, .unit = "FILE", .sets = SET_PROMPT,
-        .text = "read the prompt from FILE; -: standard input" },
+        .text = "the prompt; several -p and -f are joined in their order" },
+    [ARG_FILE] = { "file", .letter = 'f', .takes = TAKES_FILE, .many = 1, .unit = "FILE",
+        .sets = SET_PROMPT,
+        .text = "read the prompt, or a part of it, from FILE; -: standard input; 'ctxbank run' "
+                "drops a line end at the prompt's end" },
+    [ARG_ESCAPE] = { "escape", .letter = 'e', .sets = SET_PROMPT | SET_OWN_CHAT,
+        .text = "read \\n, \\r, \\t, \\\\, \\\", \\' and \\xHH in -p, --stop, --in-prefix and "
+                "--in-suffix as the characters that they stand for" },
+    [ARG_DOCUMENT] = { "file", .letter = 'f', .takes = TAKES_FILE, .many = 1, .unit = "FILE",
+        .sets = SET_OWN_CHAT,
+        .text = "a document in front of the first message, which is read while you type; may be "
+                "given many times" },
+    [ARG_COLOR] = { "color", .alias = "-co", .takes = TAKES_CHOICE, .env = 1, .unit = "WHEN",
+        .def = "auto", .choices = "auto on off", .sets = SET_OWN_CHAT,
+        .text = "colours; auto: in a terminal, unless NO_COLOR is set" },
+    [ARG_IN_PREFIX] = { "in-prefix", .takes = TAKES_TEXT, .unit = "TEXT", .sets = SET_OWN_CHAT,
+        .text = "text in front of each message" },
+    [ARG_IN_SUFFIX] = { "in-suffix", .takes = TAKES_TEXT, .unit = "TEXT", .sets = SET_OWN_CHAT,
+        .text = "text behind each message" },
     [ARG_SYSTEM] = { "system", .alias = "-sys --system-prompt", .takes = TAKES_TEXT, .env = 1,
         .unit = "TEXT", .sets = SET_CHAT,
         .text = "system message of the chat" },
+    [ARG_SYSTEM_FILE] = { "system-file", .alias = "-sysf --system-prompt-file",
+        .takes = TAKES_FILE, .env = 1, .unit = "FILE", .sets = SET_CHAT,
+        .text = "read the system message from FILE" },
     [ARG_CHAT_TEMPLATE] = { "chat-template", .takes = TAKES_TEXT, .env = 1, .unit = "NAME",
         .sets = SET_CHAT,
         .text = "chat template to use instead of the model's own: the name of a built-in form, or "
@@ -264,7 +283,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .sets = SET_GENERATE,
         .text = "maximum number of tokens to generate; -1: until the model ends its answer or the "
                 "context is full" },
-    [ARG_STOP] = { "stop", .takes = TAKES_TEXT, .many = 1, .unit = "TEXT", .sets = SET_GENERATE,
+    [ARG_STOP] = { "stop", .alias = "--reverse-prompt", .letter = 'r', .takes = TAKES_TEXT,
+        .many = 1, .unit = "TEXT", .sets = SET_GENERATE,
         .text = "stop before this text is printed; may be given many times" },
     [ARG_IGNORE_EOS] = { "ignore-eos", .sets = SET_GENERATE,
         .text = "never generate an end-of-sequence token" },
@@ -351,6 +371,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_PIN] = { "pin", .sets = SET_ENGINE,
         .text = "pin each thread to a core of its own; avoid this where other programs use the "
                 "same cores" },
+    [ARG_MLOCK] = { "mlock", .sets = SET_ENGINE,
+        .text = "keep the model in memory: none of its pages is swapped out" },
     [ARG_DEVICE] = { "device", .takes = TAKES_TEXT, .env = 1, .unit = "NAME", .def = "cpu",
         .sets = SET_ENGINE,
         .text = "device that computes; 'ctxbank info --backends' lists them" },
@@ -389,7 +411,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "lists the methods" },
 
     [ARG_DRY_RUN] = { "dry-run", .sets = SET_PLAN,
-        .text = "print the memory that would be needed, in bytes, and exit" },
+        .text = "print the memory that would be needed and exit; with --json in bytes" },
     [ARG_JSON] = { "json", .sets = SET_JSON,
         .text = "print one JSON object" },
     [ARG_PROGRESS] = { "progress", .takes = TAKES_CHOICE, .env = 1, .unit = "WHEN", .def = "auto",
@@ -399,6 +421,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "print more on standard error" },
     [ARG_QUIET] = { "quiet", .letter = 'q', .sets = SET_GENERAL,
         .text = "print only results and errors" },
+    [ARG_LOG_FILE] = { "log-file", .takes = TAKES_FILE, .env = 1, .unit = "FILE",
+        .sets = SET_GENERAL,
+        .text = "append all messages to FILE too, those of -v among them" },
     [ARG_HELP] = { "help", .letter = 'h', .sets = SET_GENERAL,
         .text = "show this help" },
     [ARG_VERSION] = { "version", .sets = SET_GENERAL,

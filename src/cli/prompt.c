@@ -43,18 +43,20 @@ void cb_chat_choice_free(struct chat_choice *c)
 static int chat_ids(const struct opts *o, const struct engine *e, const struct cb_chat *how,
                     int32_t **ids, int *n)
 {
-    const char *system = cb_opt_text(o, ARG_SYSTEM);
-    struct buf user;
-    int rc;
+    const char *system;
+    struct buf user = { 0 }, file;
+    int rc = cb_read_system(o, &file, &system);
 
-    TRY(cb_read_prompt(o, "\n\n", &user)); /* a document and a question: two paragraphs */
-    if (strlen(user.s) != user.n) {
+    if (!rc) /* a document and a question: two paragraphs */
+        rc = cb_read_prompt(o, "\n\n", &user);
+    if (!rc && strlen(user.s) != user.n) {
         rc = cb_fail(CB_EARG, "prompt: has a NUL byte, which a chat template cannot carry");
-    } else {
+    } else if (!rc) {
         const struct cb_message msg[] = { { "system", system }, { "user", user.s } };
         rc = cb_chat_tokenize(e->model, how, system ? msg : msg + 1, system ? 2 : 1, 1, 0, ids, n);
     }
     cb_buf_free(&user);
+    cb_buf_free(&file);
     return rc;
 }
 
@@ -83,13 +85,25 @@ static int from_nothing(const struct engine *e, int32_t **ids, int *n)
     return CB_OK;
 }
 
+/* A system message or a template on the command line says that a chat is meant. */
+static int wants_chat(const struct opts *o)
+{
+    static const enum opt_id of_chat[] = { ARG_SYSTEM, ARG_SYSTEM_FILE, ARG_CHAT_TEMPLATE,
+                                           ARG_CHAT_TEMPLATE_FILE, ARG_CHAT_TEMPLATE_VARS };
+
+    for (size_t i = 0; i < sizeof of_chat / sizeof *of_chat; i++)
+        if (cb_opt_typed(o, of_chat[i]))
+            return 1;
+    return cb_opt_flag(o, ARG_CHAT);
+}
+
 int cb_prompt_ids(const struct opts *o, const struct engine *e, int32_t **ids, int *n)
 {
     struct buf in;
     int rc;
 
     *ids = NULL;
-    if (cb_opt_flag(o, ARG_CHAT))
+    if (wants_chat(o))
         return chat_prompt(o, e, ids, n);
     TRY(cb_read_prompt(o, "", &in));
     rc = cb_tokenize(e->model, in.s, in.n, CB_TOK_BOS | CB_TOK_SPECIAL, ids, n);

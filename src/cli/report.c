@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "cmd.h"
 #include "log.h"
 
@@ -19,12 +20,12 @@ static double per_s(int n, double s)
 
 json_t *cb_json_timings(const struct engine *e, const struct generation *g)
 {
-    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:I}", "load_s", e->load_s,
-                     "prompt_tokens", g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps",
-                     per_s(g->n_prompt, g->prompt_s), "predicted_tokens", g->n, "predicted_s",
-                     g->predicted_s, "predicted_tps", per_s(g->n_step, g->predicted_s),
-                     "drafted_tokens", (json_int_t)g->drafts.drafted, "accepted_tokens",
-                     (json_int_t)g->drafts.accepted);
+    return json_pack(
+        "{s:f, s:i, s:f, s:f, s:i, s:i, s:f, s:f, s:I, s:I}", "load_s", e->load_s, "prompt_tokens",
+        g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps", per_s(g->n_prompt, g->prompt_s),
+        "predicted_tokens", g->n, "decoded_tokens", g->n_step, "predicted_s", g->predicted_s,
+        "predicted_tps", per_s(g->n_step, g->predicted_s), "drafted_tokens",
+        (json_int_t)g->drafts.drafted, "accepted_tokens", (json_int_t)g->drafts.accepted);
 }
 
 uint64_t cb_rss_peak_bytes(void)
@@ -71,6 +72,51 @@ int cb_json_print(json_t *j)
     return cb_out_flush() ? CB_EIO : rc;
 }
 
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / 1048576;
+}
+
+/* Memory that programs can still get without swapping; 0 if the kernel does not say */
+static uint64_t free_bytes(void)
+{
+    struct buf text = { 0 };
+    unsigned long long kib = 0;
+    const char *at;
+
+    if (!cb_file_read_path("/proc/meminfo", &text) && (at = strstr(text.s, "MemAvailable:")))
+        kib = strtoull(at + strlen("MemAvailable:"), NULL, 10);
+    cb_buf_free(&text);
+    return kib * 1024;
+}
+
+void cb_print_memory(const struct cb_memory *m)
+{
+    const uint64_t there = free_bytes();
+
+    printf("weights          %.1f MiB\n"
+           "bank             %s%.1f MiB (peak %.1f MiB; full cache at f16 %.1f MiB)\n"
+           "read a token     %.1f MiB\n"
+           "work space       %.1f MiB\n"
+           "total            %s%.1f MiB",
+           mib(m->weights_bytes), m->at_most ? "at most " : "", mib(m->kv_bytes),
+           mib(m->kv_peak_bytes), mib(m->kv_full_bytes), mib(m->kv_read_bytes_per_token),
+           mib(m->scratch_bytes), m->at_most ? "at most " : "",
+           mib(m->weights_bytes + m->kv_peak_bytes + m->scratch_bytes));
+    if (there)
+        printf(" (%.1f MiB are free here)", mib(there));
+    printf("\ntokens a layer   %d to %d\n", m->kept_min, m->kept_max);
+    if (m->at_most)
+        printf("What the policy keeps depends on the text: the figures of the bank are a bound.\n");
+    if (m->device_limit_bytes)
+        printf("working set      %.1f MiB of %.1f MiB (weights %.1f MiB, work space %.1f MiB, "
+               "mirrored "
+               "bank %.1f MiB)\n",
+               mib(m->device_weights_bytes + m->device_work_bytes + m->device_kv_bytes),
+               mib(m->device_limit_bytes), mib(m->device_weights_bytes), mib(m->device_work_bytes),
+               mib(m->device_kv_bytes));
+}
+
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen)
 {
     struct cb_memory m;
@@ -84,32 +130,34 @@ int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_ge
                                        n_prompt, "max_tokens", n_gen, "memory", j));
     }
     printf("prompt %d tokens, answer up to %d, context %d\n", n_prompt, n_gen, e->n_ctx);
-    if (m.at_most)
-        printf("what the policy keeps depends on the text: kv_bytes is a bound\n");
-    printf("weights_bytes %llu\nkv_bytes %llu\nkv_full_bytes %llu\nkv_peak_bytes %llu\n"
-           "kv_read_bytes_per_token %llu\nscratch_bytes %llu\nkept_min %d\nkept_max %d\n",
-           (unsigned long long)m.weights_bytes, (unsigned long long)m.kv_bytes,
-           (unsigned long long)m.kv_full_bytes, (unsigned long long)m.kv_peak_bytes,
-           (unsigned long long)m.kv_read_bytes_per_token, (unsigned long long)m.scratch_bytes,
-           m.kept_min, m.kept_max);
-    if (m.device_limit_bytes)
-        printf("device_limit_bytes %llu\ndevice_weights_bytes %llu\ndevice_work_bytes %llu\n"
-               "device_kv_bytes %llu\n",
-               (unsigned long long)m.device_limit_bytes, (unsigned long long)m.device_weights_bytes,
-               (unsigned long long)m.device_work_bytes, (unsigned long long)m.device_kv_bytes);
+    cb_print_memory(&m);
     return cb_out_flush();
+}
+
+/* " (99.0/s)", or nothing where there is no rate */
+static const char *rate(int n, double s, char text[32])
+{
+    *text = '\0';
+    if (per_s(n, s) > 0)
+        snprintf(text, 32, " (%.1f/s)", per_s(n, s));
+    return text;
 }
 
 void cb_note_timings(const struct engine *e, const struct generation *g)
 {
+    char prompt[32], answer[32], decoded[48] = "";
     struct cb_memory m;
 
+    if (g->n_step != g->n) /* the prompt gives the first token */
+        snprintf(decoded, sizeof decoded, ", %d of them decoded", g->n_step);
+
     cb_session_memory(e->session, &m);
-    cb_log_note("prompt %d tokens in %.2f s (%.1f/s), answer %d tokens in %.2f s (%.1f/s), "
-                "bank %.1f MiB (%.0f %% of the full cache at f16)",
-                g->n_prompt, g->prompt_s, per_s(g->n_prompt, g->prompt_s), g->n, g->predicted_s,
-                per_s(g->n_step, g->predicted_s), (double)m.kv_bytes / 1048576,
-                100 * (double)m.kv_bytes / (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
+    cb_log_note(
+        "prompt %d tokens in %.2f s%s, answer %d tokens%s in %.2f s%s, bank %.1f MiB (%.0f %% "
+        "of the full cache at f16)",
+        g->n_prompt, g->prompt_s, rate(g->n_prompt, g->prompt_s, prompt), g->n, decoded,
+        g->predicted_s, rate(g->n_step, g->predicted_s, answer), (double)m.kv_bytes / 1048576,
+        100 * (double)m.kv_bytes / (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
     if (g->drafts.drafted)
         cb_log_note("drafts: %" PRId64 " tokens, %" PRId64 " of them accepted", g->drafts.drafted,
                     g->drafts.accepted);

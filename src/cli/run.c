@@ -38,12 +38,39 @@ static json_t *memory_json(const struct opts *o, const struct engine *e)
     return j;
 }
 
+/* What somebody needs to get the same answer */
+static json_t *settings_json(const struct opts *o, const struct engine *e, uint64_t seed)
+{
+    static const enum opt_id of_session[] = { ARG_POLICY, ARG_PREFILL, ARG_TYPE_K, ARG_TYPE_V };
+    static const enum opt_id of_sampler[] = { ARG_TEMP,
+                                              ARG_TOP_P,
+                                              ARG_MIN_P,
+                                              ARG_REPEAT_PENALTY,
+                                              ARG_FREQUENCY_PENALTY,
+                                              ARG_PRESENCE_PENALTY };
+    json_t *j = json_pack("{s:o, s:o, s:i, s:i, s:s, s:I, s:i}", "model", cb_json_str(e->path),
+                          "device", cb_json_str(cb_opt_text(o, ARG_DEVICE)), "n_ctx", e->n_ctx,
+                          "threads", e->info.n_threads, "isa", e->info.isa, "seed",
+                          (json_int_t)seed, "top-k", cb_opt_int(o, ARG_TOP_K));
+
+    if (cb_opt_set(o, ARG_BANK)) /* which has the session's settings */
+        cb_json_set(&j, "bank", cb_json_str(cb_opt_text(o, ARG_BANK)));
+    for (size_t i = 0; i < sizeof of_session / sizeof *of_session; i++)
+        if (!cb_opt_set(o, ARG_BANK))
+            cb_json_set(&j, cb_opt_table[of_session[i]].name,
+                        cb_json_str(cb_opt_text(o, of_session[i])));
+    for (size_t i = 0; i < sizeof of_sampler / sizeof *of_sampler; i++)
+        cb_json_set(&j, cb_opt_table[of_sampler[i]].name,
+                    cb_json_real(cb_opt_real(o, of_sampler[i])));
+    return j;
+}
+
 static int print_json(const struct opts *o, const struct engine *e, const struct generation *gen)
 {
-    return cb_json_print(json_pack("{s:o, s:o, s:s, s:o, s:o}", "text",
-                                   cb_json_text(gen->text.s, gen->text.n), "tokens", ids_json(gen),
-                                   "finish_reason", gen->finish_reason, "timings",
-                                   cb_json_timings(e, gen), "memory", memory_json(o, e)));
+    return cb_json_print(json_pack(
+        "{s:o, s:o, s:s, s:o, s:o, s:o}", "text", cb_json_text(gen->text.s, gen->text.n), "tokens",
+        ids_json(gen), "finish_reason", gen->finish_reason, "timings", cb_json_timings(e, gen),
+        "memory", memory_json(o, e), "settings", settings_json(o, e, gen->seed)));
 }
 
 static int complete(const struct opts *o, struct engine *e, const int32_t *ids, int n)
@@ -68,6 +95,8 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
         putchar('\n');
     if (!rc) {
         cb_out_flush();
+        if (gen.full)
+            cb_log_note("context full: %d tokens (-c)", e->n_ctx);
         cb_note_timings(e, &gen);
         if (!strcmp(gen.finish_reason, "interrupt"))
             rc = cb_interrupt_status(CB_ECANCEL);

@@ -170,8 +170,13 @@ static int set_pair(struct policy *p, char *pair)
 
     if (i < 0) {
         const char *near = cb_name_nearest(pair, n, opt_name, p->m);
-        return cb_policy_refuse(p, "%.*s: unknown option%s%s%s", (int)n, pair,
-                                near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        char list[300];
+        if (near)
+            return cb_policy_refuse(p, "%.*s: unknown option; did you mean %s?", (int)n, pair,
+                                    near);
+        cb_name_list(list, sizeof list, opt_name, p->m);
+        return cb_policy_refuse(p, "%.*s: unknown option; there %s%s", (int)n, pair,
+                                *list ? "are " : "is none", list);
     }
     if (!eq && p->m->opts[i].kind != OPT_FLAG)
         return cb_policy_refuse(p, "%s: needs a value", pair);

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* messages.c - the messages of a conversation, and documents that come in front of one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "chat.h"
+
+static int more_room(struct chat *c)
+{
+    const size_t cap = (size_t)c->cap * 2 + 8;
+    struct cb_message *msg = cb_realloc(c->msg, cap, sizeof *msg);
+    struct place *before = msg ? cb_realloc(c->before, cap, sizeof *before) : NULL;
+    size_t *n_doc = before ? cb_realloc(c->n_doc, cap, sizeof *n_doc) : NULL;
+
+    c->msg = msg ? msg : c->msg;
+    c->before = before ? before : c->before;
+    c->n_doc = n_doc ? n_doc : c->n_doc;
+    if (!n_doc)
+        return CB_ENOMEM;
+    c->cap = (int)cap;
+    return CB_OK;
+}
+
+int cb_messages_add(struct chat *c, const char *role, const char *text, size_t n_doc)
+{
+    char *own;
+
+    if (c->n == c->cap)
+        TRY(more_room(c));
+    own = strdup(text);
+    if (!own)
+        return cb_fail(CB_ENOMEM, "out of memory");
+    c->msg[c->n] = (struct cb_message){ role, own };
+    c->before[c->n] = c->here;
+    c->n_doc[c->n++] = n_doc;
+    return CB_OK;
+}
+
+void cb_messages_drop(struct chat *c)
+{
+    union {
+        const char *in;
+        char *out;
+    } text = { c->msg[--c->n].text }; /* the strdup of cb_messages_add */
+    free(text.out);
+}
+
+int cb_messages_document(struct buf *docs, const char *path)
+{
+    struct buf text;
+    int rc;
+
+    TRY(cb_read_file(path, &text));
+    while (text.n && text.s[text.n - 1] == '\n')
+        text.s[--text.n] = '\0';
+    if (text.n && strlen(text.s) != text.n)
+        rc = cb_fail(CB_EARG, "%s: has a NUL byte, which a chat template cannot carry", path);
+    else if (!text.n)
+        rc = cb_fail(CB_EARG, "%s: has no text", path);
+    else
+        rc = cb_buf_put(docs, text.s, text.n);
+    cb_buf_free(&text);
+    return rc ? rc : cb_buf_put(docs, "\n\n", 2);
+}
