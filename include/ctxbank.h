@@ -476,6 +476,12 @@ CB_API int cb_session_prefill_shared(cb_session *lead, cb_session *const *follow
 
 /* ---- sampling ---- */
 
+/* Added to the logit of a token */
+struct cb_logit_bias {
+    int32_t token;
+    float bias; /* -INFINITY: never, unless nothing else is left */
+};
+
 struct cb_sampler_params {
     uint64_t seed;
     float temp;                                /* 0 = the largest logit */
@@ -484,13 +490,33 @@ struct cb_sampler_params {
     float repeat_penalty;                      /* 1 = off */
     float frequency_penalty, presence_penalty; /* 0 = off */
     int penalty_last_n; /* last tokens that penalties consider; 0 = off, -1 = all */
+    float typical_p;    /* 0 or 1 = off. Locally typical sampling (Meister et al. 2022) */
+    /* Exclude top choices: with this probability, all tokens of at least xtc_threshold but the
+     * least likely of them are dropped. 0 = off; a threshold above 0.5 does nothing */
+    float xtc_probability, xtc_threshold;
+    /* Don't repeat yourself: a token that would prolong a repetition of n tokens, n at least
+     * dry_allowed_length, loses dry_multiplier * dry_base^(n - dry_allowed_length). Repetitions are
+     * looked for in the last dry_last_n tokens, and do not reach across a token of
+     * dry_breaker[n_dry_breaker]. multiplier 0 = off */
+    float dry_multiplier, dry_base;
+    int dry_allowed_length, dry_last_n;
+    const int32_t *dry_breaker;
+    int n_dry_breaker;
+    /* 2 = Mirostat 2.0 (Basu et al. 2021) in place of top_k, typical_p, top_p, min_p and XTC: the
+     * surprise of a token is held at tau bits, with learning rate eta. 0 = off */
+    int mirostat;
+    float mirostat_tau, mirostat_eta;
+    const struct cb_logit_bias *bias; /* [n_bias] */
+    int n_bias;
 };
 
 typedef struct cb_sampler cb_sampler;
-/* temp 0.8, top_k 40, top_p 0.95, min_p 0.05, no penalties, penalty_last_n 64, seed 0. Zeroed
- * params are not the defaults. */
+/* temp 0.8, top_k 40, top_p 0.95, min_p 0.05, no penalties, penalty_last_n 64, seed 0; typical_p,
+ * XTC, DRY and Mirostat off, with xtc_threshold 0.1, dry_base 1.75, dry_allowed_length 2,
+ * dry_last_n 4096, tau 5, eta 0.1. Zeroed params are not the defaults. */
 CB_API struct cb_sampler_params cb_sampler_defaults(void);
-/* params may be NULL: the defaults. CB_EARG: a value that is not a number or out of range. */
+/* params may be NULL: the defaults. Their lists are copied. CB_EARG: a value that is not a number
+ * or out of range. */
 CB_API int cb_sampler_new(const struct cb_sampler_params *params, int n_vocab, cb_sampler **out);
 CB_API void cb_sampler_free(cb_sampler *sampler);                  /* NULL is allowed */
 CB_API void cb_sampler_accept(cb_sampler *sampler, int32_t token); /* the penalties count it */

@@ -189,6 +189,7 @@ libcore_la_SOURCES += \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \
 	src/engine/moe_work.c src/engine/moe_work.h \
+	src/engine/repetition.c src/engine/repetition.h \
 	src/engine/sampler.c \
 	src/engine/bank_dir.c \
 	src/engine/bank_room.c src/engine/bank_room.h \
@@ -317,6 +318,7 @@ ctxbank_SOURCES = \
 	src/cli/row_writer.c src/cli/row_writer.h \
 	src/cli/run.c \
 	src/cli/serve.c \
+	src/cli/sampling.c \
 	src/cli/talk.c \
 	src/cli/talk_save.c \
 	src/cli/terminal.c src/cli/terminal.h \

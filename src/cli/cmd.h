@@ -74,6 +74,18 @@ void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
 struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the seed when it is -1 */
 
+/* ---- sampling.c: what the sampler needs besides ---- */
+
+struct sampling {
+    struct cb_sampler_params p;
+    struct cb_logit_bias *bias; /* [p.n_bias] */
+    int32_t *breaker;           /* [p.n_dry_breaker] */
+};
+
+/* Caller ends with cb_sampling_close(), also after a failure. */
+int cb_sampling_open(const struct opts *o, const struct engine *e, struct sampling *s);
+void cb_sampling_close(struct sampling *s);
+
 /* ---- context.c: where a timeline begins ---- */
 
 /* Opens the session of a new timeline, which may hold tokens already: those of --bank, whose

@@ -193,6 +193,15 @@ static struct cb_sampler_params sampler(const struct opts *o)
     p.frequency_penalty = (float)cb_opt_real(o, ARG_FREQUENCY_PENALTY);
     p.presence_penalty = (float)cb_opt_real(o, ARG_PRESENCE_PENALTY);
     p.penalty_last_n = cb_opt_int(o, ARG_REPEAT_LAST_N);
+    p.typical_p = (float)cb_opt_real(o, ARG_TYPICAL);
+    p.xtc_probability = (float)cb_opt_real(o, ARG_XTC_PROBABILITY);
+    p.xtc_threshold = (float)cb_opt_real(o, ARG_XTC_THRESHOLD);
+    p.dry_multiplier = (float)cb_opt_real(o, ARG_DRY_MULTIPLIER);
+    p.dry_base = (float)cb_opt_real(o, ARG_DRY_BASE);
+    p.dry_allowed_length = cb_opt_int(o, ARG_DRY_ALLOWED);
+    p.mirostat = cb_opt_is(o, ARG_MIROSTAT, "2") ? 2 : 0;
+    p.mirostat_tau = (float)cb_opt_real(o, ARG_MIROSTAT_ENT);
+    p.mirostat_eta = (float)cb_opt_real(o, ARG_MIROSTAT_LR);
     return p;
 }
 
@@ -204,7 +213,9 @@ int cb_engine_sampling(const struct opts *o, struct engine *e)
     const struct cb_sampler_params p = sampler(o);
     const int n = cb_opt_int(o, ARG_PREDICT), is_short = n >= 0 && n < PREVIEW_PAYS;
     const int32_t *ends;
-    int k = cb_opt_flag(o, ARG_ALL_LOGITS) || is_short || e->grammar ? 0 : cb_sampler_top(&p), rc;
+    const int all =
+        cb_opt_flag(o, ARG_ALL_LOGITS) || is_short || e->grammar || cb_opt_set(o, ARG_LOGIT_BIAS);
+    int k = all ? 0 : cb_sampler_top(&p), rc;
 
     if (k && cb_opt_flag(o, ARG_IGNORE_EOS))
         k += cb_token_ends(e->model, &ends); /* end tokens are never sampled */

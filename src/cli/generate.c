@@ -258,9 +258,8 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
 
     for (int i = 0; i < n; i++)
         cb_sampler_accept(lp->sampler, ids[i]);
-    rc = n && !lp->g->fed
-             ? prefill(lp->g->e, lp->g->o, "prompt", ids, n, NULL, &lp->gen->n_prompt)
-             : CB_OK;
+    rc = n && !lp->g->fed ? prefill(lp->g->e, lp->g->o, "prompt", ids, n, NULL, &lp->gen->n_prompt)
+                          : CB_OK;
     if (!rc && !lp->g->fed)
         cb_context_remember(lp->g->e);
     if (!rc && lp->g->e->grammar) /* behind the prompt, which need not follow it */
@@ -305,18 +304,28 @@ static void close_stops(struct outlet *out)
     free(out->stop);
 }
 
+static int open_sampler(struct loop *lp)
+{
+    const struct generate *g = lp->g;
+    struct sampling s;
+    int rc = cb_sampling_open(g->o, g->e, &s);
+
+    s.p.seed += (uint64_t)g->again;
+    lp->gen->seed = s.p.seed;
+    if (!rc)
+        rc = cb_sampler_new(&s.p, g->e->info.n_vocab, &lp->sampler);
+    cb_sampling_close(&s);
+    return rc;
+}
+
 static int open_loop(struct loop *lp)
 {
     const struct generate *g = lp->g;
-    struct cb_sampler_params p = cb_sampler_from(g->o);
-
-    p.seed += (uint64_t)g->again;
-    lp->gen->seed = p.seed;
     lp->out = (struct outlet){ .g = g, .gen = lp->gen };
     TRY(open_stops(&lp->out));
     TRY(cb_buf_put(&lp->gen->text, "", 0));
     TRY(cb_detokenizer_new(g->e->model, 0, &lp->out.detok));
-    TRY(cb_sampler_new(&p, g->e->info.n_vocab, &lp->sampler));
+    TRY(open_sampler(lp));
     TRY(open_speculation(lp));
     if (!cb_opt_flag(g->o, ARG_IGNORE_EOS))
         return CB_OK;

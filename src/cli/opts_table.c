@@ -247,8 +247,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "read the prompt, or a part of it, from FILE; -: standard input; 'ctxbank run' "
                 "drops a line end at the prompt's end" },
     [ARG_ESCAPE] = { "escape", .letter = 'e', .sets = SET_PROMPT | SET_OWN_CHAT,
-        .text = "read \\n, \\r, \\t, \\\\, \\\", \\' and \\xHH in -p, --stop, --in-prefix and "
-                "--in-suffix as the characters that they stand for" },
+        .text = "read \\n, \\r, \\t, \\\\, \\\", \\' and \\xHH in texts of -p, --stop, "
+                "--dry-sequence-breaker, --in-prefix and --in-suffix as the characters that they "
+                "stand for" },
     [ARG_DOCUMENT] = { "file", .letter = 'f', .takes = TAKES_FILE, .many = 1, .unit = "FILE",
         .sets = SET_OWN_CHAT,
         .text = "a document in front of the first message, which is read while you type; may be "
@@ -341,6 +342,48 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_REPEAT_LAST_N] = { "repeat-last-n", .takes = TAKES_INT, .env = 1, .unit = "TOKENS",
         .min = -1, .max = MAX_TOKENS, .def = "64", .sets = SET_SAMPLE,
         .text = "number of last tokens that the penalties consider; 0: none, -1: all" },
+
+    [ARG_TYPICAL] = { "typical", .alias = "--typical-p", .takes = TAKES_REAL, .env = 1,
+        .unit = "P", .min = 0, .max = 1, .def = "1", .sets = SET_SAMPLE,
+        .text = "sample from the tokens whose surprise is nearest to the expected one, until their "
+                "probabilities add up to P; 1: off" },
+    [ARG_XTC_PROBABILITY] = { "xtc-probability", .takes = TAKES_REAL, .env = 1, .unit = "P",
+        .min = 0, .max = 1, .def = "0", .sets = SET_SAMPLE,
+        .text = "with this probability, pass over all tokens of at least --xtc-threshold but the "
+                "least likely of them; 0: off" },
+    [ARG_XTC_THRESHOLD] = { "xtc-threshold", .takes = TAKES_REAL, .env = 1, .unit = "P", .min = 0,
+        .max = 1, .def = "0.1", .sets = SET_SAMPLE,
+        .text = "see --xtc-probability; above 0.5: off" },
+    [ARG_DRY_MULTIPLIER] = { "dry-multiplier", .takes = TAKES_REAL, .env = 1, .unit = "X",
+        .min = 0, .max = 100, .def = "0", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .text = "penalize tokens that would prolong a repetition of n tokens by X * base^(n - "
+                "allowed length); 0: off" },
+    [ARG_DRY_BASE] = { "dry-base", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 1,
+        .max = 100, .def = "1.75", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .text = "see --dry-multiplier" },
+    [ARG_DRY_ALLOWED] = { "dry-allowed-length", .takes = TAKES_INT, .env = 1, .unit = "N",
+        .min = 1, .max = MAX_TOKENS, .def = "2", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .text = "shorter repetitions are not penalized" },
+    [ARG_DRY_LAST_N] = { "dry-penalty-last-n", .takes = TAKES_INT, .env = 1, .unit = "TOKENS",
+        .min = -1, .max = MAX_TOKENS, .def = "-1", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .text = "last tokens in which repetitions are looked for; 0: none, -1: the whole context" },
+    [ARG_DRY_BREAKER] = { "dry-sequence-breaker", .takes = TAKES_TEXT, .many = 1, .unit = "TEXT",
+        .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .text = "repetitions do not reach across tokens with this text in them; may be given many "
+                "times; none: nothing (default: line end, colon, quote and star)" },
+    [ARG_MIROSTAT] = { "mirostat", .takes = TAKES_CHOICE, .env = 1, .unit = "VERSION", .def = "0",
+        .choices = "0 2", .sets = SET_SAMPLE,
+        .text = "2: Mirostat 2.0 holds the surprise of tokens at --mirostat-ent bits, in place of "
+                "top-k, typical, top-p, min-p and XTC" },
+    [ARG_MIROSTAT_LR] = { "mirostat-lr", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 0,
+        .max = 10, .def = "0.1", .sets = SET_SAMPLE,
+        .text = "learning rate of Mirostat (eta)" },
+    [ARG_MIROSTAT_ENT] = { "mirostat-ent", .takes = TAKES_REAL, .env = 1, .unit = "BITS",
+        .min = 0.01, .max = 100, .def = "5", .sets = SET_SAMPLE,
+        .text = "surprise that Mirostat aims at (tau)" },
+    [ARG_LOGIT_BIAS] = { "logit-bias", .letter = 'l', .takes = TAKES_TEXT, .many = 1,
+        .unit = "ID(+|-)X", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .text = "add X to the logit of token ID: 15043+1 or 15043-inf; may be given many times" },
 
     [ARG_MODEL] = { "model", .letter = 'm', .takes = TAKES_FILE, .env = 1, .unit = "MODEL.gguf",
         .sets = SET_MODEL,
