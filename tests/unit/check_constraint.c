@@ -64,8 +64,9 @@ static int bit(const uint64_t *mask, int32_t id)
 
 static const char *const schemas[] = {
     "{}",
-    "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": 12}, "
-    "\"n\": {\"type\": \"integer\", \"minimum\": 3, \"maximum\": 4711}}, \"required\": [\"name\"]}",
+    ("{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": 12}, "
+     "\"n\": {\"type\": \"integer\", \"minimum\": 3, \"maximum\": 4711}}, \"required\": "
+     "[\"name\"]}"),
     "{\"type\": \"string\", \"minLength\": 2, \"maxLength\": 40}",
     "{\"type\": \"string\", \"pattern\": \"^([a-z]+ ?){3}$\"}",
     "{\"enum\": [\"alpha\", \"beta\", \"all of it\", 17, null]}",
