@@ -168,13 +168,26 @@ struct cb_session_params cb_engine_params(const struct opts *o, const char *poli
     };
 }
 
+/* Memory grows with the context, so an error names the option. */
+static int no_memory_for(int n_ctx)
+{
+    char why[256];
+
+    snprintf(why, sizeof why, "%s", cb_error());
+    return cb_fail(CB_ENOMEM, "a context of %d tokens (-c): %s", n_ctx, why);
+}
+
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx)
 {
     const struct cb_session_params p = cb_engine_params(o, policy, n_ctx);
+    int rc;
 
     cb_session_close(e->session);
     e->session = NULL;
-    TRY(cb_session_open(e->model, &p, &e->session));
+    rc = cb_session_open(e->model, &p, &e->session);
+    if (rc == CB_ENOMEM && n_ctx > 0)
+        return no_memory_for(n_ctx);
+    TRY(rc);
     e->n_ctx = cb_session_n_ctx(e->session);
     cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
                   policy, p.type_k, p.type_v, p.prefill);
