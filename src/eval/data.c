@@ -30,8 +30,8 @@ static void own_folder(char *dir, size_t cap)
 
 int cb_data_find(const char *name, char *path, size_t cap)
 {
-    static const char *const beside[] = { "/data", "/doc/examples", "/../data",
-                                          "/../doc/examples" };
+    static const char *const beside[] = { "/data", "/doc/examples", "/../data", "/../doc/examples",
+                                          "/../share/ctxbank" }; /* an install that was moved */
     const char *env = getenv("CTXBANK_DATA");
     char own[PATH_MAX];
 
