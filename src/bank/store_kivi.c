@@ -430,8 +430,10 @@ void cb_kivi_cut(struct store *s, int kv, int n)
     if (q->form_v.bits)
         cb_pages_give_back(value_row(s, kv, 0), value_row(s, kv, q->rows_v[kv]));
     q->rows_k[kv] = q->rows_v[kv] = 0;
-    if (kv == s->n_kv - 1)
-        drop_maps(s);
+    for (int i = 0; i < s->n_kv; i++)
+        if (i != kv && s->n[i])
+            return; /* its slots still need their maps */
+    drop_maps(s);
 }
 
 void *cb_kivi_memory(const struct store *s, int kv, int v)
