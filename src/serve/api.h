@@ -33,11 +33,17 @@ void cb_api_metrics(struct exchange *x);
 
 /* A conversation's turn in the OpenAI form `request` (its messages and tools) -> t's prompt */
 int cb_turn_chat(struct turn *t, const json_t *request);
-/* Runs t if rc is CB_OK, else answers with the failure and frees t. */
-void cb_api_run(struct turn *t, struct exchange *x, int rc);
+/* Answers a request in dialect d: its turn is read, then run, or the failure told. The turn's id
+ * begins with id_prefix; NULL: it has none. */
+void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,
+                   int (*read_request)(struct turn *t, const json_t *request));
 /* "stop", "length", "tool_calls" of a choice that has ended */
 const char *cb_finish_reason(const struct choice *c);
-json_t *cb_usage_json(const struct turn *t);
+/* Of the OpenAI forms: usage, timings and memory into an answer, the end of a stream, behind a last
+ * chunk without choices or NULL, and an error in it */
+void cb_add_numbers(const struct turn *t, json_t **answer);
+void cb_stream_end(const struct turn *t, json_t *last, struct buf *out);
+void cb_stream_error(struct turn *t, const char *message, struct buf *out);
 void cb_comment(struct buf *out); /* of a stream that is silent */
 
 /* routes.c: finds the handler and calls it; 404, 405, 503 while the model is being loaded. */

@@ -88,12 +88,7 @@ static int read_request(struct turn *t, const json_t *r)
 
 void cb_api_new_bank(struct exchange *x)
 {
-    struct turn *t;
-    int rc = cb_turn_new(x, &dialect, &t);
-
-    if (!rc)
-        rc = read_request(t, x->json);
-    cb_api_run(t, x, rc);
+    cb_api_answer(x, &dialect, NULL, read_request);
 }
 
 /* ---- those that are there ---- */

@@ -44,8 +44,16 @@ int cb_turn_chat(struct turn *t, const json_t *request)
     return force_call(t, request);
 }
 
-void cb_api_run(struct turn *t, struct exchange *x, int rc)
+void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,
+                   int (*read_request)(struct turn *t, const json_t *request))
 {
+    struct turn *t;
+    int rc = cb_turn_new(x, d, &t);
+
+    if (!rc && id_prefix)
+        cb_random_id(id_prefix, t->id, sizeof t->id);
+    if (!rc)
+        rc = read_request(t, x->json);
     if (!rc) {
         cb_turn_run(t, x);
         return;
@@ -62,13 +70,35 @@ const char *cb_finish_reason(const struct choice *c)
     return c->job->end.reason;
 }
 
-json_t *cb_usage_json(const struct turn *t)
+static json_t *usage(const struct turn *t)
 {
     const int in = cb_turn_prompt_tokens(t), out = cb_turn_made_tokens(t);
 
     return json_pack("{s:i, s:i, s:i, s:{s:i}}", "prompt_tokens", in, "completion_tokens", out,
                      "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
                      cb_turn_cached_tokens(t));
+}
+
+void cb_add_numbers(const struct turn *t, json_t **answer)
+{
+    cb_json_set(answer, "usage", usage(t));
+    cb_json_set(answer, "timings", cb_turn_timings(t));
+    cb_json_set(answer, "memory", cb_turn_memory(t));
+}
+
+void cb_stream_end(const struct turn *t, json_t *last, struct buf *out)
+{
+    if (last) {
+        cb_add_numbers(t, &last);
+        cb_event(out, NULL, last);
+    }
+    cb_buf_text(out, "data: [DONE]\n\n");
+}
+
+void cb_stream_error(struct turn *t, const char *message, struct buf *out)
+{
+    (void)t;
+    cb_event(out, NULL, cb_error_json(0, 500, message, NULL));
 }
 
 void cb_comment(struct buf *out)
@@ -141,22 +171,7 @@ static void end_choice(struct choice *c)
 
 static void end(struct turn *t, struct buf *out)
 {
-    json_t *j;
-
-    if (t->include_usage) {
-        j = chunk(t, json_array());
-        cb_json_set(&j, "usage", cb_usage_json(t));
-        cb_json_set(&j, "timings", cb_turn_timings(t));
-        cb_json_set(&j, "memory", cb_turn_memory(t));
-        cb_event(out, NULL, j);
-    }
-    cb_buf_text(out, "data: [DONE]\n\n");
-}
-
-static void error(struct turn *t, const char *message, struct buf *out)
-{
-    (void)t;
-    cb_event(out, NULL, cb_error_json(0, 500, message, NULL));
+    cb_stream_end(t, t->include_usage ? chunk(t, json_array()) : NULL, out);
 }
 
 /* ---- the whole answer ---- */
@@ -181,7 +196,7 @@ static json_t *message(const struct choice *c)
 
 static json_t *whole(struct turn *t)
 {
-    json_t *choices = json_array();
+    json_t *choices = json_array(), *j;
 
     for (int i = 0; i < t->n; i++) {
         struct choice *c = &t->choice[i];
@@ -189,10 +204,10 @@ static json_t *whole(struct turn *t)
                     json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message(c), "logprobs",
                               logprobs(c), "finish_reason", cb_finish_reason(c)));
     }
-    return json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:o, s:o}", "id", t->id, "object",
-                     "chat.completion", "created", (json_int_t)time(NULL), "model", t->s->m.name,
-                     "choices", choices, "usage", cb_usage_json(t), "timings", cb_turn_timings(t),
-                     "memory", cb_turn_memory(t));
+    j = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", t->id, "object", "chat.completion", "created",
+                  (json_int_t)time(NULL), "model", t->s->m.name, "choices", choices);
+    cb_add_numbers(t, &j);
+    return j;
 }
 
 static const struct dialect dialect = {
@@ -202,7 +217,7 @@ static const struct dialect dialect = {
     .call = call,
     .end_choice = end_choice,
     .end = end,
-    .error = error,
+    .error = cb_stream_error,
     .idle = cb_comment,
     .whole = whole,
     .call_prefix = "call_",
@@ -229,12 +244,5 @@ static int read_request(struct turn *t, const json_t *r)
 
 void cb_api_chat(struct exchange *x)
 {
-    struct turn *t;
-    int rc = cb_turn_new(x, &dialect, &t);
-
-    if (!rc) {
-        cb_random_id("chatcmpl-", t->id, sizeof t->id);
-        rc = read_request(t, x->json);
-    }
-    cb_api_run(t, x, rc);
+    cb_api_answer(x, &dialect, "chatcmpl-", read_request);
 }

@@ -62,22 +62,7 @@ static void end_choice(struct choice *c)
 
 static void end(struct turn *t, struct buf *out)
 {
-    json_t *j;
-
-    if (t->include_usage) {
-        j = answer(t, json_array());
-        cb_json_set(&j, "usage", cb_usage_json(t));
-        cb_json_set(&j, "timings", cb_turn_timings(t));
-        cb_json_set(&j, "memory", cb_turn_memory(t));
-        cb_event(out, NULL, j);
-    }
-    cb_buf_text(out, "data: [DONE]\n\n");
-}
-
-static void error(struct turn *t, const char *message, struct buf *out)
-{
-    (void)t;
-    cb_event(out, NULL, cb_error_json(0, 500, message, NULL));
+    cb_stream_end(t, t->include_usage ? answer(t, json_array()) : NULL, out);
 }
 
 static json_t *whole(struct turn *t)
@@ -89,9 +74,7 @@ static json_t *whole(struct turn *t)
         cb_json_add(&choices, choice(c, c->all.s, c->all.n, c->job->end.reason));
     }
     j = answer(t, choices);
-    cb_json_set(&j, "usage", cb_usage_json(t));
-    cb_json_set(&j, "timings", cb_turn_timings(t));
-    cb_json_set(&j, "memory", cb_turn_memory(t));
+    cb_add_numbers(t, &j);
     return j;
 }
 
@@ -100,7 +83,7 @@ static const struct dialect dialect = {
     .thought = text, /* a completion has text alone */
     .end_choice = end_choice,
     .end = end,
-    .error = error,
+    .error = cb_stream_error,
     .idle = cb_comment,
     .whole = whole,
     .call_prefix = "",
@@ -181,12 +164,5 @@ static int read_request(struct turn *t, const json_t *r)
 
 void cb_api_completions(struct exchange *x)
 {
-    struct turn *t;
-    int rc = cb_turn_new(x, &dialect, &t);
-
-    if (!rc) {
-        cb_random_id("cmpl-", t->id, sizeof t->id);
-        rc = read_request(t, x->json);
-    }
-    cb_api_run(t, x, rc);
+    cb_api_answer(x, &dialect, "cmpl-", read_request);
 }

@@ -381,14 +381,7 @@ static int read_request(struct turn *t, const json_t *r)
 
 void cb_api_messages(struct exchange *x)
 {
-    struct turn *t;
-    int rc = cb_turn_new(x, &dialect, &t);
-
-    if (!rc) {
-        cb_random_id("msg_", t->id, sizeof t->id);
-        rc = read_request(t, x->json);
-    }
-    cb_api_run(t, x, rc);
+    cb_api_answer(x, &dialect, "msg_", read_request);
 }
 
 void cb_api_count_tokens(struct exchange *x)

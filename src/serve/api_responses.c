@@ -364,12 +364,5 @@ static int read_request(struct turn *t, const json_t *r)
 
 void cb_api_responses(struct exchange *x)
 {
-    struct turn *t;
-    int rc = cb_turn_new(x, &dialect, &t);
-
-    if (!rc) {
-        cb_random_id("resp_", t->id, sizeof t->id);
-        rc = read_request(t, x->json);
-    }
-    cb_api_run(t, x, rc);
+    cb_api_answer(x, &dialect, "resp_", read_request);
 }
