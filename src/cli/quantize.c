@@ -5,22 +5,49 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/suggest.h"
 #include "cmd.h"
 #include "gguf/requantize.h"
 #include "log.h"
 
+static const char *type_name(const void *ctx, int i)
+{
+    (void)ctx;
+    return i < DT_ENCODED ? cb_dtype[i].name : NULL;
+}
+
 static int find_type(const char *text, enum dtype *out)
 {
-    char all[128] = "";
+    const char *why = "no such type";
+    char all[128];
 
-    for (int i = 0; i < DT_ENCODED; i++) {
-        if (!strcasecmp(text, cb_dtype[i].name)) {
-            *out = (enum dtype)i;
+    for (int i = 0; i < DT_COUNT; i++) {
+        if (strcasecmp(text, cb_dtype[i].name))
+            continue;
+        *out = (enum dtype)i;
+        if (i < DT_ENCODED)
             return CB_OK;
-        }
-        snprintf(all + strlen(all), sizeof all - strlen(all), " %s", cb_dtype[i].name);
+        why = "can be read, but not written";
     }
-    return cb_usage("type '%s': is none of:%s", text, all);
+    cb_name_list(all, sizeof all, type_name, NULL);
+    return cb_usage("type '%s': %s; there are %s", text, why, all);
+}
+
+/* Matrices that become another type: the first one, and all with -v */
+struct fallbacks {
+    char first[160];
+};
+
+static void on_fallback(void *arg, const char *tensor, int64_t row, enum dtype became)
+{
+    struct fallbacks *f = arg;
+    char text[sizeof f->first];
+
+    snprintf(text, sizeof text, "%.90s, rows of %" PRId64 " weights, becomes %s", tensor, row,
+             cb_dtype[became].name);
+    cb_log_detail("%s", text);
+    if (!*f->first)
+        memcpy(f->first, text, sizeof text);
 }
 
 static int on_progress(void *arg, int64_t done, int64_t total)
@@ -50,6 +77,7 @@ static int run(const struct opts *o)
         .out = o->operand[1],
         .n_threads = cb_opt_int(o, ARG_THREADS),
     };
+    struct fallbacks other = { "" };
     const double start = cb_now_s();
     struct progress bar;
     int rc = find_type(o->operand[2], &q.type);
@@ -59,6 +87,8 @@ static int run(const struct opts *o)
     cb_progress_start(&bar, cb_progress_when(o), "quantize", "MiB");
     q.progress = on_progress;
     q.progress_arg = &bar;
+    q.fallback = on_fallback;
+    q.fallback_arg = &other;
     cb_interrupt_catch();
     cb_bus_error_catch(q.in);
     rc = cb_quantize(&q);
@@ -69,8 +99,9 @@ static int run(const struct opts *o)
         cb_log_note("%d matrices were quantised already: the errors of both types add up",
                     q.n_requant);
     if (q.n_fallback)
-        cb_log_note("%d matrices have rows that are no whole blocks of %s: kept in a wider type",
-                    q.n_fallback, cb_dtype[q.type].name);
+        cb_log_note("%d matrices have rows that are not whole blocks of %s (%d weights): %s%s",
+                    q.n_fallback, cb_dtype[q.type].name, cb_dtype[q.type].block, other.first,
+                    q.n_fallback > 1 ? "; -v names all" : "");
     return report(o, &q, cb_now_s() - start);
 }
 

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +14,10 @@
 #include "gguf_write.h"
 #include "par/par.h"
 
-enum { CHUNK = 1 << 20 }; /* elements converted between two writes; at least one row */
+enum {
+    CHUNK = 1 << 20, /* elements converted between two writes; at least one row */
+    NAME_SHOWN = 80  /* bytes of a tensor's name in a message */
+};
 
 struct job {
     struct quantize *q;
@@ -32,6 +36,12 @@ static int ends_with(struct gguf_str s, const char *end)
     const size_t n = strlen(end);
 
     return s.n >= n && !memcmp(s.s + s.n - n, end, n);
+}
+
+/* Length of a name in a message */
+static int shown(struct gguf_str s)
+{
+    return (int)(s.n < NAME_SHOWN ? s.n : NAME_SHOWN);
 }
 
 static int is_name(struct gguf_str s, const char *name)
@@ -59,6 +69,19 @@ static enum dtype wider(enum dtype t)
     }
 }
 
+static enum dtype fall_back(struct quantize *q, const struct gguf_tensor *t, enum dtype type)
+{
+    char name[NAME_SHOWN + 1];
+
+    while (t->dim[0] % cb_dtype[type].block)
+        type = wider(type);
+    snprintf(name, sizeof name, "%.*s", shown(t->name), t->name.s);
+    if (q->fallback)
+        q->fallback(q->fallback_arg, name, t->dim[0], type);
+    q->n_fallback++;
+    return type;
+}
+
 static enum dtype choose(struct job *j, const struct gguf_tensor *t)
 {
     const int tied = !cb_gguf_tensor(j->g, "output.weight");
@@ -72,9 +95,7 @@ static enum dtype choose(struct job *j, const struct gguf_tensor *t)
         is_name(t->name, tied ? "token_embd.weight" : "output.weight"))
         type = DT_Q6_K;
     if (t->dim[0] % cb_dtype[type].block)
-        j->q->n_fallback++;
-    while (t->dim[0] % cb_dtype[type].block)
-        type = wider(type);
+        type = fall_back(j->q, t, type);
     j->q->n_requant += is_quantised(t->type) && is_quantised(type) && t->type != type;
     return type;
 }
@@ -148,21 +169,33 @@ struct rows {
     int64_t n; /* elements in a row */
     const unsigned char *src;
     unsigned char *dst;
-    float limit;        /* magnitudes >= limit become infinite */
-    atomic_int strange; /* 1: a value was too large, infinite or NaN */
+    float limit;        /* from this magnitude on, a weight or the step of its block is infinite */
+    atomic_int strange; /* 1: a weight is infinite or NaN; 2: one is too large for the type */
 };
+
+enum { NOT_FINITE = 1, TOO_LARGE = 2 };
+
+/* Steps and minima of blocks are f16; a step is an eighth of the largest magnitude at most. */
+static float limit_of(enum dtype t)
+{
+    if (t == DT_F16 || t == DT_Q4_1 || t == DT_Q5_1)
+        return 65520;
+    return is_quantised(t) ? 8 * 65520.f : INFINITY;
+}
 
 static void convert_row(void *ctx, int i, int thread)
 {
     struct rows *r = ctx;
     float *x = cb_par_scratch(r->par, thread);
-    int strange = 0;
+    int large = 0, lost = 0;
 
     cb_dtype[r->from].to_f32(r->src + (size_t)i * cb_row_bytes(r->from, r->n), x, r->n);
-    for (int64_t k = 0; k < r->n; k++)
-        strange |= !(fabsf(x[k]) < r->limit);
-    if (strange)
-        atomic_store(&r->strange, 1);
+    for (int64_t k = 0; k < r->n; k++) {
+        large |= !(fabsf(x[k]) < r->limit);
+        lost |= !(fabsf(x[k]) < INFINITY);
+    }
+    if (large || lost)
+        atomic_store(&r->strange, lost ? NOT_FINITE : TOO_LARGE);
     else
         cb_dtype[r->to].from_f32(x, r->dst + (size_t)i * cb_row_bytes(r->to, r->n), r->n);
 }
@@ -186,13 +219,22 @@ static int copy(struct job *j, const struct gguf_tensor *t)
     return CB_OK;
 }
 
+static int refuse(const char *path, const struct gguf_tensor *t, enum dtype to, int strange)
+{
+    if (strange == NOT_FINITE)
+        return cb_fail(CB_EFORMAT, "%s: tensor %.*s: a weight is infinite or not a number", path,
+                       shown(t->name), t->name.s);
+    if (strange == TOO_LARGE)
+        return cb_fail(CB_EFORMAT, "%s: tensor %.*s: a weight is too large for %s", path,
+                       shown(t->name), t->name.s, cb_dtype[to].name);
+    return CB_OK;
+}
+
 static int convert(struct job *j, const struct gguf_tensor *t, enum dtype to)
 {
-    struct rows r = { .par = j->par,
-                      .from = t->type,
-                      .to = to,
-                      .n = t->dim[0],
-                      .limit = to == DT_F16 ? 65520 : INFINITY };
+    struct rows r = {
+        .par = j->par, .from = t->type, .to = to, .n = t->dim[0], .limit = limit_of(to)
+    };
     const int64_t n_row = t->dim[1] * t->dim[2] * t->dim[3];
     const int64_t step_rows = r.n < CHUNK ? CHUNK / r.n : 1;
     const size_t in = cb_row_bytes(t->type, r.n), out = cb_row_bytes(to, r.n);
@@ -204,10 +246,7 @@ static int convert(struct job *j, const struct gguf_tensor *t, enum dtype to)
         const int n = (int)(n_row - row < step_rows ? n_row - row : step_rows);
         r.src = (const unsigned char *)t->data + (size_t)row * in;
         cb_par_for(j->par, n, convert_row, &r);
-        if (atomic_load(&r.strange))
-            err = cb_fail(CB_EFORMAT, "%s: tensor %.*s: a weight is not finite, or not in %s",
-                          j->q->in, (int)(t->name.n < 80 ? t->name.n : 80), t->name.s,
-                          cb_dtype[to].name);
+        err = refuse(j->q->in, t, to, atomic_load(&r.strange));
         if (!err)
             err = write_all(j, r.dst, (size_t)n * out);
         if (!err)

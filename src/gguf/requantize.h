@@ -12,6 +12,10 @@ struct quantize {
     int n_threads;           /* 0 = default */
     cb_progress_fn progress; /* bytes read; non-zero stops with CB_ECANCEL; may be NULL */
     void *progress_arg;
+    /* names a matrix that gets another type than `type`, because its rows are not whole blocks; may
+     * be NULL */
+    void (*fallback)(void *arg, const char *tensor, int64_t row, enum dtype became);
+    void *fallback_arg;
 
     /* results */
     uint64_t in_bytes, out_bytes;
@@ -23,8 +27,8 @@ struct quantize {
 
 /* Matrices are converted to `type`, vectors to f32; metadata is copied, except general.file_type.
  * The output matrix, which is most sensitive to errors, gets at least Q6_K. The file appears under
- * its name only when complete; a failure leaves no file. Fails if a weight is not finite, or if
- * `out` is `in` or not a regular file. */
+ * its name only when complete; a failure leaves no file. Fails if a weight is not finite or too
+ * large for its new type, or if `out` is `in` or not a regular file. */
 int cb_quantize(struct quantize *q);
 
 #endif

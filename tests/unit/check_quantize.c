@@ -130,6 +130,20 @@ START_TEST(it_still_runs)
 }
 END_TEST
 
+struct told {
+    int n;
+    char first[80];
+};
+
+static void note_fallback(void *arg, const char *tensor, int64_t row, enum dtype became)
+{
+    struct told *t = arg;
+
+    ck_assert(row % 256 && cb_dtype[became].block < 256);
+    if (!t->n++)
+        snprintf(t->first, sizeof t->first, "%s", tensor);
+}
+
 /* Rows of 64 and of 96 are no blocks of 256. */
 START_TEST(short_rows_get_a_wider_type)
 {
@@ -142,8 +156,13 @@ START_TEST(short_rows_get_a_wider_type)
     cb_tiny_save(&tiny, in);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct quantize q = job(cases[i].ask);
+        struct told told = { 0, "" };
+        q.fallback = note_fallback;
+        q.fallback_arg = &told;
         ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
         ck_assert_int_eq(q.n_fallback, 2 + 2 * 7);
+        ck_assert_int_eq(told.n, q.n_fallback);
+        ck_assert_str_eq(told.first, "token_embd.weight");
         ck_assert_int_eq(cb_gguf_open(out, &g), 0);
         ck_assert_int_eq(cb_gguf_tensor(g, "blk.1.ffn_down.weight")->type, cases[i].got);
         ck_assert_int_eq(cb_gguf_tensor(g, "output.weight")->type, DT_Q8_0);
@@ -227,7 +246,9 @@ END_TEST
 START_TEST(strange_weights)
 {
     const struct tiny tiny = cb_tiny_small("llama");
-    const float bad[] = { NAN, INFINITY, 70000 };
+    static const char *const why[] = { "infinite or not a number", "infinite or not a number",
+                                       "too large for F16", "too large for Q4_0" };
+    const float bad[] = { NAN, INFINITY, 70000, 1e6f };
     struct quantize q = job(DT_F16);
     struct gguf *g;
     size_t at;
@@ -238,14 +259,18 @@ START_TEST(strange_weights)
                   cb_gguf_kv_at(g, 0)->key.s) +
          32;
     cb_gguf_close(g);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 3; i >= 0; i--) {
         FILE *f = fopen(in, "r+b");
         ck_assert(!fseek(f, (long)at + 400, SEEK_SET) && fwrite(&bad[i], 4, 1, f) == 1);
         fclose(f);
-        nothing_is_left(&q, CB_EFORMAT, "tensor blk.1.ffn_up.weight: ");
+        q.type = i == 3 ? DT_Q4_0 : DT_F16;
+        nothing_is_left(&q, CB_EFORMAT, "tensor blk.1.ffn_up.weight: a weight is ");
+        ck_assert_msg(strstr(cb_error(), why[i]) != NULL, "%s", cb_error());
+        q.type = DT_Q4_0;
+        if (i == 2) /* 70000 */
+            ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+        unlink(out);
     }
-    q.type = DT_Q4_0; /* takes 70000 */
-    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
 }
 END_TEST
 
