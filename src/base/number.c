@@ -3,7 +3,9 @@
 #include "number.h"
 
 #include <locale.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 double cb_number(const char *text, char **end)
 {
@@ -13,4 +15,19 @@ double cb_number(const char *text, char **end)
 
     freelocale(c);
     return x;
+}
+
+const char *cb_number_text(double v, char text[32])
+{
+    size_t n;
+
+    snprintf(text, 32, "%.10g", v);
+    if (!strchr(text, 'e') || v <= -1e15 || v >= 1e15)
+        return text;
+    n = (size_t)snprintf(text, 32, "%.12f", v);
+    while (text[n - 1] == '0')
+        text[--n] = '\0';
+    if (text[n - 1] < '0') /* the point */
+        text[--n] = '\0';
+    return text;
 }

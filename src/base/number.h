@@ -4,5 +4,7 @@
 #define NUMBER_H
 
 double cb_number(const char *text, char **end); /* as strtod() in the C locale */
+/* A number for people: whole numbers as such, 0.000001 instead of 1e-06. Returns text. */
+const char *cb_number_text(double v, char text[32]);
 
 #endif

@@ -186,6 +186,7 @@ static int picked(const struct opts *o, const char *name)
 static int check_picked(const struct opts *o, name_fn at, const void *ctx)
 {
     const char *list = cb_opt_text(o, ARG_TASKS);
+    char names[600];
 
     for (const char *p = list ? list : ""; *p; p += strcspn(p, ","), p += *p == ',') {
         const size_t n = strcspn(p, ",");
@@ -195,7 +196,8 @@ static int check_picked(const struct opts *o, name_fn at, const void *ctx)
         near = cb_name_nearest(p, n, at, ctx);
         if (near)
             return cb_usage("--tasks %.*s: no such task; did you mean %s?", (int)n, p, near);
-        return cb_usage("--tasks %.*s: no such task", (int)n, p);
+        cb_name_list(names, sizeof names, at, ctx);
+        return cb_usage("--tasks %.*s: no such task; there are %s", (int)n, p, names);
     }
     return CB_OK;
 }
@@ -337,8 +339,6 @@ static int read_files(struct tasks *t)
     for (int i = 0; i < t->o->n_operand; i++)
         TRY(is_folder(t->o->operand[i]) ? read_folder(t, t->o->operand[i])
                                         : cb_item_read(t->o->operand[i], on_warn, NULL, &t->items));
-    if (t->items.n_bad)
-        cb_log_note("%d lines could not be read and are left out", t->items.n_bad);
     return cb_opt_set(t->o, ARG_ITEMS) ? sample(t) : CB_OK;
 }
 
@@ -466,6 +466,19 @@ static int print_rows(struct tasks *t)
     return rc;
 }
 
+/* The table is there, but a caller that looks at the status alone must not take it for the whole.
+ */
+static int all_asked(const struct tasks *t)
+{
+    if (t->items.n_bad)
+        return cb_fail(CB_EFORMAT, "the table is not of all lines: %d could not be read",
+                       t->items.n_bad);
+    if (t->items.n && t->run.n_long == t->items.n)
+        return cb_fail(CB_EFULL, "all items are too long for the context of %d (-c, --too-long)",
+                       t->run.n_ctx);
+    return CB_OK;
+}
+
 static int ask(struct tasks *t)
 {
     int rc;
@@ -486,7 +499,7 @@ static int ask(struct tasks *t)
         cb_log_note("stopped; the table shows what was asked%s",
                     t->have.path ? ", and the same command goes on from here" : "");
     TRY(print_rows(t));
-    return rc;
+    return rc ? rc : all_asked(t);
 }
 
 static int evaluate(const struct opts *o, int (*make)(struct tasks *t))

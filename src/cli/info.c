@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/number.h"
 #include "cmd.h"
 #include "device/device.h"
 #include "gguf/gguf.h"
@@ -102,14 +103,15 @@ static const char *default_choice(const struct cb_option_info *p, int *len)
 
 static void print_option(const struct cb_option_info *p)
 {
+    char def[32], min[32], max[32], head[48];
     const char *first;
     int len;
 
-    printf("    %-12s %s", p->name, p->text);
-    if (*p->unit)
-        printf(", %s", p->unit);
+    snprintf(head, sizeof head, "%s%s%s", p->name, *p->unit ? "=" : "", p->unit);
+    printf("    %-14s %s", head, p->text);
     if (numeric(p))
-        printf(" (default %g, %g to %g)\n", p->def, p->min, p->max);
+        printf(" (default %s, %s to %s)\n", cb_number_text(p->def, def),
+               cb_number_text(p->min, min), cb_number_text(p->max, max));
     else if (p->type == CB_OPTION_FLAG)
         printf(" (0 or 1, default %g)\n", p->def);
     else if (p->type == CB_OPTION_CHOICE && (first = default_choice(p, &len)))
@@ -118,6 +120,11 @@ static void print_option(const struct cb_option_info *p)
         printf(" (default %s)\n", p->def_text);
     else
         putchar('\n');
+}
+
+static json_t *number_json(const struct cb_option_info *p, double v)
+{
+    return p->type == CB_OPTION_NUMBER ? cb_json_real(v) : json_integer((json_int_t)v);
 }
 
 static json_t *option_json(const struct cb_option_info *p)
@@ -136,10 +143,10 @@ static json_t *option_json(const struct cb_option_info *p)
         cb_json_set(&j, "default", json_stringn(first, (size_t)len));
     }
     if (numeric(p) || p->type == CB_OPTION_FLAG)
-        cb_json_set(&j, "default", json_real(p->def));
+        cb_json_set(&j, "default", number_json(p, p->def));
     if (numeric(p)) {
-        cb_json_set(&j, "min", cb_json_real(p->min));
-        cb_json_set(&j, "max", cb_json_real(p->max));
+        cb_json_set(&j, "min", number_json(p, p->min));
+        cb_json_set(&j, "max", number_json(p, p->max));
     }
     return j;
 }

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/number.h"
 #include "matrix.h"
 #include "opts.h"
 #include "policy/policy.h"
@@ -12,10 +13,12 @@
 static void default_of(const struct cb_option_info *p, char *buf, size_t cap)
 {
     const char *at = p->choices;
+    char def[32], min[32], max[32];
 
     buf[0] = 0;
     if (p->type == CB_OPTION_NUMBER || p->type == CB_OPTION_INTEGER) {
-        snprintf(buf, cap, "default %.10g; %.10g to %.10g", p->def, p->min, p->max);
+        snprintf(buf, cap, "default %s; %s to %s", cb_number_text(p->def, def),
+                 cb_number_text(p->min, min), cb_number_text(p->max, max));
     } else if (p->type == CB_OPTION_FLAG) {
         snprintf(buf, cap, "0 or 1; default %g", p->def);
     } else if (p->type == CB_OPTION_CHOICE) {

@@ -17,7 +17,7 @@
 
 int cb_usage(const char *fmt, ...)
 {
-    char text[400];
+    char text[800];
     va_list ap;
 
     va_start(ap, fmt);
@@ -96,7 +96,10 @@ static int unknown(const struct cmd *cmd, const char *typed, size_t n)
 
 static int out_of_range(const struct opt_row *row, const char *what, const char *text)
 {
-    return cb_usage("%s: %s is not between %.10g and %.10g", what, text, row->min, row->max);
+    char min[32], max[32];
+
+    return cb_usage("%s: %s is not between %s and %s", what, text, cb_number_text(row->min, min),
+                    cb_number_text(row->max, max));
 }
 
 static int parse_int(const struct opt_row *row, const char *what, const char *text, int64_t *out)

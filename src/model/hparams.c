@@ -52,8 +52,8 @@ int cb_hp_float(const struct cb_model *m, const char *name, int need, double min
     if (!got)
         return need == REQUIRED ? missing(m, key) : CB_OK;
     if (!((double)*out >= min && (double)*out <= max))
-        return cb_fail(CB_EFORMAT, "%s: key %s: %g is not between %g and %g", cb_gguf_path(m->gguf),
-                       key, (double)*out, min, max);
+        return cb_fail(CB_EFORMAT, "%s: key %s: %.10g is not between %.10g and %.10g",
+                       cb_gguf_path(m->gguf), key, (double)*out, min, max);
     return CB_OK;
 }
 

@@ -125,13 +125,14 @@ static int choice_index(const char *choices, const char *v, size_t n)
 static int set_number(const struct policy *p, const struct method_opt *o, const char *text,
                       struct opt_value *out)
 {
-    char *end;
+    char *end, min[32], max[32];
 
     out->num = cb_number(text, &end);
     if (end == text || *end || !(out->num >= o->min && out->num <= o->max) ||
         (o->kind == OPT_INT && out->num != (double)(long long)out->num))
-        return cb_policy_refuse(p, "%s=%s: must be %s of %g to %g", o->name, text,
-                                o->kind == OPT_INT ? "an integer" : "a number", o->min, o->max);
+        return cb_policy_refuse(p, "%s=%s: must be %s of %s to %s", o->name, text,
+                                o->kind == OPT_INT ? "an integer" : "a number",
+                                cb_number_text(o->min, min), cb_number_text(o->max, max));
     return CB_OK;
 }
 
@@ -359,7 +360,7 @@ int cb_policy_budget(struct policy *p, double budget, int prompt, int *share)
         return cb_keep_budget(budget, 0);
     if (prompt)
         *share = cb_keep_budget(budget, cb_view_seen(p));
-    return *share ? *share : cb_policy_refuse(p, "budget=%g: a share needs a prompt", budget);
+    return *share ? *share : cb_policy_refuse(p, "budget=%.10g: a share needs a prompt", budget);
 }
 
 int cb_policy_index(const struct policy *p, int l)

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/file.h"
+#include "base/number.h"
 #include "policy.h"
 
 struct preset {
@@ -51,7 +53,14 @@ static int read_file(struct policy *p, struct preset *x)
 {
     json_error_t why;
 
-    x->root = json_load_file(x->path, JSON_REJECT_DUPLICATES, &why);
+    struct buf text = { 0 };
+    const int err = cb_file_read_path(x->path, &text);
+
+    if (!err)
+        x->root = json_loadb(text.s, text.n, JSON_REJECT_DUPLICATES, &why);
+    cb_buf_free(&text);
+    if (err)
+        return cb_policy_refuse(p, "preset: %s", cb_error());
     if (!x->root)
         return cb_policy_refuse(p, "preset %s: line %d: %s", x->path, why.line, why.text);
     if (!json_is_object(x->root))
@@ -186,11 +195,12 @@ int cb_preset_number(struct policy *p, const struct preset *x, const char *key, 
                      double max, double *out)
 {
     const json_t *v = json_object_get(x->root, key);
+    char low[32], high[32];
 
     *out = json_number_value(v);
     if (!json_is_number(v) || !(*out >= min && *out <= max))
-        return cb_policy_refuse(p, "preset %s: %s must be a number of %g to %g", x->path, key, min,
-                                max);
+        return cb_policy_refuse(p, "preset %s: %s must be a number of %s to %s", x->path, key,
+                                cb_number_text(min, low), cb_number_text(max, high));
     return CB_OK;
 }
 

@@ -19,7 +19,7 @@ int cb_field_real(const json_t *o, const char *name, double min, double max, dou
     if (!json_is_number(v))
         return cb_fail(CB_EARG, "%s: must be a number", name);
     if (json_number_value(v) < min || json_number_value(v) > max)
-        return cb_fail(CB_EARG, "%s: must be a number from %g to %g", name, min, max);
+        return cb_fail(CB_EARG, "%s: must be a number from %.10g to %.10g", name, min, max);
     *out = json_number_value(v);
     return CB_OK;
 }

@@ -491,7 +491,7 @@ START_TEST(what_cannot_work_is_refused)
         { "pyramidkv:budget=8", "must be more than window + sink = 8" },
         { "pyramidkv:beta=0.5", "must be a number of 1" },
         { "pyramidkv:shape=entropy", "needs preset=FILE" },
-        { "pyramidkv:shape=gini,preset=none.json", "preset none.json" },
+        { "pyramidkv:shape=gini,preset=none.json", "preset: none.json: No such file" },
         { "pyramidkv:shape=geometric,budgets=compat", "linear" },
         { "d2o:drop=first-decode,decode=grow", "needs decode=bounded" },
         { "d2o:beta=1.5", "must be a number of 0 to 1" },

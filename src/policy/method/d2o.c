@@ -134,8 +134,8 @@ static int measured(struct policy *p)
         return cb_policy_refuse(p,
                                 "layers=preset: needs preset=FILE, as calibrate density writes it");
     p->mem = malloc((size_t)p->sh.n_layer * sizeof(double));
-    err = p->mem ? cb_preset_numbers(p, x, "spread", p->mem, p->sh.n_layer)
-                 : cb_policy_no_memory(p);
+    err =
+        p->mem ? cb_preset_numbers(p, x, "spread", p->mem, p->sh.n_layer) : cb_policy_no_memory(p);
     snprintf(p->note, sizeof p->note, "policy d2o: budgets as preset %.190s measured",
              cb_preset_path(x));
     cb_preset_close(x);
@@ -283,7 +283,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     if (!prompt && p->val[DECODE].num == GROW)
         return 0;
     if (!prompt && !given && !st->ready && !st->waits)
-        return cb_policy_refuse(p, "budget=%g: a share needs a prompt", p->val[BUDGET].num);
+        return cb_policy_refuse(p, "budget=%.10g: a share needs a prompt", p->val[BUDGET].num);
     if (l == 0 && sets_budgets(p, st, prompt))
         set_budgets(p, cb_view_seen(p));
     return prompt && st->waits ? 0 : drop(p, l, st, e);

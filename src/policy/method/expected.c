@@ -30,8 +30,8 @@ struct st {
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     if (p->val[BUDGET].num >= 1 && p->val[SINK].num >= p->val[BUDGET].num)
-        return cb_policy_refuse(p, "budget=%g: must be more than sink = %g", p->val[BUDGET].num,
-                                p->val[SINK].num);
+        return cb_policy_refuse(p, "budget=%.10g: must be more than sink = %.10g",
+                                p->val[BUDGET].num, p->val[SINK].num);
     for (int l = 0; l < sh->n_layer; l++)
         row[l].score = (struct score_plan){ .when = WHEN_PROMPT,
                                             .heads = PER_KV_HEAD_MEAN,

@@ -47,8 +47,8 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     const int max = p->val[GROUP].num == GROUP_MAX;
 
     if (p->val[BUDGET].num >= 1 && p->val[RECENT].num > p->val[BUDGET].num)
-        return cb_policy_refuse(p, "recent=%g: more than the budget of %g", p->val[RECENT].num,
-                                p->val[BUDGET].num);
+        return cb_policy_refuse(p, "recent=%.10g: more than the budget of %.10g",
+                                p->val[RECENT].num, p->val[BUDGET].num);
     if (p->val[DROP].num == AT_FIRST_STEP && p->val[DECODE].num == GROW)
         return cb_policy_refuse(p, "drop=first-decode: needs decode=bounded");
     p->slot_floats = max ? sh->n_head / sh->n_kv : 1;

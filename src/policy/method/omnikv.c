@@ -119,10 +119,12 @@ static int mem_share(struct policy *p, const struct shape *sh, int n_dense, doub
     if (p->val[BUDGET].set)
         return cb_policy_refuse(p, "budget and mem: either, not both");
     if (mem < a || n_dense == sh->n_layer)
-        return cb_policy_refuse(p, "mem=%g: the %d of %d layers that read all are %.4g%% already",
+        return cb_policy_refuse(p,
+                                "mem=%.10g: the %d of %d layers that read all are %.4g%% already",
                                 p->val[MEM].num, n_dense, sh->n_layer, 100 * a);
     *share = (mem - a) / (1 - a);
-    return *share > 0 ? 0 : cb_policy_refuse(p, "mem=%g: leaves nothing to read", p->val[MEM].num);
+    return *share > 0 ? 0
+                      : cb_policy_refuse(p, "mem=%.10g: leaves nothing to read", p->val[MEM].num);
 }
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)

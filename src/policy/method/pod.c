@@ -76,8 +76,8 @@ static int check(struct policy *p)
     if (p->val[PRESET].set && p->val[BLOCKS].set)
         return cb_policy_refuse(p, "preset and blocks: either, not both");
     if (p->val[SNAP].num > 0 && p->val[SNAP].num <= p->val[WINDOW].num)
-        return cb_policy_refuse(p, "snap=%g: must be more than the window of %g", p->val[SNAP].num,
-                                p->val[WINDOW].num);
+        return cb_policy_refuse(p, "snap=%.10g: must be more than the window of %.10g",
+                                p->val[SNAP].num, p->val[WINDOW].num);
     if (p->val[PROXIMAL].num == BY_WINDOW && p->val[SNAP].num == 0)
         return cb_policy_refuse(p, "proximal=window: needs snap");
     p->at_most = p->val[SNAP].num > 0; /* how many kept tokens are near depends on the text */

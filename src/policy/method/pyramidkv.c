@@ -107,9 +107,9 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     int err;
 
     if ((int)p->val[KERNEL].num % 2 == 0)
-        return cb_policy_refuse(p, "kernel=%g: must be odd", p->val[KERNEL].num);
+        return cb_policy_refuse(p, "kernel=%.10g: must be odd", p->val[KERNEL].num);
     if (p->val[BUDGET].num >= 1 && p->val[BUDGET].num <= least)
-        return cb_policy_refuse(p, "budget=%g: must be more than window + sink = %g",
+        return cb_policy_refuse(p, "budget=%.10g: must be more than window + sink = %.10g",
                                 p->val[BUDGET].num, least);
     if (p->val[SHAPE].num > LINEAR && p->val[BUDGETS].num > EXACT)
         return cb_policy_refuse(p, "budgets: those programs know shape=linear alone");

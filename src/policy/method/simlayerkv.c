@@ -63,7 +63,7 @@ static int read_preset(struct policy *p)
         return err;
     if (!x) {
         snprintf(p->note, sizeof p->note,
-                 "policy simlayerkv: threshold %g, not calibrated for this model",
+                 "policy simlayerkv: threshold %.10g, not calibrated for this model",
                  p->val[THRESHOLD].num);
         return 0;
     }
@@ -73,7 +73,7 @@ static int read_preset(struct policy *p)
     if (!err)
         err = take(p, x, RECENT, "recent");
     snprintf(p->note, sizeof p->note,
-             "policy simlayerkv: threshold %g, %g recent, of preset %.120s%s",
+             "policy simlayerkv: threshold %.10g, %.10g recent, of preset %.120s%s",
              p->val[THRESHOLD].num, p->val[RECENT].num, cb_preset_path(x),
              cb_preset_kept(x) ? "" : ", which keeps less than it was to keep");
     cb_preset_close(x);

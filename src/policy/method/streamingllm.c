@@ -47,13 +47,13 @@ static int check(const struct policy *p)
     const int shares = (sink > 0 && sink < 1) || budget(p) < 1;
 
     if (sink > 1 && sink != (double)(int)sink)
-        return cb_policy_refuse(p, "sink=%g: must be an integer, or below 1", sink);
+        return cb_policy_refuse(p, "sink=%.10g: must be an integer, or below 1", sink);
     if (sink > 0 && sink < 1 && budget(p) >= 1)
-        return cb_policy_refuse(p, "sink=%g: a share goes with a budget below 1", sink);
+        return cb_policy_refuse(p, "sink=%.10g: a share goes with a budget below 1", sink);
     if (p->val[RECENT].num > 0 && p->val[BUDGET].set)
         return cb_policy_refuse(p, "budget and recent: give one of them");
     if ((budget(p) >= 1 || sink < 1) && sink >= budget(p))
-        return cb_policy_refuse(p, "sink=%g: leaves no recent tokens in a budget of %g", sink,
+        return cb_policy_refuse(p, "sink=%.10g: leaves no recent tokens in a budget of %.10g", sink,
                                 budget(p));
     if (p->val[PREFILL].num == WINDOWED && (shares || p->val[DECODE].num == GROW))
         return cb_policy_refuse(p, "prefill=windowed: needs a budget in tokens and decode=bounded");
