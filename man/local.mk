@@ -1,4 +1,4 @@
-# Manual pages, shell completions, and what writes both from the option table
+# Manual pages, what writes parts of them from the option table, and completion for shells
 dist_man_MANS += \
 	man/ctxbank-bank.1 \
 	man/ctxbank-bank.5 \

@@ -287,6 +287,7 @@ ctxbank_SOURCES = \
 	src/cli/chart.c src/cli/chart.h \
 	src/cli/chat.c src/cli/chat.h \
 	src/cli/chat_words.c \
+	src/cli/complete.c \
 	src/cli/cmd.c src/cli/cmd.h src/cli/context.c \
 	src/cli/dump.c \
 	src/cli/engine.c \
@@ -306,7 +307,6 @@ ctxbank_SOURCES = \
 	src/cli/messages.c \
 	src/cli/methods_doc.c src/cli/methods_doc.h \
 	src/cli/opts.c src/cli/opts.h \
-	src/cli/opts_complete.c \
 	src/cli/opts_doc.c \
 	src/cli/opts_foreign.c src/cli/opts_foreign.h \
 	src/cli/opts_table.c \

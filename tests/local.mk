@@ -512,6 +512,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-calibrate \
 	tests/cli/check-chat \
 	tests/cli/check-cli \
+	tests/cli/check-complete \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
 	tests/cli/check-serve \

@@ -25,6 +25,7 @@ extern const struct cmd cb_cmd_calibrate_lazy;
 extern const struct cmd cb_cmd_calibrate_pyramid;
 extern const struct cmd cb_cmd_calibrate_similarity;
 extern const struct cmd cb_cmd_chat;
+extern const struct cmd cb_cmd_complete;
 extern const struct cmd cb_cmd_dump;
 extern const struct cmd cb_cmd_eval_2stage;
 extern const struct cmd cb_cmd_eval_continuation;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* dump.c - ctxbank dump: manual sections and completions out of the tables of options and methods
- * (for the build).
+/* dump.c - ctxbank dump: manual sections out of the tables of options and methods (for the build)
  */
 #include <string.h>
 
@@ -12,12 +11,10 @@ static int run(const struct opts *o)
     const struct cmd *const *cmd = cb_cmd_table();
     const char *what = o->operand[0], *name = o->operand[1];
 
-    if (!strcmp(what, "completion"))
-        return cb_opts_completion(cmd, name, stdout) ? 0 : cb_usage("%s: no such shell", name);
     if (!strcmp(what, "methods"))
         return cb_methods_man(name, stdout) ? 0 : cb_usage("%s: no such section", name);
     if (strcmp(what, "man"))
-        return cb_usage("%s: not man, methods or completion", what);
+        return cb_usage("%s: neither man nor methods", what);
     for (; *cmd; cmd++)
         if (!strcmp((*cmd)->name, name)) {
             cb_opts_man(*cmd, stdout);
@@ -28,10 +25,10 @@ static int run(const struct opts *o)
 
 const struct cmd cb_cmd_dump = {
     .name = "dump",
-    .operands = "man COMMAND | methods SECTION | completion SHELL",
+    .operands = "man COMMAND | methods SECTION",
     .min_operands = 2,
     .max_operands = 2,
-    .brief = "write a manual section or a completion file",
+    .brief = "write a manual section",
     .sets = SET_GENERAL,
     .run = run,
     .hidden = 1,

@@ -70,6 +70,13 @@ static int find_letter(const struct cmd *cmd, char c)
     return -1;
 }
 
+int cb_opt_find(const struct cmd *cmd, const char *typed, size_t n)
+{
+    const int id = find_long(cmd, typed, n);
+
+    return id < 0 && n == 2 ? find_letter(cmd, typed[1]) : id;
+}
+
 static const char *name_at(const void *ctx, int i)
 {
     const struct cmd *cmd = ctx;

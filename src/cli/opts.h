@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* opts.h - the table of all options, from which the parser, --help, manual pages and shell
+/* opts.h - the table of all options, from which the parser, --help, manual pages and
  * completion are made. The library does not see it: commands fill the library's parameters from
  * it. */
 #ifndef OPTS_H
@@ -265,6 +265,9 @@ void cb_opts_free(struct opts *o);
 /* Records "WHAT: WHY" and returns CB_USAGE. */
 int cb_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* The option of cmd that is spelled typed[n], dashes included, or -1 */
+int cb_opt_find(const struct cmd *cmd, const char *typed, size_t n);
+
 int cb_opt_set(const struct opts *o, enum opt_id id);   /* was it given? */
 int cb_opt_typed(const struct opts *o, enum opt_id id); /* values on the command line */
 int cb_opt_flag(const struct opts *o, enum opt_id id);
@@ -279,11 +282,10 @@ int cb_opt_is(const struct opts *o, enum opt_id id, const char *choice);
 /* "CTXBANK_CTX_SIZE" of "ctx-size" */
 void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap);
 
-/* opts_doc.c: text made from the table. */
+/* opts_doc.c: text made from the table */
 void cb_opts_help(const struct cmd *cmd, FILE *f);
 /* Text of several lines of a manual page; none begins with a control character. */
 void cb_man_text(const char *text, FILE *f);
 void cb_opts_man(const struct cmd *cmd, FILE *f);
-int cb_opts_completion(const struct cmd *const *cmds, const char *shell, FILE *f); /* 0: unknown */
 
 #endif
