@@ -241,6 +241,7 @@ libserve_la_SOURCES = \
 	src/serve/api_chat.c \
 	src/serve/api_completions.c \
 	src/serve/api_messages.c \
+	src/serve/api_page.c \
 	src/serve/api_responses.c \
 	src/serve/api_state.c \
 	src/serve/api_text.c \
@@ -260,6 +261,18 @@ libserve_la_SOURCES = \
 	src/serve/slots.c src/serve/slots.h \
 	src/serve/transcripts.c src/serve/transcripts.h \
 	src/serve/turn.c src/serve/turn.h
+nodist_libserve_la_SOURCES = src/serve/page_texts.h
+
+# What browsers and tools are given, as strings
+serve_texts = src/serve/openapi.json src/serve/page.html
+src/serve/page_texts.h: $(serve_texts)
+	$(AM_V_GEN)$(MKDIR_P) src/serve && for f in $^; do \
+		name=$$(basename $$f); echo "static const char $${name%.*}_text[] ="; \
+		sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/    "&\\n"/' $$f; echo '    ;'; \
+	done > $@.tmp && mv $@.tmp $@
+BUILT_SOURCES += src/serve/page_texts.h
+CLEANFILES += src/serve/page_texts.h
+EXTRA_DIST += $(serve_texts)
 if HAVE_MICROHTTPD
 libserve_la_SOURCES += src/serve/http.c
 else

@@ -515,10 +515,11 @@ dist_check_SCRIPTS = \
 	tests/cli/check-complete \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
+	tests/cli/check-page \
 	tests/cli/check-serve \
 	tests/cli/check-trouble \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
 endif
-EXTRA_DIST += tests/tally examples/ask.c examples/read-bank.c
+EXTRA_DIST += tests/kit/browser.py tests/tally examples/ask.c examples/read-bank.c

@@ -20,6 +20,10 @@ void cb_api_new_bank(struct exchange *x);
 void cb_api_banks(struct exchange *x);
 void cb_api_delete_bank(struct exchange *x);
 
+/* api_page.c */
+void cb_api_page(struct exchange *x);
+void cb_api_openapi(struct exchange *x);
+
 /* api_text.c */
 void cb_api_tokenize(struct exchange *x);
 void cb_api_detokenize(struct exchange *x);

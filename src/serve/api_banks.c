@@ -15,12 +15,13 @@
 static json_t *whole(struct turn *t)
 {
     char id[CB_DOCUMENT_ID];
+    const char *name = json_string_value(json_object_get(t->request, "name"));
 
-    if (cb_documents_add(t->s->documents, t->state, t->order.n, id))
+    if (cb_documents_add(t->s->documents, t->state, name, t->order.n, id))
         return cb_error_json(0, 400, cb_error(), NULL);
-    return json_pack("{s:s, s:s, s:I, s:i, s:o, s:o}", "id", id, "object", "bank", "created",
-                     (json_int_t)time(NULL), "tokens", t->order.n, "timings", cb_turn_timings(t),
-                     "memory", cb_turn_memory(t));
+    return json_pack("{s:s, s:s, s:s?, s:I, s:i, s:o, s:o}", "id", id, "object", "bank", "name",
+                     name, "created", (json_int_t)time(NULL), "tokens", t->order.n, "timings",
+                     cb_turn_timings(t), "memory", cb_turn_memory(t));
 }
 
 static const struct dialect dialect = { .whole = whole, .call_prefix = "" };
@@ -70,9 +71,10 @@ static void drop_messages(void *messages)
 static int read_request(struct turn *t, const json_t *r)
 {
     const json_t *messages;
-    const char *text = NULL;
+    const char *text = NULL, *name = NULL;
 
     TRY(cb_field_text(r, "text", &text));
+    TRY(cb_field_text(r, "name", &name));
     TRY(cb_field_array(r, "messages", &messages));
     if (!text == !messages)
         return cb_fail(CB_EARG, "text: give a text, or messages");

@@ -26,6 +26,16 @@ void cb_api_models(struct exchange *x)
     cb_exchange_json(x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model(x->s)));
 }
 
+static json_t *names(int (*at)(int i, struct cb_method_info *out))
+{
+    struct cb_method_info method;
+    json_t *list = json_array();
+
+    for (int i = 0; !at(i, &method); i++)
+        cb_json_add(&list, json_string(method.name));
+    return list;
+}
+
 void cb_api_props(struct exchange *x)
 {
     const struct scheduler_params *p = cb_scheduler_params(x->s->scheduler);
@@ -34,10 +44,12 @@ void cb_api_props(struct exchange *x)
 
     cb_exchange_json(
         x, 200,
-        json_pack("{s:o, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:{s:f, s:i, s:f, s:f}}",
+        json_pack("{s:o, s:i, s:i, s:i, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:I, s:s, s:{s:f, s:i, "
+                  "s:f, s:f}}",
                   "model", model(x->s), "n_ctx", x->s->n_ctx, "total_slots", p->slots.n, "queue",
-                  p->most_waiting, "policy", session->policy ? session->policy : "full", "prefill",
-                  session->prefill ? session->prefill : "dense", "type_k",
+                  p->most_waiting, "policy", session->policy ? session->policy : "full", "policies",
+                  names(cb_policy_at), "prefill", session->prefill ? session->prefill : "dense",
+                  "prefills", names(cb_prefill_at), "type_k",
                   session->type_k ? session->type_k : "f16", "type_v",
                   session->type_v ? session->type_v : "f16", "chat_template",
                   x->s->m.chat.form      ? x->s->m.chat.form
@@ -58,13 +70,14 @@ void cb_api_slots(struct exchange *x)
     if (v)
         cb_scheduler_views(x->s->scheduler, v);
     for (int i = 0; v && i < n; i++)
-        cb_json_add(&list, json_pack("{s:i, s:b, s:s, s:i, s:i, s:i, s:s}", "id", i,
+        cb_json_add(&list, json_pack("{s:i, s:b, s:s, s:i, s:i, s:f, s:i, s:I, s:s}", "id", i,
                                      "is_processing", v[i].working, "state",
                                      v[i].working ? state[v[i].state]
                                      : v[i].open  ? "kept"
                                                   : "empty",
                                      "n_tokens", v[i].n_tokens, "n_prompt", v[i].n_prompt,
-                                     "n_generated", v[i].n_made, "policy", v[i].policy));
+                                     "progress", v[i].read, "n_generated", v[i].n_made, "kv_bytes",
+                                     (json_int_t)v[i].kv_bytes, "policy", v[i].policy));
     free(v);
     cb_exchange_json(x, 200, list);
 }

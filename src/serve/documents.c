@@ -12,7 +12,7 @@
 
 struct entry {
     char id[CB_DOCUMENT_ID];
-    json_t *messages;
+    json_t *messages, *name; /* name: a text, or null */
     int n_tokens;
     time_t created;
 };
@@ -32,12 +32,18 @@ int cb_documents_new(struct documents **out)
     return CB_OK;
 }
 
+static void drop(const struct entry *e)
+{
+    json_decref(e->messages);
+    json_decref(e->name);
+}
+
 void cb_documents_free(struct documents *b)
 {
     if (!b)
         return;
     for (int i = 0; i < b->n; i++)
-        json_decref(b->at[i].messages);
+        drop(&b->at[i]);
     pthread_mutex_destroy(&b->lock);
     free(b);
 }
@@ -50,9 +56,11 @@ static int find(const struct documents *b, const char *id)
     return -1;
 }
 
-int cb_documents_add(struct documents *b, const json_t *messages, int n_tokens, char *id)
+int cb_documents_add(struct documents *b, const json_t *messages, const char *name, int n_tokens,
+                     char *id)
 {
     struct entry e = { .messages = json_deep_copy(messages),
+                       .name = name ? cb_json_str(name) : json_null(),
                        .n_tokens = n_tokens,
                        .created = time(NULL) };
     int added;
@@ -68,7 +76,7 @@ int cb_documents_add(struct documents *b, const json_t *messages, int n_tokens, 
     pthread_mutex_unlock(&b->lock);
     if (added)
         return CB_OK;
-    json_decref(e.messages);
+    drop(&e);
     return cb_fail(CB_EARG, "banks: there are %d already; delete one", CB_DOCUMENTS_MOST);
 }
 
@@ -91,25 +99,25 @@ json_t *cb_documents_list(struct documents *b)
 
     pthread_mutex_lock(&b->lock);
     for (int i = 0; i < b->n; i++)
-        cb_json_add(&list, json_pack("{s:s, s:s, s:I, s:i}", "id", b->at[i].id, "object", "bank",
-                                     "created", (json_int_t)b->at[i].created, "tokens",
-                                     b->at[i].n_tokens));
+        cb_json_add(&list, json_pack("{s:s, s:s, s:O, s:I, s:i}", "id", b->at[i].id, "object",
+                                     "bank", "name", b->at[i].name, "created",
+                                     (json_int_t)b->at[i].created, "tokens", b->at[i].n_tokens));
     pthread_mutex_unlock(&b->lock);
     return list;
 }
 
 int cb_documents_remove(struct documents *b, const char *id)
 {
-    json_t *old = NULL;
+    struct entry old = { 0 };
     int i;
 
     pthread_mutex_lock(&b->lock);
     i = find(b, id);
     if (i >= 0) {
-        old = b->at[i].messages;
+        old = b->at[i];
         b->at[i] = b->at[--b->n];
     }
     pthread_mutex_unlock(&b->lock);
-    json_decref(old);
+    drop(&old);
     return i >= 0;
 }

@@ -12,11 +12,13 @@ struct documents;
 
 int cb_documents_new(struct documents **out);
 void cb_documents_free(struct documents *b);
-/* messages: copied. The new id -> id[CB_DOCUMENT_ID]. CB_EARG: there are too many. */
-int cb_documents_add(struct documents *b, const json_t *messages, int n_tokens, char *id);
+/* messages and name: copied; name may be NULL. The new id -> id[CB_DOCUMENT_ID]. CB_EARG: there are
+ * too many. */
+int cb_documents_add(struct documents *b, const json_t *messages, const char *name, int n_tokens,
+                     char *id);
 json_t *cb_documents_messages(struct documents *b,
-                              const char *id);                /* a copy; NULL: there is none */
-json_t *cb_documents_list(struct documents *b);               /* {id, object, created, tokens} */
+                              const char *id);  /* a copy; NULL: there is none */
+json_t *cb_documents_list(struct documents *b); /* {id, object, name, created, tokens} */
 int cb_documents_remove(struct documents *b, const char *id); /* 1: it was there */
 
 #endif

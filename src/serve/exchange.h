@@ -42,6 +42,8 @@ struct exchange {
     int status;
     const char *type; /* of the body */
     int retry_after;  /* seconds, or 0 */
+    char allow[48];   /* the methods of the path, of a request with another one; or "" */
+    char nonce[40];   /* of a page: the word that its scripts and styles bear; or "" */
     struct buf out;
     struct stream *stream; /* instead of out */
 };

@@ -119,6 +119,21 @@ static int has_gone(void *arg)
 
 /* ---- answers ---- */
 
+/* A page runs its own scripts alone, and talks to this server alone. */
+static void add_policy(const char *nonce, struct MHD_Response *response)
+{
+    char text[512];
+
+    snprintf(text, sizeof text,
+             "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; "
+             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+             "require-trusted-types-for 'script'; trusted-types 'none'",
+             nonce, nonce);
+    MHD_add_response_header(response, "Content-Security-Policy", text);
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    MHD_add_response_header(response, "Cross-Origin-Opener-Policy", "same-origin");
+}
+
 static void add_headers(struct http_request *r, struct MHD_Response *response)
 {
     const struct serve_params *p = &r->serve->p;
@@ -133,6 +148,10 @@ static void add_headers(struct http_request *r, struct MHD_Response *response)
     snprintf(seconds, sizeof seconds, "%d", r->x.retry_after);
     if (r->x.retry_after)
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    if (*r->x.allow)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, r->x.allow);
+    if (*r->x.nonce)
+        add_policy(r->x.nonce, response);
     if (r->x.status == 401)
         MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (!p->cors)

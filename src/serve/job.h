@@ -78,6 +78,7 @@ struct job {
     int32_t *out;  /* [n_out] */
     int cap_out, n_made;
     double turn;         /* order of admission */
+    double read;         /* how much of the prompt has been read: 0 to 1 */
     int looked;          /* what a folder remembers was looked up */
     int patient, awaits; /* may it wait for a prompt that begins alike; does it? */
     struct job *next;

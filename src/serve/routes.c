@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* routes.c - from a method and a path to the handler. */
+#include <stdio.h>
 #include <string.h>
 
 #include "api.h"
 
+enum {
+    OPEN = 1, /* answered without a key */
+    EARLY = 2 /* answered while the model is being loaded */
+};
+
 static const struct route {
     const char *method, *path;
     api_fn handler;
-    int open; /* 1: answered without a key */
+    int how;
 } routes[] = {
-    { "GET", "/health", cb_api_health, 1 },
-    { "GET", "/v1/health", cb_api_health, 1 },
+    { "GET", "/", cb_api_page, OPEN | EARLY },
+    { "GET", "/openapi.json", cb_api_openapi, OPEN | EARLY },
+    { "GET", "/health", cb_api_health, OPEN },
+    { "GET", "/v1/health", cb_api_health, OPEN },
     { "GET", "/v1/models", cb_api_models, 0 },
     { "GET", "/models", cb_api_models, 0 },
     { "GET", "/props", cb_api_props, 0 },
@@ -34,31 +42,39 @@ enum { N_ROUTE = sizeof routes / sizeof *routes };
 int cb_route_is_open(const char *path)
 {
     for (int i = 0; i < N_ROUTE; i++)
-        if (routes[i].open && !strcmp(path, routes[i].path))
+        if (routes[i].how & OPEN && !strcmp(path, routes[i].path))
             return 1;
     return 0;
 }
 
-/* A path that ends in a slash stands for all below it. */
+/* A path that ends in a slash stands for all below it, but for the page. */
 static int fits(const char *path, const char *route)
 {
     const size_t n = strlen(route);
 
-    return route[n - 1] == '/' ? !strncmp(path, route, n) && path[n] : !strcmp(path, route);
+    return n > 1 && route[n - 1] == '/' ? !strncmp(path, route, n) && path[n]
+                                        : !strcmp(path, route);
 }
 
-/* The route; *allowed: the method of the path if it is another one, or NULL */
-static const struct route *find(const struct exchange *x, const char **allowed)
+static void allow(struct exchange *x, const char *method)
+{
+    const size_t n = strlen(x->allow);
+
+    snprintf(x->allow + n, sizeof x->allow - n, "%s%s%s", n ? ", " : "", method,
+             strcmp(method, "GET") ? "" : ", HEAD");
+}
+
+/* The route, or NULL; x->allow: the methods of the path if it has others */
+static const struct route *find(struct exchange *x)
 {
     const char *method = strcmp(x->method, "HEAD") ? x->method : "GET";
 
-    *allowed = NULL;
     for (int i = 0; i < N_ROUTE; i++) {
         if (!fits(x->path, routes[i].path))
             continue;
         if (!strcmp(method, routes[i].method))
             return &routes[i];
-        *allowed = routes[i].method;
+        allow(x, routes[i].method);
     }
     return NULL;
 }
@@ -85,14 +101,13 @@ static int read_json(struct exchange *x)
 
 void cb_route(struct exchange *x)
 {
-    const char *allowed;
-    const struct route *r = find(x, &allowed);
+    const struct route *r = find(x);
 
-    if (!r && allowed) {
+    if (!r && *x->allow) {
         cb_exchange_error(x, 405, "this path takes another method", NULL);
     } else if (!r) {
         cb_exchange_error(x, 404, "there is no such path", NULL);
-    } else if (!x->s) {
+    } else if (!x->s && !(r->how & EARLY)) {
         cb_exchange_error(x, 503, "the model is being loaded", NULL);
     } else if (*r->method != 'P' || read_json(x)) {
         r->handler(x);

@@ -68,6 +68,8 @@ struct slot_view {
     enum job_state state;
     int n_tokens; /* in the timeline */
     int n_prompt, n_made;
+    double read;       /* how much of the prompt has been read: 0 to 1 */
+    uint64_t kv_bytes; /* of keys and values */
     char policy[64];
 };
 

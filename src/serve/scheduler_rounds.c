@@ -46,12 +46,14 @@ static void look_at_slots(struct scheduler *s)
         if (!at->session)
             continue;
         v->n_tokens = cb_session_len(at->session);
+        v->kv_bytes = cb_slot_bytes(at);
         snprintf(v->policy, sizeof v->policy, "%s", at->policy);
         if (!at->job)
             continue;
         v->state = at->job->state;
         v->n_prompt = at->job->group->order.n;
         v->n_made = at->job->n_made;
+        v->read = at->job->read;
         s->stats.reading += v->state == JOB_READS;
         s->stats.writing += v->state == JOB_WRITES;
     }
@@ -195,11 +197,18 @@ static int top_of(const struct job_order *o)
                : cb_sampler_top(&o->sampler);
 }
 
+static int note_progress(void *job, int64_t done, int64_t total)
+{
+    ((struct job *)job)->read = (double)done / (double)total;
+    return 0;
+}
+
 static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
 {
     const struct job_order *o = &j->group->order;
+    const struct cb_prefill how = { .progress = note_progress, .progress_arg = j };
     const int left = o->n - kept;
-    int rc = left ? cb_session_prefill_begin(at->session, o->ids + kept, left, NULL) : CB_OK;
+    int rc = left ? cb_session_prefill_begin(at->session, o->ids + kept, left, &how) : CB_OK;
 
     if (!rc && cb_session_want_top(at->session, top_of(o)))
         rc = cb_session_want_top(at->session, 0); /* no memory for it: tokens take longer */

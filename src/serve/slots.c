@@ -35,7 +35,7 @@ void cb_slots_close(struct slots *s)
 
 /* ---- bytes ---- */
 
-static uint64_t held(const struct slot *at)
+uint64_t cb_slot_bytes(const struct slot *at)
 {
     struct cb_memory m;
 
@@ -50,7 +50,7 @@ uint64_t cb_slots_bytes(const struct slots *s)
     uint64_t sum = 0;
 
     for (int i = 0; i < s->p.n; i++)
-        sum += held(&s->at[i]);
+        sum += cb_slot_bytes(&s->at[i]);
     return sum;
 }
 
@@ -59,7 +59,7 @@ static uint64_t promised(const struct slots *s)
     uint64_t sum = 0;
 
     for (int i = 0; i < s->p.n; i++) {
-        const uint64_t now = held(&s->at[i]), later = s->at[i].job ? s->at[i].reserved : 0;
+        const uint64_t now = cb_slot_bytes(&s->at[i]), later = s->at[i].job ? s->at[i].reserved : 0;
         sum += now > later ? now : later;
     }
     return sum;

@@ -41,6 +41,7 @@ int cb_slots_take(struct slots *s, struct job *j, struct slot **out, int *kept);
 int cb_slots_remember(struct slots *s, const struct slot *at);
 /* The job is done. The timeline is kept, unless the session cannot be trusted. */
 void cb_slots_give(struct slots *s, struct slot *at, int trusted);
-uint64_t cb_slots_bytes(const struct slots *s); /* of keys and values that are held now */
+uint64_t cb_slot_bytes(const struct slot *at);  /* of keys and values that are held now */
+uint64_t cb_slots_bytes(const struct slots *s); /* the same of all */
 
 #endif
