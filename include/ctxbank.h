@@ -152,6 +152,12 @@ enum cb_log_level {
  * cb_session_open() call this, on the thread that called them. It must not call the library. */
 typedef void (*cb_log_fn)(void *arg, enum cb_log_level level, const char *message);
 
+/* An adapter (LoRA) in a GGUF file */
+struct cb_adapter {
+    const char *path;
+    float scale; /* of what it adds, beside the file's own; 0 = 1 */
+};
+
 struct cb_model_params {
     int n_threads;      /* 0 = cb_default_threads(); at most 8 for each processor */
     const char *device; /* a name of cb_device_at(), "NAME:1" for its second device; NULL = "cpu" */
@@ -176,8 +182,12 @@ struct cb_model_params {
     float rope_freq_base;     /* base of the rotation's frequencies; 0 = as the file says */
     const char *pre_tokenizer; /* how a byte-level BPE tokenizer splits words, instead of what the
                                   file says: a value of tokenizer.ggml.pre; NULL = the file's */
-    int vocab_only;            /* 1 = text functions only: no weights, no sessions */
-    cb_log_fn log;             /* NULL = none. It may be called until the model is closed */
+    const struct cb_adapter *adapters; /* [n_adapter] put onto the model while it is open. Their
+                                          low-rank products are added to those of the weights,
+                                          which stay as they are */
+    int n_adapter;
+    int vocab_only; /* 1 = text functions only: no weights, no sessions */
+    cb_log_fn log;  /* NULL = none. It may be called until the model is closed */
     void *log_arg;
 };
 

@@ -113,6 +113,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/model/weights_hash.c src/model/families.c \
+	src/model/adapters.c src/model/adapters.h \
 	src/model/head_prune.c src/model/head_prune.h \
 	src/model/hparams.c src/model/hparams.h \
 	src/model/model.h \
@@ -189,6 +190,7 @@ libcore_la_SOURCES += \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \
 	src/engine/moe_work.c src/engine/moe_work.h \
+	src/engine/product.c src/engine/product.h \
 	src/engine/repetition.c src/engine/repetition.h \
 	src/engine/sampler.c \
 	src/engine/bank_dir.c \

@@ -222,7 +222,8 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
     if (!err && b->d->ops->reserve(b->d, MANY, n_in, n_out, 1, 64, 1) < 0)
         err = CB_ENOMEM;
     for (int i = 0; !err && i < p.n; i++) {
-        p.w[i] = (struct weight){ "w", t, n_in, n_out, raw, NULL, 0 };
+        p.w[i] =
+            (struct weight){ .name = "w", .type = t, .n_in = n_in, .n_out = n_out, .raw = raw };
         err = b->d->ops->load(b->d, &p.w[i]);
     }
     if (!err) {

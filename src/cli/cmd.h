@@ -57,11 +57,13 @@ struct engine {
     cb_session *session;
     int n_ctx; /* of the session */
     double load_s;
+    struct cb_adapter *adapter; /* [n_adapter] of --lora and --lora-scaled */
+    int n_adapter;
     cb_grammar *grammar; /* of --grammar and its like, or NULL */
-    cb_bank_dir *dir; /* of --bank-dir, or NULL */
-    int no_dir;       /* 1: it could not be opened */
-    int is_new;       /* 1: the session is as cb_context_begin() opened it, without a prompt */
-    int n_begun;      /* tokens that the session held when cb_context_begin() returned */
+    cb_bank_dir *dir;    /* of --bank-dir, or NULL */
+    int no_dir;          /* 1: it could not be opened */
+    int is_new;          /* 1: the session is as cb_context_begin() opened it, without a prompt */
+    int n_begun;         /* tokens that the session held when cb_context_begin() returned */
 };
 
 int cb_engine_open(const struct opts *o, struct engine *e); /* the model alone */

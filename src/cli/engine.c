@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/number.h"
 #include "cmd.h"
 #include "eval/data.h"
 #include "log.h"
@@ -116,10 +117,31 @@ static int open_grammar(const struct opts *o, cb_grammar **out)
     return CB_OK;
 }
 
+/* The adapters in the order of their options, without those of scale 0 */
+static int read_adapters(const struct opts *o, struct engine *e)
+{
+    e->adapter = cb_calloc((size_t)o->n_given + 1, sizeof *e->adapter);
+    if (!e->adapter)
+        return CB_ENOMEM;
+    for (int i = 0; i < o->n_given; i++) {
+        struct cb_adapter *x = &e->adapter[e->n_adapter];
+        if (o->given[i].id == ARG_LORA) {
+            *x = (struct cb_adapter){ o->given[i].text, 1 };
+            e->n_adapter++;
+        } else if (o->given[i].id == ARG_LORA_SCALED) { /* two texts */
+            *x = (struct cb_adapter){ o->given[i].text,
+                                      (float)cb_number(o->given[i + 1].text, NULL) };
+            e->n_adapter += x->scale != 0;
+            i++;
+        }
+    }
+    return CB_OK;
+}
+
 int cb_engine_open(const struct opts *o, struct engine *e)
 {
     char presets[PATH_MAX], kernels[PATH_MAX];
-    const struct cb_model_params p = {
+    struct cb_model_params p = {
         .n_threads = cb_opt_int(o, ARG_THREADS),
         .device = cb_opt_text(o, ARG_DEVICE),
         .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
@@ -145,6 +167,9 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     if (p.working_set && (!strcmp(p.device, "cpu") || !strcmp(p.device, "ref")))
         return cb_usage("--working-set: device %s keeps the whole bank in host memory", p.device);
     TRY(open_grammar(o, &e->grammar));
+    TRY(read_adapters(o, e));
+    p.adapters = e->adapter;
+    p.n_adapter = e->n_adapter;
     cb_bus_error_catch(e->path);
     TRY(cb_model_open(e->path, &p, &e->model));
     cb_model_get_info(e->model, &e->info);
@@ -245,6 +270,8 @@ void cb_engine_close(struct engine *e)
     cb_bank_dir_close(e->dir);
     cb_model_close(e->model);
     cb_grammar_free(e->grammar);
+    free(e->adapter);
+    e->adapter = NULL;
     e->grammar = NULL;
     e->session = NULL;
     e->dir = NULL;

@@ -192,6 +192,7 @@ static int parse_value(const struct opt_row *row, const char *what, const char *
         break;
     case TAKES_TEXT:
     case TAKES_FILE:
+    case TAKES_SCALED:
         break;
     }
     list = cb_realloc(v->text, (size_t)v->n + 1, sizeof *list);
@@ -267,11 +268,37 @@ struct line {
     char **argv;
 };
 
+static int is_number(const char *text)
+{
+    char *end;
+
+    cb_number(text, &end);
+    return *text && !*end;
+}
+
+/* A file and its number: FILE:NUMBER, or the next argument is the number. */
+static int give_scaled(struct opts *o, struct line *l, int id, const char *what, char *file)
+{
+    char *colon = strrchr(file, ':');
+    const char *number = colon && is_number(colon + 1) ? colon + 1 : NULL;
+    double unused;
+
+    if (number)
+        *colon = '\0';
+    else if (l->i + 1 < l->argc)
+        number = l->argv[++l->i];
+    else
+        return cb_usage("%s: needs a file and a number (%s)", what, cb_opt_table[id].unit);
+    TRY(parse_real(&cb_opt_table[id], what, number, &unused));
+    TRY(give(o, id, what, file));
+    return give(o, id, what, number);
+}
+
 /* The value of the option typed[n]: after '=', or the next argument. */
-static int long_option(struct opts *o, struct line *l, int id, const char *typed, size_t n)
+static int long_option(struct opts *o, struct line *l, int id, char *typed, size_t n)
 {
     const struct opt_row *row = &cb_opt_table[id];
-    char what[64];
+    char what[64], *value;
 
     snprintf(what, sizeof what, "%.*s", (int)n, typed);
     if (row->takes == TAKES_NOTHING) {
@@ -279,11 +306,11 @@ static int long_option(struct opts *o, struct line *l, int id, const char *typed
             return cb_usage("%s: takes no value", what);
         return give(o, id, what, NULL);
     }
-    if (typed[n])
-        return give(o, id, what, typed + n + 1);
-    if (l->i + 1 >= l->argc)
+    if (!typed[n] && l->i + 1 >= l->argc)
         return cb_usage("%s: needs a value (%s)", what, row->unit);
-    return give(o, id, what, l->argv[++l->i]);
+    value = typed[n] ? typed + n + 1 : l->argv[++l->i];
+    return row->takes == TAKES_SCALED ? give_scaled(o, l, id, what, value)
+                                      : give(o, id, what, value);
 }
 
 /* A value may follow a letter at once only if it is a number: else "-np 4" would be -n with "p". */
@@ -354,7 +381,7 @@ static int arguments(struct opts *o, struct line *l)
     int only_operands = 0;
 
     for (; l->i < l->argc; l->i++) {
-        const char *a = l->argv[l->i];
+        char *a = l->argv[l->i];
         const size_t n = strcspn(a, "=");
         int id;
         if (only_operands || a[0] != '-' || !a[1]) {

@@ -19,7 +19,8 @@ enum takes {
     TAKES_TEXT,
     TAKES_FILE,
     TAKES_CHOICE, /* one of `choices` */
-    TAKES_INTS    /* whole numbers with commas between */
+    TAKES_INTS,   /* whole numbers with commas between */
+    TAKES_SCALED  /* a file, then a number: two arguments, or FILE:NUMBER; two texts */
 };
 
 /* Options come in sets; a command names the sets that it takes. The order is that of --help. */
@@ -178,6 +179,8 @@ enum opt_id {
     ARG_ROPE_SCALING,
     ARG_ROPE_SCALE,
     ARG_ROPE_BASE,
+    ARG_LORA,
+    ARG_LORA_SCALED,
     ARG_NUMA,
     ARG_PIN,
     ARG_MLOCK,

@@ -39,7 +39,6 @@ static const struct foreign table[] = {
     { "--context-shift", NO_VALUE, "--policy streamingllm goes on beyond the context" },
     { "--keep", VALUE, "--policy streamingllm:sink=N keeps the first N tokens" },
     { "-sm --split-mode -ts --tensor-split -mg --main-gpu", VALUE, "--device names one device" },
-    { "--lora --lora-scaled", VALUE, "adapters are not supported: merge them into the model" },
     { "-md --model-draft", VALUE, "--draft proposes tokens from the text itself" },
 };
 

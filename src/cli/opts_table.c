@@ -406,6 +406,12 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_ROPE_BASE] = { "rope-freq-base", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 1,
         .max = 1e12, .sets = SET_ENGINE,
         .text = "base of the rotation's frequencies (default: as the model file says)" },
+    [ARG_LORA] = { "lora", .takes = TAKES_FILE, .many = 1, .unit = "FILE.gguf",
+        .sets = SET_ENGINE,
+        .text = "put this LoRA adapter onto the model; may be given many times" },
+    [ARG_LORA_SCALED] = { "lora-scaled", .takes = TAKES_SCALED, .many = 1,
+        .unit = "FILE.gguf SCALE", .min = -1e6, .max = 1e6, .sets = SET_ENGINE,
+        .text = "the same, multiplied by SCALE; 0 leaves the adapter out" },
     [ARG_NUMA] = { "numa", .takes = TAKES_CHOICE, .env = 1, .unit = "MODE", .def = "off",
         .choices = "off distribute isolate", .sets = SET_ENGINE,
         .text = "on machines with several NUMA nodes: distribute: the same number of threads on "

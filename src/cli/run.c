@@ -38,6 +38,16 @@ static json_t *memory_json(const struct opts *o, const struct engine *e)
     return j;
 }
 
+static json_t *adapters_json(const struct engine *e)
+{
+    json_t *j = json_array();
+
+    for (int i = 0; i < e->n_adapter; i++)
+        cb_json_add(&j, json_pack("{s:o, s:o}", "file", cb_json_str(e->adapter[i].path), "scale",
+                                  cb_json_real((double)e->adapter[i].scale)));
+    return j;
+}
+
 /* What somebody needs to get the same answer */
 static json_t *settings_json(const struct opts *o, const struct engine *e, uint64_t seed)
 {
@@ -53,6 +63,8 @@ static json_t *settings_json(const struct opts *o, const struct engine *e, uint6
                           "threads", e->info.n_threads, "isa", e->info.isa, "seed",
                           (json_int_t)seed, "top-k", cb_opt_int(o, ARG_TOP_K));
 
+    if (e->n_adapter)
+        cb_json_set(&j, "lora", adapters_json(e));
     if (cb_opt_set(o, ARG_BANK)) /* which has the session's settings */
         cb_json_set(&j, "bank", cb_json_str(cb_opt_text(o, ARG_BANK)));
     for (size_t i = 0; i < sizeof of_session / sizeof *of_session; i++)

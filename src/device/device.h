@@ -16,6 +16,8 @@
 #include "gguf/dtype.h"
 #include "par/par.h"
 
+struct lora;
+
 /* A matrix of the model. y[n_out] = W[n_out][n_in] x[n_in]. */
 struct weight {
     char name[64]; /* the tensor's name, for messages */
@@ -24,6 +26,7 @@ struct weight {
     const void *raw; /* rows as in the file, mapped read-only */
     void *packed;    /* the device's own layout, or NULL; made by load, freed by unload */
     size_t packed_bytes;
+    struct lora *lora; /* what adapters add to its products, or NULL; ops do not look at it */
 };
 
 /* One product of a matmul call: y[n_tok][n_out] at y + t * y_stride. */

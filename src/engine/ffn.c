@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/err.h"
+#include "product.h"
 
 void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, int n, int bits)
 {
@@ -19,10 +20,10 @@ void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, i
     const struct mm up = { &f->up, f->up_bias, w->gate, n_ff, 0, bits };
 
     if (!f->gate.raw) {
-        op->matmul(s->dev, &up, 1, in, n);
+        cb_product(s, &up, 1, in, n);
         op->glu(s->dev, act, w->gate, NULL, n_ff, n);
-    } else if (f->gate_bias || f->up_bias) {
-        op->matmul(s->dev, both, 2, in, n);
+    } else if (f->gate_bias || f->up_bias || f->gate.lora || f->up.lora) {
+        cb_product(s, both, 2, in, n);
         op->glu(s->dev, act, w->gate, w->up, n_ff, n);
     } else {
         op->matmul_glu(s->dev, both, act, in, n);
@@ -100,7 +101,7 @@ static void add_expert(struct cb_session *s, const struct ffn *f, const float *i
             op->scale(s->dev, w->in + (size_t)i * (size_t)ne,
                       weight[(size_t)token[i] * (size_t)stride], 0, (size_t)ne);
     cb_ffn_hidden(s, f, gather ? w->in : in, n, bits);
-    op->matmul(s->dev, &down, 1, s->w.gate, n);
+    cb_product(s, &down, 1, s->w.gate, n);
     for (int i = 0; i < n; i++)
         op->add(s->dev, out + (size_t)token[i] * (size_t)ne, w->out + (size_t)i * (size_t)ne,
                 of_input ? 1 : weight[(size_t)token[i] * (size_t)stride], (size_t)ne);
@@ -115,7 +116,7 @@ static int add_shared(struct cb_session *s, const struct moe *x, const float *in
     if (!x->shared.down.raw)
         return CB_OK;
     if (x->shared_gate.raw) {
-        s->dev->ops->matmul(s->dev, &mm, 1, in, n);
+        cb_product(s, &mm, 1, in, n);
         TRY(cb_device_wait(s->dev));
     }
     for (int i = 0; i < n; i++) {
@@ -135,7 +136,7 @@ int cb_ffn_mixture(struct cb_session *s, const struct moe *x, const float *in, i
     const struct mm router = { &x->router, x->router_bias, w->logit, n_expert, 0, bits };
 
     cb_device_copy(s->dev, out, w->zero, (size_t)n * (size_t)s->model->hp.n_embd * sizeof *out);
-    s->dev->ops->matmul(s->dev, &router, 1, in, n);
+    cb_product(s, &router, 1, in, n);
     TRY(cb_device_wait(s->dev)); /* the host chooses */
     for (int t = 0; t < n; t++)
         route(p, x->choice_bias, w->logit + (size_t)t * (size_t)n_expert,

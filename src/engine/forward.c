@@ -13,6 +13,7 @@
 #include "base/ints.h"
 #include "ffn.h"
 #include "model/head_prune.h"
+#include "product.h"
 #include "session.h"
 
 /* Rows that go through a layer together: either a chunk of one session's feed, which begins at
@@ -132,7 +133,7 @@ static void block_out(const struct rows *r, const struct weight *w, const float 
     const struct mm mm = { w,        bias,   direct ? r->x : s->w.add,
                            w->n_out, direct, s->bank.decoding ? s->act_bits : 0 };
 
-    s->dev->ops->matmul(s->dev, &mm, 1, by, r->n_tok);
+    cb_product(s, &mm, 1, by, r->n_tok);
     if (!direct)
         block_add(r, post);
 }
@@ -169,7 +170,7 @@ static int layer(const struct rows *r, int l)
 
     /* attention */
     in = block_in(r, &y->attn_norm);
-    op->matmul(d,
+    cb_product(s,
                (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, bits },
                                     { &y->k, y->k_bias, k, stride, 0, bits },
                                     { &y->v, y->v_bias, v, stride, 0, bits } },
@@ -233,7 +234,7 @@ static void head(struct cb_session *s, const float *x, int n, int bits, float *l
     const struct mm mm = { &m->output, m->output_bias, logits, m->hp.n_vocab, 0, bits };
 
     norm(s, &m->out_norm, x, 1, n, m->hp.n_embd, s->w.norm, m->hp.n_embd);
-    s->dev->ops->matmul(s->dev, &mm, 1, s->w.norm, n);
+    cb_product(s, &mm, 1, s->w.norm, n);
     finish_logits(s, logits, n);
 }
 

@@ -126,6 +126,8 @@ static int work_open(struct cb_session *s)
     TRY(grow_on(s->dev, &w->att, c * nq, &w->bytes));
     TRY(grow_on(s->dev, &w->gate, c * (size_t)hp->n_ff_max, &w->bytes));
     TRY(grow_on(s->dev, &w->up, c * (size_t)hp->n_ff_max, &w->bytes));
+    if (s->model->max_rank)
+        TRY(grow_on(s->dev, &w->low, c * (size_t)s->model->max_rank, &w->bytes));
     if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert)
         TRY(grow_on(s->dev, &w->add, c * (size_t)hp->n_embd, &w->bytes));
     TRY(cb_moe_work_open(&w->moe, s->dev, hp, s->chunk, &w->bytes));
@@ -134,7 +136,7 @@ static int work_open(struct cb_session *s)
 
 static void work_close(struct device *d, struct work *w)
 {
-    float *const on[] = { w->x, w->norm, w->qkv, w->att, w->gate, w->up, w->add };
+    float *const on[] = { w->x, w->norm, w->qkv, w->att, w->gate, w->up, w->low, w->add };
 
     for (size_t i = 0; i < sizeof on / sizeof *on; i++)
         cb_device_free(d, on[i]);

@@ -18,6 +18,7 @@ struct work {
     float *qkv;             /* [chunk][(n_head + 2 n_kv) * hd] */
     float *att;             /* [chunk][n_head * hd] */
     float *gate, *up;       /* [chunk][n_ff] */
+    float *low;             /* [chunk][max_rank] of adapters */
     float *add;             /* [chunk][n_embd] what a block adds, where it does not add it itself */
     struct moe_work moe;
     float *logits;       /* [n_vocab] of the last token */

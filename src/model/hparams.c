@@ -89,6 +89,9 @@ static int read_arch(struct cb_model *m)
         return got;
     if (!got)
         return missing(m, "general.architecture");
+    if (cb_gguf_find(m->gguf, "adapter.type"))
+        return cb_fail(CB_EUNSUPPORTED, "%s: an adapter, which needs a model to be put onto",
+                       cb_gguf_path(m->gguf));
     m->arch = cb_arch_find(s);
     return m->arch ? CB_OK : unknown_family(m, s);
 }

@@ -126,7 +126,10 @@ struct cb_model {
     const struct arch *arch;
     struct device *dev;
     struct hparams hp;
-    struct layer *layer;   /* [n_layer] */
+    struct layer *layer;     /* [n_layer] */
+    struct adapter *adapter; /* [n_adapter] */
+    int n_adapter;
+    int max_rank;          /* of the adapters' matrices; 0: there are none */
     int *global, n_global; /* the layers without a window, or NULL: all layers are of one kind */
     struct weight embd;    /* [n_vocab][n_embd], read by rows */
     struct weight output;  /* [n_vocab][n_embd]; the same tensor as embd when tied */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapters.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "head_prune.h"
@@ -24,7 +25,21 @@ static int load(struct cb_model *m, struct weight *w)
     m->packed_bytes += w->packed_bytes;
     if (w->packed) /* the device has its own copy: the file's pages need not stay in memory */
         cb_gguf_release_pages(m->gguf, w->raw, (size_t)w->n_out * cb_row_bytes(w->type, w->n_in));
+    for (struct lora *x = w->lora; x; x = x->next) {
+        TRY(m->dev->ops->load(m->dev, &x->a));
+        TRY(m->dev->ops->load(m->dev, &x->b));
+        m->packed_bytes += x->a.packed_bytes + x->b.packed_bytes;
+    }
     return CB_OK;
+}
+
+static void unload(struct cb_model *m, struct weight *w)
+{
+    for (struct lora *x = w->lora; x; x = x->next) {
+        m->dev->ops->unload(m->dev, &x->a);
+        m->dev->ops->unload(m->dev, &x->b);
+    }
+    m->dev->ops->unload(m->dev, w);
 }
 
 static int load_all(struct cb_model *m)
@@ -49,7 +64,8 @@ int cb_model_prune_head(struct cb_model *m)
 {
     struct head_prune *p;
 
-    if (m->has_looked || m->output_bias) /* its bounds know nothing of a bias */
+    if (m->has_looked || m->output_bias ||
+        m->output.lora) /* its bounds know nothing of what is added */
         return CB_OK;
     TRY(cb_head_prune_new(m->dev, &m->output, m->packed_bytes, &p));
     m->head_prune = p;
@@ -200,6 +216,7 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     if (p->vocab_only)
         return CB_OK;
     TRY(cb_weights_bind(m));
+    TRY(cb_adapters_open(m, p));
     TRY(check_rope(m));
     TRY(fingerprint(m, &m->fingerprint));
     TRY(open_device(m, p));
@@ -238,7 +255,7 @@ static void unload_layers(struct cb_model *m)
 
     for (int l = 0; m->layer && l < m->hp.n_layer; l++)
         for (int i = 0; (w = cb_weights_at(&m->layer[l], i, m->hp.moe.n_expert)); i++)
-            m->dev->ops->unload(m->dev, w);
+            unload(m, w);
 }
 
 void cb_model_close(cb_model *m)
@@ -248,12 +265,13 @@ void cb_model_close(cb_model *m)
     if (m->dev) {
         unload_layers(m);
         cb_head_prune_free(m->dev, m->head_prune);
-        m->dev->ops->unload(m->dev, &m->output);
+        unload(m, &m->output);
         cb_device_unlock(m->dev);
     }
     cb_device_close(m->dev);
     cb_token_trie_free(m->token_trie);
     cb_tok_close(m->tok);
+    cb_adapters_close(m);
     cb_gguf_close(m->gguf);
     cb_weights_free(m);
     free(m->name);

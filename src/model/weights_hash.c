@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
+#include "adapters.h"
 #include "base/err.h"
-#include "base/ints.h"
 #include "model.h"
 #include "par/par.h"
 
@@ -36,6 +36,21 @@ static size_t cut(const struct gguf_tensor *t, struct piece *out)
     return n;
 }
 
+/* Goes on from `h` with the tensors of a file; *p: their pieces, which it passes by. */
+static uint64_t join_tensors(const struct gguf *g, const struct piece **p, uint64_t h)
+{
+    for (uint64_t i = 0; i < cb_gguf_n_tensor(g); i++) {
+        const struct gguf_tensor *t = cb_gguf_tensor_at(g, i);
+        const int64_t shape[] = { t->type, t->dim[0], t->dim[1], t->dim[2], t->dim[3] };
+        h = XXH3_64bits_withSeed(t->name.s, t->name.n, h);
+        h = XXH3_64bits_withSeed(shape, sizeof shape, h);
+        for (size_t j = 0, n = cut(t, NULL); j < n; j++, (*p)++)
+            h = XXH3_64bits_withSeed(&(*p)->hash, sizeof(*p)->hash, h);
+        cb_gguf_release_pages(g, t->data, t->size);
+    }
+    return h;
+}
+
 static uint64_t join(const struct cb_model *m, const struct piece *p)
 {
     const struct hparams *hp = &m->hp;
@@ -62,32 +77,45 @@ static uint64_t join(const struct cb_model *m, const struct piece *p)
         const int form[] = { m->layer[l].window, m->layer[l].rope };
         h = XXH3_64bits_withSeed(form, sizeof form, h);
     }
-    for (uint64_t i = 0; i < cb_gguf_n_tensor(m->gguf); i++) {
-        const struct gguf_tensor *t = cb_gguf_tensor_at(m->gguf, i);
-        const int64_t shape[] = { t->type, t->dim[0], t->dim[1], t->dim[2], t->dim[3] };
-        h = XXH3_64bits_withSeed(t->name.s, t->name.n, h);
-        h = XXH3_64bits_withSeed(shape, sizeof shape, h);
-        for (size_t j = 0, n = cut(t, NULL); j < n; j++, p++)
-            h = XXH3_64bits_withSeed(&p->hash, sizeof p->hash, h);
-        cb_gguf_release_pages(m->gguf, t->data, t->size);
+    h = join_tensors(m->gguf, &p, h);
+    for (int i = 0; i < m->n_adapter; i++) {
+        const double scale[] = { (double)m->adapter[i].scale, (double)m->adapter[i].alpha };
+        h = XXH3_64bits_withSeed(scale, sizeof scale, h);
+        h = join_tensors(m->adapter[i].gguf, &p, h);
     }
     return h ? h : 1;
 }
 
-int cb_model_weights_hash(struct cb_model *m, uint64_t *out)
+/* The files that make up the model: its own, and the adapters. NULL past the last */
+static const struct gguf *file_at(const struct cb_model *m, int i)
 {
-    const uint64_t n_tensor = cb_gguf_n_tensor(m->gguf);
-    struct piece *p;
+    if (i > m->n_adapter)
+        return NULL;
+    return i ? m->adapter[i - 1].gguf : m->gguf;
+}
+
+/* The pieces of all tensors -> out; returns their number. out may be NULL */
+static size_t cut_all(const struct cb_model *m, struct piece *out)
+{
+    const struct gguf *g;
     size_t n = 0;
 
+    for (int f = 0; (g = file_at(m, f)); f++)
+        for (uint64_t i = 0; i < cb_gguf_n_tensor(g); i++)
+            n += cut(cb_gguf_tensor_at(g, i), out ? out + n : NULL);
+    return n;
+}
+
+int cb_model_weights_hash(struct cb_model *m, uint64_t *out)
+{
+    struct piece *p;
+    size_t n;
+
     if (!m->weights_hash) {
-        for (uint64_t i = 0; i < n_tensor; i++)
-            n += cut(cb_gguf_tensor_at(m->gguf, i), NULL);
+        n = cut_all(m, NULL);
         if (!(p = cb_calloc(n + 1, sizeof *p)))
             return CB_ENOMEM;
-        n = 0;
-        for (uint64_t i = 0; i < n_tensor; i++)
-            n += cut(cb_gguf_tensor_at(m->gguf, i), p + n);
+        cut_all(m, p);
         cb_par_for(m->dev->par, (int)n, hash_piece, p);
         m->weights_hash = join(m, p);
         free(p);

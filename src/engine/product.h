@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* product.h - products with the model's matrices, adapters included. */
+#ifndef PRODUCT_H
+#define PRODUCT_H
+
+#include "session.h"
+
+/* As op matmul; n_tok is at most the session's chunk. */
+void cb_product(struct cb_session *s, const struct mm *mm, int n, const float *x, int n_tok);
+
+#endif
