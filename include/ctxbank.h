@@ -191,17 +191,26 @@ struct cb_model_params {
     void *log_arg;
 };
 
+/* Which states make the embedding of a text */
+enum cb_pooling {
+    CB_POOL_MODEL, /* as the file says; CB_POOL_LAST where it says nothing */
+    CB_POOL_MEAN,  /* the mean of all tokens' */
+    CB_POOL_CLS,   /* the first token's */
+    CB_POOL_LAST   /* the last token's */
+};
+
 struct cb_model_info {
     const char *arch, *name,
         *quant; /* "llama", "SmolLM2 135M", "Q4_1"; arch and quant are "" with vocab_only */
     int64_t n_params;
     uint64_t file_bytes;
     int n_layer, n_embd, n_head, n_kv, head_dim, n_ff, n_vocab, n_ctx_train;
-    int n_policy_layer; /* layers on which policies act: all, or those that see everything in a
-                           model whose other layers see a window alone */
-    int32_t bos, eos;   /* -1 = none */
-    int add_bos;        /* 1: texts begin with bos */
-    int space_prefix;   /* 1: the tokenizer puts a space before a text; CB_TOK_WHOLE removes it */
+    int n_policy_layer;      /* layers on which policies act: all, or those that see everything in a
+                                model whose other layers see a window alone */
+    int32_t bos, eos;        /* -1 = none */
+    int add_bos;             /* 1: texts begin with bos */
+    enum cb_pooling pooling; /* of embeddings, as the file says; CB_POOL_MODEL: it says nothing */
+    int space_prefix; /* 1: the tokenizer puts a space before a text; CB_TOK_WHOLE removes it */
     const char *device, *isa; /* "cpu", "avx512"; "" with vocab_only */
     int n_threads;
     uint64_t fingerprint;  /* hash of shape and vocabulary: the same in every quantisation. Names of
@@ -225,12 +234,13 @@ enum {
     CB_TOK_BOS = 1,     /* add BOS in front if the model asks for it */
     CB_TOK_SPECIAL = 2, /* special tokens that the text spells, such as <|im_end|>, become those
                            tokens; without the flag they are ordinary text */
+    CB_TOK_EOS = 8,     /* add EOS behind if the model asks for it, as models of embeddings do */
     CB_TOK_WHOLE = 4    /* detokenizing: the tokens are a text from its beginning, so the space that
                            the tokenizer put in front of it is removed */
 };
 
 /* text[len] (UTF-8, need not end in NUL) -> ids[*n]; the caller frees *ids with free(). flags:
- * CB_TOK_BOS, CB_TOK_SPECIAL. Invalid UTF-8 becomes byte tokens. */
+ * CB_TOK_BOS, CB_TOK_EOS, CB_TOK_SPECIAL. Invalid UTF-8 becomes byte tokens. */
 CB_API int cb_tokenize(const cb_model *model, const char *text, size_t len, int flags,
                        int32_t **ids, int *n);
 /* Writes the bytes of one token to buf, at most `cap` of them, without a NUL; they may be part of a
@@ -352,6 +362,9 @@ CB_API const char *cb_session_note(const cb_session *session);
 typedef int (*cb_progress_fn)(void *arg, int64_t done, int64_t total);
 /* logits[n_vocab] after token i of the prompt; valid during the call. */
 typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);
+/* state[n_embd] of token i of the prompt behind the last layer and its norm, of which the logits
+ * would be made; valid during the call. */
+typedef void (*cb_states_fn)(void *arg, int i, const float *state);
 
 struct cb_prefill {
     cb_progress_fn progress; /* NULL = none */
@@ -360,6 +373,9 @@ struct cb_prefill {
                             token's logits are computed */
     void *logits_arg;
     int logits_from;
+    cb_states_fn states; /* called for all tokens, in order, and no logits are computed; NULL =
+                            none. CB_EARG: logits are asked for too */
+    void *states_arg;
 };
 
 CB_API struct cb_prefill cb_prefill_defaults(void); /* all zero */
@@ -384,6 +400,20 @@ CB_API const float *cb_session_logits(const cb_session *session);
  * vocabulary this saves a fifth of the bytes read for a token. The first call on a model makes a
  * preview of the output matrix (CB_ENOMEM). CB_EARG: k is negative. */
 CB_API int cb_session_want_top(cb_session *session, int k);
+
+/* ---- embeddings ---- */
+
+struct cb_embedding {
+    enum cb_pooling pooling;
+    int normalize; /* 1: the embedding's length is made 1 */
+};
+
+/* The embedding of tokens[n] -> out[n_embd]. Texts for it are tokenized with CB_TOK_BOS and
+ * CB_TOK_EOS. how may be NULL: the defaults. The session is cleared and reads the tokens as a
+ * prompt; it has no logits then. CB_EARG, CB_EUNSUPPORTED: the pooling; else fails as a prefill
+ * does. */
+CB_API int cb_session_embed(cb_session *session, const int32_t *tokens, int n,
+                            const struct cb_embedding *how, float *out);
 
 /* ---- prompts in steps, batches ---- */
 

@@ -5,6 +5,7 @@ dist_man_MANS += \
 	man/ctxbank-bench.1 \
 	man/ctxbank-calibrate.1 \
 	man/ctxbank-chat.1 \
+	man/ctxbank-embed.1 \
 	man/ctxbank-eval.1 \
 	man/ctxbank-grammar.7 \
 	man/ctxbank-info.1 \

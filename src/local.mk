@@ -183,6 +183,7 @@ libcore_la_SOURCES += \
 	src/engine/conversation.c \
 	src/engine/detokenizer.c \
 	src/engine/drafter.c src/engine/drafter.h \
+	src/engine/embedding.c src/engine/embedding.h \
 	src/engine/feed.c \
 	src/engine/ffn.c src/engine/ffn.h \
 	src/engine/fork.c \
@@ -242,6 +243,7 @@ libserve_la_SOURCES = \
 	src/serve/api_banks.c \
 	src/serve/api_chat.c \
 	src/serve/api_completions.c \
+	src/serve/api_embeddings.c \
 	src/serve/api_messages.c \
 	src/serve/api_page.c \
 	src/serve/api_responses.c \
@@ -305,6 +307,7 @@ ctxbank_SOURCES = \
 	src/cli/complete.c \
 	src/cli/cmd.c src/cli/cmd.h src/cli/context.c \
 	src/cli/dump.c \
+	src/cli/embed.c \
 	src/cli/engine.c \
 	src/cli/eval.c src/cli/eval.h \
 	src/cli/eval_continuation.c \

@@ -38,6 +38,7 @@ check_programs = \
 	tests/methods/check_sparse_prefill \
 	tests/unit/check_model \
 	tests/unit/check_adapters \
+	tests/unit/check_embedding \
 	tests/unit/check_families \
 	tests/ops/check_kivi \
 	tests/ops/check_kivi_opencl \
@@ -300,6 +301,11 @@ tests_unit_check_adapters_CFLAGS = $(check_cflags)
 tests_unit_check_adapters_LDFLAGS = $(check_ldflags)
 tests_unit_check_adapters_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
+tests_unit_check_embedding_SOURCES = tests/unit/check_embedding.c
+tests_unit_check_embedding_CFLAGS = $(check_cflags)
+tests_unit_check_embedding_LDFLAGS = $(check_ldflags)
+tests_unit_check_embedding_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
 tests_methods_check_turns_SOURCES = tests/methods/check_turns.c
 tests_methods_check_turns_CFLAGS = $(check_cflags)
 tests_methods_check_turns_LDFLAGS = $(check_ldflags)
@@ -461,6 +467,7 @@ EXTRA_DIST += \
 	tests/vectors/chat/phi4-mini.jinja tests/vectors/chat/qwen3.jinja \
 	tests/vectors/chat/smollm3.jinja tests/vectors/chat/zephyr.jinja \
 	tests/vectors/make_tiny_models.py \
+	tests/vectors/make_embeddings.py tests/vectors/tiny-embeddings.json \
 	tests/vectors/make_adapters.py tests/vectors/tiny-llama-lora.json \
 	tests/vectors/tiny-lora-all.gguf tests/vectors/tiny-lora-some.gguf \
 	tests/vectors/family-cohere2.json \

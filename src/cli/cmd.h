@@ -27,6 +27,7 @@ extern const struct cmd cb_cmd_calibrate_similarity;
 extern const struct cmd cb_cmd_chat;
 extern const struct cmd cb_cmd_complete;
 extern const struct cmd cb_cmd_dump;
+extern const struct cmd cb_cmd_embed;
 extern const struct cmd cb_cmd_eval_2stage;
 extern const struct cmd cb_cmd_eval_continuation;
 extern const struct cmd cb_cmd_eval_file;
@@ -77,6 +78,8 @@ void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
 struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the seed when it is -1 */
 
+enum cb_pooling cb_pooling_of(const struct opts *o); /* embed.c: --pooling */
+
 /* ---- sampling.c: what the sampler needs besides ---- */
 
 struct sampling {
@@ -106,6 +109,8 @@ int cb_read_file(const char *path, struct buf *out); /* "-" is standard input */
 /* The prompt: the texts of -p and the files of -f in their order. A non-empty `between` replaces
  * the line ends between two of them. */
 int cb_read_prompt(const struct opts *o, const char *between, struct buf *out);
+/* Adds one of them, an -p or -f. */
+int cb_read_piece(const struct opts *o, const struct given *g, struct buf *out);
 int cb_put_text(const struct opts *o, const char *text, struct buf *out); /* with -e: unescaped */
 /* The system message -> *text, or NULL. Caller frees out, which may hold it. */
 int cb_read_system(const struct opts *o, struct buf *out, const char **text);

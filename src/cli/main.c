@@ -7,6 +7,7 @@ static const struct cmd *const table[] = {
     &cb_cmd_chat,
     &cb_cmd_serve,
     &cb_cmd_tokenize,
+    &cb_cmd_embed,
     &cb_cmd_info,
     &cb_cmd_bank_save,
     &cb_cmd_bank_show,

@@ -58,7 +58,8 @@ enum opt_set {
     SET_OWN_BANK = 1 << 30,
     SET_OWN_SERVE = 1ll << 31,
     SET_OWN_CHAT = 1ll << 32,
-    SET_COUNT = 33
+    SET_OWN_EMBED = 1ll << 33,
+    SET_COUNT = 34
 };
 
 enum opt_id {
@@ -67,6 +68,10 @@ enum opt_id {
     ARG_BANK_DIR,
     ARG_BANK_DIR_SIZE,
     ARG_BANK_OUTPUT,
+    ARG_POOLING,
+    ARG_NORMALIZE,
+    ARG_LINES,
+    ARG_EMBED_FORMAT,
     ARG_HOST,
     ARG_PORT,
     ARG_PARALLEL,

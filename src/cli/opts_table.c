@@ -10,7 +10,7 @@ const char *const cb_opt_set_title[SET_COUNT] = {
     "Items",      "Analysis", "Trials",       "Blocks", "Prompt",     "Chat",
     "Generation", "Sampling", "Model",        "Work",   "Model",      "Context",
     "Context",    "Context",  "Memory plan",  "Output", "Output",     "General",
-    "Bank",       "Server",   "Conversation",
+    "Bank",       "Server",   "Conversation", "Embedding",
 };
 
 /* clang-format off */
@@ -33,6 +33,19 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .sets = SET_OWN_BANK,
         .text = "the file to write" },
 
+    [ARG_POOLING] = { "pooling", .takes = TAKES_CHOICE, .env = 1, .unit = "STATES",
+        .choices = "mean cls last", .sets = SET_OWN_EMBED | SET_OWN_SERVE,
+        .text = "which states make an embedding: the mean of all tokens', the first token's or the "
+                "last token's (default: as the model file says, else last)" },
+    [ARG_NORMALIZE] = { "embd-normalize", .takes = TAKES_CHOICE, .unit = "N", .def = "2",
+        .choices = "2 -1", .sets = SET_OWN_EMBED,
+        .text = "2: scale embeddings to length 1; -1: leave them as they are" },
+    [ARG_LINES] = { "lines", .sets = SET_OWN_EMBED,
+        .text = "each line of a text is a text of its own" },
+    [ARG_EMBED_FORMAT] = { "output", .alias = "--embd-output-format", .letter = 'o',
+        .takes = TAKES_CHOICE, .unit = "FORMAT", .def = "plain", .choices = "plain csv json jsonl",
+        .sets = SET_OWN_EMBED,
+        .text = "plain: a line of numbers a text; json: one object; jsonl: an object a text" },
     [ARG_HOST] = { "host", .takes = TAKES_TEXT, .env = 1, .unit = "ADDRESS", .def = "127.0.0.1",
         .sets = SET_OWN_SERVE,
         .text = "address to listen on; 0.0.0.0 or ::: all, so others can reach the server" },

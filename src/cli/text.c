@@ -61,7 +61,7 @@ int cb_put_text(const struct opts *o, const char *text, struct buf *out)
     return cb_buf_put(out, "", 0);
 }
 
-static int put_piece(const struct opts *o, const struct given *g, struct buf *out)
+int cb_read_piece(const struct opts *o, const struct given *g, struct buf *out)
 {
     struct buf file;
     int rc;
@@ -86,7 +86,7 @@ static int put_pieces(const struct opts *o, const char *between, struct buf *out
             out->n--;
         if (last >= 0)
             TRY(cb_buf_put(out, between, strlen(between)));
-        TRY(put_piece(o, g, out));
+        TRY(cb_read_piece(o, g, out));
         last = g->id;
     }
     if (last == ARG_FILE && o->cmd->sets & SET_OWN_RUN && out->n && out->s[out->n - 1] == '\n')

@@ -33,6 +33,8 @@ static int check_how(const struct cb_prefill *how, int n)
 {
     if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
         return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
+    if (how && how->logits && how->states)
+        return cb_fail(CB_EARG, "prefill: either logits or states");
     return CB_OK;
 }
 

@@ -285,6 +285,25 @@ static int all_logits(struct cb_session *s, int n, const struct cb_prefill *how)
     return CB_OK;
 }
 
+/* Hands the states of all tokens to the caller, a batch at a time. */
+static int all_states(struct cb_session *s, int n, const struct cb_prefill *how)
+{
+    const int ne = s->model->hp.n_embd, most = min_int(s->chunk, 32);
+    float *buf = cb_alloc_aligned((size_t)min_int(most, n) * (size_t)ne, sizeof *buf);
+
+    if (!buf)
+        return CB_ENOMEM;
+    for (int i = 0; i < n; i += most) {
+        const int m = min_int(most, n - i);
+        norm(s, &s->model->out_norm, s->w.x + (size_t)i * (size_t)ne, 1, m, ne, s->w.norm, ne);
+        cb_device_copy(s->dev, buf, s->w.norm, (size_t)m * (size_t)ne * sizeof *buf);
+        for (int j = 0; j < m; j++)
+            how->states(how->states_arg, i + j, buf + (size_t)j * (size_t)ne);
+    }
+    free(buf);
+    return CB_OK;
+}
+
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
 {
     embed(s, tokens, n, s->w.x);
@@ -302,7 +321,9 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
 
     if (how && how->logits)
         TRY(all_logits(s, n, how));
-    if (s->bank.decoding && s->top && s->model->head_prune)
+    if (how && how->states)
+        TRY(all_states(s, n, how));
+    else if (s->bank.decoding && s->top && s->model->head_prune)
         head_top(s, last, s->w.logits);
     else
         head(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits);

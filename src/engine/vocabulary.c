@@ -26,6 +26,7 @@ void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
         .bos = cb_tok_bos(m->tok),
         .eos = cb_tok_eos(m->tok),
         .add_bos = cb_tok_add_bos(m->tok),
+        .pooling = hp->pooling <= CB_POOL_LAST ? (enum cb_pooling)hp->pooling : CB_POOL_MODEL,
         .space_prefix = cb_tok_space_prefix(m->tok),
         .device = m->dev ? m->dev->name : "",
         .isa = m->dev ? m->dev->isa : "",

@@ -80,6 +80,22 @@ static int unknown_family(const struct cb_model *m, struct gguf_str s)
                    cb_gguf_path(m->gguf), (int)(s.n < 40 ? s.n : 40), s.s, list);
 }
 
+/* Encoders, of a known family or not, say that their tokens see those behind them. */
+static int check_causal(const struct cb_model *m, struct gguf_str arch)
+{
+    char key[128];
+    int causal = 1;
+
+    snprintf(key, sizeof key, "%.*s.attention.causal", (int)(arch.n < 64 ? arch.n : 64), arch.s);
+    if (cb_gguf_bool(m->gguf, key, &causal) < 0)
+        return CB_EFORMAT;
+    return causal ? CB_OK
+                  : cb_fail(CB_EUNSUPPORTED,
+                            "%s: key %s: an encoder, whose tokens see those behind them; only "
+                            "decoders are supported",
+                            cb_gguf_path(m->gguf), key);
+}
+
 static int read_arch(struct cb_model *m)
 {
     struct gguf_str s;
@@ -92,6 +108,7 @@ static int read_arch(struct cb_model *m)
     if (cb_gguf_find(m->gguf, "adapter.type"))
         return cb_fail(CB_EUNSUPPORTED, "%s: an adapter, which needs a model to be put onto",
                        cb_gguf_path(m->gguf));
+    TRY(check_causal(m, s));
     m->arch = cb_arch_find(s);
     return m->arch ? CB_OK : unknown_family(m, s);
 }
@@ -257,6 +274,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     struct hparams *hp = &m->hp;
 
     TRY(read_arch(m));
+    TRY(cb_hp_int(m, "pooling_type", OPTIONAL, 0, 4, &hp->pooling));
     TRY(cb_hp_int(m, "block_count", REQUIRED, 1, 1024, &hp->n_layer));
     TRY(cb_hp_int(m, "embedding_length", REQUIRED, 1, 1 << 17, &hp->n_embd));
     TRY(cb_hp_int(m, "feed_forward_length", REQUIRED, 0, 1 << 20, &hp->n_ff));

@@ -83,6 +83,7 @@ struct hparams {
     float logit_scale, logit_cap;         /* of the output's logits */
     struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
     struct moe_params moe;
+    int pooling; /* of embeddings, a value of files; 0 = unsaid */
 };
 
 /* w NULL: no norm. w and b are [n_set][n]: rows of n numbers are normed, row r with set r % n_set.

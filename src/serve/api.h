@@ -28,6 +28,9 @@ void cb_api_openapi(struct exchange *x);
 void cb_api_tokenize(struct exchange *x);
 void cb_api_detokenize(struct exchange *x);
 
+/* api_embeddings.c */
+void cb_api_embeddings(struct exchange *x);
+
 /* api_state.c */
 void cb_api_health(struct exchange *x);
 void cb_api_models(struct exchange *x);

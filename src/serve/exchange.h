@@ -3,6 +3,7 @@
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 
+#include <pthread.h>
 #include <time.h>
 
 #include "base/buf.h"
@@ -20,6 +21,7 @@ struct server {
     struct documents *documents;
     int n_ctx; /* of a session */
     time_t begun;
+    pthread_mutex_t embedding; /* held by the one request that computes embeddings */
 };
 
 /* An answer that comes in pieces */

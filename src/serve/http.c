@@ -388,6 +388,7 @@ int cb_serve_begin(struct serve *s, const struct serve_model *m)
     v->m.scheduler.n_tenant = s->p.n_key ? s->p.n_key : 1;
     cb_model_get_info(m->model, &v->info);
     v->n_ctx = n_ctx_of(m, &v->info);
+    pthread_mutex_init(&v->embedding, NULL);
     TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, &v->transcripts));
     TRY(cb_documents_new(&v->documents));
     TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));

@@ -31,6 +31,8 @@ static const struct route {
     { "POST", "/v1/messages", cb_api_messages, 0 },
     { "POST", "/v1/messages/count_tokens", cb_api_count_tokens, 0 },
     { "POST", "/v1/responses", cb_api_responses, 0 },
+    { "POST", "/v1/embeddings", cb_api_embeddings, 0 },
+    { "POST", "/embeddings", cb_api_embeddings, 0 },
     { "POST", "/v1/banks", cb_api_new_bank, 0 },
     { "GET", "/v1/banks", cb_api_banks, 0 },
     { "DELETE", "/v1/banks/", cb_api_delete_bank, 0 },

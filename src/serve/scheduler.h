@@ -43,6 +43,8 @@ void cb_scheduler_release(struct scheduler *s, struct job_group *g);
 
 /* ---- what is going on ---- */
 
+int cb_scheduler_is_over(struct scheduler *s); /* 1: all that is under way is to end at once */
+
 enum { CB_BUCKETS = 14 }; /* of a histogram of seconds: 1 ms, 2 ms, 5 ms ... 10 s, 20 s, more */
 extern const double cb_bucket_s[CB_BUCKETS - 1];
 

@@ -122,6 +122,16 @@ void cb_scheduler_release(struct scheduler *s, struct job_group *g)
         cb_group_free(g);
 }
 
+int cb_scheduler_is_over(struct scheduler *s)
+{
+    int yes;
+
+    pthread_mutex_lock(&s->lock);
+    yes = s->stopping > 1;
+    pthread_mutex_unlock(&s->lock);
+    return yes;
+}
+
 void cb_scheduler_stats(struct scheduler *s, struct scheduler_stats *out)
 {
     pthread_mutex_lock(&s->lock);

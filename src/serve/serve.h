@@ -26,6 +26,7 @@ struct serve_model {
     const char *name;                 /* the id of the model in answers */
     struct cb_chat chat;              /* how conversations are written */
     const char *system;               /* of conversations that have no system message, or NULL */
+    enum cb_pooling pooling;          /* of embeddings */
     struct cb_sampler_params sampler; /* of requests that say nothing */
     int seed_drawn;                   /* 1: each request draws its own seed */
     struct scheduler_params scheduler;

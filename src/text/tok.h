@@ -29,8 +29,8 @@ int cb_tok_ends(const struct tok *t, const int32_t **ids); /* all ends -> *ids; 
 int cb_tok_is_special(const struct tok *t, int32_t id);    /* control token */
 int32_t cb_tok_find(const struct tok *t, const char *piece); /* id of a token spelled so; -1 */
 
-/* flags: CB_TOK_BOS, CB_TOK_SPECIAL. *ids is allocated; the caller frees. Any bytes are accepted:
- * invalid UTF-8 becomes byte tokens (SentencePiece) or the letters of its bytes (BPE). */
+/* flags: CB_TOK_BOS, CB_TOK_EOS, CB_TOK_SPECIAL. *ids is allocated; the caller frees. Any bytes are
+ * accepted: invalid UTF-8 becomes byte tokens (SentencePiece) or the letters of its bytes (BPE). */
 int cb_tok_encode(const struct tok *t, const char *text, size_t len, int flags, int32_t **ids,
                   int *n);
 /* A plain stretch of a text: what a user wrote between the marks of a chat form. In it control

@@ -64,7 +64,7 @@ struct tok {
     uint8_t starts[256]; /* by first byte; bit 0: some user-defined token, bit 1: some other special
                             token */
     int32_t bos, eos, unk;
-    int add_bos;
+    int add_bos, add_eos;
     int space_prefix;
     int32_t end[16];
     int n_end;

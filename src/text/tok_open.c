@@ -210,9 +210,10 @@ static int32_t special_at(const struct tok *t, const char *text, size_t len, int
 static int read_flags(struct tok *t, const struct gguf *g)
 {
     TRY(cb_gguf_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos));
+    TRY(cb_gguf_bool(g, "tokenizer.ggml.add_eos_token", &t->add_eos));
     TRY(cb_gguf_bool(g, "tokenizer.ggml.add_space_prefix", &t->space_prefix));
-    if (t->bos < 0)
-        t->add_bos = 0;
+    t->add_bos &= t->bos >= 0;
+    t->add_eos &= t->eos >= 0;
     return CB_OK;
 }
 
@@ -428,6 +429,8 @@ static int encode(struct tok_work *w, const char *text, size_t len, int flags)
     }
     if (len > from)
         TRY(t->kind->encode(w, text + from, len - from));
+    if ((flags & CB_TOK_EOS) && t->add_eos)
+        TRY(cb_tok_push(w, t->eos));
     return CB_OK;
 }
 

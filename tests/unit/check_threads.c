@@ -278,7 +278,11 @@ START_TEST(callbacks_are_refused)
     const struct form f = { "h2o:budget=48", "f16", "f16", 16, 60, 0 };
     const int32_t ids[] = { 1, 2, 3 };
     struct inside in = { .self = open_form(&f), .other = open_form(&f) };
-    const struct cb_prefill how = { at_progress, &in, at_logits, &in, 58 };
+    const struct cb_prefill how = { .progress = at_progress,
+                                    .progress_arg = &in,
+                                    .logits = at_logits,
+                                    .logits_arg = &in,
+                                    .logits_from = 58 };
     float(*want)[N_VOCAB_MOST] = calloc(N_STEP + 1, sizeof *want);
     int32_t prompt[60];
 
