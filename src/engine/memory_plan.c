@@ -183,10 +183,44 @@ static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_promp
     return heads_bytes(st, cb_chooser_reads(&s->attention, l, n, n_prompt));
 }
 
+/* Layer l holds fewer slots after a prompt and n_gen tokens than it was given. */
+static int evicts(const struct cb_session *s, int l, int n_prompt, int n_gen)
+{
+    return slots(s, l, n_prompt, n_gen) < slots(s, l, n_prompt, 0) + n_gen;
+}
+
+/* Bytes of layer l after a prompt and n_gen tokens */
+static uint64_t held_bytes(const struct cb_session *s, int l, int n_prompt, int n_gen)
+{
+    const int n = n_prompt + n_gen, held = slots(s, l, n_prompt, n_gen);
+    const uint64_t b = waits(s, l) && !n_gen
+                           ? prompt_bytes(s, l, n)
+                           : layer_bytes(s, l, held, n, evicts(s, l, n_prompt, n_gen));
+
+    return b - cb_cross_layer_saved(&s->attention, l, n, held);
+}
+
+/* The peak of n_gen decoded tokens where the newest slots are quantised many at once: bytes rise
+ * and fall, so the largest of the last tokens counts. The last layer is noted before it settles. */
+static uint64_t kivi_peak(const struct cb_session *s, int n_prompt, int n_gen)
+{
+    const int k = s->bank.kivi_k.residual, v = s->bank.kivi_v.residual, span = k > v ? k : v;
+    const int last = s->model->hp.n_layer - 1;
+    uint64_t peak = 0;
+
+    for (int g = n_gen; g > 0 && g > n_gen - span; g--) {
+        uint64_t now = held_bytes(s, last, n_prompt, g - 1) + prompt_bytes(s, last, 1);
+        for (int l = 0; l < last; l++)
+            now += held_bytes(s, l, n_prompt, g);
+        peak = now > peak ? now : peak;
+    }
+    return peak;
+}
+
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int n = n_prompt + n_gen;
-    uint64_t peak;
+    uint64_t peak, decoding;
 
     if (n_prompt < 0 || n_gen < 0 || n_prompt > s->bank.n_ctx || n_gen > INT32_MAX - n_prompt)
         return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
@@ -200,22 +234,22 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     };
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, n_gen);
-        const int evicts = held < slots(s, l, n_prompt, 0) + n_gen;
         if (held > s->bank.n_ctx)
             return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
                            s->bank.n_ctx);
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
-        out->kv_bytes +=
-            (waits(s, l) && !n_gen ? prompt_bytes(s, l, n) : layer_bytes(s, l, held, n, evicts)) -
-            cb_cross_layer_saved(&s->attention, l, n, held);
+        out->kv_bytes += held_bytes(s, l, n_prompt, n_gen);
         out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(&s->attention, l, n, held);
-        out->kv_read_bytes_per_token += read_bytes(s, l, held + (evicts && held < n), n_prompt);
+        out->kv_read_bytes_per_token +=
+            read_bytes(s, l, held + (held < n && evicts(s, l, n_prompt, n_gen)), n_prompt);
     }
     out->scratch_bytes =
         work_bytes(s, n_prompt > 1 ? n_prompt : 1,
                    n_prompt > out->kept_max ? n_prompt : out->kept_max, out->kept_max);
     peak = prefill_peak(s, n_prompt);
+    decoding = cb_bank_has_kivi(&s->bank) ? kivi_peak(s, n_prompt, n_gen) : 0;
+    peak = decoding > peak ? decoding : peak;
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
     if (cb_device_traffic(s->dev).limit_bytes) {
         const int more = n_prompt > s->w.cap_tok ? n_prompt - s->w.cap_tok : 0;
