@@ -18,7 +18,8 @@ struct axis {
 
 struct canvas {
     struct buf b;
-    int y, width; /* next free row; widest so far */
+    int y, width;     /* next free row; widest so far */
+    double doublings; /* of the axis of shares */
 };
 
 static int ascending(const void *a, const void *b)
@@ -80,10 +81,13 @@ static void heat_map(struct canvas *c, const struct item_list *items, const stru
 {
     char title[320];
 
-    snprintf(title, sizeof title, "%.200s (question-%s): score by length (tokens) and depth (%%)",
-             by->policy, cb_question_name(by->question));
+    snprintf(title, sizeof title, "%.200s (question-%s)", by->policy,
+             cb_question_name(by->question));
     cb_svg_text(&c->b, MARGIN, c->y, "start", title);
     c->y += 10;
+    cb_svg_text_up(&c->b, MARGIN - 44, c->y + dep->n * CELL_H / 2.0, "middle", "depth (%)");
+    cb_svg_text(&c->b, MARGIN + len->n * CELL_W / 2.0, c->y + dep->n * CELL_H + 32, "middle",
+                "length (tokens)");
     for (int d = 0; d < dep->n; d++) {
         const double y = c->y + d * CELL_H;
         cb_svg_number(&c->b, MARGIN - 8, y + CELL_H / 2.0 + 4, "end", 4, dep->v[d]);
@@ -99,11 +103,28 @@ static void heat_map(struct canvas *c, const struct item_list *items, const stru
         }
     }
     for (int l = 0; l < len->n; l++)
-        cb_svg_number(&c->b, MARGIN + (l + 0.5) * CELL_W, c->y + dep->n * CELL_H + 14, "middle", 4,
+        cb_svg_number(&c->b, MARGIN + (l + 0.5) * CELL_W, c->y + dep->n * CELL_H + 14, "middle", 9,
                       len->v[l]);
     c->y += dep->n * CELL_H + GAP;
     if (MARGIN + len->n * CELL_W > c->width)
         c->width = MARGIN + len->n * CELL_W;
+}
+
+/* What the colours mean: a bar from 0 to 100 */
+static void scale(struct canvas *c)
+{
+    enum { STEPS = 50, STEP_W = 4, HIGH = 12 };
+    const double x = MARGIN + 72;
+
+    cb_svg_text(&c->b, MARGIN, c->y, "start", "score (%)");
+    for (int i = 0; i < STEPS; i++) {
+        int rgb[3];
+        colour((i + 0.5) / STEPS, &rgb);
+        cb_svg_rect(&c->b, x + i * STEP_W, c->y - 10, STEP_W, HIGH, rgb, NULL);
+    }
+    for (int s = 0; s <= 100; s += 25)
+        cb_svg_number(&c->b, x + s * STEPS * STEP_W / 100.0, c->y + 16, "middle", 4, s);
+    c->y += 50;
 }
 
 static int heat_maps(struct canvas *c, const struct run *r, const struct item_list *items,
@@ -114,6 +135,8 @@ static int heat_maps(struct canvas *c, const struct run *r, const struct item_li
 
     if (!err)
         err = axis_make(items, 1, &dep);
+    if (!err && dep.n)
+        scale(c);
     for (int q = 0; q < 2 && !err && dep.n; q++) {
         struct answerer by = cb_run_full(r, (enum question)q);
         if (!(q == QUESTION_AWARE ? r->aware : r->blind))
@@ -149,11 +172,21 @@ static int same_line(const struct row *a, const struct row *b)
            !strncmp(a->policy, b->policy, n);
 }
 
-/* 1/64 to 1 of the full cache on a logarithmic axis; smaller shares stand at its left end. */
-static double curve_x(double share)
+/* Doublings between 1/64 of the full cache and the right end, which is beyond the full cache:
+ * prepacked blocks take 3 % more, and sketches and f32 more than that. */
+static double axis_doublings(const struct rows *x)
 {
-    const double t = 1 + log2(fmax(share, 1.0 / 64)) / 6;
-    return MARGIN + fmin(t, 1.05) * CURVE_W;
+    double most = 1.03;
+
+    for (int i = 0; i < x->n; i++)
+        most = fmax(most, isnan(x->at[i].kv_share) ? 0 : x->at[i].kv_share);
+    return 6 + log2(most) + 0.2;
+}
+
+/* On a logarithmic axis; shares below 1/64 stand at its left end. */
+static double curve_x(const struct canvas *c, double share)
+{
+    return MARGIN + (6 + log2(fmax(share, 1.0 / 64))) / c->doublings * CURVE_W;
 }
 
 static double curve_y(const struct canvas *c, double score)
@@ -165,10 +198,11 @@ static void frame(struct canvas *c)
 {
     static const char *const tick[] = { "1/64", "1/32", "1/16", "1/8", "1/4", "1/2", "1" };
 
-    cb_svg_text(&c->b, MARGIN, c->y - 12, "start",
-                "score over the share of the full cache's bytes that is held");
+    cb_svg_text_up(&c->b, MARGIN - 44, c->y + CURVE_H / 2.0, "middle", "score (%)");
+    cb_svg_text(&c->b, MARGIN + CURVE_W / 2.0, c->y + CURVE_H + 38, "middle",
+                "bytes held, as a share of the full cache at f16");
     for (int i = 0; i <= 6; i++) {
-        const double x = MARGIN + i * CURVE_W / 6.0;
+        const double x = curve_x(c, pow(2, i - 6));
         cb_svg_down(&c->b, x, c->y, CURVE_H);
         cb_svg_text(&c->b, x, c->y + CURVE_H + 16, "middle", tick[i]);
     }
@@ -176,6 +210,7 @@ static void frame(struct canvas *c)
         cb_svg_across(&c->b, MARGIN, curve_y(c, s), CURVE_W, NULL, 0);
         cb_svg_number(&c->b, MARGIN - 8, curve_y(c, s) + 4, "end", 4, s);
     }
+    cb_svg_frame(&c->b, MARGIN, c->y, CURVE_W, CURVE_H);
 }
 
 static int next_right(const struct rows *x, int first, double after, int at)
@@ -204,11 +239,11 @@ static void line(struct canvas *c, const struct rows *x, int first, int nth)
     cb_svg_curve_begin(&c->b);
     for (int i = next_right(x, first, -1, -1); i >= 0;
          i = next_right(x, first, x->at[i].kv_share, i))
-        cb_svg_curve_point(&c->b, curve_x(x->at[i].kv_share), curve_y(c, x->at[i].score));
+        cb_svg_curve_point(&c->b, curve_x(c, x->at[i].kv_share), curve_y(c, x->at[i].score));
     cb_svg_curve_end(&c->b, ink, blind);
     for (int i = 0; i < x->n; i++)
         if (drawn(x, &x->at[i]) && same_line(&x->at[i], f))
-            cb_svg_dot(&c->b, curve_x(x->at[i].kv_share), curve_y(c, x->at[i].score), ink);
+            cb_svg_dot(&c->b, curve_x(c, x->at[i].kv_share), curve_y(c, x->at[i].score), ink);
     snprintf(name, sizeof name, "%.*s, question-%s", (int)strcspn(f->policy, ":"), f->policy,
              cb_question_name(f->question));
     cb_svg_across(&c->b, MARGIN + CURVE_W + 60, c->y + 8 + 18 * nth, 24, ink, blind);
@@ -220,6 +255,7 @@ static void curves(struct canvas *c, const struct rows *x)
     int n = 0;
 
     c->y += 24;
+    c->doublings = axis_doublings(x);
     frame(c);
     for (int i = 0; i < x->n; i++) {
         int first = drawn(x, &x->at[i]);

@@ -345,14 +345,16 @@ void cb_rows_csv(const struct rows *x, FILE *f)
           f);
     for (int i = 0; i < x->n; i++) {
         const struct row *r = &x->at[i];
-        const double v[] = { r->score,      r->low,      r->high,     r->loss,
-                             r->loss_error, r->kv_bytes, r->kv_share, r->read_share };
+        const double v[] = { r->score, r->low, r->high, r->loss, r->loss_error };
         csv_text(r->task, f);
         fprintf(f, ",%d,%s,", r->length, cb_question_name(r->question));
         csv_text(r->policy, f);
         fprintf(f, ",%d", r->n);
         for (size_t j = 0; j < sizeof v / sizeof *v; j++)
             csv_number(v[j], f);
+        fprintf(f, ",%.0f", r->kv_bytes);
+        csv_number(r->kv_share, f);
+        csv_number(r->read_share, f);
         fputc('\n', f);
     }
 }
@@ -363,15 +365,15 @@ int cb_rows_json(const struct rows *x, const struct run *r, int bad, FILE *f)
 
     for (int i = 0; i < x->n; i++) {
         const struct row *w = &x->at[i];
-        cb_json_add(&rows,
-                    json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                              "task", w->task, "length", w->length, "question",
-                              cb_question_name(w->question), "policy", w->policy, "n", w->n,
-                              "score", cb_json_real(w->score), "low", cb_json_real(w->low), "high",
-                              cb_json_real(w->high), "loss", cb_json_real(w->loss), "loss_error",
-                              cb_json_real(w->loss_error), "kv_bytes", cb_json_real(w->kv_bytes),
-                              "kv_share", cb_json_real(w->kv_share), "read_share",
-                              cb_json_real(w->read_share)));
+        cb_json_add(
+            &rows,
+            json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "task",
+                      w->task, "length", w->length, "question", cb_question_name(w->question),
+                      "policy", w->policy, "n", w->n, "score", cb_json_real(w->score), "low",
+                      cb_json_real(w->low), "high", cb_json_real(w->high), "loss",
+                      cb_json_real(w->loss), "loss_error", cb_json_real(w->loss_error), "kv_bytes",
+                      json_integer(llround(w->kv_bytes)), "kv_share", cb_json_real(w->kv_share),
+                      "read_share", cb_json_real(w->read_share)));
     }
     all = json_pack("{s:s, s:o, s:i, s:i}", "model", r->who, "rows", rows, "bad_lines", bad,
                     "skipped", r->n_long);

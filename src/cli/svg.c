@@ -26,6 +26,16 @@ void cb_svg_text(struct buf *b, double x, double y, const char *anchor, const ch
     cb_buf_text(b, "</text>\n");
 }
 
+void cb_svg_text_up(struct buf *b, double x, double y, const char *anchor, const char *s)
+{
+    cb_buf_print(b,
+                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" "
+                 "transform=\"rotate(-90 %.1f %.1f)\">",
+                 x, y, anchor, x, y);
+    escaped(b, s);
+    cb_buf_text(b, "</text>\n");
+}
+
 void cb_svg_title(struct buf *b, double x, double y, const char *s)
 {
     cb_buf_print(b, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"16\">", x, y);
@@ -74,6 +84,14 @@ void cb_svg_down(struct buf *b, double x, double y, int len)
 {
     cb_buf_print(b, "<path d=\"M%.1f %.1f v%d\"", x, y, len);
     stroke(b, NULL, 0);
+}
+
+void cb_svg_frame(struct buf *b, double x, double y, int w, int h)
+{
+    cb_buf_print(b,
+                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"none\" "
+                 "stroke=\"#888\"/>\n",
+                 x, y, w, h);
 }
 
 void cb_svg_curve_begin(struct buf *b)

@@ -7,6 +7,8 @@
 
 /* A text. anchor: "start", "middle" or "end" */
 void cb_svg_text(struct buf *b, double x, double y, const char *anchor, const char *s);
+/* The same, turned to run upwards: the name of a vertical axis */
+void cb_svg_text_up(struct buf *b, double x, double y, const char *anchor, const char *s);
 void cb_svg_title(struct buf *b, double x, double y, const char *s);
 void cb_svg_number(struct buf *b, double x, double y, const char *anchor, int digits, double v);
 /* A filled rectangle; note: what a browser shows over it, or NULL */
@@ -15,6 +17,7 @@ void cb_svg_rect(struct buf *b, double x, double y, int w, int h, const int rgb[
 /* A horizontal or vertical line, for axes (ink NULL: grey) and legends */
 void cb_svg_across(struct buf *b, double x, double y, int len, const char *ink, int dashed);
 void cb_svg_down(struct buf *b, double x, double y, int len);
+void cb_svg_frame(struct buf *b, double x, double y, int w, int h); /* the edge of a diagram */
 /* A curve: begin, its points in order, end */
 void cb_svg_curve_begin(struct buf *b);
 void cb_svg_curve_point(struct buf *b, double x, double y);
