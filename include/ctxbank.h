@@ -333,6 +333,8 @@ struct cb_memory {
     uint64_t device_peak_bytes, device_in_bytes, device_out_bytes, device_rows, host_rows;
     int at_most; /* 1: kv_bytes of a plan is an upper bound, because what is kept depends on the
                     text */
+    uint64_t kv_beside_bytes; /* of kv_bytes, what is neither a key nor a value: steps of prepacked
+                                 blocks, sketches, positions and scores */
 };
 
 CB_API struct cb_session_params cb_session_defaults(void); /* all zero */

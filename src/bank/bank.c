@@ -128,6 +128,15 @@ uint64_t cb_bank_bytes(const struct bank *b)
     return sum;
 }
 
+uint64_t cb_bank_beside(const struct bank *b)
+{
+    uint64_t sum = 0;
+
+    for (int l = 0; l < b->n_layer; l++)
+        sum += cb_store_beside(&b->store[l]);
+    return sum;
+}
+
 int cb_bank_max_len(const struct bank *b)
 {
     int most = 0;

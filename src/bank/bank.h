@@ -35,6 +35,7 @@ void cb_bank_close(struct bank *b);
 /* Forgets tokens from n_seen on in every store, and the current feed. */
 void cb_bank_cut(struct bank *b, int n_seen);
 uint64_t cb_bank_bytes(const struct bank *b);
+uint64_t cb_bank_beside(const struct bank *b); /* of them: cb_store_beside() */
 int cb_bank_max_len(const struct bank *b); /* most slots that a KV head of any store holds now */
 void cb_bank_note_peak(struct bank *b, int l); /* call after layer l has grown */
 int cb_bank_has_kivi(const struct bank *b);

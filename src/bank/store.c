@@ -185,9 +185,8 @@ uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run)
 
 uint64_t cb_store_bytes_of(const struct store *s, int kv, int n)
 {
-    const uint64_t rows = s->kivi ? cb_kivi_bytes_of(s, kv, n)
-                                  : (uint64_t)n * (s->row_k + s->row_v) + cb_store_step_bytes(s, n);
-    return rows + cb_store_sketch_bytes(s, n);
+    return (s->kivi ? cb_kivi_bytes_of(s, kv, n) : (uint64_t)n * (s->row_k + s->row_v)) +
+           cb_store_beside_of(s, n);
 }
 
 uint64_t cb_store_old_bytes(const struct store *s, int n)
@@ -195,14 +194,29 @@ uint64_t cb_store_old_bytes(const struct store *s, int n)
     return s->kivi ? cb_kivi_old_bytes(s, n) : (uint64_t)n * (s->row_k + s->row_v);
 }
 
+uint64_t cb_store_beside_of(const struct store *s, int n)
+{
+    return (s->kivi ? 0 : cb_store_step_bytes(s, n)) + cb_store_sketch_bytes(s, n);
+}
+
+uint64_t cb_store_beside(const struct store *s)
+{
+    const size_t slot = (s->pos ? sizeof *s->pos : 0) + (s->row ? sizeof *s->row : 0) +
+                        (size_t)s->n_col * sizeof(float);
+    uint64_t sum = 0;
+
+    for (int h = 0; h < s->n_kv; h++)
+        sum += (uint64_t)s->n[h] * slot + cb_store_step_bytes(s, s->prepacked) +
+               cb_store_sketch_bytes(s, s->sketched);
+    return sum;
+}
+
 uint64_t cb_store_bytes(const struct store *s)
 {
-    const size_t beside = (s->pos ? sizeof *s->pos : 0) + (s->row ? sizeof *s->row : 0) +
-                          (size_t)s->n_col * sizeof(float);
-    uint64_t sum = 0;
+    uint64_t sum = cb_store_beside(s);
+
     for (int h = 0; h < s->n_kv; h++)
-        sum += (s->kivi ? cb_kivi_bytes(s, h) : (uint64_t)s->rows[h] * (s->row_k + s->row_v)) +
-               (uint64_t)s->n[h] * beside - (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k +
-               cb_store_step_bytes(s, s->prepacked) + cb_store_sketch_bytes(s, s->sketched);
+        sum += (s->kivi ? cb_kivi_bytes(s, h) : (uint64_t)s->rows[h] * (s->row_k + s->row_v)) -
+               (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k;
     return sum;
 }

@@ -31,8 +31,12 @@ uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run);
 uint64_t cb_store_bytes_of(const struct store *s, int kv, int n);
 /* Bytes of n slots of one head that are old enough to be quantised, if the store does that. */
 uint64_t cb_store_old_bytes(const struct store *s, int n);
-/* Bytes of all heads: keys, values, and the lists and columns beside them. */
+/* Bytes of all heads: keys, values, and what stands beside them. */
 uint64_t cb_store_bytes(const struct store *s);
+/* Of them, what is neither a key nor a value: steps of prepacked blocks, sketches, lists, columns
+ */
+uint64_t cb_store_beside(const struct store *s);
+uint64_t cb_store_beside_of(const struct store *s, int n); /* n slots of a head: without lists */
 
 size_t cb_store_list_bytes(const struct store *s);              /* of the list pos, or of row */
 void cb_store_release_gap(struct store *s, int kv, int had_hi); /* frees pages of dropped keys */

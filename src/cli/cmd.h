@@ -181,6 +181,8 @@ json_t *cb_json_timings(const struct engine *e, const struct generation *g);
 json_t *cb_json_memory(const struct cb_memory *m); /* with rss_peak_bytes */
 int cb_json_print(json_t *j);                      /* on standard output; drops the reference */
 uint64_t cb_rss_peak_bytes(void);
+/* Memory that programs can still get without swapping; 0 if the kernel does not say */
+uint64_t cb_free_bytes(void);
 void cb_print_memory(const struct cb_memory *m); /* a plan, and what this machine has free */
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen);
 void cb_note_timings(const struct engine *e, const struct generation *g);

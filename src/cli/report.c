@@ -49,12 +49,13 @@ static json_t *json_device(const struct cb_memory *m)
 json_t *cb_json_memory(const struct cb_memory *m)
 {
     json_t *j = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "weights_bytes",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "weights_bytes",
         (json_int_t)m->weights_bytes, "kv_bytes", (json_int_t)m->kv_bytes, "kv_full_bytes",
         (json_int_t)m->kv_full_bytes, "kv_peak_bytes", (json_int_t)m->kv_peak_bytes,
         "kv_read_bytes_per_token", (json_int_t)m->kv_read_bytes_per_token, "scratch_bytes",
-        (json_int_t)m->scratch_bytes, "rss_peak_bytes", (json_int_t)cb_rss_peak_bytes(), "kept_min",
-        m->kept_min, "kept_max", m->kept_max);
+        (json_int_t)m->scratch_bytes, "kv_beside_bytes", (json_int_t)m->kv_beside_bytes,
+        "rss_peak_bytes", (json_int_t)cb_rss_peak_bytes(), "kept_min", m->kept_min, "kept_max",
+        m->kept_max);
     if (m->device_limit_bytes)
         cb_json_set(&j, "device", json_device(m));
     return j;
@@ -77,8 +78,7 @@ static double mib(uint64_t bytes)
     return (double)bytes / 1048576;
 }
 
-/* Memory that programs can still get without swapping; 0 if the kernel does not say */
-static uint64_t free_bytes(void)
+uint64_t cb_free_bytes(void)
 {
     struct buf text = { 0 };
     unsigned long long kib = 0;
@@ -90,18 +90,29 @@ static uint64_t free_bytes(void)
     return kib * 1024;
 }
 
+/* What a reader would miss between the bank's bytes and those of its keys and values, or "" */
+static const char *beside_text(const struct cb_memory *m, char text[80])
+{
+    *text = '\0';
+    if (mib(m->kv_beside_bytes) >= 0.05)
+        snprintf(text, 80, "%.1f MiB of it steps, sketches and positions; ",
+                 mib(m->kv_beside_bytes));
+    return text;
+}
+
 void cb_print_memory(const struct cb_memory *m)
 {
-    const uint64_t there = free_bytes();
+    const uint64_t there = cb_free_bytes();
+    char beside[80];
 
     printf("weights          %.1f MiB\n"
-           "bank             %s%.1f MiB (peak %.1f MiB; full cache at f16 %.1f MiB)\n"
+           "bank             %s%.1f MiB (%speak %.1f MiB; full cache at f16 %.1f MiB)\n"
            "read a token     %.1f MiB\n"
            "work space       %.1f MiB\n"
            "total            %s%.1f MiB",
            mib(m->weights_bytes), m->at_most ? "at most " : "", mib(m->kv_bytes),
-           mib(m->kv_peak_bytes), mib(m->kv_full_bytes), mib(m->kv_read_bytes_per_token),
-           mib(m->scratch_bytes), m->at_most ? "at most " : "",
+           beside_text(m, beside), mib(m->kv_peak_bytes), mib(m->kv_full_bytes),
+           mib(m->kv_read_bytes_per_token), mib(m->scratch_bytes), m->at_most ? "at most " : "",
            mib(m->weights_bytes + m->kv_peak_bytes + m->scratch_bytes));
     if (there)
         printf(" (%.1f MiB are free here)", mib(there));
@@ -145,19 +156,20 @@ static const char *rate(int n, double s, char text[32])
 
 void cb_note_timings(const struct engine *e, const struct generation *g)
 {
-    char prompt[32], answer[32], decoded[48] = "";
+    char prompt[32], answer[32], decoded[48] = "", beside[80];
     struct cb_memory m;
 
     if (g->n_step != g->n) /* the prompt gives the first token */
         snprintf(decoded, sizeof decoded, ", %d of them decoded", g->n_step);
 
     cb_session_memory(e->session, &m);
-    cb_log_note(
-        "prompt %d tokens in %.2f s%s, answer %d tokens%s in %.2f s%s, bank %.1f MiB (%.0f %% "
-        "of the full cache at f16)",
-        g->n_prompt, g->prompt_s, rate(g->n_prompt, g->prompt_s, prompt), g->n, decoded,
-        g->predicted_s, rate(g->n_step, g->predicted_s, answer), (double)m.kv_bytes / 1048576,
-        100 * (double)m.kv_bytes / (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
+    cb_log_note("prompt %d tokens in %.2f s%s, answer %d tokens%s in %.2f s%s, bank %.1f MiB "
+                "(%skeys and values %.0f %% of the full cache at f16)",
+                g->n_prompt, g->prompt_s, rate(g->n_prompt, g->prompt_s, prompt), g->n, decoded,
+                g->predicted_s, rate(g->n_step, g->predicted_s, answer), mib(m.kv_bytes),
+                beside_text(&m, beside),
+                100 * (double)(m.kv_bytes - m.kv_beside_bytes) /
+                    (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
     if (g->drafts.drafted)
         cb_log_note("drafts: %" PRId64 " tokens, %" PRId64 " of them accepted", g->drafts.drafted,
                     g->drafts.accepted);

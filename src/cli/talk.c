@@ -372,9 +372,9 @@ void cb_talk_stats(const struct chat *c)
         cb_note_timings(&c->e, &c->last);
     fprintf(stderr, "%spolicy %s, %d tokens of conversation, %d to %d a layer in a context of %d",
             dim, c->policy.s, cb_session_len(c->e.session), m.kept_min, m.kept_max, c->e.n_ctx);
-    if (m.kv_read_bytes_per_token && m.kv_full_bytes)
-        fprintf(stderr, ", a token reads %.1f MiB (%.0f %% of the full cache at f16)",
+    if (m.kv_read_bytes_per_token && m.kv_bytes)
+        fprintf(stderr, ", a token reads %.1f MiB (%.0f %% of the bank)",
                 (double)m.kv_read_bytes_per_token / 1048576,
-                100 * (double)m.kv_read_bytes_per_token / (double)m.kv_full_bytes);
+                100 * (double)m.kv_read_bytes_per_token / (double)m.kv_bytes);
     fprintf(stderr, "%s\n", off);
 }

@@ -72,6 +72,7 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
         .kv_bytes = cb_bank_bytes(&s->bank),
         .kv_full_bytes = full_bytes(s, s->bank.n_seen),
         .kv_peak_bytes = s->bank.peak_bytes,
+        .kv_beside_bytes = cb_bank_beside(&s->bank),
         .kv_read_bytes_per_token = s->bank.decoding ? s->bank.read_bytes : 0,
     };
     out->kept_min = s->bank.n_seen;
@@ -144,8 +145,8 @@ static int waits(const struct cb_session *s, int l)
     return s->bank.store[l].kivi && s->policy->row[l].score.when == WHEN_STEP;
 }
 
-/* Bytes of layer l when n_slot of n tokens are left. */
-static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
+/* Bytes beside the slots of layer l when n_slot of n tokens are left: positions, rows, scores */
+static uint64_t slots_beside(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
 {
     const struct store *st = &s->bank.store[l];
     const int many = n_slot >= CB_STORE_MIX; /* enough slots for rows to lie in any order */
@@ -153,7 +154,13 @@ static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n
 
     if (n_slot < n)
         beside += sizeof *st->pos + (many && n_gen ? sizeof *st->row : 0);
-    return (uint64_t)st->n_kv * (uint64_t)n_slot * beside + heads_bytes(st, n_slot);
+    return (uint64_t)st->n_kv * (uint64_t)n_slot * beside;
+}
+
+/* Bytes of layer l when n_slot of n tokens are left. */
+static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
+{
+    return slots_beside(s, l, n_slot, n, n_gen) + heads_bytes(&s->bank.store[l], n_slot);
 }
 
 /* The peak of a prefill: one full layer, and the compacted ones before it. */
@@ -240,6 +247,9 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes += held_bytes(s, l, n_prompt, n_gen);
+        out->kv_beside_bytes +=
+            slots_beside(s, l, held, n, evicts(s, l, n_prompt, n_gen)) +
+            (uint64_t)s->bank.n_kv * cb_store_beside_of(&s->bank.store[l], held);
         out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(&s->attention, l, n, held);
         out->kv_read_bytes_per_token +=
             read_bytes(s, l, held + (held < n && evicts(s, l, n_prompt, n_gen)), n_prompt);
