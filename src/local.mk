@@ -317,6 +317,7 @@ ctxbank_SOURCES = \
 	src/cli/generate.c \
 	src/cli/history.c src/cli/history.h \
 	src/cli/info.c \
+	src/cli/info_cpu.c src/cli/info_cpu.h \
 	src/cli/interrupt.c \
 	src/cli/line.c src/cli/line.h \
 	src/cli/log.c src/cli/log.h \

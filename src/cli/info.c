@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* info.c - ctxbank info: the model, the memory that a context will need, and what is built in. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/number.h"
 #include "cmd.h"
 #include "device/device.h"
 #include "gguf/gguf.h"
+#include "info_cpu.h"
 #include "matrix.h"
-#include "par/affinity.h"
 #include "policy/policy.h"
 
 /* ---- tables ---- */
@@ -235,27 +233,6 @@ static int print_policies(int json)
     return CB_OK;
 }
 
-static int cpu(int json)
-{
-    const char *want = getenv("CTXBANK_ISA");
-    const struct device_want any = { .isa = want && *want ? want : NULL };
-    const struct team_params one = { .n_threads = 1 };
-    struct device *d;
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    int rc = CB_OK;
-
-    TRY(cb_device_open_team("cpu", &one, &any, &d));
-    if (!json)
-        printf("isa              %s\nonline           %ld logical processors\n"
-               "default threads  %d\n",
-               d->isa, online, cb_default_threads());
-    else
-        rc = cb_json_print(json_pack("{s:s, s:i, s:i}", "isa", d->isa, "online", (int)online,
-                                     "default_threads", cb_default_threads()));
-    cb_device_close(d);
-    return rc;
-}
-
 /* ---- the model ---- */
 
 struct mix {
@@ -359,6 +336,8 @@ static int run(const struct opts *o)
 {
     const int json = cb_opt_flag(o, ARG_JSON);
 
+    if (cb_opt_flag(o, ARG_MEASURE) && !cb_opt_flag(o, ARG_CPU))
+        return cb_usage("--measure: goes with --cpu");
     if (cb_opt_flag(o, ARG_BACKENDS))
         return backends(json);
     if (cb_opt_flag(o, ARG_FAMILIES))
@@ -368,7 +347,7 @@ static int run(const struct opts *o)
     if (cb_opt_flag(o, ARG_PREFILL_LIST))
         return print_methods(&prefills, json);
     if (cb_opt_flag(o, ARG_CPU))
-        return cpu(json);
+        return cb_info_cpu(o);
     return model(o);
 }
 

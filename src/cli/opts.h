@@ -92,6 +92,7 @@ enum opt_id {
     ARG_POLICY_LIST,
     ARG_PREFILL_LIST,
     ARG_CPU,
+    ARG_MEASURE,
     ARG_BENCH_PROMPT,
     ARG_BENCH_GEN,
     ARG_BENCH_DEPTH,

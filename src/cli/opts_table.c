@@ -100,8 +100,10 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_PREFILL_LIST] = { "prefills", .sets = SET_OWN_INFO,
         .text = "list the prefill methods with their options, ranges and papers" },
     [ARG_CPU] = { "cpu", .sets = SET_OWN_INFO,
-        .text = "show the processor: usable cores, instruction sets, and the instruction set in "
-                "use" },
+        .text = "show the processor: cores, caches, memory, and the instruction set of the kernels" },
+    [ARG_MEASURE] = { "measure", .sets = SET_OWN_INFO,
+        .text = "with --cpu: also measure how fast memory is read and numbers are multiplied, "
+                "which takes seconds" },
 
     [ARG_BENCH_PROMPT] = { "n-prompt", .letter = 'p', .takes = TAKES_INTS, .many = 1,
         .unit = "N,...", .max = MAX_TOKENS, .def = "512", .sets = SET_OWN_BENCH,

@@ -202,6 +202,46 @@ void cb_cpus_name(const char *cpuinfo, char *buf, size_t cap)
              n == 1 ? "" : "s");
 }
 
+/* ---- caches ---- */
+
+/* Processors in a list such as "0-3,8" */
+static int count(const char *list)
+{
+    int n = 0;
+
+    while (*list >= '0' && *list <= '9') {
+        char *end;
+        const long from = strtol(list, &end, 10),
+                   to = *end == '-' ? strtol(end + 1, &end, 10) : from;
+        n += to >= from && to < MAX_CPU ? (int)(to - from) + 1 : 0;
+        list = end + (*end == ',');
+    }
+    return n;
+}
+
+static int cache_line(const char *sys, int i, const char *file, char *line, int cap)
+{
+    char path[PATH];
+
+    snprintf(path, sizeof path, "%s/cpu0/cache/index%d/%s", sys, i, file);
+    return cb_cpus_line(path, line, cap);
+}
+
+int cb_cpus_cache(const char *sys, int i, struct cpu_cache *out)
+{
+    char level[32], kind[32], size[32], list[256], *unit;
+
+    if (!cache_line(sys, i, "level", level, sizeof level) ||
+        !cache_line(sys, i, "type", kind, sizeof kind) ||
+        !cache_line(sys, i, "size", size, sizeof size))
+        return 0;
+    *out = (struct cpu_cache){ .level = (int)strtol(level, NULL, 10), .kind = *kind, .n_cpu = 1 };
+    out->bytes = strtoull(size, &unit, 10) << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
+    if (cache_line(sys, i, "shared_cpu_list", list, sizeof list) && count(list))
+        out->n_cpu = count(list);
+    return 1;
+}
+
 /* ---- both ---- */
 
 int cb_cpus_allowed(unsigned char *allowed, int n_cpu)

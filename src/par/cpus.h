@@ -5,6 +5,7 @@
 #define CPUS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { CB_MAX_CPU = 8192 };
 
@@ -30,5 +31,17 @@ int cb_cpus_default(
 /* "AMD EPYC, family 25 model 17, 2 processors" -> buf. cpuinfo: "/proc/cpuinfo"; missing facts are
  * left out. */
 void cb_cpus_name(const char *cpuinfo, char *buf, size_t cap);
+
+/* A cache of the first processor. */
+struct cpu_cache {
+    int level;
+    char kind; /* 'D' data, 'I' instructions, 'U' both */
+    uint64_t bytes;
+    int n_cpu; /* processors that share it */
+};
+
+/* Cache i -> *out; 0: there are fewer, or the kernel does not say. sys: "/sys/devices/system/cpu"
+ */
+int cb_cpus_cache(const char *sys, int i, struct cpu_cache *out);
 
 #endif

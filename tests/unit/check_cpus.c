@@ -55,6 +55,33 @@ START_TEST(old_names_and_none)
 }
 END_TEST
 
+static void cache(int i, const char *level, const char *type, const char *size, const char *list)
+{
+    const char *const text[] = { level, type, size, list };
+    static const char *const file[] = { "level", "type", "size", "shared_cpu_list" };
+
+    for (int k = 0; k < 4; k++) {
+        char name[128];
+        snprintf(name, sizeof name, "cpu0/cache/index%d/%s", i, file[k]);
+        cb_folder_put(name, text[k]);
+    }
+}
+
+START_TEST(caches)
+{
+    struct cpu_cache c;
+
+    ck_assert(!cb_cpus_cache(root, 0, &c));
+    cache(0, "1\n", "Data\n", "48K\n", "0,64\n");
+    cache(1, "3\n", "Unified\n", "32M\n", "0-7,64-71\n");
+    ck_assert(cb_cpus_cache(root, 0, &c));
+    ck_assert(c.level == 1 && c.kind == 'D' && c.bytes == 48 << 10 && c.n_cpu == 2);
+    ck_assert(cb_cpus_cache(root, 1, &c));
+    ck_assert(c.level == 3 && c.kind == 'U' && c.bytes == 32 << 20 && c.n_cpu == 16);
+    ck_assert(!cb_cpus_cache(root, 2, &c));
+}
+END_TEST
+
 static double quota(const char *groups)
 {
     char file[512];
@@ -142,6 +169,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, cb_folder_remove);
     tcase_add_test(t, hardware_threads_count_once);
     tcase_add_test(t, old_names_and_none);
+    tcase_add_test(t, caches);
     tcase_add_test(t, version_2);
     tcase_add_test(t, version_1);
     tcase_add_test(t, names);
