@@ -326,7 +326,8 @@ ctxbank_SOURCES = \
 	src/cli/messages.c \
 	src/cli/methods_doc.c src/cli/methods_doc.h \
 	src/cli/opts.c src/cli/opts.h \
-	src/cli/opts_doc.c \
+	src/cli/opts_doc.c src/cli/opts_doc.h \
+	src/cli/opts_man.c \
 	src/cli/opts_foreign.c src/cli/opts_foreign.h \
 	src/cli/opts_table.c \
 	src/cli/out.c \

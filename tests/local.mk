@@ -528,6 +528,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-chat \
 	tests/cli/check-cli \
 	tests/cli/check-complete \
+	tests/cli/check-docs \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
 	tests/cli/check-page \

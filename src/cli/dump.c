@@ -15,17 +15,22 @@ static int run(const struct opts *o)
         return cb_methods_man(name, stdout) ? 0 : cb_usage("%s: no such section", name);
     if (strcmp(what, "man"))
         return cb_usage("%s: neither man nor methods", what);
+    if (!strcmp(name, "options")) {
+        cb_opts_man_shared(NULL, stdout);
+        return 0;
+    }
     for (; *cmd; cmd++)
         if (!strcmp((*cmd)->name, name)) {
             cb_opts_man(*cmd, stdout);
             return 0;
         }
-    return cb_usage("%s: no such command", name);
+    cb_opts_man_shared(name, stdout); /* a group */
+    return 0;
 }
 
 const struct cmd cb_cmd_dump = {
     .name = "dump",
-    .operands = "man COMMAND | methods SECTION",
+    .operands = "man COMMAND|GROUP|options | methods SECTION",
     .min_operands = 2,
     .max_operands = 2,
     .brief = "write a manual section",

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "device/device.h"
+#include "eval/metric.h"
 #include "matrix.h"
 #include "opts.h"
 #include "policy/policy.h"
@@ -129,6 +131,29 @@ static void matrix(FILE *f)
     }
 }
 
+static void metrics(FILE *f)
+{
+    const struct metric *m;
+
+    fputs(".Bl -tag -width classification\n", f);
+    for (int i = 0; (m = cb_metric_at(i)); i++) {
+        fprintf(f, ".It Cm %s\n", m->name);
+        cb_man_text(m->text, f);
+        fputs(".\n", f);
+    }
+    fputs(".El\n", f);
+}
+
+/* Types of keys and values, by the bits of a number */
+static void types(FILE *f)
+{
+    fputs(".Bl -column \"q8_0\" \"bits of a number\"\n.It Sy type Ta Sy bits of a number\n", f);
+    for (int i = 0; i < KV_TYPE_COUNT; i++)
+        fprintf(f, ".It Cm %s Ta %.3g\n", cb_kv_type[i].name,
+                8.0 * cb_kv_type[i].block_bytes / cb_kv_type[i].block);
+    fputs(".It Cm kivi4 , kivi2 Ta 4 and 2, and two numbers for each group\n.El\n", f);
+}
+
 int cb_methods_man(const char *what, FILE *f)
 {
     if (!strcmp(what, "policies"))
@@ -139,6 +164,10 @@ int cb_methods_man(const char *what, FILE *f)
         matrix(f);
     else if (!strcmp(what, "settings"))
         settings(f);
+    else if (!strcmp(what, "metrics"))
+        metrics(f);
+    else if (!strcmp(what, "types"))
+        types(f);
     else
         return 0;
     return 1;

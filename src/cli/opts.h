@@ -23,7 +23,8 @@ enum takes {
     TAKES_SCALED  /* a file, then a number: two arguments, or FILE:NUMBER; two texts */
 };
 
-/* Options come in sets; a command names the sets that it takes. The order is that of --help. */
+/* Options come in sets; a command names the sets that it takes. The order is that of --help, where
+ * sets of one title stand together. */
 enum opt_set {
     SET_OWN_RUN = 1 << 0,
     SET_OWN_TOKENIZE = 1 << 1,
@@ -59,7 +60,10 @@ enum opt_set {
     SET_OWN_SERVE = 1ll << 31,
     SET_OWN_CHAT = 1ll << 32,
     SET_OWN_EMBED = 1ll << 33,
-    SET_COUNT = 34
+    SET_REPETITIONS = 1ll << 34, /* --dry-multiplier and its like, --logit-bias */
+    SET_BANK_FILE = 1ll << 35,   /* --bank */
+    SET_BANK_DIR = 1ll << 36,
+    SET_COUNT = 37
 };
 
 enum opt_id {
@@ -291,10 +295,15 @@ int cb_opt_is(const struct opts *o, enum opt_id id, const char *choice);
 /* "CTXBANK_CTX_SIZE" of "ctx-size" */
 void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap);
 
-/* opts_doc.c: text made from the table */
+/* opts_doc.c and opts_man.c: text made from the table */
 void cb_opts_help(const struct cmd *cmd, FILE *f);
 /* Text of several lines of a manual page; none begins with a control character. */
 void cb_man_text(const char *text, FILE *f);
+/* The options that a command alone takes, and the names of those that other pages describe: the
+ * page of its group ("eval"), or ctxbank-options(7). */
 void cb_opts_man(const struct cmd *cmd, FILE *f);
+/* The options that several commands take: all of them of one group, or with group NULL of more than
+ * one. */
+void cb_opts_man_shared(const char *group, FILE *f);
 
 #endif

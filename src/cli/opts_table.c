@@ -5,12 +5,13 @@
 #define MAX_TOKENS (1 << 30)
 
 const char *const cb_opt_set_title[SET_COUNT] = {
-    "Completion", "Tokens",   "What to show", "Tests",  "Perplexity", "Output of each token",
-    "Texts",      "Items",    "Items",        "Items",  "Items",      "Items",
-    "Items",      "Analysis", "Trials",       "Blocks", "Prompt",     "Chat",
-    "Generation", "Sampling", "Model",        "Work",   "Model",      "Context",
-    "Context",    "Context",  "Memory plan",  "Output", "Output",     "General",
-    "Bank",       "Server",   "Conversation", "Embedding",
+    "Completion", "Tokens",   "What to show", "Tests",    "Perplexity",     "Output of each token",
+    "Texts",      "Items",    "Items",        "Items",    "Items",          "Items",
+    "Items",      "Analysis", "Trials",       "Blocks",   "Prompt",         "Chat",
+    "Generation", "Sampling", "Model",        "Engine",   "Engine",         "Context",
+    "Context",    "Context",  "Memory plan",  "Output",   "Output",         "General",
+    "Bank",       "Server",   "Conversation", "Embedding", "Sampling", "Saved contexts",
+    "Saved contexts",
 };
 
 /* clang-format off */
@@ -18,15 +19,15 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_CHAT] = { "chat", .sets = SET_OWN_RUN,
         .text = "put the prompt into the model's chat template as the user's message" },
 
-    [ARG_BANK] = { "bank", .takes = TAKES_FILE, .unit = "FILE", .sets = SET_GENERATE | SET_PAIR,
+    [ARG_BANK] = { "bank", .takes = TAKES_FILE, .unit = "FILE", .sets = SET_BANK_FILE,
         .text = "open the context that 'ctxbank bank save' wrote: the prompt follows it, or only "
                 "its rest if it begins with the saved tokens" },
     [ARG_BANK_DIR] = { "bank-dir", .takes = TAKES_FILE, .env = 1, .unit = "FOLDER",
-        .sets = SET_GENERATE | SET_OWN_SERVE,
+        .sets = SET_BANK_DIR,
         .text = "remember prompts in files of this folder, and go on from what it remembers of a "
                 "prompt" },
     [ARG_BANK_DIR_SIZE] = { "bank-dir-size", .takes = TAKES_INT, .env = 1, .unit = "BYTES",
-        .min = 0, .max = 9e15, .def = "10G", .sets = SET_GENERATE | SET_OWN_SERVE,
+        .min = 0, .max = 9e15, .def = "10G", .sets = SET_BANK_DIR,
         .text = "most bytes of files that the folder remembers; the least worth give way (K, M, "
                 "G: powers of 1024; 0: no limit)" },
     [ARG_BANK_OUTPUT] = { "output", .letter = 'o', .takes = TAKES_FILE, .unit = "FILE",
@@ -100,7 +101,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_PREFILL_LIST] = { "prefills", .sets = SET_OWN_INFO,
         .text = "list the prefill methods with their options, ranges and papers" },
     [ARG_CPU] = { "cpu", .sets = SET_OWN_INFO,
-        .text = "show the processor: cores, caches, memory, and the instruction set of the kernels" },
+        .text = "show the processor: cores, caches, memory, and the instruction set of the "
+                "kernels" },
     [ARG_MEASURE] = { "measure", .sets = SET_OWN_INFO,
         .text = "with --cpu: also measure how fast memory is read and numbers are multiplied, "
                 "which takes seconds" },
@@ -370,20 +372,20 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .max = 1, .def = "0.1", .sets = SET_SAMPLE,
         .text = "see --xtc-probability; above 0.5: off" },
     [ARG_DRY_MULTIPLIER] = { "dry-multiplier", .takes = TAKES_REAL, .env = 1, .unit = "X",
-        .min = 0, .max = 100, .def = "0", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .min = 0, .max = 100, .def = "0", .sets = SET_REPETITIONS,
         .text = "penalize tokens that would prolong a repetition of n tokens by X * base^(n - "
                 "allowed length); 0: off" },
     [ARG_DRY_BASE] = { "dry-base", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 1,
-        .max = 100, .def = "1.75", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .max = 100, .def = "1.75", .sets = SET_REPETITIONS,
         .text = "see --dry-multiplier" },
     [ARG_DRY_ALLOWED] = { "dry-allowed-length", .takes = TAKES_INT, .env = 1, .unit = "N",
-        .min = 1, .max = MAX_TOKENS, .def = "2", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .min = 1, .max = MAX_TOKENS, .def = "2", .sets = SET_REPETITIONS,
         .text = "shorter repetitions are not penalized" },
     [ARG_DRY_LAST_N] = { "dry-penalty-last-n", .takes = TAKES_INT, .env = 1, .unit = "TOKENS",
-        .min = -1, .max = MAX_TOKENS, .def = "-1", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .min = -1, .max = MAX_TOKENS, .def = "-1", .sets = SET_REPETITIONS,
         .text = "last tokens in which repetitions are looked for; 0: none, -1: the whole context" },
     [ARG_DRY_BREAKER] = { "dry-sequence-breaker", .takes = TAKES_TEXT, .many = 1, .unit = "TEXT",
-        .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .sets = SET_REPETITIONS,
         .text = "repetitions do not reach across tokens with this text in them; may be given many "
                 "times; none: nothing (default: line end, colon, quote and star)" },
     [ARG_MIROSTAT] = { "mirostat", .takes = TAKES_CHOICE, .env = 1, .unit = "VERSION", .def = "0",
@@ -397,7 +399,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .min = 0.01, .max = 100, .def = "5", .sets = SET_SAMPLE,
         .text = "surprise that Mirostat aims at (tau)" },
     [ARG_LOGIT_BIAS] = { "logit-bias", .letter = 'l', .takes = TAKES_TEXT, .many = 1,
-        .unit = "ID(+|-)X", .sets = SET_OWN_RUN | SET_OWN_CHAT,
+        .unit = "ID(+|-)X", .sets = SET_REPETITIONS,
         .text = "add X to the logit of token ID: 15043+1 or 15043-inf; may be given many times" },
 
     [ARG_MODEL] = { "model", .letter = 'm', .takes = TAKES_FILE, .env = 1, .unit = "MODEL.gguf",
@@ -460,7 +462,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "well, unlike in the paper (default 0)" },
     [ARG_TYPE_V] = { "cache-type-v", .alias = "-ctv", .takes = TAKES_TEXT, .env = 1,
         .unit = "TYPE", .def = "f16", .sets = SET_POLICY | SET_POLICIES,
-        .text = "data type of cached values" },
+        .text = "data type of cached values; the types are those of keys" },
     [ARG_POLICY] = { "policy", .takes = TAKES_TEXT, .env = 1, .unit = "NAME[:KEY=VALUE,...]",
         .def = "full", .sets = SET_POLICY,
         .text = "which tokens the cache keeps and which it reads; 'ctxbank info --policies' lists "

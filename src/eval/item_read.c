@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/suggest.h"
 #include "item.h"
 #include "metric.h"
 #include "published.h"
@@ -130,6 +131,22 @@ static int check_answers(const char *const *answer, int n)
     return CB_OK;
 }
 
+static const char *metric_name(const void *ctx, int i)
+{
+    const struct metric *m = cb_metric_at(i);
+
+    (void)ctx;
+    return m ? m->name : NULL;
+}
+
+static int no_metric(const char *name)
+{
+    char list[160];
+
+    cb_name_list(list, sizeof list, metric_name, NULL);
+    return cb_fail(CB_EFORMAT, "metric %s: unknown; there are %s", name ? name : "(none)", list);
+}
+
 /* the suite: prompt, answers, metric, max_new */
 static int from_suite(struct reader *r, const json_t *o, struct item *it)
 {
@@ -143,7 +160,7 @@ static int from_suite(struct reader *r, const json_t *o, struct item *it)
     TRY(answer_length(o, &max_new));
     TRY(check_answers(answer, n));
     if (!m)
-        return cb_fail(CB_EFORMAT, "metric %s: unknown", metric ? metric : "(none)");
+        return no_metric(metric);
     if (!n)
         return cb_fail(CB_EFORMAT, "answers: none");
     if (!*prompt)
