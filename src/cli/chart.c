@@ -31,6 +31,8 @@ int cb_chart_curves(const char *path, const char *title, const struct curve *c, 
     }
     for (int j = 0; j<n; j += n> 40 ? 8 : n > 20 ? 4 : 2)
         cb_svg_number(&b, MARGIN + j * step, TITLE + HIGH + 18, "middle", 3, j);
+    cb_svg_text(&b, MARGIN + WIDE + 16, TITLE + HIGH + 18, "start", "layer");
+    cb_svg_frame(&b, MARGIN, TITLE, WIDE, HIGH);
     for (int i = 0; i < n_curve; i++) {
         const char *ink = colour[i % N_COLOUR];
         cb_svg_curve_begin(&b);
@@ -48,6 +50,9 @@ int cb_chart_grid(const char *path, const char *title, const double *at, int n)
     struct buf b = { 0 };
 
     cb_svg_title(&b, MARGIN, 18, title);
+    cb_svg_text_up(&b, MARGIN - 36, TITLE + n * CELL / 2.0, "middle", "layer");
+    cb_svg_text(&b, MARGIN + n * CELL / 2.0, TITLE + n * CELL + 32, "middle",
+                "layer; colour: 0 white, 1 blue");
     for (int i = 0; i < n; i++) {
         cb_svg_number(&b, MARGIN - 6, TITLE + i * CELL + 13, "end", 3, i);
         cb_svg_number(&b, MARGIN + (i + 0.5) * CELL, TITLE + n * CELL + 14, "middle", 3, i);
