@@ -35,7 +35,7 @@ static void list_commands(FILE *f)
           f);
     for (int i = 0; cmds[i]; i++)
         if (!cmds[i]->hidden)
-            fprintf(f, "  %-20s %s\n", cmds[i]->name, cmds[i]->brief);
+            fprintf(f, "  %-23s %s\n", cmds[i]->name, cmds[i]->brief);
     fputs("\n'ctxbank COMMAND --help' lists a command's options; 'man ctxbank' tells more.\n", f);
 }
 
@@ -83,7 +83,7 @@ static int list_members(const char *group, FILE *f)
     fprintf(f, "usage: ctxbank %s COMMAND [options]\n\n", group);
     for (int i = 0; cmds[i]; i++)
         if (!strncmp(cmds[i]->name, group, n) && cmds[i]->name[n] == ' ')
-            fprintf(f, "  %-20s %s\n", cmds[i]->name, cmds[i]->brief);
+            fprintf(f, "  %-23s %s\n", cmds[i]->name, cmds[i]->brief);
     return f == stdout ? 0 : 2;
 }
 

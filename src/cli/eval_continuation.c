@@ -122,7 +122,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_eval_continuation = {
     .name = "eval continuation",
     .operands = "",
-    .brief = "likelihood of a text after a long context",
+    .brief = "measure how likely a text is after a long context",
     .sets = SET_OWN_CONTINUATION | SET_PAIR | SET_BANK_FILE | SET_MODEL | SET_ENGINE | SET_CTX |
             SET_POLICY | SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = run,

@@ -119,7 +119,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_eval_kld = {
     .name = "eval kld",
     .operands = "",
-    .brief = "divergence of a policy's predictions from the full cache's",
+    .brief = "measure how far a policy's predictions are from the full cache's",
     .sets = SET_PAIR | SET_BANK_FILE | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICY | SET_JSON |
             SET_PROGRESS | SET_GENERAL,
     .run = run,

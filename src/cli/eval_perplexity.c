@@ -191,7 +191,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_eval_perplexity = {
     .name = "eval perplexity",
     .operands = "",
-    .brief = "perplexity of a text",
+    .brief = "measure the perplexity of a text",
     .sets = SET_OWN_PERPLEXITY | SET_MODEL | SET_ENGINE | SET_POLICY | SET_JSON | SET_PROGRESS |
             SET_GENERAL,
     .run = run,

@@ -540,15 +540,15 @@ static int evaluate(const struct opts *o, int (*make)(struct tasks *t))
                                           .sets = (own) | COMMON,                                  \
                                           .run = run_##id };
 
-COMMAND(needle, "needle", make_needles, "find a needle in a text, by length and depth",
+COMMAND(needle, "needle", make_needles, "ask for a number that is hidden in a text",
         SET_OWN_NEEDLE | SET_MADE, "", 0)
-COMMAND(passkey, "passkey", make_passkeys, "find a pass key in noise", SET_MADE, "", 0)
-COMMAND(ruler, "ruler", make_ruler, "RULER's 13 tasks at given lengths",
+COMMAND(passkey, "passkey", make_passkeys, "ask for a pass key that is hidden in repeated text",
+        SET_MADE, "", 0)
+COMMAND(ruler, "ruler", make_ruler, "ask RULER's 13 tasks at given lengths",
         SET_OWN_RULER | SET_PICK | SET_MADE, "", 0)
-COMMAND(2stage, "2stage", make_2stage, "add two numbers, then look the sum up",
+COMMAND(2stage, "2stage", make_2stage, "ask for a sum, and for what a dictionary says of it",
         SET_OWN_2STAGE | SET_MADE, "", 0)
-COMMAND(longbench, "longbench", read_longbench,
-        "LongBench's and InfiniteBench's own files, with their prompts", SET_PICK, "FILE|FOLDER...",
-        INT_MAX)
-COMMAND(file, "file", read_files, "prompts and answers out of JSON lines", SET_PICK,
+COMMAND(longbench, "longbench", read_longbench, "ask the questions of LongBench and InfiniteBench",
+        SET_PICK, "FILE|FOLDER...", INT_MAX)
+COMMAND(file, "file", read_files, "ask your own questions, from JSON lines", SET_PICK,
         "FILE|FOLDER...", INT_MAX)

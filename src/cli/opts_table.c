@@ -20,16 +20,16 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "put the prompt into the model's chat template as the user's message" },
 
     [ARG_BANK] = { "bank", .takes = TAKES_FILE, .unit = "FILE", .sets = SET_BANK_FILE,
-        .text = "open the context that 'ctxbank bank save' wrote: the prompt follows it, or only "
-                "its rest if it begins with the saved tokens" },
+        .text = "begin with the context that 'ctxbank bank save' wrote to FILE; of a prompt that "
+                "begins with the saved text, only the rest is computed" },
     [ARG_BANK_DIR] = { "bank-dir", .takes = TAKES_FILE, .env = 1, .unit = "FOLDER",
         .sets = SET_BANK_DIR,
-        .text = "remember prompts in files of this folder, and go on from what it remembers of a "
-                "prompt" },
+        .text = "remember prompts in files of this folder, and compute only what the folder does "
+                "not have of a prompt" },
     [ARG_BANK_DIR_SIZE] = { "bank-dir-size", .takes = TAKES_INT, .env = 1, .unit = "BYTES",
         .min = 0, .max = 9e15, .def = "10G", .sets = SET_BANK_DIR,
-        .text = "most bytes of files that the folder remembers; the least worth give way (K, M, "
-                "G: powers of 1024; 0: no limit)" },
+        .text = "limit of the folder's files in bytes (K, M, G: powers of 1024); the files that "
+                "are worth least are removed; 0: no limit" },
     [ARG_BANK_OUTPUT] = { "output", .letter = 'o', .takes = TAKES_FILE, .unit = "FILE",
         .sets = SET_OWN_BANK,
         .text = "the file to write" },
@@ -49,34 +49,35 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "plain: a line of numbers a text; json: one object; jsonl: an object a text" },
     [ARG_HOST] = { "host", .takes = TAKES_TEXT, .env = 1, .unit = "ADDRESS", .def = "127.0.0.1",
         .sets = SET_OWN_SERVE,
-        .text = "address to listen on; 0.0.0.0 or ::: all, so others can reach the server" },
+        .text = "address to listen on; with 0.0.0.0 or ::, other machines can reach the server" },
     [ARG_PORT] = { "port", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0, .max = 65535,
         .def = "8080", .sets = SET_OWN_SERVE,
-        .text = "port to listen on; 0: any that is free" },
+        .text = "port to listen on; 0: a free one" },
     [ARG_PARALLEL] = { "parallel", .alias = "-np", .takes = TAKES_INT, .env = 1, .unit = "N",
         .min = 1, .max = 1024, .def = "4", .sets = SET_OWN_SERVE,
-        .text = "answers that are computed at the same time; as many contexts are kept for "
-                "prompts that begin alike" },
+        .text = "number of answers that are computed at the same time, and of contexts that are "
+                "kept for prompts that begin alike" },
     [ARG_QUEUE] = { "queue", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0, .max = 1 << 20,
         .def = "64", .sets = SET_OWN_SERVE,
-        .text = "answers that may wait for their turn; more are refused with status 429" },
+        .text = "number of answers that may wait for their turn; further requests are refused "
+                "with status 429" },
     [ARG_DECODE_LATENCY] = { "decode-latency", .takes = TAKES_INT, .env = 1, .unit = "MS",
         .min = 1, .max = 60000, .def = "100", .sets = SET_OWN_SERVE,
-        .text = "longest time between two tokens of an answer while prompts of others are "
-                "computed; a prompt takes at least one step" },
+        .text = "longest time between two tokens of an answer while other prompts are computed; "
+                "one step of a prompt is taken in any case" },
     [ARG_BANK_LIMIT] = { "bank-limit", .takes = TAKES_INT, .env = 1, .unit = "BYTES", .min = 0,
         .max = 9e15, .def = "0", .sets = SET_OWN_SERVE,
-        .text = "most bytes of keys and values in all contexts (K, M, G: powers of 1024); 0: no "
-                "limit" },
+        .text = "limit of the keys and values of all contexts in bytes (K, M, G: powers of "
+                "1024); 0: no limit" },
     [ARG_API_KEY] = { "api-key", .takes = TAKES_TEXT, .many = 1, .env = 1, .unit = "KEY",
         .sets = SET_OWN_SERVE,
-        .text = "requests must bring this key; may be given many times (other users can see "
-                "options: a file is safer)" },
+        .text = "key that requests must bring; may be given many times; other users of the "
+                "machine can see it, so a file is safer" },
     [ARG_API_KEY_FILE] = { "api-key-file", .takes = TAKES_FILE, .env = 1, .unit = "FILE",
         .sets = SET_OWN_SERVE,
-        .text = "requests must bring one of the keys in FILE, one a line" },
+        .text = "file of keys, one a line; requests must bring one of them" },
     [ARG_CORS] = { "cors", .takes = TAKES_TEXT, .env = 1, .unit = "ORIGIN", .sets = SET_OWN_SERVE,
-        .text = "let pages of this origin use the server; *: pages of all (default: none)" },
+        .text = "let web pages of this origin use the server; *: of any origin (default: none)" },
     [ARG_ALIAS] = { "alias", .takes = TAKES_TEXT, .env = 1, .unit = "NAME", .sets = SET_OWN_SERVE,
         .text = "name of the model in answers (default: the file's name without .gguf)" },
 
@@ -105,14 +106,14 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "kernels" },
     [ARG_MEASURE] = { "measure", .sets = SET_OWN_INFO,
         .text = "with --cpu: also measure how fast memory is read and numbers are multiplied, "
-                "which takes seconds" },
+                "which takes some seconds" },
 
     [ARG_BENCH_PROMPT] = { "n-prompt", .letter = 'p', .takes = TAKES_INTS, .many = 1,
         .unit = "N,...", .max = MAX_TOKENS, .def = "512", .sets = SET_OWN_BENCH,
         .text = "prompt lengths in tokens, one test each; 0: no prompt test" },
     [ARG_BENCH_GEN] = { "n-gen", .letter = 'n', .takes = TAKES_INTS, .many = 1, .unit = "N,...",
         .max = MAX_TOKENS, .def = "128", .sets = SET_OWN_BENCH,
-        .text = "numbers of generated tokens, one test each; 0: no generation test" },
+        .text = "numbers of tokens to generate, one test each; 0: no generation test" },
     [ARG_BENCH_DEPTH] = { "n-depth", .letter = 'd', .takes = TAKES_INTS, .many = 1,
         .unit = "N,...", .max = MAX_TOKENS, .def = "0", .sets = SET_OWN_BENCH,
         .text = "tokens already in the context when a test starts; every test runs at every "
@@ -177,7 +178,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .choices = "no yes both", .sets = SET_OWN_2STAGE,
         .text = "ask the model to work out the sum before it names the colour" },
     [ARG_TASKS] = { "tasks", .takes = TAKES_TEXT, .unit = "NAME,...", .sets = SET_PICK,
-        .text = "run only these tasks" },
+        .text = "run only these tasks (default: all)" },
     [ARG_QA_FILE] = { "qa-file", .takes = TAKES_FILE, .unit = "FILE[,FILE]", .sets = SET_OWN_RULER,
         .text = "questions for qa_1 and qa_2: JSON lines with question, answers and documents; "
                 "without a file these two tasks are skipped" },
@@ -224,12 +225,12 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "total number of samples to take from the texts" },
     [ARG_CAL_BUDGET] = { "budget", .takes = TAKES_INT, .unit = "TOKENS", .min = 1,
         .max = MAX_TOKENS, .sets = SET_TRIAL,
-        .text = "number of tokens that a layer selects, or that a lazy layer keeps (default: an "
-                "eighth of the sample, or a quarter)" },
+        .text = "number of tokens that a filter layer selects (default: an eighth of the "
+                "sample), or that a lazy layer keeps (default: a quarter)" },
     [ARG_CAL_ITEMS] = { "items", .takes = TAKES_INT, .unit = "N", .max = 10000, .def = "12",
         .sets = SET_TRIAL,
         .text = "number of needles to hide and ask for; 0: compare predictions only; with --rule "
-                "grid, number at each length and depth (default 2)" },
+                "grid, the number at each length and depth, 2 unless it is given" },
     [ARG_CAL_RULE] = { "rule", .takes = TAKES_CHOICE, .unit = "WHAT",
         .choices = "tokens answers grid", .sets = SET_TRIAL,
         .text = "what a candidate must keep of the full cache: its predictions (default for lazy), "
@@ -237,8 +238,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "four lengths and five depths, as SimLayerKV was calibrated" },
     [ARG_CAL_KEEP] = { "keep", .takes = TAKES_REAL, .unit = "PERCENT", .min = 0, .max = 100,
         .sets = SET_TRIAL,
-        .text = "percentage of them that a candidate must keep; of predictions where the full "
-                "cache answers nothing right (default 98; with --rule grid 99)" },
+        .text = "percentage of them that a candidate must keep; if the full cache answers "
+                "nothing right, percentage of its predictions (default 98; with --rule grid 99)" },
     [ARG_CAL_SEED] = { "seed", .letter = 's', .takes = TAKES_INT, .unit = "N", .min = 0,
         .max = 4294967295.0, .def = "1", .sets = SET_TRIAL,
         .text = "seed for generating needles" },
@@ -262,7 +263,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_FILE] = { "file", .letter = 'f', .takes = TAKES_FILE, .many = 1, .unit = "FILE",
         .sets = SET_PROMPT,
         .text = "read the prompt, or a part of it, from FILE; -: standard input; 'ctxbank run' "
-                "drops a line end at the prompt's end" },
+                "drops one line end at the end of the prompt" },
     [ARG_ESCAPE] = { "escape", .letter = 'e', .sets = SET_PROMPT | SET_OWN_CHAT,
         .text = "read \\n, \\r, \\t, \\\\, \\\", \\' and \\xHH in texts of -p, --stop, "
                 "--dry-sequence-breaker, --in-prefix and --in-suffix as the characters that they "
@@ -277,7 +278,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_IN_PREFIX] = { "in-prefix", .takes = TAKES_TEXT, .unit = "TEXT", .sets = SET_OWN_CHAT,
         .text = "text in front of each message" },
     [ARG_IN_SUFFIX] = { "in-suffix", .takes = TAKES_TEXT, .unit = "TEXT", .sets = SET_OWN_CHAT,
-        .text = "text behind each message" },
+        .text = "text after each message" },
     [ARG_SYSTEM] = { "system", .alias = "-sys --system-prompt", .takes = TAKES_TEXT, .env = 1,
         .unit = "TEXT", .sets = SET_CHAT,
         .text = "system message of the chat" },
@@ -308,9 +309,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "never generate an end-of-sequence token" },
     [ARG_DRAFT] = { "draft", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0, .max = 16,
         .def = "0", .sets = SET_GENERATE,
-        .text = "draft up to this many tokens by what followed the same words earlier in the "
+        .text = "guess up to this many tokens from what followed the same words earlier in the "
                 "context, and decode them together; the text is the same, and comes sooner where "
-                "an answer quotes a document" },
+                "an answer quotes its document" },
     [ARG_GRAMMAR] = { "grammar", .takes = TAKES_TEXT, .unit = "GBNF",
         .sets = SET_GENERATE,
         .text = "generate only what this grammar allows, ctxbank-grammar(7)" },
@@ -325,7 +326,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "read the JSON schema from FILE" },
     [ARG_REGEX] = { "regex", .takes = TAKES_TEXT, .unit = "REGEX",
         .sets = SET_GENERATE,
-        .text = "generate only a text that this regular expression fits as a whole" },
+        .text = "generate only a text that matches this regular expression as a whole" },
     [ARG_ALL_LOGITS] = { "all-logits", .sets = SET_GENERATE | SET_OWN_BENCH,
         .text = "compute all logits of every generated token; without this option a small model "
                 "computes, for answers of 256 tokens or more, exact logits only for the tokens "
@@ -366,28 +367,30 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "probabilities add up to P; 1: off" },
     [ARG_XTC_PROBABILITY] = { "xtc-probability", .takes = TAKES_REAL, .env = 1, .unit = "P",
         .min = 0, .max = 1, .def = "0", .sets = SET_SAMPLE,
-        .text = "with this probability, pass over all tokens of at least --xtc-threshold but the "
-                "least likely of them; 0: off" },
+        .text = "with this probability, drop all tokens that are at least as likely as "
+                "--xtc-threshold, except the least likely of them; 0: off" },
     [ARG_XTC_THRESHOLD] = { "xtc-threshold", .takes = TAKES_REAL, .env = 1, .unit = "P", .min = 0,
         .max = 1, .def = "0.1", .sets = SET_SAMPLE,
-        .text = "see --xtc-probability; above 0.5: off" },
+        .text = "smallest probability of a token that --xtc-probability drops; above 0.5: off" },
     [ARG_DRY_MULTIPLIER] = { "dry-multiplier", .takes = TAKES_REAL, .env = 1, .unit = "X",
         .min = 0, .max = 100, .def = "0", .sets = SET_REPETITIONS,
         .text = "penalize tokens that would prolong a repetition of n tokens by X * base^(n - "
                 "allowed length); 0: off" },
     [ARG_DRY_BASE] = { "dry-base", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 1,
         .max = 100, .def = "1.75", .sets = SET_REPETITIONS,
-        .text = "see --dry-multiplier" },
+        .text = "base of the penalty of --dry-multiplier" },
     [ARG_DRY_ALLOWED] = { "dry-allowed-length", .takes = TAKES_INT, .env = 1, .unit = "N",
         .min = 1, .max = MAX_TOKENS, .def = "2", .sets = SET_REPETITIONS,
-        .text = "shorter repetitions are not penalized" },
+        .text = "length from which on --dry-multiplier penalizes a repetition, in tokens" },
     [ARG_DRY_LAST_N] = { "dry-penalty-last-n", .takes = TAKES_INT, .env = 1, .unit = "TOKENS",
         .min = -1, .max = MAX_TOKENS, .def = "-1", .sets = SET_REPETITIONS,
-        .text = "last tokens in which repetitions are looked for; 0: none, -1: the whole context" },
+        .text = "number of last tokens in which --dry-multiplier looks for repetitions; 0: none, "
+                "-1: the whole context" },
     [ARG_DRY_BREAKER] = { "dry-sequence-breaker", .takes = TAKES_TEXT, .many = 1, .unit = "TEXT",
         .sets = SET_REPETITIONS,
-        .text = "repetitions do not reach across tokens with this text in them; may be given many "
-                "times; none: nothing (default: line end, colon, quote and star)" },
+        .text = "text that ends a repetition: none reaches across a token that contains it; may "
+                "be given many times; none: no such text (default: line end, colon, quote and "
+                "star)" },
     [ARG_MIROSTAT] = { "mirostat", .takes = TAKES_CHOICE, .env = 1, .unit = "VERSION", .def = "0",
         .choices = "0 2", .sets = SET_SAMPLE,
         .text = "2: Mirostat 2.0 holds the surprise of tokens at --mirostat-ent bits, in place of "
@@ -397,7 +400,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "learning rate of Mirostat (eta)" },
     [ARG_MIROSTAT_ENT] = { "mirostat-ent", .takes = TAKES_REAL, .env = 1, .unit = "BITS",
         .min = 0.01, .max = 100, .def = "5", .sets = SET_SAMPLE,
-        .text = "surprise that Mirostat aims at (tau)" },
+        .text = "surprise that Mirostat aims at, in bits (tau)" },
     [ARG_LOGIT_BIAS] = { "logit-bias", .letter = 'l', .takes = TAKES_TEXT, .many = 1,
         .unit = "ID(+|-)X", .sets = SET_REPETITIONS,
         .text = "add X to the logit of token ID: 15043+1 or 15043-inf; may be given many times" },
@@ -407,8 +410,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "the model file" },
     [ARG_PRE_TOKENIZER] = { "pre-tokenizer", .takes = TAKES_TEXT, .unit = "NAME",
         .sets = SET_MODEL,
-        .text = "split words as this value of tokenizer.ggml.pre says, instead of the file's own, "
-                "which may be unknown" },
+        .text = "split words as tokenizer.ggml.pre = NAME says, instead of as the model file "
+                "says" },
     [ARG_THREADS] = { "threads", .letter = 't', .takes = TAKES_INT, .env = 1, .unit = "N",
         .min = 1, .max = 4096, .sets = SET_ENGINE | SET_THREADS,
         .text = "number of threads (default: physical cores that affinity and cgroup allow)" },
@@ -418,8 +421,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "model file says)" },
     [ARG_ROPE_SCALE] = { "rope-scale", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 0.01,
         .max = 1000, .sets = SET_ENGINE,
-        .text = "factor of the scaling: the context grows so many times (default: as the model "
-                "file says; without --rope-scaling: linear)" },
+        .text = "factor by which the context grows (default: as the model file says; without "
+                "--rope-scaling, the scaling is linear)" },
     [ARG_ROPE_BASE] = { "rope-freq-base", .takes = TAKES_REAL, .env = 1, .unit = "X", .min = 1,
         .max = 1e12, .sets = SET_ENGINE,
         .text = "base of the rotation's frequencies (default: as the model file says)" },
@@ -465,12 +468,13 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "data type of cached values; the types are those of keys" },
     [ARG_POLICY] = { "policy", .takes = TAKES_TEXT, .env = 1, .unit = "NAME[:KEY=VALUE,...]",
         .def = "full", .sets = SET_POLICY,
-        .text = "which tokens the cache keeps and which it reads; 'ctxbank info --policies' lists "
-                "the policies" },
+        .text = "which tokens the cache keeps, and which of them a new token reads; 'ctxbank "
+                "info --policies' lists the policies, ctxbank-policies(7) helps to choose" },
     [ARG_POLICIES] = { "policy", .takes = TAKES_TEXT, .many = 1, .env = 1,
         .unit = "NAME[:KEY=VALUE,...]", .def = "full", .sets = SET_POLICIES,
-        .text = "which tokens the cache keeps and which it reads; may be given many times, one "
-                "result each; 'ctxbank info --policies' lists the policies" },
+        .text = "which tokens the cache keeps, and which of them a new token reads; may be given "
+                "many times, one result each; 'ctxbank info --policies' lists the policies, "
+                "ctxbank-policies(7) helps to choose" },
     [ARG_PREFILL] = { "prefill", .takes = TAKES_TEXT, .env = 1, .unit = "NAME[:KEY=VALUE,...]",
         .def = "dense", .sets = SET_POLICY | SET_POLICIES,
         .text = "attention of the prompt: dense, or a sparse method; 'ctxbank info --prefills' "
@@ -489,7 +493,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "print only results and errors" },
     [ARG_LOG_FILE] = { "log-file", .takes = TAKES_FILE, .env = 1, .unit = "FILE",
         .sets = SET_GENERAL,
-        .text = "append all messages to FILE too, those of -v among them" },
+        .text = "also append all messages to FILE, including those of -v" },
     [ARG_HELP] = { "help", .letter = 'h', .sets = SET_GENERAL,
         .text = "show this help" },
     [ARG_VERSION] = { "version", .sets = SET_GENERAL,

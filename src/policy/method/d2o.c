@@ -31,10 +31,11 @@ enum { BOUNDED, GROW };
 enum { ALL = 1000000000 };
 
 static const struct method_opt opts[] = {
-    [BUDGET] = { "budget", "tokens", "kept beside the sinks, mean over layers; below 1 a share",
+    [BUDGET] = { "budget", "tokens",
+                 "tokens kept besides the sinks, mean over layers; below 1 a share of the prompt",
                  OPT_NUM, 0.2, 1e-6, 1e9, NULL },
-    [RECENT] = { "recent", "tokens", "of them, last tokens; below 1 a share of the budget", OPT_NUM,
-                 0.25, 0, 1e9, NULL },
+    [RECENT] = { "recent", "tokens", "last tokens among them; below 1 a share of the budget",
+                 OPT_NUM, 0.25, 0, 1e9, NULL },
     [SINK] = { "sink", "tokens", "first tokens, always kept", OPT_INT, 4, 0, 1e9, NULL },
     [LAYERS] = { "layers", NULL,
                  "how the budget is split; first2: all in the lowest two; preset: as measured "

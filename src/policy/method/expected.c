@@ -9,12 +9,13 @@ enum { BUDGET, SINK, FUTURE, EPS, FLOOR };
 static const struct method_opt opts[] = {
     [BUDGET] = { "budget", "tokens", "prompt tokens kept; below 1 a share", OPT_NUM, 1024, 1e-6,
                  1e9, NULL },
-    [SINK] = { "sink", "tokens", "first tokens, kept and not looked at", OPT_INT, 4, 0, 65536,
-               NULL },
+    [SINK] = { "sink", "tokens", "first tokens, which are kept and get no score", OPT_INT, 4, 0,
+               65536, NULL },
     [FUTURE] = { "future", "tokens", "positions after the prompt for which queries are expected",
                  OPT_INT, 512, 1, 65536, NULL },
-    [EPS] = { "eps", NULL, "added to each expected weight: more regard for long values", OPT_NUM,
-              0.01, 0, 1, NULL },
+    [EPS] = { "eps", NULL,
+              "added to each expected weight; the larger, the more the values' length counts",
+              OPT_NUM, 0.01, 0, 1, NULL },
     [FLOOR] = { "floor", NULL,
                 "share of the tokens that a KV head chooses by itself; below 1 the heads of a "
                 "layer compete for the rest by their scores (Ada-KV)",

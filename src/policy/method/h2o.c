@@ -15,8 +15,8 @@ enum { BOUNDED, GROW };
 static const struct method_opt opts[] = {
     [BUDGET] = { "budget", "tokens", "tokens kept; below 1 a share of the prompt", OPT_NUM, 1024,
                  1e-6, 1e9, NULL },
-    [RECENT] = { "recent", "tokens", "of them, last tokens; below 1 a share of the budget", OPT_NUM,
-                 0.5, 0, 1e9, NULL },
+    [RECENT] = { "recent", "tokens", "last tokens among them; below 1 a share of the budget",
+                 OPT_NUM, 0.5, 0, 1e9, NULL },
     [GROUP] = { "group", NULL, "how the sums of a KV head's query heads combine", OPT_CHOICE,
                 GROUP_MAX, 0, 0, "max mean" },
     [DROP] = { "drop", NULL,
@@ -26,7 +26,8 @@ static const struct method_opt opts[] = {
     [CHUNK] = { "chunk", "tokens", "drop=chunk: after every so many tokens of the prompt", OPT_INT,
                 4096, 1, 1 << 20, NULL },
     [POSITIONS] = { "positions", NULL,
-                    "kept: the true distances; rolled: those inside the cache, as in the published "
+                    "kept: distances in the text; rolled: distances in the cache, as in the "
+                    "published "
                     "code for streams",
                     OPT_CHOICE, KEPT, 0, 0, "kept rolled" },
     [DECODE] = { "decode", NULL, "bounded: one token goes at each step; grow: none does",

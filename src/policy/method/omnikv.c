@@ -22,7 +22,8 @@ static const struct method_opt opts[] = {
                0, 0, 1000, NULL },
     [BUDGET] = { "budget", "tokens", "tokens chosen; below 1, a share of the prompt", OPT_NUM, 2048,
                  1e-6, 1e9, NULL },
-    [MEM] = { "mem", "%", "instead of budget: share of the cache that is read a step, all layers",
+    [MEM] = { "mem", "%",
+              "instead of budget: percentage of the cache that a step reads, over all layers",
               OPT_NUM, 0, 0, 100, NULL },
     [SELECT] = { "select", "",
                  "queries that choose: the last, or a window of them, all alike or each "

@@ -25,10 +25,12 @@ static const struct method_opt opts[] = {
                  OPT_LIST, 0, 0, 0, NULL },
     [SINKS] = { "sinks", "tokens", "first tokens that each layer reads with its own keys", OPT_INT,
                 16, 1, 1e9, NULL },
-    [RECENT] = { "recent", "tokens", "last tokens that it does, the current one among them",
+    [RECENT] = { "recent", "tokens",
+                 "last tokens that each layer reads with its own keys, the current one among them",
                  OPT_INT, 4080, 1, 1e9, NULL },
     [GATE] = { "gate", "",
-               "a head leaves distant tokens out where the others' share reaches this; "
+               "a head ignores distant tokens where its attention to the others reaches this "
+               "share; "
                "above 1: never",
                OPT_NUM, 2, 0, 2, NULL },
     [SNAP] = { "snap", "tokens", "SnapKV: tokens kept of a prompt, besides generated ones; 0: all",

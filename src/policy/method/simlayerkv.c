@@ -14,23 +14,29 @@ enum { BOUNDED, GROW };
 
 static const struct method_opt opts[] = {
     [SINK] = { "sink", "tokens", "first tokens that a lazy layer keeps", OPT_INT, 4, 0, 1e9, NULL },
-    [RECENT] = { "recent", "tokens", "last tokens that it keeps, the current one among them",
-                 OPT_INT, 1024, 1, 1e9, NULL },
-    [THRESHOLD] = { "threshold", NULL, "lazy above this share of attention on both (paper: delta)",
+    [RECENT] = { "recent", "tokens",
+                 "last tokens that a lazy layer keeps, the current one among them", OPT_INT, 1024,
+                 1, 1e9, NULL },
+    [THRESHOLD] = { "threshold", NULL,
+                    "a layer is lazy if its attention to both is at least this share (the paper's "
+                    "delta)",
                     OPT_NUM, 0.9, -1, 1, NULL },
     [LEAST] = { "least", NULL,
-                "contexts shorter than this multiple of sink + recent decide nothing; 1: the "
-                "paper's",
+                "in contexts shorter than this multiple of sink + recent no layer is lazy; 1: as "
+                "in the paper",
                 OPT_NUM, 2, 1, 1e9, NULL },
     [PRESET] = { "preset", "file",
                  "threshold, sink and recent as calibrate lazy writes them; default: the model's",
                  OPT_TEXT, 0, 0, 0, NULL },
-    [MODE] = { "mode", NULL, "who decides: the first generated token, or the prompt's last ones",
+    [MODE] = { "mode", NULL,
+               "what decides: decode: the first generated token; prefill: the last tokens of the "
+               "prompt",
                OPT_CHOICE, DECODE_MODE, 0, 0, "decode prefill" },
     [WINDOW] = { "window", "tokens", "last prompt tokens that decide with mode=prefill", OPT_INT,
                  32, 1, 65536, NULL },
     [LAST] = { "keep_last", NULL, "the last layer is never lazy", OPT_FLAG, 0, 0, 1, NULL },
-    [DECODE] = { "decode", NULL, "bounded: lazy layers go on dropping; grow: they cut once",
+    [DECODE] = { "decode", NULL,
+                 "bounded: lazy layers drop a token at each step; grow: they drop tokens once",
                  OPT_CHOICE, BOUNDED, 0, 0, "bounded grow" },
     { .name = NULL },
 };

@@ -17,8 +17,9 @@ static const struct method_opt opts[] = {
                OPT_NUM, 4, 0, 1e9, NULL },
     [RECENT] = { "recent", "tokens", "last tokens kept, instead of budget; 0 = what budget leaves",
                  OPT_INT, 0, 0, 1e9, NULL },
-    [POSITIONS] = { "positions", NULL, "rolled: distances inside the cache; kept: the true ones",
-                    OPT_CHOICE, ROLLED, 0, 0, "rolled kept" },
+    [POSITIONS] = { "positions", NULL,
+                    "rolled: distances in the cache; kept: distances in the text", OPT_CHOICE,
+                    ROLLED, 0, 0, "rolled kept" },
     [PREFILL] = { "prefill", NULL,
                   "dense: each prompt token sees all before it; windowed: what it would see had "
                   "the "
