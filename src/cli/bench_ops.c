@@ -113,7 +113,7 @@ int cb_bench_ops_run(const struct opts *o)
         "| ISA | op | type | shape | tokens | us | GB/s | of limit | GFLOP/s | of limit |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
     if (cb_op_pick_check(&pick))
-        return cb_usage("--only: %s", cb_error());
+        return cb_usage("--only: %s; 'ctxbank bench --help' names the ops", cb_error());
     cb_cpus_name("/proc/cpuinfo", t.machine, sizeof t.machine);
     TRY(cb_affinity_here(&team, &place));
     if (*place.note)
