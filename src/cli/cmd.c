@@ -59,7 +59,7 @@ static const char *command_name(const void *ctx, int i)
 {
     (void)ctx;
     for (int j = 0; cmds[j]; j++)
-        if (!strchr(cmds[j]->name, ' ') && i-- == 0)
+        if (!strchr(cmds[j]->name, ' ') && !cmds[j]->hidden && i-- == 0)
             return cmds[j]->name;
     return NULL;
 }

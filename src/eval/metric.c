@@ -294,16 +294,18 @@ static double classification(const char *pred, const struct golds *g)
 
 static const struct metric table[] = {
     { "qa_f1", "F1 of words, without punctuation and articles", any_f1 },
-    { "contains", "the reference stands in the answer", any_contains },
-    { "contains_all", "share of the references that stand in the answer", contains_all },
+    { "contains", "the answer contains the reference", any_contains },
+    { "contains_all", "share of the references that the answer contains", contains_all },
     { "contains_norm", "as contains, without punctuation and articles", any_contains_norm },
-    { "em", "equal, without punctuation and articles", any_exact },
-    { "choice", "the first letter A to D that stands alone", any_choice },
-    { "last_number", "the last number of the answer", any_last_number },
-    { "code_sim", "common characters of the first line of code", any_code_sim },
+    { "em", "the answer equals the reference, without punctuation and articles", any_exact },
+    { "choice", "the first letter A to D that stands alone is the reference", any_choice },
+    { "last_number", "the last number of the answer is the reference", any_last_number },
+    { "code_sim", "similarity of the answer's first line of code, by characters", any_code_sim },
     { "rouge_l", "longest common subsequence of words, as F1", any_rouge_l },
-    { "numbers", "right numbers of all numbers in the answer", any_numbers },
-    { "classification", "1 / classes named, if the right one is among them", classification },
+    { "numbers", "share of the answer's numbers that are right", any_numbers },
+    { "classification",
+      "1 divided by the number of classes that are named, if the right one is among them",
+      classification },
 };
 
 const struct metric *cb_metric_at(int i)
