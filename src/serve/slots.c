@@ -365,10 +365,23 @@ int cb_slots_take(struct slots *s, struct job *j, struct slot **out, int *kept)
     return 1;
 }
 
+/* It will be copied, never used: it becomes a copy itself, so that the others share its pages. */
+static void become_copy(struct slot *at)
+{
+    cb_session *f;
+
+    if (cb_session_fork(at->session, &f))
+        return;
+    cb_session_close(at->session);
+    at->session = f;
+}
+
 void cb_slots_give(struct slots *s, struct slot *at, int trusted)
 {
     (void)s;
     at->keep = at->job->group->order.keep;
+    if (at->keep && trusted)
+        become_copy(at);
     at->job = NULL;
     at->reserved = 0;
     at->pure = 0;
