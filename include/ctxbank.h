@@ -226,6 +226,10 @@ CB_API struct cb_model_params cb_model_defaults(void); /* all zero */
 CB_API int cb_model_open(const char *path, const struct cb_model_params *params, cb_model **out);
 CB_API void cb_model_close(cb_model *model); /* NULL is allowed */
 CB_API void cb_model_get_info(const cb_model *model, struct cb_model_info *out);
+/* A hash of all weights and of what else decides about results. The first call, of this or of
+ * anything that saves or finds banks, reads the whole file. CB_EARG: the model was opened for its
+ * vocabulary alone; CB_ENOMEM. */
+CB_API int cb_model_fingerprint(cb_model *model, uint64_t *out);
 CB_API int cb_n_vocab(const cb_model *model); /* ids are 0 to n_vocab - 1 */
 
 /* ---- text and tokens ---- */

@@ -199,6 +199,7 @@ libcore_la_SOURCES += \
 	src/engine/saved_bank.c src/engine/saved_bank.h \
 	src/engine/session.c src/engine/session.h \
 	src/engine/session_state.c src/engine/session_state.h \
+	src/engine/snapshot.c src/engine/snapshot.h \
 	src/engine/shared_prefill.c \
 	src/engine/speculation.c \
 	src/engine/vocabulary.c

@@ -538,4 +538,5 @@ dist_check_SCRIPTS = \
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
 endif
+EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
 EXTRA_DIST += tests/kit/browser.py tests/tally examples/ask.c examples/read-bank.c

@@ -102,3 +102,63 @@ void cb_pages_collapse(uint8_t *from, uint8_t *to)
     if (a < b)
         madvise(a, (size_t)(b - a), MADV_COLLAPSE);
 }
+
+int cb_pages_begin_at(const void *at)
+{
+    return (uintptr_t)at % page_size() == 0;
+}
+
+/* ---- files in memory ---- */
+
+int cb_pages_file_open(size_t bytes)
+{
+    const int fd = memfd_create("ctxbank", MFD_CLOEXEC);
+
+    if (fd < 0 || !ftruncate(fd, (off_t)bytes))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Sessions that show it then find huge pages there: their own are collapsed after a prompt, which
+ * would copy them. */
+static void collapse_file(int fd, size_t at, size_t bytes)
+{
+    uint8_t *p =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)at);
+
+    if (p == MAP_FAILED)
+        return;
+    madvise(p, bytes, MADV_COLLAPSE);
+    munmap(p, bytes);
+}
+
+int cb_pages_file_put(int fd, size_t at, const void *from, size_t bytes)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        const ssize_t n =
+            pwrite(fd, (const uint8_t *)from + done, bytes - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return cb_fail(CB_ENOMEM, "context bank: no memory for a copy: %s", strerror(errno));
+        done += (size_t)n;
+    }
+    if (at % HUGE_PAGE == 0 && bytes >= HUGE_PAGE)
+        collapse_file(fd, at, bytes / HUGE_PAGE * HUGE_PAGE);
+    return CB_OK;
+}
+
+int cb_pages_file_show(int fd, size_t at, void *to, size_t bytes)
+{
+    return mmap(to, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
+                (off_t)at) != MAP_FAILED;
+}
+
+void cb_pages_file_close(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}

@@ -22,4 +22,15 @@ int cb_pages_on_disk(uint8_t *from, size_t bytes);
  * no memory. */
 void cb_pages_collapse(uint8_t *from, uint8_t *to);
 
+int cb_pages_begin_at(const void *at); /* 1: a page begins there */
+
+/* A file in memory, for pages that several areas show. */
+int cb_pages_file_open(size_t bytes); /* its descriptor; -1: the system gives none */
+/* Writes it, in huge pages where these are whole. CB_ENOMEM. */
+int cb_pages_file_put(int fd, size_t at, const void *from, size_t bytes);
+/* Shows it at `to`, where a page begins; who writes gets pages of his own. 0: not possible, and
+ * nothing has changed. */
+int cb_pages_file_show(int fd, size_t at, void *to, size_t bytes);
+void cb_pages_file_close(int fd); /* -1 is allowed */
+
 #endif

@@ -199,6 +199,7 @@ static int begin(const struct opts *o, struct engine *e, struct chat_choice *cha
                  struct serve *s)
 {
     struct serve_model m;
+    uint64_t fingerprint;
     char *text;
 
     TRY(cb_engine_open(o, e));
@@ -211,6 +212,8 @@ static int begin(const struct opts *o, struct engine *e, struct chat_choice *cha
     m = describe(o, e, chat);
     m.name = name;
     m.scheduler.slots.dir = e->dir = open_dir(o);
+    if (e->dir) /* now, so that the first question need not wait for it */
+        TRY(cb_model_fingerprint(e->model, &fingerprint));
     return begin_server(s, &m);
 }
 

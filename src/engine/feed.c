@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "session.h"
+#include "snapshot.h"
 
 /* After a call that waited for more pages than this, so many calls ask for their rows ahead. */
 enum { COLD_FROM = 32, COLD_FOR = 64 };
@@ -116,6 +117,7 @@ static int run(struct call *c, int decoding)
     TRY(cb_device_lock(d));
     for (int i = 0; i < c->n_session; i++) {
         c->s[i]->busy = 1;
+        cb_snapshot_drop(&c->s[i]->snapshot);
         c->s[i]->bank.decoding = decoding;
     }
     cb_par_run(d->par, run_body, c);

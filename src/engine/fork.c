@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* fork.c - splits a timeline into two, or cuts it back. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attention/attend.h"
 #include "base/err.h"
 #include "session_state.h"
+#include "snapshot.h"
 
-static int copy_areas(const struct cb_session *to, const struct cb_session *from)
+/* Rows come from a snapshot, which the next copy shares as well; the lists beside them are copied.
+ */
+static int copy_areas(struct cb_session *to, struct cb_session *from)
 {
     struct area *a = NULL, *b = NULL;
     int n = 0, err;
@@ -15,8 +19,13 @@ static int copy_areas(const struct cb_session *to, const struct cb_session *from
     err = cb_session_areas(from, &a, &n);
     if (!err)
         err = cb_session_areas(to, &b, &n);
+    if (!err && !from->snapshot)
+        from->snapshot = cb_snapshot_take(a, n);
     for (int i = 0; !err && i < n; i++)
-        memcpy(b[i].at, a[i].at, a[i].bytes);
+        if (!cb_snapshot_show(from->snapshot, i, &b[i]))
+            memcpy(b[i].at, a[i].at, a[i].bytes);
+    if (!err)
+        to->snapshot = cb_snapshot_share(from->snapshot);
     if (!err)
         cb_session_wrote(to, b, n);
     free(a);
@@ -24,7 +33,7 @@ static int copy_areas(const struct cb_session *to, const struct cb_session *from
     return err;
 }
 
-static int copy_state(struct cb_session *to, const struct cb_session *from)
+static int copy_state(struct cb_session *to, struct cb_session *from)
 {
     int32_t *counts = cb_calloc((size_t)cb_session_n_counts(from), sizeof *counts);
     int err = counts ? CB_OK : CB_ENOMEM;
@@ -53,7 +62,7 @@ int cb_session_fork(const cb_session *s, cb_session **out)
     *out = NULL;
     TRY(cb_session_check_idle(s));
     TRY(cb_session_open_as(s->model, &s->params, own, s->policy->arg, &f));
-    err = copy_state(f, s);
+    err = copy_state(f, (cb_session *)(uintptr_t)s); /* a snapshot of it changes no results */
     if (err)
         cb_session_close(f);
     else
@@ -70,6 +79,7 @@ static int cut(struct cb_session *s, int n)
     if (why)
         return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
                        s->policy->m->name, n, why);
+    cb_snapshot_drop(&s->snapshot);
     cb_attention_cut(&s->attention, n);
     s->anew = anew;
     return CB_OK;

@@ -484,12 +484,8 @@ static int check_model(const char *path, const struct settings *a, struct cb_mod
 {
     char weights[HEX];
     uint64_t hash;
-    int err;
 
-    TRY(cb_device_lock(m->dev));
-    err = cb_model_weights_hash(m, &hash);
-    cb_device_unlock(m->dev);
-    TRY(err);
+    TRY(cb_model_fingerprint(m, &hash));
     hex(hash, weights);
     if (strcmp(weights, a->weights))
         return cb_fail(CB_EUNSUPPORTED, "%s: saved with another model, or other rotation settings",

@@ -7,6 +7,7 @@
 
 #include "attention/attend.h"
 #include "base/err.h"
+#include "snapshot.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
@@ -318,6 +319,7 @@ void cb_session_close(cb_session *s)
 {
     if (!s || s->busy) /* called from a callback */
         return;
+    cb_snapshot_drop(&s->snapshot);
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
@@ -331,6 +333,7 @@ void cb_session_close(cb_session *s)
 
 void cb_session_forget(struct cb_session *s)
 {
+    cb_snapshot_drop(&s->snapshot);
     cb_bank_cut(&s->bank, 0);
     cb_attention_clear(&s->attention);
     s->anew = 0;

@@ -47,11 +47,12 @@ struct cb_session {
     struct work w;
     int32_t *token; /* [cap_token] ids fed so far, and those of the current feed */
     int cap_token;
-    struct step next;      /* of the current feed */
-    struct cb_prefill how; /* of a prompt that is fed in steps */
-    int anew;              /* so many first tokens are as one prompt of them would leave them */
-    int mapped;            /* 1: rows lie in a file, which may be larger than the memory */
-    int prompt_from;       /* tokens fed when the prompt in progress began */
+    struct step next;          /* of the current feed */
+    struct cb_prefill how;     /* of a prompt that is fed in steps */
+    int anew;                  /* so many first tokens are as one prompt of them would leave them */
+    int mapped;                /* 1: rows lie in a file, which may be larger than the memory */
+    struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
+    int prompt_from;           /* tokens fed when the prompt in progress began */
     int busy;              /* 1 while a call computes: any call made then comes from a callback */
     uint64_t device_bytes; /* work space that the device reserved; all sessions share it */
 };

@@ -123,3 +123,15 @@ int cb_model_weights_hash(struct cb_model *m, uint64_t *out)
     *out = m->weights_hash;
     return CB_OK;
 }
+
+int cb_model_fingerprint(cb_model *m, uint64_t *out)
+{
+    int err;
+
+    if (!m->dev)
+        return cb_fail(CB_EARG, "fingerprint: the model was opened for its vocabulary alone");
+    TRY(cb_device_lock(m->dev));
+    err = cb_model_weights_hash(m, out);
+    cb_device_unlock(m->dev);
+    return err;
+}

@@ -78,6 +78,8 @@ static int read_request(struct turn *t, const json_t *r)
     TRY(cb_field_array(r, "messages", &messages));
     if (!text == !messages)
         return cb_fail(CB_EARG, "text: give a text, or messages");
+    if (messages && !json_array_size(messages))
+        return cb_fail(CB_EARG, "messages: must have at least one message");
     t->n = 1;
     t->streams = 0;
     t->order.max_tokens = 0;

@@ -179,8 +179,9 @@ static void end(struct turn *t, struct buf *out)
 static json_t *message(const struct choice *c)
 {
     const size_t n_calls = json_array_size(c->calls);
-    json_t *j = json_pack("{s:s, s:o}", "role", "assistant", "content",
-                          n_calls && !c->text.n ? json_null() : cb_json_text(c->text.s, c->text.n));
+    json_t *j = json_pack("{s:s, s:o, s:n, s:[]}", "role", "assistant", "content",
+                          n_calls && !c->text.n ? json_null() : cb_json_text(c->text.s, c->text.n),
+                          "refusal", "annotations");
     json_t *list = json_array(), *one;
     size_t i;
 

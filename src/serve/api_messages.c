@@ -27,6 +27,8 @@ static int text_of(const json_t *content, const char *where, json_t **out)
         *out = json_string(json_string_value(content));
         return CB_OK;
     }
+    if (!json_is_array(content))
+        return cb_fail(CB_EARG, "%s: must be a text or a list of blocks", where);
     json_array_foreach(content, i, b)
     {
         const json_t *t = json_object_get(b, "text");
@@ -215,9 +217,11 @@ static json_t *usage(const struct turn *t)
 {
     const int cached = cb_turn_cached_tokens(t);
 
-    return json_pack("{s:i, s:i, s:i, s:i}", "input_tokens", cb_turn_prompt_tokens(t) - cached,
-                     "cache_read_input_tokens", cached, "cache_creation_input_tokens", 0,
-                     "output_tokens", cb_turn_made_tokens(t));
+    return json_pack("{s:i, s:i, s:i, s:i, s:n, s:n, s:n, s:n, s:s}", "input_tokens",
+                     cb_turn_prompt_tokens(t) - cached, "cache_read_input_tokens", cached,
+                     "cache_creation_input_tokens", 0, "output_tokens", cb_turn_made_tokens(t),
+                     "cache_creation", "output_tokens_details", "server_tool_use", "inference_geo",
+                     "service_tier", "standard");
 }
 
 static void begin(struct turn *t, struct buf *out)
@@ -265,7 +269,7 @@ static void text(struct choice *c, const char *s, size_t n)
     const struct blocks *b = c->turn->state;
 
     if (b->open != 't')
-        open_block(c, 't', json_pack("{s:s, s:s}", "type", "text", "text", ""));
+        open_block(c, 't', json_pack("{s:s, s:s, s:n}", "type", "text", "text", "", "citations"));
     delta(c, json_pack("{s:s, s:o}", "type", "text_delta", "text", cb_json_text(s, n)));
 }
 
@@ -325,8 +329,8 @@ static json_t *content(const struct choice *c)
         cb_json_add(&list, json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
                                      cb_json_text(c->thought.s, c->thought.n), "signature", ""));
     if (c->text.n || !json_array_size(c->calls))
-        cb_json_add(&list, json_pack("{s:s, s:o}", "type", "text", "text",
-                                     cb_json_text(c->text.s, c->text.n)));
+        cb_json_add(&list, json_pack("{s:s, s:o, s:n}", "type", "text", "text",
+                                     cb_json_text(c->text.s, c->text.n), "citations"));
     json_array_foreach(c->calls, i, one)
     {
         input = json_loads(json_string_value(json_object_get(one, "arguments")), 0, NULL);
@@ -342,10 +346,11 @@ static json_t *whole(struct turn *t)
 {
     struct choice *c = &t->choice[0];
 
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:o, s:o, s:o}", "id", t->id, "type",
-                     "message", "role", "assistant", "model", t->s->m.name, "content", content(c),
-                     "stop_reason", stop_reason(c), "stop_sequence", stop_sequence(c), "usage",
-                     usage(t), "timings", cb_turn_timings(t), "memory", cb_turn_memory(t));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:n, s:n, s:o, s:o, s:o}", "id", t->id,
+                     "type", "message", "role", "assistant", "model", t->s->m.name, "content",
+                     content(c), "stop_reason", stop_reason(c), "stop_sequence", stop_sequence(c),
+                     "stop_details", "container", "usage", usage(t), "timings", cb_turn_timings(t),
+                     "memory", cb_turn_memory(t));
 }
 
 static const struct dialect dialect = {

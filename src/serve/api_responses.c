@@ -184,21 +184,79 @@ static json_t *usage(const struct turn *t)
                      "total_tokens", in + out);
 }
 
+/* The request's field, or what stands for an absent one */
+static void echo(const struct turn *t, json_t **j, const char *name, json_t *absent)
+{
+    json_t *own = json_object_get(t->request, name);
+
+    cb_json_set(j, name, own ? json_incref(own) : absent ? json_incref(absent) : json_null());
+    json_decref(absent);
+}
+
+/* The request's tools; clients want to see fields that are absent. */
+static json_t *tools_again(const struct turn *t)
+{
+    static const char *const names[] = { "description", "parameters", "strict" };
+    json_t *list = json_deep_copy(json_object_get(t->request, "tools")), *tool;
+    size_t i;
+
+    json_array_foreach(list, i, tool)
+    {
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            if (!json_object_get(tool, names[k]))
+                json_object_set_new(tool, names[k], json_null());
+    }
+    return list ? list : json_array();
+}
+
+/* What clients expect to find again of their request */
+static void add_request(const struct turn *t, json_t **j)
+{
+    static const char *const names[] = { "instructions",      "max_output_tokens",
+                                         "max_tool_calls",    "previous_response_id",
+                                         "prompt_cache_key",  "reasoning",
+                                         "safety_identifier", "user" };
+    const struct cb_sampler_params *p = &t->order.sampler;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        echo(t, j, names[i], NULL);
+    echo(t, j, "metadata", json_object());
+    cb_json_set(j, "tools", tools_again(t));
+    echo(t, j, "tool_choice", json_string("auto"));
+    echo(t, j, "text", json_pack("{s:{s:s}}", "format", "type", "text"));
+    cb_json_set(j, "temperature", json_real((double)p->temp));
+    cb_json_set(j, "top_p", json_real((double)p->top_p));
+    cb_json_set(j, "presence_penalty", json_real((double)p->presence_penalty));
+    cb_json_set(j, "frequency_penalty", json_real((double)p->frequency_penalty));
+    cb_json_set(j, "top_logprobs", json_integer(0));
+    cb_json_set(j, "parallel_tool_calls", json_true());
+    cb_json_set(j, "background", json_false());
+    cb_json_set(j, "store", json_false());
+    cb_json_set(j, "truncation", json_string("disabled"));
+    cb_json_set(j, "service_tier", json_string("default"));
+}
+
+static int is_cut(const struct turn *t)
+{
+    return !strcmp(t->choice[0].job->end.reason, "length");
+}
+
 static json_t *response(const struct turn *t, int done)
 {
-    const struct choice *c = &t->choice[0];
-    const int cut = done && !strcmp(c->job->end.reason, "length");
-    json_t *j = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:o, s:o, s:[], s:s, s:b, s:b}",
-                          "id", t->id, "object", "response", "created_at", (json_int_t)time(NULL),
-                          "model", t->s->m.name, "status",
+    const int cut = done && is_cut(t);
+    const json_int_t now = (json_int_t)time(NULL);
+    json_t *j = json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:o, s:n, s:o, s:o}", "id", t->id,
+                          "object", "response", "created_at", now, "completed_at",
+                          done ? json_integer(now) : json_null(), "model", t->s->m.name, "status",
                           !done ? "in_progress"
                           : cut ? "incomplete"
                                 : "completed",
-                          "output", done ? items(c) : json_array(), "error", "incomplete_details",
+                          "output", done ? items(&t->choice[0]) : json_array(), "error",
+                          "incomplete_details",
                           cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(),
-                          "usage", done ? usage(t) : json_null(), "tools", "tool_choice", "auto",
-                          "parallel_tool_calls", 1, "store", 0);
+                          "usage", done ? usage(t) : json_null());
 
+    add_request(t, &j);
     if (done) {
         cb_json_set(&j, "timings", cb_turn_timings(t));
         cb_json_set(&j, "memory", cb_turn_memory(t));
@@ -286,9 +344,7 @@ static void end_choice(struct choice *c)
 
 static void end(struct turn *t, struct buf *out)
 {
-    const int cut = !strcmp(t->choice[0].job->end.reason, "length");
-
-    say(t, out, cut ? "response.incomplete" : "response.completed",
+    say(t, out, is_cut(t) ? "response.incomplete" : "response.completed",
         json_pack("{s:o}", "response", response(t, 1)));
 }
 

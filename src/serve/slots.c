@@ -10,6 +10,7 @@
 
 /* Fewer shared tokens are not worth waiting for, nor a copy of a session */
 enum { WORTH = 64 };
+enum { BLOCK = 128, MUCH = 8 * BLOCK }; /* ctxbank-bank(5) counts in such blocks */
 
 int cb_slots_open(const struct slots_params *p, struct slots *out)
 {
@@ -278,6 +279,15 @@ int cb_slots_remember(struct slots *s, const struct slot *at)
     return new;
 }
 
+/* A folder takes a prompt that goes on from whole blocks of another one. Where much is to be read
+ * anyway, the rest of a block is read again for that. */
+static int whole_blocks(const struct slots *s, const struct job *j, int n)
+{
+    const int left = j->group->order.n - n;
+
+    return s->p.dir && left >= MUCH ? n / BLOCK * BLOCK : n;
+}
+
 /* The session that has most of the prompt. A working one can be copied between two of its tokens,
  * but not while it reads. */
 static struct slot *best_slot(struct slots *s, const struct job *j, int most, int *n)
@@ -289,7 +299,7 @@ static struct slot *best_slot(struct slots *s, const struct job *j, int most, in
         struct slot *at = &s->at[i];
         if (!same_kind(s, at, j) || (at->job && at->job->state == JOB_READS))
             continue;
-        const int has = usable(at, j);
+        const int has = whole_blocks(s, j, usable(at, j));
         if (has < most && (has > *n || (has == *n && best && best->job && !at->job))) {
             best = at;
             *n = has;
@@ -365,10 +375,23 @@ int cb_slots_take(struct slots *s, struct job *j, struct slot **out, int *kept)
     return 1;
 }
 
+/* It will be copied, never used: it becomes a copy itself, so that the others share its pages. */
+static void become_copy(struct slot *at)
+{
+    cb_session *f;
+
+    if (cb_session_fork(at->session, &f))
+        return;
+    cb_session_close(at->session);
+    at->session = f;
+}
+
 void cb_slots_give(struct slots *s, struct slot *at, int trusted)
 {
     (void)s;
     at->keep = at->job->group->order.keep;
+    if (at->keep && trusted)
+        become_copy(at);
     at->job = NULL;
     at->reserved = 0;
     at->pure = 0;

@@ -112,6 +112,45 @@ START_TEST(forks_go_on_alone)
 }
 END_TEST
 
+/* Areas of this process that show a file in memory */
+static int n_shown(void)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    char line[512];
+    int n = 0;
+
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f))
+        n += strstr(line, "memfd:ctxbank") != NULL;
+    fclose(f);
+    return n;
+}
+
+/* Forks show the rows of one snapshot, until the session goes on: then the next fork has others. */
+START_TEST(forks_share_pages)
+{
+    cb_session *s = open_row(&cb_setting[0]), *fork[3];
+    int n;
+
+    prefill(s, 0, 450);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(cb_session_fork(s, &fork[i]), CB_OK);
+    n = n_shown();
+    ck_assert_int_gt(n, 0);
+    steps(fork[0], 450, 460, 0);
+    steps(s, 450, 460, 0);
+    ck_assert_int_eq(cb_session_fork(s, &fork[2]), CB_OK);
+    ck_assert_int_ge(n_shown(), n + n / 2);
+    steps(fork[1], 450, 460, 0); /* what the others wrote is not seen */
+    same_sessions(fork[0], fork[1], "first forks");
+    same_sessions(fork[0], fork[2], "fork behind them");
+    cb_session_close(s);
+    for (int i = 0; i < 3; i++)
+        cb_session_close(fork[i]);
+    ck_assert_int_eq(n_shown(), 0);
+}
+END_TEST
+
 START_TEST(an_empty_session_forks)
 {
     cb_session *s = open_row(&cb_setting[0]), *fork;
@@ -221,6 +260,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, forks_go_on_alone, 0, cb_n_setting);
     tcase_add_test(c, an_empty_session_forks);
+    tcase_add_test(c, forks_share_pages);
     tcase_add_loop_test(c, cut_timelines, 0, cb_n_setting);
     tcase_add_test(c, cut_prompts);
     tcase_add_test(c, cut_behind_what_was_dropped);
