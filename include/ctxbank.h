@@ -335,6 +335,8 @@ struct cb_memory {
     /* So far, of all sessions: the most in use, bytes copied to and from the device, stored rows
      * that attention read there and, left over, on the CPU. 0 in a plan. */
     uint64_t device_peak_bytes, device_in_bytes, device_out_bytes, device_rows, host_rows;
+    double prompt_density; /* share of a dense prompt's pairs of query and token that attention has
+                              read in the prompts so far; 0: no prompt yet, or in a plan */
     int at_most; /* 1: kv_bytes of a plan is an upper bound, because what is kept depends on the
                     text */
     uint64_t kv_beside_bytes; /* of kv_bytes, what is neither a key nor a value: steps of prepacked

@@ -106,6 +106,7 @@ libcore_la_SOURCES += \
 	src/grammar/token_trie.c src/grammar/token_trie.h
 
 libcore_la_SOURCES += \
+	src/device/prompt_blocks.h \
 	src/device/device.c src/device/device.h \
 	src/device/prepacked.c src/device/prepacked.h \
 	src/device/kivi.c src/device/kivi.h \
@@ -147,17 +148,20 @@ libcore_la_SOURCES += \
 	src/policy/method/h2o.c \
 	src/policy/method/expected.c \
 	src/policy/method/keydiff.c \
+	src/policy/method/minference.c \
 	src/policy/method/omnikv.c \
 	src/policy/method/omnikv_prefill.c \
 	src/policy/method/pod.c \
 	src/policy/method/pyramidkv.c \
 	src/policy/method/quest.c \
 	src/policy/method/sieve.c \
+	src/policy/method/sieve_prefill.c \
 	src/policy/method/simlayerkv.c \
 	src/policy/method/snapkv.c \
 	src/policy/method/streamingllm.c \
 	src/policy/method/tova.c \
 	src/policy/method/window.c \
+	src/policy/method/xattention.c \
 	src/policy/paper_settings.c \
 	src/policy/policy.c src/policy/policy.h \
 	src/policy/preset.c \
@@ -167,6 +171,8 @@ libcore_la_SOURCES += \
 libcore_la_SOURCES += \
 	src/attention/attend.c src/attention/attend.h \
 	src/attention/attention.h \
+	src/attention/block_patterns.c src/attention/block_patterns.h \
+	src/attention/block_prefill.c src/attention/block_prefill.h \
 	src/attention/chooser.c src/attention/chooser.h \
 	src/attention/cross_layer.c src/attention/cross_layer.h \
 	src/attention/expected_scores.c src/attention/expected_scores.h \

@@ -24,6 +24,7 @@ check_programs = \
 	tests/unit/check_constraint \
 	tests/methods/check_mask \
 	tests/ops/check_attn \
+	tests/ops/check_blocks \
 	tests/ops/check_attn_opencl \
 	tests/ops/check_matmul \
 	tests/fuzz/check_hostile \
@@ -35,6 +36,7 @@ check_programs = \
 	tests/methods/check_policy \
 	tests/methods/check_sieve \
 	tests/methods/check_matrix \
+	tests/methods/check_block_prefill \
 	tests/methods/check_sparse_prefill \
 	tests/unit/check_model \
 	tests/unit/check_adapters \
@@ -187,6 +189,11 @@ tests_methods_check_kvpress_CFLAGS = $(check_cflags)
 tests_methods_check_kvpress_LDFLAGS = $(check_ldflags)
 tests_methods_check_kvpress_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
+tests_methods_check_block_prefill_SOURCES = tests/methods/check_block_prefill.c
+tests_methods_check_block_prefill_CFLAGS = $(check_cflags)
+tests_methods_check_block_prefill_LDFLAGS = $(check_ldflags)
+tests_methods_check_block_prefill_LDADD = $(check_ldadd)
+
 tests_methods_check_sparse_prefill_SOURCES = tests/methods/check_sparse_prefill.c
 tests_methods_check_sparse_prefill_CFLAGS = $(check_cflags)
 tests_methods_check_sparse_prefill_LDFLAGS = $(check_ldflags)
@@ -256,6 +263,11 @@ tests_methods_check_sieve_SOURCES = tests/methods/check_sieve.c
 tests_methods_check_sieve_CFLAGS = $(check_cflags)
 tests_methods_check_sieve_LDFLAGS = $(check_ldflags)
 tests_methods_check_sieve_LDADD = $(check_ldadd)
+
+tests_ops_check_blocks_SOURCES = tests/ops/check_blocks.c tests/ops/against_ref.h
+tests_ops_check_blocks_CFLAGS = $(check_cflags)
+tests_ops_check_blocks_LDFLAGS = $(guard_ldflags)
+tests_ops_check_blocks_LDADD = $(check_ldadd)
 
 tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
 tests_ops_check_sketch_CFLAGS = $(check_cflags)

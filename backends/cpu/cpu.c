@@ -105,6 +105,8 @@ static void fill(struct cpu *c)
     c->ops.sketch_topk = cb_cpu_sketch_topk;
     c->ops.bounds = cb_cpu_bounds;
     c->ops.page_scores = cb_cpu_page_scores;
+    c->ops.block_mass = cb_cpu_block_mass;
+    c->ops.line_sums = cb_cpu_line_sums;
 }
 
 static void free_cpu(struct cpu *c)

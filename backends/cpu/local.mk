@@ -2,12 +2,15 @@ libcore_la_SOURCES += \
 	backends/cpu/attention/attn.c \
 	backends/cpu/attention/attn_i16.h \
 	backends/cpu/attention/attn_tile.c backends/cpu/attention/attn_tile.h \
+	backends/cpu/attention/block_mass.c \
 	backends/cpu/attention/kivi_block.c backends/cpu/attention/kivi_block.h \
+	backends/cpu/attention/line_sums.c \
 	backends/cpu/attention/nearest.c \
 	backends/cpu/attention/page_scores.c \
 	backends/cpu/attention/prepack.c \
 	backends/cpu/attention/score.c \
 	backends/cpu/attention/sketch_form.h \
+	backends/cpu/attention/sketch_mass.c \
 	backends/cpu/attention/sketch_tile.h \
 	backends/cpu/attention/sketch_topk.c \
 	backends/cpu/attention/topk.c \

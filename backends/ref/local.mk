@@ -2,5 +2,6 @@
 libcore_la_SOURCES += \
 	backends/ref/ref.c \
 	backends/ref/ref_attn.c backends/ref/ref_attn.h \
+	backends/ref/ref_blocks.c backends/ref/ref_blocks.h \
 	backends/ref/ref_rows.c backends/ref/ref_rows.h \
 	backends/ref/ref_sketch.c backends/ref/ref_sketch.h

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "ref_attn.h"
+#include "ref_blocks.h"
 #include "ref_rows.h"
 #include "ref_sketch.h"
 
@@ -327,6 +328,8 @@ static const struct ops ref_ops = {
     .sketch_topk = cb_ref_sketch_topk,
     .bounds = cb_ref_bounds,
     .page_scores = cb_ref_page_scores,
+    .block_mass = cb_ref_block_mass,
+    .line_sums = cb_ref_line_sums,
 };
 
 static int open_ref(struct device *d, const struct device_want *want)

@@ -27,6 +27,16 @@ static struct span visible(const struct attn *a, const struct kv_run *run, int i
     return s;
 }
 
+/* 0: entry j is in a block that query i of head h skips */
+static int reads(const struct attn *a, int i, int h, int j)
+{
+    const struct attn_blocks *b = a->blocks;
+    const int kv = h / (a->n_head / a->n_kv);
+
+    return !b ||
+           b->reads[(kv * b->n_row + (b->first + i) / KV_PREPACK) * b->n_col + j / KV_PREPACK];
+}
+
 static const float *query(const struct attn *a, int i, int h)
 {
     return a->q + (int64_t)i * a->q_stride + (int64_t)h * a->hd;
@@ -79,12 +89,16 @@ static void attend_one(const struct attn *a, int i, int h)
     float v[MAX_HD];
 
     for (int j = s.lo; j < s.hi; j++) {
+        if (!reads(a, i, h, j))
+            continue;
         const double x = given ? (double)given[j] : logit(a, run, q, j);
         max = fmax(max, x);
         if (run->logit && !given)
             logit_row(a, run, h)[j] = (float)x;
     }
     for (int j = s.lo; j < s.hi; j++) {
+        if (!reads(a, i, h, j))
+            continue;
         const double p = exp((given ? (double)given[j] : logit(a, run, q, j)) - max);
         entry(a, run, 1, j, v);
         sum += p;

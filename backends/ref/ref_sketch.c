@@ -8,9 +8,12 @@
  * wide, in units of 1 / SKETCH_UNIT of a power of 2. */
 #include "ref_sketch.h"
 
+#include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "device/prompt_blocks.h"
 #include "device/sketch.h"
 #include "ref_rows.h"
 
@@ -110,6 +113,22 @@ static void score_head(const struct sketch_topk *s, int head, int16_t *score)
     }
 }
 
+/* The largest of scores from..to-1, and the sum of the weights below it */
+static uint32_t weigh(const int16_t *score, int from, int to, int16_t *most)
+{
+    int top = INT16_MIN;
+    uint32_t sum = 0;
+
+    for (int j = from; j < to; j++)
+        top = score[j] > top ? score[j] : top;
+    for (int j = from; j < to; j++) {
+        const int below = top - score[j];
+        sum += below / 32 < 16 ? cb_sketch_weight[below % 32] >> below / 32 : 0;
+    }
+    *most = (int16_t)top;
+    return sum;
+}
+
 /* The log of a head's sum of weights */
 static int16_t lse_of(const struct sketch_topk *s, const struct sketch_work *w)
 {
@@ -118,16 +137,7 @@ static int16_t lse_of(const struct sketch_topk *s, const struct sketch_work *w)
 
     for (int from = 0; from < n; from += SKETCH_PIECE, n_piece++) {
         const int to = from + SKETCH_PIECE < n ? from + SKETCH_PIECE : n;
-        int top = INT16_MIN;
-        uint32_t sum = 0;
-        for (int j = from; j < to; j++)
-            top = w->score[j] > top ? w->score[j] : top;
-        for (int j = from; j < to; j++) {
-            const int below = top - w->score[j];
-            sum += below / 32 < 16 ? cb_sketch_weight[below % 32] >> below / 32 : 0;
-        }
-        w->top[n_piece] = (int16_t)top;
-        w->sum[n_piece] = sum;
+        w->sum[n_piece] = weigh(w->score, from, to, &w->top[n_piece]);
     }
     return cb_sketch_lse(w->top, w->sum, n_piece, 1);
 }
@@ -165,6 +175,50 @@ void cb_ref_sketch_topk(struct device *d, const struct sketch_topk *s)
     cb_sketch_work(s->work, s->n_head, s->n_kv, s->hd, s->n_block, 1, &w);
     for (int kv = 0; kv < s->n_kv; kv++)
         topk_of(s, kv, &w);
+}
+
+/* ---- blocks ---- */
+
+/* Adds to out[n] the shares that n blocks have in one query's softmax. */
+static void add_query(const struct block_mass *m, int head, const float *q, int n, float *out)
+{
+    const uint8_t *block = m->sketch + (size_t)(head / (m->n_head / m->n_kv)) * m->head_bytes;
+    float query[SKETCH_MAX_HD];
+    int16_t score[SKETCH_BLOCK], *top = calloc((size_t)n, sizeof *top);
+    uint32_t *sum = calloc((size_t)n, sizeof *sum);
+    struct form f;
+
+    assert(top && sum);
+    cb_sketch_query(q, m->hd, m->scale, query);
+    for (int b = 0; b < n; b++, block += cb_sketch_bytes(m->bits, m->hd)) {
+        open_form(&f, m->bits, query, m->hd, block);
+        for (int j = 0; j < SKETCH_BLOCK; j++)
+            score[j] = (int16_t)logit(&f, m->bits, m->hd, block, j);
+        sum[b] = weigh(score, 0, SKETCH_BLOCK, &top[b]);
+    }
+    cb_sketch_shares(top, sum, n, out);
+    free(top);
+    free(sum);
+}
+
+static void mass_row(void *ctx, int item, int thread)
+{
+    const struct block_mass *m = ctx;
+    const int head = item / m->n_row, own = m->first / SKETCH_BLOCK + item % m->n_row;
+    const int begin = own * SKETCH_BLOCK - m->first;
+    float *out = m->out + (size_t)item * (size_t)m->n_col;
+    int i = begin + SKETCH_BLOCK - 1;
+
+    (void)thread;
+    memset(out, 0, (size_t)m->n_col * sizeof *out);
+    for (i = i < m->n_tok ? i : m->n_tok - 1; own && i >= begin && i >= 0; i -= m->stride)
+        add_query(m, head, m->q + (int64_t)i * m->q_stride + (int64_t)head * m->hd, own, out);
+}
+
+void cb_ref_sketch_mass(struct device *d, const struct block_mass *m)
+{
+    struct block_mass copy = *m;
+    cb_par_for(d->par, m->n_head * m->n_row, mass_row, &copy);
 }
 
 /* ---- pages ---- */

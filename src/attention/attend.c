@@ -13,6 +13,7 @@
 #include "bank/store_kivi.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "block_prefill.h"
 #include "chooser.h"
 #include "cross_layer.h"
 #include "own_slots.h"
@@ -30,7 +31,7 @@ static int reads_all(const struct attention *a, int l)
 {
     if (cb_policy_index(a->policy, l) < 0)
         return 1;
-    return !a->cross_layer && !cb_sparse_prefill_is(a) && a->plan[l].reads < 0 &&
+    return !a->cross_layer && !cb_sparse_prefill_copies(a) && a->plan[l].reads < 0 &&
            !cb_sketch_choice_is(a, l) && !cb_own_slots_is(a, l);
 }
 
@@ -273,6 +274,7 @@ static int append(struct attention *a, const struct chunk *c)
         cb_store_sort(st);
     TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
     cb_rolling_prepare(a, c->l, c->n);
+    cb_block_prefill_prepare(a, c->l, c->n);
     return cb_cross_layer_is(a, c->l) ? cb_cross_layer_prepare(a, c) : CB_OK;
 }
 

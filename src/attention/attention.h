@@ -17,6 +17,7 @@ struct attention {
     const struct layer_plan *plan; /* [n_layer] the policy's */
     const struct rope *rope;       /* [ROPE_TABLES] the session's */
     int chunk;                     /* most tokens that go through a layer at once */
+    int prompt_joins;              /* 1: a form of prefill makes parts that join */
     int cold;                      /* > 0: rows may lie on the disk, so they are asked for */
 
     struct parts *parts;             /* parts.c */
@@ -25,6 +26,7 @@ struct attention {
     struct own_slots *own_slots;     /* own_slots.c; NULL where query heads share slots */
     struct cross_layer *cross_layer; /* cross_layer.c; NULL where no layer reads another's logits */
     struct sparse_prefill *sparse;   /* sparse_prefill.c */
+    struct block_prefill *blocks;    /* block_prefill.c; NULL where prompts read no blocks */
     struct chooser *chooser;         /* chooser.c; NULL where no layer chooses for others */
     struct sketch_choice *sketch_choice; /* sketch_choice.c; NULL where no layer sketches keys */
     struct scoring *scoring;             /* scores.c; NULL where the plan wants no scores */

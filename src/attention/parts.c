@@ -24,6 +24,8 @@ struct parts {
 /* Can a call of attention have more than one part? */
 static int any_joins(const struct attention *a)
 {
+    if (a->prompt_joins)
+        return 1;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].rolling || a->plan[l].prompt_sink || a->plan[l].cross.from ||
             a->plan[l].own_slots)
@@ -38,7 +40,7 @@ int cb_parts_open(struct attention *a)
 
     if (!x || !(x->lse = cb_alloc_aligned(n, sizeof *x->lse)))
         return CB_ENOMEM;
-    x->n_run = a->bank->n_kv;
+    x->n_run = a->blocks ? a->model->hp.n_head : a->bank->n_kv;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].own_slots || a->plan[l].sketch.heads == EACH_HEAD)
             x->n_run = a->model->hp.n_head;
@@ -168,6 +170,7 @@ struct attn cb_parts_attn_of(const struct attention *a, int l, int i)
     at.q_stride = p->q_stride;
     at.causal = p->causal;
     at.window = p->window;
+    at.blocks = p->blocks;
     at.run = cb_parts_runs(a, i);
     return at;
 }
@@ -240,11 +243,58 @@ static int n_run(const struct attention *a, const struct part *p)
     return p->by_head ? a->model->hp.n_head : a->bank->n_kv;
 }
 
-/* After part i of layer l is attended to: what a decoded token has read. */
+/* Entries that query i of a run reads */
+static int n_read(const struct attn *at, int r, int i)
+{
+    const struct attn_blocks *b = at->blocks;
+    const int n = at->run[r].n, all = at->causal ? n - at->n_tok + 1 + i : n;
+    const int row = b ? (b->first + i) / KV_PREPACK : 0, own = (all - 1) / KV_PREPACK;
+    const uint8_t *reads;
+    int sum = 0;
+
+    if (!b)
+        return at->window && at->window < all ? at->window : all;
+    reads = b->reads + ((size_t)r * (size_t)b->n_row + (size_t)row) * (size_t)b->n_col;
+    for (int j = 0; j < own; j++)
+        sum += KV_PREPACK * reads[j];
+    return sum + (reads[own] ? all - own * KV_PREPACK : 0);
+}
+
+/* After part i of layer l is attended to in a prompt. Queries of a row of blocks read the same ones
+ * before their own. */
+static void count_pairs(struct attention *a, int l, int i)
+{
+    const struct attn at = cb_parts_attn_of(a, l, i);
+    const uint64_t heads = (uint64_t)(at.n_head / at.n_kv);
+
+    for (int r = 0; r < at.n_kv; r++)
+        for (int t = 0, n = 0; t < at.n_tok; t++) {
+            const int goes_on = at.blocks && t && (at.blocks->first + t) % KV_PREPACK;
+            n = goes_on ? n + 1 : n_read(&at, r, t);
+            a->bank->pairs_read += heads * (uint64_t)n;
+        }
+}
+
+/* A dense prompt's pairs of the same queries */
+static void count_all_pairs(const struct attention_call *call)
+{
+    const struct attention *a = call->a;
+    const int window = a->model->layer[call->c.l].window;
+
+    for (int t = 0; !a->bank->decoding && t < call->c.n; t++) {
+        const int n = call->c.pos0 + t + 1;
+        a->bank->pairs_all +=
+            (uint64_t)a->model->hp.n_head * (uint64_t)(window && window < n ? window : n);
+    }
+}
+
+/* After part i of layer l is attended to */
 static void count_read(struct attention *a, int l, int i)
 {
     const struct part *p = cb_parts_at(a, i);
 
+    if (!a->bank->decoding)
+        count_pairs(a, l, i);
     for (int r = 0; a->bank->decoding && r < n_run(a, p); r++)
         a->bank->read_bytes += run_bytes(a, l, p, &cb_parts_runs(a, i)[r]);
 }
@@ -316,6 +366,7 @@ void cb_parts_attend(struct attention_call *call, int n)
         call[i].lse = lse_of(a, call[i].c.l, call[i].wants_lse);
         if (is_single(a))
             at[n_single++] = call_of(a, call[i].c.l, 0, call[i].out, call[i].lse);
+        count_all_pairs(&call[i]);
     }
     if (n_single)
         call[0].a->dev->ops->attention(call[0].a->dev, at, n_single);

@@ -13,7 +13,8 @@ struct part {
     int q_stride;
     int causal, window; /* as in struct attn */
     int by_head;        /* 1: there is a run for each query head, not for each KV head */
-    int joins;          /* 1: these queries have read a part before; the results are joined */
+    const struct attn_blocks *blocks; /* as in struct attn */
+    int joins; /* 1: these queries have read a part before; the results are joined */
     /* With skip <= 1, for a part that joins: a query's head skips this part if the parts it has
      * already read hold at least this share of the softmax. A decoded token, whose logits are
      * given, does not read the values then. */

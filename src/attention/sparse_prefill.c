@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "block_prefill.h"
 #include "parts.h"
 
 enum { BATCH = 128 }; /* queries that vote at a time */
@@ -32,12 +33,21 @@ struct sparse_prefill {
 
 /* ---- open ---- */
 
-const char *cb_sparse_prefill_refuses(const struct layer_plan *row, int n_layer)
+/* Do its scores come from every query of a prompt? */
+static int scores_all(const struct score_plan *s)
 {
-    for (int l = 0; l < n_layer; l++) {
+    return (s->when == WHEN_PROMPT || s->when == WHEN_ALWAYS) && !s->window && !s->future;
+}
+
+const char *cb_sparse_prefill_refuses(const struct method *form, const struct layer_plan *row,
+                                      int n_layer)
+{
+    for (int l = 0; form->prompt && l < n_layer; l++) {
+        if (form->by_blocks && scores_all(&row[l].score))
+            return "it sums the scores of all queries, which skip blocks of tokens";
         if (row[l].cross.from)
-            return "its layers hold keys of their own for a few tokens only, so they cannot read "
-                   "what another layer chose";
+            return "its layers hold keys of their own for a few tokens only, so no others can be "
+                   "chosen";
         /* a window is dropped at the prompt's end instead */
         if (row[l].prompt_window || (row[l].drop_every && !row[l].window))
             return "it drops tokens within the prompt, so they cannot be chosen";
@@ -47,7 +57,7 @@ const char *cb_sparse_prefill_refuses(const struct layer_plan *row, int n_layer)
 
 static int fits(const struct attention *a, const struct policy *form)
 {
-    const char *why = cb_sparse_prefill_refuses(a->plan, a->bank->n_layer);
+    const char *why = cb_sparse_prefill_refuses(form->m, a->plan, a->bank->n_layer);
 
     return why ? cb_policy_refuse(form, "not with policy %s: %s", a->policy->m->name, why) : CB_OK;
 }
@@ -117,6 +127,8 @@ int cb_sparse_prefill_open(struct attention *a, const char *spec)
     TRY(fits(a, p->form));
     of_policy(a->policy, p->plan.as);
     TRY(p->form->m->prompt(p->form, &a->policy->sh, &p->plan));
+    if (p->plan.blocks.rule)
+        return cb_block_prefill_open(a, p->form, &p->plan.blocks);
     number(a->policy, p->plan.as);
     for (int l = 0; l < a->bank->n_layer; l++) /* windows differ: the layer reads all */
         if (p->plan.as[l] >= 0 &&
@@ -127,13 +139,14 @@ int cb_sparse_prefill_open(struct attention *a, const char *spec)
 
 size_t cb_sparse_prefill_bytes(const struct attention *a)
 {
-    return a->sparse->bytes;
+    return a->sparse->bytes + cb_block_prefill_bytes(a);
 }
 
 void cb_sparse_prefill_close(struct attention *a)
 {
     struct sparse_prefill *p = a->sparse;
 
+    cb_block_prefill_close(a);
     if (!p)
         return;
     cb_policy_close(p->form);
@@ -154,6 +167,11 @@ void cb_sparse_prefill_close(struct attention *a)
 
 int cb_sparse_prefill_is(const struct attention *a)
 {
+    return a->blocks || cb_sparse_prefill_copies(a);
+}
+
+int cb_sparse_prefill_copies(const struct attention *a)
+{
     return a->sparse->plan.chunk > 0;
 }
 
@@ -165,7 +183,7 @@ int cb_sparse_prefill_drops_every(const struct attention *a, int l)
 int cb_sparse_prefill_room(const struct attention *a, int i)
 {
     const int c = a->sparse->plan.chunk;
-    return c ? c - i % c : INT32_MAX;
+    return c ? c - i % c : cb_block_prefill_room(a, a->bank->n_seen + i);
 }
 
 /* Position where the chunk that holds pos begins. */
@@ -188,14 +206,6 @@ static int selects(const struct attention *a, int l, int begin)
     return begin - first_candidate(a, l, begin) > a->sparse->plan.k;
 }
 
-/* Are the slots of layer l the positions 0..end-1, a row each? Dropped tokens cannot be chosen, so
- * a layer that has dropped some reads everything left. */
-static int whole(const struct attention *a, int l, int end)
-{
-    const struct store *st = &a->bank->store[l];
-    return !st->pos && st->n[0] == end && !cb_kivi_any(st);
-}
-
 static int chunk_of(const struct attention *a, int begin)
 {
     return (begin - a->bank->n_seen) / a->sparse->plan.chunk;
@@ -210,13 +220,13 @@ static int partly(const struct attention *a, int l, int pos, int end)
 
     if (!p->plan.chunk || a->bank->decoding || as < 0 || as == l)
         return 0;
-    return p->by[chunk_of(a, begin_of(a, pos))] == as && whole(a, l, end);
+    return p->by[chunk_of(a, begin_of(a, pos))] == as && cb_store_is_whole(&a->bank->store[l], end);
 }
 
 int cb_sparse_prefill_partly(const struct attention *a, int l)
 {
     const int end = a->bank->n_seen + a->bank->n_feed;
-    return partly(a, l, end - 1, end);
+    return cb_block_prefill_partly(a, l) || partly(a, l, end - 1, end);
 }
 
 static int32_t *slots_for(const struct attention *a, int begin)
@@ -260,6 +270,8 @@ int cb_sparse_prefill_parts(struct attention *a, const struct chunk *c)
     struct copy copy = { a, c->l, 0, c->pos0, end };
     struct kv_run *run;
 
+    if (a->blocks)
+        return cb_block_prefill_parts(a, c);
     if (!partly(a, c->l, c->pos0, end))
         return 0;
     copy.begin = begin_of(a, c->pos0);
@@ -316,7 +328,7 @@ void cb_sparse_prefill_chose(struct attention *a, const struct chunk *c)
     first = first_candidate(a, c->l, begin);
     if (c->pos0 == begin)
         p->by[chunk_of(a, begin)] = -1;
-    if (!selects(a, c->l, begin) || !whole(a, c->l, c->pos0 + c->n))
+    if (!selects(a, c->l, begin) || !cb_store_is_whole(&a->bank->store[c->l], c->pos0 + c->n))
         return;
     if (c->pos0 == begin) {
         memset(p->vote, 0, (size_t)begin * sizeof *p->vote);

@@ -10,11 +10,13 @@
  * nothing. */
 int cb_sparse_prefill_open(struct attention *a, const char *spec);
 void cb_sparse_prefill_close(struct attention *a);
-/* Why a policy does not go with prompts that read selected tokens: its layers lack the keys that
- * other layers' choices need, or the order in which they drop them. NULL: it does */
-const char *cb_sparse_prefill_refuses(const struct layer_plan *row, int n_layer);
+/* Why a policy does not go with a form of prefill: its layers lack the keys that the prompt chooses
+ * from, drop them early, or want scores of all queries. NULL: it does */
+const char *cb_sparse_prefill_refuses(const struct method *form, const struct layer_plan *row,
+                                      int n_layer);
 size_t cb_sparse_prefill_bytes(const struct attention *a);
-int cb_sparse_prefill_is(const struct attention *a); /* 1: some layers read selected tokens */
+int cb_sparse_prefill_is(const struct attention *a);     /* 1: some layers read selected tokens */
+int cb_sparse_prefill_copies(const struct attention *a); /* 1: they read copies of stored rows */
 
 /* How many tokens may go through a layer at once, from the i-th token of the current feed. */
 int cb_sparse_prefill_room(const struct attention *a, int i);

@@ -24,6 +24,9 @@ struct bank {
     int n_most;                      /* most slots that a KV head has held */
     uint64_t peak_bytes;             /* largest size of all stores so far */
     uint64_t read_bytes;             /* bytes that the current decoded token reads */
+    /* Pairs of a query head's query and a token in the prompts so far: those that attention has
+     * read, and all that the model lets it read */
+    uint64_t pairs_read, pairs_all;
 };
 
 /* Stored types of keys and values by name, such as "f16", "q8_0", "kivi4" or "kivi2:128:64:32"

@@ -171,6 +171,11 @@ int32_t cb_store_pos(const struct store *s, int kv, int slot)
     return s->pos ? s->pos[cb_store_at(s, kv, slot)] : slot;
 }
 
+int cb_store_is_whole(const struct store *s, int n)
+{
+    return !s->pos && s->n[0] == n && !cb_kivi_any(s);
+}
+
 uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run)
 {
     return run->kivi

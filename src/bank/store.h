@@ -20,6 +20,8 @@ void cb_store_drop_keys(struct store *s, int kv, int lo, int hi);
 /* Slots from..to-1 of one head. All slots of a head with mixed rows come in memory order, with the
  * list of rows as `order`, if the store may be read in any order. */
 struct kv_run cb_store_run(const struct store *s, int kv, int from, int to);
+/* 1: the slots of all heads are the positions 0..n-1, a plain row each */
+int cb_store_is_whole(const struct store *s, int n);
 int cb_store_max_len(const struct store *s);
 int cb_store_min_len(const struct store *s);
 int32_t cb_store_pos(const struct store *s, int kv, int slot);

@@ -179,13 +179,13 @@ static void print_matrix(void)
     puts("\nEach policy goes with every type of keys and values, and with these forms of prefill");
     printf("    %-34s", "");
     for (int f = 0; (m = cb_prompt_method_at(f)); f++)
-        printf(" %-7s", m->name);
+        printf(" %-10s", m->name);
     putchar('\n');
     for (int i = 0, j = 0; cb_matrix_next(&i, &j, &x);) {
         const char *why = NULL;
         printf("    %-34s", x.policy);
         for (int f = 0; cb_prompt_method_at(f); f++) {
-            printf(" %-7s", x.why[f] ? "no" : "yes");
+            printf(" %-10s", x.why[f] ? "no" : "yes");
             why = x.why[f] ? x.why[f] : why;
         }
         puts(why ? why : "");

@@ -24,9 +24,7 @@ static int ask(struct matrix_row *row)
         return 0;
     ok = !cb_policy_plan(p, NULL);
     for (int i = 0; ok && cb_prompt_method_at(i); i++)
-        row->why[i] = cb_prompt_method_at(i)->prompt
-                          ? cb_sparse_prefill_refuses(p->plan, shape.n_layer)
-                          : NULL;
+        row->why[i] = cb_sparse_prefill_refuses(cb_prompt_method_at(i), p->plan, shape.n_layer);
     cb_policy_close(p);
     return ok;
 }

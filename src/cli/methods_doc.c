@@ -104,7 +104,7 @@ static void matrix(FILE *f)
 
     fputs(".Bl -column \"streamingllm:prefill=windowed\"", f);
     for (int i = 0; cb_prompt_method_at(i); i++)
-        fputs(" \"omnikv\"", f);
+        fprintf(f, " \"%s\"", cb_prompt_method_at(i)->name);
     fputs("\n.It Sy policy", f);
     for (int i = 0; cb_prompt_method_at(i); i++)
         fprintf(f, " Ta %s", cb_prompt_method_at(i)->name);

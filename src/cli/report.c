@@ -56,6 +56,8 @@ json_t *cb_json_memory(const struct cb_memory *m)
         (json_int_t)m->scratch_bytes, "kv_beside_bytes", (json_int_t)m->kv_beside_bytes,
         "rss_peak_bytes", (json_int_t)cb_rss_peak_bytes(), "kept_min", m->kept_min, "kept_max",
         m->kept_max);
+    if (m->prompt_density > 0)
+        cb_json_set(&j, "prompt_density", json_real(m->prompt_density));
     if (m->device_limit_bytes)
         cb_json_set(&j, "device", json_device(m));
     return j;
@@ -178,6 +180,9 @@ void cb_note_timings(const struct engine *e, const struct generation *g)
                   e->load_s, (double)m.weights_bytes / 1048576, (double)m.scratch_bytes / 1048576,
                   (double)m.kv_peak_bytes / 1048576, (double)cb_rss_peak_bytes() / 1048576,
                   m.kept_min, m.kept_max);
+    if (m.prompt_density > 0 && m.prompt_density < 1)
+        cb_log_note("prompt density %.1f %% of the pairs of query and token",
+                    100 * m.prompt_density);
     if (m.device_limit_bytes)
         cb_log_detail("working set: %.1f MiB at most of %.1f MiB, %.1f MiB to the device, %.1f MiB "
                       "back, %llu rows read there and %llu on the CPU",

@@ -97,6 +97,14 @@ struct kv_run {
         *order; /* for scores with given: entry j's logit is logit[order[j]]; NULL = logit[j] */
 };
 
+/* Which blocks of KV_PREPACK entries the queries of each KV head read, reads[n_kv][n_row][n_col].
+ * Query i is in row (first + i) / KV_PREPACK. */
+struct attn_blocks {
+    const uint8_t *reads; /* 0: the block is skipped */
+    int first;            /* below KV_PREPACK */
+    int n_row, n_col;
+};
+
 /* Attention of n_tok queries over one part, by online softmax. K and V are read once for all query
  * heads of a KV head. causal: query i (0-based) reads the first n - n_tok + 1 + i entries of a run;
  * every run then has n >= n_tok and no idx. window > 0: a query reads only the last `window` of
@@ -106,8 +114,9 @@ struct attn {
     float scale, softcap;        /* softcap 0 = none */
     int causal, window;
     enum kv_type type_k, type_v;
-    const struct kv_run *run; /* [n_kv] */
-    const float *q;           /* [n_tok][n_head][hd] at q + t * q_stride, rotated */
+    const struct kv_run *run;         /* [n_kv] */
+    const struct attn_blocks *blocks; /* NULL: all are read. Attention alone looks at them */
+    const float *q;                   /* [n_tok][n_head][hd] at q + t * q_stride, rotated */
     int q_stride;
     int logit_stride; /* floats from one query head's logits to the next, in runs with logits */
     float *out;       /* [n_tok][n_head][hd], contiguous */
@@ -162,6 +171,8 @@ struct page_scores {
     int out_stride;
 };
 
+struct block_mass; /* prompt_blocks.h */
+struct line_sums;
 struct device;
 
 /* What crossed over to a device with memory of its own, and back */
@@ -283,6 +294,9 @@ struct ops {
     void (*bounds)(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
                    void *bounds);
     void (*page_scores)(struct device *d, const struct page_scores *s);
+    /* These two are NULL where they are not supported. */
+    void (*block_mass)(struct device *d, const struct block_mass *s);
+    void (*line_sums)(struct device *d, const struct line_sums *s);
 };
 
 struct device {

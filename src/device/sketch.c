@@ -111,6 +111,19 @@ int16_t cb_sketch_lse(const int16_t *top, const uint32_t *sum, int n, int stride
     return (int16_t)(max > INT16_MAX ? INT16_MAX : max);
 }
 
+void cb_sketch_shares(const int16_t *top, const uint32_t *sum, int n, float *out)
+{
+    int max = INT16_MIN;
+    float all = 0;
+
+    for (int b = 0; b < n; b++)
+        max = top[b] > max ? top[b] : max;
+    for (int b = 0; b < n; b++)
+        all += (float)sum[b] * exp2f((float)(top[b] - max) / SKETCH_UNIT);
+    for (int b = 0; b < n; b++)
+        out[b] += (float)sum[b] * exp2f((float)(top[b] - max) / SKETCH_UNIT) / all;
+}
+
 /* Buckets down from the top until k tokens are in them, or the rest weighs at most `miss` */
 int cb_sketch_limit(const uint32_t *count, int k, float miss, int *limit, int *n_equal)
 {

@@ -108,6 +108,10 @@ void cb_bounds_put(int hd, const float *min, const float *max, void *bounds);
 /* The log of a head's sum of weights, from the n pieces' parts at a stride of `stride` */
 int16_t cb_sketch_lse(const int16_t *top, const uint32_t *sum, int n, int stride);
 
+/* Adds to out[n] the share of the softmax that each of n blocks has, from their largest scores and
+ * the sums of their weights */
+void cb_sketch_shares(const int16_t *top, const uint32_t *sum, int n, float *out);
+
 /* How far down the chosen go: ranks below *limit, and the first *n_equal of those equal to it.
  * count[BUCKETS]: tokens of each rank. At most k tokens; with miss > 0 no more than it takes for
  * the others' weights to sum to at most `miss`. Returns how many. */

@@ -74,6 +74,8 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
         .kv_peak_bytes = s->bank.peak_bytes,
         .kv_beside_bytes = cb_bank_beside(&s->bank),
         .kv_read_bytes_per_token = s->bank.decoding ? s->bank.read_bytes : 0,
+        .prompt_density =
+            s->bank.pairs_all ? (double)s->bank.pairs_read / (double)s->bank.pairs_all : 0,
     };
     out->kept_min = s->bank.n_seen;
     for (int l = 0; l < s->model->hp.n_layer; l++) {

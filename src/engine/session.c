@@ -336,6 +336,7 @@ void cb_session_forget(struct cb_session *s)
     cb_snapshot_drop(&s->snapshot);
     cb_bank_cut(&s->bank, 0);
     cb_attention_clear(&s->attention);
+    s->bank.pairs_read = s->bank.pairs_all = 0;
     s->anew = 0;
     s->luck = (struct head_prune_luck){ 0 };
 }

@@ -29,7 +29,8 @@ extern const struct method cb_method_streamingllm;
 extern const struct method cb_method_window;
 extern const struct method cb_method_tova;
 extern const struct method cb_method_pod;
-extern const struct method cb_prompt_dense, cb_prompt_omnikv;
+extern const struct method cb_prompt_dense, cb_prompt_minference, cb_prompt_omnikv, cb_prompt_sieve,
+    cb_prompt_xattention;
 
 /* The baseline comes first. */
 /* clang-format off: a row a line */
@@ -41,7 +42,9 @@ static const struct method *const table[] = {
 };
 /* clang-format on */
 
-static const struct method *const forms[] = { &cb_prompt_dense, &cb_prompt_omnikv };
+static const struct method *const forms[] = { &cb_prompt_dense, &cb_prompt_omnikv,
+                                              &cb_prompt_xattention, &cb_prompt_sieve,
+                                              &cb_prompt_minference };
 
 struct method_kind {
     const char *name;

@@ -128,6 +128,28 @@ static inline int cb_plan_chooses(const struct layer_plan *p)
     return p->choice.k > 0 || p->choice.share > 0;
 }
 
+/* Each query head of a block of 128 queries reads the first 128 tokens, its own, and of the blocks
+ * of 128 between those that are estimated to hold most of its attention. Or it reads by a pattern.
+ */
+enum block_rule { BLOCKS_NONE, BLOCKS_BY_ANTIDIAGONALS, BLOCKS_BY_SKETCHES, BLOCKS_BY_PATTERNS };
+/* BEST: the cheapest that holds enough, for each head and chunk */
+enum pattern { PATTERN_BEST, PATTERN_A_SHAPE, PATTERN_VERTICAL_SLASH, PATTERN_BLOCK_SPARSE };
+struct block_plan {
+    enum block_rule rule;
+    int stride;  /* antidiagonals: a query in so many meets a key, 4, 8 or 16; sketches: a query in
+                    so many is estimated */
+    int bits;    /* of sketched keys, 2 or 4 */
+    double keep; /* share of the estimate that the blocks read hold; 1: all are read */
+    /* Patterns */
+    enum pattern pattern;
+    int chunk;           /* tokens whose last queries choose, a multiple of 128; 0 = any */
+    int least;           /* chunks that end before this many tokens attend densely */
+    double recall;       /* BEST: the share of attention that is enough */
+    int sink, local;     /* A_SHAPE: first and last tokens */
+    int vertical, slash; /* VERTICAL_SLASH: columns, diagonals */
+    int n_block;         /* BLOCK_SPARSE: blocks of 128 tokens */
+};
+
 /* How a prompt attends: the plan of a prefill form. Each chunk of `chunk` tokens attends to itself,
  * causally, and to k of the tokens before it, or to all of them if there are at most k. */
 struct prompt_plan {
@@ -136,6 +158,7 @@ struct prompt_plan {
     int stride; /* a chunk's last query chooses, and every stride-th query before it */
     int *as; /* [n_layer] the layer whose choice layer l reads; l itself: it reads all and chooses;
                 -1: it reads all. The hook finds the policy's `reads` here */
+    struct block_plan blocks; /* in place of all the above */
 };
 
 /* ---- options of a method ---- */
@@ -212,7 +235,8 @@ struct method {
     /* slots that a KV head of layer l will hold after a prompt and n_gen generated tokens; an upper
      * bound if that depends on the text. NULL: all are kept */
     int (*slots)(const struct policy *, int l, int n_prompt, int n_gen);
-    int merges; /* 1: compact() calls cb_evict_nearest() */
+    int by_blocks; /* of a form of prefill: 1 = its plan is of blocks */
+    int merges;    /* 1: compact() calls cb_evict_nearest() */
 };
 
 /* ---- what hooks may ask ---- */

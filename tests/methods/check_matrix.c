@@ -12,11 +12,16 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { CTX = 256, PROMPT = 150, STEPS = 8, SECOND = 20 };
+enum { CTX = 512, PROMPT = 330, STEPS = 8, SECOND = 20 };
 
 static const char *const types[] = { "f32", "f16", "bf16", "q8_0", "kivi4:32", "kivi2:32" };
 enum { N_TYPE = sizeof types / sizeof *types };
-static const char *const forms[] = { "dense", "omnikv:filter=0+2,chunk=32,ratio=0.5" };
+/* In the order of the table */
+static const char *const forms[] = {
+    "dense", "omnikv:filter=0+2,chunk=32,ratio=0.5", "xattention:threshold=0.3",
+    "sieve:threshold=0.3",
+    "minference:recall=0.5,local=100,vertical=40,slash=100,blocks=2,least=0,chunk=128"
+};
 enum { N_FORM = sizeof forms / sizeof *forms };
 
 /* Ways of a policy that change how it goes with others, besides its defaults */
@@ -67,7 +72,7 @@ static int open_session(cb_model *m, const char *policy, const char *prefill, co
                         cb_session **s)
 {
     const struct cb_session_params p = { .n_ctx = CTX,
-                                         .chunk = 64,
+                                         .chunk = 128,
                                          .policy = policy,
                                          .prefill = prefill,
                                          .type_k = type,
@@ -106,7 +111,7 @@ static void converse(cb_session *s, const char *what)
 /* What the plan of an open session says about a form of prefill */
 static const char *expected(const cb_session *s, int form)
 {
-    return form ? cb_sparse_prefill_refuses(s->attention.plan, s->bank.n_layer) : NULL;
+    return cb_sparse_prefill_refuses(cb_prompt_method_at(form), s->attention.plan, s->bank.n_layer);
 }
 
 START_TEST(a_pair_works_or_is_refused)
@@ -135,7 +140,10 @@ START_TEST(a_pair_works_or_is_refused)
             }
             cb_session_close(dense);
         }
-    ck_assert_int_eq(n_refused, 4); /* pod, and three that drop tokens within the prompt */
+    /* each form: pod, and three that drop tokens within the prompt; by blocks: h2o and d2o, each
+     * in two ways, as well */
+    ck_assert_int_eq(n_refused, 4 + 8 * (N_FORM - 2));
+    ck_assert_ptr_null(cb_prompt_method_at(N_FORM));
     cb_model_close(m);
 }
 END_TEST

@@ -47,8 +47,8 @@ struct job {
     struct par *par;
     const struct kern_vec *vec;
     const struct kern_attn *k;
-    const struct attn *a; /* many queries: the call, in tiles of tile_tok queries */
-    int tile_tok, n_tile;
+    const struct attn *a;               /* many queries: the call, in tiles of tile_tok queries */
+    int tile_tok, n_tile, first;        /* the first tile lacks its first `first` queries */
     struct shared_call call[SPLIT_TOK]; /* few queries: calls whose KV heads form n_item items */
     int n_item;
 };
@@ -236,18 +236,20 @@ static int attend_split(const struct tile *t, struct work *w, int sp)
 {
     const int begin = sp * KEY_SPLIT, end = begin + KEY_SPLIT < t->hi ? begin + KEY_SPLIT : t->hi;
     struct block b;
+    int any = 0;
 
     if (begin + KEY_SPLIT <= t->lo || begin >= end)
         return 0;
-    sums_clear(&w->split, t->rows, t->hd_pad);
     b.run = NULL;
     for (int from = begin; from < end; from += KEY_BLOCK) {
-        if (from + KEY_BLOCK <= t->lo)
+        if (from + KEY_BLOCK <= t->lo || (t->reads && !t->reads[from / KEY_BLOCK]))
             continue;
+        if (!any++)
+            sums_clear(&w->split, t->rows, t->hd_pad);
         cb_block_open(&b, t->a, t->run, from, end);
         attend_block(t, w, &b);
     }
-    return 1;
+    return any;
 }
 
 static void fold(const struct tile *t, struct sums *all, const struct sums *s)
@@ -272,17 +274,30 @@ static void finish(const struct tile *t, const struct sums *s)
     }
 }
 
+/* What the tile's queries read, which are in one row of blocks */
+static const uint8_t *reads_of(const struct attn *a, int kv, int tok)
+{
+    const struct attn_blocks *b = a->blocks;
+
+    if (!b)
+        return NULL;
+    return b->reads + ((size_t)kv * (size_t)b->n_row + (size_t)((b->first + tok) / KEY_BLOCK)) *
+                          (size_t)b->n_col;
+}
+
 /* Many queries: an item is a tile of queries. The last tiles read most, so they come first. */
 static void tile_item(void *ctx, int i, int thread)
 {
     const struct job *job = ctx;
-    const int kv = i % job->a->n_kv, tok = (job->n_tile - 1 - i / job->a->n_kv) * job->tile_tok;
-    const int left = job->a->n_tok - tok;
+    const int kv = i % job->a->n_kv, tile = job->n_tile - 1 - i / job->a->n_kv;
+    const int tok = max_int(0, tile * job->tile_tok - job->first);
+    const int end = min_int(job->a->n_tok, (tile + 1) * job->tile_tok - job->first);
     char *mem = cb_par_scratch(job->par, thread);
     struct tile t;
     struct work w;
 
-    cb_tile_open(&t, job->k, job->a, kv, tok, left < job->tile_tok ? left : job->tile_tok, &mem);
+    cb_tile_open(&t, job->k, job->a, kv, tok, end - tok, &mem);
+    t.reads = reads_of(job->a, kv, tok);
     work_open(&w, &t, &mem);
     w.k = job->vec;
     sums_clear(&w.all, t.rows, t.hd_pad);
@@ -337,6 +352,8 @@ static void split_item(void *ctx, int i, int thread)
 
 static int few(const struct attn *a)
 {
+    if (a->blocks) /* the queries may be in two rows of blocks */
+        return 0;
     return a->n_tok == 1 ||
            (a->n_tok <= SPLIT_TOK && a->n_tok * (a->n_head / a->n_kv) <= SPLIT_ROWS);
 }
@@ -387,7 +404,11 @@ static void attend_tiles(struct device *d, struct job *job, const struct attn *a
 {
     job->a = a;
     job->tile_tok = cb_tile_tokens(d, a);
-    job->n_tile = (a->n_tok + job->tile_tok - 1) / job->tile_tok;
+    if (a->blocks) /* a tile is in one row of blocks */
+        while (KEY_BLOCK % job->tile_tok)
+            job->tile_tok = min_int(job->tile_tok - 1, KEY_BLOCK);
+    job->first = a->blocks ? a->blocks->first % job->tile_tok : 0;
+    job->n_tile = (job->first + a->n_tok + job->tile_tok - 1) / job->tile_tok;
     cb_par_for(d->par, a->n_kv * job->n_tile, tile_item, job);
 }
 
@@ -424,6 +445,10 @@ size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx
             (size_t)(n_split > 0 ? n_split : 1) *
                 (sums_bytes(rows_few, pad) + SPLIT_TOK * 64 * (size_t)n_head);
     other = cb_cpu_score_scratch(k, rows, hd);
+    bytes = bytes > other ? bytes : other;
+    other = cb_cpu_block_mass_scratch(k, hd, n_ctx);
+    bytes = bytes > other ? bytes : other;
+    other = cb_cpu_sketch_mass_scratch(hd, n_head, n_ctx);
     bytes = bytes > other ? bytes : other;
     other = cb_cpu_nearest_scratch(k, hd);
     return bytes > other ? bytes : other;

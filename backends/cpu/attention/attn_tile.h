@@ -14,6 +14,7 @@ struct tile {
     const struct kv_run *run;
     int kv, group, tok, n_tok, rows, mr, hd_pad;
     int lo, hi;           /* entries that some row reads */
+    const uint8_t *reads; /* [blocks] 0: the tile skips the block; NULL: it reads all */
     int *row_lo, *row_hi; /* [rows]: the entries that each row reads; both ascend */
     const float **q;      /* [rows]; multiplied by scale, so that logits are base 2 */
     float scale;

@@ -218,6 +218,17 @@ void cb_cpu_attention(struct device *d, const struct attn *a, int n);
 size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd);
 void cb_cpu_score(struct device *d, const struct score *s);
 
+/* block_mass.c */
+size_t cb_cpu_block_mass_scratch(const struct kern_attn *k, int hd, int n_ctx);
+void cb_cpu_block_mass(struct device *d, const struct block_mass *s);
+
+/* line_sums.c */
+void cb_cpu_line_sums(struct device *d, const struct line_sums *s);
+
+/* sketch_mass.c */
+size_t cb_cpu_sketch_mass_scratch(int hd, int n_head, int n_ctx);
+void cb_cpu_sketch_mass(struct device *d, const struct block_mass *m);
+
 /* nearest.c */
 size_t cb_cpu_nearest_scratch(const struct kern_attn *k, int hd);
 void cb_cpu_nearest(struct device *d, const float *x, int n, const float *y, int m, int hd,
