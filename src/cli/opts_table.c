@@ -303,7 +303,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_IGNORE_EOS] = { "ignore-eos", .sets = SET_GENERATE,
         .text = "never generate an end-of-sequence token" },
     [ARG_DRAFT] = { "draft", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0, .max = 16,
-        .def = "0", .sets = SET_GENERATE,
+        .def = "0", .sets = SET_GENERATE | SET_OWN_SERVE,
         .text = "draft up to this many tokens by what followed the same words earlier in the "
                 "context, and decode them together; the text is the same, and comes sooner where "
                 "an answer quotes a document" },
