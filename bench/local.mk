@@ -1,5 +1,5 @@
 # Measurements: reports that scripts write
-EXTRA_DIST += bench/busy-core bench/half-bank bench/long-answer bench/make-quality \
+EXTRA_DIST += bench/busy-core bench/drafts bench/half-bank bench/long-answer bench/make-quality \
 	bench/RESULTS.md bench/QUALITY.md \
 	bench/quality/2stage.jsonl bench/quality/4-bit.jsonl bench/quality/book.jsonl \
 	bench/quality/code.jsonl bench/quality/equal-bytes.jsonl bench/quality/kv.jsonl \
@@ -22,10 +22,12 @@ bench-quality-smoke: ctxbank$(EXEEXT)
 		--program ./ctxbank$(EXEEXT) --out smoke
 
 # Policies over one prompt, computed once; built, not installed.
-noinst_PROGRAMS += bench/act_bits bench/batches bench/policies
+noinst_PROGRAMS += bench/act_bits bench/batches bench/draft_cost bench/policies
 bench_act_bits_SOURCES = bench/act_bits.c
 bench_act_bits_LDADD = libcore.la
 bench_batches_SOURCES = bench/batches.c
 bench_batches_LDADD = libcore.la
+bench_draft_cost_SOURCES = bench/draft_cost.c
+bench_draft_cost_LDADD = libcore.la
 bench_policies_SOURCES = bench/policies.c
 bench_policies_LDADD = libcore.la

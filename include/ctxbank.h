@@ -159,7 +159,9 @@ struct cb_adapter {
 };
 
 struct cb_model_params {
-    int n_threads;      /* 0 = cb_default_threads(); at most 8 for each processor */
+    int n_threads;       /* 0 = cb_default_threads(); at most 8 for each processor */
+    int n_threads_batch; /* that read prompts; 0 = n_threads; else n_threads are for generated
+                            tokens alone */
     const char *device; /* a name of cb_device_at(), "NAME:1" for its second device; NULL = "cpu" */
     uint64_t working_set;     /* most bytes of a device's own memory that are used; 0 = what it has,
                                  less a reserve. CB_EARG for a device whose memory is the host's */
@@ -212,7 +214,7 @@ struct cb_model_info {
     enum cb_pooling pooling; /* of embeddings, as the file says; CB_POOL_MODEL: it says nothing */
     int space_prefix; /* 1: the tokenizer puts a space before a text; CB_TOK_WHOLE removes it */
     const char *device, *isa; /* "cpu", "avx512"; "" with vocab_only */
-    int n_threads;
+    int n_threads, n_threads_batch;
     uint64_t fingerprint;  /* hash of shape and vocabulary: the same in every quantisation. Names of
                               presets contain it as %016x. 0 with vocab_only */
     const char *chat_form; /* how conversations are written by default: "jinja", by the file's own

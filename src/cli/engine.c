@@ -143,6 +143,7 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     char presets[PATH_MAX], kernels[PATH_MAX];
     struct cb_model_params p = {
         .n_threads = cb_opt_int(o, ARG_THREADS),
+        .n_threads_batch = cb_opt_int(o, ARG_THREADS_BATCH),
         .device = cb_opt_text(o, ARG_DEVICE),
         .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
         .kernel_cache = kernel_cache(kernels, sizeof kernels),

@@ -27,7 +27,6 @@ static const struct foreign table[] = {
       "-nkvo --no-kv-offload",
       NO_VALUE, NULL },
     { "-b --batch-size -dt --defrag-thold -lv --verbosity --prio --poll", VALUE, NULL },
-    { "-tb --threads-batch", VALUE, "prompts and answers have the same threads: -t" },
     { "-cnv --conversation -i --interactive -if --interactive-first", NO_VALUE,
       "'ctxbank chat' talks turn by turn" },
     { "-st --single-turn", NO_VALUE, "'ctxbank run --chat' answers once" },

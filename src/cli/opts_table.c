@@ -308,7 +308,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_IGNORE_EOS] = { "ignore-eos", .sets = SET_GENERATE,
         .text = "never generate an end-of-sequence token" },
     [ARG_DRAFT] = { "draft", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0, .max = 16,
-        .def = "0", .sets = SET_GENERATE,
+        .def = "0", .sets = SET_GENERATE | SET_OWN_SERVE,
         .text = "guess up to this many tokens from what followed the same words earlier in the "
                 "context, and decode them together; the text is the same, and comes sooner where "
                 "an answer quotes its document" },
@@ -415,6 +415,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_THREADS] = { "threads", .letter = 't', .takes = TAKES_INT, .env = 1, .unit = "N",
         .min = 1, .max = 4096, .sets = SET_ENGINE | SET_THREADS,
         .text = "number of threads (default: physical cores that affinity and cgroup allow)" },
+    [ARG_THREADS_BATCH] = { "threads-batch", .alias = "-tb", .takes = TAKES_INT, .env = 1,
+        .unit = "N", .min = 1, .max = 4096, .sets = SET_ENGINE,
+        .text = "number of threads that read prompts (default: that of --threads)" },
     [ARG_ROPE_SCALING] = { "rope-scaling", .takes = TAKES_CHOICE, .env = 1, .unit = "METHOD",
         .choices = "none linear dynamic yarn", .sets = SET_ENGINE,
         .text = "how positions beyond the model's training context are scaled (default: as the "

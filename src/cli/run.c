@@ -63,6 +63,8 @@ static json_t *settings_json(const struct opts *o, const struct engine *e, uint6
                           "threads", e->info.n_threads, "isa", e->info.isa, "seed",
                           (json_int_t)seed, "top-k", cb_opt_int(o, ARG_TOP_K));
 
+    if (e->info.n_threads_batch != e->info.n_threads)
+        cb_json_set(&j, "threads-batch", json_integer(e->info.n_threads_batch));
     if (e->n_adapter)
         cb_json_set(&j, "lora", adapters_json(e));
     if (cb_opt_set(o, ARG_BANK)) /* which has the session's settings */

@@ -119,6 +119,7 @@ static struct serve_model describe(const struct opts *o, const struct engine *e,
                                   .n = cb_opt_int(o, ARG_PARALLEL),
                                   .most_bytes = (uint64_t)cb_opt_int64(o, ARG_BANK_LIMIT) },
                        .most_waiting = cb_opt_int(o, ARG_QUEUE),
+                       .draft = cb_opt_int(o, ARG_DRAFT),
                        .decode_latency_s = cb_opt_int(o, ARG_DECODE_LATENCY) * 1e-3 },
     };
 }

@@ -110,7 +110,8 @@ static int any_mapped(const struct call *c)
 /* Fails, as cb_device_lock() does, when called from a callback. */
 static int run(struct call *c, int decoding)
 {
-    struct device *d = c->s[0]->dev;
+    const struct cb_model *m = c->s[0]->model;
+    struct device *d = m->dev;
     const int mapped = any_mapped(c);
     const long before = mapped ? waits() : 0;
 
@@ -120,6 +121,7 @@ static int run(struct call *c, int decoding)
         cb_snapshot_drop(&c->s[i]->snapshot);
         c->s[i]->bank.decoding = decoding;
     }
+    cb_par_limit(d->par, decoding ? m->n_threads : m->n_threads_batch);
     cb_par_run(d->par, run_body, c);
     for (int i = 0; mapped && i < c->n_session; i++)
         note_waits(c->s[i], waits() - before);

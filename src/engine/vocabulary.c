@@ -30,7 +30,8 @@ void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
         .space_prefix = cb_tok_space_prefix(m->tok),
         .device = m->dev ? m->dev->name : "",
         .isa = m->dev ? m->dev->isa : "",
-        .n_threads = m->dev ? cb_par_threads(m->dev->par) : 0,
+        .n_threads = m->n_threads,
+        .n_threads_batch = m->n_threads_batch,
         .fingerprint = m->fingerprint,
         .chat_form = cb_chat_default(m->gguf),
     };

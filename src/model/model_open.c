@@ -146,10 +146,27 @@ static int fingerprint(const struct cb_model *m, uint64_t *out)
     return CB_OK;
 }
 
+/* Prompts and generated tokens have the same team, of which some threads may sleep. */
+static int threads_in_all(const struct cb_model_params *p)
+{
+    const int decode = p->n_threads || !p->n_threads_batch ? p->n_threads : cb_cpus_default();
+
+    return decode > p->n_threads_batch ? decode : p->n_threads_batch;
+}
+
+static void share_threads(struct cb_model *m, const struct cb_model_params *p)
+{
+    const int all = cb_par_threads(m->dev->par);
+    const int decode = p->n_threads || !p->n_threads_batch ? p->n_threads : cb_cpus_default();
+
+    m->n_threads = decode && decode < all ? decode : all;
+    m->n_threads_batch = p->n_threads_batch && p->n_threads_batch < all ? p->n_threads_batch : all;
+}
+
 static int open_device(struct cb_model *m, const struct cb_model_params *p)
 {
     const int mode = cb_numa_mode(p->numa);
-    const struct team_params team = { p->n_threads, mode > 0 ? (enum numa_mode)mode : NUMA_OFF,
+    const struct team_params team = { threads_in_all(p), mode > 0 ? (enum numa_mode)mode : NUMA_OFF,
                                       p->pin };
     const struct device_want want = { .isa = p->isa,
                                       .matmul = p->matmul,
@@ -160,11 +177,17 @@ static int open_device(struct cb_model *m, const struct cb_model_params *p)
 
     if (mode < 0)
         return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);
+    if (p->n_threads < 0 || p->n_threads_batch < 0)
+        return cb_fail(CB_EARG, "threads: %d, of prompts %d: out of range", p->n_threads,
+                       p->n_threads_batch);
     TRY(cb_device_open_team(p->device, &team, &want, &m->dev));
     if (*cb_par_note(m->dev->par))
         cb_model_log(m, CB_LOG_NOTE, "%s", cb_par_note(m->dev->par));
+    share_threads(m, p);
     cb_model_log(m, CB_LOG_DETAIL, "device %s: %s, %d threads", m->dev->name, m->dev->isa,
-                 cb_par_threads(m->dev->par));
+                 m->n_threads);
+    if (m->n_threads_batch != m->n_threads)
+        cb_model_log(m, CB_LOG_DETAIL, "%d threads read prompts", m->n_threads_batch);
     return CB_OK;
 }
 

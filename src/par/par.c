@@ -35,6 +35,7 @@ struct ticket {
 
 struct par {
     int n;
+    _Atomic int n_busy; /* threads that work; those above sleep */
     struct affinity affinity;
     struct team *team;    /* NULL: the calling thread alone */
     int *bound;           /* [n] system thread that was bound as each of the team */
@@ -62,6 +63,7 @@ static void serve(void *arg, int thread);
 static int open_par(struct par *p)
 {
     p->n = p->affinity.n_threads;
+    atomic_init(&p->n_busy, p->n);
     p->ticket = cb_alloc_aligned((size_t)p->affinity.n_node, sizeof *p->ticket);
     p->scratch = cb_calloc((size_t)p->n, sizeof *p->scratch);
     p->bound = cb_calloc((size_t)p->n, sizeof *p->bound);
@@ -133,6 +135,11 @@ int cb_par_threads(const struct par *p)
     return p->n;
 }
 
+void cb_par_limit(struct par *p, int n)
+{
+    atomic_store(&p->n_busy, n);
+}
+
 int cb_par_nodes(const struct par *p)
 {
     return p->affinity.n_node;
@@ -181,6 +188,17 @@ static void judge(struct par *p, int thread)
 
     if (thread && !getrusage(RUSAGE_THREAD, &u))
         cb_backoff_judge(&p->backoff[thread], u.ru_nivcsw, atomic_load(&p->slept_ns), now_ns());
+}
+
+/* A thread beyond the limit sleeps until the region ends. */
+static void keep_out(struct par *p, int thread)
+{
+    if (thread < atomic_load_explicit(&p->n_busy, memory_order_relaxed))
+        return;
+    atomic_fetch_add(&p->n_away, 1);
+    while (!atomic_load(&p->over) && thread >= atomic_load(&p->n_busy))
+        futex_wait(&p->over, 0, 0);
+    atomic_fetch_sub(&p->n_away, 1);
 }
 
 static void keep_away(struct par *p, int thread)
@@ -287,6 +305,7 @@ static void serve(void *arg, int thread)
 
     take_affinity(p, thread);
     while (!atomic_load(&p->over)) {
+        keep_out(p, thread);
         keep_away(p, thread);
         if (has_work(p)) {
             work(p, thread);
@@ -360,7 +379,7 @@ static void run_loop(void *ctx)
 
 void cb_par_for(struct par *p, int n, par_fn fn, void *ctx)
 {
-    if (n <= 1 || p->n == 1) {
+    if (n <= 1 || atomic_load_explicit(&p->n_busy, memory_order_relaxed) == 1) {
         for (int i = 0; i < n; i++)
             fn(ctx, i, 0);
         return;

@@ -18,6 +18,8 @@ int cb_par_new_at(struct affinity *affinity,
                   struct par **out); /* owns *affinity's lists, even after a failure */
 void cb_par_free(struct par *p);
 int cb_par_threads(const struct par *p);
+/* So many threads, 1 to all, work in the regions that are opened from now on; the others sleep. */
+void cb_par_limit(struct par *p, int n);
 int cb_par_nodes(const struct par *p); /* NUMA nodes with threads of their own; 1: none has */
 const char *cb_par_note(const struct par *p); /* outcome of numa and pin; "" if not asked for */
 

@@ -152,6 +152,8 @@ void cb_api_metrics(struct exchange *x)
               "Prompts that could not be written to the bank folder.");
     put_count(b, "generated_tokens_total", s.made_tokens, "Tokens of answers that have ended.");
     put_count(b, "decode_batches_total", s.batches, "Decoding steps.");
+    put_count(b, "drafted_tokens_total", s.drafted, "Tokens of drafts.");
+    put_count(b, "accepted_tokens_total", s.accepted, "Tokens of drafts that became text.");
     put_count(b, "decoded_tokens_total", s.batched, "Tokens in decoding steps.");
     put_seconds(b, "prompt_seconds_total", s.prompt_s, "Time spent on prompts.");
     put_seconds(b, "decode_seconds_total", s.decode_s, "Time spent on decoding steps.");

@@ -47,6 +47,7 @@ struct job_end {
     int status;         /* of an error, and its text */
     char error[512];
     struct cb_memory memory; /* of the session, when the job ended */
+    struct cb_speculation_counts drafts;
 };
 
 /* What the client has not seen yet */

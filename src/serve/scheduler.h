@@ -12,6 +12,7 @@ struct scheduler_params {
     struct slots_params slots;
     int most_waiting;        /* jobs; more are refused */
     int n_tenant;            /* orders name one below it */
+    int draft;               /* tokens, in answers that are written alone; 0 = no drafts */
     double decode_latency_s; /* longest time between two tokens of an answer while prompts are read;
                                 a prompt takes at least one step */
 };
@@ -57,6 +58,7 @@ struct scheduler_stats {
     uint64_t ordered, refused, ended[4]; /* by reason: stop, length, cancelled, error */
     uint64_t prompt_tokens, cached_tokens, made_tokens; /* cached: not counted in prompt_tokens */
     uint64_t hit_tokens, saved_tokens, save_failures;   /* of the folder that remembers prompts */
+    uint64_t drafted, accepted;                         /* tokens of drafts */
     uint64_t batches, batched;                          /* decoding steps, and tokens in them */
     uint64_t read_bytes;                                /* of keys and values, by decoded tokens */
     uint64_t bank_bytes;                                /* held now */

@@ -72,15 +72,33 @@ static void end_job(struct scheduler *s, struct job *j)
     j->times.ended = cb_now_s();
     s->stats.ended[reason_index(j->end.reason)]++;
     s->stats.made_tokens += (uint64_t)j->n_made;
+    s->stats.drafted += (uint64_t)j->end.drafts.drafted;
+    s->stats.accepted += (uint64_t)j->end.drafts.accepted;
     pthread_cond_broadcast(&g->changed);
     if (--g->n_left == 0)
         cb_group_free(g);
+}
+
+/* Takes back drafts that no token of the answer has confirmed. */
+static int end_drafts(struct slot *at)
+{
+    cb_speculation *x = at->drafts;
+    int rc = CB_OK;
+
+    if (x) {
+        rc = cb_speculation_end(x);
+        cb_speculation_get_counts(x, &at->job->end.drafts);
+        cb_speculation_free(x);
+        at->drafts = NULL;
+    }
+    return rc;
 }
 
 static void finish_slot(struct scheduler *s, struct slot *at, int trusted)
 {
     struct job *j = at->job;
 
+    trusted &= !end_drafts(at);
     cb_session_memory(at->session, &j->end.memory);
     cb_session_prefill_cancel(at->session);
     cb_slots_give(&s->slots, at, trusted);
@@ -203,6 +221,14 @@ static int note_progress(void *job, int64_t done, int64_t total)
     return 0;
 }
 
+/* Drafts for an answer, if they are wanted and its policy can take them back */
+static int begin_drafts(const struct scheduler *s, struct slot *at)
+{
+    return s->p.draft && !cb_speculation_why_not(at->session)
+               ? cb_speculation_new(at->session, s->p.draft, &at->drafts)
+               : CB_OK;
+}
+
 static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
 {
     const struct job_order *o = &j->group->order;
@@ -210,6 +236,8 @@ static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
     const int left = o->n - kept;
     int rc = left ? cb_session_prefill_begin(at->session, o->ids + kept, left, &how) : CB_OK;
 
+    if (!rc)
+        rc = begin_drafts(s, at);
     if (!rc && cb_session_want_top(at->session, top_of(o)))
         rc = cb_session_want_top(at->session, 0); /* no memory for it: tokens take longer */
     pthread_mutex_lock(&s->lock);
@@ -273,6 +301,18 @@ static void admit(struct scheduler *s)
 
 /* ---- decoding ---- */
 
+static const float *logits_of(const struct slot *at)
+{
+    return at->drafts ? cb_speculation_logits(at->drafts) : cb_session_logits(at->session);
+}
+
+static int is_full(const struct slot *at)
+{
+    const int len = at->drafts ? cb_speculation_len(at->drafts) : cb_session_len(at->session);
+
+    return len >= cb_session_n_ctx(at->session);
+}
+
 /* Samples the next token of each answer; those that go on make the batch. Returns its size. */
 static int sample_all(struct scheduler *s)
 {
@@ -284,15 +324,14 @@ static int sample_all(struct scheduler *s)
         if (!j || j->state != JOB_WRITES)
             continue;
         const int first = !j->n_made;
-        const int more =
-            cb_job_sample(j, s->p.slots.model, cb_session_logits(at->session), &s->token[n]);
+        const int more = cb_job_sample(j, s->p.slots.model, logits_of(at), &s->token[n]);
         if (first) {
             pthread_mutex_lock(&s->lock);
             j->times.first = cb_now_s();
             count(&s->stats.first_token, j->times.first - j->times.ordered);
             pthread_mutex_unlock(&s->lock);
         }
-        if (more && cb_session_len(at->session) >= cb_session_n_ctx(at->session))
+        if (more && is_full(at))
             j->end.reason = "length";
         if (j->end.reason) {
             finish_slot(s, at, 1);
@@ -335,6 +374,20 @@ static void note_batch(struct scheduler *s, int n, double seconds)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Drafts pay where the weights would be read for one token alone: a batch reads them once anyway.
+ */
+static int decode_batch(struct scheduler *s, int n)
+{
+    if (n == 1 && s->batch[0]->drafts)
+        return cb_speculation_decode(s->batch[0]->drafts, s->token[0]);
+    for (int i = 0; i < n; i++)
+        if (s->batch[i]->drafts)
+            TRY(cb_speculation_end(s->batch[i]->drafts));
+    /* alone, a session may leave out logits that its sampler does not need */
+    return n == 1 ? cb_session_decode(s->session[0], s->token[0])
+                  : cb_decode_batch(s->session, s->token, n);
+}
+
 /* One token of each answer. Returns how many answers go on. */
 static int decode(struct scheduler *s)
 {
@@ -347,9 +400,7 @@ static int decode(struct scheduler *s)
         return 0;
     }
     hand_out(s, n);
-    /* alone, a session may leave out logits that its sampler does not need */
-    rc = n == 1 ? cb_session_decode(s->session[0], s->token[0])
-                : cb_decode_batch(s->session, s->token, n);
+    rc = decode_batch(s, n);
     for (int i = 0; rc && i < n; i++)
         fail_slot(s, s->batch[i], rc);
     if (rc)

@@ -17,11 +17,12 @@ struct slots_params {
 struct slot {
     cb_session *session; /* NULL = none yet */
     char *policy, *prefill;
-    struct job *job;   /* NULL = kept, or empty */
-    uint64_t reserved; /* bytes that the job may come to need */
-    int begun;         /* the order of the last jobs: larger is later */
-    int keep;          /* 1: it is copied rather than used, and dropped last */
-    int pure;          /* 1: nothing but the job's prompt has been fed since it was taken */
+    struct job *job;        /* NULL = kept, or empty */
+    cb_speculation *drafts; /* of the job's answer, or NULL; the timeline may include drafts */
+    uint64_t reserved;      /* bytes that the job may come to need */
+    int begun;              /* the order of the last jobs: larger is later */
+    int keep;               /* 1: it is copied rather than used, and dropped last */
+    int pure;               /* 1: nothing but the job's prompt has been fed since it was taken */
 };
 
 struct slots {

@@ -58,6 +58,64 @@ START_TEST(items_are_done_once)
 }
 END_TEST
 
+/* ---- fewer threads than all ---- */
+
+struct few {
+    struct par *p;
+    atomic_int by[8], done;
+};
+
+static void slow_one(void *ctx, int i, int thread)
+{
+    struct few *c = ctx;
+
+    (void)i;
+    usleep(200);
+    atomic_fetch_add(&c->by[thread], 1);
+    atomic_fetch_add(&c->done, 1);
+}
+
+static void slow_loops(void *ctx)
+{
+    struct few *c = ctx;
+
+    for (int k = 0; k < 10; k++)
+        cb_par_for(c->p, 40, slow_one, c);
+}
+
+static int all_worked(struct few *c, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!atomic_load(&c->by[i]))
+            return 0;
+    return 1;
+}
+
+START_TEST(a_limit_lets_threads_sleep)
+{
+    static const int limit[] = { 4, 2, 1, 3, 4 };
+    struct few c;
+
+    ck_assert_int_eq(cb_par_new(4, &c.p), 0);
+    for (int k = 0; k < 5; k++) {
+        int n = 0;
+        for (int i = 0; i < 8; i++)
+            atomic_init(&c.by[i], 0);
+        atomic_init(&c.done, 0);
+        cb_par_limit(c.p, limit[k]);
+        do /* on a busy machine a thread may come late, or keep away for a while */
+            cb_par_run(c.p, slow_loops, &c);
+        while (++n < 500 && !all_worked(&c, limit[k]));
+        ck_assert_int_eq(atomic_load(&c.done), 400 * n);
+        ck_assert_int_eq(all_worked(&c, limit[k]), 1);
+        /* one that has not seen the region before begin may do some items of its first loop */
+        for (int i = limit[k]; i < 4; i++)
+            ck_assert_int_lt(atomic_load(&c.by[i]), 40);
+    }
+    cb_par_free(c.p);
+}
+END_TEST
+
 START_TEST(a_loop_outside_a_region_opens_its_own)
 {
     struct count c = { .loops = 50 };
@@ -232,6 +290,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, items_are_done_once, 1, 9);
     tcase_add_test(t, a_loop_outside_a_region_opens_its_own);
+    tcase_add_test(t, a_limit_lets_threads_sleep);
     tcase_add_test(t, sleeping_threads_wake);
     tcase_add_test(t, a_thread_that_is_waited_for_leaves);
     tcase_add_test(t, rare_and_own_waits_do_not_count);
