@@ -63,6 +63,27 @@ static json_t *with_parsed_arguments(const json_t *calls)
     return copy;
 }
 
+/* Message i's calls: each has a name, and arguments as a text or an object. */
+static int check_calls(const json_t *calls, size_t i)
+{
+    const json_t *call;
+    size_t k;
+
+    json_array_foreach(calls, k, call)
+    {
+        const json_t *f = json_object_get(call, "function"), *args = cb_field(f, "arguments");
+        if (!json_is_string(json_object_get(f, "name")))
+            return cb_fail(CB_EARG, "messages[%zu].tool_calls[%zu].function.name: must be a text",
+                           i, k);
+        if (args && !json_is_string(args) && !json_is_object(args))
+            return cb_fail(CB_EARG,
+                           "messages[%zu].tool_calls[%zu].function.arguments: must be a text or an "
+                           "object",
+                           i, k);
+    }
+    return CB_OK;
+}
+
 static const char *first_call_id(const json_t *calls)
 {
     return json_string_value(json_object_get(json_array_get(calls, 0), "id"));
@@ -111,6 +132,7 @@ static int add_message(const struct server *s, json_t *list, const json_t *m, si
                        "messages[%zu].role: must be system, developer, user, assistant or tool", i);
     if (calls && !json_is_array(calls))
         return cb_fail(CB_EARG, "messages[%zu].tool_calls: must be a list", i);
+    TRY(check_calls(calls, i));
     text = text_of(json_object_get(m, "content"), i);
     if (!text)
         return CB_EARG;
