@@ -146,6 +146,7 @@ libcore_la_SOURCES += \
 	src/policy/method/d2o_merge.c \
 	src/policy/method/full.c \
 	src/policy/method/h2o.c \
+	src/policy/method/duo.c \
 	src/policy/method/expected.c \
 	src/policy/method/keydiff.c \
 	src/policy/method/minference.c \

@@ -15,6 +15,7 @@
 #include "base/suggest.h"
 
 extern const struct method cb_method_d2o;
+extern const struct method cb_method_duo;
 extern const struct method cb_method_full;
 extern const struct method cb_method_h2o;
 extern const struct method cb_method_expected;
@@ -38,7 +39,7 @@ static const struct method *const table[] = {
     &cb_method_full,   &cb_method_window,  &cb_method_streamingllm, &cb_method_h2o,
     &cb_method_snapkv, &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
     &cb_method_pod,    &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
-    &cb_method_quest,  &cb_method_keydiff, &cb_method_expected,
+    &cb_method_quest,  &cb_method_keydiff, &cb_method_expected,     &cb_method_duo,
 };
 /* clang-format on */
 

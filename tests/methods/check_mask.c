@@ -84,6 +84,8 @@ static const struct pair pairs[] = {
     { .spec = "keydiff:budget=24,sink=2,drop=chunk,chunk=32,decode=bounded",
       .drop = cb_ref_keydiff_bounded,
       .piece = 32 },
+    { .spec = "duo:heads=1+2,sink=4,recent=20", .drop = cb_ref_duo },
+    { .spec = "duo:heads=1+2,sink=4,recent=20,chunk=32", .drop = cb_ref_duo, .piece = 32 },
     { .spec = "pyramidkv:budget=12,window=2,beta=5", .drop = cb_ref_pyramid },
     { .spec = "pyramidkv:budget=12,window=2,beta=5,decode=bounded,tail=10",
       .drop = cb_ref_pyramid_bounded },

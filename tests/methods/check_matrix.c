@@ -57,7 +57,10 @@ static int policy_at(int i, char *spec, size_t size)
     int n = 0;
 
     if (m) {
-        snprintf(spec, size, "%s%s", m->name, has_budget(m) ? ":budget=80" : "");
+        snprintf(spec, size, "%s%s", m->name,
+                 has_budget(m)            ? ":budget=80"
+                 : strcmp(m->name, "duo") ? ""
+                                          : ":heads=1+4,sink=4,recent=60");
         return 1;
     }
     while (cb_method_at(n))
