@@ -28,6 +28,8 @@ const struct setting cb_setting[] = {
     { "keydiff:budget=64,decode=bounded,chunk=20", "f16", "dense", -1 },
     { "keydiff:budget=64,drop=chunk,chunk=32", "q8_0", "dense", -1 },
     { "keydiff:budget=64", "kivi4:32", "dense", -1 },
+    { "lm-infinite:sink=4,window=60", "f16", "dense", -1 },
+    { "lm-infinite:sink=4,window=60", "kivi4:32", "dense", -1 },
     { "duo:heads=1,sink=4,recent=60", "f16", "dense", -1 },
     { "duo:heads=0,sink=4,recent=60", "kivi4:32", "dense", -1 },
     { "expected:budget=64", "f16", "dense", -1 },

@@ -93,6 +93,8 @@ static const struct row rows[] = {
     { "expected:budget=200,floor=1", "expected:budget=0.3,floor=1,eps=0", 1 },
     { "keydiff:budget=200", "keydiff:budget=24,decode=bounded,chunk=16", 1 },
     { "keydiff:budget=200,drop=chunk", "keydiff:budget=24,sink=4,drop=chunk,chunk=32", 1 },
+    { "lm-infinite:window=241", "lm-infinite:sink=4,window=21", 1 },
+    { "lm-infinite:window=241,sink=200", "lm-infinite:sink=130,window=1", 1 },
     { "duo:heads=0,recent=200", "duo:heads=1+2,sink=4,recent=20", 0 },
     { "duo:heads=3,recent=200,chunk=32", "duo:heads=3,sink=0,recent=24,chunk=32", 0 },
     { "d2o:budget=200", "d2o:budget=24", 2 },
