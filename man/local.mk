@@ -10,6 +10,7 @@ dist_man_MANS += \
 	man/ctxbank-bench.1 \
 	man/ctxbank-calibrate-density.1 \
 	man/ctxbank-calibrate-filter-layers.1 \
+	man/ctxbank-calibrate-heads.1 \
 	man/ctxbank-calibrate-lazy.1 \
 	man/ctxbank-calibrate-pyramid.1 \
 	man/ctxbank-calibrate-similarity.1 \

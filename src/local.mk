@@ -146,8 +146,10 @@ libcore_la_SOURCES += \
 	src/policy/method/d2o_merge.c \
 	src/policy/method/full.c \
 	src/policy/method/h2o.c \
+	src/policy/method/duo.c \
 	src/policy/method/expected.c \
 	src/policy/method/keydiff.c \
+	src/policy/method/lm_infinite.c \
 	src/policy/method/minference.c \
 	src/policy/method/omnikv.c \
 	src/policy/method/omnikv_prefill.c \
@@ -173,6 +175,7 @@ libcore_la_SOURCES += \
 	src/attention/attention.h \
 	src/attention/block_patterns.c src/attention/block_patterns.h \
 	src/attention/block_prefill.c src/attention/block_prefill.h \
+	src/attention/ceiling.c src/attention/ceiling.h \
 	src/attention/chooser.c src/attention/chooser.h \
 	src/attention/cross_layer.c src/attention/cross_layer.h \
 	src/attention/expected_scores.c src/attention/expected_scores.h \

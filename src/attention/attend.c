@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "block_prefill.h"
+#include "ceiling.h"
 #include "chooser.h"
 #include "cross_layer.h"
 #include "own_slots.h"
@@ -89,6 +90,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_parts_open(a));
     TRY(cb_rolling_open(a));
     TRY(cb_ranks_open(a));
+    TRY(cb_ceiling_open(a));
     TRY(cb_own_slots_open(a));
     TRY(cb_scores_open(a));
     TRY(cb_chooser_open(a));
@@ -110,6 +112,7 @@ void cb_attention_close(struct attention *a)
     cb_parts_close(a);
     cb_rolling_close(a);
     cb_ranks_close(a);
+    cb_ceiling_close(a);
     cb_own_slots_close(a);
     cb_scores_close(a);
     cb_chooser_close(a);
@@ -122,9 +125,9 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 {
     return a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
            cb_sparse_prefill_bytes(a) + cb_parts_bytes(a) + cb_rolling_bytes(a) +
-           cb_ranks_bytes(a, n_most) + cb_own_slots_bytes(a, n_most) + cb_scores_bytes(a, n_most) +
-           cb_chooser_bytes(a, n_most) + cb_sketch_choice_bytes(a, n_most) +
-           cb_cross_layer_bytes(a, n_feed, n_most) +
+           cb_ranks_bytes(a, n_most) + cb_ceiling_bytes(a) + cb_own_slots_bytes(a, n_most) +
+           cb_scores_bytes(a, n_most) + cb_chooser_bytes(a, n_most) +
+           cb_sketch_choice_bytes(a, n_most) + cb_cross_layer_bytes(a, n_feed, n_most) +
            (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
@@ -336,7 +339,8 @@ static int make_parts(struct attention *a, const struct chunk *c, float *logit)
     if (cb_cross_layer_is(a, c->l))
         return cb_cross_layer_parts(a, c);
     made = cb_sparse_prefill_parts(a, c);
-    made = made ? made : cb_rolling_parts(a, c);
+    made = made || a->plan[c->l].rolling != ROLL_CEILING ? made : cb_ceiling_parts(a, c);
+    made = made || a->plan[c->l].rolling == ROLL_CEILING ? made : cb_rolling_parts(a, c);
     made = made ? made : cb_ranks_parts(a, c);
     made = made ? made : cb_own_slots_parts(a, c);
     made = made ? made : cb_sketch_choice_parts(a, c);

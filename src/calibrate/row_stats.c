@@ -63,6 +63,37 @@ void cb_ends_look(void *ends, int l, int n_cand, const struct scores *s)
         e->n_over[i] += score > i / 100.0;
 }
 
+/* ---- reach ---- */
+
+int cb_reach_open(struct reach *r, int n_layer, int n_kv, int sink, int recent)
+{
+    *r = (struct reach){ .n_layer = n_layer, .n_kv = n_kv, .sink = sink, .recent = recent };
+    r->sum = cb_calloc((size_t)(n_layer * n_kv), sizeof *r->sum);
+    return r->sum ? CB_OK : CB_ENOMEM;
+}
+
+void cb_reach_look(void *reach, int l, int n_cand, const struct scores *s)
+{
+    struct reach *r = reach;
+    const int group = s->n_row / r->n_kv;
+
+    (void)n_cand;
+    if (s->prompt)
+        return;
+    for (int kv = 0; kv < r->n_kv; kv++) {
+        double most = 0;
+        for (int h = kv * group; h < (kv + 1) * group; h++) {
+            const float *row = s->s + (size_t)h * (size_t)s->stride;
+            double sum = 0;
+            for (int j = r->sink; j < s->n - r->recent; j++)
+                sum += (double)row[j];
+            most = sum > most ? sum : most;
+        }
+        r->sum[l * r->n_kv + kv] += most;
+    }
+    r->n_step += l == 0;
+}
+
 /* ---- shapes ---- */
 
 int cb_shapes_open(struct shapes *x, int n_layer, int n_ctx)

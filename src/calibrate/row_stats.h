@@ -23,6 +23,16 @@ struct ends {
 int cb_ends_open(struct ends *e, int n_layer, int sink, int recent);
 void cb_ends_look(void *ends, int l, int n_cand, const struct scores *s);
 
+/* DuoAttention: what each KV head attends to between the first tokens and the last ones, in the
+ * query head of its group that does so most. */
+struct reach {
+    int n_layer, n_kv, sink, recent;
+    double *sum; /* [n_layer][n_kv] */
+    int n_step;
+};
+int cb_reach_open(struct reach *r, int n_layer, int n_kv, int sink, int recent);
+void cb_reach_look(void *reach, int l, int n_cand, const struct scores *s);
+
 /* PyramidKV: entropy and Gini coefficient of the heads' mean row. */
 struct shapes {
     int n_layer;

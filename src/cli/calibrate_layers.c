@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* calibrate_layers.c - ctxbank calibrate density, pyramid: how attention is spread in each layer,
- * for budgets that differ from layer to layer. */
+/* calibrate_layers.c - ctxbank calibrate density, pyramid, heads: how attention is spread in each
+ * layer or KV head, for budgets that differ between them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/ints.h"
 #include "calibrate.h"
 #include "calibrate/row_stats.h"
 #include "chart.h"
@@ -125,6 +126,59 @@ static int pyramid(struct calibrate *c)
     return err;
 }
 
+/* ---- heads ---- */
+
+/* The ends that the authors train with, or less of a short sample */
+enum { SINK = 128, RECENT = 256 };
+
+static int report_heads(struct calibrate *c, struct reach *r, double *layer)
+{
+    const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
+    const struct curve curve = { "beyond the ends", layer };
+    json_t *rows = json_array();
+    char title[160];
+
+    to_mean(r->sum, r->n_layer * r->n_kv, r->n_step);
+    if (!cb_opt_flag(c->o, ARG_JSON))
+        printf("| layer | KV head | attention beyond the ends |\n| --- | --- | --- |\n");
+    for (int i = 0; i < r->n_layer * r->n_kv; i++) {
+        const int l = i / r->n_kv, kv = i % r->n_kv;
+        layer[l] += r->sum[i] / r->n_kv;
+        cb_json_add(&rows,
+                    json_pack("{s:i, s:i, s:f}", "layer", l, "kv_head", kv, "alpha", r->sum[i]));
+        if (!cb_opt_flag(c->o, ARG_JSON))
+            printf("| %d | %d | %.4f |\n", l, kv, r->sum[i]);
+    }
+    snprintf(title, sizeof title,
+             "%.60s: attention between the first %d and the last %d tokens, mean of KV heads",
+             c->e.info.name, r->sink, r->recent);
+    if (plot)
+        TRY(cb_chart_curves(plot, title, &curve, 1, r->n_layer));
+    return cb_calibrate_save(
+        c, "duo", "", json_pack("{s:o}", "alpha", cb_calibrate_list(r->sum, r->n_layer * r->n_kv)),
+        rows);
+}
+
+static int heads(struct calibrate *c)
+{
+    const int n = c->e.info.n_policy_layer;
+    struct reach r;
+    const struct probe probe = { cb_reach_look, &r, 0 };
+    double *layer = cb_calloc((size_t)n, sizeof *layer);
+    int err = cb_reach_open(&r, n, c->e.info.n_kv, min_int(SINK, c->n_ctx / 8),
+                            min_int(RECENT, c->n_ctx / 4));
+
+    if (!err && !layer)
+        err = CB_ENOMEM;
+    if (!err)
+        err = cb_calibrate_probe(c, &probe, STEPS, 0);
+    if (!err)
+        err = report_heads(c, &r, layer);
+    free(r.sum);
+    free(layer);
+    return err;
+}
+
 /* ---- the commands ---- */
 
 #define COMMAND(id, text)                                                                          \
@@ -141,3 +195,4 @@ static int pyramid(struct calibrate *c)
 
 COMMAND(density, "measure how dense each layer's attention is (d2o)")
 COMMAND(pyramid, "measure the entropy of each layer's attention (pyramidkv)")
+COMMAND(heads, "measure how far each KV head attends (duo)")

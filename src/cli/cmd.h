@@ -20,6 +20,7 @@ extern const struct cmd cb_cmd_bank_show;
 extern const struct cmd cb_cmd_bank_verify;
 extern const struct cmd cb_cmd_bench;
 extern const struct cmd cb_cmd_calibrate_density;
+extern const struct cmd cb_cmd_calibrate_heads;
 extern const struct cmd cb_cmd_calibrate_filter;
 extern const struct cmd cb_cmd_calibrate_lazy;
 extern const struct cmd cb_cmd_calibrate_pyramid;

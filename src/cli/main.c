@@ -29,6 +29,7 @@ static const struct cmd *const table[] = {
     &cb_cmd_calibrate_similarity,
     &cb_cmd_calibrate_density,
     &cb_cmd_calibrate_pyramid,
+    &cb_cmd_calibrate_heads,
     &cb_cmd_quantize,
     &cb_cmd_complete,
     &cb_cmd_dump,

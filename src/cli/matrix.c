@@ -44,6 +44,18 @@ static int variant(const struct method *m, int j, char *spec, size_t size)
     return 0;
 }
 
+/* Without a preset duo needs its heads; which ones makes no difference. */
+static int with_heads(const struct method *m, struct matrix_row *row)
+{
+    struct matrix_row given = { .why = { NULL } };
+    int ok;
+
+    snprintf(given.policy, sizeof given.policy, "%s:heads=0", m->name);
+    ok = ask(&given);
+    memcpy(row->why, given.why, sizeof row->why);
+    return ok;
+}
+
 static int same(const struct matrix_row *a, const struct matrix_row *b)
 {
     for (int i = 0; i < MATRIX_FORMS; i++)
@@ -59,7 +71,7 @@ int cb_matrix_next(int *i, int *j, struct matrix_row *out)
     for (; (m = cb_method_at(*i)); ++*i, *j = 0) {
         struct matrix_row plain = { .why = { NULL } };
         snprintf(plain.policy, sizeof plain.policy, "%s", m->name);
-        if (!ask(&plain))
+        if (!ask(&plain) && !with_heads(m, &plain))
             continue;
         *out = plain;
         if (!*j)

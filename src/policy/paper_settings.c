@@ -24,6 +24,7 @@ static const struct paper_setting table[] = {
     { "pod-4k", "pod", "sinks=16,recent=4080" },
     { "pod-4k", "window", "budget=4097,prefill=banded" },
     { "pod-4k", "streamingllm", "sink=16,recent=4080,prefill=windowed" },
+    { "pod-4k", "lm-infinite", "sink=16,window=4080" },
     { "pod-4k", "h2o", "budget=4096,recent=4000" },
     { "pod-4k", "snapkv", "budget=4096,window=64,kernel=5,pool=mean" },
     { "pod-4k", "pyramidkv", "budget=2048,window=8,beta=20,kernel=7,pool=max,budgets=compat" },

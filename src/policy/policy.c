@@ -15,10 +15,12 @@
 #include "base/suggest.h"
 
 extern const struct method cb_method_d2o;
+extern const struct method cb_method_duo;
 extern const struct method cb_method_full;
 extern const struct method cb_method_h2o;
 extern const struct method cb_method_expected;
 extern const struct method cb_method_keydiff;
+extern const struct method cb_method_lm_infinite;
 extern const struct method cb_method_omnikv;
 extern const struct method cb_method_pyramidkv;
 extern const struct method cb_method_quest;
@@ -35,10 +37,11 @@ extern const struct method cb_prompt_dense, cb_prompt_minference, cb_prompt_omni
 /* The baseline comes first. */
 /* clang-format off: a row a line */
 static const struct method *const table[] = {
-    &cb_method_full,   &cb_method_window,  &cb_method_streamingllm, &cb_method_h2o,
-    &cb_method_snapkv, &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
-    &cb_method_pod,    &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
-    &cb_method_quest,  &cb_method_keydiff, &cb_method_expected,
+    &cb_method_full,        &cb_method_window,  &cb_method_streamingllm, &cb_method_h2o,
+    &cb_method_snapkv,      &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
+    &cb_method_pod,         &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
+    &cb_method_quest,       &cb_method_keydiff, &cb_method_expected,     &cb_method_duo,
+    &cb_method_lm_infinite,
 };
 /* clang-format on */
 

@@ -116,6 +116,8 @@ static void attend(struct slow *s, int l, int h, int t, const double *raw, doubl
         }
         if (s->rolling)
             cb_slow_rotate(s, s->raw + at, rank++, k);
+        else if (s->ceiling && t - j > s->ceiling)
+            cb_slow_rotate(s, s->raw + at, t - s->ceiling, k);
         else
             memcpy(k, s->k + at, (size_t)hd * sizeof *k);
         for (int d = 0; d < hd; d++)

@@ -13,6 +13,7 @@ struct slow {
     int cap, n;     /* most tokens; tokens so far */
     int feed;       /* first token of the current feed */
     int rolling;    /* 1: keys and queries are rotated by their rank among the kept tokens */
+    int ceiling;    /* > 0: kept tokens this far or further are seen at this distance */
     int window;     /* > 0: a query sees only the kept tokens closer than this */
     double *raw;    /* [n_layer][n_kv][cap][hd] keys before rotation */
     double *k, *v;  /* the same, rotated at their own positions; merging changes them */

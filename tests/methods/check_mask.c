@@ -22,7 +22,7 @@ enum { CAP = CB_REF_CAP, PROMPT = 90, STEPS = 64, SECOND = 20, LAYERS = CB_REF_L
 struct pair {
     const char *spec;
     void (*drop)(struct slow *s, int prompt);
-    int rolling, window;
+    int rolling, window, ceiling;
     int prompt; /* tokens, 0 = PROMPT */
     int piece;  /* > 0: tokens are dropped after every so many of a prompt */
     int first;  /* > 0: tokens of a prompt before that one */
@@ -84,6 +84,14 @@ static const struct pair pairs[] = {
     { .spec = "keydiff:budget=24,sink=2,drop=chunk,chunk=32,decode=bounded",
       .drop = cb_ref_keydiff_bounded,
       .piece = 32 },
+    { .spec = "lm-infinite:sink=4,window=21", .drop = cb_ref_streaming, .ceiling = 21, .piece = 1 },
+    { .spec = "lm-infinite:sink=0,window=25",
+      .drop = cb_ref_window,
+      .ceiling = 25,
+      .piece = 1,
+      .first = 10 },
+    { .spec = "duo:heads=1+2,sink=4,recent=20", .drop = cb_ref_duo },
+    { .spec = "duo:heads=1+2,sink=4,recent=20,chunk=32", .drop = cb_ref_duo, .piece = 32 },
     { .spec = "pyramidkv:budget=12,window=2,beta=5", .drop = cb_ref_pyramid },
     { .spec = "pyramidkv:budget=12,window=2,beta=5,decode=bounded,tail=10",
       .drop = cb_ref_pyramid_bounded },
@@ -202,6 +210,7 @@ static void run_pair(const struct pair *t, const char *family, int chunk, int n_
     snprintf(spec, sizeof spec, "%s", t->spec);
     cb_ref_reset();
     r->window = t->window;
+    r->ceiling = t->ceiling;
     if (t->first) {
         cb_ref_threshold = 2; /* too short to decide */
         slow_prompt(t, r, tok - t->first, t->first);

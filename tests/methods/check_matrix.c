@@ -57,7 +57,10 @@ static int policy_at(int i, char *spec, size_t size)
     int n = 0;
 
     if (m) {
-        snprintf(spec, size, "%s%s", m->name, has_budget(m) ? ":budget=80" : "");
+        snprintf(spec, size, "%s%s", m->name,
+                 has_budget(m)            ? ":budget=80"
+                 : strcmp(m->name, "duo") ? ""
+                                          : ":heads=1+4,sink=4,recent=60");
         return 1;
     }
     while (cb_method_at(n))
@@ -140,9 +143,9 @@ START_TEST(a_pair_works_or_is_refused)
             }
             cb_session_close(dense);
         }
-    /* each form: pod, and three that drop tokens within the prompt; by blocks: h2o and d2o, each
+    /* each form: pod, and four that drop tokens within the prompt; by blocks: h2o and d2o, each
      * in two ways, as well */
-    ck_assert_int_eq(n_refused, 4 + 8 * (N_FORM - 2));
+    ck_assert_int_eq(n_refused, 5 + 9 * (N_FORM - 2));
     ck_assert_ptr_null(cb_prompt_method_at(N_FORM));
     cb_model_close(m);
 }

@@ -392,6 +392,8 @@ static const char *const every[] = {
     "d2o:budget=24,layers=gate",
     "d2o:budget=24,drop=first-decode",
     "tova:budget=24",
+    "duo:heads=1,sink=2,recent=20",
+    "lm-infinite:sink=2,window=20",
 };
 enum { N_EVERY = sizeof every / sizeof *every };
 

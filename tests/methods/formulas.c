@@ -83,6 +83,19 @@ void cb_ref_streaming_long(struct slow *s, int prompt)
         drop_middle(s, l, 4, 146);
 }
 
+/* Heads 1 and 2 of all layers keep everything. */
+void cb_ref_duo(struct slow *s, int prompt)
+{
+    int tok[CB_REF_CAP];
+
+    (void)prompt;
+    for (int i = 0; i < CB_REF_LAYERS * s->hp.n_kv; i++) {
+        const int l = i / s->hp.n_kv, h = i % s->hp.n_kv, n = cb_ref_left(s, l, h, tok);
+        for (int j = 4; i != 1 && i != 2 && j < n - 20; j++)
+            drop(s, l, h, tok[j]);
+    }
+}
+
 /* budget 0: sums alone */
 static void h2o(struct slow *s, int mean, int budget)
 {

@@ -19,6 +19,7 @@ void cb_ref_h2o_mean(struct slow *s, int prompt);
 void cb_ref_h2o_long(struct slow *s, int prompt);
 void cb_ref_adakv(struct slow *s, int prompt);
 void cb_ref_adakv_bounded(struct slow *s, int prompt);
+void cb_ref_duo(struct slow *s, int prompt);
 void cb_ref_keydiff(struct slow *s, int prompt);
 void cb_ref_keydiff_bounded(struct slow *s, int prompt);
 void cb_ref_expected(struct slow *s, int prompt);

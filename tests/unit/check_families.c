@@ -246,6 +246,8 @@ static const char *const wide[] = {
     "tova:budget=1000",
     "keydiff:budget=1000",
     "expected:budget=1000",
+    "duo:heads=0,recent=1000",
+    "lm-infinite:window=1000",
     "omnikv:budget=1000",
     "pod:recent=1000",
     "sieve:budget=1000",
@@ -303,6 +305,8 @@ static const char *const narrow[] = {
     "simlayerkv:recent=12,threshold=0.5",
     "d2o:budget=12,layers=uniform",
     "tova:budget=12",
+    "duo:heads=0,sink=2,recent=10",
+    "lm-infinite:sink=2,window=10",
     "omnikv:budget=12",
     "pod:recent=8,sinks=2",
 };
