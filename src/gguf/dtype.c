@@ -218,6 +218,13 @@ const struct dtype_info cb_dtype[DT_COUNT] = {
     [DT_MXFP4] = { "MXFP4", 39, 32, 17, cb_mxfp4_to_f32, NULL },
     [DT_TQ1_0] = { "TQ1_0", 34, 256, 54, cb_tq1_0_to_f32, NULL },
     [DT_TQ2_0] = { "TQ2_0", 35, 256, 66, cb_tq2_0_to_f32, NULL },
+    [DT_IQ1_S] = { "IQ1_S", 19, 256, 50, cb_iq1_s_to_f32, NULL },
+    [DT_IQ1_M] = { "IQ1_M", 29, 256, 56, cb_iq1_m_to_f32, NULL },
+    [DT_IQ2_XXS] = { "IQ2_XXS", 16, 256, 66, cb_iq2_xxs_to_f32, NULL },
+    [DT_IQ2_XS] = { "IQ2_XS", 17, 256, 74, cb_iq2_xs_to_f32, NULL },
+    [DT_IQ2_S] = { "IQ2_S", 22, 256, 82, cb_iq2_s_to_f32, NULL },
+    [DT_IQ3_XXS] = { "IQ3_XXS", 18, 256, 98, cb_iq3_xxs_to_f32, NULL },
+    [DT_IQ3_S] = { "IQ3_S", 21, 256, 110, cb_iq3_s_to_f32, NULL },
 };
 
 int cb_dtype_from_ggml(uint32_t ggml_id)

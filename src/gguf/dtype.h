@@ -28,6 +28,13 @@ enum dtype {
     DT_MXFP4,
     DT_TQ1_0,
     DT_TQ2_0,
+    DT_IQ1_S,
+    DT_IQ1_M,
+    DT_IQ2_XXS,
+    DT_IQ2_XS,
+    DT_IQ2_S,
+    DT_IQ3_XXS,
+    DT_IQ3_S,
     DT_COUNT
 };
 

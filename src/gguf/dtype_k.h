@@ -21,6 +21,13 @@ void cb_iq4_xs_to_f32(const void *x, float *y, int64_t n);
 void cb_mxfp4_to_f32(const void *x, float *y, int64_t n);
 void cb_tq1_0_to_f32(const void *x, float *y, int64_t n);
 void cb_tq2_0_to_f32(const void *x, float *y, int64_t n);
+void cb_iq1_s_to_f32(const void *x, float *y, int64_t n);
+void cb_iq1_m_to_f32(const void *x, float *y, int64_t n);
+void cb_iq2_xxs_to_f32(const void *x, float *y, int64_t n);
+void cb_iq2_xs_to_f32(const void *x, float *y, int64_t n);
+void cb_iq2_s_to_f32(const void *x, float *y, int64_t n);
+void cb_iq3_xxs_to_f32(const void *x, float *y, int64_t n);
+void cb_iq3_s_to_f32(const void *x, float *y, int64_t n);
 
 /* Scale (6 bits) and minimum (6 bits) of the 32-element sub-block j = 0..7 of Q4_K and Q5_K. */
 static inline void cb_q4_k_scale(const uint8_t s[12], int j, int *scale, int *min)
