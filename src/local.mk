@@ -44,6 +44,7 @@ libcore_la_SOURCES += \
 	src/gguf/gguf_parse.c \
 	src/gguf/gguf_read.c \
 	src/gguf/gguf_write.c src/gguf/gguf_write.h \
+	src/gguf/imatrix.c src/gguf/imatrix.h \
 	src/gguf/lattice.c src/gguf/lattice.h \
 	src/gguf/half.c src/gguf/half.h \
 	src/gguf/requantize.c src/gguf/requantize.h

@@ -59,7 +59,8 @@ enum opt_set {
     SET_OWN_SERVE = 1ll << 31,
     SET_OWN_CHAT = 1ll << 32,
     SET_OWN_EMBED = 1ll << 33,
-    SET_COUNT = 34
+    SET_OWN_QUANTIZE = 1ll << 34,
+    SET_COUNT = 35
 };
 
 enum opt_id {
@@ -72,6 +73,7 @@ enum opt_id {
     ARG_NORMALIZE,
     ARG_LINES,
     ARG_EMBED_FORMAT,
+    ARG_IMATRIX,
     ARG_HOST,
     ARG_PORT,
     ARG_PARALLEL,

@@ -12,6 +12,12 @@ void cb_q6_k_to_f32(const void *x, float *y, int64_t n);
 void cb_q4_k_from_f32(const float *x, void *y, int64_t n);
 void cb_q5_k_from_f32(const float *x, void *y, int64_t n);
 void cb_q6_k_from_f32(const float *x, void *y, int64_t n);
+/* The same for columns that do not matter alike: column[n], or NULL */
+void cb_q4_k_weighted(const float *x, const float *column, void *y, int64_t n);
+void cb_q5_k_weighted(const float *x, const float *column, void *y, int64_t n);
+void cb_q6_k_weighted(const float *x, const float *column, void *y, int64_t n);
+/* The step of 32 numbers with codes -half..half - 1, where column[32] matters */
+float cb_fit_signed(const float *x, const float *column, int half);
 
 /* dtype_coded.c */
 void cb_q2_k_to_f32(const void *x, float *y, int64_t n);
