@@ -36,6 +36,7 @@ libcore_la_SOURCES += \
 	src/gguf/dtype.c src/gguf/dtype.h \
 	src/gguf/dtype_coded.c src/gguf/dtype_coded.h \
 	src/gguf/dtype_k.c src/gguf/dtype_k.h \
+	src/gguf/dtype_lattice.c \
 	src/gguf/gguf.h \
 	src/gguf/gguf_file.h \
 	src/gguf/gguf_find.c \
@@ -43,6 +44,8 @@ libcore_la_SOURCES += \
 	src/gguf/gguf_parse.c \
 	src/gguf/gguf_read.c \
 	src/gguf/gguf_write.c src/gguf/gguf_write.h \
+	src/gguf/imatrix.c src/gguf/imatrix.h \
+	src/gguf/lattice.c src/gguf/lattice.h \
 	src/gguf/half.c src/gguf/half.h \
 	src/gguf/requantize.c src/gguf/requantize.h
 

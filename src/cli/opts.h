@@ -63,7 +63,8 @@ enum opt_set {
     SET_REPETITIONS = 1ll << 34, /* --dry-multiplier and its like, --logit-bias */
     SET_BANK_FILE = 1ll << 35,   /* --bank */
     SET_BANK_DIR = 1ll << 36,
-    SET_COUNT = 37
+    SET_OWN_QUANTIZE = 1ll << 37,
+    SET_COUNT = 38
 };
 
 enum opt_id {
@@ -76,6 +77,7 @@ enum opt_id {
     ARG_NORMALIZE,
     ARG_LINES,
     ARG_EMBED_FORMAT,
+    ARG_IMATRIX,
     ARG_HOST,
     ARG_PORT,
     ARG_PARALLEL,

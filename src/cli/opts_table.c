@@ -5,13 +5,19 @@
 #define MAX_TOKENS (1 << 30)
 
 const char *const cb_opt_set_title[SET_COUNT] = {
-    "Completion", "Tokens",   "What to show", "Tests",    "Perplexity",     "Output of each token",
-    "Texts",      "Items",    "Items",        "Items",    "Items",          "Items",
-    "Items",      "Analysis", "Trials",       "Blocks",   "Prompt",         "Chat",
-    "Generation", "Sampling", "Model",        "Engine",   "Engine",         "Context",
-    "Context",    "Context",  "Memory plan",  "Output",   "Output",         "General",
-    "Bank",       "Server",   "Conversation", "Embedding", "Sampling", "Saved contexts",
-    "Saved contexts",
+    "Completion",     "Tokens",       "What to show",
+    "Tests",          "Perplexity",   "Output of each token",
+    "Texts",          "Items",        "Items",
+    "Items",          "Items",        "Items",
+    "Items",          "Analysis",     "Trials",
+    "Blocks",         "Prompt",       "Chat",
+    "Generation",     "Sampling",     "Model",
+    "Engine",         "Engine",       "Context",
+    "Context",        "Context",      "Memory plan",
+    "Output",         "Output",       "General",
+    "Bank",           "Server",       "Conversation",
+    "Embedding",      "Sampling",     "Saved contexts",
+    "Saved contexts", "Quantisation",
 };
 
 /* clang-format off */
@@ -33,6 +39,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_BANK_OUTPUT] = { "output", .letter = 'o', .takes = TAKES_FILE, .unit = "FILE",
         .sets = SET_OWN_BANK,
         .text = "the file to write" },
+    [ARG_IMATRIX] = { "imatrix", .takes = TAKES_FILE, .unit = "FILE", .sets = SET_OWN_QUANTIZE,
+        .text = "importance matrix, as llama.cpp writes it (GGUF or .dat): errors count more in "
+                "columns whose inputs are large; for Q4_0, Q5_0, Q4_K, Q5_K and Q6_K" },
 
     [ARG_POOLING] = { "pooling", .takes = TAKES_CHOICE, .env = 1, .unit = "STATES",
         .choices = "mean cls last", .sets = SET_OWN_EMBED | SET_OWN_SERVE,

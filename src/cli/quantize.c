@@ -59,11 +59,11 @@ static int on_progress(void *arg, int64_t done, int64_t total)
 static int report(const struct opts *o, const struct quantize *q, double seconds)
 {
     if (cb_opt_flag(o, ARG_JSON))
-        return cb_json_print(json_pack("{s:o, s:s, s:I, s:I, s:i, s:i, s:f}", "output",
-                                       cb_json_str(q->out), "type", cb_dtype[q->type].name,
-                                       "input_bytes", (json_int_t)q->in_bytes, "output_bytes",
-                                       (json_int_t)q->out_bytes, "tensors", q->n_tensor,
-                                       "fallbacks", q->n_fallback, "elapsed_s", seconds));
+        return cb_json_print(
+            json_pack("{s:o, s:s, s:I, s:I, s:i, s:i, s:i, s:f}", "output", cb_json_str(q->out),
+                      "type", cb_dtype[q->type].name, "input_bytes", (json_int_t)q->in_bytes,
+                      "output_bytes", (json_int_t)q->out_bytes, "tensors", q->n_tensor, "fallbacks",
+                      q->n_fallback, "weighted", q->n_weighted, "elapsed_s", seconds));
     cb_log_note("%s: %d tensors, %" PRIu64 " bytes, %.1f %% of the input, in %.1f s", q->out,
                 q->n_tensor, q->out_bytes, 100 * (double)q->out_bytes / (double)q->in_bytes,
                 seconds);
@@ -76,6 +76,7 @@ static int run(const struct opts *o)
         .in = o->operand[0],
         .out = o->operand[1],
         .n_threads = cb_opt_int(o, ARG_THREADS),
+        .imatrix = cb_opt_text(o, ARG_IMATRIX),
     };
     struct fallbacks other = { "" };
     const double start = cb_now_s();
@@ -98,6 +99,8 @@ static int run(const struct opts *o)
     if (q.n_requant)
         cb_log_note("%d matrices were quantised already: the errors of both types add up",
                     q.n_requant);
+    if (q.imatrix)
+        cb_log_note("%d matrices weighed by %s", q.n_weighted, q.imatrix);
     if (q.n_fallback)
         cb_log_note("%d matrices have rows that are not whole blocks of %s (%d weights): %s%s",
                     q.n_fallback, cb_dtype[q.type].name, cb_dtype[q.type].block, other.first,
@@ -111,6 +114,6 @@ const struct cmd cb_cmd_quantize = {
     .min_operands = 3,
     .max_operands = 3,
     .brief = "write a model in another type",
-    .sets = SET_THREADS | SET_JSON | SET_PROGRESS | SET_GENERAL,
+    .sets = SET_OWN_QUANTIZE | SET_THREADS | SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

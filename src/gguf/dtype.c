@@ -126,7 +126,8 @@ static uint32_t fifth_bits(const uint8_t *code)
     return (uint32_t)((v >> 4 & 0x0101010101010101u) * 0x0102040810204080u >> 56);
 }
 
-static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int64_t n)
+static inline void form_from_f32(struct form f, const float *x, const float *column, uint8_t *p,
+                                 int64_t n)
 {
     const int top = (1 << f.bits) - 1, off = f.has_min ? 0 : 1 << (f.bits - 1);
 
@@ -135,7 +136,12 @@ static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int6
         uint32_t high = 0;
         float d, m, inv;
 
-        form_fit(f, x, &d, &m);
+        if (column) { /* a form without minimum */
+            d = cb_fit_signed(x, column + i, off);
+            m = 0;
+        } else {
+            form_fit(f, x, &d, &m);
+        }
         inv = inverse(d);
         cb_store16(p, cb_f32_to_f16(d));
         if (f.has_min)
@@ -164,13 +170,32 @@ static inline void form_from_f32(struct form f, const float *x, uint8_t *p, int6
     }                                                                                              \
     static void name##_from_f32(const float *x, void *y, int64_t n)                                \
     {                                                                                              \
-        form_from_f32((struct form){ bits, has_min }, x, y, n);                                    \
+        form_from_f32((struct form){ bits, has_min }, x, NULL, y, n);                              \
     }
 
 FORM(q4_0, 4, 0)
 FORM(q4_1, 4, 1)
 FORM(q5_0, 5, 0)
 FORM(q5_1, 5, 1)
+
+static void q4_0_weighted(const float *x, const float *column, void *y, int64_t n)
+{
+    form_from_f32((struct form){ 4, 0 }, x, column, y, n);
+}
+
+static void q5_0_weighted(const float *x, const float *column, void *y, int64_t n)
+{
+    form_from_f32((struct form){ 5, 0 }, x, column, y, n);
+}
+
+dtype_weighted cb_dtype_weighted(enum dtype t)
+{
+    static const dtype_weighted of[DT_COUNT] = {
+        [DT_Q4_0] = q4_0_weighted,    [DT_Q5_0] = q5_0_weighted,    [DT_Q4_K] = cb_q4_k_weighted,
+        [DT_Q5_K] = cb_q5_k_weighted, [DT_Q6_K] = cb_q6_k_weighted,
+    };
+    return of[t];
+}
 
 static void q8_0_to_f32(const void *x, float *y, int64_t n)
 {
@@ -218,6 +243,13 @@ const struct dtype_info cb_dtype[DT_COUNT] = {
     [DT_MXFP4] = { "MXFP4", 39, 32, 17, cb_mxfp4_to_f32, NULL },
     [DT_TQ1_0] = { "TQ1_0", 34, 256, 54, cb_tq1_0_to_f32, NULL },
     [DT_TQ2_0] = { "TQ2_0", 35, 256, 66, cb_tq2_0_to_f32, NULL },
+    [DT_IQ1_S] = { "IQ1_S", 19, 256, 50, cb_iq1_s_to_f32, NULL },
+    [DT_IQ1_M] = { "IQ1_M", 29, 256, 56, cb_iq1_m_to_f32, NULL },
+    [DT_IQ2_XXS] = { "IQ2_XXS", 16, 256, 66, cb_iq2_xxs_to_f32, NULL },
+    [DT_IQ2_XS] = { "IQ2_XS", 17, 256, 74, cb_iq2_xs_to_f32, NULL },
+    [DT_IQ2_S] = { "IQ2_S", 22, 256, 82, cb_iq2_s_to_f32, NULL },
+    [DT_IQ3_XXS] = { "IQ3_XXS", 18, 256, 98, cb_iq3_xxs_to_f32, NULL },
+    [DT_IQ3_S] = { "IQ3_S", 21, 256, 110, cb_iq3_s_to_f32, NULL },
 };
 
 int cb_dtype_from_ggml(uint32_t ggml_id)

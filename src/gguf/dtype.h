@@ -28,6 +28,13 @@ enum dtype {
     DT_MXFP4,
     DT_TQ1_0,
     DT_TQ2_0,
+    DT_IQ1_S,
+    DT_IQ1_M,
+    DT_IQ2_XXS,
+    DT_IQ2_XS,
+    DT_IQ2_S,
+    DT_IQ3_XXS,
+    DT_IQ3_S,
     DT_COUNT
 };
 
@@ -42,6 +49,11 @@ struct dtype_info {
 };
 
 extern const struct dtype_info cb_dtype[DT_COUNT];
+
+/* from_f32 for columns that do not matter alike: errors count as column[n] >= 0 says. NULL: the
+ * type has none. */
+typedef void (*dtype_weighted)(const float *x, const float *column, void *y, int64_t n);
+dtype_weighted cb_dtype_weighted(enum dtype t);
 
 int cb_dtype_from_ggml(uint32_t ggml_id);        /* enum dtype, or -1: unknown */
 const char *cb_ggml_type_name(uint32_t ggml_id); /* for unsupported types as well; "?" if unknown */

@@ -10,6 +10,11 @@ const int8_t cb_book_iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
                                  1,    13,   25,  38,  53,  69,  89,  113 };
 /* Twice the numbers of e2m1 */
 const int8_t cb_book_fp4[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+const int8_t cb_book_iq2[16] = { 8, 25, 43, -8, -25, -43 };
+const int8_t cb_book_iq3_xxs[16] = { 4,  12,  20,  28,  36,  44,  52,  62,
+                                     -4, -12, -20, -28, -36, -44, -52, -62 };
+const int8_t cb_book_iq3_s[16] = { 1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15 };
+const int8_t cb_book_iq1_m[16] = { -7, 1, 9, -9, -1, 7 };
 static const int8_t book_2[16] = { 0, 1, 2, 3 };
 static const int8_t book_3[16] = { -4, -3, -2, -1, 0, 1, 2, 3 };
 static const int8_t book_ternary[16] = { -1, 0, 1, 2 };
@@ -128,16 +133,26 @@ static void open_tq2_0(const uint8_t *p, struct opened *b)
 }
 
 const struct coded cb_coded[DT_COUNT] = {
-    [DT_Q2_K] = { open_q2_k, book_2, 1 },          [DT_Q3_K] = { open_q3_k, book_3, 1 },
-    [DT_IQ4_NL] = { open_iq4_nl, cb_book_iq4, 1 }, [DT_IQ4_XS] = { open_iq4_xs, cb_book_iq4, 1 },
-    [DT_MXFP4] = { open_mxfp4, cb_book_fp4, 1 },   [DT_TQ1_0] = { open_tq1_0, book_ternary, 1 },
+    [DT_Q2_K] = { open_q2_k, book_2, 1 },
+    [DT_Q3_K] = { open_q3_k, book_3, 1 },
+    [DT_IQ4_NL] = { open_iq4_nl, cb_book_iq4, 1 },
+    [DT_IQ4_XS] = { open_iq4_xs, cb_book_iq4, 1 },
+    [DT_MXFP4] = { open_mxfp4, cb_book_fp4, 1 },
+    [DT_TQ1_0] = { open_tq1_0, book_ternary, 1 },
     [DT_TQ2_0] = { open_tq2_0, book_ternary, 1 },
+    [DT_IQ1_S] = { cb_open_iq1_s, book_2, 0.125f },
+    [DT_IQ1_M] = { cb_open_iq1_m, cb_book_iq1_m, 0.125f },
+    [DT_IQ2_XXS] = { cb_open_iq2_xxs, cb_book_iq2, 0.125f },
+    [DT_IQ2_XS] = { cb_open_iq2_xs, cb_book_iq2, 0.125f },
+    [DT_IQ2_S] = { cb_open_iq2_s, cb_book_iq2, 0.125f },
+    [DT_IQ3_XXS] = { cb_open_iq3_xxs, cb_book_iq3_xxs, 0.25f },
+    [DT_IQ3_S] = { cb_open_iq3_s, cb_book_iq3_s, 1 },
 };
 
 static void to_f32(enum dtype t, const uint8_t *p, float *y, int64_t n)
 {
     const struct coded *c = &cb_coded[t];
-    const int block = cb_dtype[t].block;
+    const int block = cb_dtype[t].block, min = t == DT_Q2_K || t == DT_IQ1_S;
     struct opened b;
 
     for (int64_t i = 0; i < n; i += block, y += block, p += cb_dtype[t].block_bytes) {
@@ -147,11 +162,11 @@ static void to_f32(enum dtype t, const uint8_t *p, float *y, int64_t n)
         d = t == DT_MXFP4 ? cb_e8m0_to_f32(b.d) : cb_f16_to_f32(b.d);
         for (int j = 0; j < block; j += 16) {
             const float s = d * (float)b.scale[j / 16] * c->unit;
-            const float m = t == DT_Q2_K ? cb_f16_to_f32(b.dmin) * (float)b.min[j / 16] : 0;
+            const float m = min ? cb_f16_to_f32(b.dmin) * (float)b.min[j / 16] * c->unit : 0;
 
             for (int l = j; l < j + 16; l++)
                 y[l] = s * (float)c->book[b.code[l]];
-            for (int l = j; t == DT_Q2_K && l < j + 16; l++) /* elsewhere -0 stays -0 */
+            for (int l = j; min && l < j + 16; l++) /* elsewhere -0 stays -0 */
                 y[l] -= m;
         }
     }
@@ -169,3 +184,10 @@ CODED(iq4_xs, IQ4_XS)
 CODED(mxfp4, MXFP4)
 CODED(tq1_0, TQ1_0)
 CODED(tq2_0, TQ2_0)
+CODED(iq1_s, IQ1_S)
+CODED(iq1_m, IQ1_M)
+CODED(iq2_xxs, IQ2_XXS)
+CODED(iq2_xs, IQ2_XS)
+CODED(iq2_s, IQ2_S)
+CODED(iq3_xxs, IQ3_XXS)
+CODED(iq3_s, IQ3_S)

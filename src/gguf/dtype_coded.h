@@ -7,7 +7,7 @@
 #include "dtype.h"
 
 /* A block of 32 or 256 weights. Weight j is d * unit * scale[j / 16] * book[code[j]], less
- * dmin * min[j / 16] in Q2_K. */
+ * dmin * unit * min[j / 16] in Q2_K and IQ1_S. */
 struct opened {
     uint16_t d, dmin; /* f16; MXFP4: d is the exponent of a power of two */
     int8_t scale[16];
@@ -24,7 +24,19 @@ struct coded {
 /* The types from DT_ENCODED on; other rows are empty. */
 extern const struct coded cb_coded[DT_COUNT];
 
-extern const int8_t cb_book_iq4[16], cb_book_fp4[16]; /* numbers of IQ4_NL and IQ4_XS; of MXFP4 */
+/* Numbers of IQ4_NL and IQ4_XS; of MXFP4; of IQ2_XXS, IQ2_XS and IQ2_S; of IQ3_XXS; of IQ3_S; of
+ * IQ1_M */
+extern const int8_t cb_book_iq4[16], cb_book_fp4[16], cb_book_iq2[16], cb_book_iq3_xxs[16],
+    cb_book_iq3_s[16], cb_book_iq1_m[16];
+
+/* dtype_lattice.c */
+void cb_open_iq1_s(const uint8_t *block, struct opened *b);
+void cb_open_iq1_m(const uint8_t *block, struct opened *b);
+void cb_open_iq2_xxs(const uint8_t *block, struct opened *b);
+void cb_open_iq2_xs(const uint8_t *block, struct opened *b);
+void cb_open_iq2_s(const uint8_t *block, struct opened *b);
+void cb_open_iq3_xxs(const uint8_t *block, struct opened *b);
+void cb_open_iq3_s(const uint8_t *block, struct opened *b);
 
 /* Exponent of MXFP4 -> 2^(e - 128), the step of numbers that are stored twice as large */
 float cb_e8m0_to_f32(unsigned e);

@@ -72,15 +72,34 @@ static int code(float v, int lo, int hi)
     return !(v > (float)lo) ? lo : v < (float)hi ? (int)v : hi;
 }
 
-/* x[32] ~ d * q - m with q = 0..top, d and m >= 0: tries a few grids, refits each by least squares
- * and keeps the one with the least squared error. */
-static void fit_min(const float *x, int top, float *d_out, float *m_out)
+/* How much the error of each of x[n] counts: as its column matters, and the more the larger it is.
+ * share: of the mean square that is added to each square. No column counts for nothing, since codes
+ * are fitted to all. NULL: columns matter alike. */
+static void weigh(const float *x, const float *column, int n, float share, float *w)
 {
-    float lo = 0, hi = x[0], best = INFINITY;
+    float square = 0, most = 0;
+
+    for (int l = 0; l < n; l++) {
+        square += x[l] * x[l];
+        most = column ? fmaxf(most, column[l]) : 0;
+    }
+    for (int l = 0; l < n; l++)
+        w[l] = most > 0
+                   ? (column[l] / most + 1e-5f) * sqrtf(share * square / (float)n + x[l] * x[l])
+                   : 1;
+}
+
+/* x[32] ~ d * q - m with q = 0..top, d and m >= 0: tries a few grids, refits each by least squares
+ * and keeps the one with the least squared error, weighted by w[32]. */
+static void fit_min(const float *x, const float *w, int top, float *d_out, float *m_out)
+{
+    float lo = 0, hi = x[0], best = INFINITY, sum = 0, sx = 0;
 
     for (int l = 0; l < 32; l++) {
         lo = fminf(lo, x[l]);
         hi = fmaxf(hi, x[l]);
+        sum += w[l];
+        sx += w[l] * x[l];
     }
     *d_out = 0;
     *m_out = -lo;
@@ -88,20 +107,19 @@ static void fit_min(const float *x, int top, float *d_out, float *m_out)
         return;
     for (int step = -10; step <= 10; step++) {
         const float inv = ((float)top + 0.1f * (float)step) / (hi - lo);
-        float sq = 0, sqq = 0, sx = 0, sqx = 0, det, d, m, err = 0;
+        float sq = 0, sqq = 0, sqx = 0, det, d, m, err = 0;
 
         for (int l = 0; l < 32; l++) {
             const float q = (float)code((x[l] - lo) * inv, 0, top);
-            sq += q;
-            sqq += q * q;
-            sx += x[l];
-            sqx += q * x[l];
+            sq += w[l] * q;
+            sqq += w[l] * q * q;
+            sqx += w[l] * q * x[l];
         }
-        det = 32 * sqq - sq * sq;
-        if (det <= 0)
+        det = sum * sqq - sq * sq;
+        if (!(det > 0))
             continue;
-        d = (32 * sqx - sq * sx) / det;
-        m = (d * sq - sx) / 32;
+        d = (sum * sqx - sq * sx) / det;
+        m = (d * sq - sx) / sum;
         if (m < 0) { /* minima are stored unsigned */
             m = 0;
             d = sqx / sqq;
@@ -110,7 +128,7 @@ static void fit_min(const float *x, int top, float *d_out, float *m_out)
             continue;
         for (int l = 0; l < 32; l++) {
             const float e = d * (float)code((x[l] + m) / d, 0, top) - m - x[l];
-            err += e * e;
+            err += w[l] * e * e;
         }
         if (err < best) {
             best = err;
@@ -130,17 +148,19 @@ static void pack_scales(const int sc[8], const int m[8], uint8_t s[12])
     }
 }
 
-static inline void q45_from_f32(int five, const float *x, uint8_t *p, int64_t n)
+static inline void q45_from_f32(int five, const float *x, const float *column, uint8_t *p,
+                                int64_t n)
 {
     const int top = five ? 31 : 15;
 
     for (int64_t i = 0; i < n; i += 256, x += 256, p += five ? 176 : 144) {
-        float d[8], m[8], dmax = 0, mmax = 0, ds, ms;
+        float d[8], m[8], w[256], dmax = 0, mmax = 0, ds, ms;
         uint8_t *high = p + 16, *q = five ? p + 48 : p + 16;
         int sc[8], mc[8];
 
+        weigh(x, column ? column + i : NULL, 256, 2, w);
         for (int j = 0; j < 8; j++) {
-            fit_min(x + 32 * j, top, &d[j], &m[j]);
+            fit_min(x + 32 * j, w + 32 * j, top, &d[j], &m[j]);
             dmax = fmaxf(dmax, d[j]);
             mmax = fmaxf(mmax, m[j]);
         }
@@ -167,31 +187,42 @@ static inline void q45_from_f32(int five, const float *x, uint8_t *p, int64_t n)
 
 void cb_q4_k_from_f32(const float *x, void *y, int64_t n)
 {
-    q45_from_f32(0, x, y, n);
+    q45_from_f32(0, x, NULL, y, n);
 }
 
 void cb_q5_k_from_f32(const float *x, void *y, int64_t n)
 {
-    q45_from_f32(1, x, y, n);
+    q45_from_f32(1, x, NULL, y, n);
 }
 
-/* x[16] ~ d * q with q = -32..31; d may be negative, so that the largest magnitude can take -32. */
-static float fit_signed(const float *x)
+void cb_q4_k_weighted(const float *x, const float *column, void *y, int64_t n)
+{
+    q45_from_f32(0, x, column, y, n);
+}
+
+void cb_q5_k_weighted(const float *x, const float *column, void *y, int64_t n)
+{
+    q45_from_f32(1, x, column, y, n);
+}
+
+/* x[n] ~ d * q with q = -half..half - 1, by the error that w[n] weighs; d may be negative, so that
+ * the largest magnitude can take -half. */
+static float fit_signed(const float *x, const float *w, int n, int half)
 {
     float ext = 0, best = -1, d_best = 0;
 
-    for (int l = 0; l < 16; l++)
+    for (int l = 0; l < n; l++)
         ext = fabsf(x[l]) > fabsf(ext) ? x[l] : ext;
     if (ext == 0)
         return 0;
     for (int step = -9; step <= 9; step++) {
-        const float inv = -(32 + 0.1f * (float)step) / ext;
+        const float inv = -((float)half + 0.1f * (float)step) / ext;
         float sqx = 0, sqq = 0;
 
-        for (int l = 0; l < 16; l++) {
-            const float q = (float)code(x[l] * inv, -32, 31);
-            sqx += q * x[l];
-            sqq += q * q;
+        for (int l = 0; l < n; l++) {
+            const float q = (float)code(x[l] * inv, -half, half - 1);
+            sqx += w[l] * q * x[l];
+            sqq += w[l] * q * q;
         }
         if (sqq > 0 && sqx * sqx / sqq > best) { /* squared error = sum x^2 - sqx^2 / sqq */
             best = sqx * sqx / sqq;
@@ -201,15 +232,24 @@ static float fit_signed(const float *x)
     return d_best;
 }
 
-void cb_q6_k_from_f32(const float *x, void *y, int64_t n)
+float cb_fit_signed(const float *x, const float *column, int half)
+{
+    float w[32];
+
+    weigh(x, column, 32, 1, w);
+    return fit_signed(x, w, 32, half);
+}
+
+void cb_q6_k_weighted(const float *x, const float *column, void *y, int64_t n)
 {
     uint8_t *p = y;
 
     for (int64_t i = 0; i < n; i += 256, x += 256, p += 210) {
-        float d[16], ext = 0, ds;
+        float d[16], w[256], ext = 0, ds;
 
+        weigh(x, column ? column + i : NULL, 256, 2, w);
         for (int j = 0; j < 16; j++) {
-            d[j] = fit_signed(x + 16 * j);
+            d[j] = fit_signed(x + 16 * j, w + 16 * j, 16, 32);
             ext = fabsf(d[j]) > fabsf(ext) ? d[j] : ext;
         }
         memset(p, 0, 210);
@@ -226,4 +266,9 @@ void cb_q6_k_from_f32(const float *x, void *y, int64_t n)
             p[128 + 32 * (c / 4) + l] |= (uint8_t)((v >> 4) << 2 * (c & 3));
         }
     }
+}
+
+void cb_q6_k_from_f32(const float *x, void *y, int64_t n)
+{
+    cb_q6_k_weighted(x, NULL, y, n);
 }

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/new_file.h"
 #include "gguf_write.h"
+#include "imatrix.h"
 #include "par/par.h"
 
 enum {
@@ -22,6 +23,7 @@ enum {
 struct job {
     struct quantize *q;
     struct gguf *g;
+    struct imatrix *imatrix; /* or NULL */
     struct gguf_writer w;
     enum dtype *type; /* [n_tensor] of the new file */
     struct par *par;
@@ -166,7 +168,9 @@ static int write_header(struct job *j)
 struct rows {
     const struct par *par;
     enum dtype from, to;
-    int64_t n; /* elements in a row */
+    int64_t n;                     /* elements in a row */
+    const float *column;           /* [n_mat][n], how columns matter, or NULL */
+    int64_t n_mat, mat_rows, row0; /* rows of a matrix; the first row of src */
     const unsigned char *src;
     unsigned char *dst;
     float limit;        /* from this magnitude on, a weight or the step of its block is infinite */
@@ -183,6 +187,16 @@ static float limit_of(enum dtype t)
     return is_quantised(t) ? 8 * 65520.f : INFINITY;
 }
 
+static void encode_row(const struct rows *r, int64_t row, const float *x, void *to)
+{
+    const int64_t mat = r->n_mat > 1 ? row / r->mat_rows : 0;
+
+    if (r->column)
+        cb_dtype_weighted(r->to)(x, r->column + mat * r->n, to, r->n);
+    else
+        cb_dtype[r->to].from_f32(x, to, r->n);
+}
+
 static void convert_row(void *ctx, int i, int thread)
 {
     struct rows *r = ctx;
@@ -197,7 +211,7 @@ static void convert_row(void *ctx, int i, int thread)
     if (large || lost)
         atomic_store(&r->strange, lost ? NOT_FINITE : TOO_LARGE);
     else
-        cb_dtype[r->to].from_f32(x, r->dst + (size_t)i * cb_row_bytes(r->to, r->n), r->n);
+        encode_row(r, r->row0 + i, x, r->dst + (size_t)i * cb_row_bytes(r->to, r->n));
 }
 
 static int step(struct job *j, uint64_t bytes)
@@ -230,6 +244,22 @@ static int refuse(const char *path, const struct gguf_tensor *t, enum dtype to, 
     return CB_OK;
 }
 
+/* How the columns of t matter, where the type and the importance matrix say that */
+static int find_columns(struct job *j, const struct gguf_tensor *t, struct rows *r)
+{
+    int found;
+
+    if (!j->imatrix || !cb_dtype_weighted(r->to))
+        return CB_OK;
+    r->mat_rows = t->dim[1];
+    found =
+        cb_imatrix_find(j->imatrix, t->name, r->n, t->dim[2] * t->dim[3], &r->column, &r->n_mat);
+    j->q->n_weighted += found > 0;
+    if (found > 0) /* steps that are fitted to some columns can be larger for others */
+        r->limit = 4 * 65520.f;
+    return found < 0 ? found : CB_OK;
+}
+
 static int convert(struct job *j, const struct gguf_tensor *t, enum dtype to)
 {
     struct rows r = {
@@ -238,13 +268,16 @@ static int convert(struct job *j, const struct gguf_tensor *t, enum dtype to)
     const int64_t n_row = t->dim[1] * t->dim[2] * t->dim[3];
     const int64_t step_rows = r.n < CHUNK ? CHUNK / r.n : 1;
     const size_t in = cb_row_bytes(t->type, r.n), out = cb_row_bytes(to, r.n);
-    int err = cb_par_reserve(j->par, (size_t)r.n * sizeof(float));
+    int err = find_columns(j, t, &r);
 
+    if (!err)
+        err = cb_par_reserve(j->par, (size_t)r.n * sizeof(float));
     if (!err && !(r.dst = cb_alloc_aligned((size_t)step_rows, out)))
         err = CB_ENOMEM;
     for (int64_t row = 0; row < n_row && !err; row += step_rows) {
         const int n = (int)(n_row - row < step_rows ? n_row - row : step_rows);
         r.src = (const unsigned char *)t->data + (size_t)row * in;
+        r.row0 = row;
         cb_par_for(j->par, n, convert_row, &r);
         err = refuse(j->q->in, t, to, atomic_load(&r.strange));
         if (!err)
@@ -294,6 +327,10 @@ static int steps(struct job *j)
     TRY(check_target(j->q));
     TRY(cb_gguf_open(j->q->in, &j->g));
     j->q->in_bytes = cb_gguf_file_bytes(j->g);
+    if (j->q->imatrix) {
+        TRY(cb_imatrix_open(j->q->imatrix, &j->imatrix));
+        TRY(cb_imatrix_fits(j->imatrix, j->g));
+    }
     TRY(plan(j));
     TRY(cb_par_new(j->q->n_threads, &j->par));
     TRY(cb_new_file_open(&j->file, j->q->out));
@@ -308,13 +345,14 @@ int cb_quantize(struct quantize *q)
     int err;
 
     q->out_bytes = 0;
-    q->n_fallback = q->n_requant = 0;
+    q->n_fallback = q->n_requant = q->n_weighted = 0;
     cb_gguf_writer_init(&j.w);
     err = steps(&j);
     cb_new_file_close(&j.file);
     cb_par_free(j.par);
     cb_gguf_writer_free(&j.w);
     cb_gguf_close(j.g);
+    cb_imatrix_close(j.imatrix);
     free(j.type);
     return err;
 }

@@ -21,7 +21,8 @@ void __wrap_free(void *p);
 void *__wrap_cb_alloc_aligned(size_t n, size_t size);
 
 enum { PAGE = 4096, LINE = 64, SLACK = 0x6b };
-static const size_t range_bytes = (size_t)1 << 40;
+/* Not more: qemu keeps a record of every page. */
+static const size_t range_bytes = (size_t)1 << 37;
 static const uint32_t not_written = 0x7fa00000; /* a signalling NaN */
 
 static _Atomic(char *) range; /* of addresses; NULL until the first buffer */

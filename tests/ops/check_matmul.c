@@ -577,18 +577,21 @@ END_TEST
 int main(void)
 {
     Suite *s = suite_create("matmul");
-    TCase *c = tcase_create("matmul");
+    TCase *c = tcase_create("matmul"), *few = tcase_create("kernels");
 
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, shapes, 0, DT_COUNT);
     tcase_add_test(c, many);
     tcase_add_loop_test(c, gates, 0, 4);
     tcase_add_loop_test(c, same_bits, 0, DT_COUNT);
-    tcase_add_loop_test(c, act16, 0, DT_COUNT);
     tcase_add_loop_test(c, batches, 0, 4 * DT_COUNT);
     tcase_add_loop_test(c, providers, 0, DT_COUNT);
-    tcase_add_loop_test(c, rows, 0, DT_COUNT);
     tcase_add_test(c, unknown_isa);
     suite_add_tcase(s, c);
+    /* every kernel once: the case for emulated machines */
+    tcase_set_timeout(few, 120);
+    tcase_add_loop_test(few, act16, 0, DT_COUNT);
+    tcase_add_loop_test(few, rows, 0, DT_COUNT);
+    suite_add_tcase(s, few);
     return cb_suite_run(s);
 }

@@ -12,17 +12,19 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
+#include "gguf/gguf_write.h"
 #include "gguf/requantize.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 
-static char dir[] = "check_quantize.XXXXXX", in[64], out[64];
+static char dir[] = "check_quantize.XXXXXX", in[64], out[64], imatrix[64];
 
 static void setup(void)
 {
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(in, sizeof in, "%s/in.gguf", dir);
     snprintf(out, sizeof out, "%s/out.gguf", dir);
+    snprintf(imatrix, sizeof imatrix, "%s/imatrix", dir);
 }
 
 static int n_files(void)
@@ -40,6 +42,7 @@ static void teardown(void)
 {
     unlink(in);
     unlink(out);
+    unlink(imatrix);
     ck_assert_int_eq(rmdir(dir), 0);
 }
 
@@ -204,6 +207,180 @@ START_TEST(quantised_input_is_told)
 }
 END_TEST
 
+/* ---- importance matrices ---- */
+
+enum { N_IN = 256 };
+
+static float importance(int column)
+{
+    return column % 16 ? 0.01f : 100;
+}
+
+static void add(struct gguf_bytes *b, const void *p, size_t n)
+{
+    ck_assert_int_eq(cb_gguf_append(b, p, n), 0);
+}
+
+static void add_i32(struct gguf_bytes *b, int32_t v)
+{
+    add(b, &v, sizeof v);
+}
+
+/* blk.0.ffn_up.weight in the older form, n columns */
+static struct gguf_bytes old_form(int n)
+{
+    static const char name[] = "blk.0.ffn_up.weight";
+    struct gguf_bytes b = { 0 };
+
+    add_i32(&b, 1);
+    add_i32(&b, sizeof name - 1);
+    add(&b, name, sizeof name - 1);
+    add_i32(&b, 7);
+    add_i32(&b, n);
+    for (int i = 0; i < n; i++) {
+        const float v = importance(i);
+        add(&b, &v, sizeof v);
+    }
+    add_i32(&b, 7);
+    add_i32(&b, 4);
+    add(&b, "text", 4);
+    return b;
+}
+
+static struct gguf_bytes new_form(float count)
+{
+    const int64_t columns[] = { N_IN, 1 }, one[] = { 1, 1 };
+    struct gguf_bytes b;
+    struct gguf_writer w;
+
+    cb_gguf_writer_init(&w);
+    cb_gguf_put_string(&w, "general.type", "imatrix");
+    cb_gguf_put_tensor(&w, (struct gguf_str){ "blk.0.ffn_up.weight.in_sum2", 27 }, DT_F32, 2,
+                       columns);
+    cb_gguf_put_tensor(&w, (struct gguf_str){ "blk.0.ffn_up.weight.counts", 26 }, DT_F32, 2, one);
+    ck_assert_int_eq(cb_gguf_put_header(&w, &b), 0);
+    for (int i = 0; i < N_IN; i++) {
+        const float v = importance(i) * count;
+        add(&b, &v, sizeof v);
+    }
+    add(&b, &count, sizeof count);
+    add(&b, NULL, 28);
+    cb_gguf_writer_free(&w);
+    return b;
+}
+
+static void save(struct gguf_bytes b, size_t n)
+{
+    cb_write_file(imatrix, b.p, n);
+    free(b.p);
+}
+
+/* The error of ffn_up of `out` in the columns that matter (1), or in all */
+static double error_of(int some)
+{
+    struct gguf *a, *b;
+    const struct gguf_tensor *t, *u;
+    double sum = 0;
+    float y[N_IN];
+
+    open_both(&a, &b);
+    t = cb_gguf_tensor(a, "blk.0.ffn_up.weight");
+    u = cb_gguf_tensor(b, "blk.0.ffn_up.weight");
+    ck_assert_int_eq(t->dim[0], N_IN);
+    for (int64_t r = 0; r < t->dim[1]; r++) {
+        const float *x = (const float *)t->data + r * N_IN;
+        cb_dtype[u->type].to_f32((const char *)u->data + (size_t)r * cb_row_bytes(u->type, N_IN), y,
+                                 N_IN);
+        for (int i = 0; i < N_IN; i++)
+            if (!some || importance(i) > 1)
+                sum += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
+    }
+    cb_gguf_close(a);
+    cb_gguf_close(b);
+    return sum;
+}
+
+/* Both forms say the same, and errors move to where they count less. */
+START_TEST(errors_go_where_they_matter_least)
+{
+    static const enum dtype types[] = { DT_Q4_0, DT_Q5_0, DT_Q4_K, DT_Q5_K, DT_Q6_K };
+    const struct tiny tiny = cb_tiny_get("llama");
+    struct quantize q = job(types[_i]);
+    double some, all;
+
+    cb_tiny_save(&tiny, in);
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    some = error_of(1);
+    all = error_of(0);
+    q.imatrix = imatrix;
+    for (int form = 0; form < 2; form++) {
+        const struct gguf_bytes b = form ? new_form(3) : old_form(N_IN);
+        save(b, b.n);
+        ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+        ck_assert_int_eq(q.n_weighted, 1);
+        ck_assert_msg(error_of(1) < 0.8 * some, "%g, without %g", error_of(1), some);
+        ck_assert_msg(error_of(0) > all, "%g, without %g", error_of(0), all);
+    }
+}
+END_TEST
+
+/* Nothing is known of experts that no token chose. */
+START_TEST(a_count_of_0_says_nothing)
+{
+    const struct tiny tiny = cb_tiny_get("llama");
+    struct quantize q = job(DT_Q4_K);
+    struct gguf_bytes b = new_form(0);
+    double before;
+
+    cb_tiny_save(&tiny, in);
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    before = error_of(1);
+    save(b, b.n);
+    q.imatrix = imatrix;
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    ck_assert_msg(error_of(1) > 0.9 * before, "%g, without %g", error_of(1), before);
+}
+END_TEST
+
+START_TEST(bad_importance_matrices)
+{
+    const struct tiny tiny = cb_tiny_get("llama");
+    struct quantize q = job(DT_Q4_K);
+    struct gguf_bytes b = old_form(N_IN);
+    const size_t end = b.n - 12; /* what follows the entries may be missing */
+
+    cb_tiny_save(&tiny, in);
+    q.imatrix = imatrix;
+    free(b.p);
+    for (size_t n = 0; n < end; n += n < 60 ? 1 : 101) {
+        b = old_form(N_IN);
+        save(b, n);
+        ck_assert_int_eq(cb_quantize(&q), CB_EFORMAT);
+        ck_assert_ptr_nonnull(strstr(cb_error(), imatrix));
+    }
+    b = old_form(N_IN);
+    save(b, end);
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    b = old_form(N_IN / 2);
+    save(b, b.n);
+    ck_assert_int_eq(cb_quantize(&q), CB_EFORMAT);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "128 columns, the model 256"));
+    b = old_form(N_IN);
+    b.p[8] = 'x'; /* of another model */
+    save(b, b.n);
+    ck_assert_int_eq(cb_quantize(&q), CB_EFORMAT);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "no matrix of this model"));
+    b = new_form(-1);
+    save(b, b.n);
+    ck_assert_int_eq(cb_quantize(&q), CB_EFORMAT);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "negative"));
+    cb_write_file(imatrix, in, strlen(in));
+    ck_assert_int_eq(cb_quantize(&q), CB_EFORMAT);
+    q.imatrix = in; /* a model */
+    ck_assert_int_eq(cb_quantize(&q), CB_EFORMAT);
+}
+END_TEST
+
 /* ---- failures ---- */
 
 static void nothing_is_left(struct quantize *q, int status, const char *text)
@@ -330,6 +507,9 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_type, 0, DT_ENCODED);
+    tcase_add_loop_test(t, errors_go_where_they_matter_least, 0, 5);
+    tcase_add_test(t, a_count_of_0_says_nothing);
+    tcase_add_test(t, bad_importance_matrices);
     tcase_add_loop_test(t, a_type_that_is_only_read, DT_ENCODED, DT_COUNT);
     tcase_add_loop_test(t, it_still_runs, 0, 2);
     tcase_add_test(t, short_rows_get_a_wider_type);

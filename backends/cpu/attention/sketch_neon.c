@@ -51,7 +51,7 @@ INLINE void scan_eight(int m, int bits, int n, const uint8_t *code, const struct
     for (int c = 0; c < n; c += 32 / bits, code += 128) {
         const uint8x16_t a = vld1q_u8(code), b = vld1q_u8(code + 64);
         UNROLL
-        for (int k = 0; k < (bits == 2 ? 4 : 2); k++) {
+        for (int k = 0; k < 8 / bits; k++) {
             const int8x16_t x = codes(bits, a, k), y = codes(bits, b, k);
             UNROLL
             for (int h = 0; h < m; h++) {

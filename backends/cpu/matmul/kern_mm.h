@@ -39,8 +39,19 @@ enum {
 
 /* Forms of a panel: weights unpacked to bytes, with f32 scales, in a layout private to the ISA.
  * SYMn: symmetric n-bit codes (8: signed); MINn: n-bit codes with a minimum; SYM16: 6 bits, one
- * scale for each 16 columns; MIN16: 2 bits, one scale and one minimum for each 16 columns. */
-enum mm_panel { MM_SYM4, MM_SYM5, MM_SYM8, MM_MIN4, MM_MIN5, MM_SYM16, MM_MIN16, MM_PANELS };
+ * scale for each 16 columns; WIDE16: the same with 7 bits; MIN16: 2 bits, one scale and one minimum
+ * for each 16 columns. */
+enum mm_panel {
+    MM_SYM4,
+    MM_SYM5,
+    MM_SYM8,
+    MM_MIN4,
+    MM_MIN5,
+    MM_SYM16,
+    MM_WIDE16,
+    MM_MIN16,
+    MM_PANELS
+};
 
 /* Scales of 16 rows: those of a chunk, then those of a block. f16 dmin follows f16 d. */
 enum mm_scale {
@@ -89,25 +100,33 @@ struct mm_layout {
     enum mm_panel panel;
     enum mm_scale scale;
     const int8_t *book; /* [16], the table that codes are places in, or NULL */
+    int down;           /* a chunk's f16 d and dmin count 2^-down */
 };
 
 /* Kernels index this table by constants only, so the compiler can fold it. */
 static const struct mm_layout mm_layout[DT_COUNT] = {
-    [DT_Q4_0] = { 4, 32, 0, 8, MM_SYM4, MM_HALVES, NULL },
-    [DT_Q4_1] = { 4, 64, 0, 0, MM_MIN4, MM_HALVES, NULL },
-    [DT_Q5_0] = { 5, 32, 0, 16, MM_SYM5, MM_HALVES, NULL },
-    [DT_Q5_1] = { 5, 64, 0, 0, MM_MIN5, MM_HALVES, NULL },
-    [DT_Q8_0] = { 8, 32, 0, 0, MM_SYM8, MM_HALVES, NULL },
-    [DT_Q4_K] = { 4, 32, 64, 0, MM_MIN4, MM_BYTES, NULL },
-    [DT_Q5_K] = { 5, 32, 64, 0, MM_MIN5, MM_BYTES, NULL },
-    [DT_Q6_K] = { 6, 32, 64, 32, MM_SYM16, MM_TWO, NULL },
-    [DT_Q2_K] = { 2, 32, 64, 0, MM_MIN16, MM_NIBBLES, NULL },
-    [DT_Q3_K] = { 3, 32, 64, 4, MM_SYM16, MM_TWO, NULL },
-    [DT_IQ4_NL] = { 4, 32, 0, 0, MM_SYM8, MM_HALVES, cb_book_iq4 },
-    [DT_IQ4_XS] = { 4, 16, 64, 0, MM_SYM8, MM_ONE, cb_book_iq4 },
-    [DT_MXFP4] = { 4, 16, 0, 16, MM_SYM5, MM_EXPONENT, cb_book_fp4 },
-    [DT_TQ1_0] = { 2, 0, 64, 1, MM_SYM4, MM_CHUNK_D, NULL },
-    [DT_TQ2_0] = { 2, 0, 64, 1, MM_SYM4, MM_CHUNK_D, NULL },
+    [DT_Q4_0] = { 4, 32, 0, 8, MM_SYM4, MM_HALVES, NULL, 0 },
+    [DT_Q4_1] = { 4, 64, 0, 0, MM_MIN4, MM_HALVES, NULL, 0 },
+    [DT_Q5_0] = { 5, 32, 0, 16, MM_SYM5, MM_HALVES, NULL, 0 },
+    [DT_Q5_1] = { 5, 64, 0, 0, MM_MIN5, MM_HALVES, NULL, 0 },
+    [DT_Q8_0] = { 8, 32, 0, 0, MM_SYM8, MM_HALVES, NULL, 0 },
+    [DT_Q4_K] = { 4, 32, 64, 0, MM_MIN4, MM_BYTES, NULL, 0 },
+    [DT_Q5_K] = { 5, 32, 64, 0, MM_MIN5, MM_BYTES, NULL, 0 },
+    [DT_Q6_K] = { 6, 32, 64, 32, MM_SYM16, MM_TWO, NULL, 0 },
+    [DT_Q2_K] = { 2, 32, 64, 0, MM_MIN16, MM_NIBBLES, NULL, 0 },
+    [DT_Q3_K] = { 3, 32, 64, 4, MM_SYM16, MM_TWO, NULL, 0 },
+    [DT_IQ4_NL] = { 4, 32, 0, 0, MM_SYM8, MM_HALVES, cb_book_iq4, 0 },
+    [DT_IQ4_XS] = { 4, 16, 64, 0, MM_SYM8, MM_ONE, cb_book_iq4, 0 },
+    [DT_MXFP4] = { 4, 16, 0, 16, MM_SYM5, MM_EXPONENT, cb_book_fp4, 0 },
+    [DT_TQ1_0] = { 2, 0, 64, 1, MM_SYM4, MM_CHUNK_D, NULL, 0 },
+    [DT_TQ2_0] = { 2, 0, 64, 1, MM_SYM4, MM_CHUNK_D, NULL, 0 },
+    [DT_IQ1_S] = { 2, 32, 64, 0, MM_MIN4, MM_BYTES, NULL, 3 },
+    [DT_IQ1_M] = { 3, 32, 64, 32, MM_SYM16, MM_TWO, cb_book_iq1_m, 3 },
+    [DT_IQ2_XXS] = { 3, 16, 64, 0, MM_SYM8, MM_ONE, cb_book_iq2, 3 },
+    [DT_IQ2_XS] = { 3, 32, 64, 64, MM_WIDE16, MM_TWO, cb_book_iq2, 3 },
+    [DT_IQ2_S] = { 3, 32, 64, 64, MM_WIDE16, MM_TWO, cb_book_iq2, 3 },
+    [DT_IQ3_XXS] = { 4, 16, 64, 0, MM_SYM8, MM_ONE, cb_book_iq3_xxs, 2 },
+    [DT_IQ3_S] = { 4, 16, 64, 16, MM_SYM5, MM_ONE, cb_book_iq3_s, 0 },
 };
 
 static inline int mm_has_min(enum mm_panel p)
@@ -118,13 +137,19 @@ static inline int mm_has_min(enum mm_panel p)
 /* 1: a scale for each 16 columns, not 32 */
 static inline int mm_has_two(enum mm_panel p)
 {
-    return p == MM_SYM16 || p == MM_MIN16;
+    return p == MM_SYM16 || p == MM_WIDE16 || p == MM_MIN16;
 }
 
 /* 1: signed bytes */
 static inline int mm_is_signed(enum mm_panel p)
 {
     return p == MM_SYM8;
+}
+
+/* What a chunk's f16 d and dmin are multiplied with */
+static inline float mm_unit(enum dtype t)
+{
+    return 1.0f / (float)(1 << mm_layout[t].down);
 }
 
 static inline size_t mm_scale_bytes(enum dtype t, int n_blk)

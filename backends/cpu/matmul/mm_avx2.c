@@ -88,9 +88,9 @@ INLINE __m256i codes(enum dtype t, const uint8_t *q, int g, int half)
         v = bits(load(q + 64 * (lines - 2 + g / 4)), -2 * (g % 4), 3);
         if (lines == 3)
             v = _mm256_or_si256(v, bits(load(q), 2 - g, 4));
-        return v;
+    } else {
+        v = bits(load(q + 64 * (lines - 4 + g % 4)), g < 4 ? 0 : -4, 15);
     }
-    v = bits(load(q + 64 * (lines - 4 + g % 4)), g < 4 ? 0 : -4, 15);
     if (lines == 5)
         v = _mm256_or_si256(v, bits(load(q), 4 - g, 16));
     if (lines == 6)
@@ -133,6 +133,8 @@ INLINE int panel_zero(enum mm_panel kind)
         return 16;
     case MM_SYM16:
         return 32;
+    case MM_WIDE16:
+        return 64;
     default:
         return 0;
     }
@@ -239,14 +241,20 @@ INLINE void add_block(enum mm_panel kind, enum dtype t, int zero, int n, int act
     }
 }
 
+/* A chunk's f16 d or dmin */
+INLINE __m256 load_step(enum dtype t, const uint8_t *p)
+{
+    return mm_layout[t].down ? _mm256_mul_ps(load_f16(p), _mm256_set1_ps(mm_unit(t))) : load_f16(p);
+}
+
 INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
 {
     if (!mm_layout[t].chunk_scale)
         return;
     for (int h = 0; h < 2; h++) {
-        s->d[h] = load_f16(p + 16 * h);
+        s->d[h] = load_step(t, p + 16 * h);
         if (mm_layout[t].scale == MM_BYTES || mm_layout[t].scale == MM_NIBBLES)
-            s->dmin[h] = load_f16(p + 32 + 16 * h);
+            s->dmin[h] = load_step(t, p + 32 + 16 * h);
     }
 }
 
@@ -459,7 +467,7 @@ INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, in
             block_words(t, q, &block);
             if (kind == MM_MIN16)
                 add_words_min16(n_tok, &block, x, out);
-            else if (kind == MM_SYM16)
+            else if (mm_has_two(kind))
                 add_words_sym16(n_tok, &block, x, out);
             else if (mm_has_min(kind))
                 add_words_min(n_tok, &block, x, out);
@@ -476,7 +484,7 @@ INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, in
  */
 INLINE size_t panel_block(enum mm_panel kind)
 {
-    return 512 + (kind == MM_MIN16 ? 256 : mm_has_min(kind) || kind == MM_SYM16 ? 128 : 64);
+    return 512 + (kind == MM_MIN16 ? 256 : mm_has_min(kind) || mm_has_two(kind) ? 128 : 64);
 }
 
 INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p)

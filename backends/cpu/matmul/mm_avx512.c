@@ -139,13 +139,19 @@ struct scales {
     __m512 s[2], m[2];
 };
 
+/* A chunk's f16 d or dmin */
+INLINE __m512 load_step(enum dtype t, const uint8_t *p)
+{
+    return mm_layout[t].down ? _mm512_mul_ps(load_f16(p), _mm512_set1_ps(mm_unit(t))) : load_f16(p);
+}
+
 INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
 {
     if (!mm_layout[t].chunk_scale)
         return;
-    s->d = load_f16(p);
+    s->d = load_step(t, p);
     if (mm_layout[t].scale == MM_BYTES || mm_layout[t].scale == MM_NIBBLES)
-        s->dmin = load_f16(p + 32);
+        s->dmin = load_step(t, p + 32);
 }
 
 /* Exponents -> 2^(e - 128); the second form is that of numbers below the normal ones */

@@ -94,10 +94,10 @@ INLINE int8x16_t codes(enum dtype t, const uint8_t *q, int g, int part)
         v = bits(vld1q_u8(q + 64 * (lines - 2 + g / 4) + 16 * part), -2 * (g % 4), 3);
         if (lines == 3)
             v = vorrq_u8(v, bits(vld1q_u8(q + 16 * part), 2 - g, 4));
-        return vreinterpretq_s8_u8(v);
+    } else {
+        v = vld1q_u8(lo);
+        v = g < 4 ? vandq_u8(v, vdupq_n_u8(15)) : vshrq_n_u8(v, 4);
     }
-    v = vld1q_u8(lo);
-    v = g < 4 ? vandq_u8(v, vdupq_n_u8(15)) : vshrq_n_u8(v, 4);
     if (lines == 5)
         v = vorrq_u8(v, bits(vld1q_u8(q + 16 * part), 4 - g, 16));
     if (lines == 6)
@@ -153,9 +153,9 @@ INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
     if (!mm_layout[t].chunk_scale)
         return;
     for (int i = 0; i < 4; i++) {
-        s->d[i] = load_f16(p + 8 * i);
+        s->d[i] = vmulq_n_f32(load_f16(p + 8 * i), mm_unit(t));
         if (mm_layout[t].scale == MM_BYTES || mm_layout[t].scale == MM_NIBBLES)
-            s->dmin[i] = load_f16(p + 32 + 8 * i);
+            s->dmin[i] = vmulq_n_f32(load_f16(p + 32 + 8 * i), mm_unit(t));
     }
 }
 

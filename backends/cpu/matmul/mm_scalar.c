@@ -17,10 +17,10 @@ INLINE uint16_t half_at(const uint8_t *p, int r)
     return v;
 }
 
-static void load_f16(const uint8_t *p, float out[MM_ROWS])
+INLINE void load_f16(const uint8_t *p, float unit, float out[MM_ROWS])
 {
     for (int r = 0; r < MM_ROWS; r++)
-        out[r] = cb_f16_to_f32(half_at(p, r));
+        out[r] = cb_f16_to_f32(half_at(p, r)) * unit;
 }
 
 /* The codes of a block as signed numbers around zero: w[8][16 rows][4]. */
@@ -58,18 +58,18 @@ INLINE void chunk_scales(enum dtype t, const uint8_t *p, struct scales *s)
 {
     if (!mm_layout[t].chunk_scale)
         return;
-    load_f16(p, s->d);
+    load_f16(p, mm_unit(t), s->d);
     if (mm_layout[t].scale == MM_BYTES || mm_layout[t].scale == MM_NIBBLES)
-        load_f16(p + 32, s->dmin);
+        load_f16(p + 32, mm_unit(t), s->dmin);
 }
 
 INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s)
 {
     p += mm_layout[t].chunk_scale + b * mm_layout[t].block_scale;
     if (mm_layout[t].scale == MM_HALVES) {
-        load_f16(p, s->s[0]);
+        load_f16(p, 1, s->s[0]);
         if (mm_has_min(mm_layout[t].panel))
-            load_f16(p + 32, s->m[0]);
+            load_f16(p + 32, 1, s->m[0]);
         return;
     }
     for (int r = 0; r < MM_ROWS; r++) {

@@ -174,6 +174,10 @@ static inline void store_scales(enum mm_scale form, const struct opened *b, int 
     case MM_ONE:
         dst[r] = (uint8_t)b->scale[s];
         break;
+    case MM_BYTES:
+        dst[r] = (uint8_t)b->scale[s];
+        dst[16 + r] = b->min[s];
+        break;
     default:
         for (int h = 0; h < 2; h++)
             dst[16 * h + r] = (uint8_t)(b->scale[s + h] | b->min[s + h] << 4);
