@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* attention.cl - attention and scores over stored rows, for one pair of KV types and one head
- * dimension: TYPE_K, TYPE_V (as enum kv_type), HD, KIVI (1: runs may have quantised slots). Rows
+ * dimension: TYPE, TYPE_V (as enum kv_type), HD, KIVI (1: runs may have quantised slots). Rows
  * lie in a piece, or in pages of a table; an entry whose page is missing is left out. */
 
 #define NQ 8 /* queries a group, all of one KV head */
@@ -104,7 +104,7 @@ static float key_number(GLOBAL const struct run *run, struct place p, int c)
 {
     if (KIVI && p.quant >= 0)
         return kivi_code(run->bits_k, p.at + c * kivi_bytes(run->bits_k, run->group_k), p.quant);
-    return stored(TYPE_K, p.at, c);
+    return stored(TYPE, p.at, c);
 }
 
 static float value_number(GLOBAL const struct run *run, struct place p, int c)
