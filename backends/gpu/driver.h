@@ -40,16 +40,16 @@ struct gpu_size {
 /* Each function that returns int returns 0 or a status of the driver's own; open() is the
  * exception. Commands take effect in the order in which they are queued. */
 struct driver {
-    const char *name; /* "OpenCL": whose statuses messages give */
-    const char *ops;  /* "opencl": name of the op table */
+    const char *ops; /* "opencl": name of the op table */
 
     /* Sets g->own; fails with cb_error(). close() comes after a failure too. */
     int (*open)(struct gpu *g, int index, struct gpu_size *size);
     void (*close)(struct gpu *g);
     int (*is_memory)(int status); /* 1: it says that memory ran out */
+    void (*explain)(const struct gpu *g, int status, char *text, size_t size);
 
-    /* 128-byte aligned; NULL: no memory. The queue is empty when memory is freed. */
-    void *(*alloc)(struct gpu *g, size_t bytes);
+    /* *p is 128-byte aligned. The queue is empty when memory is freed. */
+    int (*alloc)(struct gpu *g, size_t bytes, void **p);
     void (*free)(struct gpu *g, void *p);
     /* Host memory that copies are fast from; NULL: no memory */
     void *(*alloc_host)(struct gpu *g, size_t bytes);

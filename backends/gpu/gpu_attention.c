@@ -182,7 +182,7 @@ static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int log
     const struct attn *a = x->a;
     const int group = a->n_head / a->n_kv;
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
-    const size_t groups[3] = { (size_t)x->n_split, ((size_t)a->n_tok * (size_t)group + NQ - 1) / NQ,
+    const size_t groups[3] = { ((size_t)a->n_tok * (size_t)group + NQ - 1) / NQ, (size_t)x->n_split,
                                (size_t)a->n_kv };
     const struct gpu_arg arg[] = { GPU_P(x->runs.on),
                                    GPU_P(x->q),

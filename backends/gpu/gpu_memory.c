@@ -23,9 +23,10 @@ static void remember(struct gpu *g, int is_memory, const char *what, const char 
 
 void cb_gpu_fail(struct gpu *g, const char *what, int status)
 {
-    char more[64];
+    char why[128], more[136];
 
-    snprintf(more, sizeof more, " (%s status %d)", g->driver->name, status);
+    g->driver->explain(g, status, why, sizeof why);
+    snprintf(more, sizeof more, " (%s)", why);
     remember(g, g->driver->is_memory(status), what, more);
 }
 
@@ -95,24 +96,39 @@ static int note_block(struct gpu *g, uint8_t *p, size_t bytes)
     return CB_OK;
 }
 
+static void *refuse(const struct gpu *g, size_t bytes, int status)
+{
+    char why[128];
+
+    if (status && !g->driver->is_memory(status)) {
+        g->driver->explain(g, status, why, sizeof why);
+        cb_fail(CB_EIO, "device %s: memory: failed (%s)", g->name, why);
+    } else {
+        cb_fail(CB_ENOMEM, "device %s: out of memory: %zu bytes, beside %llu of %llu in use",
+                g->name, bytes, (unsigned long long)g->traffic.used_bytes,
+                (unsigned long long)g->traffic.limit_bytes);
+    }
+    return NULL;
+}
+
 /* The mirror gives way to what must be there. */
 void *cb_gpu_alloc(struct gpu *g, size_t bytes)
 {
-    uint8_t *p = NULL;
+    void *p = NULL;
+    int status;
 
     bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (bytes > cb_gpu_room(g) && g->give_way && !g->locked)
         g->give_way(g, bytes);
-    if (bytes <= cb_gpu_room(g) && bytes <= g->most_block)
-        p = g->driver->alloc(g, bytes ? bytes : ALIGN);
-    if (p && note_block(g, p, bytes)) {
+    if (bytes > cb_gpu_room(g) || bytes > g->most_block)
+        return refuse(g, bytes, 0);
+    status = g->driver->alloc(g, bytes ? bytes : ALIGN, &p);
+    if (status)
+        return refuse(g, bytes, status);
+    if (note_block(g, p, bytes)) {
         g->driver->free(g, p);
         return NULL;
     }
-    if (!p)
-        cb_fail(CB_ENOMEM, "device %s: out of memory: %zu bytes, beside %llu of %llu in use",
-                g->name, bytes, (unsigned long long)g->traffic.used_bytes,
-                (unsigned long long)g->traffic.limit_bytes);
     return p;
 }
 

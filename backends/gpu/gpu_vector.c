@@ -32,7 +32,7 @@ void cb_gpu_rmsnorm(struct device *d, const float *x, const float *w, float eps,
 {
     struct gpu *g = cb_gpu_of(d);
     const int64_t row = (int64_t)n * n_row;
-    const size_t groups[3] = { (size_t)n_row, (size_t)n_tok, 1 };
+    const size_t groups[3] = { (size_t)n_tok, (size_t)n_row, 1 };
     float *to, *from;
 
     if (n_tok < 1)
@@ -133,7 +133,7 @@ void cb_gpu_layernorm(struct device *d, const float *x, const float *w, const fl
 {
     struct gpu *g = cb_gpu_of(d);
     const int64_t row = (int64_t)n * n_row;
-    const size_t groups[3] = { (size_t)n_row, (size_t)n_tok, 1 };
+    const size_t groups[3] = { (size_t)n_tok, (size_t)n_row, 1 };
     float *to, *from;
 
     if (n_tok < 1)

@@ -115,12 +115,20 @@ static int is_memory(int status)
            status == CL_OUT_OF_HOST_MEMORY;
 }
 
+static void explain(const struct gpu *g, int status, char *text, size_t size)
+{
+    (void)g;
+    snprintf(text, size, "OpenCL status %d", status);
+}
+
 /* ---- memory and queue ---- */
 
-static void *alloc(struct gpu *g, size_t bytes)
+static int alloc(struct gpu *g, size_t bytes, void **p)
 {
     enum { ALIGN = 128 };
-    return clSVMAlloc(cb_cl_of(g)->context, CL_MEM_READ_WRITE, bytes, ALIGN);
+
+    *p = clSVMAlloc(cb_cl_of(g)->context, CL_MEM_READ_WRITE, bytes, ALIGN);
+    return *p ? CL_SUCCESS : CL_MEM_OBJECT_ALLOCATION_FAILURE;
 }
 
 static void free_cl(struct gpu *g, void *p)
@@ -157,11 +165,11 @@ static int finish(struct gpu *g)
 }
 
 static const struct driver driver = {
-    .name = "OpenCL",
     .ops = "opencl",
     .open = open_cl,
     .close = close_cl,
     .is_memory = is_memory,
+    .explain = explain,
     .alloc = alloc,
     .free = free_cl,
     .alloc_host = alloc_host,
