@@ -202,6 +202,15 @@ void cb_gpu_best_head(struct device *d, const float *logit, int stride, int n_he
                       int normed, float *best);
 void cb_gpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 
+/* ---- gpu_sketch.c ---- */
+
+void cb_gpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
+                   int bits, int n_out, void *sketch);
+void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
+                   void *bounds);
+void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s);
+void cb_gpu_page_scores(struct device *d, const struct page_scores *s);
+
 /* ---- gpu_attention.c ---- */
 
 void cb_gpu_attention(struct device *d, const struct attn *a, int n);

@@ -39,7 +39,11 @@ static void fill(struct gpu *g)
                            .kv_decode = cb_gpu_kv_decode,
                            .nearest = cb_gpu_nearest,
                            .best_head = cb_gpu_best_head,
-                           .topk = cb_gpu_topk };
+                           .topk = cb_gpu_topk,
+                           .sketch = cb_gpu_sketch,
+                           .sketch_topk = cb_gpu_sketch_topk,
+                           .bounds = cb_gpu_bounds,
+                           .page_scores = cb_gpu_page_scores };
 }
 
 /* By default a tenth of the memory is left to the driver and others. */

@@ -21,5 +21,6 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_mirror.c backends/gpu/gpu_mirror.h \
 	backends/gpu/gpu_program.c \
 	backends/gpu/gpu_runs.c backends/gpu/gpu_runs.h \
+	backends/gpu/gpu_sketch.c \
 	backends/gpu/gpu_vector.c
 endif

@@ -315,6 +315,8 @@ static const struct {
     { "d2o:budget=256", NULL, "f16" },
     { "pod:sinks=4,recent=64", NULL, "f16" },
     { "omnikv:filter=0,budget=128", NULL, "f16" },
+    { "sieve:budget=128,recent=32", NULL, "f16" },
+    { "quest:budget=128,dense=0", NULL, "f16" },
     { "full", "omnikv:filter=0,chunk=128,ratio=0.5", "f16" },
 };
 
