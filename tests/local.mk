@@ -31,6 +31,11 @@ check_programs = \
 	tests/methods/check_methods \
 	tests/unit/check_metric \
 	tests/ops/check_ops \
+	tests/ops/check_attn_cuda \
+	tests/ops/check_cuda \
+	tests/ops/check_cuda_driver \
+	tests/ops/check_kivi_cuda \
+	tests/ops/check_ops_cuda \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
 	tests/methods/check_policy \
@@ -92,10 +97,47 @@ tests_ops_check_kivi_opencl_SOURCES = tests/ops/check_kivi.c
 tests_ops_check_kivi_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_kivi_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_kivi_opencl_LDADD = $(check_ldadd)
-tests_ops_check_opencl_SOURCES = tests/ops/check_opencl.c tests/ops/against_ref.h
-tests_ops_check_opencl_CFLAGS = $(check_cflags)
+tests_ops_check_opencl_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
+tests_ops_check_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_opencl_LDADD = $(check_ldadd)
+
+# And on a CUDA device that pretends (tests/pretend), or, with CTXBANK_TEST_CUDA=real, on a real one
+cuda_ldflags = $(guard_ldflags) -Wl,--wrap=dlopen,-u,__wrap_dlopen
+tests_ops_check_attn_cuda_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
+tests_ops_check_attn_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_attn_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_attn_cuda_LDADD = $(check_ldadd)
+tests_ops_check_ops_cuda_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
+tests_ops_check_ops_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_ops_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_ops_cuda_LDADD = $(check_ldadd)
+tests_ops_check_kivi_cuda_SOURCES = tests/ops/check_kivi.c
+tests_ops_check_kivi_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_kivi_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_kivi_cuda_LDADD = $(check_ldadd)
+tests_ops_check_cuda_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
+tests_ops_check_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_cuda_LDADD = $(check_ldadd)
+tests_ops_check_cuda_driver_SOURCES = tests/ops/check_cuda_driver.c tests/ops/against_ref.h
+tests_ops_check_cuda_driver_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_cuda_driver_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_cuda_driver_LDADD = $(check_ldadd)
+
+EXTRA_DIST += tests/pretend/cuda_fp16.h tests/pretend/pretend_cuda.cc
+if HAVE_PRETEND_CUDA
+pretend_sources = $(srcdir)/tests/pretend/pretend_cuda.cc $(srcdir)/tests/pretend/cuda_fp16.h \
+	$(srcdir)/backends/cuda/prelude.cu
+tests/pretend/libcuda.so.1: $(pretend_sources) $(gpu_kernels)
+	$(AM_V_GEN)$(MKDIR_P) tests/pretend && $(CXX) -std=c++17 -O2 -Wall -fPIC -shared \
+		-fsanitize=alignment -fsanitize-undefined-trap-on-error \
+		-fvisibility=hidden -Wl,-soname,libcuda.so.1 \
+		-DPRETEND_IMAGES='"$(abs_builddir)/backends/cuda"' \
+		-I$(srcdir)/tests/pretend -I$(srcdir)/backends -o $@ $(srcdir)/tests/pretend/pretend_cuda.cc
+check_DATA = tests/pretend/libcuda.so.1
+CLEANFILES += tests/pretend/libcuda.so.1
+endif
 
 check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
 # CTXBANK_TEST_ISA=avx2 hides better instruction sets from the tests (tests/kit/isa.c).
@@ -106,6 +148,8 @@ check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
 
 # What tests share: files and models that they make.
 check_LTLIBRARIES = libtest.la
+libtest_la_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DPRETEND_CUDA_LIB='"$(abs_builddir)/tests/pretend/libcuda.so.1"'
 libtest_la_SOURCES = \
 	tests/kit/asleep.c tests/kit/asleep.h \
 	tests/kit/blocks.c tests/kit/blocks.h \
@@ -114,6 +158,7 @@ libtest_la_SOURCES = \
 	tests/kit/guard.c tests/kit/guard.h \
 	tests/kit/isa.c tests/kit/isa.h \
 	tests/kit/suite.c tests/kit/suite.h \
+	tests/kit/pretend.c \
 	tests/kit/recipe.c tests/kit/recipe.h \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/suite.c tests/kit/suite.h \

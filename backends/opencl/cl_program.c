@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cl_program.c - compiles kernels, keeps what was compiled in a folder, runs them. */
+/* cl_program.c - compiles kernels' texts, keeps what was compiled in a folder, runs kernels. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,25 +10,17 @@
 #include "base/err.h"
 #include "cl.h"
 
-enum { MOST_KERNEL = 16, EACH_ITEMS = 64 };
-
-struct cl_program {
-    struct cl_program *next;
-    enum cl_text text;
-    char options[96];
-    cl_program program;
-    int n;
-    char name[MOST_KERNEL][16];
-    cl_kernel kernel[MOST_KERNEL];
+static const char *const text_of[GPU_TEXT_COUNT] = {
+    [GPU_MATMUL] = cl_text_matmul,
+    [GPU_VECTOR] = cl_text_vector,
+    [GPU_SELECT] = cl_text_select,
+    [GPU_ATTENTION] = cl_text_attention,
 };
 
-static const struct {
-    const char *name, *text;
-} texts[] = {
-    [CL_MATMUL] = { "matmul", cl_text_matmul },
-    [CL_VECTOR] = { "vector", cl_text_vector },
-    [CL_SELECT] = { "select", cl_text_select },
-    [CL_ATTENTION] = { "attention", cl_text_attention },
+/* What is compiled: a text and the compiler's options */
+struct source {
+    enum gpu_text text;
+    char options[96];
 };
 
 /* ---- what was compiled before ---- */
@@ -59,21 +51,21 @@ static uint64_t hash_info(const struct cl *c, uint64_t h, cl_device_info what)
 }
 
 /* Of everything that what is compiled depends on */
-static uint64_t key_of(const struct cl *c, const struct cl_program *p)
+static uint64_t key_of(const struct cl *c, const struct source *p)
 {
     uint64_t h = hash(0xcbf29ce484222325, p->options, strlen(p->options));
 
     h = hash(h, cl_text_prelude, sizeof cl_text_prelude);
-    h = hash(h, texts[p->text].text, strlen(texts[p->text].text));
+    h = hash(h, text_of[p->text], strlen(text_of[p->text]));
     h = hash_info(c, h, CL_DEVICE_NAME);
     h = hash_info(c, h, CL_DEVICE_VERSION);
     return hash_info(c, h, CL_DRIVER_VERSION);
 }
 
-static int cache_path(const struct cl *c, uint64_t key, char *path, size_t size)
+static int cache_path(const struct gpu *g, uint64_t key, char *path, size_t size)
 {
     const int n =
-        snprintf(path, size, "%s/opencl-%016llx.bin", c->cache_dir, (unsigned long long)key);
+        snprintf(path, size, "%s/opencl-%016llx.bin", g->cache_dir, (unsigned long long)key);
     return n > 0 && (size_t)n < size;
 }
 
@@ -95,8 +87,9 @@ static unsigned char *read_all(FILE *f, uint64_t key, size_t *bytes)
 }
 
 /* A damaged or foreign file counts as none. */
-static cl_program from_cache(const struct cl *c, const struct cl_program *p)
+static cl_program from_cache(const struct gpu *g, const struct source *p)
 {
+    const struct cl *c = cb_cl_of(g);
     const uint64_t key = key_of(c, p);
     const unsigned char *at;
     unsigned char *bin;
@@ -106,7 +99,7 @@ static cl_program from_cache(const struct cl *c, const struct cl_program *p)
     size_t bytes;
     FILE *f;
 
-    if (!c->cache_dir || !cache_path(c, key, path, sizeof path) || !(f = fopen(path, "rb")))
+    if (!g->cache_dir || !cache_path(g, key, path, sizeof path) || !(f = fopen(path, "rb")))
         return NULL;
     at = bin = read_all(f, key, &bytes);
     fclose(f);
@@ -124,8 +117,9 @@ static cl_program from_cache(const struct cl *c, const struct cl_program *p)
 }
 
 /* No cache is no failure. */
-static void to_cache(const struct cl *c, const struct cl_program *p)
+static void to_cache(const struct gpu *g, const struct source *p, cl_program program)
 {
+    const struct cl *c = cb_cl_of(g);
     struct head h = { .key = key_of(c, p) };
     unsigned char *bin;
     char path[4096], temp[4128];
@@ -133,12 +127,12 @@ static void to_cache(const struct cl *c, const struct cl_program *p)
     FILE *f;
     int ok;
 
-    if (!c->cache_dir || !cache_path(c, h.key, path, sizeof path) ||
-        clGetProgramInfo(p->program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) || !bytes)
+    if (!g->cache_dir || !cache_path(g, h.key, path, sizeof path) ||
+        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) || !bytes)
         return;
     bin = malloc(bytes);
     snprintf(temp, sizeof temp, "%s.%ld", path, (long)getpid());
-    f = bin && !clGetProgramInfo(p->program, CL_PROGRAM_BINARIES, sizeof bin, &bin, NULL)
+    f = bin && !clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bin, &bin, NULL)
             ? fopen(temp, "wb")
             : NULL;
     if (f) {
@@ -175,82 +169,58 @@ static void complaint(const struct cl *c, cl_program program, char *line, size_t
     free(log);
 }
 
-static int compile(struct cl *c, struct cl_program *p)
+static cl_program compile(struct gpu *g, const struct source *p)
 {
-    const char *parts[] = { cl_text_prelude, texts[p->text].text };
+    const struct cl *c = cb_cl_of(g);
+    const char *parts[] = { cl_text_prelude, text_of[p->text] };
+    cl_program program = from_cache(g, p);
     char line[160];
     cl_int err;
 
-    p->program = from_cache(c, p);
-    if (p->program)
-        return CB_OK;
-    p->program = clCreateProgramWithSource(c->context, 2, parts, NULL, &err);
-    if (!p->program)
-        return cb_fail(CB_ENOMEM, "device %s: kernels %s: OpenCL status %d", c->name,
-                       texts[p->text].name, (int)err);
-    err = clBuildProgram(p->program, 1, &c->id, p->options, NULL, NULL);
+    if (program)
+        return program;
+    program = clCreateProgramWithSource(c->context, 2, parts, NULL, &err);
+    if (!program) {
+        cb_fail(CB_ENOMEM, "device %s: kernels %s: OpenCL status %d", g->name,
+                cb_gpu_text_name[p->text], (int)err);
+        return NULL;
+    }
+    err = clBuildProgram(program, 1, &c->id, p->options, NULL, NULL);
     if (!err) {
-        to_cache(c, p);
-        return CB_OK;
+        to_cache(g, p, program);
+        return program;
     }
-    complaint(c, p->program, line, sizeof line);
-    clReleaseProgram(p->program);
-    return cb_fail(CB_EUNSUPPORTED, "device %s: kernels %s (%s) do not compile: %s", c->name,
-                   texts[p->text].name, p->options, line);
+    complaint(c, program, line, sizeof line);
+    clReleaseProgram(program);
+    cb_fail(CB_EUNSUPPORTED, "device %s: kernels %s (%s) do not compile: %s", g->name,
+            cb_gpu_text_name[p->text], p->options, line);
+    return NULL;
 }
 
-struct cl_program *cb_cl_program(struct cl *c, enum cl_text text, const char *options)
+void *cb_cl_load(struct gpu *g, enum gpu_text text, const struct gpu_options *o)
 {
-    struct cl_program *p;
+    struct source p = { .text = text };
 
-    for (p = c->programs; p; p = p->next)
-        if (p->text == text && !strcmp(p->options, options))
-            return p;
-    p = cb_calloc(1, sizeof *p);
-    if (!p)
-        return NULL;
-    p->text = text;
-    snprintf(p->options, sizeof p->options, "%s", options);
-    if (compile(c, p)) {
-        free(p);
-        return NULL;
-    }
-    p->next = c->programs;
-    c->programs = p;
-    return p;
+    snprintf(p.options, sizeof p.options, "-DTYPE=%d -DTYPE_V=%d -DHD=%d -DKIVI=%d", o->type,
+             o->type_v, o->hd, o->kivi);
+    return compile(g, &p);
 }
 
-void cb_cl_free_programs(struct cl *c)
+void *cb_cl_kernel(struct gpu *g, void *program, const char *name, int *status)
 {
-    for (struct cl_program *p = c->programs, *next; p; p = next) {
-        next = p->next;
-        for (int i = 0; i < p->n; i++)
-            clReleaseKernel(p->kernel[i]);
-        clReleaseProgram(p->program);
-        free(p);
-    }
-    c->programs = NULL;
+    (void)g;
+    return clCreateKernel(program, name, status);
+}
+
+void cb_cl_unload(struct gpu *g, void *program, void *const *kernel, int n_kernel)
+{
+    (void)g;
+    for (int i = 0; i < n_kernel; i++)
+        clReleaseKernel(kernel[i]);
+    clReleaseProgram(program);
 }
 
 /* ---- running ---- */
-
-static cl_kernel kernel_of(struct cl *c, struct cl_program *p, const char *name)
-{
-    cl_int err = CL_OUT_OF_RESOURCES;
-
-    for (int i = 0; i < p->n; i++)
-        if (!strcmp(p->name[i], name))
-            return p->kernel[i];
-    if (p->n < MOST_KERNEL) {
-        p->kernel[p->n] = clCreateKernel(p->program, name, &err);
-        snprintf(p->name[p->n], sizeof p->name[0], "%s", name);
-    }
-    if (err) {
-        cb_cl_fail(c, name, err);
-        return NULL;
-    }
-    return p->kernel[p->n++];
-}
 
 static cl_int set_deep(cl_kernel k, void *const *deep)
 {
@@ -262,32 +232,20 @@ static cl_int set_deep(cl_kernel k, void *const *deep)
              : CL_SUCCESS;
 }
 
-void cb_cl_run(struct cl *c, struct cl_program *p, const char *kernel, const size_t groups[3],
-               size_t items, const struct cl_arg *arg, int n_arg, void *const *deep)
+int cb_cl_run(struct gpu *g, void *kernel, const size_t groups[3], size_t items,
+              const struct gpu_arg *arg, int n_arg, void *const *deep)
 {
     const size_t local[3] = { items, 1, 1 };
     const size_t global[3] = { groups[0] * items, groups[1], groups[2] };
-    cl_kernel k = c->status ? NULL : kernel_of(c, p, kernel);
     cl_int err = CL_SUCCESS;
 
-    if (!k || !groups[0] || !groups[1] || !groups[2])
-        return;
     for (int i = 0; i < n_arg && !err; i++)
-        err = arg[i].bytes ? clSetKernelArg(k, (cl_uint)i, arg[i].bytes, &arg[i].as)
-                           : clSetKernelArgSVMPointer(k, (cl_uint)i, arg[i].as.p);
+        err = arg[i].bytes ? clSetKernelArg(kernel, (cl_uint)i, arg[i].bytes, &arg[i].as)
+                           : clSetKernelArgSVMPointer(kernel, (cl_uint)i, arg[i].as.p);
     if (!err)
-        err = set_deep(k, deep);
-    if (!err)
-        err = clEnqueueNDRangeKernel(c->queue, k, 3, NULL, global, local, 0, NULL, NULL);
+        err = set_deep(kernel, deep);
     if (err)
-        cb_cl_fail(c, kernel, err);
-}
-
-void cb_cl_run_each(struct cl *c, struct cl_program *p, const char *kernel, int64_t n,
-                    const struct cl_arg *arg, int n_arg)
-{
-    const size_t groups[3] = { (size_t)((n + EACH_ITEMS - 1) / EACH_ITEMS), 1, 1 };
-
-    if (n > 0)
-        cb_cl_run(c, p, kernel, groups, EACH_ITEMS, arg, n_arg, NULL);
+        return err;
+    return clEnqueueNDRangeKernel(cb_cl_of(g)->queue, kernel, 3, NULL, global, local, 0, NULL,
+                                  NULL);
 }

@@ -13,6 +13,9 @@
 
 static const struct backend *const registry[] = {
     &cb_backend_cpu,
+#ifdef HAVE_CUDA
+    &cb_backend_cuda,
+#endif
 #ifdef HAVE_OPENCL
     &cb_backend_opencl,
 #endif

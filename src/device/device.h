@@ -356,7 +356,7 @@ struct backend {
     /* The model of device j, and its bytes; 0: there are fewer. NULL: they have no numbers */
     int (*unit_at)(int j, char *text, size_t size, uint64_t *bytes);
 };
-extern const struct backend cb_backend_ref, cb_backend_cpu, cb_backend_opencl;
+extern const struct backend cb_backend_ref, cb_backend_cpu, cb_backend_opencl, cb_backend_cuda;
 const struct backend *cb_backend_at(int i); /* NULL past the last */
 
 #endif

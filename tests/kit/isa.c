@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* isa.c - the CPU device on each instruction set, machines that lack some of them, and the OpenCL
- * device. */
+/* isa.c - the CPU device on each instruction set, machines that lack some of them, and
+ * accelerators. */
 #include "isa.h"
 
 #include <check.h>
@@ -13,7 +13,7 @@
 #include "par/affinity.h"
 #include "suite.h"
 
-const char *const cb_isa[N_ISA + 1] = {
+const char *const cb_isa[CB_ISA_CUDA + 1] = {
     [ISA_SCALAR] = "scalar",
 #ifdef HAVE_ISA_AVX2
     [ISA_AVX2] = "avx2",
@@ -24,7 +24,7 @@ const char *const cb_isa[N_ISA + 1] = {
 #ifdef HAVE_ISA_NEON
     [ISA_NEON] = "neon",
 #endif
-    [CB_ISA_OPENCL] = "opencl",
+    [CB_ISA_OPENCL] = "opencl", [CB_ISA_CUDA] = "cuda",
 };
 
 int __real_cb_cpu_has(enum cpu_isa isa);
@@ -57,38 +57,38 @@ struct device *cb_isa_open_or_skip(int isa, int threads)
 
 struct device *cb_isa_open_with(int isa, int threads, const char *matmul)
 {
-    const int cl = isa == CB_ISA_OPENCL;
-    const struct device_want want = { .isa = cl ? NULL : cb_isa[isa], .matmul = matmul };
+    const int own = isa >= N_ISA;
+    const struct device_want want = { .isa = own ? NULL : cb_isa[isa], .matmul = matmul };
     const struct team_params team = { .n_threads = threads };
     struct device *d = NULL;
 
-    if (cb_device_open_team(cl ? "opencl" : "cpu", &team, &want, &d))
+    if (cb_device_open_team(own ? cb_isa[isa] : "cpu", &team, &want, &d))
         d = NULL;
     if (d)
         ck_assert_str_eq(d->isa, cb_isa[isa]);
     return d;
 }
 
-static int available(void)
+static int available(const char *name)
 {
     const struct backend *b;
     const char *why;
 
     for (int i = 0; (b = cb_backend_at(i)); i++)
-        if (!strcmp(b->name, "opencl"))
+        if (!strcmp(b->name, name))
             return b->available(&why);
     return 0;
 }
 
 /* A child asks: a driver makes threads when it is asked, and the children in which tests run would
  * not have them. */
-int cb_isa_has_opencl(void)
+int cb_isa_has_device(const char *name)
 {
     const pid_t child = fork();
     int status = 1;
 
     if (!child)
-        _exit(!available());
+        _exit(!available(name));
     if (child < 0 || waitpid(child, &status, 0) != child)
         return 0;
     return WIFEXITED(status) && !WEXITSTATUS(status);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* isa.h - opens the CPU device for each instruction set, and the OpenCL device, so that tests run
- * on all that the machine supports. */
+/* isa.h - opens the CPU device for each instruction set, and accelerators, so that tests run on all
+ * that the machine supports. */
 #ifndef ISA_H
 #define ISA_H
 
@@ -20,26 +20,28 @@ enum {
     ISA_NEON,
 #endif
     N_ISA,
-    CB_ISA_OPENCL = N_ISA
+    CB_ISA_OPENCL = N_ISA,
+    CB_ISA_CUDA
 };
 
-extern const char *const cb_isa[N_ISA + 1]; /* of the CPU, then "opencl" */
-
-int cb_isa_has_opencl(void);
+extern const char *const cb_isa[CB_ISA_CUDA + 1]; /* of the CPU, then "opencl", "cuda" */
 
 /* The devices that a test program of ops is for: the CPU's instruction sets, or, compiled with
- * -DON_OPENCL, the OpenCL device. Such a program ends with CB_SKIPPED (suite.h) where there is
- * none. */
-#ifdef ON_OPENCL
+ * -DON_OPENCL or -DON_CUDA, an accelerator. Such a program ends with CB_SKIPPED (suite.h) where
+ * there is none. */
+#if defined ON_OPENCL
 enum { ISA_FROM = CB_ISA_OPENCL, ISA_TO = CB_ISA_OPENCL + 1 };
+#elif defined ON_CUDA
+enum { ISA_FROM = CB_ISA_CUDA, ISA_TO = CB_ISA_CUDA + 1 };
 #else
 enum { ISA_FROM = 0, ISA_TO = N_ISA };
 #endif
-/* A driver compiles for each form of attention, which takes longer than the case itself. */
+int cb_isa_has_device(const char *name);
+/* A driver compiles for each form of attention, or pretends, which takes longer than the case. */
 enum { FEWER = ISA_FROM ? 4 : 1 };
 static inline int cb_isa_any(void)
 {
-    return !ISA_FROM || cb_isa_has_opencl();
+    return !ISA_FROM || cb_isa_has_device(cb_isa[ISA_FROM]);
 }
 
 /* NULL: the machine lacks the instruction set, or the device refused; cb_error() says which */

@@ -16,7 +16,7 @@
 #define Q6_K 10
 
 /* Elements behind the end of a row count as 0. */
-static void unpack_float(bytes_t row, int n_in, int b, float *w)
+FUNCTION void unpack_float(WITH_OPTIONS bytes_t row, int n_in, int b, float *w)
 {
     for (int i = 0; i < 32; i++) {
         const int c = b * 32 + i;
@@ -28,7 +28,7 @@ static void unpack_float(bytes_t row, int n_in, int b, float *w)
 }
 
 /* f16 step, [f16 minimum], [u32 fifth bits], 16 bytes of nibbles: low = elements 0..15 */
-static void unpack_45(bytes_t row, int b, float *w)
+FUNCTION void unpack_45(WITH_OPTIONS bytes_t row, int b, float *w)
 {
     const int has_min = TYPE == Q4_1 ? 1 : TYPE == Q5_1, has_fifth = TYPE >= Q5_0;
     bytes_t p = row + b * (18 + 2 * has_min + 4 * has_fifth), fifth = p + 2 + 2 * has_min;
@@ -47,18 +47,18 @@ static void unpack_45(bytes_t row, int b, float *w)
     }
 }
 
-static void unpack_q8_0(bytes_t row, int b, float *w)
+FUNCTION void unpack_q8_0(bytes_t row, int b, float *w)
 {
     bytes_t p = row + b * 34;
     const float d = load_f16(p);
 
     for (int i = 0; i < 32; i++)
-        w[i] = (float)(char)p[2 + i] * d;
+        w[i] = (float)(signed char)p[2 + i] * d;
 }
 
 /* f16 step and step of minima, 12 bytes of 6-bit scales and minima, [32 bytes of fifth bits], 128
  * bytes of nibbles; 32 bytes of them hold 64 elements */
-static void unpack_45_k(bytes_t row, int b, float *w)
+FUNCTION void unpack_45_k(WITH_OPTIONS bytes_t row, int b, float *w)
 {
     bytes_t p = row + b / 8 * (TYPE == Q5_K ? 176 : 144), s = p + 4, high = p + 16;
     const int j = b % 8;
@@ -76,13 +76,14 @@ static void unpack_45_k(bytes_t row, int b, float *w)
 }
 
 /* 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 signed scales, f16 step */
-static void unpack_q6_k(bytes_t row, int b, float *w)
+FUNCTION void unpack_q6_k(bytes_t row, int b, float *w)
 {
     bytes_t p = row + b / 8 * 210;
     const int c = b % 8;
     bytes_t lo = p + 64 * (c / 4) + 32 * (c & 1), hi = p + 128 + 32 * (c / 4);
     const float d = load_f16(p + 208);
-    const float d0 = d * (float)(char)p[192 + 2 * c], d1 = d * (float)(char)p[193 + 2 * c];
+    const float d0 = d * (float)(signed char)p[192 + 2 * c];
+    const float d1 = d * (float)(signed char)p[193 + 2 * c];
 
     for (int i = 0; i < 32; i++) {
         const int v = (c & 2 ? lo[i] >> 4 : lo[i] & 15) | (hi[i] >> 2 * (c & 3) & 3) << 4;
@@ -91,22 +92,22 @@ static void unpack_q6_k(bytes_t row, int b, float *w)
 }
 
 /* Elements 32 b .. 32 b + 31 of a row */
-static void unpack(bytes_t row, int n_in, int b, float *w)
+FUNCTION void unpack(WITH_OPTIONS bytes_t row, int n_in, int b, float *w)
 {
     if (TYPE <= BF16)
-        unpack_float(row, n_in, b, w);
+        unpack_float(OPTIONS row, n_in, b, w);
     else if (TYPE <= Q5_1)
-        unpack_45(row, b, w);
+        unpack_45(OPTIONS row, b, w);
     else if (TYPE == Q8_0)
         unpack_q8_0(row, b, w);
     else if (TYPE <= Q5_K)
-        unpack_45_k(row, b, w);
+        unpack_45_k(OPTIONS row, b, w);
     else
         unpack_q6_k(row, b, w);
 }
 
 /* One 32-element piece of x; elements behind the end count as 0. */
-static float dot32(const float *w, GLOBAL const float *x, int n)
+FUNCTION float dot32(const float *w, GLOBAL const float *x, int n)
 {
     float sum = 0.0f;
 
@@ -119,7 +120,7 @@ static float dot32(const float *w, GLOBAL const float *x, int n)
     return sum;
 }
 
-static void store(GLOBAL float *y, GLOBAL const float *bias, int o, int add, float sum)
+FUNCTION void store(GLOBAL float *y, GLOBAL const float *bias, int o, int add, float sum)
 {
     if (bias)
         sum += bias[o];
@@ -130,8 +131,8 @@ static void store(GLOBAL float *y, GLOBAL const float *bias, int o, int add, flo
 
 /* A group computes one row's product with up to T tokens from tokens T * GROUP(1) on. */
 #define FEW(name, T)                                                                               \
-    KERNEL void name(bytes_t weight, long row_bytes, int n_in, GLOBAL const float *x, int n_tok,   \
-                     GLOBAL const float *bias, GLOBAL float *y, int y_stride, int add)             \
+    KERNEL void name(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, GLOBAL const float *x, \
+                     int n_tok, GLOBAL const float *bias, GLOBAL float *y, int y_stride, int add)  \
     {                                                                                              \
         LOCAL float part[T][FEW_ITEMS];                                                            \
         const int o = GROUP(0), first = GROUP(1) * T, item = ITEM();                               \
@@ -140,7 +141,7 @@ static void store(GLOBAL float *y, GLOBAL const float *bias, int o, int add, flo
         for (int t = 0; t < T; t++)                                                                \
             sum[t] = 0.0f;                                                                         \
         for (int b = item; b * 32 < n_in; b += FEW_ITEMS) {                                        \
-            unpack(row, n_in, b, w);                                                               \
+            unpack(OPTIONS row, n_in, b, w);                                                       \
             for (int t = 0; t < T; t++) {                                                          \
                 const int tok = first + t < n_tok ? first + t : n_tok - 1;                         \
                 sum[t] += dot32(w, x + (long)tok * n_in + b * 32, n_in - b * 32);                  \
@@ -163,8 +164,9 @@ FEW(few_8, 8)
 /* A group computes TILE rows' products with TILE tokens; an item 4 by 4 of them. */
 #define TILE 32
 #define SIDE 8
-KERNEL void tile(bytes_t weight, long row_bytes, int n_in, int n_out, GLOBAL const float *x,
-                 int n_tok, GLOBAL const float *bias, GLOBAL float *y, int y_stride, int add)
+KERNEL void tile(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int n_out,
+                 GLOBAL const float *x, int n_tok, GLOBAL const float *bias, GLOBAL float *y,
+                 int y_stride, int add)
 {
     LOCAL float w_[TILE][33], x_[TILE][33];
     const int row0 = GROUP(0) * TILE, tok0 = GROUP(1) * TILE, item = ITEM();
@@ -177,7 +179,7 @@ KERNEL void tile(bytes_t weight, long row_bytes, int n_in, int n_out, GLOBAL con
     for (int b = 0; b * 32 < n_in; b++) {
         if (item < TILE) {
             const int row = row0 + item < n_out ? row0 + item : n_out - 1;
-            unpack(weight + (long)row * row_bytes, n_in, b, w);
+            unpack(OPTIONS weight + (long)row * row_bytes, n_in, b, w);
             for (int i = 0; i < 32; i++)
                 w_[item][i] = w[i];
         } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* check_opencl.c - an OpenCL device: products of every element type, its limits and failures, and
- * sessions whose rows are all mirrored, partly, or hardly. */
+/* check_gpu.c - an OpenCL or CUDA device: products of every element type, its limits and failures,
+ * and sessions whose rows are all mirrored, partly, or hardly. */
 #include <dirent.h>
 #include <unistd.h>
 
@@ -8,17 +8,20 @@
 #include "engine/session.h"
 #include "kit/blocks.h"
 #include "kit/folder.h"
+#include "kit/isa.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "par/affinity.h"
+
+#define NAME (cb_isa[ISA_FROM])
 
 static struct device *open_with(const struct device_want *want)
 {
     const struct team_params team = { .n_threads = 2 };
     struct device *d;
 
-    ck_assert_msg(!cb_device_open_team("opencl", &team, want, &d), "%s", cb_error());
+    ck_assert_msg(!cb_device_open_team(NAME, &team, want, &d), "%s", cb_error());
     return d;
 }
 
@@ -146,6 +149,15 @@ END_TEST
 
 /* ---- failures ---- */
 
+/* The last error names the device. */
+static void said(const char *what)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "device %s%s", NAME, what);
+    ck_assert_msg(strstr(cb_error(), text), "%s", cb_error());
+}
+
 START_TEST(too_much_memory)
 {
     const struct device_want want = { .working_set = 4 << 20 };
@@ -153,7 +165,7 @@ START_TEST(too_much_memory)
 
     dev = open_with(&want);
     ck_assert_ptr_null(cb_device_alloc(dev, 5, 1 << 20));
-    ck_assert_msg(strstr(cb_error(), "opencl:0: out of memory"), "%s", cb_error());
+    said(":0: out of memory");
     ck_assert_ptr_nonnull(p = cb_device_alloc(dev, 3, 1 << 20)); /* it still works */
     cb_device_free(dev, p);
     ck_assert_uint_le(cb_device_traffic(dev).peak_bytes, want.working_set);
@@ -170,7 +182,7 @@ START_TEST(an_op_that_fails)
     dev = open_with(&want);
     dev->ops->add(dev, y, x, 1, n);
     ck_assert_int_eq(cb_device_wait(dev), CB_ENOMEM);
-    ck_assert_msg(strstr(cb_error(), "device opencl:0"), "%s", cb_error());
+    said(":0");
     ck_assert_int_eq(cb_device_wait(dev), 0);
     x[0] = 1, y[0] = 2;
     dev->ops->add(dev, y, x, 1, 1);
@@ -186,10 +198,14 @@ START_TEST(refused)
     const struct device_want little = { .working_set = 1000 };
     struct device *d;
 
-    ck_assert_int_eq(cb_device_open_team("opencl:99", &team, NULL, &d), CB_EARG);
-    ck_assert_msg(strstr(cb_error(), "opencl:99"), "%s", cb_error());
-    ck_assert_int_eq(cb_device_open_team("opencl:x", &team, NULL, &d), CB_EARG);
-    ck_assert_int_eq(cb_device_open_team("opencl", &team, &little, &d), CB_EARG);
+    char name[32];
+
+    snprintf(name, sizeof name, "%s:99", NAME);
+    ck_assert_int_eq(cb_device_open_team(name, &team, NULL, &d), CB_EARG);
+    said(":99: there are");
+    snprintf(name, sizeof name, "%s:x", NAME);
+    ck_assert_int_eq(cb_device_open_team(name, &team, NULL, &d), CB_EARG);
+    ck_assert_int_eq(cb_device_open_team(NAME, &team, &little, &d), CB_EARG);
     ck_assert_int_eq(cb_device_open_team("cpu", &team, &little, &d), CB_EARG);
 }
 END_TEST
@@ -299,6 +315,8 @@ static const struct {
     { "d2o:budget=256", NULL, "f16" },
     { "pod:sinks=4,recent=64", NULL, "f16" },
     { "omnikv:filter=0,budget=128", NULL, "f16" },
+    { "sieve:budget=128,recent=32", NULL, "f16" },
+    { "quest:budget=128,dense=0", NULL, "f16" },
     { "full", "omnikv:filter=0,chunk=128,ratio=0.5", "f16" },
 };
 
@@ -314,7 +332,7 @@ START_TEST(policies)
         ck_assert_uint_eq(mem.device_limit_bytes, 0);
         for (int little = 0; little < 2; little++) {
             const uint64_t set = little ? 3 << 19 : 0;
-            struct cb_model *m = model_of(family[f], "opencl", set);
+            struct cb_model *m = model_of(family[f], NAME, set);
             float *got = answer(m, cases[_i].policy, cases[_i].prefill, cases[_i].kv, &mem);
             const double off = apart(m, got, want);
             /* a code of two bits that rounds the other way is a large step */
@@ -338,7 +356,7 @@ END_TEST
 START_TEST(both_read)
 {
     struct cb_memory mem;
-    struct cb_model *plain = model_of("llama", "ref", 0), *m = model_of("llama", "opencl", 3 << 19);
+    struct cb_model *plain = model_of("llama", "ref", 0), *m = model_of("llama", NAME, 3 << 19);
     float *want = answer(plain, "full", NULL, "f32", &mem);
     float *got = answer(m, "full", NULL, "f32", &mem);
 
@@ -354,10 +372,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *s = suite_create("opencl");
-    TCase *tc = tcase_create("opencl");
+    Suite *s = suite_create(NAME);
+    TCase *tc = tcase_create(NAME);
 
-    if (!cb_isa_has_opencl())
+    if (!cb_isa_any())
         return CB_SKIPPED;
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
@@ -367,7 +385,8 @@ int main(void)
     tcase_add_test(tc, too_much_memory);
     tcase_add_test(tc, an_op_that_fails);
     tcase_add_test(tc, refused);
-    tcase_add_test(tc, kernel_cache);
+    if ((int)ISA_FROM == CB_ISA_OPENCL)
+        tcase_add_test(tc, kernel_cache);
     tcase_add_loop_test(tc, policies, 0, sizeof cases / sizeof *cases);
     tcase_add_test(tc, both_read);
     suite_add_tcase(s, tc);

@@ -3,7 +3,11 @@
  * nothing that these words do not name, so another language needs another prelude only. */
 #define KERNEL __kernel
 #define GLOBAL __global
-#define LOCAL __local
+#define LOCAL __local /* of a variable */
+#define IN_LOCAL __local /* of what a pointer leads to */
+#define FUNCTION static inline
+#define WITH_OPTIONS /* TYPE, TYPE_V, HD, KIVI: the compiler's */
+#define OPTIONS
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define GROUP(d) ((int)get_group_id(d))
 #define ITEM() ((int)get_local_id(0))
@@ -14,17 +18,17 @@
 
 typedef GLOBAL const uchar *bytes_t;
 
-static inline float load_f16(bytes_t p)
+FUNCTION float load_f16(bytes_t p)
 {
     return vload_half(0, (GLOBAL const half *)p);
 }
 
-static inline float load_bf16(bytes_t p)
+FUNCTION float load_bf16(bytes_t p)
 {
     return AS_FLOAT((uint)p[0] << 16 | (uint)p[1] << 24);
 }
 
-static inline float load_f32(bytes_t p)
+FUNCTION float load_f32(bytes_t p)
 {
     return *(GLOBAL const float *)p;
 }

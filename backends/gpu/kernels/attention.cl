@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* attention.cl - attention and scores over stored rows, for one pair of KV types and one head
- * dimension: TYPE_K, TYPE_V (as enum kv_type), HD, KIVI (1: runs may have quantised slots). Rows
- * lie in a piece, or in pages of a table; an entry whose page is missing is left out. */
+ * dimension: TYPE, TYPE_V (as enum kv_type), HD, KIVI (1: runs may have quantised slots). Rows
+ * lie in a piece, or in pages of a table; an entry whose page is missing is left out. Where HD is
+ * no constant, MAX_HD is one that it does not exceed. */
+
+#ifndef MAX_HD
+#define MAX_HD HD
+#endif
 
 #define NQ 8 /* queries a group, all of one KV head */
 #define NB 64 /* entries at a time, one an item */
-#define NC ((HD + NB - 1) / NB) /* channels an item */
+#define NC ((MAX_HD + NB - 1) / NB) /* channels an item */
 
-/* Rows of one kind, as struct cl_rows in cl_attention.h */
+/* Rows of one kind, as struct gpu_rows in gpu_runs.c */
 struct rows {
     ulong base; /* of row 0; of the page table where pages is 1 */
     int pages, shift, skew; /* page of row r: (r + skew) >> shift */
@@ -24,7 +29,7 @@ struct run {
     int pad;
 };
 
-static bytes_t row_at(struct rows r, int row)
+FUNCTION bytes_t row_at(struct rows r, int row)
 {
     bytes_t page;
 
@@ -35,7 +40,7 @@ static bytes_t row_at(struct rows r, int row)
     return page ? page + (long)(row & ((1 << r.shift) - 1)) * r.bytes : page;
 }
 
-static float stored(int type, bytes_t row, int c)
+FUNCTION float stored(int type, bytes_t row, int c)
 {
     bytes_t p;
 
@@ -46,11 +51,11 @@ static float stored(int type, bytes_t row, int c)
     if (type == 2)
         return load_bf16(row + 2 * c);
     p = row + 34 * (c / 32);
-    return (float)(char)p[2 + c % 32] * load_f16(p);
+    return (float)(signed char)p[2 + c % 32] * load_f16(p);
 }
 
 /* Number i of a group */
-static float kivi_code(int bits, bytes_t at, int i)
+FUNCTION float kivi_code(int bits, bytes_t at, int i)
 {
     const int n = 4 * bits, j = i % 32;
     const int code = at[4 + i / 32 * n + j % n] >> (j / n * bits) & ((1 << bits) - 1);
@@ -58,7 +63,7 @@ static float kivi_code(int bits, bytes_t at, int i)
     return load_f16(at + 2) + (float)code * load_f16(at);
 }
 
-static int kivi_bytes(int bits, int group)
+FUNCTION int kivi_bytes(int bits, int group)
 {
     return 4 + group / 8 * bits;
 }
@@ -70,7 +75,7 @@ struct place {
     int quant;
 };
 
-static struct place key_of(GLOBAL const struct run *run, int slot)
+FUNCTION struct place key_of(WITH_OPTIONS GLOBAL const struct run *run, int slot)
 {
     struct place p;
 
@@ -85,7 +90,7 @@ static struct place key_of(GLOBAL const struct run *run, int slot)
     return p;
 }
 
-static struct place value_of(GLOBAL const struct run *run, int slot)
+FUNCTION struct place value_of(WITH_OPTIONS GLOBAL const struct run *run, int slot)
 {
     struct place p;
 
@@ -100,14 +105,14 @@ static struct place value_of(GLOBAL const struct run *run, int slot)
     return p;
 }
 
-static float key_number(GLOBAL const struct run *run, struct place p, int c)
+FUNCTION float key_number(WITH_OPTIONS GLOBAL const struct run *run, struct place p, int c)
 {
     if (KIVI && p.quant >= 0)
         return kivi_code(run->bits_k, p.at + c * kivi_bytes(run->bits_k, run->group_k), p.quant);
-    return stored(TYPE_K, p.at, c);
+    return stored(TYPE, p.at, c);
 }
 
-static float value_number(GLOBAL const struct run *run, struct place p, int c)
+FUNCTION float value_number(WITH_OPTIONS GLOBAL const struct run *run, struct place p, int c)
 {
     if (KIVI && p.quant >= 0)
         return kivi_code(run->bits_v,
@@ -116,30 +121,30 @@ static float value_number(GLOBAL const struct run *run, struct place p, int c)
     return stored(TYPE_V, p.at, c);
 }
 
-static int slot_of(GLOBAL const struct run *run, int j)
+FUNCTION int slot_of(GLOBAL const struct run *run, int j)
 {
     return (run->idx ? ((GLOBAL const int *)run->idx)[j] : j) + run->first;
 }
 
 /* Entries [lo, hi) that query tok reads */
-static int hi_of(int n, int n_tok, int causal, int tok)
+FUNCTION int hi_of(int n, int n_tok, int causal, int tok)
 {
     return causal ? n - n_tok + 1 + tok : n;
 }
 
-static int lo_of(int hi, int window)
+FUNCTION int lo_of(int hi, int window)
 {
     return window > 0 && hi > window ? hi - window : 0;
 }
 
 /* Logits of one key and NQ queries */
-static void logits(GLOBAL const struct run *run, struct place k, LOCAL const float *q, float scale,
-                   float softcap, float *s)
+FUNCTION void logits(WITH_OPTIONS GLOBAL const struct run *run, struct place k,
+                     IN_LOCAL const float *q, float scale, float softcap, float *s)
 {
     for (int i = 0; i < NQ; i++)
         s[i] = 0.0f;
     for (int c = 0; c < HD; c++) {
-        const float x = key_number(run, k, c);
+        const float x = key_number(OPTIONS run, k, c);
         for (int i = 0; i < NQ; i++)
             s[i] += q[i * HD + c] * x;
     }
@@ -150,15 +155,15 @@ static void logits(GLOBAL const struct run *run, struct place k, LOCAL const flo
     }
 }
 
-/* Group (split, block of queries, KV head). A KV head's queries are numbered token by token, its
+/* Group (block of queries, split, KV head). A KV head's queries are numbered token by token, its
  * query heads within. out[split][n_tok][n_head][HD], lse[split][n_tok][n_head] */
-KERNEL void attend(GLOBAL const struct run *runs, GLOBAL const float *q, int q_stride, int n_tok,
-                   int n_head, int group, float scale, float softcap, int causal, int window,
-                   int per, int logit_stride, GLOBAL float *out, GLOBAL float *lse)
+KERNEL void attend(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *q, int q_stride,
+                   int n_tok, int n_head, int group, float scale, float softcap, int causal,
+                   int window, int per, int logit_stride, GLOBAL float *out, GLOBAL float *lse)
 {
-    LOCAL float q_[NQ * HD], s_[NQ][NB], max_[NQ], sum_[NQ], shrink_[NQ];
+    LOCAL float q_[NQ * MAX_HD], s_[NQ][NB], max_[NQ], sum_[NQ], shrink_[NQ];
     LOCAL struct place v_[NB];
-    const int split = GROUP(0), kv = GROUP(2), first = GROUP(1) * NQ, item = ITEM();
+    const int split = GROUP(1), kv = GROUP(2), first = GROUP(0) * NQ, item = ITEM();
     GLOBAL const struct run *run = runs + kv;
     const int n_query = n_tok * group, n = run->n;
     const int last = first + NQ - 1 < n_query ? first + NQ - 1 : n_query - 1;
@@ -191,15 +196,15 @@ KERNEL void attend(GLOBAL const struct run *runs, GLOBAL const float *q, int q_s
             s[i] = -INFINITY;
         if (j >= lo && j < to) {
             const int slot = slot_of(run, j);
-            v = value_of(run, slot);
+            v = value_of(OPTIONS run, slot);
             k.at = v.at;
             if (!run->given) {
-                k = key_of(run, slot);
+                k = key_of(OPTIONS run, slot);
                 if (!k.at)
                     v.at = 0;
             }
             if (v.at && !run->given)
-                logits(run, k, q_, scale, softcap, s);
+                logits(OPTIONS run, k, q_, scale, softcap, s);
             for (int i = 0; v.at && i < NQ && first + i < n_query; i++) {
                 const int query = first + i, end = hi_of(n, n_tok, causal, query / group);
                 GLOBAL float *logit = (GLOBAL float *)run->logit + (long)(query % group) *
@@ -237,7 +242,7 @@ KERNEL void attend(GLOBAL const struct run *runs, GLOBAL const float *q, int q_s
                 acc[cc][i] *= shrink_[i];
             for (int e = 0; c < HD && e < NB; e++) {
                 if (v_[e].at) {
-                    const float x = value_number(run, v_[e], c);
+                    const float x = value_number(OPTIONS run, v_[e], c);
                     for (int i = 0; i < NQ; i++)
                         acc[cc][i] += s_[i][e] * x;
                 }
@@ -259,12 +264,13 @@ KERNEL void attend(GLOBAL const struct run *runs, GLOBAL const float *q, int q_s
 
 /* Group (block of entries, KV head): adds each entry's scores to out[n_head / per][out_stride].
  * Every row is there. */
-KERNEL void score(GLOBAL const struct run *runs, GLOBAL const float *q, int q_stride, int n_tok,
-                  int n_head, int group, float scale, float softcap, int causal, int window,
+KERNEL void score(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *q, int q_stride,
+                  int n_tok, int n_head, int group, float scale, float softcap, int causal,
+                  int window,
                   GLOBAL const float *lse, GLOBAL const float *weight, int logit, int per,
                   GLOBAL float *out, int out_stride)
 {
-    LOCAL float q_[NQ * HD];
+    LOCAL float q_[NQ * MAX_HD];
     const int kv = GROUP(1), item = ITEM(), j = GROUP(0) * NB + item;
     GLOBAL const struct run *run = runs + kv;
     struct place k;
@@ -272,7 +278,7 @@ KERNEL void score(GLOBAL const struct run *runs, GLOBAL const float *q, int q_st
     k.at = 0;
     k.quant = -1;
     if (j < run->n && j >= lo_of(hi_of(run->n, n_tok, causal, 0), window))
-        k = key_of(run, slot_of(run, j));
+        k = key_of(OPTIONS run, slot_of(run, j));
     for (int g = 0; g < group; g++) {
         const int h = kv * group + g;
         float sum = 0.0f;
@@ -284,7 +290,7 @@ KERNEL void score(GLOBAL const struct run *runs, GLOBAL const float *q, int q_st
             }
             BARRIER();
             if (k.at)
-                logits(run, k, q_, scale, softcap, s);
+                logits(OPTIONS run, k, q_, scale, softcap, s);
             for (int i = 0; k.at && i < NQ && first + i < n_tok; i++) {
                 const int end = hi_of(run->n, n_tok, causal, first + i);
                 const float x = logit ? s[i] : exp(s[i] - lse[(long)(first + i) * n_head + h]);

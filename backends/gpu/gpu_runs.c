@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* cl_runs.c - where the entries of an attention call lie on the device: rows of the bank in pages
+/* gpu_runs.c - where the entries of an attention call lie on the device: rows of the bank in pages
  * of the mirror, chosen rows that are not all mirrored as a packed copy, rows from elsewhere as a
  * copy. */
-#include "cl_runs.h"
+#include "gpu_runs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +12,12 @@
 #include "device/kivi.h"
 
 /* As struct rows and struct run in attention.cl */
-struct cl_rows {
+struct gpu_rows {
     uint64_t base;
     int32_t pages, shift, skew, bytes;
 };
-struct cl_run {
-    struct cl_rows rows[4];
+struct gpu_run {
+    struct gpu_rows rows[4];
     uint64_t idx, map_k, map_v, logit;
     int32_t n, given, first, n_k, n_v, bits_k, bits_v, lo_k, lo_v, group_k, group_v, pad;
 };
@@ -25,18 +25,18 @@ struct cl_run {
 enum { KEYS, VALUES, KIVI_KEYS, KIVI_VALUES, N_KIND };
 
 /* Rows lo..hi-1 of one kind that a run reads, counted from the address that the run names */
-struct cl_kind {
+struct gpu_kind {
     const uint8_t *rows;
     size_t bytes;
     int lo, hi;
-    struct cl_area *area; /* NULL: base is where row 0 lies on the device */
-    int at;               /* row 0's number in the area */
-    int page0, n_page;    /* the first page, how many */
-    uint64_t *page;       /* [n_page] on the device, 0: missing */
+    struct gpu_area *area; /* NULL: base is where row 0 lies on the device */
+    int at;                /* row 0's number in the area */
+    int page0, n_page;     /* the first page, how many */
+    uint64_t *page;        /* [n_page] on the device, 0: missing */
     uint64_t base;
 };
 
-static struct cl_kind *kind_of(const struct cl_runs *r, int h, int k)
+static struct gpu_kind *kind_of(const struct gpu_runs *r, int h, int k)
 {
     return r->kind + h * N_KIND + k;
 }
@@ -50,7 +50,7 @@ static int first_entry(const struct attn *a, const struct kv_run *run)
 
 /* ---- what is needed ---- */
 
-static void widen(struct cl_kind *k, int row)
+static void widen(struct gpu_kind *k, int row)
 {
     const int none = k->hi <= k->lo;
 
@@ -59,7 +59,7 @@ static void widen(struct cl_kind *k, int row)
 }
 
 /* Rows of keys (v = 0) or values for slots lo..hi-1, or for the list's */
-static void need(struct cl_kind *plain, struct cl_kind *quant, const struct kv_run *run, int v,
+static void need(struct gpu_kind *plain, struct gpu_kind *quant, const struct kv_run *run, int v,
                  int from)
 {
     const struct kv_kivi *q = run->kivi;
@@ -78,7 +78,7 @@ static void need(struct cl_kind *plain, struct cl_kind *quant, const struct kv_r
     }
 }
 
-static void needs(struct cl_kind k[N_KIND], const struct attn *a, const struct kv_run *run)
+static void needs(struct gpu_kind k[N_KIND], const struct attn *a, const struct kv_run *run)
 {
     const struct kv_kivi *q = run->kivi;
     const int from = first_entry(a, run);
@@ -102,36 +102,36 @@ static void needs(struct cl_kind k[N_KIND], const struct attn *a, const struct k
 /* ---- copies ---- */
 
 /* Rows of a list, packed. */
-static void gather(struct cl *c, struct cl_kind *k, const int32_t *idx, int n)
+static void gather(struct gpu *g, struct gpu_kind *k, const int32_t *idx, int n)
 {
     uint8_t *packed = malloc((size_t)n * k->bytes + 1);
 
     if (!packed) {
-        cb_cl_fail(c, "gather", CL_OUT_OF_HOST_MEMORY);
+        cb_gpu_fail_memory(g, "gather");
         return;
     }
     for (int j = 0; j < n; j++)
         memcpy(packed + (size_t)j * k->bytes, k->rows + (size_t)idx[j] * k->bytes, k->bytes);
-    k->base = (uintptr_t)cb_cl_in(c, packed, (size_t)n * k->bytes);
+    k->base = (uintptr_t)cb_gpu_in(g, packed, (size_t)n * k->bytes);
     k->lo = k->hi = 0; /* nothing is left to find */
     k->area = NULL;
     free(packed);
 }
 
-static int all_mirrored(const struct cl_kind *k, const int32_t *idx, int n)
+static int all_mirrored(const struct gpu_kind *k, const int32_t *idx, int n)
 {
     for (int j = 0; j < n; j++)
-        if (!cb_cl_mirror_has(k->area, k->at + idx[j]))
+        if (!cb_gpu_mirror_has(k->area, k->at + idx[j]))
             return 0;
     return 1;
 }
 
 /* Rows that are not the bank's are copied whole. */
-static void place(struct cl *c, struct cl_kind *k)
+static void place(struct gpu *g, struct gpu_kind *k)
 {
     if (k->hi <= k->lo)
         return;
-    k->area = cb_cl_is_on(c, k->rows) ? NULL : cb_cl_area(c, k->rows);
+    k->area = cb_gpu_is_on(g, k->rows) ? NULL : cb_gpu_area(g, k->rows);
     if (k->area && k->area->row_bytes == k->bytes) {
         k->at = (int)((size_t)(k->rows - k->area->rows) / k->bytes);
         k->page0 = (k->at + k->lo) >> k->area->shift;
@@ -139,21 +139,21 @@ static void place(struct cl *c, struct cl_kind *k)
         return;
     }
     k->area = NULL;
-    if (cb_cl_is_on(c, k->rows))
+    if (cb_gpu_is_on(g, k->rows))
         k->base = (uintptr_t)k->rows;
     else
-        k->base = (uintptr_t)cb_cl_in(c, k->rows + (size_t)k->lo * k->bytes,
-                                      (size_t)(k->hi - k->lo) * k->bytes) -
+        k->base = (uintptr_t)cb_gpu_in(g, k->rows + (size_t)k->lo * k->bytes,
+                                       (size_t)(k->hi - k->lo) * k->bytes) -
                   (uint64_t)k->lo * k->bytes;
 }
 
-static void describe(struct cl *c, struct cl_run *on, const struct kv_run *run, int listed)
+static void describe(struct gpu *g, struct gpu_run *on, const struct kv_run *run, int listed)
 {
     const struct kv_kivi *q = run->kivi;
 
-    *on = (struct cl_run){ .n = run->n, .given = run->given, .first = listed ? run->first : 0 };
+    *on = (struct gpu_run){ .n = run->n, .given = run->given, .first = listed ? run->first : 0 };
     if (run->idx && listed)
-        on->idx = (uintptr_t)cb_cl_in(c, run->idx, (size_t)run->n * sizeof *run->idx);
+        on->idx = (uintptr_t)cb_gpu_in(g, run->idx, (size_t)run->n * sizeof *run->idx);
     if (!q)
         return;
     on->n_k = q->bits_k ? q->n_k : 0;
@@ -164,35 +164,35 @@ static void describe(struct cl *c, struct cl_run *on, const struct kv_run *run, 
     on->lo_v = q->lo_v;
     on->group_k = cb_kivi_group(q, 0);
     on->group_v = cb_kivi_group(q, 1);
-    on->map_k = (uintptr_t)cb_cl_in(c, q->row_k, (size_t)q->n_k * sizeof *q->row_k);
-    on->map_v = (uintptr_t)cb_cl_in(c, q->row_v, (size_t)q->n_v * sizeof *q->row_v);
+    on->map_k = (uintptr_t)cb_gpu_in(g, q->row_k, (size_t)q->n_k * sizeof *q->row_k);
+    on->map_v = (uintptr_t)cb_gpu_in(g, q->row_v, (size_t)q->n_v * sizeof *q->row_v);
 }
 
-static void open_head(struct cl *c, struct cl_runs *r, int h)
+static void open_head(struct gpu *g, struct gpu_runs *r, int h)
 {
     const struct kv_run *run = &r->a->run[h];
-    struct cl_kind *k = kind_of(r, h, 0);
+    struct gpu_kind *k = kind_of(r, h, 0);
     int packed = 0;
 
     if (run->n > 0)
         needs(k, r->a, run);
     for (int i = 0; i < N_KIND; i++)
-        place(c, &k[i]);
+        place(g, &k[i]);
     if (run->idx && !run->kivi)
         for (int v = KEYS; v <= VALUES; v++)
             packed |= k[v].area && !all_mirrored(&k[v], run->idx, run->n);
     if (packed) {
-        cb_cl_finish(c); /* rows that were stored last must be there */
+        cb_gpu_finish(g); /* rows that were stored last must be there */
         for (int v = KEYS; v <= VALUES; v++)
             if (k[v].hi > k[v].lo)
-                gather(c, &k[v], run->idx, run->n);
+                gather(g, &k[v], run->idx, run->n);
     }
-    describe(c, &r->run[h], run, !packed);
+    describe(g, &r->run[h], run, !packed);
     for (int i = 0; i < N_KIND; i++)
         k[i].page = k[i].area ? cb_calloc((size_t)k[i].n_page, sizeof *k[i].page) : NULL;
 }
 
-static size_t table_bytes(const struct cl_runs *r)
+static size_t table_bytes(const struct gpu_runs *r)
 {
     size_t bytes = (size_t)r->a->n_kv * sizeof *r->run + 4096;
 
@@ -202,27 +202,27 @@ static size_t table_bytes(const struct cl_runs *r)
     return bytes;
 }
 
-int cb_cl_runs_open(struct cl *c, struct cl_runs *r, const struct attn *a)
+int cb_gpu_runs_open(struct gpu *g, struct gpu_runs *r, const struct attn *a)
 {
     const size_t n = (size_t)a->n_kv, rows = (size_t)a->n_tok * (size_t)a->n_head;
 
-    *r = (struct cl_runs){ .a = a };
+    *r = (struct gpu_runs){ .a = a };
     r->run = cb_calloc(n, sizeof *r->run);
     r->kind = cb_calloc(n * N_KIND, sizeof *r->kind);
     r->logit = cb_calloc(n, sizeof *r->logit);
     r->gap_at = cb_calloc(n + 1, sizeof *r->gap_at);
     if (!r->run || !r->kind || !r->logit || !r->gap_at) {
-        cb_cl_fail(c, "attention", CL_OUT_OF_HOST_MEMORY);
-        cb_cl_runs_close(c, r);
+        cb_gpu_fail_memory(g, "attention");
+        cb_gpu_runs_close(g, r);
         return 0;
     }
     for (int h = 0; h < a->n_kv; h++)
-        open_head(c, r, h);
-    cb_cl_stage_reserve(c, table_bytes(r) + rows * (size_t)(a->hd + 1) * sizeof(float));
+        open_head(g, r, h);
+    cb_gpu_stage_reserve(g, table_bytes(r) + rows * (size_t)(a->hd + 1) * sizeof(float));
     return 1;
 }
 
-void cb_cl_runs_close(struct cl *c, struct cl_runs *r)
+void cb_gpu_runs_close(struct gpu *g, struct gpu_runs *r)
 {
     for (int i = 0; r->kind && i < r->a->n_kv * N_KIND; i++)
         free(r->kind[i].page);
@@ -232,34 +232,34 @@ void cb_cl_runs_close(struct cl *c, struct cl_runs *r)
     free(r->gap);
     free(r->gap_at);
     free(r->deep);
-    c->locked = 0;
+    g->locked = 0;
 }
 
 /* ---- pages ---- */
 
 /* The i-th page from the end of each kind of each run: all runs get their newest pages first. */
-static int find_pages(struct cl *c, struct cl_runs *r, int i, enum cl_need need)
+static int find_pages(struct gpu *g, struct gpu_runs *r, int i, enum gpu_need need)
 {
     int any = 0;
 
     for (int j = 0; j < r->a->n_kv * N_KIND; j++) {
-        struct cl_kind *k = &r->kind[j];
+        struct gpu_kind *k = &r->kind[j];
         const int at = k->n_page - 1 - i;
         if (!k->page || at < 0)
             continue;
         any = 1;
-        k->page[at] = (uintptr_t)cb_cl_mirror_page(c, k->area, k->page0 + at, k->at + k->hi, need);
+        k->page[at] = (uintptr_t)cb_gpu_mirror_page(g, k->area, k->page0 + at, k->at + k->hi, need);
         r->missing |= !k->page[at];
     }
     return any;
 }
 
-static int has_row(const struct cl_kind *k, int row)
+static int has_row(const struct gpu_kind *k, int row)
 {
     return !k->page || k->page[((k->at + row) >> k->area->shift) - k->page0];
 }
 
-static int has_entry(const struct cl_runs *r, int h, int j)
+static int has_entry(const struct gpu_runs *r, int h, int j)
 {
     const struct kv_run *run = &r->a->run[h];
     const struct kv_kivi *q = run->kivi;
@@ -278,7 +278,7 @@ static int has_entry(const struct cl_runs *r, int h, int j)
 }
 
 /* The missing pieces of a run, in order; their number. gap NULL: counts. */
-static int gaps(const struct cl_runs *r, int h, int (*gap)[2], int64_t *entries)
+static int gaps(const struct gpu_runs *r, int h, int (*gap)[2], int64_t *entries)
 {
     const struct kv_run *run = &r->a->run[h];
     int n = 0, in = 0;
@@ -296,7 +296,7 @@ static int gaps(const struct cl_runs *r, int h, int (*gap)[2], int64_t *entries)
 }
 
 /* May the CPU attend to the missing entries without masks, and is anything left for the device? */
-static int may_split(const struct cl_runs *r, int64_t missing, int64_t all)
+static int may_split(const struct gpu_runs *r, int64_t missing, int64_t all)
 {
     const struct attn *a = r->a;
 
@@ -312,7 +312,7 @@ static int may_split(const struct cl_runs *r, int64_t missing, int64_t all)
     return 1;
 }
 
-static int find_gaps(struct cl *c, struct cl_runs *r)
+static int find_gaps(struct gpu *g, struct gpu_runs *r)
 {
     int64_t missing = 0, all = 0, unused = 0;
 
@@ -324,7 +324,7 @@ static int find_gaps(struct cl *c, struct cl_runs *r)
         if (r->missing && run->idx)
             return 0;
     }
-    c->traffic.hit_rows += (uint64_t)(all - missing);
+    g->traffic.hit_rows += (uint64_t)(all - missing);
     if (!r->missing)
         return 1;
     r->gap = cb_calloc((size_t)r->gap_at[r->a->n_kv] + 1, sizeof *r->gap);
@@ -332,63 +332,63 @@ static int find_gaps(struct cl *c, struct cl_runs *r)
         gaps(r, h, r->gap + r->gap_at[h], &unused);
     if (r->gap && may_split(r, missing, all))
         return 1;
-    c->traffic.hit_rows -= (uint64_t)(all - missing);
+    g->traffic.hit_rows -= (uint64_t)(all - missing);
     return 0;
 }
 
 /* ---- descriptions ---- */
 
-static struct cl_rows describe_rows(struct cl *c, const struct cl_kind *k)
+static struct gpu_rows describe_rows(struct gpu *g, const struct gpu_kind *k)
 {
-    struct cl_rows on = { .base = k->base, .bytes = (int32_t)k->bytes };
+    struct gpu_rows on = { .base = k->base, .bytes = (int32_t)k->bytes };
 
     if (!k->page)
         return on;
     on.pages = 1;
     on.shift = k->area->shift;
     on.skew = k->at - (k->page0 << k->area->shift);
-    on.base = (uintptr_t)cb_cl_in(c, k->page, (size_t)k->n_page * sizeof *k->page);
+    on.base = (uintptr_t)cb_gpu_in(g, k->page, (size_t)k->n_page * sizeof *k->page);
     return on;
 }
 
 /* Kernels reach rows through descriptions, so the driver is told which memory they lie in. */
-static int list_deep(struct cl *c, struct cl_runs *r)
+static int list_deep(struct gpu *g, struct gpu_runs *r)
 {
-    void *const *slab = cb_cl_mirror_pieces(c);
+    void *const *slab = cb_gpu_mirror_pieces(g);
     size_t n = 0, n_stage = 0;
 
     while (slab[n])
         n++;
-    for (const struct cl_stage *s = c->stage; s; s = s->next)
+    for (const struct gpu_stage *s = g->stage; s; s = s->next)
         n_stage++;
     r->deep = cb_calloc(n + n_stage + 1, sizeof *r->deep);
     if (!r->deep)
         return 0;
     memcpy(r->deep, slab, n * sizeof *slab);
-    for (const struct cl_stage *s = c->stage; s; s = s->next)
+    for (const struct gpu_stage *s = g->stage; s; s = s->next)
         r->deep[n++] = s->on;
     return 1;
 }
 
-int cb_cl_runs_find(struct cl *c, struct cl_runs *r)
+int cb_gpu_runs_find(struct gpu *g, struct gpu_runs *r)
 {
-    const enum cl_need need = r->a->n_tok > 1 ? CL_MUST : CL_MAY;
+    const enum gpu_need need = r->a->n_tok > 1 ? GPU_MUST : GPU_MAY;
 
-    cb_cl_mirror_begin(c);
-    for (int i = 0; find_pages(c, r, i, need); i++)
-        c->locked = 1;
-    if (!find_gaps(c, r))
+    cb_gpu_mirror_begin(g);
+    for (int i = 0; find_pages(g, r, i, need); i++)
+        g->locked = 1;
+    if (!find_gaps(g, r))
         return 0;
     for (int h = 0; h < r->a->n_kv; h++) {
         for (int k = 0; k < N_KIND; k++)
-            r->run[h].rows[k] = describe_rows(c, kind_of(r, h, k));
+            r->run[h].rows[k] = describe_rows(g, kind_of(r, h, k));
         r->run[h].logit = (uintptr_t)r->logit[h];
     }
-    r->on = cb_cl_in(c, r->run, (size_t)r->a->n_kv * sizeof *r->run);
-    return r->on && list_deep(c, r);
+    r->on = cb_gpu_in(g, r->run, (size_t)r->a->n_kv * sizeof *r->run);
+    return r->on && list_deep(g, r);
 }
 
-int cb_cl_runs_missing(const struct cl_runs *r, int h, int i, int *lo, int *hi)
+int cb_gpu_runs_missing(const struct gpu_runs *r, int h, int i, int *lo, int *hi)
 {
     const int at = r->gap_at[h] + i;
 
@@ -399,7 +399,7 @@ int cb_cl_runs_missing(const struct cl_runs *r, int h, int i, int *lo, int *hi)
     return 1;
 }
 
-struct kv_run cb_cl_run_part(const struct attn *a, int h, int lo, int hi)
+struct kv_run cb_gpu_run_part(const struct attn *a, int h, int lo, int hi)
 {
     struct kv_run run = a->run[h];
 

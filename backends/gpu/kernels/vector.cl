@@ -3,13 +3,13 @@
 
 #define NORM_ITEMS 64
 
-/* Row GROUP(0) of token GROUP(1) */
+/* Row GROUP(1) of token GROUP(0) */
 KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int n, int x_stride,
                     GLOBAL float *y, int y_stride)
 {
     LOCAL float part[NORM_ITEMS];
-    GLOBAL const float *from = x + (long)GROUP(1) * x_stride + (long)GROUP(0) * n;
-    GLOBAL float *to = y + (long)GROUP(1) * y_stride + (long)GROUP(0) * n;
+    GLOBAL const float *from = x + (long)GROUP(0) * x_stride + (long)GROUP(1) * n;
+    GLOBAL float *to = y + (long)GROUP(0) * y_stride + (long)GROUP(1) * n;
     const int item = ITEM();
     float sum = 0.0f, r;
 
@@ -30,8 +30,8 @@ KERNEL void layernorm(GLOBAL const float *x, GLOBAL const float *w, GLOBAL const
                       float eps, int n, int x_stride, GLOBAL float *y, int y_stride)
 {
     LOCAL float part[NORM_ITEMS];
-    GLOBAL const float *from = x + (long)GROUP(1) * x_stride + (long)GROUP(0) * n;
-    GLOBAL float *to = y + (long)GROUP(1) * y_stride + (long)GROUP(0) * n;
+    GLOBAL const float *from = x + (long)GROUP(0) * x_stride + (long)GROUP(1) * n;
+    GLOBAL float *to = y + (long)GROUP(0) * y_stride + (long)GROUP(1) * n;
     const int item = ITEM();
     float sum = 0.0f, mean = 0.0f, r;
 
@@ -164,7 +164,7 @@ KERNEL void sink(GLOBAL float *out, GLOBAL float *lse, GLOBAL const float *sink_
 
 /* ---- stored forms: to nearest, ties to even, with the bits of src/gguf/half.c ---- */
 
-static uint f16_bits(float f)
+FUNCTION uint f16_bits(float f)
 {
     const uint u = AS_UINT(f), sign = u >> 16 & 0x8000u;
     uint mag = u & 0x7fffffffu;
@@ -179,7 +179,7 @@ static uint f16_bits(float f)
     return sign | (mag + 0xfffu + (mag >> 13 & 1u)) >> 13;
 }
 
-static uint bf16_bits(float f)
+FUNCTION uint bf16_bits(float f)
 {
     const uint u = AS_UINT(f);
 
@@ -187,13 +187,13 @@ static uint bf16_bits(float f)
                                            : (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
 }
 
-static void put16(GLOBAL uchar *p, uint v)
+FUNCTION void put16(GLOBAL uchar *p, uint v)
 {
     p[0] = (uchar)(v & 255u);
     p[1] = (uchar)(v >> 8);
 }
 
-static void encode_q8_0(GLOBAL const float *x, GLOBAL uchar *p)
+FUNCTION void encode_q8_0(GLOBAL const float *x, GLOBAL uchar *p)
 {
     float most = 0.0f, d, inv;
 
@@ -203,7 +203,7 @@ static void encode_q8_0(GLOBAL const float *x, GLOBAL uchar *p)
     inv = d > 0.0f ? 1.0f / d : 0.0f;
     put16(p, f16_bits(d));
     for (int i = 0; i < 32; i++)
-        p[2 + i] = (uchar)(char)rint(x[i] * inv);
+        p[2 + i] = (uchar)(signed char)rint(x[i] * inv);
 }
 
 /* One number of row i / hd, or one block of 32 of q8_0; type as enum kv_type */
@@ -244,6 +244,6 @@ KERNEL void decode(int type, bytes_t rows, GLOBAL const int *idx, int hd, GLOBAL
         y[i] = load_bf16(rows + 2 * (row * hd + c));
     else {
         bytes_t p = rows + 34 * (row * (hd / 32) + c / 32);
-        y[i] = (float)(char)p[2 + c % 32] * load_f16(p);
+        y[i] = (float)(signed char)p[2 + c % 32] * load_f16(p);
     }
 }

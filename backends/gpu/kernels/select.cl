@@ -49,7 +49,7 @@ KERNEL void best_head(GLOBAL const float *logit, int stride, int n_head, int nor
 }
 
 /* An unsigned integer with the order of the floats; -0 and 0 are equal. */
-static uint order_key(float x)
+FUNCTION uint order_key(float x)
 {
     const uint u = AS_UINT(x + 0.0f);
 

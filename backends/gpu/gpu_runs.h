@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* cl_runs.h - where the entries of an attention call lie on the device. */
-#ifndef CL_RUNS_H
-#define CL_RUNS_H
+/* gpu_runs.h - where the entries of an attention call lie on the device. */
+#ifndef GPU_RUNS_H
+#define GPU_RUNS_H
 
-#include "cl_mirror.h"
+#include "gpu_mirror.h"
 
 /* The runs of one call, as kernels read them, and what of them is missing. */
-struct cl_runs {
+struct gpu_runs {
     const struct attn *a;
-    struct cl_run *run; /* [n_kv] for the kernel; private to cl_runs.c */
-    struct cl_kind *kind;
+    struct gpu_run *run; /* [n_kv] for the kernel; private to gpu_runs.c */
+    struct gpu_kind *kind;
     float **logit; /* [n_kv] on the device; NULL: none */
     void *on;      /* the descriptions on the device */
     void **deep;   /* pieces of memory that they lead to; ends with NULL */
@@ -19,14 +19,14 @@ struct cl_runs {
 };
 
 /* Copies lists and rows that lie outside of the bank to the device. 0: not possible. */
-int cb_cl_runs_open(struct cl *c, struct cl_runs *r, const struct attn *a);
+int cb_gpu_runs_open(struct gpu *g, struct gpu_runs *r, const struct attn *a);
 /* Finds or fetches the rows of the bank, newest first, and writes the descriptions. 0: what is
  * missing cannot be left to the CPU. */
-int cb_cl_runs_find(struct cl *c, struct cl_runs *r);
-void cb_cl_runs_close(struct cl *c, struct cl_runs *r);
+int cb_gpu_runs_find(struct gpu *g, struct gpu_runs *r);
+void cb_gpu_runs_close(struct gpu *g, struct gpu_runs *r);
 /* The i-th missing piece [lo, hi) of a head's run; 0: there are fewer. */
-int cb_cl_runs_missing(const struct cl_runs *r, int h, int i, int *lo, int *hi);
+int cb_gpu_runs_missing(const struct gpu_runs *r, int h, int i, int *lo, int *hi);
 /* Entries lo..hi-1 of a run, as a run */
-struct kv_run cb_cl_run_part(const struct attn *a, int h, int lo, int hi);
+struct kv_run cb_gpu_run_part(const struct attn *a, int h, int lo, int hi);
 
 #endif

@@ -1,0 +1,47 @@
+# CUDA devices. nvcc compiles the kernels' texts when ctxbank is built; the driver is loaded when a
+# device is wanted.
+cuda_images = \
+	backends/cuda/attention_64.fatbin \
+	backends/cuda/attention_128.fatbin \
+	backends/cuda/attention_256.fatbin \
+	backends/cuda/attention_512.fatbin \
+	backends/cuda/matmul.fatbin \
+	backends/cuda/select.fatbin \
+	backends/cuda/vector.fatbin
+EXTRA_DIST += backends/cuda/prelude.cu
+
+if HAVE_CUDA
+noinst_LTLIBRARIES += libcuda_device.la
+libcore_la_LIBADD += libcuda_device.la
+libcuda_device_la_CFLAGS = $(AM_CFLAGS)
+libcuda_device_la_SOURCES = \
+	backends/cuda/cuda_api.c backends/cuda/cuda_api.h \
+	backends/cuda/cuda_dev.h \
+	backends/cuda/cuda_driver.c \
+	backends/cuda/cuda_images.c \
+	backends/cuda/cuda_program.c
+nodist_libcuda_device_la_SOURCES = backends/cuda/cuda_sums.h
+BUILT_SOURCES += backends/cuda/cuda_sums.h
+backends/cuda/cuda_sums.h: $(cuda_images)
+	$(AM_V_GEN)echo "__asm__(\"/* $$(cat $^ | cksum) */\");" >$@
+CLEANFILES += $(cuda_images) backends/cuda/cuda_sums.h
+
+cuda_prelude = $(srcdir)/backends/cuda/prelude.cu
+cuda_kernels = $(srcdir)/backends/gpu/kernels
+cuda_compile = $(AM_V_GEN)$(MKDIR_P) backends/cuda && \
+	$(NVCC) $(NVCC_FLAGS) -fatbin -x cu -include $(cuda_prelude) -o $@
+backends/cuda/attention_64.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
+	$(cuda_compile) -DMAX_HD=64 $(cuda_kernels)/attention.cl
+backends/cuda/attention_128.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
+	$(cuda_compile) -DMAX_HD=128 $(cuda_kernels)/attention.cl
+backends/cuda/attention_256.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
+	$(cuda_compile) -DMAX_HD=256 $(cuda_kernels)/attention.cl
+backends/cuda/attention_512.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
+	$(cuda_compile) -DMAX_HD=512 $(cuda_kernels)/attention.cl
+backends/cuda/matmul.fatbin: $(cuda_prelude) $(cuda_kernels)/matmul.cl
+	$(cuda_compile) $(cuda_kernels)/matmul.cl
+backends/cuda/select.fatbin: $(cuda_prelude) $(cuda_kernels)/select.cl
+	$(cuda_compile) $(cuda_kernels)/select.cl
+backends/cuda/vector.fatbin: $(cuda_prelude) $(cuda_kernels)/vector.cl
+	$(cuda_compile) $(cuda_kernels)/vector.cl
+endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* prelude.cu - the words that kernels are written in, for CUDA C++. Options are a kernel's first
+ * argument, so one image serves all element types. */
+#include <cuda_fp16.h>
+
+#define KERNEL extern "C" __global__
+#define GLOBAL
+#define LOCAL __shared__
+#define IN_LOCAL
+#define FUNCTION static __device__ inline
+#define BARRIER() __syncthreads()
+#define GROUP(d) ((int)((d) == 0 ? blockIdx.x : (d) == 1 ? blockIdx.y : blockIdx.z))
+#define ITEM() ((int)threadIdx.x)
+#define ITEMS() ((int)blockDim.x)
+#define THREAD() ((long)blockIdx.x * blockDim.x + threadIdx.x)
+#define AS_FLOAT(u) __uint_as_float(u)
+#define AS_UINT(f) __float_as_uint(f)
+
+typedef unsigned char uchar;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+typedef const uchar *bytes_t;
+
+/* As struct gpu_options in driver.h */
+struct options {
+    int type, type_v, hd, kivi;
+};
+#define WITH_OPTIONS const struct options options_,
+#define OPTIONS options_,
+#define TYPE options_.type
+#define TYPE_V options_.type_v
+#define HD options_.hd
+#define KIVI options_.kivi
+
+FUNCTION float load_f16(bytes_t p)
+{
+    return __half2float(*(const __half *)p);
+}
+
+FUNCTION float load_bf16(bytes_t p)
+{
+    return AS_FLOAT((uint)p[0] << 16 | (uint)p[1] << 24);
+}
+
+FUNCTION float load_f32(bytes_t p)
+{
+    return *(const float *)p;
+}

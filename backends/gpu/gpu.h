@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu.h - the state of an accelerator, whose driver is OpenCL's or CUDA's (driver.h). An address in
+ * its memory is no address of the host's, which never touches that memory. All commands go through
+ * one queue in order. */
+#ifndef CB_GPU_H
+#define CB_GPU_H
+
+#include "device/device.h"
+#include "driver.h"
+
+enum { GPU_MOST_BACK = 64 };
+
+/* Memory on the device, in ascending order of address */
+struct gpu_block {
+    uint8_t *p;
+    size_t bytes;
+};
+
+/* Operands of ops that lie in the host's memory: a piece on the device, and as much of the host's
+ * that what is on its way is copied to first. */
+struct gpu_stage {
+    uint8_t *on, *host;
+    size_t bytes, used;
+    struct gpu_stage *next; /* older and smaller; freed when the queue is empty */
+};
+
+/* A result that goes to the host's memory when the op ends */
+struct gpu_back {
+    void *to;
+    const uint8_t *from;
+    size_t bytes, to_stride, from_stride;
+    int n;
+};
+
+/* device->impl of an accelerator */
+struct gpu {
+    char name[24];      /* "opencl:0" */
+    struct device host; /* the CPU device, which does what this one cannot */
+    struct ops ops;
+    const struct driver *driver;
+    void *own; /* the driver's */
+    struct gpu_program *programs;
+    char *cache_dir;
+    cb_log_fn log;
+    void *log_arg;
+
+    struct gpu_block *block;
+    int n_block, cap_block;
+    size_t most_block; /* bytes of the largest piece */
+    struct device_traffic traffic;
+    struct gpu_stage *stage;
+    struct gpu_back back[GPU_MOST_BACK];
+    int n_back;
+    int owes; /* 1: results were sent to the host otherwise, and must be there when the op ends */
+    struct gpu_mirror *mirror;
+    void (*give_way)(struct gpu *g, size_t bytes); /* frees mirrored pages for an allocation */
+    int locked;    /* 1: an op holds addresses of mirrored pages, so none may be given up */
+    uint64_t feed; /* feeds so far: get_rows begins one */
+
+    int status; /* the first failure since the last wait */
+    char error[256];
+    uint32_t said; /* bits of notes that were made */
+};
+
+static inline struct gpu *cb_gpu_of(const struct device *d)
+{
+    return d->impl;
+}
+
+/* ---- gpu_memory.c ---- */
+
+/* Remembers that `what` failed with a status of the driver, or for want of host memory. Ops do
+ * nothing until the next wait reports it. */
+void cb_gpu_fail(struct gpu *g, const char *what, int status);
+void cb_gpu_fail_memory(struct gpu *g, const char *what);
+/* A note for the user; once for each bit. */
+void cb_gpu_say(struct gpu *g, int bit, const char *text);
+
+void *cb_gpu_alloc(struct gpu *g, size_t bytes); /* NULL: no memory, cb_error() says why */
+void cb_gpu_free(struct gpu *g, void *p);
+void cb_gpu_free_all(struct gpu *g);
+int cb_gpu_is_on(const struct gpu *g, const void *p); /* 1: an address in the device's memory */
+/* Bytes that may still be allocated */
+size_t cb_gpu_room(const struct gpu *g);
+
+/* Copies in the order of the queue: *to or *from is on the device. Memory of the host must stay
+ * until cb_gpu_finish(). */
+void cb_gpu_send(struct gpu *g, void *to, const void *from, size_t bytes);
+void cb_gpu_fetch(struct gpu *g, void *to, const void *from, size_t bytes);
+void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes); /* device to device */
+void cb_gpu_finish(struct gpu *g);
+
+/* Operands of an op. Each returns an address on the device: p itself if it is one, else of a copy.
+ * NULL stays NULL; after a failure it is NULL too. */
+void *cb_gpu_in(struct gpu *g, const void *p, size_t bytes);
+void *cb_gpu_out(struct gpu *g, void *p, size_t bytes);   /* written whole */
+void *cb_gpu_inout(struct gpu *g, void *p, size_t bytes); /* read or written in part */
+int cb_gpu_stage_fits(const struct gpu *g, size_t bytes); /* 1: an operand of so many bytes does */
+void cb_gpu_stage_reserve(struct gpu *g,
+                          size_t bytes);            /* operands of so many bytes will not move */
+void *cb_gpu_room_for(struct gpu *g, size_t bytes); /* work space until the op ends */
+/* Copies a result to the host when the op ends. */
+void cb_gpu_back(struct gpu *g, void *to, size_t to_stride, const void *from, size_t from_stride,
+                 size_t bytes, int n);
+/* Ends an op: results for the host are there. */
+void cb_gpu_done(struct gpu *g);
+
+/* The same for ops that the CPU does: an address in the host's memory, with what p holds */
+void *cb_gpu_to_host(struct gpu *g, const void *p, size_t bytes);
+/* Copies the host's result to p unless it lies there already, and frees it. */
+void cb_gpu_from_host(struct gpu *g, void *p, void *host, size_t bytes);
+
+/* Once the queue is empty, the stage begins anew; pieces that were too small are freed. */
+void cb_gpu_empty_stage(struct gpu *g);
+
+/* ---- gpu_boundary.c ---- */
+
+extern const struct device_memory cb_gpu_memory;
+int cb_gpu_check(struct gpu *g); /* waits; the failure that has been remembered, if there is one */
+
+/* ---- gpu_program.c ---- */
+
+#define GPU_P(x)                                                                                   \
+    {                                                                                              \
+        0,                                                                                         \
+        {                                                                                          \
+            .p = (x)                                                                               \
+        }                                                                                          \
+    }
+#define GPU_I(x)                                                                                   \
+    {                                                                                              \
+        sizeof(int32_t),                                                                           \
+        {                                                                                          \
+            .i = (x)                                                                               \
+        }                                                                                          \
+    }
+#define GPU_L(x)                                                                                   \
+    {                                                                                              \
+        sizeof(int64_t),                                                                           \
+        {                                                                                          \
+            .l = (long)(x)                                                                         \
+        }                                                                                          \
+    }
+#define GPU_F(x)                                                                                   \
+    {                                                                                              \
+        sizeof(float),                                                                             \
+        {                                                                                          \
+            .f = (x)                                                                               \
+        }                                                                                          \
+    }
+
+/* Compiles a text, or finds it; NULL, with cb_error() set. */
+struct gpu_program *cb_gpu_program(struct gpu *g, enum gpu_text text, struct gpu_options o);
+void cb_gpu_free_programs(struct gpu *g);
+/* Runs a kernel (driver.h). */
+void cb_gpu_run(struct gpu *g, struct gpu_program *p, const char *kernel, const size_t groups[3],
+                size_t items, const struct gpu_arg *arg, int n_arg, void *const *deep);
+/* One item for each of n numbers */
+void cb_gpu_run_each(struct gpu *g, struct gpu_program *p, const char *kernel, int64_t n,
+                     const struct gpu_arg *arg, int n_arg);
+
+/* ---- gpu_device.c ---- */
+
+int cb_gpu_open(struct device *d, const struct device_want *want, const struct driver *driver);
+void cb_gpu_close(struct device *d);
+
+/* ---- gpu_matmul.c ---- */
+
+int cb_gpu_load(struct device *d, struct weight *w);
+void cb_gpu_unload(struct device *d, struct weight *w);
+void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
+void cb_gpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
+                       int n_tok);
+void cb_gpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
+
+/* ---- gpu_vector.c ---- */
+
+void cb_gpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
+                    int n_tok, int x_stride, float *y, int y_stride);
+void cb_gpu_rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
+                 int stride, int n_rot, const float *cs);
+void cb_gpu_glu(struct device *d, enum act_kind act, float *gate, const float *up, int n,
+                int n_tok);
+void cb_gpu_layernorm(struct device *d, const float *x, const float *w, const float *b, float eps,
+                      int n, int n_row, int n_tok, int x_stride, float *y, int y_stride);
+void cb_gpu_add(struct device *d, float *y, const float *x, float a, size_t n);
+void cb_gpu_scale(struct device *d, float *x, float a, float cap, size_t n);
+void cb_gpu_sink(struct device *d, float *out, float *lse, const float *sink, int n_tok, int n_head,
+                 int hd);
+void cb_gpu_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
+                 int n_row, int hd);
+/* Joins n_part parts on the device, at strides in floats, to out and lse. */
+void cb_gpu_join_parts(struct gpu *g, float *out, float *lse, const float *out2, const float *lse2,
+                       int n_part, int64_t out_stride, int64_t lse_stride, int n_row, int hd);
+void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
+                      void *rows);
+void cb_gpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
+                      int hd, float *y);
+void cb_gpu_nearest(struct device *d, const float *x, int n, const float *y, int m, int hd,
+                    int32_t *idx, float *dot);
+void cb_gpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
+                      int normed, float *best);
+void cb_gpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
+
+/* ---- gpu_sketch.c ---- */
+
+void cb_gpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
+                   int bits, int n_out, void *sketch);
+void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
+                   void *bounds);
+void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s);
+void cb_gpu_page_scores(struct device *d, const struct page_scores *s);
+
+/* ---- gpu_attention.c ---- */
+
+void cb_gpu_attention(struct device *d, const struct attn *a, int n);
+void cb_gpu_score(struct device *d, const struct score *s);
+
+#endif

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_attention.c - attention and scores on an accelerator. Rows of the bank are read from the
+ * mirror. Entries that are not there are left to the CPU, which attends to them meanwhile; the two
+ * parts are joined by their log-sum-exp. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+#include "gpu.h"
+#include "gpu_runs.h"
+
+enum { NQ = 8, NB = 64, SPLIT = 1024, MOST_HD = 512 };
+
+static size_t floats(int64_t n)
+{
+    return (size_t)n * sizeof(float);
+}
+
+static int64_t q_span(const struct attn *a)
+{
+    return (int64_t)(a->n_tok - 1) * a->q_stride + (int64_t)a->n_head * a->hd;
+}
+
+static struct gpu_program *program(struct gpu *g, const struct attn *a)
+{
+    struct gpu_options o = { .type = (int)a->type_k, .type_v = (int)a->type_v, .hd = a->hd };
+
+    for (int h = 0; h < a->n_kv; h++)
+        o.kivi |= a->run[h].kivi != NULL;
+    return cb_gpu_program(g, GPU_ATTENTION, o);
+}
+
+/* ---- on the CPU ---- */
+
+/* The whole of an op whose rows the device does not have */
+static void attend_on_host(struct gpu *g, const struct attn *a)
+{
+    const int64_t rows = (int64_t)a->n_tok * a->n_head;
+    struct attn host = *a;
+    float *q = cb_gpu_to_host(g, a->q, floats(q_span(a)));
+
+    host.q = q;
+    host.out = cb_gpu_to_host(g, a->out, floats(rows * a->hd));
+    host.lse = cb_gpu_to_host(g, a->lse, floats(rows));
+    if (!g->status) {
+        g->host.ops->attention(&g->host, &host, 1);
+        for (int h = 0; h < a->n_kv; h++)
+            g->traffic.host_rows += (uint64_t)a->run[h].n;
+    }
+    cb_gpu_from_host(g, a->out, host.out, floats(rows * a->hd));
+    cb_gpu_from_host(g, a->lse, host.lse, floats(rows));
+    if (q != a->q)
+        free(q);
+}
+
+/* Some entries of each run, one piece of each at a time */
+struct rest {
+    const struct attn *a;
+    const struct gpu_runs *runs;
+    struct kv_run *run;   /* [n_kv] */
+    float *q, *out, *lse; /* of all pieces so far */
+    float *out2, *lse2;
+};
+
+/* The i-th missing piece of each head's run; 0: there is none. */
+static int rest_piece(struct rest *r, int i)
+{
+    int any = 0;
+
+    for (int h = 0; h < r->a->n_kv; h++) {
+        int lo, hi;
+        r->run[h] = r->a->run[h];
+        r->run[h].n = 0;
+        if (!cb_gpu_runs_missing(r->runs, h, i, &lo, &hi))
+            continue;
+        any = 1;
+        r->run[h] = cb_gpu_run_part(r->a, h, lo, hi);
+    }
+    return any;
+}
+
+static int rest_open(struct gpu *g, struct rest *r)
+{
+    const struct attn *a = r->a;
+    const int64_t rows = (int64_t)a->n_tok * a->n_head;
+
+    r->run = cb_calloc((size_t)a->n_kv, sizeof *r->run);
+    r->out = cb_alloc_aligned((size_t)(2 * rows * (a->hd + 1)), sizeof *r->out);
+    r->q = cb_gpu_to_host(g, a->q, floats(q_span(a)));
+    if (!r->run || !r->out || !r->q) {
+        cb_gpu_fail_memory(g, "attention");
+        return 0;
+    }
+    r->lse = r->out + rows * a->hd;
+    r->out2 = r->lse + rows;
+    r->lse2 = r->out2 + rows * a->hd;
+    return 1;
+}
+
+static void rest_close(struct rest *r)
+{
+    free(r->run);
+    free(r->out);
+    if (r->q != r->a->q)
+        free(r->q);
+}
+
+/* Attention over what is missing -> out, lse */
+static void rest_attend(struct gpu *g, struct rest *r)
+{
+    struct attn part = *r->a;
+
+    part.causal = part.window = 0; /* every query sees what is missing */
+    part.run = r->run;
+    part.q = r->q;
+    for (int i = 0; rest_piece(r, i); i++) {
+        part.out = i ? r->out2 : r->out;
+        part.lse = i ? r->lse2 : r->lse;
+        g->host.ops->attention(&g->host, &part, 1);
+        if (i)
+            g->host.ops->join(&g->host, r->out, r->lse, r->out2, r->lse2, part.n_tok * part.n_head,
+                              part.hd);
+        for (int h = 0; h < part.n_kv; h++)
+            g->traffic.host_rows += (uint64_t)r->run[h].n;
+    }
+}
+
+/* ---- on the device ---- */
+
+struct call {
+    const struct attn *a;
+    struct gpu_runs runs;
+    float *q, *out, *lse; /* on the device */
+    int n_split;
+};
+
+/* Logits that heads share with the host: [n_head][stride], dense rows on the device */
+static int share_logits(struct gpu *g, struct call *x)
+{
+    const struct attn *a = x->a;
+    const int group = a->n_head / a->n_kv;
+    int most = 0, any = 0;
+
+    for (int h = 0; h < a->n_kv; h++) {
+        any |= a->run[h].logit != NULL;
+        most = max_int(most, a->run[h].n);
+    }
+    for (int h = 0; any && h < a->n_kv; h++) {
+        const struct kv_run *run = &a->run[h];
+        float *on = run->logit ? cb_gpu_room_for(g, floats((int64_t)group * most)) : NULL;
+        x->runs.logit[h] = on;
+        for (int j = 0; on && run->given && j < group; j++)
+            cb_gpu_send(g, on + (size_t)j * (size_t)most,
+                        run->logit + (size_t)j * (size_t)a->logit_stride, floats(run->n));
+    }
+    return most;
+}
+
+/* Present entries' logits -> the host, which writes the others itself */
+static void return_logits(struct gpu *g, const struct call *x, int stride)
+{
+    const struct attn *a = x->a;
+    const int group = a->n_head / a->n_kv;
+
+    for (int h = 0; h < a->n_kv; h++) {
+        const struct kv_run *run = &a->run[h];
+        const float *on = x->runs.logit[h];
+        for (int i = 0, from = 0, lo, hi; on && !run->given && from < run->n; i++, from = hi) {
+            if (!cb_gpu_runs_missing(&x->runs, h, i, &lo, &hi))
+                lo = hi = run->n;
+            g->owes = 1;
+            for (int j = 0; j < group && lo > from; j++)
+                cb_gpu_fetch(g, run->logit + (size_t)j * (size_t)a->logit_stride + from,
+                             on + (size_t)j * (size_t)stride + from, floats(lo - from));
+        }
+    }
+}
+
+static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int logit_stride)
+{
+    const struct attn *a = x->a;
+    const int group = a->n_head / a->n_kv;
+    const int64_t rows = (int64_t)a->n_tok * a->n_head;
+    const size_t groups[3] = { ((size_t)a->n_tok * (size_t)group + NQ - 1) / NQ, (size_t)x->n_split,
+                               (size_t)a->n_kv };
+    const struct gpu_arg arg[] = { GPU_P(x->runs.on),
+                                   GPU_P(x->q),
+                                   GPU_I(a->q_stride),
+                                   GPU_I(a->n_tok),
+                                   GPU_I(a->n_head),
+                                   GPU_I(group),
+                                   GPU_F(a->scale),
+                                   GPU_F(a->softcap),
+                                   GPU_I(a->causal),
+                                   GPU_I(a->window),
+                                   GPU_I(x->n_split > 1 ? SPLIT : INT32_MAX / 2),
+                                   GPU_I(logit_stride),
+                                   GPU_P(x->out),
+                                   GPU_P(x->lse) };
+
+    cb_gpu_run(g, p, "attend", groups, NB, arg, 14, x->runs.deep);
+    if (x->n_split > 1)
+        cb_gpu_join_parts(g, x->out, x->lse, x->out + rows * a->hd, x->lse + rows, x->n_split - 1,
+                          rows * a->hd, rows, (int)rows, a->hd);
+}
+
+/* The CPU's part joins. */
+static void add_rest(struct gpu *g, struct call *x)
+{
+    const struct attn *a = x->a;
+    const int64_t rows = (int64_t)a->n_tok * a->n_head;
+    struct rest r = { .a = a, .runs = &x->runs };
+
+    if (!x->runs.missing)
+        return;
+    g->driver->flush(g);
+    if (rest_open(g, &r)) {
+        rest_attend(g, &r);
+        cb_gpu_join_parts(g, x->out, x->lse, cb_gpu_in(g, r.out, floats(rows * a->hd)),
+                          cb_gpu_in(g, r.lse, floats(rows)), 1, 0, 0, (int)rows, a->hd);
+    }
+    cb_gpu_finish(g);
+    rest_close(&r);
+}
+
+static void give(struct gpu *g, float *to, const float *from, size_t bytes)
+{
+    if (!to || to == from || g->status)
+        return;
+    if (cb_gpu_is_on(g, to))
+        cb_gpu_move(g, to, from, bytes);
+    else
+        cb_gpu_back(g, to, bytes, from, bytes, bytes, 1);
+}
+
+static int longest(const struct attn *a)
+{
+    int n = 0;
+
+    for (int h = 0; h < a->n_kv; h++)
+        n = max_int(n, a->run[h].n);
+    return n;
+}
+
+/* 1: done; 0: the CPU has to do all of it */
+static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
+{
+    const int64_t rows = (int64_t)a->n_tok * a->n_head;
+    struct call x = { .a = a };
+    int stride, ok;
+
+    x.n_split = a->n_tok == 1 ? max_int(1, (longest(a) + SPLIT - 1) / SPLIT) : 1;
+    x.q = cb_gpu_in(g, a->q, floats(q_span(a)));
+    x.out = x.n_split == 1 && cb_gpu_is_on(g, a->out)
+                ? a->out
+                : cb_gpu_room_for(g, floats(x.n_split * rows * a->hd));
+    x.lse = x.n_split == 1 && a->lse && cb_gpu_is_on(g, a->lse)
+                ? a->lse
+                : cb_gpu_room_for(g, floats(x.n_split * rows));
+    if (!cb_gpu_runs_open(g, &x.runs, a))
+        return 0;
+    stride = share_logits(g, &x);
+    ok = cb_gpu_runs_find(g, &x.runs) && !g->status;
+    if (ok) {
+        launch(g, p, &x, stride);
+        return_logits(g, &x, stride);
+        add_rest(g, &x);
+        give(g, a->out, x.out, floats(rows * a->hd));
+        give(g, a->lse, x.lse, floats(rows));
+    }
+    cb_gpu_runs_close(g, &x.runs);
+    cb_gpu_done(g);
+    return ok || g->status;
+}
+
+static void attend_call(struct gpu *g, const struct attn *a)
+{
+    struct gpu_program *p;
+
+    if (g->status || a->n_tok < 1)
+        return;
+    p = a->hd <= MOST_HD ? program(g, a) : NULL;
+    if (!p)
+        cb_gpu_say(g, 1, "the CPU attends: the kernel for this model does not compile");
+    if (!p || !attend(g, p, a))
+        attend_on_host(g, a);
+}
+
+void cb_gpu_attention(struct device *d, const struct attn *a, int n)
+{
+    for (int i = 0; i < n; i++)
+        attend_call(cb_gpu_of(d), &a[i]);
+}
+
+/* ---- scores ---- */
+
+static int score_rows(const struct score *s)
+{
+    return s->peak ? 1 : s->a.n_head / (s->per ? s->per : 1);
+}
+
+static void score_on_host(struct gpu *g, const struct score *s)
+{
+    const size_t q_bytes = s->a.q ? floats(q_span(&s->a)) : 0;
+    struct score host = *s;
+    float *q = cb_gpu_to_host(g, s->a.q, q_bytes);
+
+    host.a.q = q;
+    cb_gpu_finish(g);
+    if (!g->status)
+        g->host.ops->score(&g->host, &host);
+    if (q != s->a.q)
+        free(q);
+}
+
+static int score(struct gpu *g, struct gpu_program *p, const struct score *s)
+{
+    const struct attn *a = &s->a;
+    const int n = longest(a), rows = score_rows(s), group = a->n_head / a->n_kv;
+    const int64_t queries = (int64_t)a->n_tok * a->n_head;
+    const size_t groups[3] = { ((size_t)n + NB - 1) / NB, (size_t)a->n_kv, 1 };
+    const float *q = cb_gpu_in(g, a->q, floats(q_span(a)));
+    const float *lse = cb_gpu_in(g, s->logit ? NULL : a->lse, floats(queries));
+    const float *weight = cb_gpu_in(g, s->weight, floats(a->n_tok));
+    float *out = cb_gpu_room_for(g, floats((int64_t)rows * n));
+    struct gpu_runs runs;
+    int ok;
+
+    if (!cb_gpu_runs_open(g, &runs, a))
+        return 0;
+    ok = cb_gpu_runs_find(g, &runs) && !runs.missing && !g->status;
+    for (int r = 0; ok && r < rows; r++)
+        cb_gpu_send(g, out + (size_t)r * (size_t)n, s->out + (size_t)r * (size_t)s->out_stride,
+                    floats(n));
+    if (ok) {
+        const struct gpu_arg arg[] = { GPU_P(runs.on),     GPU_P(q),
+                                       GPU_I(a->q_stride), GPU_I(a->n_tok),
+                                       GPU_I(a->n_head),   GPU_I(group),
+                                       GPU_F(a->scale),    GPU_F(a->softcap),
+                                       GPU_I(a->causal),   GPU_I(a->window),
+                                       GPU_P(lse),         GPU_P(weight),
+                                       GPU_I(s->logit),    GPU_I(s->per ? s->per : 1),
+                                       GPU_P(out),         GPU_I(n) };
+        cb_gpu_run(g, p, "score", groups, NB, arg, 16, runs.deep);
+        cb_gpu_back(g, s->out, floats(s->out_stride), out, floats(n), floats(n), rows);
+    }
+    cb_gpu_runs_close(g, &runs);
+    cb_gpu_done(g);
+    return ok || g->status;
+}
+
+/* Scores of logits that the host has, and the largest over heads, are the CPU's. */
+void cb_gpu_score(struct device *d, const struct score *s)
+{
+    struct gpu *g = cb_gpu_of(d);
+    struct gpu_program *p;
+    int given = 0;
+
+    if (g->status || s->a.n_tok < 1 || longest(&s->a) < 1)
+        return;
+    for (int h = 0; h < s->a.n_kv; h++)
+        given |= s->a.run[h].given;
+    p = !given && !s->peak && s->a.hd <= MOST_HD ? program(g, &s->a) : NULL;
+    if (!p || !score(g, p, s))
+        score_on_host(g, s);
+}

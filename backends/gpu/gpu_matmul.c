@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_matmul.c - weights on an accelerator, and products with them. A weight that does not fit
+ * stays with the CPU, which multiplies a few tokens itself; for many tokens it is copied in. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "gpu.h"
+
+enum { TILE = 32, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32, STREAM_TOKENS = 64 };
+
+/* w->packed of an accelerator */
+struct gpu_weight {
+    struct gpu_program *program;
+    void *on;           /* NULL: the weight is with the CPU */
+    struct weight host; /* as the CPU has loaded it; unused where it is on the device */
+};
+
+/* ---- load ---- */
+
+static size_t weight_bytes(const struct weight *w)
+{
+    return cb_row_bytes(w->type, w->n_in) * (size_t)w->n_out;
+}
+
+/* A quarter of the working set is left to activations and mirrored rows. */
+static int fits(const struct gpu *g, size_t bytes)
+{
+    return g->traffic.used_bytes + bytes <= g->traffic.limit_bytes / 4 * 3 &&
+           bytes <= g->most_block;
+}
+
+static int load_here(struct gpu *g, const struct weight *w, struct gpu_weight *cw)
+{
+    cw->on = cb_gpu_alloc(g, weight_bytes(w));
+    if (!cw->on)
+        return CB_ENOMEM;
+    g->traffic.weights_bytes += weight_bytes(w);
+    cb_gpu_send(g, cw->on, w->raw, weight_bytes(w));
+    return cb_gpu_check(g);
+}
+
+static void free_here(struct gpu *g, const struct weight *w, struct gpu_weight *cw)
+{
+    if (!cw->on)
+        return;
+    cb_gpu_free(g, cw->on);
+    g->traffic.weights_bytes -= weight_bytes(w);
+}
+
+int cb_gpu_load(struct device *d, struct weight *w)
+{
+    struct gpu *g = cb_gpu_of(d);
+    struct gpu_weight *cw = cb_calloc(1, sizeof *cw);
+    int err = CB_OK;
+
+    if (!cw)
+        return CB_ENOMEM;
+    cw->host = *w;
+    if (w->type < DT_ENCODED) { /* the kernels read the types that the project writes */
+        cw->program = cb_gpu_program(g, GPU_MATMUL, (struct gpu_options){ .type = (int)w->type });
+        err = cw->program ? CB_OK : CB_EUNSUPPORTED;
+    }
+    if (!err)
+        err = cw->program && fits(g, weight_bytes(w)) ? load_here(g, w, cw)
+                                                      : g->host.ops->load(&g->host, &cw->host);
+    if (err) {
+        free_here(g, w, cw);
+        free(cw);
+        return err;
+    }
+    w->packed = cw;
+    w->packed_bytes = cw->on ? weight_bytes(w) : cw->host.packed_bytes;
+    if (!cw->on)
+        cb_gpu_say(g, cw->program ? 0 : 2,
+                   cw->program
+                       ? "not all weights fit into the working set; the CPU multiplies the others"
+                       : "the CPU multiplies the weights of types that the device cannot read");
+    return CB_OK;
+}
+
+void cb_gpu_unload(struct device *d, struct weight *w)
+{
+    struct gpu *g = cb_gpu_of(d);
+    struct gpu_weight *cw = w->packed;
+
+    if (!cw)
+        return;
+    if (cw->on)
+        free_here(g, w, cw);
+    else
+        g->host.ops->unload(&g->host, &cw->host);
+    free(cw);
+    w->packed = NULL;
+}
+
+/* ---- products ---- */
+
+static size_t out_bytes(const struct mm *mm, int n_tok)
+{
+    return ((size_t)(n_tok - 1) * (size_t)mm->y_stride + (size_t)mm->w->n_out) * sizeof(float);
+}
+
+static void multiply(struct gpu *g, const struct mm *mm, const void *weight, const float *x,
+                     int n_tok)
+{
+    const struct weight *w = mm->w;
+    const struct gpu_weight *cw = w->packed;
+    const int whole = !mm->add && (n_tok == 1 || mm->y_stride == w->n_out);
+    float *y = whole ? cb_gpu_out(g, mm->y, out_bytes(mm, n_tok))
+                     : cb_gpu_inout(g, mm->y, out_bytes(mm, n_tok));
+    const float *bias = cb_gpu_in(g, mm->bias, (size_t)w->n_out * sizeof(float));
+    const size_t row = cb_row_bytes(w->type, w->n_in);
+    const size_t n_out = (size_t)w->n_out, n = (size_t)n_tok;
+
+    if (mm->bits || n_tok <= FEW) {
+        const size_t groups[3] = { n_out, n_tok == 1 ? 1 : (n + FEW - 1) / FEW, 1 };
+        const struct gpu_arg arg[] = { GPU_P(weight), GPU_L(row),          GPU_I(w->n_in),
+                                       GPU_P(x),      GPU_I(n_tok),        GPU_P(bias),
+                                       GPU_P(y),      GPU_I(mm->y_stride), GPU_I(mm->add) };
+        cb_gpu_run(g, cw->program, n_tok == 1 ? "few_1" : "few_8", groups, FEW_ITEMS, arg, 9, NULL);
+    } else {
+        const size_t groups[3] = { (n_out + TILE - 1) / TILE, (n + TILE - 1) / TILE, 1 };
+        const struct gpu_arg arg[] = { GPU_P(weight),   GPU_L(row), GPU_I(w->n_in),
+                                       GPU_I(w->n_out), GPU_P(x),   GPU_I(n_tok),
+                                       GPU_P(bias),     GPU_P(y),   GPU_I(mm->y_stride),
+                                       GPU_I(mm->add) };
+        cb_gpu_run(g, cw->program, "tile", groups, TILE_ITEMS, arg, 10, NULL);
+    }
+}
+
+/* The CPU's product of a weight that it has */
+static void multiply_on_host(struct gpu *g, const struct mm *mm, const float *x, int n_tok)
+{
+    const struct gpu_weight *cw = mm->w->packed;
+    const size_t x_bytes = (size_t)mm->w->n_in * (size_t)n_tok * sizeof(float);
+    float *hx = cb_gpu_to_host(g, x, x_bytes);
+    float *hy = cb_gpu_to_host(g, mm->y, out_bytes(mm, n_tok));
+    const size_t bias_bytes = (size_t)mm->w->n_out * sizeof(float);
+    float *bias = cb_gpu_to_host(g, mm->bias, bias_bytes);
+    const struct mm host = { &cw->host, bias, hy, mm->y_stride, mm->add, mm->bits };
+
+    if (!g->status)
+        g->host.ops->matmul(&g->host, &host, 1, hx, n_tok);
+    cb_gpu_from_host(g, mm->y, hy, out_bytes(mm, n_tok));
+    if (hx != x)
+        free(hx);
+    if (bias != mm->bias)
+        free(bias);
+}
+
+/* Where the device finds a weight: resident, or copied in for many tokens. NULL: the CPU does it */
+static const void *weight_on(struct gpu *g, const struct mm *mm, int n_tok)
+{
+    const struct gpu_weight *cw = mm->w->packed;
+    const size_t bytes = weight_bytes(mm->w);
+
+    if (cw->on)
+        return cw->on;
+    if (!cw->program || n_tok < STREAM_TOKENS || mm->bits || !cb_gpu_stage_fits(g, bytes))
+        return NULL;
+    return cb_gpu_in(g, mm->w->raw, bytes);
+}
+
+void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const size_t x_bytes = (size_t)mm->w->n_in * (size_t)n_tok * sizeof(float);
+    const float *on = NULL;
+
+    if (n_tok < 1)
+        return;
+    for (int i = 0; i < n; i++) {
+        const void *w = weight_on(g, &mm[i], n_tok);
+        if (!w) {
+            multiply_on_host(g, &mm[i], x, n_tok);
+            continue;
+        }
+        on = on ? on : cb_gpu_in(g, x, x_bytes);
+        multiply(g, &mm[i], w, on, n_tok);
+        if (w != ((const struct gpu_weight *)mm[i].w->packed)->on || g->n_back == GPU_MOST_BACK) {
+            cb_gpu_done(g); /* a streamed weight's place serves the next one */
+            on = NULL;
+        }
+    }
+    cb_gpu_done(g);
+}
+
+void cb_gpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
+                       int n_tok)
+{
+    cb_gpu_matmul(d, mm, 2, x, n_tok);
+    cb_gpu_glu(d, act, mm[0].y, mm[1].y, mm->w->n_out, n_tok);
+}
+
+/* Rows of the raw matrix, which lies in the host's memory; a feed begins with them. */
+void cb_gpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const size_t bytes = (size_t)n * (size_t)w->n_in * sizeof(float);
+    float *host = cb_gpu_is_on(g, y) ? cb_alloc_aligned(bytes, 1) : y;
+
+    g->feed++;
+    if (!host) {
+        cb_gpu_fail_memory(g, "rows");
+        return;
+    }
+    g->host.ops->get_rows(&g->host, w, ids, n, host);
+    cb_gpu_from_host(g, y, host, bytes);
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_memory.c - memory of an accelerator: pieces of it, copies, and operands of ops that lie in
+ * the host's memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "gpu.h"
+
+enum { ALIGN = 128, FIRST_STAGE = 256 << 10, DIRECT = 1 << 20 };
+
+/* ---- failures ---- */
+
+static void remember(struct gpu *g, int is_memory, const char *what, const char *more)
+{
+    if (g->status)
+        return;
+    g->status = is_memory ? CB_ENOMEM : CB_EIO;
+    snprintf(g->error, sizeof g->error, "device %s: %s: %s%s", g->name, what,
+             is_memory ? "out of memory" : "failed", more);
+}
+
+void cb_gpu_fail(struct gpu *g, const char *what, int status)
+{
+    char why[128], more[136];
+
+    g->driver->explain(g, status, why, sizeof why);
+    snprintf(more, sizeof more, " (%s)", why);
+    remember(g, g->driver->is_memory(status), what, more);
+}
+
+void cb_gpu_fail_memory(struct gpu *g, const char *what)
+{
+    remember(g, 1, what, "");
+}
+
+void cb_gpu_say(struct gpu *g, int bit, const char *text)
+{
+    char line[256];
+
+    if (g->said >> bit & 1 || !g->log)
+        return;
+    g->said |= 1u << bit;
+    snprintf(line, sizeof line, "device %s: %s", g->name, text);
+    g->log(g->log_arg, CB_LOG_NOTE, line);
+}
+
+/* ---- pieces of memory ---- */
+
+/* The first block that ends behind p */
+static int block_at(const struct gpu *g, const void *p)
+{
+    int lo = 0, hi = g->n_block;
+
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        if (g->block[mid].p + g->block[mid].bytes <= (const uint8_t *)p)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+int cb_gpu_is_on(const struct gpu *g, const void *p)
+{
+    const int i = block_at(g, p);
+    return i < g->n_block && g->block[i].p <= (const uint8_t *)p;
+}
+
+size_t cb_gpu_room(const struct gpu *g)
+{
+    const uint64_t used = g->traffic.used_bytes, limit = g->traffic.limit_bytes;
+    return used < limit ? (size_t)(limit - used) : 0;
+}
+
+static int note_block(struct gpu *g, uint8_t *p, size_t bytes)
+{
+    const int at = block_at(g, p);
+
+    if (g->n_block == g->cap_block) {
+        const int cap = g->cap_block ? 2 * g->cap_block : 64;
+        struct gpu_block *b = cb_realloc(g->block, (size_t)cap, sizeof *b);
+        if (!b)
+            return CB_ENOMEM;
+        g->block = b;
+        g->cap_block = cap;
+    }
+    memmove(g->block + at + 1, g->block + at, (size_t)(g->n_block - at) * sizeof *g->block);
+    g->block[at] = (struct gpu_block){ p, bytes };
+    g->n_block++;
+    g->traffic.used_bytes += bytes;
+    if (g->traffic.used_bytes > g->traffic.peak_bytes)
+        g->traffic.peak_bytes = g->traffic.used_bytes;
+    return CB_OK;
+}
+
+static void *refuse(const struct gpu *g, size_t bytes, int status)
+{
+    char why[128];
+
+    if (status && !g->driver->is_memory(status)) {
+        g->driver->explain(g, status, why, sizeof why);
+        cb_fail(CB_EIO, "device %s: memory: failed (%s)", g->name, why);
+    } else {
+        cb_fail(CB_ENOMEM, "device %s: out of memory: %zu bytes, beside %llu of %llu in use",
+                g->name, bytes, (unsigned long long)g->traffic.used_bytes,
+                (unsigned long long)g->traffic.limit_bytes);
+    }
+    return NULL;
+}
+
+/* The mirror gives way to what must be there. */
+void *cb_gpu_alloc(struct gpu *g, size_t bytes)
+{
+    void *p = NULL;
+    int status;
+
+    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (bytes > cb_gpu_room(g) && g->give_way && !g->locked)
+        g->give_way(g, bytes);
+    if (bytes > cb_gpu_room(g) || bytes > g->most_block)
+        return refuse(g, bytes, 0);
+    status = g->driver->alloc(g, bytes ? bytes : ALIGN, &p);
+    if (status)
+        return refuse(g, bytes, status);
+    if (note_block(g, p, bytes)) {
+        g->driver->free(g, p);
+        return NULL;
+    }
+    return p;
+}
+
+void cb_gpu_free(struct gpu *g, void *p)
+{
+    const int at = block_at(g, p);
+
+    if (!p || at == g->n_block || g->block[at].p != p)
+        return;
+    g->driver->finish(g);
+    g->driver->free(g, p);
+    g->traffic.used_bytes -= g->block[at].bytes;
+    g->n_block--;
+    memmove(g->block + at, g->block + at + 1, (size_t)(g->n_block - at) * sizeof *g->block);
+}
+
+/* ---- copies ---- */
+
+static void enqueue(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    int err;
+
+    if (g->status || !bytes)
+        return;
+    err = g->driver->copy(g, to, from, bytes);
+    if (err)
+        cb_gpu_fail(g, "copy", err);
+}
+
+void cb_gpu_send(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    g->traffic.in_bytes += bytes;
+    enqueue(g, to, from, bytes);
+}
+
+void cb_gpu_fetch(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    g->traffic.out_bytes += bytes;
+    enqueue(g, to, from, bytes);
+}
+
+void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    enqueue(g, to, from, bytes);
+}
+
+void cb_gpu_finish(struct gpu *g)
+{
+    const int err = g->driver->finish(g);
+
+    if (err)
+        cb_gpu_fail(g, "wait", err);
+}
+
+/* ---- operands ---- */
+
+static void free_stage(struct gpu *g, struct gpu_stage *s)
+{
+    for (struct gpu_stage *next; s; s = next) {
+        next = s->next;
+        cb_gpu_free(g, s->on);
+        g->driver->free_host(g, s->host);
+        free(s);
+    }
+}
+
+static struct gpu_stage *new_stage(struct gpu *g, size_t bytes)
+{
+    struct gpu_stage *s = cb_calloc(1, sizeof *s);
+
+    if (!s)
+        return NULL;
+    s->bytes = bytes;
+    s->host = g->driver->alloc_host(g, bytes);
+    s->on = s->host ? cb_gpu_alloc(g, bytes) : NULL;
+    if (!s->on) {
+        if (!s->host)
+            cb_fail(CB_ENOMEM, "device %s: out of host memory", g->name);
+        g->driver->free_host(g, s->host);
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+/* Room for `bytes` -> its place on the device, and *host beside it */
+static uint8_t *take(struct gpu *g, size_t bytes, uint8_t **host)
+{
+    struct gpu_stage *s = g->stage;
+
+    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (!s || s->used + bytes > s->bytes) {
+        size_t want = s ? 2 * s->bytes : FIRST_STAGE;
+        want = want < bytes ? bytes : want;
+        want = want > cb_gpu_room(g) && bytes < want ? bytes : want;
+        s = new_stage(g, want);
+        if (!s) {
+            if (!g->status) {
+                g->status = CB_ENOMEM;
+                snprintf(g->error, sizeof g->error, "%s", cb_error());
+            }
+            return NULL;
+        }
+        s->next = g->stage;
+        g->stage = s;
+    }
+    s->used += bytes;
+    *host = s->host + s->used - bytes;
+    return s->on + s->used - bytes;
+}
+
+/* Copies in queue order take the place of what was in the stage before, so a bigger piece need not
+ * wait for the smaller one to go. */
+int cb_gpu_stage_fits(const struct gpu *g, size_t bytes)
+{
+    const struct gpu_stage *s = g->stage;
+
+    return (s && s->used + bytes + ALIGN <= s->bytes) || bytes + ALIGN <= cb_gpu_room(g);
+}
+
+void *cb_gpu_room_for(struct gpu *g, size_t bytes)
+{
+    uint8_t *host;
+    return g->status ? NULL : take(g, bytes, &host);
+}
+
+void cb_gpu_stage_reserve(struct gpu *g, size_t bytes)
+{
+    uint8_t *host;
+
+    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (!g->status && take(g, bytes, &host))
+        g->stage->used -= bytes;
+}
+
+void *cb_gpu_in(struct gpu *g, const void *p, size_t bytes)
+{
+    uint8_t *host, *on;
+
+    if (!p || g->status)
+        return NULL;
+    if (cb_gpu_is_on(g, p))
+        return (void *)(uintptr_t)p;
+    on = take(g, bytes, &host);
+    if (!on)
+        return NULL;
+    if (bytes >= DIRECT) {
+        cb_gpu_send(g, on, p, bytes);
+        cb_gpu_finish(g); /* the caller's memory may change */
+    } else {
+        memcpy(host, p, bytes);
+        cb_gpu_send(g, on, host, bytes);
+    }
+    return on;
+}
+
+void cb_gpu_back(struct gpu *g, void *to, size_t to_stride, const void *from, size_t from_stride,
+                 size_t bytes, int n)
+{
+    if (g->n_back < GPU_MOST_BACK)
+        g->back[g->n_back++] = (struct gpu_back){ to, from, bytes, to_stride, from_stride, n };
+    else
+        cb_gpu_fail_memory(g, "results");
+}
+
+void *cb_gpu_out(struct gpu *g, void *p, size_t bytes)
+{
+    void *on;
+
+    if (!p || g->status || cb_gpu_is_on(g, p))
+        return p;
+    on = cb_gpu_room_for(g, bytes);
+    if (on)
+        cb_gpu_back(g, p, bytes, on, bytes, bytes, 1);
+    return on;
+}
+
+void *cb_gpu_inout(struct gpu *g, void *p, size_t bytes)
+{
+    void *on;
+
+    if (!p || g->status || cb_gpu_is_on(g, p))
+        return p;
+    on = cb_gpu_in(g, p, bytes);
+    if (on)
+        cb_gpu_back(g, p, bytes, on, bytes, bytes, 1);
+    return on;
+}
+
+void cb_gpu_empty_stage(struct gpu *g)
+{
+    if (!g->stage)
+        return;
+    free_stage(g, g->stage->next);
+    g->stage->next = NULL;
+    g->stage->used = 0;
+}
+
+void cb_gpu_done(struct gpu *g)
+{
+    const int n = g->n_back;
+
+    g->n_back = 0;
+    for (int i = 0; i < n; i++) {
+        const struct gpu_back *b = &g->back[i];
+        for (int r = 0; r < b->n; r++)
+            cb_gpu_fetch(g, (char *)b->to + (size_t)r * b->to_stride,
+                         b->from + (size_t)r * b->from_stride, b->bytes);
+    }
+    if (n || g->owes || (g->stage && (g->stage->next || g->stage->used > g->stage->bytes / 2))) {
+        cb_gpu_finish(g);
+        cb_gpu_empty_stage(g);
+    }
+    g->owes = 0;
+}
+
+void cb_gpu_free_all(struct gpu *g)
+{
+    free_stage(g, g->stage);
+    g->stage = NULL;
+    while (g->n_block)
+        cb_gpu_free(g, g->block[0].p);
+    free(g->block);
+    g->block = NULL;
+}
+
+/* ---- operands of ops that the CPU does ---- */
+
+void *cb_gpu_to_host(struct gpu *g, const void *p, size_t bytes)
+{
+    void *host;
+
+    if (!p || !cb_gpu_is_on(g, p)) {
+        cb_gpu_finish(g);
+        return (void *)(uintptr_t)p;
+    }
+    host = cb_alloc_aligned(bytes, 1);
+    if (!host) {
+        cb_gpu_fail_memory(g, "copy");
+        return NULL;
+    }
+    cb_gpu_fetch(g, host, p, bytes);
+    cb_gpu_finish(g);
+    return host;
+}
+
+void cb_gpu_from_host(struct gpu *g, void *p, void *host, size_t bytes)
+{
+    if (p == host)
+        return;
+    if (host && bytes) {
+        cb_gpu_send(g, p, host, bytes);
+        cb_gpu_finish(g);
+    }
+    free(host);
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_mirror.c - copies of the bank's rows on the device. Pages of one size lie in slabs, which are
+ * allocated as they are needed and the limit allows; then the page that was read longest ago gives
+ * way. */
+#include "gpu_mirror.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+enum { LEAST_SLAB = 16, MOST_SLAB = 256 }; /* pages of the smallest slab; slabs */
+
+struct gpu_page {
+    uint8_t *at;
+    struct gpu_area *area; /* NULL: free */
+    int index;             /* in the area */
+    int n;                 /* rows that are as the host has them */
+    uint64_t feed, op;     /* that used it last */
+    struct gpu_page *newer, *older;
+};
+
+struct gpu_mirror {
+    struct gpu_area **area; /* in ascending order of address */
+    int n_area, cap_area;
+    int slab_pages;                   /* a 64th of the working set */
+    struct gpu_page *slab[MOST_SLAB]; /* [slab_pages] each */
+    void *piece[MOST_SLAB + 1];       /* their memory; ends with NULL */
+    int n_slab;
+    int full; /* 1: a slab was refused */
+    struct gpu_page *newest, *oldest;
+    uint64_t op;
+};
+
+/* ---- the order of use ---- */
+
+static void unlink_page(struct gpu_mirror *m, struct gpu_page *p)
+{
+    *(p->newer ? &p->newer->older : &m->newest) = p->older;
+    *(p->older ? &p->older->newer : &m->oldest) = p->newer;
+    p->newer = p->older = NULL;
+}
+
+static void link_newest(struct gpu_mirror *m, struct gpu_page *p)
+{
+    p->older = m->newest;
+    *(m->newest ? &m->newest->newer : &m->oldest) = p;
+    m->newest = p;
+}
+
+static void link_oldest(struct gpu_mirror *m, struct gpu_page *p)
+{
+    p->newer = m->oldest;
+    *(m->oldest ? &m->oldest->older : &m->newest) = p;
+    m->oldest = p;
+}
+
+static void touch(struct gpu *g, struct gpu_page *p)
+{
+    unlink_page(g->mirror, p);
+    link_newest(g->mirror, p);
+    p->feed = g->feed;
+    p->op = g->mirror->op;
+}
+
+/* A page whose rows nobody wants: it gives way first. */
+static void drop(struct gpu_mirror *m, struct gpu_page *p)
+{
+    if (!p->area)
+        return;
+    p->area->page[p->index] = NULL;
+    p->area = NULL;
+    unlink_page(m, p);
+    link_oldest(m, p);
+}
+
+/* ---- slabs ---- */
+
+static int add_slab(struct gpu *g)
+{
+    struct gpu_mirror *m = g->mirror;
+    const size_t bytes = (size_t)m->slab_pages * GPU_PAGE;
+    /* an eighth stays for operands */
+    const size_t spare = (size_t)(g->traffic.limit_bytes / 8);
+    struct gpu_page *slab;
+    uint8_t *at;
+
+    if (m->full || m->n_slab == MOST_SLAB || cb_gpu_room(g) < bytes + spare)
+        return 0;
+    slab = cb_calloc((size_t)m->slab_pages, sizeof *slab);
+    at = slab ? cb_gpu_alloc(g, bytes) : NULL;
+    if (!at) {
+        free(slab);
+        m->full = 1;
+        return 0;
+    }
+    g->traffic.kv_bytes += bytes;
+    m->slab[m->n_slab] = slab;
+    m->piece[m->n_slab++] = at;
+    m->piece[m->n_slab] = NULL;
+    for (int i = 0; i < g->mirror->slab_pages; i++) {
+        slab[i].at = at + (size_t)i * GPU_PAGE;
+        link_oldest(m, &slab[i]);
+    }
+    return 1;
+}
+
+static void drop_slab(struct gpu *g)
+{
+    struct gpu_mirror *m = g->mirror;
+    struct gpu_page *slab = m->slab[m->n_slab - 1];
+
+    for (int i = 0; i < g->mirror->slab_pages; i++) {
+        drop(m, &slab[i]);
+        unlink_page(m, &slab[i]);
+    }
+    cb_gpu_free(g, m->piece[--m->n_slab]);
+    g->traffic.kv_bytes -= (uint64_t)m->slab_pages * GPU_PAGE;
+    m->piece[m->n_slab] = NULL;
+    free(slab);
+}
+
+static void give_way(struct gpu *g, size_t bytes)
+{
+    while (g->mirror->n_slab && bytes > cb_gpu_room(g))
+        drop_slab(g);
+}
+
+int cb_gpu_mirror_open(struct gpu *g)
+{
+    const uint64_t share = g->traffic.limit_bytes / 64 / GPU_PAGE;
+
+    g->mirror = cb_calloc(1, sizeof *g->mirror);
+    if (!g->mirror)
+        return CB_ENOMEM;
+    g->mirror->slab_pages = share > LEAST_SLAB ? (int)share : LEAST_SLAB;
+    g->give_way = give_way;
+    return CB_OK;
+}
+
+void cb_gpu_mirror_drop(struct gpu *g)
+{
+    for (int s = 0; s < g->mirror->n_slab; s++)
+        for (int i = 0; i < g->mirror->slab_pages; i++)
+            drop(g->mirror, &g->mirror->slab[s][i]);
+}
+
+void *const *cb_gpu_mirror_pieces(const struct gpu *g)
+{
+    return g->mirror->piece;
+}
+
+/* ---- areas ---- */
+
+/* The first area that ends behind p */
+static int area_at(const struct gpu_mirror *m, const void *p)
+{
+    int lo = 0, hi = m->n_area;
+
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        const struct gpu_area *a = m->area[mid];
+        if (a->rows + a->row_bytes * a->n_row <= (const uint8_t *)p)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+struct gpu_area *cb_gpu_area(const struct gpu *g, const void *p)
+{
+    const struct gpu_mirror *m = g->mirror;
+    const int i = area_at(m, p);
+
+    return i < m->n_area && m->area[i]->rows <= (const uint8_t *)p ? m->area[i] : NULL;
+}
+
+static void free_area(struct gpu_area *a)
+{
+    free(a->page);
+    free(a);
+}
+
+int cb_gpu_watch(struct gpu *g, const void *rows, size_t row_bytes, size_t n_row)
+{
+    struct gpu_mirror *m = g->mirror;
+    const int at = area_at(m, rows);
+    struct gpu_area *a;
+
+    if (row_bytes > GPU_PAGE) /* it is copied at each use */
+        return CB_OK;
+    if (m->n_area == m->cap_area) {
+        const int cap = m->cap_area ? 2 * m->cap_area : 64;
+        struct gpu_area **p = cb_realloc(m->area, (size_t)cap, sizeof *p);
+        if (!p)
+            return CB_ENOMEM;
+        m->area = p;
+        m->cap_area = cap;
+    }
+    a = cb_calloc(1, sizeof *a);
+    if (!a)
+        return CB_ENOMEM;
+    *a = (struct gpu_area){ .rows = rows, .row_bytes = row_bytes, .n_row = n_row };
+    while ((row_bytes << (a->shift + 1)) <= GPU_PAGE)
+        a->shift++;
+    a->n_page = (int)((n_row + ((size_t)1 << a->shift) - 1) >> a->shift);
+    a->page = cb_calloc((size_t)a->n_page + 1, sizeof *a->page);
+    if (!a->page) {
+        free_area(a);
+        return CB_ENOMEM;
+    }
+    memmove(m->area + at + 1, m->area + at, (size_t)(m->n_area - at) * sizeof *m->area);
+    m->area[at] = a;
+    m->n_area++;
+    return CB_OK;
+}
+
+void cb_gpu_unwatch(struct gpu *g, const void *rows)
+{
+    struct gpu_mirror *m = g->mirror;
+    const int at = area_at(m, rows);
+    struct gpu_area *a = at < m->n_area ? m->area[at] : NULL;
+
+    if (!a || a->rows != rows)
+        return;
+    for (int i = 0; i < a->n_page; i++)
+        if (a->page[i])
+            drop(m, a->page[i]);
+    cb_gpu_finish(g); /* a copy from there may be on its way */
+    free_area(a);
+    m->n_area--;
+    memmove(m->area + at, m->area + at + 1, (size_t)(m->n_area - at) * sizeof *m->area);
+}
+
+void cb_gpu_wrote(struct gpu *g, const void *from, size_t bytes)
+{
+    struct gpu_area *a = cb_gpu_area(g, from);
+    int first, last;
+
+    if (!a || !bytes)
+        return;
+    first = (int)((size_t)((const uint8_t *)from - a->rows) / a->row_bytes);
+    last = (int)((size_t)((const uint8_t *)from + bytes - 1 - a->rows) / a->row_bytes);
+    for (int i = first >> a->shift; i <= last >> a->shift && i < a->n_page; i++) {
+        const int rows = first - (i << a->shift);
+        if (a->page[i] && a->page[i]->n > (rows > 0 ? rows : 0))
+            a->page[i]->n = rows > 0 ? rows : 0;
+    }
+}
+
+void cb_gpu_mirror_close(struct gpu *g)
+{
+    struct gpu_mirror *m = g->mirror;
+
+    if (!m)
+        return;
+    while (m->n_slab)
+        drop_slab(g);
+    for (int i = 0; i < m->n_area; i++)
+        free_area(m->area[i]);
+    free(m->area);
+    free(m);
+    g->mirror = NULL;
+}
+
+/* ---- pages ---- */
+
+void cb_gpu_mirror_begin(struct gpu *g)
+{
+    g->mirror->op++;
+}
+
+static int may_go(const struct gpu *g, const struct gpu_page *p, enum gpu_need need)
+{
+    if (!p->area)
+        return 1;
+    return need == GPU_MUST ? p->op != g->mirror->op : p->feed + 1 < g->feed;
+}
+
+static struct gpu_page *place(struct gpu *g, struct gpu_area *a, int index, enum gpu_need need)
+{
+    struct gpu_mirror *m = g->mirror;
+    struct gpu_page *p = m->oldest;
+
+    if ((!p || p->area) && add_slab(g))
+        p = m->oldest;
+    if (!p || !may_go(g, p, need))
+        return NULL;
+    drop(m, p);
+    p->area = a;
+    p->index = index;
+    p->n = 0;
+    a->page[index] = p;
+    touch(g, p);
+    return p;
+}
+
+uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int index, int end,
+                            enum gpu_need need)
+{
+    const int first = index << a->shift;
+    const int n = end - first < 1 << a->shift ? end - first : 1 << a->shift;
+    struct gpu_page *p = a->page[index];
+
+    if (!p)
+        p = place(g, a, index, need);
+    if (!p)
+        return NULL;
+    touch(g, p);
+    if (p->n < n) {
+        cb_gpu_send(g, p->at + a->row_bytes * (size_t)p->n,
+                    a->rows + a->row_bytes * (size_t)(first + p->n),
+                    a->row_bytes * (size_t)(n - p->n));
+        p->n = n;
+    }
+    return p->at;
+}
+
+int cb_gpu_mirror_has(const struct gpu_area *a, int row)
+{
+    const struct gpu_page *p = a->page[row >> a->shift];
+    return p && row - (p->index << a->shift) < p->n;
+}
+
+void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *coded, int first, int n,
+                          enum gpu_need need)
+{
+    for (int row = first, m; row < first + n; row += m, coded += a->row_bytes * (size_t)m) {
+        const int index = row >> a->shift, in = row - (index << a->shift);
+        struct gpu_page *p = a->page[index];
+        const int left = (1 << a->shift) - in;
+        m = first + n - row < left ? first + n - row : left;
+        if (!p && !in && need == GPU_MUST)
+            p = place(g, a, index, need);
+        if (!p)
+            continue;
+        if (p->n < in) /* rows before are missing */
+            continue;
+        cb_gpu_move(g, p->at + a->row_bytes * (size_t)in, coded, a->row_bytes * (size_t)m);
+        p->n = p->n > in + m ? p->n : in + m;
+    }
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_mirror.h - copies of the bank's rows on the device, in pages. */
+#ifndef GPU_MIRROR_H
+#define GPU_MIRROR_H
+
+#include "gpu.h"
+
+enum { GPU_PAGE = 16 << 10 }; /* bytes; a page holds a power of two of whole rows */
+
+/* Rows of the host that may be mirrored. */
+struct gpu_area {
+    const uint8_t *rows;
+    size_t row_bytes, n_row;
+    int shift; /* 1 << shift rows a page */
+    int n_page;
+    struct gpu_page **page; /* [n_page] NULL: not on the device */
+};
+
+int cb_gpu_mirror_open(struct gpu *g);
+void cb_gpu_mirror_close(struct gpu *g);
+void cb_gpu_mirror_drop(struct gpu *g); /* all pages are to be read anew */
+
+int cb_gpu_watch(struct gpu *g, const void *rows, size_t row_bytes, size_t n_row);
+void cb_gpu_unwatch(struct gpu *g, const void *rows);
+void cb_gpu_wrote(struct gpu *g, const void *from, size_t bytes);
+/* The area that holds p, or NULL */
+struct gpu_area *cb_gpu_area(const struct gpu *g, const void *p);
+
+/* Begins an op: pages that it uses from here on are not given up while it lasts. */
+void cb_gpu_mirror_begin(struct gpu *g);
+/* How far pages may push others out: MAY only those that the current feed and the one before have
+ * not read, MUST all that the op does not use. */
+enum gpu_need { GPU_MAY, GPU_MUST };
+/* The page that holds `row`, with its rows up to `end` (counted in the area) as the host has them;
+ * NULL: it is not on the device and there is no room. */
+uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int page, int end,
+                            enum gpu_need need);
+/* Is the row on the device as the host has it? */
+int cb_gpu_mirror_has(const struct gpu_area *a, int row);
+/* Coded rows, on the device, that were stored in the area's rows first..first+n-1. need MUST: pages
+ * that begin among them get a place. */
+void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *coded, int first, int n,
+                          enum gpu_need need);
+/* Pieces of memory that pages lie in: a list that ends with NULL */
+void *const *cb_gpu_mirror_pieces(const struct gpu *g);
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_vector.c - the small ops of an accelerator: norms, rotation, gates, joins, stored forms,
+ * searches. */
+#include "gpu.h"
+#include "gpu_mirror.h"
+
+enum { NORM_ITEMS = 64, JOIN_ITEMS = 32, SELECT_ITEMS = 64 };
+
+static struct gpu_program *select_program(struct gpu *g)
+{
+    return cb_gpu_program(g, GPU_SELECT, (struct gpu_options){ 0 });
+}
+
+static struct gpu_program *vector_program(struct gpu *g)
+{
+    return cb_gpu_program(g, GPU_VECTOR, (struct gpu_options){ 0 });
+}
+
+static size_t floats(int64_t n)
+{
+    return (size_t)n * sizeof(float);
+}
+
+/* Floats from a row's beginning to the last row's end */
+static int64_t span(int n_tok, int stride, int64_t row)
+{
+    return (int64_t)(n_tok - 1) * stride + row;
+}
+
+void cb_gpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
+                    int n_tok, int x_stride, float *y, int y_stride)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const int64_t row = (int64_t)n * n_row;
+    const size_t groups[3] = { (size_t)n_tok, (size_t)n_row, 1 };
+    float *to, *from;
+
+    if (n_tok < 1)
+        return;
+    to = y_stride == row ? cb_gpu_out(g, y, floats(span(n_tok, y_stride, row)))
+                         : cb_gpu_inout(g, y, floats(span(n_tok, y_stride, row)));
+    from = cb_gpu_in(g, x, floats(span(n_tok, x_stride, row)));
+    const struct gpu_arg arg[] = { GPU_P(from),     GPU_P(cb_gpu_in(g, w, floats(n))),
+                                   GPU_F(eps),      GPU_I(n),
+                                   GPU_I(x_stride), GPU_P(to),
+                                   GPU_I(y_stride) };
+    cb_gpu_run(g, vector_program(g), "rmsnorm", groups, NORM_ITEMS, arg, 7, NULL);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int n_head, int hd,
+                 int stride, int n_rot, const float *cs)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const int64_t n = (int64_t)n_tok * n_head * (n_rot / 2);
+    float *on;
+
+    if (n < 1)
+        return;
+    on = cb_gpu_inout(g, x, floats(span(n_tok, stride, (int64_t)n_head * hd)));
+    const struct gpu_arg arg[] = { GPU_P(on),
+                                   GPU_I(n_head),
+                                   GPU_I(hd),
+                                   GPU_I(stride),
+                                   GPU_I(n_rot),
+                                   GPU_I(kind == ROPE_HALF),
+                                   GPU_P(cb_gpu_in(g, cs, floats((int64_t)n_tok * n_rot))),
+                                   GPU_L(n) };
+    cb_gpu_run_each(g, vector_program(g), "rope", n, arg, 8);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_glu(struct device *d, enum act_kind act, float *gate, const float *up, int n, int n_tok)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const int64_t all = (int64_t)n * n_tok;
+    float *on;
+
+    if (all < 1)
+        return;
+    on = cb_gpu_inout(g, gate, floats(all));
+    const struct gpu_arg arg[] = { GPU_P(on), GPU_P(cb_gpu_in(g, up, floats(all))), GPU_I((int)act),
+                                   GPU_L(all) };
+    cb_gpu_run_each(g, vector_program(g), "glu", all, arg, 4);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_add(struct device *d, float *y, const float *x, float a, size_t n)
+{
+    struct gpu *g = cb_gpu_of(d);
+    float *on;
+
+    if (n < 1)
+        return;
+    on = cb_gpu_inout(g, y, n * sizeof *y);
+    const struct gpu_arg arg[] = { GPU_P(on), GPU_P(cb_gpu_in(g, x, n * sizeof *x)), GPU_F(a),
+                                   GPU_L(n) };
+    cb_gpu_run_each(g, vector_program(g), "add", (int64_t)n, arg, 4);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_scale(struct device *d, float *x, float a, float cap, size_t n)
+{
+    struct gpu *g = cb_gpu_of(d);
+
+    if (n < 1)
+        return;
+    const struct gpu_arg arg[] = { GPU_P(cb_gpu_inout(g, x, n * sizeof *x)), GPU_F(a), GPU_F(cap),
+                                   GPU_L(n) };
+    cb_gpu_run_each(g, vector_program(g), "scale", (int64_t)n, arg, 4);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_sink(struct device *d, float *out, float *lse, const float *sink, int n_tok, int n_head,
+                 int hd)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const int64_t rows = (int64_t)n_tok * n_head;
+    const size_t groups[3] = { (size_t)rows, 1, 1 };
+
+    if (rows < 1)
+        return;
+    const struct gpu_arg arg[] = { GPU_P(cb_gpu_inout(g, out, floats(rows * hd))),
+                                   GPU_P(cb_gpu_inout(g, lse, floats(rows))),
+                                   GPU_P(cb_gpu_in(g, sink, floats(n_head))), GPU_I(n_head),
+                                   GPU_I(hd) };
+    cb_gpu_run(g, vector_program(g), "sink", groups, JOIN_ITEMS, arg, 5, NULL);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_layernorm(struct device *d, const float *x, const float *w, const float *b, float eps,
+                      int n, int n_row, int n_tok, int x_stride, float *y, int y_stride)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const int64_t row = (int64_t)n * n_row;
+    const size_t groups[3] = { (size_t)n_tok, (size_t)n_row, 1 };
+    float *to, *from;
+
+    if (n_tok < 1)
+        return;
+    to = y_stride == row ? cb_gpu_out(g, y, floats(span(n_tok, y_stride, row)))
+                         : cb_gpu_inout(g, y, floats(span(n_tok, y_stride, row)));
+    from = cb_gpu_in(g, x, floats(span(n_tok, x_stride, row)));
+    const struct gpu_arg arg[] = { GPU_P(from),
+                                   GPU_P(cb_gpu_in(g, w, floats(n))),
+                                   GPU_P(cb_gpu_in(g, b, floats(n))),
+                                   GPU_F(eps),
+                                   GPU_I(n),
+                                   GPU_I(x_stride),
+                                   GPU_P(to),
+                                   GPU_I(y_stride) };
+    cb_gpu_run(g, vector_program(g), "layernorm", groups, NORM_ITEMS, arg, 8, NULL);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_join_parts(struct gpu *g, float *out, float *lse, const float *out2, const float *lse2,
+                       int n_part, int64_t out_stride, int64_t lse_stride, int n_row, int hd)
+{
+    const size_t groups[3] = { (size_t)n_row, 1, 1 };
+    const struct gpu_arg arg[] = { GPU_P(out),    GPU_P(lse),        GPU_P(out2),       GPU_P(lse2),
+                                   GPU_I(n_part), GPU_L(out_stride), GPU_L(lse_stride), GPU_I(hd) };
+
+    cb_gpu_run(g, vector_program(g), "join", groups, JOIN_ITEMS, arg, 8, NULL);
+}
+
+void cb_gpu_join(struct device *d, float *out, float *lse, const float *out2, const float *lse2,
+                 int n_row, int hd)
+{
+    struct gpu *g = cb_gpu_of(d);
+    float *o, *l, *o2, *l2;
+
+    if (n_row < 1)
+        return;
+    o = cb_gpu_inout(g, out, floats((int64_t)n_row * hd));
+    l = cb_gpu_inout(g, lse, floats(n_row));
+    o2 = cb_gpu_in(g, out2, floats((int64_t)n_row * hd));
+    l2 = cb_gpu_in(g, lse2, floats(n_row));
+    cb_gpu_join_parts(g, o, l, o2, l2, 1, 0, 0, n_row, hd);
+    cb_gpu_done(g);
+}
+
+/* ---- stored forms ---- */
+
+/* Writes through: to the bank when the queue gets there, to the mirror where it holds the rows. */
+void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
+                      void *rows)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const size_t row = cb_kv_row_bytes(t, hd), bytes = row * (size_t)n;
+    const int64_t all = (int64_t)n * (t == KV_Q8_0 ? hd / 32 : hd);
+    struct gpu_area *a;
+    void *on;
+
+    if (all < 1)
+        return;
+    a = cb_gpu_area(g, rows);
+    on = a ? cb_gpu_room_for(g, bytes) : cb_gpu_out(g, rows, bytes);
+    const struct gpu_arg arg[] = {
+        GPU_I((int)t), GPU_P(cb_gpu_in(g, x, floats(span(n, stride, hd)))),
+        GPU_I(stride), GPU_I(hd),
+        GPU_P(on),     GPU_L(all)
+    };
+    cb_gpu_run_each(g, vector_program(g), "encode", all, arg, 6);
+    if (a && on && !g->status) {
+        const size_t at = (size_t)((const uint8_t *)rows - a->rows);
+        cb_gpu_mirror_begin(g);
+        if (at % row == 0 && a->row_bytes == row)
+            cb_gpu_mirror_stored(g, a, on, (int)(at / row), n, n > 1 ? GPU_MUST : GPU_MAY);
+        else
+            cb_gpu_wrote(g, rows, bytes);
+        cb_gpu_fetch(g, rows, on, bytes);
+    }
+    cb_gpu_done(g);
+}
+
+void cb_gpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
+                      int hd, float *y)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const int64_t all = (int64_t)n * hd;
+    int last = n - 1;
+    float *on;
+
+    if (all < 1)
+        return;
+    if (cb_gpu_area(g, rows)) { /* few rows of the bank, for the host */
+        cb_gpu_finish(g);
+        g->host.ops->kv_decode(&g->host, t, rows, idx, n, hd, y);
+        return;
+    }
+    for (int i = 0; idx && i < n; i++)
+        last = idx[i] > last ? idx[i] : last;
+    on = cb_gpu_out(g, y, floats(all));
+    const struct gpu_arg arg[] = { GPU_I((int)t),
+                                   GPU_P(cb_gpu_in(g, rows,
+                                                   cb_kv_row_bytes(t, hd) * (size_t)(last + 1))),
+                                   GPU_P(cb_gpu_in(g, idx, (size_t)n * sizeof *idx)),
+                                   GPU_I(hd),
+                                   GPU_P(on),
+                                   GPU_L(all) };
+    cb_gpu_run_each(g, vector_program(g), "decode", all, arg, 6);
+    cb_gpu_done(g);
+}
+
+/* ---- searches ---- */
+
+void cb_gpu_nearest(struct device *d, const float *x, int n, const float *y, int m, int hd,
+                    int32_t *idx, float *dot)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const size_t groups[3] = { (size_t)n, 1, 1 };
+    void *i, *o;
+
+    if (n < 1)
+        return;
+    i = cb_gpu_out(g, idx, (size_t)n * sizeof *idx);
+    o = cb_gpu_out(g, dot, floats(n));
+    const struct gpu_arg arg[] = { GPU_P(cb_gpu_in(g, x, floats((int64_t)n * hd))),
+                                   GPU_P(cb_gpu_in(g, y, floats((int64_t)m * hd))),
+                                   GPU_I(m),
+                                   GPU_I(hd),
+                                   GPU_P(i),
+                                   GPU_P(o) };
+    cb_gpu_run(g, select_program(g), "nearest", groups, SELECT_ITEMS, arg, 6, NULL);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
+                      int normed, float *best)
+{
+    struct gpu *g = cb_gpu_of(d);
+    struct gpu_program *p = select_program(g);
+    const size_t groups[3] = { (size_t)n_head, 1, 1 };
+    const float *x;
+    void *lse, *to;
+
+    if (n < 1)
+        return;
+    x = cb_gpu_in(g, logit, floats(span(n_head, stride, n)));
+    lse = cb_gpu_room_for(g, floats(2 * (int64_t)n_head));
+    to = cb_gpu_out(g, best, floats(n));
+    if (normed) {
+        const struct gpu_arg arg[] = { GPU_P(x), GPU_I(stride), GPU_I(n), GPU_P(lse) };
+        cb_gpu_run(g, p, "head_lse", groups, SELECT_ITEMS, arg, 4, NULL);
+    }
+    const struct gpu_arg arg[] = { GPU_P(x),   GPU_I(stride), GPU_I(n_head), GPU_I(normed),
+                                   GPU_P(lse), GPU_P(to),     GPU_L(n) };
+    cb_gpu_run_each(g, p, "best_head", n, arg, 7);
+    cb_gpu_done(g);
+}
+
+void cb_gpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx)
+{
+    struct gpu *g = cb_gpu_of(d);
+    static const size_t one[3] = { 1, 1, 1 };
+    void *to;
+
+    if (k < 1)
+        return;
+    to = cb_gpu_out(g, idx, (size_t)k * sizeof *idx);
+    const struct gpu_arg arg[] = { GPU_P(cb_gpu_in(g, x, floats(n))), GPU_I(n), GPU_I(k),
+                                   GPU_P(to) };
+    cb_gpu_run(g, select_program(g), "topk", one, SELECT_ITEMS, arg, 4, NULL);
+    cb_gpu_done(g);
+}

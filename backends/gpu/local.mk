@@ -1,0 +1,26 @@
+# What OpenCL and CUDA devices share; the kernels' texts are compiled by either.
+gpu_kernels = \
+	backends/gpu/kernels/attention.cl \
+	backends/gpu/kernels/matmul.cl \
+	backends/gpu/kernels/select.cl \
+	backends/gpu/kernels/vector.cl
+EXTRA_DIST += $(gpu_kernels)
+
+if HAVE_GPU
+noinst_LTLIBRARIES += libgpu.la
+libcore_la_LIBADD += libgpu.la
+libgpu_la_CFLAGS = $(AM_CFLAGS)
+libgpu_la_SOURCES = \
+	backends/gpu/driver.h \
+	backends/gpu/gpu.h \
+	backends/gpu/gpu_attention.c \
+	backends/gpu/gpu_boundary.c \
+	backends/gpu/gpu_device.c \
+	backends/gpu/gpu_matmul.c \
+	backends/gpu/gpu_memory.c \
+	backends/gpu/gpu_mirror.c backends/gpu/gpu_mirror.h \
+	backends/gpu/gpu_program.c \
+	backends/gpu/gpu_runs.c backends/gpu/gpu_runs.h \
+	backends/gpu/gpu_sketch.c \
+	backends/gpu/gpu_vector.c
+endif
