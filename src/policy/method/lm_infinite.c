@@ -10,7 +10,7 @@ static const struct method_opt opts[] = {
     [SINK] = { "sink", "tokens", "first tokens, always kept", OPT_INT, 10, 0, 4096, NULL },
     [WINDOW] = { "window", "tokens",
                  "last tokens that a query sees, itself included; also the distance of the first "
-                 "ones. At most what the model was trained on",
+                 "ones; at most what the model was trained on",
                  OPT_INT, 4096, 1, 1e9, NULL },
     { .name = NULL },
 };
