@@ -8,6 +8,8 @@ presetsdir = $(pkgdatadir)/presets
 dist_presets_DATA = \
 	data/presets/d2o-a12532f12ca88825.json \
 	data/presets/d2o-a45d3b1ab287bade.json \
+	data/presets/duo-a12532f12ca88825.json \
+	data/presets/duo-a45d3b1ab287bade.json \
 	data/presets/omnikv-a12532f12ca88825.json \
 	data/presets/omnikv-a45d3b1ab287bade.json \
 	data/presets/pod-a12532f12ca88825.json \
