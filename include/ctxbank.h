@@ -343,6 +343,7 @@ struct cb_memory {
                     text */
     uint64_t kv_beside_bytes; /* of kv_bytes, what is neither a key nor a value: steps of prepacked
                                  blocks, sketches, positions and scores */
+    uint64_t preview_bytes; /* of weights_bytes, the preview of the output matrix, where it pays */
 };
 
 CB_API struct cb_session_params cb_session_defaults(void); /* all zero */

@@ -49,13 +49,13 @@ static json_t *json_device(const struct cb_memory *m)
 json_t *cb_json_memory(const struct cb_memory *m)
 {
     json_t *j = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "weights_bytes",
-        (json_int_t)m->weights_bytes, "kv_bytes", (json_int_t)m->kv_bytes, "kv_full_bytes",
-        (json_int_t)m->kv_full_bytes, "kv_peak_bytes", (json_int_t)m->kv_peak_bytes,
-        "kv_read_bytes_per_token", (json_int_t)m->kv_read_bytes_per_token, "scratch_bytes",
-        (json_int_t)m->scratch_bytes, "kv_beside_bytes", (json_int_t)m->kv_beside_bytes,
-        "rss_peak_bytes", (json_int_t)cb_rss_peak_bytes(), "kept_min", m->kept_min, "kept_max",
-        m->kept_max);
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "weights_bytes",
+        (json_int_t)m->weights_bytes, "preview_bytes", (json_int_t)m->preview_bytes, "kv_bytes",
+        (json_int_t)m->kv_bytes, "kv_full_bytes", (json_int_t)m->kv_full_bytes, "kv_peak_bytes",
+        (json_int_t)m->kv_peak_bytes, "kv_read_bytes_per_token",
+        (json_int_t)m->kv_read_bytes_per_token, "scratch_bytes", (json_int_t)m->scratch_bytes,
+        "kv_beside_bytes", (json_int_t)m->kv_beside_bytes, "rss_peak_bytes",
+        (json_int_t)cb_rss_peak_bytes(), "kept_min", m->kept_min, "kept_max", m->kept_max);
     if (m->prompt_density > 0)
         cb_json_set(&j, "prompt_density", json_real(m->prompt_density));
     if (m->device_limit_bytes)
@@ -107,14 +107,17 @@ void cb_print_memory(const struct cb_memory *m)
     const uint64_t there = cb_free_bytes();
     char beside[80];
 
-    printf("weights          %.1f MiB\n"
+    printf("weights          %.1f MiB", mib(m->weights_bytes));
+    if (m->preview_bytes)
+        printf(" (%.1f MiB of it the preview of the output matrix)", mib(m->preview_bytes));
+    printf("\n"
            "bank             %s%.1f MiB (%speak %.1f MiB; full cache at f16 %.1f MiB)\n"
            "read a token     %.1f MiB\n"
            "work space       %.1f MiB\n"
            "total            %s%.1f MiB",
-           mib(m->weights_bytes), m->at_most ? "at most " : "", mib(m->kv_bytes),
-           beside_text(m, beside), mib(m->kv_peak_bytes), mib(m->kv_full_bytes),
-           mib(m->kv_read_bytes_per_token), mib(m->scratch_bytes), m->at_most ? "at most " : "",
+           m->at_most ? "at most " : "", mib(m->kv_bytes), beside_text(m, beside),
+           mib(m->kv_peak_bytes), mib(m->kv_full_bytes), mib(m->kv_read_bytes_per_token),
+           mib(m->scratch_bytes), m->at_most ? "at most " : "",
            mib(m->weights_bytes + m->kv_peak_bytes + m->scratch_bytes));
     if (there)
         printf(" (%.1f MiB are free here)", mib(there));

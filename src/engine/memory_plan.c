@@ -68,6 +68,7 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
 {
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
+        .preview_bytes = cb_head_prune_bytes(s->model->head_prune),
         .shared_bytes = weights_bytes(s) + s->device_bytes,
         .kv_bytes = cb_bank_bytes(&s->bank),
         .kv_full_bytes = full_bytes(s, s->bank.n_seen),
@@ -236,6 +237,7 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
                        s->bank.n_ctx);
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
+        .preview_bytes = cb_head_prune_bytes(s->model->head_prune),
         .shared_bytes = weights_bytes(s) + s->device_bytes,
         .kv_full_bytes = full_bytes(s, n),
         .kept_min = n,
