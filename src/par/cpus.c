@@ -230,13 +230,15 @@ static int cache_line(const char *sys, int i, const char *file, char *line, int 
 int cb_cpus_cache(const char *sys, int i, struct cpu_cache *out)
 {
     char level[32], kind[32], size[32], list[256], *unit;
+    unsigned long long bytes;
 
     if (!cache_line(sys, i, "level", level, sizeof level) ||
         !cache_line(sys, i, "type", kind, sizeof kind) ||
         !cache_line(sys, i, "size", size, sizeof size))
         return 0;
     *out = (struct cpu_cache){ .level = (int)strtol(level, NULL, 10), .kind = *kind, .n_cpu = 1 };
-    out->bytes = strtoull(size, &unit, 10) << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
+    bytes = strtoull(size, &unit, 10);
+    out->bytes = bytes << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
     if (cache_line(sys, i, "shared_cpu_list", list, sizeof list) && count(list))
         out->n_cpu = count(list);
     return 1;
