@@ -339,8 +339,8 @@ static int make_parts(struct attention *a, const struct chunk *c, float *logit)
     if (cb_cross_layer_is(a, c->l))
         return cb_cross_layer_parts(a, c);
     made = cb_sparse_prefill_parts(a, c);
-    made = made || a->plan[c->l].rolling != ROLL_CEILING ? made : cb_ceiling_parts(a, c);
-    made = made || a->plan[c->l].rolling == ROLL_CEILING ? made : cb_rolling_parts(a, c);
+    made = made ? made : cb_ceiling_parts(a, c);
+    made = made ? made : cb_rolling_parts(a, c);
     made = made ? made : cb_ranks_parts(a, c);
     made = made ? made : cb_own_slots_parts(a, c);
     made = made ? made : cb_sketch_choice_parts(a, c);
