@@ -5,6 +5,8 @@
 #ifndef CB_GPU_H
 #define CB_GPU_H
 
+#include <pthread.h>
+
 #include "device/device.h"
 #include "driver.h"
 
@@ -57,7 +59,8 @@ struct gpu {
     int locked;    /* 1: an op holds addresses of mirrored pages, so none may be given up */
     uint64_t feed; /* feeds so far: get_rows begins one */
 
-    int status; /* the first failure since the last wait */
+    pthread_mutex_t wait; /* held by who waits for the queue: kv_decode may be any thread's */
+    int status;           /* the first failure since the last wait */
     char error[256];
     uint32_t said; /* bits of notes that were made */
 };

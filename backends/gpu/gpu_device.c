@@ -102,6 +102,7 @@ void cb_gpu_close(struct device *d)
         cb_backend_cpu.close(&g->host);
     if (g->own)
         g->driver->close(g);
+    pthread_mutex_destroy(&g->wait);
     free(g->cache_dir);
     free(g);
 }
@@ -115,6 +116,7 @@ int cb_gpu_open(struct device *d, const struct device_want *want, const struct d
         return CB_ENOMEM;
     d->impl = g;
     g->driver = driver;
+    pthread_mutex_init(&g->wait, NULL);
     err = open_steps(g, d, want);
     if (err) {
         cb_gpu_close(d);

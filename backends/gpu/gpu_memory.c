@@ -177,10 +177,13 @@ void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes)
 
 void cb_gpu_finish(struct gpu *g)
 {
-    const int err = g->driver->finish(g);
+    int err;
 
+    pthread_mutex_lock(&g->wait);
+    err = g->driver->finish(g);
     if (err)
         cb_gpu_fail(g, "wait", err);
+    pthread_mutex_unlock(&g->wait);
 }
 
 /* ---- operands ---- */

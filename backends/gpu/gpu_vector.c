@@ -213,6 +213,7 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
     cb_gpu_done(g);
 }
 
+/* Between two places of the host's memory it leaves the device alone. */
 void cb_gpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
                       int hd, float *y)
 {
@@ -223,8 +224,8 @@ void cb_gpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const 
 
     if (all < 1)
         return;
-    if (cb_gpu_area(g, rows)) { /* few rows of the bank, for the host */
-        cb_gpu_finish(g);
+    if (!cb_gpu_is_on(g, rows) && !cb_gpu_is_on(g, y)) {
+        cb_gpu_finish(g); /* rows that were stored last must be there */
         g->host.ops->kv_decode(&g->host, t, rows, idx, n, hd, y);
         return;
     }

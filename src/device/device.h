@@ -255,7 +255,8 @@ struct ops {
     void (*sink)(struct device *d, float *out, float *lse, const float *sink, int n_tok, int n_head,
                  int hd);
     /* x[n][hd] at stride (floats) -> n stored rows; and back. Rows in the host's memory are there
-     * after cb_device_wait(). */
+     * after cb_device_wait(). Several threads may decode at once what lies in the host's memory,
+     * to there. */
     void (*kv_encode)(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
                       void *rows);
     void (*kv_decode)(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,

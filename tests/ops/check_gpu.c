@@ -210,6 +210,46 @@ START_TEST(refused)
 }
 END_TEST
 
+/* Rows of the bank, which threads of the host read while commands are queued */
+struct reading {
+    const void *rows; /* READ_ROWS of READ_HD halves */
+    float *y;
+};
+enum { READ_ROWS = 64, READ_HD = 64 };
+
+static void read_row(void *ctx, int i, int thread)
+{
+    const struct reading *r = ctx;
+
+    (void)thread;
+    dev->ops->kv_decode(dev, KV_F16, r->rows, &i, 1, READ_HD, r->y + (size_t)i * READ_HD);
+}
+
+START_TEST(read_by_threads)
+{
+    enum { N = READ_ROWS * READ_HD, QUEUED = 8 };
+    float *x = floats(N), *want = poisoned(N), *there;
+    uint16_t *rows = cb_guarded(N * sizeof *rows);
+
+    ref->ops->kv_encode(ref, KV_F16, x, READ_ROWS, READ_HD, READ_HD, rows);
+    ref->ops->kv_decode(ref, KV_F16, rows, NULL, READ_ROWS, READ_HD, want);
+    dev = open_with(NULL);
+    ck_assert_ptr_nonnull(there = cb_device_alloc(dev, N, sizeof *there));
+    cb_device_copy(dev, there, x, N * sizeof *x);
+    for (int round = 0; round < 100; round++) {
+        struct reading r = { rows, poisoned(N) };
+        for (int i = 0; i < QUEUED; i++)
+            dev->ops->scale(dev, there, 1.0f, 0.0f, N);
+        cb_par_for(dev->par, READ_ROWS, read_row, &r);
+        ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
+        same("kv_decode", r.y, want, N, 0.0f);
+        free(r.y);
+    }
+    cb_device_free(dev, there);
+    free(x), free(want), free(rows);
+}
+END_TEST
+
 /* What is compiled is kept; a damaged file counts as none. */
 START_TEST(kernel_cache)
 {
@@ -385,6 +425,7 @@ int main(void)
     tcase_add_test(tc, too_much_memory);
     tcase_add_test(tc, an_op_that_fails);
     tcase_add_test(tc, refused);
+    tcase_add_test(tc, read_by_threads);
     if ((int)ISA_FROM == CB_ISA_OPENCL)
         tcase_add_test(tc, kernel_cache);
     tcase_add_loop_test(tc, policies, 0, sizeof cases / sizeof *cases);

@@ -143,6 +143,7 @@ START_TEST(kv_rows)
         const int stride = hd + below(9);
         const size_t row = cb_kv_row_bytes(t, hd), all = (size_t)hd * n;
         float *x = floats((size_t)stride * n), *y = poisoned(all), *z = poisoned(all);
+        float *there = cb_device_alloc(dev, all, sizeof *there);
         char *a = cb_guarded(row * n), *b = cb_guarded(row * n);
         int32_t *idx = ints(n);
         for (int i = 0; i < n; i++)
@@ -157,6 +158,10 @@ START_TEST(kv_rows)
         dev->ops->kv_decode(dev, t, b, c % 3 ? NULL : idx, n, hd, y);
         ref->ops->kv_decode(ref, t, b, c % 3 ? NULL : idx, n, hd, z);
         same("kv_decode", y, z, all, 0.0f);
+        dev->ops->kv_decode(dev, t, b, c % 3 ? NULL : idx, n, hd, there);
+        cb_device_copy(dev, y, there, all * sizeof *y);
+        same("kv_decode there", y, z, all, 0.0f);
+        cb_device_free(dev, there);
         free(x), free(y), free(z), free(a), free(b), free(idx);
     }
 }
