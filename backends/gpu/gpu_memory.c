@@ -117,12 +117,13 @@ void *cb_gpu_alloc(struct gpu *g, size_t bytes)
     void *p = NULL;
     int status;
 
-    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    /* an address of its own even for nothing */
+    bytes = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
     if (bytes > cb_gpu_room(g) && g->give_way && !g->locked)
         g->give_way(g, bytes);
     if (bytes > cb_gpu_room(g) || bytes > g->most_block)
         return refuse(g, bytes, 0);
-    status = g->driver->alloc(g, bytes ? bytes : ALIGN, &p);
+    status = g->driver->alloc(g, bytes, &p);
     if (status)
         return refuse(g, bytes, status);
     if (note_block(g, p, bytes)) {
