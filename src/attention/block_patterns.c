@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/store_prepack.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/prompt_blocks.h"
@@ -169,16 +170,10 @@ static float *key_of(const struct block_patterns *p, int kv, int b)
 static void mean_key(struct attention *a, struct block_patterns *p, const struct store *st, int kv,
                      int b, int n)
 {
-    const struct kv_run run = cb_store_run(st, kv, 0, st->n[kv]);
-    const void *rows = cb_store_key(st, kv, b * BLOCK);
+    const void *keys = cb_store_key_block(st, kv, b, p->stored);
     float *mean = key_of(p, kv, b);
 
-    if (b * BLOCK < run.prepacked) {
-        a->dev->ops->unpack(a->dev, st->type_k, 0, p->hd, rows,
-                            run.step_k ? run.step_k + b * BLOCK : NULL, 0, BLOCK, p->stored);
-        rows = p->stored;
-    }
-    a->dev->ops->kv_decode(a->dev, st->type_k, rows, NULL, n, p->hd, p->rows);
+    a->dev->ops->kv_decode(a->dev, st->type_k, keys, NULL, n, p->hd, p->rows);
     memset(mean, 0, (size_t)p->hd * sizeof *mean);
     for (int j = 0; j < n; j++)
         for (int d = 0; d < p->hd; d++)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/store_prepack.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "block_patterns.h"
@@ -133,15 +134,9 @@ int cb_block_prefill_partly(const struct attention *a, int l)
 static void sketch(struct attention *a, const struct store *st, int kv, int b, int n)
 {
     const struct block_prefill *p = a->blocks;
-    const struct kv_run run = cb_store_run(st, kv, 0, st->n[kv]);
-    const uint8_t *rows = cb_store_key(st, kv, b * BLOCK);
+    const void *keys = cb_store_key_block(st, kv, b, p->row);
 
-    if (b * BLOCK < run.prepacked) {
-        a->dev->ops->unpack(a->dev, st->type_k, 0, st->hd, rows,
-                            run.step_k ? run.step_k + b * BLOCK : NULL, 0, BLOCK, p->row);
-        rows = p->row;
-    }
-    a->dev->ops->sketch(a->dev, st->type_k, rows, n, st->hd, p->plan.bits, b ? 0 : SINK,
+    a->dev->ops->sketch(a->dev, st->type_k, keys, n, st->hd, p->plan.bits, b ? 0 : SINK,
                         p->sketch + (size_t)kv * p->head_bytes +
                             (size_t)b * cb_sketch_bytes(p->plan.bits, st->hd));
 }
@@ -313,8 +308,7 @@ int cb_block_prefill_parts(struct attention *a, const struct chunk *c)
                                       .n_row = (end + BLOCK - 1) / BLOCK - c->pos0 / BLOCK,
                                       .n_col = (end + BLOCK - 1) / BLOCK };
     choose(a, c);
-    run = cb_parts_runs(a, 0);
-    for (int h = a->model->hp.n_head - 1; h >= 0; h--)
+    for (int h = 0; h < a->model->hp.n_head; h++)
         run[h] = cb_store_run(st, h / cb_attention_group(a), 0, end);
     for (int r = 0; p->patterns && r < p->blocks.n_row; r++)
         TRY(add_columns(a, c, r));

@@ -75,11 +75,21 @@ int cb_store_prepack(struct store *s)
     return CB_OK;
 }
 
-static void unpack_block(struct store *s, int h, int v, int row)
+static void unpack_block(const struct store *s, int h, int v, int row, void *to)
 {
-    void *block = cb_store_row(s, h, v, row);
-    s->prepacker->ops->unpack(s->prepacker, v ? s->type_v : s->type_k, v, s->hd, block,
-                              cb_store_steps(s, h, v, row), 0, KV_PREPACK, block);
+    s->prepacker->ops->unpack(s->prepacker, v ? s->type_v : s->type_k, v, s->hd,
+                              cb_store_row(s, h, v, row), cb_store_steps(s, h, v, row), 0,
+                              KV_PREPACK, to);
+}
+
+const void *cb_store_key_block(const struct store *s, int kv, int b, void *to)
+{
+    const int row = b * KV_PREPACK;
+
+    if (row >= s->prepacked)
+        return cb_store_key(s, kv, row);
+    unpack_block(s, kv, 0, row, to);
+    return to;
 }
 
 void cb_store_unpack(struct store *s, int from, int n)
@@ -88,7 +98,7 @@ void cb_store_unpack(struct store *s, int from, int n)
     n = n < s->prepacked ? n : s->prepacked;
     for (int row = from; row < n; row += KV_PREPACK)
         for (int i = 0; i < 2 * s->n_kv; i++)
-            unpack_block(s, i / 2, i % 2, row);
+            unpack_block(s, i / 2, i % 2, row, cb_store_row(s, i / 2, i % 2, row));
     s->prepacked = from < s->prepacked ? from : s->prepacked;
 }
 
