@@ -162,7 +162,8 @@ struct cb_model_params {
     int n_threads;       /* 0 = cb_default_threads(); at most 8 for each processor */
     int n_threads_batch; /* that read prompts; 0 = n_threads; else n_threads are for generated
                             tokens alone */
-    const char *device; /* a name of cb_device_at(), "NAME:1" for its second device; NULL = "cpu" */
+    const char *device; /* a name of cb_device_at(), "NAME:1" for its second device; "auto": the one
+                           that is the fastest for this model, as measured; NULL = "cpu" */
     uint64_t working_set;     /* most bytes of a device's own memory that are used; 0 = what it has,
                                  less a reserve. CB_EARG for a device whose memory is the host's */
     const char *kernel_cache; /* folder that exists, for compiled kernels of devices; NULL = none */

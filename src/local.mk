@@ -111,6 +111,8 @@ libcore_la_SOURCES += \
 libcore_la_SOURCES += \
 	src/device/prompt_blocks.h \
 	src/device/device.c src/device/device.h \
+	src/device/limits.h \
+	src/device/pick.c src/device/pick.h \
 	src/device/prepacked.c src/device/prepacked.h \
 	src/device/kivi.c src/device/kivi.h \
 	src/device/sketch.c src/device/sketch.h
@@ -330,6 +332,7 @@ ctxbank_SOURCES = \
 	src/cli/generate.c \
 	src/cli/history.c src/cli/history.h \
 	src/cli/info.c \
+	src/cli/info_backends.c src/cli/info_backends.h \
 	src/cli/info_cpu.c src/cli/info_cpu.h \
 	src/cli/interrupt.c \
 	src/cli/line.c src/cli/line.h \

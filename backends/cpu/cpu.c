@@ -78,6 +78,7 @@ static void fill(struct cpu *c)
     c->ops.load = cb_cpu_load;
     c->ops.unload = cb_cpu_unload;
     c->ops.reserve = reserve;
+    c->ops.limits = cb_cpu_limits;
     c->ops.matmul = cb_cpu_matmul;
     c->ops.matmul_rows = cb_cpu_matmul_rows;
     c->ops.matmul_glu = cb_cpu_matmul_glu;

@@ -6,6 +6,7 @@ cuda_images = \
 	backends/cuda/attention_256.fatbin \
 	backends/cuda/attention_512.fatbin \
 	backends/cuda/matmul.fatbin \
+	backends/cuda/peak.fatbin \
 	backends/cuda/select.fatbin \
 	backends/cuda/vector.fatbin
 EXTRA_DIST += backends/cuda/prelude.cu
@@ -40,6 +41,8 @@ backends/cuda/attention_512.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
 	$(cuda_compile) -DMAX_HD=512 $(cuda_kernels)/attention.cl
 backends/cuda/matmul.fatbin: $(cuda_prelude) $(cuda_kernels)/matmul.cl
 	$(cuda_compile) $(cuda_kernels)/matmul.cl
+backends/cuda/peak.fatbin: $(cuda_prelude) $(cuda_kernels)/peak.cl
+	$(cuda_compile) $(cuda_kernels)/peak.cl
 backends/cuda/select.fatbin: $(cuda_prelude) $(cuda_kernels)/select.cl
 	$(cuda_compile) $(cuda_kernels)/select.cl
 backends/cuda/vector.fatbin: $(cuda_prelude) $(cuda_kernels)/vector.cl

@@ -167,6 +167,10 @@ void cb_gpu_run_each(struct gpu *g, struct gpu_program *p, const char *kernel, i
 int cb_gpu_open(struct device *d, const struct device_want *want, const struct driver *driver);
 void cb_gpu_close(struct device *d);
 
+/* ---- gpu_peak.c ---- */
+
+int cb_gpu_limits(struct device *d, double *what);
+
 /* ---- gpu_matmul.c ---- */
 
 int cb_gpu_load(struct device *d, struct weight *w);

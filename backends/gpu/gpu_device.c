@@ -22,6 +22,7 @@ static void fill(struct gpu *g)
                            .load = cb_gpu_load,
                            .unload = cb_gpu_unload,
                            .reserve = reserve,
+                           .limits = cb_gpu_limits,
                            .matmul = cb_gpu_matmul,
                            .matmul_glu = cb_gpu_matmul_glu,
                            .get_rows = cb_gpu_get_rows,

@@ -2,6 +2,7 @@
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/matmul.cl \
+	backends/gpu/kernels/peak.cl \
 	backends/gpu/kernels/select.cl \
 	backends/gpu/kernels/vector.cl
 EXTRA_DIST += $(gpu_kernels)
@@ -19,6 +20,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_matmul.c \
 	backends/gpu/gpu_memory.c \
 	backends/gpu/gpu_mirror.c backends/gpu/gpu_mirror.h \
+	backends/gpu/gpu_peak.c \
 	backends/gpu/gpu_program.c \
 	backends/gpu/gpu_runs.c backends/gpu/gpu_runs.h \
 	backends/gpu/gpu_sketch.c \

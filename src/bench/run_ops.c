@@ -11,13 +11,16 @@
 
 static int limits(struct op_bench *b)
 {
-    TRY(cb_cpu_limits(b->d, b->limit));
+    TRY(cb_device_limits(b->d, b->limit));
     for (int l = 0; cb_op_picked(b, KIND_OP, "limit") && l < LIMIT_COUNT; l++) {
         struct op_row row = { .op = "limit", .threads = l == LIMIT_READ_1, .s = 1 };
 
         if (b->limit[l] <= 0)
             continue;
-        *(cb_limit_is_read(l) ? &row.bytes : &row.flop) = b->limit[l];
+        if (l == LIMIT_LAUNCH)
+            row.s = 1 / b->limit[l];
+        else
+            *(cb_limit_is_bytes((enum limit)l) ? &row.bytes : &row.flop) = b->limit[l];
         snprintf(row.shape, sizeof row.shape, "%s", cb_limit_name[l]);
         TRY(cb_op_emit(b, &row));
     }
@@ -49,13 +52,28 @@ static int run_with(struct op_bench *b, const char *isa, const char *matmul)
     return err;
 }
 
-int cb_bench_ops(const struct op_pick *pick, const struct team_params *team, op_emit emit,
-                 void *arg)
+static int run_device(struct op_bench *b, const char *name, const struct device_want *want)
+{
+    int err;
+
+    TRY(cb_device_open_team(name, b->team, want, &b->d));
+    b->matmul = "own";
+    err = cb_op_picked(b, KIND_ISA, b->d->isa) ? limits(b) : CB_OK;
+    if (!err && cb_op_picked(b, KIND_ISA, b->d->isa))
+        err = run(b);
+    cb_device_close(b->d);
+    return err;
+}
+
+int cb_bench_ops(const struct op_pick *pick, const struct team_params *team, const char *name,
+                 const struct device_want *want, op_emit emit, void *arg)
 {
     struct op_bench b = { .pick = pick, .team = team, .emit = emit, .arg = arg };
     const char *isa, *lib;
 
     TRY(cb_op_pick_check(pick));
+    if (strcmp(name, "cpu"))
+        return run_device(&b, name, want);
     for (int i = 0; (isa = cb_cpu_isa_at(i)); i++) {
         TRY(run_with(&b, isa, "own"));
         for (int p = 0; i == 0 && (lib = cb_provider_at(p)); p++)

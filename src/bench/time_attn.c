@@ -72,6 +72,7 @@ static void encode(struct device *d, const struct bank *k, int v, const float *x
 
     if (!bits) {
         d->ops->kv_encode(d, form[k->form].type, x, SAMPLE, hd, hd, out);
+        cb_device_wait(d); /* a failure comes again when the ops are timed */
         return;
     }
     for (int i = 0; i < SAMPLE * hd / KIVI_GROUP; i++) {
@@ -117,22 +118,43 @@ static void fill_bank(struct device *d, struct bank *k, const float *x)
     }
 }
 
-static void bank_close(struct bank *k)
+/* Tells a device with memory of its own which rows it may mirror. */
+static int watch(struct device *d, const struct bank *k, int on)
 {
+    const struct device_memory *m = d->ops->memory;
+    const int bits = form[k->form].bits;
+
+    for (int i = 0; m && k->run && i < k->n_layer * k->s->n_kv; i++)
+        for (int v = 0; v < 2; v++) {
+            const void *rows = v ? k->run[i].v : k->run[i].k;
+            const int tokens = bits && !v ? KIVI_GROUP : 1; /* a row */
+            if (rows && !on)
+                m->unwatch(d, rows);
+            else if (rows)
+                TRY(m->watch(d, rows, bytes_of(k, tokens), (size_t)(k->s->n_ctx / tokens)));
+        }
+    return CB_OK;
+}
+
+static void bank_close(struct device *d, struct bank *k)
+{
+    watch(d, k, 0);
     cb_pages_release(k->mem, k->bytes);
     free(k->run);
     free(k->kivi);
     free(k->idx);
     free(k->step);
-    free(k->q);
-    free(k->out);
+    cb_device_free(d, k->q);
+    cb_device_free(d, k->out);
 }
 
-static int bank_open(struct device *d, struct bank *k)
+static int bank_open(struct op_bench *b, struct bank *k)
 {
+    struct device *d = b->d;
     const struct op_shape *s = k->s;
     const size_t row = (size_t)s->n_head * (size_t)s->hd;
     size_t layer, n;
+    float *sample;
     uint32_t x = 1;
 
     k->head_bytes = bytes_of(k, s->n_ctx);
@@ -143,13 +165,18 @@ static int bank_open(struct device *d, struct bank *k)
     k->run = cb_calloc(n, sizeof *k->run);
     k->kivi = cb_calloc(n, sizeof *k->kivi);
     k->idx = cb_calloc((size_t)s->n_ctx, sizeof *k->idx);
-    k->q = cb_calloc(MANY * row, sizeof *k->q); /* more than the rows of the sample */
-    k->out = cb_calloc(MANY * row, sizeof *k->out);
+    k->q = cb_op_floats(b, MANY * row);
+    k->out = cb_device_alloc(d, MANY * row, sizeof *k->out);
     if (!k->run || !k->kivi || !k->idx || !k->q || !k->out)
         return CB_ENOMEM;
     TRY(cb_op_reserve(k->bytes, &k->mem));
-    cb_op_fill(k->q, MANY * row);
-    fill_bank(d, k, k->q);
+    sample = cb_calloc(SAMPLE, (size_t)s->hd * sizeof *sample);
+    if (!sample)
+        return CB_ENOMEM;
+    cb_op_fill(sample, SAMPLE * (size_t)s->hd);
+    fill_bank(d, k, sample);
+    free(sample);
+    TRY(watch(d, k, 1));
     for (int i = 0; i < s->n_ctx / PART; i++) {
         x = x * 1664525u + 1013904223u;
         for (uint32_t r = 0; r < PART; r++)
@@ -181,7 +208,7 @@ static int emit(struct op_bench *b, const struct bank *k, const char *op, int n_
                           .read = b->limit[LIMIT_READ],
                           .peak = b->limit[unit] > 0 ? b->limit[unit] : b->limit[LIMIT_F32] };
 
-    if (!strcmp(op, "gather"))
+    if (!strcmp(op, "gather") && b->limit[LIMIT_GATHER_128] > 0)
         row.read = b->limit[bytes_of(k, 1) < 512 ? LIMIT_GATHER_128 : LIMIT_GATHER_512];
     snprintf(row.shape, sizeof row.shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
     return cb_op_emit(b, &row);
@@ -275,10 +302,10 @@ int cb_bench_attn(struct op_bench *b)
 
             if (!cb_op_picked(b, KIND_MODEL, s->model) || !cb_op_picked(b, KIND_TYPE, form[f].name))
                 continue;
-            err = bank_open(b->d, &k);
+            err = bank_open(b, &k);
             if (!err)
                 err = run_bank(b, &k);
-            bank_close(&k);
+            bank_close(b->d, &k);
             TRY(err);
         }
     return CB_OK;

@@ -43,7 +43,7 @@ static int fill(struct gather *g, char *mem)
     memset(mem, 0, (size_t)g->n_all * g->row_bytes); /* unwritten pages all share one */
     g->mem = g->w.raw = mem;
     g->idx = cb_calloc(n_idx, sizeof *g->idx);
-    g->y = cb_calloc(A_CALL, (size_t)g->n * sizeof *g->y);
+    g->y = cb_device_alloc(g->d, A_CALL * (size_t)g->n, sizeof *g->y);
     if (!g->idx || !g->y)
         return CB_ENOMEM;
     for (size_t i = 0; i < n_idx; i++) {
@@ -77,7 +77,7 @@ static int run(struct op_bench *b, struct gather *g, struct op_row *row)
     }
     cb_pages_release(mem, bytes);
     free(g->idx);
-    free(g->y);
+    cb_device_free(g->d, g->y);
     return err;
 }
 

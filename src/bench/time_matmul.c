@@ -154,7 +154,8 @@ static int time_tokens(struct op_bench *b, const struct op_shape *s, const char 
     if (cb_op_picked(b, KIND_OP, "matmul_glu") && !strcmp(what, "up"))
         TRY(emit(b, s, "matmul_glu", "gate, up", p, 2 * n_out, 2 * bytes,
                  cb_op_time(b, multiply_glu, p, 0) / p->n));
-    if (cb_op_picked(b, KIND_OP, "matmul_rows") && !strcmp(what, "logits") && p->n_tok == 1)
+    if (cb_op_picked(b, KIND_OP, "matmul_rows") && !strcmp(what, "logits") && p->n_tok == 1 &&
+        b->d->ops->matmul_rows)
         TRY(time_rows(b, s, p));
     return CB_OK;
 }
@@ -215,8 +216,8 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
         return CB_OK;
     TRY(cb_op_reserve(raw_bytes, &raw));
     p.w = cb_calloc((size_t)p.n, sizeof *p.w);
-    p.x = cb_calloc(MANY, (size_t)n_in * sizeof *p.x);
-    p.y = cb_calloc(2 * MANY, (size_t)n_out * sizeof *p.y);
+    p.x = cb_op_floats(b, MANY * (size_t)n_in);
+    p.y = cb_device_alloc(b->d, 2 * MANY * (size_t)n_out, sizeof *p.y);
     if (p.w && p.x && p.y)
         err = fill_rows(t, n_in, n_out, raw);
     if (!err && b->d->ops->reserve(b->d, MANY, n_in, n_out, 1, 64, 1) < 0)
@@ -228,7 +229,6 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
     }
     if (!err) {
         const int n = p.n;
-        cb_op_fill(p.x, (size_t)n_in * MANY);
         err = time_all(b, s, what, &p);
         p.n = n;
     }
@@ -236,8 +236,8 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
         b->d->ops->unload(b->d, &p.w[i]);
     cb_pages_release(raw, raw_bytes);
     free(p.w);
-    free(p.x);
-    free(p.y);
+    cb_device_free(b->d, p.x);
+    cb_device_free(b->d, p.y);
     free(p.rows);
     return err;
 }

@@ -126,9 +126,10 @@ int cb_op_any_picked(const struct op_bench *b, const char *const *names)
 /* ---- the clock ---- */
 
 struct timing {
+    struct device *d;
     void (*fn)(void *ctx);
     void *ctx;
-    int rough;
+    int rough, failed;
     double best;
 };
 
@@ -145,6 +146,8 @@ static void rounds(void *ctx)
         double s;
 
         t->fn(t->ctx);
+        if (cb_device_wait(t->d))
+            t->failed = 1;
         s = cb_now_s() - start;
         sum += s;
         if (!r || s < t->best)
@@ -156,9 +159,10 @@ static void rounds(void *ctx)
 
 double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int rough)
 {
-    struct timing t = { fn, ctx, rough, 0 };
+    struct timing t = { b->d, fn, ctx, rough, 0, 0 };
 
     cb_par_run(b->d->par, rounds, &t);
+    b->failed |= t.failed;
     return t.best;
 }
 
@@ -166,6 +170,8 @@ double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int roug
 
 int cb_op_emit(struct op_bench *b, struct op_row *row)
 {
+    if (b->failed)
+        return CB_EIO; /* cb_error() has the device's words */
     row->isa = b->d->isa;
     row->threads = row->threads ? row->threads : cb_par_threads(b->d->par);
     row->matmul = row->matmul ? row->matmul : "";
@@ -182,6 +188,20 @@ void cb_op_fill(float *x, size_t n)
         s = s * 1664525u + 1013904223u;
         x[i] = (float)(s >> 8) / (float)(1 << 23) - 1;
     }
+}
+
+float *cb_op_floats(struct op_bench *b, size_t n)
+{
+    float *host = cb_calloc(n, sizeof *host), *on = NULL;
+
+    if (host)
+        on = cb_device_alloc(b->d, n, sizeof *on);
+    if (on) {
+        cb_op_fill(host, n);
+        cb_device_copy(b->d, on, host, n * sizeof *host);
+    }
+    free(host);
+    return on;
 }
 
 int cb_op_reserve(size_t bytes, void *out)

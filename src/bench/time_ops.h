@@ -6,6 +6,7 @@
 
 #include "cpu/peak/peak.h"
 #include "device/device.h"
+#include "device/limits.h"
 #include "par/affinity.h"
 
 struct op_shape {
@@ -47,6 +48,7 @@ struct op_bench {
     const struct team_params *team;
     struct device *d;
     const char *matmul;
+    int failed; /* 1: the device has reported a failure */
     double limit[LIMIT_COUNT];
     const char *limit_of; /* the ISA that the limits were measured with */
     op_emit emit;
@@ -63,6 +65,8 @@ double cb_op_time(struct op_bench *b, void (*fn)(void *ctx), void *ctx, int roug
 int cb_op_emit(struct op_bench *b, struct op_row *row); /* fills in common columns */
 /* Fills x[n] with numbers between -1 and 1, the same every time. */
 void cb_op_fill(float *x, size_t n);
+/* n such numbers in the device's memory; cb_device_free() frees them. NULL: no memory */
+float *cb_op_floats(struct op_bench *b, size_t n);
 /* Allocates zeroed bytes, in huge pages where available; cb_pages_release() frees them. */
 int cb_op_reserve(size_t bytes, void *out);
 

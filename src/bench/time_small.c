@@ -20,12 +20,16 @@ struct small {
     const struct op_shape *s;
     enum kv_type type;
     int n_tok;
-    float *x, *y; /* [MANY][widest row], or [n_head][n_ctx] */
+    /* in the device's memory, as in a session */
+    float *x, *y; /* [MANY][widest row] */
     float *out;   /* [MANY][heads or embedding] */
     float *cs;    /* [MANY][hd / 2][2] */
-    char *keys;   /* [n_kv][n_ctx][hd] as stored, any type */
-    int32_t *idx; /* [n_ctx] */
     float *lse;   /* [WINDOW][n_head] */
+    /* in the host's */
+    float *host_x, *host_y; /* as large, or [n_head][n_ctx] */
+    float *step;            /* [n_ctx] of prepacked blocks */
+    char *keys;             /* [n_kv][n_ctx][hd] as stored, any type */
+    int32_t *idx;           /* [n_ctx] */
     struct kv_run *run;
     char *sketch;    /* [n_kv] blocks of 2-bit keys */
     void *work;      /* of sketch_topk */
@@ -75,7 +79,7 @@ static void prepack(void *ctx)
     const struct ops *op = c->d->ops;
     const int n_block = c->s->n_ctx / KV_PREPACK, hd = c->s->hd;
     const size_t bytes = KV_PREPACK * cb_kv_row_bytes(c->type, hd);
-    float *step = c->out;
+    float *step = c->step;
 
     for (int h = 0; h < c->s->n_kv; h++) {
         char *rows = c->keys + (size_t)h * (size_t)n_block * bytes;
@@ -101,7 +105,7 @@ static void score(void *ctx)
                                      .q = c->x,
                                      .q_stride = s->n_head * s->hd,
                                      .lse = c->lse },
-                              .out = c->y,
+                              .out = c->host_y,
                               .out_stride = s->n_ctx };
     c->d->ops->score(c->d, &of);
 }
@@ -116,13 +120,13 @@ static void join(void *ctx)
 static void best_head(void *ctx)
 {
     const struct small *c = ctx;
-    c->d->ops->best_head(c->d, c->x, c->s->n_ctx, c->s->n_head, c->s->n_ctx, 1, c->y);
+    c->d->ops->best_head(c->d, c->host_x, c->s->n_ctx, c->s->n_head, c->s->n_ctx, 1, c->host_y);
 }
 
 static void topk(void *ctx)
 {
     const struct small *c = ctx;
-    c->d->ops->topk(c->d, c->x, c->s->n_ctx, CHOSEN, c->idx);
+    c->d->ops->topk(c->d, c->host_x, c->s->n_ctx, CHOSEN, c->idx);
 }
 
 enum { BITS = 2 };
@@ -162,7 +166,7 @@ static void fill_sketches(struct small *c, size_t n_x)
     const size_t block = (size_t)SKETCH_BLOCK * (size_t)s->hd, n = n_x / block;
 
     for (int i = 0; i < s->n_kv * n_block(s); i++)
-        c->d->ops->sketch(c->d, KV_F32, c->x + (size_t)i % n * block, 1, s->hd, BITS, 0,
+        c->d->ops->sketch(c->d, KV_F32, c->host_x + (size_t)i % n * block, 1, s->hd, BITS, 0,
                           c->sketch + (size_t)i * cb_sketch_bytes(BITS, s->hd));
 }
 
@@ -214,7 +218,7 @@ static void page_scores(void *ctx)
                                     .head_bytes = sketch_bytes(s),
                                     .n_page = s->n_ctx / PAGE,
                                     .per = s->n_head / s->n_kv,
-                                    .out = c->y,
+                                    .out = c->host_y,
                                     .out_stride = s->n_ctx / PAGE };
     c->d->ops->page_scores(c->d, &of);
 }
@@ -222,8 +226,8 @@ static void page_scores(void *ctx)
 static void nearest(void *ctx)
 {
     const struct small *c = ctx;
-    c->d->ops->nearest(c->d, c->x, c->n_tok, c->x + MANY * c->s->hd, CHOSEN, c->s->hd, c->idx,
-                       c->y);
+    c->d->ops->nearest(c->d, c->host_x, c->n_tok, c->host_x + MANY * c->s->hd, CHOSEN, c->s->hd,
+                       c->idx, c->host_y);
 }
 
 /* ---- rows ---- */
@@ -244,18 +248,42 @@ static size_t room(const struct op_shape *s)
 
 static void small_close(struct small *c)
 {
-    free(c->x);
-    free(c->y);
-    free(c->out);
-    free(c->cs);
+    cb_device_free(c->d, c->x);
+    cb_device_free(c->d, c->y);
+    cb_device_free(c->d, c->out);
+    cb_device_free(c->d, c->cs);
+    cb_device_free(c->d, c->lse);
+    free(c->host_x);
+    free(c->host_y);
+    free(c->step);
     free(c->keys);
     free(c->idx);
-    free(c->lse);
     free(c->run);
     free(c->sketch);
     free(c->work);
     free(c->chosen);
     free(c->n_chosen);
+}
+
+/* Numbers in host_y that keep others as large as they were, where random ones would not */
+static void fill(struct small *c, size_t n, size_t half)
+{
+    const struct op_shape *s = c->s;
+    const size_t n_lse = WINDOW * (size_t)s->n_head;
+    float *y = c->host_y;
+
+    cb_op_fill(c->host_x, n);
+    for (size_t i = 0; i < MANY * half; i++) {
+        y[2 * i] = cosf((float)i);
+        y[2 * i + 1] = sinf((float)i);
+    }
+    cb_device_copy(c->d, c->cs, y, MANY * half * 2 * sizeof *y);
+    for (size_t i = 0; i < n_lse; i++)
+        y[i] = logf((float)s->n_ctx);
+    cb_device_copy(c->d, c->lse, y, n_lse * sizeof *y);
+    for (size_t i = 0; i < n; i++) /* x * silu' is x again: see glu() */
+        y[i] = 1 + expf(-c->host_x[i]);
+    cb_device_copy(c->d, c->y, y, n * sizeof *y);
 }
 
 static int small_open(struct op_bench *b, struct small *c)
@@ -264,38 +292,34 @@ static int small_open(struct op_bench *b, struct small *c)
     const size_t n = room(s), half = (size_t)s->hd / 2;
     const size_t head = (size_t)s->n_ctx * (size_t)s->hd * sizeof(float);
     const size_t nq = (size_t)s->n_head * (size_t)s->hd;
+    const size_t n_out = MANY * larger(nq, (size_t)s->n_embd);
 
     c->d = b->d;
-    c->x = cb_alloc_aligned(n, sizeof *c->x);
-    c->y = cb_alloc_aligned(n, sizeof *c->y);
-    c->out = cb_calloc(MANY * larger(nq, (size_t)s->n_embd), sizeof *c->out);
-    c->cs = cb_calloc(MANY * half * 2, sizeof *c->cs);
+    c->x = cb_op_floats(b, n);
+    c->y = cb_op_floats(b, n);
+    c->out = cb_op_floats(b, n_out);
+    c->cs = cb_op_floats(b, MANY * half * 2);
+    c->lse = cb_op_floats(b, WINDOW * (size_t)s->n_head);
+    c->host_x = cb_alloc_aligned(n, sizeof *c->host_x);
+    c->host_y = cb_alloc_aligned(n, sizeof *c->host_y);
+    c->step = cb_calloc((size_t)s->n_ctx, sizeof *c->step);
     c->keys = cb_calloc((size_t)s->n_kv, head);
     c->idx = cb_calloc((size_t)s->n_ctx, sizeof *c->idx);
-    c->lse = cb_calloc(WINDOW * (size_t)s->n_head, sizeof *c->lse);
     c->run = cb_calloc((size_t)s->n_kv, sizeof *c->run);
     c->sketch = cb_alloc_aligned((size_t)s->n_kv * sketch_bytes(s), 1);
     c->work = cb_alloc_aligned(work_bytes(s), 1);
     c->chosen = cb_calloc((size_t)s->n_kv * (size_t)s->n_ctx, sizeof *c->chosen);
     c->n_chosen = cb_calloc((size_t)s->n_kv, sizeof *c->n_chosen);
-    if (!c->x || !c->y || !c->out || !c->cs || !c->keys || !c->idx || !c->lse || !c->run ||
-        !c->sketch || !c->work || !c->chosen || !c->n_chosen)
+    if (!c->x || !c->y || !c->out || !c->cs || !c->lse || !c->host_x || !c->host_y || !c->step ||
+        !c->keys || !c->idx || !c->run || !c->sketch || !c->work || !c->chosen || !c->n_chosen)
         return CB_ENOMEM;
     if (c->d->ops->reserve(c->d, MANY, s->n_ff, s->n_ff, s->n_head, s->hd, s->n_ctx) < 0)
         return CB_ENOMEM;
-    cb_op_fill(c->x, n);
-    for (size_t i = 0; i < n; i++) /* x * silu' is x again: see glu() */
-        c->y[i] = 1 + expf(-c->x[i]);
-    for (size_t i = 0; i < MANY * half; i++) {
-        c->cs[2 * i] = cosf((float)i);
-        c->cs[2 * i + 1] = sinf((float)i);
-    }
+    fill(c, n, half);
     for (int h = 0; h < s->n_kv; h++)
         c->run[h] = (struct kv_run){ .k = c->keys + (size_t)h * head,
                                      .v = c->keys + (size_t)h * head,
                                      .n = s->n_ctx };
-    for (int i = 0; i < WINDOW * s->n_head; i++)
-        c->lse[i] = logf((float)s->n_ctx);
     return CB_OK;
 }
 

@@ -2,6 +2,7 @@
 /* bench_ops.c - ctxbank bench --ops: times of single ops beside the limits of this machine. */
 #include "bench_ops.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 
 struct table {
     struct rows rows;
+    int begun; /* 1: the head is printed, before the first row */
     char machine[160];
 };
 
@@ -35,9 +37,9 @@ static json_t *row_json(const struct table *t, const struct op_row *r)
                           cb_json_str(t->machine), "isa", r->isa, "matmul", r->matmul, "threads",
                           r->threads, "op", r->op, "type", r->type, "model", r->model, "shape",
                           r->shape, "n_tok", r->n_tok, "n_ctx", r->n_ctx);
-    const int limit = !strcmp(r->op, "limit");
+    const int rate = !strcmp(r->op, "limit") && r->bytes + r->flop > 0;
 
-    cb_json_set(&j, "us", figure(limit ? 0 : 1e6 * r->s));
+    cb_json_set(&j, "us", figure(rate ? 0 : 1e6 * r->s));
     cb_json_set(&j, "gb_per_s", figure(1e-9 * r->bytes / r->s));
     cb_json_set(&j, "gflop_per_s", figure(1e-9 * r->flop / r->s));
     cb_json_set(&j, "limit_gb_per_s", figure(1e-9 * r->read));
@@ -88,12 +90,20 @@ static void md_line(const json_t *row)
     putchar('\n');
 }
 
+static void begin(struct table *t)
+{
+    if (!t->begun)
+        cb_rows_begin(&t->rows);
+    t->begun = 1;
+}
+
 static int put(void *arg, const struct op_row *r)
 {
     struct table *t = arg;
 
     if (cb_interrupted())
         return CB_ECANCEL;
+    begin(t);
     return cb_rows_put(&t->rows, row_json(t, r));
 }
 
@@ -106,6 +116,10 @@ int cb_bench_ops_run(const struct opts *o)
     const struct team_params team = { cb_opt_int(o, ARG_THREADS),
                                       (enum numa_mode)cb_numa_mode(cb_opt_text(o, ARG_NUMA)),
                                       cb_opt_flag(o, ARG_PIN) };
+    const char *device = cb_opt_text(o, ARG_DEVICE);
+    char kernels[PATH_MAX];
+    const struct device_want want = { .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
+                                      .cache_dir = cb_kernel_cache(kernels, sizeof kernels) };
     struct affinity place;
     int rc;
 
@@ -114,13 +128,17 @@ int cb_bench_ops_run(const struct opts *o)
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
     if (cb_op_pick_check(&pick))
         return cb_usage("--only: %s; 'ctxbank bench --help' names the ops", cb_error());
+    if (!strcmp(device, "auto"))
+        return cb_usage("--device: with --ops, name one");
     cb_cpus_name("/proc/cpuinfo", t.machine, sizeof t.machine);
     TRY(cb_affinity_here(&team, &place));
     if (*place.note)
         cb_log_note("%s", place.note);
     cb_affinity_free(&place);
-    cb_rows_begin(&t.rows);
-    rc = cb_bench_ops(&pick, &team, put, &t);
-    cb_rows_end(&t.rows);
+    rc = cb_bench_ops(&pick, &team, device, &want, put, &t);
+    if (!rc)
+        begin(&t); /* of no rows */
+    if (t.begun)
+        cb_rows_end(&t.rows);
     return rc;
 }

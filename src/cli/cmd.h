@@ -68,6 +68,9 @@ struct engine {
     int n_begun;         /* tokens that the session held when cb_context_begin() returned */
 };
 
+/* The folder of compiled kernels, as the XDG base directory specification has it; it is made where
+ * it is missing. NULL: there is no home, or it cannot be made. */
+const char *cb_kernel_cache(char *path, size_t size);
 int cb_engine_open(const struct opts *o, struct engine *e); /* the model alone */
 /* Opens the session and closes the previous one. n_ctx 0 = the model's training length. */
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx);

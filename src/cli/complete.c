@@ -206,6 +206,7 @@ static void offer_text(const struct place *p, const struct cmd *cmd, enum opt_id
     case ARG_DEVICE:
         for (int i = 0; !cb_device_at(i, &d); i++)
             offer_behind(p, n_head, d.name, "", d.text);
+        offer_behind(p, n_head, "auto", "", "the fastest for the model");
         break;
     case ARG_CHAT_TEMPLATE:
         for (int i = 0; cb_chat_form_at(i); i++)

@@ -49,9 +49,7 @@ static void on_log(void *arg, enum cb_log_level level, const char *message)
         cb_log_detail("%s", message);
 }
 
-/* The folder of compiled kernels, as the XDG base directory specification has it; it is made where
- * it is missing. NULL: there is no home, or it cannot be made. */
-static const char *kernel_cache(char *path, size_t size)
+const char *cb_kernel_cache(char *path, size_t size)
 {
     const char *xdg = from_env("XDG_CACHE_HOME"), *home = from_env("HOME");
     const int n = xdg && *xdg == '/' ? snprintf(path, size, "%s", xdg)
@@ -146,7 +144,7 @@ int cb_engine_open(const struct opts *o, struct engine *e)
         .n_threads_batch = cb_opt_int(o, ARG_THREADS_BATCH),
         .device = cb_opt_text(o, ARG_DEVICE),
         .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
-        .kernel_cache = kernel_cache(kernels, sizeof kernels),
+        .kernel_cache = cb_kernel_cache(kernels, sizeof kernels),
         .numa = cb_opt_text(o, ARG_NUMA),
         .pin = cb_opt_flag(o, ARG_PIN),
         .isa = from_env("CTXBANK_ISA"),

@@ -8,55 +8,12 @@
 #include "cmd.h"
 #include "device/device.h"
 #include "gguf/gguf.h"
+#include "info_backends.h"
 #include "info_cpu.h"
 #include "matrix.h"
 #include "policy/policy.h"
 
 /* ---- tables ---- */
-
-/* The devices of backend i that have numbers */
-static json_t *json_units(int i)
-{
-    json_t *list = json_array();
-    uint64_t bytes;
-    char text[256];
-
-    for (int j = 0; !cb_device_unit_at(i, j, text, sizeof text, &bytes); j++)
-        cb_json_add(&list, json_pack("{s:i, s:s, s:I}", "index", j, "model", text, "bytes",
-                                     (json_int_t)bytes));
-    return list;
-}
-
-static void print_units(int i, const char *name)
-{
-    uint64_t bytes;
-    char text[256];
-
-    for (int j = 0; !cb_device_unit_at(i, j, text, sizeof text, &bytes); j++)
-        printf("  %s:%d: %s, %.1f GiB\n", name, j, text, (double)bytes / 1073741824);
-}
-
-static int backends(int json)
-{
-    json_t *list = json_array();
-    struct cb_device_info d;
-
-    for (int i = 0; !cb_device_at(i, &d); i++) {
-        if (json) {
-            cb_json_add(&list, json_pack("{s:s, s:s, s:b, s:s, s:o}", "name", d.name, "text",
-                                         d.text, "available", d.available, "why_not", d.why_not,
-                                         "devices", json_units(i)));
-            continue;
-        }
-        printf("%-8s %-13s %s%s%s\n", d.name, d.available ? "available" : "not available", d.text,
-               d.available ? "" : ": ", d.why_not);
-        print_units(i, d.name);
-    }
-    if (json)
-        return cb_json_print(list);
-    json_decref(list);
-    return CB_OK;
-}
 
 static int families(int json)
 {
@@ -336,10 +293,10 @@ static int run(const struct opts *o)
 {
     const int json = cb_opt_flag(o, ARG_JSON);
 
-    if (cb_opt_flag(o, ARG_MEASURE) && !cb_opt_flag(o, ARG_CPU))
-        return cb_usage("--measure: goes with --cpu");
+    if (cb_opt_flag(o, ARG_MEASURE) && !cb_opt_flag(o, ARG_CPU) && !cb_opt_flag(o, ARG_BACKENDS))
+        return cb_usage("--measure: goes with --cpu or --backends");
     if (cb_opt_flag(o, ARG_BACKENDS))
-        return backends(json);
+        return cb_info_backends(o);
     if (cb_opt_flag(o, ARG_FAMILIES))
         return families(json);
     if (cb_opt_flag(o, ARG_POLICY_LIST))

@@ -13,6 +13,7 @@
 #include "cmd.h"
 #include "cpu/peak/peak.h"
 #include "device/device.h"
+#include "info_backends.h"
 #include "par/affinity.h"
 
 static const char sys_cpu[] = "/sys/devices/system/cpu";
@@ -66,7 +67,7 @@ static int measure(const struct opts *o, struct device *d, struct facts *f)
     if (!cb_opt_flag(o, ARG_MEASURE))
         return CB_OK;
     f->n_threads = cb_par_threads(d->par);
-    return cb_cpu_limits(d, f->limit);
+    return cb_device_limits(d, f->limit);
 }
 
 /* ---- forms ---- */
@@ -99,17 +100,12 @@ static json_t *json_isas(void)
     return list;
 }
 
-static json_t *rate(double per_s)
-{
-    return per_s > 0 ? json_real(per_s / 1e9) : json_null();
-}
-
 static json_t *json_speeds(const struct facts *f)
 {
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "threads", f->n_threads, "read_1_gb_per_s",
-                     rate(f->limit[LIMIT_READ_1]), "read_gb_per_s", rate(f->limit[LIMIT_READ]),
-                     "f32_gflop_per_s", rate(f->limit[LIMIT_F32]), "bf16_gflop_per_s",
-                     rate(f->limit[LIMIT_BF16]), "int8_gop_per_s", rate(f->limit[LIMIT_INT8]));
+    json_t *j = cb_json_limits(f->limit);
+
+    cb_json_set(&j, "threads", json_integer(f->n_threads));
+    return j;
 }
 
 static int print_json(const struct facts *f)
@@ -143,12 +139,6 @@ static void print_caches(void)
         putchar('\n');
 }
 
-static void print_speed(const char *what, double per_s, const char *unit)
-{
-    if (per_s > 0)
-        printf("%-16s %.1f %s\n", what, per_s / 1e9, unit);
-}
-
 static void print_text(const struct facts *f)
 {
     printf("processor        %s\ncores            %d", f->name, f->cores);
@@ -170,11 +160,7 @@ static void print_text(const struct facts *f)
     if (!f->n_threads)
         return;
     printf("\nmeasured with %d thread%s:\n", f->n_threads, f->n_threads == 1 ? "" : "s");
-    print_speed("memory, 1 thread", f->limit[LIMIT_READ_1], "GB/s");
-    print_speed("memory", f->limit[LIMIT_READ], "GB/s");
-    print_speed("f32", f->limit[LIMIT_F32], "GFLOP/s");
-    print_speed("bf16", f->limit[LIMIT_BF16], "GFLOP/s");
-    print_speed("int8", f->limit[LIMIT_INT8], "Gop/s");
+    cb_print_limits(f->limit, 0);
 }
 
 int cb_info_cpu(const struct opts *o)

@@ -114,8 +114,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "show the processor: cores, caches, memory, and the instruction set of the "
                 "kernels" },
     [ARG_MEASURE] = { "measure", .sets = SET_OWN_INFO,
-        .text = "with --cpu: also measure how fast memory is read and numbers are multiplied, "
-                "which takes some seconds" },
+        .text = "with --cpu or --backends: also measure how fast memory is read, numbers are "
+                "multiplied, and data is copied to a device and back, which takes some seconds" },
 
     [ARG_BENCH_PROMPT] = { "n-prompt", .letter = 'p', .takes = TAKES_INTS, .many = 1,
         .unit = "N,...", .max = MAX_TOKENS, .def = "512", .sets = SET_OWN_BENCH,
@@ -135,7 +135,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "output format of the table" },
     [ARG_OPS] = { "ops", .sets = SET_OWN_BENCH,
         .text = "time single operations instead of a model, and show the limits of this machine "
-                "beside them; needs no model" },
+                "or of --device beside them; needs no model" },
     [ARG_ONLY] = { "only", .takes = TAKES_TEXT, .unit = "NAME,...", .sets = SET_OWN_BENCH,
         .text = "with --ops: run only the named operations (limit, matmul, matmul_glu, "
                 "matmul_rows, decode, prompt, gather, prepacked, rows, embed, norm, rope, glu, "
@@ -456,7 +456,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "keep the model in memory: none of its pages is swapped out" },
     [ARG_DEVICE] = { "device", .takes = TAKES_TEXT, .env = 1, .unit = "NAME", .def = "cpu",
         .sets = SET_ENGINE,
-        .text = "device that computes; 'ctxbank info --backends' lists them" },
+        .text = "device that computes; 'ctxbank info --backends' lists them; auto: measure them "
+                "for a second or two and take the fastest for this model" },
     [ARG_WORKING_SET] = { "working-set", .takes = TAKES_INT, .env = 1, .unit = "BYTES", .min = 0,
         .max = 9e15, .sets = SET_ENGINE,
         .text = "memory of the accelerator that weights, work space and the mirrored part of the "

@@ -58,10 +58,11 @@ static json_t *settings_json(const struct opts *o, const struct engine *e, uint6
                                               ARG_REPEAT_PENALTY,
                                               ARG_FREQUENCY_PENALTY,
                                               ARG_PRESENCE_PENALTY };
+    const char *device = cb_opt_text(o, ARG_DEVICE);
     json_t *j = json_pack("{s:o, s:o, s:i, s:i, s:s, s:I, s:i}", "model", cb_json_str(e->path),
-                          "device", cb_json_str(cb_opt_text(o, ARG_DEVICE)), "n_ctx", e->n_ctx,
-                          "threads", e->info.n_threads, "isa", e->info.isa, "seed",
-                          (json_int_t)seed, "top-k", cb_opt_int(o, ARG_TOP_K));
+                          "device", cb_json_str(strcmp(device, "auto") ? device : e->info.device),
+                          "n_ctx", e->n_ctx, "threads", e->info.n_threads, "isa", e->info.isa,
+                          "seed", (json_int_t)seed, "top-k", cb_opt_int(o, ARG_TOP_K));
 
     if (e->info.n_threads_batch != e->info.n_threads)
         cb_json_set(&j, "threads-batch", json_integer(e->info.n_threads_batch));

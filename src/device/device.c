@@ -8,8 +8,16 @@
 #include "base/err.h"
 #include "base/suggest.h"
 #include "config.h"
+#include "limits.h"
 #include "par/affinity.h"
 #include "par/fair_lock.h"
+
+const char *const cb_limit_name[LIMIT_COUNT] = {
+    [LIMIT_READ_1] = "read by one",    [LIMIT_READ] = "read",   [LIMIT_GATHER_128] = "gather 128",
+    [LIMIT_GATHER_512] = "gather 512", [LIMIT_F32] = "f32 FMA", [LIMIT_BF16] = "bf16 dot",
+    [LIMIT_INT8] = "int8 dot",         [LIMIT_IN] = "copy in",  [LIMIT_OUT] = "copy out",
+    [LIMIT_LAUNCH] = "empty kernel",
+};
 
 static const struct backend *const registry[] = {
     &cb_backend_cpu,
@@ -144,6 +152,13 @@ int cb_device_lock(struct device *d)
 void cb_device_unlock(struct device *d)
 {
     cb_fair_lock_give(d->lock);
+}
+
+int cb_device_limits(struct device *d, double *what)
+{
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        what[l] = 0;
+    return d->ops->limits ? d->ops->limits(d, what) : CB_OK;
 }
 
 /* ---- memory ---- */

@@ -212,6 +212,8 @@ struct ops {
      * bytes, or negative on failure. */
     int64_t (*reserve)(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx);
+    /* cb_device_limits (limits.h). NULL: they are not measured */
+    int (*limits)(struct device *d, double *what);
 
     /* mm[n]: products that share x[n_tok][n_in]; all weights have the same n_in */
     void (*matmul)(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);

@@ -12,6 +12,7 @@
 #include "adapters.h"
 #include "base/err.h"
 #include "base/utf8.h"
+#include "device/pick.h"
 #include "head_prune.h"
 #include "hparams.h"
 #include "text/conversation_text.h"
@@ -163,24 +164,43 @@ static void share_threads(struct cb_model *m, const struct cb_model_params *p)
     m->n_threads_batch = p->n_threads_batch && p->n_threads_batch < all ? p->n_threads_batch : all;
 }
 
+/* Experts that a token does not take count as well. */
+static int pick_device(struct cb_model *m, const struct team_params *team, struct device_want *want,
+                       char name[32])
+{
+    const struct device_load load = { 2.0 * (double)m->n_params, (double)m->weights_bytes,
+                                      m->hp.n_layer };
+    char why[512];
+
+    TRY(cb_device_pick(&load, team, want, name, why, sizeof why));
+    if (!strcmp(name, "cpu"))
+        want->working_set = 0;
+    cb_model_log(m, CB_LOG_NOTE, "device auto: %s: %s", name, why);
+    return CB_OK;
+}
+
 static int open_device(struct cb_model *m, const struct cb_model_params *p)
 {
+    const int is_auto = p->device && !strcmp(p->device, "auto");
     const int mode = cb_numa_mode(p->numa);
     const struct team_params team = { threads_in_all(p), mode > 0 ? (enum numa_mode)mode : NUMA_OFF,
                                       p->pin };
-    const struct device_want want = { .isa = p->isa,
-                                      .matmul = p->matmul,
-                                      .working_set = p->working_set,
-                                      .cache_dir = p->kernel_cache,
-                                      .log = p->log,
-                                      .log_arg = p->log_arg };
+    struct device_want want = { .isa = p->isa,
+                                .matmul = p->matmul,
+                                .working_set = p->working_set,
+                                .cache_dir = p->kernel_cache,
+                                .log = p->log,
+                                .log_arg = p->log_arg };
+    char name[32];
 
     if (mode < 0)
         return cb_fail(CB_EARG, "numa: '%s' is not off, distribute or isolate", p->numa);
     if (p->n_threads < 0 || p->n_threads_batch < 0)
         return cb_fail(CB_EARG, "threads: %d, of prompts %d: out of range", p->n_threads,
                        p->n_threads_batch);
-    TRY(cb_device_open_team(p->device, &team, &want, &m->dev));
+    if (is_auto)
+        TRY(pick_device(m, &team, &want, name));
+    TRY(cb_device_open_team(is_auto ? name : p->device, &team, &want, &m->dev));
     if (*cb_par_note(m->dev->par))
         cb_model_log(m, CB_LOG_NOTE, "%s", cb_par_note(m->dev->par));
     share_threads(m, p);

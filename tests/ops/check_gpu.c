@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "against_ref.h"
+#include "device/limits.h"
 #include "engine/session.h"
 #include "kit/blocks.h"
 #include "kit/folder.h"
@@ -250,6 +251,27 @@ START_TEST(read_by_threads)
 }
 END_TEST
 
+/* Limits are measured in whatever memory there is, all of which is given back. */
+START_TEST(limits)
+{
+    const struct device_want want = { .working_set = _i ? 1 << 20 : 0 };
+    const enum limit known[] = { LIMIT_READ, LIMIT_F32, LIMIT_IN, LIMIT_OUT, LIMIT_LAUNCH };
+    double what[LIMIT_COUNT];
+    int n = 0;
+
+    dev = open_with(&want);
+    ck_assert_msg(!cb_device_limits(dev, what), "%s", cb_error());
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        ck_assert_msg(what[known[i]] > 0 && isfinite(what[known[i]]), "%s: %g",
+                      cb_limit_name[known[i]], what[known[i]]);
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        n += what[l] > 0;
+    ck_assert_int_eq(n, 5);
+    ck_assert_uint_eq(cb_device_traffic(dev).used_bytes, 0);
+    ck_assert_uint_le(cb_device_traffic(dev).peak_bytes, cb_device_traffic(dev).limit_bytes);
+}
+END_TEST
+
 /* What is compiled is kept; a damaged file counts as none. */
 START_TEST(kernel_cache)
 {
@@ -426,6 +448,7 @@ int main(void)
     tcase_add_test(tc, an_op_that_fails);
     tcase_add_test(tc, refused);
     tcase_add_test(tc, read_by_threads);
+    tcase_add_loop_test(tc, limits, 0, 2);
     if ((int)ISA_FROM == CB_ISA_OPENCL)
         tcase_add_test(tc, kernel_cache);
     tcase_add_loop_test(tc, policies, 0, sizeof cases / sizeof *cases);

@@ -44,6 +44,10 @@ namespace select_
 {
 #include "gpu/kernels/select.cl"
 }
+namespace peak
+{
+#include "gpu/kernels/peak.cl"
+}
 #define MAX_HD 64
 namespace attention_64
 {
@@ -134,6 +138,8 @@ const std::vector<kernel> kernels = {
     ONE("select", select_, best_head),
     ONE("select", select_, topk),
     ONE("select", select_, nearest),
+    ONE("peak", peak, read_all),
+    ONE("peak", peak, multiply_add),
     ATTENTION(64),
     ATTENTION(128),
     ATTENTION(256),

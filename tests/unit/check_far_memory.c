@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bank/bank.h"
+#include "device/pick.h"
 #include "device/sketch.h"
 #include "kit/recipe.h"
 #include "kit/suite.h"
@@ -554,6 +555,28 @@ START_TEST(same_logits)
 }
 END_TEST
 
+/* ---- the choice of a device ---- */
+
+/* 2 G operations and 1 GB a token, 10 layers, on round limits */
+START_TEST(seconds_at_limits)
+{
+    const struct device_load m = { 2e9, 1e9, 10 };
+    const double host[LIMIT_COUNT] = {
+        [LIMIT_READ] = 1e10, [LIMIT_F32] = 1e11, [LIMIT_INT8] = 5.12e11
+    };
+    const double card[LIMIT_COUNT] = {
+        [LIMIT_READ] = 1e11, [LIMIT_F32] = 1.024e13, [LIMIT_IN] = 1e10, [LIMIT_LAUNCH] = 2.4e5
+    };
+
+    /* a prompt 512 * 2e9 / 5.12e11 = 2 s, 128 tokens of 0.1 s */
+    ck_assert_double_eq_tol(cb_device_seconds(&m, host, host, 0), 14.8, 1e-9);
+    /* 0.1 s, and tokens of 10 ms and 240 kernels at 1 ms */
+    ck_assert_double_eq_tol(cb_device_seconds(&m, card, host, 2000000000), 1.508, 1e-9);
+    /* half of the weights: 50 ms more for the prompt, 45 ms more a token */
+    ck_assert_double_eq_tol(cb_device_seconds(&m, card, host, 500000000), 7.318, 1e-9);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("far memory");
@@ -562,6 +585,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, same_text, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, same_logits, 0, sizeof families / sizeof *families);
+    tcase_add_test(t, seconds_at_limits);
     suite_add_tcase(s, t);
     return cb_suite_run(s);
 }

@@ -22,12 +22,6 @@ enum {
     ROUNDS = 5
 };
 
-const char *const cb_limit_name[LIMIT_COUNT] = {
-    [LIMIT_READ_1] = "read by one",    [LIMIT_READ] = "read",   [LIMIT_GATHER_128] = "gather 128",
-    [LIMIT_GATHER_512] = "gather 512", [LIMIT_F32] = "f32 FMA", [LIMIT_BF16] = "bf16 dot",
-    [LIMIT_INT8] = "int8 dot",
-};
-
 struct job {
     struct par *par;
     const struct kern_peak *k;
