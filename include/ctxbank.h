@@ -234,6 +234,9 @@ CB_API void cb_model_get_info(const cb_model *model, struct cb_model_info *out);
  * vocabulary alone; CB_ENOMEM. */
 CB_API int cb_model_fingerprint(cb_model *model, uint64_t *out);
 CB_API int cb_n_vocab(const cb_model *model); /* ids are 0 to n_vocab - 1 */
+/* CB_EARG, with the first difference, unless the models' tokens are the same; up to 1,024 more in
+ * one of them count as padding. */
+CB_API int cb_model_same_tokens(const cb_model *a, const cb_model *b);
 
 /* ---- text and tokens ---- */
 
@@ -605,13 +608,15 @@ CB_API int cb_sampler_set_grammar(cb_sampler *sampler, cb_model *model, const cb
 
 /* ---- speculation ---- */
 
-/* Decodes drafts, copied from the timeline, together with the next token (prompt look-up). Tokens
- * that the caller does not choose are taken back: the text is that of a loop without drafts. Drafts
- * pause where they cost more time than they save. Meanwhile only these functions may change the
- * session, and its own length and tokens may include drafts. */
+/* Decodes drafts together with the next token. They are copied from the timeline (prompt look-up),
+ * or are a second, smaller model's guesses. Tokens that the caller does not choose are taken back:
+ * the text is that of a loop without drafts. Drafts pause where they cost more time than they save.
+ * Meanwhile only these functions may change the session, and its own length and tokens may include
+ * drafts. */
 typedef struct cb_speculation cb_speculation;
 struct cb_speculation_counts {
-    int64_t drafted, accepted; /* tokens */
+    int64_t drafted, accepted;             /* tokens */
+    int64_t model_drafted, model_accepted; /* those of them that the draft model guessed */
 };
 
 /* NULL if the session can speculate; else the reason why not. */
@@ -620,6 +625,13 @@ CB_API const char *cb_speculation_why_not(const cb_session *session);
  * scores them as they come, or its layers depend on each other's choices; CB_EARG. */
 CB_API int cb_speculation_new(cb_session *session, int most, cb_speculation **out);
 CB_API void cb_speculation_free(cb_speculation *speculation); /* NULL is allowed */
+/* A session of the draft model, which guesses where the timeline has nothing to copy; NULL: no
+ * more. The caller closes it later than the speculation. It reads the timeline by itself, between
+ * tokens, for no longer than a token takes; if its context is smaller, it follows the end. Several
+ * speculations of one thread may use it in turn. If it fails, the log says so and the text goes on
+ * without it. CB_EARG: cb_model_same_tokens(); CB_EUNSUPPORTED: tokens of its policy cannot be
+ * taken back. */
+CB_API int cb_speculation_set_draft(cb_speculation *speculation, cb_session *draft);
 /* In place of cb_session_logits(), cb_session_decode() and cb_session_len(). */
 CB_API const float *cb_speculation_logits(const cb_speculation *speculation);
 CB_API int cb_speculation_decode(cb_speculation *speculation, int32_t token);

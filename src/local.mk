@@ -204,6 +204,7 @@ libcore_la_SOURCES += \
 	src/engine/forward.c \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \
+	src/engine/model_drafter.c src/engine/model_drafter.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/product.c src/engine/product.h \
 	src/engine/repetition.c src/engine/repetition.h \

@@ -61,11 +61,13 @@ struct engine {
     double load_s;
     struct cb_adapter *adapter; /* [n_adapter] of --lora and --lora-scaled */
     int n_adapter;
-    cb_grammar *grammar; /* of --grammar and its like, or NULL */
-    cb_bank_dir *dir;    /* of --bank-dir, or NULL */
-    int no_dir;          /* 1: it could not be opened */
-    int is_new;          /* 1: the session is as cb_context_begin() opened it, without a prompt */
-    int n_begun;         /* tokens that the session held when cb_context_begin() returned */
+    cb_grammar *grammar;   /* of --grammar and its like, or NULL */
+    cb_bank_dir *dir;      /* of --bank-dir, or NULL */
+    int no_dir;            /* 1: it could not be opened */
+    int is_new;            /* 1: the session is as cb_context_begin() opened it, without a prompt */
+    int n_begun;           /* tokens that the session held when cb_context_begin() returned */
+    cb_model *draft_model; /* of --draft-model, or NULL */
+    cb_session *draft;     /* of it, once it is needed */
 };
 
 /* The folder of compiled kernels, as the XDG base directory specification has it; it is made where
@@ -77,6 +79,9 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
 /* Tells the session how many of the largest logits these options' sampler needs; short answers
  * compute all. */
 int cb_engine_sampling(const struct opts *o, struct engine *e);
+int cb_engine_draft(const struct opts *o); /* most tokens a draft; 0: no drafts */
+/* Opens e->draft, once, if there is a draft model: for sessions of n_ctx tokens. */
+int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx);
 struct cb_session_params cb_engine_params(const struct opts *o, const char *policy, int n_ctx);
 void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
@@ -182,12 +187,14 @@ int cb_out_flush(void);           /* CB_EIO if standard output cannot be written
 /* ---- report.c ---- */
 
 json_t *cb_json_timings(const struct engine *e, const struct generation *g);
-json_t *cb_json_memory(const struct cb_memory *m); /* with rss_peak_bytes */
-int cb_json_print(json_t *j);                      /* on standard output; drops the reference */
+json_t *cb_json_memory(const struct cb_memory *m);     /* with rss_peak_bytes */
+json_t *cb_json_engine_memory(const struct engine *e); /* of the session and the draft model's */
+int cb_json_print(json_t *j);                          /* on standard output; drops the reference */
 uint64_t cb_rss_peak_bytes(void);
 /* Memory that programs can still get without swapping; 0 if the kernel does not say */
 uint64_t cb_free_bytes(void);
-void cb_print_memory(const struct cb_memory *m); /* a plan, and what this machine has free */
+/* A plan, with that of a draft model or NULL, and what this machine has free */
+void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft);
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen);
 void cb_note_timings(const struct engine *e, const struct generation *g);
 

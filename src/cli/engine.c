@@ -136,10 +136,12 @@ static int read_adapters(const struct opts *o, struct engine *e)
     return CB_OK;
 }
 
-int cb_engine_open(const struct opts *o, struct engine *e)
+/* As the options say; e NULL: without adapters */
+static int open_model(const struct opts *o, const struct engine *e, const char *path,
+                      cb_model **out)
 {
     char presets[PATH_MAX], kernels[PATH_MAX];
-    struct cb_model_params p = {
+    const struct cb_model_params p = {
         .n_threads = cb_opt_int(o, ARG_THREADS),
         .n_threads_batch = cb_opt_int(o, ARG_THREADS_BATCH),
         .device = cb_opt_text(o, ARG_DEVICE),
@@ -156,22 +158,68 @@ int cb_engine_open(const struct opts *o, struct engine *e)
         .rope_freq_base = cb_opt_set(o, ARG_ROPE_BASE) ? (float)cb_opt_real(o, ARG_ROPE_BASE) : 0,
         .preset_dir = cb_data_find("presets", presets, sizeof presets) ? NULL : presets,
         .pre_tokenizer = cb_opt_text(o, ARG_PRE_TOKENIZER),
+        .adapters = e ? e->adapter : NULL,
+        .n_adapter = e ? e->n_adapter : 0,
         .log = on_log,
     };
+
+    return cb_model_open(path, &p, out);
+}
+
+/* ---- a draft model ---- */
+
+enum {
+    DRAFT = 8,       /* tokens, where --draft says nothing */
+    DRAFT_CTX = 4096 /* most tokens that a draft model follows: reading them takes its time */
+};
+
+int cb_engine_draft(const struct opts *o)
+{
+    return cb_opt_set(o, ARG_DRAFT_MODEL) && !cb_opt_set(o, ARG_DRAFT) ? DRAFT
+                                                                       : cb_opt_int(o, ARG_DRAFT);
+}
+
+static int open_draft_model(const struct opts *o, struct engine *e)
+{
+    const char *path = cb_opt_text(o, ARG_DRAFT_MODEL);
+
+    if (!path)
+        return CB_OK;
+    if (!cb_engine_draft(o))
+        return cb_usage("--draft-model: --draft 0 asks for no drafts");
+    TRY(open_model(o, NULL, path, &e->draft_model));
+    return cb_model_same_tokens(e->model, e->draft_model) ? cb_fail_in(CB_EARG, path) : CB_OK;
+}
+
+int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx)
+{
+    struct cb_session_params p = { .chunk = cb_opt_int(o, ARG_CHUNK) };
+    struct cb_model_info info;
+
+    if (!e->draft_model || e->draft)
+        return CB_OK;
+    cb_model_get_info(e->draft_model, &info);
+    p.n_ctx = n_ctx < info.n_ctx_train ? n_ctx : info.n_ctx_train;
+    p.n_ctx = p.n_ctx < DRAFT_CTX ? p.n_ctx : DRAFT_CTX;
+    return cb_session_open(e->draft_model, &p, &e->draft);
+}
+
+int cb_engine_open(const struct opts *o, struct engine *e)
+{
     const double start = cb_now_s();
+    const char *device = cb_opt_text(o, ARG_DEVICE);
 
     *e = (struct engine){ .path = cb_need_model(o) };
     if (!e->path)
         return CB_USAGE;
-    if (p.working_set && (!strcmp(p.device, "cpu") || !strcmp(p.device, "ref")))
-        return cb_usage("--working-set: device %s keeps the whole bank in host memory", p.device);
+    if (cb_opt_int64(o, ARG_WORKING_SET) && (!strcmp(device, "cpu") || !strcmp(device, "ref")))
+        return cb_usage("--working-set: device %s keeps the whole bank in host memory", device);
     TRY(open_grammar(o, &e->grammar));
     TRY(read_adapters(o, e));
-    p.adapters = e->adapter;
-    p.n_adapter = e->n_adapter;
     cb_bus_error_catch(e->path);
-    TRY(cb_model_open(e->path, &p, &e->model));
+    TRY(open_model(o, e, e->path, &e->model));
     cb_model_get_info(e->model, &e->info);
+    TRY(open_draft_model(o, e));
     if (cb_opt_flag(o, ARG_MLOCK) && mlockall(MCL_CURRENT))
         cb_log_note("--mlock: %s; 'ulimit -l' says how much may be locked", strerror(errno));
     e->load_s = cb_now_s() - start;
@@ -266,8 +314,10 @@ int cb_engine_sampling(const struct opts *o, struct engine *e)
 void cb_engine_close(struct engine *e)
 {
     cb_session_close(e->session);
+    cb_session_close(e->draft);
     cb_bank_dir_close(e->dir);
     cb_model_close(e->model);
+    cb_model_close(e->draft_model);
     cb_grammar_free(e->grammar);
     free(e->adapter);
     e->adapter = NULL;
@@ -275,6 +325,8 @@ void cb_engine_close(struct engine *e)
     e->session = NULL;
     e->dir = NULL;
     e->model = NULL;
+    e->draft = NULL;
+    e->draft_model = NULL;
 }
 
 struct cb_sampler_params cb_sampler_from(const struct opts *o)

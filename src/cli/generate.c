@@ -268,16 +268,20 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
     return rc;
 }
 
-/* --draft, where the policy allows it */
+/* --draft and --draft-model, where the policy allows it */
 static int open_speculation(struct loop *lp)
 {
-    const struct engine *e = lp->g->e;
-    const int most = cb_opt_int(lp->g->o, ARG_DRAFT);
+    struct engine *e = lp->g->e;
+    const int most = cb_engine_draft(lp->g->o);
     const char *why = most ? cb_speculation_why_not(e->session) : NULL;
 
     if (why)
         cb_log_note("no drafts (--draft): %s", why);
-    return most && !why ? cb_speculation_new(e->session, most, &lp->speculation) : CB_OK;
+    if (!most || why)
+        return CB_OK;
+    TRY(cb_speculation_new(e->session, most, &lp->speculation));
+    TRY(cb_engine_draft_session(lp->g->o, e, e->n_ctx));
+    return e->draft ? cb_speculation_set_draft(lp->speculation, e->draft) : CB_OK;
 }
 
 static int open_stops(struct outlet *out)

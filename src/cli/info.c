@@ -263,7 +263,7 @@ static void model_text(const struct opts *o, const struct engine *e, const struc
             printf("tensors %-8s %d, %.1f MiB\n", cb_dtype[t].name, mix->n[t], mib(mix->bytes[t]));
     printf("\nmemory with a full context of %d tokens, policy %s, keys %s, values %s:\n", e->n_ctx,
            cb_opt_text(o, ARG_POLICY), cb_opt_text(o, ARG_TYPE_K), cb_opt_text(o, ARG_TYPE_V));
-    cb_print_memory(m);
+    cb_print_memory(m, NULL);
 }
 
 static int model(const struct opts *o)

@@ -38,7 +38,6 @@ static const struct foreign table[] = {
     { "--context-shift", NO_VALUE, "--policy streamingllm goes on beyond the context" },
     { "--keep", VALUE, "--policy streamingllm:sink=N keeps the first N tokens" },
     { "-sm --split-mode -ts --tensor-split -mg --main-gpu", VALUE, "--device names one device" },
-    { "-md --model-draft", VALUE, "--draft proposes tokens from the text itself" },
 };
 
 static int in(const char *words, const char *typed, size_t n)

@@ -21,11 +21,13 @@ static double per_s(int n, double s)
 json_t *cb_json_timings(const struct engine *e, const struct generation *g)
 {
     return json_pack(
-        "{s:f, s:i, s:f, s:f, s:i, s:i, s:f, s:f, s:I, s:I}", "load_s", e->load_s, "prompt_tokens",
-        g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps", per_s(g->n_prompt, g->prompt_s),
-        "predicted_tokens", g->n, "decoded_tokens", g->n_step, "predicted_s", g->predicted_s,
-        "predicted_tps", per_s(g->n_step, g->predicted_s), "drafted_tokens",
-        (json_int_t)g->drafts.drafted, "accepted_tokens", (json_int_t)g->drafts.accepted);
+        "{s:f, s:i, s:f, s:f, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s:I}", "load_s", e->load_s,
+        "prompt_tokens", g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps",
+        per_s(g->n_prompt, g->prompt_s), "predicted_tokens", g->n, "decoded_tokens", g->n_step,
+        "predicted_s", g->predicted_s, "predicted_tps", per_s(g->n_step, g->predicted_s),
+        "drafted_tokens", (json_int_t)g->drafts.drafted, "accepted_tokens",
+        (json_int_t)g->drafts.accepted, "model_drafted_tokens", (json_int_t)g->drafts.model_drafted,
+        "model_accepted_tokens", (json_int_t)g->drafts.model_accepted);
 }
 
 uint64_t cb_rss_peak_bytes(void)
@@ -60,6 +62,28 @@ json_t *cb_json_memory(const struct cb_memory *m)
         cb_json_set(&j, "prompt_density", json_real(m->prompt_density));
     if (m->device_limit_bytes)
         cb_json_set(&j, "device", json_device(m));
+    return j;
+}
+
+/* Memory of the draft model, as now or planned */
+static json_t *json_draft(const struct cb_memory *m)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "weights_bytes", (json_int_t)m->weights_bytes,
+                     "kv_bytes", (json_int_t)m->kv_bytes, "kv_peak_bytes",
+                     (json_int_t)m->kv_peak_bytes, "scratch_bytes", (json_int_t)m->scratch_bytes);
+}
+
+json_t *cb_json_engine_memory(const struct engine *e)
+{
+    struct cb_memory m;
+    json_t *j;
+
+    cb_session_memory(e->session, &m);
+    j = cb_json_memory(&m);
+    if (e->draft) {
+        cb_session_memory(e->draft, &m);
+        cb_json_set(&j, "draft_model", json_draft(&m));
+    }
     return j;
 }
 
@@ -102,7 +126,12 @@ static const char *beside_text(const struct cb_memory *m, char text[80])
     return text;
 }
 
-void cb_print_memory(const struct cb_memory *m)
+static uint64_t total(const struct cb_memory *m)
+{
+    return m->weights_bytes + m->kv_peak_bytes + m->scratch_bytes;
+}
+
+void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft)
 {
     const uint64_t there = cb_free_bytes();
     char beside[80];
@@ -113,12 +142,16 @@ void cb_print_memory(const struct cb_memory *m)
     printf("\n"
            "bank             %s%.1f MiB (%speak %.1f MiB; full cache at f16 %.1f MiB)\n"
            "read a token     %.1f MiB\n"
-           "work space       %.1f MiB\n"
-           "total            %s%.1f MiB",
+           "work space       %.1f MiB\n",
            m->at_most ? "at most " : "", mib(m->kv_bytes), beside_text(m, beside),
            mib(m->kv_peak_bytes), mib(m->kv_full_bytes), mib(m->kv_read_bytes_per_token),
-           mib(m->scratch_bytes), m->at_most ? "at most " : "",
-           mib(m->weights_bytes + m->kv_peak_bytes + m->scratch_bytes));
+           mib(m->scratch_bytes));
+    if (draft)
+        printf("draft model      %.1f MiB (weights %.1f MiB, bank %.1f MiB, work space %.1f MiB)\n",
+               mib(total(draft)), mib(draft->weights_bytes), mib(draft->kv_peak_bytes),
+               mib(draft->scratch_bytes));
+    printf("total            %s%.1f MiB", m->at_most ? "at most " : "",
+           mib(total(m) + (draft ? total(draft) : 0)));
     if (there)
         printf(" (%.1f MiB are free here)", mib(there));
     printf("\ntokens a layer   %d to %d\n", m->kept_min, m->kept_max);
@@ -133,20 +166,44 @@ void cb_print_memory(const struct cb_memory *m)
                mib(m->device_kv_bytes));
 }
 
+/* The draft model's session, if there is one, for the same text as far as it holds it. 1: there is
+ */
+static int plan_draft(const struct opts *o, struct engine *e, int n_prompt, int n_gen,
+                      struct cb_memory *m)
+{
+    int n_ctx;
+
+    TRY(cb_engine_draft_session(o, e, e->n_ctx));
+    if (!e->draft)
+        return 0;
+    n_ctx = cb_session_n_ctx(e->draft);
+    if (n_prompt > n_ctx)
+        n_prompt = n_ctx;
+    if (n_gen > n_ctx - n_prompt)
+        n_gen = n_ctx - n_prompt;
+    TRY(cb_session_plan(e->draft, n_prompt, n_gen, m));
+    return 1;
+}
+
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen)
 {
-    struct cb_memory m;
+    struct cb_memory m, draft;
+    int drafts;
 
     TRY(cb_session_plan(e->session, n_prompt, n_gen, &m));
+    drafts = plan_draft(o, e, n_prompt, n_gen, &draft);
+    TRY(drafts);
     if (cb_opt_flag(o, ARG_JSON)) {
         json_t *j = cb_json_memory(&m);
         json_object_del(j, "rss_peak_bytes"); /* nothing has run yet */
         cb_json_set(&j, "kv_at_most", json_boolean(m.at_most));
+        if (drafts)
+            cb_json_set(&j, "draft_model", json_draft(&draft));
         return cb_json_print(json_pack("{s:i, s:i, s:i, s:o}", "n_ctx", e->n_ctx, "prompt_tokens",
                                        n_prompt, "max_tokens", n_gen, "memory", j));
     }
     printf("prompt %d tokens, answer up to %d, context %d\n", n_prompt, n_gen, e->n_ctx);
-    cb_print_memory(&m);
+    cb_print_memory(&m, drafts ? &draft : NULL);
     return cb_out_flush();
 }
 
@@ -159,9 +216,19 @@ static const char *rate(int n, double s, char text[32])
     return text;
 }
 
+/* " (by the draft model 9 and 5)", or nothing without one */
+static const char *by_model(const struct cb_speculation_counts *c, char text[80])
+{
+    *text = '\0';
+    if (c->model_drafted)
+        snprintf(text, 80, " (by the draft model %" PRId64 " and %" PRId64 ")", c->model_drafted,
+                 c->model_accepted);
+    return text;
+}
+
 void cb_note_timings(const struct engine *e, const struct generation *g)
 {
-    char prompt[32], answer[32], decoded[48] = "", beside[80];
+    char prompt[32], answer[32], decoded[48] = "", beside[80], model[80];
     struct cb_memory m;
 
     if (g->n_step != g->n) /* the prompt gives the first token */
@@ -176,8 +243,8 @@ void cb_note_timings(const struct engine *e, const struct generation *g)
                 100 * (double)(m.kv_bytes - m.kv_beside_bytes) /
                     (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
     if (g->drafts.drafted)
-        cb_log_note("drafts: %" PRId64 " tokens, %" PRId64 " of them accepted", g->drafts.drafted,
-                    g->drafts.accepted);
+        cb_log_note("drafts: %" PRId64 " tokens, %" PRId64 " of them accepted%s", g->drafts.drafted,
+                    g->drafts.accepted, by_model(&g->drafts, model));
     cb_log_detail("load %.2f s, weights %.1f MiB, scratch %.1f MiB, peak of the bank %.1f MiB, "
                   "peak of the process %.1f MiB, slots a layer %d to %d",
                   e->load_s, (double)m.weights_bytes / 1048576, (double)m.scratch_bytes / 1048576,

@@ -28,11 +28,8 @@ static json_t *ids_json(const struct generation *gen)
 
 static json_t *memory_json(const struct opts *o, const struct engine *e)
 {
-    struct cb_memory m;
-    json_t *j;
+    json_t *j = cb_json_engine_memory(e);
 
-    cb_session_memory(e->session, &m);
-    j = cb_json_memory(&m);
     if (cb_opt_set(o, ARG_BANK) || cb_opt_set(o, ARG_BANK_DIR))
         cb_json_set(&j, "bank_hit_tokens", json_integer(e->n_begun));
     return j;
@@ -68,6 +65,8 @@ static json_t *settings_json(const struct opts *o, const struct engine *e, uint6
         cb_json_set(&j, "threads-batch", json_integer(e->info.n_threads_batch));
     if (e->n_adapter)
         cb_json_set(&j, "lora", adapters_json(e));
+    if (e->draft_model)
+        cb_json_set(&j, "draft-model", cb_json_str(cb_opt_text(o, ARG_DRAFT_MODEL)));
     if (cb_opt_set(o, ARG_BANK)) /* which has the session's settings */
         cb_json_set(&j, "bank", cb_json_str(cb_opt_text(o, ARG_BANK)));
     for (size_t i = 0; i < sizeof of_session / sizeof *of_session; i++)

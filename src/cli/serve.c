@@ -119,7 +119,8 @@ static struct serve_model describe(const struct opts *o, const struct engine *e,
                                   .n = cb_opt_int(o, ARG_PARALLEL),
                                   .most_bytes = (uint64_t)cb_opt_int64(o, ARG_BANK_LIMIT) },
                        .most_waiting = cb_opt_int(o, ARG_QUEUE),
-                       .draft = cb_opt_int(o, ARG_DRAFT),
+                       .draft = cb_engine_draft(o),
+                       .drafter = e->draft,
                        .decode_latency_s = cb_opt_int(o, ARG_DECODE_LATENCY) * 1e-3 },
     };
 }
@@ -182,18 +183,35 @@ static int begin_server(struct serve *s, const struct serve_model *m)
 
 /* ---- serving ---- */
 
+/* The draft model's session, tried on a session of requests */
+static int open_drafter(const struct opts *o, struct engine *e)
+{
+    cb_speculation *x;
+    int rc;
+
+    TRY(cb_engine_draft_session(o, e, e->n_ctx));
+    if (!e->draft)
+        return CB_OK;
+    TRY(cb_speculation_new(e->session, 0, &x));
+    rc = cb_speculation_set_draft(x, e->draft);
+    cb_speculation_free(x);
+    return rc;
+}
+
 /* A session as requests will have it: what is wrong with the options is said before the start, and
  * no request waits for the output head's preview. */
 static int try_session(const struct opts *o, struct engine *e)
 {
     const struct cb_sampler_params p = cb_sampler_from(o);
+    int rc;
 
     TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX)));
     if (cb_session_want_top(e->session, cb_sampler_top(&p)) == CB_ENOMEM)
         cb_log_note("not enough memory to prune the output head: tokens take longer");
+    rc = open_drafter(o, e);
     cb_session_close(e->session);
     e->session = NULL;
-    return CB_OK;
+    return rc;
 }
 
 static int begin(const struct opts *o, struct engine *e, struct chat_choice *chat, char *name,

@@ -8,22 +8,31 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "drafter.h"
+#include "model_drafter.h"
 #include "session.h"
 
 enum { MOST = 16, MOST_PAUSE = 64 };
 
+/* What proposes tokens, and whether it pays */
+enum { LOOK_UP, MODEL, SOURCES };
+
+struct source {
+    double gain_s;   /* mean time that a draft saves */
+    int pause, left; /* tokens without its drafts the next time, and now */
+};
+
 struct cb_speculation {
     cb_session *s;
     struct drafter *drafter;
+    struct model_drafter model;
+    struct source source[SOURCES];
+    int from;   /* the source of the draft in the timeline */
     int most;   /* tokens a draft */
     int n, row; /* drafted tokens in the timeline; those of them that are accepted */
     int32_t draft[MOST];
     const float *logits; /* [n + 1][n_vocab] after the token before the draft, and after each */
     double alone_s;      /* mean time of a token without a draft; 0: not known */
-    double gain_s;       /* mean time that a draft saves */
-    int pause, left;     /* tokens without drafts the next time, and now */
-    double begun_s;      /* of the decode whose draft is being judged */
-    double took_s;
+    double took_s;       /* making and decoding the draft that is being judged */
     struct cb_speculation_counts counts;
 };
 
@@ -48,8 +57,25 @@ int cb_speculation_new(cb_session *s, int most, cb_speculation **out)
     }
     x->s = s;
     x->most = most;
-    x->pause = 1;
+    for (int i = 0; i < SOURCES; i++)
+        x->source[i].pause = 1;
     *out = x;
+    return CB_OK;
+}
+
+int cb_speculation_set_draft(cb_speculation *x, cb_session *draft)
+{
+    const char *why = draft ? cb_speculation_why_not(draft) : NULL;
+
+    if (draft == x->s)
+        return cb_fail(CB_EARG, "draft model: the session cannot guess for itself");
+    if (why)
+        return cb_fail(CB_EUNSUPPORTED, "draft model: %s", why);
+    if (draft && draft->same_tokens != x->s->model) {
+        TRY(cb_model_same_tokens(draft->model, x->s->model));
+        draft->same_tokens = x->s->model;
+    }
+    x->model = (struct model_drafter){ .s = draft, .n_vocab = x->s->model->hp.n_vocab };
     return CB_OK;
 }
 
@@ -62,8 +88,16 @@ static int take_back(struct cb_speculation *x)
     return gone ? cb_session_truncate(x->s, cb_session_len(x->s) - gone) : CB_OK;
 }
 
+/* Counts the accepted tokens of the draft in the timeline, which is over. */
+static void count(struct cb_speculation *x)
+{
+    x->counts.accepted += x->row;
+    x->counts.model_accepted += x->from == MODEL ? x->row : 0;
+}
+
 int cb_speculation_end(cb_speculation *x)
 {
+    count(x);
     x->logits = NULL;
     return take_back(x);
 }
@@ -98,19 +132,39 @@ static double mean(double m, double x)
     return m == 0 ? x : m + (x - m) / 8;
 }
 
-/* Was the draft worth its time? After a loss, pauses get longer; the text never depends on it. */
-static void judge(struct cb_speculation *x)
+/* Was its draft worth its time? After a loss, pauses get longer; the text never depends on it. */
+static void judge(struct source *from, double gain_s)
 {
-    x->counts.accepted += x->row;
-    if (x->alone_s == 0)
-        return;
-    x->gain_s = mean(x->gain_s, (x->row + 1) * x->alone_s - x->took_s);
-    if (x->gain_s >= 0) {
-        x->pause = 1;
+    from->gain_s = mean(from->gain_s, gain_s);
+    if (from->gain_s >= 0) {
+        from->pause = 1;
         return;
     }
-    x->left = x->pause;
-    x->pause = min_int(2 * x->pause, MOST_PAUSE);
+    from->left = from->pause;
+    from->pause = min_int(2 * from->pause, MOST_PAUSE);
+}
+
+/* 1: it pauses */
+static int pauses(struct source *from)
+{
+    if (from->left <= 0)
+        return 0;
+    from->left--;
+    return 1;
+}
+
+/* The model's draft for what follows tokens[n]; no guess after its time is a loss. */
+static int guess_by_model(struct cb_speculation *x, const int32_t *tokens, int n, int most)
+{
+    const double start = cb_now_s();
+    int reads, got;
+
+    if (!x->model.s || pauses(&x->source[MODEL]))
+        return 0;
+    got = cb_model_drafter_guess(&x->model, tokens, n, x->draft, most, x->alone_s, &reads);
+    if (!got && !reads)
+        judge(&x->source[MODEL], start - cb_now_s());
+    return got;
 }
 
 /* Draft for what follows token id -> x->draft; returns its length */
@@ -119,16 +173,17 @@ static int guess(struct cb_speculation *x, int32_t id)
     cb_session *s = x->s;
     const int len = cb_session_len(s), room = cb_session_n_ctx(s) - len - 1;
     const int most = min_int(x->most, min_int(room, s->chunk - 1));
+    int n = 0;
 
-    if (most < 1 || x->alone_s == 0)
+    if (most < 1 || x->alone_s == 0 || cb_session_note_tokens(s, &id, 1))
         return 0;
-    if (x->left > 0) {
-        x->left--;
-        return 0;
-    }
-    if (cb_session_note_tokens(s, &id, 1))
-        return 0;
-    return cb_drafter_guess(x->drafter, s->token, len + 1, x->draft, most);
+    x->from = LOOK_UP;
+    if (!pauses(&x->source[LOOK_UP]))
+        n = cb_drafter_guess(x->drafter, s->token, len + 1, x->draft, most);
+    if (n)
+        return n;
+    x->from = MODEL;
+    return guess_by_model(x, s->token, len + 1, most);
 }
 
 static int decode_alone(struct cb_speculation *x, int32_t id)
@@ -144,29 +199,37 @@ static int decode_alone(struct cb_speculation *x, int32_t id)
 static int decode_draft(struct cb_speculation *x, int32_t id, int n)
 {
     int32_t token[MOST + 1] = { id };
-    const double start = cb_now_s();
 
     for (int i = 0; i < n; i++)
         token[i + 1] = x->draft[i];
     x->logits = NULL;
     TRY(cb_session_decode_all(x->s, token, n + 1, &x->logits));
-    x->took_s = cb_now_s() - start;
     x->n = n;
     x->counts.drafted += n;
+    if (x->from == MODEL)
+        x->counts.model_drafted += n;
     return CB_OK;
 }
 
 int cb_speculation_decode(cb_speculation *x, int32_t id)
 {
+    double start;
     int n;
 
     if (x->row < x->n && x->draft[x->row] == id) {
         x->row++;
         return CB_OK;
     }
-    if (x->n)
-        judge(x);
+    if (x->n) {
+        count(x);
+        judge(&x->source[x->from], (x->row + 1) * x->alone_s - x->took_s);
+    }
     TRY(take_back(x));
+    start = cb_now_s();
     n = guess(x, id);
-    return n ? decode_draft(x, id, n) : decode_alone(x, id);
+    if (!n)
+        return decode_alone(x, id);
+    TRY(decode_draft(x, id, n));
+    x->took_s = cb_now_s() - start;
+    return CB_OK;
 }

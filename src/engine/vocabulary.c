@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* vocabulary.c - a model's facts and tokens, for the public interface. */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/ints.h"
 #include "model/model.h"
 #include "par/par.h"
 #include "text/conversation_text.h"
@@ -40,6 +44,31 @@ void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
 int cb_n_vocab(const cb_model *m)
 {
     return m->hp.n_vocab;
+}
+
+/* Models of one family pad their vocabularies to different sizes. */
+enum { MOST_PADDING = 1024, MOST_PIECE = 512 };
+
+/* The token's bytes, as many as are compared -> buf[MOST_PIECE]; returns their number */
+static int piece(const cb_model *m, int32_t id, char *buf)
+{
+    return min_int(cb_tok_piece(m->tok, id, 1, buf, MOST_PIECE), MOST_PIECE);
+}
+
+int cb_model_same_tokens(const cb_model *a, const cb_model *b)
+{
+    const int na = cb_tok_n_vocab(a->tok), nb = cb_tok_n_vocab(b->tok), n = min_int(na, nb);
+    char x[MOST_PIECE], y[MOST_PIECE];
+
+    if (max_int(na, nb) - n > MOST_PADDING)
+        return cb_fail(CB_EARG, "vocabularies differ: %d tokens and %d", na, nb);
+    for (int i = 0; i < n; i++) {
+        const int nx = piece(a, i, x), ny = piece(b, i, y);
+        if (nx != ny || memcmp(x, y, (size_t)nx))
+            return cb_fail(CB_EARG, "vocabularies differ: token %d is '%.*s' and '%.*s'", i, nx, x,
+                           ny, y);
+    }
+    return CB_OK;
 }
 
 int cb_tokenize(const cb_model *m, const char *text, size_t len, int flags, int32_t **ids, int *n)

@@ -13,6 +13,7 @@ struct scheduler_params {
     int most_waiting;        /* jobs; more are refused */
     int n_tenant;            /* orders name one below it */
     int draft;               /* tokens, in answers that are written alone; 0 = no drafts */
+    cb_session *drafter;     /* of a draft model, for the engine's use alone; or NULL */
     double decode_latency_s; /* longest time between two tokens of an answer while prompts are read;
                                 a prompt takes at least one step */
 };

@@ -221,12 +221,14 @@ static int note_progress(void *job, int64_t done, int64_t total)
     return 0;
 }
 
-/* Drafts for an answer, if they are wanted and its policy can take them back */
+/* Drafts for an answer, if they are wanted and its policy can take them back. All answers share the
+ * draft model's session, which follows the one that is written alone. */
 static int begin_drafts(const struct scheduler *s, struct slot *at)
 {
-    return s->p.draft && !cb_speculation_why_not(at->session)
-               ? cb_speculation_new(at->session, s->p.draft, &at->drafts)
-               : CB_OK;
+    if (!s->p.draft || cb_speculation_why_not(at->session))
+        return CB_OK;
+    TRY(cb_speculation_new(at->session, s->p.draft, &at->drafts));
+    return cb_speculation_set_draft(at->drafts, s->p.drafter);
 }
 
 static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)

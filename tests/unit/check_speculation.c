@@ -125,18 +125,20 @@ static cb_sampler *sampler_of(float temp)
     return x;
 }
 
-/* Greedy text of a random model repeats itself soon, so drafts are accepted. Choices at a high
- * temperature contradict nearly all drafts. */
-START_TEST(the_text_without_drafts)
+enum { MOST = 6, TEXT = 250 };
+
+/* The text of s with drafts, which `draft` guesses too unless it is NULL, is that of `one` without.
+ * Closes `one` and s. */
+static struct cb_speculation_counts same_text(cb_session *one, cb_session *s, cb_session *draft,
+                                              float temp)
 {
-    const float temp = _i % 3 == 0 ? 0 : _i % 3 == 1 ? 0.3f : 3;
-    cb_session *one = form(_i / 3), *s = form(_i / 3);
     cb_sampler *a = sampler_of(temp), *b = sampler_of(temp);
     struct cb_speculation_counts counts;
     cb_speculation *x;
 
-    ck_assert_msg(!cb_speculation_new(s, 6, &x), "%s", cb_error());
-    for (int i = 0; i < 250; i++) {
+    ck_assert_msg(!cb_speculation_new(s, MOST, &x), "%s", cb_error());
+    ck_assert_msg(!cb_speculation_set_draft(x, draft), "%s", cb_error());
+    for (int i = 0; i < TEXT; i++) {
         const int32_t id = cb_sampler_pick(a, cb_session_logits(one));
         ck_assert_int_eq(cb_sampler_pick(b, cb_speculation_logits(x)), id);
         cb_sampler_accept(a, id);
@@ -151,13 +153,119 @@ START_TEST(the_text_without_drafts)
                       (size_t)cb_session_len(s) * sizeof(int32_t)));
     cb_speculation_get_counts(x, &counts);
     ck_assert_int_ge(counts.drafted, counts.accepted);
-    if (temp == 0)
-        ck_assert_int_gt(counts.accepted, 0);
     cb_speculation_free(x);
     cb_sampler_free(a);
     cb_sampler_free(b);
     cb_session_close(one);
     cb_session_close(s);
+    return counts;
+}
+
+/* Greedy text of a random model repeats itself soon, so drafts are accepted. Choices at a high
+ * temperature contradict nearly all drafts. */
+START_TEST(the_text_without_drafts)
+{
+    const float temp = _i % 3 == 0 ? 0 : _i % 3 == 1 ? 0.3f : 3;
+    const struct cb_speculation_counts c = same_text(form(_i / 3), form(_i / 3), NULL, temp);
+
+    if (temp == 0)
+        ck_assert_int_gt(c.accepted, 0);
+    ck_assert_int_eq(c.model_drafted, 0);
+}
+END_TEST
+
+/* ---- draft models ---- */
+
+static cb_session *draft_session(cb_model *m, int n_ctx)
+{
+    const struct cb_session_params p = { .n_ctx = n_ctx, .type_k = "f16", .type_v = "f16" };
+    cb_session *s;
+
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    return s;
+}
+
+static cb_model *other_model(const char *family, uint64_t seed, int n_vocab)
+{
+    struct tiny t = cb_tiny_small(family);
+
+    t.hd = 32;
+    t.seed = seed ? seed : t.seed;
+    t.n_vocab = n_vocab;
+    return cb_toy_model(&t, "cpu", 1);
+}
+
+/* A model that drafts for itself is right each time; the last draft may be unfinished. */
+START_TEST(its_own_draft_model)
+{
+    cb_session *draft = draft_session(model, CONTEXT);
+    const struct cb_speculation_counts c =
+        same_text(after_prompt("full", "f16"), after_prompt("full", "f16"), draft, 0);
+
+    ck_assert_int_gt(c.model_drafted, 0);
+    ck_assert_int_ge(c.model_accepted, c.model_drafted - MOST);
+    cb_session_close(draft);
+}
+END_TEST
+
+/* With another model's drafts, of all forms, sampled and greedy; the session of the draft model
+ * holds the whole timeline, or the end of it, and serves both texts. */
+START_TEST(another_draft_model)
+{
+    const float temp = _i % 2 ? 0.7f : 0;
+    cb_model *m = other_model("qwen2", 77, 0);
+    cb_session *draft = draft_session(m, _i % 3 ? CONTEXT : 64);
+    const struct cb_speculation_counts c = same_text(form(_i / 2), form(_i / 2), draft, temp);
+
+    same_text(form(0), form(0), draft, 0);
+    ck_assert_int_le(2 * c.model_accepted, c.model_drafted);
+    cb_session_close(draft);
+    cb_model_close(m);
+}
+END_TEST
+
+/* A token that the draft model does not have ends its drafts, not the text. */
+START_TEST(tokens_that_the_draft_model_lacks)
+{
+    const int n_vocab = cb_n_vocab(model);
+    cb_model *wide = other_model("qwen2", 0, n_vocab + 8);
+    cb_session *draft = draft_session(model, CONTEXT), *s = draft_session(wide, CONTEXT);
+    struct cb_speculation_counts counts;
+    cb_speculation *x;
+
+    ck_assert_int_eq(cb_speculation_new(s, MOST, &x), CB_OK);
+    ck_assert_msg(!cb_speculation_set_draft(x, draft), "%s", cb_error());
+    for (int i = 0; i < 40; i++)
+        ck_assert_msg(!cb_speculation_decode(x, i == 20 ? n_vocab + 3 : token_at(i)), "%s",
+                      cb_error());
+    cb_speculation_get_counts(x, &counts);
+    ck_assert_int_le(cb_session_len(draft), 20 + MOST);
+    cb_speculation_free(x);
+    cb_session_close(s);
+    cb_session_close(draft);
+    cb_model_close(wide);
+}
+END_TEST
+
+START_TEST(draft_models_refused)
+{
+    const struct cb_session_params p = { .n_ctx = CONTEXT, .policy = "streamingllm:recent=32" };
+    cb_session *s = after_prompt("full", "f16"), *draft;
+    cb_model *m = other_model("llama", 0, 0);
+    cb_speculation *x;
+
+    ck_assert_int_eq(cb_speculation_new(s, MOST, &x), CB_OK);
+    ck_assert_int_eq(cb_speculation_set_draft(x, s), CB_EARG);
+    draft = draft_session(m, CONTEXT);
+    ck_assert_int_eq(cb_speculation_set_draft(x, draft), CB_EARG);
+    ck_assert_msg(!strncmp(cb_error(), "vocabularies differ: ", 21), "%s", cb_error());
+    cb_session_close(draft);
+    ck_assert_int_eq(cb_session_open(model, &p, &draft), CB_OK);
+    ck_assert_int_eq(cb_speculation_set_draft(x, draft), CB_EUNSUPPORTED);
+    cb_session_close(draft);
+    cb_speculation_free(x);
+    cb_session_close(s);
+    cb_model_close(m);
 }
 END_TEST
 
@@ -254,6 +362,10 @@ int main(void)
     tcase_add_loop_test(c, all_at_once_as_one_by_one, 0, FORMS);
     tcase_add_loop_test(c, taken_back_without_trace, 0, FORMS);
     tcase_add_loop_test(c, the_text_without_drafts, 0, 3 * FORMS);
+    tcase_add_test(c, its_own_draft_model);
+    tcase_add_loop_test(c, another_draft_model, 0, 2 * FORMS);
+    tcase_add_test(c, tokens_that_the_draft_model_lacks);
+    tcase_add_test(c, draft_models_refused);
     tcase_add_loop_test(c, up_to_the_last_slot, 0, 2);
     tcase_add_test(c, refusals);
     tcase_add_test(c, longest_match_wins);
