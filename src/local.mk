@@ -226,6 +226,7 @@ libeval_la_LIBADD = $(JANSSON_LIBS)
 libeval_la_SOURCES = \
 	src/eval/answer.c src/eval/answer.h \
 	src/eval/ask.c src/eval/ask.h \
+	src/eval/ask_bank.c src/eval/ask_bank.h \
 	src/eval/ask_all.c src/eval/ask_all.h \
 	src/eval/data.c src/eval/data.h \
 	src/eval/gen.c src/eval/gen.h \

@@ -14,6 +14,7 @@
 #include "base/new_file.h"
 #include "base/suggest.h"
 #include "cmd.h"
+#include "eval/ask_bank.h"
 #include "eval/data.h"
 #include "eval/gen.h"
 #include "eval/published.h"
@@ -406,6 +407,30 @@ static int no_form(const struct tasks *t, int needed)
     return needed ? rc : CB_OK;
 }
 
+/* --bank: it must fit one of those who answer, or it would be of no use. */
+static int open_bank(struct tasks *t)
+{
+    struct run *r = &t->run;
+    const char *path = cb_opt_text(t->o, ARG_BANK);
+    const struct answerer full = cb_run_full(r, QUESTION_AWARE);
+    int fits;
+
+    if (!path)
+        return CB_OK;
+    TRY(cb_session_load(r->model, path, 0, &t->e.session));
+    r->bank_path = path;
+    r->bank = t->e.session;
+    fits = cb_ask_bank_is_of(r->bank, &full);
+    for (int i = 0; i < r->n_policy; i++) {
+        const struct answerer by = cb_run_policy(r, i, QUESTION_AWARE);
+        fits |= cb_ask_bank_is_of(r->bank, &by);
+    }
+    return fits ? CB_OK
+                : cb_usage("--bank: %s was saved with settings that are not asked ('ctxbank bank "
+                           "show' tells them)",
+                           path);
+}
+
 static int set_run(struct tasks *t)
 {
     const struct opts *o = t->o;
@@ -439,7 +464,8 @@ static int set_run(struct tasks *t)
         TRY(no_form(t, r->chat == CHAT_ALWAYS));
         cb_log_note("%s; prompts go in as plain text", cb_error());
     }
-    return check_policies(t);
+    TRY(check_policies(t));
+    return open_bank(t);
 }
 
 static void set_max_new(struct tasks *t)
@@ -490,6 +516,8 @@ static int ask(struct tasks *t)
     cb_progress_start(&t->bar, cb_progress_when(t->o), "eval", "tokens");
     rc = cb_run(&t->run, &t->items, &t->have);
     cb_progress_end(&t->bar);
+    if (t->run.bank)
+        cb_log_note("%s: %d answers began with it", t->run.bank_path, t->run.n_banked);
     if (t->run.n_long)
         cb_log_note("%d items were too long for the context of %d and were skipped (--too-long)",
                     t->run.n_long, t->run.n_ctx);
@@ -550,5 +578,5 @@ COMMAND(2stage, "2stage", make_2stage, "ask for a sum, and for what a dictionary
         SET_OWN_2STAGE | SET_MADE, "", 0)
 COMMAND(longbench, "longbench", read_longbench, "ask the questions of LongBench and InfiniteBench",
         SET_PICK, "FILE|FOLDER...", INT_MAX)
-COMMAND(file, "file", read_files, "ask your own questions, from JSON lines", SET_PICK,
-        "FILE|FOLDER...", INT_MAX)
+COMMAND(file, "file", read_files, "ask your own questions, from JSON lines",
+        SET_PICK | SET_BANK_FILE, "FILE|FOLDER...", INT_MAX)

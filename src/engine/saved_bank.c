@@ -80,11 +80,11 @@ int cb_saved_about(const struct cb_session *s, json_t **out)
     TRY(cb_model_weights_hash(s->model, &hash));
     hex(hash, weights);
     *out =
-        json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:s, s:i, s:I, s:I, s:I}", "program",
+        json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:s, s:i, s:i, s:I, s:I, s:I}", "program",
                   "ctxbank " CTXBANK_VERSION_STRING, "model", "name", s->model->name, "family",
                   s->model->arch->name, "weights", weights, "session", session_json(s), "device",
-                  device_json(s), "layout", layout(s), "tokens", s->bank.n_seen, "kv_bytes",
-                  (json_int_t)cb_bank_bytes(&s->bank), "kv_peak_bytes",
+                  device_json(s), "layout", layout(s), "tokens", s->bank.n_seen, "anew", s->anew,
+                  "kv_bytes", (json_int_t)cb_bank_bytes(&s->bank), "kv_peak_bytes",
                   (json_int_t)s->bank.peak_bytes, "kv_read_bytes", (json_int_t)s->bank.read_bytes);
     return *out ? CB_OK
                 : cb_fail(CB_ENOMEM, "bank: its description: out of memory, or a name "
@@ -467,15 +467,16 @@ struct settings {
     struct cb_session_params params;
     const char *weights, *plan, *layout;
     const char *rotation; /* NULL: the file is older */
+    int anew;
 };
 
 static int read_settings(const struct saved_bank *b, struct settings *a)
 {
-    if (json_unpack(b->about, "{s:{s:s}, s:{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s?s}, s:s}", "model",
-                    "weights", &a->weights, "session", "n_ctx", &a->params.n_ctx, "chunk",
+    if (json_unpack(b->about, "{s:{s:s}, s:{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s?s}, s:s, s?i}",
+                    "model", "weights", &a->weights, "session", "n_ctx", &a->params.n_ctx, "chunk",
                     &a->params.chunk, "type_k", &a->params.type_k, "type_v", &a->params.type_v,
                     "policy", &a->params.policy, "prefill", &a->params.prefill, "plan", &a->plan,
-                    "rotation", &a->rotation, "layout", &a->layout))
+                    "rotation", &a->rotation, "layout", &a->layout, "anew", &a->anew))
         return cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
     return CB_OK;
 }
@@ -513,6 +514,16 @@ static int check_session(const char *path, const struct settings *a, const struc
     return CB_OK;
 }
 
+/* What another device has computed differs in its last bits. */
+static int computed_here(const struct saved_bank *b, const struct cb_session *s)
+{
+    json_t *here = device_json(s);
+    const int same = json_equal(here, json_object_get(b->about, "device"));
+
+    json_decref(here);
+    return same;
+}
+
 static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, cb_session **out)
 {
     struct settings a = { .rotation = NULL };
@@ -526,6 +537,8 @@ static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, cb_se
     err = check_session(b->file.path, &a, *out);
     if (!err)
         err = cb_saved_fill(b, *out);
+    if (!err && computed_here(b, *out) && a.anew > 0 && a.anew <= (*out)->bank.n_seen)
+        (*out)->anew = a.anew;
     if (err) {
         cb_session_close(*out);
         *out = NULL;

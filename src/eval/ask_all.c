@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "ask.h"
+#include "ask_bank.h"
 #include "base/err.h"
+#include "base/ints.h"
 #include "engine/session.h"
 #include "metric.h"
 
@@ -96,6 +98,27 @@ static int open_seat(const struct table *t, struct seat *x)
         .prefill = x->by.prefill,
     };
     return cb_session_open(t->r->model, &p, &x->s);
+}
+
+/* Opens the seat with the saved bank, and feeds what is left of its first part. 1: done; 0: the
+ * bank does not fit it */
+static int open_banked(struct table *t, struct seat *x)
+{
+    const int n = first_part(t, x);
+    int n_ctx = t->p.n + t->it->max_new, same, err;
+
+    if (!t->r->bank || !cb_ask_bank_is_of(t->r->bank, &x->by))
+        return 0;
+    same = cb_ask_bank_common(t->r->bank, t->p.ids, n);
+    n_ctx = max_int(n_ctx, cb_session_len(t->r->bank)); /* all of it is opened before it is cut */
+    err = same ? cb_session_load(t->r->model, t->r->bank_path, n_ctx, &x->s) : CB_EUNSUPPORTED;
+    if (err == CB_EUNSUPPORTED) /* by its plan for this length */
+        return 0;
+    TRY(err);
+    TRY(cb_session_truncate(x->s, same));
+    TRY(feed(t, x->s, same, n));
+    t->r->n_banked++;
+    return 1;
 }
 
 static void close_seats(struct table *t)
@@ -191,21 +214,34 @@ static int share(struct table *t, int lead)
     return err;
 }
 
-/* Each round asks the first open seat and the seats that share its prefill. */
+static int answer_open(struct table *t, int64_t *done, int64_t total)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (!t->seat[i].s)
+            continue;
+        TRY(answer(t, &t->seat[i]));
+        *done += t->p.n;
+        if (t->r->progress)
+            t->r->progress(t->r->arg, t->it->task, *done, total);
+    }
+    return CB_OK;
+}
+
+/* Seats that can begin with the saved bank go first, one by one. Each round then asks the first
+ * open seat and the seats that share its prefill. */
 static int ask_all(struct table *t, int64_t *done, int64_t total)
 {
+    for (int i = 0; i < t->n; i++) {
+        const int banked = open_banked(t, &t->seat[i]);
+        TRY(banked);
+        if (banked)
+            TRY(answer_open(t, done, total));
+    }
     for (int lead = 0; lead < t->n; lead++) {
         if (t->seat[lead].done)
             continue;
         TRY(share(t, lead));
-        for (int i = lead; i < t->n; i++) {
-            if (!t->seat[i].s)
-                continue;
-            TRY(answer(t, &t->seat[i]));
-            *done += t->p.n;
-            if (t->r->progress)
-                t->r->progress(t->r->arg, t->it->task, *done, total);
-        }
+        TRY(answer_open(t, done, total));
     }
     return CB_OK;
 }
@@ -278,7 +314,7 @@ int cb_run(struct run *r, struct item_list *items, struct answers *have)
     struct table t = { .r = r, .have = have };
     int err = CB_OK;
 
-    r->n_long = 0;
+    r->n_long = r->n_banked = 0;
     j.p = cb_calloc((size_t)items->n + 1, sizeof *j.p);
     t.seat = cb_calloc(2 * ((size_t)r->n_policy + 1), sizeof *t.seat);
     if (!j.p || !t.seat)

@@ -18,17 +18,20 @@ struct run {
     const char *const *policy; /* [n_policy] */
     int n_policy;
     const char *type_k, *type_v, *prefill;
-    int chunk, n_ctx;     /* chunk 0 = default; n_ctx: most tokens of an item */
-    int aware, blind;     /* how to ask: question known to the policy, or not */
-    int truncate;         /* 1: items that are too long lose their middle; 0: are skipped */
-    uint64_t share_bytes; /* most bytes that the sessions of a shared prefill may hold */
+    int chunk, n_ctx;       /* chunk 0 = default; n_ctx: most tokens of an item */
+    int aware, blind;       /* how to ask: question known to the policy, or not */
+    const char *bank_path;  /* a saved bank that items may begin with, or NULL */
+    const cb_session *bank; /* the same, opened */
+    int truncate;           /* 1: items that are too long lose their middle; 0: are skipped */
+    uint64_t share_bytes;   /* most bytes that the sessions of a shared prefill may hold */
 
     int (*stop)(void *arg);                    /* non-zero: end with CB_ECANCEL */
     void (*note)(void *arg, const char *text); /* a line for the user */
     void (*progress)(void *arg, const char *task, int64_t done, int64_t total); /* tokens */
     void *arg;
 
-    int n_long; /* out: items that were skipped as too long */
+    int n_long;   /* out: items that were skipped as too long */
+    int n_banked; /* out: answers whose prompt began with the saved bank */
 };
 
 /* The full cache (f16, dense prefill), which is always asked first. */
