@@ -166,6 +166,8 @@ struct cb_model_params {
                            that is the fastest for this model, as measured; NULL = "cpu" */
     uint64_t working_set;     /* most bytes of a device's own memory that are used; 0 = what it has,
                                  less a reserve. CB_EARG for a device whose memory is the host's */
+    int stream_kv; /* 1: a layer's keys and values are copied to such a device whenever a token
+                      reads them, and none stay there; CB_EARG as above */
     const char *kernel_cache; /* folder that exists, for compiled kernels of devices; NULL = none */
     const char *numa; /* threads and NUMA nodes: "off" (NULL); "distribute": the same number of
                          threads on each node; "isolate": all on the caller's node */
@@ -341,6 +343,12 @@ struct cb_memory {
     /* So far, of all sessions: the most in use, bytes copied to and from the device, stored rows
      * that attention read there and, left over, on the CPU. 0 in a plan. */
     uint64_t device_peak_bytes, device_in_bytes, device_out_bytes, device_rows, host_rows;
+    /* The same for the last decoded token (0 after a prompt), of stored keys and values alone:
+     * bytes copied to the device and back, rows read there and on the CPU; and the seconds in which
+     * the host packed chosen rows. */
+    uint64_t device_kv_in_bytes_per_token, device_kv_out_bytes_per_token;
+    uint64_t device_rows_per_token, host_rows_per_token;
+    double device_gather_s_per_token;
     double prompt_density; /* share of a dense prompt's pairs of query and token that attention has
                               read in the prompts so far; 0: no prompt yet, or in a plan */
     int at_most; /* 1: kv_bytes of a plan is an upper bound, because what is kept depends on the

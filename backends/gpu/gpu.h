@@ -57,6 +57,7 @@ struct gpu {
     struct gpu_mirror *mirror;
     void (*give_way)(struct gpu *g, size_t bytes); /* frees mirrored pages for an allocation */
     int locked;    /* 1: an op holds addresses of mirrored pages, so none may be given up */
+    int stream_kv; /* struct device_want */
     uint64_t feed; /* feeds so far: get_rows begins one */
 
     pthread_mutex_t wait; /* held by who waits for the queue: kv_decode may be any thread's */

@@ -78,6 +78,7 @@ static int open_steps(struct gpu *g, struct device *d, const struct device_want 
     struct gpu_size size = { 0 };
 
     snprintf(g->name, sizeof g->name, "%s:%d", d->name, d->index);
+    g->stream_kv = want->stream_kv;
     g->log = want->log;
     g->log_arg = want->log_arg;
     if (want->cache_dir && !(g->cache_dir = strdup(want->cache_dir)))

@@ -27,7 +27,9 @@ struct gpu_mirror {
     struct gpu_page *slab[MOST_SLAB]; /* [slab_pages] each */
     void *piece[MOST_SLAB + 1];       /* their memory; ends with NULL */
     int n_slab;
-    int full; /* 1: a slab was refused */
+    int full;                    /* 1: a slab was refused */
+    const struct gpu_area *turn; /* of cb_gpu_mirror_turn(), in feed turn_feed */
+    uint64_t turn_feed;
     struct gpu_page *newest, *oldest;
     uint64_t op;
 };
@@ -271,10 +273,23 @@ void cb_gpu_mirror_begin(struct gpu *g)
     g->mirror->op++;
 }
 
+void cb_gpu_mirror_turn(struct gpu *g, const struct gpu_area *a)
+{
+    struct gpu_mirror *m = g->mirror;
+
+    if (!g->stream_kv || (a == m->turn && g->feed == m->turn_feed))
+        return;
+    cb_gpu_mirror_drop(g);
+    m->turn = a;
+    m->turn_feed = g->feed;
+}
+
 static int may_go(const struct gpu *g, const struct gpu_page *p, enum gpu_need need)
 {
     if (!p->area)
         return 1;
+    if (need == GPU_CHOSEN)
+        return 0;
     return need == GPU_MUST ? p->op != g->mirror->op : p->feed + 1 < g->feed;
 }
 
@@ -307,8 +322,12 @@ uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int index, int en
         p = place(g, a, index, need);
     if (!p)
         return NULL;
-    touch(g, p);
+    if (need == GPU_CHOSEN)
+        p->op = g->mirror->op;
+    else
+        touch(g, p);
     if (p->n < n) {
+        g->traffic.kv_in_bytes += a->row_bytes * (size_t)(n - p->n);
         cb_gpu_send(g, p->at + a->row_bytes * (size_t)p->n,
                     a->rows + a->row_bytes * (size_t)(first + p->n),
                     a->row_bytes * (size_t)(n - p->n));
@@ -331,7 +350,7 @@ void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *code
         struct gpu_page *p = a->page[index];
         const int left = (1 << a->shift) - in;
         m = first + n - row < left ? first + n - row : left;
-        if (!p && !in && need == GPU_MUST)
+        if (!p && !in && !(g->stream_kv && need == GPU_MAY))
             p = place(g, a, index, need);
         if (!p)
             continue;

@@ -28,17 +28,21 @@ struct gpu_area *cb_gpu_area(const struct gpu *g, const void *p);
 
 /* Begins an op: pages that it uses from here on are not given up while it lasts. */
 void cb_gpu_mirror_begin(struct gpu *g);
+/* Gives up all pages, if none are to stay, unless this feed's last such call named the same area.
+ */
+void cb_gpu_mirror_turn(struct gpu *g, const struct gpu_area *a);
 /* How far pages may push others out: MAY only those that the current feed and the one before have
- * not read, MUST all that the op does not use. */
-enum gpu_need { GPU_MAY, GPU_MUST };
+ * not read, MUST all that the op does not use. CHOSEN: none, and it does not count as reading: rows
+ * that are chosen anew for each token leave their place to layers that are read whole. */
+enum gpu_need { GPU_CHOSEN, GPU_MAY, GPU_MUST };
 /* The page that holds `row`, with its rows up to `end` (counted in the area) as the host has them;
  * NULL: it is not on the device and there is no room. */
 uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int page, int end,
                             enum gpu_need need);
 /* Is the row on the device as the host has it? */
 int cb_gpu_mirror_has(const struct gpu_area *a, int row);
-/* Coded rows, on the device, that were stored in the area's rows first..first+n-1. need MUST: pages
- * that begin among them get a place. */
+/* Coded rows, on the device, that were stored in the area's rows first..first+n-1. Pages that begin
+ * among them get a place if there is one. */
 void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *coded, int first, int n,
                           enum gpu_need need);
 /* Pieces of memory that pages lie in: a list that ends with NULL */

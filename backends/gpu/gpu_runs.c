@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/kivi.h"
@@ -105,6 +106,7 @@ static void needs(struct gpu_kind k[N_KIND], const struct attn *a, const struct 
 static void gather(struct gpu *g, struct gpu_kind *k, const int32_t *idx, int n)
 {
     uint8_t *packed = malloc((size_t)n * k->bytes + 1);
+    const double start = cb_now_s();
 
     if (!packed) {
         cb_gpu_fail_memory(g, "gather");
@@ -112,6 +114,8 @@ static void gather(struct gpu *g, struct gpu_kind *k, const int32_t *idx, int n)
     }
     for (int j = 0; j < n; j++)
         memcpy(packed + (size_t)j * k->bytes, k->rows + (size_t)idx[j] * k->bytes, k->bytes);
+    g->traffic.gather_s += cb_now_s() - start;
+    g->traffic.kv_in_bytes += (size_t)n * k->bytes;
     k->base = (uintptr_t)cb_gpu_in(g, packed, (size_t)n * k->bytes);
     k->lo = k->hi = 0; /* nothing is left to find */
     k->area = NULL;
@@ -139,12 +143,14 @@ static void place(struct gpu *g, struct gpu_kind *k)
         return;
     }
     k->area = NULL;
-    if (cb_gpu_is_on(g, k->rows))
+    if (cb_gpu_is_on(g, k->rows)) {
         k->base = (uintptr_t)k->rows;
-    else
-        k->base = (uintptr_t)cb_gpu_in(g, k->rows + (size_t)k->lo * k->bytes,
-                                       (size_t)(k->hi - k->lo) * k->bytes) -
-                  (uint64_t)k->lo * k->bytes;
+        return;
+    }
+    g->traffic.kv_in_bytes += (size_t)(k->hi - k->lo) * k->bytes;
+    k->base = (uintptr_t)cb_gpu_in(g, k->rows + (size_t)k->lo * k->bytes,
+                                   (size_t)(k->hi - k->lo) * k->bytes) -
+              (uint64_t)k->lo * k->bytes;
 }
 
 static void describe(struct gpu *g, struct gpu_run *on, const struct kv_run *run, int listed)
@@ -216,6 +222,8 @@ int cb_gpu_runs_open(struct gpu *g, struct gpu_runs *r, const struct attn *a)
         cb_gpu_runs_close(g, r);
         return 0;
     }
+    if (a->n_kv)
+        cb_gpu_mirror_turn(g, cb_gpu_area(g, a->run->v));
     for (int h = 0; h < a->n_kv; h++)
         open_head(g, r, h);
     cb_gpu_stage_reserve(g, table_bytes(r) + rows * (size_t)(a->hd + 1) * sizeof(float));
@@ -245,10 +253,13 @@ static int find_pages(struct gpu *g, struct gpu_runs *r, int i, enum gpu_need ne
     for (int j = 0; j < r->a->n_kv * N_KIND; j++) {
         struct gpu_kind *k = &r->kind[j];
         const int at = k->n_page - 1 - i;
+        const struct kv_run *run = &r->a->run[j / N_KIND];
+        const int chosen = need == GPU_MAY && run->idx && !run->kivi;
         if (!k->page || at < 0)
             continue;
         any = 1;
-        k->page[at] = (uintptr_t)cb_gpu_mirror_page(g, k->area, k->page0 + at, k->at + k->hi, need);
+        k->page[at] = (uintptr_t)cb_gpu_mirror_page(g, k->area, k->page0 + at, k->at + k->hi,
+                                                    chosen ? GPU_CHOSEN : need);
         r->missing |= !k->page[at];
     }
     return any;
@@ -372,7 +383,7 @@ static int list_deep(struct gpu *g, struct gpu_runs *r)
 
 int cb_gpu_runs_find(struct gpu *g, struct gpu_runs *r)
 {
-    const enum gpu_need need = r->a->n_tok > 1 ? GPU_MUST : GPU_MAY;
+    const enum gpu_need need = r->a->n_tok > 1 || g->stream_kv ? GPU_MUST : GPU_MAY;
 
     cb_gpu_mirror_begin(g);
     for (int i = 0; find_pages(g, r, i, need); i++)

@@ -209,6 +209,7 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
         else
             cb_gpu_wrote(g, rows, bytes);
         cb_gpu_fetch(g, rows, on, bytes);
+        g->traffic.kv_out_bytes += bytes;
     }
     cb_gpu_done(g);
 }

@@ -146,6 +146,7 @@ static int open_model(const struct opts *o, const struct engine *e, const char *
         .n_threads_batch = cb_opt_int(o, ARG_THREADS_BATCH),
         .device = cb_opt_text(o, ARG_DEVICE),
         .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
+        .stream_kv = cb_opt_flag(o, ARG_STREAM_KV),
         .kernel_cache = cb_kernel_cache(kernels, sizeof kernels),
         .numa = cb_opt_text(o, ARG_NUMA),
         .pin = cb_opt_flag(o, ARG_PIN),
@@ -212,8 +213,10 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     *e = (struct engine){ .path = cb_need_model(o) };
     if (!e->path)
         return CB_USAGE;
-    if (cb_opt_int64(o, ARG_WORKING_SET) && (!strcmp(device, "cpu") || !strcmp(device, "ref")))
-        return cb_usage("--working-set: device %s keeps the whole bank in host memory", device);
+    if ((cb_opt_int64(o, ARG_WORKING_SET) || cb_opt_flag(o, ARG_STREAM_KV)) &&
+        (!strcmp(device, "cpu") || !strcmp(device, "ref")))
+        return cb_usage("--%s: device %s keeps the whole bank in host memory",
+                        cb_opt_flag(o, ARG_STREAM_KV) ? "stream-kv" : "working-set", device);
     TRY(open_grammar(o, &e->grammar));
     TRY(read_adapters(o, e));
     cb_bus_error_catch(e->path);

@@ -200,6 +200,7 @@ enum opt_id {
     ARG_MLOCK,
     ARG_DEVICE,
     ARG_WORKING_SET,
+    ARG_STREAM_KV,
     ARG_CHUNK,
     ARG_CTX,
     ARG_TYPE_K,

@@ -467,6 +467,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .max = 9e15, .sets = SET_ENGINE,
         .text = "memory of the accelerator that weights, work space and the mirrored part of the "
                 "bank may take (K, M, G: powers of 1024; default: nearly all)" },
+    [ARG_STREAM_KV] = { "stream-kv", .sets = SET_ENGINE,
+        .text = "copy a layer's keys and values to the accelerator whenever a token reads them, "
+                "and keep none there (brutal offload, to compare with)" },
     [ARG_CHUNK] = { "chunk", .alias = "-ub --ubatch-size", .takes = TAKES_INT, .env = 1,
         .unit = "TOKENS", .min = 1, .max = 1 << 20, .sets = SET_ENGINE,
         .text = "prompt tokens processed together (default: chosen by the engine)" },

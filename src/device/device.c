@@ -107,6 +107,9 @@ int cb_device_open_team(const char *name, const struct team_params *t,
         return unknown(name);
     if (want && want->working_set && !b->own_memory)
         return cb_fail(CB_EARG, "device %s: a working set: its memory is the host's", b->name);
+    if (want && want->stream_kv && !b->own_memory)
+        return cb_fail(CB_EARG, "device %s: streamed keys and values: its memory is the host's",
+                       b->name);
     if (!b->available(&why))
         return cb_fail(CB_EUNSUPPORTED, "device %s: %s", b->name, why);
     d = cb_calloc(1, sizeof *d);

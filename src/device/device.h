@@ -181,6 +181,8 @@ struct device_traffic {
     uint64_t used_bytes, peak_bytes, limit_bytes; /* of its memory: now, at most so far, allowed */
     uint64_t weights_bytes, kv_bytes;             /* of what is used: weights, mirrored rows */
     uint64_t hit_rows, host_rows; /* stored rows that attention read on the device, on the CPU */
+    uint64_t kv_in_bytes, kv_out_bytes; /* stored rows that were copied there, and back */
+    double gather_s;                    /* in which the host packed chosen rows */
 };
 
 /* A device with memory of its own. All of them are NULL where memory is the host's. */
@@ -318,6 +320,7 @@ struct device_want {
                            "onednn", ... */
     uint64_t
         working_set; /* most bytes of the device's own memory; 0 = what it has, less a reserve */
+    int stream_kv;   /* 1: rows are copied to the device whenever a layer reads them; none stay */
     const char *cache_dir; /* folder for compiled kernels; NULL = none is kept */
     cb_log_fn log;         /* for notes, such as an op that the CPU does instead; NULL = none */
     void *log_arg;

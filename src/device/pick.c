@@ -96,6 +96,7 @@ static int try_cpu(struct pick *p)
     uint64_t room;
 
     want.working_set = 0;
+    want.stream_kv = 0;
     TRY(measure(p, "cpu", &want, p->host, &room));
     p->best_s = cb_device_seconds(p->m, p->host, p->host, 0);
     say(p, "cpu", p->best_s, NULL);

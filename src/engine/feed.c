@@ -107,12 +107,22 @@ static int any_mapped(const struct call *c)
     return any;
 }
 
+/* What crossed over for the last decoded token is what `after` has more than `before`. */
+static void note_traffic(struct call *c, struct device_traffic before, struct device_traffic after)
+{
+    for (int i = 0; i < c->n_session; i++) {
+        c->s[i]->crossed[0] = before;
+        c->s[i]->crossed[1] = after;
+    }
+}
+
 /* Fails, as cb_device_lock() does, when called from a callback. */
 static int run(struct call *c, int decoding)
 {
     const struct cb_model *m = c->s[0]->model;
     struct device *d = m->dev;
     const int mapped = any_mapped(c);
+    struct device_traffic traffic;
     const long before = mapped ? waits() : 0;
 
     TRY(cb_device_lock(d));
@@ -121,10 +131,12 @@ static int run(struct call *c, int decoding)
         cb_snapshot_drop(&c->s[i]->snapshot);
         c->s[i]->bank.decoding = decoding;
     }
+    traffic = cb_device_traffic(d);
     cb_par_limit(d->par, decoding ? m->n_threads : m->n_threads_batch);
     cb_par_run(d->par, run_body, c);
     for (int i = 0; mapped && i < c->n_session; i++)
         note_waits(c->s[i], waits() - before);
+    note_traffic(c, decoding ? traffic : cb_device_traffic(d), cb_device_traffic(d));
     if (c->status < 0)
         (void)cb_device_wait(d); /* nothing may still write rows that are about to be dropped */
     for (int i = 0; i < c->n_session; i++) {

@@ -46,6 +46,8 @@ static void plan_device(const struct cb_session *s, uint64_t kv_bytes, uint64_t 
     out->device_limit_bytes = t.limit_bytes;
     out->device_weights_bytes = t.weights_bytes;
     out->device_work_bytes = work;
+    if (s->model->stream_kv) /* a layer's at a time */
+        kv_bytes = (kv_bytes + (uint64_t)s->model->hp.n_layer - 1) / (uint64_t)s->model->hp.n_layer;
     out->device_kv_bytes = kv_bytes < left ? kv_bytes : left;
 }
 
@@ -62,6 +64,11 @@ static void note_device(const struct cb_session *s, struct cb_memory *out)
     out->device_out_bytes = t.out_bytes;
     out->device_rows = t.hit_rows;
     out->host_rows = t.host_rows;
+    out->device_kv_in_bytes_per_token = s->crossed[1].kv_in_bytes - s->crossed[0].kv_in_bytes;
+    out->device_kv_out_bytes_per_token = s->crossed[1].kv_out_bytes - s->crossed[0].kv_out_bytes;
+    out->device_rows_per_token = s->crossed[1].hit_rows - s->crossed[0].hit_rows;
+    out->host_rows_per_token = s->crossed[1].host_rows - s->crossed[0].host_rows;
+    out->device_gather_s_per_token = s->crossed[1].gather_s - s->crossed[0].gather_s;
 }
 
 void cb_session_memory(const cb_session *s, struct cb_memory *out)

@@ -54,7 +54,8 @@ struct cb_session {
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
     int prompt_from;           /* tokens fed when the prompt in progress began */
     const struct cb_model *same_tokens; /* whose tokens were found to be this model's, or NULL */
-    int busy;              /* 1 while a call computes: any call made then comes from a callback */
+    int busy; /* 1 while a call computes: any call made then comes from a callback */
+    struct device_traffic crossed[2]; /* before and after the last decoded token; equal: none yet */
     uint64_t device_bytes; /* work space that the device reserved; all sessions share it */
 };
 

@@ -126,6 +126,7 @@ struct cb_model {
     struct tok *tok;
     const struct arch *arch;
     struct device *dev;
+    int stream_kv;                  /* 1: keys and values lie on the device a layer at a time */
     int n_threads, n_threads_batch; /* of the device's that work: at generated tokens, at prompts */
     struct hparams hp;
     struct layer *layer;     /* [n_layer] */

@@ -174,7 +174,7 @@ static int pick_device(struct cb_model *m, const struct team_params *team, struc
 
     TRY(cb_device_pick(&load, team, want, name, why, sizeof why));
     if (!strcmp(name, "cpu"))
-        want->working_set = 0;
+        want->working_set = 0, want->stream_kv = 0;
     cb_model_log(m, CB_LOG_NOTE, "device auto: %s: %s", name, why);
     return CB_OK;
 }
@@ -188,6 +188,7 @@ static int open_device(struct cb_model *m, const struct cb_model_params *p)
     struct device_want want = { .isa = p->isa,
                                 .matmul = p->matmul,
                                 .working_set = p->working_set,
+                                .stream_kv = p->stream_kv,
                                 .cache_dir = p->kernel_cache,
                                 .log = p->log,
                                 .log_arg = p->log_arg };
@@ -203,6 +204,7 @@ static int open_device(struct cb_model *m, const struct cb_model_params *p)
     TRY(cb_device_open_team(is_auto ? name : p->device, &team, &want, &m->dev));
     if (*cb_par_note(m->dev->par))
         cb_model_log(m, CB_LOG_NOTE, "%s", cb_par_note(m->dev->par));
+    m->stream_kv = want.stream_kv;
     share_threads(m, p);
     cb_model_log(m, CB_LOG_DETAIL, "device %s: %s, %d threads", m->dev->name, m->dev->isa,
                  m->n_threads);

@@ -308,15 +308,19 @@ END_TEST
 
 enum { PROMPT = 900, SECOND = 70, ANSWER = 24 };
 
-static struct cb_model *model_of(const char *family, const char *device, uint64_t working_set)
+static struct cb_model *model_with(const char *family, const struct cb_model_params *p)
 {
     struct tiny tiny = cb_tiny_small(family);
 
     tiny.hd = 32;
     tiny.n_ctx = 1100;
-    return cb_toy_model_with(
-        &tiny,
-        &(struct cb_model_params){ .device = device, .n_threads = 2, .working_set = working_set });
+    return cb_toy_model_with(&tiny, p);
+}
+
+static struct cb_model *model_of(const char *family, const char *device, uint64_t working_set)
+{
+    return model_with(family, &(struct cb_model_params){
+                                  .device = device, .n_threads = 2, .working_set = working_set });
 }
 
 /* The logits after each feed */
@@ -432,6 +436,104 @@ START_TEST(both_read)
 }
 END_TEST
 
+/* ---- what crosses over for a token ---- */
+
+enum { KV = 2 * 32 * 2, HELD = PROMPT + SECOND + ANSWER }; /* bytes of a KV head's f16 slot */
+
+/* Rows of all layers' KV heads */
+static uint64_t heads(const struct cb_model *m)
+{
+    struct cb_model_info info;
+
+    cb_model_get_info(m, &info);
+    return (uint64_t)info.n_layer * (uint64_t)info.n_kv;
+}
+
+/* All rows are mirrored: a token brings its own, which are copied back. */
+START_TEST(bytes_of_a_mirror)
+{
+    struct cb_model *m = model_of("llama", NAME, 0);
+    struct cb_memory mem;
+
+    free(answer(m, "full", NULL, "f16", &mem));
+    ck_assert_uint_eq(mem.device_kv_in_bytes_per_token, 0);
+    ck_assert_uint_eq(mem.device_kv_out_bytes_per_token, heads(m) * KV);
+    ck_assert_uint_eq(mem.device_rows_per_token, heads(m) * HELD);
+    ck_assert_uint_eq(mem.host_rows_per_token, 0);
+    ck_assert_double_eq(mem.device_gather_s_per_token, 0);
+    cb_model_close(m);
+}
+END_TEST
+
+/* Each layer's rows are copied in for each token, also where the mirror would hold all of them; a
+ * working set that holds one layer is enough. */
+START_TEST(bytes_of_streamed_layers)
+{
+    const struct cb_model_params p = {
+        .device = NAME, .n_threads = 2, .working_set = _i ? 3 << 19 : 0, .stream_kv = 1
+    };
+    struct cb_model *plain = model_of("llama", "ref", 0), *m = model_with("llama", &p);
+    struct cb_memory mem;
+    float *want = answer(plain, "full", NULL, "f16", &mem);
+    float *got = answer(m, "full", NULL, "f16", &mem);
+
+    ck_assert_double_lt(apart(m, got, want), 2e-3);
+    ck_assert_uint_eq(mem.device_kv_in_bytes_per_token, heads(m) * HELD * KV);
+    ck_assert_uint_eq(mem.device_kv_out_bytes_per_token, heads(m) * KV);
+    ck_assert_uint_eq(mem.device_rows_per_token, heads(m) * HELD);
+    ck_assert_uint_eq(mem.host_rows_per_token, 0);
+    ck_assert_uint_le(mem.device_peak_bytes, mem.device_limit_bytes);
+    free(want), free(got);
+    cb_model_close(plain);
+    cb_model_close(m);
+}
+END_TEST
+
+/* Layers 0 to 2 read all of the context, 3 to 5 the CHOSEN slots and the answer. */
+enum { LAYERS = 6, DENSE = 3, CHOSEN = 128 };
+
+static const struct {
+    uint64_t working_set; /* 0: all */
+    int stream_kv, sent, dense_fit;
+} sets[] = {
+    { 2 << 20, 0, CHOSEN + ANSWER, 0 }, /* no room for a mirror */
+    { 3 << 20, 0, CHOSEN + ANSWER, 1 }, /* for three layers */
+    { 0, 0, 0, 1 },
+    { 0, 1, CHOSEN + ANSWER, 1 },
+};
+
+/* Layers that are read whole have the mirror before those whose slots are chosen for each token,
+ * which are packed. */
+START_TEST(bytes_of_chosen_slots)
+{
+    const struct cb_model_params p = { .device = NAME,
+                                       .n_threads = 2,
+                                       .working_set = sets[_i].working_set,
+                                       .stream_kv = sets[_i].stream_kv };
+    struct tiny tiny = cb_tiny_small("llama");
+    struct cb_model *m;
+    struct cb_memory mem;
+    uint64_t n_kv, sent, here, host;
+
+    tiny.hd = 32;
+    tiny.n_ctx = 1100;
+    tiny.n_layer = LAYERS;
+    m = cb_toy_model_with(&tiny, &p);
+    n_kv = heads(m) / LAYERS;
+    free(answer(m, "omnikv:filter=1,wait=1,budget=128", NULL, "f16", &mem));
+    sent = n_kv * (LAYERS - DENSE) * (uint64_t)sets[_i].sent;
+    sent += sets[_i].stream_kv ? n_kv * DENSE * HELD : 0;
+    here = n_kv * ((LAYERS - DENSE) * (CHOSEN + ANSWER) + (sets[_i].dense_fit ? DENSE * HELD : 0));
+    host = sets[_i].dense_fit ? 0 : n_kv * DENSE * HELD;
+    ck_assert_uint_eq(mem.device_kv_in_bytes_per_token, sent * KV);
+    ck_assert_uint_eq(mem.device_kv_out_bytes_per_token, heads(m) * KV);
+    ck_assert_uint_eq(mem.device_rows_per_token, here);
+    ck_assert_uint_eq(mem.host_rows_per_token, host);
+    ck_assert((mem.device_gather_s_per_token > 0) == (sets[_i].sent > 0));
+    cb_model_close(m);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create(NAME);
@@ -453,6 +555,9 @@ int main(void)
         tcase_add_test(tc, kernel_cache);
     tcase_add_loop_test(tc, policies, 0, sizeof cases / sizeof *cases);
     tcase_add_test(tc, both_read);
+    tcase_add_test(tc, bytes_of_a_mirror);
+    tcase_add_loop_test(tc, bytes_of_streamed_layers, 0, 2);
+    tcase_add_loop_test(tc, bytes_of_chosen_slots, 0, sizeof sets / sizeof *sets);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }
