@@ -15,7 +15,7 @@ enum {
         16 * ITEMS * 8, /* bytes that a group of read_all() reads at a time: READS words an item */
     LOOPS = 64,
     SUMS = 8,               /* of multiply_add() */
-    MOST_BYTES = 256 << 20, /* read; more than caches hold */
+    MOST_BYTES = 128 << 20, /* read; more than caches hold */
     MOST_COPY = 32 << 20,
     ROUNDS = 5
 };
