@@ -411,7 +411,8 @@ CB_API int cb_session_prefill(cb_session *session, const int32_t *tokens, int n,
 CB_API int cb_session_decode(cb_session *session, int32_t token);
 /* Appends tokens[n], to the bit as n calls of cb_session_decode() do, but the weights are read
  * once. *logits[n][n_vocab] follow each of them; they are valid until the next call on the session.
- * cb_session_truncate() can take tokens back. CB_EUNSUPPORTED, with nothing changed: the policy
+ * cb_session_truncate() can take tokens back. n is at most the session's chunk, and 17 where layers
+ * choose for others. CB_EUNSUPPORTED, with nothing changed: the policy
  * takes one token at a time. Fails as a prefill does. */
 CB_API int cb_session_decode_all(cb_session *session, const int32_t *tokens, int n,
                                  const float **logits);
@@ -630,7 +631,7 @@ struct cb_speculation_counts {
 /* NULL if the session can speculate; else the reason why not. */
 CB_API const char *cb_speculation_why_not(const cb_session *session);
 /* Drafts of up to `most` tokens, 0 (never) to 16. CB_EUNSUPPORTED: the policy drops tokens or
- * scores them as they come, or its layers depend on each other's choices; CB_EARG. */
+ * scores them as they come, or remembers queries (cb_speculation_why_not()); CB_EARG. */
 CB_API int cb_speculation_new(cb_session *session, int most, cb_speculation **out);
 CB_API void cb_speculation_free(cb_speculation *speculation); /* NULL is allowed */
 /* A session of the draft model, which guesses where the timeline has nothing to copy; NULL: no

@@ -160,7 +160,7 @@ static int remembers_prompt(const struct policy *p)
 
 const char *cb_attention_uncut(const struct attention *a, int n)
 {
-    if (cb_policy_remembers(a->policy) || !cb_chooser_can_cut(a, n))
+    if (cb_policy_remembers(a->policy) || !cb_chooser_can_cut(a))
         return "it has measured the tokens behind";
     if (dropped_behind(a, n))
         return "it has dropped tokens since";
@@ -177,15 +177,20 @@ const char *cb_attention_undraftable(const struct attention *a)
         return "it measures or drops tokens as they come";
     if (a->cross_layer)
         return "its layers read what another layer computed for the same token";
+    if (!cb_chooser_can_cut(a))
+        return "it keeps a window of queries";
     if (cb_bank_has_kivi(a->bank))
         return "quantised tokens cannot be taken back";
     for (int l = 0; l < a->bank->n_layer; l++) {
-        if (cb_plan_chooses(&a->plan[l]) || a->plan[l].reads >= 0)
-            return "its layers read what another layer chose for the same token";
         if (cb_attend_forgets(a, l))
             return "a layer keeps a window of tokens only";
     }
     return NULL;
+}
+
+int cb_attention_together(const struct attention *a)
+{
+    return a->chooser ? min_int(a->chunk, CHOICES) : a->chunk;
 }
 
 void cb_attention_cut(struct attention *a, int n)

@@ -21,7 +21,8 @@ void cb_attention_cut(struct attention *a, int n); /* the bank is cut with it */
 /* NULL if decoded tokens can be taken back, and if several can go through each layer before the
  * next layer; else the reason why not. */
 const char *cb_attention_undraftable(const struct attention *a);
-void cb_attention_clear(struct attention *a); /* resets the state of layers and policy */
+int cb_attention_together(const struct attention *a); /* at most so many */
+void cb_attention_clear(struct attention *a);         /* resets the state of layers and policy */
 
 /* How many tokens layer l keeps because later queries see no more: the window of the plan, or that
  * of the model where no method acts on the layer. 0 = all */

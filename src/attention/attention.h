@@ -17,6 +17,7 @@ struct attention {
     const struct layer_plan *plan; /* [n_layer] the policy's */
     const struct rope *rope;       /* [ROPE_TABLES] the session's */
     int chunk;                     /* most tokens that go through a layer at once */
+    int apart;                     /* index of the token among those decoded together */
     int prompt_joins;              /* 1: a form of prefill makes parts that join */
     int cold;                      /* > 0: rows may lie on the disk, so they are asked for */
 

@@ -14,16 +14,21 @@
 #include "base/ints.h"
 #include "parts.h"
 
+/* What a layer chose for one token */
+struct chosen {
+    int n;         /* slots; -1 = all */
+    int32_t *slot; /* [n_ctx] ascending */
+};
+
 /* State of one choosing layer. */
 struct choice {
-    int from;      /* the first token that the layer's attention window still sees */
-    int n_cand;    /* tokens before the tail */
-    int cand;      /* candidates before the window of queries: from..cand-1 are scored */
-    int n;         /* slots chosen; -1 = all */
-    int32_t *slot; /* [n_ctx] ascending */
-    float *q;      /* [window][n_head * hd], position modulo window; NULL when the window is 1 */
-    float *row;    /* [window][n_ctx] scores of each of these queries */
-    int *row_pos;  /* [window] position of each row's query; -1 = none */
+    int from;   /* the first token that the layer's attention window still sees */
+    int n_cand; /* tokens before the tail */
+    int cand;   /* candidates before the window of queries: from..cand-1 are scored */
+    struct chosen of[CHOICES]; /* of tokens that are decoded together; [0]: of one alone */
+    float *q;     /* [window][n_head * hd], position modulo window; NULL when the window is 1 */
+    float *row;   /* [window][n_ctx] scores of each of these queries */
+    int *row_pos; /* [window] position of each row's query; -1 = none */
     int row_from, row_cand; /* range of candidates in the rows */
 };
 
@@ -51,6 +56,17 @@ static int open_window(struct attention *a, struct choice *c, int w)
     return c->q && c->row && c->row_pos ? CB_OK : CB_ENOMEM;
 }
 
+static int open_slots(const struct attention *a, struct choice *c)
+{
+    const size_t n_ctx = (size_t)a->bank->n_ctx;
+
+    int32_t *all = cb_alloc_aligned(CHOICES * n_ctx, sizeof *all);
+
+    for (int i = 0; all && i < CHOICES; i++)
+        c->of[i].slot = all + (size_t)i * n_ctx;
+    return all ? CB_OK : CB_ENOMEM;
+}
+
 int cb_chooser_open(struct attention *a)
 {
     const struct hparams *hp = &a->model->hp;
@@ -74,9 +90,7 @@ int cb_chooser_open(struct attention *a)
     for (int l = 0; l < hp->n_layer; l++) {
         if (!cb_plan_chooses(&a->plan[l]))
             continue;
-        se->of[l].slot = cb_alloc_aligned((size_t)a->bank->n_ctx, sizeof *se->of[l].slot);
-        if (!se->of[l].slot)
-            return CB_ENOMEM;
+        TRY(open_slots(a, &se->of[l]));
         if (window_of(a, l) > 1)
             TRY(open_window(a, &se->of[l], window_of(a, l)));
     }
@@ -91,7 +105,7 @@ size_t cb_chooser_bytes(const struct attention *a, int n_most)
 
     for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
         const size_t w = a->chooser->of[l].q ? (size_t)window_of(a, l) : 0;
-        floats += a->chooser->of[l].slot ? n + w * (nh * (size_t)a->model->hp.hd + n) : 0;
+        floats += a->chooser->of[l].of->slot ? n + w * (nh * (size_t)a->model->hp.hd + n) : 0;
     }
     return a->chooser ? floats * sizeof(float) : 0;
 }
@@ -103,7 +117,7 @@ void cb_chooser_close(struct attention *a)
     if (!se)
         return;
     for (int l = 0; se->of && l < a->model->hp.n_layer; l++) {
-        free(se->of[l].slot);
+        free(se->of[l].of->slot);
         free(se->of[l].q);
         free(se->of[l].row);
         free(se->of[l].row_pos);
@@ -115,12 +129,19 @@ void cb_chooser_close(struct attention *a)
     free(se);
 }
 
+static void forget(struct choice *c)
+{
+    for (int i = 0; i < CHOICES; i++)
+        c->of[i].n = -1;
+    c->row_cand = -1;
+}
+
 void cb_chooser_clear(struct attention *a)
 {
     for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
         struct choice *c = &a->chooser->of[l];
         c->n_cand = 0;
-        c->n = c->row_cand = -1;
+        forget(c);
         for (int r = 0; c->row_pos && r < window_of(a, l); r++)
             c->row_pos[r] = -1;
     }
@@ -134,7 +155,7 @@ int cb_chooser_n_counts(const struct attention *a, int l)
 {
     const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
 
-    if (!c || !c->slot)
+    if (!c || !c->of->slot)
         return 0;
     return N_COUNTS + (c->row_pos ? window_of(a, l) : 0);
 }
@@ -142,7 +163,9 @@ int cb_chooser_n_counts(const struct attention *a, int l)
 void cb_chooser_counts(const struct attention *a, int l, int32_t *out)
 {
     const struct choice *c = &a->chooser->of[l];
-    const int32_t own[N_COUNTS] = { c->from, c->n_cand, c->cand, c->n, c->row_from, c->row_cand };
+    const int32_t own[N_COUNTS] = {
+        c->from, c->n_cand, c->cand, c->of->n, c->row_from, c->row_cand
+    };
 
     memcpy(out, own, sizeof own);
     for (int r = 0; c->row_pos && r < window_of(a, l); r++)
@@ -160,7 +183,7 @@ int cb_chooser_set_counts(struct attention *a, int l, const int32_t *counts)
     c->from = counts[0];
     c->n_cand = counts[1];
     c->cand = counts[2];
-    c->n = counts[3];
+    c->of->n = counts[3];
     c->row_from = counts[4];
     c->row_cand = counts[5];
     if (c->from < 0 || c->n_cand < 0 || c->cand < 0 || c->row_from < 0)
@@ -181,9 +204,10 @@ int cb_chooser_areas(const struct attention *a, int l, struct area *out)
     const size_t row = cb_attention_row(a);
     int n = 0;
 
-    if (c && c->slot && c->n > 0)
-        out[n++] =
-            (struct area){ AREA_CHOICE_SLOTS, l, 0, 0, c->slot, (size_t)c->n * sizeof *c->slot };
+    if (c && c->of->slot && c->of->n > 0)
+        out[n++] = (struct area){
+            AREA_CHOICE_SLOTS, l, 0, 0, c->of->slot, (size_t)c->of->n * sizeof *c->of->slot
+        };
     for (int r = 0; c && c->row_pos && r < min_int(window_of(a, l), a->bank->n_seen); r++) {
         const size_t at = (size_t)r * (size_t)a->bank->n_ctx + (size_t)c->row_from;
         out[n++] =
@@ -201,23 +225,20 @@ int cb_chooser_areas(const struct attention *a, int l, struct area *out)
 
 int cb_chooser_check(const struct attention *a, int l)
 {
-    const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
+    const struct chosen *x = a->chooser ? a->chooser->of[l].of : NULL;
 
-    for (int i = 0; c && c->slot && i < c->n; i++)
-        if (c->slot[i] <= (i ? c->slot[i - 1] : -1) || c->slot[i] >= a->bank->n_seen)
+    for (int i = 0; x && x->slot && i < x->n; i++)
+        if (x->slot[i] <= (i ? x->slot[i - 1] : -1) || x->slot[i] >= a->bank->n_seen)
             return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
     return CB_OK;
 }
 
-/* Not if tokens have moved from the tail to the candidates since position n, or if a window of
- * queries is kept: neither can be restored. */
-int cb_chooser_can_cut(const struct attention *a, int n)
+/* A window of queries cannot be restored. */
+int cb_chooser_can_cut(const struct attention *a)
 {
-    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
-        const struct choice *c = &a->chooser->of[l];
-        if (c->q || (c->n_cand >= n && c->n_cand > 0 && c->n_cand != a->bank->prompt_end))
+    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++)
+        if (a->chooser->of[l].q)
             return 0;
-    }
     return 1;
 }
 
@@ -226,7 +247,7 @@ void cb_chooser_cut(struct attention *a, int n)
     for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
         struct choice *c = &a->chooser->of[l];
         c->n_cand = c->n_cand > n ? 0 : c->n_cand;
-        c->n = c->row_cand = -1;
+        forget(c);
     }
 }
 
@@ -245,16 +266,13 @@ static int tail_left(const struct choice_plan *r)
     return max_int(1, min_int(r->tail_left, r->tail));
 }
 
-/* When the tail has grown too long, its older part joins the candidates. */
-static void move_tail(struct attention *a, int l)
+/* How many of n tokens are in the tail after a prompt of n_prompt. When it has grown too long, its
+ * older part joins the candidates, and it grows from tail_left again. */
+static int tail_of(const struct choice_plan *r, int n, int n_prompt)
 {
-    const struct choice_plan *r = &a->plan[l].choice;
-    struct choice *c = &a->chooser->of[l];
-    const int n = a->bank->store[l].n[0];
+    const int left = tail_left(r), tail = n - n_prompt;
 
-    c->n_cand = max_int(c->n_cand, a->bank->prompt_end);
-    if (n - c->n_cand > r->tail)
-        c->n_cand = max_int(c->n_cand, n - tail_left(r));
+    return tail > r->tail ? left + (tail - r->tail - 1) % max_int(1, r->tail + 1 - left) : tail;
 }
 
 float *cb_chooser_logits(struct attention *a, int l)
@@ -262,11 +280,11 @@ float *cb_chooser_logits(struct attention *a, int l)
     struct choice *c = &a->chooser->of[l];
     const int n = a->bank->store[l].n[0], window = cb_attention_window(a, l);
 
-    move_tail(a, l);
+    c->n_cand = n - tail_of(&a->plan[l].choice, n, a->bank->prompt_end);
     c->from = window ? max_int(0, n - window) : 0;
     /* candidates within the window of queries are always read */
     c->cand = max_int(c->from, min_int(c->n_cand, max_int(0, n - window_of(a, l))));
-    c->n = -1;
+    c->of[a->apart].n = -1;
     return k_of(&a->plan[l].choice, c->n_cand - c->from) < c->n_cand - c->from ? a->chooser->logit
                                                                                : NULL;
 }
@@ -357,6 +375,7 @@ static void score_window(struct attention *a, int l)
 void cb_chooser_step(struct attention *a, int l, const float *q)
 {
     struct choice *c = &a->chooser->of[l];
+    struct chosen *x = &c->of[a->apart];
     const int n = a->bank->store[l].n[0], in_window = c->n_cand - c->cand;
     const int want = k_of(&a->plan[l].choice, c->n_cand - c->from) - in_window;
     const int k = min_int(c->cand - c->from, max_int(1, want));
@@ -366,21 +385,21 @@ void cb_chooser_step(struct attention *a, int l, const float *q)
         score_window(a, l);
     else
         score_row(a, l, a->chooser->score);
-    a->dev->ops->topk(a->dev, a->chooser->score + c->from, c->cand - c->from, k, c->slot);
+    a->dev->ops->topk(a->dev, a->chooser->score + c->from, c->cand - c->from, k, x->slot);
     for (int j = 0; c->from && j < k; j++)
-        c->slot[j] += c->from;
-    c->n = k;
+        x->slot[j] += c->from;
+    x->n = k;
     for (int j = c->cand; j < n; j++)
-        c->slot[c->n++] = j;
-    if (c->n == n)
-        c->n = -1;
+        x->slot[x->n++] = j;
+    if (x->n == n)
+        x->n = -1;
 }
 
 const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n)
 {
-    const struct choice *c = &a->chooser->of[l];
-    *n = c->n;
-    return c->n < 0 ? NULL : c->slot;
+    const struct chosen *x = &a->chooser->of[l].of[a->apart];
+    *n = x->n;
+    return x->n < 0 ? NULL : x->slot;
 }
 
 int cb_chooser_reads(const struct attention *a, int l, int n, int n_prompt)
@@ -394,9 +413,7 @@ int cb_chooser_reads(const struct attention *a, int l, int n, int n_prompt)
     if (a->plan[l].reads < 0)
         return n;
     r = &a->plan[a->plan[l].reads].choice;
-    tail = n - n_prompt;
-    if (tail > r->tail) /* from the first token too many on, the tail grows from tail_left again */
-        tail = tail_left(r) + (tail - r->tail - 1) % max_int(1, r->tail + 1 - tail_left(r));
+    tail = tail_of(r, n, n_prompt);
     k = k_of(r, n - tail);
     return min_int(n, k + tail);
 }

@@ -6,6 +6,8 @@
 #include "attention.h"
 #include "bank/store_areas.h"
 
+enum { CHOICES = 17 }; /* most tokens of a session that are decoded together */
+
 int cb_chooser_open(struct attention *a); /* does nothing where the plan has no such layer */
 void cb_chooser_close(struct attention *a);
 void cb_chooser_clear(struct attention *a);
@@ -17,9 +19,9 @@ int cb_chooser_set_counts(struct attention *a, int l, const int32_t *counts);
 int cb_chooser_most_areas(const struct attention *a, int l);
 int cb_chooser_areas(const struct attention *a, int l, struct area *out);
 int cb_chooser_check(const struct attention *a, int l);
-/* Can the state of choosing layers be cut back to n tokens? cb_chooser_cut() does it; call it
+/* Can the state of choosing layers be cut back? cb_chooser_cut() does it, to n tokens; call it
  * before the bank is cut. */
-int cb_chooser_can_cut(const struct attention *a, int n);
+int cb_chooser_can_cut(const struct attention *a);
 void cb_chooser_cut(struct attention *a, int n);
 size_t cb_chooser_bytes(const struct attention *a, int n_most); /* work space for n_most slots */
 

@@ -288,14 +288,15 @@ int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const flo
 {
     struct call c = { &s, 1, tokens, n, NULL, apart_body, CB_OK };
     const char *why = cb_attention_undraftable(&s->attention);
+    const int most = cb_attention_together(&s->attention);
 
     *logits = NULL;
     TRY(check_feed(s, tokens, n));
-    if (n > s->chunk)
-        return cb_fail(CB_EARG, "decode: %d tokens at once; %d can be", n, s->chunk);
     if (n > 1 && why)
         return cb_fail(CB_EUNSUPPORTED, "decode: policy %s takes one token at a time: %s",
                        s->policy->m->name, why);
+    if (n > most)
+        return cb_fail(CB_EARG, "decode: %d tokens at once; %d can be", n, most);
     TRY(cb_session_note_tokens(s, tokens, n));
     TRY(cb_session_work_fit_batch(s, n));
     TRY(run(&c, 1));

@@ -58,12 +58,14 @@ static int attend_apart(const struct rows *r, int l, const float *qkv, float *ou
     for (int i = 0; !err && i < r->n_tok; i++) {
         struct attention_call call;
         b->n_seen = r->pos0 + i;
+        r->s[0]->attention.apart = i;
         call = call_of(r, l, i, qkv, out);
         err = cb_attend(&call, 1);
         if (!err)
             err = cb_attend_end(call.a, l);
     }
     b->n_seen = r->pos0;
+    r->s[0]->attention.apart = 0;
     return err;
 }
 

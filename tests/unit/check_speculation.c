@@ -30,9 +30,10 @@ static void teardown(void)
 }
 
 static const char *const policies[] = { "full", "sieve:budget=64,recent=16,sink=4",
-                                        "quest:budget=64,page=16,dense=0" };
+                                        "quest:budget=64,page=16,dense=0",
+                                        "omnikv:filter=1,budget=32,tail_max=24,window=5" };
 static const char *const types[] = { "f16", "f32", "bf16", "q8_0" };
-enum { FORMS = 3 * 4 };
+enum { N_POLICY = 4, FORMS = N_POLICY * 4 };
 
 static int32_t token_at(int i)
 {
@@ -57,7 +58,7 @@ static cb_session *after_prompt(const char *policy, const char *type)
 
 static cb_session *form(int i)
 {
-    return after_prompt(policies[i % 3], types[i / 3]);
+    return after_prompt(policies[i % N_POLICY], types[i / N_POLICY]);
 }
 
 static void same_logits(const cb_session *s, const float *logits, const char *what, int at)
@@ -287,7 +288,7 @@ END_TEST
 
 START_TEST(refusals)
 {
-    static const char *const refused[] = { "omnikv:filter=1,budget=32", "h2o:budget=64",
+    static const char *const refused[] = { "omnikv:filter=1,budget=32,select=exp", "h2o:budget=64",
                                            "streamingllm:recent=32", "snapkv:budget=128" };
     cb_session *s = after_prompt("full", "f16");
     const int32_t two[] = { 4, -1 };
