@@ -380,8 +380,9 @@ CB_API const int32_t *cb_session_tokens(const cb_session *session);
  * "" when there is none. It also goes to the log. The text belongs to the session. */
 CB_API const char *cb_session_note(const cb_session *session);
 
-/* done of total tokens. The whole prompt passes one layer before the next one begins; finishing one
- * of n layers counts as 1/n of each token. A non-zero return stops the prefill with CB_ECANCEL. */
+/* done of total tokens; where the policy has the prompt repeated (kvzip), the repetition counts
+ * too. The whole prompt passes one layer before the next one begins; finishing one of n layers
+ * counts as 1/n of each token. A non-zero return stops the prefill with CB_ECANCEL. */
 typedef int (*cb_progress_fn)(void *arg, int64_t done, int64_t total);
 /* logits[n_vocab] after token i of the prompt; valid during the call. */
 typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);

@@ -154,6 +154,7 @@ libcore_la_SOURCES += \
 	src/policy/method/duo.c \
 	src/policy/method/expected.c \
 	src/policy/method/keydiff.c \
+	src/policy/method/kvzip.c \
 	src/policy/method/lm_infinite.c \
 	src/policy/method/minference.c \
 	src/policy/method/omnikv.c \
@@ -187,6 +188,7 @@ libcore_la_SOURCES += \
 	src/attention/own_slots.c src/attention/own_slots.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/ranks.c src/attention/ranks.h \
+	src/attention/rehearsal_scores.c src/attention/rehearsal_scores.h \
 	src/attention/rolling.c src/attention/rolling.h \
 	src/attention/scores.c src/attention/scores.h \
 	src/attention/sketch_choice.c src/attention/sketch_choice.h \
@@ -207,6 +209,7 @@ libcore_la_SOURCES += \
 	src/engine/model_drafter.c src/engine/model_drafter.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/product.c src/engine/product.h \
+	src/engine/rehearsal.c src/engine/rehearsal.h \
 	src/engine/repetition.c src/engine/repetition.h \
 	src/engine/sampler.c \
 	src/engine/bank_dir.c \

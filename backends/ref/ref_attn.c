@@ -128,12 +128,12 @@ void cb_ref_attention(struct device *d, const struct attn *a, int n)
     }
 }
 
-/* One entry's score of one head, over all queries */
+/* One entry's score of one head, over all queries: the sum, or the largest as a logarithm */
 static double score_of(const struct score *sc, int h, int j)
 {
     const struct attn *a = &sc->a;
     const struct kv_run *run = run_of(a, h);
-    double sum = 0.0;
+    double sum = sc->most ? -INFINITY : 0.0;
 
     for (int i = 0; i < a->n_tok; i++) {
         const struct span s = visible(a, run, i);
@@ -143,7 +143,10 @@ static double score_of(const struct score *sc, int h, int j)
             continue;
         x = run->given ? (double)logit_row(a, run, h)[run->order ? run->order[j] : j]
                        : logit(a, run, query(a, i, h), j);
-        sum += weight * (sc->logit ? x : exp(x - (double)a->lse[(int64_t)i * a->n_head + h]));
+        if (sc->most)
+            sum = fmax(sum, (x - (double)a->lse[(int64_t)i * a->n_head + h]) / log(2));
+        else
+            sum += weight * (sc->logit ? x : exp(x - (double)a->lse[(int64_t)i * a->n_head + h]));
     }
     return sum;
 }
@@ -162,7 +165,8 @@ static void score_row(void *ctx, int r, int thread)
     (void)thread;
     for (int h = r * per; h < (r + 1) * per; h++)
         for (int j = 0; j < run_of(&sc->a, h)->n; j++)
-            out[j] = (float)((double)out[j] + score_of(sc, h, j));
+            out[j] = sc->most ? fmaxf(out[j], (float)score_of(sc, h, j))
+                              : (float)((double)out[j] + score_of(sc, h, j));
 }
 
 /* Sums, for one entry, each query's largest score over the heads. */

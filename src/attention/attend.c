@@ -20,6 +20,7 @@
 #include "own_slots.h"
 #include "parts.h"
 #include "ranks.h"
+#include "rehearsal_scores.h"
 #include "rolling.h"
 #include "scores.h"
 #include "sketch_choice.h"
@@ -96,6 +97,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_chooser_open(a));
     TRY(cb_sketch_choice_open(a));
     TRY(cb_cross_layer_open(a));
+    TRY(cb_rehearsal_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
         a->bank->store[l].any_order = any_order(a, l);
         if (may_prepack(a, l))
@@ -118,6 +120,7 @@ void cb_attention_close(struct attention *a)
     cb_chooser_close(a);
     cb_sketch_choice_close(a);
     cb_cross_layer_close(a);
+    cb_rehearsal_close(a);
     cb_evict_free(a->eviction);
 }
 
@@ -128,13 +131,15 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
            cb_ranks_bytes(a, n_most) + cb_ceiling_bytes(a) + cb_own_slots_bytes(a, n_most) +
            cb_scores_bytes(a, n_most) + cb_chooser_bytes(a, n_most) +
            cb_sketch_choice_bytes(a, n_most) + cb_cross_layer_bytes(a, n_feed, n_most) +
-           (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
+           cb_rehearsal_bytes(a) + (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
 void cb_attention_clear(struct attention *a)
 {
     cb_policy_clear(a->policy);
     cb_chooser_clear(a);
+    a->rehearses = 0;
+    a->repeated = (struct piece){ 0 };
 }
 
 /* Has a layer dropped slots behind position n? A layer with a window drops a slot before it adds
@@ -201,7 +206,7 @@ void cb_attention_cut(struct attention *a, int n)
 
 int cb_attention_is_dense(const struct attention *a)
 {
-    if (cb_sparse_prefill_is(a))
+    if (cb_sparse_prefill_is(a) || a->rehearsal_scores)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||
@@ -255,13 +260,13 @@ static int keep_last(struct attention *a, struct store *st, int n)
  * sees them. All slots that are left can then be read in any order. Within a prompt whole splits go
  * that the chunk's first token does not see, so that sums do not depend on the chunks. Where a
  * method asks for the window, it drops slots itself at the end. Slots that are quantised are
- * dropped with prompts alone. */
+ * dropped with prompts alone. A feed that repeats the prompt leaves the slots as they are. */
 static int forget_unseen(struct attention *a, int l, int at_end)
 {
     struct store *st = &a->bank->store[l];
     const int window = cb_attend_forgets(a, l);
 
-    if (!window || !st->any_order || (st->kivi && a->bank->decoding))
+    if (!window || a->repeated.to || !st->any_order || (st->kivi && a->bank->decoding))
         return CB_OK;
     if (!a->bank->decoding)
         return a->plan[l].window ? CB_OK
@@ -390,6 +395,8 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
 {
     const int decoding = a->bank->decoding;
 
+    if (a->repeated.to)
+        return cb_rehearsal_chunk(a, c);
     cb_sparse_prefill_chose(a, c);
     a->has_scores = 0;
     for (int i = 0; i < a->n_follower; i++)
@@ -510,10 +517,36 @@ int cb_attend(struct attention_call *call, int n)
     return CB_OK;
 }
 
+/* Layers that wait for the end of a prompt */
+static int settle_late(struct attention *a)
+{
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        struct scores s;
+        if (!a->plan[l].late)
+            continue;
+        if (a->rehearses)
+            cb_rehearsal_scores(a, l, &s);
+        TRY(settle(a, l, a->rehearses ? &s : NULL));
+    }
+    return CB_OK;
+}
+
+int cb_attend_rehearsed(struct attention *a)
+{
+    const int err = settle_late(a);
+
+    a->rehearses = 0;
+    return err;
+}
+
 int cb_attend_end(struct attention *a, int l)
 {
     const int prompt = !a->bank->decoding, last = l == a->bank->n_layer - 1;
 
+    if (a->repeated.to) {
+        cb_bank_note_peak(a->bank, l);
+        return CB_OK;
+    }
     for (int i = 0; i < a->n_follower; i++)
         TRY(cb_attend_end(a->follower[i], l));
     if (prompt || last)
@@ -527,8 +560,5 @@ int cb_attend_end(struct attention *a, int l)
         cb_cross_layer_end(a);
     if (!prompt || !a->plan[l].late)
         TRY(settle(a, l, a->has_scores ? &a->scores : NULL));
-    for (int i = 0; prompt && last && i <= l; i++)
-        if (a->plan[i].late)
-            TRY(settle(a, i, NULL));
-    return CB_OK;
+    return prompt && last && !a->rehearses ? settle_late(a) : CB_OK;
 }

@@ -47,5 +47,8 @@ int cb_attend(struct attention_call *call, int n);
 /* Call after the whole feed has gone through layer l. The layer's scores go to the policy, which
  * keeps and merges slots. */
 int cb_attend_end(struct attention *a, int l);
+/* Call when a prompt that has a rehearsal (rehearsal_scores.h) has been repeated, and what was fed
+ * for it has been cut. */
+int cb_attend_rehearsed(struct attention *a);
 
 #endif

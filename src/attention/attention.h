@@ -9,6 +9,11 @@
 #include "model/model.h"
 #include "policy/policy.h"
 
+/* Slots from..to-1 of a prompt that a feed repeats; to 0: it repeats nothing */
+struct piece {
+    int from, to;
+};
+
 struct attention {
     const struct cb_model *model;
     struct device *dev;
@@ -33,8 +38,11 @@ struct attention {
     struct sketch_choice *sketch_choice; /* sketch_choice.c; NULL where no layer sketches keys */
     struct scoring *scoring;             /* scores.c; NULL where the plan wants no scores */
     struct expected *expected;           /* expected.c; NULL where the plan expects no queries */
-    struct eviction *eviction;           /* NULL where the policy drops nothing */
-    struct scores scores;                /* of the layer that attended last */
+    struct rehearsal_scores *rehearsal_scores; /* NULL where no prompt is rehearsed */
+    int rehearses;         /* 1: the prompt in progress will be repeated; late layers wait for it */
+    struct piece repeated; /* by the current feed */
+    struct eviction *eviction; /* NULL where the policy drops nothing */
+    struct scores scores;      /* of the layer that attended last */
     int has_scores;
 
     /* Shared prefill (engine/shared_prefill.c): the sessions that take over the keys, values and

@@ -45,6 +45,8 @@ const char *cb_sparse_prefill_refuses(const struct method *form, const struct la
     for (int l = 0; form->prompt && l < n_layer; l++) {
         if (form->by_blocks && scores_all(&row[l].score))
             return "it sums the scores of all queries, which skip blocks of tokens";
+        if (row[l].rehearsal.piece)
+            return "it feeds the prompt again, whose tokens all read all of it";
         if (row[l].cross.from)
             return "its layers hold keys of their own for a few tokens only, so no others can be "
                    "chosen";

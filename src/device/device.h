@@ -132,6 +132,8 @@ struct score {
     int logit;           /* 1: sum the logits s_ij themselves */
     int peak; /* 1: one row for all heads; each query adds its largest score over the heads. Not
                  with logit; all runs have the same n and every query sees all of it */
+    int most; /* 1: in place of sums, each out becomes the largest of itself and the scores, as
+                 logarithms to base 2. Without weights, logit and peak */
     int per;  /* query heads that share a row of out; 0 = 1. More than a KV head's group only where
                  logits are given */
     float *out; /* [n_head / per][out_stride] */

@@ -20,9 +20,9 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
     TRY(cb_session_check_idle(s));
     if (n < 1)
         return cb_fail(CB_EARG, "prompt: no tokens");
-    if (n > s->bank.n_ctx - held || n > INT32_MAX - s->bank.n_seen)
+    if (n > s->n_ctx - held || n > INT32_MAX - s->bank.n_seen)
         return cb_fail(CB_EFULL, "context: %d tokens do not fit behind %d in a context of %d", n,
-                       held, s->bank.n_ctx);
+                       held, s->n_ctx);
     for (int i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)
             return cb_fail(CB_EARG, "token %d: id %d is not in the vocabulary of %d", i, tokens[i],
@@ -160,7 +160,7 @@ static int feed(struct cb_session *s, int decoding, const int32_t *tokens, int n
 
     TRY(check_feed(s, tokens, n));
     TRY(cb_session_note_tokens(s, tokens, n));
-    TRY(cb_session_work_fit(s, n));
+    TRY(cb_session_work_fit(s, decoding ? n : max_int(n, cb_session_repeats(s, n))));
     return run(&c, decoding);
 }
 
@@ -196,7 +196,7 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
     TRY(check_how(how, n));
     TRY(check_feed(s, tokens, n));
     TRY(cb_session_note_tokens(s, tokens, n));
-    TRY(cb_session_work_fit(s, n));
+    TRY(cb_session_work_fit(s, max_int(n, cb_session_repeats(s, n))));
     s->how = how ? *how : silent;
     s->prompt_from = s->bank.n_seen;
     return run(&c, 0);

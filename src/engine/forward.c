@@ -14,6 +14,7 @@
 #include "ffn.h"
 #include "model/head_prune.h"
 #include "product.h"
+#include "rehearsal.h"
 #include "session.h"
 
 /* Rows that go through a layer together: either a chunk of one session's feed, which begins at
@@ -313,6 +314,12 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
     s->bank.read_bytes = 0;
     s->bank.n_feed = n;
     s->next = (struct step){ 0 };
+    if (!s->attention.repeated.to) {
+        /* a later prompt finds slots that an earlier one has left */
+        s->attention.rehearses = s->rehearsal && !s->bank.n_seen && !s->bank.decoding;
+        s->fed = 0;
+        s->to_feed = n + (s->attention.rehearses ? cb_rehearsal_total(s->rehearsal, n) : 0);
+    }
 }
 
 /* After the last layer: the last token's logits. */
@@ -335,6 +342,30 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
     return CB_OK;
 }
 
+/* The prompt, or the repetition of a piece of it, which is taken back, has gone through all layers.
+ * Begins the feed that repeats the next piece and returns 1, or 0 when there is none. */
+static int rehearse(struct cb_session *s)
+{
+    struct piece *p = &s->attention.repeated;
+    const int done = p->to;
+    const int32_t *token;
+    int n;
+
+    if (!s->attention.rehearses)
+        return 0;
+    if (done) {
+        TRY(cb_device_wait(s->dev));
+        cb_bank_cut(&s->bank, s->bank.n_seen);
+    }
+    n = cb_rehearsal_feed(s->rehearsal, s->token, s->bank.n_seen, done, &p->from, &p->to, &token);
+    if (n) {
+        cb_forward_begin(s, token, n);
+        return 1;
+    }
+    *p = (struct piece){ 0 };
+    return cb_attend_rehearsed(&s->attention);
+}
+
 int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
 {
     const struct hparams *hp = &s->model->hp;
@@ -347,13 +378,18 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     for (int t = 0; t < ROPE_TABLES; t++)
         r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)hp->n_rot : NULL;
     TRY(layer(&r, l));
-    TRY(report(how, ((int64_t)l * n + i + m) / hp->n_layer, n));
+    TRY(report(how, s->fed + ((int64_t)l * n + i + m) / hp->n_layer, s->to_feed));
     s->next.token += m;
     if (s->next.token < n)
         return 1;
     TRY(cb_attend_end(&s->attention, l));
     s->next = (struct step){ l + 1, 0 };
-    return l + 1 < hp->n_layer ? 1 : finish(s, how);
+    if (l + 1 < hp->n_layer)
+        return 1;
+    s->fed += n;
+    if (!s->attention.repeated.to)
+        TRY(finish(s, how));
+    return rehearse(s);
 }
 
 int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)

@@ -173,10 +173,12 @@ static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n
     return slots_beside(s, l, n_slot, n, n_gen) + heads_bytes(&s->bank.store[l], n_slot);
 }
 
-/* The peak of a prefill: one full layer, and the compacted ones before it. */
+/* The peak of a prefill: one full layer, and the compacted ones before it; or all layers, while
+ * the prompt is repeated. */
 static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 {
-    uint64_t before = 0, peak = 0;
+    const int more = cb_session_repeats(s, n_prompt);
+    uint64_t before = 0, peak = 0, repeated = 0;
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
@@ -186,8 +188,9 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
         before += s->policy->row[l].late || waits(s, l)
                       ? prompt_bytes(s, l, n_prompt) - shared
                       : layer_bytes(s, l, held, n_prompt, 0) - shared;
+        repeated += prompt_bytes(s, l, more);
     }
-    return peak;
+    return more && before + repeated > peak ? before + repeated : peak;
 }
 
 /* Keys, values and sketches that a decoded token reads in layer l, which holds n slots */
@@ -236,12 +239,12 @@ static uint64_t kivi_peak(const struct cb_session *s, int n_prompt, int n_gen)
 
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
-    const int n = n_prompt + n_gen;
+    const int n = n_prompt + n_gen, more = cb_session_repeats(s, n_prompt);
     uint64_t peak, decoding;
 
-    if (n_prompt < 0 || n_gen < 0 || n_prompt > s->bank.n_ctx || n_gen > INT32_MAX - n_prompt)
+    if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
         return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
-                       s->bank.n_ctx);
+                       s->n_ctx);
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
         .preview_bytes = cb_head_prune_bytes(s->model->head_prune),
@@ -252,9 +255,9 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     };
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, n_gen);
-        if (held > s->bank.n_ctx)
+        if (held > s->n_ctx)
             return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
-                           s->bank.n_ctx);
+                           s->n_ctx);
         out->kept_min = held < out->kept_min ? held : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes += held_bytes(s, l, n_prompt, n_gen);
@@ -265,17 +268,18 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kv_read_bytes_per_token +=
             read_bytes(s, l, held + (held < n && evicts(s, l, n_prompt, n_gen)), n_prompt);
     }
-    out->scratch_bytes =
-        work_bytes(s, n_prompt > 1 ? n_prompt : 1,
-                   n_prompt > out->kept_max ? n_prompt : out->kept_max, out->kept_max);
+    out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
+                                    max_int(n_prompt + more, out->kept_max), out->kept_max);
     peak = prefill_peak(s, n_prompt);
     decoding = cb_bank_has_kivi(&s->bank) ? kivi_peak(s, n_prompt, n_gen) : 0;
     peak = decoding > peak ? decoding : peak;
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
     if (cb_device_traffic(s->dev).limit_bytes) {
-        const int more = n_prompt > s->w.cap_tok ? n_prompt - s->w.cap_tok : 0;
+        const int most = max_int(n_prompt, more);
         plan_device(s, out->kv_peak_bytes,
-                    (uint64_t)more * (uint64_t)s->model->hp.n_embd * sizeof(float), out);
+                    (uint64_t)max_int(0, most - s->w.cap_tok) * (uint64_t)s->model->hp.n_embd *
+                        sizeof(float),
+                    out);
     }
     return CB_OK;
 }

@@ -59,7 +59,7 @@ static json_t *session_json(const struct cb_session *s)
 
     hex(cb_policy_plan_hash(s->policy), plan);
     hex(rotation(s), turns);
-    return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "n_ctx", s->bank.n_ctx, "chunk",
+    return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "n_ctx", s->n_ctx, "chunk",
                      s->chunk, "type_k", text_or(p->type_k, "f16"), "type_v",
                      text_or(p->type_v, "f16"), "policy", text_or(p->policy, "full"), "prefill",
                      text_or(p->prefill, "dense"), "plan", plan, "rotation", turns);
@@ -510,7 +510,7 @@ static int check_session(const char *path, const struct settings *a, const struc
                        path, a->params.policy);
     if (a->rotation && strcmp(turns, a->rotation))
         return cb_fail(CB_EUNSUPPORTED, "%s: a context of %d tokens rotates with other frequencies",
-                       path, s->bank.n_ctx);
+                       path, s->n_ctx);
     return CB_OK;
 }
 

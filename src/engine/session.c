@@ -7,6 +7,7 @@
 
 #include "attention/attend.h"
 #include "base/err.h"
+#include "rehearsal.h"
 #include "snapshot.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
@@ -76,6 +77,11 @@ int cb_session_work_fit(struct cb_session *s, int n)
     w->cap_tok = n;
     w->bytes += (uint64_t)n * cb_session_tok_floats(s) * sizeof(float);
     return CB_OK;
+}
+
+int cb_session_repeats(const struct cb_session *s, int n)
+{
+    return s->bank.n_seen ? 0 : cb_rehearsal_room(s->rehearsal, n);
 }
 
 int cb_session_work_fit_batch(struct cb_session *s, int n)
@@ -229,6 +235,9 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
         s->chunk = s->bank.n_ctx;
     TRY(cb_model_rope(s->model, s->bank.n_ctx, s->rope));
     TRY(open_policy(s, p->policy, m, arg));
+    s->n_ctx = s->bank.n_ctx;
+    TRY(cb_rehearsal_new(s->model, s->policy, s->n_ctx, &s->rehearsal));
+    s->bank.n_ctx += cb_rehearsal_room(s->rehearsal, s->n_ctx);
     /* methods that merge need one column more, for the length of each key */
     TRY(cb_bank_open(&s->bank, p->type_k, p->type_v,
                      s->policy->slot_floats + s->policy->m->merges));
@@ -320,6 +329,7 @@ void cb_session_close(cb_session *s)
     if (!s || s->busy) /* called from a callback */
         return;
     cb_snapshot_drop(&s->snapshot);
+    cb_rehearsal_free(s->rehearsal);
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
@@ -369,7 +379,7 @@ const float *cb_session_logits(const cb_session *s)
 
 int cb_session_n_ctx(const cb_session *s)
 {
-    return s->bank.n_ctx;
+    return s->n_ctx;
 }
 
 int cb_session_len(const cb_session *s)

@@ -36,9 +36,10 @@ struct cb_session {
     struct cb_model *model;
     struct device *dev;
     struct cb_session_params params; /* as given at open; the session owns the texts */
-    int chunk;                       /* most tokens that go through a layer at once */
-    int act_bits;                    /* of activations when a token is decoded */
-    int top; /* largest logits that must be exact after a decoded token; 0: all */
+    int n_ctx;    /* slots that the caller may fill; the bank has those of a rehearsal on top */
+    int chunk;    /* most tokens that go through a layer at once */
+    int act_bits; /* of activations when a token is decoded */
+    int top;      /* largest logits that must be exact after a decoded token; 0: all */
     struct head_prune_luck luck;
     struct bank bank;
     struct policy *policy;
@@ -47,8 +48,11 @@ struct cb_session {
     struct work w;
     int32_t *token; /* [cap_token] ids fed so far, and those of the current feed */
     int cap_token;
-    struct step next;          /* of the current feed */
-    struct cb_prefill how;     /* of a prompt that is fed in steps */
+    struct step next;            /* of the current feed */
+    struct rehearsal *rehearsal; /* rehearsal.h; NULL: prompts have none */
+    int64_t fed, to_feed;        /* of the prompt in progress, its repetition too: tokens of the
+                                    feeds before the current one, and of all of them */
+    struct cb_prefill how;       /* of a prompt that is fed in steps */
     int anew;                  /* so many first tokens are as one prompt of them would leave them */
     int mapped;                /* 1: rows lie in a file, which may be larger than the memory */
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
@@ -74,7 +78,9 @@ int cb_session_check_idle(
 int cb_session_extends(const struct cb_session *s);
 /* 1: the first n tokens of the timeline are, to the bit, as one prompt of them would leave them */
 int cb_session_is_anew(const struct cb_session *s, int n);
-size_t cb_session_tok_floats(const struct cb_session *s);   /* work space a token of a feed */
+size_t cb_session_tok_floats(const struct cb_session *s); /* work space a token of a feed */
+/* Tokens of the longest feed that repeats a prompt of n tokens, fed next */
+int cb_session_repeats(const struct cb_session *s, int n);
 int cb_session_work_fit(struct cb_session *s, int n);       /* room for a feed of n tokens */
 int cb_session_work_fit_batch(struct cb_session *s, int n); /* for a batch of n sessions */
 void cb_session_forget(struct cb_session *s); /* drops all tokens; call with the device locked */

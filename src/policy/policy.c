@@ -20,6 +20,7 @@ extern const struct method cb_method_full;
 extern const struct method cb_method_h2o;
 extern const struct method cb_method_expected;
 extern const struct method cb_method_keydiff;
+extern const struct method cb_method_kvzip;
 extern const struct method cb_method_lm_infinite;
 extern const struct method cb_method_omnikv;
 extern const struct method cb_method_pyramidkv;
@@ -41,7 +42,7 @@ static const struct method *const table[] = {
     &cb_method_snapkv,      &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
     &cb_method_pod,         &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
     &cb_method_quest,       &cb_method_keydiff, &cb_method_expected,     &cb_method_duo,
-    &cb_method_lm_infinite,
+    &cb_method_lm_infinite, &cb_method_kvzip,
 };
 /* clang-format on */
 
@@ -477,6 +478,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
             mix(&x, (const double[]){ s->future, s->eps }, 2);
         if (k->page)
             mix(&x, (const double[]){ k->page, k->heads }, 2);
+        if (y->rehearsal.piece)
+            mix(&x, (const double[]){ y->rehearsal.piece, y->rehearsal.sink }, 2);
         for (int h = 0; z->from && h < p->sh.n_kv; h++)
             mix(&x, &(double){ z->from[h] }, 1);
     }
@@ -506,9 +509,15 @@ int cb_policy_check(const struct policy *p)
     return CB_OK;
 }
 
+const struct rehearsal_plan *cb_policy_rehearsal(const struct policy *p)
+{
+    return p->sh.n_layer && p->plan->rehearsal.piece ? &p->plan->rehearsal : NULL;
+}
+
+/* Columns that a rehearsal has filled do not change later. */
 int cb_policy_remembers(const struct policy *p)
 {
-    return p->m->observe || p->slot_floats || p->state;
+    return p->m->observe || (p->slot_floats && !cb_policy_rehearsal(p)) || p->state;
 }
 
 int cb_policy_is_listed(const struct policy *p)

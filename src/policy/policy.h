@@ -92,6 +92,16 @@ struct sketch_plan {
     int sink, recent; /* slots that are read in any case, as are the newest ones without a sketch */
 };
 
+/* When the first prompt has gone through all layers, it is fed again, behind a request to repeat
+ * it, in pieces of so many tokens: to what is kept, these feeds add nothing. A query of them weighs
+ * the first `sink` slots, its piece's, and the repetition up to itself. A slot's score, its largest
+ * weight for any query of any query head of the KV head, is left in column 0 and goes to compact().
+ * In every row, or in none; with late, and without `score`. */
+struct rehearsal_plan {
+    int piece; /* 0 = none */
+    int sink;  /* first tokens, which are not repeated and get no score */
+};
+
 /* Slots are read at positions as if they were adjacent. */
 enum roll {
     ROLL_NOT,
@@ -107,6 +117,7 @@ struct layer_plan {
     struct choice_plan choice;
     struct cross_layer_plan cross;
     struct sketch_plan sketch;
+    struct rehearsal_plan rehearsal;
     int reads; /* the layer whose choice decoded tokens read; -1: they read everything */
     enum roll rolling;
     int own_slots; /* 1: a query head does not read the slots whose column of it is not 0. A KV
@@ -233,7 +244,8 @@ struct method {
     /* called after attention, if the plan asks for scores */
     int (*observe)(struct policy *, int l, void *st, const struct scores *);
     /* called after observe, at the end of a prompt (and within it, see drop_every) and after each
-     * decoded token; scores may be NULL, and are at the end of a prompt if the plan sets late */
+     * decoded token; scores may be NULL, and are at the end of a prompt if the plan sets late and
+     * the prompt had no rehearsal */
     int (*compact)(struct policy *, int l, void *st, const struct scores *, struct eviction *);
     /* slots that a KV head of layer l will hold after a prompt and n_gen generated tokens; an upper
      * bound if that depends on the text. NULL: all are kept */
@@ -381,7 +393,8 @@ int cb_policy_plan(struct policy *p, struct bank *bank); /* calls the method's p
 /* The state as plain data (bank/store_areas.h) -> out[n_layer + 2]; two policies opened with the
  * same spec and shape have the same areas. check() comes after they were filled from a file. */
 struct area;
-uint64_t cb_policy_plan_hash(const struct policy *p); /* of the whole plan */
+uint64_t cb_policy_plan_hash(const struct policy *p);                     /* of the whole plan */
+const struct rehearsal_plan *cb_policy_rehearsal(const struct policy *p); /* NULL: none */
 int cb_policy_areas(const struct policy *p, struct area *out);
 int cb_policy_check(const struct policy *p);
 /* 1: the state depends on more than where the last prompt ended */

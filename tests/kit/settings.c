@@ -34,6 +34,8 @@ const struct setting cb_setting[] = {
     { "duo:heads=0,sink=4,recent=60", "kivi4:32", "dense", -1 },
     { "expected:budget=64", "f16", "dense", -1 },
     { "expected:budget=64,floor=1", "q8_0", "dense", -1 },
+    { "kvzip:budget=64,chunk=48", "f16", "dense", -1 },
+    { "kvzip:budget=64,among=layer", "kivi4:32", "dense", -1 },
     { "pyramidkv:budget=64", "f16", "dense", 0 },
     { "simlayerkv:recent=32", "f16", "dense", 0 },
     { "simlayerkv:recent=32,threshold=-1", "kivi4:32", "dense", 0 },

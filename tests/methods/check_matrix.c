@@ -145,7 +145,7 @@ START_TEST(a_pair_works_or_is_refused)
         }
     /* each form: pod, and four that drop tokens within the prompt; by blocks: h2o and d2o, each
      * in two ways, as well */
-    ck_assert_int_eq(n_refused, 5 + 9 * (N_FORM - 2));
+    ck_assert_int_eq(n_refused, 6 + 10 * (N_FORM - 2));
     ck_assert_ptr_null(cb_prompt_method_at(N_FORM));
     cb_model_close(m);
 }

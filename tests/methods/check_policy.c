@@ -93,6 +93,8 @@ static const struct row rows[] = {
     { "expected:budget=200,floor=1", "expected:budget=0.3,floor=1,eps=0", 1 },
     { "keydiff:budget=200", "keydiff:budget=24,decode=bounded,chunk=16", 1 },
     { "keydiff:budget=200,drop=chunk", "keydiff:budget=24,sink=4,drop=chunk,chunk=32", 1 },
+    { "kvzip:budget=200", "kvzip:budget=24,chunk=40", 2 },
+    { "kvzip:budget=200,among=head", "kvzip:budget=0.3,among=head", 1 },
     { "lm-infinite:window=241", "lm-infinite:sink=4,window=21", 1 },
     { "lm-infinite:window=241,sink=200", "lm-infinite:sink=130,window=1", 1 },
     { "duo:heads=0,recent=200", "duo:heads=1+2,sink=4,recent=20", 0 },
@@ -271,7 +273,7 @@ START_TEST(short_prompts)
     ck_assert_int_eq(cb_session_prefill(s, tok, 0, NULL), CB_EARG);
     cb_session_clear(s);
     if (!share || strstr(rows[_i].tight, "snapkv:budget=0.3") ||
-        strstr(rows[_i].tight, "expected:budget=0.3"))
+        strstr(rows[_i].tight, "expected:budget=0.3") || strstr(rows[_i].tight, "kvzip"))
         cb_toy_ok(cb_session_decode(s, tok[0]));
     else
         ck_assert_int_eq(cb_session_decode(s, tok[0]), CB_EARG); /* a share of what? */

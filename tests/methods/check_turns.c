@@ -394,6 +394,7 @@ static const char *const every[] = {
     "tova:budget=24",
     "duo:heads=1,sink=2,recent=20",
     "lm-infinite:sink=2,window=20",
+    "kvzip:budget=0.3,chunk=16",
 };
 enum { N_EVERY = sizeof every / sizeof *every };
 

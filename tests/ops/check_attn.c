@@ -314,6 +314,42 @@ START_TEST(score_of_given_logits)
 }
 END_TEST
 
+/* Logarithms of scores, which start where a sum has left off */
+START_TEST(the_largest_scores)
+{
+    if (!open_isa(_i, 3))
+        return;
+    for (int c = 0; c < 80 / FEWER; c++) {
+        struct input in;
+        int n;
+        const struct attn f = random_form(c, &n);
+        const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
+        const int group = f.n_head / f.n_kv;
+        struct score s = { .most = 1, .per = below(2) ? group : 1, .out_stride = n + 3 };
+        const size_t all = (size_t)(f.n_head / s.per) * (size_t)s.out_stride;
+        float *o, *l, *x = floats(all), *y;
+        make_input(&in, &f, n, !f.causal && below(2), outlier);
+        run_attn(ref, &in.a, &o, &l);
+        for (size_t i = 0; i < all; i++)
+            x[i] = below(3) ? -INFINITY : 4 * x[i] - 8;
+        y = copy(x, all);
+        s.a = in.a;
+        s.a.lse = l;
+        s.out = x;
+        dev->ops->score(dev, &s);
+        s.out = y;
+        ref->ops->score(ref, &s);
+        for (size_t i = 0; i < all; i++) {
+            x[i] = exp2f(x[i]);
+            y[i] = exp2f(y[i]);
+        }
+        same("largest scores", x, y, all, 2 * tolerance(&f, outlier));
+        free(o), free(l), free(x), free(y);
+        free_input(&in);
+    }
+}
+END_TEST
+
 START_TEST(score_of_the_largest_head)
 {
     if (!open_isa(_i, 3))
@@ -433,6 +469,7 @@ int main(void)
     tcase_add_loop_test(tc, several_calls, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score_of_given_logits, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, the_largest_scores, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score_of_the_largest_head, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, parts_join, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, logits_left_and_given, ISA_FROM, ISA_TO);

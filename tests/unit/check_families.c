@@ -246,6 +246,7 @@ static const char *const wide[] = {
     "tova:budget=1000",
     "keydiff:budget=1000",
     "expected:budget=1000",
+    "kvzip:budget=1000",
     "duo:heads=0,recent=1000",
     "lm-infinite:window=1000",
     "omnikv:budget=1000",

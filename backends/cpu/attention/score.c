@@ -60,20 +60,25 @@ static float *row_of(const struct job *job, int h)
     return job->sc->out + (int64_t)(h / job->per) * job->sc->out_stride;
 }
 
-/* Adds the scores of rows [r, r + m) of the tile, from the block's logits s, to out. */
-static void add_rows(const struct job *job, const struct tile *t, int r, int m, int from, int n,
-                     const float *s)
+/* Takes the scores of rows [r, r + m) of the tile, from the block's logits s, to out. */
+static void take_rows(const struct job *job, const struct tile *t, int r, int m, int from, int n,
+                      const float *s)
 {
     const struct score *sc = job->sc;
     const float ln2 = 0.69314718f, log2e = 1.44269504f;
 
     for (int i = 0; i < m; i++) {
         const int tok = t->tok + (r + i) / t->group, h = t->kv * t->group + (r + i) % t->group;
-        const int lo = t->row_lo[r + i] - from, hi = t->row_hi[r + i] - from;
+        const int lo = max_int(t->row_lo[r + i] - from, 0),
+                  hi = min_int(t->row_hi[r + i] - from, n);
         const float w = sc->weight ? sc->weight[tok] : 1.0f;
         const float lse = sc->logit ? 0.0f : sc->a.lse[(int64_t)tok * sc->a.n_head + h];
-        t->k->score(s + i * KEY_BLOCK, lo > 0 ? lo : 0, hi < n ? hi : n, t->cap, lse * log2e,
-                    sc->logit ? w * ln2 : w, sc->logit, row_of(job, h) + from);
+        const float *x = s + i * KEY_BLOCK;
+        float *out = row_of(job, h) + from;
+        if (sc->most)
+            t->k->raise(x + lo, hi - lo, t->cap, lse * log2e, out + lo);
+        else
+            t->k->score(x, lo, hi, t->cap, lse * log2e, sc->logit ? w * ln2 : w, sc->logit, out);
     }
 }
 
@@ -87,7 +92,7 @@ static void score_block(const struct job *job, const struct tile *t, const void 
         if (t->row_hi[r + m - 1] <= from || t->row_lo[r] >= from + n)
             continue;
         logits(t, r, m, kp, from, n, s);
-        add_rows(job, t, r, m, from, n, s);
+        take_rows(job, t, r, m, from, n, s);
     }
 }
 
