@@ -118,7 +118,8 @@ libcore_la_SOURCES += \
 	src/device/sketch.c src/device/sketch.h
 
 libcore_la_SOURCES += \
-	src/model/weights_hash.c src/model/families.c \
+	src/model/binder.c src/model/binder.h \
+	src/model/families.c src/model/latent.c \
 	src/model/adapters.c src/model/adapters.h \
 	src/model/head_prune.c src/model/head_prune.h \
 	src/model/hparams.c src/model/hparams.h \
@@ -126,7 +127,7 @@ libcore_la_SOURCES += \
 	src/model/model_log.c \
 	src/model/model_open.c \
 	src/model/rope.c src/model/rope.h \
-	src/model/weights.c src/model/weights.h
+	src/model/weights.c src/model/weights.h src/model/weights_hash.c
 
 libcore_la_SOURCES += \
 	src/bank/bank.c src/bank/bank.h \
@@ -204,6 +205,7 @@ libcore_la_SOURCES += \
 	src/engine/ffn.c src/engine/ffn.h \
 	src/engine/fork.c \
 	src/engine/forward.c \
+	src/engine/latent_rows.c src/engine/latent_rows.h \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \
 	src/engine/model_drafter.c src/engine/model_drafter.h \

@@ -47,6 +47,7 @@ check_programs = \
 	tests/unit/check_adapters \
 	tests/unit/check_embedding \
 	tests/unit/check_families \
+	tests/unit/check_latent \
 	tests/ops/check_kivi \
 	tests/ops/check_kivi_opencl \
 	tests/methods/check_kvpress \
@@ -203,6 +204,10 @@ tests_unit_check_constraint_CFLAGS = $(check_cflags)
 tests_unit_check_constraint_LDFLAGS = $(check_ldflags)
 tests_unit_check_constraint_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
+tests_unit_check_latent_SOURCES = tests/unit/check_latent.c
+tests_unit_check_latent_CFLAGS = $(check_cflags)
+tests_unit_check_latent_LDFLAGS = $(check_ldflags)
+tests_unit_check_latent_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_unit_check_families_SOURCES = tests/unit/check_families.c
 tests_unit_check_families_CFLAGS = $(check_cflags)
 tests_unit_check_families_LDFLAGS = $(check_ldflags)
@@ -529,6 +534,9 @@ EXTRA_DIST += \
 	tests/vectors/tiny-lora-all.gguf tests/vectors/tiny-lora-some.gguf \
 	tests/vectors/family-cohere2.json \
 	tests/vectors/family-command-r.json \
+	tests/vectors/family-deepseek2.json \
+	tests/vectors/family-deepseek2groups.json \
+	tests/vectors/family-deepseek3.json \
 	tests/vectors/family-dynamic.json \
 	tests/vectors/family-ernie4_5.json \
 	tests/vectors/family-exaone.json \

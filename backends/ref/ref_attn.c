@@ -9,7 +9,7 @@
 #include "device/kivi.h"
 #include "ref_rows.h"
 
-enum { MAX_HD = 512 };
+enum { MAX_HD = KV_MAX_HD };
 
 /* The entries [lo, hi) of its run that a query reads. */
 struct span {

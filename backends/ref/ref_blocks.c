@@ -10,7 +10,7 @@
 #include "ref_rows.h"
 #include "ref_sketch.h"
 
-enum { MAX_HD = 512 };
+enum { MAX_HD = KV_MAX_HD };
 
 /* e[I][J] of the header, without the scale */
 static double product(const struct block_mass *s, int h, int I, int J)

@@ -367,7 +367,7 @@ static void step_scores(struct attention *a, const struct chunk *c, const float 
 
     a->has_scores = cb_scores_step(a, c, lse, left, &a->scores);
     for (int h = 0; !left && !cb_ranks_is(a, c->l) && h < st->n_kv; h++) /* keys, read again */
-        a->bank->read_bytes += cb_store_bytes_of(st, h, st->n[h]) / 2;
+        a->bank->read_bytes += cb_store_bytes_of(st, h, st->n[h]) / (uint64_t)cb_store_sides(st);
 }
 
 /* Applies the leader's new keys, values and queries to a, up to the end of a's own prompt. */

@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 
-enum { KEYS = 8, MAX_HD = 512 }; /* keys read at once */
+enum { KEYS = 8, MAX_HD = KV_MAX_HD }; /* keys read at once */
 
 struct expected {
     float *q;      /* [chunk][n_head * hd] queries turned back to position 0, where ops write */
@@ -315,6 +315,8 @@ void cb_expected_scores(struct attention *a, int l, float *out, int stride)
 void cb_expected_by_value(struct attention *a, int l, int kv, float eps, float *row)
 {
     const struct store *st = &a->bank->store[l];
+    /* where keys are values, the rotated part is no part of the value */
+    const int from_dim = st->one_row ? a->model->hp.n_rot : 0;
     float x[KEYS * MAX_HD];
     int slot[KEYS];
 
@@ -325,7 +327,7 @@ void cb_expected_by_value(struct attention *a, int l, int kv, float eps, float *
         cb_store_get_many(st, a->dev, kv, 1, slot, n, x);
         for (int i = 0; i < n; i++) {
             double sum = 0;
-            for (int c = 0; c < st->hd; c++)
+            for (int c = from_dim; c < st->hd; c++)
                 sum += (double)x[i * st->hd + c] * (double)x[i * st->hd + c];
             row[from + i] = (row[from + i] + eps) * (float)sqrt(sum);
         }

@@ -64,6 +64,12 @@ static int kivi_form(const struct bank *b, const char *what, const char *name, i
 
     if (!name || strncmp(name, "kivi", 4) || (name[4] != '2' && name[4] != '4'))
         return 0;
+    if (b->one_row) /* keys are grouped along tokens, and values along channels */
+        return cb_fail(
+            CB_EUNSUPPORTED,
+            "%s %s: the model stores one row as key and value, which kivi would quantise "
+            "in two ways",
+            what, name);
     if (numbers_of(name + 5, x, 3) < 0)
         return unknown_type(what, name);
     if (x[1] != 32 && x[1] != 64 && x[1] != KIVI_MAX_GROUP)
@@ -99,18 +105,34 @@ static int kv_type(const struct bank *b, const char *what, const char *name, int
     return CB_OK;
 }
 
+/* One row cannot have two types. */
+static int check_one_row(struct bank *b, const char *type_v)
+{
+    if (!b->one_row)
+        return CB_OK;
+    if (!type_v)
+        b->type_v = b->type_k;
+    if (b->type_k != b->type_v)
+        return cb_fail(CB_EUNSUPPORTED, "types of keys and values: must be the same, since the "
+                                        "model stores one row as key and value");
+    return CB_OK;
+}
+
 int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col)
 {
     TRY(kv_type(b, "type of keys", type_k, 0, &b->type_k, &b->kivi_k));
     TRY(kv_type(b, "type of values", type_v, 1, &b->type_v, &b->kivi_v));
     if (cb_bank_has_kivi(b) && (b->type_k != KV_F16 || b->type_v != KV_F16))
         return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
+    TRY(check_one_row(b, type_v));
     b->store = cb_calloc((size_t)b->n_layer, sizeof *b->store);
     if (!b->store)
         return CB_ENOMEM;
     for (int l = 0; l < b->n_layer; l++) {
         TRY(cb_store_open(&b->store[l], b->n_kv, b->hd, b->n_ctx, b->type_k, b->type_v, n_col));
         b->store[l].rows_only = b->rows_only;
+        if (b->one_row)
+            cb_store_share_rows(&b->store[l]);
         b->store[l].small_pages = b->small_pages;
         if (cb_bank_has_kivi(b))
             TRY(cb_kivi_open(&b->store[l], b->kivi_k, b->kivi_v));

@@ -15,6 +15,7 @@ struct bank {
     int n_layer, n_kv, hd, n_ctx;
     enum kv_type type_k, type_v;
     int rows_only, small_pages;      /* copied to each store */
+    int one_row;                     /* 1: values are rows of keys (store_state.h) */
     struct kivi_form kivi_k, kivi_v; /* how the oldest keys and values are quantised */
     struct store *store;             /* [n_layer] */
     int n_seen;                      /* tokens fed so far: the next token's position */
@@ -31,8 +32,8 @@ struct bank {
 
 /* Stored types of keys and values by name, such as "f16", "q8_0", "kivi4" or "kivi2:128:64:32"
  * (KIVI with a residual of 128 tokens, groups of 64 and 32 first tokens in f16); NULL = "f16".
- * n_layer, n_kv, hd, n_ctx, rows_only, small_pages and dev are set by the caller. n_col: float
- * columns for each slot. */
+ * n_layer, n_kv, hd, n_ctx, rows_only, small_pages, one_row and dev are set by the caller. n_col:
+ * float columns for each slot. */
 int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col);
 void cb_bank_close(struct bank *b);
 /* Forgets tokens from n_seen on in every store, and the current feed. */

@@ -241,7 +241,7 @@ int cb_evict_apply(struct eviction *e)
         const struct merge_item *x = &e->merge[i];
         for (n = 1; i + n < e->n_merge && x[n].kv == x->kv && x[n].m.to == x->m.to;)
             n++;
-        for (int v = x[n - 1].m.values; v < 2; v++)
+        for (int v = x[n - 1].m.values; v < cb_store_sides(&e->b->store[e->l]); v++)
             merge_one(e, x, n, v);
     }
     for (int h = 0; h < e->b->n_kv; h++) {

@@ -9,7 +9,7 @@
 #include "base/err.h"
 
 /* lanes of a sum; keys in a work item; dropped keys compared at once; largest head_dim */
-enum { LANES = 8, BLOCK = CB_STORE_MANY, BATCH = 4096, MOST_HD = 512 };
+enum { LANES = 8, BLOCK = CB_STORE_MANY, BATCH = 4096, MOST_HD = KV_MAX_HD };
 
 struct nearest_key {
     struct bank *b;

@@ -50,6 +50,16 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
     return n_col ? cb_pages_reserve(col_bytes(s), &s->col) : CB_OK;
 }
 
+void cb_store_share_rows(struct store *s)
+{
+    cb_pages_release(s->v, s->head_v * (size_t)s->n_kv);
+    s->v = s->k;
+    s->row_v = s->row_k;
+    s->head_v = s->head_k;
+    s->type_v = s->type_k;
+    s->one_row = s->rows_only = 1;
+}
+
 int cb_store_mirror(struct store *s, struct device *d)
 {
     const struct device_memory *m = d->ops->memory;
@@ -59,7 +69,8 @@ int cb_store_mirror(struct store *s, struct device *d)
     s->mirror = d;
     for (int h = 0; h < s->n_kv; h++) {
         TRY(m->watch(d, cb_store_key(s, h, 0), s->row_k, (size_t)s->cap));
-        TRY(m->watch(d, cb_store_value(s, h, 0), s->row_v, (size_t)s->cap));
+        if (!s->one_row)
+            TRY(m->watch(d, cb_store_value(s, h, 0), s->row_v, (size_t)s->cap));
     }
     return s->kivi ? cb_kivi_mirror(s, d) : CB_OK;
 }
@@ -68,7 +79,8 @@ static void end_mirror(struct store *s)
 {
     for (int h = 0; s->mirror && s->k && s->v && h < s->n_kv; h++) {
         s->mirror->ops->memory->unwatch(s->mirror, cb_store_key(s, h, 0));
-        s->mirror->ops->memory->unwatch(s->mirror, cb_store_value(s, h, 0));
+        if (!s->one_row)
+            s->mirror->ops->memory->unwatch(s->mirror, cb_store_value(s, h, 0));
     }
 }
 
@@ -77,7 +89,8 @@ void cb_store_close(struct store *s)
     end_mirror(s);
     cb_kivi_close(s);
     cb_pages_release(s->k, s->head_k * (size_t)s->n_kv);
-    cb_pages_release(s->v, s->head_v * (size_t)s->n_kv);
+    if (!s->one_row)
+        cb_pages_release(s->v, s->head_v * (size_t)s->n_kv);
     cb_pages_release(s->pos, cb_store_list_bytes(s));
     cb_pages_release(s->row, cb_store_list_bytes(s));
     cb_pages_release(s->col, col_bytes(s));
@@ -97,8 +110,8 @@ void cb_store_huge_pages(struct store *s)
     for (int h = 0; h < s->n_kv && !s->kivi && !s->small_pages; h++) {
         if (s->gap_hi[h] > s->gap_lo[h]) /* a huge page would bring the gap's freed memory back */
             continue;
-        cb_pages_collapse(cb_store_key(s, h, 0), cb_store_key(s, h, s->rows[h]));
-        cb_pages_collapse(cb_store_value(s, h, 0), cb_store_value(s, h, s->rows[h]));
+        for (int v = 0; v < cb_store_sides(s); v++)
+            cb_pages_collapse(cb_store_row(s, h, v, 0), cb_store_row(s, h, v, s->rows[h]));
     }
 }
 
@@ -180,7 +193,7 @@ uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run)
 {
     return run->kivi
                ? cb_kivi_run_bytes(s, run)
-               : (uint64_t)run->n * (s->row_k + s->row_v) + cb_store_step_bytes(s, run->prepacked);
+               : (uint64_t)run->n * cb_store_slot_bytes(s) + cb_store_step_bytes(s, run->prepacked);
 }
 
 uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run)
@@ -190,13 +203,13 @@ uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run)
 
 uint64_t cb_store_bytes_of(const struct store *s, int kv, int n)
 {
-    return (s->kivi ? cb_kivi_bytes_of(s, kv, n) : (uint64_t)n * (s->row_k + s->row_v)) +
+    return (s->kivi ? cb_kivi_bytes_of(s, kv, n) : (uint64_t)n * cb_store_slot_bytes(s)) +
            cb_store_beside_of(s, n);
 }
 
 uint64_t cb_store_old_bytes(const struct store *s, int n)
 {
-    return s->kivi ? cb_kivi_old_bytes(s, n) : (uint64_t)n * (s->row_k + s->row_v);
+    return s->kivi ? cb_kivi_old_bytes(s, n) : (uint64_t)n * cb_store_slot_bytes(s);
 }
 
 uint64_t cb_store_beside_of(const struct store *s, int n)
@@ -221,7 +234,7 @@ uint64_t cb_store_bytes(const struct store *s)
     uint64_t sum = cb_store_beside(s);
 
     for (int h = 0; h < s->n_kv; h++)
-        sum += (s->kivi ? cb_kivi_bytes(s, h) : (uint64_t)s->rows[h] * (s->row_k + s->row_v)) -
+        sum += (s->kivi ? cb_kivi_bytes(s, h) : (uint64_t)s->rows[h] * cb_store_slot_bytes(s)) -
                (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k;
     return sum;
 }

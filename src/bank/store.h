@@ -8,6 +8,9 @@
 
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
                   enum kv_type type_v, int n_col);
+/* Values become the keys' rows: a row is stored once, and never prepacked. Call before the store is
+ * mirrored or filled. */
+void cb_store_share_rows(struct store *s);
 void cb_store_close(struct store *s);
 /* Lets a device with memory of its own mirror the rows of all heads, quantised ones too. */
 int cb_store_mirror(struct store *s, struct device *d);

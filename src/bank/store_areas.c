@@ -123,7 +123,7 @@ static int fits(const struct store *s, const int32_t *c)
     int ok = is_flag(c[C_PREPACKER]) && is_flag(c[C_ANY_ORDER]) && is_flag(c[C_POS]) &&
              is_flag(c[C_ROW]) && is_flag(c[C_MAP_KEYS]) && is_flag(c[C_MAP_VALUES]) &&
              c[C_DROPPED_AT] >= 0 && c[C_PREPACKED] >= 0 && c[C_PREPACKED] % KV_PREPACK == 0 &&
-             (!c[C_PREPACKED] || c[C_PREPACKER]) && (!c[C_PREPACKER] || !s->kivi) &&
+             (!c[C_PREPACKED] || c[C_PREPACKER]) && (!c[C_PREPACKER] || !(s->kivi || s->one_row)) &&
              (s->kivi || (!c[C_MAP_KEYS] && !c[C_MAP_VALUES]));
 
     for (int h = 0; ok && s->sketch_block && h < s->n_kv; h++) /* no slot was dropped */
@@ -245,7 +245,8 @@ static void add_head(struct list *x, const struct store *s, int h)
     add_rows(x, s, h, 0, 0, s->gap_hi[h] > s->gap_lo[h] ? s->gap_lo[h] : s->rows[h]);
     if (s->gap_hi[h] > s->gap_lo[h])
         add_rows(x, s, h, 0, s->gap_hi[h], s->rows[h]);
-    add_rows(x, s, h, 1, 0, s->rows[h]);
+    if (!s->one_row)
+        add_rows(x, s, h, 1, 0, s->rows[h]);
 }
 
 int cb_store_most_areas(const struct store *s)

@@ -72,7 +72,7 @@ void cb_store_ask(const struct store *s, int kv, const int32_t *slot, int n)
 {
     struct ask a = { .n = 0, .page = cb_pages_up(1) };
 
-    for (int v = 0; v < 2 && n; v++) {
+    for (int v = 0; v < cb_store_sides(s) && n; v++) {
         const size_t row = v ? s->row_v : s->row_k;
         if (s->kivi)
             add(&a, cb_kivi_memory(s, kv, v), cb_kivi_memory_bytes(s, kv, v));

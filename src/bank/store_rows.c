@@ -19,7 +19,7 @@
 #include "store_sketch.h"
 #include "store_touch.h"
 
-enum { MOST_ROW = 4 * 512 }; /* bytes of the largest row */
+enum { MOST_ROW = 4 * KV_MAX_HD }; /* bytes of the largest row */
 
 static int row_of(const struct store *s, int kv, int slot)
 {
@@ -77,7 +77,7 @@ static void move_row(struct store *s, int kv, int from, int to)
 {
     _Alignas(64) uint8_t row[MOST_ROW];
 
-    for (int v = 0; v < 2 && from != to; v++) {
+    for (int v = 0; v < cb_store_sides(s) && from != to; v++) {
         take_row(s, kv, v, from, row);
         put_row(s, kv, v, to, row);
     }
@@ -87,7 +87,7 @@ static void move_row(struct store *s, int kv, int from, int to)
 
 static void shrink(struct store *s, int kv, int n_row)
 {
-    for (int v = 0; v < 2; v++)
+    for (int v = 0; v < cb_store_sides(s); v++)
         cb_pages_give_back(cb_store_row(s, kv, v, n_row), cb_store_row(s, kv, v, s->rows[kv]));
     s->rows[kv] = n_row;
     assert(s->prepacked <= n_row);
@@ -118,7 +118,7 @@ static void sort_rows(struct store *s, int kv, int32_t *from, int n)
         int to = i;
         if (from[i] == i)
             continue;
-        for (int v = 0; v < 2; v++)
+        for (int v = 0; v < cb_store_sides(s); v++)
             take_row(s, kv, v, i, first[v]);
         while (from[to] != i) {
             const int next = from[to];
@@ -126,7 +126,7 @@ static void sort_rows(struct store *s, int kv, int32_t *from, int n)
             from[to] = to;
             to = next;
         }
-        for (int v = 0; v < 2; v++)
+        for (int v = 0; v < cb_store_sides(s); v++)
             put_row(s, kv, v, to, first[v]);
         from[to] = to;
     }
@@ -159,7 +159,7 @@ static int any_hole(const struct store *s)
 /* Puts the first new token into the hole. */
 static void fill_with(struct store *s, struct device *d, int kv, const float **x, int stride)
 {
-    for (int v = 0; v < 2; v++) {
+    for (int v = 0; v < cb_store_sides(s); v++) {
         write_row(s, d, kv, v, s->hole[kv], x[v]);
         x[v] += stride;
     }
@@ -170,7 +170,7 @@ static void fill_with(struct store *s, struct device *d, int kv, const float **x
 static void encode(struct store *s, struct device *d, int kv, const float *const *x, int stride,
                    int n, int row)
 {
-    for (int v = 0; v < 2 && n > 0; v++)
+    for (int v = 0; v < cb_store_sides(s) && n > 0; v++)
         d->ops->kv_encode(d, type_of(s, v), x[v], n, stride, s->hd, cb_store_row(s, kv, v, row));
 }
 
@@ -257,7 +257,7 @@ int cb_store_drop(struct store *s, int kv, int slot)
         close_up(s->row + cb_store_at(s, kv, 0), sizeof *s->row, slot, n);
     } else {
         pack_head(s, kv);
-        for (int v = 0; v < 2; v++) {
+        for (int v = 0; v < cb_store_sides(s); v++) {
             close_up(cb_store_row(s, kv, v, 0), row_bytes(s, v), slot, n);
             cb_store_wrote(s, cb_store_row(s, kv, v, slot), row_bytes(s, v) * (size_t)(n - slot));
         }
@@ -291,7 +291,7 @@ static void move_rows(struct store *s, int kv, const int *from, int n)
     for (int i = 0, run; i < n; i += run) {
         for (run = 1; i + run < n && from[i + run] == from[i] + run;)
             run++;
-        for (int v = 0; v < 2 && from[i] != i; v++) {
+        for (int v = 0; v < cb_store_sides(s) && from[i] != i; v++) {
             memmove(cb_store_row(s, kv, v, i), cb_store_row(s, kv, v, from[i]),
                     row_bytes(s, v) * (size_t)run);
             cb_store_wrote(s, cb_store_row(s, kv, v, i), row_bytes(s, v) * (size_t)run);

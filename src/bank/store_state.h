@@ -21,6 +21,7 @@ struct store {
     size_t row_k, row_v;   /* bytes of a slot's key, value */
     size_t head_k, head_v; /* bytes from one KV head to the next */
     uint8_t *k, *v;
+    int one_row;   /* 1: a slot's value is its key's row: v is k, and a row is stored once */
     int *n;        /* [n_kv] slots in use */
     int *rows;     /* [n_kv] rows in use: one for each slot, and the hole */
     int *hole;     /* [n_kv] the row that the next token takes; -1: the row behind the last */
@@ -46,6 +47,18 @@ struct store {
     size_t head_sketch;
     uint8_t *sketch; /* NULL: none yet */
 };
+
+/* Arrays of rows: keys, and values if they have rows of their own */
+static inline int cb_store_sides(const struct store *s)
+{
+    return s->one_row ? 1 : 2;
+}
+
+/* Bytes of a slot's key and value */
+static inline size_t cb_store_slot_bytes(const struct store *s)
+{
+    return s->row_k + (s->one_row ? 0 : s->row_v);
+}
 
 /* Address of a row: of keys; of values; of keys (v = 0) or values (v = 1) */
 static inline uint8_t *cb_store_key(const struct store *s, int kv, int row)

@@ -53,6 +53,7 @@ struct kv_type_info {
     int block, block_bytes; /* head_dim must be a multiple of block */
 };
 extern const struct kv_type_info cb_kv_type[KV_TYPE_COUNT];
+enum { KV_MAX_HD = 576 };              /* largest head_dim */
 int cb_kv_type_find(const char *name); /* -1: unknown */
 static inline size_t cb_kv_row_bytes(enum kv_type t, int hd)
 {
@@ -282,7 +283,7 @@ struct ops {
     void (*unpack)(struct device *d, enum kv_type t, int v, int hd, const void *codes,
                    const float *step, int j, int n, void *rows);
     /* For each row of x[n][hd], the row of y[m][hd] with the largest dot product (ties: the lower
-     * index) -> idx[n], dot[n]; m >= 1, hd <= 512 */
+     * index) -> idx[n], dot[n]; m >= 1 */
     void (*nearest)(struct device *d, const float *x, int n, const float *y, int m, int hd,
                     int32_t *idx, float *dot);
     /* best[j] = the largest logit[n_head][stride] of stored token j over the heads, j < n; normed:

@@ -16,7 +16,7 @@
 
 enum {
     SKETCH_BLOCK = KV_PREPACK, /* tokens a block */
-    SKETCH_MAX_HD = 512,
+    SKETCH_MAX_HD = KV_MAX_HD,
     /* Scores are logits in powers of 2, times SKETCH_UNIT. */
     SKETCH_UNIT = 32,
     SKETCH_BUCKETS = 2048, /* of 1 / SKETCH_UNIT each: where the chosen end, below the top */

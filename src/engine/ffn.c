@@ -51,11 +51,46 @@ static void gate(const struct moe_params *p, const float *logit, float *weight)
             (float)(p->sigmoid ? sigmoid((double)logit[e]) : exp((double)logit[e] - max) / sum);
 }
 
+/* How good a group of n experts is: as its best one, or, where weights are sigmoids, as its two
+ * best together */
+static float group_score(const struct moe_params *p, const float *by, int n)
+{
+    float first = -INFINITY, second = -INFINITY;
+
+    for (int e = 0; e < n; e++) {
+        if (by[e] > first) {
+            second = first;
+            first = by[e];
+        } else if (by[e] > second) {
+            second = by[e];
+        }
+    }
+    return p->sigmoid && n > 1 ? first + second : first;
+}
+
+/* Experts outside the best groups get -inf; ties: the lower group. */
+static void keep_groups(const struct moe_params *p, float *by)
+{
+    const int n = p->n_group ? p->n_expert / p->n_group : 0;
+    float score[MOST_GROUPS];
+
+    for (int g = 0; g < p->n_group; g++)
+        score[g] = group_score(p, by + g * n, n);
+    for (int g = 0; g < p->n_group; g++) {
+        int better = 0;
+        for (int i = 0; i < p->n_group; i++)
+            better += score[i] > score[g] || (score[i] == score[g] && i < g);
+        for (int e = 0; better >= p->n_group_used && e < n; e++)
+            by[g * n + e] = -INFINITY;
+    }
+}
+
 /* Marks the n_used experts of the largest weights (plus `bias`, if given): by[e] becomes NaN. */
 static void choose(const struct moe_params *p, const float *weight, const float *bias, float *by)
 {
     for (int e = 0; e < p->n_expert; e++)
         by[e] = weight[e] + (bias ? bias[e] : 0);
+    keep_groups(p, by);
     for (int i = 0; i < p->n_used; i++) {
         int best = -1;
         for (int e = 0; e < p->n_expert; e++)

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "ffn.h"
+#include "latent_rows.h"
 #include "model/head_prune.h"
 #include "product.h"
 #include "rehearsal.h"
@@ -173,11 +174,14 @@ static int layer(const struct rows *r, int l)
 
     /* attention */
     in = block_in(r, &y->attn_norm);
-    cb_product(s,
-               (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, bits },
-                                    { &y->k, y->k_bias, k, stride, 0, bits },
-                                    { &y->v, y->v_bias, v, stride, 0, bits } },
-               3, in, n);
+    if (y->latent)
+        cb_latent_rows(s, y, in, n, bits);
+    else
+        cb_product(s,
+                   (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, bits },
+                                        { &y->k, y->k_bias, k, stride, 0, bits },
+                                        { &y->v, y->v_bias, v, stride, 0, bits } },
+                   3, in, n);
     if (y->q_norm.w)
         norm(s, &y->q_norm, q, nq / y->q_norm.n, n, stride, q, stride);
     if (y->k_norm.w)
@@ -195,7 +199,8 @@ static int layer(const struct rows *r, int l)
     TRY(attend(r, l, w->qkv, w->att));
     if (hp->parallel && y->ffn_norm.w) /* before attention adds to what the feed-forward reads */
         in = block_in(r, &y->ffn_norm);
-    block_out(r, &y->o, y->o_bias, &y->attn_post_norm, w->att);
+    block_out(r, &y->o, y->o_bias, &y->attn_post_norm,
+              y->latent ? cb_latent_values(s, y->latent, n, bits) : w->att);
 
     /* feed-forward */
     if (!hp->parallel)

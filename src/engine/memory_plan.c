@@ -19,7 +19,8 @@ static uint64_t weights_bytes(const struct cb_session *s)
 static uint64_t full_bytes(const struct cb_session *s, int n)
 {
     const struct hparams *hp = &s->model->hp;
-    return (uint64_t)n * (uint64_t)hp->n_layer * (uint64_t)hp->n_kv * (uint64_t)hp->hd * 2 * 2;
+    return (uint64_t)n * (uint64_t)hp->n_layer * (uint64_t)hp->n_kv * (uint64_t)hp->hd * 2 *
+           (hp->latent.rank ? 1 : 2);
 }
 
 /* Work space after feeds of up to n_feed tokens. A KV head has held up to n_most slots before the
@@ -125,7 +126,7 @@ static uint64_t heads_bytes(const struct store *st, int n)
 static uint64_t prompt_bytes(const struct cb_session *s, int l, int n)
 {
     const struct store *st = &s->bank.store[l];
-    const size_t slot = st->row_k + st->row_v + (size_t)st->n_col * sizeof(float);
+    const size_t slot = cb_store_slot_bytes(st) + (size_t)st->n_col * sizeof(float);
     return (uint64_t)n * (uint64_t)st->n_kv * slot;
 }
 

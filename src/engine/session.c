@@ -7,6 +7,7 @@
 
 #include "attention/attend.h"
 #include "base/err.h"
+#include "base/ints.h"
 #include "rehearsal.h"
 #include "snapshot.h"
 
@@ -133,6 +134,9 @@ static int work_open(struct cb_session *s)
     TRY(grow_on(s->dev, &w->att, c * nq, &w->bytes));
     TRY(grow_on(s->dev, &w->gate, c * (size_t)hp->n_ff_max, &w->bytes));
     TRY(grow_on(s->dev, &w->up, c * (size_t)hp->n_ff_max, &w->bytes));
+    if (hp->latent.rank)
+        TRY(grow_on(s->dev, &w->latent, c * (size_t)max_int(hp->latent.rank, hp->latent.low),
+                    &w->bytes));
     if (s->model->max_rank)
         TRY(grow_on(s->dev, &w->low, c * (size_t)s->model->max_rank, &w->bytes));
     if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert)
@@ -143,7 +147,9 @@ static int work_open(struct cb_session *s)
 
 static void work_close(struct device *d, struct work *w)
 {
-    float *const on[] = { w->x, w->norm, w->qkv, w->att, w->gate, w->up, w->low, w->add };
+    float *const on[] = {
+        w->x, w->norm, w->qkv, w->att, w->latent, w->gate, w->up, w->low, w->add
+    };
 
     for (size_t i = 0; i < sizeof on / sizeof *on; i++)
         cb_device_free(d, on[i]);
@@ -164,6 +170,7 @@ static int open_policy(struct cb_session *s, const char *spec, const struct meth
                               .n_kv = hp->n_kv,
                               .hd = hp->hd,
                               .n_ctx = s->bank.n_ctx,
+                              .one_row = s->bank.one_row,
                               .at = s->model->global,
                               .n_model_layer = hp->n_layer,
                               .model = s->model->fingerprint,
@@ -194,8 +201,7 @@ static int reserve_device(struct cb_session *s)
     int max_in = hp->n_ff_max > hp->n_embd ? hp->n_ff_max : hp->n_embd;
     int64_t bytes;
 
-    if (nq > max_in)
-        max_in = nq;
+    max_in = max_int(max_int(max_in, nq), hp->latent.low);
     TRY(cb_device_lock(s->dev));
     bytes =
         s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
@@ -221,6 +227,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
                              .rows_only = s->model->rows_only,
                              .small_pages = s->model->small_pages,
                              .n_layer = hp->n_layer,
+                             .one_row = hp->latent.rank > 0,
                              .n_kv = hp->n_kv,
                              .hd = hp->hd,
                              .n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train };

@@ -206,5 +206,6 @@ void cb_gguf_release_pages(const struct gguf *g, const void *data, size_t size)
             cb_gguf_release_pages(g->part[i], data, size);
             return;
         }
-    release(g, at, size, page);
+    if (at >= g->map && at < g->map + g->size) /* else it was made of the file's */
+        release(g, at, size, page);
 }

@@ -122,9 +122,8 @@ static int check_finite(const struct adapter *x, const struct weight *w)
 static int bind(struct cb_model *m, struct adapter *x, const char *name,
                 const struct gguf_tensor *of, struct weight *w)
 {
-    const int64_t row =
-        ((const char *)w->raw - (const char *)of->data) / (int64_t)cb_row_bytes(w->type, w->n_in);
-    const int64_t plane = row / of->dim[1];
+    const int64_t at = (const char *)w->raw - (const char *)of->data;
+    int64_t row, plane;
     const struct gguf_tensor *a, *b;
     struct lora *y, **end = &w->lora;
 
@@ -135,6 +134,11 @@ static int bind(struct cb_model *m, struct adapter *x, const char *name,
     if (!a || !b)
         return cb_fail(CB_EFORMAT, "%s: tensor %s.lora_%c: missing", cb_gguf_path(x->gguf), name,
                        a ? 'b' : 'a');
+    if (at < 0 || at >= (int64_t)of->size)
+        return cb_fail(CB_EUNSUPPORTED, "%s: tensor %s.lora_a: the model has its matrix transposed",
+                       cb_gguf_path(x->gguf), name);
+    row = at / (int64_t)cb_row_bytes(w->type, w->n_in);
+    plane = row / of->dim[1];
     TRY(check_shapes(x, a, b, of));
     if (!(y = cb_calloc(1, sizeof *y)))
         return CB_ENOMEM;

@@ -79,6 +79,22 @@ static int adapt_llama4(struct cb_model *m)
     return CB_OK;
 }
 
+/* Queries grow as YaRN has it by the scale of the attention, not by cos and sin, which rotate a
+ * part of a head alone. The file's multiplier of the logarithm is a tenth, unlike those of others.
+ */
+static int adapt_deepseek2(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+    struct rope_params *r = &hp->rope[0];
+
+    if (r->scaling == ROPE_YARN && r->factor > 1) {
+        const float growth = 1 + r->log_mul * logf(r->factor);
+        hp->attn_scale *= growth * growth;
+    }
+    r->log_mul = 1;
+    return CB_OK;
+}
+
 /* ---- the table ---- */
 
 /* ROPE_PAIR: files have the rows of q and k ordered for RoPE on adjacent pairs, or the model was
@@ -187,6 +203,10 @@ static const struct arch table[] = {
     { .text = "Seed-OSS", .name = "seed_oss", .rope = ROPE_HALF },
     { .text = "GLM 4", .name = "glm4", .rope = ROPE_PAIR, .norms = NORMS_BOTH },
     { .text = "OLMoE", .name = "olmoe", .rope = ROPE_HALF, .has = HAS_QK_NORM },
+    { .text = "DeepSeek V2, V2.5, V3 and R1, and others of their form",
+      .name = "deepseek2",
+      .rope = ROPE_PAIR,
+      .adapt = adapt_deepseek2 },
     { .text = "gpt-oss",
       .name = "gpt-oss",
       .rope = ROPE_HALF,

@@ -8,10 +8,7 @@
 
 #include "base/err.h"
 
-enum {
-    MAX_HD = 512,      /* of the kernels */
-    MOST_CTX = 1 << 24 /* a longer training context is no model's, and no plan's */
-};
+enum { MAX_HD = KV_MAX_HD, MOST_CTX = 1 << 24 }; /* a longer training context is no plan's */
 
 static const char *key_of(const struct cb_model *m, const char *name, char (*key)[128])
 {
@@ -187,6 +184,35 @@ static int ask_rope(struct cb_model *m, const struct cb_model_params *p)
 
 /* ---- shapes ---- */
 
+/* A head's sizes are under names of their own where the file gives those of the stored rows. */
+static int read_latent(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+    struct latent_params *p = &hp->latent;
+    const char *path = cb_gguf_path(m->gguf);
+    int key = 0;
+
+    TRY(cb_hp_int(m, "attention.q_lora_rank", OPTIONAL, 0, 1 << 17, &p->low));
+    TRY(cb_hp_int(m, "rope.dimension_count", REQUIRED, 2, MAX_HD, &hp->n_rot));
+    TRY(cb_hp_int(m, "attention.key_length", REQUIRED, 2, 1 << 16, &key));
+    TRY(cb_hp_int(m, "attention.value_length", REQUIRED, 1, 1 << 16, &p->value));
+    TRY(cb_hp_int(m, "attention.key_length_mla", OPTIONAL, 2, 1 << 16, &key));
+    TRY(cb_hp_int(m, "attention.value_length_mla", OPTIONAL, 1, 1 << 16, &p->value));
+    hp->n_kv = 1;
+    hp->hd = p->rank + hp->n_rot;
+    p->key = key - hp->n_rot;
+    if (hp->n_rot % 2 || hp->hd % 2 || hp->hd > MAX_HD)
+        return cb_fail(CB_EFORMAT, "%s: latent of %d, rotated %d: must be even, and at most %d",
+                       path, p->rank, hp->n_rot, MAX_HD);
+    if (p->key < 1 || p->key > p->rank || p->value > p->rank)
+        return cb_fail(
+            CB_EFORMAT,
+            "%s: heads of %d and %d rotated numbers and values of %d do not fit a latent "
+            "of %d",
+            path, p->key, hp->n_rot, p->value, p->rank);
+    return CB_OK;
+}
+
 static int read_heads(struct cb_model *m)
 {
     struct hparams *hp = &m->hp;
@@ -194,6 +220,9 @@ static int read_heads(struct cb_model *m)
     int v;
 
     TRY(cb_hp_int(m, "attention.head_count", REQUIRED, 1, 1024, &hp->n_head));
+    TRY(cb_hp_int(m, "attention.kv_lora_rank", OPTIONAL, 0, MAX_HD, &hp->latent.rank));
+    if (hp->latent.rank)
+        return read_latent(m);
     hp->n_kv = hp->n_head;
     TRY(cb_hp_int(m, "attention.head_count_kv", OPTIONAL, 1, 1024, &hp->n_kv));
     if (hp->n_head % hp->n_kv)
@@ -225,7 +254,7 @@ static int read_scales(struct cb_model *m)
     TRY(cb_hp_float(
         m, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
         REQUIRED, 0, 1, &hp->norm_eps));
-    hp->attn_scale = 1.0f / sqrtf((float)hp->hd);
+    hp->attn_scale = 1.0f / sqrtf((float)(hp->latent.rank ? hp->latent.key + hp->n_rot : hp->hd));
     hp->embd_scale = hp->resid_scale = hp->logit_scale = 1;
     TRY(cb_hp_float(m, "attention.scale", OPTIONAL, 1e-6, 1e3, &hp->attn_scale));
     TRY(cb_hp_float(m, "attn_logit_softcapping", OPTIONAL, 0, 1e6, &hp->attn_cap));
@@ -242,6 +271,23 @@ static int read_temperature(struct cb_model *m)
     TRY(cb_hp_float(m, "attention.temperature_scale", OPTIONAL, 0, 1e3, &t->scale));
     t->length = m->hp.rope[0].n_ctx_orig;
     return cb_hp_int(m, "attention.temperature_length", OPTIONAL, 1, 1 << 30, &t->length);
+}
+
+static int read_groups(struct cb_model *m)
+{
+    struct moe_params *e = &m->hp.moe;
+
+    TRY(cb_hp_int(m, "expert_group_count", OPTIONAL, 0, MOST_GROUPS, &e->n_group));
+    if (e->n_group < 2) {
+        e->n_group = 0;
+        return CB_OK;
+    }
+    e->n_group_used = e->n_group;
+    TRY(cb_hp_int(m, "expert_group_used_count", OPTIONAL, 1, e->n_group, &e->n_group_used));
+    if (e->n_expert % e->n_group || e->n_used > e->n_expert / e->n_group * e->n_group_used)
+        return cb_fail(CB_EFORMAT, "%s: %d of %d experts cannot be chosen in %d of %d groups",
+                       cb_gguf_path(m->gguf), e->n_used, e->n_expert, e->n_group_used, e->n_group);
+    return CB_OK;
 }
 
 static int read_experts(struct cb_model *m)
@@ -262,6 +308,7 @@ static int read_experts(struct cb_model *m)
     if (e->scale <= 0)
         e->scale = 1;
     TRY(flag(m, "expert_weights_norm", &e->normalises));
+    TRY(read_groups(m));
     m->hp.n_ff_max = e->n_ff > m->hp.n_ff_max ? e->n_ff : m->hp.n_ff_max;
     e->sigmoid = gating == SIGMOID;
     /* a softmax of the chosen logits alone is a softmax of all, scaled to sum 1 */

@@ -56,11 +56,13 @@ struct arch {
 const struct arch *cb_arch_find(struct gguf_str name); /* NULL: unknown */
 const struct arch *cb_arch_at(int i);                  /* NULL past the last */
 
-enum { ROPE_TABLES = 2 };
+enum { ROPE_TABLES = 2, MOST_GROUPS = 64 /* of experts */ };
 
 /* How a mixture of experts chooses */
 struct moe_params {
     int n_expert, n_used;
+    int n_group, n_group_used; /* experts are in so many groups of one size, and are chosen within
+                                  the best of these; 0 = no groups */
     int sigmoid;    /* 1: an expert's weight is the sigmoid of its logit; 0: a softmax of all */
     int of_input;   /* 1: the weight scales what the expert reads, not what it gives */
     int normalises; /* 1: the weights of the chosen experts are scaled to sum 1 */
@@ -68,10 +70,20 @@ struct moe_params {
     float scale;    /* of the weights */
 };
 
+/* Multi-head latent attention (DeepSeek-V2): a token has one stored row for all heads, its n_rot
+ * rotated numbers and its latent, which is also its value. A query head is brought into the space
+ * of these rows, and what it reads, a latent, out of it, so that n_kv is 1 and hd n_rot + rank. */
+struct latent_params {
+    int rank;       /* numbers of the latent; 0 = keys and values of their own */
+    int low;        /* rank of the queries' own projection; 0 = one matrix makes them */
+    int key, value; /* dimensions of a head's unrotated key, and of its value, outside that space */
+};
+
 struct hparams {
     int n_layer, n_embd, n_head, n_kv, hd, n_ff, n_vocab, n_ctx_train;
     int n_ff_max; /* the widest feed-forward network of any layer or expert */
     int n_rot;    /* dimensions of a head that rotate */
+    struct latent_params latent;
     int window;   /* of layers that have one: a query sees so many last tokens; 0: no layer has */
     int parallel; /* 1: attention and feed-forward read the same residual stream */
     float norm_eps;
@@ -108,12 +120,26 @@ struct moe {
     struct weight shared_gate; /* [1][n_embd] its sigmoid scales the shared one; raw NULL = none */
 };
 
+/* The matrices of latent attention beside struct layer's q [n_head*(key+n_rot)][low or n_embd] and
+ * k [rank][n_embd], which makes the latent; there is no v. */
+struct latent {
+    struct weight q_low; /* [low][n_embd] what q reads; raw NULL = q reads the block's input */
+    struct norm q_low_norm;
+    struct weight k_rot;   /* [n_rot][n_embd] */
+    struct norm norm;      /* of the latent */
+    struct weight *absorb; /* [n_head] [rank][key]: a head's unrotated query -> the latent's */
+    struct weight *expand; /* [n_head] [value][rank]: what a head has read -> its value */
+    int n_head;
+    void *own; /* the numbers of `absorb` where the file has them transposed, or NULL */
+};
+
 struct layer {
     int window, rope;         /* 0 = sees everything; the table that rotates it, -1 = none */
     struct weight q, k, v, o; /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
     struct norm attn_norm, ffn_norm;           /* of what blocks read */
     struct norm attn_post_norm, ffn_post_norm; /* of what blocks add */
     struct norm q_norm, k_norm;
+    struct latent *latent;                    /* or NULL */
     struct norm rotated_norm;                 /* of q and k, after their rotation */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
     float *sinks;                             /* [n_head] or NULL */

@@ -432,6 +432,10 @@ int cb_policy_plan(struct policy *p, struct bank *bank)
             return CB_ENOMEM;
     if (p->m->plan)
         TRY(p->m->plan(p, &p->sh, plan));
+    for (size_t l = 0; p->sh.one_row && l < n; l++)
+        if (plan[l].cross.from)
+            return cb_policy_refuse(p, "the model stores one row as key and value, so keys cannot "
+                                       "be dropped without values");
     cb_policy_clear(p);
     return number_rows(p);
 }

@@ -12,6 +12,7 @@
 struct shape {
     int n_layer, n_head, n_kv, hd; /* n_head % n_kv == 0 */
     int n_ctx;                     /* capacity of the timeline in tokens */
+    int one_row;                   /* 1: a token's key and value are one stored row */
     /* A model may have layers that see a window alone, beside layers that see everything. Methods
      * act on the latter: n_layer counts them, and layer l is the model's layer at[l] of
      * n_model_layer. at NULL: all layers, n_layer == n_model_layer. */

@@ -17,7 +17,7 @@
 
 enum { MAX_IN = 2048, MAX_HEAD = 32, MAX_CTX = 5000 };
 
-static const int head_dims[] = { 64, 32, 128, 80, 96, 256, 40, 20, 64, 112 };
+static const int head_dims[] = { 64, 32, 128, 80, 96, 256, 40, 20, 576, 112 };
 
 /* xorshift64*; uniform in [-1, 1) and whole numbers below n */
 static uint64_t seed;

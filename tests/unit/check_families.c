@@ -233,6 +233,19 @@ END_TEST
 
 /* ---- policies ---- */
 
+/* Where keys and values are one row, a policy that drops one of them is refused. */
+static int is_refused(const struct test *r, cb_model *m, const char *policy)
+{
+    const struct cb_session_params p = { .n_ctx = r->recipe.n_ctx, .policy = policy };
+    cb_session *s;
+
+    if (!m->hp.latent.rank || strncmp(policy, "pod", 3))
+        return 0;
+    ck_assert_int_eq(cb_session_open(m, &p, &s), CB_EARG);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "one row as key and value"));
+    return 1;
+}
+
 /* Every method, with a budget that holds everything */
 static const char *const wide[] = {
     "full",
@@ -265,7 +278,10 @@ START_TEST(policies)
     m = open_model(&r, 1);
     for (int p = 0; p < N_WIDE; p++) {
         const struct cb_prefill how = { .logits = compare, .logits_arg = &r };
-        cb_session *s = open_session(&r, m, 16, wide[p]);
+        cb_session *s;
+        if (is_refused(&r, m, wide[p]))
+            continue;
+        s = open_session(&r, m, 16, wide[p]);
         ok(cb_session_prefill(s, r.recipe.ids, r.recipe.n - 10, &how));
         for (int i = r.recipe.n - 10; i < r.recipe.n; i++) {
             ok(cb_session_decode(s, r.recipe.ids[i]));
@@ -347,7 +363,7 @@ START_TEST(narrow_policies)
     m = open_model(&r, 1);
     for (size_t p = 0; p < sizeof narrow / sizeof *narrow; p++) {
         float *first = malloc((size_t)r.recipe.n_vocab * sizeof *first);
-        for (int k = 0; k < 2; k++) {
+        for (int k = is_refused(&r, m, narrow[p]) ? 2 : 0; k < 2; k++) {
             cb_session *s = open_session(&r, m, chunks[k], narrow[p]);
             const size_t bytes = (size_t)r.recipe.n_vocab * sizeof *first;
             ok(cb_session_prefill(s, r.recipe.ids, r.recipe.n - 10, NULL));

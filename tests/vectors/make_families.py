@@ -162,6 +162,24 @@ def falcon_qkv(cfg, key, x, layer):
     }
 
 
+def latent_experts(cfg, key, x, layer):
+    if key.endswith("e_score_correction_bias"):
+        return {f"blk.{layer}.exp_probs_b.bias": x}
+    return experts(cfg, key, x, layer)
+
+
+def latent_heads(cfg, key, x, layer):
+    """Files of newer converters have kv_b by head, and its rows for keys transposed."""
+    if not key.endswith("kv_b_proj.weight"):
+        return None
+    x = x.reshape(cfg.num_attention_heads, -1, cfg.kv_lora_rank)
+    n = cfg.qk_nope_head_dim
+    return {
+        f"blk.{layer}.attn_k_b.weight": x[:, :n].swapaxes(1, 2),
+        f"blk.{layer}.attn_v_b.weight": x[:, n:],
+    }
+
+
 # ---- metadata ----
 
 
@@ -246,6 +264,49 @@ def ministral3(w, cfg):
     w.add_attn_temperature_scale(cfg.rope_parameters["llama_4_scaling_beta"])
 
 
+def latent(w, cfg):
+    """deepseek2 as old converters write it: a head's own sizes"""
+    for name in ["key_length", "value_length"]:
+        w.kv_data[0].pop(f"deepseek2.attention.{name}")
+    w.kv_data[0].pop("deepseek2.rope.dimension_count")
+    w.add_rope_dimension_count(cfg.qk_rope_head_dim)
+    w.add_key_length(cfg.qk_nope_head_dim + cfg.qk_rope_head_dim)
+    w.add_value_length(cfg.v_head_dim)
+    if cfg.q_lora_rank:
+        w.add_q_lora_rank(cfg.q_lora_rank)
+    w.add_kv_lora_rank(cfg.kv_lora_rank)
+    for key in ["expert_count", "expert_used_count"]:
+        w.kv_data[0].pop(f"deepseek2.{key}", None)
+    w.add_leading_dense_block_count(cfg.first_k_dense_replace)
+    w.add_expert_count(cfg.n_routed_experts)
+    w.add_expert_used_count(cfg.num_experts_per_tok)
+    w.add_expert_shared_count(cfg.n_shared_experts)
+    w.add_expert_feed_forward_length(cfg.moe_intermediate_size)
+    w.add_expert_weights_scale(cfg.routed_scaling_factor)
+    if cfg.norm_topk_prob:
+        w.add_expert_weights_norm(True)
+    if cfg.n_group:
+        w.add_expert_group_count(cfg.n_group)
+        w.add_expert_group_used_count(cfg.topk_group)
+    r = cfg.rope_parameters
+    if "mscale_all_dim" in r:
+        w.add_rope_scaling_yarn_log_mul(0.1 * r["mscale_all_dim"])
+
+
+def latent_by_head(w, cfg):
+    """The same as new converters write it: the sizes of stored rows, and of a head beside them"""
+    latent(w, cfg)
+    for name in ["head_count_kv", "key_length", "value_length"]:
+        w.kv_data[0].pop(f"deepseek2.attention.{name}")
+    w.add_head_count_kv(1)
+    w.add_key_length(cfg.kv_lora_rank + cfg.qk_rope_head_dim)
+    w.add_value_length(cfg.kv_lora_rank)
+    w.add_key_length_mla(cfg.qk_nope_head_dim + cfg.qk_rope_head_dim)
+    w.add_value_length_mla(cfg.v_head_dim)
+    if cfg.model_type == "deepseek_v3":
+        w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
 def gpt_oss(w, cfg):
     window(w, cfg)
     w.add_expert_feed_forward_length(cfg.intermediate_size)
@@ -274,6 +335,19 @@ LONG = dict(
 )
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 MOE = dict(num_hidden_layers=2, intermediate_size=32)
+LATENT = dict(
+    num_hidden_layers=3,
+    num_key_value_heads=4,
+    kv_lora_rank=24,
+    qk_nope_head_dim=16,
+    qk_rope_head_dim=8,
+    v_head_dim=12,
+    first_k_dense_replace=1,
+    n_routed_experts=8,
+    n_shared_experts=2,
+    num_experts_per_tok=3,
+    moe_intermediate_size=32,
+)
 
 
 def model(
@@ -592,6 +666,44 @@ MODELS = {
         **HD16 | dict(num_hidden_layers=4),
         **rope(150000.0, **YARN, beta_fast=32.0, beta_slow=1.0, truncate=False),
     ),
+    # V2-Lite: queries from one matrix, no groups
+    "deepseek2": model(
+        "deepseek2",
+        "DeepseekV2",
+        layout=latent_experts,
+        keys=latent,
+        q_lora_rank=None,
+        routed_scaling_factor=1.0,
+        topk_method="greedy",
+        **LATENT,
+        **rope(10000.0, **YARN, mscale=0.707, mscale_all_dim=0.707),
+    ),
+    "deepseek2groups": model(
+        "deepseek2",
+        "DeepseekV2",
+        layout=[latent_heads, latent_experts],
+        keys=latent_by_head,
+        q_lora_rank=20,
+        routed_scaling_factor=4.0,
+        topk_method="group_limited_greedy",
+        n_group=4,
+        topk_group=2,
+        **LATENT,
+        **rope(10000.0),
+    ),
+    "deepseek3": model(
+        "deepseek2",
+        "DeepseekV3",
+        layout=[latent_heads, latent_experts],
+        keys=latent_by_head,
+        q_lora_rank=20,
+        routed_scaling_factor=2.5,
+        norm_topk_prob=True,
+        n_group=4,
+        topk_group=2,
+        **LATENT,
+        **rope(10000.0, **YARN, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0),
+    ),
 }
 
 
@@ -607,7 +719,8 @@ def deviation(name, shape, tied):
     n_in = shape[-1]
     if name.startswith("token_embd"):
         return 0.0, 2 / math.sqrt(n_in) if tied else 1.0
-    gain = 2 if any(s in name for s in ("attn_q.", "attn_k.", "attn_qkv", "output.w")) else 1
+    large = ("attn_q.", "attn_k.", "attn_qkv", "attn_q_b", "attn_kv_a_mqa", "output.w")
+    gain = 2 if any(s in name for s in large) else 1
     gain = 4 if "gate_inp" in name else gain
     return 0.0, gain / math.sqrt(n_in)
 
@@ -643,6 +756,7 @@ def carry_over(m, model):
     )
     where, stacks, at = {}, {}, 0
     params = dict(model.named_parameters())
+    params |= {n: b for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")}
     for key, p in params.items():
         ids = np.arange(at, at + p.numel(), dtype=np.int64).reshape(p.shape)
         at += p.numel()

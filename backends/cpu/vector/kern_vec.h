@@ -11,7 +11,7 @@ enum {
     KEY_SPLIT = KV_SPLIT,   /* keys a split, summed independently; a multiple of KEY_BLOCK */
     MAX_TILE = 12,          /* most rows of a register tile in any ISA */
     MAX_PANEL = 32,         /* most keys of a panel */
-    MAX_HD = 512,           /* largest head */
+    MAX_HD = KV_MAX_HD,     /* largest head */
     SUB_TILES = 3,          /* register tiles that one block of logits covers */
 };
 

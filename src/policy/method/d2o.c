@@ -154,6 +154,8 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         err = cb_policy_refuse(p, "preset: goes with layers=preset");
     if (!err && p->val[DROP].num == AT_FIRST_STEP && p->val[DECODE].num == GROW)
         err = cb_policy_refuse(p, "drop=first-decode: needs decode=bounded");
+    if (!err && sh->one_row && p->val[MERGE_KEYS].num == 0)
+        err = cb_policy_refuse(p, "merge_keys=0: the model stores one row as key and value");
     if (err)
         return err;
     for (int l = 0; l < sh->n_layer; l++) {

@@ -9,7 +9,7 @@
 enum { BUDGET, SINK, DROP, BLOCK, DECODE };
 enum { AT_PROMPT_END, IN_BLOCKS };
 enum { GROW, BOUNDED };
-enum { MAX_HD = 512 };
+enum { MAX_HD = KV_MAX_HD };
 
 static const struct method_opt opts[] = {
     [BUDGET] = { "budget", "tokens", "prompt tokens kept; below 1 a share", OPT_NUM, 1024, 1e-6,

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* latent_rows.c - latent attention before and behind the op. A row is n_rot numbers that rotate,
+ * and the latent. The logit of a head's unrotated query with a key that the head would make of the
+ * latent, q . (U latent), is that of U^T q with the latent itself: so a query becomes its rotated
+ * part and U^T q, and all heads attend to the rows as they are. What a head has read, a mean of
+ * rows, becomes the mean of its values in the same way. Each head has small matrices of its own. */
+#include "latent_rows.h"
+
+#include "product.h"
+
+/* Columns [from, from + width) of x[n][stride] -> w.latent[n][width] */
+static void gather(struct cb_session *s, const float *x, int from, int width, int stride, int n)
+{
+    const size_t bytes = (size_t)width * sizeof *x;
+
+    cb_device_copy_rows(s->dev, s->w.latent, bytes, x + from, (size_t)stride * sizeof *x, bytes, n);
+}
+
+/* in[n][n_embd] -> queries of all heads as files make them, w.att[n][n_head * (key + n_rot)] */
+static void queries(struct cb_session *s, const struct layer *y, const float *in, int n, int bits)
+{
+    const struct latent *x = y->latent;
+    const int low = x->q_low.n_out;
+    struct work *w = &s->w;
+    const struct mm first = { &x->q_low, NULL, w->latent, low, 0, bits };
+    const struct mm all = { &y->q, NULL, w->att, y->q.n_out, 0, bits };
+
+    if (x->q_low.raw) {
+        cb_product(s, &first, 1, in, n);
+        s->dev->ops->rmsnorm(s->dev, w->latent, x->q_low_norm.w, s->model->hp.norm_eps, low, 1, n,
+                             low, w->latent, low);
+    }
+    cb_product(s, &all, 1, x->q_low.raw ? w->latent : in, n);
+}
+
+void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in, int n, int bits)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct latent *x = y->latent;
+    const int key = hp->latent.key, n_rot = hp->n_rot, hd = hp->hd, each = key + n_rot;
+    const int nq = hp->n_head * hd, stride = nq + 2 * hd;
+    float *q = s->w.qkv, *row = q + nq;
+    const struct mm rows[] = { { &x->k_rot, NULL, row, stride, 0, bits },
+                               { &y->k, NULL, row + n_rot, stride, 0, bits } };
+
+    cb_product(s, rows, 2, in, n);
+    s->dev->ops->rmsnorm(s->dev, row + n_rot, x->norm.w, hp->norm_eps, hp->latent.rank, 1, n,
+                         stride, row + n_rot, stride);
+    queries(s, y, in, n, bits);
+    for (int h = 0; h < hp->n_head; h++) {
+        const struct mm absorb = { &x->absorb[h], NULL, q + h * hd + n_rot, stride, 0, bits };
+        gather(s, s->w.att, h * each, key, hp->n_head * each, n);
+        cb_product(s, &absorb, 1, s->w.latent, n);
+        cb_device_copy_rows(s->dev, q + h * hd, (size_t)stride * sizeof *q,
+                            s->w.att + h * each + key, (size_t)(hp->n_head * each) * sizeof *q,
+                            (size_t)n_rot * sizeof *q, n);
+    }
+}
+
+const float *cb_latent_values(struct cb_session *s, const struct latent *x, int n, int bits)
+{
+    const struct hparams *hp = &s->model->hp;
+    const int width = hp->latent.value, stride = hp->n_head * width;
+
+    for (int h = 0; h < hp->n_head; h++) {
+        const struct mm expand = { &x->expand[h], NULL, s->w.qkv + h * width, stride, 0, bits };
+        gather(s, s->w.att, h * hp->hd + hp->n_rot, hp->latent.rank, hp->n_head * hp->hd, n);
+        cb_product(s, &expand, 1, s->w.latent, n);
+    }
+    return s->w.qkv;
+}

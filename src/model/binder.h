@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* binder.h - for the files that bind the tensors of a model. A part of a tensor's rows is a matrix
+ * of its own. */
+#ifndef BINDER_H
+#define BINDER_H
+
+#include "model.h"
+
+struct binder {
+    struct cb_model *m;
+    char *bound; /* [n_tensor] */
+    char name[64];
+};
+
+/* NULL: the file has no such tensor */
+const struct gguf_tensor *cb_bind_find(const struct binder *b, const char *name);
+/* The same; it is now bound, or missing */
+int cb_bind_need(struct binder *b, const char *name, const struct gguf_tensor **out);
+int cb_bind_check_shape(const struct binder *b, const struct gguf_tensor *t, const char *name,
+                        int64_t d0, int64_t d1, int64_t d2);
+/* Rows [row, row + n_out) of all the tensor's rows -> w */
+void cb_bind_take_rows(struct binder *b, const struct gguf_tensor *t, const char *name, int64_t row,
+                       int n_out, struct weight *w);
+/* A matrix [n_out][n_in] */
+int cb_bind_matrix(struct binder *b, const char *name, int n_in, int n_out, struct weight *w);
+/* All n numbers of a tensor */
+int cb_bind_f32(struct binder *b, const struct gguf_tensor *t, int64_t n, float **out);
+/* A vector as f32; *out stays NULL when it is optional and absent */
+int cb_bind_vector(struct binder *b, const char *name, int must, int n, float **out);
+/* A norm's name with ".weight", or with ".bias" */
+const char *cb_bind_part(char (*buf)[72], const char *name, const char *what);
+int cb_bind_norm(struct binder *b, const char *name, int must, int n, struct norm *out);
+/* blk.L.NAME */
+const char *cb_bind_in_layer(struct binder *b, int l, const char *name);
+
+/* ---- latent.c ---- */
+
+/* The attention of layer l of a model whose keys and values are latents */
+int cb_latent_bind(struct binder *b, int l, struct layer *y);
+void cb_latent_free(struct latent *x);
+
+#endif
