@@ -596,6 +596,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-docs \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
+	tests/cli/check-hostile \
 	tests/cli/check-page \
 	tests/cli/check-serve \
 	tests/cli/check-trouble \
