@@ -4,9 +4,9 @@
  * counts, so that other load on the machine affects all sizes alike. Each batch's logits are
  * compared with those of the session that is decoded alone and fed the same tokens; a difference
  * ends the run. SESSIONS:8 is a batch with 8-bit activations, whose sessions are compared with each
- * other.
+ * other. With "forks", the sessions of a batch are copies of the first one and share its pages.
  *
- * usage: bench/batches MODEL TOKENS SESSIONS[:8],...
+ * usage: bench/batches MODEL TOKENS SESSIONS[:8],... [forks]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,8 +67,16 @@ static int rounds(cb_session *s[][MOST], struct batch *b, int n_size, const cb_m
     return CB_OK;
 }
 
+static int fork_all(cb_session *s[][MOST], const struct batch *b, int n_size)
+{
+    for (int k = 0; k < n_size; k++)
+        for (int i = 1; i < b[k].n; i++)
+            TRY(cb_session_fork(s[k][0], &s[k][i]));
+    return CB_OK;
+}
+
 static int open_all(cb_session *s[][MOST], const struct batch *b, int n_size, cb_model *m,
-                    int n_tok)
+                    int n_tok, int forks)
 {
     struct cb_session_params p = { .n_ctx = n_tok + ROUNDS * STEPS + 1 };
     cb_session *all[MOST_SIZES * MOST];
@@ -76,7 +84,7 @@ static int open_all(cb_session *s[][MOST], const struct batch *b, int n_size, cb
     int n = 0, err = ids ? CB_OK : CB_ENOMEM;
 
     for (int k = 0; k < n_size; k++)
-        for (int i = 0; i < b[k].n && !err; i++) {
+        for (int i = 0; i < (forks ? 1 : b[k].n) && !err; i++) {
             p.act_bits = b[k].act_bits;
             err = cb_session_open(m, &p, &s[k][i]);
             all[n++] = s[k][i];
@@ -85,6 +93,8 @@ static int open_all(cb_session *s[][MOST], const struct batch *b, int n_size, cb
         ids[i] = token_at(m, i);
     if (!err)
         err = cb_session_prefill_shared(all[0], all + 1, NULL, n - 1, ids, n_tok, NULL);
+    if (!err && forks)
+        err = fork_all(s, b, n_size);
     free(ids);
     return err;
 }
@@ -95,10 +105,11 @@ int main(int argc, char **argv)
     struct batch b[MOST_SIZES] = { { .n = 1, .act_bits = 16 } };
     struct cb_memory mem;
     cb_model *m = NULL;
+    const int forks = argc == 5 && !strcmp(argv[4], "forks");
     int n_size = 1, n_tok, err;
 
-    if (argc != 4) {
-        fprintf(stderr, "usage: bench/batches MODEL TOKENS SESSIONS[:8],...\n");
+    if (argc != 4 + forks) {
+        fprintf(stderr, "usage: bench/batches MODEL TOKENS SESSIONS[:8],... [forks]\n");
         return 2;
     }
     n_tok = (int)strtol(argv[2], NULL, 10);
@@ -113,7 +124,7 @@ int main(int argc, char **argv)
     }
     err = cb_model_open(argv[1], NULL, &m);
     if (!err)
-        err = open_all(s, b, n_size, m, n_tok);
+        err = open_all(s, b, n_size, m, n_tok, forks);
     if (!err)
         err = rounds(s, b, n_size, m);
     if (!err)

@@ -67,10 +67,11 @@ enum { ATTENTION_CALLS = 16 }; /* most that attend together */
 struct attention_call {
     struct attention *a;
     struct chunk c;
-    float *out;    /* [c.n][n_head * hd] */
-    int wants_lse; /* the rest is private to this room */
-    float *logit;  /* where a decoded token's logits are left, or NULL */
-    float *lse;    /* [c.n][n_head], or NULL */
+    float *out;         /* [c.n][n_head * hd] */
+    const void *family; /* as in struct attn */
+    int wants_lse;      /* the rest is private to this room */
+    float *logit;       /* where a decoded token's logits are left, or NULL */
+    float *lse;         /* [c.n][n_head], or NULL */
 };
 
 /* How many of the last tokens a query of layer l sees, limited by the model and by the plan; 0 =

@@ -356,6 +356,18 @@ static float *lse_of(const struct attention *a, int l, int wanted)
     return wanted ? a->parts->lse : NULL;
 }
 
+/* Adds a call to at[n], behind others of its family. */
+static void add_to_family(struct attn *at, int n, const struct attn *one)
+{
+    int i = n;
+
+    while (one->family && i && at[i - 1].family != one->family)
+        i--;
+    i = one->family && i ? i : n;
+    memmove(at + i + 1, at + i, (size_t)(n - i) * sizeof *at);
+    at[i] = *one;
+}
+
 void cb_parts_attend(struct attention_call *call, int n)
 {
     struct attn at[ATTENTION_CALLS];
@@ -364,8 +376,11 @@ void cb_parts_attend(struct attention_call *call, int n)
     for (int i = 0; i < n; i++) {
         struct attention *a = call[i].a;
         call[i].lse = lse_of(a, call[i].c.l, call[i].wants_lse);
-        if (is_single(a))
-            at[n_single++] = call_of(a, call[i].c.l, 0, call[i].out, call[i].lse);
+        if (is_single(a)) {
+            struct attn one = call_of(a, call[i].c.l, 0, call[i].out, call[i].lse);
+            one.family = call[i].family;
+            add_to_family(at, n_single++, &one);
+        }
         count_all_pairs(&call[i]);
     }
     if (n_single)

@@ -122,6 +122,9 @@ struct attn {
     int logit_stride; /* floats from one query head's logits to the next, in runs with logits */
     float *out;       /* [n_tok][n_head][hd], contiguous */
     float *lse;       /* [n_tok][n_head] log-sum-exp of the scaled logits, or NULL */
+    /* Adjacent calls of the same family are likely to read the same memory, at addresses of their
+     * own; NULL: none. Only how soon results come depends on it */
+    const void *family;
 };
 
 /* Second pass: attention score per stored entry. For each query head h:

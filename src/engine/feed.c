@@ -128,7 +128,7 @@ static int run(struct call *c, int decoding)
     TRY(cb_device_lock(d));
     for (int i = 0; i < c->n_session; i++) {
         c->s[i]->busy = 1;
-        cb_snapshot_drop(&c->s[i]->snapshot);
+        cb_session_keep_shared(c->s[i], c->s[i]->bank.n_seen);
         c->s[i]->bank.decoding = decoding;
     }
     traffic = cb_device_traffic(d);

@@ -6,11 +6,34 @@
 
 #include "attention/attend.h"
 #include "base/err.h"
+#include "base/ints.h"
 #include "session_state.h"
 #include "snapshot.h"
 
-/* Rows come from a snapshot, which the next copy shares as well; the lists beside them are copied.
- */
+/* Has the snapshot little of what the session holds by now? */
+static int is_poor(const struct cb_session *s)
+{
+    return !s->snapshot || 2 * (int64_t)s->n_shared < s->bank.n_seen;
+}
+
+static void take_snapshot(struct cb_session *s, const struct area *a, int n)
+{
+    cb_snapshot_drop(&s->snapshot);
+    s->snapshot = cb_snapshot_take(a, n);
+    s->n_shared = INT32_MAX;
+}
+
+/* Bytes of an area that the snapshot has as they are now. A block that is not whole is prepacked
+ * later. */
+static size_t unchanged(const struct cb_session *s, const struct area *a)
+{
+    return s->n_shared == INT32_MAX
+               ? a->bytes
+               : cb_session_area_of(s, a, s->n_shared / KV_PREPACK * KV_PREPACK);
+}
+
+/* Most rows come from a snapshot, which the next copy shares as well, and the copy's own copies;
+ * later rows and the lists beside them are copied. */
 static int copy_areas(struct cb_session *to, struct cb_session *from)
 {
     struct area *a = NULL, *b = NULL;
@@ -19,13 +42,16 @@ static int copy_areas(struct cb_session *to, struct cb_session *from)
     err = cb_session_areas(from, &a, &n);
     if (!err)
         err = cb_session_areas(to, &b, &n);
-    if (!err && !from->snapshot)
-        from->snapshot = cb_snapshot_take(a, n);
-    for (int i = 0; !err && i < n; i++)
-        if (!cb_snapshot_show(from->snapshot, i, &b[i]))
-            memcpy(b[i].at, a[i].at, a[i].bytes);
+    if (!err && is_poor(from))
+        take_snapshot(from, a, n);
+    for (int i = 0; !err && i < n; i++) {
+        const size_t same = unchanged(from, &a[i]);
+        const size_t shown = same ? min_size(cb_snapshot_show(from->snapshot, &b[i]), same) : 0;
+        memcpy((uint8_t *)b[i].at + shown, (uint8_t *)a[i].at + shown, a[i].bytes - shown);
+    }
     if (!err)
         to->snapshot = cb_snapshot_share(from->snapshot);
+    to->n_shared = from->n_shared;
     if (!err)
         cb_session_wrote(to, b, n);
     free(a);
@@ -70,6 +96,13 @@ int cb_session_fork(const cb_session *s, cb_session **out)
     return err;
 }
 
+void cb_session_keep_shared(struct cb_session *s, int n)
+{
+    if (s->snapshot && !(cb_snapshot_has_others(s->snapshot) && cb_session_extends(s)))
+        cb_snapshot_drop(&s->snapshot);
+    s->n_shared = min_int(s->n_shared, n);
+}
+
 /* 0 < n < tokens fed */
 static int cut(struct cb_session *s, int n)
 {
@@ -79,7 +112,7 @@ static int cut(struct cb_session *s, int n)
     if (why)
         return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
                        s->policy->m->name, n, why);
-    cb_snapshot_drop(&s->snapshot);
+    cb_session_keep_shared(s, n);
     cb_attention_cut(&s->attention, n);
     s->anew = anew;
     return CB_OK;

@@ -41,7 +41,8 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
     struct attention_call call = { .a = &s->attention,
                                    .c = { l, q, q + nq, q + nq + nkv, stride, 1, s->bank.n_seen,
                                           s->bank.n_seen + 1 },
-                                   .out = out + (size_t)i * (size_t)nq };
+                                   .out = out + (size_t)i * (size_t)nq,
+                                   .family = s->snapshot };
 
     if (r->n == 1 && !r->apart) {
         call.c.n = r->n_tok;

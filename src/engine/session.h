@@ -57,7 +57,8 @@ struct cb_session {
     int anew;                  /* so many first tokens are as one prompt of them would leave them */
     int mapped;                /* 1: rows lie in a file, which may be larger than the memory */
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
-    int prompt_from;           /* tokens fed when the prompt in progress began */
+    int n_shared; /* first tokens whose rows are still as they are in it; INT32_MAX: all rows are */
+    int prompt_from;                    /* tokens fed when the prompt in progress began */
     const struct cb_model *same_tokens; /* whose tokens were found to be this model's, or NULL */
     int busy; /* 1 while a call computes: any call made then comes from a callback */
     struct device_traffic crossed[2]; /* before and after the last decoded token; equal: none yet */
@@ -77,6 +78,9 @@ int cb_session_check_idle(
 /* 1: it makes no difference whether tokens are fed as one prompt or as several, and what is there
  * does not depend on what comes: the rows of a common beginning serve every prompt that has it. */
 int cb_session_extends(const struct cb_session *s);
+/* Call before tokens behind the first n come or go: their rows are no longer those of the
+ * snapshot. */
+void cb_session_keep_shared(struct cb_session *s, int n);
 /* 1: the first n tokens of the timeline are, to the bit, as one prompt of them would leave them */
 int cb_session_is_anew(const struct cb_session *s, int n);
 size_t cb_session_tok_floats(const struct cb_session *s); /* work space a token of a feed */

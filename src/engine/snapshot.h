@@ -14,7 +14,9 @@ struct snapshot *cb_snapshot_take(const struct area *area, int n);
 struct snapshot *
 cb_snapshot_share(struct snapshot *p);      /* another one who drops it; NULL is allowed */
 void cb_snapshot_drop(struct snapshot **p); /* sets *p to NULL */
-/* Area i is shown at `to`, whose memory was never written. 0: it has to be copied. */
-int cb_snapshot_show(const struct snapshot *p, int i, const struct area *to);
+int cb_snapshot_has_others(const struct snapshot *p); /* 1: another one drops it later */
+/* Shows the area's rows at `to`, whose memory was never written; `p` may have more or fewer of
+ * them. Returns how many bytes are there now. */
+size_t cb_snapshot_show(const struct snapshot *p, const struct area *to);
 
 #endif

@@ -191,7 +191,8 @@ START_TEST(determinism)
 END_TEST
 
 /* Calls that share a loop get the bits of calls by themselves, whatever their lengths and numbers
- * of queries, also where there are more than the work space holds together. */
+ * of queries, also where there are more than the work space holds together, and whichever are said
+ * to read the same memory. */
 START_TEST(several_calls)
 {
     enum { CALLS = 20 };
@@ -217,6 +218,7 @@ START_TEST(several_calls)
             make_input(&in[i], &f, i % 7 == 3 ? 700 : 700 + 150 * i, 0, 0);
             run_attn(dev, &in[i].a, &want[i], &want_lse[i]);
             a[i] = in[i].a;
+            a[i].family = i % 6 > 1 ? &in[i / 6] : NULL;
             a[i].out = poisoned((size_t)f.n_tok * 14 * 64);
             a[i].lse = poisoned((size_t)f.n_tok * 14);
         }

@@ -142,6 +142,47 @@ START_TEST(groups_of_a_small_chunk)
 }
 END_TEST
 
+/* Forks of forks, made between steps, are decoded in one batch with other sessions. */
+START_TEST(forks_as_each_alone)
+{
+    enum { FORKS = 6, EACH = 3, N = FORKS * EACH };
+    struct cb_model *m = deep("cpu");
+
+    for (int i = 0; i < N_SESSION; i++) {
+        cb_session *s[FORKS + 1] = { open_one(m, i, 0) };
+        int32_t fed[FORKS][N], tok[FORKS + 1];
+        const int own = mix[i].act_bits == 8 ? 4 : 0; /* a batch has one number of bits */
+        int n = 1;
+        cb_toy_ok(cb_session_prefill(s[0], cb_toy_text(m), mix[i].n_prompt, NULL));
+        for (int k = 0; k < N; k++) {
+            if (k % EACH == 0 && k) {
+                const int from = n % 2 ? n - 1 : 0;
+                cb_toy_ok(cb_session_fork(s[from], &s[n]));
+                memcpy(fed[n], fed[from], sizeof fed[n]);
+                n++;
+            }
+            for (int j = 0; j < n; j++)
+                tok[j] = fed[j][k] = next_token(m, j, k);
+            s[n] = open_one(m, own, 0);
+            cb_toy_ok(cb_session_prefill(s[n], cb_toy_text(m), 40, NULL));
+            tok[n] = 1;
+            cb_toy_ok(cb_decode_batch(s, tok, n + 1));
+            cb_session_close(s[n]);
+        }
+        for (int j = 0; j < n; j++) {
+            cb_session *plain = open_one(m, i, 0);
+            cb_toy_ok(cb_session_prefill(plain, cb_toy_text(m), mix[i].n_prompt, NULL));
+            for (int k = 0; k < N; k++)
+                cb_toy_ok(cb_session_decode(plain, fed[j][k]));
+            same(m, s[j], cb_session_logits(plain), 0, i);
+            cb_session_close(plain);
+            cb_session_close(s[j]);
+        }
+    }
+    cb_model_close(m);
+}
+END_TEST
+
 /* ---- prompts in steps ---- */
 
 /* Two prompts in progress at once, and a third session that decodes between their steps */
@@ -334,6 +375,7 @@ int main(void)
 
     tcase_add_loop_test(c, as_each_alone, 0, 2);
     tcase_add_test(c, groups_of_a_small_chunk);
+    tcase_add_test(c, forks_as_each_alone);
     tcase_add_test(c, steps_between_others);
     tcase_add_test(c, cancelled_prompts);
     tcase_add_test(c, a_callback_stops_steps);

@@ -14,10 +14,11 @@
 #include "kivi_block.h"
 
 enum {
-    SPLIT_TOK = 8,   /* most queries for sharing out splits */
-    SPLIT_ROWS = 64, /* most rows for that, unless there is one query only */
-    ITEMS = 4,       /* items of splits a thread, at least */
-    PACK_ROWS = 24,  /* from this many rows on, unpacking the values once for all rows pays */
+    SPLIT_TOK = 8,           /* most queries for sharing out splits */
+    SPLIT_ROWS = 64,         /* most rows for that, unless there is one query only */
+    ITEMS = 4,               /* items of splits a thread, at least */
+    PIECE_BYTES = 256 << 10, /* of keys and values that several calls read */
+    PACK_ROWS = 24, /* from this many rows on, unpacking the values once for all rows pays */
 };
 
 struct sums {
@@ -43,6 +44,12 @@ struct shared_call {
     atomic_int *left; /* [n_kv] unfinished splits */
 };
 
+/* Calls that read the same memory, or one call: KV head after KV head, in n_piece pieces */
+struct family {
+    int call, n_call;
+    int n_split, n_piece;
+};
+
 struct job {
     struct par *par;
     const struct kern_vec *vec;
@@ -50,7 +57,8 @@ struct job {
     const struct attn *a;               /* many queries: the call, in tiles of tile_tok queries */
     int tile_tok, n_tile, first;        /* the first tile lacks its first `first` queries */
     struct shared_call call[SPLIT_TOK]; /* few queries: calls whose KV heads form n_item items */
-    int n_item;
+    struct family family[SPLIT_TOK];
+    int n_family;
 };
 
 static size_t sums_bytes(int rows, int hd_pad)
@@ -324,20 +332,15 @@ static void join_parts(const struct shared_call *c, const struct tile *t, struct
     finish(t, &w->all);
 }
 
-/* Few queries: an item is some consecutive splits of a call's KV head, so that a thread itself
- * reads what it prefetches. The thread that finishes a KV head's last split joins them all. */
-static void split_item(void *ctx, int i, int thread)
+/* Attends to splits from..to-1 of a call's KV head. The thread that finishes the head's last split
+ * joins them all. */
+static void attend_piece(const struct job *job, const struct shared_call *c, int kv, int from,
+                         int to, char *mem)
 {
-    const struct job *job = ctx;
-    const int item = i % job->n_item, head = i / job->n_item, n_kv = job->call[0].a->n_kv;
-    const struct shared_call *c = &job->call[head / n_kv];
-    const int kv = head % n_kv;
-    const int from = item * c->n_split / job->n_item, to = (item + 1) * c->n_split / job->n_item;
-    char *mem = cb_par_scratch(job->par, thread);
     struct tile t;
     struct work w;
 
-    if (from == to)
+    if (from >= to)
         return;
     cb_tile_open(&t, job->k, c->a, kv, 0, c->a->n_tok, &mem);
     work_open(&w, &t, &mem);
@@ -348,6 +351,25 @@ static void split_item(void *ctx, int i, int thread)
     }
     if (atomic_fetch_sub_explicit(&c->left[kv], to - from, memory_order_acq_rel) == to - from)
         join_parts(c, &t, &w);
+}
+
+/* Few queries: an item is some consecutive splits of a KV head, so that a thread itself reads what
+ * it prefetches; and all calls of a family, the later of which find the splits in cache. */
+static void split_item(void *ctx, int i, int thread)
+{
+    const struct job *job = ctx;
+    const int n_kv = job->call[0].a->n_kv;
+    const struct family *f = job->family;
+    int piece, from, to;
+
+    for (; i >= n_kv * f->n_piece; f++)
+        i -= n_kv * f->n_piece;
+    piece = i % f->n_piece;
+    from = piece * f->n_split / f->n_piece;
+    to = (piece + 1) * f->n_split / f->n_piece;
+    for (const struct shared_call *c = job->call + f->call, *end = c + f->n_call; c < end; c++)
+        attend_piece(job, c, i / f->n_piece, from, min_int(to, c->n_split),
+                     cb_par_scratch(job->par, thread));
 }
 
 static int few(const struct attn *a)
@@ -380,23 +402,58 @@ static int alike(const struct attn *a, const struct attn *b)
     return a->n_tok == b->n_tok && a->n_head == b->n_head && a->n_kv == b->n_kv && a->hd == b->hd;
 }
 
+/* Bytes of a split's keys and values, about */
+static size_t split_bytes(const struct attn *a)
+{
+    return KEY_SPLIT * (cb_kv_row_bytes(a->type_k, a->hd) + cb_kv_row_bytes(a->type_v, a->hd));
+}
+
+/* Adds call i, the last one, to its family. */
+static void join_family(struct job *job, int i)
+{
+    const struct shared_call *c = &job->call[i];
+    struct family *f;
+
+    if (!i || !c->a->family || c->a->family != c[-1].a->family)
+        job->family[job->n_family++] = (struct family){ .call = i };
+    f = &job->family[job->n_family - 1];
+    f->n_call++;
+    f->n_split = max_int(f->n_split, c->n_split);
+}
+
+/* Cuts the families' KV heads into pieces, at least as many as keep the threads busy. A piece that
+ * several calls read stays in L2. Returns the number of items. */
+static int cut_pieces(struct job *job, int n_call, int n_thread)
+{
+    const int n_kv = job->call[0].a->n_kv, n_head = n_call * n_kv;
+    const int busy = (ITEMS * n_thread + n_head - 1) / n_head;
+    int n_item = 0;
+
+    for (struct family *f = job->family; f < job->family + job->n_family; f++) {
+        const size_t bytes = (size_t)f->n_split * split_bytes(job->call[f->call].a);
+        f->n_piece = f->n_call > 1 ? (int)(bytes / PIECE_BYTES) + 1 : 1;
+        f->n_piece = min_int(max_int(f->n_piece, busy), f->n_split);
+        n_item += n_kv * f->n_piece;
+    }
+    return n_item;
+}
+
 /* The work space holds the splits of SPLIT_TOK queries, so as many calls share a loop as have
  * these. Returns how many of the n calls were done. */
 static int attend_splits(struct device *d, struct job *job, const struct attn *a, int n)
 {
     const int rows = a->n_tok * (a->n_head / a->n_kv);
     char *mem = (char *)cb_par_scratch(d->par, 0) + work_bytes(job->k, rows, a->hd);
-    int m = 0, n_tok = 0, most = 0;
+    int m = 0, n_tok = 0;
 
     mem = (char *)(((uintptr_t)mem + 63) & ~(uintptr_t)63);
+    job->n_family = 0;
     for (; m < n && few(&a[m]) && alike(a, &a[m]) && n_tok + a[m].n_tok <= SPLIT_TOK; m++) {
         call_open(&job->call[m], job, &a[m], &mem);
-        most = max_int(most, job->call[m].n_split);
+        join_family(job, m);
         n_tok += a[m].n_tok;
     }
-    job->n_item = (ITEMS * cb_par_threads(d->par) + m * a->n_kv - 1) / (m * a->n_kv);
-    job->n_item = min_int(job->n_item, most);
-    cb_par_for(d->par, m * a->n_kv * job->n_item, split_item, job);
+    cb_par_for(d->par, cut_pieces(job, m, cb_par_threads(d->par)), split_item, job);
     return m;
 }
 
