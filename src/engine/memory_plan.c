@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "model/head_prune.h"
+#include "rehearsal.h"
 #include "session.h"
 
 static uint64_t weights_bytes(const struct cb_session *s)
@@ -178,7 +179,7 @@ static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n
  * the prompt is repeated. */
 static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 {
-    const int more = cb_session_repeats(s, n_prompt);
+    const int more = cb_rehearsal_room(s->rehearsal, n_prompt);
     uint64_t before = 0, peak = 0, repeated = 0;
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
@@ -240,7 +241,7 @@ static uint64_t kivi_peak(const struct cb_session *s, int n_prompt, int n_gen)
 
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
-    const int n = n_prompt + n_gen, more = cb_session_repeats(s, n_prompt);
+    const int n = n_prompt + n_gen, more = cb_rehearsal_room(s->rehearsal, n_prompt);
     uint64_t peak, decoding;
 
     if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)

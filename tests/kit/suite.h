@@ -7,6 +7,14 @@
 
 enum { CB_SKIPPED = 77 }; /* the exit status by which automake knows a skipped program */
 
+/* Rounds of random tests are divided by this: the address sanitizer makes a round take ten times as
+ * long. */
+#ifdef __SANITIZE_ADDRESS__
+enum { CB_SLOWED = 4 };
+#else
+enum { CB_SLOWED = 1 };
+#endif
+
 /* Call at most once in a test that returns because this machine lacks what it needs. Prints
  * "skipped: WHY", which tests/tally counts. */
 void cb_skip(const char *format, ...) CK_ATTRIBUTE_FORMAT(printf, 1, 2);

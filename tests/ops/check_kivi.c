@@ -18,11 +18,6 @@
 #include "kit/toy.h"
 
 enum { N_KV = 2, HD = 64, CAP = 700 };
-#ifdef __SANITIZE_ADDRESS__
-enum { LESS = 4 }; /* random rounds, which take ten times as long there */
-#else
-enum { LESS = 1 };
-#endif
 
 static uint32_t seed = 1;
 
@@ -274,7 +269,7 @@ END_TEST
 START_TEST(stores_survive_any_dropping)
 {
     static const int bits[][2] = { { 4, 4 }, { 2, 4 }, { 4, 0 }, { 0, 2 } };
-    const int rounds = (_i < 4 ? 300 : 80) / LESS; /* the first shape is the usual one */
+    const int rounds = (_i < 4 ? 300 : 80) / CB_SLOWED; /* the first shape is the usual one */
     struct store s;
     int tok = 0, keep[CAP];
 
@@ -540,7 +535,7 @@ static void all_attentions(struct device *d)
     for (int c = 0; c < 6 * N_SHAPE; c++) {
         struct store s;
         const int n = 40 + c % 6 * 97;
-        if (c >= 6 && c % 6 != c / 6 % 3 && c % 6 != 5 - c / 6 % 3)
+        if (c % 6 % CB_SLOWED || (c >= 6 && c % 6 != c / 6 % 3 && c % 6 != 5 - c / 6 % 3))
             continue; /* the first shape is the usual one, others have two lengths */
         shape = shapes[c / 6];
         open_store(&s, c % 3 ? 4 : 2, 32, c % 3 == 1 ? 2 : 4, 64);

@@ -170,7 +170,7 @@ START_TEST(heads_that_are_too_large)
     t.n_head = t.n_kv = 1;
     cb_tiny_save(&t, path);
     ck_assert_int_eq(cb_model_open(path, NULL, &m), CB_EFORMAT);
-    ck_assert_ptr_nonnull(strstr(cb_error(), "1024 is not between 2 and 512"));
+    ck_assert_ptr_nonnull(strstr(cb_error(), "1024 is not between 2 and 576"));
     cb_folder_remove();
 }
 END_TEST
