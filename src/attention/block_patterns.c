@@ -251,7 +251,7 @@ static void block_sparse(const struct choosing *x, int h, int own, uint8_t *read
     struct block_patterns *p = x->p;
     const int kv = h / (p->n_head / p->n_kv), n = min_int(p->plan.n_block, own + 1);
     float *score = p->score + (size_t)h * (size_t)(p->n_ctx / BLOCK + 1);
-    float q[512];
+    float q[KV_MAX_HD];
 
     mean_query(x, h, own, q);
     for (int j = 0; j < own; j++) {
