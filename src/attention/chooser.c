@@ -59,7 +59,6 @@ static int open_window(struct attention *a, struct choice *c, int w)
 static int open_slots(const struct attention *a, struct choice *c)
 {
     const size_t n_ctx = (size_t)a->bank->n_ctx;
-
     int32_t *all = cb_alloc_aligned(CHOICES * n_ctx, sizeof *all);
 
     for (int i = 0; all && i < CHOICES; i++)

@@ -234,6 +234,15 @@ START_TEST(several_calls)
 }
 END_TEST
 
+/* The scores of this machine's device -> x, those of the reference -> y */
+static void both_score(struct score s, float *x, float *y)
+{
+    s.out = x;
+    dev->ops->score(dev, &s);
+    s.out = y;
+    ref->ops->score(ref, &s);
+}
+
 /* Scores of the input's queries, with weights or without, on both devices: n numbers */
 static void same_scores(const char *what, const struct input *in, struct score s, size_t n,
                         float tol)
@@ -246,10 +255,7 @@ static void same_scores(const char *what, const struct input *in, struct score s
     s.a = in->a;
     s.a.lse = l;
     s.weight = below(2) ? w : NULL;
-    s.out = x;
-    dev->ops->score(dev, &s);
-    s.out = y;
-    ref->ops->score(ref, &s);
+    both_score(s, x, y);
     same(what, x, y, n, tol);
     free(o), free(l), free(w), free(x), free(y);
 }
@@ -306,10 +312,7 @@ START_TEST(score_of_given_logits)
                                       .given = 1,
                                       .logit = s + h * group * stride,
                                       .order = c % 2 ? order : NULL };
-        sc.out = x;
-        dev->ops->score(dev, &sc);
-        sc.out = y;
-        ref->ops->score(ref, &sc);
+        both_score(sc, x, y);
         same("score of given logits", x, y, all, 2e-5f);
         free(s), free(lse), free(x), free(y), free(order);
     }
@@ -337,10 +340,7 @@ START_TEST(the_largest_scores)
         y = copy(x, all);
         s.a = in.a;
         s.a.lse = l;
-        s.out = x;
-        dev->ops->score(dev, &s);
-        s.out = y;
-        ref->ops->score(ref, &s);
+        both_score(s, x, y);
         for (size_t i = 0; i < all; i++) {
             x[i] = exp2f(x[i]);
             y[i] = exp2f(y[i]);

@@ -56,7 +56,7 @@ struct job {
     const struct kern_attn *k;
     const struct attn *a;               /* many queries: the call, in tiles of tile_tok queries */
     int tile_tok, n_tile, first;        /* the first tile lacks its first `first` queries */
-    struct shared_call call[SPLIT_TOK]; /* few queries: calls whose KV heads form n_item items */
+    struct shared_call call[SPLIT_TOK]; /* few queries: calls, in families */
     struct family family[SPLIT_TOK];
     int n_family;
 };
