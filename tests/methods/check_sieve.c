@@ -12,7 +12,15 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_LAYER = 3, N_HEAD = 6, N_KV = 2, HD = 32, GROUP = N_HEAD / N_KV, N = 560, PROMPT = 540 };
+enum {
+    N_LAYER = 3,
+    N_HEAD = 6,
+    N_KV = 2,
+    HD = 32,
+    GROUP = N_HEAD / N_KV,
+    PROMPT = 540,
+    N = PROMPT + 20 / CB_SLOWED
+};
 
 static const struct hparams shape = { .n_layer = N_LAYER,
                                       .n_embd = 32,

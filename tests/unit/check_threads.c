@@ -17,7 +17,13 @@
 #include "kit/toy.h"
 #include "par/fair_lock.h"
 
-enum { N_CTX = 512, N_STEP = 8, N_ROUND = 3, MOST_THREAD = 4, N_VOCAB_MOST = 1 << 12 };
+enum {
+    N_CTX = 512,
+    N_STEP = 8,
+    N_ROUND = 1 + 2 / CB_SLOWED,
+    MOST_THREAD = 4,
+    N_VOCAB_MOST = 1 << 12
+};
 
 struct form {
     const char *policy, *type_k, *type_v;
