@@ -416,7 +416,8 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     const struct hparams *hp = &s[0]->model->hp;
     struct work *w = &s[0]->w;
     const size_t n_vocab = (size_t)hp->n_vocab;
-    const struct rows r = { s, n, n, 0, 0, 0, w->x, { w->cs[0], w->cs[1] } };
+    const int pos0 = s[0]->bank.n_seen; /* of a batch of one */
+    const struct rows r = { s, n, n, 0, pos0, pos0 + 1, w->x, { w->cs[0], w->cs[1] } };
 
     embed(s[0], tokens, n, w->x);
     for (int i = 0; i < n; i++) {

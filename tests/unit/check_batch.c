@@ -142,6 +142,27 @@ START_TEST(groups_of_a_small_chunk)
 }
 END_TEST
 
+/* A batch may be of one. */
+START_TEST(batches_of_one)
+{
+    struct cb_model *m = deep("cpu");
+
+    for (int i = 0; i < N_SESSION; i++) {
+        float *want = alone(m, i, 0);
+        cb_session *s = open_one(m, i, 0);
+        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), mix[i].n_prompt, NULL));
+        for (int k = 0; k < STEPS; k++) {
+            const int32_t tok = next_token(m, i, k);
+            cb_toy_ok(cb_decode_batch(&s, &tok, 1));
+            same(m, s, want, k + 1, i);
+        }
+        cb_session_close(s);
+        free(want);
+    }
+    cb_model_close(m);
+}
+END_TEST
+
 /* Forks of forks, made between steps, are decoded in one batch with other sessions. */
 START_TEST(forks_as_each_alone)
 {
@@ -375,6 +396,7 @@ int main(void)
 
     tcase_add_loop_test(c, as_each_alone, 0, 2);
     tcase_add_test(c, groups_of_a_small_chunk);
+    tcase_add_test(c, batches_of_one);
     tcase_add_test(c, forks_as_each_alone);
     tcase_add_test(c, steps_between_others);
     tcase_add_test(c, cancelled_prompts);
