@@ -554,6 +554,7 @@ EXTRA_DIST += \
 	tests/vectors/family-granitemoe.json \
 	tests/vectors/family-internlm2.json \
 	tests/vectors/family-llama4.json \
+	tests/vectors/family-llama4chunks.json \
 	tests/vectors/family-mistral3.json \
 	tests/vectors/family-mixtral.json \
 	tests/vectors/family-olmo2.json \

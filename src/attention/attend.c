@@ -229,10 +229,17 @@ int cb_attention_extends(const struct attention *a)
     return 1;
 }
 
+int cb_attend_chunk(const struct attention *a, int l)
+{
+    return a->model->hp.chunked ? a->model->layer[l].window : 0;
+}
+
 int cb_attention_room(const struct attention *a, int l, int i)
 {
-    const int every = cb_sparse_prefill_drops_every(a, l);
-    return min_int(cb_sparse_prefill_room(a, i), every ? every - i % every : INT32_MAX);
+    const int every = cb_sparse_prefill_drops_every(a, l), chunk = cb_attend_chunk(a, l);
+    const int room = min_int(cb_sparse_prefill_room(a, i), every ? every - i % every : INT32_MAX);
+
+    return chunk ? min_int(room, chunk - (a->bank->n_seen + i) % chunk) : room;
 }
 
 /* ---- append ---- */
@@ -266,7 +273,8 @@ static int forget_unseen(struct attention *a, int l, int at_end)
     struct store *st = &a->bank->store[l];
     const int window = cb_attend_forgets(a, l);
 
-    if (!window || a->repeated.to || !st->any_order || (st->kivi && a->bank->decoding))
+    if (!window || cb_attend_chunk(a, l) || a->repeated.to || !st->any_order ||
+        (st->kivi && a->bank->decoding))
         return CB_OK;
     if (!a->bank->decoding)
         return a->plan[l].window ? CB_OK
@@ -277,11 +285,22 @@ static int forget_unseen(struct attention *a, int l, int at_end)
     return CB_OK;
 }
 
+/* Before the tokens of c are added. A layer that attends within chunks is emptied where one begins;
+ * feeds end there (cb_attention_room). */
+static int make_room(struct attention *a, const struct chunk *c)
+{
+    const int chunk = cb_attend_chunk(a, c->l);
+
+    if (chunk && c->pos0 % chunk == 0)
+        return keep_last(a, &a->bank->store[c->l], 0);
+    return forget_unseen(a, c->l, 0);
+}
+
 static int append(struct attention *a, const struct chunk *c)
 {
     struct store *st = &a->bank->store[c->l];
 
-    TRY(forget_unseen(a, c->l, 0));
+    TRY(make_room(a, c));
     if (!a->bank->decoding || a->plan[c->l].reads >= 0 || cb_cross_layer_is(a, c->l) ||
         cb_own_slots_is(a, c->l))
         cb_store_sort(st);
@@ -381,7 +400,7 @@ static int follow(struct attention *a, const struct chunk *led, const float *lse
     c.pos_end = end;
     if (c.n < 1)
         return CB_OK;
-    TRY(forget_unseen(a, c.l, 0));
+    TRY(make_room(a, &c));
     cb_store_sort(&a->bank->store[c.l]);
     TRY(cb_store_append(&a->bank->store[c.l], a->dev, c.k, c.v, c.stride, c.n, c.pos0));
     if (cb_plan_chooses(&a->plan[c.l]))

@@ -27,6 +27,9 @@ void cb_attention_clear(struct attention *a);         /* resets the state of lay
 /* How many tokens layer l keeps because later queries see no more: the window of the plan, or that
  * of the model where no method acts on the layer. 0 = all */
 int cb_attend_forgets(const struct attention *a, int l);
+/* The length of the chunks within which layer l attends, by the model; 0 = none. Where a chunk
+ * begins, the layer holds nothing. */
+int cb_attend_chunk(const struct attention *a, int l);
 /* How many of n slots are left when the last `keep` are seen: at the end of a prompt those, within
  * it all but whole splits. */
 int cb_attend_left(int n, int keep, int at_end);

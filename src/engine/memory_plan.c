@@ -106,6 +106,8 @@ static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
     const int window = s->policy->row[l].window ? 0 : cb_attend_forgets(&s->attention, l);
     const int got = m->slots && i >= 0 ? m->slots(s->policy, i, n_prompt, n_gen) : n;
 
+    if (cb_attend_chunk(&s->attention, l))
+        return n ? (n - 1) % window + 1 : 0;
     if (!window)
         return got < n ? got : n;
     if (s->bank.store[l].kivi)
@@ -135,13 +137,18 @@ static uint64_t prompt_bytes(const struct cb_session *s, int l, int n)
 static uint64_t feed_bytes(const struct cb_session *s, int l, int n, int n_kept)
 {
     const int window = s->policy->row[l].window ? 0 : cb_attend_forgets(&s->attention, l);
-    const int every = window ? s->chunk : cb_sparse_prefill_drops_every(&s->attention, l);
+    const int chunk = cb_attend_chunk(&s->attention, l);
+    const int every = chunk    ? chunk
+                      : window ? s->chunk
+                               : cb_sparse_prefill_drops_every(&s->attention, l);
     const size_t pos = (size_t)s->bank.n_kv * sizeof *s->bank.store[l].pos;
     uint64_t most = 0;
     int held = 0;
 
     for (int i = 0; i < n; i += every ? every : n) {
-        const int left = window ? cb_attend_left(held, n_kept, 0) : min_int(held, n_kept);
+        const int left = chunk    ? 0
+                         : window ? cb_attend_left(held, n_kept, 0)
+                                  : min_int(held, n_kept);
         const int dropped = left < i;
         uint64_t now;
         held = left + (every ? min_int(every, n - i) : n);
@@ -208,7 +215,8 @@ static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_promp
 /* Layer l holds fewer slots after a prompt and n_gen tokens than it was given. */
 static int evicts(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
-    return slots(s, l, n_prompt, n_gen) < slots(s, l, n_prompt, 0) + n_gen;
+    return !cb_attend_chunk(&s->attention, l) &&
+           slots(s, l, n_prompt, n_gen) < slots(s, l, n_prompt, 0) + n_gen;
 }
 
 /* Bytes of layer l after a prompt and n_gen tokens */
@@ -222,18 +230,37 @@ static uint64_t held_bytes(const struct cb_session *s, int l, int n_prompt, int 
     return b - cb_cross_layer_saved(&s->attention, l, n, held);
 }
 
-/* The peak of n_gen decoded tokens where the newest slots are quantised many at once: bytes rise
- * and fall, so the largest of the last tokens counts. The last layer is noted before it settles. */
-static uint64_t kivi_peak(const struct cb_session *s, int n_prompt, int n_gen)
+/* The bytes while token g goes through the last layer, which is noted before it settles. A window
+ * drops a slot before it adds one, if it is not quantised. */
+static uint64_t token_peak(const struct cb_session *s, int n_prompt, int g)
 {
-    const int k = s->bank.kivi_k.residual, v = s->bank.kivi_v.residual, span = k > v ? k : v;
     const int last = s->model->hp.n_layer - 1;
-    uint64_t peak = 0;
+    const struct store *st = &s->bank.store[last];
+    uint64_t sum = 0;
+
+    for (int l = 0; l < last; l++)
+        sum += held_bytes(s, l, n_prompt, g);
+    if (s->policy->row[last].window && !st->kivi)
+        return sum + held_bytes(s, last, n_prompt, g);
+    sum += held_bytes(s, last, n_prompt, g - 1) + prompt_bytes(s, last, 1);
+    if (!st->kivi && slots(s, last, n_prompt, g - 1) < n_prompt + g - 1)
+        sum += (uint64_t)st->n_kv * sizeof *st->pos;
+    return sum;
+}
+
+/* The peak of n_gen decoded tokens where bytes rise and fall. The newest slots may be quantised
+ * many at once, so the largest of the last tokens counts; and layers that attend within chunks hold
+ * most where a chunk ends. */
+static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_gen)
+{
+    const int k = s->bank.kivi_k.residual, v = s->bank.kivi_v.residual,
+              span = max_int(1, max_int(k, v));
+    const int chunk = s->model->hp.chunked ? s->model->hp.window : 0;
+    const int whole = chunk ? (n_prompt + n_gen) / chunk * chunk - n_prompt : 0;
+    uint64_t peak = whole > 0 ? token_peak(s, n_prompt, whole) : 0;
 
     for (int g = n_gen; g > 0 && g > n_gen - span; g--) {
-        uint64_t now = held_bytes(s, last, n_prompt, g - 1) + prompt_bytes(s, last, 1);
-        for (int l = 0; l < last; l++)
-            now += held_bytes(s, l, n_prompt, g);
+        const uint64_t now = token_peak(s, n_prompt, g);
         peak = now > peak ? now : peak;
     }
     return peak;
@@ -273,7 +300,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
                                     max_int(n_prompt + more, out->kept_max), out->kept_max);
     peak = prefill_peak(s, n_prompt);
-    decoding = cb_bank_has_kivi(&s->bank) ? kivi_peak(s, n_prompt, n_gen) : 0;
+    decoding =
+        cb_bank_has_kivi(&s->bank) || s->model->hp.chunked ? decoding_peak(s, n_prompt, n_gen) : 0;
     peak = decoding > peak ? decoding : peak;
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
     if (cb_device_traffic(s->dev).limit_bytes) {

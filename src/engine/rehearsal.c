@@ -72,7 +72,7 @@ int cb_rehearsal_room(const struct rehearsal *r, int n)
 
 static int fill(const struct cb_model *m, const struct policy *p, int n_ctx, struct rehearsal *r)
 {
-    const int most = m->hp.n_ctx_most ? m->hp.n_ctx_most : INT32_MAX;
+    const int most = m->hp.chunked ? m->hp.window : INT32_MAX;
     int room;
 
     TRY(open_words(m, r));

@@ -231,12 +231,6 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
                              .n_kv = hp->n_kv,
                              .hd = hp->hd,
                              .n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train };
-    if (hp->n_ctx_most && s->bank.n_ctx > hp->n_ctx_most) {
-        if (p->n_ctx)
-            return cb_fail(CB_EUNSUPPORTED, "context: family %s is supported up to %d tokens",
-                           s->model->arch->name, hp->n_ctx_most);
-        s->bank.n_ctx = hp->n_ctx_most;
-    }
     s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
     if (s->chunk > s->bank.n_ctx)
         s->chunk = s->bank.n_ctx;

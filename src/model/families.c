@@ -65,15 +65,19 @@ static int adapt_gpt_oss(struct cb_model *m)
 }
 
 /* Layers that rotate attend within chunks of 8192 tokens, and queries of the others grow from there
- * on; chunks are not implemented. The models of 128 experts do not norm q and k. Metadata is silent
- * on all of this. */
+ * on. The models of 128 experts do not norm q and k. Metadata is silent on all of this, but a
+ * window of 0 says that all layers rotate and see everything. */
 static int adapt_llama4(struct cb_model *m)
 {
     struct hparams *hp = &m->hp;
 
-    hp->n_ctx_most = 8192;
-    hp->window = 0;
-    hp->temperature = (struct temperature){ 0.1f, 8192, 1, 1 };
+    if (cb_gguf_find(m->gguf, "llama4.attention.sliding_window") && !hp->window) {
+        hp->nope = NOPE_NONE;
+    } else {
+        hp->window = hp->window ? hp->window : 8192;
+        hp->chunked = 1;
+        hp->temperature = (struct temperature){ 0.1f, 8192, 1, 1 };
+    }
     hp->moe.sigmoid = hp->moe.of_input = 1;
     hp->norms_rotated = hp->moe.n_expert != 128;
     return CB_OK;
@@ -105,9 +109,10 @@ static const struct arch table[] = {
       .rope = ROPE_PAIR,
       .adapt = adapt_llama },
     { .text = "Ministral 3", .name = "mistral3", .rope = ROPE_PAIR, .adapt = adapt_llama },
-    { .text = "Llama 4, text, contexts of at most 8192",
+    { .text = "Llama 4, text",
       .name = "llama4",
       .rope = ROPE_PAIR,
+      .global_every = 4,
       .nope = NOPE_FOURTH,
       .adapt = adapt_llama4 },
     { .text = "Qwen 2 and 2.5", .name = "qwen2", .rope = ROPE_HALF, .has = HAS_QKV_BIAS },

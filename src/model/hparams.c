@@ -339,6 +339,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(ask_rope(m, p));
     hp->n_ff_max = hp->n_ff;
     hp->parallel = m->arch->parallel == PARALLEL;
+    hp->nope = m->arch->nope;
     TRY(read_temperature(m));
     TRY(read_experts(m));
     return m->arch->adapt ? m->arch->adapt(m) : CB_OK;
@@ -393,8 +394,8 @@ int cb_hparams_layers(struct cb_model *m)
             each ? cb_gguf_array_num(each, (uint64_t)l) > 0 : !every || (l + 1) % every != 0;
         y->window = local ? hp->window : 0;
         y->rope = y->window && hp->rope[1].base > 0;
-        if ((m->arch->nope == NOPE_FOURTH && (l + 1) % 4 == 0) ||
-            (m->arch->nope == NOPE_GLOBAL && hp->window && !y->window))
+        if ((hp->nope == NOPE_FOURTH && (l + 1) % 4 == 0) ||
+            (hp->nope == NOPE_GLOBAL && hp->window && !y->window))
             y->rope = -1;
     }
     return list_global(m);

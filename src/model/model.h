@@ -85,13 +85,14 @@ struct hparams {
     int n_rot;    /* dimensions of a head that rotate */
     struct latent_params latent;
     int window;   /* of layers that have one: a query sees so many last tokens; 0: no layer has */
+    int chunked;  /* 1: it sees those of the last tokens that are in its own chunk of `window` */
     int parallel; /* 1: attention and feed-forward read the same residual stream */
     float norm_eps;
     float attn_scale, attn_cap;    /* of logits; cap 0 = none, else cap * tanh(logit / cap) */
     float embd_scale, resid_scale; /* of token embeddings; of what a block adds */
     struct temperature temperature;
     int norms_rotated;                    /* 1: RMS norm without weights of rotated q and k */
-    int n_ctx_most;                       /* longest context of the family; 0 = any */
+    enum unrotated nope;                  /* layers without rotation */
     float logit_scale, logit_cap;         /* of the output's logits */
     struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
     struct moe_params moe;

@@ -233,16 +233,19 @@ END_TEST
 
 /* ---- policies ---- */
 
-/* Where keys and values are one row, a policy that drops one of them is refused. */
+/* Where keys and values are one row, a policy that drops one of them is refused; where layers
+ * attend within chunks, one that would repeat the prompt in another chunk. */
 static int is_refused(const struct test *r, cb_model *m, const char *policy)
 {
     const struct cb_session_params p = { .n_ctx = r->recipe.n_ctx, .policy = policy };
+    const int split = m->hp.latent.rank && !strncmp(policy, "pod", 3);
+    const int repeats = m->hp.chunked && m->hp.window < p.n_ctx && !strncmp(policy, "kvzip", 5);
     cb_session *s;
 
-    if (!m->hp.latent.rank || strncmp(policy, "pod", 3))
+    if (!split && !repeats)
         return 0;
-    ck_assert_int_eq(cb_session_open(m, &p, &s), CB_EARG);
-    ck_assert_ptr_nonnull(strstr(cb_error(), "one row as key and value"));
+    ck_assert_int_eq(cb_session_open(m, &p, &s), split ? CB_EARG : CB_EUNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cb_error(), split ? "one row as key and value" : "repeats up to"));
     return 1;
 }
 
@@ -328,7 +331,8 @@ static const char *const narrow[] = {
     "pod:recent=8,sinks=2",
 };
 
-/* Layers with a window of the model's own keep that window, whatever the policy; the plan knows. */
+/* Layers with a window of the model's own keep that window, or what they have of it in the newest
+ * chunk, whatever the policy; the plan knows. */
 static void check_held(const cb_session *s, const char *name, const char *policy, int n_prompt,
                        int n_gen)
 {
@@ -337,9 +341,12 @@ static void check_held(const cb_session *s, const char *name, const char *policy
 
     for (int l = 0; l < m->hp.n_layer; l++) {
         const int window = m->layer[l].window, most = cb_store_max_len(&s->bank.store[l]);
+        const int chunk = window ? (n_prompt + n_gen - 1) % window + 1 : 0;
         if (window && m->global)
-            ck_assert_msg(most == (n_gen ? window : window - 1), "%s, %s: layer %d holds %d", name,
-                          policy, l, most);
+            ck_assert_msg(most == (m->hp.chunked ? chunk
+                                   : n_gen       ? window
+                                                 : window - 1),
+                          "%s, %s: layer %d holds %d", name, policy, l, most);
     }
     cb_session_memory(s, &now);
     ok(cb_session_plan(s, n_prompt, n_gen, &plan));

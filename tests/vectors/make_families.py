@@ -257,6 +257,8 @@ def qwen_moe(w, cfg):
 
 def llama4(w, cfg):
     w.add_expert_feed_forward_length(cfg.intermediate_size)
+    if cfg.attention_chunk_size < 8192:
+        w.add_sliding_window(cfg.attention_chunk_size)
 
 
 def ministral3(w, cfg):
@@ -703,6 +705,22 @@ MODELS = {
         topk_group=2,
         **LATENT,
         **rope(10000.0, **YARN, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0),
+    ),
+    "llama4chunks": model(
+        "llama4",
+        "Llama4",
+        config="Llama4Text",
+        layout=llama4_experts,
+        keys=llama4,
+        num_local_experts=4,
+        num_experts_per_tok=1,
+        interleave_moe_layer_step=2,
+        intermediate_size=32,
+        intermediate_size_mlp=80,
+        use_qk_norm=True,
+        attention_chunk_size=12,
+        **HD16 | dict(num_hidden_layers=4),
+        **rope(5e5),
     ),
 }
 
