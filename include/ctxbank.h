@@ -164,8 +164,8 @@ struct cb_model_params {
                             tokens alone */
     const char *device; /* a name of cb_device_at(), "NAME:1" for its second device; "auto": the one
                            that is the fastest for this model, as measured; NULL = "cpu" */
-    uint64_t working_set;     /* most bytes of a device's own memory that are used; 0 = what it has,
-                                 less a reserve. CB_EARG for a device whose memory is the host's */
+    uint64_t working_set; /* most bytes of a device's own memory that are used; 0 = what it has,
+                             less a reserve. CB_EARG for a device whose memory is the host's */
     int stream_kv; /* 1: a layer's keys and values are copied to such a device whenever a token
                       reads them, and none stay there; CB_EARG as above */
     const char *kernel_cache; /* folder that exists, for compiled kernels of devices; NULL = none */
@@ -344,10 +344,12 @@ struct cb_memory {
      * that attention read there and, left over, on the CPU. 0 in a plan. */
     uint64_t device_peak_bytes, device_in_bytes, device_out_bytes, device_rows, host_rows;
     /* The same for the last decoded token (0 after a prompt), of stored keys and values alone:
-     * bytes copied to the device and back, rows read there and on the CPU; and the seconds in which
-     * the host packed chosen rows. */
+     * bytes copied to the device and back, rows read there and on the CPU; chosen rows that were
+     * not there, the packed copies in which they came, and the seconds in which the host packed
+     * them. A row is a slot of a KV head. */
     uint64_t device_kv_in_bytes_per_token, device_kv_out_bytes_per_token;
     uint64_t device_rows_per_token, host_rows_per_token;
+    uint64_t device_gathered_rows_per_token, device_gathers_per_token;
     double device_gather_s_per_token;
     double prompt_density; /* share of a dense prompt's pairs of query and token that attention has
                               read in the prompts so far; 0: no prompt yet, or in a plan */

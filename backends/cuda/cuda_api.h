@@ -10,7 +10,7 @@
 /* Types of the driver, by their size */
 typedef int cuda_device;
 typedef uint64_t cuda_address;
-typedef void *cuda_context, *cuda_stream, *cuda_module, *cuda_function;
+typedef void *cuda_context, *cuda_stream, *cuda_event, *cuda_module, *cuda_function;
 
 enum { CUDA_OK = 0, CUDA_NO_MEMORY = 2, CUDA_LAUNCH_RESOURCES = 701 };
 
@@ -35,6 +35,10 @@ struct cuda_api {
     int (*stream_create)(cuda_stream *s, unsigned flags);
     int (*stream_destroy)(cuda_stream s);
     int (*stream_wait)(cuda_stream s);
+    int (*event_create)(cuda_event *e, unsigned flags);
+    int (*event_destroy)(cuda_event e);
+    int (*event_record)(cuda_event e, cuda_stream s);
+    int (*stream_wait_event)(cuda_stream s, cuda_event e, unsigned flags);
     int (*module_load)(cuda_module *m, const void *image);
     int (*module_unload)(cuda_module m);
     int (*module_function)(cuda_function *f, cuda_module m, const char *name);

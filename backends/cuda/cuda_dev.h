@@ -11,7 +11,8 @@ struct cuda {
     struct cuda_api api;
     cuda_device id;
     cuda_context context; /* the device's primary one, shared with the host program's use of it */
-    cuda_stream stream;
+    cuda_stream stream, ahead;
+    cuda_event event; /* the end of what one stream has so far, for the other to wait for */
 };
 
 /* The thread's current context is the device's from enter to leave, and then what it was. */

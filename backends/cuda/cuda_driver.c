@@ -59,12 +59,16 @@ static int refuse(const struct gpu *g, const char *what, int status)
 
 static int open_stream(const struct gpu *g, struct cuda *c, struct gpu_size *size)
 {
-    enum { OF_ITS_OWN = 1 }; /* it does not wait for the context's default stream */
+    enum { OF_ITS_OWN = 1, WITHOUT_TIME = 2 }; /* no wait for the context's default stream */
     size_t all = 0, unused = 0;
     int status;
 
     cb_cuda_enter(g);
     status = c->api.stream_create(&c->stream, OF_ITS_OWN);
+    if (!status)
+        status = c->api.stream_create(&c->ahead, OF_ITS_OWN);
+    if (!status)
+        status = c->api.event_create(&c->event, WITHOUT_TIME);
     if (!status)
         status = c->api.mem_info(&unused, &all);
     cb_cuda_leave(c);
@@ -102,6 +106,10 @@ static void close_cuda(struct gpu *g)
 
     if (c->stream) {
         cb_cuda_enter(g);
+        if (c->event)
+            c->api.event_destroy(c->event);
+        if (c->ahead)
+            c->api.stream_destroy(c->ahead);
         c->api.stream_destroy(c->stream);
         cb_cuda_leave(c);
     }
@@ -156,13 +164,47 @@ static void free_host(struct gpu *g, void *p)
     cb_cuda_leave(c);
 }
 
-static int copy(struct gpu *g, void *to, const void *from, size_t bytes)
+static int copy_in(struct gpu *g, cuda_stream s, void *to, const void *from, size_t bytes)
 {
     const struct cuda *c = cb_cuda_enter(g);
-    const int status = c->api.copy_async((uintptr_t)to, (uintptr_t)from, bytes, c->stream);
+    const int status = c->api.copy_async((uintptr_t)to, (uintptr_t)from, bytes, s);
 
     cb_cuda_leave(c);
     return status;
+}
+
+static int copy(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    return copy_in(g, ((const struct cuda *)g->own)->stream, to, from, bytes);
+}
+
+static int copy_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    return copy_in(g, ((const struct cuda *)g->own)->ahead, to, from, bytes);
+}
+
+/* What `later` gets from here on waits for what `first` has so far. */
+static int order(struct gpu *g, cuda_stream first, cuda_stream later)
+{
+    const struct cuda *c = cb_cuda_enter(g);
+    int status = c->api.event_record(c->event, first);
+
+    if (!status)
+        status = c->api.stream_wait_event(later, c->event, 0);
+    cb_cuda_leave(c);
+    return status;
+}
+
+static int ahead_after(struct gpu *g)
+{
+    const struct cuda *c = g->own;
+    return order(g, c->stream, c->ahead);
+}
+
+static int after_ahead(struct gpu *g)
+{
+    const struct cuda *c = g->own;
+    return order(g, c->ahead, c->stream);
 }
 
 /* What is queued begins by itself. */
@@ -195,6 +237,9 @@ static const struct driver driver = {
     .alloc_host = alloc_host,
     .free_host = free_host,
     .copy = copy,
+    .copy_ahead = copy_ahead,
+    .ahead_after = ahead_after,
+    .after_ahead = after_ahead,
     .flush = flush,
     .finish = finish,
     .load = cb_cuda_load,

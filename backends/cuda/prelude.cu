@@ -17,6 +17,7 @@
 #define AS_UINT(f) __float_as_uint(f)
 
 typedef unsigned char uchar;
+typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 typedef const uchar *bytes_t;

@@ -57,8 +57,12 @@ struct driver {
 
     /* At least one of both addresses is on the device. */
     int (*copy)(struct gpu *g, void *to, const void *from, size_t bytes);
-    void (*flush)(struct gpu *g); /* what is queued begins */
-    int (*finish)(struct gpu *g); /* what is queued has ended */
+    /* The same in a second queue, beside what the first one does */
+    int (*copy_ahead)(struct gpu *g, void *to, const void *from, size_t bytes);
+    int (*ahead_after)(struct gpu *g); /* copies ahead from here on follow what is queued so far */
+    int (*after_ahead)(struct gpu *g); /* what is queued from here on follows the copies ahead */
+    void (*flush)(struct gpu *g);      /* what is queued begins */
+    int (*finish)(struct gpu *g);      /* what is queued, but for copies ahead, has ended */
 
     /* A compiled text, NULL with cb_error() set; one of its kernels, NULL with *status set */
     void *(*load)(struct gpu *g, enum gpu_text text, const struct gpu_options *o);

@@ -53,8 +53,11 @@ struct gpu {
     struct gpu_stage *stage;
     struct gpu_back back[GPU_MOST_BACK];
     int n_back;
+    int ahead;        /* 1: copies ahead may be on their way */
+    uint64_t emptied; /* how often the queue has been waited for */
     int owes; /* 1: results were sent to the host otherwise, and must be there when the op ends */
     struct gpu_mirror *mirror;
+    struct gpu_pack *pack;
     void (*give_way)(struct gpu *g, size_t bytes); /* frees mirrored pages for an allocation */
     int locked;    /* 1: an op holds addresses of mirrored pages, so none may be given up */
     int stream_kv; /* struct device_want */
@@ -93,6 +96,9 @@ void cb_gpu_send(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_fetch(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes); /* device to device */
 void cb_gpu_finish(struct gpu *g);
+/* A copy beside what is queued; `from` must stay until cb_gpu_meet_ahead() and a wait. */
+void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes);
+void cb_gpu_meet_ahead(struct gpu *g); /* what is queued from here on finds what was sent ahead */
 
 /* Operands of an op. Each returns an address on the device: p itself if it is one, else of a copy.
  * NULL stays NULL; after a failure it is NULL too. */

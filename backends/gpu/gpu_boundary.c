@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "gpu.h"
-#include "gpu_mirror.h"
+#include "gpu_chosen.h"
 
 static void *memory_alloc(struct device *d, size_t bytes)
 {
@@ -50,8 +50,11 @@ int cb_gpu_check(struct gpu *g)
     g->n_back = 0;
     if (!g->status)
         return CB_OK;
+    cb_gpu_meet_ahead(g);
+    cb_gpu_finish(g);
     g->status = 0;
-    cb_gpu_mirror_drop(g); /* what it holds is not known */
+    cb_gpu_mirror_drop(g); /* what they hold is not known */
+    cb_gpu_chosen_drop(g);
     return cb_fail(status, "%s", g->error);
 }
 
@@ -67,12 +70,19 @@ static int memory_watch(struct device *d, const void *rows, size_t row_bytes, si
 
 static void memory_unwatch(struct device *d, const void *rows)
 {
+    cb_gpu_chosen_unwatch(cb_gpu_of(d), rows);
     cb_gpu_unwatch(cb_gpu_of(d), rows);
 }
 
 static void memory_wrote(struct device *d, const void *from, size_t bytes)
 {
     cb_gpu_wrote(cb_gpu_of(d), from, bytes);
+    cb_gpu_chosen_wrote(cb_gpu_of(d), from, bytes);
+}
+
+static void memory_ahead(struct device *d, const struct kv_run *run, int n)
+{
+    cb_gpu_chosen_bring(cb_gpu_of(d), run, n);
 }
 
 static void memory_traffic(const struct device *d, struct device_traffic *out)
@@ -88,5 +98,6 @@ const struct device_memory cb_gpu_memory = {
     .watch = memory_watch,
     .unwatch = memory_unwatch,
     .wrote = memory_wrote,
+    .ahead = memory_ahead,
     .traffic = memory_traffic,
 };

@@ -139,6 +139,7 @@ void cb_gpu_free(struct gpu *g, void *p)
 
     if (!p || at == g->n_block || g->block[at].p != p)
         return;
+    cb_gpu_meet_ahead(g);
     g->driver->finish(g);
     g->driver->free(g, p);
     g->traffic.used_bytes -= g->block[at].bytes;
@@ -176,12 +177,35 @@ void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes)
     enqueue(g, to, from, bytes);
 }
 
+void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    int err;
+
+    if (g->status || !bytes)
+        return;
+    g->traffic.in_bytes += bytes;
+    g->ahead = 1;
+    err = g->driver->copy_ahead(g, to, from, bytes);
+    if (err)
+        cb_gpu_fail(g, "copy", err);
+}
+
+void cb_gpu_meet_ahead(struct gpu *g)
+{
+    const int err = g->ahead ? g->driver->after_ahead(g) : 0;
+
+    g->ahead = 0;
+    if (err)
+        cb_gpu_fail(g, "copy", err);
+}
+
 void cb_gpu_finish(struct gpu *g)
 {
     int err;
 
     pthread_mutex_lock(&g->wait);
     err = g->driver->finish(g);
+    g->emptied++;
     if (err)
         cb_gpu_fail(g, "wait", err);
     pthread_mutex_unlock(&g->wait);

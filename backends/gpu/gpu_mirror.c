@@ -203,7 +203,9 @@ int cb_gpu_watch(struct gpu *g, const void *rows, size_t row_bytes, size_t n_row
     a = cb_calloc(1, sizeof *a);
     if (!a)
         return CB_ENOMEM;
-    *a = (struct gpu_area){ .rows = rows, .row_bytes = row_bytes, .n_row = n_row };
+    *a = (struct gpu_area){
+        .rows = rows, .row_bytes = row_bytes, .n_row = n_row, .stored = UINT64_MAX
+    };
     while ((row_bytes << (a->shift + 1)) <= GPU_PAGE)
         a->shift++;
     a->n_page = (int)((n_row + ((size_t)1 << a->shift) - 1) >> a->shift);

@@ -13,7 +13,9 @@ struct gpu_area {
     size_t row_bytes, n_row;
     int shift; /* 1 << shift rows a page */
     int n_page;
-    struct gpu_page **page; /* [n_page] NULL: not on the device */
+    struct gpu_page **page;    /* [n_page] NULL: not on the device */
+    struct gpu_chosen *chosen; /* gpu_chosen.h */
+    uint64_t stored;           /* g->emptied when the device last stored rows here */
 };
 
 int cb_gpu_mirror_open(struct gpu *g);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_runs.c - where the entries of an attention call lie on the device: rows of the bank in pages
- * of the mirror, chosen rows that are not all mirrored as a packed copy, rows from elsewhere as a
- * copy. */
+ * of the mirror, chosen rows that are not all mirrored in places of their own (gpu_chosen.c) or as
+ * a packed copy, rows from elsewhere as a copy. */
 #include "gpu_runs.h"
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/kivi.h"
+#include "gpu_chosen.h"
 
 /* As struct rows and struct run in attention.cl */
 struct gpu_rows {
@@ -115,6 +116,7 @@ static void gather(struct gpu *g, struct gpu_kind *k, const int32_t *idx, int n)
     for (int j = 0; j < n; j++)
         memcpy(packed + (size_t)j * k->bytes, k->rows + (size_t)idx[j] * k->bytes, k->bytes);
     g->traffic.gather_s += cb_now_s() - start;
+    g->traffic.gathers++;
     g->traffic.kv_in_bytes += (size_t)n * k->bytes;
     k->base = (uintptr_t)cb_gpu_in(g, packed, (size_t)n * k->bytes);
     k->lo = k->hi = 0; /* nothing is left to find */
@@ -153,13 +155,32 @@ static void place(struct gpu *g, struct gpu_kind *k)
               (uint64_t)k->lo * k->bytes;
 }
 
-static void describe(struct gpu *g, struct gpu_run *on, const struct kv_run *run, int listed)
+/* A list on the device; heads often have the same one. */
+static uint64_t list_on(struct gpu *g, struct gpu_runs *r, const int32_t *list, int n)
 {
-    const struct kv_kivi *q = run->kivi;
+    const size_t bytes = (size_t)n * sizeof *list;
 
-    *on = (struct gpu_run){ .n = run->n, .given = run->given, .first = listed ? run->first : 0 };
-    if (run->idx && listed)
-        on->idx = (uintptr_t)cb_gpu_in(g, run->idx, (size_t)run->n * sizeof *run->idx);
+    if (!list || n < 1)
+        return 0;
+    if (!r->list_on || r->n_list != n || memcmp(r->list, list, bytes)) {
+        r->list = list;
+        r->n_list = n;
+        r->list_on = (uintptr_t)cb_gpu_in(g, list, bytes);
+    }
+    return r->list_on;
+}
+
+/* `list` says which of its rows a run has; NULL: they lie in order. */
+static void describe(struct gpu *g, struct gpu_runs *r, int h, const int32_t *list)
+{
+    const struct kv_run *run = &r->a->run[h];
+    const struct kv_kivi *q = run->kivi;
+    struct gpu_run *on = &r->run[h];
+
+    *on = (struct gpu_run){ .n = run->n,
+                            .given = run->given,
+                            .first = list == run->idx ? run->first : 0 };
+    on->idx = list_on(g, r, list, run->n);
     if (!q)
         return;
     on->n_k = q->bits_k ? q->n_k : 0;
@@ -174,26 +195,43 @@ static void describe(struct gpu *g, struct gpu_run *on, const struct kv_run *run
     on->map_v = (uintptr_t)cb_gpu_in(g, q->row_v, (size_t)q->n_v * sizeof *q->row_v);
 }
 
+/* Chosen rows that are not all mirrored, as a copy -> 1: in the order of the list */
+static int packed(struct gpu *g, struct gpu_kind *k, const struct kv_run *run)
+{
+    int all = 1;
+
+    for (int v = KEYS; v <= VALUES; v++)
+        all &= !k[v].area || all_mirrored(&k[v], run->idx, run->n);
+    if (all)
+        return 0;
+    cb_gpu_finish(g); /* rows that were stored last must be there */
+    g->traffic.gathered_rows += (uint64_t)run->n;
+    for (int v = KEYS; v <= VALUES; v++)
+        if (k[v].hi > k[v].lo)
+            gather(g, &k[v], run->idx, run->n);
+    return 1;
+}
+
 static void open_head(struct gpu *g, struct gpu_runs *r, int h)
 {
     const struct kv_run *run = &r->a->run[h];
+    const struct gpu_places own = cb_gpu_chosen_find(g, run);
+    const int32_t *list = own.at ? own.at : run->idx;
     struct gpu_kind *k = kind_of(r, h, 0);
-    int packed = 0;
 
     if (run->n > 0)
         needs(k, r->a, run);
+    for (int v = KEYS; own.at && v <= VALUES; v++) {
+        k[v].lo = k[v].hi = 0; /* nothing is left to find */
+        k[v].base = (uintptr_t)(v ? own.v : own.k);
+        r->own[r->n_own] = own.piece;
+    }
+    r->n_own += own.at != NULL;
     for (int i = 0; i < N_KIND; i++)
         place(g, &k[i]);
-    if (run->idx && !run->kivi)
-        for (int v = KEYS; v <= VALUES; v++)
-            packed |= k[v].area && !all_mirrored(&k[v], run->idx, run->n);
-    if (packed) {
-        cb_gpu_finish(g); /* rows that were stored last must be there */
-        for (int v = KEYS; v <= VALUES; v++)
-            if (k[v].hi > k[v].lo)
-                gather(g, &k[v], run->idx, run->n);
-    }
-    describe(g, &r->run[h], run, !packed);
+    if (!own.at && run->idx && !run->kivi && packed(g, k, run))
+        list = NULL;
+    describe(g, r, h, list);
     for (int i = 0; i < N_KIND; i++)
         k[i].page = k[i].area ? cb_calloc((size_t)k[i].n_page, sizeof *k[i].page) : NULL;
 }
@@ -216,14 +254,17 @@ int cb_gpu_runs_open(struct gpu *g, struct gpu_runs *r, const struct attn *a)
     r->run = cb_calloc(n, sizeof *r->run);
     r->kind = cb_calloc(n * N_KIND, sizeof *r->kind);
     r->logit = cb_calloc(n, sizeof *r->logit);
+    r->own = cb_calloc(n + 1, sizeof *r->own);
     r->gap_at = cb_calloc(n + 1, sizeof *r->gap_at);
-    if (!r->run || !r->kind || !r->logit || !r->gap_at) {
+    if (!r->run || !r->kind || !r->logit || !r->own || !r->gap_at) {
         cb_gpu_fail_memory(g, "attention");
         cb_gpu_runs_close(g, r);
         return 0;
     }
     if (a->n_kv)
         cb_gpu_mirror_turn(g, cb_gpu_area(g, a->run->v));
+    if (a->n_tok == 1)
+        cb_gpu_chosen_bring(g, a->run, a->n_kv);
     for (int h = 0; h < a->n_kv; h++)
         open_head(g, r, h);
     cb_gpu_stage_reserve(g, table_bytes(r) + rows * (size_t)(a->hd + 1) * sizeof(float));
@@ -237,6 +278,7 @@ void cb_gpu_runs_close(struct gpu *g, struct gpu_runs *r)
     free(r->run);
     free(r->kind);
     free(r->logit);
+    free(r->own);
     free(r->gap);
     free(r->gap_at);
     free(r->deep);
@@ -372,10 +414,12 @@ static int list_deep(struct gpu *g, struct gpu_runs *r)
         n++;
     for (const struct gpu_stage *s = g->stage; s; s = s->next)
         n_stage++;
-    r->deep = cb_calloc(n + n_stage + 1, sizeof *r->deep);
+    r->deep = cb_calloc(n + n_stage + (size_t)r->n_own + 1, sizeof *r->deep);
     if (!r->deep)
         return 0;
     memcpy(r->deep, slab, n * sizeof *slab);
+    for (int i = 0; i < r->n_own; i++)
+        r->deep[n++] = r->own[i];
     for (const struct gpu_stage *s = g->stage; s; s = s->next)
         r->deep[n++] = s->on;
     return 1;

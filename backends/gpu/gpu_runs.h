@@ -10,7 +10,12 @@ struct gpu_runs {
     const struct attn *a;
     struct gpu_run *run; /* [n_kv] for the kernel; private to gpu_runs.c */
     struct gpu_kind *kind;
-    float **logit; /* [n_kv] on the device; NULL: none */
+    float **logit;       /* [n_kv] on the device; NULL: none */
+    const int32_t *list; /* the last one that was copied; its entries; where it is */
+    int n_list;
+    uint64_t list_on;
+    void **own; /* [n_own] memory of chosen rows */
+    int n_own;
     void *on;      /* the descriptions on the device */
     void **deep;   /* pieces of memory that they lead to; ends with NULL */
     int missing;   /* 1: some entries are not on the device */

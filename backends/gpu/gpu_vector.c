@@ -2,7 +2,7 @@
 /* gpu_vector.c - the small ops of an accelerator: norms, rotation, gates, joins, stored forms,
  * searches. */
 #include "gpu.h"
-#include "gpu_mirror.h"
+#include "gpu_chosen.h"
 
 enum { NORM_ITEMS = 64, JOIN_ITEMS = 32, SELECT_ITEMS = 64 };
 
@@ -204,10 +204,14 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
     if (a && on && !g->status) {
         const size_t at = (size_t)((const uint8_t *)rows - a->rows);
         cb_gpu_mirror_begin(g);
-        if (at % row == 0 && a->row_bytes == row)
+        if (at % row == 0 && a->row_bytes == row) {
             cb_gpu_mirror_stored(g, a, on, (int)(at / row), n, n > 1 ? GPU_MUST : GPU_MAY);
-        else
+            cb_gpu_chosen_stored(g, a, on, (int)(at / row), n);
+        } else {
             cb_gpu_wrote(g, rows, bytes);
+            cb_gpu_chosen_wrote(g, rows, bytes);
+        }
+        a->stored = g->emptied;
         cb_gpu_fetch(g, rows, on, bytes);
         g->traffic.kv_out_bytes += bytes;
     }

@@ -15,7 +15,7 @@
 struct cl {
     cl_device_id id;
     cl_context context;
-    cl_command_queue queue;
+    cl_command_queue queue, ahead;
 };
 
 static inline struct cl *cb_cl_of(const struct gpu *g)

@@ -73,7 +73,9 @@ static int open_queue(const struct gpu *g, struct cl *c)
     c->context = clCreateContext(NULL, 1, &c->id, NULL, NULL, &err);
     if (c->context)
         c->queue = clCreateCommandQueueWithProperties(c->context, c->id, NULL, &err);
-    if (!c->queue)
+    if (c->queue)
+        c->ahead = clCreateCommandQueueWithProperties(c->context, c->id, NULL, &err);
+    if (!c->ahead)
         return cb_fail(CB_EUNSUPPORTED, "device %s: no command queue: OpenCL status %d", g->name,
                        (int)err);
     return CB_OK;
@@ -102,6 +104,8 @@ static void close_cl(struct gpu *g)
 {
     struct cl *c = cb_cl_of(g);
 
+    if (c->ahead)
+        clReleaseCommandQueue(c->ahead);
     if (c->queue)
         clReleaseCommandQueue(c->queue);
     if (c->context)
@@ -153,6 +157,39 @@ static int copy(struct gpu *g, void *to, const void *from, size_t bytes)
     return clEnqueueSVMMemcpy(cb_cl_of(g)->queue, CL_FALSE, to, from, bytes, 0, NULL, NULL);
 }
 
+static int copy_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    const struct cl *c = cb_cl_of(g);
+    const cl_int err = clEnqueueSVMMemcpy(c->ahead, CL_FALSE, to, from, bytes, 0, NULL, NULL);
+
+    return err ? err : clFlush(c->ahead);
+}
+
+/* What `later` gets from here on waits for what `first` has so far. */
+static int order(cl_command_queue first, cl_command_queue later)
+{
+    cl_event end;
+    cl_int err = clEnqueueMarkerWithWaitList(first, 0, NULL, &end);
+
+    if (err)
+        return err;
+    err = clFlush(first);
+    if (!err)
+        err = clEnqueueBarrierWithWaitList(later, 1, &end, NULL);
+    clReleaseEvent(end);
+    return err;
+}
+
+static int ahead_after(struct gpu *g)
+{
+    return order(cb_cl_of(g)->queue, cb_cl_of(g)->ahead);
+}
+
+static int after_ahead(struct gpu *g)
+{
+    return order(cb_cl_of(g)->ahead, cb_cl_of(g)->queue);
+}
+
 static void flush(struct gpu *g)
 {
     clFlush(cb_cl_of(g)->queue);
@@ -175,6 +212,9 @@ static const struct driver driver = {
     .alloc_host = alloc_host,
     .free_host = free_host,
     .copy = copy,
+    .copy_ahead = copy_ahead,
+    .ahead_after = ahead_after,
+    .after_ahead = after_ahead,
     .flush = flush,
     .finish = finish,
     .load = cb_cl_load,

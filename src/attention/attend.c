@@ -575,6 +575,8 @@ int cb_attend_end(struct attention *a, int l)
     if (prompt)
         prompt_scores(a, l);
     TRY(hand_over(a, l));
+    if (!prompt && cb_plan_chooses(&a->plan[l]))
+        cb_chooser_ahead(a, l); /* before somebody waits for the layer */
     if (last)
         cb_cross_layer_end(a);
     if (!prompt || !a->plan[l].late)

@@ -37,6 +37,7 @@ struct chooser {
     float *logit;      /* [n_head][n_ctx] */
     float *score;      /* [n_ctx] */
     struct kv_run *run;
+    struct kv_run *ahead; /* [n_layer][n_kv]; NULL: the device does not ask for it */
 };
 
 /* ---- open ---- */
@@ -86,6 +87,9 @@ int cb_chooser_open(struct attention *a)
     se->run = cb_calloc((size_t)hp->n_kv, sizeof *se->run);
     if (!se->of || !se->logit || !se->score || !se->run)
         return CB_ENOMEM;
+    if (a->dev->ops->memory && a->dev->ops->memory->ahead &&
+        !(se->ahead = cb_calloc((size_t)hp->n_layer * (size_t)hp->n_kv, sizeof *se->ahead)))
+        return CB_ENOMEM;
     for (int l = 0; l < hp->n_layer; l++) {
         if (!cb_plan_chooses(&a->plan[l]))
             continue;
@@ -125,6 +129,7 @@ void cb_chooser_close(struct attention *a)
     free(se->logit);
     free(se->score);
     free(se->run);
+    free(se->ahead);
     free(se);
 }
 
@@ -399,6 +404,31 @@ const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n)
     const struct chosen *x = &a->chooser->of[l].of[a->apart];
     *n = x->n;
     return x->n < 0 ? NULL : x->slot;
+}
+
+/* These layers have not stored the current token yet. */
+void cb_chooser_ahead(struct attention *a, int l)
+{
+    const int n_kv = a->bank->n_kv, window = cb_attention_window(a, l);
+    int n_run = 0, n;
+    const int32_t *slot = cb_chooser_slots(a, l, &n);
+
+    if (!a->chooser->ahead || !slot)
+        return;
+    for (int m = l + 1; m < a->model->hp.n_layer; m++) {
+        const struct store *st = &a->bank->store[m];
+        for (int h = 0; a->plan[m].reads == l && cb_attention_window(a, m) == window && h < n_kv;
+             h++) {
+            struct kv_run *run = &a->chooser->ahead[n_run++];
+            *run = cb_store_run(st, h, 0, st->n[h]);
+            run->idx = slot;
+            run->n = n;
+            while (run->n && slot[run->n - 1] >= st->n[h])
+                run->n--;
+        }
+    }
+    if (n_run)
+        a->dev->ops->memory->ahead(a->dev, a->chooser->ahead, n_run);
 }
 
 int cb_chooser_reads(const struct attention *a, int l, int n, int n_prompt)

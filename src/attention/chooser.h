@@ -34,6 +34,8 @@ float *cb_chooser_logits(struct attention *a, int l);
 void cb_chooser_step(struct attention *a, int l, const float *q); /* chooses; q[n_head][hd] */
 /* The *n slots that layer l chose; NULL: all. */
 const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n);
+/* Tells the device which slots the layers behind l will read of what it chose. */
+void cb_chooser_ahead(struct attention *a, int l);
 
 /* How many of n slots a decoded token reads in layer l after a prompt of n_prompt tokens. */
 int cb_chooser_reads(const struct attention *a, int l, int n, int n_prompt);

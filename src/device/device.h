@@ -188,7 +188,8 @@ struct device_traffic {
     uint64_t weights_bytes, kv_bytes;             /* of what is used: weights, mirrored rows */
     uint64_t hit_rows, host_rows; /* stored rows that attention read on the device, on the CPU */
     uint64_t kv_in_bytes, kv_out_bytes; /* stored rows that were copied there, and back */
-    double gather_s;                    /* in which the host packed chosen rows */
+    uint64_t gathers, gathered_rows;    /* packed copies of chosen rows, of how many */
+    double gather_s;                    /* in which the host packed them */
 };
 
 /* A device with memory of its own. All of them are NULL where memory is the host's. */
@@ -206,6 +207,10 @@ struct device_memory {
     int (*watch)(struct device *d, const void *rows, size_t row_bytes, size_t n_row);
     void (*unwatch)(struct device *d, const void *rows);
     void (*wrote)(struct device *d, const void *from, size_t bytes); /* the host has, there */
+    /* Attention of this feed will read the lists of these runs: rows that are not on the device
+     * may come meanwhile. Rows that the feed will store by then are not among them. NULL: they come
+     * when they are read. */
+    void (*ahead)(struct device *d, const struct kv_run *run, int n);
     void (*traffic)(const struct device *d, struct device_traffic *out);
 };
 

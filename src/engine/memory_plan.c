@@ -70,6 +70,8 @@ static void note_device(const struct cb_session *s, struct cb_memory *out)
     out->device_kv_out_bytes_per_token = s->crossed[1].kv_out_bytes - s->crossed[0].kv_out_bytes;
     out->device_rows_per_token = s->crossed[1].hit_rows - s->crossed[0].hit_rows;
     out->host_rows_per_token = s->crossed[1].host_rows - s->crossed[0].host_rows;
+    out->device_gathered_rows_per_token = s->crossed[1].gathered_rows - s->crossed[0].gathered_rows;
+    out->device_gathers_per_token = s->crossed[1].gathers - s->crossed[0].gathers;
     out->device_gather_s_per_token = s->crossed[1].gather_s - s->crossed[0].gather_s;
 }
 

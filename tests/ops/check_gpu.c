@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "against_ref.h"
+#include "attention/chooser.h"
 #include "device/limits.h"
 #include "engine/session.h"
 #include "kit/blocks.h"
@@ -323,6 +324,31 @@ static struct cb_model *model_of(const char *family, const char *device, uint64_
                                   .device = device, .n_threads = 2, .working_set = working_set });
 }
 
+/* What a layer chose for the last token */
+static struct {
+    int layer;    /* -1: nobody asks */
+    int n, fresh; /* slots; of them those that the token before did not have, but for its own */
+    int32_t slot[1024];
+} chosen = { .layer = -1 };
+
+static void note_chosen(const struct cb_session *s)
+{
+    int n = 0, i = 0;
+    const int32_t *slot =
+        chosen.layer < 0 ? NULL : cb_chooser_slots(&s->attention, chosen.layer, &n);
+
+    if (!slot)
+        return;
+    chosen.fresh = -1;
+    for (int j = 0; j < n; j++) {
+        while (i < chosen.n && chosen.slot[i] < slot[j])
+            i++;
+        chosen.fresh += i == chosen.n || chosen.slot[i] != slot[j];
+    }
+    memcpy(chosen.slot, slot, (size_t)n * sizeof *slot);
+    chosen.n = n;
+}
+
 /* The logits after each feed */
 static float *answer(struct cb_model *m, const char *policy, const char *prefill, const char *kv,
                      struct cb_memory *mem)
@@ -346,6 +372,7 @@ static float *answer(struct cb_model *m, const char *policy, const char *prefill
     for (int i = 0; i < ANSWER; i++) {
         cb_toy_ok(cb_session_decode(s, text[i]));
         memcpy(out + (size_t)(i + 2) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+        note_chosen(s);
     }
     cb_session_memory(s, mem);
     cb_session_close(s);
@@ -491,45 +518,122 @@ END_TEST
 
 /* Layers 0 to 2 read all of the context, 3 to 5 the CHOSEN slots and the answer. */
 enum { LAYERS = 6, DENSE = 3, CHOSEN = 128 };
+enum sent { NONE, FRESH, ALL };
 
 static const struct {
     uint64_t working_set; /* 0: all */
-    int stream_kv, sent, dense_fit;
+    int stream_kv;
+    enum sent sent;
+    int dense_fit;
 } sets[] = {
-    { 2 << 20, 0, CHOSEN + ANSWER, 0 }, /* no room for a mirror */
-    { 3 << 20, 0, CHOSEN + ANSWER, 1 }, /* for three layers */
-    { 0, 0, 0, 1 },
-    { 0, 1, CHOSEN + ANSWER, 1 },
+    { 2 << 20, 0, FRESH, 0 }, /* no room for a mirror */
+    { 3 << 20, 0, FRESH, 1 }, /* for three layers */
+    { 0, 0, NONE, 1 },
+    { 0, 1, ALL, 1 },
 };
 
-/* Layers that are read whole have the mirror before those whose slots are chosen for each token,
- * which are packed. */
+static struct cb_model *deep_model(const struct cb_model_params *p)
+{
+    struct tiny tiny = cb_tiny_small("llama");
+
+    tiny.hd = 32;
+    tiny.n_ctx = 1100;
+    tiny.n_layer = LAYERS;
+    return cb_toy_model_with(&tiny, p);
+}
+
+/* Layers that are read whole have the mirror before those whose slots are chosen for each token.
+ * Of these slots, those come that the last token had not, in one copy for all layers. */
 START_TEST(bytes_of_chosen_slots)
 {
     const struct cb_model_params p = { .device = NAME,
                                        .n_threads = 2,
                                        .working_set = sets[_i].working_set,
                                        .stream_kv = sets[_i].stream_kv };
-    struct tiny tiny = cb_tiny_small("llama");
-    struct cb_model *m;
+    struct cb_model *m = deep_model(&p);
     struct cb_memory mem;
-    uint64_t n_kv, sent, here, host;
+    uint64_t n_kv = heads(m) / LAYERS, sparse = n_kv * (LAYERS - DENSE), sent, here, host;
 
-    tiny.hd = 32;
-    tiny.n_ctx = 1100;
-    tiny.n_layer = LAYERS;
-    m = cb_toy_model_with(&tiny, &p);
-    n_kv = heads(m) / LAYERS;
+    chosen.layer = 1;
     free(answer(m, "omnikv:filter=1,wait=1,budget=128", NULL, "f16", &mem));
-    sent = n_kv * (LAYERS - DENSE) * (uint64_t)sets[_i].sent;
+    ck_assert_int_eq(chosen.n, CHOSEN + ANSWER);
+    ck_assert_int_gt(chosen.fresh, 0);
+    ck_assert_int_lt(chosen.fresh, CHOSEN);
+    sent = sparse * (uint64_t)(sets[_i].sent == FRESH ? chosen.fresh
+                               : sets[_i].sent == ALL ? CHOSEN + ANSWER
+                                                      : 0);
+    ck_assert_uint_eq(mem.device_gathered_rows_per_token, sent);
+    ck_assert_uint_eq(mem.device_gathers_per_token, sets[_i].sent == FRESH ? 1
+                                                    : sets[_i].sent == ALL ? 2 * sparse
+                                                                           : 0);
     sent += sets[_i].stream_kv ? n_kv * DENSE * HELD : 0;
-    here = n_kv * ((LAYERS - DENSE) * (CHOSEN + ANSWER) + (sets[_i].dense_fit ? DENSE * HELD : 0));
+    here = sparse * (CHOSEN + ANSWER) + (sets[_i].dense_fit ? n_kv * DENSE * HELD : 0);
     host = sets[_i].dense_fit ? 0 : n_kv * DENSE * HELD;
     ck_assert_uint_eq(mem.device_kv_in_bytes_per_token, sent * KV);
     ck_assert_uint_eq(mem.device_kv_out_bytes_per_token, heads(m) * KV);
     ck_assert_uint_eq(mem.device_rows_per_token, here);
     ck_assert_uint_eq(mem.host_rows_per_token, host);
-    ck_assert((mem.device_gather_s_per_token > 0) == (sets[_i].sent > 0));
+    ck_assert_uint_le(mem.device_peak_bytes, mem.device_limit_bytes);
+    ck_assert((mem.device_gather_s_per_token > 0) == (sets[_i].sent != NONE));
+    cb_model_close(m);
+}
+END_TEST
+
+/* Layers that choose for themselves, a list for each KV head, bring what is new as well. */
+START_TEST(bytes_of_searched_slots)
+{
+    static const char *const policy[] = { "sieve:budget=32,recent=16", "quest:budget=64,dense=0" };
+    const struct cb_model_params p = { .device = NAME, .n_threads = 2, .working_set = 5 << 19 };
+    struct cb_model *m = deep_model(&p);
+    struct cb_memory mem;
+
+    free(answer(m, policy[_i], NULL, "f16", &mem));
+    ck_assert_uint_gt(mem.device_gathered_rows_per_token, 0);
+    ck_assert_uint_lt(mem.device_gathered_rows_per_token, mem.device_rows_per_token);
+    ck_assert_uint_eq(mem.device_kv_in_bytes_per_token, mem.device_gathered_rows_per_token * KV);
+    ck_assert_uint_gt(mem.device_gathers_per_token, 0);
+    ck_assert_uint_le(mem.device_gathers_per_token, LAYERS);
+    ck_assert_uint_eq(mem.host_rows_per_token, 0);
+    cb_model_close(m);
+}
+END_TEST
+
+/* Rows of chosen slots that a cut takes back are not those that are stored next. */
+static float *cut_answer(struct cb_model *m, const char *policy)
+{
+    const struct cb_session_params p = {
+        .n_ctx = 1024, .chunk = 64, .type_k = "f32", .type_v = "f32", .policy = policy
+    };
+    const int32_t *text = cb_toy_text(m);
+    const size_t n_vocab = (size_t)cb_n_vocab(m);
+    float *out = calloc((ANSWER + 2) * n_vocab, sizeof *out);
+    struct cb_session *s;
+
+    cb_toy_ok(cb_session_open(m, &p, &s));
+    cb_toy_ok(cb_session_prefill(s, text, 380, NULL));
+    for (int i = 0; i < ANSWER; i++) {
+        if (i == 12)
+            cb_toy_ok(cb_session_truncate(s, 383));
+        cb_toy_ok(cb_session_decode(s, text[7 * i]));
+        memcpy(out + (size_t)i * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    }
+    cb_session_close(s);
+    return out;
+}
+
+START_TEST(chosen_after_a_cut)
+{
+    static const char *const policy[] = { "omnikv:filter=1,wait=1,budget=32",
+                                          "sieve:budget=32,recent=16" };
+    struct cb_model *plain =
+        deep_model(&(struct cb_model_params){ .device = "ref", .n_threads = 2 });
+    struct cb_model *m = deep_model(
+        &(struct cb_model_params){ .device = NAME, .n_threads = 2, .working_set = 2 << 20 });
+    float *want = cut_answer(plain, policy[_i]), *got = cut_answer(m, policy[_i]);
+
+    ck_assert_double_lt(apart(m, got, want), 1e-4);
+    free(want), free(got);
+    cb_model_close(plain);
     cb_model_close(m);
 }
 END_TEST
@@ -558,6 +662,8 @@ int main(void)
     tcase_add_test(tc, bytes_of_a_mirror);
     tcase_add_loop_test(tc, bytes_of_streamed_layers, 0, 2);
     tcase_add_loop_test(tc, bytes_of_chosen_slots, 0, sizeof sets / sizeof *sets);
+    tcase_add_loop_test(tc, bytes_of_searched_slots, 0, 2);
+    tcase_add_loop_test(tc, chosen_after_a_cut, 0, 2);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }

@@ -3,11 +3,12 @@
  * are compiled as C++ for the host, with the words of backends/cuda/prelude.cu.
  *
  * It is as late and as strict as the driver may be. Commands of a stream run when somebody waits
- * for it; pinned memory is read then, other memory at once. Memory of the device can be touched
- * only while commands run, and ends at a page that never can. The items of a group take turns in
- * changing order, shared memory begins as NaN, all items have to reach the same barriers, and a
- * misaligned address is a trap. What
- * an image holds is compared with the file that nvcc wrote; its machine code is not run.
+ * for it; pinned memory is read then, other memory at once. Every other time the other streams run
+ * first, as far as they may, and otherwise only as far as they must. Memory of the device can be
+ * touched only while commands run, and ends at a page that never can. The items of a group take
+ * turns in changing order, shared memory begins as NaN, all items have to reach the same barriers,
+ * and a misaligned address is a trap. What an image holds is compared with the file that nvcc
+ * wrote; its machine code is not run.
  *
  * The variable PRETEND_CUDA has settings, separated by commas: devices=N, memory=BYTES,
  * fail=CALL:STATUS (CALL returns STATUS), fault=KERNEL (KERNEL ends with an illegal address). */
@@ -134,6 +135,7 @@ const std::vector<kernel> kernels = {
     ONE("vector", vector_, sink),
     ONE("vector", vector_, encode),
     ONE("vector", vector_, decode),
+    ONE("vector", vector_, scatter),
     ONE("select", select_, head_lse),
     ONE("select", select_, best_head),
     ONE("select", select_, topk),
@@ -185,11 +187,22 @@ struct function {
 std::map<address, size_t> blocks; /* of the device's memory: whole pages and one behind them */
 std::map<address, size_t> pinned;
 std::map<address, address> first_page;
-std::vector<std::function<int()>> queue;
+struct stream {
+    std::vector<std::function<int()>> queue;
+    size_t ended; /* commands that have been dropped from the queue */
+    size_t next;  /* in the queue */
+};
+
+struct event {
+    stream *of;
+    size_t end; /* commands of the stream that come before it */
+};
+
+std::vector<stream *> streams;
 std::vector<module *> modules;
 std::map<std::pair<module *, string>, function *> functions;
 size_t used;
-int contexts, current, streams, fault;
+int contexts, current, events, fault;
 
 /* The status of a call before it does anything */
 int status_of(const char *call, bool in_context = true)
@@ -226,15 +239,40 @@ void protect(int rights)
                  b.first + b.second - first_page[b.first], rights);
 }
 
-int drain()
+bool any_queued()
 {
-    if (!queue.empty() && !fault) {
-        protect(PROT_READ | PROT_WRITE);
-        for (size_t i = 0; i < queue.size() && !fault; i++)
-            fault = queue[i]();
-        protect(PROT_NONE);
+    for (const stream *s : streams)
+        if (s->next < s->queue.size())
+            return true;
+    return false;
+}
+
+int run_to(stream &s, size_t end)
+{
+    while (s.ended + s.next < end && !fault) {
+        const int err = s.queue[s.next++]();
+        fault = fault ? fault : err;
     }
-    queue.clear();
+    return fault;
+}
+
+int drain(stream *s)
+{
+    static bool early;
+
+    protect(PROT_READ | PROT_WRITE);
+    early = !early;
+    for (stream *other : streams)
+        if (early && other != s)
+            run_to(*other, other->ended + other->queue.size());
+    run_to(*s, s->ended + s->queue.size());
+    protect(PROT_NONE);
+    for (stream *one : streams)
+        if (fault || one->next == one->queue.size()) {
+            one->ended += one->queue.size();
+            one->next = 0;
+            one->queue.clear();
+        }
     return fault;
 }
 
@@ -375,7 +413,8 @@ void pretend_barrier()
 
 CALL pretend_cuda_live() /* what has not been given back */
 {
-    return int(blocks.size() + pinned.size() + modules.size()) + contexts + streams + current;
+    return int(blocks.size() + pinned.size() + modules.size() + streams.size()) + contexts +
+           events + current;
 }
 
 CALL cuInit(unsigned)
@@ -492,7 +531,7 @@ CALL cuMemFree_v2(address p)
 
     if (b == blocks.end())
         return INVALID_VALUE;
-    if (!queue.empty() && !fault) {
+    if (any_queued() && !fault) {
         fprintf(stderr, "pretend_cuda: memory is freed while commands are queued\n");
         fault = LAUNCH_FAILED;
     }
@@ -519,7 +558,7 @@ CALL cuMemFreeHost(void *p)
 {
     if (!pinned.erase(reinterpret_cast<address>(p)))
         return INVALID_VALUE;
-    if (!queue.empty() && !fault) {
+    if (any_queued() && !fault) {
         fprintf(stderr, "pretend_cuda: host memory is freed while commands are queued\n");
         fault = LAUNCH_FAILED;
     }
@@ -527,12 +566,13 @@ CALL cuMemFreeHost(void *p)
     return fault;
 }
 
-CALL cuMemcpyAsync(address to, address from, size_t bytes, void *)
+CALL cuMemcpyAsync(address to, address from, size_t bytes, void *of)
 {
     const bool to_on = within(blocks, to), from_on = within(blocks, from);
     const int err = status_of("cuMemcpyAsync");
     void *t = reinterpret_cast<void *>(to);
     const void *f = reinterpret_cast<const void *>(from);
+    auto *s = static_cast<stream *>(of);
 
     if (err)
         return err;
@@ -541,11 +581,11 @@ CALL cuMemcpyAsync(address to, address from, size_t bytes, void *)
         return INVALID_VALUE;
     if (!from_on && !within(pinned, from)) { /* it may change as soon as the call returns */
         const string bytes_now(static_cast<const char *>(f), bytes);
-        queue.push_back([=] { return memcpy(t, bytes_now.data(), bytes) ? OK : OK; });
+        s->queue.push_back([=] { return memcpy(t, bytes_now.data(), bytes) ? OK : OK; });
         return OK;
     }
-    queue.push_back([=] { return memcpy(t, f, bytes) ? OK : OK; });
-    return !to_on && !within(pinned, to) ? drain() : OK;
+    s->queue.push_back([=] { return memcpy(t, f, bytes) ? OK : OK; });
+    return !to_on && !within(pinned, to) ? drain(s) : OK;
 }
 
 CALL cuStreamCreate(void **s, unsigned)
@@ -554,21 +594,62 @@ CALL cuStreamCreate(void **s, unsigned)
 
     if (err)
         return err;
-    streams++;
-    *s = &streams;
+    streams.push_back(new stream{});
+    *s = streams.back();
     return OK;
 }
 
-CALL cuStreamDestroy_v2(void *)
+CALL cuStreamDestroy_v2(void *s)
 {
-    streams--;
-    return OK;
+    for (size_t i = 0; i < streams.size(); i++)
+        if (streams[i] == s) {
+            delete streams[i];
+            streams.erase(streams.begin() + long(i));
+            return OK;
+        }
+    return INVALID_VALUE;
 }
 
-CALL cuStreamSynchronize(void *)
+CALL cuStreamSynchronize(void *s)
 {
     const int err = status_of("cuStreamSynchronize");
-    return err ? err : drain();
+    return err ? err : drain(static_cast<stream *>(s));
+}
+
+CALL cuEventCreate(void **e, unsigned)
+{
+    const int err = status_of("cuEventCreate");
+
+    if (err)
+        return err;
+    events++;
+    *e = new event{};
+    return OK;
+}
+
+CALL cuEventDestroy_v2(void *e)
+{
+    events--;
+    delete static_cast<event *>(e);
+    return OK;
+}
+
+CALL cuEventRecord(void *e, void *s)
+{
+    auto *of = static_cast<stream *>(s);
+
+    *static_cast<event *>(e) = { of, of->ended + of->queue.size() };
+    return status_of("cuEventRecord");
+}
+
+CALL cuStreamWaitEvent(void *s, void *e, unsigned)
+{
+    const event at = *static_cast<event *>(e);
+    const int err = status_of("cuStreamWaitEvent");
+
+    if (!err)
+        static_cast<stream *>(s)->queue.push_back([=] { return run_to(*at.of, at.end); });
+    return err;
 }
 
 CALL cuModuleLoadData(void **m, const void *image)
@@ -624,7 +705,7 @@ CALL cuModuleGetFunction(void **f, void *m, const char *name)
 }
 
 CALL cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned n, unsigned n_y,
-                    unsigned n_z, unsigned, void *, void **arg, void **)
+                    unsigned n_z, unsigned, void *s, void **arg, void **)
 {
     const function of = *static_cast<const function *>(f);
     const int err = status_of("cuLaunchKernel");
@@ -646,6 +727,6 @@ CALL cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned n, uns
             return fault = ILLEGAL_ADDRESS;
         }
     }
-    queue.push_back([=] { return run_kernel(of, { x, y, z }, n, copy); });
+    static_cast<stream *>(s)->queue.push_back([=] { return run_kernel(of, { x, y, z }, n, copy); });
     return OK;
 }

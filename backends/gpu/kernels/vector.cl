@@ -247,3 +247,12 @@ KERNEL void decode(int type, bytes_t rows, GLOBAL const int *idx, int hd, GLOBAL
         y[i] = (float)(signed char)p[2 + c % 32] * load_f16(p);
     }
 }
+
+/* Rows of `words` halves, packed -> the addresses to[] */
+KERNEL void scatter(GLOBAL const ushort *packed, GLOBAL const ulong *to, int words, long n)
+{
+    const long i = THREAD();
+
+    if (i < n)
+        ((GLOBAL ushort *)to[i / words])[i % words] = packed[i];
+}
