@@ -154,6 +154,7 @@ libcore_la_SOURCES += \
 	src/policy/method/h2o.c \
 	src/policy/method/duo.c \
 	src/policy/method/expected.c \
+	src/policy/method/infllm.c \
 	src/policy/method/keydiff.c \
 	src/policy/method/kvzip.c \
 	src/policy/method/lm_infinite.c \
@@ -186,6 +187,7 @@ libcore_la_SOURCES += \
 	src/attention/chooser.c src/attention/chooser.h \
 	src/attention/cross_layer.c src/attention/cross_layer.h \
 	src/attention/expected_scores.c src/attention/expected_scores.h \
+	src/attention/far_blocks.c src/attention/far_blocks.h \
 	src/attention/own_slots.c src/attention/own_slots.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/ranks.c src/attention/ranks.h \

@@ -39,6 +39,7 @@ check_programs = \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
 	tests/methods/check_policy \
+	tests/methods/check_infllm \
 	tests/methods/check_sieve \
 	tests/methods/check_matrix \
 	tests/methods/check_block_prefill \
@@ -308,6 +309,11 @@ tests_methods_check_matrix_SOURCES = tests/methods/check_matrix.c
 tests_methods_check_matrix_CFLAGS = $(check_cflags)
 tests_methods_check_matrix_LDFLAGS = $(check_ldflags)
 tests_methods_check_matrix_LDADD = $(check_ldadd)
+
+tests_methods_check_infllm_SOURCES = tests/methods/check_infllm.c
+tests_methods_check_infllm_CFLAGS = $(check_cflags)
+tests_methods_check_infllm_LDFLAGS = $(check_ldflags)
+tests_methods_check_infllm_LDADD = $(check_ldadd)
 
 tests_methods_check_sieve_SOURCES = tests/methods/check_sieve.c
 tests_methods_check_sieve_CFLAGS = $(check_cflags)

@@ -17,6 +17,7 @@
 #include "ceiling.h"
 #include "chooser.h"
 #include "cross_layer.h"
+#include "far_blocks.h"
 #include "own_slots.h"
 #include "parts.h"
 #include "ranks.h"
@@ -34,7 +35,7 @@ static int reads_all(const struct attention *a, int l)
     if (cb_policy_index(a->policy, l) < 0)
         return 1;
     return !a->cross_layer && !cb_sparse_prefill_copies(a) && a->plan[l].reads < 0 &&
-           !cb_sketch_choice_is(a, l) && !cb_own_slots_is(a, l);
+           !cb_sketch_choice_is(a, l) && !cb_own_slots_is(a, l) && !cb_far_is(a, l);
 }
 
 static int scores_steps(const struct attention *a, int l)
@@ -92,6 +93,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_rolling_open(a));
     TRY(cb_ranks_open(a));
     TRY(cb_ceiling_open(a));
+    TRY(cb_far_open(a));
     TRY(cb_own_slots_open(a));
     TRY(cb_scores_open(a));
     TRY(cb_chooser_open(a));
@@ -115,6 +117,7 @@ void cb_attention_close(struct attention *a)
     cb_rolling_close(a);
     cb_ranks_close(a);
     cb_ceiling_close(a);
+    cb_far_close(a);
     cb_own_slots_close(a);
     cb_scores_close(a);
     cb_chooser_close(a);
@@ -128,16 +131,18 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 {
     return a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
            cb_sparse_prefill_bytes(a) + cb_parts_bytes(a) + cb_rolling_bytes(a) +
-           cb_ranks_bytes(a, n_most) + cb_ceiling_bytes(a) + cb_own_slots_bytes(a, n_most) +
-           cb_scores_bytes(a, n_most) + cb_chooser_bytes(a, n_most) +
-           cb_sketch_choice_bytes(a, n_most) + cb_cross_layer_bytes(a, n_feed, n_most) +
-           cb_rehearsal_bytes(a) + (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
+           cb_ranks_bytes(a, n_most) + cb_ceiling_bytes(a) + cb_far_bytes(a, n_most) +
+           cb_own_slots_bytes(a, n_most) + cb_scores_bytes(a, n_most) +
+           cb_chooser_bytes(a, n_most) + cb_sketch_choice_bytes(a, n_most) +
+           cb_cross_layer_bytes(a, n_feed, n_most) + cb_rehearsal_bytes(a) +
+           (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
 void cb_attention_clear(struct attention *a)
 {
     cb_policy_clear(a->policy);
     cb_chooser_clear(a);
+    cb_far_clear(a);
     a->rehearses = 0;
     a->repeated = (struct piece){ 0 };
 }
@@ -178,7 +183,7 @@ const char *cb_attention_uncut(const struct attention *a, int n)
 
 const char *cb_attention_undraftable(const struct attention *a)
 {
-    if (a->policy->m->compact || a->policy->m->observe)
+    if (a->policy->m->compact || a->policy->m->observe || a->far)
         return "it measures or drops tokens as they come";
     if (a->cross_layer)
         return "its layers read what another layer computed for the same token";
@@ -210,7 +215,7 @@ int cb_attention_is_dense(const struct attention *a)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||
-            a->plan[l].cross.from)
+            a->plan[l].cross.from || cb_far_is(a, l))
             return 0;
     return 1;
 }
@@ -237,8 +242,9 @@ int cb_attend_chunk(const struct attention *a, int l)
 int cb_attention_room(const struct attention *a, int l, int i)
 {
     const int every = cb_sparse_prefill_drops_every(a, l), chunk = cb_attend_chunk(a, l);
-    const int room = min_int(cb_sparse_prefill_room(a, i), every ? every - i % every : INT32_MAX);
+    int room = min_int(cb_sparse_prefill_room(a, i), cb_far_room(a, l, i));
 
+    room = min_int(room, every ? every - i % every : INT32_MAX);
     return chunk ? min_int(room, chunk - (a->bank->n_seen + i) % chunk) : room;
 }
 
@@ -369,6 +375,7 @@ static int make_parts(struct attention *a, const struct chunk *c, float *logit)
         return cb_cross_layer_parts(a, c);
     made = cb_sparse_prefill_parts(a, c);
     made = made ? made : cb_ceiling_parts(a, c);
+    made = made ? made : cb_far_parts(a, c);
     made = made ? made : cb_rolling_parts(a, c);
     made = made ? made : cb_ranks_parts(a, c);
     made = made ? made : cb_own_slots_parts(a, c);
@@ -416,6 +423,8 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
 
     if (a->repeated.to)
         return cb_rehearsal_chunk(a, c);
+    if (cb_far_is(a, c->l))
+        TRY(cb_far_attended(a, c, lse));
     cb_sparse_prefill_chose(a, c);
     a->has_scores = 0;
     for (int i = 0; i < a->n_follower; i++)
@@ -512,7 +521,8 @@ static int prepare(struct attention_call *call)
     const struct chunk *c = &call->c;
 
     TRY(append(a, c));
-    call->wants_lse = cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower;
+    call->wants_lse =
+        cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower || cb_far_is(a, c->l);
     call->logit = logits_left(a, c->l);
     TRY(make_parts(a, c, call->logit));
     if (a->cold)

@@ -30,6 +30,7 @@ struct attention {
     struct rolling *rolling;         /* rolling.c; NULL where positions stay */
     struct ranks *ranks;             /* ranks.c; the same */
     struct ceiling *ceiling;         /* ceiling.c; NULL where distances have no ceiling */
+    struct far_blocks *far;          /* far_blocks.c; NULL where no far blocks are chosen */
     struct own_slots *own_slots;     /* own_slots.c; NULL where query heads share slots */
     struct cross_layer *cross_layer; /* cross_layer.c; NULL where no layer reads another's logits */
     struct sparse_prefill *sparse;   /* sparse_prefill.c */

@@ -28,7 +28,7 @@ static int any_joins(const struct attention *a)
         return 1;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].rolling || a->plan[l].prompt_sink || a->plan[l].cross.from ||
-            a->plan[l].own_slots)
+            a->plan[l].own_slots || a->plan[l].far.block)
             return 1;
     return 0;
 }

@@ -23,7 +23,7 @@ int cb_rolling_open(struct attention *a)
     int any = 0;
 
     for (int l = 0; l < a->bank->n_layer; l++)
-        any |= a->plan[l].rolling;
+        any |= a->plan[l].rolling || a->plan[l].far.block;
     if (!any)
         return CB_OK;
     x = a->rolling = cb_calloc(1, sizeof *x);

@@ -45,6 +45,8 @@ const char *cb_sparse_prefill_refuses(const struct method *form, const struct la
     for (int l = 0; form->prompt && l < n_layer; l++) {
         if (form->by_blocks && scores_all(&row[l].score))
             return "it sums the scores of all queries, which skip blocks of tokens";
+        if (row[l].far.block)
+            return "its prompts choose blocks of their own";
         if (row[l].rehearsal.piece)
             return "it feeds the prompt again, whose tokens all read all of it";
         if (row[l].cross.from)

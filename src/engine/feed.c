@@ -39,11 +39,12 @@ static int check_how(const struct cb_prefill *how, int n)
     return CB_OK;
 }
 
-/* Undoes a failed feed: drops its tokens, or all tokens if slots may have been dropped
+/* Undoes a failed feed: drops its tokens, or all tokens if slots may have been dropped or turned
  * meanwhile. */
 static void undo(struct cb_session *s)
 {
-    int drops = s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer;
+    int drops = s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer ||
+                s->attention.far;
 
     for (int l = 0; l < s->model->hp.n_layer; l++)
         drops |= cb_attend_forgets(&s->attention, l) > 0;

@@ -4,6 +4,7 @@
 #include "attention/attend.h"
 #include "attention/chooser.h"
 #include "attention/cross_layer.h"
+#include "attention/far_blocks.h"
 #include "attention/sketch_choice.h"
 #include "attention/sparse_prefill.h"
 #include "base/err.h"
@@ -211,6 +212,8 @@ static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_promp
 
     if (cb_sketch_choice_is(&s->attention, l))
         return (uint64_t)st->n_kv * cb_sketch_choice_read(&s->attention, l, n);
+    if (cb_far_is(&s->attention, l))
+        return cb_far_read(&s->attention, l, n);
     return heads_bytes(st, cb_chooser_reads(&s->attention, l, n, n_prompt));
 }
 

@@ -3,6 +3,7 @@
 #include "session_state.h"
 
 #include "attention/chooser.h"
+#include "attention/far_blocks.h"
 #include "base/err.h"
 
 /* ---- counts ---- */
@@ -117,6 +118,7 @@ int cb_session_check_areas(const struct cb_session *s)
     TRY(cb_policy_check(s->policy));
     for (int l = 0; l < s->bank.n_layer; l++) {
         TRY(cb_chooser_check(&s->attention, l));
+        TRY(cb_far_check(&s->attention, l));
         TRY(cb_store_check_lists(&s->bank.store[l], s->bank.n_seen));
     }
     return CB_OK;

@@ -50,6 +50,7 @@ static const struct paper_setting table[] = {
     { "omni-30", "omnikv", "filter=paper,wait=1,mem=30" },
     { "omni-30", "h2o", "budget=0.3,recent=0.5,group=max,drop=first-decode" },
     { "omni-30", "streamingllm", "budget=0.3,sink=0.01,positions=kept,decode=grow" },
+    { "omni-30", "infllm", "local=1024,sink=128,block=32,blocks=16,reps=4,chunk=512" },
 };
 /* clang-format on */
 

@@ -19,6 +19,7 @@ extern const struct method cb_method_duo;
 extern const struct method cb_method_full;
 extern const struct method cb_method_h2o;
 extern const struct method cb_method_expected;
+extern const struct method cb_method_infllm;
 extern const struct method cb_method_keydiff;
 extern const struct method cb_method_kvzip;
 extern const struct method cb_method_lm_infinite;
@@ -42,7 +43,7 @@ static const struct method *const table[] = {
     &cb_method_snapkv,      &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
     &cb_method_pod,         &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
     &cb_method_quest,       &cb_method_keydiff, &cb_method_expected,     &cb_method_duo,
-    &cb_method_lm_infinite, &cb_method_kvzip,
+    &cb_method_lm_infinite, &cb_method_kvzip,   &cb_method_infllm,
 };
 /* clang-format on */
 
@@ -484,6 +485,11 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
             mix(&x, (const double[]){ k->page, k->heads }, 2);
         if (y->rehearsal.piece)
             mix(&x, (const double[]){ y->rehearsal.piece, y->rehearsal.sink }, 2);
+        if (y->far.block)
+            mix(&x,
+                (const double[]){ y->far.block, y->far.k, y->far.reps, y->far.local, y->far.sink,
+                                  y->far.chunk },
+                6);
         for (int h = 0; z->from && h < p->sh.n_kv; h++)
             mix(&x, &(double){ z->from[h] }, 1);
     }

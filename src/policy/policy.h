@@ -93,6 +93,17 @@ struct sketch_plan {
     int sink, recent; /* slots that are read in any case, as are the newest ones without a sketch */
 };
 
+/* A layer whose queries see the last `local` tokens at their distances, and all others at the
+ * distance local - 1: the first `sink`, and of the blocks of tokens behind them the k that fit
+ * best. A block is represented, in each query head, by the mean of its `reps` keys that had the
+ * largest softmax weights while they were near, summed over queries in the query head's column. A
+ * representative's product with the query is summed over all query heads. */
+struct far_plan {
+    int block; /* tokens; 0: no such layer */
+    int k, reps, local, sink;
+    int chunk; /* tokens of a prompt that choose by their mean query; its last token is alone */
+};
+
 /* When the first prompt has gone through all layers, it is fed again, behind a request to repeat
  * it, in pieces of so many tokens: to what is kept, these feeds add nothing. A query of them weighs
  * the first `sink` slots, its piece's, and the repetition up to itself. A slot's score, its largest
@@ -119,6 +130,7 @@ struct layer_plan {
     struct cross_layer_plan cross;
     struct sketch_plan sketch;
     struct rehearsal_plan rehearsal;
+    struct far_plan far;
     int reads; /* the layer whose choice decoded tokens read; -1: they read everything */
     enum roll rolling;
     int own_slots; /* 1: a query head does not read the slots whose column of it is not 0. A KV

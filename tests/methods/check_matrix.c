@@ -58,9 +58,10 @@ static int policy_at(int i, char *spec, size_t size)
 
     if (m) {
         snprintf(spec, size, "%s%s", m->name,
-                 has_budget(m)            ? ":budget=80"
-                 : strcmp(m->name, "duo") ? ""
-                                          : ":heads=1+4,sink=4,recent=60");
+                 has_budget(m)                ? ":budget=80"
+                 : !strcmp(m->name, "duo")    ? ":heads=1+4,sink=4,recent=60"
+                 : !strcmp(m->name, "infllm") ? ":local=60,sink=4,block=16,blocks=3"
+                                              : "");
         return 1;
     }
     while (cb_method_at(n))
@@ -128,6 +129,12 @@ START_TEST(a_pair_works_or_is_refused)
             cb_session *dense, *s;
             const char *why;
             snprintf(what, sizeof what, "%s, %s, %s", policy, forms[f], types[_i]);
+            if (!f && !strncmp(policy, "infllm", 6) && !strncmp(types[_i], "kivi", 4)) {
+                ck_assert_int_eq(open_session(m, policy, NULL, types[_i], &dense), CB_EARG);
+                ck_assert_msg(strstr(cb_error(), "not with keys of type kivi"), "%s", cb_error());
+                n_refused += N_FORM - 1;
+                break;
+            }
             ck_assert_msg(!open_session(m, policy, NULL, types[_i], &dense), "%s: %s", what,
                           cb_error());
             why = expected(dense, f);
@@ -143,9 +150,9 @@ START_TEST(a_pair_works_or_is_refused)
             }
             cb_session_close(dense);
         }
-    /* each form: pod, and four that drop tokens within the prompt; by blocks: h2o and d2o, each
-     * in two ways, as well */
-    ck_assert_int_eq(n_refused, 6 + 10 * (N_FORM - 2));
+    /* each form: pod, infllm, and four that drop tokens within the prompt; by blocks: h2o and d2o,
+     * each in two ways, as well */
+    ck_assert_int_eq(n_refused, 7 + 11 * (N_FORM - 2));
     ck_assert_ptr_null(cb_prompt_method_at(N_FORM));
     cb_model_close(m);
 }

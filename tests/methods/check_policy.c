@@ -97,6 +97,7 @@ static const struct row rows[] = {
     { "kvzip:budget=200,among=head", "kvzip:budget=0.3,among=head", 1 },
     { "lm-infinite:window=241", "lm-infinite:sink=4,window=21", 1 },
     { "lm-infinite:window=241,sink=200", "lm-infinite:sink=130,window=1", 1 },
+    { "infllm:local=241", "infllm:local=20,sink=2,block=6,blocks=2,chunk=1", 1 },
     { "duo:heads=0,recent=200", "duo:heads=1+2,sink=4,recent=20", 0 },
     { "duo:heads=3,recent=200,chunk=32", "duo:heads=3,sink=0,recent=24,chunk=32", 0 },
     { "d2o:budget=200", "d2o:budget=24", 2 },

@@ -410,6 +410,7 @@ static const struct {
     { "omnikv:filter=0,budget=128", NULL, "f16" },
     { "sieve:budget=128,recent=32", NULL, "f16" },
     { "quest:budget=128,dense=0", NULL, "f16" },
+    { "infllm:local=16,sink=16,block=32,blocks=3", NULL, "f16" },
     { "full", "omnikv:filter=0,chunk=128,ratio=0.5", "f16" },
 };
 

@@ -10,7 +10,7 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 17, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 18, STEPS = 24, N_CTX = 300 };
 
 /* Any mix of policies, stored types, lengths of prompts and bits of activations */
 static const struct {
@@ -31,6 +31,7 @@ static const struct {
     { "sieve:budget=12,recent=8", "q8_0", 120, 8 },
     { "quest:budget=30,page=7,dense=0", "f16", 150, 8 },
     { "quest:budget=48,dense=0,group=each", "f16", 150, 8 },
+    { "infllm:local=30,sink=4,block=8,blocks=3,chunk=4", "f16", 150, 8 },
     { "snapkv:budget=24,window=8,floor=0.2", "f16", 160, 0 },
     { "keydiff:budget=24,decode=bounded,chunk=4", "f16", 140, 0 },
     { "expected:budget=24,future=32", "bf16", 120, 0 },

@@ -499,6 +499,7 @@ static const struct {
     { "sieve:budget=32,recent=8", NULL, "f16" },
     { "sieve:budget=32,recent=8", NULL, "kivi4:32" },
     { "quest:budget=48,dense=0", NULL, "f16" },
+    { "infllm:local=16,sink=4,block=8,blocks=2", NULL, "f16" },
     { "quest:budget=48,dense=0", NULL, "kivi4:32" },
     { "full", "omnikv:filter=0,chunk=32,ratio=0.5", "f16" },
 };
