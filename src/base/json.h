@@ -13,6 +13,8 @@ json_t *cb_json_str(const char *s);            /* the same of a text that ends i
 json_t *cb_json_real(double x);                /* null if x is not finite */
 void cb_json_add(json_t **array, json_t *x);   /* owns x */
 void cb_json_set(json_t **object, const char *key, json_t *x);
+/* Bytes that the values of the JSON text s[n] will take, or a little more */
+size_t cb_json_cost(const char *s, size_t n);
 /* For whoever holds NULL in place of a value */
 int cb_json_fail(const char *what);
 

@@ -84,6 +84,7 @@ enum opt_id {
     ARG_QUEUE,
     ARG_DECODE_LATENCY,
     ARG_BANK_LIMIT,
+    ARG_REQUEST_MEMORY,
     ARG_API_KEY,
     ARG_API_KEY_FILE,
     ARG_CORS,

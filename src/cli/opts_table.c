@@ -78,6 +78,10 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .max = 9e15, .def = "0", .sets = SET_OWN_SERVE,
         .text = "limit of the keys and values of all contexts in bytes (K, M, G: powers of "
                 "1024); 0: no limit" },
+    [ARG_REQUEST_MEMORY] = { "request-memory", .takes = TAKES_INT, .env = 1, .unit = "BYTES",
+        .min = 1 << 16, .max = 9e15, .def = "512M", .sets = SET_OWN_SERVE,
+        .text = "memory for the texts and the JSON of all requests that are read or answered; "
+                "beyond it, requests are refused with status 503" },
     [ARG_API_KEY] = { "api-key", .takes = TAKES_TEXT, .many = 1, .env = 1, .unit = "KEY",
         .sets = SET_OWN_SERVE,
         .text = "key that requests must bring; may be given many times; other users of the "

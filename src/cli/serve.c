@@ -3,6 +3,8 @@
 #include "serve/serve.h"
 
 #include <errno.h>
+#include <malloc.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +18,7 @@
 #include "log.h"
 #include "prompt.h"
 
-enum { MOST_KEYS = 1024, GRACE_S = 20 };
+enum { MOST_KEYS = 1024, GRACE_S = 20, TRIM_S = 1 };
 
 /* ---- keys ---- */
 
@@ -149,13 +151,40 @@ static void block_signals(sigset_t *before)
     pthread_sigmask(SIG_BLOCK, &all, before);
 }
 
+/* Each connection is a thread. glibc gives threads many arenas, keeps in each as much as the
+ * largest block that was ever freed, and all pages below one in use: memory would grow for hours.
+ */
+#ifdef __GLIBC__
+static void keep_little(void)
+{
+    mallopt(M_ARENA_MAX, 4);
+    mallopt(M_TRIM_THRESHOLD, 256 << 10);
+}
+
+static void return_freed(void)
+{
+    (void)malloc_trim(0);
+}
+#else
+static void keep_little(void)
+{
+}
+
+static void return_freed(void)
+{
+}
+#endif
+
 static void wait_for_signal(void)
 {
+    const struct timespec while_waiting = { .tv_sec = TRIM_S };
     sigset_t before;
 
     block_signals(&before); /* one that comes between the question and the wait is not lost */
-    while (!cb_interrupted())
-        sigsuspend(&before);
+    while (!cb_interrupted()) {
+        return_freed();
+        (void)ppoll(NULL, 0, &while_waiting, &before);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -244,6 +273,7 @@ static int serve(const struct opts *o, const struct keys *keys)
                                     .key = keys->at,
                                     .n_key = keys->n,
                                     .cors = cb_opt_text(o, ARG_CORS),
+                                    .most_requests = (size_t)cb_opt_int64(o, ARG_REQUEST_MEMORY),
                                     .log = log_request };
     struct chat_choice chat = { 0 };
     struct engine e = { 0 };
@@ -281,6 +311,7 @@ static int run(const struct opts *o)
     if (!cb_need_model(o))
         return CB_USAGE;
     raise_limit();
+    keep_little();
     rc = find_keys(o, &keys);
     if (!rc)
         rc = serve(o, &keys);

@@ -163,6 +163,8 @@ void cb_api_metrics(struct exchange *x)
     put_gauge(b, "requests_waiting", (uint64_t)s.waiting, "Answers in the queue.");
     put_gauge(b, "requests_reading", (uint64_t)s.reading, "Answers whose prompt is computed.");
     put_gauge(b, "requests_writing", (uint64_t)s.writing, "Answers that are generated.");
+    put_gauge(b, "request_bytes", x->request_bytes,
+              "Bytes of memory that requests under way take.");
     put_histogram(b, "first_token_seconds", &s.first_token, "Time to the first token.");
     put_histogram(b, "between_tokens_seconds", &s.between, "Time between decoding steps.");
     x->status = 200;

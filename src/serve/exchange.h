@@ -34,9 +34,9 @@ struct stream {
 struct exchange {
     struct server *s; /* NULL while the model is being loaded */
     const char *method, *path;
-    const char *body;
-    size_t n_body;
-    json_t *json; /* the body, of a request that has one */
+    struct buf body;
+    json_t *json;         /* the body, of a request that has one */
+    size_t request_bytes; /* memory of all requests under way */
     int tenant;
     int (*gone)(void *arg); /* 1: the client has closed the connection */
     void *gone_arg;

@@ -21,6 +21,7 @@
 enum {
     CONNECTIONS = 1024,
     BODY = 64 << 20,
+    REQUESTS = 512 << 20,
     HEADERS = 32 << 10, /* bytes of a connection's own memory */
     IDLE_S = 60,        /* a client that neither sends nor takes anything is dropped */
     SEND_S = 5,         /* that answers have to reach their clients when the server goes down */
@@ -36,7 +37,9 @@ struct serve {
     _Atomic(struct server *) ready; /* &server once the model is there */
     pthread_mutex_t lock;
     pthread_cond_t answered;
-    int n_answering; /* under the lock: requests whose answer is not on its way entirely */
+    /* under the lock: */
+    int n_answering; /* requests whose answer is not on its way entirely */
+    size_t held;     /* bytes of all requests under way */
 };
 
 struct http_request {
@@ -44,8 +47,9 @@ struct http_request {
     struct MHD_Connection *connection;
     struct exchange x;
     char *path;
-    struct buf body;
     double began;
+    size_t held, n_read; /* bytes of memory, of the body so far */
+    int refused;         /* status that answers the rest of the body, which is dropped, or 0 */
     /* of a stream */
     struct buf piece;
     size_t sent; /* bytes of it */
@@ -58,6 +62,35 @@ static void count_answering(struct serve *s, int n)
     s->n_answering += n;
     pthread_cond_broadcast(&s->answered);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- memory ---- */
+
+/* Takes memory for the request, until it ends. 0: there is too little, and it gets an error. */
+static int hold(struct http_request *r, size_t bytes)
+{
+    struct serve *s = r->serve;
+
+    if (!r->refused && bytes > s->p.most_requests - r->held)
+        r->refused = 413;
+    pthread_mutex_lock(&s->lock);
+    if (!r->refused && bytes > s->p.most_requests - s->held)
+        r->refused = 503;
+    bytes = r->refused ? 0 : bytes;
+    s->held += bytes;
+    r->x.request_bytes = s->held;
+    pthread_mutex_unlock(&s->lock);
+    r->held += bytes;
+    return !r->refused;
+}
+
+static void let_go(struct http_request *r)
+{
+    cb_buf_free(&r->x.body);
+    pthread_mutex_lock(&r->serve->lock);
+    r->serve->held -= r->held;
+    pthread_mutex_unlock(&r->serve->lock);
+    r->held = 0;
 }
 
 /* ---- who asks ---- */
@@ -258,11 +291,27 @@ static enum MHD_Result on_headers(struct http_request *r)
 
 static enum MHD_Result on_body(struct http_request *r, const char *data, size_t *n)
 {
-    if (r->body.n + *n > r->serve->p.most_body || cb_now_s() - r->began > REQUEST_S)
+    r->n_read += *n;
+    if (r->n_read > r->serve->p.most_body || cb_now_s() - r->began > REQUEST_S)
         return MHD_NO; /* no length was told, or a lie: the connection is closed */
-    cb_buf_add(&r->body, data, *n);
+    if (hold(r, *n))
+        cb_buf_add(&r->x.body, data, *n);
+    else
+        let_go(r);
     *n = 0;
-    return r->body.failed ? MHD_NO : MHD_YES;
+    return r->x.body.failed ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result refuse_memory(struct http_request *r)
+{
+    char why[160];
+
+    let_go(r);
+    snprintf(why, sizeof why, "%s (limit of the server: %zu bytes)",
+             r->refused == 413 ? "the request takes too much memory"
+                               : "the requests under way leave no memory for this one: try again",
+             r->serve->p.most_requests);
+    return refuse(r, r->refused, why);
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *path,
@@ -279,15 +328,14 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
     r->x.method = method; /* the text may have moved */
     if (*n)
         return on_body(r, data, n);
+    if (!hold(r, cb_json_cost(r->x.body.n ? r->x.body.s : "", r->x.body.n)))
+        return refuse_memory(r);
     r->x.s = atomic_load(&r->serve->ready);
-    r->x.body = r->body.s;
-    r->x.n_body = r->body.n;
     r->counted = 1;
     count_answering(r->serve, 1);
     time_limit(r, 0);
     cb_route(&r->x);
     time_limit(r, IDLE_S);
-    cb_buf_free(&r->body);
     return send_answer(r);
 }
 
@@ -313,7 +361,7 @@ static void on_end(void *arg, struct MHD_Connection *c, void **state,
         count_answering(s, -1);
     cb_buf_free(&r->x.out);
     cb_buf_free(&r->piece);
-    cb_buf_free(&r->body);
+    let_go(r);
     free(r->path);
     free(r);
     *state = NULL;
@@ -353,6 +401,7 @@ int cb_serve_open(const struct serve_params *p, struct serve **out)
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->answered, NULL);
     s->p.most_body = p->most_body ? p->most_body : BODY;
+    s->p.most_requests = p->most_requests ? p->most_requests : REQUESTS;
     fd = p->listen_fd >= 0 ? p->listen_fd : cb_listen(p->host ? p->host : "127.0.0.1", p->port);
     rc = fd < 0 ? fd : CB_OK;
     if (!rc) {

@@ -86,7 +86,8 @@ static int read_json(struct exchange *x)
 {
     json_error_t why;
 
-    x->json = json_loadb(x->n_body ? x->body : "", x->n_body, 0, &why);
+    x->json = json_loadb(x->body.n ? x->body.s : "", x->body.n, 0, &why);
+    cb_buf_free(&x->body); /* the answer may take long */
     if (json_is_object(x->json))
         return 1;
     if (x->json)

@@ -15,9 +15,11 @@ struct serve_params {
     const char *const
         *key; /* [n_key] a request must bring one of them; none: no key is asked for */
     int n_key;
-    const char *cors; /* origin whose pages may use the server, "*" = all; NULL = none */
-    size_t most_body; /* bytes of a request; 0 = 64 MiB */
-    int connections;  /* at once; 0 = 1024 */
+    const char *cors;     /* origin whose pages may use the server, "*" = all; NULL = none */
+    size_t most_body;     /* bytes of a request; 0 = 64 MiB */
+    int connections;      /* at once; 0 = 1024 */
+    size_t most_requests; /* bytes of memory for all requests under way: bodies, and the JSON made
+                             of them; 0 = 512 MiB */
     void (*log)(const char *line); /* a line for each request; NULL = none */
 };
 

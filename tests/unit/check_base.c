@@ -2,6 +2,7 @@
 /* check_base.c - what every room stands on: printable text, JSON of any text, keyed hashes, files
  * with an end. */
 #include <check.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,67 @@ END_TEST
 
 /* Of CPython 3.11's hash() of bytes(range(n)) for n = 1 to 19, whose key is 0 with PYTHONHASHSEED=0
  */
+/* Bytes that jansson holds, as malloc counts them */
+static size_t held;
+enum { MALLOC_OWN = 8 };
+
+static void *count_in(size_t n)
+{
+    void *p = malloc(n);
+
+    held += malloc_usable_size(p) + MALLOC_OWN;
+    return p;
+}
+
+static void count_out(void *p)
+{
+    held -= p ? malloc_usable_size(p) + MALLOC_OWN : 0;
+    free(p);
+}
+
+/* A list of one piece many times takes what was told from its text, and not half of it. */
+START_TEST(json_costs_what_is_told)
+{
+    static const char *const piece[] = { "1",
+                                         "-2.5e3",
+                                         "null",
+                                         "{}",
+                                         "[]",
+                                         "\"\"",
+                                         "\"{[,:\\\"{[,:\"",
+                                         "[[1],[2,\"three\"]]",
+                                         "{\"a\":1}",
+                                         "{\"a\":[],\"b\":{},\"c\":\"\",\"d\":null,\"e\":1.5}" };
+
+    json_set_alloc_funcs(count_in, count_out);
+    for (size_t i = 0; i < sizeof piece / sizeof *piece; i++) {
+        struct buf text = { 0 };
+        size_t cost;
+        json_t *j;
+        cb_buf_text(&text, "[0");
+        for (int k = 0; k < 1100; k++)
+            cb_buf_print(&text, ", %s", piece[i]);
+        cb_buf_text(&text, "]");
+        held = 0;
+        j = json_loadb(text.s, text.n, 0, NULL);
+        cost = cb_json_cost(text.s, text.n);
+        ck_assert(j && json_array_size(j) == 1101);
+        if (CB_SLOWED == 1) { /* the sanitizer's malloc counts other bytes */
+            ck_assert_msg(held <= cost, "%s: %zu of %zu", piece[i], held, cost);
+            ck_assert_msg(strstr(piece[i], "null") || 2 * held >= cost, "%s: %zu of %zu", piece[i],
+                          held, cost);
+        }
+        json_decref(j);
+        ck_assert_uint_eq(held, 0);
+        cb_buf_free(&text);
+    }
+    json_set_alloc_funcs(malloc, free);
+    ck_assert_uint_eq(cb_json_cost("", 0), 0);
+    ck_assert_uint_eq(cb_json_cost("\"", 1), 81);
+    ck_assert_uint_eq(cb_json_cost("\"\\", 2), 82);
+}
+END_TEST
+
 START_TEST(hashes_are_siphash)
 {
     static const uint64_t of[] = {
@@ -180,6 +242,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, text_for_a_terminal);
     tcase_add_test(c, json_that_cannot_be_made);
+    tcase_add_test(c, json_costs_what_is_told);
     tcase_add_test(c, hashes_are_siphash);
     tcase_add_test(c, files_have_an_end);
     tcase_add_test(c, skipped_is_not_passed);
