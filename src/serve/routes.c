@@ -81,25 +81,31 @@ static const struct route *find(struct exchange *x)
     return NULL;
 }
 
+static void refuse_json(struct exchange *x, const json_error_t *why)
+{
+    struct buf text = { 0 };
+
+    cb_buf_print(&text, "the body is not JSON: line %d, column %d: %s", why->line, why->column,
+                 why->text);
+    cb_exchange_error(x, 400, text.s ? text.s : "the body is not JSON", NULL);
+    cb_buf_free(&text);
+}
+
 /* The body as a JSON object. 0: it is none, and x has the error */
 static int read_json(struct exchange *x)
 {
+    const char *s = x->body.n ? x->body.s : "";
     json_error_t why;
 
-    x->json = json_loadb(x->body.n ? x->body.s : "", x->body.n, 0, &why);
-    cb_buf_free(&x->body); /* the answer may take long */
-    if (json_is_object(x->json))
-        return 1;
-    if (x->json)
+    if (s[strspn(s, " \t\r\n")] == '{') { /* a long list is not read to be refused */
+        x->json = json_loadb(s, x->body.n, 0, &why);
+        if (!x->json)
+            refuse_json(x, &why);
+    } else {
         cb_exchange_error(x, 400, "the body must be a JSON object", NULL);
-    else {
-        struct buf text = { 0 };
-        cb_buf_print(&text, "the body is not JSON: line %d, column %d: %s", why.line, why.column,
-                     why.text);
-        cb_exchange_error(x, 400, text.s ? text.s : "the body is not JSON", NULL);
-        cb_buf_free(&text);
     }
-    return 0;
+    cb_buf_free(&x->body); /* the answer may take long */
+    return x->json != NULL;
 }
 
 void cb_route(struct exchange *x)
