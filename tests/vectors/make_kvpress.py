@@ -20,11 +20,12 @@ import os
 
 import gguf
 import torch
-from kvpress import PyramidKVPress, SimLayerKVPress, SnapKVPress, StreamingLLMPress
+from kvpress import KVzipPress, PyramidKVPress, SimLayerKVPress, SnapKVPress, StreamingLLMPress
+from kvpress.presses import kvzip_press
 from kvpress.presses.snapkv_press import SnapKVPress as Window
 from transformers import DynamicCache
 
-from make_continuation import load_model, sha256_file, write_json
+from make_continuation import load_model, make_tokenizer, sha256_file, write_json
 
 # ctxbank's policy, and the press with the same options
 CASES = [
@@ -38,7 +39,10 @@ CASES = [
     # kvpress keeps one recent token less than it is given
     ("simlayerkv:sink=4,recent=255,mode=prefill,window=1,threshold={threshold},decode=grow",
      SimLayerKVPress(lazy_threshold=0.5, n_last=1, n_recent=256, n_initial=4)),
+    # the last one: it leaves marks in the model
+    ("kvzip:budget=512,sink=4,chunk=512", KVzipPress(compression_ratio=0.75, chunk_size=512)),
 ]
+SINK, TURN = 4, "<|im_end|>\n<|im_start|>assistant\n"
 
 
 def mark(keys, stored):
@@ -49,6 +53,38 @@ def mark(keys, stored):
         assert len(rows) == len(all_keys), "two keys are the same"
         masks.append(sum(1 << rows[k.numpy().tobytes()] for k in kept))
     return masks[:1] if len(set(masks)) == 1 else masks
+
+
+class Words:
+    """The tokenizer that KVzipPress opens, of a form whose text before the user's has SINK tokens:
+    those that ctxbank neither repeats nor scores. Marks of turns are tokens of their own."""
+
+    chat_template = "given"
+
+    def __init__(self, tok, meta):
+        self.tok = tok
+        tok.add_special_tokens([t for t, kind in zip(meta("tokenizer.ggml.tokens"),
+                                                     meta("tokenizer.ggml.token_type"))
+                                if kind == gguf.TokenType.CONTROL])
+
+    def apply_chat_template(self, messages, **_):
+        return "before" + messages[0]["content"] + TURN
+
+    def encode(self, text, **_):
+        if text == "before":
+            return torch.zeros(1, SINK, dtype=torch.long)
+        return torch.tensor([self.tok.encode(text, add_special_tokens=False).ids])
+
+
+def unmasked(model, n):
+    """What KVzipPress has left of n tokens: it hides the others -> masks of layers and KV heads"""
+    kept = []
+    for layer in model.model.layers:
+        masks = [(1 << n) - 1] * model.config.num_key_value_heads
+        for head, i in zip(*(x.tolist() for x in layer.self_attn.masked_key_indices[1:])):
+            masks[head] &= ~(1 << i)
+        kept.append(masks)
+    return kept
 
 
 class Lazy:
@@ -103,7 +139,10 @@ def main():
         ids = json.load(f)["context_ids"]
     context, target = ids[:args.context], ids[args.context:args.context + args.target]
     reader = gguf.GGUFReader(args.model)
-    model = load_model(reader, lambda key: reader.fields[key].contents())
+    meta = lambda key: reader.fields[key].contents()
+    model = load_model(reader, meta)
+    words = Words(make_tokenizer(meta), meta)
+    kvzip_press.AutoTokenizer.from_pretrained = lambda _: words
 
     whole, rows = None, []
     for policy, press in CASES:
@@ -115,13 +154,16 @@ def main():
         keys = [layer.keys.clone() for layer in cache.layers]
         whole = whole or keys
         row = {"policy": policy.format(threshold=args.threshold),
-               "kept": [[f"{m:x}" for m in mark(a, b)] for a, b in zip(whole, keys)],
+               "kept": [[f"{m:x}" for m in masks] for masks in
+                        (unmasked(model, len(context)) if isinstance(press, KVzipPress) else
+                         [mark(a, b) for a, b in zip(whole, keys)])],
                "token_nll": [round(x, 6) for x in losses(model, cache, logits, len(context),
                                                          target)]}
         if lazy:
             row["mass"] = [round(x, 6) for x in lazy.mass]
             SnapKVPress.compute_window_attention = lazy.plain
-        if press is None or all(k.shape[2] == len(context) for k in keys):
+        whole_kept = all(k.shape[2] == len(context) for k in keys)
+        if press is None or whole_kept and not isinstance(press, KVzipPress):
             row["kept"] = None
         print(row["policy"], "nll", sum(row["token_nll"]) / len(target),
               [k.shape[2] for k in keys], [round(x, 3) for x in row.get("mass", [])], flush=True)
