@@ -39,7 +39,7 @@ enum { ISA_FROM = 0, ISA_TO = N_ISA };
 #endif
 int cb_isa_has_device(const char *name);
 /* A driver compiles for each form of attention, or pretends, which takes longer than the case. */
-enum { FEWER = ISA_FROM ? 4 : CB_SLOWED };
+enum { FEWER = ISA_FROM ? 4 : CB_SLOWED > 1 ? 8 : 1 };
 static inline int cb_isa_any(void)
 {
     return !ISA_FROM || cb_isa_has_device(cb_isa[ISA_FROM]);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/session.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -174,13 +175,13 @@ START_TEST(threads_and_chunks_change_nothing)
 {
     static const struct {
         int threads, chunk;
-    } how[] = { { 2, 0 }, { 1, 1 }, { 2, 7 }, { 1, 64 } };
+    } how[] = { { 2, 0 }, { 2, 7 }, { 1, 1 }, { 1, 64 } };
     cb_model *m = open_model(1, "cpu", 1);
     const size_t n = (GEN + 2) * (size_t)m->hp.n_vocab;
     float *a = logits_of(m), *b = logits_of(m);
     cb_session *s = converse(m, rows[_i].tight, 0, a);
 
-    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+    for (size_t i = 0; i < (CB_SLOWED > 1 ? 2 : sizeof how / sizeof *how); i++) {
         cb_model *m2 = open_model(1, "cpu", how[i].threads);
         cb_session *s2 = converse(m2, rows[_i].tight, how[i].chunk, b);
         same_kept(s, s2, rows[_i].tight);

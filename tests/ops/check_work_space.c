@@ -11,7 +11,7 @@
 #include "kit/isa.h"
 #include "kit/suite.h"
 
-enum { N_HEAD = 16, N_KV = 2, HD = 64, MOST_TOK = 40, N_SLOT = 16384 };
+enum { N_HEAD = 16, N_KV = 2, HD = 64, MOST_TOK = 40, N_SLOT = 16384 / CB_SLOWED };
 
 static float *random_floats(size_t n)
 {
