@@ -264,6 +264,34 @@ START_TEST(bytes_as_the_formula)
 }
 END_TEST
 
+/* Of 100 tokens 96 keys are quantised, 32 in a group, which is read whole, and 68 values. */
+START_TEST(bytes_that_a_run_reads)
+{
+    static const int32_t some[] = { 0, 1, 57, 89 };
+    const uint64_t row = HD * sizeof(uint16_t), group = HD * cb_kivi_group_bytes(4, 32);
+    const uint64_t value = HD / 32 * cb_kivi_group_bytes(4, 32);
+    struct store s;
+    struct kv_run run = { .n = 100 };
+
+    open_store(&s, 4, 32, 4, 32);
+    append(&s, 0, 100);
+    ck_assert(!cb_kivi_advance(&s, dev));
+    run.kivi = &s.kivi->head[0];
+    ck_assert_uint_eq(cb_store_run_bytes(&s, &run), 3 * group + 4 * row + 68 * value + 32 * row);
+    run.n = 40;
+    ck_assert_uint_eq(cb_store_run_bytes(&s, &run), 2 * group + 40 * value);
+    run.first = 60;
+    ck_assert_uint_eq(cb_store_run_bytes(&s, &run), 2 * group + 4 * row + 8 * value + 32 * row);
+    run.first = 10; /* slots 10, 11, 67 and 99 */
+    run.idx = some;
+    run.n = 4;
+    ck_assert_uint_eq(cb_store_run_bytes(&s, &run), group + row + 3 * value + row);
+    ck_assert_uint_eq(cb_store_value_bytes(&s, &(struct kv_run){ .kivi = run.kivi, .n = 70 }),
+                      68 * value + 2 * row);
+    cb_store_close(&s);
+}
+END_TEST
+
 /* Appends, drops, cuts and merges at random: what stays is what it was. Requantised keys lose a
  * step more each time, which is seldom. */
 START_TEST(stores_survive_any_dropping)
@@ -808,6 +836,7 @@ int main(void)
     tcase_add_loop_test(c, keys_by_channel_values_by_token, 0, 2 * N_SHAPE);
     tcase_add_loop_test(c, scores_of_a_step, 0, 2);
     tcase_add_test(c, bytes_as_the_formula);
+    tcase_add_test(c, bytes_that_a_run_reads);
     tcase_add_loop_test(c, stores_survive_any_dropping, 0, 4 * N_SHAPE);
     tcase_add_loop_test(c, rows_of_quantised_slots_are_freed, 0, N_SHAPE);
     tcase_add_test(c, rows_stay_within_what_is_reserved);
