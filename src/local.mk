@@ -164,6 +164,7 @@ libcore_la_SOURCES += \
 	src/policy/method/pod.c \
 	src/policy/method/pyramidkv.c \
 	src/policy/method/quest.c \
+	src/policy/method/roco.c \
 	src/policy/method/sieve.c \
 	src/policy/method/sieve_prefill.c \
 	src/policy/method/simlayerkv.c \

@@ -21,6 +21,7 @@ struct scoring {
     int n_q;            /* queries in use */
     float *score;       /* [n_head][n_ctx] */
     float *rows, *pool; /* [n_row][n_ctx] */
+    float *sums;        /* [2][n_kv][n_ctx] where squares are wanted: of scores, of their squares */
     float *out;         /* [window][n_head * hd] for sparse prefill, else NULL */
     struct kv_run *run; /* [n_head] */
 };
@@ -42,10 +43,11 @@ int cb_scores_open(struct attention *a)
 {
     const size_t nh = (size_t)a->model->hp.n_head, ctx = (size_t)a->bank->n_ctx;
     struct scoring *m;
-    int any = 0, window = 1;
+    int any = 0, window = 1, squares = 0;
 
     for (int l = 0; l < a->bank->n_layer; l++) {
         any |= a->plan[l].score.when != WHEN_NEVER;
+        squares |= a->plan[l].score.squares;
         window = a->plan[l].score.window > window ? a->plan[l].score.window : window;
     }
     if (!any)
@@ -62,6 +64,8 @@ int cb_scores_open(struct attention *a)
     TRY(alloc(&m->score, nh * ctx));
     TRY(alloc(&m->rows, nh * ctx));
     TRY(alloc(&m->pool, nh * ctx));
+    if (squares)
+        TRY(alloc(&m->sums, 2 * (size_t)a->bank->n_kv * ctx));
     if (cb_sparse_prefill_is(a))
         TRY(alloc(&m->out, (size_t)window * cb_attention_row(a)));
     m->run = cb_calloc(nh, sizeof *m->run);
@@ -81,6 +85,7 @@ void cb_scores_close(struct attention *a)
     free(m->score);
     free(m->rows);
     free(m->pool);
+    free(m->sums);
     free(m->run);
     free(m);
 }
@@ -113,7 +118,7 @@ size_t cb_scores_bytes(const struct attention *a, int n_most)
     }
     return cb_expected_bytes(a) +
            sizeof(float) *
-               ((size_t)(nh + rows + pool) * (size_t)n_most +
+               ((size_t)(nh + rows + pool + (m->sums ? 2 * a->bank->n_kv : 0)) * (size_t)n_most +
                 (size_t)m->window * (cb_attention_row(a) * (m->out ? 2 : 1) + (size_t)nh));
 }
 
@@ -176,6 +181,55 @@ static void add_part(struct attention *a, const struct chunk *c, const struct at
         scatter(a, p, n);
 }
 
+/* score[n_head][ctx] of one KV head's group, or of all heads -> one row */
+static void reduce(const float *score, enum by_heads how, int n_head, int n, int ctx, float *row)
+{
+    const int is_max = how == PER_KV_HEAD_MAX || how == MAX_HEADS;
+
+    memcpy(row, score, (size_t)n * sizeof *row);
+    for (int h = 1; h < n_head; h++) {
+        const float *x = score + (size_t)h * (size_t)ctx;
+        for (int j = 0; j < n; j++)
+            row[j] = !is_max ? row[j] + x[j] : row[j] > x[j] ? row[j] : x[j];
+    }
+    for (int j = 0; !is_max && j < n; j++)
+        row[j] /= (float)n_head;
+}
+
+/* Adds the scores of each of the chunk's queries, and their squares, after the mean over a KV
+ * head's query heads. The layer is read as one part. */
+static void add_squares(struct attention *a, const struct chunk *c, const float *lse)
+{
+    const struct attn all = cb_parts_attn_of(a, c->l, 0);
+    const size_t ctx = (size_t)a->bank->n_ctx, rows = (size_t)all.n_kv * ctx;
+    const int group = cb_attention_group(a);
+    struct scoring *m = a->scoring;
+
+    m->n_q += c->n;
+    for (int i = 0; i < c->n; i++) {
+        struct attn at = all;
+        for (int h = 0; h < all.n_kv; h++) {
+            m->run[h] = all.run[h];
+            m->run[h].n -= c->n - 1 - i;
+        }
+        at.n_tok = 1;
+        at.q = all.q + (size_t)i * (size_t)all.q_stride;
+        at.lse = (float *)(uintptr_t)(lse + (size_t)i * (size_t)all.n_head); /* only read */
+        at.run = m->run;
+        clear_scores(a, m->run[0].n);
+        add_scores(a, &at, m->score);
+        for (int h = 0; h < all.n_kv; h++) {
+            float *sum = m->sums + (size_t)h * ctx, *row = m->rows + (size_t)h * ctx;
+            reduce(m->score + (size_t)(h * group) * ctx, PER_KV_HEAD_MEAN, group, m->run[h].n,
+                   a->bank->n_ctx, row);
+            for (int j = 0; j < m->run[h].n; j++) {
+                sum[j] += row[j];
+                sum[rows + (size_t)j] += row[j] * row[j];
+            }
+        }
+    }
+}
+
 static int sums_all(const struct attention *a, int l)
 {
     const struct score_plan *w = &a->plan[l].score;
@@ -234,33 +288,23 @@ void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct at
     if (!(every ? (c->pos0 - a->bank->n_seen) % every : c->pos0 - a->bank->n_seen)) {
         /* the first chunk of the feed, or after a drop within it */
         a->scoring->n_q = 0;
-        clear_scores(a, cb_store_max_len(&a->bank->store[c->l]) + c->pos_end - c->pos0 - c->n);
+        const int n = cb_store_max_len(&a->bank->store[c->l]) + c->pos_end - c->pos0 - c->n;
+        clear_scores(a, n);
+        if (a->scoring->sums)
+            clear_rows(a->scoring->sums, 2 * a->bank->n_kv, a->bank->n_ctx, n);
     }
     if (a->plan[c->l].score.future)
         cb_expected_chunk(a, c, c->pos0 == a->bank->n_seen);
     else if (a->plan[c->l].score.window)
         keep_queries(a, c, lse);
+    else if (a->plan[c->l].score.squares)
+        add_squares(a, c, lse);
     else
         for (int i = 0; i < cb_parts_n(read); i++)
             add_part(a, c, read, i, lse);
 }
 
 /* ---- from scores of query heads to rows ---- */
-
-/* score[n_head][ctx] of one KV head's group, or of all heads -> one row */
-static void reduce(const float *score, enum by_heads how, int n_head, int n, int ctx, float *row)
-{
-    const int is_max = how == PER_KV_HEAD_MAX || how == MAX_HEADS;
-
-    memcpy(row, score, (size_t)n * sizeof *row);
-    for (int h = 1; h < n_head; h++) {
-        const float *x = score + (size_t)h * (size_t)ctx;
-        for (int j = 0; j < n; j++)
-            row[j] = !is_max ? row[j] + x[j] : row[j] > x[j] ? row[j] : x[j];
-    }
-    for (int j = 0; !is_max && j < n; j++)
-        row[j] /= (float)n_head;
-}
 
 /* Pools over a centred window of width w (odd). The mean counts entries outside the row as 0; the
  * maximum ignores them. */
@@ -365,6 +409,11 @@ void cb_scores_prompt(struct attention *a, int l, struct scores *out)
     const struct score_plan *w = &a->plan[l].score;
     struct scoring *m = a->scoring;
 
+    if (w->squares) {
+        hand_over(a, l, m->sums, m->n_q, 1, out);
+        out->squares = m->sums + (size_t)a->bank->n_kv * (size_t)a->bank->n_ctx;
+        return;
+    }
     if (w->future) {
         cb_expected_scores(a, l, m->score, a->bank->n_ctx);
     } else if (w->window) {

@@ -37,6 +37,7 @@ static const struct paper_setting table[] = {
     { "d2o-20", "window", "budget=0.2,prefill=dense" },
     { "d2o-20", "streamingllm", "budget=0.2,sink=4,positions=kept" },
     { "d2o-20", "h2o", "budget=0.2,recent=0.5" },
+    { "d2o-20", "roco", "budget=0.2" },
     PYRAMID(64),
     PYRAMID(96),
     PYRAMID(128),

@@ -26,6 +26,7 @@ extern const struct method cb_method_lm_infinite;
 extern const struct method cb_method_omnikv;
 extern const struct method cb_method_pyramidkv;
 extern const struct method cb_method_quest;
+extern const struct method cb_method_roco;
 extern const struct method cb_method_sieve;
 extern const struct method cb_method_simlayerkv;
 extern const struct method cb_method_snapkv;
@@ -43,7 +44,7 @@ static const struct method *const table[] = {
     &cb_method_snapkv,      &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
     &cb_method_pod,         &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
     &cb_method_quest,       &cb_method_keydiff, &cb_method_expected,     &cb_method_duo,
-    &cb_method_lm_infinite, &cb_method_kvzip,   &cb_method_infllm,
+    &cb_method_lm_infinite, &cb_method_kvzip,   &cb_method_infllm,       &cb_method_roco,
 };
 /* clang-format on */
 
@@ -481,6 +482,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
         mix(&x, own, sizeof own / sizeof *own);
         if (s->future)
             mix(&x, (const double[]){ s->future, s->eps }, 2);
+        if (s->squares)
+            mix(&x, &(double){ s->squares }, 1);
         if (k->page)
             mix(&x, (const double[]){ k->page, k->heads }, 2);
         if (y->rehearsal.piece)

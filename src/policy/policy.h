@@ -43,6 +43,9 @@ struct score_plan {
     /* band > 0, with a window: each query scores only the first `sink` entries and the last `band`
      * that it sees, itself included */
     int sink, band;
+    /* 1: with every query of a prompt and a row for each KV head, also the sums of the squares of
+     * each query's score */
+    int squares;
     /* future > 0, at prompts: in place of the prompt's queries, those expected at the next `future`
      * positions. They have the mean and the covariance of the prompt's queries before rotation. The
      * first `sink` tokens count neither as queries nor as entries. A score is the mean softmax
@@ -243,6 +246,7 @@ struct scores {
     int n_row, n, stride; /* n: entries of the longest row */
     const float *s;       /* pooled */
     const float *raw;     /* before pooling; equal to s when there is none */
+    const float *squares; /* of each query's score, summed; NULL: not wanted, or a single query */
     int n_query;          /* queries that were summed */
     int prompt;           /* 1 = at the end of a prompt, 0 = a decode step */
 };

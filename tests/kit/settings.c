@@ -37,6 +37,8 @@ const struct setting cb_setting[] = {
     { "kvzip:budget=64,chunk=48", "f16", "dense", -1 },
     { "kvzip:budget=64,among=layer", "kivi4:32", "dense", -1 },
     { "pyramidkv:budget=64", "f16", "dense", 0 },
+    { "roco:budget=64,stride=20", "f16", "dense", 0 },
+    { "roco:budget=64", "kivi4:32", "dense", 0 },
     { "simlayerkv:recent=32", "f16", "dense", 0 },
     { "simlayerkv:recent=32,threshold=-1", "kivi4:32", "dense", 0 },
     { "d2o:budget=64", "f16", "dense", 0 },

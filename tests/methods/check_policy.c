@@ -99,6 +99,8 @@ static const struct row rows[] = {
     { "lm-infinite:window=241", "lm-infinite:sink=4,window=21", 1 },
     { "lm-infinite:window=241,sink=200", "lm-infinite:sink=130,window=1", 1 },
     { "infllm:local=241", "infllm:local=20,sink=2,block=6,blocks=2,chunk=1", 1 },
+    { "roco:budget=200", "roco:budget=24,stride=8", 1 },
+    { "roco:budget=200,stride=50", "roco:budget=0.3,stride=50,exempt=0.5,tail=2", 1 },
     { "duo:heads=0,recent=200", "duo:heads=1+2,sink=4,recent=20", 0 },
     { "duo:heads=3,recent=200,chunk=32", "duo:heads=3,sink=0,recent=24,chunk=32", 0 },
     { "d2o:budget=200", "d2o:budget=24", 2 },

@@ -395,6 +395,7 @@ static const char *const every[] = {
     "duo:heads=1,sink=2,recent=20",
     "lm-infinite:sink=2,window=20",
     "kvzip:budget=0.3,chunk=16",
+    "roco:budget=24,stride=10",
     "infllm:local=20,sink=2,block=6,blocks=2,chunk=16",
 };
 enum { N_EVERY = sizeof every / sizeof *every };

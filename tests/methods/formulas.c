@@ -100,6 +100,66 @@ void cb_ref_duo(struct slow *s, int prompt)
     }
 }
 
+static double steady[CB_REF_LAYERS][4][CB_REF_CAP][3]; /* roco: sum, sum of squares, queries */
+
+/* What a query gives to a token, in the mean over a KV head's query heads */
+static double group_p(const struct slow *s, int l, int kv, int i, int j)
+{
+    const int group = s->hp.n_head / s->hp.n_kv;
+    double p = 0;
+
+    for (int g = 0; g < group; g++)
+        p += cb_slow_p(s, l, kv * group + g, i, j) / group;
+    return p;
+}
+
+/* Of the tokens left but for the first 2 and the last 5, the worst by mean (by = 0) or the
+ * steadiest (by = 1) that is not marked yet; of equal ones the later, or the earlier */
+static int least_of(const struct slow *s, int l, int kv, int by, const char *mark)
+{
+    int tok[CB_REF_CAP], w = -1;
+    const int n = cb_ref_left(s, l, kv, tok);
+    double best = INFINITY;
+
+    for (int i = 2; i < n - 5; i++) {
+        const double *x = steady[l][kv][tok[i]], mean = x[0] / x[2];
+        const double value = by ? sqrt(fmax(x[1] / x[2] - mean * mean, 0)) : mean;
+        if (mark[tok[i]] != by && value <= best && (!by || value < best)) {
+            best = value;
+            w = tok[i];
+        }
+    }
+    return w;
+}
+
+/* budget=24,exempt=0.25,sink=2,tail=5 */
+void cb_ref_roco(struct slow *s, int prompt)
+{
+    int tok[CB_REF_CAP];
+
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        for (int kv = 0; kv < s->hp.n_kv; kv++) {
+            const int n = cb_ref_left(s, l, kv, tok), go = n - 24;
+            char feasible[CB_REF_CAP] = { 0 };
+            if (prompt && go <= 0)
+                continue;
+            for (int i = s->feed; i < s->n; i++)
+                for (int j = 0; j < n && tok[j] <= i; j++) {
+                    const double p = group_p(s, l, kv, i, tok[j]);
+                    steady[l][kv][tok[j]][0] += p;
+                    steady[l][kv][tok[j]][1] += p * p;
+                    steady[l][kv][tok[j]][2] += 1;
+                }
+            for (int k = 24 - 6 - 2 > go ? 24 - 6 - 2 : go; go > 0 && k > 0; k--) {
+                const int t = least_of(s, l, kv, 1, feasible);
+                if (t >= 0)
+                    feasible[t] = 1;
+            }
+            for (int k = 0; k < go; k++)
+                drop(s, l, kv, least_of(s, l, kv, 0, feasible));
+        }
+}
+
 /* budget 0: sums alone */
 static void h2o(struct slow *s, int mean, int budget)
 {
@@ -843,6 +903,7 @@ void cb_ref_tova(struct slow *s, int prompt)
 void cb_ref_reset(void)
 {
     memset(heavy, 0, sizeof heavy);
+    memset(steady, 0, sizeof steady);
     memset(is_lazy, 0, sizeof is_lazy);
     memset(&d2o, 0, sizeof d2o);
 }

@@ -26,6 +26,7 @@ void cb_ref_expected(struct slow *s, int prompt);
 void cb_ref_expected_even(struct slow *s, int prompt);
 void cb_ref_kvzip(struct slow *s, int prompt);
 void cb_ref_kvzip_layer(struct slow *s, int prompt); /* among=layer,recent=6 */
+void cb_ref_roco(struct slow *s, int prompt);
 void cb_ref_snapkv(struct slow *s, int prompt);
 void cb_ref_snapkv_bounded(struct slow *s, int prompt);
 void cb_ref_pyramid(struct slow *s, int prompt);

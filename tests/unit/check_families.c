@@ -274,6 +274,7 @@ static const char *const wide[] = {
     "simlayerkv:recent=1000",
     "d2o:budget=1000",
     "tova:budget=1000",
+    "roco:budget=1000",
     "keydiff:budget=1000",
     "expected:budget=1000",
     "kvzip:budget=1000",
