@@ -341,12 +341,15 @@ struct cb_memory {
      * mirrored keys and values take of it (as planned, or now). 0 where memory is the host's. */
     uint64_t device_limit_bytes, device_weights_bytes, device_work_bytes, device_kv_bytes;
     /* So far, of all sessions: the most in use, bytes copied to and from the device, stored rows
-     * that attention read there and, left over, on the CPU. 0 in a plan. */
+     * that attention read there and, left over, on the CPU; and bytes of weights that do not fit,
+     * which were copied there for prompts. 0 in a plan. */
     uint64_t device_peak_bytes, device_in_bytes, device_out_bytes, device_rows, host_rows;
+    uint64_t device_weights_in_bytes;
     /* The same for the last decoded token (0 after a prompt), of stored keys and values alone:
      * bytes copied to the device and back, rows read there and on the CPU; chosen rows that were
      * not there, the packed copies in which they came, and the seconds in which the host packed
-     * them. A row is a slot of a KV head. */
+     * them. A row is a slot of a KV head. A plan with stream_kv has the bytes copied to the device.
+     */
     uint64_t device_kv_in_bytes_per_token, device_kv_out_bytes_per_token;
     uint64_t device_rows_per_token, host_rows_per_token;
     uint64_t device_gathered_rows_per_token, device_gathers_per_token;

@@ -209,6 +209,7 @@ libcore_la_SOURCES += \
 	src/engine/fork.c \
 	src/engine/forward.c \
 	src/engine/latent_rows.c src/engine/latent_rows.h \
+	src/engine/layer_ahead.c src/engine/layer_ahead.h \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \
 	src/engine/model_drafter.c src/engine/model_drafter.h \

@@ -58,6 +58,7 @@ struct gpu {
     int owes; /* 1: results were sent to the host otherwise, and must be there when the op ends */
     struct gpu_mirror *mirror;
     struct gpu_pack *pack;
+    struct gpu_stream *stream;
     void (*give_way)(struct gpu *g, size_t bytes); /* frees mirrored pages for an allocation */
     int locked;    /* 1: an op holds addresses of mirrored pages, so none may be given up */
     int stream_kv; /* struct device_want */
@@ -98,7 +99,8 @@ void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes); /* de
 void cb_gpu_finish(struct gpu *g);
 /* A copy beside what is queued; `from` must stay until cb_gpu_meet_ahead() and a wait. */
 void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes);
-void cb_gpu_meet_ahead(struct gpu *g); /* what is queued from here on finds what was sent ahead */
+void cb_gpu_ahead_after(struct gpu *g); /* what is sent ahead from here on follows what is queued */
+void cb_gpu_meet_ahead(struct gpu *g);  /* what is queued from here on finds what was sent ahead */
 
 /* Operands of an op. Each returns an address on the device: p itself if it is one, else of a copy.
  * NULL stays NULL; after a failure it is NULL too. */
@@ -185,6 +187,8 @@ void cb_gpu_unload(struct device *d, struct weight *w);
 void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
 void cb_gpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
                        int n_tok);
+void cb_gpu_weights_ahead(struct device *d, const struct weight *const *w, int n, int n_tok);
+size_t cb_gpu_weights_room(const struct device *d, const struct weight *const *w, int n);
 void cb_gpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
 
 /* ---- gpu_vector.c ---- */

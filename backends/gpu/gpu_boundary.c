@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "gpu.h"
 #include "gpu_chosen.h"
+#include "gpu_stream.h"
 
 static void *memory_alloc(struct device *d, size_t bytes)
 {
@@ -55,6 +56,7 @@ int cb_gpu_check(struct gpu *g)
     g->status = 0;
     cb_gpu_mirror_drop(g); /* what they hold is not known */
     cb_gpu_chosen_drop(g);
+    cb_gpu_stream_close(g);
     return cb_fail(status, "%s", g->error);
 }
 
@@ -99,5 +101,7 @@ const struct device_memory cb_gpu_memory = {
     .unwatch = memory_unwatch,
     .wrote = memory_wrote,
     .ahead = memory_ahead,
+    .weights_ahead = cb_gpu_weights_ahead,
+    .weights_room = cb_gpu_weights_room,
     .traffic = memory_traffic,
 };

@@ -21,7 +21,8 @@ struct gpu_chosen {
     int32_t *row;   /* [cap] the n rows that are there, ascending */
     int32_t *place; /* [cap] theirs; then those that are free */
     int32_t *row2, *place2, *spare;
-    int lacks; /* what is missing of the last row: 1 the key, 2 the value */
+    int lacks;     /* what is missing of the last row: 1 the key, 2 the value */
+    uint64_t turn; /* p->turn when its list was last replaced */
     struct gpu_chosen *next;
 };
 
@@ -43,6 +44,7 @@ struct gpu_pack {
     struct jobs of[2]; /* keys, values */
     int sent[2];       /* rows that are on their way and not yet in their places */
     uint64_t used;     /* g->emptied when the buffer was last used */
+    uint64_t turn;     /* calls of cb_gpu_chosen_bring() */
     struct gpu_chosen *list;
     size_t held; /* bytes of the device's memory that the list has */
 };
@@ -491,14 +493,19 @@ void cb_gpu_chosen_bring(struct gpu *g, const struct kv_run *run, int n)
     struct gpu_pack *p = pack_of(g);
     int late = 0, err = p ? CB_OK : CB_ENOMEM;
 
+    if (p)
+        p->turn++;
     for (int i = 0; !err && i < n && !g->stream_kv; i++) {
         struct gpu_area *k, *v;
         struct gpu_chosen *c;
         int at, had;
         if (!areas_of(g, &run[i], &k, &v, &at) || !is_missing(&run[i], k, v, at))
             continue;
+        if (k->chosen && k->chosen->turn == p->turn) /* another query head's list is there */
+            continue;
         if (!same_widths(g, k, v) || !(c = with_room(g, k, v, run[i].n + 1)))
             continue;
+        c->turn = p->turn;
         had = p->of[0].n;
         err = turn_over(g, c, run[i].idx, run[i].n, at);
         late |= p->of[0].n > had && (is_late(g, k) || is_late(g, v));

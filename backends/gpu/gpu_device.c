@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "gpu.h"
 #include "gpu_chosen.h"
+#include "gpu_stream.h"
 
 static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx)
@@ -97,6 +98,7 @@ void cb_gpu_close(struct device *d)
 
     if (g->own)
         g->driver->finish(g);
+    cb_gpu_stream_close(g);
     cb_gpu_chosen_close(g);
     cb_gpu_mirror_close(g);
     cb_gpu_free_all(g);

@@ -1,27 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_matmul.c - weights on an accelerator, and products with them. A weight that does not fit
- * stays with the CPU, which multiplies a few tokens itself; for many tokens it is copied in. */
+ * stays with the CPU, which multiplies a few tokens itself; for many tokens it is copied in, ahead
+ * of need where the engine names the next layer (gpu_stream.c). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "gpu.h"
+#include "gpu_stream.h"
 
-enum { TILE = 32, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32, STREAM_TOKENS = 64 };
-
-/* w->packed of an accelerator */
-struct gpu_weight {
-    struct gpu_program *program;
-    void *on;           /* NULL: the weight is with the CPU */
-    struct weight host; /* as the CPU has loaded it; unused where it is on the device */
-};
+enum { TILE = 32, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
 
 /* ---- load ---- */
-
-static size_t weight_bytes(const struct weight *w)
-{
-    return cb_row_bytes(w->type, w->n_in) * (size_t)w->n_out;
-}
 
 /* A quarter of the working set is left to activations and mirrored rows. */
 static int fits(const struct gpu *g, size_t bytes)
@@ -32,11 +21,11 @@ static int fits(const struct gpu *g, size_t bytes)
 
 static int load_here(struct gpu *g, const struct weight *w, struct gpu_weight *cw)
 {
-    cw->on = cb_gpu_alloc(g, weight_bytes(w));
+    cw->on = cb_gpu_alloc(g, cb_gpu_weight_bytes(w));
     if (!cw->on)
         return CB_ENOMEM;
-    g->traffic.weights_bytes += weight_bytes(w);
-    cb_gpu_send(g, cw->on, w->raw, weight_bytes(w));
+    g->traffic.weights_bytes += cb_gpu_weight_bytes(w);
+    cb_gpu_send(g, cw->on, w->raw, cb_gpu_weight_bytes(w));
     return cb_gpu_check(g);
 }
 
@@ -45,7 +34,7 @@ static void free_here(struct gpu *g, const struct weight *w, struct gpu_weight *
     if (!cw->on)
         return;
     cb_gpu_free(g, cw->on);
-    g->traffic.weights_bytes -= weight_bytes(w);
+    g->traffic.weights_bytes -= cb_gpu_weight_bytes(w);
 }
 
 int cb_gpu_load(struct device *d, struct weight *w)
@@ -62,15 +51,16 @@ int cb_gpu_load(struct device *d, struct weight *w)
         err = cw->program ? CB_OK : CB_EUNSUPPORTED;
     }
     if (!err)
-        err = cw->program && fits(g, weight_bytes(w)) ? load_here(g, w, cw)
-                                                      : g->host.ops->load(&g->host, &cw->host);
+        err = cw->program && fits(g, cb_gpu_weight_bytes(w))
+                  ? load_here(g, w, cw)
+                  : g->host.ops->load(&g->host, &cw->host);
     if (err) {
         free_here(g, w, cw);
         free(cw);
         return err;
     }
     w->packed = cw;
-    w->packed_bytes = cw->on ? weight_bytes(w) : cw->host.packed_bytes;
+    w->packed_bytes = cw->on ? cb_gpu_weight_bytes(w) : cw->host.packed_bytes;
     if (!cw->on)
         cb_gpu_say(g, cw->program ? 0 : 2,
                    cw->program
@@ -86,6 +76,7 @@ void cb_gpu_unload(struct device *d, struct weight *w)
 
     if (!cw)
         return;
+    cb_gpu_stream_close(g);
     if (cw->on)
         free_here(g, w, cw);
     else
@@ -149,16 +140,22 @@ static void multiply_on_host(struct gpu *g, const struct mm *mm, const float *x,
         free(bias);
 }
 
-/* Where the device finds a weight: resident, or copied in for many tokens. NULL: the CPU does it */
-static const void *weight_on(struct gpu *g, const struct mm *mm, int n_tok)
+/* Where the device finds a weight: resident, or copied in for many tokens. NULL: the CPU does it.
+ * *in_stage: only until the op ends */
+static const void *weight_on(struct gpu *g, const struct mm *mm, int n_tok, int *in_stage)
 {
     const struct gpu_weight *cw = mm->w->packed;
-    const size_t bytes = weight_bytes(mm->w);
+    const size_t bytes = cb_gpu_weight_bytes(mm->w);
+    const void *on = cw->on;
 
-    if (cw->on)
-        return cw->on;
-    if (!cw->program || n_tok < STREAM_TOKENS || mm->bits || !cb_gpu_stage_fits(g, bytes))
-        return NULL;
+    *in_stage = 0;
+    if (on || !cw->program || n_tok < STREAM_TOKENS || mm->bits)
+        return on;
+    on = cb_gpu_stream_find(g, mm->w);
+    if (on || !cb_gpu_stage_fits(g, bytes))
+        return on;
+    *in_stage = 1;
+    g->traffic.weights_in_bytes += bytes;
     return cb_gpu_in(g, mm->w->raw, bytes);
 }
 
@@ -171,14 +168,16 @@ void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
     if (n_tok < 1)
         return;
     for (int i = 0; i < n; i++) {
-        const void *w = weight_on(g, &mm[i], n_tok);
+        int in_stage;
+        const void *w = weight_on(g, &mm[i], n_tok, &in_stage);
         if (!w) {
             multiply_on_host(g, &mm[i], x, n_tok);
             continue;
         }
         on = on ? on : cb_gpu_in(g, x, x_bytes);
         multiply(g, &mm[i], w, on, n_tok);
-        if (w != ((const struct gpu_weight *)mm[i].w->packed)->on || g->n_back == GPU_MOST_BACK) {
+        cb_gpu_stream_next(g);
+        if (in_stage || g->n_back == GPU_MOST_BACK) {
             cb_gpu_done(g); /* a streamed weight's place serves the next one */
             on = NULL;
         }

@@ -190,6 +190,14 @@ void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
         cb_gpu_fail(g, "copy", err);
 }
 
+void cb_gpu_ahead_after(struct gpu *g)
+{
+    const int err = g->status ? 0 : g->driver->ahead_after(g);
+
+    if (err)
+        cb_gpu_fail(g, "copy", err);
+}
+
 void cb_gpu_meet_ahead(struct gpu *g)
 {
     const int err = g->ahead ? g->driver->after_ahead(g) : 0;

@@ -25,5 +25,6 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_program.c \
 	backends/gpu/gpu_runs.c backends/gpu/gpu_runs.h \
 	backends/gpu/gpu_sketch.c \
+	backends/gpu/gpu_stream.c backends/gpu/gpu_stream.h \
 	backends/gpu/gpu_vector.c
 endif

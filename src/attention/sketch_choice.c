@@ -249,6 +249,15 @@ const int32_t *cb_sketch_choice_slots(const struct attention *a, int i, int *n)
 
 /* ---- what it reads ---- */
 
+uint64_t cb_sketch_choice_scanned(const struct attention *a, int l, int n)
+{
+    const struct store *st = &a->bank->store[l];
+    const struct range r = range_of(a, l, n, max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK);
+
+    return r.k < r.hi - r.lo ? cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from)
+                             : 0;
+}
+
 uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
 {
     const struct store *st = &a->bank->store[l];
@@ -260,6 +269,5 @@ uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
 
     if (r.k >= r.hi - r.lo)
         return rows - cb_store_old_bytes(st, r.first);
-    return n_list * (rows - cb_store_old_bytes(st, unread)) + cb_store_sketch_bytes(st, r.to) -
-           cb_store_sketch_bytes(st, r.from);
+    return n_list * (rows - cb_store_old_bytes(st, unread)) + cb_sketch_choice_scanned(a, l, n);
 }

@@ -24,5 +24,7 @@ const int32_t *cb_sketch_choice_slots(const struct attention *a, int i, int *n);
 
 /* Bytes that a decoded token reads of a KV head of layer l, which then holds n slots. */
 uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n);
+/* Of them, bytes of sketches */
+uint64_t cb_sketch_choice_scanned(const struct attention *a, int l, int n);
 
 #endif

@@ -40,15 +40,16 @@ uint64_t cb_rss_peak_bytes(void)
 static json_t *json_device(const struct cb_memory *m)
 {
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
         "limit_bytes", (json_int_t)m->device_limit_bytes, "weights_bytes",
         (json_int_t)m->device_weights_bytes, "work_bytes", (json_int_t)m->device_work_bytes,
         "kv_bytes", (json_int_t)m->device_kv_bytes, "peak_bytes", (json_int_t)m->device_peak_bytes,
         "in_bytes", (json_int_t)m->device_in_bytes, "out_bytes", (json_int_t)m->device_out_bytes,
-        "device_rows", (json_int_t)m->device_rows, "host_rows", (json_int_t)m->host_rows,
-        "kv_in_bytes_per_token", (json_int_t)m->device_kv_in_bytes_per_token,
-        "kv_out_bytes_per_token", (json_int_t)m->device_kv_out_bytes_per_token,
-        "device_rows_per_token", (json_int_t)m->device_rows_per_token, "host_rows_per_token",
+        "weights_in_bytes", (json_int_t)m->device_weights_in_bytes, "device_rows",
+        (json_int_t)m->device_rows, "host_rows", (json_int_t)m->host_rows, "kv_in_bytes_per_token",
+        (json_int_t)m->device_kv_in_bytes_per_token, "kv_out_bytes_per_token",
+        (json_int_t)m->device_kv_out_bytes_per_token, "device_rows_per_token",
+        (json_int_t)m->device_rows_per_token, "host_rows_per_token",
         (json_int_t)m->host_rows_per_token, "gathered_rows_per_token",
         (json_int_t)m->device_gathered_rows_per_token, "gathers_per_token",
         (json_int_t)m->device_gathers_per_token, "gather_s_per_token",
@@ -171,6 +172,8 @@ void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft)
                mib(m->device_weights_bytes + m->device_work_bytes + m->device_kv_bytes),
                mib(m->device_limit_bytes), mib(m->device_weights_bytes), mib(m->device_work_bytes),
                mib(m->device_kv_bytes));
+    if (m->device_kv_in_bytes_per_token)
+        printf("copied a token   %.1f MiB\n", mib(m->device_kv_in_bytes_per_token));
 }
 
 /* The draft model's session, if there is one, for the same text as far as it holds it. 1: there is

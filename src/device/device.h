@@ -187,6 +187,7 @@ struct device_traffic {
     uint64_t used_bytes, peak_bytes, limit_bytes; /* of its memory: now, at most so far, allowed */
     uint64_t weights_bytes, kv_bytes;             /* of what is used: weights, mirrored rows */
     uint64_t hit_rows, host_rows; /* stored rows that attention read on the device, on the CPU */
+    uint64_t weights_in_bytes;    /* of weights that stay with the host, for prompts */
     uint64_t kv_in_bytes, kv_out_bytes; /* stored rows that were copied there, and back */
     uint64_t gathers, gathered_rows;    /* packed copies of chosen rows, of how many */
     double gather_s;                    /* in which the host packed them */
@@ -211,6 +212,11 @@ struct device_memory {
      * may come meanwhile. Rows that the feed will store by then are not among them. NULL: they come
      * when they are read. */
     void (*ahead)(struct device *d, const struct kv_run *run, int n);
+    /* A prompt will multiply chunks of n_tok tokens by these weights, behind those of the call
+     * before: they may come meanwhile. n 0: none do. weights_room: the memory that they take
+     * beside what is planned; 0: none. Both are NULL or neither. */
+    void (*weights_ahead)(struct device *d, const struct weight *const *w, int n, int n_tok);
+    size_t (*weights_room)(const struct device *d, const struct weight *const *w, int n);
     void (*traffic)(const struct device *d, struct device_traffic *out);
 };
 

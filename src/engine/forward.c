@@ -13,6 +13,7 @@
 #include "base/ints.h"
 #include "ffn.h"
 #include "latent_rows.h"
+#include "layer_ahead.h"
 #include "model/head_prune.h"
 #include "product.h"
 #include "rehearsal.h"
@@ -383,6 +384,8 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
 
     for (int t = 0; t < ROPE_TABLES; t++)
         r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)hp->n_rot : NULL;
+    if (!i)
+        cb_layer_ahead(s, l, m);
     TRY(layer(&r, l));
     TRY(report(how, s->fed + ((int64_t)l * n + i + m) / hp->n_layer, s->to_feed));
     s->next.token += m;
@@ -393,6 +396,7 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     if (l + 1 < hp->n_layer)
         return 1;
     s->fed += n;
+    cb_layer_ahead_end(s);
     if (!s->attention.repeated.to)
         TRY(finish(s, how));
     return rehearse(s);

@@ -9,9 +9,15 @@
 #include "attention/sparse_prefill.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "layer_ahead.h"
 #include "model/head_prune.h"
 #include "rehearsal.h"
 #include "session.h"
+
+static uint64_t max_bytes(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 static uint64_t weights_bytes(const struct cb_session *s)
 {
@@ -37,20 +43,21 @@ static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, i
 }
 
 /* How the working set is shared out. A session's rows have what weights, work space and an eighth
- * for operands leave; kv_bytes is what they would like. */
+ * for operands leave; kv_bytes is what they would like: with stream_kv, a layer's. */
 static void plan_device(const struct cb_session *s, uint64_t kv_bytes, uint64_t more_work,
                         struct cb_memory *out)
 {
     const struct device_traffic t = cb_device_traffic(s->dev);
-    const uint64_t work = t.used_bytes - t.weights_bytes - t.kv_bytes + more_work;
+    const uint64_t used = t.used_bytes - t.weights_bytes - t.kv_bytes + more_work;
+    const uint64_t ahead = cb_layer_ahead_bytes(s->model);
+    const int fits = t.weights_bytes + used + ahead <= t.limit_bytes;
+    const uint64_t work = used + (fits ? ahead : 0);
     const uint64_t taken = t.weights_bytes + work + t.limit_bytes / 8;
     const uint64_t left = t.limit_bytes > taken ? t.limit_bytes - taken : 0;
 
     out->device_limit_bytes = t.limit_bytes;
     out->device_weights_bytes = t.weights_bytes;
     out->device_work_bytes = work;
-    if (s->model->stream_kv) /* a layer's at a time */
-        kv_bytes = (kv_bytes + (uint64_t)s->model->hp.n_layer - 1) / (uint64_t)s->model->hp.n_layer;
     out->device_kv_bytes = kv_bytes < left ? kv_bytes : left;
 }
 
@@ -65,6 +72,7 @@ static void note_device(const struct cb_session *s, struct cb_memory *out)
     out->device_peak_bytes = t.peak_bytes;
     out->device_in_bytes = t.in_bytes;
     out->device_out_bytes = t.out_bytes;
+    out->device_weights_in_bytes = t.weights_in_bytes;
     out->device_rows = t.hit_rows;
     out->host_rows = t.host_rows;
     out->device_kv_in_bytes_per_token = s->crossed[1].kv_in_bytes - s->crossed[0].kv_in_bytes;
@@ -217,6 +225,14 @@ static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_promp
     return heads_bytes(st, cb_chooser_reads(&s->attention, l, n, n_prompt));
 }
 
+/* Of them, sketches, which the CPU reads */
+static uint64_t scanned_bytes(const struct cb_session *s, int l, int n)
+{
+    return cb_sketch_choice_is(&s->attention, l)
+               ? (uint64_t)s->bank.n_kv * cb_sketch_choice_scanned(&s->attention, l, n)
+               : 0;
+}
+
 /* Layer l holds fewer slots after a prompt and n_gen tokens than it was given. */
 static int evicts(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
@@ -274,7 +290,8 @@ static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_ge
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int n = n_prompt + n_gen, more = cb_rehearsal_room(s->rehearsal, n_prompt);
-    uint64_t peak, decoding;
+    uint64_t peak, decoding, read, moved = 0, largest = 0;
+    int reads;
 
     if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
         return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
@@ -298,9 +315,13 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kv_beside_bytes +=
             slots_beside(s, l, held, n, evicts(s, l, n_prompt, n_gen)) +
             (uint64_t)s->bank.n_kv * cb_store_beside_of(&s->bank.store[l], held);
-        out->kv_read_bytes_per_token += (uint64_t)cb_cross_layer_read(&s->attention, l, n, held);
-        out->kv_read_bytes_per_token +=
-            read_bytes(s, l, held + (held < n && evicts(s, l, n_prompt, n_gen)), n_prompt);
+        reads = held + (held < n && evicts(s, l, n_prompt, n_gen));
+        read = (uint64_t)cb_cross_layer_read(&s->attention, l, n, held) +
+               read_bytes(s, l, reads, n_prompt);
+        out->kv_read_bytes_per_token += read;
+        moved += read - scanned_bytes(s, l, reads);
+        largest = max_bytes(largest, max_bytes(feed_bytes(s, l, n_prompt, slots(s, l, n_prompt, 0)),
+                                               heads_bytes(&s->bank.store[l], reads)));
     }
     out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
                                     max_int(n_prompt + more, out->kept_max), out->kept_max);
@@ -311,10 +332,11 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
     if (cb_device_traffic(s->dev).limit_bytes) {
         const int most = max_int(n_prompt, more);
-        plan_device(s, out->kv_peak_bytes,
+        plan_device(s, s->model->stream_kv ? largest : out->kv_peak_bytes,
                     (uint64_t)max_int(0, most - s->w.cap_tok) * (uint64_t)s->model->hp.n_embd *
                         sizeof(float),
                     out);
+        out->device_kv_in_bytes_per_token = s->model->stream_kv ? moved : 0;
     }
     return CB_OK;
 }

@@ -14,6 +14,7 @@
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
+#include "model/weights.h"
 #include "par/affinity.h"
 
 #define NAME (cb_isa[ISA_FROM])
@@ -517,6 +518,41 @@ START_TEST(bytes_of_streamed_layers)
 }
 END_TEST
 
+/* What is planned is what is moved, where layers differ in what they hold or read. */
+static const struct {
+    const char *family, *policy;
+} unequal[] = {
+    { "mistral", "full" },
+    { "llama", "pyramidkv:budget=96" },
+    { "llama", "streamingllm:budget=100" },
+    { "llama", "omnikv:filter=0,budget=64" },
+    { "llama", "sieve:budget=32,recent=16" },
+    { "llama", "quest:budget=48,dense=1" },
+};
+
+START_TEST(plan_of_streamed_layers)
+{
+    const struct cb_model_params p = { .device = NAME, .n_threads = 2, .stream_kv = 1 };
+    struct cb_model *m = model_with(unequal[_i].family, &p);
+    const int32_t *text = cb_toy_text(m);
+    struct cb_memory plan, mem;
+    struct cb_session *s;
+
+    cb_toy_ok(cb_session_open(
+        m, &(struct cb_session_params){ .n_ctx = 1024, .chunk = 64, .policy = unequal[_i].policy },
+        &s));
+    cb_toy_ok(cb_session_plan(s, 380, ANSWER, &plan));
+    cb_toy_ok(cb_session_prefill(s, text, 380, NULL));
+    for (int i = 0; i < ANSWER; i++)
+        cb_toy_ok(cb_session_decode(s, text[i]));
+    cb_session_memory(s, &mem);
+    ck_assert_uint_gt(plan.device_kv_in_bytes_per_token, 0);
+    ck_assert_uint_eq(plan.device_kv_in_bytes_per_token, mem.device_kv_in_bytes_per_token);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 /* Layers 0 to 2 read all of the context, 3 to 5 the CHOSEN slots and the answer. */
 enum { LAYERS = 6, DENSE = 3, CHOSEN = 128 };
 enum sent { NONE, FRESH, ALL };
@@ -625,7 +661,8 @@ static float *cut_answer(struct cb_model *m, const char *policy)
 START_TEST(chosen_after_a_cut)
 {
     static const char *const policy[] = { "omnikv:filter=1,wait=1,budget=32",
-                                          "sieve:budget=32,recent=16" };
+                                          "sieve:budget=32,recent=16",
+                                          "quest:budget=48,dense=0,group=each" };
     struct cb_model *plain =
         deep_model(&(struct cb_model_params){ .device = "ref", .n_threads = 2 });
     struct cb_model *m = deep_model(
@@ -636,6 +673,55 @@ START_TEST(chosen_after_a_cut)
     free(want), free(got);
     cb_model_close(plain);
     cb_model_close(m);
+}
+END_TEST
+
+/* Weights beyond the working set are copied once for each prompt, however many chunks it has, a
+ * layer ahead. */
+START_TEST(bytes_of_streamed_weights)
+{
+    enum { DEEP = 20, TOKENS = 128 };
+    struct tiny tiny = cb_tiny_small("llama");
+    const struct cb_session_params p = {
+        .n_ctx = 400, .chunk = 64, .type_k = "f32", .type_v = "f32"
+    };
+    uint64_t all = 0, away = 0;
+    float *want = NULL;
+
+    tiny.n_layer = DEEP;
+    tiny.n_ff = 320;
+    tiny.n_vocab = 4096; /* its output matrix stays with the CPU */
+    tiny.type = DT_F32;
+    for (int here = 0; here < 2; here++) {
+        struct cb_model *m = cb_toy_model_with(
+            &tiny, &(struct cb_model_params){ .device = here ? NAME : "ref",
+                                              .n_threads = 2,
+                                              .working_set = here ? 6 << 20 : 0 });
+        const size_t n_vocab = (size_t)cb_n_vocab(m);
+        struct cb_memory mem, plan;
+        struct cb_session *s;
+        struct weight *w;
+        for (int l = 0; here && l < DEEP; l++)
+            for (int i = 0; (w = cb_weights_at(&m->layer[l], i, 0)); i++)
+                all += w->raw ? cb_row_bytes(w->type, w->n_in) * (uint64_t)w->n_out : 0;
+        cb_toy_ok(cb_session_open(m, &p, &s));
+        cb_toy_ok(cb_session_plan(s, TOKENS, 0, &plan));
+        for (int i = 0; i < 2; i++) {
+            cb_toy_ok(cb_session_prefill(s, cb_toy_text(m) + i * TOKENS, TOKENS, NULL));
+            cb_session_memory(s, &mem);
+            away = here ? all - mem.device_weights_bytes : 0;
+            ck_assert_uint_eq(mem.device_weights_in_bytes, (uint64_t)(i + 1) * away);
+            ck_assert_uint_le(mem.device_peak_bytes, mem.device_limit_bytes);
+        }
+        ck_assert(!here || (away > all / 8 && plan.device_work_bytes > mem.device_work_bytes));
+        if (here)
+            same("logits", cb_session_logits(s), want, n_vocab, 1e-4f);
+        else
+            want = copy(cb_session_logits(s), n_vocab);
+        cb_session_close(s);
+        cb_model_close(m);
+    }
+    free(want);
 }
 END_TEST
 
@@ -662,9 +748,11 @@ int main(void)
     tcase_add_test(tc, both_read);
     tcase_add_test(tc, bytes_of_a_mirror);
     tcase_add_loop_test(tc, bytes_of_streamed_layers, 0, 2);
+    tcase_add_loop_test(tc, plan_of_streamed_layers, 0, sizeof unequal / sizeof *unequal);
     tcase_add_loop_test(tc, bytes_of_chosen_slots, 0, sizeof sets / sizeof *sets);
     tcase_add_loop_test(tc, bytes_of_searched_slots, 0, 2);
-    tcase_add_loop_test(tc, chosen_after_a_cut, 0, 2);
+    tcase_add_loop_test(tc, chosen_after_a_cut, 0, 3);
+    tcase_add_test(tc, bytes_of_streamed_weights);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }
