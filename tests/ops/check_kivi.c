@@ -265,13 +265,14 @@ START_TEST(bytes_as_the_formula)
 END_TEST
 
 /* Of 100 tokens 96 keys are quantised, 32 in a group, which is read whole, and 68 values. */
-START_TEST(bytes_that_a_run_reads)
+START_TEST(bytes_of_quantised_slots)
 {
-    static const int32_t some[] = { 0, 1, 57, 89 };
+    static const int32_t some[] = { 0, 1, 57, 60, 89 };
     const uint64_t row = HD * sizeof(uint16_t), group = HD * cb_kivi_group_bytes(4, 32);
     const uint64_t value = HD / 32 * cb_kivi_group_bytes(4, 32);
     struct store s;
     struct kv_run run = { .n = 100 };
+    int keep[99];
 
     open_store(&s, 4, 32, 4, 32);
     append(&s, 0, 100);
@@ -282,12 +283,45 @@ START_TEST(bytes_that_a_run_reads)
     ck_assert_uint_eq(cb_store_run_bytes(&s, &run), 2 * group + 40 * value);
     run.first = 60;
     ck_assert_uint_eq(cb_store_run_bytes(&s, &run), 2 * group + 4 * row + 8 * value + 32 * row);
-    run.first = 10; /* slots 10, 11, 67 and 99 */
+    run.first = 10; /* slots 10, 11, 67, 70 and 99 */
     run.idx = some;
-    run.n = 4;
-    ck_assert_uint_eq(cb_store_run_bytes(&s, &run), group + row + 3 * value + row);
+    run.n = 5;
+    ck_assert_uint_eq(cb_store_run_bytes(&s, &run), group + row + 3 * value + 2 * row);
     ck_assert_uint_eq(cb_store_value_bytes(&s, &(struct kv_run){ .kivi = run.kivi, .n = 70 }),
                       68 * value + 2 * row);
+    ck_assert_uint_eq(cb_kivi_old_bytes(&s, 64), 2 * group + 64 * value);
+    ck_assert_uint_eq(cb_kivi_bytes(&s, 0), 3 * group + 4 * row + 68 * value + 32 * row);
+    for (int i = 0; i < 99; i++)
+        keep[i] = i + (i >= 5);
+    ck_assert(!cb_store_keep(&s, 0, keep, 99)); /* rows stay, and maps say where */
+    ck_assert_uint_eq(cb_kivi_bytes(&s, 0),
+                      3 * group + 4 * row + 68 * value + 32 * row + (95 + 67) * sizeof(int32_t));
+    cb_store_close(&s);
+}
+END_TEST
+
+/* First tokens that stay f16 were dropped; of the next timeline others do. */
+START_TEST(first_tokens_of_a_cleared_store)
+{
+    int keep[90];
+    struct store s;
+
+    shape.first = 32;
+    open_store(&s, 4, 32, 4, 32);
+    for (int round = 0; round < 2; round++) {
+        append(&s, 0, 100);
+        ck_assert(!cb_kivi_advance(&s, dev));
+        ck_assert_int_eq(s.kivi->head[0].lo_k, 32);
+        ck_assert_int_eq(s.kivi->head[0].lo_v, 32);
+        ck_assert_uint_eq(cb_kivi_bytes(&s, 0), cb_kivi_bytes_of(&s, 0, 100));
+        for (int i = 0; i < 90; i++)
+            keep[i] = i + 10;
+        for (int h = 0; h < N_KV; h++)
+            ck_assert(!cb_store_keep(&s, h, keep, 90));
+        ck_assert_int_eq(s.kivi->head[0].lo_v, 22);
+        cb_store_cut(&s, 0);
+    }
+    shape.first = 0;
     cb_store_close(&s);
 }
 END_TEST
@@ -836,7 +870,8 @@ int main(void)
     tcase_add_loop_test(c, keys_by_channel_values_by_token, 0, 2 * N_SHAPE);
     tcase_add_loop_test(c, scores_of_a_step, 0, 2);
     tcase_add_test(c, bytes_as_the_formula);
-    tcase_add_test(c, bytes_that_a_run_reads);
+    tcase_add_test(c, bytes_of_quantised_slots);
+    tcase_add_test(c, first_tokens_of_a_cleared_store);
     tcase_add_loop_test(c, stores_survive_any_dropping, 0, 4 * N_SHAPE);
     tcase_add_loop_test(c, rows_of_quantised_slots_are_freed, 0, N_SHAPE);
     tcase_add_test(c, rows_stay_within_what_is_reserved);
