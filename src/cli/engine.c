@@ -2,6 +2,7 @@
 /* engine.c - opens the model and the session that the options describe. */
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,13 +41,32 @@ static int is_off(const char *name)
     return v && !strcmp(v, "0");
 }
 
+/* Was this not said before? Commands such as eval open many sessions with one policy. */
+static int is_news(const char *message)
+{
+    enum { MOST = 64 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char *said[MOST];
+    static int n;
+    int i = 0, news;
+
+    pthread_mutex_lock(&lock);
+    while (i < n && strcmp(said[i], message))
+        i++;
+    news = i == n;
+    if (news && n < MOST && (said[n] = strdup(message)))
+        n++;
+    pthread_mutex_unlock(&lock);
+    return news;
+}
+
 static void on_log(void *arg, enum cb_log_level level, const char *message)
 {
     (void)arg;
-    if (level == CB_LOG_NOTE)
-        cb_log_note("%s", message);
-    else
+    if (level != CB_LOG_NOTE)
         cb_log_detail("%s", message);
+    else if (is_news(message))
+        cb_log_note("%s", message);
 }
 
 const char *cb_kernel_cache(char *path, size_t size)
