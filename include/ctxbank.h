@@ -637,7 +637,8 @@ struct cb_speculation_counts {
 /* NULL if the session can speculate; else the reason why not. */
 CB_API const char *cb_speculation_why_not(const cb_session *session);
 /* Drafts of up to `most` tokens, 0 (never) to 16. CB_EUNSUPPORTED: the policy drops tokens or
- * scores them as they come, or remembers queries (cb_speculation_why_not()); CB_EARG. */
+ * scores them as they come, or remembers queries (cb_speculation_why_not()); CB_EARG; CB_ENOMEM.
+ * An idle session gets the work space of such drafts, and its plans count it. */
 CB_API int cb_speculation_new(cb_session *session, int most, cb_speculation **out);
 CB_API void cb_speculation_free(cb_speculation *speculation); /* NULL is allowed */
 /* A session of the draft model, which guesses where the timeline has nothing to copy; NULL: no

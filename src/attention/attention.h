@@ -9,6 +9,8 @@
 #include "model/model.h"
 #include "policy/policy.h"
 
+enum { MOST_DRAFT = 16 }; /* tokens of a draft, decoded together with the one before */
+
 /* Slots from..to-1 of a prompt that a feed repeats; to 0: it repeats nothing */
 struct piece {
     int from, to;
@@ -23,6 +25,7 @@ struct attention {
     const struct rope *rope;       /* [ROPE_TABLES] the session's */
     int chunk;                     /* most tokens that go through a layer at once */
     int apart;                     /* index of the token among those decoded together */
+    int together;                  /* most tokens that were, or are expected to be */
     int prompt_joins;              /* 1: a form of prefill makes parts that join */
     int cold;                      /* > 0: rows may lie on the disk, so they are asked for */
 

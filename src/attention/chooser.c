@@ -108,7 +108,9 @@ size_t cb_chooser_bytes(const struct attention *a, int n_most)
 
     for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
         const size_t w = a->chooser->of[l].q ? (size_t)window_of(a, l) : 0;
-        floats += a->chooser->of[l].of->slot ? n + w * (nh * (size_t)a->model->hp.hd + n) : 0;
+        floats += a->chooser->of[l].of->slot
+                      ? (size_t)a->together * n + w * (nh * (size_t)a->model->hp.hd + n)
+                      : 0;
     }
     return a->chooser ? floats * sizeof(float) : 0;
 }

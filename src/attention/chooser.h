@@ -6,7 +6,7 @@
 #include "attention.h"
 #include "bank/store_areas.h"
 
-enum { CHOICES = 17 }; /* most tokens of a session that are decoded together */
+enum { CHOICES = MOST_DRAFT + 1 }; /* most tokens of a session that are decoded together */
 
 int cb_chooser_open(struct attention *a); /* does nothing where the plan has no such layer */
 void cb_chooser_close(struct attention *a);

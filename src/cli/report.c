@@ -176,6 +176,19 @@ void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft)
         printf("copied a token   %.1f MiB\n", mib(m->device_kv_in_bytes_per_token));
 }
 
+/* The session's plan counts the work space of drafts, if there will be any. */
+static int expect_drafts(const struct opts *o, struct engine *e)
+{
+    const int most = cb_engine_draft(o);
+    cb_speculation *x;
+
+    if (!most || cb_speculation_why_not(e->session))
+        return CB_OK;
+    TRY(cb_speculation_new(e->session, most, &x));
+    cb_speculation_free(x);
+    return CB_OK;
+}
+
 /* The draft model's session, if there is one, for the same text as far as it holds it. 1: there is
  */
 static int plan_draft(const struct opts *o, struct engine *e, int n_prompt, int n_gen,
@@ -200,6 +213,7 @@ int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_ge
     struct cb_memory m, draft;
     int drafts;
 
+    TRY(expect_drafts(o, e));
     TRY(cb_session_plan(e->session, n_prompt, n_gen, &m));
     drafts = plan_draft(o, e, n_prompt, n_gen, &draft);
     TRY(drafts);

@@ -299,7 +299,7 @@ int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const flo
     if (n > most)
         return cb_fail(CB_EARG, "decode: %d tokens at once; %d can be", n, most);
     TRY(cb_session_note_tokens(s, tokens, n));
-    TRY(cb_session_work_fit_batch(s, n));
+    TRY(cb_session_work_fit_together(s, n));
     TRY(run(&c, 1));
     *logits = s->w.batch_logits;
     return CB_OK;

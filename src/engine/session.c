@@ -100,6 +100,13 @@ int cb_session_work_fit_batch(struct cb_session *s, int n)
     return CB_OK;
 }
 
+int cb_session_work_fit_together(struct cb_session *s, int n)
+{
+    TRY(cb_session_work_fit_batch(s, n));
+    s->attention.together = max_int(s->attention.together, n);
+    return CB_OK;
+}
+
 int cb_session_fit_tokens(struct cb_session *s, int n)
 {
     const int cap = n < INT32_MAX / 2 ? n + n / 2 : INT32_MAX;
@@ -190,7 +197,8 @@ static int open_attention(struct cb_session *s, const char *prefill)
                                        .bank = &s->bank,
                                        .policy = s->policy,
                                        .rope = s->rope,
-                                       .chunk = s->chunk };
+                                       .chunk = s->chunk,
+                                       .together = 1 };
     return cb_attention_open(&s->attention, prefill);
 }
 

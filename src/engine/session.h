@@ -86,8 +86,9 @@ int cb_session_is_anew(const struct cb_session *s, int n);
 size_t cb_session_tok_floats(const struct cb_session *s); /* work space a token of a feed */
 /* Tokens of the longest feed that repeats a prompt of n tokens, fed next */
 int cb_session_repeats(const struct cb_session *s, int n);
-int cb_session_work_fit(struct cb_session *s, int n);       /* room for a feed of n tokens */
-int cb_session_work_fit_batch(struct cb_session *s, int n); /* for a batch of n sessions */
+int cb_session_work_fit(struct cb_session *s, int n);          /* room for a feed of n tokens */
+int cb_session_work_fit_batch(struct cb_session *s, int n);    /* for a batch of n sessions */
+int cb_session_work_fit_together(struct cb_session *s, int n); /* for n tokens of this session */
 void cb_session_forget(struct cb_session *s); /* drops all tokens; call with the device locked */
 int cb_session_fit_tokens(struct cb_session *s, int n); /* room for n tokens in `token` */
 /* Notes the ids of the tokens that the next feed brings. */

@@ -11,7 +11,7 @@
 #include "model_drafter.h"
 #include "session.h"
 
-enum { MOST = 16, MOST_PAUSE = 64 };
+enum { MOST_PAUSE = 64 };
 
 /* What proposes tokens, and whether it pays */
 enum { LOOK_UP, MODEL, SOURCES };
@@ -29,7 +29,7 @@ struct cb_speculation {
     int from;   /* the source of the draft in the timeline */
     int most;   /* tokens a draft */
     int n, row; /* drafted tokens in the timeline; those of them that are accepted */
-    int32_t draft[MOST];
+    int32_t draft[MOST_DRAFT];
     const float *logits; /* [n + 1][n_vocab] after the token before the draft, and after each */
     double alone_s;      /* mean time of a token without a draft; 0: not known */
     double took_s;       /* making and decoding the draft that is being judged */
@@ -47,10 +47,13 @@ int cb_speculation_new(cb_session *s, int most, cb_speculation **out)
     const char *why = cb_speculation_why_not(s);
 
     *out = NULL;
-    if (most < 0 || most > MOST)
-        return cb_fail(CB_EARG, "speculation: drafts of %d tokens: not 0 to %d", most, MOST);
+    if (most < 0 || most > MOST_DRAFT)
+        return cb_fail(CB_EARG, "speculation: drafts of %d tokens: not 0 to %d", most, MOST_DRAFT);
     if (most && why)
         return cb_fail(CB_EUNSUPPORTED, "speculation: policy %s: %s", s->policy->m->name, why);
+    if (most && !s->bank.n_feed) /* else a prompt in progress uses the work space */
+        TRY(cb_session_work_fit_together(s,
+                                         min_int(most + 1, cb_attention_together(&s->attention))));
     if (!(x = cb_calloc(1, sizeof *x)) || cb_drafter_new(&x->drafter)) {
         free(x);
         return CB_ENOMEM;
@@ -198,7 +201,7 @@ static int decode_alone(struct cb_speculation *x, int32_t id)
 
 static int decode_draft(struct cb_speculation *x, int32_t id, int n)
 {
-    int32_t token[MOST + 1] = { id };
+    int32_t token[MOST_DRAFT + 1] = { id };
 
     for (int i = 0; i < n; i++)
         token[i + 1] = x->draft[i];

@@ -175,6 +175,26 @@ START_TEST(the_text_without_drafts)
 }
 END_TEST
 
+/* A layer that chooses for others keeps a list of slots for each token of a draft. */
+START_TEST(work_space_is_planned)
+{
+    enum { GEN = 10, DRAFT = 16 };
+    cb_session *s = after_prompt(policies[_i], "f16");
+    const size_t lists = strncmp(policies[_i], "omnikv", 6) ? 0 : DRAFT * (PROMPT + GEN);
+    struct cb_memory before, with;
+    cb_speculation *x;
+
+    ck_assert_int_eq(cb_session_plan(s, PROMPT, GEN, &before), CB_OK);
+    ck_assert_int_eq(cb_speculation_new(s, DRAFT, &x), CB_OK);
+    ck_assert_int_eq(cb_session_plan(s, PROMPT, GEN, &with), CB_OK);
+    ck_assert_uint_eq(with.scratch_bytes - before.scratch_bytes,
+                      lists * sizeof(int32_t) +
+                          (DRAFT + 1) * (size_t)cb_n_vocab(model) * sizeof(float));
+    cb_speculation_free(x);
+    cb_session_close(s);
+}
+END_TEST
+
 /* ---- draft models ---- */
 
 static cb_session *draft_session(cb_model *m, int n_ctx)
@@ -363,6 +383,7 @@ int main(void)
     tcase_add_loop_test(c, all_at_once_as_one_by_one, 0, FORMS);
     tcase_add_loop_test(c, taken_back_without_trace, 0, FORMS);
     tcase_add_loop_test(c, the_text_without_drafts, 0, 3 * FORMS);
+    tcase_add_loop_test(c, work_space_is_planned, 0, N_POLICY);
     tcase_add_test(c, its_own_draft_model);
     tcase_add_loop_test(c, another_draft_model, 0, 2 * FORMS);
     tcase_add_test(c, tokens_that_the_draft_model_lacks);
