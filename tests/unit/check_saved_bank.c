@@ -111,7 +111,10 @@ START_TEST(loaded_goes_on)
     const struct setting *r = &cb_setting[_i];
 
     for (int when = 0; when < 3; when++) {
-        cb_session *s = filled(r, when), *l;
+        cb_session *s, *l;
+        if (CB_SLOWED > 1 && when != _i % 3)
+            continue;
+        s = filled(r, when);
         save(s);
         l = load(0);
         same(s, l, r->policy);
@@ -179,7 +182,7 @@ START_TEST(another_instruction_set)
 
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
-            if (i != j)
+            if (i != j && (CB_SLOWED == 1 || j == (i + 1) % n))
                 moves(&list[_i], isa[i], isa[j]);
     if (n == 1)
         cb_skip("only one instruction set");
