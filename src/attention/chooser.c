@@ -419,8 +419,9 @@ void cb_chooser_ahead(struct attention *a, int l)
         return;
     for (int m = l + 1; m < a->model->hp.n_layer; m++) {
         const struct store *st = &a->bank->store[m];
-        for (int h = 0; a->plan[m].reads == l && cb_attention_window(a, m) == window && h < n_kv;
-             h++) {
+        if (a->plan[m].reads != l || cb_attention_window(a, m) != window)
+            continue;
+        for (int h = 0; h < n_kv; h++) {
             struct kv_run *run = &a->chooser->ahead[n_run++];
             *run = cb_store_run(st, h, 0, st->n[h]);
             run->idx = slot;

@@ -379,6 +379,20 @@ def model(
     )
 
 
+LLAMA4 = dict(
+    config="Llama4Text",
+    layout=llama4_experts,
+    keys=llama4,
+    num_local_experts=4,
+    num_experts_per_tok=1,
+    interleave_moe_layer_step=2,
+    intermediate_size=32,
+    intermediate_size_mlp=80,
+    use_qk_norm=True,
+    **HD16 | dict(num_hidden_layers=4),
+    **rope(5e5),
+)
+
 MODELS = {
     "yarn": model("llama", "Llama", layout=pairs, **rope(10000.0, **YARN)),
     "dynamic": model(
@@ -625,21 +639,7 @@ MODELS = {
         **MOE,
         **rope(10000.0),
     ),
-    "llama4": model(
-        "llama4",
-        "Llama4",
-        config="Llama4Text",
-        layout=llama4_experts,
-        keys=llama4,
-        num_local_experts=4,
-        num_experts_per_tok=1,
-        interleave_moe_layer_step=2,
-        intermediate_size=32,
-        intermediate_size_mlp=80,
-        use_qk_norm=True,
-        **HD16 | dict(num_hidden_layers=4),
-        **rope(5e5),
-    ),
+    "llama4": model("llama4", "Llama4", **LLAMA4),
     "mistral3": model(
         "mistral3",
         "Ministral3",
@@ -706,22 +706,7 @@ MODELS = {
         **LATENT,
         **rope(10000.0, **YARN, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0),
     ),
-    "llama4chunks": model(
-        "llama4",
-        "Llama4",
-        config="Llama4Text",
-        layout=llama4_experts,
-        keys=llama4,
-        num_local_experts=4,
-        num_experts_per_tok=1,
-        interleave_moe_layer_step=2,
-        intermediate_size=32,
-        intermediate_size_mlp=80,
-        use_qk_norm=True,
-        attention_chunk_size=12,
-        **HD16 | dict(num_hidden_layers=4),
-        **rope(5e5),
-    ),
+    "llama4chunks": model("llama4", "Llama4", **LLAMA4, attention_chunk_size=12),
 }
 
 
