@@ -3,6 +3,7 @@
 #include "settings.h"
 
 #include <check.h>
+#include <string.h>
 
 const struct setting cb_setting[] = {
     { "full", "f16", "dense", 1 },
@@ -55,6 +56,11 @@ const struct setting cb_setting[] = {
     { "quest:budget=32,page=8,dense=0", "kivi4:32", "dense", 2 },
 };
 const int cb_n_setting = sizeof cb_setting / sizeof *cb_setting;
+
+int cb_setting_parts_rows(const char *policy)
+{
+    return !strncmp(policy, "pod", 3) || !strncmp(policy, "infllm", 6);
+}
 
 cb_session *cb_setting_session(cb_model *m, const struct setting *r, int n_ctx)
 {

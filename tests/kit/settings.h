@@ -15,6 +15,9 @@ struct setting {
 extern const struct setting cb_setting[];
 extern const int cb_n_setting;
 
+/* 1: the policy drops or turns keys without their values, so it is refused where a row is both */
+int cb_setting_parts_rows(const char *policy);
+
 /* A session with chunks of 64 tokens; fails the test if it does not open. */
 cb_session *cb_setting_session(cb_model *m, const struct setting *s, int n_ctx);
 

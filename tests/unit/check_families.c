@@ -17,6 +17,7 @@
 #include "engine/session.h"
 #include "kit/isa.h"
 #include "kit/recipe.h"
+#include "kit/settings.h"
 #include "kit/suite.h"
 
 enum { MAX_RECIPES = 64, N_DEVICES = 5 };
@@ -250,7 +251,7 @@ static int is_refused(const struct test *r, cb_model *m, const char *policy)
     const char *why = NULL;
     cb_session *s;
 
-    if (m->hp.latent.rank && (!strncmp(policy, "pod", 3) || !strncmp(policy, "infllm", 6)))
+    if (m->hp.latent.rank && cb_setting_parts_rows(policy))
         why = "one row as key and value";
     if (has_windows_alone(m) && !strncmp(policy, "infllm", 6))
         why = "the model's layers see";
