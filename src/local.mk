@@ -192,6 +192,7 @@ libcore_la_SOURCES += \
 	src/attention/own_slots.c src/attention/own_slots.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/ranks.c src/attention/ranks.h \
+	src/attention/reads.c src/attention/reads.h \
 	src/attention/rehearsal_scores.c src/attention/rehearsal_scores.h \
 	src/attention/rolling.c src/attention/rolling.h \
 	src/attention/scores.c src/attention/scores.h \

@@ -54,6 +54,7 @@ check_programs = \
 	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
 	tests/methods/check_own_slots \
+	tests/methods/check_reads \
 	tests/methods/check_turns \
 	tests/methods/check_pod \
 	tests/unit/check_base \
@@ -373,6 +374,11 @@ tests_unit_check_embedding_SOURCES = tests/unit/check_embedding.c
 tests_unit_check_embedding_CFLAGS = $(check_cflags)
 tests_unit_check_embedding_LDFLAGS = $(check_ldflags)
 tests_unit_check_embedding_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_methods_check_reads_SOURCES = tests/methods/check_reads.c
+tests_methods_check_reads_CFLAGS = $(check_cflags)
+tests_methods_check_reads_LDFLAGS = $(check_ldflags)
+tests_methods_check_reads_LDADD = $(check_ldadd)
 
 tests_methods_check_turns_SOURCES = tests/methods/check_turns.c
 tests_methods_check_turns_CFLAGS = $(check_cflags)

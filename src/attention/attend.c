@@ -21,6 +21,7 @@
 #include "own_slots.h"
 #include "parts.h"
 #include "ranks.h"
+#include "reads.h"
 #include "rehearsal_scores.h"
 #include "rolling.h"
 #include "scores.h"
@@ -538,6 +539,10 @@ int cb_attend(struct attention_call *call, int n)
     for (int i = 0; i < n; i++) {
         struct attention *a = call[i].a;
         const struct chunk *c = &call[i].c;
+        if (a->watch && a->bank->decoding) {
+            TRY(cb_device_wait(a->dev)); /* the host reads lists that ops have made */
+            a->watch->look(a->watch->arg, a, c->l);
+        }
         if (cb_cross_layer_is(a, c->l))
             cb_cross_layer_drop_keys(a, c->l);
         TRY(score(a, c, call[i].lse, call[i].logit));

@@ -45,8 +45,9 @@ struct attention {
     struct rehearsal_scores *rehearsal_scores; /* NULL where no prompt is rehearsed */
     int rehearses;         /* 1: the prompt in progress will be repeated; late layers wait for it */
     struct piece repeated; /* by the current feed */
-    struct eviction *eviction; /* NULL where the policy drops nothing */
-    struct scores scores;      /* of the layer that attended last */
+    struct eviction *eviction;      /* NULL where the policy drops nothing */
+    const struct read_watch *watch; /* reads.h; NULL: nobody asks what tokens read */
+    struct scores scores;           /* of the layer that attended last */
     int has_scores;
 
     /* Shared prefill (engine/shared_prefill.c): the sessions that take over the keys, values and

@@ -129,6 +129,11 @@ struct kv_run *cb_parts_runs(const struct attention *a, int i)
     return a->parts->run + (size_t)i * (size_t)a->parts->n_run;
 }
 
+int cb_parts_left_out(const struct attention *a, int i, int h)
+{
+    return a->bank->decoding && cb_parts_at(a, i)->skip <= 1 && a->parts->skips[h];
+}
+
 /* ---- attending ---- */
 
 void cb_parts_ask(const struct attention *a, int l)

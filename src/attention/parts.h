@@ -39,6 +39,9 @@ int cb_parts_n(const struct attention *a);
 const struct part *cb_parts_at(const struct attention *a, int i);
 struct kv_run *cb_parts_runs(const struct attention *a, int i);
 
+/* 1: the decoded token's query head h has left part i out, which holds too little (skip) */
+int cb_parts_left_out(const struct attention *a, int i, int h);
+
 /* Arguments of the attention op for layer l, without queries and runs */
 struct attn cb_parts_attn(const struct attention *a, int l);
 /* Asks the kernel for the rows that the parts of layer l read. */
