@@ -18,9 +18,11 @@ dist_man_MANS += \
 	man/ctxbank-chat.1 \
 	man/ctxbank-embed.1 \
 	man/ctxbank-eval-2stage.1 \
+	man/ctxbank-eval-attention.1 \
 	man/ctxbank-eval-continuation.1 \
 	man/ctxbank-eval-file.1 \
 	man/ctxbank-eval-kld.1 \
+	man/ctxbank-eval-lazy.1 \
 	man/ctxbank-eval-longbench.1 \
 	man/ctxbank-eval-needle.1 \
 	man/ctxbank-eval-passkey.1 \

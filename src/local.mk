@@ -251,12 +251,14 @@ libeval_la_SOURCES = \
 	src/eval/item_read.c \
 	src/eval/metric.c src/eval/metric.h \
 	src/eval/published.c src/eval/published.h \
+	src/calibrate/coverage.c src/calibrate/coverage.h \
 	src/calibrate/filter.c src/calibrate/filter.h \
 	src/calibrate/layer_similarity.c src/calibrate/layer_similarity.h \
 	src/calibrate/probe.c src/calibrate/probe.h \
 	src/calibrate/row_stats.c src/calibrate/row_stats.h \
 	src/calibrate/sample.c src/calibrate/sample.h \
 	src/calibrate/trial.c src/calibrate/trial.h \
+	src/cli/csv.c src/cli/csv.h \
 	src/cli/plot.c src/cli/plot.h \
 	src/cli/score_table.c src/cli/score_table.h \
 	src/cli/svg.c src/cli/svg.h
@@ -337,6 +339,7 @@ ctxbank_SOURCES = \
 	src/cli/embed.c \
 	src/cli/engine.c \
 	src/cli/eval.c src/cli/eval.h \
+	src/cli/eval_attention.c \
 	src/cli/eval_continuation.c \
 	src/cli/eval_kld.c \
 	src/cli/eval_perplexity.c \

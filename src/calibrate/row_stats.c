@@ -45,22 +45,51 @@ int cb_ends_open(struct ends *e, int n_layer, int sink, int recent)
     return e->sum ? CB_OK : CB_ENOMEM;
 }
 
+/* What the first `sink` and the last `recent` entries hold, mean over heads */
+static double at_ends(const struct scores *s, int sink, int recent)
+{
+    double sum = 0;
+
+    for (int h = 0; h < s->n_row; h++)
+        for (int j = 0; j < s->n; j++)
+            if (j < sink || j >= s->n - recent)
+                sum += (double)s->s[(size_t)h * (size_t)s->stride + (size_t)j] / s->n_row;
+    return sum;
+}
+
 void cb_ends_look(void *ends, int l, int n_cand, const struct scores *s)
 {
     struct ends *e = ends;
-    double score = 0;
+    double score;
 
     (void)n_cand;
     if (s->prompt)
         return;
-    for (int h = 0; h < s->n_row; h++)
-        for (int j = 0; j < s->n; j++)
-            if (j < e->sink || j >= s->n - e->recent)
-                score += (double)s->s[(size_t)h * (size_t)s->stride + (size_t)j] / s->n_row;
+    score = at_ends(s, e->sink, e->recent);
     e->sum[l] += score;
     e->n_step += l == 0;
     for (int i = 0; i <= 100; i++)
         e->n_over[i] += score > i / 100.0;
+}
+
+int cb_ends_map_open(struct ends_map *m, int n_layer, int n_step, int sink, int recent)
+{
+    *m =
+        (struct ends_map){ .n_layer = n_layer, .cap_step = n_step, .sink = sink, .recent = recent };
+    m->share = cb_calloc((size_t)n_layer * (size_t)n_step, sizeof *m->share);
+    return m->share ? CB_OK : CB_ENOMEM;
+}
+
+void cb_ends_map_look(void *map, int l, int n_cand, const struct scores *s)
+{
+    struct ends_map *m = map;
+
+    (void)n_cand;
+    if (s->prompt)
+        return;
+    m->n_step += l == 0;
+    m->share[(size_t)l * (size_t)m->cap_step + (size_t)m->n_step - 1] =
+        at_ends(s, m->sink, m->recent);
 }
 
 /* ---- reach ---- */

@@ -23,6 +23,15 @@ struct ends {
 int cb_ends_open(struct ends *e, int n_layer, int sink, int recent);
 void cb_ends_look(void *ends, int l, int n_cand, const struct scores *s);
 
+/* The same of every step, for a map (figure 4) */
+struct ends_map {
+    int n_layer, sink, recent;
+    double *share; /* [n_layer][cap_step] */
+    int n_step, cap_step;
+};
+int cb_ends_map_open(struct ends_map *m, int n_layer, int n_step, int sink, int recent);
+void cb_ends_map_look(void *map, int l, int n_cand, const struct scores *s);
+
 /* DuoAttention: what each KV head attends to between the first tokens and the last ones, in the
  * query head of its group that does so most. */
 struct reach {

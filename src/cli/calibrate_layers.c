@@ -35,7 +35,8 @@ static void weights(const double *spread, int n, double *out)
 static int report_density(struct calibrate *c, struct density *d, double *weight)
 {
     const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
-    const struct curve curves[] = { { "spread", d->spread }, { "part of the budget", weight } };
+    const struct curve curves[] = { { "spread", d->spread, 0, 0 },
+                                    { "part of the budget", weight, 0, 1 } };
     const int n = d->n_layer;
     json_t *rows = json_array();
     char title[160];
@@ -85,7 +86,7 @@ static int density(struct calibrate *c)
 static int report_shapes(struct calibrate *c, struct shapes *x)
 {
     const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
-    const struct curve entropy = { "entropy", x->entropy };
+    const struct curve entropy = { "entropy", x->entropy, 0, 0 };
     const int n = x->n_layer;
     json_t *rows = json_array();
     char title[160];
@@ -134,7 +135,7 @@ enum { SINK = 128, RECENT = 256 };
 static int report_heads(struct calibrate *c, struct reach *r, double *layer)
 {
     const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
-    const struct curve curve = { "beyond the ends", layer };
+    const struct curve curve = { "beyond the ends", layer, 0, 0 };
     json_t *rows = json_array();
     char title[160];
 

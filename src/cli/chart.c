@@ -5,45 +5,103 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/ints.h"
 #include "svg.h"
 
-enum { MARGIN = 56, WIDE = 640, HIGH = 320, CELL = 18, TITLE = 28 };
+enum { MARGIN = 56, WIDE = 640, HIGH = 320, CELL = 18, TITLE = 28, LEGEND = 18, NAMES = 420 };
 
-static const char *const colour[] = { "#1b6ca8", "#c0392b", "#2e8b57",
-                                      "#8e44ad", "#b9770e", "#555555" };
-enum { N_COLOUR = (int)(sizeof colour / sizeof *colour) };
+/* ---- curves ---- */
+
+struct scale {
+    double low, high;
+};
+
+static struct scale scale_of(const struct diagram *d)
+{
+    struct scale s = { INFINITY, -INFINITY };
+
+    for (int i = 0; i < d->n_curve; i++)
+        for (int j = 0; j < d->n; j++) { /* NAN loses */
+            s.low = fmin(s.low, d->curve[i].y[j]);
+            s.high = fmax(s.high, d->curve[i].y[j]);
+        }
+    if (!d->cut || !(s.low < s.high))
+        s.low = fmin(0, s.low);
+    s.high = s.high > s.low ? s.high : s.low + 1;
+    return s;
+}
+
+/* Grid lines and the numbers of both axes */
+static void axes(struct buf *b, const struct diagram *d, const struct scale *s, int top)
+{
+    const int every = max_int(1, (d->n + 9) / 10);
+
+    for (int i = 0; i <= 4; i++) {
+        const double y = top + HIGH - HIGH * i / 4.0;
+        cb_svg_across(b, MARGIN, y, WIDE, NULL, 0);
+        cb_svg_number(b, MARGIN - 6, y + 4, "end", 3, s->low + (s->high - s->low) * i / 4);
+    }
+    for (int j = 0; j < d->n; j += every)
+        cb_svg_number(b, MARGIN + (double)j * WIDE / max_int(1, d->n - 1), top + HIGH + 18,
+                      "middle", 7, d->first + j * d->step);
+    cb_svg_text(b, MARGIN + WIDE / 2.0, top + HIGH + 36, "middle", d->x_name);
+    cb_svg_frame(b, MARGIN, top, WIDE, HIGH);
+}
+
+/* Gaps part a curve; a point between two gaps is a dot. */
+static void draw(struct buf *b, const struct diagram *d, const struct scale *s, int top, int nth)
+{
+    const struct curve *c = &d->curve[nth];
+    const double y0 = top + 10 + LEGEND * nth;
+    int from = 0;
+
+    for (int j = 0; j <= d->n; j++) {
+        if (j < d->n && !isnan(c->y[j]))
+            continue;
+        if (j > from + 1)
+            cb_svg_curve_begin(b);
+        for (int i = from; i < j; i++) {
+            const double x = MARGIN + (double)i * WIDE / max_int(1, d->n - 1);
+            const double y = top + HIGH * (s->high - c->y[i]) / (s->high - s->low);
+            if (j > from + 1)
+                cb_svg_curve_point(b, x, y);
+            else
+                cb_svg_dot(b, x, y, cb_svg_ink(c->ink));
+        }
+        if (j > from + 1)
+            cb_svg_curve_end(b, cb_svg_ink(c->ink), c->dashed);
+        from = j + 1;
+    }
+    cb_svg_across(b, MARGIN + WIDE + 20, y0, 24, cb_svg_ink(c->ink), c->dashed);
+    cb_svg_text(b, MARGIN + WIDE + 52, y0 + 4, "start", c->name);
+}
+
+int cb_chart_diagrams(const char *path, const struct diagram *d, int n)
+{
+    struct buf b = { 0 };
+    int top = 0;
+
+    for (int k = 0; k < n; k++) {
+        const struct scale s = scale_of(&d[k]);
+        cb_svg_title(&b, MARGIN, top + 18, d[k].title);
+        axes(&b, &d[k], &s, top + TITLE);
+        for (int i = 0; i < d[k].n_curve; i++)
+            draw(&b, &d[k], &s, top + TITLE, i);
+        top += TITLE + max_int(HIGH, LEGEND * d[k].n_curve) + MARGIN + MARGIN / 2;
+    }
+    return cb_svg_save(path, &b, WIDE + MARGIN + NAMES, top);
+}
 
 int cb_chart_curves(const char *path, const char *title, const struct curve *c, int n_curve, int n)
 {
-    const double step = (double)WIDE / (n > 1 ? n - 1 : 1);
-    struct buf b = { 0 };
-    double top = 0;
+    const struct diagram d = {
+        .title = title, .x_name = "layer", .curve = c, .n_curve = n_curve, .n = n, .step = 1
+    };
 
-    for (int i = 0; i < n_curve; i++)
-        for (int j = 0; j < n; j++)
-            top = fmax(top, c[i].y[j]);
-    top = top > 0 ? top : 1;
-    cb_svg_title(&b, MARGIN, 18, title);
-    for (int i = 0; i <= 4; i++) {
-        const double y = TITLE + HIGH - HIGH * i / 4.0;
-        cb_svg_across(&b, MARGIN, y, WIDE, NULL, 0);
-        cb_svg_number(&b, MARGIN - 6, y + 4, "end", 3, top * i / 4);
-    }
-    for (int j = 0; j<n; j += n> 40 ? 8 : n > 20 ? 4 : 2)
-        cb_svg_number(&b, MARGIN + j * step, TITLE + HIGH + 18, "middle", 3, j);
-    cb_svg_text(&b, MARGIN + WIDE + 16, TITLE + HIGH + 18, "start", "layer");
-    cb_svg_frame(&b, MARGIN, TITLE, WIDE, HIGH);
-    for (int i = 0; i < n_curve; i++) {
-        const char *ink = colour[i % N_COLOUR];
-        cb_svg_curve_begin(&b);
-        for (int j = 0; j < n; j++)
-            cb_svg_curve_point(&b, MARGIN + j * step, TITLE + HIGH * (1 - c[i].y[j] / top));
-        cb_svg_curve_end(&b, ink, 0);
-        cb_svg_across(&b, MARGIN + i * 160, TITLE + HIGH + 40, 20, ink, 0);
-        cb_svg_text(&b, MARGIN + i * 160 + 26, TITLE + HIGH + 44, "start", c[i].name);
-    }
-    return cb_svg_save(path, &b, WIDE + 3 * MARGIN, HIGH + TITLE + 2 * MARGIN);
+    return cb_chart_diagrams(path, &d, 1);
 }
+
+/* ---- cells ---- */
 
 int cb_chart_grid(const char *path, const char *title, const double *at, int n)
 {
@@ -68,4 +126,46 @@ int cb_chart_grid(const char *path, const char *title, const double *at, int n)
     }
     return cb_svg_save(path, &b, 2 * MARGIN + (n * CELL > WIDE ? n * CELL : WIDE),
                        2 * MARGIN + n * CELL);
+}
+
+/* White to red */
+static void shade(double x, int (*rgb)[3])
+{
+    const double full[3] = { 192, 57, 43 };
+
+    for (int i = 0; i < 3; i++)
+        (*rgb)[i] = (int)(255 + (full[i] - 255) * fmin(1, fmax(0, x)) + 0.5);
+}
+
+int cb_chart_map(const char *path, const char *title, const double *at, int n_layer, int stride,
+                 int first, int n)
+{
+    enum { ROW = 12 };
+    const int each = (n + WIDE - 1) / WIDE, n_cell = (n + each - 1) / each, wide = WIDE / n_cell;
+    const int bottom = TITLE + n_layer * ROW;
+    struct buf b = { 0 };
+
+    cb_svg_title(&b, MARGIN, 18, title);
+    cb_svg_text_up(&b, MARGIN - 36, TITLE + n_layer * ROW / 2.0, "middle", "layer");
+    cb_svg_text(&b, MARGIN + n_cell * wide / 2.0, bottom + 32, "middle",
+                "token; colour: 0 white, 1 red");
+    for (int c = 0; c < n_cell; c += max_int(1, (n_cell + 7) / 8))
+        cb_svg_number(&b, MARGIN + c * wide, bottom + 14, "middle", 9, first + c * each);
+    for (int l = 0; l < n_layer; l++) {
+        if (l % 4 == 0)
+            cb_svg_number(&b, MARGIN - 6, TITLE + l * ROW + 10, "end", 3, l);
+        for (int c = 0; c < n_cell; c++) {
+            const int from = c * each, to = min_int(n, from + each);
+            char note[64];
+            double sum = 0;
+            int rgb[3];
+            for (int j = from; j < to; j++)
+                sum += at[(size_t)l * (size_t)stride + (size_t)j] / (to - from);
+            snprintf(note, sizeof note, "layer %d, token %d: %.3f", l, first + from, sum);
+            shade(sum, &rgb);
+            cb_svg_rect(&b, MARGIN + c * wide, TITLE + l * ROW, wide, ROW, rgb, note);
+        }
+    }
+    cb_svg_frame(&b, MARGIN, TITLE, n_cell * wide, n_layer * ROW);
+    return cb_svg_save(path, &b, WIDE + 5 * MARGIN, bottom + MARGIN);
 }

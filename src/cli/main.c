@@ -18,6 +18,8 @@ static const struct cmd *const table[] = {
     &cb_cmd_eval_perplexity,
     &cb_cmd_eval_continuation,
     &cb_cmd_eval_kld,
+    &cb_cmd_eval_attention,
+    &cb_cmd_eval_lazy,
     &cb_cmd_eval_needle,
     &cb_cmd_eval_passkey,
     &cb_cmd_eval_ruler,

@@ -64,7 +64,9 @@ enum opt_set {
     SET_BANK_FILE = 1ll << 35,   /* --bank */
     SET_BANK_DIR = 1ll << 36,
     SET_OWN_QUANTIZE = 1ll << 37,
-    SET_COUNT = 38
+    SET_OWN_MEASURE = 1ll << 38, /* a text whose last tokens are measured */
+    SET_OWN_LAZY = 1ll << 39,
+    SET_COUNT = 40
 };
 
 enum opt_id {
@@ -112,6 +114,11 @@ enum opt_id {
     ARG_CHUNKS,
     ARG_STRIDE,
     ARG_STREAM,
+    ARG_POSITIONS,
+    ARG_MEASURE_CTX,
+    ARG_MEASURE_STEPS,
+    ARG_LAZY_SINK,
+    ARG_LAZY_RECENT,
     ARG_PER_TOKEN,
     ARG_CONTEXT,
     ARG_TARGET,
@@ -130,6 +137,7 @@ enum opt_id {
     ARG_MAX_NEW,
     ARG_ANSWERS,
     ARG_TABLE,
+    ARG_MEASURE_PLOT,
     ARG_PLOT,
     ARG_CAL_FILE,
     ARG_CAL_CTX,

@@ -17,7 +17,8 @@ const char *const cb_opt_set_title[SET_COUNT] = {
     "Output",         "Output",       "General",
     "Bank",           "Server",       "Conversation",
     "Embedding",      "Sampling",     "Saved contexts",
-    "Saved contexts", "Quantisation",
+    "Saved contexts", "Quantisation", "Measurement",
+    "Measurement",
 };
 
 /* clang-format off */
@@ -149,8 +150,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "restricted" },
 
     [ARG_PPL_FILE] = { "file", .letter = 'f', .takes = TAKES_FILE, .unit = "FILE",
-        .sets = SET_OWN_PERPLEXITY,
-        .text = "the text to score; -: standard input" },
+        .sets = SET_OWN_PERPLEXITY | SET_OWN_MEASURE,
+        .text = "the text; -: standard input" },
     [ARG_PPL_WINDOW] = { "ctx-size", .letter = 'c', .takes = TAKES_INT, .unit = "TOKENS", .min = 4,
         .max = MAX_TOKENS, .def = "512", .sets = SET_OWN_PERPLEXITY,
         .text = "window length in tokens; with --stream, the number of tokens to read (default "
@@ -165,6 +166,23 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "half of each is scored" },
     [ARG_STREAM] = { "stream", .sets = SET_OWN_PERPLEXITY,
         .text = "feed the text token by token through the policy's cache and score every token" },
+    [ARG_POSITIONS] = { "positions", .takes = TAKES_INT, .unit = "TOKENS", .min = 0,
+        .max = MAX_TOKENS, .def = "0", .sets = SET_OWN_PERPLEXITY,
+        .text = "score apart the tokens with 0 to TOKENS - 1 tokens before them, with as many "
+                "more, and so on; 0: together only" },
+    [ARG_MEASURE_CTX] = { "ctx-size", .letter = 'c', .takes = TAKES_INT, .unit = "TOKENS",
+        .min = 2, .max = MAX_TOKENS, .def = "4096", .sets = SET_OWN_MEASURE,
+        .text = "the number of tokens to read" },
+    [ARG_MEASURE_STEPS] = { "last", .letter = 'n', .takes = TAKES_INT, .unit = "TOKENS", .min = 1,
+        .max = MAX_TOKENS, .def = "64", .sets = SET_OWN_MEASURE,
+        .text = "feed the last of them one by one and measure these; the others are their "
+                "prompt" },
+    [ARG_LAZY_SINK] = { "sink", .takes = TAKES_INT, .unit = "TOKENS", .min = 0, .max = MAX_TOKENS,
+        .def = "4", .sets = SET_OWN_LAZY,
+        .text = "first tokens that count as ends of the text" },
+    [ARG_LAZY_RECENT] = { "recent", .takes = TAKES_INT, .unit = "TOKENS", .min = 1,
+        .max = MAX_TOKENS, .def = "1024", .sets = SET_OWN_LAZY,
+        .text = "last tokens that do" },
     [ARG_PER_TOKEN] = { "per-token", .sets = SET_OWN_CONTINUATION,
         .text = "print one line per token: position, id, negative log-likelihood, predicted id" },
     [ARG_CONTEXT] = { "context", .takes = TAKES_FILE, .unit = "FILE", .sets = SET_PAIR,
@@ -221,8 +239,11 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "append every answer to FILE, one JSON line each; answers already in FILE are not "
                 "computed again" },
     [ARG_TABLE] = { "format", .takes = TAKES_CHOICE, .unit = "FORMAT", .def = "md",
-        .choices = "md csv json", .sets = SET_TASKS,
+        .choices = "md csv json", .sets = SET_TASKS | SET_OWN_MEASURE | SET_OWN_PERPLEXITY,
         .text = "output format of the table" },
+    [ARG_MEASURE_PLOT] = { "plot", .takes = TAKES_FILE, .unit = "FILE.svg",
+        .sets = SET_OWN_MEASURE | SET_OWN_PERPLEXITY,
+        .text = "draw what is measured" },
     [ARG_PLOT] = { "plot", .takes = TAKES_FILE, .unit = "FILE.svg", .sets = SET_TASKS,
         .text = "draw heat maps of needle scores, and scores against cache size" },
 

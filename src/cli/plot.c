@@ -155,9 +155,6 @@ static int heat_maps(struct canvas *c, const struct run *r, const struct item_li
 
 /* ---- curves: score over the share of bytes held, a line a method ---- */
 
-static const char *const line_colour[] = { "#1b6ca8", "#c0392b", "#27853c", "#8e44ad", "#d68910",
-                                           "#16808a", "#7f6a4a", "#b03a7c", "#4a5a6a", "#202020" };
-
 /* Is the row drawn? Only means are, if there are any; else all rows. */
 static int drawn(const struct rows *x, const struct row *r)
 {
@@ -232,7 +229,7 @@ static int next_right(const struct rows *x, int first, double after, int at)
 static void line(struct canvas *c, const struct rows *x, int first, int nth)
 {
     const struct row *f = &x->at[first];
-    const char *ink = line_colour[nth % 10];
+    const char *ink = cb_svg_ink(nth);
     const int blind = f->question == QUESTION_BLIND;
     char name[240];
 

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "csv.h"
 
 void cb_wilson(double mean, int n, double *low, double *high)
 {
@@ -319,25 +320,6 @@ void cb_rows_md(const struct rows *x, FILE *f)
     }
 }
 
-static void csv_text(const char *s, FILE *f)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"')
-            fputc('"', f);
-        fputc(*s, f);
-    }
-    fputc('"', f);
-}
-
-static void csv_number(double x, FILE *f)
-{
-    if (isfinite(x))
-        fprintf(f, ",%.6g", x);
-    else
-        fputc(',', f);
-}
-
 void cb_rows_csv(const struct rows *x, FILE *f)
 {
     fputs("task,length,question,policy,n,score,low,high,loss,loss_error,kv_bytes,kv_share,"
@@ -346,15 +328,15 @@ void cb_rows_csv(const struct rows *x, FILE *f)
     for (int i = 0; i < x->n; i++) {
         const struct row *r = &x->at[i];
         const double v[] = { r->score, r->low, r->high, r->loss, r->loss_error };
-        csv_text(r->task, f);
+        cb_csv_text(r->task, f);
         fprintf(f, ",%d,%s,", r->length, cb_question_name(r->question));
-        csv_text(r->policy, f);
+        cb_csv_text(r->policy, f);
         fprintf(f, ",%d", r->n);
         for (size_t j = 0; j < sizeof v / sizeof *v; j++)
-            csv_number(v[j], f);
+            cb_csv_number(v[j], f);
         fprintf(f, ",%.0f", r->kv_bytes);
-        csv_number(r->kv_share, f);
-        csv_number(r->read_share, f);
+        cb_csv_number(r->kv_share, f);
+        cb_csv_number(r->read_share, f);
         fputc('\n', f);
     }
 }

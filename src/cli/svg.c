@@ -94,6 +94,14 @@ void cb_svg_frame(struct buf *b, double x, double y, int w, int h)
                  x, y, w, h);
 }
 
+const char *cb_svg_ink(int i)
+{
+    static const char *const ink[] = { "#1b6ca8", "#c0392b", "#27853c", "#8e44ad", "#d68910",
+                                       "#16808a", "#7f6a4a", "#b03a7c", "#4a5a6a", "#202020" };
+
+    return ink[i % (int)(sizeof ink / sizeof *ink)];
+}
+
 void cb_svg_curve_begin(struct buf *b)
 {
     cb_buf_text(b, "<polyline points=\"");

@@ -18,6 +18,8 @@ void cb_svg_rect(struct buf *b, double x, double y, int w, int h, const int rgb[
 void cb_svg_across(struct buf *b, double x, double y, int len, const char *ink, int dashed);
 void cb_svg_down(struct buf *b, double x, double y, int len);
 void cb_svg_frame(struct buf *b, double x, double y, int w, int h); /* the edge of a diagram */
+/* Colour of the i-th curve of a diagram; they repeat */
+const char *cb_svg_ink(int i);
 /* A curve: begin, its points in order, end */
 void cb_svg_curve_begin(struct buf *b);
 void cb_svg_curve_point(struct buf *b, double x, double y);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "calibrate/coverage.h"
 #include "calibrate/filter.h"
 #include "calibrate/layer_similarity.h"
 #include "calibrate/row_stats.h"
@@ -45,6 +46,138 @@ static void tokens(int32_t *ids, int n)
     for (int i = 0; i < n; i++)
         ids[i] = 3 + i * 7 % 90;
 }
+
+/* ---- coverage ---- */
+
+enum { C_LAYERS = 3, C_HEADS = 16 };
+
+struct watched {
+    float row[C_LAYERS][C_HEADS][N];    /* full attention */
+    uint8_t mark[C_LAYERS][C_HEADS][N]; /* what the policy has read */
+};
+
+static void keep_rows(void *arg, int l, int n_cand, const struct scores *s)
+{
+    struct watched *x = arg;
+
+    (void)n_cand;
+    for (int h = 0; h < s->n_row; h++)
+        memcpy(x->row[l][h], s->s + (size_t)h * (size_t)s->stride, (size_t)s->n * sizeof(float));
+}
+
+static void keep_marks(void *arg, const struct attention *a, int l)
+{
+    struct watched *x = arg;
+
+    for (int h = 0; h < a->model->hp.n_head; h++) {
+        memset(x->mark[l][h], 0, N);
+        cb_reads_mark(a, l, h, x->mark[l][h]);
+    }
+}
+
+/* Heads h..h+n_head-1 of a layer, which have read the same of n tokens, plainly */
+static struct cover cover_of(const struct watched *x, int l, int h, int n_head, int n)
+{
+    struct cover c = { 0 };
+    int best[N] = { 0 };
+    double mean[N] = { 0 };
+
+    for (int j = 0; j < n; j++) {
+        for (int i = h; i < h + n_head; i++)
+            mean[j] += (double)x->row[l][i][j] / n_head;
+        c.read += x->mark[l][h][j];
+        c.recall += x->mark[l][h][j] * mean[j];
+    }
+    c.share = c.read / n;
+    for (int k = 0; k < (int)c.read; k++) {
+        int at = -1;
+        for (int j = 0; j < n; j++)
+            if (!best[j] && (at < 0 || mean[j] > mean[at]))
+                at = j;
+        best[at] = 1;
+        c.best += mean[at];
+        c.overlap += x->mark[l][h][at] / c.read;
+    }
+    return c;
+}
+
+static void same_cover(const struct cover *a, const struct cover *b, double scale)
+{
+    ck_assert_double_eq_tol(a->read, b->read * scale, 1e-9);
+    ck_assert_double_eq_tol(a->share, b->share * scale, 1e-9);
+    ck_assert_double_eq_tol(a->recall, b->recall * scale, 1e-5);
+    ck_assert_double_eq_tol(a->best, b->best * scale, 1e-5);
+    ck_assert_double_eq_tol(a->overlap, b->overlap * scale, 1e-5);
+}
+
+static const struct {
+    const char *policy;
+    int each; /* 1: query heads read different tokens */
+} covered[] = { { "full", 0 },
+                { "window:budget=9", 0 },
+                { "omnikv:filter=0,budget=6", 0 },
+                { "snapkv:budget=12,window=4,group=each", 1 } };
+
+START_TEST(coverage_beside_plain_sums)
+{
+    struct cb_model *m = open_tiny(C_LAYERS, 1);
+    const int n_kv = m->hp.n_kv, group = m->hp.n_head / n_kv, each = covered[_i].each ? 1 : group;
+    struct watched *x = calloc(1, sizeof *x);
+    const struct probe plain = { keep_rows, x, 0 };
+    const struct read_watch watch = { keep_marks, x };
+    struct cover want[C_LAYERS][C_HEADS] = { { { 0 } } }, all = { 0 };
+    struct full_rows full;
+    const struct probe probe = { cb_full_rows_look, &full, 0 };
+    cb_session *a, *b, *s = cb_toy_session(m, covered[_i].policy, "f16", 0),
+                       *t = cb_toy_session(m, covered[_i].policy, "f16", 0);
+    struct coverage c;
+    int32_t ids[N];
+
+    tokens(ids, N);
+    cb_toy_ok(cb_full_rows_open(&full, m, N));
+    cb_toy_ok(cb_coverage_open(&c, m, &full, STEPS));
+    cb_toy_ok(cb_probe_open(m, &plain, N, &a));
+    cb_toy_ok(cb_probe_open(m, &probe, N, &b));
+    cb_session *const fed[] = { a, b, s, t };
+    for (int i = 0; i < 4; i++)
+        cb_toy_ok(cb_session_prefill(fed[i], ids, N - STEPS, NULL));
+    cb_coverage_watch(&c, s);
+    t->attention.watch = &watch;
+    for (int n = N - STEPS; n < N; n++) {
+        double missing = 0;
+        for (int i = 0; i < 4; i++)
+            cb_toy_ok(cb_session_decode(fed[i], ids[n]));
+        for (int l = 0; l < C_LAYERS; l++)
+            for (int h = 0; h < m->hp.n_head; h += each) {
+                const struct cover k = cover_of(x, l, h, each, n + 1);
+                struct cover *w = &want[l][h / group];
+                const double part = (double)each / group;
+                *w = (struct cover){ w->read + part * k.read, w->share + part * k.share,
+                                     w->recall + part * k.recall, w->best + part * k.best,
+                                     w->overlap + part * k.overlap };
+                missing += part * (1 - k.recall) / (C_LAYERS * n_kv);
+            }
+        ck_assert_double_eq_tol(c.missing[n - (N - STEPS)], missing, 1e-5);
+    }
+    ck_assert_int_eq(c.n_step, STEPS);
+    for (int l = 0; l < C_LAYERS; l++)
+        for (int kv = 0; kv < n_kv; kv++) {
+            const struct cover got = cb_coverage_mean(&c, l, 1, kv, 1);
+            same_cover(&got, &want[l][kv], 1.0 / STEPS);
+            all.recall += want[l][kv].recall / (STEPS * C_LAYERS * n_kv);
+        }
+    ck_assert_double_eq_tol(cb_coverage_mean(&c, 0, C_LAYERS, 0, n_kv).recall, all.recall, 1e-5);
+    ck_assert(_i ? all.recall < 0.99 : all.recall > 0.999);
+    if (_i == 1)
+        ck_assert_double_eq(cb_coverage_mean(&c, 0, C_LAYERS, 0, n_kv).read, 9);
+    for (int i = 0; i < 4; i++)
+        cb_session_close(fed[i]);
+    cb_coverage_close(&c);
+    cb_full_rows_close(&full);
+    free(x);
+    cb_model_close(m);
+}
+END_TEST
 
 /* ---- filter layers ---- */
 
@@ -194,6 +327,33 @@ START_TEST(ends_by_hand)
     cb_ends_look(&e, 0, 9, &one);
     ck_assert_double_eq_tol(e.sum[0], 1, 1e-6);
     free(e.sum);
+}
+END_TEST
+
+START_TEST(a_map_of_the_ends_by_hand)
+{
+    static const float rows[3][4] = { { .5f, .3f, .1f, .1f },
+                                      { .1f, .2f, .3f, .4f },
+                                      { .25f, .25f, .25f, .25f } };
+    static const double want[2][2] = { { .6, .5 }, { .5, .6 } };
+    struct ends_map e;
+
+    ck_assert_int_eq(cb_ends_map_open(&e, 2, 3, 1, 1), CB_OK);
+    for (int step = 0; step < 2; step++)
+        for (int l = 0; l < 2; l++) {
+            const struct scores s = of(rows[step ^ l], 1, 4, 0);
+            cb_ends_map_look(&e, l, 3, &s);
+            ck_assert_double_eq_tol(e.share[l * 3 + step], want[l][step], 1e-6);
+        }
+    ck_assert_int_eq(e.n_step, 2);
+    const struct scores s = of(rows[1], 2, 4, 0); /* the heads' mean of .1 + .4 and .25 + .25 */
+    const struct scores prompt = of(rows[0], 1, 4, 1);
+    cb_ends_map_look(&e, 0, 3, &prompt);
+    ck_assert_int_eq(e.n_step, 2);
+    e.sink = 2;
+    cb_ends_map_look(&e, 0, 3, &s);
+    ck_assert_double_eq_tol(e.share[2], (.7 + .75) / 2, 1e-6);
+    free(e.share);
 }
 END_TEST
 
@@ -657,6 +817,8 @@ int main(void)
     tcase_add_loop_test(c, the_papers_set_is_best, 0, 3);
     tcase_add_loop_test(c, the_best_set_is_best, 0, 3);
     tcase_add_test(c, ends_by_hand);
+    tcase_add_test(c, a_map_of_the_ends_by_hand);
+    tcase_add_loop_test(c, coverage_beside_plain_sums, 0, sizeof covered / sizeof *covered);
     tcase_add_test(c, density_by_hand);
     tcase_add_test(c, shapes_by_hand);
     tcase_add_test(c, divergence_by_hand);
