@@ -58,6 +58,7 @@ check_programs = \
 	tests/methods/check_turns \
 	tests/methods/check_pod \
 	tests/unit/check_base \
+	tests/unit/check_leval \
 	tests/unit/check_limits \
 	tests/unit/check_par \
 	tests/unit/check_affinity \
@@ -219,6 +220,11 @@ tests_unit_check_continuation_SOURCES = tests/unit/check_continuation.c
 tests_unit_check_continuation_CFLAGS = $(check_cflags)
 tests_unit_check_continuation_LDFLAGS = $(check_ldflags)
 tests_unit_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_leval_SOURCES = tests/unit/check_leval.c
+tests_unit_check_leval_CFLAGS = $(check_cflags)
+tests_unit_check_leval_LDFLAGS = $(check_ldflags)
+tests_unit_check_leval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_eval_SOURCES = tests/unit/check_eval.c
 tests_unit_check_eval_CFLAGS = $(check_cflags)

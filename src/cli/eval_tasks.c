@@ -156,12 +156,19 @@ static int make_passkeys(struct tasks *t)
 
 static int make_2stage(struct tasks *t)
 {
+    const int published = cb_opt_flag(t->o, ARG_PUBLISHED);
     struct made_up m;
-    int rc = made_up(t, &m);
+    int rc;
 
-    if (!rc && !cb_opt_is(t->o, ARG_COT, "yes"))
+    if (published && (cb_opt_set(t->o, ARG_COT) || cb_opt_set(t->o, ARG_LENGTH)))
+        return cb_usage("--published: sets what --%s would",
+                        cb_opt_set(t->o, ARG_COT) ? "cot" : "length");
+    rc = made_up(t, &m);
+    if (!rc && published)
+        rc = cb_gen_2stage_published(&m.g, &t->items);
+    if (!rc && !published && !cb_opt_is(t->o, ARG_COT, "yes"))
         rc = cb_gen_2stage(&m.g, 0, &t->items);
-    if (!rc && !cb_opt_is(t->o, ARG_COT, "no"))
+    if (!rc && !published && !cb_opt_is(t->o, ARG_COT, "no"))
         rc = cb_gen_2stage(&m.g, 1, &t->items);
     made_up_free(&m);
     return rc;
@@ -576,7 +583,8 @@ COMMAND(ruler, "ruler", make_ruler, "ask RULER's 13 tasks at given lengths",
         SET_OWN_RULER | SET_PICK | SET_MADE, "", 0)
 COMMAND(2stage, "2stage", make_2stage, "ask for a sum, and for what a dictionary says of it",
         SET_OWN_2STAGE | SET_MADE, "", 0)
-COMMAND(longbench, "longbench", read_longbench, "ask the questions of LongBench and InfiniteBench",
-        SET_PICK, "FILE|FOLDER...", INT_MAX)
+COMMAND(longbench, "longbench", read_longbench,
+        "ask the questions of LongBench, InfiniteBench and L-Eval", SET_PICK, "FILE|FOLDER...",
+        INT_MAX)
 COMMAND(file, "file", read_files, "ask your own questions, from JSON lines",
         SET_PICK | SET_BANK_FILE, "FILE|FOLDER...", INT_MAX)

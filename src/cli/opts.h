@@ -127,6 +127,7 @@ enum opt_id {
     ARG_NEEDLES,
     ARG_HAYSTACK,
     ARG_COT,
+    ARG_PUBLISHED,
     ARG_TASKS,
     ARG_QA_FILE,
     ARG_ITEMS,

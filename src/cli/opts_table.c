@@ -208,6 +208,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_COT] = { "cot", .takes = TAKES_CHOICE, .unit = "WHEN", .def = "no",
         .choices = "no yes both", .sets = SET_OWN_2STAGE,
         .text = "ask the model to work out the sum before it names the colour" },
+    [ARG_PUBLISHED] = { "published", .sets = SET_OWN_2STAGE,
+        .text = "as the paper's authors make them: 40 to 200 entries with keys from 0 on, of 23 "
+                "colours, and answers that begin with the sum" },
     [ARG_TASKS] = { "tasks", .takes = TAKES_TEXT, .unit = "NAME,...", .sets = SET_PICK,
         .text = "run only these tasks (default: all)" },
     [ARG_QA_FILE] = { "qa-file", .takes = TAKES_FILE, .unit = "FILE[,FILE]", .sets = SET_OWN_RULER,

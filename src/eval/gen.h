@@ -50,6 +50,9 @@ int cb_gen_passkey(const struct gen *g, struct item_list *out);
 /* OmniKV's dictionary and equation (Hao et al. 2025, appendix A). cot: the answer may reason
  * first. */
 int cb_gen_2stage(const struct gen *g, int cot, struct item_list *out);
+/* The same as the authors make it: dictionaries of 40 to 200 entries, whatever g's lengths are; the
+ * answer begins with the sum. */
+int cb_gen_2stage_published(const struct gen *g, struct item_list *out);
 
 struct ruler_task;
 const struct ruler_task *cb_ruler_at(int i); /* NULL past the last of the 13 */

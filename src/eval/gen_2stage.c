@@ -3,6 +3,7 @@
  * then an equation whose sum is the key to look up. */
 #include "base/err.h"
 #include "gen.h"
+#include "metric.h"
 
 enum { N_COLOUR = 16, MAX_ENTRIES = 1 << 20 };
 
@@ -70,5 +71,65 @@ int cb_gen_2stage(const struct gen *g, int cot, struct item_list *out)
     for (int l = 0; l < g->n_length; l++)
         for (int i = 0; i < g->items; i++)
             TRY(item(g, cot, g->length[l], i, out));
+    return CB_OK;
+}
+
+/* ---- as published ---- */
+
+static const char *const published_colour[] = {
+    "red",    "green", "blue",  "yellow", "orange",  "purple", "pink",   "brown",
+    "black",  "white", "gray",  "cyan",   "magenta", "indigo", "violet", "beige",
+    "maroon", "navy",  "olive", "teal",   "lime",    "silver", "gold",
+};
+enum { N_PUBLISHED = (int)(sizeof published_colour / sizeof *published_colour) };
+
+/* Keys are 0 to n - 1. The answer's key is any of them, the first number any up to it. */
+static int published_item(const struct gen *g, int n, int index, struct item_list *out)
+{
+    struct rng r = cb_rng_for(g->seed, "2stage_published", n, 0, index);
+    const int sum = cb_rng_below(&r, n), a = cb_rng_below(&r, sum + 1);
+    struct buf context = { 0 }, question = { 0 }, id = { 0 };
+    const char *answer = NULL;
+    struct item it = { 0 };
+    int err = CB_OK;
+
+    cb_buf_text(&context,
+                "Let us play a game. There is a dictionary, whose keys are numbers, and an "
+                "addition. Add, look the sum up in the dictionary, and say the value "
+                "there.\nThe dictionary is {");
+    for (int i = 0; i < n; i++) {
+        const char *c = published_colour[cb_rng_below(&r, N_PUBLISHED)];
+        cb_buf_print(&context, "%s%d: '%s'", i ? ", " : "", i, c);
+        answer = i == sum ? c : answer;
+    }
+    cb_buf_text(&context, "}\n");
+    cb_buf_print(&question,
+                 "The addition is %d + %d = ?\nYou must first say the sum, and then the value that "
+                 "belongs to it.",
+                 a, sum - a);
+    cb_buf_print(&id, "2stage_published-s%llu-%d", (unsigned long long)g->seed, index);
+    if (context.failed || question.failed || id.failed)
+        err = CB_ENOMEM;
+    if (!err)
+        err = cb_item_make(&it, id.s, "2stage_published", context.s, question.s, &answer, 1);
+    if (!err) {
+        it.metric = cb_metric_find("contains");
+        it.max_new = 64;
+        it.chat = 1;
+        it.depth = -1;
+        err = cb_item_add(out, &it);
+    }
+    cb_buf_free(&context);
+    cb_buf_free(&question);
+    cb_buf_free(&id);
+    return err;
+}
+
+int cb_gen_2stage_published(const struct gen *g, struct item_list *out)
+{
+    static const int size[] = { 40, 50, 60, 70, 80, 90, 100, 140, 180, 200 };
+
+    for (int i = 0; i < g->items; i++)
+        TRY(published_item(g, size[i % (int)(sizeof size / sizeof *size)], i, out));
     return CB_OK;
 }

@@ -37,9 +37,11 @@ int cb_item_add(struct item_list *list, struct item *it); /* owns *it, also on f
 void cb_item_list_free(struct item_list *list);
 
 /* Reads JSON lines: the suite's form (prompt, answers, metric, max_new), LongBench's (context,
- * input, answers, dataset, all_classes) or InfiniteBench's (context, input, answer, options; the
- * task is the file's name). A line that cannot be read is counted and reported to `warn` with its
- * number; the others are kept. Negative when the file cannot be read or holds no item. */
+ * input, answers, dataset, all_classes), InfiniteBench's (context, input, answer, options; the
+ * task is the file's name), or L-Eval's (input, instructions, outputs: a document with several
+ * questions; the same). Documents of L-Eval whose answers need a judge are left out with a warning.
+ * A line that cannot be read is counted and reported to `warn` with its number; the others are
+ * kept. Negative when the file cannot be read or holds no item. */
 int cb_item_read(const char *path, void (*warn)(void *arg, const char *text), void *arg,
                  struct item_list *out);
 

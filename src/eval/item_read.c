@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* item_read.c - items from JSON lines: the suite's own form, LongBench's and InfiniteBench's. */
+/* item_read.c - items from JSON lines: the suite's own form, LongBench's, InfiniteBench's and
+ * L-Eval's. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -141,7 +142,7 @@ static const char *metric_name(const void *ctx, int i)
 
 static int no_metric(const char *name)
 {
-    char list[160];
+    char list[240];
 
     cb_name_list(list, sizeof list, metric_name, NULL);
     return cb_fail(CB_EFORMAT, "metric %s: unknown; there are %s", name ? name : "(none)", list);
@@ -201,63 +202,89 @@ static void choice_letters(const json_t *options, const char **answer, int n)
         }
 }
 
-/* a published benchmark: context and input go into its template */
-static int from_template(struct reader *r, const json_t *o, const json_t *answers, struct item *it)
+/* A question of a published benchmark */
+struct question {
+    const char *id, *task, *context, *input;
+    const char *evaluation; /* names the metric where the template has none */
+    const json_t *answers, *options, *classes;
+};
+
+static int count_words(const char *s)
 {
-    const char *task = text(o, "dataset"), *context = text(o, "context"), *input = text(o, "input");
+    int n = 0;
+
+    for (; *(s += strspn(s, " \t\r\n")); s += strcspn(s, " \t\r\n"))
+        n++;
+    return n;
+}
+
+static int metric_of(const struct template *t, const char *evaluation, const struct metric **out)
+{
+    const char *e = evaluation ? evaluation : "(none)";
+
+    *out = t->metric             ? t->metric
+           : !strcmp(e, "f1")    ? cb_metric_find("qa_f1")
+           : !strcmp(e, "rouge") ? cb_metric_find("rouge_words")
+                                 : NULL;
+    return *out ? CB_OK : cb_fail(CB_EFORMAT, "evaluation %s: unknown; there are f1, rouge", e);
+}
+
+/* Context and input go into the task's template. */
+static int from_template(struct reader *r, const struct question *q, struct item *it)
+{
+    struct filling f = { q->context, q->input ? q->input : "", q->options, 0 };
+    const struct metric *metric;
     const char *answer[MAX_TEXTS];
-    char hold[MAX_TEXTS][32], id[160], *before = NULL, *after = NULL;
-    const int n = strings(answers, answer, hold);
+    char hold[MAX_TEXTS][32], *before = NULL, *after = NULL;
+    const int n = strings(q->answers, answer, hold);
     const struct template *t;
     int err;
 
-    if (!context || !*context)
+    if (!q->context || !*q->context)
         return cb_fail(CB_EFORMAT, "context: none");
     if (!n)
         return cb_fail(CB_EFORMAT, "answers: none");
     TRY(check_answers(answer, n));
     if (!r->templates)
         TRY(cb_templates_open(&r->templates));
-    t = cb_template_find(r->templates, task ? task : r->task);
+    t = cb_template_find(r->templates, q->task);
     if (!t)
-        return no_template(r, task ? task : r->task);
-    choice_letters(json_object_get(o, "options"), answer, n);
-    err = cb_template_fill(t, context, input ? input : "", json_object_get(o, "options"), &before,
-                           &after);
+        return no_template(r, q->task);
+    TRY(metric_of(t, q->evaluation, &metric));
+    choice_letters(q->options, answer, n);
+    f.words = count_words(answer[0]);
+    err = cb_template_fill(t, &f, &before, &after);
     if (!err)
-        err = cb_item_make(it, item_id(r, o, &id), task ? task : r->task, before, after, answer, n);
+        err = cb_item_make(it, q->id, q->task, before, after, answer, n);
     free(before);
     free(after);
     if (err)
         return err;
-    it->metric = t->metric;
+    it->metric = metric;
     it->max_new = t->max_new;
     it->chat = t->chat;
     it->stop_at_line = t->stop_at_line;
-    return set_classes(it, json_object_get(o, "all_classes"));
+    return set_classes(it, q->classes);
 }
 
-static int from_line(struct reader *r, const char *line, struct item *it)
+/* LongBench, InfiniteBench: a question a line */
+static int from_question(struct reader *r, const json_t *o, struct item *it)
 {
-    json_error_t e;
-    json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &e);
-    const json_t *many, *one;
-    int err;
+    const json_t *many = json_object_get(o, "answers"), *one = json_object_get(o, "answer");
+    const char *task = text(o, "dataset");
+    char id[160];
+    const struct question q = { .id = item_id(r, o, &id),
+                                .task = task ? task : r->task,
+                                .context = text(o, "context"),
+                                .input = text(o, "input"),
+                                .evaluation = text(o, "evaluation"),
+                                .answers = many ? many : one,
+                                .options = json_object_get(o, "options"),
+                                .classes = json_object_get(o, "all_classes") };
 
-    if (!json_is_object(o)) {
-        json_decref(o);
-        return cb_fail(CB_EFORMAT, "%s", o ? "not an object" : e.text);
-    }
-    many = json_object_get(o, "answers");
-    one = json_object_get(o, "answer");
-    if (text(o, "prompt"))
-        err = from_suite(r, o, it);
-    else if (many || one)
-        err = from_template(r, o, many ? many : one, it);
-    else
-        err = cb_fail(CB_EFORMAT, "neither prompt nor answers");
-    json_decref(o);
-    return err;
+    if (!q.answers)
+        return cb_fail(CB_EFORMAT, "neither prompt nor answers");
+    return from_template(r, &q, it);
 }
 
 /* ---- files ---- */
@@ -270,34 +297,97 @@ static void task_of(const char *path, char *task, size_t n)
     snprintf(task, n, "%.*s", (int)strcspn(base, "."), base);
 }
 
-/* A line that is no item is counted; anything else that fails ends the reading. */
-static int read_line(struct reader *r, const char *line, void (*warn)(void *, const char *),
-                     void *arg, struct item_list *out)
-{
-    struct item it = { 0 };
-    char why[640];
-    const int err = from_line(r, line, &it);
+struct reading {
+    struct reader r;
+    void (*warn)(void *arg, const char *text);
+    void *arg;
+    struct item_list *out;
+};
 
+static void warn_of_line(const struct reading *x, const char *what)
+{
+    char why[640];
+
+    snprintf(why, sizeof why, "%s: line %d: %s", x->r.path, x->r.line, what);
+    if (x->warn)
+        x->warn(x->arg, why);
+}
+
+/* Takes over an item that was made with status err. What is no item is counted; anything else that
+ * fails ends the reading. */
+static int take(struct reading *x, struct item *it, int err)
+{
     if (!err)
-        return cb_item_add(out, &it);
-    cb_item_free(&it);
+        return cb_item_add(x->out, it);
+    cb_item_free(it);
     if (err != CB_EFORMAT)
         return err;
-    snprintf(why, sizeof why, "%s: line %d: %s", r->path, r->line, cb_error());
-    if (warn)
-        warn(arg, why);
-    out->n_bad++;
+    warn_of_line(x, cb_error());
+    x->out->n_bad++;
     return CB_OK;
 }
 
-static int read_lines(struct reader *r, FILE *f, void (*warn)(void *, const char *), void *arg,
-                      struct item_list *out)
+static int needs_judge(const char *evaluation)
+{
+    return evaluation && (!strcmp(evaluation, "human") || !strcmp(evaluation, "LLM"));
+}
+
+/* L-Eval: a document a line, with its questions */
+static int read_document(struct reading *x, const json_t *o)
+{
+    const json_t *asked = json_object_get(o, "instructions"),
+                 *answers = json_object_get(o, "outputs");
+    const size_t n = json_array_size(asked);
+    struct question q = { .task = x->r.task,
+                          .context = text(o, "input"),
+                          .evaluation = text(o, "evaluation") };
+    struct item none = { 0 };
+    char id[160];
+    int err = CB_OK;
+
+    q.id = id;
+    if (needs_judge(q.evaluation)) {
+        warn_of_line(x, "left out, its answers need a judge");
+        return CB_OK;
+    }
+    if (!n || json_array_size(answers) != n)
+        return take(
+            x, &none,
+            cb_fail(CB_EFORMAT, "instructions, outputs: %zu and %zu", n, json_array_size(answers)));
+    for (size_t i = 0; i < n && !err; i++) {
+        struct item it = { 0 };
+        snprintf(id, sizeof id, "%s-%d-%zu", x->r.task, x->r.line, i + 1);
+        q.input = json_string_value(json_array_get(asked, i));
+        q.answers = json_array_get(answers, i);
+        err = take(x, &it, from_template(&x->r, &q, &it));
+    }
+    return err;
+}
+
+static int read_line(struct reading *x, const char *line)
+{
+    struct item it = { 0 };
+    json_error_t e;
+    json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &e);
+    int err;
+
+    if (!json_is_object(o))
+        err = take(x, &it, cb_fail(CB_EFORMAT, "%s", o ? "not an object" : e.text));
+    else if (json_object_get(o, "instructions"))
+        err = read_document(x, o);
+    else
+        err = take(x, &it, (text(o, "prompt") ? from_suite : from_question)(&x->r, o, &it));
+    json_decref(o);
+    return err;
+}
+
+static int read_lines(struct reading *x, FILE *f)
 {
     struct buf line = { 0 };
     int err = CB_OK;
 
-    for (r->line = 1; !err && (err = cb_file_line(f, r->path, &line)) > 0; r->line++)
-        err = line.s[strspn(line.s, " \t\r\n")] ? read_line(r, line.s, warn, arg, out) : CB_OK;
+    for (x->r.line = 1; !err && (err = cb_file_line(f, x->r.path, &line)) > 0; x->r.line++)
+        err = line.s[strspn(line.s, " \t\r\n")] ? read_line(x, line.s) : CB_OK;
     cb_buf_free(&line);
     return err;
 }
@@ -305,16 +395,16 @@ static int read_lines(struct reader *r, FILE *f, void (*warn)(void *, const char
 int cb_item_read(const char *path, void (*warn)(void *arg, const char *text), void *arg,
                  struct item_list *out)
 {
-    struct reader r = { .path = path };
+    struct reading x = { .r = { .path = path }, .warn = warn, .arg = arg, .out = out };
     FILE *f = fopen(path, "re");
     int err;
 
     if (!f)
         return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    task_of(path, r.task, sizeof r.task);
-    err = read_lines(&r, f, warn, arg, out);
+    task_of(path, x.r.task, sizeof x.r.task);
+    err = read_lines(&x, f);
     fclose(f);
-    cb_templates_close(r.templates);
+    cb_templates_close(x.r.templates);
     if (!err && !out->n)
         err = cb_fail(CB_EFORMAT, "%s: no item could be read", path);
     return err;

@@ -237,6 +237,154 @@ static double numbers(const char *pred, const char *gold)
     return all ? (double)right / all : 0;
 }
 
+/* ROUGE as the package rouge_score has it: words of letters and digits. */
+static double rouge_words(const char *pred, const char *gold)
+{
+    const char *const from[] = { pred, gold };
+    struct words x[2] = { { 0 }, { 0 } };
+    char *plain[2] = { NULL, NULL };
+    double s = -1;
+    int err = CB_OK;
+
+    for (int i = 0; i < 2 && !err; i++) {
+        const size_t n = strlen(from[i]);
+        plain[i] = cb_calloc(n + 1, 1);
+        for (size_t j = 0; plain[i] && j < n; j++) {
+            const unsigned char c = (unsigned char)from[i][j];
+            plain[i][j] = c < 128 && isalnum(c) ? (char)tolower(c) : ' ';
+        }
+        err = plain[i] ? split(plain[i], PLAIN, &x[i]) : CB_ENOMEM;
+    }
+    if (!err)
+        s = x[0].n && x[1].n
+                ? share_in_common(lcs(&x[0], x[0].n, &x[1], x[1].n, same_word), x[0].n, x[1].n)
+                : 0;
+    for (int i = 0; i < 2; i++) {
+        free(plain[i]);
+        words_free(&x[i]);
+    }
+    return s;
+}
+
+/* ---- L-Eval's exams ---- */
+
+enum { ALL_OPTIONS = 15 };
+
+static int option_bit(char c)
+{
+    return c >= 'A' && c <= 'D' ? 1 << (c - 'A') : 0;
+}
+
+/* The options in the reference's first word; where it names none, the first one. */
+static int gold_options(const char *gold)
+{
+    const char *word = gold + strspn(gold, " \t\r\n");
+    int set = 0;
+
+    for (; *word && !isspace((unsigned char)*word); word++)
+        set |= option_bit(*word);
+    return set ? set : 1;
+}
+
+/* The first A to D, also within a word; where there is none, A is guessed. A few letters in a row
+ * and nothing else are no choice. */
+static double exam_option(const char *pred, const char *gold)
+{
+    const char *c = pred + strcspn(pred, "ABCD");
+
+    if (!*pred || (pred[1] && strstr("ABCD", pred)))
+        return 0;
+    return (*c ? option_bit(*c) : 1) == gold_options(gold);
+}
+
+/* The letters that begin the answer if there are several; else these and all before "Question" that
+ * a blank, a dot or a bracket follows. */
+static int options_named(const char *pred)
+{
+    const size_t n = strspn(pred, "ABCD");
+    const char *rest = pred + n, *end = strstr(rest, "Question");
+    int set = 0;
+
+    for (size_t i = 0; i < n; i++)
+        set |= option_bit(pred[i]);
+    if (n > 1 || (n && !*rest))
+        return set;
+    for (end = end ? end : rest + strlen(rest); rest + 1 < end; rest++)
+        if (isspace((unsigned char)rest[1]) || rest[1] == '.' || rest[1] == ')')
+            set |= option_bit(*rest);
+    return set ? set : 1;
+}
+
+/* Several options can be right: a part of them is worth a quarter. */
+static double exam_options(const char *pred, const char *gold)
+{
+    const int named = options_named(pred), right = gold_options(gold);
+
+    if (!*pred)
+        return 0;
+    return named == right ? 1 : named & ~right & ALL_OPTIONS ? 0 : 0.25;
+}
+
+/* The whole number behind "The answer is", or in the last word with a digit of the first paragraph
+ * -> its digits, count */
+static size_t answered(const char *s, char (*digits)[32])
+{
+    static const char begin[] = "The answer is ";
+    const char *word = strstr(s, begin), *end = strstr(s, "\n\n");
+    size_t n = 0;
+
+    word = word ? word + sizeof begin - 1 : NULL;
+    if (word && (!*word || isspace((unsigned char)*word)))
+        word = NULL;
+    for (const char *c = end ? end : s + strlen(s); !word && c > s; c--)
+        if (isdigit((unsigned char)c[-1]))
+            for (word = c - 1; word > s && !isspace((unsigned char)word[-1]);)
+                word--;
+    for (; word && *word && !isspace((unsigned char)*word) && *word != '.'; word++)
+        if (isdigit((unsigned char)*word) && n < sizeof *digits - 1)
+            (*digits)[n++] = *word;
+    (*digits)[n] = '\0';
+    return n;
+}
+
+static double exam_number(const char *pred, const char *gold)
+{
+    char p[32], g[32];
+
+    return answered(pred, &p) && answered(gold, &g) && strtod(p, NULL) == strtod(g, NULL);
+}
+
+/* Without blanks */
+static char *dense(const char *s, size_t n)
+{
+    char *out = cb_calloc(n + 1, 1), *at = out;
+
+    for (size_t i = 0; out && i < n; i++)
+        if (s[i] != ' ')
+            *at++ = s[i];
+    return out;
+}
+
+/* The first line with more than a letter contains the reference, whatever the blanks. */
+static double exam_text(const char *pred, const char *gold)
+{
+    const char *line = pred;
+    size_t n = strcspn(line, "\n");
+    char *p, *g;
+    double s;
+
+    while (n < 2 && line[n])
+        n = strcspn(line += n + 1, "\n");
+    if (n < 2)
+        n = strlen(line = pred);
+    p = dense(line, n);
+    g = dense(gold, strlen(gold));
+    s = !p || !g ? -1 : strcasestr(p, g) != NULL;
+    free(p);
+    free(g);
+    return s;
+}
+
 /* ---- over the references ---- */
 
 static double best(const char *pred, const struct golds *g,
@@ -266,6 +414,11 @@ OVER_GOLDS(last_number)
 OVER_GOLDS(code_sim)
 OVER_GOLDS(rouge_l)
 OVER_GOLDS(numbers)
+OVER_GOLDS(rouge_words)
+OVER_GOLDS(exam_option)
+OVER_GOLDS(exam_options)
+OVER_GOLDS(exam_number)
+OVER_GOLDS(exam_text)
 
 /* RULER's metric: the share of the references found in the answer, as all of them are asked for. */
 static double contains_all(const char *pred, const struct golds *g)
@@ -303,6 +456,14 @@ static const struct metric table[] = {
     { "code_sim", "similarity of the answer's first line of code, by characters", any_code_sim },
     { "rouge_l", "longest common subsequence of words, as F1", any_rouge_l },
     { "numbers", "share of the answer's numbers that are right", any_numbers },
+    { "rouge_words", "as rouge_l, of words of letters and digits in lower case", any_rouge_words },
+    { "exam_option", "the answer's first letter A to D is the reference's", any_exam_option },
+    { "exam_options", "the letters A to D are the reference's; a part of them counts a quarter",
+      any_exam_options },
+    { "exam_number", "the number behind 'The answer is', or the last one, is the reference",
+      any_exam_number },
+    { "exam_text", "the answer's first line contains the reference, whatever the blanks",
+      any_exam_text },
     { "classification",
       "1 divided by the number of classes that are named, if the right one is among them",
       classification },

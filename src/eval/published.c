@@ -33,9 +33,8 @@ static int add(struct templates *t, const char *name, const json_t *o)
     };
     if (!x->prompt || !strstr(x->prompt, "{context}"))
         return cb_fail(CB_EFORMAT, "templates.json: %s: prompt has no {context}", name);
-    if (!x->metric)
-        return cb_fail(CB_EFORMAT, "templates.json: %s: metric %s: unknown", name,
-                       metric ? metric : "(none)");
+    if (metric && !x->metric)
+        return cb_fail(CB_EFORMAT, "templates.json: %s: metric %s: unknown", name, metric);
     if (x->max_new < 1)
         return cb_fail(CB_EFORMAT, "templates.json: %s: max_new is not positive", name);
     t->n++;
@@ -121,9 +120,8 @@ static const char *option(const json_t *options, int i)
     return s ? s : "";
 }
 
-/* Appends from..to of the template, with {input} and {A}..{D} filled in. */
-static void fill(struct buf *b, const char *from, const char *to, const char *input,
-                 const json_t *options)
+/* Appends from..to of the template, filled in. */
+static void fill(struct buf *b, const char *from, const char *to, const struct filling *f)
 {
     while (from < to) {
         const char *open = memchr(from, '{', (size_t)(to - from));
@@ -134,10 +132,13 @@ static void fill(struct buf *b, const char *from, const char *to, const char *in
         if (from == to)
             return;
         if (!strncmp(from, "{input}", 7)) {
-            cb_buf_text(b, input);
+            cb_buf_text(b, f->input);
+            from += 7;
+        } else if (!strncmp(from, "{words}", 7)) {
+            cb_buf_print(b, "%d", f->words);
             from += 7;
         } else if (from[1] >= 'A' && from[1] <= 'D' && from[2] == '}') {
-            cb_buf_text(b, option(options, from[1] - 'A'));
+            cb_buf_text(b, option(f->options, from[1] - 'A'));
             from += 3;
         } else {
             cb_buf_add(b, from++, 1);
@@ -145,15 +146,14 @@ static void fill(struct buf *b, const char *from, const char *to, const char *in
     }
 }
 
-int cb_template_fill(const struct template *t, const char *context, const char *input,
-                     const json_t *options, char **before, char **after)
+int cb_template_fill(const struct template *t, const struct filling *f, char **before, char **after)
 {
     const char *at = strstr(t->prompt, "{context}"), *rest = at + strlen("{context}");
     struct buf b = { 0 }, a = { 0 };
 
-    fill(&b, t->prompt, at, input, options);
-    cb_buf_text(&b, context);
-    fill(&a, rest, rest + strlen(rest), input, options);
+    fill(&b, t->prompt, at, f);
+    cb_buf_text(&b, f->context);
+    fill(&a, rest, rest + strlen(rest), f);
     *before = cb_buf_take(&b);
     *after = cb_buf_take(&a);
     return *before && *after ? CB_OK : CB_ENOMEM;

@@ -11,9 +11,9 @@ struct templates;
 
 struct template
 {
-    const char *name;   /* of the task */
-    const char *prompt; /* with {context}, {input}, {A}..{D} */
-    const struct metric *metric;
+    const char *name;            /* of the task */
+    const char *prompt;          /* with {context}, {input}, {A}..{D}, {words} */
+    const struct metric *metric; /* NULL: each question names its own */
     int max_new, chat, stop_at_line;
 };
 
@@ -22,9 +22,15 @@ void cb_templates_close(struct templates *t);
 const struct template *cb_template_find(const struct templates *t, const char *task); /* or NULL */
 const struct template *cb_template_at(const struct templates *t, int i); /* NULL past the last */
 const char *cb_template_nearest(const struct templates *t, const char *task); /* or NULL */
+
+struct filling {
+    const char *context, *input;
+    const json_t *options; /* of {A}..{D}; NULL: none */
+    int words;
+};
 /* Fills in the prompt, in two texts: up to the end of the context, and what follows it. Caller
  * frees. */
-int cb_template_fill(const struct template *t, const char *context, const char *input,
-                     const json_t *options, char **before, char **after);
+int cb_template_fill(const struct template *t, const struct filling *f, char **before,
+                     char **after);
 
 #endif

@@ -147,7 +147,7 @@ START_TEST(templates_are_those_published)
     int n_chat = 0;
 
     ck_assert_msg(!cb_templates_open(&t), "%s", cb_error());
-    ck_assert_int_eq(count_templates(t), 21 + 11);
+    ck_assert_int_eq(count_templates(t), 21 + 11 + 18);
     for (int i = 0; i < 21; i++)
         n_chat += cb_template_at(t, i)->chat;
     ck_assert_int_eq(n_chat, 21 - 6);
@@ -349,6 +349,44 @@ START_TEST(stages_two_has_its_sum_in_the_dictionary)
         }
         cb_item_list_free(&x);
     }
+}
+END_TEST
+
+/* Sizes in turn, keys without gaps, all colours, sums of any size. */
+START_TEST(stages_two_as_published)
+{
+    static const int size[] = { 40, 50, 60, 70, 80, 90, 100, 140, 180, 200 };
+    const struct gen g = { .seed = 3, .items = 120 };
+    struct item_list x = { 0 }, y = { 0 };
+    int zero = 0;
+
+    ck_assert_msg(!cb_gen_2stage_published(&g, &x), "%s", cb_error());
+    ck_assert_msg(!cb_gen_2stage_published(&g, &y), "%s", cb_error());
+    ck_assert_int_eq(x.n, 120);
+    for (int i = 0; i < x.n; i++) {
+        const int n = size[i % 10];
+        const char *at = strchr(x.at[i].context, '{');
+        int a, b;
+        char entry[64];
+        ck_assert_str_eq(x.at[i].context, y.at[i].context);
+        for (int k = 0; k < n; k++) {
+            snprintf(entry, sizeof entry, "%s%d: '", k ? ", " : "{", k);
+            ck_assert_msg((at = strstr(at, entry)) != NULL, "item %d: no %s", i, entry);
+        }
+        snprintf(entry, sizeof entry, ", %d: '", n);
+        ck_assert_ptr_null(strstr(x.at[i].context, entry));
+        ck_assert_int_eq(sscanf(x.at[i].question, "The addition is %d + %d", &a, &b), 2);
+        ck_assert(a >= 0 && b >= 0 && a + b < n);
+        zero += a == 0 || b == 0;
+        snprintf(entry, sizeof entry, "%d: '%s'", a + b, x.at[i].answer[0]);
+        ck_assert_msg(strstr(x.at[i].context, entry) != NULL, "%s", entry);
+        ck_assert_int_eq(x.at[i].length, 0);
+        ck_assert_int_eq(x.at[i].chat, 1);
+    }
+    ck_assert_int_gt(zero, 0);
+    ck_assert_ptr_nonnull(strstr(x.at[9].context, "'indigo'"));
+    cb_item_list_free(&x);
+    cb_item_list_free(&y);
 }
 END_TEST
 
@@ -629,6 +667,7 @@ int main(void)
     tcase_add_test(made, pass_keys_are_in_the_noise);
     tcase_add_test(made, pass_keys_at_both_ends);
     tcase_add_test(made, stages_two_has_its_sum_in_the_dictionary);
+    tcase_add_test(made, stages_two_as_published);
     tcase_add_test(made, ruler_has_thirteen_tasks);
     tcase_add_test(made, ruler_counts_are_the_papers);
     tcase_add_test(made, ruler_shuffles);
