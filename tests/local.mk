@@ -38,6 +38,8 @@ check_programs = \
 	tests/ops/check_ops_cuda \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
+	tests/ops/check_set_cuda \
+	tests/ops/check_set_opencl \
 	tests/methods/check_policy \
 	tests/methods/check_infllm \
 	tests/methods/check_sieve \
@@ -106,6 +108,11 @@ tests_ops_check_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_opencl_LDADD = $(check_ldadd)
 
+tests_ops_check_set_opencl_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
+tests_ops_check_set_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_set_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_set_opencl_LDADD = $(check_ldadd)
+
 # And on a CUDA device that pretends (tests/pretend), or, with CTXBANK_TEST_CUDA=real, on a real one
 cuda_ldflags = $(guard_ldflags) -Wl,--wrap=dlopen,-u,__wrap_dlopen
 tests_ops_check_attn_cuda_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
@@ -124,6 +131,10 @@ tests_ops_check_cuda_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
 tests_ops_check_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_cuda_LDADD = $(check_ldadd)
+tests_ops_check_set_cuda_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
+tests_ops_check_set_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_set_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_set_cuda_LDADD = $(check_ldadd)
 tests_ops_check_cuda_driver_SOURCES = tests/ops/check_cuda_driver.c tests/ops/against_ref.h
 tests_ops_check_cuda_driver_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_driver_LDFLAGS = $(cuda_ldflags)

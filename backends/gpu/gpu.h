@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "driver.h"
 
-enum { GPU_MOST_BACK = 64 };
+enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
 
 /* Memory on the device, in ascending order of address */
 struct gpu_block {
@@ -33,6 +33,9 @@ struct gpu_back {
     size_t bytes, to_stride, from_stride;
     int n;
 };
+
+/* What memory is for: copies that there need not be (weights, rows), work space, operands */
+enum gpu_use { GPU_COPIES, GPU_WORK, GPU_OPERANDS };
 
 /* device->impl of an accelerator */
 struct gpu {
@@ -59,7 +62,10 @@ struct gpu {
     struct gpu_mirror *mirror;
     struct gpu_pack *pack;
     struct gpu_stream *stream;
-    void (*give_way)(struct gpu *g, size_t bytes); /* frees mirrored pages for an allocation */
+    void (*make_room)(struct gpu *g, size_t bytes, enum gpu_use use); /* gpu_share.h */
+    struct gpu_weight **weight; /* [n_weight] those on the device, as they were loaded */
+    int n_weight, cap_weight;
+    const struct gpu_weight *multiplied; /* by the op that runs: it does not give way */
     int locked;    /* 1: an op holds addresses of mirrored pages, so none may be given up */
     int stream_kv; /* struct device_want */
     uint64_t feed; /* feeds so far: get_rows begins one */
@@ -69,6 +75,11 @@ struct gpu {
     char error[256];
     uint32_t said; /* bits of notes that were made */
 };
+
+static inline size_t cb_gpu_aligned(size_t bytes)
+{
+    return (bytes + GPU_ALIGN - 1) / GPU_ALIGN * GPU_ALIGN;
+}
 
 static inline struct gpu *cb_gpu_of(const struct device *d)
 {
@@ -84,12 +95,15 @@ void cb_gpu_fail_memory(struct gpu *g, const char *what);
 /* A note for the user; once for each bit. */
 void cb_gpu_say(struct gpu *g, int bit, const char *text);
 
-void *cb_gpu_alloc(struct gpu *g, size_t bytes); /* NULL: no memory, cb_error() says why */
+/* NULL: no memory, cb_error() says why. Mirrored pages give way, weights to work space alone. */
+void *cb_gpu_alloc(struct gpu *g, size_t bytes);
+void *cb_gpu_alloc_work(struct gpu *g, size_t bytes);
 void cb_gpu_free(struct gpu *g, void *p);
 void cb_gpu_free_all(struct gpu *g);
 int cb_gpu_is_on(const struct gpu *g, const void *p); /* 1: an address in the device's memory */
 /* Bytes that may still be allocated */
 size_t cb_gpu_room(const struct gpu *g);
+size_t cb_gpu_stage_bytes(const struct gpu *g); /* that operands have */
 
 /* Copies in the order of the queue: *to or *from is on the device. Memory of the host must stay
  * until cb_gpu_finish(). */
@@ -187,9 +201,15 @@ void cb_gpu_unload(struct device *d, struct weight *w);
 void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
 void cb_gpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
                        int n_tok);
-void cb_gpu_weights_ahead(struct device *d, const struct weight *const *w, int n, int n_tok);
-size_t cb_gpu_weights_room(const struct device *d, const struct weight *const *w, int n);
 void cb_gpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
+
+/* ---- gpu_stream.c: as in struct device_memory ---- */
+
+void cb_gpu_weights_share(struct device *d, const struct layer_weights *layer, int n_layer,
+                          int n_tok);
+void cb_gpu_weights_ahead(struct device *d, const struct weight *const *w, int n);
+int cb_gpu_weights_plan(struct device *d, const struct layer_weights *layer, int n_layer, int n_tok,
+                        uint64_t more, uint64_t *weights, uint64_t *ahead);
 
 /* ---- gpu_vector.c ---- */
 

@@ -9,7 +9,12 @@
 
 static void *memory_alloc(struct device *d, size_t bytes)
 {
-    return cb_gpu_alloc(cb_gpu_of(d), bytes);
+    return cb_gpu_alloc_work(cb_gpu_of(d), bytes);
+}
+
+static uint64_t memory_spare(const struct device *d)
+{
+    return cb_gpu_spare(cb_gpu_of(d));
 }
 
 static void memory_free(struct device *d, void *p)
@@ -94,6 +99,7 @@ static void memory_traffic(const struct device *d, struct device_traffic *out)
 
 const struct device_memory cb_gpu_memory = {
     .alloc = memory_alloc,
+    .spare = memory_spare,
     .free = memory_free,
     .copy = memory_copy,
     .wait = memory_wait,
@@ -101,7 +107,8 @@ const struct device_memory cb_gpu_memory = {
     .unwatch = memory_unwatch,
     .wrote = memory_wrote,
     .ahead = memory_ahead,
+    .weights_share = cb_gpu_weights_share,
     .weights_ahead = cb_gpu_weights_ahead,
-    .weights_room = cb_gpu_weights_room,
+    .weights_plan = cb_gpu_weights_plan,
     .traffic = memory_traffic,
 };

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "gpu_share.h"
 
 enum { SHARE = 8, PACK_SHARE = 16, LEAST_PACK = 64 << 10, SPARE = 64, PIECE = 256 };
 
@@ -152,7 +153,8 @@ static struct gpu_chosen *make(struct gpu *g, struct gpu_area *k, struct gpu_are
     if (!c)
         return NULL;
     *c = (struct gpu_chosen){ .k = k, .v = v, .cap = cap };
-    if (g->pack->held - had + bytes <= g->traffic.limit_bytes / SHARE && !open_lists(c))
+    if (g->pack->held - had + bytes <= g->traffic.limit_bytes / SHARE && bytes <= cb_gpu_spare(g) &&
+        !open_lists(c))
         c->on = cb_gpu_alloc(g, bytes);
     if (!c->on) {
         free_lists(c);
@@ -321,7 +323,9 @@ static int new_buffer(struct gpu *g, size_t bytes)
     cb_gpu_free(g, p->on);
     g->driver->free_host(g, p->host);
     p->host = g->driver->alloc_host(g, bytes);
-    p->on = p->host ? cb_gpu_alloc(g, bytes) : NULL;
+    p->on = !p->host             ? NULL
+            : bytes > LEAST_PACK ? cb_gpu_alloc(g, bytes)
+                                 : cb_gpu_alloc_work(g, bytes);
     p->bytes = p->on ? bytes : 0;
     return p->on ? CB_OK : CB_ENOMEM;
 }

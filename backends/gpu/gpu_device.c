@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "gpu.h"
 #include "gpu_chosen.h"
+#include "gpu_mirror.h"
 #include "gpu_stream.h"
 
 static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
@@ -87,6 +88,7 @@ static int open_steps(struct gpu *g, struct device *d, const struct device_want 
     TRY(g->driver->open(g, d->index, &size));
     TRY(set_limit(g, want->working_set, &size));
     TRY(cb_gpu_mirror_open(g));
+    g->make_room = cb_gpu_make_room;
     g->host = (struct device){ .name = "cpu", .par = d->par, .lock = d->lock };
     TRY(cb_backend_cpu.open(&g->host, want));
     return open_kernels(g);
@@ -108,6 +110,7 @@ void cb_gpu_close(struct device *d)
     if (g->own)
         g->driver->close(g);
     pthread_mutex_destroy(&g->wait);
+    free(g->weight);
     free(g->cache_dir);
     free(g);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_matmul.c - weights on an accelerator, and products with them. A weight that does not fit
- * stays with the CPU, which multiplies a few tokens itself; for many tokens it is copied in, ahead
- * of need where the engine names the next layer (gpu_stream.c). */
+ * stays with the CPU, or goes to it when work space needs its place (gpu_share.c). The CPU
+ * multiplies a few tokens itself; for many tokens the weight is copied in, ahead of need where the
+ * engine names the next layer (gpu_stream.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,22 +20,10 @@ static int fits(const struct gpu *g, size_t bytes)
            bytes <= g->most_block;
 }
 
-static int load_here(struct gpu *g, const struct weight *w, struct gpu_weight *cw)
+static int load_here(struct gpu *g, struct gpu_weight *cw)
 {
-    cw->on = cb_gpu_alloc(g, cb_gpu_weight_bytes(w));
-    if (!cw->on)
-        return CB_ENOMEM;
-    g->traffic.weights_bytes += cb_gpu_weight_bytes(w);
-    cb_gpu_send(g, cw->on, w->raw, cb_gpu_weight_bytes(w));
+    TRY(cb_gpu_weight_load(g, cw));
     return cb_gpu_check(g);
-}
-
-static void free_here(struct gpu *g, const struct weight *w, struct gpu_weight *cw)
-{
-    if (!cw->on)
-        return;
-    cb_gpu_free(g, cw->on);
-    g->traffic.weights_bytes -= cb_gpu_weight_bytes(w);
 }
 
 int cb_gpu_load(struct device *d, struct weight *w)
@@ -52,20 +41,19 @@ int cb_gpu_load(struct device *d, struct weight *w)
     }
     if (!err)
         err = cw->program && fits(g, cb_gpu_weight_bytes(w))
-                  ? load_here(g, w, cw)
+                  ? load_here(g, cw)
                   : g->host.ops->load(&g->host, &cw->host);
     if (err) {
-        free_here(g, w, cw);
+        cb_gpu_weight_unload(g, cw);
         free(cw);
         return err;
     }
     w->packed = cw;
     w->packed_bytes = cw->on ? cb_gpu_weight_bytes(w) : cw->host.packed_bytes;
-    if (!cw->on)
-        cb_gpu_say(g, cw->program ? 0 : 2,
-                   cw->program
-                       ? "not all weights fit into the working set; the CPU multiplies the others"
-                       : "the CPU multiplies the weights of types that the device cannot read");
+    if (!cw->program)
+        cb_gpu_say(g, 2, "the CPU multiplies the weights of types that the device cannot read");
+    else if (!cw->on)
+        cb_gpu_weights_say(g);
     return CB_OK;
 }
 
@@ -78,7 +66,7 @@ void cb_gpu_unload(struct device *d, struct weight *w)
         return;
     cb_gpu_stream_close(g);
     if (cw->on)
-        free_here(g, w, cw);
+        cb_gpu_weight_unload(g, cw);
     else
         g->host.ops->unload(&g->host, &cw->host);
     free(cw);
@@ -170,6 +158,7 @@ void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
     for (int i = 0; i < n; i++) {
         int in_stage;
         const void *w = weight_on(g, &mm[i], n_tok, &in_stage);
+        g->multiplied = mm[i].w->packed;
         if (!w) {
             multiply_on_host(g, &mm[i], x, n_tok);
             continue;
@@ -182,6 +171,7 @@ void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
             on = NULL;
         }
     }
+    g->multiplied = NULL;
     cb_gpu_done(g);
 }
 

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "gpu.h"
 
-enum { ALIGN = 128, FIRST_STAGE = 256 << 10, DIRECT = 1 << 20 };
+enum { FIRST_STAGE = 256 << 10, DIRECT = 1 << 20 };
 
 /* ---- failures ---- */
 
@@ -111,16 +111,23 @@ static void *refuse(const struct gpu *g, size_t bytes, int status)
     return NULL;
 }
 
-/* The mirror gives way to what must be there. */
-void *cb_gpu_alloc(struct gpu *g, size_t bytes)
+size_t cb_gpu_stage_bytes(const struct gpu *g)
+{
+    size_t bytes = 0;
+
+    for (const struct gpu_stage *s = g->stage; s; s = s->next)
+        bytes += s->bytes;
+    return bytes;
+}
+
+static void *alloc(struct gpu *g, size_t bytes, enum gpu_use use)
 {
     void *p = NULL;
     int status;
 
-    /* an address of its own even for nothing */
-    bytes = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
-    if (bytes > cb_gpu_room(g) && g->give_way && !g->locked)
-        g->give_way(g, bytes);
+    bytes = cb_gpu_aligned(bytes ? bytes : 1); /* an address of its own even for nothing */
+    if (g->make_room)
+        g->make_room(g, bytes, use);
     if (bytes > cb_gpu_room(g) || bytes > g->most_block)
         return refuse(g, bytes, 0);
     status = g->driver->alloc(g, bytes, &p);
@@ -131,6 +138,16 @@ void *cb_gpu_alloc(struct gpu *g, size_t bytes)
         return NULL;
     }
     return p;
+}
+
+void *cb_gpu_alloc(struct gpu *g, size_t bytes)
+{
+    return alloc(g, bytes, GPU_COPIES);
+}
+
+void *cb_gpu_alloc_work(struct gpu *g, size_t bytes)
+{
+    return alloc(g, bytes, GPU_WORK);
 }
 
 void cb_gpu_free(struct gpu *g, void *p)
@@ -239,7 +256,7 @@ static struct gpu_stage *new_stage(struct gpu *g, size_t bytes)
         return NULL;
     s->bytes = bytes;
     s->host = g->driver->alloc_host(g, bytes);
-    s->on = s->host ? cb_gpu_alloc(g, bytes) : NULL;
+    s->on = s->host ? alloc(g, bytes, GPU_OPERANDS) : NULL;
     if (!s->on) {
         if (!s->host)
             cb_fail(CB_ENOMEM, "device %s: out of host memory", g->name);
@@ -255,7 +272,7 @@ static uint8_t *take(struct gpu *g, size_t bytes, uint8_t **host)
 {
     struct gpu_stage *s = g->stage;
 
-    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    bytes = cb_gpu_aligned(bytes);
     if (!s || s->used + bytes > s->bytes) {
         size_t want = s ? 2 * s->bytes : FIRST_STAGE;
         want = want < bytes ? bytes : want;
@@ -282,7 +299,7 @@ int cb_gpu_stage_fits(const struct gpu *g, size_t bytes)
 {
     const struct gpu_stage *s = g->stage;
 
-    return (s && s->used + bytes + ALIGN <= s->bytes) || bytes + ALIGN <= cb_gpu_room(g);
+    return (s && s->used + bytes + GPU_ALIGN <= s->bytes) || bytes + GPU_ALIGN <= cb_gpu_room(g);
 }
 
 void *cb_gpu_room_for(struct gpu *g, size_t bytes)
@@ -295,7 +312,7 @@ void cb_gpu_stage_reserve(struct gpu *g, size_t bytes)
 {
     uint8_t *host;
 
-    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    bytes = cb_gpu_aligned(bytes);
     if (!g->status && take(g, bytes, &host))
         g->stage->used -= bytes;
 }

@@ -122,10 +122,16 @@ static void drop_slab(struct gpu *g)
     free(slab);
 }
 
-static void give_way(struct gpu *g, size_t bytes)
+void cb_gpu_mirror_give_way(struct gpu *g, size_t bytes)
 {
-    while (g->mirror->n_slab && bytes > cb_gpu_room(g))
+    while (g->mirror && g->mirror->n_slab && bytes > cb_gpu_room(g))
         drop_slab(g);
+}
+
+uint64_t cb_gpu_mirror_bytes(const struct gpu *g)
+{
+    const struct gpu_mirror *m = g->mirror;
+    return m ? (uint64_t)m->n_slab * (uint64_t)m->slab_pages * GPU_PAGE : 0;
 }
 
 int cb_gpu_mirror_open(struct gpu *g)
@@ -136,7 +142,6 @@ int cb_gpu_mirror_open(struct gpu *g)
     if (!g->mirror)
         return CB_ENOMEM;
     g->mirror->slab_pages = share > LEAST_SLAB ? (int)share : LEAST_SLAB;
-    g->give_way = give_way;
     return CB_OK;
 }
 

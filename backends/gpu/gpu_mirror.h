@@ -22,6 +22,9 @@ int cb_gpu_mirror_open(struct gpu *g);
 void cb_gpu_mirror_close(struct gpu *g);
 void cb_gpu_mirror_drop(struct gpu *g); /* all pages are to be read anew */
 
+void cb_gpu_mirror_give_way(struct gpu *g, size_t bytes); /* until so many are free */
+uint64_t cb_gpu_mirror_bytes(const struct gpu *g);        /* of pages */
+
 int cb_gpu_watch(struct gpu *g, const void *rows, size_t row_bytes, size_t n_row);
 void cb_gpu_unwatch(struct gpu *g, const void *rows);
 void cb_gpu_wrote(struct gpu *g, const void *from, size_t bytes);

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_stream.c - weights that the host has, copied for a prompt one layer ahead. There are two
- * buffers: while a layer multiplies by the weights of one, those of the next layer go into the
- * other, one behind each product, in the second queue. All chunks of a layer find them. */
+ * buffers (gpu_share.c says of which size): while a layer multiplies by the weights of one, those
+ * of the next layer go into the other, one behind each product, in the second queue. All chunks of
+ * a layer find them. */
 #include "gpu_stream.h"
 
 #include <stdlib.h>
 
 #include "base/err.h"
-
-enum {
-    ALIGN = 128,
-    SHARE = 3,     /* each has at most a third of what resident weights leave */
-    OPERANDS = 16, /* and leaves a sixteenth of the working set to operands */
-};
 
 enum state { NAMED, SENT, MET };
 
@@ -23,27 +18,16 @@ struct item {
 };
 
 struct half {
-    uint8_t *on;
-    size_t bytes;
+    uint8_t *on;       /* [bytes of the stream] */
     struct item *item; /* [n] */
     int n;
 };
 
 struct gpu_stream {
     struct half half[2];
-    int last; /* the one that was named last */
+    size_t bytes; /* of each */
+    int last;     /* the one that was named last */
 };
-
-/* Bytes of the buffer for these weights; 0: two such do not fit. */
-static size_t buffer_bytes(const struct gpu *g, const struct weight *const *w, int n)
-{
-    const uint64_t left = g->traffic.limit_bytes - g->traffic.weights_bytes;
-    size_t bytes = 0;
-
-    for (int i = 0; i < n; i++)
-        bytes += (cb_gpu_weight_bytes(w[i]) + ALIGN - 1) / ALIGN * ALIGN;
-    return bytes <= left / SHARE && bytes <= g->most_block ? bytes : 0;
-}
 
 static void empty(struct half *h)
 {
@@ -62,38 +46,34 @@ void cb_gpu_stream_close(struct gpu *g)
     g->stream = NULL;
 }
 
-/* 0: there is no room. Mirrored pages give way, operands keep some. */
-static int make_room(struct gpu *g, struct half *h, size_t bytes)
+static int open_halves(struct gpu *g, size_t bytes)
 {
-    const uint64_t keep = g->traffic.limit_bytes / OPERANDS;
-
-    if (h->bytes >= bytes)
-        return 1;
-    if (cb_gpu_room(g) + g->traffic.kv_bytes + h->bytes < bytes + keep)
-        return 0;
-    cb_gpu_free(g, h->on);
-    h->on = cb_gpu_alloc(g, bytes);
-    h->bytes = h->on ? bytes : 0;
-    return h->on != NULL;
+    if (!(g->stream = cb_calloc(1, sizeof *g->stream)))
+        return CB_ENOMEM;
+    g->stream->bytes = bytes;
+    cb_gpu_make_room(g, 2 * cb_gpu_aligned(bytes), GPU_WORK);
+    for (int i = 0; i < 2; i++)
+        if (!(g->stream->half[i].on = cb_gpu_alloc(g, bytes)))
+            return CB_ENOMEM;
+    return CB_OK;
 }
 
 /* Names the weights of the next layer; those named two calls before are given up. */
 static void name(struct gpu *g, const struct weight *const *w, int n)
 {
-    const size_t bytes = buffer_bytes(g, w, n);
-    struct half *h;
+    struct gpu_stream *s = g->stream;
+    struct half *h = &s->half[s->last ^= 1];
     size_t at = 0;
 
-    if (!g->stream && !(g->stream = cb_calloc(1, sizeof *g->stream)))
-        return;
-    g->stream->last ^= 1;
-    h = &g->stream->half[g->stream->last];
     empty(h);
-    if (!bytes || !make_room(g, h, bytes) || !(h->item = cb_calloc((size_t)n, sizeof *h->item)))
+    if (!(h->item = cb_calloc((size_t)n, sizeof *h->item)))
         return;
     for (int i = 0; i < n; i++) {
+        const size_t bytes = cb_gpu_weight_block(w[i]);
+        if (at + bytes > s->bytes) /* it has left the device since */
+            continue;
         h->item[h->n++] = (struct item){ w[i], at, NAMED };
-        at += (cb_gpu_weight_bytes(w[i]) + ALIGN - 1) / ALIGN * ALIGN;
+        at += bytes;
     }
     cb_gpu_ahead_after(g); /* what is queued reads what the buffer has now */
 }
@@ -158,23 +138,40 @@ static int away(const struct weight *const *w, int n, const struct weight **away
     return n_away;
 }
 
-void cb_gpu_weights_ahead(struct device *d, const struct weight *const *w, int n, int n_tok)
+void cb_gpu_weights_ahead(struct device *d, const struct weight *const *w, int n)
 {
-    const struct weight **those = cb_calloc((size_t)n + 1, sizeof *those);
-    const int n_away = those ? away(w, n, those) : 0;
+    const struct weight **those;
+    int n_away;
 
-    if (!n) /* the memory is given back */
-        cb_gpu_stream_close(cb_gpu_of(d));
-    else if (n_away && n_tok >= STREAM_TOKENS)
+    if (!cb_gpu_of(d)->stream || !(those = cb_calloc((size_t)n + 1, sizeof *those)))
+        return;
+    n_away = away(w, n, those);
+    if (n_away)
         name(cb_gpu_of(d), those, n_away);
     free(those);
 }
 
-size_t cb_gpu_weights_room(const struct device *d, const struct weight *const *w, int n)
+void cb_gpu_weights_share(struct device *d, const struct layer_weights *layer, int n_layer,
+                          int n_tok)
 {
-    const struct weight **those = cb_calloc((size_t)n + 1, sizeof *those);
-    const size_t bytes = those ? buffer_bytes(cb_gpu_of(d), those, away(w, n, those)) : 0;
+    struct gpu *g = cb_gpu_of(d);
+    struct gpu_share s;
 
-    free(those);
-    return bytes;
+    cb_gpu_stream_close(g);
+    if (!n_layer || g->status || cb_gpu_share_plan(g, layer, n_layer, n_tok, 0, &s))
+        return;
+    cb_gpu_share_keep(g, s.n_stay);
+    if (s.ahead && open_halves(g, s.ahead))
+        cb_gpu_stream_close(g); /* each product brings its own */
+}
+
+int cb_gpu_weights_plan(struct device *d, const struct layer_weights *layer, int n_layer, int n_tok,
+                        uint64_t more, uint64_t *weights, uint64_t *ahead)
+{
+    struct gpu_share s;
+
+    TRY(cb_gpu_share_plan(cb_gpu_of(d), layer, n_layer, n_tok, more, &s));
+    *weights = s.weights;
+    *ahead = 2 * s.ahead;
+    return CB_OK;
 }

@@ -24,6 +24,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_peak.c \
 	backends/gpu/gpu_program.c \
 	backends/gpu/gpu_runs.c backends/gpu/gpu_runs.h \
+	backends/gpu/gpu_share.c backends/gpu/gpu_share.h \
 	backends/gpu/gpu_sketch.c \
 	backends/gpu/gpu_stream.c backends/gpu/gpu_stream.h \
 	backends/gpu/gpu_vector.c

@@ -189,6 +189,11 @@ void cb_device_free(struct device *d, void *p)
         free(p);
 }
 
+uint64_t cb_device_spare(const struct device *d)
+{
+    return d->ops->memory ? d->ops->memory->spare(d) : UINT64_MAX;
+}
+
 void cb_device_copy_rows(struct device *d, void *to, size_t to_stride, const void *from,
                          size_t from_stride, size_t bytes, int n)
 {

@@ -193,10 +193,17 @@ struct device_traffic {
     double gather_s;                    /* in which the host packed them */
 };
 
+/* The weights of a layer */
+struct layer_weights {
+    const struct weight **w; /* [n] */
+    int n;
+};
+
 /* A device with memory of its own. All of them are NULL where memory is the host's. */
 struct device_memory {
     void *(*alloc)(struct device *d, size_t bytes); /* NULL: no memory; cb_error() says why */
     void (*free)(struct device *d, void *p);
+    uint64_t (*spare)(const struct device *d); /* bytes that alloc has without loss to weights */
     /* n pieces of `bytes` bytes at strides in bytes, from and to memory of either kind. What goes
      * to the host is there when the call returns. */
     void (*copy)(struct device *d, void *to, size_t to_stride, const void *from, size_t from_stride,
@@ -212,11 +219,16 @@ struct device_memory {
      * may come meanwhile. Rows that the feed will store by then are not among them. NULL: they come
      * when they are read. */
     void (*ahead)(struct device *d, const struct kv_run *run, int n);
-    /* A prompt will multiply chunks of n_tok tokens by these weights, behind those of the call
-     * before: they may come meanwhile. n 0: none do. weights_room: the memory that they take
-     * beside what is planned; 0: none. Both are NULL or neither. */
-    void (*weights_ahead)(struct device *d, const struct weight *const *w, int n, int n_tok);
-    size_t (*weights_room)(const struct device *d, const struct weight *const *w, int n);
+    /* A prompt will multiply chunks of n_tok tokens by the weights of these layers: they and the
+     * prompt share the memory from here on. n_layer 0: no longer. */
+    void (*weights_share)(struct device *d, const struct layer_weights *layer, int n_layer,
+                          int n_tok);
+    /* The weights of the layer that comes behind that of the call before: they may come now. */
+    void (*weights_ahead)(struct device *d, const struct weight *const *w, int n);
+    /* What weights_share would lead to beside `more` bytes of work space that are still to come:
+     * bytes of the weights that stay in the device's memory, and of what others are copied to */
+    int (*weights_plan)(struct device *d, const struct layer_weights *layer, int n_layer, int n_tok,
+                        uint64_t more, uint64_t *weights, uint64_t *ahead);
     void (*traffic)(const struct device *d, struct device_traffic *out);
 };
 
@@ -359,7 +371,8 @@ void cb_device_unlock(struct device *d);
 /* 64-byte aligned, not zeroed. The host may not touch it, only copy. NULL: no memory, cb_error()
  * says why. */
 void *cb_device_alloc(struct device *d, size_t n, size_t size);
-void cb_device_free(struct device *d, void *p); /* NULL is allowed */
+void cb_device_free(struct device *d, void *p);   /* NULL is allowed */
+uint64_t cb_device_spare(const struct device *d); /* UINT64_MAX where memory is the host's */
 /* As in struct device_memory */
 void cb_device_copy(struct device *d, void *to, const void *from, size_t bytes);
 void cb_device_copy_rows(struct device *d, void *to, size_t to_stride, const void *from,

@@ -6,6 +6,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "layer_ahead.h"
 #include "session.h"
 #include "snapshot.h"
 
@@ -46,6 +47,7 @@ static void undo(struct cb_session *s)
     int drops = s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer ||
                 s->attention.far;
 
+    cb_layer_ahead_end(s);
     for (int l = 0; l < s->model->hp.n_layer; l++)
         drops |= cb_attend_forgets(&s->attention, l) > 0;
     if (drops)

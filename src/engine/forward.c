@@ -217,14 +217,38 @@ static int layer(const struct rows *r, int l)
     return CB_OK;
 }
 
-/* Token ids -> x[n][n_embd] */
-static void embed(struct cb_session *s, const int32_t *tokens, int n, float *x)
+/* Token ids -> w.x[n][n_embd] */
+static void embed(struct cb_session *s, const int32_t *tokens, int n)
 {
-    const struct hparams *hp = &s->model->hp;
+    const size_t row = (size_t)s->model->hp.n_embd;
+    const float a = s->model->hp.embd_scale;
+    const int step = s->w.part ? s->chunk : n; /* at once */
 
-    s->dev->ops->get_rows(s->dev, &s->model->embd, tokens, n, x);
-    if (hp->embd_scale != 1)
-        s->dev->ops->scale(s->dev, x, hp->embd_scale, 0, (size_t)n * (size_t)hp->n_embd);
+    s->dev->ops->get_rows(s->dev, &s->model->embd, tokens, n, s->w.x);
+    for (int i = 0; a != 1 && i < n; i += step)
+        s->dev->ops->scale(s->dev, s->w.x + (size_t)i * row, a, 0,
+                           (size_t)min_int(step, n - i) * row);
+}
+
+/* Rows i.. of a feed of n tokens in the device's memory. A feed that `part` holds stays there from
+ * the first layer to the last; else one step's rows are there. */
+static float *rows_at(const struct cb_session *s, int i, int n)
+{
+    const size_t row = (size_t)s->model->hp.n_embd;
+
+    if (!s->w.part)
+        return s->w.x + (size_t)i * row;
+    return s->w.part + (n > s->chunk ? 0 : (size_t)i * row);
+}
+
+/* Copies m of them from (in) or to the host's memory, where layer l calls for it. */
+static void carry_rows(struct cb_session *s, int in, int l, int i, int m, int n)
+{
+    const size_t row = (size_t)s->model->hp.n_embd;
+    float *host = s->w.x + (size_t)i * row, *on = rows_at(s, i, n);
+
+    if (s->w.part && (n > s->chunk || l == (in ? 0 : s->model->hp.n_layer - 1)))
+        cb_device_copy(s->dev, in ? on : host, in ? host : on, (size_t)m * row * sizeof *on);
 }
 
 /* What the model does to its logits; their order stays. */
@@ -316,7 +340,7 @@ static int all_states(struct cb_session *s, int n, const struct cb_prefill *how)
 
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
 {
-    embed(s, tokens, n, s->w.x);
+    embed(s, tokens, n);
     rotations(s, s->rope, 0, s->bank.n_seen, n);
     s->bank.read_bytes = 0;
     s->bank.n_feed = n;
@@ -379,14 +403,15 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     const int n = s->bank.n_feed, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
     const int room = cb_attention_room(&s->attention, l, i);
     const int m = min_int(min_int(s->chunk, n - i), room);
-    struct rows r = { &s,   1, m, 0, pos0 + i, pos0 + n, s->w.x + (size_t)i * (size_t)hp->n_embd,
-                      { 0 } };
+    struct rows r = { &s, 1, m, 0, pos0 + i, pos0 + n, rows_at(s, i, n), { 0 } };
 
     for (int t = 0; t < ROPE_TABLES; t++)
         r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)hp->n_rot : NULL;
     if (!i)
         cb_layer_ahead(s, l, m);
+    carry_rows(s, 1, l, i, m, n);
     TRY(layer(&r, l));
+    carry_rows(s, 0, l, i, m, n);
     TRY(report(how, s->fed + ((int64_t)l * n + i + m) / hp->n_layer, s->to_feed));
     s->next.token += m;
     if (s->next.token < n)
@@ -421,9 +446,12 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     struct work *w = &s[0]->w;
     const size_t n_vocab = (size_t)hp->n_vocab;
     const int pos0 = s[0]->bank.n_seen; /* of a batch of one */
-    const struct rows r = { s, n, n, 0, pos0, pos0 + 1, w->x, { w->cs[0], w->cs[1] } };
+    const struct rows r = {
+        s, n, n, 0, pos0, pos0 + 1, rows_at(s[0], 0, n), { w->cs[0], w->cs[1] }
+    };
 
-    embed(s[0], tokens, n, w->x);
+    embed(s[0], tokens, n);
+    carry_rows(s[0], 1, 0, 0, n, n);
     for (int i = 0; i < n; i++) {
         rotations(s[0], s[i]->rope, i, s[i]->bank.n_seen, 1);
         s[i]->bank.read_bytes = 0;
@@ -434,7 +462,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
         for (int i = 0; i < n; i++)
             TRY(cb_attend_end(&s[i]->attention, l));
     }
-    head(s[0], w->x, n, s[0]->act_bits, w->batch_logits);
+    head(s[0], r.x, n, s[0]->act_bits, w->batch_logits);
     TRY(cb_device_wait(s[0]->dev));
     for (int i = 0; i < n; i++) {
         memcpy(s[i]->w.logits, w->batch_logits + (size_t)i * n_vocab, n_vocab * sizeof *w->logits);
@@ -452,13 +480,14 @@ int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n)
     struct work *w = &s->w;
     const size_t n_vocab = (size_t)hp->n_vocab;
     const int pos0 = s->bank.n_seen;
-    const struct rows r = { &s, 1, n, 1, pos0, pos0 + n, w->x, { w->cs[0], w->cs[1] } };
+    const struct rows r = { &s, 1, n, 1, pos0, pos0 + n, rows_at(s, 0, n), { w->cs[0], w->cs[1] } };
 
     cb_forward_begin(s, tokens, n);
+    carry_rows(s, 1, 0, 0, n, n);
     s->bank.n_feed = 1; /* each token is a feed of its own */
     for (int l = 0; l < hp->n_layer; l++)
         TRY(layer(&r, l));
-    head(s, w->x, n, s->act_bits, w->batch_logits);
+    head(s, r.x, n, s->act_bits, w->batch_logits);
     TRY(cb_device_wait(s->dev));
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
     s->bank.read_bytes /= (uint64_t)n; /* a token's */

@@ -8,60 +8,105 @@
 #include "base/err.h"
 #include "model/weights.h"
 
-/* The *n matrices of a layer; NULL: no memory */
-static const struct weight **list(const struct cb_model *m, int l, int *n)
+static const struct device_memory *memory_of(const struct cb_model *m)
 {
-    const struct weight **all;
+    const struct device_memory *mem = m->dev->ops->memory;
+    return mem && mem->weights_share ? mem : NULL;
+}
+
+/* The matrices of a layer; w NULL: no memory */
+static struct layer_weights matrices(const struct cb_model *m, int l)
+{
+    struct layer_weights y = { 0 };
     struct weight *w;
     int most = 0;
 
-    *n = 0;
     while (cb_weights_at(&m->layer[l], most, m->hp.moe.n_expert))
         most++;
-    all = cb_calloc((size_t)most + 1, sizeof *all);
-    for (int i = 0; all && (w = cb_weights_at(&m->layer[l], i, m->hp.moe.n_expert)); i++)
+    y.w = cb_calloc((size_t)most + 1, sizeof *y.w);
+    for (int i = 0; y.w && (w = cb_weights_at(&m->layer[l], i, m->hp.moe.n_expert)); i++)
         if (w->raw)
-            all[(*n)++] = w;
+            y.w[y.n++] = w;
+    return y;
+}
+
+static void free_all(struct layer_weights *all, int n)
+{
+    for (int l = 0; all && l < n; l++)
+        free(all[l].w);
+    free(all);
+}
+
+/* Those of all layers; NULL: no memory */
+static struct layer_weights *all_matrices(const struct cb_model *m)
+{
+    struct layer_weights *all = cb_calloc((size_t)m->hp.n_layer, sizeof *all);
+
+    for (int l = 0; all && l < m->hp.n_layer; l++) {
+        all[l] = matrices(m, l);
+        if (all[l].w)
+            continue;
+        free_all(all, l);
+        return NULL;
+    }
     return all;
 }
 
-static void name(struct cb_session *s, int l, int n_tok)
+static void share(struct cb_session *s, const struct device_memory *mem, int n_tok)
 {
-    int n;
-    const struct weight **w = list(s->model, l, &n);
+    const int n = s->model->hp.n_layer;
+    struct layer_weights *all = all_matrices(s->model);
 
-    if (n)
-        s->dev->ops->memory->weights_ahead(s->dev, w, n, n_tok);
-    free(w);
+    if (all)
+        mem->weights_share(s->dev, all, n, n_tok);
+    free_all(all, n);
+}
+
+static void name(struct cb_session *s, const struct device_memory *mem, int l)
+{
+    const struct layer_weights y = matrices(s->model, l);
+
+    if (y.n)
+        mem->weights_ahead(s->dev, y.w, y.n);
+    free(y.w);
 }
 
 void cb_layer_ahead(struct cb_session *s, int l, int n_tok)
 {
-    if (s->bank.decoding || !s->dev->ops->memory || !s->dev->ops->memory->weights_ahead)
+    const struct device_memory *mem = memory_of(s->model);
+
+    if (!mem || s->bank.decoding)
         return;
-    if (!l)
-        name(s, l, n_tok);
+    if (!l) {
+        share(s, mem, n_tok);
+        name(s, mem, l);
+    }
     if (l + 1 < s->model->hp.n_layer)
-        name(s, l + 1, n_tok);
+        name(s, mem, l + 1);
 }
 
 void cb_layer_ahead_end(struct cb_session *s)
 {
-    if (!s->bank.decoding && s->dev->ops->memory && s->dev->ops->memory->weights_ahead)
-        s->dev->ops->memory->weights_ahead(s->dev, NULL, 0, 0);
+    const struct device_memory *mem = memory_of(s->model);
+
+    if (mem && !s->bank.decoding)
+        mem->weights_share(s->dev, NULL, 0, 0);
 }
 
-uint64_t cb_layer_ahead_bytes(const struct cb_model *m)
+int cb_layer_ahead_plan(const struct cb_model *m, int n_tok, uint64_t more, uint64_t *weights,
+                        uint64_t *ahead)
 {
-    const struct device_memory *mem = m->dev->ops->memory;
-    uint64_t most = 0;
+    const struct device_memory *mem = memory_of(m);
+    struct layer_weights *all;
+    int err;
 
-    for (int l = 0; mem && mem->weights_room && l < m->hp.n_layer; l++) {
-        int n;
-        const struct weight **w = list(m, l, &n);
-        const uint64_t bytes = w ? mem->weights_room(m->dev, w, n) : 0;
-        most = bytes > most ? bytes : most;
-        free(w);
-    }
-    return 2 * most;
+    *weights = cb_device_traffic(m->dev).weights_bytes;
+    *ahead = 0;
+    if (!mem)
+        return CB_OK;
+    if (!(all = all_matrices(m)))
+        return CB_ENOMEM;
+    err = mem->weights_plan(m->dev, all, m->hp.n_layer, n_tok, more, weights, ahead);
+    free_all(all, m->hp.n_layer);
+    return err;
 }

@@ -19,6 +19,11 @@ static uint64_t max_bytes(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static uint64_t min_bytes(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint64_t weights_bytes(const struct cb_session *s)
 {
     return s->model->weights_bytes + cb_head_prune_bytes(s->model->head_prune);
@@ -42,23 +47,25 @@ static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, i
            cb_attention_bytes(&s->attention, n_feed, n_most, n_kept);
 }
 
-/* How the working set is shared out. A session's rows have what weights, work space and an eighth
- * for operands leave; kv_bytes is what they would like: with stream_kv, a layer's. */
-static void plan_device(const struct cb_session *s, uint64_t kv_bytes, uint64_t more_work,
-                        struct cb_memory *out)
+/* How the working set is shared out in a prompt of n_prompt tokens, whose longest feed has n_feed.
+ * A session's rows have what weights, work space and an eighth for operands leave; kv_bytes is what
+ * they would like: with stream_kv, a layer's. */
+static int plan_device(const struct cb_session *s, int n_prompt, int n_feed, uint64_t kv_bytes,
+                       struct cb_memory *out)
 {
     const struct device_traffic t = cb_device_traffic(s->dev);
-    const uint64_t used = t.used_bytes - t.weights_bytes - t.kv_bytes + more_work;
-    const uint64_t ahead = cb_layer_ahead_bytes(s->model);
-    const int fits = t.weights_bytes + used + ahead <= t.limit_bytes;
-    const uint64_t work = used + (fits ? ahead : 0);
-    const uint64_t taken = t.weights_bytes + work + t.limit_bytes / 8;
-    const uint64_t left = t.limit_bytes > taken ? t.limit_bytes - taken : 0;
+    const int64_t more = cb_session_work_grows(s, n_feed);
+    const uint64_t used = t.used_bytes - t.weights_bytes - t.kv_bytes + (uint64_t)more;
+    uint64_t weights, ahead, taken;
 
+    TRY(cb_layer_ahead_plan(s->model, min_int(n_prompt, s->chunk), (uint64_t)more, &weights,
+                            &ahead));
+    taken = weights + used + ahead + t.limit_bytes / 8;
     out->device_limit_bytes = t.limit_bytes;
-    out->device_weights_bytes = t.weights_bytes;
-    out->device_work_bytes = work;
-    out->device_kv_bytes = kv_bytes < left ? kv_bytes : left;
+    out->device_weights_bytes = weights;
+    out->device_work_bytes = used + ahead;
+    out->device_kv_bytes = taken >= t.limit_bytes ? 0 : min_bytes(kv_bytes, t.limit_bytes - taken);
+    return CB_OK;
 }
 
 static void note_device(const struct cb_session *s, struct cb_memory *out)
@@ -331,11 +338,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     peak = decoding > peak ? decoding : peak;
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
     if (cb_device_traffic(s->dev).limit_bytes) {
-        const int most = max_int(n_prompt, more);
-        plan_device(s, s->model->stream_kv ? largest : out->kv_peak_bytes,
-                    (uint64_t)max_int(0, most - s->w.cap_tok) * (uint64_t)s->model->hp.n_embd *
-                        sizeof(float),
-                    out);
+        TRY(plan_device(s, n_prompt, max_int(n_prompt, more),
+                        s->model->stream_kv ? largest : out->kv_peak_bytes, out));
         out->device_kv_in_bytes_per_token = s->model->stream_kv ? moved : 0;
     }
     return CB_OK;

@@ -62,22 +62,78 @@ size_t cb_session_tok_floats(const struct cb_session *s)
     return (size_t)s->model->hp.n_embd + (size_t)tables * (size_t)s->model->hp.n_rot;
 }
 
-int cb_session_work_fit(struct cb_session *s, int n)
+/* Bytes of n rows of the residual stream */
+static uint64_t rows_bytes(const struct cb_session *s, int n)
 {
+    return (uint64_t)n * (uint64_t)s->model->hp.n_embd * sizeof(float);
+}
+
+/* Bytes of the residual stream in the device's memory */
+static uint64_t stream_bytes(const struct cb_session *s)
+{
+    return rows_bytes(s, s->w.part ? s->chunk : s->w.cap_tok);
+}
+
+/* 1: n rows of the residual stream fit into the device's memory and displace nothing */
+static int stream_fits(const struct cb_session *s, int n)
+{
+    const uint64_t spare = cb_device_spare(s->dev), has = stream_bytes(s);
+    return n <= s->chunk || spare == UINT64_MAX || rows_bytes(s, n) <= spare + has;
+}
+
+int64_t cb_session_work_grows(const struct cb_session *s, int n)
+{
+    return n <= s->w.cap_tok ? 0
+                             : (int64_t)rows_bytes(s, stream_fits(s, n) ? n : s->chunk) -
+                                   (int64_t)stream_bytes(s);
+}
+
+/* x gets room for n rows, in the device's memory where they fit. */
+static int grow_stream(struct cb_session *s, int n, int fits)
+{
+    const size_t row = (size_t)s->model->hp.n_embd;
     struct work *w = &s->w;
     uint64_t unused = 0;
 
-    if (n <= w->cap_tok)
-        return CB_OK;
+    if (w->part)
+        free(w->x);
+    else
+        cb_device_free(s->dev, w->x);
+    cb_device_free(s->dev, w->part);
+    w->x = w->part = NULL;
+    if (fits)
+        return grow_on(s->dev, &w->x, (size_t)n * row, &unused);
+    TRY(grow_on(s->dev, &w->part, (size_t)s->chunk * row, &unused));
+    return grow(&w->x, (size_t)n * row, &unused);
+}
+
+static int fit(struct cb_session *s, int n)
+{
+    const int fits = stream_fits(s, n);
+    struct work *w = &s->w;
+    uint64_t unused = 0;
+
     w->bytes -= (uint64_t)w->cap_tok * cb_session_tok_floats(s) * sizeof(float);
     w->cap_tok = 0;
-    TRY(grow_on(s->dev, &w->x, (size_t)n * (size_t)s->model->hp.n_embd, &unused));
+    TRY(grow_stream(s, n, fits));
     for (int i = 0; i < ROPE_TABLES; i++)
         if (s->rope[i].inv_freq)
             TRY(grow(&w->cs[i], (size_t)n * (size_t)s->model->hp.n_rot, &unused));
     w->cap_tok = n;
     w->bytes += (uint64_t)n * cb_session_tok_floats(s) * sizeof(float);
     return CB_OK;
+}
+
+int cb_session_work_fit(struct cb_session *s, int n)
+{
+    int err;
+
+    if (n <= s->w.cap_tok)
+        return CB_OK;
+    TRY(cb_device_lock(s->dev)); /* another session may compute */
+    err = fit(s, n);
+    cb_device_unlock(s->dev);
+    return err;
 }
 
 int cb_session_repeats(const struct cb_session *s, int n)
@@ -155,9 +211,11 @@ static int work_open(struct cb_session *s)
 static void work_close(struct device *d, struct work *w)
 {
     float *const on[] = {
-        w->x, w->norm, w->qkv, w->att, w->latent, w->gate, w->up, w->low, w->add
+        w->part ? w->part : w->x, w->norm, w->qkv, w->att, w->latent, w->gate, w->up, w->low, w->add
     };
 
+    if (w->part)
+        free(w->x);
     for (size_t i = 0; i < sizeof on / sizeof *on; i++)
         cb_device_free(d, on[i]);
     for (int i = 0; i < ROPE_TABLES; i++)
@@ -210,21 +268,31 @@ static int reserve_device(struct cb_session *s)
     int64_t bytes;
 
     max_in = max_int(max_int(max_in, nq), hp->latent.low);
-    TRY(cb_device_lock(s->dev));
     bytes =
         s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
                              hp->n_head, hp->hd, s->bank.n_ctx);
-    cb_device_unlock(s->dev);
     if (bytes < 0)
         return (int)bytes;
     s->device_bytes = (uint64_t)bytes;
     return CB_OK;
 }
 
+/* What has a part on the device; call with it locked, since other sessions may compute. */
+static int open_on_device(struct cb_session *s, const struct cb_session_params *p)
+{
+    /* methods that merge need one column more, for the length of each key */
+    TRY(cb_bank_open(&s->bank, p->type_k, p->type_v,
+                     s->policy->slot_floats + s->policy->m->merges));
+    TRY(open_attention(s, p->prefill));
+    TRY(work_open(s));
+    return reserve_device(s);
+}
+
 static int open_steps(struct cb_session *s, const struct cb_session_params *p,
                       const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
+    int err;
 
     if (p->n_ctx < 0 || p->chunk < 0 || p->chunk > MAX_CHUNK)
         return cb_fail(CB_EARG, "context %d, chunk %d: out of range", p->n_ctx, p->chunk);
@@ -247,12 +315,10 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
     s->n_ctx = s->bank.n_ctx;
     TRY(cb_rehearsal_new(s->model, s->policy, s->n_ctx, &s->rehearsal));
     s->bank.n_ctx += cb_rehearsal_room(s->rehearsal, s->n_ctx);
-    /* methods that merge need one column more, for the length of each key */
-    TRY(cb_bank_open(&s->bank, p->type_k, p->type_v,
-                     s->policy->slot_floats + s->policy->m->merges));
-    TRY(open_attention(s, p->prefill));
-    TRY(work_open(s));
-    return reserve_device(s);
+    TRY(cb_device_lock(s->dev));
+    err = open_on_device(s, p);
+    cb_device_unlock(s->dev);
+    return err;
 }
 
 struct cb_session_params cb_session_defaults(void)
@@ -335,14 +401,20 @@ int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
 
 void cb_session_close(cb_session *s)
 {
+    int locked;
+
     if (!s || s->busy) /* called from a callback */
         return;
+    /* memory of the device's own: others may compute; not locked: in a callback of theirs */
+    locked = s->dev->ops->memory && !cb_device_lock(s->dev);
     cb_snapshot_drop(&s->snapshot);
     cb_rehearsal_free(s->rehearsal);
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
     work_close(s->dev, &s->w);
+    if (locked)
+        cb_device_unlock(s->dev);
     free(s->token);
     for (int i = 0; i < ROPE_TABLES; i++)
         cb_rope_close(&s->rope[i]);

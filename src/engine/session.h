@@ -9,10 +9,13 @@
 #include "moe_work.h"
 
 /* Work space of the forward pass, in the device's memory but for cs and the logits. Sizes are known
- * when the session opens, except those of x and cs, which grow with the longest prompt. */
+ * when the session opens, except those of x and cs, which grow with the longest prompt. Where x
+ * would take memory from weights, it lies in the host's, and a chunk of it is copied to `part`
+ * while it goes through a layer. */
 struct work {
     int cap_tok;            /* tokens that x and cs hold */
-    float *x;               /* [cap_tok][n_embd] residual stream */
+    float *x;               /* [cap_tok][n_embd] residual stream; the host's where `part` is */
+    float *part;            /* [chunk][n_embd] of it, or NULL: x is in the device's memory */
     float *cs[ROPE_TABLES]; /* [cap_tok][n_rot/2][2] cos, sin; NULL: no layer rotates by it */
     float *norm;            /* [chunk][n_embd] */
     float *qkv;             /* [chunk][(n_head + 2 n_kv) * hd] */
@@ -86,7 +89,9 @@ int cb_session_is_anew(const struct cb_session *s, int n);
 size_t cb_session_tok_floats(const struct cb_session *s); /* work space a token of a feed */
 /* Tokens of the longest feed that repeats a prompt of n tokens, fed next */
 int cb_session_repeats(const struct cb_session *s, int n);
-int cb_session_work_fit(struct cb_session *s, int n);          /* room for a feed of n tokens */
+int cb_session_work_fit(struct cb_session *s, int n); /* room for a feed of n tokens */
+/* Bytes of the device's memory that this takes beyond what the session has */
+int64_t cb_session_work_grows(const struct cb_session *s, int n);
 int cb_session_work_fit_batch(struct cb_session *s, int n);    /* for a batch of n sessions */
 int cb_session_work_fit_together(struct cb_session *s, int n); /* for n tokens of this session */
 void cb_session_forget(struct cb_session *s); /* drops all tokens; call with the device locked */

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_share.c - how weights, work space and operands share the working set. An eighth of it is left
+ * to operands. Weights on the device give way to work space, those that were loaded last first:
+ * then the CPU has them. */
+#include "gpu_share.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "gpu_mirror.h"
+
+enum { OPERANDS = 8 };
+
+/* ---- what there is ---- */
+
+/* Bytes that operands may still take of their share */
+static uint64_t operands(const struct gpu *g)
+{
+    const uint64_t share = g->traffic.limit_bytes / OPERANDS;
+    const uint64_t has = cb_gpu_stage_bytes(g);
+
+    return has < share ? share - has : 0;
+}
+
+uint64_t cb_gpu_spare(const struct gpu *g)
+{
+    const uint64_t room = cb_gpu_room(g) + (g->locked ? 0 : cb_gpu_mirror_bytes(g));
+    const uint64_t keep = operands(g);
+
+    return room > keep ? room - keep : 0;
+}
+
+/* ---- weights on the device ---- */
+
+static int note(struct gpu *g, struct gpu_weight *w)
+{
+    if (g->n_weight == g->cap_weight) {
+        const int cap = g->cap_weight ? 2 * g->cap_weight : 256;
+        struct gpu_weight **p = cb_realloc(g->weight, (size_t)cap, sizeof *p);
+        if (!p)
+            return CB_ENOMEM;
+        g->weight = p;
+        g->cap_weight = cap;
+    }
+    g->weight[g->n_weight++] = w;
+    return CB_OK;
+}
+
+static void forget(struct gpu *g, const struct gpu_weight *w)
+{
+    int i = g->n_weight - 1;
+
+    while (i >= 0 && g->weight[i] != w)
+        i--;
+    if (i < 0)
+        return;
+    g->n_weight--;
+    memmove(g->weight + i, g->weight + i + 1, (size_t)(g->n_weight - i) * sizeof *g->weight);
+}
+
+int cb_gpu_weight_load(struct gpu *g, struct gpu_weight *w)
+{
+    const size_t bytes = cb_gpu_weight_bytes(&w->host);
+
+    TRY(note(g, w));
+    w->on = cb_gpu_alloc(g, bytes);
+    if (!w->on)
+        return CB_ENOMEM;
+    g->traffic.weights_bytes += bytes;
+    cb_gpu_send(g, w->on, w->host.raw, bytes);
+    return CB_OK;
+}
+
+void cb_gpu_weight_unload(struct gpu *g, struct gpu_weight *w)
+{
+    forget(g, w);
+    if (!w->on)
+        return;
+    cb_gpu_free(g, w->on);
+    w->on = NULL;
+    g->traffic.weights_bytes -= cb_gpu_weight_bytes(&w->host);
+}
+
+void cb_gpu_weights_say(struct gpu *g)
+{
+    cb_gpu_say(g, 0, "not all weights fit into the working set; the CPU multiplies the others");
+}
+
+static int to_host(struct gpu *g, struct gpu_weight *w)
+{
+    TRY(g->host.ops->load(&g->host, &w->host));
+    cb_gpu_weight_unload(g, w);
+    cb_gpu_weights_say(g);
+    return CB_OK;
+}
+
+/* The last one that the op does not multiply by goes to the CPU. 0: there is none, or the CPU has
+ * no memory for it. */
+static int last_goes(struct gpu *g)
+{
+    int i = g->n_weight - 1;
+
+    while (i >= 0 && g->weight[i] == g->multiplied)
+        i--;
+    return i >= 0 && !to_host(g, g->weight[i]);
+}
+
+void cb_gpu_share_keep(struct gpu *g, int n_stay)
+{
+    while (g->n_weight > n_stay && last_goes(g))
+        continue;
+}
+
+void cb_gpu_make_room(struct gpu *g, size_t bytes, enum gpu_use use)
+{
+    const size_t left = use == GPU_COPIES ? 0 : (size_t)operands(g);
+    const size_t own = use == GPU_OPERANDS ? bytes : 0;
+    const size_t want = bytes + (left > own ? left - own : 0);
+
+    if (cb_gpu_room(g) < want && !g->locked)
+        cb_gpu_mirror_give_way(g, want);
+    while (use != GPU_COPIES && cb_gpu_room(g) < want && last_goes(g))
+        continue;
+}
+
+/* ---- a prompt ---- */
+
+/* Bytes that the weights of each layer, which stay with the CPU, take when they are copied in; the
+ * layer of each weight on the device is noted. */
+static uint64_t *away(const struct layer_weights *layer, int n_layer)
+{
+    uint64_t *bytes = cb_calloc((size_t)n_layer + 1, sizeof *bytes);
+
+    for (int l = 0; bytes && l < n_layer; l++)
+        for (int i = 0; i < layer[l].n; i++) {
+            struct gpu_weight *w = layer[l].w[i]->packed;
+            if (!w || !w->program)
+                continue;
+            w->layer = l;
+            bytes[l] += w->on ? 0 : cb_gpu_weight_block(&w->host);
+        }
+    return bytes;
+}
+
+static uint64_t largest(const uint64_t *bytes, int n)
+{
+    uint64_t most = 0;
+
+    for (int i = 0; i < n; i++)
+        most = bytes[i] > most ? bytes[i] : most;
+    return most;
+}
+
+/* The last weight that stays no longer does. */
+static void let_go(const struct gpu *g, struct gpu_share *s, uint64_t *used, uint64_t *of_layer,
+                   uint64_t *most)
+{
+    const struct gpu_weight *w = g->weight[--s->n_stay];
+    const uint64_t bytes = cb_gpu_weight_block(&w->host);
+
+    s->weights -= cb_gpu_weight_bytes(&w->host);
+    *used -= bytes;
+    if (w->layer < 0)
+        return;
+    of_layer[w->layer] += bytes;
+    *most = of_layer[w->layer] > *most ? of_layer[w->layer] : *most;
+}
+
+/* Lets weights go until what stays, and two buffers for the others, fit into `room`. 0: they never
+ * do */
+static int fit(const struct gpu *g, int two, uint64_t room, uint64_t *of_layer, int n_layer,
+               struct gpu_share *s)
+{
+    uint64_t most = largest(of_layer, n_layer), used = 0;
+
+    *s = (struct gpu_share){ .weights = g->traffic.weights_bytes, .n_stay = g->n_weight };
+    for (int i = 0; i < g->n_weight; i++)
+        used += cb_gpu_weight_block(&g->weight[i]->host);
+    while (used + (two ? 2 * most : 0) > room && s->n_stay)
+        let_go(g, s, &used, of_layer, &most);
+    s->ahead = two ? (size_t)most : 0;
+    return used + 2 * s->ahead <= room && s->ahead <= g->most_block;
+}
+
+int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_layer, int n_tok,
+                      uint64_t more, struct gpu_share *out)
+{
+    const uint64_t limit = g->traffic.limit_bytes;
+    uint64_t beside =
+        g->traffic.used_bytes - cb_gpu_mirror_bytes(g) + operands(g) + cb_gpu_aligned(more);
+    int fits = 0;
+
+    for (int i = 0; i < g->n_weight; i++) {
+        beside -= cb_gpu_weight_block(&g->weight[i]->host);
+        g->weight[i]->layer = -1;
+    }
+    for (int two = n_tok >= STREAM_TOKENS; !fits && two >= 0; two--) {
+        uint64_t *of_layer = away(layer, n_layer);
+        if (!of_layer)
+            return CB_ENOMEM;
+        fits = fit(g, two, limit > beside ? limit - beside : 0, of_layer, n_layer, out);
+        free(of_layer);
+    }
+    return CB_OK;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* check_working_set.c - working sets of an OpenCL or CUDA device that hold little of a model:
+ * weights give way to work space, what is planned is what is used, nothing exceeds the limit, and
+ * texts are those of the plain device. */
+#include <pthread.h>
+
+#include "against_ref.h"
+#include "engine/session.h"
+#include "kit/isa.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
+#include "par/affinity.h"
+
+#define NAME (cb_isa[ISA_FROM])
+
+/* ---- weights and work space ---- */
+
+enum { N_WEIGHT = 6, IN = 512, OUT = 1000 };
+
+static void load(struct weight *w)
+{
+    const size_t row = cb_row_bytes(DT_Q8_0, IN);
+    uint8_t *raw = malloc(row * OUT);
+    float *x = floats(IN);
+
+    for (int i = 0; i < OUT; i++)
+        cb_dtype[DT_Q8_0].from_f32(x, raw + (size_t)i * row, IN);
+    *w = (struct weight){ .name = "w", .type = DT_Q8_0, .n_in = IN, .n_out = OUT, .raw = raw };
+    ck_assert_msg(!dev->ops->load(dev, w), "%s", cb_error());
+    free(x);
+}
+
+/* Products of tokens that lie on the device, as the reference's. The CPU rounds activations. */
+static void multiply(const struct weight *w, int n_tok, float tolerance)
+{
+    const size_t n_x = (size_t)n_tok * IN, n_y = (size_t)n_tok * OUT;
+    float *x = floats(n_x), *y = poisoned(n_y), *want = poisoned(n_y);
+    struct weight plain = *w;
+    struct mm m = { &plain, NULL, want, OUT, 0, 0 };
+
+    plain.packed = NULL;
+    ref->ops->matmul(ref, &m, 1, x, n_tok);
+    m = (struct mm){ w, NULL, y, OUT, 0, 0 };
+    dev->ops->matmul(dev, &m, 1, x, n_tok);
+    ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
+    same("y", y, want, n_y, tolerance);
+    free(x), free(y), free(want);
+}
+
+/* Work space takes the place of weights, the last ones first; the CPU has them then. */
+START_TEST(weights_give_way)
+{
+    const struct team_params team = { .n_threads = 2 };
+    const struct device_want want = { .working_set = 4 << 20 };
+    const size_t each = cb_row_bytes(DT_Q8_0, IN) * OUT;
+    struct weight w[N_WEIGHT];
+    void *work[2];
+
+    ck_assert(!cb_device_open_team(NAME, &team, &want, &dev));
+    ck_assert_int_ge(dev->ops->reserve(dev, 100, IN, OUT, 4, 64, 64), 0);
+    for (int i = 0; i < N_WEIGHT; i++)
+        load(&w[i]);
+    ck_assert_uint_eq(cb_device_traffic(dev).weights_bytes, 5 * each);
+    /* an eighth is left to operands: 3.5 MiB for weights and work */
+    ck_assert_ptr_nonnull(work[0] = cb_device_alloc(dev, 1, 5 << 18));
+    ck_assert_uint_eq(cb_device_traffic(dev).weights_bytes, 4 * each);
+    for (int i = 0; i < N_WEIGHT; i++) {
+        multiply(&w[i], 1, i < 4 ? 2e-5f : 1e-1f);
+        multiply(&w[i], 70, i < 4 ? 2e-5f : 1e-1f);
+    }
+    ck_assert_ptr_nonnull(work[1] = cb_device_alloc(dev, 1, 2 << 20));
+    ck_assert_uint_eq(cb_device_traffic(dev).weights_bytes, 0);
+    for (int i = 0; i < N_WEIGHT; i++)
+        multiply(&w[i], 9, 1e-1f);
+    ck_assert_ptr_null(cb_device_alloc(dev, 1, 2 << 20)); /* there is nothing that could go */
+    ck_assert_uint_le(cb_device_traffic(dev).peak_bytes, want.working_set);
+    for (int i = 0; i < N_WEIGHT; i++) {
+        dev->ops->unload(dev, &w[i]);
+        free((void *)(uintptr_t)w[i].raw);
+    }
+    cb_device_free(dev, work[0]), cb_device_free(dev, work[1]);
+}
+END_TEST
+
+/* ---- sessions ---- */
+
+enum { LAYERS = 20, PROMPT = 200, SECOND = 66, ANSWER = 8, ALL = PROMPT + SECOND };
+
+static struct cb_model *model_on(const char *device, uint64_t working_set)
+{
+    struct tiny tiny = cb_tiny_small("llama");
+
+    tiny.hd = 32;
+    tiny.n_layer = LAYERS;
+    tiny.n_ff = 1024;
+    tiny.n_vocab = 2048;
+    tiny.type = DT_F32;
+    return cb_toy_model_with(
+        &tiny,
+        &(struct cb_model_params){ .device = device, .n_threads = 2, .working_set = working_set });
+}
+
+static struct cb_session *session_of(struct cb_model *m, const char *policy)
+{
+    const struct cb_session_params p = {
+        .n_ctx = 320, .chunk = 64, .type_k = "f32", .type_v = "f32", .policy = policy
+    };
+    struct cb_session *s;
+
+    cb_toy_ok(cb_session_open(m, &p, &s));
+    return s;
+}
+
+/* Two prompts and some tokens -> logits after each feed; `first`: memory after the first prompt */
+static float *answer(struct cb_session *s, struct cb_memory *first)
+{
+    const int32_t *text = cb_toy_text(s->model);
+    const size_t n_vocab = (size_t)cb_n_vocab(s->model);
+    float *out = malloc((ANSWER + 2) * n_vocab * sizeof *out);
+
+    cb_toy_ok(cb_session_prefill(s, text, PROMPT, NULL));
+    cb_session_memory(s, first);
+    memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
+    cb_toy_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
+    memcpy(out + n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    for (int i = 0; i < ANSWER; i++) {
+        cb_toy_ok(cb_session_decode(s, text[ALL + i]));
+        memcpy(out + (size_t)(i + 2) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
+    }
+    return out;
+}
+
+static const struct {
+    int percent; /* of weights, work space and bank */
+    const char *policy;
+} sets[] = {
+    { 5, "full" },
+    { 10, "full" },
+    { 25, "full" },
+    { 100, "full" },
+    { 5, "omnikv:filter=0,budget=64" },
+};
+
+START_TEST(little)
+{
+    struct cb_model *plain = model_on("cpu", 0), *m;
+    struct cb_session *s = session_of(plain, sets[_i].policy);
+    const size_t n = (ANSWER + 2) * (size_t)cb_n_vocab(plain);
+    struct cb_memory mem, plan;
+    float *want = answer(s, &mem), *got;
+    const uint64_t all = mem.weights_bytes + mem.kv_bytes + mem.scratch_bytes;
+    const uint64_t set = all * (uint64_t)sets[_i].percent / 100;
+
+    cb_session_close(s);
+    cb_model_close(plain);
+    m = model_on(NAME, set);
+    s = session_of(m, sets[_i].policy);
+    cb_toy_ok(cb_session_plan(s, PROMPT, 0, &plan));
+    got = answer(s, &mem);
+    same("logits", got, want, n, 2e-4f);
+    ck_assert_uint_eq(mem.device_weights_bytes, plan.device_weights_bytes);
+    ck_assert_uint_le(mem.device_work_bytes, plan.device_work_bytes + set / 8);
+    /* the rows of a long prompt lie with the host rather than in the place of weights; the smallest
+     * set has no weights that could go */
+    ck_assert_int_eq(s->w.part != NULL, sets[_i].percent == 10);
+    cb_session_memory(s, &mem);
+    ck_assert_uint_le(mem.device_peak_bytes, set);
+    ck_assert_uint_eq(mem.device_limit_bytes, set);
+    free(got), free(want);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* Sessions come and go beside one that computes. */
+struct other {
+    struct cb_session *s;
+    float *out;
+};
+
+static void *compute(void *arg)
+{
+    struct other *o = arg;
+    struct cb_memory mem;
+
+    o->out = answer(o->s, &mem);
+    return NULL;
+}
+
+START_TEST(beside_others)
+{
+    struct cb_model *m = model_on(NAME, 4 << 20);
+    const size_t n = (ANSWER + 2) * (size_t)cb_n_vocab(m);
+    struct other alone = { .s = session_of(m, "full") }, both = { .s = session_of(m, "full") };
+    pthread_t thread;
+
+    compute(&alone);
+    ck_assert(!pthread_create(&thread, NULL, compute, &both));
+    for (int i = 0; i < 20; i++) {
+        struct cb_session *s = session_of(m, "full");
+        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 3 + i, NULL));
+        cb_session_close(s);
+    }
+    pthread_join(thread, NULL);
+    same("logits", both.out, alone.out, n, 2e-4f);
+    free(alone.out), free(both.out);
+    cb_session_close(alone.s), cb_session_close(both.s);
+    cb_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("working set");
+    TCase *tc = tcase_create(NAME);
+
+    if (!cb_isa_any())
+        return CB_SKIPPED;
+    tcase_set_timeout(tc, 300);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_test(tc, weights_give_way);
+    tcase_add_loop_test(tc, little, 0, sizeof sets / sizeof *sets);
+    tcase_add_test(tc, beside_others);
+    suite_add_tcase(s, tc);
+    return cb_suite_run(s);
+}
