@@ -21,6 +21,9 @@ static const struct cpu_kern kern[] = {
 #ifdef HAVE_ISA_AVX2
     { "avx2", CPU_AVX2, &cb_mm_avx2, &cb_vec_avx2, &cb_peak_avx2 },
 #endif
+#ifdef HAVE_ISA_I8MM
+    { "i8mm", CPU_I8MM, &cb_mm_i8mm, &cb_vec_neon, &cb_peak_i8mm },
+#endif
 #ifdef HAVE_ISA_NEON
     { "neon", CPU_NEON, &cb_mm_neon, &cb_vec_neon, &cb_peak_neon },
 #endif

@@ -30,6 +30,11 @@ static int has_neon(void)
     return 0;
 }
 
+static int has_i8mm(void)
+{
+    return 0;
+}
+
 #else
 
 static int has_avx2(void)
@@ -50,8 +55,18 @@ static int has_neon(void)
 {
     return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 }
+
+static int has_i8mm(void)
+{
+    return has_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+}
 #else
 static int has_neon(void)
+{
+    return 0;
+}
+
+static int has_i8mm(void)
 {
     return 0;
 }
@@ -69,6 +84,8 @@ int cb_cpu_has(enum cpu_isa isa)
         return has_avx512();
     case CPU_NEON:
         return has_neon();
+    case CPU_I8MM:
+        return has_i8mm();
     case CPU_ISA_COUNT:
         break;
     }

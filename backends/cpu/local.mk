@@ -91,6 +91,13 @@ libcpu_neon_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod
 libcore_la_LIBADD += libcpu_neon.la
 endif
 
+if ISA_I8MM
+noinst_LTLIBRARIES += libcpu_i8mm.la
+libcpu_i8mm_la_SOURCES = backends/cpu/matmul/mm_neon.c backends/cpu/peak/peak_neon.c
+libcpu_i8mm_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod+i8mm
+libcore_la_LIBADD += libcpu_i8mm.la
+endif
+
 # Products of many tokens can be left to these.
 if HAVE_DNNL
 libcore_la_SOURCES += backends/cpu/matmul/dnnl.c

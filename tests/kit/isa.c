@@ -24,6 +24,9 @@ const char *const cb_isa[CB_ISA_CUDA + 1] = {
 #ifdef HAVE_ISA_NEON
     [ISA_NEON] = "neon",
 #endif
+#ifdef HAVE_ISA_I8MM
+    [ISA_I8MM] = "i8mm",
+#endif
     [CB_ISA_OPENCL] = "opencl", [CB_ISA_CUDA] = "cuda",
 };
 

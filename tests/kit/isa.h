@@ -20,6 +20,9 @@ enum {
 #ifdef HAVE_ISA_NEON
     ISA_NEON,
 #endif
+#ifdef HAVE_ISA_I8MM
+    ISA_I8MM,
+#endif
     N_ISA,
     CB_ISA_OPENCL = N_ISA,
     CB_ISA_CUDA

@@ -220,6 +220,16 @@ START_TEST(shapes)
 }
 END_TEST
 
+/* Tiles of every width that a panel is multiplied with */
+START_TEST(tiles)
+{
+    static const int toks[] = { 7, 14, 15, 16, 17 };
+
+    for (size_t n = 0; n < sizeof toks / sizeof *toks; n++)
+        check_shape((enum dtype)_i, 3 * cb_dtype[_i].block, 33, toks[n]);
+}
+END_TEST
+
 /* Several matrices of different types in one call. */
 START_TEST(many)
 {
@@ -592,6 +602,7 @@ int main(void)
     tcase_set_timeout(few, 120);
     tcase_add_loop_test(few, act16, 0, DT_COUNT);
     tcase_add_loop_test(few, rows, 0, DT_COUNT);
+    tcase_add_loop_test(few, tiles, 0, DT_COUNT);
     suite_add_tcase(s, few);
     return cb_suite_run(s);
 }

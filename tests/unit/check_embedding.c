@@ -19,7 +19,8 @@ static const char *const pools[] = { "mean", "cls", "last" };
 static const struct {
     const char *device, *isa;
 } devices[] = {
-    { "ref", NULL }, { "cpu", "scalar" }, { "cpu", "avx2" }, { "cpu", "avx512" }, { "cpu", "neon" },
+    { "ref", NULL },     { "cpu", "scalar" }, { "cpu", "avx2" },
+    { "cpu", "avx512" }, { "cpu", "neon" },   { "cpu", "i8mm" },
 };
 enum { N_NAMES = 3, N_DEVICES = 5, MOST = 64 };
 

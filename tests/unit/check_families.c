@@ -25,7 +25,8 @@ enum { MAX_RECIPES = 64, N_DEVICES = 5 };
 static const struct {
     const char *device, *isa;
 } devices[N_DEVICES] = {
-    { "ref", NULL }, { "cpu", "scalar" }, { "cpu", "avx2" }, { "cpu", "avx512" }, { "cpu", "neon" },
+    { "ref", NULL },     { "cpu", "scalar" }, { "cpu", "avx2" },
+    { "cpu", "avx512" }, { "cpu", "neon" },   { "cpu", "i8mm" },
 };
 
 static const double tolerance = 1e-4; /* of a logit; they are of size 8 */

@@ -90,7 +90,7 @@ struct kern_mm {
     mm_dot panel[MM_PANELS][MM_TILE_MAX];
 };
 
-extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avx512, cb_mm_neon;
+extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avx512, cb_mm_neon, cb_mm_i8mm;
 
 struct mm_layout {
     int lines;       /* 64-byte lines a block; 0: a float type */

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* mm_neon.c - matrix products with the dot-product instructions of ARMv8.2: a register is 4 rows x
- * 4 columns, four of them a line. Packed weights are unpacked as they stream by, for 1 to 4 tokens.
- */
+ * 4 columns, four of them a line. Packed weights are unpacked as they stream by, for 1 to 4 tokens,
+ * or once into a panel, for more. Compiled again for ARMv8.6, whose instruction for 2 x 2 sums of 8
+ * products multiplies panels. */
 #include <arm_neon.h>
 #include <string.h>
 
 #include "kern_mm.h"
 
-#define MM_TILE   4
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#define MM_TILE 6
+#define MM_NEON cb_mm_i8mm
+#else
+#define MM_TILE 4
+#define MM_NEON cb_mm_neon
+#endif
 #define MM_GROUPS 1
 #include "mm_act16.h"
 #include "mm_table.h"
@@ -195,10 +202,10 @@ INLINE void block_scales(enum dtype t, const uint8_t *p, int b, struct scales *s
     }
 }
 
-INLINE void start_sums(enum dtype t, const uint8_t *neg_sum, int n, int32x4_t *sum)
+INLINE void start_sums(int zero, const uint8_t *neg_sum, int n, int32x4_t *sum)
 {
     for (int i = 0; i < 4 * n; i++)
-        sum[i] = vdupq_n_s32(bcast(neg_sum + 4 * (i / 4)) * mm_layout[t].zero);
+        sum[i] = vdupq_n_s32(bcast(neg_sum + 4 * (i / 4)) * zero);
 }
 
 /* 16-bit activations: sum[4 + p] += 256 * sum[p]. */
@@ -208,19 +215,18 @@ INLINE void join_act16(int32x4_t *sum)
         sum[4 + p] = vaddq_s32(sum[4 + p], vshlq_n_s32(sum[p], 8));
 }
 
-/* 16-bit: the record of two holds one token; its result is the second one. as: t, or DT_Q8_0
- * where the block at q is unpacked */
-INLINE void add_block(enum dtype t, enum dtype as, int n, int act16, const uint8_t *q,
-                      const struct scales *s, const uint8_t *x, float32x4_t *acc)
+/* 16-bit: the record of two holds one token; its result is the second one. t: DT_Q8_0 where the
+ * block at q is unpacked; zero: the code of weight 0 in it */
+INLINE void add_block(enum mm_panel kind, enum dtype t, int zero, int n, int act16,
+                      const uint8_t *q, const struct scales *s, const uint8_t *x, float32x4_t *acc)
 {
-    const enum mm_panel kind = mm_layout[t].panel;
     int32x4_t sum[4 * MM_TILE], sum2[4 * MM_TILE];
 
-    start_sums(t, x + (mm_has_two(kind) ? 44 : 40) * n, n, sum);
-    add_half(as, n, 0, q, x, sum);
+    start_sums(zero, x + (mm_has_two(kind) ? 44 : 40) * n, n, sum);
+    add_half(t, n, 0, q, x, sum);
     if (mm_has_two(kind))
-        start_sums(t, x + 48 * n, n, sum2);
-    add_half(as, n, 1, q, x, mm_has_two(kind) ? sum2 : sum);
+        start_sums(zero, x + 48 * n, n, sum2);
+    add_half(t, n, 1, q, x, mm_has_two(kind) ? sum2 : sum);
     if (act16)
         join_act16(sum);
     if (act16 && mm_has_two(kind))
@@ -240,6 +246,12 @@ INLINE void add_block(enum dtype t, enum dtype as, int n, int act16, const uint8
     }
 }
 
+INLINE void ask_block(enum dtype t, const uint8_t *w, int b)
+{
+    for (int j = 0; j <= mm_layout[t].lines; j++)
+        __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
+}
+
 INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8_t *x, int n_in,
                    float *out)
 {
@@ -254,10 +266,9 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
 
         chunk_scales(t, w, &s);
         for (int b = 0; b < nb; b++) {
-            for (int j = 0; j <= mm_layout[t].lines; j++)
-                __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
+            ask_block(t, w, b);
             block_scales(t, w, b, &s);
-            add_block(t, t, n, act16, q, &s, x, acc);
+            add_block(mm_layout[t].panel, t, mm_layout[t].zero, n, act16, q, &s, x, acc);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
@@ -281,8 +292,7 @@ INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, in
 
         chunk_scales(t, w, &s);
         for (int b = 0; b < nb; b++) {
-            for (int j = 0; j <= mm_layout[t].lines; j++)
-                __builtin_prefetch(w + (size_t)b * mm_block_bytes(t) + AHEAD + 64 * j);
+            ask_block(t, w, b);
             block_scales(t, w, b, &s);
             for (int j = 0; j < 8; j++)
                 for (int p = 0; p < 4; p++)
@@ -291,11 +301,239 @@ INLINE void batch(enum dtype t, const uint8_t *w, const uint8_t *x, int n_in, in
                 float32x4_t acc[4 * MM_TILE];
                 for (int p = 0; p < 4; p++)
                     acc[4 + p] = vld1q_f32(out + 16 * i + 4 * p);
-                add_block(t, DT_Q8_0, 2, 1, line, &s, x, acc);
+                add_block(mm_layout[t].panel, DT_Q8_0, mm_layout[t].zero, 2, 1, line, &s, x, acc);
                 for (int p = 0; p < 4; p++)
                     vst1q_f32(out + 16 * i + 4 * p, acc[4 + p]);
             }
             q += 64 * mm_layout[t].lines;
+        }
+        w = q;
+    }
+}
+
+/* ---- panels ----
+ * A block has weights less their zero, then for 4 rows at a time f32 [4]: scales, second scales,
+ * minima, second minima, as far as its kind has them. */
+
+INLINE int panel_numbers(enum mm_panel kind)
+{
+    return kind == MM_MIN16 ? 4 : mm_has_min(kind) || mm_has_two(kind) ? 2 : 1;
+}
+
+INLINE size_t panel_block(enum mm_panel kind)
+{
+    return 512 + 64 * (size_t)panel_numbers(kind);
+}
+
+INLINE float *store_numbers(enum mm_panel kind, const struct scales *s, int part, float *at)
+{
+    vst1q_f32(at, s->s[part]);
+    if (mm_has_two(kind))
+        vst1q_f32(at += 4, s->s2[part]);
+    if (mm_has_min(kind) || kind == MM_MIN16)
+        vst1q_f32(at += 4, s->m[part]);
+    if (kind == MM_MIN16)
+        vst1q_f32(at += 4, s->m2[part]);
+    return at + 4;
+}
+
+INLINE int8x16_t weights(enum dtype t, const uint8_t *q, int g, int part)
+{
+    return vsubq_s8(codes(t, q, g, part), vdupq_n_s8((int8_t)mm_layout[t].zero));
+}
+
+#ifdef __ARM_FEATURE_MATMUL_INT8
+
+/* Weights are [2 halves][blocks][4 row pairs][4][2 rows][8 columns]; each half of a block is
+ * followed by the numbers of its 8 rows. */
+INLINE void store_block(enum dtype t, const uint8_t *q, const struct scales *s, int b, int n_blk,
+                        uint8_t *panel)
+{
+    const enum mm_panel kind = mm_layout[t].panel;
+    const size_t half = panel_block(kind) / 2;
+
+#pragma GCC unroll 4
+    for (int part = 0; part < 4; part++) {
+        uint8_t *at = panel + half * (size_t)(part / 2 * n_blk + b), *p = at + 128 * (part % 2);
+        float *f = (float *)(void *)(at + 256) + 4 * (part % 2) * panel_numbers(kind);
+
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++, p += 16) {
+            const int32x4_t a = vreinterpretq_s32_s8(weights(t, q, 2 * k, part));
+            const int32x4_t b4 = vreinterpretq_s32_s8(weights(t, q, 2 * k + 1, part));
+            vst1q_s8((int8_t *)p, vreinterpretq_s8_s32(vzip1q_s32(a, b4)));
+            vst1q_s8((int8_t *)p + 64, vreinterpretq_s8_s32(vzip2q_s32(a, b4)));
+        }
+        store_numbers(kind, s, part, f);
+    }
+}
+
+/* Token i of a tile of n, or its last one */
+INLINE int token(int i, int n)
+{
+    return i < n ? i : n - 1;
+}
+
+/* Numbers of tokens 2i and 2i + 1: [a, a, b, b] */
+INLINE float32x4_t two_tokens(const uint8_t *p, int i, int n)
+{
+    return vcombine_f32(vdup_n_f32(bcast_f(p + 4 * token(2 * i, n))),
+                        vdup_n_f32(bcast_f(p + 4 * token(2 * i + 1, n))));
+}
+
+INLINE float32x4_t two_sums(const uint8_t *p, int i, int n)
+{
+    return vcvtq_f32_s32(vcombine_s32(vdup_n_s32(bcast(p + 4 * token(2 * i, n))),
+                                      vdup_n_s32(bcast(p + 4 * token(2 * i + 1, n)))));
+}
+
+/* Numbers of a row pair: [a, b, a, b] */
+INLINE float32x4_t two_rows(const float *f)
+{
+    const float32x2_t v = vld1_f32(f);
+    return vcombine_f32(v, v);
+}
+
+/* sum[pair of rows][pair of tokens] += columns [16 half, 16 half + 16) */
+INLINE void add_pairs(int n, int half, const uint8_t *w, const uint8_t *x, int32x4_t *sum)
+{
+    const int n_pair = (n + 1) / 2;
+
+#pragma GCC unroll 2
+    for (int k = 2 * half; k < 2 * half + 2; k++) {
+        int8x16_t v[MM_TILE / 2];
+
+#pragma GCC unroll 3
+        for (int i = 0; i < n_pair; i++)
+            v[i] = vcombine_s8(vld1_s8((const int8_t *)x + 32 * token(2 * i, n) + 8 * k),
+                               vld1_s8((const int8_t *)x + 32 * token(2 * i + 1, n) + 8 * k));
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; r++)
+#pragma GCC unroll 3
+            for (int i = 0; i < n_pair; i++)
+                sum[r * n_pair + i] = vmmlaq_s32(sum[r * n_pair + i], v[i],
+                                                 vld1q_s8((const int8_t *)w + 64 * r + 16 * k));
+    }
+}
+
+/* The operations of add_block(), for 8 rows */
+INLINE void add_half_block(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
+                           float32x4_t *acc)
+{
+    const int n_pair = (n + 1) / 2, step = 4 * panel_numbers(kind);
+    const float *f = (const float *)(const void *)(w + 256);
+    int32x4_t sum[4 * MM_TILE / 2], sum2[4 * MM_TILE / 2];
+
+    for (int i = 0; i < 4 * n_pair; i++)
+        sum[i] = sum2[i] = vdupq_n_s32(0);
+    add_pairs(n, 0, w, x, sum);
+    add_pairs(n, 1, w, x, mm_has_two(kind) ? sum2 : sum);
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) {
+        const float *at = f + r / 2 * step + 2 * (r % 2);
+#pragma GCC unroll 3
+        for (int i = 0; i < n_pair; i++) {
+            const int k = r * n_pair + i;
+            float32x4_t v = vmulq_f32(vcvtq_f32_s32(sum[k]), two_rows(at));
+            if (mm_has_two(kind))
+                v = vfmaq_f32(v, vcvtq_f32_s32(sum2[k]), two_rows(at + 4));
+            if (kind == MM_MIN16) {
+                v = vfmaq_f32(v, two_rows(at + 8), two_sums(x + 44 * n, i, n));
+                v = vfmaq_f32(v, two_rows(at + 12), two_sums(x + 48 * n, i, n));
+            }
+            acc[k] = vfmaq_f32(acc[k], v, two_tokens(x + 32 * n, i, n));
+            if (mm_has_min(kind))
+                acc[k] = vfmaq_f32(acc[k], two_rows(at + 4), two_tokens(x + 36 * n, i, n));
+        }
+    }
+}
+
+INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x, int n_in,
+                  float *out)
+{
+    const int n_pair = (n + 1) / 2;
+
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *rec = x;
+        float32x4_t acc[4 * MM_TILE / 2];
+
+        for (int i = 0; i < 4 * n_pair; i++)
+            acc[i] = vdupq_n_f32(0);
+        for (int b = 0; b < n_in / 32; b++, w += panel_block(kind) / 2, rec += mm_rec_bytes(n))
+            add_half_block(kind, n, w, rec, acc);
+        for (int i = 0; i < 4 * n_pair; i++) {
+            float *o = out + 2 * MM_ROWS * (i % n_pair) + 8 * half + 2 * (i / n_pair);
+            vst1_f32(o, vget_low_f32(acc[i]));
+            if (2 * (i % n_pair) + 1 < n)
+                vst1_f32(o + MM_ROWS, vget_high_f32(acc[i]));
+        }
+    }
+}
+
+#else
+
+/* Weights are lines, as in a group. */
+INLINE void store_block(enum dtype t, const uint8_t *q, const struct scales *s, int b, int n_blk,
+                        uint8_t *panel)
+{
+    const enum mm_panel kind = mm_layout[t].panel;
+    uint8_t *at = panel + panel_block(kind) * (size_t)b;
+    float *f = (float *)(void *)(at + 512);
+
+    (void)n_blk;
+    for (int part = 0; part < 4; part++) {
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++)
+            vst1q_s8((int8_t *)at + 64 * g + 16 * part, weights(t, q, g, part));
+        f = store_numbers(kind, s, part, f);
+    }
+}
+
+INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x, int n_in,
+                  float *out)
+{
+    float32x4_t acc[4 * MM_TILE];
+
+    for (int i = 0; i < 4 * n; i++)
+        acc[i] = vdupq_n_f32(0);
+    for (int b = 0; b < n_in / 32; b++, w += panel_block(kind), x += mm_rec_bytes(n)) {
+        const float *f = (const float *)(const void *)(w + 512);
+        struct scales s;
+
+        for (int p = 0; p < 4; p++, f += 4 * panel_numbers(kind)) {
+            s.s[p] = vld1q_f32(f);
+            if (mm_has_two(kind))
+                s.s2[p] = vld1q_f32(f + 4);
+            if (mm_has_min(kind))
+                s.m[p] = vld1q_f32(f + 4);
+            if (kind == MM_MIN16) {
+                s.m[p] = vld1q_f32(f + 8);
+                s.m2[p] = vld1q_f32(f + 12);
+            }
+        }
+        add_block(kind, DT_Q8_0, 0, n, 0, w, &s, x, acc);
+    }
+    for (int i = 0; i < 4 * n; i++)
+        vst1q_f32(out + 4 * i, acc[i]);
+}
+
+#endif
+
+INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *panel)
+{
+    const int n_blk = n_in / 32;
+    const uint8_t *w = groups[0];
+
+    for (int b0 = 0; b0 < n_blk; b0 += MM_CHUNK) {
+        const int nb = n_blk - b0 < MM_CHUNK ? n_blk - b0 : MM_CHUNK;
+        const uint8_t *q = w + mm_scale_bytes(t, nb);
+        struct scales s;
+
+        chunk_scales(t, w, &s);
+        for (int b = 0; b < nb; b++, q += 64 * mm_layout[t].lines) {
+            ask_block(t, w, b);
+            block_scales(t, w, b, &s);
+            store_block(t, q, &s, b0 + b, n_blk, panel);
         }
         w = q;
     }
@@ -368,12 +606,14 @@ static void quantize(const float *x, int width, int n_in, void *rec, size_t step
 }
 
 MM_DEFINE_DIRECT
+MM_DEFINE_PANEL
 
-const struct kern_mm cb_mm_neon = {
+const struct kern_mm MM_NEON = {
     .tile = MM_TILE,
-    .direct_max = MM_TILE,
+    .direct_max = 4,
     .panel_rows = MM_ROWS,
     .quantize = quantize,
     .quantize_batch = quantize_act16,
     MM_DIRECT_TABLE,
+    MM_PANEL_TABLE,
 };

@@ -18,6 +18,7 @@ struct kern_peak {
     int64_t (*f32)(int n), (*bf16)(int n), (*int8)(int n);
 };
 
-extern const struct kern_peak cb_peak_scalar, cb_peak_avx2, cb_peak_avx512, cb_peak_neon;
+extern const struct kern_peak cb_peak_scalar, cb_peak_avx2, cb_peak_avx512, cb_peak_neon,
+    cb_peak_i8mm;
 
 #endif
