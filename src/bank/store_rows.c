@@ -97,10 +97,11 @@ static void shrink(struct store *s, int kv, int n_row)
 static void fill_hole(struct store *s, int kv)
 {
     const int hole = s->hole[kv], last = s->rows[kv] - 1;
-    int32_t *row = s->row + cb_store_at(s, kv, 0);
+    int32_t *row;
 
     if (hole < 0)
         return;
+    row = s->row + cb_store_at(s, kv, 0);
     move_row(s, kv, last, hole);
     for (int i = 0; i < s->n[kv]; i++)
         row[i] = row[i] == last ? hole : row[i];

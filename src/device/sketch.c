@@ -145,10 +145,11 @@ int cb_sketch_limit(const uint32_t *count, int k, float miss, int *limit, int *n
 
 /* ---- work space ---- */
 
-static void *cut(char **at, size_t bytes)
+/* The next `bytes` of the work space; NULL where there is none yet and its size alone is asked for */
+static void *cut(void *mem, size_t *used, size_t bytes)
 {
-    char *p = *at;
-    *at = p + ((bytes + 63) & ~(size_t)63);
+    void *p = mem ? (char *)mem + *used : NULL;
+    *used += (bytes + 63) & ~(size_t)63;
     return p;
 }
 
@@ -157,15 +158,15 @@ size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int 
 {
     const size_t piece = (size_t)cb_sketch_pieces(n_block), heads = (size_t)n_head,
                  kv = (size_t)n_kv;
-    char *at = mem;
+    size_t used = 0;
 
-    w->left = cut(&at, kv * sizeof(int));
-    w->lse = cut(&at, heads * sizeof *w->lse);
-    w->query = cut(&at, heads * (size_t)cb_sketch_pad(hd) * sizeof *w->query);
-    w->count = cut(&at, kv * (size_t)n_item * SKETCH_BUCKETS * sizeof *w->count);
-    w->top = cut(&at, heads * piece * sizeof *w->top);
-    w->sum = cut(&at, heads * piece * sizeof *w->sum);
-    w->rank = cut(&at, kv * piece * SKETCH_PIECE * sizeof *w->rank);
-    w->score = cut(&at, heads * piece * SKETCH_PIECE * sizeof *w->score);
-    return (size_t)(at - (char *)mem);
+    w->left = cut(mem, &used, kv * sizeof(int));
+    w->lse = cut(mem, &used, heads * sizeof *w->lse);
+    w->query = cut(mem, &used, heads * (size_t)cb_sketch_pad(hd) * sizeof *w->query);
+    w->count = cut(mem, &used, kv * (size_t)n_item * SKETCH_BUCKETS * sizeof *w->count);
+    w->top = cut(mem, &used, heads * piece * sizeof *w->top);
+    w->sum = cut(mem, &used, heads * piece * sizeof *w->sum);
+    w->rank = cut(mem, &used, kv * piece * SKETCH_PIECE * sizeof *w->rank);
+    w->score = cut(mem, &used, heads * piece * SKETCH_PIECE * sizeof *w->score);
+    return used;
 }

@@ -73,7 +73,8 @@ struct jargs cb_jargs_from(const struct jargs *a, size_t i)
 
     if (i > b.n)
         i = b.n;
-    b.at += i;
+    if (i > 0)
+        b.at += i;
     b.n -= i;
     return b;
 }
