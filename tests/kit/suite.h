@@ -7,9 +7,13 @@
 
 enum { CB_SKIPPED = 77 }; /* the exit status by which automake knows a skipped program */
 
-/* Rounds of random tests are divided by this: sanitizers make a round take ten times as long, and a
- * second compiler's kernels (CB_FEW_ROUNDS) have the full number behind them in the first one's. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || defined CB_FEW_ROUNDS
+/* Rounds of random tests are divided by this, because sanitizers make a round take ten times as
+ * long. gcc tells of them with macros, clang as features. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ ||                                 \
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 enum { CB_SLOWED = 4 };
 #else
 enum { CB_SLOWED = 1 };
