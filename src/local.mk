@@ -162,6 +162,7 @@ libcore_la_SOURCES += \
 	src/policy/method/omnikv.c \
 	src/policy/method/omnikv_prefill.c \
 	src/policy/method/pod.c \
+	src/policy/method/pyramidinfer.c \
 	src/policy/method/pyramidkv.c \
 	src/policy/method/quest.c \
 	src/policy/method/roco.c \
@@ -191,6 +192,7 @@ libcore_la_SOURCES += \
 	src/attention/far_blocks.c src/attention/far_blocks.h \
 	src/attention/own_slots.c src/attention/own_slots.h \
 	src/attention/parts.c src/attention/parts.h \
+	src/attention/passing.c src/attention/passing.h \
 	src/attention/ranks.c src/attention/ranks.h \
 	src/attention/reads.c src/attention/reads.h \
 	src/attention/rehearsal_scores.c src/attention/rehearsal_scores.h \

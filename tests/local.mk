@@ -309,6 +309,7 @@ tests_unit_check_gguf_LDADD = $(check_ldadd)
 
 tests_methods_check_mask_LDFLAGS = $(check_ldflags)
 tests_methods_check_mask_SOURCES = tests/methods/check_mask.c tests/methods/formulas.c \
+	tests/methods/pyramidinfer_formula.c \
 	tests/methods/formulas.h
 tests_methods_check_mask_CFLAGS = $(check_cflags) -I$(srcdir)/tests/methods
 tests_methods_check_mask_LDADD = $(check_ldadd)

@@ -20,6 +20,7 @@
 #include "far_blocks.h"
 #include "own_slots.h"
 #include "parts.h"
+#include "passing.h"
 #include "ranks.h"
 #include "reads.h"
 #include "rehearsal_scores.h"
@@ -101,6 +102,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_sketch_choice_open(a));
     TRY(cb_cross_layer_open(a));
     TRY(cb_rehearsal_open(a));
+    TRY(cb_passing_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
         a->bank->store[l].any_order = any_order(a, l);
         if (may_prepack(a, l))
@@ -125,6 +127,7 @@ void cb_attention_close(struct attention *a)
     cb_sketch_choice_close(a);
     cb_cross_layer_close(a);
     cb_rehearsal_close(a);
+    cb_passing_close(a);
     cb_evict_free(a->eviction);
 }
 
@@ -136,6 +139,7 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
            cb_own_slots_bytes(a, n_most) + cb_scores_bytes(a, n_most) +
            cb_chooser_bytes(a, n_most) + cb_sketch_choice_bytes(a, n_most) +
            cb_cross_layer_bytes(a, n_feed, n_most) + cb_rehearsal_bytes(a) +
+           cb_passing_bytes(a, n_feed) +
            (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
@@ -212,7 +216,7 @@ void cb_attention_cut(struct attention *a, int n)
 
 int cb_attention_is_dense(const struct attention *a)
 {
-    if (cb_sparse_prefill_is(a) || a->rehearsal_scores)
+    if (cb_sparse_prefill_is(a) || a->rehearsal_scores || cb_passing_is(a))
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||
@@ -312,6 +316,8 @@ static int append(struct attention *a, const struct chunk *c)
         cb_own_slots_is(a, c->l))
         cb_store_sort(st);
     TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
+    if (c->pos)
+        TRY(cb_store_set_pos(st, c->pos, c->n));
     cb_rolling_prepare(a, c->l, c->n);
     cb_block_prefill_prepare(a, c->l, c->n);
     return cb_cross_layer_is(a, c->l) ? cb_cross_layer_prepare(a, c) : CB_OK;

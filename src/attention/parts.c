@@ -280,17 +280,19 @@ static void count_pairs(struct attention *a, int l, int i)
         }
 }
 
-/* A dense prompt's pairs of the same queries */
+/* A dense prompt's pairs of the same queries, and of those that were left out before them */
 static void count_all_pairs(const struct attention_call *call)
 {
     const struct attention *a = call->a;
-    const int window = a->model->layer[call->c.l].window;
+    const struct chunk *c = &call->c;
+    const int window = a->model->layer[c->l].window;
+    const int left = c->pos && c->pos0 > a->bank->n_seen; /* tokens before the chunk may be out */
+    const int first = left ? c->pos[-1] + 1 : c->pos ? a->bank->n_seen : c->pos0;
+    const int end = c->pos ? c->pos[c->n - 1] + 1 : c->pos0 + c->n;
 
-    for (int t = 0; !a->bank->decoding && t < call->c.n; t++) {
-        const int n = call->c.pos0 + t + 1;
+    for (int i = first; !a->bank->decoding && i < end; i++)
         a->bank->pairs_all +=
-            (uint64_t)a->model->hp.n_head * (uint64_t)(window && window < n ? window : n);
-    }
+            (uint64_t)a->model->hp.n_head * (uint64_t)(window && window <= i ? window : i + 1);
 }
 
 /* After part i of layer l is attended to */

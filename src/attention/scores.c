@@ -23,6 +23,7 @@ struct scoring {
     float *rows, *pool; /* [n_row][n_ctx] */
     float *sums;        /* [2][n_kv][n_ctx] where squares are wanted: of scores, of their squares */
     float *out;         /* [window][n_head * hd] for sparse prefill, else NULL */
+    float *weight;      /* [chunk] of queries, where the last ones of a prompt are weighted */
     struct kv_run *run; /* [n_head] */
 };
 
@@ -43,11 +44,12 @@ int cb_scores_open(struct attention *a)
 {
     const size_t nh = (size_t)a->model->hp.n_head, ctx = (size_t)a->bank->n_ctx;
     struct scoring *m;
-    int any = 0, window = 1, squares = 0;
+    int any = 0, window = 1, squares = 0, weights = 0;
 
     for (int l = 0; l < a->bank->n_layer; l++) {
         any |= a->plan[l].score.when != WHEN_NEVER;
         squares |= a->plan[l].score.squares;
+        weights |= a->plan[l].score.share > 0;
         window = a->plan[l].score.window > window ? a->plan[l].score.window : window;
     }
     if (!any)
@@ -66,6 +68,8 @@ int cb_scores_open(struct attention *a)
     TRY(alloc(&m->pool, nh * ctx));
     if (squares)
         TRY(alloc(&m->sums, 2 * (size_t)a->bank->n_kv * ctx));
+    if (weights)
+        TRY(alloc(&m->weight, (size_t)a->chunk));
     if (cb_sparse_prefill_is(a))
         TRY(alloc(&m->out, (size_t)window * cb_attention_row(a)));
     m->run = cb_calloc(nh, sizeof *m->run);
@@ -82,6 +86,7 @@ void cb_scores_close(struct attention *a)
     cb_device_free(a->dev, m->q);
     free(m->lse);
     free(m->out);
+    free(m->weight);
     free(m->score);
     free(m->rows);
     free(m->pool);
@@ -119,6 +124,7 @@ size_t cb_scores_bytes(const struct attention *a, int n_most)
     return cb_expected_bytes(a) +
            sizeof(float) *
                ((size_t)(nh + rows + pool + (m->sums ? 2 * a->bank->n_kv : 0)) * (size_t)n_most +
+                (m->weight ? (size_t)a->chunk : 0) +
                 (size_t)m->window * (cb_attention_row(a) * (m->out ? 2 : 1) + (size_t)nh));
 }
 
@@ -230,6 +236,28 @@ static void add_squares(struct attention *a, const struct chunk *c, const float 
     }
 }
 
+/* Adds the scores of those of the chunk's queries that are among the last ones of the prompt. */
+static void add_last(struct attention *a, const struct chunk *c, const float *lse)
+{
+    const struct score_plan *w = &a->plan[c->l].score;
+    const int n = 1 + (int)(w->share * a->bank->n_feed), first = c->pos_end - n;
+    const int from = first > c->pos0 ? first - c->pos0 : 0;
+    const double more = n > 1 ? ((double)w->last - 1) / (n - 1) : 0;
+    struct score sc = { .a = cb_parts_attn_of(a, c->l, 0),
+                        .weight = a->scoring->weight,
+                        .out = a->scoring->score,
+                        .out_stride = a->bank->n_ctx };
+
+    if (from >= c->n)
+        return;
+    for (int i = from; i < c->n; i++)
+        a->scoring->weight[i - from] = (float)(1 + more * (c->pos0 + i - first));
+    sc.a.n_tok = c->n - from;
+    sc.a.q += (size_t)from * (size_t)sc.a.q_stride;
+    sc.a.lse = (float *)(uintptr_t)(lse + (size_t)from * (size_t)sc.a.n_head); /* only read */
+    a->dev->ops->score(a->dev, &sc);
+}
+
 static int sums_all(const struct attention *a, int l)
 {
     const struct score_plan *w = &a->plan[l].score;
@@ -299,6 +327,8 @@ void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct at
         keep_queries(a, c, lse);
     else if (a->plan[c->l].score.squares)
         add_squares(a, c, lse);
+    else if (a->plan[c->l].score.share > 0)
+        add_last(a, c, lse);
     else
         for (int i = 0; i < cb_parts_n(read); i++)
             add_part(a, c, read, i, lse);

@@ -43,6 +43,8 @@ const char *cb_sparse_prefill_refuses(const struct method *form, const struct la
                                       int n_layer)
 {
     for (int l = 0; form->prompt && l < n_layer; l++) {
+        if (row[l].narrows)
+            return "it leaves tokens of the prompt out of upper layers";
         if (form->by_blocks && scores_all(&row[l].score))
             return "it sums the scores of all queries, which skip blocks of tokens";
         if (row[l].far.block)

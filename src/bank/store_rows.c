@@ -212,6 +212,15 @@ static int need_pos(struct store *s)
     return CB_OK;
 }
 
+int cb_store_set_pos(struct store *s, const int32_t *pos, int n)
+{
+    TRY(need_pos(s));
+    for (int h = 0; h < s->n_kv; h++)
+        memcpy(s->pos + cb_store_at(s, h, s->n[h] - n), pos, (size_t)n * sizeof *pos);
+    s->dropped_at = pos[n - 1] + 1 > s->dropped_at ? pos[n - 1] + 1 : s->dropped_at;
+    return CB_OK;
+}
+
 static int need_row(struct store *s, int kv)
 {
     if (!s->row)

@@ -9,6 +9,9 @@
  * The caller has checked that they fit. */
 int cb_store_append(struct store *s, struct device *d, const float *k, const float *v, int stride,
                     int n, int pos0);
+/* The last n slots of every head lie at positions pos[n] (ascending); tokens between were never
+ * added. */
+int cb_store_set_pos(struct store *s, const int32_t *pos, int n);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
 int cb_store_drop(struct store *s, int kv, int slot); /* all but one; not if some are quantised */

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "attention/attend.h"
+#include "attention/passing.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "layer_ahead.h"
@@ -31,12 +32,18 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
     return CB_OK;
 }
 
-static int check_how(const struct cb_prefill *how, int n)
+static int check_how(const struct cb_session *s, const struct cb_prefill *how, int n)
 {
     if (how && how->logits && (how->logits_from < 0 || how->logits_from > n))
         return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
     if (how && how->logits && how->states)
         return cb_fail(CB_EARG, "prefill: either logits or states");
+    if (how && cb_passing_is(&s->attention) &&
+        (how->states || (how->logits && how->logits_from < n - 1)))
+        return cb_fail(CB_EUNSUPPORTED,
+                       "prefill: policy %s computes only some tokens in all layers, so that only "
+                       "the last one's logits are known",
+                       s->policy->m->name);
     return CB_OK;
 }
 
@@ -171,7 +178,7 @@ int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct
 {
     const int from = s->bank.n_seen;
 
-    TRY(check_how(how, n));
+    TRY(check_how(s, how, n));
     TRY(feed(s, 0, tokens, n, how));
     end_prompt(s, from);
     return CB_OK;
@@ -196,7 +203,7 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
     static const struct cb_prefill silent = { 0 };
     struct call c = { &s, 1, tokens, n, NULL, begin_body, CB_OK };
 
-    TRY(check_how(how, n));
+    TRY(check_how(s, how, n));
     TRY(check_feed(s, tokens, n));
     TRY(cb_session_note_tokens(s, tokens, n));
     TRY(cb_session_work_fit(s, max_int(n, cb_session_repeats(s, n))));

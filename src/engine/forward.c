@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attention/attend.h"
+#include "attention/passing.h"
 #include "attention/sparse_prefill.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -26,7 +27,8 @@ struct rows {
     struct cb_session *const *s; /* [n] */
     int n, n_tok;                /* n_tok == n where n > 1 */
     int apart;                   /* 1: n == 1, and the tokens attend one after another */
-    int pos0, pos_end;
+    int pos0, pos_end;           /* as in struct chunk */
+    const int32_t *pos;
     float *x;                     /* [n_tok][n_embd] the residual stream */
     const float *cs[ROPE_TABLES]; /* [n_tok][n_rot/2][2] */
 };
@@ -49,6 +51,7 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
         call.c.n = r->n_tok;
         call.c.pos0 = r->pos0;
         call.c.pos_end = r->pos_end;
+        call.c.pos = r->pos;
     }
     return call;
 }
@@ -151,7 +154,7 @@ static void warm(const struct rows *r, const struct layer *y, float *q, int stri
     const struct temperature *t = &hp->temperature;
 
     for (int i = 0; i < r->n_tok && !(t->unrotated && y->rope >= 0); i++) {
-        const int pos = r->n > 1 ? r->s[i]->bank.n_seen : r->pos0 + i;
+        const int pos = r->n > 1 ? r->s[i]->bank.n_seen : r->pos ? r->pos[i] : r->pos0 + i;
         const int turns = (pos + t->offset) / t->length;
         if (turns)
             r->s[0]->dev->ops->scale(r->s[0]->dev, q + (size_t)i * (size_t)stride,
@@ -303,6 +306,7 @@ static int report(const struct cb_prefill *how, int64_t done, int64_t total)
 /* Hands the logits of tokens logits_from..n-1 to the caller, a batch at a time. */
 static int all_logits(struct cb_session *s, int n, const struct cb_prefill *how)
 {
+    const int out = n - s->next.n_tok; /* tokens that were left out, all before these */
     const int n_vocab = s->model->hp.n_vocab, most = min_int(s->chunk, 32);
     float *buf;
 
@@ -311,7 +315,7 @@ static int all_logits(struct cb_session *s, int n, const struct cb_prefill *how)
         return CB_ENOMEM;
     for (int i = how->logits_from; i < n; i += most) {
         const int m = min_int(most, n - i);
-        head(s, s->w.x + (size_t)i * (size_t)s->model->hp.n_embd, m, 0, buf);
+        head(s, s->w.x + (size_t)(i - out) * (size_t)s->model->hp.n_embd, m, 0, buf);
         for (int j = 0; j < m; j++)
             how->logits(how->logits_arg, i + j, buf + (size_t)j * (size_t)n_vocab);
     }
@@ -344,7 +348,7 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
     rotations(s, s->rope, 0, s->bank.n_seen, n);
     s->bank.read_bytes = 0;
     s->bank.n_feed = n;
-    s->next = (struct step){ 0 };
+    s->next = (struct step){ 0, 0, n };
     if (!s->attention.repeated.to) {
         /* a later prompt finds slots that an earlier one has left */
         s->attention.rehearses = s->rehearsal && !s->bank.n_seen && !s->bank.decoding;
@@ -357,7 +361,7 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
 static int finish(struct cb_session *s, const struct cb_prefill *how)
 {
     const int n = s->bank.n_feed;
-    const float *last = s->w.x + (size_t)(n - 1) * (size_t)s->model->hp.n_embd;
+    const float *last = s->w.x + (size_t)(s->next.n_tok - 1) * (size_t)s->model->hp.n_embd;
 
     if (how && how->logits)
         TRY(all_logits(s, n, how));
@@ -397,30 +401,75 @@ static int rehearse(struct cb_session *s)
     return cb_attend_rehearsed(&s->attention);
 }
 
+/* Rows row[n] (ascending) of the residual stream become rows 0.. */
+static void gather(struct cb_session *s, const int *row, int n)
+{
+    const size_t ne = (size_t)s->model->hp.n_embd;
+    float *x = s->w.part && s->bank.n_feed <= s->chunk ? s->w.part : s->w.x;
+
+    for (int i = 0, m; i < n; i += m) {
+        m = min_int(s->chunk, n - i);
+        for (int j = 0, run; j < m; j += run) {
+            for (run = 1; j + run < m && row[i + j + run] == row[i + j] + run;)
+                run++;
+            cb_device_copy(s->dev, s->w.norm + (size_t)j * ne, x + (size_t)row[i + j] * ne,
+                           (size_t)run * ne * sizeof *s->w.x);
+        }
+        cb_device_copy(s->dev, x + (size_t)i * ne, s->w.norm, (size_t)m * ne * sizeof *s->w.x);
+    }
+}
+
+/* After layer l: the tokens of a prompt that later layers compute take the first rows. */
+static int narrow(struct cb_session *s, int l)
+{
+    const size_t rot = (size_t)s->model->hp.n_rot;
+    const int *row;
+    const int n = s->next.n_tok, m = cb_passing_choose(&s->attention, l, n, &row);
+
+    if (m < 0 || m == n)
+        return m < 0 ? m : CB_OK;
+    gather(s, row, m);
+    for (int i = 0; i < m; i++) {
+        s->w.pos[i] = n < s->bank.n_feed ? s->w.pos[row[i]] : s->bank.n_seen + row[i];
+        for (int t = 0; t < ROPE_TABLES; t++)
+            if (s->w.cs[t])
+                memmove(s->w.cs[t] + (size_t)i * rot, s->w.cs[t] + (size_t)row[i] * rot,
+                        rot * sizeof(float));
+    }
+    s->next.n_tok = m;
+    return CB_OK;
+}
+
 int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
 {
     const struct hparams *hp = &s->model->hp;
-    const int n = s->bank.n_feed, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
-    const int room = cb_attention_room(&s->attention, l, i);
+    const int n = s->next.n_tok, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
+    const int n_feed = s->bank.n_feed, room = cb_attention_room(&s->attention, l, i);
     const int m = min_int(min_int(s->chunk, n - i), room);
-    struct rows r = { &s, 1, m, 0, pos0 + i, pos0 + n, rows_at(s, i, n), { 0 } };
+    struct rows r = {
+        &s,   1, m, 0, pos0 + i, pos0 + n, n < n_feed ? s->w.pos + i : NULL, rows_at(s, i, n_feed),
+        { 0 }
+    };
 
     for (int t = 0; t < ROPE_TABLES; t++)
         r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)hp->n_rot : NULL;
     if (!i)
         cb_layer_ahead(s, l, m);
-    carry_rows(s, 1, l, i, m, n);
+    carry_rows(s, 1, l, i, m, n_feed);
     TRY(layer(&r, l));
-    carry_rows(s, 0, l, i, m, n);
-    TRY(report(how, s->fed + ((int64_t)l * n + i + m) / hp->n_layer, s->to_feed));
+    carry_rows(s, 0, l, i, m, n_feed);
+    TRY(report(how, s->fed + (l * (int64_t)n_feed + (int64_t)(i + m) * n_feed / n) / hp->n_layer,
+               s->to_feed));
     s->next.token += m;
     if (s->next.token < n)
         return 1;
     TRY(cb_attend_end(&s->attention, l));
-    s->next = (struct step){ l + 1, 0 };
+    s->next = (struct step){ l + 1, 0, n };
+    if (!s->bank.decoding && !s->attention.repeated.to)
+        TRY(narrow(s, l));
     if (l + 1 < hp->n_layer)
         return 1;
-    s->fed += n;
+    s->fed += n_feed;
     cb_layer_ahead_end(s);
     if (!s->attention.repeated.to)
         TRY(finish(s, how));
@@ -447,7 +496,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     const size_t n_vocab = (size_t)hp->n_vocab;
     const int pos0 = s[0]->bank.n_seen; /* of a batch of one */
     const struct rows r = {
-        s, n, n, 0, pos0, pos0 + 1, rows_at(s[0], 0, n), { w->cs[0], w->cs[1] }
+        s, n, n, 0, pos0, pos0 + 1, NULL, rows_at(s[0], 0, n), { w->cs[0], w->cs[1] }
     };
 
     embed(s[0], tokens, n);
@@ -480,7 +529,9 @@ int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n)
     struct work *w = &s->w;
     const size_t n_vocab = (size_t)hp->n_vocab;
     const int pos0 = s->bank.n_seen;
-    const struct rows r = { &s, 1, n, 1, pos0, pos0 + n, rows_at(s, 0, n), { w->cs[0], w->cs[1] } };
+    const struct rows r = {
+        &s, 1, n, 1, pos0, pos0 + n, NULL, rows_at(s, 0, n), { w->cs[0], w->cs[1] }
+    };
 
     cb_forward_begin(s, tokens, n);
     carry_rows(s, 1, 0, 0, n, n);

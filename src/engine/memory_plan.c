@@ -5,6 +5,7 @@
 #include "attention/chooser.h"
 #include "attention/cross_layer.h"
 #include "attention/far_blocks.h"
+#include "attention/passing.h"
 #include "attention/sketch_choice.h"
 #include "attention/sparse_prefill.h"
 #include "base/err.h"
@@ -151,9 +152,11 @@ static uint64_t prompt_bytes(const struct cb_session *s, int l, int n)
     return (uint64_t)n * (uint64_t)st->n_kv * slot;
 }
 
-/* The most that layer l takes meanwhile: it may drop slots down to n_kept within the prompt. */
-static uint64_t feed_bytes(const struct cb_session *s, int l, int n, int n_kept)
+/* The most that layer l takes meanwhile: it may drop slots down to n_kept within the prompt, or be
+ * given only so many of its tokens. */
+static uint64_t feed_bytes(const struct cb_session *s, int l, int n_prompt, int n_kept)
 {
+    const int n = cb_passing_is(&s->attention) ? n_kept : n_prompt;
     const int window = s->policy->row[l].window ? 0 : cb_attend_forgets(&s->attention, l);
     const int chunk = cb_attend_chunk(&s->attention, l);
     const int every = chunk    ? chunk
@@ -167,7 +170,7 @@ static uint64_t feed_bytes(const struct cb_session *s, int l, int n, int n_kept)
         const int left = chunk    ? 0
                          : window ? cb_attend_left(held, n_kept, 0)
                                   : min_int(held, n_kept);
-        const int dropped = left < i;
+        const int dropped = left < i || n < n_prompt;
         uint64_t now;
         held = left + (every ? min_int(every, n - i) : n);
         now = prompt_bytes(s, l, held) + (dropped ? (uint64_t)held * pos : 0);
@@ -183,21 +186,21 @@ static int waits(const struct cb_session *s, int l)
 }
 
 /* Bytes beside the slots of layer l when n_slot of n tokens are left: positions, rows, scores */
-static uint64_t slots_beside(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
+static uint64_t slots_beside(const struct cb_session *s, int l, int n_slot, int n, int mixed)
 {
     const struct store *st = &s->bank.store[l];
     const int many = n_slot >= CB_STORE_MIX; /* enough slots for rows to lie in any order */
     size_t beside = (size_t)st->n_col * sizeof(float);
 
     if (n_slot < n)
-        beside += sizeof *st->pos + (many && n_gen ? sizeof *st->row : 0);
+        beside += sizeof *st->pos + (many && mixed ? sizeof *st->row : 0);
     return (uint64_t)st->n_kv * (uint64_t)n_slot * beside;
 }
 
 /* Bytes of layer l when n_slot of n tokens are left. */
-static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int n_gen)
+static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int mixed)
 {
-    return slots_beside(s, l, n_slot, n, n_gen) + heads_bytes(&s->bank.store[l], n_slot);
+    return slots_beside(s, l, n_slot, n, mixed) + heads_bytes(&s->bank.store[l], n_slot);
 }
 
 /* The peak of a prefill: one full layer, and the compacted ones before it; or all layers, while
@@ -247,13 +250,34 @@ static int evicts(const struct cb_session *s, int l, int n_prompt, int n_gen)
            slots(s, l, n_prompt, n_gen) < slots(s, l, n_prompt, 0) + n_gen;
 }
 
+/* The last of n_gen tokens at which layer l dropped slots, and how many; 0: none did */
+static int last_drop(const struct cb_session *s, int l, int n_prompt, int n_gen, int *n_gone)
+{
+    *n_gone = 0;
+    for (int g = evicts(s, l, n_prompt, n_gen) ? n_gen : 0; g > 0; g--) {
+        *n_gone = slots(s, l, n_prompt, g - 1) + 1 - slots(s, l, n_prompt, g);
+        if (*n_gone > 0)
+            return g;
+    }
+    return 0;
+}
+
+/* Rows of layer l lie in any order, if it drops few slots at a time (cb_store_keep). */
+static int mixes(const struct cb_session *s, int l, int n_prompt, int n_gen)
+{
+    int gone;
+
+    return last_drop(s, l, n_prompt, n_gen, &gone) &&
+           gone <= slots(s, l, n_prompt, n_gen) / CB_STORE_MIX;
+}
+
 /* Bytes of layer l after a prompt and n_gen tokens */
 static uint64_t held_bytes(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
     const int n = n_prompt + n_gen, held = slots(s, l, n_prompt, n_gen);
     const uint64_t b = waits(s, l) && !n_gen
                            ? prompt_bytes(s, l, n)
-                           : layer_bytes(s, l, held, n, evicts(s, l, n_prompt, n_gen));
+                           : layer_bytes(s, l, held, n, mixes(s, l, n_prompt, n_gen));
 
     return b - cb_cross_layer_saved(&s->attention, l, n, held);
 }
@@ -276,13 +300,28 @@ static uint64_t token_peak(const struct cb_session *s, int n_prompt, int g)
     return sum;
 }
 
+/* How many of the last tokens there are since a layer dropped slots, and one more, where layers
+ * grow between drops; 0: none does */
+static int since_drop(const struct cb_session *s, int n_prompt, int n_gen)
+{
+    int most = 0, gone;
+
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        const int g = last_drop(s, l, n_prompt, n_gen, &gone);
+        const int grows = slots(s, l, n_prompt, n_gen) > slots(s, l, n_prompt, 0);
+        if (g && (grows || gone > 1))
+            most = max_int(most, n_gen - g + 2);
+    }
+    return most;
+}
+
 /* The peak of n_gen decoded tokens where bytes rise and fall. The newest slots may be quantised
- * many at once, so the largest of the last tokens counts; and layers that attend within chunks hold
- * most where a chunk ends. */
+ * many at once, or dropped, so the largest of the last tokens counts; and layers that attend within
+ * chunks hold most where a chunk ends. */
 static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_gen)
 {
-    const int k = s->bank.kivi_k.residual, v = s->bank.kivi_v.residual,
-              span = max_int(1, max_int(k, v));
+    const int k = s->bank.kivi_k.residual, v = s->bank.kivi_v.residual;
+    const int span = max_int(max_int(1, since_drop(s, n_prompt, n_gen)), max_int(k, v));
     const int chunk = s->model->hp.chunked ? s->model->hp.window : 0;
     const int whole = chunk ? (n_prompt + n_gen) / chunk * chunk - n_prompt : 0;
     uint64_t peak = whole > 0 ? token_peak(s, n_prompt, whole) : 0;
@@ -298,7 +337,7 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
 {
     const int n = n_prompt + n_gen, more = cb_rehearsal_room(s->rehearsal, n_prompt);
     uint64_t peak, decoding, read, moved = 0, largest = 0;
-    int reads;
+    int reads, gone;
 
     if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
         return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
@@ -320,9 +359,10 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes += held_bytes(s, l, n_prompt, n_gen);
         out->kv_beside_bytes +=
-            slots_beside(s, l, held, n, evicts(s, l, n_prompt, n_gen)) +
+            slots_beside(s, l, held, n, mixes(s, l, n_prompt, n_gen)) +
             (uint64_t)s->bank.n_kv * cb_store_beside_of(&s->bank.store[l], held);
-        reads = held + (held < n && evicts(s, l, n_prompt, n_gen));
+        /* slots are dropped after they are read */
+        reads = held + (last_drop(s, l, n_prompt, n_gen, &gone) == n_gen ? gone : 0);
         read = (uint64_t)cb_cross_layer_read(&s->attention, l, n, held) +
                read_bytes(s, l, reads, n_prompt);
         out->kv_read_bytes_per_token += read;
@@ -333,8 +373,9 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
                                     max_int(n_prompt + more, out->kept_max), out->kept_max);
     peak = prefill_peak(s, n_prompt);
-    decoding =
-        cb_bank_has_kivi(&s->bank) || s->model->hp.chunked ? decoding_peak(s, n_prompt, n_gen) : 0;
+    decoding = cb_bank_has_kivi(&s->bank) || s->model->hp.chunked || since_drop(s, n_prompt, n_gen)
+                   ? decoding_peak(s, n_prompt, n_gen)
+                   : 0;
     peak = decoding > peak ? decoding : peak;
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
     if (cb_device_traffic(s->dev).limit_bytes) {

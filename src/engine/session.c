@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attention/attend.h"
+#include "attention/passing.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "rehearsal.h"
@@ -59,7 +60,8 @@ int cb_session_is_anew(const struct cb_session *s, int n)
 size_t cb_session_tok_floats(const struct cb_session *s)
 {
     const int tables = 1 + (s->rope[1].inv_freq != NULL);
-    return (size_t)s->model->hp.n_embd + (size_t)tables * (size_t)s->model->hp.n_rot;
+    return (size_t)s->model->hp.n_embd + (size_t)tables * (size_t)s->model->hp.n_rot +
+           (size_t)cb_passing_is(&s->attention);
 }
 
 /* Bytes of n rows of the residual stream */
@@ -119,6 +121,12 @@ static int fit(struct cb_session *s, int n)
     for (int i = 0; i < ROPE_TABLES; i++)
         if (s->rope[i].inv_freq)
             TRY(grow(&w->cs[i], (size_t)n * (size_t)s->model->hp.n_rot, &unused));
+    if (cb_passing_is(&s->attention)) {
+        free(w->pos);
+        w->pos = cb_calloc((size_t)n, sizeof *w->pos);
+        if (!w->pos)
+            return CB_ENOMEM;
+    }
     w->cap_tok = n;
     w->bytes += (uint64_t)n * cb_session_tok_floats(s) * sizeof(float);
     return CB_OK;
@@ -220,6 +228,7 @@ static void work_close(struct device *d, struct work *w)
         cb_device_free(d, on[i]);
     for (int i = 0; i < ROPE_TABLES; i++)
         free(w->cs[i]);
+    free(w->pos);
     cb_moe_work_close(&w->moe, d);
     free(w->logits);
     free(w->batch_logits);

@@ -17,13 +17,14 @@ struct work {
     float *x;               /* [cap_tok][n_embd] residual stream; the host's where `part` is */
     float *part;            /* [chunk][n_embd] of it, or NULL: x is in the device's memory */
     float *cs[ROPE_TABLES]; /* [cap_tok][n_rot/2][2] cos, sin; NULL: no layer rotates by it */
-    float *norm;            /* [chunk][n_embd] */
-    float *qkv;             /* [chunk][(n_head + 2 n_kv) * hd] */
-    float *att;             /* [chunk][n_head * hd] */
-    float *latent;          /* [chunk][the largest rank] of latent attention, or NULL */
-    float *gate, *up;       /* [chunk][n_ff] */
-    float *low;             /* [chunk][max_rank] of adapters */
-    float *add;             /* [chunk][n_embd] what a block adds, where it does not add it itself */
+    int32_t *pos;  /* [cap_tok] positions, where layers may leave tokens of a prompt out; or NULL */
+    float *norm;   /* [chunk][n_embd] */
+    float *qkv;    /* [chunk][(n_head + 2 n_kv) * hd] */
+    float *att;    /* [chunk][n_head * hd] */
+    float *latent; /* [chunk][the largest rank] of latent attention, or NULL */
+    float *gate, *up; /* [chunk][n_ff] */
+    float *low;       /* [chunk][max_rank] of adapters */
+    float *add;       /* [chunk][n_embd] what a block adds, where it does not add it itself */
     struct moe_work moe;
     float *logits;       /* [n_vocab] of the last token */
     int cap_batch;       /* sessions that batch_logits holds */
@@ -34,6 +35,7 @@ struct work {
 /* The next step of a feed: a chunk of one layer. */
 struct step {
     int layer, token;
+    int n_tok; /* tokens of the feed that the layer computes */
 };
 
 struct cb_session {

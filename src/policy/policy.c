@@ -24,6 +24,7 @@ extern const struct method cb_method_keydiff;
 extern const struct method cb_method_kvzip;
 extern const struct method cb_method_lm_infinite;
 extern const struct method cb_method_omnikv;
+extern const struct method cb_method_pyramidinfer;
 extern const struct method cb_method_pyramidkv;
 extern const struct method cb_method_quest;
 extern const struct method cb_method_roco;
@@ -40,11 +41,12 @@ extern const struct method cb_prompt_dense, cb_prompt_minference, cb_prompt_omni
 /* The baseline comes first. */
 /* clang-format off: a row a line */
 static const struct method *const table[] = {
-    &cb_method_full,        &cb_method_window,  &cb_method_streamingllm, &cb_method_h2o,
-    &cb_method_snapkv,      &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
-    &cb_method_pod,         &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
-    &cb_method_quest,       &cb_method_keydiff, &cb_method_expected,     &cb_method_duo,
-    &cb_method_lm_infinite, &cb_method_kvzip,   &cb_method_infllm,       &cb_method_roco,
+    &cb_method_full,         &cb_method_window,  &cb_method_streamingllm, &cb_method_h2o,
+    &cb_method_snapkv,       &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
+    &cb_method_pod,          &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
+    &cb_method_quest,        &cb_method_keydiff, &cb_method_expected,     &cb_method_duo,
+    &cb_method_lm_infinite,  &cb_method_kvzip,   &cb_method_infllm,       &cb_method_roco,
+    &cb_method_pyramidinfer,
 };
 /* clang-format on */
 
@@ -484,6 +486,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
             mix(&x, (const double[]){ s->future, s->eps }, 2);
         if (s->squares)
             mix(&x, &(double){ s->squares }, 1);
+        if (s->share > 0 || y->narrows)
+            mix(&x, (const double[]){ s->share, s->last, y->narrows }, 3);
         if (k->page)
             mix(&x, (const double[]){ k->page, k->heads }, 2);
         if (y->rehearsal.piece)

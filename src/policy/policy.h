@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* policy.h - one KV method: a plan (data, one row a layer) and up to four hooks. This is all that a
+/* policy.h - one KV method: a plan (data, one row a layer) and a few hooks. This is all that a
  * file in method/ includes. See doc/ADD-A-METHOD.md. */
 #ifndef POLICY_H
 #define POLICY_H
@@ -52,6 +52,10 @@ struct score_plan {
      * weight, plus eps, times the length of the entry's value. */
     int future;
     float eps;
+    /* share > 0, with window 0 and without squares: the last 1 + share * n queries of a prompt of n
+     * tokens, rounded down. They weigh 1 to `last`, along a line. The layer is read as one part. */
+    double share;
+    float last;
 };
 
 /* A layer that chooses for other layers: at each decoded token it chooses the stored tokens whose
@@ -146,6 +150,7 @@ struct layer_plan {
     int drop_every; /* > 0: compact() is called after every so many tokens of a prompt too, with the
                        scores of their queries */
     int late;       /* 1 = at the end of a prompt, compact() waits for all layers */
+    int narrows;    /* 1: pass() says which tokens of a prompt the next layers compute */
 };
 
 static inline int cb_plan_sketches(const struct layer_plan *p)
@@ -264,6 +269,11 @@ struct method {
      * decoded token; scores may be NULL, and are at the end of a prompt if the plan sets late and
      * the prompt had no rehearsal */
     int (*compact)(struct policy *, int l, void *st, const struct scores *, struct eviction *);
+    /* called after compact at the end of a prompt, where the plan sets narrows: of the prompt's
+     * tokens 0..n-1 that layer l has computed, those that later layers compute as well -> ascending
+     * out[n], count; the last token is one of them. n: all, and out is not read. Layer l itself
+     * keeps what it has stored. */
+    int (*pass)(struct policy *, int l, void *st, const struct scores *, int n, int *out);
     /* slots that a KV head of layer l will hold after a prompt and n_gen generated tokens; an upper
      * bound if that depends on the text. NULL: all are kept */
     int (*slots)(const struct policy *, int l, int n_prompt, int n_gen);

@@ -40,6 +40,8 @@ const struct setting cb_setting[] = {
     { "pyramidkv:budget=64", "f16", "dense", 0 },
     { "roco:budget=64,stride=20", "f16", "dense", 0 },
     { "roco:budget=64", "kivi4:32", "dense", 0 },
+    { "pyramidinfer:decay=0.4,context=8,recent=0.02,block=4", "f16", "dense", 0 },
+    { "pyramidinfer:decay=0.6,context=8,block=4", "kivi4:32", "dense", 0 },
     { "simlayerkv:recent=32", "f16", "dense", 0 },
     { "simlayerkv:recent=32,threshold=-1", "kivi4:32", "dense", 0 },
     { "d2o:budget=64", "f16", "dense", 0 },

@@ -29,6 +29,7 @@ struct slow *cb_slow_new(const struct cb_model *m, int cap)
     s->v = zeroed(n, sizeof(double));
     s->q = zeroed(n / (size_t)m->hp.n_kv * (size_t)m->hp.n_head, sizeof(double));
     s->left = zeroed(n / (size_t)m->hp.hd, 1);
+    s->gone = zeroed((size_t)cap, 1);
     s->p = zeroed((size_t)m->hp.n_layer * (size_t)m->hp.n_head * (size_t)cap * (size_t)cap,
                   sizeof(double));
     s->logits = zeroed((size_t)m->hp.n_vocab, sizeof(double));
@@ -43,6 +44,7 @@ void cb_slow_free(struct slow *s)
     free(s->v);
     free(s->q);
     free(s->left);
+    free(s->gone);
     free(s->p);
     free(s->logits);
     free(s);
@@ -179,19 +181,27 @@ static void layer(struct slow *s, int l, int t, double *x)
 
 void cb_slow_feed(struct slow *s, const int32_t *tokens, int n)
 {
-    double *x = zeroed((size_t)s->hp.n_embd * 2, sizeof *x);
-    float *e = zeroed((size_t)s->hp.n_embd, sizeof *e);
+    const size_t ne = (size_t)s->hp.n_embd;
+    double *x = zeroed(((size_t)n + 1) * ne, sizeof *x), *last = x + ((size_t)n - 1) * ne;
+    float *e = zeroed(ne, sizeof *e);
 
     s->feed = s->n;
-    for (int i = 0; i < n; i++, s->n++) {
+    s->n += n;
+    for (int i = 0; i < n; i++) {
         row(&s->m->embd, tokens[i], e);
-        for (int d = 0; d < s->hp.n_embd; d++)
-            x[d] = (double)e[d];
-        for (int l = 0; l < s->hp.n_layer; l++)
-            layer(s, l, s->n, x);
+        for (size_t d = 0; d < ne; d++)
+            x[(size_t)i * ne + d] = (double)e[d];
     }
-    norm(s, x, s->m->out_norm.w, x + s->hp.n_embd);
-    product(&s->m->output, NULL, x + s->hp.n_embd, s->logits);
+    memset(s->gone, 0, (size_t)s->cap);
+    for (int l = 0; l < s->hp.n_layer; l++) {
+        for (int i = 0; i < n; i++)
+            if (!s->gone[s->feed + i])
+                layer(s, l, s->feed + i, x + (size_t)i * ne);
+        if (s->pass)
+            s->pass(s, l);
+    }
+    norm(s, last, s->m->out_norm.w, last + ne);
+    product(&s->m->output, NULL, last + ne, s->logits);
     free(x);
     free(e);
 }

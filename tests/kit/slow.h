@@ -10,15 +10,18 @@ struct slow {
     const struct cb_model *m;
     struct hparams hp;
     struct rope rope;
-    int cap, n;     /* most tokens; tokens so far */
-    int feed;       /* first token of the current feed */
-    int rolling;    /* 1: keys and queries are rotated by their rank among the kept tokens */
-    int ceiling;    /* > 0: kept tokens this far or further are seen at this distance */
-    int window;     /* > 0: a query sees only the kept tokens closer than this */
-    double *raw;    /* [n_layer][n_kv][cap][hd] keys before rotation */
-    double *k, *v;  /* the same, rotated at their own positions; merging changes them */
-    double *q;      /* [n_layer][n_head][cap][hd] queries before rotation */
-    char *left;     /* [n_layer][n_kv][cap] 1 = not dropped */
+    int cap, n;    /* most tokens; tokens so far */
+    int feed;      /* first token of the current feed */
+    int rolling;   /* 1: keys and queries are rotated by their rank among the kept tokens */
+    int ceiling;   /* > 0: kept tokens this far or further are seen at this distance */
+    int window;    /* > 0: a query sees only the kept tokens closer than this */
+    double *raw;   /* [n_layer][n_kv][cap][hd] keys before rotation */
+    double *k, *v; /* the same, rotated at their own positions; merging changes them */
+    double *q;     /* [n_layer][n_head][cap][hd] queries before rotation */
+    char *left;    /* [n_layer][n_kv][cap] 1 = not dropped */
+    char *gone;    /* [cap] 1 = a token of the current feed that later layers do not compute */
+    /* after layer l of a feed; may set `gone`, not for the last token. NULL: all are computed */
+    void (*pass)(struct slow *s, int l);
     double *p;      /* [n_layer][n_head][cap][cap] attention of query i to token j */
     double *logits; /* [n_vocab] after the last token */
 };

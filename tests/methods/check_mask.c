@@ -22,6 +22,7 @@ enum { CAP = CB_REF_CAP, PROMPT = 90, STEPS = 64, SECOND = 20, LAYERS = CB_REF_L
 struct pair {
     const char *spec;
     void (*drop)(struct slow *s, int prompt);
+    void (*pass)(struct slow *s, int l);
     int rolling, window, ceiling;
     int prompt; /* tokens, 0 = PROMPT */
     int piece;  /* > 0: tokens are dropped after every so many of a prompt */
@@ -130,6 +131,13 @@ static const struct pair pairs[] = {
     { .spec = "d2o:budget=24,sink=2,merge=code", .drop = cb_ref_d2o_code },
     { .spec = "d2o:budget=24,sink=2,merge_sinks=0", .drop = cb_ref_d2o_sinks },
     { .spec = "d2o:budget=24,sink=2,merge_keys=0,protect=2", .drop = cb_ref_d2o_values },
+    { .spec = "pyramidinfer:recent=0.1,decay=0.5,context=8,sink=2,weight=1.5,gen_decay=0.3",
+      .drop = cb_ref_pyramidinfer,
+      .pass = cb_ref_pyramidinfer_pass },
+    { .spec = "pyramidinfer:recent=0.25,decay=0.7,interval=2,context=0,block=5,keep=0.7",
+      .drop = cb_ref_pyramidinfer_rare,
+      .pass = cb_ref_pyramidinfer_rare_pass,
+      .first = 10 },
     { .spec = "simlayerkv:sink=2,recent=10", .drop = cb_ref_sim_decode },
     { .spec = "simlayerkv:sink=2,recent=10,mode=prefill,window=6", .drop = cb_ref_sim_prefill },
 };
@@ -221,6 +229,7 @@ static void run_pair(const struct pair *t, const char *family, int chunk, int n_
     cb_ref_reset();
     r->window = t->window;
     r->ceiling = t->ceiling;
+    r->pass = t->pass;
     if (t->first) {
         cb_ref_threshold = 2; /* too short to decide */
         slow_prompt(t, r, tok - t->first, t->first);

@@ -150,9 +150,9 @@ START_TEST(a_pair_works_or_is_refused)
             }
             cb_session_close(dense);
         }
-    /* each form: pod, infllm, and five that drop tokens within the prompt; by blocks: h2o and d2o,
-     * each in two ways, as well */
-    ck_assert_int_eq(n_refused, 8 + 12 * (N_FORM - 2));
+    /* each form: pod, infllm, pyramidinfer, and five that drop tokens within the prompt; by blocks:
+     * h2o and d2o, each in two ways, as well */
+    ck_assert_int_eq(n_refused, 9 + 13 * (N_FORM - 2));
     ck_assert_ptr_null(cb_prompt_method_at(N_FORM));
     cb_model_close(m);
 }

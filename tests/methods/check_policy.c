@@ -101,6 +101,9 @@ static const struct row rows[] = {
     { "infllm:local=241", "infllm:local=20,sink=2,block=6,blocks=2,chunk=1", 1 },
     { "roco:budget=200", "roco:budget=24,stride=8", 1 },
     { "roco:budget=200,stride=50", "roco:budget=0.3,stride=50,exempt=0.5,tail=2", 1 },
+    { "pyramidinfer:decay=1,gen_decay=1,keep=1", "pyramidinfer:decay=0.4,context=8,recent=0.1", 1 },
+    { "pyramidinfer:context=200,recent=0.5", "pyramidinfer:decay=0.7,context=0,block=3,interval=2",
+      1 },
     { "duo:heads=0,recent=200", "duo:heads=1+2,sink=4,recent=20", 0 },
     { "duo:heads=3,recent=200,chunk=32", "duo:heads=3,sink=0,recent=24,chunk=32", 0 },
     { "d2o:budget=200", "d2o:budget=24", 2 },
@@ -412,6 +415,20 @@ static struct policy *plan_of(const char *spec, struct layer_plan *row)
     return p;
 }
 
+struct last {
+    int n_vocab, calls;
+    float *x;
+};
+
+static void take_last(void *arg, int i, const float *logits)
+{
+    struct last *l = arg;
+
+    ck_assert_int_eq(i, PROMPT - 1);
+    memcpy(l->x, logits, (size_t)l->n_vocab * sizeof *logits);
+    l->calls++;
+}
+
 /* Value of an option, by name */
 static double value_of(const struct policy *p, const char *name)
 {
@@ -464,6 +481,55 @@ START_TEST(settings_are_options)
     p = plan_of("d2o-20:sink=0", row);
     ck_assert(value_of(p, "budget") == 0.2 && value_of(p, "sink") == 0);
     cb_policy_close(p);
+}
+END_TEST
+
+/* The lengths that the paper's shares leave of 4096 tokens: layer l leaves (1 - 0.9)(cos(pi l / 32)
+ * + 1) / 2 + 0.9 of what lies before the last 1 + 819. */
+START_TEST(a_pyramid_of_computed_tokens)
+{
+    static const int first[] = { 4096, 4096, 4095, 4091, 4083 };
+    struct layer_plan row[32];
+    struct policy *p = plan_of("pyramidinfer", row);
+    int sum = 0;
+
+    p->plan = row;
+    for (int l = 0; l < 5; l++)
+        ck_assert_int_eq(p->m->slots(p, l, 4096, 0), first[l]);
+    ck_assert_int_eq(p->m->slots(p, 30, 4096, 0), 1621);
+    ck_assert_int_eq(p->m->slots(p, 31, 4096, 0), 1541);
+    for (int l = 0; l < 32; l++)
+        sum += p->m->slots(p, l, 4096, 0);
+    ck_assert_double_eq_tol(sum / (32 * 4096.0), 0.765747, 1e-6);
+    /* 819 generated tokens are recent; of each 16 behind them layer 0 keeps 14, layer 31 one */
+    ck_assert_int_eq(p->m->slots(p, 0, 4096, 819 + 31), 4096 + 819 + 31 - 2);
+    ck_assert_int_eq(p->m->slots(p, 31, 4096, 819 + 32), 1541 + 819 + 32 - 30);
+    cb_policy_close(p);
+}
+END_TEST
+
+/* Tokens that upper layers have not computed have no logits. */
+START_TEST(only_the_last_logits_of_a_narrowing_prompt)
+{
+    cb_model *m = open_model(0, "cpu", 1);
+    const int32_t *tok = cb_toy_text(m);
+    const size_t bytes = (size_t)m->hp.n_vocab * sizeof(float);
+    cb_session *s = open_session(m, "pyramidinfer:decay=0.4,context=8", 0);
+    struct last last = { .n_vocab = m->hp.n_vocab, .x = malloc(bytes) };
+    struct cb_prefill how = { .logits = take_last, .logits_arg = &last };
+
+    how.logits_from = PROMPT - 2;
+    ck_assert_int_eq(cb_session_prefill(s, tok, PROMPT, &how), CB_EUNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "only the last one's logits"));
+    ck_assert_int_eq(cb_session_len(s), 0);
+    how.logits_from = PROMPT - 1;
+    cb_toy_ok(cb_session_prefill(s, tok, PROMPT, &how));
+    ck_assert_int_eq(last.calls, 1);
+    for (int i = 0; i < m->hp.n_vocab; i++) /* activations of 16 bits, and of 8 */
+        ck_assert_float_eq_tol(last.x[i], cb_session_logits(s)[i], 0.1f);
+    free(last.x);
+    cb_session_close(s);
+    cb_model_close(m);
 }
 END_TEST
 
@@ -551,6 +617,8 @@ int main(void)
     tcase_add_loop_test(t, a_budget_of_one, 0, 4);
     tcase_add_test(t, every_setting_is_of_its_method);
     tcase_add_test(t, settings_are_options);
+    tcase_add_test(t, a_pyramid_of_computed_tokens);
+    tcase_add_test(t, only_the_last_logits_of_a_narrowing_prompt);
     tcase_add_test(t, what_cannot_work_is_refused);
     r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

@@ -396,6 +396,7 @@ static const char *const every[] = {
     "lm-infinite:sink=2,window=20",
     "kvzip:budget=0.3,chunk=16",
     "roco:budget=24,stride=10",
+    "pyramidinfer:recent=0.02,decay=0.4,context=8,block=2",
     "infllm:local=20,sink=2,block=6,blocks=2,chunk=16",
 };
 enum { N_EVERY = sizeof every / sizeof *every };

@@ -46,6 +46,12 @@ void cb_ref_d2o_drop(struct slow *s, int prompt);
 void cb_ref_d2o_sinks(struct slow *s, int prompt);
 void cb_ref_d2o_values(struct slow *s, int prompt);
 void cb_ref_tova(struct slow *s, int prompt);
+/* pyramidinfer_formula.c: recent=0.1,decay=0.5,context=8,sink=2,weight=1.5,gen_decay=0.3; and
+ * recent=0.25,decay=0.7,interval=2,context=0,block=5,keep=0.7 */
+void cb_ref_pyramidinfer(struct slow *s, int prompt);
+void cb_ref_pyramidinfer_pass(struct slow *s, int l);
+void cb_ref_pyramidinfer_rare(struct slow *s, int prompt);
+void cb_ref_pyramidinfer_rare_pass(struct slow *s, int l);
 
 void cb_ref_reset(void);        /* before a run */
 extern double cb_ref_threshold; /* simlayerkv's; sink 2, recent 10 */

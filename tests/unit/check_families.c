@@ -243,9 +243,18 @@ static int has_windows_alone(const cb_model *m)
     return 1;
 }
 
+static int has_windows(const cb_model *m)
+{
+    for (int l = 0; l < m->hp.n_layer; l++)
+        if (m->layer[l].window)
+            return 1;
+    return 0;
+}
+
 /* Where keys and values are one row, a policy that drops or turns one of them is refused; and one
  * that sees more at its distance than any layer does; and where layers attend within chunks, one
- * that would repeat the prompt in another chunk. */
+ * that would repeat the prompt in another chunk; and where layers have windows, one that leaves
+ * tokens out of some layers. */
 static int is_refused(const struct test *r, cb_model *m, const char *policy)
 {
     const struct cb_session_params p = { .n_ctx = r->recipe.n_ctx, .policy = policy };
@@ -258,6 +267,9 @@ static int is_refused(const struct test *r, cb_model *m, const char *policy)
         why = "the model's layers see";
     if (m->hp.chunked && m->hp.window < p.n_ctx && !strncmp(policy, "kvzip", 5))
         why = "repeats up to";
+    if (has_windows(m) && cb_model_policy_layers(m) > 2 &&
+        !strncmp(policy, "pyramidinfer:decay=0", 20))
+        why = "has a window, which counts them";
     if (!why)
         return 0;
     ck_assert_int_ne(cb_session_open(m, &p, &s), CB_OK);
@@ -287,6 +299,7 @@ static const char *const wide[] = {
     "sieve:budget=1000",
     "quest:budget=1000,dense=0",
     "infllm:local=1000,chunk=16",
+    "pyramidinfer:decay=1,keep=1,gen_decay=1",
 };
 enum { N_WIDE = sizeof wide / sizeof *wide };
 
@@ -347,6 +360,7 @@ static const char *const narrow[] = {
     "lm-infinite:sink=2,window=10",
     "omnikv:budget=12",
     "pod:recent=8,sinks=2",
+    "pyramidinfer:decay=0.5,context=4,recent=0.1,block=2",
 };
 
 /* Layers with a window of the model's own keep that window, or what they have of it in the newest

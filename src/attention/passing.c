@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* passing.c - which tokens of a prompt the next layers compute: the policy's choice, checked. */
+#include "passing.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+
+/* A window of a layer counts tokens, of which some are missing here. */
+static int fits(const struct attention *a)
+{
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (a->model->layer[l].window)
+            return cb_fail(CB_EUNSUPPORTED,
+                           "policy %s: leaves tokens out of upper layers; layer %d has a window, "
+                           "which counts them",
+                           a->policy->m->name, l);
+    return CB_OK;
+}
+
+int cb_passing_open(struct attention *a)
+{
+    int any = 0;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        any |= a->plan[l].narrows;
+    if (!any)
+        return CB_OK;
+    TRY(fits(a));
+    a->pass = cb_alloc_aligned((size_t)a->bank->n_ctx, sizeof *a->pass);
+    return a->pass ? CB_OK : CB_ENOMEM;
+}
+
+void cb_passing_close(struct attention *a)
+{
+    free(a->pass);
+}
+
+size_t cb_passing_bytes(const struct attention *a, int n_feed)
+{
+    return a->pass ? (size_t)n_feed * sizeof *a->pass : 0;
+}
+
+int cb_passing_choose(struct attention *a, int l, int n, const int **row)
+{
+    struct policy *p = a->policy;
+    const int i = cb_policy_index(p, l);
+    int m, last = -1;
+
+    if (!a->plan[l].narrows)
+        return n;
+    m = p->m->pass(p, i, p->layer_state[i], &a->scores, n, a->pass);
+    for (int j = 0; m != n && j < m; last = a->pass[j], j++)
+        if (a->pass[j] <= last || a->pass[j] >= n)
+            return cb_fail(CB_EARG, "policy %s: layer %d: token %d of %d out of range or order",
+                           p->m->name, l, a->pass[j], n);
+    if (m != n && m >= 0 && last != n - 1)
+        return cb_fail(CB_EARG, "policy %s: layer %d: leaves out the last token", p->m->name, l);
+    *row = a->pass;
+    return m;
+}
