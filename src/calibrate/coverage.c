@@ -55,12 +55,17 @@ void cb_full_rows_look(void *rows, int l, int n_cand, const struct scores *s)
 
 /* ---- beside what is read ---- */
 
+static int in_passage(const struct coverage *c, int pos)
+{
+    return pos >= c->from && pos < c->to;
+}
+
 /* Query heads h..h+n_head-1 of layer l have read the same tokens, those in c->mark. */
 static void add(struct coverage *c, int l, int h, int n_head, struct cover *out)
 {
     const int n = c->full->n;
     double recall = 0, best = 0;
-    int read = 0, hit = 0;
+    int read = 0, common = 0, in = 0, best_in = 0;
 
     memset(c->row, 0, (size_t)n * sizeof *c->row);
     for (int i = h; i < h + n_head; i++)
@@ -68,18 +73,23 @@ static void add(struct coverage *c, int l, int h, int n_head, struct cover *out)
             c->row[j] += full_row(c->full, l, i)[j] / (float)n_head;
     for (int j = 0; j < n; j++) {
         read += c->mark[j];
+        in += c->mark[j] && in_passage(c, j);
         recall += c->mark[j] ? (double)c->row[j] : 0;
     }
     c->dev->ops->topk(c->dev, c->row, n, read, c->top);
     for (int j = 0; j < read; j++) {
         best += (double)c->row[c->top[j]];
-        hit += c->mark[c->top[j]];
+        common += c->mark[c->top[j]];
+        best_in += in_passage(c, c->top[j]);
     }
     out->read += read;
     out->share += (double)read / n;
     out->recall += recall;
     out->best += best;
-    out->overlap += read ? (double)hit / read : 1;
+    out->overlap += (double)common / read;
+    out->hit += (double)in / read;
+    out->best_hit += (double)best_in / read;
+    out->found += c->to ? (double)in / (c->to - c->from) : 0;
 }
 
 static void add_scaled(struct cover *to, const struct cover *x, double by)
@@ -89,6 +99,9 @@ static void add_scaled(struct cover *to, const struct cover *x, double by)
     to->recall += by * x->recall;
     to->best += by * x->best;
     to->overlap += by * x->overlap;
+    to->hit += by * x->hit;
+    to->best_hit += by * x->best_hit;
+    to->found += by * x->found;
 }
 
 static void look(void *arg, const struct attention *a, int l)

@@ -26,12 +26,16 @@ struct cover {
     double recall;  /* of full attention: the share on these tokens */
     double best;    /* the same on the tokens, as many, that carry most of it */
     double overlap; /* the share of these that is read */
+    /* Of a passage (Hao et al. 2025, figure 6b) */
+    double hit, best_hit; /* the share of what is read, or of the best choice, that lies in it */
+    double found;         /* the share of it that is read */
 };
 
 struct coverage {
     const struct full_rows *full;
     struct device *dev;
     int n_kv, n_step, cap_step;
+    int from, to;      /* the passage; to 0: there is none */
     struct cover *sum; /* [n_layer][n_kv], sums over steps */
     double *missing;   /* [n_step] attention that a token misses, mean of layers and heads */
     struct read_watch watch;

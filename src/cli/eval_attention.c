@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/ints.h"
@@ -97,15 +98,46 @@ struct work {
     struct full_rows full;
     struct probe probe;
     cb_session *lead;  /* the probe's */
+    int from, to;      /* tokens of --passage; to 0: there is none */
     struct seat *seat; /* [n] */
     int n;
 };
+
+/* The first token that holds a byte of s, and the one behind the last that does */
+static int find_tokens(const struct text *t, const char *s, int *from, int *to)
+{
+    size_t *end = cb_calloc((size_t)t->n, sizeof *end); /* of each token's bytes */
+    struct buf all = { 0 };
+    const char *at;
+    int err = end ? CB_OK : CB_ENOMEM;
+
+    for (int i = 0; i < t->n && !err; i++) {
+        char bytes[256];
+        const int n = cb_token_bytes(t->e.model, t->ids[i], 0, bytes, sizeof bytes);
+        cb_buf_add(&all, bytes, (size_t)min_int(n, (int)sizeof bytes));
+        end[i] = all.n;
+    }
+    at = !err && all.s && *s ? memmem(all.s, all.n, s, strlen(s)) : NULL;
+    if (!err && !at)
+        err = all.failed
+                  ? CB_ENOMEM
+                  : cb_usage("--passage: the text has no '%.60s' in its first %d tokens", s, t->n);
+    for (*from = 0; at && end[*from] <= (size_t)(at - all.s);)
+        ++*from;
+    for (*to = *from; at && (*to == 0 || end[*to - 1] < (size_t)(at - all.s) + strlen(s));)
+        ++*to;
+    cb_buf_free(&all);
+    free(end);
+    return err;
+}
 
 static int open_seats(struct work *w)
 {
     const struct text *t = w->t;
     const char *const *policy = cb_opt_texts(t->o, ARG_POLICIES, &w->n);
 
+    if (cb_opt_set(t->o, ARG_PASSAGE))
+        TRY(find_tokens(t, cb_opt_text(t->o, ARG_PASSAGE), &w->from, &w->to));
     w->probe = (struct probe){ cb_full_rows_look, &w->full, 0 };
     w->seat = cb_calloc((size_t)w->n, sizeof *w->seat);
     if (!w->seat)
@@ -118,6 +150,8 @@ static int open_seats(struct work *w)
         x->policy = policy[i];
         TRY(cb_session_open(t->e.model, &p, &x->s));
         TRY(cb_coverage_open(&x->c, t->e.model, &w->full, t->n_step));
+        x->c.from = w->from;
+        x->c.to = w->to;
     }
     return CB_OK;
 }
@@ -188,17 +222,21 @@ static struct cover cover_of(const struct work *w, int i, int l, int kv)
 
 static void print_md(const struct work *w)
 {
-    printf("| policy | layer | read | read %% | recall %% | best %% | overlap %% |\n"
-           "| --- | --- | --- | --- | --- | --- | --- |\n");
+    printf("| policy | layer | read | read %% | recall %% | best %% | overlap %% |%s\n"
+           "| --- | --- | --- | --- | --- | --- | --- |%s\n",
+           w->to ? " hit %% | best hit %% | found %% |" : "", w->to ? " --- | --- | --- |" : "");
     for (int i = 0; i < w->n; i++)
         for (int l = 0; l <= w->full.n_layer; l++) {
             const int all = l == w->full.n_layer;
             const struct cover x = cover_of(w, i, all ? -1 : l, -1);
             char name[16];
             snprintf(name, sizeof name, "%d", l);
-            printf("| %s | %s | %.1f | %.1f | %.2f | %.2f | %.1f |\n", w->seat[i].policy,
+            printf("| %s | %s | %.1f | %.1f | %.2f | %.2f | %.1f |", w->seat[i].policy,
                    all ? "mean" : name, x.read, 100 * x.share, 100 * x.recall, 100 * x.best,
                    100 * x.overlap);
+            if (w->to)
+                printf(" %.2f | %.2f | %.1f |", 100 * x.hit, 100 * x.best_hit, 100 * x.found);
+            putchar('\n');
         }
 }
 
@@ -212,17 +250,21 @@ static void csv_row(const struct work *w, int i, int l, int kv)
                          x.share,
                          x.recall,
                          x.best,
-                         x.overlap };
+                         x.overlap,
+                         x.hit,
+                         x.best_hit,
+                         x.found };
 
     cb_csv_text(w->seat[i].policy, stdout);
-    for (size_t k = 0; k < sizeof v / sizeof *v; k++)
+    for (size_t k = 0; k < sizeof v / sizeof *v - (w->to ? 0 : 3); k++)
         cb_csv_number(v[k], stdout);
     putchar('\n');
 }
 
 static void print_csv(const struct work *w)
 {
-    puts("policy,layer,kv_head,read,read_share,recall,best,overlap");
+    printf("policy,layer,kv_head,read,read_share,recall,best,overlap%s\n",
+           w->to ? ",hit,best_hit,found" : "");
     for (int i = 0; i < w->n; i++) {
         csv_row(w, i, -1, -1);
         for (int l = 0; l < w->full.n_layer; l++)
@@ -231,22 +273,30 @@ static void print_csv(const struct work *w)
     }
 }
 
-/* key and i: what the row is of */
-static json_t *json_row(const struct cover *x, const char *key, json_t *of)
+/* key, of: what the row is of */
+static json_t *json_row(const struct work *w, const struct cover *x, const char *key, json_t *of)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", key, of, "read", cb_json_real(x->read),
-                     "read_share", cb_json_real(x->share), "recall", cb_json_real(x->recall),
-                     "best", cb_json_real(x->best), "overlap", cb_json_real(x->overlap));
+    json_t *row =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", key, of, "read", cb_json_real(x->read),
+                  "read_share", cb_json_real(x->share), "recall", cb_json_real(x->recall), "best",
+                  cb_json_real(x->best), "overlap", cb_json_real(x->overlap));
+
+    if (w->to) {
+        cb_json_set(&row, "hit", cb_json_real(x->hit));
+        cb_json_set(&row, "best_hit", cb_json_real(x->best_hit));
+        cb_json_set(&row, "found", cb_json_real(x->found));
+    }
+    return row;
 }
 
 static json_t *json_layer(const struct work *w, int i, int l)
 {
     const struct cover all = cover_of(w, i, l, -1);
-    json_t *row = json_row(&all, "layer", json_integer(l)), *heads = json_array();
+    json_t *row = json_row(w, &all, "layer", json_integer(l)), *heads = json_array();
 
     for (int kv = 0; kv < w->seat[i].c.n_kv; kv++) {
         const struct cover x = cover_of(w, i, l, kv);
-        cb_json_add(&heads, json_row(&x, "kv_head", json_integer(kv)));
+        cb_json_add(&heads, json_row(w, &x, "kv_head", json_integer(kv)));
     }
     cb_json_set(&row, "heads", heads);
     return row;
@@ -259,7 +309,7 @@ static int print_json(const struct work *w)
 
     for (int i = 0; i < w->n; i++) {
         const struct cover all = cover_of(w, i, -1, -1);
-        json_t *row = json_row(&all, "policy", cb_json_str(w->seat[i].policy));
+        json_t *row = json_row(w, &all, "policy", cb_json_str(w->seat[i].policy));
         json_t *layers = json_array();
         for (int l = 0; l < w->full.n_layer; l++)
             cb_json_add(&layers, json_layer(w, i, l));
@@ -267,8 +317,9 @@ static int print_json(const struct work *w)
         cb_json_set(&row, "missing", list_of(w->seat[i].c.missing, t->n_step));
         cb_json_add(&rows, row);
     }
-    return cb_json_print(json_pack("{s:o, s:i, s:i, s:o}", "model", cb_json_str(t->who), "context",
-                                   t->n - t->n_step, "tokens", t->n_step, "rows", rows));
+    return cb_json_print(json_pack("{s:o, s:i, s:i, s:i, s:o}", "model", cb_json_str(t->who),
+                                   "context", t->n - t->n_step, "tokens", t->n_step, "passage",
+                                   w->to - w->from, "rows", rows));
 }
 
 /* ---- eval attention: the picture ---- */
@@ -470,7 +521,7 @@ const struct cmd cb_cmd_eval_attention = {
     .name = "eval attention",
     .operands = "",
     .brief = "measure how much of full attention falls on what policies read",
-    .sets = COMMON | SET_POLICIES,
+    .sets = COMMON | SET_OWN_ATTENTION | SET_POLICIES,
     .run = run_attention,
 };
 

@@ -66,7 +66,8 @@ enum opt_set {
     SET_OWN_QUANTIZE = 1ll << 37,
     SET_OWN_MEASURE = 1ll << 38, /* a text whose last tokens are measured */
     SET_OWN_LAZY = 1ll << 39,
-    SET_COUNT = 40
+    SET_OWN_ATTENTION = 1ll << 40,
+    SET_COUNT = 41
 };
 
 enum opt_id {
@@ -117,6 +118,7 @@ enum opt_id {
     ARG_POSITIONS,
     ARG_MEASURE_CTX,
     ARG_MEASURE_STEPS,
+    ARG_PASSAGE,
     ARG_LAZY_SINK,
     ARG_LAZY_RECENT,
     ARG_PER_TOKEN,

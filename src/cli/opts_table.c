@@ -18,7 +18,7 @@ const char *const cb_opt_set_title[SET_COUNT] = {
     "Bank",           "Server",       "Conversation",
     "Embedding",      "Sampling",     "Saved contexts",
     "Saved contexts", "Quantisation", "Measurement",
-    "Measurement",
+    "Measurement",    "Measurement",
 };
 
 /* clang-format off */
@@ -177,6 +177,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .max = MAX_TOKENS, .def = "64", .sets = SET_OWN_MEASURE,
         .text = "feed the last of them one by one and measure these; the others are their "
                 "prompt" },
+    [ARG_PASSAGE] = { "passage", .takes = TAKES_TEXT, .unit = "TEXT", .sets = SET_OWN_ATTENTION,
+        .text = "a passage of the text, such as the answer to its last question: tell also how "
+                "much of it is read, and how much of what is read lies in it" },
     [ARG_LAZY_SINK] = { "sink", .takes = TAKES_INT, .unit = "TOKENS", .min = 0, .max = MAX_TOKENS,
         .def = "4", .sets = SET_OWN_LAZY,
         .text = "first tokens that count as ends of the text" },

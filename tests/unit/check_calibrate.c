@@ -49,7 +49,7 @@ static void tokens(int32_t *ids, int n)
 
 /* ---- coverage ---- */
 
-enum { C_LAYERS = 3, C_HEADS = 16 };
+enum { C_LAYERS = 3, C_HEADS = 16, P_FROM = 28, P_TO = 33 }; /* the passage */
 
 struct watched {
     float row[C_LAYERS][C_HEADS][N];    /* full attention */
@@ -88,6 +88,10 @@ static struct cover cover_of(const struct watched *x, int l, int h, int n_head, 
         c.read += x->mark[l][h][j];
         c.recall += x->mark[l][h][j] * mean[j];
     }
+    for (int j = P_FROM; j < P_TO; j++) {
+        c.hit += x->mark[l][h][j] / c.read;
+        c.found += (double)x->mark[l][h][j] / (P_TO - P_FROM);
+    }
     c.share = c.read / n;
     for (int k = 0; k < (int)c.read; k++) {
         int at = -1;
@@ -97,6 +101,7 @@ static struct cover cover_of(const struct watched *x, int l, int h, int n_head, 
         best[at] = 1;
         c.best += mean[at];
         c.overlap += x->mark[l][h][at] / c.read;
+        c.best_hit += (at >= P_FROM && at < P_TO) / c.read;
     }
     return c;
 }
@@ -108,6 +113,9 @@ static void same_cover(const struct cover *a, const struct cover *b, double scal
     ck_assert_double_eq_tol(a->recall, b->recall * scale, 1e-5);
     ck_assert_double_eq_tol(a->best, b->best * scale, 1e-5);
     ck_assert_double_eq_tol(a->overlap, b->overlap * scale, 1e-5);
+    ck_assert_double_eq_tol(a->hit, b->hit * scale, 1e-9);
+    ck_assert_double_eq_tol(a->best_hit, b->best_hit * scale, 1e-5);
+    ck_assert_double_eq_tol(a->found, b->found * scale, 1e-9);
 }
 
 static const struct {
@@ -136,6 +144,8 @@ START_TEST(coverage_beside_plain_sums)
     tokens(ids, N);
     cb_toy_ok(cb_full_rows_open(&full, m, N));
     cb_toy_ok(cb_coverage_open(&c, m, &full, STEPS));
+    c.from = P_FROM;
+    c.to = P_TO;
     cb_toy_ok(cb_probe_open(m, &plain, N, &a));
     cb_toy_ok(cb_probe_open(m, &probe, N, &b));
     cb_session *const fed[] = { a, b, s, t };
@@ -152,9 +162,10 @@ START_TEST(coverage_beside_plain_sums)
                 const struct cover k = cover_of(x, l, h, each, n + 1);
                 struct cover *w = &want[l][h / group];
                 const double part = (double)each / group;
-                *w = (struct cover){ w->read + part * k.read, w->share + part * k.share,
-                                     w->recall + part * k.recall, w->best + part * k.best,
-                                     w->overlap + part * k.overlap };
+                *w = (struct cover){ w->read + part * k.read,         w->share + part * k.share,
+                                     w->recall + part * k.recall,     w->best + part * k.best,
+                                     w->overlap + part * k.overlap,   w->hit + part * k.hit,
+                                     w->best_hit + part * k.best_hit, w->found + part * k.found };
                 missing += part * (1 - k.recall) / (C_LAYERS * n_kv);
             }
         ck_assert_double_eq_tol(c.missing[n - (N - STEPS)], missing, 1e-5);
