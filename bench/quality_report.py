@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: MIT
+"""quality_report - QUALITY.md from the JSON lines of bench/make-quality: what all methods cost on
+one screen, a picture, and a section for each run."""
+import collections
+import json
+import math
+import os
+
+import quality_pictures
+
+
+def read(path):
+    rows = []
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            for line in f:
+                try:
+                    rows.append(json.loads(line))
+                except ValueError:
+                    continue
+    return rows
+
+
+def wilson(mean, n):
+    z2 = 1.959963984540054 ** 2
+    mid = (mean + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2) / (1 + z2 / n) * math.sqrt(mean * (1 - mean) / n + z2 / (4 * n * n))
+    return max(0, mid - half), min(1, mid + half)
+
+
+def label(r):
+    s = r["policy"]
+    s += f" -ctk {r['type_k']}" if r["type_k"] != "f16" else ""
+    s += f" -ctv {r['type_v']}" if r["type_v"] != "f16" else ""
+    return s + (f" --prefill {r['prefill']}" if r["prefill"] != "dense" else "")
+
+
+def item_of(r):
+    return r["question"], r["_id"], r["item"]
+
+
+def of_full(rows):
+    """The full cache's answers, by item."""
+    return {item_of(r): r for r in rows if label(r) == "full"}
+
+
+def task_table(rows):
+    """A row a policy and way of asking, over all tasks and lengths of the run, each weighing the
+    same."""
+    groups = collections.defaultdict(list)
+    full = of_full(rows)
+    for r in rows:
+        groups[r["question"], label(r)].append(r)
+    most = {q: len({(r["_id"], r["item"]) for r in rows if r["question"] == q})
+            for q in ("aware", "blind")}
+    out = ["| question | policy | n | score | 95 % interval | against full | held % | read % |",
+           "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for (q, name), g in sorted(groups.items(), key=lambda x: (x[0][0], x[0][1] != "full")):
+        n, mean = len(g), sum(r["score"] for r in g) / len(g)
+        low, high = wilson(mean, n)
+        pairs = [(r, full[item_of(r)]) for r in g if item_of(r) in full]
+        loss, read_share = "-", "-"
+        if len(pairs) > 1:
+            d = [x["score"] - f["score"] for x, f in pairs]
+            m = sum(d) / len(d)
+            e = 1.96 * math.sqrt(sum((x - m) ** 2 for x in d) / len(d) / (len(d) - 1))
+            loss = f"{100 * m:+.1f} ± {100 * e:.1f}"
+            read_share = "%.1f" % (100 * sum(x["kv_read_bytes_per_token"] for x, _ in pairs) /
+                                   max(1, sum(f["kv_read_bytes_per_token"] for _, f in pairs)))
+        held = 100 * sum(r["kv_bytes"] for r in g) / max(1, sum(r["kv_full_bytes"] for r in g))
+        part = "" if n == most[q] else f" of {most[q]}"
+        out.append(f"| {q} | {name} | {n}{part} | {100 * mean:.1f} | "
+                   f"{100 * low:.1f} to {100 * high:.1f} | {loss} | "
+                   f"{held:.1f} | {read_share} |")
+    return out
+
+
+def by_task(rows):
+    """Scores of full and the policies, a column a task and length."""
+    columns = sorted({(r["task"], r["length"]) for r in rows})
+    if len(columns) < 2:
+        return []
+    cells = collections.defaultdict(list)
+    names = []
+    for r in rows:
+        key = (r["question"], label(r))
+        cells[key, (r["task"], r["length"])].append(r["score"])
+        if key not in names:
+            names.append(key)
+    out = ["", "| question | policy | " + " | ".join(f"{t} {n or ''}".strip()
+                                                     for t, n in columns) + " |",
+           "| --- | --- |" + " --- |" * len(columns)]
+    for key in sorted(names, key=lambda k: (k[0], k[1] != "full")):
+        scores = [cells.get((key, c)) for c in columns]
+        out.append(f"| {key[0]} | {key[1]} | " +
+                   " | ".join(f"{100 * sum(s) / len(s):.0f}" if s else "" for s in scores) + " |")
+    return out
+
+
+def summary(answers):
+    """A row a policy and way of asking, from {run: rows}: means over its runs, each weighing the
+    same."""
+    found = collections.defaultdict(dict)
+    for name, rows in answers.items():
+        full = of_full(rows)
+        cells = collections.defaultdict(list)
+        for r in rows:
+            if item_of(r) in full:
+                cells[r["question"], label(r)].append((r["score"], full[item_of(r)]["score"]))
+        for key, pairs in cells.items():
+            found[key][name] = [sum(p[i] for p in pairs) / len(pairs) for i in (0, 1)]
+    most = {q: max((len(v) for k, v in found.items() if k[0] == q),
+                   default=0) for q in ("aware", "blind")}
+    out = ["| question | policy | runs | score | full on the same | share of full % |",
+           "| --- | --- | --- | --- | --- | --- |"]
+    for (q, name), runs in sorted(found.items(), key=lambda x: (x[0][0], x[0][1] != "full")):
+        score, full = (100 * sum(r[i] for r in runs.values()) / len(runs) for i in (0, 1))
+        if 2 * len(runs) >= most[q]:
+            share = 100 * score / max(full, 1e-9)
+            out.append(f"| {q} | {name} | {len(runs)} | {score:.1f} | {full:.1f} | {share:.1f} |")
+    return out if len(out) > 2 else []
+
+
+def perplexity_table(rows):
+    base = {r["model"]: r["perplexity"] for r in rows if r["policy"] == "full"}
+    out = ["| policy | perplexity | against full | tokens | held % |",
+           "| --- | --- | --- | --- | --- |"]
+    for r in sorted(rows, key=lambda r: r["policy"] != "full"):
+        m = r["memory"]
+        ratio = f"{r['perplexity'] / base[r['model']]:.3f}" if r["model"] in base else "-"
+        out.append(f"| {r['policy']} | {r['perplexity']:.3f} | {ratio} | {r['tokens']} | "
+                   f"{100 * m['kv_bytes'] / max(1, m['kv_full_bytes']):.1f} |")
+    return out
+
+
+def position_table(rows):
+    """Likelihoods by position, a column a policy."""
+    rows = [r for r in rows if r.get("positions")]
+    if not rows:
+        return []
+    out = ["", "| tokens before | " + " | ".join(r["policy"] for r in rows) + " |",
+           "| --- |" + " --- |" * len(rows)]
+    for i, x in enumerate(rows[0]["positions"]):
+        cells = [r["positions"][i]["nll"] for r in rows]
+        out.append(f"| {x['from']} to {x['to']} | " +
+                   " | ".join("" if v is None else f"{v:.3f}" for v in cells) + " |")
+    return out
+
+
+def attention_table(rows):
+    out = ["| policy | tokens read % | attention recalled % | best choice % | overlap with it % |",
+           "| --- | --- | --- | --- | --- |"]
+    for r in rows:
+        out.append(f"| {r['policy']} | " + " | ".join(
+            f"{100 * r[k]:.1f}" for k in ("read_share", "recall", "best", "overlap")) + " |")
+    return out
+
+
+def speed_table(rows):
+    base = {x["depth"]: x["tps_mean"] for r in rows if r["policy"] == "full" for x in r["rows"]}
+    out = ["| policy | depth | tokens/s | of full |", "| --- | --- | --- | --- |"]
+    for r in rows:
+        for x in r["rows"]:
+            ratio = f"{x['tps_mean'] / base[x['depth']]:.2f}" if x["depth"] in base else "-"
+            out.append(f"| {r['policy']} | {x['depth']} | "
+                       f"{x['tps_mean']:.1f} ± {x['tps_sd']:.1f} | {ratio} |")
+    return out
+
+
+def lazy_table(rows):
+    layers = rows[-1]["layers"]
+    out = ["| layer | attention on the ends % | deviation | lowest % | highest % |",
+           "| --- | --- | --- | --- | --- |"]
+    for x in layers:
+        out.append(f"| {x['layer']} | " + " | ".join(
+            f"{100 * x[k]:.1f}" for k in ("mean", "deviation", "lowest", "highest")) + " |")
+    return out
+
+
+# ---- the first screen ----
+
+def costs(rows):
+    """{question: {policy: (score, read, held)}} of one run, read and held as shares of full."""
+    full = of_full(rows)
+    groups = collections.defaultdict(list)
+    for r in rows:
+        if item_of(r) in full:
+            groups[r["question"], label(r)].append((r, full[item_of(r)]))
+    out = {"aware": {}, "blind": {}}
+    for (q, name), g in groups.items():
+        out[q][name] = (sum(r["score"] for r, _ in g) / len(g),
+                        sum(r["kv_read_bytes_per_token"] for r, _ in g) /
+                        max(1, sum(f["kv_read_bytes_per_token"] for _, f in g)),
+                        sum(r["kv_bytes"] for r, _ in g) /
+                        max(1, sum(r["kv_full_bytes"] for r, _ in g)))
+    return out
+
+
+def kept(table, name):
+    score = table[name][0] if name in table else None
+    full = table["full"][0] if "full" in table else 0
+    return f"{100 * score / full:.0f}" if score is not None and full else ""
+
+
+def overview(screen, answers):
+    """A row a method: what it reads and holds, what it keeps, and how fast it is."""
+    asked = costs(answers[screen.run])
+    recall = {r["policy"]: r["recall"] for r in answers.get(screen.attention, [])}
+    speed = {(r["policy"], x["depth"]): x["tps_mean"] for name in screen.speed
+             for r in answers.get(name, []) for x in r["rows"]}
+    depths = sorted({d for _, d in speed})
+    out = ["| policy | bytes read % | bytes held % | score kept %, aware | blind | "
+           "attention recalled % |" + "".join(f" tokens/s at {d:,} |" for d in depths),
+           "| --- | --- | --- | --- | --- | --- |" + " --- |" * len(depths)]
+    for name in ["full", *screen.methods]:
+        table = asked["aware"] if name in asked["aware"] else asked["blind"]
+        if name not in table:
+            continue
+        cells = [f"{100 * table[name][1]:.0f}", f"{100 * table[name][2]:.0f}",
+                 kept(asked["aware"], name), kept(asked["blind"], name),
+                 f"{100 * recall[name]:.0f}" if name in recall else ""]
+        cells += [f"{speed[name, d]:.1f}" if (name, d) in speed else "" for d in depths]
+        out.append(f"| {name} | " + " | ".join(cells) + " |")
+    return out if len(out) > 3 else []
+
+
+def family(policy):
+    """The policy without what says how much it keeps: the points of one curve."""
+    name, _, options = policy.partition(":")
+    rest = [o for o in options.split(",") if o and not o.startswith(("budget=", "threshold="))]
+    return name + (":" + ",".join(rest) if rest else "")
+
+
+def draw_costs(path, rows):
+    """Scores against bytes read, and against bytes held."""
+    panels = []
+    for k, name in ((1, "bytes read, % of full"), (2, "bytes held, % of full")):
+        lines = collections.defaultdict(list)
+        for policy, found in costs(rows)["aware"].items():
+            lines[family(policy)].append((max(found[k], 1 / 64), 100 * found[0]))
+        panels.append({"x_name": name, "y_name": "score %", "log": True, "y_range": (0, 100),
+                       "lines": dict(sorted(lines.items(), key=lambda x: x[0] != "full"))})
+    quality_pictures.curves(path, "Score against bytes, question-aware", panels)
+
+
+def draw_attention(path, rows):
+    recall = {r["policy"]: [(x["layer"], 100 * x["recall"]) for x in r["layers"]] for r in rows}
+    missing = {r["policy"]: [(r["context"] + i, 100 * v) for i, v in enumerate(r["missing"])]
+               for r in rows}
+    quality_pictures.curves(path, "Full attention on what is read, and on what is not", [
+        {"x_name": "layer", "y_name": "recalled %", "log": False, "lines": recall},
+        {"x_name": "token", "y_name": "missed %", "log": False, "lines": missing}])
+
+
+def draw_positions(path, rows):
+    lines = {r["policy"]: [(x["from"], x["nll"]) for x in r["positions"] if x["nll"] is not None]
+             for r in rows if r.get("positions")}
+    if lines:
+        quality_pictures.curves(path, "Negative log-likelihood by position", [
+            {"x_name": "tokens before", "y_name": "nats", "log": False, "lines": lines}])
+    return bool(lines)
+
+
+def draw_lazy(path, rows):
+    quality_pictures.layer_map(path, "Attention on the ends of the text",
+                               [x["shares"] for x in rows[-1]["layers"]], rows[-1]["context"])
+
+
+# ---- the whole ----
+
+def tables_of(run, rows, folder):
+    """The tables of one run, and its picture."""
+    def picture(draw):
+        file = run.name + ".svg"
+        draw(os.path.join(folder, file), rows)
+        return ["", f"![{run.name}](quality/{file})"]
+
+    if run.kind == "tasks":
+        return task_table(rows) + by_task(rows)
+    if run.kind == "attention":
+        return attention_table(rows) + picture(draw_attention)
+    if run.kind == "speed":
+        return speed_table(rows)
+    if run.kind == "lazy":
+        return lazy_table(rows) + picture(draw_lazy)
+    shown = perplexity_table(rows) + position_table(rows)
+    return shown + (picture(draw_positions) if any(r.get("positions") for r in rows) else [])
+
+
+def first_screen(screen, answers, folder):
+    table = overview(screen, answers)
+    if not table:
+        return []
+    draw_costs(os.path.join(folder, "score-bytes.svg"), answers[screen.run])
+    return ["", f"A setting of each method on the run `{screen.run}`; *score kept* is what is left "
+            "of the full cache's score.", "", *table, "",
+            "![Score against bytes](quality/score-bytes.svg)"]
+
+
+def write(out, plan, screen, files, shown, spent, notes):
+    """out/QUALITY.md from out/quality/*.jsonl. files: {key: model file} whose runs are summed up;
+    shown(run): its command; spent: {run: seconds of a core}."""
+    folder = os.path.join(out, "quality")
+    answers = {run.name: read(os.path.join(folder, run.name + ".jsonl")) for run in plan}
+    text = ["# Quality", "",
+            "What policies keep of a model's answers; written by `bench/make-quality` from the "
+            "JSON lines in `quality/`. Scores are percent, n counts items, intervals are 95 % "
+            "(Wilson's for scores, of the paired difference to the full cache on the same items). "
+            "*Held* is what the bank really held at the end of the answers, *read* what the last "
+            "token read, both as shares of the full cache at f16. *Aware*: the policy had the "
+            "question when it compressed; *blind*: it compressed the context "
+            "first, as for a saved bank."]
+    text += first_screen(screen, answers, folder)
+    if spent:
+        text += ["",
+                 f"The runs took {sum(spent.values()) / 60:.0f} minutes of a core together, most "
+                 "of them on both of two "
+                 "(`quality/seconds.json`)."]
+    verdict = os.path.join(folder, "verdict.md")
+    if os.path.exists(verdict):
+        with open(verdict, encoding="utf-8") as f:
+            text += ["", f.read().rstrip()]
+    for key, file in files.items():
+        table = summary({r.name: answers[r.name] for r in plan if r.model == key
+                         and r.kind == "tasks"})
+        if table:
+            text += ["", f"## All runs of {file}", "",
+                     "Policies that at least half of the runs asked.", ""] + table
+    for run in plan:
+        rows = answers[run.name]
+        if not rows:
+            continue
+        took = f", {spent[run.name] / 60:.1f} minutes of a core" if run.name in spent else ""
+        text += ["", f"## {run.name}", "", f"`ctxbank {shown(run)}`{took}"]
+        for model in sorted({r["model"] for r in rows}):
+            mine = [r for r in rows if r["model"] == model]
+            text += ["", f"{model}:", ""] + tables_of(run, mine, folder)
+    notes = notes + [f"{name}: no answers yet" for name, rows in answers.items()
+                     if not rows and not any(n.startswith(name + ":") for n in notes)]
+    if notes:
+        text += ["", "## Left out", ""] + [f"- {n}" for n in notes]
+    with open(os.path.join(out, "QUALITY.md"), "w", encoding="utf-8") as f:
+        f.write("\n".join(text) + "\n")
