@@ -145,7 +145,7 @@ int cb_sketch_limit(const uint32_t *count, int k, float miss, int *limit, int *n
 
 /* ---- work space ---- */
 
-/* The next `bytes` of the work space; NULL where there is none yet and its size alone is asked for */
+/* The next `bytes` of the work space; NULL where there is none and only its size is asked for */
 static void *cut(void *mem, size_t *used, size_t bytes)
 {
     void *p = mem ? (char *)mem + *used : NULL;

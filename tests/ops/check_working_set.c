@@ -139,6 +139,7 @@ static const struct {
     { 25, "full" },
     { 100, "full" },
     { 5, "omnikv:filter=0,budget=64" },
+    { 10, "pyramidinfer:decay=0.6,context=8" },
 };
 
 START_TEST(little)
