@@ -20,7 +20,7 @@
 #include "kit/settings.h"
 #include "kit/suite.h"
 
-enum { MAX_RECIPES = 64, N_DEVICES = 5 };
+enum { MAX_RECIPES = 64, N_DEVICES = 6 };
 
 static const struct {
     const char *device, *isa;
