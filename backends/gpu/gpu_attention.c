@@ -350,7 +350,8 @@ static int score(struct gpu *g, struct gpu_program *p, const struct score *s)
     return ok || g->status;
 }
 
-/* Scores of logits that the host has, and the largest over heads or queries, are the CPU's. */
+/* Scores of logits that the host has, the largest over heads or queries, and squares are the CPU's.
+ */
 void cb_gpu_score(struct device *d, const struct score *s)
 {
     struct gpu *g = cb_gpu_of(d);
@@ -361,7 +362,8 @@ void cb_gpu_score(struct device *d, const struct score *s)
         return;
     for (int h = 0; h < s->a.n_kv; h++)
         given |= s->a.run[h].given;
-    p = !given && !s->peak && !s->most && s->a.hd <= MOST_HD ? program(g, &s->a) : NULL;
+    given |= s->peak || s->most || s->squares;
+    p = !given && s->a.hd <= MOST_HD ? program(g, &s->a) : NULL;
     if (!p || !score(g, p, s))
         score_on_host(g, s);
 }

@@ -169,6 +169,32 @@ static void score_row(void *ctx, int r, int thread)
                               : (float)((double)out[j] + score_of(sc, h, j));
 }
 
+/* One KV head's scores of each query, and their squares, over all queries */
+static void score_squares(void *ctx, int kv, int thread)
+{
+    const struct score *sc = ctx;
+    const struct attn *a = &sc->a;
+    const int group = a->n_head / a->n_kv;
+
+    (void)thread;
+    for (int j = 0; j < a->run[kv].n; j++) {
+        const int64_t at = (int64_t)kv * sc->out_stride + j;
+        double sum = 0.0, squares = 0.0;
+        for (int i = 0; i < a->n_tok; i++) {
+            const struct span s = visible(a, &a->run[kv], i);
+            const double weight = sc->weight ? (double)sc->weight[i] : 1.0;
+            double p = 0.0;
+            for (int h = kv * group; j >= s.lo && j < s.hi && h < (kv + 1) * group; h++)
+                p += weight * exp(logit(a, run_of(a, h), query(a, i, h), j) -
+                                  (double)a->lse[(int64_t)i * a->n_head + h]);
+            sum += p;
+            squares += p * p;
+        }
+        sc->out[at] = (float)((double)sc->out[at] + sum);
+        sc->squares[at] = (float)((double)sc->squares[at] + squares);
+    }
+}
+
 /* Sums, for one entry, each query's largest score over the heads. */
 static void score_peak(void *ctx, int j, int thread)
 {
@@ -194,6 +220,10 @@ void cb_ref_score(struct device *d, const struct score *s)
     assert(s->a.hd <= MAX_HD && s->a.n_head % s->a.n_kv == 0);
     if (s->peak) {
         cb_par_for(d->par, s->a.run->n, score_peak, &copy);
+        return;
+    }
+    if (s->squares) {
+        cb_par_for(d->par, s->a.n_kv, score_squares, &copy);
         return;
     }
     cb_par_for(d->par, s->a.n_head / heads_a_row(s), score_row, &copy);

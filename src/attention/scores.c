@@ -23,7 +23,7 @@ struct scoring {
     float *rows, *pool; /* [n_row][n_ctx] */
     float *sums;        /* [2][n_kv][n_ctx] where squares are wanted: of scores, of their squares */
     float *out;         /* [window][n_head * hd] for sparse prefill, else NULL */
-    float *weight;      /* [chunk] of queries, where the last ones of a prompt are weighted */
+    float *weight;      /* [chunk] of queries; NULL: each has weight 1 */
     struct kv_run *run; /* [n_head] */
 };
 
@@ -49,7 +49,7 @@ int cb_scores_open(struct attention *a)
     for (int l = 0; l < a->bank->n_layer; l++) {
         any |= a->plan[l].score.when != WHEN_NEVER;
         squares |= a->plan[l].score.squares;
-        weights |= a->plan[l].score.share > 0;
+        weights |= a->plan[l].score.share > 0 || a->plan[l].score.squares;
         window = a->plan[l].score.window > window ? a->plan[l].score.window : window;
     }
     if (!any)
@@ -206,34 +206,19 @@ static void reduce(const float *score, enum by_heads how, int n_head, int n, int
  * head's query heads. The layer is read as one part. */
 static void add_squares(struct attention *a, const struct chunk *c, const float *lse)
 {
-    const struct attn all = cb_parts_attn_of(a, c->l, 0);
-    const size_t ctx = (size_t)a->bank->n_ctx, rows = (size_t)all.n_kv * ctx;
-    const int group = cb_attention_group(a);
     struct scoring *m = a->scoring;
+    struct score sc = { .a = cb_parts_attn_of(a, c->l, 0),
+                        .weight = m->weight,
+                        .per = cb_attention_group(a),
+                        .out = m->sums,
+                        .out_stride = a->bank->n_ctx,
+                        .squares = m->sums + (size_t)a->bank->n_kv * (size_t)a->bank->n_ctx };
 
     m->n_q += c->n;
-    for (int i = 0; i < c->n; i++) {
-        struct attn at = all;
-        for (int h = 0; h < all.n_kv; h++) {
-            m->run[h] = all.run[h];
-            m->run[h].n -= c->n - 1 - i;
-        }
-        at.n_tok = 1;
-        at.q = all.q + (size_t)i * (size_t)all.q_stride;
-        at.lse = (float *)(uintptr_t)(lse + (size_t)i * (size_t)all.n_head); /* only read */
-        at.run = m->run;
-        clear_scores(a, m->run[0].n);
-        add_scores(a, &at, m->score);
-        for (int h = 0; h < all.n_kv; h++) {
-            float *sum = m->sums + (size_t)h * ctx, *row = m->rows + (size_t)h * ctx;
-            reduce(m->score + (size_t)(h * group) * ctx, PER_KV_HEAD_MEAN, group, m->run[h].n,
-                   a->bank->n_ctx, row);
-            for (int j = 0; j < m->run[h].n; j++) {
-                sum[j] += row[j];
-                sum[rows + (size_t)j] += row[j] * row[j];
-            }
-        }
-    }
+    for (int i = 0; i < c->n; i++)
+        m->weight[i] = 1.0f / (float)sc.per;
+    sc.a.lse = (float *)(uintptr_t)lse; /* only read */
+    a->dev->ops->score(a->dev, &sc);
 }
 
 /* Adds the scores of those of the chunk's queries that are among the last ones of the prompt. */

@@ -142,6 +142,10 @@ struct score {
                  logits are given */
     float *out; /* [n_head / per][out_stride] */
     int out_stride;
+    /* [n_kv][out_stride], or NULL: the squares of each query's scores are added up as well, where a
+     * query's score is the sum over the query heads of the row. With per a KV head's group, and
+     * without logit, peak, most and given logits */
+    float *squares;
 };
 
 /* The slots of each KV head whose sketched keys (sketch.h) score highest for one token's queries. A

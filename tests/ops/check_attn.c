@@ -279,6 +279,36 @@ START_TEST(score)
 }
 END_TEST
 
+/* Scores of KV heads and their squares, which start where sums have left off */
+START_TEST(score_with_squares)
+{
+    if (!open_isa(_i, 3))
+        return;
+    for (int c = 0; c < 80 / FEWER; c++) {
+        const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
+        struct input in;
+        int n;
+        const struct attn f = random_form(c, &n);
+        struct score s = { .per = f.n_head / f.n_kv, .out_stride = n + 3 };
+        const size_t all = (size_t)f.n_kv * (size_t)s.out_stride;
+        float *o, *l, *w = floats(f.n_tok), *x = floats(2 * all), *y = copy(x, 2 * all);
+        make_input(&in, &f, n, !f.causal && below(2), outlier);
+        run_attn(ref, &in.a, &o, &l);
+        s.a = in.a;
+        s.a.lse = l;
+        s.weight = below(2) ? w : NULL;
+        s.out = x, s.squares = x + all;
+        dev->ops->score(dev, &s);
+        s.out = y, s.squares = y + all;
+        ref->ops->score(ref, &s);
+        same("scores", x, y, all, 2 * tolerance(&f, outlier) * (float)s.per);
+        same("squares", x + all, y + all, all, 4 * tolerance(&f, outlier) * (float)s.per);
+        free(o), free(l), free(w), free(x), free(y);
+        free_input(&in);
+    }
+}
+END_TEST
+
 START_TEST(score_of_given_logits)
 {
     if (!open_isa(_i, 3))
@@ -470,6 +500,7 @@ int main(void)
     tcase_add_loop_test(tc, determinism, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, several_calls, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, score_with_squares, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score_of_given_logits, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, the_largest_scores, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score_of_the_largest_head, ISA_FROM, ISA_TO);

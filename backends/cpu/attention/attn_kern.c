@@ -472,6 +472,17 @@ static void score(const float *s, int lo, int hi, float cap, float lse2, float w
     }
 }
 
+static void square(float *x, int lo, int hi, float *out, float *squares)
+{
+    for (int j = lo; j < hi; j += VW) {
+        const int k = hi - j < VW ? hi - j : VW;
+        const vf y = v_load_n(x + j, k);
+        v_store_n(out + j, v_add(v_load_n(out + j, k), y), k);
+        v_store_n(squares + j, v_fma(y, y, v_load_n(squares + j, k)), k);
+        v_store_n(x + j, v_set1(0.0f), k);
+    }
+}
+
 static void raise(const float *s, int n, float cap, float lse2, float *top)
 {
     const vf lv = v_set1(lse2);
@@ -543,6 +554,7 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .prepack = { NULL, VEC_SEAL_HALF, VEC_SEAL_HALF, VEC_SEAL_Q8 },
     .fold = fold,
     .score = score,
+    .square = square,
     .raise = raise,
     .soft = soft,
     .largest = largest,

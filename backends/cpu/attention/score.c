@@ -3,6 +3,7 @@
  * of one KV head, packed once. All queries pass in order, so every sum has one order. */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "attn_tile.h"
 #include "base/ints.h"
@@ -22,7 +23,7 @@ size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd)
 {
     const size_t f = sizeof(float);
     return cb_tile_bytes(k, rows, hd) + (size_t)KEY_SPLIT * cb_packed_key_bytes(k, hd) +
-           (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(PEAK_TOK * KEY_SPLIT) * f;
+           (size_t)((SUB_TILES * k->mr + 1) * KEY_BLOCK) * f + (size_t)(PEAK_TOK * KEY_SPLIT) * f;
 }
 
 /* Packs the entries of [begin, end) that are not prepacked. Returns the bytes of KEY_BLOCK packed
@@ -60,9 +61,10 @@ static float *row_of(const struct job *job, int h)
     return job->sc->out + (int64_t)(h / job->per) * job->sc->out_stride;
 }
 
-/* Takes the scores of rows [r, r + m) of the tile, from the block's logits s, to out. */
+/* Takes the scores of rows [r, r + m) of the tile, from the block's logits s, to out; or to
+ * one[KEY_BLOCK] until all heads of a query are there. The next rows may be the same query's. */
 static void take_rows(const struct job *job, const struct tile *t, int r, int m, int from, int n,
-                      const float *s)
+                      const float *s, float *one)
 {
     const struct score *sc = job->sc;
     const float ln2 = 0.69314718f, log2e = 1.44269504f;
@@ -75,7 +77,11 @@ static void take_rows(const struct job *job, const struct tile *t, int r, int m,
         const float lse = sc->logit ? 0.0f : sc->a.lse[(int64_t)tok * sc->a.n_head + h];
         const float *x = s + i * KEY_BLOCK;
         float *out = row_of(job, h) + from;
-        if (sc->most)
+        if (sc->squares) {
+            t->k->score(x, lo, hi, t->cap, lse * log2e, w, 0, one);
+            if ((r + i) % t->group == t->group - 1)
+                t->k->square(one, lo, hi, out, sc->squares + (out - sc->out));
+        } else if (sc->most)
             t->k->raise(x + lo, hi - lo, t->cap, lse * log2e, out + lo);
         else
             t->k->score(x, lo, hi, t->cap, lse * log2e, sc->logit ? w * ln2 : w, sc->logit, out);
@@ -83,7 +89,7 @@ static void take_rows(const struct job *job, const struct tile *t, int r, int m,
 }
 
 static void score_block(const struct job *job, const struct tile *t, const void *kp, int from,
-                        int n, float *s)
+                        int n, float *s, float *one)
 {
     const int step = SUB_TILES * t->mr;
 
@@ -92,7 +98,7 @@ static void score_block(const struct job *job, const struct tile *t, const void 
         if (t->row_hi[r + m - 1] <= from || t->row_lo[r] >= from + n)
             continue;
         logits(t, r, m, kp, from, n, s);
-        take_rows(job, t, r, m, from, n, s);
+        take_rows(job, t, r, m, from, n, s, one);
     }
 }
 
@@ -104,13 +110,15 @@ static void score_item(void *ctx, int i, int thread)
     const struct kv_run *run = &a->run[kv];
     const int end = begin + KEY_SPLIT < run->n ? begin + KEY_SPLIT : run->n;
     char *mem = cb_par_scratch(job->par, thread), *kp, *rest;
-    float *s;
+    float *s, *one;
     size_t step;
 
     if (begin >= end)
         return;
     kp = cb_take(&mem, (size_t)KEY_SPLIT * cb_qk_of(job->k, a)->k_bytes(a->hd));
     s = cb_take(&mem, (size_t)(SUB_TILES * job->k->mr * KEY_BLOCK) * sizeof *s);
+    one = cb_take(&mem, KEY_BLOCK * sizeof *one);
+    memset(one, 0, KEY_BLOCK * sizeof *one);
     step = pack(job, run, begin, end, kp);
     for (int tok = 0; tok < a->n_tok; tok += job->tile_tok) {
         const int left = a->n_tok - tok;
@@ -121,7 +129,7 @@ static void score_item(void *ctx, int i, int thread)
             continue;
         for (int from = begin; from < end; from += KEY_BLOCK)
             score_block(job, &t, kp + (size_t)((from - begin) / KEY_BLOCK) * step, from,
-                        end - from < KEY_BLOCK ? end - from : KEY_BLOCK, s);
+                        end - from < KEY_BLOCK ? end - from : KEY_BLOCK, s, one);
     }
 }
 
@@ -234,6 +242,7 @@ void cb_cpu_score(struct device *d, const struct score *sc)
     job.tile_tok = rows > group ? rows / group : 1;
     job.per = sc->per ? sc->per : 1;
     assert(a->run->given || group % job.per == 0);
+    assert(!sc->squares || (job.per == group && !a->run->given && !sc->peak && !sc->most));
     if (a->run->given)
         cb_par_for(d->par, a->n_head / job.per * job.n_split, given_item, &job);
     else if (sc->peak)

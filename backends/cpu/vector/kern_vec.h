@@ -103,6 +103,8 @@ struct kern_attn {
     /* out[j] += w * 2^(s[j] - lse2) for j in [lo, hi); raw: out[j] += w * s[j] */
     void (*score)(const float *s, int lo, int hi, float cap, float lse2, float w, int raw,
                   float *out);
+    /* x[lo..hi) and its squares are added to out and squares; x becomes 0 */
+    void (*square)(float *x, int lo, int hi, float *out, float *squares);
     /* top[j] = max(top[j], s[j] - lse2) for j in [0, n) */
     void (*raise)(const float *s, int n, float cap, float lse2, float *top);
     /* out[j] += w * e^(s[j] - lse) for j in [0, n) */
