@@ -42,6 +42,7 @@ check_programs = \
 	tests/ops/check_set_opencl \
 	tests/methods/check_policy \
 	tests/methods/check_infllm \
+	tests/methods/check_shared_kv \
 	tests/methods/check_sieve \
 	tests/methods/check_matrix \
 	tests/methods/check_block_prefill \
@@ -328,6 +329,11 @@ tests_methods_check_matrix_SOURCES = tests/methods/check_matrix.c
 tests_methods_check_matrix_CFLAGS = $(check_cflags)
 tests_methods_check_matrix_LDFLAGS = $(check_ldflags)
 tests_methods_check_matrix_LDADD = $(check_ldadd)
+
+tests_methods_check_shared_kv_SOURCES = tests/methods/check_shared_kv.c
+tests_methods_check_shared_kv_CFLAGS = $(check_cflags)
+tests_methods_check_shared_kv_LDFLAGS = $(check_ldflags)
+tests_methods_check_shared_kv_LDADD = $(check_ldadd)
 
 tests_methods_check_infllm_SOURCES = tests/methods/check_infllm.c
 tests_methods_check_infllm_CFLAGS = $(check_cflags)

@@ -85,12 +85,32 @@ static int may_prepack(const struct attention *a, int l)
     return evicts(a, l) ? any_order(a, l) : reads_all(a, l);
 }
 
+/* Layers that read an earlier layer's keys and values read all of them: policies know nothing of
+ * readers besides the layer itself. */
+static int check_shared(const struct attention *a)
+{
+    const struct method *m = a->policy->m;
+    int plain = !m->compact && !m->observe && !cb_sparse_prefill_is(a) && !a->blocks;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        plain &= reads_all(a, l) && !cb_plan_chooses(&a->plan[l]) && !a->plan[l].cross.from &&
+                 !a->plan[l].rolling && !a->plan[l].window && !a->plan[l].prompt_window &&
+                 a->plan[l].score.when == WHEN_NEVER;
+    return plain || !a->model->hp.n_shared_kv
+               ? CB_OK
+               : cb_fail(CB_EUNSUPPORTED,
+                         "policy %s: the last %d layers of the model read the keys and values of "
+                         "earlier ones, which goes with policy full and dense prompts alone",
+                         m->name, a->model->hp.n_shared_kv);
+}
+
 int cb_attention_open(struct attention *a, const char *prefill)
 {
     const struct method *m = a->policy->m;
 
     a->plan = a->policy->row;
     TRY(cb_sparse_prefill_open(a, prefill));
+    TRY(check_shared(a));
     TRY(cb_parts_open(a));
     TRY(cb_rolling_open(a));
     TRY(cb_ranks_open(a));
@@ -190,7 +210,7 @@ const char *cb_attention_undraftable(const struct attention *a)
 {
     if (a->policy->m->compact || a->policy->m->observe || a->far)
         return "it measures or drops tokens as they come";
-    if (a->cross_layer)
+    if (a->cross_layer || a->model->hp.n_shared_kv)
         return "its layers read what another layer computed for the same token";
     if (!cb_chooser_can_cut(a))
         return "it keeps a window of queries";
@@ -216,7 +236,8 @@ void cb_attention_cut(struct attention *a, int n)
 
 int cb_attention_is_dense(const struct attention *a)
 {
-    if (cb_sparse_prefill_is(a) || a->rehearsal_scores || cb_passing_is(a))
+    if (cb_sparse_prefill_is(a) || a->rehearsal_scores || cb_passing_is(a) ||
+        a->model->hp.n_shared_kv)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||
@@ -278,13 +299,15 @@ static int keep_last(struct attention *a, struct store *st, int n)
  * sees them. All slots that are left can then be read in any order. Within a prompt whole splits go
  * that the chunk's first token does not see, so that sums do not depend on the chunks. Where a
  * method asks for the window, it drops slots itself at the end. Slots that are quantised are
- * dropped with prompts alone. A feed that repeats the prompt leaves the slots as they are. */
+ * dropped with prompts alone. A feed that repeats the prompt leaves the slots as they are, and so
+ * does a prompt of which other layers are still to read them. */
 static int forget_unseen(struct attention *a, int l, int at_end)
 {
     struct store *st = &a->bank->store[l];
     const int window = cb_attend_forgets(a, l);
 
     if (!window || cb_attend_chunk(a, l) || a->repeated.to || !st->any_order ||
+        (a->model->layer[l].lends && !a->bank->decoding && !at_end) ||
         (st->kivi && a->bank->decoding))
         return CB_OK;
     if (!a->bank->decoding)
@@ -311,6 +334,8 @@ static int append(struct attention *a, const struct chunk *c)
 {
     struct store *st = &a->bank->store[c->l];
 
+    if (a->model->layer[c->l].kv_back)
+        return CB_OK;
     TRY(make_room(a, c));
     if (!a->bank->decoding || a->plan[c->l].reads >= 0 || cb_cross_layer_is(a, c->l) ||
         cb_own_slots_is(a, c->l))
@@ -357,16 +382,23 @@ static int chosen_part(struct attention *a, const struct chunk *c, int as)
     return 1;
 }
 
+/* How many of a layer's slots the chunk does not see yet: where the layer reads those of an earlier
+ * one, which has stored all of a prompt */
+static int unseen(const struct attention *a, const struct chunk *c)
+{
+    return a->model->layer[c->l].kv_back && !a->bank->decoding ? c->pos_end - c->pos0 - c->n : 0;
+}
+
 static int whole_part(struct attention *a, const struct chunk *c, float *logit)
 {
-    const struct store *st = &a->bank->store[c->l];
+    const struct store *st = cb_attention_store(a, c->l);
     const size_t stride = (size_t)cb_attention_group(a) * (size_t)a->bank->n_ctx;
     const struct part p = cb_parts_of(a, c);
     struct kv_run *run;
 
     TRY(cb_parts_add(a, &p, &run));
     for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h]);
+        run[h] = cb_store_run(st, h, 0, st->n[h] - unseen(a, c));
         run[h].logit = logit ? logit + (size_t)h * stride : NULL;
     }
     return CB_OK;
@@ -557,12 +589,17 @@ int cb_attend(struct attention_call *call, int n)
     return CB_OK;
 }
 
-/* Layers that wait for the end of a prompt */
+/* Does layer l wait for the end of a prompt? */
+static int is_late(const struct attention *a, int l)
+{
+    return a->plan[l].late || a->model->layer[l].lends;
+}
+
 static int settle_late(struct attention *a)
 {
     for (int l = 0; l < a->bank->n_layer; l++) {
         struct scores s;
-        if (!a->plan[l].late)
+        if (!is_late(a, l))
             continue;
         if (a->rehearses)
             cb_rehearsal_scores(a, l, &s);
@@ -600,7 +637,7 @@ int cb_attend_end(struct attention *a, int l)
         cb_chooser_ahead(a, l); /* before somebody waits for the layer */
     if (last)
         cb_cross_layer_end(a);
-    if (!prompt || !a->plan[l].late)
+    if (!prompt || !is_late(a, l))
         TRY(settle(a, l, a->has_scores ? &a->scores : NULL));
     return prompt && last && !a->rehearses ? settle_late(a) : CB_OK;
 }

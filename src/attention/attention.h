@@ -92,6 +92,12 @@ static inline int cb_attention_window(const struct attention *a, int l)
     return own && asked ? (own < asked ? own : asked) : own + asked;
 }
 
+/* The slots that layer l reads, its own or those of an earlier layer */
+static inline struct store *cb_attention_store(const struct attention *a, int l)
+{
+    return &a->bank->store[l - a->model->layer[l].kv_back];
+}
+
 static inline int cb_attention_group(const struct attention *a)
 {
     return a->model->hp.n_head / a->model->hp.n_kv;

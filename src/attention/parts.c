@@ -138,7 +138,7 @@ int cb_parts_left_out(const struct attention *a, int i, int h)
 
 void cb_parts_ask(const struct attention *a, int l)
 {
-    const struct store *st = &a->bank->store[l];
+    const struct store *st = cb_attention_store(a, l);
 
     for (int i = 0; i < a->parts->n; i++)
         for (int h = 0; h < a->bank->n_kv; h++) {
@@ -184,7 +184,7 @@ struct attn cb_parts_attn_of(const struct attention *a, int l, int i)
 static uint64_t run_bytes(const struct attention *a, int l, const struct part *p,
                           const struct kv_run *run)
 {
-    const struct store *st = &a->bank->store[l];
+    const struct store *st = cb_attention_store(a, l);
     struct kv_run r = *run;
 
     if (p->window && p->window < r.n)

@@ -186,18 +186,21 @@ static int layer(const struct rows *r, int l)
                    (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, bits },
                                         { &y->k, y->k_bias, k, stride, 0, bits },
                                         { &y->v, y->v_bias, v, stride, 0, bits } },
-                   3, in, n);
+                   y->kv_back ? 1 : 3, in, n);
     if (y->q_norm.w)
         norm(s, &y->q_norm, q, nq / y->q_norm.n, n, stride, q, stride);
     if (y->k_norm.w)
         norm(s, &y->k_norm, k, nkv / y->k_norm.n, n, stride, k, stride);
     if (y->rope >= 0) {
         op->rope(d, s->model->arch->rope, q, n, hp->n_head, hd, stride, hp->n_rot, r->cs[y->rope]);
-        op->rope(d, s->model->arch->rope, k, n, hp->n_kv, hd, stride, hp->n_rot, r->cs[y->rope]);
+        if (!y->kv_back)
+            op->rope(d, s->model->arch->rope, k, n, hp->n_kv, hd, stride, hp->n_rot,
+                     r->cs[y->rope]);
     }
     if (y->rope >= 0 && y->rotated_norm.w) {
         norm(s, &y->rotated_norm, q, hp->n_head, n, stride, q, stride);
-        norm(s, &y->rotated_norm, k, hp->n_kv, n, stride, k, stride);
+        if (!y->kv_back)
+            norm(s, &y->rotated_norm, k, hp->n_kv, n, stride, k, stride);
     }
     if (hp->temperature.scale > 0)
         warm(r, y, q, stride);

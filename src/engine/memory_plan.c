@@ -33,8 +33,8 @@ static uint64_t weights_bytes(const struct cb_session *s)
 static uint64_t full_bytes(const struct cb_session *s, int n)
 {
     const struct hparams *hp = &s->model->hp;
-    return (uint64_t)n * (uint64_t)hp->n_layer * (uint64_t)hp->n_kv * (uint64_t)hp->hd * 2 *
-           (hp->latent.rank ? 1 : 2);
+    return (uint64_t)n * (uint64_t)(hp->n_layer - hp->n_shared_kv) * (uint64_t)hp->n_kv *
+           (uint64_t)hp->hd * 2 * (hp->latent.rank ? 1 : 2);
 }
 
 /* Work space after feeds of up to n_feed tokens. A KV head has held up to n_most slots before the
@@ -107,7 +107,7 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
             s->bank.pairs_all ? (double)s->bank.pairs_read / (double)s->bank.pairs_all : 0,
     };
     out->kept_min = s->bank.n_seen;
-    for (int l = 0; l < s->model->hp.n_layer; l++) {
+    for (int l = 0; l < s->model->hp.n_layer - s->model->hp.n_shared_kv; l++) {
         const int lo = cb_store_min_len(&s->bank.store[l]),
                   hi = cb_store_max_len(&s->bank.store[l]);
         out->kept_min = lo < out->kept_min ? lo : out->kept_min;
@@ -125,6 +125,8 @@ static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
     const int window = s->policy->row[l].window ? 0 : cb_attend_forgets(&s->attention, l);
     const int got = m->slots && i >= 0 ? m->slots(s->policy, i, n_prompt, n_gen) : n;
 
+    if (s->model->layer[l].kv_back)
+        return 0;
     if (cb_attend_chunk(&s->attention, l))
         return n ? (n - 1) % window + 1 : 0;
     if (!window)
@@ -156,8 +158,10 @@ static uint64_t prompt_bytes(const struct cb_session *s, int l, int n)
  * given only so many of its tokens. */
 static uint64_t feed_bytes(const struct cb_session *s, int l, int n_prompt, int n_kept)
 {
-    const int n = cb_passing_is(&s->attention) ? n_kept : n_prompt;
-    const int window = s->policy->row[l].window ? 0 : cb_attend_forgets(&s->attention, l);
+    const int few = cb_passing_is(&s->attention) || s->model->layer[l].kv_back;
+    const int n = few ? n_kept : n_prompt;
+    const int late = s->policy->row[l].window || s->model->layer[l].lends;
+    const int window = late ? 0 : cb_attend_forgets(&s->attention, l);
     const int chunk = cb_attend_chunk(&s->attention, l);
     const int every = chunk    ? chunk
                       : window ? s->chunk
@@ -215,7 +219,7 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
         const uint64_t shared = cb_cross_layer_saved(&s->attention, l, n_prompt, n_prompt);
         const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared;
         peak = now > peak ? now : peak;
-        before += s->policy->row[l].late || waits(s, l)
+        before += s->policy->row[l].late || s->model->layer[l].lends || waits(s, l)
                       ? prompt_bytes(s, l, n_prompt) - shared
                       : layer_bytes(s, l, held, n_prompt, 0) - shared;
         repeated += prompt_bytes(s, l, more);
@@ -351,18 +355,19 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         .at_most = s->policy->at_most,
     };
     for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const int held = slots(s, l, n_prompt, n_gen);
+        const int of = l - s->model->layer[l].kv_back; /* whose slots it reads */
+        const int held = slots(s, l, n_prompt, n_gen), have = slots(s, of, n_prompt, n_gen);
         if (held > s->n_ctx)
             return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
                            s->n_ctx);
-        out->kept_min = held < out->kept_min ? held : out->kept_min;
+        out->kept_min = have < out->kept_min ? have : out->kept_min;
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes += held_bytes(s, l, n_prompt, n_gen);
         out->kv_beside_bytes +=
             slots_beside(s, l, held, n, mixes(s, l, n_prompt, n_gen)) +
             (uint64_t)s->bank.n_kv * cb_store_beside_of(&s->bank.store[l], held);
         /* slots are dropped after they are read */
-        reads = held + (last_drop(s, l, n_prompt, n_gen, &gone) == n_gen ? gone : 0);
+        reads = have + (last_drop(s, of, n_prompt, n_gen, &gone) == n_gen ? gone : 0);
         read = (uint64_t)cb_cross_layer_read(&s->attention, l, n, held) +
                read_bytes(s, l, reads, n_prompt);
         out->kv_read_bytes_per_token += read;

@@ -334,6 +334,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
         hp->n_ctx_train = MOST_CTX;
     }
     TRY(cb_hp_int(m, "attention.sliding_window", OPTIONAL, 0, 1 << 30, &hp->window));
+    TRY(cb_hp_int(m, "attention.shared_kv_layers", OPTIONAL, 0, hp->n_layer - 1, &hp->n_shared_kv));
     TRY(read_scales(m));
     TRY(read_rope(m));
     TRY(ask_rope(m, p));
@@ -381,6 +382,32 @@ static int list_global(struct cb_model *m)
     return CB_OK;
 }
 
+/* The last layers read keys and values of the last layer before them that is of their kind. */
+static int lend(struct cb_model *m)
+{
+    const int n = m->hp.n_layer, own = n - m->hp.n_shared_kv;
+
+    if (m->hp.n_shared_kv && (m->hp.latent.rank || m->hp.chunked))
+        return cb_fail(CB_EUNSUPPORTED,
+                       "%s: key %s.attention.shared_kv_layers: not supported with %s",
+                       cb_gguf_path(m->gguf), m->arch->name,
+                       m->hp.chunked ? "chunks of attention" : "latent attention");
+    for (int l = own; l < n; l++) {
+        const struct layer *y = &m->layer[l];
+        int from = own - 1;
+        while (from >= 0 && (m->layer[from].window != y->window || m->layer[from].rope != y->rope))
+            from--;
+        if (from < 0)
+            return cb_fail(CB_EFORMAT,
+                           "%s: layer %d has no keys and values, and no layer before "
+                           "layer %d is of its kind",
+                           cb_gguf_path(m->gguf), l, own);
+        m->layer[l].kv_back = l - from;
+        m->layer[from].lends = 1;
+    }
+    return CB_OK;
+}
+
 int cb_hparams_layers(struct cb_model *m)
 {
     const struct hparams *hp = &m->hp;
@@ -398,5 +425,6 @@ int cb_hparams_layers(struct cb_model *m)
             (hp->nope == NOPE_GLOBAL && hp->window && !y->window))
             y->rope = -1;
     }
+    TRY(lend(m));
     return list_global(m);
 }

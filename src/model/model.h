@@ -84,9 +84,10 @@ struct hparams {
     int n_ff_max; /* the widest feed-forward network of any layer or expert */
     int n_rot;    /* dimensions of a head that rotate */
     struct latent_params latent;
-    int window;   /* of layers that have one: a query sees so many last tokens; 0: no layer has */
-    int chunked;  /* 1: it sees those of the last tokens that are in its own chunk of `window` */
-    int parallel; /* 1: attention and feed-forward read the same residual stream */
+    int window;  /* of layers that have one: a query sees so many last tokens; 0: no layer has */
+    int chunked; /* 1: it sees those of the last tokens that are in its own chunk of `window` */
+    int n_shared_kv; /* the last layers, which have no keys and values of their own */
+    int parallel;    /* 1: attention and feed-forward read the same residual stream */
     float norm_eps;
     float attn_scale, attn_cap;    /* of logits; cap 0 = none, else cap * tanh(logit / cap) */
     float embd_scale, resid_scale; /* of token embeddings; of what a block adds */
@@ -136,6 +137,8 @@ struct latent {
 
 struct layer {
     int window, rope;         /* 0 = sees everything; the table that rotates it, -1 = none */
+    int kv_back;              /* it reads the keys and values of the layer so many before it */
+    int lends;                /* 1: later layers read its keys and values */
     struct weight q, k, v, o; /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
     struct norm attn_norm, ffn_norm;           /* of what blocks read */
     struct norm attn_post_norm, ffn_post_norm; /* of what blocks add */

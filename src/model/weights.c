@@ -66,6 +66,23 @@ static int fused_qkv(struct binder *b, int l, struct layer *y)
     return err;
 }
 
+/* Layers that read another layer's keys and values may have matrices that nobody needs. */
+static int queries_alone(struct binder *b, int l, struct layer *y)
+{
+    const struct hparams *hp = &b->m->hp;
+    const int nq = hp->n_head * hp->hd, bias = b->m->arch->has & HAS_QKV_BIAS ? REQUIRED : OPTIONAL;
+    static const char *const unused[] = { "attn_k.weight", "attn_v.weight", "attn_k.bias",
+                                          "attn_v.bias", "attn_k_norm.weight" };
+
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
+        const struct gguf_tensor *t;
+        if (cb_bind_find(b, cb_bind_in_layer(b, l, unused[i])))
+            TRY(cb_bind_need(b, b->name, &t));
+    }
+    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), hp->n_embd, nq, &y->q));
+    return cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_q.bias"), bias, nq, &y->q_bias);
+}
+
 static int separate_qkv(struct binder *b, int l, struct layer *y)
 {
     const struct hparams *hp = &b->m->hp;
@@ -84,16 +101,21 @@ static int attention(struct binder *b, int l, struct layer *y)
 {
     const struct hparams *hp = &b->m->hp;
     const int nq = hp->n_head * hp->hd, ne = hp->n_embd, has = b->m->arch->has;
-    const int must = has & HAS_QK_NORM ? REQUIRED : OPTIONAL;
+    const int must = has & HAS_QK_NORM ? REQUIRED : OPTIONAL,
+              shared = l >= hp->n_layer - hp->n_shared_kv;
 
     if (hp->latent.rank)
         return cb_latent_bind(b, l, y);
-    TRY(cb_bind_find(b, cb_bind_in_layer(b, l, "attn_qkv.weight")) ? fused_qkv(b, l, y)
-                                                                   : separate_qkv(b, l, y));
+    if (shared)
+        TRY(queries_alone(b, l, y));
+    else
+        TRY(cb_bind_find(b, cb_bind_in_layer(b, l, "attn_qkv.weight")) ? fused_qkv(b, l, y)
+                                                                       : separate_qkv(b, l, y));
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_output.weight"), nq, ne, &y->o));
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_output.bias"), OPTIONAL, ne, &y->o_bias));
     TRY(head_norm(b, cb_bind_in_layer(b, l, "attn_q_norm"), must, hp->n_head, &y->q_norm));
-    TRY(head_norm(b, cb_bind_in_layer(b, l, "attn_k_norm"), must, hp->n_kv, &y->k_norm));
+    if (!shared)
+        TRY(head_norm(b, cb_bind_in_layer(b, l, "attn_k_norm"), must, hp->n_kv, &y->k_norm));
     return cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_sinks.weight"),
                           has & HAS_SINKS ? REQUIRED : OPTIONAL, hp->n_head, &y->sinks);
 }

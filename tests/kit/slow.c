@@ -156,10 +156,17 @@ static void layer(struct slow *s, int l, int t, double *x)
 
     norm(s, x, y->attn_norm.w, nx);
     product(&y->q, y->q_bias, nx, q);
-    product(&y->k, y->k_bias, nx, k);
-    product(&y->v, y->v_bias, nx, v);
+    if (!y->kv_back) {
+        product(&y->k, y->k_bias, nx, k);
+        product(&y->v, y->v_bias, nx, v);
+    }
     for (int h = 0; h < hp->n_kv; h++) {
         const size_t at = cb_slow_at(s, l, h, t), n = (size_t)hp->hd;
+        const size_t of = cb_slow_at(s, l - y->kv_back, h, t) * n;
+        if (y->kv_back) { /* all tokens of the feed have gone through that layer */
+            memcpy(k + (size_t)h * n, s->raw + of, n * sizeof *k);
+            memcpy(v + (size_t)h * n, s->v + of, n * sizeof *v);
+        }
         memcpy(s->raw + at * n, k + (size_t)h * n, n * sizeof *k);
         memcpy(s->v + at * n, v + (size_t)h * n, n * sizeof *v);
         cb_slow_rotate(s, k + (size_t)h * n, t, s->k + at * n);

@@ -220,10 +220,15 @@ static void put_hparams(const struct tiny *t, struct gguf_make *m)
         const char *name;
         int v;
     } ints[] = {
-        { "block_count", t->n_layer },         { "context_length", t->n_ctx },
-        { "embedding_length", t->n_embd },     { "feed_forward_length", t->n_ff },
-        { "attention.head_count", t->n_head }, { "attention.head_count_kv", t->n_kv },
-        { "rope.dimension_count", t->hd },     { "attention.sliding_window", t->window },
+        { "block_count", t->n_layer },
+        { "context_length", t->n_ctx },
+        { "embedding_length", t->n_embd },
+        { "feed_forward_length", t->n_ff },
+        { "attention.head_count", t->n_head },
+        { "attention.head_count_kv", t->n_kv },
+        { "rope.dimension_count", t->hd },
+        { "attention.sliding_window", t->window },
+        { "attention.shared_kv_layers", t->shared_kv },
     };
     char b[64];
 
@@ -278,15 +283,19 @@ static const char *in_layer(int l, const char *name, char (*buf)[64])
 static void put_layer(const struct tiny *t, struct gguf_make *m, uint64_t *rng, int l)
 {
     const int nq = t->n_head * t->hd, nkv = t->n_kv * t->hd;
+    const int own = l < t->n_layer - t->shared_kv; /* keys and values */
     char b[64];
 
     put_random(t, m, rng, in_layer(l, "attn_norm.weight", &b), t->n_embd, 0, 1, 0.1f);
     put_matrix(t, m, rng, in_layer(l, "attn_q.weight", &b), t->n_embd, nq, 1.5f);
-    put_matrix(t, m, rng, in_layer(l, "attn_k.weight", &b), t->n_embd, nkv, 1.5f);
-    put_matrix(t, m, rng, in_layer(l, "attn_v.weight", &b), t->n_embd, nkv, 1);
+    if (own) {
+        put_matrix(t, m, rng, in_layer(l, "attn_k.weight", &b), t->n_embd, nkv, 1.5f);
+        put_matrix(t, m, rng, in_layer(l, "attn_v.weight", &b), t->n_embd, nkv, 1);
+    }
     put_matrix(t, m, rng, in_layer(l, "attn_output.weight", &b), nq, t->n_embd, 1);
-    if (t->bias) {
+    if (t->bias)
         put_random(t, m, rng, in_layer(l, "attn_q.bias", &b), nq, 0, 0, 0.5f);
+    if (t->bias && own) {
         put_random(t, m, rng, in_layer(l, "attn_k.bias", &b), nkv, 0, 0, 0.5f);
         put_random(t, m, rng, in_layer(l, "attn_v.bias", &b), nkv, 0, 0, 0.5f);
     }

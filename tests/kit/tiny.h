@@ -19,6 +19,7 @@ struct tiny {
     int rope_factors;  /* 1: rope_freqs.weight, as llama 3.1 */
     int bias;          /* 1: biases of q, k and v */
     int tied;          /* 1: no output.weight */
+    int shared_kv;     /* the last layers, without keys and values of their own */
     enum dtype type;   /* type of the matrices; in the table, row lengths are multiples of 256 */
     uint64_t seed;
 };
