@@ -43,7 +43,7 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
     struct cb_session *s = r->s[r->n > 1 ? i : 0];
     struct attention_call call = { .a = &s->attention,
                                    .c = { l, q, q + nq, q + nq + nkv, stride, 1, s->bank.n_seen,
-                                          s->bank.n_seen + 1 },
+                                          s->bank.n_seen + 1, NULL },
                                    .out = out + (size_t)i * (size_t)nq,
                                    .family = s->snapshot };
 
