@@ -197,6 +197,7 @@ libcore_la_SOURCES += \
 	src/attention/reads.c src/attention/reads.h \
 	src/attention/rehearsal_scores.c src/attention/rehearsal_scores.h \
 	src/attention/rolling.c src/attention/rolling.h \
+	src/attention/rows_ahead.c src/attention/rows_ahead.h \
 	src/attention/scores.c src/attention/scores.h \
 	src/attention/sketch_choice.c src/attention/sketch_choice.h \
 	src/attention/sparse_prefill.c src/attention/sparse_prefill.h

@@ -10,7 +10,11 @@
 #include "device/device.h"
 #include "driver.h"
 
-enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
+enum {
+    GPU_MOST_BACK = 64,
+    GPU_ALIGN = 128,
+    GPU_OPERAND_SHARE = 8
+}; /* pieces of memory are multiples of GPU_ALIGN */
 
 /* Memory on the device, in ascending order of address */
 struct gpu_block {
@@ -62,6 +66,7 @@ struct gpu {
     struct gpu_mirror *mirror;
     struct gpu_pack *pack;
     struct gpu_stream *stream;
+    struct gpu_ahead *rows_ahead;
     void (*make_room)(struct gpu *g, size_t bytes, enum gpu_use use); /* gpu_share.h */
     struct gpu_weight **weight; /* [n_weight] those on the device, as they were loaded */
     int n_weight, cap_weight;
@@ -206,10 +211,10 @@ void cb_gpu_get_rows(struct device *d, const struct weight *w, const int32_t *id
 /* ---- gpu_stream.c: as in struct device_memory ---- */
 
 void cb_gpu_weights_share(struct device *d, const struct layer_weights *layer, int n_layer,
-                          int n_tok);
+                          int n_tok, uint64_t rows);
 void cb_gpu_weights_ahead(struct device *d, const struct weight *const *w, int n);
 int cb_gpu_weights_plan(struct device *d, const struct layer_weights *layer, int n_layer, int n_tok,
-                        uint64_t more, uint64_t *weights, uint64_t *ahead);
+                        uint64_t rows, uint64_t more, uint64_t *weights, uint64_t *ahead);
 
 /* ---- gpu_vector.c ---- */
 

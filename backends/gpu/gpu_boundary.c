@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "gpu.h"
+#include "gpu_ahead.h"
 #include "gpu_chosen.h"
 #include "gpu_stream.h"
 
@@ -62,6 +63,7 @@ int cb_gpu_check(struct gpu *g)
     cb_gpu_mirror_drop(g); /* what they hold is not known */
     cb_gpu_chosen_drop(g);
     cb_gpu_stream_close(g);
+    cb_gpu_rows_ahead_close(g);
     return cb_fail(status, "%s", g->error);
 }
 
@@ -78,6 +80,7 @@ static int memory_watch(struct device *d, const void *rows, size_t row_bytes, si
 static void memory_unwatch(struct device *d, const void *rows)
 {
     cb_gpu_chosen_unwatch(cb_gpu_of(d), rows);
+    cb_gpu_rows_ahead_forget(cb_gpu_of(d), cb_gpu_area(cb_gpu_of(d), rows));
     cb_gpu_unwatch(cb_gpu_of(d), rows);
 }
 
@@ -89,7 +92,10 @@ static void memory_wrote(struct device *d, const void *from, size_t bytes)
 
 static void memory_ahead(struct device *d, const struct kv_run *run, int n)
 {
-    cb_gpu_chosen_bring(cb_gpu_of(d), run, n);
+    if (n && run->idx)
+        cb_gpu_chosen_bring(cb_gpu_of(d), run, n);
+    else
+        cb_gpu_rows_ahead(cb_gpu_of(d), run, n);
 }
 
 static void memory_traffic(const struct device *d, struct device_traffic *out)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "gpu_ahead.h"
 #include "gpu_stream.h"
 
 enum { TILE = 32, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
@@ -160,12 +161,14 @@ void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
         const void *w = weight_on(g, &mm[i], n_tok, &in_stage);
         g->multiplied = mm[i].w->packed;
         if (!w) {
+            cb_gpu_rows_ahead_next(g);
             multiply_on_host(g, &mm[i], x, n_tok);
             continue;
         }
         on = on ? on : cb_gpu_in(g, x, x_bytes);
         multiply(g, &mm[i], w, on, n_tok);
         cb_gpu_stream_next(g);
+        cb_gpu_rows_ahead_next(g);
         if (in_stage || g->n_back == GPU_MOST_BACK) {
             cb_gpu_done(g); /* a streamed weight's place serves the next one */
             on = NULL;

@@ -274,7 +274,9 @@ static uint8_t *take(struct gpu *g, size_t bytes, uint8_t **host)
 
     bytes = cb_gpu_aligned(bytes);
     if (!s || s->used + bytes > s->bytes) {
+        const size_t share = (size_t)(g->traffic.limit_bytes / GPU_OPERAND_SHARE);
         size_t want = s ? 2 * s->bytes : FIRST_STAGE;
+        want = want > share ? share : want;
         want = want < bytes ? bytes : want;
         want = want > cb_gpu_room(g) && bytes < want ? bytes : want;
         s = new_stage(g, want);

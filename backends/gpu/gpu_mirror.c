@@ -17,6 +17,7 @@ struct gpu_page {
     int index;             /* in the area */
     int n;                 /* rows that are as the host has them */
     uint64_t feed, op;     /* that used it last */
+    uint64_t layer;        /* the same, or the one that it was brought for */
     struct gpu_page *newer, *older;
 };
 
@@ -32,6 +33,8 @@ struct gpu_mirror {
     uint64_t turn_feed;
     struct gpu_page *newest, *oldest;
     uint64_t op;
+    uint64_t layer, layer_feed; /* layers that have begun; the feed of the last one that did */
+    int brought;                /* 1: pages may be on their way, ahead of need */
 };
 
 /* ---- the order of use ---- */
@@ -63,6 +66,7 @@ static void touch(struct gpu *g, struct gpu_page *p)
     link_newest(g->mirror, p);
     p->feed = g->feed;
     p->op = g->mirror->op;
+    p->layer = g->mirror->layer;
 }
 
 /* A page whose rows nobody wants: it gives way first. */
@@ -78,16 +82,20 @@ static void drop(struct gpu_mirror *m, struct gpu_page *p)
 
 /* ---- slabs ---- */
 
+/* What stays for operands */
+static size_t spare_bytes(const struct gpu *g)
+{
+    return (size_t)(g->traffic.limit_bytes / GPU_OPERAND_SHARE);
+}
+
 static int add_slab(struct gpu *g)
 {
     struct gpu_mirror *m = g->mirror;
     const size_t bytes = (size_t)m->slab_pages * GPU_PAGE;
-    /* an eighth stays for operands */
-    const size_t spare = (size_t)(g->traffic.limit_bytes / 8);
     struct gpu_page *slab;
     uint8_t *at;
 
-    if (m->full || m->n_slab == MOST_SLAB || cb_gpu_room(g) < bytes + spare)
+    if (m->full || m->n_slab == MOST_SLAB || cb_gpu_room(g) < bytes + spare_bytes(g))
         return 0;
     slab = cb_calloc((size_t)m->slab_pages, sizeof *slab);
     at = slab ? cb_gpu_alloc(g, bytes) : NULL;
@@ -145,16 +153,29 @@ int cb_gpu_mirror_open(struct gpu *g)
     return CB_OK;
 }
 
+/* Pages that no layer from this one on has used */
+static void drop_before(struct gpu_mirror *m, uint64_t layer)
+{
+    for (int s = 0; s < m->n_slab; s++)
+        for (int i = 0; i < m->slab_pages; i++)
+            if (m->slab[s][i].layer < layer)
+                drop(m, &m->slab[s][i]);
+}
+
 void cb_gpu_mirror_drop(struct gpu *g)
 {
-    for (int s = 0; s < g->mirror->n_slab; s++)
-        for (int i = 0; i < g->mirror->slab_pages; i++)
-            drop(g->mirror, &g->mirror->slab[s][i]);
+    drop_before(g->mirror, UINT64_MAX);
 }
 
 void *const *cb_gpu_mirror_pieces(const struct gpu *g)
 {
     return g->mirror->piece;
+}
+
+uint64_t cb_gpu_mirror_takes(const struct gpu *g, uint64_t rows)
+{
+    const uint64_t slab = (uint64_t)g->mirror->slab_pages * GPU_PAGE;
+    return rows ? (rows / 4 * 5 / slab + 2) * slab : 0;
 }
 
 /* ---- areas ---- */
@@ -236,6 +257,7 @@ void cb_gpu_unwatch(struct gpu *g, const void *rows)
     for (int i = 0; i < a->n_page; i++)
         if (a->page[i])
             drop(m, a->page[i]);
+    cb_gpu_meet_ahead(g);
     cb_gpu_finish(g); /* a copy from there may be on its way */
     free_area(a);
     m->n_area--;
@@ -277,7 +299,12 @@ void cb_gpu_mirror_close(struct gpu *g)
 
 void cb_gpu_mirror_begin(struct gpu *g)
 {
-    g->mirror->op++;
+    struct gpu_mirror *m = g->mirror;
+
+    m->op++;
+    if (m->brought)
+        cb_gpu_meet_ahead(g);
+    m->brought = 0;
 }
 
 void cb_gpu_mirror_turn(struct gpu *g, const struct gpu_area *a)
@@ -286,7 +313,8 @@ void cb_gpu_mirror_turn(struct gpu *g, const struct gpu_area *a)
 
     if (!g->stream_kv || (a == m->turn && g->feed == m->turn_feed))
         return;
-    cb_gpu_mirror_drop(g);
+    /* what was brought for this layer and the next one stays */
+    drop_before(m, m->layer_feed == g->feed ? m->layer : UINT64_MAX);
     m->turn = a;
     m->turn_feed = g->feed;
 }
@@ -300,6 +328,16 @@ static int may_go(const struct gpu *g, const struct gpu_page *p, enum gpu_need n
     return need == GPU_MUST ? p->op != g->mirror->op : p->feed + 1 < g->feed;
 }
 
+static void take(struct gpu *g, struct gpu_page *p, struct gpu_area *a, int index)
+{
+    drop(g->mirror, p);
+    p->area = a;
+    p->index = index;
+    p->n = 0;
+    a->page[index] = p;
+    touch(g, p);
+}
+
 static struct gpu_page *place(struct gpu *g, struct gpu_area *a, int index, enum gpu_need need)
 {
     struct gpu_mirror *m = g->mirror;
@@ -309,12 +347,7 @@ static struct gpu_page *place(struct gpu *g, struct gpu_area *a, int index, enum
         p = m->oldest;
     if (!p || !may_go(g, p, need))
         return NULL;
-    drop(m, p);
-    p->area = a;
-    p->index = index;
-    p->n = 0;
-    a->page[index] = p;
-    touch(g, p);
+    take(g, p, a, index);
     return p;
 }
 
@@ -343,6 +376,56 @@ uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int index, int en
     return p->at;
 }
 
+/* ---- ahead of need ---- */
+
+void cb_gpu_mirror_next_layer(struct gpu *g)
+{
+    g->mirror->layer++;
+    g->mirror->layer_feed = g->feed;
+    if (g->stream_kv)
+        drop_before(g->mirror, g->mirror->layer);
+}
+
+int cb_gpu_mirror_capacity(const struct gpu *g)
+{
+    const struct gpu_mirror *m = g->mirror;
+    const size_t slab = (size_t)m->slab_pages * GPU_PAGE, keep = spare_bytes(g);
+    const size_t room = cb_gpu_room(g), more = room > keep ? (room - keep) / slab : 0;
+    const size_t most = (size_t)(MOST_SLAB - m->n_slab);
+
+    return (m->n_slab + (m->full ? 0 : (int)(more < most ? more : most))) * m->slab_pages;
+}
+
+int cb_gpu_mirror_bring(struct gpu *g, struct gpu_area *a, int index, int end)
+{
+    const int first = index << a->shift;
+    const int n = end - first < 1 << a->shift ? end - first : 1 << a->shift;
+    struct gpu_mirror *m = g->mirror;
+    struct gpu_page *p = a->page[index];
+    size_t bytes;
+
+    if (!p) {
+        p = m->oldest;
+        if ((!p || p->area) && add_slab(g))
+            p = m->oldest;
+        if (!p || (p->area && p->layer >= m->layer))
+            return 0;
+        take(g, p, a, index);
+    }
+    touch(g, p);
+    p->layer = m->layer + 1;
+    if (p->n >= n)
+        return 1;
+    bytes = a->row_bytes * (size_t)(n - p->n);
+    g->traffic.kv_in_bytes += bytes;
+    g->traffic.kv_ahead_bytes += bytes;
+    cb_gpu_send_ahead(g, p->at + a->row_bytes * (size_t)p->n,
+                      a->rows + a->row_bytes * (size_t)(first + p->n), bytes);
+    p->n = n;
+    m->brought = 1;
+    return 1;
+}
+
 int cb_gpu_mirror_has(const struct gpu_area *a, int row)
 {
     const struct gpu_page *p = a->page[row >> a->shift];
@@ -352,12 +435,16 @@ int cb_gpu_mirror_has(const struct gpu_area *a, int row)
 void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *coded, int first, int n,
                           enum gpu_need need)
 {
+    if (g->stream_kv && need == GPU_MAY) { /* the next op copies the layer whole */
+        cb_gpu_wrote(g, a->rows + a->row_bytes * (size_t)first, a->row_bytes * (size_t)n);
+        return;
+    }
     for (int row = first, m; row < first + n; row += m, coded += a->row_bytes * (size_t)m) {
         const int index = row >> a->shift, in = row - (index << a->shift);
         struct gpu_page *p = a->page[index];
         const int left = (1 << a->shift) - in;
         m = first + n - row < left ? first + n - row : left;
-        if (!p && !in && !(g->stream_kv && need == GPU_MAY))
+        if (!p && !in)
             p = place(g, a, index, need);
         if (!p)
             continue;

@@ -23,7 +23,9 @@ void cb_gpu_mirror_close(struct gpu *g);
 void cb_gpu_mirror_drop(struct gpu *g); /* all pages are to be read anew */
 
 void cb_gpu_mirror_give_way(struct gpu *g, size_t bytes); /* until so many are free */
-uint64_t cb_gpu_mirror_bytes(const struct gpu *g);        /* of pages */
+/* Bytes that so many bytes of rows take, whose pages are full for the most part */
+uint64_t cb_gpu_mirror_takes(const struct gpu *g, uint64_t rows);
+uint64_t cb_gpu_mirror_bytes(const struct gpu *g); /* of pages */
 
 int cb_gpu_watch(struct gpu *g, const void *rows, size_t row_bytes, size_t n_row);
 void cb_gpu_unwatch(struct gpu *g, const void *rows);
@@ -40,6 +42,13 @@ void cb_gpu_mirror_turn(struct gpu *g, const struct gpu_area *a);
  * not read, MUST all that the op does not use. CHOSEN: none, and it does not count as reading: rows
  * that are chosen anew for each token leave their place to layers that are read whole. */
 enum gpu_need { GPU_CHOSEN, GPU_MAY, GPU_MUST };
+/* Another layer begins. Pages that it uses, or that were brought for it, are not given up for those
+ * that are brought for the next one. */
+void cb_gpu_mirror_next_layer(struct gpu *g);
+int cb_gpu_mirror_capacity(const struct gpu *g); /* pages that there are or can be */
+/* A page of the next layer, with its rows up to `end`, comes in the second queue. 0: there is no
+ * place. */
+int cb_gpu_mirror_bring(struct gpu *g, struct gpu_area *a, int page, int end);
 /* The page that holds `row`, with its rows up to `end` (counted in the area) as the host has them;
  * NULL: it is not on the device and there is no room. */
 uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int page, int end,

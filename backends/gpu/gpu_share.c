@@ -10,14 +10,14 @@
 #include "base/err.h"
 #include "gpu_mirror.h"
 
-enum { OPERANDS = 8 };
+enum { ROWS = 4 }; /* weights give way to rows of a prompt that take a quarter at most */
 
 /* ---- what there is ---- */
 
 /* Bytes that operands may still take of their share */
 static uint64_t operands(const struct gpu *g)
 {
-    const uint64_t share = g->traffic.limit_bytes / OPERANDS;
+    const uint64_t share = g->traffic.limit_bytes / GPU_OPERAND_SHARE;
     const uint64_t has = cb_gpu_stage_bytes(g);
 
     return has < share ? share - has : 0;
@@ -184,9 +184,11 @@ static int fit(const struct gpu *g, int two, uint64_t room, uint64_t *of_layer, 
 }
 
 int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_layer, int n_tok,
-                      uint64_t more, struct gpu_share *out)
+                      uint64_t rows, uint64_t more, struct gpu_share *out)
 {
     const uint64_t limit = g->traffic.limit_bytes;
+    const uint64_t mirror = cb_gpu_mirror_takes(g, rows);
+    const uint64_t more_rows = mirror <= limit / ROWS ? mirror : 0;
     uint64_t beside =
         g->traffic.used_bytes - cb_gpu_mirror_bytes(g) + operands(g) + cb_gpu_aligned(more);
     int fits = 0;
@@ -195,11 +197,13 @@ int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_la
         beside -= cb_gpu_weight_block(&g->weight[i]->host);
         g->weight[i]->layer = -1;
     }
-    for (int two = n_tok >= STREAM_TOKENS; !fits && two >= 0; two--) {
+    /* with two buffers and rows, with buffers alone, rows alone, neither */
+    for (int wish = n_tok >= STREAM_TOKENS ? 3 : 1; !fits && wish >= 0; wish--) {
+        const uint64_t taken = beside + (wish % 2 ? more_rows : 0);
         uint64_t *of_layer = away(layer, n_layer);
         if (!of_layer)
             return CB_ENOMEM;
-        fits = fit(g, two, limit > beside ? limit - beside : 0, of_layer, n_layer, out);
+        fits = fit(g, wish / 2, limit > taken ? limit - taken : 0, of_layer, n_layer, out);
         free(of_layer);
     }
     return CB_OK;

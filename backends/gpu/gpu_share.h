@@ -38,14 +38,15 @@ void cb_gpu_weight_unload(struct gpu *g, struct gpu_weight *w);
 void cb_gpu_weights_say(struct gpu *g); /* that some are with the CPU */
 
 /* Shares of a prompt that multiplies by the weights of these layers, in chunks of n_tok tokens,
- * beside `more` bytes of work space that are still to come */
+ * beside `more` bytes of work space that are still to come. `rows` bytes stay for mirrored rows
+ * where there can be so many. */
 struct gpu_share {
     uint64_t weights; /* bytes of those that stay on the device */
     size_t ahead;     /* bytes of each of the two buffers for the others; 0: there are none */
     int n_stay;       /* the first so many weights, in the order in which they were loaded */
 };
 int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_layer, int n_tok,
-                      uint64_t more, struct gpu_share *out);
+                      uint64_t rows, uint64_t more, struct gpu_share *out);
 /* The weights behind the first n_stay go to the CPU. */
 void cb_gpu_share_keep(struct gpu *g, int n_stay);
 

@@ -152,13 +152,13 @@ void cb_gpu_weights_ahead(struct device *d, const struct weight *const *w, int n
 }
 
 void cb_gpu_weights_share(struct device *d, const struct layer_weights *layer, int n_layer,
-                          int n_tok)
+                          int n_tok, uint64_t rows)
 {
     struct gpu *g = cb_gpu_of(d);
     struct gpu_share s;
 
     cb_gpu_stream_close(g);
-    if (!n_layer || g->status || cb_gpu_share_plan(g, layer, n_layer, n_tok, 0, &s))
+    if (!n_layer || g->status || cb_gpu_share_plan(g, layer, n_layer, n_tok, rows, 0, &s))
         return;
     cb_gpu_share_keep(g, s.n_stay);
     if (s.ahead && open_halves(g, s.ahead))
@@ -166,11 +166,11 @@ void cb_gpu_weights_share(struct device *d, const struct layer_weights *layer, i
 }
 
 int cb_gpu_weights_plan(struct device *d, const struct layer_weights *layer, int n_layer, int n_tok,
-                        uint64_t more, uint64_t *weights, uint64_t *ahead)
+                        uint64_t rows, uint64_t more, uint64_t *weights, uint64_t *ahead)
 {
     struct gpu_share s;
 
-    TRY(cb_gpu_share_plan(cb_gpu_of(d), layer, n_layer, n_tok, more, &s));
+    TRY(cb_gpu_share_plan(cb_gpu_of(d), layer, n_layer, n_tok, rows, more, &s));
     *weights = s.weights;
     *ahead = 2 * s.ahead;
     return CB_OK;

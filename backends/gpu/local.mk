@@ -14,6 +14,7 @@ libgpu_la_CFLAGS = $(AM_CFLAGS)
 libgpu_la_SOURCES = \
 	backends/gpu/driver.h \
 	backends/gpu/gpu.h \
+	backends/gpu/gpu_ahead.c backends/gpu/gpu_ahead.h \
 	backends/gpu/gpu_attention.c \
 	backends/gpu/gpu_boundary.c \
 	backends/gpu/gpu_chosen.c backends/gpu/gpu_chosen.h \

@@ -193,6 +193,7 @@ struct device_traffic {
     uint64_t hit_rows, host_rows; /* stored rows that attention read on the device, on the CPU */
     uint64_t weights_in_bytes;    /* of weights that stay with the host, for prompts */
     uint64_t kv_in_bytes, kv_out_bytes; /* stored rows that were copied there, and back */
+    uint64_t kv_ahead_bytes;            /* of those copied there: a layer ahead of need */
     uint64_t gathers, gathered_rows;    /* packed copies of chosen rows, of how many */
     double gather_s;                    /* in which the host packed them */
 };
@@ -220,19 +221,21 @@ struct device_memory {
     void (*unwatch)(struct device *d, const void *rows);
     void (*wrote)(struct device *d, const void *from, size_t bytes); /* the host has, there */
     /* Attention of this feed will read the lists of these runs: rows that are not on the device
-     * may come meanwhile. Rows that the feed will store by then are not among them. NULL: they come
-     * when they are read. */
+     * may come meanwhile. Rows that the feed will store by then are not among them. Runs without
+     * lists are all rows that the layer behind the one that begins now will read; n 0: some that
+     * are not known. NULL: rows come when they are read. */
     void (*ahead)(struct device *d, const struct kv_run *run, int n);
     /* A prompt will multiply chunks of n_tok tokens by the weights of these layers: they and the
-     * prompt share the memory from here on. n_layer 0: no longer. */
+     * prompt share the memory from here on. rows: bytes of stored rows that it would like to have
+     * there. n_layer 0: no longer. */
     void (*weights_share)(struct device *d, const struct layer_weights *layer, int n_layer,
-                          int n_tok);
+                          int n_tok, uint64_t rows);
     /* The weights of the layer that comes behind that of the call before: they may come now. */
     void (*weights_ahead)(struct device *d, const struct weight *const *w, int n);
     /* What weights_share would lead to beside `more` bytes of work space that are still to come:
      * bytes of the weights that stay in the device's memory, and of what others are copied to */
     int (*weights_plan)(struct device *d, const struct layer_weights *layer, int n_layer, int n_tok,
-                        uint64_t more, uint64_t *weights, uint64_t *ahead);
+                        uint64_t rows, uint64_t more, uint64_t *weights, uint64_t *ahead);
     void (*traffic)(const struct device *d, struct device_traffic *out);
 };
 

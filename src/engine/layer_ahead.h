@@ -9,9 +9,9 @@
 /* Before layer l of a prompt whose chunks have n_tok tokens */
 void cb_layer_ahead(struct cb_session *s, int l, int n_tok);
 void cb_layer_ahead_end(struct cb_session *s); /* there is no next layer */
-/* What the device's memory will have of weights, and for those that come to it, in a prompt with
- * chunks of n_tok tokens beside `more` bytes of work space that are still to come */
-int cb_layer_ahead_plan(const struct cb_model *m, int n_tok, uint64_t more, uint64_t *weights,
+/* What the device's memory will have of weights, and for those that come to it, in a prompt of n
+ * tokens beside `more` bytes of work space that are still to come */
+int cb_layer_ahead_plan(const struct cb_session *s, int n, uint64_t more, uint64_t *weights,
                         uint64_t *ahead);
 
 #endif

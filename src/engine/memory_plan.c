@@ -59,8 +59,7 @@ static int plan_device(const struct cb_session *s, int n_prompt, int n_feed, uin
     const uint64_t used = t.used_bytes - t.weights_bytes - t.kv_bytes + (uint64_t)more;
     uint64_t weights, ahead, taken;
 
-    TRY(cb_layer_ahead_plan(s->model, min_int(n_prompt, s->chunk), (uint64_t)more, &weights,
-                            &ahead));
+    TRY(cb_layer_ahead_plan(s, n_prompt, (uint64_t)more, &weights, &ahead));
     taken = weights + used + ahead + t.limit_bytes / 8;
     out->device_limit_bytes = t.limit_bytes;
     out->device_weights_bytes = weights;

@@ -86,7 +86,7 @@ END_TEST
 
 enum { LAYERS = 20, PROMPT = 200, SECOND = 66, ANSWER = 8, ALL = PROMPT + SECOND };
 
-static struct cb_model *model_on(const char *device, uint64_t working_set)
+static struct cb_model *model_on(const char *device, uint64_t working_set, int stream_kv)
 {
     struct tiny tiny = cb_tiny_small("llama");
 
@@ -95,9 +95,10 @@ static struct cb_model *model_on(const char *device, uint64_t working_set)
     tiny.n_ff = 1024;
     tiny.n_vocab = 2048;
     tiny.type = DT_F32;
-    return cb_toy_model_with(
-        &tiny,
-        &(struct cb_model_params){ .device = device, .n_threads = 2, .working_set = working_set });
+    return cb_toy_model_with(&tiny, &(struct cb_model_params){ .device = device,
+                                                               .n_threads = 2,
+                                                               .working_set = working_set,
+                                                               .stream_kv = stream_kv });
 }
 
 static struct cb_session *session_of(struct cb_model *m, const char *policy)
@@ -145,7 +146,7 @@ static const struct {
 
 START_TEST(little)
 {
-    struct cb_model *plain = model_on("cpu", 0), *m;
+    struct cb_model *plain = model_on("cpu", 0, 0), *m;
     struct cb_session *s = session_of(plain, sets[_i].policy);
     const size_t n = (ANSWER + 2) * (size_t)cb_n_vocab(plain);
     struct cb_memory mem, plan;
@@ -155,19 +156,81 @@ START_TEST(little)
 
     cb_session_close(s);
     cb_model_close(plain);
-    m = model_on(NAME, set);
+    m = model_on(NAME, set, 0);
     s = session_of(m, sets[_i].policy);
     cb_toy_ok(cb_session_plan(s, PROMPT, 0, &plan));
     got = answer(s, &mem);
     same("logits", got, want, n, 2e-4f);
     ck_assert_uint_eq(mem.device_weights_bytes, plan.device_weights_bytes);
-    ck_assert_uint_le(mem.device_work_bytes, plan.device_work_bytes + set / 8);
+    ck_assert_uint_le(plan.device_weights_bytes + plan.device_work_bytes + plan.device_kv_bytes,
+                      set);
     /* rather than in the place of weights */
     ck_assert_int_eq(s->w.part != NULL, sets[_i].part);
     cb_session_memory(s, &mem);
     ck_assert_uint_le(mem.device_peak_bytes, set);
     ck_assert_uint_eq(mem.device_limit_bytes, set);
     free(got), free(want);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* Rows of all KV heads of a layer, f32 */
+static uint64_t row_bytes(const struct cb_model *m)
+{
+    return 2 * (uint64_t)m->hp.n_kv * (uint64_t)m->hp.hd * sizeof(float);
+}
+
+/* With brutal offload each layer's rows are copied for each token, all but the first layer's while
+ * the layer before computes; but for the token's own row. */
+START_TEST(rows_of_streamed_layers)
+{
+    struct cb_model *plain = model_on("cpu", 0, 0), *m = model_on(NAME, 0, 1);
+    struct cb_session *s = session_of(plain, "full");
+    struct cb_memory mem;
+    float *want = answer(s, &mem), *got;
+    const size_t n = (ANSWER + 2) * (size_t)cb_n_vocab(m);
+    struct device_traffic before, after;
+
+    cb_session_close(s);
+    cb_model_close(plain);
+    s = session_of(m, "full");
+    got = answer(s, &mem);
+    same("logits", got, want, n, 2e-4f);
+    before = cb_device_traffic(m->dev);
+    cb_toy_ok(cb_session_decode(s, 5));
+    after = cb_device_traffic(m->dev);
+    ck_assert_uint_eq(after.kv_in_bytes - before.kv_in_bytes,
+                      LAYERS * (ALL + ANSWER + 1) * row_bytes(m));
+    ck_assert_uint_eq(after.kv_ahead_bytes - before.kv_ahead_bytes,
+                      (LAYERS - 1) * (ALL + ANSWER) * row_bytes(m));
+    free(got), free(want);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* A prompt behind others finds their rows on the device, in a working set with room for two layers,
+ * of which the second comes while the first computes. */
+START_TEST(rows_of_two_layers)
+{
+    struct cb_model *m = model_on(NAME, 4 << 20, 0);
+    struct cb_session *s = session_of(m, "full");
+    const int32_t *text = cb_toy_text(m);
+    struct device_traffic before, after;
+
+    cb_toy_ok(cb_session_prefill(s, text, PROMPT, NULL));
+    before = cb_device_traffic(m->dev);
+    cb_toy_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
+    after = cb_device_traffic(m->dev);
+    ck_assert_uint_eq(after.host_rows, before.host_rows);
+    ck_assert_uint_lt(after.kv_bytes, LAYERS * ALL * row_bytes(m) / 3);
+    ck_assert_uint_gt(after.kv_ahead_bytes - before.kv_ahead_bytes,
+                      (LAYERS - 2) * PROMPT * row_bytes(m) / 2);
+    /* little comes twice */
+    ck_assert_uint_le(after.kv_in_bytes - before.kv_in_bytes,
+                      LAYERS * PROMPT * row_bytes(m) * 5 / 4);
+    ck_assert_uint_le(after.peak_bytes, after.limit_bytes);
     cb_session_close(s);
     cb_model_close(m);
 }
@@ -190,7 +253,7 @@ static void *compute(void *arg)
 
 START_TEST(beside_others)
 {
-    struct cb_model *m = model_on(NAME, 4 << 20);
+    struct cb_model *m = model_on(NAME, 4 << 20, 0);
     const size_t n = (ANSWER + 2) * (size_t)cb_n_vocab(m);
     struct other alone = { .s = session_of(m, "full") }, both = { .s = session_of(m, "full") };
     pthread_t thread;
@@ -221,6 +284,8 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, weights_give_way);
     tcase_add_loop_test(tc, little, 0, sizeof sets / sizeof *sets);
+    tcase_add_test(tc, rows_of_streamed_layers);
+    tcase_add_test(tc, rows_of_two_layers);
     tcase_add_test(tc, beside_others);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
