@@ -141,10 +141,10 @@ tests_ops_check_cuda_driver_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_driver_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_cuda_driver_LDADD = $(check_ldadd)
 
-EXTRA_DIST += tests/pretend/cuda_fp16.h tests/pretend/pretend_cuda.cc
+EXTRA_DIST += tests/pretend/cuda_fp16.h tests/pretend/mma_sync.cuh tests/pretend/pretend_cuda.cc
 if HAVE_PRETEND_CUDA
 pretend_sources = $(srcdir)/tests/pretend/pretend_cuda.cc $(srcdir)/tests/pretend/cuda_fp16.h \
-	$(srcdir)/backends/cuda/prelude.cu
+	$(srcdir)/tests/pretend/mma_sync.cuh $(srcdir)/backends/cuda/prelude.cu
 tests/pretend/libcuda.so.1: $(pretend_sources) $(gpu_kernels)
 	$(AM_V_GEN)$(MKDIR_P) tests/pretend && $(CXX) -std=c++17 -O2 -Wall -fPIC -shared \
 		-fsanitize=alignment -fsanitize-undefined-trap-on-error \

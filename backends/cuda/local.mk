@@ -9,7 +9,7 @@ cuda_images = \
 	backends/cuda/peak.fatbin \
 	backends/cuda/select.fatbin \
 	backends/cuda/vector.fatbin
-EXTRA_DIST += backends/cuda/prelude.cu
+EXTRA_DIST += backends/cuda/prelude.cu backends/cuda/mma_sync.cuh
 
 if HAVE_CUDA
 noinst_LTLIBRARIES += libcuda_device.la
@@ -28,23 +28,24 @@ backends/cuda/cuda_sums.h: $(cuda_images)
 CLEANFILES += $(cuda_images) backends/cuda/cuda_sums.h
 
 cuda_prelude = $(srcdir)/backends/cuda/prelude.cu
+cuda_words = $(cuda_prelude) $(srcdir)/backends/cuda/mma_sync.cuh
 cuda_kernels = $(srcdir)/backends/gpu/kernels
 cuda_compile = $(AM_V_GEN)$(MKDIR_P) backends/cuda && \
-	$(NVCC) $(NVCC_FLAGS) -fatbin -x cu -include $(cuda_prelude) -o $@
-backends/cuda/attention_64.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
+	$(NVCC) $(NVCC_FLAGS) -fatbin -x cu -I$(srcdir)/backends/cuda -include $(cuda_prelude) -o $@
+backends/cuda/attention_64.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
 	$(cuda_compile) -DMAX_HD=64 $(cuda_kernels)/attention.cl
-backends/cuda/attention_128.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
+backends/cuda/attention_128.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
 	$(cuda_compile) -DMAX_HD=128 $(cuda_kernels)/attention.cl
-backends/cuda/attention_256.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
+backends/cuda/attention_256.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
 	$(cuda_compile) -DMAX_HD=256 $(cuda_kernels)/attention.cl
-backends/cuda/attention_512.fatbin: $(cuda_prelude) $(cuda_kernels)/attention.cl
+backends/cuda/attention_512.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
 	$(cuda_compile) -DMAX_HD=512 $(cuda_kernels)/attention.cl
-backends/cuda/matmul.fatbin: $(cuda_prelude) $(cuda_kernels)/matmul.cl
+backends/cuda/matmul.fatbin: $(cuda_words) $(cuda_kernels)/matmul.cl
 	$(cuda_compile) $(cuda_kernels)/matmul.cl
-backends/cuda/peak.fatbin: $(cuda_prelude) $(cuda_kernels)/peak.cl
+backends/cuda/peak.fatbin: $(cuda_words) $(cuda_kernels)/peak.cl
 	$(cuda_compile) $(cuda_kernels)/peak.cl
-backends/cuda/select.fatbin: $(cuda_prelude) $(cuda_kernels)/select.cl
+backends/cuda/select.fatbin: $(cuda_words) $(cuda_kernels)/select.cl
 	$(cuda_compile) $(cuda_kernels)/select.cl
-backends/cuda/vector.fatbin: $(cuda_prelude) $(cuda_kernels)/vector.cl
+backends/cuda/vector.fatbin: $(cuda_words) $(cuda_kernels)/vector.cl
 	$(cuda_compile) $(cuda_kernels)/vector.cl
 endif

@@ -2,6 +2,7 @@
 /* prelude.cu - the words that kernels are written in, for CUDA C++. Options are a kernel's first
  * argument, so one image serves all element types. */
 #include <cuda_fp16.h>
+#include <mma_sync.cuh>
 
 #define KERNEL extern "C" __global__
 #define GLOBAL
@@ -46,4 +47,31 @@ FUNCTION float load_bf16(bytes_t p)
 FUNCTION float load_f32(bytes_t p)
 {
     return *(const float *)p;
+}
+
+/* ---- matrices of halves ---- */
+
+#define HAS_MMA 1
+#define ALIGNED_16 __align__(16)
+
+FUNCTION uint pack_f16(float lo, float hi)
+{
+    return (uint)__half_as_ushort(__float2half_rn(lo)) |
+           (uint)__half_as_ushort(__float2half_rn(hi)) << 16;
+}
+
+FUNCTION void store_four(uint *to, uint a, uint b, uint c, uint d)
+{
+    *(uint4 *)to = make_uint4(a, b, c, d);
+}
+
+/* d[16][8] += a[16][16] b[16][8]; which elements an item holds: mma_sync.cuh */
+FUNCTION void mma(float *d, const uint *a, const uint *b)
+{
+    if (HAS_M16N8K16) {
+        mma_m16n8k16(d, a, b);
+    } else {
+        mma_m16n8k8(d, a, b);
+        mma_m16n8k8(d, a + 2, b + 1);
+    }
 }

@@ -41,6 +41,7 @@ struct gpu_size {
  * exception. Commands take effect in the order in which they are queued. */
 struct driver {
     const char *ops; /* "opencl": name of the op table */
+    int has_mma;     /* 1: matmul.cl has tile_mma */
 
     /* Sets g->own; fails with cb_error(). close() comes after a failure too. */
     int (*open)(struct gpu *g, int index, struct gpu_size *size);

@@ -11,6 +11,7 @@
 #include "gpu_stream.h"
 
 enum { TILE = 32, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
+enum { MMA_ROWS = 128, MMA_TOKENS = 64, MMA_ITEMS = 128, HALVES_ITEMS = 64 };
 
 /* ---- load ---- */
 
@@ -81,7 +82,35 @@ static size_t out_bytes(const struct mm *mm, int n_tok)
     return ((size_t)(n_tok - 1) * (size_t)mm->y_stride + (size_t)mm->w->n_out) * sizeof(float);
 }
 
-static void multiply(struct gpu *g, const struct mm *mm, const void *weight, const float *x,
+/* What products of a call multiply by, on the device */
+struct operand {
+    const float *x;     /* [n_tok][n_in]; NULL: it is not there yet */
+    const void *half;   /* the same as halves (matmul.cl); NULL: not yet */
+    const float *scale; /* [n_tok] of these */
+};
+
+/* Prompts multiply small matrices of halves where the device can, short chunks too, so that results
+ * do not depend on chunks. A half has not the digits of weights of F32. */
+static int uses_mma(const struct gpu *g, const struct mm *mm)
+{
+    return g->driver->has_mma && !mm->bits && mm->w->type != DT_F32;
+}
+
+static void make_halves(struct gpu *g, const struct gpu_weight *cw, struct operand *o, int n_tok)
+{
+    const int n_in = cw->host.n_in;
+    const size_t row = ((size_t)n_in + 31) / 32 * 64;
+    const size_t groups[3] = { (size_t)n_tok, 1, 1 };
+
+    if (o->half || g->status)
+        return;
+    o->half = cb_gpu_room_for(g, row * (size_t)n_tok);
+    o->scale = cb_gpu_room_for(g, (size_t)n_tok * sizeof(float));
+    const struct gpu_arg arg[] = { GPU_P(o->x), GPU_I(n_in), GPU_P(o->half), GPU_P(o->scale) };
+    cb_gpu_run(g, cw->program, "halves", groups, HALVES_ITEMS, arg, 4, NULL);
+}
+
+static void multiply(struct gpu *g, const struct mm *mm, const void *weight, struct operand *x,
                      int n_tok)
 {
     const struct weight *w = mm->w;
@@ -93,17 +122,26 @@ static void multiply(struct gpu *g, const struct mm *mm, const void *weight, con
     const size_t row = cb_row_bytes(w->type, w->n_in);
     const size_t n_out = (size_t)w->n_out, n = (size_t)n_tok;
 
-    if (mm->bits || n_tok <= FEW) {
+    if (uses_mma(g, mm)) {
+        const size_t groups[3] = { (n_out + MMA_ROWS - 1) / MMA_ROWS,
+                                   (n + MMA_TOKENS - 1) / MMA_TOKENS, 1 };
+        make_halves(g, cw, x, n_tok);
+        const struct gpu_arg arg[] = { GPU_P(weight),       GPU_L(row),     GPU_I(w->n_in),
+                                       GPU_I(w->n_out),     GPU_P(x->half), GPU_P(x->scale),
+                                       GPU_I(n_tok),        GPU_P(bias),    GPU_P(y),
+                                       GPU_I(mm->y_stride), GPU_I(mm->add) };
+        cb_gpu_run(g, cw->program, "tile_mma", groups, MMA_ITEMS, arg, 11, NULL);
+    } else if (mm->bits || n_tok <= FEW) {
         const size_t groups[3] = { n_out, n_tok == 1 ? 1 : (n + FEW - 1) / FEW, 1 };
         const struct gpu_arg arg[] = { GPU_P(weight), GPU_L(row),          GPU_I(w->n_in),
-                                       GPU_P(x),      GPU_I(n_tok),        GPU_P(bias),
+                                       GPU_P(x->x),   GPU_I(n_tok),        GPU_P(bias),
                                        GPU_P(y),      GPU_I(mm->y_stride), GPU_I(mm->add) };
         cb_gpu_run(g, cw->program, n_tok == 1 ? "few_1" : "few_8", groups, FEW_ITEMS, arg, 9, NULL);
     } else {
         const size_t groups[3] = { (n_out + TILE - 1) / TILE, (n + TILE - 1) / TILE, 1 };
-        const struct gpu_arg arg[] = { GPU_P(weight),   GPU_L(row), GPU_I(w->n_in),
-                                       GPU_I(w->n_out), GPU_P(x),   GPU_I(n_tok),
-                                       GPU_P(bias),     GPU_P(y),   GPU_I(mm->y_stride),
+        const struct gpu_arg arg[] = { GPU_P(weight),   GPU_L(row),  GPU_I(w->n_in),
+                                       GPU_I(w->n_out), GPU_P(x->x), GPU_I(n_tok),
+                                       GPU_P(bias),     GPU_P(y),    GPU_I(mm->y_stride),
                                        GPU_I(mm->add) };
         cb_gpu_run(g, cw->program, "tile", groups, TILE_ITEMS, arg, 10, NULL);
     }
@@ -152,7 +190,7 @@ void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
 {
     struct gpu *g = cb_gpu_of(d);
     const size_t x_bytes = (size_t)mm->w->n_in * (size_t)n_tok * sizeof(float);
-    const float *on = NULL;
+    struct operand on = { 0 };
 
     if (n_tok < 1)
         return;
@@ -165,13 +203,13 @@ void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
             multiply_on_host(g, &mm[i], x, n_tok);
             continue;
         }
-        on = on ? on : cb_gpu_in(g, x, x_bytes);
-        multiply(g, &mm[i], w, on, n_tok);
+        on.x = on.x ? on.x : cb_gpu_in(g, x, x_bytes);
+        multiply(g, &mm[i], w, &on, n_tok);
         cb_gpu_stream_next(g);
         cb_gpu_rows_ahead_next(g);
         if (in_stage || g->n_back == GPU_MOST_BACK) {
             cb_gpu_done(g); /* a streamed weight's place serves the next one */
-            on = NULL;
+            on = (struct operand){ 0 };
         }
     }
     g->multiplied = NULL;

@@ -84,6 +84,12 @@ static void one_product(struct weight *w, int n_tok, int add, int bits, int on, 
     free(x), free(bias), free(y), free(want);
 }
 
+/* Prompts on CUDA devices multiply halves, but for weights of F32. */
+static float rounding(enum dtype t, int bits)
+{
+    return (int)ISA_FROM == CB_ISA_CUDA && !bits && t != DT_F32 ? 1e-2f : 2e-5f;
+}
+
 START_TEST(products)
 {
     static const int outs[] = { 1, 33, 70 }, toks[] = { 1, 3, 8, 9, 40 };
@@ -93,12 +99,52 @@ START_TEST(products)
     for (int o = 0; o < 3; o++) {
         struct weight w = random_weight(t, cb_dtype[t].block == 1 ? 77 : 512, outs[o]);
         ck_assert_msg(!dev->ops->load(dev, &w), "%s", cb_error());
-        for (int n = 0; n < 5; n++)
-            one_product(&w, toks[n], n % 2, t >= DT_ENCODED || (toks[n] < 9 && n % 3) ? 16 : 0,
-                        (n + o) % 2, t < DT_ENCODED ? 2e-5f : 2e-2f);
+        for (int n = 0; n < 5; n++) {
+            const int bits = t >= DT_ENCODED || (toks[n] < 9 && n % 3) ? 16 : 0;
+            one_product(&w, toks[n], n % 2, bits, (n + o) % 2,
+                        t < DT_ENCODED ? rounding(t, bits) : 2e-2f);
+        }
         dev->ops->unload(dev, &w);
         free((void *)(uintptr_t)w.raw);
     }
+}
+END_TEST
+
+/* Whole numbers, and each token's multiplied by a power of two of its own: products of halves are
+ * exact as well, however large or small. On CUDA devices of both kinds. */
+START_TEST(exact_products)
+{
+    static const int ins[] = { 77, 160 }, outs[] = { 1, 130, 257 }, toks[] = { 1, 40, 64, 131 };
+
+    setenv("PRETEND_CUDA", _i ? "capability=75" : "", 1);
+    dev = open_with(NULL);
+    for (int c = 0; c < 2 * 3 * 4; c++) {
+        const int n_in = ins[c % 2], n_out = outs[c / 2 % 3], n_tok = toks[c / 6];
+        const size_t n_w = (size_t)n_in * n_out, n_x = (size_t)n_tok * n_in;
+        const size_t n_y = (size_t)n_tok * n_out;
+        float *x = floats(n_x), *y = poisoned(n_y), *want = poisoned(n_y), *row = floats(n_in);
+        struct weight w = { .name = "w", .type = DT_F16, .n_in = n_in, .n_out = n_out }, plain;
+        uint8_t *raw = malloc(2 * n_w);
+        struct mm m = { &plain, NULL, want, n_out, 0, 0 };
+        for (int o = 0; o < n_out; o++) {
+            for (int i = 0; i < n_in; i++)
+                row[i] = (float)(below(9) - 4);
+            cb_dtype[DT_F16].from_f32(row, raw + (size_t)o * 2 * n_in, n_in);
+        }
+        for (size_t i = 0; i < n_x; i++)
+            x[i] = ldexpf((float)(below(17) - 8), (int)(i / (size_t)n_in) % 61 - 30);
+        w.raw = raw;
+        plain = w;
+        ref->ops->matmul(ref, &m, 1, x, n_tok);
+        ck_assert_msg(!dev->ops->load(dev, &w), "%s", cb_error());
+        m = (struct mm){ &w, NULL, y, n_out, 0, 0 };
+        dev->ops->matmul(dev, &m, 1, x, n_tok);
+        ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
+        same("exact products", y, want, n_y, 0.0f);
+        dev->ops->unload(dev, &w);
+        free(x), free(y), free(want), free(row), free(raw);
+    }
+    unsetenv("PRETEND_CUDA");
 }
 END_TEST
 
@@ -139,7 +185,7 @@ START_TEST(weights_that_do_not_fit)
     ck_assert_uint_lt(cb_device_traffic(dev).weights_bytes, 6 * cb_row_bytes(DT_Q8_0, 512) * 1000);
     for (int i = 0; i < N; i++) {
         /* the CPU rounds activations to 8 bits, so only products on the device are as exact */
-        one_product(&w[i], 100, 0, 0, 0, 2e-5f);
+        one_product(&w[i], 100, 0, 0, 0, rounding(DT_Q8_0, 0));
         ck_assert_uint_le(cb_device_traffic(dev).peak_bytes, want.working_set);
     }
     for (int i = 0; i < N; i++) {
@@ -735,6 +781,7 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, products, 0, DT_COUNT);
+    tcase_add_loop_test(tc, exact_products, 0, (int)ISA_FROM == CB_ISA_CUDA ? 2 : 1);
     tcase_add_test(tc, batches);
     tcase_add_test(tc, weights_that_do_not_fit);
     tcase_add_test(tc, too_much_memory);

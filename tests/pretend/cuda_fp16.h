@@ -13,6 +13,7 @@
 #define __global__
 #define __device__
 #define __constant__
+#define __align__(n)    __attribute__((aligned(n)))
 #define __shared__      static __attribute__((section("shared")))
 #define __syncthreads() pretend_barrier()
 
@@ -48,6 +49,36 @@ static inline float __half2float(__half h)
     if (mag >= 0x7c00u)
         return sign * __uint_as_float(mag << 13 | 0x7f800000u);
     return sign * (__uint_as_float(mag << 13) * 0x1p112f);
+}
+
+/* To the nearest, ties to even */
+static inline __half __float2half_rn(float f)
+{
+    const unsigned u = __float_as_uint(f), sign = u >> 16 & 0x8000u, mag = u & 0x7fffffffu;
+    /* a sum with this has the half's last bit as its own last bit */
+    const unsigned e = (mag >> 23) > 113 ? mag >> 23 : 113;
+    const float magic = __uint_as_float((e + 13) << 23);
+    const unsigned digits = __float_as_uint(__uint_as_float(mag) + magic) - __float_as_uint(magic);
+
+    if (mag > 0x7f800000u)
+        return { (uint16_t)(sign | 0x7e00u) };
+    if (mag >= 0x477ff000u) /* 65520 and more */
+        return { (uint16_t)(sign | 0x7c00u) };
+    return { (uint16_t)(sign | (((e - 113) << 10) + digits)) };
+}
+
+static inline unsigned short __half_as_ushort(__half h)
+{
+    return h.bits;
+}
+
+struct __align__(16) uint4 {
+    unsigned x, y, z, w;
+};
+
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+    return { x, y, z, w };
 }
 
 #endif

@@ -11,7 +11,7 @@
  * wrote; its machine code is not run.
  *
  * The variable PRETEND_CUDA has settings, separated by commas: devices=N, memory=BYTES,
- * fail=CALL:STATUS (CALL returns STATUS), fault=KERNEL (KERNEL ends with an illegal address). */
+ * capability=75 (mma.m16n8k8 alone), fail=CALL:STATUS (CALL returns STATUS), fault=KERNEL (KERNEL ends with an illegal address). */
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -125,6 +125,8 @@ const std::vector<kernel> kernels = {
     ONE("matmul", matmul, few_1),
     ONE("matmul", matmul, few_8),
     ONE("matmul", matmul, tile),
+    ONE("matmul", matmul, halves),
+    ONE("matmul", matmul, tile_mma),
     ONE("vector", vector_, rmsnorm),
     ONE("vector", vector_, layernorm),
     ONE("vector", vector_, rope),
@@ -283,7 +285,7 @@ struct fiber {
     bool done;
 };
 
-enum { STACK = 64 << 10, MOST_ITEMS = 64 };
+enum { STACK = 64 << 10, MOST_ITEMS = 128 };
 fiber items[MOST_ITEMS];
 jmp_buf scheduler;
 fiber *running;
@@ -370,6 +372,7 @@ int run_kernel(const function &f, pretend_place groups, unsigned n,
         at.push_back(const_cast<char *>(a.data()));
     if (!stacks)
         make_items();
+    pretend_capability = setting("capability").empty() ? 90 : atoi(setting("capability").c_str());
     body = f.k->run;
     body_arg = at.data();
     blockDim = { n, 1, 1 };
@@ -401,6 +404,7 @@ bool is_file(const void *image, const string &name)
 } // namespace
 
 pretend_place blockIdx, threadIdx, blockDim;
+int pretend_capability;
 
 void pretend_barrier()
 {

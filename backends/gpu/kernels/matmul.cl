@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* matmul.cl - y = W x for one element type of W (TYPE, as enum dtype), which lies as in the file.
  * 32 elements of a row are unpacked at a time. A token's sums have one order in few_1 and few_8, so
- * that its result does not depend on the tokens beside it; the same holds among calls of tile. */
+ * that its result does not depend on the tokens beside it; the same holds among calls of tile, and
+ * among those of tile_mma. */
 
 #define F32 0
 #define F16 1
@@ -201,3 +202,98 @@ KERNEL void tile(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int n_ou
                 store(y + (long)tok * y_stride + o, bias, o, add, sum[i][j]);
         }
 }
+
+#ifdef HAS_MMA
+/* ---- prompts, where a warp multiplies small matrices of halves at once ---- */
+
+/* A row of x (GROUP(0)) as halves [n_in rounded up to 32], two a word. They are x / scale[row], a
+ * power of two with which the largest is less than 512, so that none overflows and what is small
+ * beside it keeps its digits. */
+KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to,
+                   GLOBAL float *scale)
+{
+    LOCAL float most_[64];
+    const int item = ITEM(), items = ITEMS(), n_word = (n_in + 31) / 32 * 16;
+    GLOBAL const float *row = x + (long)GROUP(0) * n_in;
+    float most = 0.0f, factor;
+    int e;
+
+    for (int i = item; i < n_in; i += items)
+        most = fmax(most, fabs(row[i]));
+    most_[item] = most;
+    BARRIER();
+    for (int i = 0; i < items; i++)
+        most = fmax(most, most_[i]);
+    e = (int)(AS_UINT(most) >> 23) - 8;
+    e = most > 0.0f ? (e > 1 ? e : 1) : 127;
+    factor = AS_FLOAT((uint)(254 - e) << 23);
+    if (item == 0)
+        scale[GROUP(0)] = AS_FLOAT((uint)e << 23);
+    for (int i = item; i < n_word; i += items) {
+        const float lo = 2 * i < n_in ? row[2 * i] * factor : 0.0f;
+        const float hi = 2 * i + 1 < n_in ? row[2 * i + 1] * factor : 0.0f;
+        to[(long)GROUP(0) * n_word + i] = pack_f16(lo, hi);
+    }
+}
+
+/* A group computes MMA_ROWS rows' products with MMA_TOKENS tokens, 32 elements at a time; each of
+ * its four warps has 32 of the rows. Rows in LOCAL memory are MMA_STEP words apart, so that the
+ * loads of a warp meet all banks. */
+#define MMA_ROWS 128
+#define MMA_TOKENS 64
+#define MMA_STEP 20
+KERNEL void tile_mma(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int n_out,
+                     GLOBAL const uint *x, GLOBAL const float *scale, int n_tok,
+                     GLOBAL const float *bias, GLOBAL float *y, int y_stride, int add)
+{
+    LOCAL ALIGNED_16 uint w_[MMA_ROWS * MMA_STEP], x_[MMA_TOKENS * MMA_STEP];
+    const int row0 = GROUP(0) * MMA_ROWS, tok0 = GROUP(1) * MMA_TOKENS, item = ITEM();
+    const int part = item / 32 * 32, quad = item % 32 / 4, pair = item % 4;
+    const int row = row0 + item < n_out ? row0 + item : n_out - 1;
+    const int n_word = (n_in + 31) / 32 * 16;
+    float sum[2][8][4], w[32];
+
+    for (int m = 0; m < 2; m++)
+        for (int n = 0; n < 8; n++)
+            for (int i = 0; i < 4; i++)
+                sum[m][n][i] = 0.0f;
+    for (int b = 0; b * 32 < n_in; b++) {
+        unpack(OPTIONS weight + (long)row * row_bytes, n_in, b, w);
+        for (int i = 0; i < 16; i += 4)
+            store_four(w_ + item * MMA_STEP + i, pack_f16(w[2 * i], w[2 * i + 1]),
+                       pack_f16(w[2 * i + 2], w[2 * i + 3]), pack_f16(w[2 * i + 4], w[2 * i + 5]),
+                       pack_f16(w[2 * i + 6], w[2 * i + 7]));
+        for (int i = item; i < MMA_TOKENS * 16; i += MMA_ROWS) {
+            const int tok = tok0 + i / 16 < n_tok ? tok0 + i / 16 : n_tok - 1;
+            x_[i / 16 * MMA_STEP + i % 16] = x[(long)tok * n_word + b * 16 + i % 16];
+        }
+        BARRIER();
+        for (int k = 0; k < 16; k += 8) {
+            uint a[2][4], c[2];
+            for (int m = 0; m < 2; m++) {
+                IN_LOCAL const uint *at = w_ + (part + m * 16 + quad) * MMA_STEP + k + pair;
+                a[m][0] = at[0];
+                a[m][1] = at[8 * MMA_STEP];
+                a[m][2] = at[4];
+                a[m][3] = at[8 * MMA_STEP + 4];
+            }
+            for (int n = 0; n < 8; n++) {
+                IN_LOCAL const uint *at = x_ + (n * 8 + quad) * MMA_STEP + k + pair;
+                c[0] = at[0];
+                c[1] = at[4];
+                for (int m = 0; m < 2; m++)
+                    mma(sum[m][n], a[m], c);
+            }
+        }
+        BARRIER();
+    }
+    for (int m = 0; m < 2; m++)
+        for (int n = 0; n < 8; n++)
+            for (int i = 0; i < 4; i++) {
+                const int o = row0 + part + m * 16 + quad + i / 2 * 8;
+                const int tok = tok0 + n * 8 + 2 * pair + i % 2;
+                if (o < n_out && tok < n_tok)
+                    store(y + (long)tok * y_stride + o, bias, o, add, sum[m][n][i] * scale[tok]);
+            }
+}
+#endif
