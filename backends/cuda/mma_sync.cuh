@@ -4,6 +4,9 @@
 #ifndef MMA_SYNC_CUH
 #define MMA_SYNC_CUH
 
+/* Before a loop over an array that is to lie in registers */
+#define UNROLL _Pragma("unroll")
+
 /* d[16][8] += a[16][16] b[16][8], f16 x f16 -> f32; from compute capability 8.0 on */
 static __device__ inline void mma_m16n8k16(float *d, const unsigned *a, const unsigned *b)
 {

@@ -7,6 +7,8 @@
 
 #include <cuda_fp16.h>
 
+#define UNROLL
+
 extern int pretend_capability; /* 75: mma.m16n8k8 alone */
 #define HAS_M16N8K16 (pretend_capability >= 80)
 

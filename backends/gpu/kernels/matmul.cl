@@ -253,9 +253,9 @@ KERNEL void tile_mma(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int 
     const int n_word = (n_in + 31) / 32 * 16;
     float sum[2][8][4], w[32];
 
-    for (int m = 0; m < 2; m++)
-        for (int n = 0; n < 8; n++)
-            for (int i = 0; i < 4; i++)
+    UNROLL for (int m = 0; m < 2; m++)
+        UNROLL for (int n = 0; n < 8; n++)
+            UNROLL for (int i = 0; i < 4; i++)
                 sum[m][n][i] = 0.0f;
     for (int b = 0; b * 32 < n_in; b++) {
         unpack(OPTIONS weight + (long)row * row_bytes, n_in, b, w);
@@ -287,9 +287,9 @@ KERNEL void tile_mma(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int 
         }
         BARRIER();
     }
-    for (int m = 0; m < 2; m++)
-        for (int n = 0; n < 8; n++)
-            for (int i = 0; i < 4; i++) {
+    UNROLL for (int m = 0; m < 2; m++)
+        UNROLL for (int n = 0; n < 8; n++)
+            UNROLL for (int i = 0; i < 4; i++) {
                 const int o = row0 + part + m * 16 + quad + i / 2 * 8;
                 const int tok = tok0 + n * 8 + 2 * pair + i % 2;
                 if (o < n_out && tok < n_tok)
