@@ -82,7 +82,9 @@ endif
 
 if ISA_NEON
 noinst_LTLIBRARIES += libcpu_neon.la
-libcpu_neon_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_neon.h \
+libcpu_neon_la_SOURCES = $(cpu_vec_sources) \
+	backends/cpu/vector/dot_neon.h backends/cpu/vector/vec_neon.h \
+	backends/cpu/attention/attn_q8_neon.c \
 	backends/cpu/attention/sketch_neon.c \
 	backends/cpu/matmul/mm_neon.c \
 	backends/cpu/peak/peak_neon.c

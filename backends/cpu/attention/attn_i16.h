@@ -38,6 +38,12 @@ void cb_kivi_values_i8(int bits, const uint8_t *const *row, const struct kern_so
 void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
                       float *o);
 
+void cb_pack_v_q8_neon(const struct kern_rows *v, int hd, int at, void *vp);
+void cb_pv_q8_neon(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
+                   float *o);
+extern const struct kern_qk cb_qk_q8_neon;
+extern const struct kern_prepack cb_prepack_q8_neon;
+
 /* The AVX2 versions, with panels of 16 keys */
 extern const struct kern_qk cb_qk_half_avx2;
 extern const struct kern_prepack cb_prepack_half_avx2;

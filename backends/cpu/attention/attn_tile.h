@@ -111,7 +111,8 @@ static inline void cb_prepacked_logits(const struct tile *t, int from, int r, in
 static inline int cb_integer_values(const struct kern_attn *k, const struct attn *a,
                                     enum kv_type type)
 {
-    return k->pack_v_i16 && a->hd % 32 == 0 && (type == KV_Q8_0 || cb_in_integers(a, type));
+    return k->pack_v_i16 && a->hd % 32 == 0 &&
+           (type == KV_Q8_0 || (k->qk_half && cb_in_integers(a, type)));
 }
 
 #endif

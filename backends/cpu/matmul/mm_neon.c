@@ -6,6 +6,7 @@
 #include <arm_neon.h>
 #include <string.h>
 
+#include "cpu/vector/dot_neon.h"
 #include "kern_mm.h"
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
@@ -115,20 +116,6 @@ INLINE int8x16_t codes(enum dtype t, const uint8_t *q, int g, int part)
     return vreinterpretq_s8_u8(v);
 }
 
-INLINE int32x4_t dot_lane(int32x4_t acc, int8x16_t w, int8x16_t x, int lane)
-{
-    switch (lane) {
-    case 0:
-        return vdotq_laneq_s32(acc, w, x, 0);
-    case 1:
-        return vdotq_laneq_s32(acc, w, x, 1);
-    case 2:
-        return vdotq_laneq_s32(acc, w, x, 2);
-    default:
-        return vdotq_laneq_s32(acc, w, x, 3);
-    }
-}
-
 /* sum[4 * token + part] += 16 columns (half 0 or 1 of a block) */
 INLINE void add_half(enum dtype t, int n, int half, const uint8_t *q, const uint8_t *x,
                      int32x4_t *sum)
@@ -145,7 +132,7 @@ INLINE void add_half(enum dtype t, int n, int half, const uint8_t *q, const uint
             const int8x16_t w = codes(t, q, 4 * half + g, p);
 #pragma GCC unroll 4
             for (int i = 0; i < n; i++)
-                sum[4 * i + p] = dot_lane(sum[4 * i + p], w, v[i], g);
+                sum[4 * i + p] = cb_dot_lane(sum[4 * i + p], w, v[i], g);
         }
 }
 

@@ -88,9 +88,9 @@ struct kern_attn {
     void (*online_softmax)(const struct kern_logits *x); /* in place: 2^(s - m) */
     /* o[rows][hd_pad] = o * factor[rows] + s v, over v->n entries */
     void (*pv)(const struct kern_soft *s, const struct kern_rows *v, int hd_pad, float *o);
-    /* q8_0, f16 and bf16 rows as integers, in no more bytes than f32, and the same product with
-     * them; NULL = not supported. hd is a multiple of 32. rows become the entries from `at` on, a
-     * multiple of 16. pv_i16 reads n of the packed entries. */
+    /* q8_0, and with qk_half f16 and bf16 rows as integers, in no more bytes than f32, and the same
+     * product with them; NULL = not supported. hd is a multiple of 32. rows become the entries from
+     * `at` on, a multiple of 16. pv_i16 reads n of the packed entries. */
     void (*pack_v_i16)(const struct kern_rows *v, int hd, int at, void *vp);
     void (*pv_i16)(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
                    float *o);
