@@ -23,6 +23,11 @@ void cb_skip(const char *format, ...)
     atomic_fetch_add(n_skipped, 1);
 }
 
+int cb_test_brief(void)
+{
+    return getenv("CTXBANK_TEST_BRIEF") != NULL;
+}
+
 static int run(Suite *s, enum fork_status fork)
 {
     SRunner *r = srunner_create(s);

@@ -23,6 +23,9 @@ enum { CB_SLOWED = 1 };
  * "skipped: WHY", which tests/tally counts. */
 void cb_skip(const char *format, ...) CK_ATTRIBUTE_FORMAT(printf, 1, 2);
 
+/* 1: CTXBANK_TEST_BRIEF is set, so cases that take long by themselves are left out */
+int cb_test_brief(void);
+
 /* Runs the suite and frees it. Returns the program's exit status: CB_SKIPPED if every test was
  * skipped. nofork: one process, for tests that need the time or memory */
 int cb_suite_run(Suite *s);

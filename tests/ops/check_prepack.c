@@ -634,30 +634,44 @@ START_TEST(a_stopped_prompt_after_drops_forgets_all)
 }
 END_TEST
 
+static TCase *blocks(void)
+{
+    TCase *c = tcase_create("blocks");
+
+    tcase_set_timeout(c, 120);
+    tcase_add_checked_fixture(c, open_devices, close_devices);
+    tcase_add_test(c, attention_is_that_of_the_rows);
+    tcase_add_test(c, a_prompt_reads_what_is_prepacked_before_it);
+    tcase_add_test(c, a_run_ends_in_a_prepacked_block);
+    tcase_add_test(c, single_rows_are_prepacked);
+    tcase_add_test(c, rows_come_back);
+    tcase_add_test(c, blocks_of_scales_come_back_as_they_were);
+    tcase_add_loop_test(c, a_filled_hole_unpacks_the_last_block, 0, 3);
+    return c;
+}
+
+static TCase *sessions(void)
+{
+    TCase *c = tcase_create("sessions");
+
+    tcase_set_timeout(c, 120);
+    tcase_add_checked_fixture(c, open_model, close_model);
+    tcase_add_test(c, sessions_say_the_same);
+    tcase_add_test(c, what_is_not_lazy_is_prepacked);
+    tcase_add_test(c, sessions_that_drop_say_the_same);
+    tcase_add_test(c, merged_ones_say_nearly_the_same);
+    tcase_add_loop_test(c, the_first_token_decides, 0, N_TYPES);
+    tcase_add_loop_test(c, a_stopped_prompt_is_forgotten, 0, N_TYPES);
+    tcase_add_loop_test(c, a_stopped_prompt_after_drops_forgets_all, 0, N_TYPES);
+    return c;
+}
+
 int main(void)
 {
-    Suite *s = suite_create("seal");
-    TCase *ops = tcase_create("blocks"), *whole = tcase_create("sessions");
+    Suite *s = suite_create("prepack");
 
-    tcase_add_checked_fixture(ops, open_devices, close_devices);
-    tcase_add_test(ops, attention_is_that_of_the_rows);
-    tcase_add_test(ops, a_prompt_reads_what_is_prepacked_before_it);
-    tcase_add_test(ops, a_run_ends_in_a_prepacked_block);
-    tcase_add_test(ops, single_rows_are_prepacked);
-    tcase_add_test(ops, rows_come_back);
-    tcase_add_test(ops, blocks_of_scales_come_back_as_they_were);
-    tcase_add_loop_test(ops, a_filled_hole_unpacks_the_last_block, 0, 3);
-    tcase_add_checked_fixture(whole, open_model, close_model);
-    tcase_add_test(whole, sessions_say_the_same);
-    tcase_add_test(whole, what_is_not_lazy_is_prepacked);
-    tcase_add_test(whole, sessions_that_drop_say_the_same);
-    tcase_add_test(whole, merged_ones_say_nearly_the_same);
-    tcase_add_loop_test(whole, the_first_token_decides, 0, N_TYPES);
-    tcase_add_loop_test(whole, a_stopped_prompt_is_forgotten, 0, N_TYPES);
-    tcase_add_loop_test(whole, a_stopped_prompt_after_drops_forgets_all, 0, N_TYPES);
-    tcase_set_timeout(ops, 120);
-    tcase_set_timeout(whole, 120);
-    suite_add_tcase(s, ops);
-    suite_add_tcase(s, whole);
+    suite_add_tcase(s, blocks());
+    if (!cb_test_brief())
+        suite_add_tcase(s, sessions());
     return cb_suite_run(s);
 }
