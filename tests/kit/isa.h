@@ -41,8 +41,15 @@ enum { ISA_FROM = CB_ISA_CUDA, ISA_TO = CB_ISA_CUDA + 1 };
 enum { ISA_FROM = 0, ISA_TO = N_ISA };
 #endif
 int cb_isa_has_device(const char *name);
-/* A driver compiles for each form of attention, or pretends, which takes longer than the case. */
-enum { FEWER = ISA_FROM ? 4 : CB_SLOWED > 1 ? 8 : 1 };
+/* A driver compiles for each form of attention, which takes longer than the case. CUDA's kernels
+ * are OpenCL's, and the driver that pretends is slow. */
+enum {
+    IS_CUDA = (int)ISA_FROM == (int)CB_ISA_CUDA,
+    FEWER = IS_CUDA         ? 8
+            : ISA_FROM      ? 4
+            : CB_SLOWED > 1 ? 8
+                            : 1
+};
 static inline int cb_isa_any(void)
 {
     return !ISA_FROM || cb_isa_has_device(cb_isa[ISA_FROM]);
