@@ -236,15 +236,19 @@ static void embed(struct cb_session *s, const int32_t *tokens, int n)
                            (size_t)min_int(step, n - i) * row);
 }
 
-/* Rows i.. of a feed of n tokens in the device's memory. A feed that `part` holds stays there from
- * the first layer to the last; else one step's rows are there. */
+/* 1: between layers the rows of a feed of n tokens lie with the host; `part` has one step's. A feed
+ * that `part` holds stays there from the first layer to the last. */
+static int lie_with_host(const struct cb_session *s, int n)
+{
+    return s->w.part && n > s->chunk;
+}
+
+/* Rows i.. of a feed of n tokens in the device's memory */
 static float *rows_at(const struct cb_session *s, int i, int n)
 {
-    const size_t row = (size_t)s->model->hp.n_embd;
+    float *x = s->w.part ? s->w.part : s->w.x;
 
-    if (!s->w.part)
-        return s->w.x + (size_t)i * row;
-    return s->w.part + (n > s->chunk ? 0 : (size_t)i * row);
+    return lie_with_host(s, n) ? x : x + (size_t)i * (size_t)s->model->hp.n_embd;
 }
 
 /* Copies m of them from (in) or to the host's memory, where layer l calls for it. */
@@ -253,7 +257,7 @@ static void carry_rows(struct cb_session *s, int in, int l, int i, int m, int n)
     const size_t row = (size_t)s->model->hp.n_embd;
     float *host = s->w.x + (size_t)i * row, *on = rows_at(s, i, n);
 
-    if (s->w.part && (n > s->chunk || l == (in ? 0 : s->model->hp.n_layer - 1)))
+    if (s->w.part && (lie_with_host(s, n) || l == (in ? 0 : s->model->hp.n_layer - 1)))
         cb_device_copy(s->dev, in ? on : host, in ? host : on, (size_t)m * row * sizeof *on);
 }
 
@@ -408,7 +412,7 @@ static int rehearse(struct cb_session *s)
 static void gather(struct cb_session *s, const int *row, int n)
 {
     const size_t ne = (size_t)s->model->hp.n_embd;
-    float *x = s->w.part && s->bank.n_feed <= s->chunk ? s->w.part : s->w.x;
+    float *x = lie_with_host(s, s->bank.n_feed) ? s->w.x : rows_at(s, 0, s->bank.n_feed);
 
     for (int i = 0, m; i < n; i += m) {
         m = min_int(s->chunk, n - i);
