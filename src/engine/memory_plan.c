@@ -318,17 +318,21 @@ static int since_drop(const struct cb_session *s, int n_prompt, int n_gen)
     return most;
 }
 
-/* The peak of n_gen decoded tokens where bytes rise and fall. The newest slots may be quantised
- * many at once, or dropped, so the largest of the last tokens counts; and layers that attend within
- * chunks hold most where a chunk ends. */
+/* The peak of n_gen decoded tokens where bytes rise and fall, else 0. The newest slots may be
+ * quantised many at once, or dropped, so the largest of the last tokens counts; and layers that
+ * attend within chunks hold most where a chunk ends. */
 static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_gen)
 {
+    const int drop = since_drop(s, n_prompt, n_gen);
     const int k = s->bank.kivi_k.residual, v = s->bank.kivi_v.residual;
-    const int span = max_int(max_int(1, since_drop(s, n_prompt, n_gen)), max_int(k, v));
+    const int span = max_int(max_int(1, drop), max_int(k, v));
     const int chunk = s->model->hp.chunked ? s->model->hp.window : 0;
     const int whole = chunk ? (n_prompt + n_gen) / chunk * chunk - n_prompt : 0;
-    uint64_t peak = whole > 0 ? token_peak(s, n_prompt, whole) : 0;
+    uint64_t peak;
 
+    if (!drop && !cb_bank_has_kivi(&s->bank) && !s->model->hp.chunked)
+        return 0;
+    peak = whole > 0 ? token_peak(s, n_prompt, whole) : 0;
     for (int g = n_gen; g > 0 && g > n_gen - span; g--) {
         const uint64_t now = token_peak(s, n_prompt, g);
         peak = now > peak ? now : peak;
@@ -377,9 +381,7 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
     out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
                                     max_int(n_prompt + more, out->kept_max), out->kept_max);
     peak = prefill_peak(s, n_prompt);
-    decoding = cb_bank_has_kivi(&s->bank) || s->model->hp.chunked || since_drop(s, n_prompt, n_gen)
-                   ? decoding_peak(s, n_prompt, n_gen)
-                   : 0;
+    decoding = decoding_peak(s, n_prompt, n_gen);
     peak = decoding > peak ? decoding : peak;
     out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
     if (cb_device_traffic(s->dev).limit_bytes) {
