@@ -10,11 +10,7 @@
 #include "device/device.h"
 #include "driver.h"
 
-enum {
-    GPU_MOST_BACK = 64,
-    GPU_ALIGN = 128,
-    GPU_OPERAND_SHARE = 8
-}; /* pieces of memory are multiples of GPU_ALIGN */
+enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
 
 /* Memory on the device, in ascending order of address */
 struct gpu_block {
@@ -84,6 +80,12 @@ struct gpu {
 static inline size_t cb_gpu_aligned(size_t bytes)
 {
     return (bytes + GPU_ALIGN - 1) / GPU_ALIGN * GPU_ALIGN;
+}
+
+/* The part of the working set that is left to operands, in bytes */
+static inline uint64_t cb_gpu_operand_share(const struct gpu *g)
+{
+    return g->traffic.limit_bytes / 8;
 }
 
 static inline struct gpu *cb_gpu_of(const struct device *d)

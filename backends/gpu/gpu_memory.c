@@ -274,7 +274,7 @@ static uint8_t *take(struct gpu *g, size_t bytes, uint8_t **host)
 
     bytes = cb_gpu_aligned(bytes);
     if (!s || s->used + bytes > s->bytes) {
-        const size_t share = (size_t)(g->traffic.limit_bytes / GPU_OPERAND_SHARE);
+        const size_t share = (size_t)cb_gpu_operand_share(g);
         size_t want = s ? 2 * s->bytes : FIRST_STAGE;
         want = want > share ? share : want;
         want = want < bytes ? bytes : want;

@@ -17,8 +17,7 @@ enum { ROWS = 4 }; /* weights give way to rows of a prompt that take a quarter a
 /* Bytes that operands may still take of their share */
 static uint64_t operands(const struct gpu *g)
 {
-    const uint64_t share = g->traffic.limit_bytes / GPU_OPERAND_SHARE;
-    const uint64_t has = cb_gpu_stage_bytes(g);
+    const uint64_t share = cb_gpu_operand_share(g), has = cb_gpu_stage_bytes(g);
 
     return has < share ? share - has : 0;
 }
