@@ -352,16 +352,15 @@ static int draw_curves(const struct work *w, const char *path, double *y, struct
     return cb_chart_diagrams(path, d, 2);
 }
 
-static int draw(const struct work *w)
+static int draw(const struct work *w, const char *path)
 {
-    const char *path = cb_opt_text(w->t->o, ARG_MEASURE_PLOT);
     const size_t n = (size_t)w->n;
     double *y = cb_calloc(2 * n * (size_t)w->full.n_layer, sizeof *y);
     struct curve *curve = cb_calloc(3 * n, sizeof *curve);
     char(*name)[160] = cb_calloc(n, sizeof *name);
     int err = y && curve && name ? CB_OK : CB_ENOMEM;
 
-    if (!err && path)
+    if (!err)
         err = draw_curves(w, path, y, curve, name);
     free(y);
     free(curve);
@@ -385,7 +384,8 @@ static int measure(struct work *w)
         TRY(print_json(w));
     else
         (cb_opt_is(t->o, ARG_TABLE, "csv") ? print_csv : print_md)(w);
-    return draw(w);
+    return cb_opt_set(t->o, ARG_MEASURE_PLOT) ? draw(w, cb_opt_text(t->o, ARG_MEASURE_PLOT))
+                                              : CB_OK;
 }
 
 static int run_attention(const struct opts *o)
