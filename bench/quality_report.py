@@ -147,13 +147,19 @@ def position_table(rows):
     return out
 
 
-def attention_table(rows):
-    out = ["| policy | tokens read % | attention recalled % | best choice % | overlap with it % |",
-           "| --- | --- | --- | --- | --- |"]
+def share_table(rows, name, columns):
+    """Rows by name; columns: {title: key of a share, shown in percent}"""
+    out = [f"| {name} | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
     for r in rows:
-        out.append(f"| {r['policy']} | " + " | ".join(
-            f"{100 * r[k]:.1f}" for k in ("read_share", "recall", "best", "overlap")) + " |")
+        out.append(f"| {r[name]} | " + " | ".join(
+            f"{100 * r[k]:.1f}" for k in columns.values()) + " |")
     return out
+
+
+def attention_table(rows):
+    return share_table(rows, "policy", {
+        "tokens read %": "read_share", "attention recalled %": "recall", "best choice %": "best",
+        "overlap with it %": "overlap"})
 
 
 def speed_table(rows):
@@ -168,13 +174,9 @@ def speed_table(rows):
 
 
 def lazy_table(rows):
-    layers = rows[-1]["layers"]
-    out = ["| layer | attention on the ends % | deviation | lowest % | highest % |",
-           "| --- | --- | --- | --- | --- |"]
-    for x in layers:
-        out.append(f"| {x['layer']} | " + " | ".join(
-            f"{100 * x[k]:.1f}" for k in ("mean", "deviation", "lowest", "highest")) + " |")
-    return out
+    return share_table(rows[-1]["layers"], "layer", {
+        "attention on the ends %": "mean", "deviation": "deviation", "lowest %": "lowest",
+        "highest %": "highest"})
 
 
 # ---- the first screen ----
