@@ -173,7 +173,7 @@ libtest_la_SOURCES = \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
 	tests/kit/guard.c tests/kit/guard.h \
 	tests/kit/isa.c tests/kit/isa.h \
-	tests/kit/suite.c tests/kit/suite.h \
+	tests/kit/item_warnings.c tests/kit/item_warnings.h \
 	tests/kit/pretend.c \
 	tests/kit/recipe.c tests/kit/recipe.h \
 	tests/kit/slow.c tests/kit/slow.h \

@@ -12,6 +12,7 @@
 #include "eval/item.h"
 #include "eval/metric.h"
 #include "eval/published.h"
+#include "kit/item_warnings.h"
 
 /* ---- files ---- */
 
@@ -25,25 +26,10 @@ static void write_file(const char *text)
     ck_assert_int_eq(fclose(f), 0);
 }
 
-static char warnings[4096];
-
-static void on_warn(void *arg, const char *text)
-{
-    const size_t used = strlen(warnings);
-
-    (void)arg;
-    snprintf(warnings + used, sizeof warnings - used, "%s\n", text);
-}
-
 static void setup(void)
 {
-    const char *srcdir = getenv("srcdir");
-    char dir[4096];
-
-    snprintf(dir, sizeof dir, "%s/data", srcdir ? srcdir : ".");
-    setenv("CTXBANK_DATA", dir, 1);
+    cb_item_begin();
     snprintf(path, sizeof path, "check_eval_%d.jsonl", (int)getpid());
-    warnings[0] = '\0';
 }
 
 static void teardown(void)
@@ -64,8 +50,8 @@ START_TEST(reads_the_three_forms)
         "\"all_classes\":[\"x\",\"z\"],\"_id\":\"b\"}\n"
         "{\"id\":7,\"dataset\":\"longbook_choice_eng\",\"context\":\"Book\",\"input\":\"Who\","
         "\"answer\":[\"two\"],\"options\":[\"one\",\"two\",\"three\",\"four\"]}\n");
-    ck_assert_msg(!cb_item_read(path, on_warn, NULL, &x), "%s", cb_error());
-    ck_assert_str_eq(warnings, "");
+    ck_assert_msg(!cb_item_read(path, cb_item_warn, NULL, &x), "%s", cb_error());
+    ck_assert_str_eq(cb_item_warned, "");
     ck_assert_int_eq(x.n, 3);
     ck_assert_str_eq(x.at[0].id, "a-0");
     ck_assert_str_eq(x.at[0].context, "Some text.\n\n");
@@ -103,15 +89,15 @@ START_TEST(bad_lines_are_named_and_the_others_count)
                "{\"x\":1}\n"
                "{\"prompt\":\"\",\"answers\":[\"a\"],\"metric\":\"em\"}\n"
                "{\"prompt\":\"last\",\"answers\":3,\"metric\":\"last_number\"}");
-    ck_assert_msg(!cb_item_read(path, on_warn, NULL, &x), "%s", cb_error());
+    ck_assert_msg(!cb_item_read(path, cb_item_warn, NULL, &x), "%s", cb_error());
     ck_assert_int_eq(x.n, 2);
     ck_assert_int_eq(x.n_bad, 8);
-    ck_assert_ptr_nonnull(strstr(warnings, ": line 2: "));
-    ck_assert_ptr_nonnull(strstr(warnings, ": line 3: not an object"));
-    ck_assert_ptr_nonnull(strstr(warnings, ": line 4: answers: none"));
-    ck_assert_ptr_nonnull(strstr(warnings, ": line 5: metric magic: unknown"));
-    ck_assert_ptr_nonnull(strstr(warnings, "did you mean hotpotqa?"));
-    ck_assert_ptr_nonnull(strstr(warnings, ": line 9: prompt: empty"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, ": line 2: "));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, ": line 3: not an object"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, ": line 4: answers: none"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, ": line 5: metric magic: unknown"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "did you mean hotpotqa?"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, ": line 9: prompt: empty"));
     ck_assert_str_eq(x.at[1].answer[0], "3");
     cb_item_list_free(&x);
 }
@@ -122,8 +108,8 @@ START_TEST(files_that_hold_nothing_are_refused)
     struct item_list x = { 0 };
 
     write_file("\n\n");
-    ck_assert_int_eq(cb_item_read(path, on_warn, NULL, &x), CB_EFORMAT);
-    ck_assert_int_eq(cb_item_read("/nonexistent/x.jsonl", on_warn, NULL, &x), CB_EIO);
+    ck_assert_int_eq(cb_item_read(path, cb_item_warn, NULL, &x), CB_EFORMAT);
+    ck_assert_int_eq(cb_item_read("/nonexistent/x.jsonl", cb_item_warn, NULL, &x), CB_EIO);
     cb_item_list_free(&x);
 }
 END_TEST

@@ -10,27 +10,8 @@
 #include "base/err.h"
 #include "eval/item.h"
 #include "eval/metric.h"
+#include "kit/item_warnings.h"
 #include "kit/suite.h"
-
-static char warnings[4096];
-
-static void on_warn(void *arg, const char *text)
-{
-    const size_t used = strlen(warnings);
-
-    (void)arg;
-    snprintf(warnings + used, sizeof warnings - used, "%s\n", text);
-}
-
-static void setup(void)
-{
-    const char *srcdir = getenv("srcdir");
-    char dir[4096];
-
-    snprintf(dir, sizeof dir, "%s/data", srcdir ? srcdir : ".");
-    setenv("CTXBANK_DATA", dir, 1);
-    warnings[0] = '\0';
-}
 
 /* Reads text as the file of a task -> status */
 static int read_as(const char *task, const char *text, struct item_list *x)
@@ -45,7 +26,7 @@ static int read_as(const char *task, const char *text, struct item_list *x)
     ck_assert_ptr_nonnull(f);
     fputs(text, f);
     ck_assert_int_eq(fclose(f), 0);
-    err = cb_item_read(path, on_warn, NULL, x);
+    err = cb_item_read(path, cb_item_warn, NULL, x);
     unlink(path);
     return err;
 }
@@ -63,7 +44,7 @@ START_TEST(a_document_with_several_questions)
                            &x),
                   "%s", cb_error());
     ck_assert_int_eq(x.n, 3);
-    ck_assert_str_eq(warnings, "");
+    ck_assert_str_eq(cb_item_warned, "");
     ck_assert_str_eq(x.at[0].task, "quality");
     ck_assert_str_eq(x.at[0].id, "quality-1-1");
     ck_assert_str_eq(x.at[1].id, "quality-1-2");
@@ -136,10 +117,10 @@ START_TEST(open_questions_name_their_metric)
     ck_assert_str_eq(x.at[0].metric->name, "rouge_words");
     ck_assert_str_eq(x.at[1].metric->name, "qa_f1");
     ck_assert_ptr_nonnull(strstr(x.at[0].question, "Instruction: Sum up.\nAnswer in 4 words.\n"));
-    ck_assert_ptr_nonnull(strstr(warnings, "line 3: left out, its answers need a judge"));
-    ck_assert_ptr_nonnull(strstr(warnings, "line 4: left out"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "line 3: left out, its answers need a judge"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "line 4: left out"));
     ck_assert_ptr_nonnull(
-        strstr(warnings, "line 5: evaluation bleu: unknown; there are f1, rouge"));
+        strstr(cb_item_warned, "line 5: evaluation bleu: unknown; there are f1, rouge"));
     cb_item_list_free(&x);
 }
 END_TEST
@@ -160,16 +141,16 @@ START_TEST(bad_documents_are_named)
     ck_assert_int_eq(x.n, 1);
     ck_assert_str_eq(x.at[0].id, "tpo-4-2");
     ck_assert_int_eq(x.n_bad, 6);
-    ck_assert_ptr_nonnull(strstr(warnings, "line 1: instructions, outputs: 2 and 1"));
-    ck_assert_ptr_nonnull(strstr(warnings, "line 2: instructions, outputs: 0 and 0"));
-    ck_assert_ptr_nonnull(strstr(warnings, "line 3: instructions, outputs: 0 and 0"));
-    ck_assert_ptr_nonnull(strstr(warnings, "line 4: answers: none"));
-    ck_assert_ptr_nonnull(strstr(warnings, "line 5: context: none"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "line 1: instructions, outputs: 2 and 1"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "line 2: instructions, outputs: 0 and 0"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "line 3: instructions, outputs: 0 and 0"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "line 4: answers: none"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "line 5: context: none"));
     cb_item_list_free(&x);
     ck_assert_int_eq(
         read_as("tpoo", "{\"instructions\":[\"Q\"],\"outputs\":[\"A\"],\"input\":\"D\"}\n", &x),
         CB_EFORMAT);
-    ck_assert_ptr_nonnull(strstr(warnings, "task tpoo: no template; did you mean tpo?"));
+    ck_assert_ptr_nonnull(strstr(cb_item_warned, "task tpoo: no template; did you mean tpo?"));
     cb_item_list_free(&x);
 }
 END_TEST
@@ -180,7 +161,7 @@ int main(void)
     TCase *t = tcase_create("files");
 
     suite_add_tcase(suite, t);
-    tcase_add_checked_fixture(t, setup, NULL);
+    tcase_add_checked_fixture(t, cb_item_begin, NULL);
     tcase_add_test(t, a_document_with_several_questions);
     tcase_add_loop_test(t, exams_have_their_metrics, 0, sizeof exams / sizeof *exams);
     tcase_add_loop_test(t, open_questions_name_their_metric, 0,
