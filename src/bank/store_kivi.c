@@ -416,7 +416,6 @@ int cb_kivi_keep(struct store *s, int kv, const int *keep, int n)
 void cb_kivi_cut(struct store *s, int kv, int n)
 {
     struct kivi_store *q = s->kivi;
-
     struct kv_kivi *h = &q->head[kv];
 
     h->n_k = n <= h->lo_k ? 0 : n < h->n_k ? n : h->n_k;
