@@ -72,7 +72,7 @@ static int code(float v, int lo, int hi)
     return !(v > (float)lo) ? lo : v < (float)hi ? (int)v : hi;
 }
 
-/* How much the error of each of x[n] counts: as its column matters, and the more the larger it is.
+/* How much the error of each of x[n] counts: the more the larger it is, and as its column matters.
  * share: of the mean square that is added to each square. No column counts for nothing, since codes
  * are fitted to all. NULL: columns matter alike. */
 static void weigh(const float *x, const float *column, int n, float share, float *w)
@@ -84,9 +84,8 @@ static void weigh(const float *x, const float *column, int n, float share, float
         most = column ? fmaxf(most, column[l]) : 0;
     }
     for (int l = 0; l < n; l++)
-        w[l] = most > 0
-                   ? (column[l] / most + 1e-5f) * sqrtf(share * square / (float)n + x[l] * x[l])
-                   : 1;
+        w[l] = (most > 0 ? column[l] / most + 1e-5f : 1) *
+               sqrtf(share * square / (float)n + x[l] * x[l]);
 }
 
 /* x[32] ~ d * q - m with q = 0..top, d and m >= 0: tries a few grids, refits each by least squares

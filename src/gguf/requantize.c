@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/ints.h"
 #include "base/new_file.h"
 #include "gguf_write.h"
 #include "imatrix.h"
@@ -28,6 +29,7 @@ struct job {
     enum dtype *type; /* [n_tensor] of the new file */
     struct par *par;
     struct new_file file;
+    int n_layer;
     uint64_t done, total; /* bytes of tensors read */
 };
 
@@ -84,6 +86,37 @@ static enum dtype fall_back(struct quantize *q, const struct gguf_tensor *t, enu
     return type;
 }
 
+/* N of blk.N.SOMETHING, else -1 */
+static int layer_of(const struct gguf_tensor *t)
+{
+    char name[NAME_SHOWN + 1];
+    int l;
+
+    snprintf(name, sizeof name, "%.*s", shown(t->name), t->name.s);
+    return sscanf(name, "blk.%6d.", &l) == 1 ? l : -1;
+}
+
+static int count_layers(struct gguf *g)
+{
+    const struct gguf_tensor *t;
+    int n = 0;
+
+    for (uint64_t i = 0; (t = cb_gguf_tensor_at(g, i)); i++)
+        n = max_int(n, layer_of(t) + 1);
+    return n;
+}
+
+/* Errors in the values of the first layers, and in what their feed-forward blocks add, reach all
+ * later layers. */
+static int is_sensitive(const struct job *j, const struct gguf_tensor *t)
+{
+    const int l = layer_of(t);
+
+    return l >= 0 && ((l < 4 && ends_with(t->name, ".attn_v.weight")) ||
+                      (l < j->n_layer / 8 && (ends_with(t->name, ".ffn_down.weight") ||
+                                              ends_with(t->name, ".ffn_down_exps.weight"))));
+}
+
 static enum dtype choose(struct job *j, const struct gguf_tensor *t)
 {
     const int tied = !cb_gguf_tensor(j->g, "output.weight");
@@ -96,6 +129,8 @@ static enum dtype choose(struct job *j, const struct gguf_tensor *t)
     if (is_quantised(type) && type != DT_Q8_0 &&
         is_name(t->name, tied ? "token_embd.weight" : "output.weight"))
         type = DT_Q6_K;
+    if (type == DT_Q4_K && is_sensitive(j, t))
+        type = DT_Q5_K;
     if (t->dim[0] % cb_dtype[type].block)
         type = fall_back(j->q, t, type);
     j->q->n_requant += is_quantised(t->type) && is_quantised(type) && t->type != type;
@@ -126,6 +161,7 @@ static int plan(struct job *j)
         return CB_ENOMEM;
     TRY(cb_gguf_i64(j->g, "general.alignment", &align));
     w->alignment = (uint32_t)align;
+    j->n_layer = count_layers(j->g);
     for (uint64_t i = 0; (kv = cb_gguf_kv_at(j->g, i)); i++)
         if (!is_name(kv->key, "general.file_type") &&
             !is_name(kv->key, "general.quantization_version") &&

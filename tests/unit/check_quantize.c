@@ -97,6 +97,8 @@ START_TEST(every_type)
         enum dtype want = t->n_dim == 1 ? DT_F32 : type;
         if (named(t, "output.weight") && cb_dtype[type].block > 1 && type != DT_Q8_0)
             want = DT_Q6_K;
+        if (named(t, "blk.0.attn_v.weight") && type == DT_Q4_K)
+            want = DT_Q5_K;
         ck_assert_int_eq(u->type, want);
         same_rounding(t, u);
     }
@@ -130,6 +132,30 @@ START_TEST(it_still_runs)
     ck_assert(isfinite(cb_session_logits(s)[0]));
     cb_session_close(s);
     cb_model_close(m);
+}
+END_TEST
+
+/* Q4_K: the values of 4 layers, and an eighth of the ffn_down, have a bit more. */
+START_TEST(first_layers_of_q4_k)
+{
+    struct tiny tiny = cb_tiny_get("llama");
+    struct quantize q = job(DT_Q4_K);
+    char name[80];
+    struct gguf *g;
+
+    tiny.n_layer = 17;
+    cb_tiny_save(&tiny, in);
+    ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+    ck_assert_int_eq(cb_gguf_open(out, &g), 0);
+    for (int l = 0; l < 17; l++) {
+        snprintf(name, sizeof name, "blk.%d.attn_v.weight", l);
+        ck_assert_int_eq(cb_gguf_tensor(g, name)->type, l < 4 ? DT_Q5_K : DT_Q4_K);
+        snprintf(name, sizeof name, "blk.%d.ffn_down.weight", l);
+        ck_assert_int_eq(cb_gguf_tensor(g, name)->type, l < 2 ? DT_Q5_K : DT_Q4_K);
+        snprintf(name, sizeof name, "blk.%d.attn_k.weight", l);
+        ck_assert_int_eq(cb_gguf_tensor(g, name)->type, DT_Q4_K);
+    }
+    cb_gguf_close(g);
 }
 END_TEST
 
@@ -512,6 +538,7 @@ int main(void)
     tcase_add_test(t, bad_importance_matrices);
     tcase_add_loop_test(t, a_type_that_is_only_read, DT_ENCODED, DT_COUNT);
     tcase_add_loop_test(t, it_still_runs, 0, 2);
+    tcase_add_test(t, first_layers_of_q4_k);
     tcase_add_test(t, short_rows_get_a_wider_type);
     tcase_add_test(t, the_same_type_is_a_copy);
     tcase_add_test(t, quantised_input_is_told);
