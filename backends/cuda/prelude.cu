@@ -60,6 +60,34 @@ FUNCTION uint pack_f16(float lo, float hi)
            (uint)__half_as_ushort(__float2half_rn(hi)) << 16;
 }
 
+/* The same; what is beyond the largest half becomes the largest. */
+FUNCTION uint pack_f16_limited(float lo, float hi)
+{
+    const float most = 65504.0f;
+
+    return pack_f16(fmaxf(-most, fminf(lo, most)), fmaxf(-most, fminf(hi, most)));
+}
+
+FUNCTION uint load_word(bytes_t p)
+{
+    return *(const uint *)p;
+}
+
+/* Numbers up to `most`, divided by this power of two, are less than 512: none overflows as a half,
+ * and what is small beside the largest keeps its digits. */
+FUNCTION float half_step(float most)
+{
+    const int e = (int)(AS_UINT(most) >> 23) - 8;
+
+    return AS_FLOAT((uint)(most > 0.0f ? (e > 1 ? e : 1) : 127) << 23);
+}
+
+/* What another item of the warp has: that whose number differs in the bits of `mask` */
+FUNCTION float from_item(float x, int mask)
+{
+    return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+
 FUNCTION void store_four(uint *to, uint a, uint b, uint c, uint d)
 {
     *(uint4 *)to = make_uint4(a, b, c, d);

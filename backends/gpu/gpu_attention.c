@@ -11,6 +11,7 @@
 #include "gpu_runs.h"
 
 enum { NQ = 8, NB = 64, SPLIT = 1024, MOST_HD = 512 };
+enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
 
 static size_t floats(int64_t n)
 {
@@ -133,7 +134,21 @@ struct call {
     struct gpu_runs runs;
     float *q, *out, *lse; /* on the device */
     int n_split;
+    int mma; /* 1: by attend_mma */
 };
+
+/* Prompts, whose attention is causal, multiply small matrices of halves where the device can; their
+ * shortest chunks too, so that results do not depend on chunks. A half has not the digits of F32.
+ */
+static int uses_mma(const struct gpu *g, const struct attn *a)
+{
+    int own = 0;
+
+    for (int h = 0; h < a->n_kv; h++)
+        own |= a->run[h].given || a->run[h].logit;
+    return g->driver->has_mma && a->causal && !own && a->hd % 2 == 0 && a->hd <= MMA_MOST_HD &&
+           a->type_k != KV_F32 && a->type_v != KV_F32;
+}
 
 /* Logits that heads share with the host: [n_head][stride], dense rows on the device */
 static int share_logits(struct gpu *g, struct call *x)
@@ -182,8 +197,9 @@ static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int log
     const struct attn *a = x->a;
     const int group = a->n_head / a->n_kv;
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
-    const size_t groups[3] = { ((size_t)a->n_tok * (size_t)group + NQ - 1) / NQ, (size_t)x->n_split,
-                               (size_t)a->n_kv };
+    const size_t n_q = !x->mma ? NQ : a->hd > 128 ? 32 : 64; /* queries a group */
+    const size_t groups[3] = { ((size_t)a->n_tok * (size_t)group + n_q - 1) / n_q,
+                               (size_t)x->n_split, (size_t)a->n_kv };
     const struct gpu_arg arg[] = { GPU_P(x->runs.on),
                                    GPU_P(x->q),
                                    GPU_I(a->q_stride),
@@ -199,7 +215,8 @@ static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int log
                                    GPU_P(x->out),
                                    GPU_P(x->lse) };
 
-    cb_gpu_run(g, p, "attend", groups, NB, arg, 14, x->runs.deep);
+    cb_gpu_run(g, p, x->mma ? "attend_mma" : "attend", groups, x->mma ? MMA_ITEMS : NB, arg, 14,
+               x->runs.deep);
     if (x->n_split > 1)
         cb_gpu_join_parts(g, x->out, x->lse, x->out + rows * a->hd, x->lse + rows, x->n_split - 1,
                           rows * a->hd, rows, (int)rows, a->hd);
@@ -247,10 +264,10 @@ static int longest(const struct attn *a)
 static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
 {
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
-    struct call x = { .a = a };
+    struct call x = { .a = a, .mma = uses_mma(g, a) };
     int stride, ok;
 
-    x.n_split = a->n_tok == 1 ? max_int(1, (longest(a) + SPLIT - 1) / SPLIT) : 1;
+    x.n_split = a->n_tok == 1 && !x.mma ? max_int(1, (longest(a) + SPLIT - 1) / SPLIT) : 1;
     x.q = cb_gpu_in(g, a->q, floats(q_span(a)));
     x.out = x.n_split == 1 && cb_gpu_is_on(g, a->out)
                 ? a->out

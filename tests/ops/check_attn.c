@@ -93,14 +93,21 @@ static int is_half(enum kv_type t)
     return t == KV_F16 || t == KV_BF16;
 }
 
+/* Does the device round queries, or probabilities, to 11 bits? The CPU may for rows of 16 bits that
+ * many queries share, a CUDA device for prompts whose rows are not f32. */
+static int rounds(const struct attn *f)
+{
+    if (IS_CUDA && f->causal && f->type_k != KV_F32 && f->type_v != KV_F32)
+        return 1;
+    return (f->causal || f->n_head / f->n_kv >= 4) && (is_half(f->type_k) || is_half(f->type_v));
+}
+
 /* Sums of up to 1100 terms in single precision; with logits near 100 their last bit is 1e-5.
- * Products of q8_0 rows may round queries and probabilities to 15 bits of the largest, those of
- * 16-bit rows where many queries share them as well. */
+ * Products of q8_0 rows may round queries and probabilities to 15 bits of the largest. */
 static float tolerance(const struct attn *f, float outlier)
 {
     const int q8 = f->type_k == KV_Q8_0 || f->type_v == KV_Q8_0;
-    const int half =
-        (f->causal || f->n_head / f->n_kv >= 4) && (is_half(f->type_k) || is_half(f->type_v));
+    const int half = rounds(f);
 
     if (half)
         return outlier > 0.0f ? 1e-2f : f->hd > 128 ? 2e-3f : 1e-3f;
@@ -109,64 +116,101 @@ static float tolerance(const struct attn *f, float outlier)
     return outlier > 0.0f ? 1e-4f : 5e-6f;
 }
 
+/* One form of attention over n entries, as the reference's */
+static void one_attention(int c, const struct attn *f, int n, int use_idx, float outlier)
+{
+    struct input in;
+    float *o, *l, *o2, *l2;
+    char what[160];
+
+    make_input(&in, f, n, use_idx, outlier);
+    run_attn(dev, &in.a, &o, &l);
+    run_attn(ref, &in.a, &o2, &l2);
+    snprintf(what, sizeof what,
+             "case %d %s/%s n_tok %d n %d head %d/%d hd %d causal %d window %d cap %g", c,
+             cb_kv_type[f->type_k].name, cb_kv_type[f->type_v].name, f->n_tok, n, f->n_head,
+             f->n_kv, f->hd, f->causal, f->window, (double)f->softcap);
+    same(what, o, o2, (size_t)f->n_tok * f->n_head * f->hd, tolerance(f, outlier));
+    same(what, l, l2, (size_t)f->n_tok * f->n_head, tolerance(f, outlier));
+    free(o), free(l), free(o2), free(l2);
+    free_input(&in);
+}
+
 START_TEST(attention)
 {
     if (!open_isa(_i, 3))
         return;
     for (int c = 0; c < 128 / FEWER; c++) {
         const float outlier = c % 6 == 5 ? 100.0f : 0.0f;
-        struct input in;
-        float *o, *l, *o2, *l2;
-        char what[160];
         int n;
         const struct attn f = random_form(c, &n);
-        make_input(&in, &f, n, !f.causal && below(2), outlier);
-        run_attn(dev, &in.a, &o, &l);
-        run_attn(ref, &in.a, &o2, &l2);
-        snprintf(what, sizeof what,
-                 "case %d %s/%s n_tok %d n %d head %d/%d hd %d causal %d window %d cap %g", c,
-                 cb_kv_type[f.type_k].name, cb_kv_type[f.type_v].name, f.n_tok, n, f.n_head, f.n_kv,
-                 f.hd, f.causal, f.window, (double)f.softcap);
-        same(what, o, o2, (size_t)f.n_tok * f.n_head * f.hd, tolerance(&f, outlier));
-        same(what, l, l2, (size_t)f.n_tok * f.n_head, tolerance(&f, outlier));
-        free(o), free(l), free(o2), free(l2);
-        free_input(&in);
+        one_attention(c, &f, n, !f.causal && below(2), outlier);
     }
+}
+END_TEST
+
+/* Prompts on CUDA devices of both kinds: all sizes of heads, types, shares of query heads, with
+ * windows and caps, in chunks of any length behind other tokens */
+START_TEST(prompts)
+{
+    static const int n_tok[] = { 1, 3, 16, 33, 64, 70 }, past[] = { 0, 1, 31, 64, 150, 7, 100 };
+    static const float caps[] = { 0.0f, 20.0f, 0.0f };
+
+    setenv("PRETEND_CUDA", _i ? "capability=75" : "", 1);
+    if (!open_isa(CB_ISA_CUDA, 1))
+        return;
+    for (int c = 0; c < 40; c++) {
+        struct attn f = { .n_tok = n_tok[c % 6],
+                          .n_kv = 1 + c % 2,
+                          .hd = head_dims[c % 10],
+                          .causal = 1,
+                          .window = c % 4 == 3 ? 1 + below(90) : 0,
+                          .softcap = caps[c % 3],
+                          .type_k = (enum kv_type)(1 + c % 3),
+                          .type_v = (enum kv_type)(1 + c / 3 % 3) };
+        if (f.type_k == KV_Q8_0 || f.type_v == KV_Q8_0)
+            f.hd = (f.hd + 31) / 32 * 32;
+        f.n_head = groups[c % 8] * f.n_kv;
+        f.scale = 1.0f / sqrtf((float)f.hd);
+        one_attention(c, &f, f.n_tok + past[c % 7], 0, c % 5 == 4 ? 100.0f : 0.0f);
+    }
+    unsetenv("PRETEND_CUDA");
 }
 END_TEST
 
 /* The same bits for any number of threads, for any chunks of a prompt, with or without a window. */
 START_TEST(determinism)
 {
-    static const int chunks[] = { 700, 1, 5, 64, 333 };
+    enum { N = IS_CUDA ? 200 : 700 };
+    static const int chunks[] = { N, 1, 5, 64, N / 2 - 17 };
     struct input in;
     float *want, *want_lse;
 
     if (!open_isa(_i, 1))
         return;
-    for (int c = 0; c < 2 * KV_TYPE_COUNT; c += FEWER > 1 ? 3 : 1) {
+    for (int c = 0; c<2 * KV_TYPE_COUNT; c += FEWER> 1 ? 3 : 1) {
         const enum kv_type t = (enum kv_type)(c / 2);
-        const struct attn f = { .n_tok = 700,
+        const struct attn f = { .n_tok = N,
                                 .n_head = 6,
                                 .n_kv = 2,
                                 .hd = 64,
                                 .scale = 0.125f,
                                 .causal = 1,
-                                .window = c % 2 ? 600 : 0,
+                                .window = c % 2 ? N - 100 : 0,
                                 .type_k = t,
                                 .type_v = t };
-        make_input(&in, &f, 700, 0, 5.0f);
+        make_input(&in, &f, N, 0, 5.0f);
         run_attn(dev, &in.a, &want, &want_lse);
         for (int threads = 1; threads <= 4; threads += 3) {
             struct device *d = cb_isa_open(_i, threads);
             ck_assert_ptr_nonnull(d);
             reserve(d);
             for (int i = 0; i < 5; i++) {
-                float *out = poisoned(700 * 6 * 64), *lse = poisoned(700 * 6);
-                for (int from = 0, m; from < 700; from += m) {
+                float *out = poisoned(N * 6 * 64), *lse = poisoned(N * 6);
+                for (int from = 0, m; from < N; from += m) {
                     struct attn a = in.a;
                     struct kv_run run[2];
-                    m = 700 - from < chunks[i] ? 700 - from : chunks[i];
+                    m = N - from < chunks[i] ? N - from : chunks[i];
                     for (int h = 0; h < 2; h++)
                         run[h] = (struct kv_run){ .k = in.k[h], .v = in.v[h], .n = from + m };
                     a.run = run;
@@ -176,8 +220,8 @@ START_TEST(determinism)
                     a.lse = lse + (size_t)from * 6;
                     d->ops->attention(d, &a, 1);
                 }
-                if (memcmp(out, want, 700 * 6 * 64 * sizeof *out) ||
-                    memcmp(lse, want_lse, 700 * 6 * sizeof *lse))
+                if (memcmp(out, want, N * 6 * 64 * sizeof *out) ||
+                    memcmp(lse, want_lse, N * 6 * sizeof *lse))
                     ck_abort_msg("%s: chunks of %d with %d threads differ", cb_kv_type[t].name,
                                  chunks[i], threads);
                 free(out), free(lse);
@@ -196,7 +240,7 @@ END_TEST
 START_TEST(several_calls)
 {
     enum { CALLS = 20 };
-    static const int n_tok[] = { 1, 1, 1, 2, 0, 1, 700, 3, 5, 1 };
+    static const int n_tok[] = { 1, 1, 1, 2, 0, 1, IS_CUDA ? 100 : 700, 3, 5, 1 };
 
     for (int threads = 1; threads <= 3; threads += 2) {
         struct input in[CALLS];
@@ -497,6 +541,7 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, attention, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, prompts, 0, IS_CUDA ? 2 : 0);
     tcase_add_loop_test(tc, determinism, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, several_calls, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score, ISA_FROM, ISA_TO);

@@ -171,7 +171,7 @@ START_TEST(a_session_that_fails)
     cb_toy_ok(cb_session_open(m, &p, &s));
     if (_i)
         cb_toy_ok(cb_session_prefill(s, text, 40, NULL));
-    set("fault=attend");
+    set(_i ? "fault=attend" : "fault=attend_mma");
     ck_assert_int_eq(_i ? cb_session_decode(s, text[40]) : cb_session_prefill(s, text, 40, NULL),
                      CB_EIO);
     said("device cuda:0: ");

@@ -440,6 +440,7 @@ static double apart(struct cb_model *m, const float *a, const float *b)
     return most / size;
 }
 
+/* Where a difference in the last digits of halves would choose other slots, rows are f32. */
 static const struct {
     const char *policy, *prefill, *kv;
 } cases[] = {
@@ -452,10 +453,10 @@ static const struct {
     { "tova:budget=256", NULL, "f16" },
     { "snapkv:budget=256", NULL, "f16" },
     { "snapkv:budget=256", NULL, "kivi2:32" },
-    { "d2o:budget=256", NULL, "f16" },
+    { "d2o:budget=256", NULL, "f32" },
     { "pod:sinks=4,recent=64", NULL, "f16" },
     { "omnikv:filter=0,budget=128", NULL, "f16" },
-    { "sieve:budget=128,recent=32", NULL, "f16" },
+    { "sieve:budget=128,recent=32", NULL, "f32" },
     { "quest:budget=128,dense=0", NULL, "f16" },
     { "infllm:local=16,sink=16,block=32,blocks=3", NULL, "f16" },
     { "full", "omnikv:filter=0,chunk=128,ratio=0.5", "f16" },
@@ -477,9 +478,10 @@ START_TEST(policies)
             struct cb_model *m = model_of(family[f], NAME, set);
             float *got = answer(m, cases[_i].policy, cases[_i].prefill, cases[_i].kv, &mem);
             const double off = apart(m, got, want);
-            /* a code of two bits that rounds the other way is a large step */
+            /* a code of few bits that rounds the other way is a large step */
             const double tol = strstr(cases[_i].kv, "kivi2")   ? 0.06
                                : strstr(cases[_i].kv, "kivi4") ? 1e-2
+                               : strstr(cases[_i].kv, "q8_0")  ? 4e-3
                                                                : 2e-3;
             ck_assert_msg(off < tol, "%s, %s %s, working set %d: off by %g", family[f],
                           cases[_i].policy, cases[_i].kv, (int)set, off);

@@ -23,6 +23,27 @@ struct pretend_place {
 extern pretend_place blockIdx, threadIdx, blockDim;
 void pretend_barrier();
 
+/* What the items of a group exchange at a barrier has two places in turn, so that the next exchange
+ * need not wait until all have read this one. */
+enum { PRETEND_ITEMS = 128 };
+extern unsigned char pretend_turn[PRETEND_ITEMS];
+
+static inline int pretend_next_turn()
+{
+    return pretend_turn[threadIdx.x] ^= 1;
+}
+
+/* All warps of a group call it at the same time. */
+static inline float __shfl_xor_sync(unsigned, float x, int mask)
+{
+    static float all[2][PRETEND_ITEMS];
+    const int item = (int)threadIdx.x, turn = pretend_next_turn();
+
+    all[turn][item] = x;
+    pretend_barrier();
+    return all[turn][item ^ mask];
+}
+
 static inline float __uint_as_float(unsigned u)
 {
     float f;

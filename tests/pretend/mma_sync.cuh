@@ -12,7 +12,7 @@
 extern int pretend_capability; /* 75: mma.m16n8k8 alone */
 #define HAS_M16N8K16 (pretend_capability >= 80)
 
-enum { PRETEND_WARPS = 4 };
+enum { PRETEND_WARPS = PRETEND_ITEMS / 32 };
 
 /* d[16][8] += a[16][k] b[k][8], where k is 8 or 16. Element i of an item's a is in row
  * group + 8 * (i / 2 % 2), column 2 * lane % 8 + i % 2 + 8 * (i / 4); of b in row
@@ -20,22 +20,23 @@ enum { PRETEND_WARPS = 4 };
  * 2 * lane % 8 + i % 2. */
 static void pretend_mma(int k, float *d, const unsigned *a, const unsigned *b)
 {
-    static float all_a[PRETEND_WARPS][16][16], all_b[PRETEND_WARPS][16][8];
-    const int warp = (int)threadIdx.x / 32, group = (int)threadIdx.x % 32 / 4;
-    const int pair = (int)threadIdx.x % 4 * 2;
+    static struct {
+        float a[16][16], b[16][8];
+    } all[2][PRETEND_WARPS];
+    const int group = (int)threadIdx.x % 32 / 4, pair = (int)threadIdx.x % 4 * 2;
+    auto &warp = all[pretend_next_turn()][threadIdx.x / 32];
     auto half = [](const unsigned *from, int i) {
         return __half2float({ (uint16_t)(from[i / 2] >> i % 2 * 16) });
     };
 
     for (int i = 0; i < k / 2; i++)
-        all_a[warp][group + i / 2 % 2 * 8][pair + i % 2 + i / 4 * 8] = half(a, i);
+        warp.a[group + i / 2 % 2 * 8][pair + i % 2 + i / 4 * 8] = half(a, i);
     for (int i = 0; i < k / 4; i++)
-        all_b[warp][pair + i % 2 + i / 2 * 8][group] = half(b, i);
+        warp.b[pair + i % 2 + i / 2 * 8][group] = half(b, i);
     pretend_barrier();
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < k; j++)
-            d[i] += all_a[warp][group + i / 2 * 8][j] * all_b[warp][j][pair + i % 2];
-    pretend_barrier();
+            d[i] += warp.a[group + i / 2 * 8][j] * warp.b[j][pair + i % 2];
 }
 
 static inline void mma_m16n8k16(float *d, const unsigned *a, const unsigned *b)

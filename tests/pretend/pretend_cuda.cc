@@ -120,6 +120,7 @@ template <class... A, void (*F)(A...)> struct caller<F> {
     }
 #define ATTENTION(hd)                                                                              \
     ONE("attention_" #hd, attention_##hd, attend), ONE("attention_" #hd, attention_##hd, score)
+#define ATTENTION_MMA(hd) ONE("attention_" #hd, attention_##hd, attend_mma)
 
 const std::vector<kernel> kernels = {
     ONE("matmul", matmul, few_1),
@@ -148,6 +149,9 @@ const std::vector<kernel> kernels = {
     ATTENTION(128),
     ATTENTION(256),
     ATTENTION(512),
+    ATTENTION_MMA(64),
+    ATTENTION_MMA(128),
+    ATTENTION_MMA(256),
 };
 
 /* ---- settings ---- */
@@ -285,7 +289,7 @@ struct fiber {
     bool done;
 };
 
-enum { STACK = 64 << 10, MOST_ITEMS = 128 };
+enum { STACK = 64 << 10, MOST_ITEMS = PRETEND_ITEMS };
 fiber items[MOST_ITEMS];
 jmp_buf scheduler;
 fiber *running;
@@ -345,8 +349,10 @@ int run_group(unsigned n)
     static bool backwards;
 
     memset(__start_shared, 0xff, size_t(__stop_shared - __start_shared));
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++) {
         items[i].done = false;
+        pretend_turn[i] = 0;
+    }
     for (unsigned ended = 0; ended < n;) {
         backwards = !backwards;
         for (unsigned i = 0; i < n; i++)
@@ -404,6 +410,7 @@ bool is_file(const void *image, const string &name)
 } // namespace
 
 pretend_place blockIdx, threadIdx, blockDim;
+unsigned char pretend_turn[PRETEND_ITEMS];
 int pretend_capability;
 
 void pretend_barrier()

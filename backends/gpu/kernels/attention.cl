@@ -303,3 +303,320 @@ KERNEL void score(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float
             out[(long)(h / per) * out_stride + j] += sum;
     }
 }
+
+#if defined HAS_MMA && MAX_HD <= 256
+/* ---- prompts, where a warp multiplies small matrices of halves at once ---- */
+
+#define MQ (MAX_HD > 128 ? 32 : 64) /* queries a group, all of one KV head */
+#define MB (MAX_HD > 64 ? 32 : 64)  /* entries at a time */
+#define WARPS 4
+#define PARTS (WARPS * 16 / MQ)     /* warps that share the logits of 16 queries */
+#define TILES (MB / 8 / PARTS)      /* of 8 entries, in such a part */
+#define BLOCKS (MAX_HD / 8 / WARPS) /* of 8 channels of values that a warp adds up, 32 apart */
+/* Words from one row in LOCAL memory to the next, so that the loads of a warp meet all banks: of
+ * queries and keys by channel, of weights and values by entry */
+#define Q_STEP (MAX_HD / 2 + 4)
+#define P_STEP (MB / 2 + 4)
+#define TILE_WORDS (MB * Q_STEP > MAX_HD * P_STEP ? MB * Q_STEP : MAX_HD * P_STEP)
+
+/* Channels c and c + 1 of a key as halves */
+FUNCTION uint key_word(WITH_OPTIONS GLOBAL const struct run *run, struct place k, int c)
+{
+    if (TYPE == 1 && k.quant < 0)
+        return load_word(k.at + 2 * c);
+    return pack_f16_limited(key_number(OPTIONS run, k, c), key_number(OPTIONS run, k, c + 1));
+}
+
+FUNCTION uint value_word(WITH_OPTIONS GLOBAL const struct run *run, struct place v, int c)
+{
+    if (TYPE_V == 1 && v.quant < 0)
+        return load_word(v.at + 2 * c);
+    return pack_f16_limited(value_number(OPTIONS run, v, c), value_number(OPTIONS run, v, c + 1));
+}
+
+/* Channels that rows in LOCAL memory have, with 0 behind the last */
+FUNCTION int padded(int hd)
+{
+    return (hd + 15) / 16 * 16;
+}
+
+/* A row of a query as halves; returns by what they are divided. */
+FUNCTION float bring_query(WITH_OPTIONS GLOBAL const float *q, IN_LOCAL uint *to)
+{
+    const int lane = ITEM() % 32;
+    float most = 0.0f, factor;
+
+    for (int c = lane; c < HD; c += 32)
+        most = fmax(most, fabs(q[c]));
+    for (int mask = 1; mask < 32; mask *= 2)
+        most = fmax(most, from_item(most, mask));
+    factor = 1.0f / half_step(most);
+    for (int c = 2 * lane; c < padded(HD); c += 64)
+        to[c / 2] = c < HD ? pack_f16(q[c] * factor, q[c + 1] * factor) : 0;
+    return half_step(most);
+}
+
+/* Entries base..base+MB-1; those outside of [lo, to), or with rows that are missing, get no
+ * address. */
+FUNCTION void find_entries(WITH_OPTIONS GLOBAL const struct run *run, int base, int lo, int to,
+                           IN_LOCAL struct place *k_, IN_LOCAL struct place *v_)
+{
+    const int item = ITEM(), j = base + item;
+    struct place k, v;
+
+    if (item >= MB)
+        return;
+    k.at = v.at = 0;
+    k.quant = v.quant = -1;
+    if (j >= lo && j < to) {
+        const int slot = slot_of(run, j);
+        k = key_of(OPTIONS run, slot);
+        v = value_of(OPTIONS run, slot);
+        if (!k.at || !v.at)
+            k.at = v.at = 0;
+    }
+    k_[item] = k;
+    v_[item] = v;
+}
+
+/* tile[entry][channel] */
+FUNCTION void bring_keys(WITH_OPTIONS GLOBAL const struct run *run, IN_LOCAL const struct place *k_,
+                         IN_LOCAL uint *tile)
+{
+    for (int e = ITEM() / 32; e < MB; e += WARPS) {
+        const struct place k = k_[e];
+        for (int c = ITEM() % 32 * 2; c < padded(HD); c += 64)
+            tile[e * Q_STEP + c / 2] = k.at && c < HD ? key_word(OPTIONS run, k, c) : 0;
+    }
+}
+
+/* tile[channel][entry]; a warp has 8 pairs of entries, 4 pairs of channels of each */
+FUNCTION void bring_values(WITH_OPTIONS GLOBAL const struct run *run,
+                           IN_LOCAL const struct place *v_, IN_LOCAL uint *tile)
+{
+    for (int i = ITEM(); i < MB / 16 * 32 * ((HD + 7) / 8); i += WARPS * 32) {
+        const int block = i / 32, pair = i % 8 + block % (MB / 16) * 8;
+        const int c = 2 * (i / 8 % 4 + block / (MB / 16) * 4);
+        const struct place a = v_[2 * pair], b = v_[2 * pair + 1];
+        if (c < HD) {
+            const uint x = a.at ? value_word(OPTIONS run, a, c) : 0;
+            const uint y = b.at ? value_word(OPTIONS run, b, c) : 0;
+            tile[c * P_STEP + pair] = (x & 0xffffu) | y << 16;
+            tile[(c + 1) * P_STEP + pair] = x >> 16 | (y & 0xffff0000u);
+        }
+    }
+}
+
+/* 16 rows, 16 columns from word k on, as a warp's items hold them */
+FUNCTION void load_a(IN_LOCAL const uint *rows, int step, int k, uint *a)
+{
+    IN_LOCAL const uint *at = rows + ITEM() % 32 / 4 * step + k + ITEM() % 4;
+
+    a[0] = at[0];
+    a[1] = at[8 * step];
+    a[2] = at[4];
+    a[3] = at[8 * step + 4];
+}
+
+/* The same of 8 columns, which lie as rows do */
+FUNCTION void load_b(IN_LOCAL const uint *rows, int step, int k, uint *b)
+{
+    IN_LOCAL const uint *at = rows + ITEM() % 32 / 4 * step + k + ITEM() % 4;
+
+    b[0] = at[0];
+    b[1] = at[4];
+}
+
+/* Sums of 16 queries and a part's entries: number i of tile n is of query item % 32 / 4 + i / 2 * 8
+ * and entry n * 8 + item % 4 * 2 + i % 2. */
+FUNCTION void multiply_keys(int words, IN_LOCAL const uint *q_, IN_LOCAL const uint *keys,
+                            float s[TILES][4])
+{
+    UNROLL for (int n = 0; n < TILES; n++)
+        UNROLL for (int i = 0; i < 4; i++)
+            s[n][i] = 0.0f;
+    for (int k = 0; k < words; k += 8) {
+        uint a[4], b[2];
+        load_a(q_, Q_STEP, k, a);
+        UNROLL for (int n = 0; n < TILES; n++) {
+            load_b(keys + n * 8 * Q_STEP, Q_STEP, k, b);
+            mma(s[n], a, b);
+        }
+    }
+}
+
+/* sum = sum * shrink[query] + the weights' values, in the same places for blocks of channels */
+FUNCTION void add_values(int hd, IN_LOCAL const uint *p_, IN_LOCAL const uint *values,
+                         IN_LOCAL const float *shrink_, float sum[MQ / 16][BLOCKS][4])
+{
+    UNROLL for (int m = 0; m < MQ / 16; m++)
+        UNROLL for (int i = 0; i < 4; i++) {
+            const float shrink = shrink_[m * 16 + ITEM() % 32 / 4 + i / 2 * 8];
+            UNROLL for (int n = 0; n < BLOCKS; n++)
+                sum[m][n][i] *= shrink;
+        }
+    UNROLL for (int k = 0; k < MB / 2; k += 8) {
+        uint a[MQ / 16][4], b[2];
+        UNROLL for (int m = 0; m < MQ / 16; m++)
+            load_a(p_ + m * 16 * P_STEP, P_STEP, k, a[m]);
+        UNROLL for (int n = 0; n < BLOCKS; n++) {
+            if (n * WARPS * 8 < hd) {
+                load_b(values + (n * WARPS + ITEM() / 32) * 8 * P_STEP, P_STEP, k, b);
+                UNROLL for (int m = 0; m < MQ / 16; m++)
+                    mma(sum[m][n], a[m], b);
+            }
+        }
+    }
+}
+
+/* Two queries of a warp's 16, number item % 32 / 4 and 8 more, of which an item has some sums */
+struct two {
+    int row; /* the first one's among the group's queries */
+    int lo[2], hi[2]; /* entries that they read */
+    float most[2], all[2]; /* the largest logit; the sum of the item's weights */
+};
+
+FUNCTION struct two begin_two(int rows, int first, int n_query, int n, int n_tok, int group,
+                              int causal, int window)
+{
+    struct two t;
+
+    t.row = rows + ITEM() % 32 / 4;
+    UNROLL for (int h = 0; h < 2; h++) {
+        const int query = first + t.row + h * 8;
+        t.hi[h] = hi_of(n, n_tok, causal, (query < n_query ? query : n_query - 1) / group);
+        t.lo[h] = lo_of(t.hi[h], window);
+        t.most[h] = -INFINITY;
+        t.all[h] = 0.0f;
+    }
+    return t;
+}
+
+/* Sums of products -> logits, -INFINITY for entries that a query does not read; the largest of each
+ * query in this part */
+FUNCTION void find_logits(const struct two *t, int part, int base, float softcap,
+                          IN_LOCAL const float *scale_, IN_LOCAL const struct place *v_,
+                          float s[TILES][4], float *most)
+{
+    most[0] = most[1] = -INFINITY;
+    UNROLL for (int n = 0; n < TILES; n++)
+        UNROLL for (int i = 0; i < 4; i++) {
+            const int h = i / 2, e = (part * TILES + n) * 8 + ITEM() % 4 * 2 + i % 2, j = base + e;
+            float x = s[n][i] * scale_[t->row + h * 8];
+            if (softcap > 0.0f)
+                x = softcap * tanh(x / softcap);
+            s[n][i] = v_[e].at && j >= t->lo[h] && j < t->hi[h] ? x : -INFINITY;
+            most[h] = fmax(most[h], s[n][i]);
+        }
+    UNROLL for (int h = 0; h < 2; h++) {
+        most[h] = fmax(most[h], from_item(most[h], 1));
+        most[h] = fmax(most[h], from_item(most[h], 2));
+    }
+}
+
+/* Logits -> weights of the largest so far */
+FUNCTION void weigh(struct two *t, int part, const float *most, float s[TILES][4],
+                    IN_LOCAL uint *p_, IN_LOCAL float *shrink_)
+{
+    UNROLL for (int h = 0; h < 2; h++) {
+        const int row = t->row + h * 8;
+        const float now = fmax(t->most[h], most[h]);
+        const float shrink = now > -INFINITY ? exp(t->most[h] - now) : 1.0f;
+        t->most[h] = now;
+        t->all[h] *= shrink;
+        shrink_[row] = shrink;
+        UNROLL for (int n = 0; n < TILES; n++) {
+            const float x = now > -INFINITY ? exp(s[n][2 * h] - now) : 0.0f;
+            const float y = now > -INFINITY ? exp(s[n][2 * h + 1] - now) : 0.0f;
+            p_[row * P_STEP + (part * TILES + n) * 4 + ITEM() % 4] = pack_f16(x, y);
+            t->all[h] += x + y;
+        }
+    }
+}
+
+/* As attend, for causal runs that neither leave nor are given logits, of an even HD. Queries, keys,
+ * weights and values are halves, sums and what lies between are floats. Entries are taken from
+ * multiples of MB on, so a query's result does not depend on the others of the group. */
+KERNEL void attend_mma(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *q,
+                       int q_stride, int n_tok, int n_head, int group, float scale, float softcap,
+                       int causal, int window, int per, int logit_stride, GLOBAL float *out,
+                       GLOBAL float *lse)
+{
+    LOCAL ALIGNED_16 uint q_[MQ * Q_STEP], p_[MQ * P_STEP], tile_[TILE_WORDS];
+    LOCAL struct place k_[MB], v_[MB];
+    LOCAL float scale_[MQ], shrink_[MQ], part_[PARTS][MQ], max_[MQ], sum_[MQ];
+    const int item = ITEM(), warp = item / 32, quad = item % 32 / 4, pair = item % 4;
+    const int rows = warp % (MQ / 16) * 16, part = warp / (MQ / 16); /* of this warp's logits */
+    const int split = GROUP(1), kv = GROUP(2), n_query = n_tok * group;
+    const int first = ((n_query - 1) / MQ - GROUP(0)) * MQ; /* the longest begin first */
+    GLOBAL const struct run *run = runs + kv;
+    const int last = first + MQ - 1 < n_query ? first + MQ - 1 : n_query - 1, n = run->n;
+    const int hi = hi_of(n, n_tok, causal, last / group);
+    const int lo = lo_of(hi_of(n, n_tok, causal, first / group), window);
+    const int from = lo / MB * MB > split * per ? lo / MB * MB : split * per;
+    const int to = hi < (split + 1) * per ? hi : (split + 1) * per;
+    struct two t = begin_two(rows, first, n_query, n, n_tok, group, causal, window);
+    float sum[MQ / 16][BLOCKS][4];
+
+    UNROLL for (int m = 0; m < MQ / 16; m++)
+        UNROLL for (int b = 0; b < BLOCKS; b++)
+            UNROLL for (int i = 0; i < 4; i++)
+                sum[m][b][i] = 0.0f;
+    for (int i = warp; i < MQ; i += WARPS) {
+        const int query = first + i < n_query ? first + i : n_query - 1;
+        const long at = (long)(query / group) * q_stride + (long)(kv * group + query % group) * HD;
+        const float step = bring_query(OPTIONS q + at, q_ + i * Q_STEP);
+        scale_[i] = step * scale;
+    }
+    for (int base = from; base < to; base += MB) {
+        float s[TILES][4], most[2];
+        find_entries(OPTIONS run, base, lo, to, k_, v_);
+        BARRIER();
+        bring_keys(OPTIONS run, k_, tile_);
+        BARRIER();
+        multiply_keys(padded(HD) / 2, q_ + rows * Q_STEP, tile_ + part * TILES * 8 * Q_STEP, s);
+        find_logits(&t, part, base, softcap, scale_, v_, s, most);
+        if (PARTS > 1) {
+            part_[part][t.row] = most[0];
+            part_[part][t.row + 8] = most[1];
+            BARRIER();
+            for (int i = 0; i < PARTS; i++) {
+                most[0] = fmax(most[0], part_[i][t.row]);
+                most[1] = fmax(most[1], part_[i][t.row + 8]);
+            }
+        }
+        weigh(&t, part, most, s, p_, shrink_);
+        BARRIER();
+        bring_values(OPTIONS run, v_, tile_);
+        BARRIER();
+        add_values(HD, p_, tile_, shrink_, sum);
+        BARRIER();
+    }
+    UNROLL for (int h = 0; h < 2; h++) {
+        t.all[h] += from_item(t.all[h], 1);
+        t.all[h] += from_item(t.all[h], 2);
+        part_[part][t.row + h * 8] = t.all[h];
+        max_[t.row + h * 8] = t.most[h];
+    }
+    BARRIER();
+    if (item < MQ) {
+        sum_[item] = 0.0f;
+        for (int i = 0; i < PARTS; i++)
+            sum_[item] += part_[i][item];
+    }
+    BARRIER();
+    UNROLL for (int m = 0; m < MQ / 16; m++)
+        UNROLL for (int i = 0; i < 4; i++) {
+            const int row = m * 16 + quad + i / 2 * 8, query = first + row;
+            const long at = ((long)split * n_tok + query / group) * n_head + kv * group +
+                            query % group;
+            UNROLL for (int b = 0; b < BLOCKS; b++) {
+                const int c = (b * WARPS + warp) * 8 + pair * 2 + i % 2;
+                if (query < n_query && c < HD)
+                    out[at * HD + c] = sum_[row] > 0.0f ? sum[m][b][i] / sum_[row] : 0.0f;
+            }
+            if (query < n_query && warp == 0 && pair == 0 && i % 2 == 0)
+                lse[at] = sum_[row] > 0.0f ? max_[row] + log(sum_[row]) : -INFINITY;
+        }
+}
+#endif

@@ -206,9 +206,8 @@ KERNEL void tile(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int n_ou
 #ifdef HAS_MMA
 /* ---- prompts, where a warp multiplies small matrices of halves at once ---- */
 
-/* A row of x (GROUP(0)) as halves [n_in rounded up to 32], two a word. They are x / scale[row], a
- * power of two with which the largest is less than 512, so that none overflows and what is small
- * beside it keeps its digits. */
+/* A row of x (GROUP(0)) as halves [n_in rounded up to 32], two a word: x / scale[row], a power of
+ * two. */
 KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to,
                    GLOBAL float *scale)
 {
@@ -216,7 +215,6 @@ KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to
     const int item = ITEM(), items = ITEMS(), n_word = (n_in + 31) / 32 * 16;
     GLOBAL const float *row = x + (long)GROUP(0) * n_in;
     float most = 0.0f, factor;
-    int e;
 
     for (int i = item; i < n_in; i += items)
         most = fmax(most, fabs(row[i]));
@@ -224,11 +222,9 @@ KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to
     BARRIER();
     for (int i = 0; i < items; i++)
         most = fmax(most, most_[i]);
-    e = (int)(AS_UINT(most) >> 23) - 8;
-    e = most > 0.0f ? (e > 1 ? e : 1) : 127;
-    factor = AS_FLOAT((uint)(254 - e) << 23);
+    factor = 1.0f / half_step(most);
     if (item == 0)
-        scale[GROUP(0)] = AS_FLOAT((uint)e << 23);
+        scale[GROUP(0)] = half_step(most);
     for (int i = item; i < n_word; i += items) {
         const float lo = 2 * i < n_in ? row[2 * i] * factor : 0.0f;
         const float hi = 2 * i + 1 < n_in ? row[2 * i + 1] * factor : 0.0f;
