@@ -60,6 +60,7 @@ struct gpu {
     uint64_t emptied; /* how often the queue has been waited for */
     int owes; /* 1: results were sent to the host otherwise, and must be there when the op ends */
     struct gpu_mirror *mirror;
+    struct gpu_chosen_all *chosen;
     struct gpu_pack *pack;
     struct gpu_stream *stream;
     struct gpu_ahead *rows_ahead;

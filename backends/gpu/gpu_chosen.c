@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_chosen.c - rows of the bank that a list has chosen, on the device from one token to the next.
- * The next list brings what the last one did not have: the host packs these rows of all runs, one
- * copy takes them over beside what the device does, and a kernel puts each in its place. */
+ * The next list brings what the last one did not have, of all runs in one copy (gpu_pack.c). */
 #include "gpu_chosen.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "gpu_pack.h"
 #include "gpu_share.h"
 
-enum { SHARE = 8, PACK_SHARE = 16, LEAST_PACK = 64 << 10, SPARE = 64, PIECE = 256 };
+enum { SHARE = 8, SPARE = 64 };
 
 /* The rows of one KV head */
 struct gpu_chosen {
@@ -23,42 +22,24 @@ struct gpu_chosen {
     int32_t *place; /* [cap] theirs; then those that are free */
     int32_t *row2, *place2, *spare;
     int lacks;     /* what is missing of the last row: 1 the key, 2 the value */
-    uint64_t turn; /* p->turn when its list was last replaced */
+    uint64_t turn; /* that of all when its list was last replaced */
     struct gpu_chosen *next;
 };
 
-/* A row that is to be copied */
-struct job {
-    const uint8_t *from;
-    uint64_t to;
-};
-
-struct jobs {
-    struct job *job;
-    int n, cap, done;
-    size_t bytes; /* of a row */
-};
-
-struct gpu_pack {
-    uint8_t *host, *on;
-    size_t bytes;
-    struct jobs of[2]; /* keys, values */
-    int sent[2];       /* rows that are on their way and not yet in their places */
-    uint64_t used;     /* g->emptied when the buffer was last used */
-    uint64_t turn;     /* calls of cb_gpu_chosen_bring() */
+struct gpu_chosen_all {
+    uint64_t turn; /* calls of cb_gpu_chosen_bring() */
     struct gpu_chosen *list;
     size_t held; /* bytes of the device's memory that the list has */
 };
 
-static void put_in_places(struct gpu *g);
-
 /* ---- memory ---- */
 
-static struct gpu_pack *pack_of(struct gpu *g)
+static int open_all(struct gpu *g)
 {
-    if (!g->pack && (g->pack = cb_calloc(1, sizeof *g->pack)))
-        g->pack->used = UINT64_MAX;
-    return g->pack;
+    TRY(cb_gpu_pack_open(g));
+    if (!g->chosen)
+        g->chosen = cb_calloc(1, sizeof *g->chosen);
+    return g->chosen ? CB_OK : CB_ENOMEM;
 }
 
 static size_t pair_bytes(const struct gpu_area *k, const struct gpu_area *v)
@@ -78,7 +59,7 @@ static uint8_t *values_at(const struct gpu_chosen *c, int place)
 
 static void note_held(struct gpu *g, size_t more, size_t less)
 {
-    g->pack->held += more - less;
+    g->chosen->held += more - less;
     g->traffic.kv_bytes += more - less;
 }
 
@@ -93,7 +74,7 @@ static void free_lists(struct gpu_chosen *c)
 
 static void free_chosen(struct gpu *g, struct gpu_chosen *c)
 {
-    struct gpu_chosen **at = &g->pack->list;
+    struct gpu_chosen **at = &g->chosen->list;
 
     if (!c)
         return;
@@ -102,6 +83,7 @@ static void free_chosen(struct gpu *g, struct gpu_chosen *c)
     *at = c->next;
     c->k->chosen = c->v->chosen = NULL;
     note_held(g, 0, (size_t)c->cap * pair_bytes(c->k, c->v));
+    cb_gpu_pack_leave(g, c->on);
     cb_gpu_free(g, c->on);
     free_lists(c);
     free(c);
@@ -112,7 +94,7 @@ void cb_gpu_chosen_unwatch(struct gpu *g, const void *rows)
     struct gpu_area *a = cb_gpu_area(g, rows);
 
     if (a && a->rows == rows && a->chosen) {
-        put_in_places(g);
+        cb_gpu_pack_place(g);
         free_chosen(g, a->chosen);
     }
 }
@@ -149,14 +131,15 @@ static struct gpu_chosen *make(struct gpu *g, struct gpu_area *k, struct gpu_are
     const size_t bytes = (size_t)cap * pair_bytes(k, v);
     const size_t had = old ? (size_t)old->cap * pair_bytes(k, v) : 0;
 
-    put_in_places(g);
+    cb_gpu_pack_place(g);
     if (!c)
         return NULL;
     *c = (struct gpu_chosen){ .k = k, .v = v, .cap = cap };
-    if (g->pack->held - had + bytes <= g->traffic.limit_bytes / SHARE && bytes <= cb_gpu_spare(g) &&
-        !open_lists(c))
+    if (g->chosen->held - had + bytes <= g->traffic.limit_bytes / SHARE &&
+        bytes <= cb_gpu_spare(g) && !open_lists(c))
         c->on = cb_gpu_alloc(g, bytes);
-    if (!c->on) {
+    if (!c->on || cb_gpu_pack_reach(g, c->on)) {
+        cb_gpu_free(g, c->on);
         free_lists(c);
         free(c);
         return NULL;
@@ -165,8 +148,8 @@ static struct gpu_chosen *make(struct gpu *g, struct gpu_area *k, struct gpu_are
         take_over(g, c, old);
     free_chosen(g, old);
     note_held(g, bytes, 0);
-    c->next = g->pack->list;
-    g->pack->list = k->chosen = v->chosen = c;
+    c->next = g->chosen->list;
+    g->chosen->list = k->chosen = v->chosen = c;
     return c;
 }
 
@@ -181,179 +164,19 @@ static struct gpu_chosen *with_room(struct gpu *g, struct gpu_area *k, struct gp
 
 void cb_gpu_chosen_drop(struct gpu *g)
 {
-    for (struct gpu_chosen *c = g->pack ? g->pack->list : NULL; c; c = c->next)
+    for (struct gpu_chosen *c = g->chosen ? g->chosen->list : NULL; c; c = c->next)
         c->n = c->lacks = 0;
-    for (int v = 0; g->pack && v < 2; v++)
-        g->pack->of[v].n = g->pack->sent[v] = 0;
+    cb_gpu_pack_drop(g);
 }
 
 void cb_gpu_chosen_close(struct gpu *g)
 {
-    struct gpu_pack *p = g->pack;
-
-    if (!p)
-        return;
-    put_in_places(g);
-    while (p->list)
-        free_chosen(g, p->list);
-    cb_gpu_free(g, p->on);
-    g->driver->free_host(g, p->host);
-    free(p->of[0].job);
-    free(p->of[1].job);
-    free(p);
-    g->pack = NULL;
-}
-
-/* ---- one copy ---- */
-
-static int add_job(struct gpu *g, int v, const uint8_t *from, const uint8_t *to)
-{
-    struct jobs *j = &g->pack->of[v];
-
-    if (j->n == j->cap) {
-        const int cap = j->cap ? 2 * j->cap : 256;
-        struct job *more = cb_realloc(j->job, (size_t)cap, sizeof *more);
-        if (!more)
-            return CB_ENOMEM;
-        j->job = more;
-        j->cap = cap;
-    }
-    j->job[j->n++] = (struct job){ from, (uintptr_t)to };
-    return CB_OK;
-}
-
-/* The buffer begins with the addresses of the keys and of the values. */
-static size_t rows_at(const int n[2], const size_t bytes[2], int v)
-{
-    const size_t tables = (size_t)(n[0] + n[1]) * sizeof(uint64_t);
-    return tables + (v ? (size_t)n[0] * bytes[0] : 0);
-}
-
-/* The rows on their way go to their places, in the order of the queue. */
-static void put_in_places(struct gpu *g)
-{
-    enum { ITEMS = 64 };
-    struct gpu_pack *p = g->pack;
-    const size_t bytes[2] = { p->of[0].bytes, p->of[1].bytes };
-    struct gpu_program *program;
-    size_t n_deep = 0;
-    void **deep;
-
-    if (!p->sent[0] && !p->sent[1])
-        return;
-    cb_gpu_meet_ahead(g);
-    for (const struct gpu_chosen *c = p->list; c; c = c->next)
-        n_deep++;
-    program = cb_gpu_program(g, GPU_VECTOR, (struct gpu_options){ 0 });
-    deep = cb_calloc(n_deep + 1, sizeof *deep);
-    if (!deep || !program) {
-        cb_gpu_fail_memory(g, "gather");
-        free(deep);
-        return;
-    }
-    for (const struct gpu_chosen *c = p->list; c; c = c->next)
-        deep[--n_deep] = c->on;
-    for (int v = 0; v < 2; v++) {
-        const int64_t all = (int64_t)p->sent[v] * (int64_t)(bytes[v] / 2);
-        const size_t groups[3] = { (size_t)((all + ITEMS - 1) / ITEMS), 1, 1 };
-        const struct gpu_arg arg[] = { GPU_P(p->on + rows_at(p->sent, bytes, v)),
-                                       GPU_P(p->on + (v ? (size_t)p->sent[0] * 8 : 0)),
-                                       GPU_I((int)(bytes[v] / 2)), GPU_L(all) };
-        if (all)
-            cb_gpu_run(g, program, "scatter", groups, ITEMS, arg, 4, deep);
-    }
-    p->sent[0] = p->sent[1] = 0;
-    p->used = g->emptied;
-    free(deep);
-}
-
-static void pack_rows(void *ctx, int i, int thread)
-{
-    const struct gpu_pack *p = ctx;
-    const int v = i >= (p->sent[0] + PIECE - 1) / PIECE;
-    const int piece = v ? i - (p->sent[0] + PIECE - 1) / PIECE : i;
-    const size_t bytes[2] = { p->of[0].bytes, p->of[1].bytes };
-    const struct jobs *j = &p->of[v];
-    uint64_t *to = (uint64_t *)(void *)p->host + (v ? p->sent[0] : 0);
-    uint8_t *rows = p->host + rows_at(p->sent, bytes, v);
-
-    (void)thread;
-    for (int r = piece * PIECE; r < min_int(p->sent[v], (piece + 1) * PIECE); r++) {
-        to[r] = j->job[j->done + r].to;
-        memcpy(rows + (size_t)r * j->bytes, j->job[j->done + r].from, j->bytes);
-    }
-}
-
-/* As many rows as the buffer holds */
-static void send_piece(struct gpu *g)
-{
-    struct gpu_pack *p = g->pack;
-    const size_t bytes[2] = { p->of[0].bytes, p->of[1].bytes };
-    const double start = cb_now_s();
-    size_t room = p->bytes;
-    int pieces = 0;
-
-    put_in_places(g);
-    if (p->used == g->emptied)
-        cb_gpu_finish(g); /* the buffer is still read */
-    for (int v = 0; v < 2; v++) {
-        const size_t left = (size_t)(p->of[v].n - p->of[v].done), each = bytes[v] + 8;
-        const size_t most = left ? room / each : 0;
-        p->sent[v] = (int)(left < most ? left : most);
-        room -= (size_t)p->sent[v] * each;
-        pieces += (p->sent[v] + PIECE - 1) / PIECE;
-    }
-    cb_par_for(g->host.par, pieces, pack_rows, p);
-    g->traffic.gather_s += cb_now_s() - start;
-    for (int v = 0; v < 2; v++) {
-        p->of[v].done += p->sent[v];
-        g->traffic.kv_in_bytes += (size_t)p->sent[v] * bytes[v];
-    }
-    g->traffic.gathers++;
-    g->traffic.gathered_rows += (uint64_t)p->sent[0];
-    cb_gpu_send_ahead(g, p->on, p->host,
-                      rows_at(p->sent, bytes, 1) + (size_t)p->sent[1] * bytes[1]);
-}
-
-static int new_buffer(struct gpu *g, size_t bytes)
-{
-    struct gpu_pack *p = g->pack;
-
-    put_in_places(g);
-    cb_gpu_free(g, p->on);
-    g->driver->free_host(g, p->host);
-    p->host = g->driver->alloc_host(g, bytes);
-    p->on = !p->host             ? NULL
-            : bytes > LEAST_PACK ? cb_gpu_alloc(g, bytes)
-                                 : cb_gpu_alloc_work(g, bytes);
-    p->bytes = p->on ? bytes : 0;
-    return p->on ? CB_OK : CB_ENOMEM;
-}
-
-/* A buffer that holds all of it, if that is no more than a share of the working set and there is
- * room; else it holds a part. */
-static int size_buffer(struct gpu *g, size_t want)
-{
-    const size_t share = (size_t)(g->traffic.limit_bytes / PACK_SHARE);
-    const size_t most = share > LEAST_PACK ? share : LEAST_PACK;
-
-    want = want < LEAST_PACK ? LEAST_PACK : want < most ? want : most;
-    return g->pack->bytes >= want || !new_buffer(g, want) ? CB_OK : new_buffer(g, LEAST_PACK);
-}
-
-static void send_jobs(struct gpu *g)
-{
-    struct gpu_pack *p = g->pack;
-    size_t want = 0;
-
-    for (int v = 0; v < 2; v++)
-        want += (size_t)p->of[v].n * (p->of[v].bytes + 8);
-    if (want && size_buffer(g, want))
-        cb_gpu_fail_memory(g, "gather");
-    while (!g->status && (p->of[0].done < p->of[0].n || p->of[1].done < p->of[1].n))
-        send_piece(g);
-    for (int v = 0; v < 2; v++)
-        p->of[v].n = p->of[v].done = 0;
+    cb_gpu_pack_place(g);
+    while (g->chosen && g->chosen->list)
+        free_chosen(g, g->chosen->list);
+    free(g->chosen);
+    g->chosen = NULL;
+    cb_gpu_pack_close(g);
 }
 
 /* ---- lists ---- */
@@ -430,9 +253,11 @@ static int turn_over(struct gpu *g, struct gpu_chosen *c, const int32_t *idx, in
             continue;
         c->place2[j] = c->spare[--n_spare];
         if (!err)
-            err = add_job(g, 0, c->k->rows + row * c->k->row_bytes, keys_at(c, c->place2[j]));
+            err =
+                cb_gpu_pack_add(g, 0, c->k->rows + row * c->k->row_bytes, keys_at(c, c->place2[j]));
         if (!err && c->v != c->k)
-            err = add_job(g, 1, c->v->rows + row * c->v->row_bytes, values_at(c, c->place2[j]));
+            err = cb_gpu_pack_add(g, 1, c->v->rows + row * c->v->row_bytes,
+                                  values_at(c, c->place2[j]));
     }
     memcpy(c->place2 + n, c->spare, (size_t)n_spare * sizeof *c->spare);
     swap(&c->row, &c->row2);
@@ -473,19 +298,6 @@ static int is_missing(const struct kv_run *run, const struct gpu_area *k, const 
     return !here;
 }
 
-/* All rows of a copy have the widths of the first. */
-static int same_widths(struct gpu *g, const struct gpu_area *k, const struct gpu_area *v)
-{
-    struct gpu_pack *p = g->pack;
-
-    if (!p->of[0].n) {
-        put_in_places(g);
-        p->of[0].bytes = k->row_bytes;
-        p->of[1].bytes = v->row_bytes;
-    }
-    return p->of[0].bytes == k->row_bytes && p->of[1].bytes == v->row_bytes;
-}
-
 /* Rows that the device has stored since the queue was empty may be on their way to the host. */
 static int is_late(const struct gpu *g, const struct gpu_area *a)
 {
@@ -494,32 +306,32 @@ static int is_late(const struct gpu *g, const struct gpu_area *a)
 
 void cb_gpu_chosen_bring(struct gpu *g, const struct kv_run *run, int n)
 {
-    struct gpu_pack *p = pack_of(g);
-    int late = 0, err = p ? CB_OK : CB_ENOMEM;
+    int late = 0, err = open_all(g);
 
-    if (p)
-        p->turn++;
+    if (!err)
+        g->chosen->turn++;
     for (int i = 0; !err && i < n && !g->stream_kv; i++) {
         struct gpu_area *k, *v;
         struct gpu_chosen *c;
         int at, had;
         if (!areas_of(g, &run[i], &k, &v, &at) || !is_missing(&run[i], k, v, at))
             continue;
-        if (k->chosen && k->chosen->turn == p->turn) /* another query head's list is there */
+        if (k->chosen && k->chosen->turn == g->chosen->turn) /* another query head's list */
             continue;
-        if (!same_widths(g, k, v) || !(c = with_room(g, k, v, run[i].n + 1)))
+        if (!cb_gpu_pack_widths(g, k->row_bytes, v->row_bytes) ||
+            !(c = with_room(g, k, v, run[i].n + 1)))
             continue;
-        c->turn = p->turn;
-        had = p->of[0].n;
+        c->turn = g->chosen->turn;
+        had = cb_gpu_pack_count(g);
         err = turn_over(g, c, run[i].idx, run[i].n, at);
-        late |= p->of[0].n > had && (is_late(g, k) || is_late(g, v));
+        late |= cb_gpu_pack_count(g) > had && (is_late(g, k) || is_late(g, v));
     }
     if (err)
         cb_gpu_fail_memory(g, "gather");
     if (late)
         cb_gpu_finish(g);
-    if (p)
-        send_jobs(g);
+    if (g->pack)
+        cb_gpu_pack_send(g);
 }
 
 struct gpu_places cb_gpu_chosen_find(struct gpu *g, const struct kv_run *run)
@@ -529,7 +341,7 @@ struct gpu_places cb_gpu_chosen_find(struct gpu *g, const struct kv_run *run)
     struct gpu_area *k, *v;
     int at;
 
-    if (!g->pack || !areas_of(g, run, &k, &v, &at))
+    if (!g->chosen || !areas_of(g, run, &k, &v, &at))
         return none;
     c = k->chosen;
     if (!c || c->v != v || c->n != run->n || c->lacks)
@@ -537,7 +349,7 @@ struct gpu_places cb_gpu_chosen_find(struct gpu *g, const struct kv_run *run)
     for (int j = 0; j < c->n; j++)
         if (c->row[j] != at + run->idx[j])
             return none;
-    put_in_places(g);
+    cb_gpu_pack_place(g);
     return (struct gpu_places){ c->place, keys_at(c, 0), values_at(c, 0), c->on };
 }
 
@@ -568,7 +380,7 @@ void cb_gpu_chosen_stored(struct gpu *g, struct gpu_area *a, const uint8_t *code
         if (n > 1 || !c->n || !append(c, first))
             return;
     }
-    put_in_places(g);
+    cb_gpu_pack_place(g);
     place = c->place[c->n - 1];
     cb_gpu_move(g, part == 1 ? keys_at(c, place) : values_at(c, place), coded, a->row_bytes);
     c->lacks &= ~part;
