@@ -371,29 +371,28 @@ static struct cb_model *model_of(const char *family, const char *device, uint64_
                                   .device = device, .n_threads = 2, .working_set = working_set });
 }
 
-/* What a layer chose for the last token */
-static struct {
-    int layer;    /* -1: nobody asks */
+/* What two layers chose for the last token */
+static struct chosen {
+    int layer;    /* 0: none */
     int n, fresh; /* slots; of them those that the token before did not have, but for its own */
     int32_t slot[1024];
-} chosen = { .layer = -1 };
+} chosen[2];
 
-static void note_chosen(const struct cb_session *s)
+static void note_chosen(const struct cb_session *s, struct chosen *c)
 {
     int n = 0, i = 0;
-    const int32_t *slot =
-        chosen.layer < 0 ? NULL : cb_chooser_slots(&s->attention, chosen.layer, &n);
+    const int32_t *slot = c->layer ? cb_chooser_slots(&s->attention, c->layer, &n) : NULL;
 
     if (!slot)
         return;
-    chosen.fresh = -1;
+    c->fresh = -1;
     for (int j = 0; j < n; j++) {
-        while (i < chosen.n && chosen.slot[i] < slot[j])
+        while (i < c->n && c->slot[i] < slot[j])
             i++;
-        chosen.fresh += i == chosen.n || chosen.slot[i] != slot[j];
+        c->fresh += i == c->n || c->slot[i] != slot[j];
     }
-    memcpy(chosen.slot, slot, (size_t)n * sizeof *slot);
-    chosen.n = n;
+    memcpy(c->slot, slot, (size_t)n * sizeof *slot);
+    c->n = n;
 }
 
 /* The logits after each feed */
@@ -419,7 +418,8 @@ static float *answer(struct cb_model *m, const char *policy, const char *prefill
     for (int i = 0; i < ANSWER; i++) {
         cb_toy_ok(cb_session_decode(s, text[i]));
         memcpy(out + (size_t)(i + 2) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
-        note_chosen(s);
+        note_chosen(s, &chosen[0]);
+        note_chosen(s, &chosen[1]);
     }
     cb_session_memory(s, mem);
     cb_session_close(s);
@@ -640,12 +640,12 @@ START_TEST(bytes_of_chosen_slots)
     struct cb_memory mem;
     uint64_t n_kv = heads(m) / LAYERS, sparse = n_kv * (LAYERS - DENSE), sent, here, host;
 
-    chosen.layer = 1;
+    chosen[0].layer = 1;
     free(answer(m, "omnikv:filter=1,wait=1,budget=128", NULL, "f16", &mem));
-    ck_assert_int_eq(chosen.n, CHOSEN + ANSWER);
-    ck_assert_int_gt(chosen.fresh, 0);
-    ck_assert_int_lt(chosen.fresh, CHOSEN);
-    sent = sparse * (uint64_t)(sets[_i].sent == FRESH ? chosen.fresh
+    ck_assert_int_eq(chosen[0].n, CHOSEN + ANSWER);
+    ck_assert_int_gt(chosen[0].fresh, 0);
+    ck_assert_int_lt(chosen[0].fresh, CHOSEN);
+    sent = sparse * (uint64_t)(sets[_i].sent == FRESH ? chosen[0].fresh
                                : sets[_i].sent == ALL ? CHOSEN + ANSWER
                                                       : 0);
     ck_assert_uint_eq(mem.device_gathered_rows_per_token, sent);
@@ -661,6 +661,31 @@ START_TEST(bytes_of_chosen_slots)
     ck_assert_uint_eq(mem.host_rows_per_token, host);
     ck_assert_uint_le(mem.device_peak_bytes, mem.device_limit_bytes);
     ck_assert((mem.device_gather_s_per_token > 0) == (sets[_i].sent != NONE));
+    cb_model_close(m);
+}
+END_TEST
+
+/* The formula of OmniKV's paper, without what is there already: layers behind the filter layers x
+ * chosen tokens, and no more loads than there are filter layers. */
+START_TEST(bytes_of_two_filters)
+{
+    const struct cb_model_params p = { .device = NAME, .n_threads = 2, .working_set = 2 << 20 };
+    struct cb_model *m = deep_model(&p);
+    const uint64_t n_kv = heads(m) / LAYERS;
+    struct cb_memory mem;
+    uint64_t rows;
+
+    chosen[0].layer = 1; /* read by layer 2 */
+    chosen[1].layer = 3; /* by layers 4 and 5 */
+    free(answer(m, "omnikv:filter=1+3,budget=128", NULL, "f16", &mem));
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(chosen[i].n, CHOSEN + ANSWER);
+        ck_assert_int_gt(chosen[i].fresh, 0);
+    }
+    rows = n_kv * (uint64_t)(chosen[0].fresh + 2 * chosen[1].fresh);
+    ck_assert_uint_eq(mem.device_gathered_rows_per_token, rows);
+    ck_assert_uint_eq(mem.device_kv_in_bytes_per_token, rows * KV);
+    ck_assert_uint_eq(mem.device_gathers_per_token, 2);
     cb_model_close(m);
 }
 END_TEST
@@ -800,6 +825,7 @@ int main(void)
     tcase_add_loop_test(tc, bytes_of_streamed_layers, 0, 2);
     tcase_add_loop_test(tc, plan_of_streamed_layers, 0, sizeof unequal / sizeof *unequal);
     tcase_add_loop_test(tc, bytes_of_chosen_slots, 0, sizeof sets / sizeof *sets);
+    tcase_add_test(tc, bytes_of_two_filters);
     tcase_add_loop_test(tc, bytes_of_searched_slots, 0, 2);
     tcase_add_loop_test(tc, chosen_after_a_cut, 0, 3);
     tcase_add_test(tc, bytes_of_streamed_weights);
