@@ -30,6 +30,8 @@ static const struct {
     CALL(mem_free, "cuMemFree_v2"),
     CALL(host_alloc, "cuMemHostAlloc"),
     CALL(host_free, "cuMemFreeHost"),
+    CALL(host_register, "cuMemHostRegister_v2"),
+    CALL(host_unregister, "cuMemHostUnregister"),
     CALL(copy_async, "cuMemcpyAsync"),
     CALL(stream_create, "cuStreamCreate"),
     CALL(stream_destroy, "cuStreamDestroy_v2"),

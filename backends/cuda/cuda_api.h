@@ -31,6 +31,8 @@ struct cuda_api {
     int (*mem_free)(cuda_address p);
     int (*host_alloc)(void **p, size_t bytes, unsigned flags);
     int (*host_free)(void *p);
+    int (*host_register)(void *p, size_t bytes, unsigned flags);
+    int (*host_unregister)(void *p);
     int (*copy_async)(cuda_address to, cuda_address from, size_t bytes, cuda_stream s);
     int (*stream_create)(cuda_stream *s, unsigned flags);
     int (*stream_destroy)(cuda_stream s);

@@ -164,6 +164,24 @@ static void free_host(struct gpu *g, void *p)
     cb_cuda_leave(c);
 }
 
+static int pin(struct gpu *g, const void *p, size_t bytes)
+{
+    enum { READ_ONLY = 8 }; /* mapped files are */
+    const struct cuda *c = cb_cuda_enter(g);
+    const int status = c->api.host_register((void *)(uintptr_t)p, bytes, READ_ONLY);
+
+    cb_cuda_leave(c);
+    return status;
+}
+
+static void unpin(struct gpu *g, const void *p)
+{
+    const struct cuda *c = cb_cuda_enter(g);
+
+    c->api.host_unregister((void *)(uintptr_t)p);
+    cb_cuda_leave(c);
+}
+
 static int copy_in(struct gpu *g, cuda_stream s, void *to, const void *from, size_t bytes)
 {
     const struct cuda *c = cb_cuda_enter(g);
@@ -237,6 +255,8 @@ static const struct driver driver = {
     .free = free_cuda,
     .alloc_host = alloc_host,
     .free_host = free_host,
+    .pin = pin,
+    .unpin = unpin,
     .copy = copy,
     .copy_ahead = copy_ahead,
     .ahead_after = ahead_after,

@@ -55,8 +55,14 @@ struct driver {
     /* Host memory that copies are fast from; NULL: no memory */
     void *(*alloc_host)(struct gpu *g, size_t bytes);
     void (*free_host)(struct gpu *g, void *p);
+    /* Whole pages of the host's memory that are only read, and copied again and again: they stay in
+     * memory until they are given back, and copies from there are fast. May be refused. NULL: it
+     * makes no difference */
+    int (*pin)(struct gpu *g, const void *p, size_t bytes);
+    void (*unpin)(struct gpu *g, const void *p);
 
-    /* At least one of both addresses is on the device. */
+    /* At least one of both addresses is on the device; the host's are pinned, or none of them is.
+     */
     int (*copy)(struct gpu *g, void *to, const void *from, size_t bytes);
     /* The same in a second queue, beside what the first one does */
     int (*copy_ahead)(struct gpu *g, void *to, const void *from, size_t bytes);

@@ -34,6 +34,14 @@ struct gpu_back {
     int n;
 };
 
+/* Rows on their way to the bank, which the queue copies to a stage's memory of the host first: a
+ * driver would wait for copies to other memory. */
+struct gpu_home {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t bytes;
+};
+
 /* What memory is for: copies that there need not be (weights, rows), work space, operands */
 enum gpu_use { GPU_COPIES, GPU_WORK, GPU_OPERANDS };
 
@@ -56,14 +64,18 @@ struct gpu {
     struct gpu_stage *stage;
     struct gpu_back back[GPU_MOST_BACK];
     int n_back;
-    int ahead;        /* 1: copies ahead may be on their way */
-    uint64_t emptied; /* how often the queue has been waited for */
+    struct gpu_home *home;
+    int n_home, cap_home;
+    const uint8_t *home_lo, *home_hi; /* what holds all of their places in the bank */
+    int ahead;                        /* 1: copies ahead may be on their way */
+    uint64_t emptied;                 /* how often the queue has been waited for */
     int owes; /* 1: results were sent to the host otherwise, and must be there when the op ends */
     struct gpu_mirror *mirror;
     struct gpu_chosen_all *chosen;
     struct gpu_pack *pack;
     struct gpu_stream *stream;
     struct gpu_ahead *rows_ahead;
+    uint64_t pinned_bytes; /* of weights that are copied again and again */
     void (*make_room)(struct gpu *g, size_t bytes, enum gpu_use use); /* gpu_share.h */
     struct gpu_weight **weight; /* [n_weight] those on the device, as they were loaded */
     int n_weight, cap_weight;
@@ -118,6 +130,8 @@ size_t cb_gpu_stage_bytes(const struct gpu *g); /* that operands have */
 void cb_gpu_send(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_fetch(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes); /* device to device */
+/* Rows in work space of this op go to the bank, where they are after cb_gpu_finish(). */
+void cb_gpu_fetch_rows(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_finish(struct gpu *g);
 /* A copy beside what is queued; `from` must stay until cb_gpu_meet_ahead() and a wait. */
 void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes);

@@ -67,10 +67,9 @@ void cb_gpu_unload(struct device *d, struct weight *w)
     if (!cw)
         return;
     cb_gpu_stream_close(g);
-    if (cw->on)
-        cb_gpu_weight_unload(g, cw);
-    else
+    if (!cw->on)
         g->host.ops->unload(&g->host, &cw->host);
+    cb_gpu_weight_unload(g, cw);
     free(cw);
     w->packed = NULL;
 }
@@ -171,9 +170,10 @@ static void multiply_on_host(struct gpu *g, const struct mm *mm, const float *x,
  * *in_stage: only until the op ends */
 static const void *weight_on(struct gpu *g, const struct mm *mm, int n_tok, int *in_stage)
 {
-    const struct gpu_weight *cw = mm->w->packed;
+    struct gpu_weight *cw = mm->w->packed;
     const size_t bytes = cb_gpu_weight_bytes(mm->w);
     const void *on = cw->on;
+    void *place;
 
     *in_stage = 0;
     if (on || !cw->program || n_tok < STREAM_TOKENS || mm->bits)
@@ -182,8 +182,10 @@ static const void *weight_on(struct gpu *g, const struct mm *mm, int n_tok, int 
     if (on || !cb_gpu_stage_fits(g, bytes))
         return on;
     *in_stage = 1;
-    g->traffic.weights_in_bytes += bytes;
-    return cb_gpu_in(g, mm->w->raw, bytes);
+    place = cb_gpu_room_for(g, bytes);
+    if (place)
+        cb_gpu_weight_send(g, cw, place, 0);
+    return place;
 }
 
 void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)

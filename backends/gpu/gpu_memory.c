@@ -177,8 +177,29 @@ static void enqueue(struct gpu *g, void *to, const void *from, size_t bytes)
         cb_gpu_fail(g, "copy", err);
 }
 
+static int overlap(const uint8_t *a, const uint8_t *a_end, const void *b, size_t bytes)
+{
+    const uint8_t *from = b;
+    return a < from + bytes && from < a_end;
+}
+
+/* Waits if some of these bytes of the host's memory are rows on their way. */
+static void settle(struct gpu *g, const void *p, size_t bytes)
+{
+    const struct gpu_home *h = g->home;
+    int i = 0;
+
+    if (!g->n_home || !overlap(g->home_lo, g->home_hi, p, bytes))
+        return;
+    while (i < g->n_home && !overlap(h[i].to, h[i].to + h[i].bytes, p, bytes))
+        i++;
+    if (i < g->n_home)
+        cb_gpu_finish(g);
+}
+
 void cb_gpu_send(struct gpu *g, void *to, const void *from, size_t bytes)
 {
+    settle(g, from, bytes);
     g->traffic.in_bytes += bytes;
     enqueue(g, to, from, bytes);
 }
@@ -194,12 +215,49 @@ void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes)
     enqueue(g, to, from, bytes);
 }
 
+/* The host's memory beside a place in the stage */
+static uint8_t *beside(const struct gpu *g, const uint8_t *on)
+{
+    for (const struct gpu_stage *s = g->stage; s; s = s->next)
+        if (on >= s->on && on < s->on + s->bytes)
+            return s->host + (on - s->on);
+    return NULL;
+}
+
+static int note_home(struct gpu *g, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    if (g->n_home == g->cap_home) {
+        const int cap = g->cap_home ? 2 * g->cap_home : 256;
+        struct gpu_home *more = cb_realloc(g->home, (size_t)cap, sizeof *more);
+        if (!more)
+            return CB_ENOMEM;
+        g->home = more;
+        g->cap_home = cap;
+    }
+    g->home_lo = g->n_home && g->home_lo < to ? g->home_lo : to;
+    g->home_hi = g->n_home && g->home_hi > to + bytes ? g->home_hi : to + bytes;
+    g->home[g->n_home++] = (struct gpu_home){ to, from, bytes };
+    return CB_OK;
+}
+
+void cb_gpu_fetch_rows(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    uint8_t *host = g->status ? NULL : beside(g, from);
+
+    if (!host || note_home(g, to, host, bytes))
+        host = to;
+    cb_gpu_fetch(g, host, from, bytes);
+    if (g->status && host != to)
+        g->n_home--; /* it is not on its way */
+}
+
 void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
 {
     int err;
 
     if (g->status || !bytes)
         return;
+    settle(g, from, bytes);
     g->traffic.in_bytes += bytes;
     g->ahead = 1;
     err = g->driver->copy_ahead(g, to, from, bytes);
@@ -233,6 +291,9 @@ void cb_gpu_finish(struct gpu *g)
     g->emptied++;
     if (err)
         cb_gpu_fail(g, "wait", err);
+    for (int i = 0; i < g->n_home && !err; i++)
+        memcpy(g->home[i].to, g->home[i].from, g->home[i].bytes);
+    g->n_home = 0;
     pthread_mutex_unlock(&g->wait);
 }
 
@@ -327,6 +388,7 @@ void *cb_gpu_in(struct gpu *g, const void *p, size_t bytes)
         return NULL;
     if (cb_gpu_is_on(g, p))
         return (void *)(uintptr_t)p;
+    settle(g, p, bytes);
     on = take(g, bytes, &host);
     if (!on)
         return NULL;
@@ -406,6 +468,7 @@ void cb_gpu_free_all(struct gpu *g)
     g->stage = NULL;
     while (g->n_block)
         cb_gpu_free(g, g->block[0].p);
+    free(g->home);
     free(g->block);
     g->block = NULL;
 }

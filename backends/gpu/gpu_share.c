@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "gpu_mirror.h"
@@ -71,9 +72,59 @@ int cb_gpu_weight_load(struct gpu *g, struct gpu_weight *w)
     return CB_OK;
 }
 
+/* Whole pages of what the host has are pinned before they are first copied for a prompt, up to a
+ * quarter of the machine's memory. Other weights begin and end in the same pages as this one. */
+static void pin(struct gpu *g, struct gpu_weight *w)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)w->host.raw;
+    const uintptr_t first = (from + page - 1) / page * page;
+    const uintptr_t end = (from + cb_gpu_weight_bytes(&w->host)) / page * page;
+    const uint64_t most = (uint64_t)sysconf(_SC_PHYS_PAGES) / 4 * page;
+
+    if (w->pinned || w->pin_failed || !g->driver->pin || end <= first ||
+        g->pinned_bytes + (end - first) > most)
+        return;
+    w->pin_failed = g->driver->pin(g, (const void *)first, end - first) != 0;
+    if (w->pin_failed)
+        return;
+    w->pinned = (const uint8_t *)first;
+    w->pinned_bytes = end - first;
+    g->pinned_bytes += w->pinned_bytes;
+}
+
+static void unpin(struct gpu *g, struct gpu_weight *w)
+{
+    if (!w->pinned)
+        return;
+    cb_gpu_meet_ahead(g);
+    cb_gpu_finish(g);
+    g->driver->unpin(g, w->pinned);
+    g->pinned_bytes -= w->pinned_bytes;
+    w->pinned = NULL;
+    w->pinned_bytes = 0;
+}
+
+void cb_gpu_weight_send(struct gpu *g, struct gpu_weight *w, void *to, int ahead)
+{
+    const uint8_t *from = w->host.raw;
+    const size_t bytes = cb_gpu_weight_bytes(&w->host);
+    size_t cut[4] = { 0, 0, 0, bytes };
+
+    pin(g, w);
+    if (w->pinned) {
+        cut[1] = (size_t)(w->pinned - from);
+        cut[2] = cut[1] + w->pinned_bytes;
+    }
+    g->traffic.weights_in_bytes += bytes;
+    for (int i = 0; i < 3; i++)
+        (ahead ? cb_gpu_send_ahead : cb_gpu_send)(g, (uint8_t *)to + cut[i], from + cut[i],
+                                                  cut[i + 1] - cut[i]);
+}
+
 void cb_gpu_weight_unload(struct gpu *g, struct gpu_weight *w)
 {
     forget(g, w);
+    unpin(g, w);
     if (!w->on)
         return;
     cb_gpu_free(g, w->on);

@@ -10,9 +10,12 @@ enum { STREAM_TOKENS = 64 }; /* chunks for which a weight is copied in */
 /* w->packed of an accelerator */
 struct gpu_weight {
     struct gpu_program *program;
-    void *on;           /* NULL: the weight is with the CPU */
-    struct weight host; /* as the CPU has loaded it; not loaded where it is on the device */
-    int layer;          /* of the prompt's, in gpu_share.c; -1: none */
+    void *on;              /* NULL: the weight is with the CPU */
+    struct weight host;    /* as the CPU has loaded it; not loaded where it is on the device */
+    const uint8_t *pinned; /* [pinned_bytes] whole pages of host.raw; NULL: none */
+    size_t pinned_bytes;
+    int pin_failed;
+    int layer; /* of the prompt's, in gpu_share.c; -1: none */
 };
 
 static inline size_t cb_gpu_weight_bytes(const struct weight *w)
@@ -36,6 +39,9 @@ void cb_gpu_make_room(struct gpu *g, size_t bytes, enum gpu_use use);
 int cb_gpu_weight_load(struct gpu *g, struct gpu_weight *w);
 void cb_gpu_weight_unload(struct gpu *g, struct gpu_weight *w);
 void cb_gpu_weights_say(struct gpu *g); /* that some are with the CPU */
+/* A weight that stays with the host is copied to the device, in the second queue with `ahead`. It
+ * stays where it is until the queue is empty. */
+void cb_gpu_weight_send(struct gpu *g, struct gpu_weight *w, void *to, int ahead);
 
 /* Shares of a prompt that multiplies by the weights of these layers, in chunks of n_tok tokens,
  * beside `more` bytes of work space that are still to come. `rows` bytes stay for mirrored rows

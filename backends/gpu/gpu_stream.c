@@ -81,8 +81,7 @@ static void name(struct gpu *g, const struct weight *const *w, int n)
 static void send(struct gpu *g, struct half *h, struct item *x)
 {
     x->state = SENT;
-    g->traffic.weights_in_bytes += cb_gpu_weight_bytes(x->w);
-    cb_gpu_send_ahead(g, h->on + x->at, x->w->raw, cb_gpu_weight_bytes(x->w));
+    cb_gpu_weight_send(g, x->w->packed, h->on + x->at, 1);
 }
 
 void cb_gpu_stream_next(struct gpu *g)

@@ -212,7 +212,7 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
             cb_gpu_chosen_wrote(g, rows, bytes);
         }
         a->stored = g->emptied;
-        cb_gpu_fetch(g, rows, on, bytes);
+        cb_gpu_fetch_rows(g, rows, on, bytes);
         g->traffic.kv_out_bytes += bytes;
     }
     cb_gpu_done(g);

@@ -26,16 +26,22 @@ static void said(const char *what)
     ck_assert_ptr_null(strchr(cb_error(), '\n'));
 }
 
+/* A number that the driver which pretends has counted */
+static int counted(const char *what)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*count)(void);
+
+    ck_assert_ptr_nonnull(driver);
+    *(void **)&count = dlsym(driver, what);
+    ck_assert_ptr_nonnull(count);
+    return count();
+}
+
 /* Everything that the driver gave has been given back. */
 static void nothing_left(void)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    int (*live)(void);
-
-    ck_assert_ptr_nonnull(driver);
-    *(void **)&live = dlsym(driver, "pretend_cuda_live");
-    ck_assert_ptr_nonnull(live);
-    ck_assert_int_eq(live(), 0);
+    ck_assert_int_eq(counted("pretend_cuda_live"), 0);
 }
 
 START_TEST(no_driver)
@@ -152,28 +158,53 @@ START_TEST(a_kernel_that_faults)
 }
 END_TEST
 
-static struct cb_model *model(void)
+enum { LAYERS = 8, TOKENS = 128 };
+
+static struct cb_model *model(uint64_t working_set)
 {
     struct tiny tiny = cb_tiny_small("llama");
 
     tiny.hd = 32;
-    return cb_toy_model_with(&tiny, &(struct cb_model_params){ .device = "cuda", .n_threads = 1 });
+    tiny.n_layer = LAYERS;
+    tiny.n_ff = 640;
+    return cb_toy_model_with(
+        &tiny,
+        &(struct cb_model_params){ .device = "cuda", .n_threads = 1, .working_set = working_set });
 }
 
-/* A session of which a kernel fails in the middle of the prompt, or of a token */
-START_TEST(a_session_that_fails)
+static struct cb_session *session_of(struct cb_model *m)
 {
-    const struct cb_session_params p = { .n_ctx = 128, .chunk = 16 };
-    struct cb_model *m = model();
-    const int32_t *text = cb_toy_text(m);
+    const struct cb_session_params p = { .n_ctx = 256, .chunk = 64 };
     struct cb_session *s;
 
     cb_toy_ok(cb_session_open(m, &p, &s));
-    if (_i)
-        cb_toy_ok(cb_session_prefill(s, text, 40, NULL));
-    set(_i ? "fault=attend" : "fault=attend_mma");
-    ck_assert_int_eq(_i ? cb_session_decode(s, text[40]) : cb_session_prefill(s, text, 40, NULL),
-                     CB_EIO);
+    return s;
+}
+
+/* A device that is lost in the middle of a prompt or a token, also while weights of the next layer
+ * are on their way: the session says so, and all is given back. */
+static const struct {
+    const char *fault;
+    uint64_t working_set;
+    int decoding;
+} losses[] = {
+    { "fault=attend_mma", 0, 0 }, { "fault=tile", 2 << 20, 0 },   { "fault=encode", 2 << 20, 0 },
+    { "fault=attend", 0, 1 },     { "fault=encode", 2 << 20, 1 },
+};
+
+START_TEST(a_session_that_fails)
+{
+    struct cb_model *m = model(losses[_i].working_set);
+    const int32_t *text = cb_toy_text(m);
+    struct cb_session *s = session_of(m);
+    int err;
+
+    if (losses[_i].decoding)
+        cb_toy_ok(cb_session_prefill(s, text, TOKENS, NULL));
+    set(losses[_i].fault);
+    err = losses[_i].decoding ? cb_session_decode(s, text[TOKENS])
+                              : cb_session_prefill(s, text, TOKENS, NULL);
+    ck_assert_int_eq(err, CB_EIO);
     said("device cuda:0: ");
     said("CUDA status 700");
     ck_assert_int_lt(cb_session_decode(s, text[40]), 0);
@@ -183,21 +214,72 @@ START_TEST(a_session_that_fails)
 }
 END_TEST
 
+/* Rows that a token stores wait for the queue together, not one by one. */
+START_TEST(waits_of_a_token)
+{
+    struct cb_model *m = model(0);
+    const int32_t *text = cb_toy_text(m);
+    struct cb_session *s = session_of(m);
+    struct cb_model_info info;
+    int before;
+
+    cb_model_get_info(m, &info);
+    cb_toy_ok(cb_session_prefill(s, text, TOKENS, NULL));
+    before = counted("pretend_cuda_waits");
+    cb_toy_ok(cb_session_decode(s, text[TOKENS]));
+    ck_assert_int_lt(counted("pretend_cuda_waits") - before, info.n_layer * info.n_kv);
+    cb_session_close(s);
+    cb_model_close(m);
+    nothing_left();
+}
+END_TEST
+
+/* Weights that a prompt copies in are pinned meanwhile, unless the driver refuses: the same bits.
+ */
+START_TEST(pinned_weights)
+{
+    float *want = NULL;
+
+    for (int refuse = 0; refuse < 2; refuse++) {
+        struct cb_model *m = model(2 << 20);
+        const size_t n_vocab = (size_t)cb_n_vocab(m);
+        struct cb_session *s = session_of(m);
+        struct cb_memory mem;
+        int pages;
+        set(refuse ? "fail=cuMemHostRegister_v2:801" : "");
+        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), TOKENS, NULL));
+        set("");
+        pages = counted("pretend_cuda_registered");
+        if (refuse) {
+            ck_assert_int_eq(pages, 0);
+            ck_assert_mem_eq(cb_session_logits(s), want, n_vocab * sizeof *want);
+        } else {
+            cb_session_memory(s, &mem);
+            ck_assert_int_gt(pages, (int)(mem.device_weights_in_bytes / 4096 * 3 / 4));
+            ck_assert_int_gt(pages, 0);
+            want = copy(cb_session_logits(s), n_vocab);
+        }
+        cb_session_close(s);
+        cb_model_close(m);
+        nothing_left();
+    }
+    free(want);
+}
+END_TEST
+
 /* One launch that is refused: the session says so, and another one works. */
 START_TEST(a_session_that_is_refused)
 {
-    const struct cb_session_params p = { .n_ctx = 128, .chunk = 16 };
-    struct cb_model *m = model();
+    struct cb_model *m = model(0);
     const int32_t *text = cb_toy_text(m);
-    struct cb_session *s;
+    struct cb_session *s = session_of(m);
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
     set("fail=cuLaunchKernel:701");
     ck_assert_int_eq(cb_session_prefill(s, text, 40, NULL), CB_ENOMEM);
     said("device cuda:0: ");
     set("");
     cb_session_close(s);
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    s = session_of(m);
     cb_toy_ok(cb_session_prefill(s, text, 40, NULL));
     cb_session_close(s);
     cb_model_close(m);
@@ -219,7 +301,9 @@ int main(void)
     tcase_add_loop_test(tc, an_opening_that_fails, 0, sizeof openings / sizeof *openings);
     tcase_add_loop_test(tc, an_op_that_fails, 0, sizeof ops / sizeof *ops);
     tcase_add_test(tc, a_kernel_that_faults);
-    tcase_add_loop_test(tc, a_session_that_fails, 0, 2);
+    tcase_add_loop_test(tc, a_session_that_fails, 0, sizeof losses / sizeof *losses);
+    tcase_add_test(tc, waits_of_a_token);
+    tcase_add_test(tc, pinned_weights);
     tcase_add_test(tc, a_session_that_is_refused);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);

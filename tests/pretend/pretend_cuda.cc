@@ -191,7 +191,8 @@ struct function {
 };
 
 std::map<address, size_t> blocks; /* of the device's memory: whole pages and one behind them */
-std::map<address, size_t> pinned;
+std::map<address, size_t> pinned; /* host memory that was allocated, or registered */
+std::map<address, size_t> registered;
 std::map<address, address> first_page;
 struct stream {
     std::vector<std::function<int()>> queue;
@@ -208,7 +209,7 @@ std::vector<stream *> streams;
 std::vector<module *> modules;
 std::map<std::pair<module *, string>, function *> functions;
 size_t used;
-int contexts, current, events, fault;
+int contexts, current, events, fault, waits;
 
 /* The status of a call before it does anything */
 int status_of(const char *call, bool in_context = true)
@@ -245,6 +246,17 @@ void protect(int rights)
                  b.first + b.second - first_page[b.first], rights);
 }
 
+/* 1: host memory that is all pinned, 0: none of it is, -1: a part */
+int is_pinned(address p, size_t bytes)
+{
+    const auto *first = within(pinned, p);
+    const auto next = pinned.upper_bound(p);
+
+    if (first)
+        return p + bytes <= first->first + first->second ? 1 : -1;
+    return next != pinned.end() && next->first < p + bytes ? -1 : 0;
+}
+
 bool any_queued()
 {
     for (const stream *s : streams)
@@ -266,6 +278,7 @@ int drain(stream *s)
 {
     static bool early;
 
+    waits++;
     protect(PROT_READ | PROT_WRITE);
     early = !early;
     for (stream *other : streams)
@@ -428,6 +441,11 @@ CALL pretend_cuda_live() /* what has not been given back */
            events + current;
 }
 
+CALL pretend_cuda_waits() /* of the host, so far */
+{
+    return waits;
+}
+
 CALL cuInit(unsigned)
 {
     const int err = status_of("cuInit", false);
@@ -567,7 +585,8 @@ CALL cuMemHostAlloc(void **p, size_t bytes, unsigned)
 
 CALL cuMemFreeHost(void *p)
 {
-    if (!pinned.erase(reinterpret_cast<address>(p)))
+    if (registered.count(reinterpret_cast<address>(p)) ||
+        !pinned.erase(reinterpret_cast<address>(p)))
         return INVALID_VALUE;
     if (any_queued() && !fault) {
         fprintf(stderr, "pretend_cuda: host memory is freed while commands are queued\n");
@@ -575,6 +594,43 @@ CALL cuMemFreeHost(void *p)
     }
     free(p);
     return fault;
+}
+
+CALL cuMemHostRegister_v2(void *p, size_t bytes, unsigned)
+{
+    enum { PAGE = 4096, ALREADY = 712 };
+    const auto at = reinterpret_cast<address>(p);
+    const int err = status_of("cuMemHostRegister_v2");
+
+    if (err)
+        return err;
+    if (!bytes || at % PAGE || bytes % PAGE)
+        return INVALID_VALUE;
+    if (is_pinned(at, bytes))
+        return ALREADY;
+    pinned[at] = registered[at] = bytes;
+    return OK;
+}
+
+CALL cuMemHostUnregister(void *p)
+{
+    if (!registered.erase(reinterpret_cast<address>(p)))
+        return INVALID_VALUE;
+    pinned.erase(reinterpret_cast<address>(p));
+    if (any_queued() && !fault) {
+        fprintf(stderr, "pretend_cuda: host memory is unregistered while commands are queued\n");
+        fault = LAUNCH_FAILED;
+    }
+    return fault;
+}
+
+CALL pretend_cuda_registered() /* pages */
+{
+    size_t bytes = 0;
+
+    for (const auto &r : registered)
+        bytes += r.second;
+    return int(bytes / 4096);
 }
 
 CALL cuMemcpyAsync(address to, address from, size_t bytes, void *of)
@@ -588,15 +644,16 @@ CALL cuMemcpyAsync(address to, address from, size_t bytes, void *of)
     if (err)
         return err;
     if ((!to_on && !from_on) || (to_on && !in_block(to, bytes)) ||
-        (from_on && !in_block(from, bytes)))
+        (from_on && !in_block(from, bytes)) || (!to_on && is_pinned(to, bytes) < 0) ||
+        (!from_on && is_pinned(from, bytes) < 0))
         return INVALID_VALUE;
-    if (!from_on && !within(pinned, from)) { /* it may change as soon as the call returns */
+    if (!from_on && !is_pinned(from, bytes)) { /* it may change as soon as the call returns */
         const string bytes_now(static_cast<const char *>(f), bytes);
         s->queue.push_back([=] { return memcpy(t, bytes_now.data(), bytes) ? OK : OK; });
         return OK;
     }
     s->queue.push_back([=] { return memcpy(t, f, bytes) ? OK : OK; });
-    return !to_on && !within(pinned, to) ? drain(s) : OK;
+    return !to_on && !is_pinned(to, bytes) ? drain(s) : OK;
 }
 
 CALL cuStreamCreate(void **s, unsigned)
