@@ -234,6 +234,43 @@ START_TEST(waits_of_a_token)
 }
 END_TEST
 
+static void count_notes(void *arg, enum cb_log_level level, const char *text)
+{
+    if (level == CB_LOG_NOTE && strstr(text, "device cuda:0: the CPU attends"))
+        ++*(int *)arg;
+}
+
+/* Kernels of attention that do not load: the CPU attends, and says so. */
+START_TEST(kernels_that_do_not_load)
+{
+    struct tiny tiny = cb_tiny_small("llama");
+    float *want = NULL;
+    int notes = 0;
+
+    tiny.hd = 32;
+    for (int refuse = 0; refuse < 2; refuse++) {
+        struct cb_model *m = cb_toy_model_with(
+            &tiny, &(struct cb_model_params){
+                       .device = "cuda", .n_threads = 1, .log = count_notes, .log_arg = &notes });
+        const size_t n_vocab = (size_t)cb_n_vocab(m);
+        struct cb_session *s = session_of(m);
+        set(refuse ? "fail=cuModuleLoadData:209" : "");
+        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 40, NULL));
+        cb_toy_ok(cb_session_decode(s, cb_toy_text(m)[40]));
+        set("");
+        if (refuse)
+            same("logits", cb_session_logits(s), want, n_vocab, 5e-3f);
+        else
+            want = copy(cb_session_logits(s), n_vocab);
+        ck_assert_int_eq(notes, refuse);
+        cb_session_close(s);
+        cb_model_close(m);
+        nothing_left();
+    }
+    free(want);
+}
+END_TEST
+
 /* Weights that a prompt copies in are pinned meanwhile, unless the driver refuses: the same bits.
  */
 START_TEST(pinned_weights)
@@ -303,6 +340,7 @@ int main(void)
     tcase_add_test(tc, a_kernel_that_faults);
     tcase_add_loop_test(tc, a_session_that_fails, 0, sizeof losses / sizeof *losses);
     tcase_add_test(tc, waits_of_a_token);
+    tcase_add_test(tc, kernels_that_do_not_load);
     tcase_add_test(tc, pinned_weights);
     tcase_add_test(tc, a_session_that_is_refused);
     suite_add_tcase(s, tc);

@@ -239,6 +239,39 @@ START_TEST(rows_of_two_layers)
 }
 END_TEST
 
+/* A prompt that is stopped while weights and rows of the next layer are on their way leaves the
+ * session as it was. */
+static int stop_later(void *arg, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    return --*(int *)arg < 0;
+}
+
+START_TEST(a_stopped_prompt)
+{
+    struct cb_model *m = model_on(NAME, 4 << 20, 0);
+    const size_t n = (ANSWER + 2) * (size_t)cb_n_vocab(m);
+    struct cb_session *s = session_of(m, "full");
+    struct cb_memory mem;
+    float *want = answer(s, &mem), *got;
+
+    cb_session_close(s);
+    s = session_of(m, "full");
+    for (int left = 0; left < LAYERS; left += 7) {
+        int at = left;
+        const struct cb_prefill how = { .progress = stop_later, .progress_arg = &at };
+        ck_assert_int_eq(cb_session_prefill(s, cb_toy_text(m), PROMPT, &how), CB_ECANCEL);
+        ck_assert_int_eq(cb_session_len(s), 0);
+    }
+    got = answer(s, &mem);
+    same("logits", got, want, n, 2e-4f);
+    ck_assert_uint_le(mem.device_peak_bytes, mem.device_limit_bytes);
+    free(got), free(want);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 /* Sessions come and go beside one that computes. */
 struct other {
     struct cb_session *s;
@@ -289,6 +322,7 @@ int main(void)
     tcase_add_loop_test(tc, little, 0, sizeof sets / sizeof *sets);
     tcase_add_test(tc, rows_of_streamed_layers);
     tcase_add_test(tc, rows_of_two_layers);
+    tcase_add_test(tc, a_stopped_prompt);
     tcase_add_test(tc, beside_others);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
