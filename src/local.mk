@@ -139,6 +139,7 @@ libcore_la_SOURCES += \
 	src/bank/store_areas.c src/bank/store_areas.h \
 	src/bank/store_ask.c src/bank/store_ask.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
+	src/bank/store_pair.c src/bank/store_pair.h \
 	src/bank/store_prepack.c src/bank/store_prepack.h \
 	src/bank/store_rows.c src/bank/store_rows.h \
 	src/bank/store_sketch.c src/bank/store_sketch.h \
@@ -159,6 +160,7 @@ libcore_la_SOURCES += \
 	src/policy/method/kvzip.c \
 	src/policy/method/lm_infinite.c \
 	src/policy/method/minference.c \
+	src/policy/method/minicache.c \
 	src/policy/method/omnikv.c \
 	src/policy/method/omnikv_prefill.c \
 	src/policy/method/pod.c \
@@ -191,6 +193,7 @@ libcore_la_SOURCES += \
 	src/attention/expected_scores.c src/attention/expected_scores.h \
 	src/attention/far_blocks.c src/attention/far_blocks.h \
 	src/attention/own_slots.c src/attention/own_slots.h \
+	src/attention/pairs.c src/attention/pairs.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/passing.c src/attention/passing.h \
 	src/attention/ranks.c src/attention/ranks.h \

@@ -74,6 +74,7 @@ check_programs = \
 	tests/ops/check_sketch \
 	tests/ops/check_work_space \
 	tests/unit/check_store \
+	tests/unit/check_store_pair \
 	tests/unit/check_chat \
 	tests/unit/check_jinja \
 	tests/unit/check_pre \
@@ -310,6 +311,7 @@ tests_unit_check_gguf_LDADD = $(check_ldadd)
 
 tests_methods_check_mask_LDFLAGS = $(check_ldflags)
 tests_methods_check_mask_SOURCES = tests/methods/check_mask.c tests/methods/formulas.c \
+	tests/methods/minicache_formula.c \
 	tests/methods/pyramidinfer_formula.c \
 	tests/methods/formulas.h
 tests_methods_check_mask_CFLAGS = $(check_cflags) -I$(srcdir)/tests/methods
@@ -462,6 +464,11 @@ tests_unit_check_sample_SOURCES = tests/unit/check_sample.c
 tests_unit_check_sample_CFLAGS = $(check_cflags)
 tests_unit_check_sample_LDFLAGS = $(check_ldflags)
 tests_unit_check_sample_LDADD = $(check_ldadd)
+
+tests_unit_check_store_pair_SOURCES = tests/unit/check_store_pair.c
+tests_unit_check_store_pair_CFLAGS = $(check_cflags)
+tests_unit_check_store_pair_LDFLAGS = $(check_ldflags)
+tests_unit_check_store_pair_LDADD = $(check_ldadd)
 
 tests_unit_check_store_SOURCES = tests/unit/check_store.c
 tests_unit_check_store_CFLAGS = $(check_cflags)

@@ -19,6 +19,7 @@
 #include "cross_layer.h"
 #include "far_blocks.h"
 #include "own_slots.h"
+#include "pairs.h"
 #include "parts.h"
 #include "passing.h"
 #include "ranks.h"
@@ -77,10 +78,10 @@ static int any_order(const struct attention *a, int l)
 
 /* May the rows of layer l be prepacked? If the policy drops tokens, rows must also be allowed in
  * any order. A window of several choosing queries reads the keys once more, so it rules prepacking
- * out. */
+ * out; and rows of pairs are still to be merged. */
 static int may_prepack(const struct attention *a, int l)
 {
-    if (a->plan[l].choice.window > 1)
+    if (a->plan[l].choice.window > 1 || cb_pairs_is(a, l))
         return 0;
     return evicts(a, l) ? any_order(a, l) : reads_all(a, l);
 }
@@ -95,7 +96,7 @@ static int check_shared(const struct attention *a)
     for (int l = 0; l < a->bank->n_layer; l++)
         plain &= reads_all(a, l) && !cb_plan_chooses(&a->plan[l]) && !a->plan[l].cross.from &&
                  !a->plan[l].rolling && !a->plan[l].window && !a->plan[l].prompt_window &&
-                 a->plan[l].score.when == WHEN_NEVER;
+                 a->plan[l].score.when == WHEN_NEVER && !cb_pairs_is(a, l);
     return plain || !a->model->hp.n_shared_kv
                ? CB_OK
                : cb_fail(CB_EUNSUPPORTED,
@@ -123,6 +124,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_cross_layer_open(a));
     TRY(cb_rehearsal_open(a));
     TRY(cb_passing_open(a));
+    TRY(cb_pairs_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
         a->bank->store[l].any_order = any_order(a, l);
         if (may_prepack(a, l))
@@ -148,6 +150,7 @@ void cb_attention_close(struct attention *a)
     cb_cross_layer_close(a);
     cb_rehearsal_close(a);
     cb_passing_close(a);
+    cb_pairs_close(a);
     cb_evict_free(a->eviction);
 }
 
@@ -159,7 +162,7 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
            cb_own_slots_bytes(a, n_most) + cb_scores_bytes(a, n_most) +
            cb_chooser_bytes(a, n_most) + cb_sketch_choice_bytes(a, n_most) +
            cb_cross_layer_bytes(a, n_feed, n_most) + cb_rehearsal_bytes(a) +
-           cb_passing_bytes(a, n_feed) +
+           cb_passing_bytes(a, n_feed) + cb_pairs_bytes(a, n_most) +
            (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
@@ -201,6 +204,8 @@ const char *cb_attention_uncut(const struct attention *a, int n)
         return "it has dropped tokens since";
     if (a->cross_layer)
         return "its layers have dropped keys";
+    if (!cb_pairs_can_cut(a, n))
+        return "it has merged tokens since";
     if (n < a->bank->prompt_end && remembers_prompt(a->policy))
         return "its budget is of the whole prompt";
     return NULL;
@@ -208,8 +213,8 @@ const char *cb_attention_uncut(const struct attention *a, int n)
 
 const char *cb_attention_undraftable(const struct attention *a)
 {
-    if (a->policy->m->compact || a->policy->m->observe || a->far)
-        return "it measures or drops tokens as they come";
+    if (a->policy->m->compact || a->policy->m->observe || a->far || a->pairs)
+        return "it measures, drops or merges tokens as they come";
     if (a->cross_layer || a->model->hp.n_shared_kv)
         return "its layers read what another layer computed for the same token";
     if (!cb_chooser_can_cut(a))
@@ -251,7 +256,7 @@ int cb_attention_extends(const struct attention *a)
     const struct method *m = a->policy->m;
 
     if (!cb_attention_is_dense(a) || m->compact || m->observe || m->layer_bytes ||
-        a->policy->state_bytes)
+        a->policy->state_bytes || a->pairs)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_attend_forgets(a, l) || a->plan[l].choice.window > 1 ||
@@ -418,6 +423,7 @@ static int make_parts(struct attention *a, const struct chunk *c, float *logit)
     made = made ? made : cb_rolling_parts(a, c);
     made = made ? made : cb_ranks_parts(a, c);
     made = made ? made : cb_own_slots_parts(a, c);
+    made = made ? made : cb_pairs_parts(a, c);
     made = made ? made : cb_sketch_choice_parts(a, c);
     made = made || as < 0 ? made : chosen_part(a, c, as);
     return made ? min_int(made, 0) : whole_part(a, c, logit);
@@ -526,6 +532,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
 
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
     TRY(compact(a, l, sc));
+    cb_pairs_settle(a, l);
     if (!a->bank->decoding)
         TRY(forget_unseen(a, l, 1));
     waits = i >= 0 && a->policy->watch[i] == WHEN_STEP;

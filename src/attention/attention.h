@@ -32,6 +32,7 @@ struct attention {
     struct parts *parts;             /* parts.c */
     struct rolling *rolling;         /* rolling.c; NULL where positions stay */
     struct ranks *ranks;             /* ranks.c; the same */
+    struct pairs *pairs;             /* pairs.c; NULL where no layers share directions */
     struct ceiling *ceiling;         /* ceiling.c; NULL where distances have no ceiling */
     struct far_blocks *far;          /* far_blocks.c; NULL where no far blocks are chosen */
     struct own_slots *own_slots;     /* own_slots.c; NULL where query heads share slots */

@@ -11,6 +11,7 @@
 #include "cross_layer.h"
 #include "far_blocks.h"
 #include "own_slots.h"
+#include "pairs.h"
 #include "ranks.h"
 #include "sketch_choice.h"
 #include "sparse_prefill.h"
@@ -20,7 +21,7 @@ static int reads_all(const struct attention *a, int l)
     const struct layer_plan *p = &a->plan[l];
 
     if (cb_attend_forgets(a, l) || cb_attend_chunk(a, l) || p->rolling || cb_cross_layer_is(a, l) ||
-        cb_far_is(a, l) || cb_own_slots_is(a, l) || cb_ranks_is(a, l))
+        cb_far_is(a, l) || cb_own_slots_is(a, l) || cb_ranks_is(a, l) || cb_pairs_restores(a, l))
         return 0;
     if (a->bank->decoding)
         return p->reads < 0 && !cb_sketch_choice_is(a, l);

@@ -22,6 +22,12 @@ static size_t col_bytes(const struct store *s)
     return cb_pages_up((size_t)s->n_kv * (size_t)s->n_col * (size_t)s->cap * sizeof *s->col);
 }
 
+static int open_columns(struct store *s, int n_col)
+{
+    s->n_col = n_col;
+    return n_col ? cb_pages_reserve(col_bytes(s), &s->col) : CB_OK;
+}
+
 int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_k,
                   enum kv_type type_v, int n_col)
 {
@@ -31,8 +37,7 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
                          .type_k = type_k,
                          .type_v = type_v,
                          .row_k = cb_kv_row_bytes(type_k, hd),
-                         .row_v = cb_kv_row_bytes(type_v, hd),
-                         .n_col = n_col };
+                         .row_v = cb_kv_row_bytes(type_v, hd) };
     s->head_k = cb_pages_head(s->row_k * (size_t)cap);
     s->head_v = cb_pages_head(s->row_v * (size_t)cap);
     s->n = cb_calloc((size_t)n_kv, sizeof *s->n);
@@ -47,7 +52,15 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
         s->hole[h] = -1;
     TRY(cb_pages_reserve(s->head_k * (size_t)n_kv, &s->k));
     TRY(cb_pages_reserve(s->head_v * (size_t)n_kv, &s->v));
-    return n_col ? cb_pages_reserve(col_bytes(s), &s->col) : CB_OK;
+    return open_columns(s, n_col);
+}
+
+int cb_store_pair(struct store *earlier, struct store *later)
+{
+    assert(!earlier->n_col && !earlier->kivi && !later->kivi);
+    earlier->later = later;
+    earlier->retained = cb_calloc(2 * (size_t)earlier->n_kv, sizeof *earlier->retained);
+    return earlier->retained ? open_columns(earlier, cb_store_sides(earlier)) : CB_ENOMEM;
 }
 
 void cb_store_share_rows(struct store *s)
@@ -96,6 +109,7 @@ void cb_store_close(struct store *s)
     cb_pages_release(s->col, col_bytes(s));
     cb_store_prepack_close(s);
     cb_store_sketch_close(s);
+    free(s->retained);
     free(s->n);
     free(s->rows);
     free(s->hole);
@@ -107,7 +121,7 @@ void cb_store_close(struct store *s)
 
 void cb_store_huge_pages(struct store *s)
 {
-    for (int h = 0; h < s->n_kv && !s->kivi && !s->small_pages; h++) {
+    for (int h = 0; h < s->n_kv && !s->kivi && !s->later && !s->small_pages; h++) {
         if (s->gap_hi[h] > s->gap_lo[h]) /* a huge page would bring the gap's freed memory back */
             continue;
         for (int v = 0; v < cb_store_sides(s); v++)
@@ -186,7 +200,7 @@ int32_t cb_store_pos(const struct store *s, int kv, int slot)
 
 int cb_store_is_whole(const struct store *s, int n)
 {
-    return !s->pos && s->n[0] == n && !cb_kivi_any(s);
+    return !s->pos && !s->merged && s->n[0] == n && !cb_kivi_any(s);
 }
 
 uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run)
@@ -229,12 +243,22 @@ uint64_t cb_store_beside(const struct store *s)
     return sum;
 }
 
+/* Bytes of rows that merged slots of a head need no more */
+static uint64_t freed(const struct store *s, int kv)
+{
+    uint64_t sum = 0;
+
+    for (int v = 0; s->later && v < cb_store_sides(s); v++)
+        sum += (uint64_t)(s->merged - *cb_store_retained(s, kv, v)) * (v ? s->row_v : s->row_k);
+    return sum;
+}
+
 uint64_t cb_store_bytes(const struct store *s)
 {
     uint64_t sum = cb_store_beside(s);
 
     for (int h = 0; h < s->n_kv; h++)
         sum += (s->kivi ? cb_kivi_bytes(s, h) : (uint64_t)s->rows[h] * cb_store_slot_bytes(s)) -
-               (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k;
+               (uint64_t)(s->gap_hi[h] - s->gap_lo[h]) * s->row_k - freed(s, h);
     return sum;
 }

@@ -11,6 +11,9 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
 /* Values become the keys' rows: a row is stored once, and never prepacked. Call before the store is
  * mirrored or filled. */
 void cb_store_share_rows(struct store *s);
+/* Older slots of `earlier` will share directions with those of `later` (store_pair.h), whose rows
+ * stay rows. Both are empty, without columns or quantised rows, and keep all slots. */
+int cb_store_pair(struct store *earlier, struct store *later);
 void cb_store_close(struct store *s);
 /* Lets a device with memory of its own mirror the rows of all heads, quantised ones too. */
 int cb_store_mirror(struct store *s, struct device *d);

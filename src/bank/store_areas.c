@@ -3,11 +3,14 @@
  * damaged or hostile file must not lead outside the store. */
 #include "store_areas.h"
 
+#include <string.h>
+
 #include "base/err.h"
 #include "base/ints.h"
 #include "pages.h"
 #include "store.h"
 #include "store_kivi.h"
+#include "store_pair.h"
 #include "store_prepack.h"
 #include "store_sketch.h"
 
@@ -41,9 +44,16 @@ enum {
     N_HEAD
 };
 
-int cb_store_n_counts(const struct store *s)
+/* Where the counts of a pair begin: how many slots are merged, and how many of them each head
+ * retains */
+static int pair_at(const struct store *s)
 {
     return N_STORE + N_HEAD * s->n_kv;
+}
+
+int cb_store_n_counts(const struct store *s)
+{
+    return pair_at(s) + (s->later ? 1 + 2 * s->n_kv : 0);
 }
 
 void cb_store_counts(const struct store *s, int32_t *out)
@@ -71,6 +81,10 @@ void cb_store_counts(const struct store *s, int32_t *out)
         c[H_KIVI_N_V] = s->kivi ? s->kivi->head[h].n_v : 0;
         c[H_KIVI_ROWS_K] = s->kivi ? s->kivi->rows_k[h] : 0;
         c[H_KIVI_ROWS_V] = s->kivi ? s->kivi->rows_v[h] : 0;
+    }
+    if (s->later) {
+        out[pair_at(s)] = s->merged;
+        memcpy(out + pair_at(s) + 1, s->retained, 2 * (size_t)s->n_kv * sizeof *s->retained);
     }
 }
 
@@ -118,6 +132,18 @@ static int head_fits(const struct store *s, const int32_t *counts, const int32_t
            (!c[H_MIXED] || !s->kivi) && counts[C_PREPACKED] <= c[H_ROWS] && kivi_head_fits(s, c);
 }
 
+/* Merged slots are the first ones of heads that have dropped none. */
+static int pair_fits(const struct store *s, const int32_t *c)
+{
+    const int32_t *pair = c + pair_at(s);
+    int ok = !s->later || (!c[C_POS] && !c[C_PREPACKED]);
+
+    for (int h = 0; ok && s->later && h < s->n_kv; h++)
+        ok = in(pair[0], 0, c[N_STORE + N_HEAD * h + H_N]) && in(pair[1 + 2 * h], 0, pair[0]) &&
+             in(pair[2 + 2 * h], 0, pair[0]);
+    return ok;
+}
+
 static int fits(const struct store *s, const int32_t *c)
 {
     int ok = is_flag(c[C_PREPACKER]) && is_flag(c[C_ANY_ORDER]) && is_flag(c[C_POS]) &&
@@ -130,7 +156,7 @@ static int fits(const struct store *s, const int32_t *c)
         ok = !c[C_POS] && c[N_STORE + N_HEAD * h + H_N] == c[N_STORE + H_N];
     for (int h = 0; ok && h < s->n_kv; h++)
         ok = head_fits(s, c, c + N_STORE + N_HEAD * h);
-    return ok;
+    return ok && pair_fits(s, c);
 }
 
 static void set_head(struct store *s, int h, const int32_t *c)
@@ -177,6 +203,10 @@ int cb_store_set_counts(struct store *s, struct device *d, const int32_t *c)
     }
     for (int h = 0; h < s->n_kv; h++)
         set_head(s, h, c + N_STORE + N_HEAD * h);
+    if (s->later) {
+        s->merged = c[pair_at(s)];
+        memcpy(s->retained, c + pair_at(s) + 1, 2 * (size_t)s->n_kv * sizeof *s->retained);
+    }
     return cb_store_sketch_fit(s);
 }
 
@@ -221,6 +251,14 @@ static void add_kivi(struct list *x, const struct store *s, int h)
     }
 }
 
+static void add_pair(struct list *x, const struct store *s, int h)
+{
+    for (int v = 0; v < cb_store_sides(s); v++) {
+        add_rows(x, s, h, v, 0, *cb_store_retained(s, h, v));
+        add_rows(x, s, h, v, s->merged, s->rows[h]);
+    }
+}
+
 static void add_head(struct list *x, const struct store *s, int h)
 {
     const uint64_t n = (uint64_t)s->n[h];
@@ -240,6 +278,10 @@ static void add_head(struct list *x, const struct store *s, int h)
             cb_store_sketch_bytes(s, s->sketched));
     if (s->kivi) {
         add_kivi(x, s, h);
+        return;
+    }
+    if (s->later) {
+        add_pair(x, s, h);
         return;
     }
     add_rows(x, s, h, 0, 0, s->gap_hi[h] > s->gap_lo[h] ? s->gap_lo[h] : s->rows[h]);
@@ -315,6 +357,7 @@ int cb_store_check_lists(const struct store *s, int n_seen)
         if (q && s->kivi->map[1])
             ok =
                 ok && ascends(s->kivi->map[1] + at + q->lo_v, q->n_v - q->lo_v, s->kivi->rows_v[h]);
+        ok = ok && cb_store_pair_fits(s, h);
         if (!ok)
             return cb_fail(CB_EFORMAT, "its lists of slots are damaged");
     }

@@ -394,10 +394,18 @@ static void cut_head(struct store *s, int kv, int n)
     shrink(s, kv, n);
 }
 
+static void forget_merged(struct store *s)
+{
+    s->merged = 0;
+    for (int i = 0; s->later && i < 2 * s->n_kv; i++)
+        s->retained[i] = 0;
+}
+
 void cb_store_cut(struct store *s, int n)
 {
     int least = s->n[0], most = 0;
 
+    assert(!n || n >= s->merged);
     cb_store_sort(s);
     for (int h = 0; h < s->n_kv; h++) {
         const int left = slots_below(s, h, n);
@@ -411,6 +419,7 @@ void cb_store_cut(struct store *s, int n)
     if (n == 0) { /* an empty store: slot i will hold position i again */
         forget_list(s, &s->pos);
         forget_list(s, &s->row);
+        forget_merged(s);
         s->dropped_at = 0;
     }
 }

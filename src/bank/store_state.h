@@ -45,7 +45,11 @@ struct store {
     int sketch_out;   /* the first slots, which do not count for the range of their block */
     int sketched;     /* the first `sketched` slots of every head have sketches */
     size_t head_sketch;
-    uint8_t *sketch; /* NULL: none yet */
+    uint8_t *sketch;     /* NULL: none yet */
+    struct store *later; /* the layer with which older slots share directions (store_pair.c); NULL:
+                            there is none */
+    int merged;          /* the first `merged` slots of every head do */
+    int *retained;       /* [n_kv][2] rows among them that were kept, of keys, of values */
 };
 
 /* Arrays of rows: keys, and values if they have rows of their own */
@@ -87,6 +91,12 @@ static inline void cb_store_wrote(const struct store *s, const void *from, size_
 static inline size_t cb_store_at(const struct store *s, int kv, int slot)
 {
     return (size_t)kv * (size_t)s->cap + (size_t)slot;
+}
+
+/* How many slots of a head have rows of their own of keys (v = 0) or values, of `merged` */
+static inline int *cb_store_retained(const struct store *s, int kv, int v)
+{
+    return s->retained + 2 * kv + v;
 }
 
 static inline float *cb_store_col(const struct store *s, int kv, int c)

@@ -296,7 +296,7 @@ struct ops {
                  int hd);
     /* x[n][hd] at stride (floats) -> n stored rows; and back. Rows in the host's memory are there
      * after cb_device_wait(). Several threads may decode at once what lies in the host's memory,
-     * to there. */
+     * to there, and where the device has no memory of its own encode some rows each. */
     void (*kv_encode)(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
                       void *rows);
     void (*kv_decode)(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,

@@ -47,12 +47,12 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
     return CB_OK;
 }
 
-/* Undoes a failed feed: drops its tokens, or all tokens if slots may have been dropped or turned
- * meanwhile. */
+/* Undoes a failed feed: drops its tokens, or all tokens if slots may have been dropped, turned or
+ * merged meanwhile. */
 static void undo(struct cb_session *s)
 {
     int drops = s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer ||
-                s->attention.far;
+                s->attention.far || s->attention.pairs;
 
     cb_layer_ahead_end(s);
     for (int l = 0; l < s->model->hp.n_layer; l++)

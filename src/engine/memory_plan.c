@@ -5,6 +5,7 @@
 #include "attention/chooser.h"
 #include "attention/cross_layer.h"
 #include "attention/far_blocks.h"
+#include "attention/pairs.h"
 #include "attention/passing.h"
 #include "attention/sketch_choice.h"
 #include "attention/sparse_prefill.h"
@@ -221,6 +222,8 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
         before += s->policy->row[l].late || s->model->layer[l].lends || waits(s, l)
                       ? prompt_bytes(s, l, n_prompt) - shared
                       : layer_bytes(s, l, held, n_prompt, 0) - shared;
+        if (l)
+            before -= cb_pairs_saved(&s->attention, l - 1, n_prompt, 0);
         repeated += prompt_bytes(s, l, more);
     }
     return more && before + repeated > peak ? before + repeated : peak;
@@ -282,11 +285,12 @@ static uint64_t held_bytes(const struct cb_session *s, int l, int n_prompt, int 
                            ? prompt_bytes(s, l, n)
                            : layer_bytes(s, l, held, n, mixes(s, l, n_prompt, n_gen));
 
-    return b - cb_cross_layer_saved(&s->attention, l, n, held);
+    return b - cb_cross_layer_saved(&s->attention, l, n, held) -
+           cb_pairs_saved(&s->attention, l, n_prompt, n_gen);
 }
 
-/* The bytes while token g goes through the last layer, which is noted before it settles. A window
- * drops a slot before it adds one, if it is not quantised. */
+/* The bytes while token g goes through the last layer, which is noted before it settles, and with
+ * it a pair that it ends. A window drops a slot before it adds one, if it is not quantised. */
 static uint64_t token_peak(const struct cb_session *s, int n_prompt, int g)
 {
     const int last = s->model->hp.n_layer - 1;
@@ -295,6 +299,9 @@ static uint64_t token_peak(const struct cb_session *s, int n_prompt, int g)
 
     for (int l = 0; l < last; l++)
         sum += held_bytes(s, l, n_prompt, g);
+    if (last)
+        sum += cb_pairs_saved(&s->attention, last - 1, n_prompt, g) -
+               cb_pairs_saved(&s->attention, last - 1, n_prompt, g - 1);
     if (s->policy->row[last].window && !st->kivi)
         return sum + held_bytes(s, last, n_prompt, g);
     sum += held_bytes(s, last, n_prompt, g - 1) + prompt_bytes(s, last, 1);
@@ -319,18 +326,19 @@ static int since_drop(const struct cb_session *s, int n_prompt, int n_gen)
 }
 
 /* The peak of n_gen decoded tokens where bytes rise and fall, else 0. The newest slots may be
- * quantised many at once, or dropped, so the largest of the last tokens counts; and layers that
- * attend within chunks hold most where a chunk ends. */
+ * quantised or merged many at once, or dropped, so the largest of the last tokens counts; and
+ * layers that attend within chunks hold most where a chunk ends. */
 static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_gen)
 {
     const int drop = since_drop(s, n_prompt, n_gen);
     const int k = s->bank.kivi_k.residual, v = s->bank.kivi_v.residual;
-    const int span = max_int(max_int(1, drop), max_int(k, v));
+    const int tail = cb_pairs_tail(&s->attention);
+    const int span = max_int(max_int(tail + 1, drop), max_int(k, v));
     const int chunk = s->model->hp.chunked ? s->model->hp.window : 0;
     const int whole = chunk ? (n_prompt + n_gen) / chunk * chunk - n_prompt : 0;
     uint64_t peak;
 
-    if (!drop && !cb_bank_has_kivi(&s->bank) && !s->model->hp.chunked)
+    if (!drop && !tail && !cb_bank_has_kivi(&s->bank) && !s->model->hp.chunked)
         return 0;
     peak = whole > 0 ? token_peak(s, n_prompt, whole) : 0;
     for (int g = n_gen; g > 0 && g > n_gen - span; g--) {

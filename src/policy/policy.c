@@ -23,6 +23,7 @@ extern const struct method cb_method_infllm;
 extern const struct method cb_method_keydiff;
 extern const struct method cb_method_kvzip;
 extern const struct method cb_method_lm_infinite;
+extern const struct method cb_method_minicache;
 extern const struct method cb_method_omnikv;
 extern const struct method cb_method_pyramidinfer;
 extern const struct method cb_method_pyramidkv;
@@ -41,12 +42,12 @@ extern const struct method cb_prompt_dense, cb_prompt_minference, cb_prompt_omni
 /* The baseline comes first. */
 /* clang-format off: a row a line */
 static const struct method *const table[] = {
-    &cb_method_full,         &cb_method_window,  &cb_method_streamingllm, &cb_method_h2o,
-    &cb_method_snapkv,       &cb_method_omnikv,  &cb_method_pyramidkv,    &cb_method_simlayerkv,
-    &cb_method_pod,          &cb_method_d2o,     &cb_method_tova,         &cb_method_sieve,
-    &cb_method_quest,        &cb_method_keydiff, &cb_method_expected,     &cb_method_duo,
-    &cb_method_lm_infinite,  &cb_method_kvzip,   &cb_method_infllm,       &cb_method_roco,
-    &cb_method_pyramidinfer,
+    &cb_method_full,         &cb_method_window,    &cb_method_streamingllm, &cb_method_h2o,
+    &cb_method_snapkv,       &cb_method_omnikv,    &cb_method_pyramidkv,    &cb_method_simlayerkv,
+    &cb_method_pod,          &cb_method_d2o,       &cb_method_tova,         &cb_method_sieve,
+    &cb_method_quest,        &cb_method_keydiff,   &cb_method_expected,     &cb_method_duo,
+    &cb_method_lm_infinite,  &cb_method_kvzip,     &cb_method_infllm,       &cb_method_roco,
+    &cb_method_pyramidinfer, &cb_method_minicache,
 };
 /* clang-format on */
 
@@ -492,6 +493,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
             mix(&x, (const double[]){ k->page, k->heads }, 2);
         if (y->rehearsal.piece)
             mix(&x, (const double[]){ y->rehearsal.piece, y->rehearsal.sink }, 2);
+        if (y->pair.tail)
+            mix(&x, (const double[]){ y->pair.tail, y->pair.t, y->pair.retain }, 3);
         if (y->far.block)
             mix(&x,
                 (const double[]){ y->far.block, y->far.k, y->far.reps, y->far.local, y->far.sink,

@@ -121,6 +121,16 @@ struct rehearsal_plan {
     int sink;  /* first tokens, which are not repeated and get no score */
 };
 
+/* A layer that shares the directions of its keys and values with the layer before it, the model's
+ * own: each has its own lengths. All tokens of a prompt, and later every `tail` generated ones, are
+ * merged when the layer has attended. */
+struct pair_plan {
+    int tail;      /* 0: no such layer */
+    double t;      /* of the angle from the earlier layer's direction to this one's, 0 to 1 */
+    double retain; /* tokens of each KV head whose directions differ most, which stay in both; below
+                      1: a share of the merged ones, rounded up */
+};
+
 /* Slots are read at positions as if they were adjacent. */
 enum roll {
     ROLL_NOT,
@@ -138,6 +148,7 @@ struct layer_plan {
     struct sketch_plan sketch;
     struct rehearsal_plan rehearsal;
     struct far_plan far;
+    struct pair_plan pair;
     int reads; /* the layer whose choice decoded tokens read; -1: they read everything */
     enum roll rolling;
     int own_slots; /* 1: a query head does not read the slots whose column of it is not 0. A KV

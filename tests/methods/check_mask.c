@@ -138,6 +138,10 @@ static const struct pair pairs[] = {
       .drop = cb_ref_pyramidinfer_rare,
       .pass = cb_ref_pyramidinfer_rare_pass,
       .first = 10 },
+    { .spec = "minicache:retain=24,tail=10", .drop = cb_ref_minicache, .edge = 24 },
+    { .spec = "minicache:start=0,t=0.3,retain=0.1,tail=7",
+      .drop = cb_ref_minicache_share,
+      .first = 10 },
     { .spec = "simlayerkv:sink=2,recent=10", .drop = cb_ref_sim_decode },
     { .spec = "simlayerkv:sink=2,recent=10,mode=prefill,window=6", .drop = cb_ref_sim_prefill },
 };

@@ -104,6 +104,8 @@ static const struct row rows[] = {
     { "pyramidinfer:decay=1,gen_decay=1,keep=1", "pyramidinfer:decay=0.4,context=8,recent=0.1", 1 },
     { "pyramidinfer:context=200,recent=0.5", "pyramidinfer:decay=0.7,context=0,block=3,interval=2",
       1 },
+    { "minicache:retain=200", "minicache:retain=24,tail=16", 1 },
+    { "minicache:start=0,retain=200,tail=1", "minicache:start=0,retain=0.05,t=0.5,tail=7", 1 },
     { "duo:heads=0,recent=200", "duo:heads=1+2,sink=4,recent=20", 0 },
     { "duo:heads=3,recent=200,chunk=32", "duo:heads=3,sink=0,recent=24,chunk=32", 0 },
     { "d2o:budget=200", "d2o:budget=24", 2 },
@@ -582,6 +584,11 @@ START_TEST(what_cannot_work_is_refused)
         { "d2o:layers=all", "must be one of: softmax gate first2 uniform preset" },
         { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
         { "simlayerkv:recent=0", "must be an integer" },
+        { "minicache:start=1", "no two adjacent layers" },
+        { "minicache:start=0.75", "start=0.75: behind it no two" },
+        { "minicache:retain=1.5", "must be a share below 1 or a whole number" },
+        { "minicache:t=1.1", "must be a number of 0 to 1" },
+        { "minicache:tail=0", "must be an integer" },
     };
     cb_model *m = open_model(0, "cpu", 1);
 

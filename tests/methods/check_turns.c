@@ -397,6 +397,8 @@ static const char *const every[] = {
     "kvzip:budget=0.3,chunk=16",
     "roco:budget=24,stride=10",
     "pyramidinfer:recent=0.02,decay=0.4,context=8,block=2",
+    "minicache:retain=10,tail=4",
+    "minicache:start=0,retain=0.1,tail=1",
     "infllm:local=20,sink=2,block=6,blocks=2,chunk=16",
 };
 enum { N_EVERY = sizeof every / sizeof *every };

@@ -52,6 +52,9 @@ void cb_ref_pyramidinfer(struct slow *s, int prompt);
 void cb_ref_pyramidinfer_pass(struct slow *s, int l);
 void cb_ref_pyramidinfer_rare(struct slow *s, int prompt);
 void cb_ref_pyramidinfer_rare_pass(struct slow *s, int l);
+/* minicache_formula.c: retain=24,tail=10; and start=0,t=0.3,retain=0.1,tail=7 */
+void cb_ref_minicache(struct slow *s, int prompt);
+void cb_ref_minicache_share(struct slow *s, int prompt);
 
 void cb_ref_reset(void);        /* before a run */
 extern double cb_ref_threshold; /* simlayerkv's; sink 2, recent 10 */

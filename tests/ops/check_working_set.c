@@ -145,6 +145,7 @@ static const struct {
     { 100, "full", 0 },
     { 5, "omnikv:filter=0,budget=64", 0 },
     { 12, "pyramidinfer:decay=0.6,context=8", 1 },
+    { 12, "minicache:start=0,retain=20,tail=4", 1 },
 };
 
 START_TEST(little)

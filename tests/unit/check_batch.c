@@ -10,7 +10,7 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 18, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 19, STEPS = 24, N_CTX = 300 };
 
 /* Any mix of policies, stored types, lengths of prompts and bits of activations */
 static const struct {
@@ -25,6 +25,7 @@ static const struct {
     { "pod:blocks=0,sinks=2,recent=16", "f16", 77, 8 },
     { "full", "q8_0", 140, 8 },
     { "d2o:budget=30", "f16", 1, 8 },
+    { "minicache:start=0,retain=20,tail=3", "f16", 150, 8 },
     { "full", "kivi4:32", 201, 8 },
     { "full", "f16", 33, 8 },
     { "sieve:budget=12,recent=8", "f16", 200, 0 },

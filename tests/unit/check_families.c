@@ -251,10 +251,20 @@ static int has_windows(const cb_model *m)
     return 0;
 }
 
+/* Do two layers that see everything follow each other? */
+static int has_adjacent(const cb_model *m)
+{
+    int any = 0;
+
+    for (int l = 0; l + 1 < m->hp.n_layer; l++)
+        any |= !m->layer[l].window && !m->layer[l + 1].window;
+    return any;
+}
+
 /* Where keys and values are one row, a policy that drops or turns one of them is refused; and one
  * that sees more at its distance than any layer does; and where layers attend within chunks, one
  * that would repeat the prompt in another chunk; and where layers have windows, one that leaves
- * tokens out of some layers. */
+ * tokens out of some layers, or that merges adjacent layers. */
 static int is_refused(const struct test *r, cb_model *m, const char *policy)
 {
     const struct cb_session_params p = { .n_ctx = r->recipe.n_ctx, .policy = policy };
@@ -270,6 +280,10 @@ static int is_refused(const struct test *r, cb_model *m, const char *policy)
     if (has_windows(m) && cb_model_policy_layers(m) > 2 &&
         !strncmp(policy, "pyramidinfer:decay=0", 20))
         why = "has a window, which counts them";
+    if (!strncmp(policy, "minicache", 9) && !has_adjacent(m))
+        why = "no two adjacent layers";
+    if (!strncmp(policy, "minicache", 9) && has_windows_alone(m))
+        why = "has a window, whose slots";
     if (!why)
         return 0;
     ck_assert_int_ne(cb_session_open(m, &p, &s), CB_OK);
@@ -300,6 +314,7 @@ static const char *const wide[] = {
     "quest:budget=1000,dense=0",
     "infllm:local=1000,chunk=16",
     "pyramidinfer:decay=1,keep=1,gen_decay=1",
+    "minicache:start=0,retain=1000",
 };
 enum { N_WIDE = sizeof wide / sizeof *wide };
 
@@ -361,6 +376,7 @@ static const char *const narrow[] = {
     "omnikv:budget=12",
     "pod:recent=8,sinks=2",
     "pyramidinfer:decay=0.5,context=4,recent=0.1,block=2",
+    "minicache:start=0,retain=4,tail=3",
 };
 
 /* Layers with a window of the model's own keep that window, or what they have of it in the newest

@@ -89,10 +89,12 @@ static int open_without_memory(struct cb_model *m, const char *policy, const cha
 
 START_TEST(no_memory_is_not_wrong_usage)
 {
-    const struct tiny t = cb_tiny_small("llama");
-    struct cb_model *m = cb_toy_model(&t, "cpu", 1);
+    struct tiny t = cb_tiny_small("llama");
     struct cb_method_info info;
+    struct cb_model *m;
 
+    t.n_layer = 4; /* minicache wants a pair in the upper half */
+    m = cb_toy_model(&t, "cpu", 1);
     for (int i = 0; !cb_policy_at(i, &info); i++)
         if (strcmp(info.name, "duo")) /* which has no preset here */
             ck_assert_int_gt(open_without_memory(m, info.name, "dense"), 10);
