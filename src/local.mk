@@ -4,6 +4,7 @@ libcore_la_SOURCES += \
 	include/ctxbank.h \
 	src/base/buf.c src/base/buf.h \
 	src/base/clock.h \
+	src/base/eigen.c src/base/eigen.h \
 	src/base/err.c src/base/err.h \
 	src/base/file.c src/base/file.h \
 	src/base/ints.h \
@@ -155,6 +156,7 @@ libcore_la_SOURCES += \
 	src/policy/method/h2o.c \
 	src/policy/method/duo.c \
 	src/policy/method/expected.c \
+	src/policy/method/infinigen.c \
 	src/policy/method/infllm.c \
 	src/policy/method/keydiff.c \
 	src/policy/method/kvzip.c \
@@ -192,9 +194,11 @@ libcore_la_SOURCES += \
 	src/attention/cross_layer.c src/attention/cross_layer.h \
 	src/attention/expected_scores.c src/attention/expected_scores.h \
 	src/attention/far_blocks.c src/attention/far_blocks.h \
+	src/attention/gram.c src/attention/gram.h \
 	src/attention/own_slots.c src/attention/own_slots.h \
 	src/attention/pairs.c src/attention/pairs.h \
 	src/attention/parts.c src/attention/parts.h \
+	src/attention/partial_keys.c src/attention/partial_keys.h \
 	src/attention/passing.c src/attention/passing.h \
 	src/attention/ranks.c src/attention/ranks.h \
 	src/attention/reads.c src/attention/reads.h \
@@ -203,6 +207,7 @@ libcore_la_SOURCES += \
 	src/attention/rows_ahead.c src/attention/rows_ahead.h \
 	src/attention/scores.c src/attention/scores.h \
 	src/attention/sketch_choice.c src/attention/sketch_choice.h \
+	src/attention/skew.c src/attention/skew.h \
 	src/attention/sparse_prefill.c src/attention/sparse_prefill.h
 
 libcore_la_SOURCES += \

@@ -41,6 +41,7 @@ check_programs = \
 	tests/ops/check_set_cuda \
 	tests/ops/check_set_opencl \
 	tests/methods/check_policy \
+	tests/methods/check_infinigen \
 	tests/methods/check_infllm \
 	tests/methods/check_shared_kv \
 	tests/methods/check_sieve \
@@ -336,6 +337,11 @@ tests_methods_check_shared_kv_SOURCES = tests/methods/check_shared_kv.c
 tests_methods_check_shared_kv_CFLAGS = $(check_cflags)
 tests_methods_check_shared_kv_LDFLAGS = $(check_ldflags)
 tests_methods_check_shared_kv_LDADD = $(check_ldadd)
+
+tests_methods_check_infinigen_SOURCES = tests/methods/check_infinigen.c
+tests_methods_check_infinigen_CFLAGS = $(check_cflags)
+tests_methods_check_infinigen_LDFLAGS = $(check_ldflags)
+tests_methods_check_infinigen_LDADD = $(check_ldadd)
 
 tests_methods_check_infllm_SOURCES = tests/methods/check_infllm.c
 tests_methods_check_infllm_CFLAGS = $(check_cflags)

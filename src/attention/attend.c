@@ -20,6 +20,7 @@
 #include "far_blocks.h"
 #include "own_slots.h"
 #include "pairs.h"
+#include "partial_keys.h"
 #include "parts.h"
 #include "passing.h"
 #include "ranks.h"
@@ -28,6 +29,7 @@
 #include "rolling.h"
 #include "scores.h"
 #include "sketch_choice.h"
+#include "skew.h"
 #include "sparse_prefill.h"
 
 /* ---- open ---- */
@@ -121,6 +123,8 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_scores_open(a));
     TRY(cb_chooser_open(a));
     TRY(cb_sketch_choice_open(a));
+    TRY(cb_partial_keys_open(a));
+    TRY(cb_skew_open(a));
     TRY(cb_cross_layer_open(a));
     TRY(cb_rehearsal_open(a));
     TRY(cb_passing_open(a));
@@ -147,6 +151,8 @@ void cb_attention_close(struct attention *a)
     cb_scores_close(a);
     cb_chooser_close(a);
     cb_sketch_choice_close(a);
+    cb_partial_keys_close(a);
+    cb_skew_close(a);
     cb_cross_layer_close(a);
     cb_rehearsal_close(a);
     cb_passing_close(a);
@@ -161,6 +167,7 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
            cb_ranks_bytes(a, n_most) + cb_ceiling_bytes(a) + cb_far_bytes(a, n_most) +
            cb_own_slots_bytes(a, n_most) + cb_scores_bytes(a, n_most) +
            cb_chooser_bytes(a, n_most) + cb_sketch_choice_bytes(a, n_most) +
+           cb_partial_keys_bytes(a, n_most) + cb_skew_bytes(a) +
            cb_cross_layer_bytes(a, n_feed, n_most) + cb_rehearsal_bytes(a) +
            cb_passing_bytes(a, n_feed) + cb_pairs_bytes(a, n_most) +
            (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
@@ -208,6 +215,8 @@ const char *cb_attention_uncut(const struct attention *a, int n)
         return "it has merged tokens since";
     if (n < a->bank->prompt_end && remembers_prompt(a->policy))
         return "its budget is of the whole prompt";
+    if (cb_skew_is_of_more(a, n))
+        return "its keys are skewed by all of the first prompt";
     return NULL;
 }
 
@@ -259,7 +268,7 @@ int cb_attention_extends(const struct attention *a)
         a->policy->state_bytes || a->pairs)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_attend_forgets(a, l) || a->plan[l].choice.window > 1 ||
+        if (cb_attend_forgets(a, l) || a->plan[l].choice.window > 1 || cb_partial_keys_is(a, l) ||
             a->plan[l].score.when != WHEN_NEVER)
             return 0;
     return 1;
@@ -455,6 +464,7 @@ static int follow(struct attention *a, const struct chunk *led, const float *lse
     TRY(make_room(a, &c));
     cb_store_sort(&a->bank->store[c.l]);
     TRY(cb_store_append(&a->bank->store[c.l], a->dev, c.k, c.v, c.stride, c.n, c.pos0));
+    cb_skew_chunk(a, &c);
     if (cb_plan_chooses(&a->plan[c.l]))
         cb_chooser_chunk(a, c.l, c.q, c.stride, c.n, c.pos0);
     if (cb_scores_wanted(a, c.l, 1))
@@ -474,6 +484,7 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
     a->has_scores = 0;
     for (int i = 0; i < a->n_follower; i++)
         TRY(follow(a->follower[i], c, lse));
+    cb_skew_chunk(a, c);
     if (cb_plan_chooses(&a->plan[c->l]) && logit)
         cb_chooser_step(a, c->l, c->q);
     else if (cb_plan_chooses(&a->plan[c->l]))
@@ -538,6 +549,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
     waits = i >= 0 && a->policy->watch[i] == WHEN_STEP;
     if (!waits)
         TRY(cb_store_prepack(st));
+    cb_skew_make(a, l);
     TRY(cb_store_sketch(st, a->dev));
     if (!a->bank->decoding) {
         cb_bank_note_peak(a->bank, l); /* with its sketches */

@@ -41,6 +41,8 @@ struct attention {
     struct block_prefill *blocks;    /* block_prefill.c; NULL where prompts read no blocks */
     struct chooser *chooser;         /* chooser.c; NULL where no layer chooses for others */
     struct sketch_choice *sketch_choice; /* sketch_choice.c; NULL where no layer sketches keys */
+    struct partial_keys *partial_keys;   /* partial_keys.c; NULL where no layer has any */
+    struct skew *skew;                   /* skew.c; the same */
     struct scoring *scoring;             /* scores.c; NULL where the plan wants no scores */
     struct expected *expected;           /* expected.c; NULL where the plan expects no queries */
     struct rehearsal_scores *rehearsal_scores; /* NULL where no prompt is rehearsed */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "gram.h"
 
 enum { KEYS = 8, MAX_HD = KV_MAX_HD }; /* keys read at once */
 
@@ -101,52 +102,14 @@ struct gathering {
     size_t row;
 };
 
-enum { AT_ONCE = 4, LANES = 8 }; /* queries that are added while their sums are at hand */
-
-/* to[n] += the products of q[t][i] with q[t][0..n-1], query after query */
-static inline void add_products(const double *q, int hd, int i, int n, double *restrict to)
-{
-    const double a = q[i], b = q[hd + i], c = q[2 * hd + i], d = q[3 * hd + i];
-
-    for (int j = 0; j < n; j++) {
-        double y = to[j];
-        y += a * q[j];
-        y += b * q[hd + j];
-        y += c * q[2 * hd + j];
-        to[j] = y + d * q[3 * hd + j];
-    }
-}
-
-/* The lower triangle, in pieces of a fixed length so that the compiler makes vectors of them. What
- * a piece has above the diagonal is not used. */
-static void add_outer(const double *q, int hd, double *outer)
-{
-    for (int i = 0; i < hd; i++, outer += hd) {
-        int j = 0;
-        for (; j <= i && j + LANES <= hd; j += LANES)
-            add_products(q + j, hd, i - j, LANES, outer + j);
-        if (j <= i)
-            add_products(q + j, hd, i - j, i + 1 - j, outer + j);
-    }
-}
-
 static void gather_head(void *ctx, int h, int thread)
 {
     const struct gathering *g = ctx;
-    const int hd = g->hd;
-    double *sum = g->x->sum + (size_t)h * (size_t)hd, q[AT_ONCE * MAX_HD];
-    double *outer = g->x->outer + (size_t)h * (size_t)hd * (size_t)hd;
+    const size_t head = (size_t)h, hd = (size_t)g->hd;
 
     (void)thread;
-    for (int t = 0; t < g->n; t += AT_ONCE) {
-        for (int u = 0; u < AT_ONCE; u++) /* queries past the last are 0 */
-            for (int i = 0; i < hd; i++) {
-                const size_t at = (size_t)(t + u) * g->row + (size_t)(h * hd + i);
-                q[u * hd + i] = t + u < g->n ? (double)g->x->host[at] : 0;
-                sum[i] += q[u * hd + i];
-            }
-        add_outer(q, hd, outer);
-    }
+    cb_gram_add(g->x->host + head * hd, g->row, g->n, g->hd, g->x->sum + head * hd,
+                g->x->outer + head * hd * hd);
 }
 
 void cb_expected_chunk(struct attention *a, const struct chunk *c, int first)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* sketch_choice.c - a decoded token scores the sketches of all keys, in each layer and KV head, and
  * attends to the slots with the best scores, the first and the newest ones. With bounds of pages it
- * attends to the pages that score best and the current one. Nothing is dropped, and every token
- * chooses anew. */
+ * attends to the pages that score best and the current one; with partial keys, to the slots that
+ * partial_keys.c chooses and its own. Nothing is dropped, and every token chooses anew. */
 #include "sketch_choice.h"
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/sketch.h"
+#include "partial_keys.h"
 #include "parts.h"
 
 struct sketch_choice {
@@ -19,11 +20,11 @@ struct sketch_choice {
     int32_t *idx;                   /* [n_list][n_ctx] slots that the layer reads, ascending */
     int *n;                         /* [n_list] how many */
     void *work; /* of op sketch_topk; with pages, their scores [n_list][n_page] and a choice of
-                   them [n_page] */
+                   them [n_page]; NULL with partial keys */
 };
 
-/* What a layer of n slots reads: slots first..lo-1, k of lo..hi-1, and hi..n-1. Sketches of the
- * slots from..to-1 are scored. */
+/* What a layer of n slots reads: slots first..lo-1, k of lo..hi-1 (at most k by partial keys), and
+ * hi..n-1. Sketches of the slots from..to-1 are scored. */
 struct range {
     int first, lo, hi, k, from, to;
 };
@@ -39,6 +40,8 @@ static size_t work_bytes(const struct attention *a, const struct sketch_plan *fo
 {
     struct sketch_work w;
 
+    if (form->columns)
+        return 0;
     if (form->page)
         return (size_t)(lists(a, form) + 1) * (size_t)(n / form->page + 1) * sizeof(float);
     return cb_sketch_work(NULL, a->model->hp.n_head, a->bank->n_kv, a->bank->hd, n / SKETCH_BLOCK,
@@ -47,6 +50,8 @@ static size_t work_bytes(const struct attention *a, const struct sketch_plan *fo
 
 static int supported(const struct ops *ops, const struct sketch_plan *form)
 {
+    if (form->columns)
+        return !ops->memory;
     return form->page ? ops->page_scores != NULL : ops->sketch_topk != NULL;
 }
 
@@ -60,13 +65,17 @@ int cb_sketch_choice_open(struct attention *a)
         if (!cb_sketch_choice_is(a, l))
             continue;
         form = p;
-        cb_store_may_sketch(&a->bank->store[l], p->bits, p->page ? p->page : SKETCH_BLOCK, p->sink);
+        if (p->columns)
+            TRY(cb_store_may_skew(&a->bank->store[l], p->columns));
+        else
+            cb_store_may_sketch(&a->bank->store[l], p->bits, p->page ? p->page : SKETCH_BLOCK,
+                                p->sink);
     }
     if (!form)
         return CB_OK;
     if (!supported(a->dev->ops, form))
-        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score sketched keys",
-                       a->policy->m->name, a->dev->name);
+        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score %s keys",
+                       a->policy->m->name, a->dev->name, form->columns ? "partial" : "sketched");
     x = a->sketch_choice = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
@@ -75,8 +84,9 @@ int cb_sketch_choice_open(struct attention *a)
     /* memory for these is committed page by page as the context grows */
     x->idx = cb_alloc_aligned((size_t)x->n_list * (size_t)a->bank->n_ctx, sizeof *x->idx);
     x->n = cb_calloc((size_t)x->n_list, sizeof *x->n);
-    x->work = cb_alloc_aligned(work_bytes(a, form, a->bank->n_ctx), 1);
-    return x->idx && x->n && x->work ? CB_OK : CB_ENOMEM;
+    if (!form->columns)
+        x->work = cb_alloc_aligned(work_bytes(a, form, a->bank->n_ctx), 1);
+    return x->idx && x->n && (x->work || form->columns) ? CB_OK : CB_ENOMEM;
 }
 
 void cb_sketch_choice_close(struct attention *a)
@@ -111,16 +121,32 @@ static void range_of_pages(const struct sketch_plan *p, int n, struct range *r)
     r->to = r->hi;
 }
 
+/* All slots but the newest have a partial key. */
+static void range_of_partial(const struct sketch_plan *p, int n, struct range *r)
+{
+    r->lo = r->from = r->first;
+    r->hi = r->to = max_int(r->first, n - 1);
+    r->k = p->share > 0 ? max_int(1, (int)(p->share * (r->hi - r->lo))) : p->k;
+}
+
+/* Are sketches scored? Partial keys may choose few where all would be allowed. */
+static int scores(const struct sketch_plan *p, const struct range *r)
+{
+    return p->columns ? r->hi > r->lo : r->k < r->hi - r->lo;
+}
+
 static struct range range_of(const struct attention *a, int l, int n, int sketched)
 {
     const struct sketch_plan *p = &a->plan[l].sketch;
     const int window = cb_attention_window(a, l);
     struct range r = { .first = window ? max_int(0, n - window) : 0 };
 
-    if (p->page) {
+    if (p->page)
         range_of_pages(p, n, &r);
+    if (p->columns)
+        range_of_partial(p, n, &r);
+    if (p->page || p->columns)
         return r;
-    }
     r.lo = max_int(r.first, min_int(p->sink, n));
     r.hi = max_int(r.lo, min_int(sketched, n - p->recent));
     r.k = p->share > 0 ? max_int(1, (int)(p->share * (r.hi - r.lo))) : p->k;
@@ -194,6 +220,16 @@ static void choose_pages(struct attention *a, int l, const float *q, const struc
     }
 }
 
+static void choose_partial(struct attention *a, int l, const struct range *r)
+{
+    struct sketch_choice *x = a->sketch_choice;
+    const int n =
+        cb_partial_keys_choose(a, l, r->lo, r->hi, r->k, chosen_at(a, r, 0), a->bank->n_ctx);
+
+    for (int h = 0; h < x->n_list; h++)
+        x->n[h] = n;
+}
+
 /* Returns 0 if the token reads everything. */
 static int choose(struct attention *a, const struct chunk *c)
 {
@@ -201,13 +237,18 @@ static int choose(struct attention *a, const struct chunk *c)
     struct sketch_choice *x = a->sketch_choice;
     const struct range r = range_of(a, c->l, st->n[0], st->sketched);
 
-    if (r.k >= r.hi - r.lo)
+    if (!scores(x->form, &r))
         return 0;
     for (int h = 0; a->cold && h < st->n_kv; h++)
         cb_store_ask_sketches(st, h);
-    (a->plan[c->l].sketch.page ? choose_pages : choose_slots)(a, c->l, c->q, &r);
+    if (x->form->columns)
+        choose_partial(a, c->l, &r);
+    else
+        (x->form->page ? choose_pages : choose_slots)(a, c->l, c->q, &r);
     a->bank->read_bytes +=
         (uint64_t)st->n_kv * (cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from));
+    if (x->form->columns && x->n[0] == r.hi - r.lo)
+        return 0;
     for (int h = 0; h < x->n_list; h++) {
         int32_t *idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
         for (int j = r.first; j < r.lo; j++)
@@ -254,8 +295,9 @@ uint64_t cb_sketch_choice_scanned(const struct attention *a, int l, int n)
     const struct store *st = &a->bank->store[l];
     const struct range r = range_of(a, l, n, max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK);
 
-    return r.k < r.hi - r.lo ? cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from)
-                             : 0;
+    return scores(&a->plan[l].sketch, &r)
+               ? cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from)
+               : 0;
 }
 
 uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
@@ -263,11 +305,11 @@ uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
     const struct store *st = &a->bank->store[l];
     const int sketched = max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK;
     const struct range r = range_of(a, l, n, sketched);
-    const uint64_t rows = cb_store_bytes_of(st, 0, n) - cb_store_sketch_bytes(st, n);
+    const uint64_t rows = cb_store_bytes_of(st, 0, n) - cb_store_beside_of(st, n);
     const int unread = r.first + max_int(0, r.hi - r.lo - r.k);
     const uint64_t n_list = (uint64_t)(a->sketch_choice->n_list / st->n_kv);
 
     if (r.k >= r.hi - r.lo)
-        return rows - cb_store_old_bytes(st, r.first);
+        return rows - cb_store_old_bytes(st, r.first) + cb_sketch_choice_scanned(a, l, n);
     return n_list * (rows - cb_store_old_bytes(st, unread)) + cb_sketch_choice_scanned(a, l, n);
 }

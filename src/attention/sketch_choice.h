@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* sketch_choice.h - layers whose decoded tokens find the slots that they read by sketched keys, or
- * by bounds of pages of keys. */
+ * by bounds of pages of keys, or by partial keys. */
 #ifndef SKETCH_CHOICE_H
 #define SKETCH_CHOICE_H
 

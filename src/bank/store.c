@@ -228,7 +228,8 @@ uint64_t cb_store_old_bytes(const struct store *s, int n)
 
 uint64_t cb_store_beside_of(const struct store *s, int n)
 {
-    return (s->kivi ? 0 : cb_store_step_bytes(s, n)) + cb_store_sketch_bytes(s, n);
+    return (s->kivi ? 0 : cb_store_step_bytes(s, n)) + cb_store_sketch_bytes(s, n) +
+           (n ? cb_store_skew_bytes(s) : 0);
 }
 
 uint64_t cb_store_beside(const struct store *s)
@@ -239,7 +240,7 @@ uint64_t cb_store_beside(const struct store *s)
 
     for (int h = 0; h < s->n_kv; h++)
         sum += (uint64_t)s->n[h] * slot + cb_store_step_bytes(s, s->prepacked) +
-               cb_store_sketch_bytes(s, s->sketched);
+               cb_store_sketch_bytes(s, s->sketched) + (s->sketched ? cb_store_skew_bytes(s) : 0);
     return sum;
 }
 

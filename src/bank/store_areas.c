@@ -276,6 +276,8 @@ static void add_head(struct list *x, const struct store *s, int h)
     if (s->sketched)
         add(x, AREA_SKETCH, h, cb_store_sketch_at(s, h, 0), 0,
             cb_store_sketch_bytes(s, s->sketched));
+    if (s->sketched)
+        add(x, AREA_SKEW, h, cb_store_skew(s, h), 0, cb_store_skew_bytes(s));
     if (s->kivi) {
         add_kivi(x, s, h);
         return;
@@ -293,13 +295,15 @@ static void add_head(struct list *x, const struct store *s, int h)
 
 int cb_store_most_areas(const struct store *s)
 {
-    return s->n_kv * (AREA_STORE_KINDS + s->n_col);
+    return s->n_kv * (AREA_STORE_KINDS + s->n_col) + 1;
 }
 
 int cb_store_areas(const struct store *s, int l, struct area *out)
 {
     struct list x = { out, l, 0 };
 
+    if (s->sketched && s->skew)
+        add(&x, AREA_SKEWED_AT, 0, (void *)(uintptr_t)&s->skewed_at, 0, sizeof s->skewed_at);
     for (int h = 0; h < s->n_kv; h++)
         add_head(&x, s, h);
     return x.n;
@@ -345,6 +349,8 @@ static int in_range(const int32_t *list, int n, int below)
 
 int cb_store_check_lists(const struct store *s, int n_seen)
 {
+    if (s->skew && s->sketched && !in(s->skewed_at, 1, n_seen))
+        return cb_fail(CB_EFORMAT, "the skew of its partial keys is damaged");
     for (int h = 0; h < s->n_kv; h++) {
         const struct kv_kivi *q = s->kivi ? &s->kivi->head[h] : NULL;
         const size_t at = cb_store_at(s, h, 0);

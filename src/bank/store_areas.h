@@ -21,6 +21,8 @@ enum area_kind {
     AREA_KIVI_MAP_KEYS, /* quantised row of each slot */
     AREA_KIVI_MAP_VALUES,
     AREA_SKETCH, /* of keys, whole blocks */
+    AREA_SKEW,   /* of partial keys */
+    AREA_SKEWED_AT,
     AREA_STORE_KINDS,
     AREA_CHOICE_SLOTS = 20, /* of a layer that chooses: attention/chooser.c */
     AREA_CHOICE_QUERY,      /* head counts the queries of the window */

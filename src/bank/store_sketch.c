@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/ints.h"
 #include "device/kivi.h"
 #include "device/sketch.h"
+#include "gguf/half.h"
 #include "pages.h"
 #include "store_kivi.h"
 
@@ -21,6 +23,8 @@ void cb_store_may_sketch(struct store *s, int bits, int block, int n_out)
 
 static size_t block_bytes(const struct store *s)
 {
+    if (s->sketch_columns)
+        return (size_t)s->sketch_columns * sizeof(uint16_t);
     return s->sketch_bits ? cb_sketch_bytes(s->sketch_bits, s->hd) : cb_bounds_bytes(s->hd);
 }
 
@@ -51,7 +55,86 @@ void cb_store_sketch_close(struct store *s)
     for (int h = 0; s->mirror && s->sketch && h < s->n_kv; h++)
         s->mirror->ops->memory->unwatch(s->mirror, cb_store_sketch_at(s, h, 0));
     cb_pages_release(s->sketch, s->head_sketch * (size_t)s->n_kv);
+    free(s->skew);
 }
+
+/* ---- partial keys ---- */
+
+enum { LANES = 8, AT_ONCE = 32 }; /* columns that are summed together; rows of an item */
+
+static int padded(const struct store *s)
+{
+    return (s->sketch_columns + LANES - 1) / LANES * LANES;
+}
+
+int cb_store_may_skew(struct store *s, int columns)
+{
+    s->sketch_columns = columns;
+    s->sketch_block = 1;
+    s->head_sketch = cb_pages_head(cb_store_sketch_bytes(s, s->cap));
+    s->skew = cb_calloc((size_t)s->n_kv, cb_store_skew_bytes(s));
+    return s->skew ? CB_OK : CB_ENOMEM;
+}
+
+size_t cb_store_skew_bytes(const struct store *s)
+{
+    return s->sketch_columns ? (size_t)s->hd * (size_t)padded(s) * sizeof *s->skew : 0;
+}
+
+float *cb_store_skew(const struct store *s, int kv)
+{
+    return s->skew + (size_t)kv * (size_t)s->hd * (size_t)padded(s);
+}
+
+void cb_store_set_skew(struct store *s, int kv, int column, const double *x)
+{
+    float *to = cb_store_skew(s, kv) + column;
+
+    for (int i = 0; i < s->hd; i++)
+        to[(size_t)i * (size_t)padded(s)] = (float)x[i];
+}
+
+void cb_store_skewed(const struct store *s, int kv, const float *x, float *y)
+{
+    const float *a = cb_store_skew(s, kv);
+    const int row = padded(s);
+
+    for (int j = 0; j < row; j += LANES, a += LANES) {
+        float sum[LANES] = { 0 };
+        for (int i = 0; i < s->hd; i++)
+            for (int c = 0; c < LANES; c++)
+                sum[c] += x[i] * a[i * row + c];
+        memcpy(y + j, sum, (size_t)min_int(LANES, s->sketch_columns - j) * sizeof *y);
+    }
+}
+
+struct drawing {
+    const struct store *s;
+    struct device *d;
+    int kv, n;
+    enum kv_type t;
+    const uint8_t *rows;
+    uint16_t *to;
+};
+
+static void draw_partial(void *ctx, int item, int thread)
+{
+    const struct drawing *w = ctx;
+    const int hd = w->s->hd, n_col = w->s->sketch_columns;
+    const size_t row = cb_kv_row_bytes(w->t, hd);
+    float x[KV_MAX_HD], y[KV_MAX_HD];
+
+    (void)thread;
+    for (int j = item * AT_ONCE; j < min_int(w->n, (item + 1) * AT_ONCE); j++) {
+        uint16_t *to = w->to + (size_t)j * (size_t)n_col;
+        w->d->ops->kv_decode(w->d, w->t, w->rows + (size_t)j * row, NULL, 1, hd, x);
+        cb_store_skewed(w->s, w->kv, x, y);
+        for (int c = 0; c < n_col; c++)
+            to[c] = cb_f32_to_f16(y[c]);
+    }
+}
+
+/* ---- blocks ---- */
 
 /* n_block blocks of rows -> the sketches of the slots after those that are sketched */
 static void draw(struct store *s, struct device *d, int kv, enum kv_type t, const void *rows,
@@ -59,7 +142,10 @@ static void draw(struct store *s, struct device *d, int kv, enum kv_type t, cons
 {
     uint8_t *to = cb_store_sketch_at(s, kv, s->sketched);
 
-    if (s->sketch_bits)
+    if (s->sketch_columns) {
+        struct drawing w = { s, d, kv, n_block, t, rows, (uint16_t *)(void *)to };
+        cb_par_for(d->par, (n_block + AT_ONCE - 1) / AT_ONCE, draw_partial, &w);
+    } else if (s->sketch_bits)
         d->ops->sketch(d, t, rows, n_block, s->hd, s->sketch_bits, s->sketched ? 0 : s->sketch_out,
                        to);
     else
@@ -109,6 +195,8 @@ void cb_store_sketch_cut(struct store *s, int n)
 {
     const int left = s->sketch_block ? n / s->sketch_block * s->sketch_block : 0;
 
+    if (!left)
+        s->skewed_at = 0;
     if (s->sketched <= left)
         return;
     for (int h = 0; h < s->n_kv; h++)

@@ -10,6 +10,14 @@
 /* From now on cb_store_sketch() sketches whole blocks of `block` slots: on `bits` bits, where the
  * block is SKETCH_BLOCK, or by their bounds with bits 0. The first n_out slots are read anyway. */
 void cb_store_may_sketch(struct store *s, int bits, int block, int n_out);
+/* From now on it gives each slot a partial key: the first `columns` columns of its key times the
+ * KV head's skew, an orthogonal matrix that the caller makes before the first slot. */
+int cb_store_may_skew(struct store *s, int columns);
+void cb_store_set_skew(struct store *s, int kv, int column, const double *x);  /* x[hd] */
+void cb_store_skewed(const struct store *s, int kv, const float *x, float *y); /* y[columns] */
+float *cb_store_skew(const struct store *s, int kv);
+size_t cb_store_skew_bytes(const struct store *s); /* of a KV head */
+
 int cb_store_sketch(struct store *s, struct device *d); /* every whole block that has none */
 void cb_store_sketch_close(struct store *s);
 void cb_store_sketch_cut(struct store *s, int n); /* forgets blocks with slots from n on */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attention/attend.h"
+#include "attention/partial_keys.h"
 #include "attention/passing.h"
 #include "attention/sparse_prefill.h"
 #include "base/err.h"
@@ -163,13 +164,65 @@ static void warm(const struct rows *r, const struct layer *y, float *q, int stri
     }
 }
 
+/* Queries or keys x[n_tok][n_head][hd] of a layer as they are stored: normed and rotated */
+static void rotate(const struct rows *r, const struct layer *y, float *x, int n_head, int stride,
+                   const struct norm *before)
+{
+    struct cb_session *s = r->s[0];
+    const struct hparams *hp = &s->model->hp;
+    const int n = r->n_tok;
+
+    if (before->w)
+        norm(s, before, x, n_head * hp->hd / before->n, n, stride, x, stride);
+    if (y->rope < 0)
+        return;
+    s->dev->ops->rope(s->dev, s->model->arch->rope, x, n, n_head, hp->hd, stride, hp->n_rot,
+                      r->cs[y->rope]);
+    if (y->rotated_norm.w)
+        norm(s, &y->rotated_norm, x, n_head, n, stride, x, stride);
+}
+
+static void rotate_queries(const struct rows *r, const struct layer *y, float *q, int stride)
+{
+    const struct hparams *hp = &r->s[0]->model->hp;
+
+    rotate(r, y, q, hp->n_head, stride, &y->q_norm);
+    if (hp->temperature.scale > 0)
+        warm(r, y, q, stride);
+}
+
+/* Does a session choose the slots of layer l by guessed queries? */
+static int guesses(const struct rows *r, int l)
+{
+    for (int i = 0; r->s[0]->bank.decoding && l < r->s[0]->model->hp.n_layer && i < r->n; i++)
+        if (cb_partial_keys_is(&r->s[i]->attention, l))
+            return 1;
+    return 0;
+}
+
+/* What the layer before l reads goes through l's query matrix. Attention has used up the work space
+ * of queries. */
+static void guess(const struct rows *r, int l, const float *in)
+{
+    struct cb_session *s = r->s[0];
+    const struct layer *y = &s->model->layer[l];
+    const int nq = s->model->hp.n_head * s->model->hp.hd;
+    const struct mm mm = { &y->q, y->q_bias, s->w.qkv, nq, 0, s->act_bits };
+
+    cb_product(s, &mm, 1, in, r->n_tok);
+    rotate_queries(r, y, s->w.qkv, nq);
+    for (int i = 0; i < r->n_tok; i++) {
+        struct attention *a = &r->s[r->n > 1 ? i : 0]->attention;
+        if (cb_partial_keys_is(a, l))
+            cb_partial_keys_guess(a, r->n > 1 ? 0 : i, s->w.qkv + (size_t)i * (size_t)nq);
+    }
+}
+
 static int layer(const struct rows *r, int l)
 {
     struct cb_session *s = r->s[0];
     const struct hparams *hp = &s->model->hp;
     const struct layer *y = &s->model->layer[l];
-    const struct ops *op = s->dev->ops;
-    struct device *d = s->dev;
     struct work *w = &s->w;
     const int n = r->n_tok, hd = hp->hd;
     const int nq = hp->n_head * hd, nkv = hp->n_kv * hd, stride = nq + 2 * nkv;
@@ -187,24 +240,12 @@ static int layer(const struct rows *r, int l)
                                         { &y->k, y->k_bias, k, stride, 0, bits },
                                         { &y->v, y->v_bias, v, stride, 0, bits } },
                    y->kv_back ? 1 : 3, in, n);
-    if (y->q_norm.w)
-        norm(s, &y->q_norm, q, nq / y->q_norm.n, n, stride, q, stride);
-    if (y->k_norm.w)
-        norm(s, &y->k_norm, k, nkv / y->k_norm.n, n, stride, k, stride);
-    if (y->rope >= 0) {
-        op->rope(d, s->model->arch->rope, q, n, hp->n_head, hd, stride, hp->n_rot, r->cs[y->rope]);
-        if (!y->kv_back)
-            op->rope(d, s->model->arch->rope, k, n, hp->n_kv, hd, stride, hp->n_rot,
-                     r->cs[y->rope]);
-    }
-    if (y->rope >= 0 && y->rotated_norm.w) {
-        norm(s, &y->rotated_norm, q, hp->n_head, n, stride, q, stride);
-        if (!y->kv_back)
-            norm(s, &y->rotated_norm, k, hp->n_kv, n, stride, k, stride);
-    }
-    if (hp->temperature.scale > 0)
-        warm(r, y, q, stride);
+    rotate_queries(r, y, q, stride);
+    if (!y->kv_back)
+        rotate(r, y, k, hp->n_kv, stride, &y->k_norm);
     TRY(attend(r, l, w->qkv, w->att));
+    if (guesses(r, l + 1))
+        guess(r, l + 1, in);
     if (hp->parallel && y->ffn_norm.w) /* before attention adds to what the feed-forward reads */
         in = block_in(r, &y->ffn_norm);
     block_out(r, &y->o, y->o_bias, &y->attn_post_norm,

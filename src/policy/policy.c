@@ -19,6 +19,7 @@ extern const struct method cb_method_duo;
 extern const struct method cb_method_full;
 extern const struct method cb_method_h2o;
 extern const struct method cb_method_expected;
+extern const struct method cb_method_infinigen;
 extern const struct method cb_method_infllm;
 extern const struct method cb_method_keydiff;
 extern const struct method cb_method_kvzip;
@@ -47,7 +48,7 @@ static const struct method *const table[] = {
     &cb_method_pod,          &cb_method_d2o,       &cb_method_tova,         &cb_method_sieve,
     &cb_method_quest,        &cb_method_keydiff,   &cb_method_expected,     &cb_method_duo,
     &cb_method_lm_infinite,  &cb_method_kvzip,     &cb_method_infllm,       &cb_method_roco,
-    &cb_method_pyramidinfer, &cb_method_minicache,
+    &cb_method_pyramidinfer, &cb_method_minicache, &cb_method_infinigen,
 };
 /* clang-format on */
 
@@ -491,6 +492,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
             mix(&x, (const double[]){ s->share, s->last, y->narrows }, 3);
         if (k->page)
             mix(&x, (const double[]){ k->page, k->heads }, 2);
+        if (k->columns)
+            mix(&x, (const double[]){ k->columns, (double)k->alpha }, 2);
         if (y->rehearsal.piece)
             mix(&x, (const double[]){ y->rehearsal.piece, y->rehearsal.sink }, 2);
         if (y->pair.tail)

@@ -88,13 +88,18 @@ struct cross_layer_plan {
 /* A layer whose decoded tokens find the slots that they read, in each KV head, by sketched keys. A
  * slot's score is its largest softmax weight for any query head of the KV head. Or they find pages,
  * by bounds that hold for each key of a page: the current page is read, and those whose bounds
- * allow the largest logits. */
+ * allow the largest logits. Or they find slots by partial keys: the layer before guesses the
+ * queries, skewed queries and keys give logits by their first columns, and each KV head reads as
+ * many of the best slots as its layer's query heads have near their largest logits on average. */
 struct sketch_plan {
     int bits;            /* 2 or 4 of a sketched key; 0: not by sketched keys */
-    int page;            /* > 0: by bounds of pages of so many slots; 0 and bits 0: neither */
+    int page;            /* > 0: by bounds of pages of so many slots */
+    int columns;         /* > 0: by partial keys of so many columns; all three 0: by none */
+    float alpha;         /* with columns: logits so far below the largest are near it */
     enum by_heads heads; /* with page: PER_KV_HEAD_MEAN or _MAX of the query heads' bounds, or a
                             choice for each of them, EACH_HEAD */
-    int k;               /* slots chosen; with page: slots of whole pages, of 3 at least */
+    int k;               /* slots chosen; with page: slots of whole pages, of 3 at least; with
+                            columns: at most */
     double share;        /* > 0: k is this share of the candidates, rounded down, at least 1 */
     double miss;         /* > 0: fewer than k, if the others' weights then sum to at most this */
     int sink, recent; /* slots that are read in any case, as are the newest ones without a sketch */
@@ -166,7 +171,7 @@ struct layer_plan {
 
 static inline int cb_plan_sketches(const struct layer_plan *p)
 {
-    return p->sketch.bits > 0 || p->sketch.page > 0;
+    return p->sketch.bits > 0 || p->sketch.page > 0 || p->sketch.columns > 0;
 }
 
 static inline int cb_plan_chooses(const struct layer_plan *p)

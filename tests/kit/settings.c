@@ -56,6 +56,8 @@ const struct setting cb_setting[] = {
     { "sieve:budget=16,recent=8", "f16", "dense", 1 },
     { "sieve:budget=16,recent=8", "q8_0", "omnikv:filter=0,chunk=32,ratio=0.5", 1 },
     { "quest:budget=32,page=8,dense=0", "f16", "dense", 1 },
+    { "infinigen:alpha=0.1,dense=1", "f16", "dense", 1 },
+    { "infinigen:alpha=0.1,dense=1,ratio=0.6", "kivi4:32", "dense", 2 },
     { "infllm:local=40,sink=4,block=8,blocks=3", "f16", "dense", 0 },
     { "infllm:local=40,sink=4,block=8,blocks=3", "q8_0", "dense", 0 },
     { "quest:budget=32,page=8,dense=0", "kivi4:32", "dense", 2 },

@@ -8,8 +8,9 @@
 
 struct setting {
     const char *policy, *type, *prefill;
-    int keeps; /* can timelines be cut? 1: anywhere; 2: anywhere, but what was quantised stays so;
-                  0: not where slots were dropped or measured; -1: not where slots were dropped */
+    int keeps; /* can timelines be cut? 1: anywhere behind the first prompt; 2: there, but what was
+                  quantised stays so; 0: not where slots were dropped or measured; -1: not where
+                  slots were dropped */
 };
 
 extern const struct setting cb_setting[];

@@ -70,6 +70,7 @@ static const struct row rows[] = {
     { "streamingllm:budget=200", "streamingllm:budget=0.3,sink=0.02", 1 },
     { "sieve:budget=200", "sieve:budget=24,recent=8", 1 },
     { "quest:budget=200", "quest:budget=24,page=8,dense=0,group=mean", 1 },
+    { "infinigen:alpha=1e9,most=200", "infinigen:alpha=0.2,most=24", 1 },
     { "h2o:budget=200", "h2o:budget=24", 1 },
     { "h2o:budget=200,drop=chunk,chunk=8", "h2o:budget=24,drop=chunk,chunk=64", 1 },
     { "h2o:budget=200,drop=first-decode", "h2o:budget=0.2,drop=first-decode", 1 },

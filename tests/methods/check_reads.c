@@ -130,7 +130,7 @@ static void all_count(const cb_session *before, const cb_session *plain, const s
 /* Has one of the policy's layers slots that a token does not read? */
 static int leaves_some(const char *policy)
 {
-    static const char *const some[] = { "omnikv", "sieve", "quest", "infllm" };
+    static const char *const some[] = { "omnikv", "sieve", "quest", "infllm", "infinigen" };
 
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         if (!strncmp(policy, some[i], strlen(some[i])))

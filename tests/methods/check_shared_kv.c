@@ -166,7 +166,8 @@ START_TEST(what_does_not_go_with_it)
                 { "pod:recent=20", NULL },     { "window:budget=20", NULL },
                 { "pyramidinfer", NULL },      { "kvzip", NULL },
                 { "full", "omnikv:filter=0" }, { "full", "sieve" },
-                { "infllm:chunk=64", NULL },   { "minicache:start=0", NULL } };
+                { "infllm:chunk=64", NULL },   { "minicache:start=0", NULL },
+                { "infinigen:dense=1", NULL } };
     cb_model *m = open_model(0, "cpu", 1);
     cb_session *s;
     const float *logits;

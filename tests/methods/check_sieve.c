@@ -392,6 +392,9 @@ START_TEST(a_budget_that_holds_all_changes_no_bit)
     all = m->hp.window ? "quest:budget=399,dense=0" : "full";
     ck_assert(
         equal(m, converse(m, all, type, 0), converse(m, "quest:budget=400,dense=0", type, 0)));
+    all = m->hp.window ? "infinigen:alpha=1e9,most=399" : "full";
+    ck_assert(
+        equal(m, converse(m, all, type, 0), converse(m, "infinigen:alpha=1e9,most=400", type, 0)));
     ck_assert(!equal(m, converse(m, "full", type, 0), converse(m, "quest:budget=48", type, 0)));
     cb_model_close(m);
 }
@@ -403,10 +406,11 @@ START_TEST(threads_and_chunks_change_nothing)
     struct cb_model *one = cb_toy_model(&t, "cpu", 1), *three = cb_toy_model(&t, "cpu", 3);
     static const char *const policy[] = { "sieve:budget=20,recent=10,dense=1",
                                           "quest:budget=64,page=10,dense=1",
-                                          "quest:budget=64,dense=1,group=each" };
+                                          "quest:budget=64,dense=1,group=each",
+                                          "infinigen:alpha=0.2,most=60,dense=1" };
     const char *type = forms[_i].type;
 
-    for (int p = 0; p < 3; p++) {
+    for (int p = 0; p < 4; p++) {
         ck_assert(
             equal(one, converse(one, policy[p], type, 0), converse(three, policy[p], type, 0)));
         ck_assert(
@@ -422,19 +426,23 @@ START_TEST(holds_more_and_reads_less)
 {
     const struct tiny t = deep("qwen2");
     struct cb_model *m = cb_toy_model(&t, "cpu", 2);
-    const char *const policy[] = { "full", "sieve:budget=20,recent=10",
-                                   "sieve:budget=20,recent=10,dense=3", "quest:budget=48,dense=0",
-                                   "quest:budget=48,dense=3" };
-    struct cb_memory mem[5];
+    const char *const policy[] = { "full",
+                                   "sieve:budget=20,recent=10",
+                                   "sieve:budget=20,recent=10,dense=3",
+                                   "quest:budget=48,dense=0",
+                                   "quest:budget=48,dense=3",
+                                   "infinigen:dense=1",
+                                   "infinigen:dense=3" };
+    struct cb_memory mem[7];
 
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         cb_session *s = open_session(m, policy[i], "f16", 0);
         cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), TEXT, NULL));
         cb_toy_ok(cb_session_decode(s, 3));
         cb_session_memory(s, &mem[i]);
         cb_session_close(s);
     }
-    for (int i = 1; i < 5; i += 2) {
+    for (int i = 1; i < 7; i += 2) {
         ck_assert_uint_gt(mem[i].kv_bytes, mem[i + 1].kv_bytes);
         ck_assert_uint_lt(mem[i].kv_read_bytes_per_token, mem[i + 1].kv_read_bytes_per_token);
         ck_assert_uint_lt(mem[i + 1].kv_read_bytes_per_token, mem[0].kv_read_bytes_per_token);

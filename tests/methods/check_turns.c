@@ -400,6 +400,7 @@ static const char *const every[] = {
     "minicache:retain=10,tail=4",
     "minicache:start=0,retain=0.1,tail=1",
     "infllm:local=20,sink=2,block=6,blocks=2,chunk=16",
+    "infinigen:alpha=0.1,dense=1",
 };
 enum { N_EVERY = sizeof every / sizeof *every };
 

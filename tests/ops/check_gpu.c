@@ -690,6 +690,19 @@ START_TEST(bytes_of_two_filters)
 }
 END_TEST
 
+START_TEST(partial_keys_are_refused)
+{
+    const struct cb_model_params p = { .device = NAME, .n_threads = 1 };
+    const struct cb_session_params sp = { .policy = "infinigen" };
+    struct cb_model *m = deep_model(&p);
+    cb_session *s;
+
+    ck_assert_int_eq(cb_session_open(m, &sp, &s), CB_EUNSUPPORTED);
+    ck_assert_msg(strstr(cb_error(), "does not score partial keys"), "%s", cb_error());
+    cb_model_close(m);
+}
+END_TEST
+
 /* Layers that choose for themselves, a list for each KV head, bring what is new as well. */
 START_TEST(bytes_of_searched_slots)
 {
@@ -815,6 +828,7 @@ int main(void)
     tcase_add_test(tc, too_much_memory);
     tcase_add_test(tc, an_op_that_fails);
     tcase_add_test(tc, refused);
+    tcase_add_test(tc, partial_keys_are_refused);
     tcase_add_test(tc, read_by_threads);
     tcase_add_loop_test(tc, limits, 0, 2);
     if ((int)ISA_FROM == CB_ISA_OPENCL)

@@ -10,7 +10,7 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 19, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 21, STEPS = 24, N_CTX = 300 };
 
 /* Any mix of policies, stored types, lengths of prompts and bits of activations */
 static const struct {
@@ -32,6 +32,8 @@ static const struct {
     { "sieve:budget=12,recent=8", "q8_0", 120, 8 },
     { "quest:budget=30,page=7,dense=0", "f16", 150, 8 },
     { "quest:budget=48,dense=0,group=each", "f16", 150, 8 },
+    { "infinigen:alpha=0.2,most=30", "f16", 150, 8 },
+    { "infinigen:alpha=0.2,most=0.4,dense=1", "q8_0", 120, 0 },
     { "infllm:local=30,sink=4,block=8,blocks=3,chunk=4", "f16", 150, 8 },
     { "snapkv:budget=24,window=8,floor=0.2", "f16", 160, 0 },
     { "keydiff:budget=24,decode=bounded,chunk=4", "f16", 140, 0 },

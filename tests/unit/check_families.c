@@ -273,6 +273,8 @@ static int is_refused(const struct test *r, cb_model *m, const char *policy)
 
     if (m->hp.latent.rank && cb_setting_parts_rows(policy))
         why = "one row as key and value";
+    if (m->hp.latent.rank && !strncmp(policy, "infinigen", 9))
+        why = "latent attention";
     if (has_windows_alone(m) && !strncmp(policy, "infllm", 6))
         why = "the model's layers see";
     if (m->hp.chunked && m->hp.window < p.n_ctx && !strncmp(policy, "kvzip", 5))
@@ -312,6 +314,7 @@ static const char *const wide[] = {
     "pod:recent=1000",
     "sieve:budget=1000",
     "quest:budget=1000,dense=0",
+    "infinigen:alpha=1e9,most=1000",
     "infllm:local=1000,chunk=16",
     "pyramidinfer:decay=1,keep=1,gen_decay=1",
     "minicache:start=0,retain=1000",

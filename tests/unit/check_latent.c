@@ -112,6 +112,11 @@ static int is_refused(const struct setting *r)
     };
     cb_session *s;
 
+    if (!strncmp(r->policy, "infinigen", 9)) {
+        ck_assert_int_lt(cb_session_open(m, &p, &s), 0);
+        ck_assert_msg(strstr(cb_error(), "latent attention") != NULL, "%s", cb_error());
+        return 1;
+    }
     if (strncmp(r->type, "kivi", 4) && !cb_setting_parts_rows(r->policy))
         return 0;
     ck_assert_int_lt(cb_session_open(m, &p, &s), 0);

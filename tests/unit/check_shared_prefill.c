@@ -31,6 +31,7 @@ static const char *const spec[] = {
     "window:budget=24,prefill=dense",
     "sieve:budget=24,recent=4",
     "quest:budget=24,page=8,dense=0",
+    "infinigen:alpha=0.2,dense=1",
 };
 enum { N_SPEC = sizeof spec / sizeof *spec };
 

@@ -31,9 +31,10 @@ static void teardown(void)
 
 static const char *const policies[] = { "full", "sieve:budget=64,recent=16,sink=4",
                                         "quest:budget=64,page=16,dense=0",
+                                        "infinigen:alpha=0.3,most=0.6,dense=1",
                                         "omnikv:filter=1,budget=32,tail_max=24,window=5" };
 static const char *const types[] = { "f16", "f32", "bf16", "q8_0" };
-enum { N_POLICY = 4, FORMS = N_POLICY * 4 };
+enum { N_POLICY = 5, FORMS = N_POLICY * 4 };
 
 static int32_t token_at(int i)
 {
@@ -175,12 +176,16 @@ START_TEST(the_text_without_drafts)
 }
 END_TEST
 
-/* A layer that chooses for others keeps a list of slots for each token of a draft. */
+/* A layer that chooses for others keeps a list of slots for each token of a draft, one that chooses
+ * by guessed queries keeps these. */
 START_TEST(work_space_is_planned)
 {
     enum { GEN = 10, DRAFT = 16 };
     cb_session *s = after_prompt(policies[_i], "f16");
-    const size_t lists = strncmp(policies[_i], "omnikv", 6) ? 0 : DRAFT * (PROMPT + GEN);
+    const size_t row = (size_t)(model->hp.n_head * model->hp.hd);
+    const size_t more = !strncmp(policies[_i], "omnikv", 6)      ? PROMPT + GEN
+                        : !strncmp(policies[_i], "infinigen", 9) ? row
+                                                                 : 0;
     struct cb_memory before, with;
     cb_speculation *x;
 
@@ -188,7 +193,7 @@ START_TEST(work_space_is_planned)
     ck_assert_int_eq(cb_speculation_new(s, DRAFT, &x), CB_OK);
     ck_assert_int_eq(cb_session_plan(s, PROMPT, GEN, &with), CB_OK);
     ck_assert_uint_eq(with.scratch_bytes - before.scratch_bytes,
-                      lists * sizeof(int32_t) +
+                      DRAFT * more * sizeof(float) +
                           (DRAFT + 1) * (size_t)cb_n_vocab(model) * sizeof(float));
     cb_speculation_free(x);
     cb_session_close(s);

@@ -39,6 +39,7 @@ static const struct form form[] = {
     { "omnikv:budget=48", "f16", "f16", 32, 180, 1 },
     { "full", "kivi4:32", "kivi2:32", 128, 400, 0 },
     { "sieve:budget=48", "f16", "q8_0", 64, 380, 0 },
+    { "infinigen:dense=1,alpha=0.2", "f16", "f16", 80, 200, 0 },
     { "d2o:budget=48,sink=2", "f32", "f16", 50, 160, 0 },
     { "pyramidkv:budget=48,window=8", "f16", "q8_0", 1, 40, 5 },
     { "full", "bf16", "bf16", 512, 350, 20 },
