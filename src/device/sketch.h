@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sketch.h - what a KV head's keys are searched by, to find those that a query attends to: the keys
- * on 2 or 4 bits, in blocks of 128 tokens, or bounds of the keys of a page of tokens.
+ * on 2 or 4 bits, in blocks of 128 tokens, or bounds of the keys of a page of tokens. (Partial
+ * keys, a third kind, are plain rows of halves: bank/store_sketch.c.)
  *
  * A block holds a step and a minimum for each channel, as halves, then the codes:
  * key = minimum + code * step. Channels are padded to a multiple of 16; padding has step 0.
