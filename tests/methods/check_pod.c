@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bank/store_kivi.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -357,6 +358,28 @@ START_TEST(bytes_as_the_formula)
 }
 END_TEST
 
+/* A layer that takes another's distant tokens drops its own old keys; the rest stay rows. */
+START_TEST(only_keys_of_first_layers_are_quantised)
+{
+    struct tiny tiny = cb_tiny_get("llama");
+    struct cb_model *m;
+    struct cb_session *s;
+    int32_t tok[300] = { 1, 2, 3 };
+
+    tiny.n_layer = 2;
+    m = cb_toy_model(&tiny, "cpu", 1);
+    s = cb_toy_session(m, "pod:blocks=0,sinks=3,recent=200", "kivi4", 64);
+    ck_assert_msg(!cb_session_prefill(s, tok, 300, NULL), "%s", cb_error());
+    for (int h = 0; h < m->hp.n_kv; h++) {
+        ck_assert_int_gt(s->bank.store[0].kivi->head[h].n_k, 0);
+        ck_assert_int_eq(s->bank.store[1].kivi->head[h].n_k, 0);
+        ck_assert_int_gt(s->bank.store[1].kivi->head[h].n_v, 0);
+    }
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 /* ---- tiny models ---- */
 
 enum { PROMPT = 90, STEPS = 12 };
@@ -504,6 +527,7 @@ int main(void)
     tcase_add_loop_test(c, near_after_snapkv, 0, n_device);
     tcase_add_loop_test(c, the_kept_set_is_snapkvs, 0, n_device);
     tcase_add_test(c, bytes_as_the_formula);
+    tcase_add_test(c, only_keys_of_first_layers_are_quantised);
     tcase_add_test(c, turns_chunks_and_threads_do_not_matter);
     tcase_add_test(c, snapkv_keeps_as_many_as_asked);
     tcase_add_loop_test(c, bad_options_are_refused, 0, sizeof refused / sizeof *refused);
