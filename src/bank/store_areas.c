@@ -276,7 +276,7 @@ static void add_head(struct list *x, const struct store *s, int h)
     if (s->sketched)
         add(x, AREA_SKETCH, h, cb_store_sketch_at(s, h, 0), 0,
             cb_store_sketch_bytes(s, s->sketched));
-    if (s->sketched)
+    if (s->sketched && s->skew)
         add(x, AREA_SKEW, h, cb_store_skew(s, h), 0, cb_store_skew_bytes(s));
     if (s->kivi) {
         add_kivi(x, s, h);
