@@ -178,6 +178,7 @@ libtest_la_SOURCES = \
 	tests/kit/item_warnings.c tests/kit/item_warnings.h \
 	tests/kit/pretend.c \
 	tests/kit/recipe.c tests/kit/recipe.h \
+	tests/kit/resident.c tests/kit/resident.h \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/suite.c tests/kit/suite.h \
 	tests/kit/tiny.c tests/kit/tiny.h \

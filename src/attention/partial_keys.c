@@ -24,7 +24,7 @@ struct partial_keys {
     struct kv_run *run;
 };
 
-static int columns(const struct attention *a) /* layers do not differ; 0: there are none */
+int cb_partial_keys_columns(const struct attention *a)
 {
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_partial_keys_is(a, l))
@@ -34,7 +34,7 @@ static int columns(const struct attention *a) /* layers do not differ; 0: there 
 
 int cb_partial_keys_open(struct attention *a)
 {
-    const size_t nh = (size_t)a->model->hp.n_head, n_col = (size_t)columns(a);
+    const size_t nh = (size_t)a->model->hp.n_head, n_col = (size_t)cb_partial_keys_columns(a);
     struct partial_keys *x;
 
     if (!n_col)
@@ -67,11 +67,10 @@ void cb_partial_keys_close(struct attention *a)
 size_t cb_partial_keys_bytes(const struct attention *a, int n_most)
 {
     const size_t nh = (size_t)a->model->hp.n_head;
+    const size_t logits = nh * (size_t)(cb_partial_keys_columns(a) + n_most);
 
-    return a->partial_keys
-               ? ((size_t)a->together * cb_attention_row(a) + nh * (size_t)(columns(a) + n_most)) *
-                     sizeof(float)
-               : 0;
+    return a->partial_keys ? ((size_t)a->together * cb_attention_row(a) + logits) * sizeof(float)
+                           : 0;
 }
 
 void cb_partial_keys_guess(struct attention *a, int i, const float *q)

@@ -11,6 +11,8 @@ static inline int cb_partial_keys_is(const struct attention *a, int l)
     return a->plan[l].sketch.columns > 0;
 }
 
+/* Columns of the partial keys, the same in every layer that has them; 0: none has */
+int cb_partial_keys_columns(const struct attention *a);
 int cb_partial_keys_open(struct attention *a); /* does nothing where no layer has partial keys */
 void cb_partial_keys_close(struct attention *a);
 size_t cb_partial_keys_bytes(const struct attention *a, int n_most); /* work space */

@@ -12,20 +12,13 @@
 #include "base/eigen.h"
 #include "base/err.h"
 #include "gram.h"
+#include "partial_keys.h"
 
 struct skew {
     double *gram;  /* [n_head + n_kv][hd][hd] of each head's queries, then of keys */
     double *v;     /* [n_kv][hd][hd] eigenvectors */
     double *value; /* [n_kv][2][hd] eigenvalues, weights of columns */
 };
-
-static int any(const struct attention *a)
-{
-    for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].sketch.columns)
-            return 1;
-    return 0;
-}
 
 static size_t square(const struct attention *a)
 {
@@ -42,7 +35,7 @@ int cb_skew_open(struct attention *a)
     const size_t n_kv = (size_t)a->bank->n_kv;
     struct skew *x;
 
-    if (!any(a))
+    if (!cb_partial_keys_columns(a))
         return CB_OK;
     if (!(x = a->skew = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
@@ -74,13 +67,13 @@ size_t cb_skew_bytes(const struct attention *a)
 /* Does layer l still need one? */
 static int lacks(const struct attention *a, int l)
 {
-    return a->plan[l].sketch.columns && !a->bank->store[l].skewed_at;
+    return cb_partial_keys_is(a, l) && !a->bank->store[l].skewed_at;
 }
 
 int cb_skew_is_of_more(const struct attention *a, int n)
 {
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].sketch.columns && a->bank->store[l].skewed_at > n)
+        if (cb_partial_keys_is(a, l) && a->bank->store[l].skewed_at > n)
             return 1;
     return 0;
 }

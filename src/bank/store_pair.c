@@ -64,32 +64,36 @@ static double angle_of(const struct products *p)
     return acos(fmin(1, fmax(-1, p->xy / sqrt(p->xx * p->yy))));
 }
 
-/* Reads the i-th SOME slots of both layers -> x, y [SOME][hd]; returns how many, from *first on */
-static int read_some(const struct merging *m, int i, int *first, float *x, float *y)
+/* n rows of both layers, those of the merged slots from `first` on; x, y: [n][hd] */
+struct some {
+    int first, n;
+    float x[SOME * KV_MAX_HD], y[SOME * KV_MAX_HD];
+};
+
+/* Reads the i-th SOME slots. */
+static void read_some(const struct merging *m, int i, struct some *r)
 {
-    const int n = min_int(SOME, m->to - m->from - i * SOME);
     int slot[SOME];
 
-    *first = i * SOME;
-    for (int j = 0; j < n; j++)
-        slot[j] = m->from + *first + j;
-    cb_store_get_many(m->s, m->d, m->kv, m->v, slot, n, x);
-    cb_store_get_many(m->s->later, m->d, m->kv, m->v, slot, n, y);
-    return n;
+    r->first = i * SOME;
+    r->n = min_int(SOME, m->to - m->from - r->first);
+    for (int j = 0; j < r->n; j++)
+        slot[j] = m->from + r->first + j;
+    cb_store_get_many(m->s, m->d, m->kv, m->v, slot, r->n, r->x);
+    cb_store_get_many(m->s->later, m->d, m->kv, m->v, slot, r->n, r->y);
 }
 
 static void measure_some(void *ctx, int i, int thread)
 {
     const struct merging *m = ctx;
     const int hd = m->s->hd;
-    float x[SOME * KV_MAX_HD], y[SOME * KV_MAX_HD];
-    int first;
-    const int n = read_some(m, i, &first, x, y);
+    struct some r;
 
     (void)thread;
-    for (int j = 0; j < n; j++) {
-        const struct products p = products_of(x + j * hd, y + j * hd, hd);
-        m->angle[first + j] = (float)angle_of(&p);
+    read_some(m, i, &r);
+    for (int j = 0; j < r.n; j++) {
+        const struct products p = products_of(r.x + j * hd, r.y + j * hd, hd);
+        m->angle[r.first + j] = (float)angle_of(&p);
     }
 }
 
@@ -120,16 +124,16 @@ static void merge_some(void *ctx, int i, int thread)
 {
     const struct merging *m = ctx;
     const int hd = m->s->hd;
-    float x[SOME * KV_MAX_HD], y[SOME * KV_MAX_HD];
-    int first;
-    const int n = read_some(m, i, &first, x, y);
+    struct some r;
 
     (void)thread;
-    for (int j = 0; j < n; j++) {
-        if (m->ratio[first + j] < 0)
+    read_some(m, i, &r);
+    for (int j = 0; j < r.n; j++) {
+        float *ratio = &m->ratio[r.first + j], *y = r.y + j * hd;
+        if (*ratio < 0)
             continue;
-        m->ratio[first + j] = (float)merge(x + j * hd, y + j * hd, hd, m->t);
-        cb_store_set(m->s->later, m->d, m->kv, m->v, m->from + first + j, y + j * hd);
+        *ratio = (float)merge(r.x + j * hd, y, hd, m->t);
+        cb_store_set(m->s->later, m->d, m->kv, m->v, m->from + r.first + j, y);
     }
 }
 

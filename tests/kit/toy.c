@@ -166,6 +166,14 @@ struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const 
     return s;
 }
 
+void cb_toy_refused(struct cb_model *m, const struct cb_session_params *params, const char *why)
+{
+    struct cb_session *s;
+
+    ck_assert_int_eq(cb_session_open(m, params, &s), CB_EARG);
+    ck_assert_msg(strstr(cb_error(), why), "%s: %s", params->policy, cb_error());
+}
+
 void cb_toy_ok(int status)
 {
     if (status)

@@ -13,6 +13,14 @@ struct toy {
     float *qkv; /* [n_layer][n_tok][row] queries, keys, values of a token */
 };
 
+/* A model's shape: layers, heads, KV heads, channels of a head and those that RoPE rotates, tokens
+ */
+#define CB_TOY_SHAPE(layers, heads, kv_heads, channels, rotated, tokens)                           \
+    {                                                                                              \
+        .n_layer = (layers), .n_embd = 32, .n_head = (heads), .n_kv = (kv_heads),                  \
+        .hd = (channels), .n_ff = 32, .n_vocab = 16, .n_ctx_train = (tokens), .n_rot = (rotated)   \
+    }
+
 /* Random rows for n_tok tokens from a seed: in [-1, 1), in the order of the scripts that compute
  * the formulas (all queries, then keys, then values; layer, head, token). Fails the test if the
  * session does not open. */
@@ -40,6 +48,9 @@ struct cb_model *cb_toy_model(const struct tiny *tiny, const char *device, int n
 struct cb_model *cb_toy_model_with(const struct tiny *tiny, const struct cb_model_params *params);
 struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const char *type_kv,
                                   int chunk);
+
+/* Fails the test unless a session is refused as a wrong argument, with `why` in the message. */
+void cb_toy_refused(struct cb_model *m, const struct cb_session_params *params, const char *why);
 
 /* Fails the test unless status is 0 (CB_OK). */
 void cb_toy_ok(int status);

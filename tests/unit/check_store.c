@@ -10,6 +10,7 @@
 #include "bank/pages.h"
 #include "bank/store_areas.h"
 #include "ctxbank.h"
+#include "kit/resident.h"
 
 enum { N_KV = 2, HD = 32, CAP = 100000 };
 
@@ -91,17 +92,6 @@ START_TEST(heads_keep_different_tokens)
 }
 END_TEST
 
-/* resident bytes of this process */
-static long resident(void)
-{
-    long size, pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_int_eq(fscanf(f, "%ld %ld", &size, &pages), 2);
-    fclose(f);
-    return pages * 4096;
-}
-
 START_TEST(memory_grows_with_use_and_comes_back)
 {
     const long mib = 1 << 20;
@@ -111,17 +101,17 @@ START_TEST(memory_grows_with_use_and_comes_back)
 
     ck_assert_int_eq(cb_store_open(&s, N_KV, HD, CAP, KV_F32, KV_F32, 0), 0);
     append(&s, 0, 100); /* what the heap needs for its own */
-    before = resident();
+    before = cb_resident_bytes();
     for (int i = 0; i < 50; i++)
         append(&s, 100 + 1000 * i, 1000);
-    used = resident() - before; /* 50,000 tokens x 512 bytes = 24.4 MiB */
+    used = cb_resident_bytes() - before; /* 50,000 tokens x 512 bytes = 24.4 MiB */
     ck_assert_int_ge(used, 24 * mib);
     ck_assert_int_le(used, 30 * mib);
     for (int i = 0; i < 16; i++)
         keep[i] = 3000 * i;
     for (int h = 0; h < N_KV; h++)
         ck_assert_int_eq(cb_store_keep(&s, h, keep, 16), 0);
-    ck_assert_int_le(resident() - before, 4 * mib); /* positions: 0.4 MiB */
+    ck_assert_int_le(cb_resident_bytes() - before, 4 * mib); /* positions: 0.4 MiB */
     expect(&s, 1, 15, 45000);
     cb_store_close(&s);
 }

@@ -11,6 +11,7 @@
 #include "bank/store_pair.h"
 #include "bank/store_rows.h"
 #include "ctxbank.h"
+#include "kit/resident.h"
 #include "kit/suite.h"
 
 enum { N_KV = 2 };
@@ -292,17 +293,6 @@ END_TEST
 
 /* ---- sizes ---- */
 
-static long resident(void)
-{
-    long size, pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-
-    ck_assert_ptr_nonnull(f);
-    ck_assert_int_eq(fscanf(f, "%ld %ld", &size, &pages), 2);
-    fclose(f);
-    return pages * 4096;
-}
-
 /* 12,000 tokens of f16 rows of 128, of which 1,024 are retained: the later layer has all of its
  * rows, the earlier one those of retained slots and a ratio for each slot. */
 START_TEST(memory_falls)
@@ -323,14 +313,14 @@ START_TEST(memory_falls)
     full = (uint64_t)2 * TOK * N_KV * HEAD * 2 * 2;
     ck_assert_uint_eq(cb_store_bytes(&p->of[0]) + cb_store_bytes(&p->of[1]),
                       full + TOK * N_KV * 2 * sizeof(float));
-    before = resident();
+    before = cb_resident_bytes();
     cb_store_pair_merge(&p->of[0], dev, TOK, 0.6, RETAIN, &p->work);
     now = cb_store_bytes(&p->of[0]) + cb_store_bytes(&p->of[1]);
     ck_assert_uint_eq(now, (uint64_t)N_KV * 2 * (TOK * (2 * HEAD + 4) + RETAIN * 2 * HEAD));
     layers = 32.0 / (16 + 16 * (double)now / (double)full);
     ck_assert_double_eq_tol(layers, 1.28992, 1e-5);
     if (CB_SLOWED == 1) /* sanitizers keep more */
-        ck_assert_int_gt(before - resident(), (long)(full - now) * 9 / 10);
+        ck_assert_int_gt(before - cb_resident_bytes(), (long)(full - now) * 9 / 10);
     cb_store_cut(&p->of[0], 0);
     ck_assert_int_eq(p->of[0].merged + *cb_store_retained(&p->of[0], 0, 1), 0);
     ck_assert_uint_eq(cb_store_bytes(&p->of[0]), 0);
