@@ -475,10 +475,34 @@ static int set_run(struct tasks *t)
     return open_bank(t);
 }
 
-static void set_max_new(struct tasks *t)
+/* 1: every answer to the item has more than n tokens; or negative status */
+static int is_longer(struct tasks *t, const struct item *it, int n)
 {
-    for (int i = 0; i < t->items.n && cb_opt_set(t->o, ARG_MAX_NEW); i++)
-        t->items.at[i].max_new = cb_opt_int(t->o, ARG_MAX_NEW);
+    for (int i = 0; i < it->n_answer; i++) {
+        const int have = count_tokens(t, it->answer[i], strlen(it->answer[i]));
+        if (have <= n)
+            return have < 0 ? have : 0;
+    }
+    return it->n_answer > 0;
+}
+
+/* Answers are cut as the command line says; where that cuts what is asked for, a note says so. */
+static int set_max_new(struct tasks *t)
+{
+    const int n = cb_opt_int(t->o, ARG_MAX_NEW);
+    int n_longer = 0;
+
+    for (int i = 0; i < t->items.n && cb_opt_set(t->o, ARG_MAX_NEW); i++) {
+        const int longer = is_longer(t, &t->items.at[i], n);
+        if (longer < 0)
+            return longer;
+        n_longer += longer;
+        t->items.at[i].max_new = n;
+    }
+    if (n_longer)
+        cb_log_note("-n %d: the answers to %d of %d items have more tokens and are cut", n,
+                    n_longer, t->items.n);
+    return CB_OK;
 }
 
 static int print_rows(struct tasks *t)
@@ -548,10 +572,10 @@ static int evaluate(const struct opts *o, int (*make)(struct tasks *t))
         rc = set_run(&t);
     if (!rc)
         rc = make(&t);
-    if (!rc) {
-        set_max_new(&t);
+    if (!rc)
+        rc = set_max_new(&t);
+    if (!rc)
         rc = ask(&t);
-    }
     cb_answers_close(&t.have);
     cb_item_list_free(&t.items);
     cb_haystack_free(&t.hay);
