@@ -186,6 +186,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/attention/attend.c src/attention/attend.h \
+	src/attention/attention.c \
 	src/attention/attention.h \
 	src/attention/block_patterns.c src/attention/block_patterns.h \
 	src/attention/block_prefill.c src/attention/block_prefill.h \

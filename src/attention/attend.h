@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* attend.h - attention of one layer in five steps: append, parts, attend and join, score, settle.
- */
+/* attend.h - attention of one layer in five steps: append, parts, attend and join, score, settle
+ * (attend.c); and what a session's attention is asked between feeds (attention.c). */
 #ifndef ATTEND_H
 #define ATTEND_H
 
@@ -30,6 +30,8 @@ int cb_attend_forgets(const struct attention *a, int l);
 /* The length of the chunks within which layer l attends, by the model; 0 = none. Where a chunk
  * begins, the layer holds nothing. */
 int cb_attend_chunk(const struct attention *a, int l);
+/* Does a method that evicts act on layer l? */
+int cb_attend_evicts(const struct attention *a, int l);
 /* How many of n slots are left when the last `keep` are seen: at the end of a prompt those, within
  * it all but whole splits. */
 int cb_attend_left(int n, int keep, int at_end);
