@@ -83,6 +83,7 @@ static void fill(struct cpu *c)
     c->ops.reserve = reserve;
     c->ops.limits = cb_cpu_limits;
     c->ops.matmul = cb_cpu_matmul;
+    c->ops.matmul_sets = cb_cpu_matmul_sets;
     c->ops.matmul_rows = cb_cpu_matmul_rows;
     c->ops.matmul_glu = cb_cpu_matmul_glu;
     c->ops.get_rows = cb_cpu_get_rows;

@@ -42,15 +42,18 @@ static inline const struct cpu_kern *cb_cpu_kern(const struct device *d)
     return ((const struct cpu *)d->impl)->kern;
 }
 
-/* matmul.c */
+/* load.c */
 int cb_cpu_load(struct device *d, struct weight *w);
 void cb_cpu_unload(struct device *d, struct weight *w);
+void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
+/* matmul.c */
 int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in); /* bytes or negative */
 void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
+void cb_cpu_matmul_sets(struct device *d, const struct mm *mm, int n, const float *x, size_t x_step,
+                        size_t x_stride, int n_tok);
 void cb_cpu_matmul_rows(struct device *d, const struct mm *mm, const int32_t *rows, int n,
                         const float *x);
 void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
                        int n_tok);
-void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
 
 #endif

@@ -17,11 +17,14 @@ libcore_la_SOURCES += \
 	backends/cpu/cpu.c \
 	backends/cpu/cpuid.c backends/cpu/cpuid.h \
 	backends/cpu/kern.h \
+	backends/cpu/matmul/activations.c \
 	backends/cpu/matmul/kern_mm.h \
+	backends/cpu/matmul/load.c \
 	backends/cpu/matmul/matmul.c \
 	backends/cpu/matmul/mm_act16.h \
 	backends/cpu/matmul/mm_table.h \
 	backends/cpu/matmul/pack.c \
+	backends/cpu/matmul/pass.h \
 	backends/cpu/matmul/provider.c backends/cpu/matmul/provider.h \
 	backends/cpu/peak/kern_peak.h \
 	backends/cpu/peak/peak.c backends/cpu/peak/peak.h \

@@ -42,6 +42,7 @@ struct mm_job {
     struct par *par;
     const struct mm *mm;
     const float *x;
+    size_t x_stride;
     int n_tok;
 };
 
@@ -54,7 +55,7 @@ static void mm_row(void *ctx, int i, int thread)
 
     cb_dtype[mm->w->type].to_f32(weight_row(mm->w, i), row, n);
     for (int t = 0; t < job->n_tok; t++) {
-        const float *x = job->x + (size_t)t * (size_t)n;
+        const float *x = job->x + (size_t)t * job->x_stride;
         float *y = mm->y + (size_t)t * (size_t)mm->y_stride + i;
         double sum = mm->bias ? (double)mm->bias[i] : 0.0;
         for (int j = 0; j < n; j++)
@@ -63,12 +64,18 @@ static void mm_row(void *ctx, int i, int thread)
     }
 }
 
-static void matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
+static void matmul_sets(struct device *d, const struct mm *mm, int n, const float *x, size_t x_step,
+                        size_t x_stride, int n_tok)
 {
     for (int i = 0; i < n; i++) {
-        struct mm_job job = { d->par, &mm[i], x, n_tok };
+        struct mm_job job = { d->par, &mm[i], x + (size_t)i * x_step, x_stride, n_tok };
         cb_par_for(d->par, mm[i].w->n_out, mm_row, &job);
     }
+}
+
+static void matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
+{
+    matmul_sets(d, mm, n, x, 0, n ? (size_t)mm->w->n_in : 0, n_tok);
 }
 
 static void get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y)
@@ -307,6 +314,7 @@ static const struct ops ref_ops = {
     .unload = unload,
     .reserve = reserve,
     .matmul = matmul,
+    .matmul_sets = matmul_sets,
     .get_rows = get_rows,
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,

@@ -255,6 +255,11 @@ struct ops {
 
     /* mm[n]: products that share x[n_tok][n_in]; all weights have the same n_in */
     void (*matmul)(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
+    /* mm[n]: products of the same type and shape, each with tokens of its own: mm[i] multiplies
+     * x[n_tok][n_in] at x + i * x_step, rows x_stride apart, in floats. The bits are those of n
+     * calls of matmul. NULL: not supported. */
+    void (*matmul_sets)(struct device *d, const struct mm *mm, int n, const float *x, size_t x_step,
+                        size_t x_stride, int n_tok);
     /* One token: y[rows[i]] for i < n, rows ascending. Other rows of y keep their values or get
      * their products. NULL: not supported. */
     void (*matmul_rows)(struct device *d, const struct mm *mm, const int32_t *rows, int n,

@@ -6,14 +6,31 @@
  * rows, becomes the mean of its values in the same way. Each head has small matrices of its own. */
 #include "latent_rows.h"
 
+#include "base/ints.h"
 #include "product.h"
 
-/* Columns [from, from + width) of x[n][stride] -> w.latent[n][width] */
-static void gather(struct cb_session *s, const float *x, int from, int width, int stride, int n)
-{
-    const size_t bytes = (size_t)width * sizeof *x;
+enum { HEADS = 64 }; /* that a call multiplies */
 
-    cb_device_copy_rows(s->dev, s->w.latent, bytes, x + from, (size_t)stride * sizeof *x, bytes, n);
+/* Numbers of all heads, at these strides in floats */
+struct of_heads {
+    float *at;
+    int step, stride; /* from head to head, from token to token */
+};
+
+/* Each head's y[n][n_out] = its x[n][n_in] times its matrix */
+static void multiply(struct cb_session *s, const struct weight *w, struct of_heads x,
+                     struct of_heads y, int n, int bits)
+{
+    const int n_head = s->model->hp.n_head;
+    struct mm mm[HEADS];
+
+    for (int h = 0; h < n_head; h += HEADS) {
+        const int n_mm = min_int(HEADS, n_head - h);
+        for (int i = 0; i < n_mm; i++)
+            mm[i] = (struct mm){ &w[h + i], NULL, y.at + (size_t)(h + i) * (size_t)y.step,
+                                 y.stride,  0,    bits };
+        cb_product_sets(s, mm, n_mm, x.at + (size_t)h * (size_t)x.step, x.step, x.stride, n);
+    }
 }
 
 /* in[n][n_embd] -> queries of all heads as files make them, w.att[n][n_head * (key + n_rot)] */
@@ -47,25 +64,20 @@ void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in
     s->dev->ops->rmsnorm(s->dev, row + n_rot, x->norm.w, hp->norm_eps, hp->latent.rank, 1, n,
                          stride, row + n_rot, stride);
     queries(s, y, in, n, bits);
-    for (int h = 0; h < hp->n_head; h++) {
-        const struct mm absorb = { &x->absorb[h], NULL, q + h * hd + n_rot, stride, 0, bits };
-        gather(s, s->w.att, h * each, key, hp->n_head * each, n);
-        cb_product(s, &absorb, 1, s->w.latent, n);
+    multiply(s, x->absorb, (struct of_heads){ s->w.att, each, hp->n_head * each },
+             (struct of_heads){ q + n_rot, hd, stride }, n, bits);
+    for (int h = 0; h < hp->n_head; h++)
         cb_device_copy_rows(s->dev, q + h * hd, (size_t)stride * sizeof *q,
                             s->w.att + h * each + key, (size_t)(hp->n_head * each) * sizeof *q,
                             (size_t)n_rot * sizeof *q, n);
-    }
 }
 
 const float *cb_latent_values(struct cb_session *s, const struct latent *x, int n, int bits)
 {
     const struct hparams *hp = &s->model->hp;
-    const int width = hp->latent.value, stride = hp->n_head * width;
+    const int width = hp->latent.value;
 
-    for (int h = 0; h < hp->n_head; h++) {
-        const struct mm expand = { &x->expand[h], NULL, s->w.qkv + h * width, stride, 0, bits };
-        gather(s, s->w.att, h * hp->hd + hp->n_rot, hp->latent.rank, hp->n_head * hp->hd, n);
-        cb_product(s, &expand, 1, s->w.latent, n);
-    }
+    multiply(s, x->expand, (struct of_heads){ s->w.att + hp->n_rot, hp->hd, hp->n_head * hp->hd },
+             (struct of_heads){ s->w.qkv, width, hp->n_head * width }, n, bits);
     return s->w.qkv;
 }

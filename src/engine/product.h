@@ -8,4 +8,8 @@
 /* As op matmul; n_tok is at most the session's chunk. */
 void cb_product(struct cb_session *s, const struct mm *mm, int n, const float *x, int n_tok);
 
+/* As op matmul_sets; w.latent is work space. */
+void cb_product_sets(struct cb_session *s, const struct mm *mm, int n, const float *x, int x_step,
+                     int x_stride, int n_tok);
+
 #endif

@@ -397,6 +397,66 @@ START_TEST(act16)
 }
 END_TEST
 
+/* Several matrices of one shape, each with tokens of its own that lie apart: the bits of a call for
+ * each, whether the work space holds the tokens of all or of one. */
+static void check_sets(struct device *d, const struct weight *w, int n, int n_tok, int bits)
+{
+    const int n_in = w->n_in, n_out = w->n_out, step = n_in + 3, stride = n * step + 2;
+    float *x = random_x(n_tok, stride), *y = alloc((size_t)(n_tok * n * n_out), sizeof *y);
+    float *own = alloc((size_t)(n_tok * n_in), sizeof *own);
+    float *want = alloc((size_t)(n_tok * n * n_out), sizeof *want);
+    struct mm mm[8];
+
+    fill_nan(y, (size_t)(n_tok * n * n_out));
+    for (int i = 0; i < n; i++) {
+        const struct mm m = { &w[i], NULL, want + i * n_out, n * n_out, 0, bits };
+        mm[i] = m;
+        mm[i].y = y + i * n_out;
+        for (int t = 0; t < n_tok; t++)
+            memcpy(own + t * n_in, x + t * stride + i * step, (size_t)n_in * sizeof *x);
+        d->ops->matmul(d, &m, 1, own, n_tok);
+    }
+    d->ops->matmul_sets(d, mm, n, x, (size_t)step, (size_t)stride, n_tok);
+    ck_assert_msg(!memcmp(y, want, (size_t)(n_tok * n * n_out) * sizeof *y),
+                  "%s %s: %d of %d tokens, %d bits", d->isa, cb_dtype[w->type].name, n, n_tok,
+                  bits);
+    free(x);
+    free(y);
+    free(own);
+    free(want);
+}
+
+START_TEST(sets)
+{
+    enum { N = 8, TOKS = 5 };
+    static const int n_tok[TOKS] = { 1, 2, 7, 23, 100 }, bits[] = { 16, 8, 0 };
+    const enum dtype t = (enum dtype)_i;
+    struct weight w[N];
+
+    for (int i = 0; i < N; i++)
+        random_weight(&w[i], t, cb_dtype[t].block == 1 ? 77 : cb_dtype[t].block, 19);
+    for (int isa = 0; isa < N_ISA; isa++) {
+        struct device *d = cb_isa_open(isa, 1 + isa % 2 * 2);
+
+        if (!d)
+            continue;
+        for (int i = 0; i < N; i++)
+            ck_assert_int_eq(d->ops->load(d, &w[i]), 0);
+        for (int k = 0; k < 6; k++) {
+            if (k == 3) /* before: only what load reserves */
+                ck_assert_int_ge(d->ops->reserve(d, 32, N * 256, 19, 1, 64, 1), 0);
+            for (int i = 0; i < (bits[k % 3] ? TOKS - 1 : TOKS); i++)
+                check_sets(d, w, k < 3 ? N : 3, n_tok[i], bits[k % 3]);
+        }
+        for (int i = 0; i < N; i++)
+            d->ops->unload(d, &w[i]);
+        cb_device_close(d);
+    }
+    for (int i = 0; i < N; i++)
+        free((void *)(uintptr_t)w[i].raw);
+}
+END_TEST
+
 /* Products of a batch of decoded tokens: a few matrices at once, with bias and add, and a gate. */
 struct batch {
     struct weight *w; /* [3]; the first two of the same size */
@@ -594,6 +654,7 @@ static TCase *kernels(void)
     tcase_add_loop_test(c, act16, 0, DT_COUNT);
     tcase_add_loop_test(c, rows, 0, DT_COUNT);
     tcase_add_loop_test(c, tiles, 0, DT_COUNT);
+    tcase_add_loop_test(c, sets, 0, DT_COUNT);
     return c;
 }
 

@@ -200,6 +200,12 @@ static void far_matmul(struct device *d, const struct mm *mm, int n, const float
     FAR(matmul(d, mm, n, x, n_tok));
 }
 
+static void far_matmul_sets(struct device *d, const struct mm *mm, int n, const float *x,
+                            size_t x_step, size_t x_stride, int n_tok)
+{
+    FAR(matmul_sets(d, mm, n, x, x_step, x_stride, n_tok));
+}
+
 static void far_matmul_rows(struct device *d, const struct mm *mm, const int32_t *rows, int n,
                             const float *x)
 {
@@ -404,6 +410,7 @@ static void make_far(struct device *d, uint64_t spare)
     far.ops = *d->ops;
     far.ops.memory = &far_memory;
     far.ops.matmul = far_matmul;
+    far.ops.matmul_sets = far_matmul_sets;
     far.ops.matmul_rows = far.near->matmul_rows ? far_matmul_rows : NULL;
     far.ops.matmul_glu = far_matmul_glu;
     far.ops.get_rows = far_get_rows;

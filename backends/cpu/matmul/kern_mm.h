@@ -13,13 +13,15 @@
  * Scales, each [16] for the rows: f16 d (Q4_0, Q5_0, Q8_0) or f16 d, f16 m (Q4_1, Q5_1) a block;
  * f16 d, f16 dmin, then u8 scale and u8 min a block (Q4_K, Q5_K); f16 d (64 bytes), then i8 scale
  * for each 16 columns (Q6_K). The other forms of scales stand at enum mm_scale. Codes of some types
- * are places in a table of signed bytes. Float types are [n_in][16].
+ * are places in a table of signed bytes. Float types are [n_in][16]; BF16, where the ISA has
+ * `halve`, is [n_in / 4][16 rows][4 columns], with zeros behind the last column.
  *
  * Activations come in tiles of `width` tokens. Quantised, a record a block: i8 q[width][32], f32
  * d[width], f32 d * sum(q), i32 -sum(q), i32 -sum(q[0..15]), i32 -sum(q[16..31]). Plain: f32
- * [n_in][width]. 16-bit: one token takes a record of two. Its 8-bit codes come first and count 256
- * times; the codes of their remainders come second, in steps of d / 256. After the codes only the
- * second token's numbers are read; they belong to both codes together.
+ * [n_in][width]. Halved: a number is two of bf16, high + low, which have 16 of its bits;
+ * [n_in / 4][width][high, low][4 columns]. 16-bit: one token takes a record of two. Its 8-bit codes
+ * come first and count 256 times; the codes of their remainders come second, in steps of d / 256.
+ * After the codes only the second token's numbers are read; they belong to both codes together.
  *
  * A block adds d * (s * (sum of integer products)) [+ m * (d * sum q)] to the f32 result, blocks in
  * order: every kernel of an ISA does the same operations for a token, whatever the width. */
@@ -77,6 +79,8 @@ struct kern_mm {
     /* x[n_in] -> 16-bit records, in the same way */
     void (*quantize_act16)(const float *x, int n_in, void *rec, size_t step);
     void (*quantize_batch)(const float *x, int n_in, void *rec, size_t step); /* for batch */
+    /* x[width][n_in] -> halved, what `direct` multiplies with BF16; NULL: with plain numbers */
+    void (*halve)(const float *x, int width, int n_in, void *out);
     /* packed group x tile of i + 1 tokens -> out[i + 1][16] */
     mm_dot direct[DT_COUNT][MM_TILE_MAX];
     mm_dot act16[DT_COUNT]; /* packed group x a 16-bit token -> out[16]; NULL: a float type */
@@ -90,7 +94,8 @@ struct kern_mm {
     mm_dot panel[MM_PANELS][MM_TILE_MAX];
 };
 
-extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avx512, cb_mm_neon, cb_mm_i8mm;
+extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avx512, cb_mm_neon, cb_mm_i8mm,
+    cb_mm_bf16;
 
 struct mm_layout {
     int lines;       /* 64-byte lines a block; 0: a float type */
@@ -171,8 +176,15 @@ static inline size_t mm_rec_bytes(int width)
     return (size_t)width * 52;
 }
 
-/* pack.c: rows[16] of the file, NULL past the last row -> a group of mm_group_bytes */
+/* Numbers, also those behind the last column, that make whole fours */
+static inline size_t mm_fours(int n_in)
+{
+    return ((size_t)n_in + 3) & ~(size_t)3;
+}
+
+/* pack.c: rows[16] of the file, NULL past the last row -> a group of mm_group_bytes. fours: float
+ * types four columns at a time */
 size_t cb_mm_group_bytes(enum dtype t, int n_in);
-void cb_mm_pack(enum dtype t, const uint8_t *const *rows, int n_in, void *dst);
+void cb_mm_pack(enum dtype t, const uint8_t *const *rows, int n_in, int fours, void *dst);
 
 #endif

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* matmul.c - matrix products of the CPU device. Weights are packed at load and activations
- * quantised once a call. The threads share the groups of rows (in long calls also ranges of
- * tokens). */
+/* matmul.c - matrix products of the CPU device. Weights are packed at load (load.c) and activations
+ * quantised once a call (activations.c). The threads share the groups of rows (in long calls also
+ * ranges of tokens). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/ints.h"
-#include "cpu/kern.h"
-#include "cpu/slab.h"
 #include "cpu/vector/kern_vec.h"
-#include "kern_mm.h"
+#include "pass.h"
 #include "provider.h"
 
 enum {
@@ -24,28 +21,6 @@ enum {
     UNIT_BATCH = 256 << 10, /* at most, where several tiles of tokens read the weights from L2 */
     BATCH_TILE = 16         /* tokens of a batch that one pass over the weights multiplies */
 };
-
-static const uint8_t *weight_row(const struct weight *w, int64_t i)
-{
-    return (const uint8_t *)w->raw + (size_t)i * cb_row_bytes(w->type, w->n_in);
-}
-
-static int n_group(const struct weight *w)
-{
-    return (w->n_out + MM_ROWS - 1) / MM_ROWS;
-}
-
-static int is_float(enum dtype t)
-{
-    return !mm_layout[t].lines;
-}
-
-/* Bytes of a token's prepared activations: 52 a block quantised, 4 a number plain; room for
- * both. */
-static size_t token_bytes(int n_in)
-{
-    return (size_t)(n_in + 31) / 32 * 52 + (size_t)n_in * sizeof(float);
-}
 
 static int grow_x(struct cpu *c, size_t bytes)
 {
@@ -76,8 +51,9 @@ static size_t weight_panel_bytes(const struct kern_mm *k, const struct weight *w
 int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
 {
     struct cpu *c = d->impl;
-    const size_t least = token_bytes(max_in) * (size_t)min_int(n_tok, PASS_MIN);
-    size_t bytes = token_bytes(max_in) * (size_t)min_int(n_tok, PASS_MAX);
+    const size_t token = cb_mm_token_bytes(c->kern->mm, max_in);
+    const size_t least = token * (size_t)min_int(n_tok, PASS_MIN);
+    size_t bytes = token * (size_t)min_int(n_tok, PASS_MAX);
     size_t panel = panel_bytes(c->kern->mm, MM_MIN16, max_in);
 
     if (bytes > PASS_BYTES)
@@ -88,168 +64,6 @@ int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
     TRY(cb_par_reserve(d->par, /* two panels: gate and up */
                        2 * panel > PANEL_BYTES ? 2 * panel : PANEL_BYTES));
     return (int64_t)c->x_bytes;
-}
-
-struct pack_job {
-    const struct weight *w;
-    size_t group_bytes;
-};
-
-static void pack_group(void *ctx, int i, int thread)
-{
-    const struct pack_job *job = ctx;
-    const uint8_t *rows[MM_ROWS];
-
-    (void)thread;
-    for (int r = 0; r < MM_ROWS; r++) {
-        const int64_t row = (int64_t)i * MM_ROWS + r;
-        rows[r] = row < job->w->n_out ? weight_row(job->w, row) : NULL;
-    }
-    cb_mm_pack(job->w->type, rows, job->w->n_in,
-               (uint8_t *)job->w->packed + (size_t)i * job->group_bytes);
-}
-
-int cb_cpu_load(struct device *d, struct weight *w)
-{
-    struct cpu *c = d->impl;
-    struct pack_job job = { w, cb_mm_group_bytes(w->type, w->n_in) };
-    int64_t err = cb_cpu_matmul_reserve(d, MM_TILE_MAX, w->n_in);
-
-    if (err < 0)
-        return (int)err;
-    w->packed_bytes = job.group_bytes * (size_t)n_group(w);
-    w->packed = cb_slab_alloc(&c->slabs, w->packed_bytes);
-    if (!w->packed)
-        return CB_ENOMEM;
-    cb_par_for(d->par, n_group(w), pack_group, &job);
-    return CB_OK;
-}
-
-void cb_cpu_unload(struct device *d, struct weight *w)
-{
-    struct cpu *c = d->impl;
-
-    if (w->packed)
-        cb_slab_release(&c->slabs, w->packed);
-    w->packed = NULL;
-    w->packed_bytes = 0;
-}
-
-void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y)
-{
-    (void)d;
-    for (int i = 0; i < n; i++)
-        cb_dtype[w->type].to_f32(weight_row(w, ids[i]), y + (size_t)i * (size_t)w->n_in, w->n_in);
-}
-
-/* Bytes of a token's 16-bit record, plus its plain form where a call needs both */
-static size_t act16_bytes(int n_in, int plain)
-{
-    return (size_t)(n_in / 32) * mm_rec_bytes(2) + (plain ? (size_t)n_in * sizeof(float) : 0);
-}
-
-/* One pass: up to a few hundred tokens, all matrices of the call. */
-struct pass {
-    const struct kern_mm *k;
-    struct par *par;
-    const struct mm *mm;
-    int n_mm, n_in;
-    const struct weight *up; /* up projection that the gate mm[0] multiplies (n_mm is 1), or NULL */
-    enum act_kind act;
-    const struct kern_vec *vec;
-    int tok0, n_tok;
-    int tile, n_tile; /* tokens a tile, the last tile may be narrower; number of tiles */
-    int use_panel;
-    size_t unit;         /* bytes of packed weights a work item */
-    int act16;           /* 1: 16-bit records */
-    int batch;           /* 1: a record of its own for each of several tokens */
-    int split;           /* ranges that the tiles are divided into, as items of their own */
-    const int32_t *some; /* [n_some] wanted rows, ascending; NULL: all */
-    int n_some;
-    const float *x;    /* [n_tok][n_in] */
-    uint8_t *quant;    /* tiles of records, or NULL */
-    float *plain;      /* tiles of [n_in][width], or NULL */
-    struct own_x *own; /* [threads]; used with one token only */
-    uint64_t number;   /* of this pass */
-};
-
-static int tile_width(const struct pass *p, int tile)
-{
-    return min_int(p->tile, p->n_tok - tile * p->tile);
-}
-
-/* Bytes of the quantised activations of n_tok tokens */
-static size_t quant_bytes(const struct pass *p, size_t n_tok)
-{
-    return n_tok * mm_rec_bytes(p->act16 ? 2 : 1) * (size_t)(p->n_in / 32);
-}
-
-/* Each thread quantises a single token for itself: passing it between cores takes longer. */
-static const void *own_token(const struct pass *p, int thread)
-{
-    void *rec = cb_par_scratch(p->par, thread);
-
-    if (p->own[thread].pass == p->number)
-        return rec;
-    if (p->act16)
-        p->k->quantize_act16(p->x, p->n_in, rec, mm_rec_bytes(2));
-    else
-        p->k->quantize(p->x, 1, p->n_in, rec, mm_rec_bytes(1));
-    p->own[thread].pass = p->number;
-    return rec;
-}
-
-static const void *tile_x(const struct pass *p, int tile, int plain, int thread)
-{
-    const size_t tok = (size_t)(tile * p->tile);
-
-    if (p->n_tok == 1)
-        return plain ? p->x : own_token(p, thread);
-    if (plain)
-        return p->plain + tok * (size_t)p->n_in;
-    return p->quant + quant_bytes(p, tok);
-}
-
-/* A tile's x[width][n_in] -> [n_in][width] */
-static void prepare_plain(const struct pass *p, int tile)
-{
-    const size_t width = (size_t)tile_width(p, tile), n_in = (size_t)p->n_in;
-    const size_t at = (size_t)(tile * p->tile) * n_in;
-
-    for (size_t k = 0; k < n_in; k++)
-        for (size_t i = 0; i < width; i++)
-            p->plain[at + k * width + i] = p->x[at + i * n_in + k];
-}
-
-static void prepare_tile(void *ctx, int tile, int thread)
-{
-    const struct pass *p = ctx;
-    const size_t tok = (size_t)(tile * p->tile);
-
-    (void)thread;
-    if (p->quant)
-        p->k->quantize(p->x + tok * (size_t)p->n_in, tile_width(p, tile), p->n_in,
-                       p->quant + quant_bytes(p, tok), mm_rec_bytes(tile_width(p, tile)));
-    if (p->plain)
-        prepare_plain(p, tile);
-}
-
-/* One token of a batch. A block's records of all tokens of a tile are adjacent. */
-static void prepare_token(void *ctx, int i, int thread)
-{
-    const struct pass *p = ctx;
-    const int tile = i / p->tile, first = tile * p->tile;
-    const size_t rec = mm_rec_bytes(1 + p->act16), step = (size_t)tile_width(p, tile) * rec;
-    const float *x = p->x + (size_t)i * (size_t)p->n_in;
-    uint8_t *to = p->quant + quant_bytes(p, (size_t)first) + (size_t)(i - first) * rec;
-
-    (void)thread;
-    if (p->act16)
-        p->k->quantize_batch(x, p->n_in, to, step);
-    else
-        p->k->quantize(x, 1, p->n_in, to, step);
-    if (p->plain && i == first)
-        prepare_plain(p, tile);
 }
 
 /* y[n] = [y +] out [+ bias] */
@@ -274,7 +88,7 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
 {
     const int n = min_int(rows, mm->w->n_out - row);
 
-    for (int i = 0; i < tile_width(p, tile); i++) {
+    for (int i = 0; i < pass_tile_width(p, tile); i++) {
         float *y = mm->y + (size_t)(p->tok0 + tile * p->tile + i) * (size_t)mm->y_stride;
         for (int r = row; r < row + n; r += MM_ROWS) {
             const float *bias = mm->bias ? mm->bias + r : NULL, *o = out + i * rows + r - row;
@@ -289,22 +103,27 @@ static void store(const struct pass *p, const struct mm *mm, int tile, int row, 
 /* Groups of w that a tile is multiplied with at once */
 static int groups_at_once(const struct pass *p, const struct weight *w)
 {
-    return p->batch && !is_float(w->type) ? MM_GROUP_MAX : 1;
+    return p->batch && !mm_is_float(w->type) ? MM_GROUP_MAX : 1;
 }
 
-/* One tile times n_group groups of w's packed weights, from group g on -> out[n_group][width][16]
- */
-static void direct(const struct pass *p, const struct weight *w, int g, int n_group, int tile,
-                   int thread, float *out)
+/* The tokens that a matrix of the call multiplies */
+static int set_of(const struct pass *p, const struct mm *mm)
 {
-    const int plain = is_float(w->type), width = tile_width(p, tile);
+    return p->n_set > 1 ? (int)(mm - p->mm) : 0;
+}
+
+/* A tile x of `width` tokens times n_group groups of w's packed weights, from group g on ->
+ * out[n_group][width][16] */
+static void direct(const struct pass *p, const struct weight *w, int g, int n_group, const void *x,
+                   int width, float *out)
+{
+    const int quant = !mm_is_float(w->type);
     const size_t step = cb_mm_group_bytes(w->type, w->n_in);
     const void *group = (const uint8_t *)w->packed + (size_t)g * step;
-    const void *x = tile_x(p, tile, plain, thread);
 
-    if (p->batch && !plain)
+    if (p->batch && quant)
         p->k->batch[p->act16][w->type](group, step, n_group, x, w->n_in, width, out);
-    else if (p->act16 && !plain)
+    else if (p->act16 && quant)
         p->k->act16[w->type](group, x, w->n_in, out);
     else
         p->k->direct[w->type][width - 1](group, x, w->n_in, out);
@@ -313,7 +132,7 @@ static void direct(const struct pass *p, const struct weight *w, int g, int n_gr
 /* Number of items: all groups of rows, or one item for each wanted row */
 static int n_item(const struct pass *p, const struct weight *w)
 {
-    return p->some ? p->n_some : n_group(w);
+    return p->some ? p->n_some : mm_n_group(w);
 }
 
 /* The group that holds item i, or -1 if item i - 1 is in the same group */
@@ -338,7 +157,7 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
                         int thread)
 {
     const struct weight *w = mm->w;
-    const int most = groups_at_once(p, w);
+    const int most = groups_at_once(p, w), set = set_of(p, mm);
     _Alignas(64) float out[MM_GROUP_MAX * BATCH_TILE * MM_ROWS], up[sizeof out / sizeof *out];
 
     if (!p->some) {
@@ -346,21 +165,25 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
         if (p->up)
             ask_for_start(p->up, i0, min_int(most, i1 - i0));
     }
-    for (int t = t0; t < t1; t++)
+    for (int t = t0; t < t1; t++) {
+        const int width = pass_tile_width(p, t), size = width * MM_ROWS;
+        const void *x = cb_pass_x(p, set, t, mm_form(p->k, w->type), thread);
+        const void *up_x = p->up ? cb_pass_x(p, set, t, mm_form(p->k, p->up->type), thread) : NULL;
+
         for (int i = i0, n, g; i < i1; i += n) {
-            const int size = tile_width(p, t) * MM_ROWS;
             n = min_int(most, i1 - i);
             g = group_of(p, i);
             if (g < 0)
                 continue;
-            direct(p, w, g, n, t, thread, out);
+            direct(p, w, g, n, x, width, out);
             if (p->up) {
-                direct(p, p->up, g, n, t, thread, up);
+                direct(p, p->up, g, n, up_x, width, up);
                 p->vec->glu(p->act, out, up, (size_t)(n * size));
             }
             for (int k = 0; k < n; k++)
                 store(p, mm, t, (g + k) * MM_ROWS, MM_ROWS, out + k * size);
         }
+    }
 }
 
 /* Groups [g0, g1) of packed weights -> panels */
@@ -379,7 +202,7 @@ static void unpack(const struct pass *p, const struct weight *w, int g0, int g1,
 
 static mm_dot panel_dot(const struct pass *p, const struct weight *w, int tile)
 {
-    return p->k->panel[mm_layout[w->type].panel][tile_width(p, tile) - 1];
+    return p->k->panel[mm_layout[w->type].panel][pass_tile_width(p, tile) - 1];
 }
 
 /* Panels stay in L2 while the tiles of activations stream by. */
@@ -397,16 +220,18 @@ static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1
     unpack(p, w, g0, g1, panels);
     if (p->up)
         unpack(p, p->up, g0, g1, ups);
-    for (int t = t0; t < t1; t++)
+    for (int t = t0; t < t1; t++) {
+        const void *x = cb_pass_x(p, set_of(p, mm), t, MM_QUANT, thread);
+
         for (int g = g0, i = 0; g < g1; g += step, i++) {
-            panel_dot(p, w, t)(panels + (size_t)i * one, tile_x(p, t, 0, thread), w->n_in, out);
+            panel_dot(p, w, t)(panels + (size_t)i * one, x, w->n_in, out);
             if (p->up) {
-                panel_dot(p, p->up, t)(ups + (size_t)i * up_one, tile_x(p, t, 0, thread), w->n_in,
-                                       up);
-                p->vec->glu(p->act, out, up, (size_t)(tile_width(p, t) * rows));
+                panel_dot(p, p->up, t)(ups + (size_t)i * up_one, x, w->n_in, up);
+                p->vec->glu(p->act, out, up, (size_t)(pass_tile_width(p, t) * rows));
             }
             store(p, mm, t, g * MM_ROWS, rows, out);
         }
+    }
 }
 
 static size_t most_panel_bytes(const struct pass *p, const struct weight *w)
@@ -423,7 +248,7 @@ static int unit_groups(const struct pass *p, const struct weight *w)
     size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
     int n;
 
-    if (p->use_panel && !is_float(w->type)) {
+    if (p->use_panel && !mm_is_float(w->type)) {
         n = (int)(PANEL_BYTES / most_panel_bytes(p, w)) / (p->up ? 2 : 1);
         return n > 1 ? n * step : step;
     }
@@ -438,20 +263,36 @@ static int n_unit(const struct pass *p, const struct weight *w)
     return (n_item(p, w) + groups - 1) / groups * p->split;
 }
 
+/* The matrix of item *i, which becomes an item of the matrix. Those of sets are alike. */
+static const struct mm *of_unit(const struct pass *p, int *i)
+{
+    const struct mm *mm = p->mm;
+    int n = n_unit(p, mm->w);
+
+    if (p->n_set > 1) {
+        mm += *i / n;
+        *i %= n;
+        return mm;
+    }
+    for (; *i >= n; n = n_unit(p, mm->w)) {
+        *i -= n;
+        mm++;
+    }
+    return mm;
+}
+
 static void run_unit(void *ctx, int i, int thread)
 {
     const struct pass *p = ctx;
-    const struct mm *mm = p->mm;
+    const struct mm *mm = of_unit(p, &i);
     int groups, g0, g1, t0, t1;
 
-    for (int n; i >= (n = n_unit(p, mm->w)); mm++)
-        i -= n;
     groups = unit_groups(p, mm->w);
     g0 = i / p->split * groups;
     g1 = min_int(g0 + groups, n_item(p, mm->w));
     t0 = i % p->split * p->n_tile / p->split;
     t1 = (i % p->split + 1) * p->n_tile / p->split;
-    if (p->use_panel && !is_float(mm->w->type))
+    if (p->use_panel && !mm_is_float(mm->w->type))
         panel_rows(p, mm, g0, g1, t0, t1, thread);
     else
         direct_rows(p, mm, g0, g1, t0, t1, thread);
@@ -460,6 +301,9 @@ static void run_unit(void *ctx, int i, int thread)
 static int all_units(const struct pass *p)
 {
     int n = 0;
+
+    if (p->n_set > 1)
+        return p->n_set * n_unit(p, p->mm->w);
     for (int i = 0; i < p->n_mm; i++)
         n += n_unit(p, p->mm[i].w);
     return n;
@@ -482,22 +326,12 @@ static size_t unit_bytes(const struct pass *p)
     return sum < least ? least : sum < most ? sum : most;
 }
 
-static void prepare(struct pass *p)
-{
-    if (p->n_tok == 1)
-        return;
-    if (p->batch)
-        cb_par_for(p->par, p->n_tok, prepare_token, p);
-    else
-        cb_par_for(p->par, p->n_tile, prepare_tile, p);
-}
-
 /* Tokens a tile; a batch is divided into even tiles */
 static int tile_tokens(const struct pass *p)
 {
     const int n = (p->n_tok + BATCH_TILE - 1) / BATCH_TILE;
 
-    return p->batch && !p->plain ? (p->n_tok + n - 1) / n : p->k->tile;
+    return p->batch && !pass_has_float(p) ? (p->n_tok + n - 1) / n : p->k->tile;
 }
 
 /* 8-bit tokens: more of them than a tile takes, but too few to unpack panels for */
@@ -505,8 +339,8 @@ static int is_batch(const struct pass *p)
 {
     if (p->act16)
         return p->n_tok > 1;
-    return p->k->batch[0][DT_Q8_0] && p->quant && !p->plain && p->n_tok > p->k->direct_max &&
-           p->n_tok <= BATCH_TILE;
+    return p->k->batch[0][DT_Q8_0] && p->form[MM_QUANT] && !pass_has_float(p) &&
+           p->n_tok > p->k->direct_max && p->n_tok <= BATCH_TILE;
 }
 
 static void run_pass(struct pass *p)
@@ -519,15 +353,16 @@ static void run_pass(struct pass *p)
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
         p->split *= 2;
-    prepare(p);
+    cb_pass_prepare(p);
     cb_par_for(p->par, all_units(p), run_unit, p);
 }
 
-/* Tokens a pass: passes of equal length, whole tiles */
-static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok, int plain)
+/* Tokens a pass: passes of equal length, whole tiles. forms: bits */
+static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok, unsigned forms)
 {
-    const int tile = p->act16 && !plain ? BATCH_TILE : p->k->tile;
-    const size_t bytes = p->act16 ? act16_bytes(p->n_in, plain) : token_bytes(p->n_in);
+    const int tile = p->act16 && forms == 1u << MM_QUANT ? BATCH_TILE : p->k->tile;
+    const size_t bytes =
+        p->act16 || p->n_set > 1 ? cb_pass_token_bytes(p, forms) : cb_mm_token_bytes(p->k, p->n_in);
     const int room = min_int(PASS_MAX, (int)(c->x_bytes / bytes));
     const int most = room > tile ? room / tile * tile : room;
     const int n_pass = (n_tok + most - 1) / most;
@@ -535,24 +370,21 @@ static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok, int
     return min_int(((n_tok + n_pass - 1) / n_pass + tile - 1) / tile * tile, most);
 }
 
-/* Runs p in passes; quant, plain: the forms of activations that its products need */
-static void passes(const struct device *d, struct pass *p, int quant, int plain, const float *x,
+/* Runs p in passes; forms: bits of the forms of activations that its products need */
+static void passes(const struct device *d, struct pass *p, unsigned forms, const float *x,
                    int n_tok)
 {
     struct cpu *c = d->impl;
     int most;
 
     p->own = c->own;
-    p->act16 = p->mm->bits == 16 && quant;
-    most = pass_tokens(c, p, n_tok, plain);
+    p->act16 = p->mm->bits == 16 && forms >> MM_QUANT & 1;
+    most = pass_tokens(c, p, n_tok, forms);
     for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {
         p->n_tok = min_int(most, n_tok - p->tok0);
-        p->x = x + (size_t)p->tok0 * (size_t)p->n_in;
-        p->plain = plain ? c->x : NULL;
-        p->quant =
-            quant ? (uint8_t *)c->x + (plain ? (size_t)p->n_tok * (size_t)p->n_in * sizeof *x : 0)
-                  : NULL;
-        p->number = ++c->n_pass;
+        p->x = x + (size_t)p->tok0 * p->x_stride;
+        cb_pass_place(p, forms, c->x);
+        p->number = c->n_pass += (uint64_t)p->n_set;
         run_pass(p);
     }
 }
@@ -561,9 +393,19 @@ static struct pass pass_of(const struct device *d, const struct mm *mm, int n)
 {
     const struct cpu_kern *k = cb_cpu_kern(d);
 
-    return (struct pass){
-        .k = k->mm, .vec = k->vec, .par = d->par, .mm = mm, .n_mm = n, .n_in = mm->w->n_in
-    };
+    return (struct pass){ .k = k->mm,
+                          .vec = k->vec,
+                          .par = d->par,
+                          .mm = mm,
+                          .n_mm = n,
+                          .n_in = mm->w->n_in,
+                          .n_set = 1,
+                          .x_stride = (size_t)mm->w->n_in };
+}
+
+static unsigned form_bit(const struct pass *p, const struct weight *w)
+{
+    return 1u << mm_form(p->k, w->type);
 }
 
 /* The library that computes these products, or NULL. A batch always uses our kernels: its tokens
@@ -583,7 +425,7 @@ static int one_loop(const struct device *d, int n)
 
 void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok)
 {
-    int quant = 0, plain = 0;
+    unsigned forms = 0;
     struct pass p;
 
     if (n <= 0 || n_tok <= 0)
@@ -600,34 +442,56 @@ void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
     p = pass_of(d, mm, n);
     for (int i = 0; i < n; i++) {
         assert(mm[i].w->n_in == p.n_in && mm[i].w->packed);
-        *(is_float(mm[i].w->type) ? &plain : &quant) = 1;
+        forms |= form_bit(&p, mm[i].w);
     }
-    passes(d, &p, quant, plain, x, n_tok);
+    passes(d, &p, forms, x, n_tok);
+}
+
+/* Always with our kernels: the matrices are small. */
+void cb_cpu_matmul_sets(struct device *d, const struct mm *mm, int n, const float *x, size_t x_step,
+                        size_t x_stride, int n_tok)
+{
+    struct pass p;
+    unsigned forms;
+
+    if (n <= 0 || n_tok <= 0)
+        return;
+    p = pass_of(d, mm, n);
+    p.n_set = n;
+    p.x_step = x_step;
+    p.x_stride = x_stride;
+    forms = form_bit(&p, mm->w);
+    if (n > 1 &&
+        (!one_loop(d, n) || cb_pass_token_bytes(&p, forms) > ((struct cpu *)d->impl)->x_bytes)) {
+        for (int i = 0; i < n; i++)
+            cb_cpu_matmul_sets(d, &mm[i], 1, x + (size_t)i * x_step, x_step, x_stride, n_tok);
+        return;
+    }
+    passes(d, &p, forms, x, n_tok);
 }
 
 void cb_cpu_matmul_rows(struct device *d, const struct mm *mm, const int32_t *rows, int n,
                         const float *x)
 {
-    const int plain = is_float(mm->w->type);
     struct pass p = pass_of(d, mm, 1);
 
     if (n <= 0)
         return;
     p.some = rows;
     p.n_some = n;
-    passes(d, &p, !plain, plain, x, 1);
+    passes(d, &p, form_bit(&p, mm->w), x, 1);
 }
 
 void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act, const float *x,
                        int n_tok)
 {
-    const int n_out = mm->w->n_out, plain = is_float(mm->w->type);
+    const int n_out = mm->w->n_out, plain = mm_is_float(mm->w->type);
     struct pass p;
 
     assert(mm[1].w->n_in == mm->w->n_in && mm[1].w->n_out == n_out);
     if (n_tok <= 0)
         return;
-    if (library(d, mm, n_tok) || !one_loop(d, 2) || is_float(mm[1].w->type) != plain) {
+    if (library(d, mm, n_tok) || !one_loop(d, 2) || mm_is_float(mm[1].w->type) != plain) {
         cb_cpu_matmul(d, mm, 2, x, n_tok);
         cb_cpu_glu(d, act, mm[0].y, mm[1].y, n_out, n_tok);
         return;
@@ -635,5 +499,5 @@ void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act,
     p = pass_of(d, mm, 1);
     p.up = mm[1].w;
     p.act = act;
-    passes(d, &p, !plain, plain, x, n_tok);
+    passes(d, &p, form_bit(&p, mm[0].w) | form_bit(&p, mm[1].w), x, n_tok);
 }

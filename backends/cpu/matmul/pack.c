@@ -11,7 +11,7 @@ size_t cb_mm_group_bytes(enum dtype t, int n_in)
     size_t n;
 
     if (!mm_layout[t].lines)
-        return (size_t)n_in * MM_ROWS * (size_t)cb_dtype[t].block_bytes;
+        return mm_fours(n_in) * MM_ROWS * (size_t)cb_dtype[t].block_bytes;
     n = (size_t)(n_blk / MM_CHUNK) * mm_scale_bytes(t, MM_CHUNK) +
         (size_t)n_blk * (size_t)mm_layout[t].lines * 64;
     return n + (tail ? mm_scale_bytes(t, tail) : 0);
@@ -239,24 +239,29 @@ static void chunk(enum dtype t, const uint8_t *const *rows, size_t at, int n_blk
     }
 }
 
-static void pack_float(size_t size, const uint8_t *const *rows, int n_in, uint8_t *dst)
+/* `width` columns of a row are adjacent */
+static inline void pack_float(size_t size, size_t width, const uint8_t *const *rows, int n_in,
+                              uint8_t *dst)
 {
-    for (int r = 0; r < MM_ROWS; r++)
+    for (size_t r = 0; r < MM_ROWS; r++)
         for (size_t k = 0; rows[r] && k < (size_t)n_in; k++)
-            memcpy(dst + (k * MM_ROWS + (size_t)r) * size, rows[r] + k * size, size);
+            memcpy(dst + (k / width * width * MM_ROWS + r * width + k % width) * size,
+                   rows[r] + k * size, size);
 }
 
-void cb_mm_pack(enum dtype t, const uint8_t *const *rows, int n_in, void *dst)
+void cb_mm_pack(enum dtype t, const uint8_t *const *rows, int n_in, int fours, void *dst)
 {
     uint8_t *out = dst;
 
-    if (!rows[MM_ROWS - 1]) /* absent rows: zero scales */
+    if (!rows[MM_ROWS - 1] || n_in % 4) /* absent rows: zero scales; absent columns */
         memset(dst, 0, cb_mm_group_bytes(t, n_in));
     if (!mm_layout[t].lines) {
         if (t == DT_F32)
-            pack_float(4, rows, n_in, dst);
+            pack_float(4, 1, rows, n_in, dst);
+        else if (fours)
+            pack_float(2, 4, rows, n_in, dst);
         else
-            pack_float(2, rows, n_in, dst);
+            pack_float(2, 1, rows, n_in, dst);
         return;
     }
     for (int b = 0; b < n_in / 32; b += MM_CHUNK) {
