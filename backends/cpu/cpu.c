@@ -21,6 +21,9 @@ static const struct cpu_kern kern[] = {
 #ifdef HAVE_ISA_AVX2
     { "avx2", CPU_AVX2, &cb_mm_avx2, &cb_vec_avx2, &cb_peak_avx2 },
 #endif
+#ifdef HAVE_ISA_BF16
+    { "bf16", CPU_BF16, &cb_mm_bf16, &cb_vec_neon, &cb_peak_bf16 },
+#endif
 #ifdef HAVE_ISA_I8MM
     { "i8mm", CPU_I8MM, &cb_mm_i8mm, &cb_vec_neon, &cb_peak_i8mm },
 #endif

@@ -35,6 +35,11 @@ static int has_i8mm(void)
     return 0;
 }
 
+static int has_bf16(void)
+{
+    return 0;
+}
+
 #else
 
 static int has_avx2(void)
@@ -60,6 +65,11 @@ static int has_i8mm(void)
 {
     return has_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
 }
+
+static int has_bf16(void)
+{
+    return has_i8mm() && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+}
 #else
 static int has_neon(void)
 {
@@ -67,6 +77,11 @@ static int has_neon(void)
 }
 
 static int has_i8mm(void)
+{
+    return 0;
+}
+
+static int has_bf16(void)
 {
     return 0;
 }
@@ -86,6 +101,8 @@ int cb_cpu_has(enum cpu_isa isa)
         return has_neon();
     case CPU_I8MM:
         return has_i8mm();
+    case CPU_BF16:
+        return has_bf16();
     case CPU_ISA_COUNT:
         break;
     }

@@ -5,7 +5,8 @@
 
 #include <stdint.h>
 
-enum cpu_isa { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON, CPU_I8MM, CPU_ISA_COUNT };
+/* CPU_BF16: with i8mm */
+enum cpu_isa { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON, CPU_I8MM, CPU_BF16, CPU_ISA_COUNT };
 
 /* 1 if this machine can run every instruction of that level (the flags in local.mk). */
 int cb_cpu_has(enum cpu_isa isa);

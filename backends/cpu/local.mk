@@ -103,6 +103,14 @@ libcpu_i8mm_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod+i8mm
 libcore_la_LIBADD += libcpu_i8mm.la
 endif
 
+if ISA_BF16
+noinst_LTLIBRARIES += libcpu_bf16.la
+libcpu_bf16_la_SOURCES = backends/cpu/matmul/mm_neon.c backends/cpu/matmul/mm_bf16_neon.h \
+	backends/cpu/peak/peak_neon.c
+libcpu_bf16_la_CFLAGS = $(cpu_cflags) -march=armv8.2-a+dotprod+i8mm+bf16
+libcore_la_LIBADD += libcpu_bf16.la
+endif
+
 # Products of many tokens can be left to these.
 if HAVE_DNNL
 libcore_la_SOURCES += backends/cpu/matmul/dnnl.c

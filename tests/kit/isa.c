@@ -27,6 +27,9 @@ const char *const cb_isa[CB_ISA_CUDA + 1] = {
 #ifdef HAVE_ISA_I8MM
     [ISA_I8MM] = "i8mm",
 #endif
+#ifdef HAVE_ISA_BF16
+    [ISA_BF16] = "bf16",
+#endif
     [CB_ISA_OPENCL] = "opencl", [CB_ISA_CUDA] = "cuda",
 };
 

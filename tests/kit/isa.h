@@ -23,6 +23,9 @@ enum {
 #ifdef HAVE_ISA_I8MM
     ISA_I8MM,
 #endif
+#ifdef HAVE_ISA_BF16
+    ISA_BF16,
+#endif
     N_ISA,
     CB_ISA_OPENCL = N_ISA,
     CB_ISA_CUDA

@@ -18,8 +18,8 @@
 static const struct {
     const char *device, *isa;
 } devices[] = {
-    { "ref", NULL },     { "cpu", "scalar" }, { "cpu", "avx2" },
-    { "cpu", "avx512" }, { "cpu", "neon" },   { "cpu", "i8mm" },
+    { "ref", NULL },   { "cpu", "scalar" }, { "cpu", "avx2" }, { "cpu", "avx512" },
+    { "cpu", "neon" }, { "cpu", "i8mm" },   { "cpu", "bf16" },
 };
 enum { N_DEVICES = sizeof devices / sizeof *devices, RANK = 2 };
 

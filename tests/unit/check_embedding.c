@@ -19,10 +19,10 @@ static const char *const pools[] = { "mean", "cls", "last" };
 static const struct {
     const char *device, *isa;
 } devices[] = {
-    { "ref", NULL },     { "cpu", "scalar" }, { "cpu", "avx2" },
-    { "cpu", "avx512" }, { "cpu", "neon" },   { "cpu", "i8mm" },
+    { "ref", NULL },   { "cpu", "scalar" }, { "cpu", "avx2" }, { "cpu", "avx512" },
+    { "cpu", "neon" }, { "cpu", "i8mm" },   { "cpu", "bf16" },
 };
-enum { N_NAMES = 3, N_DEVICES = 5, MOST = 64 };
+enum { N_NAMES = 3, N_DEVICES = sizeof devices / sizeof *devices, MOST = 64 };
 
 /* NULL: this machine or this build has no such ISA. */
 static cb_model *open_model(const char *path, int device)

@@ -20,13 +20,13 @@
 #include "kit/settings.h"
 #include "kit/suite.h"
 
-enum { MAX_RECIPES = 64, N_DEVICES = 6 };
+enum { MAX_RECIPES = 64, N_DEVICES = 7 };
 
 static const struct {
     const char *device, *isa;
 } devices[N_DEVICES] = {
-    { "ref", NULL },     { "cpu", "scalar" }, { "cpu", "avx2" },
-    { "cpu", "avx512" }, { "cpu", "neon" },   { "cpu", "i8mm" },
+    { "ref", NULL },   { "cpu", "scalar" }, { "cpu", "avx2" }, { "cpu", "avx512" },
+    { "cpu", "neon" }, { "cpu", "i8mm" },   { "cpu", "bf16" },
 };
 
 static const double tolerance = 1e-4; /* of a logit; they are of size 8 */

@@ -206,7 +206,7 @@ END_TEST
 /* Types of rows, on every ISA, beside f32 */
 START_TEST(types)
 {
-    static const char *const isas[] = { "scalar", "avx2", "avx512", "neon", "i8mm" };
+    static const char *const isas[] = { "scalar", "avx2", "avx512", "neon", "i8mm", "bf16" };
     static const struct {
         const char *name;
         double most;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* mm_neon.c - matrix products with the dot-product instructions of ARMv8.2: a register is 4 rows x
  * 4 columns, four of them a line. Packed weights are unpacked as they stream by, for 1 to 4 tokens,
- * or once into a panel, for more. Compiled again for ARMv8.6, whose instruction for 2 x 2 sums of 8
- * products multiplies panels. */
+ * or once into a panel, for more. Compiled again for the extensions of ARMv8.6: with i8mm, whose
+ * instruction for 2 x 2 sums of 8 products multiplies panels, and with bf16 beside it. */
 #include <arm_neon.h>
 #include <string.h>
 
 #include "cpu/vector/dot_neon.h"
 #include "kern_mm.h"
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
+#if defined __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#define MM_TILE 6
+#define MM_NEON cb_mm_bf16
+#elif defined __ARM_FEATURE_MATMUL_INT8
 #define MM_TILE 6
 #define MM_NEON cb_mm_i8mm
 #else
@@ -537,7 +540,7 @@ INLINE float32x4_t load_row(enum dtype t, const uint8_t *w, size_t k, int part)
 }
 
 /* One chain of additions a row. */
-INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, int n_in,
+INLINE void direct_plain(enum dtype t, int n, const uint8_t *w, const float *x, int n_in,
                          float *out)
 {
     float32x4_t acc[4 * MM_TILE];
@@ -555,6 +558,24 @@ INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, 
     for (int i = 0; i < 4 * n; i++)
         vst1q_f32(out + 4 * i, acc[i]);
 }
+
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#include "mm_bf16_neon.h"
+
+#define HALVE halve
+
+/* BF16: x is halved */
+INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const void *x, int n_in, float *out)
+{
+    if (t == DT_BF16)
+        direct_halves(n, w, x, n_in, out);
+    else
+        direct_plain(t, n, w, x, n_in, out);
+}
+#else
+#define HALVE        NULL
+#define direct_float direct_plain
+#endif
 
 /* One block: q = round(x * 127 / max|x|), d = max|x| / 127; all zero when that would overflow. */
 static void quantize_block(const float *x, int i, int n, uint8_t *rec)
@@ -601,6 +622,7 @@ const struct kern_mm MM_NEON = {
     .panel_rows = MM_ROWS,
     .quantize = quantize,
     .quantize_batch = quantize_act16,
+    .halve = HALVE,
     MM_DIRECT_TABLE,
     MM_PANEL_TABLE,
 };

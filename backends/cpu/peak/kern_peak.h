@@ -19,6 +19,6 @@ struct kern_peak {
 };
 
 extern const struct kern_peak cb_peak_scalar, cb_peak_avx2, cb_peak_avx512, cb_peak_neon,
-    cb_peak_i8mm;
+    cb_peak_i8mm, cb_peak_bf16;
 
 #endif
