@@ -32,12 +32,16 @@ check_programs = \
 	tests/unit/check_metric \
 	tests/ops/check_ops \
 	tests/ops/check_attn_cuda \
+	tests/ops/check_bytes_cuda \
+	tests/ops/check_bytes_opencl \
 	tests/ops/check_cuda \
 	tests/ops/check_cuda_driver \
 	tests/ops/check_kivi_cuda \
 	tests/ops/check_ops_cuda \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
+	tests/ops/check_policies_cuda \
+	tests/ops/check_policies_opencl \
 	tests/ops/check_set_cuda \
 	tests/ops/check_set_opencl \
 	tests/methods/check_policy \
@@ -110,7 +114,14 @@ tests_ops_check_opencl_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
 tests_ops_check_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_opencl_LDADD = $(check_ldadd)
-
+tests_ops_check_bytes_opencl_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
+tests_ops_check_bytes_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_bytes_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_bytes_opencl_LDADD = $(check_ldadd)
+tests_ops_check_policies_opencl_SOURCES = tests/ops/check_gpu_policies.c
+tests_ops_check_policies_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_policies_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_policies_opencl_LDADD = $(check_ldadd)
 tests_ops_check_set_opencl_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
 tests_ops_check_set_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_set_opencl_LDFLAGS = $(guard_ldflags)
@@ -134,6 +145,14 @@ tests_ops_check_cuda_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
 tests_ops_check_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_cuda_LDADD = $(check_ldadd)
+tests_ops_check_bytes_cuda_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
+tests_ops_check_bytes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_bytes_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_bytes_cuda_LDADD = $(check_ldadd)
+tests_ops_check_policies_cuda_SOURCES = tests/ops/check_gpu_policies.c
+tests_ops_check_policies_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_policies_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_policies_cuda_LDADD = $(check_ldadd)
 tests_ops_check_set_cuda_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
 tests_ops_check_set_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_set_cuda_LDFLAGS = $(cuda_ldflags)
@@ -169,6 +188,7 @@ check_LTLIBRARIES = libtest.la
 libtest_la_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPRETEND_CUDA_LIB='"$(abs_builddir)/tests/pretend/libcuda.so.1"'
 libtest_la_SOURCES = \
+	tests/kit/answer.c tests/kit/answer.h \
 	tests/kit/asleep.c tests/kit/asleep.h \
 	tests/kit/blocks.c tests/kit/blocks.h \
 	tests/kit/folder.c tests/kit/folder.h \

@@ -3,7 +3,10 @@
 #include "settings.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "policy/policy.h"
 
 const struct setting cb_setting[] = {
     { "full", "f16", "dense", 1 },
@@ -63,6 +66,46 @@ const struct setting cb_setting[] = {
     { "quest:budget=32,page=8,dense=0", "kivi4:32", "dense", 2 },
 };
 const int cb_n_setting = sizeof cb_setting / sizeof *cb_setting;
+
+const char *const cb_setting_type[] = { "f32", "f16", "bf16", "q8_0", "kivi4:32", "kivi2:32" };
+const int cb_n_setting_type = sizeof cb_setting_type / sizeof *cb_setting_type;
+
+static const char *const ways[] = {
+    "window:prefill=dense", "streamingllm:prefill=windowed", "streamingllm:positions=kept",
+    "h2o:drop=chunk",       "h2o:drop=first-decode",         "keydiff:drop=chunk",
+    "snapkv:floor=0.2",     "d2o:drop=first-decode",         "omnikv:select=exp"
+};
+enum { N_WAY = sizeof ways / sizeof *ways };
+
+static int has_budget(const struct method *m)
+{
+    for (const struct method_opt *o = m->opts; o->name; o++)
+        if (!strcmp(o->name, "budget"))
+            return 1;
+    return 0;
+}
+
+int cb_setting_policy(int i, char *spec, size_t size)
+{
+    const struct method *m = cb_method_at(i);
+    int n = 0;
+
+    if (m) {
+        snprintf(spec, size, "%s%s", m->name,
+                 has_budget(m)                   ? ":budget=80"
+                 : !strcmp(m->name, "duo")       ? ":heads=1+4,sink=4,recent=60"
+                 : !strcmp(m->name, "infllm")    ? ":local=60,sink=4,block=16,blocks=3"
+                 : !strcmp(m->name, "minicache") ? ":retain=50,tail=3"
+                                                 : "");
+        return 1;
+    }
+    while (cb_method_at(n))
+        n++;
+    if (i - n >= N_WAY)
+        return 0;
+    snprintf(spec, size, "%s,budget=80", ways[i - n]);
+    return 1;
+}
 
 int cb_setting_parts_rows(const char *policy)
 {

@@ -4,6 +4,8 @@
 #ifndef SETTINGS_H
 #define SETTINGS_H
 
+#include <stddef.h>
+
 #include "ctxbank.h"
 
 struct setting {
@@ -15,6 +17,13 @@ struct setting {
 
 extern const struct setting cb_setting[];
 extern const int cb_n_setting;
+
+/* Every type of keys and values, KIVI's in groups of 32 */
+extern const char *const cb_setting_type[];
+extern const int cb_n_setting_type;
+/* The i-th policy of the program, each with a budget that 200 tokens exceed, and then the ways of
+ * some that change how they go with others; 0: there are fewer */
+int cb_setting_policy(int i, char *spec, size_t size);
 
 /* 1: the policy drops or turns keys without their values, so it is refused where a row is both */
 int cb_setting_parts_rows(const char *policy);

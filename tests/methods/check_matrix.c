@@ -8,14 +8,13 @@
 
 #include "attention/sparse_prefill.h"
 #include "engine/session.h"
+#include "kit/settings.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
 enum { CTX = 512, PROMPT = 330, STEPS = 8, SECOND = 20 };
 
-static const char *const types[] = { "f32", "f16", "bf16", "q8_0", "kivi4:32", "kivi2:32" };
-enum { N_TYPE = sizeof types / sizeof *types };
 /* In the order of the table */
 static const char *const forms[] = {
     "dense", "omnikv:filter=0+2,chunk=32,ratio=0.5", "xattention:threshold=0.3",
@@ -23,14 +22,6 @@ static const char *const forms[] = {
     "minference:recall=0.5,local=100,vertical=40,slash=100,blocks=2,least=0,chunk=128"
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
-
-/* Ways of a policy that change how it goes with others, besides its defaults */
-static const char *const ways[] = {
-    "window:prefill=dense", "streamingllm:prefill=windowed", "streamingllm:positions=kept",
-    "h2o:drop=chunk",       "h2o:drop=first-decode",         "keydiff:drop=chunk",
-    "snapkv:floor=0.2",     "d2o:drop=first-decode",         "omnikv:select=exp"
-};
-enum { N_WAY = sizeof ways / sizeof *ways };
 
 static cb_model *open_model(void)
 {
@@ -40,37 +31,6 @@ static cb_model *open_model(void)
     t.hd = 32; /* all types take it */
     t.n_ctx = CTX;
     return cb_toy_model(&t, "cpu", 2);
-}
-
-static int has_budget(const struct method *m)
-{
-    for (const struct method_opt *o = m->opts; o->name; o++)
-        if (!strcmp(o->name, "budget"))
-            return 1;
-    return 0;
-}
-
-/* The i-th policy of the matrix, with a budget that the text exceeds; 0: there are fewer */
-static int policy_at(int i, char *spec, size_t size)
-{
-    const struct method *m = cb_method_at(i);
-    int n = 0;
-
-    if (m) {
-        snprintf(spec, size, "%s%s", m->name,
-                 has_budget(m)                   ? ":budget=80"
-                 : !strcmp(m->name, "duo")       ? ":heads=1+4,sink=4,recent=60"
-                 : !strcmp(m->name, "infllm")    ? ":local=60,sink=4,block=16,blocks=3"
-                 : !strcmp(m->name, "minicache") ? ":retain=50,tail=3"
-                                                 : "");
-        return 1;
-    }
-    while (cb_method_at(n))
-        n++;
-    if (i - n >= N_WAY)
-        return 0;
-    snprintf(spec, size, "%s,budget=80", ways[i - n]);
-    return 1;
 }
 
 static int open_session(cb_model *m, const char *policy, const char *prefill, const char *type,
@@ -131,27 +91,29 @@ START_TEST(a_pair_works_or_is_refused)
     char policy[96], what[192];
     int n_refused = 0;
 
-    for (int i = 0; policy_at(i, policy, sizeof policy); i++)
+    for (int i = 0; cb_setting_policy(i, policy, sizeof policy); i++)
         for (int f = 0; f < N_FORM; f++) {
             cb_session *dense, *s;
             const char *why;
-            snprintf(what, sizeof what, "%s, %s, %s", policy, forms[f], types[_i]);
-            if (!f && changes_rows(policy) && !strncmp(types[_i], "kivi", 4)) {
-                ck_assert_int_eq(open_session(m, policy, NULL, types[_i], &dense), CB_EARG);
+            snprintf(what, sizeof what, "%s, %s, %s", policy, forms[f], cb_setting_type[_i]);
+            if (!f && changes_rows(policy) && !strncmp(cb_setting_type[_i], "kivi", 4)) {
+                ck_assert_int_eq(open_session(m, policy, NULL, cb_setting_type[_i], &dense),
+                                 CB_EARG);
                 ck_assert_msg(strstr(cb_error(), "of type kivi: "), "%s", cb_error());
                 n_refused += strncmp(policy, "infllm", 6) ? 0 : N_FORM - 1;
                 break;
             }
-            ck_assert_msg(!open_session(m, policy, NULL, types[_i], &dense), "%s: %s", what,
-                          cb_error());
+            ck_assert_msg(!open_session(m, policy, NULL, cb_setting_type[_i], &dense), "%s: %s",
+                          what, cb_error());
             why = expected(dense, f);
             if (why) {
                 n_refused++;
-                ck_assert_int_eq(open_session(m, policy, forms[f], types[_i], &s), CB_EARG);
+                ck_assert_int_eq(open_session(m, policy, forms[f], cb_setting_type[_i], &s),
+                                 CB_EARG);
                 ck_assert_msg(strstr(cb_error(), why), "%s: %s", what, cb_error());
             } else {
-                ck_assert_msg(!open_session(m, policy, forms[f], types[_i], &s), "%s: %s", what,
-                              cb_error());
+                ck_assert_msg(!open_session(m, policy, forms[f], cb_setting_type[_i], &s), "%s: %s",
+                              what, cb_error());
                 converse(s, what);
                 cb_session_close(s);
             }
@@ -170,7 +132,7 @@ int main(void)
     Suite *suite = suite_create("matrix");
     TCase *c = tcase_create("all");
 
-    tcase_add_loop_test(c, a_pair_works_or_is_refused, 0, N_TYPE);
+    tcase_add_loop_test(c, a_pair_works_or_is_refused, 0, cb_n_setting_type);
     tcase_set_timeout(c, 300);
     suite_add_tcase(suite, c);
     return cb_suite_run(suite);
