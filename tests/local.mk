@@ -90,6 +90,10 @@ check_programs = \
 	tests/fuzz/check_jinja_fuzz \
 	tests/fuzz/check_tok_file
 
+if HAVE_OPENCL
+check_programs += tests/ops/check_opencl_driver
+endif
+
 if !THREADS_OPENMP
 check_programs += tests/unit/check_team
 endif
@@ -157,10 +161,23 @@ tests_ops_check_set_cuda_SOURCES = tests/ops/check_working_set.c tests/ops/again
 tests_ops_check_set_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_set_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_set_cuda_LDADD = $(check_ldadd)
-tests_ops_check_cuda_driver_SOURCES = tests/ops/check_cuda_driver.c tests/ops/against_ref.h
+tests_ops_check_cuda_driver_SOURCES = tests/ops/check_driver.c tests/ops/driver_faults.h \
+	tests/ops/cuda_faults.c tests/ops/against_ref.h
 tests_ops_check_cuda_driver_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_driver_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_cuda_driver_LDADD = $(check_ldadd)
+
+# OpenCL's calls go by way of tests/ops/opencl_faults.c, which counts them and lets them fail.
+cl_calls = clGetPlatformIDs clCreateContext clReleaseContext clCreateCommandQueueWithProperties \
+	clReleaseCommandQueue clSVMAlloc clSVMFree clCreateProgramWithSource clBuildProgram \
+	clReleaseProgram clCreateKernel clReleaseKernel clSetKernelArg clEnqueueSVMMemcpy \
+	clEnqueueNDRangeKernel clEnqueueMarkerWithWaitList clEnqueueBarrierWithWaitList \
+	clReleaseEvent clFlush clFinish
+tests_ops_check_opencl_driver_SOURCES = tests/ops/check_driver.c tests/ops/driver_faults.h \
+	tests/ops/opencl_faults.c tests/ops/against_ref.h
+tests_ops_check_opencl_driver_CFLAGS = -DON_OPENCL $(check_cflags) $(OPENCL_CFLAGS)
+tests_ops_check_opencl_driver_LDFLAGS = $(guard_ldflags) $(cl_calls:%=-Wl,--wrap=%)
+tests_ops_check_opencl_driver_LDADD = $(check_ldadd) $(OPENCL_LIBS)
 
 EXTRA_DIST += tests/pretend/cuda_fp16.h tests/pretend/mma_sync.cuh tests/pretend/pretend_cuda.cc
 if HAVE_PRETEND_CUDA
