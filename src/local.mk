@@ -116,6 +116,7 @@ libcore_la_SOURCES += \
 	src/device/pick.c src/device/pick.h \
 	src/device/prepacked.c src/device/prepacked.h \
 	src/device/kivi.c src/device/kivi.h \
+	src/device/planes.c src/device/planes.h \
 	src/device/sketch.c src/device/sketch.h
 
 libcore_la_SOURCES += \
@@ -141,6 +142,7 @@ libcore_la_SOURCES += \
 	src/bank/store_ask.c src/bank/store_ask.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_pair.c src/bank/store_pair.h \
+	src/bank/store_planes.c src/bank/store_planes.h \
 	src/bank/store_prepack.c src/bank/store_prepack.h \
 	src/bank/store_rows.c src/bank/store_rows.h \
 	src/bank/store_sketch.c src/bank/store_sketch.h \

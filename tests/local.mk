@@ -75,6 +75,7 @@ check_programs = \
 	tests/unit/check_sample \
 	tests/unit/check_scheduler \
 	tests/unit/check_head_prune \
+	tests/ops/check_planes \
 	tests/ops/check_prepack \
 	tests/ops/check_sketch \
 	tests/ops/check_work_space \
@@ -395,6 +396,11 @@ tests_ops_check_blocks_SOURCES = tests/ops/check_blocks.c tests/ops/against_ref.
 tests_ops_check_blocks_CFLAGS = $(check_cflags)
 tests_ops_check_blocks_LDFLAGS = $(guard_ldflags)
 tests_ops_check_blocks_LDADD = $(check_ldadd)
+
+tests_ops_check_planes_SOURCES = tests/ops/check_planes.c tests/ops/against_ref.h
+tests_ops_check_planes_CFLAGS = $(check_cflags)
+tests_ops_check_planes_LDFLAGS = $(guard_ldflags)
+tests_ops_check_planes_LDADD = $(check_ldadd)
 
 tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
 tests_ops_check_sketch_CFLAGS = $(check_cflags)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "bank/store_ask.h"
+#include "bank/store_planes.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/sketch.h"
@@ -55,6 +56,29 @@ static int supported(const struct ops *ops, const struct sketch_plan *form)
     return form->page ? ops->page_scores != NULL : ops->sketch_topk != NULL;
 }
 
+/* All layers that the policy acts on have keys in planes, if they keep all slots: those that read
+ * everything as well. */
+static int open_planes(struct attention *a, const struct sketch_plan *form)
+{
+    if (!cb_bank_in_planes(a->bank))
+        return CB_OK;
+    if (!form || !form->bits)
+        return cb_policy_refuse(a->policy, "not with keys of type planes, of which it searches "
+                                           "none; policy sieve does");
+    if (a->dev->ops->memory)
+        return cb_policy_refuse(a->policy, "device %s does not read keys of type planes",
+                                a->dev->name);
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        struct store *s = &a->bank->store[l];
+        const int keeps = cb_policy_index(a->policy, l) >= 0 && !a->model->layer[l].window;
+        if (!cb_sketch_choice_is(a, l) && keeps)
+            cb_store_may_sketch(s, form->bits, SKETCH_BLOCK, form->sink);
+        if (cb_sketch_choice_is(a, l) || keeps)
+            TRY(cb_planes_open(s, a->bank->kivi_v));
+    }
+    return CB_OK;
+}
+
 int cb_sketch_choice_open(struct attention *a)
 {
     const struct sketch_plan *form = NULL;
@@ -71,6 +95,7 @@ int cb_sketch_choice_open(struct attention *a)
             cb_store_may_sketch(&a->bank->store[l], p->bits, p->page ? p->page : SKETCH_BLOCK,
                                 p->sink);
     }
+    TRY(open_planes(a, form));
     if (!form)
         return CB_OK;
     if (!supported(a->dev->ops, form))
@@ -300,16 +325,25 @@ uint64_t cb_sketch_choice_scanned(const struct attention *a, int l, int n)
                : 0;
 }
 
+/* Keys and values of n slots of a KV head; the newest is not settled yet */
+static uint64_t rows_bytes(const struct store *st, int n)
+{
+    return n ? cb_store_bytes_of(st, 0, n - 1) - cb_store_beside_of(st, n - 1) +
+                   cb_store_slot_bytes(st)
+             : 0;
+}
+
 uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
 {
     const struct store *st = &a->bank->store[l];
     const int sketched = max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK;
     const struct range r = range_of(a, l, n, sketched);
-    const uint64_t rows = cb_store_bytes_of(st, 0, n) - cb_store_beside_of(st, n);
+    const uint64_t rows = rows_bytes(st, n);
     const int unread = r.first + max_int(0, r.hi - r.lo - r.k);
     const uint64_t n_list = (uint64_t)(a->sketch_choice->n_list / st->n_kv);
 
     if (r.k >= r.hi - r.lo)
-        return rows - cb_store_old_bytes(st, r.first) + cb_sketch_choice_scanned(a, l, n);
+        return rows - cb_store_old_bytes(st, r.first) + cb_sketch_choice_scanned(a, l, n) +
+               cb_planes_first_bytes(st, max_int(0, sketched - max_int(r.first, st->sketch_out)));
     return n_list * (rows - cb_store_old_bytes(st, unread)) + cb_sketch_choice_scanned(a, l, n);
 }

@@ -35,9 +35,10 @@ static int unknown_type(const char *what, const char *name)
         return cb_fail(
             CB_EARG,
             "%s %s: not supported, since kivi4 loses less in as few bytes; there are %s, "
-            "kivi4, kivi2",
+            "kivi4, kivi2, planes",
             what, name, list);
-    return cb_fail(CB_EARG, "%s %s: unknown type; there are %s, kivi4, kivi2", what, name, list);
+    return cb_fail(CB_EARG, "%s %s: unknown type; there are %s, kivi4, kivi2, planes", what, name,
+                   list);
 }
 
 /* ":64:128:32" -> at most n numbers; returns how many, or -1 */
@@ -88,12 +89,34 @@ static int kivi_form(const struct bank *b, const char *what, const char *name, i
     return 1;
 }
 
+/* "planes": all keys but those that are in no sketched block, which are f16. The policy's sketches
+ * are the first plane, so what opens them opens the planes. Returns 1 for this name. */
+static int planes_form(const struct bank *b, const char *what, const char *name, int v,
+                       struct kivi_form *out)
+{
+    if (!name || strcmp(name, "planes"))
+        return 0;
+    if (v)
+        return cb_fail(CB_EUNSUPPORTED, "%s %s: only keys are searched", what, name);
+    if (b->one_row)
+        return cb_fail(CB_EUNSUPPORTED, "%s %s: the model stores one row as key and value", what,
+                       name);
+    if (b->hd % 16 || b->hd > CB_KIVI_MAX_HD)
+        return cb_fail(CB_EARG,
+                       "%s %s: needs a head_dim that is a multiple of 16 up to %d; the model has "
+                       "%d",
+                       what, name, CB_KIVI_MAX_HD, b->hd);
+    *out = (struct kivi_form){ .bits = KIVI_PLANES, .residual = KV_PREPACK };
+    return 1;
+}
+
 static int kv_type(const struct bank *b, const char *what, const char *name, int v,
                    enum kv_type *out, struct kivi_form *kivi)
 {
-    const int q = kivi_form(b, what, name, v, kivi);
-    const int t = name && !q ? cb_kv_type_find(name) : KV_F16;
+    int q = kivi_form(b, what, name, v, kivi), t;
 
+    q = q ? q : planes_form(b, what, name, v, kivi);
+    t = name && !q ? cb_kv_type_find(name) : KV_F16;
     TRY(q);
     if (t < 0)
         return unknown_type(what, name);
@@ -122,7 +145,8 @@ int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_c
 {
     TRY(kv_type(b, "type of keys", type_k, 0, &b->type_k, &b->kivi_k));
     TRY(kv_type(b, "type of values", type_v, 1, &b->type_v, &b->kivi_v));
-    if (cb_bank_has_kivi(b) && (b->type_k != KV_F16 || b->type_v != KV_F16))
+    if (cb_bank_has_kivi(b) &&
+        (b->type_k != KV_F16 || (b->type_v != KV_F16 && !cb_bank_in_planes(b))))
         return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
     TRY(check_one_row(b, type_v));
     b->store = cb_calloc((size_t)b->n_layer, sizeof *b->store);
@@ -134,7 +158,7 @@ int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_c
         if (b->one_row)
             cb_store_share_rows(&b->store[l]);
         b->store[l].small_pages = b->small_pages;
-        if (cb_bank_has_kivi(b))
+        if (cb_bank_has_kivi(b) && !cb_bank_in_planes(b))
             TRY(cb_kivi_open(&b->store[l], b->kivi_k, b->kivi_v));
         TRY(cb_store_mirror(&b->store[l], b->dev));
     }
@@ -201,4 +225,9 @@ void cb_bank_note_peak(struct bank *b, int l)
 int cb_bank_has_kivi(const struct bank *b)
 {
     return b->kivi_k.bits || b->kivi_v.bits;
+}
+
+int cb_bank_in_planes(const struct bank *b)
+{
+    return b->kivi_k.bits == KIVI_PLANES;
 }

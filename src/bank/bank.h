@@ -30,8 +30,9 @@ struct bank {
     uint64_t pairs_read, pairs_all;
 };
 
-/* Stored types of keys and values by name, such as "f16", "q8_0", "kivi4" or "kivi2:128:64:32"
- * (KIVI with a residual of 128 tokens, groups of 64 and 32 first tokens in f16); NULL = "f16".
+/* Stored types of keys and values by name, such as "f16", "q8_0", "kivi4", "kivi2:128:64:32" (KIVI
+ * with a residual of 128 tokens, groups of 64 and 32 first tokens in f16), or "planes" of keys
+ * (store_planes.h); NULL = "f16".
  * n_layer, n_kv, hd, n_ctx, rows_only, small_pages, one_row and dev are set by the caller. n_col:
  * float columns for each slot. */
 int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col);
@@ -42,6 +43,7 @@ uint64_t cb_bank_bytes(const struct bank *b);
 uint64_t cb_bank_beside(const struct bank *b); /* of them: cb_store_beside() */
 int cb_bank_max_len(const struct bank *b); /* most slots that a KV head of any store holds now */
 void cb_bank_note_peak(struct bank *b, int l); /* call after layer l has grown */
-int cb_bank_has_kivi(const struct bank *b);
+int cb_bank_has_kivi(const struct bank *b);    /* or keys in planes */
+int cb_bank_in_planes(const struct bank *b);   /* those are for layers with sketches to open */
 
 #endif

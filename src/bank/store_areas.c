@@ -11,6 +11,7 @@
 #include "store.h"
 #include "store_kivi.h"
 #include "store_pair.h"
+#include "store_planes.h"
 #include "store_prepack.h"
 #include "store_sketch.h"
 
@@ -105,6 +106,16 @@ static int quantised_fit(int lo, int n, int rows, const struct kivi_form *f, int
            (!n || (in(n, lo + 1, n_slot) && n - lo <= rows));
 }
 
+/* Keys in planes are those of whole blocks, in order. */
+static int planes_fit(const struct store *s, const int32_t *c)
+{
+    const int lo = s->kivi->form_k.first;
+
+    return c[H_KIVI_BITS] == KIVI_PLANES && c[H_KIVI_LO_K] == lo &&
+           c[H_KIVI_N_K] % s->sketch_block == 0 &&
+           c[H_KIVI_ROWS_K] == (c[H_KIVI_N_K] ? c[H_KIVI_N_K] - lo : 0);
+}
+
 static int kivi_head_fits(const struct store *s, const int32_t *c)
 {
     const struct kivi_store *q = s->kivi;
@@ -112,7 +123,8 @@ static int kivi_head_fits(const struct store *s, const int32_t *c)
     if (!q)
         return !c[H_KIVI_BITS] && !c[H_KIVI_LO_K] && !c[H_KIVI_LO_V] && !c[H_KIVI_N_K] &&
                !c[H_KIVI_N_V] && !c[H_KIVI_ROWS_K] && !c[H_KIVI_ROWS_V];
-    return (!c[H_KIVI_BITS] || c[H_KIVI_BITS] == q->form_k.bits) &&
+    return (!cb_planes_is(s) || planes_fit(s, c)) &&
+           (!c[H_KIVI_BITS] || c[H_KIVI_BITS] == q->form_k.bits) &&
            quantised_fit(c[H_KIVI_LO_K], c[H_KIVI_N_K], c[H_KIVI_ROWS_K], &q->form_k, c[H_N],
                          cb_kivi_most_rows(s)) &&
            c[H_KIVI_ROWS_K] % q->form_k.group == 0 &&
@@ -150,7 +162,8 @@ static int fits(const struct store *s, const int32_t *c)
              is_flag(c[C_ROW]) && is_flag(c[C_MAP_KEYS]) && is_flag(c[C_MAP_VALUES]) &&
              c[C_DROPPED_AT] >= 0 && c[C_PREPACKED] >= 0 && c[C_PREPACKED] % KV_PREPACK == 0 &&
              (!c[C_PREPACKED] || c[C_PREPACKER]) && (!c[C_PREPACKER] || !(s->kivi || s->one_row)) &&
-             (s->kivi || (!c[C_MAP_KEYS] && !c[C_MAP_VALUES]));
+             (s->kivi || (!c[C_MAP_KEYS] && !c[C_MAP_VALUES])) &&
+             !(cb_planes_is(s) && c[C_MAP_KEYS]);
 
     for (int h = 0; ok && s->sketch_block && h < s->n_kv; h++) /* no slot was dropped */
         ok = !c[C_POS] && c[N_STORE + N_HEAD * h + H_N] == c[N_STORE + H_N];

@@ -74,7 +74,7 @@ void cb_store_ask(const struct store *s, int kv, const int32_t *slot, int n)
 
     for (int v = 0; v < cb_store_sides(s) && n; v++) {
         const size_t row = v ? s->row_v : s->row_k;
-        if (s->kivi)
+        if (s->kivi && cb_kivi_memory_bytes(s, kv, v))
             add(&a, cb_kivi_memory(s, kv, v), cb_kivi_memory_bytes(s, kv, v));
         if (!slot)
             add(&a, cb_store_row(s, kv, v, 0), row * (size_t)n);

@@ -9,22 +9,25 @@
 
 #include "store_kivi.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "device/kivi.h"
-
+#include "device/planes.h"
 #include "pages.h"
+#include "store_planes.h"
 
 /* ---- sizes ---- */
 
-/* Of keys: a group of tokens, all channels */
+/* Of keys: a group of tokens, all channels; or a row of the second plane */
 static size_t group_bytes(const struct store *s)
 {
     const struct kivi_form *f = &s->kivi->form_k;
-    return (size_t)s->hd * cb_kivi_group_bytes(f->bits, f->group);
+
+    return cb_planes_is(s) ? cb_planes_row_bytes(s->sketch_bits, s->hd)
+                           : (size_t)s->hd * cb_kivi_group_bytes(f->bits, f->group);
 }
 
 static size_t value_bytes(const struct store *s)
@@ -101,6 +104,7 @@ int cb_kivi_open(struct store *s, struct kivi_form k, struct kivi_form v)
                                        .bits_v = v.bits,
                                        .group_k = q->form_k.group,
                                        .group_v = q->form_v.group,
+                                       .plane_bits = s->sketch_bits,
                                        .lo_k = k.first,
                                        .lo_v = v.first,
                                        .k = q->k ? q->k + q->head_k * (size_t)h : NULL,
@@ -217,6 +221,7 @@ void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x)
     const int row = cb_kivi_row_of(q, v, slot), n = s->kivi->form_k.group, g = row / n;
     float group[KIVI_MAX_GROUP * CB_KIVI_MAX_HD];
 
+    assert(v || !cb_planes_is(s)); /* nothing that merges or turns keys searches sketches */
     if (v) {
         encode_value(s, x, value_row(s, kv, row));
         return;
@@ -276,9 +281,7 @@ static int many_dropped(int rows, int n, int residual)
     return rows > 2 * n + 4 * residual;
 }
 
-/* Frees pages of f16 rows from `had`, where the last call ended, up to `end`. The first `lo` rows
- * stay. */
-static void give_back_rows(const struct store *s, int kv, int v, int lo, int had, int end)
+void cb_kivi_give_back(const struct store *s, int kv, int v, int lo, int had, int end)
 {
     uint8_t *first = cb_store_row(s, kv, v, lo), *from = cb_store_row(s, kv, v, had);
 
@@ -316,7 +319,7 @@ static int advance_keys(struct store *s, struct device *d, int kv)
             map[from + i] = row + i;
         s->kivi->rows_k[kv] = row + n;
     }
-    give_back_rows(s, kv, 0, lo, had, end);
+    cb_kivi_give_back(s, kv, 0, lo, had, end);
     q->n_k = end;
     return CB_OK;
 }
@@ -343,7 +346,7 @@ static int advance_values(struct store *s, struct device *d, int kv)
             map[q->n_v] = s->kivi->rows_v[kv];
         s->kivi->rows_v[kv]++;
     }
-    give_back_rows(s, kv, 1, q->lo_v, had, end);
+    cb_kivi_give_back(s, kv, 1, q->lo_v, had, end);
     return CB_OK;
 }
 
@@ -355,8 +358,10 @@ void cb_kivi_keys_stay(struct store *s, int kv)
 
 int cb_kivi_advance(struct store *s, struct device *d)
 {
+    if (cb_planes_is(s))
+        cb_planes_advance(s, d);
     for (int h = 0; h < s->n_kv; h++) {
-        if (s->kivi->head[h].bits_k)
+        if (s->kivi->head[h].bits_k && !cb_planes_is(s))
             TRY(advance_keys(s, d, h));
         if (s->kivi->form_v.bits)
             TRY(advance_values(s, d, h));
@@ -418,6 +423,8 @@ void cb_kivi_cut(struct store *s, int kv, int n)
     struct kivi_store *q = s->kivi;
     struct kv_kivi *h = &q->head[kv];
 
+    if (cb_planes_is(s))
+        cb_planes_cut(s, kv, n);
     h->n_k = n <= h->lo_k ? 0 : n < h->n_k ? n : h->n_k;
     h->n_v = n <= h->lo_v ? 0 : n < h->n_v ? n : h->n_v;
     if (n)
@@ -486,8 +493,10 @@ uint64_t cb_kivi_bytes(const struct store *s, int kv)
 uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n)
 {
     const struct kivi_form k = s->kivi->form_k, v = s->kivi->form_v;
-    const int old_k = n > k.first ? n - k.first : 0, old_v = n > v.first ? n - v.first : 0;
-    const int n_k = s->kivi->head[kv].bits_k ? old_k - old_k % k.residual : 0;
+    const int whole = cb_planes_is(s) ? n - n % SKETCH_BLOCK : n;
+    const int old_k = whole > k.first ? whole - k.first : 0, old_v = n > v.first ? n - v.first : 0;
+    const int left = cb_planes_is(s) ? 0 : old_k % k.residual;
+    const int n_k = s->kivi->head[kv].bits_k ? old_k - left : 0;
     const int n_v = v.bits && old_v > v.residual ? old_v - v.residual : 0;
 
     return bytes_of(s, n, n_k, n_v, n_k, n_v);
@@ -510,7 +519,8 @@ uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run)
         n_k += cb_kivi_row_of(q, 0, run->idx[j] + run->first) >= 0;
         n_v += cb_kivi_row_of(q, 1, run->idx[j] + run->first) >= 0;
     }
-    return bytes_of(s, run->n, n_k, n_v, n_k + s->kivi->form_k.group - 1, n_v);
+    return bytes_of(s, run->n, n_k, n_v, n_k + s->kivi->form_k.group - 1, n_v) +
+           (run->idx ? 0 : cb_planes_first_bytes(s, n_k)); /* a search has read them */
 }
 
 uint64_t cb_kivi_value_bytes(const struct store *s, const struct kv_run *run)

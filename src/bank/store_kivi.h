@@ -7,10 +7,10 @@
 #include "store_state.h"
 
 struct kivi_form {
-    int bits;     /* 2 or 4; 0: not quantised */
+    int bits;     /* 2 or 4; 0: not quantised; keys: KIVI_PLANES, see store_planes.h */
     int residual; /* newest tokens that stay f16; a multiple of the group */
     int group;    /* numbers that share a step; 0: KIVI_GROUP */
-    int first;    /* first tokens that stay f16; a multiple of KIVI_GROUP */
+    int first;    /* first tokens that stay f16; a multiple of KIVI_GROUP but in planes */
 };
 
 /* Makes a store quantise; it was just opened with f16 rows and is empty. */
@@ -33,6 +33,9 @@ void *cb_kivi_memory(const struct store *s, int kv, int v);
 size_t cb_kivi_memory_bytes(const struct store *s, int kv, int v);
 int cb_kivi_need_map(struct store *s, int v);
 int cb_kivi_most_rows(const struct store *s);
+/* Frees pages of f16 rows from `had`, where the last call ended, up to `end`; the first `lo` rows
+ * stay */
+void cb_kivi_give_back(const struct store *s, int kv, int v, int lo, int had, int end);
 /* A quantised slot's key (v = 0) or value */
 void cb_kivi_read(const struct store *s, int kv, int v, int slot, float *x);
 void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x);

@@ -413,10 +413,10 @@ void cb_store_cut(struct store *s, int n)
         most = left > most ? left : most;
     }
     cb_store_unpack(s, least, most);
-    cb_store_sketch_cut(s, least);
     for (int h = 0; h < s->n_kv; h++)
         cut_head(s, h, slots_below(s, h, n));
-    if (n == 0) { /* an empty store: slot i will hold position i again */
+    cb_store_sketch_cut(s, least); /* keys in planes are decoded with them */
+    if (n == 0) {                  /* an empty store: slot i will hold position i again */
         forget_list(s, &s->pos);
         forget_list(s, &s->row);
         forget_merged(s);

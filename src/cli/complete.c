@@ -161,11 +161,11 @@ static void offer_method(const struct place *p, size_t n_head, const struct meth
     }
 }
 
-static void offer_types(const struct place *p, size_t n_head)
+static void offer_types(const struct place *p, size_t n_head, const char *more)
 {
     for (int i = 0; i < KV_TYPE_COUNT; i++)
         offer_behind(p, n_head, cb_kv_type[i].name, "", "");
-    offer_words(p, n_head, "kivi4 kivi2");
+    offer_words(p, n_head, more);
 }
 
 /* --tasks NAME,NAME */
@@ -200,8 +200,10 @@ static void offer_text(const struct place *p, const struct cmd *cmd, enum opt_id
         offer_method(p, n_head, &prefills);
         break;
     case ARG_TYPE_K:
+        offer_types(p, n_head, "kivi4 kivi2 planes");
+        break;
     case ARG_TYPE_V:
-        offer_types(p, n_head);
+        offer_types(p, n_head, "kivi4 kivi2");
         break;
     case ARG_DEVICE:
         for (int i = 0; !cb_device_at(i, &d); i++)

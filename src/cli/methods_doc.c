@@ -151,7 +151,9 @@ static void types(FILE *f)
     for (int i = 0; i < KV_TYPE_COUNT; i++)
         fprintf(f, ".It Cm %s Ta %.3g\n", cb_kv_type[i].name,
                 8.0 * cb_kv_type[i].block_bytes / cb_kv_type[i].block);
-    fputs(".It Cm kivi4 , kivi2 Ta 4 and 2, and two numbers for each group\n.El\n", f);
+    fputs(".It Cm kivi4 , kivi2 Ta 4 and 2, and two numbers for each group\n"
+          ".It Cm planes Ta 8.25, the sketch included\n.El\n",
+          f);
 }
 
 int cb_methods_man(const char *what, FILE *f)

@@ -511,13 +511,14 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "context" },
     [ARG_TYPE_K] = { "cache-type-k", .alias = "-ctk", .takes = TAKES_TEXT, .env = 1,
         .unit = "TYPE", .def = "f16", .sets = SET_POLICY | SET_POLICIES,
-        .text = "data type of cached keys: f32, f16, bf16, q8_0, kivi4, kivi2; a kivi type may end "
+        .text = "data type of cached keys: f32, f16, bf16, q8_0, kivi4, kivi2, and with policy "
+                "sieve planes, which holds the keys that it searches once; a kivi type may end "
                 "in :NEWEST:GROUP:FIRST, the newest tokens that stay f16 (default 128), the "
                 "numbers that share a step (32, 64 or 128), and the first tokens that stay f16 as "
                 "well, unlike in the paper (default 0)" },
     [ARG_TYPE_V] = { "cache-type-v", .alias = "-ctv", .takes = TAKES_TEXT, .env = 1,
         .unit = "TYPE", .def = "f16", .sets = SET_POLICY | SET_POLICIES,
-        .text = "data type of cached values; the types are those of keys" },
+        .text = "data type of cached values; the types are those of keys but planes" },
     [ARG_POLICY] = { "policy", .takes = TAKES_TEXT, .env = 1, .unit = "NAME[:KEY=VALUE,...]",
         .def = "full", .sets = SET_POLICY,
         .text = "which tokens the cache keeps, and which of them a new token reads; 'ctxbank "

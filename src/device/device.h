@@ -62,13 +62,16 @@ static inline size_t cb_kv_row_bytes(enum kv_type t, int hd)
 
 /* KIVI: the oldest keys and values of a KV head are quantised to 2 or 4 bits, in groups of 32, 64
  * or 128 numbers. A group is its step and its minimum as halves, then the codes (kivi.c). Keys are
- * grouped by channel over adjacent tokens, values by token over adjacent channels. */
-enum { KIVI_GROUP = 32, KIVI_MAX_GROUP = 128 };
+ * grouped by channel over adjacent tokens, values by token over adjacent channels. Or keys are in
+ * two planes (planes.h). */
+enum { KIVI_GROUP = 32, KIVI_MAX_GROUP = 128, KIVI_PLANES = 8 };
 struct kv_kivi {
-    int bits_k, bits_v;           /* 2 or 4; 0: never quantised */
+    int bits_k, bits_v;           /* 2 or 4; 0: never quantised; keys: KIVI_PLANES */
     int group_k, group_v;         /* numbers in a group; 0: KIVI_GROUP */
     int lo_k, lo_v, n_k, n_v;     /* slots lo..n-1 are quantised, the others are plain rows */
-    const uint8_t *k;             /* [rows / group_k][hd] groups */
+    const uint8_t *k;             /* [rows / group_k][hd] groups; rows of the second plane */
+    const uint8_t *plane;         /* the first plane: sketched blocks from slot 0 on */
+    int plane_bits;               /* of the first plane */
     const uint8_t *v;             /* [rows][hd / group_v] groups */
     const int32_t *row_k, *row_v; /* quantised row of each slot, ascending; NULL: slot - lo */
 };

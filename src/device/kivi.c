@@ -3,6 +3,8 @@
  * round to nearest between a group's smallest and largest). */
 #include "kivi.h"
 
+#include "planes.h"
+
 static void put_half(void *at, int i, uint16_t h)
 {
     memcpy((char *)at + 2 * i, &h, sizeof h);
@@ -57,7 +59,28 @@ float cb_kivi_decode(int bits, const void *at, int i)
     return get_half(at, 1) + (float)c * get_half(at, 0);
 }
 
-void cb_kivi_get(const struct kv_kivi *q, int v, int row, int hd, float *y)
+int cb_kivi_planes_at(const struct kv_kivi *q, int row, int hd, const uint8_t **block,
+                      const uint8_t **rest)
+{
+    const int slot = q->lo_k + row;
+
+    *block = q->plane + (size_t)(slot / SKETCH_BLOCK) * cb_sketch_bytes(q->plane_bits, hd);
+    *rest = q->k + (size_t)row * cb_planes_row_bytes(q->plane_bits, hd);
+    return slot % SKETCH_BLOCK;
+}
+
+static void get_planes(const struct kv_kivi *q, int row, int hd, float *y)
+{
+    const uint8_t *block, *rest;
+    const int token = cb_kivi_planes_at(q, row, hd, &block, &rest);
+    uint16_t x[CB_KIVI_MAX_HD];
+
+    cb_planes_get(q->plane_bits, hd, block, token, rest, x);
+    for (int c = 0; c < hd; c++)
+        y[c] = cb_f16_to_f32(x[c]);
+}
+
+static void get_grouped(const struct kv_kivi *q, int v, int row, int hd, float *y)
 {
     const int bits = v ? q->bits_v : q->bits_k, group = cb_kivi_group(q, v);
     const size_t bytes = cb_kivi_group_bytes(bits, group);
@@ -67,4 +90,12 @@ void cb_kivi_get(const struct kv_kivi *q, int v, int row, int hd, float *y)
     for (int c = 0; c < hd; c++)
         y[c] = v ? cb_kivi_decode(bits, at + (size_t)(c / group) * bytes, c % group)
                  : cb_kivi_decode(bits, at + (size_t)c * bytes, row % group);
+}
+
+void cb_kivi_get(const struct kv_kivi *q, int v, int row, int hd, float *y)
+{
+    if (!v && cb_kivi_in_planes(q))
+        get_planes(q, row, hd, y);
+    else
+        get_grouped(q, v, row, hd, y);
 }

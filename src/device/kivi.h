@@ -48,6 +48,12 @@ static inline int cb_kivi_among(const struct kv_kivi *q, int v, int from, int to
     return to > from ? to - from : 0;
 }
 
+/* 1: keys are in two planes, so that their slots are rows lo_k on */
+static inline int cb_kivi_in_planes(const struct kv_kivi *q)
+{
+    return q->bits_k == KIVI_PLANES;
+}
+
 /* Writes the step and the minimum as halves, then the codes: (x - minimum) / step to the nearest
  * whole number, ties to even. x[group] lies at a stride in floats. */
 void cb_kivi_encode(int bits, int group, const float *x, int stride, void *at);
@@ -62,5 +68,9 @@ static inline void cb_kivi_take(int bits, const uint8_t *at, int i, uint8_t *blo
 
 /* The key (v = 0) or value in a quantised row -> y[hd] */
 void cb_kivi_get(const struct kv_kivi *q, int v, int row, int hd, float *y);
+/* Where a key in planes lies: its block, and its row of the second plane; returns its place in the
+ * block. */
+int cb_kivi_planes_at(const struct kv_kivi *q, int row, int hd, const uint8_t **block,
+                      const uint8_t **rest);
 
 #endif

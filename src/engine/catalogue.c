@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "config.h"
 #include "device/kivi.h"
+#include "device/sketch.h"
 #include "model/model.h"
 #include "par/cpus.h"
 #include "policy/policy.h"
@@ -86,6 +87,8 @@ static const struct cb_kv_type_info kivi[] = {
       KIVI_GROUP, 4 + KIVI_GROUP * 4 / 8 },
     { "kivi2", "2 bits a number, keys by channel and values by token; the newest tokens are f16",
       KIVI_GROUP, 4 + KIVI_GROUP * 2 / 8 },
+    { "planes", "of keys: 8 bits a number by channel, of which policy sieve searches the first",
+      SKETCH_BLOCK, 4 + SKETCH_BLOCK },
 };
 
 int cb_kv_type_at(int i, struct cb_kv_type_info *out)

@@ -207,6 +207,12 @@ static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n
     return slots_beside(s, l, n_slot, n, mixed) + heads_bytes(&s->bank.store[l], n_slot);
 }
 
+/* Of all KV heads' first n slots, which have sketches before they are quantised */
+static uint64_t sketches_bytes(const struct store *st, int n)
+{
+    return st->kivi ? (uint64_t)st->n_kv * cb_store_sketch_bytes(st, n) : 0;
+}
+
 /* The peak of a prefill: one full layer, and the compacted ones before it; or all layers, while
  * the prompt is repeated. */
 static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
@@ -217,7 +223,8 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
         const uint64_t shared = cb_cross_layer_saved(&s->attention, l, n_prompt, n_prompt);
-        const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared;
+        const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared +
+                             sketches_bytes(&s->bank.store[l], held);
         peak = now > peak ? now : peak;
         before += s->policy->row[l].late || s->model->layer[l].lends || waits(s, l)
                       ? prompt_bytes(s, l, n_prompt) - shared
@@ -229,7 +236,8 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     return more && before + repeated > peak ? before + repeated : peak;
 }
 
-/* Keys, values and sketches that a decoded token reads in layer l, which holds n slots */
+/* Keys, values and sketches that a decoded token reads in layer l, which holds n slots, the token's
+ * own not settled yet */
 static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_prompt)
 {
     const struct store *st = &s->bank.store[l];
@@ -238,7 +246,8 @@ static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_promp
         return (uint64_t)st->n_kv * cb_sketch_choice_read(&s->attention, l, n);
     if (cb_far_is(&s->attention, l))
         return cb_far_read(&s->attention, l, n);
-    return heads_bytes(st, cb_chooser_reads(&s->attention, l, n, n_prompt));
+    n = cb_chooser_reads(&s->attention, l, n, n_prompt);
+    return n ? heads_bytes(st, n - 1) + (uint64_t)st->n_kv * cb_store_slot_bytes(st) : 0;
 }
 
 /* Of them, sketches, which the CPU reads */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "policy/policy.h"
+#include "toy.h"
 
 const struct setting cb_setting[] = {
     { "full", "f16", "dense", 1 },
@@ -58,6 +59,8 @@ const struct setting cb_setting[] = {
     { "pod:sinks=4,recent=32", "f16", "dense", 0 },
     { "sieve:budget=16,recent=8", "f16", "dense", 1 },
     { "sieve:budget=16,recent=8", "q8_0", "omnikv:filter=0,chunk=32,ratio=0.5", 1 },
+    { "sieve:budget=16,recent=8", "planes", "dense", 2 },
+    { "sieve:budget=16,recent=8,bits=4,dense=1", "planes", "sieve:threshold=0.5", 2 },
     { "quest:budget=32,page=8,dense=0", "f16", "dense", 1 },
     { "infinigen:alpha=0.1,dense=1", "f16", "dense", 1 },
     { "infinigen:alpha=0.1,dense=1,ratio=0.6", "kivi4:32", "dense", 2 },
@@ -67,7 +70,8 @@ const struct setting cb_setting[] = {
 };
 const int cb_n_setting = sizeof cb_setting / sizeof *cb_setting;
 
-const char *const cb_setting_type[] = { "f32", "f16", "bf16", "q8_0", "kivi4:32", "kivi2:32" };
+const char *const cb_setting_type[] = { "f32",      "f16",      "bf16",  "q8_0",
+                                        "kivi4:32", "kivi2:32", "planes" };
 const int cb_n_setting_type = sizeof cb_setting_type / sizeof *cb_setting_type;
 
 static const char *const ways[] = {
@@ -117,7 +121,7 @@ cb_session *cb_setting_session(cb_model *m, const struct setting *r, int n_ctx)
     const struct cb_session_params p = { .n_ctx = n_ctx,
                                          .chunk = 64,
                                          .type_k = r->type,
-                                         .type_v = r->type,
+                                         .type_v = cb_toy_values(r->type),
                                          .policy = r->policy,
                                          .prefill = r->prefill };
     cb_session *s;

@@ -52,6 +52,9 @@ struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const 
 /* Fails the test unless a session is refused as a wrong argument, with `why` in the message. */
 void cb_toy_refused(struct cb_model *m, const struct cb_session_params *params, const char *why);
 
+/* The type of values in a session with these keys: the same, or q8_0 beside planes */
+const char *cb_toy_values(const char *type_k);
+
 /* Fails the test unless status is 0 (CB_OK). */
 void cb_toy_ok(int status);
 /* TOY_TEXT tokens without repetition, the same at each call */

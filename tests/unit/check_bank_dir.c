@@ -158,7 +158,7 @@ static struct cb_session_params params_of(const struct setting *r)
     return (struct cb_session_params){ .n_ctx = N_CTX,
                                        .chunk = 64,
                                        .type_k = r->type,
-                                       .type_v = r->type,
+                                       .type_v = cb_toy_values(r->type),
                                        .policy = r->policy,
                                        .prefill = r->prefill };
 }

@@ -10,7 +10,7 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum { N_SESSION = 21, STEPS = 24, N_CTX = 300 };
+enum { N_SESSION = 22, STEPS = 24, N_CTX = 300 };
 
 /* Any mix of policies, stored types, lengths of prompts and bits of activations */
 static const struct {
@@ -30,6 +30,7 @@ static const struct {
     { "full", "f16", 33, 8 },
     { "sieve:budget=12,recent=8", "f16", 200, 0 },
     { "sieve:budget=12,recent=8", "q8_0", 120, 8 },
+    { "sieve:budget=12,recent=8", "planes", 140, 8 },
     { "quest:budget=30,page=7,dense=0", "f16", 150, 8 },
     { "quest:budget=48,dense=0,group=each", "f16", 150, 8 },
     { "infinigen:alpha=0.2,most=30", "f16", 150, 8 },
@@ -59,7 +60,7 @@ static cb_session *open_one(cb_model *m, int i, int chunk)
                                          .chunk = chunk,
                                          .policy = mix[i].policy,
                                          .type_k = mix[i].type,
-                                         .type_v = mix[i].type,
+                                         .type_v = cb_toy_values(mix[i].type),
                                          .act_bits = mix[i].act_bits };
     cb_session *s;
 

@@ -214,7 +214,7 @@ static struct kern_rows pack_values(const struct tile *t, const struct work *w,
 
     if (b->prepacked || cb_kivi_has_pv(w->k, t, b->from, b->n))
         return b->v;
-    if (t->run->kivi)
+    if (t->run->kivi && t->run->kivi->bits_v)
         cb_kivi_pack_values(w->k, t->a, t->run, b->from, b->n, t->hd_pad, w->v);
     else if (integers)
         t->k->pack_v_i16(&b->v, t->a->hd, 0, w->v);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_kivi.c - blocks of 32 numbers on 2 or 4 bits -> floats. Built once for each ISA. A group of
- * keys lies by channel, 32 adjacent tokens each, like a panel of packed keys. */
+/* attn_kivi.c - blocks of 32 numbers on 2 or 4 bits -> floats; keys in planes -> halves. Built once
+ * for each ISA. A group of keys lies by channel, 32 adjacent tokens each, like a panel of packed
+ * keys. */
 #include "attn_i16.h"
 #include "cpu/vector/vec.h"
+#include "device/planes.h"
 
 enum { NK = VW * NV };
 
@@ -43,6 +45,32 @@ static void value_any(int bits, const uint8_t *at, int hd, float *y)
         value(2, at, hd, y);
 }
 
-const struct kern_kivi VEC_NAME(cb_kivi_) = { group_any,          value_any,
-                                              VEC_KIVI_GROUP_I16, VEC_KIVI_VALUES_I16,
-                                              VEC_KIVI_LOGITS,    VEC_KIVI_PV };
+VEC_INLINE void planes(int bits, int hd, const uint8_t *block, int token, const uint8_t *row,
+                       uint8_t *y)
+{
+    const uint8_t *first = cb_planes_first(bits, hd, block, token);
+    const uint8_t *step = block, *min = block + 2 * hd;
+    const vf unit = v_set1(cb_planes_step(bits)), middle = v_set1(cb_planes_middle(bits));
+    int8_t code[16];
+
+    for (int c = 0; c < hd; c += 16, first += 64 * bits, row += cb_planes_row_bytes(bits, 16)) {
+        cb_planes_codes(bits, first, row, code);
+        for (int i = 0; i < 16; i += VW, y += 2 * VW, step += 2 * VW, min += 2 * VW)
+            v_store_f16(y, v_fma(v_add(v_load_i8(code + i), middle), v_mul(v_load_f16(step), unit),
+                                 v_load_f16(min)));
+    }
+}
+
+static void planes_any(int bits, int hd, const uint8_t *block, int token, const uint8_t *row,
+                       void *y)
+{
+    if (bits == 4)
+        planes(4, hd, block, token, row, y);
+    else
+        planes(2, hd, block, token, row, y);
+}
+
+const struct kern_kivi VEC_NAME(cb_kivi_) = { group_any,           value_any,
+                                              planes_any,          VEC_KIVI_GROUP_I16,
+                                              VEC_KIVI_VALUES_I16, VEC_KIVI_LOGITS,
+                                              VEC_KIVI_PV };

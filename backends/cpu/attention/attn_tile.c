@@ -134,15 +134,16 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
     b->k = (struct kern_rows){ .t = a->type_k, .n = b->n, .row = b->k_row };
     b->v = (struct kern_rows){ .t = a->type_v, .n = b->n, .row = b->v_row };
     b->prepacked = from < run->prepacked;
-    if (b->prepacked || run->kivi) { /* not read by row addresses */
+    if (b->prepacked || (run->kivi && run->kivi->bits_v)) { /* not read by row addresses */
         b->run = NULL;
         return;
     }
     b->k.bytes = cb_kv_row_bytes(a->type_k, a->hd);
     b->v.bytes = cb_kv_row_bytes(a->type_v, a->hd);
-    if (!run->given)
+    if (!run->given && !run->kivi)
         next_addresses(run->k, b->k.bytes, run, from, n, goes_on, b->k_row);
-    next_addresses(run->v, b->v.bytes, run, from, n, goes_on, b->v_row);
+    next_addresses((const void *)((uintptr_t)run->v + (size_t)run->first * b->v.bytes), b->v.bytes,
+                   run, from, n, goes_on, b->v_row);
     b->k.ahead = b->k_row + KEY_BLOCK;
     b->v.ahead = b->v_row + KEY_BLOCK;
     b->k.n_ahead = b->v.n_ahead = n > KEY_BLOCK ? n - KEY_BLOCK : 0;

@@ -5,11 +5,19 @@
 
 #include <string.h>
 
+#include "base/ints.h"
 #include "device/kivi.h"
+#include "device/planes.h"
 
 static int slot_of(const struct kv_run *run, int j)
 {
     return (run->idx ? run->idx[j] : j) + run->first;
+}
+
+/* The quantised row of entry j's key, or -1 if it is not quantised */
+static int key_row(const struct kv_run *run, int j)
+{
+    return cb_kivi_row_of(run->kivi, 0, slot_of(run, j));
 }
 
 /* Where the keys of rows 32 * g.. lie, in groups of any size */
@@ -67,7 +75,7 @@ static int whole_group(const struct kv_run *run, int j, int n)
 {
     const int slot = slot_of(run, j), row = cb_kivi_row_of(run->kivi, 0, slot);
 
-    if (n < KIVI_GROUP || row < 0 || row % KIVI_GROUP)
+    if (n < KIVI_GROUP || row < 0 || row % KIVI_GROUP || cb_kivi_in_planes(run->kivi))
         return -1;
     if (slot_of(run, j + KIVI_GROUP - 1) != slot + KIVI_GROUP - 1) /* consecutive: slots ascend */
         return -1;
@@ -109,6 +117,16 @@ static void read_row(struct reader *r, int row, float *y)
         y[c] = x[i / nk * r->hd * nk + c * nk + i % nk];
 }
 
+/* A key in planes -> a row of halves */
+static void read_planes(const struct kern_vec *k, const struct kv_kivi *q, int row, int hd,
+                        void *half)
+{
+    const uint8_t *block, *rest;
+    const int token = cb_kivi_planes_at(q, row, hd, &block, &rest);
+
+    k->kivi->planes(q->plane_bits, hd, block, token, rest, half);
+}
+
 /* Addresses of entries j..j+n-1 as plain rows, padded to n_row by repeating the last. Quantised
  * entries are decoded and rounded to tmp. */
 static void as_rows(const struct kern_vec *k, const struct attn *a, const struct kv_run *run, int v,
@@ -123,13 +141,31 @@ static void as_rows(const struct kern_vec *k, const struct attn *a, const struct
         row[i] = plain_row(a, run, v, slot);
         if (quantised < 0)
             continue;
-        read_row(&r, quantised, x);
         row[i] = tmp;
-        k->encode(t, x, a->hd, tmp);
+        if (!v && cb_kivi_in_planes(run->kivi))
+            read_planes(k, run->kivi, quantised, a->hd, tmp);
+        else {
+            read_row(&r, quantised, x);
+            k->encode(t, x, a->hd, tmp);
+        }
         tmp += cb_kv_row_bytes(t, a->hd);
     }
     for (int i = n; i < n_row; i++)
         row[i] = row[n - 1];
+}
+
+/* Prefetches the second plane of the next keys, from entry j on; a search has just read the first
+ */
+static void ask_planes(const struct kv_run *run, int j, int hd)
+{
+    const size_t bytes = cb_planes_row_bytes(run->kivi->plane_bits, hd);
+
+    for (int end = min_int(run->n, j + KIVI_GROUP); j < end; j++) {
+        const int row = key_row(run, j);
+        const uint8_t *at = run->kivi->k + (size_t)row * bytes;
+        for (size_t i = 0; row >= 0 && i < bytes + 63; i += 64)
+            __builtin_prefetch(at + min_size(i, bytes - 1), 0, 2);
+    }
 }
 
 enum { ROW_BYTES = 4 * CB_KIVI_MAX_HD }; /* bytes of the largest row */
@@ -156,6 +192,8 @@ void cb_kivi_pack_keys(const struct kern_vec *k, const struct attn *a, const str
 
     for (int j = 0; j < n; j += KIVI_GROUP) {
         const int g = whole_group(run, from + j, n - j);
+        if (cb_kivi_in_planes(run->kivi))
+            ask_planes(run, from + j + KIVI_GROUP, a->hd);
         const uint8_t *keys = g < 0 ? NULL : key_blocks(run->kivi, g, 1, a->hd, tmp);
         void *panel = (char *)kp + (size_t)j * qk->k_bytes(a->hd);
         if (!keys)
@@ -223,16 +261,10 @@ static int one_token(const struct attn *a)
 
 int cb_kivi_has_logits(const struct kern_vec *k, const struct tile *t)
 {
-    return t->run->kivi && k->kivi->logits && one_token(t->a);
+    return t->run->kivi && !cb_kivi_in_planes(t->run->kivi) && k->kivi->logits && one_token(t->a);
 }
 
 enum { MAX_ROWS = SUB_TILES * MAX_TILE }; /* rows a block of logits */
-
-/* The quantised row of entry j's key, or -1 if it is not quantised */
-static int key_row(const struct kv_run *run, int j)
-{
-    return cb_kivi_row_of(run->kivi, 0, slot_of(run, j));
-}
 
 /* The quantised values of entries j.., to prefetch while their keys are read; `other` if they are
  * not quantised */
@@ -245,7 +277,7 @@ static const uint8_t *values_ahead(const struct kv_run *run, int j, int hd, cons
 /* The same for keys, which are read after the previous block's values */
 static const uint8_t *keys_ahead(const struct kv_run *run, int j, int hd, const uint8_t *other)
 {
-    const int row = j < run->n ? key_row(run, j) : -1;
+    const int row = j < run->n && !cb_kivi_in_planes(run->kivi) ? key_row(run, j) : -1;
     return row >= 0 ? keys_at(run->kivi, row / KIVI_GROUP, hd) : other;
 }
 

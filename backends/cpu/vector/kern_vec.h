@@ -118,6 +118,8 @@ struct kern_attn {
 struct kern_kivi {
     void (*group)(int bits, const uint8_t *group, int hd, float *kp); /* 32 keys -> panels */
     void (*value)(int bits, const uint8_t *row, int hd, float *y); /* one token's value -> y[hd] */
+    /* a key in planes (planes.h) -> y[hd], halves */
+    void (*planes)(int bits, int hd, const uint8_t *block, int token, const uint8_t *row, void *y);
     void (*group_i16)(int bits, const uint8_t *group, int hd, void *panel);
     void (*values_i16)(int bits, const uint8_t *const *row, int hd, void *vp,
                        int at); /* 16 tokens' values */
