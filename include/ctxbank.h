@@ -319,7 +319,7 @@ struct cb_session_params {
     const char *type_k;  /* type of keys: a name from cb_kv_type_at(), NULL = "f16"; kivi types may
                             end in :NEWEST:GROUP:FIRST, the newest tokens that stay f16 (128), the
                             numbers that share a step (32, or 64 or 128), and the first tokens that
-                            stay f16 as well (0) */
+                            stay f16 as well (0); "planes" goes with policy sieve alone */
     const char *type_v;  /* type of values */
     const char *policy;  /* NAME[:key=value,...], NAME from cb_policy_at(); NULL = "full" */
     const char *prefill; /* the same, NAME from cb_prefill_at(); NULL = "dense" */
@@ -473,8 +473,8 @@ CB_API int cb_session_fork(const cb_session *session, cb_session **out);
 /* Keeps the first n tokens, 0 to cb_session_len(), and forgets the others: the timeline goes on as
  * if they had never been fed. If n lies in the last prompt, the first n tokens count as one prompt.
  * There are no logits before the next feed. CB_EUNSUPPORTED, with nothing changed: the policy has
- * dropped or scored tokens since; n = 0 is always possible. With kivi types, quantised tokens stay
- * quantised. CB_EARG: n. */
+ * dropped or scored tokens since; n = 0 is always possible. With kivi types and planes, quantised
+ * tokens stay quantised. CB_EARG: n. */
 CB_API int cb_session_truncate(cb_session *session, int n);
 
 /* ---- saved banks ---- */

@@ -60,7 +60,7 @@ const struct setting cb_setting[] = {
     { "sieve:budget=16,recent=8", "f16", "dense", 1 },
     { "sieve:budget=16,recent=8", "q8_0", "omnikv:filter=0,chunk=32,ratio=0.5", 1 },
     { "sieve:budget=16,recent=8", "planes", "dense", 2 },
-    { "sieve:budget=16,recent=8,bits=4,dense=1", "planes", "sieve:threshold=0.5", 2 },
+    { "sieve:budget=16,recent=8,bits=4,dense=1", "planes", "dense", 2 },
     { "quest:budget=32,page=8,dense=0", "f16", "dense", 1 },
     { "infinigen:alpha=0.1,dense=1", "f16", "dense", 1 },
     { "infinigen:alpha=0.1,dense=1,ratio=0.6", "kivi4:32", "dense", 2 },

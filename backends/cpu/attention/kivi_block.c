@@ -162,9 +162,8 @@ static void ask_planes(const struct kv_run *run, int j, int hd)
 
     for (int end = min_int(run->n, j + KIVI_GROUP); j < end; j++) {
         const int row = key_row(run, j);
-        const uint8_t *at = run->kivi->k + (size_t)row * bytes;
         for (size_t i = 0; row >= 0 && i < bytes + 63; i += 64)
-            __builtin_prefetch(at + min_size(i, bytes - 1), 0, 2);
+            __builtin_prefetch(run->kivi->k + (size_t)row * bytes + min_size(i, bytes - 1), 0, 2);
     }
 }
 
