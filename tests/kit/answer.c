@@ -38,7 +38,7 @@ int cb_answer_open(struct cb_model *m, const char *policy, const char *prefill, 
     const struct cb_session_params p = { .n_ctx = 1024,
                                          .chunk = 64,
                                          .type_k = type_kv,
-                                         .type_v = type_kv,
+                                         .type_v = cb_toy_values(type_kv),
                                          .policy = policy,
                                          .prefill = prefill };
     return cb_session_open(m, &p, s);
