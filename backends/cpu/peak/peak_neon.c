@@ -14,7 +14,8 @@ PEAK_SPIN(int8, "w", int32x4_t, 16, vdupq_n_s32(0), int8x16_t, vdupq_n_s8(1), 16
 #if defined __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 #define PEAK_NEON cb_peak_bf16
 #define PEAK_BF16 bf16
-#define HALVES    vreinterpretq_bf16_u16(vdupq_n_u16(0x3f00)) /* 1/2 as bf16 */
+/* about 1/2 as bf16; 1/2 itself would be an immediate that gcc 12 takes from fp16 */
+#define HALVES vreinterpretq_bf16_u16(vdupq_n_u16(0x3f01))
 PEAK_SPIN(bf16, "w", float32x4_t, 16, vdupq_n_f32(0), bfloat16x8_t, HALVES, 16, vbfmmlaq_f32)
 #else
 #define PEAK_BF16 NULL
