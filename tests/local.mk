@@ -206,9 +206,9 @@ check_LTLIBRARIES = libtest.la
 libtest_la_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPRETEND_CUDA_LIB='"$(abs_builddir)/tests/pretend/libcuda.so.1"'
 libtest_la_SOURCES = \
-	tests/kit/answer.c tests/kit/answer.h \
 	tests/kit/asleep.c tests/kit/asleep.h \
 	tests/kit/blocks.c tests/kit/blocks.h \
+	tests/kit/device_answer.c tests/kit/device_answer.h \
 	tests/kit/folder.c tests/kit/folder.h \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
 	tests/kit/guard.c tests/kit/guard.h \

@@ -3,7 +3,7 @@
  * device disappears. The faults are those of cuda_faults.c or opencl_faults.c. */
 #include "against_ref.h"
 #include "driver_faults.h"
-#include "kit/answer.h"
+#include "kit/device_answer.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "par/affinity.h"

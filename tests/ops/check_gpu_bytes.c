@@ -3,7 +3,7 @@
  * prompt. */
 #include "against_ref.h"
 #include "engine/session.h"
-#include "kit/answer.h"
+#include "kit/device_answer.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"

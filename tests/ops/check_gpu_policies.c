@@ -7,7 +7,7 @@
 
 #include "attention/chooser.h"
 #include "engine/session.h"
-#include "kit/answer.h"
+#include "kit/device_answer.h"
 #include "kit/isa.h"
 #include "kit/settings.h"
 #include "kit/suite.h"

@@ -20,7 +20,7 @@ static void set(const char *text)
 {
     snprintf(setting, sizeof setting, "%s", text);
     if (!strncmp(text, "lost=", 5))
-        lost_at = atomic_load(&n_commands) + atoi(text + 5);
+        lost_at = atomic_load(&n_commands) + (int)strtol(text + 5, NULL, 10);
 }
 
 static int live(void)
@@ -36,7 +36,7 @@ static cl_int status_of(const char *call)
     if (lost)
         return lost;
     return !strncmp(setting, "fail=", 5) && !strncmp(setting + 5, call, n) && setting[5 + n] == ':'
-               ? atoi(setting + 6 + n)
+               ? (cl_int)strtol(setting + 6 + n, NULL, 10)
                : CL_SUCCESS;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* answer.h - for tests of devices: random models, what they answer to two prompts and some tokens,
- * and how far two answers are apart. */
-#ifndef ANSWER_H
-#define ANSWER_H
+/* device_answer.h - for tests of devices: random models, what they answer to two prompts and some
+ * tokens, and how far two answers are apart. */
+#ifndef DEVICE_ANSWER_H
+#define DEVICE_ANSWER_H
 
 #include "engine/session.h"
 

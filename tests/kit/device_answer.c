@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* answer.c - random models on devices, and their answers. */
-#include "answer.h"
+/* device_answer.c - random models on devices, and their answers. */
+#include "device_answer.h"
 
 #include <check.h>
 #include <math.h>
