@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "bank/store_kivi.h"
+#include "bank/store_planes.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "block_prefill.h"
@@ -296,6 +297,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
         cb_bank_note_peak(a->bank, l); /* with its sketches */
         cb_store_huge_pages(st);
     }
+    cb_planes_advance(st, a->dev);
     return st->kivi && !waits ? cb_kivi_advance(st, a->dev) : CB_OK;
 }
 

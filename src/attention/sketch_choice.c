@@ -344,6 +344,6 @@ uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
 
     if (r.k >= r.hi - r.lo)
         return rows - cb_store_old_bytes(st, r.first) + cb_sketch_choice_scanned(a, l, n) +
-               cb_planes_first_bytes(st, max_int(0, sketched - max_int(r.first, st->sketch_out)));
+               cb_kivi_first_plane(st, max_int(0, sketched - max_int(r.first, st->sketch_out)));
     return n_list * (rows - cb_store_old_bytes(st, unread)) + cb_sketch_choice_scanned(a, l, n);
 }

@@ -11,7 +11,6 @@
 #include "store.h"
 #include "store_kivi.h"
 #include "store_pair.h"
-#include "store_planes.h"
 #include "store_prepack.h"
 #include "store_sketch.h"
 
@@ -123,7 +122,7 @@ static int kivi_head_fits(const struct store *s, const int32_t *c)
     if (!q)
         return !c[H_KIVI_BITS] && !c[H_KIVI_LO_K] && !c[H_KIVI_LO_V] && !c[H_KIVI_N_K] &&
                !c[H_KIVI_N_V] && !c[H_KIVI_ROWS_K] && !c[H_KIVI_ROWS_V];
-    return (!cb_planes_is(s) || planes_fit(s, c)) &&
+    return (!cb_kivi_planes(s) || planes_fit(s, c)) &&
            (!c[H_KIVI_BITS] || c[H_KIVI_BITS] == q->form_k.bits) &&
            quantised_fit(c[H_KIVI_LO_K], c[H_KIVI_N_K], c[H_KIVI_ROWS_K], &q->form_k, c[H_N],
                          cb_kivi_most_rows(s)) &&
@@ -163,7 +162,7 @@ static int fits(const struct store *s, const int32_t *c)
              c[C_DROPPED_AT] >= 0 && c[C_PREPACKED] >= 0 && c[C_PREPACKED] % KV_PREPACK == 0 &&
              (!c[C_PREPACKED] || c[C_PREPACKER]) && (!c[C_PREPACKER] || !(s->kivi || s->one_row)) &&
              (s->kivi || (!c[C_MAP_KEYS] && !c[C_MAP_VALUES])) &&
-             !(cb_planes_is(s) && c[C_MAP_KEYS]);
+             !(cb_kivi_planes(s) && c[C_MAP_KEYS]);
 
     for (int h = 0; ok && s->sketch_block && h < s->n_kv; h++) /* no slot was dropped */
         ok = !c[C_POS] && c[N_STORE + N_HEAD * h + H_N] == c[N_STORE + H_N];

@@ -17,7 +17,6 @@
 #include "base/err.h"
 #include "device/planes.h"
 #include "pages.h"
-#include "store_planes.h"
 
 /* ---- sizes ---- */
 
@@ -26,8 +25,8 @@ static size_t group_bytes(const struct store *s)
 {
     const struct kivi_form *f = &s->kivi->form_k;
 
-    return cb_planes_is(s) ? cb_planes_row_bytes(s->sketch_bits, s->hd)
-                           : (size_t)s->hd * cb_kivi_group_bytes(f->bits, f->group);
+    return cb_kivi_planes(s) ? cb_planes_row_bytes(s->sketch_bits, s->hd)
+                             : (size_t)s->hd * cb_kivi_group_bytes(f->bits, f->group);
 }
 
 static size_t value_bytes(const struct store *s)
@@ -221,7 +220,7 @@ void cb_kivi_set(struct store *s, int kv, int v, int slot, const float *x)
     const int row = cb_kivi_row_of(q, v, slot), n = s->kivi->form_k.group, g = row / n;
     float group[KIVI_MAX_GROUP * CB_KIVI_MAX_HD];
 
-    assert(v || !cb_planes_is(s)); /* nothing that merges or turns keys searches sketches */
+    assert(v || !cb_kivi_planes(s)); /* nothing that merges or turns keys searches sketches */
     if (v) {
         encode_value(s, x, value_row(s, kv, row));
         return;
@@ -358,10 +357,8 @@ void cb_kivi_keys_stay(struct store *s, int kv)
 
 int cb_kivi_advance(struct store *s, struct device *d)
 {
-    if (cb_planes_is(s))
-        cb_planes_advance(s, d);
     for (int h = 0; h < s->n_kv; h++) {
-        if (s->kivi->head[h].bits_k && !cb_planes_is(s))
+        if (s->kivi->head[h].bits_k && !cb_kivi_planes(s))
             TRY(advance_keys(s, d, h));
         if (s->kivi->form_v.bits)
             TRY(advance_values(s, d, h));
@@ -423,8 +420,6 @@ void cb_kivi_cut(struct store *s, int kv, int n)
     struct kivi_store *q = s->kivi;
     struct kv_kivi *h = &q->head[kv];
 
-    if (cb_planes_is(s))
-        cb_planes_cut(s, kv, n);
     h->n_k = n <= h->lo_k ? 0 : n < h->n_k ? n : h->n_k;
     h->n_v = n <= h->lo_v ? 0 : n < h->n_v ? n : h->n_v;
     if (n)
@@ -493,9 +488,9 @@ uint64_t cb_kivi_bytes(const struct store *s, int kv)
 uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n)
 {
     const struct kivi_form k = s->kivi->form_k, v = s->kivi->form_v;
-    const int whole = cb_planes_is(s) ? n - n % SKETCH_BLOCK : n;
+    const int whole = cb_kivi_planes(s) ? n - n % SKETCH_BLOCK : n;
     const int old_k = whole > k.first ? whole - k.first : 0, old_v = n > v.first ? n - v.first : 0;
-    const int left = cb_planes_is(s) ? 0 : old_k % k.residual;
+    const int left = cb_kivi_planes(s) ? 0 : old_k % k.residual;
     const int n_k = s->kivi->head[kv].bits_k ? old_k - left : 0;
     const int n_v = v.bits && old_v > v.residual ? old_v - v.residual : 0;
 
@@ -506,6 +501,12 @@ uint64_t cb_kivi_old_bytes(const struct store *s, int n)
 {
     const int n_k = s->kivi->form_k.bits ? n : 0, n_v = s->kivi->form_v.bits ? n : 0;
     return bytes_of(s, n, n_k, n_v, n_k, n_v);
+}
+
+uint64_t cb_kivi_first_plane(const struct store *s, int n)
+{
+    return cb_kivi_planes(s) ? (uint64_t)n * cb_sketch_bytes(s->sketch_bits, s->hd) / SKETCH_BLOCK
+                             : 0;
 }
 
 uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run)
@@ -520,7 +521,7 @@ uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run)
         n_v += cb_kivi_row_of(q, 1, run->idx[j] + run->first) >= 0;
     }
     return bytes_of(s, run->n, n_k, n_v, n_k + s->kivi->form_k.group - 1, n_v) +
-           (run->idx ? 0 : cb_planes_first_bytes(s, n_k)); /* a search has read them */
+           (run->idx ? 0 : cb_kivi_first_plane(s, n_k)); /* a search has read them */
 }
 
 uint64_t cb_kivi_value_bytes(const struct store *s, const struct kv_run *run)

@@ -21,7 +21,8 @@ void cb_kivi_close(struct store *s);
  * keys. */
 void cb_kivi_keys_stay(struct store *s, int kv);
 
-/* Quantises what is older than the residuals: keys in whole residuals, values one by one. */
+/* Quantises what is older than the residuals: keys in whole residuals, values one by one. Keys in
+ * planes are left to cb_planes_advance(). */
 int cb_kivi_advance(struct store *s, struct device *d);
 /* Call before slots change: keeps slots keep[n], and moves rows that are not quantised as well. */
 int cb_kivi_keep(struct store *s, int kv, const int *keep, int n);
@@ -50,6 +51,8 @@ uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n);
 uint64_t cb_kivi_old_bytes(const struct store *s, int n); /* of n slots, all quantised */
 /* Bytes that attention over `run` reads. */
 uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run);
+/* Bytes of the first plane of n slots, whose blocks are sketched; 0 without planes */
+uint64_t cb_kivi_first_plane(const struct store *s, int n);
 uint64_t cb_kivi_value_bytes(const struct store *s, const struct kv_run *run); /* run is a range */
 
 struct kivi_store {
@@ -60,6 +63,12 @@ struct kivi_store {
     int *rows_k, *rows_v; /* [n_kv] quantised rows in use, rows of dropped slots included */
     int32_t *map[2];      /* [n_kv][cap] keys, values; NULL: no slot was ever dropped */
 };
+
+/* 1: keys are in planes, which store_planes.h fills and cuts */
+static inline int cb_kivi_planes(const struct store *s)
+{
+    return s->kivi && s->kivi->form_k.bits == KIVI_PLANES;
+}
 
 static inline int cb_kivi_has(const struct store *s, int kv, int v, int slot)
 {

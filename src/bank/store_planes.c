@@ -18,12 +18,6 @@ int cb_planes_open(struct store *s, struct kivi_form v)
     return cb_kivi_open(s, k, v);
 }
 
-uint64_t cb_planes_first_bytes(const struct store *s, int n)
-{
-    return cb_planes_is(s) ? (uint64_t)n * cb_sketch_bytes(s->sketch_bits, s->hd) / SKETCH_BLOCK
-                           : 0;
-}
-
 static uint8_t *row_at(const struct store *s, int kv, int row)
 {
     return s->kivi->k + s->kivi->head_k * (size_t)kv +
@@ -56,8 +50,8 @@ static void fill_block(void *ctx, int item, int thread)
 
 void cb_planes_advance(struct store *s, struct device *d)
 {
-    struct kv_kivi *q = s->kivi->head;
-    const int had = q->n_k, end = s->sketched;
+    struct kv_kivi *q = cb_kivi_planes(s) ? s->kivi->head : NULL;
+    const int had = q ? q->n_k : 0, end = q ? s->sketched : 0;
     struct filling f = { s, d, had / SKETCH_BLOCK, (end - had) / SKETCH_BLOCK };
 
     if (end <= had)
@@ -72,10 +66,10 @@ void cb_planes_advance(struct store *s, struct device *d)
 
 void cb_planes_cut(struct store *s, int kv, int n)
 {
-    struct kv_kivi *q = &s->kivi->head[kv];
-    const int left = n - n % SKETCH_BLOCK, lo = q->lo_k, n_row = max_int(0, left - lo);
+    struct kv_kivi *q = cb_kivi_planes(s) ? &s->kivi->head[kv] : NULL;
+    const int left = n - n % SKETCH_BLOCK, lo = q ? q->lo_k : 0, n_row = max_int(0, left - lo);
 
-    if (n >= q->n_k)
+    if (!q || n >= q->n_k)
         return;
     for (int j = max_int(left, lo); j < n; j++) {
         const uint8_t *block, *rest;

@@ -11,17 +11,10 @@
  * of the values */
 int cb_planes_open(struct store *s, struct kivi_form v);
 
-static inline int cb_planes_is(const struct store *s)
-{
-    return s->kivi && s->kivi->form_k.bits == KIVI_PLANES;
-}
-
-/* The keys of sketched blocks that are still rows become rows of the second plane. */
+/* The keys of sketched blocks that are still rows become rows of the second plane. Does nothing in
+ * a store without planes, nor does the next. */
 void cb_planes_advance(struct store *s, struct device *d);
 /* Before slots from n on are forgotten, and the sketch of the block that n lies in: its keys before
  * n become f16 rows again, as the planes have them. */
 void cb_planes_cut(struct store *s, int kv, int n);
-/* Bytes of the first plane of n slots, whose blocks are sketched; 0 without planes */
-uint64_t cb_planes_first_bytes(const struct store *s, int n);
-
 #endif

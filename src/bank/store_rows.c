@@ -15,6 +15,7 @@
 #include "pages.h"
 #include "store.h"
 #include "store_kivi.h"
+#include "store_planes.h"
 #include "store_prepack.h"
 #include "store_sketch.h"
 #include "store_touch.h"
@@ -387,6 +388,7 @@ static void cut_head(struct store *s, int kv, int n)
     if (s->n[kv] <= n)
         return;
     s->n[kv] = n;
+    cb_planes_cut(s, kv, n);
     if (s->kivi)
         cb_kivi_cut(s, kv, n);
     s->gap_hi[kv] = n < s->gap_hi[kv] ? n : s->gap_hi[kv];

@@ -12,7 +12,6 @@
 #include "gguf/half.h"
 #include "pages.h"
 #include "store_kivi.h"
-#include "store_planes.h"
 
 void cb_store_may_sketch(struct store *s, int bits, int block, int n_out)
 {
@@ -48,7 +47,7 @@ static int need_memory(struct store *s)
     for (int h = 0; s->mirror && h < s->n_kv; h++)
         TRY(s->mirror->ops->memory->watch(s->mirror, cb_store_sketch_at(s, h, 0), block_bytes(s),
                                           (size_t)(s->cap / s->sketch_block)));
-    for (int h = 0; cb_planes_is(s) && h < s->n_kv; h++)
+    for (int h = 0; cb_kivi_planes(s) && h < s->n_kv; h++)
         s->kivi->head[h].plane = cb_store_sketch_at(s, h, 0);
     return CB_OK;
 }

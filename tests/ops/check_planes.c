@@ -234,7 +234,7 @@ static void grow(struct store *s, const float *k, int from, int to, int piece)
         const float *x = k + from * N_KV * HD;
         cb_toy_ok(cb_store_append(s, ref, x, x, N_KV * HD, n, from));
         cb_toy_ok(cb_store_sketch(s, ref));
-        cb_toy_ok(cb_kivi_advance(s, ref));
+        cb_planes_advance(s, ref);
     }
 }
 
