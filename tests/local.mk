@@ -169,15 +169,18 @@ tests_ops_check_cuda_driver_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_cuda_driver_LDADD = $(check_ldadd)
 
 # OpenCL's calls go by way of tests/ops/opencl_faults.c, which counts them and lets them fail.
-cl_calls = clGetPlatformIDs clCreateContext clReleaseContext clCreateCommandQueueWithProperties \
-	clReleaseCommandQueue clSVMAlloc clSVMFree clCreateProgramWithSource clBuildProgram \
-	clReleaseProgram clCreateKernel clReleaseKernel clSetKernelArg clEnqueueSVMMemcpy \
-	clEnqueueNDRangeKernel clEnqueueMarkerWithWaitList clEnqueueBarrierWithWaitList \
-	clReleaseEvent clFlush clFinish
+cl_calls = -Wl,--wrap=clGetPlatformIDs -Wl,--wrap=clCreateContext \
+	-Wl,--wrap=clReleaseContext -Wl,--wrap=clCreateCommandQueueWithProperties \
+	-Wl,--wrap=clReleaseCommandQueue -Wl,--wrap=clSVMAlloc -Wl,--wrap=clSVMFree \
+	-Wl,--wrap=clCreateProgramWithSource -Wl,--wrap=clBuildProgram -Wl,--wrap=clReleaseProgram \
+	-Wl,--wrap=clCreateKernel -Wl,--wrap=clReleaseKernel -Wl,--wrap=clSetKernelArg \
+	-Wl,--wrap=clEnqueueSVMMemcpy -Wl,--wrap=clEnqueueNDRangeKernel \
+	-Wl,--wrap=clEnqueueMarkerWithWaitList -Wl,--wrap=clEnqueueBarrierWithWaitList \
+	-Wl,--wrap=clReleaseEvent -Wl,--wrap=clFlush -Wl,--wrap=clFinish
 tests_ops_check_opencl_driver_SOURCES = tests/ops/check_driver.c tests/ops/driver_faults.h \
 	tests/ops/opencl_faults.c tests/ops/against_ref.h
 tests_ops_check_opencl_driver_CFLAGS = -DON_OPENCL $(check_cflags) $(OPENCL_CFLAGS)
-tests_ops_check_opencl_driver_LDFLAGS = $(guard_ldflags) $(cl_calls:%=-Wl,--wrap=%)
+tests_ops_check_opencl_driver_LDFLAGS = $(guard_ldflags) $(cl_calls)
 tests_ops_check_opencl_driver_LDADD = $(check_ldadd) $(OPENCL_LIBS)
 
 EXTRA_DIST += tests/pretend/cuda_fp16.h tests/pretend/mma_sync.cuh tests/pretend/pretend_cuda.cc
