@@ -188,7 +188,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/attention/attend.c src/attention/attend.h \
-	src/attention/attention.c \
+	src/attention/attend_open.c \
 	src/attention/attention.h \
 	src/attention/block_patterns.c src/attention/block_patterns.h \
 	src/attention/block_prefill.c src/attention/block_prefill.h \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* attend.h - attention of one layer in five steps: append, parts, attend and join, score, settle
- * (attend.c); and what a session's attention is asked between feeds (attention.c). */
+ * (attend.c); and what a session's attention is asked between feeds (attend_open.c). */
 #ifndef ATTEND_H
 #define ATTEND_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* attention.c - a session's attention between feeds: opened, measured, cut, cleared; and what its
+/* attend_open.c - a session's attention between feeds: opened, measured, cut, cleared; and what its
  * plan allows: which layers forget, prepack, go back or go on. */
 #include "attend.h"
 
