@@ -244,7 +244,8 @@ START_TEST(another_draft_model)
     const struct cb_speculation_counts c = same_text(form(_i / 2), form(_i / 2), draft, temp);
 
     same_text(form(0), form(0), draft, 0);
-    ck_assert_int_le(2 * c.model_accepted, c.model_drafted);
+    if (c.model_drafted >= MOST) /* one alone may be right by chance */
+        ck_assert_int_le(2 * c.model_accepted, c.model_drafted);
     cb_session_close(draft);
     cb_model_close(m);
 }
