@@ -182,7 +182,8 @@ def lazy_table(rows):
 # ---- the first screen ----
 
 def costs(rows):
-    """{question: {policy: (score, read, held)}} of one run, read and held as shares of full."""
+    """{question: {policy: (score, read, held, kept, items)}} of one run; read, held and kept as
+    shares of full on the same items, kept None where full scores nothing."""
     full = of_full(rows)
     groups = collections.defaultdict(list)
     for r in rows:
@@ -190,18 +191,22 @@ def costs(rows):
             groups[r["question"], label(r)].append((r, full[item_of(r)]))
     out = {"aware": {}, "blind": {}}
     for (q, name), g in groups.items():
+        best = sum(f["score"] for _, f in g)
         out[q][name] = (sum(r["score"] for r, _ in g) / len(g),
                         sum(r["kv_read_bytes_per_token"] for r, _ in g) /
                         max(1, sum(f["kv_read_bytes_per_token"] for _, f in g)),
                         sum(r["kv_bytes"] for r, _ in g) /
-                        max(1, sum(r["kv_full_bytes"] for r, _ in g)))
+                        max(1, sum(r["kv_full_bytes"] for r, _ in g)),
+                        sum(r["score"] for r, _ in g) / best if best else None, len(g))
     return out
 
 
 def kept(table, name):
-    score = table[name][0] if name in table else None
-    full = table["full"][0] if "full" in table else 0
-    return f"{100 * score / full:.0f}" if score is not None and full else ""
+    """In percent; with the number of items where not all of full's have been asked"""
+    share, n = table[name][3:] if name in table else (None, 0)
+    if share is None:
+        return ""
+    return f"{100 * share:.0f}" + (f" ({n} items)" if n < table["full"][4] else "")
 
 
 def overview(screen, answers):
@@ -295,7 +300,7 @@ def first_screen(screen, answers, folder):
         return []
     draw_costs(os.path.join(folder, "score-bytes.svg"), answers[screen.run])
     return ["", f"A setting of each method on the run `{screen.run}`; *score kept* is what is left "
-            "of the full cache's score.", "", *table, "",
+            "of the full cache's score on the same items.", "", *table, "",
             "![Score against bytes](quality/score-bytes.svg)"]
 
 
