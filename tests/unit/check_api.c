@@ -448,6 +448,7 @@ START_TEST(the_rest_of_a_conversation)
     rest = chat(m, NULL, msg, 3, (size_t)(at - text));
     ck_assert_int_eq(cb_tokenize(m, "<", 1, 0, &first.at, &first.n), CB_OK);
     ck_assert_int_eq(rest.at[0], first.at[0]);
+    free(rest.at);
     ck_assert_int_eq(cb_chat_tokenize(m, NULL, msg, 3, 1, strlen(text) + 1, &rest.at, &rest.n),
                      CB_EARG);
     free(first.at);
