@@ -186,9 +186,13 @@ static uint64_t run_bytes(const struct attention *a, int l, const struct part *p
 {
     const struct store *st = cb_attention_store(a, l);
     struct kv_run r = *run;
+    int skip = 0;
 
-    if (p->window && p->window < r.n)
+    if (p->window && p->window < r.n) {
+        *(r.idx ? &skip : &r.first) += r.n - p->window;
+        r.idx = r.idx ? r.idx + skip : NULL;
         r.n = p->window;
+    }
     if (!r.given)
         return cb_store_run_bytes(st, &r);
     return cb_store_value_bytes(st, &r) +

@@ -217,8 +217,13 @@ uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run)
 
 uint64_t cb_store_bytes_of(const struct store *s, int kv, int n)
 {
-    return (s->kivi ? cb_kivi_bytes_of(s, kv, n) : (uint64_t)n * cb_store_slot_bytes(s)) +
-           cb_store_beside_of(s, n);
+    return cb_store_bytes_from(s, kv, 0, n) + cb_store_beside_of(s, n);
+}
+
+uint64_t cb_store_bytes_from(const struct store *s, int kv, int first, int n)
+{
+    return s->kivi ? cb_kivi_bytes_of(s, kv, first, n)
+                   : (uint64_t)(n - first) * cb_store_slot_bytes(s);
 }
 
 uint64_t cb_store_old_bytes(const struct store *s, int n)

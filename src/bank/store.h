@@ -37,6 +37,8 @@ uint64_t cb_store_run_bytes(const struct store *s, const struct kv_run *run);
 uint64_t cb_store_value_bytes(const struct store *s, const struct kv_run *run);
 /* Bytes of keys, sketches and values of n slots of KV head kv, if none was dropped. */
 uint64_t cb_store_bytes_of(const struct store *s, int kv, int n);
+/* Of them, keys and values of slots first..n-1. */
+uint64_t cb_store_bytes_from(const struct store *s, int kv, int first, int n);
 /* Bytes of n slots of one head that are old enough to be quantised, if the store does that. */
 uint64_t cb_store_old_bytes(const struct store *s, int n);
 /* Bytes of all heads: keys, values, and what stands beside them. */

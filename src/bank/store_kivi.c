@@ -485,16 +485,17 @@ uint64_t cb_kivi_bytes(const struct store *s, int kv)
            (uint64_t)maps * sizeof(int32_t);
 }
 
-uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n)
+uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int first, int n)
 {
     const struct kivi_form k = s->kivi->form_k, v = s->kivi->form_v;
     const int whole = cb_kivi_planes(s) ? n - n % SKETCH_BLOCK : n;
     const int old_k = whole > k.first ? whole - k.first : 0, old_v = n > v.first ? n - v.first : 0;
     const int left = cb_kivi_planes(s) ? 0 : old_k % k.residual;
-    const int n_k = s->kivi->head[kv].bits_k ? old_k - left : 0;
-    const int n_v = v.bits && old_v > v.residual ? old_v - v.residual : 0;
+    const int end_k = s->kivi->head[kv].bits_k ? old_k - left : 0;
+    const int end_v = v.bits && old_v > v.residual ? old_v - v.residual : 0;
+    const int n_k = end_k > first ? end_k - first : 0, n_v = end_v > first ? end_v - first : 0;
 
-    return bytes_of(s, n, n_k, n_v, n_k, n_v);
+    return bytes_of(s, n - first, n_k, n_v, n_k + k.group - 1, n_v);
 }
 
 uint64_t cb_kivi_old_bytes(const struct store *s, int n)

@@ -46,8 +46,8 @@ static inline int cb_kivi_has(const struct store *s, int kv, int v, int slot);
 int cb_kivi_any(const struct store *s);
 /* Bytes of one head: keys, values and maps. */
 uint64_t cb_kivi_bytes(const struct store *s, int kv);
-/* The same for n slots, if none was ever dropped. */
-uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int n);
+/* The same for slots first..n-1 of n, if none was ever dropped. */
+uint64_t cb_kivi_bytes_of(const struct store *s, int kv, int first, int n);
 uint64_t cb_kivi_old_bytes(const struct store *s, int n); /* of n slots, all quantised */
 /* Bytes that attention over `run` reads. */
 uint64_t cb_kivi_run_bytes(const struct store *s, const struct kv_run *run);

@@ -236,16 +236,37 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     return more && before + repeated > peak ? before + repeated : peak;
 }
 
-/* Keys, values and sketches that a decoded token reads in layer l, which holds n slots, the token's
- * own not settled yet */
+/* Keys and values that the last of n slots reads, of every KV head, within the layer's window; of
+ * which `unsettled` are not quantised yet */
+static uint64_t window_bytes(const struct cb_session *s, int l, const struct store *st, int n,
+                             int unsettled)
+{
+    const int window = cb_attention_window(&s->attention, l);
+    const int first = window && n > window ? n - window : 0;
+    uint64_t sum = 0;
+
+    for (int h = 0; h < st->n_kv; h++)
+        sum += cb_store_bytes_from(st, h, first, n - unsettled) +
+               cb_store_beside_of(st, n - unsettled) +
+               (uint64_t)unsettled * cb_store_slot_bytes(st);
+    return sum;
+}
+
+/* Keys, values and sketches that a decoded token reads in layer l, which has n slots to read. The
+ * token's own are not settled yet, unless another layer lends them. */
 static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_prompt)
 {
     const struct store *st = &s->bank.store[l];
+    const int back = s->model->layer[l].kv_back;
 
+    if (back)
+        return window_bytes(s, l, st - back, n, 0);
     if (cb_sketch_choice_is(&s->attention, l))
         return (uint64_t)st->n_kv * cb_sketch_choice_read(&s->attention, l, n);
     if (cb_far_is(&s->attention, l))
         return cb_far_read(&s->attention, l, n);
+    if (st->kivi && s->attention.plan[l].reads < 0)
+        return n ? window_bytes(s, l, st, n, 1) : 0;
     n = cb_chooser_reads(&s->attention, l, n, n_prompt);
     return n ? heads_bytes(st, n - 1) + (uint64_t)st->n_kv * cb_store_slot_bytes(st) : 0;
 }
@@ -386,8 +407,8 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->kv_beside_bytes +=
             slots_beside(s, l, held, n, mixes(s, l, n_prompt, n_gen)) +
             (uint64_t)s->bank.n_kv * cb_store_beside_of(&s->bank.store[l], held);
-        /* slots are dropped after they are read */
-        reads = have + (last_drop(s, of, n_prompt, n_gen, &gone) == n_gen ? gone : 0);
+        /* slots are dropped after they are read, by the layer itself */
+        reads = have + (of == l && last_drop(s, l, n_prompt, n_gen, &gone) == n_gen ? gone : 0);
         read = (uint64_t)cb_cross_layer_read(&s->attention, l, n, held) +
                read_bytes(s, l, reads, n_prompt);
         out->kv_read_bytes_per_token += read;

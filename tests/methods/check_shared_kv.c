@@ -109,7 +109,7 @@ static void as_planned(cb_session *s, int n_prompt, int n_gen)
                   (unsigned long long)plan.kv_peak_bytes);
     ck_assert_uint_eq(got.kv_full_bytes, plan.kv_full_bytes);
     ck_assert_int_eq(got.kept_min, plan.kept_min);
-    if (n_gen && !cb_bank_has_kivi(&s->bank)) /* lent slots are quantised before they are read */
+    if (n_gen)
         ck_assert_uint_eq(got.kv_read_bytes_per_token, plan.kv_read_bytes_per_token);
 }
 

@@ -313,7 +313,7 @@ START_TEST(first_tokens_of_a_cleared_store)
         ck_assert(!cb_kivi_advance(&s, dev));
         ck_assert_int_eq(s.kivi->head[0].lo_k, 32);
         ck_assert_int_eq(s.kivi->head[0].lo_v, 32);
-        ck_assert_uint_eq(cb_kivi_bytes(&s, 0), cb_kivi_bytes_of(&s, 0, 100));
+        ck_assert_uint_eq(cb_kivi_bytes(&s, 0), cb_kivi_bytes_of(&s, 0, 0, 100));
         for (int i = 0; i < 90; i++)
             keep[i] = i + 10;
         for (int h = 0; h < N_KV; h++)
