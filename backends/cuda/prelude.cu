@@ -49,10 +49,41 @@ FUNCTION float load_f32(bytes_t p)
     return *(const float *)p;
 }
 
+/* ---- eight floats at once ---- */
+
+#define ALIGNED_16 __align__(16)
+#define OF_EIGHTS
+#define FOUR(a, b, c, d) make_float4(a, b, c, d)
+#define EIGHT(a, b, c, d, e, f, g, h) (eight_t{ { a, b, c, d, e, f, g, h } })
+
+struct ALIGNED_16 eight_t {
+    float at[8];
+};
+
+FUNCTION eight_t operator*(float w, const eight_t &v)
+{
+    eight_t to;
+
+    UNROLL for (int i = 0; i < 8; i++)
+        to.at[i] = w * v.at[i];
+    return to;
+}
+
+FUNCTION void operator+=(eight_t &to, const eight_t &v)
+{
+    UNROLL for (int i = 0; i < 8; i++)
+        to.at[i] += v.at[i];
+}
+
+FUNCTION void store_eight(float *to, const eight_t &v)
+{
+    UNROLL for (int i = 0; i < 8; i++)
+        to[i] = v.at[i];
+}
+
 /* ---- matrices of halves ---- */
 
 #define HAS_MMA 1
-#define ALIGNED_16 __align__(16)
 
 FUNCTION uint pack_f16(float lo, float hi)
 {

@@ -10,7 +10,7 @@
 #include "gpu_ahead.h"
 #include "gpu_stream.h"
 
-enum { TILE = 32, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
+enum { TILE = 64, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
 enum { MMA_ROWS = 128, MMA_TOKENS = 64, MMA_ITEMS = 128, HALVES_ITEMS = 64 };
 
 /* ---- load ---- */
@@ -88,8 +88,9 @@ struct operand {
     const float *scale; /* [n_tok] of these */
 };
 
-/* Prompts multiply small matrices of halves where the device can, short chunks too, so that results
- * do not depend on chunks. A half has not the digits of weights of F32. */
+/* Chunks of a prompt take one kernel, short ones too, so that results do not depend on chunks: one
+ * that multiplies small matrices of halves where the device can. A half has not the digits of
+ * weights of F32. */
 static int uses_mma(const struct gpu *g, const struct mm *mm)
 {
     return g->driver->has_mma && !mm->bits && mm->w->type != DT_F32;
@@ -130,14 +131,14 @@ static void multiply(struct gpu *g, const struct mm *mm, const void *weight, str
                                        GPU_I(n_tok),        GPU_P(bias),    GPU_P(y),
                                        GPU_I(mm->y_stride), GPU_I(mm->add) };
         cb_gpu_run(g, cw->program, "tile_mma", groups, MMA_ITEMS, arg, 11, NULL);
-    } else if (mm->bits || n_tok <= FEW) {
+    } else if (mm->bits) {
         const size_t groups[3] = { n_out, n_tok == 1 ? 1 : (n + FEW - 1) / FEW, 1 };
         const struct gpu_arg arg[] = { GPU_P(weight), GPU_L(row),          GPU_I(w->n_in),
                                        GPU_P(x->x),   GPU_I(n_tok),        GPU_P(bias),
                                        GPU_P(y),      GPU_I(mm->y_stride), GPU_I(mm->add) };
         cb_gpu_run(g, cw->program, n_tok == 1 ? "few_1" : "few_8", groups, FEW_ITEMS, arg, 9, NULL);
     } else {
-        const size_t groups[3] = { (n_out + TILE - 1) / TILE, (n + TILE - 1) / TILE, 1 };
+        const size_t groups[3] = { (n + TILE - 1) / TILE, (n_out + TILE - 1) / TILE, 1 };
         const struct gpu_arg arg[] = { GPU_P(weight),   GPU_L(row),  GPU_I(w->n_in),
                                        GPU_I(w->n_out), GPU_P(x->x), GPU_I(n_tok),
                                        GPU_P(bias),     GPU_P(y),    GPU_I(mm->y_stride),

@@ -32,3 +32,19 @@ FUNCTION float load_f32(bytes_t p)
 {
     return *(GLOBAL const float *)p;
 }
+
+/* ---- eight floats at once ---- */
+
+#define UNROLL _Pragma("unroll")
+#define ALIGNED_16 __attribute__((aligned(16)))
+/* A kernel of such vectors, so that compilers for CPUs do not make vectors of its items. */
+#define OF_EIGHTS __attribute__((vec_type_hint(float8)))
+#define FOUR(a, b, c, d) ((float4)(a, b, c, d))
+#define EIGHT(a, b, c, d, e, f, g, h) ((float8)(a, b, c, d, e, f, g, h))
+
+typedef float8 eight_t;
+
+FUNCTION void store_eight(float *to, eight_t v)
+{
+    vstore8(v, 0, to);
+}

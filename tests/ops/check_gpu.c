@@ -143,24 +143,32 @@ START_TEST(exact_products)
 }
 END_TEST
 
-/* A token's 16-bit product has the same bits in any batch. */
+/* A token's product has the same bits in any batch of decoded tokens, and in any chunk of a prompt.
+ */
 START_TEST(batches)
 {
-    enum { IN = 512, OUT = 60, TOK = 19 };
-    struct weight w = random_weight(DT_Q4_K, IN, OUT);
-    float *x = floats(TOK * IN), *all = poisoned(TOK * OUT), *one = poisoned(OUT);
-    struct mm m = { &w, NULL, all, OUT, 0, 16 };
+    enum { OUT = 70, TOK = 75 };
+    static const int steps[] = { 1, 7, 8, 9, 64 };
+    const enum dtype t = (enum dtype)(_i / 2);
+    const int n_in = cb_dtype[t].block == 1 ? 77 : 256;
+    struct weight w = random_weight(t, n_in, OUT);
+    float *x = floats((size_t)TOK * n_in), *all = poisoned(TOK * OUT), *part = poisoned(TOK * OUT);
+    struct mm m = { &w, NULL, all, OUT, 0, _i % 2 ? 16 : 0 };
 
     dev = open_with(NULL);
     ck_assert(!dev->ops->load(dev, &w));
     dev->ops->matmul(dev, &m, 1, x, TOK);
-    m.y = one;
-    for (int t = 0; t < TOK; t++) {
-        dev->ops->matmul(dev, &m, 1, x + t * IN, 1);
-        ck_assert_mem_eq(one, all + t * OUT, OUT * sizeof *one);
-    }
+    for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
+        for (int at = 0; at < TOK; at += steps[s]) {
+            const int n = steps[s] < TOK - at ? steps[s] : TOK - at;
+            m.y = part;
+            dev->ops->matmul(dev, &m, 1, x + at * n_in, n);
+            ck_assert_msg(!memcmp(part, all + at * OUT, (size_t)(n * OUT) * sizeof *part),
+                          "%s, %d bits: %d tokens from %d on", cb_dtype[t].name, m.bits, n, at);
+        }
+    ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
     dev->ops->unload(dev, &w);
-    free(x), free(all), free(one), free((void *)(uintptr_t)w.raw);
+    free(x), free(all), free(part), free((void *)(uintptr_t)w.raw);
 }
 END_TEST
 
@@ -358,7 +366,7 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, products, 0, DT_COUNT);
     tcase_add_loop_test(tc, exact_products, 0, IS_CUDA ? 2 : 1);
-    tcase_add_test(tc, batches);
+    tcase_add_loop_test(tc, batches, 0, 2 * DT_COUNT);
     tcase_add_test(tc, weights_that_do_not_fit);
     tcase_add_test(tc, too_much_memory);
     tcase_add_test(tc, an_op_that_fails);

@@ -93,6 +93,15 @@ static inline unsigned short __half_as_ushort(__half h)
     return h.bits;
 }
 
+struct __align__(16) float4 {
+    float x, y, z, w;
+};
+
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+    return { x, y, z, w };
+}
+
 struct __align__(16) uint4 {
     unsigned x, y, z, w;
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* matmul.cl - y = W x for one element type of W (TYPE, as enum dtype), which lies as in the file.
- * 32 elements of a row are unpacked at a time. A token's sums have one order in few_1 and few_8, so
- * that its result does not depend on the tokens beside it; the same holds among calls of tile, and
- * among those of tile_mma. */
+ * 32 elements of a row are unpacked at a time. A token's sums have one order in few_1 and few_8,
+ * which multiply decoded tokens, so that its result does not depend on the tokens beside it. The
+ * same holds in tile, and in tile_mma, which multiply chunks of prompts. */
 
 #define F32 0
 #define F16 1
@@ -162,49 +162,74 @@ FUNCTION void store(GLOBAL float *y, GLOBAL const float *bias, int o, int add, f
 FEW(few_1, 1)
 FEW(few_8, 8)
 
-/* A group computes TILE rows' products with TILE tokens; an item 4 by 4 of them. */
-#define TILE 32
-#define SIDE 8
-KERNEL void tile(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int n_out,
-                 GLOBAL const float *x, int n_tok, GLOBAL const float *bias, GLOBAL float *y,
-                 int y_stride, int add)
-{
-    LOCAL float w_[TILE][33], x_[TILE][33];
-    const int row0 = GROUP(0) * TILE, tok0 = GROUP(1) * TILE, item = ITEM();
-    const int r = item % SIDE, c = item / SIDE;
-    float sum[4][4], w[32];
+/* ---- prompts ---- */
 
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++)
-            sum[i][j] = 0.0f;
+/* Four elements of a row of x; those behind its end count as 0. */
+FUNCTION float4 four_of(GLOBAL const float *row, int n_in, int i)
+{
+    if (i + 4 <= n_in)
+        return FOUR(row[i], row[i + 1], row[i + 2], row[i + 3]);
+    return FOUR(i < n_in ? row[i] : 0.0f, i + 1 < n_in ? row[i + 1] : 0.0f,
+                i + 2 < n_in ? row[i + 2] : 0.0f, 0.0f);
+}
+
+/* One element of eight tokens */
+#define ACROSS(v, e) EIGHT(v[0].e, v[1].e, v[2].e, v[3].e, v[4].e, v[5].e, v[6].e, v[7].e)
+
+/* A group computes TILE rows' products with TILE tokens, 32 elements at a time; an item those of
+ * eight rows, SIDE apart, with eight tokens in a row. In LOCAL memory rows are TILE_STEP floats
+ * apart, and what eight tokens have is TILE_TURN eights apart, so that items side by side meet all
+ * banks. Groups side by side have the same rows, which then come from memory once. */
+#define TILE 64
+#define SIDE 8
+#define TILE_STEP 36
+#define TILE_TURN 33
+KERNEL OF_EIGHTS void tile(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int n_out,
+                           GLOBAL const float *x, int n_tok, GLOBAL const float *bias,
+                           GLOBAL float *y, int y_stride, int add)
+{
+    LOCAL ALIGNED_16 float w_[TILE * TILE_STEP];
+    LOCAL eight_t x_[SIDE * TILE_TURN];
+    const int row0 = GROUP(1) * TILE, item = ITEM(), r = item % SIDE, c = item / SIDE;
+    const int row = row0 + item < n_out ? row0 + item : n_out - 1;
+    const int tok0 = GROUP(0) * TILE + c * 8, n = n_tok - tok0;
+    eight_t sum[8];
+    float4 four[8];
+    float w[32];
+
+    UNROLL for (int i = 0; i < 8; i++)
+        sum[i] = EIGHT(0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f);
     for (int b = 0; b * 32 < n_in; b++) {
-        if (item < TILE) {
-            const int row = row0 + item < n_out ? row0 + item : n_out - 1;
-            unpack(OPTIONS weight + (long)row * row_bytes, n_in, b, w);
-            for (int i = 0; i < 32; i++)
-                w_[item][i] = w[i];
-        } else {
-            const int i = item - TILE, tok = tok0 + i < n_tok ? tok0 + i : n_tok - 1;
-            for (int k = 0; k < 32; k++)
-                x_[i][k] = b * 32 + k < n_in ? x[(long)tok * n_in + b * 32 + k] : 0.0f;
-        }
-        BARRIER();
+        unpack(OPTIONS weight + (long)row * row_bytes, n_in, b, w);
         for (int k = 0; k < 32; k++)
-            for (int i = 0; i < 4; i++)
-                for (int j = 0; j < 4; j++)
-                    sum[i][j] += w_[r + SIDE * i][k] * x_[c + SIDE * j][k];
+            w_[item * TILE_STEP + k] = w[k];
+        UNROLL for (int i = 0; i < 8; i++)
+            four[i] = four_of(x + (long)(i < n ? tok0 + i : n_tok - 1) * n_in, n_in,
+                              b * 32 + r * 4);
+        x_[c * TILE_TURN + r * 4] = ACROSS(four, x);
+        x_[c * TILE_TURN + r * 4 + 1] = ACROSS(four, y);
+        x_[c * TILE_TURN + r * 4 + 2] = ACROSS(four, z);
+        x_[c * TILE_TURN + r * 4 + 3] = ACROSS(four, w);
+        BARRIER();
+        for (int k = 0; n > 0 && k < 32; k++) {
+            const eight_t xk = x_[c * TILE_TURN + k];
+            UNROLL for (int i = 0; i < 8; i++)
+                sum[i] += w_[(r + SIDE * i) * TILE_STEP + k] * xk;
+        }
         BARRIER();
     }
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) {
-            const int o = row0 + r + SIDE * i, tok = tok0 + c + SIDE * j;
-            if (o < n_out && tok < n_tok)
-                store(y + (long)tok * y_stride + o, bias, o, add, sum[i][j]);
-        }
+    UNROLL for (int i = 0; i < 8; i++) {
+        const int o = row0 + r + SIDE * i;
+        float to[8];
+        store_eight(to, sum[i]);
+        for (int t = 0; t < 8; t++)
+            if (o < n_out && t < n)
+                store(y + (long)(tok0 + t) * y_stride + o, bias, o, add, to[t]);
+    }
 }
 
 #ifdef HAS_MMA
-/* ---- prompts, where a warp multiplies small matrices of halves at once ---- */
+/* ---- where a warp multiplies small matrices of halves at once ---- */
 
 /* A row of x (GROUP(0)) as halves [n_in rounded up to 32], two a word: x / scale[row], a power of
  * two. */
