@@ -201,7 +201,7 @@ static int copy_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
     return copy_in(g, ((const struct cuda *)g->own)->ahead, to, from, bytes);
 }
 
-/* What `later` gets from here on waits for what `first` has so far. */
+/* What `later` gets from here on waits for what `first` has so far; if it cannot, the host does. */
 static int order(struct gpu *g, cuda_stream first, cuda_stream later)
 {
     const struct cuda *c = cb_cuda_enter(g);
@@ -209,6 +209,8 @@ static int order(struct gpu *g, cuda_stream first, cuda_stream later)
 
     if (!status)
         status = c->api.stream_wait_event(later, c->event, 0);
+    if (status)
+        c->api.stream_wait(first);
     cb_cuda_leave(c);
     return status;
 }

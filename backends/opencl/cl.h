@@ -23,6 +23,11 @@ static inline struct cl *cb_cl_of(const struct gpu *g)
     return g->own;
 }
 
+/* ---- cl_status.c ---- */
+
+/* "OpenCL status -5: out of resources" */
+void cb_cl_explain(const struct gpu *g, int status, char *text, size_t size);
+
 /* ---- cl_program.c: functions of struct driver ---- */
 
 void *cb_cl_load(struct gpu *g, enum gpu_text text, const struct gpu_options *o);

@@ -68,6 +68,7 @@ static int unit_at(int j, char *text, size_t size, uint64_t *bytes)
 
 static int open_queue(const struct gpu *g, struct cl *c)
 {
+    char why[64];
     cl_int err;
 
     c->context = clCreateContext(NULL, 1, &c->id, NULL, NULL, &err);
@@ -75,9 +76,10 @@ static int open_queue(const struct gpu *g, struct cl *c)
         c->queue = clCreateCommandQueueWithProperties(c->context, c->id, NULL, &err);
     if (c->queue)
         c->ahead = clCreateCommandQueueWithProperties(c->context, c->id, NULL, &err);
-    if (!c->ahead)
-        return cb_fail(CB_EUNSUPPORTED, "device %s: no command queue: OpenCL status %d", g->name,
-                       (int)err);
+    if (!c->ahead) {
+        cb_cl_explain(g, err, why, sizeof why);
+        return cb_fail(CB_EUNSUPPORTED, "device %s: no command queue: %s", g->name, why);
+    }
     return CB_OK;
 }
 
@@ -115,14 +117,7 @@ static void close_cl(struct gpu *g)
 
 static int is_memory(int status)
 {
-    return status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_RESOURCES ||
-           status == CL_OUT_OF_HOST_MEMORY;
-}
-
-static void explain(const struct gpu *g, int status, char *text, size_t size)
-{
-    (void)g;
-    snprintf(text, size, "OpenCL status %d", status);
+    return status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_HOST_MEMORY;
 }
 
 /* ---- memory and queue ---- */
@@ -165,18 +160,20 @@ static int copy_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
     return err ? err : clFlush(c->ahead);
 }
 
-/* What `later` gets from here on waits for what `first` has so far. */
+/* What `later` gets from here on waits for what `first` has so far; if it cannot, the host does. */
 static int order(cl_command_queue first, cl_command_queue later)
 {
     cl_event end;
     cl_int err = clEnqueueMarkerWithWaitList(first, 0, NULL, &end);
 
+    if (!err) {
+        err = clFlush(first);
+        if (!err)
+            err = clEnqueueBarrierWithWaitList(later, 1, &end, NULL);
+        clReleaseEvent(end);
+    }
     if (err)
-        return err;
-    err = clFlush(first);
-    if (!err)
-        err = clEnqueueBarrierWithWaitList(later, 1, &end, NULL);
-    clReleaseEvent(end);
+        clFinish(first);
     return err;
 }
 
@@ -206,7 +203,7 @@ static const struct driver driver = {
     .open = open_cl,
     .close = close_cl,
     .is_memory = is_memory,
-    .explain = explain,
+    .explain = cb_cl_explain,
     .alloc = alloc,
     .free = free_cl,
     .alloc_host = alloc_host,

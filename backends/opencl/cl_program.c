@@ -182,8 +182,8 @@ static cl_program compile(struct gpu *g, const struct source *p)
         return program;
     program = clCreateProgramWithSource(c->context, 2, parts, NULL, &err);
     if (!program) {
-        cb_fail(CB_ENOMEM, "device %s: kernels %s: OpenCL status %d", g->name,
-                cb_gpu_text_name[p->text], (int)err);
+        cb_cl_explain(g, err, line, sizeof line);
+        cb_fail(CB_ENOMEM, "device %s: kernels %s: %s", g->name, cb_gpu_text_name[p->text], line);
         return NULL;
     }
     err = clBuildProgram(program, 1, &c->id, p->options, NULL, NULL);

@@ -9,7 +9,8 @@ libopencl_la_CFLAGS = $(AM_CFLAGS) $(OPENCL_CFLAGS)
 libopencl_la_SOURCES = \
 	backends/opencl/cl.h \
 	backends/opencl/cl_driver.c \
-	backends/opencl/cl_program.c
+	backends/opencl/cl_program.c \
+	backends/opencl/cl_status.c
 nodist_libopencl_la_SOURCES = backends/opencl/cl_texts.h
 
 # Each text as a string
