@@ -17,6 +17,12 @@
 #define AS_FLOAT(u) __uint_as_float(u)
 #define AS_UINT(f) __float_as_uint(f)
 
+/* A warp, as in backends/opencl/prelude.cl; groups have a multiple of its items. */
+#define SUBGROUP() (ITEM() / 32)
+#define SUBGROUPS(items) ((items) / 32)
+#define SUBGROUP_ITEMS() 32
+#define from_item(x, mask) __shfl_xor_sync(0xffffffffu, x, mask)
+
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
@@ -111,12 +117,6 @@ FUNCTION float half_step(float most)
     const int e = (int)(AS_UINT(most) >> 23) - 8;
 
     return AS_FLOAT((uint)(most > 0.0f ? (e > 1 ? e : 1) : 127) << 23);
-}
-
-/* What another item of the warp has: that whose number differs in the bits of `mask` */
-FUNCTION float from_item(float x, int mask)
-{
-    return __shfl_xor_sync(0xffffffffu, x, mask);
 }
 
 FUNCTION void store_four(uint *to, uint a, uint b, uint c, uint d)

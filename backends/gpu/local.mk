@@ -1,11 +1,13 @@
-# What OpenCL and CUDA devices share; the kernels' texts are compiled by either.
+# What OpenCL and CUDA devices share; the kernels' texts are compiled by either, behind words that
+# they share.
+gpu_words = backends/gpu/kernels/group.cl
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/matmul.cl \
 	backends/gpu/kernels/peak.cl \
 	backends/gpu/kernels/select.cl \
 	backends/gpu/kernels/vector.cl
-EXTRA_DIST += $(gpu_kernels)
+EXTRA_DIST += $(gpu_words) $(gpu_kernels)
 
 if HAVE_GPU
 noinst_LTLIBRARIES += libgpu.la

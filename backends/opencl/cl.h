@@ -16,6 +16,7 @@ struct cl {
     cl_device_id id;
     cl_context context;
     cl_command_queue queue, ahead;
+    int subgroups; /* 1: kernels are compiled with HAS_SUBGROUPS (prelude.cl) */
 };
 
 static inline struct cl *cb_cl_of(const struct gpu *g)

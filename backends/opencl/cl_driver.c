@@ -83,6 +83,24 @@ static int open_queue(const struct gpu *g, struct cl *c)
     return CB_OK;
 }
 
+/* 1: the device's kernels may exchange numbers within sub-groups (prelude.cl) */
+static int has_subgroups(cl_device_id id)
+{
+    char version[64] = "", *words;
+    size_t n = 0;
+    int has = 0;
+
+    clGetDeviceInfo(id, CL_DEVICE_VERSION, sizeof version - 1, version, NULL);
+    if (strncmp(version, "OpenCL 3", 8) || clGetDeviceInfo(id, CL_DEVICE_EXTENSIONS, 0, NULL, &n) ||
+        !(words = calloc(n + 1, 1)))
+        return 0;
+    if (!clGetDeviceInfo(id, CL_DEVICE_EXTENSIONS, n, words, NULL))
+        for (char *save, *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+            has |= !strcmp(w, "cl_khr_subgroup_shuffle");
+    free(words);
+    return has;
+}
+
 static int open_cl(struct gpu *g, int index, struct gpu_size *size)
 {
     cl_device_id id[MOST_DEVICE];
@@ -96,6 +114,7 @@ static int open_cl(struct gpu *g, int index, struct gpu_size *size)
     if (!c)
         return CB_ENOMEM;
     c->id = id[index];
+    c->subgroups = has_subgroups(c->id);
     clGetDeviceInfo(c->id, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof all, &all, NULL);
     clGetDeviceInfo(c->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof most, &most, NULL);
     *size = (struct gpu_size){ .all = all, .free = all, .most = most };

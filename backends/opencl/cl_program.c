@@ -21,7 +21,7 @@ static const char *const text_of[GPU_TEXT_COUNT] = {
 /* What is compiled: a text and the compiler's options */
 struct source {
     enum gpu_text text;
-    char options[96];
+    char options[128];
 };
 
 /* ---- what was compiled before ---- */
@@ -57,6 +57,7 @@ static uint64_t key_of(const struct cl *c, const struct source *p)
     uint64_t h = hash(0xcbf29ce484222325, p->options, strlen(p->options));
 
     h = hash(h, cl_text_prelude, sizeof cl_text_prelude);
+    h = hash(h, cl_text_group, sizeof cl_text_group);
     h = hash(h, text_of[p->text], strlen(text_of[p->text]));
     h = hash_info(c, h, CL_DEVICE_NAME);
     h = hash_info(c, h, CL_DEVICE_VERSION);
@@ -173,14 +174,14 @@ static void complaint(const struct cl *c, cl_program program, char *line, size_t
 static cl_program compile(struct gpu *g, const struct source *p)
 {
     const struct cl *c = cb_cl_of(g);
-    const char *parts[] = { cl_text_prelude, text_of[p->text] };
+    const char *parts[] = { cl_text_prelude, cl_text_group, text_of[p->text] };
     cl_program program = from_cache(g, p);
     char line[160];
     cl_int err;
 
     if (program)
         return program;
-    program = clCreateProgramWithSource(c->context, 2, parts, NULL, &err);
+    program = clCreateProgramWithSource(c->context, 3, parts, NULL, &err);
     if (!program) {
         cb_cl_explain(g, err, line, sizeof line);
         cb_fail(CB_ENOMEM, "device %s: kernels %s: %s", g->name, cb_gpu_text_name[p->text], line);
@@ -202,8 +203,9 @@ void *cb_cl_load(struct gpu *g, enum gpu_text text, const struct gpu_options *o)
 {
     struct source p = { .text = text };
 
-    snprintf(p.options, sizeof p.options, "-DTYPE=%d -DTYPE_V=%d -DHD=%d -DKIVI=%d", o->type,
-             o->type_v, o->hd, o->kivi);
+    snprintf(p.options, sizeof p.options, "-DTYPE=%d -DTYPE_V=%d -DHD=%d -DKIVI=%d%s", o->type,
+             o->type_v, o->hd, o->kivi,
+             cb_cl_of(g)->subgroups ? " -cl-std=CL3.0 -DHAS_SUBGROUPS" : "");
     return compile(g, &p);
 }
 

@@ -1,5 +1,5 @@
 # OpenCL devices; the kernels' texts are compiled when one opens.
-cl_texts = backends/opencl/prelude.cl $(gpu_kernels)
+cl_texts = backends/opencl/prelude.cl $(gpu_words) $(gpu_kernels)
 EXTRA_DIST += backends/opencl/prelude.cl
 
 if HAVE_OPENCL

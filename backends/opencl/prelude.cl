@@ -16,6 +16,21 @@
 #define AS_FLOAT(u) as_float(u)
 #define AS_UINT(f) as_uint(f)
 
+/* The number of an item's sub-group in its group, how many a group of `items` has, the items of
+ * one; what another item of it has, that whose number differs in the bits of `mask` */
+#ifdef HAS_SUBGROUPS
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+#define SUBGROUP() ((int)get_sub_group_id())
+#define SUBGROUPS(items) ((int)get_num_sub_groups())
+#define SUBGROUP_ITEMS() ((int)get_sub_group_size())
+#define from_item(x, mask) sub_group_shuffle_xor(x, (uint)(mask))
+#else /* an item alone */
+#define SUBGROUP() ITEM()
+#define SUBGROUPS(items) (items)
+#define SUBGROUP_ITEMS() 1
+#define from_item(x, mask) (x)
+#endif
+
 typedef GLOBAL const uchar *bytes_t;
 
 FUNCTION float load_f16(bytes_t p)

@@ -34,9 +34,9 @@ static inline int pretend_next_turn()
 }
 
 /* All warps of a group call it at the same time. */
-static inline float __shfl_xor_sync(unsigned, float x, int mask)
+template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask)
 {
-    static float all[2][PRETEND_ITEMS];
+    static T all[2][PRETEND_ITEMS];
     const int item = (int)threadIdx.x, turn = pretend_next_turn();
 
     all[turn][item] = x;

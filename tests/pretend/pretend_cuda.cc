@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "cuda/prelude.cu"
+#include "gpu/kernels/group.cl"
 
 /* ---- the kernels ---- */
 

@@ -161,7 +161,7 @@ KERNEL void attend(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const floa
                    int n_tok, int n_head, int group, float scale, float softcap, int causal,
                    int window, int per, int logit_stride, GLOBAL float *out, GLOBAL float *lse)
 {
-    LOCAL float q_[NQ * MAX_HD], s_[NQ][NB], max_[NQ], sum_[NQ], shrink_[NQ];
+    LOCAL float q_[NQ * MAX_HD], s_[NQ][NB], of_[NQ][NB], max_[NQ], sum_[NQ], shrink_[NQ];
     LOCAL struct place v_[NB];
     const int split = GROUP(1), kv = GROUP(2), first = GROUP(0) * NQ, item = ITEM();
     GLOBAL const struct run *run = runs + kv;
@@ -171,8 +171,10 @@ KERNEL void attend(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const floa
     const int lo = lo_of(hi_of(n, n_tok, causal, first / group), window);
     const int from = lo / NB * NB > split * per ? lo / NB * NB : split * per;
     const int to = hi < (split + 1) * per ? hi : (split + 1) * per;
-    float acc[NC][NQ];
+    float acc[NC][NQ], sum[NQ];
 
+    for (int i = 0; i < NQ; i++)
+        sum[i] = 0.0f;
     for (int c = 0; c < NC; c++)
         for (int i = 0; i < NQ; i++)
             acc[c][i] = 0.0f;
@@ -181,10 +183,8 @@ KERNEL void attend(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const floa
         q_[i] = q[(long)(query / group) * q_stride + (long)(kv * group + query % group) * HD +
                   i % HD];
     }
-    if (item < NQ) {
+    if (item < NQ)
         max_[item] = -INFINITY;
-        sum_[item] = 0.0f;
-    }
     BARRIER();
     for (int base = from; base < to; base += NB) {
         const int j = base + item;
@@ -218,22 +218,22 @@ KERNEL void attend(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const floa
                     s[i] = -INFINITY;
             }
         }
-        v_[item] = v;
         for (int i = 0; i < NQ; i++)
-            s_[i][item] = s[i];
+            of_[i][SUBGROUP()] = subgroup_max(s[i]);
         BARRIER();
         if (item < NQ) {
-            float max = max_[item], sum = 0.0f;
-            for (int i = 0; i < NB; i++)
-                max = fmax(max, s_[item][i]);
+            float max = max_[item];
+            for (int i = 0; i < SUBGROUPS(NB); i++)
+                max = fmax(max, of_[item][i]);
             shrink_[item] = max > -INFINITY ? exp(max_[item] - max) : 1.0f;
-            for (int i = 0; i < NB; i++) {
-                const float p = max > -INFINITY ? exp(s_[item][i] - max) : 0.0f;
-                s_[item][i] = p;
-                sum += p;
-            }
-            sum_[item] = sum_[item] * shrink_[item] + sum;
             max_[item] = max;
+        }
+        v_[item] = v; /* all have added the last block's values */
+        BARRIER();
+        for (int i = 0; i < NQ; i++) {
+            const float p = s[i] > -INFINITY ? exp(s[i] - max_[i]) : 0.0f;
+            s_[i][item] = p;
+            sum[i] = sum[i] * shrink_[i] + p;
         }
         BARRIER();
         for (int cc = 0; cc < NC; cc++) {
@@ -248,8 +248,16 @@ KERNEL void attend(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const floa
                 }
             }
         }
-        BARRIER();
     }
+    for (int i = 0; i < NQ; i++)
+        of_[i][SUBGROUP()] = subgroup_sum(sum[i]);
+    BARRIER();
+    if (item < NQ) {
+        sum_[item] = 0.0f;
+        for (int i = 0; i < SUBGROUPS(NB); i++)
+            sum_[item] += of_[item][i];
+    }
+    BARRIER();
     for (int i = 0; i < NQ && first + i < n_query; i++) {
         const int query = first + i;
         const long row = ((long)split * n_tok + query / group) * n_head + kv * group +
@@ -348,8 +356,7 @@ FUNCTION float bring_query(WITH_OPTIONS GLOBAL const float *q, IN_LOCAL uint *to
 
     for (int c = lane; c < HD; c += 32)
         most = fmax(most, fabs(q[c]));
-    for (int mask = 1; mask < 32; mask *= 2)
-        most = fmax(most, from_item(most, mask));
+    most = subgroup_max(most);
     factor = 1.0f / half_step(most);
     for (int c = 2 * lane; c < padded(HD); c += 64)
         to[c / 2] = c < HD ? pack_f16(q[c] * factor, q[c + 1] * factor) : 0;

@@ -130,6 +130,16 @@ FUNCTION void store(GLOBAL float *y, GLOBAL const float *bias, int o, int add, f
 
 #define FEW_ITEMS 32
 
+/* The sum of what a group's sub-groups have, which goes on with their trees: its bits do not depend
+ * on the size of sub-groups, which a compiler chooses for each kernel. */
+FUNCTION float tree_sum(IN_LOCAL float *of)
+{
+    for (int n = SUBGROUPS(FEW_ITEMS) / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            of[i] = of[2 * i] + of[2 * i + 1];
+    return of[0];
+}
+
 /* A group computes one row's product with up to T tokens from tokens T * GROUP(1) on. */
 #define FEW(name, T)                                                                               \
     KERNEL void name(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, GLOBAL const float *x, \
@@ -149,14 +159,10 @@ FUNCTION void store(GLOBAL float *y, GLOBAL const float *bias, int o, int add, f
             }                                                                                      \
         }                                                                                          \
         for (int t = 0; t < T; t++)                                                                \
-            part[t][item] = sum[t];                                                                \
+            part[t][SUBGROUP()] = subgroup_sum(sum[t]);                                            \
         BARRIER();                                                                                 \
-        if (item < T && first + item < n_tok) {                                                    \
-            float all = 0.0f;                                                                      \
-            for (int i = 0; i < FEW_ITEMS; i++)                                                    \
-                all += part[item][i];                                                              \
-            store(y + (long)(first + item) * y_stride + o, bias, o, add, all);                     \
-        }                                                                                          \
+        if (item < T && first + item < n_tok)                                                      \
+            store(y + (long)(first + item) * y_stride + o, bias, o, add, tree_sum(part[item]));    \
     }
 
 FEW(few_1, 1)
@@ -243,10 +249,7 @@ KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to
 
     for (int i = item; i < n_in; i += items)
         most = fmax(most, fabs(row[i]));
-    most_[item] = most;
-    BARRIER();
-    for (int i = 0; i < items; i++)
-        most = fmax(most, most_[i]);
+    most = group_max(most, most_, 64);
     factor = 1.0f / half_step(most);
     if (item == 0)
         scale[GROUP(0)] = half_step(most);

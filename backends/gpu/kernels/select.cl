@@ -6,26 +6,18 @@
 /* Log-sum-exp of row GROUP(0), or 0 unless normed */
 KERNEL void head_lse(GLOBAL const float *logit, int stride, int n, GLOBAL float *lse)
 {
-    LOCAL float part[ITEMS_A_GROUP];
+    LOCAL float part[2][ITEMS_A_GROUP];
     GLOBAL const float *x = logit + (long)GROUP(0) * stride;
     const int item = ITEM();
     float max = -INFINITY, sum = 0.0f;
 
     for (int i = item; i < n; i += ITEMS_A_GROUP)
         max = fmax(max, x[i]);
-    part[item] = max;
-    BARRIER();
-    for (int i = 0; i < ITEMS_A_GROUP; i++)
-        max = fmax(max, part[i]);
-    BARRIER();
+    max = group_max(max, part[0], ITEMS_A_GROUP);
     for (int i = item; i < n; i += ITEMS_A_GROUP)
         sum += exp(x[i] - max);
-    part[item] = sum;
-    BARRIER();
+    sum = group_sum(sum, part[1], ITEMS_A_GROUP);
     if (item == 0) {
-        sum = 0.0f;
-        for (int i = 0; i < ITEMS_A_GROUP; i++)
-            sum += part[i];
         lse[2 * GROUP(0)] = max;
         lse[2 * GROUP(0) + 1] = log(sum);
     }
@@ -60,38 +52,33 @@ FUNCTION uint order_key(float x)
  * writes what its stretch of entries has of it. One group. */
 KERNEL void topk(GLOBAL const float *x, int n, int k, GLOBAL int *idx)
 {
-    LOCAL int part[ITEMS_A_GROUP], same_[ITEMS_A_GROUP];
+    LOCAL int part[2][ITEMS_A_GROUP], above_[ITEMS_A_GROUP], same_[ITEMS_A_GROUP];
     const int item = ITEM(), a_stretch = (n + ITEMS_A_GROUP - 1) / ITEMS_A_GROUP;
     const int from = item * a_stretch < n ? item * a_stretch : n;
     const int to = from + a_stretch < n ? from + a_stretch : n;
     uint kth = 0;
     int above = 0, same = 0, n_same, at = 0, sames = 0;
 
-    for (uint bit = 0x80000000u; bit; bit >>= 1) {
+    for (int bit = 31; bit >= 0; bit--) {
+        const uint least = kth | 1u << bit;
         int count = 0;
         for (int i = from; i < to; i++)
-            count += order_key(x[i]) >= (kth | bit);
-        part[item] = count;
-        BARRIER();
-        count = 0;
-        for (int i = 0; i < ITEMS_A_GROUP; i++)
-            count += part[i];
-        BARRIER();
-        if (count >= k)
-            kth |= bit;
+            count += order_key(x[i]) >= least;
+        if (group_count(count, part[bit & 1], ITEMS_A_GROUP) >= k)
+            kth = least;
     }
     for (int i = from; i < to; i++) {
         above += order_key(x[i]) > kth;
         same += order_key(x[i]) == kth;
     }
-    part[item] = above;
+    above_[item] = above;
     same_[item] = same;
     BARRIER();
     n_same = k;
     for (int i = 0; i < ITEMS_A_GROUP; i++)
-        n_same -= part[i];
+        n_same -= above_[i];
     for (int i = 0; i < item; i++) {
-        at += part[i];
+        at += above_[i];
         sames += same_[i];
     }
     at += sames < n_same ? sames : n_same;

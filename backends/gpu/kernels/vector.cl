@@ -15,12 +15,7 @@ KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int
 
     for (int i = item; i < n; i += NORM_ITEMS)
         sum += from[i] * from[i];
-    part[item] = sum;
-    BARRIER();
-    sum = 0.0f;
-    for (int i = 0; i < NORM_ITEMS; i++)
-        sum += part[i];
-    r = 1.0f / sqrt(sum / (float)n + eps);
+    r = 1.0f / sqrt(group_sum(sum, part, NORM_ITEMS) / (float)n + eps);
     for (int i = item; i < n; i += NORM_ITEMS)
         to[i] = from[i] * r * w[i];
 }
@@ -29,29 +24,19 @@ KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int
 KERNEL void layernorm(GLOBAL const float *x, GLOBAL const float *w, GLOBAL const float *b,
                       float eps, int n, int x_stride, GLOBAL float *y, int y_stride)
 {
-    LOCAL float part[NORM_ITEMS];
+    LOCAL float part[2][NORM_ITEMS];
     GLOBAL const float *from = x + (long)GROUP(0) * x_stride + (long)GROUP(1) * n;
     GLOBAL float *to = y + (long)GROUP(0) * y_stride + (long)GROUP(1) * n;
     const int item = ITEM();
-    float sum = 0.0f, mean = 0.0f, r;
+    float sum = 0.0f, mean, r;
 
     for (int i = item; i < n; i += NORM_ITEMS)
         sum += from[i];
-    part[item] = sum;
-    BARRIER();
-    for (int i = 0; i < NORM_ITEMS; i++)
-        mean += part[i];
-    mean /= (float)n;
-    BARRIER();
+    mean = group_sum(sum, part[0], NORM_ITEMS) / (float)n;
     sum = 0.0f;
     for (int i = item; i < n; i += NORM_ITEMS)
         sum += (from[i] - mean) * (from[i] - mean);
-    part[item] = sum;
-    BARRIER();
-    sum = 0.0f;
-    for (int i = 0; i < NORM_ITEMS; i++)
-        sum += part[i];
-    r = 1.0f / sqrt(sum / (float)n + eps);
+    r = 1.0f / sqrt(group_sum(sum, part[1], NORM_ITEMS) / (float)n + eps);
     for (int i = item; i < n; i += NORM_ITEMS)
         to[i] = (from[i] - mean) * r * w[i] + (b ? b[i] : 0.0f);
 }

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* group.cl - what the items of a group agree on. The items of a sub-group exchange numbers without
+ * a barrier; in a language that has no sub-groups each item is one. All items call these together,
+ * which return the same to all. */
+
+/* join(x, y) of a sub-group's items, as a tree. Of a group's `items`, a constant, so that compilers
+ * know how long the loop is: each sub-group leaves its own in of[items], which must not be written
+ * again before a barrier. */
+#define AGREE(type, of_subgroup, of_group, join)                                                   \
+    FUNCTION type of_subgroup(type x)                                                              \
+    {                                                                                              \
+        for (int mask = 1; mask < SUBGROUP_ITEMS(); mask *= 2) {                                   \
+            const type y = from_item(x, mask);                                                     \
+            x = join;                                                                              \
+        }                                                                                          \
+        return x;                                                                                  \
+    }                                                                                              \
+    FUNCTION type of_group(type x, IN_LOCAL type *of, int items)                                   \
+    {                                                                                              \
+        of[SUBGROUP()] = of_subgroup(x);                                                           \
+        BARRIER();                                                                                 \
+        x = of[0];                                                                                 \
+        for (int i = 1; i < SUBGROUPS(items); i++) {                                               \
+            const type y = of[i];                                                                  \
+            x = join;                                                                              \
+        }                                                                                          \
+        return x;                                                                                  \
+    }
+
+AGREE(float, subgroup_sum, group_sum, x + y)
+AGREE(float, subgroup_max, group_max, fmax(x, y))
+AGREE(int, subgroup_count, group_count, x + y)
