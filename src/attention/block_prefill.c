@@ -214,6 +214,7 @@ void cb_block_prefill_mark(const float *mass, int own, double keep, struct found
 struct marking {
     const struct block_prefill *p;
     int first; /* the chunk's first block */
+    int whole; /* blocks of queries from here on read everything */
 };
 
 static void mark_item(void *ctx, int i, int thread)
@@ -221,18 +222,25 @@ static void mark_item(void *ctx, int i, int thread)
     const struct marking *m = ctx;
     const struct block_prefill *p = m->p;
     const size_t at = (size_t)i * (size_t)p->blocks.n_col;
+    const int own = m->first + i % p->blocks.n_row;
 
     (void)thread;
     memset(p->reads + at, 0, (size_t)p->blocks.n_col);
-    cb_block_prefill_mark(p->mass + at, m->first + i % p->blocks.n_row, p->plan.keep, p->found + at,
-                          p->reads + at);
+    if (own >= m->whole)
+        memset(p->reads + at, 1, (size_t)own + 1);
+    else
+        cb_block_prefill_mark(p->mass + at, own, p->plan.keep, p->found + at, p->reads + at);
 }
 
 /* Marks the blocks that chunk c reads. */
 static void choose(struct attention *a, const struct chunk *c)
 {
     struct block_prefill *p = a->blocks;
-    struct marking m = { p, c->pos0 / BLOCK };
+    const int end = a->bank->n_seen + a->bank->n_feed; /* of the prompt */
+    struct marking m = { p, c->pos0 / BLOCK, INT32_MAX };
+
+    if (p->plan.last)
+        m.whole = max_int(0, end - p->plan.last) / BLOCK;
 
     if (p->patterns) {
         cb_block_patterns_choose(a, p->patterns, c, &p->blocks, p->reads);

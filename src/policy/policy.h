@@ -191,6 +191,7 @@ struct block_plan {
                     so many is estimated */
     int bits;    /* of sketched keys, 2 or 4 */
     double keep; /* share of the estimate that the blocks read hold; 1: all are read */
+    int last;    /* not patterns: queries among so many last tokens of a prompt read all blocks */
     /* Patterns */
     enum pattern pattern;
     int chunk;           /* tokens whose last queries choose, a multiple of 128; 0 = any */

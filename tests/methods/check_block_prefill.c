@@ -141,12 +141,15 @@ static const struct {
     const char *prefill;
     int bits, stride;
     double threshold;
+    int last;
 } rules[] = {
-    { "xattention:threshold=0.7", 0, 8, 0.7 },
-    { "xattention:threshold=0.5,stride=16", 0, 16, 0.5 },
-    { "xattention:threshold=0.6,stride=4", 0, 4, 0.6 },
-    { "sieve:threshold=0.6", 2, 16, 0.6 },
-    { "sieve:threshold=0.5,bits=4,stride=50", 4, 50, 0.5 },
+    { "xattention:threshold=0.7", 0, 8, 0.7, 0 },
+    { "xattention:threshold=0.5,stride=16", 0, 16, 0.5, 0 },
+    { "xattention:threshold=0.6,stride=4", 0, 4, 0.6, 0 },
+    { "sieve:threshold=0.6", 2, 16, 0.6, 0 },
+    { "sieve:threshold=0.5,bits=4,stride=50", 4, 50, 0.5, 0 },
+    { "xattention:threshold=0.5,stride=16,last=100", 0, 16, 0.5, 100 },
+    { "sieve:threshold=0.6,last=1", 2, 16, 0.6, 1 },
 };
 
 static void estimate(struct toy *t, int rule, int l, int h, int own, double *mass)
@@ -160,6 +163,7 @@ static void estimate(struct toy *t, int rule, int l, int h, int own, double *mas
 START_TEST(reads_what_the_rule_says)
 {
     const char *prefill = rules[_i / 2].prefill;
+    const int last = rules[_i / 2].last;
     float *out = malloc(N_LAYER * N * NQ * sizeof *out);
     uint64_t read = 0, all = 0;
     struct toy t;
@@ -174,6 +178,8 @@ START_TEST(reads_what_the_rule_says)
                     estimate(&t, _i / 2, l, h, i / BLOCK, mass);
                     choose(mass, i / BLOCK, rules[_i / 2].threshold, reads);
                 }
+                for (int b = 0; last && i / BLOCK >= (N - last) / BLOCK && b < N_BLOCK; b++)
+                    reads[b] = 1;
                 attend(&t, l, h, i, reads, want);
                 for (int d = 0; d < HD; d++)
                     ck_assert_msg(
@@ -443,6 +449,7 @@ static int alike(struct cb_model *m, const float *x, const float *y)
 static const char *const all_blocks[] = {
     "xattention:threshold=1",
     "sieve:threshold=1",
+    "xattention:threshold=0.1,last=9999",
     "minference:pattern=vertical-slash,vertical=9999,slash=9999,least=0",
     "minference:pattern=a-shape,local=9999,least=0",
     "minference:pattern=block-sparse,blocks=99,least=0",
@@ -469,7 +476,7 @@ START_TEST(reading_all_is_dense)
 END_TEST
 
 static const char *const sparse[] = {
-    "xattention:threshold=0.3", "sieve:threshold=0.3",
+    "xattention:threshold=0.3", "sieve:threshold=0.3", "sieve:threshold=0.3,last=1",
     "minference:recall=0.5,local=100,vertical=40,slash=100,blocks=2,least=0,chunk=128",
     "minference:pattern=vertical-slash,vertical=40,slash=100,least=0,chunk=128"
 };

@@ -3,7 +3,7 @@
  * say that some of these queries attend to them. */
 #include "policy/policy.h"
 
-enum { THRESHOLD, BITS, STRIDE };
+enum { THRESHOLD, BITS, STRIDE, LAST };
 
 static const struct method_opt opts[] = {
     [THRESHOLD] = { "threshold", "",
@@ -13,6 +13,8 @@ static const struct method_opt opts[] = {
     [BITS] = { "bits", "", "bits of a sketched key", OPT_CHOICE, 0, 0, 0, "2 4" },
     [STRIDE] = { "stride", "tokens", "of a block's queries, one in so many is estimated", OPT_INT,
                  16, 1, 128, NULL },
+    [LAST] = { "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,
+               1 << 30, NULL },
     { .name = NULL },
 };
 
@@ -22,7 +24,8 @@ static int prompt(struct policy *p, const struct shape *sh, struct prompt_plan *
     plan->blocks = (struct block_plan){ .rule = BLOCKS_BY_SKETCHES,
                                         .stride = (int)p->val[STRIDE].num,
                                         .bits = p->val[BITS].num > 0 ? 4 : 2,
-                                        .keep = p->val[THRESHOLD].num };
+                                        .keep = p->val[THRESHOLD].num,
+                                        .last = (int)p->val[LAST].num };
     return 0;
 }
 

@@ -3,7 +3,7 @@
  * sums over antidiagonals of query and key say hold most of their attention. */
 #include "policy/policy.h"
 
-enum { THRESHOLD, STRIDE };
+enum { THRESHOLD, STRIDE, LAST };
 
 static const struct method_opt opts[] = {
     [THRESHOLD] = { "threshold", "",
@@ -11,6 +11,8 @@ static const struct method_opt opts[] = {
                     OPT_NUM, 0.9, 0, 1, NULL },
     [STRIDE] = { "stride", "tokens", "a query in so many meets each key, in the estimate",
                  OPT_CHOICE, 1, 0, 0, "4 8 16" },
+    [LAST] = { "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,
+               1 << 30, NULL },
     { .name = NULL },
 };
 
@@ -19,7 +21,8 @@ static int prompt(struct policy *p, const struct shape *sh, struct prompt_plan *
     (void)sh;
     plan->blocks = (struct block_plan){ .rule = BLOCKS_BY_ANTIDIAGONALS,
                                         .stride = 4 << (int)p->val[STRIDE].num,
-                                        .keep = p->val[THRESHOLD].num };
+                                        .keep = p->val[THRESHOLD].num,
+                                        .last = (int)p->val[LAST].num };
     return 0;
 }
 
