@@ -2,7 +2,11 @@
 /* block_prefill.c - before a chunk attends, each query head chooses, for each block of its queries,
  * the blocks of tokens that they read. Blocks begin at multiples of 128 slots, as the kernels' do.
  * Every query head has a list of its own, so attention goes head by head; keys are packed once for
- * a block of queries of a head, which costs little beside the products. */
+ * a block of queries of a head, which costs little beside the products.
+ *
+ * A sample of the other blocks may stand for them: of so many tokens one, drawn for each head and
+ * block of queries, with the weight of all. So what is left out adds to the softmax's sum and to
+ * the values without a bias, where it is spread over many tokens. */
 #include "block_prefill.h"
 
 #include <stdlib.h>
@@ -31,6 +35,11 @@ struct block_prefill {
     size_t head_bytes;
     int sketched; /* blocks */
     uint8_t *row; /* [BLOCK] keys of a prepacked block, as rows */
+    /* Of tokens outside the blocks read, for each head and row: NULL, or [n_head][n_row][n_sample]
+     */
+    int32_t *sample;
+    int *sampled; /* how many */
+    int n_sample; /* most of them */
     /* NULL: blocks are chosen by what is estimated to be in them */
     struct block_patterns *patterns;
     uint64_t bytes;
@@ -69,7 +78,7 @@ int cb_block_prefill_open(struct attention *a, const struct policy *form,
         return cb_policy_refuse(form, "needs chunks of %d tokens at least, not %d", least,
                                 a->chunk);
     p->plan = *plan;
-    a->prompt_joins = plan->rule == BLOCKS_BY_PATTERNS;
+    a->prompt_joins = plan->rule == BLOCKS_BY_PATTERNS || plan->sample;
     p->n_row = a->chunk / BLOCK + 1;
     p->n_col = n_ctx / BLOCK + 1;
     n = (size_t)a->model->hp.n_head * (size_t)p->n_row * (size_t)p->n_col;
@@ -80,6 +89,13 @@ int cb_block_prefill_open(struct attention *a, const struct policy *form,
         return CB_ENOMEM;
     if (plan->rule == BLOCKS_BY_PATTERNS)
         return cb_block_patterns_open(a, plan, &p->patterns);
+    if (plan->sample) {
+        p->n_sample = p->n_col * (BLOCK / plan->sample);
+        p->sample = take(p, n / (size_t)p->n_col * (size_t)p->n_sample, sizeof *p->sample);
+        p->sampled = take(p, n / (size_t)p->n_col, sizeof *p->sampled);
+        if (!p->sample || !p->sampled)
+            return CB_ENOMEM;
+    }
     return plan->bits ? open_sketches(a, p) : CB_OK;
 }
 
@@ -94,6 +110,8 @@ void cb_block_prefill_close(struct attention *a)
     free(p->reads);
     free(p->sketch);
     free(p->row);
+    free(p->sample);
+    free(p->sampled);
     cb_block_patterns_close(p->patterns);
     free(p);
 }
@@ -211,6 +229,27 @@ void cb_block_prefill_mark(const float *mass, int own, double keep, struct found
     }
 }
 
+int cb_block_prefill_sampled(int own, int h, int first, int n)
+{
+    uint32_t x = ((uint32_t)own * 251 + (uint32_t)h) * 0x9e3779b1U + (uint32_t)first;
+
+    x = (x ^ x >> 16) * 0x7feb352dU;
+    x = (x ^ x >> 15) * 0x846ca68bU;
+    return first + (int)((x ^ x >> 16) & (uint32_t)(n - 1));
+}
+
+/* Samples the blocks before `own` that reads[] leaves out -> slot[]; their number */
+static int sample(const struct block_plan *plan, const uint8_t *reads, int own, int h,
+                  int32_t *slot)
+{
+    int n = 0;
+
+    for (int b = 0; b < own; b++)
+        for (int j = 0; !reads[b] && j < BLOCK; j += plan->sample)
+            slot[n++] = cb_block_prefill_sampled(own, h, b * BLOCK + j, plan->sample);
+    return n;
+}
+
 struct marking {
     const struct block_prefill *p;
     int first; /* the chunk's first block */
@@ -230,6 +269,9 @@ static void mark_item(void *ctx, int i, int thread)
         memset(p->reads + at, 1, (size_t)own + 1);
     else
         cb_block_prefill_mark(p->mass + at, own, p->plan.keep, p->found + at, p->reads + at);
+    if (p->sample)
+        p->sampled[i] = sample(&p->plan, p->reads + at, own, i / p->blocks.n_row,
+                               p->sample + (size_t)i * (size_t)p->n_sample);
 }
 
 /* Marks the blocks that chunk c reads. */
@@ -250,7 +292,18 @@ static void choose(struct attention *a, const struct chunk *c)
     cb_par_for(a->dev->par, a->model->hp.n_head * p->blocks.n_row, mark_item, &m);
 }
 
-/* The columns that the queries of row r of the chunk's blocks read besides */
+/* The slots that head h's queries of row r of the chunk's blocks read besides -> *idx; how many */
+static int columns(const struct block_prefill *p, int h, int r, const int32_t **idx)
+{
+    const int i = h * p->blocks.n_row + r;
+
+    if (p->patterns)
+        return cb_block_patterns_columns(p->patterns, h, r, idx);
+    *idx = p->sample + (size_t)i * (size_t)p->n_sample;
+    return p->sampled[i];
+}
+
+/* Adds them. */
 static int add_columns(struct attention *a, const struct chunk *c, int r)
 {
     const struct block_prefill *p = a->blocks;
@@ -262,7 +315,7 @@ static int add_columns(struct attention *a, const struct chunk *c, int r)
     int any = 0;
 
     for (int h = 0; h < n_head; h++)
-        any |= cb_block_patterns_columns(p->patterns, h, r, &idx);
+        any |= columns(p, h, r, &idx);
     if (!any)
         return CB_OK;
     part.first = begin;
@@ -270,10 +323,11 @@ static int add_columns(struct attention *a, const struct chunk *c, int r)
     part.q = c->q + (size_t)begin * (size_t)c->stride;
     part.causal = 0;
     part.by_head = part.joins = 1;
+    part.stands_for = p->plan.sample;
     TRY(cb_parts_add(a, &part, &run));
     for (int h = 0; h < n_head; h++) {
         run[h] = cb_store_run(st, h / cb_attention_group(a), 0, st->n[0]);
-        run[h].n = cb_block_patterns_columns(p->patterns, h, r, &idx);
+        run[h].n = columns(p, h, r, &idx);
         run[h].idx = idx;
     }
     return CB_OK;
@@ -292,7 +346,7 @@ void cb_block_prefill_prepare(struct attention *a, int l, int n)
         if (p->patterns)
             cb_block_patterns_begin(p->patterns);
     }
-    if (p->patterns && chooses(a, l, st->n[0])) /* columns are read row by row */
+    if ((p->patterns || p->sample) && chooses(a, l, st->n[0])) /* columns are read row by row */
         cb_store_unpack(st, 0, st->prepacked);
 }
 
@@ -318,7 +372,7 @@ int cb_block_prefill_parts(struct attention *a, const struct chunk *c)
     choose(a, c);
     for (int h = 0; h < a->model->hp.n_head; h++)
         run[h] = cb_store_run(st, h / cb_attention_group(a), 0, end);
-    for (int r = 0; p->patterns && r < p->blocks.n_row; r++)
+    for (int r = 0; (p->patterns || p->sample) && r < p->blocks.n_row; r++)
         TRY(add_columns(a, c, r));
     return 1;
 }

@@ -341,6 +341,8 @@ static void attend_join(struct attention *a, int l, int i, float *out, float *ls
     for (int h = 0; gated && h < n_head; h++)
         if (x->skips[h])
             x->lse2[h] = -INFINITY;
+    for (int t = 0; p->stands_for > 1 && t < p->n * n_head; t++)
+        x->lse2[t] += logf((float)p->stands_for);
     if (skips && !gated)
         leave_out(a, p, lse);
     a->dev->ops->join(a->dev, out, lse, x->out2, x->lse2, p->n * n_head, at.hd);

@@ -192,6 +192,8 @@ struct block_plan {
     int bits;    /* of sketched keys, 2 or 4 */
     double keep; /* share of the estimate that the blocks read hold; 1: all are read */
     int last;    /* not patterns: queries among so many last tokens of a prompt read all blocks */
+    int sample;  /* not patterns: one in so many tokens of the other blocks is read, with the weight
+                    of all; a power of 2 to 128; 0: none */
     /* Patterns */
     enum pattern pattern;
     int chunk;           /* tokens whose last queries choose, a multiple of 128; 0 = any */
@@ -229,6 +231,13 @@ struct opt_value {
     const char *text; /* as given (OPT_LIST: "2+8+18"), or the default text */
     int set;          /* 1 = the user gave it */
 };
+
+/* block_plan's sample, as an option */
+#define CB_PROMPT_SAMPLES "0 4 8 16 32"
+static inline int cb_prompt_sample(const struct opt_value *v)
+{
+    return v->num > 0 ? 2 << (int)v->num : 0;
+}
 
 struct method;
 struct bank;

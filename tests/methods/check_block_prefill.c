@@ -118,38 +118,46 @@ static void choose(const double *mass, int own, double threshold, int *reads)
     }
 }
 
-static void attend(struct toy *t, int l, int h, int i, const int *reads, double *out)
+/* sample > 0: one in so many tokens of the blocks that are not read has the weight of all. Returns
+ * the pairs read */
+static int attend(struct toy *t, int l, int h, int i, const int *reads, int sample, double *out)
 {
     double sum = 0;
+    int n = 0;
 
     memset(out, 0, HD * sizeof *out);
     for (int j = 0; j <= i; j++) {
         const float *v = cb_toy_row(t, l, j) + NQ + (N_KV + h / (N_HEAD / N_KV)) * HD;
         double p;
-        if (!reads[j / BLOCK])
+        if (!reads[j / BLOCK] &&
+            (!sample || cb_block_prefill_sampled(i / BLOCK, h, j / sample * sample, sample) != j))
             continue;
-        p = exp(dot(t, l, h, i, j));
+        n++;
+        p = exp(dot(t, l, h, i, j)) * (reads[j / BLOCK] ? 1 : sample);
         sum += p;
         for (int c = 0; c < HD; c++)
             out[c] += p * (double)v[c];
     }
     for (int c = 0; c < HD; c++)
         out[c] /= sum;
+    return n;
 }
 
 static const struct {
     const char *prefill;
     int bits, stride;
     double threshold;
-    int last;
+    int last, sample;
 } rules[] = {
-    { "xattention:threshold=0.7", 0, 8, 0.7, 0 },
-    { "xattention:threshold=0.5,stride=16", 0, 16, 0.5, 0 },
-    { "xattention:threshold=0.6,stride=4", 0, 4, 0.6, 0 },
-    { "sieve:threshold=0.6", 2, 16, 0.6, 0 },
-    { "sieve:threshold=0.5,bits=4,stride=50", 4, 50, 0.5, 0 },
-    { "xattention:threshold=0.5,stride=16,last=100", 0, 16, 0.5, 100 },
-    { "sieve:threshold=0.6,last=1", 2, 16, 0.6, 1 },
+    { "xattention:threshold=0.7", 0, 8, 0.7, 0, 0 },
+    { "xattention:threshold=0.5,stride=16", 0, 16, 0.5, 0, 0 },
+    { "xattention:threshold=0.6,stride=4", 0, 4, 0.6, 0, 0 },
+    { "sieve:threshold=0.6", 2, 16, 0.6, 0, 0 },
+    { "sieve:threshold=0.5,bits=4,stride=50", 4, 50, 0.5, 0, 0 },
+    { "xattention:threshold=0.5,stride=16,last=100", 0, 16, 0.5, 100, 0 },
+    { "sieve:threshold=0.6,last=1", 2, 16, 0.6, 1, 0 },
+    { "xattention:threshold=0.4,sample=4", 0, 8, 0.4, 0, 4 },
+    { "sieve:threshold=0.4,last=100,sample=32", 2, 16, 0.4, 100, 32 },
 };
 
 static void estimate(struct toy *t, int rule, int l, int h, int own, double *mass)
@@ -180,14 +188,12 @@ START_TEST(reads_what_the_rule_says)
                 }
                 for (int b = 0; last && i / BLOCK >= (N - last) / BLOCK && b < N_BLOCK; b++)
                     reads[b] = 1;
-                attend(&t, l, h, i, reads, want);
+                read += (uint64_t)attend(&t, l, h, i, reads, rules[_i / 2].sample, want);
                 for (int d = 0; d < HD; d++)
                     ck_assert_msg(
                         fabs((double)out[((l * N + i) * N_HEAD + h) * HD + d] - want[d]) <= 3e-6,
                         "%s: layer %d, token %d, head %d", prefill, l, i, h);
                 all += (uint64_t)i + 1;
-                for (int j = 0; j <= i; j++)
-                    read += (uint64_t)reads[j / BLOCK];
             }
     ck_assert(t.s->bank.pairs_all == all && t.s->bank.pairs_read == read && read < all);
     cb_toy_close(&t);
@@ -214,6 +220,20 @@ START_TEST(blocks_by_mass)
             ck_assert_msg(reads[j] == cases[i].reads[j] - '0', "keep %g: block %d", cases[i].keep,
                           j);
     }
+}
+END_TEST
+
+/* Each token of a group stands for it about as often as the others. */
+START_TEST(samples_are_even)
+{
+    int n[16] = { 0 };
+
+    for (int own = 1; own < 40; own++)
+        for (int h = 0; h < 8; h++)
+            for (int first = 0; first < own * BLOCK; first += 16)
+                n[cb_block_prefill_sampled(own, h, first, 16) - first]++;
+    for (int j = 0; j < 16; j++) /* 3,120 each; 5 standard deviations */
+        ck_assert_msg(abs(n[j] - 3120) < 280, "%d: %d", j, n[j]);
 }
 END_TEST
 
@@ -476,7 +496,10 @@ START_TEST(reading_all_is_dense)
 END_TEST
 
 static const char *const sparse[] = {
-    "xattention:threshold=0.3", "sieve:threshold=0.3", "sieve:threshold=0.3,last=1",
+    "xattention:threshold=0.3",
+    "sieve:threshold=0.3",
+    "sieve:threshold=0.3,last=1",
+    "xattention:threshold=0.2,sample=8",
     "minference:recall=0.5,local=100,vertical=40,slash=100,blocks=2,least=0,chunk=128",
     "minference:pattern=vertical-slash,vertical=40,slash=100,least=0,chunk=128"
 };
@@ -525,6 +548,7 @@ static const struct {
     { "full", "xattention:threshold=1.5", "must be", 0 },
     { "full", "xattention:stride=3", "must be one of: 4 8 16", 0 },
     { "full", "sieve:bits=3", "must be one of: 2 4", 0 },
+    { "full", "sieve:sample=5", "must be one of: 0 4 8", 0 },
     { "d2o", "sieve", "not with policy d2o: it sums the scores of all queries", 0 },
     { "full", "minference:chunk=200", "chunk=200: must be a multiple of 128", 0 },
     { "full", "minference", "chunks of 512 tokens at least, not 300", 300 },
@@ -559,6 +583,7 @@ int main(void)
     tcase_add_loop_test(c, reads_what_the_pattern_says, 0, 6);
     tcase_add_test(c, blocks_by_mass);
     tcase_add_test(c, ties_are_by_position);
+    tcase_add_test(c, samples_are_even);
     tcase_add_loop_test(c, policies_measure_all_tokens, 0, COUNT(devices));
     tcase_add_loop_test(c, reading_all_is_dense, 0, COUNT(all_blocks));
     tcase_add_loop_test(c, reading_some_is_not, 0, COUNT(sparse));

@@ -3,7 +3,7 @@
  * say that some of these queries attend to them. */
 #include "policy/policy.h"
 
-enum { THRESHOLD, BITS, STRIDE, LAST };
+enum { THRESHOLD, BITS, STRIDE, LAST, SAMPLE };
 
 static const struct method_opt opts[] = {
     [THRESHOLD] = { "threshold", "",
@@ -15,6 +15,10 @@ static const struct method_opt opts[] = {
                  16, 1, 128, NULL },
     [LAST] = { "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,
                1 << 30, NULL },
+    [SAMPLE] = { "sample", "tokens",
+                 "one in so many tokens of the other blocks is read, with the weight of all; 0: "
+                 "none",
+                 OPT_CHOICE, 0, 0, 0, CB_PROMPT_SAMPLES },
     { .name = NULL },
 };
 
@@ -25,7 +29,8 @@ static int prompt(struct policy *p, const struct shape *sh, struct prompt_plan *
                                         .stride = (int)p->val[STRIDE].num,
                                         .bits = p->val[BITS].num > 0 ? 4 : 2,
                                         .keep = p->val[THRESHOLD].num,
-                                        .last = (int)p->val[LAST].num };
+                                        .last = (int)p->val[LAST].num,
+                                        .sample = cb_prompt_sample(&p->val[SAMPLE]) };
     return 0;
 }
 

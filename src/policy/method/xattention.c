@@ -3,7 +3,7 @@
  * sums over antidiagonals of query and key say hold most of their attention. */
 #include "policy/policy.h"
 
-enum { THRESHOLD, STRIDE, LAST };
+enum { THRESHOLD, STRIDE, LAST, SAMPLE };
 
 static const struct method_opt opts[] = {
     [THRESHOLD] = { "threshold", "",
@@ -13,6 +13,10 @@ static const struct method_opt opts[] = {
                  OPT_CHOICE, 1, 0, 0, "4 8 16" },
     [LAST] = { "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,
                1 << 30, NULL },
+    [SAMPLE] = { "sample", "tokens",
+                 "one in so many tokens of the other blocks is read, with the weight of all; 0: "
+                 "none",
+                 OPT_CHOICE, 0, 0, 0, CB_PROMPT_SAMPLES },
     { .name = NULL },
 };
 
@@ -22,7 +26,8 @@ static int prompt(struct policy *p, const struct shape *sh, struct prompt_plan *
     plan->blocks = (struct block_plan){ .rule = BLOCKS_BY_ANTIDIAGONALS,
                                         .stride = 4 << (int)p->val[STRIDE].num,
                                         .keep = p->val[THRESHOLD].num,
-                                        .last = (int)p->val[LAST].num };
+                                        .last = (int)p->val[LAST].num,
+                                        .sample = cb_prompt_sample(&p->val[SAMPLE]) };
     return 0;
 }
 
