@@ -174,6 +174,7 @@ struct attn cb_parts_attn_of(const struct attention *a, int l, int i)
     at.q = p->q;
     at.q_stride = p->q_stride;
     at.causal = p->causal;
+    at.prompt = !a->bank->decoding;
     at.window = p->window;
     at.blocks = p->blocks;
     at.run = cb_parts_runs(a, i);

@@ -117,6 +117,7 @@ struct attn {
     int n_tok, n_head, n_kv, hd; /* n_head = group * n_kv; query head h reads KV head h / group */
     float scale, softcap;        /* softcap 0 = none */
     int causal, window;
+    int prompt; /* 1: queries of a prompt, so kernels may convert rows first, as if causal */
     enum kv_type type_k, type_v;
     const struct kv_run *run;         /* [n_kv] */
     const struct attn_blocks *blocks; /* NULL: all are read. Attention alone looks at them */

@@ -64,7 +64,7 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
 static inline int cb_in_integers(const struct attn *a, enum kv_type t)
 {
     return (t == KV_F16 || t == KV_BF16) &&
-           (a->causal || a->n_head / a->n_kv >= 4 || a->run[0].prepacked);
+           (a->causal || a->prompt || a->n_head / a->n_kv >= 4 || a->run[0].prepacked);
 }
 
 /* The kernel for the logits. */
