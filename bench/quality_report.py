@@ -329,10 +329,10 @@ def write(out, plan, screen, files, shown, spent, notes):
             text += ["", f.read().rstrip()]
     for key, file in files.items():
         table = summary({r.name: answers[r.name] for r in plan if r.model == key
-                         and r.kind == "tasks"})
+                         and r.kind == "tasks" and "--prefill" not in r.args})
         if table:
             text += ["", f"## All runs of {file}", "",
-                     "Policies that at least half of the runs asked.", ""] + table
+                     "Policies that at least half of the runs asked, those of `--prefill` left out.", ""] + table
     for run in plan:
         rows = answers[run.name]
         if not rows:
