@@ -332,7 +332,8 @@ def write(out, plan, screen, files, shown, spent, notes):
                          and r.kind == "tasks" and "--prefill" not in r.args})
         if table:
             text += ["", f"## All runs of {file}", "",
-                     "Policies that at least half of the runs asked, those of `--prefill` left out.", ""] + table
+                     "Policies that at least half of the runs asked, those of `--prefill` left "
+                     "out.", ""] + table
     for run in plan:
         rows = answers[run.name]
         if not rows:
