@@ -346,7 +346,7 @@ void cb_block_prefill_prepare(struct attention *a, int l, int n)
         if (p->patterns)
             cb_block_patterns_begin(p->patterns);
     }
-    if ((p->patterns || p->sample) && chooses(a, l, st->n[0])) /* columns are read row by row */
+    if (a->prompt_joins && chooses(a, l, st->n[0])) /* columns are read row by row */
         cb_store_unpack(st, 0, st->prepacked);
 }
 
@@ -372,7 +372,7 @@ int cb_block_prefill_parts(struct attention *a, const struct chunk *c)
     choose(a, c);
     for (int h = 0; h < a->model->hp.n_head; h++)
         run[h] = cb_store_run(st, h / cb_attention_group(a), 0, end);
-    for (int r = 0; (p->patterns || p->sample) && r < p->blocks.n_row; r++)
+    for (int r = 0; a->prompt_joins && r < p->blocks.n_row; r++)
         TRY(add_columns(a, c, r));
     return 1;
 }

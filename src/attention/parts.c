@@ -8,6 +8,7 @@
 
 #include "bank/store_ask.h"
 #include "base/err.h"
+#include "base/ints.h"
 
 struct parts {
     int n, cap, n_run;
@@ -329,6 +330,7 @@ static void attend_join(struct attention *a, int l, int i, float *out, float *ls
     struct parts *x = a->parts;
     struct attn at = call_of(a, l, i, out, lse);
     const int n_head = at.n_head, skips = p->skip <= 1, gated = skips && a->bank->decoding;
+    const float weight = logf((float)max_int(1, p->stands_for));
 
     out = at.out;
     lse = at.lse;
@@ -343,7 +345,7 @@ static void attend_join(struct attention *a, int l, int i, float *out, float *ls
         if (x->skips[h])
             x->lse2[h] = -INFINITY;
     for (int t = 0; p->stands_for > 1 && t < p->n * n_head; t++)
-        x->lse2[t] += logf((float)p->stands_for);
+        x->lse2[t] += weight;
     if (skips && !gated)
         leave_out(a, p, lse);
     a->dev->ops->join(a->dev, out, lse, x->out2, x->lse2, p->n * n_head, at.hd);

@@ -232,8 +232,18 @@ struct opt_value {
     int set;          /* 1 = the user gave it */
 };
 
-/* block_plan's sample, as an option */
-#define CB_PROMPT_SAMPLES "0 4 8 16 32"
+/* Options of forms that estimate blocks: block_plan's `last` and `sample` */
+#define CB_PROMPT_LAST                                                                             \
+    {                                                                                              \
+        "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,       \
+            1 << 30, NULL                                                                          \
+    }
+#define CB_PROMPT_SAMPLE                                                                           \
+    {                                                                                              \
+        "sample", "tokens",                                                                        \
+            "one in so many tokens of the other blocks is read, with the weight of all; 0: none",  \
+            OPT_CHOICE, 0, 0, 0, "0 4 8 16 32"                                                     \
+    }
 static inline int cb_prompt_sample(const struct opt_value *v)
 {
     return v->num > 0 ? 2 << (int)v->num : 0;

@@ -205,8 +205,7 @@ START_TEST(bytes_of_searched_slots)
 }
 END_TEST
 
-/* The logits of tokens CUT on after the third; with `cut` the nine between were stored and cut off
- */
+/* The logits of tokens CUT on, behind the first three; with `cut` those between were cut off. */
 static float *answer_after(struct cb_model *m, const char *policy, int cut)
 {
     enum { PROMPT = 380, STAYS = 3, CUT = 12 };

@@ -13,12 +13,8 @@ static const struct method_opt opts[] = {
     [BITS] = { "bits", "", "bits of a sketched key", OPT_CHOICE, 0, 0, 0, "2 4" },
     [STRIDE] = { "stride", "tokens", "of a block's queries, one in so many is estimated", OPT_INT,
                  16, 1, 128, NULL },
-    [LAST] = { "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,
-               1 << 30, NULL },
-    [SAMPLE] = { "sample", "tokens",
-                 "one in so many tokens of the other blocks is read, with the weight of all; 0: "
-                 "none",
-                 OPT_CHOICE, 0, 0, 0, CB_PROMPT_SAMPLES },
+    [LAST] = CB_PROMPT_LAST,
+    [SAMPLE] = CB_PROMPT_SAMPLE,
     { .name = NULL },
 };
 

@@ -11,12 +11,8 @@ static const struct method_opt opts[] = {
                     OPT_NUM, 0.9, 0, 1, NULL },
     [STRIDE] = { "stride", "tokens", "a query in so many meets each key, in the estimate",
                  OPT_CHOICE, 1, 0, 0, "4 8 16" },
-    [LAST] = { "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,
-               1 << 30, NULL },
-    [SAMPLE] = { "sample", "tokens",
-                 "one in so many tokens of the other blocks is read, with the weight of all; 0: "
-                 "none",
-                 OPT_CHOICE, 0, 0, 0, CB_PROMPT_SAMPLES },
+    [LAST] = CB_PROMPT_LAST,
+    [SAMPLE] = CB_PROMPT_SAMPLE,
     { .name = NULL },
 };
 
