@@ -317,6 +317,7 @@ src/serve/page_texts.h: $(serve_texts)
 		name=$$(basename $$f); echo "static const char $${name%.*}_text[] ="; \
 		sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/    "&\\n"/' $$f; echo '    ;'; \
 	done > $@.tmp && mv $@.tmp $@
+$(libserve_la_OBJECTS): src/serve/page_texts.h
 BUILT_SOURCES += src/serve/page_texts.h
 CLEANFILES += src/serve/page_texts.h
 EXTRA_DIST += $(serve_texts)

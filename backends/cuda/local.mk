@@ -22,6 +22,7 @@ libcuda_device_la_SOURCES = \
 	backends/cuda/cuda_images.c \
 	backends/cuda/cuda_program.c
 nodist_libcuda_device_la_SOURCES = backends/cuda/cuda_sums.h
+$(libcuda_device_la_OBJECTS): backends/cuda/cuda_sums.h
 BUILT_SOURCES += backends/cuda/cuda_sums.h
 backends/cuda/cuda_sums.h: $(cuda_images)
 	$(AM_V_GEN)echo "__asm__(\"/* $$(cat $^ | cksum) */\");" >$@

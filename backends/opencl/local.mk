@@ -19,6 +19,7 @@ backends/opencl/cl_texts.h: $(cl_texts)
 		echo "static const char cl_text_$$(basename $$f .cl)[] ="; \
 		sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/    "&\\n"/' $$f; echo '    ;'; \
 	done > $@.tmp && mv $@.tmp $@
+$(libopencl_la_OBJECTS): backends/opencl/cl_texts.h
 BUILT_SOURCES += backends/opencl/cl_texts.h
 CLEANFILES += backends/opencl/cl_texts.h
 endif
