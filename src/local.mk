@@ -333,9 +333,11 @@ ctxbank_LDADD = libserve.la libeval.la libcore.la $(JANSSON_LIBS) $(UTF8PROC_LIB
 ctxbank_SOURCES = \
 	src/bench/run_ops.c src/bench/run_ops.h \
 	src/bench/time_attn.c \
+	src/bench/time_bank.c src/bench/time_bank.h \
 	src/bench/time_gather.c \
 	src/bench/time_matmul.c \
 	src/bench/time_ops.c src/bench/time_ops.h \
+	src/bench/time_search.c \
 	src/bench/time_small.c \
 	src/cli/banks.c src/cli/bench.c \
 	src/cli/bench_ops.c src/cli/bench_ops.h \

@@ -22,13 +22,14 @@ const struct op_shape cb_op_shape[] = {
     { .model = NULL },
 };
 
-static const char *const op_name[] = {
-    "limit",   "matmul",      "matmul_glu",  "matmul_rows",   "decode",     "prompt",
-    "gather",  "prepacked",   "prompt_long", "prompt_blocks", "block_mass", "rows",
-    "embed",   "norm",        "rope",        "glu",           "add",        "store",
-    "prepack", "score",       "join",        "topk",          "best_head",  "nearest",
-    "sketch",  "sketch_topk", "bounds",      "page_scores",   NULL
-};
+static const char *const op_name[] = { "limit",       "matmul",        "matmul_glu", "matmul_rows",
+                                       "decode",      "prompt",        "gather",     "prepacked",
+                                       "prompt_long", "prompt_blocks", "block_mass", "rows",
+                                       "embed",       "norm",          "rope",       "glu",
+                                       "add",         "store",         "prepack",    "score",
+                                       "join",        "topk",          "best_head",  "nearest",
+                                       "sketch",      "sketch_topk",   "bounds",     "page_scores",
+                                       "found",       "decode_long",   NULL };
 
 /* ---- what is wanted ---- */
 
@@ -40,7 +41,7 @@ static int same(const char *word, size_t n, const char *name)
 /* The i-th name of a kind (ctx); NULL past the last */
 static const char *name_at(const void *ctx, int i)
 {
-    static const char *const kivi[] = { "kivi4", "kivi2", NULL };
+    static const char *const other[] = { "kivi4", "kivi2", "sketch4", "sketch2", NULL };
 
     switch (*(const enum op_kind *)ctx) {
     case KIND_OP:
@@ -48,7 +49,7 @@ static const char *name_at(const void *ctx, int i)
     case KIND_TYPE:
         return i < DT_COUNT                   ? cb_dtype[i].name
                : i < DT_COUNT + KV_TYPE_COUNT ? cb_kv_type[i - DT_COUNT].name
-                                              : kivi[i - DT_COUNT - KV_TYPE_COUNT];
+                                              : other[i - DT_COUNT - KV_TYPE_COUNT];
     case KIND_MODEL:
         return cb_op_shape[i].model;
     case KIND_ISA:

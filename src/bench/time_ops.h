@@ -75,6 +75,7 @@ enum { OP_COLD_BYTES = 64 << 20 }; /* bytes of a measurement: more than caches h
 int cb_bench_matmul(struct op_bench *b);
 int cb_bench_attn(struct op_bench *b);
 int cb_bench_gather(struct op_bench *b);
+int cb_bench_search(struct op_bench *b);
 int cb_bench_small(struct op_bench *b);
 
 #endif

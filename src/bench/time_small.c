@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "device/sketch.h"
 #include "time_ops.h"
 
 enum {
@@ -31,10 +30,6 @@ struct small {
     char *keys;             /* [n_kv][n_ctx][hd] as stored, any type */
     int32_t *idx;           /* [n_ctx] */
     struct kv_run *run;
-    char *sketch;    /* [n_kv] blocks of 2-bit keys */
-    void *work;      /* of sketch_topk */
-    int32_t *chosen; /* [n_kv][n_ctx] */
-    int *n_chosen;   /* [n_kv] */
 };
 
 /* ---- the ops; each leaves what it reads as it was, or as large ---- */
@@ -129,100 +124,6 @@ static void topk(void *ctx)
     c->d->ops->topk(c->d, c->host_x, c->s->n_ctx, CHOSEN, c->idx);
 }
 
-enum { BITS = 2 };
-
-static int n_block(const struct op_shape *s)
-{
-    return s->n_ctx / SKETCH_BLOCK;
-}
-
-static size_t sketch_bytes(const struct op_shape *s) /* of a KV head */
-{
-    return (size_t)n_block(s) * cb_sketch_bytes(BITS, s->hd);
-}
-
-static size_t work_bytes(const struct op_shape *s)
-{
-    struct sketch_work w;
-    return cb_sketch_work(NULL, s->n_head, s->n_kv, s->hd, n_block(s), SKETCH_MAX_ITEMS, &w);
-}
-
-/* Sketches all keys. */
-static void sketch(void *ctx)
-{
-    const struct small *c = ctx;
-    const struct op_shape *s = c->s;
-    const size_t head = (size_t)s->n_ctx * cb_kv_row_bytes(c->type, s->hd);
-
-    for (int h = 0; h < s->n_kv; h++)
-        c->d->ops->sketch(c->d, c->type, c->keys + (size_t)h * head, n_block(s), s->hd, BITS, 0,
-                          c->sketch + (size_t)h * sketch_bytes(s));
-}
-
-/* Sketches of the random numbers in x, again and again */
-static void fill_sketches(struct small *c, size_t n_x)
-{
-    const struct op_shape *s = c->s;
-    const size_t block = (size_t)SKETCH_BLOCK * (size_t)s->hd, n = n_x / block;
-
-    for (int i = 0; i < s->n_kv * n_block(s); i++)
-        c->d->ops->sketch(c->d, KV_F32, c->host_x + (size_t)i % n * block, 1, s->hd, BITS, 0,
-                          c->sketch + (size_t)i * cb_sketch_bytes(BITS, s->hd));
-}
-
-static void sketch_topk(void *ctx)
-{
-    const struct small *c = ctx;
-    const struct op_shape *s = c->s;
-    const struct sketch_topk of = { .n_head = s->n_head,
-                                    .n_kv = s->n_kv,
-                                    .hd = s->hd,
-                                    .bits = BITS,
-                                    .scale = 4 / sqrtf((float)s->hd),
-                                    .q = c->x,
-                                    .sketch = (const uint8_t *)c->sketch,
-                                    .head_bytes = sketch_bytes(s),
-                                    .n_block = n_block(s),
-                                    .hi = s->n_ctx,
-                                    .k = CHOSEN / 2,
-                                    .idx = c->chosen,
-                                    .idx_stride = s->n_ctx,
-                                    .n = c->n_chosen,
-                                    .work = c->work };
-    c->d->ops->sketch_topk(c->d, &of);
-}
-
-enum { PAGE = 16 };
-
-/* Bounds of all keys, which take less than their sketches. */
-static void bounds(void *ctx)
-{
-    const struct small *c = ctx;
-    const struct op_shape *s = c->s;
-    const size_t head = (size_t)s->n_ctx * cb_kv_row_bytes(c->type, s->hd);
-
-    for (int h = 0; h < s->n_kv; h++)
-        c->d->ops->bounds(c->d, c->type, c->keys + (size_t)h * head, s->n_ctx / PAGE, PAGE, s->hd,
-                          c->sketch + (size_t)h * sketch_bytes(s));
-}
-
-static void page_scores(void *ctx)
-{
-    const struct small *c = ctx;
-    const struct op_shape *s = c->s;
-    const struct page_scores of = { .n_head = s->n_head,
-                                    .n_kv = s->n_kv,
-                                    .hd = s->hd,
-                                    .q = c->x,
-                                    .bounds = (const uint8_t *)c->sketch,
-                                    .head_bytes = sketch_bytes(s),
-                                    .n_page = s->n_ctx / PAGE,
-                                    .per = s->n_head / s->n_kv,
-                                    .out = c->host_y,
-                                    .out_stride = s->n_ctx / PAGE };
-    c->d->ops->page_scores(c->d, &of);
-}
-
 static void nearest(void *ctx)
 {
     const struct small *c = ctx;
@@ -259,10 +160,6 @@ static void small_close(struct small *c)
     free(c->keys);
     free(c->idx);
     free(c->run);
-    free(c->sketch);
-    free(c->work);
-    free(c->chosen);
-    free(c->n_chosen);
 }
 
 /* Numbers in host_y that keep others as large as they were, where random ones would not */
@@ -306,12 +203,8 @@ static int small_open(struct op_bench *b, struct small *c)
     c->keys = cb_calloc((size_t)s->n_kv, head);
     c->idx = cb_calloc((size_t)s->n_ctx, sizeof *c->idx);
     c->run = cb_calloc((size_t)s->n_kv, sizeof *c->run);
-    c->sketch = cb_alloc_aligned((size_t)s->n_kv * sketch_bytes(s), 1);
-    c->work = cb_alloc_aligned(work_bytes(s), 1);
-    c->chosen = cb_calloc((size_t)s->n_kv * (size_t)s->n_ctx, sizeof *c->chosen);
-    c->n_chosen = cb_calloc((size_t)s->n_kv, sizeof *c->n_chosen);
     if (!c->x || !c->y || !c->out || !c->cs || !c->lse || !c->host_x || !c->host_y || !c->step ||
-        !c->keys || !c->idx || !c->run || !c->sketch || !c->work || !c->chosen || !c->n_chosen)
+        !c->keys || !c->idx || !c->run)
         return CB_ENOMEM;
     if (c->d->ops->reserve(c->d, MANY, s->n_ff, s->n_ff, s->n_head, s->hd, s->n_ctx) < 0)
         return CB_ENOMEM;
@@ -337,7 +230,7 @@ static int emit(struct op_bench *b, struct small *c, const char *op, void (*fn)(
 
     if (!cb_op_picked(b, KIND_OP, op))
         return CB_OK;
-    if (fn == store || fn == prepack || fn == score || fn == sketch || fn == bounds)
+    if (fn == store || fn == prepack || fn == score)
         row.type = cb_kv_type[c->type].name;
     if (fn == score && c->type != KV_F32 && b->limit[LIMIT_BF16] > 0)
         row.peak = b->limit[LIMIT_BF16]; /* two products in the time of one in f32 */
@@ -384,10 +277,6 @@ static int choosing(struct op_bench *b, struct small *c)
         if (c->d->ops->can_prepack && c->d->ops->can_prepack(c->d, c->type, c->type, s->hd))
             TRY(emit(b, c, "prepack", prepack, "keys, there and back",
                      2 * n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, 0));
-        TRY(emit(b, c, "sketch", sketch, "keys",
-                 n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, s->n_ctx));
-        TRY(emit(b, c, "bounds", bounds, "keys",
-                 n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd), 0, s->n_ctx));
         c->n_tok = WINDOW;
         snprintf(shape, sizeof shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
         TRY(emit(b, c, "score", score, shape, n * s->n_kv * (double)cb_kv_row_bytes(c->type, s->hd),
@@ -399,24 +288,14 @@ static int choosing(struct op_bench *b, struct small *c)
     TRY(emit(b, c, "best_head", best_head, shape, 4 * n * s->n_head, 0, s->n_ctx));
     snprintf(shape, sizeof shape, "%d", CHOSEN);
     TRY(emit(b, c, "topk", topk, shape, 4 * n, 0, s->n_ctx));
-    fill_sketches(c, room(s));
-    snprintf(shape, sizeof shape, "%d/%d heads of %d, %d", s->n_head, s->n_kv, s->hd, CHOSEN / 2);
-    TRY(emit(b, c, "sketch_topk", sketch_topk, shape, (double)s->n_kv * (double)sketch_bytes(s), 0,
-             s->n_ctx));
-    c->type = KV_F32;
-    bounds(c);
-    snprintf(shape, sizeof shape, "%d/%d heads of %d", s->n_head, s->n_kv, s->hd);
-    TRY(emit(b, c, "page_scores", page_scores, shape, n / PAGE * s->n_kv * 4 * s->hd, 0, s->n_ctx));
     c->n_tok = 128;
     snprintf(shape, sizeof shape, "rows of %d", s->hd);
     return emit(b, c, "nearest", nearest, shape, 4.0 * s->hd * CHOSEN, 2.0 * s->hd * CHOSEN * 128,
                 CHOSEN);
 }
 
-static const char *const names[] = { "norm",        "rope",    "glu",         "add",
-                                     "store",       "prepack", "score",       "join",
-                                     "best_head",   "topk",    "nearest",     "sketch",
-                                     "sketch_topk", "bounds",  "page_scores", NULL };
+static const char *const names[] = { "norm",  "rope", "glu",       "add",  "store",   "prepack",
+                                     "score", "join", "best_head", "topk", "nearest", NULL };
 
 int cb_bench_small(struct op_bench *b)
 {
