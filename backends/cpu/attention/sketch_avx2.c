@@ -109,6 +109,7 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
     for (int g = 0; g < SKETCH_BLOCK; g += 16) {
         const uint8_t *at = code + (size_t)(g / 32) * group + (size_t)(g % 32) * 2;
         __m256i a[TILE], b[TILE];
+        ask_ahead(bits, n, code + (size_t)(g / 16) * (group / 2), group / 2);
         sum_eight(m, bits, n, at, t, a);
         sum_eight(m, bits, n, at + 64, t, b);
         UNROLL

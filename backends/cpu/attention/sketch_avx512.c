@@ -74,6 +74,7 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
             sum[h][0] = sum[h][1] = _mm512_setzero_si512();
         for (int c = 0; c < n; c += 32 / bits, code += 128) {
             const __m512i a = _mm512_loadu_si512(code), b = _mm512_loadu_si512(code + 64);
+            ask_ahead(bits, n, code, 128);
             UNROLL
             for (int k = 0; k < parts; k++) {
                 const __m512i x =

@@ -8,6 +8,8 @@
 #include "device/prompt_blocks.h"
 #include "device/sketch.h"
 
+enum { AT_ONCE = 8 }; /* blocks */
+
 struct job {
     struct par *par;
     const struct kern_sketch *k;
@@ -19,7 +21,8 @@ size_t cb_cpu_sketch_mass_scratch(int hd, int n_head, int n_ctx)
 {
     const size_t heads = (size_t)n_head, cols = (size_t)n_ctx / SKETCH_BLOCK + 1;
 
-    return heads * ((size_t)cb_sketch_pad(hd) * sizeof(float) + SKETCH_BLOCK * sizeof(int16_t) +
+    return heads * ((size_t)cb_sketch_pad(hd) * sizeof(float) +
+                    AT_ONCE * SKETCH_BLOCK * sizeof(int16_t) +
                     cols * (sizeof(int16_t) + sizeof(uint32_t))) +
            4 * 64;
 }
@@ -32,17 +35,21 @@ static void add_query(const struct job *job, int kv, int i, int n, int row, char
     const size_t bytes = cb_sketch_bytes(m->bits, m->hd);
     const uint8_t *block = m->sketch + (size_t)kv * m->head_bytes;
     float *query = cb_take(&mem, (size_t)(group * pad) * sizeof *query);
-    int16_t *score = cb_take(&mem, (size_t)(group * SKETCH_BLOCK) * sizeof *score);
+    int16_t *score = cb_take(&mem, (size_t)(group * AT_ONCE * SKETCH_BLOCK) * sizeof *score);
     int16_t *top = cb_take(&mem, (size_t)(group * n) * sizeof *top);
     uint32_t *sum = cb_take(&mem, (size_t)(group * n) * sizeof *sum);
 
     for (int h = 0; h < group; h++)
         cb_sketch_query(m->q + (int64_t)i * m->q_stride + (int64_t)(head + h) * m->hd, m->hd,
                         m->scale, query + h * pad);
-    for (int b = 0; b < n; b++, block += bytes) {
-        job->k->scan(m->bits, m->hd, block, query, group, score, SKETCH_BLOCK);
-        for (int h = 0; h < group; h++)
-            sum[h * n + b] = job->k->weigh(score + h * SKETCH_BLOCK, SKETCH_BLOCK, &top[h * n + b]);
+    for (int b = 0; b < n; b += AT_ONCE, block += AT_ONCE * bytes) {
+        const int some = min_int(AT_ONCE, n - b);
+        job->k->scan(m->bits, m->hd, block, some, query, group, score, AT_ONCE * SKETCH_BLOCK);
+        for (int x = 0; x < group * some; x++) {
+            const int h = x / some, j = x % some, at = h * n + b + j;
+            sum[at] = job->k->weigh(score + (h * AT_ONCE + j) * SKETCH_BLOCK, SKETCH_BLOCK,
+                                    &top[at]);
+        }
     }
     for (int h = 0; h < group; h++)
         cb_sketch_shares(top + h * n, sum + h * n, n,

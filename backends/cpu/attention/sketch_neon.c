@@ -75,9 +75,11 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
 {
     const size_t group = (size_t)n * 4 * (size_t)bits; /* bytes of 32 tokens */
 
-    for (int j = 0; j < SKETCH_BLOCK; j += 8)
+    for (int j = 0; j < SKETCH_BLOCK; j += 8) {
+        ask_ahead(bits, n, code + (size_t)(j / 8) * (group / 4), group / 4);
         scan_eight(m, bits, n, code + (size_t)(j / 32) * group + (size_t)(j % 32) * 2, t, score + j,
                    stride);
+    }
 }
 
 /* Eight weights: the table by the lowest 5 bits, shifted down by the others */

@@ -40,20 +40,22 @@ VEC_INLINE void scan_of(int bits, const struct sketch_form *f, const uint8_t *co
     }
 }
 
-static void scan(int bits, int hd, const uint8_t *block, const float *q, int heads, int16_t *score,
-                 int stride)
+static void scan(int bits, int hd, const uint8_t *block, int n, const float *q, int heads,
+                 int16_t *score, int stride)
 {
-    const int n = cb_sketch_pad(hd);
+    const int pad = cb_sketch_pad(hd);
     float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD];
     struct sketch_form f;
 
-    cb_sketch_steps(hd, block, step, min);
-    for (int h = 0; h < heads; h++, q += n, score += stride) {
-        cb_sketch_form(&f, bits, q, n, step, min);
-        if (bits == 2)
-            scan_of(2, &f, block + (size_t)n * 4, score);
-        else
-            scan_of(4, &f, block + (size_t)n * 4, score);
+    for (int b = 0; b < n; b++, block += cb_sketch_bytes(bits, hd), score += SKETCH_BLOCK) {
+        cb_sketch_steps(hd, block, step, min);
+        for (int h = 0; h < heads; h++) {
+            cb_sketch_form(&f, bits, q + h * pad, pad, step, min);
+            if (bits == 2)
+                scan_of(2, &f, block + (size_t)pad * 4, score + h * stride);
+            else
+                scan_of(4, &f, block + (size_t)pad * 4, score + h * stride);
+        }
     }
 }
 

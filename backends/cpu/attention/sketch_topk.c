@@ -100,8 +100,7 @@ static void scan_piece(const struct choosing *c, int kv, int piece)
     int16_t *score = scores_of(c, kv, piece);
     const int n = tokens_of(c, piece);
 
-    for (int j = 0; j < n; j += SKETCH_BLOCK, block += bytes)
-        c->k->scan(s->bits, s->hd, block, q, c->group, score + j, SKETCH_PIECE);
+    c->k->scan(s->bits, s->hd, block, n / SKETCH_BLOCK, q, c->group, score, SKETCH_PIECE);
     for (int i = 0; i < c->group; i++) {
         const size_t x = at * (size_t)c->group + (size_t)i;
         c->w.sum[x] = c->k->weigh(score + (size_t)i * SKETCH_PIECE, n, &c->w.top[x]);

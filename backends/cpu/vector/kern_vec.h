@@ -134,9 +134,10 @@ struct kern_kivi {
 
 /* Scores by sketched keys (device/sketch.h). n is a multiple of SKETCH_BLOCK. */
 struct kern_sketch {
-    /* a block's scores for some query heads, q[heads][hd padded] -> score[heads][stride] */
-    void (*scan)(int bits, int hd, const uint8_t *block, const float *q, int heads, int16_t *score,
-                 int stride);
+    /* the scores of n adjacent blocks for some query heads, q[heads][hd padded] ->
+     * score[heads][stride] */
+    void (*scan)(int bits, int hd, const uint8_t *block, int n, const float *q, int heads,
+                 int16_t *score, int stride);
     /* the largest of score[n] -> *top, and the sum of the weights below it */
     uint32_t (*weigh)(const int16_t *score, int n, int16_t *top);
     /* score[heads][stride], less lse[heads] -> rank[n], of the best head */
