@@ -199,6 +199,7 @@ libcore_la_SOURCES += \
 	src/attention/far_blocks.c src/attention/far_blocks.h \
 	src/attention/gram.c src/attention/gram.h \
 	src/attention/own_slots.c src/attention/own_slots.h \
+	src/attention/packed_copy.c src/attention/packed_copy.h \
 	src/attention/pairs.c src/attention/pairs.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/partial_keys.c src/attention/partial_keys.h \

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* block_prefill.c - before a chunk attends, each query head chooses, for each block of its queries,
  * the blocks of tokens that they read. Blocks begin at multiples of 128 slots, as the kernels' do.
- * Every query head has a list of its own, so attention goes head by head; keys are packed once for
- * a block of queries of a head, which costs little beside the products.
+ * Every query head has a list of its own, so attention goes head by head.
  *
  * A sample of the other blocks may stand for them: of so many tokens one, drawn for each head and
  * block of queries, with the weight of all. So what is left out adds to the softmax's sum and to
@@ -18,6 +17,7 @@
 #include "block_patterns.h"
 #include "device/prompt_blocks.h"
 #include "device/sketch.h"
+#include "packed_copy.h"
 #include "parts.h"
 
 enum { BLOCK = KV_PREPACK, SINK = 4 }; /* SINK: outliers that sketches leave out of their range */
@@ -35,6 +35,7 @@ struct block_prefill {
     size_t head_bytes;
     int sketched; /* blocks */
     uint8_t *row; /* [BLOCK] keys of a prepacked block, as rows */
+    struct packed_copy *copy; /* NULL: blocks are read where they are stored */
     /* Of tokens outside the blocks read, for each head and row: NULL, or [n_head][n_row][n_sample]
      */
     int32_t *sample;
@@ -87,6 +88,7 @@ int cb_block_prefill_open(struct attention *a, const struct policy *form,
     p->reads = take(p, n, sizeof *p->reads);
     if (!p->mass || !p->found || !p->reads)
         return CB_ENOMEM;
+    TRY(cb_packed_copy_open(a, &p->copy));
     if (plan->rule == BLOCKS_BY_PATTERNS)
         return cb_block_patterns_open(a, plan, &p->patterns);
     if (plan->sample) {
@@ -112,13 +114,18 @@ void cb_block_prefill_close(struct attention *a)
     free(p->row);
     free(p->sample);
     free(p->sampled);
+    cb_packed_copy_close(p->copy);
     cb_block_patterns_close(p->patterns);
     free(p);
 }
 
 size_t cb_block_prefill_bytes(const struct attention *a)
 {
-    return a->blocks ? a->blocks->bytes + cb_block_patterns_bytes(a->blocks->patterns) : 0;
+    const struct block_prefill *p = a->blocks;
+
+    if (!p)
+        return 0;
+    return p->bytes + cb_packed_copy_bytes(p->copy) + cb_block_patterns_bytes(p->patterns);
 }
 
 int cb_block_prefill_room(const struct attention *a, int pos)
@@ -343,6 +350,7 @@ void cb_block_prefill_prepare(struct attention *a, int l, int n)
         return;
     if (st->n[0] == begin + n) { /* the first chunk of the prompt */
         p->sketched = 0;
+        cb_packed_copy_begin(p->copy);
         if (p->patterns)
             cb_block_patterns_begin(p->patterns);
     }
@@ -357,6 +365,7 @@ int cb_block_prefill_parts(struct attention *a, const struct chunk *c)
     const int end = c->pos0 + c->n;
     struct part part = cb_parts_of(a, c);
     struct kv_run *run;
+    int copied;
 
     if (p->sketch && may_choose(a, c->l, end))
         sketch_new(a, c);
@@ -370,8 +379,13 @@ int cb_block_prefill_parts(struct attention *a, const struct chunk *c)
                                       .n_row = (end + BLOCK - 1) / BLOCK - c->pos0 / BLOCK,
                                       .n_col = (end + BLOCK - 1) / BLOCK };
     choose(a, c);
-    for (int h = 0; h < a->model->hp.n_head; h++)
-        run[h] = cb_store_run(st, h / cb_attention_group(a), 0, end);
+    copied = p->copy && !st->prepacked;
+    if (copied)
+        cb_packed_copy_follow(p->copy, st, end);
+    for (int h = 0; h < a->model->hp.n_head; h++) {
+        const int kv = h / cb_attention_group(a);
+        run[h] = copied ? cb_packed_copy_run(p->copy, kv) : cb_store_run(st, kv, 0, end);
+    }
     for (int r = 0; a->prompt_joins && r < p->blocks.n_row; r++)
         TRY(add_columns(a, c, r));
     return 1;
