@@ -144,6 +144,11 @@ static int may_choose(const struct attention *a, int l, int end)
            !cb_attention_window(a, l) && cb_store_is_whole(&a->bank->store[l], end);
 }
 
+static int is_upper(const struct attention *a, int l)
+{
+    return l >= a->bank->n_layer - a->blocks->plan.n_upper;
+}
+
 /* Do they? The first block and their own are read in any case. */
 static int chooses(const struct attention *a, int l, int end)
 {
@@ -259,6 +264,7 @@ static int sample(const struct block_plan *plan, const uint8_t *reads, int own, 
 
 struct marking {
     const struct block_prefill *p;
+    int upper; /* the layer is one of those that do not choose */
     int first; /* the chunk's first block */
     int whole; /* blocks of queries from here on read everything */
 };
@@ -274,6 +280,8 @@ static void mark_item(void *ctx, int i, int thread)
     memset(p->reads + at, 0, (size_t)p->blocks.n_col);
     if (own >= m->whole)
         memset(p->reads + at, 1, (size_t)own + 1);
+    else if (m->upper)
+        p->reads[at] = p->reads[at + (size_t)own] = p->reads[at + (size_t)max_int(own - 1, 0)] = 1;
     else
         cb_block_prefill_mark(p->mass + at, own, p->plan.keep, p->found + at, p->reads + at);
     if (p->sample)
@@ -286,7 +294,7 @@ static void choose(struct attention *a, const struct chunk *c)
 {
     struct block_prefill *p = a->blocks;
     const int end = a->bank->n_seen + a->bank->n_feed; /* of the prompt */
-    struct marking m = { p, c->pos0 / BLOCK, INT32_MAX };
+    struct marking m = { p, is_upper(a, c->l), c->pos0 / BLOCK, INT32_MAX };
 
     if (p->plan.last)
         m.whole = max_int(0, end - p->plan.last) / BLOCK;
@@ -295,7 +303,8 @@ static void choose(struct attention *a, const struct chunk *c)
         cb_block_patterns_choose(a, p->patterns, c, &p->blocks, p->reads);
         return;
     }
-    estimate(a, c);
+    if (!m.upper)
+        estimate(a, c);
     cb_par_for(a->dev->par, a->model->hp.n_head * p->blocks.n_row, mark_item, &m);
 }
 
@@ -367,7 +376,7 @@ int cb_block_prefill_parts(struct attention *a, const struct chunk *c)
     struct kv_run *run;
     int copied;
 
-    if (p->sketch && may_choose(a, c->l, end))
+    if (p->sketch && may_choose(a, c->l, end) && !is_upper(a, c->l))
         sketch_new(a, c);
     if (!chooses(a, c->l, end))
         return 0;

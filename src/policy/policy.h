@@ -194,6 +194,8 @@ struct block_plan {
     int last;    /* not patterns: queries among so many last tokens of a prompt read all blocks */
     int sample;  /* not patterns: one in so many tokens of the other blocks is read, with the weight
                     of all; a power of 2 to 128; 0: none */
+    int n_upper; /* not patterns: in the model's last so many layers the first block, a query's own
+                    and the one before it are read, and no others */
     /* Patterns */
     enum pattern pattern;
     int chunk;           /* tokens whose last queries choose, a multiple of 128; 0 = any */
@@ -232,7 +234,7 @@ struct opt_value {
     int set;          /* 1 = the user gave it */
 };
 
-/* Options of forms that estimate blocks: block_plan's `last` and `sample` */
+/* Options of forms that estimate blocks: block_plan's `last`, `sample` and `n_upper` */
 #define CB_PROMPT_LAST                                                                             \
     {                                                                                              \
         "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,       \
@@ -244,6 +246,21 @@ struct opt_value {
             "one in so many tokens of the other blocks is read, with the weight of all; 0: none",  \
             OPT_CHOICE, 0, 0, 0, "0 4 8 16 32"                                                     \
     }
+#define CB_PROMPT_UPPER                                                                            \
+    {                                                                                              \
+        "upper", "",                                                                               \
+            "share of the layers, the last ones, that read the first block, a query's own and the " \
+            "one before it, and no others",                                                        \
+            OPT_NUM, 0, 0, 1, NULL                                                                 \
+    }
+static inline int cb_prompt_upper(const struct opt_value *v, const struct shape *sh)
+{
+    const int lower = sh->n_layer - (int)(v->num * sh->n_layer + 0.5);
+
+    if (lower >= sh->n_layer)
+        return 0;
+    return sh->n_model_layer - (sh->at ? sh->at[lower] : lower);
+}
 static inline int cb_prompt_sample(const struct opt_value *v)
 {
     return v->num > 0 ? 2 << (int)v->num : 0;

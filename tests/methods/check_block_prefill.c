@@ -147,17 +147,19 @@ static const struct {
     const char *prefill;
     int bits, stride;
     double threshold;
-    int last, sample;
+    int last, sample, upper; /* upper: layers */
 } rules[] = {
-    { "xattention:threshold=0.7", 0, 8, 0.7, 0, 0 },
-    { "xattention:threshold=0.5,stride=16", 0, 16, 0.5, 0, 0 },
-    { "xattention:threshold=0.6,stride=4", 0, 4, 0.6, 0, 0 },
-    { "sieve:threshold=0.6", 2, 16, 0.6, 0, 0 },
-    { "sieve:threshold=0.5,bits=4,stride=50", 4, 50, 0.5, 0, 0 },
-    { "xattention:threshold=0.5,stride=16,last=100", 0, 16, 0.5, 100, 0 },
-    { "sieve:threshold=0.6,last=1", 2, 16, 0.6, 1, 0 },
-    { "xattention:threshold=0.4,sample=4", 0, 8, 0.4, 0, 4 },
-    { "sieve:threshold=0.4,last=100,sample=32", 2, 16, 0.4, 100, 32 },
+    { "xattention:threshold=0.7", 0, 8, 0.7, 0, 0, 0 },
+    { "xattention:threshold=0.5,stride=16", 0, 16, 0.5, 0, 0, 0 },
+    { "xattention:threshold=0.6,stride=4", 0, 4, 0.6, 0, 0, 0 },
+    { "sieve:threshold=0.6", 2, 16, 0.6, 0, 0, 0 },
+    { "sieve:threshold=0.5,bits=4,stride=50", 4, 50, 0.5, 0, 0, 0 },
+    { "xattention:threshold=0.5,stride=16,last=100", 0, 16, 0.5, 100, 0, 0 },
+    { "sieve:threshold=0.6,last=1", 2, 16, 0.6, 1, 0, 0 },
+    { "xattention:threshold=0.4,sample=4", 0, 8, 0.4, 0, 4, 0 },
+    { "sieve:threshold=0.4,last=100,sample=32", 2, 16, 0.4, 100, 32, 0 },
+    { "xattention:threshold=0.6,upper=0.5", 0, 8, 0.6, 0, 0, 1 },
+    { "sieve:threshold=0.6,last=1,sample=4,upper=0.5", 2, 16, 0.6, 1, 4, 1 },
 };
 
 static void estimate(struct toy *t, int rule, int l, int h, int own, double *mass)
@@ -171,7 +173,7 @@ static void estimate(struct toy *t, int rule, int l, int h, int own, double *mas
 START_TEST(reads_what_the_rule_says)
 {
     const char *prefill = rules[_i / 2].prefill;
-    const int last = rules[_i / 2].last;
+    const int last = rules[_i / 2].last, upper = rules[_i / 2].upper;
     float *out = malloc(N_LAYER * N * NQ * sizeof *out);
     uint64_t read = 0, all = 0;
     struct toy t;
@@ -184,7 +186,10 @@ START_TEST(reads_what_the_rule_says)
                 double mass[N_BLOCK], want[HD];
                 if (i % BLOCK == 0) {
                     estimate(&t, _i / 2, l, h, i / BLOCK, mass);
-                    choose(mass, i / BLOCK, rules[_i / 2].threshold, reads);
+                    choose(mass, i / BLOCK, l < N_LAYER - upper ? rules[_i / 2].threshold : 0,
+                           reads);
+                    if (l >= N_LAYER - upper && i >= BLOCK)
+                        reads[i / BLOCK - 1] = 1;
                 }
                 for (int b = 0; last && i / BLOCK >= (N - last) / BLOCK && b < N_BLOCK; b++)
                     reads[b] = 1;
@@ -500,6 +505,7 @@ static const char *const sparse[] = {
     "sieve:threshold=0.3",
     "sieve:threshold=0.3,last=1",
     "xattention:threshold=0.2,sample=8",
+    "xattention:threshold=0.3,upper=0.34",
     "minference:recall=0.5,local=100,vertical=40,slash=100,blocks=2,least=0,chunk=128",
     "minference:pattern=vertical-slash,vertical=40,slash=100,least=0,chunk=128"
 };
@@ -550,6 +556,7 @@ static const struct {
     { "full", "sieve:bits=3", "must be one of: 2 4", 0 },
     { "full", "sieve:sample=5", "must be one of: 0 4 8", 0 },
     { "d2o", "sieve", "not with policy d2o: it sums the scores of all queries", 0 },
+    { "full", "xattention:upper=2", "must be", 0 },
     { "full", "minference:chunk=200", "chunk=200: must be a multiple of 128", 0 },
     { "full", "minference", "chunks of 512 tokens at least, not 300", 300 },
     { "full", "minference:pattern=x", "must be one of: best a-shape", 0 },

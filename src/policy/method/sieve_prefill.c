@@ -3,7 +3,7 @@
  * say that some of these queries attend to them. */
 #include "policy/policy.h"
 
-enum { THRESHOLD, BITS, STRIDE, LAST, SAMPLE };
+enum { THRESHOLD, BITS, STRIDE, LAST, SAMPLE, UPPER };
 
 static const struct method_opt opts[] = {
     [THRESHOLD] = { "threshold", "",
@@ -15,18 +15,19 @@ static const struct method_opt opts[] = {
                  16, 1, 128, NULL },
     [LAST] = CB_PROMPT_LAST,
     [SAMPLE] = CB_PROMPT_SAMPLE,
+    [UPPER] = CB_PROMPT_UPPER,
     { .name = NULL },
 };
 
 static int prompt(struct policy *p, const struct shape *sh, struct prompt_plan *plan)
 {
-    (void)sh;
     plan->blocks = (struct block_plan){ .rule = BLOCKS_BY_SKETCHES,
                                         .stride = (int)p->val[STRIDE].num,
                                         .bits = p->val[BITS].num > 0 ? 4 : 2,
                                         .keep = p->val[THRESHOLD].num,
                                         .last = (int)p->val[LAST].num,
-                                        .sample = cb_prompt_sample(&p->val[SAMPLE]) };
+                                        .sample = cb_prompt_sample(&p->val[SAMPLE]),
+                                        .n_upper = cb_prompt_upper(&p->val[UPPER], sh) };
     return 0;
 }
 

@@ -3,7 +3,7 @@
  * sums over antidiagonals of query and key say hold most of their attention. */
 #include "policy/policy.h"
 
-enum { THRESHOLD, STRIDE, LAST, SAMPLE };
+enum { THRESHOLD, STRIDE, LAST, SAMPLE, UPPER };
 
 static const struct method_opt opts[] = {
     [THRESHOLD] = { "threshold", "",
@@ -13,17 +13,18 @@ static const struct method_opt opts[] = {
                  OPT_CHOICE, 1, 0, 0, "4 8 16" },
     [LAST] = CB_PROMPT_LAST,
     [SAMPLE] = CB_PROMPT_SAMPLE,
+    [UPPER] = CB_PROMPT_UPPER,
     { .name = NULL },
 };
 
 static int prompt(struct policy *p, const struct shape *sh, struct prompt_plan *plan)
 {
-    (void)sh;
     plan->blocks = (struct block_plan){ .rule = BLOCKS_BY_ANTIDIAGONALS,
                                         .stride = 4 << (int)p->val[STRIDE].num,
                                         .keep = p->val[THRESHOLD].num,
                                         .last = (int)p->val[LAST].num,
-                                        .sample = cb_prompt_sample(&p->val[SAMPLE]) };
+                                        .sample = cb_prompt_sample(&p->val[SAMPLE]),
+                                        .n_upper = cb_prompt_upper(&p->val[UPPER], sh) };
     return 0;
 }
 
