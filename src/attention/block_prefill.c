@@ -33,8 +33,8 @@ struct block_prefill {
     /* Sketched keys of the layer that the prompt goes through: NULL, or [n_kv] heads */
     uint8_t *sketch;
     size_t head_bytes;
-    int sketched; /* blocks */
-    uint8_t *row; /* [BLOCK] keys of a prepacked block, as rows */
+    int sketched;             /* blocks */
+    uint8_t *row;             /* [BLOCK] keys of a prepacked block, as rows */
     struct packed_copy *copy; /* NULL: blocks are read where they are stored */
     /* Of tokens outside the blocks read, for each head and row: NULL, or [n_head][n_row][n_sample]
      */
@@ -137,16 +137,17 @@ int cb_block_prefill_room(const struct attention *a, int pos)
 
 /* ---- choosing ---- */
 
-/* May the tokens of layer l before `end`, the last of a chunk, choose blocks? */
-static int may_choose(const struct attention *a, int l, int end)
-{
-    return a->blocks && !a->bank->decoding && a->blocks->plan.keep < 1 &&
-           !cb_attention_window(a, l) && cb_store_is_whole(&a->bank->store[l], end);
-}
-
+/* Is layer l one of the last ones, which read the same blocks whatever they hold? */
 static int is_upper(const struct attention *a, int l)
 {
     return l >= a->bank->n_layer - a->blocks->plan.n_upper;
+}
+
+/* May the tokens of layer l before `end`, the last of a chunk, choose blocks? */
+static int may_choose(const struct attention *a, int l, int end)
+{
+    return a->blocks && !a->bank->decoding && (a->blocks->plan.keep < 1 || is_upper(a, l)) &&
+           !cb_attention_window(a, l) && cb_store_is_whole(&a->bank->store[l], end);
 }
 
 /* Do they? The first block and their own are read in any case. */
@@ -264,7 +265,7 @@ static int sample(const struct block_plan *plan, const uint8_t *reads, int own, 
 
 struct marking {
     const struct block_prefill *p;
-    int upper; /* the layer is one of those that do not choose */
+    int upper; /* 1: the layer does not choose */
     int first; /* the chunk's first block */
     int whole; /* blocks of queries from here on read everything */
 };
@@ -285,6 +286,8 @@ static void mark_item(void *ctx, int i, int thread)
     else
         cb_block_prefill_mark(p->mass + at, own, p->plan.keep, p->found + at, p->reads + at);
     if (p->sample)
+        p->sampled[i] = 0;
+    if (p->sample && !m->upper)
         p->sampled[i] = sample(&p->plan, p->reads + at, own, i / p->blocks.n_row,
                                p->sample + (size_t)i * (size_t)p->n_sample);
 }

@@ -195,7 +195,7 @@ struct block_plan {
     int sample;  /* not patterns: one in so many tokens of the other blocks is read, with the weight
                     of all; a power of 2 to 128; 0: none */
     int n_upper; /* not patterns: in the model's last so many layers the first block, a query's own
-                    and the one before it are read, and no others */
+                    and the one before it are read, and nothing else */
     /* Patterns */
     enum pattern pattern;
     int chunk;           /* tokens whose last queries choose, a multiple of 128; 0 = any */
@@ -249,8 +249,8 @@ struct opt_value {
 #define CB_PROMPT_UPPER                                                                            \
     {                                                                                              \
         "upper", "",                                                                               \
-            "share of the layers, the last ones, that read the first block, a query's own and the " \
-            "one before it, and no others",                                                        \
+            "share of the layers, the last ones, that read the first block, a query's own "        \
+            "and the one before it, and nothing else",                                             \
             OPT_NUM, 0, 0, 1, NULL                                                                 \
     }
 static inline int cb_prompt_upper(const struct opt_value *v, const struct shape *sh)

@@ -160,6 +160,7 @@ static const struct {
     { "sieve:threshold=0.4,last=100,sample=32", 2, 16, 0.4, 100, 32, 0 },
     { "xattention:threshold=0.6,upper=0.5", 0, 8, 0.6, 0, 0, 1 },
     { "sieve:threshold=0.6,last=1,sample=4,upper=0.5", 2, 16, 0.6, 1, 4, 1 },
+    { "xattention:threshold=1,upper=0.5", 0, 8, 1, 0, 0, 1 },
 };
 
 static void estimate(struct toy *t, int rule, int l, int h, int own, double *mass)
@@ -193,7 +194,8 @@ START_TEST(reads_what_the_rule_says)
                 }
                 for (int b = 0; last && i / BLOCK >= (N - last) / BLOCK && b < N_BLOCK; b++)
                     reads[b] = 1;
-                read += (uint64_t)attend(&t, l, h, i, reads, rules[_i / 2].sample, want);
+                read += (uint64_t)attend(&t, l, h, i, reads,
+                                         l < N_LAYER - upper ? rules[_i / 2].sample : 0, want);
                 for (int d = 0; d < HD; d++)
                     ck_assert_msg(
                         fabs((double)out[((l * N + i) * N_HEAD + h) * HD + d] - want[d]) <= 3e-6,

@@ -47,8 +47,8 @@ static void add_query(const struct job *job, int kv, int i, int n, int row, char
         job->k->scan(m->bits, m->hd, block, some, query, group, score, AT_ONCE * SKETCH_BLOCK);
         for (int x = 0; x < group * some; x++) {
             const int h = x / some, j = x % some, at = h * n + b + j;
-            sum[at] = job->k->weigh(score + (h * AT_ONCE + j) * SKETCH_BLOCK, SKETCH_BLOCK,
-                                    &top[at]);
+            sum[at] =
+                job->k->weigh(score + (h * AT_ONCE + j) * SKETCH_BLOCK, SKETCH_BLOCK, &top[at]);
         }
     }
     for (int h = 0; h < group; h++)

@@ -19,9 +19,9 @@ struct tile {
     int16_t mult[TILE], base[TILE];
 };
 
-/* Prefetches what lies two blocks behind x, where the CPU's own prefetchers do not look: they stop at
- * the end of a page, and a block is about as long. A core waits for few lines at once, so scan_tile()
- * asks for some with each piece that it multiplies. */
+/* Prefetches what lies two blocks behind x, where the CPU's own prefetchers do not look: they stop
+ * at the end of a page, and a block is about as long. A core waits for few lines at once, so
+ * scan_tile() asks for some with each piece that it multiplies. */
 INLINE void ask_ahead(int bits, int n, const uint8_t *x, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 64)
@@ -66,8 +66,8 @@ INLINE void scan_some(int m, int bits, int n, const uint8_t *code, const struct 
     }
 }
 
-/* A tile of the next block is opened before this one's tokens are scored: it takes a chain of steps,
- * which the CPU then works on meanwhile. */
+/* A tile of the next block is opened before this one's tokens are scored: it takes a chain of
+ * steps, which the CPU then works on meanwhile. */
 INLINE void scan_blocks(int m, int bits, int hd, const uint8_t *block, int n, const float *q,
                         int16_t *score, int stride)
 {
