@@ -47,7 +47,7 @@ int cb_packed_copy_open(const struct attention *a, struct packed_copy **out)
                                .cap = (b->n_ctx + KV_PREPACK - 1) / KV_PREPACK * KV_PREPACK };
     n = (size_t)p->n_kv * (size_t)p->cap;
     for (int v = 0; v < 2; v++) {
-        const int has_steps = cb_kv_type[p->type[v]].block == 1; /* others hold them in rows */
+        const int has_steps = cb_kv_has_steps(p->type[v]);
         p->mem[v] = take(p, n, cb_kv_row_bytes(p->type[v], p->hd));
         p->step[v] = has_steps ? take(p, n, sizeof **p->step) : NULL;
         if (!p->mem[v] || (has_steps && !p->step[v]))

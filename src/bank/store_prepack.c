@@ -10,10 +10,9 @@
 #include "device/prepacked.h"
 #include "pages.h"
 
-/* Block-quantised types store their scales in the rows, so they need no steps. */
 static int has_steps(const struct store *s, int v)
 {
-    return cb_kv_type[v ? s->type_v : s->type_k].block == 1;
+    return cb_kv_has_steps(v ? s->type_v : s->type_k);
 }
 
 static size_t step_bytes(const struct store *s)

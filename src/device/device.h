@@ -59,6 +59,11 @@ static inline size_t cb_kv_row_bytes(enum kv_type t, int hd)
 {
     return (size_t)(hd / cb_kv_type[t].block) * (size_t)cb_kv_type[t].block_bytes;
 }
+/* 1: a prepacked row has a step beside it. Types of blocks hold their scales in the rows */
+static inline int cb_kv_has_steps(enum kv_type t)
+{
+    return cb_kv_type[t].block == 1;
+}
 
 /* KIVI: the oldest keys and values of a KV head are quantised to 2 or 4 bits, in groups of 32, 64
  * or 128 numbers. A group is its step and its minimum as halves, then the codes (kivi.c). Keys are
