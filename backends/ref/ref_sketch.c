@@ -161,7 +161,7 @@ static void topk_of(const struct sketch_topk *s, int kv, const struct sketch_wor
     memset(w->count, 0, SKETCH_BUCKETS * sizeof *w->count);
     for (int j = s->lo; j < s->hi; j++)
         w->count[w->rank[j]]++;
-    s->n[kv] = cb_sketch_limit(w->count, s->k, s->miss, &limit, &n_equal);
+    s->n[kv] = cb_sketch_limit(w->count, SKETCH_BUCKETS, s->k, s->miss, &limit, &n_equal);
     for (int j = s->lo; j < s->hi; j++)
         if (w->rank[j] < limit || (w->rank[j] == limit && n_equal-- > 0))
             idx[out++] = j;

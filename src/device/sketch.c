@@ -124,22 +124,28 @@ void cb_sketch_shares(const int16_t *top, const uint32_t *sum, int n, float *out
         out[b] += (float)sum[b] * exp2f((float)(top[b] - max) / SKETCH_UNIT) / all;
 }
 
+static double weight_of(int bucket, uint32_t n)
+{
+    return n * exp2(-(double)bucket / SKETCH_UNIT);
+}
+
 /* Buckets down from the top until k tokens are in them, or the rest weighs at most `miss` */
-int cb_sketch_limit(const uint32_t *count, int k, float miss, int *limit, int *n_equal)
+int cb_sketch_limit(const uint32_t *count, int n_bucket, int k, float miss, int *limit,
+                    int *n_equal)
 {
     double rest = 0;
     int n = 0, b = 0;
 
-    for (int i = 0; miss > 0 && i < SKETCH_BUCKETS; i++)
-        rest += count[i] * exp2(-(double)i / SKETCH_UNIT);
-    for (; b < SKETCH_BUCKETS; b++) {
-        if (n + (int64_t)count[b] > k || (miss > 0 && rest <= (double)miss))
+    for (int i = 0; miss > 0 && i < n_bucket; i++)
+        rest += weight_of(i, count[i]);
+    for (; b < n_bucket && n + (int64_t)count[b] <= k; b++) {
+        if (miss > 0 && rest <= (double)miss)
             break;
         n += (int)count[b];
-        rest -= count[b] * exp2(-(double)b / SKETCH_UNIT);
+        rest -= miss > 0 ? weight_of(b, count[b]) : 0;
     }
     *limit = b;
-    *n_equal = b < SKETCH_BUCKETS && !(miss > 0 && rest <= (double)miss) ? k - n : 0;
+    *n_equal = b < n_bucket && !(miss > 0 && rest <= (double)miss) ? k - n : 0;
     return n + *n_equal;
 }
 
@@ -160,7 +166,7 @@ size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int 
                  kv = (size_t)n_kv;
     size_t used = 0;
 
-    w->left = cut(mem, &used, kv * sizeof(int));
+    w->own = cut(mem, &used, kv * (size_t)(2 + n_item) * sizeof(int));
     w->lse = cut(mem, &used, heads * sizeof *w->lse);
     w->query = cut(mem, &used, heads * (size_t)cb_sketch_pad(hd) * sizeof *w->query);
     w->count = cut(mem, &used, kv * (size_t)n_item * SKETCH_BUCKETS * sizeof *w->count);

@@ -79,7 +79,7 @@ struct sketch_work {
     int16_t *lse;    /* [n_head] log of the sum of all weights, as a score */
     uint16_t *rank;  /* [n_kv][n_piece][PIECE] how far a token is from weight 1 */
     uint32_t *count; /* [n_kv][n_item][BUCKETS] */
-    void *left;      /* [n_kv] of the device's own */
+    void *own;       /* [n_kv][2 + n_item] ints of the device's own */
 };
 
 static inline int cb_sketch_pieces(int n_block)
@@ -114,8 +114,9 @@ int16_t cb_sketch_lse(const int16_t *top, const uint32_t *sum, int n, int stride
 void cb_sketch_shares(const int16_t *top, const uint32_t *sum, int n, float *out);
 
 /* How far down the chosen go: ranks below *limit, and the first *n_equal of those equal to it.
- * count[BUCKETS]: tokens of each rank. At most k tokens; with miss > 0 no more than it takes for
+ * count[n_bucket]: tokens of each rank. At most k tokens; with miss > 0 no more than it takes for
  * the others' weights to sum to at most `miss`. Returns how many. */
-int cb_sketch_limit(const uint32_t *count, int k, float miss, int *limit, int *n_equal);
+int cb_sketch_limit(const uint32_t *count, int n_bucket, int k, float miss, int *limit,
+                    int *n_equal);
 
 #endif

@@ -173,6 +173,20 @@ static void rank(const int16_t *score, int stride, const int16_t *lse, int heads
     }
 }
 
+static void count(const uint16_t *x, int n, int most, uint32_t *out)
+{
+    const __m256i y = _mm256_set1_epi16((short)most);
+    int j = 0;
+
+    for (; j + 16 <= n; j += 16) {
+        const __m256i r = _mm256_loadu_si256((const void *)(x + j));
+        uint32_t in = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi16(y, r)); /* two bits each */
+        for (; in; in &= in - 1, in &= in - 1)
+            out[x[j + __builtin_ctz(in) / 2]]++;
+    }
+    cb_sketch_count(x + j, n - j, most, out);
+}
+
 /* Most vectors have nothing at or below the limit. Ranks are below 2^15: signed comparison does. */
 static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
 {
@@ -187,4 +201,4 @@ static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int
     return out + cb_sketch_pick(x + j, n - j, limit, n_equal, from + j, idx + out);
 }
 
-const struct kern_sketch cb_sketch_kern_avx2 = { scan, weigh, rank, pick };
+const struct kern_sketch cb_sketch_kern_avx2 = { scan, weigh, rank, count, pick };

@@ -13,43 +13,73 @@ INLINE __m512 half(const uint16_t *x)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)x));
 }
 
-/* 16 lanes added as a tree: i + (i + 8), + 4, + 2, + 1 */
-INLINE float tree(__m512 x)
+INLINE __m512 join(int sum, __m512 a, __m512 b)
 {
-    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
-    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+    return sum ? _mm512_add_ps(a, b) : _mm512_max_ps(a, b);
 }
 
-/* Query head q in a block -> head h of the tile */
-INLINE void open_head(struct tile *t, int h, int bits, int n, const uint16_t *block, const float *q)
+/* The sums or maxima of eight vectors -> eight lanes, twice. The 16 lanes of a vector are joined as
+ * a tree: i with i + 8, + 4, + 2, + 1. */
+INLINE __m512 tree(int sum, const __m512 *x)
 {
-    float w[SKETCH_MAX_HD], top;
-    __m512 base = _mm512_setzero_ps(), most = _mm512_setzero_ps(), inv;
+    const __m512i order = _mm512_set_epi32(14, 10, 6, 2, 12, 8, 4, 0, 14, 10, 6, 2, 12, 8, 4, 0);
+    __m512 two[4], four[2], eight;
 
-    for (int c = 0; c < n; c += 16) {
-        const __m512 x = _mm512_loadu_ps(q + c), y = _mm512_mul_ps(x, half(block + c));
-        base = _mm512_fmadd_ps(x, half(block + n + c), base);
-        most = _mm512_max_ps(_mm512_abs_ps(y), most);
-        _mm512_storeu_ps(w + c, y);
-    }
-    top = _mm512_reduce_max_ps(most);
-    inv = _mm512_set1_ps(top > 0 ? 127 / top : 0);
-    for (int c = 0; c < n; c += 16) {
-        const __m512i i = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(w + c), inv));
-        _mm_store_si128((void *)(t->w[h] + c), _mm512_cvtsepi32_epi8(i));
-    }
-    t->mult[h] = (int16_t)cb_sketch_mult(bits, top);
-    t->base[h] = (int16_t)cb_sketch_whole(tree(base), INT16_MAX);
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        two[i] = join(sum, _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0x44),
+                      _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0xee));
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        four[i] = join(sum, _mm512_shuffle_f32x4(two[2 * i], two[2 * i + 1], 0x88),
+                       _mm512_shuffle_f32x4(two[2 * i], two[2 * i + 1], 0xdd));
+    eight = join(sum, _mm512_shuffle_ps(four[0], four[1], 0x44),
+                 _mm512_shuffle_ps(four[0], four[1], 0xee));
+    eight = join(sum, eight, _mm512_permute_ps(eight, 0xb1));
+    return _mm512_permutexvar_ps(order, eight);
 }
 
+/* cb_sketch_whole(x, INT16_MAX) of eight lanes -> y[8] */
+INLINE void wholes(__m512 x, int16_t *y)
+{
+    const __m512 least = _mm512_set1_ps(INT16_MIN), most = _mm512_set1_ps(INT16_MAX);
+    const __m512i i = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(x, least), most));
+    _mm_store_si128((void *)y, _mm256_castsi256_si128(_mm512_cvtepi32_epi16(i)));
+}
+
+/* The heads go through the block's steps and minima together. */
 INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *block, const float *q)
 {
     const int n = cb_sketch_pad(hd);
+    const uint16_t *step = (const uint16_t *)(const void *)block, *min = step + n;
+    const __m512 unit = _mm512_set1_ps(cb_sketch_unit(bits));
+    __m512 base[TILE], most[TILE], top;
+    float w[TILE][SKETCH_MAX_HD], inv[16];
 
+    UNROLL
+    for (int h = 0; h < TILE; h++)
+        base[h] = most[h] = _mm512_setzero_ps();
+    for (int c = 0; c < n; c += 16) {
+        const __m512 s = half(step + c), least = half(min + c);
+        UNROLL
+        for (int h = 0; h < m; h++) {
+            const __m512 x = _mm512_loadu_ps(q + h * n + c), y = _mm512_mul_ps(x, s);
+            base[h] = _mm512_fmadd_ps(x, least, base[h]);
+            most[h] = _mm512_max_ps(_mm512_abs_ps(y), most[h]);
+            _mm512_storeu_ps(w[h] + c, y);
+        }
+    }
+    top = tree(0, most);
+    wholes(tree(1, base), t->base);
+    wholes(_mm512_mul_ps(top, unit), t->mult);
+    _mm512_storeu_ps(inv,
+                     _mm512_maskz_div_ps(_mm512_cmp_ps_mask(top, _mm512_setzero_ps(), _CMP_GT_OQ),
+                                         _mm512_set1_ps(127), top));
     for (int h = 0; h < m; h++)
-        open_head(t, h, bits, n, (const uint16_t *)(const void *)block, q + h * n);
+        for (int c = 0; c < n; c += 16) {
+            const __m512 y = _mm512_mul_ps(_mm512_loadu_ps(w[h] + c), _mm512_set1_ps(inv[h]));
+            _mm_store_si128((void *)(t->w[h] + c), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(y)));
+        }
 }
 
 INLINE __m512i four(const int8_t *w)
@@ -139,6 +169,17 @@ static void rank(const int16_t *score, int stride, const int16_t *lse, int heads
     }
 }
 
+static void count(const uint16_t *x, int n, int most, uint32_t *out)
+{
+    const __m512i y = _mm512_set1_epi16((short)most);
+    int j = 0;
+
+    for (; j + 32 <= n; j += 32)
+        for (uint32_t in = _mm512_cmplt_epu16_mask(_mm512_loadu_si512(x + j), y); in; in &= in - 1)
+            out[x[j + __builtin_ctz(in)]]++;
+    cb_sketch_count(x + j, n - j, most, out);
+}
+
 /* Slots of the 32 ranks in `mask`, in order */
 INLINE int put(uint32_t mask, int from, int32_t *idx)
 {
@@ -166,4 +207,4 @@ static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int
     return out;
 }
 
-const struct kern_sketch cb_sketch_kern_avx512 = { scan, weigh, rank, pick };
+const struct kern_sketch cb_sketch_kern_avx512 = { scan, weigh, rank, count, pick };

@@ -25,9 +25,15 @@ static inline int cb_sketch_whole(float x, int most)
     return (int)rintf(x); /* ties to even */
 }
 
+/* What the largest weight is multiplied by to become the multiplier of sums of products */
+static inline float cb_sketch_unit(int bits)
+{
+    return 32768.0f / 127 * (float)(1 << cb_sketch_shift(bits));
+}
+
 static inline int cb_sketch_mult(int bits, float top)
 {
-    return cb_sketch_whole(top * (32768.0f / 127 * (float)(1 << cb_sketch_shift(bits))), INT16_MAX);
+    return cb_sketch_whole(top * cb_sketch_unit(bits), INT16_MAX);
 }
 
 static inline int16_t cb_sketch_clamp(int x)
@@ -62,6 +68,15 @@ static inline void cb_sketch_form(struct sketch_form *f, int bits, const float *
 static inline int16_t cb_sketch_score(const struct sketch_form *f, int x)
 {
     return cb_sketch_clamp(f->base + ((cb_sketch_clamp(x) * f->mult + 0x4000) >> 15));
+}
+
+/* Adds to count[r] how often r is in rank[n]: a branch for the few below `most` would cost more
+ * than counting all. */
+static inline void cb_sketch_count(const uint16_t *rank, int n, int most, uint32_t *count)
+{
+    (void)most;
+    for (int j = 0; j < n; j++)
+        count[rank[j]]++;
 }
 
 /* Entries whose rank is below `limit`, and the first *n_equal of those at it -> from + their

@@ -136,4 +136,4 @@ static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int
     return out + cb_sketch_pick(x + j, n - j, limit, n_equal, from + j, idx + out);
 }
 
-const struct kern_sketch cb_sketch_kern_neon = { scan, weigh, rank, pick };
+const struct kern_sketch cb_sketch_kern_neon = { scan, weigh, rank, cb_sketch_count, pick };

@@ -86,4 +86,5 @@ static void rank(const int16_t *score, int stride, const int16_t *lse, int heads
         }
 }
 
-const struct kern_sketch VEC_NAME(cb_sketch_kern_) = { scan, weigh, rank, cb_sketch_pick };
+const struct kern_sketch VEC_NAME(cb_sketch_kern_) = { scan, weigh, rank, cb_sketch_count,
+                                                       cb_sketch_pick };

@@ -16,7 +16,7 @@ enum { TILE = 8 }; /* most query heads whose sums are in registers */
 
 struct tile {
     _Alignas(64) int8_t w[TILE][SKETCH_MAX_HD];
-    int16_t mult[TILE], base[TILE];
+    _Alignas(16) int16_t mult[TILE], base[TILE];
 };
 
 /* Prefetches what lies two blocks behind x, where the CPU's own prefetchers do not look: they stop
@@ -35,37 +35,6 @@ INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *bl
 INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct tile *t,
                       int16_t *score, int stride);
 
-INLINE void scan_some(int m, int bits, int n, const uint8_t *code, const struct tile *t,
-                      int16_t *score, int stride)
-{
-    switch (m) {
-    case 1:
-        scan_tile(1, bits, n, code, t, score, stride);
-        break;
-    case 2:
-        scan_tile(2, bits, n, code, t, score, stride);
-        break;
-    case 3:
-        scan_tile(3, bits, n, code, t, score, stride);
-        break;
-    case 4:
-        scan_tile(4, bits, n, code, t, score, stride);
-        break;
-    case 5:
-        scan_tile(5, bits, n, code, t, score, stride);
-        break;
-    case 6:
-        scan_tile(6, bits, n, code, t, score, stride);
-        break;
-    case 7:
-        scan_tile(7, bits, n, code, t, score, stride);
-        break;
-    default:
-        scan_tile(8, bits, n, code, t, score, stride);
-        break;
-    }
-}
-
 /* A tile of the next block is opened before this one's tokens are scored: it takes a chain of
  * steps, which the CPU then works on meanwhile. */
 INLINE void scan_blocks(int m, int bits, int hd, const uint8_t *block, int n, const float *q,
@@ -80,7 +49,39 @@ INLINE void scan_blocks(int m, int bits, int hd, const uint8_t *block, int n, co
         if (b + 1 < n)
             open_tile(&t[(b + 1) & 1], m, bits, hd, block + bytes, q);
         ask_ahead(bits, pad, block, (size_t)pad * 4);
-        scan_some(m, bits, pad, block + (size_t)pad * 4, &t[b & 1], score, stride);
+        scan_tile(m, bits, pad, block + (size_t)pad * 4, &t[b & 1], score, stride);
+    }
+}
+
+/* Each number of heads, and the usual head dimensions, have code of their own. */
+INLINE void scan_heads(int m, int bits, int hd, const uint8_t *block, int n, const float *q,
+                       int16_t *score, int stride)
+{
+    switch (m) {
+    case 1:
+        scan_blocks(1, bits, hd, block, n, q, score, stride);
+        break;
+    case 2:
+        scan_blocks(2, bits, hd, block, n, q, score, stride);
+        break;
+    case 3:
+        scan_blocks(3, bits, hd, block, n, q, score, stride);
+        break;
+    case 4:
+        scan_blocks(4, bits, hd, block, n, q, score, stride);
+        break;
+    case 5:
+        scan_blocks(5, bits, hd, block, n, q, score, stride);
+        break;
+    case 6:
+        scan_blocks(6, bits, hd, block, n, q, score, stride);
+        break;
+    case 7:
+        scan_blocks(7, bits, hd, block, n, q, score, stride);
+        break;
+    default:
+        scan_blocks(8, bits, hd, block, n, q, score, stride);
+        break;
     }
 }
 
@@ -89,10 +90,14 @@ static void scan(int bits, int hd, const uint8_t *block, int n, const float *q, 
 {
     for (int h = 0; h < heads; h += TILE, q += TILE * cb_sketch_pad(hd), score += TILE * stride) {
         const int m = heads - h < TILE ? heads - h : TILE;
-        if (bits == 2)
-            scan_blocks(m, 2, hd, block, n, q, score, stride);
+        if (bits == 2 && hd == 64)
+            scan_heads(m, 2, 64, block, n, q, score, stride);
+        else if (bits == 2 && hd == 128)
+            scan_heads(m, 2, 128, block, n, q, score, stride);
+        else if (bits == 2)
+            scan_heads(m, 2, hd, block, n, q, score, stride);
         else
-            scan_blocks(m, 4, hd, block, n, q, score, stride);
+            scan_heads(m, 4, hd, block, n, q, score, stride);
     }
 }
 

@@ -49,14 +49,20 @@ void cb_cpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_blo
 
 /* ---- choosing ---- */
 
-enum { ITEMS = 4 }; /* items a thread, at least */
+enum {
+    ITEMS = 4,   /* items a thread, at least */
+    SAMPLE = 64, /* tokens of a piece whose ranks tell about where the chosen end */
+    TAKEN = -1,  /* no thread's number */
+};
 
 struct choosing {
     const struct kern_sketch *k;
     const struct sketch_topk *s;
     int group, n, n_piece, n_item; /* n: tokens scanned */
     struct sketch_work w;
-    atomic_int *left; /* [n_kv] unfinished items */
+    atomic_int *left;   /* [n_kv] unfinished items */
+    int *most;          /* [n_kv] ranks from this one on are not counted */
+    atomic_int *holder; /* [n_kv][n_item] the thread that has scored the item, or TAKEN */
 };
 
 /* An item's pieces, and the scores of a piece */
@@ -107,15 +113,43 @@ static void scan_piece(const struct choosing *c, int kv, int piece)
     }
 }
 
+/* The ranks of n of a piece's tokens */
+static void rank_tokens(const struct choosing *c, int kv, int piece, int n, uint16_t *rank)
+{
+    c->k->rank(scores_of(c, kv, piece), SKETCH_PIECE, c->w.lse + kv * c->group, c->group, n, rank);
+}
+
+/* A rank that k candidates are most likely below, and few others: only these need to be counted.
+ * All are if the guess proves wrong. */
+static int guess(const struct choosing *c, int kv)
+{
+    const int64_t want = 2 * (int64_t)c->s->k * SAMPLE / SKETCH_PIECE + 32;
+    uint32_t count[SKETCH_BUCKETS] = { 0 };
+    uint16_t rank[SAMPLE];
+    int64_t n = 0;
+    int b = 0;
+
+    if (c->s->miss > 0 || want > (int64_t)c->n_piece * SAMPLE / 4)
+        return SKETCH_BUCKETS;
+    for (int p = 0; p < c->n_piece; p++) {
+        rank_tokens(c, kv, p, SAMPLE, rank);
+        for (int j = 0; j < SAMPLE; j++)
+            count[rank[j]]++;
+    }
+    while (b < SKETCH_BUCKETS && n < want)
+        n += count[b++];
+    return b;
+}
+
 static void scan_item(void *ctx, int i, int thread)
 {
     const struct choosing *c = ctx;
     int kv, from, to;
 
-    (void)thread;
     item_of(c, i, &kv, &from, &to);
     for (int p = from; p < to; p++)
         scan_piece(c, kv, p);
+    atomic_store_explicit(&c->holder[i], thread, memory_order_relaxed);
     if (!is_last(c, kv))
         return;
     for (int h = 0; h < c->group; h++) {
@@ -123,52 +157,80 @@ static void scan_item(void *ctx, int i, int thread)
         c->w.lse[kv * c->group + h] =
             cb_sketch_lse(c->w.top + at, c->w.sum + at, c->n_piece, c->group);
     }
+    c->most[kv] = guess(c, kv);
 }
 
-static void rank_piece(const struct choosing *c, int kv, int piece, uint32_t *count)
+/* Counts the ranks of an item's candidates that are below `most`. */
+static void count_item(const struct choosing *c, int i, int most)
 {
-    const int from = piece * SKETCH_PIECE, n = tokens_of(c, piece);
-    const int lo = c->s->lo > from ? c->s->lo - from : 0;
-    const int hi = c->s->hi - from < n ? c->s->hi - from : n;
-    uint16_t *rank = c->w.rank + piece_at(c, kv, piece) * SKETCH_PIECE;
+    uint32_t *count = c->w.count + (size_t)i * SKETCH_BUCKETS;
+    int kv, from, to;
 
-    c->k->rank(scores_of(c, kv, piece), SKETCH_PIECE, c->w.lse + kv * c->group, c->group, n, rank);
-    for (int j = lo; j < hi; j++)
-        count[rank[j]]++;
+    item_of(c, i, &kv, &from, &to);
+    memset(count, 0, (size_t)most * sizeof *count);
+    for (int p = from; p < to; p++) {
+        const int first = p * SKETCH_PIECE, n = tokens_of(c, p);
+        const int lo = c->s->lo > first ? c->s->lo - first : 0;
+        const int hi = c->s->hi - first < n ? c->s->hi - first : n;
+        c->k->count(c->w.rank + piece_at(c, kv, p) * SKETCH_PIECE + lo, hi - lo, most, count);
+    }
 }
 
-static uint32_t *counts_of(const struct choosing *c, int kv, int item)
+/* The sum of a KV head's counts of ranks below `most` -> the first item's */
+static uint32_t *add_counts(const struct choosing *c, int kv, int most)
 {
-    return c->w.count + (size_t)(kv * c->n_item + item) * SKETCH_BUCKETS;
+    uint32_t *count = c->w.count + (size_t)(kv * c->n_item) * SKETCH_BUCKETS;
+
+    for (int i = 1; i < c->n_item; i++)
+        for (int b = 0; b < most; b++)
+            count[b] += count[i * SKETCH_BUCKETS + b];
+    return count;
 }
 
 static void pick(const struct choosing *c, int kv)
 {
     const struct sketch_topk *s = c->s;
-    uint32_t *count = counts_of(c, kv, 0);
+    const uint32_t *count = add_counts(c, kv, c->most[kv]);
     const uint16_t *rank = c->w.rank + piece_at(c, kv, 0) * SKETCH_PIECE;
     int limit, n_equal;
 
-    for (int i = 1; i < c->n_item; i++)
-        for (int b = 0; b < SKETCH_BUCKETS; b++)
-            count[b] += counts_of(c, kv, i)[b];
-    cb_sketch_limit(count, s->k, s->miss, &limit, &n_equal);
+    if (cb_sketch_limit(count, c->most[kv], s->k, s->miss, &limit, &n_equal) < s->k &&
+        c->most[kv] < SKETCH_BUCKETS) {
+        for (int i = 0; i < c->n_item; i++)
+            count_item(c, kv * c->n_item + i, SKETCH_BUCKETS);
+        count = add_counts(c, kv, SKETCH_BUCKETS);
+        cb_sketch_limit(count, SKETCH_BUCKETS, s->k, s->miss, &limit, &n_equal);
+    }
     s->n[kv] = c->k->pick(rank + s->lo, s->hi - s->lo, limit, &n_equal, s->lo,
                           s->idx + (size_t)kv * (size_t)s->idx_stride);
 }
 
-static void rank_item(void *ctx, int i, int thread)
+/* An item that is not taken: one that this thread has scored, whose scores are in its cache, or the
+ * next one */
+static int take(const struct choosing *c, int thread)
+{
+    const int n = c->s->n_kv * c->n_item;
+
+    for (int any = 0;; any = 1)
+        for (int i = 0; i < n; i++) {
+            int holder = atomic_load_explicit(&c->holder[i], memory_order_relaxed);
+            if (holder != TAKEN && (any || holder == thread) &&
+                atomic_compare_exchange_strong(&c->holder[i], &holder, TAKEN))
+                return i;
+        }
+}
+
+static void rank_item(void *ctx, int ticket, int thread)
 {
     const struct choosing *c = ctx;
-    uint32_t *count;
+    const int i = take(c, thread);
     int kv, from, to;
 
-    (void)thread;
+    (void)ticket;
     item_of(c, i, &kv, &from, &to);
-    count = counts_of(c, kv, i % c->n_item);
-    memset(count, 0, SKETCH_BUCKETS * sizeof *count);
     for (int p = from; p < to; p++)
-        rank_piece(c, kv, p, count);
+        rank_tokens(c, kv, p, tokens_of(c, p), c->w.rank + piece_at(c, kv, p) * SKETCH_PIECE);
+    count_item(c, i, c->most[kv]);
     if (is_last(c, kv))
         pick(c, kv);
 }
@@ -197,7 +259,9 @@ void cb_cpu_sketch_topk(struct device *d, const struct sketch_topk *s)
 
     c.n_item = items(d, &c);
     cb_sketch_work(s->work, s->n_head, s->n_kv, s->hd, s->n_block, c.n_item, &c.w);
-    c.left = c.w.left;
+    c.most = c.w.own;
+    c.left = (atomic_int *)(c.most + s->n_kv);
+    c.holder = c.left + s->n_kv;
     for (int h = 0; h < s->n_head; h++)
         cb_sketch_query(s->q + (size_t)h * (size_t)s->hd, s->hd, s->scale,
                         c.w.query + (size_t)h * (size_t)cb_sketch_pad(s->hd));

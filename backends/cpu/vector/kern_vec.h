@@ -143,6 +143,9 @@ struct kern_sketch {
     /* score[heads][stride], less lse[heads] -> rank[n], of the best head */
     void (*rank)(const int16_t *score, int stride, const int16_t *lse, int heads, int n,
                  uint16_t *rank);
+    /* adds to count[r] how often r is in rank[n]. Only those below `most` need to be counted. n is
+     * any number. */
+    void (*count)(const uint16_t *rank, int n, int most, uint32_t *count);
     /* from + j for each rank[j] below limit and for the first *n_equal that equal it -> idx;
      * returns how many. n is any number. */
     int (*pick)(const uint16_t *rank, int n, int limit, int *n_equal, int from, int32_t *idx);
