@@ -122,6 +122,14 @@ static void next_addresses(const void *base, size_t bytes, const struct kv_run *
         row_addresses(base, bytes, run->idx, from + have, n - have, row + have);
 }
 
+/* Asks for scattered rows that no block before them has asked for, all at once. */
+static void ask(const struct kern_rows *x)
+{
+    for (int j = 0; j < x->n; j++)
+        for (size_t at = 0; at < x->bytes; at += 64)
+            __builtin_prefetch(x->row[j] + at, 0, 2);
+}
+
 void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
                    int end)
 {
@@ -144,6 +152,10 @@ void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *r
         next_addresses(run->k, b->k.bytes, run, from, n, goes_on, b->k_row);
     next_addresses((const void *)((uintptr_t)run->v + (size_t)run->first * b->v.bytes), b->v.bytes,
                    run, from, n, goes_on, b->v_row);
+    if (run->idx && !goes_on && !run->given && !run->kivi)
+        ask(&b->k);
+    if (run->idx && !goes_on)
+        ask(&b->v);
     b->k.ahead = b->k_row + KEY_BLOCK;
     b->v.ahead = b->v_row + KEY_BLOCK;
     b->k.n_ahead = b->v.n_ahead = n > KEY_BLOCK ? n - KEY_BLOCK : 0;
