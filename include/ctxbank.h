@@ -126,7 +126,8 @@ struct cb_option_info {
     enum cb_option_type type;
     double def; /* CHOICE: index of a word in choices, counted from 0 */
     double min, max;
-    const char *choices;  /* words separated by blanks; "" for other types */
+    const char *choices;  /* words separated by blanks; numbers: a word that may stand in their
+                             place; "" for other types */
     const char *def_text; /* default of LIST and TEXT; "" for other types */
 };
 /* Option j of policy or prefill form i. */

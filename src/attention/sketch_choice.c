@@ -154,10 +154,11 @@ static void range_of_partial(const struct sketch_plan *p, int n, struct range *r
     r->k = p->share > 0 ? max_int(1, (int)(p->share * (r->hi - r->lo))) : p->k;
 }
 
-/* Are sketches scored? Partial keys may choose few where all would be allowed. */
+/* Are sketches scored? Where heads may miss some of their attention, as with partial keys, few may
+ * be chosen though all would be allowed. */
 static int scores(const struct sketch_plan *p, const struct range *r)
 {
-    return p->columns ? r->hi > r->lo : r->k < r->hi - r->lo;
+    return p->columns || p->miss > 0 ? r->hi > r->lo : r->k < r->hi - r->lo;
 }
 
 static struct range range_of(const struct attention *a, int l, int n, int sketched)

@@ -19,8 +19,8 @@ static void default_of(const struct cb_option_info *p, char *buf, size_t cap)
 
     buf[0] = 0;
     if (p->type == CB_OPTION_NUMBER || p->type == CB_OPTION_INTEGER) {
-        snprintf(buf, cap, "default %s; %s to %s", cb_number_text(p->def, def),
-                 cb_number_text(p->min, min), cb_number_text(p->max, max));
+        snprintf(buf, cap, "default %s; %s to %s%s%s", cb_number_text(p->def, def),
+                 cb_number_text(p->min, min), cb_number_text(p->max, max), *at ? ", or " : "", at);
     } else if (p->type == CB_OPTION_FLAG) {
         snprintf(buf, cap, "0 or 1; default %g", p->def);
     } else if (p->type == CB_OPTION_CHOICE) {

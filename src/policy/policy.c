@@ -140,12 +140,17 @@ static int set_number(const struct policy *p, const struct method_opt *o, const 
 {
     char *end, min[32], max[32];
 
+    if (o->choices && !strcmp(text, o->choices)) {
+        out->num = o->max;
+        return CB_OK;
+    }
     out->num = cb_number(text, &end);
     if (end == text || *end || !(out->num >= o->min && out->num <= o->max) ||
         (o->kind == OPT_INT && out->num != (double)(long long)out->num))
-        return cb_policy_refuse(p, "%s=%s: must be %s of %s to %s", o->name, text,
+        return cb_policy_refuse(p, "%s=%s: must be %s of %s to %s%s%s", o->name, text,
                                 o->kind == OPT_INT ? "an integer" : "a number",
-                                cb_number_text(o->min, min), cb_number_text(o->max, max));
+                                cb_number_text(o->min, min), cb_number_text(o->max, max),
+                                o->choices ? ", or " : "", o->choices ? o->choices : "");
     return CB_OK;
 }
 
@@ -249,15 +254,19 @@ static int expand(struct policy *p, const char *keys)
     return CB_OK;
 }
 
+static int has_text(const struct method_opt *o)
+{
+    return o->kind == OPT_LIST || o->kind == OPT_TEXT;
+}
+
 static int parse(struct policy *p, const char *keys)
 {
     char *at, *comma;
 
-    for (int i = 0; p->m->opts[i].name; i++)
-        p->val[i] =
-            (struct opt_value){ .num = p->m->opts[i].def,
-                                .text = p->m->opts[i].kind == OPT_CHOICE ? NULL
-                                                                         : p->m->opts[i].choices };
+    for (int i = 0; p->m->opts[i].name; i++) {
+        const struct method_opt *o = &p->m->opts[i];
+        p->val[i] = (struct opt_value){ .num = o->def, .text = has_text(o) ? o->choices : NULL };
+    }
     if (!keys)
         return CB_OK;
     TRY(expand(p, keys));

@@ -225,12 +225,14 @@ struct method_opt {
     const char *name, *unit, *text;
     enum method_opt_kind kind;
     double def, min, max;
-    const char *choices; /* OPT_CHOICE: "mean max"; the value is the index. Others: default text */
+    /* OPT_CHOICE: "mean max"; the value is the index. Numbers: a word that may stand in their
+     * place, or NULL; the value is max. Lists and texts: default text */
+    const char *choices;
 };
 
 struct opt_value {
     double num;       /* number, 0/1, or index of the choice */
-    const char *text; /* as given (OPT_LIST: "2+8+18"), or the default text */
+    const char *text; /* as given (OPT_LIST: "2+8+18"), or the default text, or NULL */
     int set;          /* 1 = the user gave it */
 };
 

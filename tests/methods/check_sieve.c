@@ -297,15 +297,18 @@ START_TEST(reads_the_pages_with_the_largest_bounds)
 }
 END_TEST
 
-/* No head misses more than it may, and a laxer bound reads less. */
+/* No head misses more than it may, and a laxer bound reads less. As many as it takes are what no
+ * budget binds, also where all would be allowed. */
 START_TEST(misses_no_more_than_it_may)
 {
     static const char *const policy[] = { "sieve:budget=500,miss=0.3,bits=4,recent=20,sink=0",
-                                          "sieve:budget=500,miss=0.05,bits=4,recent=20,sink=0" };
-    const double may[] = { 0.3, 0.05 };
-    int read[2] = { 0 };
+                                          "sieve:budget=500,miss=0.05,bits=4,recent=20,sink=0",
+                                          "sieve:budget=auto,bits=4,recent=20,sink=0",
+                                          "sieve:budget=auto,miss=0.3,bits=4,recent=20,sink=0" };
+    const double may[] = { 0.3, 0.05, 0.05, 0.3 };
+    int read[4] = { 0 };
 
-    for (int c = 0; c < 2; c++) {
+    for (int c = 0; c < 4; c++) {
         struct toy t;
         float out[N_LAYER * N_HEAD * HD];
         cb_toy_open(&t, devices[_i], 2, &shape, N, policy[c], "f32", "f32", 7);
@@ -328,6 +331,8 @@ START_TEST(misses_no_more_than_it_may)
         cb_toy_close(&t);
     }
     ck_assert_int_lt(read[0], read[1]);
+    ck_assert_int_eq(read[2], read[1]);
+    ck_assert_int_eq(read[3], read[0]);
 }
 END_TEST
 

@@ -2,13 +2,17 @@
 /* sieve.c - sieve: nothing is dropped. Each KV head of a layer holds its keys a second time, on 2
  * or 4 bits. A decoded token scores these, and reads the tokens that score best besides the first
  * and the newest ones. */
+#include <string.h>
+
 #include "policy/policy.h"
 
 enum { BUDGET, BITS, SINK, RECENT, DENSE, MISS };
 
 static const struct method_opt opts[] = {
-    [BUDGET] = { "budget", "tokens", "tokens chosen in each KV head; below 1, a share of them",
-                 OPT_NUM, 512, 1e-6, 1e9, NULL },
+    [BUDGET] = { "budget", "tokens",
+                 "tokens chosen in each KV head; below 1, a share of them; auto: as many as it "
+                 "takes to miss no more than miss= says, 0.05 unless it is given",
+                 OPT_NUM, 512, 1e-6, 1e9, "auto" },
     [BITS] = { "bits", "", "bits of a sketched key", OPT_CHOICE, 0, 0, 0, "2 4" },
     [SINK] = { "sink", "tokens", "first tokens, always read", OPT_INT, 4, 0, 1e6, NULL },
     [RECENT] = { "recent", "tokens",
@@ -18,11 +22,16 @@ static const struct method_opt opts[] = {
                 NULL },
     [MISS] = { "miss", "",
                "attention that each head may miss by its sketch: fewer tokens than the budget "
-               "where "
-               "they suffice; 0: as many as the budget",
+               "where they suffice; 0: as many as the budget",
                OPT_NUM, 0, 0, 0.999, NULL },
     { .name = NULL },
 };
+
+static double miss(const struct policy *p)
+{
+    const struct opt_value *budget = &p->val[BUDGET], *x = &p->val[MISS];
+    return !x->set && budget->set && !strcmp(budget->text, "auto") ? 0.05 : x->num;
+}
 
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
@@ -35,10 +44,10 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         row[l].sketch = (struct sketch_plan){ .bits = p->val[BITS].num > 0 ? 4 : 2,
                                               .k = (int)budget,
                                               .share = budget < 1 ? budget : 0,
-                                              .miss = p->val[MISS].num,
+                                              .miss = miss(p),
                                               .sink = (int)p->val[SINK].num,
                                               .recent = (int)p->val[RECENT].num };
-    p->at_most = p->val[MISS].num > 0;
+    p->at_most = miss(p) > 0;
     return 0;
 }
 
