@@ -94,8 +94,8 @@ static void check_option(const struct cb_option_info *o)
 {
     ck_assert(*o->name && *o->text && o->unit && o->choices && o->def_text);
     if (o->type == CB_OPTION_NUMBER || o->type == CB_OPTION_INTEGER)
-        ck_assert(o->min <= o->def && o->def <= o->max);
-    if (o->type == CB_OPTION_CHOICE) {
+        ck_assert(o->min <= o->def && o->def <= o->max && !strchr(o->choices, ' '));
+    else if (o->type == CB_OPTION_CHOICE) {
         int n = 1;
         for (const char *c = o->choices; *c; c++)
             n += *c == ' ';
@@ -105,6 +105,16 @@ static void check_option(const struct cb_option_info *o)
     }
 }
 
+static int try_word(cb_model *m, const char *policy, const struct cb_option_info *o)
+{
+    char spec[80];
+    const struct cb_session_params p = { .n_ctx = 256, .policy = spec };
+
+    snprintf(spec, sizeof spec, "%s:%s=%s", policy, o->name, o->choices);
+    try_session(m, &p, spec);
+    return 1;
+}
+
 /* Whatever is listed opens by its name; duo needs to be told its heads, or a preset. */
 START_TEST(all_that_is_listed_opens)
 {
@@ -112,7 +122,7 @@ START_TEST(all_that_is_listed_opens)
     struct cb_method_info p;
     struct cb_kv_type_info k;
     struct cb_option_info o;
-    int n = 0, n_opt = 0;
+    int n = 0, n_opt = 0, n_word = 0;
 
     for (; !cb_policy_at(n, &p); n++) {
         const char *spec = strcmp(p.name, "duo") ? p.name : "duo:heads=0";
@@ -122,10 +132,12 @@ START_TEST(all_that_is_listed_opens)
         for (int j = 0; j < p.n_option; j++, n_opt++) {
             ck_assert_int_eq(cb_policy_option_at(n, j, &o), CB_OK);
             check_option(&o);
+            if (o.type == CB_OPTION_NUMBER && *o.choices)
+                n_word += try_word(m, p.name, &o);
         }
         ck_assert_int_eq(cb_policy_option_at(n, p.n_option, &o), CB_EARG);
     }
-    ck_assert(n > 5 && n_opt > 10);
+    ck_assert(n > 5 && n_opt > 10 && n_word > 0);
     for (n = 0; !cb_prefill_at(n, &p); n++) {
         const struct cb_session_params x = { .n_ctx = 256, .policy = "omnikv", .prefill = p.name };
         try_session(m, &x, p.name);
