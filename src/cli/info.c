@@ -65,8 +65,9 @@ static void print_option(const struct cb_option_info *p)
     snprintf(head, sizeof head, "%s%s%s", p->name, *p->unit ? "=" : "", p->unit);
     printf("    %-14s %s", head, p->text);
     if (numeric(p))
-        printf(" (default %s, %s to %s)\n", cb_number_text(p->def, def),
-               cb_number_text(p->min, min), cb_number_text(p->max, max));
+        printf(" (default %s, %s to %s%s%s)\n", cb_number_text(p->def, def),
+               cb_number_text(p->min, min), cb_number_text(p->max, max), *p->choices ? ", or " : "",
+               p->choices);
     else if (p->type == CB_OPTION_FLAG)
         printf(" (0 or 1, default %g)\n", p->def);
     else if (p->type == CB_OPTION_CHOICE && (first = default_choice(p, &len)))
@@ -103,6 +104,8 @@ static json_t *option_json(const struct cb_option_info *p)
         cb_json_set(&j, "min", number_json(p, p->min));
         cb_json_set(&j, "max", number_json(p, p->max));
     }
+    if (numeric(p) && *p->choices)
+        cb_json_set(&j, "choices", json_string(p->choices));
     return j;
 }
 
