@@ -133,13 +133,11 @@ static int option(const struct method *m, const char *what, int j, struct cb_opt
         [OPT_CHOICE] = CB_OPTION_CHOICE, [OPT_LIST] = CB_OPTION_LIST,   [OPT_TEXT] = CB_OPTION_TEXT,
     };
     const struct method_opt *o;
-    int has_text;
 
     *out = (struct cb_option_info){ .name = "" };
     if (!m || j < 0 || j >= n_option(m))
         return past(what, j);
     o = &m->opts[j];
-    has_text = o->kind == OPT_LIST || o->kind == OPT_TEXT;
     *out = (struct cb_option_info){ .name = o->name,
                                     .unit = text(o->unit),
                                     .text = o->text,
@@ -147,8 +145,8 @@ static int option(const struct method *m, const char *what, int j, struct cb_opt
                                     .def = o->def,
                                     .min = o->min,
                                     .max = o->kind == OPT_FLAG ? 1 : o->max,
-                                    .choices = has_text ? "" : text(o->choices),
-                                    .def_text = has_text ? text(o->choices) : "" };
+                                    .choices = cb_opt_has_text(o) ? "" : text(o->choices),
+                                    .def_text = cb_opt_has_text(o) ? text(o->choices) : "" };
     return CB_OK;
 }
 

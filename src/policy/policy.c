@@ -254,18 +254,14 @@ static int expand(struct policy *p, const char *keys)
     return CB_OK;
 }
 
-static int has_text(const struct method_opt *o)
-{
-    return o->kind == OPT_LIST || o->kind == OPT_TEXT;
-}
-
 static int parse(struct policy *p, const char *keys)
 {
     char *at, *comma;
 
     for (int i = 0; p->m->opts[i].name; i++) {
         const struct method_opt *o = &p->m->opts[i];
-        p->val[i] = (struct opt_value){ .num = o->def, .text = has_text(o) ? o->choices : NULL };
+        p->val[i] =
+            (struct opt_value){ .num = o->def, .text = cb_opt_has_text(o) ? o->choices : NULL };
     }
     if (!keys)
         return CB_OK;

@@ -230,6 +230,12 @@ struct method_opt {
     const char *choices;
 };
 
+/* Is choices the default text? */
+static inline int cb_opt_has_text(const struct method_opt *o)
+{
+    return o->kind == OPT_LIST || o->kind == OPT_TEXT;
+}
+
 struct opt_value {
     double num;       /* number, 0/1, or index of the choice */
     const char *text; /* as given (OPT_LIST: "2+8+18"), or the default text, or NULL */
