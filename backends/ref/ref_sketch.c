@@ -4,8 +4,10 @@
  *
  * For a query head and a block, w[c] = query[c] * step[c] is rounded to a byte by its largest
  * magnitude. A token's logit is base + mult * (sum of w[c] * code[c]), where base = sum of
- * query[c] * minimum[c]: fused, in 16 lanes, which are then added as a tree. Logits are 16 bits
- * wide, in units of 1 / SKETCH_UNIT of a power of 2. */
+ * query[c] * minimum[c]: fused, in 16 lanes, which are then added as a tree. Where half of the
+ * channels is left out, the sum of w[c] * code[c] is that of the others, which come first in base
+ * as well; the minimum of one that is left out is the middle of its range. Logits are 16 bits wide,
+ * in units of 1 / SKETCH_UNIT of a power of 2. */
 #include "ref_sketch.h"
 
 #include <assert.h>
@@ -61,13 +63,19 @@ static float tree(float *lane)
     return lane[0];
 }
 
-static void open_form(struct form *f, int bits, const float *q, int hd, const void *block)
+static void open_form(struct form *f, int bits, const float *q, int hd,
+                      const struct sketch_strips *strips, const void *block)
 {
     const int n = cb_sketch_pad(hd);
     float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD], lane[16] = { 0 }, top = 0, inv;
 
     cb_sketch_steps(hd, block, step, min);
-    for (int c = 0; c < n; c++) {
+    for (int i = 0; i < n; i++) {
+        const int c = cb_sketch_channel(strips, i);
+        if (i / SKETCH_STRIP >= strips->n) {
+            min[c] = fmaf(step[c], cb_sketch_middle(bits), min[c]);
+            step[c] = 0;
+        }
         lane[c % 16] = fmaf(q[c], min[c], lane[c % 16]);
         step[c] *= q[c];
         top = fabsf(step[c]) > top ? fabsf(step[c]) : top;
@@ -99,15 +107,16 @@ static int logit(const struct form *f, int bits, int hd, const uint8_t *block, i
 }
 
 /* Scores of a KV head's query head -> score[n], where n is a multiple of SKETCH_BLOCK */
-static void score_head(const struct sketch_topk *s, int head, int16_t *score)
+static void score_head(const struct sketch_topk *s, int head, const struct sketch_work *w,
+                       int16_t *score)
 {
-    const uint8_t *block = s->sketch + (size_t)(head / (s->n_head / s->n_kv)) * s->head_bytes;
-    float q[SKETCH_MAX_HD];
+    const int kv = head / (s->n_head / s->n_kv);
+    const uint8_t *block = s->sketch + (size_t)kv * s->head_bytes;
+    const float *q = w->query + head * cb_sketch_pad(s->hd);
     struct form f;
 
-    cb_sketch_query(s->q + (size_t)head * (size_t)s->hd, s->hd, s->scale, q);
     for (int b = 0; b < s->n_block; b++, block += cb_sketch_bytes(s->bits, s->hd)) {
-        open_form(&f, s->bits, q, s->hd, block);
+        open_form(&f, s->bits, q, s->hd, &w->strips[kv], block);
         for (int j = 0; j < SKETCH_BLOCK; j++)
             *score++ = (int16_t)logit(&f, s->bits, s->hd, block, j);
     }
@@ -150,7 +159,7 @@ static void topk_of(const struct sketch_topk *s, int kv, const struct sketch_wor
 
     for (int i = 0; i < group; i++) {
         int lse;
-        score_head(s, kv * group + i, w->score);
+        score_head(s, kv * group + i, w, w->score);
         lse = lse_of(s, w);
         for (int j = 0; j < s->n_block * SKETCH_BLOCK; j++) {
             int rank = lse - w->score[j];
@@ -173,6 +182,7 @@ void cb_ref_sketch_topk(struct device *d, const struct sketch_topk *s)
 
     (void)d;
     cb_sketch_work(s->work, s->n_head, s->n_kv, s->hd, s->n_block, 1, &w);
+    cb_sketch_queries(s, &w);
     for (int kv = 0; kv < s->n_kv; kv++)
         topk_of(s, kv, &w);
 }
@@ -186,12 +196,14 @@ static void add_query(const struct block_mass *m, int head, const float *q, int 
     float query[SKETCH_MAX_HD];
     int16_t score[SKETCH_BLOCK], *top = calloc((size_t)n, sizeof *top);
     uint32_t *sum = calloc((size_t)n, sizeof *sum);
+    struct sketch_strips strips;
     struct form f;
 
     assert(top && sum);
+    cb_sketch_all_strips(m->hd, &strips);
     cb_sketch_query(q, m->hd, m->scale, query);
     for (int b = 0; b < n; b++, block += cb_sketch_bytes(m->bits, m->hd)) {
-        open_form(&f, m->bits, query, m->hd, block);
+        open_form(&f, m->bits, query, m->hd, &strips, block);
         for (int j = 0; j < SKETCH_BLOCK; j++)
             score[j] = (int16_t)logit(&f, m->bits, m->hd, block, j);
         sum[b] = weigh(score, 0, SKETCH_BLOCK, &top[b]);

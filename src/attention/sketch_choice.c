@@ -161,6 +161,17 @@ static int scores(const struct sketch_plan *p, const struct range *r)
     return p->columns || p->miss > 0 ? r->hi > r->lo : r->k < r->hi - r->lo;
 }
 
+/* Bytes of a KV head's sketches that scores of this range read */
+static uint64_t scored_bytes(const struct attention *a, int l, const struct range *r)
+{
+    const struct store *st = &a->bank->store[l];
+
+    if (a->plan[l].sketch.half)
+        return (uint64_t)((r->to - r->from) / SKETCH_BLOCK) *
+               cb_sketch_half_bytes(st->sketch_bits, st->hd);
+    return cb_store_sketch_bytes(st, r->to) - cb_store_sketch_bytes(st, r->from);
+}
+
 static struct range range_of(const struct attention *a, int l, int n, int sketched)
 {
     const struct sketch_plan *p = &a->plan[l].sketch;
@@ -198,6 +209,7 @@ static void choose_slots(struct attention *a, int l, const float *q, const struc
                              .bits = st->sketch_bits,
                              .scale = at.scale,
                              .q = q,
+                             .half = a->plan[l].sketch.half,
                              .sketch = cb_store_sketch_at(st, 0, r->from),
                              .head_bytes = st->head_sketch,
                              .n_block = (r->to - r->from) / SKETCH_BLOCK,
@@ -271,8 +283,7 @@ static int choose(struct attention *a, const struct chunk *c)
         choose_partial(a, c->l, &r);
     else
         (x->form->page ? choose_pages : choose_slots)(a, c->l, c->q, &r);
-    a->bank->read_bytes +=
-        (uint64_t)st->n_kv * (cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from));
+    a->bank->read_bytes += (uint64_t)st->n_kv * scored_bytes(a, c->l, &r);
     if (x->form->columns && x->n[0] == r.hi - r.lo)
         return 0;
     for (int h = 0; h < x->n_list; h++) {
@@ -318,12 +329,9 @@ const int32_t *cb_sketch_choice_slots(const struct attention *a, int i, int *n)
 
 uint64_t cb_sketch_choice_scanned(const struct attention *a, int l, int n)
 {
-    const struct store *st = &a->bank->store[l];
     const struct range r = range_of(a, l, n, max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK);
 
-    return scores(&a->plan[l].sketch, &r)
-               ? cb_store_sketch_bytes(st, r.to) - cb_store_sketch_bytes(st, r.from)
-               : 0;
+    return scores(&a->plan[l].sketch, &r) ? scored_bytes(a, l, &r) : 0;
 }
 
 /* Keys and values of n slots of a KV head; the newest is not settled yet */

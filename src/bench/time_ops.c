@@ -41,7 +41,8 @@ static int same(const char *word, size_t n, const char *name)
 /* The i-th name of a kind (ctx); NULL past the last */
 static const char *name_at(const void *ctx, int i)
 {
-    static const char *const other[] = { "kivi4", "kivi2", "sketch4", "sketch2", NULL };
+    static const char *const other[] = { "kivi4",   "kivi2",        "sketch4",
+                                         "sketch2", "sketch2-half", NULL };
 
     switch (*(const enum op_kind *)ctx) {
     case KIND_OP:

@@ -45,12 +45,23 @@ static void shape_row(const struct op_shape *s, struct op_row *row, int n_found)
 
 /* ---- finding ---- */
 
+/* By what slots or pages are found: sketches of so many bits, of whose channels half may be scored,
+ * or bounds */
+static const struct form {
+    const char *op, *type;
+    int bits, half;
+} forms[] = { { "sketch_topk", "sketch2", 2, 0 },
+              { "sketch_topk", "sketch2-half", 2, 1 },
+              { "sketch_topk", "sketch4", 4, 0 },
+              { "page_scores", NULL, 0, 0 } };
+enum { N_FORM = sizeof forms / sizeof *forms };
+
 /* Sketches of several layers' keys, or bounds of their pages */
 struct search {
     struct device *d;
     const struct op_shape *s;
-    int n_ctx, bits; /* 0: bounds */
-    int n_layer;
+    const struct form *form;
+    int n_ctx, n_layer;
     size_t block_bytes, head_bytes, bytes; /* of SKETCH_BLOCK tokens, of a KV head, of all */
     uint8_t *mem;                          /* [n_layer][n_kv][head_bytes] */
     float *q;                              /* [n_head][hd] */
@@ -77,7 +88,8 @@ static void find_slots(void *ctx)
     struct sketch_topk of = { .n_head = c->s->n_head,
                               .n_kv = c->s->n_kv,
                               .hd = c->s->hd,
-                              .bits = c->bits,
+                              .bits = c->form->bits,
+                              .half = c->form->half,
                               .scale = 4 / sqrtf((float)c->s->hd),
                               .q = c->q,
                               .head_bytes = c->head_bytes,
@@ -136,8 +148,8 @@ static int fill(struct search *c)
 
     if (!err) {
         cb_op_fill(keys, n);
-        if (c->bits)
-            c->d->ops->sketch(c->d, KV_F32, keys, POOL, c->s->hd, c->bits, 0, pool);
+        if (c->form->bits)
+            c->d->ops->sketch(c->d, KV_F32, keys, POOL, c->s->hd, c->form->bits, 0, pool);
         else
             c->d->ops->bounds(c->d, KV_F32, keys, POOL * SKETCH_BLOCK / PAGE, PAGE, c->s->hd, pool);
         for (size_t at = 0; at < c->bytes; at += c->block_bytes)
@@ -154,8 +166,8 @@ static int search_open(struct op_bench *b, struct search *c)
     struct sketch_work w;
     size_t layer;
 
-    c->block_bytes =
-        c->bits ? cb_sketch_bytes(c->bits, s->hd) : SKETCH_BLOCK / PAGE * cb_bounds_bytes(s->hd);
+    c->block_bytes = c->form->bits ? cb_sketch_bytes(c->form->bits, s->hd)
+                                   : SKETCH_BLOCK / PAGE * cb_bounds_bytes(s->hd);
     c->head_bytes = (size_t)(c->n_ctx / SKETCH_BLOCK) * c->block_bytes;
     layer = (size_t)s->n_kv * c->head_bytes;
     c->n_layer = 1 + (int)(COLD_BYTES / layer);
@@ -172,15 +184,17 @@ static int search_open(struct op_bench *b, struct search *c)
     return fill(c);
 }
 
-/* bits 0: pages */
-static int search(struct op_bench *b, const struct op_shape *s, int n_ctx, int bits)
+static size_t read_bytes(const struct search *c) /* of a block */
 {
-    struct search c = { .d = b->d, .s = s, .n_ctx = n_ctx, .bits = bits };
-    const double n_token = bits ? n_block(&c) * SKETCH_BLOCK : n_ctx - PAGE;
-    struct op_row row = { .op = bits ? "sketch_topk" : "page_scores",
-                          .type = bits == 2 ? "sketch2"
-                                  : bits    ? "sketch4"
-                                            : NULL,
+    return c->form->half ? cb_sketch_half_bytes(c->form->bits, c->s->hd) : c->block_bytes;
+}
+
+static int search(struct op_bench *b, const struct op_shape *s, int n_ctx, const struct form *f)
+{
+    struct search c = { .d = b->d, .s = s, .n_ctx = n_ctx, .form = f };
+    const double n_token = f->bits ? n_block(&c) * SKETCH_BLOCK : n_ctx - PAGE;
+    struct op_row row = { .op = f->op,
+                          .type = f->type,
                           .model = s->model,
                           .n_tok = 1,
                           .n_ctx = n_ctx,
@@ -188,11 +202,11 @@ static int search(struct op_bench *b, const struct op_shape *s, int n_ctx, int b
     int err = search_open(b, &c);
 
     if (!err) {
-        row.s = cb_op_time(b, bits ? find_slots : score_pages, &c, 0) / c.n_layer;
-        row.bytes = n_token / SKETCH_BLOCK * (double)c.block_bytes * s->n_kv;
-        shape_row(s, &row, bits ? FOUND : 0);
-        if (bits) {
-            row.flop = 2.0 * s->hd * s->n_head * n_token;
+        row.s = cb_op_time(b, f->bits ? find_slots : score_pages, &c, 0) / c.n_layer;
+        row.bytes = n_token / SKETCH_BLOCK * (double)read_bytes(&c) * s->n_kv;
+        shape_row(s, &row, f->bits ? FOUND : 0);
+        if (f->bits) {
+            row.flop = 2.0 * s->hd * s->n_head * n_token / (1 + f->half);
             row.peak = b->limit[LIMIT_INT8];
         }
         err = cb_op_emit(b, &row);
@@ -203,10 +217,10 @@ static int search(struct op_bench *b, const struct op_shape *s, int n_ctx, int b
 
 static int searches(struct op_bench *b, const struct op_shape *s, int n_ctx)
 {
-    for (int bits = 2; cb_op_picked(b, KIND_OP, "sketch_topk") && bits <= 4; bits += 2)
-        if (cb_op_picked(b, KIND_TYPE, bits == 2 ? "sketch2" : "sketch4"))
-            TRY(search(b, s, n_ctx, bits));
-    return cb_op_picked(b, KIND_OP, "page_scores") ? search(b, s, n_ctx, 0) : CB_OK;
+    for (const struct form *f = forms; f < forms + N_FORM; f++)
+        if (cb_op_picked(b, KIND_OP, f->op) && (!f->type || cb_op_picked(b, KIND_TYPE, f->type)))
+            TRY(search(b, s, n_ctx, f));
+    return CB_OK;
 }
 
 /* ---- stored keys and values ---- */

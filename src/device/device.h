@@ -167,6 +167,7 @@ struct sketch_topk {
     const float *q;        /* [n_head][hd] rotated */
     const uint8_t *sketch; /* KV head h's first block is at sketch + h * head_bytes */
     size_t head_bytes;
+    int half;     /* 1: scores are made of half of the channels (struct sketch_strips) */
     int n_block;  /* blocks scanned */
     int lo, hi;   /* slots lo..hi-1 of them may be chosen */
     int k;        /* most chosen */

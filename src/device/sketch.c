@@ -94,6 +94,39 @@ void cb_sketch_query(const float *q, int hd, float scale, float *y)
         y[c] = q[c] * unit;
 }
 
+void cb_sketch_all_strips(int hd, struct sketch_strips *s)
+{
+    s->n = s->n_all = cb_sketch_pad(hd) / SKETCH_STRIP;
+    for (int i = 0; i < s->n; i++)
+        s->at[i] = (uint8_t)i;
+}
+
+/* Half of the strips: those in which the logits of some query heads, q[heads][hd padded], differ
+ * most between keys, by the sum of |query * step| with the steps of a block */
+static void halve_strips(int hd, const float *q, int heads, const void *block,
+                         struct sketch_strips *s)
+{
+    const int pad = cb_sketch_pad(hd), keep = cb_sketch_half(hd);
+    float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD], sum[SKETCH_MAX_HD / SKETCH_STRIP] = { 0 };
+    char out[SKETCH_MAX_HD / SKETCH_STRIP] = { 0 };
+
+    cb_sketch_all_strips(hd, s);
+    cb_sketch_steps(hd, block, step, min);
+    for (int h = 0; h < heads; h++)
+        for (int c = 0; c < pad; c++)
+            sum[c / SKETCH_STRIP] += fabsf(q[h * pad + c] * step[c]);
+    for (int n = s->n_all; n > keep; n--) { /* the least one goes; a NaN is the least */
+        int least = -1;
+        for (int i = 0; i < s->n_all; i++)
+            if (!out[i] && (least < 0 || !(sum[i] >= sum[least])))
+                least = i;
+        out[least] = 1;
+    }
+    s->n = 0;
+    for (int i = 0, behind = keep; i < s->n_all; i++)
+        s->at[out[i] ? behind++ : s->n++] = (uint8_t)i;
+}
+
 const uint16_t cb_sketch_weight[32] = { 32767, 32065, 31378, 30705, 30047, 29404, 28774, 28157,
                                         27554, 26963, 26385, 25820, 25267, 24725, 24196, 23677,
                                         23170, 22673, 22187, 21712, 21247, 20791, 20346, 19910,
@@ -168,6 +201,7 @@ size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int 
 
     w->own = cut(mem, &used, kv * (size_t)(2 + n_item) * sizeof(int));
     w->lse = cut(mem, &used, heads * sizeof *w->lse);
+    w->strips = cut(mem, &used, kv * sizeof *w->strips);
     w->query = cut(mem, &used, heads * (size_t)cb_sketch_pad(hd) * sizeof *w->query);
     w->count = cut(mem, &used, kv * (size_t)n_item * SKETCH_BUCKETS * sizeof *w->count);
     w->top = cut(mem, &used, heads * piece * sizeof *w->top);
@@ -175,4 +209,19 @@ size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int 
     w->rank = cut(mem, &used, kv * piece * SKETCH_PIECE * sizeof *w->rank);
     w->score = cut(mem, &used, heads * piece * SKETCH_PIECE * sizeof *w->score);
     return used;
+}
+
+void cb_sketch_queries(const struct sketch_topk *s, const struct sketch_work *w)
+{
+    const int group = s->n_head / s->n_kv, pad = cb_sketch_pad(s->hd);
+    const size_t middle = (size_t)(s->n_block / 2) * cb_sketch_bytes(s->bits, s->hd);
+
+    for (int h = 0; h < s->n_head; h++)
+        cb_sketch_query(s->q + (size_t)h * (size_t)s->hd, s->hd, s->scale, w->query + h * pad);
+    for (int kv = 0; kv < s->n_kv; kv++)
+        if (s->half)
+            halve_strips(s->hd, w->query + kv * group * pad, group,
+                         s->sketch + (size_t)kv * s->head_bytes + middle, &w->strips[kv]);
+        else
+            cb_sketch_all_strips(s->hd, &w->strips[kv]);
 }

@@ -18,6 +18,7 @@
 enum {
     SKETCH_BLOCK = KV_PREPACK, /* tokens a block */
     SKETCH_MAX_HD = KV_MAX_HD,
+    SKETCH_STRIP = 16, /* adjacent channels that are scored or left out together */
     /* Scores are logits in powers of 2, times SKETCH_UNIT. */
     SKETCH_UNIT = 32,
     SKETCH_BUCKETS = 2048, /* of 1 / SKETCH_UNIT each: where the chosen end, below the top */
@@ -27,12 +28,25 @@ enum {
 
 static inline int cb_sketch_pad(int hd)
 {
-    return (hd + 15) & ~15;
+    return (hd + SKETCH_STRIP - 1) & ~(SKETCH_STRIP - 1);
 }
 
 static inline size_t cb_sketch_bytes(int bits, int hd) /* a block's */
 {
     return (size_t)cb_sketch_pad(hd) * (4 + SKETCH_BLOCK / 8 * (size_t)bits);
+}
+
+/* Half of the strips of channels, rounded up, and the bytes of a block that are read where scores
+ * are made of them */
+static inline int cb_sketch_half(int hd)
+{
+    return (cb_sketch_pad(hd) / SKETCH_STRIP + 1) / 2;
+}
+
+static inline size_t cb_sketch_half_bytes(int bits, int hd)
+{
+    const size_t scored = (size_t)(cb_sketch_half(hd) * SKETCH_STRIP);
+    return (size_t)cb_sketch_pad(hd) * 4 + scored * SKETCH_BLOCK / 8 * (size_t)bits;
 }
 
 /* Where a code is: the byte, counted from the first code, and the bit in it */
@@ -66,6 +80,27 @@ static inline int cb_sketch_shift(int bits)
 /* The query as scores want it: padded, times scale in SKETCH_UNITs -> y[hd padded] */
 void cb_sketch_query(const float *q, int hd, float scale, float *y);
 
+/* All strips of channels: the n that scores are made of, ascending, then the others, ascending. A
+ * channel of the others counts as if all codes were in the middle of their range,
+ * cb_sketch_middle(). */
+struct sketch_strips {
+    int n, n_all;
+    uint8_t at[SKETCH_MAX_HD / SKETCH_STRIP];
+};
+
+/* The j-th channel in the order of the strips */
+static inline int cb_sketch_channel(const struct sketch_strips *s, int j)
+{
+    return s->at[j / SKETCH_STRIP] * SKETCH_STRIP + j % SKETCH_STRIP;
+}
+
+static inline float cb_sketch_middle(int bits)
+{
+    return (float)((1 << bits) - 1) / 2;
+}
+
+void cb_sketch_all_strips(int hd, struct sketch_strips *s);
+
 /* 32 weights 2^(-i / SKETCH_UNIT). A score that is d below its piece's largest has the weight
  * cb_sketch_weight()[d % 32] >> d / 32. */
 extern const uint16_t cb_sketch_weight[32];
@@ -73,13 +108,14 @@ extern const uint16_t cb_sketch_weight[32];
 /* The work space of sketch_topk. A piece's scores lie together: [n_kv][n_piece][group][PIECE]. */
 struct sketch_work {
     int16_t *score;
-    float *query;    /* [n_head][hd padded] */
-    int16_t *top;    /* [n_kv][n_piece][group] largest score of a piece */
-    uint32_t *sum;   /* the same: sum of the piece's weights */
-    int16_t *lse;    /* [n_head] log of the sum of all weights, as a score */
-    uint16_t *rank;  /* [n_kv][n_piece][PIECE] how far a token is from weight 1 */
-    uint32_t *count; /* [n_kv][n_item][BUCKETS] */
-    void *own;       /* [n_kv][2 + n_item] ints of the device's own */
+    float *query;                 /* [n_head][hd padded] */
+    struct sketch_strips *strips; /* [n_kv] */
+    int16_t *top;                 /* [n_kv][n_piece][group] largest score of a piece */
+    uint32_t *sum;                /* the same: sum of the piece's weights */
+    int16_t *lse;                 /* [n_head] log of the sum of all weights, as a score */
+    uint16_t *rank;               /* [n_kv][n_piece][PIECE] how far a token is from weight 1 */
+    uint32_t *count;              /* [n_kv][n_item][BUCKETS] */
+    void *own;                    /* [n_kv][2 + n_item] ints of the device's own */
 };
 
 static inline int cb_sketch_pieces(int n_block)
@@ -92,6 +128,9 @@ static inline int cb_sketch_pieces(int n_block)
 size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int n_item,
                       struct sketch_work *w);
 enum { SKETCH_MAX_ITEMS = 16 }; /* most lists of counts a KV head */
+
+/* The queries of s, and which strips of each KV head are scored -> the work space */
+void cb_sketch_queries(const struct sketch_topk *s, const struct sketch_work *w);
 
 /* ---- bounds ---- */
 

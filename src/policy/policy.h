@@ -93,6 +93,7 @@ struct cross_layer_plan {
  * many of the best slots as its layer's query heads have near their largest logits on average. */
 struct sketch_plan {
     int bits;            /* 2 or 4 of a sketched key; 0: not by sketched keys */
+    int half;            /* 1: with bits: half of the channels are scored */
     int page;            /* > 0: by bounds of pages of so many slots */
     int columns;         /* > 0: by partial keys of so many columns; all three 0: by none */
     float alpha;         /* with columns: logits so far below the largest are near it */

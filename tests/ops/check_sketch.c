@@ -39,6 +39,7 @@ static struct trial make(int c)
     size_t n_row, i = 0;
 
     *s = (struct sketch_topk){ .n_kv = 1 + below(KV), .hd = hd, .bits = c % 3 ? 2 : 4 };
+    s->half = c / 3 % 2;
     s->n_head = group * s->n_kv;
     s->scale = c % 7 == 3 ? 40.0f : 1 / sqrtf((float)hd);
     s->n_block = 1 + below(c % 4 ? 4 : 24);

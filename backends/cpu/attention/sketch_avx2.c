@@ -34,35 +34,42 @@ INLINE float largest(__m256 a)
 }
 
 /* Query head q in a block -> head h of the tile */
-INLINE void open_head(struct tile *t, int h, int bits, int n, const uint16_t *block, const float *q)
+INLINE void open_head(struct tile *t, int h, const struct shape *s, const uint16_t *block,
+                      const float *q)
 {
+    const int n = cb_sketch_pad(s->hd), n_scored = s->n_strip * SKETCH_STRIP;
+    const __m256 middle = _mm256_set1_ps(cb_sketch_middle(s->bits));
     float w[SKETCH_MAX_HD], top;
     __m256 base[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, most = base[0], inv;
 
-    for (int c = 0; c < n; c += 8) {
+    for (int i = 0; i < n_scored; i += 8) {
+        const int c = strip_at(s, i / SKETCH_STRIP) * SKETCH_STRIP + i % SKETCH_STRIP;
         const __m256 x = _mm256_loadu_ps(q + c), y = _mm256_mul_ps(x, half(block + c));
-        base[c / 8 % 2] = _mm256_fmadd_ps(x, half(block + n + c), base[c / 8 % 2]);
+        base[i / 8 % 2] = _mm256_fmadd_ps(x, half(block + n + c), base[i / 8 % 2]);
         most = _mm256_max_ps(absolute(y), most);
-        _mm256_storeu_ps(w + c, y);
+        _mm256_storeu_ps(w + i, y);
+    }
+    for (int i = n_scored; i < n; i += 8) {
+        const int c = strip_at(s, i / SKETCH_STRIP) * SKETCH_STRIP + i % SKETCH_STRIP;
+        const __m256 x = _mm256_fmadd_ps(half(block + c), middle, half(block + n + c));
+        base[i / 8 % 2] = _mm256_fmadd_ps(_mm256_loadu_ps(q + c), x, base[i / 8 % 2]);
     }
     top = largest(most);
     inv = _mm256_set1_ps(top > 0 ? 127 / top : 0);
-    for (int c = 0; c < n; c += 8) {
+    for (int c = 0; c < n_scored; c += 8) {
         const __m256i i = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(w + c), inv));
-        const __m128i s =
+        const __m128i wide =
             _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
-        _mm_storel_epi64((void *)(t->w[h] + c), _mm_packs_epi16(s, s));
+        _mm_storel_epi64((void *)(t->w[h] + c), _mm_packs_epi16(wide, wide));
     }
-    t->mult[h] = (int16_t)cb_sketch_mult(bits, top);
+    t->mult[h] = (int16_t)cb_sketch_mult(s->bits, top);
     t->base[h] = (int16_t)cb_sketch_whole(tree(_mm256_add_ps(base[0], base[1])), INT16_MAX);
 }
 
-INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *block, const float *q)
+INLINE void open_tile(struct tile *t, const struct shape *s, const uint8_t *block, const float *q)
 {
-    const int n = cb_sketch_pad(hd);
-
-    for (int h = 0; h < m; h++)
-        open_head(t, h, bits, n, (const uint16_t *)(const void *)block, q + h * n);
+    for (int h = 0; h < s->m; h++)
+        open_head(t, h, s, (const uint16_t *)(const void *)block, q + h * cb_sketch_pad(s->hd));
 }
 
 INLINE __m256i four(const int8_t *w)
@@ -72,51 +79,52 @@ INLINE __m256i four(const int8_t *w)
     return _mm256_set1_epi32(x);
 }
 
-/* Sums of products of eight tokens, whose codes are 128 bytes apart */
-INLINE void sum_eight(int m, int bits, int n, const uint8_t *code, const struct tile *t,
+/* Sums of products of eight tokens, whose codes are in one half of a vector of each pair */
+INLINE void sum_eight(const struct shape *s, const uint8_t *code, const struct tile *t,
                       __m256i *sum)
 {
+    const int m = s->m, bits = s->bits, n = pairs_of(s);
     const int parts = bits == 2 ? 4 : 2; /* of a byte */
     const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1)), ones = _mm256_set1_epi16(1);
 
     UNROLL
     for (int h = 0; h < m; h++)
         sum[h] = _mm256_setzero_si256();
-    for (int c = 0; c < n; c += 32 / bits, code += 128) {
-        const __m256i a = _mm256_loadu_si256((const void *)code);
+    for (int i = 0; i < n; i++) {
+        const __m256i a = _mm256_loadu_si256((const void *)(code + pair_at(s, i)));
+        const int c = i * (32 / bits);
         __m256i x[4];
         UNROLL
         for (int k = 0; k < parts; k++)
             x[k] = _mm256_and_si256(_mm256_srli_epi16(a, bits * k), mask);
         UNROLL
         for (int h = 0; h < m; h++) {
-            __m256i s = _mm256_maddubs_epi16(x[0], four(t->w[h] + c));
+            __m256i y = _mm256_maddubs_epi16(x[0], four(t->w[h] + c));
             UNROLL
             for (int k = 1; k < parts; k++)
-                s = _mm256_add_epi16(s, _mm256_maddubs_epi16(x[k], four(t->w[h] + c + 4 * k)));
-            sum[h] = _mm256_add_epi32(sum[h], _mm256_madd_epi16(s, ones));
+                y = _mm256_add_epi16(y, _mm256_maddubs_epi16(x[k], four(t->w[h] + c + 4 * k)));
+            sum[h] = _mm256_add_epi32(sum[h], _mm256_madd_epi16(y, ones));
         }
     }
 }
 
 /* The scores of a block's tokens for m query heads, 16 tokens at a time */
-INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct tile *t,
+INLINE void scan_tile(const struct shape *s, const uint8_t *code, const struct tile *t,
                       int16_t *score, int stride)
 {
-    const int shift = cb_sketch_shift(bits);
-    const size_t group = (size_t)n * 4 * (size_t)bits; /* bytes of 32 tokens */
+    const int shift = cb_sketch_shift(s->bits);
 
     for (int g = 0; g < SKETCH_BLOCK; g += 16) {
-        const uint8_t *at = code + (size_t)(g / 32) * group + (size_t)(g % 32) * 2;
+        const uint8_t *from = code + (size_t)(g / 32) * group_bytes(s), *at = from + g % 32 * 2;
         __m256i a[TILE], b[TILE];
-        ask_ahead(bits, n, code + (size_t)(g / 16) * (group / 2), group / 2);
-        sum_eight(m, bits, n, at, t, a);
-        sum_eight(m, bits, n, at + 64, t, b);
+        ask_pairs(s, from, g / 16 % 2, 2);
+        sum_eight(s, at, t, a);
+        sum_eight(s, at + 64, t, b);
         UNROLL
-        for (int h = 0; h < m; h++) {
-            const __m256i s =
+        for (int h = 0; h < s->m; h++) {
+            const __m256i y =
                 _mm256_packs_epi32(_mm256_srai_epi32(a[h], shift), _mm256_srai_epi32(b[h], shift));
-            const __m256i x = _mm256_mulhrs_epi16(s, _mm256_set1_epi16(t->mult[h]));
+            const __m256i x = _mm256_mulhrs_epi16(y, _mm256_set1_epi16(t->mult[h]));
             _mm256_storeu_si256((void *)(score + h * stride + g),
                                 _mm256_adds_epi16(x, _mm256_set1_epi16(t->base[h])));
         }

@@ -48,26 +48,35 @@ INLINE void wholes(__m512 x, int16_t *y)
 }
 
 /* The heads go through the block's steps and minima together. */
-INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *block, const float *q)
+INLINE void open_tile(struct tile *t, const struct shape *s, const uint8_t *block, const float *q)
 {
-    const int n = cb_sketch_pad(hd);
+    const int m = s->m, n = cb_sketch_pad(s->hd), n_scored = s->n_strip * SKETCH_STRIP;
     const uint16_t *step = (const uint16_t *)(const void *)block, *min = step + n;
-    const __m512 unit = _mm512_set1_ps(cb_sketch_unit(bits));
+    const __m512 unit = _mm512_set1_ps(cb_sketch_unit(s->bits));
+    const __m512 middle = _mm512_set1_ps(cb_sketch_middle(s->bits));
     __m512 base[TILE], most[TILE], top;
     float w[TILE][SKETCH_MAX_HD], inv[16];
 
     UNROLL
     for (int h = 0; h < TILE; h++)
         base[h] = most[h] = _mm512_setzero_ps();
-    for (int c = 0; c < n; c += 16) {
-        const __m512 s = half(step + c), least = half(min + c);
+    for (int i = 0; i < s->n_strip; i++) {
+        const int c = strip_at(s, i) * SKETCH_STRIP;
+        const __m512 wide = half(step + c), least = half(min + c);
         UNROLL
         for (int h = 0; h < m; h++) {
-            const __m512 x = _mm512_loadu_ps(q + h * n + c), y = _mm512_mul_ps(x, s);
+            const __m512 x = _mm512_loadu_ps(q + h * n + c), y = _mm512_mul_ps(x, wide);
             base[h] = _mm512_fmadd_ps(x, least, base[h]);
             most[h] = _mm512_max_ps(_mm512_abs_ps(y), most[h]);
-            _mm512_storeu_ps(w[h] + c, y);
+            _mm512_storeu_ps(w[h] + i * SKETCH_STRIP, y);
         }
+    }
+    for (int i = s->n_strip; i < n_strips(s); i++) {
+        const int c = strip_at(s, i) * SKETCH_STRIP;
+        const __m512 x = _mm512_fmadd_ps(half(step + c), middle, half(min + c));
+        UNROLL
+        for (int h = 0; h < m; h++)
+            base[h] = _mm512_fmadd_ps(_mm512_loadu_ps(q + h * n + c), x, base[h]);
     }
     top = tree(0, most);
     wholes(tree(1, base), t->base);
@@ -76,7 +85,7 @@ INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *bl
                      _mm512_maskz_div_ps(_mm512_cmp_ps_mask(top, _mm512_setzero_ps(), _CMP_GT_OQ),
                                          _mm512_set1_ps(127), top));
     for (int h = 0; h < m; h++)
-        for (int c = 0; c < n; c += 16) {
+        for (int c = 0; c < n_scored; c += 16) {
             const __m512 y = _mm512_mul_ps(_mm512_loadu_ps(w[h] + c), _mm512_set1_ps(inv[h]));
             _mm_store_si128((void *)(t->w[h] + c), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(y)));
         }
@@ -90,21 +99,24 @@ INLINE __m512i four(const int8_t *w)
 }
 
 /* The scores of a block's tokens for m query heads */
-INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct tile *t,
+INLINE void scan_tile(const struct shape *s, const uint8_t *code, const struct tile *t,
                       int16_t *score, int stride)
 {
+    const int m = s->m, bits = s->bits, n = pairs_of(s);
     const int parts = bits == 2 ? 4 : 2; /* of a byte */
     const __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));
     const int shift = cb_sketch_shift(bits);
 
-    for (int g = 0; g < SKETCH_BLOCK; g += 32) {
+    for (int g = 0; g < SKETCH_BLOCK; g += 32, code += group_bytes(s)) {
         __m512i sum[TILE][2];
         UNROLL
         for (int h = 0; h < m; h++)
             sum[h][0] = sum[h][1] = _mm512_setzero_si512();
-        for (int c = 0; c < n; c += 32 / bits, code += 128) {
-            const __m512i a = _mm512_loadu_si512(code), b = _mm512_loadu_si512(code + 64);
-            ask_ahead(bits, n, code, 128);
+        for (int i = 0; i < n; i++) {
+            const uint8_t *pair = code + pair_at(s, i);
+            const int c = i * (32 / bits);
+            const __m512i a = _mm512_loadu_si512(pair), b = _mm512_loadu_si512(pair + 64);
+            ask_ahead(s, pair, PAIR);
             UNROLL
             for (int k = 0; k < parts; k++) {
                 const __m512i x =
@@ -121,9 +133,9 @@ INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct 
         }
         UNROLL
         for (int h = 0; h < m; h++) {
-            const __m512i s = _mm512_packs_epi32(_mm512_srai_epi32(sum[h][0], (unsigned)shift),
+            const __m512i y = _mm512_packs_epi32(_mm512_srai_epi32(sum[h][0], (unsigned)shift),
                                                  _mm512_srai_epi32(sum[h][1], (unsigned)shift));
-            const __m512i x = _mm512_mulhrs_epi16(s, _mm512_set1_epi16(t->mult[h]));
+            const __m512i x = _mm512_mulhrs_epi16(y, _mm512_set1_epi16(t->mult[h]));
             _mm512_storeu_si512(score + h * stride + g,
                                 _mm512_adds_epi16(x, _mm512_set1_epi16(t->base[h])));
         }

@@ -10,8 +10,7 @@
 #include "device/sketch.h"
 
 struct sketch_form {
-    int n; /* channels, padded */
-    int8_t w[SKETCH_MAX_HD];
+    int8_t w[SKETCH_MAX_HD]; /* of the strips that are scored, one after the other */
     int mult, base;
 };
 
@@ -41,24 +40,28 @@ static inline int16_t cb_sketch_clamp(int x)
     return (int16_t)(x < INT16_MIN ? INT16_MIN : x > INT16_MAX ? INT16_MAX : x);
 }
 
-static inline void cb_sketch_form(struct sketch_form *f, int bits, const float *q, int n,
+static inline void cb_sketch_form(struct sketch_form *f, int bits,
+                                  const struct sketch_strips *strips, const float *q,
                                   const float *step, const float *min)
 {
     float w[SKETCH_MAX_HD], lane[16] = { 0 }, top = 0, inv;
+    const int m = strips->n * SKETCH_STRIP;
 
-    f->n = n;
-    for (int c = 0; c < n; c += 16)
-        for (int i = 0; i < 16; i++)
-            lane[i] = fmaf(q[c + i], min[c + i], lane[i]);
+    for (int j = 0; j < m; j++) {
+        const int c = cb_sketch_channel(strips, j);
+        lane[j % 16] = fmaf(q[c], min[c], lane[j % 16]);
+        w[j] = q[c] * step[c];
+        top = fabsf(w[j]) > top ? fabsf(w[j]) : top;
+    }
+    for (int j = m; j < strips->n_all * SKETCH_STRIP; j++) {
+        const int c = cb_sketch_channel(strips, j);
+        lane[j % 16] = fmaf(q[c], fmaf(step[c], cb_sketch_middle(bits), min[c]), lane[j % 16]);
+    }
     for (int half = 8; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             lane[i] += lane[i + half];
-    for (int c = 0; c < n; c++) {
-        w[c] = q[c] * step[c];
-        top = fabsf(w[c]) > top ? fabsf(w[c]) : top;
-    }
     inv = top > 0 ? 127 / top : 0;
-    for (int c = 0; c < n; c++)
+    for (int c = 0; c < m; c++)
         f->w[c] = (int8_t)cb_sketch_whole(w[c] * inv, 127);
     f->mult = cb_sketch_mult(bits, top);
     f->base = cb_sketch_whole(lane[0], INT16_MAX);

@@ -15,6 +15,7 @@ struct job {
     const struct kern_sketch *k;
     const struct block_mass *m;
     int group;
+    struct sketch_strips strips; /* all */
 };
 
 size_t cb_cpu_sketch_mass_scratch(int hd, int n_head, int n_ctx)
@@ -44,7 +45,8 @@ static void add_query(const struct job *job, int kv, int i, int n, int row, char
                         m->scale, query + h * pad);
     for (int b = 0; b < n; b += AT_ONCE, block += AT_ONCE * bytes) {
         const int some = min_int(AT_ONCE, n - b);
-        job->k->scan(m->bits, m->hd, block, some, query, group, score, AT_ONCE * SKETCH_BLOCK);
+        job->k->scan(m->bits, m->hd, &job->strips, block, some, query, group, score,
+                     AT_ONCE * SKETCH_BLOCK);
         for (int x = 0; x < group * some; x++) {
             const int h = x / some, j = x % some, at = h * n + b + j;
             sum[at] =
@@ -74,6 +76,10 @@ static void mass_item(void *ctx, int item, int thread)
 
 void cb_cpu_sketch_mass(struct device *d, const struct block_mass *m)
 {
-    struct job job = { d->par, cb_cpu_kern(d)->vec->sketch, m, m->n_head / m->n_kv };
+    struct job job = {
+        .par = d->par, .k = cb_cpu_kern(d)->vec->sketch, .m = m, .group = m->n_head / m->n_kv
+    };
+
+    cb_sketch_all_strips(m->hd, &job.strips);
     cb_par_for(d->par, m->n_kv * m->n_row, mass_item, &job);
 }

@@ -15,16 +15,16 @@ INLINE int8x16_t four(const int8_t *w)
     return vreinterpretq_s8_s32(vdupq_n_s32(x));
 }
 
-INLINE void open_tile(struct tile *t, int m, int bits, int hd, const uint8_t *block, const float *q)
+INLINE void open_tile(struct tile *t, const struct shape *s, const uint8_t *block, const float *q)
 {
-    const int n = cb_sketch_pad(hd);
+    const int n = cb_sketch_pad(s->hd);
     float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD];
     struct sketch_form f;
 
-    cb_sketch_steps(hd, block, step, min);
-    for (int h = 0; h < m; h++) {
-        cb_sketch_form(&f, bits, q + h * n, n, step, min);
-        memcpy(t->w[h], f.w, (size_t)n);
+    cb_sketch_steps(s->hd, block, step, min);
+    for (int h = 0; h < s->m; h++) {
+        cb_sketch_form(&f, s->bits, s->strips, q + h * n, step, min);
+        memcpy(t->w[h], f.w, (size_t)(s->n_strip * SKETCH_STRIP));
         t->mult[h] = (int16_t)f.mult;
         t->base[h] = (int16_t)f.base;
     }
@@ -37,19 +37,22 @@ INLINE int8x16_t codes(int bits, uint8x16_t x, int k)
     return vreinterpretq_s8_u8(vandq_u8(vshlq_u8(x, vdupq_n_s8((int8_t)(-bits * k))), mask));
 }
 
-/* Eight tokens of a block, whose codes are 128 bytes apart in the first vector (`code`) and in the
- * second one, for m query heads */
-INLINE void scan_eight(int m, int bits, int n, const uint8_t *code, const struct tile *t,
+/* Eight tokens of a block for m query heads, four of the first vector of each pair (the first
+ * pair's at `code`) and four of the second */
+INLINE void scan_eight(const struct shape *s, const uint8_t *code, const struct tile *t,
                        int16_t *score, int stride)
 {
+    const int m = s->m, bits = s->bits, n = pairs_of(s);
     const int32x4_t down = vdupq_n_s32(-cb_sketch_shift(bits));
     int32x4_t sum[TILE][2];
 
     UNROLL
     for (int h = 0; h < m; h++)
         sum[h][0] = sum[h][1] = vdupq_n_s32(0);
-    for (int c = 0; c < n; c += 32 / bits, code += 128) {
-        const uint8x16_t a = vld1q_u8(code), b = vld1q_u8(code + 64);
+    for (int i = 0; i < n; i++) {
+        const uint8_t *pair = code + pair_at(s, i);
+        const uint8x16_t a = vld1q_u8(pair), b = vld1q_u8(pair + 64);
+        const int c = i * (32 / bits);
         UNROLL
         for (int k = 0; k < 8 / bits; k++) {
             const int8x16_t x = codes(bits, a, k), y = codes(bits, b, k);
@@ -63,22 +66,20 @@ INLINE void scan_eight(int m, int bits, int n, const uint8_t *code, const struct
     }
     UNROLL
     for (int h = 0; h < m; h++) {
-        const int16x8_t s = vcombine_s16(vqmovn_s32(vshlq_s32(sum[h][0], down)),
+        const int16x8_t y = vcombine_s16(vqmovn_s32(vshlq_s32(sum[h][0], down)),
                                          vqmovn_s32(vshlq_s32(sum[h][1], down)));
-        const int16x8_t x = vqrdmulhq_n_s16(s, t->mult[h]);
+        const int16x8_t x = vqrdmulhq_n_s16(y, t->mult[h]);
         vst1q_s16(score + h * stride, vqaddq_s16(x, vdupq_n_s16(t->base[h])));
     }
 }
 
-INLINE void scan_tile(int m, int bits, int n, const uint8_t *code, const struct tile *t,
+INLINE void scan_tile(const struct shape *s, const uint8_t *code, const struct tile *t,
                       int16_t *score, int stride)
 {
-    const size_t group = (size_t)n * 4 * (size_t)bits; /* bytes of 32 tokens */
-
     for (int j = 0; j < SKETCH_BLOCK; j += 8) {
-        ask_ahead(bits, n, code + (size_t)(j / 8) * (group / 4), group / 4);
-        scan_eight(m, bits, n, code + (size_t)(j / 32) * group + (size_t)(j % 32) * 2, t, score + j,
-                   stride);
+        const uint8_t *from = code + (size_t)(j / 32) * group_bytes(s);
+        ask_pairs(s, from, j / 8 % 4, 4);
+        scan_eight(s, from + j % 32 * 2, t, score + j, stride);
     }
 }
 

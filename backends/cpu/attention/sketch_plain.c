@@ -24,15 +24,17 @@ VEC_INLINE void add_vector(int bits, const uint8_t *code, const int8_t *w, int32
         }
 }
 
-VEC_INLINE void scan_of(int bits, const struct sketch_form *f, const uint8_t *code, int16_t *score)
+VEC_INLINE void scan_of(int bits, int pad, const struct sketch_strips *strips,
+                        const struct sketch_form *f, const uint8_t *code, int16_t *score)
 {
-    const int wide = 32 / bits, n = f->n / wide;
+    const int wide = 32 / bits, each = SKETCH_STRIP / wide;
 
-    for (int g = 0; g < SKETCH_BLOCK / 32; g++, score += 32) {
+    for (int g = 0; g < SKETCH_BLOCK / 32; g++, score += 32, code += pad * 4 * bits) {
         int32_t sum[2][16] = { { 0 } };
-        for (int c = 0; c < n; c++)
-            for (int v = 0; v < 2; v++, code += 64)
-                add_vector(bits, code, f->w + c * wide, sum[v]);
+        for (int i = 0; i < strips->n * each; i++)
+            for (int v = 0; v < 2; v++)
+                add_vector(bits, code + (strips->at[i / each] * each + i % each) * 128 + v * 64,
+                           f->w + i * wide, sum[v]);
         for (int t = 0; t < 32; t++) {
             const int x = sum[t / 4 % 2][t / 8 * 4 + t % 4] >> cb_sketch_shift(bits);
             score[t] = cb_sketch_score(f, x);
@@ -40,8 +42,8 @@ VEC_INLINE void scan_of(int bits, const struct sketch_form *f, const uint8_t *co
     }
 }
 
-static void scan(int bits, int hd, const uint8_t *block, int n, const float *q, int heads,
-                 int16_t *score, int stride)
+static void scan(int bits, int hd, const struct sketch_strips *strips, const uint8_t *block, int n,
+                 const float *q, int heads, int16_t *score, int stride)
 {
     const int pad = cb_sketch_pad(hd);
     float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD];
@@ -50,11 +52,11 @@ static void scan(int bits, int hd, const uint8_t *block, int n, const float *q, 
     for (int b = 0; b < n; b++, block += cb_sketch_bytes(bits, hd), score += SKETCH_BLOCK) {
         cb_sketch_steps(hd, block, step, min);
         for (int h = 0; h < heads; h++) {
-            cb_sketch_form(&f, bits, q + h * pad, pad, step, min);
+            cb_sketch_form(&f, bits, strips, q + h * pad, step, min);
             if (bits == 2)
-                scan_of(2, &f, block + (size_t)pad * 4, score + h * stride);
+                scan_of(2, pad, strips, &f, block + (size_t)pad * 4, score + h * stride);
             else
-                scan_of(4, &f, block + (size_t)pad * 4, score + h * stride);
+                scan_of(4, pad, strips, &f, block + (size_t)pad * 4, score + h * stride);
         }
     }
 }

@@ -106,7 +106,8 @@ static void scan_piece(const struct choosing *c, int kv, int piece)
     int16_t *score = scores_of(c, kv, piece);
     const int n = tokens_of(c, piece);
 
-    c->k->scan(s->bits, s->hd, block, n / SKETCH_BLOCK, q, c->group, score, SKETCH_PIECE);
+    c->k->scan(s->bits, s->hd, &c->w.strips[kv], block, n / SKETCH_BLOCK, q, c->group, score,
+               SKETCH_PIECE);
     for (int i = 0; i < c->group; i++) {
         const size_t x = at * (size_t)c->group + (size_t)i;
         c->w.sum[x] = c->k->weigh(score + (size_t)i * SKETCH_PIECE, n, &c->w.top[x]);
@@ -262,9 +263,7 @@ void cb_cpu_sketch_topk(struct device *d, const struct sketch_topk *s)
     c.most = c.w.own;
     c.left = (atomic_int *)(c.most + s->n_kv);
     c.holder = c.left + s->n_kv;
-    for (int h = 0; h < s->n_head; h++)
-        cb_sketch_query(s->q + (size_t)h * (size_t)s->hd, s->hd, s->scale,
-                        c.w.query + (size_t)h * (size_t)cb_sketch_pad(s->hd));
+    cb_sketch_queries(s, &c.w);
     loop(d, &c, scan_item);
     loop(d, &c, rank_item);
 }

@@ -132,12 +132,14 @@ struct kern_kivi {
                const uint8_t *ahead, float *o);
 };
 
+struct sketch_strips;
+
 /* Scores by sketched keys (device/sketch.h). n is a multiple of SKETCH_BLOCK. */
 struct kern_sketch {
-    /* the scores of n adjacent blocks for some query heads, q[heads][hd padded] ->
-     * score[heads][stride] */
-    void (*scan)(int bits, int hd, const uint8_t *block, int n, const float *q, int heads,
-                 int16_t *score, int stride);
+    /* the scores of n adjacent blocks, made of some strips, for some query heads,
+     * q[heads][hd padded] -> score[heads][stride] */
+    void (*scan)(int bits, int hd, const struct sketch_strips *strips, const uint8_t *block, int n,
+                 const float *q, int heads, int16_t *score, int stride);
     /* the largest of score[n] -> *top, and the sum of the weights below it */
     uint32_t (*weigh)(const int16_t *score, int n, int16_t *top);
     /* score[heads][stride], less lse[heads] -> rank[n], of the best head */

@@ -6,7 +6,7 @@
 
 #include "policy/policy.h"
 
-enum { BUDGET, BITS, SINK, RECENT, DENSE, MISS };
+enum { BUDGET, BITS, CHANNELS, SINK, RECENT, DENSE, MISS };
 
 static const struct method_opt opts[] = {
     [BUDGET] = { "budget", "tokens",
@@ -14,6 +14,10 @@ static const struct method_opt opts[] = {
                  "takes to miss no more than miss= says, 0.05 unless it is given",
                  OPT_NUM, 512, 1e-6, 1e9, "auto" },
     [BITS] = { "bits", "", "bits of a sketched key", OPT_CHOICE, 0, 0, 0, "2 4" },
+    [CHANNELS] = { "channels", "",
+                   "channels of a sketched key that scores are made of; half: those that weigh "
+                   "most for the query",
+                   OPT_CHOICE, 0, 0, 0, "all half" },
     [SINK] = { "sink", "tokens", "first tokens, always read", OPT_INT, 4, 0, 1e6, NULL },
     [RECENT] = { "recent", "tokens",
                  "newest tokens, always read, as are those not yet sketched (fewer than 128)",
@@ -42,6 +46,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         return cb_policy_refuse(p, "dense=%d: the model has %d layers", dense, sh->n_layer);
     for (int l = dense; l < sh->n_layer; l++)
         row[l].sketch = (struct sketch_plan){ .bits = p->val[BITS].num > 0 ? 4 : 2,
+                                              .half = p->val[CHANNELS].num > 0,
                                               .k = (int)budget,
                                               .share = budget < 1 ? budget : 0,
                                               .miss = miss(p),
