@@ -495,6 +495,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
             mix(&x, &(double){ s->squares }, 1);
         if (s->share > 0 || y->narrows)
             mix(&x, (const double[]){ s->share, s->last, y->narrows }, 3);
+        if (k->half)
+            mix(&x, &(double){ k->half }, 1);
         if (k->page)
             mix(&x, (const double[]){ k->page, k->heads }, 2);
         if (k->columns)
