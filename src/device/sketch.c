@@ -107,11 +107,13 @@ static void halve_strips(int hd, const float *q, int heads, const void *block,
                          struct sketch_strips *s)
 {
     const int pad = cb_sketch_pad(hd), keep = cb_sketch_half(hd);
-    float step[SKETCH_MAX_HD], min[SKETCH_MAX_HD], sum[SKETCH_MAX_HD / SKETCH_STRIP] = { 0 };
+    const uint16_t *half_step = block;
+    float step[SKETCH_MAX_HD], sum[SKETCH_MAX_HD / SKETCH_STRIP] = { 0 };
     char out[SKETCH_MAX_HD / SKETCH_STRIP] = { 0 };
 
     cb_sketch_all_strips(hd, s);
-    cb_sketch_steps(hd, block, step, min);
+    for (int c = 0; c < pad; c++)
+        step[c] = cb_f16_to_f32(half_step[c]);
     for (int h = 0; h < heads; h++)
         for (int c = 0; c < pad; c++)
             sum[c / SKETCH_STRIP] += fabsf(q[h * pad + c] * step[c]);

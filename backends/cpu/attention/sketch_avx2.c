@@ -43,14 +43,14 @@ INLINE void open_head(struct tile *t, int h, const struct shape *s, const uint16
     __m256 base[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, most = base[0], inv;
 
     for (int i = 0; i < n_scored; i += 8) {
-        const int c = strip_at(s, i / SKETCH_STRIP) * SKETCH_STRIP + i % SKETCH_STRIP;
+        const int c = channel_at(s, i);
         const __m256 x = _mm256_loadu_ps(q + c), y = _mm256_mul_ps(x, half(block + c));
         base[i / 8 % 2] = _mm256_fmadd_ps(x, half(block + n + c), base[i / 8 % 2]);
         most = _mm256_max_ps(absolute(y), most);
         _mm256_storeu_ps(w + i, y);
     }
     for (int i = n_scored; i < n; i += 8) {
-        const int c = strip_at(s, i / SKETCH_STRIP) * SKETCH_STRIP + i % SKETCH_STRIP;
+        const int c = channel_at(s, i);
         const __m256 x = _mm256_fmadd_ps(half(block + c), middle, half(block + n + c));
         base[i / 8 % 2] = _mm256_fmadd_ps(_mm256_loadu_ps(q + c), x, base[i / 8 % 2]);
     }

@@ -61,7 +61,7 @@ INLINE void open_tile(struct tile *t, const struct shape *s, const uint8_t *bloc
     for (int h = 0; h < TILE; h++)
         base[h] = most[h] = _mm512_setzero_ps();
     for (int i = 0; i < s->n_strip; i++) {
-        const int c = strip_at(s, i) * SKETCH_STRIP;
+        const int c = channel_at(s, i * SKETCH_STRIP);
         const __m512 wide = half(step + c), least = half(min + c);
         UNROLL
         for (int h = 0; h < m; h++) {
@@ -72,7 +72,7 @@ INLINE void open_tile(struct tile *t, const struct shape *s, const uint8_t *bloc
         }
     }
     for (int i = s->n_strip; i < n_strips(s); i++) {
-        const int c = strip_at(s, i) * SKETCH_STRIP;
+        const int c = channel_at(s, i * SKETCH_STRIP);
         const __m512 x = _mm512_fmadd_ps(half(step + c), middle, half(min + c));
         UNROLL
         for (int h = 0; h < m; h++)

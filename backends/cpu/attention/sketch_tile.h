@@ -36,6 +36,12 @@ INLINE int strip_at(const struct shape *s, int i)
     return s->n_strip == n_strips(s) ? i : s->strips->at[i];
 }
 
+/* The j-th channel in the order of the strips: cb_sketch_channel(), a constant where it can be */
+INLINE int channel_at(const struct shape *s, int j)
+{
+    return strip_at(s, j / SKETCH_STRIP) * SKETCH_STRIP + j % SKETCH_STRIP;
+}
+
 enum { PAIR = 128 }; /* bytes of two vectors of codes; a strip is bits / 2 of these */
 
 INLINE int pairs_of(const struct shape *s)
