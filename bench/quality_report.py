@@ -53,8 +53,10 @@ def task_table(rows):
         groups[r["question"], label(r)].append(r)
     most = {q: len({(r["_id"], r["item"]) for r in rows if r["question"] == q})
             for q in ("aware", "blind")}
-    out = ["| question | policy | n | score | 95 % interval | against full | held % | read % |",
-           "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    # how many of the prompt's pairs were attended to; older answers do not tell
+    sparse = any(r["prefill"] != "dense" and r.get("prompt_density") for r in rows)
+    out = ["| question | policy | n | score | 95 % interval | against full | held % | read % |" +
+           " prompt's pairs % |" * sparse, "| --- |" + " --- |" * (7 + sparse)]
     for (q, name), g in sorted(groups.items(), key=lambda x: (x[0][0], x[0][1] != "full")):
         n, mean = len(g), sum(r["score"] for r in g) / len(g)
         low, high = wilson(mean, n)
@@ -69,9 +71,11 @@ def task_table(rows):
                                    max(1, sum(f["kv_read_bytes_per_token"] for _, f in pairs)))
         held = 100 * sum(r["kv_bytes"] for r in g) / max(1, sum(r["kv_full_bytes"] for r in g))
         part = "" if n == most[q] else f" of {most[q]}"
+        density = [r.get("prompt_density", 0) for r in g]
+        attended = f" {100 * sum(density) / n:.1f} |" if min(density) > 0 else " |"
         out.append(f"| {q} | {name} | {n}{part} | {100 * mean:.1f} | "
                    f"{100 * low:.1f} to {100 * high:.1f} | {loss} | "
-                   f"{held:.1f} | {read_share} |")
+                   f"{held:.1f} | {read_share} |" + attended * sparse)
     return out
 
 

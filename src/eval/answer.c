@@ -163,6 +163,8 @@ static char *to_line(const struct answer *a, const char *metric)
                   "metric", metric, "length", a->length, "depth", a->depth, "truncated",
                   a->truncated, "model", a->by.model, "type_k", a->by.type_k, "type_v",
                   a->by.type_v, "prefill", a->by.prefill, "item", hash);
+    if (j && a->prompt_density > 0)
+        cb_json_set(&j, "prompt_density", json_real(a->prompt_density));
     line = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(8)) : NULL;
     json_decref(j);
     return line;
@@ -226,6 +228,7 @@ static int from_json(struct answers *x, const json_t *o)
         .kv_read_bytes = bytes(o, "kv_read_bytes_per_token", &ok),
         .kept_min = count(o, "kept_min", &ok),
         .kept_max = count(o, "kept_max", &ok),
+        .prompt_density = json_number_value(json_object_get(o, "prompt_density")),
     };
 
     if (!ok || !a.by.model || !a.by.policy || !a.by.type_k || !a.by.type_v || !a.by.prefill ||

@@ -26,6 +26,7 @@ struct answer {
     int length, depth, prompt_tokens, truncated;
     uint64_t kv_bytes, kv_full_bytes, kv_read_bytes;
     int kept_min, kept_max;
+    double prompt_density; /* of a sparse prompt, if it is known; otherwise 0 */
 };
 
 struct answers {

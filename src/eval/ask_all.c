@@ -151,6 +151,8 @@ static int record(struct table *t, struct seat *x, double score)
     a.kv_read_bytes = m.kv_read_bytes_per_token;
     a.kept_min = m.kept_min;
     a.kept_max = m.kept_max;
+    if (strcmp(x->by.prefill, "dense") != 0)
+        a.prompt_density = m.prompt_density;
     return cb_answers_add(t->have, &a, t->it->metric->name);
 }
 
