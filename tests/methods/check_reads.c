@@ -2,6 +2,7 @@
 /* check_reads.c - what a decoded token is said to have read, for every policy: values of other
  * tokens can be anything without a change in the logits, and none of these can. */
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,22 +61,33 @@ static void look(void *arg, const struct attention *a, int l)
     ck_assert(cb_reads_by_head(a) || !x->n_apart);
 }
 
-/* A copy whose values are all plain rows, so that they can be written */
+/* A copy whose values are all plain rows, so that they can be written. It shares none with copies
+ * of its own. */
 static cb_session *copy_of(const cb_session *s)
 {
     cb_session *c;
 
     cb_toy_ok(cb_session_fork(s, &c));
+    cb_session_keep_shared(c, 0);
     for (int l = 0; l < LAYERS; l++)
         cb_store_unpack(&c->bank.store[l], 0, c->bank.store[l].prepacked);
     return c;
 }
 
+/* A merged slot of a pair's earlier layer is made of the later one's row; rows of its retained
+ * slots lie in front. */
 static void spoil(cb_session *s, int l, int kv, int slot)
 {
+    const struct store *st = &s->bank.store[l];
+    const float *ratio = st->later && slot < st->merged ? cb_store_col(st, kv, 1) : NULL;
     float x[512];
 
     ck_assert_int_le(s->bank.hd, 512);
+    if (ratio && ratio[slot] >= 0)
+        l++;
+    else if (ratio)
+        for (int n = slot; n > 0; n--)
+            slot -= ratio[n - 1] >= 0;
     for (int i = 0; i < s->bank.hd; i++)
         x[i] = i % 2 ? 40 : -40;
     cb_store_set(&s->bank.store[l], s->dev, kv, 1, slot, x);
@@ -120,6 +132,7 @@ static void all_count(const cb_session *before, const cb_session *plain, const s
                 c = copy_of(before);
                 spoil(c, l, kv, j);
                 cb_toy_ok(cb_session_decode(c, id));
+                ck_assert(isfinite(cb_session_logits(c)[0]));
                 ck_assert_msg(!same(c, plain), "%s: layer %d head %d slot %d counts as read",
                               policy, l, kv, j);
                 cb_session_close(c);
