@@ -104,7 +104,7 @@ INLINE void open_tile(struct tile *t, const struct shape *s, const uint8_t *bloc
                 _mm256_store_ps(w[h] + i + 8, y1);
             }
         }
-        if (n_scored % 32)
+        if (n_scored % 32) /* weights become bytes 32 at a time */
             memset(w[h] + n_scored, 0, 16 * sizeof(float));
         base[h] = _mm256_add_ps(sum, odd);
         most[h] = peak;
