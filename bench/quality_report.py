@@ -54,7 +54,7 @@ def task_table(rows):
     most = {q: len({(r["_id"], r["item"]) for r in rows if r["question"] == q})
             for q in ("aware", "blind")}
     # how many of the prompt's pairs were attended to; older answers do not tell
-    sparse = any(r["prefill"] != "dense" and r.get("prompt_density") for r in rows)
+    sparse = any("prompt_density" in r for r in rows)
     out = ["| question | policy | n | score | 95 % interval | against full | held % | read % |" +
            " prompt's pairs % |" * sparse, "| --- |" + " --- |" * (7 + sparse)]
     for (q, name), g in sorted(groups.items(), key=lambda x: (x[0][0], x[0][1] != "full")):
