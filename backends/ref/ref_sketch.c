@@ -81,8 +81,11 @@ static void open_form(struct form *f, int bits, const float *q, int hd,
         top = fabsf(step[c]) > top ? fabsf(step[c]) : top;
     }
     inv = top > 0 ? 127 / top : 0;
-    for (int c = 0; c < n; c++)
+    memset(f->w, 0, sizeof f->w);
+    for (int i = 0; i < strips->n * SKETCH_STRIP; i++) {
+        const int c = cb_sketch_channel(strips, i);
         f->w[c] = whole(step[c] * inv, 127);
+    }
     f->mult = whole(top * (32768.0f / 127 * (float)(1 << cb_sketch_shift(bits))), INT16_MAX);
     f->base = whole(tree(lane), INT16_MAX);
 }

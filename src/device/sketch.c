@@ -134,16 +134,35 @@ const uint16_t cb_sketch_weight[32] = { 32767, 32065, 31378, 30705, 30047, 29404
                                         23170, 22673, 22187, 21712, 21247, 20791, 20346, 19910,
                                         19483, 19066, 18657, 18258, 17866, 17483, 17109, 16742 };
 
+/* 2^(31 + (i + 0.5) / 32) times the square of 32767 / 32768, since a weight of 1 is 32767 */
+const uint32_t cb_sketch_log[32] = {
+    2170735715u, 2218268638u, 2266842396u, 2316479781u, 2367204083u, 2419039102u, 2472009161u,
+    2526139113u, 2581454357u, 2637980847u, 2695745105u, 2754774237u, 2815095938u, 2876738512u,
+    2939730883u, 3004102607u, 3069883888u, 3137105592u, 3205799260u, 3275997122u, 3347732118u,
+    3421037906u, 3495948882u, 3572500194u, 3650727762u, 3730668291u, 3812359289u, 3895839087u,
+    3981146854u, 4068322619u, 4157407284u, 4248442649u
+};
+
 int16_t cb_sketch_lse(const int16_t *top, const uint32_t *sum, int n, int stride)
 {
-    double max = -INFINITY, all = 0;
+    uint64_t all = 0;
+    int lse = INT16_MIN, i = 0;
 
     for (int p = 0; p < n; p++)
-        max = top[p * stride] > max ? top[p * stride] : max;
-    for (int p = 0; p < n; p++)
-        all += sum[p * stride] * exp2((top[p * stride] - max) / SKETCH_UNIT);
-    max += nearbyint(SKETCH_UNIT * log2(all / SKETCH_ONE));
-    return (int16_t)(max > INT16_MAX ? INT16_MAX : max);
+        lse = top[p * stride] > lse ? top[p * stride] : lse;
+    for (int p = 0; p < n; p++) {
+        const int below = lse - top[p * stride], down = below / 32;
+        const uint64_t x = (uint64_t)sum[p * stride] * cb_sketch_weight[below % 32];
+        all += x >> (down < 63 ? down : 63);
+    }
+    for (lse += SKETCH_UNIT; all >> 32; all >>= 1)
+        lse += SKETCH_UNIT;
+    for (; all && !(all >> 31); all <<= 1)
+        lse -= SKETCH_UNIT;
+    while (i < 32 && all >= cb_sketch_log[i])
+        i++;
+    lse += i;
+    return (int16_t)(lse > INT16_MAX ? INT16_MAX : lse);
 }
 
 void cb_sketch_shares(const int16_t *top, const uint32_t *sum, int n, float *out)
@@ -159,28 +178,34 @@ void cb_sketch_shares(const int16_t *top, const uint32_t *sum, int n, float *out
         out[b] += (float)sum[b] * exp2f((float)(top[b] - max) / SKETCH_UNIT) / all;
 }
 
-static double weight_of(int bucket, uint32_t n)
+/* The weight of n tokens in a bucket, in units of which SKETCH_ONE << 24 are 1: at most 2^63 in
+ * all, for 2^24 tokens */
+static uint64_t weight_of(int bucket, uint32_t n)
 {
-    return n * exp2(-(double)bucket / SKETCH_UNIT);
+    return n * ((uint64_t)cb_sketch_weight[bucket % 32] << 24 >> bucket / 32);
+}
+
+uint64_t cb_sketch_rest(float miss)
+{
+    return (uint64_t)((double)miss * (double)((uint64_t)SKETCH_ONE << 24));
 }
 
 /* Buckets down from the top until k tokens are in them, or the rest weighs at most `miss` */
 int cb_sketch_limit(const uint32_t *count, int n_bucket, int k, float miss, int *limit,
                     int *n_equal)
 {
-    double rest = 0;
+    const uint64_t may_rest = cb_sketch_rest(miss);
+    uint64_t rest = miss > 0 ? 0 : UINT64_MAX;
     int n = 0, b = 0;
 
     for (int i = 0; miss > 0 && i < n_bucket; i++)
         rest += weight_of(i, count[i]);
-    for (; b < n_bucket && n + (int64_t)count[b] <= k; b++) {
-        if (miss > 0 && rest <= (double)miss)
-            break;
+    for (; b < n_bucket && rest > may_rest && n + (int64_t)count[b] <= k; b++) {
         n += (int)count[b];
         rest -= miss > 0 ? weight_of(b, count[b]) : 0;
     }
     *limit = b;
-    *n_equal = b < n_bucket && !(miss > 0 && rest <= (double)miss) ? k - n : 0;
+    *n_equal = b < n_bucket && rest > may_rest ? k - n : 0;
     return n + *n_equal;
 }
 

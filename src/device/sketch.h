@@ -104,6 +104,9 @@ void cb_sketch_all_strips(int hd, struct sketch_strips *s);
 /* 32 weights 2^(-i / SKETCH_UNIT). A score that is d below its piece's largest has the weight
  * cb_sketch_weight()[d % 32] >> d / 32. */
 extern const uint16_t cb_sketch_weight[32];
+/* A sum of weights as a score: its highest 32 bits are log2 in whole units of SKETCH_UNIT, and one
+ * more for each of these that they reach. */
+extern const uint32_t cb_sketch_log[32];
 
 /* The work space of sketch_topk. A piece's scores lie together: [n_kv][n_piece][group][PIECE]. */
 struct sketch_work {
@@ -145,7 +148,7 @@ void cb_bounds_put(int hd, const float *min, const float *max, void *bounds);
 
 /* ---- choosing by codes ---- */
 
-/* The log of a head's sum of weights, from the n pieces' parts at a stride of `stride` */
+/* The log of a head's sum of weights, from the n >= 1 pieces' parts at a stride of `stride` */
 int16_t cb_sketch_lse(const int16_t *top, const uint32_t *sum, int n, int stride);
 
 /* Adds to out[n] the share of the softmax that each of n blocks has, from their largest scores and
@@ -157,5 +160,7 @@ void cb_sketch_shares(const int16_t *top, const uint32_t *sum, int n, float *out
  * the others' weights to sum to at most `miss`. Returns how many. */
 int cb_sketch_limit(const uint32_t *count, int n_bucket, int k, float miss, int *limit,
                     int *n_equal);
+/* `miss` as a sum of weights; a token of rank r has cb_sketch_weight[r % 32] << 24 >> r / 32. */
+uint64_t cb_sketch_rest(float miss);
 
 #endif

@@ -149,6 +149,54 @@ START_TEST(every_isa_chooses_what_the_reference_chooses)
 }
 END_TEST
 
+/* The log-sum-exp is integers, at most a unit from the real one: half for what it rounds to, and
+ * what the shifts of weights leave out. */
+START_TEST(the_log_of_weights_is_a_log)
+{
+    seed = 88172645463325252ULL;
+    for (int c = 0; c < 2000; c++) {
+        const int n = 1 + below(c % 3 ? 8 : 200);
+        int16_t top[200];
+        uint32_t sum[200];
+        double all = 0, real;
+        for (int p = 0; p < n; p++) {
+            top[p] = (int16_t)(below(c % 5 ? 900 : 60000) - 30000);
+            sum[p] =
+                SKETCH_ONE + (uint32_t)below(c % 2 ? 1 << 20 : (SKETCH_PIECE - 1) * SKETCH_ONE);
+            all += sum[p] / (double)SKETCH_ONE * exp2(top[p] / (double)SKETCH_UNIT);
+        }
+        real = SKETCH_UNIT * log2(all);
+        real = real < INT16_MAX ? real : INT16_MAX;
+        ck_assert_msg(fabs(cb_sketch_lse(top, sum, n, 1) - real) < 0.51, "%d of %g",
+                      cb_sketch_lse(top, sum, n, 1), real);
+    }
+}
+END_TEST
+
+/* With `miss` the chosen end as soon as the others weigh no more. */
+START_TEST(the_chosen_end_where_little_is_left)
+{
+    seed = 88172645463325252ULL;
+    for (int c = 0; c < 300; c++) {
+        uint32_t count[SKETCH_BUCKETS] = { 0 };
+        double rest[SKETCH_BUCKETS + 1] = { 0 };
+        const float miss = (1 + (float)below(100)) / 200;
+        int limit, n_equal, n = 0, got;
+        for (int b = 0; b < SKETCH_BUCKETS; b++)
+            count[b] = below(9) ? 0 : (uint32_t)below(1 + b / 4);
+        for (int b = SKETCH_BUCKETS - 1; b >= 0; b--)
+            rest[b] = rest[b + 1] + count[b] * exp2(-b / (double)SKETCH_UNIT);
+        got = cb_sketch_limit(count, SKETCH_BUCKETS, INT32_MAX, miss, &limit, &n_equal);
+        for (int b = 0; b < limit; b++)
+            n += (int)count[b];
+        ck_assert_int_eq(got, n);
+        ck_assert_int_eq(n_equal, 0);
+        ck_assert_double_le(rest[limit], (double)miss * 1.001);
+        ck_assert_double_ge(rest[limit ? limit - 1 : 0] * 1.001, limit ? (double)miss : 0);
+    }
+}
+END_TEST
+
 /* ---- what the choice is worth ---- */
 
 /* The softmax of a query head over the KV head's n keys -> p[n] */
@@ -340,6 +388,8 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, every_isa_chooses_what_the_reference_chooses, 0, N_ISA);
+    tcase_add_test(tc, the_log_of_weights_is_a_log);
+    tcase_add_test(tc, the_chosen_end_where_little_is_left);
     tcase_add_test(tc, the_choice_holds_most_of_the_weight);
     tcase_add_loop_test(tc, bounds_of_the_example, 0, N_ISA);
     tcase_add_loop_test(tc, no_key_exceeds_its_page, 0, N_ISA);
