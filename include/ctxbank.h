@@ -342,10 +342,11 @@ struct cb_memory {
      * mirrored keys and values take of it (as planned, or now). 0 where memory is the host's. */
     uint64_t device_limit_bytes, device_weights_bytes, device_work_bytes, device_kv_bytes;
     /* So far, of all sessions: the most in use, bytes copied to and from the device, stored rows
-     * that attention read there and, left over, on the CPU; and bytes of weights that do not fit,
-     * which were copied there for prompts. 0 in a plan. */
+     * that attention read there and, left over, on the CPU; the same of blocks of sketched keys
+     * that were searched; and bytes of weights that do not fit, which were copied there for
+     * prompts. 0 in a plan. */
     uint64_t device_peak_bytes, device_in_bytes, device_out_bytes, device_rows, host_rows;
-    uint64_t device_weights_in_bytes;
+    uint64_t device_sketches, host_sketches, device_weights_in_bytes;
     /* The same for the last decoded token (0 after a prompt), of stored keys and values alone:
      * bytes copied to the device and back, rows read there and on the CPU; chosen rows that were
      * not there, the packed copies in which they came, and the seconds in which the host packed

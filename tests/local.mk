@@ -43,7 +43,9 @@ check_programs = \
 	tests/ops/check_policies_cuda \
 	tests/ops/check_policies_opencl \
 	tests/ops/check_set_cuda \
+	tests/ops/check_sketch_cuda \
 	tests/ops/check_set_opencl \
+	tests/ops/check_sketch_opencl \
 	tests/methods/check_policy \
 	tests/methods/check_infinigen \
 	tests/methods/check_infllm \
@@ -127,6 +129,10 @@ tests_ops_check_policies_opencl_SOURCES = tests/ops/check_gpu_policies.c
 tests_ops_check_policies_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_policies_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_policies_opencl_LDADD = $(check_ldadd)
+tests_ops_check_sketch_opencl_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
+tests_ops_check_sketch_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_sketch_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_sketch_opencl_LDADD = $(check_ldadd)
 tests_ops_check_set_opencl_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
 tests_ops_check_set_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_set_opencl_LDFLAGS = $(guard_ldflags)
@@ -158,6 +164,10 @@ tests_ops_check_policies_cuda_SOURCES = tests/ops/check_gpu_policies.c
 tests_ops_check_policies_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_policies_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_policies_cuda_LDADD = $(check_ldadd)
+tests_ops_check_sketch_cuda_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
+tests_ops_check_sketch_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_sketch_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_sketch_cuda_LDADD = $(check_ldadd)
 tests_ops_check_set_cuda_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
 tests_ops_check_set_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_set_cuda_LDFLAGS = $(cuda_ldflags)

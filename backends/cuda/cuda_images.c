@@ -20,6 +20,7 @@
 IMAGE(matmul);
 IMAGE(vector);
 IMAGE(select);
+IMAGE(search);
 IMAGE(peak);
 IMAGE(attention_64);
 IMAGE(attention_128);
@@ -34,6 +35,7 @@ static const struct {
     { GPU_MATMUL, 0, cb_cuda_matmul },
     { GPU_VECTOR, 0, cb_cuda_vector },
     { GPU_SELECT, 0, cb_cuda_select },
+    { GPU_SEARCH, 0, cb_cuda_search },
     { GPU_PEAK, 0, cb_cuda_peak },
     { GPU_ATTENTION, 64, cb_cuda_attention_64 },
     { GPU_ATTENTION, 128, cb_cuda_attention_128 },

@@ -7,6 +7,7 @@ cuda_images = \
 	backends/cuda/attention_512.fatbin \
 	backends/cuda/matmul.fatbin \
 	backends/cuda/peak.fatbin \
+	backends/cuda/search.fatbin \
 	backends/cuda/select.fatbin \
 	backends/cuda/vector.fatbin
 EXTRA_DIST += backends/cuda/prelude.cu backends/cuda/mma_sync.cuh
@@ -46,6 +47,8 @@ backends/cuda/matmul.fatbin: $(cuda_words) $(cuda_kernels)/matmul.cl
 	$(cuda_compile) $(cuda_kernels)/matmul.cl
 backends/cuda/peak.fatbin: $(cuda_words) $(cuda_kernels)/peak.cl
 	$(cuda_compile) $(cuda_kernels)/peak.cl
+backends/cuda/search.fatbin: $(cuda_words) $(cuda_kernels)/search.cl
+	$(cuda_compile) $(cuda_kernels)/search.cl
 backends/cuda/select.fatbin: $(cuda_words) $(cuda_kernels)/select.cl
 	$(cuda_compile) $(cuda_kernels)/select.cl
 backends/cuda/vector.fatbin: $(cuda_words) $(cuda_kernels)/vector.cl

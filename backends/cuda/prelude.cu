@@ -16,6 +16,7 @@
 #define THREAD() ((long)blockIdx.x * blockDim.x + threadIdx.x)
 #define AS_FLOAT(u) __uint_as_float(u)
 #define AS_UINT(f) __float_as_uint(f)
+#define ADD_TO(p, n) atomicAdd(p, n)
 
 /* A warp, as in backends/opencl/prelude.cl; groups have a multiple of its items. */
 #define SUBGROUP() (ITEM() / 32)
@@ -53,6 +54,11 @@ FUNCTION float load_bf16(bytes_t p)
 FUNCTION float load_f32(bytes_t p)
 {
     return *(const float *)p;
+}
+
+FUNCTION int dot4(uint x, uint y, int sum)
+{
+    return __dp4a((int)x, (int)y, sum);
 }
 
 /* ---- eight floats at once ---- */

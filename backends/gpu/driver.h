@@ -9,7 +9,15 @@
 struct gpu;
 
 /* The texts in backends/gpu/kernels */
-enum gpu_text { GPU_MATMUL, GPU_VECTOR, GPU_SELECT, GPU_ATTENTION, GPU_PEAK, GPU_TEXT_COUNT };
+enum gpu_text {
+    GPU_MATMUL,
+    GPU_VECTOR,
+    GPU_SELECT,
+    GPU_SEARCH,
+    GPU_ATTENTION,
+    GPU_PEAK,
+    GPU_TEXT_COUNT
+};
 extern const char *const cb_gpu_text_name[GPU_TEXT_COUNT];
 
 /* What a text is compiled for: the words TYPE, TYPE_V, HD and KIVI of the texts that have them */

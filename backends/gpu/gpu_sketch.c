@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu_sketch.c - searches of sketched keys, which the CPU does: sketches lie in the bank, which it
- * reads without waiting for a copy, and the slots that it finds are lists of the host. */
+/* gpu_sketch.c - searches of sketched keys. The CPU draws sketches in the bank, and the mirror has
+ * copies of them, which search.cl scores; the slots that it finds are lists of the host. The CPU
+ * searches where there is no room for all sketches of a layer, and scores the bounds of pages. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/err.h"
 #include "device/sketch.h"
 #include "gpu.h"
+#include "gpu_mirror.h"
+
+/* ---- what the CPU does ---- */
 
 /* Rows that the device has stored must be there. 0: something has failed. */
 static int host_ready(struct gpu *g)
@@ -20,6 +26,7 @@ void cb_gpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_blo
 
     if (host_ready(g))
         g->host.ops->sketch(&g->host, t, rows, n_block, hd, bits, n_out, sketch);
+    cb_gpu_wrote(g, sketch, (size_t)n_block * cb_sketch_bytes(bits, hd));
 }
 
 void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
@@ -37,17 +44,16 @@ static float *query(struct gpu *g, const float *q, int n)
     return g->status ? NULL : cb_gpu_to_host(g, q, (size_t)n * sizeof *q);
 }
 
-void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s)
+static void topk_on_host(struct gpu *g, const struct sketch_topk *s)
 {
-    struct gpu *g = cb_gpu_of(d);
     struct sketch_topk host = *s;
     float *q = query(g, s->q, s->n_head * s->hd);
 
     host.q = q;
-    for (int h = 0; h < s->n_kv; h++)
-        s->n[h] = 0;
-    if (q && !g->status)
+    if (q && !g->status) {
         g->host.ops->sketch_topk(&g->host, &host);
+        g->traffic.host_sketches += (uint64_t)s->n_kv * (uint64_t)s->n_block;
+    }
     if (q != s->q)
         free(q);
 }
@@ -63,4 +69,236 @@ void cb_gpu_page_scores(struct device *d, const struct page_scores *s)
         g->host.ops->page_scores(&g->host, &host);
     if (q != s->q)
         free(q);
+}
+
+/* ---- on the device ---- */
+
+/* As struct search in search.cl */
+struct gpu_search {
+    uint64_t may_rest;
+    uint32_t weight[32], log[32];
+    float unit, unit_mult, middle;
+    int32_t group, hd, pad, bits, down;
+    int32_t n_block, n_page, first, shift, block_bytes;
+    int32_t n_strip, n_all;
+    int32_t lo, hi, k, has_miss;
+};
+
+enum {
+    ITEMS = 128,    /* a group's, in search.cl */
+    NO_PROGRAM = 3, /* the note's bit */
+};
+
+/* A search, and its work space on the device */
+struct search {
+    const struct sketch_topk *s;
+    struct gpu_search of;
+    int n_piece;
+    uint64_t *page;  /* [n_kv][n_page] of the host: where the mirror's pages lie */
+    int32_t *result; /* [n_kv][1 + k] of the host: how many slots, and they */
+    void *on_of, *on_page, *q, *strips, *score, *top, *sum, *rank, *count, *part, *end, *found;
+};
+
+/* NULL: it does not compile, which is tried once. */
+static struct gpu_program *program(struct gpu *g)
+{
+    struct gpu_program *p;
+
+    if (g->said & 1u << NO_PROGRAM)
+        return NULL;
+    p = cb_gpu_program(g, GPU_SEARCH, (struct gpu_options){ 0 });
+    if (!p) {
+        cb_gpu_say(g, NO_PROGRAM, "the CPU searches sketches: the kernels do not compile");
+        g->said |= 1u << NO_PROGRAM; /* also where nobody listens */
+    }
+    return p;
+}
+
+/* What the kernels are to know. 0: the sketches are not the bank's. */
+static int describe(struct gpu *g, struct search *x)
+{
+    const struct sketch_topk *s = x->s;
+    struct gpu_search *of = &x->of;
+
+    for (int h = 0; h < s->n_kv; h++) {
+        const uint8_t *block = s->sketch + (size_t)h * s->head_bytes;
+        const struct gpu_area *a = cb_gpu_area(g, block);
+        const size_t bytes = cb_sketch_bytes(s->bits, s->hd);
+        int at;
+        if (!a || a->row_bytes != bytes)
+            return 0;
+        at = (int)((size_t)(block - a->rows) / bytes);
+        of->shift = a->shift;
+        of->first = at & ((1 << a->shift) - 1);
+        of->n_page = ((of->first + s->n_block - 1) >> a->shift) + 1;
+        of->block_bytes = (int32_t)bytes;
+    }
+    for (int i = 0; i < 32; i++) {
+        of->weight[i] = cb_sketch_weight[i];
+        of->log[i] = cb_sketch_log[i];
+    }
+    of->may_rest = cb_sketch_rest(s->miss);
+    of->has_miss = s->miss > 0;
+    of->unit = cb_sketch_scale(s->scale);
+    of->unit_mult = cb_sketch_mult_unit(s->bits);
+    of->middle = cb_sketch_middle(s->bits);
+    of->down = cb_sketch_shift(s->bits);
+    of->group = s->n_head / s->n_kv;
+    of->hd = s->hd;
+    of->pad = cb_sketch_pad(s->hd);
+    of->bits = s->bits;
+    of->n_block = s->n_block;
+    of->n_all = of->pad / SKETCH_STRIP;
+    of->n_strip = s->half ? cb_sketch_half(s->hd) : of->n_all;
+    of->lo = s->lo;
+    of->hi = s->hi;
+    of->k = s->k;
+    x->n_piece = cb_sketch_pieces(s->n_block);
+    return 1;
+}
+
+/* Memory on the device, of which there is enough; `bytes` counts where g is NULL. */
+static void *room(struct gpu *g, size_t *bytes, size_t n, size_t size)
+{
+    *bytes += cb_gpu_aligned(n * size);
+    return g ? cb_gpu_room_for(g, n * size) : NULL;
+}
+
+static size_t work_space(struct gpu *g, struct search *x)
+{
+    const struct sketch_topk *s = x->s;
+    const size_t n = (size_t)s->n_block * SKETCH_BLOCK, piece = (size_t)x->n_piece;
+    const size_t heads = (size_t)s->n_head, kv = (size_t)s->n_kv;
+    size_t bytes = 0;
+
+    x->strips = room(g, &bytes, kv * (SKETCH_MAX_HD / SKETCH_STRIP), sizeof(int32_t));
+    x->score = room(g, &bytes, heads * n, sizeof(int16_t));
+    x->top = room(g, &bytes, heads * piece, sizeof(int32_t));
+    x->sum = room(g, &bytes, heads * piece, sizeof(uint32_t));
+    x->rank = room(g, &bytes, kv * n, sizeof(uint16_t));
+    x->count = room(g, &bytes, kv * SKETCH_BUCKETS, sizeof(uint32_t));
+    x->part = room(g, &bytes, kv * piece * 2, sizeof(int32_t));
+    x->end = room(g, &bytes, kv * 2, sizeof(int32_t));
+    x->found = room(g, &bytes, kv * (size_t)(s->k + 1), sizeof(int32_t));
+    return bytes;
+}
+
+/* Brings the sketches that the mirror has not. 0: there is no room for all of them. */
+static int find_pages(struct gpu *g, struct search *x)
+{
+    const struct sketch_topk *s = x->s;
+    uint64_t *page = x->page;
+
+    cb_gpu_mirror_begin(g);
+    for (int h = 0; h < s->n_kv; h++) {
+        const uint8_t *block = s->sketch + (size_t)h * s->head_bytes;
+        struct gpu_area *a = cb_gpu_area(g, block);
+        const int at = (int)((size_t)(block - a->rows) / a->row_bytes);
+        for (int i = 0; i < x->of.n_page; i++) {
+            g->locked = 1;
+            *page =
+                (uintptr_t)cb_gpu_mirror_page(g, a, (at >> a->shift) + i, at + s->n_block, GPU_MAY);
+            if (!*page++)
+                return 0;
+        }
+    }
+    return !g->status;
+}
+
+static void launch(struct gpu *g, struct gpu_program *p, const struct search *x)
+{
+    const struct sketch_topk *s = x->s;
+    const size_t kv = (size_t)s->n_kv, piece = (size_t)x->n_piece;
+    const size_t heads[3] = { kv, 1, 1 }, blocks[3] = { (size_t)s->n_block, kv, 1 };
+    const size_t parts[3] = { piece, (size_t)s->n_head, 1 }, pieces[3] = { piece, kv, 1 };
+    void *const *deep = cb_gpu_mirror_pieces(g);
+    const struct gpu_arg strips[] = { GPU_P(x->on_of), GPU_P(x->on_page), GPU_P(x->q),
+                                      GPU_P(x->strips), GPU_P(x->count) };
+    const struct gpu_arg scan[] = { GPU_P(x->on_of), GPU_P(x->on_page), GPU_P(x->q),
+                                    GPU_P(x->strips), GPU_P(x->score) };
+    const struct gpu_arg weigh[] = { GPU_P(x->on_of), GPU_P(x->score), GPU_P(x->top), GPU_P(x->sum),
+                                     GPU_I(x->n_piece) };
+    const struct gpu_arg rank[] = { GPU_P(x->on_of), GPU_P(x->score),   GPU_P(x->top),
+                                    GPU_P(x->sum),   GPU_I(x->n_piece), GPU_P(x->rank),
+                                    GPU_P(x->count) };
+    const struct gpu_arg count[] = { GPU_P(x->on_of),   GPU_P(x->rank), GPU_P(x->count),
+                                     GPU_I(x->n_piece), GPU_P(x->part), GPU_P(x->end),
+                                     GPU_P(x->found) };
+    const struct gpu_arg pick[] = { GPU_P(x->on_of), GPU_P(x->rank),    GPU_P(x->part),
+                                    GPU_P(x->end),   GPU_I(x->n_piece), GPU_P(x->found) };
+
+    cb_gpu_run(g, p, "sketch_strips", heads, ITEMS, strips, 5, deep);
+    cb_gpu_run(g, p, "sketch_scan", blocks, ITEMS, scan, 5, deep);
+    cb_gpu_run(g, p, "sketch_weigh", parts, ITEMS, weigh, 5, NULL);
+    cb_gpu_run(g, p, "sketch_rank", pieces, ITEMS, rank, 7, NULL);
+    cb_gpu_run(g, p, "sketch_count", pieces, ITEMS, count, 7, NULL);
+    cb_gpu_run(g, p, "sketch_pick", pieces, ITEMS, pick, 6, NULL);
+}
+
+static void give(const struct search *x)
+{
+    const struct sketch_topk *s = x->s;
+    const int32_t *found = x->result;
+
+    for (int h = 0; h < s->n_kv; h++, found += s->k + 1) {
+        s->n[h] = found[0];
+        memcpy(s->idx + (size_t)h * (size_t)s->idx_stride, found + 1,
+               (size_t)found[0] * sizeof *found);
+    }
+}
+
+/* 1: done; 0: the CPU has to do it */
+static int topk(struct gpu *g, struct gpu_program *p, struct search *x)
+{
+    const struct sketch_topk *s = x->s;
+    const size_t n_page = (size_t)s->n_kv * (size_t)x->of.n_page;
+    const size_t results = (size_t)s->n_kv * (size_t)(s->k + 1) * sizeof *x->result;
+    const size_t q_bytes = (size_t)s->n_head * (size_t)s->hd * sizeof(float);
+    const size_t bytes = work_space(NULL, x) + cb_gpu_aligned(sizeof x->of) +
+                         cb_gpu_aligned(n_page * sizeof *x->page) + cb_gpu_aligned(q_bytes);
+
+    if (!cb_gpu_stage_fits(g, bytes))
+        return 0;
+    cb_gpu_stage_reserve(g, bytes);
+    x->page = cb_calloc(n_page, sizeof *x->page);
+    x->result = cb_calloc(results, 1);
+    if (!x->page || !x->result) {
+        cb_gpu_fail_memory(g, "search");
+        return 1;
+    }
+    if (!find_pages(g, x))
+        return 0;
+    x->on_of = cb_gpu_in(g, &x->of, sizeof x->of);
+    x->on_page = cb_gpu_in(g, x->page, n_page * sizeof *x->page);
+    x->q = cb_gpu_in(g, s->q, q_bytes);
+    work_space(g, x);
+    launch(g, p, x);
+    cb_gpu_back(g, x->result, results, x->found, results, results, 1);
+    cb_gpu_done(g);
+    if (!g->status) {
+        give(x);
+        g->traffic.hit_sketches += (uint64_t)s->n_kv * (uint64_t)s->n_block;
+    }
+    return 1;
+}
+
+void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s)
+{
+    struct gpu *g = cb_gpu_of(d);
+    struct search x = { .s = s };
+    struct gpu_program *p;
+    int done = 0;
+
+    for (int h = 0; h < s->n_kv; h++)
+        s->n[h] = 0;
+    if (g->status || s->k < 1)
+        return;
+    p = g->stream_kv || !describe(g, &x) ? NULL : program(g);
+    if (p)
+        done = topk(g, p, &x);
+    g->locked = 0;
+    free(x.page);
+    free(x.result);
+    if (!done)
+        topk_on_host(g, s);
 }

@@ -5,6 +5,7 @@ gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/matmul.cl \
 	backends/gpu/kernels/peak.cl \
+	backends/gpu/kernels/search.cl \
 	backends/gpu/kernels/select.cl \
 	backends/gpu/kernels/vector.cl
 EXTRA_DIST += $(gpu_words) $(gpu_kernels)

@@ -15,6 +15,7 @@
 #define THREAD() ((long)get_global_id(0))
 #define AS_FLOAT(u) as_float(u)
 #define AS_UINT(f) as_uint(f)
+#define ADD_TO(p, n) atomic_add(p, n) /* *p += n, while other items add to it as well */
 
 /* The number of an item's sub-group in its group, how many a group of `items` has, the items of
  * one; what another item of it has, that whose number differs in the bits of `mask` */
@@ -46,6 +47,14 @@ FUNCTION float load_bf16(bytes_t p)
 FUNCTION float load_f32(bytes_t p)
 {
     return *(GLOBAL const float *)p;
+}
+
+/* sum + the products of four bytes each, those of x without sign and below 128 */
+FUNCTION int dot4(uint x, uint y, int sum)
+{
+    const int4 a = convert_int4(as_uchar4(x)), b = convert_int4(as_char4(y));
+
+    return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
 
 /* ---- eight floats at once ---- */

@@ -86,7 +86,7 @@ static void open_form(struct form *f, int bits, const float *q, int hd,
         const int c = cb_sketch_channel(strips, i);
         f->w[c] = whole(step[c] * inv, 127);
     }
-    f->mult = whole(top * (32768.0f / 127 * (float)(1 << cb_sketch_shift(bits))), INT16_MAX);
+    f->mult = whole(top * cb_sketch_mult_unit(bits), INT16_MAX);
     f->base = whole(tree(lane), INT16_MAX);
 }
 

@@ -127,8 +127,24 @@ static void score_pages(void *ctx)
     }
 }
 
+/* Tells a device with memory of its own that it may mirror the sketches. */
+static int watch(const struct search *c, int on)
+{
+    const struct device_memory *m = c->form->bits ? c->d->ops->memory : NULL;
+
+    for (int i = 0; m && c->mem && i < c->n_layer * c->s->n_kv; i++) {
+        const uint8_t *sketch = c->mem + (size_t)i * c->head_bytes;
+        if (on)
+            TRY(m->watch(c->d, sketch, c->block_bytes, (size_t)(c->n_ctx / SKETCH_BLOCK)));
+        else
+            m->unwatch(c->d, sketch);
+    }
+    return CB_OK;
+}
+
 static void search_close(struct search *c)
 {
+    watch(c, 0);
     cb_pages_release(c->mem, c->bytes);
     cb_device_free(c->d, c->q);
     free(c->work);
@@ -181,6 +197,7 @@ static int search_open(struct op_bench *b, struct search *c)
     if (!c->q || !c->work || !c->idx || !c->n || !c->score)
         return CB_ENOMEM;
     TRY(cb_op_reserve(c->bytes, &c->mem));
+    TRY(watch(c, 1));
     return fill(c);
 }
 
@@ -199,26 +216,31 @@ static int search(struct op_bench *b, const struct op_shape *s, int n_ctx, const
                           .n_tok = 1,
                           .n_ctx = n_ctx,
                           .read = b->limit[LIMIT_READ] };
+    uint64_t on_host = cb_device_traffic(b->d).host_sketches;
     int err = search_open(b, &c);
 
     if (!err) {
         row.s = cb_op_time(b, f->bits ? find_slots : score_pages, &c, 0) / c.n_layer;
+        on_host = cb_device_traffic(b->d).host_sketches - on_host;
         row.bytes = n_token / SKETCH_BLOCK * (double)read_bytes(&c) * s->n_kv;
         shape_row(s, &row, f->bits ? FOUND : 0);
         if (f->bits) {
             row.flop = 2.0 * s->hd * s->n_head * n_token / (1 + f->half);
             row.peak = b->limit[LIMIT_INT8];
         }
-        err = cb_op_emit(b, &row);
+        if (!on_host)
+            err = cb_op_emit(b, &row);
     }
     search_close(&c);
     return err;
 }
 
+/* A device with memory of its own leaves bounds of pages to the CPU. */
 static int searches(struct op_bench *b, const struct op_shape *s, int n_ctx)
 {
     for (const struct form *f = forms; f < forms + N_FORM; f++)
-        if (cb_op_picked(b, KIND_OP, f->op) && (!f->type || cb_op_picked(b, KIND_TYPE, f->type)))
+        if ((f->bits || !b->d->ops->memory) && cb_op_picked(b, KIND_OP, f->op) &&
+            (!f->type || cb_op_picked(b, KIND_TYPE, f->type)))
             TRY(search(b, s, n_ctx, f));
     return CB_OK;
 }
@@ -395,12 +417,13 @@ int cb_bench_search(struct op_bench *b)
 {
     const struct ops *op = b->d->ops;
 
-    if (op->memory || !op->sketch_topk || !op->page_scores)
-        return CB_OK; /* such a device leaves searches to the CPU */
+    if (!op->sketch_topk || !op->page_scores)
+        return CB_OK;
     for (const struct op_shape *s = cb_op_shape; s->model; s++)
         for (int i = 0; cb_op_picked(b, KIND_MODEL, s->model) && i < N_LENGTH; i++) {
             TRY(searches(b, s, lengths[i]));
-            TRY(banks(b, s, lengths[i]));
+            if (!op->memory)
+                TRY(banks(b, s, lengths[i]));
         }
     return CB_OK;
 }

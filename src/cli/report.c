@@ -40,16 +40,19 @@ uint64_t cb_rss_peak_bytes(void)
 static json_t *json_device(const struct cb_memory *m)
 {
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+        "s:I, "
+        "s:o}",
         "limit_bytes", (json_int_t)m->device_limit_bytes, "weights_bytes",
         (json_int_t)m->device_weights_bytes, "work_bytes", (json_int_t)m->device_work_bytes,
         "kv_bytes", (json_int_t)m->device_kv_bytes, "peak_bytes", (json_int_t)m->device_peak_bytes,
         "in_bytes", (json_int_t)m->device_in_bytes, "out_bytes", (json_int_t)m->device_out_bytes,
         "weights_in_bytes", (json_int_t)m->device_weights_in_bytes, "device_rows",
-        (json_int_t)m->device_rows, "host_rows", (json_int_t)m->host_rows, "kv_in_bytes_per_token",
-        (json_int_t)m->device_kv_in_bytes_per_token, "kv_out_bytes_per_token",
-        (json_int_t)m->device_kv_out_bytes_per_token, "device_rows_per_token",
-        (json_int_t)m->device_rows_per_token, "host_rows_per_token",
+        (json_int_t)m->device_rows, "host_rows", (json_int_t)m->host_rows, "device_sketches",
+        (json_int_t)m->device_sketches, "host_sketches", (json_int_t)m->host_sketches,
+        "kv_in_bytes_per_token", (json_int_t)m->device_kv_in_bytes_per_token,
+        "kv_out_bytes_per_token", (json_int_t)m->device_kv_out_bytes_per_token,
+        "device_rows_per_token", (json_int_t)m->device_rows_per_token, "host_rows_per_token",
         (json_int_t)m->host_rows_per_token, "gathered_rows_per_token",
         (json_int_t)m->device_gathered_rows_per_token, "gathers_per_token",
         (json_int_t)m->device_gathers_per_token, "gather_s_per_token",

@@ -201,6 +201,7 @@ struct device_traffic {
     uint64_t used_bytes, peak_bytes, limit_bytes; /* of its memory: now, at most so far, allowed */
     uint64_t weights_bytes, kv_bytes;             /* of what is used: weights, mirrored rows */
     uint64_t hit_rows, host_rows; /* stored rows that attention read on the device, on the CPU */
+    uint64_t hit_sketches, host_sketches; /* blocks that searches scored there, and on the CPU */
     uint64_t weights_in_bytes;    /* of weights that stay with the host, for prompts */
     uint64_t kv_in_bytes, kv_out_bytes; /* stored rows that were copied there, and back */
     uint64_t kv_ahead_bytes;            /* of those copied there: a layer ahead of need */

@@ -87,7 +87,7 @@ void cb_bounds_put(int hd, const float *min, const float *max, void *bounds)
 
 void cb_sketch_query(const float *q, int hd, float scale, float *y)
 {
-    const float unit = scale * 1.44269504f * SKETCH_UNIT;
+    const float unit = cb_sketch_scale(scale);
 
     memset(y, 0, (size_t)cb_sketch_pad(hd) * sizeof *y);
     for (int c = 0; c < hd; c++)

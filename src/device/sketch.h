@@ -77,7 +77,20 @@ static inline int cb_sketch_shift(int bits)
     return bits > 2 ? 2 : 0;
 }
 
-/* The query as scores want it: padded, times scale in SKETCH_UNITs -> y[hd padded] */
+/* What the largest weight of a query head in a block is multiplied by to become the multiplier of
+ * sums of products, in 1 / 32768 */
+static inline float cb_sketch_mult_unit(int bits)
+{
+    return 32768.0f / 127 * (float)(1 << cb_sketch_shift(bits));
+}
+
+/* A logit's scale in SKETCH_UNITs of a power of 2 */
+static inline float cb_sketch_scale(float scale)
+{
+    return scale * 1.44269504f * SKETCH_UNIT;
+}
+
+/* The query as scores want it: padded, times cb_sketch_scale(scale) -> y[hd padded] */
 void cb_sketch_query(const float *q, int hd, float scale, float *y);
 
 /* All strips of channels: the n that scores are made of, ascending, then the others, ascending. A

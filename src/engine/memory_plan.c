@@ -83,6 +83,8 @@ static void note_device(const struct cb_session *s, struct cb_memory *out)
     out->device_weights_in_bytes = t.weights_in_bytes;
     out->device_rows = t.hit_rows;
     out->host_rows = t.host_rows;
+    out->device_sketches = t.hit_sketches;
+    out->host_sketches = t.host_sketches;
     out->device_kv_in_bytes_per_token = s->crossed[1].kv_in_bytes - s->crossed[0].kv_in_bytes;
     out->device_kv_out_bytes_per_token = s->crossed[1].kv_out_bytes - s->crossed[0].kv_out_bytes;
     out->device_rows_per_token = s->crossed[1].hit_rows - s->crossed[0].hit_rows;
@@ -271,7 +273,7 @@ static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_promp
     return n ? heads_bytes(st, n - 1) + (uint64_t)st->n_kv * cb_store_slot_bytes(st) : 0;
 }
 
-/* Of them, sketches, which the CPU reads */
+/* Of them, sketches, which the CPU reads where rows are streamed */
 static uint64_t scanned_bytes(const struct cb_session *s, int l, int n)
 {
     return cb_sketch_choice_is(&s->attention, l)

@@ -193,6 +193,11 @@ START_TEST(long_answers)
                           family[f], cases[_i].policy, cases[_i].kv, (int)set, off);
             ck_assert_uint_le(mem.device_peak_bytes, mem.device_limit_bytes);
             ck_assert(little || mem.device_rows > 0);
+            if (!f && !strncmp(cases[_i].policy, "sieve", 5)) {
+                /* pages that the prompt has used do not give way to sketches at once */
+                ck_assert_uint_gt(mem.device_sketches, 0);
+                ck_assert_int_eq(mem.host_sketches > 0, little);
+            }
             free(got);
             cb_model_close(m);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* check_sketch.c - sketches of keys and the slots chosen by them: every ISA against the reference
- * device, to the bit, and the reference against exact logits. Bounds of pages: the same bounds, and
- * scores that no logit exceeds. */
+/* check_sketch.c - sketches of keys and the slots chosen by them: every ISA, or an accelerator,
+ * against the reference device, to the bit, and the reference against exact logits. Bounds of
+ * pages: the same bounds, and scores that no logit exceeds. */
 #include "against_ref.h"
 
 #include "base/ints.h"
@@ -15,6 +15,7 @@ struct trial {
     uint16_t *row;      /* the keys as f16 */
     uint8_t *sketch[2]; /* of ref, of dev */
     int n;              /* tokens */
+    int from;           /* blocks that are not searched, before the others */
 };
 
 /* The keys of the first tokens of each 1,024 get what makes the first query heads score high: from
@@ -38,6 +39,7 @@ static struct trial make(int c)
     const int hd = head_dims[c % 10], group = c % 5 ? 1 + below(GROUP) : 16;
     size_t n_row, i = 0;
 
+    t.from = 0;
     *s = (struct sketch_topk){ .n_kv = 1 + below(KV), .hd = hd, .bits = c % 3 ? 2 : 4 };
     s->half = c / 3 % 2;
     s->n_head = group * s->n_kv;
@@ -77,13 +79,32 @@ static struct trial make(int c)
     return t;
 }
 
+static uint8_t *sketch_of(const struct trial *t, int which, int head)
+{
+    return t->sketch[which] + (size_t)head * t->s.head_bytes;
+}
+
+/* As the bank's are to a device with memory of its own */
+static void watch(const struct trial *t, int on)
+{
+    const struct device_memory *m = dev->ops->memory;
+
+    for (int h = 0; m && h < t->s.n_kv; h++)
+        if (on)
+            ck_assert_int_eq(m->watch(dev, sketch_of(t, 1, h), cb_sketch_bytes(t->s.bits, t->s.hd),
+                                      (size_t)t->s.n_block),
+                             0);
+        else
+            m->unwatch(dev, sketch_of(t, 1, h));
+}
+
 static void draw(const struct trial *t, struct device *d, int which)
 {
     const struct sketch_topk *s = &t->s;
 
     for (int h = 0; h < s->n_kv; h++)
         d->ops->sketch(d, KV_F16, t->row + (size_t)h * (size_t)t->n * (size_t)s->hd, s->n_block,
-                       s->hd, s->bits, s->lo, t->sketch[which] + (size_t)h * s->head_bytes);
+                       s->hd, s->bits, s->lo, sketch_of(t, which, h));
 }
 
 /* -> idx[n_kv][n + 1], n[n_kv] */
@@ -93,16 +114,24 @@ static void choose(const struct trial *t, struct device *d, int which, int32_t *
     struct sketch_work w;
     const size_t bytes =
         cb_sketch_work(NULL, s.n_head, s.n_kv, s.hd, s.n_block, SKETCH_MAX_ITEMS, &w);
+    uint64_t before;
 
     s.work = aligned_alloc(64, bytes + 64);
     memset(s.work, 0xa5, bytes + 64);
     for (int i = 0; i < s.n_kv * (t->n + 1); i++)
         idx[i] = -7;
-    s.sketch = t->sketch[which];
+    s.sketch = t->sketch[which] + (size_t)t->from * cb_sketch_bytes(s.bits, s.hd);
     s.idx = idx;
     s.idx_stride = t->n + 1;
     s.n = n;
+    before = cb_device_traffic(d).out_bytes;
     d->ops->sketch_topk(d, &s);
+    ck_assert_msg(!cb_device_wait(d), "%s", cb_error());
+    /* The device has done it: what was found comes from there. It has no copies of larger blocks.
+     */
+    if (d->ops->memory && s.k && cb_sketch_bytes(s.bits, s.hd) <= 16384)
+        ck_assert_uint_eq(cb_device_traffic(d).out_bytes - before,
+                          (size_t)(s.n_kv * (s.k + 1)) * 4);
     for (size_t i = bytes; i < bytes + 64; i++)
         ck_assert_int_eq(((unsigned char *)s.work)[i], 0xa5);
     free(s.work);
@@ -113,34 +142,70 @@ static void release(struct trial *t)
     free(t->k), free(t->q), free(t->row), free(t->sketch[0]), free(t->sketch[1]);
 }
 
+static void same_choice(const struct trial *t, int c)
+{
+    const int all = t->s.n_kv * (t->n + 1);
+    int32_t *a = malloc((size_t)all * sizeof *a), *b = malloc((size_t)all * sizeof *b);
+    int n[2][KV];
+
+    choose(t, ref, 0, a, n[0]);
+    choose(t, dev, 1, b, n[1]);
+    ck_assert_mem_eq(n[0], n[1], (size_t)t->s.n_kv * sizeof(int));
+    ck_assert_msg(!memcmp(a, b, (size_t)all * sizeof *a), "case %d: others chosen", c);
+    for (int h = 0; h < t->s.n_kv; h++) {
+        const int32_t *x = a + h * (t->n + 1);
+        ck_assert(t->s.miss > 0 ? n[0][h] <= t->s.k : n[0][h] == t->s.k);
+        for (int i = 0; i < n[0][h]; i++)
+            ck_assert(x[i] >= t->s.lo && x[i] < t->s.hi && (!i || x[i] > x[i - 1]));
+        ck_assert_int_eq(x[n[0][h]], -7);
+    }
+    free(a), free(b);
+}
+
+/* A search that leaves out the first block */
+static struct trial later(const struct trial *t)
+{
+    struct trial x = *t;
+
+    x.from = 1;
+    x.n -= SKETCH_BLOCK;
+    x.s.n_block--;
+    x.s.lo = 0;
+    x.s.hi = x.n - 1;
+    x.s.k = min_int(x.s.k, x.s.hi);
+    return x;
+}
+
+/* Other keys take the place of the last block's. */
+static void replace(const struct trial *t)
+{
+    const size_t each = (size_t)SKETCH_BLOCK * (size_t)t->s.hd, all = (size_t)t->s.n_block * each;
+
+    for (int h = 0; h < t->s.n_kv; h++)
+        for (size_t i = all - each; i < all; i++)
+            t->row[(size_t)h * all + i] = cb_f32_to_f16(3 * uniform());
+}
+
 START_TEST(every_isa_chooses_what_the_reference_chooses)
 {
-    for (int threads = 1; threads < 4; threads += 2) {
+    for (int threads = 1; threads < (ISA_FROM ? 2 : 4); threads += 2) {
         if (!open_isa(_i, threads))
             return;
         seed = 88172645463325252ULL;
         for (int c = 0; c < 90; c++) {
-            struct trial t = make(c);
-            const int all = t.s.n_kv * (t.n + 1);
-            int32_t *a = malloc((size_t)all * sizeof *a), *b = malloc((size_t)all * sizeof *b);
-            int n[2][KV];
-            draw(&t, ref, 0);
-            draw(&t, dev, 1);
-            for (int h = 0; h < t.s.n_kv; h++)
-                ck_assert_mem_eq(t.sketch[0] + (size_t)h * t.s.head_bytes,
-                                 t.sketch[1] + (size_t)h * t.s.head_bytes, t.s.head_bytes - 64);
-            choose(&t, ref, 0, a, n[0]);
-            choose(&t, dev, 1, b, n[1]);
-            ck_assert_mem_eq(n[0], n[1], (size_t)t.s.n_kv * sizeof(int));
-            ck_assert_msg(!memcmp(a, b, (size_t)all * sizeof *a), "case %d: others chosen", c);
-            for (int h = 0; h < t.s.n_kv; h++) {
-                const int32_t *x = a + h * (t.n + 1);
-                ck_assert(t.s.miss > 0 ? n[0][h] <= t.s.k : n[0][h] == t.s.k);
-                for (int i = 0; i < n[0][h]; i++)
-                    ck_assert(x[i] >= t.s.lo && x[i] < t.s.hi && (!i || x[i] > x[i - 1]));
-                ck_assert_int_eq(x[n[0][h]], -7);
+            struct trial t = make(c), behind = later(&t);
+            watch(&t, 1);
+            for (int again = 0; again < 2; again++) {
+                draw(&t, ref, 0);
+                draw(&t, dev, 1);
+                for (int h = 0; h < t.s.n_kv; h++)
+                    ck_assert_mem_eq(sketch_of(&t, 0, h), sketch_of(&t, 1, h), t.s.head_bytes - 64);
+                same_choice(&t, c);
+                if (behind.s.n_block)
+                    same_choice(&behind, c);
+                replace(&t);
             }
-            free(a), free(b);
+            watch(&t, 0);
             release(&t);
         }
         cb_device_close(dev);
@@ -385,14 +450,16 @@ int main(void)
     Suite *s = suite_create("sketch");
     TCase *tc = tcase_create("sketch");
 
+    if (!cb_isa_any())
+        return CB_SKIPPED;
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_loop_test(tc, every_isa_chooses_what_the_reference_chooses, 0, N_ISA);
+    tcase_add_loop_test(tc, every_isa_chooses_what_the_reference_chooses, ISA_FROM, ISA_TO);
     tcase_add_test(tc, the_log_of_weights_is_a_log);
     tcase_add_test(tc, the_chosen_end_where_little_is_left);
     tcase_add_test(tc, the_choice_holds_most_of_the_weight);
-    tcase_add_loop_test(tc, bounds_of_the_example, 0, N_ISA);
-    tcase_add_loop_test(tc, no_key_exceeds_its_page, 0, N_ISA);
+    tcase_add_loop_test(tc, bounds_of_the_example, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, no_key_exceeds_its_page, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }

@@ -58,6 +58,21 @@ static inline unsigned __float_as_uint(float f)
     return u;
 }
 
+/* Items take turns, so nobody else adds meanwhile. */
+static inline unsigned atomicAdd(unsigned *p, unsigned n)
+{
+    const unsigned was = *p;
+    *p += n;
+    return was;
+}
+
+static inline int __dp4a(int x, int y, int sum)
+{
+    for (int i = 0; i < 32; i += 8)
+        sum += (int8_t)(x >> i) * (int8_t)(y >> i);
+    return sum;
+}
+
 struct __half {
     uint16_t bits;
 };

@@ -46,6 +46,10 @@ namespace select_
 {
 #include "gpu/kernels/select.cl"
 }
+namespace search
+{
+#include "gpu/kernels/search.cl"
+}
 namespace peak
 {
 #include "gpu/kernels/peak.cl"
@@ -144,6 +148,12 @@ const std::vector<kernel> kernels = {
     ONE("select", select_, best_head),
     ONE("select", select_, topk),
     ONE("select", select_, nearest),
+    ONE("search", search, sketch_strips),
+    ONE("search", search, sketch_scan),
+    ONE("search", search, sketch_weigh),
+    ONE("search", search, sketch_rank),
+    ONE("search", search, sketch_count),
+    ONE("search", search, sketch_pick),
     ONE("peak", peak, read_all),
     ONE("peak", peak, multiply_add),
     ATTENTION(64),

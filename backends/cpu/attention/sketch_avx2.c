@@ -111,7 +111,7 @@ INLINE void open_tile(struct tile *t, const struct shape *s, const uint8_t *bloc
     }
     top = tree(0, most);
     wholes(tree(1, base), t->base);
-    wholes(_mm256_mul_ps(top, _mm256_set1_ps(cb_sketch_unit(s->bits))), t->mult);
+    wholes(_mm256_mul_ps(top, _mm256_set1_ps(cb_sketch_mult_unit(s->bits))), t->mult);
     _mm256_store_ps(inv, _mm256_and_ps(_mm256_cmp_ps(top, _mm256_setzero_ps(), _CMP_GT_OQ),
                                        _mm256_div_ps(_mm256_set1_ps(127), top)));
     for (int h = 0; h < s->m; h++)

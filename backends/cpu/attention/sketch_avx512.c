@@ -52,7 +52,7 @@ INLINE void open_tile(struct tile *t, const struct shape *s, const uint8_t *bloc
 {
     const int m = s->m, n = cb_sketch_pad(s->hd), n_scored = s->n_strip * SKETCH_STRIP;
     const uint16_t *step = (const uint16_t *)(const void *)block, *min = step + n;
-    const __m512 unit = _mm512_set1_ps(cb_sketch_unit(s->bits));
+    const __m512 unit = _mm512_set1_ps(cb_sketch_mult_unit(s->bits));
     const __m512 middle = _mm512_set1_ps(cb_sketch_middle(s->bits));
     __m512 base[TILE], most[TILE], top;
     float w[TILE][SKETCH_MAX_HD], inv[16];

@@ -24,15 +24,9 @@ static inline int cb_sketch_whole(float x, int most)
     return (int)rintf(x); /* ties to even */
 }
 
-/* What the largest weight is multiplied by to become the multiplier of sums of products */
-static inline float cb_sketch_unit(int bits)
-{
-    return 32768.0f / 127 * (float)(1 << cb_sketch_shift(bits));
-}
-
 static inline int cb_sketch_mult(int bits, float top)
 {
-    return cb_sketch_whole(top * cb_sketch_unit(bits), INT16_MAX);
+    return cb_sketch_whole(top * cb_sketch_mult_unit(bits), INT16_MAX);
 }
 
 static inline int16_t cb_sketch_clamp(int x)

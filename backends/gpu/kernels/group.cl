@@ -30,3 +30,4 @@
 AGREE(float, subgroup_sum, group_sum, x + y)
 AGREE(float, subgroup_max, group_max, fmax(x, y))
 AGREE(int, subgroup_count, group_count, x + y)
+AGREE(ulong, subgroup_total, group_total, x + y)
