@@ -8,6 +8,7 @@ check_programs = \
 	tests/methods/check_compose \
 	tests/unit/check_api \
 	tests/unit/check_calibrate \
+	tests/unit/check_presets \
 	tests/unit/check_codecs \
 	tests/unit/check_continuation \
 	tests/unit/check_cpus \
@@ -61,6 +62,7 @@ check_programs = \
 	tests/unit/check_latent \
 	tests/ops/check_kivi \
 	tests/ops/check_kivi_opencl \
+	tests/methods/check_kivi_sessions \
 	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
 	tests/methods/check_own_slots \
@@ -253,6 +255,10 @@ tests_unit_check_api_CFLAGS = $(check_cflags)
 tests_unit_check_api_LDFLAGS = $(check_ldflags)
 tests_unit_check_api_LDADD = $(check_ldadd)
 
+tests_unit_check_presets_SOURCES = tests/unit/check_presets.c
+tests_unit_check_presets_CFLAGS = $(check_cflags)
+tests_unit_check_presets_LDFLAGS = $(check_ldflags)
+tests_unit_check_presets_LDADD = $(check_ldadd)
 tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c
 tests_unit_check_calibrate_CFLAGS = $(check_cflags)
 tests_unit_check_calibrate_LDFLAGS = $(check_ldflags)
@@ -508,6 +514,10 @@ tests_unit_check_quantize_CFLAGS = $(check_cflags)
 tests_unit_check_quantize_LDFLAGS = $(check_ldflags)
 tests_unit_check_quantize_LDADD = $(check_ldadd)
 
+tests_methods_check_kivi_sessions_SOURCES = tests/methods/check_kivi_sessions.c
+tests_methods_check_kivi_sessions_CFLAGS = $(check_cflags)
+tests_methods_check_kivi_sessions_LDFLAGS = $(guard_ldflags)
+tests_methods_check_kivi_sessions_LDADD = $(check_ldadd)
 tests_ops_check_kivi_SOURCES = tests/ops/check_kivi.c
 tests_ops_check_kivi_CFLAGS = $(check_cflags)
 tests_ops_check_kivi_LDFLAGS = $(guard_ldflags)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* check_calibrate.c - the analyses' formulas against numbers worked out by hand or plainly again,
- * the probe's rows, trials beside the full cache, and presets that are refused. */
+ * the probe's rows, trials beside the full cache, and samples of a text. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -681,138 +681,6 @@ START_TEST(samples_of_a_text)
 }
 END_TEST
 
-/* ---- presets ---- */
-
-static const char *const refused[][3] = {
-    { "omnikv", "{\"filter\": []}", "must be a list of layers" },
-    { "omnikv", "{\"filter\": [1, 1]}", "filter[1]" },
-    { "omnikv", "{\"filter\": [1, 6]}", "layer up to 5" },
-    { "omnikv", "{\"filter\": [-1]}", "filter[0]" },
-    { "omnikv", "{\"filter\": [1.5]}", "filter[0]" },
-    { "omnikv", "{\"filter\": \"1+2\"}", "must be a list" },
-    { "omnikv", "[1, 2]", "must be a JSON object" },
-    { "omnikv", "{\"filter\": [1], \"filter\": [2]}", "line 1" },
-    { "omnikv", "{\"filter\": [1]", "line 1" },
-    { "omnikv", "{\"method\": \"pod\", \"filter\": [1]}", "is of method pod" },
-    { "omnikv", "{\"method\": 3, \"filter\": [1]}", "is of method ?" },
-    { "omnikv",
-      "{\"model\": {\"fingerprint\": \"0123456789abcdef\", \"name\": \"Other\"}, \"filter\": [1]}",
-      "another model, Other (0123456789abcdef, not " },
-    { "omnikv", "{\"model\": {}, \"filter\": [1]}", "model.fingerprint" },
-    { "omnikv", "{\"model\": 7, \"filter\": [1]}", "model.fingerprint" },
-    { "omnikv:filter=1", "{\"filter\": [1]}", "either, not both" },
-    { "simlayerkv", "{\"threshold\": 2, \"sink\": 4, \"recent\": 9}", "threshold must be" },
-    { "simlayerkv", "{\"threshold\": 0.5, \"sink\": 4}", "recent must be" },
-    { "pod", "{\"method\": \"omnikv\", \"start\": []}", "is of method omnikv" },
-    { "d2o:layers=preset", "{\"spread\": [1, 2]}", "not of this model" },
-    { "d2o:layers=preset", "{\"spread\": [0, 0, 0, 0, 0, 0]}", "all 0" },
-    { "d2o", "{\"spread\": [1, 1, 1, 1, 1, 1]}", "goes with layers=preset" },
-    { "pyramidkv:shape=gini", "{\"gini\": [1, 2]}", "not of this model" },
-};
-
-static const char *with_file(const char *spec, const char *json)
-{
-    static char text[160];
-    char file[64];
-    FILE *f;
-
-    snprintf(file, sizeof file, "calibrate.%d.json", (int)getpid());
-    f = fopen(file, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(json, f);
-    ck_assert(!fclose(f));
-    snprintf(text, sizeof text, "%s%cpreset=%s", spec, strchr(spec, ':') ? ',' : ':', file);
-    return text;
-}
-
-START_TEST(bad_presets_are_refused)
-{
-    struct cb_model *m = open_tiny(6, 1);
-    const struct cb_session_params p = { .policy = with_file(refused[_i][0], refused[_i][1]) };
-
-    cb_toy_refused(m, &p, refused[_i][2]);
-    unlink(strstr(p.policy, "preset=") + 7);
-    cb_model_close(m);
-}
-END_TEST
-
-/* What a preset says is as if it had been given, and what is given wins. */
-START_TEST(presets_are_taken)
-{
-    struct cb_model *m = open_tiny(6, 1);
-    struct cb_session_params p = { .policy = with_file("omnikv", "{\"filter\": [1, 4]}") };
-    cb_session *s;
-
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
-    for (int l = 0; l < 6; l++)
-        ck_assert_int_eq(s->policy->plan[l].reads >= 0, l == 2 || l == 3 || l == 5);
-    ck_assert_ptr_nonnull(strstr(cb_session_note(s), "preset"));
-    cb_session_close(s);
-    p.policy =
-        with_file("simlayerkv:recent=20", "{\"threshold\": 0.25, \"sink\": 3, \"recent\": 9}");
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
-    ck_assert_ptr_nonnull(strstr(cb_session_note(s), "threshold 0.25, 20 recent"));
-    cb_session_close(s);
-    p.policy =
-        with_file("simlayerkv:threshold=0.5", "{\"threshold\": 0.25, \"sink\": 3, \"recent\": 9}");
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
-    ck_assert_ptr_nonnull(strstr(cb_session_note(s), "threshold 0.5, 9 recent"));
-    cb_session_close(s);
-    unlink(strstr(p.policy, "preset=") + 7);
-    cb_model_close(m);
-}
-END_TEST
-
-/* d2o with a preset: budgets known before the prompt, e^-spread each; the sum stays. */
-START_TEST(d2o_splits_by_a_preset)
-{
-    static const double spread[6] = { 0, .1, .2, .4, .6, 1 };
-    struct cb_model *m = open_tiny(6, 1);
-    const struct cb_session_params p = { .n_ctx = 512,
-                                         .policy = with_file(
-                                             "d2o:layers=preset,budget=100,sink=0,decode=grow",
-                                             "{\"spread\": [0, 0.1, 0.2, 0.4, 0.6, 1]}") };
-    double sum = 0;
-    int32_t ids[300];
-    cb_session *s;
-
-    tokens(ids, 300);
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
-    ck_assert_msg(!cb_session_prefill(s, ids, 300, NULL), "%s", cb_error());
-    for (int l = 0; l < 6; l++)
-        sum += exp(-spread[l]);
-    for (int l = 0; l < 6; l++) {
-        const double want = 600 * exp(-spread[l]) / sum;
-        const int n = (int)floor(want * .75) + (int)floor(want * .25);
-        ck_assert_int_eq(cb_store_max_len(&s->bank.store[l]), n);
-        ck_assert_int_eq(s->policy->m->slots(s->policy, l, 300, 0), n);
-    }
-    cb_session_close(s);
-    unlink(strstr(p.policy, "preset=") + 7);
-    cb_model_close(m);
-}
-END_TEST
-
-/* The same for every type of the matrices, another for another shape or vocabulary. */
-START_TEST(fingerprints)
-{
-    struct tiny t = cb_tiny_small("qwen2"), u = cb_tiny_small("smollm");
-    struct cb_model *m[4];
-
-    m[0] = cb_toy_model(&t, "cpu", 1);
-    t.type = DT_Q8_0;
-    m[1] = cb_toy_model(&t, "cpu", 1);
-    t.n_layer = 3;
-    m[2] = cb_toy_model(&t, "cpu", 1);
-    m[3] = cb_toy_model(&u, "cpu", 1);
-    ck_assert_uint_eq(m[0]->fingerprint, m[1]->fingerprint);
-    ck_assert_uint_ne(m[0]->fingerprint, m[2]->fingerprint);
-    ck_assert_uint_ne(m[0]->fingerprint, m[3]->fingerprint);
-    for (int i = 0; i < 4; i++)
-        cb_model_close(m[i]);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("calibrate");
@@ -837,10 +705,6 @@ int main(void)
     tcase_add_test(c, trials_beside_the_full_cache);
     tcase_add_test(c, an_item_is_held_by_all_its_tokens);
     tcase_add_loop_test(c, samples_of_a_text, 0, 2);
-    tcase_add_loop_test(c, bad_presets_are_refused, 0, sizeof refused / sizeof *refused);
-    tcase_add_test(c, presets_are_taken);
-    tcase_add_test(c, d2o_splits_by_a_preset);
-    tcase_add_test(c, fingerprints);
     suite_add_tcase(suite, c);
     srunner_run_all(r, CK_ENV);
     failed = srunner_ntests_failed(r);
