@@ -136,7 +136,7 @@ END_TEST
 
 static void count_notes(void *arg, enum cb_log_level level, const char *text)
 {
-    if (level == CB_LOG_NOTE && strstr(text, "the CPU attends"))
+    if (level == CB_LOG_NOTE && (strstr(text, "the CPU attends") || strstr(text, "the CPU search")))
         ++*(int *)arg;
 }
 
@@ -159,6 +159,69 @@ START_TEST(kernels_that_do_not_load)
         of->set("");
         if (refuse)
             same("logits", cb_session_logits(s), want, n_vocab, 5e-3f);
+        else
+            want = copy(cb_session_logits(s), n_vocab);
+        ck_assert_int_eq(notes, refuse);
+        cb_session_close(s);
+        cb_model_close(m);
+        cb_driver_nothing_left();
+    }
+    free(want);
+}
+END_TEST
+
+/* A session behind a prompt, whose next token searches sketches */
+static struct cb_session *searching(struct cb_model *m)
+{
+    const struct cb_session_params p = { .n_ctx = 256, .policy = "sieve:budget=16,recent=8" };
+    struct cb_session *s;
+
+    cb_toy_ok(cb_session_open(m, &p, &s));
+    cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 150, NULL));
+    return s;
+}
+
+/* A device that is lost in one of a search's kernels */
+START_TEST(a_search_that_fails)
+{
+    static const char *const fault[] = { "fault=sketch_strips", "fault=sketch_scan",
+                                         "fault=sketch_weigh",  "fault=sketch_rank",
+                                         "fault=sketch_count",  "fault=sketch_pick" };
+    struct cb_model *m = cb_driver_model(0);
+    struct cb_session *s = searching(m);
+
+    of->set(fault[_i]);
+    ck_assert_int_eq(cb_session_decode(s, 5), CB_EIO);
+    cb_driver_said(of->lost);
+    cb_session_close(s);
+    cb_model_close(m);
+    cb_driver_nothing_left();
+}
+END_TEST
+
+/* Kernels of the search that do not load: the CPU finds the same slots, and says so once. */
+START_TEST(a_search_that_does_not_load)
+{
+    float *want = NULL;
+    int notes = 0;
+
+    for (int refuse = 0; refuse < 2; refuse++) {
+        const struct cb_model_params p = {
+            .device = NAME, .n_threads = 1, .log = count_notes, .log_arg = &notes
+        };
+        struct cb_model *m = cb_answer_model("llama", 0, &p);
+        const size_t n_vocab = (size_t)cb_n_vocab(m);
+        struct cb_session *s = searching(m);
+        struct cb_memory mem;
+        of->set(refuse ? of->no_kernel : "");
+        for (int i = 0; i < 3; i++)
+            cb_toy_ok(cb_session_decode(s, 5 + i));
+        of->set("");
+        cb_session_memory(s, &mem);
+        ck_assert_uint_gt(refuse ? mem.host_sketches : mem.device_sketches, 0);
+        ck_assert_uint_eq(refuse ? mem.device_sketches : mem.host_sketches, 0);
+        if (refuse)
+            same("logits", cb_session_logits(s), want, n_vocab, 1e-6f);
         else
             want = copy(cb_session_logits(s), n_vocab);
         ck_assert_int_eq(notes, refuse);
@@ -217,6 +280,8 @@ int main(void)
     tcase_add_test(tc, a_kernel_that_faults);
     tcase_add_loop_test(tc, a_session_that_fails, 0, n_loss);
     tcase_add_test(tc, kernels_that_do_not_load);
+    tcase_add_loop_test(tc, a_search_that_fails, 0, 6);
+    tcase_add_test(tc, a_search_that_does_not_load);
     tcase_add_test(tc, a_session_that_is_refused);
     if (of->more)
         of->more(tc);
