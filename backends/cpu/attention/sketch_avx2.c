@@ -299,16 +299,28 @@ static void count(const uint16_t *x, int n, int most, uint32_t *out)
     cb_sketch_count(x + j, n - j, most, out);
 }
 
+/* A bit for each lane of a, then of b, whose lanes are all ones or all zeros */
+INLINE uint32_t bits_of(__m256i a, __m256i b)
+{
+    return (uint32_t)_mm256_movemask_epi8(
+        _mm256_permute4x64_epi64(_mm256_packs_epi16(a, b), 0xd8));
+}
+
 /* Most vectors have nothing at or below the limit. Ranks are below 2^15: signed comparison does. */
 static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int32_t *idx)
 {
-    const __m256i y = _mm256_set1_epi16((short)(limit + 1));
+    const __m256i y = _mm256_set1_epi16((short)limit);
     int out = 0, j = 0;
 
-    for (; j + 16 <= n; j += 16) {
-        const __m256i r = _mm256_loadu_si256((const void *)(x + j));
-        if (_mm256_movemask_epi8(_mm256_cmpgt_epi16(y, r)))
-            out += cb_sketch_pick(x + j, 16, limit, n_equal, from + j, idx + out);
+    for (; j + 32 <= n; j += 32) {
+        const __m256i a = _mm256_loadu_si256((const void *)(x + j));
+        const __m256i b = _mm256_loadu_si256((const void *)(x + j + 16));
+        uint32_t below = bits_of(_mm256_cmpgt_epi16(y, a), _mm256_cmpgt_epi16(y, b));
+        uint32_t equal = bits_of(_mm256_cmpeq_epi16(y, a), _mm256_cmpeq_epi16(y, b));
+        for (; equal && *n_equal > 0; equal &= equal - 1, --*n_equal)
+            below |= equal & -equal;
+        for (; below; below &= below - 1)
+            idx[out++] = from + j + __builtin_ctz(below);
     }
     return out + cb_sketch_pick(x + j, n - j, limit, n_equal, from + j, idx + out);
 }
