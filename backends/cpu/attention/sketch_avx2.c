@@ -302,8 +302,7 @@ static void count(const uint16_t *x, int n, int most, uint32_t *out)
 /* A bit for each lane of a, then of b, whose lanes are all ones or all zeros */
 INLINE uint32_t bits_of(__m256i a, __m256i b)
 {
-    return (uint32_t)_mm256_movemask_epi8(
-        _mm256_permute4x64_epi64(_mm256_packs_epi16(a, b), 0xd8));
+    return (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(_mm256_packs_epi16(a, b), 0xd8));
 }
 
 /* Most vectors have nothing at or below the limit. Ranks are below 2^15: signed comparison does. */
