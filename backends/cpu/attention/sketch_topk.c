@@ -161,8 +161,8 @@ static void scan_item(void *ctx, int i, int thread)
     c->most[kv] = guess(c, kv);
 }
 
-/* Counts the ranks of an item's candidates that are below `most`; `made`: there are ranks. */
-static void count_item(const struct choosing *c, int i, int most, int made)
+/* Counts the ranks of an item's candidates that are below `most`. */
+static void count_item(const struct choosing *c, int i, int most)
 {
     uint32_t *count = c->w.count + (size_t)i * SKETCH_BUCKETS;
     int kv, from, to;
@@ -173,10 +173,7 @@ static void count_item(const struct choosing *c, int i, int most, int made)
         const int first = p * SKETCH_PIECE, n = tokens_of(c, p);
         const int lo = c->s->lo > first ? c->s->lo - first : 0;
         const int hi = c->s->hi - first < n ? c->s->hi - first : n;
-        uint16_t *rank = c->w.rank + piece_at(c, kv, p) * SKETCH_PIECE;
-        if (!made)
-            rank_tokens(c, kv, p, n, rank);
-        c->k->count(rank + lo, hi - lo, most, count);
+        c->k->count(c->w.rank + piece_at(c, kv, p) * SKETCH_PIECE + lo, hi - lo, most, count);
     }
 }
 
@@ -201,7 +198,7 @@ static void pick(const struct choosing *c, int kv)
     if (cb_sketch_limit(count, c->most[kv], s->k, s->miss, &limit, &n_equal) < s->k &&
         c->most[kv] < SKETCH_BUCKETS) {
         for (int i = 0; i < c->n_item; i++)
-            count_item(c, kv * c->n_item + i, SKETCH_BUCKETS, 1);
+            count_item(c, kv * c->n_item + i, SKETCH_BUCKETS);
         count = add_counts(c, kv, SKETCH_BUCKETS);
         cb_sketch_limit(count, SKETCH_BUCKETS, s->k, s->miss, &limit, &n_equal);
     }
@@ -227,10 +224,14 @@ static int take(const struct choosing *c, int thread)
 static void rank_item(void *ctx, int ticket, int thread)
 {
     const struct choosing *c = ctx;
-    const int i = take(c, thread), kv = i / c->n_item;
+    const int i = take(c, thread);
+    int kv, from, to;
 
     (void)ticket;
-    count_item(c, i, c->most[kv], 0);
+    item_of(c, i, &kv, &from, &to);
+    for (int p = from; p < to; p++)
+        rank_tokens(c, kv, p, tokens_of(c, p), c->w.rank + piece_at(c, kv, p) * SKETCH_PIECE);
+    count_item(c, i, c->most[kv]);
     if (is_last(c, kv))
         pick(c, kv);
 }
