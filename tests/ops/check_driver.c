@@ -140,6 +140,15 @@ static void count_notes(void *arg, enum cb_log_level level, const char *text)
         ++*(int *)arg;
 }
 
+/* A model whose device counts these notes */
+static struct cb_model *noted(int *notes)
+{
+    const struct cb_model_params p = {
+        .device = NAME, .n_threads = 1, .log = count_notes, .log_arg = notes
+    };
+    return cb_answer_model("llama", 0, &p);
+}
+
 /* Kernels of attention that do not load: the CPU attends, and says so. */
 START_TEST(kernels_that_do_not_load)
 {
@@ -147,10 +156,7 @@ START_TEST(kernels_that_do_not_load)
     int notes = 0;
 
     for (int refuse = 0; refuse < 2; refuse++) {
-        const struct cb_model_params p = {
-            .device = NAME, .n_threads = 1, .log = count_notes, .log_arg = &notes
-        };
-        struct cb_model *m = cb_answer_model("llama", 0, &p);
+        struct cb_model *m = noted(&notes);
         const size_t n_vocab = (size_t)cb_n_vocab(m);
         struct cb_session *s = cb_driver_session(m);
         of->set(refuse ? of->no_kernel : "");
@@ -206,10 +212,7 @@ START_TEST(a_search_that_does_not_load)
     int notes = 0;
 
     for (int refuse = 0; refuse < 2; refuse++) {
-        const struct cb_model_params p = {
-            .device = NAME, .n_threads = 1, .log = count_notes, .log_arg = &notes
-        };
-        struct cb_model *m = cb_answer_model("llama", 0, &p);
+        struct cb_model *m = noted(&notes);
         const size_t n_vocab = (size_t)cb_n_vocab(m);
         struct cb_session *s = searching(m);
         struct cb_memory mem;
