@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """quality_report - QUALITY.md from the JSON lines of bench/make-quality: what all methods cost on
-one screen, a picture, and a section for each run."""
+one screen, a picture, and what follows from it; a page for each run in quality/."""
 import collections
 import json
 import math
 import os
 
+import quality_figures
 import quality_pictures
 
 
@@ -284,7 +285,7 @@ def tables_of(run, rows, folder):
     def picture(draw):
         file = run.name + ".svg"
         draw(os.path.join(folder, file), rows)
-        return ["", f"![{run.name}](quality/{file})"]
+        return ["", f"![{run.name}]({file})"]
 
     if run.kind == "tasks":
         return task_table(rows) + by_task(rows)
@@ -308,6 +309,11 @@ def first_screen(screen, answers, folder):
             "![Score against bytes](quality/score-bytes.svg)"]
 
 
+def write_page(folder, name, title, text):
+    with open(os.path.join(folder, name + ".md"), "w", encoding="utf-8") as f:
+        f.write("\n".join([f"# {title}", "", *text]) + "\n")
+
+
 def write(out, plan, screen, files, shown, spent, notes):
     """out/QUALITY.md from out/quality/*.jsonl. files: {key: model file} whose runs are summed up;
     shown(run): its command; spent: {run: seconds of a core}."""
@@ -327,26 +333,34 @@ def write(out, plan, screen, files, shown, spent, notes):
                  f"The runs took {sum(spent.values()) / 60:.0f} minutes of a core together, most "
                  "of them on both of two "
                  "(`quality/seconds.json`)."]
+    first, summed = next(iter(files), None), {}
+    for key, file in files.items():
+        asked = {r.name: answers[r.name] for r in plan if r.model == key and answers[r.name] and
+                 r.kind == "tasks" and "--prefill" not in r.args}
+        summed[key] = asked
+        write_page(folder, "all-" + key, f"All runs of {file}", [
+            "Policies that at least half of the runs asked, those of `--prefill` left out.", "",
+            *summary(asked)])
     verdict = os.path.join(folder, "verdict.md")
     if os.path.exists(verdict):
+        counted = {r.name: costs(answers[r.name]) for r in plan if r.kind == "tasks"}
         with open(verdict, encoding="utf-8") as f:
-            text += ["", f.read().rstrip()]
-    for key, file in files.items():
-        table = summary({r.name: answers[r.name] for r in plan if r.model == key
-                         and r.kind == "tasks" and "--prefill" not in r.args})
-        if table:
-            text += ["", f"## All runs of {file}", "",
-                     "Policies that at least half of the runs asked, those of `--prefill` left "
-                     "out.", ""] + table
+            text += ["", quality_figures.fill(f.read(), quality_figures.Figures(
+                counted, answers, summed.get(first, {}))).rstrip()]
+    text += ["", "## All runs", "", "| run | command | minutes of a core |", "| --- | --- | ---: |"]
+    text += [f"| [all-{key}](quality/all-{key}.md) | the sum of the runs of {file} | |"
+             for key, file in files.items()]
     for run in plan:
         rows = answers[run.name]
         if not rows:
             continue
-        took = f", {spent[run.name] / 60:.1f} minutes of a core" if run.name in spent else ""
-        text += ["", f"## {run.name}", "", f"`ctxbank {shown(run)}`{took}"]
+        page = [f"`ctxbank {shown(run)}`"]
         for model in sorted({r["model"] for r in rows}):
             mine = [r for r in rows if r["model"] == model]
-            text += ["", f"{model}:", ""] + tables_of(run, mine, folder)
+            page += ["", f"{model}:", ""] + tables_of(run, mine, folder)
+        write_page(folder, run.name, run.name, page)
+        took = f"{spent[run.name] / 60:.1f}" if run.name in spent else ""
+        text += [f"| [{run.name}](quality/{run.name}.md) | `{shown(run)}` | {took} |"]
     notes = notes + [f"{name}: no answers yet" for name, rows in answers.items()
                      if not rows and not any(n.startswith(name + ":") for n in notes)]
     if notes:

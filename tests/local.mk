@@ -717,6 +717,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-page \
 	tests/cli/check-serve \
 	tests/cli/check-trouble \
+	tests/check-figures \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
