@@ -236,50 +236,68 @@ static int is_digit(const struct lexer *x, size_t at)
     return at < x->n && x->s[at] >= '0' && x->s[at] <= '9';
 }
 
-/* Decimal digits and '_' between them, copied to buf */
-static size_t digits(const struct lexer *x, size_t at, char *buf, size_t cap, size_t *n)
+enum { MOST_DIGITS = 50 };
+
+/* A number without its '_'. Characters that have no room are counted, and not stored. */
+struct number_text {
+    char s[MOST_DIGITS + 1];
+    size_t n;
+};
+
+static void put(struct number_text *t, char c)
+{
+    if (t->n < MOST_DIGITS)
+        t->s[t->n] = c;
+    t->n++;
+}
+
+/* Decimal digits and '_' between them, copied to t; returns the end. */
+static size_t digits(const struct lexer *x, size_t at, struct number_text *t)
 {
     while (is_digit(x, at) || (at < x->n && x->s[at] == '_' && is_digit(x, at + 1))) {
-        if (x->s[at] != '_' && *n + 1 < cap)
-            buf[(*n)++] = x->s[at];
+        if (x->s[at] != '_')
+            put(t, x->s[at]);
         at++;
     }
-    buf[*n] = '\0';
     return at;
+}
+
+static int number_value(struct lexer *x, const struct number_text *t, int real, struct jv *v)
+{
+    char *end;
+
+    if (t->n > MOST_DIGITS)
+        return bad(x, "a number of too many digits");
+    if (real) {
+        v->kind = J_FLOAT;
+        return cb_jnumber(t->s, &v->f) ? CB_OK : bad(x, "not a number");
+    }
+    errno = 0;
+    *v = cb_jint(strtoll(t->s, &end, 10));
+    return errno ? bad(x, "a number that is too large") : CB_OK;
 }
 
 static int lex_number(struct lexer *x)
 {
-    char buf[64], *end;
-    size_t n = 0, at = digits(x, x->at, buf, sizeof buf, &n), k;
-    struct jv v = { .kind = J_INT };
+    struct number_text t = { .n = 0 };
+    size_t at = digits(x, x->at, &t), k;
+    struct jv v;
     int real = 0;
 
     if (at < x->n && x->s[at] == '.' && is_digit(x, at + 1)) {
         real = 1;
-        buf[n++] = '.';
-        at = digits(x, at + 1, buf, sizeof buf - 8, &n);
+        put(&t, '.');
+        at = digits(x, at + 1, &t);
     }
     k = at + 1 + (at + 1 < x->n && (x->s[at + 1] == '-' || x->s[at + 1] == '+'));
-    if (at < x->n && (x->s[at] | 32) == 'e' && is_digit(x, k) && n < 48) {
+    if (at < x->n && (x->s[at] | 32) == 'e' && is_digit(x, k)) {
         real = 1;
-        buf[n++] = 'e';
+        put(&t, 'e');
         if (k == at + 2)
-            buf[n++] = x->s[at + 1];
-        at = digits(x, k, buf, sizeof buf, &n);
+            put(&t, x->s[at + 1]);
+        at = digits(x, k, &t);
     }
-    if (n > 50)
-        return bad(x, "a number of too many digits");
-    errno = 0;
-    if (real) {
-        v.kind = J_FLOAT;
-        if (!cb_jnumber(buf, &v.f))
-            return bad(x, "not a number");
-    } else {
-        v.i = strtoll(buf, &end, 10);
-        if (errno)
-            return bad(x, "a number that is too large");
-    }
+    TRY(number_value(x, &t, real, &v));
     advance(x, at);
     return push(x, T_CONST, 0, v);
 }

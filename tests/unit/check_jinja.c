@@ -320,6 +320,32 @@ START_TEST(deep_sources_are_stopped)
 }
 END_TEST
 
+/* A number of every length, with and without a fraction and an exponent, is read or refused. */
+START_TEST(numbers_of_any_length)
+{
+    static const char *const tails[] = { "", ".5", "e1", ".5e1", ".25e+1" };
+
+    for (int n = 1; n < 100; n++)
+        for (size_t t = 0; t < sizeof tails / sizeof *tails; t++) {
+            const size_t all = (size_t)n + strlen(tails[t]);
+            char source[128] = "{{ ";
+            struct jrun r;
+            struct jstr out;
+            memset(source + 3, '1', (size_t)n);
+            snprintf(source + 3 + n, sizeof source - 3 - (size_t)n, "%s }}", tails[t]);
+            cb_jrun_open(&r, &limits);
+            if (all > 50 || (!*tails[t] && n > 19)) {
+                ck_assert_int_lt(render(&r, source, "{}", &out), 0);
+                ck_assert_msg(all <= 50 || strstr(cb_error(), "too many digits"), "%s: %s", source,
+                              cb_error());
+            } else {
+                ck_assert_msg(!render(&r, source, "{}", &out), "%s: %s", source, cb_error());
+            }
+            cb_jrun_close(&r);
+        }
+}
+END_TEST
+
 START_TEST(bad_json_is_refused)
 {
     static const char *const texts[] = {
@@ -356,6 +382,7 @@ int main(void)
     tcase_add_loop_test(c, origin_is_kept, 0, (int)(sizeof origins / sizeof *origins));
     tcase_add_loop_test(c, hostile_is_stopped, 0, (int)(sizeof hostile / sizeof *hostile));
     tcase_add_test(c, deep_sources_are_stopped);
+    tcase_add_test(c, numbers_of_any_length);
     tcase_add_test(c, bad_json_is_refused);
     suite_add_tcase(s, c);
     return cb_suite_run(s);
