@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
+#include "grow.h"
 #include "readers.h"
 
 struct gbnf {
@@ -144,13 +145,20 @@ static int one_range(struct gbnf *g, struct char_range *out)
     return out->to < out->from ? bad(g, start, "this range runs backwards") : CB_OK;
 }
 
-/* [a-z...] -> out, which has room for all */
-static int ranges(struct gbnf *g, const char *start, struct char_range *out, size_t *n)
+/* The ranges of a class, in memory that its owner frees */
+struct class
 {
-    for (*n = 0; g->s < g->end && *g->s != ']'; ++*n) {
-        if (*g->s == '\n')
-            break;
-        TRY(one_range(g, &out[*n]));
+    struct char_range *range;
+    size_t n, cap;
+};
+
+/* a-z...] -> c */
+static int ranges(struct gbnf *g, const char *start, struct class *c)
+{
+    while (g->s < g->end && *g->s != ']' && *g->s != '\n') {
+        TRY(cb_grow((void **)&c->range, &c->cap, c->n + 1, sizeof *c->range));
+        TRY(one_range(g, &c->range[c->n]));
+        c->n++;
     }
     if (!at(g, ']'))
         return bad(g, start, "this class has no end; ] in it is written \\]");
@@ -161,20 +169,15 @@ static int ranges(struct gbnf *g, const char *start, struct char_range *out, siz
 static int class(struct gbnf *g, int *x)
 {
     const char *start = g->s++;
-    const char *line = memchr(start, '\n', (size_t)(g->end - start));
     const int negated = at(g, '^');
-    struct char_range *range;
-    size_t n = 0;
+    struct class c = { 0 };
     int rc;
 
     g->s += negated;
-    range = cb_calloc((size_t)((line ? line : g->end) - start), sizeof *range);
-    if (!range)
-        return CB_ENOMEM;
-    rc = ranges(g, start, range, &n);
+    rc = ranges(g, start, &c);
     if (!rc)
-        *x = cb_ex_chars(g->r, range, n, negated);
-    free(range);
+        *x = cb_ex_chars(g->r, c.range, c.n, negated);
+    free(c.range);
     return rc;
 }
 

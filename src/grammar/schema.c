@@ -10,6 +10,10 @@
 #include "grow.h"
 #include "readers.h"
 
+enum {
+    MOST_ALL_OF = 1000
+}; /* in all: each may wrap the last one, and wraps are freed recursively */
+
 /* ---- keywords ---- */
 
 /* The kinds of all keywords -> *kinds; one that is not known is refused. */
@@ -170,6 +174,10 @@ static int all_of(struct schema *s, json_t *j, const struct where *at, int *x)
     TRY(keep(s, sum));
     if (!json_array_size(list))
         return cb_schema_fail(CB_EARG, at, "'allOf' must be a list of schemas");
+    if (json_array_size(list) > (size_t)(MOST_ALL_OF - s->n_all_of))
+        return cb_schema_fail(CB_EUNSUPPORTED, at, "'allOf' has more than %d members in all",
+                              MOST_ALL_OF);
+    s->n_all_of += (int)json_array_size(list);
     for (size_t i = 0; i < json_array_size(list); i++)
         TRY(merged(s, sum, json_array_get(list, i), at, &sum));
     return visit(s, sum, at, x);

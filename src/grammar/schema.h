@@ -22,6 +22,7 @@ struct schema {
     int (*visit)(struct schema *s, json_t *j, const struct where *at, int *x);
     json_t *doc;
     json_t *kept; /* array of schemas that were made by merging */
+    int n_all_of; /* members of allOf that were merged: each may wrap the last one */
     struct target {
         json_t *j;
         int rule;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
@@ -418,6 +419,29 @@ START_TEST(grammars_that_are_too_ambiguous)
 }
 END_TEST
 
+/* Each member of allOf wraps the last one; nothing recurses as deep as there are members. */
+START_TEST(many_members)
+{
+    refused(schema,
+            many("{\"properties\":{\"a\":{}}},", 20000, "{\"allOf\":[", "{\"minLength\":1}]}"),
+            "'allOf'");
+}
+END_TEST
+
+/* Reading takes time in proportion to the text, whatever is in a line. */
+START_TEST(long_lines)
+{
+    char *text = many("[a]", 300000, "root ::= ", "");
+    const clock_t start = clock();
+    cb_grammar *g;
+
+    ck_assert_msg(!gbnf(text, &g), "%s", cb_error());
+    ck_assert_msg(clock() - start < 5 * CLOCKS_PER_SEC, "%ld", (long)(clock() - start));
+    cb_grammar_free(g);
+    free(text);
+}
+END_TEST
+
 /* A list of a million items, where nothing has to be remembered, in little memory */
 START_TEST(long_texts)
 {
@@ -481,6 +505,8 @@ int main(void)
     tcase_add_test(t, deep_texts);
     tcase_add_test(t, ambiguous_grammars);
     tcase_add_test(t, grammars_that_are_too_ambiguous);
+    tcase_add_test(t, many_members);
+    tcase_add_test(t, long_lines);
     tcase_add_test(t, long_texts);
     tcase_add_test(t, large_grammars);
     return cb_suite_run(suite);
