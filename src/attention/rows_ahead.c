@@ -8,13 +8,13 @@
 #include "attend.h"
 #include "bank/store_state.h"
 #include "base/err.h"
-#include "cross_layer.h"
-#include "far_blocks.h"
-#include "own_slots.h"
-#include "pairs.h"
-#include "ranks.h"
-#include "sketch_choice.h"
-#include "sparse_prefill.h"
+#include "prefill/sparse_prefill.h"
+#include "readers/cross_layer.h"
+#include "readers/far_blocks.h"
+#include "readers/own_slots.h"
+#include "readers/pairs.h"
+#include "readers/ranks.h"
+#include "readers/sketch_choice.h"
 
 static int reads_all(const struct attention *a, int l)
 {

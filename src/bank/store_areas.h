@@ -24,7 +24,7 @@ enum area_kind {
     AREA_SKEW,   /* of partial keys */
     AREA_SKEWED_AT,
     AREA_STORE_KINDS,
-    AREA_CHOICE_SLOTS = 20, /* of a layer that chooses: attention/chooser.c */
+    AREA_CHOICE_SLOTS = 20, /* of a layer that chooses: attention/readers/chooser.c */
     AREA_CHOICE_QUERY,      /* head counts the queries of the window */
     AREA_CHOICE_SCORES,
     AREA_WATCH = 30,  /* of the policy: when each layer is scored */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attention/sparse_prefill.h"
+#include "attention/prefill/sparse_prefill.h"
 #include "policy/policy.h"
 
 /* Any model whose layers see everything */

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "attention/attend.h"
-#include "attention/partial_keys.h"
 #include "attention/passing.h"
-#include "attention/sparse_prefill.h"
+#include "attention/prefill/sparse_prefill.h"
+#include "attention/readers/partial_keys.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "ffn.h"

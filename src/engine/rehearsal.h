@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* rehearsal.h - the feeds in which a model repeats its first prompt, a piece at a time, so that the
- * prompt's slots get scores (attention/rehearsal_scores.h). */
+ * prompt's slots get scores (attention/scoring/rehearsal_scores.h). */
 #ifndef REHEARSAL_H
 #define REHEARSAL_H
 

@@ -2,8 +2,8 @@
 /* session_state.c - all that a session remembers, as plain data. */
 #include "session_state.h"
 
-#include "attention/chooser.h"
-#include "attention/far_blocks.h"
+#include "attention/readers/chooser.h"
+#include "attention/readers/far_blocks.h"
 #include "base/err.h"
 
 /* ---- counts ---- */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/chooser.h"
+#include "attention/readers/chooser.h"
 #include "tiny.h"
 #include "toy.h"
 

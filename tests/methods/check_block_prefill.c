@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/block_prefill.h"
+#include "attention/prefill/block_prefill.h"
 #include "device/prompt_blocks.h"
 #include "device/sketch.h"
 #include "kit/suite.h"

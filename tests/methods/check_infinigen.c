@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/partial_keys.h"
+#include "attention/readers/partial_keys.h"
+#include "attention/readers/sketch_choice.h"
 #include "attention/reads.h"
-#include "attention/sketch_choice.h"
 #include "base/eigen.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"

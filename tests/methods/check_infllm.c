@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/far_blocks.h"
+#include "attention/readers/far_blocks.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/chooser.h"
+#include "attention/readers/chooser.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"

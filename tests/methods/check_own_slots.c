@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/own_slots.h"
+#include "attention/readers/own_slots.h"
 #include "kit/suite.h"
 #include "kit/toy.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/sketch_choice.h"
+#include "attention/readers/sketch_choice.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"

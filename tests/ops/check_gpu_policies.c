@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/chooser.h"
+#include "attention/readers/chooser.h"
 #include "engine/session.h"
 #include "kit/device_answer.h"
 #include "kit/isa.h"

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* ceiling.c - the parts of a layer with a distance ceiling: a window, read as it is, and the first
+ * tokens. Logits depend on differences of positions alone, so a copy of the first keys is turned to
+ * position 0, and queries are turned to the ceiling. A token within the window is read there alone.
+ */
+#include "ceiling.h"
+
+#include <stdlib.h>
+
+#include "attention/parts.h"
+#include "base/err.h"
+#include "base/ints.h"
+#include "rolling.h"
+
+enum { MANY = CB_STORE_MANY };
+
+struct ceiling {
+    int sink;       /* first tokens; layers do not differ */
+    float *cs;      /* [ROPE_TABLES][sink][n_rot] what turns them to position 0 */
+    float *x;       /* [MANY][hd] */
+    uint8_t *k, *v; /* [n_kv][sink] rows */
+};
+
+static int is_in(const struct attention *a, int l)
+{
+    return a->plan[l].rolling == ROLL_CEILING;
+}
+
+int cb_ceiling_open(struct attention *a)
+{
+    const size_t n_kv = (size_t)a->bank->n_kv, n_rot = (size_t)a->model->hp.n_rot;
+    struct ceiling *x;
+    size_t n;
+    int sink = -1;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        sink = is_in(a, l) ? a->plan[l].prompt_sink : sink;
+    if (sink < 0)
+        return CB_OK;
+    if (!(x = a->ceiling = cb_calloc(1, sizeof *x)))
+        return CB_ENOMEM;
+    x->sink = sink;
+    n = (size_t)(sink ? sink : 1);
+    x->cs = cb_alloc_aligned(ROPE_TABLES * n * n_rot, sizeof *x->cs);
+    x->x = cb_alloc_aligned((size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
+    x->k = cb_alloc_aligned(n_kv * n, a->bank->store[0].row_k);
+    x->v = cb_alloc_aligned(n_kv * n, a->bank->store[0].row_v);
+    if (!x->cs || !x->x || !x->k || !x->v)
+        return CB_ENOMEM;
+    for (int t = 0; t < ROPE_TABLES; t++)
+        for (int i = 0; i < sink; i++)
+            cb_rope_turn(&a->rope[t], -i, x->cs + ((size_t)t * n + (size_t)i) * n_rot);
+    return CB_OK;
+}
+
+void cb_ceiling_close(struct attention *a)
+{
+    struct ceiling *x = a->ceiling;
+
+    if (!x)
+        return;
+    free(x->cs);
+    free(x->x);
+    free(x->k);
+    free(x->v);
+    free(x);
+}
+
+size_t cb_ceiling_bytes(const struct attention *a)
+{
+    const struct ceiling *x = a->ceiling;
+    const struct store *st = &a->bank->store[0];
+
+    if (!x)
+        return 0;
+    return (size_t)x->sink * ((size_t)ROPE_TABLES * (size_t)a->model->hp.n_rot * sizeof(float) +
+                              (size_t)st->n_kv * (st->row_k + st->row_v)) +
+           (size_t)MANY * (size_t)st->hd * sizeof(float);
+}
+
+/* The first n tokens of a KV head as rows, keys turned to position 0 */
+static struct kv_run first_tokens(struct attention *a, int l, int kv, int n)
+{
+    const struct hparams *hp = &a->model->hp;
+    const struct store *st = &a->bank->store[l];
+    const int table = a->model->layer[l].rope;
+    struct ceiling *x = a->ceiling;
+    uint8_t *k = x->k + (size_t)(kv * x->sink) * st->row_k;
+    uint8_t *v = x->v + (size_t)(kv * x->sink) * st->row_v;
+    int slot[MANY];
+
+    for (int i = 0; i < n; i += MANY) {
+        const int m = min_int(MANY, n - i);
+        for (int j = 0; j < m; j++)
+            slot[j] = i + j;
+        cb_store_get_many(st, a->dev, kv, 0, slot, m, x->x);
+        if (table >= 0)
+            a->dev->ops->rope(a->dev, a->model->arch->rope, x->x, m, 1, hp->hd, hp->hd, hp->n_rot,
+                              x->cs + (size_t)(table * x->sink + i) * (size_t)hp->n_rot);
+        a->dev->ops->kv_encode(a->dev, st->type_k, x->x, m, hp->hd, hp->hd,
+                               k + (size_t)i * st->row_k);
+        cb_store_get_many(st, a->dev, kv, 1, slot, m, x->x);
+        a->dev->ops->kv_encode(a->dev, st->type_v, x->x, m, hp->hd, hp->hd,
+                               v + (size_t)i * st->row_v);
+    }
+    return (struct kv_run){ .k = k, .v = v, .n = n };
+}
+
+/* Queries from..to-1 of the chunk read the first n tokens; with causal each query one more than the
+ * query before it, up to n. q: the chunk's query `from`, turned to the ceiling */
+static int add_first(struct attention *a, const struct chunk *c, int from, int to, int causal,
+                     int n, const float *q)
+{
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    p.first = from;
+    p.n = to - from;
+    p.q = q;
+    p.q_stride = (int)cb_attention_row(a);
+    p.causal = causal;
+    p.window = 0;
+    p.joins = 1;
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < a->bank->n_kv; h++)
+        run[h] = first_tokens(a, c->l, h, n);
+    return CB_OK;
+}
+
+/* Queries from..to-1 of the chunk read the slots before them, or the last `window` of these. */
+static int add_slots(struct attention *a, const struct chunk *c, int from, int to, int window)
+{
+    const struct store *st = &a->bank->store[c->l];
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    p.first = from;
+    p.n = to - from;
+    p.q = c->q + (size_t)from * (size_t)c->stride;
+    p.window = window;
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] = cb_store_run(st, h, 0, st->n[h]);
+        run[h].n = st->n[h] - c->n + to;
+    }
+    return CB_OK;
+}
+
+int cb_ceiling_parts(struct attention *a, const struct chunk *c)
+{
+    const int sink = a->plan[c->l].prompt_sink, window = a->plan[c->l].prompt_window;
+    const int near = is_in(a, c->l) ? max_int(0, min_int(window - c->pos0, c->n)) : c->n;
+    /* from here on all first tokens are outside the window */
+    const int far = max_int(near, min_int(window + sink - 1 - c->pos0, c->n));
+    const float *q;
+
+    if (near == c->n)
+        return 0;
+    if (near)
+        TRY(add_slots(a, c, 0, near, 0));
+    TRY(add_slots(a, c, near, c->n, window));
+    if (!sink)
+        return 1;
+    TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
+    q = cb_rolling_turn(a, c, near, c->pos0 + near - window, 1);
+    if (far > near)
+        TRY(add_first(a, c, near, far, 1, c->pos0 + far - window, q));
+    if (far < c->n)
+        TRY(add_first(a, c, far, c->n, 0, sink, q + (size_t)(far - near) * cb_attention_row(a)));
+    return 1;
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: MIT */
+/* chooser.c - a layer that reads everything chooses, at each decoded token, the slots that later
+ * layers read: those with the largest score of any query head (OmniKV, Hao et al. 2025, section
+ * 4.2). The score is a softmax over the candidates, from the logits of the layer's own attention.
+ * For one query the logarithms have the same order, so nothing is exponentiated. With a window of
+ * queries, the rows of past queries are kept and only the newest is computed. */
+#include "chooser.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/parts.h"
+#include "base/err.h"
+#include "base/ints.h"
+
+/* What a layer chose for one token */
+struct chosen {
+    int n;         /* slots; -1 = all */
+    int32_t *slot; /* [n_ctx] ascending */
+};
+
+/* State of one choosing layer. */
+struct choice {
+    int from;   /* the first token that the layer's attention window still sees */
+    int n_cand; /* tokens before the tail */
+    int cand;   /* candidates before the window of queries: from..cand-1 are scored */
+    struct chosen of[CHOICES]; /* of tokens that are decoded together; [0]: of one alone */
+    float *q;     /* [window][n_head * hd], position modulo window; NULL when the window is 1 */
+    float *row;   /* [window][n_ctx] scores of each of these queries */
+    int *row_pos; /* [window] position of each row's query; -1 = none */
+    int row_from, row_cand; /* range of candidates in the rows */
+};
+
+struct chooser {
+    struct choice *of; /* [n_layer] */
+    float *logit;      /* [n_head][n_ctx] */
+    float *score;      /* [n_ctx] */
+    struct kv_run *run;
+    struct kv_run *ahead; /* [n_layer][n_kv]; NULL: the device does not ask for it */
+};
+
+/* ---- open ---- */
+
+static int window_of(const struct attention *a, int l)
+{
+    return a->plan[l].choice.window > 1 ? a->plan[l].choice.window : 1;
+}
+
+static int open_window(struct attention *a, struct choice *c, int w)
+{
+    const size_t row = cb_attention_row(a);
+
+    c->q = cb_alloc_aligned((size_t)w * row, sizeof *c->q);
+    c->row = cb_alloc_aligned((size_t)w * (size_t)a->bank->n_ctx, sizeof *c->row);
+    c->row_pos = cb_calloc((size_t)w, sizeof *c->row_pos);
+    return c->q && c->row && c->row_pos ? CB_OK : CB_ENOMEM;
+}
+
+static int open_slots(const struct attention *a, struct choice *c)
+{
+    const size_t n_ctx = (size_t)a->bank->n_ctx;
+    int32_t *all = cb_alloc_aligned(CHOICES * n_ctx, sizeof *all);
+
+    for (int i = 0; all && i < CHOICES; i++)
+        c->of[i].slot = all + (size_t)i * n_ctx;
+    return all ? CB_OK : CB_ENOMEM;
+}
+
+int cb_chooser_open(struct attention *a)
+{
+    const struct hparams *hp = &a->model->hp;
+    struct chooser *se;
+    int any = 0;
+
+    for (int l = 0; l < hp->n_layer; l++)
+        any |= cb_plan_chooses(&a->plan[l]);
+    if (!any)
+        return CB_OK;
+    se = a->chooser = cb_calloc(1, sizeof *se);
+    if (!se)
+        return CB_ENOMEM;
+    /* memory for these is committed page by page as the context grows */
+    se->of = cb_calloc((size_t)hp->n_layer, sizeof *se->of);
+    se->logit = cb_alloc_aligned((size_t)hp->n_head * (size_t)a->bank->n_ctx, sizeof *se->logit);
+    se->score = cb_alloc_aligned((size_t)a->bank->n_ctx, sizeof *se->score);
+    se->run = cb_calloc((size_t)hp->n_kv, sizeof *se->run);
+    if (!se->of || !se->logit || !se->score || !se->run)
+        return CB_ENOMEM;
+    if (a->dev->ops->memory && a->dev->ops->memory->ahead &&
+        !(se->ahead = cb_calloc((size_t)hp->n_layer * (size_t)hp->n_kv, sizeof *se->ahead)))
+        return CB_ENOMEM;
+    for (int l = 0; l < hp->n_layer; l++) {
+        if (!cb_plan_chooses(&a->plan[l]))
+            continue;
+        TRY(open_slots(a, &se->of[l]));
+        if (window_of(a, l) > 1)
+            TRY(open_window(a, &se->of[l], window_of(a, l)));
+    }
+    cb_chooser_clear(a);
+    return CB_OK;
+}
+
+size_t cb_chooser_bytes(const struct attention *a, int n_most)
+{
+    const size_t nh = (size_t)a->model->hp.n_head, n = (size_t)n_most;
+    size_t floats = (nh + 1) * n;
+
+    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
+        const size_t w = a->chooser->of[l].q ? (size_t)window_of(a, l) : 0;
+        floats += a->chooser->of[l].of->slot
+                      ? (size_t)a->together * n + w * (nh * (size_t)a->model->hp.hd + n)
+                      : 0;
+    }
+    return a->chooser ? floats * sizeof(float) : 0;
+}
+
+void cb_chooser_close(struct attention *a)
+{
+    struct chooser *se = a->chooser;
+
+    if (!se)
+        return;
+    for (int l = 0; se->of && l < a->model->hp.n_layer; l++) {
+        free(se->of[l].of->slot);
+        free(se->of[l].q);
+        free(se->of[l].row);
+        free(se->of[l].row_pos);
+    }
+    free(se->of);
+    free(se->logit);
+    free(se->score);
+    free(se->run);
+    free(se->ahead);
+    free(se);
+}
+
+static void forget(struct choice *c)
+{
+    for (int i = 0; i < CHOICES; i++)
+        c->of[i].n = -1;
+    c->row_cand = -1;
+}
+
+void cb_chooser_clear(struct attention *a)
+{
+    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
+        struct choice *c = &a->chooser->of[l];
+        c->n_cand = 0;
+        forget(c);
+        for (int r = 0; c->row_pos && r < window_of(a, l); r++)
+            c->row_pos[r] = -1;
+    }
+}
+
+/* ---- the state as plain data ---- */
+
+enum { N_COUNTS = 6 }; /* and the position of each row's query */
+
+int cb_chooser_n_counts(const struct attention *a, int l)
+{
+    const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
+
+    if (!c || !c->of->slot)
+        return 0;
+    return N_COUNTS + (c->row_pos ? window_of(a, l) : 0);
+}
+
+void cb_chooser_counts(const struct attention *a, int l, int32_t *out)
+{
+    const struct choice *c = &a->chooser->of[l];
+    const int32_t own[N_COUNTS] = {
+        c->from, c->n_cand, c->cand, c->of->n, c->row_from, c->row_cand
+    };
+
+    memcpy(out, own, sizeof own);
+    for (int r = 0; c->row_pos && r < window_of(a, l); r++)
+        out[N_COUNTS + r] = c->row_pos[r];
+}
+
+int cb_chooser_set_counts(struct attention *a, int l, const int32_t *counts)
+{
+    struct choice *c = &a->chooser->of[l];
+    const int n_counts = cb_chooser_n_counts(a, l), n = min_int(a->bank->n_seen, a->bank->n_ctx);
+
+    for (int i = 0; i < n_counts; i++)
+        if (counts[i] < -1 || counts[i] > (i < N_COUNTS ? n : a->bank->n_seen - 1))
+            return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
+    c->from = counts[0];
+    c->n_cand = counts[1];
+    c->cand = counts[2];
+    c->of->n = counts[3];
+    c->row_from = counts[4];
+    c->row_cand = counts[5];
+    if (c->from < 0 || c->n_cand < 0 || c->cand < 0 || c->row_from < 0)
+        return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
+    for (int i = N_COUNTS; i < n_counts; i++)
+        c->row_pos[i - N_COUNTS] = counts[i];
+    return CB_OK;
+}
+
+int cb_chooser_most_areas(const struct attention *a, int l)
+{
+    return 1 + 2 * cb_chooser_n_counts(a, l);
+}
+
+int cb_chooser_areas(const struct attention *a, int l, struct area *out)
+{
+    const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
+    const size_t row = cb_attention_row(a);
+    int n = 0;
+
+    if (c && c->of->slot && c->of->n > 0)
+        out[n++] = (struct area){
+            AREA_CHOICE_SLOTS, l, 0, 0, c->of->slot, (size_t)c->of->n * sizeof *c->of->slot
+        };
+    for (int r = 0; c && c->row_pos && r < min_int(window_of(a, l), a->bank->n_seen); r++) {
+        const size_t at = (size_t)r * (size_t)a->bank->n_ctx + (size_t)c->row_from;
+        out[n++] =
+            (struct area){ AREA_CHOICE_QUERY, l, r, 0, c->q + (size_t)r * row, row * sizeof *c->q };
+        if (c->row_pos[r] >= 0 && c->row_cand > c->row_from)
+            out[n++] = (struct area){ AREA_CHOICE_SCORES,
+                                      l,
+                                      r,
+                                      0,
+                                      c->row + at,
+                                      (size_t)(c->row_cand - c->row_from) * sizeof *c->row };
+    }
+    return n;
+}
+
+int cb_chooser_check(const struct attention *a, int l)
+{
+    const struct chosen *x = a->chooser ? a->chooser->of[l].of : NULL;
+
+    for (int i = 0; x && x->slot && i < x->n; i++)
+        if (x->slot[i] <= (i ? x->slot[i - 1] : -1) || x->slot[i] >= a->bank->n_seen)
+            return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
+    return CB_OK;
+}
+
+/* A window of queries cannot be restored. */
+int cb_chooser_can_cut(const struct attention *a)
+{
+    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++)
+        if (a->chooser->of[l].q)
+            return 0;
+    return 1;
+}
+
+void cb_chooser_cut(struct attention *a, int n)
+{
+    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
+        struct choice *c = &a->chooser->of[l];
+        c->n_cand = c->n_cand > n ? 0 : c->n_cand;
+        forget(c);
+    }
+}
+
+/* ---- candidates ---- */
+
+/* The number of slots that the layer chooses from n candidates. */
+static int k_of(const struct choice_plan *r, int n)
+{
+    const int k = r->share > 0 ? (int)(r->share * n) : r->k;
+    return max_int(k, 1);
+}
+
+/* Tokens that stay in the tail when its older part joins the candidates. */
+static int tail_left(const struct choice_plan *r)
+{
+    return max_int(1, min_int(r->tail_left, r->tail));
+}
+
+/* How many of n tokens are in the tail after a prompt of n_prompt. When it has grown too long, its
+ * older part joins the candidates, and it grows from tail_left again. */
+static int tail_of(const struct choice_plan *r, int n, int n_prompt)
+{
+    const int left = tail_left(r), tail = n - n_prompt;
+
+    return tail > r->tail ? left + (tail - r->tail - 1) % max_int(1, r->tail + 1 - left) : tail;
+}
+
+float *cb_chooser_logits(struct attention *a, int l)
+{
+    struct choice *c = &a->chooser->of[l];
+    const int n = a->bank->store[l].n[0], window = cb_attention_window(a, l);
+
+    c->n_cand = n - tail_of(&a->plan[l].choice, n, a->bank->prompt_end);
+    c->from = window ? max_int(0, n - window) : 0;
+    /* candidates within the window of queries are always read */
+    c->cand = max_int(c->from, min_int(c->n_cand, max_int(0, n - window_of(a, l))));
+    c->of[a->apart].n = -1;
+    return k_of(&a->plan[l].choice, c->n_cand - c->from) < c->n_cand - c->from ? a->chooser->logit
+                                                                               : NULL;
+}
+
+void cb_chooser_chunk(struct attention *a, int l, const float *q, int stride, int n, int pos0)
+{
+    const size_t row = cb_attention_row(a);
+    const int w = window_of(a, l);
+    struct choice *c = &a->chooser->of[l];
+
+    for (int i = max_int(0, n - w); c->q && i < n; i++) {
+        const int at = (pos0 + i) % w;
+        cb_device_copy(a->dev, c->q + (size_t)at * row, q + (size_t)i * (size_t)stride,
+                       row * sizeof *q);
+        c->row_pos[at] = -1;
+    }
+}
+
+/* ---- scores ---- */
+
+/* Scores of one query -> out[from..cand-1]: the largest logit of any head, or the logarithm of the
+ * largest softmax weight. */
+static void score_row(struct attention *a, int l, float *out)
+{
+    const struct choice *c = &a->chooser->of[l];
+
+    a->dev->ops->best_head(a->dev, a->chooser->logit + c->from, a->bank->n_ctx, a->model->hp.n_head,
+                           c->cand - c->from, !a->plan[l].choice.logits, out + c->from);
+}
+
+/* ---- a window of queries ---- */
+
+/* Logits of the kept query at position pos, which may come before some candidates. */
+static void past_logits(struct attention *a, int l, int pos)
+{
+    const struct choice *c = &a->chooser->of[l];
+    struct score sc = { .a = cb_parts_attn(a, l),
+                        .logit = 1,
+                        .out = a->chooser->logit + c->from,
+                        .out_stride = a->bank->n_ctx };
+
+    sc.a.n_tok = 1;
+    sc.a.causal = sc.a.window = 0;
+    sc.a.run = a->chooser->run;
+    sc.a.q = c->q + (size_t)(pos % window_of(a, l)) * cb_attention_row(a);
+    for (int h = 0; h < sc.a.n_kv; h++)
+        a->chooser->run[h] = cb_store_run(&a->bank->store[l], h, c->from, c->cand);
+    for (int h = 0; h < sc.a.n_head; h++)
+        memset(sc.out + (size_t)h * (size_t)a->bank->n_ctx, 0,
+               (size_t)(c->cand - c->from) * sizeof(float));
+    a->dev->ops->score(a->dev, &sc);
+}
+
+static void exp_row(const struct attention *a, int l, float *row)
+{
+    const struct choice *c = &a->chooser->of[l];
+
+    for (int j = c->from; !a->plan[l].choice.logits && j < c->cand; j++)
+        row[j] = expf(row[j]);
+}
+
+/* Computes missing rows of scores for the queries of the window; the weighted sum of all rows ->
+ * score. */
+static void score_window(struct attention *a, int l)
+{
+    struct choice *c = &a->chooser->of[l];
+    const int w = window_of(a, l), n = a->bank->store[l].n[0];
+    const float decay = a->plan[l].choice.decay > 0 ? a->plan[l].choice.decay : 1;
+    float weight = 1;
+
+    for (int pos = n - 1; pos >= max_int(0, n - w); pos--, weight *= decay) {
+        const int at = pos % w;
+        float *row = c->row + (size_t)at * (size_t)a->bank->n_ctx;
+        if (c->row_pos[at] != pos || c->row_cand != c->cand || c->row_from != c->from) {
+            if (pos < n - 1)
+                past_logits(a, l, pos);
+            score_row(a, l, row);
+            exp_row(a, l, row);
+            c->row_pos[at] = pos;
+        }
+        for (int j = c->from; j < c->cand; j++)
+            a->chooser->score[j] = (pos < n - 1 ? a->chooser->score[j] : 0) + weight * row[j];
+    }
+    c->row_cand = c->cand;
+    c->row_from = c->from;
+}
+
+void cb_chooser_step(struct attention *a, int l, const float *q)
+{
+    struct choice *c = &a->chooser->of[l];
+    struct chosen *x = &c->of[a->apart];
+    const int n = a->bank->store[l].n[0], in_window = c->n_cand - c->cand;
+    const int want = k_of(&a->plan[l].choice, c->n_cand - c->from) - in_window;
+    const int k = min_int(c->cand - c->from, max_int(1, want));
+
+    cb_chooser_chunk(a, l, q, 0, 1, n - 1);
+    if (window_of(a, l) > 1)
+        score_window(a, l);
+    else
+        score_row(a, l, a->chooser->score);
+    a->dev->ops->topk(a->dev, a->chooser->score + c->from, c->cand - c->from, k, x->slot);
+    for (int j = 0; c->from && j < k; j++)
+        x->slot[j] += c->from;
+    x->n = k;
+    for (int j = c->cand; j < n; j++)
+        x->slot[x->n++] = j;
+    if (x->n == n)
+        x->n = -1;
+}
+
+const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n)
+{
+    const struct chosen *x = &a->chooser->of[l].of[a->apart];
+    *n = x->n;
+    return x->n < 0 ? NULL : x->slot;
+}
+
+/* These layers have not stored the current token yet. */
+void cb_chooser_ahead(struct attention *a, int l)
+{
+    const int n_kv = a->bank->n_kv, window = cb_attention_window(a, l);
+    int n_run = 0, n;
+    const int32_t *slot = cb_chooser_slots(a, l, &n);
+
+    if (!a->chooser->ahead || !slot)
+        return;
+    for (int m = l + 1; m < a->model->hp.n_layer; m++) {
+        const struct store *st = &a->bank->store[m];
+        if (a->plan[m].reads != l || cb_attention_window(a, m) != window)
+            continue;
+        for (int h = 0; h < n_kv; h++) {
+            struct kv_run *run = &a->chooser->ahead[n_run++];
+            *run = cb_store_run(st, h, 0, st->n[h]);
+            run->idx = slot;
+            run->n = n;
+            while (run->n && slot[run->n - 1] >= st->n[h])
+                run->n--;
+        }
+    }
+    if (n_run)
+        a->dev->ops->memory->ahead(a->dev, a->chooser->ahead, n_run);
+}
+
+int cb_chooser_reads(const struct attention *a, int l, int n, int n_prompt)
+{
+    const int window = cb_attention_window(a, l), lost = window && n > window ? n - window : 0;
+    const struct choice_plan *r;
+    int k, tail;
+
+    n -= lost;
+    n_prompt = max_int(0, n_prompt - lost);
+    if (a->plan[l].reads < 0)
+        return n;
+    r = &a->plan[a->plan[l].reads].choice;
+    tail = tail_of(r, n, n_prompt);
+    k = k_of(r, n - tail);
+    return min_int(n, k + tail);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* pairs.c - a layer reads the shared directions of a pair as rows: the later one's store has them
+ * as its own rows, the earlier one's are restored into a copy that all pairs use in turn. So every
+ * kernel, and whatever reads rows, serves merged slots. A prompt's queries see rows that are not
+ * merged yet as they were stored, since the pair is merged when the later layer is through. */
+#include "pairs.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "attention/parts.h"
+#include "bank/pages.h"
+#include "bank/store_ask.h"
+#include "bank/store_pair.h"
+#include "base/err.h"
+
+struct pairs {
+    int tail; /* as planned; the same in all layers */
+    struct pair_work work;
+    uint8_t *row[2]; /* keys, values of a layer, laid out as in a store; equal with one_row */
+    size_t bytes[2];
+};
+
+/* ---- open ---- */
+
+/* Does the plan merge layer l with the one before it? */
+static int ends_pair(const struct attention *a, int l)
+{
+    return l > 0 && l < a->bank->n_layer && a->plan[l].pair.tail > 0;
+}
+
+int cb_pairs_is(const struct attention *a, int l)
+{
+    return ends_pair(a, l) || ends_pair(a, l + 1);
+}
+
+static int fits(const struct attention *a, int l)
+{
+    for (int i = l - 1; i <= l; i++)
+        if (a->model->layer[i].window)
+            return cb_policy_refuse(a->policy,
+                                    "layer %d has a window, whose slots are dropped in one layer "
+                                    "of a pair before they are in the other",
+                                    i);
+    if (cb_bank_has_kivi(a->bank))
+        return cb_policy_refuse(a->policy, "not with keys or values of type kivi: merged ones are "
+                                           "stored as rows");
+    return CB_OK;
+}
+
+/* Memory of the rows is committed page by page as the context grows. */
+static int open_rows(struct attention *a, struct pairs *x)
+{
+    const struct store *st = &a->bank->store[0];
+
+    for (int v = 0; v < cb_store_sides(st); v++) {
+        x->bytes[v] = (v ? st->head_v : st->head_k) * (size_t)st->n_kv;
+        TRY(cb_pages_reserve(x->bytes[v], &x->row[v]));
+    }
+    if (st->one_row)
+        x->row[1] = x->row[0];
+    return CB_OK;
+}
+
+int cb_pairs_open(struct attention *a)
+{
+    const size_t n_ctx = (size_t)a->bank->n_ctx;
+    int tail = 0;
+    struct pairs *x;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (ends_pair(a, l)) {
+            TRY(fits(a, l));
+            TRY(cb_store_pair(&a->bank->store[l - 1], &a->bank->store[l]));
+            tail = a->plan[l].pair.tail;
+        }
+    if (!tail)
+        return CB_OK;
+    if (!(x = a->pairs = cb_calloc(1, sizeof *x)))
+        return CB_ENOMEM;
+    x->tail = tail;
+    x->work.angle = cb_alloc_aligned(n_ctx, sizeof *x->work.angle);
+    x->work.first = cb_alloc_aligned(n_ctx, sizeof *x->work.first);
+    return x->work.angle && x->work.first ? open_rows(a, x) : CB_ENOMEM;
+}
+
+void cb_pairs_close(struct attention *a)
+{
+    struct pairs *x = a->pairs;
+
+    if (!x)
+        return;
+    free(x->work.angle);
+    free(x->work.first);
+    for (int v = 0; v < 2; v++)
+        if (x->bytes[v])
+            cb_pages_release(x->row[v], x->bytes[v]);
+    free(x);
+}
+
+size_t cb_pairs_bytes(const struct attention *a, int n_most)
+{
+    const struct store *st = &a->bank->store[0];
+
+    return a->pairs ? (size_t)n_most * ((size_t)st->n_kv * cb_store_slot_bytes(st) +
+                                        sizeof *a->pairs->work.angle + sizeof *a->pairs->work.first)
+                    : 0;
+}
+
+int cb_pairs_tail(const struct attention *a)
+{
+    return a->pairs ? a->pairs->tail : 0;
+}
+
+/* ---- merging and reading ---- */
+
+/* Of n merged slots, how many are retained */
+static int retained(const struct pair_plan *p, int n)
+{
+    const double keep = p->retain < 1 ? ceil(p->retain * n) : p->retain;
+    return keep < n ? (int)keep : n;
+}
+
+void cb_pairs_settle(struct attention *a, int l)
+{
+    const struct pair_plan *p = &a->plan[l].pair;
+    struct store *st = &a->bank->store[l - ends_pair(a, l)];
+    const int n = st->n[0];
+
+    if (ends_pair(a, l) && (!a->bank->decoding || n - st->merged >= p->tail))
+        cb_store_pair_merge(st, a->dev, n, p->t, retained(p, n), &a->pairs->work);
+}
+
+int cb_pairs_can_cut(const struct attention *a, int n)
+{
+    int can = 1;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        can &= a->bank->store[l].merged <= n;
+    return can;
+}
+
+int cb_pairs_parts(struct attention *a, const struct chunk *c)
+{
+    const struct store *st = &a->bank->store[c->l];
+    const struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    if (!cb_pairs_restores(a, c->l))
+        return 0;
+    for (int h = 0; a->cold && h < st->n_kv; h++)
+        cb_store_ask(st->later, h, NULL, st->merged);
+    TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
+    TRY(cb_parts_add(a, &p, &run));
+    cb_store_pair_restore(st, a->dev, st->n[0], a->pairs->row[0], a->pairs->row[1]);
+    TRY(cb_device_wait(a->dev)); /* and writes others that ops read */
+    for (int h = 0; h < st->n_kv; h++)
+        run[h] = (struct kv_run){ .n = st->n[h],
+                                  .k = a->pairs->row[0] + st->head_k * (size_t)h,
+                                  .v = a->pairs->row[1] + st->head_v * (size_t)h };
+    return 1;
+}
+
+/* ---- the plan ---- */
+
+uint64_t cb_pairs_saved(const struct attention *a, int l, int n_prompt, int n_gen)
+{
+    const struct store *st = &a->bank->store[l];
+    int n;
+
+    if (!ends_pair(a, l + 1))
+        return 0;
+    n = n_prompt + n_gen / a->pairs->tail * a->pairs->tail;
+    return (uint64_t)st->n_kv * cb_store_pair_saved(st, n, retained(&a->plan[l + 1].pair, n));
+}

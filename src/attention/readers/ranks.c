@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* ranks.c - attention to slots at the positions of their ranks (H2O for streams, Zhang et al. 2023,
+ * published code: the cache is numbered anew at each step). Any slots may be left, so their
+ * distances differ from the true ones by different gaps. Keys stay rotated as stored; a copy of
+ * them, each turned back by its own gap, is what queries read. */
+#include "ranks.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/parts.h"
+#include "base/err.h"
+#include "base/ints.h"
+#include "rolling.h"
+
+enum {
+    TURNS = 4096, /* turns that are remembered: gaps change little from one token to the next */
+    MANY = CB_STORE_MANY
+};
+
+struct ranks {
+    uint8_t *key;         /* [n_kv][n_ctx] turned keys, in the rows of the stored ones */
+    float *x;             /* [MANY][hd] keys being turned */
+    float *cs;            /* [MANY][n_rot] their cos and sin */
+    uint8_t *row;         /* [MANY] the same keys as rows */
+    float *turn;          /* [TURNS][n_rot] cos and sin of gap g at g % TURNS */
+    int64_t *of;          /* [TURNS] the turn that is there + 1; 0: none */
+    struct kv_kivi *kivi; /* [n_kv] stores whose keys are all rows */
+};
+
+int cb_ranks_open(struct attention *a)
+{
+    const size_t n_rot = (size_t)a->model->hp.n_rot, hd = (size_t)a->bank->hd;
+    const size_t n_kv = (size_t)a->bank->n_kv, row = cb_kv_row_bytes(a->bank->type_k, a->bank->hd);
+    struct ranks *x;
+    int any = 0;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        any |= cb_ranks_is(a, l);
+    if (!any)
+        return CB_OK;
+    x = a->ranks = cb_calloc(1, sizeof *x);
+    if (!x)
+        return CB_ENOMEM;
+    /* memory for the keys is committed page by page as the context grows */
+    x->key = cb_alloc_aligned(n_kv * (size_t)a->bank->n_ctx, row);
+    x->x = cb_alloc_aligned(MANY * hd, sizeof *x->x);
+    x->cs = cb_alloc_aligned(MANY * n_rot, sizeof *x->cs);
+    x->row = cb_alloc_aligned(MANY, row);
+    x->turn = cb_alloc_aligned(TURNS * n_rot, sizeof *x->turn);
+    x->of = cb_calloc(TURNS, sizeof *x->of);
+    x->kivi = cb_calloc(n_kv, sizeof *x->kivi);
+    return x->key && x->x && x->cs && x->row && x->turn && x->of && x->kivi ? CB_OK : CB_ENOMEM;
+}
+
+void cb_ranks_close(struct attention *a)
+{
+    struct ranks *x = a->ranks;
+
+    if (!x)
+        return;
+    free(x->key);
+    free(x->x);
+    free(x->cs);
+    free(x->row);
+    free(x->turn);
+    free(x->of);
+    free(x->kivi);
+    free(x);
+}
+
+size_t cb_ranks_bytes(const struct attention *a, int n_most)
+{
+    const size_t row = cb_kv_row_bytes(a->bank->type_k, a->bank->hd);
+    const size_t n_rot = (size_t)a->model->hp.n_rot;
+
+    if (!a->ranks)
+        return 0;
+    return (size_t)a->bank->n_kv * (size_t)n_most * row + MANY * row +
+           (MANY * ((size_t)a->bank->hd + n_rot) + TURNS * n_rot) * sizeof(float) +
+           TURNS * sizeof(int64_t);
+}
+
+/* cos and sin that turn back by `by` positions */
+static const float *turn_of(struct attention *a, int table, int by)
+{
+    struct ranks *x = a->ranks;
+    const int64_t id = (int64_t)by * ROPE_TABLES + table + 1;
+    float *cs = x->turn + (size_t)(by % TURNS) * (size_t)a->model->hp.n_rot;
+
+    if (x->of[by % TURNS] != id) {
+        cb_rope_turn(&a->rope[table], -by, cs);
+        x->of[by % TURNS] = id;
+    }
+    return cs;
+}
+
+/* Turns keys of slots from..from+n-1, n <= MANY */
+static void turn_some(struct attention *a, int l, int kv, int from, int n)
+{
+    const struct hparams *hp = &a->model->hp;
+    const struct store *st = &a->bank->store[l];
+    const int table = a->model->layer[l].rope, mixed = st->mixed[kv];
+    struct ranks *x = a->ranks;
+    const size_t row = st->row_k, n_rot = (size_t)hp->n_rot;
+    uint8_t *key = x->key + (size_t)kv * (size_t)a->bank->n_ctx * row;
+    int slot[MANY];
+
+    for (int i = 0; i < n; i++) {
+        slot[i] = from + i;
+        memcpy(x->cs + (size_t)i * n_rot,
+               turn_of(a, table, cb_store_pos(st, kv, slot[i]) - slot[i]), n_rot * sizeof *x->cs);
+    }
+    cb_store_get_many(st, a->dev, kv, 0, slot, n, x->x);
+    a->dev->ops->rope(a->dev, a->model->arch->rope, x->x, n, 1, hp->hd, hp->hd, hp->n_rot, x->cs);
+    a->dev->ops->kv_encode(a->dev, st->type_k, x->x, n, hp->hd, hp->hd, x->row);
+    for (int i = 0; i < n; i++) {
+        const int at = mixed ? st->row[cb_store_at(st, kv, slot[i])] : slot[i];
+        memcpy(key + (size_t)at * row, x->row + (size_t)i * row, row);
+    }
+}
+
+/* The KV head's slots, with the turned keys in place of the stored ones */
+static struct kv_run turned_run(struct attention *a, int l, int kv)
+{
+    const struct store *st = &a->bank->store[l];
+    struct kv_run run = cb_store_run(st, kv, 0, st->n[kv]);
+
+    assert(!run.prepacked && st->n[kv] == st->n[0]);
+    for (int i = 0; i < run.n; i += MANY)
+        turn_some(a, l, kv, i, min_int(MANY, run.n - i));
+    run.k = a->ranks->key + (size_t)kv * (size_t)a->bank->n_ctx * st->row_k;
+    if (run.kivi) {
+        a->ranks->kivi[kv] = *run.kivi;
+        a->ranks->kivi[kv].n_k = 0;
+        run.kivi = &a->ranks->kivi[kv];
+    }
+    return run;
+}
+
+int cb_ranks_parts(struct attention *a, const struct chunk *c)
+{
+    const struct store *st = &a->bank->store[c->l];
+    const int n = st->n[0], gap = c->pos0 + c->n - n;
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    if (!cb_ranks_is(a, c->l) || !gap || a->model->layer[c->l].rope < 0)
+        return 0;
+    TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
+    p.q = cb_rolling_turn(a, c, 0, gap, 0);
+    p.q_stride = (int)cb_attention_row(a);
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++)
+        run[h] = turned_run(a, c->l, h);
+    return 1;
+}
