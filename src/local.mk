@@ -111,6 +111,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/device/prompt_blocks.h \
+	src/device/recurrence.h \
 	src/device/device.c src/device/device.h \
 	src/device/limits.h \
 	src/device/pick.c src/device/pick.h \

@@ -32,6 +32,7 @@ check_programs = \
 	tests/methods/check_methods \
 	tests/unit/check_metric \
 	tests/ops/check_ops \
+	tests/ops/check_recurrence \
 	tests/ops/check_attn_cuda \
 	tests/ops/check_bytes_cuda \
 	tests/ops/check_bytes_opencl \
@@ -454,6 +455,11 @@ tests_ops_check_ops_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
 tests_ops_check_ops_CFLAGS = $(check_cflags)
 tests_ops_check_ops_LDFLAGS = $(guard_ldflags)
 tests_ops_check_ops_LDADD = $(check_ldadd)
+
+tests_ops_check_recurrence_SOURCES = tests/ops/check_recurrence.c tests/ops/against_ref.h
+tests_ops_check_recurrence_CFLAGS = $(check_cflags)
+tests_ops_check_recurrence_LDFLAGS = $(guard_ldflags)
+tests_ops_check_recurrence_LDADD = $(check_ldadd)
 
 tests_unit_check_model_SOURCES = tests/unit/check_model.c
 tests_unit_check_model_CFLAGS = $(check_cflags)

@@ -115,6 +115,9 @@ static void fill(struct cpu *c)
     c->ops.page_scores = cb_cpu_page_scores;
     c->ops.block_mass = cb_cpu_block_mass;
     c->ops.line_sums = cb_cpu_line_sums;
+    c->ops.short_conv = cb_cpu_short_conv;
+    c->ops.decays = cb_cpu_decays;
+    c->ops.recurrence = cb_cpu_recurrence;
 }
 
 static void free_cpu(struct cpu *c)

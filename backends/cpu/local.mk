@@ -29,6 +29,7 @@ libcore_la_SOURCES += \
 	backends/cpu/peak/kern_peak.h \
 	backends/cpu/peak/peak.c backends/cpu/peak/peak.h \
 	backends/cpu/peak/peak_read.h \
+	backends/cpu/recurrence/recurrence.c \
 	backends/cpu/slab.c backends/cpu/slab.h \
 	backends/cpu/vector/kern_vec.h \
 	backends/cpu/vector/vec_ops.c
@@ -38,6 +39,7 @@ cpu_cflags = $(AM_CFLAGS) $(SAN_KERNEL_CFLAGS)
 cpu_vec_sources = \
 	backends/cpu/attention/attn_kern.c \
 	backends/cpu/attention/attn_kivi.c \
+	backends/cpu/recurrence/recurrence_kern.c \
 	backends/cpu/vector/vec.h \
 	backends/cpu/vector/vec_kern.c \
 	backends/cpu/vector/vec_rows.c backends/cpu/vector/vec_rows.h

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "ref_attn.h"
 #include "ref_blocks.h"
+#include "ref_recurrence.h"
 #include "ref_rows.h"
 #include "ref_sketch.h"
 
@@ -182,6 +183,10 @@ static double gated(enum act_kind act, double g, double u)
         return gelu_tanh(g) * u;
     case ACT_GELU:
         return gelu(g) * u;
+    case ACT_SIGMOID:
+        return u / (1.0 + exp(-g));
+    case ACT_RELU2:
+        return g > 0.0 ? g * g * u : 0.0;
     case ACT_SWIGLU_OAI:
         break;
     }
@@ -338,6 +343,9 @@ static const struct ops ref_ops = {
     .page_scores = cb_ref_page_scores,
     .block_mass = cb_ref_block_mass,
     .line_sums = cb_ref_line_sums,
+    .short_conv = cb_ref_short_conv,
+    .decays = cb_ref_decays,
+    .recurrence = cb_ref_recurrence,
 };
 
 static int open_ref(struct device *d, const struct device_want *want)

@@ -43,8 +43,9 @@ struct mm {
 
 enum rope_kind { ROPE_PAIR, ROPE_HALF }; /* (x0,x1),(x2,x3).. or (x0,x[n/2]),(x1,x[n/2+1]).. */
 /* ACT_GELU_TANH is the approximation of ACT_GELU by tanh. ACT_SWIGLU_OAI has both factors limited:
- * g = min(gate, 7), u = max(min(up, 7), -7), g / (1 + e^(-1.702 g)) * (u + 1). */
-enum act_kind { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_SWIGLU_OAI };
+ * g = min(gate, 7), u = max(min(up, 7), -7), g / (1 + e^(-1.702 g)) * (u + 1). ACT_SIGMOID: 1 / (1
+ * + e^-gate). ACT_RELU2: max(gate, 0)^2. */
+enum act_kind { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_SWIGLU_OAI, ACT_SIGMOID, ACT_RELU2 };
 
 /* Stored forms of keys and values. Row types hold one token's head_dim values in a row. */
 enum kv_type { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_TYPE_COUNT };
@@ -193,6 +194,9 @@ struct page_scores {
 
 struct block_mass; /* prompt_blocks.h */
 struct line_sums;
+struct short_conv; /* recurrence.h */
+struct decays;
+struct recurrence;
 struct device;
 
 /* What crossed over to a device with memory of its own, and back */
@@ -354,6 +358,10 @@ struct ops {
     /* These two are NULL where they are not supported. */
     void (*block_mass)(struct device *d, const struct block_mass *s);
     void (*line_sums)(struct device *d, const struct line_sums *s);
+    /* Layers that remember without keys; n calls that do not depend on each other */
+    void (*short_conv)(struct device *d, const struct short_conv *c, int n);
+    void (*decays)(struct device *d, const struct decays *x);
+    void (*recurrence)(struct device *d, const struct recurrence *r, int n);
 };
 
 struct device {

@@ -92,7 +92,10 @@ END_TEST
 
 START_TEST(glu_add_join)
 {
-    static const enum act_kind acts[] = { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_SWIGLU_OAI };
+    static const enum act_kind acts[] = { ACT_SILU,       ACT_GELU_TANH, ACT_GELU,
+                                          ACT_SWIGLU_OAI, ACT_SIGMOID,   ACT_RELU2 };
+    static const enum act_kind alone[] = { ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_RELU2,
+                                           ACT_SIGMOID };
 
     if (!open_isa(_i, 2))
         return;
@@ -103,11 +106,11 @@ START_TEST(glu_add_join)
         for (size_t i = 0; i < all; i++)
             x[i] *= i % 7 ? 6.0f : 100.0f;
         y = copy(x, all);
-        dev->ops->glu(dev, acts[c % 4], x, u, n, n_tok);
-        ref->ops->glu(ref, acts[c % 4], y, u, n, n_tok);
+        dev->ops->glu(dev, acts[c % 6], x, u, n, n_tok);
+        ref->ops->glu(ref, acts[c % 6], y, u, n, n_tok);
         same("glu", x, y, all, 2e-6f);
-        dev->ops->glu(dev, acts[c % 3], x, NULL, n, n_tok);
-        ref->ops->glu(ref, acts[c % 3], y, NULL, n, n_tok);
+        dev->ops->glu(dev, alone[c % 5], x, NULL, n, n_tok);
+        ref->ops->glu(ref, alone[c % 5], y, NULL, n, n_tok);
         same("act", x, y, all, 4e-6f);
         dev->ops->add(dev, x, u, c % 2 ? 1 : -0.37f, all);
         ref->ops->add(ref, y, u, c % 2 ? 1 : -0.37f, all);

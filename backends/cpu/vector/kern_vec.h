@@ -153,6 +153,18 @@ struct kern_sketch {
     int (*pick)(const uint16_t *rank, int n, int limit, int *n_equal, int from, int32_t *idx);
 };
 
+struct short_conv;
+struct decays;
+struct recurrence;
+
+/* Layers that remember without keys (device/recurrence.h), a piece at a time */
+struct kern_recurrence {
+    void (*conv)(const struct short_conv *c, int from, int n); /* channels from.. */
+    void (*decays)(const struct decays *x, int from, int n);   /* tokens from.. */
+    /* strips from.. of head h */
+    void (*strips)(const struct recurrence *r, int h, int from, int n);
+};
+
 struct kern_vec {
     void (*rmsnorm)(const float *x, const float *w, float eps, int n, float *y);
     void (*layernorm)(const float *x, const float *w, const float *b, float eps, int n, float *y);
@@ -169,6 +181,7 @@ struct kern_vec {
     const struct kern_attn *attn;
     const struct kern_kivi *kivi;
     const struct kern_sketch *sketch;
+    const struct kern_recurrence *recurrence;
 };
 
 extern const struct kern_vec cb_vec_scalar, cb_vec_avx2, cb_vec_avx512, cb_vec_neon;
@@ -176,6 +189,9 @@ extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_a
 extern const struct kern_kivi cb_kivi_scalar, cb_kivi_avx2, cb_kivi_avx512, cb_kivi_neon;
 extern const struct kern_sketch cb_sketch_kern_scalar, cb_sketch_kern_avx2, cb_sketch_kern_avx512,
     cb_sketch_kern_neon;
+
+extern const struct kern_recurrence cb_recurrence_scalar, cb_recurrence_avx2, cb_recurrence_avx512,
+    cb_recurrence_neon;
 
 /* vec_ops.c */
 void cb_cpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
@@ -196,6 +212,11 @@ void cb_cpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
                       void *rows);
 void cb_cpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx, int n,
                       int hd, float *y);
+
+/* recurrence.c */
+void cb_cpu_short_conv(struct device *d, const struct short_conv *c, int n);
+void cb_cpu_decays(struct device *d, const struct decays *x);
+void cb_cpu_recurrence(struct device *d, const struct recurrence *r, int n);
 
 /* prepack.c */
 int cb_cpu_can_prepack(const struct device *d, enum kv_type k, enum kv_type v, int hd);

@@ -155,6 +155,12 @@ VEC_INLINE vf act_of(enum act_kind act, vf x)
 
     if (act == ACT_SILU)
         return v_div(x, v_add(one, v_exp(v_sub(v_set1(0.0f), x))));
+    if (act == ACT_SIGMOID)
+        return v_div(one, v_add(one, v_exp(v_sub(v_set1(0.0f), x))));
+    if (act == ACT_RELU2) {
+        x = v_max(x, v_set1(0.0f));
+        return v_mul(x, x);
+    }
     if (act == ACT_GELU)
         return gelu(x);
     if (act == ACT_SWIGLU_OAI) {
@@ -219,6 +225,12 @@ static void glu(enum act_kind act, float *gate, const float *up, size_t n)
         break;
     case ACT_SWIGLU_OAI:
         glu_or_act(ACT_SWIGLU_OAI, gate, up, n);
+        break;
+    case ACT_SIGMOID:
+        glu_or_act(ACT_SIGMOID, gate, up, n);
+        break;
+    case ACT_RELU2:
+        glu_or_act(ACT_RELU2, gate, up, n);
         break;
     }
 }
@@ -293,4 +305,5 @@ const struct kern_vec VEC_NAME(cb_vec_) = {
     .attn = &VEC_NAME(cb_attn_),
     .kivi = &VEC_NAME(cb_kivi_),
     .sketch = &VEC_NAME(cb_sketch_kern_),
+    .recurrence = &VEC_NAME(cb_recurrence_),
 };

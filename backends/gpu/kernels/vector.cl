@@ -79,6 +79,11 @@ KERNEL void glu(GLOBAL float *gate, GLOBAL const float *up, int act, long n)
         g = g / (1.0f + exp(-2.0f * 0.79788456080286535588f * (g + 0.044715f * g * g * g)));
     } else if (act == 2) { /* (1 + erf(x)) / 2 is erfc(-x) / 2 */
         g = 0.5f * g * erfc(-0.70710678118654752440f * g);
+    } else if (act == 4) {
+        g = 1.0f / (1.0f + exp(-g));
+    } else if (act == 5) {
+        g = fmax(g, 0.0f);
+        g = g * g;
     } else {
         g = fmin(g, 7.0f);
         g = g / (1.0f + exp(-1.702f * g));
