@@ -33,8 +33,8 @@ static const struct paper_setting table[] = {
     { "slkv-1k", "streamingllm", "sink=4,recent=1024" },
     { "slkv-1k", "snapkv", "budget=768" },
     { "slkv-1k", "minicache", "start=0.5,t=0.6,retain=1024" },
-    /* D2O (Wan et al. 2024, section 4.1): a fifth of the prompt */
-    { "d2o-20", "d2o", "budget=0.2,recent=0.25,sink=4" },
+    /* D2O (Wan et al. 2024, sections 4.1 and 5.1): a fifth of the prompt */
+    { "d2o-20", "d2o", "budget=0.2,recent=0.25,sink=4,layers=paper" },
     { "d2o-20", "window", "budget=0.2,prefill=dense" },
     { "d2o-20", "streamingllm", "budget=0.2,sink=4,positions=kept" },
     { "d2o-20", "h2o", "budget=0.2,recent=0.5" },

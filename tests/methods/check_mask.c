@@ -124,6 +124,7 @@ static const struct pair pairs[] = {
     { .spec = "d2o:budget=0.2,sink=2", .drop = cb_ref_d2o_share },
     { .spec = "d2o:budget=0.2,sink=2,layers=gate", .drop = cb_ref_d2o_gate },
     { .spec = "d2o:budget=24,sink=2,layers=gate,alpha=5", .drop = cb_ref_d2o_gate_5, .first = 10 },
+    { .spec = "d2o:budget=0.2,sink=2,layers=paper,alpha=2", .drop = cb_ref_d2o_paper },
     { .spec = "d2o:budget=24,sink=2,layers=first2", .drop = cb_ref_d2o_first2 },
     { .spec = "d2o:budget=0.2,sink=2,drop=first-decode", .drop = cb_ref_d2o_late },
     { .spec = "d2o:budget=24,sink=2,merge=off", .drop = cb_ref_d2o_drop },
@@ -245,9 +246,10 @@ static void run_pair(const struct pair *t, const char *family, int chunk, int n_
         cb_ref_threshold = part_layers(r, strstr(spec, "prefill") != NULL);
         snprintf(spec, sizeof spec, "%s,threshold=%.17g", t->spec, cb_ref_threshold);
     }
-    if (strstr(spec, "layers=gate")) {
+    if (strstr(spec, "layers=gate") || strstr(spec, "layers=paper")) {
         cb_ref_gate_at = d2o_gate(r);
-        snprintf(spec, sizeof spec, "%s,gate=%.17g", t->spec, cb_ref_gate_at);
+        snprintf(spec, sizeof spec, "%s,gate=%.17g", t->spec, /* the paper's is no share */
+                 cb_ref_gate_at * (strstr(spec, "paper") ? prompt : 1));
     }
     s = cb_toy_session(m, spec, "f32", chunk);
     if (t->first)

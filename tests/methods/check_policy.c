@@ -113,6 +113,7 @@ static const struct row rows[] = {
     { "d2o:budget=200,sink=1", "d2o:budget=0.25", 2 },
     { "d2o:budget=200,drop=first-decode", "d2o:budget=0.2,layers=uniform,drop=first-decode", 2 },
     { "d2o:budget=200,layers=gate", "d2o:budget=30,layers=gate,gate=0.02", 2 },
+    { "d2o:budget=200,layers=paper", "d2o:budget=30,layers=paper,gate=2", 2 },
     { "d2o:budget=200,layers=first2", "d2o:budget=20,layers=first2", 1 },
     { "d2o:budget=200,layers=uniform,protect=compat", "d2o:budget=20,layers=uniform,protect=compat",
       1 },
@@ -473,6 +474,7 @@ START_TEST(settings_are_options)
     p = plan_of("omni-30", row);
     ck_assert(row[2].choice.k > 0 && row[3].reads < 0 && row[4].reads == 2 && row[31].reads == 18);
     ck_assert_int_eq((int)(row[2].choice.share * 128000), 8533);
+    ck_assert(strstr(p->note, "2, 8, 18, which the paper found for Llama 3 8B")); /* not here */
     cb_policy_close(p);
     p = plan_of("pod-4k:recent=100", row);
     ck_assert_int_eq(row[31].cross.sink, 16);
@@ -483,6 +485,8 @@ START_TEST(settings_are_options)
     cb_policy_close(p);
     p = plan_of("d2o-20:sink=0", row);
     ck_assert(value_of(p, "budget") == 0.2 && value_of(p, "sink") == 0);
+    ck_assert(p->at_most); /* section 4.1: S or alpha S, by an absolute variance */
+    ck_assert_int_eq(p->m->slots(p, 0, 1000, 0), 599);
     cb_policy_close(p);
 }
 END_TEST
@@ -582,7 +586,7 @@ START_TEST(what_cannot_work_is_refused)
         { "d2o:protect=2+1", "protect=2+1: must ascend" },
         { "d2o:protect=all", "protect=all: must be layers joined by +" },
         { "d2o:merge=eq12", "must be one of: eq11 printed code avg off" },
-        { "d2o:layers=all", "must be one of: softmax gate first2 uniform preset" },
+        { "d2o:layers=all", "must be one of: softmax gate first2 uniform preset paper" },
         { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
         { "simlayerkv:recent=0", "must be an integer" },
         { "minicache:start=1", "no two adjacent layers" },

@@ -696,8 +696,9 @@ struct d2o_how {
     int uniform, keys, protect,
         first; /* protect: the layer, -1 = none; first that takes others in */
     enum { EQ11, PRINTED, CODE, AVERAGE, DROP } rule;
-    double share, gate;     /* share: of the tokens, 0 = 24; gate > 0: layers=gate */
-    double alpha;           /* of layers=gate */
+    double share, gate;     /* share: of the tokens, 0 = 24; gate > 0: layers=gate or paper */
+    double alpha;           /* of both */
+    int paper;              /* dense layers keep alpha S, the others S */
     int first2, first_step; /* layers=first2; drop=first-decode */
 };
 
@@ -711,6 +712,8 @@ static void d2o_budgets(const struct slow *s, const struct d2o_how *how)
         sum += w[l] = how->uniform || how->first2 ? 1
                       : how->gate > 0             ? (d2o.f[l] <= how->gate ? how->alpha : 1)
                                                   : exp(-d2o.f[l]);
+    if (how->paper)
+        sum = CB_REF_LAYERS;
     for (int l = 0; l < CB_REF_LAYERS; l++) {
         d2o.heavy[l] = (int)fmax(1, w[l] * CB_REF_LAYERS * of / sum * 0.75);
         d2o.recent[l] = (int)fmax(1, w[l] * CB_REF_LAYERS * of / sum * 0.25);
@@ -851,6 +854,17 @@ void cb_ref_d2o_gate_5(struct slow *s, int prompt)
 {
     d2o_run(s, prompt,
             &(struct d2o_how){ .keys = 1, .protect = -1, .gate = cb_ref_gate_at, .alpha = 5 });
+}
+
+void cb_ref_d2o_paper(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .keys = 1,
+                               .protect = -1,
+                               .share = 0.2,
+                               .gate = cb_ref_gate_at,
+                               .alpha = 2,
+                               .paper = 1 });
 }
 
 void cb_ref_d2o_first2(struct slow *s, int prompt)

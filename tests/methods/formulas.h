@@ -38,6 +38,7 @@ void cb_ref_d2o_printed(struct slow *s, int prompt);
 void cb_ref_d2o_code(struct slow *s, int prompt);
 void cb_ref_d2o_share(struct slow *s, int prompt);
 void cb_ref_d2o_gate(struct slow *s, int prompt);
+void cb_ref_d2o_paper(struct slow *s, int prompt); /* layers=paper,alpha=2 */
 void cb_ref_d2o_gate_5(struct slow *s, int prompt); /* alpha=5, 24 tokens */
 void cb_ref_d2o_first2(struct slow *s, int prompt);
 void cb_ref_d2o_late(struct slow *s, int prompt);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* d2o.c - D2O (Wan et al., 2024): sinks, heavy hitters and recent tokens, more of them in layers
- * whose attention is spread out (section 3.2). Dropped tokens may be merged into kept ones
+ * whose attention is spread out (section 4.1). Dropped tokens may be merged into kept ones
  * (d2o_merge.c). */
 #include "d2o.h"
 
@@ -25,7 +25,7 @@ enum {
     DROP,
     DECODE
 };
-enum { SOFTMAX, GATED, FIRST2, UNIFORM, MEASURED };
+enum { SOFTMAX, GATED, FIRST2, UNIFORM, MEASURED, PAPER };
 enum { AT_PROMPT_END, AT_FIRST_STEP };
 enum { BOUNDED, GROW };
 enum { ALL = 1000000000 };
@@ -39,15 +39,18 @@ static const struct method_opt opts[] = {
     [SINK] = { "sink", "tokens", "first tokens, always kept", OPT_INT, 4, 0, 1e9, NULL },
     [LAYERS] = { "layers", NULL,
                  "how the budget is split; first2: all in the lowest two; preset: as measured "
-                 "before, see preset",
-                 OPT_CHOICE, SOFTMAX, 0, 0, "softmax gate first2 uniform preset" },
+                 "before, see preset; paper: dense layers keep alpha budgets, the others one",
+                 OPT_CHOICE, SOFTMAX, 0, 0, "softmax gate first2 uniform preset paper" },
     [PRESET] = { "preset", "file",
                  "layers=preset: as calibrate density writes it; default: the model's", OPT_TEXT, 0,
                  0, 0, NULL },
-    [ALPHA] = { "alpha", NULL, "layers=gate: a dense layer's budget beside a sparse one's", OPT_NUM,
-                3, 1, 1000, NULL },
-    [GATE] = { "gate", NULL, "layers=gate: dense up to this variance a prompt token", OPT_NUM, 0.1,
-               0, 1e9, NULL },
+    [ALPHA] = { "alpha", NULL,
+                "layers=gate and paper: a dense layer's budget beside a sparse one's", OPT_NUM, 3,
+                1, 1000, NULL },
+    [GATE] = { "gate", NULL,
+               "layers=gate: dense up to this variance a prompt token; layers=paper: dense up to "
+               "this variance, 100 if not given",
+               OPT_NUM, 0.1, 0, 1e9, NULL },
     [PROTECT] = { "protect", "layers",
                   "layers that keep all, beside the budget: 0+1+31; compat: the lowest two and "
                   "the last, as the published code",
@@ -92,6 +95,18 @@ static double *real(const struct policy *p)
     struct st *st = p->state;
     void *behind = st->layer + p->sh.n_layer;
     return behind;
+}
+
+/* Do variances of the layers' columns tell dense layers from sparse ones? */
+static int gated(const struct policy *p)
+{
+    return p->val[LAYERS].num == GATED || p->val[LAYERS].num == PAPER;
+}
+
+/* Are budgets set when all layers have been compared? */
+static int compares(const struct policy *p)
+{
+    return p->val[LAYERS].num == SOFTMAX || gated(p);
 }
 
 /* 1: layer l keeps all tokens */
@@ -158,20 +173,22 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         err = cb_policy_refuse(p, "merge_keys=0: the model stores one row as key and value");
     if (err)
         return err;
+    p->at_most = p->val[LAYERS].num == PAPER; /* which layers are dense depends on the text */
     for (int l = 0; l < sh->n_layer; l++) {
         row[l].score.when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS;
         row[l].score.heads = EACH_HEAD;
         row[l].score.sums = 1;
-        row[l].late = p->val[LAYERS].num <= GATED; /* budgets need all layers' scores */
+        row[l].late = compares(p); /* budgets need all layers' scores */
     }
     return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer) +
                                   (n + n * n_kv) * sizeof(double));
 }
 
-/* softmax: mean of the heads' variances, scaled to 0..1; gate: variance of the heads' mean */
+/* softmax: mean of the heads' variances, scaled to 0..1; gate and paper: variance of the heads'
+ * mean */
 static double spread(const struct policy *p, const struct scores *s)
 {
-    return p->val[LAYERS].num == GATED ? cb_scores_variance(s, 0, s->n_row) : cb_scores_spread(s);
+    return gated(p) ? cb_scores_variance(s, 0, s->n_row) : cb_scores_spread(s);
 }
 
 static int observe(struct policy *p, int l, void *state, const struct scores *s)
@@ -180,13 +197,21 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
 
     (void)state;
     /* once KV heads hold different tokens, there is no mean over heads to take */
-    if (!s->prompt || (p->val[LAYERS].num == GATED && st->evicts))
+    if (!s->prompt || (gated(p) && st->evicts))
         return 0;
     st->layer[l].spread = spread(p, s);
     /* One column with a part c of all rows makes a variance of (c rows)^2 / columns: c^2 n for a
      * first prompt of n tokens. Later prompts have more columns than rows. */
     st->layer[l].unit = (double)s->n_query * s->n_query / s->n;
     return 0;
+}
+
+/* The variance up to which layer y is dense. Section 5.1: g = 100, whatever the prompt's length. */
+static double gate(const struct policy *p, const struct layer *y)
+{
+    if (p->val[LAYERS].num == PAPER)
+        return p->val[GATE].set ? p->val[GATE].num : 100;
+    return p->val[GATE].num * y->unit;
 }
 
 /* A layer's weight in the split of the budget. */
@@ -197,13 +222,12 @@ static double weight(const struct policy *p, int l)
 
     if (p->val[LAYERS].num == SOFTMAX || given)
         return exp(-(given ? given[l] : y->spread));
-    return p->val[LAYERS].num == GATED && y->spread <= p->val[GATE].num * y->unit
-               ? p->val[ALPHA].num
-               : 1;
+    return gated(p) && y->spread <= gate(p, y) ? p->val[ALPHA].num : 1;
 }
 
 /* The layers' parts of the budget for n tokens -> [n_layer]. None is more than n, or less than a
- * hundredth of it (unless the mean is); the others give or get the difference. */
+ * hundredth of it (unless the mean is); the others give or get the difference. layers=paper: S and
+ * alpha S, as they are (equation 4). */
 static const double *split(const struct policy *p, int n)
 {
     const double of = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n : p->val[BUDGET].num;
@@ -212,9 +236,12 @@ static const double *split(const struct policy *p, int n)
 
     for (int l = 0; l < n_layer; l++)
         sum += share[l] = weight(p, l);
+    if (p->val[LAYERS].num == PAPER)
+        sum = n_layer;
     for (int l = 0; l < n_layer; l++)
         share[l] *= of * n_layer / sum;
-    cb_share_clamp(share, n_layer, of * n_layer, fmin(of, 0.01 * n), fmax(of, n));
+    if (p->val[LAYERS].num != PAPER)
+        cb_share_clamp(share, n_layer, of * n_layer, fmin(of, 0.01 * n), fmax(of, n));
     return share;
 }
 
@@ -292,15 +319,17 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return prompt && st->waits ? 0 : drop(p, l, st, e);
 }
 
-/* If layers are compared, returns the mean: only a run shows which layer gets more. */
+/* If layers are compared, returns the mean: only a run shows which layer gets more. layers=paper:
+ * the most. */
 static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const double mean = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n_prompt : p->val[BUDGET].num;
-    const double of = p->mem ? split(p, n_prompt)[l] : mean;
+    const double of = p->mem                        ? split(p, n_prompt)[l]
+                      : p->val[LAYERS].num == PAPER ? mean * p->val[ALPHA].num
+                                                    : mean;
     const double r = p->val[RECENT].num, heavy = r < 1 ? of * (1 - r) : of - r;
-    const double both = p->val[LAYERS].num <= GATED
-                            ? of - 1 /* both parts are rounded down */
-                            : fmax(1, floor(heavy)) + fmax(1, floor(r < 1 ? of * r : r));
+    const double both = compares(p) ? of - 1 /* both parts are rounded down */
+                                    : fmax(1, floor(heavy)) + fmax(1, floor(r < 1 ? of * r : r));
     const int keep = (int)fmin(1e9, both + p->val[SINK].num), n = n_prompt + n_gen;
 
     if (is_protected(p, l) || (p->val[DROP].num == AT_FIRST_STEP && !n_gen))
