@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* omnikv.c - OmniKV: nothing is dropped. A few filter layers read all tokens. At each decoded token
  * a filter layer chooses the tokens that the layers up to the next filter layer read, besides the
- * generated ones (Hao et al., ICLR 2025, sections 4.1 to 4.3). */
+ * generated ones (Hao et al., ICLR 2025, sections 4.1 and 4.2). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +59,10 @@ static int by_paper(struct policy *p, const struct shape *sh, const struct prese
 {
     static const struct {
         int n_layer, filter[3];
-    } known[] = { { 32, { 2, 8, 18 } },    /* Llama 3 8B */
-                  { 48, { 6, 11, 30 } },   /* Yi 9B */
-                  { 80, { 4, 19, 41 } } }; /* Llama 3.1 70B */
+        const char *model;
+    } known[] = { { 32, { 2, 8, 18 }, "Llama 3 8B" },
+                  { 48, { 6, 11, 30 }, "Yi 9B" },
+                  { 80, { 4, 19, 41 }, "Llama 3.1 70B" } };
 
     if (x && cb_preset_has(x, "paper"))
         return cb_preset_layers(p, x, "paper", is_filter);
@@ -69,6 +70,10 @@ static int by_paper(struct policy *p, const struct shape *sh, const struct prese
         if (known[i].n_layer == sh->n_layer) {
             for (int j = 0; j < 3; j++)
                 is_filter[known[i].filter[j]] = 1;
+            snprintf(p->note, sizeof p->note,
+                     "policy omnikv: filter layers %d, %d, %d, which the paper found for %s; for "
+                     "another model of as many layers calibrate filter-layers finds better ones",
+                     known[i].filter[0], known[i].filter[1], known[i].filter[2], known[i].model);
             return 0;
         }
     return cb_policy_refuse(
