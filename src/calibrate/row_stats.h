@@ -13,7 +13,7 @@ double cb_rows_entropy(const float *x, int n);
  * [n] */
 double cb_rows_gini(const float *x, int n, float *tmp);
 
-/* SimLayerKV (Zhang et al. 2024, section 3.1): attention on the first `sink` and the last `recent`
+/* SimLayerKV (Zhang et al. 2024, section 5.1): attention on the first `sink` and the last `recent`
  * entries, the current one among them; mean over heads. */
 struct ends {
     int n_layer, sink, recent;
@@ -53,7 +53,7 @@ int cb_shapes_open(struct shapes *x, int n_layer, int n_ctx);
 void cb_shapes_close(struct shapes *x);
 void cb_shapes_look(void *shapes, int l, int n_cand, const struct scores *s);
 
-/* D2O (Wan et al. 2024, section 3.2), from a prompt's column sums: the variance of the heads' mean,
+/* D2O (Wan et al. 2024, section 4.1), from a prompt's column sums: the variance of the heads' mean,
  * and the mean over heads of each head's variance after scaling to 0..1 between its least and its
  * largest sum. */
 struct density {

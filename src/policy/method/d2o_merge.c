@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* d2o_merge.c - D2O's merging (Wan et al., 2024, section 3.3): a dropped token is merged into the
+/* d2o_merge.c - D2O's merging (Wan et al., 2024, section 4.2.2): a dropped token is merged into the
  * kept token with the most similar key if the similarity u reaches a moving average. Tokens x that
  * are merged into slot k give, by merge=:
  *   eq11     (e k + sum exp(u) x) / (e + sum exp(u)): equation 11, each term with its own weight

@@ -4,7 +4,7 @@
  * among the first nor recent, all layers of a block use the queries and keys of its first layer (Ma
  * et al., 2024: Compressing KV Cache for Long-Context LLM Inference with Inter-Layer Attention
  * Similarity, section 2). The paper trains the model for this; here the model is not trained.
- * Combined with SnapKV (section 3.4), distant tokens are chosen once for a block, at its first
+ * Combined with SnapKV (section 3), distant tokens are chosen once for a block, at its first
  * layer. */
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* simlayerkv.c - SimLayerKV (Zhang et al., 2024): a layer whose attention goes almost only to the
  * first tokens and the last ones is lazy and keeps only those; the other layers keep all. After
- * each prompt, the first generated token decides (section 3.2, decode), or the prompt's last tokens
+ * each prompt, the first generated token decides (section 5.1, decode), or the prompt's last tokens
  * have decided. A lazy layer stays lazy. A prompt that ends in a short context decides nothing:
  * where few tokens lie between the first and the last ones, every layer looks lazy. */
 #include <stdio.h>
