@@ -721,6 +721,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-eval \
 	tests/cli/check-hostile \
 	tests/cli/check-page \
+	tests/cli/check-python \
 	tests/cli/check-serve \
 	tests/cli/check-trouble \
 	tests/check-figures \
