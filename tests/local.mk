@@ -730,4 +730,4 @@ if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
 endif
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
-EXTRA_DIST += tests/kit/browser.py tests/tally examples/ask.c examples/read-bank.c
+EXTRA_DIST += tests/kit/browser.py tests/only.mk tests/tally examples/ask.c examples/read-bank.c
