@@ -295,6 +295,11 @@ libserve_la_SOURCES = \
 	src/serve/api_state.c \
 	src/serve/api_text.c \
 	src/serve/answer_form.c src/serve/answer_form.h \
+	src/serve/call_head.c src/serve/call_head.h \
+	src/serve/call_heads.c src/serve/call_params.c src/serve/call_python.c \
+	src/serve/call_text.c src/serve/call_text.h \
+	src/serve/calls.c src/serve/calls.h \
+	src/serve/json_scan.c src/serve/json_scan.h \
 	src/serve/documents.c src/serve/documents.h \
 	src/serve/chat_prompt.c src/serve/chat_prompt.h \
 	src/serve/exchange.c src/serve/exchange.h \
@@ -302,6 +307,7 @@ libserve_la_SOURCES = \
 	src/serve/job.c src/serve/job.h \
 	src/serve/listener.c src/serve/listener.h \
 	src/serve/logprobs.c src/serve/logprobs.h \
+	src/serve/marks.c src/serve/marks.h \
 	src/serve/reply.c src/serve/reply.h \
 	src/serve/routes.c \
 	src/serve/scheduler.h \

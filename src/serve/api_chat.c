@@ -39,8 +39,10 @@ int cb_turn_chat(struct turn *t, const json_t *request)
     t->ids = p.ids;
     t->order.n = p.n;
     t->text = p.text;
-    t->in_thought = p.in_thought;
+    t->begin = p.begin;
     t->tools = p.tools;
+    t->order.shown = t->s->marks.ids;
+    t->order.n_shown = t->tools ? t->s->marks.n : t->s->marks.n_thought;
     return force_call(t, request);
 }
 
@@ -158,10 +160,20 @@ static json_t *call_json(const json_t *call)
 
 static void call(struct choice *c, const json_t *call_)
 {
-    json_t *j = call_json(call_);
+    say(c,
+        json_pack("{s:[{s:i, s:O, s:s, s:{s:O, s:s}}]}", "tool_calls", "index",
+                  (int)json_array_size(c->calls) - 1, "id", json_object_get(call_, "id"), "type",
+                  "function", "function", "name", json_object_get(call_, "name"), "arguments", ""),
+        NULL);
+}
 
-    cb_json_set(&j, "index", json_integer((json_int_t)json_array_size(c->calls) - 1));
-    say(c, json_pack("{s:[o]}", "tool_calls", j), NULL);
+static void args(struct choice *c, const json_t *call_, const char *s, size_t n)
+{
+    (void)call_;
+    say(c,
+        json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)json_array_size(c->calls) - 1,
+                  "function", "arguments", cb_json_text(s, n)),
+        NULL);
 }
 
 static void end_choice(struct choice *c)
@@ -216,6 +228,7 @@ static const struct dialect dialect = {
     .text = text,
     .thought = thought,
     .call = call,
+    .args = args,
     .end_choice = end_choice,
     .end = end,
     .error = cb_stream_error,

@@ -290,8 +290,18 @@ static void call(struct choice *c, const json_t *call_)
                json_pack("{s:s, s:O, s:O, s:{}}", "type", "tool_use", "id",
                          json_object_get(call_, "id"), "name", json_object_get(call_, "name"),
                          "input"));
-    delta(c, json_pack("{s:s, s:O}", "type", "input_json_delta", "partial_json",
-                       json_object_get(call_, "arguments")));
+}
+
+static void args(struct choice *c, const json_t *call_, const char *s, size_t n)
+{
+    (void)call_;
+    delta(c,
+          json_pack("{s:s, s:o}", "type", "input_json_delta", "partial_json", cb_json_text(s, n)));
+}
+
+static void end_call(struct choice *c, const json_t *call_)
+{
+    (void)call_;
     close_block(c);
 }
 
@@ -322,7 +332,7 @@ static void ping(struct buf *out)
 
 static json_t *content(const struct choice *c)
 {
-    json_t *list = json_array(), *one, *input;
+    json_t *list = json_array(), *one;
     size_t i;
 
     if (c->thought.n)
@@ -333,11 +343,9 @@ static json_t *content(const struct choice *c)
                                      cb_json_text(c->text.s, c->text.n), "citations"));
     json_array_foreach(c->calls, i, one)
     {
-        input = json_loads(json_string_value(json_object_get(one, "arguments")), 0, NULL);
-        cb_json_add(&list,
-                    json_pack("{s:s, s:O, s:O, s:o}", "type", "tool_use", "id",
-                              json_object_get(one, "id"), "name", json_object_get(one, "name"),
-                              "input", input ? input : json_object()));
+        cb_json_add(&list, json_pack("{s:s, s:O, s:O, s:o}", "type", "tool_use", "id",
+                                     json_object_get(one, "id"), "name",
+                                     json_object_get(one, "name"), "input", cb_turn_written(one)));
     }
     return list;
 }
@@ -358,6 +366,8 @@ static const struct dialect dialect = {
     .text = text,
     .thought = thought,
     .call = call,
+    .args = args,
+    .end_call = end_call,
     .end_choice = end_choice,
     .end = end,
     .error = error,

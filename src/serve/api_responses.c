@@ -130,6 +130,7 @@ struct output {
     int open;         /* 1: the message's item has been told of */
     int index;        /* of the message among the items */
     int n_item;       /* so far */
+    int call;         /* index of the last call among the items */
     char message[64]; /* its id */
 };
 
@@ -305,24 +306,43 @@ static void text(struct choice *c, const char *s, size_t n)
                   "content_index", 0, "delta", cb_json_text(s, n), "logprobs"));
 }
 
+/* The id of a call's item */
+static json_t *item_id(const json_t *call_)
+{
+    json_t *item = call_item(call_, 0), *id = json_incref(json_object_get(item, "id"));
+
+    json_decref(item);
+    return id;
+}
+
 static void call(struct choice *c, const json_t *call_)
 {
     struct output *o = c->turn->state;
-    const int index = o->n_item++;
-    json_t *item = call_item(call_, 0);
-    const json_t *arguments = json_object_get(call_, "arguments"),
-                 *id = json_object_get(item, "id");
 
+    o->call = o->n_item++;
     say(c->turn, c->out, "response.output_item.added",
-        json_pack("{s:i, s:O}", "output_index", index, "item", item));
+        json_pack("{s:i, s:o}", "output_index", o->call, "item", call_item(call_, 0)));
+}
+
+static void args(struct choice *c, const json_t *call_, const char *s, size_t n)
+{
+    const struct output *o = c->turn->state;
+
     say(c->turn, c->out, "response.function_call_arguments.delta",
-        json_pack("{s:O, s:i, s:O}", "item_id", id, "output_index", index, "delta", arguments));
+        json_pack("{s:o, s:i, s:o}", "item_id", item_id(call_), "output_index", o->call, "delta",
+                  cb_json_text(s, n)));
+}
+
+static void end_call(struct choice *c, const json_t *call_)
+{
+    const struct output *o = c->turn->state;
+
     say(c->turn, c->out, "response.function_call_arguments.done",
-        json_pack("{s:O, s:i, s:O, s:O}", "item_id", id, "output_index", index, "arguments",
-                  arguments, "name", json_object_get(call_, "name")));
+        json_pack("{s:o, s:i, s:O, s:O}", "item_id", item_id(call_), "output_index", o->call,
+                  "arguments", json_object_get(call_, "arguments"), "name",
+                  json_object_get(call_, "name")));
     say(c->turn, c->out, "response.output_item.done",
-        json_pack("{s:i, s:o}", "output_index", index, "item", call_item(call_, 1)));
-    json_decref(item);
+        json_pack("{s:i, s:o}", "output_index", o->call, "item", call_item(call_, 1)));
 }
 
 static void end_choice(struct choice *c)
@@ -364,6 +384,8 @@ static const struct dialect dialect = {
     .begin = begin,
     .text = text,
     .call = call,
+    .args = args,
+    .end_call = end_call,
     .end_choice = end_choice,
     .end = end,
     .error = error,

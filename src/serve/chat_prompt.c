@@ -380,7 +380,9 @@ static int render(const struct server *s, const json_t *list, const json_t *vars
     if (!rc)
         rc = tokenize(s, &how, msg, n, p);
     if (!rc)
-        p->in_thought = ends_with(p->text, "<think>");
+        p->begin = ends_with(p->text, "<think>")            ? REPLY_IN_THOUGHT
+                   : ends_with(p->text, "<|start|>assistant") ? REPLY_IN_CHANNELS
+                                                              : REPLY_BEGINS;
     free(msg);
     free(vars_text);
     return rc;

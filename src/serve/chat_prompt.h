@@ -4,12 +4,13 @@
 #define CHAT_PROMPT_H
 
 #include "exchange.h"
+#include "reply.h"
 
 struct chat_prompt {
     int32_t *ids; /* [n] */
     int n;
     char *text;     /* what the template made */
-    int in_thought; /* 1: the template opens a thought */
+    enum reply_begin begin; /* where in an answer the template ends */
     json_t *tools;  /* that the model was told of, or NULL */
 };
 

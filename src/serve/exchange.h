@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "marks.h"
 #include "scheduler.h"
 #include "serve.h"
 #include "transcripts.h"
@@ -19,6 +20,7 @@ struct server {
     struct scheduler *scheduler;
     struct transcripts *transcripts;
     struct documents *documents;
+    struct marks marks; /* of the model's vocabulary */
     int n_ctx; /* of a session */
     time_t begun;
     pthread_mutex_t embedding; /* held by the one request that computes embeddings */

@@ -438,6 +438,7 @@ int cb_serve_begin(struct serve *s, const struct serve_model *m)
     cb_model_get_info(m->model, &v->info);
     v->n_ctx = n_ctx_of(m, &v->info);
     pthread_mutex_init(&v->embedding, NULL);
+    TRY(cb_marks_find(m->model, &v->marks));
     TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, &v->transcripts));
     TRY(cb_documents_new(&v->documents));
     TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));
@@ -473,6 +474,7 @@ void cb_serve_close(struct serve *s, double grace_s)
         close(fd);
     cb_scheduler_close(s->server.scheduler);
     cb_transcripts_free(s->server.transcripts);
+    free(s->server.marks.ids);
     cb_documents_free(s->server.documents);
     free_serve(s);
 }

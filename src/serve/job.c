@@ -228,8 +228,20 @@ static int give(struct job *j, size_t n)
     return CB_OK;
 }
 
+/* The name of a special token that is shown */
+static int put_name(struct job *j, const cb_model *model, int32_t id)
+{
+    const struct job_order *o = &j->group->order;
+    char name[64];
+    int n = 0;
+
+    for (int i = 0; i < o->n_shown && !n; i++)
+        n = o->shown[i] == id ? cb_token_bytes(model, id, 1, name, sizeof name) : 0;
+    return cb_buf_put(&j->held, name, (size_t)(n < (int)sizeof name ? n : 0));
+}
+
 /* Takes the text of a token; sets the end when a stop text is complete. */
-static int put_text(struct job *j, int32_t id)
+static int put_text(struct job *j, const cb_model *model, int32_t id)
 {
     const struct job_order *o = &j->group->order;
     struct buf *t = &j->held;
@@ -238,6 +250,7 @@ static int put_text(struct job *j, int32_t id)
 
     TRY(cb_detokenizer_push(j->detok, id, &s, &n));
     TRY(cb_buf_put(t, s, n));
+    TRY(put_name(j, model, id));
     at = cb_stop_find(t->s, t->n, o->stop, o->n_stop, &j->end.stop);
     if (j->end.stop < 0)
         return give(j, cb_stop_safe(t->s, t->n, o->stop, o->n_stop));
@@ -259,7 +272,7 @@ static int put_rest(struct job *j)
 static int take_token(struct job *j, const cb_model *model, const float *logits, int32_t id)
 {
     TRY(note_token(j, model, logits, id));
-    TRY(put_text(j, id));
+    TRY(put_text(j, model, id));
     if (!j->end.reason && j->n_made == j->group->order.max_tokens)
         j->end.reason = "length";
     return CB_OK;

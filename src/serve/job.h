@@ -28,11 +28,14 @@ struct job_order {
     int n_stop;
     cb_grammar *grammar; /* NULL = none. The group's from cb_group_new() on, which frees it
                             also when it fails */
-    int ignore_end;      /* 1: tokens that end a turn are never sampled */
-    int logprobs; /* -1 = none, else how many of the likeliest tokens beside the sampled one */
-    int anew;     /* 1: no session that is kept is used */
-    int keep;     /* 1: its session is to serve others: it is copied, and dropped last */
-    int tenant;   /* whose turn it is is counted by tenant */
+    const int32_t
+        *shown; /* [n_shown] special tokens whose names are text; they outlive the group */
+    int n_shown;
+    int ignore_end; /* 1: tokens that end a turn are never sampled */
+    int logprobs;   /* -1 = none, else how many of the likeliest tokens beside the sampled one */
+    int anew;       /* 1: no session that is kept is used */
+    int keep;       /* 1: its session is to serve others: it is copied, and dropped last */
+    int tenant;     /* whose turn it is is counted by tenant */
 };
 
 enum job_state { JOB_WAITS, JOB_READS, JOB_WRITES, JOB_ENDED };

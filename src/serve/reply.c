@@ -13,22 +13,41 @@ enum state {
     TEXT,
     THOUGHT,
     CALL,
-    JSON_ALONE /* all of it is held until the end */
+    HEADER /* of a channel */
 };
 
-static const char think[] = "<think>", unthink[] = "</think>";
-static const char fence[] = "```json";
-static const char call[] = "<tool_call>", uncall[] = "</tool_call>";
+static const char *const thoughts[][2] = {
+    { "<think>", "</think>" },
+    { "[THINK]", "[/THINK]" }, /* Magistral */
+    { "<seed:think>", "</seed:think>" },
+    { "<|START_THINKING|>", "<|END_THINKING|>" }, /* Command */
+};
+enum { N_THOUGHT = sizeof thoughts / sizeof *thoughts, IN_CHANNEL = N_THOUGHT };
+
+static const char message[] = "<|message|>";
+/* What ends a channel's text: the first two open another header */
+static const char *const channel[] = { "<|channel|>", "<|start|>", "<|end|>", "<|return|>",
+                                       "<|call|>" };
+enum { N_CHANNEL = sizeof channel / sizeof *channel, HEADER_MOST = 512 };
 
 void cb_reply_open(struct reply *r, const struct reply_sink *sink, const json_t *tools,
-                   int in_thought)
+                   enum reply_begin begin)
 {
-    *r = (struct reply){ .sink = *sink, .tools = tools, .state = in_thought ? THOUGHT : BEGINS };
+    static const int state[] = { BEGINS, THOUGHT, TEXT, HEADER };
+
+    *r = (struct reply){ .sink = *sink, .tools = tools, .state = state[begin] };
+    r->call_sink = (struct call_sink){ sink->call, sink->args, sink->end_call, sink->arg };
+    r->channels = tools || begin == REPLY_IN_CHANNELS;
 }
 
 void cb_reply_close(struct reply *r)
 {
     cb_buf_free(&r->held);
+}
+
+int cb_reply_in_thought(const struct reply *r)
+{
+    return r->state == THOUGHT;
 }
 
 static void drop(struct reply *r, size_t n)
@@ -62,189 +81,182 @@ static size_t trimmed(const char *s, size_t n)
     return n;
 }
 
-/* ---- calls ---- */
-
-static int put_call(struct reply *r, const json_t *j)
+static int begins_with(const char *s, size_t n, const char *mark)
 {
-    const char *name = json_string_value(json_object_get(j, "name"));
-    const json_t *args = json_object_get(j, "arguments");
-    char *text;
-
-    if (!args)
-        args = json_object_get(j, "parameters");
-    if (!name || !*name || (args && !json_is_object(args) && !json_is_string(args)))
-        return 0;
-    text = json_is_string(args) ? strdup(json_string_value(args))
-           : args               ? json_dumps(args, 0)
-                                : strdup("{}");
-    if (text)
-        r->sink.call(r->sink.arg, name, text);
-    free(text);
-    return text != NULL;
-}
-
-/* s[n], a call or a list of calls. 1: it is, and they were given out. */
-static int put_calls(struct reply *r, const char *s, size_t n)
-{
-    json_t *j = json_loadb(s, n, JSON_DECODE_ANY, NULL);
-    int ok = json_is_array(j) && json_array_size(j) > 0;
-
-    for (size_t i = 0; ok && i < json_array_size(j); i++)
-        ok = json_is_string(json_object_get(json_array_get(j, i), "name"));
-    for (size_t i = 0; ok && i < json_array_size(j); i++)
-        ok = put_call(r, json_array_get(j, i));
-    if (json_is_object(j))
-        ok = put_call(r, j);
-    json_decref(j);
-    return ok;
-}
-
-static int is_known(const struct reply *r, const json_t *j)
-{
-    const char *name = json_string_value(json_object_get(j, "name"));
-    const json_t *t;
-    size_t i;
-
-    json_array_foreach(r->tools, i, t)
-    {
-        const char *known =
-            json_string_value(json_object_get(json_object_get(t, "function"), "name"));
-        if (name && known && !strcmp(name, known))
-            return 1;
-    }
-    return 0;
-}
-
-/* A reply that is nothing but JSON. 1: it is calls of known tools, and they were given out. */
-static int put_alone(struct reply *r)
-{
-    const char *s = r->held.s;
-    size_t n = trimmed(s, r->held.n);
-    int known;
-    json_t *j;
-
-    if (!strncmp(s, fence, strlen(fence)) && n > strlen(fence) + 3 &&
-        !memcmp(s + n - 3, fence, 3)) {
-        s += strlen(fence);
-        n -= strlen(fence) + 3;
-    }
-    j = json_loadb(s, n, 0, NULL);
-    known = is_known(r, json_is_array(j) ? json_array_get(j, 0) : j);
-    json_decref(j);
-    return known && put_calls(r, s, n);
+    return n >= strlen(mark) && !memcmp(s, mark, strlen(mark));
 }
 
 /* ---- states: each returns 1 if what is held may tell more ---- */
 
-static int begins(struct reply *r)
+static int open_thought(struct reply *r, size_t n, int mark)
+{
+    drop(r, n);
+    r->state = THOUGHT;
+    r->mark = mark;
+    return 1;
+}
+
+static void open_call(struct reply *r, size_t lead, const struct call_form *form)
+{
+    r->lead = lead;
+    r->state = CALL;
+    cb_calls_open(&r->calls, &r->call_sink, r->tools, form);
+}
+
+static int begins(struct reply *r, int ended)
 {
     const size_t at = blanks(r->held.s, r->held.n), n = r->held.n - at;
     const char *s = r->held.s + at;
-    const size_t mark = strlen(think);
 
-    if (!n)
+    if (!n && !ended)
         return 0;
-    if (r->state == BEGINS && !strncmp(s, think, n < mark ? n : mark)) {
-        if (n < mark)
+    for (int i = 0; i < N_THOUGHT && r->state == BEGINS; i++) {
+        if (begins_with(s, n, thoughts[i][0]))
+            return open_thought(r, at + strlen(thoughts[i][0]), i);
+        if (!ended && n < strlen(thoughts[i][0]) && !memcmp(s, thoughts[i][0], n))
             return 0;
-        drop(r, at + mark);
-        r->state = THOUGHT;
-        return 1;
     }
-    if (r->tools && n < strlen(fence) && !strncmp(s, fence, n))
-        return 0;
-    if (r->state == RESUMES || r->tools)
+    if (r->state == RESUMES || (r->tools && n))
         drop(r, at); /* the blank lines behind a thought, and before a call */
-    r->state = r->tools && (strchr("{[", *r->held.s) || !strncmp(r->held.s, fence, strlen(fence)))
-                   ? JSON_ALONE
-                   : TEXT;
-    return 1;
+    r->state = TEXT;
+    if (r->tools && n && strchr("{[", *r->held.s))
+        open_call(r, 0, &cb_call_alone);
+    return r->held.n > 0;
 }
 
-static int in_text(struct reply *r)
+/* What may follow a text: marks[] -> how many; those of calls come first. */
+static int text_marks(const struct reply *r, const char *marks[CALL_FORMS + N_CHANNEL])
 {
-    static const char *const marks[] = { call };
-    size_t at;
+    int n = 0;
 
-    if (!r->tools) {
-        give_text(r, r->held.n);
-        return 0;
-    }
-    at = cb_stop_find(r->held.s, r->held.n, marks, 1, NULL);
-    if (at == r->held.n) {
-        give_text(r, trimmed(r->held.s, cb_stop_safe(r->held.s, r->held.n, marks, 1)));
-        return 0;
-    }
-    give_text(r, trimmed(r->held.s, at));
-    drop(r, blanks(r->held.s, r->held.n));
-    r->state = CALL;
-    return 1;
+    for (int i = 0; r->tools && i < CALL_FORMS; i++)
+        marks[n++] = cb_call_forms[i].open;
+    for (int i = 0; r->channels && i < N_CHANNEL; i++)
+        marks[n++] = channel[i];
+    return n;
 }
 
-static int in_thought(struct reply *r)
+static int in_text(struct reply *r, int ended)
 {
-    static const char *const marks[] = { unthink };
-    const size_t at = cb_stop_find(r->held.s, r->held.n, marks, 1, NULL);
-    const size_t safe = at < r->held.n ? at : cb_stop_safe(r->held.s, r->held.n, marks, 1);
-    const size_t n = trimmed(r->held.s, safe);
+    const char *marks[CALL_FORMS + N_CHANNEL];
+    const int n_mark = text_marks(r, marks);
+    size_t at, n;
+    int which;
+
+    at = cb_stop_find(r->held.s, r->held.n, marks, n_mark, &which);
+    if (which < 0) {
+        n = ended ? r->held.n : cb_stop_safe(r->held.s, r->held.n, marks, n_mark);
+        if (r->tools && (!ended || !trimmed(r->held.s, n)))
+            n = trimmed(r->held.s, n);
+        give_text(r, n);
+        return 0;
+    }
+    n = trimmed(r->held.s, at);
+    give_text(r, n);
+    if (which < n_mark - (r->channels ? N_CHANNEL : 0)) {
+        open_call(r, at - n, &cb_call_forms[which]);
+    } else if (marks[which] == channel[0] || marks[which] == channel[1]) {
+        drop(r, at - n);
+        r->state = HEADER;
+    } else {
+        drop(r, at - n + strlen(marks[which]));
+    }
+    return r->held.n > 0;
+}
+
+static int in_thought(struct reply *r, int ended)
+{
+    const char *const *marks = r->mark == IN_CHANNEL ? channel : &thoughts[r->mark][1];
+    const int n_mark = r->mark == IN_CHANNEL ? N_CHANNEL : 1;
+    int which;
+    const size_t at = cb_stop_find(r->held.s, r->held.n, marks, n_mark, &which);
+    const size_t safe =
+        which >= 0 || ended ? at : cb_stop_safe(r->held.s, r->held.n, marks, n_mark);
+    const size_t n = which < 0 && ended ? safe : trimmed(r->held.s, safe);
 
     if (n)
         r->sink.thought(r->sink.arg, r->held.s, n);
-    if (at == r->held.n) {
+    if (which < 0) {
         drop(r, n);
         return 0;
     }
-    drop(r, at + strlen(unthink));
+    drop(r, r->mark == IN_CHANNEL && which < 2 ? at : at + strlen(marks[which]));
     r->state = RESUMES;
     return 1;
 }
 
-static int in_call(struct reply *r)
+static int in_call(struct reply *r, int ended)
 {
-    static const char *const marks[] = { uncall };
-    const size_t at = cb_stop_find(r->held.s, r->held.n, marks, 1, NULL), open = strlen(call);
+    size_t taken;
+    const enum calls_status got =
+        cb_calls_read(&r->calls, r->held.s + r->lead, r->held.n - r->lead, ended, &taken);
 
-    if (at == r->held.n)
+    if (taken) {
+        drop(r, r->lead + taken);
+        r->lead = 0;
+    }
+    if (got == CALLS_MORE)
         return 0;
     r->state = TEXT;
-    if (put_calls(r, r->held.s + open, at - open))
-        drop(r, at + strlen(uncall));
-    else
-        give_text(r, at + strlen(uncall));
+    if (got == CALLS_NONE)
+        give_text(r, r->lead + strlen(r->calls.form->open));
+    return r->held.n > 0;
+}
+
+/* Before <|message|>: the channel, and to whom the message goes */
+static int in_header(struct reply *r, int ended)
+{
+    static const char *const end[] = { message };
+    const size_t at = cb_stop_find(r->held.s, r->held.n, end, 1, NULL), n = r->held.n;
+    const char *to;
+    char name[CALL_NAME], *head;
+    size_t len;
+
+    if (at == n && n < HEADER_MOST && !ended && strchr("< ", *r->held.s))
+        return 0;
+    r->state = TEXT;
+    if (at == n) { /* no header at all */
+        give_text(r, n > 0);
+        return r->held.n > 0;
+    }
+    head = strndup(r->held.s, at);
+    to = head && r->tools ? strstr(head, "to=") : NULL;
+    len = to ? strcspn(to + 3, " <") : 0;
+    drop(r, at + strlen(message));
+    if (len && len < sizeof name) {
+        memcpy(name, to + 3, len);
+        name[len] = 0;
+        open_call(r, 0, &cb_call_given);
+        cb_calls_named(&r->calls, name);
+    } else if (head && strstr(head, "analysis")) {
+        (void)open_thought(r, 0, IN_CHANNEL);
+    }
+    free(head);
     return 1;
 }
 
-static void go_on(struct reply *r)
+static void go_on(struct reply *r, int ended)
 {
     int more = 1;
 
-    while (more && r->held.n)
-        more = r->state == TEXT      ? in_text(r)
-               : r->state == THOUGHT ? in_thought(r)
-               : r->state == CALL    ? in_call(r)
-               : r->state < TEXT     ? begins(r)
-                                     : 0;
+    while (more)
+        more = r->state == TEXT      ? in_text(r, ended)
+               : r->state == THOUGHT ? in_thought(r, ended)
+               : r->state == CALL    ? in_call(r, ended)
+               : r->state == HEADER  ? in_header(r, ended)
+                                     : begins(r, ended);
 }
 
 void cb_reply_push(struct reply *r, const char *s, size_t n)
 {
     cb_buf_add(&r->held, s, n);
-    go_on(r);
+    if (r->held.n)
+        go_on(r, 0);
 }
 
 void cb_reply_end(struct reply *r)
 {
-    const size_t open = strlen(call);
-
-    if (!r->held.n)
-        return;
-    if (r->state == JSON_ALONE && put_alone(r))
-        return;
-    /* the mark that ends a call may be a token that ends the turn */
-    if (r->state == CALL && put_calls(r, r->held.s + open, r->held.n - open))
-        return;
-    if (r->state == THOUGHT)
-        r->sink.thought(r->sink.arg, r->held.s, r->held.n);
-    else if (!r->tools || trimmed(r->held.s, r->held.n))
-        r->sink.text(r->sink.arg, r->held.s, r->held.n);
+    cb_buf_add(&r->held, "", 0);
+    if (!r->held.failed)
+        go_on(r, 1);
 }

@@ -140,6 +140,7 @@ void cb_turn_free(struct turn *t)
         cb_buf_free(&c->all);
         cb_buf_free(&c->text);
         cb_buf_free(&c->thought);
+        cb_buf_free(&c->args);
         json_decref(c->calls);
         json_decref(c->logprobs);
     }
@@ -174,19 +175,42 @@ static void on_thought(void *arg, const char *s, size_t n)
         c->turn->d->thought(c, s, n);
 }
 
-static void on_call(void *arg, const char *name, const char *arguments)
+static json_t *last_call(const struct choice *c)
+{
+    const size_t n = json_array_size(c->calls);
+    return n ? json_array_get(c->calls, n - 1) : NULL;
+}
+
+static void on_call(void *arg, const char *name)
 {
     struct choice *c = arg;
     char id[64];
-    json_t *call;
 
     cb_random_id(c->turn->d->call_prefix, id, sizeof id);
-    call = json_pack("{s:s, s:o, s:o}", "id", id, "name", cb_json_str(name), "arguments",
-                     cb_json_str(arguments));
-    if (!call || json_array_append_new(c->calls, call))
-        return;
-    if (c->out && c->turn->d->call)
-        c->turn->d->call(c, call);
+    cb_buf_clear(&c->args);
+    cb_json_add(&c->calls, json_pack("{s:s, s:o}", "id", id, "name", cb_json_str(name)));
+    if (c->calls && c->out && c->turn->d->call)
+        c->turn->d->call(c, last_call(c));
+}
+
+static void on_args(void *arg, const char *s, size_t n)
+{
+    struct choice *c = arg;
+
+    cb_buf_add(&c->args, s, n);
+    if (c->calls && c->out && c->turn->d->args)
+        c->turn->d->args(c, last_call(c), s, n);
+}
+
+static void on_end_call(void *arg)
+{
+    struct choice *c = arg;
+    json_t *call = last_call(c);
+
+    if (!call || json_object_set_new(call, "arguments", cb_json_text(c->args.s, c->args.n)))
+        c->args.failed = 1;
+    else if (c->out && c->turn->d->end_call)
+        c->turn->d->end_call(c, call);
 }
 
 json_t *cb_turn_token(const struct turn *t, const struct token_logprob *p)
@@ -280,7 +304,8 @@ static int memory_ran_out(const struct turn *t)
 {
     for (int i = 0; i < t->n; i++) {
         const struct choice *c = &t->choice[i];
-        if (c->all.failed || c->text.failed || c->thought.failed || c->reply.held.failed)
+        if (c->all.failed || c->text.failed || c->thought.failed || c->args.failed ||
+            c->reply.held.failed || !c->calls)
             return 1;
     }
     return 0;
@@ -345,6 +370,69 @@ static int wait_for_all(struct turn *t)
     return 1;
 }
 
+json_t *cb_turn_written(const json_t *call)
+{
+    return json_sprintf("written:%s", json_string_value(json_object_get(call, "id")));
+}
+
+/* A call's arguments as the value that an answer has */
+static void put_written(struct buf *out, const json_t *call)
+{
+    const char *s = json_string_value(json_object_get(call, "arguments"));
+    struct buf mended = { 0 };
+    json_t *raw;
+    char *text;
+
+    if (s && s[strspn(s, " \t\r\n")] == '{' && cb_json_mend(s, strlen(s), &mended)) {
+        cb_buf_add(out, mended.s, mended.n);
+        out->failed |= mended.failed;
+    } else {
+        raw = json_pack("{s:s}", "raw_arguments", s ? s : "");
+        text = raw ? json_dumps(raw, JSON_COMPACT) : NULL;
+        cb_buf_text(out, text ? text : "");
+        out->failed |= !text;
+        free(text);
+        json_decref(raw);
+    }
+    cb_buf_free(&mended);
+}
+
+/* Puts a call's arguments in the place that cb_turn_written() has kept for them: jansson would
+ * print numbers and escapes in its own way. */
+static void write_arguments(struct exchange *x, const json_t *call)
+{
+    json_t *mark = cb_turn_written(call);
+    char *place = mark ? json_dumps(mark, JSON_ENCODE_ANY) : NULL;
+    const char *at = place && x->out.s ? strstr(x->out.s, place) : NULL;
+    struct buf all = { 0 };
+
+    if (at) {
+        cb_buf_add(&all, x->out.s, (size_t)(at - x->out.s));
+        put_written(&all, call);
+        cb_buf_text(&all, at + strlen(place));
+        cb_buf_free(&x->out);
+        x->out = all;
+    }
+    if (!place || all.failed)
+        cb_exchange_error(x, 500, "out of memory", NULL);
+    free(place);
+    json_decref(mark);
+}
+
+static void answer_whole(struct turn *t, struct exchange *x)
+{
+    cb_exchange_json(x, 200, t->d->whole(t));
+    for (int i = 0; i < t->n && x->status == 200; i++) {
+        const json_t *call;
+        size_t k;
+        json_array_foreach(t->choice[i].calls, k, call)
+        {
+            if (x->status == 200)
+                write_arguments(x, call);
+        }
+    }
+}
+
 static void answer_at_once(struct turn *t, struct exchange *x)
 {
     const struct job_end *bad;
@@ -359,7 +447,7 @@ static void answer_at_once(struct turn *t, struct exchange *x)
     else if (memory_ran_out(t))
         cb_exchange_error(x, 500, "out of memory", NULL);
     else
-        cb_exchange_json(x, 200, t->d->whole(t));
+        answer_whole(t, x);
 }
 
 /* ---- running ---- */
@@ -368,12 +456,13 @@ static int open_choices(struct turn *t)
 {
     for (int i = 0; i < t->n; i++) {
         struct choice *c = &t->choice[i];
-        const struct reply_sink sink = { on_text, on_thought, on_call, c };
+        const struct reply_sink sink = { on_text, on_thought, on_call, on_args, on_end_call, c };
         *c = (struct choice){ .turn = t, .index = i, .calls = json_array() };
-        cb_reply_open(&c->reply, &sink, t->tools, t->in_thought);
+        cb_reply_open(&c->reply, &sink, t->tools, t->begin);
         cb_buf_add(&c->all, "", 0);
         cb_buf_add(&c->text, "", 0);
         cb_buf_add(&c->thought, "", 0);
+        cb_buf_add(&c->args, "", 0);
         if (!c->calls)
             return cb_fail(CB_ENOMEM, "out of memory");
     }

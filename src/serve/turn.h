@@ -17,7 +17,8 @@ struct choice {
     int index;
     struct reply reply;
     struct buf all, text, thought;
-    json_t *calls;    /* {id, name, arguments} */
+    json_t *calls;    /* {id, name, arguments}; the last one may have no arguments yet */
+    struct buf args;  /* of the last call, so far */
     json_t *logprobs; /* of tokens that the client was not told of, or NULL */
     struct buf *out;  /* of the current piece, in a stream */
     const struct job *job;
@@ -28,7 +29,9 @@ struct dialect {
     void (*begin)(struct turn *t, struct buf *out);
     void (*text)(struct choice *c, const char *s, size_t n);
     void (*thought)(struct choice *c, const char *s, size_t n);
-    void (*call)(struct choice *c, const json_t *call);
+    void (*call)(struct choice *c, const json_t *call); /* begins, without arguments */
+    void (*args)(struct choice *c, const json_t *call, const char *s, size_t n);
+    void (*end_call)(struct choice *c, const json_t *call);
     void (*end_choice)(struct choice *c);
     void (*end)(struct turn *t, struct buf *out);
     void (*error)(struct turn *t, const char *message, struct buf *out);
@@ -50,8 +53,9 @@ struct turn {
     int32_t *ids;
     char *text;          /* of a conversation, to be remembered; or NULL */
     cb_grammar *grammar; /* of the answers, until they are ordered; or NULL */
-    int n, in_thought;
-    json_t *tools; /* that the model was told of, or NULL */
+    int n;
+    enum reply_begin begin; /* where in an answer the prompt ends */
+    json_t *tools;          /* that the model was told of, or NULL */
     int streams, include_usage;
     json_t *request;
     /* what comes */
@@ -76,6 +80,9 @@ int cb_turn_cached_tokens(const struct turn *t);
 int cb_turn_made_tokens(const struct turn *t); /* of all choices */
 json_t *cb_turn_timings(const struct turn *t); /* of the first choice */
 json_t *cb_turn_memory(const struct turn *t);
+/* For a whole answer: stands for the call's arguments, which the answer has as they were written.
+ * Arguments that are no object become {"raw_arguments": TEXT}. */
+json_t *cb_turn_written(const json_t *call);
 /* A token as "logprobs" tells it: {token, bytes, logprob} */
 json_t *cb_turn_token(const struct turn *t, const struct token_logprob *p);
 

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* call_head.c - the beginning of a call written as a JSON object. */
+#include "call_head.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "json_scan.h"
+
+enum key { K_NAME, K_ARGS, K_CALL, K_BESIDE, K_UNKNOWN };
+
+static enum key key_of(const char *key)
+{
+    static const struct {
+        const char *key;
+        enum key is;
+    } known[] = {
+        { "name", K_NAME },           { "tool_name", K_NAME },  { "tool", K_NAME },
+        { "function_name", K_NAME },  { "action", K_NAME },     { "arguments", K_ARGS },
+        { "parameters", K_ARGS },     { "args", K_ARGS },       { "params", K_ARGS },
+        { "input", K_ARGS },          { "tool_input", K_ARGS }, { "tool_arguments", K_ARGS },
+        { "action_input", K_ARGS },   { "kwargs", K_ARGS },     { "function", K_CALL },
+        { "function_call", K_CALL },  { "tool_call", K_CALL },  { "id", K_BESIDE },
+        { "type", K_BESIDE },         { "call_id", K_BESIDE },  { "index", K_BESIDE },
+        { "tool_call_id", K_BESIDE }, { "thought", K_BESIDE },
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(key, known[i].key))
+            return known[i].is;
+    return K_UNKNOWN;
+}
+
+int cb_call_string(const char *s, size_t n, char *to, size_t cap)
+{
+    struct buf mended = { 0 };
+    json_t *j = NULL;
+    int ok;
+
+    if (cb_json_mend(s, n, &mended) && !mended.failed)
+        j = json_loadb(mended.s, mended.n, JSON_DECODE_ANY, NULL);
+    ok = json_is_string(j) && json_string_length(j) < cap;
+    if (ok)
+        memcpy(to, json_string_value(j), json_string_length(j) + 1);
+    json_decref(j);
+    cb_buf_free(&mended);
+    return ok;
+}
+
+struct at {
+    const char *s;
+    size_t n, i;
+    int strict, ended, depth;
+};
+
+static size_t blanks(const struct at *a, const char *these)
+{
+    size_t i = a->i;
+
+    while (i < a->n && strchr(these, a->s[i]) && a->s[i])
+        i++;
+    return i;
+}
+
+/* The value at a->i -> how many bytes, 0: more must come, SIZE_MAX: none */
+static size_t value_length(const struct at *a)
+{
+    enum json_scan_status status;
+    struct json_scan j;
+    size_t n;
+
+    cb_json_scan_open(&j);
+    n = cb_json_scan(&j, a->s + a->i, a->n - a->i, NULL, &status);
+    if (status == JSON_DONE)
+        return n;
+    if (status == JSON_MORE && !a->ended)
+        return 0;
+    return cb_json_scan_close(&j, NULL) ? n : (size_t)-1; /* brackets are missing */
+}
+
+static enum call_head_status take_name(struct at *a, struct call_head *out)
+{
+    const size_t n = value_length(a);
+
+    if (!n)
+        return HEAD_MORE;
+    if (n == (size_t)-1 || !cb_call_string(a->s + a->i, n, out->name, sizeof out->name) ||
+        !*out->name)
+        return HEAD_NONE;
+    a->i += n;
+    return HEAD_WHOLE;
+}
+
+static enum call_head_status skip_value(struct at *a)
+{
+    const size_t n = value_length(a);
+
+    if (!n || n == (size_t)-1)
+        return n ? HEAD_NONE : HEAD_MORE;
+    a->i += n;
+    return HEAD_WHOLE;
+}
+
+static enum call_head_status take_args(struct at *a, struct call_head *out)
+{
+    enum call_head_status got;
+
+    out->args = a->i;
+    out->depth = a->depth;
+    if (*out->name)
+        return HEAD_ARGS;
+    got = skip_value(a);
+    out->n_args = a->i - out->args;
+    return got;
+}
+
+/* The value of a key. HEAD_WHOLE: go on behind it */
+static enum call_head_status take_value(struct at *a, const char *key, struct call_head *out)
+{
+    const enum key is = key_of(key);
+
+    if (is == K_CALL && a->s[a->i] == '{' && a->depth == 1) {
+        a->i++;
+        a->depth++;
+        return HEAD_WHOLE;
+    }
+    if (is == K_NAME || (is == K_CALL && a->s[a->i] == '"'))
+        return take_name(a, out);
+    if (is == K_ARGS)
+        return take_args(a, out);
+    return is == K_UNKNOWN && a->strict ? HEAD_NONE : skip_value(a);
+}
+
+/* A member, or the end of an object. HEAD_WHOLE: go on behind it */
+static enum call_head_status take_member(struct at *a, struct call_head *out)
+{
+    char key[64];
+    size_t n;
+
+    if (a->s[a->i] == '}') {
+        a->i++;
+        a->depth--;
+        return HEAD_WHOLE;
+    }
+    if (a->s[a->i] != '"' && a->s[a->i] != '\'')
+        return HEAD_NONE;
+    n = value_length(a);
+    if (!n || n == (size_t)-1)
+        return n ? HEAD_NONE : HEAD_MORE;
+    if (!cb_call_string(a->s + a->i, n, key, sizeof key))
+        *key = 0;
+    a->i += n;
+    a->i = blanks(a, " \t\r\n");
+    if (a->i == a->n)
+        return HEAD_MORE;
+    if (a->s[a->i] != ':')
+        return HEAD_NONE;
+    a->i++;
+    a->i = blanks(a, " \t\r\n");
+    return a->i == a->n ? HEAD_MORE : take_value(a, key, out);
+}
+
+enum call_head_status cb_call_head(const char *s, size_t n, int strict, int ended,
+                                   struct call_head *out)
+{
+    struct at a = { s, n, 1, strict, ended, 1 };
+
+    *out = (struct call_head){ 0 };
+    while (a.depth) {
+        enum call_head_status got;
+
+        a.i = blanks(&a, " \t\r\n,");
+        if (a.i == n && !ended)
+            return HEAD_MORE;
+        got = a.i == n ? HEAD_NONE : take_member(&a, out);
+        if (got == HEAD_NONE && *out->name && a.i > 1 && (a.i == n || a.s[a.i] == '<'))
+            break; /* brackets are missing */
+        if (got == HEAD_MORE && ended)
+            return HEAD_NONE;
+        if (got != HEAD_WHOLE)
+            return got;
+    }
+    out->end = a.i;
+    return *out->name ? HEAD_WHOLE : HEAD_NONE;
+}

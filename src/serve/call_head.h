@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* call_head.h - the beginning of a call written as a JSON object: its name, and where its arguments
+ * stand. Forms: {"name": ..., "arguments": ...} with the keys that models use, and the same inside
+ * "function". */
+#ifndef CALL_HEAD_H
+#define CALL_HEAD_H
+
+#include <stddef.h>
+
+enum { CALL_NAME = 256 };
+enum call_head_status {
+    HEAD_MORE,  /* s[n] does not tell yet */
+    HEAD_NONE,  /* it is no call */
+    HEAD_ARGS,  /* the arguments begin at args, and the name is known */
+    HEAD_WHOLE, /* the object has ended: args and n_args are its arguments, n_args = 0: it has none;
+                   `end`: behind it */
+};
+
+struct call_head {
+    char name[CALL_NAME];
+    size_t args, n_args, end;
+    int depth; /* objects that are open where the arguments begin: 1, or 2 inside "function" */
+};
+
+/* s[n] begins with '{'. strict: keys that no call has make it none. ended: nothing follows, and
+ * brackets may be missing. */
+enum call_head_status cb_call_head(const char *s, size_t n, int strict, int ended,
+                                   struct call_head *out);
+/* A string of JSON s[n], with its quotes, as text -> to[cap]. 0: it is none, or too long */
+int cb_call_string(const char *s, size_t n, char *to, size_t cap);
+
+#endif

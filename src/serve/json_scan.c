@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT */
+/* json_scan.c - follows one JSON value as a model writes it, and mends it on the way. */
+#include "json_scan.h"
+
+#include <string.h>
+
+enum {
+    VALUE,     /* a value must come */
+    FIRST,     /* a value, or the end of the list */
+    FIRST_KEY, /* a key, or the end of the object */
+    KEY,       /* a key after a comma */
+    COLON,
+    AFTER, /* a comma, or the end of what is open */
+    STRING,
+    ESCAPE,
+    WORD,
+    NUMBER,
+    ENDED,
+    WRONG
+};
+
+/* Where a number stands */
+enum { SIGN, ZERO, WHOLE, POINT, PARTS, E, E_SIGN, POWER };
+
+void cb_json_scan_open(struct json_scan *j)
+{
+    *j = (struct json_scan){ .at = VALUE };
+}
+
+void cb_json_scan_inside(struct json_scan *j, int depth)
+{
+    *j = (struct json_scan){ .at = AFTER, .depth = depth };
+    memset(j->open, '{', (size_t)depth);
+}
+
+static void put(struct buf *out, const char *s, size_t n)
+{
+    if (out && n)
+        cb_buf_add(out, s, n);
+}
+
+static int is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static void put_gap(struct json_scan *j, struct buf *out)
+{
+    put(out, j->gap, (size_t)j->n_gap);
+    j->n_gap = 0;
+}
+
+static void value_ended(struct json_scan *j)
+{
+    j->at = j->depth ? AFTER : ENDED;
+}
+
+/* ---- strings ---- */
+
+static void put_raw(struct buf *out, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[6] = { '\\', 'u', '0', '0', hex[c >> 4], hex[c & 15] };
+    const char *short_form = c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : NULL;
+
+    put(out, short_form ? short_form : text, short_form ? 2 : 6);
+}
+
+static void in_string(struct json_scan *j, char c, struct buf *out)
+{
+    if (c == j->quote) {
+        put(out, "\"", 1);
+        if (j->is_key)
+            j->at = COLON;
+        else
+            value_ended(j);
+    } else if (c == '\\') {
+        j->at = ESCAPE;
+        j->n_word = 0;
+    } else if ((unsigned char)c < 0x20) {
+        put_raw(out, (unsigned char)c);
+    } else {
+        put(out, "\\", c == '"'); /* in single quotes */
+        put(out, &c, 1);
+    }
+}
+
+static int is_hex(char c)
+{
+    return c && strchr("0123456789abcdefABCDEF", c) != NULL;
+}
+
+/* A byte of an escape. 0: the byte belongs to what follows. */
+static int in_escape(struct json_scan *j, char c, struct buf *out)
+{
+    if (j->n_word) { /* \u and digits */
+        if (is_hex(c)) {
+            j->word[j->n_word++] = c;
+            if (j->n_word < 5)
+                return 1;
+            put(out, "\\", 1);
+        } else {
+            put(out, "\\\\", 2); /* a backslash that was meant as such */
+        }
+        put(out, j->word, (size_t)j->n_word);
+        j->at = STRING;
+        return j->n_word == 5;
+    }
+    if (c == 'u') {
+        j->word[j->n_word++] = c;
+        return 1;
+    }
+    j->at = STRING;
+    if (c == '\'') {
+        put(out, &c, 1);
+    } else if (c == '\n') {
+        put_raw(out, '\n');
+    } else if (c && strchr("\"\\/bfnrt", c)) {
+        put(out, "\\", 1);
+        put(out, &c, 1);
+    } else {
+        put(out, "\\\\", 2);
+        return 0;
+    }
+    return 1;
+}
+
+/* ---- numbers and words ---- */
+
+static int number_next(int at, char c)
+{
+    const int digit = c >= '0' && c <= '9', e = c == 'e' || c == 'E';
+
+    switch (at) {
+    case SIGN:
+        return c == '0' ? ZERO : digit ? WHOLE : -1;
+    case ZERO:
+        return c == '.' ? POINT : e ? E : -1;
+    case WHOLE:
+        return digit ? WHOLE : c == '.' ? POINT : e ? E : -1;
+    case POINT:
+        return digit ? PARTS : -1;
+    case PARTS:
+        return digit ? PARTS : e ? E : -1;
+    case E:
+        return c == '+' || c == '-' ? E_SIGN : digit ? POWER : -1;
+    default:
+        return digit ? POWER : -1; /* E_SIGN, POWER */
+    }
+}
+
+static int number_may_end(int at)
+{
+    return at == ZERO || at == WHOLE || at == PARTS || at == POWER;
+}
+
+static int is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* The literal is complete. 0: it is none. */
+static int put_word(struct json_scan *j, struct buf *out)
+{
+    static const char *const known[][2] = { { "true", "true" },   { "True", "true" },
+                                            { "false", "false" }, { "False", "false" },
+                                            { "null", "null" },   { "None", "null" } };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strlen(known[i][0]) == (size_t)j->n_word &&
+            !memcmp(known[i][0], j->word, (size_t)j->n_word)) {
+            put(out, known[i][1], strlen(known[i][1]));
+            value_ended(j);
+            return 1;
+        }
+    put(out, j->word, (size_t)j->n_word);
+    j->at = WRONG;
+    return 0;
+}
+
+/* A byte of a number or literal. 0: it stands after it. */
+static int in_word(struct json_scan *j, char c, struct buf *out)
+{
+    if (j->at == NUMBER) {
+        const int next = number_next(j->number, c);
+        if (next >= 0) {
+            j->number = next;
+            put(out, &c, 1);
+            return 1;
+        }
+        if (number_may_end(j->number))
+            value_ended(j);
+        else
+            j->at = WRONG;
+        return 0;
+    }
+    if (is_word(c) && j->n_word < (int)sizeof j->word) {
+        j->word[j->n_word++] = c;
+        return 1;
+    }
+    (void)put_word(j, out);
+    return 0;
+}
+
+/* ---- structure ---- */
+
+static void open_string(struct json_scan *j, char c, struct buf *out)
+{
+    put_gap(j, out);
+    put(out, "\"", 1);
+    j->quote = c;
+    j->is_key = j->at == KEY || j->at == FIRST_KEY;
+    j->at = STRING;
+}
+
+/* The first byte of a value. 0: it cannot be one. */
+static int begin_value(struct json_scan *j, char c, struct buf *out)
+{
+    if (c == '"' || c == '\'') {
+        open_string(j, c, out);
+        return 1;
+    }
+    if (c == '{' || c == '[') {
+        if (j->depth == JSON_SCAN_DEPTH)
+            return 0;
+        j->open[j->depth++] = c;
+        j->at = c == '{' ? FIRST_KEY : FIRST;
+    } else if (c == '-' || (c >= '0' && c <= '9')) {
+        j->number = c == '-' ? SIGN : c == '0' ? ZERO : WHOLE;
+        j->at = NUMBER;
+    } else if (is_word(c)) {
+        j->at = WORD;
+        j->n_word = 1;
+        j->word[0] = c;
+        put_gap(j, out);
+        return 1;
+    } else {
+        return 0;
+    }
+    put_gap(j, out);
+    put(out, &c, 1);
+    return 1;
+}
+
+/* c closes what is open; a comma before it is dropped. 0: it does not. */
+static int close_one(struct json_scan *j, char c, struct buf *out)
+{
+    const char open = j->depth ? j->open[j->depth - 1] : 0;
+
+    if (!((c == '}' && open == '{') || (c == ']' && open == '[')))
+        return 0;
+    if (j->n_gap)
+        put(out, j->gap + 1, (size_t)j->n_gap - 1);
+    j->n_gap = 0;
+    put(out, &c, 1);
+    j->depth--;
+    value_ended(j);
+    return 1;
+}
+
+/* A byte between values. 0: it cannot stand there. */
+static int between(struct json_scan *j, char c, struct buf *out)
+{
+    if (is_blank(c)) {
+        if (j->n_gap && j->n_gap < (int)sizeof j->gap)
+            j->gap[j->n_gap++] = c;
+        else if (!j->n_gap)
+            put(out, &c, 1);
+        return 1;
+    }
+    switch (j->at) {
+    case COLON:
+        if (c != ':')
+            return 0;
+        put(out, &c, 1);
+        j->at = VALUE;
+        return 1;
+    case AFTER:
+        if (c != ',')
+            return close_one(j, c, out);
+        j->gap[j->n_gap++] = c;
+        j->at = j->open[j->depth - 1] == '{' ? KEY : FIRST;
+        return 1;
+    case KEY:
+    case FIRST_KEY:
+        if (c == '"' || c == '\'') {
+            open_string(j, c, out);
+            return 1;
+        }
+        return close_one(j, c, out);
+    case FIRST:
+        return c == ']' ? close_one(j, c, out) : begin_value(j, c, out);
+    default:
+        return begin_value(j, c, out);
+    }
+}
+
+size_t cb_json_scan(struct json_scan *j, const char *s, size_t n, struct buf *out,
+                    enum json_scan_status *status)
+{
+    size_t i = 0;
+
+    while (i < n && j->at < ENDED) {
+        if (j->at == STRING) {
+            in_string(j, s[i++], out);
+        } else if (j->at == ESCAPE) {
+            i += (size_t)in_escape(j, s[i], out);
+        } else if (j->at == WORD || j->at == NUMBER) {
+            i += (size_t)in_word(j, s[i], out);
+        } else if (between(j, s[i], out)) {
+            i++;
+        } else {
+            *status = JSON_BAD; /* it may be closed here */
+            return i;
+        }
+    }
+    *status = j->at == ENDED ? JSON_DONE : j->at == WRONG ? JSON_BAD : JSON_MORE;
+    return i;
+}
+
+int cb_json_scan_close(struct json_scan *j, struct buf *out)
+{
+    if (j->at == NUMBER && number_may_end(j->number))
+        value_ended(j);
+    if (j->at == WORD)
+        (void)put_word(j, out);
+    if (j->at != AFTER && j->at != KEY && j->at != FIRST && j->at != FIRST_KEY && j->at != ENDED)
+        return 0;
+    j->n_gap = 0; /* a comma after which nothing came */
+    while (j->depth)
+        put(out, j->open[--j->depth] == '{' ? "}" : "]", 1);
+    j->at = ENDED;
+    return 1;
+}
+
+int cb_json_mend(const char *s, size_t n, struct buf *out)
+{
+    enum json_scan_status status;
+    struct json_scan j;
+    size_t i;
+
+    while (n && is_blank(*s)) {
+        s++;
+        n--;
+    }
+    while (n && is_blank(s[n - 1]))
+        n--;
+    cb_json_scan_open(&j);
+    i = cb_json_scan(&j, s, n, out, &status);
+    return i == n && status != JSON_BAD && cb_json_scan_close(&j, out);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* json_scan.h - follows one JSON value as a model writes it, byte by byte, and passes it through as
+ * it is written. Mended on the way, where only one reading makes sense: control characters and
+ * unknown escapes in strings, strings in single quotes, True, False and None, a comma before a
+ * closing bracket. */
+#ifndef JSON_SCAN_H
+#define JSON_SCAN_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+
+enum { JSON_SCAN_DEPTH = 128 };
+enum json_scan_status { JSON_MORE, JSON_DONE, JSON_BAD };
+
+struct json_scan {
+    char open[JSON_SCAN_DEPTH]; /* [depth] '{' or '[' */
+    int depth, at;              /* at: what may come next */
+    char quote;                 /* of the string that is open */
+    int is_key;                 /* the string is a key */
+    char word[8], gap[64];      /* a literal or an escape; a comma and the blanks after it */
+    int n_word, n_gap, number;
+};
+
+void cb_json_scan_open(struct json_scan *j);
+/* The same inside `depth` objects, after a value */
+void cb_json_scan_inside(struct json_scan *j, int depth);
+/* Takes bytes of s[n] up to the end of the value or to a byte that cannot stand there -> how many.
+ * What they mean is added to *out (NULL: dropped). */
+size_t cb_json_scan(struct json_scan *j, const char *s, size_t n, struct buf *out,
+                    enum json_scan_status *status);
+/* Nothing comes any more: adds the brackets that are missing. 0: the value cannot end here. */
+int cb_json_scan_close(struct json_scan *j, struct buf *out);
+
+/* s[n], a whole value with blanks around it, mended, onto *out. 0: it is none. */
+int cb_json_mend(const char *s, size_t n, struct buf *out);
+
+#endif
