@@ -191,29 +191,33 @@ libcore_la_SOURCES += \
 	src/attention/attend.c src/attention/attend.h \
 	src/attention/attend_open.c \
 	src/attention/attention.h \
+	src/attention/gram.c src/attention/gram.h \
+	src/attention/parts.c src/attention/parts.h \
+	src/attention/passing.c src/attention/passing.h \
+	src/attention/reader.h \
+	src/attention/reader_table.c src/attention/reader_table.h \
+	src/attention/reads.c src/attention/reads.h \
+	src/attention/rows_ahead.c \
+	src/attention/turned_queries.c src/attention/turned_queries.h \
 	src/attention/prefill/block_patterns.c src/attention/prefill/block_patterns.h \
 	src/attention/prefill/block_prefill.c src/attention/prefill/block_prefill.h \
-	src/attention/readers/ceiling.c src/attention/readers/ceiling.h \
-	src/attention/readers/chooser.c src/attention/readers/chooser.h \
-	src/attention/readers/cross_layer.c src/attention/readers/cross_layer.h \
-	src/attention/scoring/expected_scores.c src/attention/scoring/expected_scores.h \
-	src/attention/readers/far_blocks.c src/attention/readers/far_blocks.h \
-	src/attention/gram.c src/attention/gram.h \
-	src/attention/readers/own_slots.c src/attention/readers/own_slots.h \
 	src/attention/prefill/packed_copy.c src/attention/prefill/packed_copy.h \
-	src/attention/readers/pairs.c src/attention/readers/pairs.h \
-	src/attention/parts.c src/attention/parts.h \
+	src/attention/prefill/sparse_prefill.c src/attention/prefill/sparse_prefill.h \
+	src/attention/readers/ceiling.c \
+	src/attention/readers/chooser.c src/attention/readers/chooser.h \
+	src/attention/readers/cross_layer.c \
+	src/attention/readers/far_blocks.c src/attention/readers/far_blocks.h \
+	src/attention/readers/own_slots.c src/attention/readers/own_slots.h \
+	src/attention/readers/pairs.c \
 	src/attention/readers/partial_keys.c src/attention/readers/partial_keys.h \
-	src/attention/passing.c src/attention/passing.h \
-	src/attention/readers/ranks.c src/attention/readers/ranks.h \
-	src/attention/reads.c src/attention/reads.h \
-	src/attention/scoring/rehearsal_scores.c src/attention/scoring/rehearsal_scores.h \
-	src/attention/readers/rolling.c src/attention/readers/rolling.h \
-	src/attention/rows_ahead.c src/attention/rows_ahead.h \
-	src/attention/scoring/scores.c src/attention/scoring/scores.h \
+	src/attention/readers/ranks.c \
+	src/attention/readers/rolling.c \
 	src/attention/readers/sketch_choice.c src/attention/readers/sketch_choice.h \
 	src/attention/readers/skew.c src/attention/readers/skew.h \
-	src/attention/prefill/sparse_prefill.c src/attention/prefill/sparse_prefill.h
+	src/attention/readers/whole.c src/attention/readers/whole.h \
+	src/attention/scoring/expected_scores.c src/attention/scoring/expected_scores.h \
+	src/attention/scoring/rehearsal_scores.c src/attention/scoring/rehearsal_scores.h \
+	src/attention/scoring/scores.c src/attention/scoring/scores.h
 
 libcore_la_SOURCES += \
 	src/engine/catalogue.c \

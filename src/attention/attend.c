@@ -17,19 +17,16 @@
 #include "parts.h"
 #include "prefill/block_prefill.h"
 #include "prefill/sparse_prefill.h"
-#include "readers/ceiling.h"
-#include "readers/chooser.h"
-#include "readers/cross_layer.h"
-#include "readers/far_blocks.h"
-#include "readers/own_slots.h"
-#include "readers/pairs.h"
-#include "readers/ranks.h"
-#include "readers/rolling.h"
-#include "readers/sketch_choice.h"
-#include "readers/skew.h"
+#include "reader.h"
 #include "reads.h"
 #include "scoring/rehearsal_scores.h"
 #include "scoring/scores.h"
+
+static const struct reader *reader_of(const struct attention *a, int l)
+{
+    return a->layer[l]->r;
+}
+
 /* ---- append ---- */
 
 /* Keeps the last n slots of each head; all heads hold the same number. */
@@ -93,15 +90,13 @@ static int append(struct attention *a, const struct chunk *c)
     if (a->model->layer[c->l].kv_back)
         return CB_OK;
     TRY(make_room(a, c));
-    if (!a->bank->decoding || a->plan[c->l].reads >= 0 || cb_cross_layer_is(a, c->l) ||
-        cb_own_slots_is(a, c->l))
+    if (!a->bank->decoding || cb_reader_has(a, c->l, READ_SORTED))
         cb_store_sort(st);
     TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
     if (c->pos)
         TRY(cb_store_set_pos(st, c->pos, c->n));
-    cb_rolling_prepare(a, c->l, c->n);
     cb_block_prefill_prepare(a, c->l, c->n);
-    return cb_cross_layer_is(a, c->l) ? cb_cross_layer_prepare(a, c) : CB_OK;
+    return reader_of(a, c->l)->stored ? reader_of(a, c->l)->stored(a, c) : CB_OK;
 }
 
 /* ---- parts ---- */
@@ -109,75 +104,20 @@ static int append(struct attention *a, const struct chunk *c)
 /* Buffer for the logits of a decoded token; NULL: nobody wants them. */
 static float *logits_left(struct attention *a, int l)
 {
-    if (!a->bank->decoding || a->plan[l].reads >= 0 || cb_cross_layer_is(a, l))
-        return NULL;
-    if (cb_plan_chooses(&a->plan[l]))
-        return cb_chooser_logits(a, l);
-    return cb_scores_wanted(a, l, 0) ? cb_scores_logits(a, l) : NULL;
+    return a->bank->decoding && cb_scores_wanted(a, l, 0) ? cb_scores_logits(a, l) : NULL;
 }
 
-/* Reads the slots that layer `as` chose, in all KV heads, if its window is that of layer c->l.
- * Returns 0 if the layer must read everything. */
-static int chosen_part(struct attention *a, const struct chunk *c, int as)
-{
-    const struct store *st = &a->bank->store[c->l];
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-    int n;
-    const int32_t *slot = cb_chooser_slots(a, as, &n);
-
-    if (!slot || cb_attention_window(a, as) != cb_attention_window(a, c->l))
-        return 0;
-    p.window = 0; /* the choice already lies within the window */
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h]);
-        run[h].idx = slot;
-        run[h].n = n;
-    }
-    return 1;
-}
-
-/* How many of a layer's slots the chunk does not see yet: where the layer reads those of an earlier
- * one, which has stored all of a prompt */
-static int unseen(const struct attention *a, const struct chunk *c)
-{
-    return a->model->layer[c->l].kv_back && !a->bank->decoding ? c->pos_end - c->pos0 - c->n : 0;
-}
-
-static int whole_part(struct attention *a, const struct chunk *c, float *logit)
-{
-    const struct store *st = cb_attention_store(a, c->l);
-    const size_t stride = (size_t)cb_attention_group(a) * (size_t)a->bank->n_ctx;
-    const struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h] - unseen(a, c));
-        run[h].logit = logit ? logit + (size_t)h * stride : NULL;
-    }
-    return CB_OK;
-}
-
+/* The form of prefill comes first, since it is asked only for what a prompt reads. */
 static int make_parts(struct attention *a, const struct chunk *c, float *logit)
 {
-    const int as = a->bank->decoding ? a->plan[c->l].reads : -1;
+    const struct reader *r = reader_of(a, c->l);
     int made;
 
     cb_parts_clear(a);
-    if (cb_cross_layer_is(a, c->l))
-        return cb_cross_layer_parts(a, c);
     made = cb_sparse_prefill_parts(a, c);
-    made = made ? made : cb_ceiling_parts(a, c);
-    made = made ? made : cb_far_parts(a, c);
-    made = made ? made : cb_rolling_parts(a, c);
-    made = made ? made : cb_ranks_parts(a, c);
-    made = made ? made : cb_own_slots_parts(a, c);
-    made = made ? made : cb_pairs_parts(a, c);
-    made = made ? made : cb_sketch_choice_parts(a, c);
-    made = made || as < 0 ? made : chosen_part(a, c, as);
-    return made ? min_int(made, 0) : whole_part(a, c, logit);
+    if (!made && r->parts)
+        made = r->parts(a, c);
+    return made ? min_int(made, 0) : cb_parts_whole(a, c, logit);
 }
 
 /* ---- score ---- */
@@ -188,8 +128,15 @@ static void step_scores(struct attention *a, const struct chunk *c, const float 
     const struct store *st = &a->bank->store[c->l];
 
     a->has_scores = cb_scores_step(a, c, lse, left, &a->scores);
-    for (int h = 0; !left && !cb_ranks_is(a, c->l) && h < st->n_kv; h++) /* keys, read again */
+    for (int h = 0; !left && !cb_reader_has(a, c->l, READ_BY_PARTS) && h < st->n_kv;
+         h++) /* keys, read again */
         a->bank->read_bytes += cb_store_bytes_of(st, h, st->n[h]) / (uint64_t)cb_store_sides(st);
+}
+
+static int attended(struct attention *a, const struct chunk *c, const float *lse)
+{
+    const struct reader *r = reader_of(a, c->l);
+    return r->attended ? r->attended(a, c, lse) : CB_OK;
 }
 
 /* Applies the leader's new keys, values and queries to a, up to the end of a's own prompt. */
@@ -206,9 +153,7 @@ static int follow(struct attention *a, const struct chunk *led, const float *lse
     TRY(make_room(a, &c));
     cb_store_sort(&a->bank->store[c.l]);
     TRY(cb_store_append(&a->bank->store[c.l], a->dev, c.k, c.v, c.stride, c.n, c.pos0));
-    cb_skew_chunk(a, &c);
-    if (cb_plan_chooses(&a->plan[c.l]))
-        cb_chooser_chunk(a, c.l, c.q, c.stride, c.n, c.pos0);
+    TRY(attended(a, &c, lse));
     if (cb_scores_wanted(a, c.l, 1))
         cb_scores_chunk(a, &c, a->leader, lse);
     return CB_OK;
@@ -220,21 +165,15 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
 
     if (a->repeated.to)
         return cb_rehearsal_chunk(a, c);
-    if (cb_far_is(a, c->l))
-        TRY(cb_far_attended(a, c, lse));
     cb_sparse_prefill_chose(a, c);
     a->has_scores = 0;
     for (int i = 0; i < a->n_follower; i++)
         TRY(follow(a->follower[i], c, lse));
-    cb_skew_chunk(a, c);
-    if (cb_plan_chooses(&a->plan[c->l]) && logit)
-        cb_chooser_step(a, c->l, c->q);
-    else if (cb_plan_chooses(&a->plan[c->l]))
-        cb_chooser_chunk(a, c->l, c->q, c->stride, c->n, c->pos0);
+    TRY(attended(a, c, lse));
     if (!cb_scores_wanted(a, c->l, !decoding))
         return CB_OK;
     if (decoding)
-        step_scores(a, c, lse, logit && !cb_plan_chooses(&a->plan[c->l]));
+        step_scores(a, c, lse, logit != NULL);
     else
         cb_scores_chunk(a, c, a, lse);
     return CB_OK;
@@ -285,13 +224,13 @@ static int settle(struct attention *a, int l, const struct scores *sc)
 
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
     TRY(compact(a, l, sc));
-    cb_pairs_settle(a, l);
+    if (reader_of(a, l)->settle)
+        TRY(reader_of(a, l)->settle(a, l));
     if (!a->bank->decoding)
         TRY(forget_unseen(a, l, 1));
     waits = i >= 0 && a->policy->watch[i] == WHEN_STEP;
     if (!waits)
         TRY(cb_store_prepack(st));
-    cb_skew_make(a, l);
     TRY(cb_store_sketch(st, a->dev));
     if (!a->bank->decoding) {
         cb_bank_note_peak(a->bank, l); /* with its sketches */
@@ -322,8 +261,8 @@ static int prepare(struct attention_call *call)
     const struct chunk *c = &call->c;
 
     TRY(append(a, c));
-    call->wants_lse =
-        cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower || cb_far_is(a, c->l);
+    call->wants_lse = cb_scores_wanted(a, c->l, !a->bank->decoding) || a->n_follower ||
+                      cb_reader_has(a, c->l, READ_LSE);
     call->logit = logits_left(a, c->l);
     TRY(make_parts(a, c, call->logit));
     if (a->cold)
@@ -343,8 +282,6 @@ int cb_attend(struct attention_call *call, int n)
             TRY(cb_device_wait(a->dev)); /* the host reads lists that ops have made */
             a->watch->look(a->watch->arg, a, c->l);
         }
-        if (cb_cross_layer_is(a, c->l))
-            cb_cross_layer_drop_keys(a, c->l);
         TRY(score(a, c, call[i].lse, call[i].logit));
         TRY(drop_early(a, c));
     }
@@ -395,10 +332,8 @@ int cb_attend_end(struct attention *a, int l)
     if (prompt)
         prompt_scores(a, l);
     TRY(hand_over(a, l));
-    if (!prompt && cb_plan_chooses(&a->plan[l]))
-        cb_chooser_ahead(a, l); /* before somebody waits for the layer */
-    if (last)
-        cb_cross_layer_end(a);
+    if (!prompt && reader_of(a, l)->ahead)
+        reader_of(a, l)->ahead(a, l); /* before somebody waits for the layer */
     if (!prompt || !is_late(a, l))
         TRY(settle(a, l, a->has_scores ? &a->scores : NULL));
     return prompt && last && !a->rehearses ? settle_late(a) : CB_OK;

@@ -5,6 +5,8 @@
 #define ATTEND_H
 
 #include "attention.h"
+#include "passing.h"
+#include "reads.h"
 
 /* The caller sets model, dev, bank (open), policy (planned) and chunk of *a; the rest is 0.
  * prefill: a form of prefill with options; NULL = "dense". Call cb_attention_close() even after a
@@ -23,6 +25,9 @@ void cb_attention_cut(struct attention *a, int n); /* the bank is cut with it */
 const char *cb_attention_undraftable(const struct attention *a);
 int cb_attention_together(const struct attention *a); /* at most so many */
 void cb_attention_clear(struct attention *a);         /* resets the state of layers and policy */
+
+/* Has any layer a reader with one of these traits (enum reader_trait)? */
+int cb_attention_has(const struct attention *a, unsigned traits);
 
 /* How many tokens layer l keeps because later queries see no more: the window of the plan, or that
  * of the model where no method acts on the layer. 0 = all */
@@ -49,11 +54,49 @@ int cb_attention_room(const struct attention *a, int l, int i);
 /* Attention of a chunk of each of n <= ATTENTION_CALLS sessions: stores its keys and values,
  * attends with its queries -> out. */
 int cb_attend(struct attention_call *call, int n);
+/* Does layer l want guesses of its queries before a decoded token attends? Then call the second for
+ * token i of those that are decoded together; q[n_head][hd], rotated. */
+int cb_attend_wants_guess(const struct attention *a, int l);
+void cb_attend_guess(struct attention *a, int l, int i, const float *q);
+/* Tells the device that layer l, the one after the layer that begins now, will read the rows that
+ * it has, or that which ones it reads is not known. */
+void cb_attention_rows_ahead(const struct attention *a, int l);
 /* Call after the whole feed has gone through layer l. The layer's scores go to the policy, which
  * keeps and merges slots. */
 int cb_attend_end(struct attention *a, int l);
 /* Call when a prompt that has a rehearsal (rehearsal_scores.h) has been repeated, and what was fed
  * for it has been cut. */
 int cb_attend_rehearsed(struct attention *a);
+
+/* After how many tokens of a prompt layer l drops slots, besides at its end; 0: never */
+int cb_attend_drops_every(const struct attention *a, int l);
+
+/* Why a policy of this plan does not go with a form of prefill: its layers lack the keys that the
+ * prompt chooses from, drop them early, or want scores of all queries. NULL: it does */
+const char *cb_attention_refuses(const struct method *form, const struct layer_plan *row,
+                                 int n_layer);
+
+/* ---- the memory plan ---- */
+
+/* Bytes that a decoded token reads in layer l, which has n slots to read, its own among them.
+ * *scanned: of them, bytes of sketches */
+uint64_t cb_attention_read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                                 uint64_t *scanned);
+/* Bytes of its slots' rows that layer l does not hold once it has attended; with late 1: once the
+ * layer after it has */
+uint64_t cb_attention_unheld_bytes(const struct attention *a, int l, int late,
+                                   const struct planned *p);
+/* Generated tokens after which layers come to hold less; 0: they do not */
+int cb_attention_period(const struct attention *a);
+
+/* ---- what the reader of layer l remembers, as plain data: see bank/store_areas.h. check() comes
+ * after the areas were filled from a file. ---- */
+struct area;
+int cb_attention_n_counts(const struct attention *a, int l);
+void cb_attention_counts(const struct attention *a, int l, int32_t *out);
+int cb_attention_set_counts(struct attention *a, int l, const int32_t *counts);
+int cb_attention_most_areas(const struct attention *a, int l);
+int cb_attention_areas(const struct attention *a, int l, struct area *out);
+int cb_attention_check(const struct attention *a, int l);
 
 #endif

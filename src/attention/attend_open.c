@@ -10,27 +10,18 @@
 #include "parts.h"
 #include "passing.h"
 #include "prefill/sparse_prefill.h"
-#include "readers/ceiling.h"
-#include "readers/chooser.h"
-#include "readers/cross_layer.h"
-#include "readers/far_blocks.h"
-#include "readers/own_slots.h"
-#include "readers/pairs.h"
-#include "readers/partial_keys.h"
-#include "readers/ranks.h"
-#include "readers/rolling.h"
-#include "readers/sketch_choice.h"
-#include "readers/skew.h"
+#include "reader_table.h"
+#include "readers/whole.h"
 #include "scoring/rehearsal_scores.h"
 #include "scoring/scores.h"
+#include "turned_queries.h"
 
-/* Is attention the only reader of layer l, and does every generated token read all of it? */
-static int reads_all(const struct attention *a, int l)
+/* Has layer l's reader these traits, where a prompt leaves them to it? A form of prefill may copy
+ * rows of the layers that the policy acts on. */
+static int has(const struct attention *a, int l, unsigned traits)
 {
-    if (cb_policy_index(a->policy, l) < 0)
-        return 1;
-    return !a->cross_layer && !cb_sparse_prefill_copies(a) && a->plan[l].reads < 0 &&
-           !cb_sketch_choice_is(a, l) && !cb_own_slots_is(a, l) && !cb_far_is(a, l);
+    const int copied = cb_policy_index(a->policy, l) >= 0 && cb_sparse_prefill_copies(a);
+    return cb_reader_has(a, l, traits) && !copied;
 }
 
 static int scores_steps(const struct attention *a, int l)
@@ -52,8 +43,8 @@ int cb_attend_left(int n, int keep, int at_end)
 int cb_attend_forgets(const struct attention *a, int l)
 {
     const struct layer_plan *p = &a->plan[l];
-    const int alone = reads_all(a, l) && !cb_plan_chooses(p) && !p->rolling && !p->prompt_window &&
-                      p->score.when == WHEN_NEVER && !cb_attend_evicts(a, l);
+    const int alone =
+        has(a, l, READ_PLAIN) && p->score.when == WHEN_NEVER && !cb_attend_evicts(a, l);
 
     return p->window ? p->window : alone ? a->model->layer[l].window : 0;
 }
@@ -62,19 +53,15 @@ int cb_attend_forgets(const struct attention *a, int l)
  * come from the logits that attention leaves behind. */
 static int any_order(const struct attention *a, int l)
 {
-    return reads_all(a, l) && !cb_plan_chooses(&a->plan[l]) &&
-           (!a->model->layer[l].window || cb_attend_forgets(a, l)) &&
+    return has(a, l, READ_ANY_ORDER) && (!a->model->layer[l].window || cb_attend_forgets(a, l)) &&
            (!scores_steps(a, l) || cb_scores_logits(a, l));
 }
 
 /* May the rows of layer l be prepacked? If the policy drops tokens, rows must also be allowed in
- * any order. A window of several choosing queries reads the keys once more, so it rules prepacking
- * out; and rows of pairs are still to be merged. */
+ * any order. */
 static int may_prepack(const struct attention *a, int l)
 {
-    if (a->plan[l].choice.window > 1 || cb_pairs_is(a, l))
-        return 0;
-    return cb_attend_evicts(a, l) ? any_order(a, l) : reads_all(a, l);
+    return has(a, l, READ_PREPACKS) && (!cb_attend_evicts(a, l) || any_order(a, l));
 }
 
 /* Layers that read an earlier layer's keys and values read all of them: policies know nothing of
@@ -85,9 +72,7 @@ static int check_shared(const struct attention *a)
     int plain = !m->compact && !m->observe && !cb_sparse_prefill_is(a) && !a->blocks;
 
     for (int l = 0; l < a->bank->n_layer; l++)
-        plain &= reads_all(a, l) && !cb_plan_chooses(&a->plan[l]) && !a->plan[l].cross.from &&
-                 !a->plan[l].rolling && !a->plan[l].window && !a->plan[l].prompt_window &&
-                 a->plan[l].score.when == WHEN_NEVER && !cb_pairs_is(a, l);
+        plain &= has(a, l, READ_PLAIN) && !a->plan[l].window && a->plan[l].score.when == WHEN_NEVER;
     return plain || !a->model->hp.n_shared_kv
                ? CB_OK
                : cb_fail(CB_EUNSUPPORTED,
@@ -96,28 +81,29 @@ static int check_shared(const struct attention *a)
                          m->name, a->model->hp.n_shared_kv);
 }
 
+static int check_planes(const struct attention *a)
+{
+    return cb_bank_in_planes(a->bank) && !(a->traits & READ_PLANES)
+               ? cb_policy_refuse(a->policy, "not with keys of type planes, of which it searches "
+                                             "none; policy sieve does")
+               : CB_OK;
+}
+
 int cb_attention_open(struct attention *a, const char *prefill)
 {
     const struct method *m = a->policy->m;
 
     a->plan = a->policy->row;
+    TRY(cb_readers_assign(a));
     TRY(cb_sparse_prefill_open(a, prefill));
     TRY(check_shared(a));
+    TRY(check_planes(a));
     TRY(cb_parts_open(a));
-    TRY(cb_rolling_open(a));
-    TRY(cb_ranks_open(a));
-    TRY(cb_ceiling_open(a));
-    TRY(cb_far_open(a));
-    TRY(cb_own_slots_open(a));
+    TRY(cb_turned_queries_open(a));
     TRY(cb_scores_open(a));
-    TRY(cb_chooser_open(a));
-    TRY(cb_sketch_choice_open(a));
-    TRY(cb_partial_keys_open(a));
-    TRY(cb_skew_open(a));
-    TRY(cb_cross_layer_open(a));
     TRY(cb_rehearsal_open(a));
     TRY(cb_passing_open(a));
-    TRY(cb_pairs_open(a));
+    TRY(cb_readers_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
         a->bank->store[l].any_order = any_order(a, l);
         if (may_prepack(a, l))
@@ -130,43 +116,34 @@ int cb_attention_open(struct attention *a, const char *prefill)
 
 void cb_attention_close(struct attention *a)
 {
+    cb_readers_close(a);
     cb_sparse_prefill_close(a);
     cb_parts_close(a);
-    cb_rolling_close(a);
-    cb_ranks_close(a);
-    cb_ceiling_close(a);
-    cb_far_close(a);
-    cb_own_slots_close(a);
+    cb_turned_queries_close(a);
     cb_scores_close(a);
-    cb_chooser_close(a);
-    cb_sketch_choice_close(a);
-    cb_partial_keys_close(a);
-    cb_skew_close(a);
-    cb_cross_layer_close(a);
     cb_rehearsal_close(a);
     cb_passing_close(a);
-    cb_pairs_close(a);
     cb_evict_free(a->eviction);
 }
 
 size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept)
 {
-    return a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
-           cb_sparse_prefill_bytes(a) + cb_parts_bytes(a) + cb_rolling_bytes(a) +
-           cb_ranks_bytes(a, n_most) + cb_ceiling_bytes(a) + cb_far_bytes(a, n_most) +
-           cb_own_slots_bytes(a, n_most) + cb_scores_bytes(a, n_most) +
-           cb_chooser_bytes(a, n_most) + cb_sketch_choice_bytes(a, n_most) +
-           cb_partial_keys_bytes(a, n_most) + cb_skew_bytes(a) +
-           cb_cross_layer_bytes(a, n_feed, n_most) + cb_rehearsal_bytes(a) +
-           cb_passing_bytes(a, n_feed) + cb_pairs_bytes(a, n_most) +
-           (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
+    size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
+                 cb_sparse_prefill_bytes(a) + cb_parts_bytes(a) + cb_turned_queries_bytes(a) +
+                 cb_scores_bytes(a, n_most) + cb_rehearsal_bytes(a) + cb_passing_bytes(a, n_feed);
+
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->work_bytes)
+            sum += a->reading[i].r->work_bytes(a, a->reading[i].x, n_feed, n_most);
+    return sum + (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 
 void cb_attention_clear(struct attention *a)
 {
     cb_policy_clear(a->policy);
-    cb_chooser_clear(a);
-    cb_far_clear(a);
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->clear)
+            a->reading[i].r->clear(a, a->reading[i].x);
     a->rehearses = 0;
     a->repeated = (struct piece){ 0 };
 }
@@ -194,29 +171,29 @@ static int remembers_prompt(const struct policy *p)
 
 const char *cb_attention_uncut(const struct attention *a, int n)
 {
-    if (cb_policy_remembers(a->policy) || !cb_chooser_can_cut(a))
+    const char *why = NULL;
+
+    if (cb_policy_remembers(a->policy))
         return "it has measured the tokens behind";
     if (dropped_behind(a, n))
         return "it has dropped tokens since";
-    if (a->cross_layer)
-        return "its layers have dropped keys";
-    if (!cb_pairs_can_cut(a, n))
-        return "it has merged tokens since";
-    if (n < a->bank->prompt_end && remembers_prompt(a->policy))
+    for (int i = 0; !why && i < a->n_reading; i++)
+        if (a->reading[i].r->uncut)
+            why = a->reading[i].r->uncut(a, a->reading[i].x, n);
+    if (!why && n < a->bank->prompt_end && remembers_prompt(a->policy))
         return "its budget is of the whole prompt";
-    if (cb_skew_is_of_more(a, n))
-        return "its keys are skewed by all of the first prompt";
-    return NULL;
+    return why;
 }
 
 const char *cb_attention_undraftable(const struct attention *a)
 {
-    if (a->policy->m->compact || a->policy->m->observe || a->far || a->pairs)
+    if (a->policy->m->compact || a->policy->m->observe)
         return "it measures, drops or merges tokens as they come";
-    if (a->cross_layer || a->model->hp.n_shared_kv)
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->undraftable)
+            return a->reading[i].r->undraftable;
+    if (a->model->hp.n_shared_kv)
         return "its layers read what another layer computed for the same token";
-    if (!cb_chooser_can_cut(a))
-        return "it keeps a window of queries";
     if (cb_bank_has_kivi(a->bank))
         return "quantised tokens cannot be taken back";
     for (int l = 0; l < a->bank->n_layer; l++) {
@@ -228,23 +205,30 @@ const char *cb_attention_undraftable(const struct attention *a)
 
 int cb_attention_together(const struct attention *a)
 {
-    return a->chooser ? min_int(a->chunk, CHOICES) : a->chunk;
+    int most = a->chunk;
+
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->together)
+            most = min_int(most, a->reading[i].r->together);
+    return most;
 }
 
 void cb_attention_cut(struct attention *a, int n)
 {
-    cb_chooser_cut(a, n);
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->cut)
+            a->reading[i].r->cut(a, a->reading[i].x, n);
     cb_bank_cut(a->bank, n);
 }
 
 int cb_attention_is_dense(const struct attention *a)
 {
-    if (cb_sparse_prefill_is(a) || a->rehearsal_scores || cb_passing_is(a) ||
+    if (cb_sparse_prefill_is(a) || a->rehearsal_scores || cb_attention_narrows(a) ||
         a->model->hp.n_shared_kv)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||
-            a->plan[l].cross.from || cb_far_is(a, l))
+            !cb_reader_has(a, l, READ_DENSE))
             return 0;
     return 1;
 }
@@ -254,13 +238,18 @@ int cb_attention_extends(const struct attention *a)
     const struct method *m = a->policy->m;
 
     if (!cb_attention_is_dense(a) || m->compact || m->observe || m->layer_bytes ||
-        a->policy->state_bytes || a->pairs)
+        a->policy->state_bytes)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_attend_forgets(a, l) || a->plan[l].choice.window > 1 || cb_partial_keys_is(a, l) ||
+        if (cb_attend_forgets(a, l) || !cb_reader_has(a, l, READ_EXTENDS) ||
             a->plan[l].score.when != WHEN_NEVER)
             return 0;
     return 1;
+}
+
+int cb_attention_has(const struct attention *a, unsigned traits)
+{
+    return (a->traits & traits) != 0;
 }
 
 int cb_attend_chunk(const struct attention *a, int l)
@@ -271,8 +260,94 @@ int cb_attend_chunk(const struct attention *a, int l)
 int cb_attention_room(const struct attention *a, int l, int i)
 {
     const int every = cb_sparse_prefill_drops_every(a, l), chunk = cb_attend_chunk(a, l);
-    int room = min_int(cb_sparse_prefill_room(a, i), cb_far_room(a, l, i));
+    const struct reader *r = a->layer[l]->r;
+    int room = min_int(cb_sparse_prefill_room(a, i), r->room ? r->room(a, l, i) : INT32_MAX);
 
     room = min_int(room, every ? every - i % every : INT32_MAX);
     return chunk ? min_int(room, chunk - (a->bank->n_seen + i) % chunk) : room;
+}
+
+int cb_attend_drops_every(const struct attention *a, int l)
+{
+    return cb_sparse_prefill_drops_every(a, l);
+}
+
+const char *cb_attention_refuses(const struct method *form, const struct layer_plan *row,
+                                 int n_layer)
+{
+    return cb_sparse_prefill_refuses(form, row, n_layer);
+}
+
+int cb_attend_wants_guess(const struct attention *a, int l)
+{
+    return a->layer[l]->r->guess != NULL;
+}
+
+void cb_attend_guess(struct attention *a, int l, int i, const float *q)
+{
+    a->layer[l]->r->guess(a, l, i, q);
+}
+
+/* ---- the memory plan ---- */
+
+uint64_t cb_attention_read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                                 uint64_t *scanned)
+{
+    const struct reader *r = a->layer[l]->r;
+
+    *scanned = 0;
+    if (a->model->layer[l].kv_back)
+        return cb_whole_lent_bytes(a, l, n);
+    return (r->read_bytes ? r->read_bytes : cb_whole_read_bytes)(a, l, n, p, scanned);
+}
+
+uint64_t cb_attention_unheld_bytes(const struct attention *a, int l, int late,
+                                   const struct planned *p)
+{
+    const struct reader *r = a->layer[l]->r;
+
+    return r->unheld_bytes && late == cb_reader_has(a, l, READ_LATE) ? r->unheld_bytes(a, l, p) : 0;
+}
+
+int cb_attention_period(const struct attention *a)
+{
+    int most = 0;
+
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->period)
+            most = max_int(most, a->reading[i].r->period(a, a->reading[i].x));
+    return most;
+}
+
+/* ---- what readers remember, as plain data ---- */
+
+int cb_attention_n_counts(const struct attention *a, int l)
+{
+    return a->layer[l]->r->n_counts ? a->layer[l]->r->n_counts(a, l) : 0;
+}
+
+void cb_attention_counts(const struct attention *a, int l, int32_t *out)
+{
+    if (a->layer[l]->r->counts)
+        a->layer[l]->r->counts(a, l, out);
+}
+
+int cb_attention_set_counts(struct attention *a, int l, const int32_t *counts)
+{
+    return a->layer[l]->r->set_counts ? a->layer[l]->r->set_counts(a, l, counts) : CB_OK;
+}
+
+int cb_attention_most_areas(const struct attention *a, int l)
+{
+    return a->layer[l]->r->most_areas ? a->layer[l]->r->most_areas(a, l) : 0;
+}
+
+int cb_attention_areas(const struct attention *a, int l, struct area *out)
+{
+    return a->layer[l]->r->areas ? a->layer[l]->r->areas(a, l, out) : 0;
+}
+
+int cb_attention_check(const struct attention *a, int l)
+{
+    return a->layer[l]->r->check ? a->layer[l]->r->check(a, l) : CB_OK;
 }

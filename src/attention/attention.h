@@ -16,6 +16,35 @@ struct piece {
     int from, to;
 };
 
+/* What a reader does with its layers. Others ask for traits, never for a reader's name. */
+enum reader_trait {
+    /* Every query reads all rows, as they are stored and at their positions; the logits of a
+     * decoded token can be left. */
+    READ_PLAIN = 1 << 0,
+    READ_DENSE = 1 << 1,     /* a prompt in an empty timeline attends densely */
+    READ_EXTENDS = 1 << 2,   /* what it keeps does not depend on how a dense prompt was fed */
+    READ_PROMPT = 1 << 3,    /* a prompt reads all rows as they are stored */
+    READ_STEP = 1 << 4,      /* a decoded token does */
+    READ_PREPACKS = 1 << 5,  /* rows may be prepacked, since nobody reads them one by one */
+    READ_ANY_ORDER = 1 << 6, /* rows may lie in any order */
+    READ_SORTED = 1 << 7,    /* rows lie in the order of slots whenever it makes parts */
+    READ_JOINS = 1 << 8,     /* its parts join */
+    READ_BY_HEAD = 1 << 9,   /* a part may have a run for each query head */
+    READ_TURNS = 1 << 10,    /* it turns queries to other positions */
+    READ_BY_PARTS = 1 << 11, /* a decoded token's scores are of its parts, not of the store */
+    READ_LSE = 1 << 12,      /* attended() needs the log-sum-exp */
+    READ_PLANES = 1 << 13,   /* it searches keys in planes */
+    READ_UNDOES = 1 << 14,   /* slots that a failed feed has found may have changed */
+    READ_LATE = 1 << 15,     /* unheld_bytes() are those after the next layer has attended */
+};
+
+struct reader;
+/* A reader in a session */
+struct reading {
+    const struct reader *r;
+    void *x; /* its state of the session's layers, or NULL */
+};
+
 struct attention {
     const struct cb_model *model;
     struct device *dev;
@@ -29,22 +58,17 @@ struct attention {
     int prompt_joins;              /* 1: a form of prefill makes parts that join */
     int cold;                      /* > 0: rows may lie on the disk, so they are asked for */
 
-    struct parts *parts;             /* parts.c */
-    struct rolling *rolling;         /* rolling.c; NULL where positions stay */
-    struct ranks *ranks;             /* ranks.c; the same */
-    struct pairs *pairs;             /* pairs.c; NULL where no layers share directions */
-    struct ceiling *ceiling;         /* ceiling.c; NULL where distances have no ceiling */
-    struct far_blocks *far;          /* far_blocks.c; NULL where no far blocks are chosen */
-    struct own_slots *own_slots;     /* own_slots.c; NULL where query heads share slots */
-    struct cross_layer *cross_layer; /* cross_layer.c; NULL where no layer reads another's logits */
-    struct sparse_prefill *sparse;   /* sparse_prefill.c */
-    struct block_prefill *blocks;    /* block_prefill.c; NULL where prompts read no blocks */
-    struct chooser *chooser;         /* chooser.c; NULL where no layer chooses for others */
-    struct sketch_choice *sketch_choice; /* sketch_choice.c; NULL where no layer sketches keys */
-    struct partial_keys *partial_keys;   /* partial_keys.c; NULL where no layer has any */
-    struct skew *skew;                   /* skew.c; the same */
-    struct scoring *scoring;             /* scores.c; NULL where the plan wants no scores */
-    struct expected *expected;           /* expected.c; NULL where the plan expects no queries */
+    struct reading **layer;  /* [n_layer] how each layer is read (reader_table.c) */
+    struct reading *reading; /* [n_reading] the readers that the session has */
+    int n_reading;
+    unsigned traits; /* of any of them */
+
+    struct parts *parts;           /* parts.c */
+    struct turned_queries *turned; /* turned_queries.c; NULL where no reader turns any */
+    struct sparse_prefill *sparse; /* sparse_prefill.c */
+    struct block_prefill *blocks;  /* block_prefill.c; NULL where prompts read no blocks */
+    struct scoring *scoring;       /* scores.c; NULL where the plan wants no scores */
+    struct expected *expected;     /* expected.c; NULL where the plan expects no queries */
     struct rehearsal_scores *rehearsal_scores; /* NULL where no prompt is rehearsed */
     int *pass;             /* passing.c, [n_ctx]; NULL where all layers compute all tokens */
     int rehearses;         /* 1: the prompt in progress will be repeated; late layers wait for it */
@@ -73,6 +97,12 @@ struct chunk {
      * pos_end are then as if those had never been fed. NULL: pos0, pos0 + 1, ..
      * pos[-1] is that of the token before, if that is of the feed. */
     const int32_t *pos;
+};
+
+/* A layer after a prompt and n_gen generated tokens, for the memory plan */
+struct planned {
+    int n_prompt, n_gen;
+    int n_slot; /* slots of a KV head that are left */
 };
 
 /* A session's part of a call of cb_attend() */

@@ -22,18 +22,6 @@ struct parts {
 
 /* ---- open ---- */
 
-/* Can a call of attention have more than one part? */
-static int any_joins(const struct attention *a)
-{
-    if (a->prompt_joins)
-        return 1;
-    for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].rolling || a->plan[l].prompt_sink || a->plan[l].cross.from ||
-            a->plan[l].own_slots || a->plan[l].far.block)
-            return 1;
-    return 0;
-}
-
 int cb_parts_open(struct attention *a)
 {
     const size_t n = (size_t)a->chunk * (size_t)a->model->hp.n_head;
@@ -41,11 +29,8 @@ int cb_parts_open(struct attention *a)
 
     if (!x || !(x->lse = cb_alloc_aligned(n, sizeof *x->lse)))
         return CB_ENOMEM;
-    x->n_run = a->blocks ? a->model->hp.n_head : a->bank->n_kv;
-    for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].own_slots || a->plan[l].sketch.heads == EACH_HEAD)
-            x->n_run = a->model->hp.n_head;
-    if (!any_joins(a))
+    x->n_run = a->blocks || (a->traits & READ_BY_HEAD) ? a->model->hp.n_head : a->bank->n_kv;
+    if (!a->prompt_joins && !(a->traits & READ_JOINS))
         return CB_OK;
     x->out2 = cb_alloc_aligned((size_t)a->chunk * cb_attention_row(a), sizeof *x->out2);
     x->lse2 = cb_alloc_aligned(n, sizeof *x->lse2);
@@ -115,6 +100,28 @@ struct part cb_parts_of(const struct attention *a, const struct chunk *c)
                           .skip = 2 };
 }
 
+/* How many of a layer's slots the chunk does not see yet: where the layer reads those of an earlier
+ * one, which has stored all of a prompt */
+static int unseen(const struct attention *a, const struct chunk *c)
+{
+    return a->model->layer[c->l].kv_back && !a->bank->decoding ? c->pos_end - c->pos0 - c->n : 0;
+}
+
+int cb_parts_whole(struct attention *a, const struct chunk *c, float *logit)
+{
+    const struct store *st = cb_attention_store(a, c->l);
+    const size_t stride = (size_t)cb_attention_group(a) * (size_t)a->bank->n_ctx;
+    const struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] = cb_store_run(st, h, 0, st->n[h] - unseen(a, c));
+        run[h].logit = logit ? logit + (size_t)h * stride : NULL;
+    }
+    return CB_OK;
+}
+
 int cb_parts_n(const struct attention *a)
 {
     return a->parts->n;
@@ -137,15 +144,24 @@ int cb_parts_left_out(const struct attention *a, int i, int h)
 
 /* ---- attending ---- */
 
+/* Runs of a part */
+static int n_run(const struct attention *a, const struct part *p)
+{
+    return p->by_head ? a->model->hp.n_head : a->bank->n_kv;
+}
+
 void cb_parts_ask(const struct attention *a, int l)
 {
     const struct store *st = cb_attention_store(a, l);
 
-    for (int i = 0; i < a->parts->n; i++)
-        for (int h = 0; h < a->bank->n_kv; h++) {
-            const struct kv_run *run = cb_parts_runs(a, i) + h;
+    for (int i = 0; i < a->parts->n; i++) {
+        const int n = n_run(a, cb_parts_at(a, i));
+        for (int r = 0; r < n; r++) {
+            const struct kv_run *run = cb_parts_runs(a, i) + r;
+            const int h = r * a->bank->n_kv / n;
             cb_store_ask(st, h, run->idx, run->idx ? run->n : st->rows[h]);
         }
+    }
 }
 
 struct attn cb_parts_attn(const struct attention *a, int l)
@@ -247,11 +263,6 @@ static void leave_out(struct attention *a, const struct part *p, const float *ls
 static int is_single(const struct attention *a)
 {
     return a->parts->n == 1 && !a->parts->part[0].joins;
-}
-
-static int n_run(const struct attention *a, const struct part *p)
-{
-    return p->by_head ? a->model->hp.n_head : a->bank->n_kv;
 }
 
 /* Entries that query i of a run reads */

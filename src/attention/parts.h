@@ -37,6 +37,10 @@ int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run)
 /* A part with all queries of chunk c, for the caller to adapt. */
 struct part cb_parts_of(const struct attention *a, const struct chunk *c);
 
+/* Adds the part with all that chunk c sees of its layer's store. logit: where a decoded token's are
+ * to be left, [n_head][n_ctx], or NULL */
+int cb_parts_whole(struct attention *a, const struct chunk *c, float *logit);
+
 int cb_parts_n(const struct attention *a);
 const struct part *cb_parts_at(const struct attention *a, int i);
 struct kv_run *cb_parts_runs(const struct attention *a, int i);

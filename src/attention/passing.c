@@ -41,7 +41,12 @@ size_t cb_passing_bytes(const struct attention *a, int n_feed)
     return a->pass ? (size_t)n_feed * sizeof *a->pass : 0;
 }
 
-int cb_passing_choose(struct attention *a, int l, int n, const int **row)
+int cb_attention_narrows(const struct attention *a)
+{
+    return a->pass != NULL;
+}
+
+int cb_attend_narrow(struct attention *a, int l, int n, const int **row)
 {
     struct policy *p = a->policy;
     const int i = cb_policy_index(p, l);

@@ -1,31 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* rows_ahead.c - stored rows that come to a device a layer ahead of need: those of layers that will
  * read all that they have now, and drop none of it before. */
-#include "rows_ahead.h"
-
 #include <stdlib.h>
 
 #include "attend.h"
 #include "bank/store_state.h"
 #include "base/err.h"
 #include "prefill/sparse_prefill.h"
-#include "readers/cross_layer.h"
-#include "readers/far_blocks.h"
-#include "readers/own_slots.h"
-#include "readers/pairs.h"
-#include "readers/ranks.h"
-#include "readers/sketch_choice.h"
+#include "reader.h"
 
 static int reads_all(const struct attention *a, int l)
 {
-    const struct layer_plan *p = &a->plan[l];
-
-    if (cb_attend_forgets(a, l) || cb_attend_chunk(a, l) || p->rolling || cb_cross_layer_is(a, l) ||
-        cb_far_is(a, l) || cb_own_slots_is(a, l) || cb_ranks_is(a, l) || cb_pairs_restores(a, l))
+    if (cb_attend_forgets(a, l) || cb_attend_chunk(a, l))
         return 0;
-    if (a->bank->decoding)
-        return p->reads < 0 && !cb_sketch_choice_is(a, l);
-    return !cb_sparse_prefill_is(a) && !a->blocks && !p->prompt_window;
+    return a->bank->decoding ? cb_reader_has(a, l, READ_STEP)
+                             : cb_reader_has(a, l, READ_PROMPT) && !cb_sparse_prefill_is(a);
 }
 
 void cb_attention_rows_ahead(const struct attention *a, int l)

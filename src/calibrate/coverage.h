@@ -5,7 +5,7 @@
 #ifndef COVERAGE_H
 #define COVERAGE_H
 
-#include "attention/reads.h"
+#include "attention/attend.h"
 #include "probe.h"
 
 /* The full attention of the token that a probe was fed last */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attention/prefill/sparse_prefill.h"
+#include "attention/attend.h"
 #include "policy/policy.h"
 
 /* Any model whose layers see everything */
@@ -24,7 +24,7 @@ static int ask(struct matrix_row *row)
         return 0;
     ok = !cb_policy_plan(p, NULL);
     for (int i = 0; ok && cb_prompt_method_at(i); i++)
-        row->why[i] = cb_sparse_prefill_refuses(cb_prompt_method_at(i), p->plan, shape.n_layer);
+        row->why[i] = cb_attention_refuses(cb_prompt_method_at(i), p->plan, shape.n_layer);
     cb_policy_close(p);
     return ok;
 }

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include "attention/attend.h"
-#include "attention/passing.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "layer_ahead.h"
@@ -38,7 +37,7 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
         return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
     if (how && how->logits && how->states)
         return cb_fail(CB_EARG, "prefill: either logits or states");
-    if (how && cb_passing_is(&s->attention) &&
+    if (how && cb_attention_narrows(&s->attention) &&
         (how->states || (how->logits && how->logits_from < n - 1)))
         return cb_fail(CB_EUNSUPPORTED,
                        "prefill: policy %s computes only some tokens in all layers, so that only "
@@ -51,8 +50,8 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
  * merged meanwhile. */
 static void undo(struct cb_session *s)
 {
-    int drops = s->policy->m->compact || s->policy->m->layer_bytes || s->attention.cross_layer ||
-                s->attention.far || s->attention.pairs;
+    int drops = s->policy->m->compact || s->policy->m->layer_bytes ||
+                cb_attention_has(&s->attention, READ_UNDOES);
 
     cb_layer_ahead_end(s);
     for (int l = 0; l < s->model->hp.n_layer; l++)

@@ -8,9 +8,6 @@
 #include <string.h>
 
 #include "attention/attend.h"
-#include "attention/passing.h"
-#include "attention/prefill/sparse_prefill.h"
-#include "attention/readers/partial_keys.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "ffn.h"
@@ -195,7 +192,7 @@ static void rotate_queries(const struct rows *r, const struct layer *y, float *q
 static int guesses(const struct rows *r, int l)
 {
     for (int i = 0; r->s[0]->bank.decoding && l < r->s[0]->model->hp.n_layer && i < r->n; i++)
-        if (cb_partial_keys_is(&r->s[i]->attention, l))
+        if (cb_attend_wants_guess(&r->s[i]->attention, l))
             return 1;
     return 0;
 }
@@ -213,8 +210,8 @@ static void guess(const struct rows *r, int l, const float *in)
     rotate_queries(r, y, s->w.qkv, nq);
     for (int i = 0; i < r->n_tok; i++) {
         struct attention *a = &r->s[r->n > 1 ? i : 0]->attention;
-        if (cb_partial_keys_is(a, l))
-            cb_partial_keys_guess(a, r->n > 1 ? 0 : i, s->w.qkv + (size_t)i * (size_t)nq);
+        if (cb_attend_wants_guess(a, l))
+            cb_attend_guess(a, l, r->n > 1 ? 0 : i, s->w.qkv + (size_t)i * (size_t)nq);
     }
 }
 
@@ -472,7 +469,7 @@ static int narrow(struct cb_session *s, int l)
 {
     const size_t rot = (size_t)s->model->hp.n_rot;
     const int *row;
-    const int n = s->next.n_tok, m = cb_passing_choose(&s->attention, l, n, &row);
+    const int n = s->next.n_tok, m = cb_attend_narrow(&s->attention, l, n, &row);
 
     if (m < 0 || m == n)
         return m < 0 ? m : CB_OK;

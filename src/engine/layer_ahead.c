@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "attention/attend.h"
-#include "attention/rows_ahead.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "model/weights.h"

@@ -2,13 +2,6 @@
 /* memory_plan.c - the memory that a session holds now, and the plan of the memory that it will
  * hold. */
 #include "attention/attend.h"
-#include "attention/passing.h"
-#include "attention/prefill/sparse_prefill.h"
-#include "attention/readers/chooser.h"
-#include "attention/readers/cross_layer.h"
-#include "attention/readers/far_blocks.h"
-#include "attention/readers/pairs.h"
-#include "attention/readers/sketch_choice.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "layer_ahead.h"
@@ -160,14 +153,12 @@ static uint64_t prompt_bytes(const struct cb_session *s, int l, int n)
  * given only so many of its tokens. */
 static uint64_t feed_bytes(const struct cb_session *s, int l, int n_prompt, int n_kept)
 {
-    const int few = cb_passing_is(&s->attention) || s->model->layer[l].kv_back;
+    const int few = cb_attention_narrows(&s->attention) || s->model->layer[l].kv_back;
     const int n = few ? n_kept : n_prompt;
     const int late = s->policy->row[l].window || s->model->layer[l].lends;
     const int window = late ? 0 : cb_attend_forgets(&s->attention, l);
     const int chunk = cb_attend_chunk(&s->attention, l);
-    const int every = chunk    ? chunk
-                      : window ? s->chunk
-                               : cb_sparse_prefill_drops_every(&s->attention, l);
+    const int every = chunk ? chunk : window ? s->chunk : cb_attend_drops_every(&s->attention, l);
     const size_t pos = (size_t)s->bank.n_kv * sizeof *s->bank.store[l].pos;
     uint64_t most = 0;
     int held = 0;
@@ -215,6 +206,15 @@ static uint64_t sketches_bytes(const struct store *st, int n)
     return st->kivi ? (uint64_t)st->n_kv * cb_store_sketch_bytes(st, n) : 0;
 }
 
+/* Bytes that the reader of layer l lets it not hold (cb_attention_unheld_bytes) */
+static uint64_t unheld(const struct cb_session *s, int l, int late, int n_prompt, int n_gen,
+                       int n_slot)
+{
+    const struct planned p = { n_prompt, n_gen, n_slot };
+
+    return cb_attention_unheld_bytes(&s->attention, l, late, &p);
+}
+
 /* The peak of a prefill: one full layer, and the compacted ones before it; or all layers, while
  * the prompt is repeated. */
 static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
@@ -224,7 +224,7 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
-        const uint64_t shared = cb_cross_layer_saved(&s->attention, l, n_prompt, n_prompt);
+        const uint64_t shared = unheld(s, l, 0, n_prompt, 0, n_prompt);
         const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared +
                              sketches_bytes(&s->bank.store[l], held);
         peak = now > peak ? now : peak;
@@ -232,53 +232,10 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
                       ? prompt_bytes(s, l, n_prompt) - shared
                       : layer_bytes(s, l, held, n_prompt, 0) - shared;
         if (l)
-            before -= cb_pairs_saved(&s->attention, l - 1, n_prompt, 0);
+            before -= unheld(s, l - 1, 1, n_prompt, 0, n_prompt);
         repeated += prompt_bytes(s, l, more);
     }
     return more && before + repeated > peak ? before + repeated : peak;
-}
-
-/* Keys and values that the last of n slots reads, of every KV head, within the layer's window; of
- * which `unsettled` are not quantised yet */
-static uint64_t window_bytes(const struct cb_session *s, int l, const struct store *st, int n,
-                             int unsettled)
-{
-    const int window = cb_attention_window(&s->attention, l);
-    const int first = window && n > window ? n - window : 0;
-    uint64_t sum = 0;
-
-    for (int h = 0; h < st->n_kv; h++)
-        sum += cb_store_bytes_from(st, h, first, n - unsettled) +
-               cb_store_beside_of(st, n - unsettled) +
-               (uint64_t)unsettled * cb_store_slot_bytes(st);
-    return sum;
-}
-
-/* Keys, values and sketches that a decoded token reads in layer l, which has n slots to read. The
- * token's own are not settled yet, unless another layer lends them. */
-static uint64_t read_bytes(const struct cb_session *s, int l, int n, int n_prompt)
-{
-    const struct store *st = &s->bank.store[l];
-    const int back = s->model->layer[l].kv_back;
-
-    if (back)
-        return window_bytes(s, l, st - back, n, 0);
-    if (cb_sketch_choice_is(&s->attention, l))
-        return (uint64_t)st->n_kv * cb_sketch_choice_read(&s->attention, l, n);
-    if (cb_far_is(&s->attention, l))
-        return cb_far_read(&s->attention, l, n);
-    if (st->kivi && s->attention.plan[l].reads < 0)
-        return n ? window_bytes(s, l, st, n, 1) : 0;
-    n = cb_chooser_reads(&s->attention, l, n, n_prompt);
-    return n ? heads_bytes(st, n - 1) + (uint64_t)st->n_kv * cb_store_slot_bytes(st) : 0;
-}
-
-/* Of them, sketches, which the CPU reads where rows are streamed */
-static uint64_t scanned_bytes(const struct cb_session *s, int l, int n)
-{
-    return cb_sketch_choice_is(&s->attention, l)
-               ? (uint64_t)s->bank.n_kv * cb_sketch_choice_scanned(&s->attention, l, n)
-               : 0;
 }
 
 /* Layer l holds fewer slots after a prompt and n_gen tokens than it was given. */
@@ -317,8 +274,7 @@ static uint64_t held_bytes(const struct cb_session *s, int l, int n_prompt, int 
                            ? prompt_bytes(s, l, n)
                            : layer_bytes(s, l, held, n, mixes(s, l, n_prompt, n_gen));
 
-    return b - cb_cross_layer_saved(&s->attention, l, n, held) -
-           cb_pairs_saved(&s->attention, l, n_prompt, n_gen);
+    return b - unheld(s, l, 0, n_prompt, n_gen, held) - unheld(s, l, 1, n_prompt, n_gen, held);
 }
 
 /* The bytes while token g goes through the last layer, which is noted before it settles, and with
@@ -332,8 +288,8 @@ static uint64_t token_peak(const struct cb_session *s, int n_prompt, int g)
     for (int l = 0; l < last; l++)
         sum += held_bytes(s, l, n_prompt, g);
     if (last)
-        sum += cb_pairs_saved(&s->attention, last - 1, n_prompt, g) -
-               cb_pairs_saved(&s->attention, last - 1, n_prompt, g - 1);
+        sum += unheld(s, last - 1, 1, n_prompt, g, n_prompt + g) -
+               unheld(s, last - 1, 1, n_prompt, g - 1, n_prompt + g);
     if (s->policy->row[last].window && !st->kivi)
         return sum + held_bytes(s, last, n_prompt, g);
     sum += held_bytes(s, last, n_prompt, g - 1) + prompt_bytes(s, last, 1);
@@ -364,13 +320,13 @@ static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_ge
 {
     const int drop = since_drop(s, n_prompt, n_gen);
     const int k = s->bank.kivi_k.residual, v = s->bank.kivi_v.residual;
-    const int tail = cb_pairs_tail(&s->attention);
-    const int span = max_int(max_int(tail + 1, drop), max_int(k, v));
+    const int period = cb_attention_period(&s->attention);
+    const int span = max_int(max_int(period + 1, drop), max_int(k, v));
     const int chunk = s->model->hp.chunked ? s->model->hp.window : 0;
     const int whole = chunk ? (n_prompt + n_gen) / chunk * chunk - n_prompt : 0;
     uint64_t peak;
 
-    if (!drop && !tail && !cb_bank_has_kivi(&s->bank) && !s->model->hp.chunked)
+    if (!drop && !period && !cb_bank_has_kivi(&s->bank) && !s->model->hp.chunked)
         return 0;
     peak = whole > 0 ? token_peak(s, n_prompt, whole) : 0;
     for (int g = n_gen; g > 0 && g > n_gen - span; g--) {
@@ -383,7 +339,7 @@ static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_ge
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int n = n_prompt + n_gen, more = cb_rehearsal_room(s->rehearsal, n_prompt);
-    uint64_t peak, decoding, read, moved = 0, largest = 0;
+    uint64_t peak, decoding, read, scanned, moved = 0, largest = 0;
     int reads, gone;
 
     if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
@@ -411,10 +367,10 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
             (uint64_t)s->bank.n_kv * cb_store_beside_of(&s->bank.store[l], held);
         /* slots are dropped after they are read, by the layer itself */
         reads = have + (of == l && last_drop(s, l, n_prompt, n_gen, &gone) == n_gen ? gone : 0);
-        read = (uint64_t)cb_cross_layer_read(&s->attention, l, n, held) +
-               read_bytes(s, l, reads, n_prompt);
+        read = cb_attention_read_bytes(&s->attention, l, reads,
+                                       &(struct planned){ n_prompt, n_gen, held }, &scanned);
         out->kv_read_bytes_per_token += read;
-        moved += read - scanned_bytes(s, l, reads);
+        moved += read - scanned; /* the CPU scans sketches where rows are streamed */
         largest = max_bytes(largest, max_bytes(feed_bytes(s, l, n_prompt, slots(s, l, n_prompt, 0)),
                                                heads_bytes(&s->bank.store[l], reads)));
     }

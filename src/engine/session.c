@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/attend.h"
-#include "attention/passing.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "rehearsal.h"
@@ -61,7 +59,7 @@ size_t cb_session_tok_floats(const struct cb_session *s)
 {
     const int tables = 1 + (s->rope[1].inv_freq != NULL);
     return (size_t)s->model->hp.n_embd + (size_t)tables * (size_t)s->model->hp.n_rot +
-           (size_t)cb_passing_is(&s->attention);
+           (size_t)cb_attention_narrows(&s->attention);
 }
 
 /* Bytes of n rows of the residual stream */
@@ -121,7 +119,7 @@ static int fit(struct cb_session *s, int n)
     for (int i = 0; i < ROPE_TABLES; i++)
         if (s->rope[i].inv_freq)
             TRY(grow(&w->cs[i], (size_t)n * (size_t)s->model->hp.n_rot, &unused));
-    if (cb_passing_is(&s->attention)) {
+    if (cb_attention_narrows(&s->attention)) {
         free(w->pos);
         w->pos = cb_calloc((size_t)n, sizeof *w->pos);
         if (!w->pos)

@@ -3,7 +3,7 @@
 #ifndef SESSION_H
 #define SESSION_H
 
-#include "attention/attention.h"
+#include "attention/attend.h"
 #include "ctxbank.h"
 #include "model/head_prune.h"
 #include "moe_work.h"

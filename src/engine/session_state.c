@@ -2,8 +2,7 @@
 /* session_state.c - all that a session remembers, as plain data. */
 #include "session_state.h"
 
-#include "attention/readers/chooser.h"
-#include "attention/readers/far_blocks.h"
+#include "attention/attend.h"
 #include "base/err.h"
 
 /* ---- counts ---- */
@@ -15,7 +14,7 @@ int cb_session_n_counts(const struct cb_session *s)
     int n = N_SESSION;
 
     for (int l = 0; l < s->bank.n_layer; l++)
-        n += cb_store_n_counts(&s->bank.store[l]) + cb_chooser_n_counts(&s->attention, l);
+        n += cb_store_n_counts(&s->bank.store[l]) + cb_attention_n_counts(&s->attention, l);
     return n;
 }
 
@@ -29,9 +28,8 @@ void cb_session_counts(const struct cb_session *s, int32_t *out)
     for (int l = 0; l < s->bank.n_layer; l++) {
         cb_store_counts(&s->bank.store[l], out);
         out += cb_store_n_counts(&s->bank.store[l]);
-        if (cb_chooser_n_counts(&s->attention, l))
-            cb_chooser_counts(&s->attention, l, out);
-        out += cb_chooser_n_counts(&s->attention, l);
+        cb_attention_counts(&s->attention, l, out);
+        out += cb_attention_n_counts(&s->attention, l);
     }
 }
 
@@ -58,9 +56,8 @@ int cb_session_set_counts(struct cb_session *s, const int32_t *counts)
     for (int l = 0; l < s->bank.n_layer; l++) {
         TRY(cb_store_set_counts(&s->bank.store[l], s->dev, counts));
         counts += cb_store_n_counts(&s->bank.store[l]);
-        if (cb_chooser_n_counts(&s->attention, l))
-            TRY(cb_chooser_set_counts(&s->attention, l, counts));
-        counts += cb_chooser_n_counts(&s->attention, l);
+        TRY(cb_attention_set_counts(&s->attention, l, counts));
+        counts += cb_attention_n_counts(&s->attention, l);
     }
     return CB_OK;
 }
@@ -72,7 +69,7 @@ static int most_areas(const struct cb_session *s)
     int n = s->bank.n_layer + 4;
 
     for (int l = 0; l < s->bank.n_layer; l++)
-        n += cb_store_most_areas(&s->bank.store[l]) + cb_chooser_most_areas(&s->attention, l);
+        n += cb_store_most_areas(&s->bank.store[l]) + cb_attention_most_areas(&s->attention, l);
     return n;
 }
 
@@ -88,7 +85,7 @@ int cb_session_areas(const struct cb_session *s, struct area **out, int *n)
     *a++ = (struct area){ AREA_LOGITS, 0, 0, 0, s->w.logits, n_vocab * sizeof *s->w.logits };
     a += cb_policy_areas(s->policy, a);
     for (int l = 0; l < s->bank.n_layer; l++) {
-        a += cb_chooser_areas(&s->attention, l, a);
+        a += cb_attention_areas(&s->attention, l, a);
         a += cb_store_areas(&s->bank.store[l], l, a);
     }
     *n = (int)(a - *out);
@@ -117,8 +114,7 @@ int cb_session_check_areas(const struct cb_session *s)
             return cb_fail(CB_EFORMAT, "its tokens are not in the model's vocabulary");
     TRY(cb_policy_check(s->policy));
     for (int l = 0; l < s->bank.n_layer; l++) {
-        TRY(cb_chooser_check(&s->attention, l));
-        TRY(cb_far_check(&s->attention, l));
+        TRY(cb_attention_check(&s->attention, l));
         TRY(cb_store_check_lists(&s->bank.store[l], s->bank.n_seen));
     }
     return CB_OK;

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/readers/partial_keys.h"
 #include "attention/readers/sketch_choice.h"
-#include "attention/reads.h"
+#include "attention/attend.h"
 #include "base/eigen.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
@@ -369,7 +368,7 @@ static void check_layer(struct checking *x, int l)
     logits(x, l, q, first, n, by_own, &own_off);
     for (int kv = 0; kv < KV; kv++) {
         char reads[400] = { 0 };
-        const int32_t *slot = cb_sketch_choice_slots(a, kv, &n_read);
+        const int32_t *slot = cb_sketch_choice_slots(a, l, kv, &n_read);
         for (int i = 0; i < n_read; i++) {
             ck_assert(slot[i] >= first && slot[i] <= n && (!i || slot[i] > slot[i - 1]));
             reads[slot[i]] = 1;
@@ -398,7 +397,7 @@ static void look(void *arg, const struct attention *a, int l)
     memcpy(x->in[1], x->in[0], sizeof x->in[0]);
     for (int i = 0; i < 256; i++)
         x->in[0][i] = (double)x->s->w.norm[i];
-    if (cb_partial_keys_is(a, l))
+    if (cb_attend_wants_guess(a, l))
         check_layer(x, l);
     else
         x->read += (uint64_t)(KV * (window && n > window ? window : n)) * 2 * HD * sizeof(float);

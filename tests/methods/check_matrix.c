@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attention/prefill/sparse_prefill.h"
+#include "attention/attend.h"
 #include "engine/session.h"
 #include "kit/settings.h"
 #include "kit/suite.h"
@@ -76,7 +76,7 @@ static void converse(cb_session *s, const char *what)
 /* What the plan of an open session says about a form of prefill */
 static const char *expected(const cb_session *s, int form)
 {
-    return cb_sparse_prefill_refuses(cb_prompt_method_at(form), s->attention.plan, s->bank.n_layer);
+    return cb_attention_refuses(cb_prompt_method_at(form), s->attention.plan, s->bank.n_layer);
 }
 
 /* Where stored rows are turned or merged later, they cannot be quantised in groups. */

@@ -145,7 +145,7 @@ static double check_choice(struct toy *t, int c, int i, const float *out)
     for (int kv = 0; kv < N_KV; kv++) {
         char reads[N] = { 0 };
         int n, k = 0;
-        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, kv, &n);
+        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, N_LAYER - 1, kv, &n);
         for (int j = 0; j < n; j++) {
             ck_assert(!j || slot[j] > slot[j - 1]);
             ck_assert(slot[j] >= first && slot[j] <= i);
@@ -251,7 +251,7 @@ static void check_pages(struct toy *t, int c, int i, const float *out)
         char reads[N] = { 0 };
         double worst = INFINITY, best = -INFINITY;
         int n, k = 0;
-        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, list, &n);
+        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, N_LAYER - 1, list, &n);
         for (int j = 0; j < n; j++) {
             ck_assert(!j || slot[j] > slot[j - 1]);
             ck_assert(slot[j] >= first && slot[j] <= i);
@@ -322,7 +322,8 @@ START_TEST(misses_no_more_than_it_may)
             for (int h = 0; h < N_HEAD; h++) {
                 double p[N], got = 0;
                 int n;
-                const int32_t *slot = cb_sketch_choice_slots(&t.s->attention, h / GROUP, &n);
+                const int32_t *slot =
+                    cb_sketch_choice_slots(&t.s->attention, N_LAYER - 1, h / GROUP, &n);
                 softmax(&t, N_LAYER - 1, h, i, NULL, p);
                 for (int j = 0; j < n; j++)
                     got += p[slot[j]];

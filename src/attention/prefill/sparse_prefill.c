@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "attention/parts.h"
+#include "attention/reader_table.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "block_prefill.h"
@@ -43,17 +44,15 @@ const char *cb_sparse_prefill_refuses(const struct method *form, const struct la
                                       int n_layer)
 {
     for (int l = 0; form->prompt && l < n_layer; l++) {
+        const struct reader *two[2], *r = cb_reader_of(row, n_layer, l, NULL, two);
         if (row[l].narrows)
             return "it leaves tokens of the prompt out of upper layers";
         if (form->by_blocks && scores_all(&row[l].score))
             return "it sums the scores of all queries, which skip blocks of tokens";
-        if (row[l].far.block)
-            return "its prompts choose blocks of their own";
         if (row[l].rehearsal.piece)
             return "it feeds the prompt again, whose tokens all read all of it";
-        if (row[l].cross.from)
-            return "its layers hold keys of their own for a few tokens only, so no others can be "
-                   "chosen";
+        if (r && r->no_choice)
+            return r->no_choice;
         /* a window is dropped at the prompt's end instead */
         if (row[l].prompt_window || (row[l].drop_every && !row[l].window))
             return "it drops tokens within the prompt, so they cannot be chosen";

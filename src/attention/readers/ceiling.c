@@ -3,14 +3,13 @@
  * tokens. Logits depend on differences of positions alone, so a copy of the first keys is turned to
  * position 0, and queries are turned to the ceiling. A token within the window is read there alone.
  */
-#include "ceiling.h"
-
 #include <stdlib.h>
 
 #include "attention/parts.h"
+#include "attention/reader.h"
+#include "attention/turned_queries.h"
 #include "base/err.h"
 #include "base/ints.h"
-#include "rolling.h"
 
 enum { MANY = CB_STORE_MANY };
 
@@ -21,24 +20,25 @@ struct ceiling {
     uint8_t *k, *v; /* [n_kv][sink] rows */
 };
 
-static int is_in(const struct attention *a, int l)
+extern const struct reader cb_reader_ceiling;
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
 {
-    return a->plan[l].rolling == ROLL_CEILING;
+    (void)n_layer, (void)y;
+    return row[l].rolling == ROLL_CEILING;
 }
 
-int cb_ceiling_open(struct attention *a)
+static int open(struct attention *a, void **state)
 {
     const size_t n_kv = (size_t)a->bank->n_kv, n_rot = (size_t)a->model->hp.n_rot;
-    struct ceiling *x;
+    struct ceiling *x = *state = cb_calloc(1, sizeof *x);
     size_t n;
-    int sink = -1;
+    int sink = 0;
 
-    for (int l = 0; l < a->bank->n_layer; l++)
-        sink = is_in(a, l) ? a->plan[l].prompt_sink : sink;
-    if (sink < 0)
-        return CB_OK;
-    if (!(x = a->ceiling = cb_calloc(1, sizeof *x)))
+    if (!x)
         return CB_ENOMEM;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        sink = cb_reader_is(a, l, &cb_reader_ceiling) ? a->plan[l].prompt_sink : sink;
     x->sink = sink;
     n = (size_t)(sink ? sink : 1);
     x->cs = cb_alloc_aligned(ROPE_TABLES * n * n_rot, sizeof *x->cs);
@@ -53,12 +53,11 @@ int cb_ceiling_open(struct attention *a)
     return CB_OK;
 }
 
-void cb_ceiling_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct ceiling *x = a->ceiling;
+    struct ceiling *x = state;
 
-    if (!x)
-        return;
+    (void)a;
     free(x->cs);
     free(x->x);
     free(x->k);
@@ -66,13 +65,12 @@ void cb_ceiling_close(struct attention *a)
     free(x);
 }
 
-size_t cb_ceiling_bytes(const struct attention *a)
+static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
-    const struct ceiling *x = a->ceiling;
+    const struct ceiling *x = state;
     const struct store *st = &a->bank->store[0];
 
-    if (!x)
-        return 0;
+    (void)n_feed, (void)n_most;
     return (size_t)x->sink * ((size_t)ROPE_TABLES * (size_t)a->model->hp.n_rot * sizeof(float) +
                               (size_t)st->n_kv * (st->row_k + st->row_v)) +
            (size_t)MANY * (size_t)st->hd * sizeof(float);
@@ -84,7 +82,7 @@ static struct kv_run first_tokens(struct attention *a, int l, int kv, int n)
     const struct hparams *hp = &a->model->hp;
     const struct store *st = &a->bank->store[l];
     const int table = a->model->layer[l].rope;
-    struct ceiling *x = a->ceiling;
+    struct ceiling *x = cb_reader_state(a, l);
     uint8_t *k = x->k + (size_t)(kv * x->sink) * st->row_k;
     uint8_t *v = x->v + (size_t)(kv * x->sink) * st->row_v;
     int slot[MANY];
@@ -146,10 +144,10 @@ static int add_slots(struct attention *a, const struct chunk *c, int from, int t
     return CB_OK;
 }
 
-int cb_ceiling_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
     const int sink = a->plan[c->l].prompt_sink, window = a->plan[c->l].prompt_window;
-    const int near = is_in(a, c->l) ? max_int(0, min_int(window - c->pos0, c->n)) : c->n;
+    const int near = max_int(0, min_int(window - c->pos0, c->n));
     /* from here on all first tokens are outside the window */
     const int far = max_int(near, min_int(window + sink - 1 - c->pos0, c->n));
     const float *q;
@@ -162,10 +160,21 @@ int cb_ceiling_parts(struct attention *a, const struct chunk *c)
     if (!sink)
         return 1;
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
-    q = cb_rolling_turn(a, c, near, c->pos0 + near - window, 1);
+    q = cb_turned_queries(a, c, near, c->pos0 + near - window, 1);
     if (far > near)
         TRY(add_first(a, c, near, far, 1, c->pos0 + far - window, q));
     if (far < c->n)
         TRY(add_first(a, c, far, c->n, 0, sink, q + (size_t)(far - near) * cb_attention_row(a)));
     return 1;
 }
+
+const struct reader cb_reader_ceiling = {
+    .name = "the first tokens from one distance",
+    .traits =
+        READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_JOINS | READ_TURNS | READ_BY_PARTS,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .parts = parts,
+};

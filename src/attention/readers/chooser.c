@@ -11,8 +11,11 @@
 #include <string.h>
 
 #include "attention/parts.h"
+#include "attention/reader.h"
+#include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "whole.h"
 
 /* What a layer chose for one token */
 struct chosen {
@@ -30,6 +33,7 @@ struct choice {
     float *row;   /* [window][n_ctx] scores of each of these queries */
     int *row_pos; /* [window] position of each row's query; -1 = none */
     int row_from, row_cand; /* range of candidates in the rows */
+    int left;               /* 1: attention has left the logits of the token being decoded */
 };
 
 struct chooser {
@@ -39,6 +43,21 @@ struct chooser {
     struct kv_run *run;
     struct kv_run *ahead; /* [n_layer][n_kv]; NULL: the device does not ask for it */
 };
+
+extern const struct reader cb_reader_chooser;
+extern const struct reader cb_reader_window_chooser;
+
+/* Does layer l choose for others? */
+static int is_in(const struct attention *a, int l)
+{
+    return cb_reader_is(a, l, &cb_reader_chooser) || cb_reader_is(a, l, &cb_reader_window_chooser);
+}
+
+static struct choice *choice_of(const struct attention *a, int l)
+{
+    const struct chooser *se = cb_reader_state(a, l);
+    return &se->of[l];
+}
 
 /* ---- open ---- */
 
@@ -67,17 +86,31 @@ static int open_slots(const struct attention *a, struct choice *c)
     return all ? CB_OK : CB_ENOMEM;
 }
 
-int cb_chooser_open(struct attention *a)
+static void forget(struct choice *c)
+{
+    for (int i = 0; i < CHOICES; i++)
+        c->of[i].n = -1;
+    c->row_cand = -1;
+}
+
+static void clear(struct attention *a, void *state)
+{
+    struct chooser *se = state;
+
+    for (int l = 0; l < a->model->hp.n_layer; l++) {
+        struct choice *c = &se->of[l];
+        c->n_cand = 0;
+        forget(c);
+        for (int r = 0; c->row_pos && r < window_of(a, l); r++)
+            c->row_pos[r] = -1;
+    }
+}
+
+static int open(struct attention *a, void **state)
 {
     const struct hparams *hp = &a->model->hp;
-    struct chooser *se;
-    int any = 0;
+    struct chooser *se = *state = cb_calloc(1, sizeof *se);
 
-    for (int l = 0; l < hp->n_layer; l++)
-        any |= cb_plan_chooses(&a->plan[l]);
-    if (!any)
-        return CB_OK;
-    se = a->chooser = cb_calloc(1, sizeof *se);
     if (!se)
         return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
@@ -91,36 +124,36 @@ int cb_chooser_open(struct attention *a)
         !(se->ahead = cb_calloc((size_t)hp->n_layer * (size_t)hp->n_kv, sizeof *se->ahead)))
         return CB_ENOMEM;
     for (int l = 0; l < hp->n_layer; l++) {
-        if (!cb_plan_chooses(&a->plan[l]))
+        if (&a->layer[l]->x != state)
             continue;
         TRY(open_slots(a, &se->of[l]));
         if (window_of(a, l) > 1)
             TRY(open_window(a, &se->of[l], window_of(a, l)));
     }
-    cb_chooser_clear(a);
+    clear(a, se);
     return CB_OK;
 }
 
-size_t cb_chooser_bytes(const struct attention *a, int n_most)
+static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
     const size_t nh = (size_t)a->model->hp.n_head, n = (size_t)n_most;
+    const struct chooser *se = state;
     size_t floats = (nh + 1) * n;
 
-    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
-        const size_t w = a->chooser->of[l].q ? (size_t)window_of(a, l) : 0;
-        floats += a->chooser->of[l].of->slot
+    (void)n_feed;
+    for (int l = 0; l < a->model->hp.n_layer; l++) {
+        const size_t w = se->of[l].q ? (size_t)window_of(a, l) : 0;
+        floats += se->of[l].of->slot
                       ? (size_t)a->together * n + w * (nh * (size_t)a->model->hp.hd + n)
                       : 0;
     }
-    return a->chooser ? floats * sizeof(float) : 0;
+    return floats * sizeof(float);
 }
 
-void cb_chooser_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct chooser *se = a->chooser;
+    struct chooser *se = state;
 
-    if (!se)
-        return;
     for (int l = 0; se->of && l < a->model->hp.n_layer; l++) {
         free(se->of[l].of->slot);
         free(se->of[l].q);
@@ -135,40 +168,23 @@ void cb_chooser_close(struct attention *a)
     free(se);
 }
 
-static void forget(struct choice *c)
-{
-    for (int i = 0; i < CHOICES; i++)
-        c->of[i].n = -1;
-    c->row_cand = -1;
-}
-
-void cb_chooser_clear(struct attention *a)
-{
-    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
-        struct choice *c = &a->chooser->of[l];
-        c->n_cand = 0;
-        forget(c);
-        for (int r = 0; c->row_pos && r < window_of(a, l); r++)
-            c->row_pos[r] = -1;
-    }
-}
-
 /* ---- the state as plain data ---- */
 
 enum { N_COUNTS = 6 }; /* and the position of each row's query */
 
 int cb_chooser_n_counts(const struct attention *a, int l)
 {
-    const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
+    const struct choice *c;
 
-    if (!c || !c->of->slot)
+    if (!is_in(a, l))
         return 0;
+    c = choice_of(a, l);
     return N_COUNTS + (c->row_pos ? window_of(a, l) : 0);
 }
 
-void cb_chooser_counts(const struct attention *a, int l, int32_t *out)
+static void counts(const struct attention *a, int l, int32_t *out)
 {
-    const struct choice *c = &a->chooser->of[l];
+    const struct choice *c = choice_of(a, l);
     const int32_t own[N_COUNTS] = {
         c->from, c->n_cand, c->cand, c->of->n, c->row_from, c->row_cand
     };
@@ -178,9 +194,9 @@ void cb_chooser_counts(const struct attention *a, int l, int32_t *out)
         out[N_COUNTS + r] = c->row_pos[r];
 }
 
-int cb_chooser_set_counts(struct attention *a, int l, const int32_t *counts)
+static int set_counts(struct attention *a, int l, const int32_t *counts)
 {
-    struct choice *c = &a->chooser->of[l];
+    struct choice *c = choice_of(a, l);
     const int n_counts = cb_chooser_n_counts(a, l), n = min_int(a->bank->n_seen, a->bank->n_ctx);
 
     for (int i = 0; i < n_counts; i++)
@@ -199,22 +215,22 @@ int cb_chooser_set_counts(struct attention *a, int l, const int32_t *counts)
     return CB_OK;
 }
 
-int cb_chooser_most_areas(const struct attention *a, int l)
+static int most_areas(const struct attention *a, int l)
 {
     return 1 + 2 * cb_chooser_n_counts(a, l);
 }
 
-int cb_chooser_areas(const struct attention *a, int l, struct area *out)
+static int areas(const struct attention *a, int l, struct area *out)
 {
-    const struct choice *c = a->chooser ? &a->chooser->of[l] : NULL;
+    const struct choice *c = choice_of(a, l);
     const size_t row = cb_attention_row(a);
     int n = 0;
 
-    if (c && c->of->slot && c->of->n > 0)
+    if (c->of->n > 0)
         out[n++] = (struct area){
             AREA_CHOICE_SLOTS, l, 0, 0, c->of->slot, (size_t)c->of->n * sizeof *c->of->slot
         };
-    for (int r = 0; c && c->row_pos && r < min_int(window_of(a, l), a->bank->n_seen); r++) {
+    for (int r = 0; c->row_pos && r < min_int(window_of(a, l), a->bank->n_seen); r++) {
         const size_t at = (size_t)r * (size_t)a->bank->n_ctx + (size_t)c->row_from;
         out[n++] =
             (struct area){ AREA_CHOICE_QUERY, l, r, 0, c->q + (size_t)r * row, row * sizeof *c->q };
@@ -229,32 +245,32 @@ int cb_chooser_areas(const struct attention *a, int l, struct area *out)
     return n;
 }
 
-int cb_chooser_check(const struct attention *a, int l)
+static int check(const struct attention *a, int l)
 {
-    const struct chosen *x = a->chooser ? a->chooser->of[l].of : NULL;
+    const struct chosen *x = choice_of(a, l)->of;
 
-    for (int i = 0; x && x->slot && i < x->n; i++)
+    for (int i = 0; i < x->n; i++)
         if (x->slot[i] <= (i ? x->slot[i - 1] : -1) || x->slot[i] >= a->bank->n_seen)
             return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
     return CB_OK;
 }
 
-/* A window of queries cannot be restored. */
-int cb_chooser_can_cut(const struct attention *a)
+static void cut(struct attention *a, void *state, int n)
 {
-    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++)
-        if (a->chooser->of[l].q)
-            return 0;
-    return 1;
-}
+    struct chooser *se = state;
 
-void cb_chooser_cut(struct attention *a, int n)
-{
-    for (int l = 0; a->chooser && l < a->model->hp.n_layer; l++) {
-        struct choice *c = &a->chooser->of[l];
+    for (int l = 0; l < a->model->hp.n_layer; l++) {
+        struct choice *c = &se->of[l];
         c->n_cand = c->n_cand > n ? 0 : c->n_cand;
         forget(c);
     }
+}
+
+/* A window of queries cannot be restored. */
+static const char *uncut_window(const struct attention *a, const void *state, int n)
+{
+    (void)a, (void)state, (void)n;
+    return "it has measured the tokens behind";
 }
 
 /* ---- candidates ---- */
@@ -281,9 +297,12 @@ static int tail_of(const struct choice_plan *r, int n, int n_prompt)
     return tail > r->tail ? left + (tail - r->tail - 1) % max_int(1, r->tail + 1 - left) : tail;
 }
 
-float *cb_chooser_logits(struct attention *a, int l)
+/* Where attention leaves the logits of the token being decoded, [n_head][n_ctx]; NULL: everything
+ * will be read anyway. */
+static float *logits(struct attention *a, int l)
 {
-    struct choice *c = &a->chooser->of[l];
+    const struct chooser *se = cb_reader_state(a, l);
+    struct choice *c = &se->of[l];
     const int n = a->bank->store[l].n[0], window = cb_attention_window(a, l);
 
     c->n_cand = n - tail_of(&a->plan[l].choice, n, a->bank->prompt_end);
@@ -291,15 +310,16 @@ float *cb_chooser_logits(struct attention *a, int l)
     /* candidates within the window of queries are always read */
     c->cand = max_int(c->from, min_int(c->n_cand, max_int(0, n - window_of(a, l))));
     c->of[a->apart].n = -1;
-    return k_of(&a->plan[l].choice, c->n_cand - c->from) < c->n_cand - c->from ? a->chooser->logit
-                                                                               : NULL;
+    return k_of(&a->plan[l].choice, c->n_cand - c->from) < c->n_cand - c->from ? se->logit : NULL;
 }
 
-void cb_chooser_chunk(struct attention *a, int l, const float *q, int stride, int n, int pos0)
+/* Keeps the last queries of a chunk for layer l's window of queries. q[n]: `stride` floats from one
+ * token to the next, positions pos0.. */
+static void keep_queries(struct attention *a, int l, const float *q, int stride, int n, int pos0)
 {
     const size_t row = cb_attention_row(a);
     const int w = window_of(a, l);
-    struct choice *c = &a->chooser->of[l];
+    struct choice *c = choice_of(a, l);
 
     for (int i = max_int(0, n - w); c->q && i < n; i++) {
         const int at = (pos0 + i) % w;
@@ -315,9 +335,10 @@ void cb_chooser_chunk(struct attention *a, int l, const float *q, int stride, in
  * largest softmax weight. */
 static void score_row(struct attention *a, int l, float *out)
 {
-    const struct choice *c = &a->chooser->of[l];
+    const struct chooser *se = cb_reader_state(a, l);
+    const struct choice *c = choice_of(a, l);
 
-    a->dev->ops->best_head(a->dev, a->chooser->logit + c->from, a->bank->n_ctx, a->model->hp.n_head,
+    a->dev->ops->best_head(a->dev, se->logit + c->from, a->bank->n_ctx, a->model->hp.n_head,
                            c->cand - c->from, !a->plan[l].choice.logits, out + c->from);
 }
 
@@ -326,18 +347,19 @@ static void score_row(struct attention *a, int l, float *out)
 /* Logits of the kept query at position pos, which may come before some candidates. */
 static void past_logits(struct attention *a, int l, int pos)
 {
-    const struct choice *c = &a->chooser->of[l];
+    const struct chooser *se = cb_reader_state(a, l);
+    const struct choice *c = choice_of(a, l);
     struct score sc = { .a = cb_parts_attn(a, l),
                         .logit = 1,
-                        .out = a->chooser->logit + c->from,
+                        .out = se->logit + c->from,
                         .out_stride = a->bank->n_ctx };
 
     sc.a.n_tok = 1;
     sc.a.causal = sc.a.window = 0;
-    sc.a.run = a->chooser->run;
+    sc.a.run = se->run;
     sc.a.q = c->q + (size_t)(pos % window_of(a, l)) * cb_attention_row(a);
     for (int h = 0; h < sc.a.n_kv; h++)
-        a->chooser->run[h] = cb_store_run(&a->bank->store[l], h, c->from, c->cand);
+        se->run[h] = cb_store_run(&a->bank->store[l], h, c->from, c->cand);
     for (int h = 0; h < sc.a.n_head; h++)
         memset(sc.out + (size_t)h * (size_t)a->bank->n_ctx, 0,
                (size_t)(c->cand - c->from) * sizeof(float));
@@ -346,7 +368,7 @@ static void past_logits(struct attention *a, int l, int pos)
 
 static void exp_row(const struct attention *a, int l, float *row)
 {
-    const struct choice *c = &a->chooser->of[l];
+    const struct choice *c = choice_of(a, l);
 
     for (int j = c->from; !a->plan[l].choice.logits && j < c->cand; j++)
         row[j] = expf(row[j]);
@@ -356,7 +378,8 @@ static void exp_row(const struct attention *a, int l, float *row)
  * score. */
 static void score_window(struct attention *a, int l)
 {
-    struct choice *c = &a->chooser->of[l];
+    const struct chooser *se = cb_reader_state(a, l);
+    struct choice *c = choice_of(a, l);
     const int w = window_of(a, l), n = a->bank->store[l].n[0];
     const float decay = a->plan[l].choice.decay > 0 ? a->plan[l].choice.decay : 1;
     float weight = 1;
@@ -372,26 +395,27 @@ static void score_window(struct attention *a, int l)
             c->row_pos[at] = pos;
         }
         for (int j = c->from; j < c->cand; j++)
-            a->chooser->score[j] = (pos < n - 1 ? a->chooser->score[j] : 0) + weight * row[j];
+            se->score[j] = (pos < n - 1 ? se->score[j] : 0) + weight * row[j];
     }
     c->row_cand = c->cand;
     c->row_from = c->from;
 }
 
-void cb_chooser_step(struct attention *a, int l, const float *q)
+static void choose(struct attention *a, int l, const float *q)
 {
-    struct choice *c = &a->chooser->of[l];
+    const struct chooser *se = cb_reader_state(a, l);
+    struct choice *c = choice_of(a, l);
     struct chosen *x = &c->of[a->apart];
     const int n = a->bank->store[l].n[0], in_window = c->n_cand - c->cand;
     const int want = k_of(&a->plan[l].choice, c->n_cand - c->from) - in_window;
     const int k = min_int(c->cand - c->from, max_int(1, want));
 
-    cb_chooser_chunk(a, l, q, 0, 1, n - 1);
+    keep_queries(a, l, q, 0, 1, n - 1);
     if (window_of(a, l) > 1)
         score_window(a, l);
     else
-        score_row(a, l, a->chooser->score);
-    a->dev->ops->topk(a->dev, a->chooser->score + c->from, c->cand - c->from, k, x->slot);
+        score_row(a, l, se->score);
+    a->dev->ops->topk(a->dev, se->score + c->from, c->cand - c->from, k, x->slot);
     for (int j = 0; c->from && j < k; j++)
         x->slot[j] += c->from;
     x->n = k;
@@ -401,28 +425,49 @@ void cb_chooser_step(struct attention *a, int l, const float *q)
         x->n = -1;
 }
 
+static int parts(struct attention *a, const struct chunk *c)
+{
+    float *logit = a->bank->decoding ? logits(a, c->l) : NULL;
+
+    choice_of(a, c->l)->left = logit != NULL;
+    TRY(cb_parts_whole(a, c, logit));
+    return 1;
+}
+
+static int attended(struct attention *a, const struct chunk *c, const float *lse)
+{
+    (void)lse;
+    if (a->bank->decoding && choice_of(a, c->l)->left)
+        choose(a, c->l, c->q);
+    else
+        keep_queries(a, c->l, c->q, c->stride, c->n, c->pos0);
+    return CB_OK;
+}
+
 const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n)
 {
-    const struct chosen *x = &a->chooser->of[l].of[a->apart];
+    const struct chosen *x = &choice_of(a, l)->of[a->apart];
     *n = x->n;
     return x->n < 0 ? NULL : x->slot;
 }
 
-/* These layers have not stored the current token yet. */
-void cb_chooser_ahead(struct attention *a, int l)
+/* Tells the device which slots later layers will read of what layer l chose. These layers have not
+ * stored the current token yet. */
+static void ahead(struct attention *a, int l)
 {
+    const struct chooser *se = cb_reader_state(a, l);
     const int n_kv = a->bank->n_kv, window = cb_attention_window(a, l);
     int n_run = 0, n;
     const int32_t *slot = cb_chooser_slots(a, l, &n);
 
-    if (!a->chooser->ahead || !slot)
+    if (!se->ahead || !slot)
         return;
     for (int m = l + 1; m < a->model->hp.n_layer; m++) {
         const struct store *st = &a->bank->store[m];
         if (a->plan[m].reads != l || cb_attention_window(a, m) != window)
             continue;
         for (int h = 0; h < n_kv; h++) {
-            struct kv_run *run = &a->chooser->ahead[n_run++];
+            struct kv_run *run = &se->ahead[n_run++];
             *run = cb_store_run(st, h, 0, st->n[h]);
             run->idx = slot;
             run->n = n;
@@ -431,21 +476,117 @@ void cb_chooser_ahead(struct attention *a, int l)
         }
     }
     if (n_run)
-        a->dev->ops->memory->ahead(a->dev, a->chooser->ahead, n_run);
+        a->dev->ops->memory->ahead(a->dev, se->ahead, n_run);
 }
 
-int cb_chooser_reads(const struct attention *a, int l, int n, int n_prompt)
+/* ---- layers that read a choice ---- */
+
+/* Reads the slots that layer `as` chose, in all KV heads, if its window is that of layer c->l. */
+static int chosen_parts(struct attention *a, const struct chunk *c)
+{
+    const struct store *st = &a->bank->store[c->l];
+    const int as = a->plan[c->l].reads;
+    struct part p = cb_parts_of(a, c);
+    const int32_t *slot;
+    struct kv_run *run;
+    int n;
+
+    if (!a->bank->decoding)
+        return 0;
+    slot = cb_chooser_slots(a, as, &n);
+    if (!slot || cb_attention_window(a, as) != cb_attention_window(a, c->l))
+        return 0;
+    p.window = 0; /* the choice already lies within the window */
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] = cb_store_run(st, h, 0, st->n[h]);
+        run[h].idx = slot;
+        run[h].n = n;
+    }
+    return 1;
+}
+
+static uint64_t chosen_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                             uint64_t *scanned)
 {
     const int window = cb_attention_window(a, l), lost = window && n > window ? n - window : 0;
-    const struct choice_plan *r;
-    int k, tail;
+    const struct choice_plan *r = &a->plan[a->plan[l].reads].choice;
+    const int seen = n - lost, tail = tail_of(r, seen, max_int(0, p->n_prompt - lost));
 
-    n -= lost;
-    n_prompt = max_int(0, n_prompt - lost);
-    if (a->plan[l].reads < 0)
-        return n;
-    r = &a->plan[a->plan[l].reads].choice;
-    tail = tail_of(r, n, n_prompt);
-    k = k_of(r, n - tail);
-    return min_int(n, k + tail);
+    (void)scanned;
+    return cb_whole_rows_bytes(&a->bank->store[l], min_int(seen, k_of(r, seen - tail) + tail));
 }
+
+/* ---- the tables ---- */
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return cb_plan_chooses(&row[l]) && row[l].choice.window <= 1;
+}
+
+const struct reader cb_reader_chooser = {
+    .name = "everything, to choose for other layers",
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_STEP | READ_PREPACKS,
+    .together = CHOICES,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .clear = clear,
+    .work_bytes = work_bytes,
+    .cut = cut,
+    .parts = parts,
+    .attended = attended,
+    .ahead = ahead,
+    .n_counts = cb_chooser_n_counts,
+    .counts = counts,
+    .set_counts = set_counts,
+    .most_areas = most_areas,
+    .areas = areas,
+    .check = check,
+};
+
+/* Several queries choose together. Their window reads the keys once more, so these are not
+ * prepacked. */
+static int claims_window(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return cb_plan_chooses(&row[l]) && row[l].choice.window > 1;
+}
+
+const struct reader cb_reader_window_chooser = {
+    .name = "everything, to choose for other layers by a window of queries",
+    .traits = READ_DENSE | READ_PROMPT | READ_STEP,
+    .together = CHOICES,
+    .undraftable = "it keeps a window of queries",
+    .claims = claims_window,
+    .open = open,
+    .close = close,
+    .clear = clear,
+    .work_bytes = work_bytes,
+    .uncut = uncut_window,
+    .cut = cut,
+    .parts = parts,
+    .attended = attended,
+    .ahead = ahead,
+    .n_counts = cb_chooser_n_counts,
+    .counts = counts,
+    .set_counts = set_counts,
+    .most_areas = most_areas,
+    .areas = areas,
+    .check = check,
+};
+
+static int claims_chosen(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].reads >= 0;
+}
+
+const struct reader cb_reader_chosen = {
+    .name = "what another layer chose",
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_SORTED,
+    .claims = claims_chosen,
+    .parts = chosen_parts,
+    .read_bytes = chosen_bytes,
+};

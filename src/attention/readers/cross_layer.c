@@ -4,14 +4,14 @@
  * most recent tokens. For the tokens between, it uses its leader's queries and keys with its own
  * values. The parts are joined by their log-sum-exp, which is the paper's gate. For a prompt, the
  * leader's queries are kept until the block ends; a decoded token leaves its logits. */
-#include "cross_layer.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
+#include "attention/reader.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "whole.h"
 
 struct cross_layer {
     float *logit;        /* [n_head][n_ctx] the leaders' logits of the token being decoded */
@@ -29,26 +29,33 @@ struct span {
 
 /* ---- open ---- */
 
+extern const struct reader cb_reader_cross_layer;
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].cross.from != NULL;
+}
+
+static int is_in(const struct attention *a, int l)
+{
+    return cb_reader_is(a, l, &cb_reader_cross_layer);
+}
+
 static int leader(const struct attention *a, int l, int kv)
 {
     return a->plan[l].cross.from[kv];
 }
 
-int cb_cross_layer_open(struct attention *a)
+static int open(struct attention *a, void **state)
 {
     const struct bank *b = a->bank;
-    struct cross_layer *x;
-    int any = 0;
+    struct cross_layer *x = *state = cb_calloc(1, sizeof *x);
 
     for (int l = 0; l < b->n_layer; l++)
-        for (int kv = 0; cb_cross_layer_is(a, l) && kv < b->n_kv; kv++) {
-            any = 1;
+        for (int kv = 0; is_in(a, l) && kv < b->n_kv; kv++)
             if (leader(a, l, kv) != l) /* most of its keys are dropped, the rest never quantised */
                 cb_kivi_keys_stay(&b->store[l], kv);
-        }
-    if (!any)
-        return CB_OK;
-    x = a->cross_layer = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
@@ -58,12 +65,11 @@ int cb_cross_layer_open(struct attention *a)
     return x->logit && x->near && x->mix ? CB_OK : CB_ENOMEM;
 }
 
-void cb_cross_layer_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct cross_layer *x = a->cross_layer;
+    struct cross_layer *x = state;
 
-    if (!x)
-        return;
+    (void)a;
     free(x->logit);
     free(x->q);
     free(x->near);
@@ -71,32 +77,28 @@ void cb_cross_layer_close(struct attention *a)
     free(x);
 }
 
-size_t cb_cross_layer_bytes(const struct attention *a, int n_feed, int n_most)
+static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
 {
     const size_t rows = (size_t)a->model->hp.n_head + (size_t)a->bank->n_kv;
 
-    if (!a->cross_layer)
-        return 0;
+    (void)x;
     return (rows * (size_t)n_most + (size_t)n_feed * cb_attention_row(a)) * sizeof(float);
 }
 
-void cb_cross_layer_end(struct attention *a)
+/* Frees the leaders' queries. */
+static void end_queries(struct cross_layer *x)
 {
-    if (!a->cross_layer)
-        return;
-    free(a->cross_layer->q);
-    a->cross_layer->q = NULL;
-    a->cross_layer->cap_q = 0;
+    free(x->q);
+    x->q = NULL;
+    x->cap_q = 0;
 }
 
 /* Makes room for the leaders' queries of a prompt of n tokens. */
-static int room(struct attention *a, int n)
+static int make_room(const struct attention *a, struct cross_layer *x, int n)
 {
-    struct cross_layer *x = a->cross_layer;
-
     if (n <= x->cap_q)
         return CB_OK;
-    cb_cross_layer_end(a);
+    end_queries(x);
     x->q = cb_alloc_aligned((size_t)n * cb_attention_row(a), sizeof *x->q);
     if (!x->q)
         return CB_ENOMEM;
@@ -104,25 +106,40 @@ static int room(struct attention *a, int n)
     return CB_OK;
 }
 
-int cb_cross_layer_prepare(struct attention *a, const struct chunk *c)
+/* The next layer that shares logits; n_layer: none */
+static int next_of(const struct attention *a, int l)
+{
+    do
+        l++;
+    while (l < a->bank->n_layer && !is_in(a, l));
+    return l;
+}
+
+/* Saves the leaders' queries of a prompt for their followers. */
+static int stored(struct attention *a, const struct chunk *c)
 {
     const size_t head = (size_t)(cb_attention_group(a) * a->bank->hd);
-    const int first = c->pos0 - a->bank->n_seen;
-    int next = c->l + 1;
+    const int first = c->pos0 - a->bank->n_seen, next = next_of(a, c->l);
+    struct cross_layer *x = cb_reader_state(a, c->l);
 
     if (a->bank->decoding)
         return CB_OK;
-    while (next < a->bank->n_layer && !cb_cross_layer_is(a, next))
-        next++;
-    TRY(room(a, c->pos_end - a->bank->n_seen));
+    TRY(make_room(a, x, c->pos_end - a->bank->n_seen));
     if (next == a->bank->n_layer)
         return CB_OK;
     for (int kv = 0; kv < a->bank->n_kv; kv++)
         if (leader(a, next, kv) == c->l)
-            cb_device_copy_rows(
-                a->dev, a->cross_layer->q + (size_t)first * cb_attention_row(a) + (size_t)kv * head,
-                cb_attention_row(a) * sizeof *c->q, c->q + (size_t)kv * head,
-                (size_t)c->stride * sizeof *c->q, head * sizeof *c->q, c->n);
+            cb_device_copy_rows(a->dev,
+                                x->q + (size_t)first * cb_attention_row(a) + (size_t)kv * head,
+                                cb_attention_row(a) * sizeof *c->q, c->q + (size_t)kv * head,
+                                (size_t)c->stride * sizeof *c->q, head * sizeof *c->q, c->n);
+    return CB_OK;
+}
+
+static int settle(struct attention *a, int l)
+{
+    if (next_of(a, l) == a->bank->n_layer)
+        end_queries(cb_reader_state(a, l));
     return CB_OK;
 }
 
@@ -163,9 +180,10 @@ static struct span span_of(const struct attention *a, int l, int kv, int pos)
     return x;
 }
 
-static float *logits_of(const struct attention *a, int kv)
+static float *logits_of(const struct attention *a, int l, int kv)
 {
-    return a->cross_layer->logit + (size_t)(kv * cb_attention_group(a)) * (size_t)a->bank->n_ctx;
+    const struct cross_layer *x = cb_reader_state(a, l);
+    return x->logit + (size_t)(kv * cb_attention_group(a)) * (size_t)a->bank->n_ctx;
 }
 
 /* ---- a decoded token ---- */
@@ -175,6 +193,7 @@ static float *logits_of(const struct attention *a, int kv)
 static int near_part(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
+    const struct cross_layer *own = cb_reader_state(a, c->l);
     const struct part p = cb_parts_of(a, c);
     struct kv_run *run;
     int any = 0;
@@ -182,10 +201,10 @@ static int near_part(struct attention *a, const struct chunk *c)
     TRY(cb_parts_add(a, &p, &run));
     for (int kv = 0; kv < st->n_kv; kv++) {
         const struct span x = span_of(a, c->l, kv, c->pos0);
-        int32_t *near = a->cross_layer->near + (size_t)kv * (size_t)a->bank->n_ctx;
+        int32_t *near = own->near + (size_t)kv * (size_t)a->bank->n_ctx;
         run[kv] = cb_store_run(st, kv, 0, st->n[kv]);
         if (leader(a, c->l, kv) == c->l) {
-            run[kv].logit = logits_of(a, kv);
+            run[kv].logit = logits_of(a, c->l, kv);
             continue;
         }
         if (x.hi == x.lo)
@@ -215,7 +234,7 @@ static int far_part(struct attention *a, const struct chunk *c)
     for (int kv = 0; kv < st->n_kv; kv++) {
         const struct span x = span_of(a, c->l, kv, c->pos0);
         run[kv] = cb_store_run(st, kv, x.lo, x.hi);
-        run[kv].logit = logits_of(a, kv) + x.lo;
+        run[kv].logit = logits_of(a, c->l, kv) + x.lo;
         run[kv].given = 1;
         if (leader(a, c->l, kv) == c->l)
             run[kv].n = 0;
@@ -230,7 +249,8 @@ static struct kv_run far_run(const struct attention *a, int l, int kv, struct sp
 {
     const struct store *st = &a->bank->store[l], *lead = &a->bank->store[leader(a, l, kv)];
     struct kv_run run = cb_store_run(st, kv, x.lo, x.hi);
-    struct kv_kivi *mix = &a->cross_layer->mix[kv];
+    const struct cross_layer *own = cb_reader_state(a, l);
+    struct kv_kivi *mix = &own->mix[kv];
 
     if (!cb_kivi_any(st) && !cb_kivi_any(lead)) {
         run.k = cb_store_run(lead, kv, x.lo, x.hi).k;
@@ -271,8 +291,9 @@ static int add_part(struct attention *a, const struct chunk *c, enum who who, in
     if (who == SINKS)
         p.causal = p.window = 0;
     if (who == FAR) {
+        const struct cross_layer *own = cb_reader_state(a, c->l);
         p.window = window && !st->pos ? window - recent : 0;
-        p.q = a->cross_layer->q + (size_t)(c->pos0 - a->bank->n_seen + first) * cb_attention_row(a);
+        p.q = own->q + (size_t)(c->pos0 - a->bank->n_seen + first) * cb_attention_row(a);
         p.q_stride = (int)cb_attention_row(a);
         p.skip = a->plan[c->l].cross.skip;
     }
@@ -355,27 +376,39 @@ static int prompt_parts(struct attention *a, const struct chunk *c)
     return CB_OK;
 }
 
-int cb_cross_layer_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
-    int far;
+    int far = 0;
 
-    if (!a->bank->decoding)
-        return prompt_parts(a, c);
-    far = near_part(a, c);
-    return far > 0 ? far_part(a, c) : far;
+    if (a->bank->decoding)
+        TRY(far = near_part(a, c));
+    else
+        TRY(prompt_parts(a, c));
+    if (far)
+        TRY(far_part(a, c));
+    return 1;
 }
 
-void cb_cross_layer_drop_keys(struct attention *a, int l)
+/* Drops keys that no later query will read. */
+static int attended(struct attention *a, const struct chunk *c, const float *lse)
 {
-    const struct store *st = &a->bank->store[l];
+    struct store *st = &a->bank->store[c->l];
     const int32_t last = cb_store_pos(st, 0, st->n[0] - 1);
 
+    (void)lse;
     for (int kv = 0; kv < st->n_kv; kv++)
-        if (leader(a, l, kv) != l) {
-            const int lo = slot_at(st, kv, a->plan[l].cross.sink);
-            cb_store_drop_keys(&a->bank->store[l], kv, lo,
-                               max_int(lo, slot_at(st, kv, last - recent_of(a, l) + 1)));
+        if (leader(a, c->l, kv) != c->l) {
+            const int lo = slot_at(st, kv, a->plan[c->l].cross.sink);
+            cb_store_drop_keys(st, kv, lo,
+                               max_int(lo, slot_at(st, kv, last - recent_of(a, c->l) + 1)));
         }
+    return CB_OK;
+}
+
+static const char *uncut(const struct attention *a, const void *x, int n)
+{
+    (void)a, (void)x, (void)n;
+    return "its layers have dropped keys";
 }
 
 /* ---- memory ---- */
@@ -383,7 +416,7 @@ void cb_cross_layer_drop_keys(struct attention *a, int l)
 static int followers(const struct attention *a, int l)
 {
     int n = 0;
-    for (int kv = 0; cb_cross_layer_is(a, l) && kv < a->bank->n_kv; kv++)
+    for (int kv = 0; kv < a->bank->n_kv; kv++)
         n += leader(a, l, kv) != l;
     return n;
 }
@@ -397,13 +430,39 @@ static int n_far(const struct attention *a, int l, int n, int n_slot)
     return far > 0 && (n_slot == n || r->recent_after) ? far : 0;
 }
 
-uint64_t cb_cross_layer_saved(const struct attention *a, int l, int n, int n_slot)
+/* A lower bound where the number depends on the text. */
+static uint64_t unheld_bytes(const struct attention *a, int l, const struct planned *p)
 {
-    return (uint64_t)followers(a, l) * (uint64_t)n_far(a, l, n, n_slot) * a->bank->store[l].row_k;
+    return (uint64_t)followers(a, l) * (uint64_t)n_far(a, l, p->n_prompt + p->n_gen, p->n_slot) *
+           a->bank->store[l].row_k;
 }
 
-int64_t cb_cross_layer_read(const struct attention *a, int l, int n, int n_slot)
+/* Logits in place of the keys that are not read */
+static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                           uint64_t *scanned)
 {
-    return (int64_t)followers(a, l) * n_far(a, l, n, n_slot) *
-           (cb_attention_group(a) * (int)sizeof(float) - (int)a->bank->store[l].row_k);
+    const int far = followers(a, l) * n_far(a, l, p->n_prompt + p->n_gen, p->n_slot);
+
+    return cb_whole_read_bytes(a, l, n, p, scanned) +
+           (uint64_t)((int64_t)far *
+                      (cb_attention_group(a) * (int)sizeof(float) - (int)a->bank->store[l].row_k));
 }
+
+const struct reader cb_reader_cross_layer = {
+    .name = "logits of an earlier layer",
+    .traits = READ_SORTED | READ_JOINS | READ_UNDOES,
+    .undraftable = "its layers read what another layer computed for the same token",
+    .no_choice = "its layers hold keys of their own for a few tokens only, so no others can be "
+                 "chosen",
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .uncut = uncut,
+    .stored = stored,
+    .parts = parts,
+    .attended = attended,
+    .settle = settle,
+    .read_bytes = read_bytes,
+    .unheld_bytes = unheld_bytes,
+};

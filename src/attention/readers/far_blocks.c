@@ -9,13 +9,15 @@
  * while they were near. All of that follows from the slots, their columns, and their number. */
 #include "far_blocks.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
+#include "attention/reader.h"
+#include "attention/turned_queries.h"
 #include "base/err.h"
 #include "base/ints.h"
-#include "rolling.h"
 
 enum { MANY = CB_STORE_MANY };
 
@@ -39,6 +41,13 @@ struct far_blocks {
     float *x, *cs;      /* [MANY][hd], [MANY][n_rot] */
     struct kv_run *run; /* [n_head] */
 };
+
+extern const struct reader cb_reader_far_blocks;
+
+static int is_in(const struct attention *a, int l)
+{
+    return cb_reader_is(a, l, &cb_reader_far_blocks);
+}
 
 static struct places places_of(const struct far_plan *f, int n)
 {
@@ -82,13 +91,12 @@ static int open_layers(struct attention *a, struct far_blocks *x)
         return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_far_is(a, l) &&
-            !(x->rep[l] = cb_alloc_aligned(row * (size_t)x->cap, sizeof **x->rep)))
+        if (is_in(a, l) && !(x->rep[l] = cb_alloc_aligned(row * (size_t)x->cap, sizeof **x->rep)))
             return CB_ENOMEM;
     return CB_OK;
 }
 
-int cb_far_open(struct attention *a)
+static int open(struct attention *a, void **state)
 {
     const size_t nh = (size_t)a->model->hp.n_head, n_ctx = (size_t)a->bank->n_ctx;
     const size_t row = cb_attention_row(a), chunk = (size_t)a->chunk;
@@ -96,14 +104,13 @@ int cb_far_open(struct attention *a)
     struct far_blocks *x;
 
     for (int l = 0; l < a->bank->n_layer; l++) {
-        if (!cb_far_is(a, l))
+        if (!is_in(a, l))
             continue;
         f = &a->plan[l].far; /* layers do not differ */
         TRY(fits(a, l));
     }
-    if (!f)
-        return CB_OK;
-    if (!(x = a->far = cb_calloc(1, sizeof *x)))
+    assert(f);
+    if (!(x = *state = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
     x->cap = a->bank->n_ctx / f->block + 1;
     TRY(open_layers(a, x));
@@ -123,12 +130,10 @@ int cb_far_open(struct attention *a)
                : CB_ENOMEM;
 }
 
-void cb_far_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct far_blocks *x = a->far;
+    struct far_blocks *x = state;
 
-    if (!x)
-        return;
     for (int l = 0; x->rep && l < a->bank->n_layer; l++)
         free(x->rep[l]);
     free(x->rep);
@@ -146,36 +151,34 @@ void cb_far_close(struct attention *a)
     free(x);
 }
 
-void cb_far_clear(struct attention *a)
+static void clear(struct attention *a, void *state)
 {
-    for (int l = 0; a->far && l < a->bank->n_layer; l++)
-        a->far->n_rep[l] = 0;
+    struct far_blocks *x = state;
+
+    memset(x->n_rep, 0, (size_t)a->bank->n_layer * sizeof *x->n_rep);
 }
 
 /* Its slots are plain rows of all positions. */
-int cb_far_check(const struct attention *a, int l)
+static int check(const struct attention *a, int l)
 {
     const struct store *st = &a->bank->store[l];
     int plain = !st->pos && !st->prepacker && !st->any_order;
 
-    if (!cb_far_is(a, l))
-        return CB_OK;
     for (int h = 0; h < st->n_kv; h++)
         plain &= st->n[h] == a->bank->n_seen && !st->mixed[h];
     return plain ? CB_OK : cb_fail(CB_EFORMAT, "its counts of slots contradict its policy");
 }
 
-size_t cb_far_bytes(const struct attention *a, int n_most)
+static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
 {
     const size_t row = cb_attention_row(a), nh = (size_t)a->model->hp.n_head, n = (size_t)n_most;
     size_t floats;
 
-    if (!a->far)
-        return 0;
+    (void)x, (void)n_feed;
     floats = (size_t)(a->chunk + 1) * row + (nh + 1) * n +
              (size_t)MANY * (size_t)(a->bank->hd + a->model->hp.n_rot);
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_far_is(a, l)) {
+        if (is_in(a, l)) {
             const size_t blocks = (size_t)places_of(&a->plan[l].far, n_most).n_block;
             floats += blocks * (row + (l ? 0 : nh + 1));
         }
@@ -183,11 +186,12 @@ size_t cb_far_bytes(const struct attention *a, int n_most)
            (size_t)a->bank->n_kv * (size_t)a->chunk * a->bank->store[0].row_k;
 }
 
-int cb_far_room(const struct attention *a, int l, int i)
+/* Tokens of a chunk choose together, the prompt's last one alone. */
+static int room(const struct attention *a, int l, int i)
 {
     const int chunk = a->plan[l].far.chunk, last = a->bank->n_feed - 1;
 
-    if (!cb_far_is(a, l) || i >= last)
+    if (i >= last)
         return INT32_MAX;
     return min_int(chunk - i % chunk, last - i);
 }
@@ -199,7 +203,7 @@ static void turned_keys(struct attention *a, int l, int kv, int from, int n)
 {
     const struct hparams *hp = &a->model->hp;
     const int table = a->model->layer[l].rope;
-    struct far_blocks *x = a->far;
+    struct far_blocks *x = cb_reader_state(a, l);
     int slot[MANY];
 
     for (int i = 0; i < n; i++)
@@ -215,6 +219,7 @@ static void turned_keys(struct attention *a, int l, int kv, int from, int n)
 /* Turns the keys of slots from..to-1 where they lie. */
 static void turn_slots(struct attention *a, int l, int from, int to)
 {
+    const struct far_blocks *x = cb_reader_state(a, l);
     struct store *st = &a->bank->store[l];
     const size_t hd = (size_t)st->hd;
 
@@ -223,20 +228,21 @@ static void turn_slots(struct attention *a, int l, int from, int to)
             const int n = min_int(MANY, to - i);
             turned_keys(a, l, h, i, n);
             for (int j = 0; j < n; j++)
-                cb_store_set(st, a->dev, h, 0, i + j, a->far->x + (size_t)j * hd);
+                cb_store_set(st, a->dev, h, 0, i + j, x->x + (size_t)j * hd);
         }
 }
 
 /* Turned keys of a KV head's slots from..from+n-1 as rows, beside their values as they lie */
 static struct kv_run leaving(struct attention *a, int l, int kv, int from, int n)
 {
+    const struct far_blocks *x = cb_reader_state(a, l);
     const struct store *st = &a->bank->store[l];
-    uint8_t *k = a->far->k + (size_t)kv * (size_t)a->chunk * st->row_k;
+    uint8_t *k = x->k + (size_t)kv * (size_t)a->chunk * st->row_k;
 
     for (int i = 0; i < n; i += MANY) {
         const int m = min_int(MANY, n - i);
         turned_keys(a, l, kv, from + i, m);
-        a->dev->ops->kv_encode(a->dev, st->type_k, a->far->x, m, st->hd, st->hd,
+        a->dev->ops->kv_encode(a->dev, st->type_k, x->x, m, st->hd, st->hd,
                                k + (size_t)i * st->row_k);
     }
     return (struct kv_run){ .k = k, .v = cb_store_value(st, kv, from), .n = n };
@@ -251,8 +257,9 @@ static void represent(struct attention *a, int l, int kv, const float *s, int fr
 {
     const struct far_plan *f = &a->plan[l].far;
     const int reps = min_int(f->reps, f->block), hd = a->bank->hd;
-    float *x = a->far->x;
-    int32_t *idx = a->far->idx;
+    const struct far_blocks *own = cb_reader_state(a, l);
+    float *x = own->x;
+    int32_t *idx = own->idx;
 
     a->dev->ops->topk(a->dev, s + from, to - from, reps, idx);
     memset(out, 0, (size_t)hd * sizeof *out);
@@ -267,7 +274,7 @@ static void represent(struct attention *a, int l, int kv, const float *s, int fr
 static void represent_all(struct attention *a, int l, const struct places *p)
 {
     const int hd = a->bank->hd, group = cb_attention_group(a), block = a->plan[l].far.block;
-    struct far_blocks *x = a->far;
+    struct far_blocks *x = cb_reader_state(a, l);
 
     for (int b = x->n_rep[l]; b < p->n_block; b++)
         for (int h = 0; h < a->model->hp.n_head; h++)
@@ -280,10 +287,10 @@ static void represent_all(struct attention *a, int l, const struct places *p)
 /* ---- choosing ---- */
 
 /* The chunk's mean turned query -> x->mean */
-static void average(struct attention *a, const float *q, int n)
+static void average(struct attention *a, int l, const float *q, int n)
 {
     const size_t row = cb_attention_row(a);
-    struct far_blocks *x = a->far;
+    struct far_blocks *x = cb_reader_state(a, l);
 
     cb_device_copy(a->dev, x->q, q, (size_t)n * row * sizeof *x->q);
     memset(x->mean, 0, row * sizeof *x->mean);
@@ -297,7 +304,7 @@ static void average(struct attention *a, const float *q, int n)
 static void choose(struct attention *a, int l, int n, int k)
 {
     const int nh = a->model->hp.n_head, hd = a->bank->hd;
-    struct far_blocks *x = a->far;
+    struct far_blocks *x = cb_reader_state(a, l);
     struct score sc = { .a = { .n_tok = 1,
                                .n_head = nh,
                                .n_kv = nh,
@@ -335,7 +342,7 @@ static int put_range(int32_t *idx, int n, int from, int to)
 static int far_slots(struct attention *a, int l, const struct places *p, const float *q, int n)
 {
     const struct far_plan *f = &a->plan[l].far;
-    struct far_blocks *x = a->far;
+    struct far_blocks *x = cb_reader_state(a, l);
     const int all = p->n_block <= f->k;
     int m;
 
@@ -343,7 +350,7 @@ static int far_slots(struct attention *a, int l, const struct places *p, const f
         represent_all(a, l, p);
     m = put_range(x->idx, 0, 0, all ? p->end : p->sink);
     if (!all) {
-        average(a, q, n);
+        average(a, l, q, n);
         choose(a, l, p->n_block, f->k);
         for (int i = 0; i < f->k; i++)
             m = put_range(x->idx, m, p->sink + x->best[i] * f->block,
@@ -359,6 +366,7 @@ static int far_slots(struct attention *a, int l, const struct places *p, const f
 /* The last slots, from `from` on; each of several queries sees `window` of them, 0: all */
 static int add_near(struct attention *a, const struct chunk *c, int from, int window)
 {
+    const struct far_blocks *x = cb_reader_state(a, c->l);
     const struct store *st = &a->bank->store[c->l];
     const size_t stride = (size_t)cb_attention_group(a) * (size_t)a->bank->n_ctx;
     struct part p = cb_parts_of(a, c);
@@ -369,13 +377,14 @@ static int add_near(struct attention *a, const struct chunk *c, int from, int wi
     TRY(cb_parts_add(a, &p, &run));
     for (int h = 0; h < st->n_kv; h++) {
         run[h] = cb_store_run(st, h, from, st->n[h]);
-        run[h].logit = a->bank->decoding ? a->far->logit + (size_t)h * stride : NULL;
+        run[h].logit = a->bank->decoding ? x->logit + (size_t)h * stride : NULL;
     }
     return CB_OK;
 }
 
 static int add_far(struct attention *a, const struct chunk *c, const float *q, int n)
 {
+    const struct far_blocks *x = cb_reader_state(a, c->l);
     const struct store *st = &a->bank->store[c->l];
     struct part p = cb_parts_of(a, c);
     struct kv_run *run;
@@ -387,7 +396,7 @@ static int add_far(struct attention *a, const struct chunk *c, const float *q, i
     TRY(cb_parts_add(a, &p, &run));
     for (int h = 0; h < st->n_kv; h++) {
         run[h] = cb_store_run(st, h, 0, st->n[h]);
-        run[h].idx = a->far->idx;
+        run[h].idx = x->idx;
         run[h].n = n;
     }
     return CB_OK;
@@ -411,22 +420,20 @@ static int add_leaving(struct attention *a, const struct chunk *c, const float *
     return CB_OK;
 }
 
-int cb_far_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
     const struct far_plan *f = &a->plan[c->l].far;
     struct places p;
     const float *q;
     int n_leaving;
 
-    if (!cb_far_is(a, c->l))
-        return 0;
     p = places_of(f, c->pos0);
     n_leaving = c->pos0 + c->n - f->local - p.turned;
     TRY(add_near(a, c, p.turned, n_leaving > 0 ? f->local : 0));
     if (!p.turned && n_leaving <= 0)
         return 1;
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
-    q = cb_rolling_turn(a, c, 0, c->pos0 - f->local + 1, 1);
+    q = cb_turned_queries(a, c, 0, c->pos0 - f->local + 1, 1);
     if (p.turned)
         TRY(add_far(a, c, q, far_slots(a, c->l, &p, q, c->n)));
     if (n_leaving > 0)
@@ -434,8 +441,11 @@ int cb_far_parts(struct attention *a, const struct chunk *c)
     return 1;
 }
 
-int cb_far_attended(struct attention *a, const struct chunk *c, const float *lse)
+/* Adds the weights of near slots to the columns, and turns the keys that no later query sees at
+ * their distances. */
+static int attended(struct attention *a, const struct chunk *c, const float *lse)
 {
+    const struct far_blocks *x = cb_reader_state(a, c->l);
     struct store *st = &a->bank->store[c->l];
     const struct far_plan *f = &a->plan[c->l].far;
     const struct kv_run *run = cb_parts_runs(a, 0);
@@ -445,10 +455,10 @@ int cb_far_attended(struct attention *a, const struct chunk *c, const float *lse
                         .out_stride = st->cap };
 
     for (int h = 0; h < st->n_kv; h++) {
-        a->far->run[h] = run[h];
-        a->far->run[h].given = a->bank->decoding;
+        x->run[h] = run[h];
+        x->run[h].given = a->bank->decoding;
     }
-    sc.a.run = a->far->run;
+    sc.a.run = x->run;
     sc.a.lse = (float *)(uintptr_t)lse; /* only read */
     a->dev->ops->score(a->dev, &sc);
     TRY(cb_device_wait(a->dev));
@@ -458,7 +468,9 @@ int cb_far_attended(struct attention *a, const struct chunk *c, const float *lse
 
 /* ---- what it reads ---- */
 
-int cb_far_blocks(const struct attention *a, int l, int n, int *k)
+/* Blocks that a token chooses from when n slots come before it, and the *k slots that it reads of
+ * a KV head, its own among them */
+static int n_blocks(const struct attention *a, int l, int n, int *k)
 {
     const struct far_plan *f = &a->plan[l].far;
     const struct places p = places_of(f, n);
@@ -471,9 +483,39 @@ uint64_t cb_far_read(const struct attention *a, int l, int n)
 {
     uint64_t sum = 0;
     int k;
-    const int blocks = cb_far_blocks(a, l, n - 1, &k);
+    const int blocks = n_blocks(a, l, n - 1, &k);
 
     for (int h = 0; h < a->bank->n_kv; h++)
         sum += cb_store_bytes_of(&a->bank->store[l], h, k);
     return sum + (uint64_t)blocks * cb_attention_row(a) * sizeof(float);
 }
+
+static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                           uint64_t *scanned)
+{
+    (void)p, (void)scanned;
+    return cb_far_read(a, l, n);
+}
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].far.block > 0;
+}
+
+const struct reader cb_reader_far_blocks = {
+    .name = "chosen blocks from one distance",
+    .traits = READ_JOINS | READ_TURNS | READ_LSE | READ_UNDOES,
+    .undraftable = "it measures, drops or merges tokens as they come",
+    .no_choice = "its prompts choose blocks of their own",
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .clear = clear,
+    .work_bytes = work_bytes,
+    .room = room,
+    .parts = parts,
+    .attended = attended,
+    .read_bytes = read_bytes,
+    .check = check,
+};

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "attention/parts.h"
+#include "attention/reader.h"
 #include "base/err.h"
 
 struct own_slots {
@@ -14,17 +15,11 @@ struct own_slots {
     int *n;       /* [n_head] */
 };
 
-int cb_own_slots_open(struct attention *a)
+static int open(struct attention *a, void **state)
 {
     const size_t nh = (size_t)a->model->hp.n_head;
-    struct own_slots *x;
-    int any = 0;
+    struct own_slots *x = *state = cb_calloc(1, sizeof *x);
 
-    for (int l = 0; l < a->bank->n_layer; l++)
-        any |= cb_own_slots_is(a, l);
-    if (!any)
-        return CB_OK;
-    x = a->own_slots = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
     /* memory for the list is committed page by page as the context grows */
@@ -33,18 +28,20 @@ int cb_own_slots_open(struct attention *a)
     return x->idx && x->n ? CB_OK : CB_ENOMEM;
 }
 
-void cb_own_slots_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    if (!a->own_slots)
-        return;
-    free(a->own_slots->idx);
-    free(a->own_slots->n);
-    free(a->own_slots);
+    struct own_slots *x = state;
+
+    (void)a;
+    free(x->idx);
+    free(x->n);
+    free(x);
 }
 
-size_t cb_own_slots_bytes(const struct attention *a, int n_most)
+static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
 {
-    return a->own_slots ? (size_t)a->model->hp.n_head * (size_t)n_most * sizeof(int32_t) : 0;
+    (void)x, (void)n_feed;
+    return (size_t)a->model->hp.n_head * (size_t)n_most * sizeof(int32_t);
 }
 
 /* For each slot of its KV head, not 0: query head h does not read it */
@@ -58,18 +55,19 @@ static const float *unread(const struct attention *a, int l, int h)
 static int list(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
+    struct own_slots *x = cb_reader_state(a, c->l);
     int some = 0;
 
     for (int h = 0; h < a->model->hp.n_head; h++) {
         const float *skip = unread(a, c->l, h);
         const int n = st->n[h / cb_attention_group(a)] - c->n;
-        int32_t *idx = a->own_slots->idx + (size_t)h * (size_t)a->bank->n_ctx;
+        int32_t *idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
         int m = 0;
         for (int i = 0; i < n; i++) {
             idx[m] = i;
             m += skip[i] == 0;
         }
-        a->own_slots->n[h] = m;
+        x->n[h] = m;
         some |= m < n;
     }
     return some;
@@ -89,13 +87,14 @@ static int add_chunk(struct attention *a, const struct chunk *c)
     return CB_OK;
 }
 
-int cb_own_slots_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
+    const struct own_slots *x = cb_reader_state(a, c->l);
     struct part p = cb_parts_of(a, c);
     struct kv_run *run;
 
-    if (!cb_own_slots_is(a, c->l) || !a->bank->prompt_end || !list(a, c))
+    if (!a->bank->prompt_end || !list(a, c))
         return 0;
     p.by_head = 1;
     p.causal = 0;
@@ -103,8 +102,8 @@ int cb_own_slots_parts(struct attention *a, const struct chunk *c)
     for (int h = 0; h < a->model->hp.n_head; h++) {
         const int kv = h / cb_attention_group(a);
         run[h] = cb_store_run(st, kv, 0, st->n[kv]);
-        run[h].idx = a->own_slots->idx + (size_t)h * (size_t)a->bank->n_ctx;
-        run[h].n = a->own_slots->n[h];
+        run[h].idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
+        run[h].n = x->n[h];
     }
     TRY(add_chunk(a, c));
     return 1;
@@ -119,3 +118,20 @@ void cb_own_slots_mask(const struct attention *a, int l, float *score)
             s[i] = skip[i] == 0 ? s[i] : 0;
     }
 }
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].own_slots;
+}
+
+const struct reader cb_reader_own_slots = {
+    .name = "slots of each query head's own",
+    .traits = READ_DENSE | READ_EXTENDS | READ_SORTED | READ_JOINS | READ_BY_HEAD,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .parts = parts,
+    .mask = cb_own_slots_mask,
+};

@@ -3,12 +3,11 @@
  * as its own rows, the earlier one's are restored into a copy that all pairs use in turn. So every
  * kernel, and whatever reads rows, serves merged slots. A prompt's queries see rows that are not
  * merged yet as they were stored, since the pair is merged when the later layer is through. */
-#include "pairs.h"
-
 #include <math.h>
 #include <stdlib.h>
 
 #include "attention/parts.h"
+#include "attention/reader.h"
 #include "bank/pages.h"
 #include "bank/store_ask.h"
 #include "bank/store_pair.h"
@@ -29,9 +28,10 @@ static int ends_pair(const struct attention *a, int l)
     return l > 0 && l < a->bank->n_layer && a->plan[l].pair.tail > 0;
 }
 
-int cb_pairs_is(const struct attention *a, int l)
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
 {
-    return ends_pair(a, l) || ends_pair(a, l + 1);
+    (void)y;
+    return (l > 0 && row[l].pair.tail > 0) || (l + 1 < n_layer && row[l + 1].pair.tail > 0);
 }
 
 static int fits(const struct attention *a, int l)
@@ -62,7 +62,7 @@ static int open_rows(struct attention *a, struct pairs *x)
     return CB_OK;
 }
 
-int cb_pairs_open(struct attention *a)
+static int open(struct attention *a, void **state)
 {
     const size_t n_ctx = (size_t)a->bank->n_ctx;
     int tail = 0;
@@ -74,9 +74,7 @@ int cb_pairs_open(struct attention *a)
             TRY(cb_store_pair(&a->bank->store[l - 1], &a->bank->store[l]));
             tail = a->plan[l].pair.tail;
         }
-    if (!tail)
-        return CB_OK;
-    if (!(x = a->pairs = cb_calloc(1, sizeof *x)))
+    if (!(x = *state = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
     x->tail = tail;
     x->work.angle = cb_alloc_aligned(n_ctx, sizeof *x->work.angle);
@@ -84,12 +82,11 @@ int cb_pairs_open(struct attention *a)
     return x->work.angle && x->work.first ? open_rows(a, x) : CB_ENOMEM;
 }
 
-void cb_pairs_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct pairs *x = a->pairs;
+    struct pairs *x = state;
 
-    if (!x)
-        return;
+    (void)a;
     free(x->work.angle);
     free(x->work.first);
     for (int v = 0; v < 2; v++)
@@ -98,18 +95,14 @@ void cb_pairs_close(struct attention *a)
     free(x);
 }
 
-size_t cb_pairs_bytes(const struct attention *a, int n_most)
+static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
     const struct store *st = &a->bank->store[0];
+    const struct pairs *x = state;
 
-    return a->pairs ? (size_t)n_most * ((size_t)st->n_kv * cb_store_slot_bytes(st) +
-                                        sizeof *a->pairs->work.angle + sizeof *a->pairs->work.first)
-                    : 0;
-}
-
-int cb_pairs_tail(const struct attention *a)
-{
-    return a->pairs ? a->pairs->tail : 0;
+    (void)n_feed;
+    return (size_t)n_most * ((size_t)st->n_kv * cb_store_slot_bytes(st) + sizeof *x->work.angle +
+                             sizeof *x->work.first);
 }
 
 /* ---- merging and reading ---- */
@@ -121,55 +114,86 @@ static int retained(const struct pair_plan *p, int n)
     return keep < n ? (int)keep : n;
 }
 
-void cb_pairs_settle(struct attention *a, int l)
+/* Where layer l ends a pair, a prompt's slots are merged, or the generated ones when there are
+ * enough. */
+static int settle(struct attention *a, int l)
 {
+    struct pairs *x = cb_reader_state(a, l);
     const struct pair_plan *p = &a->plan[l].pair;
     struct store *st = &a->bank->store[l - ends_pair(a, l)];
     const int n = st->n[0];
 
     if (ends_pair(a, l) && (!a->bank->decoding || n - st->merged >= p->tail))
-        cb_store_pair_merge(st, a->dev, n, p->t, retained(p, n), &a->pairs->work);
+        cb_store_pair_merge(st, a->dev, n, p->t, retained(p, n), &x->work);
+    return CB_OK;
 }
 
-int cb_pairs_can_cut(const struct attention *a, int n)
+static const char *uncut(const struct attention *a, const void *x, int n)
 {
-    int can = 1;
-
+    (void)x;
     for (int l = 0; l < a->bank->n_layer; l++)
-        can &= a->bank->store[l].merged <= n;
-    return can;
+        if (a->bank->store[l].merged > n)
+            return "it has merged tokens since";
+    return NULL;
 }
 
-int cb_pairs_parts(struct attention *a, const struct chunk *c)
+/* The part's rows are valid until the next call. */
+static int parts(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
+    const struct pairs *x = cb_reader_state(a, c->l);
     const struct part p = cb_parts_of(a, c);
     struct kv_run *run;
 
-    if (!cb_pairs_restores(a, c->l))
+    if (!st->merged)
         return 0;
     for (int h = 0; a->cold && h < st->n_kv; h++)
         cb_store_ask(st->later, h, NULL, st->merged);
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
     TRY(cb_parts_add(a, &p, &run));
-    cb_store_pair_restore(st, a->dev, st->n[0], a->pairs->row[0], a->pairs->row[1]);
+    cb_store_pair_restore(st, a->dev, st->n[0], x->row[0], x->row[1]);
     TRY(cb_device_wait(a->dev)); /* and writes others that ops read */
     for (int h = 0; h < st->n_kv; h++)
         run[h] = (struct kv_run){ .n = st->n[h],
-                                  .k = a->pairs->row[0] + st->head_k * (size_t)h,
-                                  .v = a->pairs->row[1] + st->head_v * (size_t)h };
+                                  .k = x->row[0] + st->head_k * (size_t)h,
+                                  .v = x->row[1] + st->head_v * (size_t)h };
     return 1;
 }
 
 /* ---- the plan ---- */
 
-uint64_t cb_pairs_saved(const struct attention *a, int l, int n_prompt, int n_gen)
+/* The earlier layer of a pair holds what is retained. */
+static uint64_t unheld_bytes(const struct attention *a, int l, const struct planned *p)
 {
+    const struct pairs *x = cb_reader_state(a, l);
     const struct store *st = &a->bank->store[l];
     int n;
 
     if (!ends_pair(a, l + 1))
         return 0;
-    n = n_prompt + n_gen / a->pairs->tail * a->pairs->tail;
+    n = p->n_prompt + p->n_gen / x->tail * x->tail;
     return (uint64_t)st->n_kv * cb_store_pair_saved(st, n, retained(&a->plan[l + 1].pair, n));
 }
+
+static int period(const struct attention *a, const void *state)
+{
+    const struct pairs *x = state;
+
+    (void)a;
+    return x->tail;
+}
+
+const struct reader cb_reader_pairs = {
+    .name = "directions shared with an adjacent layer",
+    .traits = READ_DENSE | READ_ANY_ORDER | READ_UNDOES | READ_LATE,
+    .undraftable = "it measures, drops or merges tokens as they come",
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .uncut = uncut,
+    .parts = parts,
+    .settle = settle,
+    .unheld_bytes = unheld_bytes,
+    .period = period,
+};

@@ -24,22 +24,12 @@ struct partial_keys {
     struct kv_run *run;
 };
 
-int cb_partial_keys_columns(const struct attention *a)
+int cb_partial_keys_open(const struct attention *a, int columns, struct partial_keys **out)
 {
-    for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_partial_keys_is(a, l))
-            return a->plan[l].sketch.columns;
-    return 0;
-}
+    const size_t nh = (size_t)a->model->hp.n_head, n_col = (size_t)columns;
+    struct partial_keys *x = *out = cb_calloc(1, sizeof *x);
 
-int cb_partial_keys_open(struct attention *a)
-{
-    const size_t nh = (size_t)a->model->hp.n_head, n_col = (size_t)cb_partial_keys_columns(a);
-    struct partial_keys *x;
-
-    if (!n_col)
-        return CB_OK;
-    if (!(x = a->partial_keys = cb_calloc(1, sizeof *x)))
+    if (!x)
         return CB_ENOMEM;
     x->guess = cb_alloc_aligned((MOST_DRAFT + 1) * cb_attention_row(a), sizeof *x->guess);
     x->q = cb_alloc_aligned(nh * n_col, sizeof *x->q);
@@ -50,10 +40,8 @@ int cb_partial_keys_open(struct attention *a)
     return x->guess && x->q && x->logit && x->n_near && x->run ? CB_OK : CB_ENOMEM;
 }
 
-void cb_partial_keys_close(struct attention *a)
+void cb_partial_keys_close(struct partial_keys *x)
 {
-    struct partial_keys *x = a->partial_keys;
-
     if (!x)
         return;
     free(x->guess);
@@ -64,29 +52,26 @@ void cb_partial_keys_close(struct attention *a)
     free(x);
 }
 
-size_t cb_partial_keys_bytes(const struct attention *a, int n_most)
+size_t cb_partial_keys_bytes(const struct attention *a, int columns, int n_most)
 {
-    const size_t nh = (size_t)a->model->hp.n_head;
-    const size_t logits = nh * (size_t)(cb_partial_keys_columns(a) + n_most);
+    const size_t logits = (size_t)a->model->hp.n_head * (size_t)(columns + n_most);
 
-    return a->partial_keys ? ((size_t)a->together * cb_attention_row(a) + logits) * sizeof(float)
-                           : 0;
+    return ((size_t)a->together * cb_attention_row(a) + logits) * sizeof(float);
 }
 
-void cb_partial_keys_guess(struct attention *a, int i, const float *q)
+void cb_partial_keys_guess(const struct attention *a, struct partial_keys *x, int i, const float *q)
 {
     const size_t row = cb_attention_row(a);
 
-    memcpy(a->partial_keys->guess + (size_t)i * row, q, row * sizeof *q);
+    memcpy(x->guess + (size_t)i * row, q, row * sizeof *q);
 }
 
 /* ---- choosing ---- */
 
 /* Logits of the slots lo..hi-1 by the guessed queries -> x->logit */
-static void guess_logits(struct attention *a, int l, int lo, int hi)
+static void guess_logits(struct attention *a, struct partial_keys *x, int l, int lo, int hi)
 {
     const struct store *st = &a->bank->store[l];
-    struct partial_keys *x = a->partial_keys;
     const int group = cb_attention_group(a), n_col = a->plan[l].sketch.columns;
     const float *guess = x->guess + (size_t)a->apart * cb_attention_row(a);
     struct score sc = {
@@ -132,7 +117,8 @@ static float largest(const float *x, int n)
 }
 
 struct ranking {
-    struct attention *a;
+    const struct attention *a;
+    struct partial_keys *x;
     int n; /* slots */
     float alpha;
 };
@@ -144,7 +130,7 @@ static void rank_slots(void *ctx, int kv, int thread)
 {
     const struct ranking *r = ctx;
     const int group = cb_attention_group(r->a), stride = r->a->bank->n_ctx;
-    float *rank = r->a->partial_keys->logit + (size_t)(kv * group) * (size_t)stride;
+    float *rank = r->x->logit + (size_t)(kv * group) * (size_t)stride;
 
     (void)thread;
     for (int g = 0; g < group; g++) {
@@ -157,20 +143,19 @@ static void rank_slots(void *ctx, int kv, int thread)
             const float y = x[j] - top;
             rank[j] = g && rank[j] > y ? rank[j] : y;
         }
-        r->a->partial_keys->n_near[kv * group + g] = near;
+        r->x->n_near[kv * group + g] = near;
     }
 }
 
-int cb_partial_keys_choose(struct attention *a, int l, int lo, int hi, int most, int32_t *idx,
-                           int stride)
+int cb_partial_keys_choose(struct attention *a, struct partial_keys *x, int l, int lo, int hi,
+                           int most, int32_t *idx, int stride)
 {
-    struct ranking r = { a, hi - lo, a->plan[l].sketch.alpha };
-    const struct partial_keys *x = a->partial_keys;
+    struct ranking r = { a, x, hi - lo, a->plan[l].sketch.alpha };
     const int n_head = a->model->hp.n_head, group = cb_attention_group(a);
     int64_t sum = 0;
     int n;
 
-    guess_logits(a, l, lo, hi);
+    guess_logits(a, x, l, lo, hi);
     cb_par_for(a->dev->par, a->bank->n_kv, rank_slots, &r);
     for (int h = 0; h < n_head; h++)
         sum += x->n_near[h];

@@ -3,16 +3,15 @@
  * published code: the cache is numbered anew at each step). Any slots may be left, so their
  * distances differ from the true ones by different gaps. Keys stay rotated as stored; a copy of
  * them, each turned back by its own gap, is what queries read. */
-#include "ranks.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
+#include "attention/reader.h"
+#include "attention/turned_queries.h"
 #include "base/err.h"
 #include "base/ints.h"
-#include "rolling.h"
 
 enum {
     TURNS = 4096, /* turns that are remembered: gaps change little from one token to the next */
@@ -29,18 +28,12 @@ struct ranks {
     struct kv_kivi *kivi; /* [n_kv] stores whose keys are all rows */
 };
 
-int cb_ranks_open(struct attention *a)
+static int open(struct attention *a, void **state)
 {
     const size_t n_rot = (size_t)a->model->hp.n_rot, hd = (size_t)a->bank->hd;
     const size_t n_kv = (size_t)a->bank->n_kv, row = cb_kv_row_bytes(a->bank->type_k, a->bank->hd);
-    struct ranks *x;
-    int any = 0;
+    struct ranks *x = *state = cb_calloc(1, sizeof *x);
 
-    for (int l = 0; l < a->bank->n_layer; l++)
-        any |= cb_ranks_is(a, l);
-    if (!any)
-        return CB_OK;
-    x = a->ranks = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
     /* memory for the keys is committed page by page as the context grows */
@@ -54,12 +47,11 @@ int cb_ranks_open(struct attention *a)
     return x->key && x->x && x->cs && x->row && x->turn && x->of && x->kivi ? CB_OK : CB_ENOMEM;
 }
 
-void cb_ranks_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct ranks *x = a->ranks;
+    struct ranks *x = state;
 
-    if (!x)
-        return;
+    (void)a;
     free(x->key);
     free(x->x);
     free(x->cs);
@@ -70,22 +62,20 @@ void cb_ranks_close(struct attention *a)
     free(x);
 }
 
-size_t cb_ranks_bytes(const struct attention *a, int n_most)
+static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
 {
     const size_t row = cb_kv_row_bytes(a->bank->type_k, a->bank->hd);
     const size_t n_rot = (size_t)a->model->hp.n_rot;
 
-    if (!a->ranks)
-        return 0;
+    (void)x, (void)n_feed;
     return (size_t)a->bank->n_kv * (size_t)n_most * row + MANY * row +
            (MANY * ((size_t)a->bank->hd + n_rot) + TURNS * n_rot) * sizeof(float) +
            TURNS * sizeof(int64_t);
 }
 
 /* cos and sin that turn back by `by` positions */
-static const float *turn_of(struct attention *a, int table, int by)
+static const float *turn_of(struct attention *a, struct ranks *x, int table, int by)
 {
-    struct ranks *x = a->ranks;
     const int64_t id = (int64_t)by * ROPE_TABLES + table + 1;
     float *cs = x->turn + (size_t)(by % TURNS) * (size_t)a->model->hp.n_rot;
 
@@ -102,7 +92,7 @@ static void turn_some(struct attention *a, int l, int kv, int from, int n)
     const struct hparams *hp = &a->model->hp;
     const struct store *st = &a->bank->store[l];
     const int table = a->model->layer[l].rope, mixed = st->mixed[kv];
-    struct ranks *x = a->ranks;
+    struct ranks *x = cb_reader_state(a, l);
     const size_t row = st->row_k, n_rot = (size_t)hp->n_rot;
     uint8_t *key = x->key + (size_t)kv * (size_t)a->bank->n_ctx * row;
     int slot[MANY];
@@ -110,7 +100,8 @@ static void turn_some(struct attention *a, int l, int kv, int from, int n)
     for (int i = 0; i < n; i++) {
         slot[i] = from + i;
         memcpy(x->cs + (size_t)i * n_rot,
-               turn_of(a, table, cb_store_pos(st, kv, slot[i]) - slot[i]), n_rot * sizeof *x->cs);
+               turn_of(a, x, table, cb_store_pos(st, kv, slot[i]) - slot[i]),
+               n_rot * sizeof *x->cs);
     }
     cb_store_get_many(st, a->dev, kv, 0, slot, n, x->x);
     a->dev->ops->rope(a->dev, a->model->arch->rope, x->x, n, 1, hp->hd, hp->hd, hp->n_rot, x->cs);
@@ -125,34 +116,52 @@ static void turn_some(struct attention *a, int l, int kv, int from, int n)
 static struct kv_run turned_run(struct attention *a, int l, int kv)
 {
     const struct store *st = &a->bank->store[l];
+    struct ranks *x = cb_reader_state(a, l);
     struct kv_run run = cb_store_run(st, kv, 0, st->n[kv]);
 
     assert(!run.prepacked && st->n[kv] == st->n[0]);
     for (int i = 0; i < run.n; i += MANY)
         turn_some(a, l, kv, i, min_int(MANY, run.n - i));
-    run.k = a->ranks->key + (size_t)kv * (size_t)a->bank->n_ctx * st->row_k;
+    run.k = x->key + (size_t)kv * (size_t)a->bank->n_ctx * st->row_k;
     if (run.kivi) {
-        a->ranks->kivi[kv] = *run.kivi;
-        a->ranks->kivi[kv].n_k = 0;
-        run.kivi = &a->ranks->kivi[kv];
+        x->kivi[kv] = *run.kivi;
+        x->kivi[kv].n_k = 0;
+        run.kivi = &x->kivi[kv];
     }
     return run;
 }
 
-int cb_ranks_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
     const int n = st->n[0], gap = c->pos0 + c->n - n;
     struct part p = cb_parts_of(a, c);
     struct kv_run *run;
 
-    if (!cb_ranks_is(a, c->l) || !gap || a->model->layer[c->l].rope < 0)
+    if (!gap || a->model->layer[c->l].rope < 0)
         return 0;
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
-    p.q = cb_rolling_turn(a, c, 0, gap, 0);
+    p.q = cb_turned_queries(a, c, 0, gap, 0);
     p.q_stride = (int)cb_attention_row(a);
     TRY(cb_parts_add(a, &p, &run));
     for (int h = 0; h < st->n_kv; h++)
         run[h] = turned_run(a, c->l, h);
     return 1;
 }
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].rolling == ROLL_RANKS;
+}
+
+const struct reader cb_reader_ranks = {
+    .name = "at the positions of ranks",
+    .traits =
+        READ_DENSE | READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_TURNS | READ_BY_PARTS,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .parts = parts,
+};

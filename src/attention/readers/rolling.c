@@ -3,51 +3,11 @@
  * the true ones. Keys stay rotated as stored; queries are turned instead. Rotated logits depend
  * only on differences of positions, so queries read the last run as they are, and the first run
  * turned back by the gap. The two parts are joined. */
-#include "rolling.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "attention/parts.h"
+#include "attention/reader.h"
+#include "attention/turned_queries.h"
 #include "base/err.h"
 #include "base/ints.h"
-
-struct rolling {
-    float *q;    /* [chunk][n_head * hd] turned queries */
-    float *turn; /* [chunk][n_rot / 2][2] cos, sin */
-};
-
-int cb_rolling_open(struct attention *a)
-{
-    struct rolling *x;
-    int any = 0;
-
-    for (int l = 0; l < a->bank->n_layer; l++)
-        any |= a->plan[l].rolling || a->plan[l].far.block;
-    if (!any)
-        return CB_OK;
-    x = a->rolling = cb_calloc(1, sizeof *x);
-    if (!x)
-        return CB_ENOMEM;
-    x->q = cb_device_alloc(a->dev, (size_t)a->chunk * cb_attention_row(a), sizeof *x->q);
-    x->turn = cb_alloc_aligned((size_t)a->chunk * (size_t)a->model->hp.n_rot, sizeof *x->turn);
-    return x->q && x->turn ? CB_OK : CB_ENOMEM;
-}
-
-void cb_rolling_close(struct attention *a)
-{
-    if (!a->rolling)
-        return;
-    cb_device_free(a->dev, a->rolling->q);
-    free(a->rolling->turn);
-    free(a->rolling);
-}
-
-size_t cb_rolling_bytes(const struct attention *a)
-{
-    const size_t row = cb_attention_row(a) + (size_t)a->model->hp.n_rot;
-    return a->rolling ? (size_t)a->chunk * row * sizeof(float) : 0;
-}
 
 /* Slots [0, *first) hold positions 0.., the slots after them a run of consecutive positions.
  * Returns the gap between the two runs, in positions. */
@@ -85,35 +45,16 @@ static int reads_rows_as_they_lie(const struct store *st, int n, int first)
     return n == 1 && st->any_order && in_front(st, first);
 }
 
-void cb_rolling_prepare(struct attention *a, int l, int n)
+static int stored(struct attention *a, const struct chunk *c)
 {
-    struct store *st = &a->bank->store[l];
-    const int windowed = !a->bank->decoding && a->plan[l].prompt_window;
+    struct store *st = &a->bank->store[c->l];
+    const int windowed = !a->bank->decoding && a->plan[c->l].prompt_window;
     int first;
 
-    if (windowed || (a->plan[l].rolling == ROLL_RUNS && gap(st, &first) &&
-                     !reads_rows_as_they_lie(st, n, first)))
+    if (windowed ||
+        (a->plan[c->l].rolling && gap(st, &first) && !reads_rows_as_they_lie(st, c->n, first)))
         cb_store_unpack(st, 0, st->prepacked);
-}
-
-const float *cb_rolling_turn(struct attention *a, const struct chunk *c, int from, int shift,
-                             int more)
-{
-    const struct hparams *hp = &a->model->hp;
-    const int table = a->model->layer[c->l].rope;
-    struct rolling *x = a->rolling;
-    const size_t row = cb_attention_row(a);
-    const int n = c->n - from;
-
-    cb_device_copy_rows(a->dev, x->q, row * sizeof *x->q, c->q + (size_t)from * (size_t)c->stride,
-                        (size_t)c->stride * sizeof *c->q, row * sizeof *x->q, n);
-    if (table < 0)
-        return x->q;
-    for (int i = 0; i < (more ? n : 1); i++)
-        cb_rope_turn(&a->rope[table], -(shift + i * more), x->turn + (size_t)i * (size_t)hp->n_rot);
-    a->dev->ops->rope(a->dev, a->model->arch->rope, x->q, more ? n : 1,
-                      more ? hp->n_head : n * hp->n_head, hp->hd, (int)row, hp->n_rot, x->turn);
-    return x->q;
+    return CB_OK;
 }
 
 /* Queries first.. of the chunk read the first n_first slots, all of them. */
@@ -186,18 +127,18 @@ static int windowed_parts(struct attention *a, const struct chunk *c)
     if (!plan->rolling)
         TRY(add_front(a, c, near, q, c->stride, sink));
     else
-        TRY(add_front(a, c, near, cb_rolling_turn(a, c, near, c->pos0 + near - rank, 1),
+        TRY(add_front(a, c, near, cb_turned_queries(a, c, near, c->pos0 + near - rank, 1),
                       (int)cb_attention_row(a), sink));
     return 1;
 }
 
-int cb_rolling_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
     struct part last = cb_parts_of(a, c);
     struct kv_run *run;
     int first = 0;
-    const int shift = a->plan[c->l].rolling == ROLL_RUNS ? gap(st, &first) : 0;
+    const int shift = a->plan[c->l].rolling ? gap(st, &first) : 0;
     const int whole = shift && reads_rows_as_they_lie(st, c->n, first);
 
     if (!a->bank->decoding && a->plan[c->l].prompt_window)
@@ -210,6 +151,37 @@ int cb_rolling_parts(struct attention *a, const struct chunk *c)
     TRY(cb_parts_add(a, &last, &run));
     for (int h = 0; h < st->n_kv; h++)
         run[h] = cb_store_run(st, h, last.after, st->n[h]);
-    TRY(add_front(a, c, 0, cb_rolling_turn(a, c, 0, shift, 0), (int)cb_attention_row(a), first));
+    TRY(add_front(a, c, 0, cb_turned_queries(a, c, 0, shift, 0), (int)cb_attention_row(a), first));
     return 1;
 }
+
+/* At rolling positions */
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].rolling == ROLL_RUNS;
+}
+
+const struct reader cb_reader_rolling = {
+    .name = "at rolling positions",
+    .traits = READ_DENSE | READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_JOINS | READ_TURNS |
+              READ_BY_PARTS,
+    .claims = claims,
+    .stored = stored,
+    .parts = parts,
+};
+
+/* At the true positions, where only a prompt's queries see the ends alone */
+static int claims_ends(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].prompt_window && !row[l].rolling;
+}
+
+const struct reader cb_reader_ends = {
+    .name = "the first and the last tokens of a prompt",
+    .traits = READ_DENSE | READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_JOINS,
+    .claims = claims_ends,
+    .stored = stored,
+    .parts = parts,
+};

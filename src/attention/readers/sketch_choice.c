@@ -8,12 +8,14 @@
 #include <stdlib.h>
 
 #include "attention/parts.h"
+#include "attention/reader.h"
 #include "bank/store_ask.h"
 #include "bank/store_planes.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/sketch.h"
 #include "partial_keys.h"
+#include "skew.h"
 
 struct sketch_choice {
     const struct sketch_plan *form; /* of a layer; layers do not differ in bits and pages */
@@ -22,6 +24,8 @@ struct sketch_choice {
     int *n;                         /* [n_list] how many */
     void *work; /* of op sketch_topk; with pages, their scores [n_list][n_page] and a choice of
                    them [n_page]; NULL with partial keys */
+    struct partial_keys *partial; /* NULL: slots are found otherwise */
+    struct skew *skew;
 };
 
 /* What a layer of n slots reads: slots first..lo-1, k of lo..hi-1 (at most k by partial keys), and
@@ -37,7 +41,7 @@ static int lists(const struct attention *a, const struct sketch_plan *form)
     return each ? a->model->hp.n_head : a->bank->n_kv;
 }
 
-static size_t work_bytes(const struct attention *a, const struct sketch_plan *form, int n)
+static size_t work_size(const struct attention *a, const struct sketch_plan *form, int n)
 {
     struct sketch_work w;
 
@@ -62,9 +66,6 @@ static int open_planes(struct attention *a, const struct sketch_plan *form)
 {
     if (!cb_bank_in_planes(a->bank))
         return CB_OK;
-    if (!form || !form->bits)
-        return cb_policy_refuse(a->policy, "not with keys of type planes, of which it searches "
-                                           "none; policy sieve does");
     if (a->dev->ops->memory)
         return cb_policy_refuse(a->policy, "device %s does not read keys of type planes",
                                 a->dev->name);
@@ -79,30 +80,33 @@ static int open_planes(struct attention *a, const struct sketch_plan *form)
     return CB_OK;
 }
 
-int cb_sketch_choice_open(struct attention *a)
+/* The layers' sketches -> their plan */
+static const struct sketch_plan *open_stores(struct attention *a)
 {
     const struct sketch_plan *form = NULL;
-    struct sketch_choice *x;
 
     for (int l = 0; l < a->bank->n_layer; l++) {
         const struct sketch_plan *p = &a->plan[l].sketch;
         if (!cb_sketch_choice_is(a, l))
             continue;
         form = p;
-        if (p->columns)
-            TRY(cb_store_may_skew(&a->bank->store[l], p->columns));
-        else
+        if (!p->columns)
             cb_store_may_sketch(&a->bank->store[l], p->bits, p->page ? p->page : SKETCH_BLOCK,
                                 p->sink);
     }
+    return form;
+}
+
+static int open(struct attention *a, void **state)
+{
+    const struct sketch_plan *form = open_stores(a);
+    struct sketch_choice *x;
+
     TRY(open_planes(a, form));
-    if (!form)
-        return CB_OK;
     if (!supported(a->dev->ops, form))
         return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score %s keys",
                        a->policy->m->name, a->dev->name, form->columns ? "partial" : "sketched");
-    x = a->sketch_choice = cb_calloc(1, sizeof *x);
-    if (!x)
+    if (!(x = *state = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
     x->form = form;
     x->n_list = lists(a, form);
@@ -110,26 +114,45 @@ int cb_sketch_choice_open(struct attention *a)
     x->idx = cb_alloc_aligned((size_t)x->n_list * (size_t)a->bank->n_ctx, sizeof *x->idx);
     x->n = cb_calloc((size_t)x->n_list, sizeof *x->n);
     if (!form->columns)
-        x->work = cb_alloc_aligned(work_bytes(a, form, a->bank->n_ctx), 1);
+        x->work = cb_alloc_aligned(work_size(a, form, a->bank->n_ctx), 1);
     return x->idx && x->n && (x->work || form->columns) ? CB_OK : CB_ENOMEM;
 }
 
-void cb_sketch_choice_close(struct attention *a)
+static int open_partial(struct attention *a, void **state)
 {
-    if (!a->sketch_choice)
-        return;
-    free(a->sketch_choice->idx);
-    free(a->sketch_choice->n);
-    free(a->sketch_choice->work);
-    free(a->sketch_choice);
+    struct sketch_choice *x;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (a->plan[l].sketch.columns)
+            TRY(cb_store_may_skew(&a->bank->store[l], a->plan[l].sketch.columns));
+    TRY(open(a, state));
+    x = *state;
+    TRY(cb_partial_keys_open(a, x->form->columns, &x->partial));
+    return cb_skew_open(a, &x->skew);
 }
 
-size_t cb_sketch_choice_bytes(const struct attention *a, int n_most)
+static void close(struct attention *a, void *state)
 {
-    if (!a->sketch_choice)
-        return 0;
-    return work_bytes(a, a->sketch_choice->form, n_most) +
-           (size_t)a->sketch_choice->n_list * (size_t)n_most * sizeof(int32_t);
+    struct sketch_choice *x = state;
+
+    (void)a;
+    cb_partial_keys_close(x->partial);
+    cb_skew_close(x->skew);
+    free(x->idx);
+    free(x->n);
+    free(x->work);
+    free(x);
+}
+
+static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
+{
+    const struct sketch_choice *x = state;
+    const size_t partial =
+        x->partial ? cb_partial_keys_bytes(a, x->form->columns, n_most) + cb_skew_bytes(a) : 0;
+
+    (void)n_feed;
+    return work_size(a, x->form, n_most) + (size_t)x->n_list * (size_t)n_most * sizeof(int32_t) +
+           partial;
 }
 
 /* ---- choosing ---- */
@@ -193,15 +216,16 @@ static struct range range_of(const struct attention *a, int l, int n, int sketch
 }
 
 /* List i, after the slots before the candidates */
-static int32_t *chosen_at(const struct attention *a, const struct range *r, int i)
+static int32_t *chosen_at(const struct attention *a, int l, const struct range *r, int i)
 {
-    return a->sketch_choice->idx + (size_t)i * (size_t)a->bank->n_ctx + (r->lo - r->first);
+    const struct sketch_choice *x = cb_reader_state(a, l);
+    return x->idx + (size_t)i * (size_t)a->bank->n_ctx + (r->lo - r->first);
 }
 
 static void choose_slots(struct attention *a, int l, const float *q, const struct range *r)
 {
     const struct store *st = &a->bank->store[l];
-    struct sketch_choice *x = a->sketch_choice;
+    struct sketch_choice *x = cb_reader_state(a, l);
     const struct attn at = cb_parts_attn(a, l);
     struct sketch_topk s = { .n_head = at.n_head,
                              .n_kv = at.n_kv,
@@ -217,7 +241,7 @@ static void choose_slots(struct attention *a, int l, const float *q, const struc
                              .hi = r->hi - r->from,
                              .k = r->k,
                              .miss = (float)a->plan[l].sketch.miss,
-                             .idx = chosen_at(a, r, 0),
+                             .idx = chosen_at(a, l, r, 0),
                              .idx_stride = a->bank->n_ctx,
                              .n = x->n,
                              .work = x->work };
@@ -233,7 +257,7 @@ static void choose_pages(struct attention *a, int l, const float *q, const struc
     const struct store *st = &a->bank->store[l];
     const int page = a->plan[l].sketch.page, n = (r->hi - r->lo) / page;
     const struct attn at = cb_parts_attn(a, l);
-    struct sketch_choice *x = a->sketch_choice;
+    struct sketch_choice *x = cb_reader_state(a, l);
     float *score = x->work;
     int32_t *best = (int32_t *)(score + (size_t)x->n_list * (size_t)n);
     const struct page_scores s = { .n_head = at.n_head,
@@ -250,7 +274,7 @@ static void choose_pages(struct attention *a, int l, const float *q, const struc
 
     a->dev->ops->page_scores(a->dev, &s);
     for (int h = 0; h < x->n_list; h++) {
-        int32_t *idx = chosen_at(a, r, h);
+        int32_t *idx = chosen_at(a, l, r, h);
         a->dev->ops->topk(a->dev, score + (size_t)h * (size_t)n, n, r->k / page, best);
         for (int i = 0; i < r->k; i++)
             idx[i] = r->lo + best[i / page] * page + i % page;
@@ -260,9 +284,9 @@ static void choose_pages(struct attention *a, int l, const float *q, const struc
 
 static void choose_partial(struct attention *a, int l, const struct range *r)
 {
-    struct sketch_choice *x = a->sketch_choice;
-    const int n =
-        cb_partial_keys_choose(a, l, r->lo, r->hi, r->k, chosen_at(a, r, 0), a->bank->n_ctx);
+    struct sketch_choice *x = cb_reader_state(a, l);
+    const int n = cb_partial_keys_choose(a, x->partial, l, r->lo, r->hi, r->k,
+                                         chosen_at(a, l, r, 0), a->bank->n_ctx);
 
     for (int h = 0; h < x->n_list; h++)
         x->n[h] = n;
@@ -272,7 +296,7 @@ static void choose_partial(struct attention *a, int l, const struct range *r)
 static int choose(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
-    struct sketch_choice *x = a->sketch_choice;
+    struct sketch_choice *x = cb_reader_state(a, c->l);
     const struct range r = range_of(a, c->l, st->n[0], st->sketched);
 
     if (!scores(x->form, &r))
@@ -297,14 +321,14 @@ static int choose(struct attention *a, const struct chunk *c)
     return 1;
 }
 
-int cb_sketch_choice_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
-    const struct sketch_choice *x = a->sketch_choice;
+    const struct sketch_choice *x = cb_reader_state(a, c->l);
     struct part p = cb_parts_of(a, c);
     struct kv_run *run;
 
-    if (!a->bank->decoding || !cb_sketch_choice_is(a, c->l))
+    if (!a->bank->decoding)
         return 0;
     if (!choose(a, c))
         return 0;
@@ -319,15 +343,18 @@ int cb_sketch_choice_parts(struct attention *a, const struct chunk *c)
     return 1;
 }
 
-const int32_t *cb_sketch_choice_slots(const struct attention *a, int i, int *n)
+const int32_t *cb_sketch_choice_slots(const struct attention *a, int l, int i, int *n)
 {
-    *n = a->sketch_choice->n[i];
-    return a->sketch_choice->idx + (size_t)i * (size_t)a->bank->n_ctx;
+    const struct sketch_choice *x = cb_reader_state(a, l);
+
+    *n = x->n[i];
+    return x->idx + (size_t)i * (size_t)a->bank->n_ctx;
 }
 
 /* ---- what it reads ---- */
 
-uint64_t cb_sketch_choice_scanned(const struct attention *a, int l, int n)
+/* Bytes of a KV head's sketches that a decoded token reads among n slots */
+static uint64_t scanned_bytes(const struct attention *a, int l, int n)
 {
     const struct range r = range_of(a, l, n, max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK);
 
@@ -344,15 +371,115 @@ static uint64_t rows_bytes(const struct store *st, int n)
 
 uint64_t cb_sketch_choice_read(const struct attention *a, int l, int n)
 {
+    const struct sketch_choice *x = cb_reader_state(a, l);
     const struct store *st = &a->bank->store[l];
     const int sketched = max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK;
     const struct range r = range_of(a, l, n, sketched);
     const uint64_t rows = rows_bytes(st, n);
     const int unread = r.first + max_int(0, r.hi - r.lo - r.k);
-    const uint64_t n_list = (uint64_t)(a->sketch_choice->n_list / st->n_kv);
+    const uint64_t n_list = (uint64_t)(x->n_list / st->n_kv);
 
     if (r.k >= r.hi - r.lo)
-        return rows - cb_store_old_bytes(st, r.first) + cb_sketch_choice_scanned(a, l, n) +
+        return rows - cb_store_old_bytes(st, r.first) + scanned_bytes(a, l, n) +
                cb_kivi_first_plane(st, max_int(0, sketched - max_int(r.first, st->sketch_out)));
-    return n_list * (rows - cb_store_old_bytes(st, unread)) + cb_sketch_choice_scanned(a, l, n);
+    return n_list * (rows - cb_store_old_bytes(st, unread)) + scanned_bytes(a, l, n);
 }
+
+static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                           uint64_t *scanned)
+{
+    (void)p;
+    *scanned = (uint64_t)a->bank->n_kv * scanned_bytes(a, l, n);
+    return (uint64_t)a->bank->n_kv * cb_sketch_choice_read(a, l, n);
+}
+
+/* ---- the tables ---- */
+
+static int claims_sketched(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].sketch.bits > 0 && !row[l].sketch.page && !row[l].sketch.columns;
+}
+
+const struct reader cb_reader_sketched_keys = {
+    .name = "slots that sketched keys find",
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_PLANES,
+    .claims = claims_sketched,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .parts = parts,
+    .read_bytes = read_bytes,
+};
+
+static int claims_pages(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].sketch.page > 0 && !row[l].sketch.columns;
+}
+
+const struct reader cb_reader_pages = {
+    .name = "pages that bounds of keys find",
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_BY_HEAD,
+    .claims = claims_pages,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .parts = parts,
+    .read_bytes = read_bytes,
+};
+
+static int claims_partial(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].sketch.columns > 0;
+}
+
+static void guess(struct attention *a, int l, int i, const float *q)
+{
+    const struct sketch_choice *x = cb_reader_state(a, l);
+
+    cb_partial_keys_guess(a, x->partial, i, q);
+}
+
+static int attended(struct attention *a, const struct chunk *c, const float *lse)
+{
+    const struct sketch_choice *x = cb_reader_state(a, c->l);
+
+    (void)lse;
+    cb_skew_chunk(a, x->skew, c);
+    return CB_OK;
+}
+
+static int settle(struct attention *a, int l)
+{
+    const struct sketch_choice *x = cb_reader_state(a, l);
+
+    cb_skew_make(a, x->skew, l);
+    return CB_OK;
+}
+
+static const char *uncut(const struct attention *a, const void *state, int n)
+{
+    (void)state;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (a->bank->store[l].skewed_at > n)
+            return "its keys are skewed by all of the first prompt";
+    return NULL;
+}
+
+const struct reader cb_reader_partial_keys = {
+    .name = "slots that partial keys find",
+    .traits = READ_DENSE | READ_PROMPT,
+    .together = MOST_DRAFT + 1,
+    .claims = claims_partial,
+    .open = open_partial,
+    .close = close,
+    .work_bytes = work_bytes,
+    .uncut = uncut,
+    .guess = guess,
+    .parts = parts,
+    .attended = attended,
+    .settle = settle,
+    .read_bytes = read_bytes,
+};

@@ -12,7 +12,6 @@
 #include "attention/gram.h"
 #include "base/eigen.h"
 #include "base/err.h"
-#include "partial_keys.h"
 
 struct skew {
     double *gram;  /* [n_head + n_kv][hd][hd] of each head's queries, then of keys */
@@ -30,14 +29,12 @@ static size_t heads(const struct attention *a) /* of queries and of keys */
     return (size_t)(a->model->hp.n_head + a->bank->n_kv);
 }
 
-int cb_skew_open(struct attention *a)
+int cb_skew_open(const struct attention *a, struct skew **out)
 {
     const size_t n_kv = (size_t)a->bank->n_kv;
-    struct skew *x;
+    struct skew *x = *out = cb_calloc(1, sizeof *x);
 
-    if (!cb_partial_keys_columns(a))
-        return CB_OK;
-    if (!(x = a->skew = cb_calloc(1, sizeof *x)))
+    if (!x)
         return CB_ENOMEM;
     x->gram = cb_alloc_aligned(heads(a) * square(a), sizeof *x->gram);
     x->v = cb_alloc_aligned(n_kv * square(a), sizeof *x->v);
@@ -45,43 +42,34 @@ int cb_skew_open(struct attention *a)
     return x->gram && x->v && x->value ? CB_OK : CB_ENOMEM;
 }
 
-void cb_skew_close(struct attention *a)
+void cb_skew_close(struct skew *x)
 {
-    if (!a->skew)
+    if (!x)
         return;
-    free(a->skew->gram);
-    free(a->skew->v);
-    free(a->skew->value);
-    free(a->skew);
+    free(x->gram);
+    free(x->v);
+    free(x->value);
+    free(x);
 }
 
 size_t cb_skew_bytes(const struct attention *a)
 {
     const size_t n_kv = (size_t)a->bank->n_kv;
 
-    return a->skew ? ((heads(a) + n_kv) * square(a) + n_kv * 2 * (size_t)a->bank->hd) *
-                         sizeof *a->skew->gram
-                   : 0;
+    return ((heads(a) + n_kv) * square(a) + n_kv * 2 * (size_t)a->bank->hd) * sizeof(double);
 }
 
 /* Does layer l still need one? */
 static int lacks(const struct attention *a, int l)
 {
-    return cb_partial_keys_is(a, l) && !a->bank->store[l].skewed_at;
-}
-
-int cb_skew_is_of_more(const struct attention *a, int n)
-{
-    for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_partial_keys_is(a, l) && a->bank->store[l].skewed_at > n)
-            return 1;
-    return 0;
+    return !a->bank->store[l].skewed_at;
 }
 
 /* ---- queries and keys ---- */
 
 struct gathering {
     const struct attention *a;
+    struct skew *x;
     const struct chunk *c;
 };
 
@@ -92,18 +80,17 @@ static void gather_head(void *ctx, int h, int thread)
     const float *x = h < n_head ? g->c->q + h * hd : g->c->k + (h - n_head) * hd;
 
     (void)thread;
-    cb_gram_add(x, (size_t)g->c->stride, g->c->n, hd, NULL,
-                g->a->skew->gram + (size_t)h * square(g->a));
+    cb_gram_add(x, (size_t)g->c->stride, g->c->n, hd, NULL, g->x->gram + (size_t)h * square(g->a));
 }
 
-void cb_skew_chunk(struct attention *a, const struct chunk *c)
+void cb_skew_chunk(const struct attention *a, struct skew *x, const struct chunk *c)
 {
-    struct gathering g = { a, c };
+    struct gathering g = { a, x, c };
 
     if (!lacks(a, c->l))
         return;
     if (c->pos0 == a->bank->n_seen) /* the feed's first tokens */
-        memset(a->skew->gram, 0, heads(a) * square(a) * sizeof *a->skew->gram);
+        memset(x->gram, 0, heads(a) * square(a) * sizeof *x->gram);
     cb_par_for(a->dev->par, (int)heads(a), gather_head, &g);
 }
 
@@ -145,6 +132,7 @@ static size_t take_largest(double *w, size_t n)
 
 struct making {
     const struct attention *a;
+    struct skew *x;
     int l;
 };
 
@@ -154,9 +142,9 @@ static void make_head(void *ctx, int kv, int thread)
     const struct attention *a = m->a;
     const size_t hd = (size_t)a->bank->hd, of = square(a);
     const int group = cb_attention_group(a), columns = a->plan[m->l].sketch.columns;
-    double *q = a->skew->gram + (size_t)(kv * group) * of, *v = a->skew->v + (size_t)kv * of;
-    double *k = a->skew->gram + (size_t)(a->model->hp.n_head + kv) * of;
-    double *value = a->skew->value + 2 * (size_t)kv * hd, *weight = value + hd;
+    double *q = m->x->gram + (size_t)(kv * group) * of, *v = m->x->v + (size_t)kv * of;
+    double *k = m->x->gram + (size_t)(a->model->hp.n_head + kv) * of;
+    double *value = m->x->value + 2 * (size_t)kv * hd, *weight = value + hd;
 
     (void)thread;
     for (int g = 1; g < group; g++)
@@ -171,9 +159,9 @@ static void make_head(void *ctx, int kv, int thread)
         cb_store_set_skew(&a->bank->store[m->l], kv, c, v + take_largest(weight, hd) * hd);
 }
 
-void cb_skew_make(struct attention *a, int l)
+void cb_skew_make(const struct attention *a, struct skew *x, int l)
 {
-    struct making m = { a, l };
+    struct making m = { a, x, l };
 
     if (!lacks(a, l))
         return;

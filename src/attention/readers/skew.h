@@ -7,15 +7,16 @@
 
 #include "attention/attention.h"
 
-int cb_skew_open(struct attention *a); /* does nothing where the plan has no partial keys */
-void cb_skew_close(struct attention *a);
+struct skew;
+
+/* Call close() even after a failure. */
+int cb_skew_open(const struct attention *a, struct skew **out);
+void cb_skew_close(struct skew *x);
 size_t cb_skew_bytes(const struct attention *a);
 
 /* Adds queries and keys of chunk c, if its layer has no skew yet. */
-void cb_skew_chunk(struct attention *a, const struct chunk *c);
+void cb_skew_chunk(const struct attention *a, struct skew *x, const struct chunk *c);
 /* The first feed has gone through layer l, which gets its skew. Later feeds change nothing. */
-void cb_skew_make(struct attention *a, int l);
-/* 1: a layer's skew was made of more than n tokens. */
-int cb_skew_is_of_more(const struct attention *a, int n);
+void cb_skew_make(const struct attention *a, struct skew *x, int l);
 
 #endif

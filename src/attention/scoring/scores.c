@@ -10,7 +10,7 @@
 
 #include "attention/parts.h"
 #include "attention/prefill/sparse_prefill.h"
-#include "attention/readers/own_slots.h"
+#include "attention/reader.h"
 #include "base/err.h"
 #include "expected_scores.h"
 
@@ -443,8 +443,8 @@ void cb_scores_prompt(struct attention *a, int l, struct scores *out)
         add_scores(a, &at, m->score);
         if (w->band)
             add_sinks(a, l, at);
-        if (cb_own_slots_is(a, l))
-            cb_own_slots_mask(a, l, m->score);
+        if (a->layer[l]->r->mask)
+            a->layer[l]->r->mask(a, l, m->score);
     }
     finish(a, l, w->window ? m->n_q : a->bank->n_feed, 1, out);
 }
@@ -453,7 +453,7 @@ void cb_scores_prompt(struct attention *a, int l, struct scores *out)
 
 float *cb_scores_logits(const struct attention *a, int l)
 {
-    return !cb_attention_window(a, l) && !a->plan[l].rolling ? a->scoring->rows : NULL;
+    return !cb_attention_window(a, l) && cb_reader_has(a, l, READ_PLAIN) ? a->scoring->rows : NULL;
 }
 
 /* Attention has left its logits: the op writes the scores straight to the columns or rows
@@ -503,7 +503,7 @@ int cb_scores_step(struct attention *a, const struct chunk *c, const float *lse,
             return step_left(a, c->l, &at, out);
     }
     clear_scores(a, cb_store_max_len(&a->bank->store[c->l]));
-    if (a->plan[c->l].rolling) /* at the positions that were read */
+    if (cb_reader_has(a, c->l, READ_BY_PARTS)) /* at the positions that were read */
         for (int i = 0; i < cb_parts_n(a); i++)
             add_part(a, c, a, i, lse);
     else

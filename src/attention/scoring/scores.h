@@ -18,7 +18,7 @@ void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct at
 /* Call when a prompt has gone through layer l. */
 void cb_scores_prompt(struct attention *a, int l, struct scores *out);
 /* Buffer in which attention is to leave the logits of the token being decoded, [n_head][n_ctx], so
- * that its keys are read once. NULL: the layer has a window or rolling positions. */
+ * that its keys are read once. NULL: the layer has a window, or is not read as it is. */
 float *cb_scores_logits(const struct attention *a, int l);
 /* Scores of a decoded token that has read the whole store, with log-sum-exp lse[n_head]. left: its
  * logits are in the buffer of cb_scores_logits(). Returns 1: *out holds scores for hooks; 0: the

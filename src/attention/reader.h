@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* reader.h - a way of reading a layer, as a table of functions. A layer of a session gets its
+ * reader once, when the session opens (reader_table.c): from its plan row and the model's layer. A
+ * reader owns what is private to its way of reading. Others ask for its traits and call its hooks;
+ * they know no reader by its name. See doc/ADD-A-READER.md. */
+#ifndef READER_H
+#define READER_H
+
+#include "attention.h"
+
+struct area;
+
+struct reader {
+    const char *name; /* for messages */
+    unsigned traits;  /* enum reader_trait */
+    int together;     /* most tokens that can be decoded together; 0: any number */
+    /* Why decoded tokens cannot be taken back, or go through a layer together; NULL: they can */
+    const char *undraftable;
+    /* Why the layer does not go with a form of prefill that chooses; NULL: it does */
+    const char *no_choice;
+
+    /* 1: layer l is to be read so. row[n_layer]: the plan. y: the model's layer; NULL where only
+     * the plan is known. NULL: the reader of layers that no other one claims */
+    int (*claims)(const struct layer_plan *row, int n_layer, int l, const struct layer *y);
+
+    /* ---- of a session: *x is the state of all layers that have this reader, NULL if it needs
+     * none. All hooks from here on may be NULL. ---- */
+    int (*open)(struct attention *a, void **x); /* close() is called even after a failure */
+    void (*close)(struct attention *a, void *x);
+    void (*clear)(struct attention *a, void *x); /* the slots may be those of another text */
+    /* Work space for prompts of n_feed tokens and n_most slots */
+    size_t (*work_bytes)(const struct attention *a, const void *x, int n_feed, int n_most);
+    /* Why the timeline cannot be cut back to n tokens; NULL: it can. cut() is called before the
+     * bank is cut. */
+    const char *(*uncut)(const struct attention *a, const void *x, int n);
+    void (*cut)(struct attention *a, void *x, int n);
+
+    /* ---- of a layer, in the order of a feed ---- */
+    /* The most tokens that go through the layer at once from the i-th of a feed on */
+    int (*room)(const struct attention *a, int l, int i);
+    /* Queries that the input of the layer before gives, for token i of those that are decoded
+     * together; q[n_head][hd], rotated. A layer with this hook gets them before it attends. */
+    void (*guess)(struct attention *a, int l, int i, const float *q);
+    /* The new rows of c are in the store. */
+    int (*stored)(struct attention *a, const struct chunk *c);
+    /* Adds the parts that c reads and returns 1; returns 0 if c reads the whole store as it is. */
+    int (*parts)(struct attention *a, const struct chunk *c);
+    /* c has attended; lse[c->n][n_head] with trait WANTS_LSE. Also for a chunk that another session
+     * has computed (shared prefill). */
+    int (*attended)(struct attention *a, const struct chunk *c, const float *lse);
+    /* A decoded token has gone through the layer, and nobody has waited for the device yet. */
+    void (*ahead)(struct attention *a, int l);
+    /* The feed has gone through the layer, and the policy has dropped what it wants to drop. */
+    int (*settle)(struct attention *a, int l);
+    /* score[n_head][n_ctx]: those of slots that a query head does not read become 0 */
+    void (*mask)(const struct attention *a, int l, float *score);
+
+    /* ---- of a layer, for the memory plan ---- */
+    /* Bytes that a decoded token reads, its own among the layer's n slots; *scanned: of them,
+     * sketches. NULL: whole rows */
+    uint64_t (*read_bytes)(const struct attention *a, int l, int n, const struct planned *p,
+                           uint64_t *scanned);
+    /* Bytes of the slots' rows that the layer does not hold */
+    uint64_t (*unheld_bytes)(const struct attention *a, int l, const struct planned *p);
+    /* Of the session: generated tokens after which the layers' bytes fall */
+    int (*period)(const struct attention *a, const void *x);
+
+    /* ---- of a layer, as plain data (bank/store_areas.h): what forks copy and banks save ---- */
+    int (*n_counts)(const struct attention *a, int l);
+    void (*counts)(const struct attention *a, int l, int32_t *out);
+    int (*set_counts)(struct attention *a, int l, const int32_t *counts);
+    int (*most_areas)(const struct attention *a, int l);
+    int (*areas)(const struct attention *a, int l, struct area *out);
+    int (*check)(const struct attention *a, int l); /* after the areas were filled from a file */
+};
+
+/* The state that the reader of layer l has in the session */
+static inline void *cb_reader_state(const struct attention *a, int l)
+{
+    return a->layer[l]->x;
+}
+
+/* Is r the reader of layer l? For r itself. */
+static inline int cb_reader_is(const struct attention *a, int l, const struct reader *r)
+{
+    return a->layer[l]->r == r;
+}
+
+/* Has the reader of layer l these traits? */
+static inline int cb_reader_has(const struct attention *a, int l, unsigned traits)
+{
+    return (a->layer[l]->r->traits & traits) == traits;
+}
+
+#endif

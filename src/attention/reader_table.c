@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* reader_table.c - the table of readers, and which of them a session's layers have. */
+#include "reader_table.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+
+extern const struct reader cb_reader_ceiling;
+extern const struct reader cb_reader_chooser;
+extern const struct reader cb_reader_chosen;
+extern const struct reader cb_reader_cross_layer;
+extern const struct reader cb_reader_ends;
+extern const struct reader cb_reader_far_blocks;
+extern const struct reader cb_reader_own_slots;
+extern const struct reader cb_reader_pages;
+extern const struct reader cb_reader_pairs;
+extern const struct reader cb_reader_partial_keys;
+extern const struct reader cb_reader_ranks;
+extern const struct reader cb_reader_rolling;
+extern const struct reader cb_reader_sketched_keys;
+extern const struct reader cb_reader_whole;
+extern const struct reader cb_reader_window_chooser;
+
+static const struct reader *const table[] = {
+    &cb_reader_whole, /* of layers that no other one claims */
+    &cb_reader_ceiling,       &cb_reader_chooser,        &cb_reader_chosen,
+    &cb_reader_cross_layer,   &cb_reader_ends,           &cb_reader_far_blocks,
+    &cb_reader_own_slots,     &cb_reader_pages,          &cb_reader_pairs,
+    &cb_reader_partial_keys,  &cb_reader_ranks,          &cb_reader_rolling,
+    &cb_reader_sketched_keys, &cb_reader_window_chooser,
+};
+
+enum { N_READERS = sizeof table / sizeof *table };
+
+const struct reader *cb_reader_at(int i)
+{
+    return i < N_READERS ? table[i] : NULL;
+}
+
+const struct reader *cb_reader_of(const struct layer_plan *row, int n_layer, int l,
+                                  const struct layer *y, const struct reader *two[2])
+{
+    const struct reader *found = NULL;
+
+    for (int i = 0; i < N_READERS; i++) {
+        if (!table[i]->claims || !table[i]->claims(row, n_layer, l, y))
+            continue;
+        if (found) {
+            two[0] = found;
+            two[1] = table[i];
+            return NULL;
+        }
+        found = table[i];
+    }
+    return found ? found : table[0];
+}
+
+int cb_readers_assign(struct attention *a)
+{
+    const int n = a->bank->n_layer;
+
+    a->layer = cb_calloc((size_t)n, sizeof *a->layer);
+    a->reading = cb_calloc(N_READERS, sizeof *a->reading);
+    if (!a->layer || !a->reading)
+        return CB_ENOMEM;
+    for (int l = 0; l < n; l++) {
+        const struct reader *two[2], *r = cb_reader_of(a->plan, n, l, &a->model->layer[l], two);
+        int i = 0;
+        if (!r)
+            return cb_policy_refuse(a->policy, "layer %d is to be read in two ways: %s, and %s", l,
+                                    two[0]->name, two[1]->name);
+        while (i < a->n_reading && a->reading[i].r != r)
+            i++;
+        a->n_reading = i < a->n_reading ? a->n_reading : i + 1;
+        a->reading[i].r = r;
+        a->layer[l] = &a->reading[i];
+        a->traits |= r->traits;
+    }
+    return CB_OK;
+}
+
+int cb_readers_open(struct attention *a)
+{
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->open)
+            TRY(a->reading[i].r->open(a, &a->reading[i].x));
+    return CB_OK;
+}
+
+void cb_readers_close(struct attention *a)
+{
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].x)
+            a->reading[i].r->close(a, a->reading[i].x);
+    free(a->reading);
+    free(a->layer);
+}

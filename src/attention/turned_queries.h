@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* turned_queries.h - queries at other positions than those that they have. */
+#ifndef TURNED_QUERIES_H
+#define TURNED_QUERIES_H
+
+#include "attention.h"
+
+int cb_turned_queries_open(struct attention *a); /* does nothing where no reader turns any */
+void cb_turned_queries_close(struct attention *a);
+size_t cb_turned_queries_bytes(const struct attention *a);
+/* The chunk's queries from `from` on, the first turned back by `shift` positions and each later one
+ * by `more` more; [n][n_head * hd], valid until the next call */
+const float *cb_turned_queries(struct attention *a, const struct chunk *c, int from, int shift,
+                               int more);
+
+#endif
