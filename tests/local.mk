@@ -83,6 +83,7 @@ check_programs = \
 	tests/ops/check_planes \
 	tests/ops/check_prepack \
 	tests/ops/check_sketch \
+	tests/ops/check_tiers \
 	tests/ops/check_work_space \
 	tests/unit/check_store \
 	tests/unit/check_store_pair \
@@ -211,8 +212,8 @@ CLEANFILES += tests/pretend/libcuda.so.1
 endif
 
 check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
-# CTXBANK_TEST_ISA=avx2 hides better instruction sets from the tests (tests/kit/isa.c).
-check_ldflags = $(AM_LDFLAGS) -Wl,--wrap=cb_cpu_has,-u,__wrap_cb_cpu_has
+# CTXBANK_TEST_ISA=avx2 hides better tiers from the tests (tests/kit/isa.c).
+check_ldflags = $(AM_LDFLAGS) -Wl,--wrap=cb_cpu_features,-u,__wrap_cb_cpu_features
 # Work space and buffers between pages that nobody may touch (tests/kit/guard.h).
 guard_ldflags = $(check_ldflags) -Wl,--wrap=cb_alloc_aligned -Wl,--wrap=free
 check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
@@ -588,6 +589,11 @@ tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
 tests_fuzz_check_tok_file_CFLAGS = $(check_cflags)
 tests_fuzz_check_tok_file_LDFLAGS = $(check_ldflags)
 tests_fuzz_check_tok_file_LDADD = $(check_ldadd)
+
+tests_ops_check_tiers_SOURCES = tests/ops/check_tiers.c
+tests_ops_check_tiers_CFLAGS = $(check_cflags)
+tests_ops_check_tiers_LDFLAGS = $(check_ldflags)
+tests_ops_check_tiers_LDADD = $(check_ldadd)
 
 tests_ops_check_work_space_SOURCES = tests/ops/check_work_space.c
 tests_ops_check_work_space_CFLAGS = $(check_cflags)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cpu.c - the CPU device: chooses the kernels of the best supported ISA and fills the op table. */
+/* cpu.c - the CPU device: chooses the kernels of the best supported tier and fills the op table. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,45 +14,135 @@
 #include "kern.h"
 #include "slab.h"
 
+enum {
+    NEEDS_AVX2 = CPU_AVX2 | CPU_FMA | CPU_F16C,
+    NEEDS_AVXVNNI = NEEDS_AVX2 | CPU_AVX_VNNI,
+    NEEDS_AVX512BW = NEEDS_AVX2 | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL,
+    NEEDS_AVX512VNNI = NEEDS_AVX512BW | CPU_AVX512_VNNI,
+    NEEDS_AVX512VBMI = NEEDS_AVX512VNNI | CPU_AVX512_VBMI,
+    NEEDS_NEON = CPU_DOTPROD,
+    NEEDS_I8MM = NEEDS_NEON | CPU_I8MM,
+    NEEDS_BF16 = NEEDS_I8MM | CPU_BF16
+};
+
 /* Best first */
 static const struct cpu_kern kern[] = {
+#ifdef HAVE_ISA_AVX512VBMI
+    { "avx512vbmi", "avx512", NEEDS_AVX512VBMI, &cb_mm_avx512vnni, &cb_vec_avx512,
+      &cb_dots_avx512vnni, &cb_kivi_dots_avx512vbmi, &cb_peak_avx512vnni },
+#endif
+#ifdef HAVE_ISA_AVX512VNNI
+    { "avx512vnni", "avx512", NEEDS_AVX512VNNI, &cb_mm_avx512vnni, &cb_vec_avx512,
+      &cb_dots_avx512vnni, NULL, &cb_peak_avx512vnni },
+#endif
 #ifdef HAVE_ISA_AVX512
-    { "avx512", CPU_AVX512, &cb_mm_avx512, &cb_vec_avx512, &cb_peak_avx512 },
+    { "avx512bw", "avx512", NEEDS_AVX512BW, &cb_mm_avx512, &cb_vec_avx512, &cb_dots_avx512, NULL,
+      &cb_peak_avx512 },
+#endif
+#ifdef HAVE_ISA_AVXVNNI
+    { "avxvnni", NULL, NEEDS_AVXVNNI, &cb_mm_avxvnni, &cb_vec_avx2, &cb_dots_avxvnni, NULL,
+      &cb_peak_avxvnni },
 #endif
 #ifdef HAVE_ISA_AVX2
-    { "avx2", CPU_AVX2, &cb_mm_avx2, &cb_vec_avx2, &cb_peak_avx2 },
+    { "avx2", NULL, NEEDS_AVX2, &cb_mm_avx2, &cb_vec_avx2, &cb_dots_avx2, NULL, &cb_peak_avx2 },
 #endif
 #ifdef HAVE_ISA_BF16
-    { "bf16", CPU_BF16, &cb_mm_bf16, &cb_vec_neon, &cb_peak_bf16 },
+    { "bf16", NULL, NEEDS_BF16, &cb_mm_bf16, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_bf16 },
 #endif
 #ifdef HAVE_ISA_I8MM
-    { "i8mm", CPU_I8MM, &cb_mm_i8mm, &cb_vec_neon, &cb_peak_i8mm },
+    { "i8mm", NULL, NEEDS_I8MM, &cb_mm_i8mm, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_i8mm },
 #endif
 #ifdef HAVE_ISA_NEON
-    { "neon", CPU_NEON, &cb_mm_neon, &cb_vec_neon, &cb_peak_neon },
+    { "neon", NULL, NEEDS_NEON, &cb_mm_neon, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_neon },
 #endif
-    { "scalar", CPU_SCALAR, &cb_mm_scalar, &cb_vec_scalar, &cb_peak_scalar },
+    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar },
 };
+
+const struct cpu_kern *cb_cpu_kern_at(int i)
+{
+    return i >= 0 && i < (int)(sizeof kern / sizeof *kern) ? &kern[i] : NULL;
+}
+
+static int is_called(const struct cpu_kern *k, const char *name)
+{
+    return !name || !strcmp(name, k->name) || (k->family && !strcmp(name, k->family));
+}
+
+const struct cpu_kern *cb_cpu_choose(uint32_t features, const char *want)
+{
+    const struct cpu_kern *k;
+
+    for (int i = 0; (k = cb_cpu_kern_at(i)); i++)
+        if (is_called(k, want) && !(k->needs & ~features))
+            return k;
+    return NULL;
+}
+
+void cb_cpu_compose(const struct cpu_kern *k, struct cpu_vec *out)
+{
+    const struct kern_dots *dots = k->dots;
+
+    *out = (struct cpu_vec){ *k->vec, *k->vec->attn, *k->vec->kivi };
+    if (dots->qk_q8)
+        out->attn.qk[KV_Q8_0] = dots->qk_q8;
+    out->attn.qk_half = dots->qk_half;
+    out->attn.prepack[KV_F16] = out->attn.prepack[KV_BF16] = dots->prepack_half;
+    out->attn.prepack[KV_Q8_0] = dots->prepack_q8;
+    out->attn.pack_v_i16 = dots->pack_v_i16;
+    out->attn.pv_i16 = dots->pv_i16;
+    if (k->kivi) {
+        out->kivi.logits = k->kivi->logits;
+        out->kivi.pv = k->kivi->pv;
+    }
+    out->vec.attn = &out->attn;
+    out->vec.kivi = &out->kivi;
+    out->vec.sketch = dots->sketch;
+}
+
+/* What a tier needs and the machine lacks -> "avx512_vbmi, avx512_bf16" */
+static void name_missing(uint32_t missing, char *out, size_t size)
+{
+    size_t n = 0;
+
+    *out = '\0';
+    for (int i = 0; cb_cpu_feature_name(i); i++)
+        if (missing >> i & 1 && n < size)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", cb_cpu_feature_name(i));
+}
 
 static const struct cpu_kern *choose_isa(const char *want)
 {
-    const int n = (int)(sizeof kern / sizeof *kern);
+    const uint32_t features = cb_cpu_features();
+    const struct cpu_kern *const best = cb_cpu_choose(features, want);
+    const struct cpu_kern *other = best ? NULL : cb_cpu_choose(UINT32_MAX, want);
+    char missing[256];
 
-    for (int i = 0; i < n; i++) {
-        if (want && strcmp(want, kern[i].name))
-            continue;
-        if (cb_cpu_has(kern[i].isa))
-            return &kern[i];
+    if (other) {
+        name_missing(other->needs & ~features, missing, sizeof missing);
+        cb_fail(CB_EUNSUPPORTED, "instruction set %s: this machine lacks %s", want, missing);
+    } else if (!best) {
+        cb_fail(CB_EUNSUPPORTED, "instruction set %s: not built in", want);
     }
-    cb_fail(CB_EUNSUPPORTED, "instruction set %s: not built in, or not on this machine", want);
-    return NULL;
+    return best;
 }
 
 const char *cb_cpu_isa_at(int i)
 {
+    const uint32_t features = cb_cpu_features();
+
     for (int k = 0; k < (int)(sizeof kern / sizeof *kern); k++)
-        if (cb_cpu_has(kern[k].isa) && i-- == 0)
+        if (!(kern[k].needs & ~features) && i-- == 0)
             return kern[k].name;
+    return NULL;
+}
+
+const char *cb_cpu_isa_above(const char *isa, char *missing, size_t size)
+{
+    for (int k = 1; k < (int)(sizeof kern / sizeof *kern); k++)
+        if (!strcmp(isa, kern[k].name)) {
+            name_missing(kern[k - 1].needs & ~cb_cpu_features(), missing, size);
+            return kern[k - 1].name;
+        }
     return NULL;
 }
 
@@ -141,6 +232,7 @@ static int open_cpu(struct device *d, const struct device_want *want)
     if (!c)
         return CB_ENOMEM;
     c->kern = k;
+    cb_cpu_compose(k, &c->vec);
     c->own = cb_alloc_aligned(n_thread, sizeof *c->own);
     err = c->own ? cb_provider_choose(want->matmul, &c->provider) : CB_ENOMEM;
     if (err) {

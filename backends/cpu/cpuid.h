@@ -5,10 +5,35 @@
 
 #include <stdint.h>
 
-/* CPU_BF16: with i8mm */
-enum cpu_isa { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON, CPU_I8MM, CPU_BF16, CPU_ISA_COUNT };
+/* Bits of a set of features, as the manuals of processors name them */
+enum cpu_feature {
+    CPU_AVX2 = 1 << 0,
+    CPU_FMA = 1 << 1,
+    CPU_F16C = 1 << 2,
+    CPU_AVX_VNNI = 1 << 3,
+    CPU_AVX512F = 1 << 4,
+    CPU_AVX512BW = 1 << 5,
+    CPU_AVX512DQ = 1 << 6,
+    CPU_AVX512VL = 1 << 7,
+    CPU_AVX512_VNNI = 1 << 8,
+    CPU_AVX512_VBMI = 1 << 9,
+    CPU_AVX512_BF16 = 1 << 10,
+    CPU_AMX_TILE = 1 << 11,
+    CPU_AMX_INT8 = 1 << 12,
+    CPU_AMX_BF16 = 1 << 13,
+    CPU_DOTPROD = 1 << 14,
+    CPU_I8MM = 1 << 15,
+    CPU_BF16 = 1 << 16,
+    CPU_FEATURES = 17 /* their number */
+};
 
-/* 1 if this machine can run every instruction of that level (the flags in local.mk). */
-int cb_cpu_has(enum cpu_isa isa);
+/* The features of this machine whose registers the operating system saves. */
+uint32_t cb_cpu_features(void);
+/* What cb_cpu_features() makes of the registers of a CPUID instruction (x86): leaf1_c is ECX of
+ * leaf 1; leaf7 is EBX, ECX, EDX of leaf 7 and EAX of its subleaf 1; xcr0 are the register states
+ * that the system saves. */
+uint32_t cb_cpuid_features(uint32_t leaf1_c, const uint32_t leaf7[4], uint64_t xcr0);
+/* The name of bit i of a set, "avx512_vnni"; NULL past the last */
+const char *cb_cpu_feature_name(int i);
 
 #endif

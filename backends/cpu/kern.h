@@ -1,24 +1,43 @@
 /* SPDX-License-Identifier: MIT */
-/* kern.h - the CPU device and its kernels, one row per ISA. The sources of an ISA are compiled with
- * its own flags and export only their table (cb_mm_avx2, cb_vec_avx2, ...). cpu.c chooses a row
- * when the device opens. */
+/* kern.h - the CPU device and its kernels, one row per tier. The sources of a tier are compiled
+ * with its own flags and export only their table (cb_mm_avx2, cb_vec_avx2, ...). A tier takes from
+ * the one below it what its own instructions do not make faster. cpu.c chooses a row when the
+ * device opens. */
 #ifndef KERN_H
 #define KERN_H
 
+#include "cpu/vector/kern_vec.h"
 #include "cpuid.h"
 #include "device/device.h"
 
 struct kern_mm;   /* kern_mm.h: packing and matrix products */
-struct kern_vec;  /* kern_vec.h: attention, norms, rope, ... */
-struct kern_peak; /* kern_peak.h: peak rates of the ISA */
+struct kern_peak; /* kern_peak.h: peak rates of the tier */
 
 struct cpu_kern {
-    const char *name; /* as in struct device_want */
-    enum cpu_isa isa;
+    const char *name;   /* as in struct device_want */
+    const char *family; /* another name for the best tier of several, or NULL */
+    uint32_t needs;     /* cpu_feature bits */
     const struct kern_mm *mm;
-    const struct kern_vec *vec;
+    const struct kern_vec *vec; /* the rest */
+    const struct kern_dots *dots;
+    const struct kern_kivi_dots *kivi; /* NULL: none */
     const struct kern_peak *peak;
 };
+
+/* The tiers that are built in, best first; NULL past the last */
+const struct cpu_kern *cb_cpu_kern_at(int i);
+/* The best tier of this name or family, or (want = NULL) of all, for which `features` suffice;
+ * NULL: there is none */
+const struct cpu_kern *cb_cpu_choose(uint32_t features, const char *want);
+
+/* A tier's kernels: its parts as one table */
+struct cpu_vec {
+    struct kern_vec vec;
+    struct kern_attn attn;
+    struct kern_kivi kivi;
+};
+
+void cb_cpu_compose(const struct cpu_kern *k, struct cpu_vec *out);
 
 /* The one-token pass whose activations lie quantised in a thread's scratch */
 struct own_x {
@@ -28,6 +47,7 @@ struct own_x {
 /* device->impl of a CPU device */
 struct cpu {
     const struct cpu_kern *kern;
+    struct cpu_vec vec;
     struct ops ops;                  /* device->ops points here */
     const struct provider *provider; /* multiplies many tokens; NULL: mm does */
     struct slab *slabs;              /* packed weights */
@@ -40,6 +60,11 @@ struct cpu {
 static inline const struct cpu_kern *cb_cpu_kern(const struct device *d)
 {
     return ((const struct cpu *)d->impl)->kern;
+}
+
+static inline const struct kern_vec *cb_cpu_vec(const struct device *d)
+{
+    return &((const struct cpu *)d->impl)->vec.vec;
 }
 
 /* load.c */

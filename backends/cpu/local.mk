@@ -34,7 +34,8 @@ libcore_la_SOURCES += \
 	backends/cpu/vector/kern_vec.h \
 	backends/cpu/vector/vec_ops.c
 
-# One convenience library an ISA, each with its own flags, over the same sources.
+# One convenience library for each set of flags. Its sources need no other instructions; those of
+# several libraries are built once for each.
 cpu_cflags = $(AM_CFLAGS) $(SAN_KERNEL_CFLAGS)
 cpu_vec_sources = \
 	backends/cpu/attention/attn_kern.c \
@@ -55,34 +56,73 @@ libcore_la_LIBADD += libcpu_scalar.la
 
 if ISA_AVX2
 noinst_LTLIBRARIES += libcpu_avx2.la
-libcpu_avx2_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_avx2.h \
+cpu_avx2_dots = \
 	backends/cpu/attention/attn_half.c backends/cpu/attention/attn_half_avx2.h \
-	backends/cpu/attention/attn_kivi_avx2.c \
-	backends/cpu/attention/attn_q8_avx2.c \
 	backends/cpu/attention/attn_values_avx2.c \
+	backends/cpu/attention/dots_avx2.c \
 	backends/cpu/attention/sketch_avx2.c \
-	backends/cpu/matmul/mm_avx2.c \
-	backends/cpu/peak/peak_avx2.c
+	backends/cpu/matmul/mm_avx2.c backends/cpu/matmul/mm_dot_avx2.h backends/cpu/matmul/mm_runs.h \
+	backends/cpu/peak/peak_avx2.c \
+	backends/cpu/vector/dot_avx2.h backends/cpu/vector/vec_avx2.h
+cpu_avx2_cflags = $(cpu_cflags) -mavx2 -mfma -mf16c
+libcpu_avx2_la_SOURCES = $(cpu_vec_sources) $(cpu_avx2_dots) \
+	backends/cpu/attention/attn_kivi_avx2.c \
+	backends/cpu/attention/attn_q8_avx2.c
 libcpu_avx2_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx2
-libcpu_avx2_la_CFLAGS = $(cpu_cflags) -mavx2 -mfma -mf16c
+libcpu_avx2_la_CFLAGS = $(cpu_avx2_cflags)
 libcore_la_LIBADD += libcpu_avx2.la
+endif
+
+if ISA_AVXVNNI
+noinst_LTLIBRARIES += libcpu_avxvnni.la
+# Tests on machines with AVX-512 VNNI alone: make AVXVNNI_CFLAGS='-mavx512vl -mavx512vnni'
+AVXVNNI_CFLAGS = -mavxvnni
+libcpu_avxvnni_la_SOURCES = $(cpu_avx2_dots)
+libcpu_avxvnni_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx2 -DDOT_ISA=avxvnni
+libcpu_avxvnni_la_CFLAGS = $(cpu_avx2_cflags) $(AVXVNNI_CFLAGS)
+libcore_la_LIBADD += libcpu_avxvnni.la
 endif
 
 if ISA_AVX512
 noinst_LTLIBRARIES += libcpu_avx512.la
-libcpu_avx512_la_SOURCES = $(cpu_vec_sources) backends/cpu/vector/vec_avx512.h \
+cpu_avx512_dots = \
 	backends/cpu/attention/attn_half.c backends/cpu/attention/attn_half_avx512.h \
-	backends/cpu/attention/attn_kivi_avx512.c \
-	backends/cpu/attention/attn_kivi_i8_avx512.c \
 	backends/cpu/attention/attn_q8_avx512.c \
 	backends/cpu/attention/attn_values_avx512.c \
+	backends/cpu/attention/dots_avx512.c \
 	backends/cpu/attention/sketch_avx512.c \
-	backends/cpu/matmul/mm_avx512.c \
-	backends/cpu/peak/peak_avx512.c
+	backends/cpu/matmul/mm_avx512.c backends/cpu/matmul/mm_dot_avx512.h \
+	backends/cpu/matmul/mm_runs.h \
+	backends/cpu/peak/peak_avx512.c \
+	backends/cpu/vector/dot_avx512.h backends/cpu/vector/vec_avx512.h
+cpu_avx512_cflags = $(cpu_cflags) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
+libcpu_avx512_la_SOURCES = $(cpu_vec_sources) $(cpu_avx512_dots) \
+	backends/cpu/attention/attn_kivi_avx512.c
 libcpu_avx512_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx512
-libcpu_avx512_la_CFLAGS = $(cpu_cflags) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
-	-mavx512bf16 -mavx512vbmi -mfma -mf16c
+libcpu_avx512_la_CFLAGS = $(cpu_avx512_cflags)
 libcore_la_LIBADD += libcpu_avx512.la
+endif
+
+if ISA_AVX512VNNI
+noinst_LTLIBRARIES += libcpu_avx512vnni.la
+libcpu_avx512vnni_la_SOURCES = $(cpu_avx512_dots)
+libcpu_avx512vnni_la_CPPFLAGS = $(AM_CPPFLAGS) -DVEC_ISA=avx512 -DDOT_ISA=avx512vnni
+libcpu_avx512vnni_la_CFLAGS = $(cpu_avx512_cflags) -mavx512vnni
+libcore_la_LIBADD += libcpu_avx512vnni.la
+endif
+
+if ISA_AVX512VBMI
+noinst_LTLIBRARIES += libcpu_avx512vbmi.la
+libcpu_avx512vbmi_la_SOURCES = backends/cpu/attention/attn_kivi_i8_avx512.c
+libcpu_avx512vbmi_la_CFLAGS = $(cpu_avx512_cflags) -mavx512vnni -mavx512vbmi
+libcore_la_LIBADD += libcpu_avx512vbmi.la
+endif
+
+if ISA_AVX512BF16
+noinst_LTLIBRARIES += libcpu_avx512bf16.la
+libcpu_avx512bf16_la_SOURCES = backends/cpu/peak/peak_bf16_avx512.c
+libcpu_avx512bf16_la_CFLAGS = $(cpu_avx512_cflags) -mavx512bf16
+libcore_la_LIBADD += libcpu_avx512bf16.la
 endif
 
 if ISA_NEON

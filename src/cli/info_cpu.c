@@ -100,6 +100,14 @@ static json_t *json_isas(void)
     return list;
 }
 
+static json_t *json_next(const char *isa)
+{
+    char missing[256];
+    const char *next = cb_cpu_isa_above(isa, missing, sizeof missing);
+
+    return next ? json_pack("{s:s, s:s}", "isa", next, "missing", missing) : json_null();
+}
+
 static json_t *json_speeds(const struct facts *f)
 {
     json_t *j = cb_json_limits(f->limit);
@@ -110,12 +118,12 @@ static json_t *json_speeds(const struct facts *f)
 
 static int print_json(const struct facts *f)
 {
-    json_t *j =
-        json_pack("{s:s, s:i, s:i, s:i, s:f, s:i, s:o, s:i, s:I, s:I, s:s, s:o}", "processor",
-                  f->name, "cores", f->cores, "online", f->online, "usable_cores", f->usable,
-                  "quota", f->quota, "default_threads", cb_default_threads(), "caches",
-                  json_caches(), "nodes", f->nodes, "memory_bytes", (json_int_t)f->memory_bytes,
-                  "free_bytes", (json_int_t)f->free_bytes, "isa", f->isa, "isas", json_isas());
+    json_t *j = json_pack(
+        "{s:s, s:i, s:i, s:i, s:f, s:i, s:o, s:i, s:I, s:I, s:s, s:o, s:o}", "processor", f->name,
+        "cores", f->cores, "online", f->online, "usable_cores", f->usable, "quota", f->quota,
+        "default_threads", cb_default_threads(), "caches", json_caches(), "nodes", f->nodes,
+        "memory_bytes", (json_int_t)f->memory_bytes, "free_bytes", (json_int_t)f->free_bytes, "isa",
+        f->isa, "isas", json_isas(), "next_isa", json_next(f->isa));
 
     if (f->n_threads)
         cb_json_set(&j, "speeds", json_speeds(f));
@@ -139,6 +147,17 @@ static void print_caches(void)
         putchar('\n');
 }
 
+static void print_next(const char *isa)
+{
+    char missing[256];
+    const char *next = cb_cpu_isa_above(isa, missing, sizeof missing);
+
+    if (next && *missing)
+        printf("next isa         %s: the machine lacks %s\n", next, missing);
+    else if (next)
+        printf("next isa         %s: the machine has it\n", next);
+}
+
 static void print_text(const struct facts *f)
 {
     printf("processor        %s\ncores            %d", f->name, f->cores);
@@ -157,6 +176,7 @@ static void print_text(const struct facts *f)
     for (int i = 0; cb_cpu_isa_at(i); i++)
         printf(" %s", cb_cpu_isa_at(i));
     puts(")");
+    print_next(f->isa);
     if (!f->n_threads)
         return;
     printf("\nmeasured with %d thread%s:\n", f->n_threads, f->n_threads == 1 ? "" : "s");

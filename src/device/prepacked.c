@@ -7,9 +7,23 @@
 
 enum { Q8_ROW = 34 }; /* bytes of 32 numbers: a scale and their codes */
 
+const char *cb_prepacked_form(const char *isa)
+{
+    static const char *const form[][2] = { { "avx512bw", "avx512" },   { "avx512vnni", "avx512" },
+                                           { "avx512vbmi", "avx512" }, { "avxvnni", "avx2" },
+                                           { "i8mm", "neon" },         { "bf16", "neon" } };
+
+    for (size_t i = 0; i < sizeof form / sizeof *form; i++)
+        if (!strcmp(isa, form[i][0]))
+            return form[i][1];
+    return isa;
+}
+
 int cb_prepacked_panel(const char *isa)
 {
-    return !strcmp(isa, "avx512") ? 32 : !strcmp(isa, "avx2") ? 16 : 0;
+    const char *form = cb_prepacked_form(isa);
+
+    return !strcmp(form, "avx512") ? 32 : !strcmp(form, "avx2") ? 16 : 0;
 }
 
 /* Number c of key j: within 32 dims, pair p of a panel holds dims p and 16 + p. */
@@ -62,8 +76,8 @@ void cb_prepacked_open(struct device *d, enum kv_type t, int v, int hd, int pane
         else if (t == KV_Q8_0)
             open_q8_key(codes, hd, panel, j, (uint8_t *)x + (size_t)j * row);
         for (int c = 0; t != KV_Q8_0 && c < hd; c++)
-            x[j * hd + c] = step[j] * (float)(v ? value_code(codes, j, c)
-                                                : key_code(codes, hd, panel, j, c));
+            x[j * hd + c] =
+                step[j] * (float)(v ? value_code(codes, j, c) : key_code(codes, hd, panel, j, c));
     }
     if (t == KV_Q8_0)
         memcpy(rows, x, KV_PREPACK * row);

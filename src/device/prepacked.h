@@ -6,6 +6,8 @@
 
 #include "device.h"
 
+/* What blocks of this instruction set are called: those of sets with the same form have one name */
+const char *cb_prepacked_form(const char *isa);
 /* Keys that the instruction set `isa` puts side by side; 0: it has no known form */
 int cb_prepacked_panel(const char *isa);
 /* A block of KV_PREPACK keys (v = 0) or values in panels of so many keys -> rows, which may be the

@@ -29,7 +29,7 @@ static const char *layout(const struct cb_session *s)
 {
     for (int l = 0; l < s->bank.n_layer; l++)
         if (s->bank.store[l].prepacked)
-            return s->dev->isa;
+            return cb_prepacked_form(s->dev->isa);
     return "";
 }
 
@@ -413,7 +413,8 @@ static int check_shared(const struct saved_bank *b, const struct cb_session *s)
 /* Can the store read the prepacked blocks of this layout as they are? */
 static int reads(const struct store *st, const struct device *d, const char *layout)
 {
-    return !st->prepacked || (st->prepacker && !strcmp(layout, d->isa));
+    return !st->prepacked ||
+           (st->prepacker && !strcmp(cb_prepacked_form(layout), cb_prepacked_form(d->isa)));
 }
 
 /* Blocks of another instruction set become blocks of this device, or rows. */
@@ -491,7 +492,8 @@ static int check_model(const char *path, const struct settings *a, struct cb_mod
     if (strcmp(weights, a->weights))
         return cb_fail(CB_EUNSUPPORTED, "%s: saved with another model, or other rotation settings",
                        path);
-    if (*a->layout && strcmp(a->layout, m->dev->isa) && !cb_prepacked_panel(a->layout))
+    if (*a->layout && strcmp(cb_prepacked_form(a->layout), cb_prepacked_form(m->dev->isa)) &&
+        !cb_prepacked_panel(a->layout))
         return cb_fail(CB_EUNSUPPORTED,
                        "%s: its blocks are prepacked for %s; this device computes with %s", path,
                        a->layout, m->dev->isa);

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cpu/cpuid.h"
+#include "cpu/kern.h"
 #include "par/affinity.h"
 #include "suite.h"
 
@@ -18,8 +18,17 @@ const char *const cb_isa[CB_ISA_CUDA + 1] = {
 #ifdef HAVE_ISA_AVX2
     [ISA_AVX2] = "avx2",
 #endif
+#ifdef HAVE_ISA_AVXVNNI
+    [ISA_AVXVNNI] = "avxvnni",
+#endif
 #ifdef HAVE_ISA_AVX512
-    [ISA_AVX512] = "avx512",
+    [ISA_AVX512BW] = "avx512bw",
+#endif
+#ifdef HAVE_ISA_AVX512VNNI
+    [ISA_AVX512VNNI] = "avx512vnni",
+#endif
+#ifdef HAVE_ISA_AVX512VBMI
+    [ISA_AVX512VBMI] = "avx512vbmi",
 #endif
 #ifdef HAVE_ISA_NEON
     [ISA_NEON] = "neon",
@@ -30,21 +39,26 @@ const char *const cb_isa[CB_ISA_CUDA + 1] = {
 #ifdef HAVE_ISA_BF16
     [ISA_BF16] = "bf16",
 #endif
-    [CB_ISA_OPENCL] = "opencl", [CB_ISA_CUDA] = "cuda",
+    [CB_ISA_OPENCL] = "opencl",
+    [CB_ISA_CUDA] = "cuda",
 };
 
-int __real_cb_cpu_has(enum cpu_isa isa);
-int __wrap_cb_cpu_has(enum cpu_isa isa);
+uint32_t __real_cb_cpu_features(void);
+uint32_t __wrap_cb_cpu_features(void);
 
-/* The linker sends the library's calls here (--wrap). CTXBANK_TEST_ISA names the best instruction
- * set that a test sees: scalar or avx2. */
-int __wrap_cb_cpu_has(enum cpu_isa isa)
+/* The linker sends the library's calls here (--wrap). CTXBANK_TEST_ISA names the best tier that a
+ * test sees: the machine has the features that this one needs, and no others. With
+ * CTXBANK_TEST_EVEX, AVX-VNNI is there where the same instructions of AVX-512 are (local.mk). */
+uint32_t __wrap_cb_cpu_features(void)
 {
+    const uint32_t evex = CPU_AVX512VL | CPU_AVX512_VNNI;
     const char *best = getenv("CTXBANK_TEST_ISA");
+    const struct cpu_kern *k = best && *best ? cb_cpu_choose(UINT32_MAX, best) : NULL;
+    uint32_t all = __real_cb_cpu_features();
 
-    if (best && *best && isa != CPU_SCALAR && (strcmp(best, "avx2") || isa != CPU_AVX2))
-        return 0;
-    return __real_cb_cpu_has(isa);
+    if (getenv("CTXBANK_TEST_EVEX") && (all & evex) == evex)
+        all |= CPU_AVX_VNNI;
+    return best && *best ? all & (k ? k->needs : 0) : all;
 }
 
 struct device *cb_isa_open(int isa, int threads)

@@ -14,8 +14,17 @@ enum {
 #ifdef HAVE_ISA_AVX2
     ISA_AVX2,
 #endif
+#ifdef HAVE_ISA_AVXVNNI
+    ISA_AVXVNNI,
+#endif
 #ifdef HAVE_ISA_AVX512
-    ISA_AVX512,
+    ISA_AVX512BW,
+#endif
+#ifdef HAVE_ISA_AVX512VNNI
+    ISA_AVX512VNNI,
+#endif
+#ifdef HAVE_ISA_AVX512VBMI
+    ISA_AVX512VBMI,
 #endif
 #ifdef HAVE_ISA_NEON
     ISA_NEON,

@@ -554,7 +554,7 @@ static void one_attention(const struct store *s, struct device *d, int form, int
                       .q_stride = N_KV * group * HD };
     const int n = cb_store_min_len(s), nq = a.n_tok * a.n_head;
     /* there a token's queries and weights times steps become bytes */
-    const float tol = form != 3 && !strcmp(d->isa, "avx512") ? 6e-3f : 3e-4f;
+    const float tol = form != 3 && !strcmp(d->isa, "avx512vbmi") ? 6e-3f : 3e-4f;
     float *q = cb_guarded((size_t)(nq * HD) * 3 * sizeof *q), *out = q + nq * HD,
           *want = out + nq * HD, *lse = cb_guarded((size_t)nq * 2 * sizeof *lse),
           *score = calloc((size_t)(a.n_head * CAP) * 2, sizeof *score);

@@ -19,8 +19,9 @@ static const char *const names[] = {
 static const struct {
     const char *device, *isa;
 } devices[] = {
-    { "ref", NULL },   { "cpu", "scalar" }, { "cpu", "avx2" }, { "cpu", "avx512" },
-    { "cpu", "neon" }, { "cpu", "i8mm" },   { "cpu", "bf16" },
+    { "ref", NULL },      { "cpu", "scalar" },   { "cpu", "avx2" },
+    { "cpu", "avxvnni" }, { "cpu", "avx512bw" }, { "cpu", "avx512" },
+    { "cpu", "neon" },    { "cpu", "i8mm" },     { "cpu", "bf16" },
 };
 enum { N_NAMES = sizeof names / sizeof *names, N_DEVICES = sizeof devices / sizeof *devices };
 

@@ -176,9 +176,9 @@ START_TEST(another_instruction_set)
                                            { "full", "f32", "dense", 1 },
                                            { "h2o:budget=140", "f16", "dense", 0 } };
     static const char *const isa[] = { "scalar", "avx2", "avx512" };
-    const int n = !__builtin_cpu_supports("avx2")        ? 1
-                  : __builtin_cpu_supports("avx512vnni") ? 3
-                                                         : 2;
+    const int n = !__builtin_cpu_supports("avx2")      ? 1
+                  : __builtin_cpu_supports("avx512bw") ? 3
+                                                       : 2;
 
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)

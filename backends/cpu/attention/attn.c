@@ -11,6 +11,7 @@
 
 #include "attn_tile.h"
 #include "base/ints.h"
+#include "cpu/kern.h"
 #include "kivi_block.h"
 
 enum {
@@ -471,7 +472,7 @@ static void attend_tiles(struct device *d, struct job *job, const struct attn *a
 
 void cb_cpu_attention(struct device *d, const struct attn *a, int n)
 {
-    struct job job = { .par = d->par, .vec = cb_cpu_kern(d)->vec, .k = cb_cpu_kern(d)->vec->attn };
+    struct job job = { .par = d->par, .vec = cb_cpu_vec(d), .k = cb_cpu_vec(d)->attn };
 
     for (int i = 0; i < n;) {
         assert(a[i].n_head % a[i].n_kv == 0);
@@ -489,7 +490,7 @@ void cb_cpu_attention(struct device *d, const struct attn *a, int n)
  * queries is scored. */
 size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx)
 {
-    const struct kern_attn *k = cb_cpu_kern(d)->vec->attn;
+    const struct kern_attn *k = cb_cpu_vec(d)->attn;
     const int pad = cb_hd_pad(k, hd);
     const int rows_few = SPLIT_TOK * n_head, n_split = (n_ctx + KEY_SPLIT - 1) / KEY_SPLIT;
     int rows = cb_tile_rows(hd);

@@ -124,7 +124,7 @@ static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, 
     }
 }
 
-const struct kern_qk VEC_NAME(cb_qk_half_) = { row_bytes, row_bytes, pack_q, pack_k, mul, direct };
+const struct kern_qk DOT_NAME(cb_qk_half_) = { row_bytes, row_bytes, pack_q, pack_k, mul, direct };
 
 /* ---- values ---- */
 
@@ -150,7 +150,7 @@ static void pack_values_any(const struct kern_rows *v, int hd, int at, int16_t *
         pack_values(KV_BF16, v, hd, at, code, stride, step);
 }
 
-void VEC_NAME(cb_pack_v_half_)(const struct kern_rows *v, int hd, int at, void *vp)
+void DOT_NAME(cb_pack_v_half_)(const struct kern_rows *v, int hd, int at, void *vp)
 {
     struct i16_values *y = vp;
     pack_values_any(v, hd, at, y->code, sizeof *y / sizeof *y->code, y->scale);
@@ -233,7 +233,7 @@ static void open_value(enum kv_type t, const void *codes, const float *step, int
     VEC_NAME(cb_encode_row_)(t, x, hd, row);
 }
 
-const struct kern_prepack VEC_NAME(cb_prepack_half_) = {
+const struct kern_prepack DOT_NAME(cb_prepack_half_) = {
     prepack_keys, prepack_values, put_key,       put_value,
-    open_key,     open_value,     mul_prepacked, VEC_NAME(cb_pv_prepacked_half_)
+    open_key,     open_value,     mul_prepacked, DOT_NAME(cb_pv_prepacked_half_)
 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* attn_half_avx512.h - the AVX-512 parts of attn_half.c: panels of 32 keys, products of pairs by
- * VNNI. */
+/* attn_half_avx512.h - the AVX-512 parts of attn_half.c, with panels of 32 keys. */
 #ifndef HALF_AVX512_H
 #define HALF_AVX512_H
 

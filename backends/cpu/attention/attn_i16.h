@@ -4,6 +4,9 @@
 #define ATTN_I16_H
 
 #include "cpu/vector/kern_vec.h"
+#ifdef VEC_ISA
+#include "cpu/vector/vec.h"
+#endif
 #include "device/kivi.h"
 
 /* Largest code of a number in an f16, bf16 or KIVI row */
@@ -22,71 +25,35 @@ struct i8_values {
     uint16_t scale[KEY_BLOCK]; /* halves, as stored */
 };
 
-extern const struct kern_qk cb_qk_q8_avx512, cb_qk_half_avx512;
-extern const struct kern_prepack cb_prepack_half_avx512, cb_prepack_q8_avx512;
-
-/* rows -> entries from `at` on of struct i16_values[hd / 32] */
-void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp);
-void cb_pack_v_half_avx512(const struct kern_rows *v, int hd, int at, void *vp);
-void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp);
-void cb_kivi_group_i16_avx512(int bits, const uint8_t *group, int hd, void *panel);
-void cb_kivi_values_i16_avx512(int bits, const uint8_t *const *row, int hd, void *vp, int at);
-void cb_kivi_logits_i8(int bits, const uint8_t *group, int n, const float *const *q, float scale,
-                       int rows, int hd, const uint8_t *ahead, float *s);
-void cb_kivi_values_i8(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
-                       const uint8_t *ahead, float *o);
-void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
-                      float *o);
-
-void cb_pack_v_q8_neon(const struct kern_rows *v, int hd, int at, void *vp);
-void cb_pv_q8_neon(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
-                   float *o);
-extern const struct kern_qk cb_qk_q8_neon;
-extern const struct kern_prepack cb_prepack_q8_neon;
-
-/* The AVX2 versions, with panels of 16 keys */
-extern const struct kern_qk cb_qk_half_avx2;
-extern const struct kern_prepack cb_prepack_half_avx2;
-void cb_pack_v_half_avx2(const struct kern_rows *v, int hd, int at, void *vp);
+#ifdef VEC_ISA
+/* What the files of a tier's dot products take from each other. pack: rows -> entries from `at` on
+ * of struct i16_values[hd / 32]; pv: products with packed and with prepacked values. */
+extern const struct kern_qk DOT_NAME(cb_qk_q8_), DOT_NAME(cb_qk_half_);
+extern const struct kern_prepack DOT_NAME(cb_prepack_half_), DOT_NAME(cb_prepack_q8_);
+void DOT_NAME(cb_pack_v_half_)(const struct kern_rows *v, int hd, int at, void *vp);
+void DOT_NAME(cb_pack_v_i16_)(const struct kern_rows *v, int hd, int at, void *vp);
+void DOT_NAME(cb_pv_i16_)(const struct kern_soft *s, enum kv_type t, const void *vp, int n,
+                          int hd_pad, float *o);
+void DOT_NAME(cb_pv_prepacked_half_)(const struct kern_soft *s, const void *codes,
+                                     const float *step, const void *ahead, int hd, float *o);
+void DOT_NAME(cb_pv_prepacked_q8_)(const struct kern_soft *s, const void *codes, const float *step,
+                                   const void *ahead, int hd, float *o);
+#endif
 void cb_pack_v_i16_avx2(const struct kern_rows *v, int hd, int at, void *vp);
+
 void cb_kivi_group_i16_avx2(int bits, const uint8_t *group, int hd, void *panel);
 void cb_kivi_values_i16_avx2(int bits, const uint8_t *const *row, int hd, void *vp, int at);
-void cb_pv_i16_avx2(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
-                    float *o);
-void cb_pv_prepacked_half_avx2(const struct kern_soft *s, const void *codes, const float *step,
-                               const void *ahead, int hd, float *o);
-
-/* The same product with prepacked values. */
-void cb_pv_prepacked_half_avx512(const struct kern_soft *s, const void *codes, const float *step,
-                                 const void *ahead, int hd, float *o);
-void cb_pv_prepacked_q8_avx512(const struct kern_soft *s, const void *codes, const float *step,
-                               const void *ahead, int hd, float *o);
+void cb_kivi_group_i16_avx512(int bits, const uint8_t *group, int hd, void *panel);
+void cb_kivi_values_i16_avx512(int bits, const uint8_t *const *row, int hd, void *vp, int at);
 
 #ifdef __AVX512BW__
-#include <immintrin.h>
+#include "cpu/vector/dot_avx512.h"
 
 /* Packs the low halves of two vectors of integers as pairs. Numbers 16 apart become neighbours
  * without shuffling. */
 static inline __m512i cb_i16_pair(__m512i a, __m512i b)
 {
     return _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
-}
-
-/* acc += products of pairs of 16-bit integers, or of four bytes. In assembler: compilers copy every
- * sum of a tile at each step. */
-static inline void cb_dot_i16(__m512i *acc, __m512i x, __m512i y)
-{
-    __asm__("vpdpwssd %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y));
-}
-
-static inline void cb_dot_bytes(__m512i *acc, __m512i unsigned_x, __m512i y)
-{
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(*acc) : "v"(unsigned_x), "v"(y));
-}
-
-static inline void cb_dot_u8_i8(__m512i *acc, __m512i x, const int32_t *y)
-{
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*acc) : "v"(x), "m"(*y));
 }
 
 /* The heads of 16 quantised blocks -> their steps and minima */
@@ -104,7 +71,7 @@ static inline __m512 cb_halves(const void *h)
 #endif
 
 #if defined __AVX2__ && defined __FMA__ && !defined __AVX512BW__
-#include <immintrin.h>
+#include "cpu/vector/dot_avx2.h"
 #include <string.h>
 
 /* x / step to the nearest whole number, in the low 16 bits */
@@ -126,8 +93,8 @@ static inline __attribute__((always_inline)) void cb_i16_add(__m256i sum[2], __m
     int32_t pair;
 
     memcpy(&pair, p, sizeof pair);
-    sum[0] = _mm256_add_epi32(sum[0], _mm256_madd_epi16(x, _mm256_set1_epi32(pair)));
-    sum[1] = _mm256_add_epi32(sum[1], _mm256_madd_epi16(y, _mm256_set1_epi32(pair)));
+    sum[0] = cb_dot_words(sum[0], x, _mm256_set1_epi32(pair));
+    sum[1] = cb_dot_words(sum[1], y, _mm256_set1_epi32(pair));
     /* goes row by row: the compiler would keep so many products alive that sums spill to memory */
     __asm__("" : "+x"(sum[0]), "+x"(sum[1]));
 }

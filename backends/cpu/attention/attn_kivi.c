@@ -70,7 +70,8 @@ static void planes_any(int bits, int hd, const uint8_t *block, int token, const 
         planes(2, hd, block, token, row, y);
 }
 
-const struct kern_kivi VEC_NAME(cb_kivi_) = { group_any,           value_any,
-                                              planes_any,          VEC_KIVI_GROUP_I16,
-                                              VEC_KIVI_VALUES_I16, VEC_KIVI_LOGITS,
-                                              VEC_KIVI_PV };
+const struct kern_kivi VEC_NAME(cb_kivi_) = { .group = group_any,
+                                              .value = value_any,
+                                              .planes = planes_any,
+                                              .group_i16 = VEC_KIVI_GROUP_I16,
+                                              .values_i16 = VEC_KIVI_VALUES_I16 };

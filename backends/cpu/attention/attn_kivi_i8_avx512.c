@@ -351,8 +351,8 @@ INLINE void key_tile(int bits, int m, const uint8_t *group, int n, const struct 
 
 #define KEYS_4(m) key_tile(4, m, group, n, &h, q + r, scale, hd, ahead, logit + r * KEY_BLOCK)
 #define KEYS_2(m) key_tile(2, m, group, n, &h, q + r, scale, hd, ahead, logit + r * KEY_BLOCK)
-void cb_kivi_logits_i8(int bits, const uint8_t *group, int n, const float *const *q, float scale,
-                       int rows, int hd, const uint8_t *ahead, float *logit)
+static void logits(int bits, const uint8_t *group, int n, const float *const *q, float scale,
+                   int rows, int hd, const uint8_t *ahead, float *logit)
 {
     struct key_heads h;
 
@@ -483,8 +483,8 @@ INLINE void value_tile(int bits, int m, const uint8_t *const *row, const struct 
 
 #define VALUES_4(m) value_tile(4, m, row, &h, p, soft->factor + r, hd, ahead, o + r * hd)
 #define VALUES_2(m) value_tile(2, m, row, &h, p, soft->factor + r, hd, ahead, o + r * hd)
-void cb_kivi_values_i8(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
-                       const uint8_t *ahead, float *o)
+static void pv(int bits, const uint8_t *const *row, const struct kern_soft *soft, int hd,
+               const uint8_t *ahead, float *o)
 {
     struct value_heads h;
 
@@ -503,3 +503,5 @@ void cb_kivi_values_i8(int bits, const uint8_t *const *row, const struct kern_so
             I16_HEIGHTS(m, VALUES_2)
     }
 }
+
+const struct kern_kivi_dots cb_kivi_dots_avx512vbmi = { logits, pv };

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_q8_avx512.c - attention over q8_0 rows in integers. Logits: a key's codes, made unsigned,
- * times a query in two planes of 7 and 8 bits. Both products are exact; only the query (to 15 bits)
- * and the scales are rounded. Values: their codes unchanged, as pairs of keys. */
+ * times a query of 15 bits: with VNNI in two planes of 7 and 8 bits, else as words. The products
+ * are exact; only the query and the scales are rounded. Values: their codes unchanged, as pairs of
+ * keys. */
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
 #include "attn_i16.h"
+#include "cpu/vector/vec.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
@@ -18,7 +20,9 @@ enum {
 };
 
 /* A block of a packed query tile of m rows: int32 code[QUADS][2][m], start[2][m], float scale[m].
- * A block of a packed panel of keys: uint8 code[QUADS][PANEL][4], float scale[PANEL]. */
+ * The two parts of a quad of codes are their planes, or words 0, 2 and words 1, 3; `start` is where
+ * the sum of each part begins: it subtracts 128 times the codes' sum, because keys are stored with
+ * 128 added. A block of a packed panel of keys: uint8 code[QUADS][PANEL][4], float scale[PANEL]. */
 static size_t q_bytes(int hd)
 {
     return (size_t)(hd / 32) * (QUADS * 2 + 3) * 4;
@@ -41,20 +45,12 @@ static void halves(const uint16_t *h, int n, void *y)
         _mm512_storeu_ps((float *)y + i, cb_halves(h + i));
 }
 
-/* Packs row r of m. A code is hi * 128 + lo. `start` subtracts 128 times the codes' sum, because
- * keys are stored with 128 added. */
-static void pack_q_block(const float *x, float scale, int r, int m, int32_t *y)
+#ifdef __AVX512VNNI__
+/* Codes v of a block -> code[2][QUADS] and start[2]. A code is hi * 128 + lo. */
+INLINE void split_codes(const __m512i v[2], int32_t code[2][QUADS], int32_t start[2])
 {
-    const __m512 u = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(scale));
-    const __m512 w = _mm512_mul_ps(_mm512_loadu_ps(x + 16), _mm512_set1_ps(scale));
-    const float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(u), _mm512_abs_ps(w)));
-    const float d = top / STEPS;
-    const __m512 inv = _mm512_set1_ps(d > 0.0f ? 1.0f / d : 0.0f);
     const __m512i round = _mm512_set1_epi32(64);
-    __m512i v[2] = { _mm512_cvtps_epi32(_mm512_mul_ps(u, inv)),
-                     _mm512_cvtps_epi32(_mm512_mul_ps(w, inv)) };
     __m512i hi[2], lo[2];
-    int32_t code[2][QUADS];
 
     for (int i = 0; i < 2; i++) {
         hi[i] = _mm512_srai_epi32(_mm512_add_epi32(v[i], round), 7);
@@ -62,12 +58,80 @@ static void pack_q_block(const float *x, float scale, int r, int m, int32_t *y)
         _mm_storeu_si128((void *)(code[0] + i * 4), _mm512_cvtepi32_epi8(hi[i]));
         _mm_storeu_si128((void *)(code[1] + i * 4), _mm512_cvtepi32_epi8(lo[i]));
     }
+    start[0] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(hi[0], hi[1]));
+    start[1] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(lo[0], lo[1]));
+}
+
+/* Quads of 16 keys as both parts multiply them */
+INLINE void open_quads(const char *k, __m512i x[2])
+{
+    x[0] = x[1] = _mm512_loadu_si512(k);
+}
+
+INLINE void add_quads(__m512i *acc, __m512i x, const int32_t *q)
+{
+    cb_dot_u8_i8(acc, x, q);
+}
+
+INLINE __m512i join_parts(const __m512i acc[2])
+{
+    return _mm512_add_epi32(_mm512_slli_epi32(acc[0], 7), acc[1]);
+}
+#else
+/* Within a quad, codes 0 and 2 as words, then 1 and 3 */
+INLINE void split_codes(const __m512i v[2], int32_t code[2][QUADS], int32_t start[2])
+{
+    int16_t word[32];
+
+    _mm256_storeu_si256((void *)word, _mm512_cvtepi32_epi16(v[0]));
+    _mm256_storeu_si256((void *)(word + 16), _mm512_cvtepi32_epi16(v[1]));
+    for (int c = 0; c < QUADS; c++) {
+        const int16_t *w = word + 4 * c, part[4] = { w[0], w[2], w[1], w[3] };
+        memcpy(&code[0][c], part, 4);
+        memcpy(&code[1][c], part + 2, 4);
+    }
+    start[0] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(v[0], v[1]));
+    start[1] = 0;
+}
+
+INLINE void open_quads(const char *k, __m512i x[2])
+{
+    const __m512i all = _mm512_loadu_si512(k);
+
+    x[0] = _mm512_and_si512(all, _mm512_set1_epi16(255));
+    x[1] = _mm512_srli_epi16(all, 8);
+}
+
+INLINE void add_quads(__m512i *acc, __m512i x, const int32_t *q)
+{
+    cb_dot_i16(acc, x, _mm512_set1_epi32(*q));
+}
+
+INLINE __m512i join_parts(const __m512i acc[2])
+{
+    return _mm512_add_epi32(acc[0], acc[1]);
+}
+#endif
+
+/* Packs row r of m */
+static void pack_q_block(const float *x, float scale, int r, int m, int32_t *y)
+{
+    const __m512 u = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(scale));
+    const __m512 w = _mm512_mul_ps(_mm512_loadu_ps(x + 16), _mm512_set1_ps(scale));
+    const float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(u), _mm512_abs_ps(w)));
+    const float d = top / STEPS;
+    const __m512 inv = _mm512_set1_ps(d > 0.0f ? 1.0f / d : 0.0f);
+    const __m512i v[2] = { _mm512_cvtps_epi32(_mm512_mul_ps(u, inv)),
+                           _mm512_cvtps_epi32(_mm512_mul_ps(w, inv)) };
+    int32_t code[2][QUADS], start[2];
+
+    split_codes(v, code, start);
     for (int c = 0; c < QUADS; c++) {
         y[2 * c * m + r] = code[0][c];
         y[(2 * c + 1) * m + r] = code[1][c];
     }
-    y[QUADS * 2 * m + r] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(hi[0], hi[1]));
-    y[(QUADS * 2 + 1) * m + r] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(lo[0], lo[1]));
+    y[QUADS * 2 * m + r] = start[0];
+    y[(QUADS * 2 + 1) * m + r] = start[1];
     memcpy(y + (QUADS * 2 + 2) * m + r, &d, sizeof d);
 }
 
@@ -159,18 +223,19 @@ INLINE void qk_block(int m, const int32_t *q, const char *k, __m512 dk, const ch
     }
     UNROLL
     for (int c = 0; c < QUADS; c++) {
-        const __m512i x = _mm512_loadu_si512(k + c * PANEL * 4);
+        __m512i x[2];
+        open_quads(k + c * PANEL * 4, x);
         if (ahead)
             __builtin_prefetch(ahead + c * PANEL * 4, 0, 2);
         UNROLL
         for (int r = 0; r < m; r++) {
-            cb_dot_u8_i8(&acc[r][0], x, &q[2 * c * m + r]);
-            cb_dot_u8_i8(&acc[r][1], x, &q[(2 * c + 1) * m + r]);
+            add_quads(&acc[r][0], x[0], &q[2 * c * m + r]);
+            add_quads(&acc[r][1], x[1], &q[(2 * c + 1) * m + r]);
         }
     }
     UNROLL
     for (int r = 0; r < m; r++) {
-        const __m512i v = _mm512_add_epi32(_mm512_slli_epi32(acc[r][0], 7), acc[r][1]);
+        const __m512i v = join_parts(acc[r]);
         __m512 dq = _mm512_castsi512_ps(_mm512_set1_epi32(q[(QUADS * 2 + 2) * m + r])), y;
         dq = _mm512_mul_ps(dq, dk);
         y = first ? _mm512_setzero_ps() : _mm512_loadu_ps(s + r * KEY_BLOCK);
@@ -213,7 +278,7 @@ static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, 
     }
 }
 
-const struct kern_qk cb_qk_q8_avx512 = { q_bytes, k_bytes, pack_q, pack_k, mul, direct };
+const struct kern_qk DOT_NAME(cb_qk_q8_) = { q_bytes, k_bytes, pack_q, pack_k, mul, direct };
 
 /* ---- values ---- */
 
@@ -229,7 +294,7 @@ INLINE struct pairs pair_codes(__m256i u, __m256i w)
     return (struct pairs){ _mm256_unpacklo_epi8(u, w), _mm256_unpackhi_epi8(u, w) };
 }
 
-void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp)
+static void pack_v_q8(const struct kern_rows *v, int hd, int at, void *vp)
 {
     const __m256i zero = _mm256_setzero_si256();
     struct i16_values *y = vp;
@@ -255,12 +320,12 @@ void cb_pack_v_q8_avx512(const struct kern_rows *v, int hd, int at, void *vp)
 }
 
 /* Values of any type that is multiplied as integers */
-void cb_pack_v_i16_avx512(const struct kern_rows *v, int hd, int at, void *vp)
+void DOT_NAME(cb_pack_v_i16_)(const struct kern_rows *v, int hd, int at, void *vp)
 {
     if (v->t == KV_Q8_0)
-        cb_pack_v_q8_avx512(v, hd, at, vp);
+        pack_v_q8(v, hd, at, vp);
     else
-        cb_pack_v_half_avx512(v, hd, at, vp);
+        DOT_NAME(cb_pack_v_half_)(v, hd, at, vp);
 }
 
 /* ---- prepacked blocks ---- */
@@ -382,7 +447,7 @@ static void mul_prepacked(const void *qp, int rows, int mr, const void *codes, c
                               r ? k : next, i, hd, s + r * KEY_BLOCK + j + i);
 }
 
-const struct kern_prepack cb_prepack_q8_avx512 = { prepack_keys,  prepack_values,
-                                                   put_key,       put_value,
-                                                   open_key,      open_value,
-                                                   mul_prepacked, cb_pv_prepacked_q8_avx512 };
+const struct kern_prepack DOT_NAME(cb_prepack_q8_) = {
+    prepack_keys, prepack_values, put_key,       put_value,
+    open_key,     open_value,     mul_prepacked, DOT_NAME(cb_pv_prepacked_q8_)
+};

@@ -227,12 +227,12 @@ static void direct(const void *qp, int rows, const struct kern_rows *k, int hd, 
     }
 }
 
-const struct kern_qk cb_qk_q8_neon = { q_bytes, k_bytes, pack_q, pack_k, mul, direct };
+static const struct kern_qk qk_q8 = { q_bytes, k_bytes, pack_q, pack_k, mul, direct };
 
 /* ---- values ---- */
 
 /* Rows, to the next multiple of four, as entries from `at` on */
-void cb_pack_v_q8_neon(const struct kern_rows *v, int hd, int at, void *vp)
+static void pack_v_q8(const struct kern_rows *v, int hd, int at, void *vp)
 {
     struct values *y = vp;
 
@@ -305,8 +305,8 @@ static void sum_values(const struct kern_soft *s, const struct values *v,
 }
 
 /* The entries from n on have weight 0. */
-void cb_pv_q8_neon(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
-                   float *o)
+static void pv_q8(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
+                  float *o)
 {
     (void)t, (void)n;
     sum_values(s, vp, vp, hd_pad, o);
@@ -397,6 +397,14 @@ static void pv_prepacked(const struct kern_soft *s, const void *codes, const flo
     sum_values(s, codes, ahead ? ahead : codes, hd, o);
 }
 
-const struct kern_prepack cb_prepack_q8_neon = { prepack_keys,  prepack_values, put_key,
-                                                 put_value,     open_key,       open_value,
-                                                 mul_prepacked, pv_prepacked };
+static const struct kern_prepack prepack_q8 = { prepack_keys,  prepack_values, put_key,
+                                                put_value,     open_key,       open_value,
+                                                mul_prepacked, pv_prepacked };
+
+const struct kern_dots cb_dots_neon = {
+    .qk_q8 = &qk_q8,
+    .prepack_q8 = &prepack_q8,
+    .pack_v_i16 = pack_v_q8,
+    .pv_i16 = pv_q8,
+    .sketch = &cb_sketch_kern_neon,
+};

@@ -133,8 +133,8 @@ static void sum_values(const struct kern_soft *s, struct codes v, int n, int hd,
     }
 }
 
-void cb_pv_i16_avx2(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
-                    float *o)
+void DOT_NAME(cb_pv_i16_)(const struct kern_soft *s, enum kv_type t, const void *vp, int n,
+                          int hd_pad, float *o)
 {
     const struct i16_values *y = vp;
     const struct codes v = { .at = y->code,
@@ -146,8 +146,8 @@ void cb_pv_i16_avx2(const struct kern_soft *s, enum kv_type t, const void *vp, i
     sum_values(s, v, n, hd_pad, o);
 }
 
-void cb_pv_prepacked_half_avx2(const struct kern_soft *s, const void *codes, const float *scale,
-                               const void *ahead, int hd, float *o)
+void DOT_NAME(cb_pv_prepacked_half_)(const struct kern_soft *s, const void *codes,
+                                     const float *scale, const void *ahead, int hd, float *o)
 {
     const struct codes v = { .at = codes,
                              .ahead = ahead ? ahead : codes,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attn_i16.h"
+#include "cpu/vector/vec.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
@@ -188,8 +189,8 @@ static void sum_values(const struct kern_soft *s, struct codes v, int n, int hd,
     }
 }
 
-void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
-                      float *o)
+void DOT_NAME(cb_pv_i16_)(const struct kern_soft *s, enum kv_type t, const void *vp, int n,
+                          int hd_pad, float *o)
 {
     const struct i16_values *y = vp;
     const struct codes v = { .at = vp,
@@ -202,8 +203,8 @@ void cb_pv_i16_avx512(const struct kern_soft *s, enum kv_type t, const void *vp,
     sum_values(s, v, n, hd_pad, o);
 }
 
-void cb_pv_prepacked_half_avx512(const struct kern_soft *s, const void *codes, const float *scale,
-                                 const void *ahead, int hd, float *o)
+void DOT_NAME(cb_pv_prepacked_half_)(const struct kern_soft *s, const void *codes,
+                                     const float *scale, const void *ahead, int hd, float *o)
 {
     const struct codes v = { .at = codes,
                              .ahead = ahead ? ahead : codes,
@@ -215,8 +216,8 @@ void cb_pv_prepacked_half_avx512(const struct kern_soft *s, const void *codes, c
 }
 
 /* The rows of this type hold their scales, so `step` is unused. */
-void cb_pv_prepacked_q8_avx512(const struct kern_soft *s, const void *codes, const float *step,
-                               const void *ahead, int hd, float *o)
+void DOT_NAME(cb_pv_prepacked_q8_)(const struct kern_soft *s, const void *codes, const float *step,
+                                   const void *ahead, int hd, float *o)
 {
     const struct codes v = { .at = codes,
                              .ahead = ahead ? ahead : codes,

@@ -9,6 +9,7 @@
 
 #include "attn_tile.h"
 #include "base/ints.h"
+#include "cpu/kern.h"
 #include "device/prompt_blocks.h"
 
 enum {
@@ -254,7 +255,7 @@ static void mass_item(void *ctx, int i, int thread)
 
 void cb_cpu_block_mass(struct device *d, const struct block_mass *s)
 {
-    const struct kern_attn *k = cb_cpu_kern(d)->vec->attn;
+    const struct kern_attn *k = cb_cpu_vec(d)->attn;
     struct job job = { .par = d->par, .k = k, .s = s, .group = s->n_head / s->n_kv };
     const int n_item = s->n_kv * s->n_row, busy = 4 * cb_par_threads(d->par);
 

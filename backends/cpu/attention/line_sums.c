@@ -6,6 +6,7 @@
 
 #include "attn_tile.h"
 #include "base/ints.h"
+#include "cpu/kern.h"
 #include "device/prompt_blocks.h"
 
 struct job {
@@ -122,6 +123,6 @@ static void line_item(void *ctx, int head, int thread)
 
 void cb_cpu_line_sums(struct device *d, const struct line_sums *s)
 {
-    struct job job = { d->par, cb_cpu_kern(d)->vec->attn, s };
+    struct job job = { d->par, cb_cpu_vec(d)->attn, s };
     cb_par_for(d->par, s->n_head, line_item, &job);
 }

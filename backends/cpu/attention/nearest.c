@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "attn_tile.h"
+#include "cpu/kern.h"
 
 enum { ROWS = 252 };
 
@@ -83,6 +84,6 @@ static void nearest_item(void *ctx, int item, int thread)
 void cb_cpu_nearest(struct device *d, const float *x, int n, const float *y, int m, int hd,
                     int32_t *idx, float *dot)
 {
-    struct job job = { d->par, cb_cpu_kern(d)->vec->attn, x, y, n, m, hd, idx, dot };
+    struct job job = { d->par, cb_cpu_vec(d)->attn, x, y, n, m, hd, idx, dot };
     cb_par_for(d->par, (n + ROWS - 1) / ROWS, nearest_item, &job);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* page_scores.c - bounds of the keys of pages, and what no key of a page can exceed, on all
  * threads. */
+#include "cpu/kern.h"
 #include "cpu/vector/kern_vec.h"
 #include "device/sketch.h"
 
@@ -32,7 +33,7 @@ static void bind_page(void *ctx, int p, int thread)
 void cb_cpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
                    void *bounds)
 {
-    struct binding y = { cb_cpu_kern(d)->vec, t, rows, page, hd, bounds };
+    struct binding y = { cb_cpu_vec(d), t, rows, page, hd, bounds };
     cb_par_for(d->par, n_page, bind_page, &y);
 }
 
@@ -77,6 +78,6 @@ static void score_piece(void *ctx, int i, int thread)
 
 void cb_cpu_page_scores(struct device *d, const struct page_scores *s)
 {
-    struct scoring y = { cb_cpu_kern(d)->vec, s, (s->n_page + PIECE - 1) / PIECE };
+    struct scoring y = { cb_cpu_vec(d), s, (s->n_page + PIECE - 1) / PIECE };
     cb_par_for(d->par, s->n_head / s->per * y.n_piece, score_piece, &y);
 }

@@ -4,11 +4,12 @@
  * converted once. */
 #include <string.h>
 
+#include "cpu/kern.h"
 #include "cpu/vector/kern_vec.h"
 
 int cb_cpu_can_prepack(const struct device *d, enum kv_type k, enum kv_type v, int hd)
 {
-    const struct kern_prepack *const *prepack = cb_cpu_kern(d)->vec->attn->prepack;
+    const struct kern_prepack *const *prepack = cb_cpu_vec(d)->attn->prepack;
     return prepack[k] && prepack[v] && hd % 32 == 0;
 }
 
@@ -23,7 +24,7 @@ struct job {
 static void prepack_block(void *ctx, int i, int thread)
 {
     const struct job *job = ctx;
-    const struct kern_prepack *prepack = cb_cpu_kern(job->d)->vec->attn->prepack[job->t];
+    const struct kern_prepack *prepack = cb_cpu_vec(job->d)->attn->prepack[job->t];
     float *step = job->step ? job->step + i * KEY_BLOCK : NULL;
     const size_t row = cb_kv_row_bytes(job->t, job->hd), bytes = KEY_BLOCK * row;
     char *from = job->rows + (size_t)i * bytes, *codes = cb_par_scratch(job->d->par, thread);
@@ -46,14 +47,14 @@ void cb_cpu_prepack(struct device *d, enum kv_type t, int v, int hd, void *rows,
 void cb_cpu_prepack_row(struct device *d, enum kv_type t, int v, int hd, const void *row, int j,
                         void *codes, float *step)
 {
-    const struct kern_prepack *prepack = cb_cpu_kern(d)->vec->attn->prepack[t];
+    const struct kern_prepack *prepack = cb_cpu_vec(d)->attn->prepack[t];
     (v ? prepack->put_value : prepack->put_key)(t, row, hd, j, codes, step);
 }
 
 void cb_cpu_unpack(struct device *d, enum kv_type t, int v, int hd, const void *codes,
                    const float *step, int j, int n, void *rows)
 {
-    const struct kern_prepack *prepack = cb_cpu_kern(d)->vec->attn->prepack[t];
+    const struct kern_prepack *prepack = cb_cpu_vec(d)->attn->prepack[t];
     const size_t row = cb_kv_row_bytes(t, hd);
     char *out = rows == codes ? cb_par_scratch(d->par, 0) : rows;
 

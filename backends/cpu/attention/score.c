@@ -7,6 +7,7 @@
 
 #include "attn_tile.h"
 #include "base/ints.h"
+#include "cpu/kern.h"
 #include "kivi_block.h"
 
 struct job {
@@ -229,9 +230,7 @@ static void given_item(void *ctx, int item, int thread)
 void cb_cpu_score(struct device *d, const struct score *sc)
 {
     const struct attn *a = &sc->a;
-    struct job job = {
-        .par = d->par, .vec = cb_cpu_kern(d)->vec, .k = cb_cpu_kern(d)->vec->attn, .sc = sc
-    };
+    struct job job = { .par = d->par, .vec = cb_cpu_vec(d), .k = cb_cpu_vec(d)->attn, .sc = sc };
     const int group = a->n_head / a->n_kv, rows = cb_tile_rows(a->hd);
     int n = 0;
 

@@ -3,7 +3,9 @@
  * eight tokens at a time, for up to eight query heads that share the unpacked codes. */
 #include <immintrin.h>
 
+#include "cpu/vector/dot_avx2.h"
 #include "cpu/vector/kern_vec.h"
+#include "cpu/vector/vec.h"
 #include "sketch_tile.h"
 
 #define UNROLL _Pragma("GCC unroll 8")
@@ -132,6 +134,33 @@ INLINE void widen(const struct shape *s, const struct tile *t, __m256i *wide)
     }
 }
 
+#ifdef DOT_AVX2_VNNI
+/* sum += codes x of eight tokens times weights w; few: sums of 16 bits */
+INLINE void add_codes(__m256i x, __m256i w, __m256i *few, __m256i *sum)
+{
+    (void)few;
+    *sum = cb_dot_bytes(*sum, x, w);
+    __asm__("" : "+x"(*sum)); /* products are added at once, not kept */
+}
+
+INLINE void add_few(__m256i few, __m256i *sum)
+{
+    (void)few, (void)sum;
+}
+#else
+INLINE void add_codes(__m256i x, __m256i w, __m256i *few, __m256i *sum)
+{
+    (void)sum;
+    *few = _mm256_add_epi16(*few, _mm256_maddubs_epi16(x, w));
+    __asm__("" : "+x"(*few)); /* products are added at once, not kept */
+}
+
+INLINE void add_few(__m256i few, __m256i *sum)
+{
+    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(few, _mm256_set1_epi16(1)));
+}
+#endif
+
 /* Sums of products of eight tokens, whose codes are in one half of a vector of each pair. Products
  * of two channels are up to 2 * 3 * 127 (4 bits: 2 * 15 * 127), so sums of those of a few pairs fit
  * into 16 bits. */
@@ -140,7 +169,7 @@ INLINE void sum_eight(const struct shape *s, const uint8_t *code, const __m256i 
     const int m = s->m, bits = s->bits, n = pairs_of(s);
     const int parts = bits == 2 ? 4 : 2; /* of a byte */
     const int fit = bits == 2 ? 8 : 4;   /* pairs */
-    const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1)), ones = _mm256_set1_epi16(1);
+    const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1));
 
     UNROLL
     for (int h = 0; h < m; h++)
@@ -156,15 +185,13 @@ INLINE void sum_eight(const struct shape *s, const uint8_t *code, const __m256i 
             for (int k = 0; k < parts; k++, wide += m) {
                 const __m256i x = _mm256_and_si256(_mm256_srli_epi16(a, bits * k), mask);
                 UNROLL
-                for (int h = 0; h < m; h++) {
-                    few[h] = _mm256_add_epi16(few[h], _mm256_maddubs_epi16(x, wide[h]));
-                    __asm__("" : "+x"(few[h])); /* products are added at once, not kept */
-                }
+                for (int h = 0; h < m; h++)
+                    add_codes(x, wide[h], &few[h], &sum[h]);
             }
         }
         UNROLL
         for (int h = 0; h < m; h++)
-            sum[h] = _mm256_add_epi32(sum[h], _mm256_madd_epi16(few[h], ones));
+            add_few(few[h], &sum[h]);
     }
 }
 
@@ -324,4 +351,4 @@ static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int
     return out + cb_sketch_pick(x + j, n - j, limit, n_equal, from + j, idx + out);
 }
 
-const struct kern_sketch cb_sketch_kern_avx2 = { scan, weigh, rank, count, pick };
+const struct kern_sketch DOT_NAME(cb_sketch_kern_) = { scan, weigh, rank, count, pick };

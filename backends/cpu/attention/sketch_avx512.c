@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* sketch_avx512.c - scores by sketched keys with AVX-512 and VNNI: codes are multiplied four
- * channels of 16 tokens at a time, for up to eight query heads that share the unpacked codes. */
+/* sketch_avx512.c - scores by sketched keys with AVX-512, without VNNI and with it: codes are
+ * multiplied four channels of 16 tokens at a time, for up to eight query heads that share the
+ * unpacked codes. */
 #include <immintrin.h>
 
+#include "cpu/vector/dot_avx512.h"
 #include "cpu/vector/kern_vec.h"
+#include "cpu/vector/vec.h"
 #include "sketch_tile.h"
 
 #define UNROLL _Pragma("GCC unroll 16")
@@ -98,6 +101,26 @@ INLINE __m512i four(const int8_t *w)
     return _mm512_set1_epi32(x);
 }
 
+#ifdef __AVX512VNNI__
+/* sum += codes x of 16 tokens times weights w; the codes are part k of n of their bytes. part: sums
+ * of 16 bits */
+INLINE void add_codes(int k, int n, __m512i x, __m512i w, __m512i *part, __m512i *sum)
+{
+    (void)k, (void)n, (void)part;
+    *sum = _mm512_dpbusd_epi32(*sum, x, w);
+}
+#else
+/* Products of two channels are up to 2 * 15 * 127, so those of all parts fit into 16 bits. */
+INLINE void add_codes(int k, int n, __m512i x, __m512i w, __m512i *part, __m512i *sum)
+{
+    const __m512i p = _mm512_maddubs_epi16(x, w);
+
+    *part = k ? _mm512_add_epi16(*part, p) : p;
+    if (k == n - 1)
+        *sum = _mm512_add_epi32(*sum, _mm512_madd_epi16(*part, _mm512_set1_epi16(1)));
+}
+#endif
+
 /* The scores of a block's tokens for m query heads */
 INLINE void scan_tile(const struct shape *s, const uint8_t *code, const struct tile *t,
                       int16_t *score, int stride)
@@ -117,6 +140,7 @@ INLINE void scan_tile(const struct shape *s, const uint8_t *code, const struct t
             const int c = i * (32 / bits);
             const __m512i a = _mm512_loadu_si512(pair), b = _mm512_loadu_si512(pair + 64);
             ask_ahead(s, pair, PAIR);
+            __m512i part[TILE][2];
             UNROLL
             for (int k = 0; k < parts; k++) {
                 const __m512i x =
@@ -126,8 +150,8 @@ INLINE void scan_tile(const struct shape *s, const uint8_t *code, const struct t
                 UNROLL
                 for (int h = 0; h < m; h++) {
                     const __m512i w = four(t->w[h] + c + 4 * k);
-                    sum[h][0] = _mm512_dpbusd_epi32(sum[h][0], x, w);
-                    sum[h][1] = _mm512_dpbusd_epi32(sum[h][1], y, w);
+                    add_codes(k, parts, x, w, &part[h][0], &sum[h][0]);
+                    add_codes(k, parts, y, w, &part[h][1], &sum[h][1]);
                 }
             }
         }
@@ -160,7 +184,7 @@ static uint32_t weigh(const int16_t *score, int n, int16_t *top)
         const __m512i below = _mm512_sub_epi16(most, _mm512_loadu_si512(score + j));
         const __m512i w =
             _mm512_srlv_epi16(_mm512_permutexvar_epi16(below, table), _mm512_srli_epi16(below, 5));
-        sum = _mm512_dpwssd_epi32(sum, w, ones);
+        cb_dot_i16(&sum, w, ones);
     }
     return (uint32_t)_mm512_reduce_add_epi32(sum);
 }
@@ -219,4 +243,4 @@ static int pick(const uint16_t *x, int n, int limit, int *n_equal, int from, int
     return out;
 }
 
-const struct kern_sketch cb_sketch_kern_avx512 = { scan, weigh, rank, count, pick };
+const struct kern_sketch DOT_NAME(cb_sketch_kern_) = { scan, weigh, rank, count, pick };

@@ -5,6 +5,7 @@
 
 #include "attn_tile.h"
 #include "base/ints.h"
+#include "cpu/kern.h"
 #include "device/prompt_blocks.h"
 #include "device/sketch.h"
 
@@ -77,7 +78,7 @@ static void mass_item(void *ctx, int item, int thread)
 void cb_cpu_sketch_mass(struct device *d, const struct block_mass *m)
 {
     struct job job = {
-        .par = d->par, .k = cb_cpu_kern(d)->vec->sketch, .m = m, .group = m->n_head / m->n_kv
+        .par = d->par, .k = cb_cpu_vec(d)->sketch, .m = m, .group = m->n_head / m->n_kv
     };
 
     cb_sketch_all_strips(m->hd, &job.strips);

@@ -88,5 +88,7 @@ static void rank(const int16_t *score, int stride, const int16_t *lse, int heads
         }
 }
 
-const struct kern_sketch VEC_NAME(cb_sketch_kern_) = { scan, weigh, rank, cb_sketch_count,
-                                                       cb_sketch_pick };
+static const struct kern_sketch sketch = { scan, weigh, rank, cb_sketch_count, cb_sketch_pick };
+
+/* An ISA without dot products */
+const struct kern_dots DOT_NAME(cb_dots_) = { .sketch = &sketch };

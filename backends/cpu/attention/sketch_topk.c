@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "cpu/kern.h"
 #include "cpu/vector/kern_vec.h"
 #include "device/sketch.h"
 
@@ -43,7 +44,7 @@ static void draw_block(void *ctx, int b, int thread)
 void cb_cpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
                    int bits, int n_out, void *sketch)
 {
-    struct drawing y = { cb_cpu_kern(d)->vec, t, rows, hd, bits, n_out, sketch };
+    struct drawing y = { cb_cpu_vec(d), t, rows, hd, bits, n_out, sketch };
     cb_par_for(d->par, n_block, draw_block, &y);
 }
 
@@ -252,7 +253,7 @@ static int items(const struct device *d, const struct choosing *c)
 
 void cb_cpu_sketch_topk(struct device *d, const struct sketch_topk *s)
 {
-    struct choosing c = { .k = cb_cpu_kern(d)->vec->sketch,
+    struct choosing c = { .k = cb_cpu_vec(d)->sketch,
                           .s = s,
                           .group = s->n_head / s->n_kv,
                           .n = s->n_block * SKETCH_BLOCK,

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/kern.h"
 #include "cpu/vector/kern_vec.h"
 
 enum { BITS = 11, BUCKETS = 1 << BITS, PIECE = 2048 /* entries an item */ };
@@ -43,7 +44,7 @@ static void best_piece(void *ctx, int i, int thread)
 void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
                       int normed, float *best)
 {
-    struct heads y = { cb_cpu_kern(d)->vec->attn, logit, stride, n_head, n,
+    struct heads y = { cb_cpu_vec(d)->attn,       logit, stride, n_head, n,
                        cb_par_scratch(d->par, 0), best };
 
     memset(y.lse, 0, (size_t)n_head * sizeof *y.lse);

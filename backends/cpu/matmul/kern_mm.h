@@ -94,8 +94,8 @@ struct kern_mm {
     mm_dot panel[MM_PANELS][MM_TILE_MAX];
 };
 
-extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avx512, cb_mm_neon, cb_mm_i8mm,
-    cb_mm_bf16;
+extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avxvnni, cb_mm_avx512, cb_mm_avx512vnni,
+    cb_mm_neon, cb_mm_i8mm, cb_mm_bf16;
 
 struct mm_layout {
     int lines;       /* 64-byte lines a block; 0: a float type */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "cpu/kern.h"
 #include "cpu/vector/kern_vec.h"
 #include "pass.h"
 #include "provider.h"

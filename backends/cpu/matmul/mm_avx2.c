@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* mm_avx2.c - matrix products without VNNI. Byte products are summed in pairs of 16 bits, as many
- * as cannot overflow, and then widened. 16 rows (two registers) x up to 4 tokens. */
+/* mm_avx2.c - matrix products of 16 rows (two registers) x up to 4 tokens; built without VNNI and
+ * with it. */
 #include <immintrin.h>
 #include <string.h>
 
 #include "kern_mm.h"
+#include "mm_dot_avx2.h"
 
 #define MM_TILE   4
 #define MM_GROUPS 1
@@ -74,16 +75,26 @@ INLINE __m256i bits(__m256i a, int n, char mask)
     return _mm256_and_si256(shift(a, n), _mm256_set1_epi8(mask));
 }
 
-/* Columns 4g..4g+3 of rows 8 * half.. of a packed block: codes as bytes (8 bits: signed), or their
- * numbers. DT_Q8_0: a block that is unpacked already */
+#define UNPACKED DT_COUNT /* the type of a block of a panel */
+
+/* The code of weight 0 in what codes() returns */
+INLINE int zero_of(enum dtype t)
+{
+    return mm_is_signed(mm_layout[t].panel) ? SIGNED_ZERO : mm_layout[t].zero;
+}
+
+/* Columns 4g..4g+3 of rows 8 * half.. of a block: codes as bytes (8 bits: + SIGNED_ZERO), or their
+ * numbers */
 INLINE __m256i codes(enum dtype t, const uint8_t *q, int g, int half)
 {
-    const int lines = mm_layout[t].lines;
+    const int lines = t == UNPACKED ? 8 : mm_layout[t].lines;
     __m256i v;
 
     q += 32 * half;
-    if (lines == 8)
-        return load(q + 64 * g);
+    if (lines == 8) {
+        v = load(q + 64 * g);
+        return t == UNPACKED ? v : _mm256_xor_si256(v, _mm256_set1_epi8((char)SIGNED_ZERO));
+    }
     if (lines < 4) {
         v = bits(load(q + 64 * (lines - 2 + g / 4)), -2 * (g % 4), 3);
         if (lines == 3)
@@ -98,62 +109,15 @@ INLINE __m256i codes(enum dtype t, const uint8_t *q, int g, int half)
     if (mm_layout[t].book) {
         const __m128i book = _mm_loadu_si128((const __m128i *)mm_layout[t].book);
         v = _mm256_shuffle_epi8(
-            _mm256_broadcastsi128_si256(_mm_add_epi8(book, _mm_set1_epi8((char)mm_layout[t].zero))),
-            v);
+            _mm256_broadcastsi128_si256(_mm_add_epi8(book, _mm_set1_epi8((char)zero_of(t)))), v);
     }
     return v;
 }
 
-/* How many groups of 4 columns can be added in 16 bits: codes up to 15, 31, 63 times 127, two
- * products a sum. With scales for each 16 columns at most those. */
-INLINE int run_length(enum mm_panel kind)
-{
-    switch (kind) {
-    case MM_SYM4:
-    case MM_MIN4:
-        return 8;
-    case MM_SYM5:
-    case MM_MIN5:
-    case MM_MIN16:
-        return 4;
-    case MM_SYM16:
-        return 2;
-    default:
-        return 1;
-    }
-}
-
-/* The code of weight 0 in a panel */
-INLINE int panel_zero(enum mm_panel kind)
-{
-    switch (kind) {
-    case MM_SYM4:
-        return 8;
-    case MM_SYM5:
-        return 16;
-    case MM_SYM16:
-        return 32;
-    case MM_WIDE16:
-        return 64;
-    default:
-        return 0;
-    }
-}
-
-/* u8 x i8 -> pairs; the signs of signed weights move to the activations */
-INLINE __m256i multiply(enum mm_panel kind, __m256i w, __m256i x)
-{
-    if (mm_is_signed(kind))
-        return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_maddubs_epi16(w, x);
-}
-
-/* sum[2 * token + half] += columns 4 * g0 .. 4 * g1 - 1; t: type of the packed block, DT_Q8_0
- * in a panel */
+/* sum[2 * token + half] += columns 4 * g0 .. 4 * g1 - 1 */
 INLINE void add_columns(enum mm_panel kind, enum dtype t, int n, int g0, int g1, const uint8_t *q,
                         const uint8_t *x, __m256i sum[2 * MM_TILE])
 {
-    const int run = run_length(kind);
     __m256i part[2 * MM_TILE];
 
 #pragma GCC unroll 8
@@ -162,17 +126,9 @@ INLINE void add_columns(enum mm_panel kind, enum dtype t, int n, int g0, int g1,
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++) {
             const __m256i v = bcast(x + 32 * i + 4 * g);
-            const __m256i p0 = multiply(kind, w0, v), p1 = multiply(kind, w1, v);
-            part[2 * i] = g % run ? _mm256_add_epi16(part[2 * i], p0) : p0;
-            part[2 * i + 1] = g % run ? _mm256_add_epi16(part[2 * i + 1], p1) : p1;
-            /* stops the compiler from reordering the additions and keeping all products of a block
-             * alive */
-            __asm__("" : "+x"(part[2 * i]), "+x"(part[2 * i + 1]));
+            add_four(kind, g, w0, v, &part[2 * i], &sum[2 * i]);
+            add_four(kind, g, w1, v, &part[2 * i + 1], &sum[2 * i + 1]);
         }
-        if (g % run == run - 1)
-#pragma GCC unroll 8
-            for (int i = 0; i < 2 * n; i++)
-                sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(part[i], _mm256_set1_epi16(1)));
     }
 }
 
@@ -325,7 +281,7 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
         for (int b = 0; b < nb; b++) {
             prefetch_block(t, w, b);
             block_scales(t, w, b, &s);
-            add_block(mm_layout[t].panel, t, mm_layout[t].zero, n, act16, q, &s, x, acc);
+            add_block(mm_layout[t].panel, t, zero_of(t), n, act16, q, &s, x, acc);
             q += 64 * mm_layout[t].lines;
             x += mm_rec_bytes(n);
         }
@@ -344,14 +300,14 @@ struct words {
 
 INLINE void block_words(enum dtype t, const uint8_t *q, struct words *b)
 {
-    const __m256i zero = _mm256_set1_epi16((short)mm_layout[t].zero);
+    const __m256i zero = _mm256_set1_epi16((short)zero_of(t));
 
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++)
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             const __m256i v = codes(t, q, g, h);
-            if (mm_is_signed(mm_layout[t].panel)) {
+            if (mm_is_signed(mm_layout[t].panel) && !SIGNED_ZERO) {
                 b->w[g][0][h] = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
                 b->w[g][1][h] = _mm256_srai_epi16(v, 8);
             } else {
@@ -376,9 +332,9 @@ INLINE void word_sums(const struct words *b, int n, int g0, int n_g, const uint8
 #pragma GCC unroll 4
             for (int i = 0; i < n; i++) {
                 const __m256i v = bcast(x + mm_rec_bytes(2) * (size_t)i + 8 * g + 4 * e);
-                sum[2 * i] = _mm256_add_epi32(sum[2 * i], _mm256_madd_epi16(w0, v));
-                sum[2 * i + 1] = _mm256_add_epi32(sum[2 * i + 1], _mm256_madd_epi16(w1, v));
-                /* as in add_columns */
+                sum[2 * i] = cb_dot_words(sum[2 * i], w0, v);
+                sum[2 * i + 1] = cb_dot_words(sum[2 * i + 1], w1, v);
+                /* stops the compiler from keeping all products alive */
                 __asm__("" : "+x"(sum[2 * i]), "+x"(sum[2 * i + 1]));
             }
         }
@@ -490,7 +446,7 @@ INLINE size_t panel_block(enum mm_panel kind)
 INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p)
 {
     const enum mm_panel kind = mm_layout[t].panel;
-    const __m256i more = _mm256_set1_epi8((char)(panel_zero(kind) - mm_layout[t].zero));
+    const __m256i more = _mm256_set1_epi8((char)(panel_zero(kind) - zero_of(t)));
     const uint8_t *w = groups[0];
 
     for (int n_blk = n_in / 32; n_blk > 0; n_blk -= MM_CHUNK) {
@@ -548,7 +504,7 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
                 s.m2[h] = _mm256_loadu_ps(f + 48 + 8 * h);
             }
         }
-        add_block(kind, DT_Q8_0, panel_zero(kind), n, 0, w, &s, x, acc);
+        add_block(kind, UNPACKED, panel_zero(kind), n, 0, w, &s, x, acc);
     }
     store_acc(acc, n, out);
 }
@@ -715,7 +671,7 @@ static void quantize_words(const float *x, int n_in, void *rec, size_t step)
 MM_DEFINE_DIRECT
 MM_DEFINE_PANEL
 
-const struct kern_mm cb_mm_avx2 = {
+const struct kern_mm MM_AVX2 = {
     .tile = MM_TILE,
     .direct_max = MM_TILE,
     .panel_rows = MM_ROWS,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* mm_avx512.c - matrix products with VNNI: 16 rows x 4 columns a register. Few tokens multiply the
- * packed weights as they stream by; many multiply a panel of 32 rows x 6 tokens, where a broadcast
- * of four activations serves two registers of weights. */
+/* mm_avx512.c - matrix products of 16 rows x 4 columns a register; built without VNNI and with it.
+ * Few tokens multiply the packed weights as they stream by; many multiply a panel of 32 rows x
+ * MM_TILE tokens, where a broadcast of four activations serves two registers of weights. */
 #include <immintrin.h>
 #include <string.h>
 
 #include "kern_mm.h"
+#include "mm_dot_avx512.h"
 
-#define MM_TILE   6
 #define MM_GROUPS 2
 #include "mm_table.h"
 
@@ -75,22 +75,22 @@ INLINE void pairs(const uint8_t *q, __m512i w[8])
         w[g] = _mm512_and_si512(shift(load(q + 64 * (g / 4)), -2 * (g % 4)), _mm512_set1_epi8(3));
 }
 
-/* Bytes are unsigned here: the code of weight 0 */
+/* The code of weight 0 in an unpacked block */
 INLINE int zero_of(enum dtype t)
 {
-    return mm_is_signed(mm_layout[t].panel) ? 128 : mm_layout[t].zero;
+    return mm_is_signed(mm_layout[t].panel) ? SIGNED_ZERO : mm_layout[t].zero;
 }
 
-/* zero_of(t) times the number at neg_sum */
-INLINE __m512i start_sum(enum dtype t, const uint8_t *neg_sum)
+/* zero, the code of weight 0, times the number at neg_sum */
+INLINE __m512i start_sum(int zero, const uint8_t *neg_sum)
 {
-    if (!zero_of(t))
+    if (!zero)
         return _mm512_setzero_si512();
-    return _mm512_slli_epi32(bcast(neg_sum), (unsigned)__builtin_ctz((unsigned)zero_of(t)));
+    return _mm512_slli_epi32(bcast(neg_sum), (unsigned)__builtin_ctz((unsigned)zero));
 }
 
-/* The eight lines of a block as unsigned bytes; signed ones: + 128. */
-INLINE void block_u8(enum dtype t, const uint8_t *q, __m512i w[8])
+/* The eight lines of a block as bytes; signed ones: + SIGNED_ZERO. */
+INLINE void block_bytes(enum dtype t, const uint8_t *q, __m512i w[8])
 {
     switch (mm_layout[t].lines) {
     case 2:
@@ -121,7 +121,7 @@ INLINE void block_u8(enum dtype t, const uint8_t *q, __m512i w[8])
     default:
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++)
-            w[g] = _mm512_xor_si512(load(q + 64 * g), _mm512_set1_epi8(-128));
+            w[g] = _mm512_xor_si512(load(q + 64 * g), _mm512_set1_epi8((char)SIGNED_ZERO));
     }
     if (mm_layout[t].book) {
         const __m128i book = _mm_loadu_si128((const __m128i *)mm_layout[t].book);
@@ -239,15 +239,15 @@ INLINE void open_block(enum dtype t, const uint8_t *chunk, int b, const uint8_t 
                        struct block *out)
 {
     block_scales(t, chunk, b, &out->s);
-    block_u8(t, q, out->w);
+    block_bytes(t, q, out->w);
 }
 
 /* sum[group] = zero + w x, columns 4 * g0 .. 4 * (g0 + n_g) - 1; 16-bit: plus 256 times w times the
  * high codes, which precede x */
-INLINE void products(int act16, int groups, __m512i zero, const struct block *w, const uint8_t *x,
-                     int g0, int n_g, __m512i sum[2])
+INLINE void products(enum mm_panel kind, int act16, int groups, __m512i zero, const struct block *w,
+                     const uint8_t *x, int g0, int n_g, __m512i sum[2])
 {
-    __m512i high[2];
+    __m512i high[2], part[2], high_part[2];
 
 #pragma GCC unroll 2
     for (int k = 0; k < groups; k++) {
@@ -261,8 +261,9 @@ INLINE void products(int act16, int groups, __m512i zero, const struct block *w,
             __asm__("" : "+v"(v), "+v"(h));
 #pragma GCC unroll 2
         for (int k = 0; k < groups; k++) {
-            sum[k] = _mm512_dpbusd_epi32(sum[k], w[k].w[g], v);
-            high[k] = act16 ? _mm512_dpbusd_epi32(high[k], w[k].w[g], h) : high[k];
+            add_columns(kind, g, w[k].w[g], v, &part[k], &sum[k]);
+            if (act16)
+                add_columns(kind, g, w[k].w[g], h, &high_part[k], &high[k]);
         }
     }
 #pragma GCC unroll 2
@@ -280,9 +281,10 @@ INLINE void block_token(enum dtype t, int groups, const struct block *w, const u
     const __m512 d = bcast_f(rec + 32 * n + 4 * i);
     __m512i sum[2], sum2[2];
 
-    products(act16, groups, start_sum(t, neg), w, rec + 32 * i, 0, two ? 4 : 8, sum);
+    products(kind, act16, groups, start_sum(zero_of(t), neg), w, rec + 32 * i, 0, two ? 4 : 8, sum);
     if (two)
-        products(act16, groups, start_sum(t, neg + 4 * n), w, rec + 32 * i, 4, 4, sum2);
+        products(kind, act16, groups, start_sum(zero_of(t), neg + 4 * n), w, rec + 32 * i, 4, 4,
+                 sum2);
 #pragma GCC unroll 2
     for (int k = 0; k < groups; k++) {
         if (two)
@@ -405,7 +407,7 @@ INLINE void store_scales(enum mm_panel kind, const struct scales *s, uint8_t *p)
 INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *panel)
 {
     const enum mm_panel kind = mm_layout[t].panel;
-    const __m512i to_128 = _mm512_set1_epi8((char)(mm_has_min(kind) ? 0 : 128 - zero_of(t)));
+    const __m512i more = _mm512_set1_epi8((char)(panel_zero(kind) - zero_of(t)));
 
     for (int half = 0; half < 2; half++) {
         const uint8_t *w = groups[half];
@@ -421,7 +423,7 @@ INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p
                 open_block(t, w, b, q, &v);
 #pragma GCC unroll 8
                 for (int g = 0; g < 8; g++)
-                    _mm512_storeu_si512(p + 128 * g, _mm512_add_epi8(v.w[g], to_128));
+                    _mm512_storeu_si512(p + 128 * g, _mm512_add_epi8(v.w[g], more));
                 store_scales(kind, &v.s, p + 1024);
                 q += 64 * mm_layout[t].lines;
                 p += panel_block(kind);
@@ -431,27 +433,28 @@ INLINE void unpack(enum dtype t, const void *const *groups, int n_in, uint8_t *p
     }
 }
 
-/* Four columns of 32 rows times n tokens. */
-INLINE void panel_dot(const uint8_t *w, const uint8_t *x, int n, __m512i sum[2 * MM_TILE])
+/* Columns 4 * g0 .. 4 * g0 + 15 of 32 rows times n tokens. */
+INLINE void panel_dot(enum mm_panel kind, const uint8_t *w, const uint8_t *x, int g0, int n,
+                      __m512i part[2 * MM_TILE], __m512i sum[2 * MM_TILE])
 {
-    const __m512i w0 = load(w), w1 = load(w + 64);
+#pragma GCC unroll 4
+    for (int g = g0; g < g0 + 4; g++) {
+        const __m512i w0 = load(w + 128 * g), w1 = load(w + 128 * g + 64);
 #pragma GCC unroll 6
-    for (int i = 0; i < n; i++) {
-        __m512i v = bcast(x + 32 * i);
-        __asm__("" : "+v"(v)); /* one broadcast into a register, not two memory operands */
-        sum[2 * i] = _mm512_dpbusd_epi32(sum[2 * i], w0, v);
-        sum[2 * i + 1] = _mm512_dpbusd_epi32(sum[2 * i + 1], w1, v);
+        for (int i = 0; i < n; i++) {
+            __m512i v = bcast(x + 32 * i + 4 * g);
+            __asm__("" : "+v"(v)); /* one broadcast into a register, not two memory operands */
+            add_columns(kind, g, w0, v, &part[2 * i], &sum[2 * i]);
+            add_columns(kind, g, w1, v, &part[2 * i + 1], &sum[2 * i + 1]);
+        }
     }
 }
 
-INLINE void panel_zero(enum mm_panel kind, const uint8_t *neg_sum, int n, __m512i sum[2 * MM_TILE])
+INLINE void panel_start(enum mm_panel kind, const uint8_t *neg_sum, int n, __m512i sum[2 * MM_TILE])
 {
 #pragma GCC unroll 6
-    for (int i = 0; i < n; i++) {
-        sum[2 * i] = mm_has_min(kind) ? _mm512_setzero_si512()
-                                      : _mm512_slli_epi32(bcast(neg_sum + 4 * i), 7);
-        sum[2 * i + 1] = sum[2 * i];
-    }
+    for (int i = 0; i < n; i++)
+        sum[2 * i] = sum[2 * i + 1] = start_sum(panel_zero(kind), neg_sum + 4 * i);
 }
 
 /* Adds the minima of both halves of the columns as add_block16 does */
@@ -465,7 +468,7 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
                   float *out)
 {
     __m512 acc[2 * MM_TILE];
-    __m512i sum[2 * MM_TILE];
+    __m512i sum[2 * MM_TILE], sum16[2 * MM_TILE];
     __m512 part[2 * MM_TILE];
 
 #pragma GCC unroll 12
@@ -474,23 +477,17 @@ INLINE void panel(enum mm_panel kind, int n, const uint8_t *w, const uint8_t *x,
     for (int b = 0; b < n_in / 32; b++, w += panel_block(kind), x += mm_rec_bytes(n)) {
         const __m512 s0 = _mm512_loadu_ps(w + 1024), s1 = _mm512_loadu_ps(w + 1088);
 
-        panel_zero(kind, x + (mm_has_two(kind) ? 44 : 40) * n, n, sum);
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; g++)
-            panel_dot(w + 128 * g, x + 4 * g, n, sum);
+        panel_start(kind, x + (mm_has_two(kind) ? 44 : 40) * n, n, sum);
+        panel_dot(kind, w, x, 0, n, sum16, sum);
         if (!mm_has_two(kind)) {
-#pragma GCC unroll 4
-            for (int g = 4; g < 8; g++)
-                panel_dot(w + 128 * g, x + 4 * g, n, sum);
+            panel_dot(kind, w, x, 4, n, sum16, sum);
         } else {
             const __m512 s2 = _mm512_loadu_ps(w + 1152), s3 = _mm512_loadu_ps(w + 1216);
 #pragma GCC unroll 12
             for (int i = 0; i < 2 * n; i++)
                 part[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[i]), i & 1 ? s1 : s0);
-            panel_zero(kind, x + 48 * n, n, sum);
-#pragma GCC unroll 4
-            for (int g = 4; g < 8; g++)
-                panel_dot(w + 128 * g, x + 4 * g, n, sum);
+            panel_start(kind, x + 48 * n, n, sum);
+            panel_dot(kind, w, x, 4, n, sum16, sum);
 #pragma GCC unroll 12
             for (int i = 0; i < 2 * n; i++) {
                 part[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i]), i & 1 ? s3 : s2, part[i]);
@@ -628,7 +625,7 @@ static void quantize_act16(const float *x, int n_in, void *rec, size_t step)
 MM_DEFINE_DIRECT
 MM_DEFINE_PANEL
 
-const struct kern_mm cb_mm_avx512 = {
+const struct kern_mm MM_AVX512 = {
     .tile = MM_TILE,
     .direct_max = 4,
     .panel_rows = 32,

@@ -25,6 +25,7 @@ enum {
 struct job {
     struct par *par;
     const struct kern_peak *k;
+    int64_t (*bf16)(int n);
     char *mem;     /* [MEM_BYTES] */
     uint32_t *idx; /* [BLOCKS * N_GATHER] random words */
     size_t block;  /* bytes */
@@ -132,6 +133,22 @@ static int read_alone(struct job *job, double *out)
     return CB_OK;
 }
 
+#ifdef HAVE_ISA_AVX512BF16
+#define AVX512_BF16 cb_peak_avx512bf16.bf16
+#else
+#define AVX512_BF16 NULL
+#endif
+
+/* No kernel of AVX-512 uses its products of bf16, so no tier requires them. */
+static int64_t (*bf16_of(const struct cpu_kern *k))(int n)
+{
+    const uint32_t needs = CPU_AVX512BW | CPU_AVX512_BF16;
+
+    if (k->needs & CPU_AVX512BW && (cb_cpu_features() & needs) == needs)
+        return AVX512_BF16;
+    return k->peak->bf16;
+}
+
 static int measure(struct job *job, double *what)
 {
     uint32_t x = 1;
@@ -146,14 +163,14 @@ static int measure(struct job *job, double *what)
     what[LIMIT_GATHER_128] = time_gather(job, 128);
     what[LIMIT_GATHER_512] = time_gather(job, 512);
     what[LIMIT_F32] = time_spin(job, job->k->f32);
-    what[LIMIT_BF16] = time_spin(job, job->k->bf16);
+    what[LIMIT_BF16] = time_spin(job, job->bf16);
     what[LIMIT_INT8] = time_spin(job, job->k->int8);
     return CB_OK;
 }
 
 int cb_cpu_limits(struct device *d, double *what)
 {
-    struct job job = { .par = d->par, .k = cb_cpu_kern(d)->peak };
+    struct job job = { .par = d->par, .k = cb_cpu_kern(d)->peak, .bf16 = bf16_of(cb_cpu_kern(d)) };
     void *mem = NULL;
     int err = CB_ENOMEM;
 

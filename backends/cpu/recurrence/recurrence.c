@@ -3,6 +3,7 @@
  * strips of their states. No item's sums depend on another's. */
 #include "device/recurrence.h"
 
+#include "cpu/kern.h"
 #include "cpu/vector/kern_vec.h"
 
 enum {
@@ -29,7 +30,7 @@ static void conv_piece(void *ctx, int i, int thread)
 
 void cb_cpu_short_conv(struct device *d, const struct short_conv *c, int n)
 {
-    struct conv_job job = { .k = cb_cpu_kern(d)->vec->recurrence, .c = c };
+    struct conv_job job = { .k = cb_cpu_vec(d)->recurrence, .c = c };
 
     if (n < 1)
         return;
@@ -55,7 +56,7 @@ static void decay_piece(void *ctx, int i, int thread)
 void cb_cpu_decays(struct device *d, const struct decays *x)
 {
     const int tokens = x->n < DECAY_PIECE ? DECAY_PIECE / (x->n > 0 ? x->n : 1) : 1;
-    struct decay_job job = { cb_cpu_kern(d)->vec->recurrence, x, tokens };
+    struct decay_job job = { cb_cpu_vec(d)->recurrence, x, tokens };
 
     cb_par_for(d->par, (x->n_tok + tokens - 1) / tokens, decay_piece, &job);
 }
@@ -78,7 +79,7 @@ static void state_piece(void *ctx, int i, int thread)
 
 void cb_cpu_recurrence(struct device *d, const struct recurrence *r, int n)
 {
-    struct state_job job = { .k = cb_cpu_kern(d)->vec->recurrence, .r = r };
+    struct state_job job = { .k = cb_cpu_vec(d)->recurrence, .r = r };
 
     if (n < 1)
         return;

@@ -4,7 +4,7 @@
 #ifndef KERN_VEC_H
 #define KERN_VEC_H
 
-#include "cpu/kern.h"
+#include "device/device.h"
 
 enum {
     KEY_BLOCK = KV_PREPACK, /* keys a block of logits */
@@ -184,11 +184,32 @@ struct kern_vec {
     const struct kern_recurrence *recurrence;
 };
 
+/* What kern_attn takes from an ISA's dot products; NULL: no such product */
+struct kern_dots {
+    const struct kern_qk *qk_q8, *qk_half;
+    const struct kern_prepack *prepack_half, *prepack_q8;
+    void (*pack_v_i16)(const struct kern_rows *v, int hd, int at, void *vp);
+    void (*pv_i16)(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
+                   float *o);
+    const struct kern_sketch *sketch;
+};
+
+/* What kern_kivi takes from dot products of quantised numbers */
+struct kern_kivi_dots {
+    void (*logits)(int bits, const uint8_t *group, int n, const float *const *q, float scale,
+                   int rows, int hd, const uint8_t *ahead, float *s);
+    void (*pv)(int bits, const uint8_t *const *row, const struct kern_soft *s, int hd,
+               const uint8_t *ahead, float *o);
+};
+
 extern const struct kern_vec cb_vec_scalar, cb_vec_avx2, cb_vec_avx512, cb_vec_neon;
 extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_attn_neon;
 extern const struct kern_kivi cb_kivi_scalar, cb_kivi_avx2, cb_kivi_avx512, cb_kivi_neon;
-extern const struct kern_sketch cb_sketch_kern_scalar, cb_sketch_kern_avx2, cb_sketch_kern_avx512,
-    cb_sketch_kern_neon;
+extern const struct kern_sketch cb_sketch_kern_avx2, cb_sketch_kern_avxvnni, cb_sketch_kern_avx512,
+    cb_sketch_kern_avx512vnni, cb_sketch_kern_neon;
+extern const struct kern_dots cb_dots_scalar, cb_dots_avx2, cb_dots_avxvnni, cb_dots_avx512,
+    cb_dots_avx512vnni, cb_dots_neon;
+extern const struct kern_kivi_dots cb_kivi_dots_avx512vbmi;
 
 extern const struct kern_recurrence cb_recurrence_scalar, cb_recurrence_avx2, cb_recurrence_avx512,
     cb_recurrence_neon;

@@ -34,6 +34,13 @@
 /* VEC_NAME(cb_vec_) is cb_vec_avx2 in the build for AVX2 */
 #define VEC_NAME(prefix) VEC_CAT(prefix, VEC_ISA)
 
+/* Files with dot products are built again for ISAs that add such instructions to those of VEC_ISA:
+ * DOT_NAME(cb_dots_) is cb_dots_avx512vnni there. */
+#ifndef DOT_ISA
+#define DOT_ISA VEC_ISA
+#endif
+#define DOT_NAME(prefix) VEC_CAT(prefix, DOT_ISA)
+
 #define VEC_INLINE static inline __attribute__((always_inline, unused))
 
 #define VEC_FILE_(isa) vec_##isa.h

@@ -5,17 +5,9 @@
 typedef __m256 vf;
 enum { VW = 8, MR = 6, NV = 2 };
 
-/* how attn_kern.c multiplies q8_0 rows, and 16-bit keys in prompts */
-#define VEC_QK_Q8           qk_f32
-#define VEC_PACK_V_I16      cb_pack_v_i16_avx2
-#define VEC_PV_I16          cb_pv_i16_avx2
-#define VEC_QK_HALF         &cb_qk_half_avx2
-#define VEC_SEAL_HALF       &cb_prepack_half_avx2
-#define VEC_SEAL_Q8         NULL
+/* how attn_kivi.c prepares blocks for integer products */
 #define VEC_KIVI_GROUP_I16  cb_kivi_group_i16_avx2
 #define VEC_KIVI_VALUES_I16 cb_kivi_values_i16_avx2
-#define VEC_KIVI_LOGITS     NULL
-#define VEC_KIVI_PV         NULL
 
 VEC_INLINE vf v_load(const float *p)
 {

@@ -5,17 +5,9 @@
 typedef __m512 vf;
 enum { VW = 16, MR = 12, NV = 2 };
 
-/* how attn_kern.c multiplies q8_0 rows, and 16-bit keys in prompts */
-#define VEC_QK_Q8           cb_qk_q8_avx512
-#define VEC_PACK_V_I16      cb_pack_v_i16_avx512
-#define VEC_PV_I16          cb_pv_i16_avx512
-#define VEC_QK_HALF         &cb_qk_half_avx512
-#define VEC_SEAL_HALF       &cb_prepack_half_avx512
-#define VEC_SEAL_Q8         &cb_prepack_q8_avx512
+/* how attn_kivi.c prepares blocks for integer products */
 #define VEC_KIVI_GROUP_I16  cb_kivi_group_i16_avx512
 #define VEC_KIVI_VALUES_I16 cb_kivi_values_i16_avx512
-#define VEC_KIVI_LOGITS     cb_kivi_logits_i8
-#define VEC_KIVI_PV         cb_kivi_values_i8
 
 VEC_INLINE vf v_load(const float *p)
 {

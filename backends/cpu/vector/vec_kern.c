@@ -304,6 +304,5 @@ const struct kern_vec VEC_NAME(cb_vec_) = {
     .bound = bound,
     .attn = &VEC_NAME(cb_attn_),
     .kivi = &VEC_NAME(cb_kivi_),
-    .sketch = &VEC_NAME(cb_sketch_kern_),
     .recurrence = &VEC_NAME(cb_recurrence_),
 };

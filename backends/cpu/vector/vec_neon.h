@@ -5,17 +5,9 @@
 typedef float32x4_t vf;
 enum { VW = 4, MR = 8, NV = 2 };
 
-/* how attn_kern.c multiplies q8_0 rows, and 16-bit keys in prompts */
-#define VEC_QK_Q8           cb_qk_q8_neon
-#define VEC_PACK_V_I16      cb_pack_v_q8_neon
-#define VEC_PV_I16          cb_pv_q8_neon
-#define VEC_QK_HALF         NULL
-#define VEC_SEAL_HALF       NULL
-#define VEC_SEAL_Q8         &cb_prepack_q8_neon
+/* how attn_kivi.c prepares blocks for integer products */
 #define VEC_KIVI_GROUP_I16  NULL
 #define VEC_KIVI_VALUES_I16 NULL
-#define VEC_KIVI_LOGITS     NULL
-#define VEC_KIVI_PV         NULL
 
 VEC_INLINE vf v_load(const float *p)
 {

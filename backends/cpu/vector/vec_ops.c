@@ -3,6 +3,7 @@
  * be worth waking a thread. */
 #include <math.h>
 
+#include "cpu/kern.h"
 #include "kern_vec.h"
 
 enum { PIECE = 1 << 14 }; /* floats an item */
@@ -69,7 +70,7 @@ static void deal(struct device *d, struct job *job, int n_row, int floats_a_row,
 {
     const int rows = PIECE / (floats_a_row > 0 ? floats_a_row : 1);
 
-    job->k = cb_cpu_kern(d)->vec;
+    job->k = cb_cpu_vec(d);
     job->n_row = n_row;
     job->rows_a_piece = rows > 0 ? rows : 1;
     cb_par_for(d->par, (n_row + job->rows_a_piece - 1) / job->rows_a_piece, fn, job);

@@ -7,17 +7,9 @@ typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi_ __attribute__((vector_size(16)));
 enum { VW = 4, MR = 2, NV = 2 };
 
-/* how attn_kern.c multiplies q8_0 rows, and 16-bit keys in prompts */
-#define VEC_QK_Q8           qk_f32
-#define VEC_PACK_V_I16      NULL
-#define VEC_PV_I16          NULL
-#define VEC_QK_HALF         NULL
-#define VEC_SEAL_HALF       NULL
-#define VEC_SEAL_Q8         NULL
+/* how attn_kivi.c prepares blocks for integer products */
 #define VEC_KIVI_GROUP_I16  NULL
 #define VEC_KIVI_VALUES_I16 NULL
-#define VEC_KIVI_LOGITS     NULL
-#define VEC_KIVI_PV         NULL
 
 VEC_INLINE vf v_load(const float *p)
 {
