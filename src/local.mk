@@ -9,6 +9,7 @@ libcore_la_SOURCES += \
 	src/base/file.c src/base/file.h \
 	src/base/ints.h \
 	src/base/json.c src/base/json.h \
+	src/base/json_lenient.c src/base/json_lenient.h \
 	src/base/new_file.c src/base/new_file.h \
 	src/base/number.c src/base/number.h \
 	src/base/siphash.c src/base/siphash.h \
@@ -298,6 +299,13 @@ libserve_la_SOURCES = \
 	src/serve/api_responses.c \
 	src/serve/api_state.c \
 	src/serve/api_text.c \
+	src/serve/chat_messages.c src/serve/chat_messages.h \
+	src/serve/chat_tools.c src/serve/chat_tools.h \
+	src/serve/dialect_requests.c src/serve/dialect_requests.h \
+	src/serve/messages_request.c src/serve/responses_request.c \
+	src/serve/content.c src/serve/content.h \
+	src/serve/notes.c src/serve/notes.h \
+	src/serve/template_fit.c src/serve/template_fit.h \
 	src/serve/answer_form.c src/serve/answer_form.h \
 	src/serve/call_head.c src/serve/call_head.h \
 	src/serve/call_heads.c src/serve/call_params.c src/serve/call_python.c \

@@ -725,6 +725,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-docs \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
+	tests/cli/check-field \
 	tests/cli/check-hostile \
 	tests/cli/check-page \
 	tests/cli/check-python \
@@ -735,5 +736,6 @@ dist_check_SCRIPTS = \
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
 endif
+EXTRA_DIST += tests/field/cases.jsonl
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
 EXTRA_DIST += tests/kit/browser.py tests/only.mk tests/tally examples/ask.c examples/read-bank.c

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "fields.h"
 
@@ -50,32 +51,117 @@ int cb_answer_form_format(const json_t *format, const char *field, cb_grammar **
     return rc;
 }
 
-static int of_text(const json_t *r, const char *field, int (*make)(const char *, cb_grammar **),
-                   cb_grammar **out)
+static int taken(const char *field)
 {
-    const char *text = NULL;
+    return cb_fail(CB_EARG, "%s: the answer is constrained by another field too", field);
+}
 
-    TRY(cb_field_text(r, field, &text));
-    if (!text || !*text)
+static int of_text(const json_t *r, const char *key, const char *field,
+                   int (*make)(const char *, cb_grammar **), cb_grammar **out)
+{
+    const json_t *v = cb_field(r, key);
+    int rc;
+
+    if (v && !json_is_string(v))
+        return cb_fail(CB_EARG, "%s: must be a text", field);
+    if (!json_string_length(v))
         return CB_OK;
     if (*out)
-        return cb_fail(CB_EARG, "%s: the answer is constrained by another field too", field);
-    const int rc = make(text, out);
+        return taken(field);
+    rc = make(json_string_value(v), out);
     return rc ? fail_of(field, rc) : CB_OK;
+}
+
+/* A schema as a value, or as a text of JSON */
+static int of_json(const json_t *r, const char *key, const char *field, cb_grammar **out)
+{
+    const json_t *v = cb_field(r, key);
+    int rc;
+
+    if (!v)
+        return CB_OK;
+    if (*out)
+        return taken(field);
+    if (!json_is_string(v))
+        return of_schema(v, field, out);
+    rc = cb_grammar_new_json_schema(json_string_value(v), out);
+    return rc ? fail_of(field, rc) : CB_OK;
+}
+
+/* Texts of which the answer is one */
+static int of_choice(const json_t *r, const char *key, const char *field, cb_grammar **out)
+{
+    const json_t *list = cb_field(r, key), *v;
+    struct buf rule = { 0 };
+    size_t i;
+    int rc;
+
+    if (!list)
+        return CB_OK;
+    if (*out)
+        return taken(field);
+    cb_buf_text(&rule, "root ::= ");
+    json_array_foreach(list, i, v)
+    {
+        const char *s = json_string_value(v);
+        cb_buf_text(&rule, i ? " | \"" : "\"");
+        for (; s && *s; s++) {
+            const char *escaped = *s == '\n'   ? "\\n"
+                                  : *s == '\r' ? "\\r"
+                                  : *s == '\t' ? "\\t"
+                                               : NULL;
+            cb_buf_text(&rule, *s == '"' || *s == '\\' ? "\\" : "");
+            cb_buf_add(&rule, escaped ? escaped : s, escaped ? 2 : 1);
+        }
+        cb_buf_text(&rule, "\"");
+        if (!json_string_length(v))
+            break;
+    }
+    rc = i < json_array_size(list) || !i ? cb_fail(CB_EARG, "must be a list of texts")
+         : rule.failed                   ? cb_fail(CB_ENOMEM, "out of memory")
+                                         : cb_grammar_new_gbnf(rule.s, out);
+    cb_buf_free(&rule);
+    return rc ? fail_of(field, rc) : CB_OK;
+}
+
+static int of_format(const json_t *format, const char *field, cb_grammar **out)
+{
+    if (format && *out)
+        return taken(field);
+    return format ? cb_answer_form_format(format, field, out) : CB_OK;
+}
+
+/* The fields of vLLM, which many clients know */
+static int read_guided(const json_t *r, cb_grammar **out)
+{
+    const json_t *o;
+
+    TRY(of_json(r, "guided_json", "guided_json", out));
+    TRY(of_text(r, "guided_regex", "guided_regex", cb_grammar_new_regex, out));
+    TRY(of_text(r, "guided_grammar", "guided_grammar", cb_grammar_new_gbnf, out));
+    TRY(of_choice(r, "guided_choice", "guided_choice", out));
+    TRY(cb_field_object(r, "structured_outputs", &o));
+    TRY(of_json(o, "json", "structured_outputs", out));
+    TRY(of_text(o, "regex", "structured_outputs", cb_grammar_new_regex, out));
+    TRY(of_text(o, "grammar", "structured_outputs", cb_grammar_new_gbnf, out));
+    return of_choice(o, "choice", "structured_outputs", out);
 }
 
 static int read_all(const json_t *r, cb_grammar **out)
 {
-    const json_t *format;
+    const json_t *format, *config;
 
     TRY(cb_field_object(r, "response_format", &format));
-    TRY(cb_answer_form_format(format, "response_format", out));
-    if (cb_field(r, "json_schema") && *out)
-        return cb_fail(CB_EARG, "json_schema: the answer is constrained by another field too");
-    if (cb_field(r, "json_schema"))
-        TRY(of_schema(cb_field(r, "json_schema"), "json_schema", out));
-    TRY(of_text(r, "grammar", cb_grammar_new_gbnf, out));
-    return of_text(r, "regex", cb_grammar_new_regex, out);
+    TRY(of_format(format, "response_format", out));
+    TRY(cb_field_object(r, "output_format", &format)); /* Anthropic's, and its later place */
+    TRY(of_format(format, "output_format", out));
+    TRY(cb_field_object(r, "output_config", &config));
+    TRY(cb_field_object(config, "format", &format));
+    TRY(of_format(format, "output_config", out));
+    TRY(of_json(r, "json_schema", "json_schema", out));
+    TRY(of_text(r, "grammar", "grammar", cb_grammar_new_gbnf, out));
+    TRY(of_text(r, "regex", "regex", cb_grammar_new_regex, out));
+    return read_guided(r, out);
 }
 
 int cb_answer_form_read(const json_t *request, cb_grammar **out)

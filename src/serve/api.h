@@ -34,12 +34,16 @@ void cb_api_embeddings(struct exchange *x);
 /* api_state.c */
 void cb_api_health(struct exchange *x);
 void cb_api_models(struct exchange *x);
+void cb_api_model(struct exchange *x);
 void cb_api_props(struct exchange *x);
 void cb_api_slots(struct exchange *x);
 void cb_api_metrics(struct exchange *x);
 
 /* A conversation's turn in the OpenAI form `request` (its messages and tools) -> t's prompt */
 int cb_turn_chat(struct turn *t, const json_t *request);
+/* The same of another interface's request */
+int cb_turn_convert(struct turn *t, const json_t *request,
+                    int (*convert)(const json_t *request, json_t **ignored, json_t **chat));
 /* Answers a request in dialect d: its turn is read, then run, or the failure told. The turn's id
  * begins with id_prefix; NULL: it has none. */
 void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,

@@ -12,11 +12,11 @@
 /* ---- what dialects share ---- */
 
 /* A call that is forced constrains the answer. */
-static int force_call(struct turn *t, const json_t *request)
+static int force_call(struct turn *t, const json_t *choice)
 {
     cb_grammar *grammar;
 
-    TRY(cb_answer_form_call(cb_field(request, "tool_choice"), t->tools, &grammar));
+    TRY(cb_answer_form_call(choice, t->tools, &grammar));
     if (!grammar)
         return CB_OK;
     if (t->grammar) {
@@ -27,23 +27,48 @@ static int force_call(struct turn *t, const json_t *request)
     return CB_OK;
 }
 
+/* Gives the turn what the prompt has, and takes it from there. */
+static int take_prompt(struct turn *t, struct chat_prompt *p)
+{
+    if (p->ignored && !t->ignored)
+        t->ignored = json_incref(p->ignored);
+    else if (p->ignored && json_array_extend(t->ignored, p->ignored))
+        return cb_fail(CB_ENOMEM, "out of memory");
+    t->ids = p->ids;
+    t->order.n = p->n;
+    t->text = p->text;
+    t->begin = p->begin;
+    t->tools = p->tools;
+    t->one_call = p->one_call;
+    t->order.shown = t->s->marks.ids;
+    t->order.n_shown = t->tools ? t->s->marks.n : t->s->marks.n_thought;
+    p->ids = NULL;
+    p->text = NULL;
+    p->tools = NULL;
+    return force_call(t, p->choice);
+}
+
 int cb_turn_chat(struct turn *t, const json_t *request)
 {
     struct chat_prompt p;
-    const int rc = cb_chat_prompt(t->s, request, &p);
+    int rc = cb_chat_prompt(t->s, request, &p);
 
-    if (rc) {
-        cb_chat_prompt_free(&p);
-        return rc;
-    }
-    t->ids = p.ids;
-    t->order.n = p.n;
-    t->text = p.text;
-    t->begin = p.begin;
-    t->tools = p.tools;
-    t->order.shown = t->s->marks.ids;
-    t->order.n_shown = t->tools ? t->s->marks.n : t->s->marks.n_thought;
-    return force_call(t, request);
+    if (!rc)
+        rc = take_prompt(t, &p);
+    cb_chat_prompt_free(&p);
+    return rc;
+}
+
+int cb_turn_convert(struct turn *t, const json_t *request,
+                    int (*convert)(const json_t *request, json_t **ignored, json_t **chat))
+{
+    json_t *chat = NULL;
+    int rc = convert(request, &t->ignored, &chat);
+
+    if (!rc)
+        rc = cb_turn_chat(t, chat);
+    json_decref(chat);
+    return rc;
 }
 
 void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,
@@ -76,9 +101,10 @@ static json_t *usage(const struct turn *t)
 {
     const int in = cb_turn_prompt_tokens(t), out = cb_turn_made_tokens(t);
 
-    return json_pack("{s:i, s:i, s:i, s:{s:i}}", "prompt_tokens", in, "completion_tokens", out,
-                     "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
-                     cb_turn_cached_tokens(t));
+    return json_pack("{s:i, s:i, s:i, s:{s:i}, s:{s:i}}", "prompt_tokens", in, "completion_tokens",
+                     out, "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
+                     cb_turn_cached_tokens(t), "completion_tokens_details", "reasoning_tokens",
+                     cb_turn_thought_tokens(t));
 }
 
 void cb_add_numbers(const struct turn *t, json_t **answer)
@@ -105,15 +131,16 @@ void cb_stream_error(struct turn *t, const char *message, struct buf *out)
 
 void cb_comment(struct buf *out)
 {
-    cb_buf_text(out, ": the answer is being computed\n\n");
+    cb_buf_text(out, ": the answer is being computed\n"); /* an empty line would end an event */
 }
 
 /* ---- the stream ---- */
 
 static json_t *chunk(const struct turn *t, json_t *choices)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", t->id, "object", "chat.completion.chunk",
-                     "created", (json_int_t)time(NULL), "model", t->s->m.name, "choices", choices);
+    return json_pack("{s:s, s:s, s:I, s:s, s:o, s:O*}", "id", t->id, "object",
+                     "chat.completion.chunk", "created", (json_int_t)time(NULL), "model",
+                     t->s->m.name, "choices", choices, "ignored", t->began ? NULL : t->ignored);
 }
 
 static json_t *logprobs(struct choice *c)
@@ -127,9 +154,10 @@ static json_t *logprobs(struct choice *c)
 static void say(struct choice *c, json_t *delta, const char *reason)
 {
     cb_event(c->out, NULL,
-             chunk(c->turn, json_pack("[{s:i, s:o, s:o, s:o}]", "index", c->index, "delta", delta,
-                                      "logprobs", logprobs(c), "finish_reason",
-                                      reason ? json_string(reason) : json_null())));
+             chunk(c->turn, json_pack("[{s:i, s:o, s:o, s:o, s:s*}]", "index", c->index, "delta",
+                                      delta, "logprobs", logprobs(c), "finish_reason",
+                                      reason ? json_string(reason) : json_null(), "cut_in",
+                                      reason && cb_choice_cut_in_thought(c) ? "reasoning" : NULL)));
 }
 
 static void begin(struct turn *t, struct buf *out)
@@ -214,12 +242,15 @@ static json_t *whole(struct turn *t)
     for (int i = 0; i < t->n; i++) {
         struct choice *c = &t->choice[i];
         cb_json_add(&choices,
-                    json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message(c), "logprobs",
-                              logprobs(c), "finish_reason", cb_finish_reason(c)));
+                    json_pack("{s:i, s:o, s:o, s:s, s:s*}", "index", i, "message", message(c),
+                              "logprobs", logprobs(c), "finish_reason", cb_finish_reason(c),
+                              "cut_in", cb_choice_cut_in_thought(c) ? "reasoning" : NULL));
     }
     j = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", t->id, "object", "chat.completion", "created",
                   (json_int_t)time(NULL), "model", t->s->m.name, "choices", choices);
     cb_add_numbers(t, &j);
+    if (t->ignored)
+        cb_json_set(&j, "ignored", json_incref(t->ignored));
     return j;
 }
 

@@ -7,121 +7,8 @@
 #include "answer_form.h"
 #include "api.h"
 #include "base/err.h"
+#include "dialect_requests.h"
 #include "fields.h"
-
-/* ---- the request, in the form of chat completions ---- */
-
-static const char *type_of(const json_t *o)
-{
-    const char *t = json_string_value(json_object_get(o, "type"));
-    return t ? t : "message";
-}
-
-static json_t *call_of(const json_t *item)
-{
-    return json_pack("{s:O?, s:s, s:{s:O?, s:O?}}", "id", json_object_get(item, "call_id"), "type",
-                     "function", "function", "name", json_object_get(item, "name"), "arguments",
-                     json_object_get(item, "arguments"));
-}
-
-/* Calls of one turn are items beside each other: they become one message. */
-static int add_call(json_t *list, const json_t *item)
-{
-    const size_t n = json_array_size(list);
-    json_t *last = n ? json_array_get(list, n - 1) : NULL;
-    const char *role = json_string_value(json_object_get(last, "role"));
-
-    if (!role || strcmp(role, "assistant")) {
-        last = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
-        json_array_append_new(list, last);
-    }
-    if (!json_object_get(last, "tool_calls"))
-        json_object_set_new(last, "tool_calls", json_array());
-    return json_array_append_new(json_object_get(last, "tool_calls"), call_of(item))
-               ? cb_fail(CB_ENOMEM, "out of memory")
-               : CB_OK;
-}
-
-static int add_item(json_t *list, const json_t *item, size_t i)
-{
-    json_t *m = NULL;
-
-    if (!json_is_object(item))
-        return cb_fail(CB_EARG, "input[%zu]: must be an object", i);
-    if (!strcmp(type_of(item), "function_call"))
-        return add_call(list, item);
-    if (!strcmp(type_of(item), "reasoning"))
-        return CB_OK; /* templates leave earlier thoughts out */
-    if (!strcmp(type_of(item), "message"))
-        m = json_pack("{s:O?, s:O?}", "role", json_object_get(item, "role"), "content",
-                      json_object_get(item, "content"));
-    else if (!strcmp(type_of(item), "function_call_output"))
-        m = json_pack("{s:s, s:O?, s:O?}", "role", "tool", "tool_call_id",
-                      json_object_get(item, "call_id"), "content", json_object_get(item, "output"));
-    else
-        return cb_fail(CB_EARG, "input[%zu].type: %.32s is not read", i, type_of(item));
-    return json_array_append_new(list, m) ? cb_fail(CB_ENOMEM, "out of memory") : CB_OK;
-}
-
-static int add_input(json_t *list, const json_t *r)
-{
-    const json_t *in = cb_field(r, "input"), *item;
-    size_t i;
-
-    if (json_is_string(in))
-        return json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", in))
-                   ? cb_fail(CB_ENOMEM, "out of memory")
-                   : CB_OK;
-    if (!json_is_array(in))
-        return cb_fail(CB_EARG, "input: must be a text or a list of items");
-    json_array_foreach(in, i, item) TRY(add_item(list, item, i));
-    return CB_OK;
-}
-
-static int add_tools(const json_t *r, json_t *to)
-{
-    json_t *list = json_array();
-    const json_t *tools, *t;
-    size_t i;
-
-    json_object_set_new(to, "tools", list);
-    TRY(cb_field_array(r, "tools", &tools));
-    json_array_foreach(tools, i, t)
-    {
-        if (strcmp(type_of(t), "function"))
-            return cb_fail(CB_EARG, "tools[%zu].type: only function is supported", i);
-        json_t *f = json_pack("{s:O?, s:O*, s:O*}", "name", json_object_get(t, "name"),
-                              "description", json_object_get(t, "description"), "parameters",
-                              json_object_get(t, "parameters"));
-        json_array_append_new(list, json_pack("{s:s, s:o}", "type", "function", "function", f));
-    }
-    return CB_OK;
-}
-
-static int convert(const json_t *r, json_t **out)
-{
-    json_t *list = json_array();
-    const char *instructions = NULL;
-
-    *out = json_pack("{s:o}", "messages", list);
-    TRY(cb_field_text(r, "instructions", &instructions));
-    if (instructions)
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s}", "role", "system", "content", instructions));
-    TRY(add_input(list, r));
-    TRY(add_tools(r, *out));
-    if (json_is_object(cb_field(r, "tool_choice")))
-        json_object_set_new(*out, "tool_choice",
-                            json_pack("{s:s, s:{s:O?}}", "type", "function", "function", "name",
-                                      json_object_get(json_object_get(r, "tool_choice"), "name")));
-    else if (cb_field(r, "tool_choice"))
-        json_object_set(*out, "tool_choice", json_object_get(r, "tool_choice"));
-    if (cb_field(r, "chat_template_kwargs"))
-        json_object_set(*out, "chat_template_kwargs", json_object_get(r, "chat_template_kwargs"));
-    if (cb_field(r, "bank"))
-        json_object_set(*out, "bank", json_object_get(r, "bank"));
-    return CB_OK;
-}
 
 /* ---- the answer ---- */
 
@@ -132,12 +19,20 @@ struct output {
     int n_item;       /* so far */
     int call;         /* index of the last call among the items */
     char message[64]; /* its id */
+    int thinks;       /* 1: the item of the thought has been told of, and is open */
+    int thought;      /* its index among the items */
+    char reasoning[64];
 };
 
 static json_t *text_part(const char *s, size_t n)
 {
     return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", cb_json_text(s, n),
                      "annotations");
+}
+
+static json_t *reasoning_part(const char *s, size_t n)
+{
+    return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", cb_json_text(s, n));
 }
 
 static json_t *message_item(const struct choice *c, int done)
@@ -164,12 +59,36 @@ static json_t *call_item(const json_t *call, int done)
                      done ? json_incref(json_object_get(call, "arguments")) : json_string(""));
 }
 
+/* The thought; done: 0 begins, 1 has ended, -1 was cut */
+static json_t *reasoning_item(const struct choice *c, int done)
+{
+    const struct output *o = c->turn->state;
+    json_t *parts = json_array();
+
+    if (done)
+        cb_json_add(&parts, reasoning_part(c->thought.s, c->thought.n));
+    return json_pack("{s:s, s:s, s:s, s:[], s:o, s:n}", "id", o->reasoning, "type", "reasoning",
+                     "status",
+                     done < 0 ? "incomplete"
+                     : done   ? "completed"
+                              : "in_progress",
+                     "summary", "content", parts, "encrypted_content");
+}
+
+/* 1: the answer has a message; an empty answer too is one, unless it was cut in a thought */
+static int has_message(const struct choice *c)
+{
+    return c->text.n || !(json_array_size(c->calls) || cb_choice_cut_in_thought(c));
+}
+
 static json_t *items(const struct choice *c)
 {
     json_t *list = json_array(), *one;
     size_t i;
 
-    if (c->text.n || !json_array_size(c->calls))
+    if (c->thought.n)
+        cb_json_add(&list, reasoning_item(c, cb_choice_cut_in_thought(c) ? -1 : 1));
+    if (has_message(c))
         cb_json_add(&list, message_item(c, 1));
     json_array_foreach(c->calls, i, one) cb_json_add(&list, call_item(one, 1));
     return list;
@@ -181,8 +100,8 @@ static json_t *usage(const struct turn *t)
 
     return json_pack("{s:i, s:{s:i}, s:i, s:{s:i}, s:i}", "input_tokens", in,
                      "input_tokens_details", "cached_tokens", cb_turn_cached_tokens(t),
-                     "output_tokens", out, "output_tokens_details", "reasoning_tokens", 0,
-                     "total_tokens", in + out);
+                     "output_tokens", out, "output_tokens_details", "reasoning_tokens",
+                     cb_turn_thought_tokens(t), "total_tokens", in + out);
 }
 
 /* The request's field, or what stands for an absent one */
@@ -258,6 +177,8 @@ static json_t *response(const struct turn *t, int done)
                           "usage", done ? usage(t) : json_null());
 
     add_request(t, &j);
+    if (t->ignored)
+        cb_json_set(&j, "ignored", json_incref(t->ignored));
     if (done) {
         cb_json_set(&j, "timings", cb_turn_timings(t));
         cb_json_set(&j, "memory", cb_turn_memory(t));
@@ -281,10 +202,46 @@ static void begin(struct turn *t, struct buf *out)
     say(t, out, "response.in_progress", json_pack("{s:o}", "response", response(t, 0)));
 }
 
+static void thought(struct choice *c, const char *s, size_t n)
+{
+    struct output *o = c->turn->state;
+
+    if (!o->thinks) {
+        o->thinks = 1;
+        o->thought = o->n_item++;
+        say(c->turn, c->out, "response.output_item.added",
+            json_pack("{s:i, s:o}", "output_index", o->thought, "item", reasoning_item(c, 0)));
+        say(c->turn, c->out, "response.content_part.added",
+            json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->reasoning, "output_index", o->thought,
+                      "content_index", 0, "part", reasoning_part("", 0)));
+    }
+    say(c->turn, c->out, "response.reasoning_text.delta",
+        json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->reasoning, "output_index", o->thought,
+                  "content_index", 0, "delta", cb_json_text(s, n)));
+}
+
+static void close_thought(struct choice *c, int done)
+{
+    struct output *o = c->turn->state;
+
+    if (!o->thinks)
+        return;
+    o->thinks = 0;
+    say(c->turn, c->out, "response.reasoning_text.done",
+        json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->reasoning, "output_index", o->thought,
+                  "content_index", 0, "text", cb_json_text(c->thought.s, c->thought.n)));
+    say(c->turn, c->out, "response.content_part.done",
+        json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->reasoning, "output_index", o->thought,
+                  "content_index", 0, "part", reasoning_part(c->thought.s, c->thought.n)));
+    say(c->turn, c->out, "response.output_item.done",
+        json_pack("{s:i, s:o}", "output_index", o->thought, "item", reasoning_item(c, done)));
+}
+
 static void open_message(struct choice *c)
 {
     struct output *o = c->turn->state;
 
+    close_thought(c, 1);
     if (o->open)
         return;
     o->open = 1;
@@ -319,6 +276,7 @@ static void call(struct choice *c, const json_t *call_)
 {
     struct output *o = c->turn->state;
 
+    close_thought(c, 1);
     o->call = o->n_item++;
     say(c->turn, c->out, "response.output_item.added",
         json_pack("{s:i, s:o}", "output_index", o->call, "item", call_item(call_, 0)));
@@ -349,9 +307,10 @@ static void end_choice(struct choice *c)
 {
     const struct output *o = c->turn->state;
 
-    if (!o->open && json_array_size(c->calls))
+    close_thought(c, cb_choice_cut_in_thought(c) ? -1 : 1);
+    if (!o->open && !has_message(c))
         return;
-    open_message(c); /* an empty answer too is a message */
+    open_message(c);
     say(c->turn, c->out, "response.output_text.done",
         json_pack("{s:s, s:i, s:i, s:o, s:[]}", "item_id", o->message, "output_index", o->index,
                   "content_index", 0, "text", cb_json_text(c->text.s, c->text.n), "logprobs"));
@@ -370,9 +329,18 @@ static void end(struct turn *t, struct buf *out)
 
 static void error(struct turn *t, const char *message, struct buf *out)
 {
+    json_t *failed;
+
     say(t, out, "error",
         json_pack("{s:s, s:o, s:n}", "code", "server_error", "message", cb_json_str(message),
                   "param"));
+    failed = response(t, 0);
+    cb_json_set(&failed, "status", json_string("failed"));
+    if (failed)
+        cb_json_set(
+            &failed, "error",
+            json_pack("{s:s, s:o}", "code", "server_error", "message", cb_json_str(message)));
+    say(t, out, "response.failed", json_pack("{s:o}", "response", failed));
 }
 
 static json_t *whole(struct turn *t)
@@ -383,6 +351,7 @@ static json_t *whole(struct turn *t)
 static const struct dialect dialect = {
     .begin = begin,
     .text = text,
+    .thought = thought,
     .call = call,
     .args = args,
     .end_call = end_call,
@@ -421,23 +390,18 @@ static int read_request(struct turn *t, const json_t *r)
 {
     struct output *o = cb_calloc(1, sizeof *o);
     int64_t most = t->order.max_tokens;
-    json_t *chat;
-    int rc;
 
     t->state = o;
     if (!o)
         return CB_ENOMEM;
     cb_random_id("msg_", o->message, sizeof o->message);
+    cb_random_id("rs_", o->reasoning, sizeof o->reasoning);
     t->n = 1;
     TRY(refuse(r));
     TRY(read_format(t, r));
     TRY(cb_field_int(r, "max_output_tokens", 1, INT32_MAX, &most));
     t->order.max_tokens = (int)most;
-    rc = convert(r, &chat);
-    if (!rc)
-        rc = cb_turn_chat(t, chat);
-    json_decref(chat);
-    return rc;
+    return cb_turn_convert(t, r, cb_responses_to_chat);
 }
 
 void cb_api_responses(struct exchange *x)

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include <string.h>
+
 #include "api.h"
 #include "base/err.h"
 
@@ -24,6 +26,22 @@ static json_t *model(const struct server *s)
 void cb_api_models(struct exchange *x)
 {
     cb_exchange_json(x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model(x->s)));
+}
+
+void cb_api_model(struct exchange *x)
+{
+    const char *id = x->path + strlen("/v1/models/");
+    const size_t n = strlen(x->s->m.name), len = strlen(id);
+    struct buf why = { 0 };
+
+    if (!strncmp(id, x->s->m.name, n) && (len == n || (len == n + 1 && id[n] == '/'))) {
+        cb_exchange_json(x, 200, model(x->s));
+        return;
+    }
+    cb_buf_print(&why, "The model '%.200s' does not exist; this server has %s.", id, x->s->m.name);
+    cb_exchange_coded(x, 404, why.s ? why.s : "The model does not exist", "model",
+                      "model_not_found");
+    cb_buf_free(&why);
 }
 
 static json_t *names(int (*at)(int i, struct cb_method_info *out))

@@ -202,8 +202,8 @@ static enum calls_status name_head(struct calls *c, struct call_text *t, int cal
     }
     if (t->i == t->n && !t->ended)
         return CALLS_MORE;
-    if ((c->form->strict || to == t->i || t->i == t->n) && !cb_call_known(c, c->name) &&
-        !(t->i < t->n && t->s[t->i] == '{'))
+    if (!cb_call_known(c, c->name) && (c->form->strict || to == t->i || t->i == t->n) &&
+        (c->form->strict || t->i == t->n || t->s[t->i] != '{'))
         return t->partial ? more(t) : CALLS_NONE;
     c->depth = 0;
     if (t->i < t->n && t->s[t->i] == '(')

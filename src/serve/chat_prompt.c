@@ -2,253 +2,44 @@
 /* chat_prompt.c - a conversation in the OpenAI form, through the model's template, as token ids. */
 #include "chat_prompt.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "documents.h"
+#include "chat_messages.h"
 #include "fields.h"
 
-/* ---- messages ---- */
+/* The last message, of the assistant, that the answer continues */
+struct unfinished {
+    json_t *message; /* or NULL */
+};
 
-/* The text of a message's content: a text, or parts of texts. NULL, with the failure set: neither.
- */
-static json_t *text_of(const json_t *content, size_t i)
+static int no_memory(void)
 {
-    struct buf all = { 0 };
-    json_t *j;
-
-    if (!content || json_is_null(content))
-        return json_string("");
-    if (json_is_string(content))
-        return json_copy((json_t *)(uintptr_t)content);
-    for (size_t k = 0; k < json_array_size(content); k++) {
-        const json_t *part = json_array_get(content, k), *t = json_object_get(part, "text");
-        const char *type = json_string_value(json_object_get(part, "type"));
-        if (!json_is_string(t) || (type && !strstr(type, "text") && strcmp(type, "refusal"))) {
-            cb_buf_free(&all);
-            cb_fail(CB_EARG, "messages[%zu].content[%zu]: %s: only parts of type text are read", i,
-                    k, type ? type : "no type");
-            return NULL;
-        }
-        if (k)
-            cb_buf_text(&all, "\n");
-        cb_buf_add(&all, json_string_value(t), json_string_length(t));
-    }
-    if (!json_is_array(content)) {
-        cb_fail(CB_EARG, "messages[%zu].content: must be a text or a list of parts", i);
-        return NULL;
-    }
-    j = json_stringn(all.n ? all.s : "", all.n);
-    cb_buf_free(&all);
-    return j;
+    return cb_fail(CB_ENOMEM, "out of memory");
 }
 
-/* Templates want arguments as an object; clients send them as text. */
-static json_t *with_parsed_arguments(const json_t *calls)
+/* ---- the template's variables ---- */
+
+/* Those of the server, of the request, and the effort that it asks for */
+static int variables(const struct server *s, const json_t *request, json_t **out)
 {
-    json_t *copy = json_deep_copy(calls), *call;
-    size_t i;
-
-    json_array_foreach(copy, i, call)
-    {
-        json_t *f = json_object_get(call, "function");
-        const char *args = json_string_value(json_object_get(f, "arguments"));
-        json_t *parsed = args ? json_loads(args, 0, NULL) : NULL;
-        if (json_is_object(parsed))
-            json_object_set(f, "arguments", parsed);
-        json_decref(parsed);
-    }
-    return copy;
-}
-
-/* Message i's calls: each has a name, and arguments as a text or an object. */
-static int check_calls(const json_t *calls, size_t i)
-{
-    const json_t *call;
-    size_t k;
-
-    json_array_foreach(calls, k, call)
-    {
-        const json_t *f = json_object_get(call, "function"), *args = cb_field(f, "arguments");
-        if (!json_is_string(json_object_get(f, "name")))
-            return cb_fail(CB_EARG, "messages[%zu].tool_calls[%zu].function.name: must be a text",
-                           i, k);
-        if (args && !json_is_string(args) && !json_is_object(args))
-            return cb_fail(CB_EARG,
-                           "messages[%zu].tool_calls[%zu].function.arguments: must be a text or an "
-                           "object",
-                           i, k);
-    }
-    return CB_OK;
-}
-
-static const char *first_call_id(const json_t *calls)
-{
-    return json_string_value(json_object_get(json_array_get(calls, 0), "id"));
-}
-
-/* The calls of an assistant's message: as the model wrote them if that is remembered, so that the
- * tokens are those of the session; else for the template to write. */
-static int add_calls(const struct server *s, json_t *to, const json_t *calls, int *plain)
-{
-    const char *id = first_call_id(calls);
-    char *raw = id ? cb_transcripts_call(s->transcripts, id) : NULL;
-
-    if (raw) {
-        json_object_set_new(to, "content", json_string(raw));
-        free(raw);
-        return CB_OK;
-    }
-    *plain = 0;
-    return json_object_set_new(to, "tool_calls", with_parsed_arguments(calls))
-               ? cb_fail(CB_ENOMEM, "out of memory")
-               : CB_OK;
-}
-
-static int is_role(const char *role)
-{
-    static const char *const known[] = { "system", "developer", "user", "assistant", "tool" };
-
-    for (size_t i = 0; role && i < sizeof known / sizeof *known; i++)
-        if (!strcmp(role, known[i]))
-            return 1;
-    return 0;
-}
-
-/* Message i as templates take it. *plain = 0: it has more than a role and a text. */
-static int add_message(const struct server *s, json_t *list, const json_t *m, size_t i, int *plain)
-{
-    const char *role = json_string_value(json_object_get(m, "role"));
-    const json_t *calls = cb_field(m, "tool_calls");
-    json_t *text, *to;
-    const char *id = NULL;
-
-    if (!json_is_object(m))
-        return cb_fail(CB_EARG, "messages[%zu]: must be an object", i);
-    if (!is_role(role))
-        return cb_fail(CB_EARG,
-                       "messages[%zu].role: must be system, developer, user, assistant or tool", i);
-    if (calls && !json_is_array(calls))
-        return cb_fail(CB_EARG, "messages[%zu].tool_calls: must be a list", i);
-    TRY(check_calls(calls, i));
-    text = text_of(json_object_get(m, "content"), i);
-    if (!text)
-        return CB_EARG;
-    to = json_pack("{s:s, s:o}", "role", !strcmp(role, "developer") ? "system" : role, "content",
-                   text);
-    if (!to || json_array_append_new(list, to))
-        return cb_fail(CB_ENOMEM, "out of memory");
-    TRY(cb_field_text(m, "tool_call_id", &id));
-    if (!strcmp(role, "tool")) {
-        *plain = 0;
-        if (id)
-            json_object_set_new(to, "tool_call_id", json_string(id));
-        if (json_is_string(json_object_get(m, "name")))
-            json_object_set(to, "name", json_object_get(m, "name"));
-    }
-    return json_array_size(calls) ? add_calls(s, to, calls, plain) : CB_OK;
-}
-
-static int is_system(const json_t *m)
-{
-    const char *role = json_string_value(json_object_get(m, "role"));
-    return role && (!strcmp(role, "system") || !strcmp(role, "developer"));
-}
-
-/* Messages of a bank that the request names, in front of its own */
-static int add_bank(const struct server *s, const json_t *request, json_t *list, int *plain)
-{
-    const char *id = NULL;
-    json_t *bank, *m;
-    size_t i;
-    int rc = CB_OK;
-
-    TRY(cb_field_text(request, "bank", &id));
-    if (!id)
-        return CB_OK;
-    bank = cb_documents_messages(s->documents, id);
-    if (!bank)
-        return cb_fail(CB_EARG, "bank: there is none with this id");
-    json_array_foreach(bank, i, m)
-    {
-        rc = rc ? rc : add_message(s, list, m, i, plain);
-    }
-    json_decref(bank);
-    return rc;
-}
-
-static int read_messages(const struct server *s, const json_t *request, json_t *list, int *plain)
-{
-    const json_t *in;
-    json_t *m;
-    size_t i;
-
-    TRY(cb_field_array(request, "messages", &in));
-    if (!json_array_size(in))
-        return cb_fail(CB_EARG, "messages: must have at least one message");
-    TRY(add_bank(s, request, list, plain));
-    json_array_foreach(in, i, m) TRY(add_message(s, list, m, i, plain));
-    if (s->m.system && !is_system(json_array_get(list, 0)))
-        json_array_insert_new(list, 0,
-                              json_pack("{s:s, s:s}", "role", "system", "content", s->m.system));
-    return CB_OK;
-}
-
-/* ---- tools ---- */
-
-static int check_choice(const json_t *request, int *use)
-{
-    const json_t *choice = cb_field(request, "tool_choice");
-    const char *word = json_string_value(choice);
-
-    *use = !word || strcmp(word, "none") != 0;
-    if (!choice || (word && (!*use || !strcmp(word, "auto") || !strcmp(word, "required"))) ||
-        json_is_string(json_object_get(json_object_get(choice, "function"), "name")))
-        return CB_OK;
-    return cb_fail(CB_EARG, "tool_choice: must be none, auto, required, or name a function");
-}
-
-static int check_tools(const struct server *s, const json_t *tools)
-{
-    const json_t *t;
-    size_t i;
-
-    json_array_foreach(tools, i, t)
-    {
-        const json_t *f = json_object_get(t, "function");
-        if (!json_is_string(json_object_get(f, "name")))
-            return cb_fail(CB_EARG, "tools[%zu].function.name: must be a text", i);
-    }
-    if (!s->info.chat_form || strcmp(s->info.chat_form, "jinja"))
-        return cb_fail(CB_EARG, "tools: the model's chat template has no place for them");
-    return CB_OK;
-}
-
-/* ---- the template ---- */
-
-/* The variables: those of the server, of the request, the tools, and messages that are not plain */
-static int variables(const struct server *s, const json_t *request, json_t *messages,
-                     const json_t *tools, json_t **out)
-{
-    const json_t *own;
+    const json_t *own, *effort = cb_field(request, "reasoning_effort");
 
     *out = s->m.chat.vars ? json_loads(s->m.chat.vars, 0, NULL) : json_object();
     if (!*out)
-        *out = json_object();
+        return no_memory();
     TRY(cb_field_object(request, "chat_template_kwargs", &own));
     if (json_object_get(own, "messages") || json_object_get(own, "tools"))
         return cb_fail(CB_EARG,
                        "chat_template_kwargs: messages and tools have fields of their own");
-    if (own)
-        json_object_update(*out, (json_t *)(uintptr_t)own);
-    if (tools)
-        json_object_set(*out, "tools", (json_t *)(uintptr_t)tools);
-    if (messages)
-        json_object_set(*out, "messages", messages);
-    return CB_OK;
+    if (json_is_string(effort) && s->fit.jinja &&
+        json_object_set(*out, "reasoning_effort", (json_t *)(uintptr_t)effort))
+        return no_memory();
+    return own && json_object_update(*out, (json_t *)(uintptr_t)own) ? no_memory() : CB_OK;
 }
+
+/* ---- the template ---- */
 
 static int as_messages(const json_t *list, struct cb_message **out, int *n)
 {
@@ -256,7 +47,7 @@ static int as_messages(const json_t *list, struct cb_message **out, int *n)
     size_t i;
 
     *n = (int)json_array_size(list);
-    *out = cb_calloc((size_t)*n, sizeof **out);
+    *out = cb_calloc((size_t)*n + 1, sizeof **out);
     if (!*out)
         return CB_ENOMEM;
     json_array_foreach(list, i, m)(*out)[i] =
@@ -340,47 +131,112 @@ static int ends_with(const char *s, const char *end)
     return n >= m && !memcmp(s + n - m, end, m);
 }
 
-/* A template that writes the same without the tools has no place for them: the model would not know
- * of them. */
-static int check_told(const struct server *s, const struct cb_message *msg, int n,
-                      const json_t *vars, const char *text)
-{
-    json_t *less = json_copy((json_t *)(uintptr_t)vars);
-    struct cb_chat how = { s->m.chat.form, NULL };
-    char *vars_text, *without;
-    int rc;
+/* ---- an answer that has begun ---- */
 
-    json_object_del(less, "tools");
-    how.vars = vars_text = json_object_size(less) ? json_dumps(less, JSON_COMPACT) : NULL;
-    json_decref(less);
-    rc = cb_chat_text(s->m.model, &how, msg, n, 1, &without);
-    if (!rc && !strcmp(without, text))
-        rc = cb_fail(CB_EARG, "tools: the model's chat template has no place for them");
-    free(vars_text);
-    free(without);
+/* Appends text s[n] that the assistant has said. marks: it may spell special tokens. */
+static int add_said(const struct server *s, const char *text, int marks, struct chat_prompt *p)
+{
+    const size_t n = strlen(text), had = strlen(p->text);
+    const int gap = s->info.space_prefix && !marks;
+    int32_t *ids = NULL, *line = NULL;
+    int n_ids = 0, n_line = 0, rc;
+    struct buf all = { 0 };
+    char *whole;
+
+    /* after a line end, no blank is put in front of the text */
+    cb_buf_text(&all, gap ? "\n" : "");
+    cb_buf_text(&all, text);
+    rc = all.failed
+             ? no_memory()
+             : cb_tokenize(s->m.model, all.s, all.n, marks ? CB_TOK_SPECIAL : 0, &ids, &n_ids);
+    if (!rc && gap)
+        rc = cb_tokenize(s->m.model, "\n", 1, 0, &line, &n_line);
+    if (n_line > n_ids || (n_line && memcmp(ids, line, (size_t)n_line * sizeof *ids) != 0))
+        n_line = 0;
+    if (!rc)
+        rc = join(&p->ids, &p->n, ids + n_line, n_ids - n_line);
+    whole = rc ? NULL : cb_realloc(p->text, had + n + 1, 1);
+    if (whole) {
+        memcpy(whole + had, text, n + 1);
+        p->text = whole;
+    } else if (!rc) {
+        rc = CB_ENOMEM;
+    }
+    cb_buf_free(&all);
+    free(ids);
+    free(line);
     return rc;
 }
 
-static int render(const struct server *s, const json_t *list, const json_t *vars, int plain,
-                  struct chat_prompt *p)
+/* The assistant's last message behind the template's opening of its turn */
+static int add_unfinished(const struct server *s, const json_t *m, struct chat_prompt *p)
 {
-    char *vars_text = json_object_size(vars) ? json_dumps(vars, JSON_COMPACT) : NULL;
-    const struct cb_chat how = { s->m.chat.form, vars_text };
+    const char *text = json_string_value(json_object_get(m, "content"));
+    const char *thought = json_string_value(json_object_get(m, "reasoning_content"));
+    const int has_text = text && *text, has_thought = thought && *thought;
+
+    if (p->begin == REPLY_IN_CHANNELS && has_text)
+        TRY(add_said(s, "<|channel|>final<|message|>", 1, p));
+    if (p->begin == REPLY_BEGINS && has_thought)
+        TRY(add_said(s, "<think>\n", 1, p));
+    if (p->begin != REPLY_IN_CHANNELS && has_thought) {
+        TRY(add_said(s, thought, 0, p));
+        p->begin = REPLY_IN_THOUGHT;
+    }
+    if (!has_text)
+        return CB_OK;
+    if (p->begin == REPLY_IN_THOUGHT)
+        TRY(add_said(s, "\n</think>\n\n", 1, p));
+    p->begin = REPLY_IN_TEXT;
+    return add_said(s, text, 0, p);
+}
+
+/* Takes the last message out of the list if the answer is to continue it. */
+static int take_unfinished(const json_t *request, json_t *list, struct unfinished *out)
+{
+    const size_t n = json_array_size(list);
+    json_t *last = json_array_get(list, n - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    int wanted = 0, asked = 0;
+
+    TRY(cb_field_flag(request, "continue_final_message", &wanted));
+    TRY(cb_field_flag(request, "add_generation_prompt", &asked));
+    if (cb_field(request, "continue_final_message") ? !wanted : asked)
+        return CB_OK;
+    if (!role || strcmp(role, "assistant") || json_object_get(last, "tool_calls"))
+        return wanted ? cb_fail(CB_EARG, "continue_final_message: the last message is not a text "
+                                         "of the assistant")
+                      : CB_OK;
+    out->message = json_incref(last);
+    return json_array_remove(list, n - 1) ? no_memory() : CB_OK;
+}
+
+/* ---- the prompt ---- */
+
+static int render(const struct server *s, const json_t *list, json_t *vars, struct chat_prompt *p)
+{
+    struct cb_chat how = { s->m.chat.form, NULL };
     struct cb_message *msg = NULL;
+    char *vars_text = NULL;
     int n = 0, rc = CB_OK;
 
-    if (json_object_size(vars) && !vars_text)
-        return cb_fail(CB_ENOMEM, "out of memory");
-    if (plain)
+    if (s->fit.jinja && json_object_set(vars, "messages", (json_t *)(uintptr_t)list))
+        return no_memory();
+    if (s->fit.jinja && s->fit.tools && p->tools && json_object_set(vars, "tools", p->tools))
+        return no_memory();
+    if (json_object_size(vars)) {
+        how.vars = vars_text = json_dumps(vars, JSON_COMPACT);
+        if (!vars_text)
+            return no_memory();
+    }
+    if (!s->fit.jinja)
         rc = as_messages(list, &msg, &n);
     if (!rc)
         rc = cb_chat_text(s->m.model, &how, msg, n, 1, &p->text);
-    if (!rc && json_object_get(vars, "tools"))
-        rc = check_told(s, msg, n, vars, p->text);
     if (!rc)
         rc = tokenize(s, &how, msg, n, p);
     if (!rc)
-        p->begin = ends_with(p->text, "<think>")            ? REPLY_IN_THOUGHT
+        p->begin = ends_with(p->text, "<think>")              ? REPLY_IN_THOUGHT
                    : ends_with(p->text, "<|start|>assistant") ? REPLY_IN_CHANNELS
                                                               : REPLY_BEGINS;
     free(msg);
@@ -388,28 +244,41 @@ static int render(const struct server *s, const json_t *list, const json_t *vars
     return rc;
 }
 
+static int make(const struct server *s, const json_t *request, json_t *list, json_t *vars,
+                struct unfinished *u, struct chat_prompt *p)
+{
+    int fit = 1;
+
+    TRY(cb_field_flag(request, "fit_template", &fit));
+    TRY(take_unfinished(request, list, u));
+    if (fit)
+        TRY(cb_template_mend(&s->fit, list, p->tools));
+    else if (p->tools && !s->fit.tools)
+        return cb_fail(CB_EARG, "tools: the model's chat template has no place for them");
+    TRY(render(s, list, vars, p));
+    return u->message ? add_unfinished(s, u->message, p) : CB_OK;
+}
+
 int cb_chat_prompt(const struct server *s, const json_t *request, struct chat_prompt *out)
 {
-    json_t *list = json_array(), *vars = NULL;
-    const json_t *tools;
-    int plain = 1, use, rc;
+    json_t *list = NULL, *vars = NULL;
+    struct unfinished u = { NULL };
+    struct chat_tools tools;
+    int rc;
 
     *out = (struct chat_prompt){ 0 };
-    rc = check_choice(request, &use);
+    rc = cb_chat_tools(request, &out->ignored, &tools);
+    out->tools = json_incref(tools.list);
+    out->choice = json_incref(tools.choice);
+    out->one_call = tools.one;
+    cb_chat_tools_free(&tools);
     if (!rc)
-        rc = cb_field_array(request, "tools", &tools);
-    if (!rc && (!json_array_size(tools) || !use))
-        tools = NULL;
-    if (!rc && tools)
-        rc = check_tools(s, tools);
+        rc = cb_chat_messages(s, request, &out->ignored, &list);
     if (!rc)
-        rc = read_messages(s, request, list, &plain);
+        rc = variables(s, request, &vars);
     if (!rc)
-        rc = variables(s, request, plain ? NULL : list, tools, &vars);
-    if (!rc && tools)
-        out->tools = json_incref((json_t *)(uintptr_t)tools);
-    if (!rc)
-        rc = render(s, list, vars, plain, out);
+        rc = make(s, request, list, vars, &u, out);
+    json_decref(u.message);
     json_decref(list);
     json_decref(vars);
     return rc;
@@ -420,5 +289,7 @@ void cb_chat_prompt_free(struct chat_prompt *p)
     free(p->ids);
     free(p->text);
     json_decref(p->tools);
+    json_decref(p->choice);
+    json_decref(p->ignored);
     *p = (struct chat_prompt){ 0 };
 }

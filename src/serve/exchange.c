@@ -39,6 +39,7 @@ static const char *kind(int anthropic, int status)
         { 413, "invalid_request_error", "request_too_large" },
         { 429, "rate_limit_error", "rate_limit_error" },
         { 503, "unavailable_error", "overloaded_error" },
+        { 529, "unavailable_error", "overloaded_error" },
     };
 
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
@@ -47,22 +48,96 @@ static const char *kind(int anthropic, int status)
     return anthropic ? "api_error" : "server_error";
 }
 
-json_t *cb_error_json(int anthropic, int status, const char *message, const char *field)
+/* The code by which clients tell errors apart, where none is given; NULL: none */
+static const char *code_of(int status, const char *field)
+{
+    switch (status) {
+    case 400:
+        return field ? "invalid_value" : NULL;
+    case 401:
+        return "invalid_api_key";
+    case 413:
+        return "request_too_large";
+    case 429:
+        return "rate_limit_exceeded";
+    case 500:
+        return "server_error";
+    case 503:
+        return "service_unavailable";
+    default:
+        return NULL;
+    }
+}
+
+static json_t *text_or_null(const char *s)
+{
+    return s ? cb_json_str(s) : json_null();
+}
+
+static json_t *error_json(int anthropic, int status, const char *message, const char *field,
+                          const char *code)
 {
     const char *type = kind(anthropic, status);
 
     if (anthropic)
         return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",
                          cb_json_str(message));
-    return json_pack("{s:{s:o, s:s, s:o, s:i}}", "error", "message", cb_json_str(message), "type",
-                     type, "param", field ? cb_json_str(field) : json_null(), "code", status);
+    return json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", cb_json_str(message), "type",
+                     type, "param", text_or_null(field), "code",
+                     text_or_null(code ? code : code_of(status, field)));
+}
+
+json_t *cb_error_json(int anthropic, int status, const char *message, const char *field)
+{
+    return error_json(anthropic, status, message, field, NULL);
+}
+
+static void put_error(struct exchange *x, int status, json_t *error)
+{
+    cb_exchange_json(x, status, error);
+    if (status == 429 || status == 503 || status == 529)
+        x->retry_after = 1;
+}
+
+void cb_exchange_coded(struct exchange *x, int status, const char *message, const char *field,
+                       const char *code)
+{
+    put_error(x, status, error_json(cb_is_anthropic(x), status, message, field, code));
 }
 
 void cb_exchange_error(struct exchange *x, int status, const char *message, const char *field)
 {
-    cb_exchange_json(x, status, cb_error_json(cb_is_anthropic(x), status, message, field));
-    if (status == 429 || status == 503)
-        x->retry_after = 1;
+    cb_exchange_coded(x, status, message, field, NULL);
+}
+
+/* In the words by which agents know that they must shorten the conversation */
+void cb_exchange_overflow(struct exchange *x, int n_prompt, int n_ctx)
+{
+    const int responses = strstr(x->path, "/responses") != NULL,
+              chat = strstr(x->path, "/chat/") != NULL;
+    struct buf why = { 0 };
+    json_t *j, *numbers;
+
+    if (cb_is_anthropic(x))
+        cb_buf_print(&why, "prompt is too long: %d tokens > %d maximum", n_prompt, n_ctx - 1);
+    else
+        cb_buf_print(
+            &why,
+            "This model's maximum context length is %d tokens. However, your messages "
+            "resulted in %d tokens. Please reduce the length of the messages. (The request "
+            "exceeds the available context size.)",
+            n_ctx, n_prompt);
+    j = error_json(cb_is_anthropic(x), 400, why.s ? why.s : "out of memory",
+                   chat        ? "messages"
+                   : responses ? "input"
+                               : "prompt",
+                   "context_length_exceeded");
+    numbers = json_pack("{s:i, s:i}", "n_prompt_tokens", n_prompt, "n_ctx", n_ctx);
+    if (!cb_is_anthropic(x) && numbers) /* no harm if memory runs out for them */
+        (void)!json_object_update(json_object_get(j, "error"), numbers);
+    json_decref(numbers);
+    put_error(x, 400, j);
+    cb_buf_free(&why);
 }
 
 int cb_http_status(int status)

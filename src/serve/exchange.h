@@ -11,6 +11,7 @@
 #include "marks.h"
 #include "scheduler.h"
 #include "serve.h"
+#include "template_fit.h"
 #include "transcripts.h"
 
 /* What all requests share, unchanged once it is there */
@@ -20,8 +21,9 @@ struct server {
     struct scheduler *scheduler;
     struct transcripts *transcripts;
     struct documents *documents;
-    struct marks marks; /* of the model's vocabulary */
-    int n_ctx; /* of a session */
+    struct marks marks;      /* of the model's vocabulary */
+    struct template_fit fit; /* of its chat template */
+    int n_ctx;               /* of a session */
     time_t begun;
     pthread_mutex_t embedding; /* held by the one request that computes embeddings */
 };
@@ -56,6 +58,11 @@ struct exchange {
 void cb_exchange_json(struct exchange *x, int status, json_t *j);
 /* An error in the form that the path's clients expect. field: the wrong field, or NULL. */
 void cb_exchange_error(struct exchange *x, int status, const char *message, const char *field);
+/* The same with a code by which clients know it; NULL: the usual one of the status */
+void cb_exchange_coded(struct exchange *x, int status, const char *message, const char *field,
+                       const char *code);
+/* The prompt does not fit into the context. */
+void cb_exchange_overflow(struct exchange *x, int n_prompt, int n_ctx);
 /* The same of a negative status of the library and its text: "FIELD: WHY" if the request is wrong.
  */
 void cb_exchange_report(struct exchange *x, int status, const char *why);

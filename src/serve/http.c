@@ -439,6 +439,7 @@ int cb_serve_begin(struct serve *s, const struct serve_model *m)
     v->n_ctx = n_ctx_of(m, &v->info);
     pthread_mutex_init(&v->embedding, NULL);
     TRY(cb_marks_find(m->model, &v->marks));
+    TRY(cb_template_fit(m->model, &m->chat, &v->fit));
     TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, &v->transcripts));
     TRY(cb_documents_new(&v->documents));
     TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api.h"
+#include "base/json_lenient.h"
 
 enum {
     OPEN = 1, /* answered without a key */
@@ -21,6 +22,7 @@ static const struct route {
     { "GET", "/v1/health", cb_api_health, OPEN },
     { "GET", "/v1/models", cb_api_models, 0 },
     { "GET", "/models", cb_api_models, 0 },
+    { "GET", "/v1/models/", cb_api_model, 0 },
     { "GET", "/props", cb_api_props, 0 },
     { "GET", "/slots", cb_api_slots, 0 },
     { "GET", "/metrics", cb_api_metrics, 0 },
@@ -49,13 +51,15 @@ int cb_route_is_open(const char *path)
     return 0;
 }
 
-/* A path that ends in a slash stands for all below it, but for the page. */
+/* A route that ends in a slash stands for all below it, but for the page. A slash too many at the
+ * end of a path is nothing. */
 static int fits(const char *path, const char *route)
 {
-    const size_t n = strlen(route);
+    const size_t n = strlen(route), len = strlen(path);
 
-    return n > 1 && route[n - 1] == '/' ? !strncmp(path, route, n) && path[n]
-                                        : !strcmp(path, route);
+    if (n > 1 && route[n - 1] == '/')
+        return !strncmp(path, route, n) && path[n];
+    return !strncmp(path, route, n) && (len == n || (n > 1 && len == n + 1 && path[n] == '/'));
 }
 
 static void allow(struct exchange *x, const char *method)
@@ -94,11 +98,14 @@ static void refuse_json(struct exchange *x, const json_error_t *why)
 /* The body as a JSON object. 0: it is none, and x has the error */
 static int read_json(struct exchange *x)
 {
+    static const char bom[] = "\xef\xbb\xbf";
     const char *s = x->body.n ? x->body.s : "";
     json_error_t why;
 
+    if (!strncmp(s, bom, sizeof bom - 1))
+        s += sizeof bom - 1;
     if (s[strspn(s, " \t\r\n")] == '{') { /* a long list is not read to be refused */
-        x->json = json_loadb(s, x->body.n, 0, &why);
+        x->json = cb_json_read(s, x->body.n - (size_t)(s - x->body.s), &why);
         if (!x->json)
             refuse_json(x, &why);
     } else {
@@ -115,9 +122,9 @@ void cb_route(struct exchange *x)
     if (!r && *x->allow) {
         cb_exchange_error(x, 405, "this path takes another method", NULL);
     } else if (!r) {
-        cb_exchange_error(x, 404, "there is no such path", NULL);
+        cb_exchange_coded(x, 404, "Not found: there is no such path", NULL, "not_found");
     } else if (!x->s && !(r->how & EARLY)) {
-        cb_exchange_error(x, 503, "the model is being loaded", NULL);
+        cb_exchange_error(x, 503, "Loading model: try again soon", NULL);
     } else if (*r->method != 'P' || read_json(x)) {
         r->handler(x);
     }

@@ -94,6 +94,9 @@ static int read_order(struct turn *t, const json_t *r)
     TRY(cb_field_int(r, "n", 1, CB_TURN_CHOICES, &n));
     TRY(cb_field_int(r, "max_tokens", -1, INT32_MAX, &most));
     TRY(cb_field_int(r, "max_completion_tokens", -1, INT32_MAX, &most));
+    t->stop = cb_calloc(json_array_size(json_object_get(r, stops)) + 1, sizeof *t->stop);
+    if (!t->stop)
+        return CB_ENOMEM;
     TRY(cb_field_texts(r, stops, CB_TURN_STOPS, t->stop, &t->order.n_stop));
     TRY(cb_field_flag(r, "ignore_eos", &t->order.ignore_end));
     TRY(cb_field_flag(r, "cache_prompt", &cache));
@@ -146,6 +149,8 @@ void cb_turn_free(struct turn *t)
     }
     json_decref(t->request);
     json_decref(t->tools);
+    json_decref(t->ignored);
+    free(t->stop);
     cb_grammar_free(t->grammar);
     free(t->bias);
     free(t->ids);
@@ -186,6 +191,9 @@ static void on_call(void *arg, const char *name)
     struct choice *c = arg;
     char id[64];
 
+    c->drops = c->turn->one_call && json_array_size(c->calls) > 0;
+    if (c->drops)
+        return;
     cb_random_id(c->turn->d->call_prefix, id, sizeof id);
     cb_buf_clear(&c->args);
     cb_json_add(&c->calls, json_pack("{s:s, s:o}", "id", id, "name", cb_json_str(name)));
@@ -197,6 +205,8 @@ static void on_args(void *arg, const char *s, size_t n)
 {
     struct choice *c = arg;
 
+    if (c->drops)
+        return;
     cb_buf_add(&c->args, s, n);
     if (c->calls && c->out && c->turn->d->args)
         c->turn->d->args(c, last_call(c), s, n);
@@ -207,6 +217,8 @@ static void on_end_call(void *arg)
     struct choice *c = arg;
     json_t *call = last_call(c);
 
+    if (c->drops)
+        return;
     if (!call || json_object_set_new(call, "arguments", cb_json_text(c->args.s, c->args.n)))
         c->args.failed = 1;
     else if (c->out && c->turn->d->end_call)
@@ -471,10 +483,6 @@ static int open_choices(struct turn *t)
 
 static int order(struct turn *t)
 {
-    if (t->order.n >= t->s->n_ctx)
-        return cb_fail(CB_EFULL,
-                       "context: the prompt has %d tokens; the context holds %d with the answer",
-                       t->order.n, t->s->n_ctx);
     if (!t->order.n)
         return cb_fail(CB_EARG, "prompt: has no tokens");
     if (t->grammar && t->order.ignore_end)
@@ -496,7 +504,8 @@ static int queue(struct turn *t, struct exchange *x)
     cb_group_free(t->group);
     t->group = NULL;
     if (status == ORDER_TOO_MANY)
-        cb_exchange_error(x, 429, "too many requests wait: try again later", NULL);
+        cb_exchange_error(x, cb_is_anthropic(x) ? 529 : 429,
+                          "Overloaded: too many requests wait, try again later", NULL);
     else
         cb_exchange_error(x, 503, "the server is going down", NULL);
     return 0;
@@ -516,9 +525,11 @@ static int failed_early(struct turn *t, struct exchange *x)
 
 void cb_turn_run(struct turn *t, struct exchange *x)
 {
-    const int rc = order(t);
+    const int overflows = t->order.n >= t->s->n_ctx, rc = overflows ? CB_EFULL : order(t);
 
-    if (rc)
+    if (overflows)
+        cb_exchange_overflow(x, t->order.n, t->s->n_ctx);
+    else if (rc)
         cb_exchange_fail(x, rc);
     if (rc || !queue(t, x)) {
         cb_turn_free(t);
@@ -557,6 +568,27 @@ int cb_turn_made_tokens(const struct turn *t)
     for (int i = 0; i < t->n; i++)
         n += t->choice[i].job ? t->choice[i].job->n_out : 0;
     return n;
+}
+
+/* The thought's text is tokenized: which token ended it is not known. */
+int cb_turn_thought_tokens(const struct turn *t)
+{
+    int32_t *ids = NULL;
+    int all = 0, n;
+
+    for (int i = 0; i < t->n; i++) {
+        const struct buf *b = &t->choice[i].thought;
+        if (b->n && cb_tokenize(t->s->m.model, b->s, b->n, 0, &ids, &n) == CB_OK) {
+            all += n;
+            free(ids);
+        }
+    }
+    return all;
+}
+
+int cb_choice_cut_in_thought(const struct choice *c)
+{
+    return cb_reply_in_thought(&c->reply) && c->job && !strcmp(c->job->end.reason, "length");
 }
 
 static double rate(int n, double seconds)

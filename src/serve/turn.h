@@ -7,7 +7,7 @@
 #include "exchange.h"
 #include "reply.h"
 
-enum { CB_TURN_CHOICES = 16, CB_TURN_STOPS = 16 };
+enum { CB_TURN_CHOICES = 16, CB_TURN_STOPS = 1024 };
 
 struct turn;
 
@@ -19,6 +19,7 @@ struct choice {
     struct buf all, text, thought;
     json_t *calls;    /* {id, name, arguments}; the last one may have no arguments yet */
     struct buf args;  /* of the last call, so far */
+    int drops;        /* 1: the call under way is one too many */
     json_t *logprobs; /* of tokens that the client was not told of, or NULL */
     struct buf *out;  /* of the current piece, in a stream */
     const struct job *job;
@@ -48,7 +49,7 @@ struct turn {
     void *gone_arg;
     /* the order */
     struct job_order order;
-    const char *stop[CB_TURN_STOPS];
+    const char **stop; /* texts of the request */
     struct logit_bias *bias;
     int32_t *ids;
     char *text;          /* of a conversation, to be remembered; or NULL */
@@ -56,6 +57,8 @@ struct turn {
     int n;
     enum reply_begin begin; /* where in an answer the prompt ends */
     json_t *tools;          /* that the model was told of, or NULL */
+    json_t *ignored;        /* notes of what of the request was left out, or NULL */
+    int one_call;           /* 1: calls after the first are left out */
     int streams, include_usage;
     json_t *request;
     /* what comes */
@@ -77,8 +80,10 @@ void cb_turn_run(struct turn *t, struct exchange *x);
 /* Numbers of the answer: */
 int cb_turn_prompt_tokens(const struct turn *t);
 int cb_turn_cached_tokens(const struct turn *t);
-int cb_turn_made_tokens(const struct turn *t); /* of all choices */
-json_t *cb_turn_timings(const struct turn *t); /* of the first choice */
+int cb_turn_made_tokens(const struct turn *t);        /* of all choices */
+int cb_turn_thought_tokens(const struct turn *t);     /* of the thoughts in them, or nearly */
+int cb_choice_cut_in_thought(const struct choice *c); /* 1: max_tokens ended it before its text */
+json_t *cb_turn_timings(const struct turn *t);        /* of the first choice */
 json_t *cb_turn_memory(const struct turn *t);
 /* For a whole answer: stands for the call's arguments, which the answer has as they were written.
  * Arguments that are no object become {"raw_arguments": TEXT}. */

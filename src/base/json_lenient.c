@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* json_lenient.c - JSON as programs write it: its text is repaired, then read. */
+#include "json_lenient.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buf.h"
+#include "number.h"
+#include "utf8.h"
+
+static const char unknown[] = "\xef\xbf\xbd"; /* U+FFFD */
+
+/* ---- strings ---- */
+
+/* The four digits at s -> a number, or -1 */
+static int hex4(const char *s, size_t n)
+{
+    int v = 0;
+
+    if (n < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        const char *digits = "0123456789abcdef";
+        const char *at =
+            s[i] ? strchr(digits, s[i] >= 'A' && s[i] <= 'F' ? s[i] + 32 : s[i]) : NULL;
+        if (!at)
+            return -1;
+        v = v * 16 + (int)(at - digits);
+    }
+    return v;
+}
+
+static int is_high(int c)
+{
+    return c >= 0xd800 && c < 0xdc00;
+}
+
+static int is_low(int c)
+{
+    return c >= 0xdc00 && c < 0xe000;
+}
+
+/* The escape at s[i] -> how many bytes it takes */
+static size_t escape(const char *s, size_t n, size_t i, struct buf *out)
+{
+    const int c = n - i > 2 && s[i + 1] == 'u' ? hex4(s + i + 2, n - i - 2) : -1;
+    const int next = is_high(c) && n - i > 8 && s[i + 6] == '\\' && s[i + 7] == 'u'
+                         ? hex4(s + i + 8, n - i - 8)
+                         : -1;
+
+    if (is_high(c) && is_low(next)) {
+        cb_buf_add(out, s + i, 12);
+        return 12;
+    }
+    if (!c || is_high(c) || is_low(c)) {
+        cb_buf_text(out, unknown);
+        return 6;
+    }
+    cb_buf_add(out, s + i, n - i > 1 ? 2 : 1);
+    return n - i > 1 ? 2 : 1;
+}
+
+/* The string whose quote is at s[i] -> the place behind it */
+static size_t string(const char *s, size_t n, size_t i, struct buf *out)
+{
+    cb_buf_add(out, s + i++, 1);
+    while (i < n && s[i] != '"') {
+        const int len = cb_utf8_len(s + i, n - i);
+        if (s[i] == '\\') {
+            i += escape(s, n, i, out);
+        } else if ((unsigned char)s[i] < 0x20) {
+            if (s[i])
+                cb_buf_print(out, "\\u%04x", (unsigned)s[i]);
+            else
+                cb_buf_text(out, unknown);
+            i++;
+        } else if (len) {
+            cb_buf_add(out, s + i, (size_t)len);
+            i += (size_t)len;
+        } else {
+            cb_buf_text(out, unknown);
+            i++;
+        }
+    }
+    if (i < n)
+        cb_buf_add(out, s + i++, 1);
+    return i;
+}
+
+/* ---- numbers and words ---- */
+
+static int in_number(char c)
+{
+    return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
+}
+
+/* The number at s[i] -> the place behind it. One beyond 64 bits becomes a real. */
+static size_t number(const char *s, size_t n, size_t i, struct buf *out)
+{
+    size_t end = i, digits;
+    int whole;
+    char *text;
+    double x;
+
+    while (end < n && in_number(s[end]))
+        end++;
+    digits = end - i;
+    whole =
+        !memchr(s + i, '.', digits) && !memchr(s + i, 'e', digits) && !memchr(s + i, 'E', digits);
+    text = strndup(s + i, digits);
+    out->failed |= !text;
+    x = text ? cb_number(text, NULL) : 0;
+    errno = 0;
+    if (text && isinf(x))
+        cb_buf_text(out, x < 0 ? "-1e308" : "1e308");
+    else
+        cb_buf_add(out, s + i, digits);
+    if (text && whole && !isinf(x) && (strtoll(text, NULL, 10), errno == ERANGE))
+        cb_buf_text(out, ".0");
+    free(text);
+    return end;
+}
+
+/* NaN and Infinity, as some programs print them. 0: none is here */
+static size_t no_number(const char *s, size_t n, size_t i)
+{
+    static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
+
+    for (int k = 0; k < 3; k++)
+        if (n - i >= strlen(words[k]) && !memcmp(s + i, words[k], strlen(words[k])))
+            return strlen(words[k]);
+    return 0;
+}
+
+static void repair(const char *s, size_t n, struct buf *out)
+{
+    size_t i = 0, len;
+
+    while (i < n && !out->failed) {
+        if (s[i] == '"') {
+            i = string(s, n, i, out);
+        } else if ((len = no_number(s, n, i)) > 0) {
+            cb_buf_text(out, "null");
+            i += len;
+        } else if (s[i] == '-' || (s[i] >= '0' && s[i] <= '9')) {
+            i = number(s, n, i, out);
+        } else {
+            cb_buf_add(out, s + i++, 1);
+        }
+    }
+}
+
+json_t *cb_json_read(const char *s, size_t n, json_error_t *why)
+{
+    struct buf text = { 0 };
+    json_error_t second;
+    json_t *j;
+
+    if (n >= 3 && !memcmp(s, "\xef\xbb\xbf", 3)) {
+        s += 3;
+        n -= 3;
+    }
+    j = json_loadb(s, n, JSON_DECODE_ANY, why);
+    if (j || json_error_code(why) == json_error_out_of_memory)
+        return j;
+    repair(s, n, &text);
+    if (!text.failed && text.n)
+        j = json_loadb(text.s, text.n, JSON_DECODE_ANY, &second);
+    if (!j && (text.failed || json_error_code(&second) == json_error_out_of_memory))
+        *why = second;
+    cb_buf_free(&text);
+    return j;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* json_lenient.h - JSON as programs write it, where strict readers refuse it. */
+#ifndef JSON_LENIENT_H
+#define JSON_LENIENT_H
+
+#include <jansson.h>
+
+/* s[n] -> its value; NULL with *why: it is no JSON, or memory ran out. Half a surrogate pair,
+ * \u0000 and bytes that are not UTF-8 become U+FFFD; raw control characters in strings count as
+ * escaped; integers of any size are read, as reals beyond 64 bits; NaN and Infinity are null; a
+ * byte order mark is skipped. */
+json_t *cb_json_read(const char *s, size_t n, json_error_t *why);
+
+#endif

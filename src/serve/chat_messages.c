@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/* chat_messages.c - the messages of a request in the OpenAI form, as chat templates take them. */
+#include "chat_messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json_lenient.h"
+#include "content.h"
+#include "documents.h"
+#include "fields.h"
+#include "json_scan.h"
+#include "notes.h"
+
+static int no_memory(void)
+{
+    return cb_fail(CB_ENOMEM, "out of memory");
+}
+
+/* ---- calls ---- */
+
+static json_t *parsed(const char *s, size_t n)
+{
+    struct buf mended = { 0 };
+    json_error_t why;
+    json_t *j;
+
+    if (!s[strspn(s, " \t\r\n")])
+        return json_object();
+    j = cb_json_read(s, n, &why);
+    if (!j && json_error_code(&why) != json_error_out_of_memory && cb_json_mend(s, n, &mended) &&
+        !mended.failed)
+        j = cb_json_read(mended.s, mended.n, &why);
+    if (!j && json_error_code(&why) != json_error_out_of_memory && !mended.failed)
+        j = json_pack("{s:s}", "raw_arguments", s); /* the template wants an object */
+    cb_buf_free(&mended);
+    return j;
+}
+
+json_t *cb_chat_arguments(const json_t *arguments)
+{
+    json_t *j;
+
+    if (json_is_object(arguments))
+        return json_incref((json_t *)(uintptr_t)arguments);
+    j = json_is_string(arguments)
+            ? parsed(json_string_value(arguments), json_string_length(arguments))
+            : json_object();
+    if (!j || json_is_object(j))
+        return j;
+    if (json_is_null(j) || (json_is_array(j) && !json_array_size(j))) {
+        json_decref(j);
+        return json_object();
+    }
+    return json_pack("{s:o}", "raw_arguments", j);
+}
+
+/* Call k of message i: its function has a name, and arguments as a text or an object. */
+static int add_call(json_t **list, const json_t *call, size_t i, size_t k)
+{
+    const json_t *f = json_object_get(call, "function"), *args = cb_field(f, "arguments");
+    json_t *made;
+
+    if (!json_is_string(json_object_get(f, "name")))
+        return cb_fail(CB_EARG, "messages[%zu].tool_calls[%zu].function.name: must be a text", i,
+                       k);
+    if (args && !json_is_string(args) && !json_is_object(args) &&
+        !(json_is_array(args) && !json_array_size(args)))
+        return cb_fail(CB_EARG,
+                       "messages[%zu].tool_calls[%zu].function.arguments: must be a text or an "
+                       "object",
+                       i, k);
+    made = json_pack("{s:s, s:{s:O, s:o}}", "type", "function", "function", "name",
+                     json_object_get(f, "name"), "arguments", cb_chat_arguments(args));
+    if (made && json_is_string(json_object_get(call, "id")))
+        cb_json_set(&made, "id", json_incref(json_object_get(call, "id")));
+    if (!made || json_array_append_new(*list, made))
+        return no_memory();
+    return CB_OK;
+}
+
+static int add_calls(json_t *to, const json_t *m, size_t i)
+{
+    const json_t *calls = cb_field(m, "tool_calls"), *old = cb_field(m, "function_call"), *call;
+    json_t *list, *wrapped;
+    size_t k;
+    int rc = CB_OK;
+
+    if (calls && !json_is_array(calls))
+        return cb_fail(CB_EARG, "messages[%zu].tool_calls: must be a list", i);
+    if (!json_array_size(calls) && !json_is_object(old))
+        return CB_OK;
+    list = json_array();
+    if (!list)
+        return no_memory();
+    json_array_foreach(calls, k, call) rc = rc ? rc : add_call(&list, call, i, k);
+    if (!rc && !json_array_size(calls)) {
+        wrapped = json_pack("{s:O}", "function", old);
+        rc = wrapped ? add_call(&list, wrapped, i, 0) : no_memory();
+        json_decref(wrapped);
+    }
+    if (!rc && json_object_set(to, "tool_calls", list))
+        rc = no_memory();
+    json_decref(list);
+    return rc;
+}
+
+/* The calls as the model wrote them if that is remembered, so that the tokens are those of the
+ * session. 1: they are the content now */
+static int add_remembered(const struct server *s, json_t *to, const json_t *m, int *done)
+{
+    const json_t *first = json_array_get(cb_field(m, "tool_calls"), 0);
+    const char *id = json_string_value(json_object_get(first, "id"));
+    char *raw = id ? cb_transcripts_call(s->transcripts, id) : NULL;
+    int failed;
+
+    *done = raw != NULL;
+    if (!raw)
+        return CB_OK;
+    failed = json_object_set_new(to, "content", json_string(raw));
+    free(raw);
+    return failed ? no_memory() : CB_OK;
+}
+
+/* ---- messages ---- */
+
+static const char *role_of(const json_t *m)
+{
+    static const char *const known[][2] = { { "system", "system" }, { "developer", "system" },
+                                            { "user", "user" },     { "assistant", "assistant" },
+                                            { "tool", "tool" },     { "function", "tool" },
+                                            { "ipython", "tool" } };
+    const char *role = json_string_value(json_object_get(m, "role"));
+
+    for (size_t i = 0; role && i < sizeof known / sizeof *known; i++)
+        if (!strcmp(role, known[i][0]))
+            return known[i][1];
+    return NULL;
+}
+
+static int set_text(json_t *to, const char *key, const json_t *text)
+{
+    return json_is_string(text) && json_object_set(to, key, (json_t *)(uintptr_t)text) ? no_memory()
+                                                                                       : CB_OK;
+}
+
+/* The fields that only some roles have */
+static int add_more(const struct server *s, json_t *to, const json_t *m, size_t i, const char *role,
+                    const struct content *c)
+{
+    const char *id = NULL;
+    json_t *thought;
+    int done = 0;
+
+    TRY(cb_field_text(m, "tool_call_id", &id));
+    if (!strcmp(role, "tool")) {
+        TRY(set_text(to, "tool_call_id", json_object_get(m, "tool_call_id")));
+        return set_text(to, "name", json_object_get(m, "name"));
+    }
+    if (strcmp(role, "assistant"))
+        return CB_OK;
+    TRY(add_calls(to, m, i)); /* checked, even if they are remembered */
+    TRY(add_remembered(s, to, m, &done));
+    if (done)
+        return json_object_del(to, "tool_calls");
+    if (!c->thought.n)
+        return CB_OK;
+    thought = cb_content_json(&c->thought);
+    return !thought || json_object_set_new(to, "reasoning_content", thought) ? no_memory() : CB_OK;
+}
+
+/* What was thought, from the fields in which clients send it back */
+static int add_thoughts(const json_t *m, struct content *c)
+{
+    static const char *const fields[] = { "reasoning_content", "reasoning", "thinking" };
+
+    for (int i = 0; i < 3 && !c->thought.n; i++) {
+        const json_t *t = json_object_get(m, fields[i]);
+        if (json_is_string(t) && json_string_length(t))
+            TRY(cb_buf_put(&c->thought, json_string_value(t), json_string_length(t)));
+    }
+    return CB_OK;
+}
+
+static int read_message(const struct server *s, json_t *list, const json_t *m, size_t i,
+                        json_t **ignored, struct content *c)
+{
+    const char *role = role_of(m);
+    char where[64];
+    json_t *to;
+
+    snprintf(where, sizeof where, "messages[%zu].content", i);
+    TRY(cb_content_add(json_object_get(m, "content"), where, ignored, c));
+    TRY(add_thoughts(m, c));
+    to = json_pack("{s:s, s:o}", "role", role, "content", cb_content_json(&c->text));
+    if (!to || json_array_append_new(list, to))
+        return no_memory();
+    return add_more(s, to, m, i, role, c);
+}
+
+static int add_message(const struct server *s, json_t *list, const json_t *m, size_t i,
+                       json_t **ignored)
+{
+    struct content c = { { 0 }, { 0 } };
+    int rc;
+
+    if (!json_is_object(m))
+        return cb_fail(CB_EARG, "messages[%zu]: must be an object", i);
+    if (!role_of(m))
+        return cb_fail(CB_EARG,
+                       "messages[%zu].role: must be system, developer, user, assistant or tool", i);
+    rc = read_message(s, list, m, i, ignored, &c);
+    cb_content_free(&c);
+    return rc;
+}
+
+/* Messages of a bank that the request names, in front of its own */
+static int add_bank(const struct server *s, const json_t *request, json_t **ignored, json_t *list)
+{
+    const char *id = NULL;
+    json_t *bank, *m;
+    size_t i;
+    int rc = CB_OK;
+
+    TRY(cb_field_text(request, "bank", &id));
+    if (!id)
+        return CB_OK;
+    bank = cb_documents_messages(s->documents, id);
+    if (!bank)
+        return cb_fail(CB_EARG, "bank: there is none with this id");
+    json_array_foreach(bank, i, m) rc = rc ? rc : add_message(s, list, m, i, ignored);
+    json_decref(bank);
+    return rc;
+}
+
+static int add_system(const struct server *s, json_t *list)
+{
+    const char *first = json_string_value(json_object_get(json_array_get(list, 0), "role"));
+
+    if (!s->m.system || (first && !strcmp(first, "system")))
+        return CB_OK;
+    return json_array_insert_new(list, 0,
+                                 json_pack("{s:s, s:s}", "role", "system", "content", s->m.system))
+               ? no_memory()
+               : CB_OK;
+}
+
+int cb_chat_messages(const struct server *s, const json_t *request, json_t **ignored, json_t **list)
+{
+    const json_t *in;
+    json_t *m;
+    size_t i;
+
+    *list = json_array();
+    if (!*list)
+        return no_memory();
+    TRY(cb_field_array(request, "messages", &in));
+    if (!json_array_size(in))
+        return cb_fail(CB_EARG, "messages: must have at least one message");
+    TRY(add_bank(s, request, ignored, *list));
+    json_array_foreach(in, i, m) TRY(add_message(s, *list, m, i, ignored));
+    return add_system(s, *list);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* chat_messages.h - the messages of a request in the OpenAI form, as chat templates take them. */
+#ifndef CHAT_MESSAGES_H
+#define CHAT_MESSAGES_H
+
+#include "exchange.h"
+
+/* The request's messages -> *list: {role, content} and, where there are such, tool_calls with
+ * arguments as objects, tool_call_id, name, reasoning_content. What is left out is noted in
+ * *ignored. The caller drops *list, also after a failure. */
+int cb_chat_messages(const struct server *s, const json_t *request, json_t **ignored,
+                     json_t **list);
+/* Arguments of a call, as text or as a value -> an object; NULL: memory ran out */
+json_t *cb_chat_arguments(const json_t *arguments);
+
+#endif
