@@ -11,6 +11,7 @@ check_programs = \
 	tests/unit/check_presets \
 	tests/unit/check_codecs \
 	tests/unit/check_continuation \
+	tests/unit/check_conversation \
 	tests/unit/check_cpus \
 	tests/unit/check_eval \
 	tests/unit/check_shared_prefill \
@@ -609,6 +610,12 @@ tests_unit_check_reply_SOURCES = tests/unit/check_reply.c
 tests_unit_check_reply_CFLAGS = $(check_cflags)
 tests_unit_check_reply_LDFLAGS = $(check_ldflags)
 tests_unit_check_reply_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_conversation_SOURCES = tests/unit/check_conversation.c
+tests_unit_check_conversation_CFLAGS = $(check_cflags)
+tests_unit_check_conversation_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc \
+	-Wl,--wrap=realloc,--wrap=strdup,--wrap=strndup
+tests_unit_check_conversation_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_scheduler_SOURCES = tests/unit/check_scheduler.c
 tests_unit_check_scheduler_CFLAGS = $(check_cflags)

@@ -8,8 +8,82 @@
 #include <string.h>
 
 #include "buf.h"
+#include "json.h"
 #include "number.h"
 #include "utf8.h"
+
+/* ---- memory ---- */
+
+/* While a text is read, memory that runs out comes from here: the reader does not expect a failure
+ * (it asserts). The value is then dropped. */
+static _Thread_local struct {
+    char *begin, *at, *end;
+    int failed;
+} reserve;
+
+static void *take(size_t n)
+{
+    void *p = malloc(n);
+
+    if (p)
+        return p;
+    reserve.failed = 1;
+    n = (n + 15) & ~(size_t)15;
+    if (n > (size_t)(reserve.end - reserve.at))
+        return NULL;
+    p = reserve.at;
+    reserve.at += n;
+    return p;
+}
+
+static void give_back(void *p)
+{
+    const char *c = p;
+
+    if (!reserve.begin || c < reserve.begin || c >= reserve.end)
+        free(p);
+}
+
+void cb_json_watch(void)
+{
+    json_set_alloc_funcs(take, give_back);
+}
+
+void cb_json_forget(void)
+{
+    reserve.failed = 0;
+}
+
+int cb_json_failed(void)
+{
+    return reserve.failed;
+}
+
+static json_t *load(const char *s, size_t n, json_error_t *why)
+{
+    const size_t bytes = cb_json_cost(s, n) + 4 * n + 4096;
+    const int before = reserve.failed;
+    json_t *j = NULL;
+
+    reserve.begin = reserve.at = malloc(bytes); /* untouched, it takes no memory */
+    reserve.failed = !reserve.begin;
+    if (reserve.begin) {
+        reserve.end = reserve.begin + bytes;
+        j = json_loadb(s, n, JSON_DECODE_ANY, why);
+    }
+    if (reserve.failed) {
+        json_decref(j);
+        j = NULL;
+        *why = (json_error_t){ .line = 1, .text = "out of memory" };
+        why->text[JSON_ERROR_TEXT_LENGTH - 1] = json_error_out_of_memory;
+    }
+    free(reserve.begin);
+    reserve.begin = reserve.at = reserve.end = NULL;
+    reserve.failed |= before;
+    return j;
+}
+
+/* ---- repairs ---- */
 
 static const char unknown[] = "\xef\xbf\xbd"; /* U+FFFD */
 
@@ -163,13 +237,15 @@ json_t *cb_json_read(const char *s, size_t n, json_error_t *why)
         s += 3;
         n -= 3;
     }
-    j = json_loadb(s, n, JSON_DECODE_ANY, why);
+    j = load(s, n, why);
     if (j || json_error_code(why) == json_error_out_of_memory)
         return j;
     repair(s, n, &text);
     if (!text.failed && text.n)
-        j = json_loadb(text.s, text.n, JSON_DECODE_ANY, &second);
-    if (!j && (text.failed || json_error_code(&second) == json_error_out_of_memory))
+        j = load(text.s, text.n, &second);
+    if (text.failed)
+        why->text[JSON_ERROR_TEXT_LENGTH - 1] = json_error_out_of_memory;
+    else if (!j && text.n && json_error_code(&second) == json_error_out_of_memory)
         *why = second;
     cb_buf_free(&text);
     return j;

@@ -11,4 +11,11 @@
  * byte order mark is skipped. */
 json_t *cb_json_read(const char *s, size_t n, json_error_t *why);
 
+/* Jansson leaves out some members, and its reader some bytes, when memory runs out, without a word.
+ * After cb_json_watch(), which a program calls once, before other threads use JSON, each thread
+ * knows whether that has happened since it last called cb_json_forget(). */
+void cb_json_watch(void);
+void cb_json_forget(void);
+int cb_json_failed(void);
+
 #endif

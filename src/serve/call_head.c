@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json_lenient.h"
 #include "json_scan.h"
 
 enum key { K_NAME, K_ARGS, K_CALL, K_BESIDE, K_UNKNOWN };
@@ -34,11 +34,12 @@ static enum key key_of(const char *key)
 int cb_call_string(const char *s, size_t n, char *to, size_t cap)
 {
     struct buf mended = { 0 };
+    json_error_t why;
     json_t *j = NULL;
     int ok;
 
     if (cb_json_mend(s, n, &mended) && !mended.failed)
-        j = json_loadb(mended.s, mended.n, JSON_DECODE_ANY, NULL);
+        j = cb_json_read(mended.s, mended.n, &why);
     ok = json_is_string(j) && json_string_length(j) < cap;
     if (ok)
         memcpy(to, json_string_value(j), json_string_length(j) + 1);

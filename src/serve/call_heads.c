@@ -2,6 +2,7 @@
 /* call_heads.c - where a call begins: its name, and in which form its arguments follow. */
 #include <string.h>
 
+#include "base/json_lenient.h"
 #include "call_text.h"
 
 /* What stands around single calls within a form */
@@ -29,6 +30,7 @@ enum {
 static int as_arguments(const char *s, size_t n, int in_text, struct buf *out)
 {
     struct buf mended = { 0 };
+    json_error_t why;
     json_t *j = NULL;
     int ok = 1;
 
@@ -42,7 +44,7 @@ static int as_arguments(const char *s, size_t n, int in_text, struct buf *out)
         ok = cb_json_mend(s, n, out);
     else if (!cb_json_mend(s, n, &mended) || mended.failed)
         ok = 0;
-    else if (!(j = json_loadb(mended.s, mended.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL)))
+    else if (!(j = cb_json_read(mended.s, mended.n, &why)))
         ok = 0;
     else if (json_is_null(j) || (json_is_array(j) && !json_array_size(j)))
         cb_buf_text(out, "{}");

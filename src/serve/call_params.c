@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_lenient.h"
 #include "base/stop_text.h"
 #include "call_text.h"
 
@@ -72,11 +73,12 @@ static void put_string(struct calls *c, const char *s, size_t n)
 static void put_value(struct calls *c, const char *s, size_t n)
 {
     struct buf mended = { 0 };
+    json_error_t why;
     json_t *j = NULL;
     unsigned type = 0;
 
     if (cb_json_mend(s, n, &mended) && !mended.failed) {
-        j = json_loadb(mended.s, mended.n, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
+        j = cb_json_read(mended.s, mended.n, &why);
         type = j ? type_of(j) : 0;
     }
     if (type && (c->types ? c->types & type & ~(unsigned)T_STRING : type != T_STRING)) {

@@ -113,9 +113,12 @@ static int add_remembered(const struct server *s, json_t *to, const json_t *m, i
 {
     const json_t *first = json_array_get(cb_field(m, "tool_calls"), 0);
     const char *id = json_string_value(json_object_get(first, "id"));
-    char *raw = id ? cb_transcripts_call(s->transcripts, id) : NULL;
+    char *raw = NULL;
     int failed;
 
+    *done = 0;
+    if (id)
+        TRY(cb_transcripts_call(s->transcripts, id, &raw));
     *done = raw != NULL;
     if (!raw)
         return CB_OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "chat_messages.h"
 #include "fields.h"
 
@@ -25,8 +26,10 @@ static int no_memory(void)
 static int variables(const struct server *s, const json_t *request, json_t **out)
 {
     const json_t *own, *effort = cb_field(request, "reasoning_effort");
+    json_error_t why;
 
-    *out = s->m.chat.vars ? json_loads(s->m.chat.vars, 0, NULL) : json_object();
+    *out =
+        s->m.chat.vars ? cb_json_read(s->m.chat.vars, strlen(s->m.chat.vars), &why) : json_object();
     if (!*out)
         return no_memory();
     TRY(cb_field_object(request, "chat_template_kwargs", &own));
@@ -278,6 +281,8 @@ int cb_chat_prompt(const struct server *s, const json_t *request, struct chat_pr
         rc = variables(s, request, &vars);
     if (!rc)
         rc = make(s, request, list, vars, &u, out);
+    if (!rc && cb_json_failed()) /* a part is missing that nobody was told of */
+        rc = no_memory();
     json_decref(u.message);
     json_decref(list);
     json_decref(vars);

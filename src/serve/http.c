@@ -14,6 +14,7 @@
 #include "api.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "documents.h"
 #include "exchange.h"
 #include "listener.h"
@@ -397,6 +398,7 @@ int cb_serve_open(const struct serve_params *p, struct serve **out)
     *out = NULL;
     if (!s)
         return CB_ENOMEM;
+    cb_json_watch();
     s->p = *p;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->answered, NULL);

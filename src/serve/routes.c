@@ -119,6 +119,7 @@ void cb_route(struct exchange *x)
 {
     const struct route *r = find(x);
 
+    cb_json_forget();
     if (!r && *x->allow) {
         cb_exchange_error(x, 405, "this path takes another method", NULL);
     } else if (!r) {

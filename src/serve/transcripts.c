@@ -140,14 +140,17 @@ void cb_transcripts_note_call(struct transcripts *t, const char *id, const char 
     free(old.text);
 }
 
-char *cb_transcripts_call(struct transcripts *t, const char *id)
+int cb_transcripts_call(struct transcripts *t, const char *id, char **text)
 {
-    char *text = NULL;
+    int known = 0;
 
+    *text = NULL;
     pthread_mutex_lock(&t->lock);
-    for (int i = 0; i < t->n && !text; i++)
-        if (t->call[i].id && !strcmp(t->call[i].id, id))
-            text = strdup(t->call[i].text);
+    for (int i = 0; i < t->n && !known; i++) {
+        known = t->call[i].id && !strcmp(t->call[i].id, id);
+        if (known)
+            *text = strdup(t->call[i].text);
+    }
     pthread_mutex_unlock(&t->lock);
-    return text;
+    return known && !*text ? cb_fail(CB_ENOMEM, "out of memory") : CB_OK;
 }

@@ -23,6 +23,7 @@ size_t cb_transcripts_find(struct transcripts *t, const char *text, size_t n_tex
 
 /* A turn that called tools, as the model wrote it, by the id of its first call */
 void cb_transcripts_note_call(struct transcripts *t, const char *id, const char *text);
-char *cb_transcripts_call(struct transcripts *t, const char *id); /* caller frees; NULL: unknown */
+/* -> *text, which the caller frees; NULL: unknown. CB_ENOMEM */
+int cb_transcripts_call(struct transcripts *t, const char *id, char **text);
 
 #endif

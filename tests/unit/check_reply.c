@@ -249,8 +249,9 @@ START_TEST(remembered)
     cb_transcripts_note_call(t, "id1", "first");
     cb_transcripts_note_call(t, "id2", "second");
     cb_transcripts_note_call(t, "id3", "third");
-    ck_assert_ptr_eq(cb_transcripts_call(t, "id1"), NULL);
-    text = cb_transcripts_call(t, "id2");
+    ck_assert_int_eq(cb_transcripts_call(t, "id1", &text), 0);
+    ck_assert_ptr_eq(text, NULL);
+    ck_assert_int_eq(cb_transcripts_call(t, "id2", &text), 0);
     ck_assert_str_eq(text, "second");
     free(text);
     cb_transcripts_free(t);
