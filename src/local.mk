@@ -90,24 +90,39 @@ libcore_la_SOURCES += \
 	src/text/tok_spm.c
 
 libcore_la_SOURCES += \
+	src/grammar/grammar_budget.c src/grammar/grammar_budget.h \
 	src/grammar/constraint.c src/grammar/constraint.h \
+	src/grammar/decimal.c src/grammar/decimal.h \
 	src/grammar/gbnf.c \
 	src/grammar/grammar.c src/grammar/grammar.h \
 	src/grammar/grow.h \
 	src/grammar/ids.c src/grammar/ids.h \
+	src/grammar/letters.c src/grammar/letters.h \
 	src/grammar/matcher.c src/grammar/matcher.h \
+	src/grammar/number_digits.c src/grammar/number_digits.h \
 	src/grammar/program.c src/grammar/program.h \
 	src/grammar/program_check.c \
 	src/grammar/read_char.c \
+	src/grammar/re.c src/grammar/re.h \
+	src/grammar/re_expr.c src/grammar/re_expr.h \
+	src/grammar/re_walk.c \
 	src/grammar/readers.h \
 	src/grammar/regex.c src/grammar/regex.h \
 	src/grammar/rules.c src/grammar/rules.h \
 	src/grammar/schema.c src/grammar/schema.h \
+	src/grammar/schema_array.c \
+	src/grammar/schema_choice.c \
+	src/grammar/schema_doc.c src/grammar/schema_doc.h \
+	src/grammar/schema_fits.c \
 	src/grammar/schema_kit.c \
-	src/grammar/schema_merge.c \
+	src/grammar/schema_not.c \
 	src/grammar/schema_number.c \
 	src/grammar/schema_object.c \
+	src/grammar/schema_props.c src/grammar/schema_props.h \
+	src/grammar/schema_set.c \
 	src/grammar/schema_string.c \
+	src/grammar/schema_values.c \
+	src/grammar/schema_words.c \
 	src/grammar/token_trie.c src/grammar/token_trie.h
 
 libcore_la_SOURCES += \

@@ -14,6 +14,7 @@
 #include "base/number.h"
 #include "cmd.h"
 #include "eval/data.h"
+#include "grammar/grammar.h"
 #include "log.h"
 
 const char *cb_need_model(const struct opts *o)
@@ -130,6 +131,8 @@ static int open_grammar(const struct opts *o, cb_grammar **out)
         else if (file)
             TRY(read_grammar_file(file, grammars[i].read, out));
     }
+    if (*out && *cb_grammar_notes(*out))
+        fprintf(stderr, "ctxbank: the schema is not kept exactly:\n%s", cb_grammar_notes(*out));
     if (n && cb_opt_flag(o, ARG_IGNORE_EOS))
         return cb_usage("--ignore-eos: a text of a grammar ends");
     return CB_OK;

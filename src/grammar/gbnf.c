@@ -156,6 +156,7 @@ struct class
 static int ranges(struct gbnf *g, const char *start, struct class *c)
 {
     while (g->s < g->end && *g->s != ']' && *g->s != '\n') {
+        TRY(cb_budget_steps(g->r->budget, 1));
         TRY(cb_grow((void **)&c->range, &c->cap, c->n + 1, sizeof *c->range));
         TRY(one_range(g, &c->range[c->n]));
         c->n++;

@@ -65,3 +65,15 @@ int32_t cb_ids_find(struct ids *t, uint64_t hash, ids_same_fn same, const void *
     t->n++;
     return fresh;
 }
+
+int32_t cb_ids_look(const struct ids *t, uint64_t hash, ids_same_fn same, const void *ctx)
+{
+    const uint32_t h = (uint32_t)hash;
+
+    if (!t->slot)
+        return -1;
+    for (uint32_t i = h & t->mask; t->slot[i].id >= 0; i = (i + 1) & t->mask)
+        if (t->slot[i].hash == h && same(ctx, t->slot[i].id))
+            return t->slot[i].id;
+    return -1;
+}

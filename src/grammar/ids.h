@@ -28,5 +28,7 @@ void cb_ids_free(struct ids *t);
 /* The id of the thing with this hash and content; if there is none, `fresh` is its id from now on,
  * and returned. CB_ENOMEM */
 int32_t cb_ids_find(struct ids *t, uint64_t hash, ids_same_fn same, const void *ctx, int32_t fresh);
+/* The same without an entry for what is not there: -1 */
+int32_t cb_ids_look(const struct ids *t, uint64_t hash, ids_same_fn same, const void *ctx);
 
 #endif

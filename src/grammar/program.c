@@ -36,7 +36,9 @@ static int emit(struct compiler *c, enum inst_op op, int32_t next, int32_t arg)
 
     if (p->n_code >= MOST_CODE)
         return cb_fail(CB_EUNSUPPORTED, "grammar: it is too large: more than %d steps", MOST_CODE);
-    TRY(cb_grow((void **)&p->code, &p->cap_code, p->n_code + 1, sizeof *p->code));
+    TRY(cb_budget_steps(c->r->budget, 1));
+    TRY(cb_budget_grow(c->r->budget, (void **)&p->code, &p->cap_code, p->n_code + 1,
+                       sizeof *p->code));
     p->code[p->n_code] = (struct inst){ op, next, arg };
     return (int)p->n_code++;
 }
@@ -62,7 +64,7 @@ static int emit_set(struct compiler *c, const struct byte_set *set, int32_t next
     const uint64_t hash = cb_siphash(&c->sets.key, set, sizeof *set);
     int32_t id;
 
-    TRY(cb_grow((void **)&p->set, &p->cap_set, p->n_set + 1, sizeof *set));
+    TRY(cb_budget_grow(c->r->budget, (void **)&p->set, &p->cap_set, p->n_set + 1, sizeof *set));
     TRY(id = cb_ids_find(&c->sets, hash, same_set, &w, fresh));
     if (id == fresh)
         p->set[p->n_set++] = *set;
@@ -99,6 +101,7 @@ static int tail(struct chars *x, int from, int to, int32_t next)
     int pc;
 
     set_add(&l.set, from, to);
+    TRY(cb_budget_steps(x->c->r->budget, x->n_tail / 16));
     for (size_t i = 0; i < x->n_tail; i++)
         if (x->tail[i].next == next && !memcmp(&x->tail[i].set, &l.set, sizeof l.set))
             return x->made[i];
@@ -266,7 +269,8 @@ static int rule_of(struct compiler *c, int x, int32_t *rule)
 
     if (c->n_body == MOST_CODE)
         return cb_fail(CB_EUNSUPPORTED, "grammar: it is too large");
-    TRY(cb_grow((void **)&c->body, &c->cap_body, c->n_body + 1, sizeof *c->body));
+    TRY(cb_budget_grow(c->r->budget, (void **)&c->body, &c->cap_body, c->n_body + 1,
+                       sizeof *c->body));
     *rule = (int32_t)(p->n_rule + c->n_body);
     c->body[c->n_body++] = (struct body){ *rule, x };
     return CB_OK;
@@ -344,7 +348,10 @@ static int compile_rule(struct compiler *c, int32_t id, int32_t x)
     int ret, pc;
 
     TRY(ret = emit(c, OP_RET, 0, 0));
-    TRY(pc = expr(c, x, ret));
+    if (x < 0)
+        TRY(pc = emit(c, OP_FAIL, 0, 0)); /* nobody calls it */
+    else
+        TRY(pc = expr(c, x, ret));
     /* A rule begins with an instruction of its own, to which no loop leads back. */
     TRY(pc = emit(c, OP_JUMP, pc, 0));
     c->p->rule[id].start = pc;
@@ -360,7 +367,8 @@ static int compile(struct compiler *c)
     for (size_t i = 0; i < c->r->n_rule; i++)
         TRY(compile_rule(c, (int32_t)i, c->r->rule[i].expr));
     for (size_t i = 0; i < c->n_body; i++) { /* more come while they are compiled */
-        TRY(cb_grow((void **)&p->rule, &cap, (size_t)c->body[i].rule + 1, sizeof *p->rule));
+        TRY(cb_budget_grow(c->r->budget, (void **)&p->rule, &cap, (size_t)c->body[i].rule + 1,
+                           sizeof *p->rule));
         p->rule[c->body[i].rule] = (struct program_rule){ 0 };
         TRY(compile_rule(c, c->body[i].rule, c->body[i].expr));
     }

@@ -184,29 +184,28 @@ static int32_t first_call(const struct program *p, int32_t i)
     return x->op == OP_CALL ? x->arg : -1;
 }
 
-/* Among the rules that are left some call each other in a circle; a rule of it */
-static int32_t on_circle(const struct program *p, const int32_t *callers)
+/* Among the rules that are left some call each other in a circle; a rule of it. by[n_rule]: work
+ * space for a caller of each */
+static int32_t on_circle(const struct program *p, const int32_t *callers, int32_t *by)
 {
-    int32_t r = 0;
+    int32_t r = -1;
 
-    while (!callers[r])
-        r++;
-    for (size_t steps = 0; steps < p->n_rule; steps++) { /* to a caller, as often as there are */
-        int32_t caller = -1;
-        for (int32_t c = 0; caller < 0 && c < (int32_t)p->n_rule; c++)
-            for (int32_t i = p->rule[c].first; callers[c] && i < p->rule[c].last; i++)
-                if (first_call(p, i) == r)
-                    caller = c;
-        r = caller;
-    }
+    for (int32_t c = 0; c < (int32_t)p->n_rule; c++)
+        for (int32_t i = p->rule[c].first; callers[c] && i < p->rule[c].last; i++)
+            if (first_call(p, i) >= 0)
+                by[r = first_call(p, i)] = c;
+    for (size_t steps = 0; steps < p->n_rule; steps++) /* to a caller, as often as there are */
+        r = by[r];
     return r;
 }
 
 static int left_recursion(const struct rules *r, const struct program *p, const int32_t *callers)
 {
-    /* In a large grammar the search would take long; the name is a help, not more. */
-    const int32_t id = p->n_rule <= 1000 ? on_circle(p, callers) : -1;
+    int32_t *by = cb_calloc(p->n_rule, sizeof *by);
+    const int32_t id = by ? on_circle(p, callers, by) : -1;
     const struct named_rule *x = id >= 0 && id < (int32_t)r->n_rule ? &r->rule[id] : NULL;
+
+    free(by);
 
     if (!x || !x->name_len)
         return cb_fail(CB_EARG, "grammar: a rule begins with itself (left recursion)");
@@ -289,9 +288,15 @@ static int check(const struct rules *r, struct program *p, uint8_t *has)
 
 int cb_program_check(const struct rules *r, struct program *p)
 {
-    uint8_t *has = cb_calloc(p->n_code, 1);
-    const int rc = has ? check(r, p, has) : CB_ENOMEM;
+    enum { EACH = 24 }; /* bytes of the tables above for an instruction */
+    uint8_t *has;
+    int rc;
 
+    TRY(cb_budget_bytes(r->budget, 0, EACH * p->n_code));
+    TRY(cb_budget_steps(r->budget, p->n_code / 4));
+    has = cb_calloc(p->n_code, 1);
+    rc = has ? check(r, p, has) : CB_ENOMEM;
     free(has);
+    cb_budget_bytes(r->budget, EACH * p->n_code, 0);
     return rc;
 }

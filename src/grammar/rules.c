@@ -6,11 +6,10 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "grow.h"
 
-void cb_rules_init(struct rules *r)
+void cb_rules_init(struct rules *r, struct budget *b)
 {
-    *r = (struct rules){ 0 };
+    *r = (struct rules){ .budget = b };
     cb_ids_init(&r->names);
     cb_ex_empty(r);
 }
@@ -21,19 +20,50 @@ void cb_rules_free(struct rules *r)
     free(r->range);
     free(r->rule);
     cb_buf_free(&r->text);
+    cb_buf_free(&r->notes);
     cb_ids_free(&r->names);
 }
 
 int cb_rules_check(const struct rules *r)
 {
+    if (r->failed && r->failed != CB_ENOMEM)
+        return r->failed; /* with its text */
     return r->failed || r->text.failed ? cb_fail(CB_ENOMEM, "out of memory: a grammar") : CB_OK;
+}
+
+void cb_rules_back(struct rules *r, const struct rules *old)
+{
+    r->n_expr = old->n_expr;
+    r->n_range = old->n_range;
+    r->n_rule = old->n_rule;
+    r->text.n = old->text.n;
+    r->failed = old->failed;
 }
 
 /* Room for n more elements; 0: there is none */
 static int room(struct rules *r, void **p, size_t *cap, size_t used, size_t n, size_t size)
 {
-    r->failed |= used + n > INT32_MAX / 2 || cb_grow(p, cap, used + n, size);
-    return !r->failed;
+    int rc = r->failed;
+
+    if (!rc && used + n > INT32_MAX / 2)
+        rc = cb_fail(CB_EUNSUPPORTED, "grammar: it is too large");
+    if (!rc)
+        rc = cb_budget_steps(r->budget, n);
+    if (!rc)
+        rc = cb_budget_grow(r->budget, p, cap, used + n, size);
+    r->failed = rc;
+    return !rc;
+}
+
+/* Adds s[n] to the texts. */
+static void add_text(struct rules *r, const char *s, size_t n)
+{
+    if (!r->failed)
+        r->failed = cb_budget_bytes(r->budget, 0, n);
+    if (!r->failed && r->text.n + n > INT32_MAX / 2)
+        r->failed = cb_fail(CB_EUNSUPPORTED, "grammar: it is too large");
+    if (!r->failed)
+        cb_buf_add(&r->text, s, n);
 }
 
 static int add(struct rules *r, struct expr x)
@@ -82,10 +112,10 @@ int cb_rule_named(struct rules *r, const char *name, size_t len)
     const int32_t id = cb_ids_find(&r->names, hash, same_name, &w, fresh);
 
     if (id < 0)
-        r->failed = 1;
+        r->failed = id;
     if (id == fresh) {
         const size_t at = r->text.n;
-        cb_buf_add(&r->text, name, len);
+        add_text(r, name, len);
         add_rule(r, at, len);
     }
     return r->failed || r->text.failed ? 0 : id;
@@ -102,9 +132,7 @@ int cb_ex_text(struct rules *r, const char *s, size_t n)
 {
     const size_t at = r->text.n;
 
-    cb_buf_add(&r->text, s, n);
-    if (r->text.n > INT32_MAX / 2)
-        r->failed = 1;
+    add_text(r, s, n);
     return add(r, (struct expr){ .op = EX_TEXT, .a = (int32_t)at, .n = (int32_t)n });
 }
 
@@ -115,11 +143,17 @@ static int by_start(const void *a, const void *b)
     return x->from < y->from ? -1 : x->from > y->from;
 }
 
+void cb_ranges_sort(struct char_range *range, size_t n)
+{
+    if (n > 1)
+        qsort(range, n, sizeof *range, by_start);
+}
+
 static size_t join(struct char_range *range, size_t n)
 {
     size_t m = 0;
 
-    qsort(range, n, sizeof *range, by_start);
+    cb_ranges_sort(range, n);
     for (size_t i = 0; i < n; i++) {
         if (m && range[i].from <= range[m - 1].to + 1)
             range[m - 1].to = range[i].to > range[m - 1].to ? range[i].to : range[m - 1].to;
@@ -129,23 +163,31 @@ static size_t join(struct char_range *range, size_t n)
     return m;
 }
 
-int cb_ex_chars(struct rules *r, struct char_range *range, size_t n, int negated)
+size_t cb_ranges_join(struct char_range *range, size_t n, int negated, struct char_range *out)
 {
-    const size_t at = r->n_range;
     uint32_t from = 0;
+    size_t m = 0;
 
-    n = n ? join(range, n) : 0;
-    if (!room(r, (void **)&r->range, &r->cap_range, r->n_range, n + 1, sizeof *range))
-        return 0;
+    n = join(range, n);
     for (size_t i = 0; i < n; i++) {
         if (!negated)
-            r->range[r->n_range++] = range[i];
+            out[m++] = range[i];
         else if (range[i].from > from)
-            r->range[r->n_range++] = (struct char_range){ from, range[i].from - 1 };
+            out[m++] = (struct char_range){ from, range[i].from - 1 };
         from = range[i].to + 1;
     }
     if (negated && from <= 0x10FFFF)
-        r->range[r->n_range++] = (struct char_range){ from, 0x10FFFF };
+        out[m++] = (struct char_range){ from, 0x10FFFF };
+    return m;
+}
+
+int cb_ex_chars(struct rules *r, struct char_range *range, size_t n, int negated)
+{
+    const size_t at = r->n_range;
+
+    if (!room(r, (void **)&r->range, &r->cap_range, r->n_range, n + 1, sizeof *range))
+        return 0;
+    r->n_range += cb_ranges_join(range, n, negated, r->range + at);
     return add(r,
                (struct expr){ .op = EX_CHARS, .a = (int32_t)at, .n = (int32_t)(r->n_range - at) });
 }
@@ -184,4 +226,13 @@ int cb_ex_seq(struct rules *r, const struct ex_list *l)
 int cb_ex_alt(struct rules *r, const struct ex_list *l)
 {
     return list(r, EX_ALT, l);
+}
+
+int cb_ex_pair(struct rules *r, int a, int b)
+{
+    struct ex_list l = { 0 };
+
+    cb_ex_add(r, &l, a);
+    cb_ex_add(r, &l, b);
+    return cb_ex_seq(r, &l);
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "grammar_budget.h"
 #include "ids.h"
 
 enum expr_op {
@@ -35,21 +36,25 @@ struct named_rule {
     const char *at;        /* for readers: where it was first named */
 };
 
-/* Memory that runs out is remembered: the functions below then return 0, which is EX_EMPTY, and
- * cb_rules_check() fails. */
+/* What is beyond the budget, and memory that runs out, is remembered: the functions below then
+ * return 0, which is EX_EMPTY, and cb_rules_check() fails. */
 struct rules {
+    struct budget *budget;
     struct expr *expr;
     struct char_range *range;
     struct named_rule *rule;
     size_t n_expr, cap_expr, n_range, cap_range, n_rule, cap_rule;
     struct buf text;
     struct ids names;
-    int failed;
+    struct buf notes; /* lines: what a reader could not say exactly */
+    int failed;       /* status */
 };
 
-void cb_rules_init(struct rules *r);
+void cb_rules_init(struct rules *r, struct budget *b);
 void cb_rules_free(struct rules *r);
-int cb_rules_check(const struct rules *r); /* CB_ENOMEM if memory ran out */
+int cb_rules_check(const struct rules *r); /* the status of what failed */
+/* Drops what was made since `old` was copied; named rules must not be among it. */
+void cb_rules_back(struct rules *r, const struct rules *old);
 
 int cb_rule_new(struct rules *r);                                 /* one without a name */
 int cb_rule_named(struct rules *r, const char *name, size_t len); /* found, or made */
@@ -57,6 +62,10 @@ int cb_rule_named(struct rules *r, const char *name, size_t len); /* found, or m
 /* An expression is a member of one other expression; what is used often is a rule. */
 int cb_ex_empty(struct rules *r);
 int cb_ex_text(struct rules *r, const char *s, size_t n);
+void cb_ranges_sort(struct char_range *range, size_t n);
+/* Sorts range[n] and joins those that touch -> out[n + 1], negated: all other characters; returns
+ * how many there are. */
+size_t cb_ranges_join(struct char_range *range, size_t n, int negated, struct char_range *out);
 /* Sorts and joins the ranges in place. negated: all other characters */
 int cb_ex_chars(struct rules *r, struct char_range *range, size_t n, int negated);
 int cb_ex_rule(struct rules *r, int rule);
@@ -67,6 +76,7 @@ struct ex_list {
 };
 void cb_ex_add(struct rules *r, struct ex_list *l, int x);
 int cb_ex_seq(struct rules *r, const struct ex_list *l); /* of one: that one */
+int cb_ex_pair(struct rules *r, int a, int b);           /* a, then b */
 int cb_ex_alt(struct rules *r, const struct ex_list *l);
 
 #endif

@@ -1,70 +1,75 @@
 /* SPDX-License-Identifier: MIT */
-/* schema_kit.c - messages, and small expressions, for the parts of the reader of JSON schemas. */
-#include <stdarg.h>
+/* schema_kit.c - characters and values as JSON writes them, and small expressions, for the parts of
+ * the reader of JSON schemas. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "decimal.h"
 #include "readers.h"
 #include "schema.h"
 
-/* ---- messages ---- */
+/* ---- characters within quotes ---- */
 
-static void write_where(const struct where *at, struct buf *b)
+/* What needs no escape: everything but controls, " and \ */
+static const struct char_range bare[] = { { 0x20, 0x21 }, { 0x23, 0x5B }, { 0x5D, 0x10FFFF } };
+
+static int has(const struct rules *r, const struct expr *e, uint32_t c)
 {
-    if (!at->up) {
-        cb_buf_text(b, "#");
-        return;
-    }
-    write_where(at->up, b);
-    if (at->key)
-        cb_buf_print(b, "/%.40s", at->key);
-    else
-        cb_buf_print(b, "/%zu", at->index);
-}
-
-int cb_schema_fail(int status, const struct where *at, const char *fmt, ...)
-{
-    struct buf b = { 0 };
-    char why[200];
-    va_list ap;
-    int rc;
-
-    va_start(ap, fmt);
-    vsnprintf(why, sizeof why, fmt, ap);
-    va_end(ap);
-    write_where(at, &b);
-    rc = cb_fail(status, "schema: %.300s: %s", b.s ? b.s : "#", why);
-    cb_buf_free(&b);
-    return rc;
-}
-
-/* ---- keywords ---- */
-
-static const struct {
-    int kind;
-    const char *names; /* each between two blanks */
-} keywords[] = {
-    { KW_NOTE, " title description default examples example $schema $id $comment $defs definitions "
-               "deprecated readOnly writeOnly contentMediaType contentEncoding discriminator " },
-    { KW_ANY, " type enum const anyOf oneOf allOf $ref " },
-    { KW_OBJECT, " properties required additionalProperties " },
-    { KW_ARRAY, " items prefixItems minItems maxItems uniqueItems " },
-    { KW_STRING, " minLength maxLength pattern format " },
-    { KW_NUMBER, " minimum maximum exclusiveMinimum exclusiveMaximum multipleOf " },
-};
-
-int cb_schema_keyword(const char *name)
-{
-    char word[40];
-    const int n = snprintf(word, sizeof word, " %s ", name);
-
-    if (!strncmp(name, "x-", 2))
-        return KW_NOTE;
-    for (size_t i = 0; n < (int)sizeof word && i < sizeof keywords / sizeof *keywords; i++)
-        if (!strchr(name, ' ') && strstr(keywords[i].names, word))
-            return keywords[i].kind;
+    for (int32_t i = 0; i < e->n; i++)
+        if (r->range[e->a + i].from <= c && c <= r->range[e->a + i].to)
+            return 1;
     return 0;
+}
+
+static int escaped(struct rules *r, uint32_t c)
+{
+    static const char from[] = "\b\t\n\f\r\"\\", to[] = "btnfr\"\\";
+    const char *p = c ? strchr(from, (int)c) : NULL;
+    char text[8];
+
+    if (p)
+        snprintf(text, sizeof text, "\\%c", to[p - from]);
+    else
+        snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
+    return cb_schema_text(r, text);
+}
+
+/* The ranges of class e that need no escape */
+static int bare_part(struct rules *r, const struct expr *e)
+{
+    struct char_range *part = cb_calloc(3 * (size_t)e->n + 1, sizeof *part);
+    size_t n = 0;
+    int x;
+
+    if (!part) {
+        r->failed = CB_ENOMEM;
+        return 0;
+    }
+    for (int32_t i = 0; i < e->n; i++)
+        for (int k = 0; k < 3; k++) {
+            const struct char_range a = r->range[e->a + i], b = bare[k];
+            const uint32_t from = a.from > b.from ? a.from : b.from;
+            const uint32_t to = a.to < b.to ? a.to : b.to;
+            if (from <= to)
+                part[n++] = (struct char_range){ from, to };
+        }
+    x = cb_ex_chars(r, part, n, 0);
+    free(part);
+    return x;
+}
+
+int cb_schema_chars(struct rules *r, struct char_range *range, size_t n, int negated)
+{
+    const int whole = cb_ex_chars(r, range, n, negated);
+    const struct expr e = r->failed ? (struct expr){ 0 } : r->expr[whole];
+    struct ex_list l = { 0 };
+
+    cb_ex_add(r, &l, bare_part(r, &e));
+    for (uint32_t c = 1; c <= '\\'; c++) /* U+0000 never: many readers of JSON refuse it */
+        if ((c < 0x20 || c == '"' || c == '\\') && has(r, &e, c))
+            cb_ex_add(r, &l, escaped(r, c));
+    return cb_ex_alt(r, &l);
 }
 
 /* ---- small helpers ---- */
@@ -92,55 +97,59 @@ int cb_schema_text(struct rules *r, const char *text)
     return cb_ex_text(r, text, strlen(text));
 }
 
-/* As few digits as give the same number again */
-static char *dump(json_t *value)
+int cb_schema_rule_for(struct schema *s, int x, int *rule)
 {
-    for (size_t digits = 15;; digits++) {
-        char *s = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
-        json_t *again = s && digits < 17 ? json_loads(s, JSON_DECODE_ANY, NULL) : NULL;
-        const int same = !s || digits == 17 || (again && json_equal(again, value));
-        json_decref(again);
-        if (same)
-            return s;
-        free(s);
-    }
-}
-
-int cb_schema_literal(struct schema *s, json_t *value, int *x)
-{
-    char *text = dump(value);
-
-    if (!text)
-        return cb_fail(CB_ENOMEM, "out of memory: a grammar");
-    *x = cb_schema_text(s->r, text);
-    free(text);
-    return CB_OK;
-}
-
-int cb_schema_count(json_t *j, const char *name, const struct where *at, int none, int *out)
-{
-    json_t *v = json_object_get(j, name);
-    const double x = json_number_value(v);
-
-    *out = none;
-    if (!v)
-        return CB_OK;
-    if (!json_is_number(v) || x < 0 || x != (double)(json_int_t)x)
-        return cb_schema_fail(CB_EARG, at, "'%s' must be a whole number from 0 on", name);
-    if (x > GRAMMAR_MAX_REPEAT)
-        return cb_schema_fail(CB_EUNSUPPORTED, at, "'%s' is more than %d", name,
-                              GRAMMAR_MAX_REPEAT);
-    *out = (int)x;
-    return CB_OK;
-}
-
-int cb_schema_rule(struct schema *s, json_t *j, const struct where *at, int *rule)
-{
-    int x;
-
     *rule = cb_rule_new(s->r);
-    TRY(s->visit(s, j, at, &x));
     TRY(cb_rules_check(s->r));
     s->r->rule[*rule].expr = x;
+    return CB_OK;
+}
+
+int cb_schema_literal(struct schema *s, const struct sval *value, int *x)
+{
+    struct buf b = { 0 };
+    int rc = CB_OK;
+
+    cb_sdoc_write(value, &b);
+    if (b.failed)
+        rc = cb_fail(CB_ENOMEM, "out of memory: a grammar");
+    else
+        *x = cb_ex_text(s->r, b.s, b.n);
+    cb_buf_free(&b);
+    return rc;
+}
+
+/* One count: *n, at most GRAMMAR_MAX_REPEAT + 1 */
+static int read_count(struct schema *s, const struct sval *v, const struct sval *at,
+                      const char *name, int *n)
+{
+    struct decimal d;
+    int64_t x;
+
+    if (v->kind != SVAL_NUMBER || !cb_decimal_read(v->s, &d) || d.negative ||
+        !cb_decimal_is_whole(&d))
+        return cb_schema_fail(s, CB_EARG, at, "'%s' must be a whole number from 0 on", name);
+    *n = !cb_decimal_scaled(&d, 0, &x) || x > GRAMMAR_MAX_REPEAT ? GRAMMAR_MAX_REPEAT + 1 : (int)x;
+    return CB_OK;
+}
+
+int cb_schema_count(struct schema *s, const struct schema_set *c, const char *name, int least,
+                    int none, int *out)
+{
+    int n = 0;
+
+    *out = none;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct sval *at = cb_schema_set_at(s, c, i), *v = cb_schema_get(s, at, name);
+        if (!v)
+            continue;
+        TRY(read_count(s, v, at, name, &n));
+        if (n > GRAMMAR_MAX_REPEAT && !least)
+            return cb_schema_fail(s, CB_EUNSUPPORTED, at, "'%s' is more than %d", name,
+                                  GRAMMAR_MAX_REPEAT);
+        n = n > GRAMMAR_MAX_REPEAT ? none : n; /* as if there were no upper bound */
+        if (*out == none || (least ? n >= 0 && n < *out : n > *out))
+            *out = n;
+    }
     return CB_OK;
 }

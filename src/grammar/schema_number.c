@@ -1,251 +1,160 @@
 /* SPDX-License-Identifier: MIT */
-/* schema_number.c - numbers of a JSON schema: whole numbers in a range, and others whose bounds are
- * whole numbers. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
+/* schema_number.c - bounds and steps of numbers: the digits that a number may have next depend on
+ * whether those so far are a bound's, and on what they leave modulo the step. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "number_digits.h"
 #include "schema.h"
 
-/* Numbers without a bound have 18 digits, which an int64 holds; bounds 15, which a double does. */
-static const int64_t most = 999999999999999999, most_bound = 999999999999999;
+/* ---- what the set says ---- */
 
-static int digits(struct rules *r, int from, int to)
+static int read_bound(struct schema *s, const struct sval *v, const char *name, struct decimal *d,
+                      int *there)
 {
-    struct char_range d = { (uint32_t)('0' + from), (uint32_t)('0' + to) };
-    return cb_ex_chars(r, &d, 1, 0);
+    const struct sval *b = cb_schema_get(s, v, name);
+
+    *there = b && b->kind == SVAL_NUMBER;
+    if (!b || b->kind == SVAL_FALSE || b->kind == SVAL_TRUE)
+        return CB_OK; /* draft 4: exclusiveMinimum is a flag */
+    if (b->kind != SVAL_NUMBER)
+        return cb_schema_fail(s, CB_EARG, v, "'%s' must be a number", name);
+    return cb_decimal_read(b->s, d)
+               ? CB_OK
+               : cb_schema_fail(s, CB_EUNSUPPORTED, v, "'%s' has more than %d digits", name,
+                                DECIMAL_DIGITS);
 }
 
-static int digits_n(struct rules *r, int from, int to, int n)
+/* The tighter one of two bounds, sign 1: lower ones, -1: upper ones */
+static void tighten(struct number_bound *b, const struct decimal *d, int open, int sign)
 {
-    return n ? cb_schema_seq(
-                   r, 2,
-                   (int[]){ digits(r, from, to), cb_ex_repeat(r, digits(r, 0, 9), n - 1, n - 1) })
-             : cb_ex_empty(r);
+    const int c = b->there ? sign * cb_decimal_compare(d, &b->d) : 1;
+
+    if (c > 0)
+        *b = (struct number_bound){ 1, open, *d };
+    else if (c == 0)
+        b->open |= open;
 }
 
-static int64_t ten_to(int n)
+static int flag(struct schema *s, const struct sval *v, const char *name)
 {
-    int64_t x = 1;
+    const struct sval *b = cb_schema_get(s, v, name);
 
-    while (n-- > 0)
-        x *= 10;
-    return x;
+    return b && b->kind == SVAL_TRUE;
 }
 
-/* Numbers from..to, all written with n digits */
-static int same_length(struct rules *r, int64_t from, int64_t to, int n)
+static int read_bounds(struct schema *s, const struct sval *v, struct number_form *f)
 {
-    const int64_t unit = n ? ten_to(n - 1) : 1;
-    const int64_t a = from / unit, b = to / unit;
-    int64_t first = a, last = b; /* digits behind which all others are free */
-    struct ex_list l = { 0 };
+    struct decimal d;
+    int there;
 
-    if (!n)
-        return cb_ex_empty(r);
-    if (a == b && (from % unit || to % unit != unit - 1))
-        return cb_schema_seq(
-            r, 2,
-            (int[]){ digits(r, (int)a, (int)a), same_length(r, from % unit, to % unit, n - 1) });
-    if (from % unit) {
-        first++;
-        cb_ex_add(r, &l,
-                  cb_schema_seq(r, 2,
-                                (int[]){ digits(r, (int)a, (int)a),
-                                         same_length(r, from % unit, unit - 1, n - 1) }));
-    }
-    if (to % unit != unit - 1) {
-        last--;
-        cb_ex_add(
-            r, &l,
-            cb_schema_seq(
-                r, 2, (int[]){ digits(r, (int)b, (int)b), same_length(r, 0, to % unit, n - 1) }));
-    }
-    if (first <= last)
-        cb_ex_add(r, &l, digits_n(r, (int)first, (int)last, n));
-    return cb_ex_alt(r, &l);
+    TRY(read_bound(s, v, "minimum", &d, &there));
+    if (there)
+        tighten(&f->low, &d, flag(s, v, "exclusiveMinimum"), 1);
+    TRY(read_bound(s, v, "exclusiveMinimum", &d, &there));
+    if (there)
+        tighten(&f->low, &d, 1, 1);
+    TRY(read_bound(s, v, "maximum", &d, &there));
+    if (there)
+        tighten(&f->high, &d, flag(s, v, "exclusiveMaximum"), -1);
+    TRY(read_bound(s, v, "exclusiveMaximum", &d, &there));
+    if (there)
+        tighten(&f->high, &d, 1, -1);
+    return CB_OK;
 }
 
-/* Whole numbers from..to, 0 <= from <= to */
-static int whole(struct rules *r, int64_t from, int64_t to)
-{
-    struct ex_list l = { 0 };
-
-    for (int n = 1; n <= 18; n++) {
-        const int64_t least = n == 1 ? 0 : ten_to(n - 1), greatest = ten_to(n) - 1;
-        if (from <= greatest && to >= least)
-            cb_ex_add(
-                r, &l,
-                same_length(r, from > least ? from : least, to < greatest ? to : greatest, n));
-    }
-    return cb_ex_alt(r, &l);
-}
-
-static int integers(struct rules *r, int64_t min, int64_t max)
-{
-    struct ex_list l = { 0 };
-
-    if (max >= 0)
-        cb_ex_add(r, &l, whole(r, min > 0 ? min : 0, max));
-    if (min < 0)
-        cb_ex_add(r, &l,
-                  cb_schema_seq(
-                      r, 2, (int[]){ cb_schema_text(r, "-"), whole(r, max < 0 ? -max : 1, -min) }));
-    return cb_ex_alt(r, &l);
-}
-
-/* ---- numbers with a fraction ---- */
-
-struct bounds {
-    int64_t min, max;
-    int above, below; /* 1: min or max itself is left out */
+/* Formats of numbers that say how many bits they have */
+static const struct {
+    const char *name, *low, *high;
+} formats[] = {
+    { "int8", "-128", "127" },
+    { "int16", "-32768", "32767" },
+    { "int32", "-2147483648", "2147483647" },
+    { "int64", "-9223372036854775808", "9223372036854775807" },
+    { "uint8", "0", "255" },
+    { "uint16", "0", "65535" },
+    { "uint32", "0", "4294967295" },
+    { "uint64", "0", "18446744073709551615" },
+    { "uint", "0", "18446744073709551615" },
+    { "safeint", "-9007199254740991", "9007199254740991" },
 };
 
-/* ".5"; zeros alone, or with `nonzero` anything but */
-static int fraction(struct rules *r, int nonzero)
+static void read_format(struct schema *s, const struct sval *v, struct number_form *f)
 {
-    const int zeros = cb_ex_repeat(r, digits(r, 0, 0), nonzero ? 0 : 1, nonzero ? 7 : 16);
-    struct ex_list l = { 0 };
+    const struct sval *form = cb_schema_get(s, v, "format");
+    struct decimal d;
 
-    cb_ex_add(r, &l, cb_schema_text(r, "."));
-    cb_ex_add(r, &l, zeros);
-    if (nonzero) {
-        cb_ex_add(r, &l, digits(r, 1, 9));
-        cb_ex_add(r, &l, cb_ex_repeat(r, digits(r, 0, 9), 0, 8));
-    }
-    return cb_ex_seq(r, &l);
+    for (size_t i = 0; form && i < sizeof formats / sizeof *formats; i++)
+        if (!strcmp(form->s, formats[i].name)) {
+            cb_decimal_read(formats[i].low, &d);
+            tighten(&f->low, &d, 0, 1);
+            cb_decimal_read(formats[i].high, &d);
+            tighten(&f->high, &d, 0, -1);
+        }
 }
 
-static int any_fraction(struct rules *r)
+/* Of two steps the one of which the other is a part */
+static int read_step(struct schema *s, const struct sval *v, struct number_form *f)
 {
-    return cb_ex_repeat(
-        r,
-        cb_schema_seq(r, 2,
-                      (int[]){ cb_schema_text(r, "."), cb_ex_repeat(r, digits(r, 0, 9), 1, 16) }),
-        0, 1);
-}
+    struct decimal d;
+    int there;
 
-static int with(struct rules *r, int x, int behind)
-{
-    return cb_schema_seq(r, 2, (int[]){ x, behind });
-}
-
-/* Numbers without a sign, 0 <= b.min <= b.max; an empty choice if there are none */
-static void magnitudes(struct rules *r, struct bounds b, struct ex_list *l)
-{
-    if (b.min == b.max) {
-        if (!b.above && !b.below)
-            cb_ex_add(r, l, with(r, whole(r, b.min, b.min), cb_ex_repeat(r, fraction(r, 0), 0, 1)));
-        return;
-    }
-    if (b.above)
-        cb_ex_add(r, l, with(r, whole(r, b.min, b.min), fraction(r, 1)));
-    if (b.min + b.above < b.max)
-        cb_ex_add(r, l, with(r, whole(r, b.min + b.above, b.max - 1), any_fraction(r)));
-    if (!b.below)
-        cb_ex_add(r, l, with(r, whole(r, b.max, b.max), cb_ex_repeat(r, fraction(r, 0), 0, 1)));
-}
-
-static int decimals(struct rules *r, struct bounds b, int *n)
-{
-    const struct bounds up = { b.min > 0 ? b.min : 0, b.max, b.min >= 0 && b.above, b.below };
-    const struct bounds down = { b.max < 0 ? -b.max : 0, -b.min, b.max <= 0 && b.below, b.above };
-    struct ex_list l = { 0 }, negative = { 0 };
-
-    if (b.max >= 0)
-        magnitudes(r, up, &l);
-    if (b.min < 0)
-        magnitudes(r, down, &negative);
-    if (negative.n)
-        cb_ex_add(r, &l, with(r, cb_schema_text(r, "-"), cb_ex_alt(r, &negative)));
-    *n = l.n;
-    return cb_ex_alt(r, &l);
-}
-
-/* ---- bounds of a schema ---- */
-
-static int bound(json_t *j, const char *name, const struct where *at, int *there, double *out)
-{
-    json_t *v = json_object_get(j, name);
-
-    *there = v != NULL;
-    *out = json_number_value(v);
-    if (!v)
+    TRY(read_bound(s, v, "multipleOf", &d, &there));
+    if (!there)
         return CB_OK;
-    if (!json_is_number(v))
-        return cb_schema_fail(CB_EARG, at, "'%s' must be a number", name);
-    return fabs(*out) > (double)most_bound
-               ? cb_schema_fail(CB_EUNSUPPORTED, at, "'%s' has more than 15 digits", name)
-               : CB_OK;
-}
-
-/* Bounds of integers are rounded inwards; those of numbers must be whole. */
-static int is_whole(double x, const char *name, const struct where *at)
-{
-    return x == floor(x) ? CB_OK
-                         : cb_schema_fail(CB_EUNSUPPORTED, at,
-                                          "'%s' of a number: only whole ones are supported", name);
-}
-
-static int lower(json_t *j, int is_integer, const struct where *at, struct bounds *b, int *any)
-{
-    double x, y;
-    int has_x, has_y;
-
-    TRY(bound(j, "minimum", at, &has_x, &x));
-    TRY(bound(j, "exclusiveMinimum", at, &has_y, &y));
-    *any |= has_x || has_y;
-    b->above = has_y && (!has_x || y >= x);
-    if (!has_x && !has_y)
+    if (!d.n || d.negative)
+        return cb_schema_fail(s, CB_EARG, v, "'multipleOf' must be above 0");
+    if (f->step.n && cb_decimal_is_multiple(&f->step, &d))
         return CB_OK;
-    x = b->above ? y : x;
-    if (!is_integer)
-        TRY(is_whole(x, b->above ? "exclusiveMinimum" : "minimum", at));
-    b->min = (int64_t)(b->above ? floor(x) : ceil(x));
+    if (f->step.n && !cb_decimal_is_multiple(&d, &f->step))
+        return cb_schema_fail(s, CB_EUNSUPPORTED, v,
+                              "'multipleOf' in two schemas that both must fit");
+    f->step = d;
     return CB_OK;
 }
 
-static int upper(json_t *j, int is_integer, const struct where *at, struct bounds *b, int *any)
+static int denies_number(struct schema *s, const struct sval *no)
 {
-    double x, y;
-    int has_x, has_y;
+    const struct sval *one = cb_sdoc_get(&s->doc, no, "const", 5), *m;
+    const struct sval *list = cb_schema_get(s, no, "enum");
 
-    TRY(bound(j, "maximum", at, &has_x, &x));
-    TRY(bound(j, "exclusiveMaximum", at, &has_y, &y));
-    *any |= has_x || has_y;
-    b->below = has_y && (!has_x || y <= x);
-    if (!has_x && !has_y)
-        return CB_OK;
-    x = b->below ? y : x;
-    if (!is_integer)
-        TRY(is_whole(x, b->below ? "exclusiveMaximum" : "maximum", at));
-    b->max = (int64_t)(b->below ? ceil(x) : floor(x));
+    for (m = one ? one : list ? list->first : NULL; m; m = one ? NULL : m->next)
+        if (m->kind == SVAL_NUMBER)
+            return 1;
+    return 0;
+}
+
+static int read_form(struct schema *s, const struct schema_set *c, struct number_form *f)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const struct sval *v = cb_schema_set_at(s, c, i);
+        TRY(read_bounds(s, v, f));
+        TRY(read_step(s, v, f));
+        read_format(s, v, f);
+        if (denies_number(s, cb_schema_get(s, v, "not")))
+            return cb_schema_fail(s, CB_EUNSUPPORTED, v, "'not' of single numbers");
+    }
     return CB_OK;
 }
 
-int cb_schema_number(struct schema *s, json_t *j, int is_integer, const struct where *at, int *x)
+int cb_schema_number(struct schema *s, const struct schema_set *c, int is_integer, int *x)
 {
-    json_t *step = json_object_get(j, "multipleOf");
-    struct bounds b = { -most, most, 0, 0 };
-    int any = 0, n = 1;
+    struct number_form f = { .is_integer = is_integer };
+    int some, rc;
 
-    if (step && !(is_integer && json_number_value(step) == 1))
-        return cb_schema_fail(CB_EUNSUPPORTED, at, "'multipleOf' is not supported");
-    TRY(lower(j, is_integer, at, &b, &any));
-    TRY(upper(j, is_integer, at, &b, &any));
-    if (is_integer) {
-        b.min += b.above;
-        b.max -= b.below;
-    }
-    if (!any)
+    TRY(read_form(s, c, &f));
+    if (!f.low.there && !f.high.there && !f.step.n) {
         *x = cb_ex_rule(s->r, is_integer ? s->integer : s->number);
-    else if (b.min > b.max)
-        n = 0;
-    else if (is_integer)
-        *x = integers(s->r, b.min, b.max);
-    else
-        *x = decimals(s->r, b, &n);
-    TRY(cb_rules_check(s->r));
-    return n ? CB_OK : cb_schema_fail(CB_EARG, at, "no number is between the bounds");
+        return CB_OK;
+    }
+    rc = cb_number_digits(s->r, &f, x, &some);
+    if (rc == NUMBER_FEW)
+        cb_schema_note(s, cb_schema_set_at(s, c, 0),
+                       "'multipleOf' has too many remainders: only the "
+                       "multiples next to 0 or a bound are written");
+    TRY(rc);
+    if (!some && c->n == 1)
+        return cb_schema_fail(s, CB_EARG, cb_schema_set_at(s, c, 0),
+                              "no number is between the bounds");
+    return CB_OK;
 }

@@ -1,25 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* schema_object.c - objects and arrays of a JSON schema. Properties come in the order in which the
- * schema lists them, so that a grammar of n properties has 2 n rules, not n!. */
+/* schema_object.c - objects of a JSON schema. Properties come in the order in which the schema
+ * lists them, so that a grammar of n properties has 2 n rules, not n!; others follow them. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "schema.h"
+#include "schema_props.h"
 
-static int rule_of(struct schema *s, int x, int *rule)
-{
-    *rule = cb_rule_new(s->r);
-    TRY(cb_rules_check(s->r));
-    s->r->rule[*rule].expr = x;
-    return CB_OK;
-}
+/* ---- members ---- */
 
-static int seq2(struct rules *r, int a, int b)
-{
-    return cb_schema_seq(r, 2, (int[]){ a, b });
-}
-
-/* ", " in front of x */
 static int comma(struct schema *s, int x)
 {
     return cb_schema_seq(s->r, 3,
@@ -33,246 +21,180 @@ static int bracketed(struct schema *s, const char *open, int x, const char *end)
                                   cb_ex_rule(s->r, s->space), cb_schema_text(s->r, end) });
 }
 
-/* ---- objects ---- */
-
-/* ": value" behind a key */
-static int pair(struct schema *s, int key, json_t *value, const struct where *at, int *rule)
+/* KEY ": value" */
+static int pair(struct schema *s, int key, int value)
 {
     const int blank = cb_ex_repeat(s->r, cb_schema_text(s->r, " "), 0, 1);
-    int v;
 
-    TRY(cb_schema_rule(s, value, at, &v));
-    return rule_of(
-        s,
-        cb_schema_seq(s->r, 4,
-                      (int[]){ key, cb_schema_text(s->r, ":"), blank, cb_ex_rule(s->r, v) }),
-        rule);
+    return cb_schema_seq(s->r, 4,
+                         (int[]){ key, cb_schema_text(s->r, ":"), blank, cb_ex_rule(s->r, value) });
 }
 
-static int by_bytes(const void *a, const void *b)
+/* Property i with its value -> *rule; -1: it must not be there */
+static int listed(struct schema *s, struct props *p, size_t i, int *rule)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* A property that is not listed -> *rule, -1: there are none such */
-static int extra(struct schema *s, json_t *j, const struct where *at, int *rule)
-{
-    const struct where in = { at, "additionalProperties", 0, at->depth + 1 };
-    json_t *more = json_object_get(j, "additionalProperties"), *v;
-    json_t *listed = json_object_get(j, "properties"), *yes = json_true();
-    const size_t n = json_object_size(listed);
-    const char **key, *k;
-    size_t i = 0;
-    int rc, other, name;
+    const struct sval key = {
+        .kind = SVAL_STRING, .id = -1, .s = p->prop[i].key, .n = p->prop[i].key_n
+    };
+    struct schema_set c;
+    int value, name, rc;
 
     *rule = -1;
-    if (more ? json_is_false(more) : n > 0)
-        return CB_OK;
-    if (!n) {
-        name = cb_ex_rule(s->r, s->string);
-        return pair(s, name, more ? more : yes, &in, rule);
+    cb_schema_set_begin(s, &c);
+    rc = cb_props_value(s, p, i, &c);
+    if (rc || c.never) {
+        cb_schema_set_free(s, &c);
+        return rc;
     }
-    key = cb_calloc(n, sizeof *key);
-    if (!key)
-        return CB_ENOMEM;
-    json_object_foreach(listed, k, v) key[i++] = k;
-    qsort(key, n, sizeof *key, by_bytes);
-    rc = cb_schema_other_keys(s, key, n, 0, &other);
-    free(key);
-    TRY(rc);
-    name = cb_schema_seq(
-        s->r, 3,
-        (int[]){ cb_schema_text(s->r, "\""), cb_ex_rule(s->r, other), cb_schema_text(s->r, "\"") });
-    return pair(s, name, more, &in, rule);
+    TRY(s->rule(s, &c, &value));
+    TRY(cb_schema_literal(s, &key, &name));
+    return cb_schema_rule_for(s, pair(s, name, value), rule);
 }
 
-/* What may follow the first i properties: first if nothing was written yet, later if something was
- */
-struct rest {
-    int first, later;
+/* All properties that are not listed -> *rule; -1: there are none such */
+static int others(struct schema *s, struct props *p, int *rule)
+{
+    struct ex_list l = { 0 };
+
+    *rule = -1;
+    for (unsigned which = 0; p->more && which < 1u << p->n_pattern; which++) {
+        struct schema_set c;
+        int value, name, rc;
+        cb_schema_set_begin(s, &c);
+        rc = cb_props_other(s, p, which, &c);
+        if (rc || c.never) {
+            cb_schema_set_free(s, &c);
+            TRY(rc);
+            continue;
+        }
+        TRY(s->rule(s, &c, &value));
+        TRY(rc = cb_props_key(s, p, which, &name));
+        if (rc)
+            cb_ex_add(s->r, &l, pair(s, name, value));
+    }
+    return l.n ? cb_schema_rule_for(s, cb_ex_alt(s->r, &l), rule) : CB_OK;
+}
+
+/* ---- their order and number ---- */
+
+struct chain {
+    struct schema *s;
+    int min, max; /* properties; max -1: any number */
+    int counted;  /* 1: the number so far decides whether there may be another listed one */
+    int n_listed;
+    int most;        /* properties are counted up to here */
+    int extra;       /* rule, -1: none */
+    int *then, *now; /* [most + 1] rules of what may follow so many properties; -1: nothing can */
 };
 
-static int after_all(struct schema *s, int extra_rule, struct rest *out)
+/* What follows the listed properties, `so_far` of which were written -> *rule */
+static int after_all(struct chain *k, int so_far, int *rule)
 {
-    struct rules *r = s->r;
-    int first, later;
+    const int low = so_far < k->min ? k->min - so_far : 0;
+    const int high = k->max < 0 ? -1 : k->counted ? k->max - so_far : k->max - k->n_listed;
+    struct rules *r = k->s->r;
+    int x;
 
-    if (extra_rule < 0) {
-        first = cb_ex_empty(r);
-        later = cb_ex_empty(r);
-        TRY(rule_of(s, later, &out->later));
-        return rule_of(s, first, &out->first);
+    *rule = -1;
+    if ((high >= 0 && high < low) || (k->extra < 0 && low > 0))
+        return CB_OK;
+    if (k->extra < 0 || !high)
+        return cb_schema_rule_for(k->s, cb_ex_empty(r), rule);
+    if (so_far) {
+        x = cb_ex_repeat(r, comma(k->s, cb_ex_rule(r, k->extra)), low, high);
+    } else {
+        x = cb_ex_repeat(r, comma(k->s, cb_ex_rule(r, k->extra)), low ? low - 1 : 0,
+                         high < 0 ? -1 : high - 1);
+        x = cb_ex_repeat(r, cb_ex_pair(r, cb_ex_rule(r, k->extra), x), low > 0, 1);
     }
-    later = cb_ex_repeat(r, comma(s, cb_ex_rule(r, extra_rule)), 0, -1);
-    TRY(rule_of(s, later, &out->later));
-    first = seq2(r, cb_ex_rule(r, extra_rule), cb_ex_rule(r, out->later));
-    return rule_of(s, cb_ex_repeat(r, first, 0, 1), &out->first);
+    return cb_schema_rule_for(k->s, x, rule);
 }
 
-/* Property `key` and what may follow it -> *rest */
-static int before(struct schema *s, const char *key, json_t *value, int required,
-                  const struct where *at, struct rest *rest)
+/* A listed property, a member or -1, in front of what follows: then -> now */
+static int before(struct chain *k, int member, int required)
 {
-    struct rules *r = s->r;
-    const struct rest then = *rest;
-    json_t *name = json_string(key);
-    int quoted, member, x, rc;
+    struct rules *r = k->s->r;
 
-    rc = name ? cb_schema_literal(s, name, &quoted) : CB_ENOMEM;
-    json_decref(name);
-    TRY(rc);
-    TRY(pair(s, quoted, value, at, &member));
-    x = comma(s, cb_ex_rule(r, member));
-    x = required ? x : cb_ex_repeat(r, x, 0, 1);
-    TRY(rule_of(s, seq2(r, x, cb_ex_rule(r, then.later)), &rest->later));
-    x = seq2(r, cb_ex_rule(r, member), cb_ex_rule(r, then.later));
-    if (!required)
-        x = cb_schema_alt(r, 2, (int[]){ x, cb_ex_rule(r, then.first) });
-    return rule_of(s, x, &rest->first);
-}
-
-/* All properties with those that are required but not listed -> *out, which the caller frees;
- * required: an object with them as keys */
-static int all_properties(json_t *j, json_t *required, const struct where *at, json_t **out)
-{
-    json_t *listed = json_object_get(j, "properties"), *v;
-    json_t *more = json_object_get(j, "additionalProperties"),
-           *list = json_object_get(j, "required");
-
-    if ((listed && !json_is_object(listed)) || (list && !json_is_array(list)))
-        return cb_schema_fail(CB_EARG, at, "'properties' is an object, and 'required' a list");
-    *out = listed ? json_copy(listed) : json_object();
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *key = json_string_value(json_array_get(list, i));
-        if (!key || (!json_object_get(*out, key) && json_is_false(more))) {
-            json_decref(*out);
-            return cb_schema_fail(CB_EARG, at, "'required' names %.60s, which is not allowed",
-                                  key ? key : "something that is no text");
+    for (int c = 0; c <= k->most; c++) {
+        const int next = c < k->most ? c + 1 : c;
+        struct ex_list l = { 0 };
+        k->now[c] = -1;
+        if (member >= 0 && k->then[next] >= 0 && !(k->counted && c >= k->max)) {
+            const int x = cb_ex_rule(r, member);
+            cb_ex_add(r, &l, cb_ex_pair(r, c ? comma(k->s, x) : x, cb_ex_rule(r, k->then[next])));
         }
-        json_object_set_new(required, key, json_true());
-        v = json_object_get(*out, key);
-        if (!v)
-            json_object_set(*out, key, more ? more : json_true());
+        if (!required && k->then[c] >= 0)
+            cb_ex_add(r, &l, cb_ex_rule(r, k->then[c]));
+        if (l.n)
+            TRY(cb_schema_rule_for(k->s, cb_ex_alt(r, &l), &k->now[c]));
     }
-    return *out ? CB_OK : cb_fail(CB_ENOMEM, "out of memory: a grammar");
+    memcpy(k->then, k->now, ((size_t)k->most + 1) * sizeof *k->then);
+    return CB_OK;
 }
 
-static int object(struct schema *s, json_t *j, json_t *required, const struct where *at,
-                  struct rest *rest)
+static int make_chain(struct chain *k, struct props *p)
 {
-    const struct where in = { at, "properties", 0, at->depth + 1 };
-    json_t *listed = NULL, *with;
-    size_t n;
-    const char **key, *k;
-    json_t *v;
-    int more, rc;
+    int member;
 
-    TRY(all_properties(j, required, at, &listed));
-    n = json_object_size(listed);
-    key = cb_calloc(n + 1, sizeof *key);
-    with = json_copy(j);
-    rc = key && with && !json_object_set(with, "properties", listed) ? CB_OK : CB_ENOMEM;
-    if (!rc && !json_object_get(j, "properties") && !json_object_get(j, "additionalProperties"))
-        json_object_set_new(with, "additionalProperties", json_true());
-    if (!rc)
-        rc = extra(s, with, at, &more);
-    if (!rc)
-        rc = after_all(s, more, rest);
-    n = 0;
-    json_object_foreach(listed, k, v) if (!rc) key[n++] = k;
-    while (!rc && n-- > 0) {
-        const struct where here = { &in, key[n], 0, in.depth + 1 };
-        rc = before(s, key[n], json_object_get(listed, key[n]),
-                    json_object_get(required, key[n]) != NULL, &here, rest);
+    for (int c = 0; c <= k->most; c++)
+        TRY(after_all(k, c, &k->then[c]));
+    for (size_t i = p->n; i-- > 0;) {
+        TRY(listed(k->s, p, i, &member));
+        TRY(before(k, member, p->prop[i].required));
     }
-    free(key);
-    json_decref(with);
-    json_decref(listed);
+    return CB_OK;
+}
+
+enum { MOST_COUNTED = 4096 };
+
+static int object(struct schema *s, const struct schema_set *c, struct props *p, int *x)
+{
+    struct chain k = { .s = s, .n_listed = (int)p->n };
+    int rc;
+
+    TRY(cb_schema_count(s, c, "minProperties", 0, 0, &k.min));
+    TRY(cb_schema_count(s, c, "maxProperties", 1, -1, &k.max));
+    TRY(others(s, p, &k.extra));
+    k.counted = k.max >= 0 && k.max < k.n_listed;
+    k.most = k.counted && k.max > k.min ? k.max : k.min;
+    k.most = k.most < 1 ? 1 : k.most;
+    if (k.most > MOST_COUNTED)
+        return cb_schema_fail(s, CB_EUNSUPPORTED, cb_schema_set_at(s, c, 0),
+                              "'minProperties' is more than %d", MOST_COUNTED);
+    if (k.min > 1 && k.extra >= 0)
+        cb_schema_note(s, cb_schema_set_at(s, c, 0),
+                       "'minProperties' counts a property that is written twice as two");
+    k.then = cb_calloc((size_t)k.most + 1, sizeof *k.then);
+    k.now = cb_calloc((size_t)k.most + 1, sizeof *k.now);
+    rc = k.then && k.now ? make_chain(&k, p) : CB_ENOMEM;
+    if (!rc)
+        *x = k.then[0] < 0 ? cb_ex_chars(s->r, NULL, 0, 0)
+                           : bracketed(s, "{", cb_ex_rule(s->r, k.then[0]), "}");
+    if (!rc && k.then[0] < 0 && c->n == 1)
+        rc = cb_schema_fail(s, CB_EARG, cb_schema_set_at(s, c, 0),
+                            "no object fits: 'required' and the number of properties contradict "
+                            "what is allowed");
+    free(k.then);
+    free(k.now);
     return rc;
 }
 
-int cb_schema_object(struct schema *s, json_t *j, const struct where *at, int *x)
+int cb_schema_object(struct schema *s, const struct schema_set *c, int *x)
 {
-    json_t *required = json_object();
-    struct rest rest = { 0, 0 };
-    int rc;
+    struct props p;
+    int rc, kinds, all = 0;
 
-    if (!json_object_get(j, "properties") && !json_object_get(j, "required") &&
-        !json_object_get(j, "additionalProperties")) {
-        json_decref(required);
+    for (size_t i = 0; i < c->n; i++) {
+        TRY(cb_schema_kinds(s, cb_schema_set_at(s, c, i), &kinds));
+        all |= kinds;
+    }
+    if (!(all & KW_OBJECT)) {
         *x = cb_ex_rule(s->r, s->object);
         return CB_OK;
     }
-    rc = required ? object(s, j, required, at, &rest) : CB_ENOMEM;
-    json_decref(required);
+    rc = cb_props_open(s, c, &p);
     if (!rc)
-        *x = bracketed(s, "{", cb_ex_rule(s->r, rest.first), "}");
+        rc = object(s, c, &p, x);
+    cb_props_close(s, &p);
     return rc;
-}
-
-/* ---- arrays ---- */
-
-struct array {
-    json_t *prefix, *items;
-    int n, min, max; /* of the prefix; of all; max -1: no bound */
-};
-
-static int read_array(json_t *j, const struct where *at, struct array *a)
-{
-    json_t *unique = json_object_get(j, "uniqueItems");
-
-    if (unique && !json_is_false(unique))
-        return cb_schema_fail(CB_EUNSUPPORTED, at, "'uniqueItems' is not supported");
-    a->prefix = json_object_get(j, "prefixItems");
-    a->items = json_object_get(j, "items");
-    if ((a->prefix && !json_is_array(a->prefix)) || json_is_array(a->items))
-        return cb_schema_fail(CB_EARG, at, "'prefixItems' is a list, and 'items' a schema");
-    TRY(cb_schema_count(j, "minItems", at, 0, &a->min));
-    TRY(cb_schema_count(j, "maxItems", at, -1, &a->max));
-    a->n = (int)json_array_size(a->prefix);
-    if (a->max >= 0 && a->n > a->max)
-        a->n = a->max;
-    if (json_is_false(a->items) || (!a->items && a->prefix && a->min <= a->n))
-        a->max = a->max < 0 || a->max > a->n ? a->n : a->max;
-    if (a->max >= 0 && a->max < a->min)
-        return cb_schema_fail(CB_EARG, at, "no number of items is between the bounds");
-    return CB_OK;
-}
-
-/* Items behind the prefix: from `min` to `max` (-1: any number), each of rule `item` */
-static int items(struct schema *s, int item, int min, int max, int is_first)
-{
-    struct rules *r = s->r;
-    int rest;
-
-    if (max == 0)
-        return cb_ex_empty(r);
-    if (!is_first)
-        return cb_ex_repeat(r, comma(s, cb_ex_rule(r, item)), min, max);
-    rest = cb_ex_repeat(r, comma(s, cb_ex_rule(r, item)), min > 0 ? min - 1 : 0,
-                        max < 0 ? -1 : max - 1);
-    rest = seq2(r, cb_ex_rule(r, item), rest);
-    return min > 0 ? rest : cb_ex_repeat(r, rest, 0, 1);
-}
-
-int cb_schema_array(struct schema *s, json_t *j, const struct where *at, int *x)
-{
-    const struct where in = { at, "items", 0, at->depth + 1 };
-    struct ex_list l = { 0 };
-    struct array a;
-    int item = s->value, one;
-
-    TRY(read_array(j, at, &a));
-    for (int i = 0; i < a.n; i++) {
-        const struct where here = { &in, NULL, (size_t)i, in.depth + 1 };
-        TRY(s->visit(s, json_array_get(a.prefix, (size_t)i), &here, &one));
-        cb_ex_add(s->r, &l, i ? comma(s, one) : one);
-    }
-    if (a.items && a.max != a.n)
-        TRY(cb_schema_rule(s, a.items, &in, &item));
-    cb_ex_add(
-        s->r, &l,
-        items(s, item, a.min > a.n ? a.min - a.n : 0, a.max < 0 ? -1 : a.max - a.n, a.n == 0));
-    *x = bracketed(s, "[", cb_ex_seq(s->r, &l), "]");
-    return CB_OK;
 }

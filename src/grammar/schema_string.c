@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* schema_string.c - strings of a JSON schema: lengths, patterns, formats; keys of objects. */
+/* schema_string.c - strings of a JSON schema: lengths, patterns and formats, all at once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,201 +7,212 @@
 #include "regex.h"
 #include "schema.h"
 
-/* ---- characters within quotes ---- */
+/* ---- formats ---- */
 
-/* What needs no escape: everything but controls, " and \ */
-static const struct char_range bare[] = { { 0x20, 0x21 }, { 0x23, 0x5B }, { 0x5D, 0x10FFFF } };
-
-static int has(const struct rules *r, const struct expr *e, uint32_t c)
-{
-    for (int32_t i = 0; i < e->n; i++)
-        if (r->range[e->a + i].from <= c && c <= r->range[e->a + i].to)
-            return 1;
-    return 0;
-}
-
-static int escaped(struct rules *r, uint32_t c)
-{
-    static const char from[] = "\b\t\n\f\r\"\\", to[] = "btnfr\"\\";
-    const char *p = c ? strchr(from, (int)c) : NULL;
-    char text[8];
-
-    if (p)
-        snprintf(text, sizeof text, "\\%c", to[p - from]);
-    else
-        snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
-    return cb_schema_text(r, text);
-}
-
-/* The ranges of class e that need no escape */
-static int bare_part(struct rules *r, const struct expr *e)
-{
-    struct char_range *part = cb_calloc(3 * (size_t)e->n + 1, sizeof *part);
-    size_t n = 0;
-    int x;
-
-    if (!part) {
-        r->failed = 1;
-        return 0;
-    }
-    for (int32_t i = 0; i < e->n; i++)
-        for (int k = 0; k < 3; k++) {
-            const struct char_range a = r->range[e->a + i], b = bare[k];
-            const uint32_t from = a.from > b.from ? a.from : b.from;
-            const uint32_t to = a.to < b.to ? a.to : b.to;
-            if (from <= to)
-                part[n++] = (struct char_range){ from, to };
-        }
-    x = cb_ex_chars(r, part, n, 0);
-    free(part);
-    return x;
-}
-
-int cb_schema_chars(struct rules *r, struct char_range *range, size_t n, int negated)
-{
-    const int whole = cb_ex_chars(r, range, n, negated);
-    const struct expr e = r->failed ? (struct expr){ 0 } : r->expr[whole];
-    struct ex_list l = { 0 };
-
-    cb_ex_add(r, &l, bare_part(r, &e));
-    for (uint32_t c = 1; c <= '\\'; c++) /* U+0000 never: many readers of JSON refuse it */
-        if ((c < 0x20 || c == '"' || c == '\\') && has(r, &e, c))
-            cb_ex_add(r, &l, escaped(r, c));
-    return cb_ex_alt(r, &l);
-}
-
-static int bare_char(struct rules *r)
-{
-    struct char_range copy[3];
-
-    memcpy(copy, bare, sizeof copy);
-    return cb_ex_chars(r, copy, 3, 0);
-}
-
-/* ---- strings ---- */
-
+#define YEAR "[1-9]\\d{3}"
 #define DATE                                                                                       \
-    "[1-9]\\d{3}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"        \
-    "02-(0[1-9]|1\\d|2[0-8]))"
+    "(" YEAR "-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"          \
+    "02-(0[1-9]|1\\d|2[0-8]))|"                                                                    \
+    "([1-9]\\d(0[48]|[2468][048]|[13579][26])|([2468][048]|[13579][26])00)-02-29)"
 #define TIME  "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
 #define BYTE  "(\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])"
+#define IPV4  BYTE "(\\." BYTE "){3}"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HEX4  "[0-9A-Fa-f]{1,4}"
+#define IPV6                                                                                       \
+    "((" HEX4 ":){7}" HEX4 "|(" HEX4 ":){1,7}:|(" HEX4 ":){1,6}:" HEX4 "|(" HEX4 ":){1,5}(:" HEX4  \
+    "){1,2}|(" HEX4 ":){1,4}(:" HEX4 "){1,3}|(" HEX4 ":){1,3}(:" HEX4 "){1,4}|(" HEX4              \
+    ":){1,2}(:" HEX4 "){1,5}|" HEX4 ":(:" HEX4 "){1,6}|:((:" HEX4 "){1,7}|:))"
+#define EMAIL "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" LABEL "(\\." LABEL "){0,2}\\.[A-Za-z]{2,20}"
+#define PCHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+#define URI                                                                                        \
+    "[A-Za-z][A-Za-z0-9+.-]{0,30}:(//" PCHAR "+(/" PCHAR "*)*|" PCHAR "+(/" PCHAR "*)*)"           \
+    "(\\?(" PCHAR "|[/?])*)?(#(" PCHAR "|[/?])*)?"
+#define PART "\\d{1,9}"
+#define DURATION                                                                                   \
+    "P(" PART "W|(?=\\d|T\\d)(" PART "Y)?(" PART "M)?(" PART "D)?(T(?=\\d)(" PART "H)?(" PART      \
+    "M)?(" PART "(\\.\\d{1,9})?S)?)?)"
 
+/* Others, such as binary, password or uri-reference, are free text. */
 static const struct {
     const char *name, *regex;
 } formats[] = {
     { "date", DATE },
     { "time", TIME },
     { "date-time", DATE "T" TIME },
+    { "datetime", DATE "T" TIME },
+    { "duration", DURATION },
     { "uuid", "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}" },
-    { "ipv4", BYTE "(\\." BYTE "){3}" },
+    { "guid", "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}" },
+    { "ipv4", IPV4 },
+    { "ipv6", IPV6 },
+    { "cidrv4", IPV4 "/(\\d|[12]\\d|3[0-2])" },
     { "hostname", LABEL "(\\." LABEL "){0,3}" },
-    { "email", "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" LABEL "(\\." LABEL "){1,3}" },
+    { "email", EMAIL },
+    { "uri", URI },
+    { "url", URI },
+    { "path", "[^\\0-\\x1f]+" },
+    { "file-path", "[^\\0-\\x1f]+" },
+    { "directory-path", "[^\\0-\\x1f]+" },
+    { "json-pointer", "(/([^~/\\0-\\x1f]|~[01])*)*" },
+    { "byte", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?" },
+    { "base64", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?" },
+    { "base64url", "[A-Za-z0-9_-]*" },
+    { "ulid", "[0-7][0-9A-HJKMNP-TV-Z]{25}" },
+    { "nanoid", "[A-Za-z0-9_-]{21}" },
+    { "e164", "\\+[1-9]\\d{6,14}" },
 };
 
-static int format(struct schema *s, const char *name, const struct where *at, int *x)
+static int format(struct re *x, const char *name, re_id *out)
 {
-    for (size_t i = 0; name && i < sizeof formats / sizeof *formats; i++)
+    *out = x->all;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(name, formats[i].name))
-            return cb_regex_expr(formats[i].regex, strlen(formats[i].regex), name, 0,
-                                 cb_schema_chars, s->r, x);
-    return cb_schema_fail(CB_EUNSUPPORTED, at, "'format' %.60s is not supported",
-                          name ? name : "that is no text");
-}
-
-static int pattern(struct schema *s, json_t *regex, const struct where *at, int *x)
-{
-    if (!json_is_string(regex))
-        return cb_schema_fail(CB_EARG, at, "'pattern' must be a text");
-    return cb_regex_expr(json_string_value(regex), json_string_length(regex), "pattern", 1,
-                         cb_schema_chars, s->r, x);
-}
-
-static int quoted(struct schema *s, int x)
-{
-    return cb_schema_seq(s->r, 3,
-                         (int[]){ cb_schema_text(s->r, "\""), x, cb_schema_text(s->r, "\"") });
-}
-
-int cb_schema_string(struct schema *s, json_t *j, const struct where *at, int *x)
-{
-    json_t *regex = json_object_get(j, "pattern"), *form = json_object_get(j, "format");
-    int min, max;
-
-    TRY(cb_schema_count(j, "minLength", at, 0, &min));
-    TRY(cb_schema_count(j, "maxLength", at, -1, &max));
-    if (max >= 0 && max < min)
-        return cb_schema_fail(CB_EARG, at, "'maxLength' is less than 'minLength'");
-    if (!!regex + !!form + (min > 0 || max >= 0) > 1)
-        return cb_schema_fail(CB_EUNSUPPORTED, at,
-                              "only one of 'pattern', 'format', and lengths is supported");
-    if (regex)
-        TRY(pattern(s, regex, at, x));
-    else if (form)
-        TRY(format(s, json_string_value(form), at, x));
-    if (regex || form)
-        *x = quoted(s, *x);
-    else if (min == 0 && max < 0)
-        *x = cb_ex_rule(s->r, s->string);
-    else
-        *x = quoted(
-            s, cb_ex_repeat(
-                   s->r,
-                   cb_schema_alt(s->r, 2, (int[]){ bare_char(s->r), cb_ex_rule(s->r, s->escape) }),
-                   min, max));
+            return cb_regex(x, formats[i].regex, strlen(formats[i].regex), name, 0, out);
     return CB_OK;
 }
 
-/* ---- keys ---- */
+/* ---- all of a schema ---- */
 
-enum { MOST_KEY = 1000 };
-
-/* key[n] are sorted, and agree in their first `depth` bytes. */
-int cb_schema_other_keys(struct schema *s, const char *const *key, size_t n, size_t depth,
-                         int *rule)
+static int lengths(struct schema *s, struct re *x, struct sval *v, re_id *out)
 {
-    struct char_range *not = cb_calloc(n + 1, sizeof *not );
-    struct ex_list l = { 0 };
-    size_t n_not = 0, i = 0;
-    int rc = not ? CB_OK : CB_ENOMEM;
+    struct member m = { v->same ? v->same->id : v->id, 0 };
+    const struct schema_set c = { .m = &m, .n = 1 };
+    int min, max;
 
-    if (!rc && depth > MOST_KEY)
-        rc = cb_fail(CB_EUNSUPPORTED,
-                     "schema: a property of more than %d bytes, and others that "
-                     "are not listed",
-                     MOST_KEY);
-    *rule = cb_rule_new(s->r);
-    if (i < n && !key[i][depth])
-        i++; /* a key ends here, so another one does not */
-    else
-        cb_ex_add(s->r, &l, cb_ex_empty(s->r));
-    while (!rc && i < n) {
-        uint32_t c;
-        const int len = cb_read_char(key[i] + depth, strlen(key[i] + depth), &c);
-        size_t end = i + 1;
-        int longer;
-        while (end < n && !strncmp(key[i] + depth, key[end] + depth, (size_t)len))
-            end++;
-        not [n_not++] = (struct char_range){ c, c };
-        rc = cb_schema_other_keys(s, key + i, end - i, depth + (size_t)len, &longer);
-        if (!rc && c >= 0x20 && c != '"' && c != '\\')
-            cb_ex_add(s->r, &l,
-                      cb_schema_seq(s->r, 2,
-                                    (int[]){ cb_ex_text(s->r, key[i] + depth, (size_t)len),
-                                             cb_ex_rule(s->r, longer) }));
-        i = end;
+    TRY(cb_schema_count(s, &c, "minLength", 0, 0, &min));
+    TRY(cb_schema_count(s, &c, "maxLength", 1, -1, &max));
+    if (max >= 0 && max < min)
+        return cb_schema_fail(s, CB_EARG, v, "'maxLength' is less than 'minLength'");
+    *out = cb_re_repeat(x, x->any, min, max);
+    return x->failed;
+}
+
+/* What the keywords of v alone say of a string */
+static int own(struct schema *s, struct re *x, struct sval *v, re_id *out)
+{
+    const struct sval *regex = cb_schema_get(s, v, "pattern");
+    const struct sval *form = cb_schema_get(s, v, "format");
+    re_id part;
+
+    TRY(lengths(s, x, v, out));
+    if (regex && regex->kind != SVAL_STRING)
+        return cb_schema_fail(s, CB_EARG, v, "'pattern' must be a text");
+    if (form && form->kind != SVAL_STRING)
+        return cb_schema_fail(s, CB_EARG, v, "'format' must be a text");
+    if (regex) {
+        TRY(cb_regex(x, regex->s, regex->n, "pattern", 1, &part));
+        *out = cb_re_and2(x, *out, part);
     }
-    if (!rc) {
-        const int whole = cb_ex_chars(s->r, not, n_not, 1);
-        const struct expr e = s->r->failed ? (struct expr){ 0 } : s->r->expr[whole];
-        cb_ex_add(s->r, &l,
-                  cb_schema_seq(
-                      s->r, 2,
-                      (int[]){ bare_part(s->r, &e), cb_ex_repeat(s->r, bare_char(s->r), 0, -1) }));
-        rc = cb_rules_check(s->r);
+    if (form) {
+        TRY(format(x, form->s, &part));
+        *out = cb_re_and2(x, *out, part);
     }
-    if (!rc)
-        s->r->rule[*rule].expr = cb_ex_alt(s->r, &l);
-    free(not );
+    return x->failed;
+}
+
+/* Texts that `not` of v, which names types, values, or says something of strings, leaves */
+static int denied(struct schema *s, struct re *x, struct sval *v, re_id *out)
+{
+    const struct sval *one = cb_sdoc_get(&s->doc, v, "const", 5);
+    const struct sval *list = cb_schema_get(s, v, "enum");
+    re_id part;
+    int kinds, types;
+
+    *out = x->all;
+    TRY(cb_schema_kinds(s, v, &kinds));
+    TRY(cb_schema_types(s, v, &types));
+    if (!(types & T_STRING))
+        return CB_OK;
+    if (!(kinds & KW_VALUES)) {
+        TRY(own(s, x, v, &part));
+        *out = cb_re_not(x, part);
+        return x->failed;
+    }
+    for (const struct sval *m = one ? one : list->first; m; m = one ? NULL : m->next)
+        if (m->kind == SVAL_STRING)
+            *out = cb_re_and2(x, *out, cb_re_not(x, cb_re_text(x, m->s, m->n)));
+    return x->failed;
+}
+
+int cb_schema_string_re(struct schema *s, struct re *x, const struct schema_set *c, re_id *out)
+{
+    re_id part;
+    int kinds;
+
+    *out = x->all;
+    for (size_t i = 0; i < c->n; i++) {
+        struct sval *v = cb_schema_set_at(s, c, i);
+        struct sval *no = cb_schema_get(s, v, "not");
+        TRY(cb_schema_kinds(s, v, &kinds));
+        if (kinds & (KW_STRING | KW_FORMAT)) {
+            TRY(own(s, x, v, &part));
+            *out = cb_re_and2(x, *out, part);
+        }
+        if (no && !(c->m[i].done & KW_NOT)) {
+            TRY(denied(s, x, no, &part));
+            *out = cb_re_and2(x, *out, part);
+        }
+    }
+    return x->failed;
+}
+
+/* ---- as expressions ---- */
+
+enum { MOST_CLOSE = 500 }; /* characters of a string that is followed state by state */
+
+int cb_schema_quoted(struct schema *s, struct re *x, re_id a, int *e)
+{
+    const struct rules before = *s->r;
+    int inner, rc;
+
+    rc = cb_re_expr(x, a, cb_schema_chars, s->r, &inner);
+    if (rc == CB_EUNSUPPORTED && !x->failed && !s->r->failed) { /* too many states: shorter texts */
+        cb_rules_back(s->r, &before);
+        a = cb_re_and2(x, a, cb_re_repeat(x, x->any, 0, MOST_CLOSE));
+        if (a == x->none)
+            return rc;
+        rc = cb_re_expr(x, a, cb_schema_chars, s->r, &inner);
+        if (!rc)
+            cb_schema_note(s, NULL, "a string of this schema has at most %d characters",
+                           MOST_CLOSE);
+    }
+    TRY(rc);
+    *e = cb_schema_seq(s->r, 3,
+                       (int[]){ cb_schema_text(s->r, "\""), inner, cb_schema_text(s->r, "\"") });
+    return cb_rules_check(s->r);
+}
+
+/* A string of any characters, min to max of them */
+static int free_text(struct schema *s, int min, int max)
+{
+    struct char_range bare[] = { { 0x20, 0x21 }, { 0x23, 0x5B }, { 0x5D, 0x10FFFF } };
+    const int one = cb_schema_alt(
+        s->r, 2, (int[]){ cb_ex_chars(s->r, bare, 3, 0), cb_ex_rule(s->r, s->escape) });
+
+    if (!min && max < 0)
+        return cb_ex_rule(s->r, s->string);
+    return cb_schema_seq(s->r, 3,
+                         (int[]){ cb_schema_text(s->r, "\""), cb_ex_repeat(s->r, one, min, max),
+                                  cb_schema_text(s->r, "\"") });
+}
+
+int cb_schema_string(struct schema *s, const struct schema_set *c, int *e)
+{
+    struct re_node p;
+    struct re x;
+    re_id a;
+    int rc;
+
+    cb_re_open(&x, s->budget);
+    rc = cb_schema_string_re(s, &x, c, &a);
+    p = rc ? (struct re_node){ 0 } : x.node[a];
+    if (!rc && a == x.none && c->n == 1)
+        rc = cb_schema_fail(s, CB_EARG, cb_schema_set_at(s, c, 0), "no string fits");
+    else if (!rc && p.op == RE_REPEAT && p.a == x.any)
+        *e = free_text(s, p.min, p.max);
+    else if (!rc)
+        rc = cb_schema_quoted(s, &x, a, e);
+    cb_re_close(&x);
     return rc;
 }
