@@ -24,6 +24,7 @@ check_programs = \
 	tests/unit/check_gguf \
 	tests/unit/check_grammar \
 	tests/unit/check_constraint \
+	tests/unit/check_schemas \
 	tests/methods/check_mask \
 	tests/ops/check_attn \
 	tests/ops/check_blocks \
@@ -561,6 +562,11 @@ tests_unit_check_chat_CFLAGS = $(check_cflags)
 tests_unit_check_chat_LDFLAGS = $(check_ldflags)
 tests_unit_check_chat_LDADD = $(check_ldadd)
 
+tests_unit_check_schemas_SOURCES = tests/unit/check_schemas.c
+tests_unit_check_schemas_CFLAGS = $(check_cflags)
+tests_unit_check_schemas_LDFLAGS = $(check_ldflags)
+tests_unit_check_schemas_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
 tests_unit_check_jinja_SOURCES = tests/unit/check_jinja.c
 tests_unit_check_jinja_CFLAGS = $(check_cflags)
 tests_unit_check_jinja_LDFLAGS = $(check_ldflags)
@@ -651,6 +657,7 @@ EXTRA_DIST += \
 	tests/vectors/tok-spm-plain.gguf tests/vectors/tok-spm-plain.json \
 	tests/vectors/tok-spm.gguf tests/vectors/tok-spm.json \
 	tests/vectors/make_pre_tokenizers.py tests/vectors/tok-pre.json \
+	tests/vectors/make_schemas.py tests/vectors/schemas.json \
 	tests/vectors/make_jinja.py tests/vectors/jinja.json tests/vectors/jinja-language.json \
 	tests/vectors/chat/chatml.jinja tests/vectors/chat/command-a.jinja \
 	tests/vectors/chat/command-r.jinja tests/vectors/chat/deepseek.jinja \

@@ -10,11 +10,11 @@
 
 #include "ctxbank.h"
 
-/* 0: 256 MiB, 2^25 steps, 10 s */
+/* 0: 256 MiB, 2^25 steps, 5 s */
 struct grammar_limits {
-    size_t memory_bytes; /* at once */
-    int64_t steps;       /* characters, members and expressions looked at */
-    double seconds;
+    size_t memory_bytes;     /* at once */
+    int64_t steps;           /* characters, members and expressions looked at */
+    double seconds;          /* of the processor */
     int (*stop)(void *user); /* NULL, or asked now and then: 1 ends with CB_ECANCEL */
     void *user;
 };
@@ -23,7 +23,7 @@ struct budget {
     struct grammar_limits most;
     size_t bytes; /* of all that is held now */
     int64_t steps;
-    double until_s;  /* of the monotonic clock */
+    double until_s;  /* of the thread's processor time */
     int64_t look_at; /* steps at which the clock and `stop` are asked next */
 };
 

@@ -9,8 +9,6 @@
 #include "grammar_budget.h"
 #include "readers.h"
 
-enum { MOST_STATES = 20000 };
-
 struct writer {
     struct re *x;
     struct rules *r;
@@ -24,7 +22,7 @@ struct writer {
         re_id id;
         int32_t rule;
     } * state;
-    size_t n_state, cap_state;
+    size_t n_state, cap_state, most_states;
     struct ids states;
     struct char_range *range; /* room for all of the classes */
     re_id *next;              /* [classes.n] */
@@ -137,11 +135,11 @@ static int state_of(struct writer *w, re_id a, int32_t *out)
     *out = id;
     if (id != fresh)
         return CB_OK;
-    if (w->n_state == MOST_STATES)
+    if (w->n_state == w->most_states)
         return cb_fail(CB_EUNSUPPORTED,
                        "regular expressions that must fit at once need more than "
-                       "%d states",
-                       MOST_STATES);
+                       "%zu states",
+                       w->most_states);
     w->state[fresh].rule = cb_rule_new(w->r);
     w->n_state++;
     return cb_rules_check(w->r);
@@ -255,9 +253,10 @@ static int states(struct writer *w, re_id a, int *e)
     return CB_OK;
 }
 
-int cb_re_expr(struct re *x, re_id a, re_chars_fn chars, struct rules *r, int *e)
+int cb_re_expr(struct re *x, re_id a, re_chars_fn chars, size_t most_states, struct rules *r,
+               int *e)
 {
-    struct writer w = { .x = x, .r = r, .chars = chars };
+    struct writer w = { .x = x, .r = r, .chars = chars, .most_states = most_states };
     const size_t n = x->n_node;
     int rc = x->failed;
 

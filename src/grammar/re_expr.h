@@ -10,6 +10,7 @@ typedef int (*re_chars_fn)(struct rules *r, struct char_range *range, size_t n, 
 
 /* Node a, without marks -> *e. As it is written, or, with "and" or "not" in it, as the states of
  * its automaton. chars: how characters are written in the text. CB_EUNSUPPORTED: too many states */
-int cb_re_expr(struct re *x, re_id a, re_chars_fn chars, struct rules *r, int *e);
+int cb_re_expr(struct re *x, re_id a, re_chars_fn chars, size_t most_states, struct rules *r,
+               int *e);
 
 #endif

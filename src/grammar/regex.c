@@ -14,7 +14,7 @@
 #include "re_expr.h"
 #include "readers.h"
 
-enum { MOST_CLASS = 10000 };
+enum { MOST_CLASS = 10000, MOST_STATES = 20000 };
 
 struct regex {
     struct re *re;
@@ -486,7 +486,7 @@ static int read_all(struct re *x, const char *text, size_t len, struct rules *r,
     int e;
 
     TRY(cb_regex(x, text, len, "regex", 0, &id));
-    TRY(cb_re_expr(x, id, cb_ex_chars, r, &e));
+    TRY(cb_re_expr(x, id, cb_ex_chars, MOST_STATES, r, &e));
     *root = cb_rule_new(r);
     TRY(cb_rules_check(r));
     r->rule[*root].expr = e;

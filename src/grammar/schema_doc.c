@@ -2,12 +2,14 @@
 /* schema_doc.c - reads JSON strictly by RFC 8259, without two members of one name. */
 #include "schema_doc.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/utf8.h"
 #include "decimal.h"
+#include "jinja/jnum.h"
 #include "readers.h"
 
 enum { BLOCK = 1 << 15, MOST_DEEP = 1000 };
@@ -274,9 +276,25 @@ static size_t run_of_digits(const struct reader *p, const char *s)
     return n;
 }
 
+/* A fraction of 16 digits or more was printed from a double: 0.1 as 0.10000000000000001. The
+ * shortest text of the same double is what was meant. */
+static const char *shortest(const char *s, char *buf, size_t cap)
+{
+    double x;
+    size_t digits = 0;
+
+    for (const char *q = s; *q && *q != 'e' && *q != 'E'; q++)
+        digits += *q >= '0' && *q <= '9';
+    if (digits < 16 || !strpbrk(s, ".eE") || !cb_jnumber(s, &x) || !isfinite(x))
+        return s;
+    cb_jfloat_text(x, buf, cap);
+    return buf;
+}
+
 static int number(struct reader *p, struct sval *v)
 {
-    const char *s = p->s;
+    const char *s = p->s, *short_text;
+    char buf[64];
     size_t n;
     int rc;
 
@@ -301,6 +319,13 @@ static int number(struct reader *p, struct sval *v)
     v->n = (size_t)(s - p->s);
     v->s = copy(p->d, p->s, v->n, &rc);
     p->s = s;
+    if (!v->s)
+        return rc;
+    short_text = shortest(v->s, buf, sizeof buf);
+    if (short_text == buf) {
+        v->n = strlen(buf);
+        v->s = copy(p->d, buf, v->n, &rc);
+    }
     return rc;
 }
 

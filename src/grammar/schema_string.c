@@ -159,20 +159,21 @@ int cb_schema_string_re(struct schema *s, struct re *x, const struct schema_set 
 
 /* ---- as expressions ---- */
 
-enum { MOST_CLOSE = 500 }; /* characters of a string that is followed state by state */
+/* States of a string, and those and characters of one that would need more */
+enum { MOST_STATES = 5000, MORE_STATES = 20000, MOST_CLOSE = 500 };
 
 int cb_schema_quoted(struct schema *s, struct re *x, re_id a, int *e)
 {
     const struct rules before = *s->r;
     int inner, rc;
 
-    rc = cb_re_expr(x, a, cb_schema_chars, s->r, &inner);
+    rc = cb_re_expr(x, a, cb_schema_chars, MOST_STATES, s->r, &inner);
     if (rc == CB_EUNSUPPORTED && !x->failed && !s->r->failed) { /* too many states: shorter texts */
         cb_rules_back(s->r, &before);
         a = cb_re_and2(x, a, cb_re_repeat(x, x->any, 0, MOST_CLOSE));
         if (a == x->none)
             return rc;
-        rc = cb_re_expr(x, a, cb_schema_chars, s->r, &inner);
+        rc = cb_re_expr(x, a, cb_schema_chars, MORE_STATES, s->r, &inner);
         if (!rc)
             cb_schema_note(s, NULL, "a string of this schema has at most %d characters",
                            MOST_CLOSE);

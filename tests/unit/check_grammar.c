@@ -448,6 +448,84 @@ START_TEST(long_lines)
 }
 END_TEST
 
+/* An object of n properties, without its end; returns its length. */
+static size_t write_properties(char *out, int n)
+{
+    char *p = out;
+
+    p += snprintf(p, 40, "{\"properties\":{\"p0\":{}");
+    for (int i = 1; i < n; i++)
+        p += snprintf(p, 40, ",\"p%d\":{}", i);
+    p += snprintf(p, 40, "}");
+    return (size_t)(p - out);
+}
+
+static int stop_at(void *user)
+{
+    int *left = user;
+
+    return --*left <= 0;
+}
+
+/* Each reader ends at each limit, which the error names, and when it is told to stop. */
+START_TEST(limits)
+{
+    char *text[] = { many("[a-z] \"b\"? ", 20000, "root ::= ", "\n"),
+                     many("{\"properties\":{\"a\":{\"maxLength\":3}}},", 20000, "{\"allOf\":[",
+                          "{}]}"),
+                     many("[a-z]b?", 20000, "", "") };
+
+    for (int kind = 0; kind < 3; kind++) {
+        int left = 2;
+        const struct {
+            struct grammar_limits limits;
+            int status;
+            const char *why;
+        } t[] = { { { .memory_bytes = 50000 }, CB_EUNSUPPORTED, "more than 50000 bytes" },
+                  { { .steps = 1000 }, CB_EUNSUPPORTED, "more than 1000 steps" },
+                  { { .seconds = 1e-9 }, CB_EUNSUPPORTED, "more than 1e-09 s" },
+                  { { .stop = stop_at, .user = &left }, CB_ECANCEL, "stopped" } };
+        for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+            cb_grammar *g;
+            ck_assert_int_eq(cb_grammar_new((enum grammar_kind)kind, text[kind], &t[i].limits, &g),
+                             t[i].status);
+            ck_assert_msg(strstr(cb_error(), t[i].why), "%s", cb_error());
+        }
+        free(text[kind]);
+    }
+}
+END_TEST
+
+/* Small schemas whose sets are many: read within the memory, or refused by its name */
+START_TEST(many_sets)
+{
+    char *branches = many("{\"required\":[\"p1\"]},{\"required\":[\"p2\"],\"minProperties\":3},",
+                          600, "],\"anyOf\":[", "{}]}");
+    char *names = many("\"x\",", 4000, "", "\"y\"");
+    const char *more = ",\"required\":[\"y\"";
+    char *props = malloc(200000), *p = props + write_properties(props, 1500);
+    char *text;
+    cb_grammar *g;
+    int rc;
+
+    snprintf(p, 100, "%s", more);
+    text = many(props, 1, "", branches);
+    rc = schema(text, &g);
+    ck_assert_msg(!rc || strstr(cb_error(), "bytes of memory"), "%s", cb_error());
+    if (!rc)
+        cb_grammar_free(g);
+    free(text);
+    text = many(names, 1, "{\"allOf\":[{\"required\":[", "]},{\"required\":[\"x\"]}]}");
+    ck_assert_msg(!schema(text, &g), "%s", cb_error());
+    ck_assert_int_eq(try_text(g, "{\"x\":1,\"y\":2}"), YES);
+    cb_grammar_free(g);
+    free(text);
+    free(names);
+    free(props);
+    free(branches);
+}
+END_TEST
+
 /* A list of a million items, where nothing has to be remembered, in little memory */
 START_TEST(long_texts)
 {
@@ -512,6 +590,8 @@ int main(void)
     tcase_add_test(t, ambiguous_grammars);
     tcase_add_test(t, grammars_that_are_too_ambiguous);
     tcase_add_test(t, many_members);
+    tcase_add_test(t, many_sets);
+    tcase_add_test(t, limits);
     tcase_add_test(t, long_lines);
     tcase_add_test(t, long_texts);
     tcase_add_test(t, large_grammars);
