@@ -335,6 +335,8 @@ libserve_la_SOURCES = \
 	src/serve/listener.c src/serve/listener.h \
 	src/serve/logprobs.c src/serve/logprobs.h \
 	src/serve/marks.c src/serve/marks.h \
+	src/serve/fill_in.c src/serve/fill_in.h \
+	src/serve/prompt_logprobs.c src/serve/prompt_logprobs.h \
 	src/serve/reply.c src/serve/reply.h \
 	src/serve/routes.c \
 	src/serve/scheduler.h \

@@ -445,21 +445,20 @@ static void answer_whole(struct turn *t, struct exchange *x)
     }
 }
 
-static void answer_at_once(struct turn *t, struct exchange *x)
+int cb_turn_finish(struct turn *t, struct exchange *x)
 {
     const struct job_end *bad;
 
     if (!wait_for_all(t)) {
         cb_exchange_error(x, 499, "the client has closed the connection", NULL);
-        return;
+        return 0;
     }
     bad = failure(t);
     if (bad)
         cb_exchange_report(x, bad->status, bad->error);
     else if (memory_ran_out(t))
         cb_exchange_error(x, 500, "out of memory", NULL);
-    else
-        answer_whole(t, x);
+    return !bad && !memory_ran_out(t);
 }
 
 /* ---- running ---- */
@@ -523,7 +522,7 @@ static int failed_early(struct turn *t, struct exchange *x)
     return bad != NULL;
 }
 
-void cb_turn_run(struct turn *t, struct exchange *x)
+int cb_turn_start(struct turn *t, struct exchange *x)
 {
     const int overflows = t->order.n >= t->s->n_ctx, rc = overflows ? CB_EFULL : order(t);
 
@@ -531,22 +530,31 @@ void cb_turn_run(struct turn *t, struct exchange *x)
         cb_exchange_overflow(x, t->order.n, t->s->n_ctx);
     else if (rc)
         cb_exchange_fail(x, rc);
-    if (rc || !queue(t, x)) {
-        cb_turn_free(t);
-        return;
-    }
-    if (!t->streams) {
-        answer_at_once(t, x);
-        cb_turn_free(t);
-    } else if (failed_early(t, x)) {
-        cb_turn_free(t);
-    } else {
-        t->told = cb_now_s();
-        t->stream = (struct stream){ next_piece, close_stream };
+    return !rc && queue(t, x);
+}
+
+int cb_turn_open_stream(struct turn *t, struct exchange *x)
+{
+    if (failed_early(t, x))
+        return 0;
+    t->told = cb_now_s();
+    t->stream = (struct stream){ next_piece, close_stream };
+    return 1;
+}
+
+void cb_turn_run(struct turn *t, struct exchange *x)
+{
+    const int started = cb_turn_start(t, x);
+
+    if (started && t->streams && cb_turn_open_stream(t, x)) {
         x->status = 200;
         x->type = "text/event-stream";
         x->stream = &t->stream;
+        return;
     }
+    if (started && !t->streams && cb_turn_finish(t, x))
+        answer_whole(t, x);
+    cb_turn_free(t);
 }
 
 /* ---- numbers ---- */

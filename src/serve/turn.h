@@ -76,6 +76,12 @@ int cb_turn_new(struct exchange *x, const struct dialect *d, struct turn **out);
 void cb_turn_free(struct turn *t);
 /* Gives x its answer, whole or as a stream, and frees the turn. */
 void cb_turn_run(struct turn *t, struct exchange *x);
+/* Its parts, for a request with several turns: each returns 0 if x has an error in place of the
+ * answer, and never frees the turn. Orders the answers; waits for all of them; or makes t->stream
+ * ready. */
+int cb_turn_start(struct turn *t, struct exchange *x);
+int cb_turn_finish(struct turn *t, struct exchange *x);
+int cb_turn_open_stream(struct turn *t, struct exchange *x);
 
 /* Numbers of the answer: */
 int cb_turn_prompt_tokens(const struct turn *t);
