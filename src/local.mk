@@ -141,7 +141,7 @@ libcore_la_SOURCES += \
 	src/model/families.c src/model/latent.c \
 	src/model/adapters.c src/model/adapters.h \
 	src/model/head_prune.c src/model/head_prune.h \
-	src/model/hparams.c src/model/hparams.h \
+	src/model/hparams.c src/model/hparams.h src/model/layers.c \
 	src/model/model.h \
 	src/model/model_log.c \
 	src/model/model_open.c \

@@ -327,6 +327,8 @@ int cb_attend_end(struct attention *a, int l)
         TRY(cb_attend_end(a->follower[i], l));
     if (prompt || last)
         cb_bank_note_peak(a->bank, l);
+    if (!a->bank->store[l].n_kv) /* nothing has attended */
+        a->has_scores = 0;
     if (prompt && a->expected)
         TRY(cb_device_wait(a->dev)); /* its scores read stored rows */
     if (prompt)
@@ -334,7 +336,7 @@ int cb_attend_end(struct attention *a, int l)
     TRY(hand_over(a, l));
     if (!prompt && reader_of(a, l)->ahead)
         reader_of(a, l)->ahead(a, l); /* before somebody waits for the layer */
-    if (!prompt || !is_late(a, l))
+    if (a->bank->store[l].n_kv && (!prompt || !is_late(a, l)))
         TRY(settle(a, l, a->has_scores ? &a->scores : NULL));
     return prompt && last && !a->rehearses ? settle_late(a) : CB_OK;
 }

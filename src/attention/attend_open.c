@@ -65,14 +65,19 @@ static int may_prepack(const struct attention *a, int l)
 }
 
 /* Layers that read an earlier layer's keys and values read all of them: policies know nothing of
- * readers besides the layer itself. */
-static int check_shared(const struct attention *a)
+ * readers besides the layer itself. And policies know one shape of the heads. */
+static int check_layers(const struct attention *a)
 {
     const struct method *m = a->policy->m;
     int plain = !m->compact && !m->observe && !cb_sparse_prefill_is(a) && !a->blocks;
 
     for (int l = 0; l < a->bank->n_layer; l++)
         plain &= has(a, l, READ_PLAIN) && !a->plan[l].window && a->plan[l].score.when == WHEN_NEVER;
+    if (!plain && a->model->hp.heads_differ)
+        return cb_fail(CB_EUNSUPPORTED,
+                       "policy %s: the model's layers have different KV heads, which goes with "
+                       "policy full and dense prompts alone",
+                       m->name);
     return plain || !a->model->hp.n_shared_kv
                ? CB_OK
                : cb_fail(CB_EUNSUPPORTED,
@@ -96,7 +101,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     a->plan = a->policy->row;
     TRY(cb_readers_assign(a));
     TRY(cb_sparse_prefill_open(a, prefill));
-    TRY(check_shared(a));
+    TRY(check_layers(a));
     TRY(check_planes(a));
     TRY(cb_parts_open(a));
     TRY(cb_turned_queries_open(a));
@@ -105,6 +110,8 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_passing_open(a));
     TRY(cb_readers_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
+        if (!a->bank->store[l].n_kv)
+            continue;
         a->bank->store[l].any_order = any_order(a, l);
         if (may_prepack(a, l))
             cb_store_may_prepack(&a->bank->store[l], a->dev);

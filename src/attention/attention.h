@@ -131,12 +131,18 @@ static inline struct store *cb_attention_store(const struct attention *a, int l)
     return &a->bank->store[l - a->model->layer[l].kv_back];
 }
 
+/* A store of those that policies act on, which have the same heads */
+static inline const struct store *cb_attention_typical(const struct attention *a)
+{
+    return &a->bank->store[a->model->global ? a->model->global[0] : 0];
+}
+
 static inline int cb_attention_group(const struct attention *a)
 {
     return a->model->hp.n_head / a->model->hp.n_kv;
 }
 
-/* Floats in one token's queries, or in its output */
+/* Floats in one token's queries, or in its output, in a layer that policies act on */
 static inline size_t cb_attention_row(const struct attention *a)
 {
     return (size_t)a->model->hp.n_head * (size_t)a->model->hp.hd;

@@ -30,6 +30,8 @@ int cb_parts_open(struct attention *a)
     if (!x || !(x->lse = cb_alloc_aligned(n, sizeof *x->lse)))
         return CB_ENOMEM;
     x->n_run = a->blocks || (a->traits & READ_BY_HEAD) ? a->model->hp.n_head : a->bank->n_kv;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        x->n_run = max_int(x->n_run, a->model->layer[l].n_kv);
     if (!a->prompt_joins && !(a->traits & READ_JOINS))
         return CB_OK;
     x->out2 = cb_alloc_aligned((size_t)a->chunk * cb_attention_row(a), sizeof *x->out2);
@@ -110,7 +112,8 @@ static int unseen(const struct attention *a, const struct chunk *c)
 int cb_parts_whole(struct attention *a, const struct chunk *c, float *logit)
 {
     const struct store *st = cb_attention_store(a, c->l);
-    const size_t stride = (size_t)cb_attention_group(a) * (size_t)a->bank->n_ctx;
+    const size_t group = (size_t)(a->model->hp.n_head / st->n_kv);
+    const size_t stride = group * (size_t)a->bank->n_ctx;
     const struct part p = cb_parts_of(a, c);
     struct kv_run *run;
 
@@ -145,9 +148,9 @@ int cb_parts_left_out(const struct attention *a, int i, int h)
 /* ---- attending ---- */
 
 /* Runs of a part */
-static int n_run(const struct attention *a, const struct part *p)
+static int n_run(const struct attention *a, int l, const struct part *p)
 {
-    return p->by_head ? a->model->hp.n_head : a->bank->n_kv;
+    return p->by_head ? a->model->hp.n_head : a->model->layer[l].n_kv;
 }
 
 void cb_parts_ask(const struct attention *a, int l)
@@ -155,10 +158,10 @@ void cb_parts_ask(const struct attention *a, int l)
     const struct store *st = cb_attention_store(a, l);
 
     for (int i = 0; i < a->parts->n; i++) {
-        const int n = n_run(a, cb_parts_at(a, i));
+        const int n = n_run(a, l, cb_parts_at(a, i));
         for (int r = 0; r < n; r++) {
             const struct kv_run *run = cb_parts_runs(a, i) + r;
-            const int h = r * a->bank->n_kv / n;
+            const int h = r * st->n_kv / n;
             cb_store_ask(st, h, run->idx, run->idx ? run->n : st->rows[h]);
         }
     }
@@ -167,17 +170,18 @@ void cb_parts_ask(const struct attention *a, int l)
 struct attn cb_parts_attn(const struct attention *a, int l)
 {
     const struct hparams *hp = &a->model->hp;
+    const struct layer *y = &a->model->layer[l];
 
     return (struct attn){ .n_head = hp->n_head,
-                          .n_kv = hp->n_kv,
-                          .hd = hp->hd,
+                          .n_kv = y->n_kv,
+                          .hd = y->hd,
                           .scale = hp->attn_scale,
                           .softcap = hp->attn_cap,
                           .causal = 1,
                           .window = cb_attention_window(a, l),
                           .type_k = a->bank->type_k,
                           .type_v = a->bank->type_v,
-                          .q_stride = hp->n_head * hp->hd,
+                          .q_stride = hp->n_head * y->hd,
                           .logit_stride = a->bank->n_ctx };
 }
 
@@ -319,7 +323,7 @@ static void count_read(struct attention *a, int l, int i)
 
     if (!a->bank->decoding)
         count_pairs(a, l, i);
-    for (int r = 0; a->bank->decoding && r < n_run(a, p); r++)
+    for (int r = 0; a->bank->decoding && r < n_run(a, l, p); r++)
         a->bank->read_bytes += run_bytes(a, l, p, &cb_parts_runs(a, i)[r]);
 }
 
@@ -329,7 +333,7 @@ static struct attn call_of(const struct attention *a, int l, int i, float *out, 
     const size_t first = (size_t)cb_parts_at(a, i)->first;
     struct attn at = cb_parts_attn_of(a, l, i);
 
-    at.out = out + first * cb_attention_row(a);
+    at.out = out + first * (size_t)at.n_head * (size_t)at.hd;
     at.lse = lse ? lse + first * (size_t)at.n_head : NULL;
     return at;
 }
@@ -414,14 +418,13 @@ void cb_parts_attend(struct attention_call *call, int n)
         call[0].a->dev->ops->attention(call[0].a->dev, at, n_single);
     for (int i = 0; i < n; i++) {
         struct attention *a = call[i].a;
-        const struct hparams *hp = &a->model->hp;
-        const float *sinks = a->model->layer[call[i].c.l].sinks;
+        const struct layer *y = &a->model->layer[call[i].c.l];
         if (is_single(a))
             count_read(a, call[i].c.l, 0);
         else
             attend_list(a, call[i].c.l, call[i].out, call[i].lse);
-        if (sinks)
-            a->dev->ops->sink(a->dev, call[i].out, call[i].lse, sinks, call[i].c.n, hp->n_head,
-                              hp->hd);
+        if (y->sinks)
+            a->dev->ops->sink(a->dev, call[i].out, call[i].lse, y->sinks, call[i].c.n,
+                              a->model->hp.n_head, y->hd);
     }
 }

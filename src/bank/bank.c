@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/suggest.h"
 #include "device/kivi.h"
+#include "model/model.h"
 
 static const char *type_name(const void *ctx, int i)
 {
@@ -41,6 +42,15 @@ static int unknown_type(const char *what, const char *name)
                    list);
 }
 
+/* The head_dim of the first layer for which it is no multiple of `of`, or above `most`; 0: none */
+static int misfit(const struct bank *b, long of, int most)
+{
+    for (int l = 0; l < b->n_layer; l++)
+        if (b->layer[l].n_kv && (b->layer[l].hd % of || b->layer[l].hd > most))
+            return b->layer[l].hd;
+    return 0;
+}
+
 /* ":64:128:32" -> at most n numbers; returns how many, or -1 */
 static int numbers_of(const char *at, long *x, int n)
 {
@@ -62,6 +72,7 @@ static int kivi_form(const struct bank *b, const char *what, const char *name, i
                      struct kivi_form *out)
 {
     long x[] = { KIVI_MAX_GROUP, KIVI_GROUP, 0 };
+    int hd;
 
     if (!name || strncmp(name, "kivi", 4) || (name[4] != '2' && name[4] != '4'))
         return 0;
@@ -81,10 +92,10 @@ static int kivi_form(const struct bank *b, const char *what, const char *name, i
     if (x[2] > 65536 || x[2] % KIVI_GROUP)
         return cb_fail(CB_EARG, "%s %s: must keep a multiple of %d first tokens", what, name,
                        KIVI_GROUP);
-    if (b->hd % (v ? x[1] : KIVI_GROUP) || b->hd > CB_KIVI_MAX_HD)
+    if ((hd = misfit(b, v ? x[1] : KIVI_GROUP, CB_KIVI_MAX_HD)))
         return cb_fail(
             CB_EARG, "%s %s: needs a head_dim that is a multiple of %ld up to %d; the model has %d",
-            what, name, v ? x[1] : KIVI_GROUP, CB_KIVI_MAX_HD, b->hd);
+            what, name, v ? x[1] : KIVI_GROUP, CB_KIVI_MAX_HD, hd);
     *out = (struct kivi_form){ name[4] - '0', (int)x[0], (int)x[1], (int)x[2] };
     return 1;
 }
@@ -94,6 +105,8 @@ static int kivi_form(const struct bank *b, const char *what, const char *name, i
 static int planes_form(const struct bank *b, const char *what, const char *name, int v,
                        struct kivi_form *out)
 {
+    int hd;
+
     if (!name || strcmp(name, "planes"))
         return 0;
     if (v)
@@ -101,11 +114,11 @@ static int planes_form(const struct bank *b, const char *what, const char *name,
     if (b->one_row)
         return cb_fail(CB_EUNSUPPORTED, "%s %s: the model stores one row as key and value", what,
                        name);
-    if (b->hd % 16 || b->hd > CB_KIVI_MAX_HD)
+    if ((hd = misfit(b, 16, CB_KIVI_MAX_HD)))
         return cb_fail(CB_EARG,
                        "%s %s: needs a head_dim that is a multiple of 16 up to %d; the model has "
                        "%d",
-                       what, name, CB_KIVI_MAX_HD, b->hd);
+                       what, name, CB_KIVI_MAX_HD, hd);
     *out = (struct kivi_form){ .bits = KIVI_PLANES, .residual = KV_PREPACK };
     return 1;
 }
@@ -113,17 +126,17 @@ static int planes_form(const struct bank *b, const char *what, const char *name,
 static int kv_type(const struct bank *b, const char *what, const char *name, int v,
                    enum kv_type *out, struct kivi_form *kivi)
 {
-    int q = kivi_form(b, what, name, v, kivi), t;
+    int q = kivi_form(b, what, name, v, kivi), t, hd;
 
     q = q ? q : planes_form(b, what, name, v, kivi);
     t = name && !q ? cb_kv_type_find(name) : KV_F16;
     TRY(q);
     if (t < 0)
         return unknown_type(what, name);
-    if (b->hd % cb_kv_type[t].block)
+    if ((hd = misfit(b, cb_kv_type[t].block, KV_MAX_HD)))
         return cb_fail(CB_EARG,
                        "%s %s: needs a head_dim that is a multiple of %d; the model has %d", what,
-                       name, cb_kv_type[t].block, b->hd);
+                       name, cb_kv_type[t].block, hd);
     *out = (enum kv_type)t;
     return CB_OK;
 }
@@ -153,7 +166,10 @@ int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_c
     if (!b->store)
         return CB_ENOMEM;
     for (int l = 0; l < b->n_layer; l++) {
-        TRY(cb_store_open(&b->store[l], b->n_kv, b->hd, b->n_ctx, b->type_k, b->type_v, n_col));
+        TRY(cb_store_open(&b->store[l], b->layer[l].n_kv, b->layer[l].hd, b->n_ctx, b->type_k,
+                          b->type_v, n_col));
+        if (!b->layer[l].n_kv)
+            continue;
         b->store[l].rows_only = b->rows_only;
         if (b->one_row)
             cb_store_share_rows(&b->store[l]);

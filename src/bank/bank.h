@@ -10,9 +10,13 @@
 #include "store_rows.h"
 #include "store_sketch.h"
 
+struct layer; /* model/model.h */
+
 struct bank {
     struct device *dev;
-    int n_layer, n_kv, hd, n_ctx;
+    int n_layer, n_ctx;
+    int n_kv, hd;              /* KV heads and head_dim of the layers that policies act on */
+    const struct layer *layer; /* [n_layer] the model's: each has an n_kv and hd of its own */
     enum kv_type type_k, type_v;
     int rows_only, small_pages;      /* copied to each store */
     int one_row;                     /* 1: values are rows of keys (store_state.h) */
@@ -33,8 +37,8 @@ struct bank {
 /* Stored types of keys and values by name, such as "f16", "q8_0", "kivi4", "kivi2:128:64:32" (KIVI
  * with a residual of 128 tokens, groups of 64 and 32 first tokens in f16), or "planes" of keys
  * (store_planes.h); NULL = "f16".
- * n_layer, n_kv, hd, n_ctx, rows_only, small_pages, one_row and dev are set by the caller. n_col:
- * float columns for each slot. */
+ * n_layer, n_ctx, n_kv, hd, layer, rows_only, small_pages, one_row and dev are set by the caller.
+ * n_col: float columns for each slot. */
 int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col);
 void cb_bank_close(struct bank *b);
 /* Forgets tokens from n_seen on in every store, and the current feed. */

@@ -50,6 +50,8 @@ int cb_store_open(struct store *s, int n_kv, int hd, int cap, enum kv_type type_
         return CB_ENOMEM;
     for (int h = 0; h < n_kv; h++)
         s->hole[h] = -1;
+    if (!n_kv)
+        return CB_OK;
     TRY(cb_pages_reserve(s->head_k * (size_t)n_kv, &s->k));
     TRY(cb_pages_reserve(s->head_v * (size_t)n_kv, &s->v));
     return open_columns(s, n_col);

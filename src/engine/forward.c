@@ -28,15 +28,16 @@ struct rows {
     int pos0, pos_end;           /* as in struct chunk */
     const int32_t *pos;
     float *x;                     /* [n_tok][n_embd] the residual stream */
-    const float *cs[ROPE_TABLES]; /* [n_tok][n_rot/2][2] */
+    const float *cs[ROPE_TABLES]; /* [n_tok][n_rot/2][2] of the table's n_rot */
 };
 
 /* Row i of qkv and out as chunk c of session s */
 static struct attention_call call_of(const struct rows *r, int l, int i, const float *qkv,
                                      float *out)
 {
-    const struct hparams *hp = &r->s[0]->model->hp;
-    const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, stride = nq + 2 * nkv;
+    const struct layer *y = &r->s[0]->model->layer[l];
+    const int nq = r->s[0]->model->hp.n_head * y->hd, nkv = y->n_kv * y->hd;
+    const int stride = nq + 2 * nkv;
     const float *q = qkv + (size_t)i * (size_t)stride;
     struct cb_session *s = r->s[r->n > 1 ? i : 0];
     struct attention_call call = { .a = &s->attention,
@@ -74,7 +75,7 @@ static int attend_apart(const struct rows *r, int l, const float *qkv, float *ou
     return err;
 }
 
-/* qkv[n_tok][(n_head + 2 n_kv) * hd] -> out[n_tok][n_head * hd] */
+/* qkv[n_tok][(n_head + 2 n_kv) * hd] -> out[n_tok][n_head * hd], of the layer's n_kv and hd */
 static int attend(const struct rows *r, int l, const float *qkv, float *out)
 {
     if (r->apart)
@@ -157,7 +158,7 @@ static void warm(const struct rows *r, const struct layer *y, float *q, int stri
         if (turns)
             r->s[0]->dev->ops->scale(r->s[0]->dev, q + (size_t)i * (size_t)stride,
                                      1 + t->scale * logf(1 + (float)turns), 0,
-                                     (size_t)(hp->n_head * hp->hd));
+                                     (size_t)(hp->n_head * y->hd));
     }
 }
 
@@ -166,15 +167,14 @@ static void rotate(const struct rows *r, const struct layer *y, float *x, int n_
                    const struct norm *before)
 {
     struct cb_session *s = r->s[0];
-    const struct hparams *hp = &s->model->hp;
     const int n = r->n_tok;
 
     if (before->w)
-        norm(s, before, x, n_head * hp->hd / before->n, n, stride, x, stride);
+        norm(s, before, x, n_head * y->hd / before->n, n, stride, x, stride);
     if (y->rope < 0)
         return;
-    s->dev->ops->rope(s->dev, s->model->arch->rope, x, n, n_head, hp->hd, stride, hp->n_rot,
-                      r->cs[y->rope]);
+    s->dev->ops->rope(s->dev, s->model->arch->rope, x, n, n_head, y->hd, stride,
+                      s->rope[y->rope].n_rot, r->cs[y->rope]);
     if (y->rotated_norm.w)
         norm(s, &y->rotated_norm, x, n_head, n, stride, x, stride);
 }
@@ -203,7 +203,7 @@ static void guess(const struct rows *r, int l, const float *in)
 {
     struct cb_session *s = r->s[0];
     const struct layer *y = &s->model->layer[l];
-    const int nq = s->model->hp.n_head * s->model->hp.hd;
+    const int nq = s->model->hp.n_head * y->hd;
     const struct mm mm = { &y->q, y->q_bias, s->w.qkv, nq, 0, s->act_bits };
 
     cb_product(s, &mm, 1, in, r->n_tok);
@@ -221,8 +221,8 @@ static int layer(const struct rows *r, int l)
     const struct hparams *hp = &s->model->hp;
     const struct layer *y = &s->model->layer[l];
     struct work *w = &s->w;
-    const int n = r->n_tok, hd = hp->hd;
-    const int nq = hp->n_head * hd, nkv = hp->n_kv * hd, stride = nq + 2 * nkv;
+    const int n = r->n_tok, nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
+    const int stride = nq + 2 * nkv;
     const int bits = s->bank.decoding ? s->act_bits : 0;
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
     const float *in;
@@ -239,7 +239,7 @@ static int layer(const struct rows *r, int l)
                    y->kv_back ? 1 : 3, in, n);
     rotate_queries(r, y, q, stride);
     if (!y->kv_back)
-        rotate(r, y, k, hp->n_kv, stride, &y->k_norm);
+        rotate(r, y, k, y->n_kv, stride, &y->k_norm);
     TRY(attend(r, l, w->qkv, w->att));
     if (guesses(r, l + 1))
         guess(r, l + 1, in);
@@ -467,7 +467,6 @@ static void gather(struct cb_session *s, const int *row, int n)
 /* After layer l: the tokens of a prompt that later layers compute take the first rows. */
 static int narrow(struct cb_session *s, int l)
 {
-    const size_t rot = (size_t)s->model->hp.n_rot;
     const int *row;
     const int n = s->next.n_tok, m = cb_attend_narrow(&s->attention, l, n, &row);
 
@@ -476,10 +475,12 @@ static int narrow(struct cb_session *s, int l)
     gather(s, row, m);
     for (int i = 0; i < m; i++) {
         s->w.pos[i] = n < s->bank.n_feed ? s->w.pos[row[i]] : s->bank.n_seen + row[i];
-        for (int t = 0; t < ROPE_TABLES; t++)
+        for (int t = 0; t < ROPE_TABLES; t++) {
+            const size_t rot = (size_t)s->rope[t].n_rot;
             if (s->w.cs[t])
                 memmove(s->w.cs[t] + (size_t)i * rot, s->w.cs[t] + (size_t)row[i] * rot,
                         rot * sizeof(float));
+        }
     }
     s->next.n_tok = m;
     return CB_OK;
@@ -497,7 +498,7 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     };
 
     for (int t = 0; t < ROPE_TABLES; t++)
-        r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)hp->n_rot : NULL;
+        r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)s->rope[t].n_rot : NULL;
     if (!i)
         cb_layer_ahead(s, l, m);
     carry_rows(s, 1, l, i, m, n_feed);

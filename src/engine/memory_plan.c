@@ -26,9 +26,13 @@ static uint64_t weights_bytes(const struct cb_session *s)
 
 static uint64_t full_bytes(const struct cb_session *s, int n)
 {
-    const struct hparams *hp = &s->model->hp;
-    return (uint64_t)n * (uint64_t)(hp->n_layer - hp->n_shared_kv) * (uint64_t)hp->n_kv *
-           (uint64_t)hp->hd * 2 * (hp->latent.rank ? 1 : 2);
+    const struct cb_model *m = s->model;
+    uint64_t numbers = 0;
+
+    for (int l = 0; l < m->hp.n_layer; l++)
+        if (!m->layer[l].kv_back)
+            numbers += (uint64_t)m->layer[l].n_kv * (uint64_t)m->layer[l].hd;
+    return (uint64_t)n * numbers * 2 * (m->hp.latent.rank ? 1 : 2);
 }
 
 /* Work space after feeds of up to n_feed tokens. A KV head has held up to n_most slots before the
@@ -102,7 +106,9 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
             s->bank.pairs_all ? (double)s->bank.pairs_read / (double)s->bank.pairs_all : 0,
     };
     out->kept_min = s->bank.n_seen;
-    for (int l = 0; l < s->model->hp.n_layer - s->model->hp.n_shared_kv; l++) {
+    for (int l = 0; l < s->model->hp.n_layer; l++) {
+        if (s->model->layer[l].kv_back || !s->model->layer[l].n_kv)
+            continue;
         const int lo = cb_store_min_len(&s->bank.store[l]),
                   hi = cb_store_max_len(&s->bank.store[l]);
         out->kept_min = lo < out->kept_min ? lo : out->kept_min;
@@ -120,7 +126,7 @@ static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
     const int window = s->policy->row[l].window ? 0 : cb_attend_forgets(&s->attention, l);
     const int got = m->slots && i >= 0 ? m->slots(s->policy, i, n_prompt, n_gen) : n;
 
-    if (s->model->layer[l].kv_back)
+    if (s->model->layer[l].kv_back || !s->model->layer[l].n_kv)
         return 0;
     if (cb_attend_chunk(&s->attention, l))
         return n ? (n - 1) % window + 1 : 0;
@@ -159,7 +165,7 @@ static uint64_t feed_bytes(const struct cb_session *s, int l, int n_prompt, int 
     const int window = late ? 0 : cb_attend_forgets(&s->attention, l);
     const int chunk = cb_attend_chunk(&s->attention, l);
     const int every = chunk ? chunk : window ? s->chunk : cb_attend_drops_every(&s->attention, l);
-    const size_t pos = (size_t)s->bank.n_kv * sizeof *s->bank.store[l].pos;
+    const size_t pos = (size_t)s->bank.store[l].n_kv * sizeof *s->bank.store[l].pos;
     uint64_t most = 0;
     int held = 0;
 
@@ -359,12 +365,13 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         if (held > s->n_ctx)
             return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
                            s->n_ctx);
-        out->kept_min = have < out->kept_min ? have : out->kept_min;
+        if (s->model->layer[l].n_kv)
+            out->kept_min = min_int(out->kept_min, have);
         out->kept_max = held > out->kept_max ? held : out->kept_max;
         out->kv_bytes += held_bytes(s, l, n_prompt, n_gen);
         out->kv_beside_bytes +=
             slots_beside(s, l, held, n, mixes(s, l, n_prompt, n_gen)) +
-            (uint64_t)s->bank.n_kv * cb_store_beside_of(&s->bank.store[l], held);
+            (uint64_t)s->bank.store[l].n_kv * cb_store_beside_of(&s->bank.store[l], held);
         /* slots are dropped after they are read, by the layer itself */
         reads = have + (of == l && last_drop(s, l, n_prompt, n_gen, &gone) == n_gen ? gone : 0);
         read = cb_attention_read_bytes(&s->attention, l, reads,

@@ -420,13 +420,14 @@ static int reads(const struct store *st, const struct device *d, const char *lay
 /* Blocks of another instruction set become blocks of this device, or rows. */
 static int own_blocks(const char *layout, struct cb_session *s)
 {
-    const int panel = s->bank.hd % 32 ? 0 : cb_prepacked_panel(layout);
+    const int form = cb_prepacked_panel(layout);
     int err;
 
     TRY(cb_device_lock(s->dev));
     err = CB_OK;
     for (int l = 0; l < s->bank.n_layer && !err; l++) {
         struct store *st = &s->bank.store[l];
+        const int panel = st->hd % 32 ? 0 : form;
         if (reads(st, s->dev, layout))
             continue;
         err = panel && st->type_k != KV_F32 && st->type_v != KV_F32

@@ -57,9 +57,11 @@ int cb_session_is_anew(const struct cb_session *s, int n)
 
 size_t cb_session_tok_floats(const struct cb_session *s)
 {
-    const int tables = 1 + (s->rope[1].inv_freq != NULL);
-    return (size_t)s->model->hp.n_embd + (size_t)tables * (size_t)s->model->hp.n_rot +
-           (size_t)cb_attention_narrows(&s->attention);
+    size_t n = (size_t)s->model->hp.n_embd + (size_t)cb_attention_narrows(&s->attention);
+
+    for (int i = 0; i < ROPE_TABLES; i++) /* n_rot 0: nothing rotates by the table */
+        n += (size_t)s->rope[i].n_rot;
+    return n;
 }
 
 /* Bytes of n rows of the residual stream */
@@ -118,7 +120,7 @@ static int fit(struct cb_session *s, int n)
     TRY(grow_stream(s, n, fits));
     for (int i = 0; i < ROPE_TABLES; i++)
         if (s->rope[i].inv_freq)
-            TRY(grow(&w->cs[i], (size_t)n * (size_t)s->model->hp.n_rot, &unused));
+            TRY(grow(&w->cs[i], (size_t)n * (size_t)s->rope[i].n_rot, &unused));
     if (cb_attention_narrows(&s->attention)) {
         free(w->pos);
         w->pos = cb_calloc((size_t)n, sizeof *w->pos);
@@ -195,8 +197,8 @@ static int work_open(struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
     struct work *w = &s->w;
-    const size_t c = (size_t)s->chunk, nq = (size_t)hp->n_head * (size_t)hp->hd;
-    const size_t nkv = (size_t)hp->n_kv * (size_t)hp->hd;
+    const size_t c = (size_t)s->chunk, nq = (size_t)hp->n_head * (size_t)hp->hd_max;
+    const size_t nkv = (size_t)hp->kv_max;
 
     TRY(grow_on(s->dev, &w->norm, c * (size_t)hp->n_embd, &w->bytes));
     TRY(grow_on(s->dev, &w->qkv, c * (nq + 2 * nkv), &w->bytes));
@@ -270,14 +272,14 @@ static int open_attention(struct cb_session *s, const char *prefill)
 static int reserve_device(struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
-    const int nq = hp->n_head * hp->hd;
+    const int nq = hp->n_head * hp->hd_max;
     int max_in = hp->n_ff_max > hp->n_embd ? hp->n_ff_max : hp->n_embd;
     int64_t bytes;
 
     max_in = max_int(max_int(max_in, nq), hp->latent.low);
     bytes =
         s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
-                             hp->n_head, hp->hd, s->bank.n_ctx);
+                             hp->n_head, hp->hd_max, s->bank.n_ctx);
     if (bytes < 0)
         return (int)bytes;
     s->device_bytes = (uint64_t)bytes;
@@ -313,6 +315,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
                              .one_row = hp->latent.rank > 0,
                              .n_kv = hp->n_kv,
                              .hd = hp->hd,
+                             .layer = s->model->layer,
                              .n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train };
     s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
     if (s->chunk > s->bank.n_ctx)

@@ -10,7 +10,7 @@
 
 enum { MAX_HD = KV_MAX_HD, MOST_CTX = 1 << 24 }; /* a longer training context is no plan's */
 
-static const char *key_of(const struct cb_model *m, const char *name, char (*key)[128])
+const char *cb_hp_key(const struct cb_model *m, const char *name, char (*key)[128])
 {
     snprintf(*key, sizeof *key, "%s.%s", m->arch->name, name);
     return *key;
@@ -25,7 +25,7 @@ int cb_hp_int(const struct cb_model *m, const char *name, int need, int min, int
 {
     char key[128];
     int64_t v = *out;
-    const int got = cb_gguf_i64(m->gguf, key_of(m, name, &key), &v);
+    const int got = cb_gguf_i64(m->gguf, cb_hp_key(m, name, &key), &v);
 
     if (got < 0)
         return got;
@@ -38,11 +38,47 @@ int cb_hp_int(const struct cb_model *m, const char *name, int need, int min, int
     return CB_OK;
 }
 
+int cb_hp_at(const struct cb_model *m, const char *name, int need, int min, int max, int l,
+             int *out)
+{
+    char key[128];
+    const struct gguf_kv *kv = cb_gguf_find(m->gguf, cb_hp_key(m, name, &key));
+    double v;
+
+    if (!kv || kv->type != GGUF_ARRAY)
+        return cb_hp_int(m, name, need, min, max, out);
+    if (kv->elem == GGUF_STRING || kv->elem == GGUF_ARRAY)
+        return cb_fail(CB_EFORMAT, "%s: key %s: is no array of numbers", cb_gguf_path(m->gguf),
+                       key);
+    if (kv->n != (uint64_t)m->hp.n_layer && kv->n != (uint64_t)m->hp.n_block)
+        return cb_fail(CB_EFORMAT, "%s: key %s: %llu values for %d layers", cb_gguf_path(m->gguf),
+                       key, (unsigned long long)kv->n, m->hp.n_layer);
+    v = cb_gguf_array_num(kv, (uint64_t)l);
+    if (!(v >= min && v <= max))
+        return cb_fail(CB_EFORMAT, "%s: key %s: %.10g is not between %d and %d",
+                       cb_gguf_path(m->gguf), key, v, min, max);
+    *out = (int)v;
+    return CB_OK;
+}
+
+int cb_hp_most(const struct cb_model *m, const char *name, int need, int min, int max, int *out)
+{
+    int most = *out, v;
+
+    for (int l = 0; l < m->hp.n_layer; l++) {
+        v = *out;
+        TRY(cb_hp_at(m, name, need, min, max, l, &v));
+        most = l && v < most ? most : v;
+    }
+    *out = most;
+    return CB_OK;
+}
+
 int cb_hp_float(const struct cb_model *m, const char *name, int need, double min, double max,
                 float *out)
 {
     char key[128];
-    const int got = cb_gguf_f32(m->gguf, key_of(m, name, &key), out);
+    const int got = cb_gguf_f32(m->gguf, cb_hp_key(m, name, &key), out);
 
     if (got < 0)
         return got;
@@ -57,7 +93,7 @@ int cb_hp_float(const struct cb_model *m, const char *name, int need, double min
 static int flag(const struct cb_model *m, const char *name, int *out)
 {
     char key[128];
-    const int got = cb_gguf_bool(m->gguf, key_of(m, name, &key), out);
+    const int got = cb_gguf_bool(m->gguf, cb_hp_key(m, name, &key), out);
 
     return got < 0 ? got : CB_OK;
 }
@@ -118,7 +154,7 @@ static int scaling_type(struct cb_model *m, enum rope_scaling *out)
     struct gguf_str type = { "none", 4 };
     int found;
 
-    TRY(cb_gguf_string(m->gguf, key_of(m, "rope.scaling.type", &key), &type));
+    TRY(cb_gguf_string(m->gguf, cb_hp_key(m, "rope.scaling.type", &key), &type));
     snprintf(name, sizeof name, "%.*s", (int)(type.n < 40 ? type.n : 40), type.s);
     found = cb_rope_scaling_find(name);
     if (found < 0)
@@ -133,7 +169,8 @@ static int read_rope(struct cb_model *m)
     struct hparams *hp = &m->hp;
     struct rope_params *r = &hp->rope[0];
 
-    *r = (struct rope_params){ .base = 10000,
+    *r = (struct rope_params){ .n_rot = hp->n_rot,
+                               .base = 10000,
                                .factor = 1,
                                .n_ctx_orig = hp->n_ctx_train,
                                .attn_factor = 1,
@@ -150,12 +187,7 @@ static int read_rope(struct cb_model *m)
     TRY(cb_hp_float(m, "rope.scaling.yarn_log_multiplier", OPTIONAL, 0, 1e3, &r->log_mul));
     TRY(cb_hp_float(m, "rope.scaling.yarn_beta_fast", OPTIONAL, 1e-3, 1e6, &r->beta_fast));
     TRY(cb_hp_float(m, "rope.scaling.yarn_beta_slow", OPTIONAL, 1e-3, 1e6, &r->beta_slow));
-    if (!hp->window || m->arch->local_base <= 0)
-        return CB_OK;
-    hp->rope[1] = (struct rope_params){
-        .base = m->arch->local_base, .factor = 1, .attn_factor = 1, .n_ctx_orig = hp->n_ctx_train
-    };
-    return cb_hp_float(m, "rope.freq_base_swa", OPTIONAL, 1, 1e12, &hp->rope[1].base);
+    return CB_OK;
 }
 
 /* What the caller asks for replaces what the file says. */
@@ -223,11 +255,6 @@ static int read_heads(struct cb_model *m)
     TRY(cb_hp_int(m, "attention.kv_lora_rank", OPTIONAL, 0, MAX_HD, &hp->latent.rank));
     if (hp->latent.rank)
         return read_latent(m);
-    hp->n_kv = hp->n_head;
-    TRY(cb_hp_int(m, "attention.head_count_kv", OPTIONAL, 1, 1024, &hp->n_kv));
-    if (hp->n_head % hp->n_kv)
-        return cb_fail(CB_EFORMAT, "%s: %d heads cannot share %d KV heads", path, hp->n_head,
-                       hp->n_kv);
     hp->hd = hp->n_embd / hp->n_head;
     TRY(cb_hp_int(m, "attention.key_length", OPTIONAL, 2, MAX_HD, &hp->hd));
     if (hp->hd < 2 || hp->hd > MAX_HD)
@@ -319,12 +346,15 @@ static int read_experts(struct cb_model *m)
 int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
 {
     struct hparams *hp = &m->hp;
+    int n_later = 0; /* blocks that guess tokens after the next one */
 
     TRY(read_arch(m));
     TRY(cb_hp_int(m, "pooling_type", OPTIONAL, 0, 4, &hp->pooling));
-    TRY(cb_hp_int(m, "block_count", REQUIRED, 1, 1024, &hp->n_layer));
+    TRY(cb_hp_int(m, "block_count", REQUIRED, 1, 1024, &hp->n_block));
+    TRY(cb_hp_int(m, "nextn_predict_layers", OPTIONAL, 0, hp->n_block - 1, &n_later));
+    hp->n_layer = hp->n_block - n_later;
     TRY(cb_hp_int(m, "embedding_length", REQUIRED, 1, 1 << 17, &hp->n_embd));
-    TRY(cb_hp_int(m, "feed_forward_length", REQUIRED, 0, 1 << 20, &hp->n_ff));
+    TRY(cb_hp_most(m, "feed_forward_length", REQUIRED, 0, 1 << 20, &hp->n_ff));
     TRY(read_heads(m));
     hp->n_ctx_train = 4096;
     TRY(cb_hp_int(m, "context_length", OPTIONAL, 1, 1 << 30, &hp->n_ctx_train));
@@ -344,87 +374,4 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(read_temperature(m));
     TRY(read_experts(m));
     return m->arch->adapt ? m->arch->adapt(m) : CB_OK;
-}
-
-/* ---- layers ---- */
-
-/* The file may say which layers have the window: by the length of the pattern, or layer by layer */
-static int read_pattern(const struct cb_model *m, int *every, const struct gguf_kv **each)
-{
-    char key[128];
-    const struct gguf_kv *kv =
-        cb_gguf_find(m->gguf, key_of(m, "attention.sliding_window_pattern", &key));
-
-    *every = m->arch->global_every;
-    *each = NULL;
-    if (!kv || kv->type != GGUF_ARRAY)
-        return cb_hp_int(m, "attention.sliding_window_pattern", OPTIONAL, 0, 1024, every);
-    TRY(cb_gguf_array(m->gguf, key, GGUF_BOOL, each));
-    if (kv->n != (uint64_t)m->hp.n_layer)
-        return cb_fail(CB_EFORMAT, "%s: key %s: %llu values for %d layers", cb_gguf_path(m->gguf),
-                       key, (unsigned long long)kv->n, m->hp.n_layer);
-    return CB_OK;
-}
-
-static int list_global(struct cb_model *m)
-{
-    const int n = m->hp.n_layer;
-
-    for (int l = 0; l < n; l++)
-        m->n_global += !m->layer[l].window;
-    if (m->n_global == 0 || m->n_global == n)
-        return CB_OK;
-    if (!(m->global = cb_calloc((size_t)m->n_global, sizeof *m->global)))
-        return CB_ENOMEM;
-    for (int l = 0, i = 0; l < n; l++)
-        if (!m->layer[l].window)
-            m->global[i++] = l;
-    return CB_OK;
-}
-
-/* The last layers read keys and values of the last layer before them that is of their kind. */
-static int lend(struct cb_model *m)
-{
-    const int n = m->hp.n_layer, own = n - m->hp.n_shared_kv;
-
-    if (m->hp.n_shared_kv && (m->hp.latent.rank || m->hp.chunked))
-        return cb_fail(CB_EUNSUPPORTED,
-                       "%s: key %s.attention.shared_kv_layers: not supported with %s",
-                       cb_gguf_path(m->gguf), m->arch->name,
-                       m->hp.chunked ? "chunks of attention" : "latent attention");
-    for (int l = own; l < n; l++) {
-        const struct layer *y = &m->layer[l];
-        int from = own - 1;
-        while (from >= 0 && (m->layer[from].window != y->window || m->layer[from].rope != y->rope))
-            from--;
-        if (from < 0)
-            return cb_fail(CB_EFORMAT,
-                           "%s: layer %d has no keys and values, and no layer before "
-                           "layer %d is of its kind",
-                           cb_gguf_path(m->gguf), l, own);
-        m->layer[l].kv_back = l - from;
-        m->layer[from].lends = 1;
-    }
-    return CB_OK;
-}
-
-int cb_hparams_layers(struct cb_model *m)
-{
-    const struct hparams *hp = &m->hp;
-    const struct gguf_kv *each;
-    int every;
-
-    TRY(read_pattern(m, &every, &each));
-    for (int l = 0; l < hp->n_layer; l++) {
-        struct layer *y = &m->layer[l];
-        const int local =
-            each ? cb_gguf_array_num(each, (uint64_t)l) > 0 : !every || (l + 1) % every != 0;
-        y->window = local ? hp->window : 0;
-        y->rope = y->window && hp->rope[1].base > 0;
-        if ((hp->nope == NOPE_FOURTH && (l + 1) % 4 == 0) ||
-            (hp->nope == NOPE_GLOBAL && hp->window && !y->window))
-            y->rope = -1;
-    }
-    TRY(lend(m));
-    return list_global(m);
 }

@@ -7,12 +7,19 @@
 
 /* Reads general.architecture -> m->arch, then all hyper-parameters but n_vocab -> m->hp. */
 int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p);
-/* Sets each layer's window and rotation; m->layer has n_layer layers. */
+/* Makes m->layer and sets what metadata says of each layer: its heads, width, window, rotation, and
+ * whose keys and values it reads (layers.c). */
 int cb_hparams_layers(struct cb_model *m);
 
 enum { REQUIRED, OPTIONAL };
+const char *cb_hp_key(const struct cb_model *m, const char *name, char (*key)[128]); /* ARCH.NAME */
 /* ARCH.NAME; where it is optional and absent, *out stays */
 int cb_hp_int(const struct cb_model *m, const char *name, int need, int min, int max, int *out);
+/* The same for layer l: of an array, its value; else the one that all layers have */
+int cb_hp_at(const struct cb_model *m, const char *name, int need, int min, int max, int l,
+             int *out);
+/* The largest of all layers' */
+int cb_hp_most(const struct cb_model *m, const char *name, int need, int min, int max, int *out);
 int cb_hp_float(const struct cb_model *m, const char *name, int need, double min, double max,
                 float *out);
 

@@ -80,9 +80,15 @@ struct latent_params {
 };
 
 struct hparams {
-    int n_layer, n_embd, n_head, n_kv, hd, n_ff, n_vocab, n_ctx_train;
-    int n_ff_max; /* the widest feed-forward network of any layer or expert */
-    int n_rot;    /* dimensions of a head that rotate */
+    int n_layer, n_embd, n_head, n_ff, n_vocab, n_ctx_train;
+    int n_block; /* of the file: n_layer, and those that guess tokens after the next one */
+    /* KV heads, head_dim and rotated dimensions of the layers that policies act on. Other layers
+     * may have other ones: struct layer has each layer's own. */
+    int n_kv, hd, n_rot;
+    int heads_differ; /* 1: even layers that policies act on have different heads */
+    int n_ff_max;     /* the widest feed-forward network of any layer or expert */
+    int hd_max;       /* the largest head_dim of any layer */
+    int kv_max;       /* numbers of the widest layer's keys of one token */
     struct latent_params latent;
     int window;  /* of layers that have one: a query sees so many last tokens; 0: no layer has */
     int chunked; /* 1: it sees those of the last tokens that are in its own chunk of `window` */
@@ -136,6 +142,8 @@ struct latent {
 };
 
 struct layer {
+    int n_kv, hd;             /* KV heads, 0 = it stores no keys and values; head_dim */
+    int n_ff;                 /* of its own feed-forward network */
     int window, rope;         /* 0 = sees everything; the table that rotates it, -1 = none */
     int kv_back;              /* it reads the keys and values of the layer so many before it */
     int lends;                /* 1: later layers read its keys and values */
@@ -162,11 +170,13 @@ struct cb_model {
     struct layer *layer;     /* [n_layer] */
     struct adapter *adapter; /* [n_adapter] */
     int n_adapter;
-    int max_rank;          /* of the adapters' matrices; 0: there are none */
-    int *global, n_global; /* the layers without a window, or NULL: all layers are of one kind */
-    struct weight embd;    /* [n_vocab][n_embd], read by rows */
-    struct weight output;  /* [n_vocab][n_embd]; the same tensor as embd when tied */
-    float *output_bias;    /* [n_vocab] or NULL */
+    int max_rank; /* of the adapters' matrices; 0: there are none */
+    /* The layers that policies act on, or NULL: all. They store keys, and have no window of the
+     * model's own if others that store keys have none. */
+    int *global, n_global;
+    struct weight embd;   /* [n_vocab][n_embd], read by rows */
+    struct weight output; /* [n_vocab][n_embd]; the same tensor as embd when tied */
+    float *output_bias;   /* [n_vocab] or NULL */
     struct norm out_norm;
     uint64_t weights_bytes, packed_bytes;
     /* Preview of `output`; NULL until a session wants it, or if it would not pay. Atomic, because

@@ -57,7 +57,7 @@ int cb_model_rope(const struct cb_model *m, int n_ctx, struct rope rope[ROPE_TAB
 {
     for (int i = 0; i < ROPE_TABLES; i++)
         if (m->hp.rope[i].base > 0)
-            TRY(cb_rope_open(&rope[i], &m->hp.rope[i], m->hp.n_rot, n_ctx));
+            TRY(cb_rope_open(&rope[i], &m->hp.rope[i], n_ctx));
     return CB_OK;
 }
 

@@ -78,8 +78,9 @@ static double scale_of(const struct rope_params *p)
     return yarn_growth(p, 1) / yarn_growth(p, (double)p->log_mul) * (double)p->attn_factor;
 }
 
-int cb_rope_open(struct rope *r, const struct rope_params *p, int n_rot, int n_ctx)
+int cb_rope_open(struct rope *r, const struct rope_params *p, int n_ctx)
 {
+    const int n_rot = p->n_rot;
     const double base = base_of(p, n_rot, n_ctx);
 
     *r = (struct rope){ .n_rot = n_rot, .scale = (float)scale_of(p) };

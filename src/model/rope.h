@@ -10,6 +10,7 @@ enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LONG }
 
 /* One way of rotating, as the file has it. */
 struct rope_params {
+    int n_rot; /* dimensions of a head that rotate */
     float base;
     enum rope_scaling scaling;
     float factor;               /* by which positions are divided, or contexts grow */
@@ -30,7 +31,7 @@ struct rope {
 };
 
 int cb_rope_scaling_find(const char *name); /* "none", "linear", ...; -1: unknown */
-int cb_rope_open(struct rope *r, const struct rope_params *p, int n_rot, int n_ctx);
+int cb_rope_open(struct rope *r, const struct rope_params *p, int n_ctx);
 void cb_rope_close(struct rope *r);
 /* cos and sin for positions pos0.. -> cs[n_tok][n_rot / 2][2] */
 void cb_rope_table(const struct rope *r, int pos0, int n_tok, float *cs);

@@ -14,9 +14,9 @@
 
 /* The norm of q or k: over a head, with one set of weights or one for each head, or over all heads
  * at once. The shape says which. */
-static int head_norm(struct binder *b, const char *name, int must, int n_head, struct norm *out)
+static int head_norm(struct binder *b, const char *name, int must, int n_head, int hd,
+                     struct norm *out)
 {
-    const int hd = b->m->hp.hd;
     const struct gguf_tensor *t;
     char buf[72];
 
@@ -48,7 +48,7 @@ static int cut(const float *x, int from, int n, float **out)
 static int fused_qkv(struct binder *b, int l, struct layer *y)
 {
     const struct hparams *hp = &b->m->hp;
-    const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd;
+    const int nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
     const struct gguf_tensor *t;
     float *bias = NULL;
     int err;
@@ -70,7 +70,7 @@ static int fused_qkv(struct binder *b, int l, struct layer *y)
 static int queries_alone(struct binder *b, int l, struct layer *y)
 {
     const struct hparams *hp = &b->m->hp;
-    const int nq = hp->n_head * hp->hd, bias = b->m->arch->has & HAS_QKV_BIAS ? REQUIRED : OPTIONAL;
+    const int nq = hp->n_head * y->hd, bias = b->m->arch->has & HAS_QKV_BIAS ? REQUIRED : OPTIONAL;
     static const char *const unused[] = { "attn_k.weight", "attn_v.weight", "attn_k.bias",
                                           "attn_v.bias", "attn_k_norm.weight" };
 
@@ -86,7 +86,7 @@ static int queries_alone(struct binder *b, int l, struct layer *y)
 static int separate_qkv(struct binder *b, int l, struct layer *y)
 {
     const struct hparams *hp = &b->m->hp;
-    const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd, ne = hp->n_embd;
+    const int nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd, ne = hp->n_embd;
     const int bias = b->m->arch->has & HAS_QKV_BIAS ? REQUIRED : OPTIONAL;
 
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), ne, nq, &y->q));
@@ -100,9 +100,8 @@ static int separate_qkv(struct binder *b, int l, struct layer *y)
 static int attention(struct binder *b, int l, struct layer *y)
 {
     const struct hparams *hp = &b->m->hp;
-    const int nq = hp->n_head * hp->hd, ne = hp->n_embd, has = b->m->arch->has;
-    const int must = has & HAS_QK_NORM ? REQUIRED : OPTIONAL,
-              shared = l >= hp->n_layer - hp->n_shared_kv;
+    const int nq = hp->n_head * y->hd, ne = hp->n_embd, has = b->m->arch->has;
+    const int must = has & HAS_QK_NORM ? REQUIRED : OPTIONAL, shared = y->kv_back > 0;
 
     if (hp->latent.rank)
         return cb_latent_bind(b, l, y);
@@ -113,9 +112,9 @@ static int attention(struct binder *b, int l, struct layer *y)
                                                                        : separate_qkv(b, l, y));
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_output.weight"), nq, ne, &y->o));
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_output.bias"), OPTIONAL, ne, &y->o_bias));
-    TRY(head_norm(b, cb_bind_in_layer(b, l, "attn_q_norm"), must, hp->n_head, &y->q_norm));
+    TRY(head_norm(b, cb_bind_in_layer(b, l, "attn_q_norm"), must, hp->n_head, y->hd, &y->q_norm));
     if (!shared)
-        TRY(head_norm(b, cb_bind_in_layer(b, l, "attn_k_norm"), must, hp->n_kv, &y->k_norm));
+        TRY(head_norm(b, cb_bind_in_layer(b, l, "attn_k_norm"), must, y->n_kv, y->hd, &y->k_norm));
     return cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_sinks.weight"),
                           has & HAS_SINKS ? REQUIRED : OPTIONAL, hp->n_head, &y->sinks);
 }
@@ -161,7 +160,7 @@ static int norms(struct binder *b, int l, struct layer *y)
 /* The gate's rows may lie in front of those of up. */
 static int fused_gate(struct binder *b, int l, struct ffn *f)
 {
-    const int ne = b->m->hp.n_embd, nf = b->m->hp.n_ff;
+    const int ne = b->m->hp.n_embd, nf = b->m->layer[l].n_ff;
     const struct gguf_tensor *t;
 
     TRY(cb_bind_need(b, cb_bind_in_layer(b, l, "ffn_up.weight"), &t));
@@ -173,7 +172,7 @@ static int fused_gate(struct binder *b, int l, struct ffn *f)
 
 static int dense(struct binder *b, int l, struct ffn *f)
 {
-    const int ne = b->m->hp.n_embd, nf = b->m->hp.n_ff;
+    const int ne = b->m->hp.n_embd, nf = b->m->layer[l].n_ff;
     const int gated = cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate.weight")) != NULL;
     const struct gguf_tensor *up = cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_up.weight"));
 
@@ -285,7 +284,7 @@ static int layer(struct binder *b, int l)
 
     TRY(norms(b, l, y));
     if (b->m->hp.norms_rotated)
-        TRY(plain_norm(b->m->hp.hd, &y->rotated_norm));
+        TRY(plain_norm(y->hd, &y->rotated_norm));
     TRY(attention(b, l, y));
     return b->m->hp.moe.n_expert && cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.weight"))
                ? mixture(b, l, y)
@@ -316,7 +315,7 @@ static int embeddings(struct binder *b)
 static int rope_divisors(struct binder *b)
 {
     struct rope_params *r = &b->m->hp.rope[0];
-    const int n = b->m->hp.n_rot / 2;
+    const int n = r->n_rot / 2;
 
     if (cb_bind_find(b, "rope_factors_long.weight")) {
         TRY(cb_bind_vector(b, "rope_factors_long.weight", REQUIRED, n, &r->divisor[1]));
@@ -355,14 +354,11 @@ static int bind_all(struct binder *b)
     struct cb_model *m = b->m;
 
     TRY(embeddings(b));
-    m->layer = cb_calloc((size_t)m->hp.n_layer, sizeof *m->layer);
-    if (!m->layer)
-        return CB_ENOMEM;
+    TRY(cb_hparams_layers(m));
     for (int l = 0; l < m->hp.n_layer; l++)
         TRY(layer(b, l));
     TRY(rope_divisors(b));
-    TRY(check_all_bound(b));
-    return cb_hparams_layers(m);
+    return check_all_bound(b);
 }
 
 int cb_weights_bind(struct cb_model *m)

@@ -74,8 +74,10 @@ static uint64_t join(const struct cb_model *m, const struct piece *p)
         h = XXH3_64bits_withSeed(rope, sizeof rope, h);
     }
     for (int l = 0; l < hp->n_layer; l++) {
-        const int form[] = { m->layer[l].window, m->layer[l].rope };
-        h = XXH3_64bits_withSeed(form, sizeof form, h);
+        const struct layer *y = &m->layer[l];
+        const int form[] = { y->window, y->rope, y->n_kv, y->hd };
+        const int differ = y->n_kv != hp->n_kv || y->hd != hp->hd;
+        h = XXH3_64bits_withSeed(form, (differ ? 4 : 2) * sizeof *form, h);
     }
     h = join_tensors(m->gguf, &p, h);
     for (int i = 0; i < m->n_adapter; i++) {

@@ -22,7 +22,7 @@ struct slow *cb_slow_new(const struct cb_model *m, int cap)
     s->m = m;
     s->hp = m->hp;
     s->cap = cap;
-    if (cb_rope_open(&s->rope, &m->hp.rope[0], m->hp.n_rot, cap))
+    if (cb_rope_open(&s->rope, &m->hp.rope[0], cap))
         abort();
     s->raw = zeroed(n, sizeof(double));
     s->k = zeroed(n, sizeof(double));

@@ -43,12 +43,15 @@ static void open_toy(struct toy *t, const char *device, int n_threads, const str
     t->model.hp = *hp;
     t->model.hp.attn_scale = 1 / sqrtf((float)hp->hd);
     t->model.hp.n_ff_max = hp->n_ff;
-    t->model.hp.rope[0] = (struct rope_params){ .base = 10000, .factor = 1, .attn_factor = 1 };
+    t->model.hp.hd_max = hp->hd;
+    t->model.hp.kv_max = hp->n_kv * hp->hd;
+    t->model.hp.rope[0] =
+        (struct rope_params){ .n_rot = hp->n_rot, .base = 10000, .factor = 1, .attn_factor = 1 };
     t->model.arch = cb_arch_at(0);
     t->model.layer = calloc((size_t)hp->n_layer, sizeof *t->model.layer);
     ck_assert_ptr_nonnull(t->model.layer);
     for (int l = 0; l < hp->n_layer; l++)
-        t->model.layer[l].window = hp->window;
+        t->model.layer[l] = (struct layer){ .n_kv = hp->n_kv, .hd = hp->hd, .window = hp->window };
     ck_assert_msg(!cb_device_open(device, n_threads, &t->model.dev), "%s", cb_error());
     t->n_tok = n_tok;
     t->row = (hp->n_head + 2 * hp->n_kv) * hp->hd;

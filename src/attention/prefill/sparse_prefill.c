@@ -76,7 +76,7 @@ static void *take(struct sparse_prefill *p, size_t n, size_t size)
 static int room(struct attention *a, struct sparse_prefill *p)
 {
     const struct hparams *hp = &a->model->hp;
-    const struct store *st = &a->bank->store[0];
+    const struct store *st = cb_attention_typical(a);
     const size_t ctx = (size_t)a->bank->n_ctx, nh = (size_t)hp->n_head, n_kv = (size_t)hp->n_kv;
     const size_t chunks = (ctx + (size_t)p->plan.chunk - 1) / (size_t)p->plan.chunk;
     const size_t most = (size_t)p->plan.k + (size_t)p->plan.chunk;

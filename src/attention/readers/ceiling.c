@@ -43,12 +43,12 @@ static int open(struct attention *a, void **state)
     n = (size_t)(sink ? sink : 1);
     x->cs = cb_alloc_aligned(ROPE_TABLES * n * n_rot, sizeof *x->cs);
     x->x = cb_alloc_aligned((size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
-    x->k = cb_alloc_aligned(n_kv * n, a->bank->store[0].row_k);
-    x->v = cb_alloc_aligned(n_kv * n, a->bank->store[0].row_v);
+    x->k = cb_alloc_aligned(n_kv * n, cb_attention_typical(a)->row_k);
+    x->v = cb_alloc_aligned(n_kv * n, cb_attention_typical(a)->row_v);
     if (!x->cs || !x->x || !x->k || !x->v)
         return CB_ENOMEM;
     for (int t = 0; t < ROPE_TABLES; t++)
-        for (int i = 0; i < sink; i++)
+        for (int i = 0; i < sink && a->rope[t].n_rot == (int)n_rot; i++)
             cb_rope_turn(&a->rope[t], -i, x->cs + ((size_t)t * n + (size_t)i) * n_rot);
     return CB_OK;
 }
@@ -68,7 +68,7 @@ static void close(struct attention *a, void *state)
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
     const struct ceiling *x = state;
-    const struct store *st = &a->bank->store[0];
+    const struct store *st = cb_attention_typical(a);
 
     (void)n_feed, (void)n_most;
     return (size_t)x->sink * ((size_t)ROPE_TABLES * (size_t)a->model->hp.n_rot * sizeof(float) +

@@ -120,7 +120,7 @@ static int open(struct attention *a, void **state)
     x->logit = cb_alloc_aligned(nh * n_ctx, sizeof *x->logit);
     x->idx = cb_alloc_aligned(n_ctx, sizeof *x->idx);
     x->best = cb_alloc_aligned((size_t)x->cap, sizeof *x->best);
-    x->k = cb_alloc_aligned((size_t)a->bank->n_kv * chunk, a->bank->store[0].row_k);
+    x->k = cb_alloc_aligned((size_t)a->bank->n_kv * chunk, cb_attention_typical(a)->row_k);
     x->x = cb_alloc_aligned((size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
     x->cs = cb_alloc_aligned((size_t)MANY * (size_t)a->model->hp.n_rot, sizeof *x->cs);
     x->run = cb_calloc(nh, sizeof *x->run);
@@ -183,7 +183,7 @@ static size_t work_bytes(const struct attention *a, const void *x, int n_feed, i
             floats += blocks * (row + (l ? 0 : nh + 1));
         }
     return floats * sizeof(float) +
-           (size_t)a->bank->n_kv * (size_t)a->chunk * a->bank->store[0].row_k;
+           (size_t)a->bank->n_kv * (size_t)a->chunk * cb_attention_typical(a)->row_k;
 }
 
 /* Tokens of a chunk choose together, the prompt's last one alone. */

@@ -51,7 +51,7 @@ static int fits(const struct attention *a, int l)
 /* Memory of the rows is committed page by page as the context grows. */
 static int open_rows(struct attention *a, struct pairs *x)
 {
-    const struct store *st = &a->bank->store[0];
+    const struct store *st = cb_attention_typical(a);
 
     for (int v = 0; v < cb_store_sides(st); v++) {
         x->bytes[v] = (v ? st->head_v : st->head_k) * (size_t)st->n_kv;
@@ -97,7 +97,7 @@ static void close(struct attention *a, void *state)
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
-    const struct store *st = &a->bank->store[0];
+    const struct store *st = cb_attention_typical(a);
     const struct pairs *x = state;
 
     (void)n_feed;

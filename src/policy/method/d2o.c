@@ -75,7 +75,7 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-struct layer {
+struct layer_budget {
     double spread;     /* spread of the attention, as layers= defines it */
     double unit;       /* layers=gate: what the spread is compared with, see observe() */
     int heavy, recent; /* the layer's budget */
@@ -84,10 +84,10 @@ struct layer {
 /* State of the whole method. Behind it lie double real[n_layer] and the thresholds
  * tau[n_layer][n_kv]. */
 struct st {
-    int ready;             /* layers have their budgets */
-    int waits;             /* a prompt ended, and the next token drops (AT_FIRST_STEP) */
-    int evicts;            /* something was dropped: the token budgets are fixed now */
-    struct layer layer[1]; /* [n_layer] */
+    int ready;                    /* layers have their budgets */
+    int waits;                    /* a prompt ended, and the next token drops (AT_FIRST_STEP) */
+    int evicts;                   /* something was dropped: the token budgets are fixed now */
+    struct layer_budget layer[1]; /* [n_layer] */
 };
 
 static double *real(const struct policy *p)
@@ -180,7 +180,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
         row[l].score.sums = 1;
         row[l].late = compares(p); /* budgets need all layers' scores */
     }
-    return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer) +
+    return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer_budget) +
                                   (n + n * n_kv) * sizeof(double));
 }
 
@@ -207,7 +207,7 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
 }
 
 /* The variance up to which layer y is dense. Section 5.1: g = 100, whatever the prompt's length. */
-static double gate(const struct policy *p, const struct layer *y)
+static double gate(const struct policy *p, const struct layer_budget *y)
 {
     if (p->val[LAYERS].num == PAPER)
         return p->val[GATE].set ? p->val[GATE].num : 100;
@@ -217,7 +217,7 @@ static double gate(const struct policy *p, const struct layer *y)
 /* A layer's weight in the split of the budget. */
 static double weight(const struct policy *p, int l)
 {
-    const struct layer *y = &((const struct st *)p->state)->layer[l];
+    const struct layer_budget *y = &((const struct st *)p->state)->layer[l];
     const double *given = p->mem;
 
     if (p->val[LAYERS].num == SOFTMAX || given)
@@ -252,7 +252,7 @@ static void set_budgets(struct policy *p, int n)
     struct st *st = p->state;
 
     for (int l = 0; l < p->sh.n_layer; l++) {
-        struct layer *y = &st->layer[l];
+        struct layer_budget *y = &st->layer[l];
         y->recent = (int)fmax(1, floor(r < 1 ? share[l] * r : r));
         y->heavy = (int)fmax(1, floor(r < 1 ? share[l] * (1 - r) : share[l] - r));
         if (is_protected(p, l))
