@@ -223,6 +223,10 @@ struct cb_model_info {
                               presets contain it as %016x. 0 with vocab_only */
     const char *chat_form; /* how conversations are written by default: "jinja", by the file's own
                               template; a built-in form; NULL: there is neither */
+    /* What the file has beside the text model, and is left unused: blocks that guess tokens after
+     * the next one (nextn, MTP), and what reads images and sound */
+    int n_unused_layer;
+    uint64_t unused_layer_bytes, unused_senses_bytes;
 };
 
 CB_API struct cb_model_params cb_model_defaults(void); /* all zero */

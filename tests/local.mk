@@ -679,7 +679,9 @@ EXTRA_DIST += \
 	tests/vectors/family-deepseek2.json \
 	tests/vectors/family-deepseek2groups.json \
 	tests/vectors/family-deepseek3.json \
+	tests/vectors/family-dots1.json \
 	tests/vectors/family-dynamic.json \
+	tests/vectors/family-ernie4_5-moe.json \
 	tests/vectors/family-ernie4_5.json \
 	tests/vectors/family-exaone.json \
 	tests/vectors/family-exaone4.json \
@@ -689,15 +691,20 @@ EXTRA_DIST += \
 	tests/vectors/family-gemma2.json \
 	tests/vectors/family-gemma3.json \
 	tests/vectors/family-glm4.json \
+	tests/vectors/family-glm4moe.json \
 	tests/vectors/family-gpt-oss.json \
 	tests/vectors/family-gptneox.json \
 	tests/vectors/family-gptneoxserial.json \
 	tests/vectors/family-granite.json \
 	tests/vectors/family-granitemoe.json \
+	tests/vectors/family-hunyuan-dense.json \
+	tests/vectors/family-hunyuan-moe.json \
 	tests/vectors/family-internlm2.json \
 	tests/vectors/family-llama4.json \
 	tests/vectors/family-llama4chunks.json \
+	tests/vectors/family-minimax-m2.json \
 	tests/vectors/family-mistral3.json \
+	tests/vectors/family-mistral4.json \
 	tests/vectors/family-mixtral.json \
 	tests/vectors/family-olmo2.json \
 	tests/vectors/family-olmo3.json \
@@ -710,6 +717,7 @@ EXTRA_DIST += \
 	tests/vectors/family-qwen2moe.json \
 	tests/vectors/family-qwen3.json \
 	tests/vectors/family-qwen3moe.json \
+	tests/vectors/family-qwen3vl.json \
 	tests/vectors/family-seed_oss.json \
 	tests/vectors/family-smollm3.json \
 	tests/vectors/family-stablelm.json \

@@ -94,6 +94,21 @@ static int check_planes(const struct attention *a)
                : CB_OK;
 }
 
+/* Keys that are normed with weights after their rotation are not those of another position once
+ * they are rotated further. */
+static int check_turns(const struct attention *a)
+{
+    const int late = a->model->arch->has & NORMS_ROTATED;
+
+    for (int l = 0; late && l < a->bank->n_layer; l++)
+        if (a->plan[l].rolling || a->plan[l].far.block || a->plan[l].score.future)
+            return cb_fail(CB_EUNSUPPORTED,
+                           "policy %s: rotates stored keys or queries to other positions, which "
+                           "the model has normed after their rotation",
+                           a->policy->m->name);
+    return CB_OK;
+}
+
 int cb_attention_open(struct attention *a, const char *prefill)
 {
     const struct method *m = a->policy->m;
@@ -103,6 +118,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_sparse_prefill_open(a, prefill));
     TRY(check_layers(a));
     TRY(check_planes(a));
+    TRY(check_turns(a));
     TRY(cb_parts_open(a));
     TRY(cb_turned_queries_open(a));
     TRY(cb_scores_open(a));

@@ -229,14 +229,16 @@ static int model_json(const struct opts *o, const struct engine *e, const struct
     json_object_del(mem, "rss_peak_bytes");
     j = json_pack(
         "{s:o, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-        "s:b, s:o, s:i, s:o, s:s, s:s, s:o}",
+        "s:b, s:o, s:i, s:I, s:I, s:i, s:o, s:s, s:s, s:o}",
         "path", cb_json_str(e->path), "arch", i->arch, "name", i->name, "quant", i->quant,
         "n_params", (json_int_t)i->n_params, "file_bytes", (json_int_t)i->file_bytes, "n_layer",
         i->n_layer, "n_embd", i->n_embd, "n_head", i->n_head, "n_kv", i->n_kv, "head_dim",
         i->head_dim, "n_ff", i->n_ff, "n_vocab", i->n_vocab, "n_ctx_train", i->n_ctx_train, "bos",
-        i->bos, "eos", i->eos, "add_bos", i->add_bos, "tensors", tensors, "n_ctx", e->n_ctx,
-        "policy", cb_json_str(cb_opt_text(o, ARG_POLICY)), "type_k", cb_opt_text(o, ARG_TYPE_K),
-        "type_v", cb_opt_text(o, ARG_TYPE_V), "memory", mem);
+        i->bos, "eos", i->eos, "add_bos", i->add_bos, "tensors", tensors, "n_unused_layer",
+        i->n_unused_layer, "unused_layer_bytes", (json_int_t)i->unused_layer_bytes,
+        "unused_senses_bytes", (json_int_t)i->unused_senses_bytes, "n_ctx", e->n_ctx, "policy",
+        cb_json_str(cb_opt_text(o, ARG_POLICY)), "type_k", cb_opt_text(o, ARG_TYPE_K), "type_v",
+        cb_opt_text(o, ARG_TYPE_V), "memory", mem);
     return cb_json_print(j);
 }
 
@@ -261,6 +263,12 @@ static void model_text(const struct opts *o, const struct engine *e, const struc
         i->n_layer, i->n_embd, i->n_head, i->n_kv, i->head_dim, i->n_ff, i->n_vocab,
         i->n_ctx_train);
     printf("BOS, EOS         %d, %d%s\n", i->bos, i->eos, i->add_bos ? ", BOS in front" : "");
+    if (i->n_unused_layer)
+        printf("left unused      %d layers that guess tokens after the next one, %.1f MiB\n",
+               i->n_unused_layer, mib(i->unused_layer_bytes));
+    if (i->unused_senses_bytes)
+        printf("left unused      what reads images or sound, %.1f MiB\n",
+               mib(i->unused_senses_bytes));
     for (int t = 0; t < DT_COUNT; t++)
         if (mix->n[t])
             printf("tensors %-8s %d, %.1f MiB\n", cb_dtype[t].name, mix->n[t], mib(mix->bytes[t]));

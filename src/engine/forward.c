@@ -164,18 +164,19 @@ static void warm(const struct rows *r, const struct layer *y, float *q, int stri
 
 /* Queries or keys x[n_tok][n_head][hd] of a layer as they are stored: normed and rotated */
 static void rotate(const struct rows *r, const struct layer *y, float *x, int n_head, int stride,
-                   const struct norm *before)
+                   const struct norm *of_heads)
 {
     struct cb_session *s = r->s[0];
-    const int n = r->n_tok;
+    const int n = r->n_tok, late = s->model->arch->has & NORMS_ROTATED;
 
-    if (before->w)
-        norm(s, before, x, n_head * y->hd / before->n, n, stride, x, stride);
-    if (y->rope < 0)
-        return;
-    s->dev->ops->rope(s->dev, s->model->arch->rope, x, n, n_head, y->hd, stride,
-                      s->rope[y->rope].n_rot, r->cs[y->rope]);
-    if (y->rotated_norm.w)
+    if (of_heads->w && !late)
+        norm(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
+    if (y->rope >= 0)
+        s->dev->ops->rope(s->dev, s->model->arch->rope, x, n, n_head, y->hd, stride,
+                          s->rope[y->rope].n_rot, r->cs[y->rope]);
+    if (of_heads->w && late)
+        norm(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
+    if (y->rope >= 0 && y->rotated_norm.w)
         norm(s, &y->rotated_norm, x, n_head, n, stride, x, stride);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* families.c - the model families. Adding one that differs only in these points is one row. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "hparams.h"
@@ -33,6 +34,22 @@ static int adapt_llama(struct cb_model *m)
 {
     m->hp.moe.normalises = 1;
     return CB_OK;
+}
+
+/* Experts weigh by sigmoids where the file does not say how. */
+static int adapt_sigmoid(struct cb_model *m)
+{
+    char key[64];
+
+    snprintf(key, sizeof key, "%s.expert_gating_func", m->arch->name);
+    m->hp.moe.sigmoid |= !cb_gguf_find(m->gguf, key);
+    return CB_OK;
+}
+
+static int adapt_minimax(struct cb_model *m)
+{
+    m->hp.moe.normalises = 1;
+    return adapt_sigmoid(m);
 }
 
 /* logits are divided by the scale */
@@ -123,6 +140,16 @@ static const struct arch table[] = {
       .rope = ROPE_HALF,
       .has = HAS_QK_NORM,
       .adapt = adapt_normalises },
+    { .text = "Qwen 2 VL and 2.5 VL, text",
+      .name = "qwen2vl",
+      .rope = ROPE_HALF,
+      .has = HAS_QKV_BIAS },
+    { .text = "Qwen 3 VL, text", .name = "qwen3vl", .rope = ROPE_HALF, .has = HAS_QK_NORM },
+    { .text = "Qwen 3 VL MoE, text",
+      .name = "qwen3vlmoe",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM,
+      .adapt = adapt_normalises },
     { .text = "Gemma",
       .name = "gemma",
       .rope = ROPE_HALF,
@@ -205,13 +232,43 @@ static const struct arch table[] = {
       .norm = NORM_LAYER,
       .parallel = PARALLEL },
     { .text = "ERNIE 4.5", .name = "ernie4_5", .rope = ROPE_PAIR },
+    { .text = "ERNIE 4.5 MoE",
+      .name = "ernie4_5-moe",
+      .rope = ROPE_PAIR,
+      .adapt = adapt_normalises },
+    { .text = "Hunyuan 0.5B to 7B",
+      .name = "hunyuan-dense",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM | NORMS_ROTATED },
+    { .text = "Hunyuan A13B",
+      .name = "hunyuan-moe",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM | NORMS_ROTATED,
+      .adapt = adapt_normalises },
+    { .text = "dots.llm1",
+      .name = "dots1",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM,
+      .adapt = adapt_sigmoid },
+    { .text = "Ling and Ring 2.0, LLaDA 2",
+      .name = "bailingmoe2",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM,
+      .adapt = adapt_sigmoid },
+    { .text = "MiniMax M2",
+      .name = "minimax-m2",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM,
+      .adapt = adapt_minimax },
     { .text = "Seed-OSS", .name = "seed_oss", .rope = ROPE_HALF },
     { .text = "GLM 4", .name = "glm4", .rope = ROPE_PAIR, .norms = NORMS_BOTH },
+    { .text = "GLM 4.5 to 4.7, MoE", .name = "glm4moe", .rope = ROPE_HALF, .adapt = adapt_sigmoid },
     { .text = "OLMoE", .name = "olmoe", .rope = ROPE_HALF, .has = HAS_QK_NORM },
     { .text = "DeepSeek V2, V2.5, V3 and R1, and others of their form",
       .name = "deepseek2",
       .rope = ROPE_PAIR,
       .adapt = adapt_deepseek2 },
+    { .text = "Mistral 4", .name = "mistral4", .rope = ROPE_PAIR, .adapt = adapt_deepseek2 },
     { .text = "gpt-oss",
       .name = "gpt-oss",
       .rope = ROPE_HALF,

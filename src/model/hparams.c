@@ -138,6 +138,12 @@ static int read_arch(struct cb_model *m)
         return got;
     if (!got)
         return missing(m, "general.architecture");
+    if (s.n == 4 && !memcmp(s.s, "clip", 4))
+        return cb_fail(CB_EUNSUPPORTED,
+                       "%s: key general.architecture: clip: the part of a model that reads images "
+                       "or sound (mmproj), which is not supported; the model's own file runs on "
+                       "text without it",
+                       cb_gguf_path(m->gguf));
     if (cb_gguf_find(m->gguf, "adapter.type"))
         return cb_fail(CB_EUNSUPPORTED, "%s: an adapter, which needs a model to be put onto",
                        cb_gguf_path(m->gguf));

@@ -27,8 +27,9 @@ enum norm_places { NORMS_BEFORE, NORMS_BOTH, NORMS_BEHIND };
 /* Attention and feed-forward read the same residual stream */
 enum parallel { PARALLEL_NEVER, PARALLEL, PARALLEL_IF_SHARED /* where they share a norm */ };
 
-/* Tensors that files of a family must have. Others are used wherever a file has them. */
-enum { HAS_QKV_BIAS = 1, HAS_QK_NORM = 2, HAS_SINKS = 4 };
+/* Tensors that files of a family must have. Others are used wherever a file has them.
+ * NORMS_ROTATED: queries and keys are normed after their rotation. */
+enum { HAS_QKV_BIAS = 1, HAS_QK_NORM = 2, HAS_SINKS = 4, NORMS_ROTATED = 8 };
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
  * in all layers, or in those that do not rotate. scale 0: they do not. */
@@ -159,6 +160,12 @@ struct layer {
     struct moe *moe;                          /* or NULL */
 };
 
+/* What a file has beside the text model, in bytes: blocks that guess tokens after the next one,
+ * what reads images and sound, and tables that are made anew */
+struct unused {
+    uint64_t later, senses, tables;
+};
+
 struct cb_model {
     struct gguf *gguf;
     struct tok *tok;
@@ -179,6 +186,7 @@ struct cb_model {
     float *output_bias;   /* [n_vocab] or NULL */
     struct norm out_norm;
     uint64_t weights_bytes, packed_bytes;
+    struct unused unused;
     /* Preview of `output`; NULL until a session wants it, or if it would not pay. Atomic, because
      * other threads may report memory while it is made. */
     _Atomic(struct head_prune *) head_prune;

@@ -331,20 +331,54 @@ static int rope_divisors(struct binder *b)
     return CB_OK;
 }
 
-/* A tensor without a place is a part of the model that would be left out. Files of old converters
- * hold tables of rotation, which nobody needs. */
-static int check_all_bound(const struct binder *b)
+/* Is it of a block after the model's last one, which guesses a later token? */
+static int is_later(const struct binder *b, const char *name)
+{
+    int l, end = 0;
+
+    return sscanf(name, "blk.%d.%n", &l, &end) == 1 && end && l >= b->m->hp.n_layer &&
+           l < b->m->hp.n_block;
+}
+
+static int begins(const char *name, const char *const *with, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!strncmp(name, with[i], strlen(with[i])))
+            return 1;
+    return 0;
+}
+
+/* What the text model can do without: where its bytes are counted, or NULL */
+static uint64_t *unused_of(struct binder *b, const char *name)
+{
+    static const char *const senses[] = { "v.", "a.", "mm.", "resampler." };
+    struct unused *x = &b->m->unused;
+
+    if (is_later(b, name))
+        return &x->later;
+    if (begins(name, senses, sizeof senses / sizeof *senses))
+        return &x->senses;
+    return strstr(name, "rot_embd") || strstr(name, "rope_f") ? &x->tables : NULL;
+}
+
+/* A tensor without a place is a part of the model that would be left out, unless the text model can
+ * do without it. */
+static int check_all_bound(struct binder *b)
 {
     const struct gguf *g = b->m->gguf;
 
     for (uint64_t i = 0; i < cb_gguf_n_tensor(g); i++) {
-        const struct gguf_str s = cb_gguf_tensor_at(g, i)->name;
+        const struct gguf_tensor *t = cb_gguf_tensor_at(g, i);
+        uint64_t *bytes;
         char name[65];
 
-        snprintf(name, sizeof name, "%.*s", (int)(s.n < 64 ? s.n : 64), s.s);
-        if (!b->bound[i] && !strstr(name, "rot_embd") && !strstr(name, "rope_f"))
+        snprintf(name, sizeof name, "%.*s", (int)(t->name.n < 64 ? t->name.n : 64), t->name.s);
+        if (b->bound[i])
+            continue;
+        if (!(bytes = unused_of(b, name)))
             return cb_fail(CB_EUNSUPPORTED, "%s: tensor %s: family %s has no place for it",
                            cb_gguf_path(g), name, b->m->arch->name);
+        *bytes += t->size;
     }
     return CB_OK;
 }

@@ -180,6 +180,43 @@ def latent_heads(cfg, key, x, layer):
     }
 
 
+def routed_experts(cfg, key, x, layer):
+    """Experts, a bias to choose by, and shared experts under any name"""
+    at = f"blk.{layer}."
+    if key.endswith("e_score_correction_bias") or key.endswith("moe_statics"):
+        return {at + "exp_probs_b.bias": x.reshape(-1)}
+    if key.endswith((".mlp.gate.weight", ".mlp.gate.wg.weight")):
+        return {at + "ffn_gate_inp.weight": x}
+    for name in ["gate", "up", "down"]:
+        if f".shared_mlp.{name}_proj" in key or f".shared_experts.{name}_proj" in key:
+            return {at + f"ffn_{name}_shexp.weight": x}
+    return experts(cfg, key, x, layer)
+
+
+def late_norms(cfg, key, x, layer):
+    for name in ["query", "key"]:
+        if key.endswith(f"{name}_layernorm.weight"):
+            return {f"blk.{layer}.attn_{name[0]}_norm.weight": x}
+    return routed_experts(cfg, key, x, layer)
+
+
+def gemma4(cfg, key, x, layer):
+    """Fused gate and up of experts, and scales that are no matrices"""
+    at = f"blk.{layer}."
+    scales = {
+        "layer_scalar": "layer_output_scale.weight",
+        "router.scale": "ffn_gate_inp.scale",
+        "router.per_expert_scale": "ffn_down_exps.scale",
+        "router.proj.weight": "ffn_gate_inp.weight",
+        "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+        "experts.down_proj": "ffn_down_exps.weight",
+    }
+    for end, name in scales.items():
+        if key.endswith(end):
+            return {at + name: x}
+    return None
+
+
 # ---- metadata ----
 
 
@@ -208,6 +245,7 @@ def basics(w, cfg):
     else:
         hd = cfg.hidden_size // cfg.num_attention_heads
     part = r.get("partial_rotary_factor", 1.0)
+    part = 1.0 if r["rope_type"] == "proportional" else part
     w.add_rope_dimension_count(int(part * hd))
     kind = r["rope_type"]
     if kind in ("linear", "yarn"):
@@ -218,7 +256,9 @@ def basics(w, cfg):
     n = getattr(cfg, "num_local_experts", None) or getattr(cfg, "num_experts", None)
     if n:
         w.add_expert_count(n)
-        w.add_expert_used_count(cfg.num_experts_per_tok)
+        used = getattr(cfg, "num_experts_per_tok", None) or getattr(cfg, "moe_topk", None)
+        if used:
+            w.add_expert_used_count(used)
 
 
 def window(w, cfg):
@@ -309,6 +349,81 @@ def latent_by_head(w, cfg):
         w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
 
+def replace(w, name, add, value):
+    w.kv_data[0].pop(f"{w.arch}.{name}", None)
+    add(value)
+
+
+def routed(w, cfg):
+    """Experts as converters of the families after DeepSeek V3 describe them"""
+    n = getattr(cfg, "n_routed_experts", None) or getattr(cfg, "moe_num_experts", None)
+    if n:
+        replace(w, "expert_count", w.add_expert_count, n)
+        replace(w, "expert_used_count", w.add_expert_used_count, cfg.num_experts_per_tok)
+    if hasattr(cfg, "first_k_dense_replace"):
+        w.add_leading_dense_block_count(cfg.first_k_dense_replace)
+    if getattr(cfg, "n_group", None):
+        w.add_expert_group_count(cfg.n_group)
+        w.add_expert_group_used_count(cfg.topk_group)
+    w.add_expert_feed_forward_length(
+        getattr(cfg, "moe_intermediate_size", None) or cfg.intermediate_size
+    )
+    if hasattr(cfg, "norm_topk_prob"):
+        w.add_expert_weights_norm(cfg.norm_topk_prob)
+    if hasattr(cfg, "routed_scaling_factor"):
+        w.add_expert_weights_scale(cfg.routed_scaling_factor)
+
+
+def sigmoids(w, cfg):
+    routed(w, cfg)
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+def with_later_block(w, cfg):
+    """A block after the last one, which guesses the next token but one"""
+    sigmoids(w, cfg)
+    replace(w, "block_count", w.add_block_count, cfg.num_hidden_layers + 1)
+    w.add_nextn_predict_layers(1)
+
+
+def mistral4(w, cfg):
+    arch, w.arch = w.arch, "deepseek2"
+    w.kv_data[0] = {k.replace(arch, "deepseek2"): v for k, v in w.kv_data[0].items()}
+    latent_by_head(w, cfg)
+    w.add_rope_scaling_yarn_beta_fast(cfg.rope_parameters["beta_fast"])
+    w.add_attn_temperature_scale(cfg.rope_parameters["llama_4_scaling_beta"])
+    w.add_attn_temperature_length(cfg.rope_parameters["original_max_position_embeddings"])
+    w.kv_data[0] = {k.replace("deepseek2", arch): v for k, v in w.kv_data[0].items()}
+    w.arch = arch
+
+
+def gemma4_keys(w, cfg):
+    pattern(w, cfg)
+    each = [cfg.per_layer_config[i] for i in range(cfg.num_hidden_layers)]
+    full = next(c for c, t in zip(each, cfg.layer_types) if t == "full_attention")
+    local = next(c for c, t in zip(each, cfg.layer_types) if t != "full_attention")
+    replace(w, "attention.key_length", w.add_key_length, full.head_dim)
+    replace(w, "attention.value_length", w.add_value_length, full.head_dim)
+    w.add_key_length_swa(local.head_dim)
+    w.add_value_length_swa(local.head_dim)
+    replace(w, "rope.dimension_count", w.add_rope_dimension_count, full.head_dim)
+    w.add_rope_dimension_count_swa(local.head_dim)
+    w.add_rope_freq_base_swa(cfg.rope_parameters["sliding_attention"]["rope_theta"])
+    if full.num_key_value_heads != local.num_key_value_heads:
+        heads = [c.num_key_value_heads for c in each]
+        replace(w, "attention.head_count_kv", w.add_head_count_kv, heads)
+    if cfg.use_double_wide_mlp:
+        n = cfg.num_hidden_layers - cfg.num_kv_shared_layers
+        widths = [cfg.intermediate_size * (1 + (i >= n)) for i in range(cfg.num_hidden_layers)]
+        replace(w, "feed_forward_length", w.add_feed_forward_length, widths)
+    w.add_shared_kv_layers(cfg.num_kv_shared_layers)
+    w.add_embedding_length_per_layer_input(cfg.hidden_size_per_layer_input)
+    w.add_final_logit_softcapping(cfg.final_logit_softcapping)
+    if cfg.enable_moe_block:
+        replace(w, "expert_used_count", w.add_expert_used_count, cfg.top_k_experts)
+        w.add_expert_feed_forward_length(cfg.moe_intermediate_size)
+
+
 def gpt_oss(w, cfg):
     window(w, cfg)
     w.add_expert_feed_forward_length(cfg.intermediate_size)
@@ -352,6 +467,39 @@ LATENT = dict(
 )
 
 
+ROUTED = dict(
+    num_hidden_layers=3,
+    first_k_dense_replace=1,
+    n_routed_experts=8,
+    n_shared_experts=2,
+    num_experts_per_tok=3,
+    moe_intermediate_size=24,
+    norm_topk_prob=True,
+    routed_scaling_factor=1.5,
+    n_group=2,
+    topk_group=1,
+)
+GEMMA4 = dict(
+    config="Gemma4Text",
+    layout=gemma4,
+    keys=gemma4_keys,
+    head_dim=16,
+    global_head_dim=24,
+    sliding_window=8,
+    final_logit_softcapping=6.0,
+    vocab_size_per_layer_input=N_VOCAB,
+    tie_word_embeddings=True,
+)
+
+
+def layer_kinds(every, n):
+    """Of `every` layers the last one sees everything; and the last of all does."""
+    return [
+        "full_attention" if (i + 1) % every == 0 or i + 1 == n else "sliding_attention"
+        for i in range(n)
+    ]
+
+
 def model(
     arch,
     cls,
@@ -362,10 +510,12 @@ def model(
     keys=None,
     n_ctx=None,
     ask=None,
+    later=None,
     **cfg,
 ):
     """arch: general.architecture. keys: metadata beside basics(). n_ctx: context of the sessions;
-    ask: what the test asks for when it opens the model."""
+    ask: what the test asks for when it opens the model. later: shapes of tensors that are no part
+    of the PyTorch model."""
     return dict(
         arch=arch,
         cls=cls,
@@ -376,6 +526,7 @@ def model(
         keys=keys,
         n_ctx=n_ctx,
         ask=ask,
+        later=later or {},
     )
 
 
@@ -707,6 +858,132 @@ MODELS = {
         **rope(10000.0, **YARN, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0),
     ),
     "llama4chunks": model("llama4", "Llama4", **LLAMA4, attention_chunk_size=12),
+    "glm4moe": model(
+        "glm4moe",
+        "Glm4Moe",
+        layout=routed_experts,
+        keys=with_later_block,
+        later={
+            "blk.3.nextn.eh_proj.weight": (96, 48),
+            "blk.3.nextn.enorm.weight": (48,),
+            "blk.3.attn_q.weight": (48, 64),
+            "v.patch_embd.weight": (7, 5),
+        },
+        attention_bias=True,
+        use_qk_norm=True,
+        **ROUTED,
+        **HD16,
+        **rope(10000.0, partial_rotary_factor=0.5),
+    ),
+    "minimax-m2": model(
+        "minimax-m2",
+        "MiniMaxM2",
+        layout=routed_experts,
+        keys=sigmoids,
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        intermediate_size=32,
+        **HD16,
+        **rope(5e6, partial_rotary_factor=0.5),
+    ),
+    "dots1": model(
+        "dots1",
+        "Dots1",
+        layout=routed_experts,
+        keys=sigmoids,
+        **ROUTED,
+        **HD16,
+        **rope(10000.0),
+    ),
+    "hunyuan-dense": model(
+        "hunyuan-dense", "HunYuanDenseV1", layout=late_norms, **HD16, **rope(10000.0)
+    ),
+    "hunyuan-moe": model(
+        "hunyuan-moe",
+        "HunYuanMoEV1",
+        layout=late_norms,
+        keys=routed,
+        num_experts=6,
+        moe_topk=2,
+        intermediate_size=32,
+        **HD16,
+        **rope(10000.0),
+    ),
+    "ernie4_5-moe": model(
+        "ernie4_5-moe",
+        "Ernie4_5_Moe",
+        layout=routed_experts,
+        keys=routed,
+        moe_num_experts=6,
+        moe_k=2,
+        moe_num_shared_experts=2,
+        moe_intermediate_size=24,
+        moe_layer_start_index=1,
+        moe_layer_end_index=2,
+        moe_layer_interval=1,
+        use_bias=False,
+        **dict(num_hidden_layers=3),
+        **rope(5e5),
+    ),
+    "qwen3vl": model(
+        "qwen3vl",
+        "Qwen3",
+        **HD16,
+        **rope(5e6),
+    ),
+    "mistral4": model(
+        "mistral4",
+        "Mistral4",
+        layout=[latent_heads, latent_experts],
+        keys=mistral4,
+        q_lora_rank=20,
+        routed_scaling_factor=1.5,
+        norm_topk_prob=True,
+        n_group=1,
+        topk_group=1,
+        **LATENT,
+        **rope(
+            10000.0,
+            **YARN | dict(original_max_position_embeddings=16),
+            beta_fast=32.0,
+            beta_slow=1.0,
+            mscale=1.0,
+            mscale_all_dim=1.0,
+            llama_4_scaling_beta=0.5,
+        ),
+    ),
+    # E2B and E4B: layers that share keys and values, and are told of each token
+    "gemma4": model(
+        "gemma4",
+        "Gemma4",
+        hidden_size_per_layer_input=12,
+        num_kv_shared_layers=3,
+        use_double_wide_mlp=True,
+        **GEMMA4 | dict(num_hidden_layers=7),
+        layer_types=layer_kinds(3, 7),
+    ),
+    "gemma4dense": model(
+        "gemma4",
+        "Gemma4",
+        attention_k_eq_v=True,
+        num_global_key_value_heads=1,
+        hidden_size_per_layer_input=0,
+        **GEMMA4 | dict(num_hidden_layers=4),
+        layer_types=layer_kinds(2, 4),
+    ),
+    "gemma4moe": model(
+        "gemma4",
+        "Gemma4",
+        attention_k_eq_v=True,
+        num_global_key_value_heads=1,
+        hidden_size_per_layer_input=0,
+        enable_moe_block=True,
+        num_experts=5,
+        top_k_experts=2,
+        moe_intermediate_size=24,
+        **GEMMA4 | dict(num_hidden_layers=4),
+        layer_types=layer_kinds(2, 4),
+    ),
 }
 
 
@@ -717,6 +994,8 @@ def deviation(name, shape, tied):
         return 0.0, 0.3
     if "norm" in name:
         return 1.0, 0.1
+    if name.endswith(".scale") or "output_scale" in name:
+        return 1.0, 0.2
     if "sinks" in name:
         return 1.0, 1.0
     n_in = shape[-1]
@@ -759,7 +1038,8 @@ def carry_over(m, model):
     )
     where, stacks, at = {}, {}, 0
     params = dict(model.named_parameters())
-    params |= {n: b for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")}
+    buffers = ("e_score_correction_bias", "layer_scalar", "moe_statics")
+    params |= {n: b for n, b in model.named_buffers() if n.endswith(buffers)}
     for key, p in params.items():
         ids = np.arange(at, at + p.numel(), dtype=np.int64).reshape(p.shape)
         at += p.numel()
@@ -777,6 +1057,7 @@ def carry_over(m, model):
         x = (mean + math.sqrt(3.0) * dev * numbers(i + 1, ids.size)).astype(np.float32)
         flat[ids.reshape(-1)] = x.astype(np.float64) - (m["plus"] and "norm" in name)
         tensors.append([name, list(ids.shape[::-1]), mean, math.sqrt(3.0) * dev])
+    tensors += [[name, list(shape), 0.0, 0.1] for name, shape in m["later"].items()]
     assert not np.isnan(flat).any()
     at = 0
     for p in params.values():
@@ -794,7 +1075,7 @@ def metadata(m, cfg):
     for key, v in w.kv_data[0].items():
         kind = v.type.name.lower()
         if kind == "array":
-            kind = "bools"
+            kind = "bools" if isinstance(v.value[0], bool) else "ints"
         if key != "general.architecture":
             out.append([key, kind, v.value])
     return out
@@ -802,6 +1083,11 @@ def metadata(m, cfg):
 
 def divisors(cfg):
     r = cfg.rope_parameters
+    r = r.get("full_attention", r)
+    if r.get("rope_type") == "proportional":
+        n = cfg.per_layer_config["full_attention"].head_dim
+        turns = int(n * r["partial_rotary_factor"] / 2)
+        return {"rope_freqs.weight": [1.0] * turns + [1e30] * (n // 2 - turns)}
     if r.get("rope_type") != "longrope":
         return {}
     return {
@@ -812,7 +1098,9 @@ def divisors(cfg):
 
 def write(name, m, folder, seed):
     cfg = getattr(tf, m["config"] + "Config")(**SIZES | m["cfg"])
-    net = getattr(tf, m["cls"] + "ForCausalLM")(cfg).eval().double()
+    cfg.allow_global_per_layer_attribute_access = True
+    cls = getattr(tf, m["cls"], None) or getattr(tf, m["cls"] + "ForCausalLM")
+    net = cls(cfg).eval().double()
     tensors = carry_over(m, net)
     n = min(N_TOKENS, m["n_ctx"] or N_TOKENS)
     after = [i for i in LOGITS_AFTER if i < n - 1] + [n - 1]
