@@ -690,6 +690,9 @@ EXTRA_DIST += \
 	tests/vectors/family-gemma.json \
 	tests/vectors/family-gemma2.json \
 	tests/vectors/family-gemma3.json \
+	tests/vectors/family-gemma4.json \
+	tests/vectors/family-gemma4dense.json \
+	tests/vectors/family-gemma4moe.json \
 	tests/vectors/family-glm4.json \
 	tests/vectors/family-glm4moe.json \
 	tests/vectors/family-gpt-oss.json \

@@ -100,13 +100,14 @@ static void choose(const struct moe_params *p, const float *weight, const float 
     }
 }
 
-/* logit[n_expert] of a token, which become work space -> its weights; 0: not chosen */
-static void route(const struct moe_params *p, const float *bias, float *logit, float *weight)
+/* logit[n_expert] of a token, which become work space: NaN = chosen -> its weights; 0: not chosen
+ */
+static void route(const struct moe_params *p, const struct moe *x, float *logit, float *weight)
 {
     double sum = 0;
 
     gate(p, logit, weight);
-    choose(p, weight, bias, logit);
+    choose(p, weight, x->choice_bias, logit);
     for (int e = 0; e < p->n_expert; e++) {
         weight[e] = isnan(logit[e]) ? weight[e] : 0;
         sum += (double)weight[e];
@@ -114,7 +115,8 @@ static void route(const struct moe_params *p, const float *bias, float *logit, f
     if (!p->normalises || !(sum > 0))
         sum = 1;
     for (int e = 0; e < p->n_expert; e++)
-        weight[e] = (float)((double)weight[e] / sum * (double)p->scale);
+        weight[e] = (float)((double)weight[e] / sum * (double)p->scale *
+                            (x->expert_scale ? (double)x->expert_scale[e] : 1));
 }
 
 /* out[t] += weight[t * stride] * expert(in[t]) for the n tokens t of n_all in `token` */
@@ -162,20 +164,29 @@ static int add_shared(struct cb_session *s, const struct moe *x, const float *in
     return CB_OK;
 }
 
-int cb_ffn_mixture(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
-                   float *out)
+int cb_ffn_route(struct cb_session *s, const struct moe *x, const float *in, int n, int bits)
 {
     const struct moe_params *p = &s->model->hp.moe;
     const int n_expert = p->n_expert;
     struct moe_work *w = &s->w.moe;
     const struct mm router = { &x->router, x->router_bias, w->logit, n_expert, 0, bits };
 
-    cb_device_copy(s->dev, out, w->zero, (size_t)n * (size_t)s->model->hp.n_embd * sizeof *out);
     cb_product(s, &router, 1, in, n);
     TRY(cb_device_wait(s->dev)); /* the host chooses */
     for (int t = 0; t < n; t++)
-        route(p, x->choice_bias, w->logit + (size_t)t * (size_t)n_expert,
+        route(p, x, w->logit + (size_t)t * (size_t)n_expert,
               w->weight + (size_t)t * (size_t)n_expert);
+    return CB_OK;
+}
+
+int cb_ffn_experts(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
+                   float *out)
+{
+    const struct moe_params *p = &s->model->hp.moe;
+    const int n_expert = p->n_expert;
+    struct moe_work *w = &s->w.moe;
+
+    cb_device_copy(s->dev, out, w->zero, (size_t)n * (size_t)s->model->hp.n_embd * sizeof *out);
     for (int e = 0; e < n_expert; e++) {
         int m = 0;
         for (int t = 0; t < n; t++)

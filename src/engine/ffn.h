@@ -7,9 +7,11 @@
 
 /* in[n][n_embd] -> w.gate[n][n_ff], which the caller multiplies by `down` */
 void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, int n, int bits);
+/* What the router reads, in[n][n_embd] -> each token's experts and their weights, in w.moe */
+int cb_ffn_route(struct cb_session *s, const struct moe *x, const float *in, int n, int bits);
 /* in[n][n_embd] -> out[n][n_embd], both in the device's memory: the weighted sum of the experts
- * that each token chooses */
-int cb_ffn_mixture(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
+ * that cb_ffn_route() chose, and of the shared one */
+int cb_ffn_experts(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
                    float *out);
 
 #endif

@@ -27,7 +27,8 @@ struct rows {
     int apart;                   /* 1: n == 1, and the tokens attend one after another */
     int pos0, pos_end;           /* as in struct chunk */
     const int32_t *pos;
-    float *x;                     /* [n_tok][n_embd] the residual stream */
+    const int32_t *id; /* [n_tok] the tokens, where layers are told of them (struct layer_input) */
+    float *x;          /* [n_tok][n_embd] the residual stream */
     const float *cs[ROPE_TABLES]; /* [n_tok][n_rot/2][2] of the table's n_rot */
 };
 
@@ -216,6 +217,69 @@ static void guess(const struct rows *r, int l, const float *in)
     }
 }
 
+/* A dense network and experts, each with norms of its own, on the same stream. in: what the dense
+ * one reads */
+static int dense_beside_experts(const struct rows *r, const struct layer *y, const float *in,
+                                int bits)
+{
+    struct cb_session *s = r->s[0];
+    const struct beside *x = y->moe->beside;
+    const int n = r->n_tok, ne = s->model->hp.n_embd;
+    struct work *w = &s->w;
+    const struct mm down = { &y->ffn.down, y->ffn.down_bias, w->beside, ne, 0, bits };
+
+    cb_ffn_hidden(s, &y->ffn, in, n, bits);
+    cb_product(s, &down, 1, w->gate, n);
+    norm(s, &x->dense_out, w->beside, 1, n, ne, w->beside, ne);
+    norm(s, &x->router_in, r->x, 1, n, ne, w->norm, ne);
+    TRY(cb_ffn_route(s, y->moe, w->norm, n, bits));
+    norm(s, &x->expert_in, r->x, 1, n, ne, w->norm, ne);
+    TRY(cb_ffn_experts(s, y->moe, w->norm, n, bits, w->add));
+    norm(s, &x->expert_out, w->add, 1, n, ne, w->add, ne);
+    s->dev->ops->add(s->dev, w->add, w->beside, 1, (size_t)n * (size_t)ne);
+    block_add(r, &y->ffn_post_norm);
+    return CB_OK;
+}
+
+/* What layer l is told of each token: its part of the token's row in m->inputs, and a product of
+ * the token's embedding -> w.up[n_tok][n_input]. It is computed by each layer, since that of all
+ * layers would be many times the residual stream. */
+static void layer_inputs(const struct rows *r, int l, int bits)
+{
+    struct cb_session *s = r->s[0];
+    const struct cb_model *m = s->model;
+    const struct layer_input *x = m->layer[l].input;
+    const int n = r->n_tok, ne = m->hp.n_embd, ni = m->hp.n_input;
+    const size_t all = (size_t)n * (size_t)ni;
+    struct work *w = &s->w;
+    const struct mm mm = { &x->of_embd, NULL, w->up, ni, 0, bits };
+
+    s->dev->ops->get_rows(s->dev, &m->embd, r->id, n, w->norm);
+    s->dev->ops->scale(s->dev, w->norm, m->hp.embd_scale, 0, (size_t)n * (size_t)ne);
+    cb_product(s, &mm, 1, w->norm, n);
+    s->dev->ops->scale(s->dev, w->up, 1 / sqrtf((float)ne), 0, all);
+    norm(s, &x->norm, w->up, 1, n, ni, w->up, ni);
+    for (int i = 0; i < n; i++)
+        cb_model_input_row(m, r->id[i], l, w->told + (size_t)i * (size_t)ni);
+    cb_device_copy(s->dev, w->gate, w->told, all * sizeof *w->told);
+    s->dev->ops->add(s->dev, w->up, w->gate, sqrtf((float)ni), all);
+    s->dev->ops->scale(s->dev, w->up, sqrtf(0.5f), 0, all);
+}
+
+static void add_input(const struct rows *r, int l, int bits)
+{
+    struct cb_session *s = r->s[0];
+    const struct layer_input *x = s->model->layer[l].input;
+    const int n = r->n_tok, ni = s->model->hp.n_input;
+    struct work *w = &s->w;
+    const struct mm mm = { &x->gate, NULL, w->gate, ni, 0, bits };
+
+    layer_inputs(r, l, bits);
+    cb_product(s, &mm, 1, r->x, n);
+    s->dev->ops->glu(s->dev, s->model->arch->act, w->gate, w->up, ni, n);
+    block_out(r, &x->out, NULL, &x->post_norm, w->gate);
+}
+
 static int layer(const struct rows *r, int l)
 {
     struct cb_session *s = r->s[0];
@@ -237,10 +301,19 @@ static int layer(const struct rows *r, int l)
                    (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, bits },
                                         { &y->k, y->k_bias, k, stride, 0, bits },
                                         { &y->v, y->v_bias, v, stride, 0, bits } },
-                   y->kv_back ? 1 : 3, in, n);
+                   y->kv_back ? 1
+                   : y->v.raw ? 3
+                              : 2,
+                   in, n);
     rotate_queries(r, y, q, stride);
-    if (!y->kv_back)
+    if (!y->kv_back) {
+        if (!y->latent && !y->v.raw) /* values are keys before their norm and rotation */
+            cb_device_copy_rows(s->dev, v, (size_t)stride * sizeof *v, k,
+                                (size_t)stride * sizeof *k, (size_t)nkv * sizeof *v, n);
+        if (y->v_norm.w)
+            norm(s, &y->v_norm, v, y->n_kv, n, stride, v, stride);
         rotate(r, y, k, y->n_kv, stride, &y->k_norm);
+    }
     TRY(attend(r, l, w->qkv, w->att));
     if (guesses(r, l + 1))
         guess(r, l + 1, in);
@@ -252,13 +325,20 @@ static int layer(const struct rows *r, int l)
     /* feed-forward */
     if (!hp->parallel)
         in = block_in(r, &y->ffn_norm);
-    if (y->moe) {
-        TRY(cb_ffn_mixture(s, y->moe, in, n, bits, w->add));
+    if (y->moe && y->moe->beside) {
+        TRY(dense_beside_experts(r, y, in, bits));
+    } else if (y->moe) {
+        TRY(cb_ffn_route(s, y->moe, in, n, bits));
+        TRY(cb_ffn_experts(s, y->moe, in, n, bits, w->add));
         block_add(r, &y->ffn_post_norm);
-        return CB_OK;
+    } else {
+        cb_ffn_hidden(s, &y->ffn, in, n, bits);
+        block_out(r, &y->ffn.down, y->ffn.down_bias, &y->ffn_post_norm, w->gate);
     }
-    cb_ffn_hidden(s, &y->ffn, in, n, bits);
-    block_out(r, &y->ffn.down, y->ffn.down_bias, &y->ffn_post_norm, w->gate);
+    if (y->input)
+        add_input(r, l, bits);
+    if (y->scale != 1)
+        s->dev->ops->scale(s->dev, r->x, y->scale, 0, (size_t)n * (size_t)hp->n_embd);
     return CB_OK;
 }
 
@@ -391,6 +471,8 @@ static int all_states(struct cb_session *s, int n, const struct cb_prefill *how)
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
 {
     embed(s, tokens, n);
+    if (s->w.id)
+        memcpy(s->w.id, tokens, (size_t)n * sizeof *tokens);
     rotations(s, s->rope, 0, s->bank.n_seen, n);
     s->bank.read_bytes = 0;
     s->bank.n_feed = n;
@@ -475,6 +557,8 @@ static int narrow(struct cb_session *s, int l)
         return m < 0 ? m : CB_OK;
     gather(s, row, m);
     for (int i = 0; i < m; i++) {
+        if (s->w.id)
+            s->w.id[i] = s->w.id[row[i]];
         s->w.pos[i] = n < s->bank.n_feed ? s->w.pos[row[i]] : s->bank.n_seen + row[i];
         for (int t = 0; t < ROPE_TABLES; t++) {
             const size_t rot = (size_t)s->rope[t].n_rot;
@@ -493,10 +577,16 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     const int n = s->next.n_tok, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
     const int n_feed = s->bank.n_feed, room = cb_attention_room(&s->attention, l, i);
     const int m = min_int(min_int(s->chunk, n - i), room);
-    struct rows r = {
-        &s,   1, m, 0, pos0 + i, pos0 + n, n < n_feed ? s->w.pos + i : NULL, rows_at(s, i, n_feed),
-        { 0 }
-    };
+    struct rows r = { &s,
+                      1,
+                      m,
+                      0,
+                      pos0 + i,
+                      pos0 + n,
+                      n < n_feed ? s->w.pos + i : NULL,
+                      s->w.id ? s->w.id + i : NULL,
+                      rows_at(s, i, n_feed),
+                      { 0 } };
 
     for (int t = 0; t < ROPE_TABLES; t++)
         r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)s->rope[t].n_rot : NULL;
@@ -543,7 +633,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     const size_t n_vocab = (size_t)hp->n_vocab;
     const int pos0 = s[0]->bank.n_seen; /* of a batch of one */
     const struct rows r = {
-        s, n, n, 0, pos0, pos0 + 1, NULL, rows_at(s[0], 0, n), { w->cs[0], w->cs[1] }
+        s, n, n, 0, pos0, pos0 + 1, NULL, tokens, rows_at(s[0], 0, n), { w->cs[0], w->cs[1] }
     };
 
     embed(s[0], tokens, n);
@@ -577,7 +667,7 @@ int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n)
     const size_t n_vocab = (size_t)hp->n_vocab;
     const int pos0 = s->bank.n_seen;
     const struct rows r = {
-        &s, 1, n, 1, pos0, pos0 + n, NULL, rows_at(s, 0, n), { w->cs[0], w->cs[1] }
+        &s, 1, n, 1, pos0, pos0 + n, NULL, tokens, rows_at(s, 0, n), { w->cs[0], w->cs[1] }
     };
 
     cb_forward_begin(s, tokens, n);

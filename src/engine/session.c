@@ -57,7 +57,8 @@ int cb_session_is_anew(const struct cb_session *s, int n)
 
 size_t cb_session_tok_floats(const struct cb_session *s)
 {
-    size_t n = (size_t)s->model->hp.n_embd + (size_t)cb_attention_narrows(&s->attention);
+    size_t n = (size_t)s->model->hp.n_embd + (size_t)cb_attention_narrows(&s->attention) +
+               (s->model->hp.n_input > 0);
 
     for (int i = 0; i < ROPE_TABLES; i++) /* n_rot 0: nothing rotates by the table */
         n += (size_t)s->rope[i].n_rot;
@@ -121,6 +122,12 @@ static int fit(struct cb_session *s, int n)
     for (int i = 0; i < ROPE_TABLES; i++)
         if (s->rope[i].inv_freq)
             TRY(grow(&w->cs[i], (size_t)n * (size_t)s->rope[i].n_rot, &unused));
+    if (s->model->hp.n_input) {
+        free(w->id);
+        w->id = cb_calloc((size_t)n, sizeof *w->id);
+        if (!w->id)
+            return CB_ENOMEM;
+    }
     if (cb_attention_narrows(&s->attention)) {
         free(w->pos);
         w->pos = cb_calloc((size_t)n, sizeof *w->pos);
@@ -212,15 +219,26 @@ static int work_open(struct cb_session *s)
         TRY(grow_on(s->dev, &w->low, c * (size_t)s->model->max_rank, &w->bytes));
     if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert)
         TRY(grow_on(s->dev, &w->add, c * (size_t)hp->n_embd, &w->bytes));
+    if (hp->moe.beside)
+        TRY(grow_on(s->dev, &w->beside, c * (size_t)hp->n_embd, &w->bytes));
+    if (hp->n_input)
+        TRY(grow(&w->told, c * (size_t)hp->n_input, &w->bytes));
     TRY(cb_moe_work_open(&w->moe, s->dev, hp, s->chunk, &w->bytes));
     return grow(&w->logits, (size_t)hp->n_vocab, &w->bytes);
 }
 
 static void work_close(struct device *d, struct work *w)
 {
-    float *const on[] = {
-        w->part ? w->part : w->x, w->norm, w->qkv, w->att, w->latent, w->gate, w->up, w->low, w->add
-    };
+    float *const on[] = { w->part ? w->part : w->x,
+                          w->norm,
+                          w->qkv,
+                          w->att,
+                          w->latent,
+                          w->gate,
+                          w->up,
+                          w->low,
+                          w->add,
+                          w->beside };
 
     if (w->part)
         free(w->x);
@@ -229,6 +247,8 @@ static void work_close(struct device *d, struct work *w)
     for (int i = 0; i < ROPE_TABLES; i++)
         free(w->cs[i]);
     free(w->pos);
+    free(w->id);
+    free(w->told);
     cb_moe_work_close(&w->moe, d);
     free(w->logits);
     free(w->batch_logits);

@@ -25,6 +25,9 @@ struct work {
     float *gate, *up; /* [chunk][n_ff] */
     float *low;       /* [chunk][max_rank] of adapters */
     float *add;       /* [chunk][n_embd] what a block adds, where it does not add it itself */
+    float *beside;    /* [chunk][n_embd] of a dense network beside experts, or NULL */
+    float *told;      /* [chunk][n_input] rows of m->inputs, the host's; or NULL */
+    int32_t *id;      /* [cap_tok] tokens, where layers are told of them; or NULL */
     struct moe_work moe;
     float *logits;       /* [n_vocab] of the last token */
     int cap_batch;       /* sessions that batch_logits holds */

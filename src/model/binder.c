@@ -3,6 +3,8 @@
 #include "binder.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "hparams.h"
@@ -100,4 +102,29 @@ const char *cb_bind_in_layer(struct binder *b, int l, const char *name)
 {
     snprintf(b->name, sizeof b->name, "blk.%d.%s", l, name);
     return b->name;
+}
+
+/* Part of a fused bias, rows [from, from + n) of x -> *out */
+int cb_bind_cut(const float *x, int from, int n, float **out)
+{
+    if (!x)
+        return CB_OK;
+    *out = cb_calloc((size_t)n, sizeof **out);
+    if (!*out)
+        return CB_ENOMEM;
+    memcpy(*out, x + from, (size_t)n * sizeof **out);
+    return CB_OK;
+}
+
+void cb_bind_free_norm(struct norm *x)
+{
+    free(x->w);
+    free(x->b);
+}
+
+void cb_bind_free_ffn(struct ffn *f)
+{
+    free(f->gate_bias);
+    free(f->up_bias);
+    free(f->down_bias);
 }

@@ -39,4 +39,9 @@ const char *cb_bind_in_layer(struct binder *b, int l, const char *name);
 int cb_latent_bind(struct binder *b, int l, struct layer *y);
 void cb_latent_free(struct latent *x);
 
+/* Part of a fused bias, rows [from, from + n) of x -> *out; x NULL: nothing */
+int cb_bind_cut(const float *x, int from, int n, float **out);
+void cb_bind_free_norm(struct norm *x);
+void cb_bind_free_ffn(struct ffn *f);
+
 #endif

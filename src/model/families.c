@@ -29,6 +29,18 @@ static int adapt_gemma3(struct cb_model *m)
     return adapt_gemma(m);
 }
 
+static int adapt_gemma4(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+
+    hp->attn_scale = 1;
+    hp->norms_values = 1;
+    hp->moe.normalises = 1;
+    if (!cb_gguf_find(m->gguf, "gemma4.final_logit_softcapping"))
+        hp->logit_cap = 30;
+    return adapt_gemma(m);
+}
+
 /* Mixtral: the weights of the chosen experts sum to 1, which its files do not say. */
 static int adapt_llama(struct cb_model *m)
 {
@@ -171,6 +183,15 @@ static const struct arch table[] = {
       .global_every = 6,
       .local_base = 10000,
       .adapt = adapt_gemma3 },
+    { .text = "Gemma 4, text",
+      .name = "gemma4",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU_TANH,
+      .norms = NORMS_BOTH,
+      .has = HAS_QK_NORM | VALUES_ARE_KEYS,
+      .global_every = 6,
+      .local_base = 10000,
+      .adapt = adapt_gemma4 },
     { .text = "Phi 3, 3.5 and 4", .name = "phi3", .rope = ROPE_HALF },
     { .text = "SmolLM 3", .name = "smollm3", .rope = ROPE_PAIR, .nope = NOPE_FOURTH },
     { .text = "OLMo 2",

@@ -334,7 +334,7 @@ static int read_experts(struct cb_model *m)
         return CB_OK;
     TRY(cb_hp_int(m, "expert_used_count", REQUIRED, 1, e->n_expert, &e->n_used));
     e->n_ff = m->hp.n_ff;
-    TRY(cb_hp_int(m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, &e->n_ff));
+    TRY(cb_hp_most(m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, &e->n_ff));
     TRY(cb_hp_int(m, "expert_gating_func", OPTIONAL, SOFTMAX, SOFTMAX_OF_CHOSEN, &gating));
     e->scale = 1;
     TRY(cb_hp_float(m, "expert_weights_scale", OPTIONAL, 0, 1e3, &e->scale));
@@ -360,6 +360,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(cb_hp_int(m, "nextn_predict_layers", OPTIONAL, 0, hp->n_block - 1, &n_later));
     hp->n_layer = hp->n_block - n_later;
     TRY(cb_hp_int(m, "embedding_length", REQUIRED, 1, 1 << 17, &hp->n_embd));
+    TRY(cb_hp_int(m, "embedding_length_per_layer_input", OPTIONAL, 0, 1 << 16, &hp->n_input));
     TRY(cb_hp_most(m, "feed_forward_length", REQUIRED, 0, 1 << 20, &hp->n_ff));
     TRY(read_heads(m));
     hp->n_ctx_train = 4096;
@@ -374,7 +375,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(read_scales(m));
     TRY(read_rope(m));
     TRY(ask_rope(m, p));
-    hp->n_ff_max = hp->n_ff;
+    hp->n_ff_max = hp->n_ff > hp->n_input ? hp->n_ff : hp->n_input;
     hp->parallel = m->arch->parallel == PARALLEL;
     hp->nope = m->arch->nope;
     TRY(read_temperature(m));

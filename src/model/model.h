@@ -28,8 +28,9 @@ enum norm_places { NORMS_BEFORE, NORMS_BOTH, NORMS_BEHIND };
 enum parallel { PARALLEL_NEVER, PARALLEL, PARALLEL_IF_SHARED /* where they share a norm */ };
 
 /* Tensors that files of a family must have. Others are used wherever a file has them.
- * NORMS_ROTATED: queries and keys are normed after their rotation. */
-enum { HAS_QKV_BIAS = 1, HAS_QK_NORM = 2, HAS_SINKS = 4, NORMS_ROTATED = 8 };
+ * NORMS_ROTATED: queries and keys are normed after their rotation. VALUES_ARE_KEYS: layers without
+ * attn_v have as values the keys before norm and rotation. */
+enum { HAS_QKV_BIAS = 1, HAS_QK_NORM = 2, HAS_SINKS = 4, NORMS_ROTATED = 8, VALUES_ARE_KEYS = 16 };
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
  * in all layers, or in those that do not rotate. scale 0: they do not. */
@@ -67,6 +68,7 @@ struct moe_params {
     int sigmoid;    /* 1: an expert's weight is the sigmoid of its logit; 0: a softmax of all */
     int of_input;   /* 1: the weight scales what the expert reads, not what it gives */
     int normalises; /* 1: the weights of the chosen experts are scaled to sum 1 */
+    int beside;     /* 1: a layer has a dense network beside its experts */
     int n_ff;       /* of an expert */
     float scale;    /* of the weights */
 };
@@ -99,7 +101,9 @@ struct hparams {
     float attn_scale, attn_cap;    /* of logits; cap 0 = none, else cap * tanh(logit / cap) */
     float embd_scale, resid_scale; /* of token embeddings; of what a block adds */
     struct temperature temperature;
-    int norms_rotated;                    /* 1: RMS norm without weights of rotated q and k */
+    int norms_rotated; /* 1: RMS norm without weights of rotated q and k */
+    int norms_values;  /* 1: RMS norm without weights of values */
+    int n_input; /* numbers that each layer is told of a token (struct layer_input); 0: none */
     enum unrotated nope;                  /* layers without rotation */
     float logit_scale, logit_cap;         /* of the output's logits */
     struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
@@ -120,10 +124,26 @@ struct ffn {
     float *gate_bias, *up_bias, *down_bias; /* or NULL */
 };
 
+/* What a layer is told of each token, n_input numbers: the token's row of a table, and a product of
+ * its embedding. Their product with those that `gate` makes of the residual stream is added to it.
+ */
+struct layer_input {
+    struct weight of_embd, gate, out; /* 2 x [n_input][n_embd], [n_embd][n_input] */
+    struct norm norm, post_norm;      /* of what of_embd gives; of what is added */
+};
+
+/* The dense network of a layer works beside the experts. All three read the residual stream through
+ * norms of their own, and what dense network and experts give is normed before it is added. */
+struct beside {
+    struct norm router_in, expert_in, dense_out, expert_out;
+};
+
 struct moe {
     struct weight router;      /* [n_expert][n_embd] */
     float *router_bias;        /* [n_expert] or NULL */
     float *choice_bias;        /* [n_expert] added to the weights to choose by, or NULL */
+    float *expert_scale;       /* [n_expert] of the weights of the chosen ones, or NULL */
+    struct beside *beside;     /* NULL: the layer has no dense network */
     struct ffn *expert;        /* [n_expert] */
     struct ffn shared;         /* read by every token; down.raw NULL = none */
     struct weight shared_gate; /* [1][n_embd] its sigmoid scales the shared one; raw NULL = none */
@@ -151,13 +171,15 @@ struct layer {
     struct weight q, k, v, o; /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
     struct norm attn_norm, ffn_norm;           /* of what blocks read */
     struct norm attn_post_norm, ffn_post_norm; /* of what blocks add */
-    struct norm q_norm, k_norm;
+    struct norm q_norm, k_norm, v_norm;
     struct latent *latent;                    /* or NULL */
     struct norm rotated_norm;                 /* of q and k, after their rotation */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
     float *sinks;                             /* [n_head] or NULL */
-    struct ffn ffn;                           /* unused with moe */
+    struct ffn ffn;                           /* unused with moe, unless that is beside it */
     struct moe *moe;                          /* or NULL */
+    struct layer_input *input;                /* or NULL */
+    float scale;                              /* of the residual stream after the layer */
 };
 
 /* What a file has beside the text model, in bytes: blocks that guess tokens after the next one,
@@ -182,6 +204,7 @@ struct cb_model {
      * model's own if others that store keys have none. */
     int *global, n_global;
     struct weight embd;   /* [n_vocab][n_embd], read by rows */
+    struct weight inputs; /* [n_vocab][n_layer * n_input], the same; raw NULL: hp.n_input is 0 */
     struct weight output; /* [n_vocab][n_embd]; the same tensor as embd when tied */
     float *output_bias;   /* [n_vocab] or NULL */
     struct norm out_norm;
@@ -222,6 +245,9 @@ int cb_model_token_trie(struct cb_model *m, const struct token_trie **out);
  * that compute the same. The first call reads the whole file; call with the device locked. Negative
  * status: CB_ENOMEM. */
 int cb_model_weights_hash(struct cb_model *m, uint64_t *out);
+
+/* What m->inputs tells layer l of token id -> out[n_input] */
+void cb_model_input_row(const struct cb_model *m, int32_t id, int l, float *out);
 
 /* How many layers policies act on: all, or those in m->global */
 static inline int cb_model_policy_layers(const struct cb_model *m)

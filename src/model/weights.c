@@ -10,7 +10,9 @@
 
 #include "base/err.h"
 #include "binder.h"
+#include "experts.h"
 #include "hparams.h"
+#include "layer_input.h"
 
 /* The norm of q or k: over a head, with one set of weights or one for each head, or over all heads
  * at once. The shape says which. */
@@ -33,18 +35,6 @@ static int head_norm(struct binder *b, const char *name, int must, int n_head, i
 
 /* ---- a layer ---- */
 
-/* Part of a fused bias, rows [from, from + n) of x -> *out */
-static int cut(const float *x, int from, int n, float **out)
-{
-    if (!x)
-        return CB_OK;
-    *out = cb_calloc((size_t)n, sizeof **out);
-    if (!*out)
-        return CB_ENOMEM;
-    memcpy(*out, x + from, (size_t)n * sizeof **out);
-    return CB_OK;
-}
-
 static int fused_qkv(struct binder *b, int l, struct layer *y)
 {
     const struct hparams *hp = &b->m->hp;
@@ -59,9 +49,9 @@ static int fused_qkv(struct binder *b, int l, struct layer *y)
     cb_bind_take_rows(b, t, b->name, nq, nkv, &y->k);
     cb_bind_take_rows(b, t, b->name, nq + nkv, nkv, &y->v);
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_qkv.bias"), OPTIONAL, nq + 2 * nkv, &bias));
-    err = cut(bias, 0, nq, &y->q_bias);
-    err = err ? err : cut(bias, nq, nkv, &y->k_bias);
-    err = err ? err : cut(bias, nq + nkv, nkv, &y->v_bias);
+    err = cb_bind_cut(bias, 0, nq, &y->q_bias);
+    err = err ? err : cb_bind_cut(bias, nq, nkv, &y->k_bias);
+    err = err ? err : cb_bind_cut(bias, nq + nkv, nkv, &y->v_bias);
     free(bias);
     return err;
 }
@@ -91,7 +81,9 @@ static int separate_qkv(struct binder *b, int l, struct layer *y)
 
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), ne, nq, &y->q));
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_k.weight"), ne, nkv, &y->k));
-    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_v.weight"), ne, nkv, &y->v));
+    if (!(b->m->arch->has & VALUES_ARE_KEYS) ||
+        cb_bind_find(b, cb_bind_in_layer(b, l, "attn_v.weight")))
+        TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_v.weight"), ne, nkv, &y->v));
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_q.bias"), bias, nq, &y->q_bias));
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_k.bias"), bias, nkv, &y->k_bias));
     return cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_v.bias"), bias, nkv, &y->v_bias);
@@ -200,83 +192,30 @@ static int plain_norm(int n, struct norm *out)
     return CB_OK;
 }
 
-/* ---- experts ---- */
+/* ---- the whole model ---- */
 
-/* blk.L.NAME.weight [n_expert][n_out][n_in] and blk.L.NAME.bias [n_expert][n_out] -> a matrix and a
- * vector of each expert, at offsets in struct ffn */
-static int experts(struct binder *b, int l, const char *name, int n_in, int n_out, size_t weight_at,
-                   size_t bias_at, struct ffn *f)
+static int layer_scale(struct binder *b, int l, struct layer *y)
 {
-    const int n = b->m->hp.moe.n_expert;
-    const struct gguf_tensor *t;
-    char at[64], buf[72];
-    float *bias = NULL;
-    int err = CB_OK;
+    float *scale = NULL;
 
-    snprintf(at, sizeof at, "%s", cb_bind_in_layer(b, l, name));
-    TRY(cb_bind_need(b, cb_bind_part(&buf, at, "weight"), &t));
-    TRY(cb_bind_check_shape(b, t, buf, n_in, n_out, n));
-    for (int e = 0; e < n; e++)
-        cb_bind_take_rows(b, t, buf, (int64_t)e * n_out, n_out,
-                          (struct weight *)(void *)((char *)&f[e] + weight_at));
-    if (!cb_bind_find(b, cb_bind_part(&buf, at, "bias")))
-        return CB_OK;
-    TRY(cb_bind_need(b, buf, &t));
-    TRY(cb_bind_check_shape(b, t, buf, n_out, n, 1));
-    TRY(cb_bind_f32(b, t, (int64_t)n * n_out, &bias));
-    for (int e = 0; !err && e < n; e++)
-        err = cut(bias, e * n_out, n_out, (float **)(void *)((char *)&f[e] + bias_at));
-    free(bias);
-    return err;
-}
-
-/* Every token reads the shared expert; its width is that of its matrix. */
-static int shared_expert(struct binder *b, int l, struct moe *x)
-{
-    const int ne = b->m->hp.n_embd;
-    const struct gguf_tensor *up = cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_up_shexp.weight"));
-    int nf;
-
-    if (!up)
-        return CB_OK;
-    nf = up->dim[1] > 0 && up->dim[1] < 1 << 20 ? (int)up->dim[1] : 1;
-    TRY(cb_bind_matrix(b, b->name, ne, nf, &x->shared.up));
-    b->m->hp.n_ff_max = nf > b->m->hp.n_ff_max ? nf : b->m->hp.n_ff_max;
-    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_gate_shexp.weight"), ne, nf,
-                       &x->shared.gate));
-    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_down_shexp.weight"), nf, ne,
-                       &x->shared.down));
-    if (cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp_shexp.weight"))) {
-        const struct gguf_tensor *t;
-        TRY(cb_bind_need(b, b->name, &t));
-        TRY(cb_bind_check_shape(b, t, b->name, ne, 1, 1));
-        cb_bind_take_rows(b, t, b->name, 0, 1, &x->shared_gate);
-    }
+    TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "layer_output_scale.weight"), OPTIONAL, 1,
+                       &scale));
+    y->scale = scale ? *scale : 1;
+    free(scale);
     return CB_OK;
 }
 
-static int mixture(struct binder *b, int l, struct layer *y)
+/* Experts, a dense network, or one beside the other, which the scale of the router's input shows */
+static int networks(struct binder *b, int l, struct layer *y)
 {
-    const int ne = b->m->hp.n_embd, n = b->m->hp.moe.n_expert, nf = b->m->hp.moe.n_ff;
-    struct moe *x = y->moe = cb_calloc(1, sizeof *x);
-
-    if (!x || !(x->expert = cb_calloc((size_t)n, sizeof *x->expert)))
-        return CB_ENOMEM;
-    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_gate_inp.weight"), ne, n, &x->router));
-    TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "ffn_gate_inp.bias"), OPTIONAL, n,
-                       &x->router_bias));
-    TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "exp_probs_b.bias"), OPTIONAL, n,
-                       &x->choice_bias));
-    TRY(experts(b, l, "ffn_gate_exps", ne, nf, offsetof(struct ffn, gate),
-                offsetof(struct ffn, gate_bias), x->expert));
-    TRY(experts(b, l, "ffn_up_exps", ne, nf, offsetof(struct ffn, up),
-                offsetof(struct ffn, up_bias), x->expert));
-    TRY(experts(b, l, "ffn_down_exps", nf, ne, offsetof(struct ffn, down),
-                offsetof(struct ffn, down_bias), x->expert));
-    return shared_expert(b, l, x);
+    if (!b->m->hp.moe.n_expert || !cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.weight")))
+        return dense(b, l, &y->ffn);
+    TRY(cb_experts_bind(b, l, y));
+    if (!cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.scale")))
+        return CB_OK;
+    TRY(cb_experts_beside(b, l, y->moe));
+    return dense(b, l, &y->ffn);
 }
-
-/* ---- the whole model ---- */
 
 static int layer(struct binder *b, int l)
 {
@@ -285,10 +224,12 @@ static int layer(struct binder *b, int l)
     TRY(norms(b, l, y));
     if (b->m->hp.norms_rotated)
         TRY(plain_norm(y->hd, &y->rotated_norm));
+    if (b->m->hp.norms_values)
+        TRY(plain_norm(y->hd, &y->v_norm));
     TRY(attention(b, l, y));
-    return b->m->hp.moe.n_expert && cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.weight"))
-               ? mixture(b, l, y)
-               : dense(b, l, &y->ffn);
+    TRY(networks(b, l, y));
+    TRY(layer_scale(b, l, y));
+    return b->m->hp.n_input ? cb_layer_input_bind(b, l, y) : CB_OK;
 }
 
 static int embeddings(struct binder *b)
@@ -303,6 +244,9 @@ static int embeddings(struct binder *b)
                        cb_gguf_path(m->gguf), (long long)t->dim[1], cb_tok_n_vocab(m->tok));
     hp->n_vocab = (int)t->dim[1];
     TRY(cb_bind_matrix(b, "token_embd.weight", hp->n_embd, hp->n_vocab, &m->embd));
+    if (hp->n_input)
+        TRY(cb_bind_matrix(b, "per_layer_token_embd.weight", hp->n_layer * hp->n_input, hp->n_vocab,
+                           &m->inputs));
     if (cb_bind_find(b, "output.weight"))
         TRY(cb_bind_matrix(b, "output.weight", hp->n_embd, hp->n_vocab, &m->output));
     else
@@ -422,19 +366,31 @@ static struct weight *of_latent(struct latent *x, int i)
     return i < x->n_head ? &x->absorb[i] : &x->expand[i - x->n_head];
 }
 
+static struct weight *of_input(struct layer_input *x, int i)
+{
+    struct weight *const all[] = { &x->of_embd, &x->gate, &x->out };
+    return all[i];
+}
+
 struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
 {
     struct weight *const all[] = { &y->q, &y->k, &y->v, &y->o };
-    const int n_latent = y->latent ? 2 + 2 * y->latent->n_head : 0;
+    const int n_latent = y->latent ? 2 + 2 * y->latent->n_head : 0, n_input = y->input ? 3 : 0;
 
     if (i < 4)
         return all[i];
     i -= 4;
+    if (i < n_input)
+        return of_input(y->input, i);
+    i -= n_input;
+    if (i < 3)
+        return of_ffn(&y->ffn, i);
+    i -= 3;
     if (i < n_latent)
         return of_latent(y->latent, i);
     i -= n_latent;
     if (!y->moe)
-        return i < 3 ? of_ffn(&y->ffn, i) : NULL;
+        return NULL;
     if (i < 3)
         return of_ffn(&y->moe->shared, i);
     i -= 3;
@@ -444,45 +400,21 @@ struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
     return i < 3 * n_expert ? of_ffn(&y->moe->expert[i / 3], i % 3) : NULL;
 }
 
-static void free_norm(struct norm *x)
-{
-    free(x->w);
-    free(x->b);
-}
-
-static void free_ffn(struct ffn *f)
-{
-    free(f->gate_bias);
-    free(f->up_bias);
-    free(f->down_bias);
-}
-
-static void free_moe(struct moe *x, int n_expert)
-{
-    if (!x)
-        return;
-    for (int e = 0; x->expert && e < n_expert; e++)
-        free_ffn(&x->expert[e]);
-    free(x->expert);
-    free(x->router_bias);
-    free(x->choice_bias);
-    free(x);
-}
-
 static void free_layer(struct layer *y, int n_expert)
 {
-    struct norm *const norms[] = { &y->attn_norm,     &y->ffn_norm, &y->attn_post_norm,
-                                   &y->ffn_post_norm, &y->q_norm,   &y->k_norm,
-                                   &y->rotated_norm };
+    struct norm *const norms[] = { &y->attn_norm,     &y->ffn_norm,    &y->attn_post_norm,
+                                   &y->ffn_post_norm, &y->q_norm,      &y->k_norm,
+                                   &y->v_norm,        &y->rotated_norm };
     float *const vectors[] = { y->q_bias, y->k_bias, y->v_bias, y->o_bias, y->sinks };
 
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
-        free_norm(norms[i]);
+        cb_bind_free_norm(norms[i]);
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
         free(vectors[i]);
     cb_latent_free(y->latent);
-    free_ffn(&y->ffn);
-    free_moe(y->moe, n_expert);
+    cb_bind_free_ffn(&y->ffn);
+    cb_experts_free(y->moe, n_expert);
+    cb_layer_input_free(y->input);
 }
 
 void cb_weights_free(struct cb_model *m)
@@ -492,7 +424,7 @@ void cb_weights_free(struct cb_model *m)
     free(m->layer);
     free(m->global);
     free(m->output_bias);
-    free_norm(&m->out_norm);
+    cb_bind_free_norm(&m->out_norm);
     for (int i = 0; i < ROPE_TABLES; i++)
         for (int j = 0; j < 2; j++)
             free(m->hp.rope[i].divisor[j]);
