@@ -330,6 +330,9 @@ struct cb_session_params {
     const char *prefill; /* the same, NAME from cb_prefill_at(); NULL = "dense" */
     int act_bits; /* bits of activations when tokens are decoded: 16, or 8 for faster batches of
                      many sessions at some loss of quality; 0 = 16. Prompts always use 8 */
+    /* Of models with layers that remember without keys: most bytes of checkpoints, copies of what
+     * these layers remember, from which a timeline that is cut back goes on; 0 = 1 GiB, 1 = none */
+    uint64_t checkpoint_bytes;
 };
 
 struct cb_memory {
@@ -367,6 +370,9 @@ struct cb_memory {
     uint64_t kv_beside_bytes; /* of kv_bytes, what is neither a key nor a value: steps of prepacked
                                  blocks, sketches, positions and scores */
     uint64_t preview_bytes; /* of weights_bytes, the preview of the output matrix, where it pays */
+    /* What layers without keys remember, and the same as it was before the prompt in progress; and
+     * checkpoints of it. Beside kv_bytes and scratch_bytes; 0: all layers have keys */
+    uint64_t state_bytes, checkpoint_bytes;
 };
 
 CB_API struct cb_session_params cb_session_defaults(void); /* all zero */

@@ -141,7 +141,7 @@ libcore_la_SOURCES += \
 	src/model/families.c src/model/latent.c \
 	src/model/adapters.c src/model/adapters.h \
 	src/model/head_prune.c src/model/head_prune.h \
-	src/model/hparams.c src/model/hparams.h src/model/layers.c \
+	src/model/hparams.c src/model/hparams.h src/model/layers.c src/model/recurrent.c \
 	src/model/experts.c src/model/experts.h src/model/layer_input.c src/model/layer_input.h \
 	src/model/model.h \
 	src/model/model_log.c \
@@ -154,7 +154,7 @@ libcore_la_SOURCES += \
 	src/bank/evict.c src/bank/evict.h \
 	src/bank/nearest_key.c src/bank/nearest_key.h \
 	src/bank/pages.c src/bank/pages.h \
-	src/bank/store.c src/bank/store.h \
+	src/bank/states.c src/bank/states.h src/bank/store.c src/bank/store.h \
 	src/bank/bank_file.c src/bank/bank_file.h \
 	src/bank/store_areas.c src/bank/store_areas.h \
 	src/bank/store_ask.c src/bank/store_ask.h \
@@ -238,6 +238,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/engine/catalogue.c \
+	src/engine/cut.c \
 	src/engine/conversation.c \
 	src/engine/detokenizer.c \
 	src/engine/drafter.c src/engine/drafter.h \
@@ -251,6 +252,8 @@ libcore_la_SOURCES += \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \
 	src/engine/model_drafter.c src/engine/model_drafter.h \
+	src/engine/mixer.c src/engine/mixer.h \
+	src/engine/mixer_work.c src/engine/mixer_work.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/product.c src/engine/product.h \
 	src/engine/rehearsal.c src/engine/rehearsal.h \

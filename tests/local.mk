@@ -62,6 +62,7 @@ check_programs = \
 	tests/unit/check_adapters \
 	tests/unit/check_embedding \
 	tests/unit/check_families \
+	tests/unit/check_states \
 	tests/unit/check_latent \
 	tests/ops/check_kivi \
 	tests/ops/check_kivi_opencl \
@@ -464,6 +465,11 @@ tests_ops_check_recurrence_CFLAGS = $(check_cflags)
 tests_ops_check_recurrence_LDFLAGS = $(guard_ldflags)
 tests_ops_check_recurrence_LDADD = $(check_ldadd)
 
+tests_unit_check_states_SOURCES = tests/unit/check_states.c
+tests_unit_check_states_CFLAGS = $(check_cflags)
+tests_unit_check_states_LDFLAGS = $(check_ldflags)
+tests_unit_check_states_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
 tests_unit_check_model_SOURCES = tests/unit/check_model.c
 tests_unit_check_model_CFLAGS = $(check_cflags)
 tests_unit_check_model_LDFLAGS = $(check_ldflags)
@@ -719,6 +725,18 @@ EXTRA_DIST += \
 	tests/vectors/family-phi4.json \
 	tests/vectors/family-qwen2moe.json \
 	tests/vectors/family-qwen3.json \
+	tests/vectors/family-falcon-h1.json \
+	tests/vectors/family-granitedense.json \
+	tests/vectors/family-granitehybrid.json \
+	tests/vectors/family-kimi-linear.json \
+	tests/vectors/family-lfm2.json \
+	tests/vectors/family-lfm2moe.json \
+	tests/vectors/family-mamba2.json \
+	tests/vectors/family-nemotron_h.json \
+	tests/vectors/family-nemotron_h_moe.json \
+	tests/vectors/family-qwen35.json \
+	tests/vectors/family-qwen35moe.json \
+	tests/vectors/family-qwen3next.json \
 	tests/vectors/family-qwen3moe.json \
 	tests/vectors/family-qwen3vl.json \
 	tests/vectors/family-seed_oss.json \

@@ -222,6 +222,8 @@ const char *cb_attention_undraftable(const struct attention *a)
     for (int l = 0; l < a->bank->n_layer; l++) {
         if (cb_attend_forgets(a, l))
             return "a layer keeps a window of tokens only";
+        if (a->model->layer[l].mixer)
+            return "a layer remembers without keys";
     }
     return NULL;
 }

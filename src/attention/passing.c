@@ -10,6 +10,12 @@
 static int fits(const struct attention *a)
 {
     for (int l = 0; l < a->bank->n_layer; l++)
+        if (a->model->layer[l].mixer)
+            return cb_fail(CB_EUNSUPPORTED,
+                           "policy %s: leaves tokens out of upper layers; layer %d remembers "
+                           "without keys, so it needs all of them",
+                           a->policy->m->name, l);
+    for (int l = 0; l < a->bank->n_layer; l++)
         if (a->model->layer[l].window)
             return cb_fail(CB_EUNSUPPORTED,
                            "policy %s: leaves tokens out of upper layers; layer %d has a window, "

@@ -31,7 +31,10 @@ enum area_kind {
     AREA_LAYER_STATE, /* the method's own */
     AREA_STATE,
     AREA_TOKENS = 40, /* of the session: ids */
-    AREA_LOGITS
+    AREA_LOGITS,
+    AREA_DECODED,    /* a byte a token: 1 = it was decoded, 0 = it is of a prompt */
+    AREA_REMEMBERED, /* what layers without keys remember, layer after layer (states.h) */
+    AREA_CHECKPOINT  /* the same after fewer tokens; head counts the checkpoints */
 };
 
 struct area {

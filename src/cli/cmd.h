@@ -72,6 +72,8 @@ struct engine {
     cb_session *draft;     /* of it, once it is needed */
 };
 
+/* Bytes of --checkpoints, as struct cb_session_params takes them */
+uint64_t cb_engine_checkpoints(const struct opts *o);
 /* The folder of compiled kernels, as the XDG base directory specification has it; it is made where
  * it is missing. NULL: there is no home, or it cannot be made. */
 const char *cb_kernel_cache(char *path, size_t size);

@@ -254,11 +254,19 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     return CB_OK;
 }
 
+uint64_t cb_engine_checkpoints(const struct opts *o)
+{
+    const int64_t bytes = cb_opt_int64(o, ARG_CHECKPOINTS);
+
+    return bytes ? (uint64_t)bytes : 1; /* 0 would be the library's default */
+}
+
 struct cb_session_params cb_engine_params(const struct opts *o, const char *policy, int n_ctx)
 {
     return (struct cb_session_params){
         .n_ctx = n_ctx,
         .chunk = cb_opt_int(o, ARG_CHUNK),
+        .checkpoint_bytes = cb_engine_checkpoints(o),
         .type_k = cb_opt_text(o, ARG_TYPE_K),
         .type_v = cb_opt_text(o, ARG_TYPE_V),
         .policy = policy,

@@ -213,6 +213,7 @@ enum opt_id {
     ARG_DEVICE,
     ARG_WORKING_SET,
     ARG_STREAM_KV,
+    ARG_CHECKPOINTS,
     ARG_CHUNK,
     ARG_CTX,
     ARG_TYPE_K,

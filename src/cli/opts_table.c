@@ -501,6 +501,11 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_STREAM_KV] = { "stream-kv", .sets = SET_ENGINE,
         .text = "copy a layer's keys and values to the accelerator whenever a token reads them, "
                 "and keep none there (brutal offload, to compare with)" },
+    [ARG_CHECKPOINTS] = { "checkpoints", .takes = TAKES_INT, .env = 1, .unit = "BYTES", .min = 0,
+        .max = 9e15, .def = "1G", .sets = SET_ENGINE,
+        .text = "of models with layers that remember without keys: memory for copies of what they "
+                "remember, from which a conversation that is cut back goes on (K, M, G: powers of "
+                "1024); 0: none" },
     [ARG_CHUNK] = { "chunk", .alias = "-ub --ubatch-size", .takes = TAKES_INT, .env = 1,
         .unit = "TOKENS", .min = 1, .max = 1 << 20, .sets = SET_ENGINE,
         .text = "prompt tokens processed together (default: chosen by the engine)" },

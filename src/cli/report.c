@@ -69,6 +69,10 @@ json_t *cb_json_memory(const struct cb_memory *m)
         (json_int_t)m->kv_read_bytes_per_token, "scratch_bytes", (json_int_t)m->scratch_bytes,
         "kv_beside_bytes", (json_int_t)m->kv_beside_bytes, "rss_peak_bytes",
         (json_int_t)cb_rss_peak_bytes(), "kept_min", m->kept_min, "kept_max", m->kept_max);
+    if (m->state_bytes) {
+        cb_json_set(&j, "state_bytes", json_integer((json_int_t)m->state_bytes));
+        cb_json_set(&j, "checkpoint_bytes", json_integer((json_int_t)m->checkpoint_bytes));
+    }
     if (m->prompt_density > 0)
         cb_json_set(&j, "prompt_density", json_real(m->prompt_density));
     if (m->device_limit_bytes)
@@ -139,7 +143,8 @@ static const char *beside_text(const struct cb_memory *m, char text[80])
 
 static uint64_t total(const struct cb_memory *m)
 {
-    return m->weights_bytes + m->kv_peak_bytes + m->scratch_bytes;
+    return m->weights_bytes + m->kv_peak_bytes + m->scratch_bytes + m->state_bytes +
+           m->checkpoint_bytes;
 }
 
 void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft)
@@ -157,6 +162,9 @@ void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft)
            m->at_most ? "at most " : "", mib(m->kv_bytes), beside_text(m, beside),
            mib(m->kv_peak_bytes), mib(m->kv_full_bytes), mib(m->kv_read_bytes_per_token),
            mib(m->scratch_bytes));
+    if (m->state_bytes)
+        printf("state            %.1f MiB of layers without keys; %.1f MiB of checkpoints\n",
+               mib(m->state_bytes), mib(m->checkpoint_bytes));
     if (draft)
         printf("draft model      %.1f MiB (weights %.1f MiB, bank %.1f MiB, work space %.1f MiB)\n",
                mib(total(draft)), mib(draft->weights_bytes), mib(draft->kv_peak_bytes),

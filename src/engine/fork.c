@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* fork.c - splits a timeline into two, or cuts it back. */
+/* fork.c - splits a timeline into two. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "session_state.h"
@@ -101,39 +100,4 @@ void cb_session_keep_shared(struct cb_session *s, int n)
     if (s->snapshot && !(cb_snapshot_has_others(s->snapshot) && cb_session_extends(s)))
         cb_snapshot_drop(&s->snapshot);
     s->n_shared = min_int(s->n_shared, n);
-}
-
-/* 0 < n < tokens fed */
-static int cut(struct cb_session *s, int n)
-{
-    const char *why = cb_attention_uncut(&s->attention, n);
-    const int anew = cb_session_is_anew(s, n) ? n : 0;
-
-    if (why)
-        return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
-                       s->policy->m->name, n, why);
-    cb_session_keep_shared(s, n);
-    cb_attention_cut(&s->attention, n);
-    s->anew = anew;
-    return CB_OK;
-}
-
-int cb_session_truncate(cb_session *s, int n)
-{
-    int err = CB_OK;
-
-    TRY(cb_session_check_idle(s));
-    if (n < 0 || n > s->bank.n_seen)
-        return cb_fail(CB_EARG, "truncate: %d tokens of %d", n, s->bank.n_seen);
-    if (n == s->bank.n_seen)
-        return CB_OK;
-    TRY(cb_device_lock(s->dev)); /* the device unpacks prepacked blocks into rows */
-    if (n)
-        err = cut(s, n);
-    cb_device_unlock(s->dev);
-    if (!n)
-        cb_session_clear(s);
-    if (!err)
-        memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
-    return err;
 }

@@ -13,6 +13,7 @@
 #include "ffn.h"
 #include "latent_rows.h"
 #include "layer_ahead.h"
+#include "mixer.h"
 #include "model/head_prune.h"
 #include "product.h"
 #include "rehearsal.h"
@@ -190,6 +191,32 @@ static void rotate_queries(const struct rows *r, const struct layer *y, float *q
         warm(r, y, q, stride);
 }
 
+/* The gates of attention's output, [n_tok][n_head * hd] */
+static float *gates(const struct cb_session *s, const struct layer *y)
+{
+    return s->w.query_gate + 2 * (size_t)s->chunk * (size_t)s->model->hp.n_head * (size_t)y->hd;
+}
+
+/* in[n_tok][n_embd] -> queries at q, `stride` apart, and their gates; gate NULL: not these */
+static void gated_queries(const struct rows *r, const struct layer *y, const float *in, int bits,
+                          float *q, int stride, float *gate)
+{
+    struct cb_session *s = r->s[0];
+    const int hd = y->hd, n_head = s->model->hp.n_head, nq = n_head * hd;
+    float *both = s->w.query_gate;
+    const size_t head = (size_t)hd * sizeof *q, row = (size_t)nq * sizeof *q;
+    const struct mm mm = { &y->q, y->q_bias, both, 2 * nq, 0, bits };
+
+    cb_product(s, &mm, 1, in, r->n_tok);
+    for (int h = 0; h < n_head; h++) {
+        cb_device_copy_rows(s->dev, q + h * hd, (size_t)stride * sizeof *q, both + 2 * h * hd,
+                            2 * row, head, r->n_tok);
+        if (gate)
+            cb_device_copy_rows(s->dev, gate + h * hd, row, both + (2 * h + 1) * hd, 2 * row, head,
+                                r->n_tok);
+    }
+}
+
 /* Does a session choose the slots of layer l by guessed queries? */
 static int guesses(const struct rows *r, int l)
 {
@@ -208,7 +235,10 @@ static void guess(const struct rows *r, int l, const float *in)
     const int nq = s->model->hp.n_head * y->hd;
     const struct mm mm = { &y->q, y->q_bias, s->w.qkv, nq, 0, s->act_bits };
 
-    cb_product(s, &mm, 1, in, r->n_tok);
+    if (y->gated)
+        gated_queries(r, y, in, s->act_bits, s->w.qkv, nq, NULL);
+    else
+        cb_product(s, &mm, 1, in, r->n_tok);
     rotate_queries(r, y, s->w.qkv, nq);
     for (int i = 0; i < r->n_tok; i++) {
         struct attention *a = &r->s[r->n > 1 ? i : 0]->attention;
@@ -280,31 +310,39 @@ static void add_input(const struct rows *r, int l, int bits)
     block_out(r, &x->out, NULL, &x->post_norm, w->gate);
 }
 
-static int layer(const struct rows *r, int l)
+/* att[n_tok][n_head * hd], weighed by its gates */
+static const float *gated(const struct rows *r, const struct layer *y, const float *att)
+{
+    struct cb_session *s = r->s[0];
+    const int nq = s->model->hp.n_head * y->hd;
+    float *gate = gates(s, y);
+
+    if (!y->gated)
+        return att;
+    s->dev->ops->glu(s->dev, ACT_SIGMOID, gate, att, nq, r->n_tok);
+    return gate;
+}
+
+/* Attention of a layer: in[n_tok][n_embd] -> w.att */
+static int mix_by_attention(const struct rows *r, int l, const float *in, int bits)
 {
     struct cb_session *s = r->s[0];
     const struct hparams *hp = &s->model->hp;
     const struct layer *y = &s->model->layer[l];
     struct work *w = &s->w;
     const int n = r->n_tok, nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
-    const int stride = nq + 2 * nkv;
-    const int bits = s->bank.decoding ? s->act_bits : 0;
+    const int stride = nq + 2 * nkv, first = y->gated;
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
-    const float *in;
+    const struct mm mm[] = { { &y->q, y->q_bias, q, stride, 0, bits },
+                             { &y->k, y->k_bias, k, stride, 0, bits },
+                             { &y->v, y->v_bias, v, stride, 0, bits } };
 
-    /* attention */
-    in = block_in(r, &y->attn_norm);
+    if (y->gated)
+        gated_queries(r, y, in, bits, q, stride, gates(s, y));
     if (y->latent)
         cb_latent_rows(s, y, in, n, bits);
     else
-        cb_product(s,
-                   (const struct mm[]){ { &y->q, y->q_bias, q, stride, 0, bits },
-                                        { &y->k, y->k_bias, k, stride, 0, bits },
-                                        { &y->v, y->v_bias, v, stride, 0, bits } },
-                   y->kv_back ? 1
-                   : y->v.raw ? 3
-                              : 2,
-                   in, n);
+        cb_product(s, mm + first, y->kv_back ? 1 : y->v.raw ? 3 - first : 2 - first, in, n);
     rotate_queries(r, y, q, stride);
     if (!y->kv_back) {
         if (!y->latent && !y->v.raw) /* values are keys before their norm and rotation */
@@ -314,16 +352,37 @@ static int layer(const struct rows *r, int l)
             norm(s, &y->v_norm, v, y->n_kv, n, stride, v, stride);
         rotate(r, y, k, y->n_kv, stride, &y->k_norm);
     }
-    TRY(attend(r, l, w->qkv, w->att));
+    return attend(r, l, w->qkv, w->att);
+}
+
+static int layer(const struct rows *r, int l)
+{
+    struct cb_session *s = r->s[0];
+    const struct hparams *hp = &s->model->hp;
+    const struct layer *y = &s->model->layer[l];
+    struct work *w = &s->w;
+    const int n = r->n_tok, bits = s->bank.decoding ? s->act_bits : 0;
+    const float *in;
+
+    /* attention, or a state that stands for all tokens, or both side by side */
+    in = block_in(r, &y->attn_norm);
+    if (y->mixer)
+        block_out(r, &y->mixer->out, NULL, &y->attn_post_norm,
+                  cb_mixer(r->s, r->n, l, in, n, bits));
+    if (y->n_kv)
+        TRY(mix_by_attention(r, l, in, bits));
     if (guesses(r, l + 1))
         guess(r, l + 1, in);
     if (hp->parallel && y->ffn_norm.w) /* before attention adds to what the feed-forward reads */
         in = block_in(r, &y->ffn_norm);
-    block_out(r, &y->o, y->o_bias, &y->attn_post_norm,
-              y->latent ? cb_latent_values(s, y->latent, n, bits) : w->att);
+    if (y->n_kv)
+        block_out(r, &y->o, y->o_bias, &y->attn_post_norm,
+                  y->latent ? cb_latent_values(s, y->latent, n, bits) : gated(r, y, w->att));
 
     /* feed-forward */
-    if (!hp->parallel)
+    if (!y->moe && !y->ffn.down.raw) /* the layer is its mixer, or its attention */
+        return CB_OK;
+    if (!hp->parallel && !s->model->arch->single)
         in = block_in(r, &y->ffn_norm);
     if (y->moe && y->moe->beside) {
         TRY(dense_beside_experts(r, y, in, bits));
@@ -477,12 +536,27 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
     s->bank.read_bytes = 0;
     s->bank.n_feed = n;
     s->next = (struct step){ 0, 0, n };
+    if (!s->bank.decoding && !s->attention.repeated.to) {
+        cb_states_keep(&s->states);
+        cb_states_prompt(&s->states, s->bank.n_seen, s->bank.n_seen + n);
+    }
     if (!s->attention.repeated.to) {
         /* a later prompt finds slots that an earlier one has left */
         s->attention.rehearses = s->rehearsal && !s->bank.n_seen && !s->bank.decoding;
         s->fed = 0;
         s->to_feed = n + (s->attention.rehearses ? cb_rehearsal_total(s->rehearsal, n) : 0);
     }
+}
+
+/* All layers have taken the next n tokens. */
+static void fed(struct cb_session *s, int n)
+{
+    memset(s->decoded + s->bank.n_seen, s->bank.decoding, (size_t)n);
+    s->bank.n_seen += n;
+    s->bank.n_feed = 0;
+    cb_states_drop(&s->states);
+    if (s->bank.decoding)
+        cb_states_generated(&s->states, s->bank.n_seen);
 }
 
 /* After the last layer: the last token's logits. */
@@ -500,8 +574,7 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
     else
         head(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits);
     TRY(cb_device_wait(s->dev));
-    s->bank.n_seen += n;
-    s->bank.n_feed = 0;
+    fed(s, n);
     return CB_OK;
 }
 
@@ -519,6 +592,9 @@ static int rehearse(struct cb_session *s)
     if (done) {
         TRY(cb_device_wait(s->dev));
         cb_bank_cut(&s->bank, s->bank.n_seen);
+        cb_states_back(&s->states);
+    } else {
+        cb_states_keep(&s->states);
     }
     n = cb_rehearsal_feed(s->rehearsal, s->token, s->bank.n_seen, done, &p->from, &p->to, &token);
     if (n) {
@@ -526,6 +602,7 @@ static int rehearse(struct cb_session *s)
         return 1;
     }
     *p = (struct piece){ 0 };
+    cb_states_drop(&s->states);
     return cb_attend_rehearsed(&s->attention);
 }
 
@@ -576,7 +653,8 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     const struct hparams *hp = &s->model->hp;
     const int n = s->next.n_tok, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
     const int n_feed = s->bank.n_feed, room = cb_attention_room(&s->attention, l, i);
-    const int m = min_int(min_int(s->chunk, n - i), room);
+    const int wanted = s->attention.repeated.to ? INT32_MAX : cb_states_room(&s->states, pos0 + i);
+    const int m = min_int(min_int(s->chunk, n - i), min_int(room, wanted));
     struct rows r = { &s,
                       1,
                       m,
@@ -594,6 +672,8 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
         cb_layer_ahead(s, l, m);
     carry_rows(s, 1, l, i, m, n_feed);
     TRY(layer(&r, l));
+    if (!s->attention.repeated.to)
+        cb_states_passed(&s->states, l, pos0 + i + m);
     carry_rows(s, 0, l, i, m, n_feed);
     TRY(report(how, s->fed + (l * (int64_t)n_feed + (int64_t)(i + m) * n_feed / n) / hp->n_layer,
                s->to_feed));
@@ -652,8 +732,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     TRY(cb_device_wait(s[0]->dev));
     for (int i = 0; i < n; i++) {
         memcpy(s[i]->w.logits, w->batch_logits + (size_t)i * n_vocab, n_vocab * sizeof *w->logits);
-        s[i]->bank.n_seen++;
-        s[i]->bank.n_feed = 0;
+        fed(s[i], 1);
     }
     return CB_OK;
 }
@@ -679,7 +758,6 @@ int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n)
     TRY(cb_device_wait(s->dev));
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
     s->bank.read_bytes /= (uint64_t)n; /* a token's */
-    s->bank.n_seen += n;
-    s->bank.n_feed = 0;
+    fed(s, n);
     return CB_OK;
 }

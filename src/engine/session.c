@@ -182,6 +182,7 @@ int cb_session_fit_tokens(struct cb_session *s, int n)
 {
     const int cap = n < INT32_MAX / 2 ? n + n / 2 : INT32_MAX;
     int32_t *list;
+    char *decoded;
 
     if (n <= s->cap_token)
         return CB_OK;
@@ -189,6 +190,10 @@ int cb_session_fit_tokens(struct cb_session *s, int n)
     if (!list)
         return CB_ENOMEM;
     s->token = list;
+    decoded = cb_realloc(s->decoded, (size_t)cap, sizeof *decoded);
+    if (!decoded)
+        return CB_ENOMEM;
+    s->decoded = decoded;
     s->cap_token = cap;
     return CB_OK;
 }
@@ -223,6 +228,9 @@ static int work_open(struct cb_session *s)
         TRY(grow_on(s->dev, &w->beside, c * (size_t)hp->n_embd, &w->bytes));
     if (hp->n_input)
         TRY(grow(&w->told, c * (size_t)hp->n_input, &w->bytes));
+    if (s->model->arch->has & HAS_GATE)
+        TRY(grow_on(s->dev, &w->query_gate, 3 * c * nq, &w->bytes));
+    TRY(cb_mixer_work_open(&w->mixer, s->model, s->chunk, &w->bytes));
     TRY(cb_moe_work_open(&w->moe, s->dev, hp, s->chunk, &w->bytes));
     return grow(&w->logits, (size_t)hp->n_vocab, &w->bytes);
 }
@@ -238,7 +246,8 @@ static void work_close(struct device *d, struct work *w)
                           w->up,
                           w->low,
                           w->add,
-                          w->beside };
+                          w->beside,
+                          w->query_gate };
 
     if (w->part)
         free(w->x);
@@ -249,12 +258,28 @@ static void work_close(struct device *d, struct work *w)
     free(w->pos);
     free(w->id);
     free(w->told);
+    cb_mixer_work_close(&w->mixer, d);
     cb_moe_work_close(&w->moe, d);
     free(w->logits);
     free(w->batch_logits);
 }
 
 /* ---- open ---- */
+
+/* Where no layer has keys, there is nothing to choose from. */
+static int check_keys(const struct cb_session *s, const struct shape *sh)
+{
+    const char *prefill = s->params.prefill;
+
+    if (sh->n_layer)
+        return CB_OK;
+    if (strcmp(s->policy->m->name, "full"))
+        return cb_fail(CB_EUNSUPPORTED, "policy %s: no layer of the model has keys",
+                       s->policy->m->name);
+    return !prefill || !strcmp(prefill, "dense")
+               ? CB_OK
+               : cb_fail(CB_EUNSUPPORTED, "prefill %s: no layer of the model has keys", prefill);
+}
 
 static int open_policy(struct cb_session *s, const char *spec, const struct method *m, void *arg)
 {
@@ -274,6 +299,7 @@ static int open_policy(struct cb_session *s, const char *spec, const struct meth
         TRY(cb_policy_open_as(m, arg, &sh, &s->policy));
     else
         TRY(cb_policy_open(spec ? spec : "full", &sh, &s->policy));
+    TRY(check_keys(s, &sh));
     return cb_policy_plan(s->policy, &s->bank);
 }
 
@@ -297,6 +323,7 @@ static int reserve_device(struct cb_session *s)
     int64_t bytes;
 
     max_in = max_int(max_int(max_in, nq), hp->latent.low);
+    max_in = max_int(max_in, hp->mix.n_head * hp->mix.dv);
     bytes =
         s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
                              hp->n_head, hp->hd_max, s->bank.n_ctx);
@@ -313,6 +340,7 @@ static int open_on_device(struct cb_session *s, const struct cb_session_params *
     TRY(cb_bank_open(&s->bank, p->type_k, p->type_v,
                      s->policy->slot_floats + s->policy->m->merges));
     TRY(open_attention(s, p->prefill));
+    TRY(cb_mixer_states_open(&s->states, s->model, p->checkpoint_bytes));
     TRY(work_open(s));
     return reserve_device(s);
 }
@@ -442,10 +470,12 @@ void cb_session_close(cb_session *s)
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
+    cb_states_close(&s->states);
     work_close(s->dev, &s->w);
     if (locked)
         cb_device_unlock(s->dev);
     free(s->token);
+    free(s->decoded);
     for (int i = 0; i < ROPE_TABLES; i++)
         cb_rope_close(&s->rope[i]);
     free_params(&s->params);
@@ -456,6 +486,7 @@ void cb_session_forget(struct cb_session *s)
 {
     cb_snapshot_drop(&s->snapshot);
     cb_bank_cut(&s->bank, 0);
+    cb_states_clear(&s->states);
     cb_attention_clear(&s->attention);
     s->bank.pairs_read = s->bank.pairs_all = 0;
     s->anew = 0;

@@ -5,6 +5,7 @@
 
 #include "attention/attend.h"
 #include "ctxbank.h"
+#include "mixer_work.h"
 #include "model/head_prune.h"
 #include "moe_work.h"
 
@@ -22,13 +23,16 @@ struct work {
     float *qkv;    /* [chunk][(n_head + 2 n_kv) * hd] */
     float *att;    /* [chunk][n_head * hd] */
     float *latent; /* [chunk][the largest rank] of latent attention, or NULL */
-    float *gate, *up; /* [chunk][n_ff] */
-    float *low;       /* [chunk][max_rank] of adapters */
-    float *add;       /* [chunk][n_embd] what a block adds, where it does not add it itself */
-    float *beside;    /* [chunk][n_embd] of a dense network beside experts, or NULL */
-    float *told;      /* [chunk][n_input] rows of m->inputs, the host's; or NULL */
-    int32_t *id;      /* [cap_tok] tokens, where layers are told of them; or NULL */
+    float *gate, *up;  /* [chunk][n_ff] */
+    float *low;        /* [chunk][max_rank] of adapters */
+    float *add;        /* [chunk][n_embd] what a block adds, where it does not add it itself */
+    float *beside;     /* [chunk][n_embd] of a dense network beside experts, or NULL */
+    float *told;       /* [chunk][n_input] rows of m->inputs, the host's; or NULL */
+    int32_t *id;       /* [cap_tok] tokens, where layers are told of them; or NULL */
+    float *query_gate; /* [2][chunk][n_head * hd] queries and gates as files have them, then the
+                          gates alone; NULL: attention has no gates */
     struct moe_work moe;
+    struct mixer_work mixer;
     float *logits;       /* [n_vocab] of the last token */
     int cap_batch;       /* sessions that batch_logits holds */
     float *batch_logits; /* [cap_batch][n_vocab] */
@@ -51,11 +55,13 @@ struct cb_session {
     int top;      /* largest logits that must be exact after a decoded token; 0: all */
     struct head_prune_luck luck;
     struct bank bank;
+    struct states states; /* of layers without keys */
     struct policy *policy;
     struct attention attention;
     struct rope rope[ROPE_TABLES];
     struct work w;
     int32_t *token; /* [cap_token] ids fed so far, and those of the current feed */
+    char *decoded;  /* [cap_token] 1: the token was decoded, 0: it is of a prompt */
     int cap_token;
     struct step next;            /* of the current feed */
     struct rehearsal *rehearsal; /* rehearsal.h; NULL: prompts have none */

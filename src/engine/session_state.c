@@ -2,6 +2,8 @@
 /* session_state.c - all that a session remembers, as plain data. */
 #include "session_state.h"
 
+#include <string.h>
+
 #include "attention/attend.h"
 #include "base/err.h"
 
@@ -9,13 +11,43 @@
 
 enum { C_SEEN, C_PROMPT_END, C_DECODING, C_MOST, N_SESSION };
 
+/* How many checkpoints there are, then where they stand */
+static int n_points(const struct cb_session *s)
+{
+    return cb_states_is(&s->states) ? 1 + STATE_MOST_POINTS : 0;
+}
+
+static void put_points(const struct cb_session *s, int32_t *out)
+{
+    memset(out, 0, (size_t)n_points(s) * sizeof *out);
+    if (!n_points(s))
+        return;
+    out[0] = s->states.n;
+    for (int i = 0; i < s->states.n; i++)
+        out[1 + i] = s->states.point[i].at;
+}
+
+static int set_points(struct cb_session *s, const int32_t *c)
+{
+    const int n = n_points(s) ? c[0] : 0;
+
+    if (n < 0 || n > STATE_MOST_POINTS)
+        return cb_fail(CB_EFORMAT, "its checkpoints contradict each other");
+    for (int i = 0, last = 0; i < n; last = c[1 + i], i++)
+        if (c[1 + i] <= last || c[1 + i] > s->bank.n_seen || c[1 + i] % STATE_GRID)
+            return cb_fail(CB_EFORMAT, "its checkpoints contradict each other");
+    for (int i = 0; i < n; i++)
+        TRY(cb_states_restore(&s->states, c[1 + i]));
+    return CB_OK;
+}
+
 int cb_session_n_counts(const struct cb_session *s)
 {
     int n = N_SESSION;
 
     for (int l = 0; l < s->bank.n_layer; l++)
         n += cb_store_n_counts(&s->bank.store[l]) + cb_attention_n_counts(&s->attention, l);
-    return n;
+    return n + n_points(s);
 }
 
 void cb_session_counts(const struct cb_session *s, int32_t *out)
@@ -31,6 +63,7 @@ void cb_session_counts(const struct cb_session *s, int32_t *out)
         cb_attention_counts(&s->attention, l, out);
         out += cb_attention_n_counts(&s->attention, l);
     }
+    put_points(s, out);
 }
 
 static int set_session(struct cb_session *s, const int32_t *c)
@@ -59,17 +92,33 @@ int cb_session_set_counts(struct cb_session *s, const int32_t *counts)
         TRY(cb_attention_set_counts(&s->attention, l, counts));
         counts += cb_attention_n_counts(&s->attention, l);
     }
-    return CB_OK;
+    return set_points(s, counts);
 }
 
 /* ---- areas ---- */
 
 static int most_areas(const struct cb_session *s)
 {
-    int n = s->bank.n_layer + 4;
+    int n = s->bank.n_layer + 6 + s->states.n;
 
     for (int l = 0; l < s->bank.n_layer; l++)
         n += cb_store_most_areas(&s->bank.store[l]) + cb_attention_most_areas(&s->attention, l);
+    return n;
+}
+
+/* What layers without keys remember, its checkpoints, and which tokens were decoded */
+static int state_areas(const struct cb_session *s, struct area *a)
+{
+    const struct states *x = &s->states;
+    const size_t bytes = cb_states_bytes(x);
+    int n = 0;
+
+    if (!cb_states_is(x) || !s->bank.n_seen)
+        return 0;
+    a[n++] = (struct area){ AREA_DECODED, 0, 0, 0, s->decoded, (size_t)s->bank.n_seen };
+    a[n++] = (struct area){ AREA_REMEMBERED, 0, 0, 0, x->now, bytes };
+    for (int i = 0; i < x->n; i++)
+        a[n++] = (struct area){ AREA_CHECKPOINT, 0, i, 0, x->point[i].x, bytes };
     return n;
 }
 
@@ -83,6 +132,7 @@ int cb_session_areas(const struct cb_session *s, struct area **out, int *n)
     if (n_seen)
         *a++ = (struct area){ AREA_TOKENS, 0, 0, 0, s->token, n_seen * sizeof *s->token };
     *a++ = (struct area){ AREA_LOGITS, 0, 0, 0, s->w.logits, n_vocab * sizeof *s->w.logits };
+    a += state_areas(s, a);
     a += cb_policy_areas(s->policy, a);
     for (int l = 0; l < s->bank.n_layer; l++) {
         a += cb_attention_areas(&s->attention, l, a);

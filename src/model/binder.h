@@ -33,6 +33,14 @@ int cb_bind_norm(struct binder *b, const char *name, int must, int n, struct nor
 /* blk.L.NAME */
 const char *cb_bind_in_layer(struct binder *b, int l, const char *name);
 
+/* ---- recurrent.c ---- */
+
+/* What mixes the tokens of layer l without keys */
+int cb_recurrent_bind(struct binder *b, int l, struct layer *y);
+/* Matrix i; NULL past the last */
+struct weight *cb_recurrent_weight(struct recurrent *x, int i);
+void cb_recurrent_free(struct recurrent *x);
+
 /* ---- latent.c ---- */
 
 /* The attention of layer l of a model whose keys and values are latents */

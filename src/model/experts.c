@@ -50,8 +50,9 @@ static int shared_expert(struct binder *b, int l, struct moe *x)
     nf = up->dim[1] > 0 && up->dim[1] < 1 << 20 ? (int)up->dim[1] : 1;
     TRY(cb_bind_matrix(b, b->name, ne, nf, &x->shared.up));
     b->m->hp.n_ff_max = nf > b->m->hp.n_ff_max ? nf : b->m->hp.n_ff_max;
-    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_gate_shexp.weight"), ne, nf,
-                       &x->shared.gate));
+    if (!cb_arch_ungated(b->m->arch))
+        TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_gate_shexp.weight"), ne, nf,
+                           &x->shared.gate));
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_down_shexp.weight"), nf, ne,
                        &x->shared.down));
     if (cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp_shexp.weight"))) {
@@ -70,8 +71,9 @@ static int expert_gates(struct binder *b, int l, struct moe *x)
     const struct gguf_tensor *t;
 
     if (!cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_up_exps.weight"))) {
-        TRY(experts(b, l, "ffn_gate_exps", ne, nf, offsetof(struct ffn, gate),
-                    offsetof(struct ffn, gate_bias), x->expert));
+        if (!cb_arch_ungated(b->m->arch))
+            TRY(experts(b, l, "ffn_gate_exps", ne, nf, offsetof(struct ffn, gate),
+                        offsetof(struct ffn, gate_bias), x->expert));
         return experts(b, l, "ffn_up_exps", ne, nf, offsetof(struct ffn, up),
                        offsetof(struct ffn, up_bias), x->expert);
     }

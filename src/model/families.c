@@ -58,7 +58,7 @@ static int adapt_sigmoid(struct cb_model *m)
     return CB_OK;
 }
 
-static int adapt_minimax(struct cb_model *m)
+static int adapt_normal_sigmoid(struct cb_model *m)
 {
     m->hp.moe.normalises = 1;
     return adapt_sigmoid(m);
@@ -128,6 +128,18 @@ static int adapt_deepseek2(struct cb_model *m)
     return CB_OK;
 }
 
+/* Attention rotates only where the file says that it was trained so. */
+static int adapt_granitehybrid(struct cb_model *m)
+{
+    char key[] = "granitehybrid.rope.scaling.finetuned";
+    int rotates = 1;
+
+    if (cb_gguf_bool(m->gguf, key, &rotates) < 0)
+        return CB_EFORMAT;
+    m->hp.nope = rotates ? NOPE_NONE : NOPE_ALL;
+    return adapt_granite(m);
+}
+
 /* ---- the table ---- */
 
 /* ROPE_PAIR: files have the rows of q and k ordered for RoPE on adjacent pairs, or the model was
@@ -162,6 +174,70 @@ static const struct arch table[] = {
       .rope = ROPE_HALF,
       .has = HAS_QK_NORM,
       .adapt = adapt_normalises },
+    { .text = "Qwen 3.5 to 3.8",
+      .name = "qwen35",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM | HAS_GATE,
+      .mixer = MIX_DELTA,
+      .mixed = MIXED_LISTED,
+      .tiled = 1 },
+    { .text = "Qwen 3.5 to 3.8 MoE",
+      .name = "qwen35moe",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM | HAS_GATE,
+      .mixer = MIX_DELTA,
+      .mixed = MIXED_LISTED,
+      .tiled = 1,
+      .adapt = adapt_normalises },
+    { .text = "Qwen3-Next",
+      .name = "qwen3next",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM | HAS_GATE,
+      .mixer = MIX_DELTA,
+      .mixed = MIXED_LISTED,
+      .adapt = adapt_normalises },
+    { .text = "LFM 2 and 2.5",
+      .name = "lfm2",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM,
+      .mixer = MIX_CONV,
+      .out_norm = "token_embd_norm" },
+    { .text = "LFM 2 MoE",
+      .name = "lfm2moe",
+      .rope = ROPE_HALF,
+      .has = HAS_QK_NORM,
+      .mixer = MIX_CONV,
+      .out_norm = "token_embd_norm",
+      .adapt = adapt_normal_sigmoid },
+    { .text = "Granite 4",
+      .name = "granitehybrid",
+      .rope = ROPE_PAIR,
+      .mixer = MIX_MAMBA2,
+      .adapt = adapt_granitehybrid },
+    { .text = "Nemotron-H and Nemotron Nano 2",
+      .name = "nemotron_h",
+      .act = ACT_RELU2,
+      .nope = NOPE_ALL,
+      .mixer = MIX_MAMBA2,
+      .single = 1 },
+    { .text = "Nemotron 3 Nano",
+      .name = "nemotron_h_moe",
+      .act = ACT_RELU2,
+      .nope = NOPE_ALL,
+      .mixer = MIX_MAMBA2,
+      .single = 1,
+      .adapt = adapt_normal_sigmoid },
+    { .text = "Falcon-H1",
+      .name = "falcon-h1",
+      .rope = ROPE_HALF,
+      .mixer = MIX_MAMBA2,
+      .mixed = MIXED_BESIDE },
+    { .text = "Mamba 2", .name = "mamba2", .mixer = MIX_MAMBA2, .mixed = MIXED_ALL, .single = 1 },
+    { .text = "Kimi Linear",
+      .name = "kimi-linear",
+      .nope = NOPE_ALL,
+      .mixer = MIX_KDA,
+      .adapt = adapt_normal_sigmoid },
     { .text = "Gemma",
       .name = "gemma",
       .rope = ROPE_HALF,
@@ -280,7 +356,7 @@ static const struct arch table[] = {
       .name = "minimax-m2",
       .rope = ROPE_HALF,
       .has = HAS_QK_NORM,
-      .adapt = adapt_minimax },
+      .adapt = adapt_normal_sigmoid },
     { .text = "Seed-OSS", .name = "seed_oss", .rope = ROPE_HALF },
     { .text = "GLM 4", .name = "glm4", .rope = ROPE_PAIR, .norms = NORMS_BOTH },
     { .text = "GLM 4.5 to 4.7, MoE", .name = "glm4moe", .rope = ROPE_HALF, .adapt = adapt_sigmoid },

@@ -257,6 +257,11 @@ static int read_heads(struct cb_model *m)
     const char *path = cb_gguf_path(m->gguf);
     int v;
 
+    if (m->arch->mixed == MIXED_ALL) { /* heads of attention are a form */
+        hp->n_head = hp->n_kv = 1;
+        hp->hd = hp->n_rot = 2;
+        return CB_OK;
+    }
     TRY(cb_hp_int(m, "attention.head_count", REQUIRED, 1, 1024, &hp->n_head));
     TRY(cb_hp_int(m, "attention.kv_lora_rank", OPTIONAL, 0, MAX_HD, &hp->latent.rank));
     if (hp->latent.rank)
@@ -281,7 +286,11 @@ static int read_heads(struct cb_model *m)
 static int read_scales(struct cb_model *m)
 {
     struct hparams *hp = &m->hp;
-    const int layer_norm = m->arch->norm == NORM_LAYER;
+    char key[128];
+    /* files of Nemotron-H give the eps of RMS norms under the other name */
+    const int layer_norm =
+        m->arch->norm == NORM_LAYER ||
+        !cb_gguf_find(m->gguf, cb_hp_key(m, "attention.layer_norm_rms_epsilon", &key));
 
     hp->norm_eps = 1e-5f;
     TRY(cb_hp_float(
@@ -349,6 +358,16 @@ static int read_experts(struct cb_model *m)
     return CB_OK;
 }
 
+int cb_hp_need_ff(const struct cb_model *m)
+{
+    char key[128];
+
+    return m->arch->mixed == MIXED_ALL ||
+                   cb_gguf_find(m->gguf, cb_hp_key(m, "expert_feed_forward_length", &key))
+               ? OPTIONAL
+               : REQUIRED;
+}
+
 int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
 {
     struct hparams *hp = &m->hp;
@@ -361,7 +380,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     hp->n_layer = hp->n_block - n_later;
     TRY(cb_hp_int(m, "embedding_length", REQUIRED, 1, 1 << 17, &hp->n_embd));
     TRY(cb_hp_int(m, "embedding_length_per_layer_input", OPTIONAL, 0, 1 << 16, &hp->n_input));
-    TRY(cb_hp_most(m, "feed_forward_length", REQUIRED, 0, 1 << 20, &hp->n_ff));
+    TRY(cb_hp_most(m, "feed_forward_length", cb_hp_need_ff(m), 0, 1 << 20, &hp->n_ff));
     TRY(read_heads(m));
     hp->n_ctx_train = 4096;
     TRY(cb_hp_int(m, "context_length", OPTIONAL, 1, 1 << 30, &hp->n_ctx_train));

@@ -20,6 +20,12 @@ int cb_hp_at(const struct cb_model *m, const char *name, int need, int min, int 
              int *out);
 /* The largest of all layers' */
 int cb_hp_most(const struct cb_model *m, const char *name, int need, int min, int max, int *out);
+/* Must feed_forward_length be there? Not where all networks are experts, or there are none. */
+int cb_hp_need_ff(const struct cb_model *m);
+/* The shapes of layers that mix tokens without keys -> m->hp.mix (recurrent.c) */
+int cb_hp_mixer(struct cb_model *m);
+/* 1: layer l is such a layer; negative status */
+int cb_hp_is_mixed(const struct cb_model *m, int l);
 int cb_hp_float(const struct cb_model *m, const char *name, int need, double min, double max,
                 float *out);
 

@@ -77,7 +77,18 @@ static int read_local_rope(struct cb_model *m, int n_rot)
 static int read_kv_heads(struct cb_model *m, int l, int *n_kv)
 {
     const int n_head = m->hp.n_head;
+    int n_ff = 0;
 
+    *n_kv = 0;
+    if (m->arch->mixed != MIXED_BESIDE) {
+        const int mixed = cb_hp_is_mixed(m, l);
+        if (mixed)
+            return mixed < 0 ? mixed : CB_OK;
+    }
+    if (m->arch->single)
+        TRY(cb_hp_at(m, "feed_forward_length", REQUIRED, 0, 1 << 20, l, &n_ff));
+    if (n_ff)
+        return CB_OK;
     *n_kv = n_head;
     if (m->hp.latent.rank) {
         *n_kv = 1;
@@ -96,11 +107,11 @@ static int read_layer(struct cb_model *m, int l, int local, int hd)
 
     TRY(read_kv_heads(m, l, &y->n_kv));
     y->n_ff = hp->n_ff;
-    TRY(cb_hp_at(m, "feed_forward_length", REQUIRED, 0, 1 << 20, l, &y->n_ff));
+    TRY(cb_hp_at(m, "feed_forward_length", cb_hp_need_ff(m), 0, 1 << 20, l, &y->n_ff));
     y->window = local ? hp->window : 0;
     y->hd = y->window ? hd : hp->hd;
     y->rope = y->window && hp->rope[1].base > 0;
-    if ((hp->nope == NOPE_FOURTH && (l + 1) % 4 == 0) ||
+    if (hp->nope == NOPE_ALL || (hp->nope == NOPE_FOURTH && (l + 1) % 4 == 0) ||
         (hp->nope == NOPE_GLOBAL && hp->window && !y->window))
         y->rope = -1;
     hp->hd_max = y->hd > hp->hd_max ? y->hd : hp->hd_max;
@@ -186,6 +197,7 @@ int cb_hparams_layers(struct cb_model *m)
     const struct gguf_kv *each;
     int every, hd, n_rot;
 
+    TRY(cb_hp_mixer(m));
     if (!(m->layer = cb_calloc((size_t)hp->n_layer, sizeof *m->layer)))
         return CB_ENOMEM;
     TRY(read_pattern(m, &every, &each));

@@ -18,7 +18,8 @@ enum norm_kind { NORM_RMS, NORM_LAYER };
 enum unrotated {
     NOPE_NONE,
     NOPE_FOURTH, /* every fourth */
-    NOPE_GLOBAL  /* those without a window, if others have one */
+    NOPE_GLOBAL, /* those without a window, if others have one */
+    NOPE_ALL
 };
 
 /* Where norms stand: in front of the blocks, behind them (of what a block adds), or both */
@@ -27,10 +28,35 @@ enum norm_places { NORMS_BEFORE, NORMS_BOTH, NORMS_BEHIND };
 /* Attention and feed-forward read the same residual stream */
 enum parallel { PARALLEL_NEVER, PARALLEL, PARALLEL_IF_SHARED /* where they share a norm */ };
 
+/* How layers mix tokens that have no keys: a state, or the last few tokens, stand for all earlier
+ * ones. */
+enum mixer {
+    MIX_NONE,   /* the family has no such layers */
+    MIX_DELTA,  /* gated delta net (Yang et al. 2024) */
+    MIX_KDA,    /* the same with a decay of each channel of the key (Kimi team 2025) */
+    MIX_MAMBA2, /* state space model (Dao and Gu 2024) */
+    MIX_CONV    /* gated short convolution */
+};
+
+/* Which layers mix tokens so */
+enum mixed {
+    MIXED_BY_HEADS, /* those without KV heads */
+    MIXED_LISTED,   /* those that metadata lists, or all but every nth */
+    MIXED_BESIDE,   /* all, beside their attention */
+    MIXED_ALL       /* all, and there is no attention */
+};
+
 /* Tensors that files of a family must have. Others are used wherever a file has them.
  * NORMS_ROTATED: queries and keys are normed after their rotation. VALUES_ARE_KEYS: layers without
  * attn_v have as values the keys before norm and rotation. */
-enum { HAS_QKV_BIAS = 1, HAS_QK_NORM = 2, HAS_SINKS = 4, NORMS_ROTATED = 8, VALUES_ARE_KEYS = 16 };
+enum {
+    HAS_QKV_BIAS = 1,
+    HAS_QK_NORM = 2,
+    HAS_SINKS = 4,
+    NORMS_ROTATED = 8,
+    VALUES_ARE_KEYS = 16,
+    HAS_GATE = 32 /* attn_q has a gate of attention's output beside each head's query */
+};
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
  * in all layers, or in those that do not rotate. scale 0: they do not. */
@@ -52,8 +78,20 @@ struct arch {
     int has;          /* HAS_... */
     int global_every; /* of so many layers the last one has no window; 0: all have it */
     float local_base; /* RoPE base of the layers with a window, unscaled; 0: that of all layers */
+    enum mixer mixer;
+    enum mixed mixed;
+    int tiled;  /* value heads of delta nets: 1: head h has the key of head h % n; 0: neighbours
+                   share one */
+    int single; /* 1: a layer is one block, with one norm: a mixer, attention, or feed-forward */
+    const char *out_norm;             /* tensor of the last norm; NULL = output_norm */
     int (*adapt)(struct cb_model *m); /* after the file's values are read; NULL = nothing */
 };
+
+/* Do feed-forward networks of the family do without a gate? Those of LayerNorm families may. */
+static inline int cb_arch_ungated(const struct arch *a)
+{
+    return a->norm == NORM_LAYER || a->act == ACT_RELU2;
+}
 
 const struct arch *cb_arch_find(struct gguf_str name); /* NULL: unknown */
 const struct arch *cb_arch_at(int i);                  /* NULL past the last */
@@ -82,6 +120,13 @@ struct latent_params {
     int key, value; /* dimensions of a head's unrotated key, and of its value, outside that space */
 };
 
+/* Shapes of the layers that mix tokens without keys */
+struct mixer_params {
+    int n_tap;           /* tokens that the convolution reads, the current one included */
+    int n_group, n_head; /* heads of keys and queries, and of values; 0: a convolution alone */
+    int dk, dv;          /* of a head's state */
+};
+
 struct hparams {
     int n_layer, n_embd, n_head, n_ff, n_vocab, n_ctx_train;
     int n_block; /* of the file: n_layer, and those that guess tokens after the next one */
@@ -108,6 +153,7 @@ struct hparams {
     float logit_scale, logit_cap;         /* of the output's logits */
     struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
     struct moe_params moe;
+    struct mixer_params mix;
     int pooling; /* of embeddings, a value of files; 0 = unsaid */
 };
 
@@ -162,6 +208,27 @@ struct latent {
     void *own; /* the numbers of `absorb` where the file has them transposed, or NULL */
 };
 
+/* A layer that mixes tokens without keys. What the convolution reads, n_conv numbers a token:
+ * queries, keys and values of delta nets, in this order; values, keys and queries of Mamba-2; the
+ * gates and the value of a short convolution. */
+struct recurrent {
+    enum mixer kind;
+    int n_conv, tiled;
+    struct weight in[3]; /* side by side: what the convolution reads; raw NULL = fewer */
+    struct weight gate;  /* of the output, [n_head*dv][n_embd or low] */
+    struct weight rate;  /* of which decays are made: [n_head or n_head*dk][n_embd or low] */
+    struct weight beta;  /* [n_head][n_embd]; raw NULL = steps take its place */
+    struct weight gate_low,
+        rate_low;          /* [low][n_embd] what gate and rate read; raw NULL = the input */
+    struct weight out;     /* [n_embd][n_head*dv] */
+    float *tap, *tap_bias; /* [n_tap][n_conv], [n_conv] or NULL */
+    float *a, *dt, *skip;  /* as in device/recurrence.h: a[n_head]; skip or NULL */
+    float *unit;      /* [2][dk] what scales queries and keys of length 1, as weights of a norm */
+    struct norm norm; /* of each head's output, or of each group's; w NULL = none */
+    void *own;        /* rows of matrices in another order than the file's, or NULL */
+    size_t own_bytes;
+};
+
 struct layer {
     int n_kv, hd;             /* KV heads, 0 = it stores no keys and values; head_dim */
     int n_ff;                 /* of its own feed-forward network */
@@ -172,7 +239,9 @@ struct layer {
     struct norm attn_norm, ffn_norm;           /* of what blocks read */
     struct norm attn_post_norm, ffn_post_norm; /* of what blocks add */
     struct norm q_norm, k_norm, v_norm;
-    struct latent *latent;                    /* or NULL */
+    struct latent *latent;   /* or NULL */
+    struct recurrent *mixer; /* or NULL */
+    int gated; /* 1: q has 2*n_head*hd rows, for each head hd of its query, then hd of its gate */
     struct norm rotated_norm;                 /* of q and k, after their rotation */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
     float *sinks;                             /* [n_head] or NULL */

@@ -79,7 +79,8 @@ static int separate_qkv(struct binder *b, int l, struct layer *y)
     const int nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd, ne = hp->n_embd;
     const int bias = b->m->arch->has & HAS_QKV_BIAS ? REQUIRED : OPTIONAL;
 
-    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), ne, nq, &y->q));
+    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), ne, y->gated ? 2 * nq : nq,
+                       &y->q));
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_k.weight"), ne, nkv, &y->k));
     if (!(b->m->arch->has & VALUES_ARE_KEYS) ||
         cb_bind_find(b, cb_bind_in_layer(b, l, "attn_v.weight")))
@@ -97,6 +98,7 @@ static int attention(struct binder *b, int l, struct layer *y)
 
     if (hp->latent.rank)
         return cb_latent_bind(b, l, y);
+    y->gated = (has & HAS_GATE) != 0;
     if (shared)
         TRY(queries_alone(b, l, y));
     else
@@ -126,6 +128,12 @@ static int front_norms(struct binder *b, int l, struct layer *y)
         of_ffn = "post_attention_norm";
     }
     TRY(cb_bind_norm(b, cb_bind_in_layer(b, l, of_attn), REQUIRED, ne, &y->attn_norm));
+    if (b->m->arch->single)
+        return CB_OK;
+    if (cb_bind_find(b, cb_bind_in_layer(b, l, of_ffn))) { /* Falcon-H1: without a suffix */
+        y->ffn_norm = (struct norm){ .n = ne, .n_set = 1 };
+        return cb_bind_vector(b, b->name, REQUIRED, ne, &y->ffn_norm.w);
+    }
     TRY(cb_bind_norm(b, cb_bind_in_layer(b, l, of_ffn), b->m->arch->parallel ? OPTIONAL : REQUIRED,
                      ne, &y->ffn_norm));
     if (b->m->arch->parallel == PARALLEL_IF_SHARED)
@@ -171,7 +179,7 @@ static int dense(struct binder *b, int l, struct ffn *f)
     if (!gated && up && up->dim[1] == 2 * (int64_t)nf)
         TRY(fused_gate(b, l, f));
     else {
-        if (gated || b->m->arch->norm == NORM_RMS) /* only LayerNorm families do without a gate */
+        if (gated || !cb_arch_ungated(b->m->arch))
             TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_gate.weight"), ne, nf, &f->gate));
         TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_up.weight"), ne, nf, &f->up));
     }
@@ -221,13 +229,21 @@ static int layer(struct binder *b, int l)
 {
     struct layer *y = &b->m->layer[l];
 
+    const int mixed = cb_hp_is_mixed(b->m, l);
+
+    if (mixed < 0)
+        return mixed;
     TRY(norms(b, l, y));
     if (b->m->hp.norms_rotated)
         TRY(plain_norm(y->hd, &y->rotated_norm));
     if (b->m->hp.norms_values)
         TRY(plain_norm(y->hd, &y->v_norm));
-    TRY(attention(b, l, y));
-    TRY(networks(b, l, y));
+    if (mixed)
+        TRY(cb_recurrent_bind(b, l, y));
+    if (y->n_kv)
+        TRY(attention(b, l, y));
+    if (!b->m->arch->single || (!mixed && !y->n_kv))
+        TRY(networks(b, l, y));
     TRY(layer_scale(b, l, y));
     return b->m->hp.n_input ? cb_layer_input_bind(b, l, y) : CB_OK;
 }
@@ -252,7 +268,8 @@ static int embeddings(struct binder *b)
     else
         m->output = m->embd;
     TRY(cb_bind_vector(b, "output.bias", OPTIONAL, hp->n_vocab, &m->output_bias));
-    return cb_bind_norm(b, "output_norm", REQUIRED, hp->n_embd, &m->out_norm);
+    return cb_bind_norm(b, m->arch->out_norm ? m->arch->out_norm : "output_norm", REQUIRED,
+                        hp->n_embd, &m->out_norm);
 }
 
 /* Llama 3.1 and others store a divisor for each frequency, Phi two. */
@@ -376,10 +393,14 @@ struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
 {
     struct weight *const all[] = { &y->q, &y->k, &y->v, &y->o };
     const int n_latent = y->latent ? 2 + 2 * y->latent->n_head : 0, n_input = y->input ? 3 : 0;
+    struct weight *w;
 
     if (i < 4)
         return all[i];
     i -= 4;
+    for (int j = 0; y->mixer && (w = cb_recurrent_weight(y->mixer, j)); j++)
+        if (!i--)
+            return w;
     if (i < n_input)
         return of_input(y->input, i);
     i -= n_input;
@@ -412,6 +433,7 @@ static void free_layer(struct layer *y, int n_expert)
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
         free(vectors[i]);
     cb_latent_free(y->latent);
+    cb_recurrent_free(y->mixer);
     cb_bind_free_ffn(&y->ffn);
     cb_experts_free(y->moe, n_expert);
     cb_layer_input_free(y->input);

@@ -43,7 +43,7 @@ uint64_t cb_slot_bytes(const struct slot *at)
     if (!at->session)
         return 0;
     cb_session_memory(at->session, &m);
-    return m.kv_bytes;
+    return m.kv_bytes + m.state_bytes + m.checkpoint_bytes;
 }
 
 uint64_t cb_slots_bytes(const struct slots *s)
@@ -99,7 +99,7 @@ static int reserve(struct slots *s, struct slot *at, const struct job *j)
 
     TRY(cb_session_plan(at->session, o->n, o->max_tokens < 0 ? room : min_int(room, o->max_tokens),
                         &m));
-    at->reserved = m.kv_peak_bytes;
+    at->reserved = m.kv_peak_bytes + m.state_bytes + m.checkpoint_bytes;
     if (s->p.most_bytes && at->reserved > s->p.most_bytes)
         return cb_fail(CB_EFULL,
                        "bank: the request may need %llu bytes of keys and values, more than the "

@@ -257,7 +257,8 @@ static int has_adjacent(const cb_model *m)
     int any = 0;
 
     for (int l = 0; l + 1 < m->hp.n_layer; l++)
-        any |= !m->layer[l].window && !m->layer[l + 1].window;
+        any |= !m->layer[l].window && !m->layer[l + 1].window && m->layer[l].n_kv &&
+               m->layer[l + 1].n_kv;
     return any;
 }
 
@@ -275,7 +276,8 @@ static int turns_keys(const char *policy)
 /* Where keys and values are one row, a policy that drops or turns one of them is refused; and one
  * that sees more at its distance than any layer does; and where layers attend within chunks, one
  * that would repeat the prompt in another chunk; and where layers have windows, one that leaves
- * tokens out of some layers, or that merges adjacent layers. */
+ * tokens out of some layers, or that merges adjacent layers; and any policy where no layer has
+ * keys. */
 static int is_refused(const struct test *r, cb_model *m, const char *policy)
 {
     const struct cb_session_params p = { .n_ctx = r->recipe.n_ctx, .policy = policy };
@@ -303,6 +305,8 @@ static int is_refused(const struct test *r, cb_model *m, const char *policy)
         cb_session_close(s);
     if (turns_keys(policy) && (m->arch->has & NORMS_ROTATED))
         why = "has normed after their rotation";
+    if (!cb_model_policy_layers(m) && strcmp(policy, "full"))
+        why = "no layer of the model has keys";
     if (!why)
         return 0;
     ck_assert_int_ne(cb_session_open(m, &p, &s), CB_OK);

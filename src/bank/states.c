@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/* states.c - the state of layers that mix tokens without keys, and its checkpoints. */
+#include "states.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+
+static size_t floats(const struct states *s)
+{
+    return s->from[s->n_layer];
+}
+
+size_t cb_states_bytes(const struct states *s)
+{
+    return cb_states_is(s) ? floats(s) * sizeof *s->now : 0;
+}
+
+int cb_states_open(struct states *s, int n_layer, const size_t *past, const size_t *matrix,
+                   uint64_t limit)
+{
+    uint64_t most;
+
+    s->n_layer = n_layer;
+    s->from = cb_calloc((size_t)n_layer + 1, sizeof *s->from);
+    s->past = cb_calloc((size_t)n_layer, sizeof *s->past);
+    if (!s->from || !s->past)
+        return CB_ENOMEM;
+    memcpy(s->past, past, (size_t)n_layer * sizeof *past);
+    for (int l = 0; l < n_layer; l++)
+        s->from[l + 1] = s->from[l] + past[l] + matrix[l];
+    s->now = cb_alloc_aligned(floats(s), sizeof *s->now);
+    s->before = cb_alloc_aligned(floats(s), sizeof *s->before);
+    if (!s->now || !s->before)
+        return CB_ENOMEM;
+    most = limit / cb_states_bytes(s);
+    s->most = (int)(most < STATE_MOST_POINTS ? most : STATE_MOST_POINTS);
+    s->point = cb_calloc((size_t)s->most + 1, sizeof *s->point);
+    cb_states_clear(s);
+    return s->point ? CB_OK : CB_ENOMEM;
+}
+
+void cb_states_close(struct states *s)
+{
+    for (int i = 0; i < s->n; i++)
+        free(s->point[i].x);
+    free(s->point);
+    free(s->from);
+    free(s->past);
+    free(s->now);
+    free(s->before);
+    *s = (struct states){ 0 };
+}
+
+uint64_t cb_states_points(const struct states *s)
+{
+    return (uint64_t)s->n * cb_states_bytes(s);
+}
+
+/* Is a checkpoint at `at` kept when the last one is at `last`? */
+static int stays(int at, int last)
+{
+    return at % STATE_EVERY == 0 || at > last - STATE_EVERY;
+}
+
+uint64_t cb_states_planned(const struct states *s, int n_prompt, int n_gen)
+{
+    const int end = n_prompt / STATE_GRID * STATE_GRID;
+    const int last = (n_prompt + n_gen) / STATE_GRID * STATE_GRID;
+    int n = 0;
+
+    for (int at = STATE_GRID; at <= last; at += STATE_GRID)
+        n += (at % STATE_EVERY == 0 || at >= end) && stays(at, last);
+    return (uint64_t)min_int(n, s->most) * cb_states_bytes(s);
+}
+
+/* Drops the checkpoints from number i on. */
+static void drop_from(struct states *s, int i)
+{
+    while (s->n > i)
+        free(s->point[--s->n].x);
+}
+
+void cb_states_clear(struct states *s)
+{
+    if (!cb_states_is(s))
+        return;
+    memset(s->now, 0, cb_states_bytes(s));
+    drop_from(s, 0);
+    s->has_before = 0;
+}
+
+/* ---- what is in progress ---- */
+
+void cb_states_keep(struct states *s)
+{
+    if (!cb_states_is(s))
+        return;
+    memcpy(s->before, s->now, cb_states_bytes(s));
+    s->has_before = 1;
+}
+
+void cb_states_back(struct states *s)
+{
+    if (s->has_before)
+        memcpy(s->now, s->before, cb_states_bytes(s));
+    while (s->n && s->point[s->n - 1].n_layer < s->n_layer) /* of the prompt that is given up */
+        drop_from(s, s->n - 1);
+}
+
+void cb_states_drop(struct states *s)
+{
+    s->has_before = 0;
+}
+
+/* ---- checkpoints ---- */
+
+/* The checkpoint that is missed least: without it, a cut between it and the next one is computed
+ * from the one before. Cuts are likelier near the end, so a gap counts by its share of the tokens
+ * after it. The last checkpoint stays. */
+static int least(const struct states *s, int end)
+{
+    int best = 0;
+    double cost = 0;
+
+    for (int i = 0; i + 1 < s->n; i++) {
+        const int before = i ? s->point[i - 1].at : 0;
+        const double gap = s->point[i + 1].at - before;
+        const double c = gap / (double)(end - s->point[i].at + STATE_GRID);
+        if (!i || c < cost) {
+            best = i;
+            cost = c;
+        }
+    }
+    return best;
+}
+
+/* Adds a checkpoint at `at`, behind all others. NULL: the limit allows none, or no memory */
+static struct state_point *add(struct states *s, int at)
+{
+    struct state_point *p;
+    float *x = NULL;
+
+    if (!s->most)
+        return NULL;
+    if (s->n == s->most) { /* the oldest memory serves again: the limit holds at every moment */
+        const int i = least(s, at);
+        x = s->point[i].x;
+        memmove(&s->point[i], &s->point[i + 1], (size_t)(s->n - i - 1) * sizeof *s->point);
+        s->n--;
+    }
+    if (!x && !(x = cb_alloc_aligned(floats(s), sizeof *x)))
+        return NULL;
+    p = &s->point[s->n++];
+    *p = (struct state_point){ at, 0, x };
+    return p;
+}
+
+/* Drops those that were dense for being the last ones. */
+static void thin(struct states *s)
+{
+    const int last = s->n ? s->point[s->n - 1].at : 0;
+    int n = 0;
+
+    for (int i = 0; i < s->n; i++)
+        if (stays(s->point[i].at, last))
+            s->point[n++] = s->point[i];
+        else
+            free(s->point[i].x);
+    s->n = n;
+}
+
+static int last_at(const struct states *s)
+{
+    return s->n ? s->point[s->n - 1].at : 0;
+}
+
+void cb_states_prompt(struct states *s, int from, int to)
+{
+    const int end = to / STATE_GRID * STATE_GRID;
+
+    if (!cb_states_is(s) || !s->most)
+        return;
+    for (int at = (from / STATE_EVERY + 1) * STATE_EVERY; at < end; at += STATE_EVERY)
+        if (at > last_at(s))
+            add(s, at);
+    if (end > from && end > last_at(s))
+        add(s, end);
+    thin(s);
+}
+
+int cb_states_room(const struct states *s, int pos)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->point[i].at > pos)
+            return s->point[i].at - pos;
+    return INT32_MAX;
+}
+
+void cb_states_passed(struct states *s, int l, int pos)
+{
+    for (int i = s->n - 1; i >= 0 && s->point[i].at >= pos; i--)
+        if (s->point[i].at == pos && s->point[i].n_layer == l) {
+            memcpy(s->point[i].x + s->from[l], s->now + s->from[l],
+                   (s->from[l + 1] - s->from[l]) * sizeof *s->now);
+            s->point[i].n_layer++;
+        }
+}
+
+void cb_states_generated(struct states *s, int pos)
+{
+    struct state_point *p;
+
+    if (!cb_states_is(s) || !s->most || pos % STATE_GRID || pos <= last_at(s))
+        return;
+    if (!(p = add(s, pos)))
+        return;
+    memcpy(p->x, s->now, cb_states_bytes(s));
+    p->n_layer = s->n_layer;
+    thin(s);
+}
+
+int cb_states_cut(struct states *s, int n)
+{
+    int i = s->n;
+
+    while (i > 0 && s->point[i - 1].at > n)
+        i--;
+    drop_from(s, i);
+    s->has_before = 0;
+    if (!i) {
+        memset(s->now, 0, cb_states_bytes(s));
+        return 0;
+    }
+    memcpy(s->now, s->point[i - 1].x, cb_states_bytes(s));
+    return s->point[i - 1].at;
+}
+
+int cb_states_restore(struct states *s, int at)
+{
+    struct state_point *p = s->n < s->most ? add(s, at) : NULL;
+
+    if (!p)
+        return cb_fail(CB_ENOMEM, "checkpoints: %d do not fit into the limit of %d", s->n + 1,
+                       s->most);
+    p->n_layer = s->n_layer;
+    return CB_OK;
+}

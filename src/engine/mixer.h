@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* mixer.h - layers that mix tokens without keys: delta nets, Mamba-2 and short convolutions. */
+#ifndef MIXER_H
+#define MIXER_H
+
+#include "session.h"
+
+/* in[n_tok][n_embd] of layer l -> what its last product reads, [n_tok][mixer->out.n_in]. n_tok
+ * tokens of one session, or one of each of n_session; their states move on. */
+const float *cb_mixer(struct cb_session *const *s, int n_session, int l, const float *in, int n_tok,
+                      int bits);
+
+#endif

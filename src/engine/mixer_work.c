@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* mixer_work.c - work space and states of layers that mix tokens without keys. */
+#include "mixer_work.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+#include "device/recurrence.h"
+
+enum { DEFAULT_LIMIT = 1 << 30 }; /* bytes of checkpoints */
+
+static const struct recurrent *any_mixer(const struct cb_model *m)
+{
+    for (int l = 0; l < m->hp.n_layer; l++)
+        if (m->layer[l].mixer)
+            return m->layer[l].mixer;
+    return NULL;
+}
+
+/* n floats; none: NULL */
+static int grow(struct device *d, float **p, size_t n, uint64_t *bytes)
+{
+    if (!n)
+        return CB_OK;
+    *p = cb_device_alloc(d, n, sizeof **p);
+    *bytes += (uint64_t)n * sizeof **p;
+    return *p ? CB_OK : CB_ENOMEM;
+}
+
+int cb_mixer_work_open(struct mixer_work *w, const struct cb_model *m, int chunk, uint64_t *bytes)
+{
+    const struct recurrent *x = any_mixer(m);
+    const size_t c = (size_t)chunk;
+    size_t conv, out;
+
+    if (!x)
+        return CB_OK;
+    conv = c * (size_t)x->n_conv;
+    out = c * (size_t)x->out.n_in;
+    TRY(grow(m->dev, &w->conv, x->kind == MIX_CONV ? 3 * conv : conv, bytes));
+    TRY(grow(m->dev, &w->gate, out, bytes));
+    if (x->kind == MIX_CONV)
+        return CB_OK;
+    TRY(grow(m->dev, &w->out, out, bytes));
+    TRY(grow(m->dev, &w->decay, c * (size_t)x->rate.n_out, bytes));
+    TRY(grow(m->dev, &w->beta, c * (size_t)m->hp.mix.n_head, bytes));
+    return grow(m->dev, &w->low, c * (size_t)max_int(x->gate_low.n_out, x->rate_low.n_out), bytes);
+}
+
+void cb_mixer_work_close(struct mixer_work *w, struct device *d)
+{
+    float *const all[] = { w->conv, w->gate, w->out, w->decay, w->beta, w->low };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        cb_device_free(d, all[i]);
+}
+
+int cb_mixer_states_open(struct states *s, const struct cb_model *m, uint64_t checkpoint_bytes)
+{
+    const struct mixer_params *p = &m->hp.mix;
+    const size_t n = (size_t)m->hp.n_layer;
+    size_t *past, *matrix;
+    int err;
+
+    if (!any_mixer(m))
+        return CB_OK;
+    if (!m->dev->ops->recurrence)
+        return cb_fail(CB_EUNSUPPORTED,
+                       "device %s: layers of family %s remember without keys, which this device "
+                       "does not compute",
+                       m->dev->name, m->arch->name);
+    if (!(past = cb_calloc(2 * n, sizeof *past)))
+        return CB_ENOMEM;
+    matrix = past + n;
+    for (size_t l = 0; l < n; l++) {
+        const struct recurrent *x = m->layer[l].mixer;
+        if (!x)
+            continue;
+        past[l] = (size_t)(p->n_tap - 1) * (size_t)x->n_conv;
+        matrix[l] = (size_t)p->n_head * cb_state_floats(p->dk, p->dv);
+    }
+    err = cb_states_open(s, m->hp.n_layer, past, matrix,
+                         checkpoint_bytes ? checkpoint_bytes : DEFAULT_LIMIT);
+    free(past);
+    return err;
+}

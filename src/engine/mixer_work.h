@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* mixer_work.h - work space and states of layers that mix tokens without keys (mixer.h). */
+#ifndef MIXER_WORK_H
+#define MIXER_WORK_H
+
+#include "bank/states.h"
+#include "model/model.h"
+
+/* For a chunk of tokens, in the device's memory; NULL: there are no such layers */
+struct mixer_work {
+    float *conv;         /* [chunk][n_conv] what the convolution reads and writes */
+    float *gate, *out;   /* [chunk][n_head * dv] */
+    float *decay, *beta; /* [chunk][n_head or n_head * dk], [chunk][n_head] */
+    float *low;          /* [chunk][low rank] */
+};
+
+/* Adds to *bytes. Call cb_mixer_work_close() even after a failure. */
+int cb_mixer_work_open(struct mixer_work *w, const struct cb_model *m, int chunk, uint64_t *bytes);
+void cb_mixer_work_close(struct mixer_work *w, struct device *d);
+/* The states of a session. checkpoint_bytes as in struct cb_session_params. CB_EUNSUPPORTED: the
+ * model's device lacks the ops. */
+int cb_mixer_states_open(struct states *s, const struct cb_model *m, uint64_t checkpoint_bytes);
+
+#endif

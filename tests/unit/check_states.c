@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT */
+/* check_states.c - layers that remember without keys: what they remember is forked, saved, given up
+ * with a prompt that is stopped, and cut back, to the bit. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctxbank.h"
+#include "kit/recipe.h"
+#include "kit/suite.h"
+
+enum { N_CTX = 1024, N_ID = 900, GRID = 128 };
+
+static const char *const recipes[] = { "qwen35",         "qwen3next", "lfm2",   "granitehybrid",
+                                       "nemotron_h_moe", "falcon-h1", "mamba2", "kimi-linear" };
+enum { N_RECIPE = sizeof recipes / sizeof *recipes };
+
+static struct recipe recipe;
+static char file[64], saved[64];
+static cb_model *m;
+static int32_t ids[N_ID];
+
+static void ok(int status)
+{
+    ck_assert_msg(!status, "%s", cb_error());
+}
+
+static cb_model *open_with(int threads)
+{
+    const struct cb_model_params p = { .n_threads = threads };
+    cb_model *x;
+
+    ok(cb_model_open(file, &p, &x));
+    return x;
+}
+
+static void open_recipe(int i)
+{
+    struct gguf_make g;
+    char name[80];
+    uint32_t x = 7;
+
+    snprintf(name, sizeof name, "family-%s.json", recipes[i]);
+    cb_recipe_open(&recipe, name);
+    snprintf(file, sizeof file, "check_states.%d.gguf", (int)getpid());
+    snprintf(saved, sizeof saved, "check_states.%d.ctxbank", (int)getpid());
+    cb_recipe_make(&recipe, &g);
+    cb_make_save(&g, file);
+    m = open_with(2);
+    for (int j = 0; j < N_ID; j++) {
+        x = 1103515245u * x + 12345u;
+        ids[j] = (int32_t)((x >> 8) % (uint32_t)recipe.n_vocab);
+    }
+}
+
+static void close_recipe(void)
+{
+    cb_model_close(m);
+    unlink(file);
+    unlink(saved);
+    cb_recipe_close(&recipe);
+}
+
+static cb_session *session_of(cb_model *of, int chunk, uint64_t checkpoint_bytes)
+{
+    const struct cb_session_params p = { .n_ctx = N_CTX,
+                                         .chunk = chunk,
+                                         .checkpoint_bytes = checkpoint_bytes };
+    cb_session *s;
+
+    ok(cb_session_open(of, &p, &s));
+    return s;
+}
+
+/* Feeds tokens from..to-1 of the test's timeline: prompts of 300 tokens, 45 decoded ones, and so on
+ * in turn */
+static void feed(cb_session *s, int from, int to)
+{
+    enum { PROMPT = 300, TURN = 345 };
+
+    for (int i = from, n; i < to; i += n) {
+        const int at = i % TURN;
+        n = at < PROMPT ? PROMPT - at : 1;
+        n = n < to - i ? n : to - i;
+        ok(at < PROMPT ? cb_session_prefill(s, ids + i, n, NULL) : cb_session_decode(s, ids[i]));
+    }
+}
+
+static void same(const cb_session *a, const cb_session *b, const char *what)
+{
+    const size_t n = (size_t)recipe.n_vocab;
+
+    ck_assert_int_eq(cb_session_len(a), cb_session_len(b));
+    ck_assert_msg(!memcmp(cb_session_logits(a), cb_session_logits(b), n * sizeof(float)), "%s: %s",
+                  recipe.root ? what : "", what);
+}
+
+/* Both go on with the same decoded tokens and a prompt. */
+static void go_on(cb_session *a, cb_session *b, const char *what)
+{
+    const int32_t next[] = { ids[3], ids[1], ids[4] };
+
+    for (int i = 0; i < 2; i++) {
+        ok(cb_session_decode(a, next[i]));
+        ok(cb_session_decode(b, next[i]));
+        same(a, b, what);
+    }
+    ok(cb_session_prefill(a, next, 3, NULL));
+    ok(cb_session_prefill(b, next, 3, NULL));
+    same(a, b, what);
+}
+
+static uint64_t held(const cb_session *s, uint64_t *state)
+{
+    struct cb_memory now;
+
+    cb_session_memory(s, &now);
+    *state = now.state_bytes;
+    return now.checkpoint_bytes;
+}
+
+/* ---- tests; loop index: recipe ---- */
+
+START_TEST(chunks_and_threads)
+{
+    static const int chunk[] = { 7, 64, 200 };
+    cb_session *all, *s;
+    cb_model *one;
+
+    open_recipe(_i);
+    all = session_of(m, 0, 0);
+    feed(all, 0, 420);
+    for (int i = 0; i < 3; i++) {
+        s = session_of(m, chunk[i], i ? 0 : 1);
+        feed(s, 0, 420);
+        same(s, all, "chunks");
+        cb_session_close(s);
+    }
+    one = open_with(1);
+    s = session_of(one, 0, 0);
+    feed(s, 0, 420);
+    same(s, all, "one thread");
+    cb_session_close(s);
+    cb_session_close(all);
+    cb_model_close(one);
+    close_recipe();
+}
+END_TEST
+
+START_TEST(cuts)
+{
+    static const int to[] = { 389, 345, 301, 256, 130, 5, 0 };
+
+    open_recipe(_i);
+    for (int limit = 0; limit < 3; limit++) {
+        cb_session *s = session_of(m, 0, 0);
+        uint64_t state, most = 0;
+        held(s, &state);
+        cb_session_close(s);
+        most = limit == 1 ? 1 : limit == 2 ? state / 2 * 5 / 2 : 0; /* 2.5 checkpoints */
+        for (size_t i = limit ? 1 : 0; i < sizeof to / sizeof *to; i += limit ? 3 : 1) {
+            cb_session *cut = session_of(m, 0, most), *fresh = session_of(m, 0, most);
+            feed(cut, 0, 700);
+            ck_assert(!most || held(cut, &state) <= most);
+            ok(cb_session_truncate(cut, to[i]));
+            ck_assert_int_eq(cb_session_len(cut), to[i]);
+            feed(fresh, 0, to[i]);
+            go_on(cut, fresh, "cut");
+            cb_session_close(cut);
+            cb_session_close(fresh);
+        }
+    }
+    close_recipe();
+}
+END_TEST
+
+/* Plans say how many bytes of checkpoints there will be. */
+START_TEST(plans)
+{
+    static const int turn[][2] = { { 0, 0 }, { 1, 300 }, { 300, 10 }, { 512, 1 }, { 640, 260 } };
+
+    open_recipe(_i);
+    for (size_t i = 0; i < sizeof turn / sizeof *turn; i++) {
+        cb_session *s = session_of(m, 0, 0);
+        struct cb_memory plan, now;
+        ok(cb_session_plan(s, turn[i][0], turn[i][1], &plan));
+        if (turn[i][0])
+            ok(cb_session_prefill(s, ids, turn[i][0], NULL));
+        for (int j = 0; j < turn[i][1]; j++)
+            ok(cb_session_decode(s, ids[j]));
+        cb_session_memory(s, &now);
+        ck_assert_msg(plan.checkpoint_bytes == now.checkpoint_bytes &&
+                          plan.state_bytes == now.state_bytes && now.state_bytes > 0,
+                      "%d + %d: %llu bytes, planned %llu", turn[i][0], turn[i][1],
+                      (unsigned long long)now.checkpoint_bytes,
+                      (unsigned long long)plan.checkpoint_bytes);
+        cb_session_close(s);
+    }
+    close_recipe();
+}
+END_TEST
+
+START_TEST(forks)
+{
+    static const int at[] = { 300, 320, 400 };
+
+    open_recipe(_i);
+    for (int i = 0; i < 3; i++) {
+        cb_session *s = session_of(m, 0, 0), *fork, *cut;
+        feed(s, 0, at[i]);
+        ok(cb_session_fork(s, &fork));
+        ok(cb_session_fork(s, &cut));
+        ok(cb_session_decode(fork, 5)); /* does not reach s */
+        ok(cb_session_truncate(fork, at[i]));
+        go_on(s, fork, "fork");
+        ok(cb_session_truncate(cut, 200));
+        cb_session_close(fork);
+        fork = session_of(m, 0, 0);
+        feed(fork, 0, 200);
+        go_on(cut, fork, "cut of a fork");
+        cb_session_close(s);
+        cb_session_close(cut);
+        cb_session_close(fork);
+    }
+    close_recipe();
+}
+END_TEST
+
+START_TEST(saved_banks)
+{
+    cb_session *s, *back, *fresh;
+
+    open_recipe(_i);
+    s = session_of(m, 0, 0);
+    feed(s, 0, 420);
+    ok(cb_session_save(s, saved));
+    ok(cb_session_load(m, saved, 0, &back));
+    same(back, s, "saved");
+    go_on(back, s, "saved");
+    cb_session_close(back);
+    ok(cb_session_load(m, saved, 2 * N_CTX, &back));
+    ok(cb_session_truncate(back, 333));
+    fresh = session_of(m, 0, 0);
+    feed(fresh, 0, 333);
+    go_on(back, fresh, "cut of a saved bank");
+    cb_session_close(s);
+    cb_session_close(back);
+    cb_session_close(fresh);
+    close_recipe();
+}
+END_TEST
+
+static int stop_late(void *arg, int64_t done, int64_t total)
+{
+    (void)arg;
+    return done > total * 3 / 4;
+}
+
+START_TEST(stopped_prompts)
+{
+    const struct cb_prefill how = { .progress = stop_late };
+    cb_session *s, *t;
+
+    open_recipe(_i);
+    s = session_of(m, 32, 0);
+    t = session_of(m, 32, 0);
+    feed(s, 0, 200);
+    feed(t, 0, 200);
+    ck_assert_int_eq(cb_session_prefill(s, ids, 300, &how), CB_ECANCEL);
+    go_on(s, t, "after a prompt that was stopped");
+    ok(cb_session_prefill_begin(s, ids, 300, NULL));
+    for (int i = 0; i < 15; i++)
+        ck_assert_int_eq(cb_session_prefill_step(s), 1);
+    cb_session_prefill_cancel(s);
+    go_on(s, t, "after a prompt in steps that was cancelled");
+    cb_session_close(s);
+    cb_session_close(t);
+    close_recipe();
+}
+END_TEST
+
+START_TEST(batches)
+{
+    enum { N = 3 };
+    cb_session *s[N], *alone[N];
+
+    open_recipe(_i);
+    for (int i = 0; i < N; i++) {
+        s[i] = session_of(m, 0, 0);
+        alone[i] = session_of(m, 0, 0);
+        feed(s[i], 0, 20 + i);
+        feed(alone[i], 0, 20 + i);
+    }
+    for (int t = 0; t < 5; t++) {
+        ok(cb_decode_batch(s, ids + t, N));
+        for (int i = 0; i < N; i++) {
+            ok(cb_session_decode(alone[i], ids[t + i]));
+            same(s[i], alone[i], "batch");
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        cb_session_close(s[i]);
+        cb_session_close(alone[i]);
+    }
+    close_recipe();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("states");
+    TCase *tc = tcase_create("states");
+
+    tcase_set_timeout(tc, 300);
+    tcase_add_loop_test(tc, chunks_and_threads, 0, N_RECIPE);
+    tcase_add_loop_test(tc, cuts, 0, N_RECIPE);
+    tcase_add_loop_test(tc, plans, 0, N_RECIPE);
+    tcase_add_loop_test(tc, forks, 0, N_RECIPE);
+    tcase_add_loop_test(tc, saved_banks, 0, N_RECIPE);
+    tcase_add_loop_test(tc, stopped_prompts, 0, N_RECIPE);
+    tcase_add_loop_test(tc, batches, 0, N_RECIPE);
+    suite_add_tcase(s, tc);
+    return cb_suite_run(s);
+}
