@@ -12,6 +12,7 @@ libcore_la_SOURCES += \
 	src/base/json_lenient.c src/base/json_lenient.h \
 	src/base/new_file.c src/base/new_file.h \
 	src/base/number.c src/base/number.h \
+	src/base/plain_text.c src/base/plain_text.h \
 	src/base/siphash.c src/base/siphash.h \
 	src/base/stop_text.c src/base/stop_text.h \
 	src/base/suggest.c src/base/suggest.h \

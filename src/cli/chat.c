@@ -67,6 +67,12 @@ static int piped_line(struct buf *line)
 
     if (rc > 0 && line->s[line->n - 1] == '\n')
         line->s[--line->n] = '\0';
+    if (rc > 0 && line->n && line->s[line->n - 1] == '\r')
+        line->s[--line->n] = '\0';
+    if (rc > 0 && line->n >= 3 && !memcmp(line->s, "\xef\xbb\xbf", 3)) { /* a byte order mark */
+        memmove(line->s, line->s + 3, line->n - 2);
+        line->n -= 3;
+    }
     return rc;
 }
 

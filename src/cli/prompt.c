@@ -40,6 +40,14 @@ void cb_chat_choice_free(struct chat_choice *c)
     cb_buf_free(&c->file);
 }
 
+/* A file without a text is a mistake, unless a bank is something to go on from. */
+static int check_file(const struct opts *o, const struct buf *text)
+{
+    return !text->n && cb_opt_set(o, ARG_FILE) && !cb_opt_set(o, ARG_BANK)
+               ? cb_fail(CB_EARG, "prompt: the file is empty (-f)")
+               : CB_OK;
+}
+
 static int chat_ids(const struct opts *o, const struct engine *e, const struct cb_chat *how,
                     int32_t **ids, int *n)
 {
@@ -49,8 +57,11 @@ static int chat_ids(const struct opts *o, const struct engine *e, const struct c
 
     if (!rc) /* a document and a question: two paragraphs */
         rc = cb_read_prompt(o, "\n\n", &user);
+    if (!rc)
+        rc = check_file(o, &user);
     if (!rc && strlen(user.s) != user.n) {
-        rc = cb_fail(CB_EARG, "prompt: has a NUL byte, which a chat template cannot carry");
+        rc = cb_fail(CB_EARG, "prompt: a text of -f or -p has a NUL byte, which a chat template "
+                              "cannot carry; is it a text file?");
     } else if (!rc) {
         const struct cb_message msg[] = { { "system", system }, { "user", user.s } };
         rc = cb_chat_tokenize(e->model, how, system ? msg : msg + 1, system ? 2 : 1, 1, 0, ids, n);
@@ -106,7 +117,9 @@ int cb_prompt_ids(const struct opts *o, const struct engine *e, int32_t **ids, i
     if (wants_chat(o))
         return chat_prompt(o, e, ids, n);
     TRY(cb_read_prompt(o, "", &in));
-    rc = cb_tokenize(e->model, in.s, in.n, CB_TOK_BOS | CB_TOK_SPECIAL, ids, n);
+    rc = check_file(o, &in);
+    if (!rc)
+        rc = cb_tokenize(e->model, in.s, in.n, CB_TOK_BOS | CB_TOK_SPECIAL, ids, n);
     cb_buf_free(&in);
     if (!rc && *n == 0 && !cb_opt_set(o, ARG_BANK)) /* a bank is something to go on from */
         rc = from_nothing(e, ids, n);

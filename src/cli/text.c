@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/plain_text.h"
 #include "cmd.h"
 
 int cb_read_file(const char *path, struct buf *out)
@@ -14,6 +15,8 @@ int cb_read_file(const char *path, struct buf *out)
     *out = (struct buf){ 0 };
     rc = strcmp(path, "-") ? cb_file_read_path(path, out)
                            : cb_file_read(stdin, "standard input", out);
+    if (!rc)
+        rc = cb_plain_text(strcmp(path, "-") ? path : "standard input", out);
     if (rc)
         cb_buf_free(out);
     return rc;

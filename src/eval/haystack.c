@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/plain_text.h"
 #include "gen.h"
 
 static const char blanks[] = " \t\r\n\v\f";
@@ -46,6 +47,8 @@ int cb_haystack_read(const char *path, struct haystack *out)
     struct buf b = { 0 };
     int err = cb_file_read_path(path, &b);
 
+    if (!err)
+        err = cb_plain_text(path, &b);
     *out = (struct haystack){ 0 };
     if (!err && (err = cb_haystack_make(b.s, b.n, out)) == CB_EFORMAT)
         err = cb_fail(CB_EFORMAT, "%s: no words to hide a needle in", path);

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* plain_text.h - text files as people have them become UTF-8 with line feeds. */
+#ifndef PLAIN_TEXT_H
+#define PLAIN_TEXT_H
+
+#include "buf.h"
+
+/* In place: a byte order mark is dropped, UTF-16 with one becomes UTF-8, CRLF becomes LF. Other
+ * bytes stay. CB_EFORMAT, with the file's name: a file of a known kind that is no text (PDF, gzip,
+ * GGUF,
+ * ...), UTF-16 without a mark. */
+int cb_plain_text(const char *name, struct buf *text);
+
+#endif
