@@ -210,7 +210,7 @@ tests/pretend/libcuda.so.1: $(pretend_sources) $(gpu_words) $(gpu_kernels)
 		-fvisibility=hidden -Wl,-soname,libcuda.so.1 \
 		-DPRETEND_IMAGES='"$(abs_builddir)/backends/cuda"' \
 		-I$(srcdir)/tests/pretend -I$(srcdir)/backends -o $@ $(srcdir)/tests/pretend/pretend_cuda.cc
-check_DATA = tests/pretend/libcuda.so.1
+check_DATA += tests/pretend/libcuda.so.1
 CLEANFILES += tests/pretend/libcuda.so.1
 endif
 
@@ -778,6 +778,14 @@ dist_check_SCRIPTS = \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
+else
+# Without the library no test runs, which must not look like success. make check builds check_DATA.
+check_DATA += tests/no-library-check
+.PHONY: tests/no-library-check
+tests/no-library-check:
+	@echo "make check: the tests need the library check 0.15 or newer, which configure did not find" >&2
+	@echo "(Debian: apt-get install check). Install it, run configure again." >&2
+	@exit 1
 endif
 EXTRA_DIST += tests/field/cases.jsonl
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
