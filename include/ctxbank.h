@@ -333,6 +333,8 @@ struct cb_session_params {
     /* Of models with layers that remember without keys: most bytes of checkpoints, copies of what
      * these layers remember, from which a timeline that is cut back goes on; 0 = 1 GiB, 1 = none */
     uint64_t checkpoint_bytes;
+    int guest; /* 1: the policy was sent by a stranger. An option that names a file (preset=) takes
+                  the name of one in the model's preset_dir, and no path */
 };
 
 struct cb_memory {

@@ -3,7 +3,10 @@
 #include "file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "err.h"
 
@@ -40,6 +43,37 @@ int cb_file_read_path(const char *path, struct buf *out)
         return read_error(path);
     err = cb_file_read(f, path, out);
     fclose(f);
+    return err;
+}
+
+static int read_plain(int fd, const char *path, size_t most, struct buf *out)
+{
+    char block[1 << 14];
+    struct stat st;
+    ssize_t n;
+
+    if (fstat(fd, &st))
+        return read_error(path);
+    if (!S_ISREG(st.st_mode))
+        return cb_fail(CB_EFORMAT, "%s: is not a regular file", path);
+    TRY(cb_buf_put(out, "", 0));
+    while ((n = read(fd, block, sizeof block)) > 0) {
+        if (out->n + (size_t)n > most)
+            return cb_fail(CB_EFORMAT, "%s: has more than %zu bytes", path, most);
+        TRY(cb_buf_put(out, block, (size_t)n));
+    }
+    return n < 0 ? read_error(path) : CB_OK;
+}
+
+int cb_file_read_plain(const char *path, size_t most, struct buf *out)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int err;
+
+    if (fd < 0)
+        return read_error(path);
+    err = read_plain(fd, path, most, out);
+    close(fd);
     return err;
 }
 

@@ -13,6 +13,9 @@ enum { CB_FILE_MOST = 1 << 29 }; /* bytes of a text, and of a line */
 /* Appends the rest of an open file to out; name: for errors. */
 int cb_file_read(FILE *f, const char *name, struct buf *out);
 int cb_file_read_path(const char *path, struct buf *out);
+/* The same of a regular file of at most `most` bytes. Anything else, such as a FIFO or a device, is
+ * refused without waiting for it. */
+int cb_file_read_plain(const char *path, size_t most, struct buf *out);
 /* 1: *line is the next line, with its line end if it has one; 0: no more lines; negative: failed.
  */
 int cb_file_line(FILE *f, const char *name, struct buf *line);

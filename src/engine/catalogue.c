@@ -131,6 +131,7 @@ static int option(const struct method *m, const char *what, int j, struct cb_opt
     static const enum cb_option_type type[] = {
         [OPT_NUM] = CB_OPTION_NUMBER,    [OPT_INT] = CB_OPTION_INTEGER, [OPT_FLAG] = CB_OPTION_FLAG,
         [OPT_CHOICE] = CB_OPTION_CHOICE, [OPT_LIST] = CB_OPTION_LIST,   [OPT_TEXT] = CB_OPTION_TEXT,
+        [OPT_FILE] = CB_OPTION_TEXT,
     };
     const struct method_opt *o;
 

@@ -281,7 +281,8 @@ static int check_keys(const struct cb_session *s, const struct shape *sh)
                : cb_fail(CB_EUNSUPPORTED, "prefill %s: no layer of the model has keys", prefill);
 }
 
-static int open_policy(struct cb_session *s, const char *spec, const struct method *m, void *arg)
+static int open_policy(struct cb_session *s, const struct cb_session_params *p,
+                       const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
     const struct shape sh = { .n_layer = cb_model_policy_layers(s->model),
@@ -293,12 +294,13 @@ static int open_policy(struct cb_session *s, const char *spec, const struct meth
                               .at = s->model->global,
                               .n_model_layer = hp->n_layer,
                               .model = s->model->fingerprint,
-                              .preset_dir = s->model->preset_dir };
+                              .preset_dir = s->model->preset_dir,
+                              .guest = p->guest };
 
     if (m)
         TRY(cb_policy_open_as(m, arg, &sh, &s->policy));
     else
-        TRY(cb_policy_open(spec ? spec : "full", &sh, &s->policy));
+        TRY(cb_policy_open(p->policy ? p->policy : "full", &sh, &s->policy));
     TRY(check_keys(s, &sh));
     return cb_policy_plan(s->policy, &s->bank);
 }
@@ -369,7 +371,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
     if (s->chunk > s->bank.n_ctx)
         s->chunk = s->bank.n_ctx;
     TRY(cb_model_rope(s->model, s->bank.n_ctx, s->rope));
-    TRY(open_policy(s, p->policy, m, arg));
+    TRY(open_policy(s, p, m, arg));
     s->n_ctx = s->bank.n_ctx;
     TRY(cb_rehearsal_new(s->model, s->policy, s->n_ctx, &s->rehearsal));
     s->bank.n_ctx += cb_rehearsal_room(s->rehearsal, s->n_ctx);

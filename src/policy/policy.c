@@ -159,6 +159,9 @@ static int set_value(const struct policy *p, const struct method_opt *o, const c
 {
     out->set = 1;
     out->text = text;
+    if (o->kind == OPT_FILE && p->sh.guest && strchr(text, '/'))
+        return cb_policy_refuse(p, "%s: must be the name of a preset of the server, not a path",
+                                o->name);
     switch (o->kind) {
     case OPT_NUM:
     case OPT_INT:
@@ -171,6 +174,7 @@ static int set_value(const struct policy *p, const struct method_opt *o, const c
         break;
     case OPT_LIST:
     case OPT_TEXT:
+    case OPT_FILE:
         out->num = 0;
         break;
     }

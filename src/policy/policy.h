@@ -20,6 +20,7 @@ struct shape {
     int n_model_layer;
     uint64_t model;         /* the model's fingerprint; 0 = none */
     const char *preset_dir; /* folder of the models' presets; NULL = none */
+    int guest; /* 1: options come from a stranger, who may name files of preset_dir alone */
 };
 
 /* ---- the plan: data, unchanged once the policy is open ---- */
@@ -220,21 +221,22 @@ struct prompt_plan {
 
 /* ---- options of a method ---- */
 
-enum method_opt_kind { OPT_NUM, OPT_INT, OPT_FLAG, OPT_CHOICE, OPT_LIST, OPT_TEXT };
+enum method_opt_kind { OPT_NUM, OPT_INT, OPT_FLAG, OPT_CHOICE, OPT_LIST, OPT_TEXT, OPT_FILE };
 
 struct method_opt {
     const char *name, *unit, *text;
     enum method_opt_kind kind;
     double def, min, max;
     /* OPT_CHOICE: "mean max"; the value is the index. Numbers: a word that may stand in their
-     * place, or NULL; the value is max. Lists and texts: default text */
+     * place, or NULL; the value is max. Lists and texts: default text. OPT_FILE: a text that names
+     * a file to read */
     const char *choices;
 };
 
 /* Is choices the default text? */
 static inline int cb_opt_has_text(const struct method_opt *o)
 {
-    return o->kind == OPT_LIST || o->kind == OPT_TEXT;
+    return o->kind == OPT_LIST || o->kind == OPT_TEXT || o->kind == OPT_FILE;
 }
 
 struct opt_value {
@@ -356,7 +358,8 @@ float *cb_view_col(struct policy *p, int l, int kv, int col); /* [len] column co
 
 struct preset;
 /* Opens the file `path`; path NULL: this method's preset for the model in sh.preset_dir, and *out
- * is NULL if there is none. */
+ * is NULL if there is none. With sh.guest, path is a name in sh.preset_dir. Errors quote nothing of
+ * the file. */
 int cb_preset_open(struct policy *p, const char *path, struct preset **out);
 void cb_preset_close(struct preset *x);
 const char *cb_preset_path(const struct preset *x);

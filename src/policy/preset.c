@@ -13,8 +13,11 @@
 #include "base/number.h"
 #include "policy.h"
 
+enum { MOST = 4 << 20 }; /* bytes of a preset: a number a head takes few */
+
 struct preset {
     char path[PATH_MAX];
+    const char *name; /* in errors: the path, or what a guest gave */
     json_t *root;
 };
 
@@ -24,28 +27,29 @@ static int check_method(struct policy *p, const struct preset *x)
 {
     const json_t *v = json_object_get(x->root, "method");
 
-    if (v && (!json_is_string(v) || strcmp(json_string_value(v), p->m->name)))
-        return cb_policy_refuse(p, "preset %s: is of method %s", x->path,
-                                json_is_string(v) ? json_string_value(v) : "?");
-    return CB_OK;
+    const struct method *m;
+
+    if (!v || (json_is_string(v) && !strcmp(json_string_value(v), p->m->name)))
+        return CB_OK;
+    for (int i = 0; (m = cb_method_at(i)); i++) /* the name in the table, not the file's text */
+        if (json_is_string(v) && !strcmp(json_string_value(v), m->name))
+            return cb_policy_refuse(p, "preset %s: is of method %s", x->name, m->name);
+    return cb_policy_refuse(p, "preset %s: is of no method that there is", x->name);
 }
 
 static int check_model(struct policy *p, const struct preset *x)
 {
     const json_t *model = json_object_get(x->root, "model");
     const json_t *v = json_object_get(model, "fingerprint");
-    const json_t *name = json_object_get(model, "name");
     char own[17];
 
     if (!model)
         return CB_OK;
     snprintf(own, sizeof own, "%016" PRIx64, p->sh.model);
     if (!json_is_string(v))
-        return cb_policy_refuse(p, "preset %s: model.fingerprint must be a text", x->path);
+        return cb_policy_refuse(p, "preset %s: model.fingerprint must be a text", x->name);
     if (strcmp(json_string_value(v), own))
-        return cb_policy_refuse(p, "preset %s: is of another model, %s (%s, not %s)", x->path,
-                                json_is_string(name) ? json_string_value(name) : "without a name",
-                                json_string_value(v), own);
+        return cb_policy_refuse(p, "preset %s: is of another model, not of %s", x->name, own);
     return CB_OK;
 }
 
@@ -54,19 +58,33 @@ static int read_file(struct policy *p, struct preset *x)
     json_error_t why;
 
     struct buf text = { 0 };
-    const int err = cb_file_read_path(x->path, &text);
+    const int err = cb_file_read_plain(x->path, MOST, &text);
 
     if (!err)
         x->root = json_loadb(text.s, text.n, JSON_REJECT_DUPLICATES, &why);
     cb_buf_free(&text);
+    if (err && p->sh.guest)
+        return cb_policy_refuse(p, "preset %s: cannot be read", x->name);
     if (err)
         return cb_policy_refuse(p, "preset: %s", cb_error());
     if (!x->root)
-        return cb_policy_refuse(p, "preset %s: line %d: %s", x->path, why.line, why.text);
+        return cb_policy_refuse(p, "preset %s: line %d: is not JSON", x->name, why.line);
     if (!json_is_object(x->root))
-        return cb_policy_refuse(p, "preset %s: must be a JSON object", x->path);
+        return cb_policy_refuse(p, "preset %s: must be a JSON object", x->name);
     TRY(check_method(p, x));
     return check_model(p, x);
+}
+
+/* A guest's preset by its name in the folder of presets, with or without .json */
+static int find_named(struct policy *p, const char *name, char *path, size_t cap)
+{
+    static const char *const end[] = { "", ".json" };
+
+    for (size_t i = 0; p->sh.preset_dir && i < sizeof end / sizeof *end; i++)
+        if (snprintf(path, cap, "%s/%s%s", p->sh.preset_dir, name, end[i]) < (int)cap &&
+            !access(path, R_OK))
+            return CB_OK;
+    return cb_policy_refuse(p, "preset: there is no preset of this name");
 }
 
 /* METHOD-FINGERPRINT.json in the folder of presets; 1 = there is one. */
@@ -88,12 +106,15 @@ int cb_preset_open(struct policy *p, const char *path, struct preset **out)
     *out = NULL;
     if (!x)
         return CB_ENOMEM;
-    if (path ? snprintf(x->path, sizeof x->path, "%s", path) >= (int)sizeof x->path : 0)
+    if (path && p->sh.guest)
+        err = find_named(p, path, x->path, sizeof x->path);
+    else if (path && snprintf(x->path, sizeof x->path, "%s", path) >= (int)sizeof x->path)
         err = cb_policy_refuse(p, "preset: the path is too long");
     if (!path && !find_own(p, x->path, sizeof x->path)) {
         free(x);
         return CB_OK;
     }
+    x->name = path && p->sh.guest ? path : x->path;
     if (!err)
         err = read_file(p, x);
     if (err) {
@@ -152,7 +173,7 @@ static int read_count(struct policy *p, const struct preset *x, const char *key,
     if (!v)
         return CB_OK;
     if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1000000000)
-        return cb_policy_refuse(p, "preset %s: %s must be a number of tokens", x->path, key);
+        return cb_policy_refuse(p, "preset %s: %s must be a number of tokens", x->name, key);
     *out = (int)json_integer_value(v);
     return CB_OK;
 }
@@ -163,9 +184,9 @@ int cb_preset_blocks(struct policy *p, const struct preset *x, int *start, int *
 
     if (!json_is_array(rows) || (int)json_array_size(rows) != p->sh.n_kv)
         return cb_policy_refuse(p, "preset %s: \"start\" must be of %d KV heads: not of this model",
-                                x->path, p->sh.n_kv);
+                                x->name, p->sh.n_kv);
     for (int kv = 0; kv < p->sh.n_kv; kv++)
-        TRY(read_row(p, x->path, json_array_get(rows, (size_t)kv), kv, start + kv * p->sh.n_layer));
+        TRY(read_row(p, x->name, json_array_get(rows, (size_t)kv), kv, start + kv * p->sh.n_layer));
     TRY(read_count(p, x, "sinks", sinks));
     return read_count(p, x, "recent", recent);
 }
@@ -179,16 +200,16 @@ int cb_preset_numbers(struct policy *p, const struct preset *x, const char *key,
 
     if (!json_is_array(a) || (int)json_array_size(a) != n)
         return cb_policy_refuse(p, "preset %s: \"%s\" must be of %d layers: not of this model",
-                                x->path, key, n);
+                                x->name, key, n);
     for (int i = 0; i < n; i++) {
         const json_t *v = json_array_get(a, (size_t)i);
         out[i] = json_is_number(v) ? json_number_value(v) : -1;
         if (!(out[i] >= 0 && out[i] < 1e9))
-            return cb_policy_refuse(p, "preset %s: %s[%d] must be a number, 0 or more", x->path,
+            return cb_policy_refuse(p, "preset %s: %s[%d] must be a number, 0 or more", x->name,
                                     key, i);
         sum += out[i];
     }
-    return sum > 0 ? CB_OK : cb_policy_refuse(p, "preset %s: %s is all 0", x->path, key);
+    return sum > 0 ? CB_OK : cb_policy_refuse(p, "preset %s: %s is all 0", x->name, key);
 }
 
 int cb_preset_number(struct policy *p, const struct preset *x, const char *key, double min,
@@ -199,7 +220,7 @@ int cb_preset_number(struct policy *p, const struct preset *x, const char *key, 
 
     *out = json_number_value(v);
     if (!json_is_number(v) || !(*out >= min && *out <= max))
-        return cb_policy_refuse(p, "preset %s: %s must be a number of %s to %s", x->path, key,
+        return cb_policy_refuse(p, "preset %s: %s must be a number of %s to %s", x->name, key,
                                 cb_number_text(min, low), cb_number_text(max, high));
     return CB_OK;
 }
@@ -210,13 +231,13 @@ int cb_preset_layers(struct policy *p, const struct preset *x, const char *key, 
     json_int_t last = -1;
 
     if (!json_is_array(a) || !json_array_size(a))
-        return cb_policy_refuse(p, "preset %s: \"%s\" must be a list of layers", x->path, key);
+        return cb_policy_refuse(p, "preset %s: \"%s\" must be a list of layers", x->name, key);
     for (size_t i = 0; i < json_array_size(a); i++) {
         const json_t *v = json_array_get(a, i);
         if (!json_is_integer(v) || json_integer_value(v) <= last ||
             json_integer_value(v) >= p->sh.n_layer)
             return cb_policy_refuse(p, "preset %s: %s[%zu] must be a layer up to %d, and ascend",
-                                    x->path, key, i, p->sh.n_layer - 1);
+                                    x->name, key, i, p->sh.n_layer - 1);
         last = json_integer_value(v);
         is_in[last] = 1;
     }

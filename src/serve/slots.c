@@ -229,6 +229,7 @@ static struct cb_session_params params_of(const struct slots *s, const struct jo
 
     p.policy = policy_of(s, j);
     p.prefill = prefill_of(s, j);
+    p.guest = !s->p.session.policy || strcmp(p.policy, s->p.session.policy) != 0;
     return p;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kit/suite.h"
@@ -31,10 +32,10 @@ static const char *const refused[][3] = {
     { "omnikv", "{\"filter\": [1], \"filter\": [2]}", "line 1" },
     { "omnikv", "{\"filter\": [1]", "line 1" },
     { "omnikv", "{\"method\": \"pod\", \"filter\": [1]}", "is of method pod" },
-    { "omnikv", "{\"method\": 3, \"filter\": [1]}", "is of method ?" },
+    { "omnikv", "{\"method\": 3, \"filter\": [1]}", "is of no method" },
     { "omnikv",
       "{\"model\": {\"fingerprint\": \"0123456789abcdef\", \"name\": \"Other\"}, \"filter\": [1]}",
-      "another model, Other (0123456789abcdef, not " },
+      "another model, not of " },
     { "omnikv", "{\"model\": {}, \"filter\": [1]}", "model.fingerprint" },
     { "omnikv", "{\"model\": 7, \"filter\": [1]}", "model.fingerprint" },
     { "omnikv:filter=1", "{\"filter\": [1]}", "either, not both" },
@@ -69,6 +70,141 @@ START_TEST(bad_presets_are_refused)
 
     cb_toy_refused(m, &p, refused[_i][2]);
     unlink(strstr(p.policy, "preset=") + 7);
+    cb_model_close(m);
+}
+END_TEST
+
+/* ---- files that somebody names ---- */
+
+static const char *const readers[] = { "omnikv", "simlayerkv",        "pod",
+                                       "duo",    "d2o:layers=preset", "pyramidkv:shape=gini" };
+enum { N_READER = sizeof readers / sizeof *readers };
+
+static char *spec(int reader, const char *file)
+{
+    static char text[160];
+
+    snprintf(text, sizeof text, "%s%cpreset=%s", readers[reader],
+             strchr(readers[reader], ':') ? ',' : ':', file);
+    return text;
+}
+
+static int has_file(const struct method *m, const char **unit)
+{
+    for (int i = 0; m->opts[i].name; i++) {
+        *unit = m->opts[i].unit ? m->opts[i].unit : "";
+        if (m->opts[i].kind == OPT_FILE || !strcmp(*unit, "file"))
+            return m->opts[i].kind == OPT_FILE ? 1 : -1;
+    }
+    return 0;
+}
+
+/* The list above has every method with an option that names a file, and each such option says so.
+ */
+START_TEST(readers_of_files)
+{
+    const struct method *m;
+    const char *unit;
+    int n = 0;
+
+    for (int i = 0; (m = cb_method_at(i)); i++) {
+        const int has = has_file(m, &unit);
+        ck_assert_msg(has >= 0, "%s: an option of unit file is no OPT_FILE", m->name);
+        n += has;
+    }
+    ck_assert_int_eq(n, N_READER);
+    for (int i = 0; (m = cb_prompt_method_at(i)); i++)
+        ck_assert_msg(!has_file(m, &unit), "prefill %s: names a file", m->name);
+}
+END_TEST
+
+/* What is no regular file is neither waited for nor read. */
+START_TEST(no_regular_files)
+{
+    struct cb_model *m = open_tiny(6);
+    struct cb_session_params p = { .policy = spec(_i, "/dev/zero") };
+
+    cb_toy_refused(m, &p, "is not a regular file");
+    p.policy = spec(_i, "/");
+    cb_toy_refused(m, &p, "is not a regular file");
+    unlink("presets.fifo");
+    ck_assert(!mkfifo("presets.fifo", 0600));
+    p.policy = spec(_i, "presets.fifo");
+    cb_toy_refused(m, &p, "is not a regular file");
+    unlink("presets.fifo");
+    cb_model_close(m);
+}
+END_TEST
+
+/* Nothing of a file that is no preset stands in an error. */
+START_TEST(errors_quote_nothing)
+{
+    static const char *const text[] = {
+        "zanzibar:x:0:0\n", "{\"method\": \"zanzibar\"}", "\"zanzibar\"",
+        "{\"model\": {\"name\": \"zanzibar\", \"fingerprint\": \"zanzibar\"}}",
+        "{\"filter\": [\"zanzibar\"], \"start\": \"zanzibar\", \"alpha\": [\"zanzibar\"], "
+        "\"spread\": \"zanzibar\", \"gini\": {\"zanzibar\": 1}, \"threshold\": \"zanzibar\"}"
+    };
+    struct cb_model *m = open_tiny(6);
+
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        const struct cb_session_params p = { .policy = with_file(readers[_i], text[i]) };
+        cb_toy_refused(m, &p, "preset");
+        ck_assert_msg(!strstr(cb_error(), "zanzibar"), "%s", cb_error());
+        unlink(strstr(p.policy, "preset=") + 7);
+    }
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(too_long_a_file)
+{
+    struct cb_model *m = open_tiny(6);
+    const struct cb_session_params p = { .policy = with_file("omnikv", "{\"filter\": [1]}") };
+    const char *file = strstr(p.policy, "preset=") + 7;
+
+    ck_assert(!truncate(file, (4 << 20) + 1));
+    cb_toy_refused(m, &p, "has more than 4194304 bytes");
+    unlink(file);
+    cb_model_close(m);
+}
+END_TEST
+
+/* A guest names presets in the model's folder, with or without .json, and nothing else. */
+START_TEST(guests_name_presets)
+{
+    static const char *const paths[] = { "/etc/passwd", "./presets.guest.json",
+                                         "../presets.guest.json", "x/../presets.guest.json" };
+    struct cb_model *m = open_tiny(6);
+    struct cb_session_params p = { .guest = 1 };
+    FILE *f = fopen("presets.guest.json", "w");
+    cb_session *s;
+
+    ck_assert_ptr_nonnull(f);
+    fputs("{\"filter\": [1, 4]}", f);
+    ck_assert(!fclose(f));
+    for (int i = 0; i < N_READER; i++)
+        for (size_t k = 0; k < sizeof paths / sizeof *paths; k++) {
+            p.policy = spec(i, paths[k]);
+            cb_toy_refused(m, &p, "not a path");
+        }
+    p.policy = "omnikv:preset=presets.guest";
+    cb_toy_refused(m, &p, "there is no preset of this name"); /* nor a folder of presets */
+    free(m->preset_dir);
+    m->preset_dir = strdup(".");
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    ck_assert_int_ge(s->policy->plan[2].reads, 0);
+    cb_session_close(s);
+    p.policy = "omnikv:preset=presets.guest.json";
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    cb_session_close(s);
+    p.policy = "omnikv:preset=..";
+    cb_toy_refused(m, &p, "cannot be read");
+    p.policy = "omnikv:preset=";
+    cb_toy_refused(m, &p, "cannot be read");
+    p.policy = "omnikv:preset=presets.none";
+    cb_toy_refused(m, &p, "there is no preset of this name");
+    unlink("presets.guest.json");
     cb_model_close(m);
 }
 END_TEST
@@ -158,6 +294,11 @@ int main(void)
 
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, bad_presets_are_refused, 0, sizeof refused / sizeof *refused);
+    tcase_add_test(c, readers_of_files);
+    tcase_add_loop_test(c, no_regular_files, 0, N_READER);
+    tcase_add_loop_test(c, errors_quote_nothing, 0, N_READER);
+    tcase_add_test(c, too_long_a_file);
+    tcase_add_test(c, guests_name_presets);
     tcase_add_test(c, presets_are_taken);
     tcase_add_test(c, d2o_splits_by_a_preset);
     tcase_add_test(c, fingerprints);

@@ -42,7 +42,7 @@ static const struct method_opt opts[] = {
                  "before, see preset; paper: dense layers keep alpha budgets, the others one",
                  OPT_CHOICE, SOFTMAX, 0, 0, "softmax gate first2 uniform preset paper" },
     [PRESET] = { "preset", "file",
-                 "layers=preset: as calibrate density writes it; default: the model's", OPT_TEXT, 0,
+                 "layers=preset: as calibrate density writes it; default: the model's", OPT_FILE, 0,
                  0, 0, NULL },
     [ALPHA] = { "alpha", NULL,
                 "layers=gate and paper: a dense layer's budget beside a sparse one's", OPT_NUM, 3,

@@ -12,7 +12,7 @@ static const struct method_opt opts[] = {
     [PRESET] = { "preset", "file",
                  "JSON file whose \"alpha\" has a number for each layer's KV heads, large for "
                  "retrieval heads; default: that of the model",
-                 OPT_TEXT, 0, 0, 0, NULL },
+                 OPT_FILE, 0, 0, 0, NULL },
     [HEADS] = { "heads", "heads",
                 "instead of a preset: the retrieval heads, KV heads counted through the layers: "
                 "2+8+18",

@@ -17,7 +17,7 @@ static const struct method_opt opts[] = {
                  "default: the model's preset, else every fifth from 2",
                  OPT_LIST, 0, 0, 0, NULL },
     [PRESET] = { "preset", "file", "instead: filter layers as calibrate filter-layers writes them",
-                 OPT_TEXT, 0, 0, 0, NULL },
+                 OPT_FILE, 0, 0, 0, NULL },
     [WAIT] = { "wait", "layers", "layers behind each filter layer that read all as well", OPT_INT,
                0, 0, 1000, NULL },
     [BUDGET] = { "budget", "tokens", "tokens chosen; below 1, a share of the prompt", OPT_NUM, 2048,

@@ -18,7 +18,7 @@ enum { BY_DISTANCE, BY_WINDOW };
 
 static const struct method_opt opts[] = {
     [PRESET] = { "preset", "file", "blocks of each KV head, as calibrate similarity writes them",
-                 OPT_TEXT, 0, 0, 0, NULL },
+                 OPT_FILE, 0, 0, 0, NULL },
     [BLOCKS] = { "blocks", "layers",
                  "instead: first layers of the blocks of all KV heads, 0+8+12; "
                  "default: the model's preset, else pairs from the middle layer on",

@@ -36,7 +36,7 @@ static const struct method_opt opts[] = {
     [SHAPE] = { "shape", NULL, "how budgets fall; entropy, gini: as measured, see preset",
                 OPT_CHOICE, LINEAR, 0, 0, "linear geometric exponential entropy gini" },
     [PRESET] = { "preset", "file",
-                 "JSON lists of each layer's entropy and gini; default: the model's", OPT_TEXT, 0,
+                 "JSON lists of each layer's entropy and gini; default: the model's", OPT_FILE, 0,
                  0, 0, NULL },
     [BUDGETS] = { "budgets", NULL,
                   "exact: the sum is kept; compat, kvpress: as those programs round", OPT_CHOICE,

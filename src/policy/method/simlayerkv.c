@@ -27,7 +27,7 @@ static const struct method_opt opts[] = {
                 OPT_NUM, 2, 1, 1e9, NULL },
     [PRESET] = { "preset", "file",
                  "threshold, sink and recent as calibrate lazy writes them; default: the model's",
-                 OPT_TEXT, 0, 0, 0, NULL },
+                 OPT_FILE, 0, 0, 0, NULL },
     [MODE] = { "mode", NULL,
                "what decides: decode: the first generated token; prefill: the last tokens of the "
                "prompt",
