@@ -82,21 +82,22 @@ void cb_bank_put_aside(const char *path)
 int cb_bank_folder_lock(const char *folder, int *fd)
 {
     char *path = cb_bank_path(folder, ".lock");
-    int err = CB_OK;
+    int err = CB_OK, rc;
 
     if (!path)
         return CB_ENOMEM;
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    while (*fd >= 0 && flock(*fd, LOCK_EX)) {
-        if (errno == EINTR)
-            continue;
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+    do
+        rc = *fd < 0 ? -1 : flock(*fd, LOCK_EX | LOCK_NB);
+    while (rc && errno == EINTR);
+    if (rc && errno == EWOULDBLOCK)
+        err = cb_fail(CB_EIO, "%s: another program holds the lock", path);
+    else if (rc)
         err = cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
+    if (rc && *fd >= 0) {
         close(*fd);
         *fd = -1;
-        break;
     }
-    if (*fd < 0 && !err)
-        err = cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
     free(path);
     return err;
 }

@@ -18,7 +18,8 @@ char *cb_bank_path(const char *folder, const char *name); /* caller frees; NULL:
 void cb_bank_put_aside(const char *path);
 
 /* Takes the lock of the folder, which whoever adds or removes files holds; closing *fd gives it
- * back. CB_EIO */
+ * back. CB_EIO, also if another program has it: that one may be stopped, and nothing here is worth
+ * waiting for. */
 int cb_bank_folder_lock(const char *folder, int *fd);
 /* Removes files until `bytes` more fit under `most`: first damaged ones, then those of the least
  * worth, never `keep` (NULL = none) or one that another file continues. Returns 1 if they fit now,

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "model/model.h"
 
 /* Fewer shared tokens are not worth waiting for, nor a copy of a session */
 enum { WORTH = 64 };
@@ -273,11 +274,15 @@ static int take_remembered(struct slots *s, struct job *j, int best, struct slot
 int cb_slots_remember(struct slots *s, const struct slot *at)
 {
     const int new = at->job->group->order.n - at->job->n_cached;
+    int rc;
 
     if (!s->p.dir || new < WORTH)
         return 0;
-    TRY(cb_bank_dir_put(s->p.dir, at->session));
-    return new;
+    rc = cb_bank_dir_put(s->p.dir, at->session);
+    if (rc)
+        cb_model_log(s->p.model, CB_LOG_NOTE, "%s; a prompt of %d tokens is not remembered",
+                     cb_error(), at->job->group->order.n);
+    return rc ? rc : new;
 }
 
 /* A folder takes a prompt that goes on from whole blocks of another one. Where much is to be read
