@@ -338,6 +338,8 @@ libserve_la_SOURCES = \
 	src/serve/fields.c src/serve/fields.h \
 	src/serve/job.c src/serve/job.h \
 	src/serve/listener.c src/serve/listener.h \
+	src/serve/own_host.c src/serve/own_host.h \
+	src/serve/patience.c src/serve/patience.h \
 	src/serve/logprobs.c src/serve/logprobs.h \
 	src/serve/marks.c src/serve/marks.h \
 	src/serve/fill_in.c src/serve/fill_in.h \

@@ -81,6 +81,8 @@ check_programs = \
 	tests/unit/check_quantize \
 	tests/unit/check_reply \
 	tests/unit/check_sample \
+	tests/unit/check_company \
+	tests/unit/check_patience \
 	tests/unit/check_scheduler \
 	tests/unit/check_head_prune \
 	tests/ops/check_planes \
@@ -629,7 +631,18 @@ tests_unit_check_conversation_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=c
 	-Wl,--wrap=realloc,--wrap=strdup,--wrap=strndup
 tests_unit_check_conversation_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
 
-tests_unit_check_scheduler_SOURCES = tests/unit/check_scheduler.c
+tests_unit_check_company_SOURCES = tests/unit/check_company.c tests/kit/jobs.c tests/kit/jobs.h
+tests_unit_check_company_CFLAGS = $(check_cflags)
+tests_unit_check_company_LDFLAGS = $(check_ldflags)
+tests_unit_check_company_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_patience_SOURCES = tests/unit/check_patience.c
+tests_unit_check_patience_CFLAGS = $(check_cflags)
+tests_unit_check_patience_LDFLAGS = $(check_ldflags)
+tests_unit_check_patience_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_scheduler_SOURCES = tests/unit/check_scheduler.c tests/kit/jobs.c \
+	tests/kit/jobs.h
 tests_unit_check_scheduler_CFLAGS = $(check_cflags)
 tests_unit_check_scheduler_LDFLAGS = $(check_ldflags)
 tests_unit_check_scheduler_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)

@@ -98,7 +98,9 @@ int cb_new_file_write(struct new_file *f, const void *p, size_t n)
         const ssize_t got = write(f->fd, s + at, n - at);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got < 0)
+        if (got == 0) /* or the loop would not end */
+            errno = EIO;
+        if (got <= 0)
             return io_error(f);
         at += (size_t)got;
     }

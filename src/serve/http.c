@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "api.h"
@@ -18,6 +19,8 @@
 #include "documents.h"
 #include "exchange.h"
 #include "listener.h"
+#include "own_host.h"
+#include "patience.h"
 
 enum {
     CONNECTIONS = 1024,
@@ -25,6 +28,8 @@ enum {
     REQUESTS = 512 << 20,
     HEADERS = 32 << 10, /* bytes of a connection's own memory */
     IDLE_S = 60,        /* a client that neither sends nor takes anything is dropped */
+    SLOW = 16 << 10,    /* and one that is slower than so many bytes a second for as long */
+    HURRY_S = 5,        /* what headers have while most connections are taken */
     SEND_S = 5,         /* that answers have to reach their clients when the server goes down */
     REQUEST_S = 600,    /* and one that takes longer to send a request */
     STACK = 2 << 20     /* of a connection's thread: templates and JSON nest */
@@ -34,6 +39,7 @@ struct serve {
     struct serve_params p;
     struct MHD_Daemon *daemon;
     int port;
+    struct patience *patience;
     struct server server;
     _Atomic(struct server *) ready; /* &server once the model is there */
     pthread_mutex_t lock;
@@ -46,10 +52,13 @@ struct serve {
 struct http_request {
     struct serve *serve;
     struct MHD_Connection *connection;
+    struct client *client;
     struct exchange x;
     char *path;
     double began;
     size_t held, n_read; /* bytes of memory, of the body so far */
+    int can_wait;        /* 1: HTTP/1.1, whose clients know interim answers */
+    int probed;          /* a client that has sent its last was asked whether it is there */
     int refused;         /* status that answers the rest of the body, which is dropped, or 0 */
     /* of a stream */
     struct buf piece;
@@ -141,14 +150,43 @@ static int is_cross_site(const struct http_request *r)
     return !at || !host || strcasecmp(at + 3, host) != 0;
 }
 
+/* Without a key, who can reach the server may use it: so must no page that makes a browser do it.
+ */
+static int is_for_another(const struct http_request *r)
+{
+    const struct serve_params *p = &r->serve->p;
+    const char *host = header(r, "Host");
+
+    return !p->n_key && host && !cb_host_is_own(host, p->host ? p->host : "127.0.0.1");
+}
+
+/* A client that has sent its last has closed its connection, or half of it. An interim answer,
+ * which it need not understand, is refused by the system of one that is not there. A stream's
+ * pieces do the same. */
+static int answers_no_probe(struct http_request *r, int fd)
+{
+    static const char probe[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+    if (r->x.stream)
+        return 0;
+    if (!r->can_wait)
+        return 1;
+    if (!r->probed)
+        (void)!send(fd, probe, sizeof probe - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    r->probed = 1;
+    return 0;
+}
+
 static int has_gone(void *arg)
 {
-    const struct http_request *r = arg;
+    struct http_request *r = arg;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct pollfd p = { .fd = info->connect_fd, .events = POLLRDHUP };
 
-    return poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR);
+    if (poll(&p, 1, 0) <= 0)
+        return 0;
+    return p.revents & (POLLHUP | POLLERR) || (p.revents & POLLRDHUP && answers_no_probe(r, p.fd));
 }
 
 /* ---- answers ---- */
@@ -214,7 +252,9 @@ static ssize_t read_stream(void *arg, uint64_t at, char *to, size_t most)
         cb_buf_clear(&r->piece);
         r->sent = 0;
         time_limit(r, 0); /* that the model takes its time is not the client's fault */
+        cb_client_turn(r->client, TURN_SERVER, 0);
         r->ended = !r->x.stream->next(r->x.stream, &r->piece);
+        cb_client_turn(r->client, TURN_ANSWER, r->piece.n);
         time_limit(r, IDLE_S);
         if (r->piece.failed)
             return MHD_CONTENT_READER_END_WITH_ERROR;
@@ -240,6 +280,7 @@ static enum MHD_Result send_answer(struct http_request *r)
             r->x.out.n, r->x.out.n ? r->x.out.s : (char[1]){ 0 }, MHD_RESPMEM_MUST_COPY);
     if (!response)
         return MHD_NO;
+    cb_client_turn(r->client, TURN_ANSWER, r->x.stream ? 0 : r->x.out.n);
     add_headers(r, response);
     sent = MHD_queue_response(r->connection, (unsigned)r->x.status, response);
     MHD_destroy_response(response);
@@ -255,15 +296,20 @@ static enum MHD_Result refuse(struct http_request *r, int status, const char *wh
 /* ---- requests ---- */
 
 static struct http_request *new_request(struct serve *s, struct MHD_Connection *c, const char *path,
-                                        const char *method)
+                                        const char *method, const char *version)
 {
-    struct http_request *r = cb_calloc(1, sizeof *r);
+    const union MHD_ConnectionInfo *of =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct http_request *r = of->socket_context ? cb_calloc(1, sizeof *r) : NULL;
 
     if (!r)
         return NULL;
-    *r = (struct http_request){
-        .serve = s, .connection = c, .path = strdup(path), .began = cb_now_s()
-    };
+    *r = (struct http_request){ .serve = s,
+                                .connection = c,
+                                .client = of->socket_context,
+                                .path = strdup(path),
+                                .can_wait = !strcmp(version, "HTTP/1.1"),
+                                .began = cb_now_s() };
     r->x = (struct exchange){ .method = method, .path = r->path, .gone = has_gone, .gone_arg = r };
     if (r->path)
         return r;
@@ -276,7 +322,12 @@ static enum MHD_Result on_headers(struct http_request *r)
 {
     const char *length = header(r, "Content-Length");
 
+    cb_client_turn(r->client, TURN_BODY, 0);
     r->x.tenant = tenant(r);
+    if (is_for_another(r))
+        return refuse(r, 403,
+                      "the Host header names another server: use localhost, or the address "
+                      "of --host, or let the server ask for a key");
     if (is_cross_site(r))
         return refuse(r, 403, "pages of other origins may not use this server");
     if (!strcmp(r->x.method, "OPTIONS") && r->serve->p.cors) {
@@ -293,6 +344,7 @@ static enum MHD_Result on_headers(struct http_request *r)
 static enum MHD_Result on_body(struct http_request *r, const char *data, size_t *n)
 {
     r->n_read += *n;
+    cb_client_turn(r->client, TURN_BODY, *n);
     if (r->n_read > r->serve->p.most_body || cb_now_s() - r->began > REQUEST_S)
         return MHD_NO; /* no length was told, or a lie: the connection is closed */
     if (hold(r, *n))
@@ -321,9 +373,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 {
     struct http_request *r = *state;
 
-    (void)version;
     if (!r) {
-        *state = r = new_request(arg, c, path, method);
+        *state = r = new_request(arg, c, path, method, version);
         return r ? on_headers(r) : MHD_NO;
     }
     r->x.method = method; /* the text may have moved */
@@ -335,6 +386,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
     r->counted = 1;
     count_answering(r->serve, 1);
     time_limit(r, 0);
+    cb_client_turn(r->client, TURN_SERVER, 0);
     cb_route(&r->x);
     time_limit(r, IDLE_S);
     return send_answer(r);
@@ -350,6 +402,7 @@ static void on_end(void *arg, struct MHD_Connection *c, void **state,
     (void)c;
     if (!r)
         return;
+    cb_client_turn(r->client, TURN_HEADERS, 0); /* of the next request */
     if (s->p.log) {
         cb_buf_print(&line, "%s %d %.3f s%s", r->path, r->x.status, cb_now_s() - r->began,
                      code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", not finished");
@@ -368,23 +421,42 @@ static void on_end(void *arg, struct MHD_Connection *c, void **state,
     *state = NULL;
 }
 
+/* A connection begins or ends. */
+static void on_connection(void *arg, struct MHD_Connection *c, void **client,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct serve *s = arg;
+
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        *client = cb_client_new(
+            s->patience, MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+    else
+        cb_client_free(*client);
+}
+
 /* ---- open and close ---- */
 
 static int start_daemon(struct serve *s, int fd)
 {
+    const struct patience_params p = {
+        .begin_s = IDLE_S, .rate = SLOW, .hurry_s = HURRY_S, .most = s->p.connections
+    };
+
+    TRY(cb_patience_new(&p, &s->patience));
     s->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
             MHD_USE_ITC,
         0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED,
-        on_end, s, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)(s->p.connections ? s->p.connections : CONNECTIONS),
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADERS, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_S, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_END);
+        on_end, s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)s->p.connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADERS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)STACK, MHD_OPTION_END);
     return s->daemon ? CB_OK : cb_fail(CB_EIO, "serve: %s", strerror(errno));
 }
 
 static void free_serve(struct serve *s)
 {
+    cb_patience_free(s->patience);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->answered);
     free(s);
@@ -401,9 +473,10 @@ int cb_serve_open(const struct serve_params *p, struct serve **out)
     cb_json_watch();
     s->p = *p;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->answered, NULL);
+    cb_clock_cond(&s->answered);
     s->p.most_body = p->most_body ? p->most_body : BODY;
     s->p.most_requests = p->most_requests ? p->most_requests : REQUESTS;
+    s->p.connections = p->connections ? p->connections : CONNECTIONS;
     fd = p->listen_fd >= 0 ? p->listen_fd : cb_listen(p->host ? p->host : "127.0.0.1", p->port);
     rc = fd < 0 ? fd : CB_OK;
     if (!rc) {
@@ -452,10 +525,8 @@ int cb_serve_begin(struct serve *s, const struct serve_model *m)
 /* Until clients have what was written for them, for a moment at most */
 static void wait_for_answers(struct serve *s)
 {
-    struct timespec until;
+    const struct timespec until = cb_clock_in(SEND_S);
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += SEND_S;
     pthread_mutex_lock(&s->lock);
     while (s->n_answering && !pthread_cond_timedwait(&s->answered, &s->lock, &until))
         ;

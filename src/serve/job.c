@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/stop_text.h"
 
@@ -95,14 +96,9 @@ static int open_job(struct job *j, cb_model *model)
 
 static int open_group(struct job_group *g, cb_model *model)
 {
-    pthread_condattr_t monotonic;
-
     for (int i = 0; i < g->n; i++)
         g->job[i] = (struct job){ .group = g, .index = i };
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cb_clock_cond(&g->changed);
     TRY(own_order(&g->order));
     for (int i = 0; i < g->order.n_bias; i++)
         if (g->order.bias[i].id < 0 || g->order.bias[i].id >= cb_n_vocab(model))

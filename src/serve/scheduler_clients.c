@@ -68,7 +68,7 @@ static int news(struct job_group *g, int *ended)
 
 int cb_scheduler_wait(struct scheduler *s, struct job_group *g, double timeout_s, int *ended)
 {
-    const struct timespec until = in_seconds(timeout_s);
+    const struct timespec until = cb_clock_in(timeout_s);
     int i, late = 0;
 
     pthread_mutex_lock(&s->lock);
@@ -88,7 +88,7 @@ static int began(const struct job_group *g)
 
 int cb_scheduler_began(struct scheduler *s, struct job_group *g, double timeout_s)
 {
-    const struct timespec until = in_seconds(timeout_s);
+    const struct timespec until = cb_clock_in(timeout_s);
     int yes, late = 0;
 
     pthread_mutex_lock(&s->lock);

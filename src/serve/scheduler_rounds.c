@@ -529,7 +529,6 @@ static void free_parts(struct scheduler *s)
 int cb_scheduler_open(const struct scheduler_params *p, struct scheduler **out)
 {
     struct scheduler *s = cb_calloc(1, sizeof *s);
-    pthread_condattr_t monotonic;
     int rc;
 
     *out = NULL;
@@ -537,11 +536,8 @@ int cb_scheduler_open(const struct scheduler_params *p, struct scheduler **out)
         return CB_ENOMEM;
     s->p = *p;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->work, &monotonic);
-    pthread_cond_init(&s->over, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cb_clock_cond(&s->work);
+    cb_clock_cond(&s->over);
     rc = open_parts(s);
     if (rc)
         free_parts(s);
@@ -552,7 +548,7 @@ int cb_scheduler_open(const struct scheduler_params *p, struct scheduler **out)
 
 void cb_scheduler_stop(struct scheduler *s, double grace_s)
 {
-    const struct timespec until = in_seconds(grace_s);
+    const struct timespec until = cb_clock_in(grace_s);
 
     pthread_mutex_lock(&s->lock);
     s->stopping = 1;

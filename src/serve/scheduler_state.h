@@ -3,9 +3,6 @@
 #ifndef SCHEDULER_STATE_H
 #define SCHEDULER_STATE_H
 
-#include <math.h>
-#include <time.h>
-
 #include "scheduler.h"
 
 struct scheduler {
@@ -33,16 +30,5 @@ struct scheduler {
     cb_session **session;
     int32_t *token;
 };
-
-static inline struct timespec in_seconds(double seconds)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    seconds += (double)t.tv_nsec * 1e-9;
-    t.tv_sec += (time_t)floor(seconds);
-    t.tv_nsec = (long)((seconds - floor(seconds)) * 1e9);
-    return t;
-}
 
 #endif

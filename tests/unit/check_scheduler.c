@@ -9,12 +9,12 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "kit/jobs.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
-#include "serve/scheduler.h"
 
-enum { N_CTX = 400, N_OUT = 24, MOST_JOB = 24 };
+enum { N_CTX = JOBS_CTX };
 
 static cb_model *model;
 
@@ -32,180 +32,6 @@ static void setup(void)
 static void teardown(void)
 {
     cb_model_close(model);
-}
-
-/* ---- orders ---- */
-
-static struct job_order order(const int32_t *ids, int n, int n_out)
-{
-    struct job_order o = { .ids = ids,
-                           .n = n,
-                           .max_tokens = n_out,
-                           .sampler = cb_sampler_defaults(),
-                           .ignore_end = 1,
-                           .logprobs = -1 };
-    o.sampler.seed = 7;
-    return o;
-}
-
-static struct scheduler *scheduler(int n_slot, int most_waiting, uint64_t most_bytes)
-{
-    const struct scheduler_params p = { .slots = { .model = model,
-                                                   .session = { .n_ctx = N_CTX, .chunk = 48 },
-                                                   .n = n_slot,
-                                                   .most_bytes = most_bytes },
-                                        .most_waiting = most_waiting,
-                                        .n_tenant = 3,
-                                        .decode_latency_s = 0.001 };
-    struct scheduler *s;
-
-    cb_toy_ok(cb_scheduler_open(&p, &s));
-    return s;
-}
-
-static void close_scheduler(struct scheduler *s)
-{
-    cb_scheduler_stop(s, 60);
-    cb_scheduler_close(s);
-}
-
-static struct job_group *put(struct scheduler *s, const struct job_order *o, int n)
-{
-    struct job_group *g;
-
-    cb_toy_ok(cb_group_new(model, o, n, &g));
-    ck_assert_int_eq(cb_scheduler_order(s, g), ORDER_TAKEN);
-    return g;
-}
-
-/* Waits for all jobs of g; the text of each -> text[], which may be NULL. */
-static void finish(struct scheduler *s, struct job_group *g, struct buf *text)
-{
-    int ended, left = g->n;
-
-    while (left) {
-        const int i = cb_scheduler_wait(s, g, 60, &ended);
-        ck_assert_msg(i >= 0, "nothing for a minute");
-        if (text)
-            cb_buf_add(&text[i], g->job[i].seen.text.n ? g->job[i].seen.text.s : "",
-                       g->job[i].seen.text.n);
-        left -= ended;
-    }
-}
-
-static void expect_end(const struct job *j, const char *reason)
-{
-    ck_assert_msg(!strcmp(j->end.reason, reason), "ended by %s, not %s: %s", j->end.reason, reason,
-                  j->end.error);
-}
-
-/* ---- a gate ---- */
-
-/* While it is closed, another thread has the model, so the engine computes nothing and no job
- * ends. */
-struct gate {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int held, open;
-};
-
-static int hold(void *arg, int64_t done, int64_t total)
-{
-    struct gate *g = arg;
-
-    (void)done;
-    (void)total;
-    pthread_mutex_lock(&g->lock);
-    g->held = 1;
-    pthread_cond_broadcast(&g->changed);
-    while (!g->open)
-        pthread_cond_wait(&g->changed, &g->lock);
-    pthread_mutex_unlock(&g->lock);
-    return 0;
-}
-
-static void *stand_in_the_gate(void *arg)
-{
-    const struct cb_prefill how = { .progress = hold, .progress_arg = arg };
-    cb_session *s;
-
-    cb_toy_ok(cb_session_open(model, NULL, &s));
-    cb_toy_ok(cb_session_prefill(s, cb_toy_text(model), 1, &how));
-    cb_session_close(s);
-    return NULL;
-}
-
-static void close_gate(struct gate *g)
-{
-    *g = (struct gate){ .held = 0 };
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->changed, NULL);
-    pthread_create(&g->thread, NULL, stand_in_the_gate, g);
-    pthread_mutex_lock(&g->lock);
-    while (!g->held)
-        pthread_cond_wait(&g->changed, &g->lock);
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void open_gate(struct gate *g)
-{
-    pthread_mutex_lock(&g->lock);
-    g->open = 1;
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->lock);
-    pthread_join(g->thread, NULL);
-}
-
-/* ---- alone ---- */
-
-/* What a session alone makes of the order: answer i's tokens -> out[max_tokens] */
-static void alone(const struct job_order *o, int i, int32_t *out)
-{
-    const struct cb_session_params p = {
-        .n_ctx = N_CTX, .chunk = 48, .policy = o->policy, .prefill = o->prefill
-    };
-    struct cb_sampler_params sp = o->sampler;
-    const int n_vocab = cb_n_vocab(model);
-    float *biased = calloc((size_t)n_vocab, sizeof *biased);
-    cb_sampler *sampler;
-    cb_session *s;
-
-    sp.seed += (uint64_t)i;
-    cb_toy_ok(cb_session_open(model, &p, &s));
-    cb_toy_ok(cb_sampler_new(&sp, n_vocab, &sampler));
-    cb_toy_ok(cb_session_prefill(s, o->ids, o->n, NULL));
-    for (int k = 0; k < o->n; k++)
-        cb_sampler_accept(sampler, o->ids[k]);
-    for (int k = 0; k < o->max_tokens; k++) {
-        const int32_t *ends;
-        const int n_end = cb_token_ends(model, &ends);
-        memcpy(biased, cb_session_logits(s), (size_t)n_vocab * sizeof *biased);
-        for (int m = 0; m < n_end; m++)
-            biased[ends[m]] = -INFINITY;
-        out[k] = cb_sampler_pick(sampler, biased);
-        cb_sampler_accept(sampler, out[k]);
-        if (k + 1 < o->max_tokens)
-            cb_toy_ok(cb_session_decode(s, out[k]));
-    }
-    cb_session_close(s);
-    cb_sampler_free(sampler);
-    free(biased);
-}
-
-static void expect_tokens(const struct job_group *g, const struct job_order *o)
-{
-    int32_t *want = calloc((size_t)o->max_tokens, sizeof *want);
-
-    for (int i = 0; i < g->n; i++) {
-        expect_end(&g->job[i], "length");
-        alone(o, i, want);
-        ck_assert_int_eq(g->job[i].n_out, o->max_tokens);
-        for (int k = 0; k < o->max_tokens; k++)
-            ck_assert_msg(g->job[i].out[k] == want[k], "answer %d, token %d: %d, alone %d", i, k,
-                          g->job[i].out[k], want[k]);
-    }
-    free(want);
 }
 
 /* ---- texts ---- */
@@ -230,23 +56,23 @@ enum { N_MIX = sizeof mix / sizeof *mix };
 
 START_TEST(same_tokens_as_alone)
 {
-    struct scheduler *s = scheduler(_i, 64, 0);
+    struct scheduler *s = cb_jobs_scheduler(model, _i, 64, 0, 0);
     const int32_t *text = cb_toy_text(model);
     struct job_order o[N_MIX];
     struct job_group *g[N_MIX];
 
     for (int i = 0; i < N_MIX; i++) {
-        o[i] = order(text + mix[i].from, mix[i].n, mix[i].n_out);
+        o[i] = cb_jobs_order(text + mix[i].from, mix[i].n, mix[i].n_out);
         o[i].policy = mix[i].policy;
         o[i].sampler.temp = mix[i].temp;
-        g[i] = put(s, &o[i], 1);
+        g[i] = cb_jobs_put(s, &o[i], 1);
     }
     for (int i = 0; i < N_MIX; i++) {
-        finish(s, g[i], NULL);
-        expect_tokens(g[i], &o[i]);
+        cb_jobs_finish(s, g[i], NULL);
+        cb_jobs_expect_tokens(model, g[i], &o[i]);
         cb_scheduler_release(s, g[i]);
     }
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
@@ -254,7 +80,7 @@ END_TEST
 START_TEST(shared_prompts)
 {
     static const int n[] = { 200, 150, 380, 200, 260, 90, 380 };
-    struct scheduler *s = scheduler(_i, 64, 0);
+    struct scheduler *s = cb_jobs_scheduler(model, _i, 64, 0, 0);
     struct scheduler_stats stats;
     struct job_order o[7];
     struct job_group *g[7];
@@ -263,121 +89,121 @@ START_TEST(shared_prompts)
     for (int i = 0; i < 7; i++) {
         memcpy(ids[i], cb_toy_text(model), sizeof ids[i]);
         ids[i][n[i] - 2] = 5 + i; /* they part before their ends */
-        o[i] = order(ids[i], n[i], 16);
-        g[i] = put(s, &o[i], i == 2 ? 2 : 1);
+        o[i] = cb_jobs_order(ids[i], n[i], 16);
+        g[i] = cb_jobs_put(s, &o[i], i == 2 ? 2 : 1);
     }
     for (int i = 0; i < 7; i++) {
-        finish(s, g[i], NULL);
-        expect_tokens(g[i], &o[i]);
+        cb_jobs_finish(s, g[i], NULL);
+        cb_jobs_expect_tokens(model, g[i], &o[i]);
         cb_scheduler_release(s, g[i]);
     }
     cb_scheduler_stats(s, &stats);
     ck_assert_msg(stats.cached_tokens >= 500, "only %d tokens were found in kept sessions",
                   (int)stats.cached_tokens);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
 /* The same prompt again computes one token; answers of one order share a prompt. */
 START_TEST(kept_sessions)
 {
-    struct scheduler *s = scheduler(4, 64, 0);
-    struct job_order o = order(cb_toy_text(model), 200, 8);
-    struct job_group *g = put(s, &o, 1);
+    struct scheduler *s = cb_jobs_scheduler(model, 4, 64, 0, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 200, 8);
+    struct job_group *g = cb_jobs_put(s, &o, 1);
 
-    finish(s, g, NULL);
+    cb_jobs_finish(s, g, NULL);
     ck_assert_int_eq(g->job[0].n_cached, 0);
     cb_scheduler_release(s, g);
-    g = put(s, &o, 3);
-    finish(s, g, NULL);
-    expect_tokens(g, &o);
+    g = cb_jobs_put(s, &o, 3);
+    cb_jobs_finish(s, g, NULL);
+    cb_jobs_expect_tokens(model, g, &o);
     for (int i = 0; i < 3; i++)
         ck_assert_msg(g->job[i].n_cached >= 199, "job %d %d", i, g->job[i].n_cached);
     cb_scheduler_release(s, g);
     o.anew = 1;
-    g = put(s, &o, 1);
-    finish(s, g, NULL);
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, NULL);
     ck_assert_int_eq(g->job[0].n_cached, 0);
     cb_scheduler_release(s, g);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
 /* A policy that has dropped tokens cannot be cut: its session serves prompts that go on from it. */
 START_TEST(kept_sessions_that_cannot_be_cut)
 {
-    struct scheduler *s = scheduler(2, 64, 0);
+    struct scheduler *s = cb_jobs_scheduler(model, 2, 64, 0, 0);
     int32_t ids[N_CTX];
-    struct job_order o = order(ids, 200, 8);
+    struct job_order o = cb_jobs_order(ids, 200, 8);
     struct job_group *g;
 
     memcpy(ids, cb_toy_text(model), sizeof ids);
     o.policy = "snapkv:budget=24,window=8";
-    g = put(s, &o, 1);
-    finish(s, g, NULL);
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, NULL);
     memcpy(ids + 200, g->job[0].out, 8 * sizeof *ids);
     cb_scheduler_release(s, g);
     o.n = 220;
-    g = put(s, &o, 1);
-    finish(s, g, NULL);
-    expect_end(&g->job[0], "length");
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, NULL);
+    cb_jobs_expect_end(&g->job[0], "length");
     ck_assert_int_eq(g->job[0].n_cached, 207); /* the last token was not fed */
     cb_scheduler_release(s, g);
     o.n = 100;
-    g = put(s, &o, 1);
-    finish(s, g, NULL);
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, NULL);
     ck_assert_int_eq(g->job[0].n_cached, 0);
-    expect_tokens(g, &o);
+    cb_jobs_expect_tokens(model, g, &o);
     cb_scheduler_release(s, g);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
 START_TEST(texts_and_ends)
 {
-    struct scheduler *s = scheduler(2, 64, 0);
-    struct job_order o = order(cb_toy_text(model), 60, 20);
+    struct scheduler *s = cb_jobs_scheduler(model, 2, 64, 0, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 60, 20);
     struct buf all = { 0 }, cut = { 0 };
-    struct job_group *g = put(s, &o, 1);
+    struct job_group *g = cb_jobs_put(s, &o, 1);
     char stop[4] = { 0 };
     const char *const stops[] = { "", stop };
 
-    finish(s, g, &all);
+    cb_jobs_finish(s, g, &all);
     cb_scheduler_release(s, g);
     ck_assert_uint_gt(all.n, 8);
     memcpy(stop, all.s + all.n / 2, 3);
     o.stop = stops;
     o.n_stop = 2;
-    g = put(s, &o, 1);
-    finish(s, g, &cut);
-    expect_end(&g->job[0], "stop");
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, &cut);
+    cb_jobs_expect_end(&g->job[0], "stop");
     ck_assert_int_eq(g->job[0].end.stop, 1);
     ck_assert_ptr_eq(memmem(cut.s, cut.n, stop, 3), NULL);
     ck_assert(!memcmp(all.s, cut.s, cut.n) && !memcmp(all.s + cut.n, stop, 3));
     cb_scheduler_release(s, g);
     o.max_tokens = 0;
-    g = put(s, &o, 1);
-    finish(s, g, NULL);
-    expect_end(&g->job[0], "length");
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, NULL);
+    cb_jobs_expect_end(&g->job[0], "length");
     ck_assert_int_eq(g->job[0].n_out, 0);
     cb_scheduler_release(s, g);
     o.max_tokens = -1; /* until the context is full */
     o.n_stop = 0;
-    g = put(s, &o, 1);
-    finish(s, g, NULL);
-    expect_end(&g->job[0], "length");
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, NULL);
+    cb_jobs_expect_end(&g->job[0], "length");
     ck_assert_int_eq(g->job[0].n_out, N_CTX - 60 + 1);
     cb_scheduler_release(s, g);
     cb_buf_free(&all);
     cb_buf_free(&cut);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
 START_TEST(biases_and_logprobs)
 {
-    struct scheduler *s = scheduler(2, 64, 0);
-    struct job_order o = order(cb_toy_text(model), 60, 6);
+    struct scheduler *s = cb_jobs_scheduler(model, 2, 64, 0, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 60, 6);
     const struct logit_bias bias[] = { { 65, 1000 }, { 66, 1000 }, { 65, -INFINITY } };
     struct job_group *g;
     double sum = 0;
@@ -386,7 +212,7 @@ START_TEST(biases_and_logprobs)
     o.bias = bias;
     o.n_bias = 3;
     o.logprobs = 20;
-    g = put(s, &o, 1);
+    g = cb_jobs_put(s, &o, 1);
     do {
         ck_assert_int_eq(cb_scheduler_wait(s, g, 60, &ended), 0);
         for (int i = 0; i < g->job[0].seen.n_token; i++, n++) {
@@ -400,7 +226,7 @@ START_TEST(biases_and_logprobs)
     ck_assert_int_eq(n, 6);
     ck_assert(sum > 0 && sum <= 6);
     cb_scheduler_release(s, g);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
@@ -427,27 +253,28 @@ END_TEST
 
 START_TEST(cancelled)
 {
-    struct scheduler *s = scheduler(2, 64, 0);
-    const struct job_order endless = order(cb_toy_text(model), 100, -1);
-    struct job_order o = order(cb_toy_text(model) + 7, 50, 8);
+    struct scheduler *s = cb_jobs_scheduler(model, 2, 64, 0, 0);
+    const struct job_order endless = cb_jobs_order(cb_toy_text(model), 100, -1);
+    struct job_order o = cb_jobs_order(cb_toy_text(model) + 7, 50, 8);
     struct scheduler_stats stats;
     struct job_group *g;
     struct gate gate;
     int ended;
 
     o.policy = "h2o:budget=20"; /* goes on beside those that are cancelled */
-    close_gate(&gate);
+    cb_gate_close(&gate, model);
     for (int i = 0; i < 6; i++)
-        cb_scheduler_release(s, put(s, &endless, 1));
-    open_gate(&gate);
+        cb_scheduler_release(s, cb_jobs_put(s, &endless, 1));
+    cb_gate_open(&gate);
     for (int i = 0; i < 6; i++)
-        cb_scheduler_release(s, put(s, &endless, 1)); /* at any state: waiting, reading, writing */
-    g = put(s, &endless, 1);
+        cb_scheduler_release(
+            s, cb_jobs_put(s, &endless, 1)); /* at any state: waiting, reading, writing */
+    g = cb_jobs_put(s, &endless, 1);
     ck_assert_int_eq(cb_scheduler_wait(s, g, 60, &ended), 0);
     cb_scheduler_release(s, g);
-    g = put(s, &o, 1);
-    finish(s, g, NULL);
-    expect_tokens(g, &o);
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, NULL);
+    cb_jobs_expect_tokens(model, g, &o);
     cb_scheduler_release(s, g);
     cb_scheduler_stop(s, 60);
     cb_scheduler_stats(s, &stats);
@@ -462,21 +289,21 @@ END_TEST
 /* One tenant has filled the queue: another's order comes next, not last. */
 START_TEST(fair_to_tenants)
 {
-    struct scheduler *s = scheduler(1, 64, 0);
-    struct job_order o = order(cb_toy_text(model), 150, 10);
+    struct scheduler *s = cb_jobs_scheduler(model, 1, 64, 0, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 150, 10);
     struct job_group *g[9];
     struct gate gate;
     int before = 0;
 
-    close_gate(&gate);
+    cb_gate_close(&gate, model);
     for (int i = 0; i < 9; i++) {
         o.tenant = i == 8 ? 2 : 1;
         o.anew = 1;
-        g[i] = put(s, &o, 1);
+        g[i] = cb_jobs_put(s, &o, 1);
     }
-    open_gate(&gate);
+    cb_gate_open(&gate);
     for (int i = 0; i < 9; i++)
-        finish(s, g[i], NULL);
+        cb_jobs_finish(s, g[i], NULL);
     for (int i = 0; i < 8; i++)
         before += g[i]->job[0].times.admitted < g[8]->job[0].times.admitted;
     ck_assert_int_le(before, 2); /* the one that was computed, and one of the same turn */
@@ -484,39 +311,39 @@ START_TEST(fair_to_tenants)
         ck_assert(g[i]->job[0].times.admitted > g[i - 1]->job[0].times.admitted);
     for (int i = 0; i < 9; i++)
         cb_scheduler_release(s, g[i]);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
 /* Answers get tokens while a long prompt is read, and a short prompt passes a long one. */
 START_TEST(prompts_between_tokens)
 {
-    struct scheduler *s = scheduler(3, 64, 0);
-    struct job_order o = order(cb_toy_text(model), 30, 60),
-                     lengthy = order(cb_toy_text(model), 380, 4);
-    struct job_order brief = order(cb_toy_text(model) + 9, 20, 4);
+    struct scheduler *s = cb_jobs_scheduler(model, 3, 64, 0, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 30, 60),
+                     lengthy = cb_jobs_order(cb_toy_text(model), 380, 4);
+    struct job_order brief = cb_jobs_order(cb_toy_text(model) + 9, 20, 4);
     struct job_group *writer, *reader, *quick;
     struct gate gate;
 
     lengthy.anew = brief.anew = 1;
-    close_gate(&gate);
-    writer = put(s, &o, 1);
-    reader = put(s, &lengthy, 1);
-    quick = put(s, &brief, 1);
-    open_gate(&gate);
-    finish(s, reader, NULL);
-    finish(s, writer, NULL);
-    finish(s, quick, NULL);
-    expect_tokens(writer, &o);
-    expect_tokens(reader, &lengthy);
-    expect_tokens(quick, &brief);
+    cb_gate_close(&gate, model);
+    writer = cb_jobs_put(s, &o, 1);
+    reader = cb_jobs_put(s, &lengthy, 1);
+    quick = cb_jobs_put(s, &brief, 1);
+    cb_gate_open(&gate);
+    cb_jobs_finish(s, reader, NULL);
+    cb_jobs_finish(s, writer, NULL);
+    cb_jobs_finish(s, quick, NULL);
+    cb_jobs_expect_tokens(model, writer, &o);
+    cb_jobs_expect_tokens(model, reader, &lengthy);
+    cb_jobs_expect_tokens(model, quick, &brief);
     /* the long prompt takes 4 layers x 8 chunks, the others 4 steps each */
     ck_assert(writer->job[0].times.first < reader->job[0].times.read);
     ck_assert(quick->job[0].times.first < reader->job[0].times.read);
     cb_scheduler_release(s, writer);
     cb_scheduler_release(s, reader);
     cb_scheduler_release(s, quick);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
@@ -524,18 +351,18 @@ END_TEST
 
 START_TEST(full_queue)
 {
-    struct scheduler *s = scheduler(1, 2, 0);
-    const struct job_order endless = order(cb_toy_text(model), 100, -1);
+    struct scheduler *s = cb_jobs_scheduler(model, 1, 2, 0, 0);
+    const struct job_order endless = cb_jobs_order(cb_toy_text(model), 100, -1);
     struct scheduler_stats stats;
     struct job_group *g[2], *more;
     struct gate gate;
 
-    close_gate(&gate);
-    g[0] = put(s, &endless, 1);
-    g[1] = put(s, &endless, 2);
+    cb_gate_close(&gate, model);
+    g[0] = cb_jobs_put(s, &endless, 1);
+    g[1] = cb_jobs_put(s, &endless, 2);
     cb_toy_ok(cb_group_new(model, &endless, 1, &more));
     ck_assert_int_eq(cb_scheduler_order(s, more), ORDER_TOO_MANY);
-    open_gate(&gate);
+    cb_gate_open(&gate);
     cb_scheduler_stats(s, &stats);
     ck_assert_uint_eq(stats.refused, 1);
     for (int i = 0; i < 2; i++)
@@ -552,14 +379,14 @@ START_TEST(bytes_of_banks)
     const int n = 200, n_out = 40;
     const uint64_t one =
         (uint64_t)(n + n_out) * 2 * 2 * 32 * 2 * 4; /* K and V, heads, f16, layers */
-    struct scheduler *s = scheduler(4, 64, 2 * one);
-    struct job_order o = order(cb_toy_text(model), n, n_out);
+    struct scheduler *s = cb_jobs_scheduler(model, 4, 64, 2 * one, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), n, n_out);
     struct scheduler_stats stats;
     struct job_group *g[5];
 
     for (int i = 0; i < 5; i++) {
         o.ids = cb_toy_text(model) + i;
-        g[i] = put(s, &o, 1);
+        g[i] = cb_jobs_put(s, &o, 1);
     }
     for (int left = 5; left;) {
         int ended;
@@ -572,33 +399,33 @@ START_TEST(bytes_of_banks)
     }
     for (int i = 0; i < 5; i++) {
         o.ids = cb_toy_text(model) + i;
-        expect_tokens(g[i], &o);
+        cb_jobs_expect_tokens(model, g[i], &o);
         cb_scheduler_release(s, g[i]);
     }
-    close_scheduler(s);
-    s = scheduler(4, 64, one / 2);
-    g[0] = put(s, &o, 1);
-    finish(s, g[0], NULL);
-    expect_end(&g[0]->job[0], "error");
+    cb_jobs_close(s);
+    s = cb_jobs_scheduler(model, 4, 64, one / 2, 0);
+    g[0] = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g[0], NULL);
+    cb_jobs_expect_end(&g[0]->job[0], "error");
     ck_assert_int_eq(g[0]->job[0].end.status, CB_EFULL);
     ck_assert_ptr_ne(strstr(g[0]->job[0].end.error, "limit"), NULL);
     cb_scheduler_release(s, g[0]);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
 START_TEST(wrong_orders)
 {
-    struct scheduler *s = scheduler(2, 64, 0);
-    struct job_order o = order(cb_toy_text(model), 50, 8);
+    struct scheduler *s = cb_jobs_scheduler(model, 2, 64, 0, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 50, 8);
     const struct logit_bias far = { 1 << 30, 1 };
     struct job_group *g;
 
     o.policy = "no-such-policy";
-    g = put(s, &o, 2);
-    finish(s, g, NULL);
+    g = cb_jobs_put(s, &o, 2);
+    cb_jobs_finish(s, g, NULL);
     for (int i = 0; i < 2; i++) {
-        expect_end(&g->job[i], "error");
+        cb_jobs_expect_end(&g->job[i], "error");
         ck_assert_int_eq(g->job[i].end.status, CB_EARG);
         ck_assert_ptr_ne(strstr(g->job[i].end.error, "no-such-policy"), NULL);
     }
@@ -612,7 +439,7 @@ START_TEST(wrong_orders)
     o.n_bias = 0;
     o.sampler.repeat_penalty = 0;
     ck_assert_int_eq(cb_group_new(model, &o, 1, &g), CB_EARG);
-    close_scheduler(s);
+    cb_jobs_close(s);
 }
 END_TEST
 
@@ -620,18 +447,18 @@ END_TEST
 START_TEST(stops)
 {
     enum { N = 60 };
-    struct job_order o = order(cb_toy_text(model), 100, _i ? 20 : -1);
-    struct scheduler *s = scheduler(1, N, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 100, _i ? 20 : -1);
+    struct scheduler *s = cb_jobs_scheduler(model, 1, N, 0, 0);
     struct job_group *g[N];
     const int n = _i ? 2 : N; /* without grace, more than can end meanwhile */
 
     o.anew = 1;
     for (int i = 0; i < n; i++)
-        g[i] = put(s, &o, 1);
+        g[i] = cb_jobs_put(s, &o, 1);
     cb_scheduler_stop(s, _i ? 60 : 0);
     for (int i = 0; i < n; i++)
-        finish(s, g[i], NULL);
-    expect_end(&g[n - 1]->job[0], _i ? "length" : "cancelled");
+        cb_jobs_finish(s, g[i], NULL);
+    cb_jobs_expect_end(&g[n - 1]->job[0], _i ? "length" : "cancelled");
     for (int i = 0; i < n; i++)
         cb_scheduler_release(s, g[i]);
     cb_scheduler_close(s);
