@@ -783,6 +783,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-eval \
 	tests/cli/check-field \
 	tests/cli/check-hostile \
+	tests/cli/check-memory \
 	tests/cli/check-page \
 	tests/cli/check-python \
 	tests/cli/check-serve \

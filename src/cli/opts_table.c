@@ -81,8 +81,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "1024); 0: no limit" },
     [ARG_REQUEST_MEMORY] = { "request-memory", .takes = TAKES_INT, .env = 1, .unit = "BYTES",
         .min = 1 << 16, .max = 9e15, .def = "512M", .sets = SET_OWN_SERVE,
-        .text = "memory for the texts and the JSON of all requests that are read or answered; "
-                "beyond it, requests are refused with status 503" },
+        .text = "memory for all requests that are read or answered: their texts, and what is made "
+                "of them; beyond it, requests are refused with status 503" },
     [ARG_API_KEY] = { "api-key", .takes = TAKES_TEXT, .many = 1, .env = 1, .unit = "KEY",
         .sets = SET_OWN_SERVE,
         .text = "key that requests must bring; may be given many times; other users of the "

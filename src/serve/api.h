@@ -60,5 +60,7 @@ void cb_comment(struct buf *out); /* of a stream that is silent */
 /* routes.c: finds the handler and calls it; 404, 405, 503 while the model is being loaded. */
 void cb_route(struct exchange *x);
 int cb_route_is_open(const char *path); /* 1: answered without a key */
+/* Bytes of memory in which a request with this body is read */
+size_t cb_route_cost(const char *method, const char *path, const char *body, size_t n);
 
 #endif

@@ -17,8 +17,12 @@ static json_t *whole(struct turn *t)
     char id[CB_DOCUMENT_ID];
     const char *name = json_string_value(json_object_get(t->request, "name"));
 
-    if (cb_documents_add(t->s->documents, t->state, name, t->order.n, id))
-        return cb_error_json(0, 400, cb_error(), NULL);
+    const int rc = cb_documents_add(t->s->documents, t->state, name, t->order.n, id);
+
+    if (rc) {
+        cb_turn_refuse(t, rc);
+        return NULL;
+    }
     return json_pack("{s:s, s:s, s:s?, s:I, s:i, s:o, s:o}", "id", id, "object", "bank", "name",
                      name, "created", (json_int_t)time(NULL), "tokens", t->order.n, "timings",
                      cb_turn_timings(t), "memory", cb_turn_memory(t));

@@ -376,12 +376,16 @@ void cb_api_completions(struct exchange *x)
 {
     struct several *all;
     const int rc = read_prompts(x, &all);
-    int ok = !rc;
+    int ok = !rc, n_tok = 0;
 
     if (rc)
         cb_exchange_fail(x, rc);
-    for (int i = 0; ok && i < all->n; i++)
+    for (int i = 0; ok && i < all->n; i++) {
         ok = cb_turn_start(all->turn[i], x);
+        n_tok += cb_turn_prompt_tokens(all->turn[i]);
+    }
+    if (ok)
+        cb_turn_was_read(x, n_tok);
     if (ok && all->turn[0]->streams && open_streams(x, all))
         return;
     ok = ok && !all->turn[0]->streams;

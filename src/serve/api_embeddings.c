@@ -171,6 +171,9 @@ static int embed_all(struct request *r, json_t **list)
 {
     const struct cb_session_params p = { .n_ctx = r->longest };
 
+    enum { NUMBER = 112 }; /* bytes of a number's value and its text */
+
+    TRY(cb_exchange_hold(r->x, (size_t)r->n * (size_t)r->n_dim * NUMBER));
     r->out = cb_calloc((size_t)r->x->s->info.n_embd, sizeof *r->out);
     if (!r->out)
         return CB_ENOMEM;

@@ -6,54 +6,89 @@
 #include "base/err.h"
 #include "fields.h"
 
-static int tokenize(const struct exchange *x, json_t **out)
+/* Memory for what the answer has grown by since the last time, in steps */
+static int hold_growth(struct exchange *x, size_t n, int each, size_t *held)
+{
+    enum { STEP = 64 << 10 };
+
+    if (n < *held)
+        return CB_OK;
+    *held += STEP;
+    return cb_exchange_hold(x, (size_t)each * STEP);
+}
+
+/* The text of a token as JSON */
+static int put_piece(struct buf *out, const cb_model *m, int32_t id)
+{
+    char s[256];
+    const int n = cb_token_bytes(m, id, 1, s, sizeof s);
+    json_t *j = cb_json_text(s, (size_t)(n < (int)sizeof s ? n : (int)sizeof s));
+    char *text = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
+
+    cb_buf_print(out, "{\"id\":%d,\"piece\":%s}", id, text ? text : "null");
+    json_decref(j);
+    free(text);
+    return text ? CB_OK : cb_fail(CB_ENOMEM, "out of memory");
+}
+
+/* ids[n] -> the answer. Its text is written at once: values would take many times its bytes. */
+static int put_tokens(struct exchange *x, const int32_t *ids, int n, int pieces)
+{
+    enum { GROWS = 3 }; /* a buffer and its next, twice as large */
+    size_t held = 0;
+
+    cb_buf_clear(&x->out);
+    cb_buf_text(&x->out, "{\"tokens\":[");
+    for (int i = 0; i < n; i++) {
+        TRY(hold_growth(x, x->out.n, GROWS, &held));
+        if (i)
+            cb_buf_add(&x->out, ",", 1);
+        if (pieces)
+            TRY(put_piece(&x->out, x->s->m.model, ids[i]));
+        else
+            cb_buf_print(&x->out, "%d", ids[i]);
+    }
+    return cb_buf_put(&x->out, "]}", 2);
+}
+
+static int tokenize(struct exchange *x)
 {
     const json_t *v = cb_field(x->json, "content");
-    int bos = 0, special = 1, pieces = 0, n;
-    json_t *list = json_array();
+    int bos = 0, special = 1, pieces = 0, n, rc;
     int32_t *ids;
 
-    if (!json_is_string(v)) {
-        json_decref(list);
+    if (!json_is_string(v))
         return cb_fail(CB_EARG, "content: must be a text");
-    }
-    *out = list;
     TRY(cb_field_flag(x->json, "add_special", &bos));
     TRY(cb_field_flag(x->json, "parse_special", &special));
     TRY(cb_field_flag(x->json, "with_pieces", &pieces));
     TRY(cb_tokenize(x->s->m.model, json_string_value(v), json_string_length(v),
                     (bos ? CB_TOK_BOS : 0) | (special ? CB_TOK_SPECIAL : 0), &ids, &n));
-    for (int i = 0; i < n; i++) {
-        char s[256];
-        const int len = cb_token_bytes(x->s->m.model, ids[i], 1, s, sizeof s);
-        cb_json_add(&list, pieces ? json_pack("{s:i, s:o}", "id", ids[i], "piece",
-                                              cb_json_text(s, (size_t)(len < 256 ? len : 256)))
-                                  : json_integer(ids[i]));
-    }
+    rc = put_tokens(x, ids, n, pieces);
     free(ids);
-    *out = list;
-    return CB_OK;
+    return rc;
 }
 
 void cb_api_tokenize(struct exchange *x)
 {
-    json_t *list = NULL;
-    const int rc = tokenize(x, &list);
+    const int rc = tokenize(x);
 
-    if (!rc) {
-        cb_exchange_json(x, 200, json_pack("{s:o}", "tokens", list));
+    if (rc) {
+        cb_buf_free(&x->out);
+        cb_exchange_fail(x, rc);
         return;
     }
-    json_decref(list);
-    cb_exchange_fail(x, rc);
+    x->status = 200;
+    x->type = "application/json";
 }
 
-static int detokenize(const struct exchange *x, cb_detokenizer *d, struct buf *text)
+static int detokenize(struct exchange *x, cb_detokenizer *d, struct buf *text)
 {
     const int n_vocab = cb_n_vocab(x->s->m.model);
+    enum { COPIES = 12 }; /* checked, as a value, as JSON */
     const json_t *list, *v;
+    size_t i, n, held = 0;
     const char *s;
-    size_t i, n;
 
     TRY(cb_field_array(x->json, "tokens", &list));
     if (!list)
@@ -64,6 +99,7 @@ static int detokenize(const struct exchange *x, cb_detokenizer *d, struct buf *t
             return cb_fail(CB_EARG, "tokens: [%zu] is no token id below %d", i, n_vocab);
         TRY(cb_detokenizer_push(d, (int32_t)json_integer_value(v), &s, &n));
         TRY(cb_buf_put(text, s, n));
+        TRY(hold_growth(x, text->n, COPIES, &held));
     }
     cb_detokenizer_end(d, &s, &n);
     return cb_buf_put(text, s, n);

@@ -14,20 +14,23 @@ struct entry {
     char id[CB_DOCUMENT_ID];
     json_t *messages, *name; /* name: a text, or null */
     int n_tokens;
+    size_t bytes; /* of the messages */
     time_t created;
 };
 
 struct documents {
     pthread_mutex_t lock;
+    size_t most, bytes; /* of all messages */
     int n;
     struct entry at[CB_DOCUMENTS_MOST];
 };
 
-int cb_documents_new(struct documents **out)
+int cb_documents_new(size_t most_bytes, struct documents **out)
 {
     *out = cb_calloc(1, sizeof **out);
     if (!*out)
         return CB_ENOMEM;
+    (*out)->most = most_bytes;
     pthread_mutex_init(&(*out)->lock, NULL);
     return CB_OK;
 }
@@ -56,28 +59,47 @@ static int find(const struct documents *b, const char *id)
     return -1;
 }
 
+/* Bytes of memory of a value; 0: memory ran out */
+static size_t bytes_of(const json_t *j)
+{
+    char *text = json_dumps(j, JSON_COMPACT);
+    const size_t bytes = text ? cb_json_cost(text, strlen(text)) : 0;
+
+    free(text);
+    return bytes;
+}
+
 int cb_documents_add(struct documents *b, const json_t *messages, const char *name, int n_tokens,
                      char *id)
 {
     struct entry e = { .messages = json_deep_copy(messages),
                        .name = name ? cb_json_str(name) : json_null(),
                        .n_tokens = n_tokens,
+                       .bytes = bytes_of(messages),
                        .created = time(NULL) };
-    int added;
+    int many, added;
 
-    if (!e.messages)
+    if (!e.messages || !e.bytes) {
+        drop(&e);
         return cb_fail(CB_ENOMEM, "out of memory");
+    }
     cb_random_id("bank_", e.id, sizeof e.id);
     memcpy(id, e.id, sizeof e.id);
     pthread_mutex_lock(&b->lock);
-    added = b->n < CB_DOCUMENTS_MOST;
-    if (added)
+    many = b->n == CB_DOCUMENTS_MOST;
+    added = !many && e.bytes <= b->most - b->bytes;
+    if (added) {
         b->at[b->n++] = e;
+        b->bytes += e.bytes;
+    }
     pthread_mutex_unlock(&b->lock);
     if (added)
         return CB_OK;
     drop(&e);
-    return cb_fail(CB_EARG, "banks: there are %d already; delete one", CB_DOCUMENTS_MOST);
+    if (many)
+        return cb_fail(CB_EARG, "banks: there are %d already; delete one", CB_DOCUMENTS_MOST);
+    return cb_fail(CB_EARG, "banks: their messages would take more than %zu bytes; delete one",
+                   b->most);
 }
 
 json_t *cb_documents_messages(struct documents *b, const char *id)
@@ -91,6 +113,20 @@ json_t *cb_documents_messages(struct documents *b, const char *id)
         copy = json_deep_copy(b->at[i].messages);
     pthread_mutex_unlock(&b->lock);
     return copy;
+}
+
+size_t cb_documents_cost(struct documents *b, const char *id)
+{
+    enum { READ = 8 }; /* copies of its values, and tokens */
+    size_t bytes = 0;
+    int i;
+
+    pthread_mutex_lock(&b->lock);
+    i = find(b, id);
+    if (i >= 0)
+        bytes = READ * b->at[i].bytes;
+    pthread_mutex_unlock(&b->lock);
+    return bytes;
 }
 
 json_t *cb_documents_list(struct documents *b)
@@ -116,6 +152,7 @@ int cb_documents_remove(struct documents *b, const char *id)
     if (i >= 0) {
         old = b->at[i];
         b->at[i] = b->at[--b->n];
+        b->bytes -= old.bytes;
     }
     pthread_mutex_unlock(&b->lock);
     drop(&old);

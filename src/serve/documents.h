@@ -10,14 +10,15 @@ enum { CB_DOCUMENTS_MOST = 256, CB_DOCUMENT_ID = 64 };
 
 struct documents;
 
-int cb_documents_new(struct documents **out);
+int cb_documents_new(size_t most_bytes, struct documents **out); /* of all that are kept */
 void cb_documents_free(struct documents *b);
 /* messages and name: copied; name may be NULL. The new id -> id[CB_DOCUMENT_ID]. CB_EARG: there are
- * too many. */
+ * too many, or they would take too much memory. */
 int cb_documents_add(struct documents *b, const json_t *messages, const char *name, int n_tokens,
                      char *id);
 json_t *cb_documents_messages(struct documents *b,
-                              const char *id);  /* a copy; NULL: there is none */
+                              const char *id);                 /* a copy; NULL: there is none */
+size_t cb_documents_cost(struct documents *b, const char *id); /* bytes to read it; 0: none */
 json_t *cb_documents_list(struct documents *b); /* {id, object, name, created, tokens} */
 int cb_documents_remove(struct documents *b, const char *id); /* 1: it was there */
 

@@ -145,10 +145,30 @@ void cb_exchange_overflow(struct exchange *x, int n_prompt, int n_ctx)
     cb_buf_free(&why);
 }
 
+int cb_exchange_hold(struct exchange *x, size_t bytes)
+{
+    return x->hold ? x->hold(x->hold_arg, bytes) : CB_OK;
+}
+
+void cb_exchange_give_back(struct exchange *x, size_t bytes)
+{
+    if (x->give_back)
+        x->give_back(x->hold_arg, bytes);
+}
+
+void cb_exchange_was_read(struct exchange *x, size_t bytes)
+{
+    if (x->reading > bytes)
+        cb_exchange_give_back(x, x->reading - bytes);
+    x->reading = x->reading > bytes ? bytes : x->reading;
+}
+
 int cb_http_status(int status)
 {
-    if (status == CB_ECANCEL)
+    if (status == CB_ECANCEL || status == SERVE_EBUSY)
         return 503;
+    if (status == SERVE_ETOOLARGE)
+        return 413;
     return status == CB_EARG || status == CB_EFULL || status == CB_EUNSUPPORTED ||
                    status == CB_EFORMAT
                ? 400

@@ -35,6 +35,9 @@ struct stream {
     void (*close)(struct stream *s);
 };
 
+/* What the library's status cannot say: the request takes too much memory, alone or with others */
+enum { SERVE_ETOOLARGE = -101, SERVE_EBUSY = -102 };
+
 struct exchange {
     struct server *s; /* NULL while the model is being loaded */
     const char *method, *path;
@@ -44,6 +47,12 @@ struct exchange {
     int tenant;
     int (*gone)(void *arg); /* 1: the client has closed the connection */
     void *gone_arg;
+    /* Memory beside the body, until the request ends or gives it back: CB_OK, or SERVE_ETOOLARGE or
+     * SERVE_EBUSY with its text. NULL: it is not counted */
+    int (*hold)(void *arg, size_t bytes);
+    void (*give_back)(void *arg, size_t bytes);
+    void *hold_arg;
+    size_t reading; /* held for what is built while the request is read */
     /* the answer */
     int status;
     const char *type; /* of the body */
@@ -72,6 +81,11 @@ void cb_exchange_fail(struct exchange *x, int status);
 json_t *cb_error_json(int anthropic, int status, const char *message, const char *field);
 int cb_is_anthropic(const struct exchange *x);
 int cb_http_status(int status); /* of a negative status of the library */
+
+int cb_exchange_hold(struct exchange *x, size_t bytes);
+void cb_exchange_give_back(struct exchange *x, size_t bytes);
+/* Of what the request was read with, only `bytes` are still there. */
+void cb_exchange_was_read(struct exchange *x, size_t bytes);
 
 /* An event of a stream; owns j. name: NULL = none. */
 void cb_event(struct buf *out, const char *name, json_t *j);

@@ -76,22 +76,57 @@ static void count_answering(struct serve *s, int n)
 
 /* ---- memory ---- */
 
-/* Takes memory for the request, until it ends. 0: there is too little, and it gets an error. */
-static int hold(struct http_request *r, size_t bytes)
+/* Takes memory for the request, until it ends. 0, or the status of an error: there is too little */
+static int take_memory(struct http_request *r, size_t bytes)
 {
     struct serve *s = r->serve;
+    int status = bytes > s->p.most_requests - r->held ? 413 : 0;
 
-    if (!r->refused && bytes > s->p.most_requests - r->held)
-        r->refused = 413;
     pthread_mutex_lock(&s->lock);
-    if (!r->refused && bytes > s->p.most_requests - s->held)
-        r->refused = 503;
-    bytes = r->refused ? 0 : bytes;
+    if (!status && bytes > s->p.most_requests - s->held)
+        status = 503;
+    bytes = status ? 0 : bytes;
     s->held += bytes;
     r->x.request_bytes = s->held;
     pthread_mutex_unlock(&s->lock);
     r->held += bytes;
+    return status;
+}
+
+/* The same while the request is read; 0: it is refused */
+static int hold(struct http_request *r, size_t bytes)
+{
+    if (!r->refused)
+        r->refused = take_memory(r, bytes);
     return !r->refused;
+}
+
+static int fail_memory(const struct http_request *r, int status)
+{
+    return cb_fail(status == 413 ? SERVE_ETOOLARGE : SERVE_EBUSY,
+                   "%s (limit of the server: %zu bytes)",
+                   status == 413 ? "the request takes too much memory"
+                                 : "the requests under way leave no memory for this one: try again",
+                   r->serve->p.most_requests);
+}
+
+static int hold_more(void *arg, size_t bytes)
+{
+    struct http_request *r = arg;
+    const int status = take_memory(r, bytes);
+
+    return status ? fail_memory(r, status) : CB_OK;
+}
+
+static void give_back(void *arg, size_t bytes)
+{
+    struct http_request *r = arg;
+
+    bytes = bytes < r->held ? bytes : r->held;
+    r->held -= bytes;
+    pthread_mutex_lock(&r->serve->lock);
+    r->serve->held -= bytes;
+    pthread_mutex_unlock(&r->serve->lock);
 }
 
 static void let_go(struct http_request *r)
@@ -267,8 +302,22 @@ static ssize_t read_stream(void *arg, uint64_t at, char *to, size_t most)
     return (ssize_t)n;
 }
 
+/* A response that owns the text */
+static struct MHD_Response *take_text(struct buf *text)
+{
+    const size_t n = text->n;
+    char *s = cb_buf_take(text);
+    struct MHD_Response *response =
+        s ? MHD_create_response_from_buffer(n, s, MHD_RESPMEM_MUST_FREE) : NULL;
+
+    if (!response)
+        free(s);
+    return response;
+}
+
 static enum MHD_Result send_answer(struct http_request *r)
 {
+    const size_t n = r->x.stream ? 0 : r->x.out.n;
     struct MHD_Response *response;
     enum MHD_Result sent;
 
@@ -276,11 +325,10 @@ static enum MHD_Result send_answer(struct http_request *r)
         response =
             MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 << 10, read_stream, r, NULL);
     else
-        response = MHD_create_response_from_buffer(
-            r->x.out.n, r->x.out.n ? r->x.out.s : (char[1]){ 0 }, MHD_RESPMEM_MUST_COPY);
+        response = take_text(&r->x.out);
     if (!response)
         return MHD_NO;
-    cb_client_turn(r->client, TURN_ANSWER, r->x.stream ? 0 : r->x.out.n);
+    cb_client_turn(r->client, TURN_ANSWER, n);
     add_headers(r, response);
     sent = MHD_queue_response(r->connection, (unsigned)r->x.status, response);
     MHD_destroy_response(response);
@@ -310,7 +358,13 @@ static struct http_request *new_request(struct serve *s, struct MHD_Connection *
                                 .path = strdup(path),
                                 .can_wait = !strcmp(version, "HTTP/1.1"),
                                 .began = cb_now_s() };
-    r->x = (struct exchange){ .method = method, .path = r->path, .gone = has_gone, .gone_arg = r };
+    r->x = (struct exchange){ .method = method,
+                              .path = r->path,
+                              .gone = has_gone,
+                              .gone_arg = r,
+                              .hold = hold_more,
+                              .give_back = give_back,
+                              .hold_arg = r };
     if (r->path)
         return r;
     free(r);
@@ -357,14 +411,32 @@ static enum MHD_Result on_body(struct http_request *r, const char *data, size_t 
 
 static enum MHD_Result refuse_memory(struct http_request *r)
 {
-    char why[160];
+    const int status = r->refused;
 
     let_go(r);
-    snprintf(why, sizeof why, "%s (limit of the server: %zu bytes)",
-             r->refused == 413 ? "the request takes too much memory"
-                               : "the requests under way leave no memory for this one: try again",
-             r->serve->p.most_requests);
-    return refuse(r, r->refused, why);
+    (void)fail_memory(r, status);
+    return refuse(r, status, cb_error());
+}
+
+/* Memory in which the request is read */
+static int hold_reading(struct http_request *r)
+{
+    const struct buf *body = &r->x.body;
+    const size_t bytes = cb_route_cost(r->x.method, r->path, body->n ? body->s : "", body->n);
+
+    if (!hold(r, bytes))
+        return 0;
+    r->x.reading = bytes;
+    return 1;
+}
+
+/* The answer is all that is left of the request. */
+static void keep_answer(struct http_request *r)
+{
+    const size_t bytes = 2 * r->x.out.n; /* a buffer that has grown */
+
+    if (bytes < r->held)
+        give_back(r, r->held - bytes);
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *path,
@@ -380,7 +452,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
     r->x.method = method; /* the text may have moved */
     if (*n)
         return on_body(r, data, n);
-    if (!hold(r, cb_json_cost(r->x.body.n ? r->x.body.s : "", r->x.body.n)))
+    if (!hold_reading(r))
         return refuse_memory(r);
     r->x.s = atomic_load(&r->serve->ready);
     r->counted = 1;
@@ -388,6 +460,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
     time_limit(r, 0);
     cb_client_turn(r->client, TURN_SERVER, 0);
     cb_route(&r->x);
+    if (!r->x.stream)
+        keep_answer(r);
     time_limit(r, IDLE_S);
     return send_answer(r);
 }
@@ -515,8 +589,9 @@ int cb_serve_begin(struct serve *s, const struct serve_model *m)
     pthread_mutex_init(&v->embedding, NULL);
     TRY(cb_marks_find(m->model, &v->marks));
     TRY(cb_template_fit(m->model, &m->chat, &v->fit));
-    TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, &v->transcripts));
-    TRY(cb_documents_new(&v->documents));
+    TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, s->p.most_requests / 16,
+                           &v->transcripts));
+    TRY(cb_documents_new(s->p.most_requests / 8, &v->documents));
     TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));
     atomic_store(&s->ready, v);
     return CB_OK;

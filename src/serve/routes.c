@@ -5,6 +5,7 @@
 
 #include "api.h"
 #include "base/json_lenient.h"
+#include "documents.h"
 
 enum {
     OPEN = 1, /* answered without a key */
@@ -15,31 +16,34 @@ static const struct route {
     const char *method, *path;
     api_fn handler;
     int how;
+    /* What is built while it is read: values like those of its JSON, so often, and bytes for each
+     * byte of the body (tests/cli/check-memory measures them) */
+    int json, text;
 } routes[] = {
-    { "GET", "/", cb_api_page, OPEN | EARLY },
-    { "GET", "/openapi.json", cb_api_openapi, OPEN | EARLY },
-    { "GET", "/health", cb_api_health, OPEN },
-    { "GET", "/v1/health", cb_api_health, OPEN },
-    { "GET", "/v1/models", cb_api_models, 0 },
-    { "GET", "/models", cb_api_models, 0 },
-    { "GET", "/v1/models/", cb_api_model, 0 },
-    { "GET", "/props", cb_api_props, 0 },
-    { "GET", "/slots", cb_api_slots, 0 },
-    { "GET", "/metrics", cb_api_metrics, 0 },
-    { "POST", "/v1/chat/completions", cb_api_chat, 0 },
-    { "POST", "/chat/completions", cb_api_chat, 0 },
-    { "POST", "/v1/completions", cb_api_completions, 0 },
-    { "POST", "/completions", cb_api_completions, 0 },
-    { "POST", "/v1/messages", cb_api_messages, 0 },
-    { "POST", "/v1/messages/count_tokens", cb_api_count_tokens, 0 },
-    { "POST", "/v1/responses", cb_api_responses, 0 },
-    { "POST", "/v1/embeddings", cb_api_embeddings, 0 },
-    { "POST", "/embeddings", cb_api_embeddings, 0 },
-    { "POST", "/v1/banks", cb_api_new_bank, 0 },
-    { "GET", "/v1/banks", cb_api_banks, 0 },
-    { "DELETE", "/v1/banks/", cb_api_delete_bank, 0 },
-    { "POST", "/tokenize", cb_api_tokenize, 0 },
-    { "POST", "/detokenize", cb_api_detokenize, 0 },
+    { "GET", "/", cb_api_page, OPEN | EARLY, 1, 0 },
+    { "GET", "/openapi.json", cb_api_openapi, OPEN | EARLY, 1, 0 },
+    { "GET", "/health", cb_api_health, OPEN, 1, 0 },
+    { "GET", "/v1/health", cb_api_health, OPEN, 1, 0 },
+    { "GET", "/v1/models", cb_api_models, 0, 1, 0 },
+    { "GET", "/models", cb_api_models, 0, 1, 0 },
+    { "GET", "/v1/models/", cb_api_model, 0, 1, 0 },
+    { "GET", "/props", cb_api_props, 0, 1, 0 },
+    { "GET", "/slots", cb_api_slots, 0, 1, 0 },
+    { "GET", "/metrics", cb_api_metrics, 0, 1, 0 },
+    { "POST", "/v1/chat/completions", cb_api_chat, 0, 2, 32 },
+    { "POST", "/chat/completions", cb_api_chat, 0, 2, 32 },
+    { "POST", "/v1/completions", cb_api_completions, 0, 1, 32 },
+    { "POST", "/completions", cb_api_completions, 0, 1, 32 },
+    { "POST", "/v1/messages", cb_api_messages, 0, 3, 32 },
+    { "POST", "/v1/messages/count_tokens", cb_api_count_tokens, 0, 3, 32 },
+    { "POST", "/v1/responses", cb_api_responses, 0, 3, 32 },
+    { "POST", "/v1/embeddings", cb_api_embeddings, 0, 1, 32 },
+    { "POST", "/embeddings", cb_api_embeddings, 0, 1, 32 },
+    { "POST", "/v1/banks", cb_api_new_bank, 0, 4, 40 },
+    { "GET", "/v1/banks", cb_api_banks, 0, 1, 0 },
+    { "DELETE", "/v1/banks/", cb_api_delete_bank, 0, 1, 0 },
+    { "POST", "/tokenize", cb_api_tokenize, 0, 1, 32 },
+    { "POST", "/detokenize", cb_api_detokenize, 0, 1, 0 },
 };
 enum { N_ROUTE = sizeof routes / sizeof *routes };
 
@@ -60,6 +64,16 @@ static int fits(const char *path, const char *route)
     if (n > 1 && route[n - 1] == '/')
         return !strncmp(path, route, n) && path[n];
     return !strncmp(path, route, n) && (len == n || (n > 1 && len == n + 1 && path[n] == '/'));
+}
+
+size_t cb_route_cost(const char *method, const char *path, const char *body, size_t n)
+{
+    const size_t json = cb_json_cost(body, n);
+
+    for (int i = 0; i < N_ROUTE; i++)
+        if (fits(path, routes[i].path) && !strcmp(method, routes[i].method))
+            return (size_t)routes[i].json * json + (size_t)routes[i].text * n;
+    return 0;
 }
 
 static void allow(struct exchange *x, const char *method)
@@ -115,6 +129,21 @@ static int read_json(struct exchange *x)
     return x->json != NULL;
 }
 
+/* A document that the request names is read as if it stood in the body. 0: there is no room, and x
+ * has the error */
+static int hold_document(struct exchange *x)
+{
+    const char *id = json_string_value(json_object_get(x->json, "bank"));
+    const size_t bytes = id ? cb_documents_cost(x->s->documents, id) : 0;
+    const int rc = bytes ? cb_exchange_hold(x, bytes) : CB_OK;
+
+    if (rc)
+        cb_exchange_fail(x, rc);
+    else
+        x->reading += bytes;
+    return !rc;
+}
+
 void cb_route(struct exchange *x)
 {
     const struct route *r = find(x);
@@ -126,7 +155,7 @@ void cb_route(struct exchange *x)
         cb_exchange_coded(x, 404, "Not found: there is no such path", NULL, "not_found");
     } else if (!x->s && !(r->how & EARLY)) {
         cb_exchange_error(x, 503, "Loading model: try again soon", NULL);
-    } else if (*r->method != 'P' || read_json(x)) {
+    } else if (*r->method != 'P' || (read_json(x) && hold_document(x))) {
         r->handler(x);
     }
     json_decref(x->json);

@@ -18,8 +18,9 @@ struct serve_params {
     const char *cors;     /* origin whose pages may use the server, "*" = all; NULL = none */
     size_t most_body;     /* bytes of a request; 0 = 64 MiB */
     int connections;      /* at once; 0 = 1024 */
-    size_t most_requests; /* bytes of memory for all requests under way: bodies, and the JSON made
-                             of them; 0 = 512 MiB */
+    size_t most_requests; /* bytes of memory for all requests under way: bodies, and what is made of
+                             them; 0 = 512 MiB. Documents that are kept may take an eighth more, and
+                             so may conversations that are remembered */
     void (*log)(const char *line); /* a line for each request; NULL = none */
 };
 

@@ -25,9 +25,10 @@ struct transcripts {
     struct entry *at;       /* [n] a ring */
     struct turn_text *call; /* [n] a ring */
     int next, next_call;
+    size_t most, bytes, call_bytes;
 };
 
-int cb_transcripts_new(int n, struct transcripts **out)
+int cb_transcripts_new(int n, size_t most_bytes, struct transcripts **out)
 {
     struct transcripts *t = cb_calloc(1, sizeof *t);
 
@@ -35,6 +36,7 @@ int cb_transcripts_new(int n, struct transcripts **out)
     if (!t)
         return CB_ENOMEM;
     t->n = n;
+    t->most = most_bytes;
     pthread_mutex_init(&t->lock, NULL);
     t->at = cb_calloc((size_t)n, sizeof *t->at);
     t->call = cb_calloc((size_t)n, sizeof *t->call);
@@ -50,6 +52,38 @@ static void free_entry(struct entry *e)
 {
     free(e->text);
     free(e->ids);
+}
+
+static size_t bytes_of(const struct entry *e)
+{
+    return e->text ? e->n_text + (size_t)e->n_ids * sizeof *e->ids : 0;
+}
+
+static size_t bytes_of_call(const struct turn_text *c)
+{
+    return c->id && c->text ? strlen(c->id) + strlen(c->text) : 0;
+}
+
+/* Forgets the oldest until there is room for so many bytes more. */
+static void make_room(struct transcripts *t, size_t bytes)
+{
+    for (int i = 1; i <= t->n && bytes > t->most - t->bytes; i++) {
+        struct entry *e = &t->at[(t->next + i) % t->n];
+        t->bytes -= bytes_of(e);
+        free_entry(e);
+        *e = (struct entry){ .text = NULL };
+    }
+}
+
+static void make_room_for_call(struct transcripts *t, size_t bytes)
+{
+    for (int i = 1; i <= t->n && bytes > t->most - t->call_bytes; i++) {
+        struct turn_text *c = &t->call[(t->next_call + i) % t->n];
+        t->call_bytes -= bytes_of_call(c);
+        free(c->id);
+        free(c->text);
+        *c = (struct turn_text){ NULL, NULL };
+    }
 }
 
 void cb_transcripts_free(struct transcripts *t)
@@ -88,6 +122,8 @@ void cb_transcripts_note(struct transcripts *t, const char *text, size_t n_text,
 {
     struct entry e = { .n_text = n_text, .n_ids = n_ids }, *at;
 
+    if (n_text + (size_t)n_ids * sizeof *ids > t->most / 4)
+        return;
     e.text = malloc(n_text + 1);
     e.ids = cb_calloc((size_t)n_ids, sizeof *e.ids);
     if (!e.text || !e.ids || !n_text) {
@@ -98,11 +134,13 @@ void cb_transcripts_note(struct transcripts *t, const char *text, size_t n_text,
     memcpy(e.ids, ids, (size_t)n_ids * sizeof *ids);
     pthread_mutex_lock(&t->lock);
     at = place(t, &e);
-    const struct entry old = *at;
+    t->bytes -= bytes_of(at);
+    free_entry(at);
+    *at = (struct entry){ .text = NULL };
+    make_room(t, bytes_of(&e));
+    t->bytes += bytes_of(&e);
     *at = e;
     pthread_mutex_unlock(&t->lock);
-    free(old.text);
-    free(old.ids);
 }
 
 size_t cb_transcripts_find(struct transcripts *t, const char *text, size_t n_text, int32_t **ids,
@@ -128,12 +166,17 @@ size_t cb_transcripts_find(struct transcripts *t, const char *text, size_t n_tex
 void cb_transcripts_note_call(struct transcripts *t, const char *id, const char *text)
 {
     struct turn_text new = { strdup(id), strdup(text) }, old = new;
+    const size_t bytes = bytes_of_call(&new);
 
-    if (new.id &&new.text) {
+    if (bytes && bytes <= t->most / 4) {
         pthread_mutex_lock(&t->lock);
         t->next_call = (t->next_call + 1) % t->n;
         old = t->call[t->next_call];
+        t->call[t->next_call] = (struct turn_text){ NULL, NULL };
+        t->call_bytes -= bytes_of_call(&old);
+        make_room_for_call(t, bytes);
         t->call[t->next_call] = new;
+        t->call_bytes += bytes;
         pthread_mutex_unlock(&t->lock);
     }
     free(old.id);

@@ -10,7 +10,8 @@
 
 struct transcripts;
 
-int cb_transcripts_new(int n, struct transcripts **out); /* remembers n of each kind */
+/* Remembers n of each kind, in most_bytes of each: what takes a quarter of them alone is left. */
+int cb_transcripts_new(int n, size_t most_bytes, struct transcripts **out);
 void cb_transcripts_free(struct transcripts *t);
 
 /* text[n_text], a prompt and its answer, is ids[n_ids]. Memory that runs out is no failure. */

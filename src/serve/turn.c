@@ -4,6 +4,7 @@
 #include "turn.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -46,7 +47,7 @@ static int read_sampler(struct turn *t, const json_t *r)
     TRY(cb_field_int(r, "repeat_last_n", -1, INT32_MAX, &last_n));
     TRY(cb_field_int(r, "seed", INT64_MIN, INT64_MAX, &seed));
     p->top_k = top_k < 0 ? 0 : (int)top_k;
-    p->penalty_last_n = (int)last_n;
+    p->penalty_last_n = (int)(last_n < t->s->n_ctx ? last_n : t->s->n_ctx);
     if (seed >= 0)
         p->seed = (uint64_t)seed;
     else if (t->s->m.seed_drawn)
@@ -82,6 +83,27 @@ static int read_bias(struct turn *t, const json_t *r)
     return CB_OK;
 }
 
+static size_t length_of(const json_t *o, const char *name)
+{
+    return json_string_length(json_object_get(o, name));
+}
+
+/* What a grammar takes beside its text, of which schemas have a value for each few bytes */
+static int hold_grammar(struct turn *t, const json_t *r)
+{
+    enum { EACH = 64 };
+    static const char *const names[] = { "regex",        "grammar",        "json_schema",
+                                         "guided_regex", "guided_grammar", "guided_json" };
+    static const char *const parts[] = { "regex", "grammar", "json" };
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        n += length_of(r, names[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        n += length_of(json_object_get(r, "structured_outputs"), parts[i]);
+    return cb_exchange_hold(t->x, EACH * n);
+}
+
 static int read_order(struct turn *t, const json_t *r)
 {
     const char *const stops = cb_field(r, "stop") ? "stop" : "stop_sequences";
@@ -90,6 +112,7 @@ static int read_order(struct turn *t, const json_t *r)
 
     TRY(read_sampler(t, r));
     TRY(read_bias(t, r));
+    TRY(hold_grammar(t, r));
     TRY(cb_answer_form_read(r, &t->grammar));
     TRY(cb_field_int(r, "n", 1, CB_TURN_CHOICES, &n));
     TRY(cb_field_int(r, "max_tokens", -1, INT32_MAX, &most));
@@ -120,6 +143,7 @@ int cb_turn_new(struct exchange *x, const struct dialect *d, struct turn **out)
     if (!t)
         return CB_ENOMEM;
     t->s = x->s;
+    t->x = x;
     t->d = d;
     t->gone = x->gone;
     t->gone_arg = x->gone_arg;
@@ -279,12 +303,40 @@ static void remember(struct choice *c)
     free(ids);
 }
 
+/* Memory for what a job has made: values for its tokens, and its text in several forms. A stream
+ * needs most of it for one piece. */
+static int hold_news(struct turn *t, const struct job_news *w, int streams)
+{
+    enum { TOKEN = 1024, TEXT = 8 }; /* bytes: of a token's values, of a byte's copies */
+    const size_t text = TEXT * w->text.n;
+    size_t tokens = 0;
+
+    for (int i = 0; i < w->n_token; i++)
+        tokens += TOKEN * (size_t)(1 + w->token[i].n_top);
+    TRY(cb_exchange_hold(t->x, text + tokens));
+    if (streams)
+        t->piece += text / 2 + tokens;
+    return CB_OK;
+}
+
+void cb_turn_refuse(struct turn *t, int status)
+{
+    t->refused.status = status;
+    snprintf(t->refused.error, sizeof t->refused.error, "%s", cb_error());
+}
+
 /* Takes what is new in a job. out: of a stream, or NULL. */
 static void take(struct turn *t, int i, int ended, struct buf *out)
 {
     struct choice *c = &t->choice[i];
     const struct job_news *w = &t->group->job[i].seen;
 
+    const int rc = hold_news(t, w, out != NULL);
+
+    if (rc) {
+        cb_turn_refuse(t, rc);
+        return;
+    }
     c->out = out;
     take_logprobs(c, w);
     if (w->text.n) {
@@ -306,6 +358,8 @@ static void take(struct turn *t, int i, int ended, struct buf *out)
 /* The first failure of the jobs that have ended, or NULL */
 static const struct job_end *failure(const struct turn *t)
 {
+    if (t->refused.status)
+        return &t->refused;
     for (int i = 0; i < t->n; i++)
         if (t->choice[i].job && t->choice[i].job->end.status)
             return &t->choice[i].job->end;
@@ -334,6 +388,8 @@ static int next_piece(struct stream *stream, struct buf *out)
     if (!t->began && t->d->begin)
         t->d->begin(t, out);
     t->began = 1;
+    cb_exchange_give_back(t->x, t->piece); /* the last piece is on its way */
+    t->piece = 0;
     while (!out->n) {
         i = cb_scheduler_wait(t->s->scheduler, t->group, poll_s, &ended);
         if (i >= 0)
@@ -369,7 +425,7 @@ static int wait_for_all(struct turn *t)
     double asked = cb_now_s();
     int ended, i;
 
-    while (t->n_ended < t->n) {
+    while (t->n_ended < t->n && !t->refused.status) {
         i = cb_scheduler_wait(t->s->scheduler, t->group, poll_s, &ended);
         if (i >= 0)
             take(t, i, ended, NULL);
@@ -433,7 +489,14 @@ static void write_arguments(struct exchange *x, const json_t *call)
 
 static void answer_whole(struct turn *t, struct exchange *x)
 {
-    cb_exchange_json(x, 200, t->d->whole(t));
+    json_t *j = t->d->whole(t);
+
+    if (t->refused.status) {
+        json_decref(j);
+        cb_exchange_report(x, t->refused.status, t->refused.error);
+        return;
+    }
+    cb_exchange_json(x, 200, j);
     for (int i = 0; i < t->n && x->status == 200; i++) {
         const json_t *call;
         size_t k;
@@ -482,11 +545,15 @@ static int open_choices(struct turn *t)
 
 static int order(struct turn *t)
 {
+    enum { CHOICE = 16 << 10, EACH = 16 }; /* bytes: of an answer, of its sampler for each token */
+
     if (!t->order.n)
         return cb_fail(CB_EARG, "prompt: has no tokens");
     if (t->grammar && t->order.ignore_end)
         return cb_fail(CB_EARG, "ignore_eos: the answer is constrained, so it ends");
     t->order.ids = t->ids;
+    TRY(cb_exchange_hold(t->x, (size_t)t->n * (CHOICE + (size_t)cb_n_vocab(t->s->m.model) * EACH +
+                                               (size_t)t->order.n * sizeof *t->ids)));
     TRY(open_choices(t));
     t->order.grammar = t->grammar;
     t->grammar = NULL; /* the group's */
@@ -522,6 +589,11 @@ static int failed_early(struct turn *t, struct exchange *x)
     return bad != NULL;
 }
 
+void cb_turn_was_read(struct exchange *x, int n_tok)
+{
+    cb_exchange_was_read(x, x->reading / 2 + 2 * (size_t)n_tok * sizeof(int32_t));
+}
+
 int cb_turn_start(struct turn *t, struct exchange *x)
 {
     const int overflows = t->order.n >= t->s->n_ctx, rc = overflows ? CB_EFULL : order(t);
@@ -546,6 +618,8 @@ void cb_turn_run(struct turn *t, struct exchange *x)
 {
     const int started = cb_turn_start(t, x);
 
+    if (started)
+        cb_turn_was_read(x, t->order.n);
     if (started && t->streams && cb_turn_open_stream(t, x)) {
         x->status = 200;
         x->type = "text/event-stream";

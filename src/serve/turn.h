@@ -44,6 +44,7 @@ struct dialect {
 struct turn {
     struct stream stream; /* the first field: a stream is its turn */
     struct server *s;
+    struct exchange *x;
     const struct dialect *d;
     int (*gone)(void *arg);
     void *gone_arg;
@@ -66,7 +67,9 @@ struct turn {
     struct job_group *group;
     struct choice choice[CB_TURN_CHOICES];
     int n_ended, began;
-    double told;                     /* when the client last got something */
+    struct job_end refused; /* status != 0: why there is no answer, beside what its jobs say */
+    size_t piece;           /* bytes held for the last piece of a stream */
+    double told;            /* when the client last got something */
     void (*free_state)(void *state); /* NULL = free() */
     void *state;                     /* of the dialect, freed with the turn */
 };
@@ -74,8 +77,13 @@ struct turn {
 /* A turn for the request, with the fields that all dialects share: sampling, limits, policy. */
 int cb_turn_new(struct exchange *x, const struct dialect *d, struct turn **out);
 void cb_turn_free(struct turn *t);
+/* There is no answer: cb_error() says why. For a dialect's whole(). */
+void cb_turn_refuse(struct turn *t, int status);
 /* Gives x its answer, whole or as a stream, and frees the turn. */
 void cb_turn_run(struct turn *t, struct exchange *x);
+/* Call when turns of n_tok prompt tokens in all have started: gives back what reading the request
+ * held beyond its values, ids and text, which are still there. */
+void cb_turn_was_read(struct exchange *x, int n_tok);
 /* Its parts, for a request with several turns: each returns 0 if x has an error in place of the
  * answer, and never frees the turn. Orders the answers; waits for all of them; or makes t->stream
  * ready. */

@@ -231,7 +231,7 @@ START_TEST(remembered)
     char *text;
     int n;
 
-    ck_assert_int_eq(cb_transcripts_new(2, &t), 0);
+    ck_assert_int_eq(cb_transcripts_new(2, 1 << 20, &t), 0);
     ck_assert_uint_eq(cb_transcripts_find(t, "abc", 3, &found, &n), 0);
     cb_transcripts_note(t, "abc", 3, ids, 3);
     ck_assert_uint_eq(cb_transcripts_find(t, "abcdef", 6, &found, &n), 3);
