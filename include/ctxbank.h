@@ -531,9 +531,10 @@ CB_API int cb_bank_dir_open(const char *path, const struct cb_bank_dir_params *p
                             cb_bank_dir **out);
 CB_API void cb_bank_dir_close(cb_bank_dir *dir); /* NULL is allowed */
 /* Opens a session that holds the longest remembered beginning of tokens[n]: *n_hit of them, 0 for
- * none. The caller feeds the others; if there are none, the logits are there. A folder that cannot
- * be read is a note in the model's log, a damaged file is renamed to NAME.damaged, and the session
- * is new. Fails only as cb_session_open() does. */
+ * none. The caller feeds the others; if there are none, the logits are there. A folder or
+ * file that cannot be read is a note in the model's log, and so is a file that contradicts itself,
+ * which is renamed to NAME.damaged; the session is new then. Fails only as cb_session_open() does.
+ */
 CB_API int cb_bank_dir_find(cb_bank_dir *dir, cb_model *model,
                             const struct cb_session_params *params, const int32_t *tokens, int n,
                             cb_session **out, int *n_hit);

@@ -261,6 +261,7 @@ libcore_la_SOURCES += \
 	src/engine/repetition.c src/engine/repetition.h \
 	src/engine/sampler.c \
 	src/engine/bank_dir.c \
+	src/engine/bank_index.c src/engine/bank_index.h \
 	src/engine/bank_room.c src/engine/bank_room.h \
 	src/engine/saved_bank.c src/engine/saved_bank.h \
 	src/engine/session.c src/engine/session.h \

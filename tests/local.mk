@@ -221,16 +221,22 @@ check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
 check_ldflags = $(AM_LDFLAGS) -Wl,--wrap=cb_cpu_features,-u,__wrap_cb_cpu_features
 # Work space and buffers between pages that nobody may touch (tests/kit/guard.h).
 guard_ldflags = $(check_ldflags) -Wl,--wrap=cb_alloc_aligned -Wl,--wrap=free
+# Calls that fail when a test wants them to (tests/kit/faults.h).
+faults_ldflags = $(check_ldflags) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+	-Wl,--wrap=posix_memalign,--wrap=strdup,--wrap=open,--wrap=opendir,--wrap=pread \
+	-Wl,--wrap=readdir,--wrap=write,--wrap=mmap
 check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
 
 # What tests share: files and models that they make.
 check_LTLIBRARIES = libtest.la
 libtest_la_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPRETEND_CUDA_LIB='"$(abs_builddir)/tests/pretend/libcuda.so.1"'
+libtest_la_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 libtest_la_SOURCES = \
 	tests/kit/asleep.c tests/kit/asleep.h \
 	tests/kit/blocks.c tests/kit/blocks.h \
 	tests/kit/device_answer.c tests/kit/device_answer.h \
+	tests/kit/faults.c tests/kit/faults.h \
 	tests/kit/folder.c tests/kit/folder.h \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
 	tests/kit/guard.c tests/kit/guard.h \
@@ -362,7 +368,7 @@ tests_unit_check_fork_LDFLAGS = $(check_ldflags)
 tests_unit_check_fork_LDADD = $(check_ldadd)
 tests_unit_check_bank_dir_SOURCES = tests/unit/check_bank_dir.c
 tests_unit_check_bank_dir_CFLAGS = $(check_cflags)
-tests_unit_check_bank_dir_LDFLAGS = $(check_ldflags)
+tests_unit_check_bank_dir_LDFLAGS = $(faults_ldflags)
 tests_unit_check_bank_dir_LDADD = $(check_ldadd)
 
 tests_unit_check_saved_bank_SOURCES = tests/unit/check_saved_bank.c

@@ -64,7 +64,7 @@ int cb_bank_writer_open(const char *path, int unsynced, struct bank_writer **out
     if (!w)
         return CB_ENOMEM;
     w->at = BANK_FILE_ALIGN;
-    err = cb_new_file_open(&w->file, path);
+    err = cb_new_file_open_private(&w->file, path); /* texts are private */
     w->file.unsynced = unsynced;
     if (err) {
         cb_bank_writer_abort(w);
@@ -271,24 +271,41 @@ enum { PIECE = 1 << 18 };
 
 struct verify {
     const struct bank_file *f;
-    signed char *status; /* [n_area] 1: read and equal */
+    signed char *status; /* [n_area] */
 };
 
+static int checksum_fails(const struct bank_file *f, int i)
+{
+    return cb_fail(CB_EFORMAT, "%s: damaged: the checksum of layer %d, area %d does not agree",
+                   f->path, f->area[i].layer, i);
+}
+
 /* Reads through a buffer: a file that shrinks meanwhile is an error then, not a signal. */
-static int area_is_whole(const struct bank_file *f, const struct bank_area *a)
+static int hash_area(const struct bank_file *f, const struct bank_area *a, XXH3_state_t *state,
+                     char *piece, uint64_t *out)
+{
+    XXH3_64bits_reset(state);
+    for (uint64_t at = 0; at < a->bytes; at += PIECE) {
+        const size_t n = (size_t)(a->bytes - at < PIECE ? a->bytes - at : PIECE);
+        TRY(take(f, piece, n, a->at + at));
+        XXH3_64bits_update(state, piece, n);
+    }
+    *out = XXH3_64bits_digest(state);
+    return CB_OK;
+}
+
+static int verify_area(const struct bank_file *f, int i)
 {
     XXH3_state_t *state = XXH3_createState();
-    char *piece = malloc(PIECE);
-    int ok = state && piece && XXH3_64bits_reset(state) == XXH_OK;
+    char *piece = cb_calloc(PIECE, 1);
+    uint64_t hash = 0;
+    int err;
 
-    for (uint64_t at = 0; ok && at < a->bytes; at += PIECE) {
-        const size_t n = (size_t)(a->bytes - at < PIECE ? a->bytes - at : PIECE);
-        ok = !take(f, piece, n, a->at + at) && XXH3_64bits_update(state, piece, n) == XXH_OK;
-    }
-    ok = ok && XXH3_64bits_digest(state) == a->hash;
+    err = state && piece ? hash_area(f, &f->area[i], state, piece, &hash)
+                         : cb_fail(CB_ENOMEM, "%s: out of memory", f->path);
     XXH3_freeState(state);
     free(piece);
-    return ok;
+    return err || hash == f->area[i].hash ? err : checksum_fails(f, i);
 }
 
 static void verify_one(void *ctx, int i, int thread)
@@ -296,29 +313,23 @@ static void verify_one(void *ctx, int i, int thread)
     const struct verify *v = ctx;
 
     (void)thread;
-    v->status[i] = (signed char)area_is_whole(v->f, &v->f->area[i]);
+    v->status[i] = (signed char)verify_area(v->f, i);
 }
 
 int cb_bank_file_verify(const struct bank_file *f, struct par *par)
 {
     struct verify v = { f, cb_calloc((size_t)f->n_area + 1, 1) };
-    int bad = -1;
+    int err = CB_OK;
 
     if (!v.status)
         return CB_ENOMEM;
     if (par)
         cb_par_for(par, f->n_area, verify_one, &v);
-    for (int i = 0; i < f->n_area && bad < 0; i++) {
-        if (!par)
-            verify_one(&v, i, 0);
-        if (!v.status[i])
-            bad = i;
-    }
+    for (int i = 0; i < f->n_area && !err; i++)
+        if (!par || v.status[i]) /* once more: the text of a failure is the thread's own */
+            err = verify_area(f, i);
     free(v.status);
-    if (bad < 0)
-        return CB_OK;
-    return cb_fail(CB_EFORMAT, "%s: damaged: the checksum of layer %d, area %d does not agree",
-                   f->path, f->area[bad].layer, bad);
+    return err;
 }
 
 /* ---- areas ---- */

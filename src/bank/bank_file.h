@@ -59,7 +59,7 @@ struct bank_file {
 int cb_bank_file_open(const char *path, struct bank_file *f);
 void cb_bank_file_close(struct bank_file *f);
 /* Compares each area with its checksum; par NULL: on the calling thread. CB_EFORMAT names the first
- * damaged one. */
+ * damaged one; CB_EIO and CB_ENOMEM say nothing about the file. */
 int cb_bank_file_verify(const struct bank_file *f, struct par *par);
 /* The first n bytes of area i -> at[n] */
 int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at);

@@ -50,7 +50,7 @@ static int open_unnamed(struct new_file *f)
         return -1;
     dir = folder(f);
     if (dir)
-        f->fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+        f->fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, f->fresh);
     free(dir);
     return f->fd;
 }
@@ -70,17 +70,17 @@ static int name_it(struct new_file *f, const char *from)
         if (from)
             err = linkat(AT_FDCWD, from, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW);
         else
-            err = (f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0;
+            err = (f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, f->fresh)) < 0;
     }
     f->named = !err;
     return err ? io_error(f) : CB_OK;
 }
 
-int cb_new_file_open(struct new_file *f, const char *path)
+static int open_as(struct new_file *f, const char *path, mode_t fresh)
 {
     mode_t mode;
 
-    *f = (struct new_file){ .path = path, .fd = -1 };
+    *f = (struct new_file){ .path = path, .fd = -1, .fresh = fresh };
     TRY(old_mode(f, &mode));
     f->place = mode ? realpath(path, NULL) : strdup(path);
     if (!f->place)
@@ -88,6 +88,16 @@ int cb_new_file_open(struct new_file *f, const char *path)
     if (open_unnamed(f) < 0)
         TRY(name_it(f, NULL));
     return mode && fchmod(f->fd, mode) ? io_error(f) : CB_OK;
+}
+
+int cb_new_file_open(struct new_file *f, const char *path)
+{
+    return open_as(f, path, 0666);
+}
+
+int cb_new_file_open_private(struct new_file *f, const char *path)
+{
+    return open_as(f, path, 0600);
 }
 
 int cb_new_file_write(struct new_file *f, const void *p, size_t n)

@@ -2,7 +2,8 @@
 /* bank_dir.c - a folder that remembers prompts. The folder itself is the index: a file's name
  * begins with a hash of its settings and of its first block of tokens, so a look-up opens only
  * files that may serve, and compares all their tokens. Nothing there is trusted: what does not fit
- * is left, what is damaged is put aside, and the prompt is computed. */
+ * is left, what contradicts itself is put aside, and the prompt is computed. A file that cannot be
+ * read now may be sound: it stays. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "bank_index.h"
 #include "bank_room.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -18,11 +20,15 @@
 #include "saved_bank.h"
 #include "session_state.h"
 
-enum { BLOCK = KV_PREPACK }; /* shortest common beginning that counts, and its unit */
+enum {
+    BLOCK = KV_PREPACK, /* shortest common beginning that counts, and its unit */
+    MOST_CONTINUED = 64 /* files in a row; the next one is whole. A look-up opens all of them */
+};
 
 struct cb_bank_dir {
     char *path;
     uint64_t most; /* bytes of all files */
+    struct bank_index *index;
 };
 
 int cb_bank_dir_open(const char *path, const struct cb_bank_dir_params *params, cb_bank_dir **out)
@@ -39,8 +45,8 @@ int cb_bank_dir_open(const char *path, const struct cb_bank_dir_params *params, 
         return CB_ENOMEM;
     d->path = strdup(path);
     d->most = params && params->bytes_max ? params->bytes_max : UINT64_MAX;
-    if (!d->path) {
-        free(d);
+    if (!d->path || cb_bank_index_new(&d->index)) {
+        cb_bank_dir_close(d);
         return cb_fail(CB_ENOMEM, "out of memory");
     }
     *out = d;
@@ -49,8 +55,10 @@ int cb_bank_dir_open(const char *path, const struct cb_bank_dir_params *params, 
 
 void cb_bank_dir_close(cb_bank_dir *d)
 {
-    if (d)
-        free(d->path);
+    if (!d)
+        return;
+    cb_bank_index_free(d->index);
+    free(d->path);
     free(d);
 }
 
@@ -59,10 +67,11 @@ void cb_bank_dir_close(cb_bank_dir *d)
 /* What is looked for: files of these settings with a common beginning of tokens */
 struct wanted {
     const cb_bank_dir *dir;
+    cb_model *model;          /* its log */
     json_t *about, *settings; /* of a session that is to be filled, or was */
     uint64_t key;
-    const int32_t *tokens; /* [n] */
-    int n, extends;
+    struct bank_prompt prompt;
+    int locked; /* 1: the caller holds the folder's lock */
 };
 
 struct candidate {
@@ -75,18 +84,10 @@ struct candidates {
     int n, cap;
 };
 
-static uint64_t key_of(const json_t *settings, const int32_t *tokens)
-{
-    char *text = json_dumps(settings, JSON_COMPACT | JSON_SORT_KEYS);
-    const uint64_t h = text ? XXH3_64bits(text, strlen(text)) : 0;
-
-    free(text);
-    return XXH3_64bits_withSeed(tokens, BLOCK * sizeof *tokens, h);
-}
-
-/* w->tokens[n], n >= BLOCK, are set by the caller, who ends with want_end(). */
+/* w->prompt.tokens[n], n >= BLOCK, are set by the caller, who ends with want_end(). */
 static int want(struct wanted *w, const struct cb_session *s)
 {
+    struct bank_prompt *p = &w->prompt;
     int err;
 
     TRY(cb_device_lock(s->dev));
@@ -94,43 +95,108 @@ static int want(struct wanted *w, const struct cb_session *s)
     cb_device_unlock(s->dev);
     TRY(err);
     if (!(w->settings = cb_saved_settings(w->about)))
-        return cb_json_fail("bank");
-    w->extends = cb_session_extends(s);
-    w->key = key_of(w->settings, w->tokens);
-    return CB_OK;
+        return cb_fail(CB_ENOMEM, "%s: out of memory", w->dir->path);
+    p->extends = cb_session_extends(s);
+    TRY(cb_bank_settings_hash(w->settings, &p->settings));
+    w->key = XXH3_64bits_withSeed(p->tokens, BLOCK * sizeof *p->tokens, p->settings);
+    return cb_bank_prompt_open(p);
 }
 
 static void want_end(struct wanted *w)
 {
     json_decref(w->about);
     json_decref(w->settings);
+    cb_bank_prompt_close(&w->prompt);
 }
 
-/* How many of w's tokens a timeline of these begins with, as far as it can serve them. The whole
- * one has logits; one that is cut needs a token fed behind the cut. */
-static int serves(const struct wanted *w, const int32_t *have, int n_have)
+/* ---- files that contradict themselves ---- */
+
+static void note(const struct wanted *w, const char *more)
 {
-    int same = 0;
-
-    while (same < n_have && same < w->n && have[same] == w->tokens[same])
-        same++;
-    if (same == n_have && (same == w->n || w->extends))
-        return same;
-    return w->extends ? min_int(same, w->n - 1) / BLOCK * BLOCK : 0;
+    cb_model_log(w->model, CB_LOG_NOTE, "%s%s", cb_error(), more);
 }
 
-/* Tokens that the file saves: 0 if it has other settings or other tokens */
-static int appraise(const struct wanted *w, const struct saved_bank *b)
+/* CB_EFORMAT if the file, read whole, contradicts itself or those that it continues */
+static int check_whole(const char *path)
+{
+    struct saved_bank *b;
+    int err = cb_saved_open(path, &b);
+
+    if (!err)
+        err = cb_bank_file_verify(&b->file, NULL);
+    cb_saved_close(b);
+    return err;
+}
+
+/* 1: `path` is still the file that b was read from */
+static int is_still(const char *path, const struct saved_bank *b)
+{
+    struct stat now, was;
+
+    return !stat(path, &now) && !fstat(b->file.fd, &was) && now.st_dev == was.st_dev &&
+           now.st_ino == was.st_ino;
+}
+
+/* The file at `path` was found damaged. With the folder's lock it is read once more: another
+ * program may have replaced it, and the failure may have passed. b: its checksums agree and its
+ * content contradicts them all the same, or NULL. */
+static void put_aside(const struct wanted *w, const char *path, const struct saved_bank *b)
+{
+    int lock = -1, damaged;
+
+    if (!w->locked && cb_bank_folder_lock(w->dir->path, &lock)) {
+        note(w, "");
+        return;
+    }
+    damaged = b ? is_still(path, b) : check_whole(path) == CB_EFORMAT;
+    if (damaged && !cb_bank_put_aside(path))
+        note(w, "; it is put aside");
+    if (lock >= 0)
+        close(lock);
+}
+
+/* The content of b is refused: by a file of the chain that has changed, or by b itself. */
+static void put_chain_aside(const struct wanted *w, const struct saved_bank *b)
+{
+    int err = CB_OK;
+
+    for (const struct saved_bank *p = b; p && !err; p = p->parent) {
+        err = cb_bank_file_verify(&p->file, NULL);
+        if (err == CB_EFORMAT)
+            put_aside(w, p->file.path, NULL);
+    }
+    if (!err)
+        put_aside(w, b->file.path, b);
+}
+
+/* Opens a file of the folder and those that it continues. */
+static int open_file(const struct wanted *w, const char *name, struct saved_bank **out)
+{
+    char *path = cb_bank_path(w->dir->path, name);
+    int err = path ? cb_saved_open(path, out) : CB_ENOMEM;
+
+    if (err)
+        *out = NULL;
+    if (err == CB_EFORMAT)
+        put_aside(w, path, NULL);
+    free(path);
+    return err;
+}
+
+/* ---- candidates ---- */
+
+/* 1: b has the settings, and saves n tokens. The index has only hashes of both. */
+static int is_candidate(const struct wanted *w, const struct saved_bank *b, int n)
 {
     json_t *settings = cb_saved_settings(b->about);
     int32_t *ids = NULL;
-    int n = 0, saved = 0;
+    int n_have = 0, ok = 0;
 
-    if (settings && json_equal(settings, w->settings) && !cb_saved_tokens(b, &ids, &n))
-        saved = serves(w, ids, n);
+    if (settings && json_equal(settings, w->settings) && !cb_saved_tokens(b, &ids, &n_have))
+        ok = cb_bank_prompt_serves(&w->prompt, ids, n_have) == n;
     free(ids);
     json_decref(settings);
-    return saved;
+    return ok;
 }
 
 static int add(struct candidates *x, const char *name, int n)
@@ -156,19 +222,19 @@ static int add(struct candidates *x, const char *name, int n)
 static int look_at(const struct wanted *w, const char *name, struct candidates *out)
 {
     char *path = cb_bank_path(w->dir->path, name);
-    struct saved_bank *b = NULL;
-    int n = 0, err = path ? cb_saved_open(path, &b) : CB_ENOMEM;
+    int n = 0, err;
 
-    if (!err)
-        n = appraise(w, b);
-    else if (err == CB_EFORMAT)
-        cb_bank_put_aside(path);
-    cb_saved_close(b);
+    err = path ? cb_bank_index_serves(w->dir->index, path, name, &w->prompt, &n) : CB_ENOMEM;
+    if (err == CB_EFORMAT)
+        put_aside(w, path, NULL);
+    else if (err && err != CB_ENOMEM)
+        note(w, "");
     free(path);
     return err == CB_ENOMEM ? err : n ? add(out, name, n) : CB_OK;
 }
 
-/* All files that may serve -> *out, the best first; the caller frees out->c. */
+/* Files that may serve -> *out, the best first: all of them, or up to one that saves the whole
+ * prompt. The caller frees out->c. */
 static int look(const struct wanted *w, struct candidates *out)
 {
     DIR *d = opendir(w->dir->path);
@@ -178,9 +244,13 @@ static int look(const struct wanted *w, struct candidates *out)
     *out = (struct candidates){ .c = NULL };
     if (!d)
         return cb_fail(CB_EIO, "%s: %s", w->dir->path, strerror(errno));
-    while (!err && (f = readdir(d)))
+    while (!err && !(out->n && out->c[0].n == w->prompt.n)) {
+        errno = 0;
+        if (!(f = readdir(d)))
+            break;
         if (cb_bank_name_has(f->d_name, w->key))
             err = look_at(w, f->d_name, out);
+    }
     closedir(d);
     return err;
 }
@@ -201,23 +271,28 @@ static int take(const struct saved_bank *b, int n, struct cb_session *s)
     return CB_OK;
 }
 
+/* 1: the session holds it; 0: it does not fit, and the session is as it was; or an error, after
+ * which the session can only be closed. */
 static int take_candidate(const struct wanted *w, const struct candidate *c, struct cb_session *s)
 {
-    char *path = cb_bank_path(w->dir->path, c->name);
     struct saved_bank *b = NULL;
-    int err = path ? cb_saved_open(path, &b) : CB_ENOMEM;
+    int err = open_file(w, c->name, &b);
 
-    if (!err)
-        err = take(b, c->n, s);
-    if (err == CB_EFORMAT) {
-        cb_model_log(s->model, CB_LOG_NOTE, "%s; it is put aside", cb_error());
-        cb_bank_put_aside(path);
+    if (err || !is_candidate(w, b, c->n)) {
+        if (err && err != CB_EFORMAT)
+            note(w, "");
+        cb_saved_close(b);
+        return 0;
     }
+    err = take(b, c->n, s);
+    if (err == CB_EFORMAT)
+        put_chain_aside(w, b);
+    else if (err)
+        note(w, "");
     for (const struct saved_bank *p = err ? NULL : b; p; p = p->parent)
         cb_bank_file_count_use(&p->file);
     cb_saved_close(b);
-    free(path);
-    return err;
+    return err ? err : 1;
 }
 
 /* Tries the candidates into *s, which stays a new session if none serves. Only what prevents a new
@@ -225,15 +300,16 @@ static int take_candidate(const struct wanted *w, const struct candidate *c, str
 static int try_all(const struct wanted *w, const struct candidates *list,
                    const struct cb_session_params *params, cb_session **s, int *n_hit)
 {
-    cb_model *m = (*s)->model;
-
     for (int i = 0; i < list->n; i++) {
-        if (!take_candidate(w, &list->c[i], *s)) {
+        const int got = take_candidate(w, &list->c[i], *s);
+        if (got > 0) {
             *n_hit = list->c[i].n;
             return CB_OK;
         }
+        if (!got)
+            continue;
         cb_session_close(*s);
-        TRY(cb_session_open(m, params, s));
+        TRY(cb_session_open(w->model, params, s));
     }
     return CB_OK;
 }
@@ -247,7 +323,7 @@ static int find(struct wanted *w, const struct cb_session_params *params, cb_ses
     if (!err)
         err = look(w, &list);
     if (err)
-        cb_model_log((*s)->model, CB_LOG_NOTE, "%s", cb_error());
+        note(w, "");
     err = try_all(w, &list, params, s, n_hit);
     free(list.c);
     want_end(w);
@@ -257,7 +333,7 @@ static int find(struct wanted *w, const struct cb_session_params *params, cb_ses
 int cb_bank_dir_find(cb_bank_dir *d, cb_model *m, const struct cb_session_params *params,
                      const int32_t *tokens, int n, cb_session **out, int *n_hit)
 {
-    struct wanted w = { .dir = d, .tokens = tokens, .n = n };
+    struct wanted w = { .dir = d, .model = m, .prompt = { .tokens = tokens, .n = n } };
 
     *n_hit = 0;
     TRY(cb_session_open(m, params, out));
@@ -294,24 +370,36 @@ static int bytes_of(const struct cb_session *s, int n_shared, uint64_t *out)
     return err;
 }
 
-/* The best file to continue -> *parent, NULL where there is none */
+/* Opens the file if it can be continued: 1; 0: not this one. CB_ENOMEM */
+static int try_parent(const struct wanted *w, const struct candidate *c, struct saved_bank **parent)
+{
+    const int err = open_file(w, c->name, parent);
+
+    if (!err && cb_saved_n_files(*parent) < MOST_CONTINUED && is_candidate(w, *parent, c->n))
+        return 1;
+    cb_saved_close(*parent);
+    *parent = NULL;
+    return err == CB_ENOMEM ? err : 0;
+}
+
+/* The best file to continue -> *parent; NULL where there is none, or too many files would continue
+ * each other */
 static int open_parent(const struct wanted *w, struct saved_bank **parent, int *n_shared)
 {
     struct candidates list;
-    char *path = NULL;
-    int err = w->extends ? look(w, &list) : CB_OK;
+    int err, got = 0;
 
     *parent = NULL;
     *n_shared = 0;
-    if (!w->extends || err)
-        return err;
-    if (list.n) {
-        *n_shared = list.c[0].n / BLOCK * BLOCK;
-        path = cb_bank_path(w->dir->path, list.c[0].name);
-        err = path ? cb_saved_open(path, parent) : CB_ENOMEM;
+    if (!w->prompt.extends)
+        return CB_OK;
+    err = look(w, &list);
+    for (int i = 0; !err && !got && i < list.n && list.c[i].n / BLOCK == list.c[0].n / BLOCK; i++) {
+        got = try_parent(w, &list.c[i], parent);
+        *n_shared = got > 0 ? list.c[i].n / BLOCK * BLOCK : 0;
+        err = min_int(got, 0);
     }
     free(list.c);
-    free(path);
     return err;
 }
 
@@ -326,8 +414,10 @@ static int write_file(struct wanted *w, const struct cb_session *s, const char *
     how.parent = parent;
     cb_json_set(&w->about, "work",
                 json_real(work_of(s, s->bank.n_seen) - work_of(s, how.n_shared)));
-    how.about = w->about;
-    err = bytes_of(s, how.n_shared, &bytes);
+    if (!(how.about = w->about)) /* cb_json_set() has dropped it */
+        err = CB_ENOMEM;
+    if (!err)
+        err = bytes_of(s, how.n_shared, &bytes);
     if (!err)
         fits = cb_bank_make_room(w->dir->path, w->dir->most, bytes,
                                  parent ? strrchr(parent->file.path, '/') + 1 : NULL);
@@ -339,15 +429,17 @@ static int write_file(struct wanted *w, const struct cb_session *s, const char *
 
 static int put(struct wanted *w, const struct cb_session *s)
 {
+    const struct bank_prompt *p = &w->prompt;
     char name[BANK_NAME], *path;
     int lock, err;
 
     TRY(want(w, s));
-    cb_bank_name(w->key, XXH3_64bits(w->tokens, (size_t)w->n * sizeof *w->tokens), name);
+    cb_bank_name(w->key, XXH3_64bits(p->tokens, (size_t)p->n * sizeof *p->tokens), name);
     if (!(path = cb_bank_path(w->dir->path, name)))
         return CB_ENOMEM;
     err = access(path, F_OK) ? cb_bank_folder_lock(w->dir->path, &lock) : 1;
     if (!err) {
+        w->locked = 1;
         err = access(path, F_OK) ? write_file(w, s, path) : CB_OK;
         close(lock);
     }
@@ -357,11 +449,13 @@ static int put(struct wanted *w, const struct cb_session *s)
 
 int cb_bank_dir_put(cb_bank_dir *d, const cb_session *s)
 {
-    struct wanted w = { .dir = d, .tokens = s->token, .n = s->bank.n_seen };
+    struct wanted w = { .dir = d,
+                        .model = s->model,
+                        .prompt = { .tokens = s->token, .n = s->bank.n_seen } };
     int err;
 
     TRY(cb_session_check_idle(s));
-    if (w.n < BLOCK || s->anew != w.n || !cb_policy_is_listed(s->policy))
+    if (w.prompt.n < BLOCK || s->anew != w.prompt.n || !cb_policy_is_listed(s->policy))
         return CB_OK;
     err = put(&w, s);
     want_end(&w);

@@ -64,17 +64,18 @@ char *cb_bank_path(const char *folder, const char *name)
     return path;
 }
 
-void cb_bank_put_aside(const char *path)
+int cb_bank_put_aside(const char *path)
 {
     const size_t n = strlen(path) + sizeof damaged;
     char *aside = cb_calloc(n, 1);
+    int err;
 
     if (!aside)
-        return;
+        return CB_ENOMEM;
     snprintf(aside, n, "%s%s", path, damaged);
-    if (rename(path, aside))
-        errno = 0; /* a folder that cannot be written stays as it is */
+    err = rename(path, aside) ? CB_EIO : CB_OK;
     free(aside);
+    return err;
 }
 
 /* ---- the lock ---- */
@@ -158,33 +159,44 @@ static int list_files(struct list *x)
     return err;
 }
 
-/* A file that cannot be read is worth nothing. */
+static int appraise_open(const struct bank_file *f, struct entry *e)
+{
+    const char *parent = "";
+    double work = 0, age;
+    json_t *about;
+    struct stat st;
+
+    if (fstat(f->fd, &st))
+        return cb_fail(CB_EIO, "%s: %s", f->path, strerror(errno));
+    TRY(cb_saved_read_about(f, &about));
+    (void)json_unpack(about, "{s?F, s?{s?s}}", "work", &work, "continues", "file", &parent);
+    age = difftime(time(NULL), st.st_mtime);
+    e->worth = (double)(f->uses + 1) * work / (double)(e->bytes + 1) / (age > 0 ? age + 1 : 1);
+    if (cb_bank_name_is(parent))
+        memcpy(e->continues, parent, BANK_NAME);
+    json_decref(about);
+    return CB_OK;
+}
+
+/* A file that is no saved bank is worth nothing. One that cannot be read now may be worth more than
+ * all others, and continue one of them. */
 static int appraise(const struct list *x, struct entry *e)
 {
-    char *path = cb_bank_path(x->folder, e->name);
     struct bank_file f;
-    struct stat st;
-    const char *parent = "";
-    double work = 0;
-    json_t *about;
+    char *path;
+    int err;
 
-    if (!path)
+    if (!cb_bank_name_is(e->name))
+        return CB_OK;
+    if (!(path = cb_bank_path(x->folder, e->name)))
         return CB_ENOMEM;
-    if (cb_bank_name_is(e->name) && !cb_bank_file_open(path, &f)) {
-        about = json_loadb(f.about, f.n_about, 0, NULL);
-        (void)json_unpack(about, "{s?F, s?{s?s}}", "work", &work, "continues", "file", &parent);
-        if (!fstat(f.fd, &st)) {
-            const double age = difftime(time(NULL), st.st_mtime);
-            e->worth =
-                (double)(f.uses + 1) * work / (double)(e->bytes + 1) / (age > 0 ? age + 1 : 1);
-        }
-        if (cb_bank_name_is(parent))
-            memcpy(e->continues, parent, BANK_NAME);
-        json_decref(about);
+    err = cb_bank_file_open(path, &f);
+    if (!err) {
+        err = appraise_open(&f, e);
         cb_bank_file_close(&f);
     }
     free(path);
-    return CB_OK;
+    return err == CB_EIO || err == CB_ENOMEM ? err : CB_OK;
 }
 
 static struct entry *find(const struct list *x, const char *name)

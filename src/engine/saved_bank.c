@@ -3,10 +3,12 @@
  * opened with and for which model; its areas are those of session_state.h. */
 #include "saved_bank.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "bank/pages.h"
@@ -95,8 +97,9 @@ json_t *cb_saved_settings(const json_t *about)
 {
     json_t *session = json_copy(json_object_get(about, "session"));
 
-    if (session)
-        json_object_del(session, "n_ctx");
+    if (!session)
+        return NULL;
+    json_object_del(session, "n_ctx");
     return json_pack("{s:O?, s:O?, s:o?, s:O?}", "program", json_object_get(about, "program"),
                      "model", json_object_get(about, "model"), "session", session, "device",
                      json_object_get(about, "device"));
@@ -201,61 +204,27 @@ int cb_session_save(const cb_session *s, const char *path)
 
 enum { MOST_FILES = 256 }; /* that continue each other */
 
-static int read_about(struct saved_bank *b)
+int cb_saved_read_about(const struct bank_file *f, json_t **out)
 {
-    json_error_t e;
-
-    b->about = json_loadb(b->file.about, b->file.n_about, 0, &e);
-    return json_is_object(b->about)
-               ? CB_OK
-               : cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
+    TRY(cb_json_parse(f->about, f->n_about, f->path, out));
+    if (json_is_object(*out))
+        return CB_OK;
+    json_decref(*out);
+    *out = NULL;
+    return cb_fail(CB_EFORMAT, "%s: damaged: its description", f->path);
 }
 
-static int open_chain(const char *path, int depth, struct saved_bank **out);
-
-/* Opens the file that b continues, which lies beside it. */
-static int open_parent(struct saved_bank *b, const json_t *continues, int depth)
-{
-    const char *path = b->file.path, *base = name_in_folder(path), *name, *id;
-    char *beside, have[HEX];
-    int err;
-
-    if (json_unpack((json_t *)(uintptr_t)continues, "{s:s, s:s, s:i}", "file", &name, "id", &id,
-                    "tokens", &b->n_shared) ||
-        !*name || strchr(name, '/') || b->n_shared <= 0 || b->n_shared % KV_PREPACK)
-        return cb_fail(CB_EFORMAT, "%s: damaged: its description", path);
-    if (depth >= MOST_FILES)
-        return cb_fail(CB_EFORMAT, "%s: damaged: it continues too many files", path);
-    if (!(beside = cb_calloc((size_t)(base - path) + strlen(name) + 1, 1)))
-        return CB_ENOMEM;
-    memcpy(beside, path, (size_t)(base - path));
-    memcpy(beside + (base - path), name, strlen(name) + 1);
-    err = open_chain(beside, depth + 1, &b->parent);
-    free(beside);
-    if (err == CB_ENOMEM)
-        return err;
-    if (!err)
-        hex(b->parent->file.id, have);
-    if (err || strcmp(have, id))
-        return cb_fail(CB_EFORMAT, "%s: damaged: it continues %s, which is missing or another file",
-                       path, name);
-    return CB_OK;
-}
-
-static int open_chain(const char *path, int depth, struct saved_bank **out)
+/* Opens the file alone. */
+static int open_one(const char *path, struct saved_bank **out)
 {
     struct saved_bank *b = *out = cb_calloc(1, sizeof *b);
-    const json_t *continues;
     int err;
 
     if (!b)
         return CB_ENOMEM;
     err = cb_bank_file_open(path, &b->file);
     if (!err)
-        err = read_about(b);
-    continues = err ? NULL : json_object_get(b->about, "continues");
-    if (continues)
-        err = open_parent(b, continues, depth);
+        err = cb_saved_read_about(&b->file, &b->about);
     if (err) {
         cb_saved_close(b);
         *out = NULL;
@@ -263,9 +232,74 @@ static int open_chain(const char *path, int depth, struct saved_bank **out)
     return err;
 }
 
+/* The file `name` beside `path`; caller frees. NULL: out of memory */
+static char *beside(const char *path, const char *name)
+{
+    const size_t folder = (size_t)(name_in_folder(path) - path);
+    char *out = cb_calloc(folder + strlen(name) + 1, 1);
+
+    if (!out)
+        return NULL;
+    memcpy(out, path, folder);
+    memcpy(out + folder, name, strlen(name) + 1);
+    return out;
+}
+
+/* Opens the file that b continues. Only one that is not there, or is another one, makes b useless:
+ * a file that cannot be opened now may be sound. */
+static int open_parent(struct saved_bank *b, const json_t *continues)
+{
+    const char *path = b->file.path, *name, *id;
+    char *parent, have[HEX];
+    int err;
+
+    if (json_unpack((json_t *)(uintptr_t)continues, "{s:s, s:s, s:i}", "file", &name, "id", &id,
+                    "tokens", &b->n_shared) ||
+        !*name || strchr(name, '/') || b->n_shared <= 0 || b->n_shared % KV_PREPACK)
+        return cb_fail(CB_EFORMAT, "%s: damaged: its description", path);
+    if (!(parent = beside(path, name)))
+        return CB_ENOMEM;
+    errno = 0;
+    err = access(parent, F_OK) && errno == ENOENT ? CB_EFORMAT : open_one(parent, &b->parent);
+    free(parent);
+    if (!err)
+        hex(b->parent->file.id, have);
+    if (err == CB_EFORMAT || (!err && strcmp(have, id)))
+        return cb_fail(CB_EFORMAT, "%s: damaged: it continues %s, which is missing or another file",
+                       path, name);
+    return err;
+}
+
+int cb_saved_open_alone(const char *path, struct saved_bank **out)
+{
+    return open_one(path, out);
+}
+
 int cb_saved_open(const char *path, struct saved_bank **out)
 {
-    return open_chain(path, 0, out);
+    int n = 1, err = open_one(path, out);
+
+    for (struct saved_bank *b = *out; !err && b; b = b->parent) {
+        const json_t *continues = json_object_get(b->about, "continues");
+        if (continues && n++ == MOST_FILES)
+            err = cb_fail(CB_EFORMAT, "%s: damaged: it continues too many files", path);
+        else if (continues)
+            err = open_parent(b, continues);
+    }
+    if (err) {
+        cb_saved_close(*out);
+        *out = NULL;
+    }
+    return err;
+}
+
+int cb_saved_n_files(const struct saved_bank *b)
+{
+    int n = 0;
+
+    for (; b; b = b->parent)
+        n++;
+    return n;
 }
 
 void cb_saved_close(struct saved_bank *b)
@@ -299,6 +333,19 @@ int cb_saved_tokens(const struct saved_bank *b, int32_t **ids, int *n)
 
 /* ---- filling a session ---- */
 
+/* The file has as many tokens as its counts say: the counts size the list of them. */
+static int check_seen(const struct bank_file *f, const int32_t *counts)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < f->n_area; i++)
+        bytes += f->area[i].kind == AREA_TOKENS ? f->area[i].bytes : 0;
+    return cb_session_counts_seen(counts) >= 0 &&
+                   bytes == (uint64_t)cb_session_counts_seen(counts) * sizeof(int32_t)
+               ? CB_OK
+               : cb_fail(CB_EFORMAT, "%s: damaged: its counts do not fit its tokens", f->path);
+}
+
 static int fill_counts(const struct bank_file *f, struct cb_session *s)
 {
     const size_t n = (size_t)cb_session_n_counts(s);
@@ -310,6 +357,8 @@ static int fill_counts(const struct bank_file *f, struct cb_session *s)
     if (!(counts = cb_calloc(n, sizeof *counts)))
         return CB_ENOMEM;
     err = cb_bank_file_read(f, 0, n * sizeof *counts, counts);
+    if (!err)
+        err = check_seen(f, counts);
     if (!err)
         err = cb_session_set_counts(s, counts);
     free(counts);

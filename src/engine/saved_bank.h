@@ -17,8 +17,13 @@ struct saved_bank {
 };
 
 /* Opens a file and those that it continues, and checks what no model is needed for. CB_EFORMAT:
- * also where a file that it continues is missing or another one. */
+ * also where a file that it continues is missing or another one. CB_EIO, CB_ENOMEM: the files may
+ * be sound. After a failure *out is NULL. */
 int cb_saved_open(const char *path, struct saved_bank **out);
+int cb_saved_open_alone(const char *path, struct saved_bank **out); /* not those: parent is NULL */
+int cb_saved_n_files(const struct saved_bank *b);                   /* b, and those */
+/* The file's description -> *out, an object. CB_EFORMAT, CB_ENOMEM */
+int cb_saved_read_about(const struct bank_file *f, json_t **out);
 void cb_saved_close(struct saved_bank *b); /* NULL is allowed */
 /* Token ids -> *ids[*n], which the caller frees */
 int cb_saved_tokens(const struct saved_bank *b, int32_t **ids, int *n);
@@ -30,7 +35,7 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s);
  * model's weights. */
 int cb_saved_about(const struct cb_session *s, json_t **out);
 /* The part of it on which every bit of a prompt's keys and values depends, but for the tokens:
- * program, model, session without its capacity, device. NULL: out of memory */
+ * program, model, session without its capacity, device. NULL: out of memory, or no session */
 json_t *cb_saved_settings(const json_t *about);
 
 /* How a session is written */

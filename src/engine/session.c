@@ -10,7 +10,11 @@
 #include "rehearsal.h"
 #include "snapshot.h"
 
-enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
+enum {
+    DEFAULT_CHUNK = 512,
+    MAX_CHUNK = 1 << 16,
+    MAX_CTX = 1 << 30 /* sizes in blocks and pages are rounded up in int */
+};
 
 /* ---- work space ---- */
 
@@ -353,7 +357,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
     const struct hparams *hp = &s->model->hp;
     int err;
 
-    if (p->n_ctx < 0 || p->chunk < 0 || p->chunk > MAX_CHUNK)
+    if (p->n_ctx < 0 || p->n_ctx > MAX_CTX || p->chunk < 0 || p->chunk > MAX_CHUNK)
         return cb_fail(CB_EARG, "context %d, chunk %d: out of range", p->n_ctx, p->chunk);
     if (p->act_bits && p->act_bits != 8 && p->act_bits != 16)
         return cb_fail(CB_EARG, "activations of %d bits: only 8 and 16 are possible", p->act_bits);

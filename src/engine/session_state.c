@@ -66,6 +66,11 @@ void cb_session_counts(const struct cb_session *s, int32_t *out)
     put_points(s, out);
 }
 
+int cb_session_counts_seen(const int32_t *counts)
+{
+    return counts[C_SEEN];
+}
+
 static int set_session(struct cb_session *s, const int32_t *c)
 {
     if (c[C_SEEN] < 0 || c[C_PROMPT_END] < 0 || c[C_PROMPT_END] > c[C_SEEN] || c[C_MOST] < 0 ||

@@ -10,6 +10,7 @@
 /* int32 numbers that give the sizes of the areas */
 int cb_session_n_counts(const struct cb_session *s);
 void cb_session_counts(const struct cb_session *s, int32_t *out);
+int cb_session_counts_seen(const int32_t *counts); /* tokens of the timeline */
 /* Gives an empty session these counts; its areas are then still to be filled. After a failure the
  * session can only be closed. CB_EFORMAT: the counts contradict each other; CB_ENOMEM. */
 int cb_session_set_counts(struct cb_session *s, const int32_t *counts);

@@ -16,6 +16,7 @@
 
 #include "ctxbank.h"
 #include "engine/session.h"
+#include "kit/faults.h"
 #include "kit/folder.h"
 #include "kit/settings.h"
 #include "kit/suite.h"
@@ -490,6 +491,229 @@ START_TEST(orphans)
 }
 END_TEST
 
+/* ---- faults that pass ---- */
+
+/* Four files, of which three continue others */
+static void remember_four(const struct setting *r)
+{
+    remember(r, ids, 300);
+    remember(r, ids, 450);
+    remember(r, other, 450);
+    remember(r, ids, 600);
+    ck_assert_int_eq(n_banks(), 4);
+}
+
+/* A look-up of a prompt, and writing one more, while calls fail */
+static int look_up_and_put(const struct setting *r, const cb_session *more)
+{
+    const struct cb_session_params p = params_of(r);
+    cb_session *s = NULL;
+    int n_hit, failed;
+
+    if (!cb_bank_dir_find(dir, m, &p, ids, 700, &s, &n_hit))
+        cb_session_close(s);
+    (void)cb_bank_dir_put(dir, more);
+    failed = cb_fault_end();
+    return failed;
+}
+
+/* Whichever call fails, once or with all after it: no file is put aside or lost, and all that the
+ * folder remembers is found afterwards. */
+START_TEST(passing_faults)
+{
+    const struct setting *r = &cb_setting[0];
+    const enum fault_kind kind = (enum fault_kind)(_i / 2);
+    const int step = kind == FAULT_ALLOC ? 3 * CB_SLOWED : 1;
+    int n_hit, nth = 1, n_faults = 0;
+    cb_session *more;
+
+    remember_four(r);
+    more = through(r, other, 620, &n_hit);
+    for (int failed = 1; failed; nth += step) {
+        open_dir(0);
+        cb_fault_at(kind, nth, _i % 2);
+        failed = look_up_and_put(r, more);
+        n_faults += failed > 0;
+        ck_assert_int_eq(for_files(".damaged", NULL), 0);
+        ck_assert_int_ge(n_banks(), 4);
+        for_files(".bank", is_good);
+        ck_assert_int_eq(for_files(".tmp", NULL), 0);
+    }
+    ck_assert_int_gt(n_faults, 0);
+    cb_session_close(more);
+    open_dir(0);
+    ck_assert_int_eq(is_right(r, ids, 700), 600);
+    ck_assert_int_eq(is_right(r, other, 450), 450);
+}
+END_TEST
+
+/* Room is short while calls fail: a file goes only if the worth of all was read, and never one that
+ * another file continues. */
+START_TEST(room_and_passing_faults)
+{
+    const struct setting *r = &cb_setting[0];
+    int n_hit, n_refused = 0;
+    cb_session *more = through(r, other, 900, &n_hit);
+
+    for (int nth = 1, failed = 1; failed; nth++) {
+        int err;
+        open_dir(0);
+        for_files(".bank", drop);
+        remember_four(r);
+        open_dir(bank_bytes() + 1000);
+        cb_fault_at(_i ? FAULT_OPEN : FAULT_READ, nth, 0);
+        err = cb_bank_dir_put(dir, more);
+        failed = cb_fault_end();
+        n_refused += err == CB_EIO;
+        ck_assert_int_eq(n_banks() < 4 && err, 0);
+        for_files(".bank", is_good);
+        is_right(r, ids, 610);
+        is_right(r, other, 450);
+        ck_assert_int_eq(for_files(".damaged", NULL), 0); /* no orphan */
+    }
+    ck_assert_int_gt(n_refused, 0);
+    cb_session_close(more);
+}
+END_TEST
+
+START_TEST(no_descriptors)
+{
+    const struct setting *r = &cb_setting[0];
+    const struct cb_session_params p = params_of(r);
+    struct rlimit was, few;
+
+    remember_four(r);
+    getrlimit(RLIMIT_NOFILE, &was);
+    for (int n = 4; n < 24; n++) {
+        cb_session *s = NULL;
+        int n_hit = 0;
+        open_dir(0);
+        few = (struct rlimit){ (rlim_t)n, was.rlim_max };
+        setrlimit(RLIMIT_NOFILE, &few);
+        if (!cb_bank_dir_find(dir, m, &p, ids, 700, &s, &n_hit))
+            cb_session_close(s);
+        setrlimit(RLIMIT_NOFILE, &was);
+        ck_assert_int_eq(n_banks(), 4);
+        ck_assert_int_eq(for_files(".damaged", NULL), 0);
+    }
+    ck_assert_int_eq(is_right(r, ids, 700), 600);
+}
+END_TEST
+
+/* Another program, which holds the folder's lock, replaces a damaged file while a look-up wants to
+ * put it aside: the new one stays. */
+START_TEST(replaced_meanwhile)
+{
+    const struct setting *r = &cb_setting[0];
+    char bad[8192], good[8192], lock[8192];
+    int fd, status, ready[2];
+    char c;
+    pid_t pid;
+
+    remember(r, ids, 300);
+    longest_bytes = 0;
+    for_files(".bank", note_longest);
+    snprintf(bad, sizeof bad, "%s", longest);
+    snprintf(good, sizeof good, "%s/good", path);
+    snprintf(lock, sizeof lock, "%s/.lock", path);
+    ck_assert_int_eq(rename(bad, good), 0);
+    remember(r, ids, 300);
+    cut_short(bad);
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (!pid) {
+        fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (flock(fd, LOCK_EX) || write(ready[1], "", 1) != 1)
+            _exit(1);
+        usleep(200000);
+        _exit(rename(good, bad));
+    }
+    ck_assert_int_eq(read(ready[0], &c, 1), 1);
+    ck_assert_int_eq(is_right(r, ids, 300), 0);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(for_files(".damaged", NULL), 0);
+    ck_assert_int_eq(is_right(r, ids, 300), 300);
+}
+END_TEST
+
+static int n_notes;
+
+static void count_note(void *arg, enum cb_log_level level, const char *text)
+{
+    (void)arg;
+    n_notes += level == CB_LOG_NOTE && strstr(text, "put aside");
+}
+
+/* Putting a file aside is said, whether its header or its rows are damaged. */
+START_TEST(putting_aside_is_said)
+{
+    const struct setting *r = &cb_setting[0];
+    const struct tiny t = cb_tiny_get("qwen2");
+    const struct cb_model_params p = { .n_threads = 2, .log = count_note };
+
+    cb_model_close(m);
+    m = cb_toy_model_with(&t, &p);
+    for (int i = 0; i < 2; i++) {
+        n_notes = 0;
+        remember(r, ids, 300);
+        for_files(".bank", i ? cut_short : flip);
+        ck_assert_int_eq(is_right(r, ids, 300), 0);
+        ck_assert_int_eq(n_notes, 1);
+    }
+}
+END_TEST
+
+/* ---- many files that continue each other ---- */
+
+static int longest_row;
+
+/* Files that `file` continues, and itself */
+static void count_row(const char *file)
+{
+    char name[8192];
+    int n = 0;
+
+    snprintf(name, sizeof name, "%s", file);
+    while (*name) {
+        char *about, *at;
+        ck_assert_msg(!cb_bank_describe(name, &about), "%s", cb_error());
+        at = strstr(about, "\"file\": \"");
+        snprintf(name, sizeof name, at ? "%s/%.*s" : "", path, at ? (int)strcspn(at + 9, "\"") : 0,
+                 at ? at + 9 : "");
+        free(about);
+        n++;
+    }
+    longest_row = n > longest_row ? n : longest_row;
+}
+
+/* A conversation of many turns, each remembered: each is found, nothing is put aside, and a look-up
+ * opens each file once more at most. */
+START_TEST(many_turns)
+{
+    const struct setting *r = &cb_setting[0];
+    const int turns = CB_SLOWED > 1 ? 70 : 140;
+    const struct cb_session_params p = params_of(r);
+    cb_session *s;
+
+    for (int i = 0; i < turns; i++) {
+        int n_hit;
+        cb_fault_at(FAULT_KINDS, 0, 0); /* counts the calls */
+        ck_assert_int_eq(cb_bank_dir_find(dir, m, &p, ids, 200 + i, &s, &n_hit), CB_OK);
+        ck_assert_int_eq(n_hit, i ? 200 + i - 1 : 0);
+        ck_assert_int_le(cb_fault_calls(FAULT_OPEN), 2 * 64 + 8);
+        prefill(s, ids + n_hit, 200 + i - n_hit);
+        ck_assert_msg(!cb_bank_dir_put(dir, s), "%s", cb_error());
+        cb_session_close(s);
+        ck_assert_int_eq(n_banks(), i + 1);
+    }
+    ck_assert_int_eq(for_files(".damaged", NULL), 0);
+    for_files(".bank", count_row);
+    ck_assert_int_le(longest_row, 64);
+    ck_assert_int_eq(is_right(r, ids, 200 + turns + 5), 200 + turns - 1);
+}
+END_TEST
+
 START_TEST(no_folder)
 {
     const struct setting *r = &cb_setting[0];
@@ -734,7 +958,7 @@ int main(void)
     TCase *c = tcase_create("bank dir");
 
     tcase_add_checked_fixture(c, setup, teardown);
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, found, 0, cb_n_setting);
     tcase_add_loop_test(c, continued, 0, cb_n_setting);
     tcase_add_loop_test(c, windows, 0, 1);
@@ -744,6 +968,12 @@ int main(void)
     tcase_add_test(c, only_prompts);
     tcase_add_test(c, damaged);
     tcase_add_test(c, orphans);
+    tcase_add_loop_test(c, passing_faults, 0, 2 * FAULT_KINDS);
+    tcase_add_loop_test(c, room_and_passing_faults, 0, 2);
+    tcase_add_test(c, no_descriptors);
+    tcase_add_test(c, replaced_meanwhile);
+    tcase_add_test(c, putting_aside_is_said);
+    tcase_add_test(c, many_turns);
     tcase_add_test(c, no_folder);
     tcase_add_test(c, a_held_lock);
     tcase_add_test(c, no_such_folder);
