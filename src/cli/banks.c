@@ -115,17 +115,19 @@ static int show(const struct opts *o)
     struct stat st = { 0 };
     json_t *about;
     char *text;
+    int rc;
 
     TRY(cb_bank_describe(path, &text));
-    about = json_loads(text, 0, NULL);
+    rc = cb_json_parse(text, strlen(text), path, &about);
     free(text);
+    TRY(rc);
     if (!json_is_object(about)) {
         json_decref(about);
         return cb_fail(CB_EFORMAT, "%s: damaged: its description", path);
     }
     (void)stat(path, &st);
     cb_json_set(&about, "file_bytes", json_integer((json_int_t)st.st_size));
-    if (cb_opt_flag(o, ARG_JSON))
+    if (cb_opt_flag(o, ARG_JSON) || !about)
         return cb_json_print(about);
     print_members(about, "");
     json_decref(about);
@@ -165,27 +167,47 @@ const struct cmd cb_cmd_bank_verify = {
 
 /* ---- list ---- */
 
-/* What a line of the list says; NULL with *status CB_OK: the file is no saved bank. */
-static json_t *list_one(const char *folder, const char *name, int *status)
+/* What the list says of an open file -> *out, NULL without memory */
+static int describe(const struct bank_file *f, const char *name, json_t **out)
+{
+    struct stat st;
+    int rc;
+
+    if (fstat(f->fd, &st))
+        return cb_fail(CB_EIO, "%s: %s", f->path, strerror(errno));
+    rc = cb_json_parse(f->about, f->n_about, f->path, out);
+    if (rc)
+        return rc;
+    cb_json_set(out, "file", cb_json_str(name));
+    cb_json_set(out, "file_bytes", json_integer((json_int_t)st.st_size));
+    cb_json_set(out, "uses", json_integer((json_int_t)(f->uses & INT64_MAX)));
+    cb_json_set(out, "used", json_integer((json_int_t)st.st_mtime));
+    return *out ? CB_OK : cb_fail(CB_ENOMEM, "%s: out of memory", f->path);
+}
+
+/* What a line of the list says -> *out; NULL: the file is no saved bank, or is gone. */
+static int list_one(const char *folder, const char *name, json_t **out)
 {
     struct buf path = { 0 };
     struct bank_file f;
     struct stat st;
-    json_t *j = NULL;
-    int rc = cb_buf_put(&path, folder, strlen(folder));
+    int rc;
 
-    *status = rc || cb_buf_put(&path, "/", 1) || cb_buf_put(&path, name, strlen(name)) ? CB_ENOMEM
-                                                                                       : CB_OK;
-    if (!*status && !stat(path.s, &st) && S_ISREG(st.st_mode) && !cb_bank_file_open(path.s, &f)) {
-        j = json_loadb(f.about, f.n_about, 0, NULL);
-        cb_json_set(&j, "file", cb_json_str(name));
-        cb_json_set(&j, "file_bytes", json_integer((json_int_t)st.st_size));
-        cb_json_set(&j, "uses", json_integer((json_int_t)(f.uses & INT64_MAX)));
-        cb_json_set(&j, "used", json_integer((json_int_t)st.st_mtime));
+    *out = NULL;
+    cb_buf_print(&path, "%s/%s", folder, name);
+    if (path.failed) {
+        cb_buf_free(&path);
+        return cb_fail(CB_ENOMEM, "%s: out of memory", folder);
+    }
+    rc = stat(path.s, &st) || !S_ISREG(st.st_mode) ? CB_EFORMAT : cb_bank_file_open(path.s, &f);
+    if (!rc) {
+        rc = describe(&f, name, out);
         cb_bank_file_close(&f);
+    } else if (rc == CB_EIO && access(path.s, F_OK)) {
+        rc = CB_EFORMAT;
     }
     cb_buf_free(&path);
-    return j;
+    return rc == CB_EFORMAT || rc == CB_EUNSUPPORTED ? CB_OK : rc;
 }
 
 static int by_name(const void *a, const void *b)
@@ -196,36 +218,51 @@ static int by_name(const void *a, const void *b)
                   json_string_value(json_object_get(*y, "file")));
 }
 
+/* The saved banks of a folder, as readdir() has them, appended to out */
+static int list_all(DIR *d, const char *folder, json_t *out)
+{
+    const struct dirent *f;
+    json_t *j;
+
+    for (;;) {
+        errno = 0;
+        if (!(f = readdir(d)))
+            return errno ? cb_fail(CB_EIO, "%s: %s", folder, strerror(errno)) : CB_OK;
+        TRY(list_one(folder, f->d_name, &j));
+        if (j && json_array_append_new(out, j))
+            return cb_fail(CB_ENOMEM, "%s: out of memory", folder);
+    }
+}
+
+static int sort(json_t *banks)
+{
+    const size_t n = json_array_size(banks);
+    json_t **item = cb_calloc(n + 1, sizeof(json_t *));
+
+    if (!item)
+        return CB_ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        item[i] = json_incref(json_array_get(banks, i));
+    qsort(item, n, sizeof(json_t *), by_name);
+    for (size_t i = 0; i < n; i++)
+        json_array_set_new(banks, i, item[i]);
+    free(item);
+    return CB_OK;
+}
+
 /* The saved banks of a folder -> *out, by name */
 static int list_folder(const char *folder, json_t **out)
 {
     DIR *d = opendir(folder);
-    const struct dirent *f;
-    json_t **item;
-    size_t n;
-    int rc = CB_OK;
+    int rc;
 
-    *out = json_array();
+    *out = NULL;
     if (!d)
         return cb_fail(CB_EIO, "%s: %s", folder, strerror(errno));
-    while (!rc && (f = readdir(d))) {
-        json_t *j = list_one(folder, f->d_name, &rc);
-        if (j && json_array_append_new(*out, j))
-            rc = CB_ENOMEM;
-    }
+    *out = json_array();
+    rc = *out ? list_all(d, folder, *out) : cb_fail(CB_ENOMEM, "%s: out of memory", folder);
     closedir(d);
-    n = json_array_size(*out);
-    if (rc || n < 2)
-        return rc;
-    if (!(item = cb_calloc(n, sizeof(json_t *))))
-        return CB_ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        item[i] = json_incref(json_array_get(*out, i));
-    qsort(item, n, sizeof(json_t *), by_name);
-    for (size_t i = 0; i < n; i++)
-        json_array_set_new(*out, i, item[i]);
-    free(item);
-    return CB_OK;
+    return rc ? rc : sort(*out);
 }
 
 static void print_line(const json_t *j)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* interrupt.c - signals. SIGINT, SIGTERM and SIGHUP ask the work to stop; a second one kills the
- * program, but not a conversation in a terminal. A model file that shrinks while it is mapped is an
- * error like any other. */
+ * program, but not a conversation in a terminal. A file that shrinks while it is mapped is an error
+ * like any other. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,15 +21,86 @@ static void say(const char *text)
     (void)!write(STDERR_FILENO, text, strlen(text));
 }
 
+/* ---- a file that shrinks while it is mapped ---- */
+
+/* /proc/self/maps, byte by byte */
+struct maps {
+    int fd;
+    ssize_t n, at;
+    char b[512];
+};
+
+/* The next byte; 0: the end */
+static int next(struct maps *m)
+{
+    if (m->at == m->n) {
+        m->n = read(m->fd, m->b, sizeof m->b);
+        m->at = 0;
+    }
+    return m->n > 0 ? (unsigned char)m->b[m->at++] : 0;
+}
+
+static uintptr_t address(struct maps *m)
+{
+    uintptr_t x = 0;
+    int c;
+
+    while ((c = next(m)) && c != '-' && c != ' ')
+        x = 16 * x + (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    return x;
+}
+
+/* The rest of a line, less its fields of rights, offset, device and inode -> out[cap]. Returns its
+ * last byte: 0 at the end */
+static int name_of(struct maps *m, char *out, size_t cap)
+{
+    size_t n = 0;
+    int c, fields = 4;
+
+    while ((c = next(m)) && c != '\n') {
+        if (fields > 0)
+            fields -= c == ' ';
+        else if ((n || c != ' ') && n + 1 < cap)
+            out[n++] = (char)c;
+    }
+    out[n] = '\0';
+    return c;
+}
+
+/* The file that is mapped at p -> out[cap], "" where it is unknown. Only read() and the like. */
+static void file_at(const void *p, char *out, size_t cap)
+{
+    struct maps m = { .fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC) };
+    int more = m.fd >= 0;
+
+    *out = '\0';
+    while (more) {
+        const uintptr_t from = address(&m), to = address(&m);
+        more = name_of(&m, out, cap);
+        if (from <= (uintptr_t)p && (uintptr_t)p < to)
+            break;
+        *out = '\0';
+    }
+    if (m.fd >= 0)
+        close(m.fd);
+}
+
+/* The model or a saved bank */
 static void on_bus_error(int sig, siginfo_t *info, void *context)
 {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    static char name[4096];
+
     (void)context;
     if (info->si_code != BUS_ADRERR) { /* no file's fault: the instruction fails again, and kills */
         signal(sig, SIG_DFL);
         return;
     }
+    while (atomic_flag_test_and_set(&said)) /* another thread says it, and ends the program */
+        pause();
+    file_at(info->si_addr, name, sizeof name);
     say("ctxbank: ");
-    say(mapped);
+    say(*name ? name : mapped);
     say(": became shorter while it was in use, or could not be read\n");
     _exit(1);
 }

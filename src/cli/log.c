@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +16,8 @@ enum { LONGEST = 4608 }; /* bytes of a line: a path and what happened to it */
 
 static enum log_level said = LOG_NORMAL; /* set once from -v and -q */
 static FILE *copy;                       /* of --log-file, until the program ends */
+static char copy_name[LONGEST];
+static atomic_int copy_full; /* 1: it could not grow */
 
 void cb_log_level(enum log_level level)
 {
@@ -23,15 +26,19 @@ void cb_log_level(enum log_level level)
 
 int cb_log_open(const char *path)
 {
+    snprintf(copy_name, sizeof copy_name, "%s", path);
     copy = fopen(path, "ae");
     return copy ? CB_OK : cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
 }
 
-static void put(FILE *f, const char *line)
+/* A file that cannot grow is told once; the program does its work without it. */
+static void put_copy(const char *line)
 {
-    fprintf(f, "%s\n", line);
-    if (f == copy)
-        fflush(f);
+    if (atomic_load(&copy_full) || (fprintf(copy, "%s\n", line) >= 0 && !fflush(copy)))
+        return;
+    if (!atomic_exchange(&copy_full, 1))
+        fprintf(stderr, "ctxbank: %s: %s; nothing more is logged there\n", copy_name,
+                strerror(errno));
 }
 
 void cb_log_failure(int status)
@@ -40,9 +47,9 @@ void cb_log_failure(int status)
 
     snprintf(line, sizeof line, "ctxbank: %s%s", cb_error(),
              status == CB_EFULL ? "; raise it with -c" : "");
-    put(stderr, line);
+    fprintf(stderr, "%s\n", line);
     if (copy)
-        put(copy, line);
+        put_copy(line);
 }
 
 /* Prints a line, unless the level is below `least`. */
@@ -57,9 +64,9 @@ static void say(enum log_level least, const char *fmt, va_list ap)
     vsnprintf(line, sizeof line, fmt, ap);
     line[cb_utf8_plain(line, strlen(line), "")] = '\0'; /* names from files may be in it */
     if (said >= least)
-        put(stderr, line);
+        fprintf(stderr, "%s\n", line);
     if (copy)
-        put(copy, line);
+        put_copy(line);
 }
 
 void cb_log_note(const char *fmt, ...)

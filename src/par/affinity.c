@@ -241,7 +241,10 @@ int cb_affinity_here(const struct team_params *given, struct affinity *out)
     if (t.numa == NUMA_OFF && !t.pin) {
         *out = (struct affinity){ .n_node = 1 };
         memcpy(out->note, said.note, sizeof said.note);
-        return alloc(out, t.n_threads ? t.n_threads : cb_cpus_default());
+        err = alloc(out, t.n_threads ? t.n_threads : cb_cpus_default());
+        if (err)
+            cb_affinity_free(out);
+        return err;
     }
     m.allowed = allowed = cb_calloc(CB_MAX_CPU, 1);
     if (!allowed)

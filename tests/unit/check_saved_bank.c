@@ -18,8 +18,10 @@
 
 #include "bank/bank_file.h"
 #include "ctxbank.h"
+#include "device/prepacked.h"
 #include "engine/session.h"
 #include "kit/folder.h"
+#include "kit/isa.h"
 #include "kit/settings.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
@@ -175,11 +177,15 @@ START_TEST(another_instruction_set)
                                            { "full", "q8_0", "dense", 1 },
                                            { "full", "f32", "dense", 1 },
                                            { "h2o:budget=140", "f16", "dense", 0 } };
-    static const char *const isa[] = { "scalar", "avx2", "avx512" };
-    const int n = !__builtin_cpu_supports("avx2")      ? 1
-                  : __builtin_cpu_supports("avx512bw") ? 3
-                                                       : 2;
+    const char *isa[N_ISA];
+    int n = 0;
 
+    for (int i = 0; i < N_ISA; i++) {
+        struct device *d = cb_isa_open(i, 1);
+        if (d && (i == ISA_SCALAR || cb_prepacked_panel(cb_isa[i])))
+            isa[n++] = cb_isa[i];
+        cb_device_close(d);
+    }
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
             if (i != j && (CB_SLOWED == 1 || j == (i + 1) % n))
@@ -385,6 +391,75 @@ START_TEST(hostile_counts)
 }
 END_TEST
 
+/* The count of tokens is compared with the file before it sizes anything. */
+START_TEST(counts_near_the_largest)
+{
+    static const int32_t seen[] = { INT32_MAX, INT32_MAX / 4 * 4, 1 << 30,
+                                    1 << 20,   N_PROMPT + 1,      N_PROMPT - 1 };
+    cb_session *s = filled(&cb_setting[0], 0);
+    struct bank_area *table;
+    uint64_t table_at, hash;
+    size_t n;
+    char *b;
+
+    save(s);
+    b = contents(&n);
+    memcpy(&table_at, b + 24, sizeof table_at);
+    table = (struct bank_area *)(void *)(b + table_at);
+    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
+        memcpy(b + table[0].at, &seen[i], sizeof seen[i]);
+        table[0].hash = XXH3_64bits(b + table[0].at, table[0].bytes);
+        memcpy(&n, b + 32, sizeof n);
+        hash = XXH3_64bits(table, n * sizeof *table);
+        memcpy(b + 40, &hash, sizeof hash);
+        hash = XXH3_64bits(b, 72);
+        memcpy(b + 72, &hash, sizeof hash);
+        patch(b, 0, 80);
+        patch(b, table_at, n * sizeof *table);
+        patch(b, table[0].at, table[0].bytes);
+        refused(CB_EFORMAT, "tokens");
+        ck_assert_msg(strstr(cb_error(), "its tokens") != NULL, "%s", cb_error());
+    }
+    free(b);
+    cb_session_close(s);
+}
+END_TEST
+
+START_TEST(contexts_near_the_largest)
+{
+    static const int n_ctx[] = { INT32_MAX, INT32_MAX - 200, (1 << 30) + 1, -1 };
+    cb_session *s = filled(&cb_setting[0], 0), *l;
+
+    save(s);
+    for (size_t i = 0; i < sizeof n_ctx / sizeof *n_ctx; i++)
+        ck_assert_int_eq(cb_session_load(m, path, n_ctx[i], &l), CB_EARG);
+    cb_session_close(s);
+}
+END_TEST
+
+static int mode_of(const char *file)
+{
+    struct stat st;
+
+    ck_assert_int_eq(stat(file, &st), 0);
+    return (int)(st.st_mode & 07777);
+}
+
+/* A new file is its owner's; one that is replaced keeps its mode. */
+START_TEST(private)
+{
+    cb_session *s = filled(&cb_setting[0], 0);
+
+    umask(0022);
+    save(s);
+    ck_assert_int_eq(mode_of(path), 0600);
+    ck_assert_int_eq(chmod(path, 0640), 0);
+    save(s);
+    ck_assert_int_eq(mode_of(path), 0640);
+    cb_session_close(s);
+}
+END_TEST
+
 START_TEST(not_a_bank)
 {
     cb_session *s;
@@ -539,6 +614,9 @@ int main(void)
     tcase_add_test(c, truncated);
     tcase_add_loop_test(c, flipped_bits, 2, 5);
     tcase_add_loop_test(c, hostile_counts, 0, cb_n_setting);
+    tcase_add_test(c, counts_near_the_largest);
+    tcase_add_test(c, contexts_near_the_largest);
+    tcase_add_test(c, private);
     tcase_add_test(c, not_a_bank);
     tcase_add_test(c, newer_formats);
     tcase_add_test(c, another_model);
