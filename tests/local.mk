@@ -47,6 +47,7 @@ check_programs = \
 	tests/ops/check_policies_cuda \
 	tests/ops/check_policies_opencl \
 	tests/ops/check_set_cuda \
+	tests/ops/check_shared_cuda \
 	tests/ops/check_sketch_cuda \
 	tests/ops/check_set_opencl \
 	tests/ops/check_sketch_opencl \
@@ -177,6 +178,10 @@ tests_ops_check_sketch_cuda_SOURCES = tests/ops/check_sketch.c tests/ops/against
 tests_ops_check_sketch_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_sketch_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_sketch_cuda_LDADD = $(check_ldadd)
+tests_ops_check_shared_cuda_SOURCES = tests/ops/check_shared_device.c
+tests_ops_check_shared_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_shared_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_shared_cuda_LDADD = $(check_ldadd)
 tests_ops_check_set_cuda_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
 tests_ops_check_set_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_set_cuda_LDFLAGS = $(cuda_ldflags)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu_boundary.c - the memory of an accelerator as the engine sees it. */
+/* gpu_boundary.c - the memory of an accelerator as the engine sees it. The tables of the device are
+ * of the thread that holds its lock. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -8,25 +10,31 @@
 #include "gpu_chosen.h"
 #include "gpu_stream.h"
 
+static struct gpu *mine(const struct device *d)
+{
+    assert(cb_device_is_mine(d));
+    return cb_gpu_of(d);
+}
+
 static void *memory_alloc(struct device *d, size_t bytes)
 {
-    return cb_gpu_alloc_work(cb_gpu_of(d), bytes);
+    return cb_gpu_alloc_work(mine(d), bytes);
 }
 
 static uint64_t memory_spare(const struct device *d)
 {
-    return cb_gpu_spare(cb_gpu_of(d));
+    return cb_gpu_spare(mine(d));
 }
 
 static void memory_free(struct device *d, void *p)
 {
-    cb_gpu_free(cb_gpu_of(d), p);
+    cb_gpu_free(mine(d), p);
 }
 
 static void memory_copy(struct device *d, void *to, size_t to_stride, const void *from,
                         size_t from_stride, size_t bytes, int n)
 {
-    struct gpu *g = cb_gpu_of(d);
+    struct gpu *g = mine(d);
     const int from_on = cb_gpu_is_on(g, from), to_on = cb_gpu_is_on(g, to);
 
     if (!from_on && !to_on)
@@ -69,38 +77,42 @@ int cb_gpu_check(struct gpu *g)
 
 static int memory_wait(struct device *d)
 {
-    return cb_gpu_check(cb_gpu_of(d));
+    return cb_gpu_check(mine(d));
 }
 
 static int memory_watch(struct device *d, const void *rows, size_t row_bytes, size_t n_row)
 {
-    return cb_gpu_watch(cb_gpu_of(d), rows, row_bytes, n_row);
+    return cb_gpu_watch(mine(d), rows, row_bytes, n_row);
 }
 
 static void memory_unwatch(struct device *d, const void *rows)
 {
-    cb_gpu_chosen_unwatch(cb_gpu_of(d), rows);
-    cb_gpu_rows_ahead_forget(cb_gpu_of(d), cb_gpu_area(cb_gpu_of(d), rows));
-    cb_gpu_unwatch(cb_gpu_of(d), rows);
+    struct gpu *g = mine(d);
+
+    cb_gpu_chosen_unwatch(g, rows);
+    cb_gpu_rows_ahead_forget(g, cb_gpu_area(g, rows));
+    cb_gpu_unwatch(g, rows);
 }
 
 static void memory_wrote(struct device *d, const void *from, size_t bytes)
 {
-    cb_gpu_wrote(cb_gpu_of(d), from, bytes);
-    cb_gpu_chosen_wrote(cb_gpu_of(d), from, bytes);
+    struct gpu *g = mine(d);
+
+    cb_gpu_wrote(g, from, bytes);
+    cb_gpu_chosen_wrote(g, from, bytes);
 }
 
 static void memory_ahead(struct device *d, const struct kv_run *run, int n)
 {
     if (n && run->idx)
-        cb_gpu_chosen_bring(cb_gpu_of(d), run, n);
+        cb_gpu_chosen_bring(mine(d), run, n);
     else
-        cb_gpu_rows_ahead(cb_gpu_of(d), run, n);
+        cb_gpu_rows_ahead(mine(d), run, n);
 }
 
 static void memory_traffic(const struct device *d, struct device_traffic *out)
 {
-    *out = cb_gpu_of(d)->traffic;
+    *out = mine(d)->traffic;
 }
 
 const struct device_memory cb_gpu_memory = {

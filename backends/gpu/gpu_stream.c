@@ -5,6 +5,7 @@
  * a layer find them. */
 #include "gpu_stream.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -156,6 +157,7 @@ void cb_gpu_weights_share(struct device *d, const struct layer_weights *layer, i
     struct gpu *g = cb_gpu_of(d);
     struct gpu_share s;
 
+    assert(cb_device_is_mine(d));
     cb_gpu_stream_close(g);
     if (!n_layer || g->status || cb_gpu_share_plan(g, layer, n_layer, n_tok, rows, 0, &s))
         return;
@@ -169,6 +171,7 @@ int cb_gpu_weights_plan(struct device *d, const struct layer_weights *layer, int
 {
     struct gpu_share s;
 
+    assert(cb_device_is_mine(d));
     TRY(cb_gpu_share_plan(cb_gpu_of(d), layer, n_layer, n_tok, rows, more, &s));
     *weights = s.weights;
     *ahead = 2 * s.ahead;

@@ -157,6 +157,16 @@ void cb_device_unlock(struct device *d)
     cb_fair_lock_give(d->lock);
 }
 
+int cb_device_is_mine(const struct device *d)
+{
+    return cb_fair_lock_is_mine(d->lock);
+}
+
+int cb_device_lock_memory(struct device *d)
+{
+    return d->ops->memory && cb_fair_lock_take(d->lock);
+}
+
 int cb_device_limits(struct device *d, double *what)
 {
     for (int l = 0; l < LIMIT_COUNT; l++)

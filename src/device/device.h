@@ -206,11 +206,11 @@ struct device_traffic {
     uint64_t weights_bytes, kv_bytes;             /* of what is used: weights, mirrored rows */
     uint64_t hit_rows, host_rows; /* stored rows that attention read on the device, on the CPU */
     uint64_t hit_sketches, host_sketches; /* blocks that searches scored there, and on the CPU */
-    uint64_t weights_in_bytes;    /* of weights that stay with the host, for prompts */
-    uint64_t kv_in_bytes, kv_out_bytes; /* stored rows that were copied there, and back */
-    uint64_t kv_ahead_bytes;            /* of those copied there: a layer ahead of need */
-    uint64_t gathers, gathered_rows;    /* packed copies of chosen rows, of how many */
-    double gather_s;                    /* in which the host packed them */
+    uint64_t weights_in_bytes;            /* of weights that stay with the host, for prompts */
+    uint64_t kv_in_bytes, kv_out_bytes;   /* stored rows that were copied there, and back */
+    uint64_t kv_ahead_bytes;              /* of those copied there: a layer ahead of need */
+    uint64_t gathers, gathered_rows;      /* packed copies of chosen rows, of how many */
+    double gather_s;                      /* in which the host packed them */
 };
 
 /* The weights of a layer */
@@ -220,6 +220,7 @@ struct layer_weights {
 };
 
 /* A device with memory of its own. All of them are NULL where memory is the host's. */
+/* The calls share tables of what lies where: the caller holds the device's lock. */
 struct device_memory {
     void *(*alloc)(struct device *d, size_t bytes); /* NULL: no memory; cb_error() says why */
     void (*free)(struct device *d, void *p);
@@ -396,8 +397,15 @@ void cb_device_close(struct device *d);
  * the calling thread already holds it, that is, it is inside a callback. */
 int cb_device_lock(struct device *d);
 void cb_device_unlock(struct device *d);
+/* 1: the calling thread may use the device: it holds the lock, or opens the device, which nobody
+ * else knows yet. For asserts */
+int cb_device_is_mine(const struct device *d);
+/* For a caller that needs no op but the tables of a device's own memory: a fork, a plan, a bank
+ * that is filled. 1: locked, for cb_device_unlock(); 0: the memory is the host's, or the calling
+ * thread holds the lock already. */
+int cb_device_lock_memory(struct device *d);
 
-/* ---- memory ---- */
+/* ---- memory: of a device that has its own, with the lock ---- */
 
 /* 64-byte aligned, not zeroed. The host may not touch it, only copy. NULL: no memory, cb_error()
  * says why. */

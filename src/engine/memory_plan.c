@@ -68,7 +68,11 @@ static int plan_device(const struct cb_session *s, int n_prompt, int n_feed, uin
 
 static void note_device(const struct cb_session *s, struct cb_memory *out)
 {
+    const int locked = cb_device_lock_memory(s->dev);
     const struct device_traffic t = cb_device_traffic(s->dev);
+
+    if (locked)
+        cb_device_unlock(s->dev);
 
     out->device_limit_bytes = t.limit_bytes;
     out->device_weights_bytes = t.weights_bytes;
@@ -344,7 +348,7 @@ static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_ge
     return peak;
 }
 
-int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
+static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int n = n_prompt + n_gen, more = cb_rehearsal_room(s->rehearsal, n_prompt);
     uint64_t peak, decoding, read, scanned, moved = 0, largest = 0;
@@ -397,4 +401,15 @@ int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memo
         out->device_kv_in_bytes_per_token = s->model->stream_kv ? moved : 0;
     }
     return CB_OK;
+}
+
+/* How a device's memory is shared out is asked in its tables. */
+int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
+{
+    const int locked = cb_device_lock_memory(s->dev);
+    const int err = plan(s, n_prompt, n_gen, out);
+
+    if (locked)
+        cb_device_unlock(s->dev);
+    return err;
 }

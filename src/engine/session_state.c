@@ -87,7 +87,7 @@ static int set_session(struct cb_session *s, const int32_t *c)
     return CB_OK;
 }
 
-int cb_session_set_counts(struct cb_session *s, const int32_t *counts)
+static int set_counts(struct cb_session *s, const int32_t *counts)
 {
     TRY(set_session(s, counts));
     counts += N_SESSION;
@@ -98,6 +98,16 @@ int cb_session_set_counts(struct cb_session *s, const int32_t *counts)
         counts += cb_attention_n_counts(&s->attention, l);
     }
     return set_points(s, counts);
+}
+
+int cb_session_set_counts(struct cb_session *s, const int32_t *counts)
+{
+    const int locked = cb_device_lock_memory(s->dev); /* a store may ask for a mirror */
+    const int err = set_counts(s, counts);
+
+    if (locked)
+        cb_device_unlock(s->dev);
+    return err;
 }
 
 /* ---- areas ---- */
@@ -157,9 +167,13 @@ size_t cb_session_area_of(const struct cb_session *s, const struct area *a, int 
 
 void cb_session_wrote(const struct cb_session *s, const struct area *a, int n)
 {
+    const int locked = cb_device_lock_memory(s->dev);
+
     for (int i = 0; i < n; i++)
         if (cb_area_is_rows(a[i].kind))
             cb_store_wrote(&s->bank.store[a[i].layer], a[i].at, a[i].bytes);
+    if (locked)
+        cb_device_unlock(s->dev);
 }
 
 int cb_session_check_areas(const struct cb_session *s)

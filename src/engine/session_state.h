@@ -12,14 +12,15 @@ int cb_session_n_counts(const struct cb_session *s);
 void cb_session_counts(const struct cb_session *s, int32_t *out);
 int cb_session_counts_seen(const int32_t *counts); /* tokens of the timeline */
 /* Gives an empty session these counts; its areas are then still to be filled. After a failure the
- * session can only be closed. CB_EFORMAT: the counts contradict each other; CB_ENOMEM. */
+ * session can only be closed. Locks a device that has memory of its own. CB_EFORMAT: the counts
+ * contradict each other; CB_ENOMEM. */
 int cb_session_set_counts(struct cb_session *s, const int32_t *counts);
 /* The areas in use, in a fixed order -> *out[*n]; the caller frees *out. CB_ENOMEM. */
 int cb_session_areas(const struct cb_session *s, struct area **out, int *n);
 /* Bytes that the first n tokens take of area a, which begins with them: rows and what stands beside
  * them. For sessions that cb_session_extends(), and n a multiple of KV_PREPACK. */
 size_t cb_session_area_of(const struct cb_session *s, const struct area *a, int n);
-/* Call when areas[n] have been filled: a device that mirrors rows learns of them. */
+/* Call when areas[n] have been filled: a device that mirrors rows learns of them. Locks it. */
 void cb_session_wrote(const struct cb_session *s, const struct area *areas, int n);
 /* After the areas were filled from a file: CB_EFORMAT if a list leads outside its store. */
 int cb_session_check_areas(const struct cb_session *s);

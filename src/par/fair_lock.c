@@ -71,3 +71,13 @@ void cb_fair_lock_give(struct fair_lock *l)
         pthread_cond_broadcast(&l->given);
     pthread_mutex_unlock(&l->mutex);
 }
+
+int cb_fair_lock_is_mine(struct fair_lock *l)
+{
+    int mine;
+
+    pthread_mutex_lock(&l->mutex);
+    mine = !l->next || (l->held && pthread_equal(l->holder, pthread_self()));
+    pthread_mutex_unlock(&l->mutex);
+    return mine;
+}

@@ -185,6 +185,17 @@ static uint64_t row_bytes(const struct cb_model *m)
     return 2 * (uint64_t)m->hp.n_kv * (uint64_t)m->hp.hd * sizeof(float);
 }
 
+/* Of a device on which sessions have computed */
+static struct device_traffic traffic_of(const struct cb_model *m)
+{
+    struct device_traffic t;
+
+    cb_toy_ok(cb_device_lock(m->dev));
+    t = cb_device_traffic(m->dev);
+    cb_device_unlock(m->dev);
+    return t;
+}
+
 /* With brutal offload each layer's rows are copied for each token, all but the first layer's while
  * the layer before computes; but for the token's own row. */
 START_TEST(rows_of_streamed_layers)
@@ -201,9 +212,9 @@ START_TEST(rows_of_streamed_layers)
     s = session_of(m, "full");
     got = answer(s, &mem);
     same("logits", got, want, n, 2e-4f);
-    before = cb_device_traffic(m->dev);
+    before = traffic_of(m);
     cb_toy_ok(cb_session_decode(s, 5));
-    after = cb_device_traffic(m->dev);
+    after = traffic_of(m);
     ck_assert_uint_eq(after.kv_in_bytes - before.kv_in_bytes,
                       LAYERS * (ALL + ANSWER + 1) * row_bytes(m));
     ck_assert_uint_eq(after.kv_ahead_bytes - before.kv_ahead_bytes,
@@ -224,9 +235,9 @@ START_TEST(rows_of_two_layers)
     struct device_traffic before, after;
 
     cb_toy_ok(cb_session_prefill(s, text, PROMPT, NULL));
-    before = cb_device_traffic(m->dev);
+    before = traffic_of(m);
     cb_toy_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
-    after = cb_device_traffic(m->dev);
+    after = traffic_of(m);
     ck_assert_uint_eq(after.host_rows, before.host_rows);
     ck_assert_uint_lt(after.kv_bytes, LAYERS * ALL * row_bytes(m) / 3);
     ck_assert_uint_gt(after.kv_ahead_bytes - before.kv_ahead_bytes,
