@@ -1,6 +1,7 @@
 # A test that hangs ends after ten minutes; a slow machine is no failure.
 AM_TESTS_ENVIRONMENT = CK_DEFAULT_TIMEOUT=600; export CK_DEFAULT_TIMEOUT;
 
+check_DATA =
 # One program an area; each links the library's inside and the check runner.
 if HAVE_CHECK
 check_programs = \
@@ -111,7 +112,7 @@ if !THREADS_OPENMP
 check_programs += tests/unit/check_team
 endif
 
-check_PROGRAMS += $(check_programs) tests/kit/make_tiny
+check_PROGRAMS += $(check_programs) tests/kit/make_tiny tests/faults/ctxbank
 TESTS += $(check_programs)
 
 # The same tests of ops on an OpenCL device; skipped where there is none
@@ -220,6 +221,27 @@ tests/pretend/libcuda.so.1: $(pretend_sources) $(gpu_words) $(gpu_kernels)
 check_DATA += tests/pretend/libcuda.so.1
 CLEANFILES += tests/pretend/libcuda.so.1
 endif
+
+# Calls that fail (tests/faults): a library that is loaded before all others, and the program with
+# the calls built in, for sanitizers.
+tests/faults/failing_calls.so: tests/faults/failing_calls.c
+	$(AM_V_GEN)$(MKDIR_P) tests/faults && $(CC) -std=gnu11 -O1 -g -Wall -Wextra -shared -fPIC \
+		-o $@ $(srcdir)/tests/faults/failing_calls.c
+check_DATA += tests/faults/failing_calls.so
+CLEANFILES += tests/faults/failing_calls.so
+tests_faults_ctxbank_SOURCES = tests/faults/failing_calls.c
+tests_faults_ctxbank_CPPFLAGS = $(AM_CPPFLAGS) -DFAULTS_WRAPPED
+tests_faults_ctxbank_CFLAGS = $(AM_CFLAGS) -Wno-missing-prototypes
+tests_faults_ctxbank_LDFLAGS = $(AM_LDFLAGS) \
+	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign,--wrap=strdup \
+	-Wl,--wrap=strndup,--wrap=open,--wrap=fopen,--wrap=fdopen,--wrap=opendir \
+	-Wl,--wrap=memfd_create,--wrap=pipe2,--wrap=socket,--wrap=read,--wrap=pread \
+	-Wl,--wrap=readdir,--wrap=getrandom,--wrap=write,--wrap=pwrite,--wrap=send \
+	-Wl,--wrap=sendmsg,--wrap=fsync,--wrap=ftruncate,--wrap=rename,--wrap=linkat,--wrap=mmap \
+	-Wl,--wrap=pthread_create,--wrap=fstat,--wrap=stat,--wrap=lseek,--wrap=realpath \
+	-Wl,--wrap=fread,--wrap=fgets,--wrap=fwrite,--wrap=fflush,--wrap=fclose
+tests_faults_ctxbank_LDADD = $(ctxbank_OBJECTS) $(ctxbank_LDADD)
+tests_faults_ctxbank_DEPENDENCIES = $(ctxbank_OBJECTS) $(ctxbank_DEPENDENCIES)
 
 check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
 # CTXBANK_TEST_ISA=avx2 hides better tiers from the tests (tests/kit/isa.c).
@@ -799,6 +821,8 @@ dist_check_SCRIPTS = \
 	tests/cli/check-python \
 	tests/cli/check-serve \
 	tests/cli/check-trouble \
+	tests/faults/check-plants \
+	tests/faults/sweep \
 	tests/check-figures \
 	tests/check-rules
 if HAVE_CHECK

@@ -199,11 +199,14 @@ static int list_one(const char *folder, const char *name, json_t **out)
         cb_buf_free(&path);
         return cb_fail(CB_ENOMEM, "%s: out of memory", folder);
     }
-    rc = stat(path.s, &st) || !S_ISREG(st.st_mode) ? CB_EFORMAT : cb_bank_file_open(path.s, &f);
+    if (stat(path.s, &st))
+        rc = cb_fail(CB_EIO, "%s: %s", path.s, strerror(errno));
+    else
+        rc = S_ISREG(st.st_mode) ? cb_bank_file_open(path.s, &f) : CB_EFORMAT;
     if (!rc) {
         rc = describe(&f, name, out);
         cb_bank_file_close(&f);
-    } else if (rc == CB_EIO && access(path.s, F_OK)) {
+    } else if (rc == CB_EIO && access(path.s, F_OK)) { /* removed meanwhile */
         rc = CB_EFORMAT;
     }
     cb_buf_free(&path);
