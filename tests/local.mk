@@ -102,7 +102,12 @@ check_programs = \
 	tests/unit/check_tok \
 	tests/fuzz/check_grammar_fuzz \
 	tests/fuzz/check_jinja_fuzz \
-	tests/fuzz/check_tok_file
+	tests/fuzz/check_tok_file \
+	tests/fuzz/fuzz_gbnf \
+	tests/fuzz/fuzz_jinja \
+	tests/fuzz/fuzz_regex \
+	tests/fuzz/fuzz_schema \
+	tests/fuzz/fuzz_utf8
 
 if HAVE_OPENCL
 check_programs += tests/ops/check_opencl_driver
@@ -606,7 +611,7 @@ tests_unit_check_chat_LDADD = $(check_ldadd)
 tests_unit_check_schemas_SOURCES = tests/unit/check_schemas.c
 tests_unit_check_schemas_CFLAGS = $(check_cflags)
 tests_unit_check_schemas_LDFLAGS = $(check_ldflags)
-tests_unit_check_schemas_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_schemas_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_jinja_SOURCES = tests/unit/check_jinja.c
 tests_unit_check_jinja_CFLAGS = $(check_cflags)
@@ -632,6 +637,26 @@ tests_fuzz_check_jinja_fuzz_SOURCES = tests/fuzz/check_jinja_fuzz.c
 tests_fuzz_check_jinja_fuzz_CFLAGS = $(check_cflags)
 tests_fuzz_check_jinja_fuzz_LDFLAGS = $(check_ldflags)
 tests_fuzz_check_jinja_fuzz_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+# Targets of a fuzzer, here run over their seeds; tests/fuzz/build-fuzzers builds the fuzzers.
+tests_fuzz_fuzz_gbnf_SOURCES = tests/fuzz/fuzz_gbnf.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
+tests_fuzz_fuzz_gbnf_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_gbnf_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_jinja_SOURCES = tests/fuzz/fuzz_jinja.c tests/fuzz/replay.c
+tests_fuzz_fuzz_jinja_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_jinja_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_regex_SOURCES = tests/fuzz/fuzz_regex.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
+tests_fuzz_fuzz_regex_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_regex_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_schema_SOURCES = tests/fuzz/fuzz_schema.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
+tests_fuzz_fuzz_schema_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_schema_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_utf8_SOURCES = tests/fuzz/fuzz_utf8.c tests/fuzz/replay.c
+tests_fuzz_fuzz_utf8_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_utf8_LDADD = libcore.la $(JANSSON_LIBS)
 
 tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
 tests_fuzz_check_tok_file_CFLAGS = $(check_cflags)
@@ -836,6 +861,7 @@ tests/no-library-check:
 	@echo "(Debian: apt-get install check). Install it, run configure again." >&2
 	@exit 1
 endif
+EXTRA_DIST += tests/fuzz/build-fuzzers tests/fuzz/seeds
 EXTRA_DIST += tests/field/cases.jsonl
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
 EXTRA_DIST += tests/kit/browser.py tests/only.mk tests/tally examples/ask.c examples/read-bank.c

@@ -124,6 +124,8 @@ static int build(struct schema *s, const struct schema_set *c, int *x)
         return CB_OK;
     }
     TRY(find_types(s, c, &t));
+    if ((t & T_NUMBER) == T_FRACTION && t != T_FRACTION)
+        t &= ~T_FRACTION; /* other types are left */
     if (t == T_FRACTION)
         return cb_schema_fail(s, CB_EUNSUPPORTED, cb_schema_set_at(s, c, 0),
                               "numbers that are no integers are not supported alone");

@@ -183,12 +183,15 @@ int cb_answer_form_read(const json_t *request, cb_grammar **out)
 static json_t *call_schema(const json_t *function)
 {
     const json_t *parameters = json_object_get(function, "parameters");
+    json_t *own = json_is_object(parameters) ? json_deep_copy(parameters)
+                                             : json_pack("{s:s}", "type", "object");
 
+    /* "#" in a tool's schema means that schema, not the one around it */
+    if (own && !json_object_get(own, "$id"))
+        json_object_set_new(own, "$id", json_string("tool:"));
     return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[ss], s:b}", "type", "object", "properties", "name",
-                     "const", json_object_get(function, "name"), "arguments",
-                     json_is_object(parameters) ? json_deep_copy(parameters)
-                                                : json_pack("{s:s}", "type", "object"),
-                     "required", "name", "arguments", "additionalProperties", 0);
+                     "const", json_object_get(function, "name"), "arguments", own, "required",
+                     "name", "arguments", "additionalProperties", 0);
 }
 
 int cb_answer_form_call(const json_t *choice, const json_t *tools, cb_grammar **out)

@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "fields.h"
+#include "grammar/grammar.h"
+#include "notes.h"
 
 static const double poll_s = 0.25; /* how often a client that waits is asked whether it is there */
 static const double idle_s = 5;    /* a stream that is silent for so long gets a comment */
@@ -543,6 +545,18 @@ static int open_choices(struct turn *t)
     return CB_OK;
 }
 
+/* What the answer's schema does not keep exactly is told beside what was left out. */
+static int tell_notes(struct turn *t)
+{
+    const char *line = t->grammar ? cb_grammar_notes(t->grammar) : "";
+
+    for (size_t n; *line; line += n + (line[n] == '\n')) {
+        n = strcspn(line, "\n");
+        TRY(cb_note(&t->ignored, "%.*s", (int)n, line));
+    }
+    return CB_OK;
+}
+
 static int order(struct turn *t)
 {
     enum { CHOICE = 16 << 10, EACH = 16 }; /* bytes: of an answer, of its sampler for each token */
@@ -555,6 +569,7 @@ static int order(struct turn *t)
     TRY(cb_exchange_hold(t->x, (size_t)t->n * (CHOICE + (size_t)cb_n_vocab(t->s->m.model) * EACH +
                                                (size_t)t->order.n * sizeof *t->ids)));
     TRY(open_choices(t));
+    TRY(tell_notes(t));
     t->order.grammar = t->grammar;
     t->grammar = NULL; /* the group's */
     return cb_group_new(t->s->m.model, &t->order, t->n, &t->group);

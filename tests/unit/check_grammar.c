@@ -214,6 +214,8 @@ START_TEST(schema_texts)
         { "{\"$ref\": \"#/$defs/a\", \"maximum\": 5, \"$defs\": {\"a\": {\"type\": \"integer\", "
           "\"minimum\": 3}}}",
           "3|4|5", NULL, "2|6|33" },
+        { "{\"if\": {\"type\": \"integer\"}, \"then\": {\"type\": \"null\"}}", "\"x\"|true|null",
+          "\"", "1|1.5" },
         { "{\"title\": \"t\", \"description\": \"d\", \"default\": 1, \"examples\": [], \"x-y\": "
           "1, \"type\": \"null\"}",
           "null", "n", "1" },

@@ -10,6 +10,7 @@
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
 #include "kit/suite.h"
+#include "serve/answer_form.h"
 
 static int fits(const cb_grammar *g, const char *text)
 {
@@ -105,6 +106,33 @@ START_TEST(notes)
 }
 END_TEST
 
+/* "#" in a tool's schema is that schema, though it stands within another one. */
+START_TEST(forced_calls)
+{
+    static const char text[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"plan\",\"parameters\":{\"type\":"
+        "\"object\","
+        "\"properties\":{\"n\":{\"$ref\":\"#/$defs/n\"},\"next\":{\"$ref\":\"#\"}},"
+        "\"required\":[\"n\"],\"$defs\":{\"n\":{\"type\":\"integer\"}}}}},"
+        "{\"type\":\"function\",\"function\":{\"name\":\"say\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"n\":{\"$ref\":\"#/$defs/"
+        "n\"}},\"$defs\":{\"n\":{\"type\":\"string\"}}}}}]";
+    json_t *tools = json_loads(text, 0, NULL), *choice = json_string("required");
+    cb_grammar *g;
+
+    ck_assert_msg(!cb_answer_form_call(choice, tools, &g), "%s", cb_error());
+    ck_assert(fits(g, "{\"name\":\"plan\",\"arguments\":{\"n\":1,\"next\":{\"n\":2}}}"));
+    ck_assert(fits(g, "{\"name\":\"say\",\"arguments\":{\"n\":\"x\"}}"));
+    ck_assert(!fits(g, "{\"name\":\"plan\",\"arguments\":{\"n\":\"x\"}}"));
+    ck_assert(!fits(g, "{\"name\":\"plan\",\"arguments\":{\"n\":1,\"next\":{}}}"));
+    ck_assert(!fits(g, "{\"name\":\"say\",\"arguments\":{\"n\":1}}"));
+    ck_assert_str_eq(cb_grammar_notes(g), "");
+    cb_grammar_free(g);
+    json_decref(tools);
+    json_decref(choice);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("schemas");
@@ -113,5 +141,6 @@ int main(void)
     suite_add_tcase(suite, t);
     tcase_add_test(t, schemas_of_tools);
     tcase_add_test(t, notes);
+    tcase_add_test(t, forced_calls);
     return cb_suite_run(suite);
 }

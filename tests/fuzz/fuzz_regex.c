@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* fuzz_regex.c - regular expressions for a fuzzer. */
+#include "fuzz_grammar.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return cb_fuzz_grammar(GRAMMAR_REGEX, data, size);
+}
