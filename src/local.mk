@@ -84,7 +84,7 @@ libcore_la_SOURCES += \
 	src/text/tok.h \
 	src/text/tok_bpe.c \
 	src/text/tok_impl.c src/text/tok_impl.h \
-	src/text/tok_merge.c \
+	src/text/tok_merge.c src/text/tok_pairs.c \
 	src/text/tok_nfc.c \
 	src/text/tok_open.c \
 	src/text/tok_pre.c src/text/tok_pre.h \

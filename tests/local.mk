@@ -731,6 +731,7 @@ EXTRA_DIST += \
 	tests/vectors/tok-qwen2.gguf tests/vectors/tok-qwen2.json \
 	tests/vectors/tok-smollm.gguf tests/vectors/tok-smollm.json \
 	tests/vectors/tok-smollm2-135m-instruct.json \
+	tests/vectors/tok-gemma4.gguf tests/vectors/tok-gemma4.json \
 	tests/vectors/tok-spm-plain.gguf tests/vectors/tok-spm-plain.json \
 	tests/vectors/tok-spm.gguf tests/vectors/tok-spm.json \
 	tests/vectors/make_pre_tokenizers.py tests/vectors/tok-pre.json \

@@ -10,17 +10,11 @@
 #include "tok_impl.h"
 #include "tok_pre.h"
 
-struct pair { /* two tokens that merge; rank -1 = a free place */
-    int32_t a, b;
-    int32_t rank, id;
-};
-
 struct bpe {
     const struct tok_pre *pre;
     pcre2_code *re[MAX_SPLIT];
     pcre2_match_context *ctx;
-    struct pair *pair; /* [mask + 1], open addressing */
-    uint32_t mask;
+    struct tok_pairs pairs;
     int32_t byte_id[256]; /* id of each byte's letter; -1 = not in the vocabulary */
     uint32_t letter[256]; /* code point of each byte's letter */
     int16_t byte_of[324]; /* byte of each letter; -1 = none */
@@ -41,74 +35,6 @@ static void make_letters(struct tok *t, struct bpe *b)
         b->byte_of[b->letter[i]] = (int16_t)i;
         b->byte_id[i] = cb_tok_lookup(t, s, (size_t)cb_utf8_put(b->letter[i], s));
     }
-}
-
-/* The entry of the pair (a, c), or the free entry where it belongs */
-static struct pair *find_pair(const struct tok *t, int32_t a, int32_t c)
-{
-    const struct bpe *b = t->own;
-    uint32_t i = (uint32_t)cb_siphash_word(&t->key, (uint64_t)(uint32_t)a << 32 | (uint32_t)c);
-
-    for (i &= b->mask; b->pair[i].rank >= 0 && (b->pair[i].a != a || b->pair[i].b != c);)
-        i = (i + 1) & b->mask;
-    return &b->pair[i];
-}
-
-static int bad_merge(uint64_t i, struct gguf_str s, const char *why)
-{
-    return cb_fail(CB_EFORMAT, "tokenizer.ggml.merges: merge %llu, \"%.*s\", %s",
-                   (unsigned long long)i, s.n < 80 ? (int)s.n : 80, s.s, why);
-}
-
-static int add_merge(struct tok *t, uint64_t i, struct gguf_str s)
-{
-    char joined[TOK_MAX_PIECE];
-    const char *gap = s.n > 2 ? memchr(s.s + 1, ' ', s.n - 2) : NULL;
-    struct pair p = { .rank = (int32_t)i };
-    size_t n;
-
-    if (!gap)
-        return bad_merge(i, s, "is not two tokens with a blank between");
-    n = (size_t)(gap - s.s);
-    if (s.n - 1 > sizeof joined)
-        return bad_merge(i, s, "is too long");
-    memcpy(joined, s.s, n);
-    memcpy(joined + n, gap + 1, s.n - n - 1);
-    p.a = cb_tok_lookup(t, s.s, n);
-    p.b = cb_tok_lookup(t, gap + 1, s.n - n - 1);
-    p.id = cb_tok_lookup(t, joined, s.n - 1);
-    if (p.a < 0 || p.b < 0)
-        return bad_merge(i, s, "names a token that is not in the vocabulary");
-    if (p.id < 0)
-        return bad_merge(i, s, "makes a token that is not in the vocabulary");
-    *find_pair(t, p.a, p.b) = p; /* of equal pairs the last counts, as in the original */
-    return CB_OK;
-}
-
-static int read_merges(struct tok *t, struct bpe *b, const struct gguf *g)
-{
-    const char *key = "tokenizer.ggml.merges";
-    const struct gguf_kv *kv = NULL;
-    const int got = cb_gguf_array(g, key, GGUF_STRING, &kv);
-    uint32_t n = 64;
-
-    TRY(got);
-    if (!got)
-        return cb_fail(CB_EFORMAT, "%s: the file has no such key", key);
-    if (kv->n > TOK_MAX_VOCAB)
-        return cb_fail(CB_EFORMAT, "%s: %llu merges, not 0 to %d", key, (unsigned long long)kv->n,
-                       TOK_MAX_VOCAB);
-    while (n < 2 * kv->n)
-        n *= 2;
-    b->pair = cb_calloc(n, sizeof *b->pair);
-    if (!b->pair)
-        return CB_ENOMEM;
-    b->mask = n - 1;
-    for (uint32_t i = 0; i < n; i++)
-        b->pair[i].rank = -1;
-    for (uint64_t i = 0; i < kv->n; i++)
-        TRY(add_merge(t, i, cb_gguf_array_str(kv, i)));
-    return CB_OK;
 }
 
 static int unknown_pre(const char *what, struct gguf_str s)
@@ -172,7 +98,7 @@ static int open_bpe(struct tok *t, const struct gguf *g)
     TRY(find_pre(t, b, g));
     TRY(compile(b));
     make_letters(t, b);
-    TRY(read_merges(t, b, g));
+    TRY(cb_tok_pairs_read(t, g, &b->pairs));
     t->add_bos = b->pre->add_bos;
     return CB_OK;
 }
@@ -186,7 +112,7 @@ static void close_bpe(struct tok *t)
     for (int i = 0; i < MAX_SPLIT; i++)
         pcre2_code_free(b->re[i]);
     pcre2_match_context_free(b->ctx);
-    free(b->pair);
+    cb_tok_pairs_close(&b->pairs);
     free(b);
 }
 
@@ -195,17 +121,10 @@ static void close_bpe(struct tok *t)
 static int merges(const struct tok *t, const char *word, const struct sym *a, const struct sym *c,
                   uint32_t *rank, int32_t *id)
 {
-    const struct pair *p;
+    const struct bpe *b = t->own;
 
     (void)word;
-    if (a->id < 0 || c->id < 0)
-        return 0;
-    p = find_pair(t, a->id, c->id);
-    if (p->rank < 0)
-        return 0;
-    *rank = (uint32_t)p->rank;
-    *id = p->id;
-    return 1;
+    return cb_tok_pairs_find(t, &b->pairs, a->id, c->id, rank, id);
 }
 
 /* The token that equals a whole word, -1 = none */

@@ -47,7 +47,7 @@ struct tok_kind {
     void (*done)(struct tok_work *w); /* frees w->own; NULL = nothing to free */
 };
 
-extern const struct tok_kind cb_tok_bpe, cb_tok_spm;
+extern const struct tok_kind cb_tok_bpe, cb_tok_spm, cb_tok_gemma4;
 
 struct tok {
     const struct tok_kind *kind;
@@ -150,6 +150,20 @@ int cb_tok_cache_open(struct tok_work *w);
 int cb_tok_cached(struct tok_work *w, const char *word, size_t len);
 /* The word's ids are w->ids[from..n). */
 void cb_tok_remember(struct tok_work *w, const char *word, size_t len, size_t from);
+
+/* ---- pairs that merge, tok_pairs.c ---- */
+
+struct tok_pairs {
+    struct tok_pair *pair; /* [mask + 1], open addressing */
+    uint32_t mask;
+};
+
+/* tokenizer.ggml.merges; the caller closes p, after a failure as well */
+int cb_tok_pairs_read(struct tok *t, const struct gguf *g, struct tok_pairs *p);
+/* May tokens a and b merge? 1 and *rank, *id, or 0. */
+int cb_tok_pairs_find(const struct tok *t, const struct tok_pairs *p, int32_t a, int32_t b,
+                      uint32_t *rank, int32_t *id);
+void cb_tok_pairs_close(struct tok_pairs *p);
 
 /* ---- normalisation, tok_nfc.c ---- */
 

@@ -7,12 +7,13 @@
 #include "base/err.h"
 #include "tok_impl.h"
 
-static const struct tok_kind *const kinds[] = { &cb_tok_bpe, &cb_tok_spm };
+static const struct tok_kind *const kinds[] = { &cb_tok_bpe, &cb_tok_spm, &cb_tok_gemma4 };
 
 /* Control tokens that end a turn or a text, as model families spell them */
-static const char *const ends[] = { "<|im_end|>",      "<|eot_id|>",    "<|eom_id|>",
-                                    "<|end_of_text|>", "<|endoftext|>", "</s>",
-                                    "<end_of_turn>",   "<|end|>" };
+static const char *const ends[] = { "<|im_end|>",       "<|eot_id|>",    "<|eom_id|>",
+                                    "<|end_of_text|>",  "<|endoftext|>", "</s>",
+                                    "<end_of_turn>",    "<|end|>",       "<turn|>",
+                                    "<|tool_response>", "[e~[" };
 
 /* ---- the vocabulary ---- */
 
@@ -136,7 +137,9 @@ static int read_ids(struct tok *t, const struct gguf *g)
     add_end(t, eom);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         const int32_t id = cb_tok_find(t, ends[i]);
-        if (id >= 0 && t->piece[id].type == TT_CONTROL)
+        /* Gemma 4's files show the marks of tools as text, and so have them as user-defined */
+        if (id >= 0 && (t->piece[id].type == TT_CONTROL ||
+                        (t->kind == &cb_tok_gemma4 && t->piece[id].type == TT_USER)))
             add_end(t, id);
     }
     return CB_OK;
@@ -230,8 +233,8 @@ static int open_kind(struct tok *t, const struct gguf *g)
         if (s.n == strlen(kinds[i]->model) && memcmp(s.s, kinds[i]->model, s.n) == 0)
             t->kind = kinds[i];
     if (!t->kind)
-        return cb_fail(CB_EUNSUPPORTED, "%s: \"%.*s\" is not known; gpt2 and llama are", key,
-                       s.n < 60 ? (int)s.n : 60, s.s);
+        return cb_fail(CB_EUNSUPPORTED, "%s: \"%.*s\" is not known; gpt2, llama and gemma4 are",
+                       key, s.n < 60 ? (int)s.n : 60, s.s);
     TRY(read_pieces(t, g));
     TRY(index_pieces(t));
     TRY(read_ids(t, g));

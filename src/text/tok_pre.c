@@ -62,6 +62,7 @@ static const struct tok_pre rows[] = {
     { "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2", { GPT4("{1,3}+") }, 0, 1, 1 },
     { "dbrx smaug-bpe glm4 chatglm-bpe", { GPT4("{1,3}+") }, 0, 0, 0 },
     { "qwen2 deepseek-r1-qwen stablelm2", { GPT4("") }, 1, 0, 0 },
+    { "hunyuan solar-open", { GPT4("") }, 0, 0, 0 },
     { "qwen35", { "(?i:" SUFFIX ")|" PREFIX "?[\\p{L}\\p{M}]++|\\p{N}| ?[^" WS
                   "\\p{L}\\p{M}\\p{N}]++[\\r\\n]*+|" NEWLINE SPACE }, 1, 0, 0 },
     { "smollm starcoder refact codeshell exaone minerva-7b", { DIGIT, GPT2 }, 0, 0, 0 },
@@ -73,11 +74,11 @@ static const struct tok_pre rows[] = {
                         "[" WS "]++(*SKIP)$", HAN_TO_HANGUL, "\\p{N}++" }, 0, 0, 0 },
     { "deepseek-coder", { "[\\r\\n]", "[" WS "]?\\p{L}++", "[" WS "]?\\p{P}++", HAN_TO_HANGUL,
                           DIGIT }, 0, 0, 0 },
-    { "deepseek-v3", { "\\p{N}{1,3}+", HAN_AND_KANA,
+    { "deepseek-v3 hunyuan-dense joyai-llm", { "\\p{N}{1,3}+", HAN_AND_KANA,
                        "[!-/:-@\\[-`{-~][A-Za-z]++|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]++|"
                        " ?[\\p{P}\\p{S}]++[\\r\\n]*+|" NEWLINE SPACE }, 0, 0, 0 },
     { "tekken", { GPT4O("", "") }, 0, 1, 1 },
-    { "gpt-4o llama4", { GPT4O("(?i:" SUFFIX ")?+", "{1,3}+") }, 0, 0, 0 },
+    { "gpt-4o llama4 minimax-m2", { GPT4O("(?i:" SUFFIX ")?+", "{1,3}+") }, 0, 0, 0 },
     { "bloom poro-chat gpt3-finnish", { SENTENCE }, 0, 0, 0 },
     { "viking", { SENTENCE, DIGIT }, 0, 0, 0 },
     { "bailingmoe bailingmoe2 llada-moe",

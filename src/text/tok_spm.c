@@ -4,7 +4,10 @@
  *
  * A space is written U+2581, and one goes in front of each run of text between special tokens, as
  * the models' own files say (normaliser Prepend) and as their authors trained them. With
- * legacy=False, transformers puts it in front of the first run only. */
+ * legacy=False, transformers puts it in front of the first run only.
+ *
+ * Gemma 4 has such pieces, but merges pairs in the order of a list, as BPE does, puts no space in
+ * front, and has pieces of line breaks that no pairs make. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +19,7 @@
 
 struct spm {
     int32_t *rank;            /* [n_vocab] rank by falling score; -1 = never merged */
+    struct tok_pairs pairs;   /* of a list of merges: rank says only which pieces take part */
     int32_t byte_id[256];     /* -1 = no byte token */
     uint8_t joins_space[256]; /* 1: in some piece a space follows this byte (not a space's) */
 };
@@ -159,12 +163,33 @@ static int open_spm(struct tok *t, const struct gguf *g)
     return CB_OK;
 }
 
+/* All pieces of text take part in merging, whatever their scores. */
+static int open_gemma4(struct tok *t, const struct gguf *g)
+{
+    struct spm *m = cb_calloc(1, sizeof *m);
+
+    if (!m)
+        return CB_ENOMEM;
+    t->own = m;
+    if (!(m->rank = cb_calloc((size_t)t->n_vocab, sizeof *m->rank)))
+        return CB_ENOMEM;
+    for (int i = 0; i < t->n_vocab; i++)
+        m->rank[i] = t->piece[i].type == TT_NORMAL || t->piece[i].type == TT_UNUSED ? 0 : -1;
+    TRY(cb_tok_pairs_read(t, g, &m->pairs));
+    TRY(read_bytes(t, m));
+    find_joins(t, m);
+    t->add_bos = 1;
+    return CB_OK;
+}
+
 static void close_spm(struct tok *t)
 {
     struct spm *m = t->own;
 
-    if (m)
+    if (m) {
         free(m->rank);
+        cb_tok_pairs_close(&m->pairs);
+    }
     free(m);
 }
 
@@ -207,6 +232,15 @@ static int merges(const struct tok *t, const char *word, const struct sym *a, co
     return 1;
 }
 
+static int listed_merges(const struct tok *t, const char *word, const struct sym *a,
+                         const struct sym *b, uint32_t *rank, int32_t *id)
+{
+    const struct spm *m = t->own;
+
+    (void)word;
+    return cb_tok_pairs_find(t, &m->pairs, a->id, b->id, rank, id);
+}
+
 static int push_bytes(struct tok_work *w, const char *s, size_t n)
 {
     const struct spm *m = w->t->own;
@@ -232,7 +266,7 @@ static int merge_word(struct tok_work *w, const char *s, size_t len)
         id = cb_tok_lookup(w->t, s + i, k);
         cb_tok_sym(w, n++, id >= 0 && m->rank[id] >= 0 ? id : -1, i, k);
     }
-    TRY(cb_tok_merge(w, s, n, merges));
+    TRY(cb_tok_merge(w, s, n, m->pairs.pair ? listed_merges : merges));
     for (int32_t i = 0; i >= 0; i = w->sym[i].next) {
         const struct sym *y = &w->sym[i];
         TRY(y->id >= 0 ? cb_tok_push(w, y->id) : push_bytes(w, s + y->at, y->len));
@@ -276,23 +310,53 @@ static int spaced(struct tok_work *w, const char *text, size_t len, size_t *n)
     return CB_OK;
 }
 
-static int encode_spm(struct tok_work *w, const char *text, size_t len)
+/* text[n] with blanks written as U+2581 */
+static int words(struct tok_work *w, const char *text, size_t n)
 {
     const struct spm *m = w->t->own;
-    size_t n, from = 0;
+    size_t from = 0;
     int after_space = 1; /* 1: a run of spaces is not cut */
 
-    TRY(spaced(w, text, len, &n));
     for (size_t i = 0; i < n;) {
-        const int space = n - i >= N_SPACE && memcmp(w->buf + i, SPACE, N_SPACE) == 0;
-        if (space && !after_space && !m->joins_space[(unsigned char)w->buf[i - 1]]) {
-            TRY(word(w, w->buf + from, i - from));
+        const int space = n - i >= N_SPACE && memcmp(text + i, SPACE, N_SPACE) == 0;
+        if (space && !after_space && !m->joins_space[(unsigned char)text[i - 1]]) {
+            TRY(word(w, text + from, i - from));
             from = i;
         }
         i += space ? N_SPACE : 1;
         after_space = space;
     }
-    return word(w, w->buf + from, n - from);
+    return n > from ? word(w, text + from, n - from) : CB_OK;
+}
+
+static int encode_spm(struct tok_work *w, const char *text, size_t len)
+{
+    size_t n;
+
+    TRY(spaced(w, text, len, &n));
+    return words(w, w->buf, n);
+}
+
+/* Line breaks are words of their own: the piece of as many breaks, if there is one. */
+static int encode_gemma4(struct tok_work *w, const char *text, size_t len)
+{
+    size_t n, from = 0;
+
+    TRY(spaced(w, text, len, &n));
+    for (size_t i = 0, end; i < n; i = end) {
+        int32_t id;
+        for (end = i; end < n && w->buf[end] == '\n';)
+            end++;
+        if (end == i) {
+            end++;
+            continue;
+        }
+        TRY(words(w, w->buf + from, i - from));
+        id = cb_tok_lookup(w->t, w->buf + i, end - i);
+        TRY(id >= 0 ? cb_tok_push(w, id) : words(w, w->buf + i, end - i));
+        from = end;
+    }
+    return words(w, w->buf + from, n - from);
 }
 
 /* ---- decode ---- */
@@ -323,5 +387,14 @@ const struct tok_kind cb_tok_spm = {
     .close = close_spm,
     .prepare = prepare_spm,
     .encode = encode_spm,
+    .piece = piece_spm,
+};
+
+const struct tok_kind cb_tok_gemma4 = {
+    .model = "gemma4",
+    .open = open_gemma4,
+    .close = close_spm,
+    .prepare = prepare_spm,
+    .encode = encode_gemma4,
     .piece = piece_spm,
 };

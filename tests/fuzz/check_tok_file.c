@@ -153,7 +153,7 @@ static const struct damage {
     { nothing, 0, NULL },
     { nothing, 1, NULL },
     { no_types, 0, NULL },
-    { model, 0, "tokenizer.ggml.model: \"wordpiece\" is not known; gpt2 and llama are" },
+    { model, 0, "tokenizer.ggml.model: \"wordpiece\" is not known; gpt2, llama and gemma4 are" },
     { pre, 0, "tokenizer.ggml.pre: \"nix\" is not known" },
     { no_tokens, 0, "tokenizer.ggml.tokens" },
     { zero_tokens, 0, "tokenizer.ggml.tokens" },

@@ -18,10 +18,11 @@ static const char *const vectors[] = { "gpt2",
                                        "smollm",
                                        "spm",
                                        "spm-plain",
+                                       "gemma4",
                                        "smollm2-135m-instruct",
                                        "qwen2.5-coder-0.5b-instruct",
                                        "gemma-3-270m" };
-enum { N_OWN = 6, N_VECTORS = sizeof vectors / sizeof *vectors };
+enum { N_OWN = 7, N_VECTORS = sizeof vectors / sizeof *vectors };
 
 struct open_tok {
     struct gguf *g;
@@ -184,7 +185,7 @@ static size_t noise(char *s, size_t most, uint32_t *seed)
  * user-defined tokens and the control tokens that no noise here makes. */
 START_TEST(no_byte_is_lost)
 {
-    static const char *const names[] = { "gpt2", "llama-bpe", "spm", "spm-plain" };
+    static const char *const names[] = { "gpt2", "llama-bpe", "spm", "spm-plain", "gemma4" };
     struct open_tok o = open_own(names[_i]);
     uint32_t seed = 7;
     char s[3000];
@@ -435,7 +436,7 @@ int main(void)
 
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, ids_are_the_originals, 0, N_VECTORS);
-    tcase_add_loop_test(c, no_byte_is_lost, 0, 4);
+    tcase_add_loop_test(c, no_byte_is_lost, 0, 5);
     tcase_add_test(c, bytes_without_a_letter_are_left_out);
     tcase_add_loop_test(c, cache_changes_nothing, 0, 4);
     tcase_add_loop_test(c, long_words, 0, N_OWN);

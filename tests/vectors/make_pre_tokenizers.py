@@ -64,6 +64,7 @@ KINDS = {
     "llama-bpe": (split(GPT4 % "{1,3}") + [BYTES], 0, 1),
     "dbrx": (split(GPT4 % "{1,3}") + [BYTES], 0, 0),
     "qwen2": (split(GPT4 % "") + [BYTES], 1, 0),
+    "hunyuan": (split(GPT4 % "") + [BYTES], 0, 0),
     "qwen35": (split(SUFFIX + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
                      r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + END) + [BYTES], 1, 0),
     "starcoder": ([DIGITS, GPT2], 0, 0),

@@ -278,6 +278,24 @@ def train_spm(name, text, size, prefix, users, split=True):
     write_json(name, f"tok-{name}.gguf", cases(t, 150, sp, users if prefix else []))
 
 
+def gemma4():
+    """The pieces of spm-plain, merged by a list as Gemma 4 does: no space in front, and line breaks
+    are ordinary pieces"""
+    f = gguf.GGUFReader("tok-spm-plain.gguf").fields
+    tokens = [bytes(f["tokenizer.ggml.tokens"].parts[i]).decode()
+              for i in f["tokenizer.ggml.tokens"].data]
+    types = list(f["tokenizer.ggml.token_type"].contents())
+    scores = list(f["tokenizer.ggml.scores"].contents())
+    for i, x in enumerate(tokens):
+        if types[i] == USER and not x.startswith("<"):
+            tokens[i], types[i], scores[i] = x.replace(" ", "▁"), NORMAL, -1.0 - 1 / len(x)
+    if "\n" not in tokens:
+        tokens, types, scores = tokens + ["\n"], types + [NORMAL], scores + [-2000.0]
+    merges = spm_merges(tokens, types, scores)
+    write_gguf("gemma4", "gemma4", None, tokens, types, merges, bos=1)
+    write_json("gemma4", "tok-gemma4.gguf", cases(spm(tokens, types, scores, False), 150))
+
+
 def from_model(path):
     f = gguf.GGUFReader(path).fields
     strings = lambda key: [bytes(f[key].parts[i]).decode() for i in f[key].data]
@@ -308,6 +326,7 @@ def main():
     train_spm("spm", text, 2048, True, ["<tool_call>", "</tool_call>"])
     train_spm("spm-plain", text, 1024, False, ["\n\n", "\n\n\n", "▁▁", "▁▁▁", "<table>"],
               split=False)
+    gemma4()
     for path in sys.argv[2:]:
         from_model(path)
 
