@@ -82,8 +82,8 @@ static void open_server(struct server *s, const char *form)
 {
     *s = (struct server){ .m = { .model = model, .name = "tiny", .chat = { form, NULL } } };
     cb_model_get_info(model, &s->info);
-    ck_assert_int_eq(cb_transcripts_new(4, &s->transcripts), 0);
-    ck_assert_int_eq(cb_documents_new(&s->documents), 0);
+    ck_assert_int_eq(cb_transcripts_new(4, 1 << 20, &s->transcripts), 0);
+    ck_assert_int_eq(cb_documents_new(1 << 20, &s->documents), 0);
     ck_assert_int_eq(cb_template_fit(model, &s->m.chat, &s->fit), 0);
     cb_transcripts_note_call(s->transcripts, "call_kept", "<tool_call>as it was</tool_call>");
 }
