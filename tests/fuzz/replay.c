@@ -44,8 +44,10 @@ static int run_all(const char *folder, int *n)
         char path[1024];
         if (*e->d_name == '.')
             continue;
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        failed += run(path);
+        if (snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path)
+            failed += run(path);
+        else
+            failed++;
         ++*n;
     }
     if (d)
