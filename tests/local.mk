@@ -858,7 +858,7 @@ else
 check_DATA += tests/no-library-check
 .PHONY: tests/no-library-check
 tests/no-library-check:
-	@echo "make check: the tests need the library check 0.15 or newer, which configure did not find" >&2
+	@echo "make check: the tests need the library check 0.15 or newer; configure found none" >&2
 	@echo "(Debian: apt-get install check). Install it, run configure again." >&2
 	@exit 1
 endif

@@ -152,9 +152,16 @@ static int list_files(struct list *x)
 
     if (!d)
         return cb_fail(CB_EIO, "%s: %s", x->folder, strerror(errno));
-    while (!err && (f = readdir(d)))
+    while (!err) {
+        errno = 0;
+        if (!(f = readdir(d))) {
+            /* a list that is short would let a file go that another one continues */
+            err = errno ? cb_fail(CB_EIO, "%s: %s", x->folder, strerror(errno)) : CB_OK;
+            break;
+        }
         if (is_counted(f->d_name) && !fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW))
             err = add(x, f->d_name, (uint64_t)st.st_size);
+    }
     closedir(d);
     return err;
 }
