@@ -383,6 +383,7 @@ ctxbank_SOURCES = \
 	src/bench/time_matmul.c \
 	src/bench/time_ops.c src/bench/time_ops.h \
 	src/bench/time_search.c \
+	src/bench/time_recurrence.c \
 	src/bench/time_small.c \
 	src/cli/banks.c src/cli/bench.c \
 	src/cli/bench_ops.c src/cli/bench_ops.h \

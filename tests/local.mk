@@ -43,8 +43,10 @@ check_programs = \
 	tests/ops/check_cuda_driver \
 	tests/ops/check_kivi_cuda \
 	tests/ops/check_ops_cuda \
+	tests/ops/check_recurrence_cuda \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
+	tests/ops/check_recurrence_opencl \
 	tests/ops/check_policies_cuda \
 	tests/ops/check_policies_opencl \
 	tests/ops/check_set_cuda \
@@ -154,6 +156,11 @@ tests_ops_check_set_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_set_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_set_opencl_LDADD = $(check_ldadd)
 
+tests_ops_check_recurrence_opencl_SOURCES = tests/ops/check_recurrence.c tests/ops/against_ref.h
+tests_ops_check_recurrence_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_recurrence_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_recurrence_opencl_LDADD = $(check_ldadd)
+
 # And on a CUDA device that pretends (tests/pretend), or, with CTXBANK_TEST_CUDA=real, on a real one
 cuda_ldflags = $(guard_ldflags) -Wl,--wrap=dlopen,-u,__wrap_dlopen
 tests_ops_check_attn_cuda_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
@@ -197,6 +204,11 @@ tests_ops_check_cuda_driver_SOURCES = tests/ops/check_driver.c tests/ops/driver_
 tests_ops_check_cuda_driver_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_driver_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_cuda_driver_LDADD = $(check_ldadd)
+
+tests_ops_check_recurrence_cuda_SOURCES = tests/ops/check_recurrence.c tests/ops/against_ref.h
+tests_ops_check_recurrence_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_recurrence_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_recurrence_cuda_LDADD = $(check_ldadd)
 
 # OpenCL's calls go by way of tests/ops/opencl_faults.c, which counts them and lets them fail.
 cl_calls = -Wl,--wrap=clGetPlatformIDs -Wl,--wrap=clCreateContext \

@@ -271,6 +271,12 @@ void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_pag
 void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s);
 void cb_gpu_page_scores(struct device *d, const struct page_scores *s);
 
+/* ---- gpu_recurrence.c ---- */
+
+void cb_gpu_short_conv(struct device *d, const struct short_conv *c, int n);
+void cb_gpu_decays(struct device *d, const struct decays *x);
+void cb_gpu_recurrence(struct device *d, const struct recurrence *r, int n);
+
 /* ---- gpu_attention.c ---- */
 
 void cb_gpu_attention(struct device *d, const struct attn *a, int n);

@@ -47,7 +47,10 @@ static void fill(struct gpu *g)
                            .sketch = cb_gpu_sketch,
                            .sketch_topk = cb_gpu_sketch_topk,
                            .bounds = cb_gpu_bounds,
-                           .page_scores = cb_gpu_page_scores };
+                           .page_scores = cb_gpu_page_scores,
+                           .short_conv = cb_gpu_short_conv,
+                           .decays = cb_gpu_decays,
+                           .recurrence = cb_gpu_recurrence };
 }
 
 /* By default a tenth of the memory is left to the driver and others. */

@@ -28,6 +28,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_pack.c backends/gpu/gpu_pack.h \
 	backends/gpu/gpu_peak.c \
 	backends/gpu/gpu_program.c \
+	backends/gpu/gpu_recurrence.c \
 	backends/gpu/gpu_runs.c backends/gpu/gpu_runs.h \
 	backends/gpu/gpu_share.c backends/gpu/gpu_share.h \
 	backends/gpu/gpu_sketch.c \

@@ -37,7 +37,7 @@ int cb_states_open(struct states *s, int n_layer, const size_t *past, const size
         return CB_ENOMEM;
     most = limit / cb_states_bytes(s);
     s->most = (int)(most < STATE_MOST_POINTS ? most : STATE_MOST_POINTS);
-    s->point = cb_calloc((size_t)s->most + 1, sizeof *s->point);
+    s->point = cb_calloc(STATE_MOST_POINTS + 1, sizeof *s->point);
     cb_states_clear(s);
     return s->point ? CB_OK : CB_ENOMEM;
 }
@@ -240,11 +240,21 @@ int cb_states_cut(struct states *s, int n)
 
 int cb_states_restore(struct states *s, int at)
 {
-    struct state_point *p = s->n < s->most ? add(s, at) : NULL;
+    struct state_point *p = &s->point[s->n];
 
-    if (!p)
-        return cb_fail(CB_ENOMEM, "checkpoints: %d do not fit into the limit of %d", s->n + 1,
-                       s->most);
-    p->n_layer = s->n_layer;
+    *p = (struct state_point){ at, s->n_layer, cb_alloc_aligned(floats(s), sizeof *p->x) };
+    if (!p->x)
+        return CB_ENOMEM;
+    s->n++;
     return CB_OK;
+}
+
+void cb_states_fit(struct states *s)
+{
+    while (s->n > s->most) {
+        const int i = s->n > 1 ? least(s, last_at(s)) : 0;
+        free(s->point[i].x);
+        memmove(&s->point[i], &s->point[i + 1], (size_t)(s->n - i - 1) * sizeof *s->point);
+        s->n--;
+    }
 }

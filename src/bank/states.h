@@ -30,7 +30,7 @@ struct states {
     size_t *past; /* [n_layer] floats of these rows */
     float *now, *before;
     int has_before;
-    struct state_point *point; /* [most] ascending */
+    struct state_point *point; /* [n] ascending */
     int n, most;               /* checkpoints there are, and that the limit allows */
 };
 
@@ -79,8 +79,10 @@ void cb_states_generated(struct states *s, int pos);
 /* Goes back to the last checkpoint at or before n tokens -> tokens that it stands behind, 0: none,
  * and the state is that before the first token. Later checkpoints are dropped. */
 int cb_states_cut(struct states *s, int n);
-/* Adds a checkpoint at `at`, to be filled by a file; without room or memory the call fails:
- * CB_ENOMEM */
+/* Adds a checkpoint at `at`, to be filled by a file, whose session may have allowed more bytes. At
+ * most STATE_MOST_POINTS. CB_ENOMEM */
 int cb_states_restore(struct states *s, int at);
+/* Drops checkpoints until the limit holds. */
+void cb_states_fit(struct states *s);
 
 #endif

@@ -22,14 +22,14 @@ const struct op_shape cb_op_shape[] = {
     { .model = NULL },
 };
 
-static const char *const op_name[] = { "limit",       "matmul",        "matmul_glu", "matmul_rows",
-                                       "decode",      "prompt",        "gather",     "prepacked",
-                                       "prompt_long", "prompt_blocks", "block_mass", "rows",
-                                       "embed",       "norm",          "rope",       "glu",
-                                       "add",         "store",         "prepack",    "score",
-                                       "join",        "topk",          "best_head",  "nearest",
-                                       "sketch",      "sketch_topk",   "bounds",     "page_scores",
-                                       "found",       "decode_long",   NULL };
+static const char *const op_name[] = {
+    "limit",   "matmul",      "matmul_glu",  "matmul_rows",   "decode",     "prompt",
+    "gather",  "prepacked",   "prompt_long", "prompt_blocks", "block_mass", "rows",
+    "embed",   "norm",        "rope",        "glu",           "add",        "store",
+    "prepack", "score",       "join",        "topk",          "best_head",  "nearest",
+    "sketch",  "sketch_topk", "bounds",      "page_scores",   "found",      "decode_long",
+    "conv",    "state",       NULL
+};
 
 /* ---- what is wanted ---- */
 

@@ -77,5 +77,6 @@ int cb_bench_attn(struct op_bench *b);
 int cb_bench_gather(struct op_bench *b);
 int cb_bench_search(struct op_bench *b);
 int cb_bench_small(struct op_bench *b);
+int cb_bench_recurrence(struct op_bench *b);
 
 #endif

@@ -65,11 +65,6 @@ int cb_mixer_states_open(struct states *s, const struct cb_model *m, uint64_t ch
 
     if (!any_mixer(m))
         return CB_OK;
-    if (!m->dev->ops->recurrence)
-        return cb_fail(CB_EUNSUPPORTED,
-                       "device %s: layers of family %s remember without keys, which this device "
-                       "does not compute",
-                       m->dev->name, m->arch->name);
     if (!(past = cb_calloc(2 * n, sizeof *past)))
         return CB_ENOMEM;
     matrix = past + n;

@@ -17,8 +17,7 @@ struct mixer_work {
 /* Adds to *bytes. Call cb_mixer_work_close() even after a failure. */
 int cb_mixer_work_open(struct mixer_work *w, const struct cb_model *m, int chunk, uint64_t *bytes);
 void cb_mixer_work_close(struct mixer_work *w, struct device *d);
-/* The states of a session. checkpoint_bytes as in struct cb_session_params. CB_EUNSUPPORTED: the
- * model's device lacks the ops. */
+/* The states of a session. checkpoint_bytes as in struct cb_session_params. CB_ENOMEM */
 int cb_mixer_states_open(struct states *s, const struct cb_model *m, uint64_t checkpoint_bytes);
 
 #endif

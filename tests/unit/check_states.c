@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bank/states.h"
 #include "ctxbank.h"
 #include "kit/recipe.h"
 #include "kit/suite.h"
@@ -252,6 +253,24 @@ START_TEST(saved_banks)
 }
 END_TEST
 
+/* A file may hold more checkpoints than the session that opens it allows. */
+START_TEST(fewer_checkpoints)
+{
+    enum { LAYERS = 2 };
+    const size_t past[LAYERS] = { 4, 0 }, matrix[LAYERS] = { 12, 0 };
+    struct states s = { 0 };
+
+    ok(cb_states_open(&s, LAYERS, past, matrix, 2 * 16 * sizeof(float) + 1));
+    ck_assert_int_eq(s.most, 2);
+    for (int i = 1; i <= 6; i++)
+        ok(cb_states_restore(&s, i * STATE_EVERY));
+    cb_states_fit(&s);
+    ck_assert_int_eq(s.n, 2);
+    ck_assert_int_eq(s.point[1].at, 6 * STATE_EVERY); /* the last one stays */
+    cb_states_close(&s);
+}
+END_TEST
+
 static int stop_late(void *arg, int64_t done, int64_t total)
 {
     (void)arg;
@@ -319,6 +338,7 @@ int main(void)
     tcase_add_loop_test(tc, plans, 0, N_RECIPE);
     tcase_add_loop_test(tc, forks, 0, N_RECIPE);
     tcase_add_loop_test(tc, saved_banks, 0, N_RECIPE);
+    tcase_add_test(tc, fewer_checkpoints);
     tcase_add_loop_test(tc, stopped_prompts, 0, N_RECIPE);
     tcase_add_loop_test(tc, batches, 0, N_RECIPE);
     suite_add_tcase(s, tc);
