@@ -233,6 +233,41 @@ START_TEST(logits)
 }
 END_TEST
 
+/* ---- what files have beside the text model ---- */
+
+START_TEST(unused_parts)
+{
+    struct cb_model_info info;
+    struct test r;
+    cb_model *m;
+
+    open_test(&r, "family-glm4moe.json"); /* with a block after the last, and a tensor of images */
+    m = open_model(&r, 0);
+    cb_model_get_info(m, &info);
+    ck_assert_int_eq(info.n_layer, 3);
+    ck_assert_int_eq(info.n_unused_layer, 1);
+    ck_assert_uint_eq(info.unused_layer_bytes, sizeof(float) * (96 * 48 + 48 + 48 * 64));
+    ck_assert_uint_eq(info.unused_senses_bytes, sizeof(float) * 7 * 5);
+    cb_model_close(m);
+    close_test(&r);
+}
+END_TEST
+
+START_TEST(towers_are_refused)
+{
+    const char *file = "check_families.tower.gguf";
+    struct gguf_make made;
+    cb_model *m;
+
+    cb_make_init(&made);
+    cb_gguf_put_string(&made.w, "general.architecture", "clip");
+    cb_make_save(&made, file);
+    ck_assert_int_eq(cb_model_open(file, NULL, &m), CB_EUNSUPPORTED);
+    ck_assert_msg(strstr(cb_error(), "mmproj") && strstr(cb_error(), file), "%s", cb_error());
+    unlink(file);
+}
+END_TEST
+
 /* ---- policies ---- */
 
 static int has_windows_alone(const cb_model *m)
@@ -500,6 +535,8 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, recipes_are_there);
     tcase_add_test(t, every_policy);
+    tcase_add_test(t, unused_parts);
+    tcase_add_test(t, towers_are_refused);
     tcase_add_loop_test(t, logits, 0, n_names * N_DEVICES);
     tcase_add_loop_test(t, policies, 0, n_names);
     tcase_add_loop_test(t, narrow_policies, 0, n_names);
