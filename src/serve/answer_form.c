@@ -9,6 +9,10 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "fields.h"
+#include "grammar/grammar.h"
+
+/* A request gets less than the program's own grammars. */
+static const struct grammar_limits limits = { .memory_bytes = 96 << 20, .seconds = 3 };
 
 /* Puts the field in front of the last failure's text. */
 static int fail_of(const char *field, int status)
@@ -22,7 +26,8 @@ static int fail_of(const char *field, int status)
 static int of_schema(const json_t *schema, const char *field, cb_grammar **out)
 {
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-    int rc = text ? cb_grammar_new_json_schema(text, out) : cb_fail(CB_ENOMEM, "out of memory");
+    int rc = text ? cb_grammar_new(GRAMMAR_JSON_SCHEMA, text, &limits, out)
+                  : cb_fail(CB_ENOMEM, "out of memory");
 
     free(text);
     return rc ? fail_of(field, rc) : CB_OK;
@@ -56,8 +61,8 @@ static int taken(const char *field)
     return cb_fail(CB_EARG, "%s: the answer is constrained by another field too", field);
 }
 
-static int of_text(const json_t *r, const char *key, const char *field,
-                   int (*make)(const char *, cb_grammar **), cb_grammar **out)
+static int of_text(const json_t *r, const char *key, const char *field, enum grammar_kind kind,
+                   cb_grammar **out)
 {
     const json_t *v = cb_field(r, key);
     int rc;
@@ -68,7 +73,7 @@ static int of_text(const json_t *r, const char *key, const char *field,
         return CB_OK;
     if (*out)
         return taken(field);
-    rc = make(json_string_value(v), out);
+    rc = cb_grammar_new(kind, json_string_value(v), &limits, out);
     return rc ? fail_of(field, rc) : CB_OK;
 }
 
@@ -84,7 +89,7 @@ static int of_json(const json_t *r, const char *key, const char *field, cb_gramm
         return taken(field);
     if (!json_is_string(v))
         return of_schema(v, field, out);
-    rc = cb_grammar_new_json_schema(json_string_value(v), out);
+    rc = cb_grammar_new(GRAMMAR_JSON_SCHEMA, json_string_value(v), &limits, out);
     return rc ? fail_of(field, rc) : CB_OK;
 }
 
@@ -119,7 +124,7 @@ static int of_choice(const json_t *r, const char *key, const char *field, cb_gra
     }
     rc = i < json_array_size(list) || !i ? cb_fail(CB_EARG, "must be a list of texts")
          : rule.failed                   ? cb_fail(CB_ENOMEM, "out of memory")
-                                         : cb_grammar_new_gbnf(rule.s, out);
+                                         : cb_grammar_new(GRAMMAR_GBNF, rule.s, &limits, out);
     cb_buf_free(&rule);
     return rc ? fail_of(field, rc) : CB_OK;
 }
@@ -137,13 +142,13 @@ static int read_guided(const json_t *r, cb_grammar **out)
     const json_t *o;
 
     TRY(of_json(r, "guided_json", "guided_json", out));
-    TRY(of_text(r, "guided_regex", "guided_regex", cb_grammar_new_regex, out));
-    TRY(of_text(r, "guided_grammar", "guided_grammar", cb_grammar_new_gbnf, out));
+    TRY(of_text(r, "guided_regex", "guided_regex", GRAMMAR_REGEX, out));
+    TRY(of_text(r, "guided_grammar", "guided_grammar", GRAMMAR_GBNF, out));
     TRY(of_choice(r, "guided_choice", "guided_choice", out));
     TRY(cb_field_object(r, "structured_outputs", &o));
     TRY(of_json(o, "json", "structured_outputs", out));
-    TRY(of_text(o, "regex", "structured_outputs", cb_grammar_new_regex, out));
-    TRY(of_text(o, "grammar", "structured_outputs", cb_grammar_new_gbnf, out));
+    TRY(of_text(o, "regex", "structured_outputs", GRAMMAR_REGEX, out));
+    TRY(of_text(o, "grammar", "structured_outputs", GRAMMAR_GBNF, out));
     return of_choice(o, "choice", "structured_outputs", out);
 }
 
@@ -159,8 +164,8 @@ static int read_all(const json_t *r, cb_grammar **out)
     TRY(cb_field_object(config, "format", &format));
     TRY(of_format(format, "output_config", out));
     TRY(of_json(r, "json_schema", "json_schema", out));
-    TRY(of_text(r, "grammar", "grammar", cb_grammar_new_gbnf, out));
-    TRY(of_text(r, "regex", "regex", cb_grammar_new_regex, out));
+    TRY(of_text(r, "grammar", "grammar", GRAMMAR_GBNF, out));
+    TRY(of_text(r, "regex", "regex", GRAMMAR_REGEX, out));
     return read_guided(r, out);
 }
 
