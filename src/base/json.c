@@ -75,26 +75,6 @@ size_t cb_json_cost(const char *s, size_t n)
     return cost;
 }
 
-/* Jansson calls some failed allocations errors of syntax, so a text that it refuses is read again
- * after more memory than it takes was there. */
-int cb_json_parse(const char *text, size_t n, const char *what, json_t **out)
-{
-    json_error_t e;
-    void *room;
-
-    *out = json_loadb(text, n, 0, &e);
-    if (*out)
-        return CB_OK;
-    TRY((room = cb_calloc(cb_json_cost(text, n) + (1 << 16), 1)) ? CB_OK : CB_ENOMEM);
-    free(room);
-    *out = json_loadb(text, n, 0, &e);
-    if (*out)
-        return CB_OK;
-    if (!*e.text || json_error_code(&e) == json_error_out_of_memory)
-        return cb_fail(CB_ENOMEM, "%s: out of memory", what);
-    return cb_fail(CB_EFORMAT, "%s: not JSON: %s", what, e.text);
-}
-
 int cb_json_fail(const char *what)
 {
     return cb_fail(CB_EFORMAT, "%s: not JSON: a number is not finite, or memory ran out", what);

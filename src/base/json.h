@@ -15,9 +15,6 @@ void cb_json_add(json_t **array, json_t *x);   /* owns x */
 void cb_json_set(json_t **object, const char *key, json_t *x);
 /* Bytes that the values of the JSON text s[n] will take, or a little more */
 size_t cb_json_cost(const char *s, size_t n);
-/* The value of text[n] -> *out, which the caller owns. CB_EFORMAT: it is not JSON; CB_ENOMEM.
- * `what` begins the message. */
-int cb_json_parse(const char *text, size_t n, const char *what, json_t **out);
 /* For whoever holds NULL in place of a value */
 int cb_json_fail(const char *what);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "err.h"
 #include "json.h"
 #include "number.h"
 #include "utf8.h"
@@ -81,6 +82,22 @@ static json_t *load(const char *s, size_t n, json_error_t *why)
     reserve.begin = reserve.at = reserve.end = NULL;
     reserve.failed |= before;
     return j;
+}
+
+/* Without the watch, jansson calls some failed allocations errors of syntax: a text that it refuses
+ * is read again after more memory than it takes was there. */
+int cb_json_parse(const char *text, size_t n, const char *what, json_t **out)
+{
+    json_error_t e;
+
+    for (int i = 0; i < 2; i++) {
+        *out = load(text, n, &e);
+        if (*out)
+            return CB_OK;
+        if (!*e.text || json_error_code(&e) == json_error_out_of_memory)
+            return cb_fail(CB_ENOMEM, "%s: out of memory", what);
+    }
+    return cb_fail(CB_EFORMAT, "%s: not JSON: %s", what, e.text);
 }
 
 /* ---- repairs ---- */

@@ -11,6 +11,10 @@
  * byte order mark is skipped. */
 json_t *cb_json_read(const char *s, size_t n, json_error_t *why);
 
+/* The value of text[n], as JSON has it -> *out, which the caller owns. CB_EFORMAT: it is not JSON;
+ * CB_ENOMEM. `what` begins the message. */
+int cb_json_parse(const char *text, size_t n, const char *what, json_t **out);
+
 /* Jansson leaves out some members, and its reader some bytes, when memory runs out, without a word.
  * After cb_json_watch(), which a program calls once, before other threads use JSON, each thread
  * knows whether that has happened since it last called cb_json_forget(). */

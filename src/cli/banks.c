@@ -12,6 +12,7 @@
 
 #include "bank/bank_file.h"
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "cmd.h"
 #include "log.h"
 #include "prompt.h"

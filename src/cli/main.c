@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* main.c - the table of sub-commands, and where the program starts. */
+#include "base/json_lenient.h"
 #include "cmd.h"
 
 static const struct cmd *const table[] = {
@@ -40,5 +41,6 @@ static const struct cmd *const table[] = {
 
 int main(int argc, char **argv)
 {
+    cb_json_watch();
     return cb_cmd_main(table, argc, argv);
 }

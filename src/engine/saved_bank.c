@@ -14,6 +14,7 @@
 #include "bank/pages.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/json_lenient.h"
 #include "device/prepacked.h"
 #include "session_state.h"
 
