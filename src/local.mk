@@ -142,6 +142,7 @@ libcore_la_SOURCES += \
 	src/model/families.c src/model/latent.c \
 	src/model/adapters.c src/model/adapters.h \
 	src/model/head_prune.c src/model/head_prune.h \
+	src/model/health.c src/model/health.h \
 	src/model/hparams.c src/model/hparams.h src/model/layers.c src/model/recurrent.c \
 	src/model/experts.c src/model/experts.h src/model/layer_input.c src/model/layer_input.h \
 	src/model/model.h \

@@ -15,6 +15,7 @@
 #include "layer_ahead.h"
 #include "mixer.h"
 #include "model/head_prune.h"
+#include "model/health.h"
 #include "product.h"
 #include "rehearsal.h"
 #include "session.h"
@@ -460,6 +461,12 @@ static void head(struct cb_session *s, const float *x, int n, int bits, float *l
     finish_logits(s, logits, n);
 }
 
+/* A weight or a result that is not finite must not become a text. */
+static int check(const struct cb_session *s, const float *x, size_t n)
+{
+    return cb_all_finite(x, n) ? CB_OK : cb_model_not_finite(s->model);
+}
+
 /* x[n_embd] of a generated token -> its largest logits, by output-head pruning */
 static void head_top(struct cb_session *s, const float *x, float *logits)
 {
@@ -494,18 +501,20 @@ static int all_logits(struct cb_session *s, int n, const struct cb_prefill *how)
     const int out = n - s->next.n_tok; /* tokens that were left out, all before these */
     const int n_vocab = s->model->hp.n_vocab, most = min_int(s->chunk, 32);
     float *buf;
+    int rc = CB_OK;
 
     buf = cb_alloc_aligned((size_t)min_int(most, n) * (size_t)n_vocab, sizeof *buf);
     if (!buf)
         return CB_ENOMEM;
-    for (int i = how->logits_from; i < n; i += most) {
+    for (int i = how->logits_from; i < n && !rc; i += most) {
         const int m = min_int(most, n - i);
         head(s, s->w.x + (size_t)(i - out) * (size_t)s->model->hp.n_embd, m, 0, buf);
-        for (int j = 0; j < m; j++)
+        rc = check(s, buf, (size_t)m * (size_t)n_vocab);
+        for (int j = 0; j < m && !rc; j++)
             how->logits(how->logits_arg, i + j, buf + (size_t)j * (size_t)n_vocab);
     }
     free(buf);
-    return CB_OK;
+    return rc;
 }
 
 /* Hands the states of all tokens to the caller, a batch at a time. */
@@ -513,18 +522,20 @@ static int all_states(struct cb_session *s, int n, const struct cb_prefill *how)
 {
     const int ne = s->model->hp.n_embd, most = min_int(s->chunk, 32);
     float *buf = cb_alloc_aligned((size_t)min_int(most, n) * (size_t)ne, sizeof *buf);
+    int rc = CB_OK;
 
     if (!buf)
         return CB_ENOMEM;
-    for (int i = 0; i < n; i += most) {
+    for (int i = 0; i < n && !rc; i += most) {
         const int m = min_int(most, n - i);
         norm(s, &s->model->out_norm, s->w.x + (size_t)i * (size_t)ne, 1, m, ne, s->w.norm, ne);
         cb_device_copy(s->dev, buf, s->w.norm, (size_t)m * (size_t)ne * sizeof *buf);
-        for (int j = 0; j < m; j++)
+        rc = check(s, buf, (size_t)m * (size_t)ne);
+        for (int j = 0; j < m && !rc; j++)
             how->states(how->states_arg, i + j, buf + (size_t)j * (size_t)ne);
     }
     free(buf);
-    return CB_OK;
+    return rc;
 }
 
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
@@ -574,6 +585,8 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
     else
         head(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits);
     TRY(cb_device_wait(s->dev));
+    if (!(how && how->states) && !cb_none_absurd(s->w.logits, (size_t)s->model->hp.n_vocab))
+        return cb_model_not_finite(s->model);
     fed(s, n);
     return CB_OK;
 }
@@ -730,6 +743,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     }
     head(s[0], r.x, n, s[0]->act_bits, w->batch_logits);
     TRY(cb_device_wait(s[0]->dev));
+    TRY(check(s[0], w->batch_logits, (size_t)n * n_vocab));
     for (int i = 0; i < n; i++) {
         memcpy(s[i]->w.logits, w->batch_logits + (size_t)i * n_vocab, n_vocab * sizeof *w->logits);
         fed(s[i], 1);
@@ -756,6 +770,7 @@ int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n)
         TRY(layer(&r, l));
     head(s, r.x, n, s->act_bits, w->batch_logits);
     TRY(cb_device_wait(s->dev));
+    TRY(check(s, w->batch_logits, (size_t)n * n_vocab));
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
     s->bank.read_bytes /= (uint64_t)n; /* a token's */
     fed(s, n);

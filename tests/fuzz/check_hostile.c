@@ -357,7 +357,7 @@ START_TEST(tensor_infos)
 }
 END_TEST
 
-/* Weights of NaN, infinity, denormals: answers mean nothing then, but they come. */
+/* Weights of NaN, and such as overflow, are an error; denormals and zeros make answers. */
 START_TEST(strange_weights)
 {
     static const unsigned char fill[] = { 0xff, 0x7f, 0x80, 0x01, 0x00 };
@@ -370,7 +370,7 @@ START_TEST(strange_weights)
         memset(p + header_bytes, fill[i], good.n - header_bytes);
         try_file(p, good.n, "weights of", fill[i]);
     }
-    ck_assert_int_ge(n_opened, 3); /* divisors of rotation frequencies must be numbers */
+    ck_assert_int_ge(n_opened, 2); /* divisors of rotation frequencies must be numbers */
     free(p);
     drop_base("weights");
 }
