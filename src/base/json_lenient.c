@@ -100,6 +100,21 @@ int cb_json_parse(const char *text, size_t n, const char *what, json_t **out)
     return cb_fail(CB_EFORMAT, "%s: not JSON: %s", what, e.text);
 }
 
+char *cb_json_dumps(const json_t *j, size_t flags)
+{
+    const int before = reserve.failed;
+    char *text;
+
+    reserve.failed = 0;
+    text = json_dumps(j, flags);
+    if (reserve.failed) {
+        free(text);
+        text = NULL;
+    }
+    reserve.failed |= before;
+    return text;
+}
+
 /* ---- repairs ---- */
 
 static const char unknown[] = "\xef\xbf\xbd"; /* U+FFFD */

@@ -15,6 +15,9 @@ json_t *cb_json_read(const char *s, size_t n, json_error_t *why);
  * CB_ENOMEM. `what` begins the message. */
 int cb_json_parse(const char *text, size_t n, const char *what, json_t **out);
 
+/* json_dumps(), or NULL if memory ran out meanwhile: the text could lack some of it */
+char *cb_json_dumps(const json_t *j, size_t flags);
+
 /* Jansson leaves out some members, and its reader some bytes, when memory runs out, without a word.
  * After cb_json_watch(), which a program calls once, before other threads use JSON, each thread
  * knows whether that has happened since it last called cb_json_forget(). */

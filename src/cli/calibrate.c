@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "base/new_file.h"
 #include "log.h"
 
@@ -132,7 +133,7 @@ static json_t *model_of(const struct calibrate *c)
 
 static int write_preset(const char *path, const json_t *preset)
 {
-    char *text = json_dumps(preset, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    char *text = cb_json_dumps(preset, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     const int err = text ? cb_new_file_save(path, text, strlen(text)) : cb_json_fail("preset");
 
     free(text);

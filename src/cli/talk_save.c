@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "base/new_file.h"
 #include "chat.h"
 #include "log.h"
@@ -37,7 +38,7 @@ static json_t *conversation(const struct chat *c)
 static int write_conversation(const struct chat *c, const char *path)
 {
     json_t *j = conversation(c);
-    char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+    char *text = j ? cb_json_dumps(j, JSON_INDENT(2)) : NULL;
     int rc;
 
     json_decref(j);

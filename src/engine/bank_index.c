@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "base/json.h"
+#include "base/json_lenient.h"
 #include "saved_bank.h"
 
 enum {
@@ -42,7 +43,7 @@ struct bank_index {
 
 int cb_bank_settings_hash(const json_t *settings, uint64_t *out)
 {
-    char *text = json_dumps(settings, JSON_COMPACT | JSON_SORT_KEYS);
+    char *text = cb_json_dumps(settings, JSON_COMPACT | JSON_SORT_KEYS);
 
     if (!text)
         return cb_json_fail("bank");

@@ -169,7 +169,7 @@ int cb_saved_write(const struct cb_session *s, const char *path, const struct sa
     int err;
 
     TRY(name_parent(how->about, how));
-    text = json_dumps(how->about, JSON_INDENT(2));
+    text = cb_json_dumps(how->about, JSON_INDENT(2));
     if (!text)
         return cb_json_fail("bank");
     err = cb_bank_writer_open(path, how->unsynced, &w);
