@@ -475,6 +475,13 @@ static void mix(XXH3_state_t *x, const double *v, size_t n)
     XXH3_64bits_update(x, v, n * sizeof *v);
 }
 
+/* A field that came later: where it is not used, the hash is that of before. */
+static void mix_field(XXH3_state_t *x, int field, int v)
+{
+    if (v)
+        mix(x, (const double[]){ -field, v }, 2);
+}
+
 uint64_t cb_policy_plan_hash(const struct policy *p)
 {
     XXH3_state_t x;
@@ -516,6 +523,10 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
                 6);
         for (int h = 0; z->from && h < p->sh.n_kv; h++)
             mix(&x, &(double){ z->from[h] }, 1);
+        mix_field(&x, 1, c->tail > 1 && c->tail_left > 1 ? c->tail_left : 0); /* 0 means 1 */
+        mix_field(&x, 2, y->prompt_window);
+        mix_field(&x, 3, y->prompt_sink);
+        mix_field(&x, 4, y->drop_every);
     }
     return XXH3_64bits_digest(&x);
 }

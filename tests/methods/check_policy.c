@@ -540,6 +540,57 @@ START_TEST(only_the_last_logits_of_a_narrowing_prompt)
 }
 END_TEST
 
+/* ---- plans that saved banks know again ---- */
+
+static uint64_t hash_of(const char *spec)
+{
+    static const struct shape sh = {
+        .n_layer = 32, .n_head = 32, .n_kv = 8, .hd = 128, .n_ctx = 32768, .n_model_layer = 32
+    };
+    struct policy *p;
+    uint64_t hash;
+
+    cb_toy_ok(cb_policy_open(spec, &sh, &p));
+    cb_toy_ok(cb_policy_plan(p, NULL));
+    hash = cb_policy_plan_hash(p);
+    cb_policy_close(p);
+    return hash;
+}
+
+/* Banks that earlier versions saved keep their hash, where no field was added that they use. */
+START_TEST(plans_of_older_banks)
+{
+    static const struct {
+        const char *spec;
+        uint64_t hash;
+    } old[] = { { "full", 0x6904a50c0120a69d },      { "h2o:budget=20", 0x29ea2f032a2e3dc1 },
+                { "sieve", 0xa9f4de8e4c7e1481 },     { "pod:blocks=0", 0xdafcc959174b2a2b },
+                { "minicache", 0xce4e48b978391f64 }, { "infinigen", 0x2322d1e47d9e92d4 },
+                { "simlayerkv", 0xd7f5092d21412039 } };
+
+    for (size_t i = 0; i < sizeof old / sizeof *old; i++)
+        ck_assert_msg(hash_of(old[i].spec) == old[i].hash, "%s", old[i].spec);
+}
+END_TEST
+
+/* Plans that differ in one field are different plans. */
+START_TEST(no_field_is_left_out)
+{
+    static const char *const pair[][2] = {
+        { "h2o:budget=20,drop=chunk,chunk=8", "h2o:budget=20,drop=chunk,chunk=16" },
+        { "omnikv:filter=2,tail_max=64,window=3", "omnikv:filter=2,tail_max=64,window=4" },
+        { "lm-infinite:sink=4,window=20", "lm-infinite:sink=4,window=21" },
+        { "lm-infinite:sink=4,window=20", "lm-infinite:sink=5,window=20" },
+        { "streamingllm:budget=24,prefill=windowed", "streamingllm:budget=25,prefill=windowed" },
+    };
+
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++)
+        ck_assert_msg(hash_of(pair[i][0]) != hash_of(pair[i][1]), "%s", pair[i][0]);
+    ck_assert(hash_of("omnikv:filter=2,tail_max=1,window=3") ==
+              hash_of("omnikv:filter=2,tail_max=1,window=4"));
+}
+END_TEST
+
 START_TEST(what_cannot_work_is_refused)
 {
     static const struct {
@@ -631,6 +682,8 @@ int main(void)
     tcase_add_test(t, settings_are_options);
     tcase_add_test(t, a_pyramid_of_computed_tokens);
     tcase_add_test(t, only_the_last_logits_of_a_narrowing_prompt);
+    tcase_add_test(t, plans_of_older_banks);
+    tcase_add_test(t, no_field_is_left_out);
     tcase_add_test(t, what_cannot_work_is_refused);
     r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);
