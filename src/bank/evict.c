@@ -4,6 +4,7 @@
  * change. */
 #include "evict.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,7 @@ void cb_evict_keys(const struct eviction *e, int kv, int from, int n, float *x)
 {
     int slot[CB_EVICT_KEYS];
 
+    assert(n <= CB_EVICT_KEYS);
     for (int i = 0; i < n; i++)
         slot[i] = from + i;
     cb_store_get_many(&e->b->store[e->l], e->b->dev, kv, 0, slot, n, x);
