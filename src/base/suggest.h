@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* suggest.h - looks a name up in a table, and finds the nearest name if it is not there. */
-#ifndef NEAREST_H
-#define NEAREST_H
+#ifndef SUGGEST_H
+#define SUGGEST_H
 
 #include <stddef.h>
 

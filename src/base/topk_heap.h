@@ -2,8 +2,8 @@
 /* topk_heap.h - the first k of many numbers. Larger numbers come first; equal ones are ordered by a
  * second number, larger first, then by lower index, so the order is total. NaN counts as the
  * smallest. */
-#ifndef FIRST_H
-#define FIRST_H
+#ifndef TOPK_HEAP_H
+#define TOPK_HEAP_H
 
 struct topk_item {
     float x, second;

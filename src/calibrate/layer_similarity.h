@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_similarity.h - which layers attend alike, head by head, and the blocks of layers that
  * result (Ma et al. 2024, section 2.1, algorithm 1). */
-#ifndef ALIKE_H
-#define ALIKE_H
+#ifndef LAYER_SIMILARITY_H
+#define LAYER_SIMILARITY_H
 
 #include "probe.h"
 

@@ -2,8 +2,8 @@
 /* row_stats.h - statistics of a layer's attention rows: share on the first and last tokens,
  * entropy, inequality, variance. A probe adds to the sums; the final values are means over steps
  * (or prompts). */
-#ifndef ROWS_H
-#define ROWS_H
+#ifndef ROW_STATS_H
+#define ROW_STATS_H
 
 #include "probe.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* row_writer.h - a table on standard output, row by row as they come: Markdown, CSV, JSON, JSON
  * lines. */
-#ifndef ROWS_H
-#define ROWS_H
+#ifndef ROW_WRITER_H
+#define ROW_WRITER_H
 
 #include "cmd.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* score_table.h - scores by task, length and policy: means with intervals, and the bytes actually
  * held. */
-#ifndef TABLE_H
-#define TABLE_H
+#ifndef SCORE_TABLE_H
+#define SCORE_TABLE_H
 
 #include <stdio.h>
 

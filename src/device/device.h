@@ -6,8 +6,8 @@
  * Addresses that ops take lie in the device's memory (cb_device_alloc) or in the host's. A device
  * whose memory is the host's treats both alike. Another one copies what lies in the host's memory,
  * each time. */
-#ifndef BACKEND_H
-#define BACKEND_H
+#ifndef DEVICE_H
+#define DEVICE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* ask_all.h - asks every item under every policy. The context is prefilled once for all policies
  * whose prompt attends densely; each of them then compresses it and answers on its own. */
-#ifndef RUN_H
-#define RUN_H
+#ifndef ASK_ALL_H
+#define ASK_ALL_H
 
 #include "answer.h"
 #include "ctxbank.h"

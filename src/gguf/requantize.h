@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* requantize.h - rewrites a GGUF file in another type. */
-#ifndef QUANTIZE_H
-#define QUANTIZE_H
+#ifndef REQUANTIZE_H
+#define REQUANTIZE_H
 
 #include "ctxbank.h"
 #include "dtype.h"

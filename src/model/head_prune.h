@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* head_prune.h - the largest few logits without reading the whole output matrix. */
-#ifndef PREVIEW_H
-#define PREVIEW_H
+#ifndef HEAD_PRUNE_H
+#define HEAD_PRUNE_H
 
 #include "device/device.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* affinity.h - which processors each thread of a team may run on, by NUMA nodes and cores. */
-#ifndef PLACE_H
-#define PLACE_H
+#ifndef AFFINITY_H
+#define AFFINITY_H
 
 #include "cpus.h"
 

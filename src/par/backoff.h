@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* backoff.h - when a thread of a team leaves the work to the others for a while: it loses its core
  * in the middle of items so often that waiting for it costs more than its work is worth. */
-#ifndef LEAVE_H
-#define LEAVE_H
+#ifndef BACKOFF_H
+#define BACKOFF_H
 
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_half_avx2.h - the AVX2 parts of attn_half.c. Panels have 16 keys; with six rows of queries
  * their sums take 12 of the 16 registers. */
-#ifndef HALF_AVX2_H
-#define HALF_AVX2_H
+#ifndef ATTN_HALF_AVX2_H
+#define ATTN_HALF_AVX2_H
 
 enum { PANEL = 16 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* attn_half_avx512.h - the AVX-512 parts of attn_half.c, with panels of 32 keys. */
-#ifndef HALF_AVX512_H
-#define HALF_AVX512_H
+#ifndef ATTN_HALF_AVX512_H
+#define ATTN_HALF_AVX512_H
 
 #include <immintrin.h>
 
