@@ -213,6 +213,8 @@ libcore_la_SOURCES += \
 	src/attention/gram.c src/attention/gram.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/passing.c src/attention/passing.h \
+	src/attention/prefill.h \
+	src/attention/prefill_table.c src/attention/prefill_table.h \
 	src/attention/reader.h \
 	src/attention/reader_table.c src/attention/reader_table.h \
 	src/attention/reads.c src/attention/reads.h \
@@ -221,7 +223,7 @@ libcore_la_SOURCES += \
 	src/attention/prefill/block_patterns.c src/attention/prefill/block_patterns.h \
 	src/attention/prefill/block_prefill.c src/attention/prefill/block_prefill.h \
 	src/attention/prefill/packed_copy.c src/attention/prefill/packed_copy.h \
-	src/attention/prefill/sparse_prefill.c src/attention/prefill/sparse_prefill.h \
+	src/attention/prefill/sparse_prefill.c \
 	src/attention/readers/ceiling.c \
 	src/attention/readers/chooser.c src/attention/readers/chooser.h \
 	src/attention/readers/cross_layer.c \

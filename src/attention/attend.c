@@ -15,8 +15,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "parts.h"
-#include "prefill/block_prefill.h"
-#include "prefill/sparse_prefill.h"
+#include "prefill.h"
 #include "reader.h"
 #include "reads.h"
 #include "scoring/rehearsal_scores.h"
@@ -95,7 +94,8 @@ static int append(struct attention *a, const struct chunk *c)
     TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
     if (c->pos)
         TRY(cb_store_set_pos(st, c->pos, c->n));
-    cb_block_prefill_prepare(a, c->l, c->n);
+    if (cb_prefill_is(a) && a->prompt.how->stored)
+        a->prompt.how->stored(a, c);
     return reader_of(a, c->l)->stored ? reader_of(a, c->l)->stored(a, c) : CB_OK;
 }
 
@@ -111,10 +111,11 @@ static float *logits_left(struct attention *a, int l)
 static int make_parts(struct attention *a, const struct chunk *c, float *logit)
 {
     const struct reader *r = reader_of(a, c->l);
-    int made;
+    int made = 0;
 
     cb_parts_clear(a);
-    made = cb_sparse_prefill_parts(a, c);
+    if (cb_prefill_is(a))
+        made = a->prompt.how->parts(a, c);
     if (!made && r->parts)
         made = r->parts(a, c);
     return made ? min_int(made, 0) : cb_parts_whole(a, c, logit);
@@ -165,7 +166,8 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
 
     if (a->repeated.to)
         return cb_rehearsal_chunk(a, c);
-    cb_sparse_prefill_chose(a, c);
+    if (cb_prefill_is(a) && a->prompt.how->attended)
+        a->prompt.how->attended(a, c);
     a->has_scores = 0;
     for (int i = 0; i < a->n_follower; i++)
         TRY(follow(a->follower[i], c, lse));
@@ -243,7 +245,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
 /* Within a prompt: after every drop_every tokens. */
 static int drop_early(struct attention *a, const struct chunk *c)
 {
-    const int l = c->l, every = cb_sparse_prefill_drops_every(a, l), end = c->pos0 + c->n;
+    const int l = c->l, every = cb_prefill_drops_every(a, l), end = c->pos0 + c->n;
 
     if (a->bank->decoding || !every || (end - a->bank->n_seen) % every || end == c->pos_end)
         return CB_OK;

@@ -9,7 +9,8 @@
 #include "base/ints.h"
 #include "parts.h"
 #include "passing.h"
-#include "prefill/sparse_prefill.h"
+#include "prefill.h"
+#include "prefill_table.h"
 #include "reader_table.h"
 #include "readers/whole.h"
 #include "scoring/rehearsal_scores.h"
@@ -20,7 +21,8 @@
  * rows of the layers that the policy acts on. */
 static int has(const struct attention *a, int l, unsigned traits)
 {
-    const int copied = cb_policy_index(a->policy, l) >= 0 && cb_sparse_prefill_copies(a);
+    const int copied =
+        cb_policy_index(a->policy, l) >= 0 && cb_prefill_is(a) && a->prompt.how->copies;
     return cb_reader_has(a, l, traits) && !copied;
 }
 
@@ -69,7 +71,7 @@ static int may_prepack(const struct attention *a, int l)
 static int check_layers(const struct attention *a)
 {
     const struct method *m = a->policy->m;
-    int plain = !m->compact && !m->observe && !cb_sparse_prefill_is(a) && !a->blocks;
+    int plain = !m->compact && !m->observe && !cb_prefill_is(a);
 
     for (int l = 0; l < a->bank->n_layer; l++)
         plain &= has(a, l, READ_PLAIN) && !a->plan[l].window && a->plan[l].score.when == WHEN_NEVER;
@@ -115,7 +117,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
 
     a->plan = a->policy->row;
     TRY(cb_readers_assign(a));
-    TRY(cb_sparse_prefill_open(a, prefill));
+    TRY(cb_prefill_open(a, prefill));
     TRY(check_layers(a));
     TRY(check_planes(a));
     TRY(check_turns(a));
@@ -140,7 +142,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
 void cb_attention_close(struct attention *a)
 {
     cb_readers_close(a);
-    cb_sparse_prefill_close(a);
+    cb_prefill_close(a);
     cb_parts_close(a);
     cb_turned_queries_close(a);
     cb_scores_close(a);
@@ -152,7 +154,7 @@ void cb_attention_close(struct attention *a)
 size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept)
 {
     size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
-                 cb_sparse_prefill_bytes(a) + cb_parts_bytes(a) + cb_turned_queries_bytes(a) +
+                 cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_turned_queries_bytes(a) +
                  cb_scores_bytes(a, n_most) + cb_rehearsal_bytes(a) + cb_passing_bytes(a, n_feed);
 
     for (int i = 0; i < a->n_reading; i++)
@@ -248,7 +250,7 @@ void cb_attention_cut(struct attention *a, int n)
 
 int cb_attention_is_dense(const struct attention *a)
 {
-    if (cb_sparse_prefill_is(a) || a->rehearsal_scores || cb_attention_narrows(a) ||
+    if (cb_prefill_is(a) || a->rehearsal_scores || cb_attention_narrows(a) ||
         a->model->hp.n_shared_kv)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
@@ -284,9 +286,10 @@ int cb_attend_chunk(const struct attention *a, int l)
 
 int cb_attention_room(const struct attention *a, int l, int i)
 {
-    const int every = cb_sparse_prefill_drops_every(a, l), chunk = cb_attend_chunk(a, l);
+    const int every = cb_prefill_drops_every(a, l), chunk = cb_attend_chunk(a, l);
     const struct reader *r = a->layer[l]->r;
-    int room = min_int(cb_sparse_prefill_room(a, i), r->room ? r->room(a, l, i) : INT32_MAX);
+    int room = min_int(cb_prefill_is(a) ? a->prompt.how->room(a, i) : INT32_MAX,
+                       r->room ? r->room(a, l, i) : INT32_MAX);
 
     room = min_int(room, every ? every - i % every : INT32_MAX);
     return chunk ? min_int(room, chunk - (a->bank->n_seen + i) % chunk) : room;
@@ -294,13 +297,13 @@ int cb_attention_room(const struct attention *a, int l, int i)
 
 int cb_attend_drops_every(const struct attention *a, int l)
 {
-    return cb_sparse_prefill_drops_every(a, l);
+    return cb_prefill_drops_every(a, l);
 }
 
 const char *cb_attention_refuses(const struct method *form, const struct layer_plan *row,
                                  int n_layer)
 {
-    return cb_sparse_prefill_refuses(form, row, n_layer);
+    return cb_prefill_refuses(form, row, n_layer);
 }
 
 int cb_attend_wants_guess(const struct attention *a, int l)

@@ -45,6 +45,16 @@ struct reading {
     void *x; /* its state of the session's layers, or NULL */
 };
 
+struct prefill;
+/* How prompts attend in a session */
+struct prompt_reading {
+    const struct prefill *how; /* NULL: densely */
+    void *x;                   /* its state */
+    struct policy *form;       /* as the user chose it */
+    struct prompt_plan plan;   /* its plan, in the model's numbers of layers */
+    int joins;                 /* 1: it makes parts that join */
+};
+
 struct attention {
     const struct cb_model *model;
     struct device *dev;
@@ -55,7 +65,6 @@ struct attention {
     int chunk;                     /* most tokens that go through a layer at once */
     int apart;                     /* index of the token among those decoded together */
     int together;                  /* most tokens that were, or are expected to be */
-    int prompt_joins;              /* 1: a form of prefill makes parts that join */
     int cold;                      /* > 0: rows may lie on the disk, so they are asked for */
 
     struct reading **layer;  /* [n_layer] how each layer is read (reader_table.c) */
@@ -65,8 +74,7 @@ struct attention {
 
     struct parts *parts;           /* parts.c */
     struct turned_queries *turned; /* turned_queries.c; NULL where no reader turns any */
-    struct sparse_prefill *sparse; /* sparse_prefill.c */
-    struct block_prefill *blocks;  /* block_prefill.c; NULL where prompts read no blocks */
+    struct prompt_reading prompt;  /* prefill_table.c */
     struct scoring *scoring;       /* scores.c; NULL where the plan wants no scores */
     struct expected *expected;     /* expected.c; NULL where the plan expects no queries */
     struct rehearsal_scores *rehearsal_scores; /* NULL where no prompt is rehearsed */

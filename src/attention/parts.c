@@ -9,6 +9,7 @@
 #include "bank/store_ask.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "prefill.h"
 
 struct parts {
     int n, cap, n_run;
@@ -29,10 +30,12 @@ int cb_parts_open(struct attention *a)
 
     if (!x || !(x->lse = cb_alloc_aligned(n, sizeof *x->lse)))
         return CB_ENOMEM;
-    x->n_run = a->blocks || (a->traits & READ_BY_HEAD) ? a->model->hp.n_head : a->bank->n_kv;
+    x->n_run = (a->traits & READ_BY_HEAD) || (a->prompt.how && a->prompt.how->by_head)
+                   ? a->model->hp.n_head
+                   : a->bank->n_kv;
     for (int l = 0; l < a->bank->n_layer; l++)
         x->n_run = max_int(x->n_run, a->model->layer[l].n_kv);
-    if (!a->prompt_joins && !(a->traits & READ_JOINS))
+    if (!a->prompt.joins && !(a->traits & READ_JOINS))
         return CB_OK;
     x->out2 = cb_alloc_aligned((size_t)a->chunk * cb_attention_row(a), sizeof *x->out2);
     x->lse2 = cb_alloc_aligned(n, sizeof *x->lse2);

@@ -6,7 +6,7 @@
 #include "attend.h"
 #include "bank/store_state.h"
 #include "base/err.h"
-#include "prefill/sparse_prefill.h"
+#include "prefill.h"
 #include "reader.h"
 
 static int reads_all(const struct attention *a, int l)
@@ -14,7 +14,7 @@ static int reads_all(const struct attention *a, int l)
     if (cb_attend_forgets(a, l) || cb_attend_chunk(a, l))
         return 0;
     return a->bank->decoding ? cb_reader_has(a, l, READ_STEP)
-                             : cb_reader_has(a, l, READ_PROMPT) && !cb_sparse_prefill_is(a);
+                             : cb_reader_has(a, l, READ_PROMPT) && !cb_prefill_is(a);
 }
 
 void cb_attention_rows_ahead(const struct attention *a, int l)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "attention/parts.h"
+#include "attention/prefill.h"
 #include "bank/store_prepack.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -64,10 +65,11 @@ static int open_sketches(const struct attention *a, struct block_prefill *p)
     return p->sketch && p->row ? CB_OK : CB_ENOMEM;
 }
 
-int cb_block_prefill_open(struct attention *a, const struct policy *form,
-                          const struct block_plan *plan)
+static int open(struct attention *a, void **state)
 {
-    struct block_prefill *p = a->blocks = cb_calloc(1, sizeof *p);
+    const struct policy *form = a->prompt.form;
+    const struct block_plan *plan = &a->prompt.plan.blocks;
+    struct block_prefill *p = *state = cb_calloc(1, sizeof *p);
     const int n_ctx = a->bank->n_ctx, least = plan->chunk ? plan->chunk : BLOCK;
     size_t n;
 
@@ -79,7 +81,7 @@ int cb_block_prefill_open(struct attention *a, const struct policy *form,
         return cb_policy_refuse(form, "needs chunks of %d tokens at least, not %d", least,
                                 a->chunk);
     p->plan = *plan;
-    a->prompt_joins = plan->rule == BLOCKS_BY_PATTERNS || plan->sample;
+    a->prompt.joins = plan->rule == BLOCKS_BY_PATTERNS || plan->sample;
     p->n_row = a->chunk / BLOCK + 1;
     p->n_col = n_ctx / BLOCK + 1;
     n = (size_t)a->model->hp.n_head * (size_t)p->n_row * (size_t)p->n_col;
@@ -101,12 +103,11 @@ int cb_block_prefill_open(struct attention *a, const struct policy *form,
     return plan->bits ? open_sketches(a, p) : CB_OK;
 }
 
-void cb_block_prefill_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct block_prefill *p = a->blocks;
+    struct block_prefill *p = state;
 
-    if (!p)
-        return;
+    (void)a;
     free(p->mass);
     free(p->found);
     free(p->reads);
@@ -119,20 +120,24 @@ void cb_block_prefill_close(struct attention *a)
     free(p);
 }
 
-size_t cb_block_prefill_bytes(const struct attention *a)
+static size_t bytes(const struct attention *a, const void *state)
 {
-    const struct block_prefill *p = a->blocks;
+    const struct block_prefill *p = state;
 
-    if (!p)
-        return 0;
+    (void)a;
     return p->bytes + cb_packed_copy_bytes(p->copy) + cb_block_patterns_bytes(p->patterns);
 }
 
-int cb_block_prefill_room(const struct attention *a, int pos)
+static struct block_prefill *blocks_of(const struct attention *a)
 {
-    const int asked = a->blocks ? a->blocks->plan.chunk : 0;
-    const int n = asked ? asked : a->chunk / BLOCK * BLOCK;
-    return a->blocks && n ? n - pos % n : INT32_MAX;
+    return a->prompt.x;
+}
+
+/* Chunks end with blocks. */
+static int room(const struct attention *a, int i)
+{
+    const int asked = blocks_of(a)->plan.chunk, n = asked ? asked : a->chunk / BLOCK * BLOCK;
+    return n ? n - (a->bank->n_seen + i) % n : INT32_MAX;
 }
 
 /* ---- choosing ---- */
@@ -140,23 +145,23 @@ int cb_block_prefill_room(const struct attention *a, int pos)
 /* Is layer l one of the last ones, which read the same blocks whatever they hold? */
 static int is_upper(const struct attention *a, int l)
 {
-    return l >= a->bank->n_layer - a->blocks->plan.n_upper;
+    return l >= a->bank->n_layer - blocks_of(a)->plan.n_upper;
 }
 
 /* May the tokens of layer l before `end`, the last of a chunk, choose blocks? */
 static int may_choose(const struct attention *a, int l, int end)
 {
-    return a->blocks && !a->bank->decoding && (a->blocks->plan.keep < 1 || is_upper(a, l)) &&
+    return !a->bank->decoding && (blocks_of(a)->plan.keep < 1 || is_upper(a, l)) &&
            !cb_attention_window(a, l) && cb_store_is_whole(&a->bank->store[l], end);
 }
 
 /* Do they? The first block and their own are read in any case. */
 static int chooses(const struct attention *a, int l, int end)
 {
-    return may_choose(a, l, end) && end > 2 * BLOCK && end >= a->blocks->plan.least;
+    return may_choose(a, l, end) && end > 2 * BLOCK && end >= blocks_of(a)->plan.least;
 }
 
-int cb_block_prefill_partly(const struct attention *a, int l)
+static int partly(const struct attention *a, int l)
 {
     return chooses(a, l, a->bank->n_seen + a->bank->n_feed);
 }
@@ -164,7 +169,7 @@ int cb_block_prefill_partly(const struct attention *a, int l)
 /* Sketches n blocks of a KV head from block b on. */
 static void sketch(struct attention *a, const struct store *st, int kv, int b, int n)
 {
-    const struct block_prefill *p = a->blocks;
+    const struct block_prefill *p = blocks_of(a);
     const void *keys = cb_store_key_block(st, kv, b, p->row);
 
     a->dev->ops->sketch(a->dev, st->type_k, keys, n, st->hd, p->plan.bits, b ? 0 : SINK,
@@ -176,7 +181,7 @@ static void sketch(struct attention *a, const struct store *st, int kv, int b, i
  * the memory, since a prompt goes through one after the other. */
 static void sketch_new(struct attention *a, const struct chunk *c)
 {
-    struct block_prefill *p = a->blocks;
+    struct block_prefill *p = blocks_of(a);
     const struct store *st = &a->bank->store[c->l];
     const int end = (c->pos0 + c->n) / BLOCK;
 
@@ -190,7 +195,7 @@ static void sketch_new(struct attention *a, const struct chunk *c)
 
 static void estimate(struct attention *a, const struct chunk *c)
 {
-    const struct block_prefill *p = a->blocks;
+    const struct block_prefill *p = blocks_of(a);
     const struct attn at = cb_parts_attn(a, c->l);
     struct kv_run *run = cb_parts_runs(a, 0);
     const struct block_mass m = { .n_tok = c->n,
@@ -295,7 +300,7 @@ static void mark_item(void *ctx, int i, int thread)
 /* Marks the blocks that chunk c reads. */
 static void choose(struct attention *a, const struct chunk *c)
 {
-    struct block_prefill *p = a->blocks;
+    struct block_prefill *p = blocks_of(a);
     const int end = a->bank->n_seen + a->bank->n_feed; /* of the prompt */
     struct marking m = { p, is_upper(a, c->l), c->pos0 / BLOCK, INT32_MAX };
 
@@ -325,7 +330,7 @@ static int columns(const struct block_prefill *p, int h, int r, const int32_t **
 /* Adds them. */
 static int add_columns(struct attention *a, const struct chunk *c, int r)
 {
-    const struct block_prefill *p = a->blocks;
+    const struct block_prefill *p = blocks_of(a);
     const struct store *st = &a->bank->store[c->l];
     const int begin = max_int(0, r * BLOCK - p->blocks.first), n_head = a->model->hp.n_head;
     const int32_t *idx;
@@ -352,27 +357,27 @@ static int add_columns(struct attention *a, const struct chunk *c, int r)
     return CB_OK;
 }
 
-void cb_block_prefill_prepare(struct attention *a, int l, int n)
+static void stored(struct attention *a, const struct chunk *c)
 {
-    struct block_prefill *p = a->blocks;
-    struct store *st = &a->bank->store[l];
+    struct block_prefill *p = blocks_of(a);
+    struct store *st = &a->bank->store[c->l];
     const int begin = a->bank->n_seen;
 
-    if (!p || a->bank->decoding)
+    if (a->bank->decoding)
         return;
-    if (st->n[0] == begin + n) { /* the first chunk of the prompt */
+    if (st->n[0] == begin + c->n) { /* the first chunk of the prompt */
         p->sketched = 0;
         cb_packed_copy_begin(p->copy);
         if (p->patterns)
             cb_block_patterns_begin(p->patterns);
     }
-    if (a->prompt_joins && chooses(a, l, st->n[0])) /* columns are read row by row */
+    if (a->prompt.joins && chooses(a, c->l, st->n[0])) /* columns are read row by row */
         cb_store_unpack(st, 0, st->prepacked);
 }
 
-int cb_block_prefill_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
-    struct block_prefill *p = a->blocks;
+    struct block_prefill *p = blocks_of(a);
     const struct store *st = &a->bank->store[c->l];
     const int end = c->pos0 + c->n;
     struct part part = cb_parts_of(a, c);
@@ -398,7 +403,18 @@ int cb_block_prefill_parts(struct attention *a, const struct chunk *c)
         const int kv = h / cb_attention_group(a);
         run[h] = copied ? cb_packed_copy_run(p->copy, kv) : cb_store_run(st, kv, 0, end);
     }
-    for (int r = 0; a->prompt_joins && r < p->blocks.n_row; r++)
+    for (int r = 0; a->prompt.joins && r < p->blocks.n_row; r++)
         TRY(add_columns(a, c, r));
     return 1;
 }
+
+const struct prefill cb_prefill_blocks = {
+    .by_head = 1,
+    .open = open,
+    .close = close,
+    .bytes = bytes,
+    .room = room,
+    .stored = stored,
+    .parts = parts,
+    .partly = partly,
+};

@@ -5,20 +5,6 @@
 
 #include "attention/attention.h"
 
-/* form: for messages. Call close() even after a failure. */
-int cb_block_prefill_open(struct attention *a, const struct policy *form,
-                          const struct block_plan *plan);
-void cb_block_prefill_close(struct attention *a);
-size_t cb_block_prefill_bytes(const struct attention *a);
-
-/* How many tokens may go through a layer at once, from position pos: chunks end with blocks */
-int cb_block_prefill_room(const struct attention *a, int pos);
-/* Call after n new tokens of layer l are stored. */
-void cb_block_prefill_prepare(struct attention *a, int l, int n);
-/* As in sparse_prefill.h */
-int cb_block_prefill_parts(struct attention *a, const struct chunk *c);
-int cb_block_prefill_partly(const struct attention *a, int l);
-
 /* A block and how much of the attention it holds */
 struct found {
     float mass;

@@ -3,25 +3,21 @@
  * before it. Prefill goes layer by layer, so what a layer chose for every chunk is ready when later
  * layers read it. The chosen rows are copied in front of the chunk's own: one causal run, which
  * kernels read like any other. */
-#include "sparse_prefill.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
-#include "attention/reader_table.h"
+#include "attention/prefill.h"
 #include "base/err.h"
 #include "base/ints.h"
-#include "block_prefill.h"
 
 enum { BATCH = 128 }; /* queries that vote at a time */
 
 struct sparse_prefill {
-    struct policy *form;
-    struct prompt_plan plan;
-    int cap;        /* entries of a KV head in k and v: chosen slots, then a chunk */
-    uint8_t *k, *v; /* [n_kv][cap] rows */
+    struct prompt_plan plan; /* `as` is the session's */
+    int cap;                 /* entries of a KV head in k and v: chosen slots, then a chunk */
+    uint8_t *k, *v;          /* [n_kv][cap] rows */
     struct kv_run *run;
     int32_t *slot;  /* [chunks of the context][k] slots chosen for each, ascending */
     int *by;        /* [chunks of the context] the layer that chose last; -1: none */
@@ -34,46 +30,13 @@ struct sparse_prefill {
 
 /* ---- open ---- */
 
-/* Do its scores come from every query of a prompt? */
-static int scores_all(const struct score_plan *s)
-{
-    return (s->when == WHEN_PROMPT || s->when == WHEN_ALWAYS) && !s->window && !s->future;
-}
-
-const char *cb_sparse_prefill_refuses(const struct method *form, const struct layer_plan *row,
-                                      int n_layer)
-{
-    for (int l = 0; form->prompt && l < n_layer; l++) {
-        const struct reader *two[2], *r = cb_reader_of(row, n_layer, l, NULL, two);
-        if (row[l].narrows)
-            return "it leaves tokens of the prompt out of upper layers";
-        if (form->by_blocks && scores_all(&row[l].score))
-            return "it sums the scores of all queries, which skip blocks of tokens";
-        if (row[l].rehearsal.piece)
-            return "it feeds the prompt again, whose tokens all read all of it";
-        if (r && r->no_choice)
-            return r->no_choice;
-        /* a window is dropped at the prompt's end instead */
-        if (row[l].prompt_window || (row[l].drop_every && !row[l].window))
-            return "it drops tokens within the prompt, so they cannot be chosen";
-    }
-    return NULL;
-}
-
-static int fits(const struct attention *a, const struct policy *form)
-{
-    const char *why = cb_sparse_prefill_refuses(form->m, a->plan, a->bank->n_layer);
-
-    return why ? cb_policy_refuse(form, "not with policy %s: %s", a->policy->m->name, why) : CB_OK;
-}
-
 static void *take(struct sparse_prefill *p, size_t n, size_t size)
 {
     p->bytes += (uint64_t)n * size;
     return cb_alloc_aligned(n, size);
 }
 
-static int room(struct attention *a, struct sparse_prefill *p)
+static int make_room(struct attention *a, struct sparse_prefill *p)
 {
     const struct hparams *hp = &a->model->hp;
     const struct store *st = cb_attention_typical(a);
@@ -98,64 +61,32 @@ static int room(struct attention *a, struct sparse_prefill *p)
                : CB_ENOMEM;
 }
 
-/* as[l]: the layer whose choice decoded tokens read in layer l, by the policy's plan and in its
- * numbers of layers */
-static void of_policy(const struct policy *p, int *as)
+static int open(struct attention *a, void **state)
 {
-    for (int l = 0; l < p->sh.n_layer; l++)
-        as[l] = p->plan[l].reads;
-    for (int l = 0; l < p->sh.n_layer; l++)
-        if (as[l] >= 0)
-            as[as[l]] = as[l];
-}
+    int *as = a->prompt.plan.as;
+    struct sparse_prefill *p = *state = cb_calloc(1, sizeof *p);
 
-/* The same in the model's numbers */
-static void number(const struct policy *p, int *as)
-{
-    const int *at = p->sh.at;
-
-    for (int l = p->sh.n_model_layer - 1; at && l >= 0; l--) {
-        const int i = cb_policy_index(p, l);
-        as[l] = i < 0 || as[i] < 0 ? -1 : at[as[i]];
-    }
-}
-
-int cb_sparse_prefill_open(struct attention *a, const char *spec)
-{
-    struct sparse_prefill *p = a->sparse = cb_calloc(1, sizeof *p);
-
-    if (!p || !(p->plan.as = cb_calloc((size_t)a->bank->n_layer, sizeof *p->plan.as)))
-        return CB_ENOMEM;
-    TRY(cb_prompt_open(spec ? spec : "dense", &a->policy->sh, &p->form));
-    if (!p->form->m->prompt)
-        return CB_OK;
-    TRY(fits(a, p->form));
-    of_policy(a->policy, p->plan.as);
-    TRY(p->form->m->prompt(p->form, &a->policy->sh, &p->plan));
-    if (p->plan.blocks.rule)
-        return cb_block_prefill_open(a, p->form, &p->plan.blocks);
-    number(a->policy, p->plan.as);
-    for (int l = 0; l < a->bank->n_layer; l++) /* windows differ: the layer reads all */
-        if (p->plan.as[l] >= 0 &&
-            cb_attention_window(a, l) != cb_attention_window(a, p->plan.as[l]))
-            p->plan.as[l] = -1;
-    return room(a, p);
-}
-
-size_t cb_sparse_prefill_bytes(const struct attention *a)
-{
-    return a->sparse->bytes + cb_block_prefill_bytes(a);
-}
-
-void cb_sparse_prefill_close(struct attention *a)
-{
-    struct sparse_prefill *p = a->sparse;
-
-    cb_block_prefill_close(a);
     if (!p)
-        return;
-    cb_policy_close(p->form);
-    free(p->plan.as);
+        return CB_ENOMEM;
+    p->plan = a->prompt.plan;
+    for (int l = 0; l < a->bank->n_layer; l++) /* windows differ: the layer reads all */
+        if (as[l] >= 0 && cb_attention_window(a, l) != cb_attention_window(a, as[l]))
+            as[l] = -1;
+    return make_room(a, p);
+}
+
+static size_t bytes(const struct attention *a, const void *state)
+{
+    const struct sparse_prefill *p = state;
+
+    (void)a;
+    return p->bytes;
+}
+
+static void close(struct attention *a, void *state)
+{
+    struct sparse_prefill *p = state;
+
     free(p->k);
     free(p->v);
     free(p->run);
@@ -170,73 +101,63 @@ void cb_sparse_prefill_close(struct attention *a)
 
 /* ---- chunks ---- */
 
-int cb_sparse_prefill_is(const struct attention *a)
+static struct sparse_prefill *sparse_of(const struct attention *a)
 {
-    return a->blocks || cb_sparse_prefill_copies(a);
+    return a->prompt.x;
 }
 
-int cb_sparse_prefill_copies(const struct attention *a)
+static int room(const struct attention *a, int i)
 {
-    return a->sparse->plan.chunk > 0;
-}
-
-int cb_sparse_prefill_drops_every(const struct attention *a, int l)
-{
-    return cb_sparse_prefill_is(a) ? 0 : a->plan[l].drop_every;
-}
-
-int cb_sparse_prefill_room(const struct attention *a, int i)
-{
-    const int c = a->sparse->plan.chunk;
-    return c ? c - i % c : cb_block_prefill_room(a, a->bank->n_seen + i);
+    const int c = sparse_of(a)->plan.chunk;
+    return c - i % c;
 }
 
 /* Position where the chunk that holds pos begins. */
 static int begin_of(const struct attention *a, int pos)
 {
-    return pos - (pos - a->bank->n_seen) % a->sparse->plan.chunk;
+    return pos - (pos - a->bank->n_seen) % sparse_of(a)->plan.chunk;
 }
 
 /* The candidates of the chunk at position `begin`: the tokens before it that all of its queries
  * see. Returns the first one's position; the candidates end before `begin`. */
 static int first_candidate(const struct attention *a, int l, int begin)
 {
-    const int window = cb_attention_window(a, l), c = a->sparse->plan.chunk;
+    const int window = cb_attention_window(a, l), c = sparse_of(a)->plan.chunk;
     return window && begin + c > window ? min_int(begin, begin + c - window) : 0;
 }
 
 /* Are there more candidates than slots to choose? If not, the chunk reads all of them. */
 static int selects(const struct attention *a, int l, int begin)
 {
-    return begin - first_candidate(a, l, begin) > a->sparse->plan.k;
+    return begin - first_candidate(a, l, begin) > sparse_of(a)->plan.k;
 }
 
 static int chunk_of(const struct attention *a, int begin)
 {
-    return (begin - a->bank->n_seen) / a->sparse->plan.chunk;
+    return (begin - a->bank->n_seen) / sparse_of(a)->plan.chunk;
 }
 
 /* Do the tokens of layer l from position pos on (the last is before `end`) read only selected
  * tokens before their chunk? */
 static int partly(const struct attention *a, int l, int pos, int end)
 {
-    const struct sparse_prefill *p = a->sparse;
+    const struct sparse_prefill *p = sparse_of(a);
     const int as = p->plan.as[l];
 
-    if (!p->plan.chunk || a->bank->decoding || as < 0 || as == l)
+    if (a->bank->decoding || as < 0 || as == l)
         return 0;
     return p->by[chunk_of(a, begin_of(a, pos))] == as && cb_store_is_whole(&a->bank->store[l], end);
 }
 
-int cb_sparse_prefill_partly(const struct attention *a, int l)
+static int partly_at_end(const struct attention *a, int l)
 {
     const int end = a->bank->n_seen + a->bank->n_feed;
-    return cb_block_prefill_partly(a, l) || partly(a, l, end - 1, end);
+    return partly(a, l, end - 1, end);
 }
 
 static int32_t *slots_for(const struct attention *a, int begin)
 {
-    const struct sparse_prefill *p = a->sparse;
+    const struct sparse_prefill *p = sparse_of(a);
     return p->slot + (size_t)chunk_of(a, begin) * (size_t)p->plan.k;
 }
 
@@ -252,7 +173,7 @@ struct copy {
 static void copy_item(void *ctx, int i, int thread)
 {
     const struct copy *c = ctx;
-    const struct sparse_prefill *p = c->a->sparse;
+    const struct sparse_prefill *p = sparse_of(c->a);
     const struct store *st = &c->a->bank->store[c->l];
     const int kv = i / 2, v = i % 2;
     const size_t bytes = v ? st->row_v : st->row_k;
@@ -266,17 +187,15 @@ static void copy_item(void *ctx, int i, int thread)
            (size_t)(c->to - c->from) * bytes);
 }
 
-int cb_sparse_prefill_parts(struct attention *a, const struct chunk *c)
+static int parts(struct attention *a, const struct chunk *c)
 {
-    struct sparse_prefill *p = a->sparse;
+    struct sparse_prefill *p = sparse_of(a);
     const struct store *st = &a->bank->store[c->l];
     const int end = c->pos0 + c->n;
     struct part part = cb_parts_of(a, c);
     struct copy copy = { a, c->l, 0, c->pos0, end };
     struct kv_run *run;
 
-    if (a->blocks)
-        return cb_block_prefill_parts(a, c);
     if (!partly(a, c->l, c->pos0, end))
         return 0;
     copy.begin = begin_of(a, c->pos0);
@@ -300,7 +219,7 @@ int cb_sparse_prefill_parts(struct attention *a, const struct chunk *c)
  * head (a softmax over the candidates). */
 static void count_votes(struct attention *a, int l, int begin)
 {
-    struct sparse_prefill *p = a->sparse;
+    struct sparse_prefill *p = sparse_of(a);
     const struct store *st = &a->bank->store[l];
     const int first = first_candidate(a, l, begin);
     struct score sc = { .a = cb_parts_attn(a, l), .peak = 1, .out = p->vote + first };
@@ -320,13 +239,14 @@ static void count_votes(struct attention *a, int l, int begin)
     p->n_q = 0;
 }
 
-void cb_sparse_prefill_chose(struct attention *a, const struct chunk *c)
+/* A choosing layer makes its choice. */
+static void attended(struct attention *a, const struct chunk *c)
 {
-    struct sparse_prefill *p = a->sparse;
+    struct sparse_prefill *p = sparse_of(a);
     const size_t row = cb_attention_row(a);
     int begin, end, first;
 
-    if (!p->plan.chunk || a->bank->decoding || p->plan.as[c->l] != c->l)
+    if (a->bank->decoding || p->plan.as[c->l] != c->l)
         return;
     begin = begin_of(a, c->pos0);
     end = min_int(begin + p->plan.chunk, c->pos_end);
@@ -355,3 +275,14 @@ void cb_sparse_prefill_chose(struct attention *a, const struct chunk *c)
         slots_for(a, begin)[j] += first;
     p->by[chunk_of(a, begin)] = c->l;
 }
+
+const struct prefill cb_prefill_chunks = {
+    .copies = 1,
+    .open = open,
+    .close = close,
+    .bytes = bytes,
+    .room = room,
+    .parts = parts,
+    .attended = attended,
+    .partly = partly_at_end,
+};

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "attention/parts.h"
-#include "attention/prefill/sparse_prefill.h"
+#include "attention/prefill.h"
 #include "attention/reader.h"
 #include "base/err.h"
 #include "expected_scores.h"
@@ -70,7 +70,7 @@ int cb_scores_open(struct attention *a)
         TRY(alloc(&m->sums, 2 * (size_t)a->bank->n_kv * ctx));
     if (weights)
         TRY(alloc(&m->weight, (size_t)a->chunk));
-    if (cb_sparse_prefill_is(a))
+    if (cb_prefill_is(a))
         TRY(alloc(&m->out, (size_t)window * cb_attention_row(a)));
     m->run = cb_calloc(nh, sizeof *m->run);
     return m->run ? cb_expected_open(a) : CB_ENOMEM;
@@ -294,7 +294,7 @@ static void keep_queries(struct attention *a, const struct chunk *c, const float
 void cb_scores_chunk(struct attention *a, const struct chunk *c, const struct attention *read,
                      const float *lse)
 {
-    const int every = cb_sparse_prefill_drops_every(a, c->l);
+    const int every = cb_prefill_drops_every(a, c->l);
 
     if (gatherer(a, c->l) != a)
         return;
@@ -436,7 +436,8 @@ void cb_scores_prompt(struct attention *a, int l, struct scores *out)
         at.n_tok = m->n_q;
         at.q = m->q;
         at.lse = m->lse;
-        if (cb_sparse_prefill_partly(a, l)) /* scores are over all tokens, lse must be too */
+        if (cb_prefill_is(a) &&
+            a->prompt.how->partly(a, l)) /* scores are over all tokens, lse must be too */
             whole_lse(a, &at);
         if (w->band)
             at.window = w->band;
