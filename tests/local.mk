@@ -74,6 +74,7 @@ check_programs = \
 	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
 	tests/methods/check_own_slots \
+	tests/methods/check_readers \
 	tests/methods/check_reads \
 	tests/methods/check_turns \
 	tests/methods/check_pod \
@@ -537,6 +538,10 @@ tests_unit_check_embedding_CFLAGS = $(check_cflags)
 tests_unit_check_embedding_LDFLAGS = $(check_ldflags)
 tests_unit_check_embedding_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
+tests_methods_check_readers_SOURCES = tests/methods/check_readers.c
+tests_methods_check_readers_CFLAGS = $(check_cflags)
+tests_methods_check_readers_LDFLAGS = $(check_ldflags)
+tests_methods_check_readers_LDADD = $(check_ldadd)
 tests_methods_check_reads_SOURCES = tests/methods/check_reads.c
 tests_methods_check_reads_CFLAGS = $(check_cflags)
 tests_methods_check_reads_LDFLAGS = $(check_ldflags)

@@ -81,30 +81,75 @@ static const char *const ways[] = {
 };
 enum { N_WAY = sizeof ways / sizeof *ways };
 
-static int has_budget(const struct method *m)
+/* Options of methods that have no budget, or need more than one to drop or choose in a short text;
+ * a method that is not here has budget=N. wide: a text of 1,000 tokens is held and read as a whole;
+ * narrow: one of 60 tokens is not; some: one of 200 tokens is not */
+static const struct {
+    const char *name, *wide, *narrow, *some;
+} options[] = {
+    { "full", "", "", "" },
+    { "duo", ":heads=0,recent=1000", ":heads=1,sink=2,recent=20", ":heads=1+4,sink=4,recent=60" },
+    { "expected", NULL, ":budget=24,future=64", NULL },
+    { "infinigen", ":alpha=1e9,most=1000", ":alpha=0.2,most=24", "" },
+    { "infllm", ":local=1000,chunk=16", ":local=20,sink=2,block=6,blocks=2,chunk=1",
+      ":local=60,sink=4,block=16,blocks=3" },
+    { "kvzip", NULL, ":budget=24,chunk=16", NULL },
+    { "lm-infinite", ":window=1000", ":sink=2,window=20", "" },
+    { "minicache", ":start=0,retain=1000", ":start=0,retain=10,tail=3", ":retain=50,tail=3" },
+    { "omnikv", NULL, ":filter=1,budget=12,tail_max=3,window=2", NULL },
+    { "pod", ":recent=1000", ":blocks=0+2,sinks=2,recent=9", "" },
+    { "pyramidinfer", ":decay=1,keep=1,gen_decay=1", ":decay=0.4,context=8,recent=0.1,block=2",
+      "" },
+    { "pyramidkv", ":budget=1000,beta=1", ":budget=24,window=8", NULL },
+    { "quest", ":budget=1000,dense=0", ":budget=24,page=8,dense=0", NULL },
+    { "sieve", NULL, ":budget=24,recent=8", NULL },
+    { "simlayerkv", ":recent=1000", ":sink=2,recent=10,threshold=0.5", "" },
+    { "snapkv", NULL, ":budget=24,window=8", NULL },
+};
+
+enum budget { WIDE, NARROW, SOME };
+
+static int policy_of(int i, enum budget how, char *spec, size_t size)
 {
-    for (const struct method_opt *o = m->opts; o->name; o++)
-        if (!strcmp(o->name, "budget"))
-            return 1;
-    return 0;
+    static const char *const usual[] = { ":budget=1000", ":budget=24", ":budget=80" };
+    const struct method *m = cb_method_at(i);
+    const char *own = NULL;
+
+    for (size_t j = 0; m && j < sizeof options / sizeof *options; j++)
+        if (!strcmp(options[j].name, m->name))
+            own = how == WIDE     ? options[j].wide
+                  : how == NARROW ? options[j].narrow
+                                  : options[j].some;
+    if (m)
+        snprintf(spec, size, "%s%s", m->name, own ? own : usual[how]);
+    return m != NULL;
+}
+
+int cb_setting_wide(int i, char *spec, size_t size)
+{
+    return policy_of(i, WIDE, spec, size);
+}
+
+int cb_setting_narrow(int i, char *spec, size_t size)
+{
+    return policy_of(i, NARROW, spec, size);
+}
+
+int cb_setting_n_policy(void)
+{
+    int n = 0;
+
+    while (cb_method_at(n))
+        n++;
+    return n;
 }
 
 int cb_setting_policy(int i, char *spec, size_t size)
 {
-    const struct method *m = cb_method_at(i);
-    int n = 0;
+    const int n = cb_setting_n_policy();
 
-    if (m) {
-        snprintf(spec, size, "%s%s", m->name,
-                 has_budget(m)                   ? ":budget=80"
-                 : !strcmp(m->name, "duo")       ? ":heads=1+4,sink=4,recent=60"
-                 : !strcmp(m->name, "infllm")    ? ":local=60,sink=4,block=16,blocks=3"
-                 : !strcmp(m->name, "minicache") ? ":retain=50,tail=3"
-                                                 : "");
-        return 1;
-    }
-    while (cb_method_at(n))
-        n++;
+    if (i < n)
+        return policy_of(i, SOME, spec, size);
     if (i - n >= N_WAY)
         return 0;
     snprintf(spec, size, "%s,budget=80", ways[i - n]);

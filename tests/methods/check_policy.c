@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/session.h"
+#include "kit/settings.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -125,6 +126,16 @@ static const struct row rows[] = {
 };
 enum { N_ROW = sizeof rows / sizeof *rows, GEN = 40 };
 
+/* The rows, then every method of the table: what it will hold may depend on the text */
+static struct row row_at(int i, char wide[128], char narrow[128])
+{
+    if (i < N_ROW)
+        return rows[i];
+    cb_setting_wide(i - N_ROW, wide, 128);
+    cb_setting_narrow(i - N_ROW, narrow, 128);
+    return (struct row){ wide, narrow, 0 };
+}
+
 /* A prompt, some tokens, a second turn and a token more -> logits[n_vocab] after each token fed. */
 static cb_session *converse(cb_model *m, const char *policy, int chunk, float *logits)
 {
@@ -153,13 +164,15 @@ static float *logits_of(const cb_model *m)
 
 START_TEST(a_budget_that_holds_all_changes_no_bit)
 {
+    char spec[2][128];
+    const struct row row = row_at(_i, spec[0], spec[1]);
     cb_model *m = open_model(0, "cpu", 1);
     const size_t bytes = (GEN + 2) * (size_t)m->hp.n_vocab * sizeof(float);
     float *a = logits_of(m), *b = logits_of(m);
 
     cb_session_close(converse(m, "full", 0, a));
-    cb_session_close(converse(m, rows[_i].roomy, 0, b));
-    ck_assert_msg(!memcmp(a, b, bytes), "%s: differs from full", rows[_i].roomy);
+    cb_session_close(converse(m, row.roomy, 0, b));
+    ck_assert_msg(!memcmp(a, b, bytes), "%s: differs from full", row.roomy);
     free(a);
     free(b);
     cb_model_close(m);
@@ -182,21 +195,23 @@ static void same_kept(const cb_session *a, const cb_session *b, const char *what
 
 START_TEST(threads_and_chunks_change_nothing)
 {
+    char spec[2][128];
+    const struct row row = row_at(_i, spec[0], spec[1]);
     static const struct {
         int threads, chunk;
     } how[] = { { 2, 0 }, { 2, 7 }, { 1, 1 }, { 1, 64 } };
     cb_model *m = open_model(1, "cpu", 1);
     const size_t n = (GEN + 2) * (size_t)m->hp.n_vocab;
     float *a = logits_of(m), *b = logits_of(m);
-    cb_session *s = converse(m, rows[_i].tight, 0, a);
+    cb_session *s = converse(m, row.tight, 0, a);
 
     for (size_t i = 0; i < (CB_SLOWED > 1 ? 2 : sizeof how / sizeof *how); i++) {
         cb_model *m2 = open_model(1, "cpu", how[i].threads);
-        cb_session *s2 = converse(m2, rows[_i].tight, how[i].chunk, b);
-        same_kept(s, s2, rows[_i].tight);
+        cb_session *s2 = converse(m2, row.tight, how[i].chunk, b);
+        same_kept(s, s2, row.tight);
         for (size_t j = 0; j < n; j++)
             ck_assert_msg(how[i].chunk ? fabsf(a[j] - b[j]) < 1e-4f : a[j] == b[j],
-                          "%s: %d threads, chunk %d: %g and %g", rows[_i].tight, how[i].threads,
+                          "%s: %d threads, chunk %d: %g and %g", row.tight, how[i].threads,
                           how[i].chunk, (double)a[j], (double)b[j]);
         cb_session_close(s2);
         cb_model_close(m2);
@@ -210,11 +225,13 @@ END_TEST
 
 START_TEST(a_cleared_session_starts_anew)
 {
+    char spec[2][128];
+    const struct row row = row_at(_i, spec[0], spec[1]);
     cb_model *m = open_model(0, "cpu", 1);
     const int32_t *tok = cb_toy_text(m);
     const size_t n = (size_t)m->hp.n_vocab;
     float *a = logits_of(m);
-    cb_session *s = converse(m, rows[_i].tight, 0, a);
+    cb_session *s = converse(m, row.tight, 0, a);
 
     cb_session_clear(s);
     for (int i = 0; i < GEN; i++) {
@@ -241,22 +258,23 @@ static void as_planned(const cb_session *s, uint64_t got, uint64_t said, int sla
 
 START_TEST(memory_is_what_was_planned)
 {
+    char spec[2][128];
+    const struct row row = row_at(_i, spec[0], spec[1]);
     cb_model *m = open_model(0, "cpu", 1);
     const int32_t *tok = cb_toy_text(m);
-    cb_session *s = open_session(m, rows[_i].tight, 0);
+    cb_session *s = open_session(m, row.tight, 0);
     struct cb_memory plan, got;
 
-    for (int gen = 0; rows[_i].known && gen < 60; gen += 20) {
+    for (int gen = 0; row.known && gen < 60; gen += 20) {
         cb_session_clear(s);
         cb_toy_ok(cb_session_plan(s, 200, gen, &plan));
         cb_toy_ok(cb_session_prefill(s, tok, 200, NULL));
         for (int i = 0; i < gen; i++)
             cb_toy_ok(cb_session_decode(s, tok[200 + i]));
         cb_session_memory(s, &got);
-        as_planned(s, got.kv_bytes, plan.kv_bytes, rows[_i].known - 1, "bank", rows[_i].tight);
-        as_planned(s, got.kv_peak_bytes, plan.kv_peak_bytes, rows[_i].known - 1, "peak",
-                   rows[_i].tight);
-        if (rows[_i].known > 1)
+        as_planned(s, got.kv_bytes, plan.kv_bytes, row.known - 1, "bank", row.tight);
+        as_planned(s, got.kv_peak_bytes, plan.kv_peak_bytes, row.known - 1, "peak", row.tight);
+        if (row.known > 1)
             continue;
         ck_assert_int_eq(got.kept_min, plan.kept_min);
         ck_assert_int_eq(got.kept_max, plan.kept_max);
@@ -269,10 +287,12 @@ END_TEST
 /* Prompts of one and two tokens, and none; generating from an empty timeline. */
 START_TEST(short_prompts)
 {
+    char spec[2][128];
+    const struct row row = row_at(_i, spec[0], spec[1]);
     cb_model *m = open_model(0, "cpu", 1);
     const int32_t *tok = cb_toy_text(m);
-    const int share = strstr(rows[_i].tight, "budget=0.") != NULL;
-    cb_session *s = open_session(m, rows[_i].tight, 0);
+    const int share = strstr(row.tight, "budget=0.") != NULL;
+    cb_session *s = open_session(m, row.tight, 0);
 
     for (int n = 1; n <= 2; n++) {
         cb_session_clear(s);
@@ -283,8 +303,8 @@ START_TEST(short_prompts)
     }
     ck_assert_int_eq(cb_session_prefill(s, tok, 0, NULL), CB_EARG);
     cb_session_clear(s);
-    if (!share || strstr(rows[_i].tight, "snapkv:budget=0.3") ||
-        strstr(rows[_i].tight, "expected:budget=0.3") || strstr(rows[_i].tight, "kvzip"))
+    if (!share || strstr(row.tight, "snapkv:budget=0.3") ||
+        strstr(row.tight, "expected:budget=0.3") || strstr(row.tight, "kvzip"))
         cb_toy_ok(cb_session_decode(s, tok[0]));
     else
         ck_assert_int_eq(cb_session_decode(s, tok[0]), CB_EARG); /* a share of what? */
@@ -669,11 +689,12 @@ int main(void)
     make_models();
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, a_budget_that_holds_all_changes_no_bit, 0, N_ROW);
-    tcase_add_loop_test(t, threads_and_chunks_change_nothing, 0, N_ROW);
-    tcase_add_loop_test(t, a_cleared_session_starts_anew, 0, N_ROW);
-    tcase_add_loop_test(t, memory_is_what_was_planned, 0, N_ROW);
-    tcase_add_loop_test(t, short_prompts, 0, N_ROW);
+    tcase_add_loop_test(t, a_budget_that_holds_all_changes_no_bit, 0,
+                        N_ROW + cb_setting_n_policy());
+    tcase_add_loop_test(t, threads_and_chunks_change_nothing, 0, N_ROW + cb_setting_n_policy());
+    tcase_add_loop_test(t, a_cleared_session_starts_anew, 0, N_ROW + cb_setting_n_policy());
+    tcase_add_loop_test(t, memory_is_what_was_planned, 0, N_ROW + cb_setting_n_policy());
+    tcase_add_loop_test(t, short_prompts, 0, N_ROW + cb_setting_n_policy());
     tcase_add_loop_test(t, a_stream_needs_no_more_memory, 0, 4);
     tcase_add_loop_test(t, a_windowed_prompt_is_a_stream, 0, 4);
     tcase_add_test(t, shares_of_a_growing_prompt);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kit/settings.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -368,41 +369,40 @@ END_TEST
 
 enum { LONG = 150, SHORT = 40, MORE = 60, STEPS = 6 };
 
-static const char *const every[] = {
-    "full",
-    "window:budget=24",
-    "streamingllm:budget=24",
+/* Ways of some, besides */
+static const char *const ways[] = {
     "streamingllm:budget=24,prefill=windowed",
-    "h2o:budget=24",
     "h2o:budget=0.3,drop=chunk,chunk=16",
     "h2o:budget=24,drop=first-decode",
     "h2o:budget=24,positions=rolled",
     "snapkv:budget=0.4,window=8",
     "snapkv:budget=24,window=8,decode=bounded,tail=3",
     "snapkv:budget=24,window=8,group=each",
-    "omnikv:filter=1,budget=12,tail_max=3,window=2",
     "omnikv:filter=1,budget=12,select=uniform,window=5",
     "pyramidkv:budget=0.3",
     "simlayerkv:sink=2,recent=8,threshold=0.5",
     "simlayerkv:sink=2,recent=25,threshold=-1", /* SHORT decides nothing */
     "simlayerkv:sink=2,recent=8,threshold=0.5,mode=prefill",
-    "pod:blocks=0+2,sinks=2,recent=9",
     "pod:blocks=0+2,sinks=2,recent=9,snap=20,window=4",
     "d2o:budget=0.2",
     "d2o:budget=24,layers=gate",
     "d2o:budget=24,drop=first-decode",
-    "tova:budget=24",
-    "duo:heads=1,sink=2,recent=20",
-    "lm-infinite:sink=2,window=20",
     "kvzip:budget=0.3,chunk=16",
     "roco:budget=24,stride=10",
     "pyramidinfer:recent=0.02,decay=0.4,context=8,block=2",
     "minicache:retain=10,tail=4",
     "minicache:start=0,retain=0.1,tail=1",
-    "infllm:local=20,sink=2,block=6,blocks=2,chunk=16",
     "infinigen:alpha=0.1,dense=1",
 };
-enum { N_EVERY = sizeof every / sizeof *every };
+enum { N_WAY = sizeof ways / sizeof *ways };
+
+/* Every method, then the ways -> spec */
+static const char *policy_at(int i, char spec[128])
+{
+    if (cb_setting_narrow(i, spec, 128))
+        return spec;
+    return ways[i - cb_setting_n_policy()];
+}
 
 static cb_model *open_family(const char *family)
 {
@@ -430,8 +430,9 @@ START_TEST(cleared_before_a_shorter_prompt)
 {
     cb_model *m = open_model();
     const int32_t *tok = cb_toy_text(m);
-    cb_session *a = cb_toy_session(m, every[_i], "f32", 0),
-               *b = cb_toy_session(m, every[_i], "f32", 0);
+    char spec[128];
+    const char *policy = policy_at(_i, spec);
+    cb_session *a = cb_toy_session(m, policy, "f32", 0), *b = cb_toy_session(m, policy, "f32", 0);
     const size_t bytes = (size_t)m->hp.n_vocab * sizeof(float);
     float *x = malloc(bytes), *y = malloc(bytes);
 
@@ -439,10 +440,10 @@ START_TEST(cleared_before_a_shorter_prompt)
     cb_session_clear(a);
     converse(a, tok + 7, SHORT, x);
     converse(b, tok + 7, SHORT, y);
-    ck_assert_msg(!memcmp(x, y, bytes), "%s", every[_i]);
+    ck_assert_msg(!memcmp(x, y, bytes), "%s", policy);
     converse(a, tok + 90, MORE, x);
     converse(b, tok + 90, MORE, y);
-    ck_assert_msg(!memcmp(x, y, bytes), "%s: second turn", every[_i]);
+    ck_assert_msg(!memcmp(x, y, bytes), "%s: second turn", policy);
     cb_session_close(a);
     cb_session_close(b);
     cb_model_close(m);
@@ -497,7 +498,9 @@ static void stop_feeds(const char *family, const char *policy)
 
 START_TEST(a_stopped_feed)
 {
-    stop_feeds("qwen2", every[_i]);
+    char spec[128];
+
+    stop_feeds("qwen2", policy_at(_i, spec));
 }
 END_TEST
 
@@ -529,8 +532,8 @@ int main(void)
     tcase_add_test(t, layers_that_d2o_protects);
     tcase_add_test(t, the_least_part_of_a_budget);
     tcase_add_test(t, a_pyramid_that_grows_upwards);
-    tcase_add_loop_test(t, cleared_before_a_shorter_prompt, 0, N_EVERY);
-    tcase_add_loop_test(t, a_stopped_feed, 0, N_EVERY);
+    tcase_add_loop_test(t, cleared_before_a_shorter_prompt, 0, cb_setting_n_policy() + N_WAY);
+    tcase_add_loop_test(t, a_stopped_feed, 0, cb_setting_n_policy() + N_WAY);
     tcase_add_test(t, a_stopped_feed_with_windows);
     tcase_set_timeout(t, 60);
     return cb_suite_run(suite);
