@@ -224,14 +224,14 @@ libcore_la_SOURCES += \
 	src/attention/prefill/block_prefill.c src/attention/prefill/block_prefill.h \
 	src/attention/prefill/packed_copy.c src/attention/prefill/packed_copy.h \
 	src/attention/prefill/sparse_prefill.c \
-	src/attention/readers/ceiling.c \
 	src/attention/readers/chooser.c src/attention/readers/chooser.h \
+	src/attention/readers/clamped_positions.c \
+	src/attention/readers/compact_positions.c \
 	src/attention/readers/cross_layer.c \
 	src/attention/readers/far_blocks.c src/attention/readers/far_blocks.h \
 	src/attention/readers/own_slots.c src/attention/readers/own_slots.h \
 	src/attention/readers/pairs.c \
 	src/attention/readers/partial_keys.c src/attention/readers/partial_keys.h \
-	src/attention/readers/ranks.c \
 	src/attention/readers/rolling.c \
 	src/attention/readers/sketch_choice.c src/attention/readers/sketch_choice.h \
 	src/attention/readers/skew.c src/attention/readers/skew.h \

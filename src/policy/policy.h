@@ -141,11 +141,11 @@ struct pair_plan {
 /* Slots are read at positions as if they were adjacent. */
 enum roll {
     ROLL_NOT,
-    ROLL_RUNS,  /* they are a run of first tokens and a run of last ones */
-    ROLL_RANKS, /* any; all KV heads hold the same number */
+    ROLL_RUNS,    /* they are a run of first tokens and a run of last ones */
+    ROLL_COMPACT, /* any; all KV heads hold the same number */
     /* No: the last prompt_window tokens are at their true positions, and the first prompt_sink ones
      * as if they were prompt_window away, in the prompt and behind it */
-    ROLL_CEILING
+    ROLL_CLAMPED
 };
 
 struct layer_plan {

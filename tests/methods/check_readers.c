@@ -99,7 +99,7 @@ static void ask_for(int way, int n_layer, struct layer_plan *row)
             row[l].own_slots = 1;
             break;
         case 2:
-            row[l].rolling = ROLL_RANKS;
+            row[l].rolling = ROLL_COMPACT;
             break;
         case 3:
             row[l].far = (struct far_plan){

@@ -58,7 +58,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
             (struct score_plan){ .when = p->val[DECODE].num == GROW ? WHEN_PROMPT : WHEN_ALWAYS,
                                  .heads = EACH_HEAD,
                                  .sums = 1 };
-        row[l].rolling = p->val[POSITIONS].num == ROLLED ? ROLL_RANKS : ROLL_NOT;
+        row[l].rolling = p->val[POSITIONS].num == ROLLED ? ROLL_COMPACT : ROLL_NOT;
         row[l].drop_every = p->val[DROP].num == IN_CHUNKS ? (int)p->val[CHUNK].num : 0;
     }
     return 0;

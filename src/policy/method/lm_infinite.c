@@ -18,7 +18,7 @@ static const struct method_opt opts[] = {
 static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     for (int l = 0; l < sh->n_layer; l++) {
-        row[l].rolling = ROLL_CEILING;
+        row[l].rolling = ROLL_CLAMPED;
         row[l].prompt_sink = (int)p->val[SINK].num;
         row[l].prompt_window = (int)p->val[WINDOW].num;
         row[l].drop_every = DROP_EVERY;

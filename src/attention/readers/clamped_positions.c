@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* ceiling.c - the parts of a layer with a distance ceiling: a window, read as it is, and the first
- * tokens. Logits depend on differences of positions alone, so a copy of the first keys is turned to
- * position 0, and queries are turned to the ceiling. A token within the window is read there alone.
- */
+/* clamped_positions.c - a window, read as it is, and the first tokens, which are as far away as the
+ * window is long (LM-Infinite, Han et al. 2024). Logits depend on differences of positions alone:
+ * a copy of the first keys is turned to position 0, and queries are turned to the window's length.
+ * A token within the window is read there alone. */
 #include <stdlib.h>
 
 #include "attention/parts.h"
@@ -13,32 +13,32 @@
 
 enum { MANY = CB_STORE_MANY };
 
-struct ceiling {
+struct clamped_positions {
     int sink;       /* first tokens; layers do not differ */
     float *cs;      /* [ROPE_TABLES][sink][n_rot] what turns them to position 0 */
     float *x;       /* [MANY][hd] */
     uint8_t *k, *v; /* [n_kv][sink] rows */
 };
 
-extern const struct reader cb_reader_ceiling;
+extern const struct reader cb_reader_clamped_positions;
 
 static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
 {
     (void)n_layer, (void)y;
-    return row[l].rolling == ROLL_CEILING;
+    return row[l].rolling == ROLL_CLAMPED;
 }
 
 static int open(struct attention *a, void **state)
 {
     const size_t n_kv = (size_t)a->bank->n_kv, n_rot = (size_t)a->model->hp.n_rot;
-    struct ceiling *x = *state = cb_calloc(1, sizeof *x);
+    struct clamped_positions *x = *state = cb_calloc(1, sizeof *x);
     size_t n;
     int sink = 0;
 
     if (!x)
         return CB_ENOMEM;
     for (int l = 0; l < a->bank->n_layer; l++)
-        sink = cb_reader_is(a, l, &cb_reader_ceiling) ? a->plan[l].prompt_sink : sink;
+        sink = cb_reader_is(a, l, &cb_reader_clamped_positions) ? a->plan[l].prompt_sink : sink;
     x->sink = sink;
     n = (size_t)(sink ? sink : 1);
     x->cs = cb_alloc_aligned(ROPE_TABLES * n * n_rot, sizeof *x->cs);
@@ -55,7 +55,7 @@ static int open(struct attention *a, void **state)
 
 static void close(struct attention *a, void *state)
 {
-    struct ceiling *x = state;
+    struct clamped_positions *x = state;
 
     (void)a;
     free(x->cs);
@@ -67,7 +67,7 @@ static void close(struct attention *a, void *state)
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
-    const struct ceiling *x = state;
+    const struct clamped_positions *x = state;
     const struct store *st = cb_attention_typical(a);
 
     (void)n_feed, (void)n_most;
@@ -82,7 +82,7 @@ static struct kv_run first_tokens(struct attention *a, int l, int kv, int n)
     const struct hparams *hp = &a->model->hp;
     const struct store *st = &a->bank->store[l];
     const int table = a->model->layer[l].rope;
-    struct ceiling *x = cb_reader_state(a, l);
+    struct clamped_positions *x = cb_reader_state(a, l);
     uint8_t *k = x->k + (size_t)(kv * x->sink) * st->row_k;
     uint8_t *v = x->v + (size_t)(kv * x->sink) * st->row_v;
     int slot[MANY];
@@ -105,7 +105,7 @@ static struct kv_run first_tokens(struct attention *a, int l, int kv, int n)
 }
 
 /* Queries from..to-1 of the chunk read the first n tokens; with causal each query one more than the
- * query before it, up to n. q: the chunk's query `from`, turned to the ceiling */
+ * query before it, up to n. q: the chunk's query `from`, turned to the window's length */
 static int add_first(struct attention *a, const struct chunk *c, int from, int to, int causal,
                      int n, const float *q)
 {
@@ -168,7 +168,7 @@ static int parts(struct attention *a, const struct chunk *c)
     return 1;
 }
 
-const struct reader cb_reader_ceiling = {
+const struct reader cb_reader_clamped_positions = {
     .name = "the first tokens from one distance",
     .traits =
         READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_JOINS | READ_TURNS | READ_BY_PARTS,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* ranks.c - attention to slots at the positions of their ranks (H2O for streams, Zhang et al. 2023,
- * published code: the cache is numbered anew at each step). Any slots may be left, so their
- * distances differ from the true ones by different gaps. Keys stay rotated as stored; a copy of
- * them, each turned back by its own gap, is what queries read. */
+/* compact_positions.c - attention to slots at the positions of their ranks, as if they were
+ * adjacent (H2O for streams, Zhang et al. 2023, published code: the cache is numbered again at each
+ * step). Any slots may be left, so their distances differ from the true ones by different gaps.
+ * Keys stay rotated as stored; queries read a copy of them, each turned back by its own gap. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum {
     MANY = CB_STORE_MANY
 };
 
-struct ranks {
+struct compact_positions {
     uint8_t *key;         /* [n_kv][n_ctx] turned keys, in the rows of the stored ones */
     float *x;             /* [MANY][hd] keys being turned */
     float *cs;            /* [MANY][n_rot] their cos and sin */
@@ -32,7 +32,7 @@ static int open(struct attention *a, void **state)
 {
     const size_t n_rot = (size_t)a->model->hp.n_rot, hd = (size_t)a->bank->hd;
     const size_t n_kv = (size_t)a->bank->n_kv, row = cb_kv_row_bytes(a->bank->type_k, a->bank->hd);
-    struct ranks *x = *state = cb_calloc(1, sizeof *x);
+    struct compact_positions *x = *state = cb_calloc(1, sizeof *x);
 
     if (!x)
         return CB_ENOMEM;
@@ -49,7 +49,7 @@ static int open(struct attention *a, void **state)
 
 static void close(struct attention *a, void *state)
 {
-    struct ranks *x = state;
+    struct compact_positions *x = state;
 
     (void)a;
     free(x->key);
@@ -74,7 +74,7 @@ static size_t work_bytes(const struct attention *a, const void *x, int n_feed, i
 }
 
 /* cos and sin that turn back by `by` positions */
-static const float *turn_of(struct attention *a, struct ranks *x, int table, int by)
+static const float *turn_of(struct attention *a, struct compact_positions *x, int table, int by)
 {
     const int64_t id = (int64_t)by * ROPE_TABLES + table + 1;
     float *cs = x->turn + (size_t)(by % TURNS) * (size_t)a->model->hp.n_rot;
@@ -92,7 +92,7 @@ static void turn_some(struct attention *a, int l, int kv, int from, int n)
     const struct hparams *hp = &a->model->hp;
     const struct store *st = &a->bank->store[l];
     const int table = a->model->layer[l].rope, mixed = st->mixed[kv];
-    struct ranks *x = cb_reader_state(a, l);
+    struct compact_positions *x = cb_reader_state(a, l);
     const size_t row = st->row_k, n_rot = (size_t)hp->n_rot;
     uint8_t *key = x->key + (size_t)kv * (size_t)a->bank->n_ctx * row;
     int slot[MANY];
@@ -116,7 +116,7 @@ static void turn_some(struct attention *a, int l, int kv, int from, int n)
 static struct kv_run turned_run(struct attention *a, int l, int kv)
 {
     const struct store *st = &a->bank->store[l];
-    struct ranks *x = cb_reader_state(a, l);
+    struct compact_positions *x = cb_reader_state(a, l);
     struct kv_run run = cb_store_run(st, kv, 0, st->n[kv]);
 
     assert(!run.prepacked && st->n[kv] == st->n[0]);
@@ -152,10 +152,10 @@ static int parts(struct attention *a, const struct chunk *c)
 static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
 {
     (void)n_layer, (void)y;
-    return row[l].rolling == ROLL_RANKS;
+    return row[l].rolling == ROLL_COMPACT;
 }
 
-const struct reader cb_reader_ranks = {
+const struct reader cb_reader_compact_positions = {
     .name = "at the positions of ranks",
     .traits =
         READ_DENSE | READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_TURNS | READ_BY_PARTS,
