@@ -212,13 +212,13 @@ libcore_la_SOURCES += \
 	src/attention/attention.h \
 	src/attention/gram.c src/attention/gram.h \
 	src/attention/parts.c src/attention/parts.h \
-	src/attention/passing.c src/attention/passing.h \
 	src/attention/prefill.h \
 	src/attention/prefill_table.c src/attention/prefill_table.h \
 	src/attention/reader.h \
 	src/attention/reader_table.c src/attention/reader_table.h \
 	src/attention/reads.c src/attention/reads.h \
 	src/attention/rows_ahead.c \
+	src/attention/token_pruning.c src/attention/token_pruning.h \
 	src/attention/turned_queries.c src/attention/turned_queries.h \
 	src/attention/prefill/block_patterns.c src/attention/prefill/block_patterns.h \
 	src/attention/prefill/block_prefill.c src/attention/prefill/block_prefill.h \

@@ -5,8 +5,8 @@
 #define ATTEND_H
 
 #include "attention.h"
-#include "passing.h"
 #include "reads.h"
+#include "token_pruning.h"
 
 /* The caller sets model, dev, bank (open), policy (planned) and chunk of *a; the rest is 0.
  * prefill: a form of prefill with options; NULL = "dense". Call cb_attention_close() even after a

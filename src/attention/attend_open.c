@@ -8,13 +8,13 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "parts.h"
-#include "passing.h"
 #include "prefill.h"
 #include "prefill_table.h"
 #include "reader_table.h"
 #include "readers/whole.h"
 #include "scoring/rehearsal_scores.h"
 #include "scoring/scores.h"
+#include "token_pruning.h"
 #include "turned_queries.h"
 
 /* Has layer l's reader these traits, where a prompt leaves them to it? A form of prefill may copy
@@ -125,7 +125,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_turned_queries_open(a));
     TRY(cb_scores_open(a));
     TRY(cb_rehearsal_open(a));
-    TRY(cb_passing_open(a));
+    TRY(cb_token_pruning_open(a));
     TRY(cb_readers_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
         if (!a->bank->store[l].n_kv)
@@ -147,7 +147,7 @@ void cb_attention_close(struct attention *a)
     cb_turned_queries_close(a);
     cb_scores_close(a);
     cb_rehearsal_close(a);
-    cb_passing_close(a);
+    cb_token_pruning_close(a);
     cb_evict_free(a->eviction);
 }
 
@@ -155,7 +155,8 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 {
     size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
                  cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_turned_queries_bytes(a) +
-                 cb_scores_bytes(a, n_most) + cb_rehearsal_bytes(a) + cb_passing_bytes(a, n_feed);
+                 cb_scores_bytes(a, n_most) + cb_rehearsal_bytes(a) +
+                 cb_token_pruning_bytes(a, n_feed);
 
     for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->work_bytes)

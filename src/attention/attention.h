@@ -78,7 +78,7 @@ struct attention {
     struct scoring *scoring;       /* scores.c; NULL where the plan wants no scores */
     struct expected *expected;     /* expected.c; NULL where the plan expects no queries */
     struct rehearsal_scores *rehearsal_scores; /* NULL where no prompt is rehearsed */
-    int *pass;             /* passing.c, [n_ctx]; NULL where all layers compute all tokens */
+    int *pass;             /* token_pruning.c, [n_ctx]; NULL where all layers compute all tokens */
     int rehearses;         /* 1: the prompt in progress will be repeated; late layers wait for it */
     struct piece repeated; /* by the current feed */
     struct eviction *eviction;      /* NULL where the policy drops nothing */
@@ -101,9 +101,9 @@ struct chunk {
     int stride, n;
     int pos0;    /* position of the first token */
     int pos_end; /* their feed ends before this position */
-    /* [n] positions, where an earlier layer has left tokens of the feed out (passing.h): pos0 and
-     * pos_end are then as if those had never been fed. NULL: pos0, pos0 + 1, ..
-     * pos[-1] is that of the token before, if that is of the feed. */
+    /* [n] positions, where an earlier layer has left tokens of the feed out (token_pruning.h): pos0
+     * and pos_end are then as if those had never been fed. NULL: pos0, pos0 + 1, .. pos[-1] is that
+     * of the token before, if that is of the feed. */
     const int32_t *pos;
 };
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* passing.h - prompts of which the layers compute fewer and fewer tokens. */
-#ifndef PASSING_H
-#define PASSING_H
+/* token_pruning.h - prompts of which the layers compute fewer and fewer tokens. */
+#ifndef TOKEN_PRUNING_H
+#define TOKEN_PRUNING_H
 
 #include "attention.h"
 
-int cb_passing_open(struct attention *a); /* does nothing where the plan has no such layer */
-void cb_passing_close(struct attention *a);
-size_t cb_passing_bytes(const struct attention *a, int n_feed);
+int cb_token_pruning_open(struct attention *a); /* does nothing where the plan has no such layer */
+void cb_token_pruning_close(struct attention *a);
+size_t cb_token_pruning_bytes(const struct attention *a, int n_feed);
 
 /* Does a layer leave tokens of a prompt out of later layers? Then call the second after
  * cb_attend_end() of a prompt of which layer l has computed n tokens: those that later layers

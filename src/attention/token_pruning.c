@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* passing.c - which tokens of a prompt the next layers compute: the policy's choice, checked. */
-#include "passing.h"
+/* token_pruning.c - which tokens of a prompt the next layers compute: the policy's choice, checked.
+ */
+#include "token_pruning.h"
 
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ static int fits(const struct attention *a)
     return CB_OK;
 }
 
-int cb_passing_open(struct attention *a)
+int cb_token_pruning_open(struct attention *a)
 {
     int any = 0;
 
@@ -37,12 +38,12 @@ int cb_passing_open(struct attention *a)
     return a->pass ? CB_OK : CB_ENOMEM;
 }
 
-void cb_passing_close(struct attention *a)
+void cb_token_pruning_close(struct attention *a)
 {
     free(a->pass);
 }
 
-size_t cb_passing_bytes(const struct attention *a, int n_feed)
+size_t cb_token_pruning_bytes(const struct attention *a, int n_feed)
 {
     return a->pass ? (size_t)n_feed * sizeof *a->pass : 0;
 }
