@@ -53,7 +53,7 @@ static int keep_last(struct attention *a, struct store *st, int n)
  * method asks for the window, it drops slots itself at the end. Slots that are quantised are
  * dropped with prompts alone. A feed that repeats the prompt leaves the slots as they are, and so
  * does a prompt of which other layers are still to read them. */
-static int forget_unseen(struct attention *a, int l, int at_end)
+static int evict_outside_window(struct attention *a, int l, int at_end)
 {
     struct store *st = &a->bank->store[l];
     const int window = cb_attend_forgets(a, l);
@@ -72,14 +72,14 @@ static int forget_unseen(struct attention *a, int l, int at_end)
 }
 
 /* Before the tokens of c are added. A layer that attends within chunks is emptied where one begins;
- * feeds end there (cb_attention_room). */
+ * feeds end there (cb_attention_max_step). */
 static int make_room(struct attention *a, const struct chunk *c)
 {
     const int chunk = cb_attend_chunk(a, c->l);
 
     if (chunk && c->pos0 % chunk == 0)
         return keep_last(a, &a->bank->store[c->l], 0);
-    return forget_unseen(a, c->l, 0);
+    return evict_outside_window(a, c->l, 0);
 }
 
 static int append(struct attention *a, const struct chunk *c)
@@ -229,7 +229,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
     if (reader_of(a, l)->settle)
         TRY(reader_of(a, l)->settle(a, l));
     if (!a->bank->decoding)
-        TRY(forget_unseen(a, l, 1));
+        TRY(evict_outside_window(a, l, 1));
     waits = i >= 0 && a->policy->watch[i] == WHEN_STEP;
     if (!waits)
         TRY(cb_store_prepack(st));
@@ -268,7 +268,7 @@ static int prepare(struct attention_call *call)
     call->logit = logits_left(a, c->l);
     TRY(make_parts(a, c, call->logit));
     if (a->cold)
-        cb_parts_ask(a, c->l);
+        cb_parts_prefetch(a, c->l);
     return CB_OK;
 }
 

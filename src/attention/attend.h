@@ -50,7 +50,7 @@ int cb_attention_is_dense(const struct attention *a);
 int cb_attention_extends(const struct attention *a);
 
 /* How many tokens from token i of a feed on may go through layer l together */
-int cb_attention_room(const struct attention *a, int l, int i);
+int cb_attention_max_step(const struct attention *a, int l, int i);
 /* Attention of a chunk of each of n <= ATTENTION_CALLS sessions: stores its keys and values,
  * attends with its queries -> out. */
 int cb_attend(struct attention_call *call, int n);

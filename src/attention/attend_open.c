@@ -285,7 +285,7 @@ int cb_attend_chunk(const struct attention *a, int l)
     return a->model->hp.chunked ? a->model->layer[l].window : 0;
 }
 
-int cb_attention_room(const struct attention *a, int l, int i)
+int cb_attention_max_step(const struct attention *a, int l, int i)
 {
     const int every = cb_prefill_drops_every(a, l), chunk = cb_attend_chunk(a, l);
     const struct reader *r = a->layer[l]->r;

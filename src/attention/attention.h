@@ -63,8 +63,8 @@ struct attention {
     const struct layer_plan *plan; /* [n_layer] the policy's */
     const struct rope *rope;       /* [ROPE_TABLES] the session's */
     int chunk;                     /* most tokens that go through a layer at once */
-    int apart;                     /* index of the token among those decoded together */
-    int together;                  /* most tokens that were, or are expected to be */
+    int draft_index;               /* of the token among those decoded together */
+    int max_draft;                 /* most tokens decoded in one call so far, or expected */
     int cold;                      /* > 0: rows may lie on the disk, so they are asked for */
 
     struct reading **layer;  /* [n_layer] how each layer is read (reader_table.c) */

@@ -156,7 +156,7 @@ static int n_run(const struct attention *a, int l, const struct part *p)
     return p->by_head ? a->model->hp.n_head : a->model->layer[l].n_kv;
 }
 
-void cb_parts_ask(const struct attention *a, int l)
+void cb_parts_prefetch(const struct attention *a, int l)
 {
     const struct store *st = cb_attention_store(a, l);
 

@@ -51,7 +51,7 @@ int cb_parts_left_out(const struct attention *a, int i, int h);
 /* Arguments of the attention op for layer l, without queries and runs */
 struct attn cb_parts_attn(const struct attention *a, int l);
 /* Asks the kernel for the rows that the parts of layer l read. */
-void cb_parts_ask(const struct attention *a, int l);
+void cb_parts_prefetch(const struct attention *a, int l);
 /* The same with the queries, mask and runs of part i */
 struct attn cb_parts_attn_of(const struct attention *a, int l, int i);
 

@@ -67,14 +67,14 @@ static int attend_apart(const struct rows *r, int l, const float *qkv, float *ou
     for (int i = 0; !err && i < r->n_tok; i++) {
         struct attention_call call;
         b->n_seen = r->pos0 + i;
-        r->s[0]->attention.apart = i;
+        r->s[0]->attention.draft_index = i;
         call = call_of(r, l, i, qkv, out);
         err = cb_attend(&call, 1);
         if (!err)
             err = cb_attend_end(call.a, l);
     }
     b->n_seen = r->pos0;
-    r->s[0]->attention.apart = 0;
+    r->s[0]->attention.draft_index = 0;
     return err;
 }
 
@@ -665,7 +665,7 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
 {
     const struct hparams *hp = &s->model->hp;
     const int n = s->next.n_tok, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
-    const int n_feed = s->bank.n_feed, room = cb_attention_room(&s->attention, l, i);
+    const int n_feed = s->bank.n_feed, room = cb_attention_max_step(&s->attention, l, i);
     const int wanted = s->attention.repeated.to ? INT32_MAX : cb_states_room(&s->states, pos0 + i);
     const int m = min_int(min_int(s->chunk, n - i), min_int(room, wanted));
     struct rows r = { &s,

@@ -178,7 +178,7 @@ int cb_session_work_fit_batch(struct cb_session *s, int n)
 int cb_session_work_fit_together(struct cb_session *s, int n)
 {
     TRY(cb_session_work_fit_batch(s, n));
-    s->attention.together = max_int(s->attention.together, n);
+    s->attention.max_draft = max_int(s->attention.max_draft, n);
     return CB_OK;
 }
 
@@ -317,7 +317,7 @@ static int open_attention(struct cb_session *s, const char *prefill)
                                        .policy = s->policy,
                                        .rope = s->rope,
                                        .chunk = s->chunk,
-                                       .together = 1 };
+                                       .max_draft = 1 };
     return cb_attention_open(&s->attention, prefill);
 }
 

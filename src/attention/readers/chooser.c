@@ -144,7 +144,7 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
     for (int l = 0; l < a->model->hp.n_layer; l++) {
         const size_t w = se->of[l].q ? (size_t)window_of(a, l) : 0;
         floats += se->of[l].of->slot
-                      ? (size_t)a->together * n + w * (nh * (size_t)a->model->hp.hd + n)
+                      ? (size_t)a->max_draft * n + w * (nh * (size_t)a->model->hp.hd + n)
                       : 0;
     }
     return floats * sizeof(float);
@@ -309,7 +309,7 @@ static float *logits(struct attention *a, int l)
     c->from = window ? max_int(0, n - window) : 0;
     /* candidates within the window of queries are always read */
     c->cand = max_int(c->from, min_int(c->n_cand, max_int(0, n - window_of(a, l))));
-    c->of[a->apart].n = -1;
+    c->of[a->draft_index].n = -1;
     return k_of(&a->plan[l].choice, c->n_cand - c->from) < c->n_cand - c->from ? se->logit : NULL;
 }
 
@@ -405,7 +405,7 @@ static void choose(struct attention *a, int l, const float *q)
 {
     const struct chooser *se = cb_reader_state(a, l);
     struct choice *c = choice_of(a, l);
-    struct chosen *x = &c->of[a->apart];
+    struct chosen *x = &c->of[a->draft_index];
     const int n = a->bank->store[l].n[0], in_window = c->n_cand - c->cand;
     const int want = k_of(&a->plan[l].choice, c->n_cand - c->from) - in_window;
     const int k = min_int(c->cand - c->from, max_int(1, want));
@@ -446,7 +446,7 @@ static int attended(struct attention *a, const struct chunk *c, const float *lse
 
 const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n)
 {
-    const struct chosen *x = &choice_of(a, l)->of[a->apart];
+    const struct chosen *x = &choice_of(a, l)->of[a->draft_index];
     *n = x->n;
     return x->n < 0 ? NULL : x->slot;
 }

@@ -56,7 +56,7 @@ size_t cb_partial_keys_bytes(const struct attention *a, int columns, int n_most)
 {
     const size_t logits = (size_t)a->model->hp.n_head * (size_t)(columns + n_most);
 
-    return ((size_t)a->together * cb_attention_row(a) + logits) * sizeof(float);
+    return ((size_t)a->max_draft * cb_attention_row(a) + logits) * sizeof(float);
 }
 
 void cb_partial_keys_guess(const struct attention *a, struct partial_keys *x, int i, const float *q)
@@ -73,7 +73,7 @@ static void guess_logits(struct attention *a, struct partial_keys *x, int l, int
 {
     const struct store *st = &a->bank->store[l];
     const int group = cb_attention_group(a), n_col = a->plan[l].sketch.columns;
-    const float *guess = x->guess + (size_t)a->apart * cb_attention_row(a);
+    const float *guess = x->guess + (size_t)a->draft_index * cb_attention_row(a);
     struct score sc = {
         .a = cb_parts_attn(a, l), .logit = 1, .out = x->logit, .out_stride = a->bank->n_ctx
     };
