@@ -25,6 +25,7 @@ const struct setting cb_setting[] = {
     { "h2o:budget=64", "kivi2:32", "dense", 0 },
     { "h2o:budget=64", "kivi4:64:64:32", "dense", 0 },
     { "h2o:budget=64,positions=rolled", "f16", "dense", 0 },
+    { "h2o:budget=140,positions=rolled,decode=grow", "f16", "dense", 0 },
     { "snapkv:budget=64,window=16,group=each", "f16", "dense", 0 },
     { "snapkv:budget=64,window=16", "f16", "dense", -1 },
     { "snapkv:budget=64,window=16,floor=0.2", "f16", "dense", -1 },

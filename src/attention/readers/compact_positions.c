@@ -157,8 +157,8 @@ static int claims(const struct layer_plan *row, int n_layer, int l, const struct
 
 const struct reader cb_reader_compact_positions = {
     .name = "at the positions of ranks",
-    .traits =
-        READ_DENSE | READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_TURNS | READ_BY_PARTS,
+    /* the copy is made of rows, so these are not prepacked */
+    .traits = READ_DENSE | READ_EXTENDS | READ_ANY_ORDER | READ_TURNS | READ_BY_PARTS,
     .claims = claims,
     .open = open,
     .close = close,
