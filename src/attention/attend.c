@@ -216,8 +216,8 @@ static int compact(struct attention *a, int l, const struct scores *sc)
     return cb_evict_apply(a->eviction);
 }
 
-/* Of the slots that are left, whole blocks are prepacked, or the oldest are quantised; but not
- * while the method waits for the next token's scores to decide what to drop. */
+/* Prepacks whole blocks of the slots that are left, or quantises the oldest; but not while the
+ * method waits for the next token's scores to decide what to drop. */
 static int settle(struct attention *a, int l, const struct scores *sc)
 {
     struct store *st = &a->bank->store[l];

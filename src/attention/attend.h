@@ -23,7 +23,7 @@ void cb_attention_cut(struct attention *a, int n); /* the bank is cut with it */
 /* NULL if decoded tokens can be taken back, and if several can go through each layer before the
  * next layer; else the reason why not. */
 const char *cb_attention_undraftable(const struct attention *a);
-int cb_attention_together(const struct attention *a); /* at most so many */
+int cb_attention_together(const struct attention *a); /* at most this many */
 void cb_attention_clear(struct attention *a);         /* resets the state of layers and policy */
 
 /* Has any layer a reader with one of these traits (enum reader_trait)? */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* attend_open.c - a session's attention between feeds: opened, measured, cut, cleared; and what its
- * plan allows: which layers forget, prepack, go back or go on. */
+ * plan allows: which layers forget and prepack, and how far the timeline can be cut. */
 #include "attend.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ int cb_attend_forgets(const struct attention *a, int l)
 }
 
 /* May the rows of layer l lie in any order? If the policy wants scores after each step, they must
- * come from the logits that attention leaves behind. */
+ * come from the logits that attention leaves. */
 static int any_order(const struct attention *a, int l)
 {
     return has(a, l, READ_ANY_ORDER) && (!a->model->layer[l].window || cb_attend_forgets(a, l)) &&
@@ -174,7 +174,7 @@ void cb_attention_clear(struct attention *a)
     a->repeated = (struct piece){ 0 };
 }
 
-/* Has a layer dropped slots behind position n? A layer with a window drops a slot before it adds
+/* Has a layer dropped slots after position n? A layer with a window drops a slot before it adds
  * the next one, so a drop at n counts too. */
 static int dropped_behind(const struct attention *a, int n)
 {

@@ -390,7 +390,7 @@ static float *lse_of(const struct attention *a, int l, int wanted)
     return wanted ? a->parts->lse : NULL;
 }
 
-/* Adds a call to at[n], behind others of its family. */
+/* Adds a call to at[n], after others of its family. */
 static void add_to_family(struct attn *at, int n, const struct attn *one)
 {
     int i = n;

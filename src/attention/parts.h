@@ -15,7 +15,7 @@ struct part {
     int by_head;        /* 1: there is a run for each query head, not for each KV head */
     const struct attn_blocks *blocks; /* as in struct attn */
     int joins;      /* 1: these queries have read a part before; the results are joined */
-    int stands_for; /* an entry of a part that joins has the weight of so many; 0 = 1. More on
+    int stands_for; /* an entry of a part that joins weighs as much as this many; 0 = 1. More on
                        the host's devices only */
     /* With skip <= 1, for a part that joins: a query's head skips this part if the parts it has
      * already read hold at least this share of the softmax. A decoded token, whose logits are

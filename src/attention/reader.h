@@ -62,7 +62,7 @@ struct reader {
                            uint64_t *scanned);
     /* Bytes of the slots' rows that the layer does not hold */
     uint64_t (*unheld_bytes)(const struct attention *a, int l, const struct planned *p);
-    /* Of the session: generated tokens after which the layers' bytes fall */
+    /* After this many generated tokens the bytes of the session's layers fall. */
     int (*period)(const struct attention *a, const void *x);
 
     /* ---- of a layer, as plain data (bank/store_areas.h): what forks copy and banks save ---- */

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* A window of a layer counts tokens, of which some are missing here. */
+/* A layer's window counts tokens, and some are missing in upper layers. */
 static int fits(const struct attention *a)
 {
     for (int l = 0; l < a->bank->n_layer; l++)

@@ -162,7 +162,7 @@ static uint64_t prompt_bytes(const struct cb_session *s, int l, int n)
 }
 
 /* The most that layer l takes meanwhile: it may drop slots down to n_kept within the prompt, or be
- * given only so many of its tokens. */
+ * given only that many of its tokens. */
 static uint64_t feed_bytes(const struct cb_session *s, int l, int n_prompt, int n_kept)
 {
     const int few = cb_attention_narrows(&s->attention) || s->model->layer[l].kv_back;
@@ -212,7 +212,7 @@ static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n
     return slots_beside(s, l, n_slot, n, mixed) + heads_bytes(&s->bank.store[l], n_slot);
 }
 
-/* Of all KV heads' first n slots, which have sketches before they are quantised */
+/* Sketches of all KV heads' first n slots, which are made before the slots are quantised */
 static uint64_t sketches_bytes(const struct store *st, int n)
 {
     return st->kivi ? (uint64_t)st->n_kv * cb_store_sketch_bytes(st, n) : 0;

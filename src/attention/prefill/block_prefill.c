@@ -3,7 +3,7 @@
  * the blocks of tokens that they read. Blocks begin at multiples of 128 slots, as the kernels' do.
  * Every query head has a list of its own, so attention goes head by head.
  *
- * A sample of the other blocks may stand for them: of so many tokens one, drawn for each head and
+ * A sample of the other blocks may stand for them: one token in `sample`, drawn for each head and
  * block of queries, with the weight of all. So what is left out adds to the softmax's sum and to
  * the values without a bias, where it is spread over many tokens. */
 #include "block_prefill.h"

@@ -15,8 +15,8 @@ struct found {
 void cb_block_prefill_mark(const float *mass, int own, double keep, struct found *found,
                            uint8_t *reads);
 
-/* Of the tokens first..first+n-1, which query head h's block `own` of queries leaves out, the one
- * that it reads in place of them: each is as likely as the others. n: a power of 2 */
+/* The token that query head h's block `own` of queries reads in place of the tokens
+ * first..first+n-1, which it leaves out; each is as likely as the others. n: a power of 2 */
 int cb_block_prefill_sampled(int own, int h, int first, int n);
 
 #endif

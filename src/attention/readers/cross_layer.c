@@ -152,7 +152,7 @@ static int recent_of(const struct attention *a, int l)
     return a->bank->store[l].pos && r->recent_after ? r->recent_after : r->recent;
 }
 
-/* First slot of a KV head at or behind position pos. */
+/* The first slot of a KV head at position pos or after it. */
 static int slot_at(const struct store *st, int kv, int pos)
 {
     int lo = 0, hi = st->n[kv];

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* far_blocks.c - three parts. A query reads the last `local` slots as they are. All slots before
  * them have one distance, local - 1: keys that have left the window of every later query are turned
- * to position 0 where they lie, and queries to position local - 1. Of these it reads the first
- * ones, the chosen blocks, and what is not yet a block. In a prompt, slots leave the window of some
- * queries of a chunk and not of others: their turned keys are a copy, until the chunk has attended.
+ * to position 0 where they lie, and queries to position local - 1. A query reads the first of these
+ * slots, the chosen blocks, and the slots that are not yet in a block. In a prompt, slots leave the
+ * window of some queries of a chunk and not of others: their turned keys are a copy, until the
+ * chunk has attended.
  *
  * A block is represented, for each query head, by the mean of its keys that had the largest weights
  * while they were near. All of that follows from the slots, their columns, and their number. */

@@ -16,7 +16,7 @@ static int gap(const struct store *st, int *first)
     const int n = st->n[0], shift = cb_store_pos(st, 0, n - 1) - (n - 1);
     int lo = 0, hi = n - 1;
 
-    while (lo < hi) { /* the first slot that is behind the gap */
+    while (lo < hi) { /* the first slot after the gap */
         const int mid = (lo + hi) / 2;
         if (cb_store_pos(st, 0, mid) > mid)
             hi = mid;

@@ -2,7 +2,7 @@
 /* sketch_choice.c - a decoded token scores the sketches of all keys, in each layer and KV head, and
  * attends to the slots with the best scores, the first and the newest ones. With bounds of pages it
  * attends to the pages that score best and the current one; with partial keys, to the slots that
- * partial_keys.c chooses and its own. Nothing is dropped, and every token chooses anew. */
+ * partial_keys.c chooses and its own. Nothing is dropped: each token makes its own choice. */
 #include "sketch_choice.h"
 
 #include <stdlib.h>
