@@ -229,12 +229,14 @@ libcore_la_SOURCES += \
 	src/attention/readers/compact_positions.c \
 	src/attention/readers/cross_layer.c \
 	src/attention/readers/far_blocks.c src/attention/readers/far_blocks.h \
+	src/attention/readers/key_pages.c \
 	src/attention/readers/own_slots.c src/attention/readers/own_slots.h \
 	src/attention/readers/pairs.c \
-	src/attention/readers/partial_keys.c src/attention/readers/partial_keys.h \
+	src/attention/readers/partial_keys.c \
 	src/attention/readers/rolling.c \
-	src/attention/readers/sketch_choice.c src/attention/readers/sketch_choice.h \
+	src/attention/readers/sketched_keys.c \
 	src/attention/readers/skew.c src/attention/readers/skew.h \
+	src/attention/readers/slot_lists.c src/attention/readers/slot_lists.h \
 	src/attention/readers/whole.c src/attention/readers/whole.h \
 	src/attention/scoring/expected_scores.c src/attention/scoring/expected_scores.h \
 	src/attention/scoring/rehearsal_scores.c src/attention/scoring/rehearsal_scores.h \

@@ -6,17 +6,17 @@
 
 #include "base/err.h"
 
-extern const struct reader cb_reader_clamped_positions;
 extern const struct reader cb_reader_chooser;
 extern const struct reader cb_reader_chosen;
+extern const struct reader cb_reader_clamped_positions;
+extern const struct reader cb_reader_compact_positions;
 extern const struct reader cb_reader_cross_layer;
 extern const struct reader cb_reader_ends;
 extern const struct reader cb_reader_far_blocks;
+extern const struct reader cb_reader_key_pages;
 extern const struct reader cb_reader_own_slots;
-extern const struct reader cb_reader_pages;
 extern const struct reader cb_reader_pairs;
 extern const struct reader cb_reader_partial_keys;
-extern const struct reader cb_reader_compact_positions;
 extern const struct reader cb_reader_rolling;
 extern const struct reader cb_reader_sketched_keys;
 extern const struct reader cb_reader_whole;
@@ -24,17 +24,17 @@ extern const struct reader cb_reader_window_chooser;
 
 static const struct reader *const table[] = {
     &cb_reader_whole, /* of layers that no other one claims */
-    &cb_reader_clamped_positions,
     &cb_reader_chooser,
     &cb_reader_chosen,
+    &cb_reader_clamped_positions,
+    &cb_reader_compact_positions,
     &cb_reader_cross_layer,
     &cb_reader_ends,
     &cb_reader_far_blocks,
+    &cb_reader_key_pages,
     &cb_reader_own_slots,
-    &cb_reader_pages,
     &cb_reader_pairs,
     &cb_reader_partial_keys,
-    &cb_reader_compact_positions,
     &cb_reader_rolling,
     &cb_reader_sketched_keys,
     &cb_reader_window_chooser,

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/readers/sketch_choice.h"
 #include "attention/attend.h"
+#include "attention/readers/slot_lists.h"
 #include "base/eigen.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
@@ -368,7 +368,7 @@ static void check_layer(struct checking *x, int l)
     logits(x, l, q, first, n, by_own, &own_off);
     for (int kv = 0; kv < KV; kv++) {
         char reads[400] = { 0 };
-        const int32_t *slot = cb_sketch_choice_slots(a, l, kv, &n_read);
+        const int32_t *slot = cb_slot_lists_slots(a, l, kv, &n_read);
         for (int i = 0; i < n_read; i++) {
             ck_assert(slot[i] >= first && slot[i] <= n && (!i || slot[i] > slot[i - 1]));
             reads[slot[i]] = 1;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/readers/sketch_choice.h"
+#include "attention/readers/slot_lists.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -134,6 +134,15 @@ static const struct {
 };
 enum { N_CHOICE = sizeof choices / sizeof *choices };
 
+/* Bytes that a token reads in layer l of n slots, as planned */
+static uint64_t read_of(const struct toy *t, int l, int n)
+{
+    const struct planned p = { .n_prompt = n, .n_slot = n };
+    uint64_t scanned;
+
+    return cb_attention_read_bytes(&t->s->attention, l, n, &p, &scanned);
+}
+
 /* Token i, which is the newest, in the last layer, which is at hand */
 static double check_choice(struct toy *t, int c, int i, const float *out)
 {
@@ -145,7 +154,7 @@ static double check_choice(struct toy *t, int c, int i, const float *out)
     for (int kv = 0; kv < N_KV; kv++) {
         char reads[N] = { 0 };
         int n, k = 0;
-        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, N_LAYER - 1, kv, &n);
+        const int32_t *slot = cb_slot_lists_slots(&t->s->attention, N_LAYER - 1, kv, &n);
         for (int j = 0; j < n; j++) {
             ck_assert(!j || slot[j] > slot[j - 1]);
             ck_assert(slot[j] >= first && slot[j] <= i);
@@ -188,7 +197,7 @@ START_TEST(reads_what_scores_best)
             as_stored(&t, N_LAYER - 1);
             cb_toy_decode(&t, out);
             sum += check_choice(&t, c, i, out);
-            as_planned(&t, N_LAYER * N_KV * cb_sketch_choice_read(&t.s->attention, 0, i + 1),
+            as_planned(&t, N_LAYER * read_of(&t, 0, i + 1),
                        strcmp(choices[c].type_k, "planes") || !choices[c].window);
         }
         /* half of random channels tell half of a logit */
@@ -251,7 +260,7 @@ static void check_pages(struct toy *t, int c, int i, const float *out)
         char reads[N] = { 0 };
         double worst = INFINITY, best = -INFINITY;
         int n, k = 0;
-        const int32_t *slot = cb_sketch_choice_slots(&t->s->attention, N_LAYER - 1, list, &n);
+        const int32_t *slot = cb_slot_lists_slots(&t->s->attention, N_LAYER - 1, list, &n);
         for (int j = 0; j < n; j++) {
             ck_assert(!j || slot[j] > slot[j - 1]);
             ck_assert(slot[j] >= first && slot[j] <= i);
@@ -290,9 +299,9 @@ START_TEST(reads_the_pages_with_the_largest_bounds)
             cb_toy_decode(&t, out);
             check_pages(&t, c, i, out);
             for (int l = 0; l < N_LAYER; l++)
-                read += N_KV * (cb_sketch_choice_is(&t.s->attention, l)
-                                    ? cb_sketch_choice_read(&t.s->attention, l, i + 1)
-                                    : (uint64_t)(i + 1) * 2 * HD * sizeof(float));
+                read += cb_plan_sketches(&t.s->attention.plan[l])
+                            ? read_of(&t, l, i + 1)
+                            : N_KV * (uint64_t)(i + 1) * 2 * HD * sizeof(float);
             ck_assert_uint_eq(t.s->bank.read_bytes, read);
         }
         cb_toy_close(&t);
@@ -323,7 +332,7 @@ START_TEST(misses_no_more_than_it_may)
                 double p[N], got = 0;
                 int n;
                 const int32_t *slot =
-                    cb_sketch_choice_slots(&t.s->attention, N_LAYER - 1, h / GROUP, &n);
+                    cb_slot_lists_slots(&t.s->attention, N_LAYER - 1, h / GROUP, &n);
                 softmax(&t, N_LAYER - 1, h, i, NULL, p);
                 for (int j = 0; j < n; j++)
                     got += p[slot[j]];

@@ -4,8 +4,6 @@
  * queries, as the input changes little from layer to layer. Their first columns, skewed, give
  * logits with the partial keys. A query head counts the slots whose logits come within alpha of its
  * largest; every KV head reads as many slots as query heads count on average. */
-#include "partial_keys.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,37 +11,66 @@
 #include "attention/parts.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "skew.h"
+#include "slot_lists.h"
 
 enum { LANES = 8 };
 
 struct partial_keys {
+    struct slot_lists lists;
+    int columns;  /* of the partial keys, the same in every layer */
     float *guess; /* [MOST_DRAFT + 1][n_head * hd] for tokens that are decoded together */
     float *q;     /* [n_head][columns] one token's, skewed */
     float *logit; /* [n_head][n_ctx] */
     int *n_near;  /* [n_head] slots that a query head counts */
     struct kv_run *run;
+    struct skew *skew;
 };
 
-int cb_partial_keys_open(const struct attention *a, int columns, struct partial_keys **out)
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
 {
-    const size_t nh = (size_t)a->model->hp.n_head, n_col = (size_t)columns;
-    struct partial_keys *x = *out = cb_calloc(1, sizeof *x);
+    (void)n_layer, (void)y;
+    return row[l].sketch.columns > 0;
+}
 
-    if (!x)
+/* ---- open ---- */
+
+static int open(struct attention *a, void **state)
+{
+    const size_t nh = (size_t)a->model->hp.n_head;
+    struct partial_keys *x;
+    int columns = 0;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (a->plan[l].sketch.columns) {
+            columns = a->plan[l].sketch.columns;
+            TRY(cb_store_may_skew(&a->bank->store[l], columns));
+        }
+    if (a->dev->ops->memory)
+        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score partial keys",
+                       a->policy->m->name, a->dev->name);
+    if (!(x = *state = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
+    x->columns = columns;
     x->guess = cb_alloc_aligned((MOST_DRAFT + 1) * cb_attention_row(a), sizeof *x->guess);
-    x->q = cb_alloc_aligned(nh * n_col, sizeof *x->q);
+    x->q = cb_alloc_aligned(nh * (size_t)columns, sizeof *x->q);
     /* memory for these is committed page by page as the context grows */
     x->logit = cb_alloc_aligned(nh * (size_t)a->bank->n_ctx, sizeof *x->logit);
     x->n_near = cb_calloc(nh, sizeof *x->n_near);
     x->run = cb_calloc((size_t)a->bank->n_kv, sizeof *x->run);
-    return x->guess && x->q && x->logit && x->n_near && x->run ? CB_OK : CB_ENOMEM;
+    if (!x->guess || !x->q || !x->logit || !x->n_near || !x->run)
+        return CB_ENOMEM;
+    TRY(cb_skew_open(a, &x->skew));
+    return cb_slot_lists_open(a, a->bank->n_kv, &x->lists);
 }
 
-void cb_partial_keys_close(struct partial_keys *x)
+static void close(struct attention *a, void *state)
 {
-    if (!x)
-        return;
+    struct partial_keys *x = state;
+
+    (void)a;
+    cb_slot_lists_close(&x->lists);
+    cb_skew_close(x->skew);
     free(x->guess);
     free(x->q);
     free(x->logit);
@@ -52,15 +79,20 @@ void cb_partial_keys_close(struct partial_keys *x)
     free(x);
 }
 
-size_t cb_partial_keys_bytes(const struct attention *a, int columns, int n_most)
+static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
-    const size_t logits = (size_t)a->model->hp.n_head * (size_t)(columns + n_most);
+    const struct partial_keys *x = state;
+    const size_t logits = (size_t)a->model->hp.n_head * (size_t)(x->columns + n_most);
 
-    return ((size_t)a->max_draft * cb_attention_row(a) + logits) * sizeof(float);
+    (void)n_feed;
+    return ((size_t)a->max_draft * cb_attention_row(a) + logits) * sizeof(float) +
+           cb_skew_bytes(a) + cb_slot_lists_bytes(&x->lists, n_most);
 }
 
-void cb_partial_keys_guess(const struct attention *a, struct partial_keys *x, int i, const float *q)
+/* q: of token i of those that are decoded together */
+static void guess(struct attention *a, int l, int i, const float *q)
 {
+    const struct partial_keys *x = cb_reader_state(a, l);
     const size_t row = cb_attention_row(a);
 
     memcpy(x->guess + (size_t)i * row, q, row * sizeof *q);
@@ -147,24 +179,116 @@ static void rank_slots(void *ctx, int kv, int thread)
     }
 }
 
-int cb_partial_keys_choose(struct attention *a, struct partial_keys *x, int l, int lo, int hi,
-                           int most, int32_t *idx, int stride)
+/* Each KV head chooses as many slots of the range, at most r->k -> its list, ascending; the count
+ */
+static int choose(struct attention *a, int l, const struct slot_range *r)
 {
-    struct ranking r = { a, x, hi - lo, a->plan[l].sketch.alpha };
-    const int n_head = a->model->hp.n_head, group = cb_attention_group(a);
+    struct partial_keys *x = cb_reader_state(a, l);
+    struct ranking rank = { a, x, r->hi - r->lo, a->plan[l].sketch.alpha };
+    const int n_head = a->model->hp.n_head, group = cb_attention_group(a), all = r->hi - r->lo;
     int64_t sum = 0;
     int n;
 
-    guess_logits(a, x, l, lo, hi);
-    cb_par_for(a->dev->par, a->bank->n_kv, rank_slots, &r);
+    guess_logits(a, x, l, r->lo, r->hi);
+    cb_par_for(a->dev->par, a->bank->n_kv, rank_slots, &rank);
     for (int h = 0; h < n_head; h++)
         sum += x->n_near[h];
-    n = min_int(max_int(1, (int)(sum / n_head)), min_int(most, hi - lo));
-    for (int h = 0; h < a->bank->n_kv && n < hi - lo; h++, idx += stride) {
-        a->dev->ops->topk(a->dev, x->logit + (size_t)(h * group) * (size_t)a->bank->n_ctx, hi - lo,
-                          n, idx);
-        for (int i = 0; i < n && lo; i++)
-            idx[i] += lo;
+    n = min_int(max_int(1, (int)(sum / n_head)), min_int(r->k, all));
+    for (int h = 0; h < a->bank->n_kv; h++) {
+        int32_t *idx = cb_slot_lists_at(a, l, r, h);
+        x->lists.n[h] = n;
+        if (n == all)
+            continue;
+        a->dev->ops->topk(a->dev, x->logit + (size_t)(h * group) * (size_t)a->bank->n_ctx, all, n,
+                          idx);
+        for (int i = 0; i < n && r->lo; i++)
+            idx[i] += r->lo;
     }
     return n;
 }
+
+/* All slots but the newest have a partial key. */
+static struct slot_range range_of(const struct attention *a, int l, int n)
+{
+    const struct sketch_plan *p = &a->plan[l].sketch;
+    struct slot_range r = { .first = cb_slot_lists_first(a, l, n) };
+
+    r.lo = r.from = r.first;
+    r.hi = r.to = max_int(r.first, n - 1);
+    r.k = p->share > 0 ? max_int(1, (int)(p->share * (r.hi - r.lo))) : p->k;
+    return r;
+}
+
+/* Bytes of all KV heads' partial keys in a range */
+static uint64_t scored_bytes(const struct attention *a, int l, const struct slot_range *r)
+{
+    const struct store *st = &a->bank->store[l];
+
+    return (uint64_t)st->n_kv *
+           (cb_store_sketch_bytes(st, r->to) - cb_store_sketch_bytes(st, r->from));
+}
+
+static int parts(struct attention *a, const struct chunk *c)
+{
+    const struct slot_range r = range_of(a, c->l, a->bank->store[c->l].n[0]);
+    int n;
+
+    if (!a->bank->decoding || r.hi <= r.lo)
+        return 0;
+    cb_slot_lists_prefetch(a, c->l);
+    n = choose(a, c->l, &r);
+    a->bank->read_bytes += scored_bytes(a, c->l, &r);
+    return n == r.hi - r.lo ? 0 : cb_slot_lists_part(a, c, &r);
+}
+
+static int attended(struct attention *a, const struct chunk *c, const float *lse)
+{
+    const struct partial_keys *x = cb_reader_state(a, c->l);
+
+    (void)lse;
+    cb_skew_chunk(a, x->skew, c);
+    return CB_OK;
+}
+
+static int settle(struct attention *a, int l)
+{
+    const struct partial_keys *x = cb_reader_state(a, l);
+
+    cb_skew_make(a, x->skew, l);
+    return CB_OK;
+}
+
+static const char *uncut(const struct attention *a, const void *state, int n)
+{
+    (void)state;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (a->bank->store[l].skewed_at > n)
+            return "its keys are skewed by all of the first prompt";
+    return NULL;
+}
+
+static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                           uint64_t *scanned)
+{
+    const struct slot_range r = range_of(a, l, n);
+
+    (void)p;
+    *scanned = r.hi > r.lo ? scored_bytes(a, l, &r) : 0;
+    return *scanned + (uint64_t)a->bank->n_kv * cb_slot_lists_read(a, l, n, &r);
+}
+
+const struct reader cb_reader_partial_keys = {
+    .name = "slots that partial keys find",
+    .traits = READ_DENSE | READ_PROMPT,
+    .together = MOST_DRAFT + 1,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .uncut = uncut,
+    .guess = guess,
+    .parts = parts,
+    .attended = attended,
+    .settle = settle,
+    .read_bytes = read_bytes,
+};

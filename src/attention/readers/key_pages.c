@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* key_pages.c - a decoded token scores pages of keys by bounds that hold for each key of a page,
+ * and attends to the pages that score best and the current one (Quest, Tang et al. 2024). */
+#include <stdlib.h>
+
+#include "attention/parts.h"
+#include "bank/store_planes.h"
+#include "base/err.h"
+#include "base/ints.h"
+#include "slot_lists.h"
+
+struct key_pages {
+    struct slot_lists lists;
+    float *work; /* scores of pages [n_list][n_page], and a choice of them [n_page] */
+};
+
+extern const struct reader cb_reader_key_pages;
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer, (void)y;
+    return row[l].sketch.page > 0;
+}
+
+/* ---- open ---- */
+
+static size_t work_floats(int n_list, int page, int n)
+{
+    return (size_t)(n_list + 1) * (size_t)(n / page + 1);
+}
+
+/* The plan of the layers, which do not differ in pages and heads */
+static const struct sketch_plan *form_of(const struct attention *a)
+{
+    const struct sketch_plan *form = NULL;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        form = cb_reader_is(a, l, &cb_reader_key_pages) ? &a->plan[l].sketch : form;
+    return form;
+}
+
+static int open(struct attention *a, void **state)
+{
+    const struct sketch_plan *form = form_of(a);
+    const int n_list = form->heads == EACH_HEAD ? a->model->hp.n_head : a->bank->n_kv;
+    struct key_pages *x;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (cb_reader_is(a, l, &cb_reader_key_pages))
+            cb_store_may_sketch(&a->bank->store[l], 0, a->plan[l].sketch.page,
+                                a->plan[l].sketch.sink);
+    if (!a->dev->ops->page_scores)
+        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score sketched keys",
+                       a->policy->m->name, a->dev->name);
+    if (!(x = *state = cb_calloc(1, sizeof *x)))
+        return CB_ENOMEM;
+    x->work = cb_alloc_aligned(work_floats(n_list, form->page, a->bank->n_ctx), sizeof *x->work);
+    return x->work ? cb_slot_lists_open(a, n_list, &x->lists) : CB_ENOMEM;
+}
+
+static void close(struct attention *a, void *state)
+{
+    struct key_pages *x = state;
+
+    (void)a;
+    cb_slot_lists_close(&x->lists);
+    free(x->work);
+    free(x);
+}
+
+static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
+{
+    const struct key_pages *x = state;
+
+    (void)n_feed;
+    return work_floats(x->lists.n_list, form_of(a)->page, n_most) * sizeof *x->work +
+           cb_slot_lists_bytes(&x->lists, n_most);
+}
+
+/* ---- choosing ---- */
+
+/* The n-th slot's page is the current one: it is read, and the pages before it are candidates. */
+static struct slot_range range_of(const struct attention *a, int l, int n)
+{
+    const struct sketch_plan *p = &a->plan[l].sketch;
+    struct slot_range r = { .first = cb_slot_lists_first(a, l, n) };
+    const int budget = p->share > 0 ? (int)(p->share * (n - r.first)) : p->k;
+
+    r.hi = (n - 1) / p->page * p->page;
+    r.lo = min_int(r.hi, (r.first + p->page - 1) / p->page * p->page);
+    r.k = (max_int(3, budget / p->page) - 1) * p->page;
+    r.from = r.lo;
+    r.to = r.hi;
+    return r;
+}
+
+/* Bytes of all KV heads' bounds that scores of this range read */
+static uint64_t scored_bytes(const struct attention *a, int l, const struct slot_range *r)
+{
+    const struct store *st = &a->bank->store[l];
+
+    return (uint64_t)st->n_kv *
+           (cb_store_sketch_bytes(st, r->to) - cb_store_sketch_bytes(st, r->from));
+}
+
+static void choose(struct attention *a, int l, const float *q, const struct slot_range *r)
+{
+    const struct store *st = &a->bank->store[l];
+    const int page = a->plan[l].sketch.page, n = (r->hi - r->lo) / page;
+    const struct attn at = cb_parts_attn(a, l);
+    struct key_pages *x = cb_reader_state(a, l);
+    const int n_list = x->lists.n_list;
+    float *score = x->work;
+    int32_t *best = (int32_t *)(score + (size_t)n_list * (size_t)n);
+    const struct page_scores s = { .n_head = at.n_head,
+                                   .n_kv = at.n_kv,
+                                   .hd = at.hd,
+                                   .q = q,
+                                   .bounds = cb_store_sketch_at(st, 0, r->lo),
+                                   .head_bytes = st->head_sketch,
+                                   .n_page = n,
+                                   .per = at.n_head / n_list,
+                                   .mean = a->plan[l].sketch.heads == PER_KV_HEAD_MEAN,
+                                   .out = score,
+                                   .out_stride = n };
+
+    a->dev->ops->page_scores(a->dev, &s);
+    for (int h = 0; h < n_list; h++) {
+        int32_t *idx = cb_slot_lists_at(a, l, r, h);
+        a->dev->ops->topk(a->dev, score + (size_t)h * (size_t)n, n, r->k / page, best);
+        for (int i = 0; i < r->k; i++)
+            idx[i] = r->lo + best[i / page] * page + i % page;
+        x->lists.n[h] = r->k;
+    }
+}
+
+static int parts(struct attention *a, const struct chunk *c)
+{
+    const struct slot_range r = range_of(a, c->l, a->bank->store[c->l].n[0]);
+
+    if (!a->bank->decoding || r.k >= r.hi - r.lo)
+        return 0;
+    cb_slot_lists_prefetch(a, c->l);
+    choose(a, c->l, c->q, &r);
+    a->bank->read_bytes += scored_bytes(a, c->l, &r);
+    return cb_slot_lists_part(a, c, &r);
+}
+
+static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                           uint64_t *scanned)
+{
+    const struct slot_range r = range_of(a, l, n);
+
+    (void)p;
+    *scanned = r.k < r.hi - r.lo ? scored_bytes(a, l, &r) : 0;
+    return *scanned + (uint64_t)a->bank->n_kv * cb_slot_lists_read(a, l, n, &r);
+}
+
+const struct reader cb_reader_key_pages = {
+    .name = "pages that bounds of keys find",
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_BY_HEAD,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .parts = parts,
+    .read_bytes = read_bytes,
+};

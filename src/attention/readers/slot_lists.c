@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* slot_lists.c - lists of slots that a decoded token reads: those before the candidates, those that
+ * a reader has found, and the newest. */
+#include "slot_lists.h"
+
+#include <stdlib.h>
+
+#include "attention/parts.h"
+#include "bank/store_ask.h"
+#include "bank/store_planes.h"
+#include "base/err.h"
+#include "base/ints.h"
+#include "device/sketch.h"
+
+int cb_slot_lists_open(const struct attention *a, int n_list, struct slot_lists *x)
+{
+    x->n_list = n_list;
+    /* memory for these is committed page by page as the context grows */
+    x->idx = cb_alloc_aligned((size_t)n_list * (size_t)a->bank->n_ctx, sizeof *x->idx);
+    x->n = cb_calloc((size_t)n_list, sizeof *x->n);
+    return x->idx && x->n ? CB_OK : CB_ENOMEM;
+}
+
+void cb_slot_lists_close(struct slot_lists *x)
+{
+    free(x->idx);
+    free(x->n);
+}
+
+size_t cb_slot_lists_bytes(const struct slot_lists *x, int n_most)
+{
+    return (size_t)x->n_list * (size_t)n_most * sizeof *x->idx;
+}
+
+int cb_slot_lists_first(const struct attention *a, int l, int n)
+{
+    const int window = cb_attention_window(a, l);
+
+    return window ? max_int(0, n - window) : 0;
+}
+
+int32_t *cb_slot_lists_at(const struct attention *a, int l, const struct slot_range *r, int i)
+{
+    const struct slot_lists *x = cb_reader_state(a, l);
+
+    return x->idx + (size_t)i * (size_t)a->bank->n_ctx + (r->lo - r->first);
+}
+
+void cb_slot_lists_prefetch(const struct attention *a, int l)
+{
+    const struct store *st = &a->bank->store[l];
+
+    for (int h = 0; a->cold && h < st->n_kv; h++)
+        cb_store_ask_sketches(st, h);
+}
+
+int cb_slot_lists_part(struct attention *a, const struct chunk *c, const struct slot_range *r)
+{
+    const struct store *st = &a->bank->store[c->l];
+    const struct slot_lists *x = cb_reader_state(a, c->l);
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    p.window = 0; /* the choice lies within the window */
+    p.by_head = x->n_list > st->n_kv;
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < x->n_list; h++) {
+        int32_t *idx = x->idx + (size_t)h * (size_t)a->bank->n_ctx;
+        for (int j = r->first; j < r->lo; j++)
+            idx[j - r->first] = j;
+        x->n[h] += r->lo - r->first;
+        for (int j = r->hi; j < st->n[0]; j++)
+            idx[x->n[h]++] = j;
+        run[h] = cb_store_run(st, h * st->n_kv / x->n_list, 0, st->n[0]);
+        run[h].idx = idx;
+        run[h].n = x->n[h];
+    }
+    return 1;
+}
+
+const int32_t *cb_slot_lists_slots(const struct attention *a, int l, int i, int *n)
+{
+    const struct slot_lists *x = cb_reader_state(a, l);
+
+    *n = x->n[i];
+    return x->idx + (size_t)i * (size_t)a->bank->n_ctx;
+}
+
+/* Keys and values of n slots of a KV head; the newest is not settled yet */
+static uint64_t rows_bytes(const struct store *st, int n)
+{
+    return n ? cb_store_bytes_of(st, 0, n - 1) - cb_store_beside_of(st, n - 1) +
+                   cb_store_slot_bytes(st)
+             : 0;
+}
+
+uint64_t cb_slot_lists_read(const struct attention *a, int l, int n, const struct slot_range *r)
+{
+    const struct slot_lists *x = cb_reader_state(a, l);
+    const struct store *st = &a->bank->store[l];
+    const int sketched = max_int(0, n - 1) / SKETCH_BLOCK * SKETCH_BLOCK;
+    const uint64_t rows = rows_bytes(st, n);
+    const int unread = r->first + max_int(0, r->hi - r->lo - r->k);
+    const uint64_t n_list = (uint64_t)(x->n_list / st->n_kv);
+
+    if (r->k >= r->hi - r->lo)
+        return rows - cb_store_old_bytes(st, r->first) +
+               cb_kivi_first_plane(st, max_int(0, sketched - max_int(r->first, st->sketch_out)));
+    return n_list * (rows - cb_store_old_bytes(st, unread));
+}
