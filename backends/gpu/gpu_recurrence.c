@@ -47,6 +47,8 @@ void cb_gpu_short_conv(struct device *d, const struct short_conv *c, int n)
     for (int i = 0; i < n; i++)
         if (c[i].n_tok > 0)
             conv(g, &c[i]);
+        else /* the state moves, if to is not from */
+            g->host.ops->short_conv(&g->host, &c[i], 1);
 }
 
 void cb_gpu_decays(struct device *d, const struct decays *x)
@@ -101,4 +103,6 @@ void cb_gpu_recurrence(struct device *d, const struct recurrence *r, int n)
     for (int i = 0; i < n; i++)
         if (r[i].n_tok > 0)
             remember(g, &r[i]);
+        else
+            g->host.ops->recurrence(&g->host, &r[i], 1);
 }
