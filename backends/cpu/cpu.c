@@ -159,8 +159,9 @@ static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int
     (void)max_out;
     if (matmul < 0)
         return matmul;
-    TRY(cb_par_reserve(d->par, largest(cb_cpu_attn_scratch(d, n_head, hd, n_ctx),
-                                       cb_cpu_topk_scratch(n_ctx, n_head))));
+    TRY(cb_par_reserve(d->par, cb_cpu_attn_scratch(d, n_head, hd, n_ctx)));
+    TRY(cb_par_reserve_shared(d->par, largest(cb_cpu_attn_shared(d, n_head, hd, n_ctx),
+                                              cb_cpu_topk_scratch(n_ctx, n_head))));
     return matmul + (int64_t)cb_par_scratch_bytes(d->par);
 }
 

@@ -40,7 +40,8 @@ struct par {
     struct team *team;    /* NULL: the calling thread alone */
     int *bound;           /* [n] system thread that was bound as each of the team */
     void *before;         /* [CB_AFFINITY_BYTES] the calling thread's affinity before the region */
-    size_t scratch_bytes; /* for each thread */
+    size_t scratch_bytes; /* for each thread but the first */
+    size_t shared_bytes;  /* for the first one, no fewer */
     void **scratch;       /* [n] */
     struct backoff *backoff; /* [n] each used by its own thread only */
 
@@ -393,17 +394,33 @@ void cb_par_for(struct par *p, int n, par_fn fn, void *ctx)
     await(p);
 }
 
+static int renew_scratch(struct par *p, int thread, size_t bytes)
+{
+    void *q = cb_alloc_aligned(bytes, 1);
+
+    if (!q)
+        return CB_ENOMEM;
+    free(p->scratch[thread]);
+    p->scratch[thread] = q;
+    return CB_OK;
+}
+
+int cb_par_reserve_shared(struct par *p, size_t bytes)
+{
+    if (bytes <= p->shared_bytes)
+        return CB_OK;
+    TRY(renew_scratch(p, 0, bytes));
+    p->shared_bytes = bytes;
+    return CB_OK;
+}
+
 int cb_par_reserve(struct par *p, size_t bytes)
 {
     if (bytes <= p->scratch_bytes)
         return CB_OK;
-    for (int i = 0; i < p->n; i++) {
-        void *q = cb_alloc_aligned(bytes, 1);
-        if (!q)
-            return CB_ENOMEM;
-        free(p->scratch[i]);
-        p->scratch[i] = q;
-    }
+    TRY(cb_par_reserve_shared(p, bytes));
+    for (int i = 1; i < p->n; i++)
+        TRY(renew_scratch(p, i, bytes));
     p->scratch_bytes = bytes;
     return CB_OK;
 }
@@ -415,5 +432,5 @@ void *cb_par_scratch(const struct par *p, int thread)
 
 size_t cb_par_scratch_bytes(const struct par *p)
 {
-    return p->scratch_bytes * (size_t)p->n;
+    return p->shared_bytes + p->scratch_bytes * (size_t)(p->n - 1);
 }

@@ -38,6 +38,8 @@ void cb_par_for(struct par *p, int n, par_fn fn, void *ctx);
 /* A thread's own work space: 64-byte aligned, grows and never shrinks, contents undefined.
  * Reserve before the loop (it may fail), then fetch inside it. */
 int cb_par_reserve(struct par *p, size_t bytes_a_thread);
+/* The same for thread 0 alone, which holds what all threads of a loop share */
+int cb_par_reserve_shared(struct par *p, size_t bytes);
 void *cb_par_scratch(const struct par *p, int thread);
 size_t cb_par_scratch_bytes(const struct par *p); /* all threads together */
 

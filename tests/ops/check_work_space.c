@@ -4,6 +4,7 @@
  * projections share the room of unpacked weights. Guard pages show who writes past the end. */
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,6 +151,32 @@ START_TEST(gate_and_up_share_the_room)
 }
 END_TEST
 
+/* Of attention's work space only a part grows with the context, and the threads share most of it: a
+ * thread more costs no more than its tiles. The table is in the log. */
+START_TEST(threads_share_the_room_of_long_contexts)
+{
+    static const int n_thread[] = { 1, 2, 8, 64, 256 }, n_ctx[] = { 4096, 131072 };
+    enum { MOST_OF_A_THREAD = 16 << 20 };
+    int64_t bytes[2][5];
+
+    for (int c = 0; c < 2; c++)
+        for (int i = 0; i < 5; i++) {
+            struct device *d = cb_isa_open_or_skip(_i, n_thread[i]);
+            if (!d)
+                return;
+            bytes[c][i] = d->ops->reserve(d, 1, 4096, 4096, 32, 128, n_ctx[c]);
+            printf("%s, 32 heads of 128, %6d tokens, %3d threads: %6.1f MB\n", d->isa, n_ctx[c],
+                   n_thread[i], (double)bytes[c][i] / 1e6);
+            cb_device_close(d);
+            ck_assert_int_gt(bytes[c][i], 0);
+        }
+    for (int c = 0; c < 2; c++)
+        for (int i = 1; i < 5; i++)
+            ck_assert_int_le(bytes[c][i] - bytes[c][0],
+                             (int64_t)MOST_OF_A_THREAD * (n_thread[i] - 1));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("work space");
@@ -159,6 +186,7 @@ int main(void)
     tcase_add_loop_test(t, more_queries_than_a_chunk_fit, 0, N_ISA);
     tcase_add_loop_test(t, more_calls_than_fit_together, 0, N_ISA);
     tcase_add_loop_test(t, gate_and_up_share_the_room, 0, N_ISA);
+    tcase_add_loop_test(t, threads_share_the_room_of_long_contexts, 0, N_ISA);
     suite_add_tcase(s, t);
     return cb_suite_run(s);
 }

@@ -486,23 +486,33 @@ void cb_cpu_attention(struct device *d, const struct attn *a, int n)
     }
 }
 
-/* Bytes a thread, for any number of queries: even with chunks of one token, a window of several
- * queries is scored. */
-size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx)
+/* Rows of the largest tile, for any number of queries: even with chunks of one token, a window of
+ * several queries is scored. */
+static int most_rows(int n_head, int hd)
+{
+    return max_int(max_int(cb_tile_rows(hd), 96), n_head);
+}
+
+/* Of the thread that calls: the splits' sums, which all threads write, follow its own work */
+size_t cb_cpu_attn_shared(const struct device *d, int n_head, int hd, int n_ctx)
 {
     const struct kern_attn *k = cb_cpu_vec(d)->attn;
     const int pad = cb_hd_pad(k, hd);
     const int rows_few = SPLIT_TOK * n_head, n_split = (n_ctx + KEY_SPLIT - 1) / KEY_SPLIT;
-    int rows = cb_tile_rows(hd);
-    size_t bytes, other;
 
-    rows = rows < 96 ? 96 : rows;
-    rows = rows < n_head ? n_head : rows;
-    bytes = work_bytes(k, rows, hd) + 64 +
-            SPLIT_TOK * ((size_t)n_head * sizeof(atomic_int) + 2 * 64) +
-            (size_t)(n_split > 0 ? n_split : 1) *
-                (sums_bytes(rows_few, pad) + SPLIT_TOK * 64 * (size_t)n_head);
-    other = cb_cpu_score_scratch(k, rows, hd);
+    return work_bytes(k, most_rows(n_head, hd), hd) + 64 +
+           SPLIT_TOK * ((size_t)n_head * sizeof(atomic_int) + 2 * 64) +
+           (size_t)(n_split > 0 ? n_split : 1) *
+               (sums_bytes(rows_few, pad) + SPLIT_TOK * 64 * (size_t)n_head);
+}
+
+/* Bytes a thread */
+size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx)
+{
+    const struct kern_attn *k = cb_cpu_vec(d)->attn;
+    const int rows = most_rows(n_head, hd);
+    size_t bytes = work_bytes(k, rows, hd) + 64, other = cb_cpu_score_scratch(k, rows, hd);
+
     bytes = bytes > other ? bytes : other;
     other = cb_cpu_block_mass_scratch(k, hd, n_ctx);
     bytes = bytes > other ? bytes : other;
