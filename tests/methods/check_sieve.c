@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "attention/readers/slot_lists.h"
+#include "bank/store_sketch.h"
+#include "device/sketch.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -466,6 +468,39 @@ START_TEST(threads_and_chunks_change_nothing)
 }
 END_TEST
 
+/* The first tokens do not count for the range of their block's sketch; those of other blocks do. */
+START_TEST(first_tokens_count_for_no_range)
+{
+    const struct tiny t = deep("qwen2");
+    struct cb_model *m = cb_toy_model(&t, "cpu", 2);
+    cb_session *s = open_session(m, "sieve:budget=20,recent=10,dense=1", "f16", 0);
+    float *x = calloc((size_t)SKETCH_BLOCK * (size_t)m->hp.hd, sizeof *x);
+    int n = 0;
+
+    cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 150, NULL)); /* and then from a later block */
+    cb_toy_ok(cb_session_prefill(s, cb_toy_text(m) + 150, TEXT - 150, NULL));
+    for (int l = 0; l < s->bank.n_layer; l++) {
+        const struct store *st = &s->bank.store[l];
+        const size_t bytes = cb_sketch_bytes(st->sketch_bits, st->hd);
+        uint8_t *want = calloc(bytes, 1);
+        for (int at = 0; st->sketch_bits && at < st->sketched; at += SKETCH_BLOCK, n++) {
+            ck_assert_int_gt(st->sketch_out, 0);
+            for (int j = 0; j < SKETCH_BLOCK; j++)
+                cb_store_get(st, s->dev, 0, 0, at + j, x + j * st->hd);
+            s->dev->ops->sketch(s->dev, KV_F32, x, 1, st->hd, st->sketch_bits,
+                                at ? 0 : st->sketch_out, want);
+            ck_assert_msg(!memcmp(cb_store_sketch_at(st, 0, at), want, bytes), "layer %d, slot %d",
+                          l, at);
+        }
+        free(want);
+    }
+    ck_assert_int_gt(n, 3);
+    free(x);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 /* Only layers that sketch hold more than the full cache, and they read less. */
 START_TEST(holds_more_and_reads_less)
 {
@@ -526,6 +561,7 @@ int main(void)
     tcase_add_loop_test(c, misses_no_more_than_it_may, 0, 2);
     tcase_add_loop_test(c, a_budget_that_holds_all_changes_no_bit, 0, N_FORM);
     tcase_add_loop_test(c, threads_and_chunks_change_nothing, 0, N_FORM);
+    tcase_add_test(c, first_tokens_count_for_no_range);
     tcase_add_test(c, holds_more_and_reads_less);
     tcase_add_test(c, bad_options_are_refused);
     tcase_set_timeout(c, 120);
