@@ -347,9 +347,9 @@ def write(out, plan, screen, files, shown, spent, notes):
         with open(verdict, encoding="utf-8") as f:
             text += ["", quality_figures.fill(f.read(), quality_figures.Figures(
                 counted, answers, summed.get(first, {}))).rstrip()]
-    text += ["", "## All runs", "", "| run | command | minutes of a core |", "| --- | --- | ---: |"]
-    text += [f"| [all-{key}](quality/all-{key}.md) | the sum of the runs of {file} | |"
-             for key, file in files.items()]
+    pictures = []
+    listed = [f"| [all-{key}](quality/all-{key}.md) | the sum of the runs of {file} | |"
+              for key, file in files.items()]
     for run in plan:
         rows = answers[run.name]
         if not rows:
@@ -359,8 +359,13 @@ def write(out, plan, screen, files, shown, spent, notes):
             mine = [r for r in rows if r["model"] == model]
             page += ["", f"{model}:", ""] + tables_of(run, mine, folder)
         write_page(folder, run.name, run.name, page)
+        if f"![{run.name}]({run.name}.svg)" in page:
+            pictures += ["", f"![{run.name}](quality/{run.name}.svg)"]
         took = f"{spent[run.name] / 60:.1f}" if run.name in spent else ""
-        text += [f"| [{run.name}](quality/{run.name}.md) | `{shown(run)}` | {took} |"]
+        listed += [f"| [{run.name}](quality/{run.name}.md) | `{shown(run)}` | {took} |"]
+    text += ["", "## Pictures", *pictures] if pictures else []
+    text += ["", "## All runs", "", "| run | command | minutes of a core |", "| --- | --- | ---: |",
+             *listed]
     notes = notes + [f"{name}: no answers yet" for name, rows in answers.items()
                      if not rows and not any(n.startswith(name + ":") for n in notes)]
     if notes:
