@@ -192,9 +192,11 @@ static void rotate_queries(const struct rows *r, const struct layer *y, float *q
         warm(r, y, q, stride);
 }
 
-/* The gates of attention's output, [n_tok][n_head * hd] */
+/* The gates of attention's output, [n_tok][n_head * hd]; NULL: the model has none */
 static float *gates(const struct cb_session *s, const struct layer *y)
 {
+    if (!s->w.query_gate)
+        return NULL;
     return s->w.query_gate + 2 * (size_t)s->chunk * (size_t)s->model->hp.n_head * (size_t)y->hd;
 }
 

@@ -34,7 +34,7 @@ int cb_none_absurd(const float *x, size_t n)
     uint32_t bad = 0;
 
     for (size_t i = 0; i < n; i++)
-        bad |= ((bits_of(x[i]) & INT32_MAX) > INFINITE) | (bits_of(x[i]) == INFINITE);
+        bad |= (int)((bits_of(x[i]) & INT32_MAX) > INFINITE) | (int)(bits_of(x[i]) == INFINITE);
     return !bad;
 }
 

@@ -679,8 +679,10 @@ static void count_row(const char *file)
         char *about, *at;
         ck_assert_msg(!cb_bank_describe(name, &about), "%s", cb_error());
         at = strstr(about, "\"file\": \"");
-        snprintf(name, sizeof name, at ? "%s/%.*s" : "", path, at ? (int)strcspn(at + 9, "\"") : 0,
-                 at ? at + 9 : "");
+        if (at)
+            snprintf(name, sizeof name, "%s/%.*s", path, (int)strcspn(at + 9, "\""), at + 9);
+        else
+            *name = 0;
         free(about);
         n++;
     }

@@ -142,8 +142,8 @@ START_TEST(errors_quote_nothing)
     static const char *const text[] = {
         "zanzibar:x:0:0\n", "{\"method\": \"zanzibar\"}", "\"zanzibar\"",
         "{\"model\": {\"name\": \"zanzibar\", \"fingerprint\": \"zanzibar\"}}",
-        "{\"filter\": [\"zanzibar\"], \"start\": \"zanzibar\", \"alpha\": [\"zanzibar\"], "
-        "\"spread\": \"zanzibar\", \"gini\": {\"zanzibar\": 1}, \"threshold\": \"zanzibar\"}"
+        ("{\"filter\": [\"zanzibar\"], \"start\": \"zanzibar\", \"alpha\": [\"zanzibar\"], "
+         "\"spread\": \"zanzibar\", \"gini\": {\"zanzibar\": 1}, \"threshold\": \"zanzibar\"}")
     };
     struct cb_model *m = open_tiny(6);
 
