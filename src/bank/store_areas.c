@@ -199,6 +199,8 @@ int cb_store_set_counts(struct store *s, struct device *d, const int32_t *c)
 {
     if (!fits(s, c))
         return cb_fail(CB_EFORMAT, "its counts of slots contradict each other");
+    if (!s->may_prepack && (c[C_PREPACKER] || c[C_PREPACKED]))
+        return cb_fail(CB_EFORMAT, "rows are prepacked that are read one by one");
     s->prepacker = NULL;
     if (c[C_PREPACKER])
         cb_store_may_prepack(s, d);

@@ -22,6 +22,7 @@ static size_t step_bytes(const struct store *s)
 
 void cb_store_may_prepack(struct store *s, struct device *d)
 {
+    s->may_prepack = 1;
     if (!s->kivi && !s->rows_only && d->ops->can_prepack &&
         d->ops->can_prepack(d, s->type_k, s->type_v, s->hd))
         s->prepacker = d;

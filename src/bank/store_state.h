@@ -37,6 +37,7 @@ struct store {
     int rows_only;            /* 1: nothing is prepacked, even if the device could */
     int small_pages;          /* 1: cb_store_huge_pages() does nothing */
     struct device *mirror;    /* the device that may hold copies of rows; NULL: none does */
+    int may_prepack;          /* nobody reads rows one by one (cb_store_may_prepack) */
     struct device *prepacker; /* the device that reads prepacked blocks; NULL: rows stay rows */
     int prepacked;            /* the first `prepacked` rows of every head are prepacked */
     float *step[2];   /* [n_kv][cap] steps of keys, of values; NULL: none yet, or never any */

@@ -155,6 +155,17 @@ static int claims(const struct layer_plan *row, int n_layer, int l, const struct
     return row[l].rolling == ROLL_COMPACT;
 }
 
+/* Parts are as long as the first KV head's, and the copy is made of rows. */
+static int check(const struct attention *a, int l)
+{
+    const struct store *st = &a->bank->store[l];
+
+    for (int h = 0; h < st->n_kv; h++)
+        if (st->n[h] != st->n[0] || cb_store_run(st, h, 0, st->n[h]).prepacked)
+            return cb_fail(CB_EFORMAT, "its KV heads hold slots in different forms");
+    return CB_OK;
+}
+
 const struct reader cb_reader_compact_positions = {
     .name = "at the positions of ranks",
     /* the copy is made of rows, so these are not prepacked */
@@ -164,4 +175,5 @@ const struct reader cb_reader_compact_positions = {
     .close = close,
     .work_bytes = work_bytes,
     .parts = parts,
+    .check = check,
 };
