@@ -407,7 +407,7 @@ static int write_file(struct wanted *w, const struct cb_session *s, const char *
 {
     struct saved_how how = { .unsynced = 1 };
     struct saved_bank *parent;
-    uint64_t bytes;
+    uint64_t bytes = 0;
     int fits = 0, err = open_parent(w, &parent, &how.n_shared);
 
     TRY(err);

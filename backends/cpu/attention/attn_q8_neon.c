@@ -327,7 +327,7 @@ static void prepack_keys(const struct kern_rows *k, int hd, void *codes, float *
 static void prepack_values(const struct kern_rows *v, int hd, void *codes, float *step)
 {
     (void)step;
-    cb_pack_v_q8_neon(v, hd, 0, codes);
+    pack_v_q8(v, hd, 0, codes);
 }
 
 static void put_key(enum kv_type t, const void *row, int hd, int j, void *codes, float *step)
