@@ -155,14 +155,14 @@ static int claims(const struct layer_plan *row, int n_layer, int l, const struct
     return row[l].rolling == ROLL_COMPACT;
 }
 
-/* Parts are as long as the first KV head's, and the copy is made of rows. */
+/* Parts are as long as the first KV head's. */
 static int check(const struct attention *a, int l)
 {
     const struct store *st = &a->bank->store[l];
 
     for (int h = 0; h < st->n_kv; h++)
-        if (st->n[h] != st->n[0] || cb_store_run(st, h, 0, st->n[h]).prepacked)
-            return cb_fail(CB_EFORMAT, "its KV heads hold slots in different forms");
+        if (st->n[h] != st->n[0])
+            return cb_fail(CB_EFORMAT, "its KV heads hold different numbers of slots");
     return CB_OK;
 }
 
