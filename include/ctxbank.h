@@ -371,7 +371,8 @@ struct cb_memory {
                     text */
     uint64_t kv_beside_bytes; /* of kv_bytes, what is neither a key nor a value: steps of prepacked
                                  blocks, sketches, positions and scores */
-    uint64_t preview_bytes; /* of weights_bytes, the preview of the output matrix, where it pays */
+    uint64_t
+        head_prune_bytes; /* of weights_bytes, the preview of the output matrix, where it pays */
     /* What layers without keys remember, and the same as it was before the prompt in progress; and
      * checkpoints of it. Beside kv_bytes and scratch_bytes; 0: all layers have keys */
     uint64_t state_bytes, checkpoint_bytes;
@@ -513,10 +514,11 @@ CB_API int cb_bank_verify(const char *path); /* compares every area with its che
 /* ---- a folder of banks ---- */
 
 /* Remembers prompts in files, so that a prompt whose beginning was computed before, by any process,
- * continues from there. Results are, to the bit, those of the prompt computed anew. Files are found
- * by model, settings and exact tokens. Where slots are dropped or quantised, a file serves only the
- * whole prompt that it was made from; elsewhere every prompt that shares 128 tokens or more of its
- * beginning, and common beginnings are stored once. Several threads and processes may use a folder.
+ * continues from there. Results are, to the bit, those of a prompt computed from its first token.
+ * Files are found by model, settings and exact tokens. Where slots are dropped or quantised, a file
+ * serves only the whole prompt that it was made from; elsewhere every prompt that shares 128 tokens
+ * or more of its beginning, and common beginnings are stored once. Several threads and processes
+ * may use a folder.
  */
 typedef struct cb_bank_dir cb_bank_dir;
 

@@ -239,7 +239,7 @@ libcore_la_SOURCES += \
 	src/attention/readers/slot_lists.c src/attention/readers/slot_lists.h \
 	src/attention/readers/whole.c src/attention/readers/whole.h \
 	src/attention/scoring/expected_scores.c src/attention/scoring/expected_scores.h \
-	src/attention/scoring/rehearsal_scores.c src/attention/scoring/rehearsal_scores.h \
+	src/attention/scoring/repeat_scores.c src/attention/scoring/repeat_scores.h \
 	src/attention/scoring/scores.c src/attention/scoring/scores.h
 
 libcore_la_SOURCES += \
@@ -262,7 +262,7 @@ libcore_la_SOURCES += \
 	src/engine/mixer_work.c src/engine/mixer_work.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/product.c src/engine/product.h \
-	src/engine/rehearsal.c src/engine/rehearsal.h \
+	src/engine/prompt_repeat.c src/engine/prompt_repeat.h \
 	src/engine/repetition.c src/engine/repetition.h \
 	src/engine/sampler.c \
 	src/engine/bank_dir.c \
@@ -305,10 +305,10 @@ libeval_la_SOURCES = \
 	src/calibrate/row_stats.c src/calibrate/row_stats.h \
 	src/calibrate/sample.c src/calibrate/sample.h \
 	src/calibrate/trial.c src/calibrate/trial.h \
-	src/cli/csv.c src/cli/csv.h \
-	src/cli/plot.c src/cli/plot.h \
-	src/cli/score_table.c src/cli/score_table.h \
-	src/cli/svg.c src/cli/svg.h
+	src/cli/output/csv.c src/cli/output/csv.h \
+	src/cli/output/plot.c src/cli/output/plot.h \
+	src/cli/output/score_table.c src/cli/output/score_table.h \
+	src/cli/output/svg.c src/cli/output/svg.h
 
 # The server; without libmicrohttpd its command says so, and the scheduler is tested all the same.
 noinst_LTLIBRARIES += libserve.la
@@ -338,7 +338,7 @@ libserve_la_SOURCES = \
 	src/serve/call_text.c src/serve/call_text.h \
 	src/serve/calls.c src/serve/calls.h \
 	src/serve/json_scan.c src/serve/json_scan.h \
-	src/serve/documents.c src/serve/documents.h \
+	src/serve/prefix_store.c src/serve/prefix_store.h \
 	src/serve/chat_prompt.c src/serve/chat_prompt.h \
 	src/serve/exchange.c src/serve/exchange.h \
 	src/serve/fields.c src/serve/fields.h \
@@ -355,9 +355,9 @@ libserve_la_SOURCES = \
 	src/serve/scheduler.h \
 	src/serve/scheduler_clients.c src/serve/scheduler_rounds.c src/serve/scheduler_state.h \
 	src/serve/serve.h \
-	src/serve/slots.c src/serve/slots.h \
-	src/serve/transcripts.c src/serve/transcripts.h \
-	src/serve/turn.c src/serve/turn.h
+	src/serve/session_pool.c src/serve/session_pool.h \
+	src/serve/token_history.c src/serve/token_history.h \
+	src/serve/completion.c src/serve/completion.h
 nodist_libserve_la_SOURCES = src/serve/page_texts.h
 
 # What browsers and tools are given, as strings
@@ -390,65 +390,65 @@ ctxbank_SOURCES = \
 	src/bench/time_search.c \
 	src/bench/time_recurrence.c \
 	src/bench/time_small.c \
-	src/cli/banks.c src/cli/bench.c \
-	src/cli/bench_ops.c src/cli/bench_ops.h \
-	src/cli/calibrate.c src/cli/calibrate.h \
-	src/cli/calibrate_filter.c \
-	src/cli/calibrate_layers.c \
-	src/cli/calibrate_lazy.c \
-	src/cli/calibrate_similarity.c \
-	src/cli/calibrate_trial.c src/cli/calibrate_trial.h \
-	src/cli/chart.c src/cli/chart.h \
-	src/cli/chat.c src/cli/chat.h \
-	src/cli/chat_words.c \
-	src/cli/complete.c \
+	src/cli/commands/banks.c src/cli/commands/bench.c \
+	src/cli/commands/bench_ops.c src/cli/commands/bench_ops.h \
+	src/cli/calibrate/calibrate.c src/cli/calibrate/calibrate.h \
+	src/cli/calibrate/calibrate_filter.c \
+	src/cli/calibrate/calibrate_layers.c \
+	src/cli/calibrate/calibrate_lazy.c \
+	src/cli/calibrate/calibrate_similarity.c \
+	src/cli/calibrate/calibrate_trial.c src/cli/calibrate/calibrate_trial.h \
+	src/cli/output/chart.c src/cli/output/chart.h \
+	src/cli/chat/chat.c src/cli/chat/chat.h \
+	src/cli/chat/chat_commands.c \
+	src/cli/commands/complete.c \
 	src/cli/cmd.c src/cli/cmd.h src/cli/context.c \
-	src/cli/dump.c \
-	src/cli/embed.c \
-	src/cli/engine.c \
-	src/cli/eval.c src/cli/eval.h \
-	src/cli/eval_attention.c \
-	src/cli/eval_continuation.c \
-	src/cli/eval_kld.c \
-	src/cli/eval_perplexity.c \
-	src/cli/eval_tasks.c \
+	src/cli/options/dump.c \
+	src/cli/commands/embed.c \
+	src/cli/app.c \
+	src/cli/eval/eval.c src/cli/eval/eval.h \
+	src/cli/eval/eval_attention.c \
+	src/cli/eval/eval_continuation.c \
+	src/cli/eval/eval_kld.c \
+	src/cli/eval/eval_perplexity.c \
+	src/cli/eval/eval_tasks.c \
 	src/cli/generate.c \
-	src/cli/history.c src/cli/history.h \
-	src/cli/info.c \
-	src/cli/info_backends.c src/cli/info_backends.h \
-	src/cli/info_cpu.c src/cli/info_cpu.h \
+	src/cli/chat/history.c src/cli/chat/history.h \
+	src/cli/commands/info.c \
+	src/cli/commands/info_backends.c src/cli/commands/info_backends.h \
+	src/cli/commands/info_cpu.c src/cli/commands/info_cpu.h \
 	src/cli/interrupt.c \
-	src/cli/line.c src/cli/line.h \
-	src/cli/log.c src/cli/log.h \
+	src/cli/chat/line.c src/cli/chat/line.h \
+	src/cli/output/log.c src/cli/output/log.h \
 	src/cli/main.c \
-	src/cli/matrix.c src/cli/matrix.h \
+	src/cli/options/matrix.c src/cli/options/matrix.h \
 	src/cli/messages.c \
-	src/cli/methods_doc.c src/cli/methods_doc.h \
-	src/cli/opts.c src/cli/opts.h \
-	src/cli/opts_doc.c src/cli/opts_doc.h \
-	src/cli/opts_man.c \
-	src/cli/opts_foreign.c src/cli/opts_foreign.h \
-	src/cli/opts_table.c \
-	src/cli/out.c \
-	src/cli/progress.c src/cli/progress.h \
+	src/cli/options/methods_doc.c src/cli/options/methods_doc.h \
+	src/cli/options/opts.c src/cli/options/opts.h \
+	src/cli/options/opts_doc.c src/cli/options/opts_doc.h \
+	src/cli/options/opts_man.c \
+	src/cli/options/opts_foreign.c src/cli/options/opts_foreign.h \
+	src/cli/options/opts_table.c \
+	src/cli/output/out.c \
+	src/cli/output/progress.c src/cli/output/progress.h \
 	src/cli/prompt.c src/cli/prompt.h \
-	src/cli/quantize.c \
-	src/cli/report.c \
-	src/cli/row_writer.c src/cli/row_writer.h \
-	src/cli/run.c \
-	src/cli/serve.c \
+	src/cli/commands/quantize.c \
+	src/cli/output/report.c \
+	src/cli/output/row_writer.c src/cli/output/row_writer.h \
+	src/cli/commands/run.c \
+	src/cli/commands/serve.c \
 	src/cli/sampling.c \
-	src/cli/talk.c \
-	src/cli/talk_save.c \
-	src/cli/terminal.c src/cli/terminal.h \
+	src/cli/chat/chat_conversation.c \
+	src/cli/chat/chat_save.c \
+	src/cli/chat/terminal.c src/cli/chat/terminal.h \
 	src/cli/text.c \
-	src/cli/timeline.c \
-	src/cli/tokenize.c \
-	src/cli/wrap.c src/cli/wrap.h
+	src/cli/chat/timeline.c \
+	src/cli/commands/tokenize.c \
+	src/cli/chat/wrap.c src/cli/chat/wrap.h
 if HAVE_LIBEDIT
-ctxbank_SOURCES += src/cli/line_edit.c
+ctxbank_SOURCES += src/cli/chat/line_edit.c
 AM_CFLAGS += $(LIBEDIT_CFLAGS)
 ctxbank_LDADD += $(LIBEDIT_LIBS)
 else
-ctxbank_SOURCES += src/cli/line_no_edit.c
+ctxbank_SOURCES += src/cli/chat/line_no_edit.c
 endif

@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 
+#include "attention/scoring/repeat_scores.h"
 #include "bank/store_kivi.h"
 #include "bank/store_planes.h"
 #include "base/err.h"
@@ -18,7 +19,6 @@
 #include "prefill.h"
 #include "reader.h"
 #include "reads.h"
-#include "scoring/rehearsal_scores.h"
 #include "scoring/scores.h"
 
 static const struct reader *reader_of(const struct attention *a, int l)
@@ -165,7 +165,7 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
     const int decoding = a->bank->decoding;
 
     if (a->repeated.to)
-        return cb_rehearsal_chunk(a, c);
+        return cb_prompt_repeat_chunk(a, c);
     if (cb_prefill_is(a) && a->prompt.how->attended)
         a->prompt.how->attended(a, c);
     a->has_scores = 0;
@@ -302,18 +302,18 @@ static int settle_late(struct attention *a)
         struct scores s;
         if (!is_late(a, l))
             continue;
-        if (a->rehearses)
-            cb_rehearsal_scores(a, l, &s);
-        TRY(settle(a, l, a->rehearses ? &s : NULL));
+        if (a->repeats)
+            cb_prompt_repeat_scores(a, l, &s);
+        TRY(settle(a, l, a->repeats ? &s : NULL));
     }
     return CB_OK;
 }
 
-int cb_attend_rehearsed(struct attention *a)
+int cb_attend_repeated(struct attention *a)
 {
     const int err = settle_late(a);
 
-    a->rehearses = 0;
+    a->repeats = 0;
     return err;
 }
 
@@ -340,5 +340,5 @@ int cb_attend_end(struct attention *a, int l)
         reader_of(a, l)->ahead(a, l); /* before somebody waits for the layer */
     if (a->bank->store[l].n_kv && (!prompt || !is_late(a, l)))
         TRY(settle(a, l, a->has_scores ? &a->scores : NULL));
-    return prompt && last && !a->rehearses ? settle_late(a) : CB_OK;
+    return prompt && last && !a->repeats ? settle_late(a) : CB_OK;
 }

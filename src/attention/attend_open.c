@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "attention/scoring/repeat_scores.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "parts.h"
@@ -12,7 +13,6 @@
 #include "prefill_table.h"
 #include "reader_table.h"
 #include "readers/whole.h"
-#include "scoring/rehearsal_scores.h"
 #include "scoring/scores.h"
 #include "token_pruning.h"
 #include "turned_queries.h"
@@ -124,7 +124,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(cb_parts_open(a));
     TRY(cb_turned_queries_open(a));
     TRY(cb_scores_open(a));
-    TRY(cb_rehearsal_open(a));
+    TRY(cb_prompt_repeat_open(a));
     TRY(cb_token_pruning_open(a));
     TRY(cb_readers_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
@@ -146,7 +146,7 @@ void cb_attention_close(struct attention *a)
     cb_parts_close(a);
     cb_turned_queries_close(a);
     cb_scores_close(a);
-    cb_rehearsal_close(a);
+    cb_prompt_repeat_close(a);
     cb_token_pruning_close(a);
     cb_evict_free(a->eviction);
 }
@@ -155,7 +155,7 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 {
     size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
                  cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_turned_queries_bytes(a) +
-                 cb_scores_bytes(a, n_most) + cb_rehearsal_bytes(a) +
+                 cb_scores_bytes(a, n_most) + cb_prompt_repeat_bytes(a) +
                  cb_token_pruning_bytes(a, n_feed);
 
     for (int i = 0; i < a->n_reading; i++)
@@ -170,7 +170,7 @@ void cb_attention_clear(struct attention *a)
     for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->clear)
             a->reading[i].r->clear(a, a->reading[i].x);
-    a->rehearses = 0;
+    a->repeats = 0;
     a->repeated = (struct piece){ 0 };
 }
 
@@ -236,8 +236,8 @@ int cb_attention_together(const struct attention *a)
     int most = a->chunk;
 
     for (int i = 0; i < a->n_reading; i++)
-        if (a->reading[i].r->together)
-            most = min_int(most, a->reading[i].r->together);
+        if (a->reading[i].r->max_step)
+            most = min_int(most, a->reading[i].r->max_step);
     return most;
 }
 
@@ -251,8 +251,7 @@ void cb_attention_cut(struct attention *a, int n)
 
 int cb_attention_is_dense(const struct attention *a)
 {
-    if (cb_prefill_is(a) || a->rehearsal_scores || cb_attention_narrows(a) ||
-        a->model->hp.n_shared_kv)
+    if (cb_prefill_is(a) || a->repeat_scores || cb_attention_narrows(a) || a->model->hp.n_shared_kv)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||

@@ -72,14 +72,14 @@ struct attention {
     int n_reading;
     unsigned traits; /* of any of them */
 
-    struct parts *parts;           /* parts.c */
-    struct turned_queries *turned; /* turned_queries.c; NULL where no reader turns any */
-    struct prompt_reading prompt;  /* prefill_table.c */
-    struct scoring *scoring;       /* scores.c; NULL where the plan wants no scores */
-    struct expected *expected;     /* expected.c; NULL where the plan expects no queries */
-    struct rehearsal_scores *rehearsal_scores; /* NULL where no prompt is rehearsed */
+    struct parts *parts;                 /* parts.c */
+    struct turned_queries *turned;       /* turned_queries.c; NULL where no reader turns any */
+    struct prompt_reading prompt;        /* prefill_table.c */
+    struct scoring *scoring;             /* scores.c; NULL where the plan wants no scores */
+    struct expected *expected;           /* expected.c; NULL where the plan expects no queries */
+    struct repeat_scores *repeat_scores; /* NULL where no prompt is repeated */
     int *pass;             /* token_pruning.c, [n_ctx]; NULL where all layers compute all tokens */
-    int rehearses;         /* 1: the prompt in progress will be repeated; late layers wait for it */
+    int repeats;           /* 1: the prompt in progress will be repeated; late layers wait for it */
     struct piece repeated; /* by the current feed */
     struct eviction *eviction;      /* NULL where the policy drops nothing */
     const struct read_watch *watch; /* reads.h; NULL: nobody asks what tokens read */

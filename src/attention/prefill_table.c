@@ -25,7 +25,7 @@ const char *cb_prefill_refuses(const struct method *form, const struct layer_pla
             return "it leaves tokens of the prompt out of upper layers";
         if (form->by_blocks && scores_all(&row[l].score))
             return "it sums the scores of all queries, which skip blocks of tokens";
-        if (row[l].rehearsal.piece)
+        if (row[l].repeat.piece)
             return "it feeds the prompt again, whose tokens all read all of it";
         if (r && r->no_choice)
             return r->no_choice;

@@ -13,7 +13,7 @@ struct area;
 struct reader {
     const char *name; /* for messages */
     unsigned traits;  /* enum reader_trait */
-    int together;     /* most tokens that can be decoded together; 0: any number */
+    int max_step;     /* most tokens that can be decoded together; 0: any number */
     /* Why decoded tokens cannot be taken back, or go through a layer together; NULL: they can */
     const char *undraftable;
     /* Why the layer does not go with a form of prefill that chooses; NULL: it does */

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/suggest.h"
-#include "log.h"
+#include "cli/output/log.h"
 
 static const struct cmd *const *cmds; /* set from main()'s argument */
 

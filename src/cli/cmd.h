@@ -9,9 +9,9 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "cli/options/opts.h"
+#include "cli/output/progress.h"
 #include "ctxbank.h"
-#include "opts.h"
-#include "progress.h"
 
 extern const struct cmd cb_cmd_bank_list;
 extern const struct cmd cb_cmd_bank_rm;
@@ -52,7 +52,7 @@ extern const struct cmd cb_cmd_tokenize;
 int cb_cmd_main(const struct cmd *const *table, int argc, char **argv);
 const struct cmd *const *cb_cmd_table(void);
 
-/* ---- engine.c: model and session as the options say ---- */
+/* ---- app.c: model and session as the options say ---- */
 
 struct engine {
     const char *path;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "cli/output/log.h"
 #include "cmd.h"
-#include "log.h"
 
 /* ---- --bank ---- */
 

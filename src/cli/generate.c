@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "base/stop_text.h"
+#include "cli/output/log.h"
 #include "cmd.h"
-#include "log.h"
 
 /* ---- prompt ---- */
 

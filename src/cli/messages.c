@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "chat.h"
+#include "cli/chat/chat.h"
 
 static int more_room(struct chat *c)
 {

@@ -262,7 +262,7 @@ static int look(const struct wanted *w, struct candidates *out)
 static int take(const struct saved_bank *b, int n, struct cb_session *s)
 {
     TRY(cb_saved_fill(b, s));
-    s->anew = s->bank.n_seen;
+    s->n_prefill_exact = s->bank.n_seen;
     if (n == s->bank.n_seen)
         return CB_OK;
     TRY(cb_session_truncate(s, n));
@@ -455,7 +455,7 @@ int cb_bank_dir_put(cb_bank_dir *d, const cb_session *s)
     int err;
 
     TRY(cb_session_check_idle(s));
-    if (w.prompt.n < BLOCK || s->anew != w.prompt.n || !cb_policy_is_listed(s->policy))
+    if (w.prompt.n < BLOCK || s->n_prefill_exact != w.prompt.n || !cb_policy_is_listed(s->policy))
         return CB_OK;
     err = put(&w, s);
     want_end(&w);

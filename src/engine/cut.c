@@ -13,14 +13,14 @@
 static int cut(struct cb_session *s, int n)
 {
     const char *why = cb_attention_uncut(&s->attention, n);
-    const int anew = cb_session_is_anew(s, n) ? n : 0;
+    const int exact = cb_session_prefill_is_exact(s, n) ? n : 0;
 
     if (why)
         return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
                        s->policy->m->name, n, why);
     cb_session_keep_shared(s, n);
     cb_attention_cut(&s->attention, n);
-    s->anew = anew;
+    s->n_prefill_exact = exact;
     return CB_OK;
 }
 
@@ -45,7 +45,7 @@ static int feed_again(struct cb_session *s, const int32_t *token, const char *de
  * leave must be what they left the first time. */
 static int cut_to_checkpoint(struct cb_session *s, int n)
 {
-    const int end = min_int(n, s->bank.prompt_end), anew = min_int(n, s->anew);
+    const int end = min_int(n, s->bank.prompt_end), exact = min_int(n, s->n_prefill_exact);
     const char *why = cb_attention_uncut(&s->attention, n);
     char *decoded = NULL;
     int32_t *token;
@@ -69,7 +69,7 @@ static int cut_to_checkpoint(struct cb_session *s, int n)
         at = cb_states_cut(&s->states, n);
         cb_session_keep_shared(s, at);
         cb_attention_cut(&s->attention, at);
-        s->anew = min_int(anew, at);
+        s->n_prefill_exact = min_int(exact, at);
         cb_device_unlock(s->dev);
         err = feed_again(s, token + at, decoded + at, n - at);
     }

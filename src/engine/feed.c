@@ -63,15 +63,15 @@ static void undo(struct cb_session *s)
         cb_states_back(&s->states);
         cb_states_drop(&s->states);
     }
-    s->anew = 0; /* the last block may have been unpacked */
+    s->n_prefill_exact = 0; /* the last block may have been unpacked */
 }
 
 /* A prompt that began behind `from` tokens is complete. */
 static void end_prompt(struct cb_session *s, int from)
 {
     s->bank.prompt_end = s->bank.n_seen;
-    if (!from || (from == s->anew && cb_session_extends(s)))
-        s->anew = s->bank.n_seen;
+    if (!from || (from == s->n_prefill_exact && cb_session_extends(s)))
+        s->n_prefill_exact = s->bank.n_seen;
 }
 
 /* ---- calls that compute ---- */
@@ -123,8 +123,8 @@ static int any_mapped(const struct call *c)
 static void note_traffic(struct call *c, struct device_traffic before, struct device_traffic after)
 {
     for (int i = 0; i < c->n_session; i++) {
-        c->s[i]->crossed[0] = before;
-        c->s[i]->crossed[1] = after;
+        c->s[i]->traffic[0] = before;
+        c->s[i]->traffic[1] = after;
     }
 }
 
@@ -266,7 +266,7 @@ static int batch_body(const struct call *c)
 
 /* How many of n sessions go through the layers together: as many rows as the first one's work space
  * has, with activations of the same bits */
-static int together(cb_session *const *s, int n)
+static int batch_rows(cb_session *const *s, int n)
 {
     const int most = min_int(n, s[0]->chunk);
     int m = 1;
@@ -281,7 +281,7 @@ int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
     TRY(check_batch(s, tokens, n));
     for (int i = 0, m; i < n; i += m) {
         struct call c = { s + i, 0, tokens + i, 0, NULL, batch_body, CB_OK };
-        m = together(s + i, n - i);
+        m = batch_rows(s + i, n - i);
         c.n = c.n_session = m;
         TRY(cb_session_work_fit_batch(s[i], m));
         TRY(run(&c, 1));
@@ -293,7 +293,7 @@ int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
 
 static int apart_body(const struct call *c)
 {
-    return cb_forward_apart(c->s[0], c->tokens, c->n);
+    return cb_forward_one_by_one(c->s[0], c->tokens, c->n);
 }
 
 int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const float **logits)

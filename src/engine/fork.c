@@ -71,9 +71,9 @@ static int copy_state(struct cb_session *to, struct cb_session *from)
     TRY(err);
     to->bank.peak_bytes = from->bank.peak_bytes;
     to->bank.read_bytes = from->bank.read_bytes;
-    to->anew = from->anew;
+    to->n_prefill_exact = from->n_prefill_exact;
     to->top = from->top;
-    to->luck = from->luck;
+    to->prune_stats = from->prune_stats;
     return copy_areas(to, from);
 }
 

@@ -17,7 +17,7 @@
 #include "model/head_prune.h"
 #include "model/health.h"
 #include "product.h"
-#include "rehearsal.h"
+#include "prompt_repeat.h"
 #include "session.h"
 
 /* Rows that go through a layer together: either a chunk of one session's feed, which begins at
@@ -26,7 +26,7 @@
 struct rows {
     struct cb_session *const *s; /* [n] */
     int n, n_tok;                /* n_tok == n where n > 1 */
-    int apart;                   /* 1: n == 1, and the tokens attend one after another */
+    int one_by_one;              /* 1: n == 1, and the tokens attend one after another */
     int pos0, pos_end;           /* as in struct chunk */
     const int32_t *pos;
     const int32_t *id; /* [n_tok] the tokens, where layers are told of them (struct layer_input) */
@@ -49,7 +49,7 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
                                    .out = out + (size_t)i * (size_t)nq,
                                    .family = s->snapshot };
 
-    if (r->n == 1 && !r->apart) {
+    if (r->n == 1 && !r->one_by_one) {
         call.c.n = r->n_tok;
         call.c.pos0 = r->pos0;
         call.c.pos_end = r->pos_end;
@@ -59,7 +59,7 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
 }
 
 /* Each token attends as if it had been decoded alone: layer l has settled before the next one. */
-static int attend_apart(const struct rows *r, int l, const float *qkv, float *out)
+static int attend_one_by_one(const struct rows *r, int l, const float *qkv, float *out)
 {
     struct bank *b = &r->s[0]->bank;
     int err = CB_OK;
@@ -81,8 +81,8 @@ static int attend_apart(const struct rows *r, int l, const float *qkv, float *ou
 /* qkv[n_tok][(n_head + 2 n_kv) * hd] -> out[n_tok][n_head * hd], of the layer's n_kv and hd */
 static int attend(const struct rows *r, int l, const float *qkv, float *out)
 {
-    if (r->apart)
-        return attend_apart(r, l, qkv, out);
+    if (r->one_by_one)
+        return attend_one_by_one(r, l, qkv, out);
     for (int from = 0; from < r->n; from += ATTENTION_CALLS) {
         struct attention_call call[ATTENTION_CALLS];
         const int n = min_int(r->n - from, ATTENTION_CALLS);
@@ -150,7 +150,8 @@ static void block_out(const struct rows *r, const struct weight *w, const float 
 }
 
 /* Scales queries by their positions. */
-static void warm(const struct rows *r, const struct layer *y, float *q, int stride)
+static void scale_queries_by_position(const struct rows *r, const struct layer *y, float *q,
+                                      int stride)
 {
     const struct hparams *hp = &r->s[0]->model->hp;
     const struct temperature *t = &hp->temperature;
@@ -189,7 +190,7 @@ static void rotate_queries(const struct rows *r, const struct layer *y, float *q
 
     rotate(r, y, q, hp->n_head, stride, &y->q_norm);
     if (hp->temperature.scale > 0)
-        warm(r, y, q, stride);
+        scale_queries_by_position(r, y, q, stride);
 }
 
 /* The gates of attention's output, [n_tok][n_head * hd]; NULL: the model has none */
@@ -475,7 +476,8 @@ static void head_top(struct cb_session *s, const float *x, float *logits)
     const struct cb_model *m = s->model;
 
     norm(s, &m->out_norm, x, 1, 1, m->hp.n_embd, s->w.norm, m->hp.n_embd);
-    cb_head_prune_top(s->dev, m->head_prune, &s->luck, s->top, s->act_bits, s->w.norm, logits);
+    cb_head_prune_top(s->dev, m->head_prune, &s->prune_stats, s->top, s->act_bits, s->w.norm,
+                      logits);
     finish_logits(s, logits, 1);
 }
 
@@ -555,9 +557,9 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
     }
     if (!s->attention.repeated.to) {
         /* a later prompt finds slots that an earlier one has left */
-        s->attention.rehearses = s->rehearsal && !s->bank.n_seen && !s->bank.decoding;
+        s->attention.repeats = s->repeat && !s->bank.n_seen && !s->bank.decoding;
         s->fed = 0;
-        s->to_feed = n + (s->attention.rehearses ? cb_rehearsal_total(s->rehearsal, n) : 0);
+        s->to_feed = n + (s->attention.repeats ? cb_prompt_repeat_total(s->repeat, n) : 0);
     }
 }
 
@@ -595,14 +597,14 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
 
 /* The prompt, or the repetition of a piece of it, which is taken back, has gone through all layers.
  * Begins the feed that repeats the next piece and returns 1, or 0 when there is none. */
-static int rehearse(struct cb_session *s)
+static int repeat_prompt(struct cb_session *s)
 {
     struct piece *p = &s->attention.repeated;
     const int done = p->to;
     const int32_t *token;
     int n;
 
-    if (!s->attention.rehearses)
+    if (!s->attention.repeats)
         return 0;
     if (done) {
         TRY(cb_device_wait(s->dev));
@@ -611,14 +613,14 @@ static int rehearse(struct cb_session *s)
     } else {
         cb_states_keep(&s->states);
     }
-    n = cb_rehearsal_feed(s->rehearsal, s->token, s->bank.n_seen, done, &p->from, &p->to, &token);
+    n = cb_prompt_repeat_feed(s->repeat, s->token, s->bank.n_seen, done, &p->from, &p->to, &token);
     if (n) {
         cb_forward_begin(s, token, n);
         return 1;
     }
     *p = (struct piece){ 0 };
     cb_states_drop(&s->states);
-    return cb_attend_rehearsed(&s->attention);
+    return cb_attend_repeated(&s->attention);
 }
 
 /* Rows row[n] (ascending) of the residual stream become rows 0.. */
@@ -705,7 +707,7 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     cb_layer_ahead_end(s);
     if (!s->attention.repeated.to)
         TRY(finish(s, how));
-    return rehearse(s);
+    return repeat_prompt(s);
 }
 
 int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
@@ -755,7 +757,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
 
 /* ---- several tokens of one session, as if each were decoded alone ---- */
 
-int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n)
+int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
 {
     const struct hparams *hp = &s->model->hp;
     struct work *w = &s->w;

@@ -88,7 +88,7 @@ static void name(struct cb_session *s, const struct device_memory *mem, int l)
     free(y.w);
 }
 
-/* Where each layer's rows are copied anew, tokens have them ahead as well. */
+/* Where each layer's rows are copied for each token, tokens have them ahead as well. */
 static void name_rows(struct cb_session *s, int l)
 {
     if (l == s->model->hp.n_layer)

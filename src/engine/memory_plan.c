@@ -6,7 +6,7 @@
 #include "base/ints.h"
 #include "layer_ahead.h"
 #include "model/head_prune.h"
-#include "rehearsal.h"
+#include "prompt_repeat.h"
 #include "session.h"
 
 static uint64_t max_bytes(uint64_t a, uint64_t b)
@@ -86,20 +86,20 @@ static void note_device(const struct cb_session *s, struct cb_memory *out)
     out->host_rows = t.host_rows;
     out->device_sketches = t.hit_sketches;
     out->host_sketches = t.host_sketches;
-    out->device_kv_in_bytes_per_token = s->crossed[1].kv_in_bytes - s->crossed[0].kv_in_bytes;
-    out->device_kv_out_bytes_per_token = s->crossed[1].kv_out_bytes - s->crossed[0].kv_out_bytes;
-    out->device_rows_per_token = s->crossed[1].hit_rows - s->crossed[0].hit_rows;
-    out->host_rows_per_token = s->crossed[1].host_rows - s->crossed[0].host_rows;
-    out->device_gathered_rows_per_token = s->crossed[1].gathered_rows - s->crossed[0].gathered_rows;
-    out->device_gathers_per_token = s->crossed[1].gathers - s->crossed[0].gathers;
-    out->device_gather_s_per_token = s->crossed[1].gather_s - s->crossed[0].gather_s;
+    out->device_kv_in_bytes_per_token = s->traffic[1].kv_in_bytes - s->traffic[0].kv_in_bytes;
+    out->device_kv_out_bytes_per_token = s->traffic[1].kv_out_bytes - s->traffic[0].kv_out_bytes;
+    out->device_rows_per_token = s->traffic[1].hit_rows - s->traffic[0].hit_rows;
+    out->host_rows_per_token = s->traffic[1].host_rows - s->traffic[0].host_rows;
+    out->device_gathered_rows_per_token = s->traffic[1].gathered_rows - s->traffic[0].gathered_rows;
+    out->device_gathers_per_token = s->traffic[1].gathers - s->traffic[0].gathers;
+    out->device_gather_s_per_token = s->traffic[1].gather_s - s->traffic[0].gather_s;
 }
 
 void cb_session_memory(const cb_session *s, struct cb_memory *out)
 {
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
-        .preview_bytes = cb_head_prune_bytes(s->model->head_prune),
+        .head_prune_bytes = cb_head_prune_bytes(s->model->head_prune),
         .shared_bytes = weights_bytes(s) + s->device_bytes,
         .kv_bytes = cb_bank_bytes(&s->bank),
         .kv_full_bytes = full_bytes(s, s->bank.n_seen),
@@ -231,7 +231,7 @@ static uint64_t unheld(const struct cb_session *s, int l, int late, int n_prompt
  * the prompt is repeated. */
 static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 {
-    const int more = cb_rehearsal_room(s->rehearsal, n_prompt);
+    const int more = cb_prompt_repeat_room(s->repeat, n_prompt);
     uint64_t before = 0, peak = 0, repeated = 0;
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
@@ -350,7 +350,7 @@ static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_ge
 
 static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
-    const int n = n_prompt + n_gen, more = cb_rehearsal_room(s->rehearsal, n_prompt);
+    const int n = n_prompt + n_gen, more = cb_prompt_repeat_room(s->repeat, n_prompt);
     uint64_t peak, decoding, read, scanned, moved = 0, largest = 0;
     int reads, gone;
 
@@ -359,7 +359,7 @@ static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *
                        s->n_ctx);
     *out = (struct cb_memory){
         .weights_bytes = weights_bytes(s),
-        .preview_bytes = cb_head_prune_bytes(s->model->head_prune),
+        .head_prune_bytes = cb_head_prune_bytes(s->model->head_prune),
         .shared_bytes = weights_bytes(s) + s->device_bytes,
         .kv_full_bytes = full_bytes(s, n),
         .kept_min = n,

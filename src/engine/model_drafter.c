@@ -17,7 +17,7 @@ enum { AT_ONCE = 16 }; /* tokens that are read in one go, as if each were decode
 static const float LEAD = 0.7f;
 
 /* Where the session's part of the timeline begins: at its beginning where that fits. Else it goes
- * on from where it is, and when it is full it begins anew with half of what it holds. */
+ * on from where it is, and when it is full it begins again with half of what it holds. */
 static int begin_at(const struct model_drafter *d, int n, int most)
 {
     const int room = d->s->bank.n_ctx - most;

@@ -82,13 +82,13 @@ int cb_saved_about(const struct cb_session *s, json_t **out)
 
     TRY(cb_model_weights_hash(s->model, &hash));
     hex(hash, weights);
-    *out =
-        json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:s, s:i, s:i, s:I, s:I, s:I}", "program",
-                  "ctxbank " CTXBANK_VERSION_STRING, "model", "name", s->model->name, "family",
-                  s->model->arch->name, "weights", weights, "session", session_json(s), "device",
-                  device_json(s), "layout", layout(s), "tokens", s->bank.n_seen, "anew", s->anew,
-                  "kv_bytes", (json_int_t)cb_bank_bytes(&s->bank), "kv_peak_bytes",
-                  (json_int_t)s->bank.peak_bytes, "kv_read_bytes", (json_int_t)s->bank.read_bytes);
+    *out = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:s, s:i, s:i, s:I, s:I, s:I}", "program",
+                     "ctxbank " CTXBANK_VERSION_STRING, "model", "name", s->model->name, "family",
+                     s->model->arch->name, "weights", weights, "session", session_json(s), "device",
+                     device_json(s), "layout", layout(s), "tokens", s->bank.n_seen, "anew",
+                     s->n_prefill_exact, "kv_bytes", (json_int_t)cb_bank_bytes(&s->bank),
+                     "kv_peak_bytes", (json_int_t)s->bank.peak_bytes, "kv_read_bytes",
+                     (json_int_t)s->bank.read_bytes);
     return *out ? CB_OK
                 : cb_fail(CB_ENOMEM, "bank: its description: out of memory, or a name "
                                      "that is not UTF-8");
@@ -520,7 +520,7 @@ struct settings {
     struct cb_session_params params;
     const char *weights, *plan, *layout;
     const char *rotation; /* NULL: the file is older */
-    int anew;
+    int n_prefill_exact;
 };
 
 static int read_settings(const struct saved_bank *b, struct settings *a)
@@ -529,7 +529,7 @@ static int read_settings(const struct saved_bank *b, struct settings *a)
                     "model", "weights", &a->weights, "session", "n_ctx", &a->params.n_ctx, "chunk",
                     &a->params.chunk, "type_k", &a->params.type_k, "type_v", &a->params.type_v,
                     "policy", &a->params.policy, "prefill", &a->params.prefill, "plan", &a->plan,
-                    "rotation", &a->rotation, "layout", &a->layout, "anew", &a->anew))
+                    "rotation", &a->rotation, "layout", &a->layout, "anew", &a->n_prefill_exact))
         return cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
     return CB_OK;
 }
@@ -591,8 +591,9 @@ static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, cb_se
     err = check_session(b->file.path, &a, *out);
     if (!err)
         err = cb_saved_fill(b, *out);
-    if (!err && computed_here(b, *out) && a.anew > 0 && a.anew <= (*out)->bank.n_seen)
-        (*out)->anew = a.anew;
+    if (!err && computed_here(b, *out) && a.n_prefill_exact > 0 &&
+        a.n_prefill_exact <= (*out)->bank.n_seen)
+        (*out)->n_prefill_exact = a.n_prefill_exact;
     if (err) {
         cb_session_close(*out);
         *out = NULL;

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
-#include "rehearsal.h"
+#include "prompt_repeat.h"
 #include "snapshot.h"
 
 enum {
@@ -54,9 +54,10 @@ int cb_session_extends(const struct cb_session *s)
 }
 
 /* Cutting a prepacked block would round its rows once more. */
-int cb_session_is_anew(const struct cb_session *s, int n)
+int cb_session_prefill_is_exact(const struct cb_session *s, int n)
 {
-    return n == s->anew || (n < s->anew && n % KV_PREPACK == 0 && cb_session_extends(s));
+    return n == s->n_prefill_exact ||
+           (n < s->n_prefill_exact && n % KV_PREPACK == 0 && cb_session_extends(s));
 }
 
 size_t cb_session_tok_floats(const struct cb_session *s)
@@ -157,7 +158,7 @@ int cb_session_work_fit(struct cb_session *s, int n)
 
 int cb_session_repeats(const struct cb_session *s, int n)
 {
-    return s->bank.n_seen ? 0 : cb_rehearsal_room(s->rehearsal, n);
+    return s->bank.n_seen ? 0 : cb_prompt_repeat_room(s->repeat, n);
 }
 
 int cb_session_work_fit_batch(struct cb_session *s, int n)
@@ -377,8 +378,8 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
     TRY(cb_model_rope(s->model, s->bank.n_ctx, s->rope));
     TRY(open_policy(s, p, m, arg));
     s->n_ctx = s->bank.n_ctx;
-    TRY(cb_rehearsal_new(s->model, s->policy, s->n_ctx, &s->rehearsal));
-    s->bank.n_ctx += cb_rehearsal_room(s->rehearsal, s->n_ctx);
+    TRY(cb_prompt_repeat_new(s->model, s->policy, s->n_ctx, &s->repeat));
+    s->bank.n_ctx += cb_prompt_repeat_room(s->repeat, s->n_ctx);
     TRY(cb_device_lock(s->dev));
     err = open_on_device(s, p);
     cb_device_unlock(s->dev);
@@ -472,7 +473,7 @@ void cb_session_close(cb_session *s)
     /* memory of the device's own: others may compute; not locked: in a callback of theirs */
     locked = s->dev->ops->memory && !cb_device_lock(s->dev);
     cb_snapshot_drop(&s->snapshot);
-    cb_rehearsal_free(s->rehearsal);
+    cb_prompt_repeat_free(s->repeat);
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
@@ -495,8 +496,8 @@ void cb_session_forget(struct cb_session *s)
     cb_states_clear(&s->states);
     cb_attention_clear(&s->attention);
     s->bank.pairs_read = s->bank.pairs_all = 0;
-    s->anew = 0;
-    s->luck = (struct head_prune_luck){ 0 };
+    s->n_prefill_exact = 0;
+    s->prune_stats = (struct head_prune_stats){ 0 };
 }
 
 void cb_session_clear(cb_session *s)

@@ -49,11 +49,11 @@ struct cb_session {
     struct cb_model *model;
     struct device *dev;
     struct cb_session_params params; /* as given at open; the session owns the texts */
-    int n_ctx;    /* slots that the caller may fill; the bank has those of a rehearsal on top */
-    int chunk;    /* most tokens that go through a layer at once */
+    int n_ctx; /* slots that the caller may fill; the bank has those of a repeated prompt on top */
+    int chunk; /* most tokens that go through a layer at once */
     int act_bits; /* of activations when a token is decoded */
     int top;      /* largest logits that must be exact after a decoded token; 0: all */
-    struct head_prune_luck luck;
+    struct head_prune_stats prune_stats;
     struct bank bank;
     struct states states; /* of layers without keys */
     struct policy *policy;
@@ -63,19 +63,19 @@ struct cb_session {
     int32_t *token; /* [cap_token] ids fed so far, and those of the current feed */
     char *decoded;  /* [cap_token] 1: the token was decoded, 0: it is of a prompt */
     int cap_token;
-    struct step next;            /* of the current feed */
-    struct rehearsal *rehearsal; /* rehearsal.h; NULL: prompts have none */
-    int64_t fed, to_feed;        /* of the prompt in progress, its repetition too: tokens of the
-                                    feeds before the current one, and of all of them */
-    struct cb_prefill how;       /* of a prompt that is fed in steps */
-    int anew;                  /* so many first tokens are as one prompt of them would leave them */
-    int mapped;                /* 1: rows lie in a file, which may be larger than the memory */
+    struct step next;             /* of the current feed */
+    struct prompt_repeat *repeat; /* prompt_repeat.h; NULL: prompts are not repeated */
+    int64_t fed, to_feed;         /* of the prompt in progress, its repetition too: tokens of the
+                                     feeds before the current one, and of all of them */
+    struct cb_prefill how;        /* of a prompt that is fed in steps */
+    int n_prefill_exact; /* the first n tokens are bit-identical to a single prefill of them */
+    int mapped;          /* 1: rows lie in a file, which may be larger than the memory */
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
     int n_shared; /* first tokens whose rows are still as they are in it; INT32_MAX: all rows are */
     int prompt_from;                    /* tokens fed when the prompt in progress began */
     const struct cb_model *same_tokens; /* whose tokens were found to be this model's, or NULL */
     int busy; /* 1 while a call computes: any call made then comes from a callback */
-    struct device_traffic crossed[2]; /* before and after the last decoded token; equal: none yet */
+    struct device_traffic traffic[2]; /* before and after the last decoded token; equal: none yet */
     uint64_t device_bytes; /* work space that the device reserved; all sessions share it */
 };
 
@@ -96,7 +96,7 @@ int cb_session_extends(const struct cb_session *s);
  * snapshot. */
 void cb_session_keep_shared(struct cb_session *s, int n);
 /* 1: the first n tokens of the timeline are, to the bit, as one prompt of them would leave them */
-int cb_session_is_anew(const struct cb_session *s, int n);
+int cb_session_prefill_is_exact(const struct cb_session *s, int n);
 size_t cb_session_tok_floats(const struct cb_session *s); /* work space a token of a feed */
 /* Tokens of the longest feed that repeats a prompt of n tokens, fed next */
 int cb_session_repeats(const struct cb_session *s, int n);
@@ -123,6 +123,6 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how);
 int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n);
 /* Decodes tokens[n] of one session, each as if alone -> w.batch_logits. n is at most the number of
  * rows that it takes at once. */
-int cb_forward_apart(struct cb_session *s, const int32_t *tokens, int n);
+int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n);
 
 #endif

@@ -26,7 +26,7 @@ int cb_ask_bank_common(const cb_session *bank, const int32_t *ids, int n)
         same++;
     if (same < len) /* whole blocks can be cut; the last token is fed, for its logits */
         same = min_int(same, n - 1) / KV_PREPACK * KV_PREPACK;
-    if (!same || !cb_session_is_anew(bank, same))
+    if (!same || !cb_session_prefill_is_exact(bank, same))
         return 0;
     return same == n || cb_session_extends(bank) ? same : 0;
 }

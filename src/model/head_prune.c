@@ -213,7 +213,7 @@ struct look {
 
 /* Flat logits cannot be pruned: after each preview in vain, back off and skip the next 1, 2, 4 ...
  * 64 tokens. */
-static void learn(struct head_prune_luck *p, int helped)
+static void learn(struct head_prune_stats *p, int helped)
 {
     p->vain = helped ? 0 : min_int(p->vain + 1, 7);
     p->pass = p->vain ? min_int(1 << (p->vain - 1), MOST_PASS) : 0;
@@ -298,16 +298,16 @@ static int candidates(struct head_prune *p, const struct look *look, int k)
     return n;
 }
 
-void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune_luck *luck, int k,
-                       int bits, const float *x, float *y)
+void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune_stats *stats,
+                       int k, int bits, const float *x, float *y)
 {
     const struct mm exact = { .w = p->w, .y = y, .y_stride = p->w->n_out, .bits = bits };
     struct look look = { p, y, (float)sqrt(norm2(x, p->w->n_in)) };
     struct mm rough[MOST_SLICE];
     int n = -1;
 
-    if (luck->pass > 0) {
-        luck->pass--;
+    if (stats->pass > 0) {
+        stats->pass--;
     } else if (k <= MOST_TOP && k <= n_block(p)) {
         for (int i = 0; i < p->n_slice; i++)
             rough[i] = (struct mm){ &p->rough[i], NULL, y + (size_t)i * (size_t)p->slice_rows,
@@ -315,7 +315,7 @@ void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune
         d->ops->matmul(d, rough, p->n_slice, x, 1);
         cb_par_for(d->par, (n_block(p) + UNIT - 1) / UNIT, look_at, &look);
         n = candidates(p, &look, k);
-        learn(luck, n >= 0);
+        learn(stats, n >= 0);
     }
     if (n < 0)
         d->ops->matmul(d, &exact, 1, x, 1);

@@ -8,7 +8,7 @@
 struct head_prune;
 
 /* How often previews helped in the current text; zero at its start. */
-struct head_prune_luck {
+struct head_prune_stats {
     int vain; /* previews in vain since the last that helped */
     int pass; /* tokens to decode without a preview before the next try */
 };
@@ -23,7 +23,7 @@ uint64_t cb_head_prune_bytes(const struct head_prune *p); /* p may be NULL */
 
 /* y[n_out] = W x with activations of 8 or 16 bits. The k largest logits are exact to the bit; the
  * others may be approximations, and are smaller. */
-void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune_luck *luck, int k,
-                       int bits, const float *x, float *y);
+void cb_head_prune_top(struct device *d, struct head_prune *p, struct head_prune_stats *stats,
+                       int k, int bits, const float *x, float *y);
 
 #endif

@@ -252,7 +252,7 @@ struct layer {
 };
 
 /* What a file has beside the text model, in bytes: blocks that guess tokens after the next one,
- * what reads images and sound, and tables that are made anew */
+ * what reads images and sound, and tables that are made again */
 struct unused {
     uint64_t later, senses, tables;
 };

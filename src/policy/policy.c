@@ -512,8 +512,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
             mix(&x, (const double[]){ k->page, k->heads }, 2);
         if (k->columns)
             mix(&x, (const double[]){ k->columns, (double)k->alpha }, 2);
-        if (y->rehearsal.piece)
-            mix(&x, (const double[]){ y->rehearsal.piece, y->rehearsal.sink }, 2);
+        if (y->repeat.piece)
+            mix(&x, (const double[]){ y->repeat.piece, y->repeat.sink }, 2);
         if (y->pair.tail)
             mix(&x, (const double[]){ y->pair.tail, y->pair.t, y->pair.retain }, 3);
         if (y->far.block)
@@ -554,15 +554,15 @@ int cb_policy_check(const struct policy *p)
     return CB_OK;
 }
 
-const struct rehearsal_plan *cb_policy_rehearsal(const struct policy *p)
+const struct repeat_plan *cb_policy_repeat(const struct policy *p)
 {
-    return p->sh.n_layer && p->plan->rehearsal.piece ? &p->plan->rehearsal : NULL;
+    return p->sh.n_layer && p->plan->repeat.piece ? &p->plan->repeat : NULL;
 }
 
-/* Columns that a rehearsal has filled do not change later. */
+/* Columns that a repetition has filled do not change later. */
 int cb_policy_remembers(const struct policy *p)
 {
-    return p->m->observe || (p->slot_floats && !cb_policy_rehearsal(p)) || p->state;
+    return p->m->observe || (p->slot_floats && !cb_policy_repeat(p)) || p->state;
 }
 
 int cb_policy_is_listed(const struct policy *p)

@@ -70,7 +70,7 @@ struct choice_plan {
     int logits;   /* 1: by logits instead of softmax weights */
     int tail; /* > 0: tokens generated since the last prompt are always read and never candidates,
                  until there are more than this many. Then all but the last tail_left are candidates
-                 as well, and the count starts anew */
+                 as well, and the count starts again */
     int tail_left; /* at most tail; 0 means 1 */
 };
 
@@ -123,7 +123,7 @@ struct far_plan {
  * the first `sink` slots, its piece's, and the repetition up to itself. A slot's score, its largest
  * weight for any query of any query head of the KV head, is left in column 0 and goes to compact().
  * In every row, or in none; with late, and without `score`. */
-struct rehearsal_plan {
+struct repeat_plan {
     int piece; /* 0 = none */
     int sink;  /* first tokens, which are not repeated and get no score */
 };
@@ -153,7 +153,7 @@ struct layer_plan {
     struct choice_plan choice;
     struct cross_layer_plan cross;
     struct sketch_plan sketch;
-    struct rehearsal_plan rehearsal;
+    struct repeat_plan repeat;
     struct far_plan far;
     struct pair_plan pair;
     int reads; /* the layer whose choice decoded tokens read; -1: they read everything */
@@ -331,7 +331,7 @@ struct method {
     int (*observe)(struct policy *, int l, void *st, const struct scores *);
     /* called after observe, at the end of a prompt (and within it, see drop_every) and after each
      * decoded token; scores may be NULL, and are at the end of a prompt if the plan sets late and
-     * the prompt had no rehearsal */
+     * the prompt was not repeated */
     int (*compact)(struct policy *, int l, void *st, const struct scores *, struct eviction *);
     /* called after compact at the end of a prompt, where the plan sets narrows: of the prompt's
      * tokens 0..n-1 that layer l has computed, those that later layers compute as well -> ascending
@@ -485,8 +485,8 @@ int cb_policy_plan(struct policy *p, struct bank *bank); /* calls the method's p
 /* The state as plain data (bank/store_areas.h) -> out[n_layer + 2]; two policies opened with the
  * same spec and shape have the same areas. check() comes after they were filled from a file. */
 struct area;
-uint64_t cb_policy_plan_hash(const struct policy *p);                     /* of the whole plan */
-const struct rehearsal_plan *cb_policy_rehearsal(const struct policy *p); /* NULL: none */
+uint64_t cb_policy_plan_hash(const struct policy *p);               /* of the whole plan */
+const struct repeat_plan *cb_policy_repeat(const struct policy *p); /* NULL: none */
 int cb_policy_areas(const struct policy *p, struct area *out);
 int cb_policy_check(const struct policy *p);
 /* 1: the state depends on more than where the last prompt ended */

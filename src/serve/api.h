@@ -3,8 +3,8 @@
 #ifndef API_H
 #define API_H
 
+#include "completion.h"
 #include "exchange.h"
-#include "turn.h"
 
 typedef void (*api_fn)(struct exchange *x);
 
@@ -40,21 +40,21 @@ void cb_api_slots(struct exchange *x);
 void cb_api_metrics(struct exchange *x);
 
 /* A conversation's turn in the OpenAI form `request` (its messages and tools) -> t's prompt */
-int cb_turn_chat(struct turn *t, const json_t *request);
+int cb_completion_chat(struct completion *t, const json_t *request);
 /* The same of another interface's request */
-int cb_turn_convert(struct turn *t, const json_t *request,
-                    int (*convert)(const json_t *request, json_t **ignored, json_t **chat));
+int cb_completion_convert(struct completion *t, const json_t *request,
+                          int (*convert)(const json_t *request, json_t **ignored, json_t **chat));
 /* Answers a request in dialect d: its turn is read, then run, or the failure told. The turn's id
  * begins with id_prefix; NULL: it has none. */
 void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,
-                   int (*read_request)(struct turn *t, const json_t *request));
+                   int (*read_request)(struct completion *t, const json_t *request));
 /* "stop", "length", "tool_calls" of a choice that has ended */
 const char *cb_finish_reason(const struct choice *c);
 /* Of the OpenAI forms: usage, timings and memory into an answer, the end of a stream, behind a last
  * chunk without choices or NULL, and an error in it */
-void cb_add_numbers(const struct turn *t, json_t **answer);
-void cb_stream_end(const struct turn *t, json_t *last, struct buf *out);
-void cb_stream_error(struct turn *t, const char *message, struct buf *out);
+void cb_add_numbers(const struct completion *t, json_t **answer);
+void cb_stream_end(const struct completion *t, json_t *last, struct buf *out);
+void cb_stream_error(struct completion *t, const char *message, struct buf *out);
 void cb_comment(struct buf *out); /* of a stream that is silent */
 
 /* routes.c: finds the handler and calls it; 404, 405, 503 while the model is being loaded. */

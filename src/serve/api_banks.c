@@ -7,31 +7,31 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "chat_prompt.h"
-#include "documents.h"
 #include "fields.h"
+#include "prefix_store.h"
 
 /* ---- a new one ---- */
 
-static json_t *whole(struct turn *t)
+static json_t *whole(struct completion *t)
 {
     char id[CB_DOCUMENT_ID];
     const char *name = json_string_value(json_object_get(t->request, "name"));
 
-    const int rc = cb_documents_add(t->s->documents, t->state, name, t->order.n, id);
+    const int rc = cb_prefix_store_add(t->s->documents, t->state, name, t->order.n, id);
 
     if (rc) {
-        cb_turn_refuse(t, rc);
+        cb_completion_refuse(t, rc);
         return NULL;
     }
     return json_pack("{s:s, s:s, s:s?, s:I, s:i, s:o, s:o}", "id", id, "object", "bank", "name",
                      name, "created", (json_int_t)time(NULL), "tokens", t->order.n, "timings",
-                     cb_turn_timings(t), "memory", cb_turn_memory(t));
+                     cb_completion_timings(t), "memory", cb_completion_memory(t));
 }
 
 static const struct dialect dialect = { .whole = whole, .call_prefix = "" };
 
 /* The conversation that begins with the messages and goes on with a user who says `word` */
-static int prompt_with(const struct turn *t, json_t *messages, const char *word,
+static int prompt_with(const struct completion *t, json_t *messages, const char *word,
                        struct chat_prompt *p)
 {
     json_t *r = json_pack("{s:o, s:O?, s:O?}", "messages", json_copy(messages), "tools",
@@ -48,7 +48,7 @@ static int prompt_with(const struct turn *t, json_t *messages, const char *word,
 
 /* The tokens with which every conversation about the document begins: those that two have in
  * common, whatever the template is. */
-static int read_prompt(struct turn *t, json_t *messages)
+static int read_prompt(struct completion *t, json_t *messages)
 {
     struct chat_prompt a = { 0 }, b = { 0 };
     int n = 0, rc = prompt_with(t, messages, "A", &a);
@@ -72,7 +72,7 @@ static void drop_messages(void *messages)
     json_decref(messages);
 }
 
-static int read_request(struct turn *t, const json_t *r)
+static int read_request(struct completion *t, const json_t *r)
 {
     const json_t *messages;
     const char *text = NULL, *name = NULL;
@@ -105,14 +105,14 @@ void cb_api_banks(struct exchange *x)
 {
     cb_exchange_json(
         x, 200,
-        json_pack("{s:s, s:o}", "object", "list", "data", cb_documents_list(x->s->documents)));
+        json_pack("{s:s, s:o}", "object", "list", "data", cb_prefix_store_list(x->s->documents)));
 }
 
 void cb_api_delete_bank(struct exchange *x)
 {
     const char *id = x->path + strlen("/v1/banks/");
 
-    if (cb_documents_remove(x->s->documents, id))
+    if (cb_prefix_store_remove(x->s->documents, id))
         cb_exchange_json(x, 200,
                          json_pack("{s:s, s:s, s:b}", "id", id, "object", "bank", "deleted", 1));
     else

@@ -12,7 +12,7 @@
 /* ---- what dialects share ---- */
 
 /* A call that is forced constrains the answer. */
-static int force_call(struct turn *t, const json_t *choice)
+static int force_call(struct completion *t, const json_t *choice)
 {
     cb_grammar *grammar;
 
@@ -28,7 +28,7 @@ static int force_call(struct turn *t, const json_t *choice)
 }
 
 /* Gives the turn what the prompt has, and takes it from there. */
-static int take_prompt(struct turn *t, struct chat_prompt *p)
+static int take_prompt(struct completion *t, struct chat_prompt *p)
 {
     if (p->ignored && !t->ignored)
         t->ignored = json_incref(p->ignored);
@@ -48,7 +48,7 @@ static int take_prompt(struct turn *t, struct chat_prompt *p)
     return force_call(t, p->choice);
 }
 
-int cb_turn_chat(struct turn *t, const json_t *request)
+int cb_completion_chat(struct completion *t, const json_t *request)
 {
     struct chat_prompt p;
     int rc = cb_chat_prompt(t->s, request, &p);
@@ -59,35 +59,35 @@ int cb_turn_chat(struct turn *t, const json_t *request)
     return rc;
 }
 
-int cb_turn_convert(struct turn *t, const json_t *request,
-                    int (*convert)(const json_t *request, json_t **ignored, json_t **chat))
+int cb_completion_convert(struct completion *t, const json_t *request,
+                          int (*convert)(const json_t *request, json_t **ignored, json_t **chat))
 {
     json_t *chat = NULL;
     int rc = convert(request, &t->ignored, &chat);
 
     if (!rc)
-        rc = cb_turn_chat(t, chat);
+        rc = cb_completion_chat(t, chat);
     json_decref(chat);
     return rc;
 }
 
 void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,
-                   int (*read_request)(struct turn *t, const json_t *request))
+                   int (*read_request)(struct completion *t, const json_t *request))
 {
-    struct turn *t;
-    int rc = cb_turn_new(x, d, &t);
+    struct completion *t;
+    int rc = cb_completion_new(x, d, &t);
 
     if (!rc && id_prefix)
         cb_random_id(id_prefix, t->id, sizeof t->id);
     if (!rc)
         rc = read_request(t, x->json);
     if (!rc) {
-        cb_turn_run(t, x);
+        cb_completion_run(t, x);
         return;
     }
     cb_exchange_fail(x, rc);
     if (t)
-        cb_turn_free(t);
+        cb_completion_free(t);
 }
 
 const char *cb_finish_reason(const struct choice *c)
@@ -97,24 +97,24 @@ const char *cb_finish_reason(const struct choice *c)
     return c->job->end.reason;
 }
 
-static json_t *usage(const struct turn *t)
+static json_t *usage(const struct completion *t)
 {
-    const int in = cb_turn_prompt_tokens(t), out = cb_turn_made_tokens(t);
+    const int in = cb_completion_prompt_tokens(t), out = cb_completion_made_tokens(t);
 
     return json_pack("{s:i, s:i, s:i, s:{s:i}, s:{s:i}}", "prompt_tokens", in, "completion_tokens",
                      out, "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
-                     cb_turn_cached_tokens(t), "completion_tokens_details", "reasoning_tokens",
-                     cb_turn_thought_tokens(t));
+                     cb_completion_cached_tokens(t), "completion_tokens_details",
+                     "reasoning_tokens", cb_completion_thought_tokens(t));
 }
 
-void cb_add_numbers(const struct turn *t, json_t **answer)
+void cb_add_numbers(const struct completion *t, json_t **answer)
 {
     cb_json_set(answer, "usage", usage(t));
-    cb_json_set(answer, "timings", cb_turn_timings(t));
-    cb_json_set(answer, "memory", cb_turn_memory(t));
+    cb_json_set(answer, "timings", cb_completion_timings(t));
+    cb_json_set(answer, "memory", cb_completion_memory(t));
 }
 
-void cb_stream_end(const struct turn *t, json_t *last, struct buf *out)
+void cb_stream_end(const struct completion *t, json_t *last, struct buf *out)
 {
     if (last) {
         cb_add_numbers(t, &last);
@@ -123,7 +123,7 @@ void cb_stream_end(const struct turn *t, json_t *last, struct buf *out)
     cb_buf_text(out, "data: [DONE]\n\n");
 }
 
-void cb_stream_error(struct turn *t, const char *message, struct buf *out)
+void cb_stream_error(struct completion *t, const char *message, struct buf *out)
 {
     (void)t;
     cb_event(out, NULL, cb_error_json(0, 500, message, NULL));
@@ -136,7 +136,7 @@ void cb_comment(struct buf *out)
 
 /* ---- the stream ---- */
 
-static json_t *chunk(const struct turn *t, json_t *choices)
+static json_t *chunk(const struct completion *t, json_t *choices)
 {
     return json_pack("{s:s, s:s, s:I, s:s, s:o, s:O*}", "id", t->id, "object",
                      "chat.completion.chunk", "created", (json_int_t)time(NULL), "model",
@@ -160,7 +160,7 @@ static void say(struct choice *c, json_t *delta, const char *reason)
                                       reason && cb_choice_cut_in_thought(c) ? "reasoning" : NULL)));
 }
 
-static void begin(struct turn *t, struct buf *out)
+static void begin(struct completion *t, struct buf *out)
 {
     for (int i = 0; i < t->n; i++) {
         t->choice[i].out = out;
@@ -209,7 +209,7 @@ static void end_choice(struct choice *c)
     say(c, json_object(), cb_finish_reason(c));
 }
 
-static void end(struct turn *t, struct buf *out)
+static void end(struct completion *t, struct buf *out)
 {
     cb_stream_end(t, t->include_usage ? chunk(t, json_array()) : NULL, out);
 }
@@ -235,7 +235,7 @@ static json_t *message(const struct choice *c)
     return j;
 }
 
-static json_t *whole(struct turn *t)
+static json_t *whole(struct completion *t)
 {
     json_t *choices = json_array(), *j;
 
@@ -270,7 +270,7 @@ static const struct dialect dialect = {
 
 /* ---- the request ---- */
 
-static int read_request(struct turn *t, const json_t *r)
+static int read_request(struct completion *t, const json_t *r)
 {
     const json_t *options;
     int want = 0;
@@ -284,7 +284,7 @@ static int read_request(struct turn *t, const json_t *r)
         t->order.logprobs = (int)top;
     TRY(cb_field_object(r, "stream_options", &options));
     TRY(cb_field_flag(options, "include_usage", &t->include_usage));
-    return cb_turn_chat(t, r);
+    return cb_completion_chat(t, r);
 }
 
 void cb_api_chat(struct exchange *x)

@@ -14,13 +14,13 @@ enum { MOST_PROMPTS = 256 };
 
 /* A request: a turn for each prompt */
 struct several {
-    struct stream stream; /* the first field: the stream is the request */
-    int n, at;            /* at: the turn that a stream tells of */
-    struct turn *turn[];  /* [n] */
+    struct stream stream;      /* the first field: the stream is the request */
+    int n, at;                 /* at: the turn that a stream tells of */
+    struct completion *turn[]; /* [n] */
 };
 
 /* What a turn's dialect knows beside the turn */
-struct completion {
+struct prompt_state {
     struct several *all;
     int place;                /* among the turns */
     int echo;                 /* 1: the answer begins with the prompt */
@@ -31,7 +31,7 @@ struct completion {
 
 static void free_state(void *state)
 {
-    struct completion *k = state;
+    struct prompt_state *k = state;
 
     cb_buf_free(&k->text);
     free(k->scored);
@@ -65,12 +65,12 @@ static void add_token(struct lists *l, const json_t *k, int first)
     l->offset += json_string_length(token);
 }
 
-static json_t *token_json(const struct turn *t, const struct job_token *p)
+static json_t *token_json(const struct completion *t, const struct job_token *p)
 {
-    json_t *top = json_array(), *j = cb_turn_token(t, &p->at);
+    json_t *top = json_array(), *j = cb_completion_token(t, &p->at);
 
     for (int m = 0; m < p->n_top; m++)
-        cb_json_add(&top, cb_turn_token(t, &p->top[m]));
+        cb_json_add(&top, cb_completion_token(t, &p->top[m]));
     cb_json_set(&j, "top_logprobs", top);
     return j;
 }
@@ -79,8 +79,8 @@ static json_t *token_json(const struct turn *t, const struct job_token *p)
 static json_t *logprobs(struct choice *c, int prompt)
 {
     struct lists l = { json_array(), json_array(), json_array(), json_array(), 0 };
-    const struct turn *t = c->turn;
-    const struct completion *state = t->state;
+    const struct completion *t = c->turn;
+    const struct prompt_state *state = t->state;
     json_t *k;
     size_t i;
 
@@ -103,7 +103,7 @@ static json_t *logprobs(struct choice *c, int prompt)
                      "top_logprobs", l.tops, "text_offset", l.offsets);
 }
 
-static json_t *answer(const struct turn *t, json_t *choices)
+static json_t *answer(const struct completion *t, json_t *choices)
 {
     return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", t->id, "object", "text_completion",
                      "created", (json_int_t)time(NULL), "model", t->s->m.name, "choices", choices);
@@ -111,16 +111,16 @@ static json_t *answer(const struct turn *t, json_t *choices)
 
 static json_t *choice(struct choice *c, const char *s, size_t n, const char *reason, int prompt)
 {
-    const struct completion *k = c->turn->state;
+    const struct prompt_state *k = c->turn->state;
 
     return json_pack("{s:i, s:o, s:o, s:o}", "index", k->place * c->turn->n + c->index, "text",
                      cb_json_text(s, n), "logprobs", logprobs(c, prompt), "finish_reason",
                      reason ? json_string(reason) : json_null());
 }
 
-static void begin(struct turn *t, struct buf *out)
+static void begin(struct completion *t, struct buf *out)
 {
-    const struct completion *k = t->state;
+    const struct prompt_state *k = t->state;
 
     for (int i = 0; k->echo && i < t->n; i++)
         cb_event(out, NULL,
@@ -144,9 +144,9 @@ static void add_numbers(const struct several *all, json_t **j)
     int in = 0, out = 0, cached = 0;
 
     for (int i = 0; i < all->n; i++) {
-        in += cb_turn_prompt_tokens(all->turn[i]);
-        out += cb_turn_made_tokens(all->turn[i]);
-        cached += cb_turn_cached_tokens(all->turn[i]);
+        in += cb_completion_prompt_tokens(all->turn[i]);
+        out += cb_completion_made_tokens(all->turn[i]);
+        cached += cb_completion_cached_tokens(all->turn[i]);
     }
     cb_add_numbers(all->turn[0], j);
     cb_json_set(j, "usage",
@@ -155,9 +155,9 @@ static void add_numbers(const struct several *all, json_t **j)
                           cached));
 }
 
-static void end(struct turn *t, struct buf *out)
+static void end(struct completion *t, struct buf *out)
 {
-    const struct completion *k = t->state;
+    const struct prompt_state *k = t->state;
     json_t *last;
 
     if (k->place + 1 < k->all->n)
@@ -175,8 +175,8 @@ static json_t *whole(const struct several *all)
     json_t *choices = json_array(), *j;
 
     for (int i = 0; i < all->n; i++) {
-        struct turn *t = all->turn[i];
-        const struct completion *k = t->state;
+        struct completion *t = all->turn[i];
+        const struct prompt_state *k = t->state;
         for (int c = 0; c < t->n; c++) {
             struct buf said = { 0 };
             if (k->echo)
@@ -206,7 +206,7 @@ static const struct dialect dialect = {
 
 /* ---- the request ---- */
 
-static int read_ids(struct turn *t, const json_t *list)
+static int read_ids(struct completion *t, const json_t *list)
 {
     const int n_vocab = cb_n_vocab(t->s->m.model);
     const json_t *v;
@@ -225,7 +225,7 @@ static int read_ids(struct turn *t, const json_t *list)
     return CB_OK;
 }
 
-static int read_prompt(struct turn *t, const json_t *p, const char *suffix)
+static int read_prompt(struct completion *t, const json_t *p, const char *suffix)
 {
     if (suffix && *suffix && !json_is_string(p))
         return cb_fail(CB_EARG, "suffix: needs a prompt that is a text");
@@ -249,7 +249,7 @@ static int read_prompt(struct turn *t, const json_t *p, const char *suffix)
 }
 
 /* The prompt's text, and how likely its tokens are */
-static int read_echo(struct turn *t, struct completion *k, const json_t *prompt)
+static int read_echo(struct completion *t, struct prompt_state *k, const json_t *prompt)
 {
     const int is_text = json_is_string(prompt);
     char name[256];
@@ -271,9 +271,9 @@ static int read_echo(struct turn *t, struct completion *k, const json_t *prompt)
                               k->scored);
 }
 
-static int read_turn(struct turn *t, const json_t *r, const json_t *prompt)
+static int read_turn(struct completion *t, const json_t *r, const json_t *prompt)
 {
-    struct completion *k = t->state;
+    struct prompt_state *k = t->state;
     const json_t *options;
     const char *suffix = NULL;
     int64_t top = -1, best = 1;
@@ -293,13 +293,13 @@ static int read_turn(struct turn *t, const json_t *r, const json_t *prompt)
 
 static int add_turn(struct exchange *x, struct several *all, const json_t *prompt)
 {
-    struct completion *k = cb_calloc(1, sizeof *k);
-    struct turn *t;
+    struct prompt_state *k = cb_calloc(1, sizeof *k);
+    struct completion *t;
     int rc;
 
     if (!k)
         return CB_ENOMEM;
-    rc = cb_turn_new(x, &dialect, &t);
+    rc = cb_completion_new(x, &dialect, &t);
     if (rc) {
         free(k);
         return rc;
@@ -318,7 +318,7 @@ static int add_turn(struct exchange *x, struct several *all, const json_t *promp
 static void free_several(struct several *all)
 {
     for (int i = 0; i < all->n; i++)
-        cb_turn_free(all->turn[i]);
+        cb_completion_free(all->turn[i]);
     free(all);
 }
 
@@ -363,7 +363,7 @@ static void close_several(struct stream *stream)
 static int open_streams(struct exchange *x, struct several *all)
 {
     for (int i = 0; i < all->n; i++)
-        if (!cb_turn_open_stream(all->turn[i], x))
+        if (!cb_completion_open_stream(all->turn[i], x))
             return 0;
     all->stream = (struct stream){ next, close_several };
     x->status = 200;
@@ -381,16 +381,16 @@ void cb_api_completions(struct exchange *x)
     if (rc)
         cb_exchange_fail(x, rc);
     for (int i = 0; ok && i < all->n; i++) {
-        ok = cb_turn_start(all->turn[i], x);
-        n_tok += cb_turn_prompt_tokens(all->turn[i]);
+        ok = cb_completion_start(all->turn[i], x);
+        n_tok += cb_completion_prompt_tokens(all->turn[i]);
     }
     if (ok)
-        cb_turn_was_read(x, n_tok);
+        cb_completion_was_read(x, n_tok);
     if (ok && all->turn[0]->streams && open_streams(x, all))
         return;
     ok = ok && !all->turn[0]->streams;
     for (int i = 0; ok && i < all->n; i++)
-        ok = cb_turn_finish(all->turn[i], x);
+        ok = cb_completion_finish(all->turn[i], x);
     if (ok)
         cb_exchange_json(x, 200, whole(all));
     if (all)

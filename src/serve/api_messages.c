@@ -34,18 +34,18 @@ static json_t *stop_sequence(const struct choice *c)
     return i < 0 ? json_null() : json_string(c->turn->group->order.stop[i]);
 }
 
-static json_t *usage(const struct turn *t)
+static json_t *usage(const struct completion *t)
 {
-    const int cached = cb_turn_cached_tokens(t);
+    const int cached = cb_completion_cached_tokens(t);
 
     return json_pack("{s:i, s:i, s:i, s:i, s:n, s:n, s:n, s:n, s:s}", "input_tokens",
-                     cb_turn_prompt_tokens(t) - cached, "cache_read_input_tokens", cached,
-                     "cache_creation_input_tokens", 0, "output_tokens", cb_turn_made_tokens(t),
-                     "cache_creation", "output_tokens_details", "server_tool_use", "inference_geo",
-                     "service_tier", "standard");
+                     cb_completion_prompt_tokens(t) - cached, "cache_read_input_tokens", cached,
+                     "cache_creation_input_tokens", 0, "output_tokens",
+                     cb_completion_made_tokens(t), "cache_creation", "output_tokens_details",
+                     "server_tool_use", "inference_geo", "service_tier", "standard");
 }
 
-static void begin(struct turn *t, struct buf *out)
+static void begin(struct completion *t, struct buf *out)
 {
     cb_event(out, "message_start",
              json_pack("{s:s, s:{s:s, s:s, s:s, s:s, s:[], s:n, s:n, s:o, s:O*}}", "type",
@@ -134,13 +134,13 @@ static void end_choice(struct choice *c)
                        stop_reason(c), "stop_sequence", stop_sequence(c), "usage", usage(c->turn)));
 }
 
-static void end(struct turn *t, struct buf *out)
+static void end(struct completion *t, struct buf *out)
 {
     (void)t;
     cb_event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 
-static void error(struct turn *t, const char *message, struct buf *out)
+static void error(struct completion *t, const char *message, struct buf *out)
 {
     (void)t;
     cb_event(out, "error", cb_error_json(1, 500, message, NULL));
@@ -164,14 +164,15 @@ static json_t *content(const struct choice *c)
                                      cb_json_text(c->text.s, c->text.n), "citations"));
     json_array_foreach(c->calls, i, one)
     {
-        cb_json_add(&list, json_pack("{s:s, s:O, s:O, s:o}", "type", "tool_use", "id",
-                                     json_object_get(one, "id"), "name",
-                                     json_object_get(one, "name"), "input", cb_turn_written(one)));
+        cb_json_add(&list,
+                    json_pack("{s:s, s:O, s:O, s:o}", "type", "tool_use", "id",
+                              json_object_get(one, "id"), "name", json_object_get(one, "name"),
+                              "input", cb_completion_written(one)));
     }
     return list;
 }
 
-static json_t *whole(struct turn *t)
+static json_t *whole(struct completion *t)
 {
     struct choice *c = &t->choice[0];
 
@@ -179,7 +180,8 @@ static json_t *whole(struct turn *t)
                      t->id, "type", "message", "role", "assistant", "model", t->s->m.name,
                      "content", content(c), "stop_reason", stop_reason(c), "stop_sequence",
                      stop_sequence(c), "stop_details", "container", "usage", usage(t), "timings",
-                     cb_turn_timings(t), "memory", cb_turn_memory(t), "ignored", t->ignored);
+                     cb_completion_timings(t), "memory", cb_completion_memory(t), "ignored",
+                     t->ignored);
 }
 
 static const struct dialect dialect = {
@@ -197,7 +199,7 @@ static const struct dialect dialect = {
     .call_prefix = "toolu_",
 };
 
-static int read_request(struct turn *t, const json_t *r)
+static int read_request(struct completion *t, const json_t *r)
 {
     if (t->order.max_tokens < 1)
         return cb_fail(CB_EARG, "max_tokens: must be a whole number above 0");
@@ -205,7 +207,7 @@ static int read_request(struct turn *t, const json_t *r)
     t->state = cb_calloc(1, sizeof(struct blocks));
     if (!t->state)
         return CB_ENOMEM;
-    return cb_turn_convert(t, r, cb_messages_to_chat);
+    return cb_completion_convert(t, r, cb_messages_to_chat);
 }
 
 void cb_api_messages(struct exchange *x)

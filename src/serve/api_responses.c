@@ -94,18 +94,18 @@ static json_t *items(const struct choice *c)
     return list;
 }
 
-static json_t *usage(const struct turn *t)
+static json_t *usage(const struct completion *t)
 {
-    const int in = cb_turn_prompt_tokens(t), out = cb_turn_made_tokens(t);
+    const int in = cb_completion_prompt_tokens(t), out = cb_completion_made_tokens(t);
 
     return json_pack("{s:i, s:{s:i}, s:i, s:{s:i}, s:i}", "input_tokens", in,
-                     "input_tokens_details", "cached_tokens", cb_turn_cached_tokens(t),
+                     "input_tokens_details", "cached_tokens", cb_completion_cached_tokens(t),
                      "output_tokens", out, "output_tokens_details", "reasoning_tokens",
-                     cb_turn_thought_tokens(t), "total_tokens", in + out);
+                     cb_completion_thought_tokens(t), "total_tokens", in + out);
 }
 
 /* The request's field, or what stands for an absent one */
-static void echo(const struct turn *t, json_t **j, const char *name, json_t *absent)
+static void echo(const struct completion *t, json_t **j, const char *name, json_t *absent)
 {
     json_t *own = json_object_get(t->request, name);
 
@@ -114,7 +114,7 @@ static void echo(const struct turn *t, json_t **j, const char *name, json_t *abs
 }
 
 /* The request's tools; clients want to see fields that are absent. */
-static json_t *tools_again(const struct turn *t)
+static json_t *tools_again(const struct completion *t)
 {
     static const char *const names[] = { "description", "parameters", "strict" };
     json_t *list = json_deep_copy(json_object_get(t->request, "tools")), *tool;
@@ -130,7 +130,7 @@ static json_t *tools_again(const struct turn *t)
 }
 
 /* What clients expect to find again of their request */
-static void add_request(const struct turn *t, json_t **j)
+static void add_request(const struct completion *t, json_t **j)
 {
     static const char *const names[] = { "instructions",      "max_output_tokens",
                                          "max_tool_calls",    "previous_response_id",
@@ -156,12 +156,12 @@ static void add_request(const struct turn *t, json_t **j)
     cb_json_set(j, "service_tier", json_string("default"));
 }
 
-static int is_cut(const struct turn *t)
+static int is_cut(const struct completion *t)
 {
     return !strcmp(t->choice[0].job->end.reason, "length");
 }
 
-static json_t *response(const struct turn *t, int done)
+static json_t *response(const struct completion *t, int done)
 {
     const int cut = done && is_cut(t);
     const json_int_t now = (json_int_t)time(NULL);
@@ -180,14 +180,14 @@ static json_t *response(const struct turn *t, int done)
     if (t->ignored)
         cb_json_set(&j, "ignored", json_incref(t->ignored));
     if (done) {
-        cb_json_set(&j, "timings", cb_turn_timings(t));
-        cb_json_set(&j, "memory", cb_turn_memory(t));
+        cb_json_set(&j, "timings", cb_completion_timings(t));
+        cb_json_set(&j, "memory", cb_completion_memory(t));
     }
     return j;
 }
 
 /* An event with its type and number */
-static void say(const struct turn *t, struct buf *out, const char *type, json_t *j)
+static void say(const struct completion *t, struct buf *out, const char *type, json_t *j)
 {
     struct output *o = t->state;
 
@@ -196,7 +196,7 @@ static void say(const struct turn *t, struct buf *out, const char *type, json_t 
     cb_event(out, type, j);
 }
 
-static void begin(struct turn *t, struct buf *out)
+static void begin(struct completion *t, struct buf *out)
 {
     say(t, out, "response.created", json_pack("{s:o}", "response", response(t, 0)));
     say(t, out, "response.in_progress", json_pack("{s:o}", "response", response(t, 0)));
@@ -321,13 +321,13 @@ static void end_choice(struct choice *c)
         json_pack("{s:i, s:o}", "output_index", o->index, "item", message_item(c, 1)));
 }
 
-static void end(struct turn *t, struct buf *out)
+static void end(struct completion *t, struct buf *out)
 {
     say(t, out, is_cut(t) ? "response.incomplete" : "response.completed",
         json_pack("{s:o}", "response", response(t, 1)));
 }
 
-static void error(struct turn *t, const char *message, struct buf *out)
+static void error(struct completion *t, const char *message, struct buf *out)
 {
     json_t *failed;
 
@@ -343,7 +343,7 @@ static void error(struct turn *t, const char *message, struct buf *out)
     say(t, out, "response.failed", json_pack("{s:o}", "response", failed));
 }
 
-static json_t *whole(struct turn *t)
+static json_t *whole(struct completion *t)
 {
     return response(t, 1);
 }
@@ -363,7 +363,7 @@ static const struct dialect dialect = {
     .call_prefix = "call_",
 };
 
-static int read_format(struct turn *t, const json_t *r)
+static int read_format(struct completion *t, const json_t *r)
 {
     const json_t *text, *format;
 
@@ -386,7 +386,7 @@ static int refuse(const json_t *r)
     return CB_OK;
 }
 
-static int read_request(struct turn *t, const json_t *r)
+static int read_request(struct completion *t, const json_t *r)
 {
     struct output *o = cb_calloc(1, sizeof *o);
     int64_t most = t->order.max_tokens;
@@ -401,7 +401,7 @@ static int read_request(struct turn *t, const json_t *r)
     TRY(read_format(t, r));
     TRY(cb_field_int(r, "max_output_tokens", 1, INT32_MAX, &most));
     t->order.max_tokens = (int)most;
-    return cb_turn_convert(t, r, cb_responses_to_chat);
+    return cb_completion_convert(t, r, cb_responses_to_chat);
 }
 
 void cb_api_responses(struct exchange *x)

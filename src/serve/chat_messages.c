@@ -9,10 +9,10 @@
 #include "base/err.h"
 #include "base/json_lenient.h"
 #include "content.h"
-#include "documents.h"
 #include "fields.h"
 #include "json_scan.h"
 #include "notes.h"
+#include "prefix_store.h"
 
 static int no_memory(void)
 {
@@ -118,7 +118,7 @@ static int add_remembered(const struct server *s, json_t *to, const json_t *m, i
 
     *done = 0;
     if (id)
-        TRY(cb_transcripts_call(s->transcripts, id, &raw));
+        TRY(cb_token_history_call(s->transcripts, id, &raw));
     *done = raw != NULL;
     if (!raw)
         return CB_OK;
@@ -230,7 +230,7 @@ static int add_bank(const struct server *s, const json_t *request, json_t **igno
     TRY(cb_field_text(request, "bank", &id));
     if (!id)
         return CB_OK;
-    bank = cb_documents_messages(s->documents, id);
+    bank = cb_prefix_store_messages(s->documents, id);
     if (!bank)
         return cb_fail(CB_EARG, "bank: there is none with this id");
     json_array_foreach(bank, i, m) rc = rc ? rc : add_message(s, list, m, i, ignored);

@@ -99,7 +99,8 @@ static int put_remembered(const struct server *s, const struct cb_chat *how,
 {
     int32_t *ids, *rest = NULL;
     int n_ids = 0, n_rest, rc;
-    const size_t from = cb_transcripts_find(s->transcripts, p->text, strlen(p->text), &ids, &n_ids);
+    const size_t from =
+        cb_token_history_find(s->transcripts, p->text, strlen(p->text), &ids, &n_ids);
 
     if (!from)
         return CB_OK;

@@ -12,15 +12,15 @@
 #include "scheduler.h"
 #include "serve.h"
 #include "template_fit.h"
-#include "transcripts.h"
+#include "token_history.h"
 
 /* What all requests share, unchanged once it is there */
 struct server {
     struct serve_model m;
     struct cb_model_info info;
     struct scheduler *scheduler;
-    struct transcripts *transcripts;
-    struct documents *documents;
+    struct token_history *transcripts;
+    struct prefix_store *documents;
     struct marks marks;      /* of the model's vocabulary */
     struct template_fit fit; /* of its chat template */
     int n_ctx;               /* of a session */

@@ -16,11 +16,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json_lenient.h"
-#include "documents.h"
 #include "exchange.h"
 #include "listener.h"
 #include "own_host.h"
 #include "patience.h"
+#include "prefix_store.h"
 
 enum {
     CONNECTIONS = 1024,
@@ -589,9 +589,9 @@ int cb_serve_begin(struct serve *s, const struct serve_model *m)
     pthread_mutex_init(&v->embedding, NULL);
     TRY(cb_marks_find(m->model, &v->marks));
     TRY(cb_template_fit(m->model, &m->chat, &v->fit));
-    TRY(cb_transcripts_new(4 * m->scheduler.slots.n + 16, s->p.most_requests / 16,
-                           &v->transcripts));
-    TRY(cb_documents_new(s->p.most_requests / 8, &v->documents));
+    TRY(cb_token_history_new(4 * m->scheduler.slots.n + 16, s->p.most_requests / 16,
+                             &v->transcripts));
+    TRY(cb_prefix_store_new(s->p.most_requests / 8, &v->documents));
     TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));
     atomic_store(&s->ready, v);
     return CB_OK;
@@ -622,8 +622,8 @@ void cb_serve_close(struct serve *s, double grace_s)
     if (fd != MHD_INVALID_SOCKET)
         close(fd);
     cb_scheduler_close(s->server.scheduler);
-    cb_transcripts_free(s->server.transcripts);
+    cb_token_history_free(s->server.transcripts);
     free(s->server.marks.ids);
-    cb_documents_free(s->server.documents);
+    cb_prefix_store_free(s->server.documents);
     free_serve(s);
 }

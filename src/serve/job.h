@@ -33,7 +33,7 @@ struct job_order {
     int n_shown;
     int ignore_end; /* 1: tokens that end a turn are never sampled */
     int logprobs;   /* -1 = none, else how many of the likeliest tokens beside the sampled one */
-    int anew;       /* 1: no session that is kept is used */
+    int no_cache;   /* 1: no session that is kept is used */
     int keep;       /* 1: its session is to serve others: it is copied, and dropped last */
     int tenant;     /* whose turn it is is counted by tenant */
 };

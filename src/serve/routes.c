@@ -5,7 +5,7 @@
 
 #include "api.h"
 #include "base/json_lenient.h"
-#include "documents.h"
+#include "prefix_store.h"
 
 enum {
     OPEN = 1, /* answered without a key */
@@ -134,7 +134,7 @@ static int read_json(struct exchange *x)
 static int hold_document(struct exchange *x)
 {
     const char *id = json_string_value(json_object_get(x->json, "bank"));
-    const size_t bytes = id ? cb_documents_cost(x->s->documents, id) : 0;
+    const size_t bytes = id ? cb_prefix_store_cost(x->s->documents, id) : 0;
     const int rc = bytes ? cb_exchange_hold(x, bytes) : CB_OK;
 
     if (rc)

@@ -6,10 +6,10 @@
 #define SCHEDULER_H
 
 #include "job.h"
-#include "slots.h"
+#include "session_pool.h"
 
 struct scheduler_params {
-    struct slots_params slots;
+    struct session_pool_params slots;
     int most_waiting;        /* jobs; more are refused */
     int n_tenant;            /* orders name one below it */
     int draft;               /* tokens, in answers that are written alone; 0 = no drafts */

@@ -57,7 +57,7 @@ static void look_at_slots(struct scheduler *s)
         s->stats.reading += v->state == JOB_READS;
         s->stats.writing += v->state == JOB_WRITES;
     }
-    s->stats.bank_bytes = cb_slots_bytes(&s->slots);
+    s->stats.bank_bytes = cb_pool_bytes(&s->slots);
 }
 
 /* ---- the end of a job ---- */
@@ -101,7 +101,7 @@ static void finish_slot(struct scheduler *s, struct slot *at, int trusted)
     trusted &= !end_drafts(at);
     cb_session_memory(at->session, &j->end.memory);
     cb_session_prefill_cancel(at->session);
-    cb_slots_give(&s->slots, at, trusted);
+    cb_pool_give(&s->slots, at, trusted);
     s->look = 1;
     pthread_mutex_lock(&s->lock);
     look_at_slots(s); /* who asks after the answer sees it done */
@@ -259,7 +259,7 @@ static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
 static int admit_one(struct scheduler *s, struct job *j)
 {
     struct slot *at;
-    int kept, rc = cb_slots_take(&s->slots, j, &at, &kept);
+    int kept, rc = cb_pool_take(&s->slots, j, &at, &kept);
 
     if (!rc)
         return 0;
@@ -436,7 +436,7 @@ static struct slot *next_prompt(struct scheduler *s)
 static void prompt_read(struct scheduler *s, const struct slot *at)
 {
     struct job *j = at->job;
-    const int saved = cb_slots_remember(&s->slots, at);
+    const int saved = cb_pool_remember(&s->slots, at);
 
     pthread_mutex_lock(&s->lock);
     s->stats.saved_tokens += saved > 0 ? (uint64_t)saved : 0;
@@ -499,7 +499,7 @@ static int open_parts(struct scheduler *s)
 {
     const size_t n = (size_t)s->p.slots.n;
 
-    TRY(cb_slots_open(&s->p.slots, &s->slots));
+    TRY(cb_pool_open(&s->p.slots, &s->slots));
     s->view = cb_calloc(n, sizeof *s->view);
     s->used = cb_calloc((size_t)s->p.n_tenant, sizeof *s->used);
     s->batch = cb_calloc(n, sizeof *s->batch);
@@ -514,7 +514,7 @@ static int open_parts(struct scheduler *s)
 
 static void free_parts(struct scheduler *s)
 {
-    cb_slots_close(&s->slots);
+    cb_pool_close(&s->slots);
     free(s->view);
     free(s->used);
     free(s->batch);

@@ -17,7 +17,7 @@ struct scheduler {
     struct scheduler_stats stats;
     struct slot_view *view; /* [slots.n] */
     /* ---- the engine's ---- */
-    struct slots slots;
+    struct session_pool slots;
     struct job *waiting; /* in the order of their turns */
     double *used;        /* [n_tenant] turns that each tenant has used */
     double turn;         /* of the job that was admitted last */

@@ -15,27 +15,27 @@ enum { WIDE = CB_WRITTEN_WIDE };
 
 /* A model of one layer and one head, and a session whose tokens attend to whatever the test says.
  */
-struct turn {
+struct completion {
     cb_model *m;
     cb_session *s;
     int n; /* tokens fed */
 };
 
-static void begin(struct turn *t, const char *policy)
+static void begin(struct completion *t, const char *policy)
 {
     t->m = cb_written_model(1, 1, 1, WIDE);
     t->s = cb_written_session(t->m, policy, 64);
     t->n = 0;
 }
 
-static void end(struct turn *t)
+static void end(struct completion *t)
 {
     cb_session_close(t->s);
     cb_model_close(t->m);
 }
 
 /* n tokens, all of which attend to token `to` with this logit, and with 0 to the others */
-static void feed(struct turn *t, int n, int to, double logit)
+static void feed(struct completion *t, int n, int to, double logit)
 {
     double x[WIDE];
     for (int i = 0; i < n; i++)
@@ -44,7 +44,7 @@ static void feed(struct turn *t, int n, int to, double logit)
     t->n += n;
 }
 
-static void holds_all(const struct turn *t)
+static void holds_all(const struct completion *t)
 {
     ck_assert_int_eq(t->s->bank.store[0].n[0], t->n);
 }
@@ -58,7 +58,7 @@ static void holds_all(const struct turn *t)
 /* The first token after a prompt decides, if the context is then twice sink + recent. */
 START_TEST(a_short_prompt_decides_nothing)
 {
-    struct turn t;
+    struct completion t;
 
     begin(&t, "simlayerkv:sink=1,recent=2,threshold=0");
     feed(&t, 4, 0, 0);
@@ -82,7 +82,7 @@ END_TEST
 /* least=1, the paper's: one token outside sink + recent is enough */
 START_TEST(the_shortest_prompt_that_decides)
 {
-    struct turn t;
+    struct completion t;
 
     begin(&t, "simlayerkv:sink=1,recent=2,threshold=0,least=1");
     feed(&t, 3, 0, 0);
@@ -101,7 +101,7 @@ END_TEST
 
 START_TEST(a_timeline_without_a_prompt_decides_nothing)
 {
-    struct turn t;
+    struct completion t;
 
     begin(&t, "simlayerkv:sink=1,recent=2,threshold=0,least=1");
     for (int i = 0; i < 8; i++)
@@ -115,7 +115,7 @@ END_TEST
 START_TEST(a_lazy_layer_stays_lazy)
 {
     static const char *const mode[] = { "decode", "prefill" };
-    struct turn t;
+    struct completion t;
     char spec[96];
 
     snprintf(spec, sizeof spec, "simlayerkv:sink=1,recent=2,threshold=0.9,least=1,window=1,mode=%s",
@@ -141,7 +141,7 @@ END_TEST
 /* decode=grow: a lazy layer is cut once after each prompt */
 START_TEST(a_growing_lazy_layer_is_cut_in_each_turn)
 {
-    struct turn t;
+    struct completion t;
 
     begin(&t, "simlayerkv:sink=1,recent=2,threshold=0,least=1,decode=grow");
     feed(&t, 5, 0, 0);
@@ -197,7 +197,7 @@ END_TEST
  * of its own. */
 START_TEST(equal_scores)
 {
-    struct turn t;
+    struct completion t;
 
     for (int n = 5; n <= 6; n++) {
         begin(&t, "snapkv:budget=4,window=1,kernel=1");
@@ -219,7 +219,7 @@ END_TEST
 /* A share of a short prompt that leaves no room behind the sinks: the newest token stays. */
 START_TEST(sinks_that_fill_the_budget)
 {
-    struct turn t;
+    struct completion t;
 
     begin(&t, "streamingllm:budget=0.4,sink=4");
     feed(&t, 10, 0, 0);
@@ -237,7 +237,7 @@ END_TEST
 /* Votes with a share of a short prompt that is less than the sinks, or the window */
 START_TEST(ends_longer_than_the_budget)
 {
-    struct turn t;
+    struct completion t;
 
     begin(&t, "snapkv:budget=0.4,window=1,sink=4,kernel=1");
     feed(&t, 10, 0, 0);
@@ -254,7 +254,7 @@ END_TEST
  */
 START_TEST(a_bounded_tail_after_a_short_prompt)
 {
-    struct turn t;
+    struct completion t;
 
     begin(&t, "snapkv:budget=6,window=1,kernel=1,decode=bounded,tail=2");
     feed(&t, 3, 0, 0);
@@ -271,7 +271,7 @@ END_TEST
 /* pod with snap=: prompts as long as that, and one token longer */
 START_TEST(prompts_around_pods_snap)
 {
-    struct turn t;
+    struct completion t;
 
     begin(&t, "pod:blocks=0,sinks=1,recent=4,snap=4,window=1");
     feed(&t, 4, 0, 0);

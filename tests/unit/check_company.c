@@ -60,7 +60,7 @@ START_TEST(company_ends_drafts)
 
         o.policy = draftable[_i / 2];
         o.sampler.temp = _i % 2 ? 0.6f : 0; /* drafts that are contradicted often, or seldom */
-        o.anew = late.anew = 1;
+        o.no_cache = late.no_cache = 1;
         cb_gate_close(&gate, model);
         a = cb_jobs_put(s, &o, 1);
         b = cb_jobs_put(s, &late, 1);

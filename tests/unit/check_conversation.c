@@ -14,7 +14,7 @@
 #include "kit/tiny.h"
 #include "serve/chat_prompt.h"
 #include "serve/dialect_requests.h"
-#include "serve/documents.h"
+#include "serve/prefix_store.h"
 
 /* ---- memory that runs out ---- */
 
@@ -82,16 +82,16 @@ static void open_server(struct server *s, const char *form)
 {
     *s = (struct server){ .m = { .model = model, .name = "tiny", .chat = { form, NULL } } };
     cb_model_get_info(model, &s->info);
-    ck_assert_int_eq(cb_transcripts_new(4, 1 << 20, &s->transcripts), 0);
-    ck_assert_int_eq(cb_documents_new(1 << 20, &s->documents), 0);
+    ck_assert_int_eq(cb_token_history_new(4, 1 << 20, &s->transcripts), 0);
+    ck_assert_int_eq(cb_prefix_store_new(1 << 20, &s->documents), 0);
     ck_assert_int_eq(cb_template_fit(model, &s->m.chat, &s->fit), 0);
-    cb_transcripts_note_call(s->transcripts, "call_kept", "<tool_call>as it was</tool_call>");
+    cb_token_history_note_call(s->transcripts, "call_kept", "<tool_call>as it was</tool_call>");
 }
 
 static void close_server(struct server *s)
 {
-    cb_transcripts_free(s->transcripts);
-    cb_documents_free(s->documents);
+    cb_token_history_free(s->transcripts);
+    cb_prefix_store_free(s->documents);
 }
 
 /* ---- conversations ---- */

@@ -99,7 +99,7 @@ static void top_of(struct device *d, struct weight *w, const char *what)
     static const int tops[] = { 1, 2, 20, 78 };
     const struct mm mm = { w, NULL, alloc(OUT, sizeof(float)), OUT, 0, 16 };
     float *y = alloc(OUT, sizeof *y), x[IN];
-    struct head_prune_luck luck = { 0 };
+    struct head_prune_stats luck = { 0 };
     struct head_prune *p;
 
     cb_toy_ok(cb_head_prune_new(d, w, OUT * cb_row_bytes(w->type, IN), &p));
@@ -212,7 +212,7 @@ START_TEST(a_row_that_the_preview_hides_is_found)
     const int best = places[_i], rival = 1234;
     struct weight w = { .name = "w", .type = DT_F32, .n_in = IN, .n_out = OUT };
     float *raw = alloc((size_t)OUT * IN, sizeof *raw), *y = alloc(OUT, sizeof *y), x[IN];
-    struct head_prune_luck luck = { 0 };
+    struct head_prune_stats luck = { 0 };
     struct head_prune *p;
     struct device *d;
     struct mm all = { &w, NULL, alloc(OUT, sizeof(float)), OUT, 0, 1 };

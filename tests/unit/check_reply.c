@@ -8,7 +8,7 @@
 #include "base/stop_text.h"
 #include "kit/suite.h"
 #include "serve/reply.h"
-#include "serve/transcripts.h"
+#include "serve/token_history.h"
 
 struct seen {
     struct buf text, thought, calls;
@@ -225,36 +225,36 @@ END_TEST
 
 START_TEST(remembered)
 {
-    struct transcripts *t;
+    struct token_history *t;
     const int32_t ids[] = { 1, 2, 3, 4, 5 };
     int32_t *found;
     char *text;
     int n;
 
-    ck_assert_int_eq(cb_transcripts_new(2, 1 << 20, &t), 0);
-    ck_assert_uint_eq(cb_transcripts_find(t, "abc", 3, &found, &n), 0);
-    cb_transcripts_note(t, "abc", 3, ids, 3);
-    ck_assert_uint_eq(cb_transcripts_find(t, "abcdef", 6, &found, &n), 3);
+    ck_assert_int_eq(cb_token_history_new(2, 1 << 20, &t), 0);
+    ck_assert_uint_eq(cb_token_history_find(t, "abc", 3, &found, &n), 0);
+    cb_token_history_note(t, "abc", 3, ids, 3);
+    ck_assert_uint_eq(cb_token_history_find(t, "abcdef", 6, &found, &n), 3);
     ck_assert_int_eq(n, 3);
     ck_assert(!memcmp(found, ids, 3 * sizeof *ids));
     free(found);
-    ck_assert_uint_eq(cb_transcripts_find(t, "ab", 2, &found, &n), 0);
-    cb_transcripts_note(t, "abcd", 4, ids, 4); /* the same conversation, later */
-    cb_transcripts_note(t, "xyz", 3, ids, 2);
-    ck_assert_uint_eq(cb_transcripts_find(t, "abcdef", 6, &found, &n), 4);
+    ck_assert_uint_eq(cb_token_history_find(t, "ab", 2, &found, &n), 0);
+    cb_token_history_note(t, "abcd", 4, ids, 4); /* the same conversation, later */
+    cb_token_history_note(t, "xyz", 3, ids, 2);
+    ck_assert_uint_eq(cb_token_history_find(t, "abcdef", 6, &found, &n), 4);
     free(found);
-    cb_transcripts_note(t, "uvw", 3, ids, 1); /* more than two: the oldest goes */
-    cb_transcripts_note(t, "rst", 3, ids, 1);
-    ck_assert_uint_eq(cb_transcripts_find(t, "abcdef", 6, &found, &n), 0);
-    cb_transcripts_note_call(t, "id1", "first");
-    cb_transcripts_note_call(t, "id2", "second");
-    cb_transcripts_note_call(t, "id3", "third");
-    ck_assert_int_eq(cb_transcripts_call(t, "id1", &text), 0);
+    cb_token_history_note(t, "uvw", 3, ids, 1); /* more than two: the oldest goes */
+    cb_token_history_note(t, "rst", 3, ids, 1);
+    ck_assert_uint_eq(cb_token_history_find(t, "abcdef", 6, &found, &n), 0);
+    cb_token_history_note_call(t, "id1", "first");
+    cb_token_history_note_call(t, "id2", "second");
+    cb_token_history_note_call(t, "id3", "third");
+    ck_assert_int_eq(cb_token_history_call(t, "id1", &text), 0);
     ck_assert_ptr_eq(text, NULL);
-    ck_assert_int_eq(cb_transcripts_call(t, "id2", &text), 0);
+    ck_assert_int_eq(cb_token_history_call(t, "id2", &text), 0);
     ck_assert_str_eq(text, "second");
     free(text);
-    cb_transcripts_free(t);
+    cb_token_history_free(t);
 }
 END_TEST
 

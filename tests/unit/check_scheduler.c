@@ -120,7 +120,7 @@ START_TEST(kept_sessions)
     for (int i = 0; i < 3; i++)
         ck_assert_msg(g->job[i].n_cached >= 199, "job %d %d", i, g->job[i].n_cached);
     cb_scheduler_release(s, g);
-    o.anew = 1;
+    o.no_cache = 1;
     g = cb_jobs_put(s, &o, 1);
     cb_jobs_finish(s, g, NULL);
     ck_assert_int_eq(g->job[0].n_cached, 0);
@@ -298,7 +298,7 @@ START_TEST(fair_to_tenants)
     cb_gate_close(&gate, model);
     for (int i = 0; i < 9; i++) {
         o.tenant = i == 8 ? 2 : 1;
-        o.anew = 1;
+        o.no_cache = 1;
         g[i] = cb_jobs_put(s, &o, 1);
     }
     cb_gate_open(&gate);
@@ -325,7 +325,7 @@ START_TEST(prompts_between_tokens)
     struct job_group *writer, *reader, *quick;
     struct gate gate;
 
-    lengthy.anew = brief.anew = 1;
+    lengthy.no_cache = brief.no_cache = 1;
     cb_gate_close(&gate, model);
     writer = cb_jobs_put(s, &o, 1);
     reader = cb_jobs_put(s, &lengthy, 1);
@@ -452,7 +452,7 @@ START_TEST(stops)
     struct job_group *g[N];
     const int n = _i ? 2 : N; /* without grace, more than can end meanwhile */
 
-    o.anew = 1;
+    o.no_cache = 1;
     for (int i = 0; i < n; i++)
         g[i] = cb_jobs_put(s, &o, 1);
     cb_scheduler_stop(s, _i ? 60 : 0);

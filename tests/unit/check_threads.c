@@ -314,7 +314,7 @@ END_TEST
 
 /* ---- turns ---- */
 
-struct turns {
+struct completions {
     struct fair_lock *lock;
     atomic_int asks, had, over;
     atomic_int tid; /* of the other thread */
@@ -322,7 +322,7 @@ struct turns {
 
 static void *take_turns(void *arg)
 {
-    struct turns *t = arg;
+    struct completions *t = arg;
 
     atomic_store(&t->tid, (int)gettid());
     while (!atomic_load(&t->over)) {
@@ -338,7 +338,7 @@ static void *take_turns(void *arg)
 /* A thread that waits comes next, though the one that gives the lock asks for it at once. */
 START_TEST(who_waits_comes_next)
 {
-    struct turns t = { 0 };
+    struct completions t = { 0 };
     pthread_t thread;
 
     ck_assert_int_eq(cb_fair_lock_new(&t.lock), 0);

@@ -528,7 +528,7 @@ static int claims(const struct layer_plan *row, int n_layer, int l, const struct
 const struct reader cb_reader_chooser = {
     .name = "everything, to choose for other layers",
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_STEP | READ_PREPACKS,
-    .together = CHOICES,
+    .max_step = CHOICES,
     .claims = claims,
     .open = open,
     .close = close,
@@ -557,7 +557,7 @@ static int claims_window(const struct layer_plan *row, int n_layer, int l, const
 const struct reader cb_reader_window_chooser = {
     .name = "everything, to choose for other layers by a window of queries",
     .traits = READ_DENSE | READ_PROMPT | READ_STEP,
-    .together = CHOICES,
+    .max_step = CHOICES,
     .undraftable = "it keeps a window of queries",
     .claims = claims_window,
     .open = open,

@@ -280,7 +280,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
 const struct reader cb_reader_partial_keys = {
     .name = "slots that partial keys find",
     .traits = READ_DENSE | READ_PROMPT,
-    .together = MOST_DRAFT + 1,
+    .max_step = MOST_DRAFT + 1,
     .claims = claims,
     .open = open,
     .close = close,

@@ -38,8 +38,8 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     if (!p->mem)
         return cb_policy_no_memory(p);
     for (int l = 0; l < sh->n_layer; l++) {
-        row[l].rehearsal.piece = (int)p->val[PIECE].num;
-        row[l].rehearsal.sink = (int)p->val[SINK].num;
+        row[l].repeat.piece = (int)p->val[PIECE].num;
+        row[l].repeat.sink = (int)p->val[SINK].num;
         row[l].late = 1;
     }
     return 0;

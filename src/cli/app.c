@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT */
+/* app.c - opens the model and the session that the options describe. */
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "base/number.h"
+#include "cli/output/log.h"
+#include "cmd.h"
+#include "eval/data.h"
+#include "grammar/grammar.h"
+
+const char *cb_need_model(const struct opts *o)
+{
+    const char *path = cb_opt_text(o, ARG_MODEL);
+
+    if (path && *path)
+        return path;
+    cb_usage("model: none given; use -m MODEL.gguf or set CTXBANK_MODEL");
+    return NULL;
+}
+
+/* The text of an environment variable; NULL if it is unset or empty. */
+static const char *from_env(const char *name)
+{
+    const char *v = getenv(name);
+
+    return v && *v ? v : NULL;
+}
+
+static int is_off(const char *name)
+{
+    const char *v = getenv(name);
+
+    return v && !strcmp(v, "0");
+}
+
+/* Was this not said before? Commands such as eval open many sessions with one policy. */
+static int is_news(const char *message)
+{
+    enum { MOST = 64 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char *said[MOST];
+    static int n;
+    int i = 0, news;
+
+    pthread_mutex_lock(&lock);
+    while (i < n && strcmp(said[i], message))
+        i++;
+    news = i == n;
+    if (news && n < MOST && (said[n] = strdup(message)))
+        n++;
+    pthread_mutex_unlock(&lock);
+    return news;
+}
+
+static void on_log(void *arg, enum cb_log_level level, const char *message)
+{
+    (void)arg;
+    if (level != CB_LOG_NOTE)
+        cb_log_detail("%s", message);
+    else if (is_news(message))
+        cb_log_note("%s", message);
+}
+
+const char *cb_kernel_cache(char *path, size_t size)
+{
+    const char *xdg = from_env("XDG_CACHE_HOME"), *home = from_env("HOME");
+    const int n = xdg && *xdg == '/' ? snprintf(path, size, "%s", xdg)
+                  : home             ? snprintf(path, size, "%s/.cache", home)
+                                     : -1;
+    static const char *const below[] = { "", "/ctxbank", "/kernels" };
+    size_t used = n < 0 ? size : (size_t)n;
+
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        if (used + strlen(below[i]) + 1 > size)
+            return NULL;
+        memcpy(path + used, below[i], strlen(below[i]) + 1);
+        used += strlen(below[i]);
+        if (mkdir(path, 0777) && errno != EEXIST)
+            return NULL;
+    }
+    return path;
+}
+
+static const struct {
+    enum opt_id text, file; /* file ARG_COUNT: none */
+    int (*read)(const char *text, cb_grammar **out);
+} grammars[] = {
+    { ARG_GRAMMAR, ARG_GRAMMAR_FILE, cb_grammar_new_gbnf },
+    { ARG_JSON_SCHEMA, ARG_JSON_SCHEMA_FILE, cb_grammar_new_json_schema },
+    { ARG_REGEX, ARG_COUNT, cb_grammar_new_regex },
+};
+
+static int read_grammar_file(const char *path, int (*read)(const char *, cb_grammar **),
+                             cb_grammar **out)
+{
+    struct buf b;
+    int rc;
+
+    TRY(cb_read_file(path, &b));
+    if (memchr(b.s ? b.s : "", 0, b.n))
+        rc = cb_fail(CB_EARG, "%s: has a NUL byte", path);
+    else if ((rc = read(b.s ? b.s : "", out)))
+        cb_fail_in(rc, path);
+    cb_buf_free(&b);
+    return rc;
+}
+
+/* At most one of the options that name a grammar */
+static int open_grammar(const struct opts *o, cb_grammar **out)
+{
+    int n = 0;
+
+    *out = NULL;
+    for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
+        const char *text = cb_opt_text(o, grammars[i].text);
+        const char *file = grammars[i].file == ARG_COUNT ? NULL : cb_opt_text(o, grammars[i].file);
+        n += !!text + !!file;
+        if (n > 1)
+            return cb_usage("a grammar: only one of --grammar, --json-schema, --regex, or a file");
+        if (text)
+            TRY(grammars[i].read(text, out));
+        else if (file)
+            TRY(read_grammar_file(file, grammars[i].read, out));
+    }
+    if (*out && *cb_grammar_notes(*out))
+        fprintf(stderr, "ctxbank: the schema is not kept exactly:\n%s", cb_grammar_notes(*out));
+    if (n && cb_opt_flag(o, ARG_IGNORE_EOS))
+        return cb_usage("--ignore-eos: a text of a grammar ends");
+    return CB_OK;
+}
+
+/* The adapters in the order of their options, without those of scale 0 */
+static int read_adapters(const struct opts *o, struct engine *e)
+{
+    e->adapter = cb_calloc((size_t)o->n_given + 1, sizeof *e->adapter);
+    if (!e->adapter)
+        return CB_ENOMEM;
+    for (int i = 0; i < o->n_given; i++) {
+        struct cb_adapter *x = &e->adapter[e->n_adapter];
+        if (o->given[i].id == ARG_LORA) {
+            *x = (struct cb_adapter){ o->given[i].text, 1 };
+            e->n_adapter++;
+        } else if (o->given[i].id == ARG_LORA_SCALED) { /* two texts */
+            *x = (struct cb_adapter){ o->given[i].text,
+                                      (float)cb_number(o->given[i + 1].text, NULL) };
+            e->n_adapter += x->scale != 0;
+            i++;
+        }
+    }
+    return CB_OK;
+}
+
+/* As the options say; e NULL: without adapters */
+static int open_model(const struct opts *o, const struct engine *e, const char *path,
+                      cb_model **out)
+{
+    char presets[PATH_MAX], kernels[PATH_MAX];
+    const struct cb_model_params p = {
+        .n_threads = cb_opt_int(o, ARG_THREADS),
+        .n_threads_batch = cb_opt_int(o, ARG_THREADS_BATCH),
+        .device = cb_opt_text(o, ARG_DEVICE),
+        .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
+        .stream_kv = cb_opt_flag(o, ARG_STREAM_KV),
+        .kernel_cache = cb_kernel_cache(kernels, sizeof kernels),
+        .numa = cb_opt_text(o, ARG_NUMA),
+        .pin = cb_opt_flag(o, ARG_PIN),
+        .isa = from_env("CTXBANK_ISA"),
+        .matmul = from_env("CTXBANK_MATMUL"),
+        .rows_only = is_off("CTXBANK_PREPACK"),
+        .small_pages = is_off("CTXBANK_HUGE_PAGES"),
+        .rope_scaling = cb_opt_set(o, ARG_ROPE_SCALING) ? cb_opt_text(o, ARG_ROPE_SCALING) : NULL,
+        .rope_scale = cb_opt_set(o, ARG_ROPE_SCALE) ? (float)cb_opt_real(o, ARG_ROPE_SCALE) : 0,
+        .rope_freq_base = cb_opt_set(o, ARG_ROPE_BASE) ? (float)cb_opt_real(o, ARG_ROPE_BASE) : 0,
+        .preset_dir = cb_data_find("presets", presets, sizeof presets) ? NULL : presets,
+        .pre_tokenizer = cb_opt_text(o, ARG_PRE_TOKENIZER),
+        .adapters = e ? e->adapter : NULL,
+        .n_adapter = e ? e->n_adapter : 0,
+        .log = on_log,
+    };
+
+    return cb_model_open(path, &p, out);
+}
+
+/* ---- a draft model ---- */
+
+enum {
+    DRAFT = 8,       /* tokens, where --draft says nothing */
+    DRAFT_CTX = 4096 /* most tokens that a draft model follows: reading them takes its time */
+};
+
+int cb_engine_draft(const struct opts *o)
+{
+    return cb_opt_set(o, ARG_DRAFT_MODEL) && !cb_opt_set(o, ARG_DRAFT) ? DRAFT
+                                                                       : cb_opt_int(o, ARG_DRAFT);
+}
+
+static int open_draft_model(const struct opts *o, struct engine *e)
+{
+    const char *path = cb_opt_text(o, ARG_DRAFT_MODEL);
+
+    if (!path)
+        return CB_OK;
+    if (!cb_engine_draft(o))
+        return cb_usage("--draft-model: --draft 0 asks for no drafts");
+    TRY(open_model(o, NULL, path, &e->draft_model));
+    return cb_model_same_tokens(e->model, e->draft_model) ? cb_fail_in(CB_EARG, path) : CB_OK;
+}
+
+int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx)
+{
+    struct cb_session_params p = { .chunk = cb_opt_int(o, ARG_CHUNK) };
+    struct cb_model_info info;
+
+    if (!e->draft_model || e->draft)
+        return CB_OK;
+    cb_model_get_info(e->draft_model, &info);
+    p.n_ctx = n_ctx < info.n_ctx_train ? n_ctx : info.n_ctx_train;
+    p.n_ctx = p.n_ctx < DRAFT_CTX ? p.n_ctx : DRAFT_CTX;
+    return cb_session_open(e->draft_model, &p, &e->draft);
+}
+
+int cb_engine_open(const struct opts *o, struct engine *e)
+{
+    const double start = cb_now_s();
+    const char *device = cb_opt_text(o, ARG_DEVICE);
+
+    *e = (struct engine){ .path = cb_need_model(o) };
+    if (!e->path)
+        return CB_USAGE;
+    if ((cb_opt_int64(o, ARG_WORKING_SET) || cb_opt_flag(o, ARG_STREAM_KV)) &&
+        (!strcmp(device, "cpu") || !strcmp(device, "ref")))
+        return cb_usage("--%s: device %s keeps the whole bank in host memory",
+                        cb_opt_flag(o, ARG_STREAM_KV) ? "stream-kv" : "working-set", device);
+    TRY(open_grammar(o, &e->grammar));
+    TRY(read_adapters(o, e));
+    cb_bus_error_catch(e->path);
+    TRY(open_model(o, e, e->path, &e->model));
+    cb_model_get_info(e->model, &e->info);
+    TRY(open_draft_model(o, e));
+    if (cb_opt_flag(o, ARG_MLOCK) && mlockall(MCL_CURRENT))
+        cb_log_note("--mlock: %s; 'ulimit -l' says how much may be locked", strerror(errno));
+    e->load_s = cb_now_s() - start;
+    cb_log_detail("model: %s (%s %s), loaded in %.2f s", e->path, e->info.name, e->info.quant,
+                  e->load_s);
+    return CB_OK;
+}
+
+uint64_t cb_engine_checkpoints(const struct opts *o)
+{
+    const int64_t bytes = cb_opt_int64(o, ARG_CHECKPOINTS);
+
+    return bytes ? (uint64_t)bytes : 1; /* 0 would be the library's default */
+}
+
+struct cb_session_params cb_engine_params(const struct opts *o, const char *policy, int n_ctx)
+{
+    return (struct cb_session_params){
+        .n_ctx = n_ctx,
+        .chunk = cb_opt_int(o, ARG_CHUNK),
+        .checkpoint_bytes = cb_engine_checkpoints(o),
+        .type_k = cb_opt_text(o, ARG_TYPE_K),
+        .type_v = cb_opt_text(o, ARG_TYPE_V),
+        .policy = policy,
+        .prefill = cb_opt_text(o, ARG_PREFILL),
+    };
+}
+
+/* Memory grows with the context, so an error names the option. */
+static int no_memory_for(int n_ctx)
+{
+    char why[256];
+
+    snprintf(why, sizeof why, "%s", cb_error());
+    return cb_fail(CB_ENOMEM, "a context of %d tokens (-c): %s", n_ctx, why);
+}
+
+int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx)
+{
+    const struct cb_session_params p = cb_engine_params(o, policy, n_ctx);
+    int rc;
+
+    cb_session_close(e->session);
+    e->session = NULL;
+    rc = cb_session_open(e->model, &p, &e->session);
+    if (rc == CB_ENOMEM && n_ctx > 0)
+        return no_memory_for(n_ctx);
+    TRY(rc);
+    e->n_ctx = cb_session_n_ctx(e->session);
+    cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
+                  policy, p.type_k, p.type_v, p.prefill);
+    return CB_OK;
+}
+
+static struct cb_sampler_params sampler(const struct opts *o)
+{
+    struct cb_sampler_params p = cb_sampler_defaults();
+
+    p.temp = (float)cb_opt_real(o, ARG_TEMP);
+    p.top_k = cb_opt_int(o, ARG_TOP_K);
+    p.top_p = (float)cb_opt_real(o, ARG_TOP_P);
+    p.min_p = (float)cb_opt_real(o, ARG_MIN_P);
+    p.repeat_penalty = (float)cb_opt_real(o, ARG_REPEAT_PENALTY);
+    p.frequency_penalty = (float)cb_opt_real(o, ARG_FREQUENCY_PENALTY);
+    p.presence_penalty = (float)cb_opt_real(o, ARG_PRESENCE_PENALTY);
+    p.penalty_last_n = cb_opt_int(o, ARG_REPEAT_LAST_N);
+    p.typical_p = (float)cb_opt_real(o, ARG_TYPICAL);
+    p.xtc_probability = (float)cb_opt_real(o, ARG_XTC_PROBABILITY);
+    p.xtc_threshold = (float)cb_opt_real(o, ARG_XTC_THRESHOLD);
+    p.dry_multiplier = (float)cb_opt_real(o, ARG_DRY_MULTIPLIER);
+    p.dry_base = (float)cb_opt_real(o, ARG_DRY_BASE);
+    p.dry_allowed_length = cb_opt_int(o, ARG_DRY_ALLOWED);
+    p.mirostat = cb_opt_is(o, ARG_MIROSTAT, "2") ? 2 : 0;
+    p.mirostat_tau = (float)cb_opt_real(o, ARG_MIROSTAT_ENT);
+    p.mirostat_eta = (float)cb_opt_real(o, ARG_MIROSTAT_LR);
+    return p;
+}
+
+/* Preparing the pruned output head costs the time that it saves in about this many tokens. */
+enum { PREVIEW_PAYS = 256 };
+
+int cb_engine_sampling(const struct opts *o, struct engine *e)
+{
+    const struct cb_sampler_params p = sampler(o);
+    const int n = cb_opt_int(o, ARG_PREDICT), is_short = n >= 0 && n < PREVIEW_PAYS;
+    const int32_t *ends;
+    const int all =
+        cb_opt_flag(o, ARG_ALL_LOGITS) || is_short || e->grammar || cb_opt_set(o, ARG_LOGIT_BIAS);
+    int k = all ? 0 : cb_sampler_top(&p), rc;
+
+    if (k && cb_opt_flag(o, ARG_IGNORE_EOS))
+        k += cb_token_ends(e->model, &ends); /* end tokens are never sampled */
+    rc = cb_session_want_top(e->session, k);
+    if (rc != CB_ENOMEM)
+        return rc;
+    cb_log_note("not enough memory to prune the output head: tokens take longer");
+    return CB_OK;
+}
+
+void cb_engine_close(struct engine *e)
+{
+    cb_session_close(e->session);
+    cb_session_close(e->draft);
+    cb_bank_dir_close(e->dir);
+    cb_model_close(e->model);
+    cb_model_close(e->draft_model);
+    cb_grammar_free(e->grammar);
+    free(e->adapter);
+    e->adapter = NULL;
+    e->grammar = NULL;
+    e->session = NULL;
+    e->dir = NULL;
+    e->model = NULL;
+    e->draft = NULL;
+    e->draft_model = NULL;
+}
+
+struct cb_sampler_params cb_sampler_from(const struct opts *o)
+{
+    struct cb_sampler_params p = sampler(o);
+    const int64_t seed = cb_opt_int64(o, ARG_SEED);
+    uint32_t drawn;
+
+    if (seed < 0 && getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+        drawn = 1;
+    p.seed = seed < 0 ? drawn : (uint64_t)seed;
+    if (p.temp > 0)
+        cb_log_detail("sampler: seed %llu", (unsigned long long)p.seed);
+    return p;
+}
