@@ -49,5 +49,5 @@ dist_fish_completion_DATA = completions/fish/ctxbank.fish
 
 EXTRA_DIST += tools/update-docs
 .PHONY: update-docs
-update-docs: ctxbank$(EXEEXT)
-	$(srcdir)/tools/update-docs ./ctxbank$(EXEEXT)
+update-docs: tools/make-manual$(EXEEXT)
+	$(srcdir)/tools/update-docs tools/make-manual$(EXEEXT)

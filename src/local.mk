@@ -377,10 +377,9 @@ else
 libserve_la_SOURCES += src/serve/http_none.c
 endif
 
-# The program
-bin_PROGRAMS += ctxbank
-ctxbank_LDADD = libserve.la libeval.la libcore.la $(JANSSON_LIBS) $(UTF8PROC_LIBS)
-ctxbank_SOURCES = \
+# The commands, for the program and for the tool that writes the manual
+noinst_LIBRARIES = libcli.a
+libcli_a_SOURCES = \
 	src/bench/run_ops.c src/bench/run_ops.h \
 	src/bench/time_attn.c \
 	src/bench/time_bank.c src/bench/time_bank.h \
@@ -402,8 +401,7 @@ ctxbank_SOURCES = \
 	src/cli/chat/chat.c src/cli/chat/chat.h \
 	src/cli/chat/chat_commands.c \
 	src/cli/commands/complete.c \
-	src/cli/cmd.c src/cli/cmd.h src/cli/context.c \
-	src/cli/options/dump.c \
+	src/cli/cmd.c src/cli/cmd.h src/cli/cmd_table.c src/cli/context.c \
 	src/cli/commands/embed.c \
 	src/cli/app.c \
 	src/cli/eval/eval.c src/cli/eval/eval.h \
@@ -411,7 +409,10 @@ ctxbank_SOURCES = \
 	src/cli/eval/eval_continuation.c \
 	src/cli/eval/eval_kld.c \
 	src/cli/eval/eval_perplexity.c \
-	src/cli/eval/eval_tasks.c \
+	src/cli/eval/eval_needle.c src/cli/eval/eval_passkey.c src/cli/eval/eval_ruler.c \
+	src/cli/eval/eval_2stage.c src/cli/eval/eval_longbench.c src/cli/eval/eval_file.c \
+	src/cli/eval/item_files.c src/cli/eval/made_up_items.c \
+	src/cli/eval/task_run.c src/cli/eval/task_run.h \
 	src/cli/generate.c \
 	src/cli/chat/history.c src/cli/chat/history.h \
 	src/cli/commands/info.c \
@@ -420,13 +421,10 @@ ctxbank_SOURCES = \
 	src/cli/interrupt.c \
 	src/cli/chat/line.c src/cli/chat/line.h \
 	src/cli/output/log.c src/cli/output/log.h \
-	src/cli/main.c \
 	src/cli/options/matrix.c src/cli/options/matrix.h \
 	src/cli/messages.c \
-	src/cli/options/methods_doc.c src/cli/options/methods_doc.h \
 	src/cli/options/opts.c src/cli/options/opts.h \
 	src/cli/options/opts_doc.c src/cli/options/opts_doc.h \
-	src/cli/options/opts_man.c \
 	src/cli/options/opts_foreign.c src/cli/options/opts_foreign.h \
 	src/cli/options/opts_table.c \
 	src/cli/output/out.c \
@@ -445,10 +443,23 @@ ctxbank_SOURCES = \
 	src/cli/chat/timeline.c \
 	src/cli/commands/tokenize.c \
 	src/cli/chat/wrap.c src/cli/chat/wrap.h
+cli_libs = libcli.a libserve.la libeval.la libcore.la $(JANSSON_LIBS) $(UTF8PROC_LIBS)
 if HAVE_LIBEDIT
-ctxbank_SOURCES += src/cli/chat/line_edit.c
+libcli_a_SOURCES += src/cli/chat/line_edit.c
 AM_CFLAGS += $(LIBEDIT_CFLAGS)
-ctxbank_LDADD += $(LIBEDIT_LIBS)
+cli_libs += $(LIBEDIT_LIBS)
 else
-ctxbank_SOURCES += src/cli/chat/line_no_edit.c
+libcli_a_SOURCES += src/cli/chat/line_no_edit.c
 endif
+
+# The program
+bin_PROGRAMS += ctxbank
+ctxbank_SOURCES = src/cli/main.c
+ctxbank_LDADD = $(cli_libs)
+
+# Writes sections of the manual out of the program's tables (make update-docs)
+check_PROGRAMS += tools/make-manual
+tools_make_manual_SOURCES = src/cli/manual/make_manual.c \
+	src/cli/manual/methods_doc.c src/cli/manual/methods_doc.h \
+	src/cli/manual/opts_man.c src/cli/manual/opts_man.h
+tools_make_manual_LDADD = $(cli_libs)

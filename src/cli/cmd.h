@@ -27,7 +27,6 @@ extern const struct cmd cb_cmd_calibrate_pyramid;
 extern const struct cmd cb_cmd_calibrate_similarity;
 extern const struct cmd cb_cmd_chat;
 extern const struct cmd cb_cmd_complete;
-extern const struct cmd cb_cmd_dump;
 extern const struct cmd cb_cmd_embed;
 extern const struct cmd cb_cmd_eval_2stage;
 extern const struct cmd cb_cmd_eval_attention;
@@ -49,8 +48,9 @@ extern const struct cmd cb_cmd_tokenize;
 /* ---- cmd.c: from argv to an exit status ---- */
 
 /* The table of all commands ends with NULL; main.c has it. */
+extern const struct cmd *const cb_cmd_all[]; /* cmd_table.c: all of the above, and NULL */
 int cb_cmd_main(const struct cmd *const *table, int argc, char **argv);
-const struct cmd *const *cb_cmd_table(void);
+const struct cmd *const *cb_cmd_table(void); /* main()'s */
 
 /* ---- app.c: model and session as the options say ---- */
 

@@ -313,15 +313,7 @@ int cb_opt_is(const struct opts *o, enum opt_id id, const char *choice);
 /* "CTXBANK_CTX_SIZE" of "ctx-size" */
 void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap);
 
-/* opts_doc.c and opts_man.c: text made from the table */
+/* opts_doc.c: text made from the table */
 void cb_opts_help(const struct cmd *cmd, FILE *f);
-/* Text of several lines of a manual page; none begins with a control character. */
-void cb_man_text(const char *text, FILE *f);
-/* The options that a command alone takes, and the names of those that other pages describe: the
- * page of its group ("eval"), or ctxbank-options(7). */
-void cb_opts_man(const struct cmd *cmd, FILE *f);
-/* The options that several commands take: all of them of one group, or with group NULL of more than
- * one. */
-void cb_opts_man_shared(const char *group, FILE *f);
 
 #endif

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "cli/options/matrix.h"
 #include "device/device.h"
 #include "eval/metric.h"
-#include "matrix.h"
-#include "opts.h"
+#include "opts_man.h"
 #include "policy/policy.h"
 
 static void default_of(const struct cb_option_info *p, char *buf, size_t cap)

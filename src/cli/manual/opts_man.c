@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "cli/cmd.h"
-#include "opts_doc.h"
+#include "cli/options/opts_doc.h"
+#include "opts_man.h"
 
 void cb_man_text(const char *text, FILE *f)
 {
@@ -93,7 +94,7 @@ static int in_group(const struct cmd *cmd, const char *group)
 /* How many commands take one of the sets, and how many of them are outside the group */
 static int takers(uint64_t sets, const char *group, int *outside)
 {
-    const struct cmd *const *cmds = cb_cmd_table();
+    const struct cmd *const *cmds = cb_cmd_all;
     int n = 0;
 
     *outside = 0;
@@ -134,7 +135,7 @@ static int common_set(uint64_t sets)
 /* Commands of no one group take it. Its title is that of a set that several commands have. */
 static int shared(const struct pick *p, const struct opt_row *row, int set)
 {
-    const struct cmd *const *cmds = cb_cmd_table();
+    const struct cmd *const *cmds = cb_cmd_all;
     const int common = common_set(row->sets);
     int outside;
 
