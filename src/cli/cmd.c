@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/suggest.h"
 #include "cli/output/log.h"
+#include "config.h"
 
 static const struct cmd *const *cmds; /* set from main()'s argument */
 
@@ -119,10 +120,25 @@ static int exit_status(int rc)
     return rc == CB_USAGE || rc == CB_EARG ? 2 : 1;
 }
 
-static int version(void)
+/* verbose: what this build is made of as well, a line a fact */
+static int version(int verbose)
 {
     printf("ctxbank %s\n", cb_version());
+    if (verbose) {
+        printf("compiler: %s\nbuilt for: ", __VERSION__);
+        for (const char *at = CB_BUILT_WITH; *at; at++) /* "; " parts the facts */
+            if (*at == ';' && at[1] == ' ')
+                putchar('\n'), at++;
+            else
+                putchar(*at);
+        putchar('\n');
+    }
     return cb_out_flush();
+}
+
+static int is_verbose(const char *arg)
+{
+    return !strcmp(arg, "--verbose") || !strcmp(arg, "-v");
 }
 
 static int dispatch(const struct opts *o)
@@ -132,7 +148,7 @@ static int dispatch(const struct opts *o)
         return cb_out_flush();
     }
     if (cb_opt_flag(o, ARG_VERSION))
-        return version();
+        return version(cb_opt_flag(o, ARG_VERBOSE));
     cb_log_level(cb_opt_flag(o, ARG_QUIET)     ? LOG_QUIET
                  : cb_opt_flag(o, ARG_VERBOSE) ? LOG_VERBOSE
                                                : LOG_NORMAL);
@@ -181,7 +197,7 @@ int cb_cmd_main(const struct cmd *const *table, int argc, char **argv)
         return 2;
     }
     if (!strcmp(argv[1], "--version"))
-        return exit_status(version());
+        return exit_status(version(argc > 2 && is_verbose(argv[2])));
     if (is_help(argv[1]))
         return help(argc - 2, argv + 2);
     cmd = find(argc - 1, argv + 1, &used);

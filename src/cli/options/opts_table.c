@@ -555,6 +555,6 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_HELP] = { "help", .letter = 'h', .sets = SET_GENERAL,
         .text = "show this help" },
     [ARG_VERSION] = { "version", .sets = SET_GENERAL,
-        .text = "show the version" },
+        .text = "show the version; with --verbose the compiler and the features as well" },
 };
 /* clang-format on */
