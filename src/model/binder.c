@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "health.h"
 #include "hparams.h"
 
 const struct gguf_tensor *cb_bind_find(const struct binder *b, const char *name)
@@ -67,6 +68,12 @@ int cb_bind_f32(struct binder *b, const struct gguf_tensor *t, int64_t n, float 
     if (!*out)
         return CB_ENOMEM;
     cb_dtype[t->type].to_f32(t->data, *out, n);
+    if (!cb_all_finite(*out, (size_t)n)) {
+        free(*out);
+        *out = NULL;
+        return cb_fail(CB_EFORMAT, "%s: damaged: the tensor %.*s is not finite",
+                       cb_gguf_path(b->m->gguf), (int)t->name.n, t->name.s);
+    }
     b->m->weights_bytes += t->size;
     b->m->n_params += n;
     return CB_OK;

@@ -117,6 +117,7 @@ static int read_order(struct completion *t, const json_t *r)
     TRY(hold_grammar(t, r));
     TRY(cb_answer_form_read(r, &t->grammar));
     TRY(cb_field_int(r, "n", 1, CB_COMPLETION_CHOICES, &n));
+    TRY(cb_field_int(r, "n_predict", -1, INT32_MAX, &most));
     TRY(cb_field_int(r, "max_tokens", -1, INT32_MAX, &most));
     TRY(cb_field_int(r, "max_completion_tokens", -1, INT32_MAX, &most));
     t->stop = cb_calloc(json_array_size(json_object_get(r, stops)) + 1, sizeof *t->stop);
@@ -520,7 +521,7 @@ int cb_completion_finish(struct completion *t, struct exchange *x)
     }
     bad = failure(t);
     if (bad)
-        cb_exchange_report(x, bad->status, bad->error);
+        cb_exchange_report(x, cb_model_status(bad->status), bad->error);
     else if (memory_ran_out(t))
         cb_exchange_error(x, 500, "out of memory", NULL);
     return !bad && !memory_ran_out(t);
@@ -600,7 +601,7 @@ static int failed_early(struct completion *t, struct exchange *x)
     (void)cb_scheduler_began(t->s->scheduler, t->group, begin_s);
     bad = cb_scheduler_failure(t->s->scheduler, t->group);
     if (bad)
-        cb_exchange_report(x, bad->status, bad->error);
+        cb_exchange_report(x, cb_model_status(bad->status), bad->error);
     return bad != NULL;
 }
 

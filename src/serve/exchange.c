@@ -175,6 +175,11 @@ int cb_http_status(int status)
                : 500;
 }
 
+int cb_model_status(int status)
+{
+    return status == CB_EFORMAT ? SERVE_EMODEL : status;
+}
+
 /* The length of the field that a failure's text begins with, or 0 */
 static size_t field_of(const char *why)
 {

@@ -35,8 +35,9 @@ struct stream {
     void (*close)(struct stream *s);
 };
 
-/* What the library's status cannot say: the request takes too much memory, alone or with others */
-enum { SERVE_ETOOLARGE = -101, SERVE_EBUSY = -102 };
+/* What the library's status cannot say: the request takes too much memory, alone or with others;
+ * the model is damaged, and no request is to blame */
+enum { SERVE_ETOOLARGE = -101, SERVE_EBUSY = -102, SERVE_EMODEL = -103 };
 
 struct exchange {
     struct server *s; /* NULL while the model is being loaded */
@@ -81,6 +82,9 @@ void cb_exchange_fail(struct exchange *x, int status);
 json_t *cb_error_json(int anthropic, int status, const char *message, const char *field);
 int cb_is_anthropic(const struct exchange *x);
 int cb_http_status(int status); /* of a negative status of the library */
+/* The same status, of work with the model's weights: a file of another form is then no client's
+ * fault. */
+int cb_model_status(int status);
 
 int cb_exchange_hold(struct exchange *x, size_t bytes);
 void cb_exchange_give_back(struct exchange *x, size_t bytes);
