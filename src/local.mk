@@ -320,14 +320,17 @@ libserve_la_SOURCES = \
 	src/serve/api_chat.c \
 	src/serve/api_completions.c \
 	src/serve/api_embeddings.c \
+	src/serve/api_llama.c \
 	src/serve/api_messages.c \
 	src/serve/api_page.c \
+	src/serve/api_rerank.c \
 	src/serve/api_responses.c \
 	src/serve/api_state.c \
 	src/serve/api_text.c \
 	src/serve/chat_messages.c src/serve/chat_messages.h \
 	src/serve/chat_tools.c src/serve/chat_tools.h \
 	src/serve/dialect_requests.c src/serve/dialect_requests.h \
+	src/serve/own_reading.c src/serve/own_reading.h \
 	src/serve/messages_request.c src/serve/responses_request.c \
 	src/serve/content.c src/serve/content.h \
 	src/serve/notes.c src/serve/notes.h \

@@ -858,6 +858,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-embed \
 	tests/cli/check-eval \
 	tests/cli/check-field \
+	tests/cli/check-interfaces \
 	tests/cli/check-hostile \
 	tests/cli/check-memory \
 	tests/cli/check-page \

@@ -8,8 +8,6 @@
 #include "base/err.h"
 #include "session.h"
 
-enum { POOL_RANK = 4 }; /* of files: the model scores pairs of texts */
-
 static int choose(const cb_model *model, enum cb_pooling asked, enum cb_pooling *out)
 {
     const int own = model->hp.pooling;

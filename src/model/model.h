@@ -127,6 +127,8 @@ struct mixer_params {
     int dk, dv;          /* of a head's state */
 };
 
+enum { POOL_RANK = 4 }; /* hparams.pooling of models that score pairs of texts */
+
 struct hparams {
     int n_layer, n_embd, n_head, n_ff, n_vocab, n_ctx_train;
     int n_block; /* of the file: n_layer, and those that guess tokens after the next one */
@@ -277,6 +279,7 @@ struct cb_model {
     struct weight output; /* [n_vocab][n_embd]; the same tensor as embd when tied */
     float *output_bias;   /* [n_vocab] or NULL */
     struct norm out_norm;
+    struct weight classifier; /* [1 or 2 labels][n_embd], of models that rank texts; or raw NULL */
     uint64_t weights_bytes, packed_bytes;
     struct unused unused;
     /* Preview of `output`; NULL until a session wants it, or if it would not pay. Atomic, because

@@ -272,6 +272,17 @@ static int embeddings(struct binder *b)
                         hp->n_embd, &m->out_norm);
 }
 
+/* What turns the last state into logits of labels: "yes", and "no" if there are two */
+static int classifier(struct binder *b)
+{
+    const struct gguf_tensor *t = cb_bind_find(b, "cls.output.weight");
+
+    if (!t || b->m->hp.pooling != POOL_RANK)
+        return CB_OK;
+    return cb_bind_matrix(b, "cls.output.weight", b->m->hp.n_embd, t->dim[1] == 1 ? 1 : 2,
+                          &b->m->classifier);
+}
+
 /* Llama 3.1 and others store a divisor for each frequency, Phi two. */
 static int rope_divisors(struct binder *b)
 {
@@ -349,6 +360,7 @@ static int bind_all(struct binder *b)
     struct cb_model *m = b->m;
 
     TRY(embeddings(b));
+    TRY(classifier(b));
     TRY(cb_hparams_layers(m));
     for (int l = 0; l < m->hp.n_layer; l++)
         TRY(layer(b, l));

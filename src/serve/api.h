@@ -15,6 +15,11 @@ void cb_api_messages(struct exchange *x);
 void cb_api_count_tokens(struct exchange *x);
 void cb_api_responses(struct exchange *x);
 
+/* api_llama.c */
+void cb_api_completion(struct exchange *x);
+void cb_api_infill(struct exchange *x);
+void cb_api_apply_template(struct exchange *x);
+
 /* api_banks.c */
 void cb_api_new_bank(struct exchange *x);
 void cb_api_banks(struct exchange *x);
@@ -30,6 +35,9 @@ void cb_api_detokenize(struct exchange *x);
 
 /* api_embeddings.c */
 void cb_api_embeddings(struct exchange *x);
+
+/* api_rerank.c */
+void cb_api_rerank(struct exchange *x);
 
 /* api_state.c */
 void cb_api_health(struct exchange *x);

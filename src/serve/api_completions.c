@@ -230,7 +230,8 @@ static int read_prompt(struct completion *t, const json_t *p, const char *suffix
     if (suffix && *suffix && !json_is_string(p))
         return cb_fail(CB_EARG, "suffix: needs a prompt that is a text");
     if (suffix && *suffix)
-        return cb_fill_in(t->s->m.model, json_string_value(p), suffix, &t->ids, &t->order.n);
+        return cb_fill_in(t->s->m.model, &(struct fill_in){ json_string_value(p), suffix, NULL },
+                          &t->ids, &t->order.n);
     if (json_is_array(p) && json_array_size(p))
         return read_ids(t, p);
     if (!json_is_string(p))

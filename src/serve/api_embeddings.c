@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "engine/embedding.h"
 #include "fields.h"
+#include "own_reading.h"
 
 enum { MOST_TEXTS = 2048 };
 
@@ -100,23 +101,9 @@ static int read_request(struct request *r)
 
 /* ---- the work ---- */
 
-static int read_steps(const struct request *r, const struct text *t, const struct cb_prefill *how)
-{
-    int left;
-
-    cb_session_clear(r->session);
-    TRY(cb_session_prefill_begin(r->session, t->ids, t->n, how));
-    while ((left = cb_session_prefill_step(r->session)) > 0)
-        if ((r->x->gone && r->x->gone(r->x->gone_arg)) ||
-            cb_scheduler_is_over(r->x->s->scheduler)) {
-            cb_session_prefill_cancel(r->session);
-            return cb_fail(CB_ECANCEL, "the embedding was cancelled");
-        }
-    return left;
-}
-
 static int embed(const struct request *r, const struct text *t)
 {
+    const struct own_reading reading = { r->x->s, r->x->gone, r->x->gone_arg };
     const struct serve_model *m = &r->x->s->m;
     const struct cb_embedding how = { m->pooling, 1 };
     struct cb_prefill read;
@@ -125,7 +112,8 @@ static int embed(const struct request *r, const struct text *t)
 
     if (!rc) {
         read = cb_embedding_prefill(&e);
-        rc = read_steps(r, t, &read);
+        cb_session_clear(r->session);
+        rc = cb_own_reading(&reading, r->session, t->ids, t->n, &read);
     }
     e.n_embd = r->n_dim; /* the first numbers, scaled to length 1 */
     if (!rc)
@@ -197,7 +185,7 @@ static int answer(struct request *r, json_t **list)
     rc = embed_all(r, list);
     cb_session_close(r->session);
     pthread_mutex_unlock(&r->x->s->embedding);
-    return rc;
+    return cb_model_status(rc);
 }
 
 void cb_api_embeddings(struct exchange *x)

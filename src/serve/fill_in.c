@@ -1,87 +1,185 @@
 /* SPDX-License-Identifier: MIT */
 /* fill_in.c - prompts that ask for the text between two texts (Bavarian et al. 2022), with the
- * tokens of the model families. */
+ * tokens that the file names, or with those of the model families. */
 #include "fill_in.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "exchange.h"
+#include "fields.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
 
-static const struct {
-    const char *before, *after, *middle; /* middle "": the text before stands last */
-} forms[] = {
-    { "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>" }, /* Qwen Coder, CodeGemma */
-    { "<fim_prefix>", "<fim_suffix>", "<fim_middle>" },       /* StarCoder, Granite */
-    { "<fim-prefix>", "<fim-suffix>", "<fim-middle>" },
-    { "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>" }, /* DeepSeek Coder */
-    { "▁<PRE>", "▁<SUF>", "▁<MID>" },                         /* Code Llama */
-    { "<PRE>", "<SUF>", "<MID>" },
-    { "[PREFIX]", "[SUFFIX]", "" }, /* Codestral */
+enum { BEFORE, AFTER, MIDDLE, PROJECT, FILE_MARK, N_MARK };
+
+/* Ids, -1 = none. Without MIDDLE, the text before stands last. */
+struct marks_of_file {
+    int32_t id[N_MARK];
 };
 
-/* 1: the name is one special token -> *id */
-static int special(const cb_model *model, const char *name, int32_t *id, int *rc)
-{
-    int32_t *ids = NULL;
-    char byte;
-    int n = 0, ok;
+static const char *const keys[N_MARK][2] = {
+    [BEFORE] = { "tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id" },
+    [AFTER] = { "tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id" },
+    [MIDDLE] = { "tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id" },
+    [PROJECT] = { "tokenizer.ggml.fim_rep_token_id", NULL },
+    [FILE_MARK] = { "tokenizer.ggml.fim_sep_token_id", NULL },
+};
 
-    if (!*rc)
-        *rc = cb_tokenize(model, name, strlen(name), CB_TOK_SPECIAL, &ids, &n);
-    ok = !*rc && n == 1 && !cb_token_bytes(model, ids[0], 0, &byte, 1);
-    if (ok)
-        *id = ids[0];
-    free(ids);
-    return ok;
+/* "": the family has none */
+static const char *const families[][N_MARK] = {
+    { "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>",
+      "<|file_sep|>" }, /* Qwen Coder */
+    { "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "",
+      "<|file_separator|>" }, /* CodeGemma */
+    { "<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<repo_name>",
+      "<file_sep>" },                                                     /* StarCoder 2 */
+    { "<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<reponame>", "" }, /* StarCoder, Granite */
+    { "<fim-prefix>", "<fim-suffix>", "<fim-middle>", "", "" },
+    { "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "", "" }, /* DeepSeek Coder */
+    { "▁<PRE>", "▁<SUF>", "▁<MID>", "", "" },                         /* Code Llama */
+    { "<PRE>", "<SUF>", "<MID>", "", "" },
+    { "[PREFIX]", "[SUFFIX]", "", "", "" }, /* Codestral */
+};
+
+/* Reads the ids that the file names. SERVE_EMODEL: one is no token */
+static int read_file(const cb_model *model, struct marks_of_file *out)
+{
+    for (int i = 0; i < N_MARK; i++) {
+        out->id[i] = -1;
+        for (int k = 0; k < 2 && keys[i][k] && out->id[i] < 0; k++) {
+            int64_t v = -1;
+            const int got = cb_gguf_i64(model->gguf, keys[i][k], &v);
+            TRY(cb_model_status(got));
+            if (got && (v < 0 || v >= cb_n_vocab(model)))
+                return cb_fail(SERVE_EMODEL, "%s: %lld is no token", keys[i][k], (long long)v);
+            out->id[i] = got ? (int32_t)v : -1;
+        }
+    }
+    return CB_OK;
 }
 
+/* The special token of this name, or -1 */
+static int32_t special(const cb_model *model, const char *name, int *rc)
+{
+    int32_t *ids = NULL, id = -1;
+    char byte;
+    int n = 0;
+
+    if (*rc || !*name)
+        return -1;
+    *rc = cb_tokenize(model, name, strlen(name), CB_TOK_SPECIAL, &ids, &n);
+    if (!*rc && n == 1 && !cb_token_bytes(model, ids[0], 0, &byte, 1))
+        id = ids[0];
+    free(ids);
+    return id;
+}
+
+/* The first family whose tokens are all there */
+static int find_family(const cb_model *model, struct marks_of_file *out)
+{
+    int rc = CB_OK;
+
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        int missing = 0;
+        for (int i = 0; i < N_MARK; i++) {
+            out->id[i] = special(model, families[f][i], &rc);
+            missing += *families[f][i] && out->id[i] < 0;
+        }
+        TRY(rc);
+        if (!missing)
+            return CB_OK;
+    }
+    return cb_fail(CB_EARG, "suffix: the model has no tokens for filling in the middle");
+}
+
+static int find_marks(const cb_model *model, struct marks_of_file *out)
+{
+    TRY(read_file(model, out));
+    return out->id[BEFORE] >= 0 && out->id[AFTER] >= 0 ? CB_OK : find_family(model, out);
+}
+
+/* ---- the prompt ---- */
+
+struct prompt {
+    const cb_model *model;
+    int32_t **ids;
+    int *n;
+};
+
 /* Appends a token, if it is none of -1, and then a text. */
-static int put(const cb_model *model, int32_t mark, const char *text, int flags, int32_t **ids,
-               int *n)
+static int put(const struct prompt *p, int32_t mark, const char *text, int flags)
 {
     int32_t *own = NULL, *all;
     int n_own = 0;
 
-    TRY(cb_tokenize(model, text, strlen(text), flags, &own, &n_own));
-    all = cb_realloc(*ids, (size_t)(*n + n_own) + 1, sizeof *all);
+    TRY(cb_tokenize(p->model, text, strlen(text), flags, &own, &n_own));
+    all = cb_realloc(*p->ids, (size_t)(*p->n + n_own) + 1, sizeof *all);
     if (all) {
         if (mark >= 0)
-            all[(*n)++] = mark;
-        memcpy(all + *n, own, (size_t)n_own * sizeof *own);
-        *n += n_own;
-        *ids = all;
+            all[(*p->n)++] = mark;
+        if (n_own)
+            memcpy(all + *p->n, own, (size_t)n_own * sizeof *own);
+        *p->n += n_own;
+        *p->ids = all;
     }
     free(own);
     return all ? CB_OK : CB_ENOMEM;
 }
 
-static int fill(const cb_model *model, const int32_t mark[3], const char *before, const char *after,
-                int32_t **ids, int *n)
+/* A file's name and text behind its mark; without a mark, a line of comment parts it. */
+static int put_file(const struct prompt *p, int32_t mark, const char *name, const char *text)
 {
-    TRY(put(model, -1, "", CB_TOK_BOS, ids, n));
-    if (mark[2] < 0) {
-        TRY(put(model, mark[1], after, 0, ids, n));
-        return put(model, mark[0], before, 0, ids, n);
-    }
-    TRY(put(model, mark[0], before, 0, ids, n));
-    TRY(put(model, mark[1], after, 0, ids, n));
-    return put(model, mark[2], "", 0, ids, n);
+    struct buf b = { 0 };
+    int rc;
+
+    if (mark >= 0)
+        cb_buf_print(&b, "%s\n%s\n", name, text);
+    else
+        cb_buf_print(&b, "%s\n\n--- snippet ---\n\n", text);
+    rc = b.failed ? cb_fail(CB_ENOMEM, "out of memory") : put(p, mark, b.s, 0);
+    cb_buf_free(&b);
+    return rc;
 }
 
-int cb_fill_in(const cb_model *model, const char *before, const char *after, int32_t **ids, int *n)
+static int put_files(const struct prompt *p, const struct marks_of_file *m, const json_t *files)
 {
-    int32_t mark[3];
-    int rc = CB_OK;
+    const json_t *f;
+    size_t i;
+
+    if (!json_array_size(files))
+        return CB_OK;
+    if (m->id[PROJECT] >= 0)
+        TRY(put(p, m->id[PROJECT], "project\n", 0));
+    json_array_foreach(files, i, f)
+    {
+        const char *text = NULL, *name = "file";
+        TRY(cb_field_text(f, "filename", &name));
+        TRY(cb_field_text(f, "text", &text));
+        if (!text)
+            return cb_fail(CB_EARG, "input_extra: [%zu] must have a text", i);
+        TRY(put_file(p, m->id[FILE_MARK], name, text));
+    }
+    return m->id[FILE_MARK] >= 0 ? put(p, m->id[FILE_MARK], "current\n", 0) : CB_OK;
+}
+
+int cb_fill_in(const cb_model *model, const struct fill_in *what, int32_t **ids, int *n)
+{
+    const struct prompt p = { model, ids, n };
+    struct marks_of_file m;
 
     *ids = NULL;
     *n = 0;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms && !rc; i++) {
-        mark[2] = -1;
-        if (special(model, forms[i].before, &mark[0], &rc) &&
-            special(model, forms[i].after, &mark[1], &rc) &&
-            (!*forms[i].middle || special(model, forms[i].middle, &mark[2], &rc)))
-            return fill(model, mark, before, after, ids, n);
+    TRY(find_marks(model, &m));
+    TRY(put(&p, -1, "", CB_TOK_BOS));
+    TRY(put_files(&p, &m, what->files));
+    if (m.id[MIDDLE] < 0) {
+        TRY(put(&p, m.id[AFTER], what->after, 0));
+        return put(&p, m.id[BEFORE], what->before, 0);
     }
-    return rc ? rc : cb_fail(CB_EARG, "suffix: the model has no tokens for filling in the middle");
+    TRY(put(&p, m.id[BEFORE], what->before, 0));
+    TRY(put(&p, m.id[AFTER], what->after, 0));
+    return put(&p, m.id[MIDDLE], "", 0);
 }

@@ -3,6 +3,7 @@
 #include "prompt_logprobs.h"
 
 #include "base/err.h"
+#include "own_reading.h"
 
 struct scored {
     const int32_t *ids;
@@ -18,34 +19,21 @@ static void take(void *arg, int i, const float *logits)
         cb_logprobs(logits, k->n_vocab, k->ids[i + 1], k->n_top, &k->out[i + 1]);
 }
 
-static int read_steps(const struct server *s, cb_session *session, struct scored *k,
-                      int (*gone)(void *arg), void *gone_arg)
-{
-    const struct cb_prefill how = { .logits = take, .logits_arg = k };
-    int left;
-
-    TRY(cb_session_prefill_begin(session, k->ids, k->n, &how));
-    while ((left = cb_session_prefill_step(session)) > 0)
-        if ((gone && gone(gone_arg)) || cb_scheduler_is_over(s->scheduler)) {
-            cb_session_prefill_cancel(session);
-            return cb_fail(CB_ECANCEL, "the request was cancelled");
-        }
-    return left;
-}
-
 int cb_prompt_logprobs(struct server *s, const int32_t *ids, int n, int n_top,
                        int (*gone)(void *arg), void *gone_arg, struct job_token *out)
 {
+    const struct own_reading reading = { s, gone, gone_arg };
     const struct cb_session_params p = { .n_ctx = n };
     struct scored k = { ids, n, n_top, cb_n_vocab(s->m.model), out };
+    const struct cb_prefill how = { .logits = take, .logits_arg = &k };
     cb_session *session = NULL;
     int rc;
 
     pthread_mutex_lock(&s->embedding); /* one such session at a time bounds the memory */
     rc = cb_session_open(s->m.model, &p, &session);
     if (!rc)
-        rc = read_steps(s, session, &k, gone, gone_arg);
+        rc = cb_own_reading(&reading, session, ids, n, &how);
     cb_session_close(session);
     pthread_mutex_unlock(&s->embedding);
-    return rc;
+    return cb_model_status(rc);
 }
