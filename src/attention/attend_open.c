@@ -222,12 +222,9 @@ const char *cb_attention_undraftable(const struct attention *a)
         return "its layers read what another layer computed for the same token";
     if (cb_bank_has_kivi(a->bank))
         return "quantised tokens cannot be taken back";
-    for (int l = 0; l < a->bank->n_layer; l++) {
+    for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_attend_forgets(a, l))
             return "a layer keeps a window of tokens only";
-        if (a->model->layer[l].mixer)
-            return "a layer remembers without keys";
-    }
     return NULL;
 }
 

@@ -89,7 +89,7 @@ void cb_states_clear(struct states *s)
         return;
     memset(s->now, 0, cb_states_bytes(s));
     drop_from(s, 0);
-    s->has_before = 0;
+    s->has_before = s->apart = s->draft = 0;
 }
 
 /* ---- what is in progress ---- */
@@ -100,6 +100,7 @@ void cb_states_keep(struct states *s)
         return;
     memcpy(s->before, s->now, cb_states_bytes(s));
     s->has_before = 1;
+    s->draft = 0;
 }
 
 void cb_states_back(struct states *s)
@@ -112,7 +113,36 @@ void cb_states_back(struct states *s)
 
 void cb_states_drop(struct states *s)
 {
-    s->has_before = 0;
+    s->has_before = s->draft = 0;
+}
+
+static void swap(struct states *s)
+{
+    float *now = s->now;
+
+    s->now = s->before;
+    s->before = now;
+}
+
+void cb_states_apart(struct states *s)
+{
+    s->apart = cb_states_is(s);
+    s->draft = 0;
+}
+
+void cb_states_drafted(struct states *s, int n)
+{
+    if (!s->apart)
+        return;
+    swap(s);
+    s->apart = 0;
+    s->draft = n;
+}
+
+void cb_states_undraft(struct states *s)
+{
+    swap(s);
+    s->draft = 0;
 }
 
 /* ---- checkpoints ---- */
@@ -229,7 +259,7 @@ int cb_states_cut(struct states *s, int n)
     while (i > 0 && s->point[i - 1].at > n)
         i--;
     drop_from(s, i);
-    s->has_before = 0;
+    s->has_before = s->draft = 0;
     if (!i) {
         memset(s->now, 0, cb_states_bytes(s));
         return 0;

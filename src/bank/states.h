@@ -30,6 +30,9 @@ struct states {
     size_t *past; /* [n_layer] floats of these rows */
     float *now, *before;
     int has_before;
+    int apart; /* 1: tokens of a draft go through layers: they write the state after them to
+                  `before` and leave `now` as it is */
+    int draft; /* the last tokens, fed so: `before` is the state before them; 0: none */
     struct state_point *point; /* [n] ascending */
     int n, most;               /* checkpoints there are, and that the limit allows */
 };
@@ -59,11 +62,28 @@ static inline float *cb_states_matrix(const struct states *s, int l)
     return s->now + s->from[l] + s->past[l];
 }
 
+/* Where layer l writes the two */
+static inline float *cb_states_new_past(const struct states *s, int l)
+{
+    return (s->apart ? s->before : s->now) + s->from[l];
+}
+
+static inline float *cb_states_new_matrix(const struct states *s, int l)
+{
+    return cb_states_new_past(s, l) + s->past[l];
+}
+
 /* ---- what is in progress ---- */
 
 void cb_states_keep(struct states *s); /* remembers the state as it is */
 void cb_states_back(struct states *s); /* and goes back to it, if it is remembered */
 void cb_states_drop(struct states *s); /* or forgets it */
+
+/* Tokens are about to be decoded together, and may be taken back. Then all layers have taken n of
+ * them; or the last ones of these are taken back: the state is again that before the first. */
+void cb_states_apart(struct states *s);
+void cb_states_drafted(struct states *s, int n);
+void cb_states_undraft(struct states *s);
 
 /* ---- checkpoints ---- */
 

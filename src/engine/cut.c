@@ -7,6 +7,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "mixer.h"
 #include "session.h"
 
 /* 0 < n < tokens fed */
@@ -79,6 +80,19 @@ static int cut_to_checkpoint(struct cb_session *s, int n)
     return err;
 }
 
+/* Takes back the last tokens of a draft: the layers take those before n once more. */
+static int undraft(struct cb_session *s, int n)
+{
+    const int left = n - (s->bank.n_seen - s->states.draft);
+
+    TRY(cut(s, n));
+    cb_states_undraft(&s->states);
+    for (int l = 0; left && l < s->model->hp.n_layer; l++)
+        if (s->model->layer[l].mixer)
+            cb_mixer_again(s, l, left);
+    return cb_device_wait(s->dev);
+}
+
 int cb_session_truncate(cb_session *s, int n)
 {
     int err = CB_OK;
@@ -88,14 +102,14 @@ int cb_session_truncate(cb_session *s, int n)
         return cb_fail(CB_EARG, "truncate: %d tokens of %d", n, s->bank.n_seen);
     if (n == s->bank.n_seen)
         return CB_OK;
-    if (n && cb_states_is(&s->states)) {
+    if (n && cb_states_is(&s->states) && n < s->bank.n_seen - s->states.draft) {
         TRY(cut_to_checkpoint(s, n));
         memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
         return CB_OK;
     }
     TRY(cb_device_lock(s->dev)); /* the device unpacks prepacked blocks into rows */
     if (n)
-        err = cut(s, n);
+        err = s->states.draft ? undraft(s, n) : cut(s, n);
     cb_device_unlock(s->dev);
     if (!n)
         cb_session_clear(s);

@@ -570,7 +570,7 @@ static void fed(struct cb_session *s, int n)
     s->bank.n_seen += n;
     s->bank.n_feed = 0;
     cb_states_drop(&s->states);
-    if (s->bank.decoding)
+    if (s->bank.decoding && n == 1) /* no checkpoint makes room for one of a draft */
         cb_states_generated(&s->states, s->bank.n_seen);
 }
 
@@ -770,6 +770,8 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
     cb_forward_begin(s, tokens, n);
     carry_rows(s, 1, 0, 0, n, n);
     s->bank.n_feed = 1; /* each token is a feed of its own */
+    if (n > 1)
+        cb_states_apart(&s->states);
     for (int l = 0; l < hp->n_layer; l++)
         TRY(layer(&r, l));
     head(s, r.x, n, s->act_bits, w->batch_logits);
@@ -778,5 +780,6 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
     s->bank.read_bytes /= (uint64_t)n; /* a token's */
     fed(s, n);
+    cb_states_drafted(&s->states, n);
     return CB_OK;
 }

@@ -15,6 +15,7 @@ struct mixing {
     const struct recurrent *x;
     const struct mixer_params *p;
     struct mixer_work *w;
+    int again; /* 1: what was kept of a draft takes the place of products */
 };
 
 /* ---- steps ---- */
@@ -72,7 +73,8 @@ static void convolve(const struct mixing *m, struct short_conv c)
             call[j].gate_in = c.gate_in ? c.gate_in + row : NULL;
             call[j].gate_out = c.gate_out ? c.gate_out + row : NULL;
             call[j].y += (size_t)(i + j) * (size_t)c.y_stride;
-            call[j].from = call[j].to = cb_states_past(&m->s[i + j]->states, m->l);
+            call[j].from = cb_states_past(&m->s[i + j]->states, m->l);
+            call[j].to = cb_states_new_past(&m->s[i + j]->states, m->l);
         }
         ops(m)->short_conv(m->s[0]->dev, call, n);
     }
@@ -94,10 +96,37 @@ static void remember(const struct mixing *m, struct recurrence r)
             call[j].beta += row * (size_t)r.n_head;
             call[j].decay += row * (size_t)r.n_head * (size_t)(r.by_row ? r.dk : 1);
             call[j].out += row * (size_t)r.out_stride;
-            call[j].from = call[j].to = cb_states_matrix(&m->s[i + j]->states, m->l);
+            call[j].from = cb_states_matrix(&m->s[i + j]->states, m->l);
+            call[j].to = cb_states_new_matrix(&m->s[i + j]->states, m->l);
         }
         ops(m)->recurrence(m->s[0]->dev, call, n);
     }
+}
+
+/* n floats a token of work space at x, which states depend on, are kept at *at, or come from there.
+ */
+static void keep(const struct mixing *m, float **at, float *x, int n)
+{
+    const size_t all = (size_t)n * (size_t)m->n_tok;
+
+    cb_device_copy(m->s[0]->dev, m->again ? x : *at, m->again ? *at : x, all * sizeof *x);
+    *at += (size_t)n * (size_t)m->w->cap_draft;
+}
+
+/* The inputs of a draft's tokens, before the convolution; width: numbers a token in w.conv */
+static void keep_draft(const struct mixing *m, int width)
+{
+    float *at = m->w->kept;
+
+    if (!m->again && !m->s[0]->states.apart)
+        return;
+    at += (size_t)m->l * (size_t)m->w->cap_draft * m->w->kept_row;
+    keep(m, &at, m->w->conv, width);
+    if (m->x->kind == MIX_CONV)
+        return;
+    keep(m, &at, m->w->decay, m->x->rate.n_out);
+    if (m->x->beta.raw)
+        keep(m, &at, m->w->beta, m->p->n_head);
 }
 
 /* Norms each row of n numbers of x[n_tok][width], row r with set r % n_set of weights. */
@@ -139,10 +168,13 @@ static const float *delta(const struct mixing *m, const float *in)
                                   .v_stride = width,
                                   .out_stride = nv };
 
-    products_in(m, in, width);
-    product(m, &x->gate_low, &x->gate, in, w->gate);
-    product(m, &x->rate_low, &x->rate, in, w->decay);
-    product(m, NULL, &x->beta, in, w->beta);
+    if (!m->again) {
+        products_in(m, in, width);
+        product(m, &x->gate_low, &x->gate, in, w->gate);
+        product(m, &x->rate_low, &x->rate, in, w->decay);
+        product(m, NULL, &x->beta, in, w->beta);
+    }
+    keep_draft(m, width);
     convolve(m, (struct short_conv){
                     .silu = 1, .x = w->conv, .x_stride = width, .y = w->conv, .y_stride = width });
     for (int i = 0; i < 2; i++)
@@ -181,9 +213,12 @@ static const float *mamba2(const struct mixing *m, const float *in)
                                   .v_stride = width,
                                   .out_stride = nv };
 
-    products_in(m, in, width);
-    product(m, &x->gate_low, &x->gate, in, w->gate);
-    product(m, &x->rate_low, &x->rate, in, w->decay);
+    if (!m->again) {
+        products_in(m, in, width);
+        product(m, &x->gate_low, &x->gate, in, w->gate);
+        product(m, &x->rate_low, &x->rate, in, w->decay);
+    }
+    keep_draft(m, width);
     convolve(m, (struct short_conv){
                     .silu = 1, .x = w->conv, .x_stride = width, .y = w->conv, .y_stride = width });
     ops(m)->decays(d, &fade);
@@ -200,7 +235,9 @@ static const float *conv(const struct mixing *m, const float *in)
     const int n = m->x->n_conv;
     struct mixer_work *w = m->w;
 
-    products_in(m, in, 3 * n);
+    if (!m->again)
+        products_in(m, in, 3 * n);
+    keep_draft(m, 3 * n);
     convolve(m, (struct short_conv){ .gate_in = w->conv,
                                      .gate_out = w->conv + n,
                                      .x = w->conv + 2 * n,
@@ -210,14 +247,30 @@ static const float *conv(const struct mixing *m, const float *in)
     return w->gate;
 }
 
+static const float *mix(const struct mixing *m, const float *in)
+{
+    if (m->x->kind == MIX_CONV)
+        return conv(m, in);
+    return m->x->kind == MIX_MAMBA2 ? mamba2(m, in) : delta(m, in);
+}
+
 const float *cb_mixer(struct cb_session *const *s, int n_session, int l, const float *in, int n_tok,
                       int bits)
 {
     const struct cb_model *model = s[0]->model;
-    const struct recurrent *x = model->layer[l].mixer;
-    const struct mixing m = { s, n_session, l, n_tok, bits, x, &model->hp.mix, &s[0]->w.mixer };
+    const struct mixing m = {
+        s, n_session, l, n_tok, bits, model->layer[l].mixer, &model->hp.mix, &s[0]->w.mixer, 0
+    };
 
-    if (x->kind == MIX_CONV)
-        return conv(&m, in);
-    return x->kind == MIX_MAMBA2 ? mamba2(&m, in) : delta(&m, in);
+    return mix(&m, in);
+}
+
+void cb_mixer_again(struct cb_session *s, int l, int n)
+{
+    const struct cb_model *model = s->model;
+    const struct mixing m = {
+        &s, 1, l, n, 0, model->layer[l].mixer, &model->hp.mix, &s->w.mixer, 1
+    };
+
+    mix(&m, NULL);
 }

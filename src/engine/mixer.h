@@ -9,5 +9,8 @@
  * tokens of one session, or one of each of n_session; their states move on. */
 const float *cb_mixer(struct cb_session *const *s, int n_session, int l, const float *in, int n_tok,
                       int bits);
+/* Layer l takes the first n tokens of the session's last draft once more: its state, which is that
+ * before the draft, moves on. Needs cb_mixer_work_draft(). */
+void cb_mixer_again(struct cb_session *s, int l, int n);
 
 #endif

@@ -48,12 +48,34 @@ int cb_mixer_work_open(struct mixer_work *w, const struct cb_model *m, int chunk
     return grow(m->dev, &w->low, c * (size_t)max_int(x->gate_low.n_out, x->rate_low.n_out), bytes);
 }
 
+int cb_mixer_work_draft(struct mixer_work *w, const struct cb_model *m, int n, uint64_t *bytes)
+{
+    const struct recurrent *x = any_mixer(m);
+    const size_t layers = (size_t)m->hp.n_layer;
+
+    if (!x || n <= w->cap_draft)
+        return CB_OK;
+    *bytes -= layers * (size_t)w->cap_draft * w->kept_row * sizeof *w->kept;
+    w->cap_draft = 0;
+    free(w->kept);
+    w->kept_row = (size_t)x->n_conv * (x->kind == MIX_CONV ? 3 : 1);
+    if (x->kind != MIX_CONV)
+        w->kept_row += (size_t)x->rate.n_out + (size_t)m->hp.mix.n_head;
+    w->kept = cb_alloc_aligned(layers * (size_t)n * w->kept_row, sizeof *w->kept);
+    if (!w->kept)
+        return CB_ENOMEM;
+    w->cap_draft = n;
+    *bytes += layers * (size_t)n * w->kept_row * sizeof *w->kept;
+    return CB_OK;
+}
+
 void cb_mixer_work_close(struct mixer_work *w, struct device *d)
 {
     float *const all[] = { w->conv, w->gate, w->out, w->decay, w->beta, w->low };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cb_device_free(d, all[i]);
+    free(w->kept);
 }
 
 int cb_mixer_states_open(struct states *s, const struct cb_model *m, uint64_t checkpoint_bytes)

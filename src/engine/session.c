@@ -179,6 +179,8 @@ int cb_session_work_fit_batch(struct cb_session *s, int n)
 int cb_session_work_fit_together(struct cb_session *s, int n)
 {
     TRY(cb_session_work_fit_batch(s, n));
+    if (n > 1)
+        TRY(cb_mixer_work_draft(&s->w.mixer, s->model, n, &s->w.bytes));
     s->attention.max_draft = max_int(s->attention.max_draft, n);
     return CB_OK;
 }

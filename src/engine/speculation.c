@@ -70,6 +70,8 @@ int cb_speculation_set_draft(cb_speculation *x, cb_session *draft)
 {
     const char *why = draft ? cb_speculation_why_not(draft) : NULL;
 
+    if (draft && cb_states_is(&draft->states)) /* it would go back further than its last draft */
+        why = "a layer remembers without keys";
     if (draft == x->s)
         return cb_fail(CB_EARG, "draft model: the session cannot guess for itself");
     if (why)
@@ -170,12 +172,19 @@ static int guess_by_model(struct cb_speculation *x, const int32_t *tokens, int n
     return got;
 }
 
+/* Tokens of a draft after the one at len. Where layers remember without keys, none crosses a place
+ * of checkpoints: these are made of tokens that stay. */
+static int before_grid(const cb_session *s, int len)
+{
+    return cb_states_is(&s->states) ? STATE_GRID - 2 - len % STATE_GRID : INT32_MAX;
+}
+
 /* Draft for what follows token id -> x->draft; returns its length */
 static int guess(struct cb_speculation *x, int32_t id)
 {
     cb_session *s = x->s;
     const int len = cb_session_len(s), room = cb_session_n_ctx(s) - len - 1;
-    const int most = min_int(x->most, min_int(room, s->chunk - 1));
+    const int most = min_int(x->most, min_int(min_int(room, s->chunk - 1), before_grid(s, len)));
     int n = 0;
 
     if (most < 1 || x->alone_s == 0 || cb_session_note_tokens(s, &id, 1))

@@ -9,6 +9,7 @@
 
 #include "bank/states.h"
 #include "ctxbank.h"
+#include "engine/session.h"
 #include "kit/recipe.h"
 #include "kit/suite.h"
 
@@ -327,6 +328,100 @@ START_TEST(batches)
 }
 END_TEST
 
+/* ---- drafts ---- */
+
+enum { DRAFTS_FROM = 300, DRAFTS_TO = 700 };
+
+/* Decodes n tokens at place `at` together, of which the first `kept` are the timeline's. */
+static void draft(cb_session *s, int at, int n, int kept)
+{
+    const float *logits;
+    int32_t token[16];
+
+    for (int i = 0; i < n; i++)
+        token[i] = ids[i < kept ? at + i : (at * 31 + i) % N_ID];
+    ok(cb_session_decode_all(s, token, n, &logits));
+    ok(cb_session_truncate(s, at + kept));
+}
+
+/* Drafts of all lengths, of which any number of tokens is taken back, leave what the same tokens
+ * one by one leave. No checkpoint is lost: with room for one alone, a cut goes back to it. */
+START_TEST(drafts_are_taken_back)
+{
+    cb_session *one, *all;
+
+    open_recipe(_i);
+    one = session_of(m, 64, 0);
+    all = session_of(m, 64, 0);
+    ok(cb_session_prefill(one, ids, DRAFTS_FROM, NULL));
+    ok(cb_session_prefill(all, ids, DRAFTS_FROM, NULL));
+    for (int at = DRAFTS_FROM, k = 0, kept; at < DRAFTS_TO; at += kept, k++) {
+        const int left = GRID - at % GRID, n = 1 + (k * 5) % 16 < left ? 1 + (k * 5) % 16 : 1;
+        kept = 1 + (k * 7) % n;
+        draft(all, at, n, kept);
+        for (int i = 0; i < kept; i++)
+            ok(cb_session_decode(one, ids[at + i]));
+        if (kept == n)
+            same(one, all, "draft");
+    }
+    ok(cb_session_truncate(one, cb_session_len(all)));
+    go_on(one, all, "after drafts");
+    ok(cb_session_truncate(one, DRAFTS_TO - 40));
+    ok(cb_session_truncate(all, DRAFTS_TO - 40));
+    go_on(one, all, "cut after drafts");
+    cb_session_close(one);
+    cb_session_close(all);
+    close_recipe();
+}
+END_TEST
+
+static int32_t greedy(const float *logits)
+{
+    int32_t best = 0;
+
+    for (int i = 1; i < recipe.n_vocab; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+/* The text with prompt look-up drafts is that without, and has the same checkpoints. */
+START_TEST(the_text_without_drafts)
+{
+    struct cb_speculation_counts counts;
+    struct cb_memory a, b;
+    cb_speculation *x;
+    cb_session *one, *s;
+
+    open_recipe(_i);
+    one = session_of(m, 64, 0);
+    s = session_of(m, 64, 0);
+    ok(cb_session_prefill(one, ids, DRAFTS_FROM, NULL));
+    ok(cb_session_prefill(s, ids, DRAFTS_FROM, NULL));
+    ok(cb_speculation_new(s, 8, &x));
+    for (int i = DRAFTS_FROM; i < DRAFTS_TO; i++) {
+        /* what is fed repeats itself, so that drafts are right; now and then it does not */
+        const int32_t id = i % 90 == 7 ? greedy(cb_session_logits(one)) : ids[i % 30];
+        ck_assert_msg(!memcmp(cb_session_logits(one), cb_speculation_logits(x),
+                              (size_t)recipe.n_vocab * sizeof(float)),
+                      "token %d", i);
+        ok(cb_session_decode(one, id));
+        ok(cb_speculation_decode(x, id));
+    }
+    ok(cb_speculation_end(x));
+    cb_speculation_get_counts(x, &counts);
+    ck_assert_int_gt(counts.accepted, 0);
+    ck_assert_int_gt(counts.drafted, counts.accepted);
+    cb_session_memory(one, &a);
+    cb_session_memory(s, &b);
+    ck_assert_uint_eq(a.checkpoint_bytes, b.checkpoint_bytes);
+    go_on(one, s, "after the text");
+    cb_speculation_free(x);
+    cb_session_close(one);
+    cb_session_close(s);
+    close_recipe();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("states");
@@ -341,6 +436,8 @@ int main(void)
     tcase_add_test(tc, fewer_checkpoints);
     tcase_add_loop_test(tc, stopped_prompts, 0, N_RECIPE);
     tcase_add_loop_test(tc, batches, 0, N_RECIPE);
+    tcase_add_loop_test(tc, drafts_are_taken_back, 0, N_RECIPE);
+    tcase_add_loop_test(tc, the_text_without_drafts, 0, N_RECIPE);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }
