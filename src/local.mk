@@ -139,7 +139,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/model/binder.c src/model/binder.h \
-	src/model/families.c src/model/latent.c \
+	src/model/families.c src/model/latent.c src/model/ngrams.c src/model/stream_mix.c \
 	src/model/adapters.c src/model/adapters.h \
 	src/model/head_prune.c src/model/head_prune.h \
 	src/model/health.c src/model/health.h \
@@ -261,9 +261,11 @@ libcore_la_SOURCES += \
 	src/engine/mixer.c src/engine/mixer.h \
 	src/engine/mixer_work.c src/engine/mixer_work.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
+	src/engine/norm_rows.c src/engine/norm_rows.h \
 	src/engine/product.c src/engine/product.h \
 	src/engine/prompt_repeat.c src/engine/prompt_repeat.h \
 	src/engine/repetition.c src/engine/repetition.h \
+	src/engine/rows.h \
 	src/engine/sampler.c \
 	src/engine/bank_dir.c \
 	src/engine/bank_index.c src/engine/bank_index.h \
@@ -274,6 +276,8 @@ libcore_la_SOURCES += \
 	src/engine/snapshot.c src/engine/snapshot.h \
 	src/engine/shared_prefill.c \
 	src/engine/speculation.c \
+	src/engine/stream_work.c src/engine/stream_work.h \
+	src/engine/streams.c src/engine/streams.h \
 	src/engine/vocabulary.c
 
 # Tasks, their scores and analyses: for the program and the tests, not part of the installed

@@ -16,23 +16,13 @@
 #include "mixer.h"
 #include "model/head_prune.h"
 #include "model/health.h"
+#include "norm_rows.h"
 #include "product.h"
 #include "prompt_repeat.h"
+#include "rows.h"
 #include "session.h"
+#include "streams.h"
 
-/* Rows that go through a layer together: either a chunk of one session's feed, which begins at
- * position pos0 (the feed ends before pos_end), or the next token of each of n sessions, or n_tok
- * decoded tokens of one session. The work space is the first session's. */
-struct rows {
-    struct cb_session *const *s; /* [n] */
-    int n, n_tok;                /* n_tok == n where n > 1 */
-    int one_by_one;              /* 1: n == 1, and the tokens attend one after another */
-    int pos0, pos_end;           /* as in struct chunk */
-    const int32_t *pos;
-    const int32_t *id; /* [n_tok] the tokens, where layers are told of them (struct layer_input) */
-    float *x;          /* [n_tok][n_embd] the residual stream */
-    const float *cs[ROPE_TABLES]; /* [n_tok][n_rot/2][2] of the table's n_rot */
-};
 
 /* Row i of qkv and out as chunk c of session s */
 static struct attention_call call_of(const struct rows *r, int l, int i, const float *qkv,
@@ -42,7 +32,7 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
     const int nq = r->s[0]->model->hp.n_head * y->hd, nkv = y->n_kv * y->hd;
     const int stride = nq + 2 * nkv;
     const float *q = qkv + (size_t)i * (size_t)stride;
-    struct cb_session *s = r->s[r->n > 1 ? i : 0];
+    struct cb_session *s = cb_rows_session(r, i);
     struct attention_call call = { .a = &s->attention,
                                    .c = { l, q, q + nq, q + nq + nkv, stride, 1, s->bank.n_seen,
                                           s->bank.n_seen + 1, NULL },
@@ -93,34 +83,22 @@ static int attend(const struct rows *r, int l, const float *qkv, float *out)
     return CB_OK;
 }
 
-/* Norms n_row rows of each of n_tok tokens: rows r, r + n_set, .. with set r % n_set of weights. */
-static void norm(struct cb_session *s, const struct norm *w, const float *x, int n_row, int n_tok,
-                 int x_stride, float *y, int y_stride)
-{
-    const int each = w->n_set == 1, rows = each ? n_row : 1;
-    const float eps = s->model->hp.norm_eps;
-
-    for (int i = 0; i < (each ? 1 : n_row); i++) {
-        const int at = i * w->n, set = i % w->n_set * w->n;
-        if (s->model->arch->norm == NORM_LAYER)
-            s->dev->ops->layernorm(s->dev, x + at, w->w + set, w->b ? w->b + set : NULL, eps, w->n,
-                                   rows, n_tok, x_stride, y + at, y_stride);
-        else
-            s->dev->ops->rmsnorm(s->dev, x + at, w->w + set, eps, w->n, rows, n_tok, x_stride,
-                                 y + at, y_stride);
-    }
-}
-
-/* What a block reads -> w.norm, or the residual stream itself where its norm stands behind it */
-static const float *block_in(const struct rows *r, const struct norm *w)
+/* What a block reads -> *in: w.norm, or the residual stream itself where its norm stands behind it.
+ * Several streams are mixed. */
+static int block_in(const struct rows *r, const struct norm *w, const struct stream_mix *mix,
+                    int bits, const float **in)
 {
     struct cb_session *s = r->s[0];
     const int ne = s->model->hp.n_embd;
 
-    if (!w->w)
-        return r->x;
-    norm(s, w, r->x, 1, r->n_tok, ne, s->w.norm, ne);
-    return s->w.norm;
+    *in = s->w.norm;
+    if (mix)
+        return cb_streams_read(s, mix, r->x, r->n_tok, bits, s->w.norm);
+    if (w->w)
+        cb_norm_rows(s, w, r->x, 1, r->n_tok, ne, s->w.norm, ne);
+    else
+        *in = r->x;
+    return CB_OK;
 }
 
 /* Adds what a block computed, w.add[n_tok][n_embd], to the residual stream. */
@@ -130,9 +108,12 @@ static void block_add(const struct rows *r, const struct norm *post)
     const struct hparams *hp = &s->model->hp;
 
     if (post->w)
-        norm(s, post, s->w.add, 1, r->n_tok, hp->n_embd, s->w.add, hp->n_embd);
-    s->dev->ops->add(s->dev, r->x, s->w.add, hp->resid_scale,
-                     (size_t)r->n_tok * (size_t)hp->n_embd);
+        cb_norm_rows(s, post, s->w.add, 1, r->n_tok, hp->n_embd, s->w.add, hp->n_embd);
+    if (hp->n_stream > 1)
+        cb_streams_add(s, r->x, s->w.add, r->n_tok);
+    else
+        s->dev->ops->add(s->dev, r->x, s->w.add, hp->resid_scale,
+                         (size_t)r->n_tok * (size_t)hp->n_embd);
 }
 
 /* The last product of a block: by[n_tok][w->n_in] -> the residual stream */
@@ -140,7 +121,7 @@ static void block_out(const struct rows *r, const struct weight *w, const float 
                       const struct norm *post, const float *by)
 {
     struct cb_session *s = r->s[0];
-    const int direct = !post->w && s->model->hp.resid_scale == 1;
+    const int direct = !post->w && s->model->hp.resid_scale == 1 && s->model->hp.n_stream == 1;
     const struct mm mm = { w,        bias,   direct ? r->x : s->w.add,
                            w->n_out, direct, s->bank.decoding ? s->act_bits : 0 };
 
@@ -157,7 +138,7 @@ static void scale_queries_by_position(const struct rows *r, const struct layer *
     const struct temperature *t = &hp->temperature;
 
     for (int i = 0; i < r->n_tok && !(t->unrotated && y->rope >= 0); i++) {
-        const int pos = r->n > 1 ? r->s[i]->bank.n_seen : r->pos ? r->pos[i] : r->pos0 + i;
+        const int pos = cb_rows_pos(r, i);
         const int turns = (pos + t->offset) / t->length;
         if (turns)
             r->s[0]->dev->ops->scale(r->s[0]->dev, q + (size_t)i * (size_t)stride,
@@ -174,14 +155,14 @@ static void rotate(const struct rows *r, const struct layer *y, float *x, int n_
     const int n = r->n_tok, late = s->model->arch->has & NORMS_ROTATED;
 
     if (of_heads->w && !late)
-        norm(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
+        cb_norm_rows(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
     if (y->rope >= 0)
         s->dev->ops->rope(s->dev, s->model->arch->rope, x, n, n_head, y->hd, stride,
                           s->rope[y->rope].n_rot, r->cs[y->rope]);
     if (of_heads->w && late)
-        norm(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
+        cb_norm_rows(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
     if (y->rope >= 0 && y->rotated_norm.w)
-        norm(s, &y->rotated_norm, x, n_head, n, stride, x, stride);
+        cb_norm_rows(s, &y->rotated_norm, x, n_head, n, stride, x, stride);
 }
 
 static void rotate_queries(const struct rows *r, const struct layer *y, float *q, int stride)
@@ -245,7 +226,7 @@ static void guess(const struct rows *r, int l, const float *in)
         cb_product(s, &mm, 1, in, r->n_tok);
     rotate_queries(r, y, s->w.qkv, nq);
     for (int i = 0; i < r->n_tok; i++) {
-        struct attention *a = &r->s[r->n > 1 ? i : 0]->attention;
+        struct attention *a = &cb_rows_session(r, i)->attention;
         if (cb_attend_wants_guess(a, l))
             cb_attend_guess(a, l, r->n > 1 ? 0 : i, s->w.qkv + (size_t)i * (size_t)nq);
     }
@@ -264,12 +245,12 @@ static int dense_beside_experts(const struct rows *r, const struct layer *y, con
 
     cb_ffn_hidden(s, &y->ffn, in, n, bits);
     cb_product(s, &down, 1, w->gate, n);
-    norm(s, &x->dense_out, w->beside, 1, n, ne, w->beside, ne);
-    norm(s, &x->router_in, r->x, 1, n, ne, w->norm, ne);
+    cb_norm_rows(s, &x->dense_out, w->beside, 1, n, ne, w->beside, ne);
+    cb_norm_rows(s, &x->router_in, r->x, 1, n, ne, w->norm, ne);
     TRY(cb_ffn_route(s, y->moe, w->norm, n, bits));
-    norm(s, &x->expert_in, r->x, 1, n, ne, w->norm, ne);
+    cb_norm_rows(s, &x->expert_in, r->x, 1, n, ne, w->norm, ne);
     TRY(cb_ffn_experts(s, y->moe, w->norm, n, bits, w->add));
-    norm(s, &x->expert_out, w->add, 1, n, ne, w->add, ne);
+    cb_norm_rows(s, &x->expert_out, w->add, 1, n, ne, w->add, ne);
     s->dev->ops->add(s->dev, w->add, w->beside, 1, (size_t)n * (size_t)ne);
     block_add(r, &y->ffn_post_norm);
     return CB_OK;
@@ -292,7 +273,7 @@ static void layer_inputs(const struct rows *r, int l, int bits)
     s->dev->ops->scale(s->dev, w->norm, m->hp.embd_scale, 0, (size_t)n * (size_t)ne);
     cb_product(s, &mm, 1, w->norm, n);
     s->dev->ops->scale(s->dev, w->up, 1 / sqrtf((float)ne), 0, all);
-    norm(s, &x->norm, w->up, 1, n, ni, w->up, ni);
+    cb_norm_rows(s, &x->norm, w->up, 1, n, ni, w->up, ni);
     for (int i = 0; i < n; i++)
         cb_model_input_row(m, r->id[i], l, w->told + (size_t)i * (size_t)ni);
     cb_device_copy(s->dev, w->gate, w->told, all * sizeof *w->told);
@@ -353,7 +334,7 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
             cb_device_copy_rows(s->dev, v, (size_t)stride * sizeof *v, k,
                                 (size_t)stride * sizeof *k, (size_t)nkv * sizeof *v, n);
         if (y->v_norm.w)
-            norm(s, &y->v_norm, v, y->n_kv, n, stride, v, stride);
+            cb_norm_rows(s, &y->v_norm, v, y->n_kv, n, stride, v, stride);
         rotate(r, y, k, y->n_kv, stride, &y->k_norm);
     }
     return attend(r, l, w->qkv, w->att);
@@ -369,7 +350,9 @@ static int layer(const struct rows *r, int l)
     const float *in;
 
     /* attention, or a state that stands for all tokens, or both side by side */
-    in = block_in(r, &y->attn_norm);
+    if (y->ngrams)
+        TRY(cb_streams_ngrams(r, l, bits));
+    TRY(block_in(r, &y->attn_norm, y->mix[0], bits, &in));
     if (y->mixer)
         block_out(r, &y->mixer->out, NULL, &y->attn_post_norm,
                   cb_mixer(r->s, r->n, l, in, n, bits));
@@ -378,7 +361,7 @@ static int layer(const struct rows *r, int l)
     if (guesses(r, l + 1))
         guess(r, l + 1, in);
     if (hp->parallel && y->ffn_norm.w) /* before attention adds to what the feed-forward reads */
-        in = block_in(r, &y->ffn_norm);
+        TRY(block_in(r, &y->ffn_norm, NULL, bits, &in));
     if (y->n_kv)
         block_out(r, &y->o, y->o_bias, &y->attn_post_norm,
                   y->latent ? cb_latent_values(s, y->latent, n, bits) : gated(r, y, w->att));
@@ -387,7 +370,7 @@ static int layer(const struct rows *r, int l)
     if (!y->moe && !y->ffn.down.raw) /* the layer is its mixer, or its attention */
         return CB_OK;
     if (!hp->parallel && !s->model->arch->single)
-        in = block_in(r, &y->ffn_norm);
+        TRY(block_in(r, &y->ffn_norm, y->mix[1], bits, &in));
     if (y->moe && y->moe->beside) {
         TRY(dense_beside_experts(r, y, in, bits));
     } else if (y->moe) {
@@ -401,21 +384,28 @@ static int layer(const struct rows *r, int l)
     if (y->input)
         add_input(r, l, bits);
     if (y->scale != 1)
-        s->dev->ops->scale(s->dev, r->x, y->scale, 0, (size_t)n * (size_t)hp->n_embd);
+        s->dev->ops->scale(s->dev, r->x, y->scale, 0, (size_t)n * cb_stream_row(s));
     return CB_OK;
 }
 
-/* Token ids -> w.x[n][n_embd] */
+/* Token ids -> w.x[n][n_embd], or as many copies of each embedding as there are streams */
 static void embed(struct cb_session *s, const int32_t *tokens, int n)
 {
-    const size_t row = (size_t)s->model->hp.n_embd;
+    const size_t ne = (size_t)s->model->hp.n_embd, row = cb_stream_row(s);
     const float a = s->model->hp.embd_scale;
-    const int step = s->w.part ? s->chunk : n; /* at once */
+    const int n_stream = s->model->hp.n_stream;
+    const int step = s->w.part || n_stream > 1 ? s->chunk : n; /* at once */
 
-    s->dev->ops->get_rows(s->dev, &s->model->embd, tokens, n, s->w.x);
-    for (int i = 0; a != 1 && i < n; i += step)
-        s->dev->ops->scale(s->dev, s->w.x + (size_t)i * row, a, 0,
-                           (size_t)min_int(step, n - i) * row);
+    for (int i = 0; i < n; i += step) {
+        const int m = min_int(step, n - i);
+        float *x = s->w.x + (size_t)i * row, *to = n_stream > 1 ? s->w.norm : x;
+        s->dev->ops->get_rows(s->dev, &s->model->embd, tokens + i, m, to);
+        if (a != 1)
+            s->dev->ops->scale(s->dev, to, a, 0, (size_t)m * ne);
+        for (int j = 0; n_stream > 1 && j < n_stream; j++)
+            cb_device_copy_rows(s->dev, x + (size_t)j * ne, row * sizeof *x, to, ne * sizeof *x,
+                                ne * sizeof *x, m);
+    }
 }
 
 /* 1: between layers the rows of a feed of n tokens lie with the host; `part` has one step's. A feed
@@ -430,13 +420,13 @@ static float *rows_at(const struct cb_session *s, int i, int n)
 {
     float *x = s->w.part ? s->w.part : s->w.x;
 
-    return lie_with_host(s, n) ? x : x + (size_t)i * (size_t)s->model->hp.n_embd;
+    return lie_with_host(s, n) ? x : x + (size_t)i * cb_stream_row(s);
 }
 
 /* Copies m of them from (in) or to the host's memory, where layer l calls for it. */
 static void carry_rows(struct cb_session *s, int in, int l, int i, int m, int n)
 {
-    const size_t row = (size_t)s->model->hp.n_embd;
+    const size_t row = cb_stream_row(s);
     float *host = s->w.x + (size_t)i * row, *on = rows_at(s, i, n);
 
     if (s->w.part && (lie_with_host(s, n) || l == (in ? 0 : s->model->hp.n_layer - 1)))
@@ -453,15 +443,28 @@ static void finish_logits(struct cb_session *s, float *logits, int n)
                            (size_t)n * (size_t)hp->n_vocab);
 }
 
-/* x[n][n_embd] -> logits[n][n_vocab] */
-static void head(struct cb_session *s, const float *x, int n, int bits, float *logits)
+/* The states x[n] after the last layer -> w.norm[n][n_embd] */
+static int last_norm(struct cb_session *s, const float *x, int n, int bits)
+{
+    const struct cb_model *m = s->model;
+    const struct stream_mix *mix = m->layer[m->hp.n_layer - 1].mix[2];
+
+    if (mix)
+        return cb_streams_read(s, mix, x, n, bits, s->w.norm);
+    cb_norm_rows(s, &m->out_norm, x, 1, n, m->hp.n_embd, s->w.norm, m->hp.n_embd);
+    return CB_OK;
+}
+
+/* x[n], states after the last layer -> logits[n][n_vocab] */
+static int head(struct cb_session *s, const float *x, int n, int bits, float *logits)
 {
     const struct cb_model *m = s->model;
     const struct mm mm = { &m->output, m->output_bias, logits, m->hp.n_vocab, 0, bits };
 
-    norm(s, &m->out_norm, x, 1, n, m->hp.n_embd, s->w.norm, m->hp.n_embd);
+    TRY(last_norm(s, x, n, bits));
     cb_product(s, &mm, 1, s->w.norm, n);
     finish_logits(s, logits, n);
+    return CB_OK;
 }
 
 /* A weight or a result that is not finite must not become a text. */
@@ -470,15 +473,16 @@ static int check(const struct cb_session *s, const float *x, size_t n)
     return cb_all_finite(x, n) ? CB_OK : cb_model_not_finite(s->model);
 }
 
-/* x[n_embd] of a generated token -> its largest logits, by output-head pruning */
-static void head_top(struct cb_session *s, const float *x, float *logits)
+/* x of a generated token -> its largest logits, by output-head pruning */
+static int head_top(struct cb_session *s, const float *x, float *logits)
 {
     const struct cb_model *m = s->model;
 
-    norm(s, &m->out_norm, x, 1, 1, m->hp.n_embd, s->w.norm, m->hp.n_embd);
+    TRY(last_norm(s, x, 1, s->act_bits));
     cb_head_prune_top(s->dev, m->head_prune, &s->prune_stats, s->top, s->act_bits, s->w.norm,
                       logits);
     finish_logits(s, logits, 1);
+    return CB_OK;
 }
 
 /* cos and sin of n positions from pos0 on, for rows row.. of the work space of s */
@@ -512,8 +516,8 @@ static int all_logits(struct cb_session *s, int n, const struct cb_prefill *how)
         return CB_ENOMEM;
     for (int i = how->logits_from; i < n && !rc; i += most) {
         const int m = min_int(most, n - i);
-        head(s, s->w.x + (size_t)(i - out) * (size_t)s->model->hp.n_embd, m, 0, buf);
-        rc = check(s, buf, (size_t)m * (size_t)n_vocab);
+        rc = head(s, s->w.x + (size_t)(i - out) * cb_stream_row(s), m, 0, buf);
+        rc = rc ? rc : check(s, buf, (size_t)m * (size_t)n_vocab);
         for (int j = 0; j < m && !rc; j++)
             how->logits(how->logits_arg, i + j, buf + (size_t)j * (size_t)n_vocab);
     }
@@ -532,9 +536,9 @@ static int all_states(struct cb_session *s, int n, const struct cb_prefill *how)
         return CB_ENOMEM;
     for (int i = 0; i < n && !rc; i += most) {
         const int m = min_int(most, n - i);
-        norm(s, &s->model->out_norm, s->w.x + (size_t)i * (size_t)ne, 1, m, ne, s->w.norm, ne);
+        rc = last_norm(s, s->w.x + (size_t)i * cb_stream_row(s), m, 0);
         cb_device_copy(s->dev, buf, s->w.norm, (size_t)m * (size_t)ne * sizeof *buf);
-        rc = check(s, buf, (size_t)m * (size_t)ne);
+        rc = rc ? rc : check(s, buf, (size_t)m * (size_t)ne);
         for (int j = 0; j < m && !rc; j++)
             how->states(how->states_arg, i + j, buf + (size_t)j * (size_t)ne);
     }
@@ -578,16 +582,16 @@ static void fed(struct cb_session *s, int n)
 static int finish(struct cb_session *s, const struct cb_prefill *how)
 {
     const int n = s->bank.n_feed;
-    const float *last = s->w.x + (size_t)(s->next.n_tok - 1) * (size_t)s->model->hp.n_embd;
+    const float *last = s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s);
 
     if (how && how->logits)
         TRY(all_logits(s, n, how));
     if (how && how->states)
         TRY(all_states(s, n, how));
     else if (s->bank.decoding && s->top && s->model->head_prune)
-        head_top(s, last, s->w.logits);
+        TRY(head_top(s, last, s->w.logits));
     else
-        head(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits);
+        TRY(head(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits));
     TRY(cb_device_wait(s->dev));
     if (!(how && how->states) && !cb_none_absurd(s->w.logits, (size_t)s->model->hp.n_vocab))
         return cb_model_not_finite(s->model);
@@ -626,7 +630,8 @@ static int repeat_prompt(struct cb_session *s)
 /* Rows row[n] (ascending) of the residual stream become rows 0.. */
 static void gather(struct cb_session *s, const int *row, int n)
 {
-    const size_t ne = (size_t)s->model->hp.n_embd;
+    const size_t ne = cb_stream_row(s);
+    float *by = s->model->hp.n_stream > 1 ? s->w.streams.normed : s->w.norm;
     float *x = lie_with_host(s, s->bank.n_feed) ? s->w.x : rows_at(s, 0, s->bank.n_feed);
 
     for (int i = 0, m; i < n; i += m) {
@@ -634,10 +639,10 @@ static void gather(struct cb_session *s, const int *row, int n)
         for (int j = 0, run; j < m; j += run) {
             for (run = 1; j + run < m && row[i + j + run] == row[i + j] + run;)
                 run++;
-            cb_device_copy(s->dev, s->w.norm + (size_t)j * ne, x + (size_t)row[i + j] * ne,
+            cb_device_copy(s->dev, by + (size_t)j * ne, x + (size_t)row[i + j] * ne,
                            (size_t)run * ne * sizeof *s->w.x);
         }
-        cb_device_copy(s->dev, x + (size_t)i * ne, s->w.norm, (size_t)m * ne * sizeof *s->w.x);
+        cb_device_copy(s->dev, x + (size_t)i * ne, by, (size_t)m * ne * sizeof *s->w.x);
     }
 }
 
@@ -745,7 +750,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
         for (int i = 0; i < n; i++)
             TRY(cb_attend_end(&s[i]->attention, l));
     }
-    head(s[0], r.x, n, s[0]->act_bits, w->batch_logits);
+    TRY(head(s[0], r.x, n, s[0]->act_bits, w->batch_logits));
     TRY(cb_device_wait(s[0]->dev));
     TRY(check(s[0], w->batch_logits, (size_t)n * n_vocab));
     for (int i = 0; i < n; i++) {
@@ -774,7 +779,7 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
         cb_states_apart(&s->states);
     for (int l = 0; l < hp->n_layer; l++)
         TRY(layer(&r, l));
-    head(s, r.x, n, s->act_bits, w->batch_logits);
+    TRY(head(s, r.x, n, s->act_bits, w->batch_logits));
     TRY(cb_device_wait(s->dev));
     TRY(check(s, w->batch_logits, (size_t)n * n_vocab));
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);

@@ -184,7 +184,7 @@ static const float *delta(const struct mixing *m, const float *in)
     ops(m)->glu(d, ACT_SIGMOID, w->beta, NULL, p->n_head, m->n_tok);
     remember(m, r);
     norm_rows(m, &x->norm, w->out, nv);
-    ops(m)->glu(d, x->kind == MIX_KDA ? ACT_SIGMOID : ACT_SILU, w->gate, w->out, nv, m->n_tok);
+    ops(m)->glu(d, x->sigmoid_gate ? ACT_SIGMOID : ACT_SILU, w->gate, w->out, nv, m->n_tok);
     return w->gate;
 }
 

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/recurrence.h"
+#include "stream_work.h"
 
 enum { DEFAULT_LIMIT = 1 << 30 }; /* bytes of checkpoints */
 
@@ -78,6 +79,29 @@ void cb_mixer_work_close(struct mixer_work *w, struct device *d)
     free(w->kept);
 }
 
+/* Floats of the rows that the convolution of layer l remembers */
+static size_t conv_past(const struct cb_model *m, int l)
+{
+    const struct recurrent *x = m->layer[l].mixer;
+
+    return x ? (size_t)(m->hp.mix.n_tap - 1) * (size_t)x->n_conv : 0;
+}
+
+/* The same for its n-grams */
+static size_t ngrams_past(const struct cb_model *m, int l)
+{
+    const struct ngrams *x = m->layer[l].ngrams;
+
+    return x ? (size_t)x->n_most * (size_t)(x->n_tap - 1) * (size_t)m->hp.n_stream *
+                   (size_t)m->hp.n_embd
+             : 0;
+}
+
+float *cb_mixer_states_ngrams(const struct states *s, const struct cb_model *m, int l)
+{
+    return cb_states_past(s, l) + conv_past(m, l);
+}
+
 int cb_mixer_states_open(struct states *s, const struct cb_model *m, uint64_t checkpoint_bytes)
 {
     const struct mixer_params *p = &m->hp.mix;
@@ -85,17 +109,16 @@ int cb_mixer_states_open(struct states *s, const struct cb_model *m, uint64_t ch
     size_t *past, *matrix;
     int err;
 
-    if (!any_mixer(m))
+    if (!any_mixer(m) && !cb_stream_ngrams(m))
         return CB_OK;
     if (!(past = cb_calloc(2 * n, sizeof *past)))
         return CB_ENOMEM;
     matrix = past + n;
     for (size_t l = 0; l < n; l++) {
         const struct recurrent *x = m->layer[l].mixer;
-        if (!x)
-            continue;
-        past[l] = (size_t)(p->n_tap - 1) * (size_t)x->n_conv;
-        matrix[l] = (size_t)p->n_head * cb_state_floats(p->dk, p->dv);
+        past[l] = conv_past(m, (int)l) + ngrams_past(m, (int)l);
+        if (x)
+            matrix[l] = (size_t)p->n_head * cb_state_floats(p->dk, p->dv);
     }
     err = cb_states_open(s, m->hp.n_layer, past, matrix,
                          checkpoint_bytes ? checkpoint_bytes : DEFAULT_LIMIT);

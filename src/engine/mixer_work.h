@@ -28,4 +28,8 @@ void cb_mixer_work_close(struct mixer_work *w, struct device *d);
 /* The states of a session. checkpoint_bytes as in struct cb_session_params. CB_ENOMEM */
 int cb_mixer_states_open(struct states *s, const struct cb_model *m, uint64_t checkpoint_bytes);
 
+/* The convolution's past of layer l's n-grams, of each of n_most phases [n_tap - 1][n_stream *
+ * n_embd] */
+float *cb_mixer_states_ngrams(const struct states *s, const struct cb_model *m, int l);
+
 #endif

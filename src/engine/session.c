@@ -60,10 +60,16 @@ int cb_session_prefill_is_exact(const struct cb_session *s, int n)
            (n < s->n_prefill_exact && n % KV_PREPACK == 0 && cb_session_extends(s));
 }
 
+/* Are layers told which tokens are fed? */
+static int wants_ids(const struct cb_model *m)
+{
+    return m->hp.n_input > 0 || cb_stream_ngrams(m);
+}
+
 size_t cb_session_tok_floats(const struct cb_session *s)
 {
-    size_t n = (size_t)s->model->hp.n_embd + (size_t)cb_attention_narrows(&s->attention) +
-               (s->model->hp.n_input > 0);
+    size_t n = cb_stream_row(s) + (size_t)cb_attention_narrows(&s->attention) +
+               (size_t)wants_ids(s->model);
 
     for (int i = 0; i < ROPE_TABLES; i++) /* n_rot 0: nothing rotates by the table */
         n += (size_t)s->rope[i].n_rot;
@@ -73,7 +79,7 @@ size_t cb_session_tok_floats(const struct cb_session *s)
 /* Bytes of n rows of the residual stream */
 static uint64_t rows_bytes(const struct cb_session *s, int n)
 {
-    return (uint64_t)n * (uint64_t)s->model->hp.n_embd * sizeof(float);
+    return (uint64_t)n * (uint64_t)cb_stream_row(s) * sizeof(float);
 }
 
 /* Bytes of the residual stream in the device's memory */
@@ -99,7 +105,7 @@ int64_t cb_session_work_grows(const struct cb_session *s, int n)
 /* x gets room for n rows, in the device's memory where they fit. */
 static int grow_stream(struct cb_session *s, int n, int fits)
 {
-    const size_t row = (size_t)s->model->hp.n_embd;
+    const size_t row = cb_stream_row(s);
     struct work *w = &s->w;
     uint64_t unused = 0;
 
@@ -127,7 +133,7 @@ static int fit(struct cb_session *s, int n)
     for (int i = 0; i < ROPE_TABLES; i++)
         if (s->rope[i].inv_freq)
             TRY(grow(&w->cs[i], (size_t)n * (size_t)s->rope[i].n_rot, &unused));
-    if (s->model->hp.n_input) {
+    if (wants_ids(s->model)) {
         free(w->id);
         w->id = cb_calloc((size_t)n, sizeof *w->id);
         if (!w->id)
@@ -229,7 +235,8 @@ static int work_open(struct cb_session *s)
                     &w->bytes));
     if (s->model->max_rank)
         TRY(grow_on(s->dev, &w->low, c * (size_t)s->model->max_rank, &w->bytes));
-    if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert)
+    if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert ||
+        hp->n_stream > 1)
         TRY(grow_on(s->dev, &w->add, c * (size_t)hp->n_embd, &w->bytes));
     if (hp->moe.beside)
         TRY(grow_on(s->dev, &w->beside, c * (size_t)hp->n_embd, &w->bytes));
@@ -239,6 +246,7 @@ static int work_open(struct cb_session *s)
         TRY(grow_on(s->dev, &w->query_gate, 3 * c * nq, &w->bytes));
     TRY(cb_mixer_work_open(&w->mixer, s->model, s->chunk, &w->bytes));
     TRY(cb_moe_work_open(&w->moe, s->dev, hp, s->chunk, &w->bytes));
+    TRY(cb_stream_work_open(&w->streams, s->model, s->chunk, &w->bytes));
     return grow(&w->logits, (size_t)hp->n_vocab, &w->bytes);
 }
 
@@ -267,6 +275,7 @@ static void work_close(struct device *d, struct work *w)
     free(w->told);
     cb_mixer_work_close(&w->mixer, d);
     cb_moe_work_close(&w->moe, d);
+    cb_stream_work_close(&w->streams, d);
     free(w->logits);
     free(w->batch_logits);
 }
@@ -328,11 +337,14 @@ static int reserve_device(struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
     const int nq = hp->n_head * hp->hd_max;
-    int max_in = hp->n_ff_max > hp->n_embd ? hp->n_ff_max : hp->n_embd;
+    const struct ngrams *grams = cb_stream_ngrams(s->model);
+    int max_in = max_int(hp->n_ff_max, hp->n_stream * hp->n_embd);
     int64_t bytes;
 
     max_in = max_int(max_int(max_in, nq), hp->latent.low);
     max_in = max_int(max_in, hp->mix.n_head * hp->mix.dv);
+    max_in = max_int(max_in, hp->stream_rank);
+    max_in = grams ? max_int(max_in, grams->n_head * grams->dim) : max_in;
     bytes =
         s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
                              hp->n_head, hp->hd_max, s->bank.n_ctx);

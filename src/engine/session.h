@@ -8,15 +8,16 @@
 #include "mixer_work.h"
 #include "model/head_prune.h"
 #include "moe_work.h"
+#include "stream_work.h"
 
 /* Work space of the forward pass, in the device's memory but for cs and the logits. Sizes are known
  * when the session opens, except those of x and cs, which grow with the longest prompt. Where x
  * would take memory from weights, it lies in the host's, and a chunk of it is copied to `part`
  * while it goes through a layer. */
 struct work {
-    int cap_tok;            /* tokens that x and cs hold */
-    float *x;               /* [cap_tok][n_embd] residual stream; the host's where `part` is */
-    float *part;            /* [chunk][n_embd] of it, or NULL: x is in the device's memory */
+    int cap_tok; /* tokens that x and cs hold */
+    float *x;    /* [cap_tok][n_stream * n_embd] residual stream; the host's where `part` is */
+    float *part; /* [chunk][n_stream * n_embd] of it, or NULL: x is in the device's memory */
     float *cs[ROPE_TABLES]; /* [cap_tok][n_rot/2][2] cos, sin; NULL: no layer rotates by it */
     int32_t *pos;  /* [cap_tok] positions, where layers may leave tokens of a prompt out; or NULL */
     float *norm;   /* [chunk][n_embd] */
@@ -33,6 +34,7 @@ struct work {
                           gates alone; NULL: attention has no gates */
     struct moe_work moe;
     struct mixer_work mixer;
+    struct stream_work streams;
     float *logits;       /* [n_vocab] of the last token */
     int cap_batch;       /* sessions that batch_logits holds */
     float *batch_logits; /* [cap_batch][n_vocab] */
@@ -78,6 +80,12 @@ struct cb_session {
     struct device_traffic traffic[2]; /* before and after the last decoded token; equal: none yet */
     uint64_t device_bytes; /* work space that the device reserved; all sessions share it */
 };
+
+/* Numbers of the residual stream of a token */
+static inline size_t cb_stream_row(const struct cb_session *s)
+{
+    return (size_t)s->model->hp.n_stream * (size_t)s->model->hp.n_embd;
+}
 
 /* ---- session.c ---- */
 

@@ -45,8 +45,8 @@ struct gguf_kv {
     struct gguf_str key;
     enum gguf_type type; /* GGUF_ARRAY: see elem, n */
     enum gguf_type elem;
-    uint64_t n;             /* array length; 1 for scalars */
-    const void *data;       /* unaligned, little endian; the first element */
+    uint64_t n;       /* array length; 1 for scalars */
+    const void *data; /* unaligned, little endian; the first element */
     /* strings: [n + 1] offset of each one's length field from data, then of the end. Lengths come
      * from here: the file may change after it was checked. */
     const uint64_t *str_at;
@@ -79,6 +79,8 @@ int cb_gguf_array(const struct gguf *g, const char *key, enum gguf_type elem,
                   const struct gguf_kv **out);
 struct gguf_str cb_gguf_array_str(const struct gguf_kv *kv, uint64_t i);
 double cb_gguf_array_num(const struct gguf_kv *kv, uint64_t i);
+/* Element i of an array of integers, with all its bits; as the typed reads */
+int cb_gguf_i64_at(const struct gguf *g, const char *key, uint64_t i, int64_t *out);
 
 /* Releases the mapping's pages of some bytes of a tensor; they are read again on demand. */
 void cb_gguf_release_pages(const struct gguf *g, const void *data, size_t size);

@@ -157,14 +157,37 @@ struct gguf_str cb_gguf_array_str(const struct gguf_kv *kv, uint64_t i)
     return (struct gguf_str){ (const char *)kv->data + at, (size_t)(kv->str_at[i + 1] - at) };
 }
 
+static const unsigned char num_size[] = {
+    [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
+    [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
+};
+
+int cb_gguf_i64_at(const struct gguf *g, const char *key, uint64_t i, int64_t *out)
+{
+    const struct gguf_kv *kv = cb_gguf_find(g, key);
+    int64_t v;
+    int got;
+
+    if (!kv)
+        return 0;
+    if (kv->type != GGUF_ARRAY)
+        return wrong_type(g, key, "array", kv->type);
+    if (kv->elem == GGUF_STRING || kv->elem == GGUF_ARRAY)
+        return wrong_type(g, key, "an array of integers", kv->type);
+    if (i >= kv->n)
+        return out_of_range(g, key);
+    got = load_int(kv->elem, (const char *)kv->data + i * num_size[kv->elem], &v);
+    if (!got)
+        return wrong_type(g, key, "an array of integers", kv->type);
+    if (got < 0)
+        return out_of_range(g, key);
+    *out = v;
+    return 1;
+}
+
 double cb_gguf_array_num(const struct gguf_kv *kv, uint64_t i)
 {
-    static const unsigned char size[] = {
-        [GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_U16] = 2, [GGUF_I16] = 2,
-        [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_BOOL] = 1,
-        [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
-    };
-    const char *p = (const char *)kv->data + i * size[kv->elem];
+    const char *p = (const char *)kv->data + i * num_size[kv->elem];
     int64_t v = 0;
 
     switch (kv->elem) {

@@ -41,6 +41,22 @@ int cb_recurrent_bind(struct binder *b, int l, struct layer *y);
 struct weight *cb_recurrent_weight(struct recurrent *x, int i);
 void cb_recurrent_free(struct recurrent *x);
 
+/* ---- stream_mix.c ---- */
+
+/* A norm with weights for each residual stream; name: with its suffix */
+int cb_stream_norm(struct binder *b, const char *name, struct norm *out);
+/* What layer l has as NAME_norm, NAME_down, NAME_up and NAME_inject; l < 0: of no layer, without
+ * inject */
+int cb_stream_mix_bind(struct binder *b, int l, const char *name, struct stream_mix **out);
+/* Matrix i; NULL past the last */
+struct weight *cb_stream_mix_weight(struct stream_mix *x, int i);
+void cb_stream_mix_free(struct stream_mix *x);
+
+/* ---- ngrams.c ---- */
+
+int cb_ngrams_bind(struct binder *b, int l, struct layer *y);
+void cb_ngrams_free(struct ngrams *x);
+
 /* ---- latent.c ---- */
 
 /* The attention of layer l of a model whose keys and values are latents */

@@ -358,6 +358,18 @@ static int read_experts(struct cb_model *m)
     return CB_OK;
 }
 
+/* Residual streams of hyper-connections */
+static int read_streams(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+
+    hp->n_stream = 1;
+    if (!(m->arch->has & HAS_STREAMS))
+        return CB_OK;
+    TRY(cb_hp_int(m, "hyper_connection.count", REQUIRED, 2, MOST_STREAMS, &hp->n_stream));
+    return cb_hp_int(m, "hyper_connection.low_rank", REQUIRED, 1, 1 << 16, &hp->stream_rank);
+}
+
 int cb_hp_need_ff(const struct cb_model *m)
 {
     char key[128];
@@ -379,7 +391,9 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(cb_hp_int(m, "nextn_predict_layers", OPTIONAL, 0, hp->n_block - 1, &n_later));
     hp->n_layer = hp->n_block - n_later;
     TRY(cb_hp_int(m, "embedding_length", REQUIRED, 1, 1 << 17, &hp->n_embd));
-    TRY(cb_hp_int(m, "embedding_length_per_layer_input", OPTIONAL, 0, 1 << 16, &hp->n_input));
+    TRY(read_streams(m));
+    if (hp->n_stream == 1) /* else of n-grams */
+        TRY(cb_hp_int(m, "embedding_length_per_layer_input", OPTIONAL, 0, 1 << 16, &hp->n_input));
     TRY(cb_hp_most(m, "feed_forward_length", cb_hp_need_ff(m), 0, 1 << 20, &hp->n_ff));
     TRY(read_heads(m));
     hp->n_ctx_train = 4096;

@@ -26,6 +26,8 @@ int cb_hp_need_ff(const struct cb_model *m);
 int cb_hp_mixer(struct cb_model *m);
 /* 1: layer l is such a layer; negative status */
 int cb_hp_is_mixed(const struct cb_model *m, int l);
+/* The layer that has embeddings of n-grams, or -1 (ngrams.c) */
+int cb_hp_ngram_layer(const struct cb_model *m, int *out);
 int cb_hp_float(const struct cb_model *m, const char *name, int need, double min, double max,
                 float *out);
 

@@ -55,7 +55,8 @@ enum {
     HAS_SINKS = 4,
     NORMS_ROTATED = 8,
     VALUES_ARE_KEYS = 16,
-    HAS_GATE = 32 /* attn_q has a gate of attention's output beside each head's query */
+    HAS_GATE = 32,   /* attn_q has a gate of attention's output beside each head's query */
+    HAS_STREAMS = 64 /* several residual streams, which are mixed in place of norms (stream_mix) */
 };
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
@@ -80,8 +81,10 @@ struct arch {
     float local_base; /* RoPE base of the layers with a window, unscaled; 0: that of all layers */
     enum mixer mixer;
     enum mixed mixed;
-    int tiled;  /* value heads of delta nets: 1: head h has the key of head h % n; 0: neighbours
-                   share one */
+    int tiled; /* value heads of delta nets: 1: head h has the key of head h % n; 0: neighbours
+                  share one */
+    int sigmoid_gate; /* 1: gates of delta nets are sigmoids; 0: SiLU, or as the kind of net has it
+                       */
     int single; /* 1: a layer is one block, with one norm: a mixer, attention, or feed-forward */
     const char *out_norm;             /* tensor of the last norm; NULL = output_norm */
     int (*adapt)(struct cb_model *m); /* after the file's values are read; NULL = nothing */
@@ -96,7 +99,13 @@ static inline int cb_arch_ungated(const struct arch *a)
 const struct arch *cb_arch_find(struct gguf_str name); /* NULL: unknown */
 const struct arch *cb_arch_at(int i);                  /* NULL past the last */
 
-enum { ROPE_TABLES = 2, MOST_GROUPS = 64 /* of experts */ };
+enum {
+    ROPE_TABLES = 2,
+    MOST_GROUPS = 64,  /* of experts */
+    MOST_STREAMS = 16, /* residual streams of hyper-connections */
+    NGRAM_MOST = 8,    /* tokens of the longest n-gram that has an embedding */
+    NGRAM_HEADS = 256  /* rows that make a token's embedding */
+};
 
 /* How a mixture of experts chooses */
 struct moe_params {
@@ -150,7 +159,9 @@ struct hparams {
     struct temperature temperature;
     int norms_rotated; /* 1: RMS norm without weights of rotated q and k */
     int norms_values;  /* 1: RMS norm without weights of values */
-    int n_input; /* numbers that each layer is told of a token (struct layer_input); 0: none */
+    int n_input;     /* numbers that each layer is told of a token (struct layer_input); 0: none */
+    int n_stream;    /* residual streams of hyper-connections; 1: there is one, as in most models */
+    int stream_rank; /* numbers that the gates of what blocks read are made of */
     enum unrotated nope;                  /* layers without rotation */
     float logit_scale, logit_cap;         /* of the output's logits */
     struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
@@ -178,6 +189,31 @@ struct ffn {
 struct layer_input {
     struct weight of_embd, gate, out; /* 2 x [n_input][n_embd], [n_embd][n_input] */
     struct norm norm, post_norm;      /* of what of_embd gives; of what is added */
+};
+
+/* Hyper-connections. With X the normed streams and r a linear map to a few numbers: a block reads
+ * the mean over the streams of sigmoid(up silu(down X / n)) X, and stream i gets its result times
+ * 2 sigmoid((inject X)_i / n). */
+struct stream_mix {
+    int n;                          /* streams */
+    struct norm norm;               /* a set of weights for each stream */
+    struct weight down;             /* [stream_rank][n * n_embd] */
+    struct weight up[MOST_STREAMS]; /* [n] [n_embd][stream_rank] */
+    struct weight inject;           /* [n][n * n_embd]; raw NULL after the last layer */
+};
+
+/* Embeddings of a token's last 2, 3, .. n_most tokens. The hash of each n-gram gives `per` rows of
+ * a table; all rows side by side make keys and a value, and stream i gets the value by how well its
+ * key fits the stream, with a convolution over tokens n_most apart (Qwen4-exp). */
+struct ngrams {
+    int n_most, per, n_head; /* n_head: rows of a token, (n_most - 1) * per */
+    int dim, n_tap;          /* numbers of a row; taps of the convolution */
+    int32_t eos;             /* stands for tokens before the text, or before the last one of it */
+    int64_t mult[NGRAM_MOST], offset[NGRAM_HEADS], size[NGRAM_HEADS];
+    struct weight table;      /* [rows][dim], read by rows */
+    struct weight key, value; /* [n_stream * n_embd][n_head * dim], [n_embd][n_head * dim] */
+    struct norm key_norm, query_norm, conv_norm; /* a set of weights for each stream */
+    float *tap;                                  /* [n_tap][n_stream * n_embd] */
 };
 
 /* The dense network of a layer works beside the experts. All three read the residual stream through
@@ -216,6 +252,7 @@ struct latent {
 struct recurrent {
     enum mixer kind;
     int n_conv, tiled;
+    int sigmoid_gate;    /* 1: the output's gate is a sigmoid; 0: SiLU */
     struct weight in[3]; /* side by side: what the convolution reads; raw NULL = fewer */
     struct weight gate;  /* of the output, [n_head*dv][n_embd or low] */
     struct weight rate;  /* of which decays are made: [n_head or n_head*dk][n_embd or low] */
@@ -250,7 +287,10 @@ struct layer {
     struct ffn ffn;                           /* unused with moe, unless that is beside it */
     struct moe *moe;                          /* or NULL */
     struct layer_input *input;                /* or NULL */
-    float scale;                              /* of the residual stream after the layer */
+    struct stream_mix *mix[3]; /* before attention, before the feed-forward, and after the last
+                                  layer; NULL: norms stand there */
+    struct ngrams *ngrams;     /* or NULL */
+    float scale;               /* of the residual stream after the layer */
 };
 
 /* What a file has beside the text model, in bytes: blocks that guess tokens after the next one,
@@ -320,6 +360,10 @@ int cb_model_weights_hash(struct cb_model *m, uint64_t *out);
 
 /* What m->inputs tells layer l of token id -> out[n_input] */
 void cb_model_input_row(const struct cb_model *m, int32_t id, int l, float *out);
+
+/* last[n_most]: a token's id, and the ids before it, `eos` past a text's begin -> row[n_head] of
+ * the table */
+void cb_ngrams_rows(const struct ngrams *x, const int32_t *last, int32_t *row);
 
 /* How many layers policies act on: all, or those in m->global */
 static inline int cb_model_policy_layers(const struct cb_model *m)

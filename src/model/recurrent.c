@@ -300,6 +300,7 @@ int cb_recurrent_bind(struct binder *b, int l, struct layer *y)
         return CB_ENOMEM;
     x->kind = b->m->arch->mixer;
     x->tiled = b->m->arch->tiled;
+    x->sigmoid_gate = x->kind == MIX_KDA || b->m->arch->sigmoid_gate;
     switch (x->kind) {
     case MIX_DELTA:
         return delta(b, l, x);

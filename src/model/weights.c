@@ -143,10 +143,25 @@ static int front_norms(struct binder *b, int l, struct layer *y)
                                                         cb_gguf_path(b->m->gguf), b->name);
 }
 
+/* Several streams are normed where they are mixed, and n-grams are added before. */
+static int streams(struct binder *b, int l, struct layer *y)
+{
+    int with_ngrams;
+
+    TRY(cb_hp_ngram_layer(b->m, &with_ngrams));
+    if (l == with_ngrams)
+        TRY(cb_ngrams_bind(b, l, y));
+    TRY(cb_stream_mix_bind(b, l, "hc_attn", &y->mix[0]));
+    TRY(cb_stream_mix_bind(b, l, "hc_ffn", &y->mix[1]));
+    return l < b->m->hp.n_layer - 1 ? CB_OK : cb_stream_mix_bind(b, -1, "output_hc", &y->mix[2]);
+}
+
 static int norms(struct binder *b, int l, struct layer *y)
 {
     const int ne = b->m->hp.n_embd;
 
+    if (b->m->hp.n_stream > 1)
+        return streams(b, l, y);
     if (b->m->arch->norms != NORMS_BEHIND)
         TRY(front_norms(b, l, y));
     if (b->m->arch->norms == NORMS_BEFORE)
@@ -219,7 +234,7 @@ static int networks(struct binder *b, int l, struct layer *y)
     if (!b->m->hp.moe.n_expert || !cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.weight")))
         return dense(b, l, &y->ffn);
     TRY(cb_experts_bind(b, l, y));
-    if (!cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.scale")))
+    if (b->m->hp.n_stream > 1 || !cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.scale")))
         return CB_OK;
     TRY(cb_experts_beside(b, l, y->moe));
     return dense(b, l, &y->ffn);
@@ -268,6 +283,8 @@ static int embeddings(struct binder *b)
     else
         m->output = m->embd;
     TRY(cb_bind_vector(b, "output.bias", OPTIONAL, hp->n_vocab, &m->output_bias));
+    if (hp->n_stream > 1) /* the last mix norms */
+        return CB_OK;
     return cb_bind_norm(b, m->arch->out_norm ? m->arch->out_norm : "output_norm", REQUIRED,
                         hp->n_embd, &m->out_norm);
 }
@@ -401,6 +418,21 @@ static struct weight *of_input(struct layer_input *x, int i)
     return all[i];
 }
 
+/* Matrix *i of what mixes streams and of n-grams; NULL: they have fewer, and *i is less by them */
+static struct weight *of_streams(struct layer *y, int *i)
+{
+    struct weight *w;
+
+    for (int k = 0; k < 3; k++)
+        for (int j = 0; y->mix[k] && (w = cb_stream_mix_weight(y->mix[k], j)); j++)
+            if (!(*i)--)
+                return w;
+    if (!y->ngrams)
+        return NULL;
+    *i -= 2;
+    return *i == -2 ? &y->ngrams->key : *i == -1 ? &y->ngrams->value : NULL;
+}
+
 struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
 {
     struct weight *const all[] = { &y->q, &y->k, &y->v, &y->o };
@@ -410,6 +442,8 @@ struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
     if (i < 4)
         return all[i];
     i -= 4;
+    if ((w = of_streams(y, &i)))
+        return w;
     for (int j = 0; y->mixer && (w = cb_recurrent_weight(y->mixer, j)); j++)
         if (!i--)
             return w;
@@ -449,6 +483,9 @@ static void free_layer(struct layer *y, int n_expert)
     cb_bind_free_ffn(&y->ffn);
     cb_experts_free(y->moe, n_expert);
     cb_layer_input_free(y->input);
+    cb_ngrams_free(y->ngrams);
+    for (int i = 0; i < 3; i++)
+        cb_stream_mix_free(y->mix[i]);
 }
 
 void cb_weights_free(struct cb_model *m)
