@@ -302,6 +302,7 @@ libeval_la_SOURCES = \
 	src/eval/item_read.c \
 	src/eval/metric.c src/eval/metric.h \
 	src/eval/published.c src/eval/published.h \
+	src/calibrate/auto_table.c src/calibrate/auto_table.h \
 	src/calibrate/coverage.c src/calibrate/coverage.h \
 	src/calibrate/filter.c src/calibrate/filter.h \
 	src/calibrate/layer_similarity.c src/calibrate/layer_similarity.h \
@@ -410,7 +411,7 @@ libcli_a_SOURCES = \
 	src/cli/commands/complete.c \
 	src/cli/cmd.c src/cli/cmd.h src/cli/cmd_table.c src/cli/context.c \
 	src/cli/commands/embed.c \
-	src/cli/app.c \
+	src/cli/app.c src/cli/auto_policy.c src/cli/user_cache.c \
 	src/cli/eval/eval.c src/cli/eval/eval.h \
 	src/cli/eval/eval_attention.c \
 	src/cli/eval/eval_continuation.c \

@@ -850,6 +850,7 @@ EXTRA_DIST += \
 
 # Scripts: they count their own checks and end with "N passed, N failed".
 dist_check_SCRIPTS = \
+	tests/cli/check-auto \
 	tests/cli/check-calibrate \
 	tests/cli/check-chat \
 	tests/cli/check-cli \

@@ -52,7 +52,7 @@ struct script {
     int32_t next[TRIAL_STEPS]; /* [n] */
     int n;                     /* rows of logits: before next[0], before next[1], ... */
     int right;                 /* 1: the answer is right */
-    uint64_t read;             /* bytes that the full cache's last step read */
+    uint64_t read, kept;       /* bytes that the full cache's last step read, and that it holds */
 };
 
 static int n_vocab(const struct trial *t)
@@ -63,9 +63,18 @@ static int n_vocab(const struct trial *t)
     return info.n_vocab;
 }
 
-static int open_one(const struct trial *t, const char *policy, cb_session **out)
+static int open_full(const struct trial *t, cb_session **out)
 {
-    const struct cb_session_params p = { .n_ctx = t->n_ctx, .policy = policy };
+    const struct cb_session_params p = { .n_ctx = t->n_ctx, .policy = "full" };
+    return cb_session_open(t->model, &p, out);
+}
+
+static int open_one(const struct trial *t, int i, cb_session **out)
+{
+    const char *type = t->type ? t->type[i] : NULL;
+    const struct cb_session_params p = {
+        .n_ctx = t->n_ctx, .policy = t->policy[i], .type_k = type, .type_v = type
+    };
     return cb_session_open(t->model, &p, out);
 }
 
@@ -87,6 +96,7 @@ static int compare(struct trial *t, int i, cb_session *s, const struct script *x
     t->of[i].same += same;
     t->of[i].held += x->right && same == x->n;
     t->of[i].read += x->read ? (double)m.kv_read_bytes_per_token / (double)x->read : 1;
+    t->of[i].kept += x->kept ? (double)m.kv_bytes / (double)x->kept : 1;
     return CB_OK;
 }
 
@@ -109,6 +119,7 @@ static void note_read(cb_session *s, struct script *x)
 
     cb_session_memory(s, &m);
     x->read = m.kv_read_bytes_per_token;
+    x->kept = m.kv_bytes;
 }
 
 static int lead_text(struct trial *t, cb_session *s, struct script *x, int n_step)
@@ -155,55 +166,68 @@ static uint64_t kv_bytes(const cb_session *s, const struct script *x)
     return cb_session_plan(s, x->n_prompt, 0, &m) ? 0 : m.kv_bytes;
 }
 
-/* Opens sessions for the policies from `from` on that can share a prefill with `lead`. */
-static int open_round(struct trial *t, int from, cb_session *lead, const struct script *x,
-                      cb_session **follower, int *n)
+/* Opens sessions for the policies from `from` on, as many as memory allows: own[0..*n-1]. */
+static int open_round(struct trial *t, int from, const struct script *x, cb_session **own, int *n)
 {
     uint64_t held = 0;
 
     for (*n = 0; from + *n < t->n; ++*n) {
-        TRY(open_one(t, t->policy[from + *n], &follower[*n]));
-        held += kv_bytes(follower[*n], x);
+        TRY(open_one(t, from + *n, &own[*n]));
+        held += kv_bytes(own[*n], x);
         if (*n && held > SHARE_BYTES) {
-            cb_session_close(follower[*n]);
+            cb_session_close(own[*n]);
             break;
-        }
-        if (!cb_session_can_follow(follower[*n], lead)) {
-            ++*n;
-            return cb_fail(CB_EUNSUPPORTED, "policy %s: cannot share a prefill",
-                           t->policy[from + *n - 1]);
         }
     }
     return CB_OK;
 }
 
+/* The prompt, once for all sessions that can share the full cache's prefill */
+static int prefill(struct trial *t, const struct script *x, cb_session *lead,
+                   cb_session *const *own, int n)
+{
+    cb_session **follower = cb_calloc((size_t)n + 1, sizeof *follower);
+    int n_follower = 0, err = follower ? CB_OK : CB_ENOMEM;
+
+    for (int i = 0; i < n && !err; i++)
+        if (cb_session_can_follow(own[i], lead))
+            follower[n_follower++] = own[i];
+        else
+            err = cb_session_prefill(own[i], x->prompt, x->n_prompt, t->how);
+    if (!err)
+        err = cb_session_prefill_shared(lead, follower, NULL, n_follower, x->prompt, x->n_prompt,
+                                        t->how);
+    free(follower);
+    return err;
+}
+
 /* The full cache answers, or is fed the text again; then the policies of the round are compared. */
 static int play(struct trial *t, int from, struct script *x, const struct item *it, int n_step,
-                cb_session *lead, cb_session *const *follower, int n)
+                cb_session *lead, cb_session *const *own, int n)
 {
-    TRY(cb_session_prefill_shared(lead, follower, NULL, n, x->prompt, x->n_prompt, t->how));
+    TRY(prefill(t, x, lead, own, n));
     x->n = x->right = 0;
     TRY(it ? lead_item(t, lead, x, it) : lead_text(t, lead, x, n_step));
     for (int i = 0; i < n; i++)
-        TRY(compare(t, from + i, follower[i], x));
+        TRY(compare(t, from + i, own[i], x));
     return CB_OK;
 }
 
 static int round_of(struct trial *t, int from, struct script *x, const struct item *it, int n_step,
                     int *n)
 {
-    cb_session **follower = cb_calloc((size_t)t->n + 1, sizeof *follower), *lead = NULL;
-    int err = follower ? open_one(t, "full", &lead) : CB_ENOMEM;
+    cb_session **own = cb_calloc((size_t)t->n + 1, sizeof *own), *lead = NULL;
+    int err = own ? open_full(t, &lead) : CB_ENOMEM;
 
     *n = 0;
     if (!err)
-        err = open_round(t, from, lead, x, follower, n);
+        err = open_round(t, from, x, own, n);
     if (!err)
-        err = play(t, from, x, it, n_step, lead, follower, *n);
-    for (int i = 0; follower && i < *n; i++)
-        cb_session_close(follower[i]);
+        err = play(t, from, x, it, n_step, lead, own, *n);
+    for (int i = 0; own && i < *n; i++)
+        cb_session_close(own[i]);
     cb_session_close(lead);
-    free(follower);
+    free(own);
     return err;
 }
 

@@ -13,11 +13,13 @@ struct verdict {
     int held;    /* items that the full cache answers right and this policy answers with the same
                     tokens */
     double read; /* sum over texts and items: bytes read by a step / the full cache's */
+    double kept; /* the same of the bytes held at the end */
 };
 
 struct trial {
     cb_model *model;
     const char *const *policy; /* [n] */
+    const char *const *type;   /* [n] of keys and values, NULL: f16; or NULL: all are f16 */
     int n, n_ctx;
     const struct cb_prefill *how; /* callback that can stop the trial; or NULL */
     struct verdict *of;           /* [n] owned and zeroed by the caller */

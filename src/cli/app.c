@@ -70,26 +70,6 @@ static void on_log(void *arg, enum cb_log_level level, const char *message)
         cb_log_note("%s", message);
 }
 
-const char *cb_kernel_cache(char *path, size_t size)
-{
-    const char *xdg = from_env("XDG_CACHE_HOME"), *home = from_env("HOME");
-    const int n = xdg && *xdg == '/' ? snprintf(path, size, "%s", xdg)
-                  : home             ? snprintf(path, size, "%s/.cache", home)
-                                     : -1;
-    static const char *const below[] = { "", "/ctxbank", "/kernels" };
-    size_t used = n < 0 ? size : (size_t)n;
-
-    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
-        if (used + strlen(below[i]) + 1 > size)
-            return NULL;
-        memcpy(path + used, below[i], strlen(below[i]) + 1);
-        used += strlen(below[i]);
-        if (mkdir(path, 0777) && errno != EEXIST)
-            return NULL;
-    }
-    return path;
-}
-
 static const struct {
     enum opt_id text, file; /* file ARG_COUNT: none */
     int (*read)(const char *text, cb_grammar **out);
@@ -170,7 +150,7 @@ static int open_model(const struct opts *o, const struct engine *e, const char *
         .device = cb_opt_text(o, ARG_DEVICE),
         .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
         .stream_kv = cb_opt_flag(o, ARG_STREAM_KV),
-        .kernel_cache = cb_kernel_cache(kernels, sizeof kernels),
+        .kernel_cache = cb_user_cache("kernels", kernels, sizeof kernels),
         .numa = cb_opt_text(o, ARG_NUMA),
         .pin = cb_opt_flag(o, ARG_PIN),
         .isa = from_env("CTXBANK_ISA"),
@@ -261,9 +241,10 @@ uint64_t cb_engine_checkpoints(const struct opts *o)
     return bytes ? (uint64_t)bytes : 1; /* 0 would be the library's default */
 }
 
-struct cb_session_params cb_engine_params(const struct opts *o, const char *policy, int n_ctx)
+int cb_engine_params(const struct opts *o, struct engine *e, const char *policy, int n_ctx,
+                     struct cb_session_params *out)
 {
-    return (struct cb_session_params){
+    *out = (struct cb_session_params){
         .n_ctx = n_ctx,
         .chunk = cb_opt_int(o, ARG_CHUNK),
         .checkpoint_bytes = cb_engine_checkpoints(o),
@@ -272,6 +253,10 @@ struct cb_session_params cb_engine_params(const struct opts *o, const char *poli
         .policy = policy,
         .prefill = cb_opt_text(o, ARG_PREFILL),
     };
+    if (cb_auto_is(policy))
+        TRY(cb_auto_choose(o, e, out));
+    e->chosen = *out;
+    return CB_OK;
 }
 
 /* Memory grows with the context, so an error names the option. */
@@ -285,9 +270,10 @@ static int no_memory_for(int n_ctx)
 
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx)
 {
-    const struct cb_session_params p = cb_engine_params(o, policy, n_ctx);
+    struct cb_session_params p;
     int rc;
 
+    TRY(cb_engine_params(o, e, policy, n_ctx, &p));
     cb_session_close(e->session);
     e->session = NULL;
     rc = cb_session_open(e->model, &p, &e->session);
@@ -296,7 +282,7 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
     TRY(rc);
     e->n_ctx = cb_session_n_ctx(e->session);
     cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
-                  policy, p.type_k, p.type_v, p.prefill);
+                  p.policy, p.type_k, p.type_v, p.prefill);
     return CB_OK;
 }
 

@@ -59,7 +59,8 @@ struct engine {
     cb_model *model;
     struct cb_model_info info;
     cb_session *session;
-    int n_ctx; /* of the session */
+    struct cb_session_params chosen; /* of the session, as the options and auto make them */
+    int n_ctx;                       /* of the session */
     double load_s;
     struct cb_adapter *adapter; /* [n_adapter] of --lora and --lora-scaled */
     int n_adapter;
@@ -74,9 +75,9 @@ struct engine {
 
 /* Bytes of --checkpoints, as struct cb_session_params takes them */
 uint64_t cb_engine_checkpoints(const struct opts *o);
-/* The folder of compiled kernels, as the XDG base directory specification has it; it is made where
- * it is missing. NULL: there is no home, or it cannot be made. */
-const char *cb_kernel_cache(char *path, size_t size);
+/* user_cache.c: a folder of the user's cache, as the XDG base directory specification has it; it is
+ * made where it is missing. NULL: there is no home, or it cannot be made. */
+const char *cb_user_cache(const char *name, char *path, size_t size);
 int cb_engine_open(const struct opts *o, struct engine *e); /* the model alone */
 /* Opens the session and closes the previous one. n_ctx 0 = the model's training length. */
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx);
@@ -86,7 +87,17 @@ int cb_engine_sampling(const struct opts *o, struct engine *e);
 int cb_engine_draft(const struct opts *o); /* most tokens a draft; 0: no drafts */
 /* Opens e->draft, once, if there is a draft model: for sessions of n_ctx tokens. */
 int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx);
-struct cb_session_params cb_engine_params(const struct opts *o, const char *policy, int n_ctx);
+/* As the options say, with the given policy; auto becomes the one that is chosen. */
+int cb_engine_params(const struct opts *o, struct engine *e, const char *policy, int n_ctx,
+                     struct cb_session_params *out);
+
+/* ---- auto_policy.c ---- */
+
+int cb_auto_is(const char *policy); /* 1: "auto", with or without limits */
+/* Replaces the policy auto of *p, and the types of keys and values unless the options name them;
+ * n_ctx 0 becomes the model's. What was chosen and why is a note. CB_EARG: the limits exclude
+ * everything. */
+int cb_auto_choose(const struct opts *o, struct engine *e, struct cb_session_params *p);
 void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
 struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the seed when it is -1 */
@@ -159,7 +170,6 @@ struct generate {
     int again;     /* answers to the same prompt before this one: each gets a seed of its own */
 };
 
-enum progress_when cb_progress_when(const struct opts *o);
 int cb_check_fit(const struct engine *e, int n); /* do n more tokens fit? the error has both */
 int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
                    int n, const struct cb_prefill *how);

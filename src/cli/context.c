@@ -95,10 +95,11 @@ static int open_dir(const struct opts *o, struct engine *e)
 
 static int look_up(const struct opts *o, struct engine *e, const int32_t *ids, int n, int n_ctx)
 {
-    const struct cb_session_params p = cb_engine_params(o, cb_opt_text(o, ARG_POLICY), n_ctx);
     const double start = cb_now_s();
+    struct cb_session_params p;
     int n_hit;
 
+    TRY(cb_engine_params(o, e, cb_opt_text(o, ARG_POLICY), n_ctx, &p));
     cb_session_close(e->session);
     e->session = NULL;
     TRY(cb_bank_dir_find(e->dir, e->model, &p, ids, n, &e->session, &n_hit));

@@ -48,13 +48,6 @@ static int on_progress(void *arg, int64_t done, int64_t total)
     return cb_interrupted();
 }
 
-enum progress_when cb_progress_when(const struct opts *o)
-{
-    if (cb_opt_flag(o, ARG_QUIET) || cb_opt_is(o, ARG_PROGRESS, "never"))
-        return PROGRESS_NEVER;
-    return cb_opt_is(o, ARG_PROGRESS, "always") ? PROGRESS_ALWAYS : PROGRESS_AUTO;
-}
-
 /* *done: tokens that went through the model, also when the rest was stopped */
 static int prefill(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
                    int n, const struct cb_prefill *how, int *done)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "calibrate/auto_table.h"
 #include "calibrate/coverage.h"
 #include "calibrate/filter.h"
 #include "calibrate/layer_similarity.h"
@@ -638,6 +639,49 @@ START_TEST(an_item_is_held_by_all_its_tokens)
 }
 END_TEST
 
+/* ---- figures of auto ---- */
+
+/* Two lengths; setting i has KL i / 100, reads half as much at the second length as at the first.
+ */
+static void fill_auto(struct auto_table *t)
+{
+    *t = (struct auto_table){ .n_length = 2, .length = { 512, 1024 }, .n_right = { 3, 2 } };
+    for (int i = 0; i < AUTO_SETTINGS; i++) {
+        t->has[i] = i != 2;
+        t->cost[i][0] = (struct auto_cost){ .kl = i * 0.005, .kept = 1, .read = 0.8, .held = 3 };
+        t->cost[i][1] = (struct auto_cost){ .kl = i * 0.01, .kept = 1, .read = 0.4, .held = 2 };
+    }
+    t->cost[4][1].held = 1;
+}
+
+START_TEST(auto_by_hand)
+{
+    struct auto_table t, u;
+    json_t *j;
+    int sieve = 0;
+
+    fill_auto(&t);
+    ck_assert_double_eq_tol(cb_auto_loss(&t, 1), 0.01, 1e-12);
+    ck_assert(isinf(cb_auto_loss(&t, 2)) && isinf(cb_auto_loss(&t, 4)));
+    while (strncmp(cb_auto_settings[sieve].policy, "sieve", 5))
+        sieve++;
+    /* halved with each doubling, after what choosing takes */
+    ck_assert_double_eq_tol(cb_auto_time(&t, sieve, 4096, 1), cb_auto_settings[sieve].search + 0.1,
+                            1e-12);
+    ck_assert_double_eq_tol(cb_auto_time(&t, 0, 4096, 1), 1, 1e-12);
+    ck_assert_double_eq_tol(cb_auto_time(&t, 1, 4096, 0.5), 0.5 * cb_auto_settings[1].pace, 1e-12);
+    j = cb_auto_to_json(&t);
+    ck_assert_int_eq(cb_auto_from_json(j, &u), 0);
+    for (int i = 0; i < AUTO_SETTINGS; i++)
+        ck_assert(t.has[i] == u.has[i] &&
+                  (!t.has[i] || !memcmp(t.cost[i], u.cost[i], sizeof t.cost[i])));
+    json_object_set_new(j, "version", json_integer(2));
+    ck_assert_int_eq(cb_auto_from_json(j, &u), CB_EFORMAT);
+    json_decref(j);
+    ck_assert_int_eq(cb_auto_from_json(NULL, &u), CB_EFORMAT);
+}
+END_TEST
+
 /* ---- samples ---- */
 
 START_TEST(samples_of_a_text)
@@ -704,6 +748,7 @@ int main(void)
     tcase_add_test(c, a_probe_sees_every_row);
     tcase_add_test(c, trials_beside_the_full_cache);
     tcase_add_test(c, an_item_is_held_by_all_its_tokens);
+    tcase_add_test(c, auto_by_hand);
     tcase_add_loop_test(c, samples_of_a_text, 0, 2);
     suite_add_tcase(suite, c);
     srunner_run_all(r, CK_ENV);

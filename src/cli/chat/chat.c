@@ -221,7 +221,7 @@ static void close_input(struct input *in)
 static int open_chat(struct chat *c)
 {
     const struct opts *o = c->o;
-    const char *policy = cb_opt_text(o, ARG_POLICY), *bank = cb_opt_text(o, ARG_BANK);
+    const char *bank = cb_opt_text(o, ARG_BANK), *policy;
     const char *const *file;
     int n, none = 0;
 
@@ -232,7 +232,9 @@ static int open_chat(struct chat *c)
     for (int i = 0; i < n; i++)
         TRY(cb_messages_document(&c->first_docs, file[i]));
     TRY(cb_context_begin(o, &c->e, cb_opt_int(o, ARG_CTX), NULL, &none));
+    policy = bank ? cb_opt_text(o, ARG_POLICY) : c->e.chosen.policy;
     TRY(cb_buf_put(&c->policy, policy, strlen(policy)));
+    c->first_policy = policy;
     TRY(cb_engine_sampling(o, &c->e));
     TRY(cb_buf_put(&c->bank, bank ? bank : "", bank ? strlen(bank) : 0));
     c->fresh_bank = bank != NULL;

@@ -30,8 +30,9 @@ struct chat {
     struct chat_choice choice;
     const char *system; /* message, or NULL */
     struct buf system_file;
-    struct buf policy; /* of the session */
-    struct buf bank;   /* the file that the session came from, or "" */
+    struct buf policy;        /* of the session */
+    const char *first_policy; /* of the session that the options made */
+    struct buf bank;          /* the file that the session came from, or "" */
 
     struct cb_message *msg; /* [n] with texts of our own */
     struct place *before;   /* [n] the timeline before each message */

@@ -83,7 +83,7 @@ static int go(struct chat *c, const int32_t *ids, int n)
 /* Does --bank-dir hold prompts of this policy? */
 static int remembers(const struct chat *c)
 {
-    return c->e.dir && !c->bank.n && !strcmp(c->policy.s, cb_opt_text(c->o, ARG_POLICY));
+    return c->e.dir && !c->bank.n && !strcmp(c->policy.s, c->first_policy);
 }
 
 /* One step. 1 = more is left */

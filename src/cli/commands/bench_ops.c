@@ -119,7 +119,8 @@ int cb_bench_ops_run(const struct opts *o)
     const char *device = cb_opt_text(o, ARG_DEVICE);
     char kernels[PATH_MAX];
     const struct device_want want = { .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
-                                      .cache_dir = cb_kernel_cache(kernels, sizeof kernels) };
+                                      .cache_dir =
+                                          cb_user_cache("kernels", kernels, sizeof kernels) };
     struct affinity place;
     int rc;
 

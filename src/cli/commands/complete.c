@@ -193,6 +193,9 @@ static void offer_text(const struct place *p, const struct cmd *cmd, enum opt_id
 
     switch (id) {
     case ARG_POLICY:
+        offer_behind(p, n_head, "auto", "", "chooses one by figures measured on the model");
+        offer_method(p, n_head, &policies);
+        break;
     case ARG_POLICIES:
         offer_method(p, n_head, &policies);
         break;

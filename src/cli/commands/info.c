@@ -215,8 +215,7 @@ static int count_types(const char *path, struct mix *mix)
     return CB_OK;
 }
 
-static int model_json(const struct opts *o, const struct engine *e, const struct mix *mix,
-                      const struct cb_memory *m)
+static int model_json(const struct engine *e, const struct mix *mix, const struct cb_memory *m)
 {
     const struct cb_model_info *i = &e->info;
     json_t *tensors = json_object(), *j, *mem = cb_json_memory(m);
@@ -237,8 +236,8 @@ static int model_json(const struct opts *o, const struct engine *e, const struct
         i->bos, "eos", i->eos, "add_bos", i->add_bos, "tensors", tensors, "n_unused_layer",
         i->n_unused_layer, "unused_layer_bytes", (json_int_t)i->unused_layer_bytes,
         "unused_senses_bytes", (json_int_t)i->unused_senses_bytes, "n_ctx", e->n_ctx, "policy",
-        cb_json_str(cb_opt_text(o, ARG_POLICY)), "type_k", cb_opt_text(o, ARG_TYPE_K), "type_v",
-        cb_opt_text(o, ARG_TYPE_V), "memory", mem);
+        cb_json_str(e->chosen.policy), "type_k", e->chosen.type_k, "type_v", e->chosen.type_v,
+        "memory", mem);
     return cb_json_print(j);
 }
 
@@ -247,8 +246,7 @@ static double mib(uint64_t bytes)
     return (double)bytes / 1048576;
 }
 
-static void model_text(const struct opts *o, const struct engine *e, const struct mix *mix,
-                       const struct cb_memory *m)
+static void model_text(const struct engine *e, const struct mix *mix, const struct cb_memory *m)
 {
     const struct cb_model_info *i = &e->info;
 
@@ -273,7 +271,7 @@ static void model_text(const struct opts *o, const struct engine *e, const struc
         if (mix->n[t])
             printf("tensors %-8s %d, %.1f MiB\n", cb_dtype[t].name, mix->n[t], mib(mix->bytes[t]));
     printf("\nmemory with a full context of %d tokens, policy %s, keys %s, values %s:\n", e->n_ctx,
-           cb_opt_text(o, ARG_POLICY), cb_opt_text(o, ARG_TYPE_K), cb_opt_text(o, ARG_TYPE_V));
+           e->chosen.policy, e->chosen.type_k, e->chosen.type_v);
     cb_print_memory(m, NULL);
 }
 
@@ -292,9 +290,9 @@ static int model(const struct opts *o)
         rc = count_types(e.path, &mix);
     if (!rc) {
         if (cb_opt_flag(o, ARG_JSON))
-            rc = model_json(o, &e, &mix, &m);
+            rc = model_json(&e, &mix, &m);
         else
-            model_text(o, &e, &mix, &m);
+            model_text(&e, &mix, &m);
     }
     cb_engine_close(&e);
     return rc;

@@ -68,7 +68,8 @@ static int measure(const struct opts *o, struct unit *u)
                                       (enum numa_mode)cb_numa_mode(cb_opt_text(o, ARG_NUMA)),
                                       cb_opt_flag(o, ARG_PIN) };
     char kernels[PATH_MAX];
-    const struct device_want want = { .cache_dir = cb_kernel_cache(kernels, sizeof kernels) };
+    const struct device_want want = { .cache_dir =
+                                          cb_user_cache("kernels", kernels, sizeof kernels) };
     struct device *d;
     int err;
 

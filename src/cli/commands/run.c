@@ -45,10 +45,23 @@ static json_t *adapters_json(const struct engine *e)
     return j;
 }
 
+static void session_settings(const struct cb_session_params *p, json_t **j)
+{
+    const struct {
+        enum opt_id id;
+        const char *text;
+    } list[] = { { ARG_POLICY, p->policy },
+                 { ARG_PREFILL, p->prefill },
+                 { ARG_TYPE_K, p->type_k },
+                 { ARG_TYPE_V, p->type_v } };
+
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        cb_json_set(j, cb_opt_table[list[i].id].name, cb_json_str(list[i].text));
+}
+
 /* What somebody needs to get the same answer */
 static json_t *settings_json(const struct opts *o, const struct engine *e, uint64_t seed)
 {
-    static const enum opt_id of_session[] = { ARG_POLICY, ARG_PREFILL, ARG_TYPE_K, ARG_TYPE_V };
     static const enum opt_id of_sampler[] = { ARG_TEMP,
                                               ARG_TOP_P,
                                               ARG_MIN_P,
@@ -69,10 +82,8 @@ static json_t *settings_json(const struct opts *o, const struct engine *e, uint6
         cb_json_set(&j, "draft-model", cb_json_str(cb_opt_text(o, ARG_DRAFT_MODEL)));
     if (cb_opt_set(o, ARG_BANK)) /* which has the session's settings */
         cb_json_set(&j, "bank", cb_json_str(cb_opt_text(o, ARG_BANK)));
-    for (size_t i = 0; i < sizeof of_session / sizeof *of_session; i++)
-        if (!cb_opt_set(o, ARG_BANK))
-            cb_json_set(&j, cb_opt_table[of_session[i]].name,
-                        cb_json_str(cb_opt_text(o, of_session[i])));
+    else
+        session_settings(&e->chosen, &j);
     for (size_t i = 0; i < sizeof of_sampler / sizeof *of_sampler; i++)
         cb_json_set(&j, cb_opt_table[of_sampler[i]].name,
                     cb_json_real(cb_opt_real(o, of_sampler[i])));

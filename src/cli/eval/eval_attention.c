@@ -133,7 +133,7 @@ static int find_tokens(const struct text *t, const char *s, int *from, int *to)
 
 static int open_seats(struct work *w)
 {
-    const struct text *t = w->t;
+    struct text *t = w->t;
     const char *const *policy = cb_opt_texts(t->o, ARG_POLICIES, &w->n);
 
     if (cb_opt_set(t->o, ARG_PASSAGE))
@@ -145,8 +145,9 @@ static int open_seats(struct work *w)
     TRY(cb_full_rows_open(&w->full, t->e.model, t->n));
     TRY(cb_probe_open(t->e.model, &w->probe, t->n, &w->lead));
     for (int i = 0; i < w->n; i++) {
-        const struct cb_session_params p = cb_engine_params(t->o, policy[i], t->n);
+        struct cb_session_params p;
         struct seat *x = &w->seat[i];
+        TRY(cb_engine_params(t->o, &t->e, policy[i], t->n, &p));
         x->policy = policy[i];
         TRY(cb_session_open(t->e.model, &p, &x->s));
         TRY(cb_coverage_open(&x->c, t->e.model, &w->full, t->n_step));

@@ -527,7 +527,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_POLICY] = { "policy", .takes = TAKES_TEXT, .env = 1, .unit = "NAME[:KEY=VALUE,...]",
         .def = "full", .sets = SET_POLICY,
         .text = "which tokens the cache keeps, and which of them a new token reads; 'ctxbank "
-                "info --policies' lists the policies, ctxbank-policies(7) helps to choose" },
+                "info --policies' lists the policies, ctxbank-policies(7) helps to choose; "
+                "auto[:memory=BYTES|share=S][:loss=E] chooses one by figures that are measured "
+                "once on the model" },
     [ARG_POLICIES] = { "policy", .takes = TAKES_TEXT, .many = 1, .env = 1,
         .unit = "NAME[:KEY=VALUE,...]", .def = "full", .sets = SET_POLICIES,
         .text = "which tokens the cache keeps, and which of them a new token reads; may be given "

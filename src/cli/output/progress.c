@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
+#include "cli/options/opts.h"
 
 void cb_progress_start(struct progress *p, enum progress_when when, const char *label,
                        const char *unit)
@@ -74,4 +75,11 @@ void cb_progress_end(struct progress *p)
         return;
     show(p, "");
     fputc('\r', stderr);
+}
+
+enum progress_when cb_progress_when(const struct opts *o)
+{
+    if (cb_opt_flag(o, ARG_QUIET) || cb_opt_is(o, ARG_PROGRESS, "never"))
+        return PROGRESS_NEVER;
+    return cb_opt_is(o, ARG_PROGRESS, "always") ? PROGRESS_ALWAYS : PROGRESS_AUTO;
 }

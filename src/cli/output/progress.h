@@ -7,7 +7,10 @@
 
 #include "base/clock.h"
 
+struct opts;
+
 enum progress_when { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER }; /* auto: on a terminal */
+enum progress_when cb_progress_when(const struct opts *o);             /* --progress */
 
 struct progress {
     int on, shown; /* shown: characters on the screen */
