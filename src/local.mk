@@ -327,6 +327,7 @@ libserve_la_SOURCES = \
 	src/serve/api_embeddings.c \
 	src/serve/api_llama.c \
 	src/serve/api_messages.c \
+	src/serve/api_models.c \
 	src/serve/api_page.c \
 	src/serve/api_rerank.c \
 	src/serve/api_responses.c \
@@ -335,6 +336,8 @@ libserve_la_SOURCES = \
 	src/serve/chat_messages.c src/serve/chat_messages.h \
 	src/serve/chat_tools.c src/serve/chat_tools.h \
 	src/serve/dialect_requests.c src/serve/dialect_requests.h \
+	src/serve/loaded_model.c \
+	src/serve/model_shelf.c src/serve/model_shelf.h \
 	src/serve/own_reading.c src/serve/own_reading.h \
 	src/serve/messages_request.c src/serve/responses_request.c \
 	src/serve/content.c src/serve/content.h \
@@ -443,6 +446,7 @@ libcli_a_SOURCES = \
 	src/cli/output/row_writer.c src/cli/output/row_writer.h \
 	src/cli/commands/run.c \
 	src/cli/commands/serve.c \
+	src/cli/commands/served_models.c src/cli/commands/served_models.h \
 	src/cli/sampling.c \
 	src/cli/chat/chat_conversation.c \
 	src/cli/chat/chat_save.c \

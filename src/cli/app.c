@@ -118,23 +118,35 @@ static int open_grammar(const struct opts *o, cb_grammar **out)
     return CB_OK;
 }
 
-/* The adapters in the order of their options, without those of scale 0 */
-static int read_adapters(const struct opts *o, struct engine *e)
+int cb_adapters_of(const struct opts *o, struct cb_adapter **out, int *n)
 {
-    e->adapter = cb_calloc((size_t)o->n_given + 1, sizeof *e->adapter);
-    if (!e->adapter)
+    *n = 0;
+    *out = cb_calloc((size_t)o->n_given + 1, sizeof **out);
+    if (!*out)
         return CB_ENOMEM;
     for (int i = 0; i < o->n_given; i++) {
-        struct cb_adapter *x = &e->adapter[e->n_adapter];
         if (o->given[i].id == ARG_LORA) {
-            *x = (struct cb_adapter){ o->given[i].text, 1 };
-            e->n_adapter++;
+            (*out)[(*n)++] = (struct cb_adapter){ o->given[i].text, 1 };
         } else if (o->given[i].id == ARG_LORA_SCALED) { /* two texts */
-            *x = (struct cb_adapter){ o->given[i].text,
-                                      (float)cb_number(o->given[i + 1].text, NULL) };
-            e->n_adapter += x->scale != 0;
+            (*out)[(*n)++] = (struct cb_adapter){ o->given[i].text,
+                                                  (float)cb_number(o->given[i + 1].text, NULL) };
             i++;
         }
+    }
+    return CB_OK;
+}
+
+/* Those that do something. scale NULL: as the options have them */
+static int read_adapters(const struct opts *o, const float *scale, struct engine *e)
+{
+    int n;
+
+    TRY(cb_adapters_of(o, &e->adapter, &n));
+    for (int i = 0; i < n; i++) {
+        struct cb_adapter x = e->adapter[i];
+        x.scale = scale ? scale[i] : x.scale;
+        if (x.scale != 0)
+            e->adapter[e->n_adapter++] = x;
     }
     return CB_OK;
 }
@@ -208,20 +220,19 @@ int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx)
     return cb_session_open(e->draft_model, &p, &e->draft);
 }
 
-int cb_engine_open(const struct opts *o, struct engine *e)
+int cb_engine_open_file(const struct opts *o, const char *path, const float *scale,
+                        struct engine *e)
 {
     const double start = cb_now_s();
     const char *device = cb_opt_text(o, ARG_DEVICE);
 
-    *e = (struct engine){ .path = cb_need_model(o) };
-    if (!e->path)
-        return CB_USAGE;
+    *e = (struct engine){ .path = path };
     if ((cb_opt_int64(o, ARG_WORKING_SET) || cb_opt_flag(o, ARG_STREAM_KV)) &&
         (!strcmp(device, "cpu") || !strcmp(device, "ref")))
         return cb_usage("--%s: device %s keeps the whole bank in host memory",
                         cb_opt_flag(o, ARG_STREAM_KV) ? "stream-kv" : "working-set", device);
     TRY(open_grammar(o, &e->grammar));
-    TRY(read_adapters(o, e));
+    TRY(read_adapters(o, scale, e));
     cb_bus_error_catch(e->path);
     TRY(open_model(o, e, e->path, &e->model));
     cb_model_get_info(e->model, &e->info);
@@ -232,6 +243,14 @@ int cb_engine_open(const struct opts *o, struct engine *e)
     cb_log_detail("model: %s (%s %s), loaded in %.2f s", e->path, e->info.name, e->info.quant,
                   e->load_s);
     return CB_OK;
+}
+
+int cb_engine_open(const struct opts *o, struct engine *e)
+{
+    const char *path = cb_need_model(o);
+
+    *e = (struct engine){ .path = path };
+    return path ? cb_engine_open_file(o, path, NULL, e) : CB_USAGE;
 }
 
 uint64_t cb_engine_checkpoints(const struct opts *o)

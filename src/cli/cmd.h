@@ -79,6 +79,11 @@ uint64_t cb_engine_checkpoints(const struct opts *o);
  * made where it is missing. NULL: there is no home, or it cannot be made. */
 const char *cb_user_cache(const char *name, char *path, size_t size);
 int cb_engine_open(const struct opts *o, struct engine *e); /* the model alone */
+/* The same of another file. scale: of the adapters, in the order of their options; NULL: theirs */
+int cb_engine_open_file(const struct opts *o, const char *path, const float *scale,
+                        struct engine *e);
+/* The adapters of --lora and --lora-scaled, also those of scale 0; the caller frees *out. */
+int cb_adapters_of(const struct opts *o, struct cb_adapter **out, int *n);
 /* Opens the session and closes the previous one. n_ctx 0 = the model's training length. */
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx);
 /* Tells the session how many of the largest logits these options' sampler needs; short answers

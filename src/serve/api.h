@@ -36,13 +36,19 @@ void cb_api_detokenize(struct exchange *x);
 /* api_embeddings.c */
 void cb_api_embeddings(struct exchange *x);
 
+/* api_models.c */
+void cb_api_models(struct exchange *x);
+void cb_api_model(struct exchange *x);
+void cb_api_adapters(struct exchange *x);
+void cb_api_set_adapters(struct exchange *x);
+json_t *cb_api_model_json(struct exchange *x, int i);       /* of an entry of the shelf */
+void cb_api_no_model(struct exchange *x, const char *name); /* the error: there is none */
+
 /* api_rerank.c */
 void cb_api_rerank(struct exchange *x);
 
 /* api_state.c */
 void cb_api_health(struct exchange *x);
-void cb_api_models(struct exchange *x);
-void cb_api_model(struct exchange *x);
 void cb_api_props(struct exchange *x);
 void cb_api_slots(struct exchange *x);
 void cb_api_metrics(struct exchange *x);

@@ -8,6 +8,7 @@
 #include "base/ints.h"
 #include "chat_prompt.h"
 #include "fields.h"
+#include "model_shelf.h"
 #include "prefix_store.h"
 
 /* ---- a new one ---- */
@@ -103,16 +104,16 @@ void cb_api_new_bank(struct exchange *x)
 
 void cb_api_banks(struct exchange *x)
 {
-    cb_exchange_json(
-        x, 200,
-        json_pack("{s:s, s:o}", "object", "list", "data", cb_prefix_store_list(x->s->documents)));
+    cb_exchange_json(x, 200,
+                     json_pack("{s:s, s:o}", "object", "list", "data",
+                               cb_prefix_store_list(cb_shelf_documents(x->shelf))));
 }
 
 void cb_api_delete_bank(struct exchange *x)
 {
     const char *id = x->path + strlen("/v1/banks/");
 
-    if (cb_prefix_store_remove(x->s->documents, id))
+    if (cb_prefix_store_remove(cb_shelf_documents(x->shelf), id))
         cb_exchange_json(x, 200,
                          json_pack("{s:s, s:s, s:b}", "id", id, "object", "bank", "deleted", 1));
     else

@@ -1,47 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* api_state.c - what the server is and does: /health, /v1/models, /props, /slots, /metrics. */
+/* api_state.c - what the server is and does: /health, /props, /slots, /metrics. */
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include <string.h>
-
 #include "api.h"
 #include "base/err.h"
+#include "model_shelf.h"
 
 void cb_api_health(struct exchange *x)
 {
     cb_exchange_json(x, 200, json_pack("{s:s}", "status", "ok"));
-}
-
-static json_t *model(const struct server *s)
-{
-    return json_pack("{s:s, s:s, s:I, s:s, s:{s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i}}", "id",
-                     s->m.name, "object", "model", "created", (json_int_t)s->begun, "owned_by",
-                     "ctxbank", "meta", "name", cb_json_str(s->info.name), "arch", s->info.arch,
-                     "quant", s->info.quant, "n_params", (json_int_t)s->info.n_params, "size",
-                     (json_int_t)s->info.file_bytes, "n_ctx_train", s->info.n_ctx_train, "n_ctx",
-                     s->n_ctx, "n_vocab", s->info.n_vocab);
-}
-
-void cb_api_models(struct exchange *x)
-{
-    cb_exchange_json(x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model(x->s)));
-}
-
-void cb_api_model(struct exchange *x)
-{
-    const char *id = x->path + strlen("/v1/models/");
-    const size_t n = strlen(x->s->m.name), len = strlen(id);
-    struct buf why = { 0 };
-
-    if (!strncmp(id, x->s->m.name, n) && (len == n || (len == n + 1 && id[n] == '/'))) {
-        cb_exchange_json(x, 200, model(x->s));
-        return;
-    }
-    cb_buf_print(&why, "The model '%.200s' does not exist; this server has %s.", id, x->s->m.name);
-    cb_exchange_coded(x, 404, why.s ? why.s : "The model does not exist", "model",
-                      "model_not_found");
-    cb_buf_free(&why);
 }
 
 static json_t *names(int (*at)(int i, struct cb_method_info *out))
@@ -64,12 +32,12 @@ void cb_api_props(struct exchange *x)
         x, 200,
         json_pack("{s:o, s:i, s:i, s:i, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:I, s:s, s:{s:f, s:i, "
                   "s:f, s:f}}",
-                  "model", model(x->s), "n_ctx", x->s->n_ctx, "total_slots", p->slots.n, "queue",
-                  p->most_waiting, "policy", session->policy ? session->policy : "full", "policies",
-                  names(cb_policy_at), "prefill", session->prefill ? session->prefill : "dense",
-                  "prefills", names(cb_prefill_at), "type_k",
-                  session->type_k ? session->type_k : "f16", "type_v",
-                  session->type_v ? session->type_v : "f16", "chat_template",
+                  "model", cb_api_model_json(x, cb_shelf_find(x->shelf, x->s->m.name)), "n_ctx",
+                  x->s->n_ctx, "total_slots", p->slots.n, "queue", p->most_waiting, "policy",
+                  session->policy ? session->policy : "full", "policies", names(cb_policy_at),
+                  "prefill", session->prefill ? session->prefill : "dense", "prefills",
+                  names(cb_prefill_at), "type_k", session->type_k ? session->type_k : "f16",
+                  "type_v", session->type_v ? session->type_v : "f16", "chat_template",
                   x->s->m.chat.form      ? x->s->m.chat.form
                   : x->s->info.chat_form ? x->s->info.chat_form
                                          : "none",
@@ -155,7 +123,7 @@ void cb_api_metrics(struct exchange *x)
     struct scheduler_stats s;
     struct buf *b = &x->out;
 
-    cb_scheduler_stats(x->s->scheduler, &s);
+    cb_shelf_stats(x->shelf, &s);
     put_count(b, "answers_ordered_total", s.ordered, "Answers that were ordered.");
     put_count(b, "requests_refused_total", s.refused, "Requests that found the queue full.");
     put_ends(b, &s);

@@ -124,6 +124,8 @@ static int read_order(struct completion *t, const json_t *r)
     if (!t->stop)
         return CB_ENOMEM;
     TRY(cb_field_texts(r, stops, CB_COMPLETION_STOPS, t->stop, &t->order.n_stop));
+    if (json_array_size(json_object_get(r, "lora")))
+        return cb_fail(CB_EARG, "lora: scales are the server's: POST /lora-adapters sets them");
     TRY(cb_field_flag(r, "ignore_eos", &t->order.ignore_end));
     TRY(cb_field_flag(r, "cache_prompt", &cache));
     TRY(cb_field_text(r, "policy", &t->order.policy));

@@ -14,19 +14,27 @@
 #include "template_fit.h"
 #include "token_history.h"
 
-/* What all requests share, unchanged once it is there */
+/* What the requests of a loaded model share, unchanged once it is there */
 struct server {
     struct serve_model m;
     struct cb_model_info info;
     struct scheduler *scheduler;
     struct token_history *transcripts;
-    struct prefix_store *documents;
-    struct marks marks;      /* of the model's vocabulary */
-    struct template_fit fit; /* of its chat template */
-    int n_ctx;               /* of a session */
+    struct prefix_store *documents;    /* of all models */
+    const struct serve_models *models; /* that it is one of */
+    struct marks marks;                /* of the model's vocabulary */
+    struct template_fit fit;           /* of its chat template */
+    int n_ctx;                         /* of a session */
     time_t begun;
     pthread_mutex_t embedding; /* held by the one request that computes embeddings */
 };
+
+/* loaded_model.c: entry i of the shelf, with its adapters at scale[]. close(): its scheduler has
+ * stopped, and nobody has it */
+struct model_shelf_params;
+int cb_server_open(const struct model_shelf_params *p, int i, const float *scale,
+                   struct server **out);
+void cb_server_close(struct server *v);
 
 /* An answer that comes in pieces */
 struct stream {
@@ -40,8 +48,10 @@ struct stream {
 enum { SERVE_ETOOLARGE = -101, SERVE_EBUSY = -102, SERVE_EMODEL = -103 };
 
 struct exchange {
-    struct server *s; /* NULL while the model is being loaded */
+    struct model_shelf *shelf; /* NULL while the server begins */
+    struct server *s;          /* the model that the route found, given back with the exchange */
     const char *method, *path;
+    const char *model; /* of the address: ?model=NAME, or NULL */
     struct buf body;
     json_t *json;         /* the body, of a request that has one */
     size_t request_bytes; /* memory of all requests under way */

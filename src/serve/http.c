@@ -18,6 +18,7 @@
 #include "base/json_lenient.h"
 #include "exchange.h"
 #include "listener.h"
+#include "model_shelf.h"
 #include "own_host.h"
 #include "patience.h"
 #include "prefix_store.h"
@@ -40,8 +41,9 @@ struct serve {
     struct MHD_Daemon *daemon;
     int port;
     struct patience *patience;
-    struct server server;
-    _Atomic(struct server *) ready; /* &server once the model is there */
+    struct prefix_store *documents;
+    struct model_shelf *shelf;
+    _Atomic(struct model_shelf *) ready; /* the same once its models can be had */
     pthread_mutex_t lock;
     pthread_cond_t answered;
     /* under the lock: */
@@ -439,6 +441,13 @@ static void keep_answer(struct http_request *r)
         give_back(r, r->held - bytes);
 }
 
+static void give_model_back(struct http_request *r)
+{
+    if (r->x.s)
+        cb_shelf_give(r->x.shelf, r->x.s);
+    r->x.s = NULL;
+}
+
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *path,
                                   const char *method, const char *version, const char *data,
                                   size_t *n, void **state)
@@ -454,14 +463,17 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
         return on_body(r, data, n);
     if (!hold_reading(r))
         return refuse_memory(r);
-    r->x.s = atomic_load(&r->serve->ready);
+    r->x.shelf = atomic_load(&r->serve->ready);
+    r->x.model = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "model");
     r->counted = 1;
     count_answering(r->serve, 1);
     time_limit(r, 0);
     cb_client_turn(r->client, TURN_SERVER, 0);
     cb_route(&r->x);
-    if (!r->x.stream)
+    if (!r->x.stream) {
         keep_answer(r);
+        give_model_back(r);
+    }
     time_limit(r, IDLE_S);
     return send_answer(r);
 }
@@ -485,6 +497,7 @@ static void on_end(void *arg, struct MHD_Connection *c, void **state,
     }
     if (r->x.stream)
         r->x.stream->close(r->x.stream);
+    give_model_back(r);
     if (r->counted)
         count_answering(s, -1);
     cb_buf_free(&r->x.out);
@@ -571,30 +584,35 @@ int cb_serve_port(const struct serve *s)
     return s->port;
 }
 
-static int n_ctx_of(const struct serve_model *m, const struct cb_model_info *info)
+/* A single model is opened at once, so that what is wrong with it is told at the start. */
+static int open_first(struct serve *s, const struct serve_models *m)
 {
-    const int n = m->scheduler.slots.session.n_ctx;
-    return n ? n : info->n_ctx_train;
+    struct server *v;
+
+    if (m->several)
+        return CB_OK;
+    TRY(cb_shelf_take(s->shelf, 0, NULL, NULL, &v));
+    cb_shelf_give(s->shelf, v);
+    return CB_OK;
 }
 
-int cb_serve_begin(struct serve *s, const struct serve_model *m)
+int cb_serve_begin(struct serve *s, const struct serve_models *m)
 {
-    struct server *v = &s->server;
+    struct model_shelf_params p = { .models = *m,
+                                    .n_tenant = s->p.n_key ? s->p.n_key : 1,
+                                    .most_requests = s->p.most_requests };
 
-    *v = (struct server){ .m = *m, .begun = time(NULL) };
-    v->m.scheduler.slots.model = m->model;
-    v->m.scheduler.n_tenant = s->p.n_key ? s->p.n_key : 1;
-    cb_model_get_info(m->model, &v->info);
-    v->n_ctx = n_ctx_of(m, &v->info);
-    pthread_mutex_init(&v->embedding, NULL);
-    TRY(cb_marks_find(m->model, &v->marks));
-    TRY(cb_template_fit(m->model, &m->chat, &v->fit));
-    TRY(cb_token_history_new(4 * m->scheduler.slots.n + 16, s->p.most_requests / 16,
-                             &v->transcripts));
-    TRY(cb_prefix_store_new(s->p.most_requests / 8, &v->documents));
-    TRY(cb_scheduler_open(&v->m.scheduler, &v->scheduler));
-    atomic_store(&s->ready, v);
+    TRY(cb_prefix_store_new(s->p.most_requests / 8, &s->documents));
+    p.documents = s->documents;
+    TRY(cb_shelf_open(&p, &s->shelf));
+    TRY(open_first(s, m));
+    atomic_store(&s->ready, s->shelf);
     return CB_OK;
+}
+
+void cb_serve_tidy(struct serve *s)
+{
+    cb_shelf_tidy(s->shelf);
 }
 
 /* Until clients have what was written for them, for a moment at most */
@@ -615,15 +633,12 @@ void cb_serve_close(struct serve *s, double grace_s)
     if (!s)
         return;
     fd = MHD_quiesce_daemon(s->daemon);
-    if (s->server.scheduler)
-        cb_scheduler_stop(s->server.scheduler, grace_s);
+    cb_shelf_stop(s->shelf, grace_s);
     wait_for_answers(s);
     MHD_stop_daemon(s->daemon);
     if (fd != MHD_INVALID_SOCKET)
         close(fd);
-    cb_scheduler_close(s->server.scheduler);
-    cb_token_history_free(s->server.transcripts);
-    free(s->server.marks.ids);
-    cb_prefix_store_free(s->server.documents);
+    cb_shelf_close(s->shelf);
+    cb_prefix_store_free(s->documents);
     free_serve(s);
 }

@@ -16,11 +16,16 @@ int cb_serve_port(const struct serve *s)
     return 0;
 }
 
-int cb_serve_begin(struct serve *s, const struct serve_model *m)
+int cb_serve_begin(struct serve *s, const struct serve_models *m)
 {
     (void)s;
     (void)m;
     return CB_EUNSUPPORTED;
+}
+
+void cb_serve_tidy(struct serve *s)
+{
+    (void)s;
 }
 
 void cb_serve_close(struct serve *s, double grace_s)

@@ -5,11 +5,14 @@
 
 #include "api.h"
 #include "base/json_lenient.h"
+#include "model_shelf.h"
 #include "prefix_store.h"
 
 enum {
-    OPEN = 1, /* answered without a key */
-    EARLY = 2 /* answered while the model is being loaded */
+    OPEN = 1,  /* answered without a key */
+    EARLY = 2, /* answered while the server begins */
+    ALL = 4,   /* of no model, or of all */
+    LIST = 8   /* its body may be a list */
 };
 
 static const struct route {
@@ -20,16 +23,16 @@ static const struct route {
      * byte of the body (tests/cli/check-memory measures them) */
     int json, text;
 } routes[] = {
-    { "GET", "/", cb_api_page, OPEN | EARLY, 1, 0 },
-    { "GET", "/openapi.json", cb_api_openapi, OPEN | EARLY, 1, 0 },
-    { "GET", "/health", cb_api_health, OPEN, 1, 0 },
-    { "GET", "/v1/health", cb_api_health, OPEN, 1, 0 },
-    { "GET", "/v1/models", cb_api_models, 0, 1, 0 },
-    { "GET", "/models", cb_api_models, 0, 1, 0 },
-    { "GET", "/v1/models/", cb_api_model, 0, 1, 0 },
+    { "GET", "/", cb_api_page, OPEN | EARLY | ALL, 1, 0 },
+    { "GET", "/openapi.json", cb_api_openapi, OPEN | EARLY | ALL, 1, 0 },
+    { "GET", "/health", cb_api_health, OPEN | ALL, 1, 0 },
+    { "GET", "/v1/health", cb_api_health, OPEN | ALL, 1, 0 },
+    { "GET", "/v1/models", cb_api_models, ALL, 1, 0 },
+    { "GET", "/models", cb_api_models, ALL, 1, 0 },
+    { "GET", "/v1/models/", cb_api_model, ALL, 1, 0 },
     { "GET", "/props", cb_api_props, 0, 1, 0 },
     { "GET", "/slots", cb_api_slots, 0, 1, 0 },
-    { "GET", "/metrics", cb_api_metrics, 0, 1, 0 },
+    { "GET", "/metrics", cb_api_metrics, ALL, 1, 0 },
     { "POST", "/v1/chat/completions", cb_api_chat, 0, 2, 32 },
     { "POST", "/chat/completions", cb_api_chat, 0, 2, 32 },
     { "POST", "/v1/completions", cb_api_completions, 0, 1, 32 },
@@ -37,6 +40,8 @@ static const struct route {
     { "POST", "/completion", cb_api_completion, 0, 1, 32 },
     { "POST", "/infill", cb_api_infill, 0, 1, 48 },
     { "POST", "/apply-template", cb_api_apply_template, 0, 2, 40 },
+    { "GET", "/lora-adapters", cb_api_adapters, ALL, 1, 0 },
+    { "POST", "/lora-adapters", cb_api_set_adapters, ALL | LIST, 1, 0 },
     { "POST", "/v1/messages", cb_api_messages, 0, 3, 32 },
     { "POST", "/v1/messages/count_tokens", cb_api_count_tokens, 0, 3, 32 },
     { "POST", "/v1/responses", cb_api_responses, 0, 3, 32 },
@@ -47,8 +52,8 @@ static const struct route {
     { "POST", "/v1/reranking", cb_api_rerank, 0, 2, 32 },
     { "POST", "/reranking", cb_api_rerank, 0, 2, 32 },
     { "POST", "/v1/banks", cb_api_new_bank, 0, 4, 40 },
-    { "GET", "/v1/banks", cb_api_banks, 0, 1, 0 },
-    { "DELETE", "/v1/banks/", cb_api_delete_bank, 0, 1, 0 },
+    { "GET", "/v1/banks", cb_api_banks, ALL, 1, 0 },
+    { "DELETE", "/v1/banks/", cb_api_delete_bank, ALL, 1, 0 },
     { "POST", "/tokenize", cb_api_tokenize, 0, 1, 32 },
     { "POST", "/detokenize", cb_api_detokenize, 0, 1, 0 },
 };
@@ -116,16 +121,20 @@ static void refuse_json(struct exchange *x, const json_error_t *why)
     cb_buf_free(&text);
 }
 
-/* The body as a JSON object. 0: it is none, and x has the error */
-static int read_json(struct exchange *x)
+/* The body as a JSON object, or a list where the route takes one. 0: it is none, and x has the
+ * error
+ */
+static int read_json(struct exchange *x, int how)
 {
     static const char bom[] = "\xef\xbb\xbf";
     const char *s = x->body.n ? x->body.s : "";
     json_error_t why;
+    char first;
 
     if (!strncmp(s, bom, sizeof bom - 1))
         s += sizeof bom - 1;
-    if (s[strspn(s, " \t\r\n")] == '{') { /* a long list is not read to be refused */
+    first = s[strspn(s, " \t\r\n")];
+    if (first == '{' || (first == '[' && how & LIST)) { /* a long list is not read to be refused */
         x->json = cb_json_read(s, x->body.n - (size_t)(s - x->body.s), &why);
         if (!x->json)
             refuse_json(x, &why);
@@ -141,7 +150,7 @@ static int read_json(struct exchange *x)
 static int hold_document(struct exchange *x)
 {
     const char *id = json_string_value(json_object_get(x->json, "bank"));
-    const size_t bytes = id ? cb_prefix_store_cost(x->s->documents, id) : 0;
+    const size_t bytes = id ? cb_prefix_store_cost(cb_shelf_documents(x->shelf), id) : 0;
     const int rc = bytes ? cb_exchange_hold(x, bytes) : CB_OK;
 
     if (rc)
@@ -149,6 +158,52 @@ static int hold_document(struct exchange *x)
     else
         x->reading += bytes;
     return !rc;
+}
+
+/* The entry that the request names, in its body or its address, or the only one there is; -1: none,
+ * and x has the error */
+static int named_model(struct exchange *x)
+{
+    const json_t *v = json_is_object(x->json) ? json_object_get(x->json, "model") : NULL;
+    const char *name = json_is_string(v) ? json_string_value(v) : x->model;
+    struct buf why = { 0 };
+    int i = name ? cb_shelf_find(x->shelf, name) : -1;
+
+    if (i >= 0 || !cb_shelf_several(x->shelf) || (!name && cb_shelf_n(x->shelf) == 1))
+        return i >= 0 ? i : 0;
+    if (name) {
+        cb_api_no_model(x, name);
+        return -1;
+    }
+    cb_buf_text(&why, "model: the server has several, name one:");
+    for (i = 0; i < cb_shelf_n(x->shelf); i++)
+        cb_buf_print(&why, "%s %s", i ? "," : "", cb_shelf_name(x->shelf, i));
+    cb_exchange_error(x, 400, why.s ? why.s : "model: missing", "model");
+    cb_buf_free(&why);
+    return -1;
+}
+
+/* Opens the request's model. 0: it cannot be had, and x has the error */
+static int take_model(struct exchange *x)
+{
+    const int i = named_model(x);
+    int rc;
+
+    if (i < 0)
+        return 0;
+    rc = cb_shelf_take(x->shelf, i, x->gone, x->gone_arg, &x->s);
+    if (rc == CB_EFULL || rc == CB_ECANCEL)
+        cb_exchange_fail(x, rc);
+    else if (rc) /* no client's fault */
+        cb_exchange_error(x, 500, cb_error(), "model");
+    return !rc;
+}
+
+static int ready(struct exchange *x, const struct route *r)
+{
+    if (*r->method == 'P' && !(read_json(x, r->how) && hold_document(x)))
+        return 0;
+    return r->how & ALL || take_model(x);
 }
 
 void cb_route(struct exchange *x)
@@ -160,9 +215,9 @@ void cb_route(struct exchange *x)
         cb_exchange_error(x, 405, "this path takes another method", NULL);
     } else if (!r) {
         cb_exchange_coded(x, 404, "Not found: there is no such path", NULL, "not_found");
-    } else if (!x->s && !(r->how & EARLY)) {
+    } else if (!x->shelf && !(r->how & EARLY)) {
         cb_exchange_error(x, 503, "Loading model: try again soon", NULL);
-    } else if (*r->method != 'P' || (read_json(x) && hold_document(x))) {
+    } else if (ready(x, r)) {
         r->handler(x);
     }
     json_decref(x->json);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* serve.h - a server of the OpenAI and Anthropic HTTP interfaces for one model. */
+/* serve.h - a server of the OpenAI and Anthropic HTTP interfaces for one model or several. */
 #ifndef SERVE_H
 #define SERVE_H
 
@@ -26,20 +26,47 @@ struct serve_params {
 
 struct serve_model {
     cb_model *model;
-    const char *name;                 /* the id of the model in answers */
+    const char *name;                 /* the id of the model in answers: the entry's */
     struct cb_chat chat;              /* how conversations are written */
     const char *system;               /* of conversations that have no system message, or NULL */
     enum cb_pooling pooling;          /* of embeddings */
     struct cb_sampler_params sampler; /* of requests that say nothing */
     int seed_drawn;                   /* 1: each request draws its own seed */
     struct scheduler_params scheduler;
+    uint64_t bytes; /* of weights and work space */
+    void *held;     /* the opener's, never NULL */
 };
 
-/* Listens, and answers 503 until cb_serve_begin(). Texts of params and of the model stay the
- * caller's, and must live until cb_serve_close(). CB_EUNSUPPORTED: built without libmicrohttpd. */
+/* A model that requests may name */
+struct serve_entry {
+    const char *name, *path;
+    const char *const *alias; /* [n_alias] further names */
+    int n_alias;
+    uint64_t bytes;                   /* of its file */
+    const struct cb_adapter *adapter; /* [n_adapter], with the scales of the start */
+    int n_adapter;
+};
+
+struct serve_models {
+    const struct serve_entry *at; /* [n] */
+    int n;
+    int several; /* 1: requests must name one of them. 0: there is one, whatever they say */
+    /* Opens entry i with its adapters at scale[n_adapter] -> *out; closes it. One thread at a time,
+     * and not always the same one */
+    int (*open)(void *arg, int i, const float *scale, struct serve_model *out);
+    void (*close)(void *arg, struct serve_model *m);
+    void *arg;
+    uint64_t most_bytes;   /* of loaded models; 0 = no limit */
+    double unload_after_s; /* that a model stays unused; 0 = until its memory is needed */
+};
+
+/* Listens, and answers 503 until cb_serve_begin(). Texts of params and of models stay the caller's,
+ * and must live until cb_serve_close(). CB_EUNSUPPORTED: built without libmicrohttpd. */
 int cb_serve_open(const struct serve_params *p, struct serve **out);
 int cb_serve_port(const struct serve *s);
-int cb_serve_begin(struct serve *s, const struct serve_model *m);
+/* With one model: opens it, and fails if that fails. */
+int cb_serve_begin(struct serve *s, const struct serve_models *m);
+void cb_serve_tidy(struct serve *s); /* closes models that are unused; call it every second */
 /* Takes no more requests; answers that are under way have grace_s seconds to end. */
 void cb_serve_close(struct serve *s, double grace_s);
 

@@ -92,8 +92,23 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "file of keys, one a line; requests must bring one of them" },
     [ARG_CORS] = { "cors", .takes = TAKES_TEXT, .env = 1, .unit = "ORIGIN", .sets = SET_OWN_SERVE,
         .text = "let web pages of this origin use the server; *: of any origin (default: none)" },
-    [ARG_ALIAS] = { "alias", .takes = TAKES_TEXT, .env = 1, .unit = "NAME", .sets = SET_OWN_SERVE,
-        .text = "name of the model in answers (default: the file's name without .gguf)" },
+    [ARG_ALIAS] = { "alias", .takes = TAKES_TEXT, .many = 1, .env = 1, .unit = "NAME",
+        .sets = SET_OWN_SERVE,
+        .text = "name of the model in answers (default: the file's name without .gguf); given "
+                "again: a further name; with --models, NAME=MODEL: a further name of that model" },
+    [ARG_MODELS] = { "models", .takes = TAKES_FILE, .env = 1, .unit = "DIR",
+        .sets = SET_OWN_SERVE,
+        .text = "offer all models of a folder in place of one: a request names one by the file's "
+                "name without .gguf, and it is loaded when it is wanted" },
+    [ARG_MODELS_MEMORY] = { "models-memory", .takes = TAKES_INT, .env = 1, .unit = "BYTES",
+        .min = 0, .max = 9e15, .def = "0", .sets = SET_OWN_SERVE,
+        .text = "memory for models that are loaded: weights, work space, and keys and values, or "
+                "--bank-limit for each; where it is too little, the model used least recently is "
+                "unloaded; 0: three quarters of what is free at the start" },
+    [ARG_UNLOAD_AFTER] = { "unload-after", .takes = TAKES_INT, .env = 1, .unit = "SECONDS",
+        .min = 0, .max = 1e9, .def = "0", .sets = SET_OWN_SERVE,
+        .text = "unload a model that no request has used for so long; the next one loads it again; "
+                "0: never" },
 
     [ARG_IDS] = { "ids", .sets = SET_OWN_TOKENIZE,
         .text = "print the token ids on one line (the default)" },
