@@ -152,12 +152,12 @@ static int read_adapters(const struct opts *o, const float *scale, struct engine
 }
 
 /* As the options say; e NULL: without adapters */
-static int open_model(const struct opts *o, const struct engine *e, const char *path,
+static int open_model(const struct opts *o, int n_threads, const struct engine *e, const char *path,
                       cb_model **out)
 {
     char presets[PATH_MAX], kernels[PATH_MAX];
     const struct cb_model_params p = {
-        .n_threads = cb_opt_int(o, ARG_THREADS),
+        .n_threads = n_threads,
         .n_threads_batch = cb_opt_int(o, ARG_THREADS_BATCH),
         .device = cb_opt_text(o, ARG_DEVICE),
         .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
@@ -203,7 +203,7 @@ static int open_draft_model(const struct opts *o, struct engine *e)
         return CB_OK;
     if (!cb_engine_draft(o))
         return cb_usage("--draft-model: --draft 0 asks for no drafts");
-    TRY(open_model(o, NULL, path, &e->draft_model));
+    TRY(open_model(o, cb_opt_int(o, ARG_THREADS), NULL, path, &e->draft_model));
     return cb_model_same_tokens(e->model, e->draft_model) ? cb_fail_in(CB_EARG, path) : CB_OK;
 }
 
@@ -220,8 +220,8 @@ int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx)
     return cb_session_open(e->draft_model, &p, &e->draft);
 }
 
-int cb_engine_open_file(const struct opts *o, const char *path, const float *scale,
-                        struct engine *e)
+static int open_file(const struct opts *o, const char *path, int n_threads, const float *scale,
+                     struct engine *e)
 {
     const double start = cb_now_s();
     const char *device = cb_opt_text(o, ARG_DEVICE);
@@ -234,7 +234,7 @@ int cb_engine_open_file(const struct opts *o, const char *path, const float *sca
     TRY(open_grammar(o, &e->grammar));
     TRY(read_adapters(o, scale, e));
     cb_bus_error_catch(e->path);
-    TRY(open_model(o, e, e->path, &e->model));
+    TRY(open_model(o, n_threads, e, e->path, &e->model));
     cb_model_get_info(e->model, &e->info);
     TRY(open_draft_model(o, e));
     if (cb_opt_flag(o, ARG_MLOCK) && mlockall(MCL_CURRENT))
@@ -245,12 +245,23 @@ int cb_engine_open_file(const struct opts *o, const char *path, const float *sca
     return CB_OK;
 }
 
-int cb_engine_open(const struct opts *o, struct engine *e)
+int cb_engine_open_file(const struct opts *o, const char *path, const float *scale,
+                        struct engine *e)
+{
+    return open_file(o, path, cb_opt_int(o, ARG_THREADS), scale, e);
+}
+
+int cb_engine_open_threads(const struct opts *o, int n_threads, struct engine *e)
 {
     const char *path = cb_need_model(o);
 
     *e = (struct engine){ .path = path };
-    return path ? cb_engine_open_file(o, path, NULL, e) : CB_USAGE;
+    return path ? open_file(o, path, n_threads, NULL, e) : CB_USAGE;
+}
+
+int cb_engine_open(const struct opts *o, struct engine *e)
+{
+    return cb_engine_open_threads(o, cb_opt_int(o, ARG_THREADS), e);
 }
 
 uint64_t cb_engine_checkpoints(const struct opts *o)

@@ -195,7 +195,7 @@ const struct cmd cb_cmd_calibrate_filter = {
     .name = "calibrate filter-layers",
     .operands = "",
     .brief = "find the layers that choose tokens for the others (omnikv)",
-    .sets =
-        SET_CALIBRATE | SET_TRIAL | SET_MODEL | SET_ENGINE | SET_JSON | SET_PROGRESS | SET_GENERAL,
+    .sets = SET_CALIBRATE | SET_TRIAL | SET_MODEL | SET_ENGINE | SET_THREADS | SET_JSON |
+            SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

@@ -191,7 +191,8 @@ static int heads(struct calibrate *c)
                                                .operands = "",                                     \
                                                .brief = text,                                      \
                                                .sets = SET_CALIBRATE | SET_MODEL | SET_ENGINE |    \
-                                                       SET_JSON | SET_PROGRESS | SET_GENERAL,      \
+                                                       SET_THREADS | SET_JSON | SET_PROGRESS |     \
+                                                       SET_GENERAL,                                \
                                                .run = run_##id };
 
 COMMAND(density, "measure how dense each layer's attention is (d2o)")

@@ -119,7 +119,7 @@ const struct cmd cb_cmd_calibrate_lazy = {
     .name = "calibrate lazy",
     .operands = "",
     .brief = "find the threshold of lazy layers (simlayerkv)",
-    .sets =
-        SET_CALIBRATE | SET_TRIAL | SET_MODEL | SET_ENGINE | SET_JSON | SET_PROGRESS | SET_GENERAL,
+    .sets = SET_CALIBRATE | SET_TRIAL | SET_MODEL | SET_ENGINE | SET_THREADS | SET_JSON |
+            SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

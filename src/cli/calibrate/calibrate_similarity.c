@@ -143,7 +143,7 @@ const struct cmd cb_cmd_calibrate_similarity = {
     .name = "calibrate similarity",
     .operands = "",
     .brief = "find the layers that attend alike (pod)",
-    .sets = SET_CALIBRATE | SET_OWN_SIMILARITY | SET_MODEL | SET_ENGINE | SET_JSON | SET_PROGRESS |
-            SET_GENERAL,
+    .sets = SET_CALIBRATE | SET_OWN_SIMILARITY | SET_MODEL | SET_ENGINE | SET_THREADS | SET_JSON |
+            SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

@@ -79,8 +79,8 @@ const struct cmd cb_cmd_bank_save = {
     .name = "bank save",
     .operands = "",
     .brief = "prefill a text and save its context in a file",
-    .sets = SET_OWN_BANK | SET_PROMPT | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICY | SET_JSON |
-            SET_PROGRESS | SET_GENERAL,
+    .sets = SET_OWN_BANK | SET_PROMPT | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX |
+            SET_POLICY | SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = save,
 };
 

@@ -22,9 +22,18 @@ struct test {
 
 struct row {
     struct test t;
-    double mean, sd; /* tokens a second */
-    struct cb_memory mem;
+    double mean, sd;      /* tokens a second */
+    struct cb_memory mem; /* of a session */
     uint64_t rss_peak;
+    int n_session;
+    uint64_t planned; /* bytes of all sessions' keys and values; 0: not asked for (--fit) */
+};
+
+/* Tokens a second of the same test with the first number of threads */
+struct base {
+    int n_threads;
+    double *mean; /* [n] in the order of the rows */
+    int n;
 };
 
 struct bench {
@@ -33,68 +42,114 @@ struct bench {
     int32_t *ids; /* [longest test] arbitrary tokens */
     int repeats;
     struct rows rows;
+    int begun; /* 1: the table is */
+    struct base base;
+    int n_row; /* of these threads */
 };
+
+/* ---- threads ---- */
+
+/* Notes the row's speed with the first number of threads. */
+static int note_base(struct bench *b, double mean)
+{
+    double *more;
+
+    if (b->base.n_threads && b->base.n_threads != b->e.info.n_threads)
+        return CB_OK;
+    b->base.n_threads = b->e.info.n_threads;
+    more = cb_realloc(b->base.mean, (size_t)b->base.n + 1, sizeof *more);
+    if (!more)
+        return CB_ENOMEM;
+    b->base.mean = more;
+    b->base.mean[b->base.n++] = mean;
+    return CB_OK;
+}
+
+/* Speed / what it would be if it grew with the threads from the first number of them */
+static double efficiency(const struct bench *b, const struct row *r)
+{
+    if (b->n_row >= b->base.n)
+        return NAN;
+    return r->mean * b->base.n_threads / (b->base.mean[b->n_row] * b->e.info.n_threads);
+}
 
 /* ---- output ---- */
 
-static const char *const columns[] = {
-    "model",
-    "threads",
-    "isa",
-    "policy",
-    "type_k",
-    "type_v",
-    "n_prompt",
-    "n_gen",
-    "depth",
-    "tps_mean",
-    "tps_sd",
-    "kv_bytes",
-    "kv_read_bytes_per_token",
-    "rss_peak_bytes",
-    NULL,
-};
+/* clang-format off */
+#define COLUMNS                                                                                    \
+    "model", "threads", "isa", "policy", "type_k", "type_v", "n_prompt", "n_gen", "depth",         \
+    "tps_mean", "tps_sd", "kv_bytes", "kv_read_bytes_per_token", "rss_peak_bytes"
+/* clang-format on */
+
+static const char *const columns[] = { COLUMNS, NULL },
+                         *const columns_threads[] = { COLUMNS, "efficiency", NULL },
+                         *const columns_fit[] = { COLUMNS, "sessions", "planned_bytes", NULL },
+                         *const columns_both[] = { COLUMNS, "efficiency", "sessions",
+                                                   "planned_bytes", NULL };
+
+static int many_threads(const struct opts *o)
+{
+    int n;
+
+    (void)cb_opt_ints(o, ARG_BENCH_THREADS, &n);
+    return n > 1;
+}
 
 static json_t *row_json(const struct bench *b, const struct row *r)
 {
-    return json_pack("{s:s, s:i, s:s, s:o, s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I}",
-                     "model", b->e.info.name, "threads", b->e.info.n_threads, "isa", b->e.info.isa,
-                     "policy", cb_json_str(r->t.policy), "type_k", cb_opt_text(b->o, ARG_TYPE_K),
-                     "type_v", cb_opt_text(b->o, ARG_TYPE_V), "n_prompt", r->t.n_prompt, "n_gen",
-                     r->t.n_gen, "depth", r->t.depth, "tps_mean", r->mean, "tps_sd", r->sd,
-                     "kv_bytes", (json_int_t)r->mem.kv_bytes, "kv_read_bytes_per_token",
-                     (json_int_t)r->mem.kv_read_bytes_per_token, "rss_peak_bytes",
-                     (json_int_t)r->rss_peak);
+    json_t *j = json_pack(
+        "{s:s, s:i, s:s, s:o, s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I}", "model",
+        b->e.info.name, "threads", b->e.info.n_threads, "isa", b->e.info.isa, "policy",
+        cb_json_str(r->t.policy), "type_k", b->e.chosen.type_k, "type_v", b->e.chosen.type_v,
+        "n_prompt", r->t.n_prompt, "n_gen", r->t.n_gen, "depth", r->t.depth, "tps_mean", r->mean,
+        "tps_sd", r->sd, "kv_bytes", (json_int_t)r->mem.kv_bytes, "kv_read_bytes_per_token",
+        (json_int_t)r->mem.kv_read_bytes_per_token, "rss_peak_bytes", (json_int_t)r->rss_peak);
+
+    if (many_threads(b->o))
+        cb_json_set(&j, "efficiency", cb_json_real(efficiency(b, r)));
+    if (r->planned) {
+        cb_json_set(&j, "sessions", json_integer(r->n_session));
+        cb_json_set(&j, "planned_bytes", json_integer((json_int_t)r->planned));
+    }
+    return j;
 }
 
 static void md_line(const json_t *row)
 {
     const char *model, *isa, *policy, *type_k, *type_v;
-    int threads, n_prompt, n_gen, depth, n;
+    int threads, n_prompt, n_gen, depth, n, n_session = 1;
     json_int_t kv, read, rss;
-    double mean, sd;
-    char test[64];
+    double mean, sd, share = NAN;
+    char test[96], ratio[32] = "";
 
     json_unpack((json_t *)(uintptr_t)row,
-                "{s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I}", "model",
-                &model, "threads", &threads, "isa", &isa, "policy", &policy, "type_k", &type_k,
-                "type_v", &type_v, "n_prompt", &n_prompt, "n_gen", &n_gen, "depth", &depth,
+                "{s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s?i}",
+                "model", &model, "threads", &threads, "isa", &isa, "policy", &policy, "type_k",
+                &type_k, "type_v", &type_v, "n_prompt", &n_prompt, "n_gen", &n_gen, "depth", &depth,
                 "tps_mean", &mean, "tps_sd", &sd, "kv_bytes", &kv, "kv_read_bytes_per_token", &read,
-                "rss_peak_bytes", &rss);
+                "rss_peak_bytes", &rss, "sessions", &n_session);
     n = n_prompt ? snprintf(test, sizeof test, "pp%d", n_prompt)
                  : snprintf(test, sizeof test, "tg%d", n_gen);
     if (depth)
-        snprintf(test + n, sizeof test - (size_t)n, " @ d%d", depth);
-    printf("| %s | %d | %s | %s | %s, %s | %s | %.2f ± %.2f | %.1f | %.2f | %.1f |\n", model,
-           threads, isa, policy, type_k, type_v, test, mean, sd, (double)kv / 1048576,
+        n += snprintf(test + n, sizeof test - (size_t)n, " @ d%d", depth);
+    if (n_session > 1)
+        snprintf(test + n, sizeof test - (size_t)n, " x %d", n_session);
+    if (!json_unpack((json_t *)(uintptr_t)row, "{s:F}", "efficiency", &share))
+        snprintf(ratio, sizeof ratio, ", %.0f %%", 100 * share);
+    printf("| %s | %d | %s | %s | %s, %s | %s | %.2f ± %.2f%s | %.1f | %.2f | %.1f |\n", model,
+           threads, isa, policy, type_k, type_v, test, mean, sd, ratio, (double)kv / 1048576,
            (double)read / 1048576, (double)rss / 1048576);
 }
 
 static struct rows table(const struct opts *o)
 {
+    const int fit = cb_opt_set(o, ARG_FIT);
+
     return (struct rows){
         .format = cb_opt_text(o, ARG_FORMAT),
-        .columns = columns,
+        .columns = many_threads(o) ? fit ? columns_both : columns_threads
+                   : fit           ? columns_fit
+                                   : columns,
         .md_head = "| model | threads | isa | policy | K, V | test | tokens/s | bank MiB | "
                    "read MiB/token | peak RSS MiB |\n"
                    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -186,14 +241,105 @@ static int measure(struct bench *b, struct row *r)
     return CB_OK;
 }
 
+/* ---- as many sessions as fit ---- */
+
+enum { FIT_MOST = 1024 }; /* sessions */
+
+/* Decodes n_gen tokens of each of n sessions together -> seconds. */
+static int time_batch(struct bench *b, cb_session *const *s, int n, const struct row *r,
+                      double *out)
+{
+    int32_t next[FIT_MOST];
+    const double start = cb_now_s();
+
+    for (int k = 0; k < r->t.n_gen; k++) {
+        if (cb_interrupted())
+            return CB_ECANCEL;
+        for (int i = 0; i < n; i++) /* texts that differ */
+            next[i] = b->ids[(r->t.depth + k + 7 * i) % (r->t.depth + r->t.n_gen)];
+        TRY(cb_decode_batch(s, next, n));
+    }
+    *out = cb_now_s() - start;
+    return CB_OK;
+}
+
+static uint64_t held(cb_session *const *s, int n)
+{
+    uint64_t sum = 0;
+    struct cb_memory m;
+
+    for (int i = 0; i < n; i++) {
+        cb_session_memory(s[i], &m);
+        sum += m.kv_bytes;
+    }
+    return sum;
+}
+
+/* Fills one session, which the others are copies of: they take as much memory each. */
+static int run_fit(struct bench *b, struct row *r, cb_session **s)
+{
+    double seconds;
+
+    TRY(feed(b, b->ids, r->t.depth));
+    s[0] = b->e.session;
+    for (int i = 1; i < r->n_session; i++)
+        TRY(cb_session_fork(s[0], &s[i]));
+    reset_rss_peak();
+    TRY(time_batch(b, s, r->n_session, r, &seconds));
+    r->mean = (double)r->n_session * r->t.n_gen / seconds;
+    cb_session_memory(s[0], &r->mem);
+    r->mem.kv_bytes = held(s, r->n_session);
+    r->rss_peak = cb_rss_peak_bytes();
+    return CB_OK;
+}
+
+static int measure_fit(struct bench *b, struct row *r)
+{
+    const uint64_t bytes = (uint64_t)cb_opt_int64(b->o, ARG_FIT);
+    struct cb_memory plan;
+    cb_session **s;
+    int rc;
+
+    TRY(cb_engine_session(b->o, &b->e, r->t.policy, r->t.depth + r->t.n_gen));
+    TRY(cb_session_plan(b->e.session, r->t.depth, r->t.n_gen, &plan));
+    r->n_session =
+        plan.kv_bytes && bytes / plan.kv_bytes < FIT_MOST ? (int)(bytes / plan.kv_bytes) : FIT_MOST;
+    if (!r->n_session)
+        return cb_usage("--fit: %s: one context of %d tokens takes %llu bytes", r->t.policy,
+                        r->t.depth + r->t.n_gen, (unsigned long long)plan.kv_bytes);
+    r->planned = plan.kv_bytes * (uint64_t)r->n_session;
+    s = cb_calloc((size_t)r->n_session, sizeof(cb_session *));
+    if (!s)
+        return CB_ENOMEM;
+    rc = run_fit(b, r, s);
+    for (int i = 1; i < r->n_session; i++)
+        cb_session_close(s[i]);
+    free(s);
+    return rc;
+}
+
+/* ---- all tests ---- */
+
+/* The table begins with its first row: what is wrong before that leaves no output. */
+static void begin_table(struct bench *b)
+{
+    if (!b->begun)
+        cb_rows_begin(&b->rows);
+    b->begun = 1;
+}
+
 static int one_test(struct bench *b, struct test t)
 {
-    struct row r = { .t = t };
+    struct row r = { .t = t, .n_session = 1 };
 
     if (!t.n_prompt && !t.n_gen)
         return CB_OK;
-    TRY(measure(b, &r));
-    return cb_rows_put(&b->rows, row_json(b, &r));
+    TRY(cb_opt_set(b->o, ARG_FIT) ? measure_fit(b, &r) : measure(b, &r));
+    TRY(note_base(b, r.mean));
+    begin_table(b);
+    TRY(cb_rows_put(&b->rows, row_json(b, &r)));
+    b->n_row++;
+    return CB_OK;
 }
 
 static int all_tests(struct bench *b)
@@ -206,7 +352,7 @@ static int all_tests(struct bench *b)
 
     for (int i = 0; i < n_policy; i++)
         for (int d = 0; d < n_depth; d++) {
-            for (int p = 0; p < n_prompt; p++)
+            for (int p = 0; p < n_prompt && !cb_opt_set(b->o, ARG_FIT); p++)
                 TRY(one_test(b, (struct test){ policy[i], (int)prompt[p], 0, (int)depth[d] }));
             for (int g = 0; g < n_gen; g++)
                 TRY(one_test(b, (struct test){ policy[i], 0, (int)gen[g], (int)depth[d] }));
@@ -239,32 +385,53 @@ static int make_tokens(struct bench *b)
     return CB_OK;
 }
 
+/* All tests with one number of threads */
+static int with_threads(struct bench *b, int n_threads)
+{
+    int rc = cb_engine_open_threads(b->o, n_threads, &b->e);
+
+    b->n_row = 0;
+    if (!rc && !b->ids)
+        rc = make_tokens(b);
+    if (!rc)
+        rc = all_tests(b);
+    cb_engine_close(&b->e);
+    return rc;
+}
+
 static int models(const struct opts *o)
 {
     struct bench b = { .o = o, .repeats = cb_opt_int(o, ARG_REPEATS), .rows = table(o) };
-    int rc = cb_engine_open(o, &b.e);
+    int n, rc = CB_OK;
+    const int64_t *threads = cb_opt_ints(o, ARG_BENCH_THREADS, &n);
 
+    if (!cb_need_model(o))
+        return CB_USAGE;
+    if (!n)
+        rc = with_threads(&b, 0);
+    for (int i = 0; i < n && !rc; i++)
+        rc = with_threads(&b, (int)threads[i]);
     if (!rc)
-        rc = make_tokens(&b);
-    if (!rc) {
-        cb_rows_begin(&b.rows);
-        rc = all_tests(&b);
+        begin_table(&b); /* which may be empty */
+    if (b.begun)
         cb_rows_end(&b.rows);
-    }
     free(b.ids);
-    cb_engine_close(&b.e);
+    free(b.base.mean);
     return rc;
 }
 
 static int run(const struct opts *o)
 {
-    int rc;
+    int n;
+    const int64_t *threads = cb_opt_ints(o, ARG_BENCH_THREADS, &n);
+    const int ops = cb_opt_flag(o, ARG_OPS);
 
-    if (cb_opt_set(o, ARG_ONLY) && !cb_opt_flag(o, ARG_OPS))
+    if (cb_opt_set(o, ARG_ONLY) && !ops)
         return cb_usage("--only: goes with --ops");
+    if (ops && n > 1)
+        return cb_usage("--threads: one number with --ops");
     cb_interrupt_catch();
-    rc = cb_opt_flag(o, ARG_OPS) ? cb_bench_ops_run(o) : models(o);
-    return cb_interrupt_status(rc);
+    return cb_interrupt_status(ops ? cb_bench_ops_run(o, n ? (int)threads[0] : 0) : models(o));
 }
 
 const struct cmd cb_cmd_bench = {

@@ -107,13 +107,13 @@ static int put(void *arg, const struct op_row *r)
     return cb_rows_put(&t->rows, row_json(t, r));
 }
 
-int cb_bench_ops_run(const struct opts *o)
+int cb_bench_ops_run(const struct opts *o, int n_threads)
 {
     struct table t = {
         .rows = { .format = cb_opt_text(o, ARG_FORMAT), .columns = columns, .md_line = md_line }
     };
     const struct op_pick pick = { cb_opt_text(o, ARG_ONLY) };
-    const struct team_params team = { cb_opt_int(o, ARG_THREADS),
+    const struct team_params team = { n_threads,
                                       (enum numa_mode)cb_numa_mode(cb_opt_text(o, ARG_NUMA)),
                                       cb_opt_flag(o, ARG_PIN) };
     const char *device = cb_opt_text(o, ARG_DEVICE);

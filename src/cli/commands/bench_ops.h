@@ -5,6 +5,6 @@
 
 #include "cli/cmd.h"
 
-int cb_bench_ops_run(const struct opts *o);
+int cb_bench_ops_run(const struct opts *o, int n_threads); /* 0: default */
 
 #endif

@@ -226,7 +226,7 @@ const struct cmd cb_cmd_embed = {
     .name = "embed",
     .operands = "",
     .brief = "turn texts into embeddings",
-    .sets = SET_OWN_EMBED | SET_PROMPT | SET_MODEL | SET_ENGINE | SET_CTX | SET_JSON |
+    .sets = SET_OWN_EMBED | SET_PROMPT | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX | SET_JSON |
             SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

@@ -321,6 +321,7 @@ const struct cmd cb_cmd_info = {
     .name = "info",
     .operands = "",
     .brief = "show a model, the memory it needs, and what is built in",
-    .sets = SET_OWN_INFO | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICY | SET_JSON | SET_GENERAL,
+    .sets = SET_OWN_INFO | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX | SET_POLICY | SET_JSON |
+            SET_GENERAL,
     .run = run,
 };

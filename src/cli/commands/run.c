@@ -174,7 +174,7 @@ const struct cmd cb_cmd_run = {
     .operands = "",
     .brief = "complete a prompt",
     .sets = SET_OWN_RUN | SET_PROMPT | SET_CHAT | SET_GENERATE | SET_SAMPLE | SET_REPETITIONS |
-            SET_BANK_FILE | SET_BANK_DIR | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICY |
-            SET_PLAN | SET_JSON | SET_PROGRESS | SET_GENERAL,
+            SET_BANK_FILE | SET_BANK_DIR | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX |
+            SET_POLICY | SET_PLAN | SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

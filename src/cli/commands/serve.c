@@ -234,6 +234,6 @@ const struct cmd cb_cmd_serve = {
     .operands = "",
     .brief = "answer other programs over HTTP, as OpenAI and Anthropic do",
     .sets = SET_OWN_SERVE | SET_CHAT | SET_SAMPLE | SET_BANK_DIR | SET_MODEL | SET_ENGINE |
-            SET_CTX | SET_POLICY | SET_GENERAL,
+            SET_THREADS | SET_CTX | SET_POLICY | SET_GENERAL,
     .run = run,
 };

@@ -516,7 +516,7 @@ static int run_lazy(const struct opts *o)
 
 /* ---- the commands ---- */
 
-#define COMMON (SET_OWN_MEASURE | SET_MODEL | SET_ENGINE | SET_PROGRESS | SET_GENERAL)
+#define COMMON (SET_OWN_MEASURE | SET_MODEL | SET_ENGINE | SET_THREADS | SET_PROGRESS | SET_GENERAL)
 
 const struct cmd cb_cmd_eval_attention = {
     .name = "eval attention",

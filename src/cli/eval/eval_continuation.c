@@ -123,7 +123,7 @@ const struct cmd cb_cmd_eval_continuation = {
     .name = "eval continuation",
     .operands = "",
     .brief = "measure how likely a text is after a long context",
-    .sets = SET_OWN_CONTINUATION | SET_PAIR | SET_BANK_FILE | SET_MODEL | SET_ENGINE | SET_CTX |
-            SET_POLICY | SET_JSON | SET_PROGRESS | SET_GENERAL,
+    .sets = SET_OWN_CONTINUATION | SET_PAIR | SET_BANK_FILE | SET_MODEL | SET_ENGINE | SET_THREADS |
+            SET_CTX | SET_POLICY | SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

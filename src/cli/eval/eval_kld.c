@@ -120,7 +120,7 @@ const struct cmd cb_cmd_eval_kld = {
     .name = "eval kld",
     .operands = "",
     .brief = "measure how far a policy's predictions are from the full cache's",
-    .sets = SET_PAIR | SET_BANK_FILE | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICY | SET_JSON |
-            SET_PROGRESS | SET_GENERAL,
+    .sets = SET_PAIR | SET_BANK_FILE | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX | SET_POLICY |
+            SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = run,
 };

@@ -52,6 +52,7 @@ int cb_item_files(struct tasks *t);
 
 /* What all commands of tasks take */
 #define CB_TASK_SETS                                                                               \
-    (SET_TASKS | SET_MODEL | SET_ENGINE | SET_CTX | SET_POLICIES | SET_PROGRESS | SET_GENERAL)
+    (SET_TASKS | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX | SET_POLICIES | SET_PROGRESS |    \
+     SET_GENERAL)
 
 #endif

@@ -109,6 +109,8 @@ enum opt_id {
     ARG_BENCH_PROMPT,
     ARG_BENCH_GEN,
     ARG_BENCH_DEPTH,
+    ARG_BENCH_THREADS,
+    ARG_FIT,
     ARG_REPEATS,
     ARG_FORMAT,
     ARG_OPS,

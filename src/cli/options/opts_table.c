@@ -4,24 +4,54 @@
 
 #define MAX_TOKENS (1 << 30)
 
+/* clang-format off */
+#define TITLE(set) [__builtin_ctzll(set)]
+
 const char *const cb_opt_set_title[SET_COUNT] = {
-    "Completion",     "Tokens",       "What to show",
-    "Tests",          "Perplexity",   "Output of each token",
-    "Texts",          "Items",        "Items",
-    "Items",          "Items",        "Items",
-    "Items",          "Analysis",     "Trials",
-    "Blocks",         "Prompt",       "Chat",
-    "Generation",     "Sampling",     "Model",
-    "Engine",         "Engine",       "Context",
-    "Context",        "Context",      "Memory plan",
-    "Output",         "Output",       "General",
-    "Bank",           "Server",       "Conversation",
-    "Embedding",      "Sampling",     "Saved contexts",
-    "Saved contexts", "Quantisation", "Measurement",
-    "Measurement",    "Measurement",
+    TITLE(SET_OWN_RUN) = "Completion",
+    TITLE(SET_OWN_TOKENIZE) = "Tokens",
+    TITLE(SET_OWN_INFO) = "What to show",
+    TITLE(SET_OWN_BENCH) = "Tests",
+    TITLE(SET_OWN_PERPLEXITY) = "Perplexity",
+    TITLE(SET_OWN_CONTINUATION) = "Output of each token",
+    TITLE(SET_PAIR) = "Texts",
+    TITLE(SET_OWN_NEEDLE) = "Items",
+    TITLE(SET_OWN_RULER) = "Items",
+    TITLE(SET_OWN_2STAGE) = "Items",
+    TITLE(SET_PICK) = "Items",
+    TITLE(SET_MADE) = "Items",
+    TITLE(SET_TASKS) = "Items",
+    TITLE(SET_CALIBRATE) = "Analysis",
+    TITLE(SET_TRIAL) = "Trials",
+    TITLE(SET_OWN_SIMILARITY) = "Blocks",
+    TITLE(SET_PROMPT) = "Prompt",
+    TITLE(SET_CHAT) = "Chat",
+    TITLE(SET_GENERATE) = "Generation",
+    TITLE(SET_SAMPLE) = "Sampling",
+    TITLE(SET_MODEL) = "Model",
+    TITLE(SET_THREADS) = "Engine",
+    TITLE(SET_ENGINE) = "Engine",
+    TITLE(SET_CTX) = "Context",
+    TITLE(SET_POLICY) = "Context",
+    TITLE(SET_POLICIES) = "Context",
+    TITLE(SET_PLAN) = "Memory plan",
+    TITLE(SET_JSON) = "Output",
+    TITLE(SET_PROGRESS) = "Output",
+    TITLE(SET_GENERAL) = "General",
+    TITLE(SET_OWN_BANK) = "Bank",
+    TITLE(SET_OWN_SERVE) = "Server",
+    TITLE(SET_OWN_CHAT) = "Conversation",
+    TITLE(SET_OWN_EMBED) = "Embedding",
+    TITLE(SET_REPETITIONS) = "Sampling",
+    TITLE(SET_BANK_FILE) = "Saved contexts",
+    TITLE(SET_BANK_DIR) = "Saved contexts",
+    TITLE(SET_OWN_QUANTIZE) = "Quantisation",
+    TITLE(SET_OWN_MEASURE) = "Measurement",
+    TITLE(SET_OWN_LAZY) = "Measurement",
+    TITLE(SET_OWN_ATTENTION) = "Measurement",
 };
 
-/* clang-format off */
+
 const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_CHAT] = { "chat", .sets = SET_OWN_RUN,
         .text = "put the prompt into the model's chat template as the user's message" },
@@ -147,6 +177,14 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .unit = "N,...", .max = MAX_TOKENS, .def = "0", .sets = SET_OWN_BENCH,
         .text = "tokens already in the context when a test starts; every test runs at every "
                 "depth" },
+    [ARG_BENCH_THREADS] = { "threads", .letter = 't', .takes = TAKES_INTS, .env = 1,
+        .unit = "N,...", .min = 1, .max = 4096, .sets = SET_OWN_BENCH,
+        .text = "numbers of threads, all tests with each; several ones print the efficiency as "
+                "well (default: physical cores that affinity and cgroup allow)" },
+    [ARG_FIT] = { "fit", .takes = TAKES_INT, .unit = "BYTES", .min = 1, .max = 9e15,
+        .sets = SET_OWN_BENCH,
+        .text = "decode as many contexts of --n-depth tokens together as have keys and values in "
+                "so many bytes; a row a policy and depth, no prompt tests" },
     [ARG_REPEATS] = { "repetitions", .letter = 'r', .takes = TAKES_INT, .unit = "N", .min = 1,
         .max = 1000, .def = "5", .sets = SET_OWN_BENCH,
         .text = "number of times to run each test" },
@@ -473,7 +511,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "split words as tokenizer.ggml.pre = NAME says, instead of as the model file "
                 "says" },
     [ARG_THREADS] = { "threads", .letter = 't', .takes = TAKES_INT, .env = 1, .unit = "N",
-        .min = 1, .max = 4096, .sets = SET_ENGINE | SET_THREADS,
+        .min = 1, .max = 4096, .sets = SET_THREADS,
         .text = "number of threads (default: physical cores that affinity and cgroup allow)" },
     [ARG_THREADS_BATCH] = { "threads-batch", .alias = "-tb", .takes = TAKES_INT, .env = 1,
         .unit = "N", .min = 1, .max = 4096, .sets = SET_ENGINE,
