@@ -328,6 +328,7 @@ libserve_la_SOURCES = \
 	src/serve/api_llama.c \
 	src/serve/api_messages.c \
 	src/serve/api_models.c \
+	src/serve/api_ollama.c \
 	src/serve/api_page.c \
 	src/serve/api_rerank.c \
 	src/serve/api_responses.c \
@@ -338,6 +339,7 @@ libserve_la_SOURCES = \
 	src/serve/dialect_requests.c src/serve/dialect_requests.h \
 	src/serve/loaded_model.c \
 	src/serve/model_shelf.c src/serve/model_shelf.h \
+	src/serve/ollama_request.c src/serve/ollama_request.h \
 	src/serve/own_reading.c src/serve/own_reading.h \
 	src/serve/messages_request.c src/serve/responses_request.c \
 	src/serve/content.c src/serve/content.h \

@@ -44,6 +44,14 @@ void cb_api_set_adapters(struct exchange *x);
 json_t *cb_api_model_json(struct exchange *x, int i);       /* of an entry of the shelf */
 void cb_api_no_model(struct exchange *x, const char *name); /* the error: there is none */
 
+/* api_ollama.c */
+void cb_api_ollama_chat(struct exchange *x);
+void cb_api_ollama_generate(struct exchange *x);
+void cb_api_ollama_tags(struct exchange *x);
+void cb_api_ollama_ps(struct exchange *x);
+void cb_api_ollama_show(struct exchange *x);
+void cb_api_ollama_version(struct exchange *x);
+
 /* api_rerank.c */
 void cb_api_rerank(struct exchange *x);
 

@@ -126,7 +126,7 @@ void cb_stream_end(const struct completion *t, json_t *last, struct buf *out)
 void cb_stream_error(struct completion *t, const char *message, struct buf *out)
 {
     (void)t;
-    cb_event(out, NULL, cb_error_json(0, 500, message, NULL));
+    cb_event(out, NULL, cb_error_json(ERRORS_OPENAI, 500, message, NULL));
 }
 
 void cb_comment(struct buf *out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* api_embeddings.c - /v1/embeddings of OpenAI. The connection's thread reads the texts itself, in
- * steps between which answers get their turns; one request at a time, so that memory stays bounded.
+/* api_embeddings.c - /v1/embeddings of OpenAI, /api/embed and /api/embeddings of Ollama. The
+ * connection's thread reads the texts itself, in steps between which answers get their turns; one
+ * request at a time, so that memory stays bounded.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static int read_request(struct request *r)
         return cb_fail(CB_EARG, "encoding_format: must be float or base64");
     TRY(cb_field_int(j, "dimensions", 1, n_dim, &n_dim));
     r->n_dim = (int)n_dim;
-    return read_input(r, cb_field(j, "input"));
+    return read_input(r, cb_field(j, cb_field(j, "input") ? "input" : "prompt"));
 }
 
 /* ---- the work ---- */
@@ -188,6 +189,24 @@ static int answer(struct request *r, json_t **list)
     return cb_model_status(rc);
 }
 
+/* What Ollama's clients expect of the list of embeddings, which it owns */
+static json_t *plain_answer(const struct request *r, json_t *list)
+{
+    const int one = !strncmp(r->x->path, "/api/embeddings", strlen("/api/embeddings"));
+    json_t *all = json_array(), *e, *j;
+    size_t i;
+
+    json_array_foreach(list, i, e) cb_json_add(&all, json_incref(json_object_get(e, "embedding")));
+    if (one)
+        j = json_pack("{s:O}", "embedding", json_array_get(all, 0));
+    else
+        j = json_pack("{s:s, s:O, s:i}", "model", r->x->s->m.name, "embeddings", all,
+                      "prompt_eval_count", r->n_tok);
+    json_decref(all);
+    json_decref(list);
+    return j;
+}
+
 void cb_api_embeddings(struct exchange *x)
 {
     struct request r = { .x = x };
@@ -197,6 +216,8 @@ void cb_api_embeddings(struct exchange *x)
     if (rc) {
         json_decref(list);
         cb_exchange_fail(x, rc);
+    } else if (cb_is_ollama(x)) {
+        cb_exchange_json(x, 200, plain_answer(&r, list));
     } else {
         cb_exchange_json(x, 200,
                          json_pack("{s:s, s:o, s:s, s:{s:i, s:i}}", "object", "list", "data", list,

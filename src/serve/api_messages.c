@@ -143,7 +143,7 @@ static void end(struct completion *t, struct buf *out)
 static void error(struct completion *t, const char *message, struct buf *out)
 {
     (void)t;
-    cb_event(out, "error", cb_error_json(1, 500, message, NULL));
+    cb_event(out, "error", cb_error_json(ERRORS_ANTHROPIC, 500, message, NULL));
 }
 
 static void ping(struct buf *out)

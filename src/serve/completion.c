@@ -410,7 +410,7 @@ static int next_piece(struct stream *stream, struct buf *out)
         }
         if (i < 0 && t->gone(t->gone_arg))
             return 0;
-        if (cb_now_s() - t->told > idle_s && !out->n)
+        if (cb_now_s() - t->told > idle_s && !out->n && t->d->idle)
             t->d->idle(out);
     }
     t->told = cb_now_s();
@@ -470,24 +470,22 @@ static void put_written(struct buf *out, const json_t *call)
     cb_buf_free(&mended);
 }
 
-/* Puts a call's arguments in the place that cb_completion_written() has kept for them: jansson
- * would print numbers and escapes in its own way. */
-static void write_arguments(struct exchange *x, const json_t *call)
+/* jansson would print numbers and escapes in its own way. */
+void cb_completion_put_arguments(struct buf *out, const json_t *call)
 {
     json_t *mark = cb_completion_written(call);
     char *place = mark ? json_dumps(mark, JSON_ENCODE_ANY) : NULL;
-    const char *at = place && x->out.s ? strstr(x->out.s, place) : NULL;
-    struct buf all = { 0 };
+    const char *at = place && out->s ? strstr(out->s, place) : NULL;
+    struct buf all = { .failed = out->failed || !place };
 
     if (at) {
-        cb_buf_add(&all, x->out.s, (size_t)(at - x->out.s));
+        cb_buf_add(&all, out->s, (size_t)(at - out->s));
         put_written(&all, call);
         cb_buf_text(&all, at + strlen(place));
-        cb_buf_free(&x->out);
-        x->out = all;
+        cb_buf_free(out);
+        *out = all;
     }
-    if (!place || all.failed)
-        cb_exchange_error(x, 500, "out of memory", NULL);
+    out->failed |= all.failed;
     free(place);
     json_decref(mark);
 }
@@ -502,14 +500,14 @@ static void answer_whole(struct completion *t, struct exchange *x)
         return;
     }
     cb_exchange_json(x, 200, j);
-    for (int i = 0; i < t->n && x->status == 200; i++) {
+    for (int i = 0; i < t->n; i++) {
         const json_t *call;
         size_t k;
-        json_array_foreach(t->choice[i].calls, k, call)
-        {
-            if (x->status == 200)
-                write_arguments(x, call);
-        }
+        json_array_foreach(t->choice[i].calls, k, call) cb_completion_put_arguments(&x->out, call);
+    }
+    if (x->out.failed) {
+        cb_buf_free(&x->out);
+        cb_exchange_error(x, 500, "out of memory", NULL);
     }
 }
 
@@ -640,7 +638,7 @@ void cb_completion_run(struct completion *t, struct exchange *x)
         cb_completion_was_read(x, t->order.n);
     if (started && t->streams && cb_completion_open_stream(t, x)) {
         x->status = 200;
-        x->type = "text/event-stream";
+        x->type = t->d->stream_type ? t->d->stream_type : "text/event-stream";
         x->stream = &t->stream;
         return;
     }

@@ -27,6 +27,7 @@ struct choice {
 
 /* How answers are told. In a stream, each function appends events; NULL: nothing to say. */
 struct dialect {
+    const char *stream_type; /* NULL = server-sent events */
     void (*begin)(struct completion *t, struct buf *out);
     void (*text)(struct choice *c, const char *s, size_t n);
     void (*thought)(struct choice *c, const char *s, size_t n);
@@ -36,7 +37,7 @@ struct dialect {
     void (*end_choice)(struct choice *c);
     void (*end)(struct completion *t, struct buf *out);
     void (*error)(struct completion *t, const char *message, struct buf *out);
-    void (*idle)(struct buf *out);          /* keeps a silent stream open */
+    void (*idle)(struct buf *out);          /* keeps a silent stream open; NULL: it stays silent */
     json_t *(*whole)(struct completion *t); /* the answer of a request that is no stream */
     const char *call_prefix;                /* of the ids of calls */
 };
@@ -103,6 +104,9 @@ json_t *cb_completion_memory(const struct completion *t);
 /* For a whole answer: stands for the call's arguments, which the answer has as they were written.
  * Arguments that are no object become {"raw_arguments": TEXT}. */
 json_t *cb_completion_written(const json_t *call);
+/* Puts the call's arguments in the place that stands for them, if *out has it. Failures are
+ * out's. */
+void cb_completion_put_arguments(struct buf *out, const json_t *call);
 /* A token as "logprobs" tells it: {token, bytes, logprob} */
 json_t *cb_completion_token(const struct completion *t, const struct token_logprob *p);
 

@@ -31,6 +31,16 @@ int cb_is_anthropic(const struct exchange *x)
     return !strncmp(x->path, "/v1/messages", strlen("/v1/messages"));
 }
 
+int cb_is_ollama(const struct exchange *x)
+{
+    return !strncmp(x->path, "/api/", strlen("/api/"));
+}
+
+static enum error_form form_of(const struct exchange *x)
+{
+    return cb_is_anthropic(x) ? ERRORS_ANTHROPIC : cb_is_ollama(x) ? ERRORS_PLAIN : ERRORS_OPENAI;
+}
+
 static const char *kind(int anthropic, int status)
 {
     static const struct {
@@ -79,12 +89,14 @@ static json_t *text_or_null(const char *s)
     return s ? cb_json_str(s) : json_null();
 }
 
-static json_t *error_json(int anthropic, int status, const char *message, const char *field,
+static json_t *error_json(enum error_form form, int status, const char *message, const char *field,
                           const char *code)
 {
-    const char *type = kind(anthropic, status);
+    const char *type = kind(form == ERRORS_ANTHROPIC, status);
 
-    if (anthropic)
+    if (form == ERRORS_PLAIN)
+        return json_pack("{s:o}", "error", cb_json_str(message));
+    if (form == ERRORS_ANTHROPIC)
         return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",
                          cb_json_str(message));
     return json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", cb_json_str(message), "type",
@@ -92,9 +104,9 @@ static json_t *error_json(int anthropic, int status, const char *message, const 
                      text_or_null(code ? code : code_of(status, field)));
 }
 
-json_t *cb_error_json(int anthropic, int status, const char *message, const char *field)
+json_t *cb_error_json(enum error_form form, int status, const char *message, const char *field)
 {
-    return error_json(anthropic, status, message, field, NULL);
+    return error_json(form, status, message, field, NULL);
 }
 
 static void put_error(struct exchange *x, int status, json_t *error)
@@ -107,7 +119,7 @@ static void put_error(struct exchange *x, int status, json_t *error)
 void cb_exchange_coded(struct exchange *x, int status, const char *message, const char *field,
                        const char *code)
 {
-    put_error(x, status, error_json(cb_is_anthropic(x), status, message, field, code));
+    put_error(x, status, error_json(form_of(x), status, message, field, code));
 }
 
 void cb_exchange_error(struct exchange *x, int status, const char *message, const char *field)
@@ -132,13 +144,13 @@ void cb_exchange_overflow(struct exchange *x, int n_prompt, int n_ctx)
             "resulted in %d tokens. Please reduce the length of the messages. (The request "
             "exceeds the available context size.)",
             n_ctx, n_prompt);
-    j = error_json(cb_is_anthropic(x), 400, why.s ? why.s : "out of memory",
+    j = error_json(form_of(x), 400, why.s ? why.s : "out of memory",
                    chat        ? "messages"
                    : responses ? "input"
                                : "prompt",
                    "context_length_exceeded");
     numbers = json_pack("{s:i, s:i}", "n_prompt_tokens", n_prompt, "n_ctx", n_ctx);
-    if (!cb_is_anthropic(x) && numbers) /* no harm if memory runs out for them */
+    if (form_of(x) == ERRORS_OPENAI && numbers) /* no harm if memory runs out for them */
         (void)!json_object_update(json_object_get(j, "error"), numbers);
     json_decref(numbers);
     put_error(x, 400, j);

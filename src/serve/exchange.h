@@ -88,10 +88,13 @@ void cb_exchange_overflow(struct exchange *x, int n_prompt, int n_ctx);
 void cb_exchange_report(struct exchange *x, int status, const char *why);
 /* The same of this thread's last failure */
 void cb_exchange_fail(struct exchange *x, int status);
-/* The error's JSON object; anthropic: in the form of /v1/messages. */
-json_t *cb_error_json(int anthropic, int status, const char *message, const char *field);
+/* How errors are told: as OpenAI does, as /v1/messages, as {"error": TEXT} below /api */
+enum error_form { ERRORS_OPENAI, ERRORS_ANTHROPIC, ERRORS_PLAIN };
+/* The error's JSON object */
+json_t *cb_error_json(enum error_form form, int status, const char *message, const char *field);
 int cb_is_anthropic(const struct exchange *x);
-int cb_http_status(int status); /* of a negative status of the library */
+int cb_is_ollama(const struct exchange *x); /* a path below /api */
+int cb_http_status(int status);             /* of a negative status of the library */
 /* The same status, of work with the model's weights: a file of another form is then no client's
  * fault. */
 int cb_model_status(int status);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* routes.c - from a method and a path to the handler. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api.h"
@@ -45,6 +46,14 @@ static const struct route {
     { "POST", "/v1/messages", cb_api_messages, 0, 3, 32 },
     { "POST", "/v1/messages/count_tokens", cb_api_count_tokens, 0, 3, 32 },
     { "POST", "/v1/responses", cb_api_responses, 0, 3, 32 },
+    { "POST", "/api/chat", cb_api_ollama_chat, 0, 4, 32 },
+    { "POST", "/api/generate", cb_api_ollama_generate, 0, 4, 48 },
+    { "POST", "/api/show", cb_api_ollama_show, 0, 1, 0 },
+    { "POST", "/api/embed", cb_api_embeddings, 0, 1, 32 },
+    { "POST", "/api/embeddings", cb_api_embeddings, 0, 1, 32 },
+    { "GET", "/api/tags", cb_api_ollama_tags, ALL, 1, 0 },
+    { "GET", "/api/ps", cb_api_ollama_ps, ALL, 1, 0 },
+    { "GET", "/api/version", cb_api_ollama_version, OPEN | ALL, 1, 0 },
     { "POST", "/v1/embeddings", cb_api_embeddings, 0, 1, 32 },
     { "POST", "/embeddings", cb_api_embeddings, 0, 1, 32 },
     { "POST", "/v1/rerank", cb_api_rerank, 0, 2, 32 },
@@ -160,14 +169,39 @@ static int hold_document(struct exchange *x)
     return !rc;
 }
 
+/* What the request calls its model, or NULL */
+static const char *model_name(const struct exchange *x)
+{
+    const json_t *v = json_is_object(x->json) ? json_object_get(x->json, "model") : NULL;
+
+    if (!v && cb_is_ollama(x) && json_is_object(x->json))
+        v = json_object_get(x->json, "name"); /* as older clients call it */
+    return json_is_string(v) ? json_string_value(v) : x->model;
+}
+
+/* The entry of that name; Ollama's clients put a tag behind it. */
+static int find_model(const struct exchange *x, const char *name)
+{
+    static const char tag[] = ":latest";
+    const size_t n = strlen(name), m = sizeof tag - 1;
+    int i = cb_shelf_find(x->shelf, name);
+    char *bare;
+
+    if (i >= 0 || !cb_is_ollama(x) || n <= m || strcmp(name + n - m, tag) != 0)
+        return i;
+    bare = strndup(name, n - m);
+    i = bare ? cb_shelf_find(x->shelf, bare) : -1;
+    free(bare);
+    return i;
+}
+
 /* The entry that the request names, in its body or its address, or the only one there is; -1: none,
  * and x has the error */
 static int named_model(struct exchange *x)
 {
-    const json_t *v = json_is_object(x->json) ? json_object_get(x->json, "model") : NULL;
-    const char *name = json_is_string(v) ? json_string_value(v) : x->model;
+    const char *name = model_name(x);
     struct buf why = { 0 };
-    int i = name ? cb_shelf_find(x->shelf, name) : -1;
+    int i = name ? find_model(x, name) : -1;
 
     if (i >= 0 || !cb_shelf_several(x->shelf) || (!name && cb_shelf_n(x->shelf) == 1))
         return i >= 0 ? i : 0;
