@@ -227,6 +227,8 @@ struct cb_model_info {
      * the next one (nextn, MTP), and what reads images and sound */
     int n_unused_layer;
     uint64_t unused_layer_bytes, unused_senses_bytes;
+    const char *policy; /* of sessions for which none is named: "own" where layers have trained
+                           selectors, else "full" */
 };
 
 CB_API struct cb_model_params cb_model_defaults(void); /* all zero */
@@ -326,7 +328,8 @@ struct cb_session_params {
                             numbers that share a step (32, or 64 or 128), and the first tokens that
                             stay f16 as well (0); "planes" goes with policy sieve alone */
     const char *type_v;  /* type of values */
-    const char *policy;  /* NAME[:key=value,...], NAME from cb_policy_at(); NULL = "full" */
+    const char *policy;  /* NAME[:key=value,...], NAME from cb_policy_at(); NULL = that of the
+                            model: struct cb_model_info */
     const char *prefill; /* the same, NAME from cb_prefill_at(); NULL = "dense" */
     int act_bits; /* bits of activations when tokens are decoded: 16, or 8 for faster batches of
                      many sessions at some loss of quality; 0 = 16. Prompts always use 8 */

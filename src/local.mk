@@ -149,6 +149,7 @@ libcore_la_SOURCES += \
 	src/model/model_log.c \
 	src/model/model_open.c \
 	src/model/rope.c src/model/rope.h \
+	src/model/selector.c src/model/selector.h \
 	src/model/weights.c src/model/weights.h src/model/weights_hash.c
 
 libcore_la_SOURCES += \
@@ -187,6 +188,7 @@ libcore_la_SOURCES += \
 	src/policy/method/minicache.c \
 	src/policy/method/omnikv.c \
 	src/policy/method/omnikv_prefill.c \
+	src/policy/method/own.c \
 	src/policy/method/pod.c \
 	src/policy/method/pyramidinfer.c \
 	src/policy/method/pyramidkv.c \
@@ -211,6 +213,7 @@ libcore_la_SOURCES += \
 	src/attention/attend_open.c \
 	src/attention/attention.h \
 	src/attention/gram.c src/attention/gram.h \
+	src/attention/index_keys.c src/attention/index_keys.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/prefill.h \
 	src/attention/prefill_table.c src/attention/prefill_table.h \
@@ -234,6 +237,7 @@ libcore_la_SOURCES += \
 	src/attention/readers/pairs.c \
 	src/attention/readers/partial_keys.c \
 	src/attention/readers/rolling.c \
+	src/attention/readers/selected_tokens.c \
 	src/attention/readers/sketched_keys.c \
 	src/attention/readers/skew.c src/attention/readers/skew.h \
 	src/attention/readers/slot_lists.c src/attention/readers/slot_lists.h \
@@ -254,6 +258,7 @@ libcore_la_SOURCES += \
 	src/engine/fork.c \
 	src/engine/forward.c \
 	src/engine/latent_rows.c src/engine/latent_rows.h \
+	src/engine/selector_rows.c src/engine/selector_rows.h \
 	src/engine/layer_ahead.c src/engine/layer_ahead.h \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \

@@ -98,5 +98,7 @@ int cb_attention_set_counts(struct attention *a, int l, const int32_t *counts);
 int cb_attention_most_areas(const struct attention *a, int l);
 int cb_attention_areas(const struct attention *a, int l, struct area *out);
 int cb_attention_check(const struct attention *a, int l);
+/* Bytes that the first n tokens take of an area that a reader has */
+size_t cb_attention_area_of(const struct attention *a, const struct area *of, int n);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "attention/scoring/repeat_scores.h"
+#include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "parts.h"
@@ -370,6 +371,13 @@ int cb_attention_most_areas(const struct attention *a, int l)
 int cb_attention_areas(const struct attention *a, int l, struct area *out)
 {
     return a->layer[l]->r->areas ? a->layer[l]->r->areas(a, l, out) : 0;
+}
+
+size_t cb_attention_area_of(const struct attention *a, const struct area *of, int n)
+{
+    const struct reader *r = a->layer[of->layer]->r;
+
+    return r->area_of ? r->area_of(a, of, n) : 0;
 }
 
 int cb_attention_check(const struct attention *a, int l)

@@ -93,6 +93,14 @@ struct attention {
     const struct attention *leader; /* NULL: this session computes its own */
 };
 
+/* What a layer's trained selector makes of tokens that go through it, for a layer that scores:
+ * queries [n][selector.n_head][selector.hd] and keys [n][selector.hd], rotated, and weights
+ * [n][selector.n_head] of the heads; `stride` floats from one token to the next. q NULL: nothing */
+struct index_rows {
+    const float *q, *k, *weight;
+    int stride;
+};
+
 /* Tokens that go through one layer: queries [n][n_head][hd], keys and values [n][n_kv][hd],
  * rotated; `stride` floats from one token to the next. */
 struct chunk {
@@ -105,6 +113,7 @@ struct chunk {
      * and pos_end are then as if those had never been fed. NULL: pos0, pos0 + 1, .. pos[-1] is that
      * of the token before, if that is of the feed. */
     const int32_t *pos;
+    struct index_rows index; /* of layers whose selector scores */
 };
 
 /* A layer after a prompt and n_gen generated tokens, for the memory plan */

@@ -21,6 +21,8 @@ const char *cb_prefill_refuses(const struct method *form, const struct layer_pla
 {
     for (int l = 0; form->prompt && l < n_layer; l++) {
         const struct reader *two[2], *r = cb_reader_of(row, n_layer, l, NULL, two);
+        if (row[l].select.on)
+            return "the model's own selector names what prompts read as well";
         if (row[l].narrows)
             return "it leaves tokens of the prompt out of upper layers";
         if (form->by_blocks && scores_all(&row[l].score))
@@ -40,6 +42,8 @@ static int fits(const struct attention *a, const struct policy *form)
 {
     const char *why = cb_prefill_refuses(form->m, a->plan, a->bank->n_layer);
 
+    if (!why && a->policy->sh.selects)
+        why = "the model was trained to read what its own selector names";
     return why ? cb_policy_refuse(form, "not with policy %s: %s", a->policy->m->name, why) : CB_OK;
 }
 

@@ -71,6 +71,8 @@ struct reader {
     int (*set_counts)(struct attention *a, int l, const int32_t *counts);
     int (*most_areas)(const struct attention *a, int l);
     int (*areas)(const struct attention *a, int l, struct area *out);
+    /* Bytes that the first n tokens take of one of its areas of keys. NULL: it has none */
+    size_t (*area_of)(const struct attention *a, const struct area *of, int n);
     int (*check)(const struct attention *a, int l); /* after the areas were filled from a file */
 };
 

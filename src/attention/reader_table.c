@@ -18,6 +18,7 @@ extern const struct reader cb_reader_own_slots;
 extern const struct reader cb_reader_pairs;
 extern const struct reader cb_reader_partial_keys;
 extern const struct reader cb_reader_rolling;
+extern const struct reader cb_reader_selected_tokens;
 extern const struct reader cb_reader_sketched_keys;
 extern const struct reader cb_reader_whole;
 extern const struct reader cb_reader_window_chooser;
@@ -36,6 +37,7 @@ static const struct reader *const table[] = {
     &cb_reader_pairs,
     &cb_reader_partial_keys,
     &cb_reader_rolling,
+    &cb_reader_selected_tokens,
     &cb_reader_sketched_keys,
     &cb_reader_window_chooser,
 };

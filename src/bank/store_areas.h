@@ -27,6 +27,7 @@ enum area_kind {
     AREA_CHOICE_SLOTS = 20, /* of a layer that chooses: attention/readers/chooser.c */
     AREA_CHOICE_QUERY,      /* head counts the queries of the window */
     AREA_CHOICE_SCORES,
+    AREA_INDEX_KEYS,  /* of a trained selector, rows: attention/index_keys.h */
     AREA_WATCH = 30,  /* of the policy: when each layer is scored */
     AREA_LAYER_STATE, /* the method's own */
     AREA_STATE,
@@ -45,11 +46,11 @@ struct area {
     size_t bytes;
 };
 
-/* Keys and values, which are many; all others are lists beside them. */
+/* Keys, values and keys of selectors, which are many; all others are lists beside them. */
 static inline int cb_area_is_rows(uint32_t kind)
 {
     return kind == AREA_KEYS || kind == AREA_VALUES || kind == AREA_KIVI_KEYS ||
-           kind == AREA_KIVI_VALUES || kind == AREA_SKETCH;
+           kind == AREA_KIVI_VALUES || kind == AREA_SKETCH || kind == AREA_INDEX_KEYS;
 }
 
 /* int32 numbers that describe how full a store is */

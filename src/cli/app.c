@@ -271,6 +271,19 @@ uint64_t cb_engine_checkpoints(const struct opts *o)
     return bytes ? (uint64_t)bytes : 1; /* 0 would be the library's default */
 }
 
+const char *cb_engine_policy(const struct opts *o, const struct engine *e)
+{
+    return cb_opt_set(o, ARG_POLICY) ? cb_opt_text(o, ARG_POLICY) : e->info.policy;
+}
+
+const char *const *cb_engine_policies(const struct opts *o, const struct engine *e, int *n)
+{
+    if (cb_opt_set(o, ARG_POLICIES))
+        return cb_opt_texts(o, ARG_POLICIES, n);
+    *n = 1;
+    return &e->info.policy;
+}
+
 int cb_engine_params(const struct opts *o, struct engine *e, const char *policy, int n_ctx,
                      struct cb_session_params *out)
 {

@@ -289,7 +289,11 @@ int cb_auto_choose(const struct opts *o, struct engine *e, struct cb_session_par
     if (!p->n_ctx)
         p->n_ctx = e->info.n_ctx_train;
     TRY(read_limits(p->policy, &limit));
-    p->policy = "full";
+    p->policy = e->info.policy;
+    if (strcmp(p->policy, "full")) {
+        cb_log_note("auto: %s, since the model was trained with its own selector", p->policy);
+        return CB_OK;
+    }
     if (p->n_ctx < SHORT_CTX && !limit.memory && !(limit.share > 0)) {
         cb_log_note("auto: full, since contexts of fewer than %d tokens gain little", SHORT_CTX);
         return CB_OK;

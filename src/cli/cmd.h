@@ -85,6 +85,9 @@ int cb_engine_open_file(const struct opts *o, const char *path, const float *sca
 /* The adapters of --lora and --lora-scaled, also those of scale 0; the caller frees *out. */
 int cb_adapters_of(const struct opts *o, struct cb_adapter **out, int *n);
 int cb_engine_open_threads(const struct opts *o, int n_threads, struct engine *e); /* 0: default */
+/* --policy, or the model's default. Those of commands that compare several -> *n */
+const char *cb_engine_policy(const struct opts *o, const struct engine *e);
+const char *const *cb_engine_policies(const struct opts *o, const struct engine *e, int *n);
 /* Opens the session and closes the previous one. n_ctx 0 = the model's training length. */
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx);
 /* Tells the session how many of the largest logits these options' sampler needs; short answers

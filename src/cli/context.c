@@ -99,7 +99,7 @@ static int look_up(const struct opts *o, struct engine *e, const int32_t *ids, i
     struct cb_session_params p;
     int n_hit;
 
-    TRY(cb_engine_params(o, e, cb_opt_text(o, ARG_POLICY), n_ctx, &p));
+    TRY(cb_engine_params(o, e, cb_engine_policy(o, e), n_ctx, &p));
     cb_session_close(e->session);
     e->session = NULL;
     TRY(cb_bank_dir_find(e->dir, e->model, &p, ids, n, &e->session, &n_hit));
@@ -139,7 +139,7 @@ static int begin(const struct opts *o, struct engine *e, int n_ctx, const int32_
     if (e->session)
         cb_session_clear(e->session);
     else
-        TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), n_ctx));
+        TRY(cb_engine_session(o, e, cb_engine_policy(o, e), n_ctx));
     return 0;
 }
 

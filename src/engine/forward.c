@@ -20,9 +20,9 @@
 #include "product.h"
 #include "prompt_repeat.h"
 #include "rows.h"
+#include "selector_rows.h"
 #include "session.h"
 #include "streams.h"
-
 
 /* Row i of qkv and out as chunk c of session s */
 static struct attention_call call_of(const struct rows *r, int l, int i, const float *qkv,
@@ -34,8 +34,16 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
     const float *q = qkv + (size_t)i * (size_t)stride;
     struct cb_session *s = cb_rows_session(r, i);
     struct attention_call call = { .a = &s->attention,
-                                   .c = { l, q, q + nq, q + nq + nkv, stride, 1, s->bank.n_seen,
-                                          s->bank.n_seen + 1, NULL },
+                                   .c = { l,
+                                          q,
+                                          q + nq,
+                                          q + nq + nkv,
+                                          stride,
+                                          1,
+                                          s->bank.n_seen,
+                                          s->bank.n_seen + 1,
+                                          NULL,
+                                          { 0 } },
                                    .out = out + (size_t)i * (size_t)nq,
                                    .family = s->snapshot };
 
@@ -45,6 +53,8 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
         call.c.pos_end = r->pos_end;
         call.c.pos = r->pos;
     }
+    if (cb_selector_scores(s, l))
+        call.c.index = cb_selector_rows_at(r->s[0], i);
     return call;
 }
 
@@ -308,6 +318,27 @@ static const float *gated(const struct rows *r, const struct layer *y, const flo
     return gate;
 }
 
+/* Does a session's layer l score tokens by its own selector? */
+static int selects(const struct rows *r, int l)
+{
+    for (int i = 0; i < r->n; i++)
+        if (cb_selector_scores(r->s[i], l))
+            return 1;
+    return 0;
+}
+
+/* Queries and keys of the index heads */
+static void rotate_index(const struct rows *r, const struct layer *y)
+{
+    struct cb_session *s = r->s[0];
+    const struct selector_params *p = &s->model->hp.selector;
+
+    if (y->rope >= 0) /* the key lies behind the last head */
+        s->dev->ops->rope(s->dev, s->model->arch->selector_rope, s->w.index, r->n_tok,
+                          p->n_head + 1, p->hd, (int)cb_selector_row(&s->model->hp),
+                          s->rope[y->rope].n_rot, r->cs[y->rope]);
+}
+
 /* Attention of a layer: in[n_tok][n_embd] -> w.att */
 static int mix_by_attention(const struct rows *r, int l, const float *in, int bits)
 {
@@ -316,7 +347,7 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
     const struct layer *y = &s->model->layer[l];
     struct work *w = &s->w;
     const int n = r->n_tok, nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
-    const int stride = nq + 2 * nkv, first = y->gated;
+    const int stride = nq + 2 * nkv, first = y->gated, index = selects(r, l);
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
     const struct mm mm[] = { { &y->q, y->q_bias, q, stride, 0, bits },
                              { &y->k, y->k_bias, k, stride, 0, bits },
@@ -325,10 +356,12 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
     if (y->gated)
         gated_queries(r, y, in, bits, q, stride, gates(s, y));
     if (y->latent)
-        cb_latent_rows(s, y, in, n, bits);
+        cb_latent_rows(s, y, in, n, bits, index);
     else
         cb_product(s, mm + first, y->kv_back ? 1 : y->v.raw ? 3 - first : 2 - first, in, n);
     rotate_queries(r, y, q, stride);
+    if (index)
+        rotate_index(r, y);
     if (!y->kv_back) {
         if (!y->latent && !y->v.raw) /* values are keys before their norm and rotation */
             cb_device_copy_rows(s->dev, v, (size_t)stride * sizeof *v, k,

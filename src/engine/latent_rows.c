@@ -8,6 +8,7 @@
 
 #include "base/ints.h"
 #include "product.h"
+#include "selector_rows.h"
 
 enum { HEADS = 64 }; /* that a call multiplies */
 
@@ -44,13 +45,14 @@ static void queries(struct cb_session *s, const struct layer *y, const float *in
 
     if (x->q_low.raw) {
         cb_product(s, &first, 1, in, n);
-        s->dev->ops->rmsnorm(s->dev, w->latent, x->q_low_norm.w, s->model->hp.norm_eps, low, 1, n,
+        s->dev->ops->rmsnorm(s->dev, w->latent, x->q_low_norm.w, s->model->hp.latent.eps, low, 1, n,
                              low, w->latent, low);
     }
     cb_product(s, &all, 1, x->q_low.raw ? w->latent : in, n);
 }
 
-void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in, int n, int bits)
+void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in, int n, int bits,
+                    int index)
 {
     const struct hparams *hp = &s->model->hp;
     const struct latent *x = y->latent;
@@ -61,9 +63,11 @@ void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in
                                { &y->k, NULL, row + n_rot, stride, 0, bits } };
 
     cb_product(s, rows, 2, in, n);
-    s->dev->ops->rmsnorm(s->dev, row + n_rot, x->norm.w, hp->norm_eps, hp->latent.rank, 1, n,
+    s->dev->ops->rmsnorm(s->dev, row + n_rot, x->norm.w, hp->latent.eps, hp->latent.rank, 1, n,
                          stride, row + n_rot, stride);
     queries(s, y, in, n, bits);
+    if (index) /* before w.latent is work space */
+        cb_selector_rows(s, y, in, n, bits);
     multiply(s, x->absorb, (struct of_heads){ s->w.att, each, hp->n_head * each },
              (struct of_heads){ q + n_rot, hd, stride }, n, bits);
     for (int h = 0; h < hp->n_head; h++)

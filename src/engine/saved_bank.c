@@ -64,7 +64,7 @@ static json_t *session_json(const struct cb_session *s)
     hex(rotation(s), turns);
     return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "n_ctx", s->n_ctx, "chunk",
                      s->chunk, "type_k", text_or(p->type_k, "f16"), "type_v",
-                     text_or(p->type_v, "f16"), "policy", text_or(p->policy, "full"), "prefill",
+                     text_or(p->type_v, "f16"), "policy", p->policy, "prefill",
                      text_or(p->prefill, "dense"), "plan", plan, "rotation", turns);
 }
 

@@ -233,6 +233,8 @@ static int work_open(struct cb_session *s)
     if (hp->latent.rank)
         TRY(grow_on(s->dev, &w->latent, c * (size_t)max_int(hp->latent.rank, hp->latent.low),
                     &w->bytes));
+    if (cb_model_selects(s->model))
+        TRY(grow_on(s->dev, &w->index, c * cb_selector_row(hp), &w->bytes));
     if (s->model->max_rank)
         TRY(grow_on(s->dev, &w->low, c * (size_t)s->model->max_rank, &w->bytes));
     if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert ||
@@ -257,6 +259,7 @@ static void work_close(struct device *d, struct work *w)
                           w->qkv,
                           w->att,
                           w->latent,
+                          w->index,
                           w->gate,
                           w->up,
                           w->low,
@@ -311,12 +314,13 @@ static int open_policy(struct cb_session *s, const struct cb_session_params *p,
                               .n_model_layer = hp->n_layer,
                               .model = s->model->fingerprint,
                               .preset_dir = s->model->preset_dir,
+                              .selects = cb_model_selects(s->model),
                               .guest = p->guest };
 
     if (m)
         TRY(cb_policy_open_as(m, arg, &sh, &s->policy));
     else
-        TRY(cb_policy_open(p->policy ? p->policy : "full", &sh, &s->policy));
+        TRY(cb_policy_open(p->policy, &sh, &s->policy));
     TRY(check_keys(s, &sh));
     return cb_policy_plan(s->policy, &s->bank);
 }
@@ -347,7 +351,8 @@ static int reserve_device(struct cb_session *s)
     max_in = grams ? max_int(max_in, grams->n_head * grams->dim) : max_in;
     bytes =
         s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
-                             hp->n_head, hp->hd_max, s->bank.n_ctx);
+                             max_int(hp->n_head, hp->selector.n_head),
+                             max_int(hp->hd_max, hp->selector.hd), s->bank.n_ctx);
     if (bytes < 0)
         return (int)bytes;
     s->device_bytes = (uint64_t)bytes;
@@ -433,6 +438,8 @@ static int own_params(struct cb_session *s, const struct cb_session_params *p)
     int err = CB_OK;
 
     s->params = *p;
+    if (!p->policy)
+        s->params.policy = cb_model_policy(s->model);
     texts_of(&s->params, text);
     for (int i = 0; i < 4; i++) {
         const char *given = *text[i];

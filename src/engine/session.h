@@ -24,6 +24,7 @@ struct work {
     float *qkv;    /* [chunk][(n_head + 2 n_kv) * hd] */
     float *att;    /* [chunk][n_head * hd] */
     float *latent; /* [chunk][the largest rank] of latent attention, or NULL */
+    float *index;  /* [chunk][..] of selectors (cb_selector_row), or NULL */
     float *gate, *up;  /* [chunk][n_ff] */
     float *low;        /* [chunk][max_rank] of adapters */
     float *add;        /* [chunk][n_embd] what a block adds, where it does not add it itself */

@@ -41,6 +41,7 @@ void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
         .n_unused_layer = m->unused.later ? hp->n_block - hp->n_layer : 0,
         .unused_layer_bytes = m->unused.later,
         .unused_senses_bytes = m->unused.senses,
+        .policy = cb_model_policy(m),
     };
 }
 

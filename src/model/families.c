@@ -128,6 +128,13 @@ static int adapt_deepseek2(struct cb_model *m)
     return CB_OK;
 }
 
+/* Norms of latents have an eps of their own, which files do not say. */
+static int adapt_glm_dsa(struct cb_model *m)
+{
+    m->hp.latent.eps = 1e-6f;
+    return adapt_deepseek2(m);
+}
+
 /* Attention rotates only where the file says that it was trained so. */
 static int adapt_granitehybrid(struct cb_model *m)
 {
@@ -365,6 +372,18 @@ static const struct arch table[] = {
       .name = "deepseek2",
       .rope = ROPE_PAIR,
       .adapt = adapt_deepseek2 },
+    { .text = "DeepSeek V3.2",
+      .name = "deepseek32",
+      .rope = ROPE_PAIR,
+      .selects = SELECTS_TOKENS,
+      .selector_rope = ROPE_HALF,
+      .adapt = adapt_deepseek2 },
+    { .text = "GLM 5",
+      .name = "glm-dsa",
+      .rope = ROPE_PAIR,
+      .selects = SELECTS_TOKENS,
+      .selector_rope = ROPE_PAIR,
+      .adapt = adapt_glm_dsa },
     { .text = "Mistral 4", .name = "mistral4", .rope = ROPE_PAIR, .adapt = adapt_deepseek2 },
     { .text = "gpt-oss",
       .name = "gpt-oss",

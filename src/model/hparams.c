@@ -306,6 +306,26 @@ static int read_scales(struct cb_model *m)
     return cb_hp_float(m, "logit_scale", OPTIONAL, 1e-6, 1e6, &hp->logit_scale);
 }
 
+/* Rotation is of the first numbers of the index heads, as many as of the others. */
+static int read_selector(struct cb_model *m)
+{
+    struct selector_params *p = &m->hp.selector;
+
+    if (!m->arch->selects)
+        return CB_OK;
+    TRY(cb_hp_int(m, "attention.indexer.head_count", REQUIRED, 1, 1024, &p->n_head));
+    TRY(cb_hp_int(m, "attention.indexer.key_length", REQUIRED, 2, MAX_HD, &p->hd));
+    TRY(cb_hp_int(m, "attention.indexer.top_k", REQUIRED, 1, MOST_CTX, &p->top_k));
+    TRY(cb_hp_int(m, "attention.indexer.block_size", OPTIONAL, 1, MOST_CTX, &p->block));
+    TRY(cb_hp_int(m, "attention.indexer.local_blocks", OPTIONAL, 0, MOST_CTX, &p->local));
+    if (p->hd % 2 || p->hd < m->hp.n_rot)
+        return cb_fail(CB_EFORMAT,
+                       "%s: key %s.attention.indexer.key_length: %d must be even, and at least the "
+                       "%d numbers that are rotated",
+                       cb_gguf_path(m->gguf), m->arch->name, p->hd, m->hp.n_rot);
+    return CB_OK;
+}
+
 static int read_temperature(struct cb_model *m)
 {
     struct temperature *t = &m->hp.temperature;
@@ -411,6 +431,8 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     hp->n_ff_max = hp->n_ff > hp->n_input ? hp->n_ff : hp->n_input;
     hp->parallel = m->arch->parallel == PARALLEL;
     hp->nope = m->arch->nope;
+    hp->latent.eps = hp->norm_eps;
+    TRY(read_selector(m));
     TRY(read_temperature(m));
     TRY(read_experts(m));
     return m->arch->adapt ? m->arch->adapt(m) : CB_OK;

@@ -66,6 +66,14 @@ struct temperature {
     int length, offset, unrotated;
 };
 
+/* What a layer's trained selector names for a query to read (selector.c). It scores stored keys of
+ * its own, one a token for all heads. */
+enum selects {
+    SELECTS_NOTHING, /* there is none */
+    SELECTS_TOKENS   /* the best top_k tokens, the same for all heads (DSA, DeepSeek-V3.2). A score
+                        is the sum over index heads of w * max(0, q . k) */
+};
+
 /* What one family does differently: a row of the table in families.c. */
 struct arch {
     const char *text; /* the models of the family */
@@ -86,6 +94,8 @@ struct arch {
     int sigmoid_gate; /* 1: gates of delta nets are sigmoids; 0: SiLU, or as the kind of net has it
                        */
     int single; /* 1: a layer is one block, with one norm: a mixer, attention, or feed-forward */
+    enum selects selects;             /* the layers' trained selectors */
+    enum rope_kind selector_rope;     /* of their queries and keys */
     const char *out_norm;             /* tensor of the last norm; NULL = output_norm */
     int (*adapt)(struct cb_model *m); /* after the file's values are read; NULL = nothing */
 };
@@ -127,6 +137,15 @@ struct latent_params {
     int rank;       /* numbers of the latent; 0 = keys and values of their own */
     int low;        /* rank of the queries' own projection; 0 = one matrix makes them */
     int key, value; /* dimensions of a head's unrotated key, and of its value, outside that space */
+    float eps;      /* of the norms of latents and of the queries' own projection */
+};
+
+/* Trained selectors, keys attention.indexer.* */
+struct selector_params {
+    int n_head, hd;   /* index heads of queries, and their size, which is that of the one key */
+    int top_k;        /* tokens that a query reads */
+    int block, local; /* tokens of a block that is chosen whole, and newest blocks that are chosen
+                         in any case; 0 = no blocks */
 };
 
 /* Shapes of the layers that mix tokens without keys */
@@ -149,6 +168,7 @@ struct hparams {
     int hd_max;       /* the largest head_dim of any layer */
     int kv_max;       /* numbers of the widest layer's keys of one token */
     struct latent_params latent;
+    struct selector_params selector; /* n_head 0: there is none */
     int window;  /* of layers that have one: a query sees so many last tokens; 0: no layer has */
     int chunked; /* 1: it sees those of the last tokens that are in its own chunk of `window` */
     int n_shared_kv; /* the last layers, which have no keys and values of their own */
@@ -246,6 +266,16 @@ struct latent {
     void *own; /* the numbers of `absorb` where the file has them transposed, or NULL */
 };
 
+/* What names the tokens that a layer's queries read. Sizes are those of the model's hparams. */
+struct selector {
+    enum selects selects;
+    int back; /* > 0: it has no matrices, and the choice of the layer so many before it is read */
+    struct weight q;     /* [n_head*hd][low or n_embd] of the queries' own projection, or of x */
+    struct weight k;     /* [hd][n_embd] */
+    struct weight weigh; /* [n_head][n_embd] weights of the index heads; raw NULL = none */
+    struct norm q_norm, k_norm;
+};
+
 /* A layer that mixes tokens without keys. What the convolution reads, n_conv numbers a token:
  * queries, keys and values of delta nets, in this order; values, keys and queries of Mamba-2; the
  * gates and the value of a short convolution. */
@@ -278,8 +308,9 @@ struct layer {
     struct norm attn_norm, ffn_norm;           /* of what blocks read */
     struct norm attn_post_norm, ffn_post_norm; /* of what blocks add */
     struct norm q_norm, k_norm, v_norm;
-    struct latent *latent;   /* or NULL */
-    struct recurrent *mixer; /* or NULL */
+    struct latent *latent;     /* or NULL */
+    struct selector *selector; /* or NULL */
+    struct recurrent *mixer;   /* or NULL */
     int gated; /* 1: q has 2*n_head*hd rows, for each head hd of its query, then hd of its gate */
     struct norm rotated_norm;                 /* of q and k, after their rotation */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
@@ -364,6 +395,27 @@ void cb_model_input_row(const struct cb_model *m, int32_t id, int l, float *out)
 /* last[n_most]: a token's id, and the ids before it, `eos` past a text's begin -> row[n_head] of
  * the table */
 void cb_ngrams_rows(const struct ngrams *x, const int32_t *last, int32_t *row);
+
+/* 1: layers have trained selectors */
+static inline int cb_model_selects(const struct cb_model *m)
+{
+    return m->hp.selector.n_head > 0;
+}
+
+/* Floats of a token's row of selectors: queries of the index heads, the key, the heads' weights; 0
+ * where there are none */
+static inline size_t cb_selector_row(const struct hparams *hp)
+{
+    const struct selector_params *p = &hp->selector;
+
+    return (size_t)p->n_head * (size_t)(p->hd + 1) + (size_t)p->hd;
+}
+
+/* The policy of sessions for which none is named */
+static inline const char *cb_model_policy(const struct cb_model *m)
+{
+    return cb_model_selects(m) ? "own" : "full";
+}
 
 /* How many layers policies act on: all, or those in m->global */
 static inline int cb_model_policy_layers(const struct cb_model *m)

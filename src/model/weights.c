@@ -13,6 +13,7 @@
 #include "experts.h"
 #include "hparams.h"
 #include "layer_input.h"
+#include "selector.h"
 
 /* The norm of q or k: over a head, with one set of weights or one for each head, or over all heads
  * at once. The shape says which. */
@@ -96,6 +97,7 @@ static int attention(struct binder *b, int l, struct layer *y)
     const int nq = hp->n_head * y->hd, ne = hp->n_embd, has = b->m->arch->has;
     const int must = has & HAS_QK_NORM ? REQUIRED : OPTIONAL, shared = y->kv_back > 0;
 
+    TRY(cb_selector_bind(b, l, y));
     if (hp->latent.rank)
         return cb_latent_bind(b, l, y);
     y->gated = (has & HAS_GATE) != 0;
@@ -447,6 +449,9 @@ struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
     for (int j = 0; y->mixer && (w = cb_recurrent_weight(y->mixer, j)); j++)
         if (!i--)
             return w;
+    for (int j = 0; y->selector && (w = cb_selector_weight(y->selector, j)); j++)
+        if (!i--)
+            return w;
     if (i < n_input)
         return of_input(y->input, i);
     i -= n_input;
@@ -479,6 +484,7 @@ static void free_layer(struct layer *y, int n_expert)
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
         free(vectors[i]);
     cb_latent_free(y->latent);
+    cb_selector_free(y->selector);
     cb_recurrent_free(y->mixer);
     cb_bind_free_ffn(&y->ffn);
     cb_experts_free(y->moe, n_expert);

@@ -79,6 +79,12 @@ static uint64_t join(const struct cb_model *m, const struct piece *p)
         const int differ = y->n_kv != hp->n_kv || y->hd != hp->hd;
         h = XXH3_64bits_withSeed(form, (differ ? 4 : 2) * sizeof *form, h);
     }
+    if (cb_model_selects(m)) {
+        const double own[] = { m->arch->selects,      hp->selector.n_head, hp->selector.hd,
+                               hp->selector.top_k,    hp->selector.block,  hp->selector.local,
+                               (double)hp->latent.eps };
+        h = XXH3_64bits_withSeed(own, sizeof own, h);
+    }
     h = join_tensors(m->gguf, &p, h);
     for (int i = 0; i < m->n_adapter; i++) {
         const double scale[] = { (double)m->adapter[i].scale, (double)m->adapter[i].alpha };

@@ -26,6 +26,7 @@ extern const struct method cb_method_kvzip;
 extern const struct method cb_method_lm_infinite;
 extern const struct method cb_method_minicache;
 extern const struct method cb_method_omnikv;
+extern const struct method cb_method_own;
 extern const struct method cb_method_pyramidinfer;
 extern const struct method cb_method_pyramidkv;
 extern const struct method cb_method_quest;
@@ -48,7 +49,7 @@ static const struct method *const table[] = {
     &cb_method_pod,          &cb_method_d2o,       &cb_method_tova,         &cb_method_sieve,
     &cb_method_quest,        &cb_method_keydiff,   &cb_method_expected,     &cb_method_duo,
     &cb_method_lm_infinite,  &cb_method_kvzip,     &cb_method_infllm,       &cb_method_roco,
-    &cb_method_pyramidinfer, &cb_method_minicache, &cb_method_infinigen,
+    &cb_method_pyramidinfer, &cb_method_minicache, &cb_method_infinigen,    &cb_method_own,
 };
 /* clang-format on */
 
@@ -445,6 +446,10 @@ int cb_policy_plan(struct policy *p, struct bank *bank)
     for (size_t l = 0; p->m->layer_bytes && l < n; l++)
         if (!(p->layer_state[l] = cb_calloc(1, p->m->layer_bytes)))
             return CB_ENOMEM;
+    if (p->sh.selects && !p->m->selected)
+        return cb_policy_refuse(p, "the model was trained to read what its own selector names, "
+                                   "which this policy would replace; own uses it, and full reads "
+                                   "every token");
     if (p->m->plan)
         TRY(p->m->plan(p, &p->sh, plan));
     for (size_t l = 0; p->sh.one_row && l < n; l++)
@@ -527,6 +532,8 @@ uint64_t cb_policy_plan_hash(const struct policy *p)
         mix_field(&x, 2, y->prompt_window);
         mix_field(&x, 3, y->prompt_sink);
         mix_field(&x, 4, y->drop_every);
+        mix_field(&x, 5, y->select.on);
+        mix_field(&x, 6, y->select.keys);
     }
     return XXH3_64bits_digest(&x);
 }

@@ -20,6 +20,7 @@ struct shape {
     int n_model_layer;
     uint64_t model;         /* the model's fingerprint; 0 = none */
     const char *preset_dir; /* folder of the models' presets; NULL = none */
+    int selects;            /* 1: layers have trained selectors, which name what queries read */
     int guest; /* 1: options come from a stranger, who may name files of preset_dir alone */
 };
 
@@ -138,6 +139,15 @@ struct pair_plan {
                       1: a share of the merged ones, rounded up */
 };
 
+/* How the keys of trained selectors are stored; AUTO: f32 where the bank's keys are, else q8_0 */
+enum select_keys { SELECT_AUTO, SELECT_F32, SELECT_F16, SELECT_Q8_0 };
+
+/* A layer whose trained selector, if it has one, names what queries read. */
+struct select_plan {
+    int on;
+    enum select_keys keys;
+};
+
 /* Slots are read at positions as if they were adjacent. */
 enum roll {
     ROLL_NOT,
@@ -156,6 +166,7 @@ struct layer_plan {
     struct repeat_plan repeat;
     struct far_plan far;
     struct pair_plan pair;
+    struct select_plan select;
     int reads; /* the layer whose choice decoded tokens read; -1: they read everything */
     enum roll rolling;
     int own_slots; /* 1: a query head does not read the slots whose column of it is not 0. A KV
@@ -343,6 +354,7 @@ struct method {
     int (*slots)(const struct policy *, int l, int n_prompt, int n_gen);
     int by_blocks; /* of a form of prefill: 1 = its plan is of blocks */
     int merges;    /* 1: compact() calls cb_evict_nearest() */
+    int selected;  /* 1: it goes with models whose layers have trained selectors */
 };
 
 /* ---- what hooks may ask ---- */

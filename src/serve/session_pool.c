@@ -125,10 +125,18 @@ static int fits(struct session_pool *s, struct slot *at)
 
 /* ---- what a session has of a prompt ---- */
 
+static const char *model_policy(const struct session_pool *s)
+{
+    struct cb_model_info info;
+
+    cb_model_get_info(s->p.model, &info);
+    return info.policy;
+}
+
 static const char *policy_of(const struct session_pool *s, const struct job *j)
 {
     const struct job_order *o = &j->group->order;
-    return o->policy ? o->policy : s->p.session.policy ? s->p.session.policy : "full";
+    return o->policy ? o->policy : s->p.session.policy ? s->p.session.policy : model_policy(s);
 }
 
 static const char *prefill_of(const struct session_pool *s, const struct job *j)

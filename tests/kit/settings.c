@@ -113,7 +113,7 @@ enum budget { WIDE, NARROW, SOME };
 static int policy_of(int i, enum budget how, char *spec, size_t size)
 {
     static const char *const usual[] = { ":budget=1000", ":budget=24", ":budget=80" };
-    const struct method *m = cb_method_at(i);
+    const struct method *m = i < cb_setting_n_policy() ? cb_method_at(i) : NULL;
     const char *own = NULL;
 
     for (size_t j = 0; m && j < sizeof options / sizeof *options; j++)
@@ -140,7 +140,8 @@ int cb_setting_n_policy(void)
 {
     int n = 0;
 
-    while (cb_method_at(n))
+    /* own comes last; it is for models with trained selectors alone */
+    while (cb_method_at(n) && strcmp(cb_method_at(n)->name, "own"))
         n++;
     return n;
 }

@@ -25,8 +25,9 @@ extern const int cb_n_setting_type;
  * some that change how they go with others; 0: there are fewer */
 int cb_setting_policy(int i, char *spec, size_t size);
 
-/* The policies of the program, in the order of the table: with a budget that 1,000 tokens do not
- * reach; with one that 60 exceed, in models of four layers. 0: there are fewer than i + 1 */
+/* The policies of the program that go with any model, in the order of the table: with a budget that
+ * 1,000 tokens do not reach; with one that 60 exceed, in models of four layers. 0: there are fewer
+ * than i + 1 */
 int cb_setting_n_policy(void);
 int cb_setting_wide(int i, char *spec, size_t size);
 int cb_setting_narrow(int i, char *spec, size_t size);

@@ -115,7 +115,19 @@ static int try_word(cb_model *m, const char *policy, const struct cb_option_info
     return 1;
 }
 
-/* Whatever is listed opens by its name; duo needs to be told its heads, or a preset. */
+/* Policy own is refused by name where the model has no trained selector. */
+static void refuse_own(cb_model *m)
+{
+    const struct cb_session_params x = { .n_ctx = 256, .policy = "own" };
+    cb_session *s;
+
+    ck_assert_int_eq(cb_session_open(m, &x, &s), CB_EARG);
+    ck_assert_msg(strstr(cb_error(), "policy own: the model has no trained selector") != NULL, "%s",
+                  cb_error());
+}
+
+/* Whatever is listed opens by its name; duo needs to be told its heads, or a preset, and own needs
+ * a model with a trained selector. */
 START_TEST(all_that_is_listed_opens)
 {
     cb_model *m = open_tiny();
@@ -128,7 +140,10 @@ START_TEST(all_that_is_listed_opens)
         const char *spec = strcmp(p.name, "duo") ? p.name : "duo:heads=0";
         const struct cb_session_params x = { .n_ctx = 256, .policy = spec };
         ck_assert(*p.text && p.paper);
-        try_session(m, &x, p.name);
+        if (strcmp(p.name, "own"))
+            try_session(m, &x, p.name);
+        else
+            refuse_own(m);
         for (int j = 0; j < p.n_option; j++, n_opt++) {
             ck_assert_int_eq(cb_policy_option_at(n, j, &o), CB_OK);
             check_option(&o);

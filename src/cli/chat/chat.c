@@ -232,7 +232,7 @@ static int open_chat(struct chat *c)
     for (int i = 0; i < n; i++)
         TRY(cb_messages_document(&c->first_docs, file[i]));
     TRY(cb_context_begin(o, &c->e, cb_opt_int(o, ARG_CTX), NULL, &none));
-    policy = bank ? cb_opt_text(o, ARG_POLICY) : c->e.chosen.policy;
+    policy = bank ? cb_engine_policy(o, &c->e) : c->e.chosen.policy;
     TRY(cb_buf_put(&c->policy, policy, strlen(policy)));
     c->first_policy = policy;
     TRY(cb_engine_sampling(o, &c->e));

@@ -345,7 +345,7 @@ static int one_test(struct bench *b, struct test t)
 static int all_tests(struct bench *b)
 {
     int n_policy, n_depth, n_prompt, n_gen;
-    const char *const *policy = cb_opt_texts(b->o, ARG_POLICIES, &n_policy);
+    const char *const *policy = cb_engine_policies(b->o, &b->e, &n_policy);
     const int64_t *depth = cb_opt_ints(b->o, ARG_BENCH_DEPTH, &n_depth);
     const int64_t *prompt = cb_opt_ints(b->o, ARG_BENCH_PROMPT, &n_prompt);
     const int64_t *gen = cb_opt_ints(b->o, ARG_BENCH_GEN, &n_gen);

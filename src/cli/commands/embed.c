@@ -181,7 +181,7 @@ static int embed_all(struct work *w)
     if (longest > w->e.info.n_ctx_train)
         cb_log_note("a text of %d tokens is longer than the %d that the model was trained for",
                     longest, w->e.info.n_ctx_train);
-    TRY(cb_engine_session(w->o, &w->e, "full", n_ctx ? n_ctx : longest));
+    TRY(cb_engine_session(w->o, &w->e, w->e.info.policy, n_ctx ? n_ctx : longest));
     w->out = cb_calloc((size_t)w->e.info.n_embd, sizeof *w->out);
     if (!w->out)
         return CB_ENOMEM;

@@ -283,7 +283,7 @@ static int model(const struct opts *o)
     int rc = cb_engine_open(o, &e);
 
     if (!rc)
-        rc = cb_engine_session(o, &e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX));
+        rc = cb_engine_session(o, &e, cb_engine_policy(o, &e), cb_opt_int(o, ARG_CTX));
     if (!rc)
         rc = cb_session_plan(e.session, e.n_ctx, 0, &m);
     if (!rc)

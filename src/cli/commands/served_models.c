@@ -299,7 +299,7 @@ static int try_session(const struct opts *o, struct engine *e, uint64_t *bytes)
     struct cb_memory m;
     int rc;
 
-    TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX)));
+    TRY(cb_engine_session(o, e, cb_engine_policy(o, e), cb_opt_int(o, ARG_CTX)));
     if (cb_session_want_top(e->session, cb_sampler_top(&p)) == CB_ENOMEM)
         cb_log_note("not enough memory to prune the output head: tokens take longer");
     cb_session_memory(e->session, &m);

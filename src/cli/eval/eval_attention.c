@@ -134,7 +134,7 @@ static int find_tokens(const struct text *t, const char *s, int *from, int *to)
 static int open_seats(struct work *w)
 {
     struct text *t = w->t;
-    const char *const *policy = cb_opt_texts(t->o, ARG_POLICIES, &w->n);
+    const char *const *policy = cb_engine_policies(t->o, &t->e, &w->n);
 
     if (cb_opt_set(t->o, ARG_PASSAGE))
         TRY(find_tokens(t, cb_opt_text(t->o, ARG_PASSAGE), &w->from, &w->to));

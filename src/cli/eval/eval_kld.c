@@ -60,10 +60,9 @@ static int print(const struct opts *o, const struct engine *e, const struct pair
     if (cb_opt_flag(o, ARG_JSON))
         return cb_json_print(json_pack(
             "{s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:i, s:i, s:o}", "policy",
-            cb_json_str(cb_opt_text(o, ARG_POLICY)), "kld_mean",
-            cb_json_real(cb_score_mean(&r->kl)), "kld_error", cb_json_real(cb_score_error(&r->kl)),
-            "kld_max", cb_json_real(r->kl_max), "top1_agreement", top1, "ppl",
-            cb_json_real(exp(cb_score_mean(&r->nll))), "ppl_full",
+            cb_json_str(cb_engine_policy(o, e)), "kld_mean", cb_json_real(cb_score_mean(&r->kl)),
+            "kld_error", cb_json_real(cb_score_error(&r->kl)), "kld_max", cb_json_real(r->kl_max),
+            "top1_agreement", top1, "ppl", cb_json_real(exp(cb_score_mean(&r->nll))), "ppl_full",
             cb_json_real(exp(cb_score_mean(&r->nll_full))), "context_tokens", e->n_begun + p->n_ctx,
             "target_tokens", p->n_tgt, "memory", cb_json_memory(&m)));
     printf("KLD mean %.6f ± %.6f, max %.6f, top-1 agreement %.4f, perplexity %.4f (full %.4f), "

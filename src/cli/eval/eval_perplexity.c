@@ -314,7 +314,7 @@ static int read_text(struct ppl *p)
 
 static int open_results(struct ppl *p)
 {
-    const char *const *policy = cb_opt_texts(p->o, ARG_POLICIES, &p->n_of);
+    const char *const *policy = cb_engine_policies(p->o, &p->e, &p->n_of);
 
     p->n_place = p->width ? (min_int(p->window, p->n) - 1) / p->width + 1 : 0;
     if (!(p->of = cb_calloc((size_t)p->n_of, sizeof *p->of)))

@@ -128,7 +128,7 @@ static int set_run(struct tasks *t)
         .progress = on_progress,
         .arg = t,
     };
-    r->policy = cb_opt_texts(o, ARG_POLICIES, &r->n_policy);
+    r->policy = cb_engine_policies(o, &t->e, &r->n_policy);
     snprintf(r->who, sizeof r->who, "%.120s %.30s", t->e.info.name, t->e.info.quant);
     r->form = r->chat != CHAT_NEVER ? t->e.info.chat_form : NULL;
     if (r->chat != CHAT_NEVER && !r->form) {
