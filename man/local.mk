@@ -31,6 +31,7 @@ dist_man_MANS += \
 	man/ctxbank-eval.1 \
 	man/ctxbank-grammar.7 \
 	man/ctxbank-info.1 \
+	man/ctxbank-mpi.7 \
 	man/ctxbank-options.7 \
 	man/ctxbank-policies.7 \
 	man/ctxbank-quantize.1 \

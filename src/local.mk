@@ -29,6 +29,17 @@ libcore_la_SOURCES += \
 	src/par/spin.h \
 	src/par/team.h
 
+# A library of its own: no other file is compiled with MPI's flags.
+noinst_LTLIBRARIES += libranks.la
+libranks_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
+libranks_la_LIBADD = $(MPI_LIBS)
+libranks_la_SOURCES = src/ranks/ranks.h
+if HAVE_MPI
+libranks_la_SOURCES += src/ranks/mpi_ranks.c src/ranks/pulse.c src/ranks/pulse.h
+else
+libranks_la_SOURCES += src/ranks/no_mpi.c
+endif
+
 if THREADS_OPENMP
 libcore_la_SOURCES += src/par/team_openmp.c
 else
@@ -212,6 +223,7 @@ libcore_la_SOURCES += \
 	src/attention/attend.c src/attention/attend.h \
 	src/attention/attend_open.c \
 	src/attention/attention.h \
+	src/attention/context_split.c src/attention/context_split.h \
 	src/attention/gram.c src/attention/gram.h \
 	src/attention/index_keys.c src/attention/index_keys.h \
 	src/attention/parts.c src/attention/parts.h \
@@ -255,8 +267,10 @@ libcore_la_SOURCES += \
 	src/engine/embedding.c src/engine/embedding.h \
 	src/engine/feed.c \
 	src/engine/ffn.c src/engine/ffn.h \
+	src/engine/follow.c \
 	src/engine/fork.c \
 	src/engine/forward.c \
+	src/engine/in_step.c src/engine/in_step.h \
 	src/engine/latent_rows.c src/engine/latent_rows.h \
 	src/engine/selector_rows.c src/engine/selector_rows.h \
 	src/engine/layer_ahead.c src/engine/layer_ahead.h \
@@ -267,6 +281,7 @@ libcore_la_SOURCES += \
 	src/engine/mixer_work.c src/engine/mixer_work.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/norm_rows.c src/engine/norm_rows.h \
+	src/engine/orders.h \
 	src/engine/product.c src/engine/product.h \
 	src/engine/prompt_repeat.c src/engine/prompt_repeat.h \
 	src/engine/repetition.c src/engine/repetition.h \
@@ -448,6 +463,7 @@ libcli_a_SOURCES = \
 	src/cli/output/out.c \
 	src/cli/output/progress.c src/cli/output/progress.h \
 	src/cli/prompt.c src/cli/prompt.h \
+	src/cli/ranked.c src/cli/ranked.h \
 	src/cli/commands/quantize.c \
 	src/cli/output/report.c \
 	src/cli/output/row_writer.c src/cli/output/row_writer.h \

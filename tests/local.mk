@@ -853,6 +853,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-auto \
 	tests/cli/check-calibrate \
 	tests/cli/check-chat \
+	tests/cli/check-mpi \
 	tests/cli/check-cli \
 	tests/cli/check-complete \
 	tests/cli/check-docs \

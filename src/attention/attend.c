@@ -15,6 +15,7 @@
 #include "bank/store_planes.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "context_split.h"
 #include "parts.h"
 #include "prefill.h"
 #include "reader.h"
@@ -85,14 +86,18 @@ static int make_room(struct attention *a, const struct chunk *c)
 static int append(struct attention *a, const struct chunk *c)
 {
     struct store *st = &a->bank->store[c->l];
+    int there;
 
     if (a->model->layer[c->l].kv_back)
         return CB_OK;
     TRY(make_room(a, c));
     if (!a->bank->decoding || cb_reader_has(a, c->l, READ_SORTED))
         cb_store_sort(st);
-    TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
-    if (c->pos)
+    there = cb_context_split_append(a, c);
+    TRY(there);
+    if (!there)
+        TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
+    if (!there && c->pos)
         TRY(cb_store_set_pos(st, c->pos, c->n));
     if (cb_prefill_is(a) && a->prompt.how->stored)
         a->prompt.how->stored(a, c);
@@ -228,6 +233,7 @@ static int settle(struct attention *a, int l, const struct scores *sc)
     TRY(compact(a, l, sc));
     if (reader_of(a, l)->settle)
         TRY(reader_of(a, l)->settle(a, l));
+    TRY(cb_context_split_settle(a, l));
     if (!a->bank->decoding)
         TRY(evict_outside_window(a, l, 1));
     waits = i >= 0 && a->policy->watch[i] == WHEN_STEP;
@@ -276,7 +282,7 @@ int cb_attend(struct attention_call *call, int n)
 {
     for (int i = 0; i < n; i++)
         TRY(prepare(&call[i]));
-    cb_parts_attend(call, n);
+    TRY(cb_parts_attend(call, n));
     for (int i = 0; i < n; i++) {
         struct attention *a = call[i].a;
         const struct chunk *c = &call[i].c;

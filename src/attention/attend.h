@@ -5,6 +5,7 @@
 #define ATTEND_H
 
 #include "attention.h"
+#include "context_split.h"
 #include "reads.h"
 #include "token_pruning.h"
 

@@ -9,6 +9,7 @@
 #include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "context_split.h"
 #include "parts.h"
 #include "prefill.h"
 #include "prefill_table.h"
@@ -149,6 +150,7 @@ void cb_attention_close(struct attention *a)
     cb_scores_close(a);
     cb_prompt_repeat_close(a);
     cb_token_pruning_close(a);
+    cb_context_split_close(a);
     cb_evict_free(a->eviction);
 }
 
@@ -157,7 +159,7 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
     size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
                  cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_turned_queries_bytes(a) +
                  cb_scores_bytes(a, n_most) + cb_prompt_repeat_bytes(a) +
-                 cb_token_pruning_bytes(a, n_feed);
+                 cb_token_pruning_bytes(a, n_feed) + cb_context_split_bytes(a);
 
     for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->work_bytes)
@@ -290,6 +292,7 @@ int cb_attention_max_step(const struct attention *a, int l, int i)
                        r->room ? r->room(a, l, i) : INT32_MAX);
 
     room = min_int(room, every ? every - i % every : INT32_MAX);
+    room = min_int(room, cb_context_split_step(a, i));
     return chunk ? min_int(room, chunk - (a->bank->n_seen + i) % chunk) : room;
 }
 

@@ -82,6 +82,7 @@ struct attention {
     int repeats;           /* 1: the prompt in progress will be repeated; late layers wait for it */
     struct piece repeated; /* by the current feed */
     struct eviction *eviction;      /* NULL where the policy drops nothing */
+    struct context_split *split;    /* context_split.c; NULL: this process has the whole context */
     const struct read_watch *watch; /* reads.h; NULL: nobody asks what tokens read */
     struct scores scores;           /* of the layer that attended last */
     int has_scores;

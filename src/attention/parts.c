@@ -9,6 +9,7 @@
 #include "bank/store_ask.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "context_split.h"
 #include "prefill.h"
 
 struct parts {
@@ -117,12 +118,13 @@ int cb_parts_whole(struct attention *a, const struct chunk *c, float *logit)
     const struct store *st = cb_attention_store(a, c->l);
     const size_t group = (size_t)(a->model->hp.n_head / st->n_kv);
     const size_t stride = group * (size_t)a->bank->n_ctx;
-    const struct part p = cb_parts_of(a, c);
+    struct part p = cb_parts_of(a, c);
+    const int not_read = unseen(a, c) + cb_context_split_unread(a, c, &p.causal);
     struct kv_run *run;
 
     TRY(cb_parts_add(a, &p, &run));
     for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h] - unseen(a, c));
+        run[h] = cb_store_run(st, h, 0, st->n[h] - not_read);
         run[h].logit = logit ? logit + (size_t)h * stride : NULL;
     }
     return CB_OK;
@@ -310,8 +312,11 @@ static void count_all_pairs(const struct attention_call *call)
     const struct attention *a = call->a;
     const struct chunk *c = &call->c;
     const int window = a->model->layer[c->l].window;
-    const int left = c->pos && c->pos0 > a->bank->n_seen; /* tokens before the chunk may be out */
-    const int first = left ? c->pos[-1] + 1 : c->pos ? a->bank->n_seen : c->pos0;
+    const int left = c->pos && !a->split && c->pos0 > a->bank->n_seen; /* tokens before it too */
+    const int first = left       ? c->pos[-1] + 1
+                      : !c->pos  ? c->pos0
+                      : a->split ? c->pos[0]
+                                 : a->bank->n_seen;
     const int end = c->pos ? c->pos[c->n - 1] + 1 : c->pos0 + c->n;
 
     for (int i = first; !a->bank->decoding && i < end; i++)
@@ -384,7 +389,7 @@ static void attend_list(struct attention *a, int l, float *out, float *lse)
 /* Where the log-sum-exp of a call goes; NULL: nobody wants it */
 static float *lse_of(const struct attention *a, int l, int wanted)
 {
-    wanted |= a->model->layer[l].sinks != NULL;
+    wanted |= a->model->layer[l].sinks != NULL || cb_context_split_joins(a, l);
     for (int i = 0; i < a->parts->n; i++)
         wanted |= a->parts->part[i].joins;
     return wanted ? a->parts->lse : NULL;
@@ -402,7 +407,7 @@ static void add_to_family(struct attn *at, int n, const struct attn *one)
     at[i] = *one;
 }
 
-void cb_parts_attend(struct attention_call *call, int n)
+int cb_parts_attend(struct attention_call *call, int n)
 {
     struct attn at[ATTENTION_CALLS];
     int n_single = 0;
@@ -426,8 +431,11 @@ void cb_parts_attend(struct attention_call *call, int n)
             count_read(a, call[i].c.l, 0);
         else
             attend_list(a, call[i].c.l, call[i].out, call[i].lse);
+        if (cb_context_split_joins(a, call[i].c.l))
+            TRY(cb_context_split_join(a, &call[i]));
         if (y->sinks)
             a->dev->ops->sink(a->dev, call[i].out, call[i].lse, y->sinks, call[i].c.n,
                               a->model->hp.n_head, y->hd);
     }
+    return CB_OK;
 }

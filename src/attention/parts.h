@@ -57,7 +57,8 @@ struct attn cb_parts_attn_of(const struct attention *a, int l, int i);
 
 /* Attends to all parts of n <= ATTENTION_CALLS lists -> out, lse of each call; lse is valid until
  * the session's next call, and NULL if wants_lse is 0 and no part joins. Calls that read one part
- * share one loop of the device. Adds the bytes that a decoded token reads to the bank's count. */
-void cb_parts_attend(struct attention_call *call, int n);
+ * share one loop of the device. What other ranks read is joined (context_split.h). Adds the bytes
+ * that a decoded token reads to the bank's count. */
+int cb_parts_attend(struct attention_call *call, int n);
 
 #endif

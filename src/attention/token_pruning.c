@@ -53,6 +53,11 @@ int cb_attention_narrows(const struct attention *a)
     return a->pass != NULL;
 }
 
+int cb_attention_is_partial(const struct attention *a)
+{
+    return a->pass != NULL || a->split != NULL;
+}
+
 int cb_attend_narrow(struct attention *a, int l, int n, const int **row)
 {
     struct policy *p = a->policy;

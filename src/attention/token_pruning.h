@@ -13,6 +13,9 @@ size_t cb_token_pruning_bytes(const struct attention *a, int n_feed);
  * cb_attend_end() of a prompt of which layer l has computed n tokens: those that later layers
  * compute -> *row, ascending numbers among the n; their count, n if all. */
 int cb_attention_narrows(const struct attention *a);
+/* Does a layer compute some tokens of a prompt only, since others are left out or on other ranks?
+ */
+int cb_attention_is_partial(const struct attention *a);
 int cb_attend_narrow(struct attention *a, int l, int n, const int **row);
 
 #endif

@@ -202,7 +202,7 @@ int cb_store_append(struct store *s, struct device *d, const float *k, const flo
 /* ---- dropping ---- */
 
 /* Positions stop being slot numbers once a token has been dropped. */
-static int need_pos(struct store *s)
+int cb_store_list_positions(struct store *s)
 {
     if (s->pos)
         return CB_OK;
@@ -215,7 +215,7 @@ static int need_pos(struct store *s)
 
 int cb_store_set_pos(struct store *s, const int32_t *pos, int n)
 {
-    TRY(need_pos(s));
+    TRY(cb_store_list_positions(s));
     for (int h = 0; h < s->n_kv; h++)
         memcpy(s->pos + cb_store_at(s, h, s->n[h] - n), pos, (size_t)n * sizeof *pos);
     s->dropped_at = pos[n - 1] + 1 > s->dropped_at ? pos[n - 1] + 1 : s->dropped_at;
@@ -260,7 +260,7 @@ int cb_store_drop(struct store *s, int kv, int slot)
     note_drop(s, kv);
     if (!mix || !s->any_order)
         cb_store_unpack(s, 0, s->prepacked);
-    TRY(need_pos(s));
+    TRY(cb_store_list_positions(s));
     if (mix) {
         TRY(need_row(s, kv));
         fill_hole(s, kv);
@@ -347,7 +347,7 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
         return drop_others(s, kv, keep, n);
     note_drop(s, kv);
     cb_store_unpack(s, 0, s->prepacked);
-    TRY(need_pos(s));
+    TRY(cb_store_list_positions(s));
     pack_head(s, kv);
     move_lists(s, kv, keep, n);
     move_gap(s, kv, keep, n);
@@ -358,6 +358,19 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n)
     shrink(s, kv, n);
     if (!s->kivi)
         cb_store_release_gap(s, kv, 0);
+    s->n[kv] = n;
+    return CB_OK;
+}
+
+int cb_store_deal_out(struct store *s, int kv, const int *keep, int n)
+{
+    if (s->n[kv] == n)
+        return CB_OK;
+    assert(!s->mixed[kv] && !s->kivi && s->gap_hi[kv] == s->gap_lo[kv]);
+    TRY(cb_store_list_positions(s));
+    move_lists(s, kv, keep, n);
+    move_rows(s, kv, keep, n);
+    shrink(s, kv, n);
     s->n[kv] = n;
     return CB_OK;
 }

@@ -15,6 +15,11 @@ int cb_store_set_pos(struct store *s, const int32_t *pos, int n);
 /* Keeps slots keep[n] (ascending) of one head. */
 int cb_store_keep(struct store *s, int kv, const int *keep, int n);
 int cb_store_drop(struct store *s, int kv, int slot); /* all but one; not if some are quantised */
+/* From now on each slot has a position of its own: slots of other processes are not here. */
+int cb_store_list_positions(struct store *s);
+/* Keeps slots keep[n] of one head, the first of which stay where they are, as they are: the others
+ * are kept by other processes. None was dropped. Rows that move are neither prepacked nor mixed. */
+int cb_store_deal_out(struct store *s, int kv, const int *keep, int n);
 void cb_store_sort(struct store *s);       /* moves slot i to row i, as causal attention needs */
 void cb_store_cut(struct store *s, int n); /* forgets positions from n on in every head */
 

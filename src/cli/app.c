@@ -14,6 +14,7 @@
 #include "base/number.h"
 #include "cli/output/log.h"
 #include "cmd.h"
+#include "engine/in_step.h"
 #include "eval/data.h"
 #include "grammar/grammar.h"
 
@@ -323,6 +324,8 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
     if (rc == CB_ENOMEM && n_ctx > 0)
         return no_memory_for(n_ctx);
     TRY(rc);
+    if (e->team)
+        TRY(cb_session_split(e->session, e->team));
     e->n_ctx = cb_session_n_ctx(e->session);
     cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
                   p.policy, p.type_k, p.type_v, p.prefill);

@@ -71,6 +71,7 @@ struct engine {
     int n_begun;           /* tokens that the session held when cb_context_begin() returned */
     cb_model *draft_model; /* of --draft-model, or NULL */
     cb_session *draft;     /* of it, once it is needed */
+    struct ranks *team;    /* of --split, which sessions are split over; or NULL */
 };
 
 /* Bytes of --checkpoints, as struct cb_session_params takes them */

@@ -7,6 +7,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "in_step.h"
 #include "mixer.h"
 #include "session.h"
 
@@ -93,6 +94,22 @@ static int undraft(struct cb_session *s, int n)
     return cb_device_wait(s->dev);
 }
 
+static void clear(cb_session *s)
+{
+    if (cb_device_lock(s->dev))
+        return;
+    cb_session_forget(s);
+    cb_device_unlock(s->dev);
+}
+
+/* What cannot be told now fails with the next call. */
+void cb_session_clear(cb_session *s)
+{
+    if (s->busy || (s->bank.n_seen && cb_in_step_tell(s, VERB_CUT, &(int32_t){ 0 }, 1)))
+        return;
+    clear(s);
+}
+
 int cb_session_truncate(cb_session *s, int n)
 {
     int err = CB_OK;
@@ -102,6 +119,7 @@ int cb_session_truncate(cb_session *s, int n)
         return cb_fail(CB_EARG, "truncate: %d tokens of %d", n, s->bank.n_seen);
     if (n == s->bank.n_seen)
         return CB_OK;
+    TRY(cb_in_step_tell(s, VERB_CUT, &(int32_t){ n }, 1));
     if (n && cb_states_is(&s->states) && n < s->bank.n_seen - s->states.draft) {
         TRY(cut_to_checkpoint(s, n));
         memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
@@ -112,7 +130,7 @@ int cb_session_truncate(cb_session *s, int n)
         err = s->states.draft ? undraft(s, n) : cut(s, n);
     cb_device_unlock(s->dev);
     if (!n)
-        cb_session_clear(s);
+        clear(s);
     if (!err)
         memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
     return err;

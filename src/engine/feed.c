@@ -6,6 +6,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "in_step.h"
 #include "layer_ahead.h"
 #include "session.h"
 #include "snapshot.h"
@@ -16,7 +17,7 @@ enum { COLD_FROM = 32, COLD_FOR = 64 };
 /* The context limits slots, not tokens: a policy that drops tokens can go on for ever. */
 static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 {
-    const int held = cb_bank_max_len(&s->bank);
+    const int held = s->team ? s->bank.n_seen : cb_bank_max_len(&s->bank);
 
     TRY(cb_session_check_idle(s));
     if (n < 1)
@@ -37,12 +38,12 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
         return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
     if (how && how->logits && how->states)
         return cb_fail(CB_EARG, "prefill: either logits or states");
-    if (how && cb_attention_narrows(&s->attention) &&
+    if (how && cb_attention_is_partial(&s->attention) &&
         (how->states || (how->logits && how->logits_from < n - 1)))
         return cb_fail(CB_EUNSUPPORTED,
-                       "prefill: policy %s computes only some tokens in all layers, so that only "
+                       "prefill: policy %s computes only some tokens in all layers%s, so that only "
                        "the last one's logits are known",
-                       s->policy->m->name);
+                       s->policy->m->name, s->attention.split ? " on this rank" : "");
     return CB_OK;
 }
 
@@ -173,6 +174,7 @@ static int feed(struct cb_session *s, int decoding, const int32_t *tokens, int n
     TRY(check_feed(s, tokens, n));
     TRY(cb_session_note_tokens(s, tokens, n));
     TRY(cb_session_work_fit(s, decoding ? n : max_int(n, cb_session_repeats(s, n))));
+    TRY(cb_in_step_tell(s, decoding ? VERB_DECODE : VERB_PREFILL, tokens, n));
     return run(&c, decoding);
 }
 
@@ -205,6 +207,7 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
     static const struct cb_prefill silent = { 0 };
     struct call c = { &s, 1, tokens, n, NULL, begin_body, CB_OK };
 
+    TRY(cb_in_step_alone(s, "prefill in steps"));
     TRY(check_how(s, how, n));
     TRY(check_feed(s, tokens, n));
     TRY(cb_session_note_tokens(s, tokens, n));
@@ -250,6 +253,7 @@ static int check_batch(cb_session *const *s, const int32_t *tokens, int n)
     for (int i = 0; i < n; i++) {
         if (s[i]->model != s[0]->model)
             return cb_fail(CB_EARG, "batch: session %d is of another model", i);
+        TRY(cb_in_step_alone(s[i], "batch"));
         for (int j = 0; j < i; j++)
             if (s[i] == s[j])
                 return cb_fail(CB_EARG, "batch: sessions %d and %d are the same", j, i);
@@ -311,6 +315,7 @@ int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const flo
         return cb_fail(CB_EARG, "decode: %d tokens at once; %d can be", n, most);
     TRY(cb_session_note_tokens(s, tokens, n));
     TRY(cb_session_work_fit_together(s, n));
+    TRY(cb_in_step_tell(s, VERB_DECODE_ALL, tokens, n));
     TRY(run(&c, 1));
     *logits = s->w.batch_logits;
     return CB_OK;

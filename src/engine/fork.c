@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "in_step.h"
 #include "session_state.h"
 #include "snapshot.h"
 
@@ -85,6 +86,7 @@ int cb_session_fork(const cb_session *s, cb_session **out)
     int err;
 
     *out = NULL;
+    TRY(cb_in_step_alone(s, "fork"));
     TRY(cb_session_check_idle(s));
     TRY(cb_session_open_as(s->model, &s->params, own, s->policy->arg, &f));
     err = copy_state(f, (cb_session *)(uintptr_t)s); /* a snapshot of it changes no results */

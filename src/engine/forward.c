@@ -579,6 +579,55 @@ static int all_states(struct cb_session *s, int n, const struct cb_prefill *how)
     return rc;
 }
 
+/* Rows row[n] (ascending) of the residual stream become rows 0.. */
+static void gather(struct cb_session *s, const int *row, int n)
+{
+    const size_t ne = cb_stream_row(s);
+    float *by = s->model->hp.n_stream > 1 ? s->w.streams.normed : s->w.norm;
+    float *x = lie_with_host(s, s->bank.n_feed) ? s->w.x : rows_at(s, 0, s->bank.n_feed);
+
+    for (int i = 0, m; i < n; i += m) {
+        m = min_int(s->chunk, n - i);
+        for (int j = 0, run; j < m; j += run) {
+            for (run = 1; j + run < m && row[i + j + run] == row[i + j] + run;)
+                run++;
+            cb_device_copy(s->dev, by + (size_t)j * ne, x + (size_t)row[i + j] * ne,
+                           (size_t)run * ne * sizeof *s->w.x);
+        }
+        cb_device_copy(s->dev, x + (size_t)i * ne, by, (size_t)m * ne * sizeof *s->w.x);
+    }
+}
+
+/* Tokens row[m] of a prompt take the first rows: the next layers compute them alone. */
+static void take_rows(struct cb_session *s, const int *row, int m)
+{
+    const int n = s->next.n_tok;
+
+    gather(s, row, m);
+    for (int i = 0; i < m; i++) {
+        if (s->w.id)
+            s->w.id[i] = s->w.id[row[i]];
+        s->w.pos[i] = n < s->bank.n_feed ? s->w.pos[row[i]] : s->bank.n_seen + row[i];
+        for (int t = 0; t < ROPE_TABLES; t++) {
+            const size_t rot = (size_t)s->rope[t].n_rot;
+            if (s->w.cs[t])
+                memmove(s->w.cs[t] + (size_t)i * rot, s->w.cs[t] + (size_t)row[i] * rot,
+                        rot * sizeof(float));
+        }
+    }
+    s->next.n_tok = m;
+}
+
+/* Before the first layer: which tokens of a prompt this rank computes */
+static void deal_out(struct cb_session *s)
+{
+    const int *row;
+    const int n = s->next.n_tok, m = cb_context_split_begin(&s->attention, n, &row);
+
+    if (m < n)
+        take_rows(s, row, m);
+}
+
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
 {
     embed(s, tokens, n);
@@ -598,6 +647,8 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
         s->fed = 0;
         s->to_feed = n + (s->attention.repeats ? cb_prompt_repeat_total(s->repeat, n) : 0);
     }
+    if (!s->bank.decoding)
+        deal_out(s);
 }
 
 /* All layers have taken the next n tokens. */
@@ -615,8 +666,10 @@ static void fed(struct cb_session *s, int n)
 static int finish(struct cb_session *s, const struct cb_prefill *how)
 {
     const int n = s->bank.n_feed;
-    const float *last = s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s);
+    float *last = s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s);
 
+    if (!s->bank.decoding)
+        TRY(cb_context_split_last(&s->attention, last, (int)cb_stream_row(s)));
     if (how && how->logits)
         TRY(all_logits(s, n, how));
     if (how && how->states)
@@ -660,46 +713,15 @@ static int repeat_prompt(struct cb_session *s)
     return cb_attend_repeated(&s->attention);
 }
 
-/* Rows row[n] (ascending) of the residual stream become rows 0.. */
-static void gather(struct cb_session *s, const int *row, int n)
-{
-    const size_t ne = cb_stream_row(s);
-    float *by = s->model->hp.n_stream > 1 ? s->w.streams.normed : s->w.norm;
-    float *x = lie_with_host(s, s->bank.n_feed) ? s->w.x : rows_at(s, 0, s->bank.n_feed);
-
-    for (int i = 0, m; i < n; i += m) {
-        m = min_int(s->chunk, n - i);
-        for (int j = 0, run; j < m; j += run) {
-            for (run = 1; j + run < m && row[i + j + run] == row[i + j] + run;)
-                run++;
-            cb_device_copy(s->dev, by + (size_t)j * ne, x + (size_t)row[i + j] * ne,
-                           (size_t)run * ne * sizeof *s->w.x);
-        }
-        cb_device_copy(s->dev, x + (size_t)i * ne, by, (size_t)m * ne * sizeof *s->w.x);
-    }
-}
-
-/* After layer l: the tokens of a prompt that later layers compute take the first rows. */
+/* After layer l: which tokens of a prompt later layers compute */
 static int narrow(struct cb_session *s, int l)
 {
     const int *row;
     const int n = s->next.n_tok, m = cb_attend_narrow(&s->attention, l, n, &row);
 
-    if (m < 0 || m == n)
-        return m < 0 ? m : CB_OK;
-    gather(s, row, m);
-    for (int i = 0; i < m; i++) {
-        if (s->w.id)
-            s->w.id[i] = s->w.id[row[i]];
-        s->w.pos[i] = n < s->bank.n_feed ? s->w.pos[row[i]] : s->bank.n_seen + row[i];
-        for (int t = 0; t < ROPE_TABLES; t++) {
-            const size_t rot = (size_t)s->rope[t].n_rot;
-            if (s->w.cs[t])
-                memmove(s->w.cs[t] + (size_t)i * rot, s->w.cs[t] + (size_t)row[i] * rot,
-                        rot * sizeof(float));
-        }
-    }
-    s->next.n_tok = m;
+    TRY(m);
+    if (m < n)
+        take_rows(s, row, m);
     return CB_OK;
 }
 

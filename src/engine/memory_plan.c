@@ -115,8 +115,9 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         if (s->model->layer[l].kv_back || !s->model->layer[l].n_kv)
             continue;
-        const int lo = cb_store_min_len(&s->bank.store[l]),
-                  hi = cb_store_max_len(&s->bank.store[l]);
+        const int dealt = cb_context_split_deals(&s->attention, l); /* all ranks hold all slots */
+        const int lo = dealt ? s->bank.n_seen : cb_store_min_len(&s->bank.store[l]);
+        const int hi = dealt ? s->bank.n_seen : cb_store_max_len(&s->bank.store[l]);
         out->kept_min = lo < out->kept_min ? lo : out->kept_min;
         out->kept_max = hi > out->kept_max ? hi : out->kept_max;
     }
@@ -137,7 +138,7 @@ static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
     if (cb_attend_chunk(&s->attention, l))
         return n ? (n - 1) % window + 1 : 0;
     if (!window)
-        return got < n ? got : n;
+        return cb_context_split_own(&s->attention, l, got < n ? got : n);
     if (s->bank.store[l].kivi)
         return min_int(n_prompt, window - 1) + n_gen;
     return min_int(n, n_gen ? window : window - 1);
@@ -179,7 +180,7 @@ static uint64_t feed_bytes(const struct cb_session *s, int l, int n_prompt, int 
         const int left = chunk    ? 0
                          : window ? cb_attend_left(held, n_kept, 0)
                                   : min_int(held, n_kept);
-        const int dropped = left < i || n < n_prompt;
+        const int dropped = left < i || n < n_prompt || cb_context_split_deals(&s->attention, l);
         uint64_t now;
         held = left + (every ? min_int(every, n - i) : n);
         now = prompt_bytes(s, l, held) + (dropped ? (uint64_t)held * pos : 0);
@@ -253,7 +254,7 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 /* Layer l holds fewer slots after a prompt and n_gen tokens than it was given. */
 static int evicts(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
-    return !cb_attend_chunk(&s->attention, l) &&
+    return !cb_attend_chunk(&s->attention, l) && !cb_context_split_deals(&s->attention, l) &&
            slots(s, l, n_prompt, n_gen) < slots(s, l, n_prompt, 0) + n_gen;
 }
 
@@ -370,7 +371,7 @@ static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int of = l - s->model->layer[l].kv_back; /* whose slots it reads */
         const int held = slots(s, l, n_prompt, n_gen), have = slots(s, of, n_prompt, n_gen);
-        if (held > s->n_ctx)
+        if (held > s->n_ctx || (cb_context_split_deals(&s->attention, l) && n > s->n_ctx))
             return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
                            s->n_ctx);
         if (s->model->layer[l].n_kv)

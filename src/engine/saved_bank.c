@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/json_lenient.h"
 #include "device/prepacked.h"
+#include "in_step.h"
 #include "session_state.h"
 
 /* ---- the description ---- */
@@ -188,6 +189,7 @@ int cb_session_save(const cb_session *s, const char *path)
     struct saved_how how = { .about = NULL };
     int err;
 
+    TRY(cb_in_step_alone(s, "save"));
     TRY(cb_session_check_idle(s));
     if (!cb_policy_is_listed(s->policy))
         return cb_fail(CB_EUNSUPPORTED, "%s: policy %s is not one of the library's", path,

@@ -68,7 +68,7 @@ static int wants_ids(const struct cb_model *m)
 
 size_t cb_session_tok_floats(const struct cb_session *s)
 {
-    size_t n = cb_stream_row(s) + (size_t)cb_attention_narrows(&s->attention) +
+    size_t n = cb_stream_row(s) + (size_t)cb_attention_is_partial(&s->attention) +
                (size_t)wants_ids(s->model);
 
     for (int i = 0; i < ROPE_TABLES; i++) /* n_rot 0: nothing rotates by the table */
@@ -139,7 +139,7 @@ static int fit(struct cb_session *s, int n)
         if (!w->id)
             return CB_ENOMEM;
     }
-    if (cb_attention_narrows(&s->attention)) {
+    if (cb_attention_is_partial(&s->attention)) {
         free(w->pos);
         w->pos = cb_calloc((size_t)n, sizeof *w->pos);
         if (!w->pos)
@@ -519,14 +519,6 @@ void cb_session_forget(struct cb_session *s)
     s->bank.pairs_read = s->bank.pairs_all = 0;
     s->n_prefill_exact = 0;
     s->prune_stats = (struct head_prune_stats){ 0 };
-}
-
-void cb_session_clear(cb_session *s)
-{
-    if (s->busy || cb_device_lock(s->dev))
-        return;
-    cb_session_forget(s);
-    cb_device_unlock(s->dev);
 }
 
 int cb_session_want_top(cb_session *s, int k)

@@ -75,6 +75,7 @@ struct cb_session {
     int mapped;          /* 1: rows lie in a file, which may be larger than the memory */
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
     int n_shared; /* first tokens whose rows are still as they are in it; INT32_MAX: all rows are */
+    struct ranks *team;                 /* in_step.h; NULL: this process is alone */
     int prompt_from;                    /* tokens fed when the prompt in progress began */
     const struct cb_model *same_tokens; /* whose tokens were found to be this model's, or NULL */
     int busy; /* 1 while a call computes: any call made then comes from a callback */

@@ -9,6 +9,7 @@
 #include "attention/attend.h"
 
 #include "base/err.h"
+#include "in_step.h"
 #include "session.h"
 
 int cb_session_can_follow(const struct cb_session *f, const struct cb_session *lead)
@@ -24,6 +25,7 @@ static int check(const struct cb_session *lead, struct cb_session *const *follow
                  int n, int n_tok)
 {
     TRY(cb_session_check_callback(lead));
+    TRY(cb_in_step_alone(lead, "shared prefill"));
     for (int i = 0; i < n; i++) {
         if (upto && (upto[i] < 1 || upto[i] > n_tok))
             return cb_fail(CB_EARG, "prefill: the first %d of %d tokens", upto[i], n_tok);

@@ -8,6 +8,7 @@
 #include "cli/cmd.h"
 #include "cli/output/log.h"
 #include "cli/prompt.h"
+#include "cli/ranked.h"
 
 static int emit(void *arg, const char *s, size_t n)
 {
@@ -92,10 +93,14 @@ static json_t *settings_json(const struct opts *o, const struct engine *e, uint6
 
 static int print_json(const struct opts *o, const struct engine *e, const struct generation *gen)
 {
-    return cb_json_print(json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o}", "text", cb_json_text(gen->text.s, gen->text.n), "tokens",
-        ids_json(gen), "finish_reason", gen->finish_reason, "timings", cb_json_timings(e, gen),
-        "memory", memory_json(o, e), "settings", settings_json(o, e, gen->seed)));
+    json_t *j = json_pack("{s:o, s:o, s:s, s:o, s:o, s:o}", "text",
+                          cb_json_text(gen->text.s, gen->text.n), "tokens", ids_json(gen),
+                          "finish_reason", gen->finish_reason, "timings", cb_json_timings(e, gen),
+                          "memory", memory_json(o, e), "settings", settings_json(o, e, gen->seed));
+
+    if (e->team)
+        cb_json_set(&j, "ranks", cb_ranked_json(e));
+    return cb_json_print(j);
 }
 
 static int complete(const struct opts *o, struct engine *e, const int32_t *ids, int n)
@@ -143,30 +148,47 @@ static int with_prompt(const struct opts *o, struct engine *e, int32_t *ids, int
                     e->info.n_ctx_train);
     TRY(cb_engine_sampling(o, e));
     if (cb_opt_flag(o, ARG_DRY_RUN))
-        return cb_print_plan(o, e, n, max < 0 || max > e->n_ctx - n ? e->n_ctx - n : max);
+        return (cb_ranks_n(e->team) > 1 ? cb_ranked_print_plan : cb_print_plan)(
+            o, e, n, max < 0 || max > e->n_ctx - n ? e->n_ctx - n : max);
     return complete(o, e, ids, n);
+}
+
+static int with_team(const struct opts *o, struct ranks *team, int has_prompt)
+{
+    struct engine e;
+    int32_t *ids = NULL;
+    int n = 0, rc;
+
+    rc = cb_engine_open(o, &e);
+    e.team = team;
+    if (!rc && cb_ranks_me(team)) {
+        rc = cb_ranked_follow(o, &e);
+    } else {
+        if (!rc && has_prompt)
+            rc = cb_prompt_ids(o, &e, &ids, &n);
+        if (!rc)
+            rc = with_prompt(o, &e, ids, n);
+        if (rc >= 0 && cb_ranked_end(&e))
+            rc = CB_EIO;
+    }
+    free(ids);
+    cb_engine_close(&e);
+    return rc;
 }
 
 static int run(const struct opts *o)
 {
     const int has_prompt = cb_opt_set(o, ARG_PROMPT) || cb_opt_set(o, ARG_FILE);
-    struct engine e;
-    int32_t *ids = NULL;
-    int n = 0, rc;
+    struct ranks *team;
+    int rc;
 
     if (!has_prompt && !cb_opt_set(o, ARG_BANK))
         return cb_usage("prompt: none given; use -p TEXT or -f FILE (- is standard input)");
     if (cb_opt_set(o, ARG_BANK) && cb_opt_flag(o, ARG_DRY_RUN))
         return cb_usage("--dry-run: a plan of an empty context; 'ctxbank bank show' tells the size "
                         "of a saved one");
-    rc = cb_engine_open(o, &e);
-    if (!rc && has_prompt)
-        rc = cb_prompt_ids(o, &e, &ids, &n);
-    if (!rc)
-        rc = with_prompt(o, &e, ids, n);
-    free(ids);
-    cb_engine_close(&e);
-    return rc;
+    rc = cb_ranked_join(o, &team);
+    return cb_ranked_leave(team, rc ? rc : with_team(o, team, has_prompt));
 }
 
 const struct cmd cb_cmd_run = {

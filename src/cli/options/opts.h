@@ -219,6 +219,7 @@ enum opt_id {
     ARG_WORKING_SET,
     ARG_STREAM_KV,
     ARG_CHECKPOINTS,
+    ARG_SPLIT,
     ARG_CHUNK,
     ARG_CTX,
     ARG_TYPE_K,

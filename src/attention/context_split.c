@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT */
+/* context_split.c - one context over several ranks.
+ *
+ * Slots are dealt out by blocks of positions: block b belongs to rank b % n. Layers with a window
+ * hold little, so that every rank has all of their slots.
+ *
+ * A prompt in an empty timeline is dealt out as work: its tokens are cut into pieces of about the
+ * same length, n pieces a step, and each rank puts its piece through the layer. The ranks share the
+ * rows of keys and values of a step before they attend, so that a layer has all rows until it
+ * settles: a query reads what it would read in one process, in one sum, with the same bits. Later
+ * ranks' pieces read more, but by one step at most. Then each rank keeps its own slots.
+ *
+ * A short prompt, one behind earlier tokens, and a decoded token are computed on every rank. Each
+ * attends to its own slots, and the parts are joined in the order of ranks, on every rank with the
+ * same bits. New rows of a prompt are on all ranks until the layer settles; rank 0 reads them. */
+#include "context_split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/ints.h"
+
+enum {
+    BLOCK = KV_PREPACK, /* positions */
+    LEAST_PIECE = 16,   /* a prompt with fewer tokens a rank is computed on all of them */
+    LINE = 16           /* floats of a cache line */
+};
+
+struct context_split {
+    struct ranks *team;
+    int me, n;
+    int *row;           /* [n_ctx] tokens of the prompt that this rank computes */
+    int from;           /* position where the prompt began */
+    int n_feed, n_step; /* its tokens, and steps a layer; 0: each rank computes all tokens */
+    int *keep;          /* [n_ctx] */
+    size_t most;        /* floats of a message */
+    float *mine, *all;  /* [most], [n][most] */
+};
+
+/* ---- open ---- */
+
+static int refuse(const struct attention *a, const char *why)
+{
+    return cb_fail(CB_EUNSUPPORTED, "split context: policy %s: %s", a->policy->m->name, why);
+}
+
+static int check_layer(const struct attention *a, int l)
+{
+    const struct layer *y = &a->model->layer[l];
+
+    if (y->mixer || y->ngrams)
+        return cb_fail(CB_EUNSUPPORTED,
+                       "split context: layer %d remembers without keys: its tokens cannot be dealt "
+                       "out",
+                       l);
+    if (y->kv_back || y->lends || (a->model->hp.chunked && y->window))
+        return cb_fail(CB_EUNSUPPORTED,
+                       "split context: layer %d shares keys with another one, or attends within "
+                       "chunks; not yet",
+                       l);
+    return CB_OK;
+}
+
+static int check(const struct attention *a)
+{
+    if (a->dev->ops->memory)
+        return cb_fail(CB_EUNSUPPORTED, "split context: not yet on a device with memory of its "
+                                        "own");
+    if (cb_bank_has_kivi(a->bank))
+        return cb_fail(CB_EUNSUPPORTED, "split context: not yet with keys or values of types kivi "
+                                        "and planes");
+    if (a->prompt.how || a->repeat_scores || a->pass)
+        return refuse(a, "its prompts are not dense; not yet");
+    if (a->policy->m->compact || a->policy->m->observe)
+        return refuse(a, "it scores, drops or merges tokens, which needs those of all ranks; not "
+                         "yet");
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        TRY(check_layer(a, l));
+        if (!(a->layer[l] && (a->traits & READ_PLAIN)) || a->plan[l].window ||
+            a->plan[l].score.when != WHEN_NEVER)
+            return refuse(a, "it chooses what a token reads; not yet");
+    }
+    return CB_OK;
+}
+
+/* Floats of the largest message: rows of a step, or the part of a chunk's queries */
+static size_t most_floats(const struct attention *a)
+{
+    size_t most = 0;
+
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        const struct layer *y = &a->model->layer[l];
+        const size_t rows = 2 * (size_t)y->n_kv * (size_t)y->hd;
+        const size_t part = (size_t)a->model->hp.n_head * ((size_t)y->hd + 1);
+        most = rows > most ? rows : most;
+        most = part > most ? part : most;
+    }
+    return (most * (size_t)a->chunk + LINE) / LINE * LINE;
+}
+
+int cb_context_split_open(struct attention *a, struct ranks *team)
+{
+    struct context_split *x;
+
+    if (cb_ranks_n(team) == 1)
+        return CB_OK;
+    TRY(check(a));
+    x = a->split = cb_calloc(1, sizeof *x);
+    if (!x)
+        return CB_ENOMEM;
+    x->team = team;
+    x->me = cb_ranks_me(team);
+    x->n = cb_ranks_n(team);
+    x->most = most_floats(a);
+    x->row = cb_calloc((size_t)a->bank->n_ctx, sizeof *x->row);
+    x->keep = cb_calloc((size_t)a->bank->n_ctx, sizeof *x->keep);
+    x->mine = cb_alloc_aligned(x->most, sizeof *x->mine);
+    x->all = cb_alloc_aligned(x->most * (size_t)x->n, sizeof *x->all);
+    return x->row && x->keep && x->mine && x->all ? CB_OK : CB_ENOMEM;
+}
+
+void cb_context_split_close(struct attention *a)
+{
+    struct context_split *x = a->split;
+
+    if (!x)
+        return;
+    free(x->row);
+    free(x->keep);
+    free(x->mine);
+    free(x->all);
+    free(x);
+    a->split = NULL;
+}
+
+size_t cb_context_split_bytes(const struct attention *a)
+{
+    const struct context_split *x = a->split;
+
+    return x ? x->most * sizeof(float) * (size_t)(x->n + 1) : 0;
+}
+
+/* ---- whose slots ---- */
+
+int cb_context_split_deals(const struct attention *a, int l)
+{
+    return a->split && a->model->layer[l].n_kv && !a->model->layer[l].window;
+}
+
+static int owner(const struct context_split *x, int pos)
+{
+    return pos / BLOCK % x->n;
+}
+
+int cb_context_split_own(const struct attention *a, int l, int n)
+{
+    const struct context_split *x = a->split;
+    int64_t round, rest;
+
+    if (!cb_context_split_deals(a, l))
+        return n;
+    round = (int64_t)BLOCK * x->n;
+    rest = n % round - (int64_t)BLOCK * x->me;
+    return (int)(n / round * BLOCK + (rest < 0 ? 0 : rest < BLOCK ? rest : BLOCK));
+}
+
+void cb_context_split_traffic(const struct attention *a, int *messages, uint64_t *bytes)
+{
+    *messages = 0;
+    *bytes = 0;
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        if (!cb_context_split_deals(a, l))
+            continue;
+        *messages += 1;
+        *bytes +=
+            (uint64_t)a->model->hp.n_head * (uint64_t)(a->model->layer[l].hd + 1) * sizeof(float);
+    }
+}
+
+/* ---- whose work ---- */
+
+/* The first token of piece p of the prompt; the piece behind the last one begins at its end. */
+static int piece(const struct context_split *x, int p)
+{
+    return (int)((int64_t)p * x->n_feed / ((int64_t)x->n_step * x->n));
+}
+
+int cb_context_split_begin(struct attention *a, int n, const int **row)
+{
+    struct context_split *x = a->split;
+    int m = 0;
+
+    if (!x)
+        return n;
+    x->from = a->bank->n_seen;
+    x->n_feed = n;
+    x->n_step = 0;
+    if (x->from || n / x->n < LEAST_PIECE)
+        return n;
+    x->n_step = (int)(((int64_t)n + (int64_t)x->n * a->chunk - 1) / ((int64_t)x->n * a->chunk));
+    for (int j = 0; j < x->n_step; j++)
+        for (int i = piece(x, j * x->n + x->me); i < piece(x, j * x->n + x->me + 1); i++)
+            x->row[m++] = i;
+    *row = x->row;
+    return m;
+}
+
+static int deals_work(const struct attention *a)
+{
+    return a->split && !a->bank->decoding && a->split->n_step;
+}
+
+/* The step of a layer that puts token i of the prompt through it on this rank */
+static int step_of(const struct context_split *x, int i)
+{
+    int j = 0;
+
+    while (piece(x, j * x->n + x->me + 1) <= i)
+        j++;
+    return j;
+}
+
+int cb_context_split_step(const struct attention *a, int i)
+{
+    const struct context_split *x = a->split;
+    int at;
+
+    if (!deals_work(a))
+        return INT32_MAX;
+    at = x->row[i];
+    return piece(x, step_of(x, at) * x->n + x->me + 1) - at;
+}
+
+int cb_context_split_last(const struct attention *a, float *x, int n)
+{
+    if (!deals_work(a))
+        return CB_OK;
+    return cb_ranks_tell(a->split->team, a->split->n - 1, x, (size_t)n * sizeof *x, 0);
+}
+
+/* ---- append ---- */
+
+/* Keys and values of c -> mine[c->n][2][n_kv * hd] */
+static void pack_rows(const struct context_split *x, const struct chunk *c, size_t row)
+{
+    for (int i = 0; i < c->n; i++) {
+        float *to = x->mine + (size_t)i * 2 * row;
+        memcpy(to, c->k + (size_t)i * (size_t)c->stride, row * sizeof *to);
+        memcpy(to + row, c->v + (size_t)i * (size_t)c->stride, row * sizeof *to);
+    }
+}
+
+/* Stores the rows of all pieces of the step that c is of. */
+static int append_step(struct attention *a, const struct chunk *c)
+{
+    const struct context_split *x = a->split;
+    struct store *st = &a->bank->store[c->l];
+    const size_t row = (size_t)st->n_kv * (size_t)st->hd;
+    const int first = step_of(x, c->pos[0] - x->from) * x->n;
+    /* a piece may have one token less than others */
+    const size_t most = (size_t)(x->n_feed / ((int64_t)x->n_step * x->n) + 1) * 2 * row;
+
+    pack_rows(x, c, row);
+    memset(x->mine + (size_t)c->n * 2 * row, 0, (most - (size_t)c->n * 2 * row) * sizeof(float));
+    TRY(cb_ranks_share(x->team, x->mine, most * sizeof(float), x->all));
+    for (int r = 0; r < x->n; r++) {
+        const float *k = x->all + (size_t)r * most;
+        const int at = piece(x, first + r), n = piece(x, first + r + 1) - at;
+        TRY(cb_store_append(st, a->dev, k, k + row, (int)(2 * row), n, x->from + at));
+    }
+    return 1;
+}
+
+int cb_context_split_append(struct attention *a, const struct chunk *c)
+{
+    const struct context_split *x = a->split;
+
+    if (!x)
+        return 0;
+    if (cb_context_split_deals(a, c->l)) {
+        if (a->bank->decoding && owner(x, c->pos0) != x->me)
+            return 1;
+        TRY(cb_store_list_positions(&a->bank->store[c->l]));
+    }
+    return deals_work(a) ? append_step(a, c) : 0;
+}
+
+/* ---- attend ---- */
+
+int cb_context_split_joins(const struct attention *a, int l)
+{
+    return cb_context_split_deals(a, l) && (a->bank->decoding || a->split->from);
+}
+
+int cb_context_split_unread(const struct attention *a, const struct chunk *c, int *causal)
+{
+    const struct context_split *x = a->split;
+
+    if (deals_work(a)) {
+        const int own = step_of(x, c->pos[0] - x->from) * x->n + x->me;
+        return piece(x, own - x->me + x->n) - piece(x, own + 1);
+    }
+    if (!cb_context_split_joins(a, c->l) || a->bank->decoding || !x->me)
+        return 0;
+    *causal = 0;
+    return a->bank->store[c->l].n[0] - cb_context_split_own(a, c->l, x->from);
+}
+
+int cb_context_split_join(struct attention *a, const struct attention_call *call)
+{
+    const struct context_split *x = a->split;
+    const int hd = a->model->layer[call->c.l].hd, n_row = call->c.n * a->model->hp.n_head;
+    const size_t n_out = (size_t)n_row * (size_t)hd, n = n_out + (size_t)n_row;
+
+    memcpy(x->mine, call->out, n_out * sizeof(float));
+    memcpy(x->mine + n_out, call->lse, (size_t)n_row * sizeof(float));
+    TRY(cb_ranks_share(x->team, x->mine, n * sizeof(float), x->all));
+    memcpy(call->out, x->all, n_out * sizeof(float));
+    memcpy(call->lse, x->all + n_out, (size_t)n_row * sizeof(float));
+    for (int r = 1; r < x->n; r++) {
+        const float *part = x->all + (size_t)r * n;
+        a->dev->ops->join(a->dev, call->out, call->lse, part, part + n_out, n_row, hd);
+    }
+    return CB_OK;
+}
+
+/* ---- settle ---- */
+
+int cb_context_split_settle(struct attention *a, int l)
+{
+    struct context_split *x = a->split;
+    struct store *st = &a->bank->store[l];
+    int n = 0;
+
+    if (!cb_context_split_deals(a, l) || a->bank->decoding)
+        return CB_OK;
+    for (int i = 0; i < st->n[0]; i++)
+        if (owner(x, cb_store_pos(st, 0, i)) == x->me)
+            x->keep[n++] = i;
+    for (int h = 0; h < st->n_kv; h++)
+        TRY(cb_store_deal_out(st, h, x->keep, n));
+    return CB_OK;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* context_split.h - one context over several ranks: which rank computes which tokens of a prompt,
+ * which one keeps which slots, and how the ranks' parts are joined. Every rank calls the same
+ * functions in the same order. */
+#ifndef CONTEXT_SPLIT_H
+#define CONTEXT_SPLIT_H
+
+#include "attention.h"
+#include "ranks/ranks.h"
+
+/* Deals out the slots that the session will hold; call before anything is fed. CB_EUNSUPPORTED:
+ * cb_error() says what does not go with it. cb_attention_close() closes it. */
+int cb_context_split_open(struct attention *a, struct ranks *team);
+void cb_context_split_close(struct attention *a);
+size_t cb_context_split_bytes(const struct attention *a); /* buffers of messages */
+
+/* From here on, without a split, each function answers as for one process, or does nothing. */
+
+/* 1: the slots of layer l are dealt out; 0: each rank has all of them */
+int cb_context_split_deals(const struct attention *a, int l);
+/* How many of the slots of positions 0..n-1 of layer l this rank keeps */
+int cb_context_split_own(const struct attention *a, int l, int n);
+/* Messages, and bytes that this rank sends, for a decoded token */
+void cb_context_split_traffic(const struct attention *a, int *messages, uint64_t *bytes);
+
+/* ---- which tokens of a feed this rank computes ---- */
+
+/* Call where a prompt of n tokens begins: those that this rank computes -> *row, ascending numbers
+ * among the n; their count. */
+int cb_context_split_begin(struct attention *a, int n, const int **row);
+/* The most tokens that go through a layer at once, from the i-th that this rank computes on */
+int cb_context_split_step(const struct attention *a, int i);
+/* x[n] of the prompt's last token, where it was computed -> x on all ranks */
+int cb_context_split_last(const struct attention *a, float *x, int n);
+
+/* ---- of a layer, in the order of a feed ---- */
+
+/* 1: the new rows of all ranks are stored, or they are not for this rank; 0: the caller stores
+ * those of c */
+int cb_context_split_append(struct attention *a, const struct chunk *c);
+/* How many of the newest slots of the layer this rank does not read for chunk c; *causal becomes 0
+ * where all queries read all others. */
+int cb_context_split_unread(const struct attention *a, const struct chunk *c, int *causal);
+/* 1: what layer l reads now is joined with what the other ranks read, by its log-sum-exp */
+int cb_context_split_joins(const struct attention *a, int l);
+/* Joins it: the call's out and lse of this rank's slots -> of all slots */
+int cb_context_split_join(struct attention *a, const struct attention_call *call);
+/* A feed has gone through layer l: after a prompt, this rank keeps its own slots alone. */
+int cb_context_split_settle(struct attention *a, int l);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* ranked.c - the ranks of a command: joined, followed, left; the plan of each. */
+#include "ranked.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "cli/output/log.h"
+#include "engine/in_step.h"
+
+static atomic_int said; /* 1: why the job ends has been printed */
+
+/* Called by a thread of the team: the command itself may be waiting for its user. */
+static void on_lost(void *arg, int rank, const char *host)
+{
+    struct ranks *const *team = arg;
+
+    atomic_store(&said, 1);
+    fprintf(stderr, "ctxbank: rank %d of %d (%s) gives no sign of life; the job ends\n", rank,
+            cb_ranks_n(*team), host);
+    cb_ranks_end(*team, 1);
+}
+
+int cb_ranked_join(const struct opts *o, struct ranks **out)
+{
+    static const enum opt_id not_yet[] = { ARG_BANK, ARG_BANK_DIR };
+    const struct ranks_params p = { .lost = on_lost, .arg = out };
+
+    *out = NULL;
+    if (!cb_opt_set(o, ARG_SPLIT))
+        return CB_OK;
+    for (size_t i = 0; i < sizeof not_yet / sizeof *not_yet; i++)
+        if (cb_opt_set(o, not_yet[i]))
+            return cb_usage("--%s: not yet with --split", cb_opt_table[not_yet[i]].name);
+    TRY(cb_ranks_join(&p, out));
+    if (cb_ranks_me(*out) && !cb_opt_flag(o, ARG_VERBOSE))
+        cb_log_level(LOG_QUIET);
+    cb_log_detail("rank %d of %d on %s", cb_ranks_me(*out), cb_ranks_n(*out),
+                  cb_ranks_host(*out, cb_ranks_me(*out)));
+    return CB_OK;
+}
+
+int cb_ranked_follow(const struct opts *o, struct engine *e)
+{
+    TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX)));
+    return cb_session_follow(e->session);
+}
+
+int cb_ranked_end(const struct engine *e)
+{
+    return e->session ? cb_in_step_tell(e->session, VERB_END, NULL, 0) : CB_OK;
+}
+
+/* Several ranks may fail for the same reason: rank 0's message comes first and ends the others. */
+static void fail(struct ranks *team, int rc)
+{
+    const struct timespec second = { 1, 0 };
+    const int me = cb_ranks_me(team);
+
+    if (atomic_load(&said)) {
+        nanosleep(&second, NULL);
+    } else if (me) {
+        nanosleep(&second, NULL);
+        fprintf(stderr, "ctxbank: rank %d of %d (%s): %s\n", me, cb_ranks_n(team),
+                cb_ranks_host(team, me), cb_error());
+    } else {
+        cb_log_failure(rc);
+    }
+    fflush(NULL);
+    cb_ranks_end(team, rc == CB_USAGE || rc == CB_EARG ? 2 : 1);
+}
+
+int cb_ranked_leave(struct ranks *team, int rc)
+{
+    if (!team)
+        return rc;
+    if (rc < 0 && cb_ranks_n(team) > 1)
+        fail(team, rc);
+    else
+        cb_ranks_leave(team);
+    return rc;
+}
+
+/* ---- reports ---- */
+
+static json_t *plan_json(const struct rank_plan *p)
+{
+    json_t *j = cb_json_memory(&p->memory);
+
+    json_object_del(j, "rss_peak_bytes"); /* nothing has run yet */
+    return json_pack("{s:o, s:o, s:i, s:I}", "host", cb_json_str(p->host), "memory", j,
+                     "messages_per_token", (int)p->messages, "sent_bytes_per_token",
+                     (json_int_t)p->sent_bytes);
+}
+
+static int print_json(const struct rank_plan *p, int n, int n_ctx, int n_prompt, int n_gen)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < n; i++)
+        cb_json_add(&list, plan_json(&p[i]));
+    return cb_json_print(json_pack("{s:i, s:i, s:i, s:s, s:o}", "n_ctx", n_ctx, "prompt_tokens",
+                                   n_prompt, "max_tokens", n_gen, "split", "context", "ranks",
+                                   list));
+}
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / 1048576;
+}
+
+static void print_rank(int i, const struct rank_plan *p)
+{
+    const struct cb_memory *m = &p->memory;
+
+    printf("rank %d on %s\n", i, p->host);
+    printf("  weights      %10.1f MiB (mapped; what is repacked is each rank's own)\n",
+           mib(m->weights_bytes));
+    printf("  bank         %10.1f MiB, at most %.1f while the prompt is read\n", mib(m->kv_bytes),
+           mib(m->kv_peak_bytes));
+    printf("  work space   %10.1f MiB\n", mib(m->scratch_bytes));
+    printf("  a token      reads %.2f MiB of the bank, sends %d messages of %.1f KiB in all\n",
+           mib(m->kv_read_bytes_per_token), p->messages, (double)p->sent_bytes / 1024);
+}
+
+int cb_ranked_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen)
+{
+    const int n = cb_ranks_n(e->team);
+    struct rank_plan *p = cb_calloc((size_t)n, sizeof *p);
+    int rc = p ? cb_session_plan_ranks(e->session, n_prompt, n_gen, p) : CB_ENOMEM;
+
+    if (!rc && cb_opt_flag(o, ARG_JSON)) {
+        rc = print_json(p, n, e->n_ctx, n_prompt, n_gen);
+    } else if (!rc) {
+        printf("prompt %d tokens, answer up to %d, context %d over %d ranks\n", n_prompt, n_gen,
+               e->n_ctx, n);
+        for (int i = 0; i < n; i++)
+            print_rank(i, &p[i]);
+        rc = cb_out_flush();
+    }
+    free(p);
+    return rc;
+}
+
+json_t *cb_ranked_json(const struct engine *e)
+{
+    const struct ranks_traffic t = cb_ranks_traffic(e->team);
+
+    return json_pack("{s:i, s:s, s:I, s:I}", "n", cb_ranks_n(e->team), "split", "context",
+                     "messages", (json_int_t)t.calls, "sent_bytes", (json_int_t)t.bytes);
+}
