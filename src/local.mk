@@ -249,6 +249,8 @@ libcore_la_SOURCES += \
 	src/attention/readers/pairs.c \
 	src/attention/readers/partial_keys.c \
 	src/attention/readers/rolling.c \
+	src/attention/readers/block_means.c \
+	src/attention/readers/selected_blocks.c \
 	src/attention/readers/selected_tokens.c \
 	src/attention/readers/sketched_keys.c \
 	src/attention/readers/skew.c src/attention/readers/skew.h \

@@ -801,6 +801,8 @@ EXTRA_DIST += \
 	tests/vectors/family-llama4.json \
 	tests/vectors/family-llama4chunks.json \
 	tests/vectors/family-minimax-m2.json \
+	tests/vectors/family-minimax-m3.json \
+	tests/vectors/family-minimax-m3local.json \
 	tests/vectors/family-mistral3.json \
 	tests/vectors/family-mistral4.json \
 	tests/vectors/family-mixtral.json \
@@ -826,6 +828,7 @@ EXTRA_DIST += \
 	tests/vectors/family-qwen35.json \
 	tests/vectors/family-qwen35moe.json \
 	tests/vectors/family-qwen3next.json \
+	tests/vectors/family-qwen4exp.json \
 	tests/vectors/family-qwen3moe.json \
 	tests/vectors/family-qwen3vl.json \
 	tests/vectors/family-seed_oss.json \

@@ -2,16 +2,19 @@
 /* index_keys.c - the keys that a trained selector scores. */
 #include "index_keys.h"
 
+#include <string.h>
+
 #include "bank/pages.h"
 #include "base/err.h"
 
-enum kv_type cb_index_keys_type(enum select_keys asked, enum kv_type type_k)
+enum kv_type cb_index_keys_type(enum select_keys asked, enum kv_type type_k, int hd)
 {
+    const enum kv_type small = hd % cb_kv_type[KV_Q8_0].block ? KV_F16 : KV_Q8_0;
     static const enum kv_type type[] = {
         [SELECT_F32] = KV_F32, [SELECT_F16] = KV_F16, [SELECT_Q8_0] = KV_Q8_0
     };
 
-    return asked == SELECT_AUTO ? type_k == KV_F32 ? KV_F32 : KV_Q8_0 : type[asked];
+    return asked == SELECT_AUTO ? type_k == KV_F32 ? KV_F32 : small : type[asked];
 }
 
 int cb_index_keys_open(struct index_keys *x, const struct policy *p, enum kv_type type, int hd,
@@ -36,6 +39,38 @@ void cb_index_keys_put(const struct index_keys *x, struct device *d, const float
                        int n, int at)
 {
     d->ops->kv_encode(d, x->type, k, n, stride, x->hd, x->at + (size_t)at * x->row_bytes);
+}
+
+void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
+                          const struct chunk *c, int i, int n, float *logit, int stride)
+{
+    const struct selector_params *p = &a->model->hp.selector;
+    const struct kv_run run = { .k = x->at, .v = x->at, .n = n };
+    const struct score s = { .a = { .n_tok = 1,
+                                    .n_head = p->n_head,
+                                    .n_kv = 1,
+                                    .hd = p->hd,
+                                    .scale = 1,
+                                    .type_k = x->type,
+                                    .type_v = x->type,
+                                    .run = &run,
+                                    .q = c->index.q + (size_t)i * (size_t)c->index.stride,
+                                    .q_stride = c->index.stride },
+                             .logit = 1,
+                             .out = logit,
+                             .out_stride = stride };
+
+    for (int h = 0; h < p->n_head; h++)
+        memset(logit + (size_t)h * (size_t)stride, 0, (size_t)n * sizeof *logit);
+    a->dev->ops->score(a->dev, &s);
+}
+
+int cb_index_keys_device(const struct attention *a)
+{
+    return a->dev->ops->memory
+               ? cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score a selector's keys",
+                         a->policy->m->name, a->dev->name)
+               : CB_OK;
 }
 
 int cb_index_keys_area(const struct index_keys *x, int l, int n, struct area *out)

@@ -18,11 +18,16 @@ struct index_keys {
 int cb_index_keys_open(struct index_keys *x, const struct policy *p, enum kv_type type, int hd,
                        int n);
 void cb_index_keys_close(struct index_keys *x);
-/* The type that the plan asks for, in a bank whose keys are of type_k */
-enum kv_type cb_index_keys_type(enum select_keys asked, enum kv_type type_k);
+/* The type of keys of hd numbers that the plan asks for, in a bank whose keys are of type_k */
+enum kv_type cb_index_keys_type(enum select_keys asked, enum kv_type type_k, int hd);
 /* Rows k[n][hd], `stride` floats apart, become rows at.. */
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at);
+/* Logits q . k of token i of chunk c with the first n rows -> logit[n_head][stride] */
+void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
+                          const struct chunk *c, int i, int n, float *logit, int stride);
+/* CB_EUNSUPPORTED where the session's device does not score such keys */
+int cb_index_keys_device(const struct attention *a);
 /* The first n rows as an area of layer l -> *out; returns 1, or 0 if there are none */
 int cb_index_keys_area(const struct index_keys *x, int l, int n, struct area *out);
 

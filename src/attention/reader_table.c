@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 
+extern const struct reader cb_reader_block_means;
 extern const struct reader cb_reader_chooser;
 extern const struct reader cb_reader_chosen;
 extern const struct reader cb_reader_clamped_positions;
@@ -18,6 +19,7 @@ extern const struct reader cb_reader_own_slots;
 extern const struct reader cb_reader_pairs;
 extern const struct reader cb_reader_partial_keys;
 extern const struct reader cb_reader_rolling;
+extern const struct reader cb_reader_selected_blocks;
 extern const struct reader cb_reader_selected_tokens;
 extern const struct reader cb_reader_sketched_keys;
 extern const struct reader cb_reader_whole;
@@ -25,6 +27,7 @@ extern const struct reader cb_reader_window_chooser;
 
 static const struct reader *const table[] = {
     &cb_reader_whole, /* of layers that no other one claims */
+    &cb_reader_block_means,
     &cb_reader_chooser,
     &cb_reader_chosen,
     &cb_reader_clamped_positions,
@@ -37,6 +40,7 @@ static const struct reader *const table[] = {
     &cb_reader_pairs,
     &cb_reader_partial_keys,
     &cb_reader_rolling,
+    &cb_reader_selected_blocks,
     &cb_reader_selected_tokens,
     &cb_reader_sketched_keys,
     &cb_reader_window_chooser,

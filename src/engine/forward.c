@@ -333,9 +333,11 @@ static void rotate_index(const struct rows *r, const struct layer *y)
     struct cb_session *s = r->s[0];
     const struct selector_params *p = &s->model->hp.selector;
 
+    const int keys = y->selector->selects != SELECTS_MEANS; /* which are rotated as blocks */
+
     if (y->rope >= 0) /* the key lies behind the last head */
         s->dev->ops->rope(s->dev, s->model->arch->selector_rope, s->w.index, r->n_tok,
-                          p->n_head + 1, p->hd, (int)cb_selector_row(&s->model->hp),
+                          p->n_head + keys, p->hd, (int)cb_selector_row(&s->model->hp),
                           s->rope[y->rope].n_rot, r->cs[y->rope]);
 }
 
@@ -357,7 +359,9 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
         gated_queries(r, y, in, bits, q, stride, gates(s, y));
     if (y->latent)
         cb_latent_rows(s, y, in, n, bits, index);
-    else
+    else if (index)
+        cb_selector_rows(s, y, in, n, bits);
+    if (!y->latent)
         cb_product(s, mm + first, y->kv_back ? 1 : y->v.raw ? 3 - first : 2 - first, in, n);
     rotate_queries(r, y, q, stride);
     if (index)

@@ -37,7 +37,8 @@ void cb_selector_rows(struct cb_session *s, const struct layer *y, const float *
     cb_product(s, &of_low, 1, low ? s->w.latent : in, n);
     cb_product(s, of_in, x->weigh.raw ? 2 : 1, in, n);
     norm(s, &x->q_norm, q, p->n_head, n, stride);
-    norm(s, &x->k_norm, k, 1, n, stride);
+    if (x->selects != SELECTS_MEANS) /* whose means are normed */
+        norm(s, &x->k_norm, k, 1, n, stride);
 }
 
 struct index_rows cb_selector_rows_at(const struct cb_session *s, int i)

@@ -316,8 +316,10 @@ static int read_selector(struct cb_model *m)
     TRY(cb_hp_int(m, "attention.indexer.head_count", REQUIRED, 1, 1024, &p->n_head));
     TRY(cb_hp_int(m, "attention.indexer.key_length", REQUIRED, 2, MAX_HD, &p->hd));
     TRY(cb_hp_int(m, "attention.indexer.top_k", REQUIRED, 1, MOST_CTX, &p->top_k));
-    TRY(cb_hp_int(m, "attention.indexer.block_size", OPTIONAL, 1, MOST_CTX, &p->block));
-    TRY(cb_hp_int(m, "attention.indexer.local_blocks", OPTIONAL, 0, MOST_CTX, &p->local));
+    if (m->arch->selects == SELECTS_BLOCKS) {
+        TRY(cb_hp_int(m, "attention.indexer.block_size", REQUIRED, 1, MOST_CTX, &p->block));
+        TRY(cb_hp_int(m, "attention.indexer.local_blocks", REQUIRED, 0, p->top_k, &p->local));
+    }
     if (p->hd % 2 || p->hd < m->hp.n_rot)
         return cb_fail(CB_EFORMAT,
                        "%s: key %s.attention.indexer.key_length: %d must be even, and at least the "

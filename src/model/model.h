@@ -70,8 +70,13 @@ struct temperature {
  * its own, one a token for all heads. */
 enum selects {
     SELECTS_NOTHING, /* there is none */
-    SELECTS_TOKENS   /* the best top_k tokens, the same for all heads (DSA, DeepSeek-V3.2). A score
+    SELECTS_TOKENS,  /* the best top_k tokens, the same for all heads (DSA, DeepSeek-V3.2). A score
                         is the sum over index heads of w * max(0, q . k) */
+    SELECTS_BLOCKS,  /* for each KV head the best top_k blocks, the newest ones among them (MSA,
+                        MiniMax-M3). A score is the largest q . k of the block's tokens */
+    SELECTS_MEANS    /* the best top_k / ratio complete blocks of `ratio` tokens, the same for all
+                        heads, and the tail (QSA, Qwen3.8). A score is the sum over index heads of
+                        max(0, q . mean of the block's keys) */
 };
 
 /* What one family does differently: a row of the table in families.c. */
@@ -143,7 +148,7 @@ struct latent_params {
 /* Trained selectors, keys attention.indexer.* */
 struct selector_params {
     int n_head, hd;   /* index heads of queries, and their size, which is that of the one key */
-    int top_k;        /* tokens that a query reads */
+    int top_k;        /* tokens that a query reads; of SELECTS_BLOCKS, blocks */
     int block, local; /* tokens of a block that is chosen whole, and newest blocks that are chosen
                          in any case; 0 = no blocks */
 };
@@ -269,7 +274,8 @@ struct latent {
 /* What names the tokens that a layer's queries read. Sizes are those of the model's hparams. */
 struct selector {
     enum selects selects;
-    int back; /* > 0: it has no matrices, and the choice of the layer so many before it is read */
+    int ratio; /* tokens of a block, of SELECTS_MEANS */
+    int back;  /* > 0: it has no matrices, and the choice of the layer so many before it is read */
     struct weight q;     /* [n_head*hd][low or n_embd] of the queries' own projection, or of x */
     struct weight k;     /* [hd][n_embd] */
     struct weight weigh; /* [n_head][n_embd] weights of the index heads; raw NULL = none */

@@ -51,17 +51,67 @@ static int tokens(struct binder *b, int l, struct selector *x)
                           &x->k_norm.b);
 }
 
+/* Of MSA and QSA: queries and keys of the block's input, both normed */
+static int of_input(struct binder *b, int l, struct selector *x)
+{
+    const struct selector_params *p = &b->m->hp.selector;
+    const int ne = b->m->hp.n_embd;
+
+    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "indexer.q_proj.weight"), ne, p->n_head * p->hd,
+                       &x->q));
+    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "indexer.k_proj.weight"), ne, p->hd, &x->k));
+    x->q_norm = x->k_norm = (struct norm){ .n = p->hd, .n_set = 1 };
+    TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "indexer.q_norm.weight"), REQUIRED, p->hd,
+                       &x->q_norm.w));
+    return cb_bind_vector(b, cb_bind_in_layer(b, l, "indexer.k_norm.weight"), REQUIRED, p->hd,
+                          &x->k_norm.w);
+}
+
+/* Which layers have one -> *out: all, those behind the leading dense ones, or those whose keys are
+ * compressed, by *ratio */
+static int has(const struct cb_model *m, int l, const struct layer *y, int *ratio, int *out)
+{
+    int n_dense = 0;
+
+    *ratio = 0;
+    *out = 1;
+    if (m->arch->selects == SELECTS_BLOCKS) {
+        TRY(cb_hp_int(m, "leading_dense_block_count", OPTIONAL, 0, m->hp.n_block, &n_dense));
+        *out = l >= n_dense;
+        if (*out && y->n_kv != m->hp.selector.n_head)
+            return cb_fail(CB_EFORMAT,
+                           "%s: key %s.attention.indexer.head_count: %d index heads for the %d KV "
+                           "heads of layer %d",
+                           cb_gguf_path(m->gguf), m->arch->name, m->hp.selector.n_head, y->n_kv, l);
+    }
+    if (m->arch->selects == SELECTS_MEANS) {
+        TRY(cb_hp_at(m, "attention.compress_ratios", REQUIRED, 0, m->hp.selector.top_k, l, ratio));
+        *out = *ratio > 0;
+    }
+    return CB_OK;
+}
+
 int cb_selector_bind(struct binder *b, int l, struct layer *y)
 {
     struct selector *x;
-    int own;
+    int own, ratio, any;
 
     if (!b->m->arch->selects)
         return CB_OK;
+    TRY(has(b->m, l, y, &ratio, &any));
+    if (!any)
+        return CB_OK;
+    if (y->window || y->kv_back || y->lends)
+        return cb_fail(CB_EUNSUPPORTED, "%s: layer %d has an indexer, and %s: not supported",
+                       cb_gguf_path(b->m->gguf), l,
+                       y->window ? "a window" : "shares keys and values with another");
     TRY(scores(b->m, l, &own));
     if (!(x = y->selector = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
     x->selects = b->m->arch->selects;
+    x->ratio = ratio;
+    if (x->selects != SELECTS_TOKENS)
+        return of_input(b, l, x);
     if (own)
         return tokens(b, l, x);
     x->back = 1 + b->m->layer[l - 1].selector->back;

@@ -51,6 +51,21 @@ static uint64_t join_tensors(const struct gguf *g, const struct piece **p, uint6
     return h;
 }
 
+/* The numbers of metadata that only some layers have */
+static uint64_t join_lists(const struct layer *y, uint64_t h)
+{
+    const struct ngrams *x = y->ngrams;
+
+    if (y->selector && y->selector->ratio)
+        h = XXH3_64bits_withSeed(&y->selector->ratio, sizeof y->selector->ratio, h);
+    if (!x)
+        return h;
+    h = XXH3_64bits_withSeed(&x->eos, sizeof x->eos, h);
+    h = XXH3_64bits_withSeed(x->mult, (size_t)x->n_most * sizeof *x->mult, h);
+    h = XXH3_64bits_withSeed(x->offset, (size_t)x->n_head * sizeof *x->offset, h);
+    return XXH3_64bits_withSeed(x->size, (size_t)x->n_head * sizeof *x->size, h);
+}
+
 static uint64_t join(const struct cb_model *m, const struct piece *p)
 {
     const struct hparams *hp = &m->hp;
@@ -85,6 +100,8 @@ static uint64_t join(const struct cb_model *m, const struct piece *p)
                                (double)hp->latent.eps };
         h = XXH3_64bits_withSeed(own, sizeof own, h);
     }
+    for (int l = 0; l < hp->n_layer; l++)
+        h = join_lists(&m->layer[l], h);
     h = join_tensors(m->gguf, &p, h);
     for (int i = 0; i < m->n_adapter; i++) {
         const double scale[] = { (double)m->adapter[i].scale, (double)m->adapter[i].alpha };

@@ -52,6 +52,13 @@ static void put_key(struct gguf_writer *w, const char *key, const char *kind, co
         for (size_t i = 0; i < n; i++)
             each[i] = (uint32_t)json_integer_value(json_array_get(v, i));
         cb_gguf_put_array(w, key, GGUF_U32, each, n);
+    } else if (!strcmp(kind, "int64s")) {
+        int64_t each[64];
+        const size_t n = json_array_size(v);
+        ck_assert(n <= sizeof each / sizeof *each);
+        for (size_t i = 0; i < n; i++)
+            each[i] = json_integer_value(json_array_get(v, i));
+        cb_gguf_put_array(w, key, GGUF_I64, each, n);
     } else {
         ck_assert_str_eq(kind, "uint32");
         cb_gguf_put_i64(w, key, GGUF_U32, json_integer_value(v));

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""make_mixers.py - recipes of tiny models with layers without keys, and their logits.
+"""make_mixers.py - recipes of tiny models with layers without keys, or with selectors, and their
+logits.
 
     make_mixers.py OUTPUT_FOLDER [NAME...]
     make_mixers.py --check MODEL.gguf RECORDED.json
@@ -95,6 +96,7 @@ class Model:
         )
         self.n_head = kv.get("attention.head_count", 0)
         self.memory = [{} for _ in range(self.n_layer)]
+        self.tokens = []
 
     def of(self, l, key, default=None):
         v = self.kv.get(key, default)
@@ -156,7 +158,8 @@ class Model:
             ] * dk
             o = self.erase(l, h, unit(q[g]), unit(k[g]), v[h], sigmoid(b[h]), fade)
             o = rms(o, self.w(l, "ssm_norm.weight"), self.eps)
-            out += [y * silu(c) for y, c in zip(o, z[h * dv :])]
+            gate = sigmoid if self.arch == "qwen4exp" else silu
+            out += [y * gate(c) for y, c in zip(o, z[h * dv :])]
         return mul(self.w(l, "ssm_out.weight"), out)
 
     def erase(self, l, h, q, k, v, beta, fade):
@@ -250,16 +253,66 @@ class Model:
             x, pos, n_rot, self.kv.get("rope.freq_base", 1e4), self.arch == "granitehybrid"
         )
 
-    def attend(self, l, q, k, v, scale):
-        """q: heads; k, v: KV heads of this token, which join those before"""
-        past = self.memory[l].setdefault("rows", [])
-        past.append((k, v))
+    def attend(self, l, q, k, v, scale, chosen=None):
+        """q: heads; k, v: KV heads of this token, which join those before. chosen: the positions
+        that the heads of each KV head read"""
+        rows = self.memory[l].setdefault("rows", [])
+        rows.append((k, v))
         out = []
         for h, one in enumerate(q):
             g = h * len(k) // len(q)
+            past = [rows[i] for i in chosen[g]] if chosen else rows
             p = softmax([scale * sum(map(lambda a, b: a * b, one, r[0][g])) for r in past])
             out.append([sum(w * r[1][g][j] for w, r in zip(p, past)) for j in range(len(v[0]))])
         return out
+
+    # ---- selectors: the positions that a token reads ----
+
+    def index_queries(self, l, x, pos):
+        d = self.kv["attention.indexer.key_length"]
+        w = self.w(l, "indexer.q_norm.weight")
+        q = cut(mul(self.w(l, "indexer.q_proj.weight"), x), d)
+        return [self.rotated(rms(one, w, self.eps), pos) for one in q]
+
+    def chosen_blocks(self, l, x, pos):
+        """MSA: for each KV head, the blocks with the largest q . k, and the newest ones"""
+        kv = self.kv
+        size, k = kv["attention.indexer.block_size"], kv["attention.indexer.top_k"]
+        key = mul(self.w(l, "indexer.k_proj.weight"), x)
+        key = self.rotated(rms(key, self.w(l, "indexer.k_norm.weight"), self.eps), pos)
+        keys = self.memory[l].setdefault("index", [])
+        keys.append(key)
+        chosen = []
+        for q in self.index_queries(l, x, pos):
+            dots = [sum(map(lambda a, b: a * b, q, one)) for one in keys]
+            score = [max(block) for block in cut(dots, size)]
+            for b in range(max(0, len(score) - kv["attention.indexer.local_blocks"]), len(score)):
+                score[b] = math.inf
+            best = sorted(range(len(score)), key=lambda b: (-score[b], b))[:k]
+            chosen.append([i for i in range(pos + 1) if i // size in best])
+        return chosen
+
+    def chosen_means(self, l, x, pos):
+        """QSA: the complete blocks whose mean keys score highest, and the tail"""
+        size = self.of(l, "attention.compress_ratios")
+        k = self.kv["attention.indexer.top_k"] // size
+        keys = self.memory[l].setdefault("index", [])
+        keys.append(mul(self.w(l, "indexer.k_proj.weight"), x))
+        score, q = [], self.index_queries(l, x, pos)
+        for b in range(len(keys) // size):
+            mean = [sum(c) / size for c in zip(*keys[b * size : (b + 1) * size])]
+            mean = rms(mean, self.w(l, "indexer.k_norm.weight"), self.eps)
+            mean = self.rotated(mean, b * size)
+            score.append(sum(max(0, sum(map(lambda a, b: a * b, one, mean))) for one in q))
+        best = sorted(range(len(score)), key=lambda b: (-score[b], b))[:k]
+        read = [i for i in range(pos + 1) if i // size in best or i // size >= len(score)]
+        return [read] * self.kv["attention.head_count_kv"]
+
+    def chosen(self, l, x, pos):
+        if not self.w(l, "indexer.q_proj.weight"):
+            return None
+        choose = self.chosen_means if self.arch == "qwen4exp" else self.chosen_blocks
+        return choose(l, x, pos)
 
     def attention(self, l, x, pos):
         d = self.kv.get("attention.key_length", len(x) // self.n_head)
@@ -271,7 +324,8 @@ class Model:
             w = self.w(l, f"attn_{s}_norm.weight")
             for i in range(len(rows)):
                 rows[i] = self.rotated(rms(rows[i], w, self.eps) if w else rows[i], pos)
-        y = sum(self.attend(l, q, k, v, self.kv.get("attention.scale", 1 / math.sqrt(d))), [])
+        scale = self.kv.get("attention.scale", 1 / math.sqrt(d))
+        y = sum(self.attend(l, q, k, v, scale, self.chosen(l, x, pos)), [])
         if gate:
             y = [a * sigmoid(b) for a, b in zip(y, gate)]
         return mul(self.w(l, "attn_output.weight"), y)
@@ -292,6 +346,11 @@ class Model:
 
     def ffn(self, gate, up, down, x):
         h = mul(up, x)
+        if self.arch == "minimax-m3":
+            g = [min(a, 7) for a in mul(gate, x)]
+            return mul(
+                down, [a * sigmoid(1.702 * a) * (max(-7, min(b, 7)) + 1) for a, b in zip(g, h)]
+            )
         h = [silu(a) * b for a, b in zip(mul(gate, x), h)] if gate else [max(a, 0) ** 2 for a in h]
         return mul(down, h)
 
@@ -318,6 +377,78 @@ class Model:
             out = [a + w * b for a, b in zip(out, y)]
         return out
 
+    # ---- several residual streams ----
+
+    def norm_streams(self, x, w):
+        return sum((rms(a, b, self.eps) for a, b in zip(x, cut(w, len(x[0])))), [])
+
+    def read_streams(self, name, x):
+        """What a block reads, and how much of its result each stream gets"""
+        n = len(x)
+        y = self.norm_streams(x, self.t[f"{name}_norm.weight"])
+        low = [silu(a / n) for a in mul(self.t[f"{name}_down.weight"], y)]
+        gate = [sigmoid(a) for a in mul(self.t[f"{name}_up.weight"], low)]
+        y, m = cut([a * b for a, b in zip(gate, y)], len(x[0])), y
+        inject = self.t.get(f"{name}_inject.weight")
+        w = [2 * sigmoid(a / n) for a in mul(inject, m)] if inject else None
+        return [sum(c) / n for c in zip(*y)], w
+
+    def ngram_rows(self):
+        kv, eos = self.kv, self.kv["ple.eos_token_id"]
+        last, ended = [], False
+        for j in range(kv["ple.ngram_size"]):
+            token = self.tokens[-1 - j] if j < len(self.tokens) and not ended else eos
+            ended = ended or (j > 0 and token == eos)
+            last.append(token)
+        mixed, rows = last[0] * kv["ple.layer_multipliers"][0], []
+        for n in range(1, len(last)):
+            mixed ^= last[n] * kv["ple.layer_multipliers"][n]
+            hashed = (mixed + (1 << 63)) % (1 << 64) - (1 << 63)  # 64 bits with a sign
+            for _ in range(kv["ple.heads_per_ngram"]):
+                h = len(rows)
+                rows.append(hashed % kv["ple.head_vocab_sizes"][h] + kv["ple.head_offsets"][h])
+        return rows
+
+    def ngrams(self, l, x):
+        """What the streams get of the embeddings of the last tokens"""
+        H, table = len(x[0]), self.t["per_layer_token_embd.weight"]
+        e = sum((list(table[r]) for r in self.ngram_rows()), [])
+        key = cut(mul(self.w(l, "ple_key.weight"), e), H)
+        key = cut(self.norm_streams(key, self.w(l, "ple_norm_key.weight")), H)
+        query = cut(self.norm_streams(x, self.w(l, "ple_norm_query.weight")), H)
+        value, v = mul(self.w(l, "ple_value.weight"), e), []
+        for a, b in zip(key, query):
+            s = sum(map(lambda c, d: c * d, a, b)) / math.sqrt(H)
+            s = math.copysign(math.sqrt(max(abs(s), 1e-6)), s) if s else 0
+            v.append([sigmoid(s) * c for c in value])
+        past = self.memory[l].setdefault("ngrams", [])
+        past.append(self.norm_streams(v, self.w(l, "ple_norm_conv.weight")))
+        taps, apart = self.w(l, "ple_conv1d.weight"), self.kv["ple.ngram_size"]
+        y = [0.0] * len(past[-1])
+        for j in range(len(taps[0])):
+            i = len(past) - 1 - j * apart
+            if i >= 0:
+                y = [a + w[-1 - j] * b for a, w, b in zip(y, taps, past[i])]
+        return [[a + silu(b) for a, b in zip(*rows)] for rows in zip(v, cut(y, H))]
+
+    def feed_streams(self, token, pos):
+        n = self.kv["hyper_connection.count"]
+        x = [list(self.t["token_embd.weight"][token]) for _ in range(n)]
+        self.tokens.append(token)
+
+        def add(w, y):
+            for stream, a in zip(x, w):
+                stream[:] = [c + a * b for c, b in zip(stream, y)]
+
+        for l in range(self.n_layer):
+            if l in self.kv.get("ple.layers", []):
+                x = [[a + b for a, b in zip(*rows)] for rows in zip(x, self.ngrams(l, x))]
+            y, w = self.read_streams(f"blk.{l}.hc_attn", x)
+            add(w, self.mix(l, y, pos))
+            y, w = self.read_streams(f"blk.{l}.hc_ffn", x)
+            add(w, self.experts(l, y))
+        return mul(self.t["output.weight"], self.read_streams("output_hc", x)[0])
+
     # ---- a token ----
 
     def mix(self, l, x, pos):
@@ -334,6 +465,8 @@ class Model:
 
     def feed(self, token, pos):
         kv = self.kv
+        if self.arch == "qwen4exp":
+            return self.feed_streams(token, pos)
         x = [a * kv.get("embedding_scale", 1) for a in self.t["token_embd.weight"][token]]
         single, scale = self.arch.startswith("nemotron") or self.arch == "mamba2", kv.get(
             "residual_scale", 1
@@ -482,6 +615,60 @@ def experts(gate=1, shared=0, bias=0):
 
 
 QWEN = ATT | RMS | DELTA | {"attention.head_count_kv": KV, "rope.dimension_count": 8}
+STREAMS, RANK = 3, 10
+
+
+def streams(name, inject=1):
+    n = STREAMS * H
+    t = {f"{name}_norm": [n], f"{name}_down": [n, RANK], f"{name}_up": [RANK, n]}
+    return t | ({f"{name}_inject": [n, STREAMS]} if inject else {})
+
+
+def index(heads, d):
+    return {
+        "indexer.q_proj": [H, heads * d],
+        "indexer.k_proj": [H, d],
+        "indexer.q_norm": [d],
+        "indexer.k_norm": [d],
+    }
+
+
+PLE = {
+    "ple_key": [32, STREAMS * H],
+    "ple_value": [32, H],
+    "ple_norm_key": [STREAMS * H],
+    "ple_norm_query": [STREAMS * H],
+    "ple_norm_conv": [STREAMS * H],
+    "ple_conv1d": [3, STREAMS * H],
+}
+MIXES = streams("hc_attn") | streams("hc_ffn")
+PLAIN_QWEN = {k: v for k, v in (BASE | QWEN | MOE).items() if k != "feed_forward_length"}
+
+
+def msa(heads, d, top_k, block, local):
+    return {
+        "attention.indexer.head_count": heads,
+        "attention.indexer.key_length": d,
+        "attention.indexer.top_k": top_k,
+        "attention.indexer.block_size": block,
+        "attention.indexer.local_blocks": local,
+    }
+
+
+M3 = (
+    BASE
+    | ATT
+    | RMS
+    | MOE
+    | {
+        "attention.head_count_kv": KV,
+        "rope.dimension_count": 8,
+        "expert_gating_func": 2,
+        "expert_weights_norm": True,
+        "expert_weights_scale": 2.0,
+        "leading_dense_block_count": 1,
+    }
+)
 N1, N2, NP = {"attn_norm": [H]}, {"ffn_norm": [H]}, {"post_attention_norm": [H]}
 GATE = {"ffn_gate_inp_shexp": [H, 1]}
 NEXTN = (
@@ -632,6 +819,52 @@ MODELS = {
         [N1 | mamba(MAMBA) for _ in range(2)],
         1,
     ),
+    "qwen4exp": (
+        "qwen4exp",
+        PLAIN_QWEN
+        | {
+            "attention.recurrent_layers": [True, False, True, False],
+            "hyper_connection.count": STREAMS,
+            "hyper_connection.low_rank": RANK,
+            "attention.indexer.head_count": 3,
+            "attention.indexer.key_length": 12,
+            "attention.indexer.top_k": 10,
+            "attention.compress_ratios": [0, 3, 0, 5],
+            "ple.layers": [2],
+            "ple.ngram_size": 3,
+            "ple.heads_per_ngram": 2,
+            "ple.conv_kernel": 3,
+            "ple.eos_token_id": 7,
+            "embedding_length_per_layer_input": 8,
+            "ple.layer_multipliers": [25912437101140037, -21043097849633001, 26491075874708125],
+            "ple.head_offsets": [0, 23, 52, 83],
+            "ple.head_vocab_sizes": [23, 29, 31, 37],
+        },
+        [
+            MIXES | experts(1, 1) | GATE | m
+            for m in (
+                delta(),
+                attention(2) | index(3, 12),
+                delta() | PLE,
+                attention(2) | index(3, 12),
+            )
+        ],
+        0,
+    ),
+    "minimax-m3": (
+        "minimax-m3",
+        M3 | msa(KV, 12, 3, 4, 1),
+        [N1 | N2 | attention() | DENSE]
+        + [N1 | N2 | attention() | index(KV, 12) | experts(1, 1, 1) for _ in range(2)],
+        0,
+    ),
+    "minimax-m3local": (
+        "minimax-m3",
+        M3 | msa(KV, 8, 4, 3, 2) | {"nextn_predict_layers": 1},
+        [N1 | N2 | attention() | DENSE]
+        + [N1 | N2 | attention() | index(KV, 8) | experts(1, 1, 1) for _ in range(3)],
+        0,
+    ),
     "kimi-linear": (
         "kimi-linear",
         BASE
@@ -678,16 +911,27 @@ def deviation(name, shape, tied):
     return 0.0, gain * math.sqrt(3 / shape[0])
 
 
-def tensors(arch, blocks, tied):
+# Queries of 0, for which all blocks score the same
+TIES = {"qwen4exp": "blk.3.indexer.q_proj", "minimax-m3local": "blk.1.indexer.q_proj"}
+
+
+def tensors(model, arch, blocks, tied):
     last = "token_embd_norm" if arch.startswith("lfm2") else "output_norm"
     rows = {"token_embd.weight": [H, N_VOCAB], last + ".weight": [H]}
+    if arch == "qwen4exp":
+        rows = {f"{n}.weight": s for n, s in streams("output_hc", 0).items()}
+        rows |= {"token_embd.weight": [H, N_VOCAB], "per_layer_token_embd.weight": [8, 120]}
     if not tied:
         rows["output.weight"] = [H, N_VOCAB]
     for l, block in enumerate(blocks):
         for name, shape in block.items():
             plain = name.endswith(".bias") or name in ("ssm_a", "ssm_d") or name.endswith("!")
             rows[f"blk.{l}.{name.rstrip('!')}" + ("" if plain else ".weight")] = shape
-    return [[n, s, *deviation(n, s, tied)] for n, s in rows.items()]
+    rows = [[n, s, *deviation(n, s, tied)] for n, s in rows.items()]
+    for row in rows:
+        if row[0] == TIES.get(model, "") + ".weight":
+            row[3] = 0.0
+    return rows
 
 
 def nest(x, shape):
@@ -700,13 +944,14 @@ def kinds(arch, kv):
     for key, v in kv.items():
         one = v[0] if isinstance(v, list) else v
         kind = {bool: "bool", int: "uint32", float: "float32"}[type(one)]
+        kind = "int64" if key.startswith("ple.") and isinstance(v, list) else kind
         yield [f"{arch}.{key}", kind + ("s" if isinstance(v, list) else ""), v]
 
 
 def write(folder, name):
     arch, kv, blocks, tied = MODELS[name]
     kv = {"block_count": len(blocks)} | kv
-    rows = tensors(arch, blocks, tied)
+    rows = tensors(name, arch, blocks, tied)
     t = {}
     for number, (tensor, shape, mean, width) in enumerate(rows):
         n = math.prod(shape)

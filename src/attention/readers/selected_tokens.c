@@ -55,9 +55,10 @@ static int open(struct attention *a, void **state)
     for (int l = 0; l < a->bank->n_layer; l++) {
         x->reused |= cb_reader_is(a, l, &cb_reader_selected_tokens) && !scores(a, l);
         if (scores(a, l))
-            TRY(cb_index_keys_open(&x->keys[l], a->policy,
-                                   cb_index_keys_type(a->plan[l].select.keys, a->bank->type_k),
-                                   p->hd, a->bank->n_ctx));
+            TRY(cb_index_keys_open(
+                &x->keys[l], a->policy,
+                cb_index_keys_type(a->plan[l].select.keys, a->bank->type_k, p->hd), p->hd,
+                a->bank->n_ctx));
     }
     /* memory for these is committed page by page as the context grows */
     x->logit = cb_alloc_aligned((size_t)p->n_head * n_ctx, sizeof *x->logit);

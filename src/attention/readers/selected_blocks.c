@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+/* selected_blocks.c - each query reads the blocks of tokens that the layer's trained selector
+ * scores highest, and the newest blocks (MSA: MiniMax-M3). Each KV head has an index head, and a
+ * choice of its own. The score of a block is the largest q . k of its visible tokens; ties go to
+ * the earlier block. Blocks lie at multiples of their size, and all visible tokens of a chosen one
+ * are read. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/index_keys.h"
+#include "attention/parts.h"
+#include "attention/reader.h"
+#include "base/err.h"
+#include "base/ints.h"
+#include "par/par.h"
+#include "whole.h"
+
+enum { MOST_READ = 1 << 24 };
+
+struct selected_blocks {
+    struct index_keys *keys; /* [n_layer] */
+    int cap;                 /* tokens that `list` holds */
+    int32_t *list;           /* [cap][n_head][top_k * block] what each token of a chunk reads */
+    int *n;                  /* [cap][n_head] how many */
+    float *logit;            /* [n_head][n_ctx] of index heads */
+    float *score;            /* [n_head][blocks of n_ctx] */
+    int32_t *chosen;         /* [top_k] */
+};
+
+extern const struct reader cb_reader_selected_blocks;
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)n_layer;
+    return row[l].select.on && y && y->selector && y->selector->selects == SELECTS_BLOCKS;
+}
+
+/* Tokens that a query reads at most */
+static int most_read(const struct attention *a)
+{
+    const struct selector_params *p = &a->model->hp.selector;
+
+    return p->top_k < MOST_READ / p->block ? p->top_k * p->block : MOST_READ;
+}
+
+static int n_block(const struct attention *a, int n)
+{
+    const int block = a->model->hp.selector.block;
+
+    return n / block + (n % block > 0);
+}
+
+/* ---- open ---- */
+
+static int open(struct attention *a, void **state)
+{
+    const struct selector_params *p = &a->model->hp.selector;
+    const size_t n_ctx = (size_t)a->bank->n_ctx, n_head = (size_t)p->n_head;
+    struct selected_blocks *x;
+
+    TRY(cb_index_keys_device(a));
+    if (!(x = *state = cb_calloc(1, sizeof *x)))
+        return CB_ENOMEM;
+    if (!(x->keys = cb_calloc((size_t)a->bank->n_layer, sizeof *x->keys)))
+        return CB_ENOMEM;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (cb_reader_is(a, l, &cb_reader_selected_blocks))
+            TRY(cb_index_keys_open(
+                &x->keys[l], a->policy,
+                cb_index_keys_type(a->plan[l].select.keys, a->bank->type_k, p->hd), p->hd,
+                a->bank->n_ctx));
+    /* memory for these is committed page by page as the context grows */
+    x->logit = cb_alloc_aligned(n_head * n_ctx, sizeof *x->logit);
+    x->score = cb_alloc_aligned(n_head * (size_t)n_block(a, a->bank->n_ctx), sizeof *x->score);
+    x->chosen = cb_calloc((size_t)min_int(p->top_k, n_block(a, a->bank->n_ctx)), sizeof *x->chosen);
+    return x->logit && x->score && x->chosen ? CB_OK : CB_ENOMEM;
+}
+
+static void close(struct attention *a, void *state)
+{
+    struct selected_blocks *x = state;
+
+    for (int l = 0; x->keys && l < a->bank->n_layer; l++)
+        cb_index_keys_close(&x->keys[l]);
+    free(x->keys);
+    free(x->list);
+    free(x->n);
+    free(x->logit);
+    free(x->score);
+    free(x->chosen);
+    free(x);
+}
+
+static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
+{
+    const struct selector_params *p = &a->model->hp.selector;
+    const size_t n_head = (size_t)p->n_head, k = (size_t)most_read(a);
+    const size_t list = (size_t)min_int(n_feed, a->chunk) * n_head * (k + 1) * sizeof(int32_t);
+
+    (void)state;
+    return n_block(a, n_most) <= p->top_k
+               ? 0
+               : list + n_head * (size_t)(n_most + n_block(a, n_most)) * sizeof(float);
+}
+
+/* ---- choosing ---- */
+
+/* A chunk's queries all see more than top_k blocks, or none does. */
+static int room(const struct attention *a, int l, int i)
+{
+    const int pos = a->bank->n_seen + i, k = most_read(a);
+
+    (void)l;
+    return pos < k ? k - pos : INT32_MAX;
+}
+
+static int stored(struct attention *a, const struct chunk *c)
+{
+    const struct selected_blocks *x = cb_reader_state(a, c->l);
+
+    cb_index_keys_put(&x->keys[c->l], a->dev, c->index.k, c->index.stride, c->n, c->pos0);
+    return CB_OK;
+}
+
+/* ---- scores of blocks ---- */
+
+struct maxima {
+    const float *x;
+    float *out;
+    int n, block;
+};
+
+/* The largest of n numbers, in 8 lanes */
+static float largest(const float *x, int n)
+{
+    float lane[8], best = -INFINITY;
+    int j = 0;
+
+    for (int i = 0; i < 8; i++)
+        lane[i] = -INFINITY;
+    for (; j + 8 <= n; j += 8)
+        for (int i = 0; i < 8; i++)
+            lane[i] = x[j + i] > lane[i] ? x[j + i] : lane[i];
+    for (; j < n; j++)
+        best = x[j] > best ? x[j] : best;
+    for (int i = 0; i < 8; i++)
+        best = lane[i] > best ? lane[i] : best;
+    return best;
+}
+
+enum { RUN = 64 }; /* blocks of an item of the loop */
+
+static void run_of_blocks(void *arg, int item, int thread)
+{
+    const struct maxima *m = arg;
+    const int blocks = (m->n - 1) / m->block + 1;
+
+    (void)thread;
+    for (int b = item * RUN; b < blocks && b < (item + 1) * RUN; b++)
+        m->out[b] =
+            largest(m->x + (size_t)b * (size_t)m->block, min_int(m->block, m->n - b * m->block));
+}
+
+/* What token i of c, which sees n tokens, reads in KV head h: blocks `chosen` -> list; returns how
+ * many tokens */
+static int list_tokens(const int32_t *chosen, int k, int block, int n, int32_t *list)
+{
+    int m = 0;
+
+    for (int i = 0; i < k; i++)
+        for (int j = chosen[i] * block; j < n && j < (chosen[i] + 1) * block; j++)
+            list[m++] = j;
+    return m;
+}
+
+/* Chooses for token i of c, which sees n tokens: its lists of all heads */
+static void choose(struct attention *a, const struct chunk *c, int i, int n)
+{
+    struct selected_blocks *x = cb_reader_state(a, c->l);
+    const struct selector_params *p = &a->model->hp.selector;
+    const size_t all = (size_t)n_block(a, a->bank->n_ctx), k = (size_t)most_read(a);
+    const int blocks = n_block(a, n);
+
+    cb_index_keys_logits(&x->keys[c->l], a, c, i, n, x->logit, a->bank->n_ctx);
+    for (int h = 0; h < p->n_head; h++) {
+        const size_t at = (size_t)i * (size_t)p->n_head + (size_t)h;
+        float *score = x->score + (size_t)h * all;
+        struct maxima m = { x->logit + (size_t)h * (size_t)a->bank->n_ctx, score, n, p->block };
+        cb_par_for(a->dev->par, (blocks - 1) / RUN + 1, run_of_blocks, &m);
+        for (int b = max_int(0, blocks - p->local); b < blocks; b++)
+            score[b] = INFINITY;
+        a->dev->ops->topk(a->dev, score, blocks, p->top_k, x->chosen);
+        x->n[at] = list_tokens(x->chosen, p->top_k, p->block, n, x->list + at * k);
+    }
+}
+
+/* ---- parts ---- */
+
+/* Room for the lists of n tokens */
+static int fit(const struct attention *a, struct selected_blocks *x, int n)
+{
+    const size_t lists = (size_t)n * (size_t)a->model->hp.selector.n_head;
+    int32_t *list;
+    int *count;
+
+    if (n <= x->cap)
+        return CB_OK;
+    if (!(list = cb_realloc(x->list, lists, (size_t)most_read(a) * sizeof *list)))
+        return CB_ENOMEM;
+    x->list = list;
+    if (!(count = cb_realloc(x->n, lists, sizeof *count)))
+        return CB_ENOMEM;
+    x->n = count;
+    x->cap = n;
+    return CB_OK;
+}
+
+static int add_part(struct attention *a, const struct chunk *c, int i)
+{
+    const struct selected_blocks *x = cb_reader_state(a, c->l);
+    const struct store *st = &a->bank->store[c->l];
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    p.first = i;
+    p.n = 1;
+    p.q = c->q + (size_t)i * (size_t)c->stride;
+    p.causal = 0;
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        const size_t at = (size_t)i * (size_t)st->n_kv + (size_t)h;
+        run[h] = cb_store_run(st, h, 0, c->pos0 + i + 1);
+        run[h].idx = x->list + at * (size_t)most_read(a);
+        run[h].n = x->n[at];
+    }
+    return CB_OK;
+}
+
+static int parts(struct attention *a, const struct chunk *c)
+{
+    struct selected_blocks *x = cb_reader_state(a, c->l);
+
+    if (c->pos0 + c->n <= most_read(a))
+        return 0;
+    TRY(fit(a, x, c->n));
+    for (int i = 0; i < c->n; i++) {
+        choose(a, c, i, c->pos0 + i + 1);
+        TRY(add_part(a, c, i));
+    }
+    if (a->bank->decoding)
+        a->bank->read_bytes += (uint64_t)(c->pos0 + 1) * x->keys[c->l].row_bytes;
+    return 1;
+}
+
+static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                           uint64_t *scanned)
+{
+    const struct selected_blocks *x = cb_reader_state(a, l);
+    const int k = most_read(a);
+
+    (void)p;
+    *scanned = n > k ? (uint64_t)n * x->keys[l].row_bytes : 0;
+    return *scanned + cb_whole_rows_bytes(&a->bank->store[l], min_int(n, k));
+}
+
+/* ---- as plain data ---- */
+
+static int most_areas(const struct attention *a, int l)
+{
+    (void)a;
+    (void)l;
+    return 1;
+}
+
+static int areas(const struct attention *a, int l, struct area *out)
+{
+    const struct selected_blocks *x = cb_reader_state(a, l);
+
+    return cb_index_keys_area(&x->keys[l], l, a->bank->n_seen, out);
+}
+
+static size_t area_of(const struct attention *a, const struct area *of, int n)
+{
+    const struct selected_blocks *x = cb_reader_state(a, of->layer);
+
+    return (size_t)n * x->keys[of->layer].row_bytes;
+}
+
+const struct reader cb_reader_selected_blocks = {
+    .name = "blocks that the layer's own selector names",
+    .traits = READ_SORTED,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .room = room,
+    .stored = stored,
+    .parts = parts,
+    .read_bytes = read_bytes,
+    .most_areas = most_areas,
+    .areas = areas,
+    .area_of = area_of,
+};
