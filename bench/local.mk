@@ -11,7 +11,7 @@ bench-quality-smoke: ctxbank$(EXEEXT)
 		--program ./ctxbank$(EXEEXT) --out smoke
 
 # Policies over one prompt, computed once; built, not installed.
-noinst_PROGRAMS += bench/act_bits bench/batches bench/draft_cost bench/policies
+noinst_PROGRAMS += bench/act_bits bench/batches bench/draft_cost bench/policies bench/random-model
 bench_act_bits_SOURCES = bench/act_bits.c
 bench_act_bits_LDADD = libcore.la
 bench_batches_SOURCES = bench/batches.c
@@ -20,3 +20,6 @@ bench_draft_cost_SOURCES = bench/draft_cost.c
 bench_draft_cost_LDADD = libcore.la
 bench_policies_SOURCES = bench/policies.c
 bench_policies_LDADD = libcore.la
+bench_random_model_SOURCES = bench/random_model.c
+bench_random_model_LDADD = libcore.la
+EXTRA_DIST += bench/shapes
