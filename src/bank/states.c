@@ -103,11 +103,11 @@ void cb_states_keep(struct states *s)
     s->draft = 0;
 }
 
-void cb_states_back(struct states *s)
+void cb_states_back(struct states *s, int n)
 {
     if (s->has_before)
         memcpy(s->now, s->before, cb_states_bytes(s));
-    while (s->n && s->point[s->n - 1].n_layer < s->n_layer) /* of the prompt that is given up */
+    while (s->n && s->point[s->n - 1].at > n) /* of the prompt that is given up */
         drop_from(s, s->n - 1);
 }
 

@@ -76,7 +76,8 @@ static inline float *cb_states_new_matrix(const struct states *s, int l)
 /* ---- what is in progress ---- */
 
 void cb_states_keep(struct states *s); /* remembers the state as it is */
-void cb_states_back(struct states *s); /* and goes back to it, if it is remembered */
+/* Goes back to it, if it is remembered: n tokens had been fed. */
+void cb_states_back(struct states *s, int n);
 void cb_states_drop(struct states *s); /* or forgets it */
 
 /* Tokens are about to be decoded together, and may be taken back. Then all layers have taken n of

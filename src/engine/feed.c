@@ -61,7 +61,7 @@ static void undo(struct cb_session *s)
         cb_session_forget(s);
     } else {
         cb_bank_cut(&s->bank, s->bank.n_seen);
-        cb_states_back(&s->states);
+        cb_states_back(&s->states, s->bank.n_seen);
         cb_states_drop(&s->states);
     }
     s->n_prefill_exact = 0; /* the last block may have been unpacked */

@@ -703,7 +703,7 @@ static int repeat_prompt(struct cb_session *s)
     if (done) {
         TRY(cb_device_wait(s->dev));
         cb_bank_cut(&s->bank, s->bank.n_seen);
-        cb_states_back(&s->states);
+        cb_states_back(&s->states, s->bank.n_seen);
     } else {
         cb_states_keep(&s->states);
     }

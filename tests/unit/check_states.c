@@ -301,6 +301,34 @@ START_TEST(stopped_prompts)
 }
 END_TEST
 
+static int stop_at_the_end(void *arg, int64_t done, int64_t total)
+{
+    (void)arg;
+    return done > total - 10;
+}
+
+/* A prompt that is stopped in its last layer has filled checkpoints. They are not those of the
+ * prompt that is fed in its place. */
+START_TEST(checkpoints_of_stopped_prompts)
+{
+    enum { FROM = 100, N = 600, CUT = 530 };
+    const struct cb_prefill how = { .progress = stop_at_the_end };
+    cb_session *s, *t;
+
+    open_recipe(_i);
+    s = session_of(m, 32, 0);
+    t = session_of(m, 32, 0);
+    ck_assert_int_eq(cb_session_prefill(s, ids, N, &how), CB_ECANCEL);
+    ok(cb_session_prefill(s, ids + FROM, N, NULL));
+    ok(cb_session_truncate(s, CUT));
+    ok(cb_session_prefill(t, ids + FROM, CUT, NULL));
+    go_on(s, t, "cut to a checkpoint after a prompt that was stopped");
+    cb_session_close(s);
+    cb_session_close(t);
+    close_recipe();
+}
+END_TEST
+
 START_TEST(batches)
 {
     enum { N = 3 };
@@ -435,6 +463,7 @@ int main(void)
     tcase_add_loop_test(tc, saved_banks, 0, N_RECIPE);
     tcase_add_test(tc, fewer_checkpoints);
     tcase_add_loop_test(tc, stopped_prompts, 0, N_RECIPE);
+    tcase_add_loop_test(tc, checkpoints_of_stopped_prompts, 0, N_RECIPE);
     tcase_add_loop_test(tc, batches, 0, N_RECIPE);
     tcase_add_loop_test(tc, drafts_are_taken_back, 0, N_RECIPE);
     tcase_add_loop_test(tc, the_text_without_drafts, 0, N_RECIPE);
