@@ -151,6 +151,7 @@ libcore_la_SOURCES += \
 libcore_la_SOURCES += \
 	src/model/binder.c src/model/binder.h \
 	src/model/families.c src/model/latent.c src/model/ngrams.c src/model/stream_mix.c \
+	src/model/adapted_product.c src/model/adapted_product.h \
 	src/model/adapters.c src/model/adapters.h \
 	src/model/head_prune.c src/model/head_prune.h \
 	src/model/health.c src/model/health.h \
@@ -245,6 +246,7 @@ libcore_la_SOURCES += \
 	src/attention/readers/cross_layer.c \
 	src/attention/readers/far_blocks.c src/attention/readers/far_blocks.h \
 	src/attention/readers/key_pages.c \
+	src/attention/readers/mixer.c \
 	src/attention/readers/own_slots.c src/attention/readers/own_slots.h \
 	src/attention/readers/pairs.c \
 	src/attention/readers/partial_keys.c \
@@ -279,8 +281,6 @@ libcore_la_SOURCES += \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \
 	src/engine/model_drafter.c src/engine/model_drafter.h \
-	src/engine/mixer.c src/engine/mixer.h \
-	src/engine/mixer_work.c src/engine/mixer_work.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/norm_rows.c src/engine/norm_rows.h \
 	src/engine/orders.h \

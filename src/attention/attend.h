@@ -20,12 +20,14 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 /* NULL if the timeline can be cut back to n tokens and continue as if the others had never been
  * fed; else the reason why not. */
 const char *cb_attention_uncut(const struct attention *a, int n);
-void cb_attention_cut(struct attention *a, int n); /* the bank is cut with it */
+/* The bank is cut with it. n: a place that cb_bank_checkpoint() gives */
+void cb_attention_cut(struct attention *a, int n);
 /* NULL if decoded tokens can be taken back, and if several can go through each layer before the
  * next layer; else the reason why not. */
 const char *cb_attention_undraftable(const struct attention *a);
-int cb_attention_together(const struct attention *a); /* at most this many */
-void cb_attention_clear(struct attention *a);         /* resets the state of layers and policy */
+int cb_attention_together(const struct attention *a);      /* at most this many */
+int cb_attention_fit_together(struct attention *a, int n); /* work space for n; CB_ENOMEM */
+void cb_attention_clear(struct attention *a); /* resets the state of layers and policy */
 
 /* Has any layer a reader with one of these traits (enum reader_trait)? */
 int cb_attention_has(const struct attention *a, unsigned traits);
@@ -49,6 +51,16 @@ int cb_attention_is_dense(const struct attention *a);
 /* Are prompts dense, is every slot kept as it was stored, and does no state of the policy depend on
  * how the tokens were fed? Then it is the same whether a prompt comes at once or in parts. */
 int cb_attention_extends(const struct attention *a);
+
+/* A feed begins, which the bank counts already (n_feed); and all layers have taken its n tokens,
+ * which it counts too (n_seen). */
+void cb_attention_begin(struct attention *a);
+void cb_attention_fed(struct attention *a, int n);
+/* Tokens go through the state of a layer that has one -> what its last product reads,
+ * [n_tok][mixer->out.n_in] */
+const float *cb_attend_mix(const struct mix_call *c);
+/* The tokens of the session's feed before position pos have gone through layer l. */
+void cb_attend_passed(struct attention *a, int l, int pos);
 
 /* How many tokens from token i of a feed on may go through layer l together */
 int cb_attention_max_step(const struct attention *a, int l, int i);

@@ -225,9 +225,12 @@ const char *cb_attention_undraftable(const struct attention *a)
         return "its layers read what another layer computed for the same token";
     if (cb_bank_has_kivi(a->bank))
         return "quantised tokens cannot be taken back";
-    for (int l = 0; l < a->bank->n_layer; l++)
+    for (int l = 0; l < a->bank->n_layer; l++) {
         if (cb_attend_forgets(a, l))
             return "a layer keeps a window of tokens only";
+        if (a->model->layer[l].ngrams)
+            return "a layer remembers n-grams of tokens";
+    }
     return NULL;
 }
 
@@ -241,6 +244,15 @@ int cb_attention_together(const struct attention *a)
     return most;
 }
 
+int cb_attention_fit_together(struct attention *a, int n)
+{
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->fit_together)
+            TRY(a->reading[i].r->fit_together(a, a->reading[i].x, n));
+    a->max_draft = max_int(a->max_draft, n);
+    return CB_OK;
+}
+
 void cb_attention_cut(struct attention *a, int n)
 {
     for (int i = 0; i < a->n_reading; i++)
@@ -249,13 +261,19 @@ void cb_attention_cut(struct attention *a, int n)
     cb_bank_cut(a->bank, n);
 }
 
+/* Have all readers of layer l this trait, of its rows and of its state? */
+static int all_have(const struct attention *a, int l, unsigned trait)
+{
+    return cb_reader_has(a, l, trait) && (!a->beside[l] || a->beside[l]->r->traits & trait);
+}
+
 int cb_attention_is_dense(const struct attention *a)
 {
     if (cb_prefill_is(a) || a->repeat_scores || cb_attention_narrows(a) || a->model->hp.n_shared_kv)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||
-            !cb_reader_has(a, l, READ_DENSE))
+            !all_have(a, l, READ_DENSE))
             return 0;
     return 1;
 }
@@ -268,7 +286,7 @@ int cb_attention_extends(const struct attention *a)
         a->policy->state_bytes)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_attend_forgets(a, l) || !cb_reader_has(a, l, READ_EXTENDS) ||
+        if (cb_attend_forgets(a, l) || !all_have(a, l, READ_EXTENDS) ||
             a->plan[l].score.when != WHEN_NEVER)
             return 0;
     return 1;
@@ -287,10 +305,12 @@ int cb_attend_chunk(const struct attention *a, int l)
 int cb_attention_max_step(const struct attention *a, int l, int i)
 {
     const int every = cb_prefill_drops_every(a, l), chunk = cb_attend_chunk(a, l);
-    const struct reader *r = a->layer[l]->r;
-    int room = min_int(cb_prefill_is(a) ? a->prompt.how->room(a, i) : INT32_MAX,
-                       r->room ? r->room(a, l, i) : INT32_MAX);
+    const struct reading *both[] = { a->layer[l], a->beside[l] };
+    int room = cb_prefill_is(a) ? a->prompt.how->room(a, i) : INT32_MAX;
 
+    for (int k = 0; k < 2; k++)
+        if (both[k] && both[k]->r->room)
+            room = min_int(room, both[k]->r->room(a, l, i));
     room = min_int(room, every ? every - i % every : INT32_MAX);
     room = min_int(room, cb_context_split_step(a, i));
     return chunk ? min_int(room, chunk - (a->bank->n_seen + i) % chunk) : room;
@@ -305,6 +325,31 @@ const char *cb_attention_refuses(const struct method *form, const struct layer_p
                                  int n_layer)
 {
     return cb_prefill_refuses(form, row, n_layer);
+}
+
+void cb_attention_begin(struct attention *a)
+{
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->begin)
+            a->reading[i].r->begin(a);
+}
+
+void cb_attention_fed(struct attention *a, int n)
+{
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->fed)
+            a->reading[i].r->fed(a, n);
+}
+
+const float *cb_attend_mix(const struct mix_call *c)
+{
+    return c->a[0]->beside[c->l]->r->mix(c);
+}
+
+void cb_attend_passed(struct attention *a, int l, int pos)
+{
+    if (a->beside[l])
+        a->beside[l]->r->passed(a, l, pos);
 }
 
 int cb_attend_wants_guess(const struct attention *a, int l)

@@ -36,6 +36,9 @@ enum reader_trait {
     READ_PLANES = 1 << 13,   /* it searches keys in planes */
     READ_UNDOES = 1 << 14,   /* slots that a failed feed has found may have changed */
     READ_LATE = 1 << 15,     /* unheld_bytes() are those after the next layer has attended */
+    /* It reads a state that stands for all tokens, and no rows. The layer's rows, if it has any,
+     * have a reader of their own. */
+    READ_STATE = 1 << 16,
 };
 
 struct reader;
@@ -67,7 +70,8 @@ struct attention {
     int max_draft;                 /* most tokens decoded in one call so far, or expected */
     int cold;                      /* > 0: rows may lie on the disk, so they are asked for */
 
-    struct reading **layer;  /* [n_layer] how each layer is read (reader_table.c) */
+    struct reading **layer;  /* [n_layer] how its rows are read (reader_table.c) */
+    struct reading **beside; /* [n_layer] how its state is; NULL: it has none */
     struct reading *reading; /* [n_reading] the readers that the session has */
     int n_reading;
     unsigned traits; /* of any of them */
@@ -133,6 +137,16 @@ struct attention_call {
     int wants_lse;      /* the rest is private to this room */
     float *logit;       /* where a decoded token's logits are left, or NULL */
     float *lse;         /* [c.n][n_head], or NULL */
+};
+
+/* Tokens that go through the state of layer l: n_tok of one session, or one of each of n. The first
+ * session's work space serves all. */
+struct mix_call {
+    struct attention *const *a; /* [n] */
+    int n, l, n_tok;
+    int bits;        /* of activations, as in struct mm */
+    const float *in; /* [n_tok][n_embd] */
+    float *low;      /* work space of products (model/adapted_product.h) */
 };
 
 /* How many of the last tokens a query of layer l sees, limited by the model and by the plan; 0 =

@@ -30,14 +30,25 @@ struct reader {
     void (*clear)(struct attention *a, void *x); /* the slots may be those of another text */
     /* Work space for prompts of n_feed tokens and n_most slots */
     size_t (*work_bytes)(const struct attention *a, const void *x, int n_feed, int n_most);
+    /* Room for n tokens that are decoded together */
+    int (*fit_together)(struct attention *a, void *x, int n);
     /* Why the timeline cannot be cut back to n tokens; NULL: it can. cut() is called before the
      * bank is cut. */
     const char *(*uncut)(const struct attention *a, const void *x, int n);
     void (*cut)(struct attention *a, void *x, int n);
 
+    /* ---- of a feed: it begins, and its n tokens have gone through all layers ---- */
+    void (*begin)(struct attention *a);
+    void (*fed)(struct attention *a, int n);
+
     /* ---- of a layer, in the order of a feed ---- */
     /* The most tokens that go through the layer at once from the i-th of a feed on */
     int (*room)(const struct attention *a, int l, int i);
+    /* Tokens go through the layer's state -> what its last product reads, [n_tok][mixer->out.n_in];
+     * with READ_STATE. Then the feed's tokens before position pos have gone through the layer. Such
+     * a reader has none of the hooks below, up to the memory plan's. */
+    const float *(*mix)(const struct mix_call *c);
+    void (*passed)(struct attention *a, int l, int pos);
     /* Queries that the input of the layer before gives, for token i of those that are decoded
      * together; q[n_head][hd], rotated. A layer with this hook gets them before it attends. */
     void (*guess)(struct attention *a, int l, int i, const float *q);

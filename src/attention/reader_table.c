@@ -15,6 +15,7 @@ extern const struct reader cb_reader_cross_layer;
 extern const struct reader cb_reader_ends;
 extern const struct reader cb_reader_far_blocks;
 extern const struct reader cb_reader_key_pages;
+extern const struct reader cb_reader_mixer;
 extern const struct reader cb_reader_own_slots;
 extern const struct reader cb_reader_pairs;
 extern const struct reader cb_reader_partial_keys;
@@ -36,6 +37,7 @@ static const struct reader *const table[] = {
     &cb_reader_ends,
     &cb_reader_far_blocks,
     &cb_reader_key_pages,
+    &cb_reader_mixer,
     &cb_reader_own_slots,
     &cb_reader_pairs,
     &cb_reader_partial_keys,
@@ -53,13 +55,17 @@ const struct reader *cb_reader_at(int i)
     return i < N_READERS ? table[i] : NULL;
 }
 
-const struct reader *cb_reader_of(const struct layer_plan *row, int n_layer, int l,
-                                  const struct layer *y, const struct reader *two[2])
+/* The one reader that claims layer l, of those with this trait READ_STATE or of those without it.
+ * NULL: none does, or two do -> two[2] */
+static const struct reader *claimer(unsigned state, const struct layer_plan *row, int n_layer,
+                                    int l, const struct layer *y, const struct reader *two[2])
 {
     const struct reader *found = NULL;
 
+    two[0] = two[1] = NULL;
     for (int i = 0; i < N_READERS; i++) {
-        if (!table[i]->claims || !table[i]->claims(row, n_layer, l, y))
+        if ((table[i]->traits & READ_STATE) != state || !table[i]->claims ||
+            !table[i]->claims(row, n_layer, l, y))
             continue;
         if (found) {
             two[0] = found;
@@ -68,30 +74,57 @@ const struct reader *cb_reader_of(const struct layer_plan *row, int n_layer, int
         }
         found = table[i];
     }
-    return found ? found : table[0];
+    return found;
+}
+
+const struct reader *cb_reader_of(const struct layer_plan *row, int n_layer, int l,
+                                  const struct layer *y, const struct reader *two[2])
+{
+    const struct reader *r = claimer(0, row, n_layer, l, y, two);
+
+    return r || two[0] ? r : table[0];
+}
+
+/* The session's reading by r, which may be new */
+static struct reading *reading_by(struct attention *a, const struct reader *r)
+{
+    int i = 0;
+
+    while (i < a->n_reading && a->reading[i].r != r)
+        i++;
+    a->n_reading = i < a->n_reading ? a->n_reading : i + 1;
+    a->reading[i].r = r;
+    a->traits |= r->traits;
+    return &a->reading[i];
+}
+
+static int assign(struct attention *a, int l)
+{
+    const struct layer *y = &a->model->layer[l];
+    const int n = a->bank->n_layer;
+    const struct reader *two[2], *rows = cb_reader_of(a->plan, n, l, y, two), *state = NULL;
+
+    if (rows)
+        state = claimer(READ_STATE, a->plan, n, l, y, two);
+    if (two[0])
+        return cb_policy_refuse(a->policy, "layer %d is to be read in two ways: %s, and %s", l,
+                                two[0]->name, two[1]->name);
+    a->layer[l] = reading_by(a, rows);
+    a->beside[l] = state ? reading_by(a, state) : NULL;
+    return CB_OK;
 }
 
 int cb_readers_assign(struct attention *a)
 {
-    const int n = a->bank->n_layer;
+    const size_t n = (size_t)a->bank->n_layer;
 
-    a->layer = cb_calloc((size_t)n, sizeof *a->layer);
+    a->layer = cb_calloc(n, sizeof *a->layer);
+    a->beside = cb_calloc(n, sizeof *a->beside);
     a->reading = cb_calloc(N_READERS, sizeof *a->reading);
-    if (!a->layer || !a->reading)
+    if (!a->layer || !a->beside || !a->reading)
         return CB_ENOMEM;
-    for (int l = 0; l < n; l++) {
-        const struct reader *two[2], *r = cb_reader_of(a->plan, n, l, &a->model->layer[l], two);
-        int i = 0;
-        if (!r)
-            return cb_policy_refuse(a->policy, "layer %d is to be read in two ways: %s, and %s", l,
-                                    two[0]->name, two[1]->name);
-        while (i < a->n_reading && a->reading[i].r != r)
-            i++;
-        a->n_reading = i < a->n_reading ? a->n_reading : i + 1;
-        a->reading[i].r = r;
-        a->layer[l] = &a->reading[i];
-        a->traits |= r->traits;
-    }
+    for (int l = 0; l < a->bank->n_layer; l++)
+        TRY(assign(a, l));
     return CB_OK;
 }
 
@@ -110,4 +143,5 @@ void cb_readers_close(struct attention *a)
             a->reading[i].r->close(a, a->reading[i].x);
     free(a->reading);
     free(a->layer);
+    free(a->beside);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bank.c - opens, empties and measures the stores of all layers. */
+/* bank.c - opens, empties and measures the stores of all layers, and their states. */
 #include "bank.h"
 
 #include <stdlib.h>
@@ -186,12 +186,33 @@ void cb_bank_close(struct bank *b)
     for (int l = 0; b->store && l < b->n_layer; l++)
         cb_store_close(&b->store[l]);
     free(b->store);
+    cb_states_close(&b->states);
+}
+
+int cb_bank_checkpoint(const struct bank *b, int n)
+{
+    const struct states *s = &b->states;
+
+    return cb_states_is(s) && !cb_states_in_draft(s, b->n_seen, n) ? cb_states_last(s, n) : n;
+}
+
+/* The states of a reader that takes back a draft are there already. */
+static void cut_states(struct bank *b, int n)
+{
+    if (n && n == b->n_seen)
+        cb_states_back(&b->states, n);
+    else if (n && cb_states_in_draft(&b->states, b->n_seen, n))
+        cb_states_drop(&b->states);
+    else
+        cb_states_cut(&b->states, n);
 }
 
 void cb_bank_cut(struct bank *b, int n_seen)
 {
     for (int l = 0; l < b->n_layer; l++)
         cb_store_cut(&b->store[l], n_seen);
+    if (cb_states_is(&b->states))
+        cut_states(b, n_seen);
     b->n_seen = n_seen;
     b->n_feed = 0;
     if (b->prompt_end > n_seen)

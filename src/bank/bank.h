@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* bank.h - the context bank: all cached keys and values of one timeline, one store for each layer,
- * and how far the timeline has been fed. */
+/* bank.h - the context bank: all cached keys and values of one timeline, one store for each layer;
+ * the states of layers without keys; and how far the timeline has been fed. */
 #ifndef BANK_H
 #define BANK_H
 
+#include "states.h"
 #include "store.h"
 #include "store_kivi.h"
 #include "store_prepack.h"
@@ -22,6 +23,8 @@ struct bank {
     int one_row;                     /* 1: values are rows of keys (store_state.h) */
     struct kivi_form kivi_k, kivi_v; /* how the oldest keys and values are quantised */
     struct store *store;             /* [n_layer] */
+    struct states states;            /* empty where all layers have keys */
+    uint64_t checkpoint_bytes;       /* most bytes of their checkpoints; 0 = the default */
     int n_seen;                      /* tokens fed so far: the next token's position */
     int n_feed;                      /* tokens passing through the layers now, 0 between feeds */
     int prompt_end;                  /* tokens fed when the last prompt ended */
@@ -37,12 +40,16 @@ struct bank {
 /* Stored types of keys and values by name, such as "f16", "q8_0", "kivi4", "kivi2:128:64:32" (KIVI
  * with a residual of 128 tokens, groups of 64 and 32 first tokens in f16), or "planes" of keys
  * (store_planes.h); NULL = "f16".
- * n_layer, n_ctx, n_kv, hd, layer, rows_only, small_pages, one_row and dev are set by the caller.
- * n_col: float columns for each slot. */
+ * n_layer, n_ctx, n_kv, hd, layer, rows_only, small_pages, one_row, checkpoint_bytes and dev are
+ * set by the caller. n_col: float columns for each slot. */
 int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col);
 void cb_bank_close(struct bank *b);
-/* Forgets tokens from n_seen on in every store, and the current feed. */
+/* Forgets the current feed, and tokens from n_seen on: all of them, none, or those after a place
+ * that cb_bank_checkpoint() gives. */
 void cb_bank_cut(struct bank *b, int n_seen);
+/* The last place at or before n tokens that a cut can go to: n, or a checkpoint of the states where
+ * n is not within the last draft */
+int cb_bank_checkpoint(const struct bank *b, int n);
 uint64_t cb_bank_bytes(const struct bank *b);
 uint64_t cb_bank_beside(const struct bank *b); /* of them: cb_store_beside() */
 int cb_bank_max_len(const struct bank *b); /* most slots that a KV head of any store holds now */

@@ -2,11 +2,13 @@
 /* states.c - the state of layers that mix tokens without keys, and its checkpoints. */
 #include "states.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "store_areas.h"
 
 static size_t floats(const struct states *s)
 {
@@ -35,10 +37,10 @@ int cb_states_open(struct states *s, int n_layer, const size_t *past, const size
     s->before = cb_alloc_aligned(floats(s), sizeof *s->before);
     if (!s->now || !s->before)
         return CB_ENOMEM;
-    most = limit / cb_states_bytes(s);
+    most = (limit ? limit : STATE_LIMIT) / cb_states_bytes(s);
     s->most = (int)(most < STATE_MOST_POINTS ? most : STATE_MOST_POINTS);
     s->point = cb_calloc(STATE_MOST_POINTS + 1, sizeof *s->point);
-    cb_states_clear(s);
+    memset(s->now, 0, cb_states_bytes(s));
     return s->point ? CB_OK : CB_ENOMEM;
 }
 
@@ -83,21 +85,10 @@ static void drop_from(struct states *s, int i)
         free(s->point[--s->n].x);
 }
 
-void cb_states_clear(struct states *s)
-{
-    if (!cb_states_is(s))
-        return;
-    memset(s->now, 0, cb_states_bytes(s));
-    drop_from(s, 0);
-    s->has_before = s->apart = s->draft = 0;
-}
-
 /* ---- what is in progress ---- */
 
 void cb_states_keep(struct states *s)
 {
-    if (!cb_states_is(s))
-        return;
     memcpy(s->before, s->now, cb_states_bytes(s));
     s->has_before = 1;
     s->draft = 0;
@@ -126,14 +117,12 @@ static void swap(struct states *s)
 
 void cb_states_apart(struct states *s)
 {
-    s->apart = cb_states_is(s);
+    s->apart = 1;
     s->draft = 0;
 }
 
 void cb_states_drafted(struct states *s, int n)
 {
-    if (!s->apart)
-        return;
     swap(s);
     s->apart = 0;
     s->draft = n;
@@ -142,7 +131,6 @@ void cb_states_drafted(struct states *s, int n)
 void cb_states_undraft(struct states *s)
 {
     swap(s);
-    s->draft = 0;
 }
 
 /* ---- checkpoints ---- */
@@ -211,7 +199,7 @@ void cb_states_prompt(struct states *s, int from, int to)
 {
     const int end = to / STATE_GRID * STATE_GRID;
 
-    if (!cb_states_is(s) || !s->most)
+    if (!s->most)
         return;
     for (int at = (from / STATE_EVERY + 1) * STATE_EVERY; at < end; at += STATE_EVERY)
         if (at > last_at(s))
@@ -232,10 +220,10 @@ int cb_states_room(const struct states *s, int pos)
 void cb_states_passed(struct states *s, int l, int pos)
 {
     for (int i = s->n - 1; i >= 0 && s->point[i].at >= pos; i--)
-        if (s->point[i].at == pos && s->point[i].n_layer == l) {
+        if (s->point[i].at == pos && s->point[i].done == s->from[l]) {
             memcpy(s->point[i].x + s->from[l], s->now + s->from[l],
                    (s->from[l + 1] - s->from[l]) * sizeof *s->now);
-            s->point[i].n_layer++;
+            s->point[i].done = s->from[l + 1];
         }
 }
 
@@ -243,40 +231,35 @@ void cb_states_generated(struct states *s, int pos)
 {
     struct state_point *p;
 
-    if (!cb_states_is(s) || !s->most || pos % STATE_GRID || pos <= last_at(s))
+    if (!s->most || pos % STATE_GRID || pos <= last_at(s))
         return;
     if (!(p = add(s, pos)))
         return;
     memcpy(p->x, s->now, cb_states_bytes(s));
-    p->n_layer = s->n_layer;
+    p->done = floats(s);
     thin(s);
 }
 
-int cb_states_cut(struct states *s, int n)
+int cb_states_last(const struct states *s, int n)
+{
+    for (int i = s->n; i > 0; i--)
+        if (s->point[i - 1].at <= n)
+            return s->point[i - 1].at;
+    return 0;
+}
+
+void cb_states_cut(struct states *s, int at)
 {
     int i = s->n;
 
-    while (i > 0 && s->point[i - 1].at > n)
-        i--;
-    drop_from(s, i);
-    s->has_before = s->draft = 0;
-    if (!i) {
+    while (i > 0 && s->point[i - 1].at > at)
+        drop_from(s, --i);
+    assert(!at || (i && s->point[i - 1].at == at));
+    s->has_before = s->apart = s->draft = 0;
+    if (at)
+        memcpy(s->now, s->point[i - 1].x, cb_states_bytes(s));
+    else
         memset(s->now, 0, cb_states_bytes(s));
-        return 0;
-    }
-    memcpy(s->now, s->point[i - 1].x, cb_states_bytes(s));
-    return s->point[i - 1].at;
-}
-
-int cb_states_restore(struct states *s, int at)
-{
-    struct state_point *p = &s->point[s->n];
-
-    *p = (struct state_point){ at, s->n_layer, cb_alloc_aligned(floats(s), sizeof *p->x) };
-    if (!p->x)
-        return CB_ENOMEM;
-    s->n++;
-    return CB_OK;
 }
 
 void cb_states_fit(struct states *s)
@@ -287,4 +270,62 @@ void cb_states_fit(struct states *s)
         memmove(&s->point[i], &s->point[i + 1], (size_t)(s->n - i - 1) * sizeof *s->point);
         s->n--;
     }
+}
+
+/* ---- as plain data ---- */
+
+/* A checkpoint to be filled by a file, whose session may have allowed more bytes */
+static int restore(struct states *s, int at)
+{
+    struct state_point *p = &s->point[s->n];
+
+    *p = (struct state_point){ at, floats(s), cb_alloc_aligned(floats(s), sizeof *p->x) };
+    if (!p->x)
+        return CB_ENOMEM;
+    s->n++;
+    return CB_OK;
+}
+
+/* How many checkpoints there are, then where they stand */
+int cb_states_n_counts(const struct states *s)
+{
+    return cb_states_is(s) ? 1 + STATE_MOST_POINTS : 0;
+}
+
+void cb_states_counts(const struct states *s, int32_t *out)
+{
+    if (!cb_states_is(s))
+        return;
+    memset(out, 0, (size_t)cb_states_n_counts(s) * sizeof *out);
+    out[0] = s->n;
+    for (int i = 0; i < s->n; i++)
+        out[1 + i] = s->point[i].at;
+}
+
+int cb_states_set_counts(struct states *s, const int32_t *counts, int n_seen)
+{
+    const int n = cb_states_is(s) ? counts[0] : 0;
+    const int32_t *at = counts + 1;
+
+    if (n < 0 || n > STATE_MOST_POINTS)
+        return cb_fail(CB_EFORMAT, "its checkpoints contradict each other");
+    for (int i = 0; i < n; i++)
+        if (at[i] <= (i ? at[i - 1] : 0) || at[i] > n_seen || at[i] % STATE_GRID)
+            return cb_fail(CB_EFORMAT, "its checkpoints contradict each other");
+    for (int i = 0; i < n; i++)
+        TRY(restore(s, at[i]));
+    return CB_OK;
+}
+
+int cb_states_areas(const struct states *s, struct area *out)
+{
+    const size_t bytes = cb_states_bytes(s);
+    int n = 0;
+
+    if (!cb_states_is(s))
+        return 0;
+    out[n++] = (struct area){ AREA_REMEMBERED, 0, 0, 0, s->now, bytes };
+    for (int i = 0; i < s->n; i++)
+        out[n++] = (struct area){ AREA_CHECKPOINT, 0, i, 0, s->point[i].x, bytes };
+    return n;
 }

@@ -10,16 +10,17 @@
 #include <stdint.h>
 
 enum {
-    STATE_GRID = 128,       /* KV_PREPACK: a cut there unpacks no block */
-    STATE_EVERY = 512,      /* tokens between checkpoints, while bytes allow; the last so many have
-                               one at each place of the grid that a token was generated at, and
-                               one at the prompt's end */
-    STATE_MOST_POINTS = 256 /* checkpoints */
+    STATE_GRID = 128,        /* KV_PREPACK: a cut there unpacks no block */
+    STATE_EVERY = 512,       /* tokens between checkpoints, while bytes allow; the last so many have
+                                one at each place of the grid that a token was generated at, and
+                                one at the prompt's end */
+    STATE_MOST_POINTS = 256, /* checkpoints */
+    STATE_LIMIT = 1 << 30    /* bytes of checkpoints, unless the caller has a limit */
 };
 
 struct state_point {
     int at;      /* tokens that had been fed */
-    int n_layer; /* layers that are in it; fewer than all: a prompt is in progress */
+    size_t done; /* floats that are in it; fewer than all: a prompt is in progress */
     float *x;
 };
 
@@ -38,7 +39,7 @@ struct states {
 };
 
 /* past[n_layer] and matrix[n_layer]: floats of each layer's state. limit: most bytes of
- * checkpoints. Call cb_states_close() even after a failure. CB_ENOMEM */
+ * checkpoints, 0 = the default. Call cb_states_close() even after a failure. CB_ENOMEM */
 int cb_states_open(struct states *s, int n_layer, const size_t *past, const size_t *matrix,
                    uint64_t limit);
 void cb_states_close(struct states *s);
@@ -50,7 +51,6 @@ size_t cb_states_bytes(const struct states *s); /* of one copy of all layers' st
 /* Bytes of all checkpoints now, and after a prompt of n_prompt tokens and n_gen generated ones */
 uint64_t cb_states_points(const struct states *s);
 uint64_t cb_states_planned(const struct states *s, int n_prompt, int n_gen);
-void cb_states_clear(struct states *s); /* before the first token */
 
 static inline float *cb_states_past(const struct states *s, int l)
 {
@@ -80,10 +80,17 @@ void cb_states_keep(struct states *s); /* remembers the state as it is */
 void cb_states_back(struct states *s, int n);
 void cb_states_drop(struct states *s); /* or forgets it */
 
-/* Tokens are about to be decoded together, and may be taken back. Then all layers have taken n of
- * them; or the last ones of these are taken back: the state is again that before the first. */
+/* Tokens are about to be decoded together, and may be taken back; all layers have taken n of them.
+ */
 void cb_states_apart(struct states *s);
 void cb_states_drafted(struct states *s, int n);
+/* May the tokens from n on of n_seen be taken back, since they are of the last draft? */
+static inline int cb_states_in_draft(const struct states *s, int n_seen, int n)
+{
+    return s->draft && n >= n_seen - s->draft;
+}
+/* They are: the state is again that before the draft. Then layers take those before n once more,
+ * and cb_states_drop() ends it. */
 void cb_states_undraft(struct states *s);
 
 /* ---- checkpoints ---- */
@@ -97,13 +104,21 @@ int cb_states_room(const struct states *s, int pos);
 void cb_states_passed(struct states *s, int l, int pos);
 /* All layers have taken the tokens before `pos`, the last of which was generated. */
 void cb_states_generated(struct states *s, int pos);
-/* Goes back to the last checkpoint at or before n tokens -> tokens that it stands behind, 0: none,
- * and the state is that before the first token. Later checkpoints are dropped. */
-int cb_states_cut(struct states *s, int n);
-/* Adds a checkpoint at `at`, to be filled by a file, whose session may have allowed more bytes. At
- * most STATE_MOST_POINTS. CB_ENOMEM */
-int cb_states_restore(struct states *s, int at);
+/* Tokens at the last checkpoint at or before n tokens; 0: the beginning */
+int cb_states_last(const struct states *s, int n);
+/* Goes back to the checkpoint at `at`, or to the beginning. Later checkpoints are dropped. */
+void cb_states_cut(struct states *s, int at);
 /* Drops checkpoints until the limit holds. */
 void cb_states_fit(struct states *s);
+
+/* ---- as plain data (store_areas.h) ---- */
+
+struct area;
+int cb_states_n_counts(const struct states *s);
+void cb_states_counts(const struct states *s, int32_t *out);
+/* Of a timeline of n_seen tokens. The file may hold more checkpoints than the limit allows: see
+ * cb_states_fit(). CB_EFORMAT, CB_ENOMEM */
+int cb_states_set_counts(struct states *s, const int32_t *counts, int n_seen);
+int cb_states_areas(const struct states *s, struct area *out); /* 1 + s->n at most */
 
 #endif

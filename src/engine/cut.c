@@ -8,28 +8,10 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "in_step.h"
-#include "mixer.h"
 #include "session.h"
 
-/* 0 < n < tokens fed */
-static int cut(struct cb_session *s, int n)
-{
-    const char *why = cb_attention_uncut(&s->attention, n);
-    const int exact = cb_session_prefill_is_exact(s, n) ? n : 0;
-
-    if (why)
-        return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
-                       s->policy->m->name, n, why);
-    cb_session_keep_shared(s, n);
-    cb_attention_cut(&s->attention, n);
-    s->n_prefill_exact = exact;
-    return CB_OK;
-}
-
-/* ---- layers without keys ---- */
-
-/* Feeds tokens from..to-1 of the timeline as they were fed before: a run of a prompt's at once, and
- * the decoded ones one by one. */
+/* Feeds tokens[n] of the timeline as they were fed before: a run of a prompt's at once, and the
+ * decoded ones one by one. */
 static int feed_again(struct cb_session *s, const int32_t *token, const char *decoded, int n)
 {
     int err = CB_OK;
@@ -43,55 +25,65 @@ static int feed_again(struct cb_session *s, const int32_t *token, const char *de
     return err;
 }
 
-/* Goes back to the last checkpoint and computes the tokens between it and n once more. What they
- * leave must be what they left the first time. */
-static int cut_to_checkpoint(struct cb_session *s, int n)
+/* Why the timeline cannot be cut back to n tokens; NULL: it can */
+static const char *uncut(const struct cb_session *s, int n)
 {
-    const int end = min_int(n, s->bank.prompt_end), exact = min_int(n, s->n_prefill_exact);
     const char *why = cb_attention_uncut(&s->attention, n);
-    char *decoded = NULL;
-    int32_t *token;
-    int at, err;
 
-    if (!why && !cb_session_extends(s))
+    if (!why && cb_attention_has(&s->attention, READ_STATE) && !cb_session_extends(s) &&
+        !cb_states_in_draft(&s->bank.states, s->bank.n_seen, n))
         why = "a layer remembers without keys, and what it would compute once more depends on "
               "later tokens";
-    if (why)
-        return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
-                       s->policy->m->name, n, why);
-    if (!(token = cb_calloc((size_t)n, sizeof *token)) ||
-        !(decoded = cb_calloc((size_t)n, sizeof *decoded))) {
-        free(token);
-        return CB_ENOMEM;
-    }
-    memcpy(token, s->token, (size_t)n * sizeof *token);
-    memcpy(decoded, s->decoded, (size_t)n * sizeof *decoded);
-    err = cb_device_lock(s->dev);
-    if (!err) {
-        at = cb_states_cut(&s->states, n);
-        cb_session_keep_shared(s, at);
-        cb_attention_cut(&s->attention, at);
-        s->n_prefill_exact = min_int(exact, at);
-        cb_device_unlock(s->dev);
-        err = feed_again(s, token + at, decoded + at, n - at);
-    }
-    s->bank.prompt_end = err ? s->bank.prompt_end : end;
-    free(token);
-    free(decoded);
+    return why;
+}
+
+/* s->n_prefill_exact after a cut to `at` */
+static int exact_after(const struct cb_session *s, int at)
+{
+    if (cb_session_prefill_is_exact(s, at))
+        return at;
+    return at > s->n_prefill_exact && at % KV_PREPACK == 0 ? s->n_prefill_exact : 0;
+}
+
+/* at: the last place at or before n that a cut can go to. The device unpacks prepacked blocks into
+ * rows. */
+static int cut(struct cb_session *s, int at)
+{
+    const int exact = exact_after(s, at);
+    int err = CB_OK;
+
+    TRY(cb_device_lock(s->dev));
+    cb_session_keep_shared(s, at);
+    cb_attention_cut(&s->attention, at);
+    s->n_prefill_exact = exact;
+    if (cb_attention_has(&s->attention, READ_STATE)) /* a draft's tokens went through ops again */
+        err = cb_device_wait(s->dev);
+    cb_device_unlock(s->dev);
     return err;
 }
 
-/* Takes back the last tokens of a draft: the layers take those before n once more. */
-static int undraft(struct cb_session *s, int n)
+/* Goes back to `at` and computes the tokens between it and n once more. What they leave must be
+ * what they left the first time. */
+static int cut_and_feed(struct cb_session *s, int at, int n)
 {
-    const int left = n - (s->bank.n_seen - s->states.draft);
+    const size_t more = (size_t)(n - at);
+    const int end = min_int(n, s->bank.prompt_end);
+    int32_t *token = cb_calloc(more + 1, sizeof *token);
+    char *decoded = cb_calloc(more + 1, sizeof *decoded);
+    int err = token && decoded ? CB_OK : CB_ENOMEM;
 
-    TRY(cut(s, n));
-    cb_states_undraft(&s->states);
-    for (int l = 0; left && l < s->model->hp.n_layer; l++)
-        if (s->model->layer[l].mixer)
-            cb_mixer_again(s, l, left);
-    return cb_device_wait(s->dev);
+    if (!err) {
+        memcpy(token, s->token + at, more * sizeof *token);
+        memcpy(decoded, s->decoded + at, more * sizeof *decoded);
+        err = cut(s, at);
+    }
+    if (!err)
+        err = feed_again(s, token, decoded, (int)more);
+    if (!err)
+        s->bank.prompt_end = end;
+    free(token);
+    free(decoded);
+    return err;
 }
 
 static void clear(cb_session *s)
@@ -112,26 +104,21 @@ void cb_session_clear(cb_session *s)
 
 int cb_session_truncate(cb_session *s, int n)
 {
-    int err = CB_OK;
+    const char *why;
 
     TRY(cb_session_check_idle(s));
     if (n < 0 || n > s->bank.n_seen)
         return cb_fail(CB_EARG, "truncate: %d tokens of %d", n, s->bank.n_seen);
     if (n == s->bank.n_seen)
         return CB_OK;
+    if (n && (why = uncut(s, n)))
+        return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
+                       s->policy->m->name, n, why);
     TRY(cb_in_step_tell(s, VERB_CUT, &(int32_t){ n }, 1));
-    if (n && cb_states_is(&s->states) && n < s->bank.n_seen - s->states.draft) {
-        TRY(cut_to_checkpoint(s, n));
-        memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
-        return CB_OK;
-    }
-    TRY(cb_device_lock(s->dev)); /* the device unpacks prepacked blocks into rows */
     if (n)
-        err = s->states.draft ? undraft(s, n) : cut(s, n);
-    cb_device_unlock(s->dev);
-    if (!n)
+        TRY(cut_and_feed(s, cb_bank_checkpoint(&s->bank, n), n));
+    else
         clear(s);
-    if (!err)
-        memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
-    return err;
+    memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
+    return CB_OK;
 }

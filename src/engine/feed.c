@@ -51,19 +51,17 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
  * merged meanwhile. */
 static void undo(struct cb_session *s)
 {
-    int drops = (s->bank.decoding && cb_states_is(&s->states)) || s->policy->m->compact ||
-                s->policy->m->layer_bytes || cb_attention_has(&s->attention, READ_UNDOES);
+    int drops = s->policy->m->compact || s->policy->m->layer_bytes ||
+                cb_attention_has(&s->attention, READ_UNDOES) ||
+                (s->bank.decoding && cb_attention_has(&s->attention, READ_STATE));
 
     cb_layer_ahead_end(s);
     for (int l = 0; l < s->model->hp.n_layer; l++)
         drops |= cb_attend_forgets(&s->attention, l) > 0;
-    if (drops) {
+    if (drops)
         cb_session_forget(s);
-    } else {
+    else
         cb_bank_cut(&s->bank, s->bank.n_seen);
-        cb_states_back(&s->states, s->bank.n_seen);
-        cb_states_drop(&s->states);
-    }
     s->n_prefill_exact = 0; /* the last block may have been unpacked */
 }
 

@@ -13,7 +13,6 @@
 #include "ffn.h"
 #include "latent_rows.h"
 #include "layer_ahead.h"
-#include "mixer.h"
 #include "model/head_prune.h"
 #include "model/health.h"
 #include "norm_rows.h"
@@ -216,7 +215,7 @@ static void gated_queries(const struct rows *r, const struct layer *y, const flo
 static int guesses(const struct rows *r, int l)
 {
     for (int i = 0; r->s[0]->bank.decoding && l < r->s[0]->model->hp.n_layer && i < r->n; i++)
-        if (cb_attend_wants_guess(&r->s[i]->attention, l))
+        if (cb_attend_wants_guess(r->a[i], l))
             return 1;
     return 0;
 }
@@ -236,7 +235,7 @@ static void guess(const struct rows *r, int l, const float *in)
         cb_product(s, &mm, 1, in, r->n_tok);
     rotate_queries(r, y, s->w.qkv, nq);
     for (int i = 0; i < r->n_tok; i++) {
-        struct attention *a = &cb_rows_session(r, i)->attention;
+        struct attention *a = r->a[r->n > 1 ? i : 0];
         if (cb_attend_wants_guess(a, l))
             cb_attend_guess(a, l, r->n > 1 ? 0 : i, s->w.qkv + (size_t)i * (size_t)nq);
     }
@@ -377,6 +376,20 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
     return attend(r, l, w->qkv, w->att);
 }
 
+/* State of a layer: in[n_tok][n_embd] -> what its last product reads */
+static const float *mix_by_state(const struct rows *r, int l, const float *in, int bits)
+{
+    const struct mix_call call = { .a = r->a,
+                                   .n = r->n,
+                                   .l = l,
+                                   .n_tok = r->n_tok,
+                                   .bits = bits,
+                                   .in = in,
+                                   .low = r->s[0]->w.low };
+
+    return cb_attend_mix(&call);
+}
+
 static int layer(const struct rows *r, int l)
 {
     struct cb_session *s = r->s[0];
@@ -391,8 +404,7 @@ static int layer(const struct rows *r, int l)
         TRY(cb_streams_ngrams(r, l, bits));
     TRY(block_in(r, &y->attn_norm, y->mix[0], bits, &in));
     if (y->mixer)
-        block_out(r, &y->mixer->out, NULL, &y->attn_post_norm,
-                  cb_mixer(r->s, r->n, l, in, n, bits));
+        block_out(r, &y->mixer->out, NULL, &y->attn_post_norm, mix_by_state(r, l, in, bits));
     if (y->n_kv)
         TRY(mix_by_attention(r, l, in, bits));
     if (guesses(r, l + 1))
@@ -641,10 +653,7 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
     s->bank.read_bytes = 0;
     s->bank.n_feed = n;
     s->next = (struct step){ 0, 0, n };
-    if (!s->bank.decoding && !s->attention.repeated.to) {
-        cb_states_keep(&s->states);
-        cb_states_prompt(&s->states, s->bank.n_seen, s->bank.n_seen + n);
-    }
+    cb_attention_begin(&s->attention);
     if (!s->attention.repeated.to) {
         /* a later prompt finds slots that an earlier one has left */
         s->attention.repeats = s->repeat && !s->bank.n_seen && !s->bank.decoding;
@@ -661,9 +670,7 @@ static void fed(struct cb_session *s, int n)
     memset(s->decoded + s->bank.n_seen, s->bank.decoding, (size_t)n);
     s->bank.n_seen += n;
     s->bank.n_feed = 0;
-    cb_states_drop(&s->states);
-    if (s->bank.decoding && n == 1) /* no checkpoint makes room for one of a draft */
-        cb_states_generated(&s->states, s->bank.n_seen);
+    cb_attention_fed(&s->attention, n);
 }
 
 /* After the last layer: the last token's logits. */
@@ -703,9 +710,6 @@ static int repeat_prompt(struct cb_session *s)
     if (done) {
         TRY(cb_device_wait(s->dev));
         cb_bank_cut(&s->bank, s->bank.n_seen);
-        cb_states_back(&s->states, s->bank.n_seen);
-    } else {
-        cb_states_keep(&s->states);
     }
     n = cb_prompt_repeat_feed(s->repeat, s->token, s->bank.n_seen, done, &p->from, &p->to, &token);
     if (n) {
@@ -713,7 +717,6 @@ static int repeat_prompt(struct cb_session *s)
         return 1;
     }
     *p = (struct piece){ 0 };
-    cb_states_drop(&s->states);
     return cb_attend_repeated(&s->attention);
 }
 
@@ -734,9 +737,9 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
     const struct hparams *hp = &s->model->hp;
     const int n = s->next.n_tok, pos0 = s->bank.n_seen, l = s->next.layer, i = s->next.token;
     const int n_feed = s->bank.n_feed, room = cb_attention_max_step(&s->attention, l, i);
-    const int wanted = s->attention.repeated.to ? INT32_MAX : cb_states_room(&s->states, pos0 + i);
-    const int m = min_int(min_int(s->chunk, n - i), min_int(room, wanted));
+    const int m = min_int(min_int(s->chunk, n - i), room);
     struct rows r = { &s,
+                      &(struct attention *){ &s->attention },
                       1,
                       m,
                       0,
@@ -753,8 +756,7 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
         cb_layer_ahead(s, l, m);
     carry_rows(s, 1, l, i, m, n_feed);
     TRY(layer(&r, l));
-    if (!s->attention.repeated.to)
-        cb_states_passed(&s->states, l, pos0 + i + m);
+    cb_attend_passed(&s->attention, l, pos0 + i + m);
     carry_rows(s, 0, l, i, m, n_feed);
     TRY(report(how, s->fed + (l * (int64_t)n_feed + (int64_t)(i + m) * n_feed / n) / hp->n_layer,
                s->to_feed));
@@ -793,13 +795,22 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     struct work *w = &s[0]->w;
     const size_t n_vocab = (size_t)hp->n_vocab;
     const int pos0 = s[0]->bank.n_seen; /* of a batch of one */
-    const struct rows r = {
-        s, n, n, 0, pos0, pos0 + 1, NULL, tokens, rows_at(s[0], 0, n), { w->cs[0], w->cs[1] }
-    };
+    const struct rows r = { s,
+                            w->batch,
+                            n,
+                            n,
+                            0,
+                            pos0,
+                            pos0 + 1,
+                            NULL,
+                            tokens,
+                            rows_at(s[0], 0, n),
+                            { w->cs[0], w->cs[1] } };
 
     embed(s[0], tokens, n);
     carry_rows(s[0], 1, 0, 0, n, n);
     for (int i = 0; i < n; i++) {
+        w->batch[i] = &s[i]->attention;
         rotations(s[0], s[i]->rope, i, s[i]->bank.n_seen, 1);
         s[i]->bank.read_bytes = 0;
         s[i]->bank.n_feed = 1;
@@ -827,15 +838,21 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
     struct work *w = &s->w;
     const size_t n_vocab = (size_t)hp->n_vocab;
     const int pos0 = s->bank.n_seen;
-    const struct rows r = {
-        &s, 1, n, 1, pos0, pos0 + n, NULL, tokens, rows_at(s, 0, n), { w->cs[0], w->cs[1] }
-    };
+    const struct rows r = { &s,
+                            &(struct attention *){ &s->attention },
+                            1,
+                            n,
+                            1,
+                            pos0,
+                            pos0 + n,
+                            NULL,
+                            tokens,
+                            rows_at(s, 0, n),
+                            { w->cs[0], w->cs[1] } };
 
     cb_forward_begin(s, tokens, n);
     carry_rows(s, 1, 0, 0, n, n);
     s->bank.n_feed = 1; /* each token is a feed of its own */
-    if (n > 1)
-        cb_states_apart(&s->states);
     for (int l = 0; l < hp->n_layer; l++)
         TRY(layer(&r, l));
     TRY(head(s, r.x, n, s->act_bits, w->batch_logits));
@@ -844,6 +861,5 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
     s->bank.read_bytes /= (uint64_t)n; /* a token's */
     fed(s, n);
-    cb_states_drafted(&s->states, n);
     return CB_OK;
 }

@@ -108,8 +108,8 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
         .kv_read_bytes_per_token = s->bank.decoding ? s->bank.read_bytes : 0,
         .prompt_density =
             s->bank.pairs_all ? (double)s->bank.pairs_read / (double)s->bank.pairs_all : 0,
-        .state_bytes = 2 * cb_states_bytes(&s->states),
-        .checkpoint_bytes = cb_states_points(&s->states),
+        .state_bytes = 2 * cb_states_bytes(&s->bank.states),
+        .checkpoint_bytes = cb_states_points(&s->bank.states),
     };
     out->kept_min = s->bank.n_seen;
     for (int l = 0; l < s->model->hp.n_layer; l++) {
@@ -365,8 +365,8 @@ static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *
         .kv_full_bytes = full_bytes(s, n),
         .kept_min = n,
         .at_most = s->policy->at_most,
-        .state_bytes = 2 * cb_states_bytes(&s->states),
-        .checkpoint_bytes = cb_states_planned(&s->states, n_prompt, n_gen),
+        .state_bytes = 2 * cb_states_bytes(&s->bank.states),
+        .checkpoint_bytes = cb_states_planned(&s->bank.states, n_prompt, n_gen),
     };
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int of = l - s->model->layer[l].kv_back; /* whose slots it reads */

@@ -1,32 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* product.c - products with the model's matrices. An adapter's is added as two products of its low
- * rank, so the weights stay as they are in the file. */
+/* product.c - products with small matrices, each with inputs of its own. */
 #include "product.h"
-
-#include "model/adapters.h"
-
-/* mm->y += scale * B (A x) */
-static void add_lora(struct cb_session *s, const struct lora *y, const struct mm *mm,
-                     const float *x, int n_tok)
-{
-    const struct ops *op = s->dev->ops;
-    const int rank = y->a.n_out;
-    const struct mm a = { &y->a, NULL, s->w.low, rank, 0, mm->bits };
-    const struct mm b = { &y->b, NULL, mm->y, mm->y_stride, 1, mm->bits };
-
-    op->matmul(s->dev, &a, 1, x, n_tok);
-    if (y->scale != 1)
-        op->scale(s->dev, s->w.low, y->scale, 0, (size_t)n_tok * (size_t)rank);
-    op->matmul(s->dev, &b, 1, s->w.low, n_tok);
-}
-
-void cb_product(struct cb_session *s, const struct mm *mm, int n, const float *x, int n_tok)
-{
-    s->dev->ops->matmul(s->dev, mm, n, x, n_tok);
-    for (int i = 0; i < n; i++)
-        for (const struct lora *y = mm[i].w->lora; y; y = y->next)
-            add_lora(s, y, &mm[i], x, n_tok);
-}
 
 static int has_lora(const struct mm *mm, int n)
 {

@@ -10,6 +10,7 @@
  * work space is the first session's. */
 struct rows {
     struct cb_session *const *s; /* [n] */
+    struct attention *const *a;  /* [n] theirs */
     int n, n_tok;                /* n_tok == n where n > 1 */
     int one_by_one;              /* 1: n == 1, and the tokens attend one after another */
     int pos0, pos_end;           /* as in struct chunk */

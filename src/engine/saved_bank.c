@@ -509,7 +509,7 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
         err = cb_session_check_areas(s);
     if (!err)
         err = own_blocks(layout, s);
-    cb_states_fit(&s->states);
+    cb_states_fit(&s->bank.states);
     s->bank.peak_bytes = (uint64_t)peak;
     s->bank.read_bytes = (uint64_t)read;
     return err ? cb_fail_in(err, b->file.path) : CB_OK;

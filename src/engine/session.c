@@ -171,10 +171,14 @@ int cb_session_work_fit_batch(struct cb_session *s, int n)
 {
     struct work *w = &s->w;
     const uint64_t had = (uint64_t)w->cap_batch * (uint64_t)s->model->hp.n_vocab * sizeof(float);
+    struct attention **batch;
 
     TRY(cb_session_work_fit(s, n));
     if (n <= w->cap_batch)
         return CB_OK;
+    if (!(batch = cb_realloc(w->batch, (size_t)n, sizeof *batch)))
+        return CB_ENOMEM;
+    w->batch = batch;
     w->cap_batch = 0;
     w->bytes -= had;
     TRY(grow(&w->batch_logits, (size_t)n * (size_t)s->model->hp.n_vocab, &w->bytes));
@@ -185,10 +189,7 @@ int cb_session_work_fit_batch(struct cb_session *s, int n)
 int cb_session_work_fit_together(struct cb_session *s, int n)
 {
     TRY(cb_session_work_fit_batch(s, n));
-    if (n > 1)
-        TRY(cb_mixer_work_draft(&s->w.mixer, s->model, n, &s->w.bytes));
-    s->attention.max_draft = max_int(s->attention.max_draft, n);
-    return CB_OK;
+    return cb_attention_fit_together(&s->attention, n);
 }
 
 int cb_session_fit_tokens(struct cb_session *s, int n)
@@ -246,7 +247,6 @@ static int work_open(struct cb_session *s)
         TRY(grow(&w->told, c * (size_t)hp->n_input, &w->bytes));
     if (s->model->arch->has & HAS_GATE)
         TRY(grow_on(s->dev, &w->query_gate, 3 * c * nq, &w->bytes));
-    TRY(cb_mixer_work_open(&w->mixer, s->model, s->chunk, &w->bytes));
     TRY(cb_moe_work_open(&w->moe, s->dev, hp, s->chunk, &w->bytes));
     TRY(cb_stream_work_open(&w->streams, s->model, s->chunk, &w->bytes));
     return grow(&w->logits, (size_t)hp->n_vocab, &w->bytes);
@@ -276,11 +276,11 @@ static void work_close(struct device *d, struct work *w)
     free(w->pos);
     free(w->id);
     free(w->told);
-    cb_mixer_work_close(&w->mixer, d);
     cb_moe_work_close(&w->moe, d);
     cb_stream_work_close(&w->streams, d);
     free(w->logits);
     free(w->batch_logits);
+    free(w->batch);
 }
 
 /* ---- open ---- */
@@ -366,7 +366,6 @@ static int open_on_device(struct cb_session *s, const struct cb_session_params *
     TRY(cb_bank_open(&s->bank, p->type_k, p->type_v,
                      s->policy->slot_floats + s->policy->m->merges));
     TRY(open_attention(s, p->prefill));
-    TRY(cb_mixer_states_open(&s->states, s->model, p->checkpoint_bytes));
     TRY(work_open(s));
     return reserve_device(s);
 }
@@ -387,6 +386,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
                              .small_pages = s->model->small_pages,
                              .n_layer = hp->n_layer,
                              .one_row = hp->latent.rank > 0,
+                             .checkpoint_bytes = p->checkpoint_bytes,
                              .n_kv = hp->n_kv,
                              .hd = hp->hd,
                              .layer = s->model->layer,
@@ -498,7 +498,6 @@ void cb_session_close(cb_session *s)
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
     cb_bank_close(&s->bank);
-    cb_states_close(&s->states);
     work_close(s->dev, &s->w);
     if (locked)
         cb_device_unlock(s->dev);
@@ -514,7 +513,6 @@ void cb_session_forget(struct cb_session *s)
 {
     cb_snapshot_drop(&s->snapshot);
     cb_bank_cut(&s->bank, 0);
-    cb_states_clear(&s->states);
     cb_attention_clear(&s->attention);
     s->bank.pairs_read = s->bank.pairs_all = 0;
     s->n_prefill_exact = 0;

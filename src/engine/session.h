@@ -5,7 +5,6 @@
 
 #include "attention/attend.h"
 #include "ctxbank.h"
-#include "mixer_work.h"
 #include "model/head_prune.h"
 #include "moe_work.h"
 #include "stream_work.h"
@@ -34,11 +33,11 @@ struct work {
     float *query_gate; /* [2][chunk][n_head * hd] queries and gates as files have them, then the
                           gates alone; NULL: attention has no gates */
     struct moe_work moe;
-    struct mixer_work mixer;
     struct stream_work streams;
-    float *logits;       /* [n_vocab] of the last token */
-    int cap_batch;       /* sessions that batch_logits holds */
-    float *batch_logits; /* [cap_batch][n_vocab] */
+    float *logits;            /* [n_vocab] of the last token */
+    int cap_batch;            /* sessions that batch_logits holds */
+    float *batch_logits;      /* [cap_batch][n_vocab] */
+    struct attention **batch; /* [cap_batch] of the sessions of a batch */
     uint64_t bytes;
 };
 
@@ -58,7 +57,6 @@ struct cb_session {
     int top;      /* largest logits that must be exact after a decoded token; 0: all */
     struct head_prune_stats prune_stats;
     struct bank bank;
-    struct states states; /* of layers without keys */
     struct policy *policy;
     struct attention attention;
     struct rope rope[ROPE_TABLES];

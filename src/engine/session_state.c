@@ -2,8 +2,6 @@
 /* session_state.c - all that a session remembers, as plain data. */
 #include "session_state.h"
 
-#include <string.h>
-
 #include "attention/attend.h"
 #include "base/err.h"
 
@@ -11,43 +9,13 @@
 
 enum { C_SEEN, C_PROMPT_END, C_DECODING, C_MOST, N_SESSION };
 
-/* How many checkpoints there are, then where they stand */
-static int n_points(const struct cb_session *s)
-{
-    return cb_states_is(&s->states) ? 1 + STATE_MOST_POINTS : 0;
-}
-
-static void put_points(const struct cb_session *s, int32_t *out)
-{
-    memset(out, 0, (size_t)n_points(s) * sizeof *out);
-    if (!n_points(s))
-        return;
-    out[0] = s->states.n;
-    for (int i = 0; i < s->states.n; i++)
-        out[1 + i] = s->states.point[i].at;
-}
-
-static int set_points(struct cb_session *s, const int32_t *c)
-{
-    const int n = n_points(s) ? c[0] : 0;
-
-    if (n < 0 || n > STATE_MOST_POINTS)
-        return cb_fail(CB_EFORMAT, "its checkpoints contradict each other");
-    for (int i = 0, last = 0; i < n; last = c[1 + i], i++)
-        if (c[1 + i] <= last || c[1 + i] > s->bank.n_seen || c[1 + i] % STATE_GRID)
-            return cb_fail(CB_EFORMAT, "its checkpoints contradict each other");
-    for (int i = 0; i < n; i++)
-        TRY(cb_states_restore(&s->states, c[1 + i]));
-    return CB_OK;
-}
-
 int cb_session_n_counts(const struct cb_session *s)
 {
     int n = N_SESSION;
 
     for (int l = 0; l < s->bank.n_layer; l++)
         n += cb_store_n_counts(&s->bank.store[l]) + cb_attention_n_counts(&s->attention, l);
-    return n + n_points(s);
+    return n + cb_states_n_counts(&s->bank.states);
 }
 
 void cb_session_counts(const struct cb_session *s, int32_t *out)
@@ -63,7 +31,7 @@ void cb_session_counts(const struct cb_session *s, int32_t *out)
         cb_attention_counts(&s->attention, l, out);
         out += cb_attention_n_counts(&s->attention, l);
     }
-    put_points(s, out);
+    cb_states_counts(&s->bank.states, out);
 }
 
 int cb_session_counts_seen(const int32_t *counts)
@@ -97,7 +65,7 @@ static int set_counts(struct cb_session *s, const int32_t *counts)
         TRY(cb_attention_set_counts(&s->attention, l, counts));
         counts += cb_attention_n_counts(&s->attention, l);
     }
-    return set_points(s, counts);
+    return cb_states_set_counts(&s->bank.states, counts, s->bank.n_seen);
 }
 
 int cb_session_set_counts(struct cb_session *s, const int32_t *counts)
@@ -114,27 +82,20 @@ int cb_session_set_counts(struct cb_session *s, const int32_t *counts)
 
 static int most_areas(const struct cb_session *s)
 {
-    int n = s->bank.n_layer + 6 + s->states.n;
+    int n = s->bank.n_layer + 6 + s->bank.states.n;
 
     for (int l = 0; l < s->bank.n_layer; l++)
         n += cb_store_most_areas(&s->bank.store[l]) + cb_attention_most_areas(&s->attention, l);
     return n;
 }
 
-/* What layers without keys remember, its checkpoints, and which tokens were decoded */
+/* What layers without keys remember, and which tokens were decoded: a cut feeds some again. */
 static int state_areas(const struct cb_session *s, struct area *a)
 {
-    const struct states *x = &s->states;
-    const size_t bytes = cb_states_bytes(x);
-    int n = 0;
-
-    if (!cb_states_is(x) || !s->bank.n_seen)
+    if (!cb_states_is(&s->bank.states) || !s->bank.n_seen)
         return 0;
-    a[n++] = (struct area){ AREA_DECODED, 0, 0, 0, s->decoded, (size_t)s->bank.n_seen };
-    a[n++] = (struct area){ AREA_REMEMBERED, 0, 0, 0, x->now, bytes };
-    for (int i = 0; i < x->n; i++)
-        a[n++] = (struct area){ AREA_CHECKPOINT, 0, i, 0, x->point[i].x, bytes };
-    return n;
+    *a = (struct area){ AREA_DECODED, 0, 0, 0, s->decoded, (size_t)s->bank.n_seen };
+    return 1 + cb_states_areas(&s->bank.states, a + 1);
 }
 
 int cb_session_areas(const struct cb_session *s, struct area **out, int *n)

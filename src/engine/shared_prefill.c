@@ -17,7 +17,7 @@ int cb_session_can_follow(const struct cb_session *f, const struct cb_session *l
     return f->model == lead->model && f->chunk == lead->chunk &&
            f->bank.type_k == lead->bank.type_k && f->bank.type_v == lead->bank.type_v &&
            !f->bank.n_seen && !f->bank.n_feed && !lead->bank.n_seen && !lead->bank.n_feed &&
-           !cb_states_is(&f->states) && cb_attention_is_dense(&f->attention) &&
+           !cb_attention_has(&f->attention, READ_STATE) && cb_attention_is_dense(&f->attention) &&
            cb_attention_is_dense(&lead->attention);
 }
 

@@ -70,7 +70,8 @@ int cb_speculation_set_draft(cb_speculation *x, cb_session *draft)
 {
     const char *why = draft ? cb_speculation_why_not(draft) : NULL;
 
-    if (draft && cb_states_is(&draft->states)) /* it would go back further than its last draft */
+    if (draft && cb_attention_has(&draft->attention,
+                                  READ_STATE)) /* it would go back further than its last draft */
         why = "a layer remembers without keys";
     if (draft == x->s)
         return cb_fail(CB_EARG, "draft model: the session cannot guess for itself");
@@ -176,7 +177,8 @@ static int guess_by_model(struct cb_speculation *x, const int32_t *tokens, int n
  * of checkpoints: these are made of tokens that stay. */
 static int before_grid(const cb_session *s, int len)
 {
-    return cb_states_is(&s->states) ? STATE_GRID - 2 - len % STATE_GRID : INT32_MAX;
+    return cb_attention_has(&s->attention, READ_STATE) ? STATE_GRID - 2 - len % STATE_GRID
+                                                       : INT32_MAX;
 }
 
 /* Draft for what follows token id -> x->draft; returns its length */

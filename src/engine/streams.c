@@ -138,7 +138,7 @@ static void convolve(const struct rows *r, int l, const struct ngrams *x, float 
     for (int i = 0; i < r->n; i++) {
         struct cb_session *s = r->s[i];
         const int pos = r->n > 1 ? s->bank.n_seen : r->pos0;
-        float *own = cb_mixer_states_ngrams(&s->states, s->model, l);
+        float *own = cb_states_past(&s->bank.states, l);
         const int n = tokens < apart ? tokens : apart;
         for (int j = 0; j < n; j++) {
             float *at = rows + (size_t)(i + j) * (size_t)wide;
