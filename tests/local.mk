@@ -854,6 +854,7 @@ EXTRA_DIST += \
 # Scripts: they count their own checks and end with "N passed, N failed".
 dist_check_SCRIPTS = \
 	tests/cli/check-auto \
+	tests/cli/check-agents \
 	tests/cli/check-calibrate \
 	tests/cli/check-chat \
 	tests/cli/check-mpi \
@@ -888,4 +889,5 @@ endif
 EXTRA_DIST += tests/fuzz/build-fuzzers tests/fuzz/seeds
 EXTRA_DIST += tests/field/cases.jsonl
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
-EXTRA_DIST += tests/kit/browser.py tests/only.mk tests/tally examples/ask.c examples/read-bank.c
+EXTRA_DIST += tests/kit/browser.py tests/kit/served.py tests/only.mk tests/tally
+EXTRA_DIST += examples/ask.c examples/read-bank.c
