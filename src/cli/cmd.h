@@ -186,6 +186,7 @@ int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, co
 /* CB_OK also after an interrupt: see finish_reason. Free *out in any case. */
 int cb_generate(const struct generate *g, const int32_t *prompt, int n, struct generation *out);
 void cb_generation_free(struct generation *g);
+void cb_note_cut(const struct opts *o, const struct generation *g); /* -n has ended the answer */
 
 /* interrupt.c: an error ends the program if a page of the mapped file cannot be read */
 void cb_bus_error_catch(const char *path);

@@ -359,3 +359,9 @@ void cb_generation_free(struct generation *g)
     cb_buf_free(&g->text);
     *g = (struct generation){ 0 };
 }
+
+void cb_note_cut(const struct opts *o, const struct generation *g)
+{
+    if (!strcmp(g->finish_reason, "length") && g->n == cb_opt_int(o, ARG_PREDICT))
+        cb_log_note("the answer was cut after %d tokens (-n)", g->n);
+}

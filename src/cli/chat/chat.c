@@ -22,6 +22,7 @@ struct input {
     int more;       /* 1: the message goes on in the next line */
     int percent;    /* of the documents, as the prompt shows it */
     int interrupts; /* on empty lines, one after the other */
+    int failed;     /* 1: a message of a pipe had no answer */
 };
 
 /* ---- lines ---- */
@@ -164,6 +165,7 @@ static int one(struct input *in, const char *text)
     if (rc != CB_EFULL && rc != CB_EARG && !(c->tty && rc < 0 && !ferror(stdout)))
         return rc;
     cb_log_failure(rc);
+    in->failed |= !c->tty;
     if (rc == CB_EFULL)
         cb_log_note(
             "/clear begins again, /undo takes the last turn back, /policy changes the cache "
@@ -189,7 +191,7 @@ static int talk(struct input *in)
             break;
     }
     cb_buf_free(&message);
-    return rc < 0 ? rc : c->leave;
+    return rc < 0 ? rc : c->leave ? c->leave : in->failed; /* which was told */
 }
 
 static int open_input(struct input *in)

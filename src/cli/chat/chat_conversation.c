@@ -115,6 +115,8 @@ static void note_end(const struct chat *c, const struct generation *gen)
             "the context of %d tokens is full: /undo takes the last turn back, /clear begins "
             "again, /policy streamingllm %lld continues with the first and the newest tokens",
             c->e.n_ctx, 2 * (long long)c->e.n_ctx);
+    else
+        cb_note_cut(c->o, gen);
     if (c->show_stats || cb_opt_flag(c->o, ARG_VERBOSE))
         cb_chat_stats(c);
 }

@@ -127,6 +127,8 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
         cb_out_flush();
         if (gen.full)
             cb_log_note("context full: %d tokens (-c)", e->n_ctx);
+        else if (cb_opt_flag(o, ARG_CHAT) && !json)
+            cb_note_cut(o, &gen);
         cb_note_timings(e, &gen);
         if (!strcmp(gen.finish_reason, "interrupt"))
             rc = cb_interrupt_status(CB_ECANCEL);
