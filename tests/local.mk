@@ -66,6 +66,7 @@ check_programs = \
 	tests/unit/check_adapters \
 	tests/unit/check_embedding \
 	tests/unit/check_families \
+	tests/unit/check_block_selectors \
 	tests/unit/check_states \
 	tests/unit/check_latent \
 	tests/ops/check_kivi \
@@ -345,6 +346,11 @@ tests_unit_check_families_SOURCES = tests/unit/check_families.c
 tests_unit_check_families_CFLAGS = $(check_cflags)
 tests_unit_check_families_LDFLAGS = $(check_ldflags)
 tests_unit_check_families_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+
+tests_unit_check_block_selectors_SOURCES = tests/unit/check_block_selectors.c
+tests_unit_check_block_selectors_CFLAGS = $(check_cflags)
+tests_unit_check_block_selectors_LDFLAGS = $(check_ldflags)
+tests_unit_check_block_selectors_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_continuation_SOURCES = tests/unit/check_continuation.c
 tests_unit_check_continuation_CFLAGS = $(check_cflags)

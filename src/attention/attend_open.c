@@ -267,23 +267,30 @@ static int all_have(const struct attention *a, int l, unsigned trait)
     return cb_reader_has(a, l, trait) && (!a->beside[l] || a->beside[l]->r->traits & trait);
 }
 
-int cb_attention_is_dense(const struct attention *a)
+/* Do prompts attend as the layers' readers have it, which have this trait? */
+static int prompts_have(const struct attention *a, unsigned trait)
 {
     if (cb_prefill_is(a) || a->repeat_scores || cb_attention_narrows(a) || a->model->hp.n_shared_kv)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||
-            !all_have(a, l, READ_DENSE))
+            !all_have(a, l, trait))
             return 0;
     return 1;
+}
+
+int cb_attention_is_dense(const struct attention *a)
+{
+    return prompts_have(a, READ_DENSE);
 }
 
 int cb_attention_extends(const struct attention *a)
 {
     const struct method *m = a->policy->m;
 
-    if (!cb_attention_is_dense(a) || m->compact || m->observe || m->layer_bytes ||
-        a->policy->state_bytes)
+    /* what a trained selector names for a query does not depend on how prompts are fed */
+    if (!prompts_have(a, a->policy->sh.selects ? READ_EXTENDS : READ_DENSE) || m->compact ||
+        m->observe || m->layer_bytes || a->policy->state_bytes)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_attend_forgets(a, l) || !all_have(a, l, READ_EXTENDS) ||

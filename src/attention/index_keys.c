@@ -2,8 +2,6 @@
 /* index_keys.c - the keys that a trained selector scores. */
 #include "index_keys.h"
 
-#include <string.h>
-
 #include "bank/pages.h"
 #include "base/err.h"
 
@@ -60,8 +58,6 @@ void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
                              .out = logit,
                              .out_stride = stride };
 
-    for (int h = 0; h < p->n_head; h++)
-        memset(logit + (size_t)h * (size_t)stride, 0, (size_t)n * sizeof *logit);
     a->dev->ops->score(a->dev, &s);
 }
 

@@ -23,7 +23,7 @@ enum kv_type cb_index_keys_type(enum select_keys asked, enum kv_type type_k, int
 /* Rows k[n][hd], `stride` floats apart, become rows at.. */
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at);
-/* Logits q . k of token i of chunk c with the first n rows -> logit[n_head][stride] */
+/* Adds the logits q . k of token i of chunk c with the first n rows to logit[n_head][stride]. */
 void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
                           const struct chunk *c, int i, int n, float *logit, int stride);
 /* CB_EUNSUPPORTED where the session's device does not score such keys */

@@ -121,7 +121,7 @@ static void weigh(int n, int ne, float *key, const float *stream, const float *v
         for (int j = 0; j < ne; j++)
             sum += (double)key[i * ne + j] * (double)stream[i * ne + j];
         sum /= sqrt((double)ne);
-        by = sigmoid(sum ? copysign(sqrt(fmax(fabs(sum), 1e-6)), sum) : 0);
+        by = sigmoid(sum != 0 ? copysign(sqrt(fmax(fabs(sum), 1e-6)), sum) : 0);
         for (int j = 0; j < ne; j++)
             key[i * ne + j] = (float)(by * (double)value[j]);
     }

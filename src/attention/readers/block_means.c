@@ -179,6 +179,8 @@ static int choose(struct attention *a, const struct chunk *c, int i, int n, int3
     const int stride = a->bank->n_ctx / x->ratio + 1;
     int m = 0;
 
+    for (int h = 0; h < p->n_head; h++)
+        memset(x->logit + (size_t)h * (size_t)stride, 0, (size_t)blocks * sizeof *x->logit);
     cb_index_keys_logits(&x->mean[c->l], a, c, i, blocks, x->logit, stride);
     memset(x->score, 0, (size_t)blocks * sizeof *x->score);
     for (int h = 0; h < p->n_head; h++) {
@@ -289,7 +291,7 @@ static size_t area_of(const struct attention *a, const struct area *of, int n)
 
 const struct reader cb_reader_block_means = {
     .name = "blocks whose mean keys the layer's own selector names",
-    .traits = READ_SORTED,
+    .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
     .open = open,
     .close = close,

@@ -23,7 +23,8 @@ struct selected_blocks {
     int cap;                 /* tokens that `list` holds */
     int32_t *list;           /* [cap][n_head][top_k * block] what each token of a chunk reads */
     int *n;                  /* [cap][n_head] how many */
-    float *logit;            /* [n_head][n_ctx] of index heads */
+    float *logit;            /* [n_head][n_ctx] of index heads; 0 between queries */
+    int n_zero;              /* of each head, which have been made 0 so far */
     float *score;            /* [n_head][blocks of n_ctx] */
     int32_t *chosen;         /* [top_k] */
 };
@@ -125,14 +126,16 @@ static int stored(struct attention *a, const struct chunk *c)
 
 /* ---- scores of blocks ---- */
 
+enum { RUN = 64 }; /* blocks of an item of the loop */
+
 struct maxima {
-    const float *x;
-    float *out;
-    int n, block;
+    float *logit, *score; /* [n_head] at logit_stride, and at score_stride */
+    size_t logit_stride, score_stride;
+    int n, block, n_block, n_run;
 };
 
-/* The largest of n numbers, in 8 lanes */
-static float largest(const float *x, int n)
+/* The largest of n numbers, in 8 lanes. They become 0. */
+static float take_largest(float *x, int n)
 {
     float lane[8], best = -INFINITY;
     int j = 0;
@@ -146,20 +149,41 @@ static float largest(const float *x, int n)
         best = x[j] > best ? x[j] : best;
     for (int i = 0; i < 8; i++)
         best = lane[i] > best ? lane[i] : best;
+    memset(x, 0, (size_t)n * sizeof *x);
     return best;
 }
-
-enum { RUN = 64 }; /* blocks of an item of the loop */
 
 static void run_of_blocks(void *arg, int item, int thread)
 {
     const struct maxima *m = arg;
-    const int blocks = (m->n - 1) / m->block + 1;
+    const size_t h = (size_t)(item / m->n_run);
+    const int from = item % m->n_run * RUN;
 
     (void)thread;
-    for (int b = item * RUN; b < blocks && b < (item + 1) * RUN; b++)
-        m->out[b] =
-            largest(m->x + (size_t)b * (size_t)m->block, min_int(m->block, m->n - b * m->block));
+    for (int b = from; b < m->n_block && b < from + RUN; b++)
+        m->score[h * m->score_stride + (size_t)b] =
+            take_largest(m->logit + h * m->logit_stride + (size_t)b * (size_t)m->block,
+                         min_int(m->block, m->n - b * m->block));
+}
+
+/* Scores of the blocks that token i of c sees, whose n-th token it is -> x->score */
+static void score(struct attention *a, const struct chunk *c, int i, int n)
+{
+    struct selected_blocks *x = cb_reader_state(a, c->l);
+    const struct selector_params *p = &a->model->hp.selector;
+    const size_t n_ctx = (size_t)a->bank->n_ctx;
+    struct maxima m = { x->logit, x->score, n_ctx,         (size_t)n_block(a, a->bank->n_ctx),
+                        n,        p->block, n_block(a, n), (n_block(a, n) - 1) / RUN + 1 };
+
+    for (int h = 0; n > x->n_zero && h < p->n_head; h++) /* the maxima leave the others at 0 */
+        memset(x->logit + (size_t)h * n_ctx + x->n_zero, 0,
+               (size_t)(n - x->n_zero) * sizeof *x->logit);
+    x->n_zero = max_int(n, x->n_zero);
+    cb_index_keys_logits(&x->keys[c->l], a, c, i, n, x->logit, a->bank->n_ctx);
+    cb_par_for(a->dev->par, p->n_head * m.n_run, run_of_blocks, &m);
+    for (int h = 0; h < p->n_head; h++)
+        for (int b = max_int(0, m.n_block - p->local); b < m.n_block; b++)
+            x->score[(size_t)h * m.score_stride + (size_t)b] = INFINITY;
 }
 
 /* What token i of c, which sees n tokens, reads in KV head h: blocks `chosen` -> list; returns how
@@ -182,15 +206,10 @@ static void choose(struct attention *a, const struct chunk *c, int i, int n)
     const size_t all = (size_t)n_block(a, a->bank->n_ctx), k = (size_t)most_read(a);
     const int blocks = n_block(a, n);
 
-    cb_index_keys_logits(&x->keys[c->l], a, c, i, n, x->logit, a->bank->n_ctx);
+    score(a, c, i, n);
     for (int h = 0; h < p->n_head; h++) {
         const size_t at = (size_t)i * (size_t)p->n_head + (size_t)h;
-        float *score = x->score + (size_t)h * all;
-        struct maxima m = { x->logit + (size_t)h * (size_t)a->bank->n_ctx, score, n, p->block };
-        cb_par_for(a->dev->par, (blocks - 1) / RUN + 1, run_of_blocks, &m);
-        for (int b = max_int(0, blocks - p->local); b < blocks; b++)
-            score[b] = INFINITY;
-        a->dev->ops->topk(a->dev, score, blocks, p->top_k, x->chosen);
+        a->dev->ops->topk(a->dev, x->score + (size_t)h * all, blocks, p->top_k, x->chosen);
         x->n[at] = list_tokens(x->chosen, p->top_k, p->block, n, x->list + at * k);
     }
 }
@@ -289,7 +308,7 @@ static size_t area_of(const struct attention *a, const struct area *of, int n)
 
 const struct reader cb_reader_selected_blocks = {
     .name = "blocks that the layer's own selector names",
-    .traits = READ_SORTED,
+    .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
     .open = open,
     .close = close,
