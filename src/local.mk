@@ -152,6 +152,7 @@ libcore_la_SOURCES += \
 	src/model/binder.c src/model/binder.h \
 	src/model/families.c src/model/latent.c src/model/ngrams.c src/model/stream_mix.c \
 	src/model/adapted_product.c src/model/adapted_product.h \
+	src/model/compressed.c \
 	src/model/adapters.c src/model/adapters.h \
 	src/model/head_prune.c src/model/head_prune.h \
 	src/model/health.c src/model/health.h \
@@ -225,6 +226,7 @@ libcore_la_SOURCES += \
 	src/attention/attend_open.c \
 	src/attention/attention.h \
 	src/attention/context_split.c src/attention/context_split.h \
+	src/attention/entry_maker.c src/attention/entry_maker.h \
 	src/attention/gram.c src/attention/gram.h \
 	src/attention/index_keys.c src/attention/index_keys.h \
 	src/attention/parts.c src/attention/parts.h \
@@ -244,6 +246,7 @@ libcore_la_SOURCES += \
 	src/attention/readers/clamped_positions.c \
 	src/attention/readers/compact_positions.c \
 	src/attention/readers/cross_layer.c \
+	src/attention/readers/entries.c \
 	src/attention/readers/far_blocks.c src/attention/readers/far_blocks.h \
 	src/attention/readers/key_pages.c \
 	src/attention/readers/mixer.c \
@@ -265,6 +268,7 @@ libcore_la_SOURCES += \
 libcore_la_SOURCES += \
 	src/engine/catalogue.c \
 	src/engine/cut.c \
+	src/engine/compressed_rows.c src/engine/compressed_rows.h \
 	src/engine/conversation.c \
 	src/engine/detokenizer.c \
 	src/engine/drafter.c src/engine/drafter.h \
@@ -300,6 +304,7 @@ libcore_la_SOURCES += \
 	src/engine/speculation.c \
 	src/engine/stream_work.c src/engine/stream_work.h \
 	src/engine/streams.c src/engine/streams.h \
+	src/engine/stream_blend.c src/engine/stream_blend.h \
 	src/engine/vocabulary.c
 
 # Tasks, their scores and analyses: for the program and the tests, not part of the installed

@@ -780,6 +780,7 @@ EXTRA_DIST += \
 	tests/vectors/family-deepseek2.json \
 	tests/vectors/family-deepseek2groups.json \
 	tests/vectors/family-deepseek3.json \
+	tests/vectors/family-deepseek4.json \
 	tests/vectors/family-dots1.json \
 	tests/vectors/family-dynamic.json \
 	tests/vectors/family-ernie4_5-moe.json \

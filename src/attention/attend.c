@@ -63,6 +63,8 @@ static int evict_outside_window(struct attention *a, int l, int at_end)
         (a->model->layer[l].lends && !a->bank->decoding && !at_end) ||
         (st->kivi && a->bank->decoding))
         return CB_OK;
+    if (!a->bank->decoding && !at_end)
+        cb_bank_note_peak(a->bank, l);
     if (!a->bank->decoding)
         return a->plan[l].window ? CB_OK
                                  : keep_last(a, st, cb_attend_left(st->n[0], window - 1, at_end));

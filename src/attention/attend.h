@@ -20,8 +20,11 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 /* NULL if the timeline can be cut back to n tokens and continue as if the others had never been
  * fed; else the reason why not. */
 const char *cb_attention_uncut(const struct attention *a, int n);
-/* The bank is cut with it. n: a place that cb_bank_checkpoint() gives */
+/* The bank is cut with it. n: a place that cb_bank_checkpoint() gives. Then call the second. */
 void cb_attention_cut(struct attention *a, int n);
+int cb_attention_resume(struct attention *a, int n);
+/* Do checkpoints have the rows of windows that layers drop? */
+int cb_attention_resumes(const struct attention *a);
 /* NULL if decoded tokens can be taken back, and if several can go through each layer before the
  * next layer; else the reason why not. */
 const char *cb_attention_undraftable(const struct attention *a);
@@ -95,6 +98,8 @@ const char *cb_attention_refuses(const struct method *form, const struct layer_p
  * *scanned: of them, bytes of sketches */
 uint64_t cb_attention_read_bytes(const struct attention *a, int l, int n, const struct planned *p,
                                  uint64_t *scanned);
+/* Bytes that layer l holds beside its slots' rows after n tokens */
+uint64_t cb_attention_held_bytes(const struct attention *a, int l, int n);
 /* Bytes of its slots' rows that layer l does not hold once it has attended; with late 1: once the
  * layer after it has */
 uint64_t cb_attention_unheld_bytes(const struct attention *a, int l, int late,

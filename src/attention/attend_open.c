@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "attention/scoring/repeat_scores.h"
+#include "bank/states.h"
 #include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -47,8 +48,8 @@ int cb_attend_left(int n, int keep, int at_end)
 int cb_attend_forgets(const struct attention *a, int l)
 {
     const struct layer_plan *p = &a->plan[l];
-    const int alone =
-        has(a, l, READ_PLAIN) && p->score.when == WHEN_NEVER && !cb_attend_evicts(a, l);
+    const int alone = (has(a, l, READ_PLAIN) || has(a, l, READ_WINDOW)) &&
+                      p->score.when == WHEN_NEVER && !cb_attend_evicts(a, l);
 
     return p->window ? p->window : alone ? a->model->layer[l].window : 0;
 }
@@ -182,7 +183,7 @@ void cb_attention_clear(struct attention *a)
 static int dropped_behind(const struct attention *a, int n)
 {
     for (int l = 0; l < a->bank->n_layer; l++) {
-        const int at = a->bank->store[l].dropped_at;
+        const int at = cb_reader_has(a, l, READ_RESUMES) ? 0 : a->bank->store[l].dropped_at;
         if (at > n || (at == n && at > 0 && cb_attend_forgets(a, l)))
             return 1;
     }
@@ -259,6 +260,19 @@ void cb_attention_cut(struct attention *a, int n)
         if (a->reading[i].r->cut)
             a->reading[i].r->cut(a, a->reading[i].x, n);
     cb_bank_cut(a->bank, n);
+}
+
+int cb_attention_resume(struct attention *a, int n)
+{
+    for (int i = 0; i < a->n_reading; i++)
+        if (a->reading[i].r->resume)
+            TRY(a->reading[i].r->resume(a, a->reading[i].x, n));
+    return CB_OK;
+}
+
+int cb_attention_resumes(const struct attention *a)
+{
+    return cb_attention_has(a, READ_RESUMES);
 }
 
 /* Have all readers of layer l this trait, of its rows and of its state? */
@@ -355,8 +369,11 @@ const float *cb_attend_mix(const struct mix_call *c)
 
 void cb_attend_passed(struct attention *a, int l, int pos)
 {
-    if (a->beside[l])
-        a->beside[l]->r->passed(a, l, pos);
+    const struct reading *both[] = { a->layer[l], a->beside[l] };
+
+    for (int k = 0; k < 2; k++)
+        if (both[k] && both[k]->r->passed)
+            both[k]->r->passed(a, l, pos);
 }
 
 int cb_attend_wants_guess(const struct attention *a, int l)
@@ -380,6 +397,12 @@ uint64_t cb_attention_read_bytes(const struct attention *a, int l, int n, const 
     if (a->model->layer[l].kv_back)
         return cb_whole_lent_bytes(a, l, n);
     return (r->read_bytes ? r->read_bytes : cb_whole_read_bytes)(a, l, n, p, scanned);
+}
+
+uint64_t cb_attention_held_bytes(const struct attention *a, int l, int n)
+{
+    const struct reader *r = a->layer[l]->r;
+    return r->held_bytes ? r->held_bytes(a, l, n) : 0;
 }
 
 uint64_t cb_attention_unheld_bytes(const struct attention *a, int l, int late,

@@ -39,6 +39,8 @@ enum reader_trait {
     /* It reads a state that stands for all tokens, and no rows. The layer's rows, if it has any,
      * have a reader of their own. */
     READ_STATE = 1 << 16,
+    READ_WINDOW = 1 << 17,  /* rows outside the model's window are never read */
+    READ_RESUMES = 1 << 18, /* a cut goes to a checkpoint, which has the rows of the window */
 };
 
 struct reader;
@@ -119,6 +121,9 @@ struct chunk {
      * of the token before, if that is of the feed. */
     const int32_t *pos;
     struct index_rows index; /* of layers whose selector scores */
+    const float *made; /* rows of struct entry_columns, in the host's memory, the scoring heads'
+                          queries rotated; NULL: the layer has no entries */
+    int made_stride;
 };
 
 /* A layer after a prompt and n_gen generated tokens, for the memory plan */

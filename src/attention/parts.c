@@ -164,7 +164,7 @@ void cb_parts_prefetch(const struct attention *a, int l)
 
     for (int i = 0; i < a->parts->n; i++) {
         const int n = n_run(a, l, cb_parts_at(a, i));
-        for (int r = 0; r < n; r++) {
+        for (int r = 0; r < n && !cb_parts_at(a, i)->elsewhere; r++) {
             const struct kv_run *run = cb_parts_runs(a, i) + r;
             const int h = r * st->n_kv / n;
             cb_store_ask(st, h, run->idx, run->idx ? run->n : st->rows[h]);

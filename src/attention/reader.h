@@ -36,6 +36,8 @@ struct reader {
      * bank is cut. */
     const char *(*uncut)(const struct attention *a, const void *x, int n);
     void (*cut)(struct attention *a, void *x, int n);
+    /* The timeline and its states have been cut to the n tokens of a checkpoint. */
+    int (*resume)(struct attention *a, void *x, int n);
 
     /* ---- of a feed: it begins, and its n tokens have gone through all layers ---- */
     void (*begin)(struct attention *a);
@@ -71,6 +73,8 @@ struct reader {
      * sketches. NULL: whole rows */
     uint64_t (*read_bytes)(const struct attention *a, int l, int n, const struct planned *p,
                            uint64_t *scanned);
+    /* Bytes that the layer holds beside the rows of its slots after n tokens */
+    uint64_t (*held_bytes)(const struct attention *a, int l, int n);
     /* Bytes of the slots' rows that the layer does not hold */
     uint64_t (*unheld_bytes)(const struct attention *a, int l, const struct planned *p);
     /* After this many generated tokens the bytes of the session's layers fall. */

@@ -13,6 +13,7 @@ extern const struct reader cb_reader_clamped_positions;
 extern const struct reader cb_reader_compact_positions;
 extern const struct reader cb_reader_cross_layer;
 extern const struct reader cb_reader_ends;
+extern const struct reader cb_reader_entries;
 extern const struct reader cb_reader_far_blocks;
 extern const struct reader cb_reader_key_pages;
 extern const struct reader cb_reader_mixer;
@@ -35,6 +36,7 @@ static const struct reader *const table[] = {
     &cb_reader_compact_positions,
     &cb_reader_cross_layer,
     &cb_reader_ends,
+    &cb_reader_entries,
     &cb_reader_far_blocks,
     &cb_reader_key_pages,
     &cb_reader_mixer,

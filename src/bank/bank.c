@@ -163,7 +163,8 @@ int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_c
         return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
     TRY(check_one_row(b, type_v));
     b->store = cb_calloc((size_t)b->n_layer, sizeof *b->store);
-    if (!b->store)
+    b->beside = cb_calloc((size_t)b->n_layer, sizeof *b->beside);
+    if (!b->store || !b->beside)
         return CB_ENOMEM;
     for (int l = 0; l < b->n_layer; l++) {
         TRY(cb_store_open(&b->store[l], b->layer[l].n_kv, b->layer[l].hd, b->n_ctx, b->type_k,
@@ -186,6 +187,7 @@ void cb_bank_close(struct bank *b)
     for (int l = 0; b->store && l < b->n_layer; l++)
         cb_store_close(&b->store[l]);
     free(b->store);
+    free(b->beside);
     cb_states_close(&b->states);
 }
 
@@ -224,7 +226,7 @@ uint64_t cb_bank_bytes(const struct bank *b)
     uint64_t sum = 0;
 
     for (int l = 0; l < b->n_layer; l++)
-        sum += cb_store_bytes(&b->store[l]);
+        sum += cb_store_bytes(&b->store[l]) + b->beside[l];
     return sum;
 }
 
@@ -246,6 +248,11 @@ int cb_bank_max_len(const struct bank *b)
         most = n > most ? n : most;
     }
     return most;
+}
+
+void cb_bank_note_beside(struct bank *b, int l, uint64_t bytes)
+{
+    b->beside[l] = bytes;
 }
 
 void cb_bank_note_peak(struct bank *b, int l)

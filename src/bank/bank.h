@@ -25,6 +25,7 @@ struct bank {
     struct store *store;             /* [n_layer] */
     struct states states;            /* empty where all layers have keys */
     uint64_t checkpoint_bytes;       /* most bytes of their checkpoints; 0 = the default */
+    uint64_t *beside;                /* [n_layer] bytes that a reader stores beside it */
     int n_seen;                      /* tokens fed so far: the next token's position */
     int n_feed;                      /* tokens passing through the layers now, 0 between feeds */
     int prompt_end;                  /* tokens fed when the last prompt ended */
@@ -53,6 +54,7 @@ int cb_bank_checkpoint(const struct bank *b, int n);
 uint64_t cb_bank_bytes(const struct bank *b);
 uint64_t cb_bank_beside(const struct bank *b); /* of them: cb_store_beside() */
 int cb_bank_max_len(const struct bank *b); /* most slots that a KV head of any store holds now */
+void cb_bank_note_beside(struct bank *b, int l, uint64_t bytes);
 void cb_bank_note_peak(struct bank *b, int l); /* call after layer l has grown */
 int cb_bank_has_kivi(const struct bank *b);    /* or keys in planes */
 int cb_bank_in_planes(const struct bank *b);   /* those are for layers with sketches to open */

@@ -217,6 +217,15 @@ int cb_states_room(const struct states *s, int pos)
     return INT32_MAX;
 }
 
+int cb_states_planned_room(const struct states *s, int n, int pos)
+{
+    const int end = n / STATE_GRID * STATE_GRID, next = STATE_EVERY - pos % STATE_EVERY;
+
+    if (!cb_states_is(s) || !s->most || pos >= end)
+        return INT32_MAX;
+    return min_int(next, end - pos);
+}
+
 void cb_states_passed(struct states *s, int l, int pos)
 {
     for (int i = s->n - 1; i >= 0 && s->point[i].at >= pos; i--)

@@ -100,6 +100,8 @@ void cb_states_undraft(struct states *s);
 void cb_states_prompt(struct states *s, int from, int to);
 /* How many tokens from position `pos` on may go through a layer before its state is wanted */
 int cb_states_room(const struct states *s, int pos);
+/* The same for a prompt of n tokens that is planned, the first of its timeline */
+int cb_states_planned_room(const struct states *s, int n, int pos);
 /* Layer l has taken all tokens before `pos`. */
 void cb_states_passed(struct states *s, int l, int pos);
 /* All layers have taken the tokens before `pos`, the last of which was generated. */

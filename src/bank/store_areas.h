@@ -27,9 +27,10 @@ enum area_kind {
     AREA_CHOICE_SLOTS = 20, /* of a layer that chooses: attention/readers/chooser.c */
     AREA_CHOICE_QUERY,      /* head counts the queries of the window */
     AREA_CHOICE_SCORES,
-    AREA_INDEX_KEYS,  /* of a trained selector, rows: attention/index_keys.h */
-    AREA_WATCH = 30,  /* of the policy: when each layer is scored */
-    AREA_LAYER_STATE, /* the method's own */
+    AREA_INDEX_KEYS,   /* of a trained selector, rows: attention/index_keys.h */
+    AREA_ENTRIES = 25, /* rows that stand for several tokens; head 1: their keys that are scored */
+    AREA_WATCH = 30,   /* of the policy: when each layer is scored */
+    AREA_LAYER_STATE,  /* the method's own */
     AREA_STATE,
     AREA_TOKENS = 40, /* of the session: ids */
     AREA_LOGITS,

@@ -55,8 +55,10 @@ static int cut(struct cb_session *s, int at)
     TRY(cb_device_lock(s->dev));
     cb_session_keep_shared(s, at);
     cb_attention_cut(&s->attention, at);
+    err = cb_attention_resume(&s->attention, at);
     s->n_prefill_exact = exact;
-    if (cb_attention_has(&s->attention, READ_STATE)) /* a draft's tokens went through ops again */
+    if (!err &&
+        cb_attention_has(&s->attention, READ_STATE)) /* a draft's tokens went through ops again */
         err = cb_device_wait(s->dev);
     cb_device_unlock(s->dev);
     return err;

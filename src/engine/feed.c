@@ -51,17 +51,22 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
  * merged meanwhile. */
 static void undo(struct cb_session *s)
 {
+    const int resumes = cb_attention_resumes(&s->attention);
     int drops = s->policy->m->compact || s->policy->m->layer_bytes ||
                 cb_attention_has(&s->attention, READ_UNDOES) ||
-                (s->bank.decoding && cb_attention_has(&s->attention, READ_STATE));
+                (s->bank.decoding && (cb_attention_has(&s->attention, READ_STATE) || resumes));
 
     cb_layer_ahead_end(s);
     for (int l = 0; l < s->model->hp.n_layer; l++)
-        drops |= cb_attend_forgets(&s->attention, l) > 0;
+        drops |= cb_attend_forgets(&s->attention, l) > 0 && !resumes;
     if (drops)
         cb_session_forget(s);
-    else
+    else if (!resumes)
         cb_bank_cut(&s->bank, s->bank.n_seen);
+    else
+        cb_attention_cut(&s->attention, s->bank.n_seen);
+    if (!drops && resumes && cb_attention_resume(&s->attention, s->bank.n_seen))
+        cb_session_forget(s);
     s->n_prefill_exact = 0; /* the last block may have been unpacked */
 }
 

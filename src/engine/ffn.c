@@ -9,6 +9,48 @@
 #include "base/err.h"
 #include "product.h"
 
+/* ---- limits ---- */
+
+struct limited {
+    float *gate, *up;
+    int n;
+    float limit;
+};
+
+static void limit_row(void *ctx, int i, int thread)
+{
+    const struct limited *x = ctx;
+    float *g = x->gate + (size_t)i * (size_t)x->n, *u = x->up + (size_t)i * (size_t)x->n;
+    const float most = x->limit;
+
+    (void)thread;
+    for (int j = 0; j < x->n; j++)
+        g[j] = g[j] > most ? most : g[j];
+    for (int j = 0; j < x->n; j++)
+        u[j] = u[j] > most ? most : u[j] < -most ? -most : u[j];
+}
+
+/* w.gate and w.up of n rows of n_ff. Where they are the device's, they pass through the host's
+ * memory. */
+static void limit(struct cb_session *s, int n_ff, int n, float most)
+{
+    const size_t bytes = (size_t)n * (size_t)n_ff * sizeof(float);
+    float *host = s->w.limited;
+    struct limited x = { s->w.gate, s->w.up, n_ff, most };
+
+    if (host) {
+        x.gate = host;
+        x.up = host + (size_t)n * (size_t)n_ff;
+        cb_device_copy(s->dev, x.gate, s->w.gate, bytes);
+        cb_device_copy(s->dev, x.up, s->w.up, bytes);
+    }
+    cb_par_for(s->dev->par, n, limit_row, &x);
+    if (host) {
+        cb_device_copy(s->dev, s->w.gate, x.gate, bytes);
+        cb_device_copy(s->dev, s->w.up, x.up, bytes);
+    }
+}
+
 void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, int n, int bits)
 {
     const struct ops *op = s->dev->ops;
@@ -22,8 +64,10 @@ void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, i
     if (!f->gate.raw) {
         cb_product(s, &up, 1, in, n);
         op->glu(s->dev, act, w->gate, NULL, n_ff, n);
-    } else if (f->gate_bias || f->up_bias || f->gate.lora || f->up.lora) {
+    } else if (f->gate_bias || f->up_bias || f->gate.lora || f->up.lora || f->limit > 0) {
         cb_product(s, both, 2, in, n);
+        if (f->limit > 0)
+            limit(s, n_ff, n, f->limit);
         op->glu(s->dev, act, w->gate, w->up, n_ff, n);
     } else {
         op->matmul_glu(s->dev, both, act, in, n);
@@ -37,11 +81,21 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* logit[n_expert] -> weight[n_expert]: sigmoids, or a softmax */
+static double softplus(double x)
+{
+    return x > 30 ? x : log1p(exp(x));
+}
+
+/* logit[n_expert] -> weight[n_expert]: sigmoids, roots of softplus, or a softmax */
 static void gate(const struct moe_params *p, const float *logit, float *weight)
 {
     double max = -INFINITY, sum = 0;
 
+    if (p->root) {
+        for (int e = 0; e < p->n_expert; e++)
+            weight[e] = (float)sqrt(softplus((double)logit[e]));
+        return;
+    }
     for (int e = 0; e < p->n_expert; e++)
         max = fmax(max, (double)logit[e]);
     for (int e = 0; e < p->n_expert; e++)
@@ -100,14 +154,32 @@ static void choose(const struct moe_params *p, const float *weight, const float 
     }
 }
 
-/* logit[n_expert] of a token, which become work space: NaN = chosen -> its weights; 0: not chosen
+/* The same for the experts that a table lists; one that it lists twice weighs twice as much. */
+static void choose_listed(const struct moe_params *p, const int32_t *listed, float *weight,
+                          float *by)
+{
+    for (int e = 0; e < p->n_expert; e++)
+        by[e] = 0;
+    for (int i = 0; i < p->n_used; i++)
+        by[listed[i]]++;
+    for (int e = 0; e < p->n_expert; e++) {
+        weight[e] *= by[e];
+        by[e] = by[e] > 0 ? NAN : 0;
+    }
+}
+
+/* logit[n_expert] of token id, which become work space: NaN = chosen -> its weights; 0: not chosen
  */
-static void route(const struct moe_params *p, const struct moe *x, float *logit, float *weight)
+static void route(const struct moe_params *p, const struct moe *x, int32_t id, float *logit,
+                  float *weight)
 {
     double sum = 0;
 
     gate(p, logit, weight);
-    choose(p, weight, x->choice_bias, logit);
+    if (x->listed)
+        choose_listed(p, x->listed + (size_t)id * (size_t)p->n_used, weight, logit);
+    else
+        choose(p, weight, x->choice_bias, logit);
     for (int e = 0; e < p->n_expert; e++) {
         weight[e] = isnan(logit[e]) ? weight[e] : 0;
         sum += (double)weight[e];
@@ -164,7 +236,8 @@ static int add_shared(struct cb_session *s, const struct moe *x, const float *in
     return CB_OK;
 }
 
-int cb_ffn_route(struct cb_session *s, const struct moe *x, const float *in, int n, int bits)
+int cb_ffn_route(struct cb_session *s, const struct moe *x, const float *in, const int32_t *id,
+                 int n, int bits)
 {
     const struct moe_params *p = &s->model->hp.moe;
     const int n_expert = p->n_expert;
@@ -174,7 +247,7 @@ int cb_ffn_route(struct cb_session *s, const struct moe *x, const float *in, int
     cb_product(s, &router, 1, in, n);
     TRY(cb_device_wait(s->dev)); /* the host chooses */
     for (int t = 0; t < n; t++)
-        route(p, x, w->logit + (size_t)t * (size_t)n_expert,
+        route(p, x, id ? id[t] : 0, w->logit + (size_t)t * (size_t)n_expert,
               w->weight + (size_t)t * (size_t)n_expert);
     return CB_OK;
 }

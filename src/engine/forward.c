@@ -10,6 +10,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "compressed_rows.h"
 #include "ffn.h"
 #include "latent_rows.h"
 #include "layer_ahead.h"
@@ -21,6 +22,7 @@
 #include "rows.h"
 #include "selector_rows.h"
 #include "session.h"
+#include "stream_blend.h"
 #include "streams.h"
 
 /* Row i of qkv and out as chunk c of session s */
@@ -33,16 +35,14 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
     const float *q = qkv + (size_t)i * (size_t)stride;
     struct cb_session *s = cb_rows_session(r, i);
     struct attention_call call = { .a = &s->attention,
-                                   .c = { l,
-                                          q,
-                                          q + nq,
-                                          q + nq + nkv,
-                                          stride,
-                                          1,
-                                          s->bank.n_seen,
-                                          s->bank.n_seen + 1,
-                                          NULL,
-                                          { 0 } },
+                                   .c = { .l = l,
+                                          .q = q,
+                                          .k = q + nq,
+                                          .v = q + nq + nkv,
+                                          .stride = stride,
+                                          .n = 1,
+                                          .pos0 = s->bank.n_seen,
+                                          .pos_end = s->bank.n_seen + 1 },
                                    .out = out + (size_t)i * (size_t)nq,
                                    .family = s->snapshot };
 
@@ -54,6 +54,10 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
     }
     if (cb_selector_scores(s, l))
         call.c.index = cb_selector_rows_at(r->s[0], i);
+    if (y->compressed && y->compressed->ratio) {
+        call.c.made_stride = cb_entry_columns(y->compressed).n;
+        call.c.made = r->s[0]->w.made + (size_t)i * (size_t)call.c.made_stride;
+    }
     return call;
 }
 
@@ -92,21 +96,24 @@ static int attend(const struct rows *r, int l, const float *qkv, float *out)
     return CB_OK;
 }
 
-/* What a block reads -> *in: w.norm, or the residual stream itself where its norm stands behind it.
- * Several streams are mixed. */
-static int block_in(const struct rows *r, const struct norm *w, const struct stream_mix *mix,
+/* What block i of layer y reads -> *in: w.norm, or the residual stream itself where its norm, w,
+ * stands behind it. Several streams are mixed. */
+static int block_in(const struct rows *r, const struct norm *w, const struct layer *y, int i,
                     int bits, const float **in)
 {
     struct cb_session *s = r->s[0];
     const int ne = s->model->hp.n_embd;
 
     *in = s->w.norm;
-    if (mix)
-        return cb_streams_read(s, mix, r->x, r->n_tok, bits, s->w.norm);
-    if (w->w)
-        cb_norm_rows(s, w, r->x, 1, r->n_tok, ne, s->w.norm, ne);
-    else
-        *in = r->x;
+    if (y->mix[i])
+        return cb_streams_read(s, y->mix[i], r->x, r->n_tok, bits, s->w.norm);
+    *in = r->x;
+    if (y->blend[i])
+        TRY(cb_stream_blend_read(s, y->blend[i], r->x, r->n_tok, bits, in));
+    if (w->w) {
+        cb_norm_rows(s, w, *in, 1, r->n_tok, ne, s->w.norm, ne);
+        *in = s->w.norm;
+    }
     return CB_OK;
 }
 
@@ -118,7 +125,9 @@ static void block_add(const struct rows *r, const struct norm *post)
 
     if (post->w)
         cb_norm_rows(s, post, s->w.add, 1, r->n_tok, hp->n_embd, s->w.add, hp->n_embd);
-    if (hp->n_stream > 1)
+    if (hp->compress.n_group)
+        cb_stream_blend_add(s, r->x, s->w.add, r->n_tok);
+    else if (hp->n_stream > 1)
         cb_streams_add(s, r->x, s->w.add, r->n_tok);
     else
         s->dev->ops->add(s->dev, r->x, s->w.add, hp->resid_scale,
@@ -165,9 +174,11 @@ static void rotate(const struct rows *r, const struct layer *y, float *x, int n_
 
     if (of_heads->w && !late)
         cb_norm_rows(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
-    if (y->rope >= 0)
-        s->dev->ops->rope(s->dev, s->model->arch->rope, x, n, n_head, y->hd, stride,
-                          s->rope[y->rope].n_rot, r->cs[y->rope]);
+    if (y->rope >= 0) {
+        const int n_rot = s->rope[y->rope].n_rot, from = y->compressed ? y->hd - n_rot : 0;
+        s->dev->ops->rope(s->dev, s->model->arch->rope, x + from, n, n_head, y->hd, stride, n_rot,
+                          r->cs[y->rope]);
+    }
     if (of_heads->w && late)
         cb_norm_rows(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
     if (y->rope >= 0 && y->rotated_norm.w)
@@ -256,7 +267,7 @@ static int dense_beside_experts(const struct rows *r, const struct layer *y, con
     cb_product(s, &down, 1, w->gate, n);
     cb_norm_rows(s, &x->dense_out, w->beside, 1, n, ne, w->beside, ne);
     cb_norm_rows(s, &x->router_in, r->x, 1, n, ne, w->norm, ne);
-    TRY(cb_ffn_route(s, y->moe, w->norm, n, bits));
+    TRY(cb_ffn_route(s, y->moe, w->norm, r->id, n, bits));
     cb_norm_rows(s, &x->expert_in, r->x, 1, n, ne, w->norm, ne);
     TRY(cb_ffn_experts(s, y->moe, w->norm, n, bits, w->add));
     cb_norm_rows(s, &x->expert_out, w->add, 1, n, ne, w->add, ne);
@@ -360,13 +371,15 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
         cb_latent_rows(s, y, in, n, bits, index);
     else if (index)
         cb_selector_rows(s, y, in, n, bits);
-    if (!y->latent)
+    if (y->compressed)
+        TRY(cb_compressed_rows(s, y, in, r->cs[y->rope], n, bits));
+    else if (!y->latent)
         cb_product(s, mm + first, y->kv_back ? 1 : y->v.raw ? 3 - first : 2 - first, in, n);
     rotate_queries(r, y, q, stride);
     if (index)
         rotate_index(r, y);
     if (!y->kv_back) {
-        if (!y->latent && !y->v.raw) /* values are keys before their norm and rotation */
+        if (!hp->one_row && !y->v.raw) /* values are keys before their norm and rotation */
             cb_device_copy_rows(s->dev, v, (size_t)stride * sizeof *v, k,
                                 (size_t)stride * sizeof *k, (size_t)nkv * sizeof *v, n);
         if (y->v_norm.w)
@@ -390,6 +403,17 @@ static const float *mix_by_state(const struct rows *r, int l, const float *in, i
     return cb_attend_mix(&call);
 }
 
+/* What the output's matrix of layer y reads of what its heads have read */
+static const float *values(const struct rows *r, const struct layer *y, int bits)
+{
+    struct cb_session *s = r->s[0];
+
+    if (y->latent)
+        return cb_latent_values(s, y->latent, r->n_tok, bits);
+    return y->compressed ? cb_compressed_values(s, y, r->cs[y->rope], r->n_tok, bits)
+                         : gated(r, y, s->w.att);
+}
+
 static int layer(const struct rows *r, int l)
 {
     struct cb_session *s = r->s[0];
@@ -402,7 +426,7 @@ static int layer(const struct rows *r, int l)
     /* attention, or a state that stands for all tokens, or both side by side */
     if (y->ngrams)
         TRY(cb_streams_ngrams(r, l, bits));
-    TRY(block_in(r, &y->attn_norm, y->mix[0], bits, &in));
+    TRY(block_in(r, &y->attn_norm, y, 0, bits, &in));
     if (y->mixer)
         block_out(r, &y->mixer->out, NULL, &y->attn_post_norm, mix_by_state(r, l, in, bits));
     if (y->n_kv)
@@ -410,20 +434,19 @@ static int layer(const struct rows *r, int l)
     if (guesses(r, l + 1))
         guess(r, l + 1, in);
     if (hp->parallel && y->ffn_norm.w) /* before attention adds to what the feed-forward reads */
-        TRY(block_in(r, &y->ffn_norm, NULL, bits, &in));
+        TRY(block_in(r, &y->ffn_norm, y, 1, bits, &in));
     if (y->n_kv)
-        block_out(r, &y->o, y->o_bias, &y->attn_post_norm,
-                  y->latent ? cb_latent_values(s, y->latent, n, bits) : gated(r, y, w->att));
+        block_out(r, &y->o, y->o_bias, &y->attn_post_norm, values(r, y, bits));
 
     /* feed-forward */
     if (!y->moe && !y->ffn.down.raw) /* the layer is its mixer, or its attention */
         return CB_OK;
     if (!hp->parallel && !s->model->arch->single)
-        TRY(block_in(r, &y->ffn_norm, y->mix[1], bits, &in));
+        TRY(block_in(r, &y->ffn_norm, y, 1, bits, &in));
     if (y->moe && y->moe->beside) {
         TRY(dense_beside_experts(r, y, in, bits));
     } else if (y->moe) {
-        TRY(cb_ffn_route(s, y->moe, in, n, bits));
+        TRY(cb_ffn_route(s, y->moe, in, r->id, n, bits));
         TRY(cb_ffn_experts(s, y->moe, in, n, bits, w->add));
         block_add(r, &y->ffn_post_norm);
     } else {
@@ -496,10 +519,12 @@ static void finish_logits(struct cb_session *s, float *logits, int n)
 static int last_norm(struct cb_session *s, const float *x, int n, int bits)
 {
     const struct cb_model *m = s->model;
-    const struct stream_mix *mix = m->layer[m->hp.n_layer - 1].mix[2];
+    const struct layer *y = &m->layer[m->hp.n_layer - 1];
 
-    if (mix)
-        return cb_streams_read(s, mix, x, n, bits, s->w.norm);
+    if (y->mix[2])
+        return cb_streams_read(s, y->mix[2], x, n, bits, s->w.norm);
+    if (y->blend[2])
+        TRY(cb_stream_blend_read(s, y->blend[2], x, n, bits, &x));
     cb_norm_rows(s, &m->out_norm, x, 1, n, m->hp.n_embd, s->w.norm, m->hp.n_embd);
     return CB_OK;
 }

@@ -32,7 +32,7 @@ static uint64_t full_bytes(const struct cb_session *s, int n)
     for (int l = 0; l < m->hp.n_layer; l++)
         if (!m->layer[l].kv_back)
             numbers += (uint64_t)m->layer[l].n_kv * (uint64_t)m->layer[l].hd;
-    return (uint64_t)n * numbers * 2 * (m->hp.latent.rank ? 1 : 2);
+    return (uint64_t)n * numbers * 2 * (m->hp.one_row ? 1 : 2);
 }
 
 /* Work space after feeds of up to n_feed tokens. A KV head has held up to n_most slots before the
@@ -176,13 +176,16 @@ static uint64_t feed_bytes(const struct cb_session *s, int l, int n_prompt, int 
     uint64_t most = 0;
     int held = 0;
 
-    for (int i = 0; i < n; i += every ? every : n) {
+    for (int i = 0, step; i < n; i += step) {
         const int left = chunk    ? 0
                          : window ? cb_attend_left(held, n_kept, 0)
                                   : min_int(held, n_kept);
         const int dropped = left < i || n < n_prompt || cb_context_split_deals(&s->attention, l);
         uint64_t now;
-        held = left + (every ? min_int(every, n - i) : n);
+        step = every ? min_int(every, n - i) : n;
+        if (window && !few)
+            step = min_int(step, cb_states_planned_room(&s->bank.states, n, i));
+        held = left + step;
         now = prompt_bytes(s, l, held) + (dropped ? (uint64_t)held * pos : 0);
         most = now > most ? now : most;
     }
@@ -238,9 +241,11 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int held = slots(s, l, n_prompt, 0);
         const uint64_t shared = unheld(s, l, 0, n_prompt, 0, n_prompt);
-        const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared +
+        const uint64_t more_held = cb_attention_held_bytes(&s->attention, l, n_prompt);
+        const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared + more_held +
                              sketches_bytes(&s->bank.store[l], held);
         peak = now > peak ? now : peak;
+        before += more_held;
         before += s->policy->row[l].late || s->model->layer[l].lends || waits(s, l)
                       ? prompt_bytes(s, l, n_prompt) - shared
                       : layer_bytes(s, l, held, n_prompt, 0) - shared;
@@ -287,7 +292,8 @@ static uint64_t held_bytes(const struct cb_session *s, int l, int n_prompt, int 
                            ? prompt_bytes(s, l, n)
                            : layer_bytes(s, l, held, n, mixes(s, l, n_prompt, n_gen));
 
-    return b - unheld(s, l, 0, n_prompt, n_gen, held) - unheld(s, l, 1, n_prompt, n_gen, held);
+    return b - unheld(s, l, 0, n_prompt, n_gen, held) - unheld(s, l, 1, n_prompt, n_gen, held) +
+           cb_attention_held_bytes(&s->attention, l, n);
 }
 
 /* The bytes while token g goes through the last layer, which is noted before it settles, and with
@@ -305,7 +311,9 @@ static uint64_t token_peak(const struct cb_session *s, int n_prompt, int g)
                unheld(s, last - 1, 1, n_prompt, g - 1, n_prompt + g);
     if (s->policy->row[last].window && !st->kivi)
         return sum + held_bytes(s, last, n_prompt, g);
-    sum += held_bytes(s, last, n_prompt, g - 1) + prompt_bytes(s, last, 1);
+    sum += held_bytes(s, last, n_prompt, g - 1) + prompt_bytes(s, last, 1) +
+           cb_attention_held_bytes(&s->attention, last, n_prompt + g) -
+           cb_attention_held_bytes(&s->attention, last, n_prompt + g - 1);
     if (!st->kivi && slots(s, last, n_prompt, g - 1) < n_prompt + g - 1)
         sum += (uint64_t)st->n_kv * sizeof *st->pos;
     return sum;

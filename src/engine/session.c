@@ -63,7 +63,7 @@ int cb_session_prefill_is_exact(const struct cb_session *s, int n)
 /* Are layers told which tokens are fed? */
 static int wants_ids(const struct cb_model *m)
 {
-    return m->hp.n_input > 0 || cb_stream_ngrams(m);
+    return m->hp.n_input > 0 || m->hp.moe.n_listed > 0 || cb_stream_ngrams(m);
 }
 
 size_t cb_session_tok_floats(const struct cb_session *s)
@@ -219,23 +219,47 @@ int cb_session_note_tokens(struct cb_session *s, const int32_t *tokens, int n)
     return CB_OK;
 }
 
+/* Of attention over compressed rows */
+static int compress_work(struct cb_session *s)
+{
+    const struct hparams *hp = &s->model->hp;
+    const struct compress_params *p = &hp->compress;
+    const size_t c = (size_t)s->chunk;
+    struct work *w = &s->w;
+    int made = 0;
+
+    if (!p->n_group)
+        return CB_OK;
+    TRY(grow_on(s->dev, &w->latent, c * (size_t)max_int(p->low, hp->n_head / p->n_group * hp->hd),
+                &w->bytes));
+    for (int l = 0; l < hp->n_layer; l++)
+        made = max_int(made, cb_entry_columns(s->model->layer[l].compressed).n);
+    if (made)
+        TRY(grow(&w->made, c * (size_t)made, &w->bytes));
+    return grow(&w->back, c * (size_t)hp->n_rot, &w->bytes);
+}
+
 static int work_open(struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
     struct work *w = &s->w;
     const size_t c = (size_t)s->chunk, nq = (size_t)hp->n_head * (size_t)hp->hd_max;
     const size_t nkv = (size_t)hp->kv_max;
+    const size_t grouped = (size_t)hp->compress.n_group * (size_t)hp->compress.group_low;
 
     TRY(grow_on(s->dev, &w->norm, c * (size_t)hp->n_embd, &w->bytes));
-    TRY(grow_on(s->dev, &w->qkv, c * (nq + 2 * nkv), &w->bytes));
+    TRY(grow_on(s->dev, &w->qkv, c * max_size(nq + 2 * nkv, grouped), &w->bytes));
     TRY(grow_on(s->dev, &w->att, c * nq, &w->bytes));
     TRY(grow_on(s->dev, &w->gate, c * (size_t)hp->n_ff_max, &w->bytes));
     TRY(grow_on(s->dev, &w->up, c * (size_t)hp->n_ff_max, &w->bytes));
     if (hp->latent.rank)
         TRY(grow_on(s->dev, &w->latent, c * (size_t)max_int(hp->latent.rank, hp->latent.low),
                     &w->bytes));
-    if (cb_model_selects(s->model))
+    if (hp->selector.n_head)
         TRY(grow_on(s->dev, &w->index, c * cb_selector_row(hp), &w->bytes));
+    TRY(compress_work(s));
+    if (hp->moe.limited && s->dev->ops->memory)
+        TRY(grow(&w->limited, 2 * c * (size_t)hp->n_ff_max, &w->bytes));
     if (s->model->max_rank)
         TRY(grow_on(s->dev, &w->low, c * (size_t)s->model->max_rank, &w->bytes));
     if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert ||
@@ -276,6 +300,9 @@ static void work_close(struct device *d, struct work *w)
     free(w->pos);
     free(w->id);
     free(w->told);
+    free(w->limited);
+    free(w->back);
+    free(w->made);
     cb_moe_work_close(&w->moe, d);
     cb_stream_work_close(&w->streams, d);
     free(w->logits);
@@ -345,14 +372,15 @@ static int reserve_device(struct cb_session *s)
     int max_in = max_int(hp->n_ff_max, hp->n_stream * hp->n_embd);
     int64_t bytes;
 
-    max_in = max_int(max_int(max_in, nq), hp->latent.low);
+    max_in = max_int(max_int(max_in, nq), max_int(hp->latent.low, hp->compress.low));
+    max_in = max_int(max_in, hp->compress.n_group * hp->compress.group_low);
     max_in = max_int(max_in, hp->mix.n_head * hp->mix.dv);
     max_in = max_int(max_in, hp->stream_rank);
     max_in = grams ? max_int(max_in, grams->n_head * grams->dim) : max_in;
-    bytes =
-        s->dev->ops->reserve(s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
-                             max_int(hp->n_head, hp->selector.n_head),
-                             max_int(hp->hd_max, hp->selector.hd), s->bank.n_ctx);
+    bytes = s->dev->ops->reserve(
+        s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
+        max_int(hp->n_head, max_int(hp->selector.n_head, hp->compress.n_index)),
+        max_int(hp->hd_max, max_int(hp->selector.hd, hp->compress.index_hd)), s->bank.n_ctx);
     if (bytes < 0)
         return (int)bytes;
     s->device_bytes = (uint64_t)bytes;
@@ -385,7 +413,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
                              .rows_only = s->model->rows_only,
                              .small_pages = s->model->small_pages,
                              .n_layer = hp->n_layer,
-                             .one_row = hp->latent.rank > 0,
+                             .one_row = hp->one_row,
                              .checkpoint_bytes = p->checkpoint_bytes,
                              .n_kv = hp->n_kv,
                              .hd = hp->hd,

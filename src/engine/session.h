@@ -22,9 +22,15 @@ struct work {
     float *norm;   /* [chunk][n_embd] */
     float *qkv;    /* [chunk][(n_head + 2 n_kv) * hd] */
     float *att;    /* [chunk][n_head * hd] */
-    float *latent; /* [chunk][the largest rank] of latent attention, or NULL */
+    float *latent; /* [chunk][the largest rank] of latent attention, or of others with a low rank
+                      beside attention; or NULL */
     float *index;  /* [chunk][..] of selectors (cb_selector_row), or NULL */
     float *gate, *up;  /* [chunk][n_ff] */
+    float *limited;    /* [2][chunk][n_ff] the host's, where these are limited and are the device's;
+                          or NULL */
+    float *made;       /* [chunk][..] of layers with entries (struct entry_columns), the host's; or
+                          NULL */
+    float *back;       /* [chunk][n_rot/2][2] of rotations back, or NULL */
     float *low;        /* [chunk][max_rank] of adapters */
     float *add;        /* [chunk][n_embd] what a block adds, where it does not add it itself */
     float *beside;     /* [chunk][n_embd] of a dense network beside experts, or NULL */

@@ -46,6 +46,10 @@ int cb_stream_work_open(struct stream_work *w, const struct cb_model *m, int chu
 
     if (m->hp.n_stream < 2)
         return CB_OK;
+    if (m->hp.compress.n_group) { /* struct stream_blend */
+        TRY(grow(NULL, &w->weight, c * (2 + n) * n, bytes));
+        return grow(m->dev, &w->plane, c * (size_t)m->hp.n_embd, bytes);
+    }
     TRY(grow(m->dev, &w->normed, c * wide, bytes));
     TRY(grow(m->dev, &w->gate, c * wide, bytes));
     TRY(grow(m->dev, &w->plane, c * wide, bytes));

@@ -10,9 +10,11 @@
  * the number of streams. */
 struct stream_work {
     float *normed;       /* [chunk][n * n_embd] */
-    float *gate, *plane; /* [n][chunk][n_embd], or [chunk][n * n_embd] */
+    float *gate, *plane; /* [n][chunk][n_embd], or [chunk][n * n_embd]; with struct stream_blend, a
+                            plane is what a block reads, [chunk][n_embd] */
     float *low;          /* [chunk][stream_rank] */
-    float *weight;       /* [chunk][n] of what the block in progress adds to each stream */
+    float *weight; /* [chunk][n] of what the block in progress adds to each stream; with struct
+                      stream_blend [chunk][(2 + n) * n] */
     /* of n-grams, where the model has them */
     int32_t *row;     /* [chunk][n_head] of their table, the host's */
     float *embedding; /* [chunk][n_head * dim] */

@@ -224,7 +224,28 @@ static void q8_0_from_f32(const float *x, void *y, int64_t n)
     }
 }
 
-const struct dtype_info cb_dtype[DT_COUNT] = {
+static void i32_to_f32(const void *x, float *y, int64_t n)
+{
+    const char *p = x;
+
+    for (int64_t i = 0; i < n; i++) {
+        int32_t v;
+        memcpy(&v, p + (size_t)i * sizeof v, sizeof v);
+        y[i] = (float)v;
+    }
+}
+
+static void i32_from_f32(const float *x, void *y, int64_t n)
+{
+    char *p = y;
+
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t v = (int32_t)lrintf(x[i]);
+        memcpy(p + (size_t)i * sizeof v, &v, sizeof v);
+    }
+}
+
+const struct dtype_info cb_dtype[DT_COUNT + 1] = {
     [DT_F32] = { "F32", 0, 1, 4, f32_to_f32, f32_from_f32 },
     [DT_F16] = { "F16", 1, 1, 2, f16_to_f32, f16_from_f32 },
     [DT_BF16] = { "BF16", 30, 1, 2, bf16_to_f32, bf16_from_f32 },
@@ -250,11 +271,12 @@ const struct dtype_info cb_dtype[DT_COUNT] = {
     [DT_IQ2_S] = { "IQ2_S", 22, 256, 82, cb_iq2_s_to_f32, NULL },
     [DT_IQ3_XXS] = { "IQ3_XXS", 18, 256, 98, cb_iq3_xxs_to_f32, NULL },
     [DT_IQ3_S] = { "IQ3_S", 21, 256, 110, cb_iq3_s_to_f32, NULL },
+    [DT_I32] = { "I32", 26, 1, 4, i32_to_f32, i32_from_f32 },
 };
 
 int cb_dtype_from_ggml(uint32_t ggml_id)
 {
-    for (int t = 0; t < DT_COUNT; t++)
+    for (int t = 0; t <= DT_I32; t++)
         if (cb_dtype[t].ggml_id == ggml_id)
             return t;
     return -1;

@@ -35,7 +35,8 @@ enum dtype {
     DT_IQ2_S,
     DT_IQ3_XXS,
     DT_IQ3_S,
-    DT_COUNT
+    DT_COUNT,
+    DT_I32 = DT_COUNT /* tables of numbers, which no product reads */
 };
 
 struct dtype_info {
@@ -48,7 +49,7 @@ struct dtype_info {
     void (*from_f32)(const float *x, void *y, int64_t n); /* round to nearest, usual scales */
 };
 
-extern const struct dtype_info cb_dtype[DT_COUNT];
+extern const struct dtype_info cb_dtype[DT_COUNT + 1];
 
 /* from_f32 for columns that do not matter alike: errors count as column[n] >= 0 says. NULL: the
  * type has none. */

@@ -122,9 +122,12 @@ static enum dtype choose(struct job *j, const struct gguf_tensor *t)
     const int tied = !cb_gguf_tensor(j->g, "output.weight");
     enum dtype type = j->q->type;
 
-    /* small, and what they compute decides for whole heads or experts */
+    if (t->type == DT_I32)
+        return DT_I32;
+    /* small, and what they compute decides for whole heads, experts or streams */
     if (t->n_dim < 2 || !ends_with(t->name, ".weight") || ends_with(t->name, "norm.weight") ||
-        ends_with(t->name, "ffn_gate_inp.weight"))
+        ends_with(t->name, "ffn_gate_inp.weight") || ends_with(t->name, "_fn.weight") ||
+        ends_with(t->name, "_ape.weight"))
         return DT_F32;
     if (is_quantised(type) && type != DT_Q8_0 &&
         is_name(t->name, tied ? "token_embd.weight" : "output.weight"))

@@ -74,6 +74,9 @@ static int check_shapes(const struct adapter *x, const struct gguf_tensor *a,
     const long long most = in < out ? in : out, rank = a->dim[1];
     char expected[100];
 
+    if (a->type == DT_I32 || b->type == DT_I32)
+        return cb_fail(CB_EFORMAT, "%s: tensor %.*s: type I32 holds no weights",
+                       cb_gguf_path(x->gguf), (int)a->name.n, a->name.s);
     snprintf(expected, sizeof expected, "%lldxRANKx%lld, with a rank of 1 to %lld", in, planes,
              most);
     if (a->dim[0] != in || rank < 1 || rank > most || a->dim[2] != planes || a->dim[3] != 1)

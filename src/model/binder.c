@@ -15,12 +15,39 @@ const struct gguf_tensor *cb_bind_find(const struct binder *b, const char *name)
     return cb_gguf_tensor(b->m->gguf, name);
 }
 
-int cb_bind_need(struct binder *b, const char *name, const struct gguf_tensor **out)
+static int need(struct binder *b, const char *name, int table, const struct gguf_tensor **out)
 {
     *out = cb_bind_find(b, name);
     if (!*out)
         return cb_fail(CB_EFORMAT, "%s: tensor %s: missing", cb_gguf_path(b->m->gguf), name);
+    if (((*out)->type == DT_I32) != table)
+        return cb_fail(CB_EFORMAT, "%s: tensor %s: type %s, expected %s", cb_gguf_path(b->m->gguf),
+                       name, cb_dtype[(*out)->type].name, table ? "I32" : "that of a weight");
     b->bound[*out - cb_gguf_tensor_at(b->m->gguf, 0)] = 1;
+    return CB_OK;
+}
+
+int cb_bind_need(struct binder *b, const char *name, const struct gguf_tensor **out)
+{
+    return need(b, name, 0, out);
+}
+
+int cb_bind_table(struct binder *b, const char *name, int n_in, int n_out, int below, int32_t **out)
+{
+    const struct gguf_tensor *t;
+    const size_t n = (size_t)n_in * (size_t)n_out;
+
+    TRY(need(b, name, 1, &t));
+    TRY(cb_bind_check_shape(b, t, name, n_in, n_out, 1));
+    if (!(*out = cb_calloc(n, sizeof **out)))
+        return CB_ENOMEM;
+    memcpy(*out, t->data, n * sizeof **out);
+    for (size_t i = 0; i < n; i++)
+        if ((*out)[i] < 0 || (*out)[i] >= below)
+            return cb_fail(CB_EFORMAT,
+                           "%s: tensor %s: number %d of row %zu is not between 0 and %d",
+                           cb_gguf_path(b->m->gguf), name, (*out)[i], i / (size_t)n_in, below - 1);
+    b->m->weights_bytes += t->size;
     return CB_OK;
 }
 
@@ -109,6 +136,16 @@ const char *cb_bind_in_layer(struct binder *b, int l, const char *name)
 {
     snprintf(b->name, sizeof b->name, "blk.%d.%s", l, name);
     return b->name;
+}
+
+int cb_bind_plain_norm(int n, struct norm *out)
+{
+    *out = (struct norm){ .n = n, .n_set = 1, .w = cb_calloc((size_t)n, sizeof *out->w) };
+    if (!out->w)
+        return CB_ENOMEM;
+    for (int i = 0; i < n; i++)
+        out->w[i] = 1;
+    return CB_OK;
 }
 
 /* Part of a fused bias, rows [from, from + n) of x -> *out */

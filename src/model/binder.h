@@ -27,6 +27,9 @@ int cb_bind_matrix(struct binder *b, const char *name, int n_in, int n_out, stru
 int cb_bind_f32(struct binder *b, const struct gguf_tensor *t, int64_t n, float **out);
 /* A vector as f32; *out stays NULL when it is optional and absent */
 int cb_bind_vector(struct binder *b, const char *name, int must, int n, float **out);
+/* A table [n_out][n_in] of numbers 0..below-1, for the caller to free even after a failure */
+int cb_bind_table(struct binder *b, const char *name, int n_in, int n_out, int below,
+                  int32_t **out);
 /* A norm's name with ".weight", or with ".bias" */
 const char *cb_bind_part(char (*buf)[72], const char *name, const char *what);
 int cb_bind_norm(struct binder *b, const char *name, int must, int n, struct norm *out);
@@ -63,6 +66,18 @@ void cb_ngrams_free(struct ngrams *x);
 int cb_latent_bind(struct binder *b, int l, struct layer *y);
 void cb_latent_free(struct latent *x);
 
+/* ---- compressed.c ---- */
+
+/* The attention of layer l of a model with compressed rows, and the streams round its blocks */
+int cb_compressed_bind(struct binder *b, int l, struct layer *y);
+/* Matrix i; NULL past the last */
+struct weight *cb_compressed_weight(struct compressed *x, int i);
+void cb_compressed_free(struct compressed *x);
+int cb_stream_blend_bind(struct binder *b, int l, struct layer *y);
+void cb_stream_blend_free(struct stream_blend *x);
+
+/* A norm without weights */
+int cb_bind_plain_norm(int n, struct norm *out);
 /* Part of a fused bias, rows [from, from + n) of x -> *out; x NULL: nothing */
 int cb_bind_cut(const float *x, int from, int n, float **out);
 void cb_bind_free_norm(struct norm *x);

@@ -105,6 +105,20 @@ int cb_experts_beside(struct binder *b, int l, struct moe *x)
     return cb_bind_norm(b, cb_bind_in_layer(b, l, "post_ffw_norm_2"), REQUIRED, ne, &y->expert_out);
 }
 
+/* Gates and what `up` gives may be limited; files of 0 say that they are not. */
+static int limits(struct binder *b, int l, struct moe *x)
+{
+    float limit = 0;
+
+    TRY(cb_hp_float_at(b->m, "swiglu_clamp_exp", 0, 1e6, l, &limit));
+    for (int e = 0; e < b->m->hp.moe.n_expert; e++)
+        x->expert[e].limit = limit;
+    TRY(cb_hp_float_at(b->m, "swiglu_clamp_shexp", 0, 1e6, l, &limit));
+    x->shared.limit = limit;
+    b->m->hp.moe.limited |= limit > 0 || x->expert->limit > 0;
+    return CB_OK;
+}
+
 int cb_experts_bind(struct binder *b, int l, struct layer *y)
 {
     const int ne = b->m->hp.n_embd, n = b->m->hp.moe.n_expert, nf = b->m->hp.moe.n_ff;
@@ -119,6 +133,10 @@ int cb_experts_bind(struct binder *b, int l, struct layer *y)
                        &x->choice_bias));
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "ffn_down_exps.scale"), OPTIONAL, n,
                        &x->expert_scale));
+    if (l < b->m->hp.moe.n_listed)
+        TRY(cb_bind_table(b, cb_bind_in_layer(b, l, "ffn_gate_tid2eid.weight"), b->m->hp.moe.n_used,
+                          b->m->hp.n_vocab, n, &x->listed));
+    TRY(limits(b, l, x));
     TRY(expert_gates(b, l, x));
     TRY(experts(b, l, "ffn_down_exps", nf, ne, offsetof(struct ffn, down),
                 offsetof(struct ffn, down_bias), x->expert));
@@ -135,6 +153,7 @@ void cb_experts_free(struct moe *x, int n_expert)
     free(x->router_bias);
     free(x->choice_bias);
     free(x->expert_scale);
+    free(x->listed);
     if (x->beside) {
         cb_bind_free_norm(&x->beside->router_in);
         cb_bind_free_norm(&x->beside->expert_in);

@@ -38,6 +38,20 @@ int cb_hp_int(const struct cb_model *m, const char *name, int need, int min, int
     return CB_OK;
 }
 
+/* What layer l has of the array kv, named key, of numbers */
+static int array_at(const struct cb_model *m, const char *key, const struct gguf_kv *kv, int l,
+                    double *v)
+{
+    if (kv->elem == GGUF_STRING || kv->elem == GGUF_ARRAY)
+        return cb_fail(CB_EFORMAT, "%s: key %s: is no array of numbers", cb_gguf_path(m->gguf),
+                       key);
+    if (kv->n != (uint64_t)m->hp.n_layer && kv->n != (uint64_t)m->hp.n_block)
+        return cb_fail(CB_EFORMAT, "%s: key %s: %llu values for %d layers", cb_gguf_path(m->gguf),
+                       key, (unsigned long long)kv->n, m->hp.n_layer);
+    *v = cb_gguf_array_num(kv, (uint64_t)l);
+    return CB_OK;
+}
+
 int cb_hp_at(const struct cb_model *m, const char *name, int need, int min, int max, int l,
              int *out)
 {
@@ -47,13 +61,7 @@ int cb_hp_at(const struct cb_model *m, const char *name, int need, int min, int 
 
     if (!kv || kv->type != GGUF_ARRAY)
         return cb_hp_int(m, name, need, min, max, out);
-    if (kv->elem == GGUF_STRING || kv->elem == GGUF_ARRAY)
-        return cb_fail(CB_EFORMAT, "%s: key %s: is no array of numbers", cb_gguf_path(m->gguf),
-                       key);
-    if (kv->n != (uint64_t)m->hp.n_layer && kv->n != (uint64_t)m->hp.n_block)
-        return cb_fail(CB_EFORMAT, "%s: key %s: %llu values for %d layers", cb_gguf_path(m->gguf),
-                       key, (unsigned long long)kv->n, m->hp.n_layer);
-    v = cb_gguf_array_num(kv, (uint64_t)l);
+    TRY(array_at(m, key, kv, l, &v));
     if (!(v >= min && v <= max))
         return cb_fail(CB_EFORMAT, "%s: key %s: %.10g is not between %d and %d",
                        cb_gguf_path(m->gguf), key, v, min, max);
@@ -87,6 +95,23 @@ int cb_hp_float(const struct cb_model *m, const char *name, int need, double min
     if (!((double)*out >= min && (double)*out <= max))
         return cb_fail(CB_EFORMAT, "%s: key %s: %.10g is not between %.10g and %.10g",
                        cb_gguf_path(m->gguf), key, (double)*out, min, max);
+    return CB_OK;
+}
+
+int cb_hp_float_at(const struct cb_model *m, const char *name, double min, double max, int l,
+                   float *out)
+{
+    char key[128];
+    const struct gguf_kv *kv = cb_gguf_find(m->gguf, cb_hp_key(m, name, &key));
+    double v;
+
+    if (!kv || kv->type != GGUF_ARRAY)
+        return cb_hp_float(m, name, OPTIONAL, min, max, out);
+    TRY(array_at(m, key, kv, l, &v));
+    if (!(v >= min && v <= max))
+        return cb_fail(CB_EFORMAT, "%s: key %s: %.10g is not between %.10g and %.10g",
+                       cb_gguf_path(m->gguf), key, v, min, max);
+    *out = (float)v;
     return CB_OK;
 }
 
@@ -356,7 +381,7 @@ static int read_groups(struct cb_model *m)
 
 static int read_experts(struct cb_model *m)
 {
-    enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN };
+    enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN, ROOT_SOFTPLUS };
     struct moe_params *e = &m->hp.moe;
     int gating = SOFTMAX;
 
@@ -366,7 +391,7 @@ static int read_experts(struct cb_model *m)
     TRY(cb_hp_int(m, "expert_used_count", REQUIRED, 1, e->n_expert, &e->n_used));
     e->n_ff = m->hp.n_ff;
     TRY(cb_hp_most(m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, &e->n_ff));
-    TRY(cb_hp_int(m, "expert_gating_func", OPTIONAL, SOFTMAX, SOFTMAX_OF_CHOSEN, &gating));
+    TRY(cb_hp_int(m, "expert_gating_func", OPTIONAL, SOFTMAX, ROOT_SOFTPLUS, &gating));
     e->scale = 1;
     TRY(cb_hp_float(m, "expert_weights_scale", OPTIONAL, 0, 1e3, &e->scale));
     if (e->scale <= 0)
@@ -374,7 +399,9 @@ static int read_experts(struct cb_model *m)
     TRY(flag(m, "expert_weights_norm", &e->normalises));
     TRY(read_groups(m));
     m->hp.n_ff_max = e->n_ff > m->hp.n_ff_max ? e->n_ff : m->hp.n_ff_max;
+    TRY(cb_hp_int(m, "hash_layer_count", OPTIONAL, 0, m->hp.n_layer, &e->n_listed));
     e->sigmoid = gating == SIGMOID;
+    e->root = gating == ROOT_SOFTPLUS;
     /* a softmax of the chosen logits alone is a softmax of all, scaled to sum 1 */
     e->normalises |= gating == SOFTMAX_OF_CHOSEN;
     return CB_OK;
@@ -437,5 +464,6 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(read_selector(m));
     TRY(read_temperature(m));
     TRY(read_experts(m));
+    hp->one_row = hp->latent.rank > 0;
     return m->arch->adapt ? m->arch->adapt(m) : CB_OK;
 }

@@ -28,6 +28,13 @@ int cb_hp_mixer(struct cb_model *m);
 int cb_hp_is_mixed(const struct cb_model *m, int l);
 /* The layer that has embeddings of n-grams, or -1 (ngrams.c) */
 int cb_hp_ngram_layer(const struct cb_model *m, int *out);
+/* Attention over compressed rows, and streams -> m->hp.compress, n_stream, rope (compressed.c) */
+int cb_hp_compressed(struct cb_model *m);
+/* Tokens that an entry of layer l stands for; 0: it has none */
+int cb_hp_ratio(const struct cb_model *m, int l, int *out);
+/* The number that layer l has of an optional array, or that all layers have */
+int cb_hp_float_at(const struct cb_model *m, const char *name, double min, double max, int l,
+                   float *out);
 int cb_hp_float(const struct cb_model *m, const char *name, int need, double min, double max,
                 float *out);
 

@@ -111,6 +111,11 @@ static int read_layer(struct cb_model *m, int l, int local, int hd)
     y->window = local ? hp->window : 0;
     y->hd = y->window ? hd : hp->hd;
     y->rope = y->window && hp->rope[1].base > 0;
+    if (hp->compress.n_group) {
+        int ratio;
+        TRY(cb_hp_ratio(m, l, &ratio));
+        y->rope = !ratio; /* layers with entries have the base of these */
+    }
     if (hp->nope == NOPE_ALL || (hp->nope == NOPE_FOURTH && (l + 1) % 4 == 0) ||
         (hp->nope == NOPE_GLOBAL && hp->window && !y->window))
         y->rope = -1;
@@ -198,6 +203,7 @@ int cb_hparams_layers(struct cb_model *m)
     int every, hd, n_rot;
 
     TRY(cb_hp_mixer(m));
+    TRY(cb_hp_compressed(m));
     if (!(m->layer = cb_calloc((size_t)hp->n_layer, sizeof *m->layer)))
         return CB_ENOMEM;
     TRY(read_pattern(m, &every, &each));

@@ -55,8 +55,9 @@ enum {
     HAS_SINKS = 4,
     NORMS_ROTATED = 8,
     VALUES_ARE_KEYS = 16,
-    HAS_GATE = 32,   /* attn_q has a gate of attention's output beside each head's query */
-    HAS_STREAMS = 64 /* several residual streams, which are mixed in place of norms (stream_mix) */
+    HAS_GATE = 32,    /* attn_q has a gate of attention's output beside each head's query */
+    HAS_STREAMS = 64, /* several residual streams, which are mixed in place of norms (stream_mix) */
+    HAS_COMPRESSED = 128 /* attention as struct compressed has it, and streams as stream_blend */
 };
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
@@ -128,9 +129,12 @@ struct moe_params {
     int n_group, n_group_used; /* experts are in so many groups of one size, and are chosen within
                                   the best of these; 0 = no groups */
     int sigmoid;    /* 1: an expert's weight is the sigmoid of its logit; 0: a softmax of all */
+    int root;       /* 1: it is the square root of the logit's softplus */
+    int n_listed;   /* the first layers, in which a table says which experts a token has */
     int of_input;   /* 1: the weight scales what the expert reads, not what it gives */
     int normalises; /* 1: the weights of the chosen experts are scaled to sum 1 */
     int beside;     /* 1: a layer has a dense network beside its experts */
+    int limited;    /* 1: networks have limits (struct ffn) */
     int n_ff;       /* of an expert */
     float scale;    /* of the weights */
 };
@@ -151,6 +155,20 @@ struct selector_params {
     int top_k;        /* tokens that a query reads; of SELECTS_BLOCKS, blocks */
     int block, local; /* tokens of a block that is chosen whole, and newest blocks that are chosen
                          in any case; 0 = no blocks */
+};
+
+/* Attention of DeepSeek-V4. A token has one stored row, its key and its value for all heads, and a
+ * query reads those of a window. Beside it, layers have entries: rows that stand for `ratio` tokens
+ * each. What heads have read goes through a matrix of low rank, for each group of heads, before the
+ * output's. */
+struct compress_params {
+    int low;                /* rank of the queries' own projection */
+    int n_group, group_low; /* groups of heads; numbers that each of them becomes; 0 = no such
+                              attention */
+    int n_index, index_hd;  /* heads that score entries, and their size */
+    int top_k;              /* entries that a query reads where they are scored */
+    int n_step;             /* of Sinkhorn's algorithm, for struct stream_blend */
+    float stream_eps;
 };
 
 /* Shapes of the layers that mix tokens without keys */
@@ -174,6 +192,8 @@ struct hparams {
     int kv_max;       /* numbers of the widest layer's keys of one token */
     struct latent_params latent;
     struct selector_params selector; /* n_head 0: there is none */
+    struct compress_params compress;
+    int one_row; /* 1: a token's key and value are one stored row */
     int window;  /* of layers that have one: a query sees so many last tokens; 0: no layer has */
     int chunked; /* 1: it sees those of the last tokens that are in its own chunk of `window` */
     int n_shared_kv; /* the last layers, which have no keys and values of their own */
@@ -206,6 +226,7 @@ struct norm {
 struct ffn {
     struct weight gate, up, down;           /* 2 x [n_ff][n_embd], [n_embd][n_ff] */
     float *gate_bias, *up_bias, *down_bias; /* or NULL */
+    float limit; /* of the gate from above, and of what `up` gives on both sides; 0 = none */
 };
 
 /* What a layer is told of each token, n_input numbers: the token's row of a table, and a product of
@@ -241,6 +262,16 @@ struct ngrams {
     float *tap;                                  /* [n_tap][n_stream * n_embd] */
 };
 
+/* Hyper-connections (Xie et al. 2025). Products of all streams, divided by their root mean square,
+ * are 2 n + n * n numbers m: with p = sigmoid(scale[0] m + base) + eps, a block reads the sum of
+ * p_i stream_i. Stream j becomes 2 sigmoid(scale[1] m + base)_j times the block's result, plus the
+ * sum of c_ij stream_i, where c is the softmax of each row of scale[2] m + base, made doubly
+ * stochastic by Sinkhorn's algorithm. After the last layer there is p alone. */
+struct stream_blend {
+    struct weight fn;    /* [(2 + n) * n][n * n_embd], or [n][n * n_embd] */
+    float *scale, *base; /* [3], or [1]; a number for each of m */
+};
+
 /* The dense network of a layer works beside the experts. All three read the residual stream through
  * norms of their own, and what dense network and experts give is normed before it is added. */
 struct beside {
@@ -248,13 +279,14 @@ struct beside {
 };
 
 struct moe {
-    struct weight router;      /* [n_expert][n_embd] */
-    float *router_bias;        /* [n_expert] or NULL */
-    float *choice_bias;        /* [n_expert] added to the weights to choose by, or NULL */
-    float *expert_scale;       /* [n_expert] of the weights of the chosen ones, or NULL */
-    struct beside *beside;     /* NULL: the layer has no dense network */
-    struct ffn *expert;        /* [n_expert] */
-    struct ffn shared;         /* read by every token; down.raw NULL = none */
+    struct weight router;  /* [n_expert][n_embd] */
+    float *router_bias;    /* [n_expert] or NULL */
+    float *choice_bias;    /* [n_expert] added to the weights to choose by, or NULL */
+    float *expert_scale;   /* [n_expert] of the weights of the chosen ones, or NULL */
+    int32_t *listed;       /* [n_vocab][n_used] the experts of each token, or NULL: it chooses */
+    struct beside *beside; /* NULL: the layer has no dense network */
+    struct ffn *expert;    /* [n_expert] */
+    struct ffn shared;     /* read by every token; down.raw NULL = none */
     struct weight shared_gate; /* [1][n_embd] its sigmoid scales the shared one; raw NULL = none */
 };
 
@@ -281,6 +313,52 @@ struct selector {
     struct weight weigh; /* [n_head][n_embd] weights of the index heads; raw NULL = none */
     struct norm q_norm, k_norm;
 };
+
+/* Makes rows that stand for `ratio` tokens. A token gives two vectors of n numbers: values, and
+ * logits, to which those of its place are added. An entry is, number by number, the sum of its
+ * tokens' values by the softmax of their logits; then it is normed. With overlap a token gives two
+ * of each: the second ones are for the entry of its own tokens, and the first ones for the next. */
+struct compressor {
+    int n, overlap;
+    struct weight value, logit; /* 2 x [n or 2n][n_embd] */
+    float *place;               /* [ratio][n or 2n] */
+    struct norm norm;
+};
+
+/* Floats that remember what the tokens of incomplete entries have given (entry_maker.c) */
+static inline size_t cb_entry_state(const struct compressor *x)
+{
+    return (x->overlap ? 2u : 1u) * 3u * (size_t)x->n;
+}
+
+/* The matrices of struct compress_params beside struct layer's q [n_head*hd][low], k [hd][n_embd]
+ * and o [n_embd][n_group*group_low]; there is no v. */
+struct compressed {
+    struct weight q_low; /* [low][n_embd] what q reads */
+    struct norm q_low_norm;
+    struct weight *group; /* [n_group] [group_low][n_head/n_group*hd] */
+    int n_group;
+    int ratio;                      /* tokens of an entry; 0 = the layer has none */
+    struct compressor entry, index; /* index.n 0 = every entry is read */
+    struct weight index_q;          /* [n_index*index_hd][low] */
+    struct weight weigh;            /* [n_index][n_embd] weights of the scoring heads */
+};
+
+/* What a layer with entries makes of a token, as columns of one row: values and logits of both
+ * compressors, and queries and weights of the scoring heads */
+struct entry_columns {
+    int value, logit, index_value, index_logit, q, weight, n;
+};
+
+static inline struct entry_columns cb_entry_columns(const struct compressed *x)
+{
+    const int entry = x->entry.value.n_out, index = x->index.value.n_out;
+    const int scored = 2 * entry + 2 * index, weight = scored + x->index_q.n_out;
+
+    return (struct entry_columns){
+        0, entry, 2 * entry, 2 * entry + index, scored, weight, weight + x->weigh.n_out
+    };
+}
 
 /* A layer that mixes tokens without keys. What the convolution reads, n_conv numbers a token:
  * queries, keys and values of delta nets, in this order; values, keys and queries of Mamba-2; the
@@ -314,9 +392,10 @@ struct layer {
     struct norm attn_norm, ffn_norm;           /* of what blocks read */
     struct norm attn_post_norm, ffn_post_norm; /* of what blocks add */
     struct norm q_norm, k_norm, v_norm;
-    struct latent *latent;     /* or NULL */
-    struct selector *selector; /* or NULL */
-    struct recurrent *mixer;   /* or NULL */
+    struct latent *latent;         /* or NULL */
+    struct selector *selector;     /* or NULL */
+    struct compressed *compressed; /* or NULL */
+    struct recurrent *mixer;       /* or NULL */
     int gated; /* 1: q has 2*n_head*hd rows, for each head hd of its query, then hd of its gate */
     struct norm rotated_norm;                 /* of q and k, after their rotation */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
@@ -324,11 +403,18 @@ struct layer {
     struct ffn ffn;                           /* unused with moe, unless that is beside it */
     struct moe *moe;                          /* or NULL */
     struct layer_input *input;                /* or NULL */
-    struct stream_mix *mix[3]; /* before attention, before the feed-forward, and after the last
-                                  layer; NULL: norms stand there */
-    struct ngrams *ngrams;     /* or NULL */
-    float scale;               /* of the residual stream after the layer */
+    struct stream_mix *mix[3];     /* before attention, before the feed-forward, and after the last
+                                      layer; NULL: norms stand there */
+    struct stream_blend *blend[3]; /* the same, before norms; NULL: there is one stream, or mix */
+    struct ngrams *ngrams;         /* or NULL */
+    float scale;                   /* of the residual stream after the layer */
 };
+
+/* What a checkpoint keeps of a layer's window (readers/entries.c) */
+static inline size_t cb_window_floats(const struct layer *y)
+{
+    return (size_t)(y->window - 1) * (size_t)y->hd + 1;
+}
 
 /* What a file has beside the text model, in bytes: blocks that guess tokens after the next one,
  * what reads images and sound, and tables that are made again */
@@ -405,7 +491,7 @@ void cb_ngrams_rows(const struct ngrams *x, const int32_t *last, int32_t *row);
 /* 1: layers have trained selectors */
 static inline int cb_model_selects(const struct cb_model *m)
 {
-    return m->hp.selector.n_head > 0;
+    return m->hp.selector.n_head > 0 || m->hp.compress.n_group > 0;
 }
 
 /* Floats of a token's row of selectors: queries of the index heads, the key, the heads' weights; 0

@@ -91,7 +91,7 @@ int cb_model_token_trie(struct cb_model *m, const struct token_trie **out)
 
 const char *cb_model_main_type(const struct cb_model *m)
 {
-    uint64_t bytes[DT_COUNT] = { 0 };
+    uint64_t bytes[DT_COUNT + 1] = { 0 };
     int best = 0;
     for (uint64_t i = 0; i < cb_gguf_n_tensor(m->gguf); i++) {
         const struct gguf_tensor *t = cb_gguf_tensor_at(m->gguf, i);

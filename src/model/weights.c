@@ -100,6 +100,8 @@ static int attention(struct binder *b, int l, struct layer *y)
     TRY(cb_selector_bind(b, l, y));
     if (hp->latent.rank)
         return cb_latent_bind(b, l, y);
+    if (hp->compress.n_group)
+        return cb_compressed_bind(b, l, y);
     y->gated = (has & HAS_GATE) != 0;
     if (shared)
         TRY(queries_alone(b, l, y));
@@ -162,7 +164,7 @@ static int norms(struct binder *b, int l, struct layer *y)
 {
     const int ne = b->m->hp.n_embd;
 
-    if (b->m->hp.n_stream > 1)
+    if (b->m->arch->has & HAS_STREAMS)
         return streams(b, l, y);
     if (b->m->arch->norms != NORMS_BEHIND)
         TRY(front_norms(b, l, y));
@@ -206,17 +208,6 @@ static int dense(struct binder *b, int l, struct ffn *f)
     return cb_bind_vector(b, cb_bind_in_layer(b, l, "ffn_down.bias"), OPTIONAL, ne, &f->down_bias);
 }
 
-/* A norm without weights */
-static int plain_norm(int n, struct norm *out)
-{
-    *out = (struct norm){ .n = n, .n_set = 1, .w = cb_calloc((size_t)n, sizeof *out->w) };
-    if (!out->w)
-        return CB_ENOMEM;
-    for (int i = 0; i < n; i++)
-        out->w[i] = 1;
-    return CB_OK;
-}
-
 /* ---- the whole model ---- */
 
 static int layer_scale(struct binder *b, int l, struct layer *y)
@@ -236,7 +227,8 @@ static int networks(struct binder *b, int l, struct layer *y)
     if (!b->m->hp.moe.n_expert || !cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.weight")))
         return dense(b, l, &y->ffn);
     TRY(cb_experts_bind(b, l, y));
-    if (b->m->hp.n_stream > 1 || !cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.scale")))
+    if ((b->m->arch->has & HAS_STREAMS) ||
+        !cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_inp.scale")))
         return CB_OK;
     TRY(cb_experts_beside(b, l, y->moe));
     return dense(b, l, &y->ffn);
@@ -252,9 +244,9 @@ static int layer(struct binder *b, int l)
         return mixed;
     TRY(norms(b, l, y));
     if (b->m->hp.norms_rotated)
-        TRY(plain_norm(y->hd, &y->rotated_norm));
+        TRY(cb_bind_plain_norm(y->hd, &y->rotated_norm));
     if (b->m->hp.norms_values)
-        TRY(plain_norm(y->hd, &y->v_norm));
+        TRY(cb_bind_plain_norm(y->hd, &y->v_norm));
     if (mixed)
         TRY(cb_recurrent_bind(b, l, y));
     if (y->n_kv)
@@ -262,6 +254,8 @@ static int layer(struct binder *b, int l)
     if (!b->m->arch->single || (!mixed && !y->n_kv))
         TRY(networks(b, l, y));
     TRY(layer_scale(b, l, y));
+    if (b->m->hp.compress.n_group)
+        TRY(cb_stream_blend_bind(b, l, y));
     return b->m->hp.n_input ? cb_layer_input_bind(b, l, y) : CB_OK;
 }
 
@@ -285,7 +279,7 @@ static int embeddings(struct binder *b)
     else
         m->output = m->embd;
     TRY(cb_bind_vector(b, "output.bias", OPTIONAL, hp->n_vocab, &m->output_bias));
-    if (hp->n_stream > 1) /* the last mix norms */
+    if (m->arch->has & HAS_STREAMS) /* the last mix norms */
         return CB_OK;
     return cb_bind_norm(b, m->arch->out_norm ? m->arch->out_norm : "output_norm", REQUIRED,
                         hp->n_embd, &m->out_norm);
@@ -347,6 +341,8 @@ static uint64_t *unused_of(struct binder *b, const char *name)
 
     if (is_later(b, name))
         return &x->later;
+    if (strstr(name, ".exp_probs_b_vl.")) /* the choice of experts for parts of images */
+        return &x->senses;
     if (begins(name, senses, sizeof senses / sizeof *senses))
         return &x->senses;
     return strstr(name, "rot_embd") || strstr(name, "rope_f") ? &x->tables : NULL;
@@ -435,6 +431,21 @@ static struct weight *of_streams(struct layer *y, int *i)
     return *i == -2 ? &y->ngrams->key : *i == -1 ? &y->ngrams->value : NULL;
 }
 
+/* Matrix *i of attention over compressed rows and of streams; NULL: there are fewer, and *i is less
+ * by them */
+static struct weight *of_compressed(struct layer *y, int *i)
+{
+    struct weight *w;
+
+    for (int j = 0; y->compressed && (w = cb_compressed_weight(y->compressed, j)); j++)
+        if (!(*i)--)
+            return w;
+    for (int j = 0; j < 3; j++)
+        if (y->blend[j] && !(*i)--)
+            return &y->blend[j]->fn;
+    return NULL;
+}
+
 struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
 {
     struct weight *const all[] = { &y->q, &y->k, &y->v, &y->o };
@@ -444,7 +455,7 @@ struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
     if (i < 4)
         return all[i];
     i -= 4;
-    if ((w = of_streams(y, &i)))
+    if ((w = of_streams(y, &i)) || (w = of_compressed(y, &i)))
         return w;
     for (int j = 0; y->mixer && (w = cb_recurrent_weight(y->mixer, j)); j++)
         if (!i--)
@@ -485,6 +496,9 @@ static void free_layer(struct layer *y, int n_expert)
         free(vectors[i]);
     cb_latent_free(y->latent);
     cb_selector_free(y->selector);
+    cb_compressed_free(y->compressed);
+    for (int i = 0; i < 3; i++)
+        cb_stream_blend_free(y->blend[i]);
     cb_recurrent_free(y->mixer);
     cb_bind_free_ffn(&y->ffn);
     cb_experts_free(y->moe, n_expert);

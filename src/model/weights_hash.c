@@ -100,6 +100,18 @@ static uint64_t join(const struct cb_model *m, const struct piece *p)
                                (double)hp->latent.eps };
         h = XXH3_64bits_withSeed(own, sizeof own, h);
     }
+    for (int l = 0; hp->compress.n_group && l < hp->n_layer; l++) {
+        const struct compress_params *c = &hp->compress;
+        const struct moe *e = m->layer[l].moe;
+        const double form[] = { m->layer[l].compressed->ratio,
+                                c->top_k,
+                                c->n_index,
+                                c->n_step,
+                                (double)c->stream_eps,
+                                e ? (double)e->expert[0].limit : 0,
+                                e ? (double)e->shared.limit : 0 };
+        h = XXH3_64bits_withSeed(form, sizeof form, h);
+    }
     for (int l = 0; l < hp->n_layer; l++)
         h = join_lists(&m->layer[l], h);
     h = join_tensors(m->gguf, &p, h);

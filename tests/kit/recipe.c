@@ -3,6 +3,7 @@
 #include "recipe.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,13 @@ static void put_key(struct gguf_writer *w, const char *key, const char *kind, co
         for (size_t i = 0; i < n; i++)
             each[i] = (int32_t)json_integer_value(json_array_get(v, i));
         cb_gguf_put_array(w, key, GGUF_I32, each, n);
+    } else if (!strcmp(kind, "float32s")) {
+        float each[64];
+        const size_t n = json_array_size(v);
+        ck_assert(n <= sizeof each / sizeof *each);
+        for (size_t i = 0; i < n; i++)
+            each[i] = (float)json_number_value(json_array_get(v, i));
+        cb_gguf_put_array(w, key, GGUF_F32, each, n);
     } else if (!strcmp(kind, "uint32s")) {
         uint32_t each[64];
         const size_t n = json_array_size(v);
@@ -83,6 +91,7 @@ static void put_tensor(struct gguf_make *m, uint64_t number, const json_t *row)
     const double width = json_number_value(json_array_get(row, 3));
     const int n_dim = (int)json_array_size(shape);
     int64_t dim[4] = { 1, 1, 1, 1 }, n = 1;
+    const int table = json_array_size(row) == 3; /* of numbers below row[2] */
     float *x;
 
     ck_assert(n_dim > 0 && n_dim <= 3);
@@ -90,8 +99,10 @@ static void put_tensor(struct gguf_make *m, uint64_t number, const json_t *row)
         n *= dim[i] = json_integer_value(json_array_get(shape, (size_t)i));
     x = malloc((size_t)n * sizeof *x);
     for (int64_t i = 0; i < n; i++)
-        x[i] = (float)(mean + width * draw(number, (uint64_t)i));
-    cb_make_tensor(m, json_string_value(json_array_get(row, 0)), DT_F32, n_dim, dim, x);
+        x[i] = table ? floorf((float)((draw(number, (uint64_t)i) + 1) / 2 * mean))
+                     : (float)(mean + width * draw(number, (uint64_t)i));
+    cb_make_tensor(m, json_string_value(json_array_get(row, 0)), table ? DT_I32 : DT_F32, n_dim,
+                   dim, x);
     free(x);
 }
 

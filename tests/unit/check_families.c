@@ -299,7 +299,7 @@ static int has_adjacent(const cb_model *m)
 
 static int is_latent(const cb_model *m)
 {
-    return m->hp.latent.rank > 0;
+    return m->hp.one_row;
 }
 
 static int has_short_chunks(const cb_model *m)

@@ -15,9 +15,11 @@
 
 enum { N_CTX = 1024, N_ID = 900, GRID = 128 };
 
-static const char *const recipes[] = { "qwen35",         "qwen3next", "lfm2",   "granitehybrid",
-                                       "nemotron_h_moe", "falcon-h1", "mamba2", "kimi-linear" };
-enum { N_RECIPE = sizeof recipes / sizeof *recipes };
+static const char *const recipes[] = { "qwen35",        "qwen3next",      "lfm2",
+                                       "granitehybrid", "nemotron_h_moe", "falcon-h1",
+                                       "mamba2",        "kimi-linear",    "deepseek4" };
+/* The last one has entries beside a window (readers/entries.c), and takes no drafts. */
+enum { N_RECIPE = sizeof recipes / sizeof *recipes, N_DRAFT = N_RECIPE - 1 };
 
 static struct recipe recipe;
 static char file[64], saved[64];
@@ -468,8 +470,8 @@ int main(void)
     tcase_add_loop_test(tc, stopped_prompts, 0, N_RECIPE);
     tcase_add_loop_test(tc, checkpoints_of_stopped_prompts, 0, N_RECIPE);
     tcase_add_loop_test(tc, batches, 0, N_RECIPE);
-    tcase_add_loop_test(tc, drafts_are_taken_back, 0, N_RECIPE);
-    tcase_add_loop_test(tc, the_text_without_drafts, 0, N_RECIPE);
+    tcase_add_loop_test(tc, drafts_are_taken_back, 0, N_DRAFT);
+    tcase_add_loop_test(tc, the_text_without_drafts, 0, N_DRAFT);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }

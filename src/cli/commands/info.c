@@ -196,8 +196,8 @@ static int print_policies(int json)
 /* ---- the model ---- */
 
 struct mix {
-    int n[DT_COUNT];
-    uint64_t bytes[DT_COUNT];
+    int n[DT_COUNT + 1];
+    uint64_t bytes[DT_COUNT + 1];
 };
 
 static int count_types(const char *path, struct mix *mix)
@@ -220,7 +220,7 @@ static int model_json(const struct engine *e, const struct mix *mix, const struc
     const struct cb_model_info *i = &e->info;
     json_t *tensors = json_object(), *j, *mem = cb_json_memory(m);
 
-    for (int t = 0; t < DT_COUNT; t++)
+    for (int t = 0; t <= DT_I32; t++)
         if (mix->n[t])
             cb_json_set(
                 &tensors, cb_dtype[t].name,
@@ -267,7 +267,7 @@ static void model_text(const struct engine *e, const struct mix *mix, const stru
     if (i->unused_senses_bytes)
         printf("left unused      what reads images or sound, %.1f MiB\n",
                mib(i->unused_senses_bytes));
-    for (int t = 0; t < DT_COUNT; t++)
+    for (int t = 0; t <= DT_I32; t++)
         if (mix->n[t])
             printf("tensors %-8s %d, %.1f MiB\n", cb_dtype[t].name, mix->n[t], mib(mix->bytes[t]));
     printf("\nmemory with a full context of %d tokens, policy %s, keys %s, values %s:\n", e->n_ctx,

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: MIT */
+/* entries.c - beside the rows of a window, queries read entries: rows that stand for `ratio` tokens
+ * each (DeepSeek-AI 2026, DeepSeek-V4, sections 2.3.1 and 2.3.2). A window of tokens is an entry as
+ * soon as it is complete. Where a layer scores entries, a query reads the top_k whose sum over the
+ * scoring heads of w * max(0, q . k) is largest; ties go to the earlier entry. Rows older than the
+ * window are dropped. What the next entries will be made of is a state of fixed size, which goes
+ * back to a checkpoint when the timeline is cut (states.h), together with the window's rows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/entry_maker.h"
+#include "attention/index_keys.h"
+#include "attention/parts.h"
+#include "attention/reader.h"
+#include "bank/states.h"
+#include "bank/store_areas.h"
+#include "base/err.h"
+#include "base/ints.h"
+#include "whole.h"
+
+/* Of a layer; unused where it has no entries */
+struct layer_entries {
+    struct store entry, index; /* rows, and keys that are scored; one KV head each */
+};
+
+struct entries {
+    struct layer_entries *layer; /* [n_layer] */
+    struct entry_work make;
+    float *logit;  /* [heads that score][most entries] */
+    float *score;  /* [most entries] */
+    int32_t *list; /* [chunk][top_k] */
+    int most;      /* entries of a layer that scores */
+    size_t bytes;  /* of these lists */
+};
+
+extern const struct reader cb_reader_entries;
+
+static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+{
+    (void)row, (void)n_layer, (void)l;
+    return y && y->compressed;
+}
+
+static const struct compressed *of(const struct attention *a, int l)
+{
+    return a->model->layer[l].compressed;
+}
+
+/* Does layer l score its entries? Where the policy does not ask for it, all are read. */
+static int scores(const struct attention *a, int l)
+{
+    return a->plan[l].select.on && of(a, l)->index.n > 0;
+}
+
+/* Entries that the first n tokens have made */
+static int n_entry(const struct attention *a, int l, int n)
+{
+    return of(a, l)->ratio ? n / of(a, l)->ratio : 0;
+}
+
+static struct layer_entries *at(const struct attention *a, int l)
+{
+    const struct entries *x = cb_reader_state(a, l);
+    return &x->layer[l];
+}
+
+/* Entries of n tokens, and their keys */
+static uint64_t held_bytes(const struct attention *a, int l, int n)
+{
+    const struct layer_entries *e = at(a, l);
+
+    return (uint64_t)n_entry(a, l, n) * (e->entry.row_k + e->index.row_k);
+}
+
+/* ---- open ---- */
+
+static int open_store(const struct attention *a, int l, enum kv_type t, int hd, struct store *st)
+{
+    TRY(cb_store_open(st, 1, hd, n_entry(a, l, a->bank->n_ctx) + 1, t, t, 0));
+    cb_store_share_rows(st);
+    st->small_pages = a->bank->small_pages;
+    return CB_OK;
+}
+
+static int open_layer(struct attention *a, int l, struct layer_entries *e)
+{
+    const int n = of(a, l)->index.n;
+    const enum kv_type t =
+        cb_index_keys_type(a->plan[l].select.keys, a->bank->type_k, max_int(n, 1));
+
+    TRY(open_store(a, l, a->bank->type_k, a->model->layer[l].hd, &e->entry));
+    if (!scores(a, l))
+        return CB_OK;
+    if (n % cb_kv_type[t].block)
+        return cb_policy_refuse(a->policy, "keys=%s: keys of %d numbers are no whole blocks of %d",
+                                cb_kv_type[t].name, n, cb_kv_type[t].block);
+    return open_store(a, l, t, n, &e->index);
+}
+
+static int open_lists(const struct attention *a, struct entries *x)
+{
+    const struct compress_params *p = &a->model->hp.compress;
+    const size_t most = (size_t)x->most, list = (size_t)a->chunk * (size_t)p->top_k;
+
+    if (!most)
+        return CB_OK;
+    /* memory for these is committed page by page as the context grows */
+    x->logit = cb_alloc_aligned((size_t)p->n_index * most, sizeof *x->logit);
+    x->score = cb_alloc_aligned(most, sizeof *x->score);
+    x->list = cb_alloc_aligned(list, sizeof *x->list);
+    x->bytes = ((size_t)p->n_index + 1) * most * sizeof *x->score + list * sizeof *x->list;
+    return x->logit && x->score && x->list ? CB_OK : CB_ENOMEM;
+}
+
+static int open_states(struct attention *a)
+{
+    const size_t n = (size_t)a->bank->n_layer;
+    size_t *past = cb_calloc(2 * n, sizeof *past), *matrix = past + n;
+    int err;
+
+    if (!past)
+        return CB_ENOMEM;
+    for (size_t l = 0; l < n; l++) {
+        const struct layer *y = &a->model->layer[l];
+        past[l] = cb_window_floats(y);
+        matrix[l] = cb_entry_state(&y->compressed->entry) + cb_entry_state(&y->compressed->index);
+    }
+    err = cb_states_open(&a->bank->states, (int)n, past, matrix, a->bank->checkpoint_bytes);
+    free(past);
+    return err;
+}
+
+static int open(struct attention *a, void **state)
+{
+    struct entries *x;
+
+    if (a->dev->ops->memory)
+        return cb_fail(CB_EUNSUPPORTED,
+                       "device %s does not make rows that stand for several "
+                       "tokens",
+                       a->dev->name);
+    if (!(x = *state = cb_calloc(1, sizeof *x)))
+        return CB_ENOMEM;
+    if (!(x->layer = cb_calloc((size_t)a->bank->n_layer, sizeof *x->layer)))
+        return CB_ENOMEM;
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        if (!of(a, l)->ratio)
+            continue;
+        TRY(open_layer(a, l, &x->layer[l]));
+        if (scores(a, l))
+            x->most = max_int(x->most, n_entry(a, l, a->bank->n_ctx) + 1);
+    }
+    TRY(open_lists(a, x));
+    TRY(cb_entry_work_open(&x->make, a->model, a->chunk));
+    return open_states(a);
+}
+
+static void close(struct attention *a, void *state)
+{
+    struct entries *x = state;
+
+    for (int l = 0; x->layer && l < a->bank->n_layer; l++)
+        if (of(a, l)->ratio) {
+            cb_store_close(&x->layer[l].entry);
+            cb_store_close(&x->layer[l].index);
+        }
+    cb_entry_work_close(&x->make);
+    free(x->layer);
+    free(x->logit);
+    free(x->score);
+    free(x->list);
+    free(x);
+}
+
+static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
+{
+    const struct entries *x = state;
+
+    (void)a, (void)n_feed, (void)n_most;
+    return x->bytes + x->make.bytes;
+}
+
+/* ---- what follows the timeline ---- */
+
+static void cut(struct attention *a, void *state, int n)
+{
+    struct entries *x = state;
+
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        struct store *const both[] = { &x->layer[l].entry, &x->layer[l].index };
+        for (int i = 0; i < 2; i++)
+            if (both[i]->n_kv)
+                cb_store_cut(both[i], n_entry(a, l, n));
+        cb_bank_note_beside(a->bank, l, held_bytes(a, l, n));
+    }
+}
+
+static void clear(struct attention *a, void *state)
+{
+    cut(a, state, 0);
+}
+
+/* Rows of the window that a checkpoint behind n tokens has */
+static int n_window(const struct attention *a, int l, int n)
+{
+    return min_int(n, a->model->layer[l].window - 1);
+}
+
+/* Slots before those rows, less whole splits: attention sums the slots of a split together, so the
+ * rows must come back to the places that they had. It stands behind the rows. */
+static float *place(const struct attention *a, int l)
+{
+    return cb_states_past(&a->bank->states, l) + cb_window_floats(&a->model->layer[l]) - 1;
+}
+
+static void remember(struct attention *a, int l, int n)
+{
+    const struct store *st = &a->bank->store[l];
+    const int held = n_window(a, l, n), first = st->n[0] - held;
+    float *row = cb_states_past(&a->bank->states, l);
+    int slot[CB_STORE_MANY];
+
+    for (int i = 0, some; i < held; i += some) {
+        some = min_int(CB_STORE_MANY, held - i);
+        for (int j = 0; j < some; j++)
+            slot[j] = first + i + j;
+        cb_store_get_many(st, a->dev, 0, 0, slot, some, row + (size_t)i * (size_t)st->hd);
+    }
+    *place(a, l) = (float)(first % KV_SPLIT);
+}
+
+static void begin(struct attention *a)
+{
+    struct bank *b = a->bank;
+
+    if (b->decoding)
+        return;
+    for (int l = 0; l < b->n_layer; l++)
+        remember(a, l, b->n_seen);
+    cb_states_keep(&b->states);
+    cb_states_prompt(&b->states, b->n_seen, b->n_seen + b->n_feed);
+}
+
+static int room(const struct attention *a, int l, int i)
+{
+    (void)l;
+    return cb_states_room(&a->bank->states, a->bank->n_seen + i);
+}
+
+static void passed(struct attention *a, int l, int pos)
+{
+    if (pos % STATE_GRID == 0)
+        remember(a, l, pos);
+    cb_states_passed(&a->bank->states, l, pos);
+}
+
+static void fed(struct attention *a, int n)
+{
+    struct bank *b = a->bank;
+
+    (void)n;
+    cb_states_drop(&b->states);
+    if (!b->decoding)
+        return;
+    for (int l = 0; b->n_seen % STATE_GRID == 0 && l < b->n_layer; l++)
+        remember(a, l, b->n_seen);
+    cb_states_generated(&b->states, b->n_seen);
+}
+
+/* The rows of the window before position n become the store's, behind rows that nobody reads. */
+static int window_back(struct attention *a, int l, int n, int32_t *pos, float *none)
+{
+    struct store *st = &a->bank->store[l];
+    const float *row = cb_states_past(&a->bank->states, l);
+    const int held = n_window(a, l, n), before = min_int((int)*place(a, l), n - held);
+
+    cb_store_cut(st, 0);
+    if (!held)
+        return CB_OK;
+    for (int i = 0; i < before + held; i++)
+        pos[i] = n - held - before + i;
+    TRY(cb_store_append(st, a->dev, none, none, st->hd, before, pos[0]));
+    TRY(cb_store_append(st, a->dev, row, row, st->hd, held, n - held));
+    return before + held < n ? cb_store_set_pos(st, pos, before + held) : CB_OK;
+}
+
+static int resume(struct attention *a, void *state, int n)
+{
+    int32_t *pos = cb_calloc((size_t)a->model->hp.window + KV_SPLIT, sizeof *pos);
+    float *none = cb_calloc((size_t)KV_SPLIT * (size_t)a->model->hp.hd_max, sizeof *none);
+    int err = pos && none ? CB_OK : CB_ENOMEM;
+
+    (void)state;
+    for (int l = 0; !err && l < a->bank->n_layer; l++)
+        err = window_back(a, l, n, pos, none);
+    free(pos);
+    free(none);
+    return err;
+}
+
+/* ---- a chunk ---- */
+
+/* The entries that c completes are stored. */
+static int make(struct attention *a, const struct chunk *c, const struct compressor *m, int value,
+                int logit, float *state, struct store *st)
+{
+    struct entries *x = cb_reader_state(a, c->l);
+    const int made = cb_entry_make(a, &a->model->layer[c->l], m, c->made + value, c->made + logit,
+                                   c->made_stride, c->n, c->pos0, state, &x->make);
+
+    return made ? cb_store_append(st, a->dev, x->make.row, x->make.row, m->n, made, 0) : CB_OK;
+}
+
+static int stored(struct attention *a, const struct chunk *c)
+{
+    const struct compressed *y = of(a, c->l);
+    const struct entry_columns col = cb_entry_columns(y);
+    struct layer_entries *e = at(a, c->l);
+    float *state = cb_states_matrix(&a->bank->states, c->l);
+
+    if (!y->ratio)
+        return CB_OK;
+    TRY(make(a, c, &y->entry, col.value, col.logit, state, &e->entry));
+    if (scores(a, c->l))
+        TRY(make(a, c, &y->index, col.index_value, col.index_logit,
+                 state + cb_entry_state(&y->entry), &e->index));
+    cb_bank_note_beside(a->bank, c->l, held_bytes(a, c->l, c->pos0 + c->n));
+    return CB_OK;
+}
+
+/* Scores of the first n entries for query i of c -> x->score */
+static void score(struct attention *a, const struct chunk *c, int i, int n)
+{
+    const struct entries *x = cb_reader_state(a, c->l);
+    const struct store *st = &at(a, c->l)->index;
+    const struct compress_params *p = &a->model->hp.compress;
+    const struct entry_columns col = cb_entry_columns(of(a, c->l));
+    const float *made = c->made + (size_t)i * (size_t)c->made_stride;
+    const struct kv_run run = cb_store_run(st, 0, 0, n);
+    const struct score s = { .a = { .n_tok = 1,
+                                    .n_head = p->n_index,
+                                    .n_kv = 1,
+                                    .hd = st->hd,
+                                    .scale = 1,
+                                    .type_k = st->type_k,
+                                    .type_v = st->type_v,
+                                    .run = &run,
+                                    .q = made + col.q,
+                                    .q_stride = c->made_stride },
+                             .logit = 1,
+                             .out = x->logit,
+                             .out_stride = x->most };
+
+    for (int h = 0; h < p->n_index; h++)
+        memset(x->logit + (size_t)h * (size_t)x->most, 0, (size_t)n * sizeof *x->logit);
+    memset(x->score, 0, (size_t)n * sizeof *x->score);
+    a->dev->ops->score(a->dev, &s);
+    for (int h = 0; h < p->n_index; h++) {
+        const float *y = x->logit + (size_t)h * (size_t)x->most, w = made[col.weight + h];
+        for (int j = 0; j < n; j++)
+            x->score[j] += w * (y[j] > 0 ? y[j] : 0);
+    }
+}
+
+/* Queries first..first+n-1 of c read n_e entries beside the window: all of them, or a list. */
+static int add_part(struct attention *a, const struct chunk *c, int first, int n, int n_e,
+                    const int32_t *list, int k)
+{
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    p.first = first;
+    p.n = n;
+    p.q = c->q + (size_t)first * (size_t)c->stride;
+    p.causal = p.window = 0;
+    p.joins = p.elsewhere = 1;
+    TRY(cb_parts_add(a, &p, &run));
+    run[0] = cb_store_run(&at(a, c->l)->entry, 0, 0, n_e);
+    if (list) {
+        run[0].idx = list;
+        run[0].n = k;
+    }
+    return CB_OK;
+}
+
+/* Query i of c reads the best of n_e entries. */
+static int add_best(struct attention *a, const struct chunk *c, int i, int n_e)
+{
+    const struct entries *x = cb_reader_state(a, c->l);
+    const int k = a->model->hp.compress.top_k;
+    int32_t *list = x->list + (size_t)i * (size_t)k;
+
+    score(a, c, i, n_e);
+    a->dev->ops->topk(a->dev, x->score, n_e, k, list);
+    if (a->bank->decoding)
+        a->bank->read_bytes += (uint64_t)n_e * at(a, c->l)->index.row_k;
+    return add_part(a, c, i, 1, n_e, list, k);
+}
+
+/* Neighbouring queries that see the same entries share a part. */
+static int parts(struct attention *a, const struct chunk *c)
+{
+    const int ratio = of(a, c->l)->ratio, k = a->model->hp.compress.top_k;
+
+    TRY(cb_parts_whole(a, c, NULL));
+    for (int i = 0, n = 1; ratio && i < c->n; i += n) {
+        const int n_e = n_entry(a, c->l, c->pos0 + i + 1);
+        const int best = scores(a, c->l) && n_e > k;
+        n = best ? 1 : min_int(c->n - i, ratio - (c->pos0 + i + 1) % ratio);
+        if (n_e)
+            TRY(best ? add_best(a, c, i, n_e) : add_part(a, c, i, n, n_e, NULL, 0));
+    }
+    return 1;
+}
+
+/* ---- for the memory plan ---- */
+
+static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+                           uint64_t *scanned)
+{
+    const struct layer_entries *e = at(a, l);
+    const int seen = n_entry(a, l, p->n_prompt + p->n_gen), k = a->model->hp.compress.top_k;
+    const int best = scores(a, l) && seen > k;
+
+    *scanned = best ? (uint64_t)seen * e->index.row_k : 0;
+    return cb_whole_read_bytes(a, l, n, p, scanned) + *scanned +
+           (uint64_t)(best ? k : seen) * e->entry.row_k;
+}
+
+/* ---- as plain data: as many rows as the timeline's length says ---- */
+
+static int most_areas(const struct attention *a, int l)
+{
+    return of(a, l)->ratio ? 1 + scores(a, l) : 0;
+}
+
+static int areas(const struct attention *a, int l, struct area *out)
+{
+    struct layer_entries *e = at(a, l);
+    struct store *const both[] = { &e->entry, &e->index };
+    const int n = n_entry(a, l, a->bank->n_seen);
+    const int all = n ? most_areas(a, l) : 0;
+
+    for (int i = 0; i < all; i++) {
+        both[i]->n[0] = both[i]->rows[0] = n; /* of a session that is filled from elsewhere */
+        out[i] = (struct area){
+            AREA_ENTRIES, l, i, 0, cb_store_key(both[i], 0, 0), (size_t)n * both[i]->row_k
+        };
+    }
+    return all;
+}
+
+static int check(const struct attention *a, int l)
+{
+    cb_bank_note_beside(a->bank, l, held_bytes(a, l, a->bank->n_seen));
+    return CB_OK;
+}
+
+const struct reader cb_reader_entries = {
+    .name = "a window, and rows that stand for several tokens",
+    .traits = READ_ANY_ORDER | READ_JOINS | READ_WINDOW | READ_RESUMES,
+    .undraftable = "a layer has rows that stand for several tokens",
+    .no_choice = "the model's layers read rows that stand for several tokens",
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .clear = clear,
+    .work_bytes = work_bytes,
+    .cut = cut,
+    .resume = resume,
+    .begin = begin,
+    .fed = fed,
+    .room = room,
+    .passed = passed,
+    .stored = stored,
+    .parts = parts,
+    .read_bytes = read_bytes,
+    .held_bytes = held_bytes,
+    .most_areas = most_areas,
+    .areas = areas,
+    .check = check,
+};
