@@ -242,6 +242,11 @@ CB_API void cb_model_get_info(const cb_model *model, struct cb_model_info *out);
  * anything that saves or finds banks, reads the whole file. CB_EARG: the model was opened for its
  * vocabulary alone; CB_ENOMEM. */
 CB_API int cb_model_fingerprint(cb_model *model, uint64_t *out);
+/* For a handler of SIGBUS, with its si_addr. 1: a session of the model has mapped a saved bank
+ * whose file another program made shorter meanwhile. Its rows read as zeros from now on, the call
+ * that reads them ends with CB_EIO, and the handler returns. 0: the address is another one.
+ * Async-signal-safe. */
+CB_API int cb_model_page_lost(cb_model *model, const void *address);
 CB_API int cb_n_vocab(const cb_model *model); /* ids are 0 to n_vocab - 1 */
 /* CB_EARG, with the first difference, unless the models' tokens are the same; up to 1,024 more in
  * one of them count as padding. */
@@ -428,7 +433,9 @@ struct cb_prefill {
 CB_API struct cb_prefill cb_prefill_defaults(void); /* all zero */
 /* Appends tokens[n], n >= 1, to the timeline. `how` may be NULL: the defaults. CB_EFULL: they do
  * not fit; CB_EARG: n or an id is out of range; CB_ECANCEL; CB_ENOMEM. After a failure the session
- * is as before the call, or empty if the policy had already dropped tokens. */
+ * is as before the call, or empty if the policy had already dropped tokens. CB_EIO: the session is
+ * empty, because the file of the saved bank that it was loaded from became shorter or was
+ * overwritten. */
 CB_API int cb_session_prefill(cb_session *session, const int32_t *tokens, int n,
                               const struct cb_prefill *how);
 /* Appends one token. Fails as a prefill does. */
@@ -477,7 +484,8 @@ CB_API void cb_session_prefill_cancel(cb_session *session);
 /* Appends tokens[i] to sessions[i], for n different sessions of one model with any policies and
  * types. The logits are those of n calls of cb_session_decode(), to the bit, but the weights are
  * read once for all sessions. All logits are exact, whatever cb_session_want_top() says. When a
- * call fails, no session has its token, and sessions whose policy drops tokens are empty. A batch
+ * call fails, no session has its token, and sessions whose policy drops tokens are empty; after
+ * CB_EIO those whose saved bank has gone are empty, and the others have their tokens. A batch
  * larger than the first session's chunk runs in chunks, as does one whose act_bits differ: sessions
  * of the chunks before the failure have their tokens. */
 CB_API int cb_decode_batch(cb_session *const *sessions, const int32_t *tokens, int n);
@@ -505,9 +513,10 @@ CB_API int cb_session_truncate(cb_session *session, int n);
 CB_API int cb_session_save(const cb_session *session, const char *path);
 /* Opens a session from such a file. It goes on, to the bit, as the saved one would have, if the
  * instruction set is the same; blocks prepacked for another one are unpacked, rounded. Large
- * areas are mapped copy-on-write: processes share them until they write. n_ctx: capacity in tokens;
- * 0 = as saved. CB_EFORMAT: damaged; CB_EUNSUPPORTED: of another model, of a newer format, or
- * prepacked for an unknown instruction set; CB_EFULL: n_ctx is too small; CB_EIO; CB_ENOMEM. */
+ * areas are mapped copy-on-write: processes share them until they write. A file that becomes
+ * shorter meanwhile raises SIGBUS: cb_model_page_lost(). n_ctx: capacity in tokens; 0 = as saved.
+ * CB_EFORMAT: damaged; CB_EUNSUPPORTED: of another model, of a newer format, or prepacked for an
+ * unknown instruction set; CB_EFULL: n_ctx is too small; CB_EIO; CB_ENOMEM. */
 CB_API int cb_session_load(cb_model *model, const char *path, int n_ctx, cb_session **out);
 /* What the file says about itself, a JSON object -> *json, ended by NUL; the caller frees it.
  * Only the header and this text are checked. */

@@ -12,6 +12,7 @@ libcore_la_SOURCES += \
 	src/base/json_lenient.c src/base/json_lenient.h \
 	src/base/new_file.c src/base/new_file.h \
 	src/base/number.c src/base/number.h \
+	src/base/page_guard.c src/base/page_guard.h \
 	src/base/plain_text.c src/base/plain_text.h \
 	src/base/siphash.c src/base/siphash.h \
 	src/base/stop_text.c src/base/stop_text.h \
@@ -172,6 +173,7 @@ libcore_la_SOURCES += \
 	src/bank/pages.c src/bank/pages.h \
 	src/bank/states.c src/bank/states.h src/bank/store.c src/bank/store.h \
 	src/bank/bank_file.c src/bank/bank_file.h \
+	src/bank/mapped_files.c src/bank/mapped_files.h \
 	src/bank/store_areas.c src/bank/store_areas.h \
 	src/bank/store_ask.c src/bank/store_ask.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \

@@ -339,18 +339,31 @@ int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at)
     return take(f, at, n, f->area[i].at);
 }
 
-int cb_bank_file_map(const struct bank_file *f, int i, size_t n, void *at)
+int cb_bank_file_maps(const struct bank_file *f, int i, size_t n, const void *at)
 {
     const struct bank_area *a = &f->area[i];
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
-    if (n < BANK_FILE_ALIGN || (uintptr_t)at % page || a->at % page ||
-        align_up(a->at + n, page) > f->bytes)
-        return cb_bank_file_read(f, i, n, at);
-    if (mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, f->fd, (off_t)a->at) ==
-        MAP_FAILED)
+    return n >= BANK_FILE_ALIGN && (uintptr_t)at % page == 0 && a->at % page == 0 &&
+           align_up(a->at + n, page) <= f->bytes;
+}
+
+int cb_bank_file_map(const struct bank_file *f, int i, size_t n, void *at)
+{
+    if (mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, f->fd,
+             (off_t)f->area[i].at) == MAP_FAILED)
         return cb_fail(CB_ENOMEM, "%s: cannot be mapped: %s", f->path, strerror(errno));
     return CB_OK;
+}
+
+int cb_bank_file_is_same(const struct bank_file *f)
+{
+    struct stat st;
+    uint64_t id;
+
+    return !fstat(f->fd, &st) && (uint64_t)st.st_size >= f->bytes &&
+           pread(f->fd, &id, sizeof id, offsetof(struct header, hash)) == (ssize_t)sizeof id &&
+           id == f->id;
 }
 
 void cb_bank_file_count_use(const struct bank_file *f)

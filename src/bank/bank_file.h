@@ -63,10 +63,13 @@ void cb_bank_file_close(struct bank_file *f);
 int cb_bank_file_verify(const struct bank_file *f, struct par *par);
 /* The first n bytes of area i -> at[n] */
 int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at);
-/* The same by mapping the file there, copied page by page when written to. Falls back to reading
- * where addresses do not allow it. The memory behind the area, up to the end of its page, is
- * overwritten. */
+/* 1: the sizes and addresses allow mapping the file there instead */
+int cb_bank_file_maps(const struct bank_file *f, int i, size_t n, const void *at);
+/* Does so; pages are copied when written to. The memory behind the area, up to the end of its page,
+ * is overwritten. */
 int cb_bank_file_map(const struct bank_file *f, int i, size_t n, void *at);
+/* 0: the open file became shorter, or another one was written in its place */
+int cb_bank_file_is_same(const struct bank_file *f);
 /* Counts one use in the file, which also sets the time of its last change. No checksum covers the
  * count; a file that cannot be written stays as it is. */
 void cb_bank_file_count_use(const struct bank_file *f);

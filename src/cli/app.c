@@ -236,6 +236,7 @@ static int open_file(const struct opts *o, const char *path, int n_threads, cons
     TRY(read_adapters(o, scale, e));
     cb_bus_error_catch(e->path);
     TRY(open_model(o, n_threads, e, e->path, &e->model));
+    cb_bus_error_add(e->model);
     cb_model_get_info(e->model, &e->info);
     TRY(open_draft_model(o, e));
     if (cb_opt_flag(o, ARG_MLOCK) && mlockall(MCL_CURRENT))
@@ -382,6 +383,7 @@ void cb_engine_close(struct engine *e)
     cb_session_close(e->session);
     cb_session_close(e->draft);
     cb_bank_dir_close(e->dir);
+    cb_bus_error_remove(e->model);
     cb_model_close(e->model);
     cb_model_close(e->draft_model);
     cb_grammar_free(e->grammar);

@@ -190,6 +190,10 @@ void cb_note_cut(const struct opts *o, const struct generation *g); /* -n has en
 
 /* interrupt.c: an error ends the program if a page of the mapped file cannot be read */
 void cb_bus_error_catch(const char *path);
+/* A saved bank that a session of m has mapped is an error of this session instead, until the model
+ * is removed, which comes before it is closed. Any thread may call; NULL is allowed. */
+void cb_bus_error_add(cb_model *m);
+void cb_bus_error_remove(cb_model *m);
 /* SIGINT, SIGTERM and SIGHUP set a flag, a second one kills. */
 void cb_interrupt_catch(void);
 void cb_interrupt_clear(void);

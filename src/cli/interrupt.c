@@ -4,6 +4,7 @@
  * like any other. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -14,6 +15,10 @@
 #include "cmd.h"
 
 static const char *mapped; /* path of the model */
+
+enum { MOST_MODELS = 64 };                      /* open at once, as far as they are guarded */
+static _Atomic(cb_model *) banked[MOST_MODELS]; /* their sessions may map saved banks; or NULL */
+static atomic_int n_handling;                   /* threads that look at them */
 
 /* Only what is safe in a signal handler: write() and _exit(). */
 static void say(const char *text)
@@ -85,13 +90,29 @@ static void file_at(const void *p, char *out, size_t cap)
         close(m.fd);
 }
 
-/* The model or a saved bank */
+/* 1: a saved bank has lost the page, and its session will see that. */
+static int is_of_bank(const void *at)
+{
+    int found = 0;
+
+    atomic_fetch_add(&n_handling, 1);
+    for (int i = 0; i < MOST_MODELS && !found; i++) {
+        cb_model *m = atomic_load(&banked[i]);
+        found = m && cb_model_page_lost(m, at);
+    }
+    atomic_fetch_sub(&n_handling, 1);
+    return found;
+}
+
+/* A saved bank is an error of the session that has mapped it; the model ends the program. */
 static void on_bus_error(int sig, siginfo_t *info, void *context)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     static char name[4096];
 
     (void)context;
+    if (info->si_code == BUS_ADRERR && is_of_bank(info->si_addr))
+        return;
     if (info->si_code != BUS_ADRERR) { /* no file's fault: the instruction fails again, and kills */
         signal(sig, SIG_DFL);
         return;
@@ -113,6 +134,26 @@ void cb_bus_error_catch(const char *path)
     sa.sa_sigaction = on_bus_error;
     sigemptyset(&sa.sa_mask);
     sigaction(SIGBUS, &sa, NULL);
+}
+
+void cb_bus_error_add(cb_model *m)
+{
+    for (int i = 0; m && i < MOST_MODELS; i++) {
+        cb_model *none = NULL;
+        if (atomic_compare_exchange_strong(&banked[i], &none, m))
+            return;
+    }
+}
+
+/* A handler on another thread may still look at the model. */
+void cb_bus_error_remove(cb_model *m)
+{
+    for (int i = 0; m && i < MOST_MODELS; i++) {
+        cb_model *is = m;
+        atomic_compare_exchange_strong(&banked[i], &is, NULL);
+    }
+    while (m && atomic_load(&n_handling))
+        sched_yield();
 }
 
 static const int caught[] = { SIGINT, SIGTERM, SIGHUP };

@@ -119,7 +119,7 @@ static int any_mapped(const struct call *c)
     int any = 0;
 
     for (int i = 0; i < c->n_session; i++)
-        any |= c->s[i]->mapped;
+        any |= c->s[i]->mapped != NULL;
     return any;
 }
 
@@ -132,6 +132,26 @@ static void note_traffic(struct call *c, struct device_traffic before, struct de
     }
 }
 
+/* After the body: sessions that have computed with wrong rows become empty, as do all after a
+ * failure. The others of a batch have their tokens. */
+static int end_call(struct call *c)
+{
+    int err = c->status;
+
+    for (int i = 0; i < c->n_session; i++) {
+        struct cb_session *s = c->s[i];
+        const int lost = cb_session_check_files(s);
+        if (c->status < 0 || lost)
+            undo(s);
+        if (lost)
+            cb_session_forget(s);
+        if (lost && err >= 0)
+            err = lost;
+        s->busy = 0;
+    }
+    return err;
+}
+
 /* Fails, as cb_device_lock() does, when called from a callback. */
 static int run(struct call *c, int decoding)
 {
@@ -140,6 +160,7 @@ static int run(struct call *c, int decoding)
     const int mapped = any_mapped(c);
     struct device_traffic traffic;
     const long before = mapped ? waits() : 0;
+    int err;
 
     TRY(cb_device_lock(d));
     for (int i = 0; i < c->n_session; i++) {
@@ -155,13 +176,9 @@ static int run(struct call *c, int decoding)
     note_traffic(c, decoding ? traffic : cb_device_traffic(d), cb_device_traffic(d));
     if (c->status < 0)
         (void)cb_device_wait(d); /* nothing may still write rows that are about to be dropped */
-    for (int i = 0; i < c->n_session; i++) {
-        if (c->status < 0)
-            undo(c->s[i]);
-        c->s[i]->busy = 0;
-    }
+    err = end_call(c);
     cb_device_unlock(d);
-    return c->status;
+    return err;
 }
 
 static int forward_body(const struct call *c)

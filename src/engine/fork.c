@@ -90,6 +90,8 @@ int cb_session_fork(const cb_session *s, cb_session **out)
     TRY(cb_session_check_idle(s));
     TRY(cb_session_open_as(s->model, &s->params, own, s->policy->arg, &f));
     err = copy_state(f, (cb_session *)(uintptr_t)s); /* a snapshot of it changes no results */
+    if (!err)
+        err = cb_session_check_files(s);
     if (err)
         cb_session_close(f);
     else

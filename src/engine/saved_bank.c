@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "bank/mapped_files.h"
 #include "bank/pages.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -176,6 +177,8 @@ int cb_saved_write(const struct cb_session *s, const char *path, const struct sa
     err = cb_bank_writer_open(path, how->unsynced, &w);
     if (!err)
         err = add_all(s, how->parent ? how->n_shared : 0, w);
+    if (cb_session_check_files(s)) /* also the cause of a write that failed */
+        err = CB_EIO;
     if (!err)
         err = cb_bank_writer_finish(w, how->parent ? 2 : 1, text, strlen(text));
     else
@@ -368,11 +371,12 @@ static int fill_counts(const struct bank_file *f, struct cb_session *s)
     return err;
 }
 
-/* The first n bytes of area i of f -> at */
-static int take(const struct bank_file *f, int i, size_t n, void *at)
+/* The first n bytes of area i of f -> at, in a store of s */
+static int take(const struct bank_file *f, int i, size_t n, struct cb_session *s, void *at)
 {
-    return cb_area_is_rows(f->area[i].kind) ? cb_bank_file_map(f, i, n, at) /* many */
-                                            : cb_bank_file_read(f, i, n, at);
+    return cb_area_is_rows(f->area[i].kind) /* many */
+               ? cb_mapped_files_take(&s->mapped, &s->model->guard, f, i, n, at)
+               : cb_bank_file_read(f, i, n, at);
 }
 
 static int is_of(const struct bank_area *f, const struct area *a)
@@ -380,8 +384,9 @@ static int is_of(const struct bank_area *f, const struct area *a)
     return f->kind == a->kind && f->layer == a->layer && f->head == a->head && f->from >= a->from;
 }
 
-/* The first n bytes of area a, from b or the files that it continues */
-static int fill_first(const struct saved_bank *b, const struct area *a, size_t n)
+/* The first n bytes of area a of s, from b or the files that it continues */
+static int fill_first(const struct saved_bank *b, struct cb_session *s, const struct area *a,
+                      size_t n)
 {
     const struct bank_file *f = &b->file;
     uint64_t before;
@@ -394,13 +399,12 @@ static int fill_first(const struct saved_bank *b, const struct area *a, size_t n
         return cb_fail(CB_EFORMAT, "%s: damaged: it lacks rows of a file that continues it",
                        f->path);
     if (before)
-        TRY(fill_first(b->parent, a, n < before ? n : (size_t)before));
-    return n > before ? take(f, i, n - (size_t)before, (char *)a->at + before) : CB_OK;
+        TRY(fill_first(b->parent, s, a, n < before ? n : (size_t)before));
+    return n > before ? take(f, i, n - (size_t)before, s, (char *)a->at + before) : CB_OK;
 }
 
 /* What the file itself has of an area comes last: mapped pages end behind the others. */
-static int fill_area(const struct saved_bank *b, int i, const struct cb_session *s,
-                     const struct area *a)
+static int fill_area(const struct saved_bank *b, int i, struct cb_session *s, const struct area *a)
 {
     const struct bank_area *f = &b->file.area[i];
     const size_t skip = cb_session_area_of(s, a, b->n_shared);
@@ -408,8 +412,8 @@ static int fill_area(const struct saved_bank *b, int i, const struct cb_session 
     if (!is_of(f, a) || f->from - a->from != skip || f->bytes != a->bytes - skip)
         return cb_fail(CB_EFORMAT, "%s: damaged: area %d is not the one expected", b->file.path, i);
     if (skip)
-        TRY(fill_first(b->parent, a, skip));
-    return take(&b->file, i, (size_t)f->bytes, (char *)a->at + skip);
+        TRY(fill_first(b->parent, s, a, skip));
+    return take(&b->file, i, (size_t)f->bytes, s, (char *)a->at + skip);
 }
 
 /* A page that is missing is read alone: the kernel would bring megabytes of neighbours with it,
@@ -417,9 +421,8 @@ static int fill_area(const struct saved_bank *b, int i, const struct cb_session 
  * (bank/store_ask.h). Of such a file, the pages that were verified first are gone already. */
 static void note_mapped(struct cb_session *s, const struct area *a)
 {
-    if (!cb_area_is_rows(a->kind) || !a->bytes)
+    if (!s->mapped || !cb_area_is_rows(a->kind) || !a->bytes)
         return;
-    s->mapped = 1;
     cb_pages_scattered(a->at, a->bytes);
     s->attention.cold |= cb_pages_on_disk(a->at, a->bytes);
 }
@@ -509,6 +512,8 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
         err = cb_session_check_areas(s);
     if (!err)
         err = own_blocks(layout, s);
+    if (!err)
+        err = cb_session_check_files(s);
     cb_states_fit(&s->bank.states);
     s->bank.peak_bytes = (uint64_t)peak;
     s->bank.read_bytes = (uint64_t)read;

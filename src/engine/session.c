@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/mapped_files.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "prompt_repeat.h"
@@ -46,6 +47,11 @@ int cb_session_check_idle(const struct cb_session *s)
     TRY(cb_session_check_callback(s));
     return s->bank.n_feed ? cb_fail(CB_EARG, "a prompt is in progress: finish or cancel it first")
                           : CB_OK;
+}
+
+int cb_session_check_files(const struct cb_session *s)
+{
+    return cb_mapped_files_check(s->mapped);
 }
 
 int cb_session_extends(const struct cb_session *s)
@@ -525,6 +531,7 @@ void cb_session_close(cb_session *s)
     cb_prompt_repeat_free(s->repeat);
     cb_attention_close(&s->attention);
     cb_policy_close(s->policy);
+    cb_mapped_files_close(s->mapped);
     cb_bank_close(&s->bank);
     work_close(s->dev, &s->w);
     if (locked)
@@ -540,6 +547,7 @@ void cb_session_close(cb_session *s)
 void cb_session_forget(struct cb_session *s)
 {
     cb_snapshot_drop(&s->snapshot);
+    cb_mapped_files_drop(&s->mapped);
     cb_bank_cut(&s->bank, 0);
     cb_attention_clear(&s->attention);
     s->bank.pairs_read = s->bank.pairs_all = 0;

@@ -76,7 +76,8 @@ struct cb_session {
                                      feeds before the current one, and of all of them */
     struct cb_prefill how;        /* of a prompt that is fed in steps */
     int n_prefill_exact; /* the first n tokens are bit-identical to a single prefill of them */
-    int mapped;          /* 1: rows lie in a file, which may be larger than the memory */
+    /* In which rows lie; they may be larger than the memory. NULL = none */
+    struct mapped_files *mapped;
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
     int n_shared; /* first tokens whose rows are still as they are in it; INT32_MAX: all rows are */
     struct ranks *team;                 /* in_step.h; NULL: this process is alone */
@@ -103,6 +104,8 @@ int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
 int cb_session_check_callback(const struct cb_session *s);
 int cb_session_check_idle(
     const struct cb_session *s); /* the same, and while a prompt is in steps */
+/* CB_EIO: rows lie in a saved bank that has changed meanwhile. */
+int cb_session_check_files(const struct cb_session *s);
 /* 1: it makes no difference whether tokens are fed as one prompt or as several, and what is there
  * does not depend on what comes: the rows of a common beginning serve every prompt that has it. */
 int cb_session_extends(const struct cb_session *s);

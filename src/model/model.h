@@ -3,6 +3,7 @@
 #ifndef MODEL_H
 #define MODEL_H
 
+#include "base/page_guard.h"
 #include "ctxbank.h"
 #include "device/device.h"
 #include "gguf/gguf.h"
@@ -459,8 +460,9 @@ struct cb_model {
     int small_pages;  /* 1: stores take no huge pages */
     cb_log_fn log;    /* NULL = none */
     void *log_arg;
-    uint64_t fingerprint;  /* of shape and vocabulary, never 0: the same in every quantisation */
-    uint64_t weights_hash; /* 0 until cb_model_weights_hash() has read them */
+    struct page_guard guard; /* of rows that lie in saved banks, of all sessions */
+    uint64_t fingerprint;    /* of shape and vocabulary, never 0: the same in every quantisation */
+    uint64_t weights_hash;   /* 0 until cb_model_weights_hash() has read them */
 };
 
 /* Writes a line to the caller's log. */

@@ -319,7 +319,13 @@ void cb_model_close(cb_model *m)
     cb_adapters_close(m);
     cb_gguf_close(m->gguf);
     cb_weights_free(m);
+    cb_page_guard_close(&m->guard);
     free(m->name);
     free(m->preset_dir);
     free(m);
+}
+
+int cb_model_page_lost(cb_model *m, const void *address)
+{
+    return cb_page_guard_lost(&m->guard, address);
 }

@@ -390,6 +390,32 @@ static int decode_batch(struct scheduler *s, int n)
                   : cb_decode_batch(s->session, s->token, n);
 }
 
+/* 1: the answer's last token is in its session, although the batch has failed: of several, one
+ * whose saved bank was cut off fails alone. */
+static int is_fed(const struct slot *at, int n)
+{
+    const struct job *j = at->job;
+
+    return n > 1 && cb_session_len(at->session) == j->group->order.n + j->n_made;
+}
+
+/* Returns how many answers go on. */
+static int fail_batch(struct scheduler *s, int n, int status)
+{
+    int left = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct slot *at = s->batch[i];
+        if (is_fed(at, n)) {
+            at->pure = 0;
+            left++;
+        } else {
+            fail_slot(s, at, status);
+        }
+    }
+    return left;
+}
+
 /* One token of each answer. Returns how many answers go on. */
 static int decode(struct scheduler *s)
 {
@@ -403,10 +429,8 @@ static int decode(struct scheduler *s)
     }
     hand_out(s, n);
     rc = decode_batch(s, n);
-    for (int i = 0; rc && i < n; i++)
-        fail_slot(s, s->batch[i], rc);
     if (rc)
-        return 0;
+        return fail_batch(s, n, rc);
     note_batch(s, n, cb_now_s() - start_s);
     s->wrote_at = cb_now_s();
     return n;

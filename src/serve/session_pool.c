@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "engine/session.h"
 #include "model/model.h"
 
 /* Fewer shared tokens are not worth waiting for, nor a copy of a session */
@@ -341,6 +342,14 @@ static int use(struct session_pool *s, struct job *j, struct slot *best, int n, 
     return 1;
 }
 
+/* Kept sessions whose saved bank has changed are of no use. */
+static void drop_lost(struct session_pool *s)
+{
+    for (int i = 0; i < s->p.n; i++)
+        if (s->at[i].session && !s->at[i].job && cb_session_check_files(s->at[i].session))
+            empty(&s->at[i]);
+}
+
 /* A session for the job, in a slot that no job has */
 static int find(struct session_pool *s, struct job *j, struct slot **out, int *kept)
 {
@@ -375,6 +384,7 @@ int cb_pool_take(struct session_pool *s, struct job *j, struct slot **out, int *
     j->awaits = 0;
     if (n_working(s) == s->p.n)
         return 0;
+    drop_lost(s);
     rc = find(s, j, out, kept);
     if (rc <= 0)
         return rc;
