@@ -60,7 +60,7 @@ int cb_json_failed(void)
     return reserve.failed;
 }
 
-static json_t *load(const char *s, size_t n, json_error_t *why)
+static json_t *load(const char *s, size_t n, size_t flags, json_error_t *why)
 {
     const size_t bytes = cb_json_cost(s, n) + 4 * n + 4096;
     const int before = reserve.failed;
@@ -70,7 +70,7 @@ static json_t *load(const char *s, size_t n, json_error_t *why)
     reserve.failed = !reserve.begin;
     if (reserve.begin) {
         reserve.end = reserve.begin + bytes;
-        j = json_loadb(s, n, JSON_DECODE_ANY, why);
+        j = json_loadb(s, n, flags, why);
     }
     if (reserve.failed) {
         json_decref(j);
@@ -86,18 +86,26 @@ static json_t *load(const char *s, size_t n, json_error_t *why)
 
 /* Without the watch, jansson calls some failed allocations errors of syntax: a text that it refuses
  * is read again after more memory than it takes was there. */
+int cb_json_load(const char *text, size_t n, size_t flags, json_error_t *why, json_t **out)
+{
+    for (int i = 0; i < 2; i++) {
+        *out = load(text, n, flags, why);
+        if (*out)
+            return CB_OK;
+        if (!*why->text || json_error_code(why) == json_error_out_of_memory)
+            return cb_fail(CB_ENOMEM, "JSON: out of memory");
+    }
+    return CB_EFORMAT;
+}
+
 int cb_json_parse(const char *text, size_t n, const char *what, json_t **out)
 {
     json_error_t e;
+    const int err = cb_json_load(text, n, JSON_DECODE_ANY, &e, out);
 
-    for (int i = 0; i < 2; i++) {
-        *out = load(text, n, &e);
-        if (*out)
-            return CB_OK;
-        if (!*e.text || json_error_code(&e) == json_error_out_of_memory)
-            return cb_fail(CB_ENOMEM, "%s: out of memory", what);
-    }
-    return cb_fail(CB_EFORMAT, "%s: not JSON: %s", what, e.text);
+    if (err == CB_ENOMEM)
+        return cb_fail(CB_ENOMEM, "%s: out of memory", what);
+    return err ? cb_fail(CB_EFORMAT, "%s: not JSON: %s", what, e.text) : CB_OK;
 }
 
 char *cb_json_dumps(const json_t *j, size_t flags)
@@ -113,6 +121,22 @@ char *cb_json_dumps(const json_t *j, size_t flags)
     }
     reserve.failed |= before;
     return text;
+}
+
+int cb_json_dumpf(const json_t *j, FILE *f, size_t flags)
+{
+    const int before = reserve.failed;
+    int rc;
+
+    reserve.failed = 0;
+    rc = json_dumpf(j, f, flags);
+    if (reserve.failed)
+        rc = cb_fail(CB_ENOMEM, "JSON: out of memory");
+    else if (rc)
+        rc = ferror(f) ? cb_fail(CB_EIO, "output: %s", strerror(errno))
+                       : cb_fail(CB_ENOMEM, "JSON: out of memory");
+    reserve.failed |= before;
+    return rc;
 }
 
 /* ---- repairs ---- */
@@ -269,12 +293,12 @@ json_t *cb_json_read(const char *s, size_t n, json_error_t *why)
         s += 3;
         n -= 3;
     }
-    j = load(s, n, why);
+    j = load(s, n, JSON_DECODE_ANY, why);
     if (j || json_error_code(why) == json_error_out_of_memory)
         return j;
     repair(s, n, &text);
     if (!text.failed && text.n)
-        j = load(text.s, text.n, &second);
+        j = load(text.s, text.n, JSON_DECODE_ANY, &second);
     if (text.failed)
         why->text[JSON_ERROR_TEXT_LENGTH - 1] = json_error_out_of_memory;
     else if (!j && text.n && json_error_code(&second) == json_error_out_of_memory)

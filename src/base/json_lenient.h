@@ -4,6 +4,7 @@
 #define JSON_LENIENT_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 /* s[n] -> its value; NULL with *why: it is no JSON, or memory ran out. Half a surrogate pair,
  * \u0000 and bytes that are not UTF-8 become U+FFFD; raw control characters in strings count as
@@ -14,6 +15,10 @@ json_t *cb_json_read(const char *s, size_t n, json_error_t *why);
 /* The value of text[n], as JSON has it -> *out, which the caller owns. CB_EFORMAT: it is not JSON;
  * CB_ENOMEM. `what` begins the message. */
 int cb_json_parse(const char *text, size_t n, const char *what, json_t **out);
+/* The same with flags of jansson. CB_EFORMAT: *why says where; there is no message. */
+int cb_json_load(const char *text, size_t n, size_t flags, json_error_t *why, json_t **out);
+/* Writes the value to f. CB_ENOMEM, after a part of it; CB_EIO */
+int cb_json_dumpf(const json_t *j, FILE *f, size_t flags);
 
 /* json_dumps(), or NULL if memory ran out meanwhile: the text could lack some of it */
 char *cb_json_dumps(const json_t *j, size_t flags);

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/json_lenient.h"
 #include "base/new_file.h"
 #include "base/number.h"
 #include "calibrate/auto_table.h"
@@ -113,8 +114,10 @@ static int load_figures(const char *path, struct auto_table *out)
 {
     struct buf text = { 0 };
     int rc = cb_file_read_plain(path, FIGURES_MOST, &text);
-    json_t *j = rc ? NULL : json_loadb(text.s, text.n, 0, NULL);
+    json_t *j = NULL;
 
+    if (!rc)
+        rc = cb_json_parse(text.s, text.n, path, &j);
     if (!rc)
         rc = cb_auto_from_json(j, out);
     json_decref(j);
@@ -126,7 +129,7 @@ static int load_figures(const char *path, struct auto_table *out)
 static void save_figures(const char *path, const struct auto_table *t)
 {
     json_t *j = cb_auto_to_json(t);
-    char *text = j ? json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
+    char *text = j ? cb_json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
 
     if (!text || cb_new_file_save(path, text, strlen(text)))
         cb_log_note("auto: the figures cannot be kept: %s", text ? cb_error() : "no memory");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "cli/output/log.h"
 #include "cmd.h"
 
@@ -39,8 +40,9 @@ static int open_bank(const struct opts *o, struct engine *e, const char *path, i
     int rc;
 
     TRY(cb_bank_describe(path, &about));
-    json = json_loads(about, 0, NULL);
+    rc = cb_json_parse(about, strlen(about), path, &json);
     free(about);
+    TRY(rc);
     rc = check_saved(o, path, json_object_get(json, "session"));
     json_decref(json);
     TRY(rc);

@@ -96,13 +96,26 @@ int cb_saved_about(const struct cb_session *s, json_t **out)
                                      "that is not UTF-8");
 }
 
+/* A copy of the session's settings; NULL: there are none, or no memory */
+static json_t *without_capacity(json_t *session)
+{
+    json_t *out = json_is_object(session) ? json_object() : NULL, *v;
+    const char *key;
+
+    json_object_foreach(session, key, v)
+    {
+        if (strcmp(key, "n_ctx") != 0)
+            cb_json_set(&out, key, json_incref(v));
+    }
+    return out;
+}
+
 json_t *cb_saved_settings(const json_t *about)
 {
-    json_t *session = json_copy(json_object_get(about, "session"));
+    json_t *session = without_capacity(json_object_get(about, "session"));
 
     if (!session)
         return NULL;
-    json_object_del(session, "n_ctx");
     return json_pack("{s:O?, s:O?, s:o?, s:O?}", "program", json_object_get(about, "program"),
                      "model", json_object_get(about, "model"), "session", session, "device",
                      json_object_get(about, "device"));

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_lenient.h"
 
 enum { NEWEST = 64 };
 
@@ -165,7 +166,7 @@ static char *to_line(const struct answer *a, const char *metric)
                   a->by.type_v, "prefill", a->by.prefill, "item", hash);
     if (j && a->prompt_density > 0)
         cb_json_set(&j, "prompt_density", json_real(a->prompt_density));
-    line = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(8)) : NULL;
+    line = j ? cb_json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(8)) : NULL;
     json_decref(j);
     return line;
 }
@@ -241,9 +242,12 @@ static int from_json(struct answers *x, const json_t *o)
 static int from_line(struct answers *x, const struct buf *line)
 {
     json_error_t e;
-    json_t *o = json_loadb(line->s, line->n, 0, &e);
-    const int err = from_json(x, o);
+    json_t *o;
+    int err = cb_json_load(line->s, line->n, 0, &e, &o);
 
+    if (err == CB_ENOMEM)
+        return err;
+    err = from_json(x, o);
     json_decref(o);
     return err;
 }

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_lenient.h"
 #include "gen_ruler.h"
 
 struct qa {
@@ -32,9 +33,12 @@ const char *cb_ruler_qa_file(const struct gen *g, const struct ruler_task *t)
 static int add_line(const char *path, int n, const char *line, json_t **out)
 {
     json_error_t e;
-    json_t *o = json_loads(line, 0, &e);
-    int err = CB_OK;
+    json_t *o;
+    int err = cb_json_load(line, strlen(line), 0, &e, &o);
 
+    if (err == CB_ENOMEM)
+        return err;
+    err = CB_OK;
     if (!json_is_object(o))
         err = cb_fail(CB_EFORMAT, "%s: line %d: %s", path, n, o ? "not an object" : e.text);
     else if (!json_is_string(json_object_get(o, "question")) ||

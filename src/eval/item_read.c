@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/json_lenient.h"
 #include "base/suggest.h"
 #include "item.h"
 #include "metric.h"
@@ -368,9 +369,11 @@ static int read_line(struct reading *x, const char *line)
 {
     struct item it = { 0 };
     json_error_t e;
-    json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &e);
-    int err;
+    json_t *o;
+    int err = cb_json_load(line, strlen(line), JSON_REJECT_DUPLICATES, &e, &o);
 
+    if (err == CB_ENOMEM)
+        return err;
     if (!json_is_object(o))
         err = take(x, &it, cb_fail(CB_EFORMAT, "%s", o ? "not an object" : e.text));
     else if (json_object_get(o, "instructions"))

@@ -8,6 +8,8 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/file.h"
+#include "base/json_lenient.h"
 #include "base/suggest.h"
 #include "data.h"
 #include "metric.h"
@@ -61,6 +63,7 @@ static int add_all(struct templates *t)
 
 int cb_templates_open(struct templates **out)
 {
+    struct buf text = { 0 };
     struct templates *t;
     char path[PATH_MAX];
     json_error_t e;
@@ -71,8 +74,15 @@ int cb_templates_open(struct templates **out)
     t = cb_calloc(1, sizeof *t);
     if (!t)
         return CB_ENOMEM;
-    t->root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
-    err = t->root ? add_all(t) : cb_fail(CB_EFORMAT, "%s: line %d: %s", path, e.line, e.text);
+    err = cb_file_read_path(path, &text);
+    if (!err) {
+        err = cb_json_load(text.s, text.n, JSON_REJECT_DUPLICATES, &e, &t->root);
+        if (err == CB_EFORMAT)
+            err = cb_fail(CB_EFORMAT, "%s: line %d: %s", path, e.line, e.text);
+    }
+    cb_buf_free(&text);
+    if (!err)
+        err = add_all(t);
     if (err) {
         cb_templates_close(t);
         return err;

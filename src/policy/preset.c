@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/json_lenient.h"
 #include "base/number.h"
 #include "policy.h"
 
@@ -58,11 +59,13 @@ static int read_file(struct policy *p, struct preset *x)
     json_error_t why;
 
     struct buf text = { 0 };
-    const int err = cb_file_read_plain(x->path, MOST, &text);
+    int err = cb_file_read_plain(x->path, MOST, &text);
 
-    if (!err)
-        x->root = json_loadb(text.s, text.n, JSON_REJECT_DUPLICATES, &why);
+    if (!err && cb_json_load(text.s, text.n, JSON_REJECT_DUPLICATES, &why, &x->root) == CB_ENOMEM)
+        err = CB_ENOMEM;
     cb_buf_free(&text);
+    if (err == CB_ENOMEM)
+        return cb_policy_no_memory(p);
     if (err && p->sh.guest)
         return cb_policy_refuse(p, "preset %s: cannot be read", x->name);
     if (err)

@@ -116,14 +116,15 @@ static int check(const json_t *j, int len, const char *path)
 static int read_conversation(const char *path, json_t **j)
 {
     struct buf text;
+    int rc;
 
     *j = NULL;
     if (access(path, F_OK))
         return CB_OK;
     TRY(cb_read_file(path, &text));
-    *j = json_loadb(text.s, text.n, 0, NULL);
+    rc = cb_json_parse(text.s, text.n, path, j);
     cb_buf_free(&text);
-    return *j ? CB_OK : cb_fail(CB_EFORMAT, "%s: not JSON", path);
+    return rc;
 }
 
 static int put_text(struct buf *out, const json_t *j, const char *key)
@@ -166,8 +167,9 @@ static int saved_policy(const char *path, struct buf *out)
     int rc;
 
     TRY(cb_bank_describe(path, &about));
-    j = json_loads(about, 0, NULL);
+    rc = cb_json_parse(about, strlen(about), path, &j);
     free(about);
+    TRY(rc);
     policy = json_string_value(json_object_get(json_object_get(j, "session"), "policy"));
     rc = cb_buf_put(out, policy ? policy : "", policy ? strlen(policy) : 0);
     json_decref(j);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_lenient.h"
+
 static int is(const struct rows *r, const char *format)
 {
     return !strcmp(r->format, format);
@@ -51,6 +53,8 @@ static void csv_line(const struct rows *r, const json_t *row)
 
 int cb_rows_put(struct rows *r, json_t *row)
 {
+    int rc = CB_OK;
+
     if (!row)
         return cb_json_fail("a row");
     if (is(r, "md")) {
@@ -60,13 +64,13 @@ int cb_rows_put(struct rows *r, json_t *row)
     } else {
         if (is(r, "json"))
             fputs(r->n ? ",\n  " : "\n  ", stdout);
-        json_dumpf(row, stdout, JSON_REAL_PRECISION(10));
+        rc = cb_json_dumpf(row, stdout, JSON_REAL_PRECISION(10));
         if (is(r, "jsonl"))
             putchar('\n');
     }
     json_decref(row);
     r->n++;
-    return cb_out_flush();
+    return rc ? rc : cb_out_flush();
 }
 
 void cb_rows_end(struct rows *r)

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/json_lenient.h"
 #include "csv.h"
 
 void cb_wilson(double mean, int n, double *low, double *high)
@@ -344,6 +345,7 @@ void cb_rows_csv(const struct rows *x, FILE *f)
 int cb_rows_json(const struct rows *x, const struct run *r, int bad, FILE *f)
 {
     json_t *rows = json_array(), *all;
+    int rc;
 
     for (int i = 0; i < x->n; i++) {
         const struct row *w = &x->at[i];
@@ -361,8 +363,8 @@ int cb_rows_json(const struct rows *x, const struct run *r, int bad, FILE *f)
                     "skipped", r->n_long);
     if (!all)
         return cb_json_fail("table");
-    json_dumpf(all, f, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
+    rc = cb_json_dumpf(all, f, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
     fputc('\n', f);
     json_decref(all);
-    return CB_OK;
+    return rc;
 }
