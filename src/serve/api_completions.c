@@ -6,6 +6,7 @@
 
 #include "api.h"
 #include "base/err.h"
+#include "base/ints.h"
 #include "fields.h"
 #include "fill_in.h"
 #include "prompt_logprobs.h"
@@ -252,6 +253,8 @@ static int read_prompt(struct completion *t, const json_t *p, const char *suffix
 /* The prompt's text, and how likely its tokens are */
 static int read_echo(struct completion *t, struct prompt_state *k, const json_t *prompt)
 {
+    enum { TOKEN = 1024 }; /* bytes: of a token's values in the answer */
+    const size_t each = sizeof *k->scored + TOKEN * (size_t)(1 + max_int(t->order.logprobs, 0));
     const int is_text = json_is_string(prompt);
     char name[256];
 
@@ -264,6 +267,7 @@ static int read_echo(struct completion *t, struct prompt_state *k, const json_t 
     }
     if (t->order.logprobs < 0 || t->order.n >= t->s->n_ctx)
         return CB_OK; /* the latter is told later */
+    TRY(cb_exchange_hold(t->x, ((size_t)t->order.n + 1) * each));
     k->scored = cb_calloc((size_t)t->order.n + 1, sizeof *k->scored);
     if (!k->scored)
         return CB_ENOMEM;
