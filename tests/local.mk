@@ -107,10 +107,19 @@ check_programs = \
 	tests/fuzz/check_grammar_fuzz \
 	tests/fuzz/check_jinja_fuzz \
 	tests/fuzz/check_tok_file \
+	tests/fuzz/fuzz_bank \
 	tests/fuzz/fuzz_gbnf \
+	tests/fuzz/fuzz_gguf \
+	tests/fuzz/fuzz_http \
+	tests/fuzz/fuzz_imatrix \
 	tests/fuzz/fuzz_jinja \
+	tests/fuzz/fuzz_lora \
+	tests/fuzz/fuzz_policy \
+	tests/fuzz/fuzz_preset \
 	tests/fuzz/fuzz_regex \
+	tests/fuzz/fuzz_request \
 	tests/fuzz/fuzz_schema \
+	tests/fuzz/fuzz_tokens \
 	tests/fuzz/fuzz_utf8
 
 if HAVE_OPENCL
@@ -662,21 +671,58 @@ tests_fuzz_check_jinja_fuzz_LDFLAGS = $(check_ldflags)
 tests_fuzz_check_jinja_fuzz_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 # Targets of a fuzzer, here run over their seeds; tests/fuzz/build-fuzzers builds the fuzzers.
+tests_fuzz_fuzz_bank_SOURCES = tests/fuzz/fuzz_bank.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_file.c tests/fuzz/fuzz_file.h \
+	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
+tests_fuzz_fuzz_bank_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_bank_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_gbnf_SOURCES = tests/fuzz/fuzz_gbnf.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
 tests_fuzz_fuzz_gbnf_CFLAGS = $(check_cflags)
 tests_fuzz_fuzz_gbnf_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_gguf_SOURCES = tests/fuzz/fuzz_gguf.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_file.c tests/fuzz/fuzz_file.h
+tests_fuzz_fuzz_gguf_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_gguf_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_http_SOURCES = tests/fuzz/fuzz_http.c tests/fuzz/replay.c
+tests_fuzz_fuzz_http_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_http_LDADD = libserve.la libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_imatrix_SOURCES = tests/fuzz/fuzz_imatrix.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_file.c tests/fuzz/fuzz_file.h
+tests_fuzz_fuzz_imatrix_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_imatrix_LDADD = libcore.la $(JANSSON_LIBS)
 tests_fuzz_fuzz_jinja_SOURCES = tests/fuzz/fuzz_jinja.c tests/fuzz/replay.c
 tests_fuzz_fuzz_jinja_CFLAGS = $(check_cflags)
 tests_fuzz_fuzz_jinja_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_lora_SOURCES = tests/fuzz/fuzz_lora.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_file.c tests/fuzz/fuzz_file.h \
+	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
+tests_fuzz_fuzz_lora_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_lora_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_fuzz_fuzz_policy_SOURCES = tests/fuzz/fuzz_policy.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
+tests_fuzz_fuzz_policy_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_policy_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_fuzz_fuzz_preset_SOURCES = tests/fuzz/fuzz_preset.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_file.c tests/fuzz/fuzz_file.h \
+	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
+tests_fuzz_fuzz_preset_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_preset_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_regex_SOURCES = tests/fuzz/fuzz_regex.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
 tests_fuzz_fuzz_regex_CFLAGS = $(check_cflags)
 tests_fuzz_fuzz_regex_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_request_SOURCES = tests/fuzz/fuzz_request.c tests/fuzz/replay.c \
+	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
+tests_fuzz_fuzz_request_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_request_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_schema_SOURCES = tests/fuzz/fuzz_schema.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
 tests_fuzz_fuzz_schema_CFLAGS = $(check_cflags)
 tests_fuzz_fuzz_schema_LDADD = libcore.la $(JANSSON_LIBS)
+tests_fuzz_fuzz_tokens_SOURCES = tests/fuzz/fuzz_tokens.c tests/fuzz/replay.c
+tests_fuzz_fuzz_tokens_CFLAGS = $(check_cflags)
+tests_fuzz_fuzz_tokens_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_utf8_SOURCES = tests/fuzz/fuzz_utf8.c tests/fuzz/replay.c
 tests_fuzz_fuzz_utf8_CFLAGS = $(check_cflags)
 tests_fuzz_fuzz_utf8_LDADD = libcore.la $(JANSSON_LIBS)
@@ -893,7 +939,7 @@ tests/no-library-check:
 	@echo "(Debian: apt-get install check). Install it, run configure again." >&2
 	@exit 1
 endif
-EXTRA_DIST += tests/fuzz/build-fuzzers tests/fuzz/seeds
+EXTRA_DIST += tests/fuzz/build-fuzzers tests/fuzz/seeds tests/storm
 EXTRA_DIST += tests/field/cases.jsonl
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
 EXTRA_DIST += tests/kit/browser.py tests/kit/served.py tests/only.mk tests/tally

@@ -55,7 +55,8 @@ static int run_all(const char *folder, int *n)
     return d ? failed : -1;
 }
 
-int main(int argc, char **argv)
+/* Weak: a fuzzer's own takes its place. */
+__attribute__((weak)) int main(int argc, char **argv)
 {
     const char *dir = getenv("srcdir"), *slash = strrchr(argv[0], '/');
     const char *name = slash ? slash + 1 : argv[0], *kind = strstr(name, "fuzz_");
