@@ -147,7 +147,8 @@ libcore_la_SOURCES += \
 	src/device/prepacked.c src/device/prepacked.h \
 	src/device/kivi.c src/device/kivi.h \
 	src/device/planes.c src/device/planes.h \
-	src/device/sketch.c src/device/sketch.h
+	src/device/sketch.c src/device/sketch.h \
+	src/device/split_rows.c src/device/split_rows.h
 
 libcore_la_SOURCES += \
 	src/model/binder.c src/model/binder.h \
@@ -161,7 +162,7 @@ libcore_la_SOURCES += \
 	src/model/experts.c src/model/experts.h src/model/layer_input.c src/model/layer_input.h \
 	src/model/model.h \
 	src/model/model_log.c \
-	src/model/model_open.c \
+	src/model/model_open.c src/model/model_over.h \
 	src/model/rope.c src/model/rope.h \
 	src/model/selector.c src/model/selector.h \
 	src/model/weights.c src/model/weights.h src/model/weights_hash.c

@@ -17,6 +17,8 @@
 #include "engine/in_step.h"
 #include "eval/data.h"
 #include "grammar/grammar.h"
+#include "model/model_over.h"
+#include "ranked.h"
 
 const char *cb_need_model(const struct opts *o)
 {
@@ -180,7 +182,8 @@ static int open_model(const struct opts *o, int n_threads, const struct engine *
         .log = on_log,
     };
 
-    return cb_model_open(path, &p, out);
+    return cb_model_open_over(path, &p, e && cb_opt_is(o, ARG_SPLIT, "tensor") ? e->team : NULL,
+                              out);
 }
 
 /* ---- a draft model ---- */
@@ -222,12 +225,12 @@ int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx)
 }
 
 static int open_file(const struct opts *o, const char *path, int n_threads, const float *scale,
-                     struct engine *e)
+                     struct ranks *team, struct engine *e)
 {
     const double start = cb_now_s();
     const char *device = cb_opt_text(o, ARG_DEVICE);
 
-    *e = (struct engine){ .path = path };
+    *e = (struct engine){ .path = path, .team = team };
     if ((cb_opt_int64(o, ARG_WORKING_SET) || cb_opt_flag(o, ARG_STREAM_KV)) &&
         (!strcmp(device, "cpu") || !strcmp(device, "ref")))
         return cb_usage("--%s: device %s keeps the whole bank in host memory",
@@ -250,7 +253,7 @@ static int open_file(const struct opts *o, const char *path, int n_threads, cons
 int cb_engine_open_file(const struct opts *o, const char *path, const float *scale,
                         struct engine *e)
 {
-    return open_file(o, path, cb_opt_int(o, ARG_THREADS), scale, e);
+    return open_file(o, path, cb_opt_int(o, ARG_THREADS), scale, NULL, e);
 }
 
 int cb_engine_open_threads(const struct opts *o, int n_threads, struct engine *e)
@@ -258,12 +261,20 @@ int cb_engine_open_threads(const struct opts *o, int n_threads, struct engine *e
     const char *path = cb_need_model(o);
 
     *e = (struct engine){ .path = path };
-    return path ? open_file(o, path, n_threads, NULL, e) : CB_USAGE;
+    return path ? open_file(o, path, n_threads, NULL, NULL, e) : CB_USAGE;
 }
 
 int cb_engine_open(const struct opts *o, struct engine *e)
 {
     return cb_engine_open_threads(o, cb_opt_int(o, ARG_THREADS), e);
+}
+
+int cb_engine_open_over(const struct opts *o, struct ranks *team, struct engine *e)
+{
+    const char *path = cb_need_model(o);
+
+    *e = (struct engine){ .path = path, .team = team };
+    return path ? open_file(o, path, cb_opt_int(o, ARG_THREADS), NULL, team, e) : CB_USAGE;
 }
 
 uint64_t cb_engine_checkpoints(const struct opts *o)

@@ -45,7 +45,7 @@ int cb_ranked_join(const struct opts *o, struct ranks **out)
 
 int cb_ranked_follow(const struct opts *o, struct engine *e)
 {
-    TRY(cb_engine_session(o, e, cb_opt_text(o, ARG_POLICY), cb_opt_int(o, ARG_CTX)));
+    TRY(cb_engine_session(o, e, cb_engine_policy(o, e), cb_opt_int(o, ARG_CTX)));
     return cb_session_follow(e->session);
 }
 
@@ -96,15 +96,15 @@ static json_t *plan_json(const struct rank_plan *p)
                      (json_int_t)p->sent_bytes);
 }
 
-static int print_json(const struct rank_plan *p, int n, int n_ctx, int n_prompt, int n_gen)
+static int print_json(const char *split, const struct rank_plan *p, int n, int n_ctx, int n_prompt,
+                      int n_gen)
 {
     json_t *list = json_array();
 
     for (int i = 0; i < n; i++)
         cb_json_add(&list, plan_json(&p[i]));
     return cb_json_print(json_pack("{s:i, s:i, s:i, s:s, s:o}", "n_ctx", n_ctx, "prompt_tokens",
-                                   n_prompt, "max_tokens", n_gen, "split", "context", "ranks",
-                                   list));
+                                   n_prompt, "max_tokens", n_gen, "split", split, "ranks", list));
 }
 
 static double mib(uint64_t bytes)
@@ -122,8 +122,11 @@ static void print_rank(int i, const struct rank_plan *p)
     printf("  bank         %10.1f MiB, at most %.1f while the prompt is read\n", mib(m->kv_bytes),
            mib(m->kv_peak_bytes));
     printf("  work space   %10.1f MiB\n", mib(m->scratch_bytes));
-    printf("  a token      reads %.2f MiB of the bank, sends %d messages of %.1f KiB in all\n",
-           mib(m->kv_read_bytes_per_token), p->messages, (double)p->sent_bytes / 1024);
+    printf("  a token      reads %.2f MiB of the bank, ", mib(m->kv_read_bytes_per_token));
+    if (p->messages < 0)
+        puts("sends messages whose number depends on it");
+    else
+        printf("sends %d messages of %.1f KiB in all\n", p->messages, (double)p->sent_bytes / 1024);
 }
 
 int cb_ranked_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen)
@@ -133,7 +136,7 @@ int cb_ranked_print_plan(const struct opts *o, struct engine *e, int n_prompt, i
     int rc = p ? cb_session_plan_ranks(e->session, n_prompt, n_gen, p) : CB_ENOMEM;
 
     if (!rc && cb_opt_flag(o, ARG_JSON)) {
-        rc = print_json(p, n, e->n_ctx, n_prompt, n_gen);
+        rc = print_json(cb_opt_text(o, ARG_SPLIT), p, n, e->n_ctx, n_prompt, n_gen);
     } else if (!rc) {
         printf("prompt %d tokens, answer up to %d, context %d over %d ranks\n", n_prompt, n_gen,
                e->n_ctx, n);
@@ -145,10 +148,11 @@ int cb_ranked_print_plan(const struct opts *o, struct engine *e, int n_prompt, i
     return rc;
 }
 
-json_t *cb_ranked_json(const struct engine *e)
+json_t *cb_ranked_json(const struct opts *o, const struct engine *e)
 {
     const struct ranks_traffic t = cb_ranks_traffic(e->team);
 
-    return json_pack("{s:i, s:s, s:I, s:I}", "n", cb_ranks_n(e->team), "split", "context",
-                     "messages", (json_int_t)t.calls, "sent_bytes", (json_int_t)t.bytes);
+    return json_pack("{s:i, s:s, s:I, s:I}", "n", cb_ranks_n(e->team), "split",
+                     cb_opt_text(o, ARG_SPLIT), "messages", (json_int_t)t.calls, "sent_bytes",
+                     (json_int_t)t.bytes);
 }

@@ -6,6 +6,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "device/split_rows.h"
 #include "in_step.h"
 #include "layer_ahead.h"
 #include "session.h"
@@ -171,6 +172,8 @@ static int run(struct call *c, int decoding)
     traffic = cb_device_traffic(d);
     cb_par_limit(d->par, decoding ? m->n_threads : m->n_threads_batch);
     cb_par_run(d->par, run_body, c);
+    if (cb_split_rows_status(d))
+        c->status = cb_split_rows_status(d);
     for (int i = 0; mapped && i < c->n_session; i++)
         note_waits(c->s[i], waits() - before);
     note_traffic(c, decoding ? traffic : cb_device_traffic(d), cb_device_traffic(d));

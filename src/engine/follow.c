@@ -5,10 +5,38 @@
 
 #include "attention/attend.h"
 #include "base/err.h"
+#include "device/split_rows.h"
 #include "in_step.h"
 #include "orders.h"
 
 /* ---- the plan ---- */
+
+/* Rows that a rank sends for products of n_out rows, as all ranks send alike */
+static uint64_t sent(const struct cb_session *s, int n_out)
+{
+    return sizeof(float) * (uint64_t)cb_split_rows_most(s->dev, n_out);
+}
+
+/* Queries, keys and values come in one message, then the output, the hidden ones, and the last
+ * product of a layer; at the end, the logits. */
+static void tensor_traffic(const struct cb_session *s, int *messages, uint64_t *bytes)
+{
+    const struct cb_model *m = s->model;
+
+    *messages = 1;
+    *bytes = sent(s, m->hp.n_vocab);
+    for (int l = 0; l < m->hp.n_layer; l++) {
+        const struct layer *y = &m->layer[l];
+        if (y->moe || y->mixer || y->latent || y->input || y->gated || y->ngrams) {
+            *messages = -1;
+            *bytes = 0;
+            return;
+        }
+        *messages += 4;
+        *bytes += sent(s, y->q.n_out) + sent(s, y->k.n_out) + sent(s, y->v.n_out) +
+                  sent(s, y->o.n_out) + sent(s, y->ffn.up.n_out) + sent(s, y->ffn.down.n_out);
+    }
+}
 
 /* Every rank plans its own share, and all have all of them. */
 static int plan(struct cb_session *s, int n_prompt, int n_gen, struct rank_plan *all)
@@ -19,7 +47,10 @@ static int plan(struct cb_session *s, int n_prompt, int n_gen, struct rank_plan 
 
     TRY(cb_session_plan(s, n_prompt, n_gen, &mine.memory));
     memcpy(mine.host, host, strlen(host) + 1);
-    cb_context_split_traffic(&s->attention, &messages, &mine.sent_bytes);
+    if (cb_split_rows_is(s->dev))
+        tensor_traffic(s, &messages, &mine.sent_bytes);
+    else
+        cb_context_split_traffic(&s->attention, &messages, &mine.sent_bytes);
     mine.messages = messages;
     return cb_ranks_share(s->team, &mine, sizeof mine, all);
 }

@@ -10,6 +10,7 @@
 
 #include "attention/attend.h"
 #include "base/err.h"
+#include "device/split_rows.h"
 #include "gguf/gguf.h"
 #include "orders.h"
 
@@ -46,11 +47,13 @@ static int settings(struct cb_session *s, char *text)
         TRY(cb_model_fingerprint(s->model, &weights));
     memset(text, 0, SETTINGS);
     snprintf(text, SETTINGS,
-             "version=%s\nmodel=%016" PRIx64 "\nweights=%016" PRIx64 "\ninstruction set=%s\n"
+             "version=%s\nsplit=%s\nmodel=%016" PRIx64 "\nweights=%016" PRIx64
+             "\ninstruction set=%s\n"
              "prompt products=%s\ncontext=%d\nchunk=%d\nbits of activations=%d\nkeys=%s\n"
              "values=%s\nprefill=%s\npolicy=%.1000s\n",
-             cb_version(), s->model->fingerprint, weights, s->dev->isa, s->model->matmul, s->n_ctx,
-             s->chunk, s->act_bits, p->type_k ? p->type_k : "f16", p->type_v ? p->type_v : "f16",
+             cb_version(), cb_split_rows_is(s->dev) ? "tensor" : "context", s->model->fingerprint,
+             weights, s->dev->isa, s->model->matmul, s->n_ctx, s->chunk, s->act_bits,
+             p->type_k ? p->type_k : "f16", p->type_v ? p->type_v : "f16",
              p->prefill ? p->prefill : "dense", p->policy ? p->policy : "full");
     return CB_OK;
 }
@@ -99,7 +102,8 @@ int cb_session_split(struct cb_session *s, struct ranks *team)
     if (s->bank.n_seen)
         return cb_fail(CB_EARG, "split: the session is not empty");
     TRY(check_alike(s, team));
-    TRY(cb_context_split_open(&s->attention, team));
+    if (!cb_split_rows_is(s->dev))
+        TRY(cb_context_split_open(&s->attention, team));
     s->team = team;
     return CB_OK;
 }

@@ -2,6 +2,7 @@
 /* model_open.c - opens a model: reads its metadata (hparams.c), binds its tensors (weights.c), and
  * hands the matrices to the device. */
 #include "model.h"
+#include "model_over.h"
 #include "par/affinity.h"
 
 #include <stdatomic.h>
@@ -13,6 +14,7 @@
 #include "base/err.h"
 #include "base/utf8.h"
 #include "device/pick.h"
+#include "device/split_rows.h"
 #include "head_prune.h"
 #include "hparams.h"
 #include "text/conversation_text.h"
@@ -22,7 +24,11 @@
 
 static int load(struct cb_model *m, struct weight *w)
 {
+    const uint64_t others = (uint64_t)(w->n_out - cb_split_rows_own(m->dev, w->n_out));
+
     TRY(m->dev->ops->load(m->dev, w));
+    if (w->raw != m->embd.raw) /* of which every rank needs all rows */
+        m->weights_bytes -= others * cb_row_bytes(w->type, w->n_in);
     m->packed_bytes += w->packed_bytes;
     if (w->packed) /* the device has its own copy: the file's pages need not stay in memory */
         cb_gguf_release_pages(m->gguf, w->raw, (size_t)w->n_out * cb_row_bytes(w->type, w->n_in));
@@ -248,7 +254,8 @@ static int check_rope(struct cb_model *m)
     return err ? cb_fail_in(err, cb_gguf_path(m->gguf)) : CB_OK;
 }
 
-static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p)
+static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p,
+                      struct ranks *team)
 {
     TRY(set_params(m, p));
     TRY(cb_gguf_open(path, &m->gguf));
@@ -265,6 +272,7 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     TRY(check_rope(m));
     TRY(fingerprint(m, &m->fingerprint));
     TRY(open_device(m, p));
+    TRY(cb_split_rows_open(m->dev, team));
     return load_all(m);
 }
 
@@ -274,6 +282,12 @@ struct cb_model_params cb_model_defaults(void)
 }
 
 int cb_model_open(const char *path, const struct cb_model_params *params, cb_model **out)
+{
+    return cb_model_open_over(path, params, NULL, out);
+}
+
+int cb_model_open_over(const char *path, const struct cb_model_params *params, struct ranks *team,
+                       cb_model **out)
 {
     const struct cb_model_params none = cb_model_defaults();
     struct cb_model *m;
@@ -285,7 +299,7 @@ int cb_model_open(const char *path, const struct cb_model_params *params, cb_mod
     m = cb_calloc(1, sizeof *m);
     if (!m)
         return CB_ENOMEM;
-    err = open_steps(m, path, params ? params : &none);
+    err = open_steps(m, path, params ? params : &none, team);
     if (err) {
         cb_model_close(m);
         return err;
@@ -313,6 +327,7 @@ void cb_model_close(cb_model *m)
         unload(m, &m->output);
         cb_device_unlock(m->dev);
     }
+    cb_split_rows_close(m->dev);
     cb_device_close(m->dev);
     cb_token_trie_free(m->token_trie);
     cb_tok_close(m->tok);

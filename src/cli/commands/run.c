@@ -99,7 +99,7 @@ static int print_json(const struct opts *o, const struct engine *e, const struct
                           "memory", memory_json(o, e), "settings", settings_json(o, e, gen->seed));
 
     if (e->team)
-        cb_json_set(&j, "ranks", cb_ranked_json(e));
+        cb_json_set(&j, "ranks", cb_ranked_json(o, e));
     return cb_json_print(j);
 }
 
@@ -161,8 +161,7 @@ static int with_team(const struct opts *o, struct ranks *team, int has_prompt)
     int32_t *ids = NULL;
     int n = 0, rc;
 
-    rc = cb_engine_open(o, &e);
-    e.team = team;
+    rc = cb_engine_open_over(o, team, &e);
     if (!rc && cb_ranks_me(team)) {
         rc = cb_ranked_follow(o, &e);
     } else {
