@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "reader.h"
 
 enum {
     BLOCK = KV_PREPACK, /* positions */
@@ -77,7 +78,7 @@ static int check(const struct attention *a)
                          "yet");
     for (int l = 0; l < a->bank->n_layer; l++) {
         TRY(check_layer(a, l));
-        if (!(a->layer[l] && (a->traits & READ_PLAIN)) || a->plan[l].window ||
+        if (!cb_reader_has(a, l, READ_PLAIN) || a->plan[l].window ||
             a->plan[l].score.when != WHEN_NEVER)
             return refuse(a, "it chooses what a token reads; not yet");
     }
