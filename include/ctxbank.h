@@ -192,6 +192,9 @@ struct cb_model_params {
                                           low-rank products are added to those of the weights,
                                           which stay as they are */
     int n_adapter;
+    int draft_mtp;  /* most tokens, up to 16, of drafts by the file's own head for later tokens
+                       (MTP; nextn tensors), for the sessions of this model: cb_speculation_new().
+                       0 = the head is left unused, as it is on devices with memory of their own */
     int vocab_only; /* 1 = text functions only: no weights, no sessions */
     cb_log_fn log;  /* NULL = none. It may be called until the model is closed */
     void *log_arg;
@@ -226,6 +229,7 @@ struct cb_model_info {
     /* What the file has beside the text model, and is left unused: blocks that guess tokens after
      * the next one (nextn, MTP), and what reads images and sound */
     int n_unused_layer;
+    int n_draft_layer; /* those of these blocks that make drafts (cb_model_params.draft_mtp) */
     uint64_t unused_layer_bytes, unused_senses_bytes;
     const char *policy; /* of sessions for which none is named: "own" where layers have trained
                            selectors, else "full" */
@@ -661,6 +665,7 @@ typedef struct cb_speculation cb_speculation;
 struct cb_speculation_counts {
     int64_t drafted, accepted;             /* tokens */
     int64_t model_drafted, model_accepted; /* those of them that the draft model guessed */
+    int64_t mtp_drafted, mtp_accepted;     /* and that the model's own head guessed */
 };
 
 /* NULL if the session can speculate; else the reason why not. */
@@ -670,6 +675,10 @@ CB_API const char *cb_speculation_why_not(const cb_session *session);
  * An idle session gets the work space of such drafts, and its plans count it. */
 CB_API int cb_speculation_new(cb_session *session, int most, cb_speculation **out);
 CB_API void cb_speculation_free(cb_speculation *speculation); /* NULL is allowed */
+/* Most tokens of a draft by the model's own head (cb_model_params.draft_mtp), which guesses where
+ * the timeline has nothing to copy; 0: the session has none, since the file has none, it is not
+ * used, or the session cannot speculate. Any speculation uses it, whatever `most` is. */
+CB_API int cb_session_draft_mtp(const cb_session *session);
 /* A session of the draft model, which guesses where the timeline has nothing to copy; NULL: no
  * more. The caller closes it later than the speculation. It reads the timeline by itself, between
  * tokens, for no longer than a token takes; if its context is smaller, it follows the end. Several

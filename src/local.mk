@@ -161,6 +161,7 @@ libcore_la_SOURCES += \
 	src/model/hparams.c src/model/hparams.h src/model/layers.c src/model/recurrent.c \
 	src/model/experts.c src/model/experts.h src/model/layer_input.c src/model/layer_input.h \
 	src/model/model.h \
+	src/model/mtp_head.c src/model/mtp_head.h \
 	src/model/model_log.c \
 	src/model/model_open.c src/model/model_over.h \
 	src/model/rope.c src/model/rope.h \
@@ -289,6 +290,7 @@ libcore_la_SOURCES += \
 	src/engine/memory_plan.c \
 	src/engine/model_drafter.c src/engine/model_drafter.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
+	src/engine/mtp_drafter.c src/engine/mtp_drafter.h \
 	src/engine/norm_rows.c src/engine/norm_rows.h \
 	src/engine/orders.h \
 	src/engine/product.c src/engine/product.h \

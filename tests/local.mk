@@ -67,6 +67,7 @@ check_programs = \
 	tests/unit/check_embedding \
 	tests/unit/check_families \
 	tests/unit/check_block_selectors \
+	tests/unit/check_mtp \
 	tests/unit/check_states \
 	tests/unit/check_latent \
 	tests/ops/check_kivi \
@@ -533,6 +534,10 @@ tests_ops_check_recurrence_CFLAGS = $(check_cflags)
 tests_ops_check_recurrence_LDFLAGS = $(guard_ldflags)
 tests_ops_check_recurrence_LDADD = $(check_ldadd)
 
+tests_unit_check_mtp_SOURCES = tests/unit/check_mtp.c
+tests_unit_check_mtp_CFLAGS = $(check_cflags)
+tests_unit_check_mtp_LDFLAGS = $(check_ldflags)
+tests_unit_check_mtp_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_unit_check_states_SOURCES = tests/unit/check_states.c
 tests_unit_check_states_CFLAGS = $(check_cflags)
 tests_unit_check_states_LDFLAGS = $(check_ldflags)

@@ -9,8 +9,6 @@
 #include "model/model.h"
 #include "policy/policy.h"
 
-enum { MOST_DRAFT = 16 }; /* tokens of a draft, decoded together with the one before */
-
 /* Slots from..to-1 of a prompt that a feed repeats; to 0: it repeats nothing */
 struct piece {
     int from, to;

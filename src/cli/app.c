@@ -154,7 +154,15 @@ static int read_adapters(const struct opts *o, const float *scale, struct engine
     return CB_OK;
 }
 
-/* As the options say; e NULL: without adapters */
+/* --draft-mtp, in commands that generate, and in the one that tells whether a file has a head */
+static int draft_mtp(const struct opts *o)
+{
+    return o->cmd->sets & (cb_opt_table[ARG_DRAFT_MTP].sets | SET_OWN_INFO)
+               ? cb_opt_int(o, ARG_DRAFT_MTP)
+               : 0;
+}
+
+/* As the options say; e NULL: a draft model, without adapters and drafts of its own */
 static int open_model(const struct opts *o, int n_threads, const struct engine *e, const char *path,
                       cb_model **out)
 {
@@ -177,6 +185,7 @@ static int open_model(const struct opts *o, int n_threads, const struct engine *
         .rope_freq_base = cb_opt_set(o, ARG_ROPE_BASE) ? (float)cb_opt_real(o, ARG_ROPE_BASE) : 0,
         .preset_dir = cb_data_find("presets", presets, sizeof presets) ? NULL : presets,
         .pre_tokenizer = cb_opt_text(o, ARG_PRE_TOKENIZER),
+        .draft_mtp = e ? draft_mtp(o) : 0,
         .adapters = e ? e->adapter : NULL,
         .n_adapter = e ? e->n_adapter : 0,
         .log = on_log,

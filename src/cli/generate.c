@@ -265,12 +265,17 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
 static int open_speculation(struct loop *lp)
 {
     struct engine *e = lp->g->e;
-    const int most = cb_engine_draft(lp->g->o);
-    const char *why = most ? cb_speculation_why_not(e->session) : NULL;
+    const int most = cb_engine_draft(lp->g->o), mtp = cb_session_draft_mtp(e->session);
+    const int asked =
+        most || (cb_opt_set(lp->g->o, ARG_DRAFT_MTP) && cb_opt_int(lp->g->o, ARG_DRAFT_MTP));
+    const char *why = asked ? cb_speculation_why_not(e->session) : NULL;
 
     if (why)
         cb_log_note("no drafts (--draft): %s", why);
-    if (!most || why)
+    else if (asked && !most && !mtp)
+        cb_log_note("no drafts (--draft-mtp): the model has no head for later tokens that can be "
+                    "used here");
+    if (why || (!most && !mtp))
         return CB_OK;
     TRY(cb_speculation_new(e->session, most, &lp->speculation));
     TRY(cb_engine_draft_session(lp->g->o, e, e->n_ctx));

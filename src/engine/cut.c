@@ -56,6 +56,7 @@ static int cut(struct cb_session *s, int at)
     cb_session_keep_shared(s, at);
     cb_attention_cut(&s->attention, at);
     err = cb_attention_resume(&s->attention, at);
+    cb_session_went_back(s, at);
     s->n_prefill_exact = exact;
     if (!err &&
         cb_attention_has(&s->attention, READ_STATE)) /* a draft's tokens went through ops again */

@@ -9,6 +9,7 @@
 #include "device/split_rows.h"
 #include "in_step.h"
 #include "layer_ahead.h"
+#include "mtp_drafter.h"
 #include "session.h"
 #include "snapshot.h"
 
@@ -163,6 +164,8 @@ static int run(struct call *c, int decoding)
     const long before = mapped ? waits() : 0;
     int err;
 
+    for (int i = 0; i < c->n_session; i++)
+        TRY(cb_mtp_drafter_open(c->s[i]));
     TRY(cb_device_lock(d));
     for (int i = 0; i < c->n_session; i++) {
         c->s[i]->busy = 1;
@@ -314,6 +317,20 @@ int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
         TRY(run(&c, 1));
     }
     return CB_OK;
+}
+
+/* ---- drafts by the model's own head ---- */
+
+static int guess_body(const struct call *c)
+{
+    return cb_mtp_drafter_guess(cb_mtp_drafter_of(c->s[0]), c->n);
+}
+
+int cb_session_mtp_guess(struct cb_session *s, int most)
+{
+    struct call c = { .s = &s, .n_session = 1, .n = most, .body = guess_body };
+
+    return run(&c, 1);
 }
 
 /* ---- several tokens of one session ---- */

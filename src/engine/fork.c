@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "in_step.h"
+#include "mtp_drafter.h"
 #include "session_state.h"
 #include "snapshot.h"
 
@@ -59,6 +60,20 @@ static int copy_areas(struct cb_session *to, struct cb_session *from)
     return err;
 }
 
+static int copy_state(struct cb_session *to, struct cb_session *from);
+
+/* What the head for later tokens holds */
+static int copy_mtp(struct mtp_drafter *to, const struct mtp_drafter *from)
+{
+    TRY(copy_state(to->s, from->s));
+    memcpy(to->state, from->state,
+           (size_t)from->n * (size_t)from->s->model->hp.n_embd * sizeof *to->state);
+    to->n = from->n;
+    to->at = from->at;
+    to->base = from->base;
+    return CB_OK;
+}
+
 static int copy_state(struct cb_session *to, struct cb_session *from)
 {
     int32_t *counts = cb_calloc((size_t)cb_session_n_counts(from), sizeof *counts);
@@ -75,7 +90,11 @@ static int copy_state(struct cb_session *to, struct cb_session *from)
     to->n_prefill_exact = from->n_prefill_exact;
     to->top = from->top;
     to->prune_stats = from->prune_stats;
-    return copy_areas(to, from);
+    TRY(copy_areas(to, from));
+    if (!from->follower)
+        return CB_OK;
+    TRY(cb_mtp_drafter_open(to));
+    return copy_mtp(cb_mtp_drafter_of(to), cb_mtp_drafter_of(from));
 }
 
 int cb_session_fork(const cb_session *s, cb_session **out)

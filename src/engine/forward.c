@@ -16,6 +16,7 @@
 #include "layer_ahead.h"
 #include "model/head_prune.h"
 #include "model/health.h"
+#include "model/mtp_head.h"
 #include "norm_rows.h"
 #include "product.h"
 #include "prompt_repeat.h"
@@ -480,6 +481,24 @@ static void embed(struct cb_session *s, const int32_t *tokens, int n)
     }
 }
 
+/* A head for later tokens: what its layer reads of tokens[n] and the states before them, at most a
+ * chunk -> w.x[n][n_embd] */
+static void join(struct cb_session *s, const int32_t *tokens, int n)
+{
+    const struct cb_model *m = s->model;
+    const struct mtp_head *h = m->mtp_of->mtp;
+    const int ne = m->hp.n_embd;
+    const struct mm mm = { &h->join, NULL, s->w.x, ne, 0, s->bank.decoding ? s->act_bits : 0 };
+
+    s->dev->ops->get_rows(s->dev, &m->embd, tokens, n, s->w.norm);
+    if (m->hp.embd_scale != 1)
+        s->dev->ops->scale(s->dev, s->w.norm, m->hp.embd_scale, 0, (size_t)n * (size_t)ne);
+    cb_norm_rows(s, &h->of_embd, s->w.norm, 1, n, ne, s->w.join, 2 * ne);
+    cb_norm_rows(s, s->mtp_in.norm, s->mtp_in.state, 1, n, ne, s->w.norm, ne);
+    cb_norm_rows(s, &h->of_state, s->w.norm, 1, n, ne, s->w.join + ne, 2 * ne);
+    cb_product(s, &mm, 1, s->w.join, n);
+}
+
 /* 1: between layers the rows of a feed of n tokens lie with the host; `part` has one step's. A feed
  * that `part` holds stays there from the first layer to the last. */
 static int lie_with_host(const struct cb_session *s, int n)
@@ -671,7 +690,10 @@ static void deal_out(struct cb_session *s)
 
 void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
 {
-    embed(s, tokens, n);
+    if (s->model->mtp_of)
+        join(s, tokens, n);
+    else
+        embed(s, tokens, n);
     if (s->w.id)
         memcpy(s->w.id, tokens, (size_t)n * sizeof *tokens);
     rotations(s, s->rope, 0, s->bank.n_seen, n);
@@ -704,6 +726,11 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
     const int n = s->bank.n_feed;
     float *last = s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s);
 
+    if (s->model->mtp_of) { /* the drafter looks at its state */
+        TRY(cb_device_wait(s->dev));
+        fed(s, n);
+        return CB_OK;
+    }
     if (!s->bank.decoding)
         TRY(cb_context_split_last(&s->attention, last, (int)cb_stream_row(s)));
     if (how && how->logits)
@@ -717,6 +744,7 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
     TRY(cb_device_wait(s->dev));
     if (!(how && how->states) && !cb_none_absurd(s->w.logits, (size_t)s->model->hp.n_vocab))
         return cb_model_not_finite(s->model);
+    cb_session_passed(s, s->next.n_tok == n ? s->w.x : NULL, s->bank.n_seen, n);
     fed(s, n);
     return CB_OK;
 }
@@ -850,6 +878,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
     TRY(check(s[0], w->batch_logits, (size_t)n * n_vocab));
     for (int i = 0; i < n; i++) {
         memcpy(s[i]->w.logits, w->batch_logits + (size_t)i * n_vocab, n_vocab * sizeof *w->logits);
+        cb_session_passed(s[i], r.x + (size_t)i * (size_t)hp->n_embd, s[i]->bank.n_seen, 1);
         fed(s[i], 1);
     }
     return CB_OK;
@@ -885,6 +914,7 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
     TRY(check(s, w->batch_logits, (size_t)n * n_vocab));
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
     s->bank.read_bytes /= (uint64_t)n; /* a token's */
+    cb_session_passed(s, r.x, pos0, n);
     fed(s, n);
     return CB_OK;
 }

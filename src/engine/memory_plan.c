@@ -6,6 +6,7 @@
 #include "base/ints.h"
 #include "layer_ahead.h"
 #include "model/head_prune.h"
+#include "mtp_drafter.h"
 #include "prompt_repeat.h"
 #include "session.h"
 
@@ -33,6 +34,16 @@ static uint64_t full_bytes(const struct cb_session *s, int n)
         if (!m->layer[l].kv_back)
             numbers += (uint64_t)m->layer[l].n_kv * (uint64_t)m->layer[l].hd;
     return (uint64_t)n * numbers * 2 * (m->hp.one_row ? 1 : 2);
+}
+
+/* Keys and values of n slots of every KV head */
+static uint64_t heads_bytes(const struct store *st, int n)
+{
+    uint64_t sum = 0;
+
+    for (int h = 0; h < st->n_kv; h++)
+        sum += cb_store_bytes_of(st, h, n);
+    return sum;
 }
 
 /* Work space after feeds of up to n_feed tokens. A KV head has held up to n_most slots before the
@@ -64,6 +75,18 @@ static int plan_device(const struct cb_session *s, int n_prompt, int n_feed, uin
     out->device_work_bytes = used + ahead;
     out->device_kv_bytes = taken >= t.limit_bytes ? 0 : min_bytes(kv_bytes, t.limit_bytes - taken);
     return CB_OK;
+}
+
+/* What the head for later tokens takes: keys and values of n tokens, and work space, now or later
+ */
+static uint64_t mtp_bytes(const struct cb_session *s, int n, int planned)
+{
+    const struct mtp_drafter *x = cb_mtp_drafter_of(s);
+    const struct cb_session *h = x ? x->s : NULL;
+
+    return h ? cb_mtp_drafter_bytes(x) + work_bytes(h, h->w.cap_tok, n, n) +
+                   (planned ? heads_bytes(&h->bank.store[0], n) : cb_bank_bytes(&h->bank))
+             : 0;
 }
 
 static void note_device(const struct cb_session *s, struct cb_memory *out)
@@ -122,7 +145,8 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
         out->kept_max = hi > out->kept_max ? hi : out->kept_max;
     }
     note_device(s, out);
-    out->scratch_bytes = work_bytes(s, s->w.cap_tok, s->bank.n_most, out->kept_max);
+    out->scratch_bytes = work_bytes(s, s->w.cap_tok, s->bank.n_most, out->kept_max) +
+                         mtp_bytes(s, s->bank.n_seen, 0);
 }
 
 /* The number of slots that a KV head of layer l will hold. */
@@ -142,16 +166,6 @@ static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
     if (s->bank.store[l].kivi)
         return min_int(n_prompt, window - 1) + n_gen;
     return min_int(n, n_gen ? window : window - 1);
-}
-
-/* Keys and values of n slots of every KV head */
-static uint64_t heads_bytes(const struct store *st, int n)
-{
-    uint64_t sum = 0;
-
-    for (int h = 0; h < st->n_kv; h++)
-        sum += cb_store_bytes_of(st, h, n);
-    return sum;
 }
 
 /* Bytes of layer l while n tokens of a prompt go through it: nothing is quantised yet. */
@@ -399,7 +413,8 @@ static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *
                                                heads_bytes(&s->bank.store[l], reads)));
     }
     out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
-                                    max_int(n_prompt + more, out->kept_max), out->kept_max);
+                                    max_int(n_prompt + more, out->kept_max), out->kept_max) +
+                         mtp_bytes(s, n, 1);
     peak = prefill_peak(s, n_prompt);
     decoding = decoding_peak(s, n_prompt, n_gen);
     peak = decoding > peak ? decoding : peak;

@@ -271,6 +271,8 @@ static int work_open(struct cb_session *s)
     if (hp->resid_scale != 1 || s->model->arch->norms != NORMS_BEFORE || hp->moe.n_expert ||
         hp->n_stream > 1)
         TRY(grow_on(s->dev, &w->add, c * (size_t)hp->n_embd, &w->bytes));
+    if (s->model->mtp_of)
+        TRY(grow_on(s->dev, &w->join, 2 * c * (size_t)hp->n_embd, &w->bytes));
     if (hp->moe.beside)
         TRY(grow_on(s->dev, &w->beside, c * (size_t)hp->n_embd, &w->bytes));
     if (hp->n_input)
@@ -295,6 +297,7 @@ static void work_close(struct device *d, struct work *w)
                           w->low,
                           w->add,
                           w->beside,
+                          w->join,
                           w->query_gate };
 
     if (w->part)
@@ -383,6 +386,7 @@ static int reserve_device(struct cb_session *s)
     max_in = max_int(max_in, hp->mix.n_head * hp->mix.dv);
     max_in = max_int(max_in, hp->stream_rank);
     max_in = grams ? max_int(max_in, grams->n_head * grams->dim) : max_in;
+    max_in = s->model->mtp_of ? max_int(max_in, 2 * hp->n_embd) : max_in;
     bytes = s->dev->ops->reserve(
         s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
         max_int(hp->n_head, max_int(hp->selector.n_head, hp->compress.n_index)),
@@ -527,6 +531,8 @@ void cb_session_close(cb_session *s)
         return;
     /* memory of the device's own: others may compute; not locked: in a callback of theirs */
     locked = s->dev->ops->memory && !cb_device_lock(s->dev);
+    if (s->follower)
+        s->follower->close(s->follower);
     cb_snapshot_drop(&s->snapshot);
     cb_prompt_repeat_free(s->repeat);
     cb_attention_close(&s->attention);
@@ -549,6 +555,7 @@ void cb_session_forget(struct cb_session *s)
     cb_snapshot_drop(&s->snapshot);
     cb_mapped_files_drop(&s->mapped);
     cb_bank_cut(&s->bank, 0);
+    cb_session_went_back(s, 0);
     cb_attention_clear(&s->attention);
     s->bank.pairs_read = s->bank.pairs_all = 0;
     s->n_prefill_exact = 0;

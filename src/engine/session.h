@@ -33,6 +33,7 @@ struct work {
     float *back;       /* [chunk][n_rot/2][2] of rotations back, or NULL */
     float *low;        /* [chunk][max_rank] of adapters */
     float *add;        /* [chunk][n_embd] what a block adds, where it does not add it itself */
+    float *join;       /* [chunk][2 n_embd] what a head for later tokens joins, or NULL */
     float *beside;     /* [chunk][n_embd] of a dense network beside experts, or NULL */
     float *told;       /* [chunk][n_input] rows of m->inputs, the host's; or NULL */
     int32_t *id;       /* [cap_tok] tokens, where layers are told of them; or NULL */
@@ -45,6 +46,21 @@ struct work {
     float *batch_logits;      /* [cap_batch][n_vocab] */
     struct attention **batch; /* [cap_batch] of the sessions of a batch */
     uint64_t bytes;
+};
+
+/* Row i of a feed of a head for later tokens begins with this state [n_embd], at i, normed so. */
+struct mtp_states {
+    const float *state;
+    const struct norm *norm;
+};
+
+/* What follows the passes of a session (mtp_drafter.h). Its first member in a struct of its own */
+struct follower {
+    /* The model's last layer has left state[n][n_embd] of the tokens at pos0, .., whose ids are
+     * noted; bank.n_seen is still pos0. state NULL: they are not known. */
+    void (*take)(struct follower *f, const float *state, int pos0, int n);
+    void (*cut)(struct follower *f, int n); /* the session goes back to its first n tokens */
+    void (*close)(struct follower *f);
 };
 
 /* The next step of a feed: a chunk of one layer. */
@@ -71,6 +87,8 @@ struct cb_session {
     char *decoded;  /* [cap_token] 1: the token was decoded, 0: it is of a prompt */
     int cap_token;
     struct step next;             /* of the current feed */
+    struct mtp_states mtp_in;     /* of a head's session */
+    struct follower *follower;    /* the drafter of the model's own head, or NULL */
     struct prompt_repeat *repeat; /* prompt_repeat.h; NULL: prompts are not repeated */
     int64_t fed, to_feed;         /* of the prompt in progress, its repetition too: tokens of the
                                      feeds before the current one, and of all of them */
@@ -92,6 +110,25 @@ struct cb_session {
 static inline size_t cb_stream_row(const struct cb_session *s)
 {
     return (size_t)s->model->hp.n_stream * (size_t)s->model->hp.n_embd;
+}
+
+/* 1: the model's own head for later tokens can make drafts for the session */
+static inline int cb_session_has_head(const struct cb_session *s)
+{
+    return s->model->mtp && !cb_attention_undraftable(&s->attention) &&
+           !cb_attention_narrows(&s->attention);
+}
+
+static inline void cb_session_passed(struct cb_session *s, const float *state, int pos0, int n)
+{
+    if (s->follower)
+        s->follower->take(s->follower, state, pos0, n);
+}
+
+static inline void cb_session_went_back(struct cb_session *s, int n)
+{
+    if (s->follower)
+        s->follower->cut(s->follower, n);
 }
 
 /* ---- session.c ---- */
@@ -126,6 +163,10 @@ void cb_session_forget(struct cb_session *s); /* drops all tokens; call with the
 int cb_session_fit_tokens(struct cb_session *s, int n); /* room for n tokens in `token` */
 /* Notes the ids of the tokens that the next feed brings. */
 int cb_session_note_tokens(struct cb_session *s, const int32_t *tokens, int n);
+
+/* Guesses up to `most` tokens after the noted one at bank.n_seen -> draft of the follower, which
+ * must be there; their number, or a negative status (feed.c) */
+int cb_session_mtp_guess(struct cb_session *s, int most);
 
 /* ---- forward.c ---- */
 

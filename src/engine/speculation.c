@@ -9,12 +9,13 @@
 #include "base/ints.h"
 #include "drafter.h"
 #include "model_drafter.h"
+#include "mtp_drafter.h"
 #include "session.h"
 
 enum { MOST_PAUSE = 64 };
 
 /* What proposes tokens, and whether it pays */
-enum { LOOK_UP, MODEL, SOURCES };
+enum { LOOK_UP, MTP, MODEL, SOURCES };
 
 struct source {
     double gain_s;   /* mean time that a draft saves */
@@ -45,15 +46,18 @@ int cb_speculation_new(cb_session *s, int most, cb_speculation **out)
 {
     struct cb_speculation *x;
     const char *why = cb_speculation_why_not(s);
+    int together;
 
     *out = NULL;
     if (most < 0 || most > MOST_DRAFT)
         return cb_fail(CB_EARG, "speculation: drafts of %d tokens: not 0 to %d", most, MOST_DRAFT);
     if (most && why)
         return cb_fail(CB_EUNSUPPORTED, "speculation: policy %s: %s", s->policy->m->name, why);
-    if (most && !s->bank.n_feed) /* else a prompt in progress uses the work space */
+    TRY(cb_mtp_drafter_open(s));
+    together = max_int(most, cb_session_draft_mtp(s)) + 1;
+    if (together > 1 && !s->bank.n_feed) /* else a prompt in progress uses the work space */
         TRY(cb_session_work_fit_together(s,
-                                         min_int(most + 1, cb_attention_together(&s->attention))));
+                                         min_int(together, cb_attention_together(&s->attention))));
     if (!(x = cb_calloc(1, sizeof *x)) || cb_drafter_new(&x->drafter)) {
         free(x);
         return CB_ENOMEM;
@@ -85,6 +89,11 @@ int cb_speculation_set_draft(cb_speculation *x, cb_session *draft)
     return CB_OK;
 }
 
+int cb_session_draft_mtp(const cb_session *s)
+{
+    return cb_session_has_head(s) ? s->model->draft_mtp : 0;
+}
+
 /* Takes back drafted tokens that are not accepted. */
 static int take_back(struct cb_speculation *x)
 {
@@ -99,6 +108,7 @@ static void count(struct cb_speculation *x)
 {
     x->counts.accepted += x->row;
     x->counts.model_accepted += x->from == MODEL ? x->row : 0;
+    x->counts.mtp_accepted += x->from == MTP ? x->row : 0;
 }
 
 int cb_speculation_end(cb_speculation *x)
@@ -173,6 +183,22 @@ static int guess_by_model(struct cb_speculation *x, const int32_t *tokens, int n
     return got;
 }
 
+/* The draft of the model's own head for what follows the noted token */
+static int guess_by_head(struct cb_speculation *x, int most)
+{
+    const double start = cb_now_s();
+    int n;
+
+    if (most < 1 || !x->s->follower || pauses(&x->source[MTP]))
+        return 0;
+    n = cb_session_mtp_guess(x->s, most);
+    for (int i = 0; i < n; i++)
+        x->draft[i] = cb_mtp_drafter_of(x->s)->draft[i];
+    if (!n)
+        judge(&x->source[MTP], start - cb_now_s());
+    return n;
+}
+
 /* Tokens of a draft after the one at len. Where layers remember without keys, none crosses a place
  * of checkpoints: these are made of tokens that stay. */
 static int before_grid(const cb_session *s, int len)
@@ -186,15 +212,20 @@ static int guess(struct cb_speculation *x, int32_t id)
 {
     cb_session *s = x->s;
     const int len = cb_session_len(s), room = cb_session_n_ctx(s) - len - 1;
-    const int most = min_int(x->most, min_int(min_int(room, s->chunk - 1), before_grid(s, len)));
+    const int all = min_int(min_int(room, s->chunk - 1), before_grid(s, len));
+    const int most = min_int(x->most, all);
     int n = 0;
 
-    if (most < 1 || x->alone_s == 0 || cb_session_note_tokens(s, &id, 1))
+    if (all < 1 || x->alone_s == 0 || cb_session_note_tokens(s, &id, 1))
         return 0;
     x->from = LOOK_UP;
-    if (!pauses(&x->source[LOOK_UP]))
+    if (most > 0 && !pauses(&x->source[LOOK_UP]))
         n = cb_drafter_guess(x->drafter, s->token, len + 1, x->draft, most);
     if (n)
+        return n;
+    x->from = MTP;
+    n = guess_by_head(x, min_int(all, cb_session_draft_mtp(s)));
+    if (n || most < 1)
         return n;
     x->from = MODEL;
     return guess_by_model(x, s->token, len + 1, most);
@@ -222,6 +253,8 @@ static int decode_draft(struct cb_speculation *x, int32_t id, int n)
     x->counts.drafted += n;
     if (x->from == MODEL)
         x->counts.model_drafted += n;
+    if (x->from == MTP)
+        x->counts.mtp_drafted += n;
     return CB_OK;
 }
 
@@ -241,6 +274,7 @@ int cb_speculation_decode(cb_speculation *x, int32_t id)
     TRY(take_back(x));
     start = cb_now_s();
     n = guess(x, id);
+    TRY(n);
     if (!n)
         return decode_alone(x, id);
     TRY(decode_draft(x, id, n));

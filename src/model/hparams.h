@@ -10,6 +10,8 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p);
 /* Makes m->layer and sets what metadata says of each layer: its heads, width, window, rotation, and
  * whose keys and values it reads (layers.c). */
 int cb_hparams_layers(struct cb_model *m);
+/* The same for the block that guesses a later token: it is like the last layer with keys. */
+int cb_hparams_mtp(struct cb_model *m);
 
 enum { REQUIRED, OPTIONAL };
 const char *cb_hp_key(const struct cb_model *m, const char *name, char (*key)[128]); /* ARCH.NAME */

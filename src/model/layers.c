@@ -204,7 +204,7 @@ int cb_hparams_layers(struct cb_model *m)
 
     TRY(cb_hp_mixer(m));
     TRY(cb_hp_compressed(m));
-    if (!(m->layer = cb_calloc((size_t)hp->n_layer, sizeof *m->layer)))
+    if (!(m->layer = cb_calloc((size_t)hp->n_layer + 1, sizeof *m->layer)))
         return CB_ENOMEM;
     TRY(read_pattern(m, &every, &each));
     TRY(read_local(m, &hd, &n_rot));
@@ -216,5 +216,22 @@ int cb_hparams_layers(struct cb_model *m)
     TRY(lend(m));
     TRY(list_global(m));
     common_heads(m);
+    return CB_OK;
+}
+
+int cb_hparams_mtp(struct cb_model *m)
+{
+    const int n = m->hp.n_layer;
+    struct layer *y = &m->layer[n];
+    int l = n;
+
+    while (l > 0 && (!m->layer[l - 1].n_kv || m->layer[l - 1].window || m->layer[l - 1].kv_back))
+        l--;
+    if (!l)
+        return cb_fail(CB_EUNSUPPORTED, "no layer has keys without a window");
+    y->n_kv = m->layer[l - 1].n_kv;
+    y->hd = m->layer[l - 1].hd;
+    y->n_ff = m->layer[l - 1].n_ff;
+    y->rope = m->layer[l - 1].rope;
     return CB_OK;
 }

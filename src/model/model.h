@@ -118,6 +118,7 @@ const struct arch *cb_arch_at(int i);                  /* NULL past the last */
 
 enum {
     ROPE_TABLES = 2,
+    MOST_DRAFT = 16,   /* tokens of a draft, decoded together with the one before */
     MOST_GROUPS = 64,  /* of experts */
     MOST_STREAMS = 16, /* residual streams of hyper-connections */
     NGRAM_MOST = 8,    /* tokens of the longest n-gram that has an embedding */
@@ -423,6 +424,8 @@ struct unused {
     uint64_t later, senses, tables;
 };
 
+struct mtp_head;
+
 struct cb_model {
     struct gguf *gguf;
     struct tok *tok;
@@ -431,8 +434,11 @@ struct cb_model {
     int stream_kv;                  /* 1: keys and values lie on the device a layer at a time */
     int n_threads, n_threads_batch; /* of the device's that work: at generated tokens, at prompts */
     struct hparams hp;
-    struct layer *layer;     /* [n_layer] */
-    struct adapter *adapter; /* [n_adapter] */
+    struct layer *layer;  /* [n_layer], and one more: that of `mtp` */
+    int draft_mtp;        /* most tokens of a draft by the file's own head; 0: it is not used */
+    struct mtp_head *mtp; /* mtp_head.h, or NULL: there is none, or it is not used */
+    const struct cb_model *mtp_of; /* the model whose head this is (mtp_head.h), or NULL */
+    struct adapter *adapter;       /* [n_adapter] */
     int n_adapter;
     int max_rank; /* of the adapters' matrices; 0: there are none */
     /* The layers that policies act on, or NULL: all. They store keys, and have no window of the

@@ -17,6 +17,7 @@
 #include "device/split_rows.h"
 #include "head_prune.h"
 #include "hparams.h"
+#include "mtp_head.h"
 #include "text/conversation_text.h"
 #include "weights.h"
 
@@ -52,11 +53,21 @@ static void unload(struct cb_model *m, struct weight *w)
 static int load_all(struct cb_model *m)
 {
     struct weight *w;
-    for (int l = 0; l < m->hp.n_layer; l++)
+
+    if (m->mtp && m->dev->ops->memory) { /* the head's rows and states are the host's */
+        cb_model_log(m, CB_LOG_NOTE, "the head for later tokens stays unused on device %s",
+                     m->dev->name);
+        cb_mtp_close(m);
+    }
+    for (int l = 0; l < m->hp.n_layer + (m->mtp != NULL); l++)
         for (int i = 0; (w = cb_weights_at(&m->layer[l], i, m->hp.moe.n_expert)); i++)
             if (w->raw)
                 TRY(load(m, w));
-    return load(m, &m->output);
+    for (int i = 0; m->mtp && (w = cb_mtp_weight(m->mtp, i)); i++)
+        if (w->raw)
+            TRY(load(m, w));
+    TRY(load(m, &m->output));
+    return cb_mtp_open(m);
 }
 
 int cb_model_rope(const struct cb_model *m, int n_ctx, struct rope rope[ROPE_TABLES])
@@ -224,6 +235,7 @@ static int set_params(struct cb_model *m, const struct cb_model_params *p)
     snprintf(m->matmul, sizeof m->matmul, "%s", p->matmul ? p->matmul : "own");
     m->rows_only = p->rows_only;
     m->small_pages = p->small_pages;
+    m->draft_mtp = p->draft_mtp;
     m->log = p->log;
     m->log_arg = p->log_arg;
     if (!p->preset_dir)
@@ -257,6 +269,9 @@ static int check_rope(struct cb_model *m)
 static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p,
                       struct ranks *team)
 {
+    if (p->draft_mtp < 0 || p->draft_mtp > MOST_DRAFT)
+        return cb_fail(CB_EARG, "drafts of %d tokens by the model's own head: not 0 to %d",
+                       p->draft_mtp, MOST_DRAFT);
     TRY(set_params(m, p));
     TRY(cb_gguf_open(path, &m->gguf));
     if (!p->vocab_only)
@@ -312,7 +327,9 @@ static void unload_layers(struct cb_model *m)
 {
     struct weight *w;
 
-    for (int l = 0; m->layer && l < m->hp.n_layer; l++)
+    for (int i = 0; m->mtp && (w = cb_mtp_weight(m->mtp, i)); i++)
+        unload(m, w);
+    for (int l = 0; m->layer && l < m->hp.n_layer + (m->mtp != NULL); l++)
         for (int i = 0; (w = cb_weights_at(&m->layer[l], i, m->hp.moe.n_expert)); i++)
             unload(m, w);
 }
@@ -333,6 +350,7 @@ void cb_model_close(cb_model *m)
     cb_tok_close(m->tok);
     cb_adapters_close(m);
     cb_gguf_close(m->gguf);
+    cb_mtp_close(m);
     cb_weights_free(m);
     cb_page_guard_close(&m->guard);
     free(m->name);

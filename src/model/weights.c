@@ -13,6 +13,7 @@
 #include "experts.h"
 #include "hparams.h"
 #include "layer_input.h"
+#include "mtp_head.h"
 #include "selector.h"
 
 /* The norm of q or k: over a head, with one set of weights or one for each head, or over all heads
@@ -97,7 +98,8 @@ static int attention(struct binder *b, int l, struct layer *y)
     const int nq = hp->n_head * y->hd, ne = hp->n_embd, has = b->m->arch->has;
     const int must = has & HAS_QK_NORM ? REQUIRED : OPTIONAL, shared = y->kv_back > 0;
 
-    TRY(cb_selector_bind(b, l, y));
+    if (l < b->m->hp.n_layer)
+        TRY(cb_selector_bind(b, l, y));
     if (hp->latent.rank)
         return cb_latent_bind(b, l, y);
     if (hp->compress.n_group)
@@ -234,11 +236,11 @@ static int networks(struct binder *b, int l, struct layer *y)
     return dense(b, l, &y->ffn);
 }
 
+/* Layer l, or a block after the last one */
 static int layer(struct binder *b, int l)
 {
     struct layer *y = &b->m->layer[l];
-
-    const int mixed = cb_hp_is_mixed(b->m, l);
+    const int mixed = l < b->m->hp.n_layer ? cb_hp_is_mixed(b->m, l) : 0;
 
     if (mixed < 0)
         return mixed;
@@ -380,6 +382,7 @@ static int bind_all(struct binder *b)
     for (int l = 0; l < m->hp.n_layer; l++)
         TRY(layer(b, l));
     TRY(rope_divisors(b));
+    TRY(cb_mtp_bind(b, layer));
     return check_all_bound(b);
 }
 
@@ -510,7 +513,7 @@ static void free_layer(struct layer *y, int n_expert)
 
 void cb_weights_free(struct cb_model *m)
 {
-    for (int l = 0; m->layer && l < m->hp.n_layer; l++)
+    for (int l = 0; m->layer && l <= m->hp.n_layer; l++) /* and the block after the last one */
         free_layer(&m->layer[l], m->hp.moe.n_expert);
     free(m->layer);
     free(m->global);

@@ -701,14 +701,16 @@ json_t *cb_completion_timings(const struct completion *t)
     const double prompt_s = at->read - at->admitted, made_s = at->ended - at->read;
     const int n = t->order.n - j->n_cached;
 
-    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:I, s:I, s:I}", "queue_s",
+    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "queue_s",
                      at->admitted - at->ordered, "prompt_tokens", n, "prompt_s", prompt_s,
                      "prompt_tps", rate(n, prompt_s), "predicted_tokens", j->n_out, "predicted_s",
                      made_s, "predicted_tps", rate(j->n_out, made_s), "drafted_tokens",
                      (json_int_t)j->end.drafts.drafted, "accepted_tokens",
                      (json_int_t)j->end.drafts.accepted, "model_drafted_tokens",
                      (json_int_t)j->end.drafts.model_drafted, "model_accepted_tokens",
-                     (json_int_t)j->end.drafts.model_accepted);
+                     (json_int_t)j->end.drafts.model_accepted, "mtp_drafted_tokens",
+                     (json_int_t)j->end.drafts.mtp_drafted, "mtp_accepted_tokens",
+                     (json_int_t)j->end.drafts.mtp_accepted);
 }
 
 json_t *cb_completion_memory(const struct completion *t)

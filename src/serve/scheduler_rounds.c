@@ -221,11 +221,12 @@ static int note_progress(void *job, int64_t done, int64_t total)
     return 0;
 }
 
-/* Drafts for an answer, if they are wanted and its policy can take them back. All answers share the
- * draft model's session, which follows the one that is written alone. */
+/* Drafts for an answer, if they are wanted, or its model has a head for them, and its policy can
+ * take them back. All answers share the draft model's session, which follows the one that is
+ * written alone. */
 static int begin_drafts(const struct scheduler *s, struct slot *at)
 {
-    if (!s->p.draft || cb_speculation_why_not(at->session))
+    if ((!s->p.draft && !cb_session_draft_mtp(at->session)) || cb_speculation_why_not(at->session))
         return CB_OK;
     TRY(cb_speculation_new(at->session, s->p.draft, &at->drafts));
     return cb_speculation_set_draft(at->drafts, s->p.drafter);

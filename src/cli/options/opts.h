@@ -180,6 +180,7 @@ enum opt_id {
     ARG_JSON_SCHEMA_FILE,
     ARG_REGEX,
     ARG_DRAFT,
+    ARG_DRAFT_MTP,
     ARG_DRAFT_MODEL,
     ARG_ALL_LOGITS,
     ARG_SEED,

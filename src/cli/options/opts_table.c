@@ -405,6 +405,11 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "guess up to this many tokens from what followed the same words earlier in the "
                 "context, and decode them together; the text is the same, and comes sooner where "
                 "an answer quotes its document" },
+    [ARG_DRAFT_MTP] = { "draft-mtp", .takes = TAKES_INT, .env = 1, .unit = "N", .min = 0,
+        .max = 16, .def = "1", .sets = SET_GENERATE | SET_OWN_SERVE,
+        .text = "guess up to this many tokens with the head for later tokens (MTP, nextn) that "
+                "the files of some models have, and pause while that costs more time than it "
+                "saves; 0: leave the head unused; the text is the same" },
     [ARG_DRAFT_MODEL] = { "draft-model", .alias = "-md --model-draft", .takes = TAKES_FILE,
         .env = 1, .unit = "FILE.gguf", .sets = SET_GENERATE | SET_OWN_SERVE,
         .text = "a second, smaller model with the same tokens guesses where the context has "

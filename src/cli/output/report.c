@@ -21,13 +21,15 @@ static double per_s(int n, double s)
 json_t *cb_json_timings(const struct engine *e, const struct generation *g)
 {
     return json_pack(
-        "{s:f, s:i, s:f, s:f, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s:I}", "load_s", e->load_s,
-        "prompt_tokens", g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps",
+        "{s:f, s:i, s:f, s:f, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "load_s",
+        e->load_s, "prompt_tokens", g->n_prompt, "prompt_s", g->prompt_s, "prompt_tps",
         per_s(g->n_prompt, g->prompt_s), "predicted_tokens", g->n, "decoded_tokens", g->n_step,
         "predicted_s", g->predicted_s, "predicted_tps", per_s(g->n_step, g->predicted_s),
         "drafted_tokens", (json_int_t)g->drafts.drafted, "accepted_tokens",
         (json_int_t)g->drafts.accepted, "model_drafted_tokens", (json_int_t)g->drafts.model_drafted,
-        "model_accepted_tokens", (json_int_t)g->drafts.model_accepted);
+        "model_accepted_tokens", (json_int_t)g->drafts.model_accepted, "mtp_drafted_tokens",
+        (json_int_t)g->drafts.mtp_drafted, "mtp_accepted_tokens",
+        (json_int_t)g->drafts.mtp_accepted);
 }
 
 uint64_t cb_rss_peak_bytes(void)
@@ -193,7 +195,7 @@ static int expect_drafts(const struct opts *o, struct engine *e)
     const int most = cb_engine_draft(o);
     cb_speculation *x;
 
-    if (!most || cb_speculation_why_not(e->session))
+    if ((!most && !cb_session_draft_mtp(e->session)) || cb_speculation_why_not(e->session))
         return CB_OK;
     TRY(cb_speculation_new(e->session, most, &x));
     cb_speculation_free(x);
@@ -251,13 +253,16 @@ static const char *rate(int n, double s, char text[32])
     return text;
 }
 
-/* " (by the draft model 9 and 5)", or nothing without one */
+/* " (by the draft model 9 and 5)", or by the model's own head, or nothing without them */
 static const char *by_model(const struct cb_speculation_counts *c, char text[80])
 {
     *text = '\0';
     if (c->model_drafted)
         snprintf(text, 80, " (by the draft model %" PRId64 " and %" PRId64 ")", c->model_drafted,
                  c->model_accepted);
+    else if (c->mtp_drafted)
+        snprintf(text, 80, " (by the model's own head %" PRId64 " and %" PRId64 ")", c->mtp_drafted,
+                 c->mtp_accepted);
     return text;
 }
 
