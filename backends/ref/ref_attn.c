@@ -169,6 +169,23 @@ static void score_row(void *ctx, int r, int thread)
                               : (float)((double)out[j] + score_of(sc, h, j));
 }
 
+/* The logits of query i, in rows of its own */
+static void score_apart(void *ctx, int i, int thread)
+{
+    const struct score *sc = ctx;
+    const struct attn *a = &sc->a;
+
+    (void)thread;
+    for (int h = 0; h < a->n_head; h++) {
+        const struct span s = visible(a, run_of(a, h), i);
+        const double weight = sc->weight ? (double)sc->weight[i] : 1.0;
+        float *out = sc->out + (size_t)i * sc->tok_stride +
+                     (size_t)(h / heads_a_row(sc)) * (size_t)sc->out_stride;
+        for (int j = s.lo; j < s.hi; j++)
+            out[j] = (float)((double)out[j] + weight * logit(a, run_of(a, h), query(a, i, h), j));
+    }
+}
+
 /* One KV head's scores of each query, and their squares, over all queries */
 static void score_squares(void *ctx, int kv, int thread)
 {
@@ -220,6 +237,10 @@ void cb_ref_score(struct device *d, const struct score *s)
     assert(s->a.hd <= MAX_HD && s->a.n_head % s->a.n_kv == 0);
     if (s->peak) {
         cb_par_for(d->par, s->a.run->n, score_peak, &copy);
+        return;
+    }
+    if (s->tok_stride) {
+        cb_par_for(d->par, s->a.n_tok, score_apart, &copy);
         return;
     }
     if (s->squares) {

@@ -40,15 +40,17 @@ void cb_index_keys_put(const struct index_keys *x, struct device *d, const float
 }
 
 void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
-                          const struct chunk *c, int i, int n, float *logit, int stride)
+                          const struct chunk *c, int i, int m, int n, int causal, float *logit,
+                          int stride)
 {
     const struct selector_params *p = &a->model->hp.selector;
     const struct kv_run run = { .k = x->at, .v = x->at, .n = n };
-    const struct score s = { .a = { .n_tok = 1,
+    const struct score s = { .a = { .n_tok = m,
                                     .n_head = p->n_head,
                                     .n_kv = 1,
                                     .hd = p->hd,
                                     .scale = 1,
+                                    .causal = causal,
                                     .type_k = x->type,
                                     .type_v = x->type,
                                     .run = &run,
@@ -56,7 +58,8 @@ void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
                                     .q_stride = c->index.stride },
                              .logit = 1,
                              .out = logit,
-                             .out_stride = stride };
+                             .out_stride = stride,
+                             .tok_stride = (size_t)p->n_head * (size_t)stride };
 
     a->dev->ops->score(a->dev, &s);
 }

@@ -23,9 +23,11 @@ enum kv_type cb_index_keys_type(enum select_keys asked, enum kv_type type_k, int
 /* Rows k[n][hd], `stride` floats apart, become rows at.. */
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at);
-/* Adds the logits q . k of token i of chunk c with the first n rows to logit[n_head][stride]. */
+/* Adds the logits q . k of tokens i..i+m-1 of chunk c, with the first n rows, to logit[m][n_head]
+ * [stride]. causal: the last of them sees n rows, and each one before it a row less */
 void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
-                          const struct chunk *c, int i, int n, float *logit, int stride);
+                          const struct chunk *c, int i, int m, int n, int causal, float *logit,
+                          int stride);
 /* CB_EUNSUPPORTED where the session's device does not score such keys */
 int cb_index_keys_device(const struct attention *a);
 /* The first n rows as an area of layer l -> *out; returns 1, or 0 if there are none */

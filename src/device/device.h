@@ -152,6 +152,9 @@ struct score {
                  logits are given */
     float *out; /* [n_head / per][out_stride] */
     int out_stride;
+    /* > 0, with logit: each query has rows of its own, so many floats apart, and entries that it
+     * does not see keep theirs. Devices with memory of their own do not have it */
+    size_t tok_stride;
     /* [n_kv][out_stride], or NULL: the squares of each query's scores are added up as well, where a
      * query's score is the sum over the query heads of the row. With per a KV head's group, and
      * without logit, peak, most and given logits */

@@ -56,10 +56,11 @@ static void logits(const struct tile *t, int r, int m, const void *kp, int from,
         cb_tile_logits(t, r, m, kp, n, s);
 }
 
-/* The row that a query head's scores are added to */
-static float *row_of(const struct job *job, int h)
+/* The row that the scores of head h of query tok are added to */
+static float *row_of(const struct job *job, int tok, int h)
 {
-    return job->sc->out + (int64_t)(h / job->per) * job->sc->out_stride;
+    return job->sc->out + (size_t)tok * job->sc->tok_stride +
+           (int64_t)(h / job->per) * job->sc->out_stride;
 }
 
 /* Takes the scores of rows [r, r + m) of the tile, from the block's logits s, to out; or to
@@ -77,7 +78,7 @@ static void take_rows(const struct job *job, const struct tile *t, int r, int m,
         const float w = sc->weight ? sc->weight[tok] : 1.0f;
         const float lse = sc->logit ? 0.0f : sc->a.lse[(int64_t)tok * sc->a.n_head + h];
         const float *x = s + i * KEY_BLOCK;
-        float *out = row_of(job, h) + from;
+        float *out = row_of(job, tok, h) + from;
         if (sc->squares) {
             t->k->score(x, lo, hi, t->cap, lse * log2e, w, 0, one);
             if ((r + i) % t->group == t->group - 1)
@@ -213,7 +214,7 @@ static void take_given(const struct job *job, int h, int from)
         in_order[j] = logit[run->order[from + j]];
     if (n > 0)
         job->k->soft(run->order ? in_order : logit + from, n, sc->a.lse[h],
-                     sc->weight ? sc->weight[0] : 1.0f, row_of(job, h) + from);
+                     sc->weight ? sc->weight[0] : 1.0f, row_of(job, 0, h) + from);
 }
 
 /* KEY_SPLIT entries, all query heads that share a row of out */

@@ -181,7 +181,7 @@ static int choose(struct attention *a, const struct chunk *c, int i, int n, int3
 
     for (int h = 0; h < p->n_head; h++)
         memset(x->logit + (size_t)h * (size_t)stride, 0, (size_t)blocks * sizeof *x->logit);
-    cb_index_keys_logits(&x->mean[c->l], a, c, i, blocks, x->logit, stride);
+    cb_index_keys_logits(&x->mean[c->l], a, c, i, 1, blocks, 0, x->logit, stride);
     memset(x->score, 0, (size_t)blocks * sizeof *x->score);
     for (int h = 0; h < p->n_head; h++) {
         const float *y = x->logit + (size_t)h * (size_t)stride;

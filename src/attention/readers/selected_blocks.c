@@ -16,16 +16,19 @@
 #include "par/par.h"
 #include "whole.h"
 
-enum { MOST_READ = 1 << 24 };
+enum {
+    MOST_READ = 1 << 24,
+    SCORED = 8 /* queries of a prompt that are scored at once */
+};
 
 struct selected_blocks {
     struct index_keys *keys; /* [n_layer] */
     int cap;                 /* tokens that `list` holds */
     int32_t *list;           /* [cap][n_head][top_k * block] what each token of a chunk reads */
     int *n;                  /* [cap][n_head] how many */
-    float *logit;            /* [n_head][n_ctx] of index heads; 0 between queries */
-    int n_zero;              /* of each head, which have been made 0 so far */
-    float *score;            /* [n_head][blocks of n_ctx] */
+    float *logit;            /* [SCORED][n_head][n_ctx] of index heads; 0 between queries */
+    int n_zero;              /* of each row, which have been made 0 so far */
+    float *score;            /* [SCORED][n_head][blocks of n_ctx] */
     int32_t *chosen;         /* [top_k] */
 };
 
@@ -72,8 +75,9 @@ static int open(struct attention *a, void **state)
                 cb_index_keys_type(a->plan[l].select.keys, a->bank->type_k, p->hd), p->hd,
                 a->bank->n_ctx));
     /* memory for these is committed page by page as the context grows */
-    x->logit = cb_alloc_aligned(n_head * n_ctx, sizeof *x->logit);
-    x->score = cb_alloc_aligned(n_head * (size_t)n_block(a, a->bank->n_ctx), sizeof *x->score);
+    x->logit = cb_alloc_aligned(SCORED * n_head * n_ctx, sizeof *x->logit);
+    x->score =
+        cb_alloc_aligned(SCORED * n_head * (size_t)n_block(a, a->bank->n_ctx), sizeof *x->score);
     x->chosen = cb_calloc((size_t)min_int(p->top_k, n_block(a, a->bank->n_ctx)), sizeof *x->chosen);
     return x->logit && x->score && x->chosen ? CB_OK : CB_ENOMEM;
 }
@@ -102,7 +106,7 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
     (void)state;
     return n_block(a, n_most) <= p->top_k
                ? 0
-               : list + n_head * (size_t)(n_most + n_block(a, n_most)) * sizeof(float);
+               : list + SCORED * n_head * (size_t)(n_most + n_block(a, n_most)) * sizeof(float);
 }
 
 /* ---- choosing ---- */
@@ -128,10 +132,12 @@ static int stored(struct attention *a, const struct chunk *c)
 
 enum { RUN = 64 }; /* blocks of an item of the loop */
 
+/* Rows of logits and of scores: of each query, of each head */
 struct maxima {
-    float *logit, *score; /* [n_head] at logit_stride, and at score_stride */
+    float *logit, *score; /* at logit_stride, and at score_stride */
     size_t logit_stride, score_stride;
-    int n, block, n_block, n_run;
+    int n_head, block, n_run;
+    int n; /* tokens that the first query sees; the next one sees one more */
 };
 
 /* The largest of n numbers, in 8 lanes. They become 0. */
@@ -156,34 +162,36 @@ static float take_largest(float *x, int n)
 static void run_of_blocks(void *arg, int item, int thread)
 {
     const struct maxima *m = arg;
-    const size_t h = (size_t)(item / m->n_run);
-    const int from = item % m->n_run * RUN;
+    const int row = item / m->n_run, from = item % m->n_run * RUN, n = m->n + row / m->n_head;
+    float *x = m->logit + (size_t)row * m->logit_stride;
 
     (void)thread;
-    for (int b = from; b < m->n_block && b < from + RUN; b++)
-        m->score[h * m->score_stride + (size_t)b] =
-            take_largest(m->logit + h * m->logit_stride + (size_t)b * (size_t)m->block,
-                         min_int(m->block, m->n - b * m->block));
+    for (int b = from; b < from + RUN && b * m->block < n; b++)
+        m->score[(size_t)row * m->score_stride + (size_t)b] =
+            take_largest(x + (size_t)b * (size_t)m->block, min_int(m->block, n - b * m->block));
 }
 
-/* Scores of the blocks that token i of c sees, whose n-th token it is -> x->score */
-static void score(struct attention *a, const struct chunk *c, int i, int n)
+/* Scores of the blocks that tokens i..i+m-1 of c see -> x->score */
+static void score(struct attention *a, const struct chunk *c, int i, int m)
 {
     struct selected_blocks *x = cb_reader_state(a, c->l);
     const struct selector_params *p = &a->model->hp.selector;
-    const size_t n_ctx = (size_t)a->bank->n_ctx;
-    struct maxima m = { x->logit, x->score, n_ctx,         (size_t)n_block(a, a->bank->n_ctx),
-                        n,        p->block, n_block(a, n), (n_block(a, n) - 1) / RUN + 1 };
+    const size_t n_ctx = (size_t)a->bank->n_ctx, all = (size_t)n_block(a, a->bank->n_ctx);
+    const int n = c->pos0 + i + m;
+    struct maxima y = { x->logit, x->score, n_ctx, all, p->n_head, p->block, 0, n - m + 1 };
 
-    for (int h = 0; n > x->n_zero && h < p->n_head; h++) /* the maxima leave the others at 0 */
-        memset(x->logit + (size_t)h * n_ctx + x->n_zero, 0,
+    y.n_run = (n_block(a, n) - 1) / RUN + 1;
+    for (int r = 0; n > x->n_zero && r < SCORED * p->n_head; r++) /* the maxima leave 0 */
+        memset(x->logit + (size_t)r * n_ctx + x->n_zero, 0,
                (size_t)(n - x->n_zero) * sizeof *x->logit);
     x->n_zero = max_int(n, x->n_zero);
-    cb_index_keys_logits(&x->keys[c->l], a, c, i, n, x->logit, a->bank->n_ctx);
-    cb_par_for(a->dev->par, p->n_head * m.n_run, run_of_blocks, &m);
-    for (int h = 0; h < p->n_head; h++)
-        for (int b = max_int(0, m.n_block - p->local); b < m.n_block; b++)
-            x->score[(size_t)h * m.score_stride + (size_t)b] = INFINITY;
+    cb_index_keys_logits(&x->keys[c->l], a, c, i, m, n, 1, x->logit, a->bank->n_ctx);
+    cb_par_for(a->dev->par, m * p->n_head * y.n_run, run_of_blocks, &y);
+    for (int r = 0; r < m * p->n_head; r++) {
+        const int blocks = n_block(a, y.n + r / p->n_head);
+        for (int b = max_int(0, blocks - p->local); b < blocks; b++)
+            x->score[(size_t)r * all + (size_t)b] = INFINITY;
+    }
 }
 
 /* What token i of c, which sees n tokens, reads in KV head h: blocks `chosen` -> list; returns how
@@ -198,18 +206,18 @@ static int list_tokens(const int32_t *chosen, int k, int block, int n, int32_t *
     return m;
 }
 
-/* Chooses for token i of c, which sees n tokens: its lists of all heads */
-static void choose(struct attention *a, const struct chunk *c, int i, int n)
+/* Chooses for tokens i..i+m-1 of c: their lists of all heads */
+static void choose(struct attention *a, const struct chunk *c, int i, int m)
 {
     struct selected_blocks *x = cb_reader_state(a, c->l);
     const struct selector_params *p = &a->model->hp.selector;
     const size_t all = (size_t)n_block(a, a->bank->n_ctx), k = (size_t)most_read(a);
-    const int blocks = n_block(a, n);
 
-    score(a, c, i, n);
-    for (int h = 0; h < p->n_head; h++) {
-        const size_t at = (size_t)i * (size_t)p->n_head + (size_t)h;
-        a->dev->ops->topk(a->dev, x->score + (size_t)h * all, blocks, p->top_k, x->chosen);
+    score(a, c, i, m);
+    for (int r = 0; r < m * p->n_head; r++) {
+        const size_t at = (size_t)i * (size_t)p->n_head + (size_t)r;
+        const int n = c->pos0 + i + r / p->n_head + 1;
+        a->dev->ops->topk(a->dev, x->score + (size_t)r * all, n_block(a, n), p->top_k, x->chosen);
         x->n[at] = list_tokens(x->chosen, p->top_k, p->block, n, x->list + at * k);
     }
 }
@@ -263,10 +271,10 @@ static int parts(struct attention *a, const struct chunk *c)
     if (c->pos0 + c->n <= most_read(a))
         return 0;
     TRY(fit(a, x, c->n));
-    for (int i = 0; i < c->n; i++) {
-        choose(a, c, i, c->pos0 + i + 1);
+    for (int i = 0; i < c->n; i += SCORED)
+        choose(a, c, i, min_int(SCORED, c->n - i));
+    for (int i = 0; i < c->n; i++)
         TRY(add_part(a, c, i));
-    }
     if (a->bank->decoding)
         a->bank->read_bytes += (uint64_t)(c->pos0 + 1) * x->keys[c->l].row_bytes;
     return 1;
