@@ -54,6 +54,8 @@ int cb_attention_is_dense(const struct attention *a);
 /* Are prompts dense, is every slot kept as it was stored, and does no state of the policy depend on
  * how the tokens were fed? Then it is the same whether a prompt comes at once or in parts. */
 int cb_attention_extends(const struct attention *a);
+/* 1: the same, but windows of the model's own drop rows, so there is no way back */
+int cb_attention_only_forks(const struct attention *a);
 
 /* A feed begins, which the bank counts already (n_feed); and all layers have taken its n tokens,
  * which it counts too (n_seen). */

@@ -298,7 +298,8 @@ int cb_attention_is_dense(const struct attention *a)
     return prompts_have(a, READ_DENSE);
 }
 
-int cb_attention_extends(const struct attention *a)
+/* 1: nothing but windows of the model's own tells one prompt from several */
+static int joins(const struct attention *a)
 {
     const struct method *m = a->policy->m;
 
@@ -307,10 +308,28 @@ int cb_attention_extends(const struct attention *a)
         m->observe || m->layer_bytes || a->policy->state_bytes)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_attend_forgets(a, l) || !all_have(a, l, READ_EXTENDS) ||
+        if (a->plan[l].window || !all_have(a, l, READ_EXTENDS) ||
             a->plan[l].score.when != WHEN_NEVER)
             return 0;
     return 1;
+}
+
+static int forgets(const struct attention *a)
+{
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (cb_attend_forgets(a, l))
+            return 1;
+    return 0;
+}
+
+int cb_attention_extends(const struct attention *a)
+{
+    return joins(a) && !forgets(a);
+}
+
+int cb_attention_only_forks(const struct attention *a)
+{
+    return joins(a) && forgets(a);
 }
 
 int cb_attention_has(const struct attention *a, unsigned traits)

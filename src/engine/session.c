@@ -59,6 +59,11 @@ int cb_session_extends(const struct cb_session *s)
     return !cb_bank_has_kivi(&s->bank) && cb_attention_extends(&s->attention);
 }
 
+int cb_session_only_forks(const struct cb_session *s)
+{
+    return !cb_bank_has_kivi(&s->bank) && cb_attention_only_forks(&s->attention);
+}
+
 /* Cutting a prepacked block would round its rows once more. */
 int cb_session_prefill_is_exact(const struct cb_session *s, int n)
 {

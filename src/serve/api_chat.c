@@ -36,6 +36,7 @@ static int take_prompt(struct completion *t, struct chat_prompt *p)
         return cb_fail(CB_ENOMEM, "out of memory");
     t->ids = p->ids;
     t->order.n = p->n;
+    t->order.parting = p->parting;
     t->text = p->text;
     t->begin = p->begin;
     t->tools = p->tools;

@@ -125,6 +125,42 @@ static int tokenize(const struct server *s, const struct cb_chat *how, const str
     return put_remembered(s, how, msg, n, p);
 }
 
+/* Where the last place of `word` in s begins, NULL = none */
+static const char *last_place(const char *s, const char *word)
+{
+    const char *at = NULL;
+
+    for (const char *p = s; (p = strstr(p, word)); p++)
+        at = p;
+    return at;
+}
+
+/* How many tokens come before the text of the user's last message: another question may begin
+ * there. It is found in what the template wrote, so no template need be known. */
+static int find_parting(const struct server *s, const struct cb_chat *how,
+                        const struct cb_message *msg, int n, const json_t *list,
+                        struct chat_prompt *p)
+{
+    const json_t *m = json_array_get(list, json_array_size(list) - 1);
+    const char *said = json_string_value(json_object_get(m, "content"));
+    const char *at = said && *said ? last_place(p->text, said) : NULL;
+    enum { MARGIN = 2 };
+    int32_t *rest = NULL;
+    int n_rest = 0, same = 0, rc;
+
+    if (!at || at == p->text)
+        return CB_OK;
+    rc = cb_chat_tokenize(s->m.model, how, msg, n, 1, (size_t)(at - p->text), &rest, &n_rest);
+    while (!rc && same < n_rest && same < p->n &&
+           p->ids[p->n - 1 - same] == rest[n_rest - 1 - same])
+        same++;
+    if (same) /* where a blank goes in front of a text, its first token is another one */
+        p->parting = p->n - same - (same < n_rest ? MARGIN : 0);
+    p->parting = p->parting < 0 ? 0 : p->parting;
+    free(rest);
+    return rc;
+}
+
 static int ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s);
@@ -239,6 +275,8 @@ static int render(const struct server *s, const json_t *list, json_t *vars, stru
         rc = cb_chat_text(s->m.model, &how, msg, n, 1, &p->text);
     if (!rc)
         rc = tokenize(s, &how, msg, n, p);
+    if (!rc)
+        rc = find_parting(s, &how, msg, n, list, p);
     if (!rc)
         p->begin = ends_with(p->text, "<think>")              ? REPLY_IN_THOUGHT
                    : ends_with(p->text, "<|start|>assistant") ? REPLY_IN_CHANNELS

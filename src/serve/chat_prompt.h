@@ -10,6 +10,7 @@
 struct chat_prompt {
     int32_t *ids; /* [n] */
     int n;
+    int parting;            /* tokens before the text of the last message; 0 = not known */
     char *text;             /* what the template made */
     enum reply_begin begin; /* where in an answer the template ends */
     json_t *tools;          /* that the model was told of, or NULL */

@@ -19,6 +19,7 @@ struct logit_bias {
 struct job_order {
     const int32_t *ids; /* [n] the prompt, n >= 1 */
     int n;
+    int parting;    /* tokens before the last message, where other questions may part; 0 = none */
     int max_tokens; /* -1 = until the model ends or the context is full */
     struct cb_sampler_params sampler;
     const struct logit_bias *bias; /* [n_bias] */
@@ -83,6 +84,7 @@ struct job {
     int cap_out, n_made;
     double turn;         /* order of admission */
     double read;         /* how much of the prompt has been read: 0 to 1 */
+    int n_fed, n_before; /* the feed under way ends there; tokens read by the one before */
     int looked;          /* what a folder remembers was looked up */
     int patient, awaits; /* may it wait for a prompt that begins alike; does it? */
     struct job *next;

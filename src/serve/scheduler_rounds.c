@@ -10,8 +10,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "engine/session.h"
 
-enum { ANSWER_GUESS = 256 }; /* tokens of an answer without a limit, to share turns by */
+enum {
+    ANSWER_GUESS = 256, /* tokens of an answer without a limit, to share turns by */
+    WORTH_COPYING = 256 /* tokens that were read: fewer are read again sooner than they are kept */
+};
 
 const double cb_bucket_s[CB_BUCKETS - 1] = { .001, .002, .005, .01, .02, .05, .1,
                                              .2,   .5,   1,    2,   5,   10 };
@@ -215,10 +219,37 @@ static int top_of(const struct job_order *o)
                : cb_sampler_top(&o->sampler);
 }
 
-static int note_progress(void *job, int64_t done, int64_t total)
+/* done and total are of one feed; the prompt may have two */
+static int note_progress(void *arg, int64_t done, int64_t total)
 {
-    ((struct job *)job)->read = (double)done / (double)total;
+    struct job *j = arg;
+    const int n = j->group->order.n - j->n_cached;
+    const double here = (double)done / (double)total;
+    const int from = j->n_cached + j->n_before;
+
+    j->read = (j->n_before + here * (j->n_fed - from)) / n;
     return 0;
+}
+
+/* Feeds the job's prompt up to its token n. */
+static int feed_to(struct job *j, struct slot *at, int n)
+{
+    const struct cb_prefill how = { .progress = note_progress, .progress_arg = j };
+    const int from = cb_session_len(at->session);
+
+    j->n_before = from - j->n_cached;
+    j->n_fed = n;
+    return n > from
+               ? cb_session_prefill_begin(at->session, j->group->order.ids + from, n - from, &how)
+               : CB_OK;
+}
+
+/* Where the first feed ends: at the parting, if the session could not come back to it later, and
+ * enough is read to be worth a copy */
+static int first_feed(const struct job_order *o, const struct slot *at, int kept)
+{
+    return o->parting - kept >= WORTH_COPYING && cb_session_only_forks(at->session) ? o->parting
+                                                                                    : o->n;
 }
 
 /* Drafts for an answer, if they are wanted, or its model has a head for them, and its policy can
@@ -235,10 +266,11 @@ static int begin_drafts(const struct scheduler *s, struct slot *at)
 static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
 {
     const struct job_order *o = &j->group->order;
-    const struct cb_prefill how = { .progress = note_progress, .progress_arg = j };
     const int left = o->n - kept;
-    int rc = left ? cb_session_prefill_begin(at->session, o->ids + kept, left, &how) : CB_OK;
+    int rc;
 
+    j->n_cached = kept;
+    rc = feed_to(j, at, first_feed(o, at, kept));
     if (!rc)
         rc = begin_drafts(s, at);
     if (!rc && cb_session_want_top(at->session, top_of(o)))
@@ -463,6 +495,9 @@ static void prompt_read(struct scheduler *s, const struct slot *at)
     struct job *j = at->job;
     const int saved = cb_pool_remember(&s->slots, at);
 
+    if (j->group->order.n - j->n_cached >= WORTH_COPYING && cb_session_only_forks(at->session))
+        cb_pool_keep_place(&s->slots, at, 1);
+
     pthread_mutex_lock(&s->lock);
     s->stats.saved_tokens += saved > 0 ? (uint64_t)saved : 0;
     s->stats.save_failures += saved < 0;
@@ -479,22 +514,28 @@ static void read_prompts(struct scheduler *s, int writing)
 {
     struct slot *at;
     double now = cb_now_s(), began;
+    int rc;
 
     do {
         at = next_prompt(s);
         if (!at)
             return;
         began = now;
-        const int rc = cb_session_prefill_step(at->session);
+        rc = cb_session_prefill_step(at->session);
         now = cb_now_s();
         s->step_s = now - began;
         pthread_mutex_lock(&s->lock);
         s->stats.prompt_s += s->step_s;
         pthread_mutex_unlock(&s->lock);
+        if (!rc && at->job->n_fed < at->job->group->order.n) {
+            cb_pool_keep_place(&s->slots, at, 0);
+            rc = feed_to(at->job, at, at->job->group->order.n);
+            rc = rc ? rc : 1;
+        } else if (!rc) {
+            prompt_read(s, at);
+        }
         if (rc < 0)
             fail_slot(s, at, rc);
-        else if (!rc)
-            prompt_read(s, at);
         if (rc <= 0) /* an answer can begin, or a slot is free */
             return;
     } while (writing && now + s->step_s - s->wrote_at < s->p.decode_latency_s);

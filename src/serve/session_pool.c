@@ -77,7 +77,15 @@ static int n_working(const struct session_pool *s)
     return n;
 }
 
-/* The kept session that was used least recently; NULL: there is none. */
+/* What is dropped later: documents, copies of places, what was used last */
+static int dropped_before(const struct slot *a, const struct slot *b)
+{
+    if (a->keep != b->keep)
+        return a->keep < b->keep;
+    return a->place != b->place ? a->place < b->place : a->begun < b->begun;
+}
+
+/* The kept session that is dropped first; NULL: there is none. */
 static struct slot *oldest_kept(struct session_pool *s, const struct slot *spare)
 {
     struct slot *old = NULL;
@@ -86,7 +94,7 @@ static struct slot *oldest_kept(struct session_pool *s, const struct slot *spare
         struct slot *at = &s->at[i];
         if (!at->session || at->job || at == spare)
             continue;
-        if (!old || at->keep < old->keep || (at->keep == old->keep && at->begun < old->begun))
+        if (!old || dropped_before(at, old))
             old = at;
     }
     return old;
@@ -295,6 +303,37 @@ int cb_pool_remember(struct session_pool *s, const struct slot *at)
     return rc ? rc : new;
 }
 
+/* Half of the slots may be copies of places; then the oldest of them gives way, but not one of the
+ * same prompt. */
+static struct slot *slot_for_place(struct session_pool *s, const struct slot *at)
+{
+    struct slot *old = NULL;
+    int n = 0;
+
+    for (int i = 0; i < s->p.n; i++) {
+        struct slot *p = &s->at[i];
+        n += p->place;
+        if (p->place && !p->job && p->begun < at->begun && (!old || p->begun < old->begun))
+            old = p;
+    }
+    return n < s->p.n / 2 ? spare_slot(s, at) : old;
+}
+
+void cb_pool_keep_place(struct session_pool *s, const struct slot *at, int last)
+{
+    struct slot *to = slot_for_place(s, at);
+    cb_session *f;
+
+    if (!to || at->job->group->order.no_cache ||
+        (s->p.most_bytes && promised(s) + cb_slot_bytes(at) > s->p.most_bytes))
+        return;
+    if (cb_session_fork(at->session, &f) || fill(s, to, at->job, f))
+        return; /* a copy less */
+    to->place = 1;
+    to->pure = last;
+    to->begun = at->begun;
+}
+
 /* A folder takes a prompt that goes on from whole blocks of another one. Where much is to be read
  * anyway, the rest of a block is read again for that. */
 static int whole_blocks(const struct session_pool *s, const struct job *j, int n)
@@ -302,6 +341,14 @@ static int whole_blocks(const struct session_pool *s, const struct job *j, int n
     const int left = j->group->order.n - n;
 
     return s->p.dir && left >= MUCH ? n / BLOCK * BLOCK : n;
+}
+
+/* Of two that have n tokens of the prompt: one that need not be cut back, then one that is kept */
+static int suits_better(const struct slot *a, const struct slot *b, int n)
+{
+    const int a_ends = cb_session_len(a->session) == n, b_ends = cb_session_len(b->session) == n;
+
+    return a_ends != b_ends ? a_ends : b->job && !a->job;
 }
 
 /* The session that has most of the prompt. A working one can be copied between two of its tokens,
@@ -316,7 +363,7 @@ static struct slot *best_slot(struct session_pool *s, const struct job *j, int m
         if (!same_kind(s, at, j) || (at->job && at->job->state == JOB_READS))
             continue;
         const int has = whole_blocks(s, j, usable(at, j));
-        if (has < most && (has > *n || (has == *n && best && best->job && !at->job))) {
+        if (has < most && (has > *n || (has == *n && best && suits_better(at, best, has)))) {
             best = at;
             *n = has;
         }
@@ -331,7 +378,8 @@ static int use(struct session_pool *s, struct job *j, struct slot *best, int n, 
     struct slot *to = spare_slot(s, best);
 
     *out = best;
-    if (!best->job && (!to || (!best->keep && cb_session_len(best->session) - n <= n))) {
+    if (!best->job &&
+        (!to || (!best->keep && !best->place && cb_session_len(best->session) - n <= n))) {
         TRY(cb_session_truncate(best->session, n));
         return 1;
     }
@@ -339,6 +387,8 @@ static int use(struct session_pool *s, struct job *j, struct slot *best, int n, 
         return 0;
     *out = to;
     TRY(take_copy(s, j, best, to, n));
+    if (best->place)
+        best->begun = ++s->n_begun;
     return 1;
 }
 
@@ -396,7 +446,7 @@ int cb_pool_take(struct session_pool *s, struct job *j, struct slot **out, int *
     }
     (*out)->begun = ++s->n_begun;
     (*out)->pure = 1;
-    (*out)->keep = 0;
+    (*out)->keep = (*out)->place = 0;
     return 1;
 }
 
@@ -420,6 +470,7 @@ void cb_pool_give(struct session_pool *s, struct slot *at, int trusted)
     at->job = NULL;
     at->reserved = 0;
     at->pure = 0;
+    at->place = 0;
     if (!trusted)
         empty(at);
 }

@@ -22,6 +22,7 @@ struct slot {
     uint64_t reserved;      /* bytes that the job may come to need */
     int begun;              /* the order of the last jobs: larger is later */
     int keep;               /* 1: it is copied rather than used, and dropped last */
+    int place;              /* 1: a copy of a place in a prompt: it is copied rather than used */
     int pure;               /* 1: nothing but the job's prompt has been fed since it was taken */
 };
 
@@ -40,6 +41,9 @@ int cb_pool_take(struct session_pool *s, struct job *j, struct slot **out, int *
 /* The job's prompt has been read: it is remembered in the folder if there is one. Returns how many
  * tokens were new to it, or a negative status: nothing is lost. */
 int cb_pool_remember(struct session_pool *s, const struct slot *at);
+/* Keeps a copy of the place where `at` is in its prompt, if there is room: of a session that could
+ * not come back. last: the end of the prompt. */
+void cb_pool_keep_place(struct session_pool *s, const struct slot *at, int last);
 /* The job is done. The timeline is kept, unless the session cannot be trusted. */
 void cb_pool_give(struct session_pool *s, struct slot *at, int trusted);
 uint64_t cb_slot_bytes(const struct slot *at);        /* of keys and values that are held now */
