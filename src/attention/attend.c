@@ -10,7 +10,6 @@
 
 #include <stdlib.h>
 
-#include "attention/scoring/repeat_scores.h"
 #include "bank/store_kivi.h"
 #include "bank/store_planes.h"
 #include "base/err.h"
@@ -21,6 +20,7 @@
 #include "reader.h"
 #include "reads.h"
 #include "scoring/scores.h"
+#include "scoring_table.h"
 
 static const struct reader *reader_of(const struct attention *a, int l)
 {
@@ -162,9 +162,7 @@ static int follow(struct attention *a, const struct chunk *led, const float *lse
     cb_store_sort(&a->bank->store[c.l]);
     TRY(cb_store_append(&a->bank->store[c.l], a->dev, c.k, c.v, c.stride, c.n, c.pos0));
     TRY(attended(a, &c, lse));
-    if (cb_scores_wanted(a, c.l, 1))
-        cb_scores_chunk(a, &c, a->leader, lse);
-    return CB_OK;
+    return cb_scores_wanted(a, c.l, 1) ? cb_scoring_chunk(a, &c, a->leader, lse) : CB_OK;
 }
 
 static int score(struct attention *a, const struct chunk *c, const float *lse, const float *logit)
@@ -172,7 +170,7 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
     const int decoding = a->bank->decoding;
 
     if (a->repeated.to)
-        return cb_prompt_repeat_chunk(a, c);
+        return cb_scoring_repeated(a, c);
     if (cb_prefill_is(a) && a->prompt.how->attended)
         a->prompt.how->attended(a, c);
     a->has_scores = 0;
@@ -181,10 +179,9 @@ static int score(struct attention *a, const struct chunk *c, const float *lse, c
     TRY(attended(a, c, lse));
     if (!cb_scores_wanted(a, c->l, !decoding))
         return CB_OK;
-    if (decoding)
-        step_scores(a, c, lse, logit != NULL);
-    else
-        cb_scores_chunk(a, c, a, lse);
+    if (!decoding)
+        return cb_scoring_chunk(a, c, a, lse);
+    step_scores(a, c, lse, logit != NULL);
     return CB_OK;
 }
 
@@ -195,7 +192,7 @@ static void prompt_scores(struct attention *a, int l)
 {
     if (!cb_scores_wanted(a, l, 1))
         return;
-    cb_scores_prompt(a, l, &a->scores);
+    cb_scoring_prompt(a, l, &a->scores);
     a->has_scores = 1;
 }
 
@@ -311,7 +308,7 @@ static int settle_late(struct attention *a)
         if (!is_late(a, l))
             continue;
         if (a->repeats)
-            cb_prompt_repeat_scores(a, l, &s);
+            cb_scoring_prompt(a, l, &s);
         TRY(settle(a, l, a->repeats ? &s : NULL));
     }
     return CB_OK;
@@ -339,8 +336,8 @@ int cb_attend_end(struct attention *a, int l)
         cb_bank_note_peak(a->bank, l);
     if (!a->bank->store[l].n_kv) /* nothing has attended */
         a->has_scores = 0;
-    if (prompt && a->expected)
-        TRY(cb_device_wait(a->dev)); /* its scores read stored rows */
+    if (prompt && cb_scoring_reads(a, l))
+        TRY(cb_device_wait(a->dev));
     if (prompt)
         prompt_scores(a, l);
     TRY(hand_over(a, l));

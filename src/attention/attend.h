@@ -82,8 +82,8 @@ void cb_attention_rows_ahead(const struct attention *a, int l);
 /* Call after the whole feed has gone through layer l. The layer's scores go to the policy, which
  * keeps and merges slots. */
 int cb_attend_end(struct attention *a, int l);
-/* Call when a prompt that is to be repeated (repeat_scores.h) has been repeated, and what was fed
- * for it has been cut. */
+/* Call when a prompt that is to be repeated (scoring/repeat_scores.c) has been repeated, and what
+ * was fed for it has been cut. */
 int cb_attend_repeated(struct attention *a);
 
 /* After how many tokens of a prompt layer l drops slots, besides at its end; 0: never */

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-#include "attention/scoring/repeat_scores.h"
 #include "bank/states.h"
 #include "bank/store_areas.h"
 #include "base/err.h"
@@ -17,6 +16,7 @@
 #include "reader_table.h"
 #include "readers/whole.h"
 #include "scoring/scores.h"
+#include "scoring_table.h"
 #include "token_pruning.h"
 #include "turned_queries.h"
 
@@ -126,8 +126,7 @@ int cb_attention_open(struct attention *a, const char *prefill)
     TRY(check_turns(a));
     TRY(cb_parts_open(a));
     TRY(cb_turned_queries_open(a));
-    TRY(cb_scores_open(a));
-    TRY(cb_prompt_repeat_open(a));
+    TRY(cb_scorings_open(a));
     TRY(cb_token_pruning_open(a));
     TRY(cb_readers_open(a));
     for (int l = 0; l < a->bank->n_layer; l++) {
@@ -148,8 +147,7 @@ void cb_attention_close(struct attention *a)
     cb_prefill_close(a);
     cb_parts_close(a);
     cb_turned_queries_close(a);
-    cb_scores_close(a);
-    cb_prompt_repeat_close(a);
+    cb_scorings_close(a);
     cb_token_pruning_close(a);
     cb_context_split_close(a);
     cb_evict_free(a->eviction);
@@ -159,8 +157,8 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 {
     size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
                  cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_turned_queries_bytes(a) +
-                 cb_scores_bytes(a, n_most) + cb_prompt_repeat_bytes(a) +
-                 cb_token_pruning_bytes(a, n_feed) + cb_context_split_bytes(a);
+                 cb_scorings_bytes(a, n_most) + cb_token_pruning_bytes(a, n_feed) +
+                 cb_context_split_bytes(a);
 
     for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->work_bytes)
@@ -284,7 +282,7 @@ static int all_have(const struct attention *a, int l, unsigned trait)
 /* Do prompts attend as the layers' readers have it, which have this trait? */
 static int prompts_have(const struct attention *a, unsigned trait)
 {
-    if (cb_prefill_is(a) || a->repeat_scores || cb_attention_narrows(a) || a->model->hp.n_shared_kv)
+    if (cb_prefill_is(a) || a->by_repeat || cb_attention_narrows(a) || a->model->hp.n_shared_kv)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].window || a->plan[l].prompt_window || a->plan[l].drop_every ||

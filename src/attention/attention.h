@@ -48,6 +48,13 @@ struct reading {
     void *x; /* its state of the session's layers, or NULL */
 };
 
+struct scoring;
+/* A scoring of prompts in a session */
+struct scored {
+    const struct scoring *how; /* NULL: no layer has it */
+    void *x;                   /* its state of the session's layers, or NULL */
+};
+
 struct prefill;
 /* How prompts attend in a session */
 struct prompt_reading {
@@ -76,12 +83,13 @@ struct attention {
     int n_reading;
     unsigned traits; /* of any of them */
 
-    struct parts *parts;                 /* parts.c */
-    struct turned_queries *turned;       /* turned_queries.c; NULL where no reader turns any */
-    struct prompt_reading prompt;        /* prefill_table.c */
-    struct scoring *scoring;             /* scores.c; NULL where the plan wants no scores */
-    struct expected *expected;           /* expected.c; NULL where the plan expects no queries */
-    struct repeat_scores *repeat_scores; /* NULL where no prompt is repeated */
+    struct parts *parts;           /* parts.c */
+    struct turned_queries *turned; /* turned_queries.c; NULL where no reader turns any */
+    struct prompt_reading prompt;  /* prefill_table.c */
+    struct scored **scored;        /* [n_layer] how prompts are scored (scoring_table.c); or NULL */
+    struct scored *scorings;       /* [rows of that table] */
+    int by_repeat;                 /* 1: a layer is scored by a repetition of the prompt */
+    struct score_space *scores_at; /* scores.c; NULL where the plan wants no scores */
     int *pass;             /* token_pruning.c, [n_ctx]; NULL where all layers compute all tokens */
     int repeats;           /* 1: the prompt in progress will be repeated; late layers wait for it */
     struct piece repeated; /* by the current feed */

@@ -71,7 +71,7 @@ static int check(const struct attention *a)
     if (cb_bank_has_kivi(a->bank))
         return cb_fail(CB_EUNSUPPORTED, "split context: not yet with keys or values of types kivi "
                                         "and planes");
-    if (a->prompt.how || a->repeat_scores || a->pass)
+    if (a->prompt.how || a->by_repeat || a->pass)
         return refuse(a, "its prompts are not dense; not yet");
     if (a->policy->m->compact || a->policy->m->observe)
         return refuse(a, "it scores, drops or merges tokens, which needs those of all ranks; not "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* prompt_repeat.h - the feeds in which a model repeats its first prompt, a piece at a time, so that
- * the prompt's slots get scores (attention/scoring/repeat_scores.h). */
+ * the prompt's slots get scores (attention/scoring/repeat_scores.c). */
 #ifndef PROMPT_REPEAT_H
 #define PROMPT_REPEAT_H
 

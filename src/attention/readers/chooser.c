@@ -519,6 +519,13 @@ static uint64_t chosen_bytes(const struct attention *a, int l, int n, const stru
 
 /* ---- the tables ---- */
 
+/* What layers that choose by one query and by a window of them have in common */
+#define CHOOSER_HOOKS                                                                              \
+    .max_step = CHOICES, .open = open, .close = close, .clear = clear, .work_bytes = work_bytes,   \
+    .cut = cut, .parts = parts, .attended = attended, .ahead = ahead,                              \
+    .n_counts = cb_chooser_n_counts, .counts = counts, .set_counts = set_counts,                   \
+    .most_areas = most_areas, .areas = areas, .check = check
+
 static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
 {
     (void)n_layer, (void)y;
@@ -528,22 +535,8 @@ static int claims(const struct layer_plan *row, int n_layer, int l, const struct
 const struct reader cb_reader_chooser = {
     .name = "everything, to choose for other layers",
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_STEP | READ_PREPACKS,
-    .max_step = CHOICES,
     .claims = claims,
-    .open = open,
-    .close = close,
-    .clear = clear,
-    .work_bytes = work_bytes,
-    .cut = cut,
-    .parts = parts,
-    .attended = attended,
-    .ahead = ahead,
-    .n_counts = cb_chooser_n_counts,
-    .counts = counts,
-    .set_counts = set_counts,
-    .most_areas = most_areas,
-    .areas = areas,
-    .check = check,
+    CHOOSER_HOOKS,
 };
 
 /* Several queries choose together. Their window reads the keys once more, so these are not
@@ -557,24 +550,10 @@ static int claims_window(const struct layer_plan *row, int n_layer, int l, const
 const struct reader cb_reader_window_chooser = {
     .name = "everything, to choose for other layers by a window of queries",
     .traits = READ_DENSE | READ_PROMPT | READ_STEP,
-    .max_step = CHOICES,
     .undraftable = "it keeps a window of queries",
     .claims = claims_window,
-    .open = open,
-    .close = close,
-    .clear = clear,
-    .work_bytes = work_bytes,
     .uncut = uncut_window,
-    .cut = cut,
-    .parts = parts,
-    .attended = attended,
-    .ahead = ahead,
-    .n_counts = cb_chooser_n_counts,
-    .counts = counts,
-    .set_counts = set_counts,
-    .most_areas = most_areas,
-    .areas = areas,
-    .check = check,
+    CHOOSER_HOOKS,
 };
 
 static int claims_chosen(const struct layer_plan *row, int n_layer, int l, const struct layer *y)

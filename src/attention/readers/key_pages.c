@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* key_pages.c - a decoded token scores pages of keys by bounds that hold for each key of a page,
  * and attends to the pages that score best and the current one (Quest, Tang et al. 2024). */
-#include <stdlib.h>
-
 #include "attention/parts.h"
 #include "bank/store_planes.h"
-#include "base/err.h"
 #include "base/ints.h"
 #include "slot_lists.h"
-
-struct key_pages {
-    struct slot_lists lists;
-    float *work; /* scores of pages [n_list][n_page], and a choice of them [n_page] */
-};
 
 extern const struct reader cb_reader_key_pages;
 
@@ -24,9 +16,10 @@ static int claims(const struct layer_plan *row, int n_layer, int l, const struct
 
 /* ---- open ---- */
 
-static size_t work_floats(int n_list, int page, int n)
+/* Of scores of pages [n_list][n_page], and a choice of them [n_page] */
+static size_t work_size(int n_list, int page, int n)
 {
-    return (size_t)(n_list + 1) * (size_t)(n / page + 1);
+    return (size_t)(n_list + 1) * (size_t)(n / page + 1) * sizeof(float);
 }
 
 /* The plan of the layers, which do not differ in pages and heads */
@@ -43,38 +36,21 @@ static int open(struct attention *a, void **state)
 {
     const struct sketch_plan *form = form_of(a);
     const int n_list = form->heads == EACH_HEAD ? a->model->hp.n_head : a->bank->n_kv;
-    struct key_pages *x;
 
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_is(a, l, &cb_reader_key_pages))
             cb_store_may_sketch(&a->bank->store[l], 0, a->plan[l].sketch.page,
                                 a->plan[l].sketch.sink);
-    if (!a->dev->ops->page_scores)
-        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score sketched keys",
-                       a->policy->m->name, a->dev->name);
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
-        return CB_ENOMEM;
-    x->work = cb_alloc_aligned(work_floats(n_list, form->page, a->bank->n_ctx), sizeof *x->work);
-    return x->work ? cb_slot_lists_open(a, n_list, &x->lists) : CB_ENOMEM;
+    return cb_slot_lists_new(a, a->dev->ops->page_scores != NULL, n_list,
+                             work_size(n_list, form->page, a->bank->n_ctx), state);
 }
 
-static void close(struct attention *a, void *state)
+static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
 {
-    struct key_pages *x = state;
-
-    (void)a;
-    cb_slot_lists_close(&x->lists);
-    free(x->work);
-    free(x);
-}
-
-static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
-{
-    const struct key_pages *x = state;
+    const int n_list = ((const struct slot_lists *)x)->n_list;
 
     (void)n_feed;
-    return work_floats(x->lists.n_list, form_of(a)->page, n_most) * sizeof *x->work +
-           cb_slot_lists_bytes(&x->lists, n_most);
+    return work_size(n_list, form_of(a)->page, n_most) + cb_slot_lists_bytes(x, n_most);
 }
 
 /* ---- choosing ---- */
@@ -108,8 +84,8 @@ static void choose(struct attention *a, int l, const float *q, const struct slot
     const struct store *st = &a->bank->store[l];
     const int page = a->plan[l].sketch.page, n = (r->hi - r->lo) / page;
     const struct attn at = cb_parts_attn(a, l);
-    struct key_pages *x = cb_reader_state(a, l);
-    const int n_list = x->lists.n_list;
+    struct slot_lists *x = cb_reader_state(a, l);
+    const int n_list = x->n_list;
     float *score = x->work;
     int32_t *best = (int32_t *)(score + (size_t)n_list * (size_t)n);
     const struct page_scores s = { .n_head = at.n_head,
@@ -130,7 +106,7 @@ static void choose(struct attention *a, int l, const float *q, const struct slot
         a->dev->ops->topk(a->dev, score + (size_t)h * (size_t)n, n, r->k / page, best);
         for (int i = 0; i < r->k; i++)
             idx[i] = r->lo + best[i / page] * page + i % page;
-        x->lists.n[h] = r->k;
+        x->n[h] = r->k;
     }
 }
 
@@ -161,7 +137,7 @@ const struct reader cb_reader_key_pages = {
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_BY_HEAD,
     .claims = claims,
     .open = open,
-    .close = close,
+    .close = cb_slot_lists_free,
     .work_bytes = work_bytes,
     .parts = parts,
     .read_bytes = read_bytes,

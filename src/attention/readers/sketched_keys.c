@@ -2,19 +2,12 @@
 /* sketched_keys.c - a decoded token scores the sketches of all keys, in each layer and KV head, and
  * attends to the slots with the best scores, the first and the newest ones. Nothing is dropped:
  * each token makes its own choice. */
-#include <stdlib.h>
-
 #include "attention/parts.h"
 #include "bank/store_planes.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/sketch.h"
 #include "slot_lists.h"
-
-struct sketched_keys {
-    struct slot_lists lists;
-    void *work; /* of op sketch_topk */
-};
 
 extern const struct reader cb_reader_sketched_keys;
 
@@ -62,7 +55,6 @@ static int open_planes(struct attention *a, const struct sketch_plan *form)
 static int open(struct attention *a, void **state)
 {
     const struct sketch_plan *form = NULL;
-    struct sketched_keys *x;
 
     for (int l = 0; l < a->bank->n_layer; l++)
         if (is_in(a, l)) {
@@ -70,31 +62,14 @@ static int open(struct attention *a, void **state)
             cb_store_may_sketch(&a->bank->store[l], form->bits, SKETCH_BLOCK, form->sink);
         }
     TRY(open_planes(a, form));
-    if (!a->dev->ops->sketch_topk)
-        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score sketched keys",
-                       a->policy->m->name, a->dev->name);
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
-        return CB_ENOMEM;
-    x->work = cb_alloc_aligned(work_size(a, a->bank->n_ctx), 1);
-    return x->work ? cb_slot_lists_open(a, a->bank->n_kv, &x->lists) : CB_ENOMEM;
+    return cb_slot_lists_new(a, a->dev->ops->sketch_topk != NULL, a->bank->n_kv,
+                             work_size(a, a->bank->n_ctx), state);
 }
 
-static void close(struct attention *a, void *state)
+static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
 {
-    struct sketched_keys *x = state;
-
-    (void)a;
-    cb_slot_lists_close(&x->lists);
-    free(x->work);
-    free(x);
-}
-
-static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
-{
-    const struct sketched_keys *x = state;
-
     (void)n_feed;
-    return work_size(a, n_most) + cb_slot_lists_bytes(&x->lists, n_most);
+    return work_size(a, n_most) + cb_slot_lists_bytes(x, n_most);
 }
 
 /* ---- choosing ---- */
@@ -134,7 +109,7 @@ static uint64_t scored_bytes(const struct attention *a, int l, const struct slot
 static void choose(struct attention *a, int l, const float *q, const struct slot_range *r)
 {
     const struct store *st = &a->bank->store[l];
-    const struct sketched_keys *x = cb_reader_state(a, l);
+    const struct slot_lists *x = cb_reader_state(a, l);
     const struct attn at = cb_parts_attn(a, l);
     struct sketch_topk s = { .n_head = at.n_head,
                              .n_kv = at.n_kv,
@@ -152,7 +127,7 @@ static void choose(struct attention *a, int l, const float *q, const struct slot
                              .miss = (float)a->plan[l].sketch.miss,
                              .idx = cb_slot_lists_at(a, l, r, 0),
                              .idx_stride = a->bank->n_ctx,
-                             .n = x->lists.n,
+                             .n = x->n,
                              .work = x->work };
 
     a->dev->ops->sketch_topk(a->dev, &s);
@@ -189,7 +164,7 @@ const struct reader cb_reader_sketched_keys = {
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_PLANES,
     .claims = claims,
     .open = open,
-    .close = close,
+    .close = cb_slot_lists_free,
     .work_bytes = work_bytes,
     .parts = parts,
     .read_bytes = read_bytes,

@@ -25,11 +25,33 @@ void cb_slot_lists_close(struct slot_lists *x)
 {
     free(x->idx);
     free(x->n);
+    free(x->work);
 }
 
 size_t cb_slot_lists_bytes(const struct slot_lists *x, int n_most)
 {
     return (size_t)x->n_list * (size_t)n_most * sizeof *x->idx;
+}
+
+int cb_slot_lists_new(const struct attention *a, int scores, int n_list, size_t work_bytes,
+                      void **state)
+{
+    struct slot_lists *x;
+
+    if (!scores)
+        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score sketched keys",
+                       a->policy->m->name, a->dev->name);
+    if (!(x = *state = cb_calloc(1, sizeof *x)))
+        return CB_ENOMEM;
+    x->work = cb_alloc_aligned(work_bytes, 1);
+    return x->work ? cb_slot_lists_open(a, n_list, x) : CB_ENOMEM;
+}
+
+void cb_slot_lists_free(struct attention *a, void *state)
+{
+    (void)a;
+    cb_slot_lists_close(state);
+    free(state);
 }
 
 int cb_slot_lists_first(const struct attention *a, int l, int n)

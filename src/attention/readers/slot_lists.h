@@ -10,6 +10,7 @@ struct slot_lists {
     int n_list;   /* KV heads, or query heads if each has a list */
     int32_t *idx; /* [n_list][n_ctx] slots that the layer reads, ascending */
     int *n;       /* [n_list] how many */
+    void *work;   /* of the op that scores sketches, or NULL */
 };
 
 /* What a layer of n slots reads: slots first..lo-1, k of lo..hi-1 (at most k by partial keys), and
@@ -21,6 +22,11 @@ struct slot_range {
 int cb_slot_lists_open(const struct attention *a, int n_list, struct slot_lists *x);
 void cb_slot_lists_close(struct slot_lists *x);
 size_t cb_slot_lists_bytes(const struct slot_lists *x, int n_most);
+/* For readers that have no other state: with work_bytes of work space. scores: the device has the
+ * op that scores the sketches; CB_EUNSUPPORTED if not. The second one is their close(). */
+int cb_slot_lists_new(const struct attention *a, int scores, int n_list, size_t work_bytes,
+                      void **state);
+void cb_slot_lists_free(struct attention *a, void *state);
 
 /* Where the slots that list i of layer l finds go */
 int32_t *cb_slot_lists_at(const struct attention *a, int l, const struct slot_range *r, int i);

@@ -3,14 +3,14 @@
  * al., 2025). A prompt's queries, turned back to position 0, have a mean and a covariance. The mean
  * rotation of the next positions is applied to both. For queries of that normal distribution the
  * expected weight of a key k is e^(k mean + k covariance k / 2), before the softmax's sum. */
-#include "expected_scores.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attention/gram.h"
+#include "attention/scoring.h"
 #include "base/err.h"
+#include "scores.h"
 
 enum { KEYS = 8, MAX_HD = KV_MAX_HD }; /* keys read at once */
 
@@ -30,17 +30,16 @@ static size_t square(const struct attention *a)
     return (size_t)a->model->hp.n_head * hd * hd;
 }
 
-int cb_expected_open(struct attention *a)
+static int claims(const struct layer_plan *row)
+{
+    return row->score.when != WHEN_NEVER && row->score.future > 0;
+}
+
+static int open(struct attention *a, void **state)
 {
     const size_t row = cb_attention_row(a), n_rot = (size_t)a->model->hp.n_rot + 2;
-    struct expected *x;
-    int any = 0;
+    struct expected *x = *state = cb_calloc(1, sizeof *x);
 
-    for (int l = 0; l < a->bank->n_layer; l++)
-        any |= a->plan[l].score.future > 0;
-    if (!any)
-        return CB_OK;
-    x = a->expected = cb_calloc(1, sizeof *x);
     if (!x)
         return CB_ENOMEM;
     x->q = cb_device_alloc(a->dev, (size_t)a->chunk * row, sizeof *x->q);
@@ -52,12 +51,10 @@ int cb_expected_open(struct attention *a)
     return x->q && x->host && x->turn && x->sum && x->outer && x->mix ? CB_OK : CB_ENOMEM;
 }
 
-void cb_expected_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct expected *x = a->expected;
+    struct expected *x = state;
 
-    if (!x)
-        return;
     cb_device_free(a->dev, x->q);
     free(x->host);
     free(x->turn);
@@ -67,13 +64,13 @@ void cb_expected_close(struct attention *a)
     free(x);
 }
 
-size_t cb_expected_bytes(const struct attention *a)
+static size_t work_bytes(const struct attention *a, const void *x, int n_most)
 {
     const size_t row = cb_attention_row(a), n_rot = (size_t)a->model->hp.n_rot;
 
-    return a->expected ? (size_t)a->chunk * (2 * row + n_rot) * sizeof(float) +
-                             (row + square(a) + n_rot) * sizeof(double)
-                       : 0;
+    (void)x, (void)n_most;
+    return (size_t)a->chunk * (2 * row + n_rot) * sizeof(float) +
+           (row + square(a) + n_rot) * sizeof(double);
 }
 
 /* ---- a prompt's queries ---- */
@@ -84,7 +81,7 @@ static void turn_back(struct attention *a, const struct chunk *c, int i)
     const struct hparams *hp = &a->model->hp;
     const int table = a->model->layer[c->l].rope, n = c->n - i;
     const size_t row = cb_attention_row(a);
-    struct expected *x = a->expected;
+    struct expected *x = cb_scoring_state(a, c->l);
 
     cb_device_copy_rows(a->dev, x->q, row * sizeof *x->q, c->q + (size_t)i * (size_t)c->stride,
                         (size_t)c->stride * sizeof *c->q, row * sizeof *x->q, n);
@@ -112,22 +109,25 @@ static void gather_head(void *ctx, int h, int thread)
                 g->x->outer + head * hd * hd);
 }
 
-void cb_expected_chunk(struct attention *a, const struct chunk *c, int first)
+static int chunk(struct attention *a, const struct chunk *c, const struct attention *read,
+                 const float *lse, int first)
 {
-    struct expected *x = a->expected;
+    struct expected *x = cb_scoring_state(a, c->l);
     const int sink = a->plan[c->l].score.sink, skip = c->pos0 < sink ? sink - c->pos0 : 0;
     struct gathering g = { x, c->n - skip, a->model->hp.hd, cb_attention_row(a) };
 
-    if (first) {
+    (void)read, (void)lse, (void)first;
+    if (c->pos0 == a->bank->n_seen) {
         x->n = 0;
         memset(x->sum, 0, cb_attention_row(a) * sizeof *x->sum);
         memset(x->outer, 0, square(a) * sizeof *x->outer);
     }
     if (g.n < 1)
-        return;
+        return CB_OK;
     turn_back(a, c, skip);
     x->n += g.n;
     cb_par_for(a->dev->par, a->model->hp.n_head, gather_head, &g);
+    return CB_OK;
 }
 
 /* ---- what they are expected to attend to ---- */
@@ -136,12 +136,13 @@ void cb_expected_chunk(struct attention *a, const struct chunk *c, int first)
 static void mean_rotation(struct attention *a, int l, int pos, int future)
 {
     const int table = a->model->layer[l].rope, half = a->model->hp.n_rot / 2;
-    double *c = a->expected->mix, *s = c + half;
-    const float *cs = a->expected->turn;
+    struct expected *x = cb_scoring_state(a, l);
+    double *c = x->mix, *s = c + half;
+    const float *cs = x->turn;
 
     memset(c, 0, 2 * (size_t)half * sizeof *c);
     for (int i = 0; table >= 0 && i < future; i++) {
-        cb_rope_turn(&a->rope[table], pos + i, a->expected->turn);
+        cb_rope_turn(&a->rope[table], pos + i, x->turn);
         for (int f = 0; f < half; f++) {
             c[f] += (double)cs[2 * f] / future;
             s[f] += (double)cs[2 * f + 1] / future;
@@ -153,7 +154,8 @@ static void mean_rotation(struct attention *a, int l, int pos, int future)
 static void rotate(const struct attention *a, int l, double *x, size_t stride)
 {
     const int half = a->model->hp.n_rot / 2, pair = a->model->arch->rope == ROPE_PAIR;
-    const double *c = a->expected->mix, *s = c + half;
+    const struct expected *e = cb_scoring_state(a, l);
+    const double *c = e->mix, *s = c + half;
 
     for (int f = 0; a->model->layer[l].rope >= 0 && f < half; f++) {
         double *u = x + (size_t)(pair ? 2 * f : f) * stride;
@@ -168,10 +170,11 @@ static void rotate(const struct attention *a, int l, double *x, size_t stride)
  * multiplied twice with the key; both scaled. */
 static void expect(struct attention *a, int l, int h)
 {
+    struct expected *e = cb_scoring_state(a, l);
     const int hd = a->model->hp.hd;
-    const double scale = (double)a->model->hp.attn_scale, n = (double)a->expected->n;
-    double *mean = a->expected->sum + (size_t)h * (size_t)hd;
-    double *cov = a->expected->outer + (size_t)h * (size_t)hd * (size_t)hd;
+    const double scale = (double)a->model->hp.attn_scale, n = (double)e->n;
+    double *mean = e->sum + (size_t)h * (size_t)hd;
+    double *cov = e->outer + (size_t)h * (size_t)hd * (size_t)hd;
 
     for (int i = 0; i < hd; i++)
         mean[i] /= n;
@@ -214,6 +217,7 @@ static void weigh(const double *k, int hd, const double *mean, const double *cov
 static void weigh_keys(void *ctx, int item, int thread)
 {
     const struct weighing *w = ctx;
+    const struct expected *e = cb_scoring_state(w->a, w->l);
     const struct store *st = &w->a->bank->store[w->l];
     const int hd = st->hd, group = cb_attention_group(w->a), from = item * KEYS;
     const int n = w->n - from < KEYS ? w->n - from : KEYS;
@@ -231,8 +235,7 @@ static void weigh_keys(void *ctx, int item, int thread)
     for (int g = 0; g < group; g++) {
         const size_t h = (size_t)(w->kv * group + g);
         float *out = w->out + (size_t)g * (size_t)w->stride + (size_t)from;
-        weigh(k, hd, w->a->expected->sum + h * (size_t)hd,
-              w->a->expected->outer + h * (size_t)hd * (size_t)hd, z);
+        weigh(k, hd, e->sum + h * (size_t)hd, e->outer + h * (size_t)hd * (size_t)hd, z);
         for (int t = 0; t < n; t++)
             out[t] = (float)z[t];
     }
@@ -252,13 +255,15 @@ static void softmax(float *z, int n, int sink)
         z[j] = j < sink ? 0 : (float)((double)z[j] / sum);
 }
 
-void cb_expected_scores(struct attention *a, int l, float *out, int stride)
+/* The scores of all slots of layer l, by each query head -> out[n_head][stride] */
+static void softmaxes(struct attention *a, int l, float *out, int stride)
 {
     const struct score_plan *p = &a->plan[l].score;
     const struct store *st = &a->bank->store[l];
+    const struct expected *e = cb_scoring_state(a, l);
     const int group = cb_attention_group(a);
 
-    if (!a->expected->n) { /* a prompt of first tokens alone */
+    if (!e->n) { /* a prompt of first tokens alone */
         for (int h = 0; h < a->model->hp.n_head; h++)
             memset(out + (size_t)h * (size_t)stride, 0, (size_t)st->n[h / group] * sizeof *out);
         return;
@@ -275,7 +280,8 @@ void cb_expected_scores(struct attention *a, int l, float *out, int stride)
     }
 }
 
-void cb_expected_by_value(struct attention *a, int l, int kv, float eps, float *row)
+/* Row r of the scores, (row[n] + eps) times the lengths of the values of layer l's KV head */
+static void by_value(struct attention *a, int l, int kv, float eps, float *row)
 {
     const struct store *st = &a->bank->store[l];
     /* where keys are values, the rotated part is no part of the value */
@@ -296,3 +302,26 @@ void cb_expected_by_value(struct attention *a, int l, int kv, float eps, float *
         }
     }
 }
+
+static void prompt(struct attention *a, int l, struct scores *out)
+{
+    const size_t ctx = (size_t)a->bank->n_ctx;
+    float *rows = a->scores_at->rows;
+    int n_row;
+
+    softmaxes(a, l, a->scores_at->score, a->bank->n_ctx);
+    n_row = cb_scores_reduce(a, l, a->scores_at->score);
+    for (int r = 0; r < n_row; r++)
+        by_value(a, l, r, a->plan[l].score.eps, rows + (size_t)r * ctx);
+    cb_scores_hand_over(a, l, rows, a->bank->n_feed, 1, out);
+}
+
+const struct scoring cb_scoring_expected = {
+    .reads = 1,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .chunk = chunk,
+    .prompt = prompt,
+};

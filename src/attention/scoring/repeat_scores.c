@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* repeat_scores.c - a query of the repetition weighs the first slots, those of its piece, and
- * the repetition up to itself. A slot's score is its largest weight for any query of any query head
- * of the KV head. */
-#include "repeat_scores.h"
-
+/* repeat_scores.c - scores of a prompt's slots by how much the model attends to them while it
+ * repeats the prompt (KVzip, Kim et al. 2025, section 3.2). The engine feeds the repetition piece
+ * by piece (engine/prompt_repeat.c) and takes its keys and values back. A query of it weighs the
+ * first slots, those of its piece, and the repetition up to itself. A slot's score is its largest
+ * weight for any query of any query head of the KV head. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "attention/parts.h"
+#include "attention/scoring.h"
 #include "base/err.h"
 #include "base/ints.h"
 
@@ -20,15 +21,18 @@ struct repeat_scores {
     struct kv_run *run; /* [n_kv] */
 };
 
-int cb_prompt_repeat_open(struct attention *a)
+static int claims(const struct layer_plan *row)
+{
+    return row->repeat.piece > 0;
+}
+
+static int open(struct attention *a, void **state)
 {
     const size_t chunk = (size_t)a->chunk, nh = (size_t)a->model->hp.n_head;
     const struct repeat_plan *plan = cb_policy_repeat(a->policy);
-    struct repeat_scores *x;
+    struct repeat_scores *x = *state = cb_calloc(1, sizeof *x);
 
-    if (!plan)
-        return CB_OK;
-    if (!(x = a->repeat_scores = cb_calloc(1, sizeof *x)))
+    if (!x)
         return CB_ENOMEM;
     x->cap = min_int(plan->sink + plan->piece, a->bank->n_ctx);
     x->out = cb_device_alloc(a->dev, chunk * cb_attention_row(a), sizeof *x->out);
@@ -40,12 +44,10 @@ int cb_prompt_repeat_open(struct attention *a)
     return x->out && x->lse && x->lse2 && x->best && x->idx && x->run ? CB_OK : CB_ENOMEM;
 }
 
-void cb_prompt_repeat_close(struct attention *a)
+static void close(struct attention *a, void *state)
 {
-    struct repeat_scores *x = a->repeat_scores;
+    struct repeat_scores *x = state;
 
-    if (!x)
-        return;
     cb_device_free(a->dev, x->out);
     free(x->lse);
     free(x->lse2);
@@ -55,19 +57,20 @@ void cb_prompt_repeat_close(struct attention *a)
     free(x);
 }
 
-size_t cb_prompt_repeat_bytes(const struct attention *a)
+static size_t work_bytes(const struct attention *a, const void *x, int n_most)
 {
     const size_t nh = (size_t)a->model->hp.n_head, chunk = (size_t)a->chunk;
+    const size_t cap = (size_t)((const struct repeat_scores *)x)->cap;
 
-    if (!a->repeat_scores)
-        return 0;
-    return sizeof(float) * (chunk * (cb_attention_row(a) + 2 * nh) +
-                            (size_t)a->repeat_scores->cap * ((size_t)a->bank->n_kv + 1));
+    (void)n_most;
+    return sizeof(float) *
+           (chunk * (cb_attention_row(a) + 2 * nh) + cap * ((size_t)a->bank->n_kv + 1));
 }
 
-/* The chunk's queries over a->repeat_scores->run: attention's log-sum-exp -> lse */
-static struct attn weigh(struct attention *a, const struct chunk *c, int causal, float *lse)
+/* The chunk's queries over x->run */
+static struct attn over_runs(struct attention *a, const struct chunk *c, int causal)
 {
+    const struct repeat_scores *x = cb_scoring_state(a, c->l);
     struct attn at = cb_parts_attn(a, c->l);
 
     at.n_tok = c->n;
@@ -75,11 +78,19 @@ static struct attn weigh(struct attention *a, const struct chunk *c, int causal,
     at.q_stride = c->stride;
     at.causal = causal;
     at.window = 0;
-    at.run = a->repeat_scores->run;
-    at.out = a->repeat_scores->out;
+    at.run = x->run;
+    return at;
+}
+
+/* Attention's log-sum-exp -> lse */
+static void weigh(struct attention *a, const struct chunk *c, int causal, float *lse)
+{
+    const struct repeat_scores *x = cb_scoring_state(a, c->l);
+    struct attn at = over_runs(a, c, causal);
+
+    at.out = x->out;
     at.lse = lse;
     a->dev->ops->attention(a->dev, &at, 1);
-    return at;
 }
 
 /* The log-sum-exp over all that the chunk's queries weigh -> lse */
@@ -88,7 +99,7 @@ static void weigh_all(struct attention *a, const struct chunk *c)
     const struct store *st = &a->bank->store[c->l];
     const struct piece *p = &a->repeated;
     const int sink = min_int(a->plan[c->l].repeat.sink, p->from);
-    struct repeat_scores *x = a->repeat_scores;
+    struct repeat_scores *x = cb_scoring_state(a, c->l);
 
     for (int j = 0; j < sink; j++)
         x->idx[j] = j;
@@ -105,18 +116,19 @@ static void weigh_all(struct attention *a, const struct chunk *c)
     weigh(a, c, 1, x->lse2);
 }
 
-int cb_prompt_repeat_chunk(struct attention *a, const struct chunk *c)
+/* The scores of the piece's slots go to column 0. */
+static int chunk(struct attention *a, const struct chunk *c, const struct attention *read,
+                 const float *lse, int first)
 {
     const struct store *st = &a->bank->store[c->l];
     const struct piece *p = &a->repeated;
     const int n = p->to - p->from;
-    struct repeat_scores *x = a->repeat_scores;
+    struct repeat_scores *x = cb_scoring_state(a, c->l);
     struct score sc = {
         .most = 1, .per = cb_attention_group(a), .out = x->best, .out_stride = x->cap
     };
 
-    if (!a->plan[c->l].repeat.piece)
-        return CB_OK;
+    (void)read, (void)lse, (void)first;
     weigh_all(a, c);
     TRY(cb_device_wait(a->dev));
     for (int i = 0; i < c->n * a->model->hp.n_head; i++) {
@@ -128,12 +140,7 @@ int cb_prompt_repeat_chunk(struct attention *a, const struct chunk *c)
         x->best[i] = -INFINITY;
     for (int h = 0; h < st->n_kv; h++)
         x->run[h] = cb_store_run(st, h, p->from, p->to);
-    sc.a = cb_parts_attn(a, c->l);
-    sc.a.n_tok = c->n;
-    sc.a.q = c->q;
-    sc.a.q_stride = c->stride;
-    sc.a.causal = sc.a.window = 0;
-    sc.a.run = x->run;
+    sc.a = over_runs(a, c, 0);
     sc.a.lse = x->lse;
     a->dev->ops->score(a->dev, &sc);
     TRY(cb_device_wait(a->dev));
@@ -145,7 +152,7 @@ int cb_prompt_repeat_chunk(struct attention *a, const struct chunk *c)
     return CB_OK;
 }
 
-void cb_prompt_repeat_scores(struct attention *a, int l, struct scores *out)
+static void prompt(struct attention *a, int l, struct scores *out)
 {
     struct store *st = &a->bank->store[l];
     const float *col = cb_store_col(st, 0, 0);
@@ -157,3 +164,13 @@ void cb_prompt_repeat_scores(struct attention *a, int l, struct scores *out)
                             .raw = col,
                             .prompt = 1 };
 }
+
+const struct scoring cb_scoring_repeat = {
+    .by_repeat = 1,
+    .claims = claims,
+    .open = open,
+    .close = close,
+    .work_bytes = work_bytes,
+    .chunk = chunk,
+    .prompt = prompt,
+};
