@@ -268,6 +268,79 @@ START_TEST(towers_are_refused)
 }
 END_TEST
 
+/* ---- metadata that no model has ---- */
+
+/* The key's value in the recipe becomes x, or, with at >= 0, element `at` of its list. */
+static void set_key(const json_t *root, const char *key, int at, double x)
+{
+    const json_t *kv = json_object_get(root, "kv");
+
+    for (size_t i = 0; i < json_array_size(kv); i++) {
+        json_t *row = json_array_get(kv, i);
+        json_t *v = x == (int)x ? json_integer((json_int_t)x) : json_real(x);
+        if (!strstr(json_string_value(json_array_get(row, 0)), key))
+            json_decref(v);
+        else if (at < 0)
+            json_array_set_new(row, 2, v);
+        else
+            json_array_set_new(json_array_get(row, 2), (size_t)at, v);
+    }
+}
+
+/* The error names the key, or the tensor that does not fit it. */
+START_TEST(rows_that_stand_for_several)
+{
+    static const struct {
+        const char *key;
+        int at;
+        double x;
+        const char *named;
+    } wrong[] = {
+        { "sliding_window", -1, 0, "sliding_window" },
+        { "head_count_kv", -1, 2, "head_count_kv" },
+        { "q_lora_rank", -1, 0, "q_lora_rank" },
+        { "q_lora_rank", -1, 25, "attn_q_a" },
+        { "output_group_count", -1, 4, "output_group_count" },
+        { "output_group_count", -1, 7, "output_group_count" },
+        { "output_lora_rank", -1, 9, "attn_output_a" },
+        { "compress_ratios", 0, 5, "attn_compressor_ape" },
+        { "compress_ratios", 2, -1, "compress_ratios" },
+        { "compress_ratios", 2, 0, "attn_compressor" },
+        { "compress_rope_freq_base", -1, 0.5, "compress_rope_freq_base" },
+        { "indexer.head_count", -1, 0, "indexer.head_count" },
+        { "indexer.key_length", -1, 4, "indexer.key_length" },
+        { "indexer.top_k", -1, 0, "indexer.top_k" },
+        { "hyper_connection.count", -1, 17, "hyper_connection.count" },
+        { "hyper_connection.count", -1, 2, "hc_attn_fn" },
+        { "sinkhorn_iterations", -1, 0, "sinkhorn_iterations" },
+        { "hyper_connection.epsilon", -1, -0.5, "hyper_connection.epsilon" },
+        { "hash_layer_count", -1, 5, "hash_layer_count" },
+        { "hash_layer_count", -1, 2, "ffn_gate_tid2eid" },
+        { "hash_layer_count", -1, 0, "ffn_gate_tid2eid" },
+        { "expert_count", -1, 4, "ffn_gate_inp" },
+        { "swiglu_clamp_exp", 1, -2.5, "swiglu_clamp_exp" },
+    };
+    struct test r;
+    struct gguf_make g;
+    cb_model *m;
+
+    cb_recipe_open(&r.recipe, "family-deepseek4.json");
+    snprintf(r.file, sizeof r.file, "check_families.%d.gguf", (int)getpid());
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        json_t *right = json_deep_copy(r.recipe.root), *root = r.recipe.root;
+        set_key(root, wrong[i].key, wrong[i].at, wrong[i].x);
+        cb_recipe_make(&r.recipe, &g);
+        cb_make_save(&g, r.file);
+        ck_assert_msg(cb_model_open(r.file, NULL, &m) < 0, "%s: accepted", wrong[i].key);
+        ck_assert_msg(strstr(cb_error(), wrong[i].named) != NULL, "%s: %s", wrong[i].key,
+                      cb_error());
+        r.recipe.root = right;
+        json_decref(root);
+    }
+    close_test(&r);
+}
+END_TEST
+
 /* ---- policies ---- */
 
 static int has_windows_alone(const cb_model *m)
@@ -538,6 +611,7 @@ int main(void)
     tcase_add_test(t, recipes_are_there);
     tcase_add_test(t, unused_parts);
     tcase_add_test(t, towers_are_refused);
+    tcase_add_test(t, rows_that_stand_for_several);
     tcase_add_loop_test(t, logits, 0, n_names * N_DEVICES);
     tcase_add_loop_test(t, policies, 0, n_names);
     tcase_add_loop_test(t, narrow_policies, 0, n_names);

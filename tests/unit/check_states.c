@@ -200,6 +200,9 @@ START_TEST(plans)
                       "%d + %d: %llu bytes, planned %llu", turn[i][0], turn[i][1],
                       (unsigned long long)now.checkpoint_bytes,
                       (unsigned long long)plan.checkpoint_bytes);
+        ck_assert_uint_eq(plan.kv_bytes, now.kv_bytes);
+        ck_assert_uint_eq(plan.kv_read_bytes_per_token,
+                          turn[i][1] ? now.kv_read_bytes_per_token : plan.kv_read_bytes_per_token);
         cb_session_close(s);
     }
     close_recipe();

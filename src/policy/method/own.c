@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* own.c - the model's trained selector names the tokens that each query reads, in prompts as well.
- * Nothing is dropped (DeepSeek-V3.2, DeepSeek-AI 2025, section 2.1, and others). */
+/* own.c - the model's trained selector names the tokens that each query reads, or the rows that
+ * stand for several tokens, in prompts as well. The policy drops nothing (DeepSeek-V3.2,
+ * DeepSeek-AI 2025, section 2.1, and others); layers of DeepSeek-V4 keep the rows of their windows
+ * alone. */
 #include "policy/policy.h"
 
 enum { KEYS };
