@@ -47,11 +47,17 @@ struct area {
     size_t bytes;
 };
 
+/* Rows that a reader has beside the store's */
+static inline int cb_area_is_readers(uint32_t kind)
+{
+    return kind == AREA_INDEX_KEYS || kind == AREA_ENTRIES;
+}
+
 /* Keys, values and keys of selectors, which are many; all others are lists beside them. */
 static inline int cb_area_is_rows(uint32_t kind)
 {
     return kind == AREA_KEYS || kind == AREA_VALUES || kind == AREA_KIVI_KEYS ||
-           kind == AREA_KIVI_VALUES || kind == AREA_SKETCH || kind == AREA_INDEX_KEYS;
+           kind == AREA_KIVI_VALUES || kind == AREA_SKETCH || cb_area_is_readers(kind);
 }
 
 /* int32 numbers that describe how full a store is */

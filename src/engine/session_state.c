@@ -123,7 +123,7 @@ size_t cb_session_area_of(const struct cb_session *s, const struct area *a, int 
     const int is_store = a->kind < AREA_STORE_KINDS && a->kind != AREA_COUNTS;
     size_t bytes = is_store ? cb_store_area_of(&s->bank.store[a->layer], a->kind, n) : 0;
 
-    if (a->kind == AREA_INDEX_KEYS)
+    if (cb_area_is_readers(a->kind))
         bytes = cb_attention_area_of(&s->attention, a, n);
     return bytes < a->bytes ? bytes : a->bytes;
 }
@@ -133,7 +133,7 @@ void cb_session_wrote(const struct cb_session *s, const struct area *a, int n)
     const int locked = cb_device_lock_memory(s->dev);
 
     for (int i = 0; i < n; i++)
-        if (cb_area_is_rows(a[i].kind) && a[i].kind != AREA_INDEX_KEYS)
+        if (cb_area_is_rows(a[i].kind) && !cb_area_is_readers(a[i].kind))
             cb_store_wrote(&s->bank.store[a[i].layer], a[i].at, a[i].bytes);
     if (locked)
         cb_device_unlock(s->dev);

@@ -18,6 +18,8 @@
 #include "base/ints.h"
 #include "whole.h"
 
+enum { SCORES = 1024 }; /* that a thread sums at a time */
+
 /* Of a layer; unused where it has no entries */
 struct layer_entries {
     struct store entry, index; /* rows, and keys that are scored; one KV head each */
@@ -328,6 +330,27 @@ static int stored(struct attention *a, const struct chunk *c)
     return CB_OK;
 }
 
+struct weighing {
+    const float *logit, *weight; /* [n_head][stride], [n_head] */
+    float *score;                /* [n] */
+    int n_head, stride, n;
+};
+
+/* Some entries' scores: the sum over the heads of weight * max(0, logit) */
+static void weigh(void *ctx, int item, int thread)
+{
+    const struct weighing *x = ctx;
+    const int from = item * SCORES, to = min_int(x->n, from + SCORES);
+
+    (void)thread;
+    memset(x->score + from, 0, (size_t)(to - from) * sizeof *x->score);
+    for (int h = 0; h < x->n_head; h++) {
+        const float *y = x->logit + (size_t)h * (size_t)x->stride, w = x->weight[h];
+        for (int j = from; j < to; j++)
+            x->score[j] += w * (y[j] > 0 ? y[j] : 0);
+    }
+}
+
 /* Scores of the first n entries for query i of c -> x->score */
 static void score(struct attention *a, const struct chunk *c, int i, int n)
 {
@@ -351,15 +374,12 @@ static void score(struct attention *a, const struct chunk *c, int i, int n)
                              .out = x->logit,
                              .out_stride = x->most };
 
+    struct weighing sum = { x->logit, made + col.weight, x->score, p->n_index, x->most, n };
+
     for (int h = 0; h < p->n_index; h++)
         memset(x->logit + (size_t)h * (size_t)x->most, 0, (size_t)n * sizeof *x->logit);
-    memset(x->score, 0, (size_t)n * sizeof *x->score);
     a->dev->ops->score(a->dev, &s);
-    for (int h = 0; h < p->n_index; h++) {
-        const float *y = x->logit + (size_t)h * (size_t)x->most, w = made[col.weight + h];
-        for (int j = 0; j < n; j++)
-            x->score[j] += w * (y[j] > 0 ? y[j] : 0);
-    }
+    cb_par_for(a->dev->par, (n + SCORES - 1) / SCORES, weigh, &sum);
 }
 
 /* Queries first..first+n-1 of c read n_e entries beside the window: all of them, or a list. */
@@ -450,6 +470,13 @@ static int areas(const struct attention *a, int l, struct area *out)
     return all;
 }
 
+static size_t area_of(const struct attention *a, const struct area *area, int n)
+{
+    const struct layer_entries *e = at(a, area->layer);
+
+    return (size_t)n_entry(a, area->layer, n) * (area->head ? e->index.row_k : e->entry.row_k);
+}
+
 static int check(const struct attention *a, int l)
 {
     cb_bank_note_beside(a->bank, l, held_bytes(a, l, a->bank->n_seen));
@@ -478,5 +505,6 @@ const struct reader cb_reader_entries = {
     .held_bytes = held_bytes,
     .most_areas = most_areas,
     .areas = areas,
+    .area_of = area_of,
     .check = check,
 };
