@@ -70,6 +70,7 @@ check_programs = \
 	tests/unit/check_mtp \
 	tests/unit/check_states \
 	tests/unit/check_latent \
+	tests/unit/check_selector \
 	tests/ops/check_kivi \
 	tests/ops/check_kivi_opencl \
 	tests/methods/check_kivi_sessions \
@@ -352,6 +353,10 @@ tests_unit_check_latent_SOURCES = tests/unit/check_latent.c
 tests_unit_check_latent_CFLAGS = $(check_cflags)
 tests_unit_check_latent_LDFLAGS = $(check_ldflags)
 tests_unit_check_latent_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_selector_SOURCES = tests/unit/check_selector.c
+tests_unit_check_selector_CFLAGS = $(check_cflags)
+tests_unit_check_selector_LDFLAGS = $(check_ldflags)
+tests_unit_check_selector_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_unit_check_families_SOURCES = tests/unit/check_families.c
 tests_unit_check_families_CFLAGS = $(check_cflags)
 tests_unit_check_families_LDFLAGS = $(check_ldflags)
@@ -832,6 +837,8 @@ EXTRA_DIST += \
 	tests/vectors/family-deepseek2groups.json \
 	tests/vectors/family-deepseek3.json \
 	tests/vectors/family-deepseek4.json \
+	tests/vectors/family-deepseek32.json \
+	tests/vectors/family-deepseek32yarn.json \
 	tests/vectors/family-dots1.json \
 	tests/vectors/family-dynamic.json \
 	tests/vectors/family-ernie4_5-moe.json \
@@ -847,6 +854,7 @@ EXTRA_DIST += \
 	tests/vectors/family-gemma4dense.json \
 	tests/vectors/family-gemma4moe.json \
 	tests/vectors/family-glm4.json \
+	tests/vectors/family-glm-dsa.json \
 	tests/vectors/family-glm4moe.json \
 	tests/vectors/family-gpt-oss.json \
 	tests/vectors/family-gptneox.json \

@@ -212,6 +212,24 @@ static void score_squares(void *ctx, int kv, int thread)
     }
 }
 
+/* One query's scores */
+static void score_rectified(void *ctx, int i, int thread)
+{
+    const struct score *sc = ctx;
+    const struct attn *a = &sc->a;
+    const struct span s = visible(a, a->run, i);
+    float *out = sc->out + (int64_t)i * sc->out_stride;
+
+    (void)thread;
+    for (int j = s.lo; j < s.hi; j++) {
+        double sum = 0.0;
+        for (int h = 0; h < a->n_head; h++)
+            sum += (double)sc->weight[(int64_t)i * a->q_stride + h] *
+                   fmax(0.0, logit(a, a->run, query(a, i, h), j));
+        out[j] = (float)((double)out[j] + sum);
+    }
+}
+
 /* Sums, for one entry, each query's largest score over the heads. */
 static void score_peak(void *ctx, int j, int thread)
 {
@@ -241,6 +259,10 @@ void cb_ref_score(struct device *d, const struct score *s)
     }
     if (s->tok_stride) {
         cb_par_for(d->par, s->a.n_tok, score_apart, &copy);
+        return;
+    }
+    if (s->rectified) {
+        cb_par_for(d->par, s->a.n_tok, score_rectified, &copy);
         return;
     }
     if (s->squares) {

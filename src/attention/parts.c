@@ -374,15 +374,32 @@ static void attend_join(struct attention *a, int l, int i, float *out, float *ls
     a->dev->ops->join(a->dev, out, lse, x->out2, x->lse2, p->n * n_head, at.hd);
 }
 
+/* Attends to the parts from i on that join nothing, as many as go into one call; returns how many.
+ */
+static int attend_apart(struct attention *a, int l, int i, float *out, float *lse)
+{
+    struct attn at[ATTENTION_CALLS];
+    int n = 0;
+
+    while (n < ATTENTION_CALLS && i + n < a->parts->n && !cb_parts_at(a, i + n)->joins) {
+        at[n] = call_of(a, l, i + n, out, lse);
+        n++;
+    }
+    a->dev->ops->attention(a->dev, at, n);
+    return n;
+}
+
 /* Attends to the parts of a list in their order. */
 static void attend_list(struct attention *a, int l, float *out, float *lse)
 {
-    for (int i = 0; i < a->parts->n; i++) {
+    for (int i = 0, n; i < a->parts->n; i += n) {
+        n = 1;
         if (cb_parts_at(a, i)->joins)
             attend_join(a, l, i, out, lse);
         else
-            a->dev->ops->attention(a->dev, (struct attn[]){ call_of(a, l, i, out, lse) }, 1);
-        count_read(a, l, i);
+            n = attend_apart(a, l, i, out, lse);
+        for (int j = i; j < i + n; j++)
+            count_read(a, l, j);
     }
 }
 

@@ -146,6 +146,10 @@ struct score {
     int logit;           /* 1: sum the logits s_ij themselves */
     int peak; /* 1: one row for all heads; each query adds its largest score over the heads. Not
                  with logit; all runs have the same n and every query sees all of it */
+    /* 1, with logit: the score of an entry for a query is the sum over the heads of weight[n_tok]
+     * [n_head], q_stride apart, times max(0, s_ij), added to out[n_tok][out_stride]. n_kv is 1, per
+     * 0. Devices with memory of their own do not have it */
+    int rectified;
     int most; /* 1: in place of sums, each out becomes the largest of itself and the scores, as
                  logarithms to base 2. Without weights, logit and peak */
     int per;  /* query heads that share a row of out; 0 = 1. More than a KV head's group only where

@@ -329,27 +329,35 @@ static const float *gated(const struct rows *r, const struct layer *y, const flo
     return gate;
 }
 
-/* Does a session's layer l score tokens by its own selector? */
-static int selects(const struct rows *r, int l)
+/* What the selector of layer l needs of the rows */
+static enum index_part index_part(const struct rows *r, int l)
 {
-    for (int i = 0; i < r->n; i++)
+    const struct cb_model *m = r->s[0]->model;
+    const struct selector *x = m->layer[l].selector;
+    const int most = x && x->selects == SELECTS_TOKENS ? m->hp.selector.top_k : 0;
+    enum index_part part = INDEX_NOTHING;
+
+    for (int i = 0; i < r->n; i++) {
+        const int end = r->n > 1 ? r->s[i]->bank.n_seen + 1 : r->pos0 + r->n_tok;
         if (cb_selector_scores(r->s[i], l))
-            return 1;
-    return 0;
+            part = end > most || part == INDEX_ALL ? INDEX_ALL : INDEX_KEYS;
+    }
+    return part;
 }
 
-/* Queries and keys of the index heads */
-static void rotate_index(const struct rows *r, const struct layer *y)
+/* Queries and keys of the index heads; the key lies behind the last head. */
+static void rotate_index(const struct rows *r, const struct layer *y, enum index_part part)
 {
     struct cb_session *s = r->s[0];
     const struct selector_params *p = &s->model->hp.selector;
-
+    const int first = part == INDEX_ALL ? 0 : p->n_head;
     const int keys = y->selector->selects != SELECTS_MEANS; /* which are rotated as blocks */
 
-    if (y->rope >= 0) /* the key lies behind the last head */
-        s->dev->ops->rope(s->dev, s->model->arch->selector_rope, s->w.index, r->n_tok,
-                          p->n_head + keys, p->hd, (int)cb_selector_row(&s->model->hp),
-                          s->rope[y->rope].n_rot, r->cs[y->rope]);
+    if (y->rope >= 0)
+        s->dev->ops->rope(s->dev, s->model->arch->selector_rope, s->w.index + first * p->hd,
+                          r->n_tok, p->n_head + keys - first, p->hd,
+                          (int)cb_selector_row(&s->model->hp), s->rope[y->rope].n_rot,
+                          r->cs[y->rope]);
 }
 
 /* Attention of a layer: in[n_tok][n_embd] -> w.att */
@@ -360,7 +368,8 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
     const struct layer *y = &s->model->layer[l];
     struct work *w = &s->w;
     const int n = r->n_tok, nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
-    const int stride = nq + 2 * nkv, first = y->gated, index = selects(r, l);
+    const int stride = nq + 2 * nkv, first = y->gated;
+    const enum index_part index = index_part(r, l);
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
     const struct mm mm[] = { { &y->q, y->q_bias, q, stride, 0, bits },
                              { &y->k, y->k_bias, k, stride, 0, bits },
@@ -371,14 +380,14 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
     if (y->latent)
         cb_latent_rows(s, y, in, n, bits, index);
     else if (index)
-        cb_selector_rows(s, y, in, n, bits);
+        cb_selector_rows(s, y, in, n, bits, index);
     if (y->compressed)
         TRY(cb_compressed_rows(s, y, in, r->cs[y->rope], n, bits));
     else if (!y->latent)
         cb_product(s, mm + first, y->kv_back ? 1 : y->v.raw ? 3 - first : 2 - first, in, n);
     rotate_queries(r, y, q, stride);
     if (index)
-        rotate_index(r, y);
+        rotate_index(r, y, index);
     if (!y->kv_back) {
         if (!hp->one_row && !y->v.raw) /* values are keys before their norm and rotation */
             cb_device_copy_rows(s->dev, v, (size_t)stride * sizeof *v, k,

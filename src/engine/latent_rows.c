@@ -52,7 +52,7 @@ static void queries(struct cb_session *s, const struct layer *y, const float *in
 }
 
 void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in, int n, int bits,
-                    int index)
+                    enum index_part index)
 {
     const struct hparams *hp = &s->model->hp;
     const struct latent *x = y->latent;
@@ -67,7 +67,7 @@ void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in
                          stride, row + n_rot, stride);
     queries(s, y, in, n, bits);
     if (index) /* before w.latent is work space */
-        cb_selector_rows(s, y, in, n, bits);
+        cb_selector_rows(s, y, in, n, bits, index);
     multiply(s, x->absorb, (struct of_heads){ s->w.att, each, hp->n_head * each },
              (struct of_heads){ q + n_rot, hd, stride }, n, bits);
     for (int h = 0; h < hp->n_head; h++)

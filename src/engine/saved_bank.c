@@ -436,7 +436,8 @@ static void note_mapped(struct cb_session *s, const struct area *a)
 {
     if (!s->mapped || !cb_area_is_rows(a->kind) || !a->bytes)
         return;
-    cb_pages_scattered(a->at, a->bytes);
+    if (a->kind != AREA_INDEX_KEYS) /* which are read in their order */
+        cb_pages_scattered(a->at, a->bytes);
     s->attention.cold |= cb_pages_on_disk(a->at, a->bytes);
 }
 

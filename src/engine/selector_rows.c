@@ -23,7 +23,8 @@ static void norm(struct cb_session *s, const struct norm *w, float *x, int n_row
         ops->rmsnorm(s->dev, x, w->w, s->model->hp.norm_eps, w->n, n_row, n, stride, x, stride);
 }
 
-void cb_selector_rows(struct cb_session *s, const struct layer *y, const float *in, int n, int bits)
+void cb_selector_rows(struct cb_session *s, const struct layer *y, const float *in, int n, int bits,
+                      enum index_part part)
 {
     const struct selector_params *p = &s->model->hp.selector;
     const struct selector *x = y->selector;
@@ -34,11 +35,13 @@ void cb_selector_rows(struct cb_session *s, const struct layer *y, const float *
     const struct mm of_in[] = { { &x->k, NULL, k, stride, 0, bits },
                                 { &x->weigh, NULL, weight, stride, 0, bits } };
 
-    cb_product(s, &of_low, 1, low ? s->w.latent : in, n);
-    cb_product(s, of_in, x->weigh.raw ? 2 : 1, in, n);
-    norm(s, &x->q_norm, q, p->n_head, n, stride);
+    cb_product(s, of_in, part == INDEX_ALL && x->weigh.raw ? 2 : 1, in, n);
     if (x->selects != SELECTS_MEANS) /* whose means are normed */
         norm(s, &x->k_norm, k, 1, n, stride);
+    if (part != INDEX_ALL)
+        return;
+    cb_product(s, &of_low, 1, low ? s->w.latent : in, n);
+    norm(s, &x->q_norm, q, p->n_head, n, stride);
 }
 
 struct index_rows cb_selector_rows_at(const struct cb_session *s, int i)

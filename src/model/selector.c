@@ -14,9 +14,11 @@ static int scores(const struct cb_model *m, int l, int *out)
     char key[128];
 
     *out = 1;
-    if (!cb_gguf_find(m->gguf, cb_hp_key(m, "attention.indexer.types", &key)))
+    if (!(kv = cb_gguf_find(m->gguf, cb_hp_key(m, "attention.indexer.types", &key))))
         return CB_OK;
-    TRY(cb_gguf_array(m->gguf, key, GGUF_BOOL, &kv));
+    if (kv->type != GGUF_ARRAY || kv->elem == GGUF_STRING || kv->elem == GGUF_ARRAY)
+        return cb_fail(CB_EFORMAT, "%s: key %s: is no array of numbers", cb_gguf_path(m->gguf),
+                       key);
     if (kv->n != (uint64_t)m->hp.n_layer && kv->n != (uint64_t)m->hp.n_block)
         return cb_fail(CB_EFORMAT, "%s: key %s: %llu values for %d layers", cb_gguf_path(m->gguf),
                        key, (unsigned long long)kv->n, m->hp.n_layer);

@@ -446,6 +446,34 @@ START_TEST(score_of_the_largest_head)
 }
 END_TEST
 
+/* Sums over the heads of what logits have above 0, a row for each query */
+START_TEST(rectified_scores)
+{
+    if (!open_isa(_i, 3))
+        return;
+    for (int c = 0; !dev->ops->memory && c < 80 / FEWER; c++) {
+        const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
+        struct input in;
+        int n;
+        struct attn f = random_form(c, &n);
+        struct score s = { .logit = 1, .rectified = 1, .out_stride = n + 3 };
+        const size_t all = (size_t)f.n_tok * (size_t)s.out_stride;
+        float *w, *x, *y;
+        f.n_head /= f.n_kv;
+        f.n_kv = 1;
+        make_input(&in, &f, n, !f.causal && below(2), outlier);
+        w = floats((size_t)in.a.q_stride * (size_t)f.n_tok);
+        x = floats(all), y = copy(x, all);
+        s.a = in.a;
+        s.weight = w;
+        both_score(s, x, y);
+        same("rectified scores", x, y, all, 2 * tolerance(&f, outlier) * sqrtf((float)f.n_head));
+        free(w), free(x), free(y);
+        free_input(&in);
+    }
+}
+END_TEST
+
 /* Two parts joined are the attention over both. */
 START_TEST(parts_join)
 {
@@ -549,6 +577,7 @@ int main(void)
     tcase_add_loop_test(tc, score_of_given_logits, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, the_largest_scores, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score_of_the_largest_head, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, rectified_scores, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, parts_join, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, logits_left_and_given, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);

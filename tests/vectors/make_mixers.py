@@ -943,7 +943,7 @@ def nest(x, shape):
 def kinds(arch, kv):
     for key, v in kv.items():
         one = v[0] if isinstance(v, list) else v
-        kind = {bool: "bool", int: "uint32", float: "float32"}[type(one)]
+        kind = {bool: "bool", int: "uint32", float: "float32", str: "string"}[type(one)]
         kind = "int64" if key.startswith("ple.") and isinstance(v, list) else kind
         yield [f"{arch}.{key}", kind + ("s" if isinstance(v, list) else ""), v]
 

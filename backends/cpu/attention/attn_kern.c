@@ -453,6 +453,8 @@ VEC_INLINE vf score_of(vf s, float cap, vf lse2, vf w, int raw)
 {
     if (cap > 0.0f)
         s = capped(s, cap);
+    if (raw > 1)
+        s = v_max(s, v_set1(0.0f));
     return raw ? v_mul(s, w) : v_mul(v_exp2(v_sub(s, lse2)), w);
 }
 

@@ -63,6 +63,23 @@ static float *row_of(const struct job *job, int tok, int h)
            (int64_t)(h / job->per) * job->sc->out_stride;
 }
 
+/* Adds what rows [r, r + m) of the tile, heads of queries, have above 0 in logits s to their
+ * queries' rows. */
+static void take_rectified(const struct job *job, const struct tile *t, int r, int m, int from,
+                           int n, const float *s)
+{
+    const struct score *sc = job->sc;
+    const float ln2 = 0.69314718f;
+
+    for (int i = 0; i < m; i++) {
+        const int64_t tok = t->tok + (r + i) / t->group;
+        const float w = sc->weight[tok * sc->a.q_stride + (r + i) % t->group];
+        t->k->score(s + i * KEY_BLOCK, max_int(t->row_lo[r + i] - from, 0),
+                    min_int(t->row_hi[r + i] - from, n), t->cap, 0, w * ln2, 2,
+                    sc->out + tok * sc->out_stride + from);
+    }
+}
+
 /* Takes the scores of rows [r, r + m) of the tile, from the block's logits s, to out; or to
  * one[KEY_BLOCK] until all heads of a query are there. The next rows may be the same query's. */
 static void take_rows(const struct job *job, const struct tile *t, int r, int m, int from, int n,
@@ -100,7 +117,10 @@ static void score_block(const struct job *job, const struct tile *t, const void 
         if (t->row_hi[r + m - 1] <= from || t->row_lo[r] >= from + n)
             continue;
         logits(t, r, m, kp, from, n, s);
-        take_rows(job, t, r, m, from, n, s, one);
+        if (job->sc->rectified)
+            take_rectified(job, t, r, m, from, n, s);
+        else
+            take_rows(job, t, r, m, from, n, s, one);
     }
 }
 
@@ -242,6 +262,7 @@ void cb_cpu_score(struct device *d, const struct score *sc)
     job.tile_tok = rows > group ? rows / group : 1;
     job.per = sc->per ? sc->per : 1;
     assert(a->run->given || group % job.per == 0);
+    assert(!sc->rectified || (sc->logit && a->n_kv == 1 && !sc->per));
     assert(!sc->squares || (job.per == group && !a->run->given && !sc->peak && !sc->most));
     if (a->run->given)
         cb_par_for(d->par, a->n_head / job.per * job.n_split, given_item, &job);

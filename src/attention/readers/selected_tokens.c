@@ -14,13 +14,14 @@
 #include "base/ints.h"
 #include "whole.h"
 
+enum { SCORED = 8 }; /* queries of a prompt that are scored at once */
+
 struct selected_tokens {
     struct index_keys *keys; /* [n_layer] */
     int reused;              /* 1: later layers read what earlier ones chose */
     int cap;                 /* tokens that `list` holds */
     int32_t *list; /* [cap][top_k] what each token of a chunk reads, or of a feed where reused */
-    float *logit;  /* [n_head][n_ctx] of index heads */
-    float *score;  /* [n_ctx] */
+    float *score;  /* [SCORED][n_ctx] */
 };
 
 extern const struct reader cb_reader_selected_tokens;
@@ -61,9 +62,8 @@ static int open(struct attention *a, void **state)
                 a->bank->n_ctx));
     }
     /* memory for these is committed page by page as the context grows */
-    x->logit = cb_alloc_aligned((size_t)p->n_head * n_ctx, sizeof *x->logit);
-    x->score = cb_alloc_aligned(n_ctx, sizeof *x->score);
-    return x->logit && x->score ? CB_OK : CB_ENOMEM;
+    x->score = cb_alloc_aligned(SCORED * n_ctx, sizeof *x->score);
+    return x->score ? CB_OK : CB_ENOMEM;
 }
 
 static void close(struct attention *a, void *state)
@@ -74,7 +74,6 @@ static void close(struct attention *a, void *state)
         cb_index_keys_close(&x->keys[l]);
     free(x->keys);
     free(x->list);
-    free(x->logit);
     free(x->score);
     free(x);
 }
@@ -88,11 +87,14 @@ static int n_list(const struct attention *a, const struct selected_tokens *x, in
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
     const struct selected_tokens *x = state;
-    const struct selector_params *p = &a->model->hp.selector;
-    const size_t list = (size_t)n_list(a, x, n_feed) * (size_t)p->top_k * sizeof *x->list;
+    const size_t k = (size_t)a->model->hp.selector.top_k;
+    const size_t list = (size_t)n_list(a, x, n_feed) * k * sizeof *x->list;
+    const size_t score = (size_t)min_int(n_feed, SCORED) * (size_t)n_most * sizeof *x->score;
+    size_t keys = 0;
 
-    return n_most <= p->top_k ? 0
-                              : list + (size_t)(p->n_head + 1) * (size_t)n_most * sizeof *x->score;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        keys += (size_t)n_most * x->keys[l].row_bytes;
+    return keys + ((size_t)n_most > k ? list + score : 0);
 }
 
 /* ---- choosing ---- */
@@ -115,36 +117,48 @@ static int stored(struct attention *a, const struct chunk *c)
     return CB_OK;
 }
 
-/* Scores of the first n tokens for token i of c -> x->score */
+/* Scores of all tokens that queries i..i+n-1 of c see -> x->score */
 static void score(struct attention *a, const struct chunk *c, int i, int n)
 {
     const struct selected_tokens *x = cb_reader_state(a, c->l);
     const struct selector_params *p = &a->model->hp.selector;
     const struct index_keys *keys = &x->keys[c->l];
-    const struct kv_run run = { .k = keys->at, .v = keys->at, .n = n };
+    const struct kv_run run = { .k = keys->at, .v = keys->at, .n = c->pos0 + i + n };
     const size_t at = (size_t)i * (size_t)c->index.stride;
-    struct score s = { .a = { .n_tok = 1,
-                              .n_head = p->n_head,
-                              .n_kv = 1,
-                              .hd = p->hd,
-                              .scale = 1,
-                              .type_k = keys->type,
-                              .type_v = keys->type,
-                              .run = &run,
-                              .q = c->index.q + at,
-                              .q_stride = c->index.stride },
-                       .logit = 1,
-                       .out = x->logit,
-                       .out_stride = a->bank->n_ctx };
+    const struct score s = { .a = { .n_tok = n,
+                                    .n_head = p->n_head,
+                                    .n_kv = 1,
+                                    .hd = p->hd,
+                                    .scale = 1,
+                                    .causal = 1,
+                                    .type_k = keys->type,
+                                    .type_v = keys->type,
+                                    .run = &run,
+                                    .q = c->index.q + at,
+                                    .q_stride = c->index.stride },
+                             .weight = c->index.weight + at,
+                             .logit = 1,
+                             .rectified = 1,
+                             .out = x->score,
+                             .out_stride = a->bank->n_ctx };
 
-    for (int h = 0; h < p->n_head; h++)
-        memset(x->logit + (size_t)h * (size_t)s.out_stride, 0, (size_t)n * sizeof *x->logit);
-    memset(x->score, 0, (size_t)n * sizeof *x->score);
+    for (int j = 0; j < n; j++)
+        memset(x->score + (size_t)j * (size_t)s.out_stride, 0, (size_t)run.n * sizeof *x->score);
     a->dev->ops->score(a->dev, &s);
-    for (int h = 0; h < p->n_head; h++) {
-        const float *y = x->logit + (size_t)h * (size_t)s.out_stride, w = c->index.weight[at + h];
-        for (int j = 0; j < n; j++)
-            x->score[j] += w * (y[j] > 0 ? y[j] : 0);
+}
+
+/* The lists of chunk c's tokens, from `list` on */
+static void choose(struct attention *a, const struct chunk *c, int32_t *list)
+{
+    const struct selected_tokens *x = cb_reader_state(a, c->l);
+    const int k = a->model->hp.selector.top_k;
+
+    for (int i = 0; i < c->n; i += SCORED) {
+        const int n = min_int(SCORED, c->n - i);
+        score(a, c, i, n);
+        for (int j = i; j < i + n; j++)
+            a->dev->ops->topk(a->dev, x->score + (size_t)(j - i) * (size_t)a->bank->n_ctx,
+                              c->pos0 + j + 1, k, list + (size_t)j * (size_t)k);
     }
 }
 
@@ -195,19 +209,16 @@ static int parts(struct attention *a, const struct chunk *c)
 {
     struct selected_tokens *x = cb_reader_state(a, c->l);
     const int k = a->model->hp.selector.top_k, first = first_list(a, x, c);
+    int32_t *list;
 
     if (c->pos0 + c->n <= k)
         return 0;
     TRY(fit(x, first + c->n, k));
-    for (int i = 0; i < c->n; i++) {
-        int32_t *list = x->list + (size_t)(first + i) * (size_t)k;
-        const int n = c->pos0 + i + 1;
-        if (scores(a, c->l)) {
-            score(a, c, i, n);
-            a->dev->ops->topk(a->dev, x->score, n, k, list);
-        }
-        TRY(add_part(a, c, i, list, k));
-    }
+    list = x->list + (size_t)first * (size_t)k;
+    if (scores(a, c->l))
+        choose(a, c, list);
+    for (int i = 0; i < c->n; i++)
+        TRY(add_part(a, c, i, list + (size_t)i * (size_t)k, k));
     if (a->bank->decoding && scores(a, c->l))
         a->bank->read_bytes += (uint64_t)(c->pos0 + 1) * x->keys[c->l].row_bytes;
     return 1;
@@ -247,7 +258,7 @@ static size_t area_of(const struct attention *a, const struct area *of, int n)
 
 const struct reader cb_reader_selected_tokens = {
     .name = "tokens that the layer's own selector names",
-    .traits = READ_SORTED,
+    .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
     .open = open,
     .close = close,
