@@ -67,6 +67,7 @@ check_programs = \
 	tests/unit/check_embedding \
 	tests/unit/check_families \
 	tests/unit/check_block_selectors \
+	tests/unit/check_hybrids \
 	tests/unit/check_mtp \
 	tests/unit/check_states \
 	tests/unit/check_latent \
@@ -539,6 +540,10 @@ tests_ops_check_recurrence_CFLAGS = $(check_cflags)
 tests_ops_check_recurrence_LDFLAGS = $(guard_ldflags)
 tests_ops_check_recurrence_LDADD = $(check_ldadd)
 
+tests_unit_check_hybrids_SOURCES = tests/unit/check_hybrids.c
+tests_unit_check_hybrids_CFLAGS = $(check_cflags)
+tests_unit_check_hybrids_LDFLAGS = $(check_ldflags)
+tests_unit_check_hybrids_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_unit_check_mtp_SOURCES = tests/unit/check_mtp.c
 tests_unit_check_mtp_CFLAGS = $(check_cflags)
 tests_unit_check_mtp_LDFLAGS = $(check_ldflags)
