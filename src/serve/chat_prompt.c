@@ -125,13 +125,28 @@ static int tokenize(const struct server *s, const struct cb_chat *how, const str
     return put_remembered(s, how, msg, n, p);
 }
 
-/* Where the last place of `word` in s begins, NULL = none */
+static void reverse(const char *s, size_t n, char *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = s[n - 1 - i];
+}
+
+/* Where the last place of `word` in s begins, NULL = none or no memory. Texts come from clients:
+ * memmem() takes time in proportion to their length, strstr() does not, and a search that begins
+ * again after each place would not. So the first place is searched in both written backwards. */
 static const char *last_place(const char *s, const char *word)
 {
+    const size_t n = strlen(s), m = strlen(word);
+    char *back = m && m <= n ? cb_realloc(NULL, n + m, 1) : NULL;
     const char *at = NULL;
 
-    for (const char *p = s; (p = strstr(p, word)); p++)
-        at = p;
+    if (back) {
+        reverse(s, n, back);
+        reverse(word, m, back + n);
+        at = memmem(back, n, back + n, m);
+        at = at ? s + (n - (size_t)(at - back) - m) : NULL;
+    }
+    free(back);
     return at;
 }
 
