@@ -48,7 +48,8 @@ static int array_at(const struct cb_model *m, const char *key, const struct gguf
     if (kv->n != (uint64_t)m->hp.n_layer && kv->n != (uint64_t)m->hp.n_block)
         return cb_fail(CB_EFORMAT, "%s: key %s: %llu values for %d layers", cb_gguf_path(m->gguf),
                        key, (unsigned long long)kv->n, m->hp.n_layer);
-    *v = cb_gguf_array_num(kv, (uint64_t)l);
+    /* the block after the last layer may have none of its own: it is like the last one */
+    *v = cb_gguf_array_num(kv, (uint64_t)l < kv->n ? (uint64_t)l : kv->n - 1);
     return CB_OK;
 }
 
