@@ -12,9 +12,12 @@ bench-quality-smoke: ctxbank$(EXEEXT)
 		--program ./ctxbank$(EXEEXT) --out smoke
 
 # Policies over one prompt, computed once; built, not installed.
-noinst_PROGRAMS += bench/act_bits bench/batches bench/draft_cost bench/policies bench/random-model
+noinst_PROGRAMS += bench/act_bits bench/at_depth \
+	bench/batches bench/draft_cost bench/policies bench/random-model
 bench_act_bits_SOURCES = bench/act_bits.c
 bench_act_bits_LDADD = libcore.la
+bench_at_depth_SOURCES = bench/at_depth.c
+bench_at_depth_LDADD = libcore.la
 bench_batches_SOURCES = bench/batches.c
 bench_batches_LDADD = libcore.la
 bench_draft_cost_SOURCES = bench/draft_cost.c
