@@ -474,6 +474,32 @@ START_TEST(rectified_scores)
 }
 END_TEST
 
+/* Logits of each query and head, in rows of their own; entries that a query does not see stay. */
+START_TEST(logits_of_each_query)
+{
+    if (!open_isa(_i, 3))
+        return;
+    for (int c = 0; !dev->ops->memory && c < 80 / FEWER; c++) {
+        const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
+        struct input in;
+        int n;
+        struct attn f = random_form(c, &n);
+        struct score s = { .logit = 1, .out_stride = n + 3 };
+        float *x, *y;
+        size_t all;
+        make_input(&in, &f, n, !f.causal && below(2), outlier);
+        s.a = in.a;
+        s.tok_stride = (size_t)f.n_head * (size_t)s.out_stride;
+        all = (size_t)f.n_tok * s.tok_stride;
+        x = floats(all), y = copy(x, all);
+        both_score(s, x, y);
+        same("logits of each query", x, y, all, 2 * tolerance(&f, outlier));
+        free(x), free(y);
+        free_input(&in);
+    }
+}
+END_TEST
+
 /* Two parts joined are the attention over both. */
 START_TEST(parts_join)
 {
@@ -578,6 +604,7 @@ int main(void)
     tcase_add_loop_test(tc, the_largest_scores, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score_of_the_largest_head, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, rectified_scores, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, logits_of_each_query, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, parts_join, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, logits_left_and_given, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
