@@ -97,7 +97,14 @@ void cb_toy_attend(struct cb_session *s, int l, const float *qkv, int n, int pos
     const int nq = hp->n_head * hp->hd, nkv = hp->n_kv * hp->hd;
     struct attention_call call = {
         .a = &s->attention,
-        .c = { l, qkv, qkv + nq, qkv + nq + nkv, nq + 2 * nkv, n, pos0, pos_end, NULL },
+        .c = { .l = l,
+               .q = qkv,
+               .k = qkv + nq,
+               .v = qkv + nq + nkv,
+               .stride = nq + 2 * nkv,
+               .n = n,
+               .pos0 = pos0,
+               .pos_end = pos_end },
         .out = out,
     };
 
