@@ -244,16 +244,18 @@ struct weight *cb_compressed_weight(struct compressed *x, int i)
     return i < n ? all[i] : i < n + x->n_group ? &x->group[i - n] : NULL;
 }
 
+static void free_compressor(struct compressor *c)
+{
+    free(c->place);
+    cb_bind_free_norm(&c->norm);
+}
+
 void cb_compressed_free(struct compressed *x)
 {
-    struct compressor *const both[] = { &x->entry, &x->index };
-
     if (!x)
         return;
-    for (int i = 0; i < 2; i++) {
-        free(both[i]->place);
-        cb_bind_free_norm(&both[i]->norm);
-    }
+    free_compressor(&x->entry);
+    free_compressor(&x->index);
     cb_bind_free_norm(&x->q_low_norm);
     free(x->group);
     free(x);
