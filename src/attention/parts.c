@@ -106,6 +106,25 @@ struct part cb_parts_of(const struct attention *a, const struct chunk *c)
                           .skip = 2 };
 }
 
+int cb_parts_add_list(struct attention *a, const struct chunk *c, int i, const int32_t *list, int n)
+{
+    const struct store *st = &a->bank->store[c->l];
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    p.first = i;
+    p.n = 1;
+    p.q = c->q + (size_t)i * (size_t)c->stride;
+    p.causal = 0;
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++) {
+        run[h] = cb_store_run(st, h, 0, c->pos0 + i + 1);
+        run[h].idx = list;
+        run[h].n = n;
+    }
+    return CB_OK;
+}
+
 /* How many of a layer's slots the chunk does not see yet: where the layer reads those of an earlier
  * one, which has stored all of a prompt */
 static int unseen(const struct attention *a, const struct chunk *c)

@@ -35,6 +35,9 @@ void cb_parts_clear(struct attention *a);
 /* Adds a part. The caller fills its runs [n_kv] (or [n_head], see by_head) -> *run, which stay
  * valid until the next call. */
 int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run);
+/* A part of token i of c, which reads the slots list[n], the same in all heads */
+int cb_parts_add_list(struct attention *a, const struct chunk *c, int i, const int32_t *list,
+                      int n);
 /* A part with all queries of chunk c, for the caller to adapt. */
 struct part cb_parts_of(const struct attention *a, const struct chunk *c);
 

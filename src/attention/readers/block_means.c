@@ -214,25 +214,6 @@ static int fit(struct block_means *x, int n, int each)
     return CB_OK;
 }
 
-static int add_part(struct attention *a, const struct chunk *c, int i, const int32_t *list, int n)
-{
-    const struct store *st = &a->bank->store[c->l];
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-
-    p.first = i;
-    p.n = 1;
-    p.q = c->q + (size_t)i * (size_t)c->stride;
-    p.causal = 0;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, c->pos0 + i + 1);
-        run[h].idx = list;
-        run[h].n = n;
-    }
-    return CB_OK;
-}
-
 static int parts(struct attention *a, const struct chunk *c)
 {
     struct block_means *x = cb_reader_state(a, c->l);
@@ -243,7 +224,7 @@ static int parts(struct attention *a, const struct chunk *c)
     TRY(fit(x, c->n, each));
     for (int i = 0; i < c->n; i++) {
         int32_t *list = x->list + (size_t)i * (size_t)each;
-        TRY(add_part(a, c, i, list, choose(a, c, i, c->pos0 + i + 1, list)));
+        TRY(cb_parts_add_list(a, c, i, list, choose(a, c, i, c->pos0 + i + 1, list)));
     }
     if (a->bank->decoding)
         a->bank->read_bytes += (uint64_t)((c->pos0 + 1) / ratio(a, c->l)) * x->mean[c->l].row_bytes;

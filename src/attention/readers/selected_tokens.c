@@ -46,9 +46,7 @@ static int open(struct attention *a, void **state)
     const size_t n_ctx = (size_t)a->bank->n_ctx;
     struct selected_tokens *x;
 
-    if (a->dev->ops->memory)
-        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score a selector's keys",
-                       a->policy->m->name, a->dev->name);
+    TRY(cb_index_keys_device(a));
     if (!(x = *state = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
     if (!(x->keys = cb_calloc((size_t)a->bank->n_layer, sizeof *x->keys)))
@@ -185,26 +183,6 @@ static int first_list(const struct attention *a, const struct selected_tokens *x
     return a->bank->decoding ? a->draft_index : c->pos0 - a->bank->n_seen;
 }
 
-/* Each token reads its list: a part of its own. */
-static int add_part(struct attention *a, const struct chunk *c, int i, const int32_t *list, int k)
-{
-    const struct store *st = &a->bank->store[c->l];
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-
-    p.first = i;
-    p.n = 1;
-    p.q = c->q + (size_t)i * (size_t)c->stride;
-    p.causal = 0;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, c->pos0 + i + 1);
-        run[h].idx = list;
-        run[h].n = k;
-    }
-    return CB_OK;
-}
-
 static int parts(struct attention *a, const struct chunk *c)
 {
     struct selected_tokens *x = cb_reader_state(a, c->l);
@@ -218,7 +196,7 @@ static int parts(struct attention *a, const struct chunk *c)
     if (scores(a, c->l))
         choose(a, c, list);
     for (int i = 0; i < c->n; i++)
-        TRY(add_part(a, c, i, list + (size_t)i * (size_t)k, k));
+        TRY(cb_parts_add_list(a, c, i, list + (size_t)i * (size_t)k, k));
     if (a->bank->decoding && scores(a, c->l))
         a->bank->read_bytes += (uint64_t)(c->pos0 + 1) * x->keys[c->l].row_bytes;
     return 1;
