@@ -10,7 +10,7 @@
  * settles: a query reads what it would read in one process, in one sum, with the same bits. Later
  * ranks' pieces read more, but by one step at most. Then each rank keeps its own slots.
  *
- * A short prompt, one behind earlier tokens, and a decoded token are computed on every rank. Each
+ * A short prompt, one after earlier tokens, and a decoded token are computed on every rank. Each
  * attends to its own slots, and the parts are joined in the order of ranks, on every rank with the
  * same bits. New rows of a prompt are on all ranks until the layer settles; rank 0 reads them. */
 #include "context_split.h"

@@ -184,7 +184,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_FIT] = { "fit", .takes = TAKES_INT, .unit = "BYTES", .min = 1, .max = 9e15,
         .sets = SET_OWN_BENCH,
         .text = "decode as many contexts of --n-depth tokens together as have keys and values in "
-                "so many bytes; a row a policy and depth, no prompt tests" },
+                "this many bytes: one row for each policy and depth, no prompt tests" },
     [ARG_REPEATS] = { "repetitions", .letter = 'r', .takes = TAKES_INT, .unit = "N", .min = 1,
         .max = 1000, .def = "5", .sets = SET_OWN_BENCH,
         .text = "number of times to run each test" },
