@@ -76,10 +76,11 @@ static int table(struct binder *b, struct ngrams *x)
     TRY(cb_bind_matrix(b, name, x->dim, (int)t->dim[1], &x->table));
     for (int h = 0; h < x->n_head; h++)
         if (x->size[h] > t->dim[1] || x->offset[h] > t->dim[1] - x->size[h])
-            return cb_fail(CB_EFORMAT,
-                           "%s: key %s.ple.head_offsets: head %d has rows %lld to %lld of %lld",
-                           cb_gguf_path(b->m->gguf), b->m->arch->name, h, (long long)x->offset[h],
-                           (long long)(x->offset[h] + (x->size[h] - 1)), (long long)t->dim[1]);
+            return cb_fail(
+                CB_EFORMAT,
+                "%s: key %s.ple.head_offsets: head %d has %lld rows from %lld on, of %lld",
+                cb_gguf_path(b->m->gguf), b->m->arch->name, h, (long long)x->size[h],
+                (long long)x->offset[h], (long long)t->dim[1]);
     return CB_OK;
 }
 
