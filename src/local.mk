@@ -5,7 +5,7 @@ libcore_la_SOURCES += \
 	src/base/buf.c src/base/buf.h \
 	src/base/clock.h \
 	src/base/eigen.c src/base/eigen.h \
-	src/base/err.c src/base/err.h \
+	src/base/err.c src/base/err.h src/base/shortage.h \
 	src/base/file.c src/base/file.h \
 	src/base/ints.h \
 	src/base/json.c src/base/json.h \

@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shortage.h"
 #include "utf8.h"
 
 static _Thread_local char last[512];
+static _Thread_local int memory_failed;
 
 const char *cb_error(void)
 {
@@ -62,8 +64,19 @@ static int too_big(size_t n, size_t size)
     return size && n > (size_t)PTRDIFF_MAX / size;
 }
 
+int cb_memory_failed(void)
+{
+    return memory_failed;
+}
+
+void cb_memory_forget(void)
+{
+    memory_failed = 0;
+}
+
 static void *none(size_t n, size_t size)
 {
+    memory_failed = 1;
     cb_fail(CB_ENOMEM, "out of memory: %zu x %zu bytes", n, size);
     return NULL;
 }

@@ -352,11 +352,11 @@ static int read_prompts(struct exchange *x, struct several **out)
 static int next(struct stream *stream, struct buf *out)
 {
     struct several *all = (struct several *)stream;
-    struct stream *now = &all->turn[all->at]->stream;
+    struct completion *now = all->turn[all->at];
 
-    if (now->next(now, out))
+    if (now->stream.next(&now->stream, out))
         return 1;
-    return all->turn[all->at]->n_ended == all->turn[all->at]->n && ++all->at < all->n;
+    return !now->broken && now->n_ended == now->n && ++all->at < all->n;
 }
 
 static void close_several(struct stream *stream)

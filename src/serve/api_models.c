@@ -60,11 +60,14 @@ void cb_api_no_model(struct exchange *x, const char *name)
 
 void cb_api_model(struct exchange *x)
 {
-    char *id = strdup(x->path + strlen("/v1/models/"));
-    int i = id ? cb_shelf_find(x->shelf, id) : -1;
-    const size_t n = id ? strlen(id) : 0;
+    const char *name = x->path + strlen("/v1/models/");
+    const size_t n = strlen(name);
+    char *id = cb_calloc(n + 1, 1);
+    int i = -1;
 
-    if (i < 0 && n && id[n - 1] == '/') { /* a slash too many is nothing */
+    if (id)
+        i = cb_shelf_find(x->shelf, memcpy(id, name, n));
+    if (id && i < 0 && n && id[n - 1] == '/') { /* a slash too many is nothing */
         id[n - 1] = '\0';
         i = cb_shelf_find(x->shelf, id);
     }

@@ -335,7 +335,7 @@ int cb_chat_prompt(const struct server *s, const json_t *request, struct chat_pr
         rc = variables(s, request, &vars);
     if (!rc)
         rc = make(s, request, list, vars, &u, out);
-    if (!rc && cb_json_failed()) /* a part is missing that nobody was told of */
+    if (!rc && cb_exchange_lacks()) /* a part is missing that nobody was told of */
         rc = no_memory();
     json_decref(u.message);
     json_decref(list);

@@ -384,9 +384,15 @@ static int memory_ran_out(const struct completion *t)
 
 /* ---- a stream ---- */
 
-static int next_piece(struct stream *stream, struct buf *out)
+static int fail_stream(struct completion *t, const char *why, struct buf *out)
 {
-    struct completion *t = (struct completion *)stream;
+    t->d->error(t, why, out);
+    t->broken = 1;
+    return 0;
+}
+
+static int read_piece(struct completion *t, struct buf *out)
+{
     const struct job_end *bad;
     int ended, i;
 
@@ -400,10 +406,8 @@ static int next_piece(struct stream *stream, struct buf *out)
         if (i >= 0)
             take(t, i, ended, out);
         bad = failure(t);
-        if (bad || memory_ran_out(t)) {
-            t->d->error(t, bad ? bad->error : "out of memory", out);
-            return 0;
-        }
+        if (bad || memory_ran_out(t))
+            return fail_stream(t, bad ? bad->error : "out of memory", out);
         if (t->n_ended == t->n) {
             t->d->end(t, out);
             return 0;
@@ -415,6 +419,19 @@ static int next_piece(struct stream *stream, struct buf *out)
     }
     t->told = cb_now_s();
     return 1;
+}
+
+/* A piece that may lack an event gives way to an error, with which the stream ends. */
+static int next_piece(struct stream *stream, struct buf *out)
+{
+    struct completion *t = (struct completion *)stream;
+    const int more = read_piece(t, out);
+
+    if (!cb_exchange_lacks())
+        return more;
+    cb_exchange_forget();
+    cb_buf_clear(out);
+    return fail_stream(t, "out of memory", out);
 }
 
 static void close_stream(struct stream *stream)
@@ -612,7 +629,12 @@ void cb_completion_was_read(struct exchange *x, int n_tok)
 
 int cb_completion_start(struct completion *t, struct exchange *x)
 {
-    const int overflows = t->order.n >= t->s->n_ctx, rc = overflows ? CB_EFULL : order(t);
+    const int overflows = t->order.n >= t->s->n_ctx;
+    int rc = overflows ? CB_EFULL : order(t);
+
+    if (!rc &&
+        cb_exchange_lacks()) /* a part of the request, perhaps: the answer would be another's */
+        rc = cb_fail(CB_ENOMEM, "out of memory");
 
     if (overflows)
         cb_exchange_overflow(x, t->order.n, t->s->n_ctx);

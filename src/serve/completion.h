@@ -68,6 +68,7 @@ struct completion {
     struct job_group *group;
     struct choice choice[CB_COMPLETION_CHOICES];
     int n_ended, began;
+    int broken;             /* 1: its stream has ended with an error */
     struct job_end refused; /* status != 0: why there is no answer, beside what its jobs say */
     size_t piece;           /* bytes held for the last piece of a stream */
     double told;            /* when the client last got something */

@@ -9,16 +9,24 @@
 
 #include "base/err.h"
 #include "base/json_lenient.h"
+#include "base/shortage.h"
+
+int cb_exchange_lacks(void)
+{
+    return cb_memory_failed() || cb_json_failed();
+}
+
+void cb_exchange_forget(void)
+{
+    cb_memory_forget();
+    cb_json_forget();
+}
 
 void cb_exchange_json(struct exchange *x, int status, json_t *j)
 {
     char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
     json_decref(j);
-    if (text && status == 200 && cb_json_failed()) { /* a part of the answer is missing */
-        free(text);
-        text = NULL;
-    }
     x->status = text ? status : 500;
     x->type = "application/json";
     cb_buf_clear(&x->out);

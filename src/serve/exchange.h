@@ -74,6 +74,10 @@ struct exchange {
     struct stream *stream; /* instead of out */
 };
 
+/* 1: memory ran out in this thread since its request began, or since the last call of _forget(). An
+ * answer, or a piece of a stream, may then lack a part that nobody was told of. */
+int cb_exchange_lacks(void);
+void cb_exchange_forget(void);
 /* Puts j, which it owns, into the answer. */
 void cb_exchange_json(struct exchange *x, int status, json_t *j);
 /* An error in the form that the path's clients expect. field: the wrong field, or NULL. */

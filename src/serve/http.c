@@ -293,7 +293,7 @@ static ssize_t read_stream(void *arg, uint64_t at, char *to, size_t most)
         r->ended = !r->x.stream->next(r->x.stream, &r->piece);
         cb_client_turn(r->client, TURN_ANSWER, r->piece.n);
         time_limit(r, IDLE_S);
-        if (r->piece.failed)
+        if (r->piece.failed || cb_exchange_lacks())
             return MHD_CONTENT_READER_END_WITH_ERROR;
         if (!r->piece.n)
             return MHD_CONTENT_READER_END_OF_STREAM;

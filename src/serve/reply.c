@@ -2,7 +2,6 @@
 /* reply.c - splits a model's text, as it comes, into thoughts, text, and calls of tools. */
 #include "reply.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/stop_text.h"
@@ -208,9 +207,10 @@ static int in_header(struct reply *r, int ended)
 {
     static const char *const end[] = { message };
     const size_t at = cb_stop_find(r->held.s, r->held.n, end, 1, NULL), n = r->held.n;
-    const char *to;
-    char name[CALL_NAME], *head;
-    size_t len;
+    const char *const head = r->held.s, *to;
+    char name[CALL_NAME] = "";
+    size_t len = 0;
+    int thinks;
 
     if (at == n && n < HEADER_MOST && !ended && strchr("< ", *r->held.s))
         return 0;
@@ -219,19 +219,19 @@ static int in_header(struct reply *r, int ended)
         give_text(r, n > 0);
         return r->held.n > 0;
     }
-    head = strndup(r->held.s, at);
-    to = head && r->tools ? strstr(head, "to=") : NULL;
-    len = to ? strcspn(to + 3, " <") : 0;
+    to = r->tools ? memmem(head, at, "to=", 3) : NULL;
+    for (to = to ? to + 3 : head + at; to + len < head + at && !strchr(" <", to[len]);)
+        len++;
+    if (len < sizeof name)
+        memcpy(name, to, len);
+    thinks = memmem(head, at, "analysis", 8) != NULL;
     drop(r, at + strlen(message));
-    if (len && len < sizeof name) {
-        memcpy(name, to + 3, len);
-        name[len] = 0;
+    if (*name) {
         open_call(r, 0, &cb_call_given);
         cb_calls_named(&r->calls, name);
-    } else if (head && strstr(head, "analysis")) {
+    } else if (thinks) {
         (void)open_thought(r, 0, IN_CHANNEL);
     }
-    free(head);
     return 1;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api.h"
+#include "base/err.h"
 #include "base/json_lenient.h"
 #include "model_shelf.h"
 #include "prefix_store.h"
@@ -189,8 +190,11 @@ static int find_model(const struct exchange *x, const char *name)
 
     if (i >= 0 || !cb_is_ollama(x) || n <= m || strcmp(name + n - m, tag) != 0)
         return i;
-    bare = strndup(name, n - m);
-    i = bare ? cb_shelf_find(x->shelf, bare) : -1;
+    bare = cb_calloc(n - m + 1, 1);
+    if (!bare)
+        return -1; /* and the answer tells it */
+    memcpy(bare, name, n - m);
+    i = cb_shelf_find(x->shelf, bare);
     free(bare);
     return i;
 }
@@ -244,7 +248,7 @@ void cb_route(struct exchange *x)
 {
     const struct route *r = find(x);
 
-    cb_json_forget();
+    cb_exchange_forget();
     if (!r && *x->allow) {
         cb_exchange_error(x, 405, "this path takes another method", NULL);
     } else if (!r) {
@@ -256,4 +260,8 @@ void cb_route(struct exchange *x)
     }
     json_decref(x->json);
     x->json = NULL;
+    if (!x->stream && x->status < 500 && (cb_exchange_lacks() || x->out.failed)) {
+        cb_buf_free(&x->out); /* it may lack a part, or be a wrong refusal */
+        cb_exchange_error(x, 500, "out of memory", NULL);
+    }
 }
