@@ -164,7 +164,7 @@ libcore_la_SOURCES += \
 	src/model/mtp_head.c src/model/mtp_head.h \
 	src/model/model_log.c \
 	src/model/model_open.c src/model/model_over.h \
-	src/model/rope.c src/model/rope.h \
+	src/model/rope.c src/model/rope.h src/model/xielu.c src/model/xielu.h \
 	src/model/selector.c src/model/selector.h \
 	src/model/weights.c src/model/weights.h src/model/weights_hash.c
 

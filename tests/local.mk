@@ -836,6 +836,9 @@ EXTRA_DIST += \
 	tests/vectors/make_embeddings.py tests/vectors/tiny-embeddings.json \
 	tests/vectors/make_adapters.py tests/vectors/tiny-llama-lora.json \
 	tests/vectors/tiny-lora-all.gguf tests/vectors/tiny-lora-some.gguf \
+	tests/vectors/family-afmoe.json \
+	tests/vectors/family-apertus.json \
+	tests/vectors/family-bailingmoe2.json \
 	tests/vectors/family-cohere2.json \
 	tests/vectors/family-command-r.json \
 	tests/vectors/family-deepseek2.json \
@@ -886,6 +889,7 @@ EXTRA_DIST += \
 	tests/vectors/family-phi3short.json \
 	tests/vectors/family-phi4.json \
 	tests/vectors/family-qwen2moe.json \
+	tests/vectors/family-qwen2vl.json \
 	tests/vectors/family-qwen3.json \
 	tests/vectors/family-falcon-h1.json \
 	tests/vectors/family-granitedense.json \
@@ -895,6 +899,7 @@ EXTRA_DIST += \
 	tests/vectors/family-lfm2moe.json \
 	tests/vectors/family-mamba2.json \
 	tests/vectors/family-nemotron_h.json \
+	tests/vectors/family-nemotron_h_latent.json \
 	tests/vectors/family-nemotron_h_moe.json \
 	tests/vectors/family-qwen35.json \
 	tests/vectors/family-qwen35moe.json \
@@ -902,6 +907,7 @@ EXTRA_DIST += \
 	tests/vectors/family-qwen4exp.json \
 	tests/vectors/family-qwen3moe.json \
 	tests/vectors/family-qwen3vl.json \
+	tests/vectors/family-qwen3vlmoe.json \
 	tests/vectors/family-seed_oss.json \
 	tests/vectors/family-smollm3.json \
 	tests/vectors/family-stablelm.json \

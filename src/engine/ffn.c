@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/err.h"
+#include "model/xielu.h"
 #include "product.h"
 
 /* ---- limits ---- */
@@ -51,6 +52,37 @@ static void limit(struct cb_session *s, int n_ff, int n, float most)
     }
 }
 
+/* ---- activations that no device has ---- */
+
+struct activated {
+    const struct xielu *by;
+    float *x;
+    int n;
+};
+
+static void activate_row(void *ctx, int i, int thread)
+{
+    const struct activated *a = ctx;
+
+    (void)thread;
+    cb_xielu(a->by, a->x + (size_t)i * (size_t)a->n, (size_t)a->n);
+}
+
+/* w.gate of n rows of n_ff, which are many short ones for the threads of the host */
+static void activate(struct cb_session *s, const struct xielu *by, int n_ff, int n)
+{
+    enum { SHORT = 1024 };
+    const size_t all = (size_t)n * (size_t)n_ff;
+    const int width = n_ff % SHORT ? n_ff : SHORT;
+    struct activated a = { by, s->w.limited ? s->w.limited : s->w.gate, width };
+
+    if (s->w.limited)
+        cb_device_copy(s->dev, a.x, s->w.gate, all * sizeof(float));
+    cb_par_for(s->dev->par, (int)(all / (size_t)width), activate_row, &a);
+    if (s->w.limited)
+        cb_device_copy(s->dev, s->w.gate, a.x, all * sizeof(float));
+}
+
 void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, int n, int bits)
 {
     const struct ops *op = s->dev->ops;
@@ -63,7 +95,10 @@ void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, i
 
     if (!f->gate.raw) {
         cb_product(s, &up, 1, in, n);
-        op->glu(s->dev, act, w->gate, NULL, n_ff, n);
+        if (f->xielu)
+            activate(s, f->xielu, n_ff, n);
+        else
+            op->glu(s->dev, act, w->gate, NULL, n_ff, n);
     } else if (f->gate_bias || f->up_bias || f->gate.lora || f->up.lora || f->limit > 0) {
         cb_product(s, both, 2, in, n);
         if (f->limit > 0)
@@ -197,7 +232,7 @@ static void add_expert(struct cb_session *s, const struct ffn *f, const float *i
                        int bits, float *out)
 {
     const struct ops *op = s->dev->ops;
-    const int ne = s->model->hp.n_embd;
+    const int ne = f->down.n_out;
     struct moe_work *w = &s->w.moe;
     const struct mm down = { &f->down, f->down_bias, w->out, ne, 0, bits };
     const int gather = n < n_all || of_input;
@@ -252,14 +287,15 @@ int cb_ffn_route(struct cb_session *s, const struct moe *x, const float *in, con
     return CB_OK;
 }
 
-int cb_ffn_experts(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
-                   float *out)
+/* The sum of each token's chosen experts: in[n][width] -> out[n][width] */
+static void add_chosen(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
+                       float *out)
 {
     const struct moe_params *p = &s->model->hp.moe;
-    const int n_expert = p->n_expert;
+    const int n_expert = p->n_expert, width = cb_expert_width(&s->model->hp);
     struct moe_work *w = &s->w.moe;
 
-    cb_device_copy(s->dev, out, w->zero, (size_t)n * (size_t)s->model->hp.n_embd * sizeof *out);
+    cb_device_copy(s->dev, out, w->zero, (size_t)n * (size_t)width * sizeof *out);
     for (int e = 0; e < n_expert; e++) {
         int m = 0;
         for (int t = 0; t < n; t++)
@@ -268,6 +304,23 @@ int cb_ffn_experts(struct cb_session *s, const struct moe *x, const float *in, i
         if (m)
             add_expert(s, &x->expert[e], in, n, w->token, m, w->weight + e, n_expert, p->of_input,
                        bits, out);
+    }
+}
+
+int cb_ffn_experts(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
+                   float *out)
+{
+    const int n_latent = s->model->hp.moe.n_latent;
+    float *low = s->w.moe.latent, *sum = low ? low + (size_t)s->chunk * (size_t)n_latent : NULL;
+    const struct mm down = { &x->latent_in, NULL, low, n_latent, 0, bits };
+    const struct mm up = { &x->latent_out, NULL, out, s->model->hp.n_embd, 0, bits };
+
+    if (n_latent) {
+        cb_product(s, &down, 1, in, n);
+        add_chosen(s, x, low, n, bits, sum);
+        cb_product(s, &up, 1, sum, n);
+    } else {
+        add_chosen(s, x, in, n, bits, out);
     }
     return add_shared(s, x, in, n, bits, out);
 }

@@ -241,7 +241,7 @@ static void guess(const struct rows *r, int l, const float *in)
     const int nq = s->model->hp.n_head * y->hd;
     const struct mm mm = { &y->q, y->q_bias, s->w.qkv, nq, 0, s->act_bits };
 
-    if (y->gated)
+    if (cb_queries_have_gates(y))
         gated_queries(r, y, in, s->act_bits, s->w.qkv, nq, NULL);
     else
         cb_product(s, &mm, 1, in, r->n_tok);
@@ -368,15 +368,18 @@ static int mix_by_attention(const struct rows *r, int l, const float *in, int bi
     const struct layer *y = &s->model->layer[l];
     struct work *w = &s->w;
     const int n = r->n_tok, nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
-    const int stride = nq + 2 * nkv, first = y->gated;
+    const int stride = nq + 2 * nkv, first = cb_queries_have_gates(y);
     const enum index_part index = index_part(r, l);
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
     const struct mm mm[] = { { &y->q, y->q_bias, q, stride, 0, bits },
                              { &y->k, y->k_bias, k, stride, 0, bits },
                              { &y->v, y->v_bias, v, stride, 0, bits } };
+    const struct mm of_gate = { &y->gate, NULL, gates(s, y), nq, 0, bits };
 
-    if (y->gated)
+    if (first)
         gated_queries(r, y, in, bits, q, stride, gates(s, y));
+    else if (y->gated)
+        cb_product(s, &of_gate, 1, in, n);
     if (y->latent)
         cb_latent_rows(s, y, in, n, bits, index);
     else if (index)

@@ -8,8 +8,10 @@
 struct moe_work {
     float *logit;    /* [chunk][n_expert] */
     float *weight;   /* [chunk][n_expert] of the chosen experts; 0: not chosen */
-    float *in, *out; /* [chunk][n_embd] of the tokens of one expert, in the device's memory */
-    float *zero;     /* [chunk][n_embd] */
+    float *in, *out; /* [chunk][n_embd or n_latent] of the tokens of one expert; like `latent`, in
+                        the device's memory */
+    float *zero;     /* [chunk][n_embd or n_latent] */
+    float *latent;   /* [2][chunk][n_latent] what experts read, and their sum; or NULL */
     int *token;      /* [chunk] the tokens of one expert */
 };
 

@@ -171,4 +171,5 @@ void cb_bind_free_ffn(struct ffn *f)
     free(f->gate_bias);
     free(f->up_bias);
     free(f->down_bias);
+    free(f->xielu);
 }

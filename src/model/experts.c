@@ -67,7 +67,7 @@ static int shared_expert(struct binder *b, int l, struct moe *x)
 /* The rows of the gate may lie in front of those of up, for each expert. */
 static int expert_gates(struct binder *b, int l, struct moe *x)
 {
-    const int ne = b->m->hp.n_embd, n = b->m->hp.moe.n_expert, nf = b->m->hp.moe.n_ff;
+    const int ne = cb_expert_width(&b->m->hp), n = b->m->hp.moe.n_expert, nf = b->m->hp.moe.n_ff;
     const struct gguf_tensor *t;
 
     if (!cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_up_exps.weight"))) {
@@ -119,6 +119,17 @@ static int limits(struct binder *b, int l, struct moe *x)
     return CB_OK;
 }
 
+/* Experts may read a few products of what the layer reads, and another matrix undoes that. */
+static int latents(struct binder *b, int l, struct moe *x)
+{
+    const int ne = b->m->hp.n_embd, n = b->m->hp.moe.n_latent;
+
+    if (!n)
+        return CB_OK;
+    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_latent_down.weight"), ne, n, &x->latent_in));
+    return cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_latent_up.weight"), n, ne, &x->latent_out);
+}
+
 int cb_experts_bind(struct binder *b, int l, struct layer *y)
 {
     const int ne = b->m->hp.n_embd, n = b->m->hp.moe.n_expert, nf = b->m->hp.moe.n_ff;
@@ -137,8 +148,9 @@ int cb_experts_bind(struct binder *b, int l, struct layer *y)
         TRY(cb_bind_table(b, cb_bind_in_layer(b, l, "ffn_gate_tid2eid.weight"), b->m->hp.moe.n_used,
                           b->m->hp.n_vocab, n, &x->listed));
     TRY(limits(b, l, x));
+    TRY(latents(b, l, x));
     TRY(expert_gates(b, l, x));
-    TRY(experts(b, l, "ffn_down_exps", nf, ne, offsetof(struct ffn, down),
+    TRY(experts(b, l, "ffn_down_exps", nf, cb_expert_width(&b->m->hp), offsetof(struct ffn, down),
                 offsetof(struct ffn, down_bias), x->expert));
     return shared_expert(b, l, x);
 }

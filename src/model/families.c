@@ -72,6 +72,13 @@ static int adapt_granite(struct cb_model *m)
     return CB_OK;
 }
 
+/* Embeddings grow by the root of their length, which files do not say. */
+static int adapt_afmoe(struct cb_model *m)
+{
+    m->hp.embd_scale = sqrtf((float)m->hp.n_embd);
+    return adapt_normal_sigmoid(m);
+}
+
 static int adapt_normalises(struct cb_model *m)
 {
     m->hp.moe.normalises = 1;
@@ -370,6 +377,15 @@ static const struct arch table[] = {
       .rope = ROPE_HALF,
       .has = HAS_QK_NORM,
       .adapt = adapt_sigmoid },
+    { .text = "Trinity (AFMoE)",
+      .name = "afmoe",
+      .rope = ROPE_HALF,
+      .norms = NORMS_BOTH,
+      .has = HAS_QK_NORM | HAS_GATE,
+      .global_every = 4,
+      .nope = NOPE_GLOBAL,
+      .adapt = adapt_afmoe },
+    { .text = "Apertus", .name = "apertus", .rope = ROPE_HALF, .has = HAS_QK_NORM | HAS_XIELU },
     { .text = "MiniMax M2",
       .name = "minimax-m2",
       .rope = ROPE_HALF,

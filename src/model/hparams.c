@@ -393,6 +393,7 @@ static int read_experts(struct cb_model *m)
     e->n_ff = m->hp.n_ff;
     TRY(cb_hp_most(m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, &e->n_ff));
     TRY(cb_hp_int(m, "expert_gating_func", OPTIONAL, SOFTMAX, ROOT_SOFTPLUS, &gating));
+    TRY(cb_hp_int(m, "moe_latent_size", OPTIONAL, 0, 1 << 17, &e->n_latent));
     e->scale = 1;
     TRY(cb_hp_float(m, "expert_weights_scale", OPTIONAL, 0, 1e3, &e->scale));
     if (e->scale <= 0)

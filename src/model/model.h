@@ -56,9 +56,11 @@ enum {
     HAS_SINKS = 4,
     NORMS_ROTATED = 8,
     VALUES_ARE_KEYS = 16,
-    HAS_GATE = 32,    /* attn_q has a gate of attention's output beside each head's query */
+    HAS_GATE = 32,    /* attention's output has a gate: attn_gate, or, without that, what attn_q has
+                         beside each head's query */
     HAS_STREAMS = 64, /* several residual streams, which are mixed in place of norms (stream_mix) */
-    HAS_COMPRESSED = 128 /* attention as struct compressed has it, and streams as stream_blend */
+    HAS_COMPRESSED = 128, /* attention as struct compressed has it, and streams as stream_blend */
+    HAS_XIELU = 256       /* feed-forward networks without a gate, with struct xielu */
 };
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
@@ -110,7 +112,7 @@ struct arch {
 /* Do feed-forward networks of the family do without a gate? Those of LayerNorm families may. */
 static inline int cb_arch_ungated(const struct arch *a)
 {
-    return a->norm == NORM_LAYER || a->act == ACT_RELU2;
+    return a->norm == NORM_LAYER || a->act == ACT_RELU2 || (a->has & HAS_XIELU);
 }
 
 const struct arch *cb_arch_find(struct gguf_str name); /* NULL: unknown */
@@ -138,6 +140,7 @@ struct moe_params {
     int beside;     /* 1: a layer has a dense network beside its experts */
     int limited;    /* 1: networks have limits (struct ffn) */
     int n_ff;       /* of an expert */
+    int n_latent;   /* numbers that experts read and give in place of n_embd; 0 = n_embd */
     float scale;    /* of the weights */
 };
 
@@ -224,11 +227,18 @@ struct norm {
     int n, n_set;
 };
 
+/* xIELU (Huang and Schlag 2024): positive * x^2 + beta * x for x > 0, and otherwise
+ * negative * (e^min(x, eps) - 1 - x) + beta * x */
+struct xielu {
+    float positive, negative, beta, eps;
+};
+
 /* One feed-forward network, or one expert. gate.raw NULL: the activation of up alone. */
 struct ffn {
     struct weight gate, up, down;           /* 2 x [n_ff][n_embd], [n_embd][n_ff] */
     float *gate_bias, *up_bias, *down_bias; /* or NULL */
     float limit; /* of the gate from above, and of what `up` gives on both sides; 0 = none */
+    struct xielu *xielu; /* the activation in place of the family's, or NULL */
 };
 
 /* What a layer is told of each token, n_input numbers: the token's row of a table, and a product of
@@ -281,7 +291,10 @@ struct beside {
 };
 
 struct moe {
-    struct weight router;  /* [n_expert][n_embd] */
+    struct weight router; /* [n_expert][n_embd] */
+    /* [n_latent][n_embd] what experts read, and [n_embd][n_latent] what their sum goes through; raw
+     * NULL = they read and give n_embd numbers */
+    struct weight latent_in, latent_out;
     float *router_bias;    /* [n_expert] or NULL */
     float *choice_bias;    /* [n_expert] added to the weights to choose by, or NULL */
     float *expert_scale;   /* [n_expert] of the weights of the chosen ones, or NULL */
@@ -398,7 +411,10 @@ struct layer {
     struct selector *selector;     /* or NULL */
     struct compressed *compressed; /* or NULL */
     struct recurrent *mixer;       /* or NULL */
-    int gated; /* 1: q has 2*n_head*hd rows, for each head hd of its query, then hd of its gate */
+    int gated;                     /* 1: what heads have read is weighed by gates */
+    /* [n_head*hd][n_embd] these gates; raw NULL: where there are any, q has 2*n_head*hd rows, for
+     * each head hd of its query, then hd of its gate */
+    struct weight gate;
     struct norm rotated_norm;                 /* of q and k, after their rotation */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
     float *sinks;                             /* [n_head] or NULL */
@@ -488,6 +504,18 @@ int cb_model_token_trie(struct cb_model *m, const struct token_trie **out);
  * that compute the same. The first call reads the whole file; call with the device locked. Negative
  * status: CB_ENOMEM. */
 int cb_model_weights_hash(struct cb_model *m, uint64_t *out);
+
+/* Numbers that an expert reads and gives */
+static inline int cb_expert_width(const struct hparams *hp)
+{
+    return hp->moe.n_latent ? hp->moe.n_latent : hp->n_embd;
+}
+
+/* Do queries and gates of layer y come from one matrix? */
+static inline int cb_queries_have_gates(const struct layer *y)
+{
+    return y->gated && !y->gate.raw;
+}
 
 /* What m->inputs tells layer l of token id -> out[n_input] */
 void cb_model_input_row(const struct cb_model *m, int32_t id, int l, float *out);

@@ -15,6 +15,7 @@
 #include "layer_input.h"
 #include "mtp_head.h"
 #include "selector.h"
+#include "xielu.h"
 
 /* The norm of q or k: over a head, with one set of weights or one for each head, or over all heads
  * at once. The shape says which. */
@@ -81,8 +82,8 @@ static int separate_qkv(struct binder *b, int l, struct layer *y)
     const int nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd, ne = hp->n_embd;
     const int bias = b->m->arch->has & HAS_QKV_BIAS ? REQUIRED : OPTIONAL;
 
-    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), ne, y->gated ? 2 * nq : nq,
-                       &y->q));
+    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), ne,
+                       cb_queries_have_gates(y) ? 2 * nq : nq, &y->q));
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_k.weight"), ne, nkv, &y->k));
     if (!(b->m->arch->has & VALUES_ARE_KEYS) ||
         cb_bind_find(b, cb_bind_in_layer(b, l, "attn_v.weight")))
@@ -105,6 +106,8 @@ static int attention(struct binder *b, int l, struct layer *y)
     if (hp->compress.n_group)
         return cb_compressed_bind(b, l, y);
     y->gated = (has & HAS_GATE) != 0;
+    if (y->gated && cb_bind_find(b, cb_bind_in_layer(b, l, "attn_gate.weight")))
+        TRY(cb_bind_matrix(b, b->name, ne, nq, &y->gate));
     if (shared)
         TRY(queries_alone(b, l, y));
     else
@@ -207,6 +210,8 @@ static int dense(struct binder *b, int l, struct ffn *f)
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_down.weight"), nf, ne, &f->down));
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "ffn_gate.bias"), OPTIONAL, nf, &f->gate_bias));
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "ffn_up.bias"), OPTIONAL, nf, &f->up_bias));
+    if (b->m->arch->has & HAS_XIELU)
+        TRY(cb_xielu_read(b->m, l, &f->xielu));
     return cb_bind_vector(b, cb_bind_in_layer(b, l, "ffn_down.bias"), OPTIONAL, ne, &f->down_bias);
 }
 
@@ -451,13 +456,13 @@ static struct weight *of_compressed(struct layer *y, int *i)
 
 struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
 {
-    struct weight *const all[] = { &y->q, &y->k, &y->v, &y->o };
+    struct weight *const all[] = { &y->q, &y->k, &y->v, &y->o, &y->gate };
     const int n_latent = y->latent ? 2 + 2 * y->latent->n_head : 0, n_input = y->input ? 3 : 0;
     struct weight *w;
 
-    if (i < 4)
+    if (i < 5)
         return all[i];
-    i -= 4;
+    i -= 5;
     if ((w = of_streams(y, &i)) || (w = of_compressed(y, &i)))
         return w;
     for (int j = 0; y->mixer && (w = cb_recurrent_weight(y->mixer, j)); j++)
@@ -480,9 +485,12 @@ struct weight *cb_weights_at(struct layer *y, int i, int n_expert)
     if (i < 3)
         return of_ffn(&y->moe->shared, i);
     i -= 3;
-    if (i < 2)
-        return i ? &y->moe->router : &y->moe->shared_gate;
-    i -= 2;
+    if (i < 4) {
+        struct weight *const of_moe[] = { &y->moe->shared_gate, &y->moe->router, &y->moe->latent_in,
+                                          &y->moe->latent_out };
+        return of_moe[i];
+    }
+    i -= 4;
     return i < 3 * n_expert ? of_ffn(&y->moe->expert[i / 3], i % 3) : NULL;
 }
 

@@ -287,15 +287,38 @@ static void set_key(const json_t *root, const char *key, int at, double x)
     }
 }
 
-/* The error names the key, or the tensor that does not fit it. */
+struct wrong {
+    const char *key;
+    int at;
+    double x;
+    const char *named; /* by the error: the key, or the tensor that does not fit it */
+};
+
+static void check_refused(const char *recipe, const struct wrong *wrong, size_t n)
+{
+    struct test r;
+    struct gguf_make g;
+    cb_model *m;
+
+    cb_recipe_open(&r.recipe, recipe);
+    snprintf(r.file, sizeof r.file, "check_families.%d.gguf", (int)getpid());
+    for (size_t i = 0; i < n; i++) {
+        json_t *right = json_deep_copy(r.recipe.root), *root = r.recipe.root;
+        set_key(root, wrong[i].key, wrong[i].at, wrong[i].x);
+        cb_recipe_make(&r.recipe, &g);
+        cb_make_save(&g, r.file);
+        ck_assert_msg(cb_model_open(r.file, NULL, &m) < 0, "%s: accepted", wrong[i].key);
+        ck_assert_msg(strstr(cb_error(), wrong[i].named) != NULL, "%s: %s", wrong[i].key,
+                      cb_error());
+        r.recipe.root = right;
+        json_decref(root);
+    }
+    close_test(&r);
+}
+
 START_TEST(rows_that_stand_for_several)
 {
-    static const struct {
-        const char *key;
-        int at;
-        double x;
-        const char *named;
-    } wrong[] = {
+    static const struct wrong wrong[] = {
         { "sliding_window", -1, 0, "sliding_window" },
         { "head_count_kv", -1, 2, "head_count_kv" },
         { "q_lora_rank", -1, 0, "q_lora_rank" },
@@ -320,24 +343,31 @@ START_TEST(rows_that_stand_for_several)
         { "expert_count", -1, 4, "ffn_gate_inp" },
         { "swiglu_clamp_exp", 1, -2.5, "swiglu_clamp_exp" },
     };
-    struct test r;
-    struct gguf_make g;
-    cb_model *m;
+    check_refused("family-deepseek4.json", wrong, sizeof wrong / sizeof *wrong);
+}
+END_TEST
 
-    cb_recipe_open(&r.recipe, "family-deepseek4.json");
-    snprintf(r.file, sizeof r.file, "check_families.%d.gguf", (int)getpid());
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        json_t *right = json_deep_copy(r.recipe.root), *root = r.recipe.root;
-        set_key(root, wrong[i].key, wrong[i].at, wrong[i].x);
-        cb_recipe_make(&r.recipe, &g);
-        cb_make_save(&g, r.file);
-        ck_assert_msg(cb_model_open(r.file, NULL, &m) < 0, "%s: accepted", wrong[i].key);
-        ck_assert_msg(strstr(cb_error(), wrong[i].named) != NULL, "%s: %s", wrong[i].key,
-                      cb_error());
-        r.recipe.root = right;
-        json_decref(root);
-    }
-    close_test(&r);
+START_TEST(latents_of_experts)
+{
+    static const struct wrong wrong[] = {
+        { "moe_latent_size", -1, 0, "ffn_up_exps" },
+        { "moe_latent_size", -1, 21, "ffn_latent_down" },
+        { "moe_latent_size", -1, -1, "moe_latent_size" },
+    };
+
+    check_refused("family-nemotron_h_latent.json", wrong, sizeof wrong / sizeof *wrong);
+}
+END_TEST
+
+START_TEST(shapes_of_xielu)
+{
+    static const struct wrong wrong[] = {
+        { "xielu.alpha_p", 1, 1e9, "xielu.alpha_p" },
+        { "xielu.alpha_n", 0, -1e9, "xielu.alpha_n" },
+        { "xielu.beta", 0, 1e9, "xielu.beta" },
+    };
+
+    check_refused("family-apertus.json", wrong, sizeof wrong / sizeof *wrong);
 }
 END_TEST
 
@@ -612,6 +642,8 @@ int main(void)
     tcase_add_test(t, unused_parts);
     tcase_add_test(t, towers_are_refused);
     tcase_add_test(t, rows_that_stand_for_several);
+    tcase_add_test(t, latents_of_experts);
+    tcase_add_test(t, shapes_of_xielu);
     tcase_add_loop_test(t, logits, 0, n_names * N_DEVICES);
     tcase_add_loop_test(t, policies, 0, n_names);
     tcase_add_loop_test(t, narrow_policies, 0, n_names);

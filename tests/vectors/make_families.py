@@ -200,6 +200,23 @@ def late_norms(cfg, key, x, layer):
     return routed_experts(cfg, key, x, layer)
 
 
+def afmoe(cfg, key, x, layer):
+    at = f"blk.{layer}."
+    if key.endswith("expert_bias"):
+        return {at + "exp_probs_b.bias": x}
+    if key.endswith("router.gate.weight"):
+        return {at + "ffn_gate_inp.weight": x}
+    return routed_experts(cfg, key, x, layer)
+
+
+def fused_qkv(cfg, key, x, layer):
+    """q, k and v, whose rows follow one another"""
+    for i, name in enumerate(["q", "k", "v"]):
+        if key.endswith(f"{name}_proj.weight"):
+            return {f"blk.{layer}.attn_qkv.weight": (i, x)}
+    return routed_experts(cfg, key, x, layer)
+
+
 def gemma4(cfg, key, x, layer):
     """Fused gate and up of experts, and scales that are no matrices"""
     at = f"blk.{layer}."
@@ -424,6 +441,56 @@ def gemma4_keys(w, cfg):
         w.add_expert_feed_forward_length(cfg.moe_intermediate_size)
 
 
+def afmoe_keys(w, cfg):
+    pattern(w, cfg)
+    w.add_expert_feed_forward_length(cfg.moe_intermediate_size)
+    w.add_expert_shared_count(cfg.num_shared_experts)
+    w.add_leading_dense_block_count(cfg.num_dense_layers)
+    w.add_expert_weights_norm(True)
+    w.add_expert_weights_scale(cfg.route_scale)
+
+
+def xielu_shapes(n):
+    """Parameters of each layer's activation: for x > 0, and for x < 0"""
+    return [0.3 - 0.4 * i for i in range(n)], [-0.5 + 0.75 * i for i in range(n)]
+
+
+def xielu(w, cfg):
+    positive, negative = xielu_shapes(cfg.num_hidden_layers)
+    w.add_xielu_alpha_p(positive)
+    w.add_xielu_alpha_n(negative)
+    w.add_xielu_beta([0.5] * cfg.num_hidden_layers)
+    w.add_xielu_eps([-1e-6] * cfg.num_hidden_layers)
+
+
+def set_xielu(net):
+    shapes = xielu_shapes(len(net.model.layers))
+    for layer, positive, negative in zip(net.model.layers, *shapes):
+        act = layer.mlp.act_fn
+        act.alpha_p.data.fill_(positive)
+        act.alpha_n.data.fill_(negative)
+        act.beta.fill_(0.5)
+        act.eps.fill_(-1e-6)
+
+
+def two_later_blocks(w, cfg):
+    sigmoids(w, cfg)
+    w.add_expert_shared_count(cfg.n_shared_experts)
+    replace(w, "block_count", w.add_block_count, cfg.num_hidden_layers + 1)
+    w.add_nextn_predict_layers(1)
+
+
+def sections(w, cfg):
+    """Rotation by three positions, which are the same in text"""
+    w.add_rope_dimension_sections([3, 3, 2, 0])
+
+
+def sections_moe(w, cfg):
+    sections(w, cfg)
+    qwen_moe(w, cfg)
+    w.add_num_deepstack_layers(1)
+
+
 def gpt_oss(w, cfg):
     window(w, cfg)
     w.add_expert_feed_forward_length(cfg.intermediate_size)
@@ -511,11 +578,12 @@ def model(
     n_ctx=None,
     ask=None,
     later=None,
+    fill=None,
     **cfg,
 ):
     """arch: general.architecture. keys: metadata beside basics(). n_ctx: context of the sessions;
     ask: what the test asks for when it opens the model. later: shapes of tensors that are no part
-    of the PyTorch model."""
+    of the PyTorch model. fill: sets parameters that files have as metadata."""
     return dict(
         arch=arch,
         cls=cls,
@@ -527,6 +595,7 @@ def model(
         n_ctx=n_ctx,
         ask=ask,
         later=later or {},
+        fill=fill,
     )
 
 
@@ -984,6 +1053,78 @@ MODELS = {
         **GEMMA4 | dict(num_hidden_layers=4),
         layer_types=layer_kinds(2, 4),
     ),
+    "afmoe": model(
+        "afmoe",
+        "Afmoe",
+        layout=afmoe,
+        keys=afmoe_keys,
+        num_dense_layers=1,
+        num_experts=6,
+        num_experts_per_tok=2,
+        num_shared_experts=1,
+        moe_intermediate_size=24,
+        route_scale=1.7,
+        sliding_window=8,
+        global_attn_every_n_layers=2,
+        mup_enabled=True,
+        **HD16 | dict(num_hidden_layers=4),
+        **rope(10000.0),
+    ),
+    "apertus": model(
+        "apertus",
+        "Apertus",
+        keys=xielu,
+        fill=set_xielu,
+        **HD16,
+        **rope(
+            1e6,
+            rope_type="llama3",
+            factor=8.0,
+            original_max_position_embeddings=64,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+        ),
+    ),
+    # Ling and Ring compute what GLM 4.5 with norms of q and k does, from one matrix for q, k and v
+    "bailingmoe2": model(
+        "bailingmoe2",
+        "Glm4Moe",
+        layout=fused_qkv,
+        keys=two_later_blocks,
+        later={
+            "blk.3.nextn.eh_proj.weight": (96, 48),
+            "blk.3.nextn.enorm.weight": (48,),
+            "blk.3.nextn.hnorm.weight": (48,),
+            "blk.3.layer_output_norm.weight": (48,),
+        },
+        use_qk_norm=True,
+        **ROUTED,
+        **HD16,
+        **rope(10000.0, partial_rotary_factor=0.5),
+    ),
+    # models of images: their text parts, and what else their files may have
+    "qwen2vl": model(
+        "qwen2vl",
+        "Qwen2",
+        keys=sections,
+        later={"v.blk.0.attn_qkv.weight": (8, 8)},
+        hidden_size=64,
+        **rope(1e6),
+    ),
+    "qwen3vlmoe": model(
+        "qwen3vlmoe",
+        "Qwen3Moe",
+        layout=experts,
+        keys=sections_moe,
+        num_experts=6,
+        num_experts_per_tok=3,
+        moe_intermediate_size=32,
+        decoder_sparse_step=1,
+        norm_topk_prob=True,
+        **MOE,
+        **HD16,
+        **rope(5e6),
+    ),
 }
 
 
@@ -1037,7 +1178,7 @@ def carry_over(m, model):
         next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == m["arch"]), cfg.num_hidden_layers
     )
     where, stacks, at = {}, {}, 0
-    params = dict(model.named_parameters())
+    params = {n: p for n, p in model.named_parameters() if ".act_fn." not in n}
     buffers = ("e_score_correction_bias", "layer_scalar", "moe_statics")
     params |= {n: b for n, b in model.named_buffers() if n.endswith(buffers)}
     for key, p in params.items():
@@ -1049,7 +1190,8 @@ def carry_over(m, model):
             else:
                 where[name] = x
     for name, rows in stacks.items():
-        where[name] = np.stack([rows[i] for i in range(len(rows))])
+        parts = [rows[i] for i in range(len(rows))]
+        where[name] = np.stack(parts) if parts[0].ndim == 1 else np.concatenate(parts)
     flat, tensors = np.full(at, np.nan), []
     tied = "output.weight" not in where
     for i, (name, ids) in enumerate(where.items()):
@@ -1075,9 +1217,20 @@ def metadata(m, cfg):
     for key, v in w.kv_data[0].items():
         kind = v.type.name.lower()
         if kind == "array":
-            kind = "bools" if isinstance(v.value[0], bool) else "ints"
+            kind = {bool: "bools", float: "float32s"}.get(type(v.value[0]), "ints")
         if key != "general.architecture":
             out.append([key, kind, v.value])
+    return out
+
+
+def llama3_divisors(r, hd):
+    """Slow frequencies are divided by `factor`, fast ones not, and between them by a blend."""
+    out = []
+    low, high = r["low_freq_factor"], r["high_freq_factor"]
+    for i in range(0, hd, 2):
+        turns = r["original_max_position_embeddings"] / (2 * math.pi * r["rope_theta"] ** (i / hd))
+        blend = min(max((turns - low) / (high - low), 0.0), 1.0)
+        out.append(1 / ((1 - blend) / r["factor"] + blend))
     return out
 
 
@@ -1088,6 +1241,8 @@ def divisors(cfg):
         n = cfg.per_layer_config["full_attention"].head_dim
         turns = int(n * r["partial_rotary_factor"] / 2)
         return {"rope_freqs.weight": [1.0] * turns + [1e30] * (n // 2 - turns)}
+    if r.get("rope_type") == "llama3":
+        return {"rope_freqs.weight": llama3_divisors(r, cfg.head_dim)}
     if r.get("rope_type") != "longrope":
         return {}
     return {
@@ -1102,6 +1257,8 @@ def write(name, m, folder, seed):
     cls = getattr(tf, m["cls"], None) or getattr(tf, m["cls"] + "ForCausalLM")
     net = cls(cfg).eval().double()
     tensors = carry_over(m, net)
+    if m["fill"]:
+        m["fill"](net)
     n = min(N_TOKENS, m["n_ctx"] or N_TOKENS)
     after = [i for i in LOGITS_AFTER if i < n - 1] + [n - 1]
     ids = np.random.default_rng(seed).integers(0, N_VOCAB, n)

@@ -361,15 +361,18 @@ class Model:
         by = [a + b for a, b in zip(p, self.w(l, "exp_probs_b.bias") or [0] * len(p))]
         best = sorted(range(len(p)), key=lambda e: -by[e])[:n]
         total, scale = sum(p[e] for e in best), self.kv.get("expert_weights_scale", 1)
-        out, gate = [0.0] * len(x), self.w(l, "ffn_gate_exps.weight")
+        gate, latent = self.w(l, "ffn_gate_exps.weight"), self.w(l, "ffn_latent_down.weight")
+        low = mul(latent, x) if latent else x
+        out = [0.0] * len(low)
         for e in best:
             y = self.ffn(
                 gate and gate[e],
                 self.w(l, "ffn_up_exps.weight")[e],
                 self.w(l, "ffn_down_exps.weight")[e],
-                x,
+                low,
             )
             out = [a + p[e] / total * scale * b for a, b in zip(out, y)]
+        out = mul(self.w(l, "ffn_latent_up.weight"), out) if latent else out
         if self.w(l, "ffn_up_shexp.weight"):
             y = self.ffn(*(self.w(l, f"ffn_{s}_shexp.weight") for s in ("gate", "up", "down")), x)
             w = self.w(l, "ffn_gate_inp_shexp.weight")
@@ -602,11 +605,14 @@ CONV = {"shortconv.in_proj": [H, 3 * H], "shortconv.conv": [3, H], "shortconv.ou
 DENSE = {"ffn_gate": [H, FF], "ffn_up": [H, FF], "ffn_down": [FF, H]}
 
 
-def experts(gate=1, shared=0, bias=0):
+def experts(gate=1, shared=0, bias=0, latent=0):
+    n = latent or H
     t = {"ffn_gate_inp": [H, 5]} | {
-        f"ffn_{s}_exps": [H, 24, 5] for s in (["gate"] if gate else []) + ["up"]
+        f"ffn_{s}_exps": [n, 24, 5] for s in (["gate"] if gate else []) + ["up"]
     }
-    t |= {"ffn_down_exps": [24, H, 5]} | ({"exp_probs_b.bias": [5]} if bias else {})
+    if latent:
+        t |= {"ffn_latent_down": [H, n], "ffn_latent_up": [n, H]}
+    t |= {"ffn_down_exps": [24, n, 5]} | ({"exp_probs_b.bias": [5]} if bias else {})
     if shared:
         t |= {f"ffn_{s}_shexp": [H, 40] for s in (["gate"] if gate else []) + ["up"]} | {
             "ffn_down_shexp": [40, H]
@@ -890,6 +896,23 @@ MODELS = {
             N1 | N2 | experts(1, 1, 1) | MLA,
             N1 | N2 | experts(1, 1, 1) | kda(),
         ],
+        0,
+    ),
+    "nemotron_h_latent": (
+        "nemotron_h_moe",
+        BASE
+        | ATT
+        | MAMBA
+        | MOE
+        | {
+            "attention.layer_norm_epsilon": 1e-5,
+            "attention.head_count_kv": [0, KV, 0],
+            "feed_forward_length": [0, 0, 24],
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "moe_latent_size": 20,
+        },
+        [N1 | m for m in (mamba(MAMBA), attention(1, 0), experts(0, 1, 1, 20))],
         0,
     ),
 }
