@@ -2,6 +2,7 @@
 /* call_head.c - the beginning of a call written as a JSON object. */
 #include "call_head.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "base/json_lenient.h"
@@ -132,24 +133,25 @@ static enum call_head_status take_value(struct at *a, const char *key, struct ca
     return is == K_UNKNOWN && a->strict ? HEAD_NONE : skip_value(a);
 }
 
-/* A member, or the end of an object. HEAD_WHOLE: go on behind it */
-static enum call_head_status take_member(struct at *a, struct call_head *out)
+/* A key in quotes or without -> key[cap], and what is after its colon. HEAD_WHOLE: it is there */
+static enum call_head_status take_key(struct at *a, char *key, size_t cap)
 {
-    char key[64];
-    size_t n;
+    size_t n = 0;
 
-    if (a->s[a->i] == '}') {
-        a->i++;
-        a->depth--;
-        return HEAD_WHOLE;
+    if (a->s[a->i] == '"' || a->s[a->i] == '\'') {
+        n = value_length(a);
+        if (!n || n == (size_t)-1)
+            return n ? HEAD_NONE : HEAD_MORE;
+        if (!cb_call_string(a->s + a->i, n, key, cap))
+            *key = 0;
+    } else {
+        while (a->i + n < a->n && (isalnum((unsigned char)a->s[a->i + n]) || a->s[a->i + n] == '_'))
+            n++;
+        if (!n || n >= cap)
+            return HEAD_NONE;
+        memcpy(key, a->s + a->i, n);
+        key[n] = 0;
     }
-    if (a->s[a->i] != '"' && a->s[a->i] != '\'')
-        return HEAD_NONE;
-    n = value_length(a);
-    if (!n || n == (size_t)-1)
-        return n ? HEAD_NONE : HEAD_MORE;
-    if (!cb_call_string(a->s + a->i, n, key, sizeof key))
-        *key = 0;
     a->i += n;
     a->i = blanks(a, " \t\r\n");
     if (a->i == a->n)
@@ -158,7 +160,22 @@ static enum call_head_status take_member(struct at *a, struct call_head *out)
         return HEAD_NONE;
     a->i++;
     a->i = blanks(a, " \t\r\n");
-    return a->i == a->n ? HEAD_MORE : take_value(a, key, out);
+    return a->i == a->n ? HEAD_MORE : HEAD_WHOLE;
+}
+
+/* A member, or the end of an object. HEAD_WHOLE: go on behind it */
+static enum call_head_status take_member(struct at *a, struct call_head *out)
+{
+    enum call_head_status got;
+    char key[64];
+
+    if (a->s[a->i] == '}') {
+        a->i++;
+        a->depth--;
+        return HEAD_WHOLE;
+    }
+    got = take_key(a, key, sizeof key);
+    return got == HEAD_WHOLE ? take_value(a, key, out) : got;
 }
 
 enum call_head_status cb_call_head(const char *s, size_t n, int strict, int ended,
@@ -183,4 +200,28 @@ enum call_head_status cb_call_head(const char *s, size_t n, int strict, int ende
     }
     out->end = a.i;
     return *out->name ? HEAD_WHOLE : HEAD_NONE;
+}
+
+int cb_call_loose(const char *s, size_t n, const json_t *properties, struct buf *out)
+{
+    struct at a = { s, n, 1, 0, 1, 1 };
+    int found = 0;
+    size_t len = 1;
+
+    cb_buf_text(out, "{");
+    while (len && len != (size_t)-1) {
+        char key[64];
+        a.i = blanks(&a, " \t\r\n,");
+        if (a.i == n || take_key(&a, key, sizeof key) != HEAD_WHOLE)
+            break;
+        len = value_length(&a);
+        if (len && len != (size_t)-1 && key_of(key) == K_UNKNOWN && !strpbrk(key, "\"\\") &&
+            json_object_get(properties, key)) {
+            cb_buf_print(out, "%s\"%s\": ", found++ ? ", " : "", key);
+            (void)cb_json_mend(s + a.i, len, out);
+        }
+        a.i += len;
+    }
+    cb_buf_text(out, "}");
+    return found;
 }

@@ -25,13 +25,32 @@ enum {
 
 /* ---- arguments that are whole ---- */
 
-/* A value s[n] as arguments onto *out: an object; nothing in any spelling is {}; a text holds
- * either. 0: it is something else. */
-static int as_arguments(const char *s, size_t n, int in_text, struct buf *out)
+/* A value as arguments onto *out. 0: it is something else */
+static int as_arguments(const char *s, size_t n, int texts, struct buf *out);
+
+/* The same of a mended value that is no object: nothing in any spelling; a list of one object; a
+ * text of either, or a text of such a text */
+static int odd_as_arguments(const struct buf *mended, int texts, struct buf *out)
+{
+    json_error_t why;
+    json_t *j = cb_json_read(mended->s, mended->n, &why);
+    int ok = 0;
+
+    if (json_is_null(j) || json_is_false(j) || (json_is_array(j) && !json_array_size(j))) {
+        cb_buf_text(out, "{}");
+        ok = 1;
+    } else if (json_is_array(j) && json_array_size(j) == 1 && mended->s[mended->n - 1] == ']') {
+        ok = as_arguments(mended->s + 1, mended->n - 2, texts, out);
+    } else if (json_is_string(j) && texts < 2) {
+        ok = as_arguments(json_string_value(j), json_string_length(j), texts + 1, out);
+    }
+    json_decref(j);
+    return ok;
+}
+
+static int as_arguments(const char *s, size_t n, int texts, struct buf *out)
 {
     struct buf mended = { 0 };
-    json_error_t why;
-    json_t *j = NULL;
     int ok = 1;
 
     while (n && strchr(" \t\r\n", *s)) {
@@ -42,16 +61,8 @@ static int as_arguments(const char *s, size_t n, int in_text, struct buf *out)
         cb_buf_text(out, "{}");
     else if (*s == '{')
         ok = cb_json_mend(s, n, out);
-    else if (!cb_json_mend(s, n, &mended) || mended.failed)
-        ok = 0;
-    else if (!(j = cb_json_read(mended.s, mended.n, &why)))
-        ok = 0;
-    else if (json_is_null(j) || (json_is_array(j) && !json_array_size(j)))
-        cb_buf_text(out, "{}");
     else
-        ok = json_is_string(j) && !in_text &&
-             as_arguments(json_string_value(j), json_string_length(j), 1, out);
-    json_decref(j);
+        ok = cb_json_mend(s, n, &mended) && !mended.failed && odd_as_arguments(&mended, texts, out);
     cb_buf_free(&mended);
     return ok;
 }
@@ -122,6 +133,21 @@ static enum calls_status bare_name(struct calls *c, struct call_text *t, const c
     return cb_call_stage(c, CALL_GAP);
 }
 
+/* 1: the object holds the arguments beside the name, and they are handed out */
+static int loose_arguments(struct calls *c, const char *name, const char *s, size_t n)
+{
+    struct buf args = { 0 };
+    const int found = cb_call_loose(s, n, cb_call_properties(c, name), &args) && !args.failed;
+
+    if (found) {
+        cb_call_begin(c, name);
+        c->sink->args(c->sink->arg, args.s, args.n);
+        cb_call_end(c);
+    }
+    cb_buf_free(&args);
+    return found;
+}
+
 static enum calls_status object_head(struct calls *c, struct call_text *t)
 {
     struct call_head h;
@@ -144,8 +170,38 @@ static enum calls_status object_head(struct calls *c, struct call_text *t)
         t->i += h.end;
         return cb_call_stage(c, CALL_GAP);
     }
+    if (loose_arguments(c, h.name, t->s + t->i, h.end)) {
+        t->i += h.end;
+        return cb_call_stage(c, CALL_GAP);
+    }
     t->i += h.end;
     return bare_name(c, t, h.name);
+}
+
+/* {"tool_calls": [...]}: as the list alone. 1: t stands in the list; 0: it is none, or t->partial
+ */
+static int wrapped_list(struct calls *c, struct call_text *t)
+{
+    static const char *const key[] = { "\"tool_calls\"", "\"function_calls\"", "\"calls\"" };
+    static const char *const then[] = { ":", "[" };
+    struct call_text at = *t;
+    int ok = cb_call_skip(&at, "{");
+
+    cb_call_blanks(&at);
+    for (int i = 0, got = 0; ok && i < 3 && !got; i++)
+        got = cb_call_skip(&at, key[i]);
+    ok = ok && at.s[at.i - 1] == '"';
+    for (int i = 0; ok && i < 2; i++) {
+        cb_call_blanks(&at);
+        ok = cb_call_skip(&at, then[i]);
+    }
+    cb_call_blanks(&at);
+    t->partial |= at.partial || (ok && at.i == at.n && !at.ended);
+    if (!ok || at.i == at.n)
+        return 0;
+    t->i = at.i;
+    c->in_list = 1;
+    return 1;
 }
 
 /* Behind <function= or <invoke name=: NAME> */
@@ -191,7 +247,7 @@ static enum calls_status name_head(struct calls *c, struct call_text *t, int cal
     if (to == from || to - from >= CALL_NAME)
         return CALLS_NONE;
     memcpy(c->name, t->s + from, to - from);
-    c->name[to - from] = 0;
+    c->name[to - from - (t->s[to - 1] == ':')] = 0; /* f: {...} */
     cb_call_fix_name(c, c->name);
     do
         cb_call_blanks(t);
@@ -208,8 +264,10 @@ static enum calls_status name_head(struct calls *c, struct call_text *t, int cal
         (c->form->strict || t->i == t->n || t->s[t->i] != '{'))
         return t->partial ? more(t) : CALLS_NONE;
     c->depth = 0;
-    if (t->i < t->n && t->s[t->i] == '(')
+    if (t->i < t->n && t->s[t->i] == '(') {
+        c->lines = *c->form->close != 0;
         return cb_call_python(c, t, c->name);
+    }
     if (t->i < t->n && t->s[t->i] == '{')
         return call_mark ? cb_call_bare_keys(c, t, c->name) : cb_call_arguments(c, t, c->name);
     if (cb_call_at(t, "<arg_key>")) {
@@ -236,9 +294,11 @@ enum calls_status cb_call_start(struct calls *c, struct call_text *t)
     if (cb_call_skip(t, "[")) {
         c->in_list = 1;
         cb_call_blanks(t);
+    } else if (!c->n) {
+        (void)wrapped_list(c, t);
     }
     if (cb_call_skip(t, "<function=") || cb_call_skip(t, "<invoke name=") ||
-        cb_call_skip(t, "<function name="))
+        cb_call_skip(t, "<｜DSML｜invoke name=") || cb_call_skip(t, "<function name="))
         return tag_head(c, t);
     if (t->i == t->n || t->partial)
         return more(t);

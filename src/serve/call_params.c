@@ -95,20 +95,21 @@ static void put_value(struct calls *c, const char *s, size_t n)
 /* Where the value ends, by its own tag or, if that is missing, by the next one; t->n: not yet */
 static size_t value_end(const struct calls *c, const struct call_text *t)
 {
-    static const char *const tag[] = { "</parameter>", "\n<parameter=", "\n</function>" };
+    static const char *const tag[] = { "</parameter>", "\n<parameter=", "\n</function>",
+                                       "</｜DSML｜parameter>" };
     static const char *const glm[] = { "</arg_value>" };
 
     return t->i +
-           cb_stop_find(t->s + t->i, t->n - t->i, c->trims ? tag : glm, c->trims ? 3 : 1, NULL);
+           cb_stop_find(t->s + t->i, t->n - t->i, c->trims ? tag : glm, c->trims ? 4 : 1, NULL);
 }
 
 static size_t value_safe(const struct calls *c, const struct call_text *t)
 {
     static const char *const tag[] = { "\n</parameter>", "</parameter>",
-                                       "\n<parameter=", "\n</function>" };
+                                       "\n<parameter=", "\n</function>", "</｜DSML｜parameter>" };
     static const char *const glm[] = { "</arg_value>" };
 
-    return cb_stop_safe(t->s + t->i, t->n - t->i, c->trims ? tag : glm, c->trims ? 4 : 1);
+    return cb_stop_safe(t->s + t->i, t->n - t->i, c->trims ? tag : glm, c->trims ? 5 : 1);
 }
 
 static enum calls_status value(struct calls *c, struct call_text *t)
@@ -130,7 +131,8 @@ static enum calls_status value(struct calls *c, struct call_text *t)
         put_value(c, t->s + from, to - from);
     cb_call_put(c, c->streams ? "\"" : "");
     t->i = end;
-    (void)(cb_call_skip(t, "</parameter>") || cb_call_skip(t, "</arg_value>"));
+    (void)(cb_call_skip(t, "</parameter>") || cb_call_skip(t, "</arg_value>") ||
+           cb_call_skip(t, "</｜DSML｜parameter>"));
     c->stage = CALL_PARAMS;
     return CALLS_END;
 }
@@ -157,14 +159,19 @@ static int key_until(struct call_text *t, const char *close, char *key, size_t c
     return 1;
 }
 
-static void begin_value(struct calls *c, const char *key)
+static void begin_value(struct calls *c, char *key)
 {
-    const json_t *schema = json_object_get(cb_call_properties(c, c->name), key);
+    char *attributes = strchr(key, '"'); /* after the name in quotes */
+    const char *text = attributes ? strstr(attributes + 1, "string=\"") : NULL;
+    const json_t *schema;
 
+    if (attributes)
+        *attributes = 0;
+    schema = json_object_get(cb_call_properties(c, c->name), key);
     cb_call_put(c, c->n_param++ ? ", \"" : "\"");
     put_string(c, key, strlen(key));
     cb_call_put(c, "\": ");
-    c->types = types_of(schema, 0);
+    c->types = !text ? types_of(schema, 0) : strncmp(text + 8, "true", 4) ? 0 : T_STRING;
     c->streams = c->types == T_STRING;
     cb_call_put(c, c->streams ? "\"" : "");
     c->stage = CALL_VALUE;
@@ -181,7 +188,8 @@ static int key(struct calls *c, struct call_text *t)
         cb_call_blanks(t);
         if (got > 0 && !cb_call_skip(t, "<arg_value>"))
             got = t->partial ? 0 : -1;
-    } else if (cb_call_skip(t, "<parameter=") || cb_call_skip(t, "<parameter name=")) {
+    } else if (cb_call_skip(t, "<parameter=") || cb_call_skip(t, "<parameter name=") ||
+               cb_call_skip(t, "<｜DSML｜parameter name=")) {
         got = key_until(t, ">", name, sizeof name);
         if (got > 0 && t->i == t->n && !t->ended)
             got = 0; /* a line end may follow */

@@ -10,7 +10,13 @@ const struct call_form cb_call_forms[CALL_FORMS] = {
     { "<functioncall>", "</functioncall>", 0 },
     { "<tool_calls>", "</tool_calls>", 0 },
     { "<tools>", "</tools>", 1 },
-    { "<TOOLCALL>", "</TOOLCALL>", 0 }, /* Nemotron */
+    { "<tool_use>", "</tool_use>", 0 },
+    { "<function_calls>", "</function_calls>", 0 },                 /* OLMo 3 */
+    { "<｜DSML｜function_calls>", "</｜DSML｜function_calls>", 0 }, /* DeepSeek V3.2 */
+    { "<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", 0 },         /* V4 */
+    { "<|START_ACTION|>", "<|END_ACTION|>", 0 },                    /* Command */
+    { "functools", "", 1 },                                         /* Firefunction */
+    { "<TOOLCALL>", "</TOOLCALL>", 0 },                             /* Nemotron */
     { "<minimax:tool_call>", "</minimax:tool_call>", 0 },
     { "<|tool_call|>", "<|/tool_call|>", 0 },              /* Granite, Phi-4 */
     { "<|tool_call>", "<tool_call|>", 0 },                 /* Gemma 4 */
@@ -32,7 +38,7 @@ const struct call_form cb_call_given = { "", "<|call|>", 0 };
 
 /* What may stand behind single calls within a form */
 static const char *const after_call[] = { "<｜tool▁call▁end｜>", "<|tool_call_end|>", "</function>",
-                                          "</invoke>", "```" };
+                                          "</invoke>",           "</｜DSML｜invoke>", "```" };
 enum { N_AFTER_CALL = sizeof after_call / sizeof *after_call };
 
 /* ---- looking at the text ---- */

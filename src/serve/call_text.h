@@ -21,7 +21,7 @@ struct call_form {
     int strict;
 };
 
-enum { CALL_FORMS = 21 };
+enum { CALL_FORMS = 27 };
 extern const struct call_form cb_call_forms[CALL_FORMS];
 extern const struct call_form cb_call_alone; /* a reply that begins with a call; opened by "" */
 extern const struct call_form cb_call_given; /* see cb_calls_named() */
@@ -37,6 +37,7 @@ struct calls {
     const json_t *tools; /* in the OpenAI form */
     const struct call_form *form;
     int stage, n, in_list;
+    int lines; /* calls of the kind f(x=1), one a line */
     struct json_scan scan;
     int depth; /* objects that hold the arguments */
     /* parameters in tags: */

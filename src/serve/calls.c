@@ -122,8 +122,9 @@ static enum calls_status gap(struct calls *c, struct call_text *t)
     if (t->i == t->n || t->partial)
         return t->ended ? CALLS_END : CALLS_MORE;
     if (t->s[t->i] == '{' || cb_call_at(t, "<function=") || cb_call_at(t, "<invoke name=") ||
-        cb_call_at(t, "<｜tool▁call▁begin｜>") || cb_call_at(t, "<|tool_call_begin|>") ||
-        (c->in_list && cb_call_is_name(t->s[t->i])))
+        cb_call_at(t, "<｜DSML｜invoke name=") || cb_call_at(t, "<｜tool▁call▁begin｜>") ||
+        cb_call_at(t, "<|tool_call_begin|>") ||
+        ((c->in_list || c->lines) && cb_call_is_name(t->s[t->i])))
         return cb_call_stage(c, CALL_HEAD);
     return t->partial ? CALLS_MORE : CALLS_END;
 }

@@ -13,6 +13,7 @@ enum {
     AFTER, /* a comma, or the end of what is open */
     STRING,
     ESCAPE,
+    BARE_KEY, /* a key without quotes */
     WORD,
     NUMBER,
     ENDED,
@@ -20,7 +21,7 @@ enum {
 };
 
 /* Where a number stands */
-enum { SIGN, ZERO, WHOLE, POINT, PARTS, E, E_SIGN, POWER };
+enum { SIGN, ZERO, WHOLE, FIRST_POINT, POINT, PARTS, E, E_SIGN, POWER };
 
 void cb_json_scan_open(struct json_scan *j)
 {
@@ -133,11 +134,12 @@ static int number_next(int at, char c)
 
     switch (at) {
     case SIGN:
-        return c == '0' ? ZERO : digit ? WHOLE : -1;
+        return c == '0' ? ZERO : digit ? WHOLE : c == '.' ? FIRST_POINT : -1;
     case ZERO:
         return c == '.' ? POINT : e ? E : -1;
     case WHOLE:
         return digit ? WHOLE : c == '.' ? POINT : e ? E : -1;
+    case FIRST_POINT:
     case POINT:
         return digit ? PARTS : -1;
     case PARTS:
@@ -149,9 +151,16 @@ static int number_next(int at, char c)
     }
 }
 
-static int number_may_end(int at)
+/* The number ends here, with what it lacks: 5. is 5.0. 0: it cannot */
+static int end_number(struct json_scan *j, struct buf *out)
 {
-    return at == ZERO || at == WHOLE || at == PARTS || at == POWER;
+    const int at = j->number;
+
+    if (at != ZERO && at != WHOLE && at != POINT && at != PARTS && at != POWER)
+        return 0;
+    put(out, "0", at == POINT);
+    value_ended(j);
+    return 1;
 }
 
 static int is_word(char c)
@@ -162,9 +171,11 @@ static int is_word(char c)
 /* The literal is complete. 0: it is none. */
 static int put_word(struct json_scan *j, struct buf *out)
 {
-    static const char *const known[][2] = { { "true", "true" },   { "True", "true" },
-                                            { "false", "false" }, { "False", "false" },
-                                            { "null", "null" },   { "None", "null" } };
+    static const char *const known[][2] = {
+        { "true", "true" }, { "True", "true" }, { "false", "false" },    { "False", "false" },
+        { "null", "null" }, { "None", "null" }, { "undefined", "null" }, { "NaN", "null" },
+        { "nan", "null" },  { "inf", "null" },  { "Infinity", "null" },
+    };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strlen(known[i][0]) == (size_t)j->n_word &&
@@ -178,22 +189,34 @@ static int put_word(struct json_scan *j, struct buf *out)
     return 0;
 }
 
-/* A byte of a number or literal. 0: it stands after it. */
-static int in_word(struct json_scan *j, char c, struct buf *out)
+/* A byte of a number. 0: it stands after it. A sign waits for what follows: -Infinity is null. */
+static int in_number(struct json_scan *j, char c, struct buf *out)
 {
-    if (j->at == NUMBER) {
-        const int next = number_next(j->number, c);
-        if (next >= 0) {
-            j->number = next;
-            put(out, &c, 1);
-            return 1;
-        }
-        if (number_may_end(j->number))
-            value_ended(j);
-        else
+    const int next = number_next(j->number, c);
+
+    if (j->number == SIGN && is_word(c)) {
+        j->at = WORD;
+        j->n_word = 0;
+        return 0;
+    }
+    if (j->number == SIGN)
+        put(out, "-", j->word[0] == '-');
+    if (next < 0) {
+        if (!end_number(j, out))
             j->at = WRONG;
         return 0;
     }
+    put(out, "0", next == FIRST_POINT);
+    put(out, &c, 1);
+    j->number = next;
+    return 1;
+}
+
+/* A byte of a number or literal. 0: it stands after it. */
+static int in_word(struct json_scan *j, char c, struct buf *out)
+{
+    if (j->at == NUMBER)
+        return in_number(j, c, out);
     if (is_word(c) && j->n_word < (int)sizeof j->word) {
         j->word[j->n_word++] = c;
         return 1;
@@ -202,13 +225,47 @@ static int in_word(struct json_scan *j, char c, struct buf *out)
     return 0;
 }
 
+/* A byte of a key without quotes. 0: it stands after it. */
+static int in_bare_key(struct json_scan *j, char c, struct buf *out)
+{
+    if (is_word(c) || (c >= '0' && c <= '9') || (c && strchr("_$-", c))) {
+        put(out, &c, 1);
+        return 1;
+    }
+    put(out, "\"", 1);
+    j->at = COLON;
+    return 0;
+}
+
+/* ---- comments, which JSON has not ---- */
+
+/* After a slash between values: 1: c belongs to a comment, which is dropped. */
+static int in_comment(struct json_scan *j, char c)
+{
+    if (j->comment == '/') {
+        if (c != '/' && c != '*')
+            return 0;
+        j->comment = c == '/' ? '\n' : '*';
+        j->star = 0;
+    } else if (j->comment == '\n') {
+        if (c == '\n') {
+            j->comment = 0;
+            return 0;
+        }
+    } else {
+        j->comment = c == '/' && j->star ? 0 : '*';
+        j->star = c == '*';
+    }
+    return 1;
+}
+
 /* ---- structure ---- */
 
 static void open_string(struct json_scan *j, char c, struct buf *out)
 {
     put_gap(j, out);
     put(out, "\"", 1);
-    j->quote = c;
+    j->quote = c == '\'' ? c : '"';
     j->is_key = j->at == KEY || j->at == FIRST_KEY;
     j->at = STRING;
 }
@@ -225,9 +282,12 @@ static int begin_value(struct json_scan *j, char c, struct buf *out)
             return 0;
         j->open[j->depth++] = c;
         j->at = c == '{' ? FIRST_KEY : FIRST;
-    } else if (c == '-' || (c >= '0' && c <= '9')) {
-        j->number = c == '-' ? SIGN : c == '0' ? ZERO : WHOLE;
+    } else if (c && strchr("+-.0123456789", c)) {
+        put_gap(j, out);
+        j->number = SIGN;
         j->at = NUMBER;
+        j->word[0] = c;
+        return c == '+' || c == '-' || in_number(j, c, out);
     } else if (is_word(c)) {
         j->at = WORD;
         j->n_word = 1;
@@ -261,6 +321,14 @@ static int close_one(struct json_scan *j, char c, struct buf *out)
 /* A byte between values. 0: it cannot stand there. */
 static int between(struct json_scan *j, char c, struct buf *out)
 {
+    if (!j->comment && c == '/') {
+        j->comment = c;
+        return 1;
+    }
+    if (j->comment && in_comment(j, c))
+        return 1;
+    if (j->comment) /* a slash alone */
+        return 0;
     if (is_blank(c)) {
         if (j->n_gap && j->n_gap < (int)sizeof j->gap)
             j->gap[j->n_gap++] = c;
@@ -283,11 +351,14 @@ static int between(struct json_scan *j, char c, struct buf *out)
         return 1;
     case KEY:
     case FIRST_KEY:
-        if (c == '"' || c == '\'') {
-            open_string(j, c, out);
-            return 1;
+        if (c != '"' && c != '\'' && !is_word(c) && c != '_' && c != '$')
+            return close_one(j, c, out);
+        open_string(j, c, out);
+        if (j->quote != c) {
+            put(out, &c, 1);
+            j->at = BARE_KEY;
         }
-        return close_one(j, c, out);
+        return 1;
     case FIRST:
         return c == ']' ? close_one(j, c, out) : begin_value(j, c, out);
     default:
@@ -307,6 +378,8 @@ size_t cb_json_scan(struct json_scan *j, const char *s, size_t n, struct buf *ou
             i += (size_t)in_escape(j, s[i], out);
         } else if (j->at == WORD || j->at == NUMBER) {
             i += (size_t)in_word(j, s[i], out);
+        } else if (j->at == BARE_KEY) {
+            i += (size_t)in_bare_key(j, s[i], out);
         } else if (between(j, s[i], out)) {
             i++;
         } else {
@@ -320,8 +393,8 @@ size_t cb_json_scan(struct json_scan *j, const char *s, size_t n, struct buf *ou
 
 int cb_json_scan_close(struct json_scan *j, struct buf *out)
 {
-    if (j->at == NUMBER && number_may_end(j->number))
-        value_ended(j);
+    if (j->at == NUMBER)
+        (void)end_number(j, out);
     if (j->at == WORD)
         (void)put_word(j, out);
     if (j->at != AFTER && j->at != KEY && j->at != FIRST && j->at != FIRST_KEY && j->at != ENDED)

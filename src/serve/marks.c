@@ -37,6 +37,8 @@ static const char *const of_calls[] = {
     "<|action_start|>",
     "<|plugin|>",
     "<|action_end|>",
+    "<|END_ACTION|>",
+    "｜DSML｜",
 };
 enum {
     N_THOUGHTS = sizeof of_thoughts / sizeof *of_thoughts,

@@ -55,6 +55,14 @@ static const struct {
     { "<think>no thought</think>", 0, REPLY_IN_TEXT, "<think>no thought</think>", "", "" },
 #define TAG(x) "<tool_call>\n" x "\n</tool_call>"
     { TAG("{\"name\": \"f\", \"arguments\": {\"a\": 1}}"), 1, 0, "", "", "f({\"a\": 1})" },
+    { TAG("{name: \"f\", arguments: {a: -.5, b: +5., c: -Infinity /* } */, // }\nd: NaN}}"), 1, 0,
+      "", "", "f({\"a\": -0.5, \"b\": 5.0, \"c\": null , \n\"d\": null})" },
+    { TAG("{\"name\": \"f\", \"a\": 1.50, \"of\": 2}"), 1, 0, "", "", "f({\"a\": 1.50})" },
+    { "{\"tool_calls\": [{\"name\": \"f\", \"arguments\": [{\"a\": 1}]}]}", 1, 0, "", "",
+      "f({\"a\": 1})" },
+    { "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
+      "string=\"true\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+      1, 0, "", "", "f({\"a\": \"1\"})" },
     { TAG("{\"name\": \"f\", \"arguments\": {\"a\": 1}}"), 0, 0,
       TAG("{\"name\": \"f\", \"arguments\": {\"a\": 1}}"), "", "" },
     { "I look.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n"
