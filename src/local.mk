@@ -2,6 +2,7 @@
 # which tests/check-rules holds it to.
 libcore_la_SOURCES += \
 	include/ctxbank.h \
+	src/base/array.c src/base/array.h \
 	src/base/buf.c src/base/buf.h \
 	src/base/clock.h \
 	src/base/eigen.c src/base/eigen.h \
@@ -108,7 +109,6 @@ libcore_la_SOURCES += \
 	src/grammar/decimal.c src/grammar/decimal.h \
 	src/grammar/gbnf.c \
 	src/grammar/grammar.c src/grammar/grammar.h \
-	src/grammar/grow.h \
 	src/grammar/ids.c src/grammar/ids.h \
 	src/grammar/letters.c src/grammar/letters.h \
 	src/grammar/matcher.c src/grammar/matcher.h \

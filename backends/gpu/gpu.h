@@ -58,14 +58,15 @@ struct gpu {
     void *log_arg;
 
     struct gpu_block *block;
-    int n_block, cap_block;
+    int n_block;
     size_t most_block; /* bytes of the largest piece */
     struct device_traffic traffic;
     struct gpu_stage *stage;
     struct gpu_back back[GPU_MOST_BACK];
     int n_back;
     struct gpu_home *home;
-    int n_home, cap_home;
+    int n_home;
+    size_t cap_home;
     const uint8_t *home_lo, *home_hi; /* what holds all of their places in the bank */
     int ahead;                        /* 1: copies ahead may be on their way */
     uint64_t emptied;                 /* how often the queue has been waited for */
@@ -78,7 +79,7 @@ struct gpu {
     uint64_t pinned_bytes; /* of weights that are copied again and again */
     void (*make_room)(struct gpu *g, size_t bytes, enum gpu_use use); /* gpu_share.h */
     struct gpu_weight **weight; /* [n_weight] those on the device, as they were loaded */
-    int n_weight, cap_weight;
+    int n_weight;
     const struct gpu_weight *multiplied; /* by the op that runs: it does not give way */
     int locked;    /* 1: an op holds addresses of mirrored pages, so none may be given up */
     int stream_kv; /* struct device_want */

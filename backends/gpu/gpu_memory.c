@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "gpu.h"
 
@@ -79,14 +80,7 @@ static int note_block(struct gpu *g, uint8_t *p, size_t bytes)
 {
     const int at = block_at(g, p);
 
-    if (g->n_block == g->cap_block) {
-        const int cap = g->cap_block ? 2 * g->cap_block : 64;
-        struct gpu_block *b = cb_realloc(g->block, (size_t)cap, sizeof *b);
-        if (!b)
-            return CB_ENOMEM;
-        g->block = b;
-        g->cap_block = cap;
-    }
+    TRY(cb_grow_by_one(&g->block, g->n_block, sizeof *g->block));
     memmove(g->block + at + 1, g->block + at, (size_t)(g->n_block - at) * sizeof *g->block);
     g->block[at] = (struct gpu_block){ p, bytes };
     g->n_block++;
@@ -226,14 +220,7 @@ static uint8_t *beside(const struct gpu *g, const uint8_t *on)
 
 static int note_home(struct gpu *g, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-    if (g->n_home == g->cap_home) {
-        const int cap = g->cap_home ? 2 * g->cap_home : 256;
-        struct gpu_home *more = cb_realloc(g->home, (size_t)cap, sizeof *more);
-        if (!more)
-            return CB_ENOMEM;
-        g->home = more;
-        g->cap_home = cap;
-    }
+    TRY(cb_grow(&g->home, &g->cap_home, (size_t)g->n_home + 1, sizeof *g->home));
     g->home_lo = g->n_home && g->home_lo < to ? g->home_lo : to;
     g->home_hi = g->n_home && g->home_hi > to + bytes ? g->home_hi : to + bytes;
     g->home[g->n_home++] = (struct gpu_home){ to, from, bytes };

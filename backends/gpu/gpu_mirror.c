@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 
 enum { LEAST_SLAB = 16, MOST_SLAB = 256 }; /* pages of the smallest slab; slabs */
@@ -23,7 +24,7 @@ struct gpu_page {
 
 struct gpu_mirror {
     struct gpu_area **area; /* in ascending order of address */
-    int n_area, cap_area;
+    int n_area;
     int slab_pages;                   /* a 64th of the working set */
     struct gpu_page *slab[MOST_SLAB]; /* [slab_pages] each */
     void *piece[MOST_SLAB + 1];       /* their memory; ends with NULL */
@@ -212,14 +213,7 @@ int cb_gpu_watch(struct gpu *g, const void *rows, size_t row_bytes, size_t n_row
 
     if (row_bytes > GPU_PAGE) /* it is copied at each use */
         return CB_OK;
-    if (m->n_area == m->cap_area) {
-        const int cap = m->cap_area ? 2 * m->cap_area : 64;
-        struct gpu_area **p = cb_realloc(m->area, (size_t)cap, sizeof *p);
-        if (!p)
-            return CB_ENOMEM;
-        m->area = p;
-        m->cap_area = cap;
-    }
+    TRY(cb_grow_by_one(&m->area, m->n_area, sizeof *m->area));
     a = cb_calloc(1, sizeof *a);
     if (!a)
         return CB_ENOMEM;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -20,7 +21,8 @@ struct job {
 
 struct jobs {
     struct job *job;
-    int n, cap, done;
+    int n, done;
+    size_t cap;
     size_t bytes; /* of a row */
 };
 
@@ -31,7 +33,8 @@ struct gpu_pack {
     int sent[2];       /* rows that are on their way and not yet in their places */
     uint64_t used;     /* g->emptied when the buffer was last used */
     void **piece;      /* [n_piece] that have places; ends with NULL */
-    int n_piece, cap_piece;
+    int n_piece;
+    size_t cap_piece;
 };
 
 int cb_gpu_pack_open(struct gpu *g)
@@ -66,14 +69,7 @@ int cb_gpu_pack_reach(struct gpu *g, void *piece)
 {
     struct gpu_pack *p = g->pack;
 
-    if (p->n_piece + 1 >= p->cap_piece) {
-        const int cap = p->cap_piece ? 2 * p->cap_piece : 64;
-        void **more = cb_realloc(p->piece, (size_t)cap, sizeof *more);
-        if (!more)
-            return CB_ENOMEM;
-        p->piece = more;
-        p->cap_piece = cap;
-    }
+    TRY(cb_grow(&p->piece, &p->cap_piece, (size_t)p->n_piece + 2, sizeof *p->piece));
     p->piece[p->n_piece++] = piece;
     p->piece[p->n_piece] = NULL;
     return CB_OK;
@@ -113,14 +109,7 @@ int cb_gpu_pack_add(struct gpu *g, int v, const uint8_t *from, const uint8_t *to
 {
     struct jobs *j = &g->pack->of[v];
 
-    if (j->n == j->cap) {
-        const int cap = j->cap ? 2 * j->cap : 256;
-        struct job *more = cb_realloc(j->job, (size_t)cap, sizeof *more);
-        if (!more)
-            return CB_ENOMEM;
-        j->job = more;
-        j->cap = cap;
-    }
+    TRY(cb_grow(&j->job, &j->cap, (size_t)j->n + 1, sizeof *j->job));
     j->job[j->n++] = (struct job){ from, (uintptr_t)to };
     return CB_OK;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "gpu_mirror.h"
 
@@ -35,14 +36,7 @@ uint64_t cb_gpu_spare(const struct gpu *g)
 
 static int note(struct gpu *g, struct gpu_weight *w)
 {
-    if (g->n_weight == g->cap_weight) {
-        const int cap = g->cap_weight ? 2 * g->cap_weight : 256;
-        struct gpu_weight **p = cb_realloc(g->weight, (size_t)cap, sizeof *p);
-        if (!p)
-            return CB_ENOMEM;
-        g->weight = p;
-        g->cap_weight = cap;
-    }
+    TRY(cb_grow_by_one(&g->weight, g->n_weight, sizeof *g->weight));
     g->weight[g->n_weight++] = w;
     return CB_OK;
 }

@@ -7,13 +7,15 @@
 #include <string.h>
 
 #include "bank/store_ask.h"
+#include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "context_split.h"
 #include "prefill.h"
 
 struct parts {
-    int n, cap, n_run;
+    int n, n_run;
+    size_t cap;
     struct part *part;  /* [cap] */
     struct kv_run *run; /* [cap][n_run] */
     float *lse;         /* [chunk][n_head] */
@@ -76,19 +78,10 @@ int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run)
 {
     struct parts *x = a->parts;
     const size_t n_run = (size_t)x->n_run;
+    size_t cap = x->cap;
 
-    if (x->n == x->cap) {
-        const size_t cap = x->cap ? 2 * (size_t)x->cap : 4;
-        struct part *part = cb_realloc(x->part, cap, sizeof *part);
-        struct kv_run *runs;
-        if (!part)
-            return CB_ENOMEM;
-        x->part = part;
-        if (!(runs = cb_realloc(x->run, cap * n_run, sizeof *runs)))
-            return CB_ENOMEM;
-        x->run = runs;
-        x->cap = (int)cap;
-    }
+    TRY(cb_grow(&x->part, &cap, (size_t)x->n + 1, sizeof *x->part));
+    TRY(cb_grow(&x->run, &x->cap, (size_t)x->n + 1, n_run * sizeof *x->run));
     x->part[x->n] = *p;
     *run = cb_parts_runs(a, x->n);
     memset(*run, 0, n_run * sizeof **run);

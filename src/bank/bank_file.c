@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/new_file.h"
 #include "par/par.h"
@@ -46,7 +47,7 @@ struct bank_writer {
     struct new_file file;
     uint64_t at; /* end of what was written */
     struct bank_area *area;
-    size_t n_area, cap_area;
+    size_t n_area;
 };
 
 static int put(struct bank_writer *w, const void *bytes, size_t n, uint64_t at)
@@ -103,14 +104,7 @@ uint64_t cb_bank_file_bytes(const size_t *bytes, int n)
 
 int cb_bank_writer_add(struct bank_writer *w, const struct area *a)
 {
-    if (w->n_area == w->cap_area) {
-        const size_t cap = 2 * w->cap_area + 64;
-        struct bank_area *list = cb_realloc(w->area, cap, sizeof *list);
-        if (!list)
-            return CB_ENOMEM;
-        w->area = list;
-        w->cap_area = cap;
-    }
+    TRY(cb_grow_by_one(&w->area, w->n_area, sizeof *w->area));
     w->at = place(w->at, a->bytes);
     TRY(put(w, a->at, a->bytes, w->at));
     w->area[w->n_area++] = (struct bank_area){ .kind = a->kind,
@@ -350,8 +344,8 @@ int cb_bank_file_maps(const struct bank_file *f, int i, size_t n, const void *at
 
 int cb_bank_file_map(const struct bank_file *f, int i, size_t n, void *at)
 {
-    if (mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, f->fd,
-             (off_t)f->area[i].at) == MAP_FAILED)
+    if (mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, f->fd, (off_t)f->area[i].at) ==
+        MAP_FAILED)
         return cb_fail(CB_ENOMEM, "%s: cannot be mapped: %s", f->path, strerror(errno));
     return CB_OK;
 }

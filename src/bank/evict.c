@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "nearest_key.h"
 
@@ -28,7 +29,8 @@ struct eviction {
     int *n;    /* [n_kv] slots to keep; -1 = all */
     int *drop; /* [n_kv] the only slot to drop, with no list made yet; -1: `keep` is the list */
     struct merge_item *merge;
-    int n_merge, cap_merge;
+    int n_merge;
+    size_t cap_merge;
     float *score;     /* [n_ctx] */
     float *sum, *row; /* [hd] each */
 };
@@ -189,14 +191,7 @@ int cb_evict_merge(struct eviction *e, int kv, const struct merge *m)
     if (m->to < 0 || m->to >= len || m->from < 0 || m->from >= len || m->to == m->from)
         return cb_fail(CB_EARG, "policy %s: layer %d: merge of slot %d into %d of %d", e->who, e->l,
                        m->from, m->to, len);
-    if (e->n_merge == e->cap_merge) {
-        const int cap = e->cap_merge ? 2 * e->cap_merge : 64;
-        struct merge_item *x = cb_realloc(e->merge, (size_t)cap, sizeof *x);
-        if (!x)
-            return CB_ENOMEM;
-        e->merge = x;
-        e->cap_merge = cap;
-    }
+    TRY(cb_grow(&e->merge, &e->cap_merge, (size_t)e->n_merge + 1, sizeof *e->merge));
     e->merge[e->n_merge] = (struct merge_item){ *m, kv, e->n_merge };
     e->n_merge++;
     return CB_OK;

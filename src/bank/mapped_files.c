@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/err.h"
 
 struct mapped_files {
@@ -16,42 +17,34 @@ struct mapped_files {
     struct bank_file *file; /* [n_file] descriptor, path, length and checksum alone */
     int n_file;
     struct guarded_range **range;
-    int n_range, cap_range;
+    int n_range;
 };
 
 /* The entry of f; NULL: there can be none, so nothing is mapped. */
 static struct bank_file *keep_open(struct mapped_files *m, const struct bank_file *f)
 {
-    struct bank_file *list, own = { .bytes = f->bytes, .id = f->id };
+    struct bank_file own = { .bytes = f->bytes, .id = f->id };
 
     for (int i = 0; i < m->n_file; i++)
         if (m->file[i].id == f->id)
             return &m->file[i];
-    list = cb_realloc(m->file, (size_t)m->n_file + 1, sizeof *list);
-    if (!list)
+    if (cb_grow_by_one(&m->file, m->n_file, sizeof *m->file))
         return NULL;
-    m->file = list;
     own.path = strdup(f->path);
     own.fd = own.path ? fcntl(f->fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (own.fd < 0) {
         free(own.path);
         return NULL;
     }
-    list[m->n_file] = own;
-    return &list[m->n_file++];
+    m->file[m->n_file] = own;
+    return &m->file[m->n_file++];
 }
 
 static struct guarded_range *guard(struct mapped_files *m, struct page_guard *g, const void *at,
                                    size_t n)
 {
-    if (m->n_range == m->cap_range) {
-        const int cap = 2 * m->cap_range + 64;
-        struct guarded_range **list = cb_realloc(m->range, (size_t)cap, sizeof *list);
-        if (!list)
-            return NULL;
-        m->range = list;
-        m->cap_range = cap;
-    }
+    if (cb_grow_by_one(&m->range, m->n_range, sizeof *m->range))
+        return NULL;
     m->range[m->n_range] = cb_page_guard_add(g, at, n, &m->lost);
     return m->range[m->n_range] ? m->range[m->n_range++] : NULL;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/stop_text.h"
 #include "cli/output/log.h"
@@ -136,7 +137,6 @@ struct loop {
     cb_sampler *sampler;
     cb_speculation *speculation; /* NULL: none */
     float *masked;               /* --ignore-eos: [n_vocab] logits without the ends */
-    int cap;
 };
 
 static const float *next_logits(const struct loop *lp)
@@ -178,15 +178,10 @@ static int32_t pick(struct loop *lp)
 
 static int add_id(struct loop *lp, int32_t id)
 {
-    if (lp->gen->n == lp->cap) {
-        const int cap = lp->cap ? lp->cap * 2 : 256;
-        int32_t *ids = cb_realloc(lp->gen->ids, (size_t)cap, sizeof *ids);
-        if (!ids)
-            return CB_ENOMEM;
-        lp->gen->ids = ids;
-        lp->cap = cap;
-    }
-    lp->gen->ids[lp->gen->n++] = id;
+    struct generation *gen = lp->gen;
+
+    TRY(cb_grow_by_one(&gen->ids, gen->n, sizeof *gen->ids));
+    gen->ids[gen->n++] = id;
     cb_sampler_accept(lp->sampler, id);
     return CB_OK;
 }

@@ -3,31 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "cli/chat/chat.h"
-
-static int more_room(struct chat *c)
-{
-    const size_t cap = (size_t)c->cap * 2 + 8;
-    struct cb_message *msg = cb_realloc(c->msg, cap, sizeof *msg);
-    struct place *before = msg ? cb_realloc(c->before, cap, sizeof *before) : NULL;
-    size_t *n_doc = before ? cb_realloc(c->n_doc, cap, sizeof *n_doc) : NULL;
-
-    c->msg = msg ? msg : c->msg;
-    c->before = before ? before : c->before;
-    c->n_doc = n_doc ? n_doc : c->n_doc;
-    if (!n_doc)
-        return CB_ENOMEM;
-    c->cap = (int)cap;
-    return CB_OK;
-}
 
 int cb_messages_add(struct chat *c, const char *role, const char *text, size_t n_doc)
 {
     char *own;
 
-    if (c->n == c->cap)
-        TRY(more_room(c));
+    TRY(cb_grow_by_one(&c->msg, c->n, sizeof *c->msg));
+    TRY(cb_grow_by_one(&c->before, c->n, sizeof *c->before));
+    TRY(cb_grow_by_one(&c->n_doc, c->n, sizeof *c->n_doc));
     own = strdup(text);
     if (!own)
         return cb_fail(CB_ENOMEM, "out of memory");

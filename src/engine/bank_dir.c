@@ -14,6 +14,7 @@
 
 #include "bank_index.h"
 #include "bank_room.h"
+#include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "base/json.h"
@@ -82,7 +83,7 @@ struct candidate {
 
 struct candidates {
     struct candidate *c;
-    int n, cap;
+    int n;
 };
 
 /* w->prompt.tokens[n], n >= BLOCK, are set by the caller, who ends with want_end(). */
@@ -204,14 +205,7 @@ static int add(struct candidates *x, const char *name, int n)
 {
     int at = x->n;
 
-    if (x->n == x->cap) {
-        const int cap = 2 * x->cap + 8;
-        struct candidate *c = cb_realloc(x->c, (size_t)cap, sizeof *c);
-        if (!c)
-            return CB_ENOMEM;
-        x->c = c;
-        x->cap = cap;
-    }
+    TRY(cb_grow_by_one(&x->c, x->n, sizeof *x->c));
     for (; at > 0 && x->c[at - 1].n < n; at--)
         x->c[at] = x->c[at - 1];
     memcpy(x->c[at].name, name, BANK_NAME);

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "saved_bank.h"
 
@@ -116,20 +117,13 @@ struct entry {
 struct list {
     const char *folder;
     struct entry *e;
-    int n, cap;
+    int n;
     uint64_t bytes;
 };
 
 static int add(struct list *x, const char *name, uint64_t bytes)
 {
-    if (x->n == x->cap) {
-        const int cap = 2 * x->cap + 64;
-        struct entry *e = cb_realloc(x->e, (size_t)cap, sizeof *e);
-        if (!e)
-            return CB_ENOMEM;
-        x->e = e;
-        x->cap = cap;
-    }
+    TRY(cb_grow_by_one(&x->e, x->n, sizeof *x->e));
     x->e[x->n] = (struct entry){ .bytes = bytes };
     memcpy(x->e[x->n++].name, name, strlen(name) + 1); /* is_counted(): it fits */
     x->bytes += bytes;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
 
@@ -20,7 +21,8 @@ enum {
 struct drafter {
     int32_t latest[TABLE]; /* end of the latest run of this hash, or -1 */
     int32_t *before;       /* [cap] the end of the run before */
-    int n, cap;            /* ends that are indexed */
+    size_t cap;
+    int n; /* ends that are indexed */
 };
 
 int cb_drafter_new(struct drafter **out)
@@ -54,14 +56,7 @@ static uint32_t hash(const int32_t *tokens, int end)
 /* Indexes the runs that end before tokens[n], but not the last one. */
 static int index_to(struct drafter *d, const int32_t *tokens, int n)
 {
-    if (n > d->cap) {
-        const int cap = n < INT32_MAX / 2 ? n + n / 2 + 1024 : n;
-        int32_t *before = cb_realloc(d->before, (size_t)cap, sizeof *before);
-        if (!before)
-            return CB_ENOMEM;
-        d->before = before;
-        d->cap = cap;
-    }
+    TRY(cb_grow(&d->before, &d->cap, n, sizeof *d->before));
     if (d->n > n) { /* another timeline, or one that was cut */
         memset(d->latest, 0xFF, sizeof d->latest);
         d->n = KEY;

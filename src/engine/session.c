@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bank/mapped_files.h"
+#include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "prompt_repeat.h"
@@ -205,22 +206,10 @@ int cb_session_work_fit_together(struct cb_session *s, int n)
 
 int cb_session_fit_tokens(struct cb_session *s, int n)
 {
-    const int cap = n < INT32_MAX / 2 ? n + n / 2 : INT32_MAX;
-    int32_t *list;
-    char *decoded;
+    size_t cap = s->cap_token;
 
-    if (n <= s->cap_token)
-        return CB_OK;
-    list = cb_realloc(s->token, (size_t)cap, sizeof *list);
-    if (!list)
-        return CB_ENOMEM;
-    s->token = list;
-    decoded = cb_realloc(s->decoded, (size_t)cap, sizeof *decoded);
-    if (!decoded)
-        return CB_ENOMEM;
-    s->decoded = decoded;
-    s->cap_token = cap;
-    return CB_OK;
+    TRY(cb_grow(&s->token, &cap, n, sizeof *s->token));
+    return cb_grow(&s->decoded, &s->cap_token, n, sizeof *s->decoded);
 }
 
 int cb_session_note_tokens(struct cb_session *s, const int32_t *tokens, int n)

@@ -85,7 +85,7 @@ struct cb_session {
     struct work w;
     int32_t *token; /* [cap_token] ids fed so far, and those of the current feed */
     char *decoded;  /* [cap_token] 1: the token was decoded, 0: it is of a prompt */
-    int cap_token;
+    size_t cap_token;
     struct step next;             /* of the current feed */
     struct mtp_states mtp_in;     /* of a head's session */
     struct follower *follower;    /* the drafter of the model's own head, or NULL */

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -39,18 +40,12 @@ const char *cb_question_name(enum question q)
  * only the newest ones are compared. NULL: out of memory. */
 static const char *shared(struct answers *x, const char *s)
 {
-    char **list;
-
     for (int i = x->n_text; i-- > 0 && i >= x->n_text - NEWEST;)
         if (!strcmp(x->text[i], s))
             return x->text[i];
-    list = cb_realloc(x->text, (size_t)x->n_text + 1, sizeof *list);
-    if (!list)
+    if (cb_grow_by_one(&x->text, x->n_text, sizeof *x->text) || !(x->text[x->n_text] = strdup(s)))
         return NULL;
-    x->text = list;
-    if (!(list[x->n_text] = strdup(s)))
-        return NULL;
-    return list[x->n_text++];
+    return x->text[x->n_text++];
 }
 
 static int share_all(struct answers *x, struct answerer *by)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "gen_ruler.h"
 
@@ -187,7 +188,7 @@ enum { N_CODED = 2000, TOP = 3 };
 struct fwe {
     struct rng rng;
     int *list; /* [cap] work space */
-    int cap;
+    size_t cap;
     char word[N_CODED][8];
     const char *answer[TOP];
 };
@@ -204,13 +205,7 @@ static int build_fwe(void *arg, int units, struct buf *context, struct buf *ques
     struct rng r = x->rng;
     int n = 0;
 
-    if (units > x->cap) {
-        int *list = cb_realloc(x->list, (size_t)units * 2, sizeof *list);
-        if (!list)
-            return CB_ENOMEM;
-        x->list = list;
-        x->cap = units * 2;
-    }
+    TRY(cb_grow(&x->list, &x->cap, units, sizeof *x->list));
     for (int k = 1; k <= N_CODED && n < units; k++) {
         int c = rank_count(k, units);
         for (c = c ? c : 1; c && n < units; c--)

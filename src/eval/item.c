@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
 
@@ -54,15 +55,9 @@ void cb_item_free(struct item *it)
 
 int cb_item_add(struct item_list *list, struct item *it)
 {
-    if (list->n == list->cap) {
-        const int cap = list->cap ? 2 * list->cap : 64;
-        struct item *p = cb_realloc(list->at, (size_t)cap, sizeof *p);
-        if (!p) {
-            cb_item_free(it);
-            return CB_ENOMEM;
-        }
-        list->at = p;
-        list->cap = cap;
+    if (cb_grow_by_one(&list->at, list->n, sizeof *list->at)) {
+        cb_item_free(it);
+        return CB_ENOMEM;
     }
     list->at[list->n++] = *it;
     return CB_OK;

@@ -29,7 +29,7 @@ void cb_item_free(struct item *it);
 
 struct item_list {
     struct item *at; /* [n] */
-    int n, cap;
+    int n;
     int n_bad; /* lines that could not be read */
 };
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "gguf_file.h"
 
@@ -94,21 +95,6 @@ static int take_str(struct cursor *c, struct gguf_str *out)
     return 1;
 }
 
-/* Makes room for element `n` of a table of *cap elements. */
-static int grow(void **table, uint64_t n, uint64_t *cap, size_t size)
-{
-    void *p;
-
-    if (n < *cap)
-        return 0;
-    *cap = *cap ? *cap * 2 : 64;
-    p = cb_realloc(*table, *cap, size);
-    if (!p)
-        return CB_ENOMEM;
-    *table = p;
-    return 0;
-}
-
 /* ---- sorted tables of names: both structs begin with their name ---- */
 
 /* Sorts the table's names; *dup: an entry whose name occurs twice, or NULL. */
@@ -143,12 +129,10 @@ static int read_strings(struct cursor *c, struct gguf_kv *kv)
 {
     const size_t first = c->at;
     struct gguf_str s;
-    uint64_t cap = 0, *at;
-    void *table = NULL;
+    uint64_t *at = NULL;
     int err;
 
-    for (uint64_t i = 0; !(err = grow(&table, i, &cap, sizeof *at)); i++) {
-        at = table;
+    for (uint64_t i = 0; !(err = cb_grow_by_one(&at, i, sizeof *at)); i++) {
         at[i] = c->at - first;
         if (i == kv->n)
             break;
@@ -157,7 +141,7 @@ static int read_strings(struct cursor *c, struct gguf_kv *kv)
             break;
         }
     }
-    kv->str_at = table;
+    kv->str_at = at;
     return err;
 }
 
@@ -208,21 +192,14 @@ static int read_kv(struct cursor *c, uint64_t i, uint64_t n, struct gguf_kv *kv)
 static int read_metadata(struct gguf *g, struct cursor *c, uint64_t n)
 {
     const struct gguf_str *dup;
-    uint64_t cap = 0;
     int64_t align = ALIGNMENT_DEFAULT;
-    void *table = NULL;
-    int err = 0;
 
-    for (uint64_t i = 0; i < n && !err; i++) {
-        err = grow(&table, i, &cap, sizeof *g->kv);
-        g->kv = table;
-        if (err)
-            break;
+    for (uint64_t i = 0; i < n; i++) {
+        TRY(cb_grow_by_one(&g->kv, i, sizeof *g->kv));
         g->kv[i] = (struct gguf_kv){ .str_at = NULL };
         g->n_kv = i + 1; /* the entries that close must free */
-        err = read_kv(c, i, n, &g->kv[i]);
+        TRY(read_kv(c, i, n, &g->kv[i]));
     }
-    TRY(err);
     TRY(sort_names(g->kv, g->n_kv, sizeof *g->kv, &g->by_key, &dup));
     if (dup)
         return bad_key(g, *dup, "occurs twice");
@@ -333,22 +310,13 @@ static int check_overlap(const struct gguf *g)
 /* *offsets: [n_tensor], the caller frees, also after a failure. */
 static int read_infos(struct gguf *g, struct cursor *c, uint64_t **offsets)
 {
-    uint64_t cap = 0, cap_offset = 0;
-    void *table = NULL, *at = NULL;
-    int err = 0;
-
-    for (uint64_t i = 0; i < g->n_tensor && !err; i++) {
-        err = grow(&table, i, &cap, sizeof *g->tensor);
-        if (!err)
-            err = grow(&at, i, &cap_offset, sizeof **offsets);
-        g->tensor = table;
-        *offsets = at;
-        if (!err) {
-            g->tensor[i] = (struct gguf_tensor){ .data = NULL };
-            err = read_tensor(c, i, &g->tensor[i], &(*offsets)[i]);
-        }
+    for (uint64_t i = 0; i < g->n_tensor; i++) {
+        TRY(cb_grow_by_one(&g->tensor, i, sizeof *g->tensor));
+        TRY(cb_grow_by_one(offsets, i, sizeof **offsets));
+        g->tensor[i] = (struct gguf_tensor){ .data = NULL };
+        TRY(read_tensor(c, i, &g->tensor[i], &(*offsets)[i]));
     }
-    return err;
+    return CB_OK;
 }
 
 int cb_gguf_index_tensors(struct gguf *g)

@@ -5,19 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 
 int cb_gguf_append(struct gguf_bytes *b, const void *p, size_t n)
 {
-    if (n > b->cap - b->n) {
-        const size_t cap = (b->n + n) * 2;
-        unsigned char *grown = cb_realloc(b->p, cap, 1);
-
-        if (!grown)
-            return CB_ENOMEM;
-        b->p = grown;
-        b->cap = cap;
-    }
+    TRY(cb_grow(&b->p, &b->cap, b->n + n, 1));
     if (n && p)
         memcpy(b->p + b->n, p, n);
     else if (n)

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "grow.h"
 #include "readers.h"
 
 struct gbnf {
@@ -157,7 +157,7 @@ static int ranges(struct gbnf *g, const char *start, struct class *c)
 {
     while (g->s < g->end && *g->s != ']' && *g->s != '\n') {
         TRY(cb_budget_steps(g->r->budget, 1));
-        TRY(cb_grow((void **)&c->range, &c->cap, c->n + 1, sizeof *c->range));
+        TRY(cb_grow(&c->range, &c->cap, c->n + 1, sizeof *c->range));
         TRY(one_range(g, &c->range[c->n]));
         c->n++;
     }

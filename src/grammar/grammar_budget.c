@@ -4,8 +4,8 @@
 
 #include <time.h>
 
+#include "base/array.h"
 #include "base/err.h"
-#include "grow.h"
 
 enum { LOOK_EVERY = 1 << 14 };
 
@@ -66,12 +66,8 @@ int cb_budget_bytes(struct budget *b, size_t old, size_t now)
 
 int cb_budget_grow(struct budget *b, void **p, size_t *cap, size_t n, size_t size)
 {
-    size_t want = *cap ? *cap : 64;
+    const size_t want = cb_grown_cap(*cap, n);
 
-    if (n <= *cap)
-        return CB_OK;
-    while (want < n)
-        want *= 2;
     TRY(cb_budget_bytes(b, *cap * size, want * size));
     if (!cb_grow(p, cap, n, size))
         return CB_OK;

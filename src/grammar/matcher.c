@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
-#include "grow.h"
 
 enum {
     MOST_WAYS = 1 << 16,  /* of one list */
@@ -73,7 +73,7 @@ struct matcher {
 
 static int push(struct pairs *l, struct pair x)
 {
-    TRY(cb_grow((void **)&l->p, &l->cap, l->n + 1, sizeof *l->p));
+    TRY(cb_grow(&l->p, &l->cap, l->n + 1, sizeof *l->p));
     l->p[l->n++] = x;
     return CB_OK;
 }
@@ -131,8 +131,8 @@ static int number(struct matcher *m, struct pairs *l)
     tidy(l);
     if (l->n > MOST_WAYS || m->n_pair + l->n > MOST_PAIRS || m->n_list > MOST_PAIRS)
         return too_much();
-    TRY(cb_grow((void **)&m->list, &m->cap_list, m->n_list + 1, sizeof *m->list));
-    TRY(cb_grow((void **)&m->pair, &m->cap_pair, m->n_pair + l->n, sizeof *m->pair));
+    TRY(cb_grow(&m->list, &m->cap_list, m->n_list + 1, sizeof *m->list));
+    TRY(cb_grow(&m->pair, &m->cap_pair, m->n_pair + l->n, sizeof *m->pair));
     TRY(push(l, (struct pair){ 0, 0 })); /* so that an empty list has a place, too */
     l->n--;
     hash = cb_siphash(&m->lists.key, l->p, l->n * sizeof *l->p);
@@ -161,7 +161,7 @@ static int reached(struct matcher *m, struct pair x)
     const uint64_t word = (uint64_t)(uint32_t)x.pc << 32 | (uint32_t)x.node;
     int32_t id;
 
-    TRY(cb_grow((void **)&l->p, &l->cap, l->n + 1, sizeof *l->p));
+    TRY(cb_grow(&l->p, &l->cap, l->n + 1, sizeof *l->p));
     l->p[l->n] = x;
     TRY(id = cb_ids_find(&m->seen, cb_siphash_word(&m->seen.key, word), same_pair, l,
                          (int32_t)l->n));
@@ -175,7 +175,7 @@ static int heap_add(struct heap *h, int32_t rank)
 {
     size_t i;
 
-    TRY(cb_grow((void **)&h->rank, &h->cap, h->n + 1, sizeof *h->rank));
+    TRY(cb_grow(&h->rank, &h->cap, h->n + 1, sizeof *h->rank));
     for (i = h->n++; i > 0 && h->rank[(i - 1) / 2] > rank; i = (i - 1) / 2)
         h->rank[i] = h->rank[(i - 1) / 2];
     h->rank[i] = rank;
@@ -199,7 +199,7 @@ static int32_t heap_take(struct heap *h)
 
 static int wait_for(struct matcher *m, int32_t rule, struct pair x)
 {
-    TRY(cb_grow((void **)&m->pending, &m->cap_pending, m->n_pending + 1, sizeof *m->pending));
+    TRY(cb_grow(&m->pending, &m->cap_pending, m->n_pending + 1, sizeof *m->pending));
     if (m->first[rule] < 0)
         TRY(heap_add(&m->turn, m->prog->rule[rule].rank));
     m->pending[m->n_pending] = (struct pending){ x, m->first[rule] };
@@ -315,7 +315,7 @@ static int new_row(struct matcher *m, int32_t state)
 
     if ((m->n_row + 1) * n > MOST_STEPS)
         return too_much();
-    TRY(cb_grow((void **)&m->step, &m->cap_step, (m->n_row + 1) * n, sizeof *m->step));
+    TRY(cb_grow(&m->step, &m->cap_step, (m->n_row + 1) * n, sizeof *m->step));
     for (size_t i = 0; i < n; i++)
         m->step[m->n_row * n + i] = UNKNOWN;
     m->list[state].row = (int32_t)m->n_row++;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "grow.h"
 
 enum {
     MOST_CODE = 1 << 21,
@@ -105,8 +105,8 @@ static int tail(struct chars *x, int from, int to, int32_t next)
     for (size_t i = 0; i < x->n_tail; i++)
         if (x->tail[i].next == next && !memcmp(&x->tail[i].set, &l.set, sizeof l.set))
             return x->made[i];
-    TRY(cb_grow((void **)&x->tail, &x->cap_tail, x->n_tail + 1, sizeof *x->tail));
-    TRY(cb_grow((void **)&x->made, &x->cap_made, x->n_tail + 1, sizeof *x->made));
+    TRY(cb_grow(&x->tail, &x->cap_tail, x->n_tail + 1, sizeof *x->tail));
+    TRY(cb_grow(&x->made, &x->cap_made, x->n_tail + 1, sizeof *x->made));
     TRY(pc = emit_set(x->c, &l.set, next));
     x->tail[x->n_tail] = l;
     x->made[x->n_tail++] = pc;
@@ -120,7 +120,7 @@ static int lead(struct chars *x, int from, int to, int32_t next)
             set_add(&x->lead[i].set, from, to);
             return CB_OK;
         }
-    TRY(cb_grow((void **)&x->lead, &x->cap_lead, x->n_lead + 1, sizeof *x->lead));
+    TRY(cb_grow(&x->lead, &x->cap_lead, x->n_lead + 1, sizeof *x->lead));
     x->lead[x->n_lead] = (struct lead){ .next = next };
     set_add(&x->lead[x->n_lead++].set, from, to);
     return CB_OK;

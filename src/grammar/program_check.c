@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
-#include "grow.h"
 #include "program.h"
 
 /* ---- a property that instructions have because others have it ---- */
@@ -134,7 +134,7 @@ static void reach(struct firsts *f, int32_t rule, int32_t pc)
 
 static int add_first(struct firsts *f, int32_t pc)
 {
-    TRY(cb_grow((void **)&f->p->first_pc, &f->cap_first, f->n_first + 1, sizeof pc));
+    TRY(cb_grow(&f->p->first_pc, &f->cap_first, f->n_first + 1, sizeof pc));
     f->p->first_pc[f->n_first++] = pc;
     return CB_OK;
 }

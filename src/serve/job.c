@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/stop_text.h"
@@ -172,25 +173,9 @@ static int32_t pick(struct job *j, const cb_model *model, const float *logits)
     return cb_sampler_pick(j->sampler, j->biased);
 }
 
-/* list[*cap] with room for an element behind the first n: the same one, or a larger one; NULL if
- * memory ran out, and the list stays. */
-static void *grown(void *list, int n, int *cap, size_t size)
-{
-    const int more = *cap ? *cap * 2 : 64;
-    void *p = n < *cap ? list : cb_realloc(list, (size_t)more, size);
-
-    if (n >= *cap && p)
-        *cap = more;
-    return p;
-}
-
 static int add_token(struct job_news *w, const struct job_token *t)
 {
-    struct job_token *list = grown(w->token, w->n_token, &w->cap_token, sizeof *list);
-
-    if (!list)
-        return CB_ENOMEM;
-    w->token = list;
+    TRY(cb_grow_by_one(&w->token, w->n_token, sizeof *w->token));
     w->token[w->n_token++] = *t;
     return CB_OK;
 }
@@ -198,12 +183,9 @@ static int add_token(struct job_news *w, const struct job_token *t)
 static int note_token(struct job *j, const cb_model *model, const float *logits, int32_t id)
 {
     const int top = j->group->order.logprobs;
-    int32_t *out = grown(j->out, j->n_made, &j->cap_out, sizeof *out);
     struct job_token t;
 
-    if (!out)
-        return CB_ENOMEM;
-    j->out = out;
+    TRY(cb_grow_by_one(&j->out, j->n_made, sizeof *j->out));
     j->out[j->n_made++] = id;
     cb_sampler_accept(j->sampler, id);
     if (top < 0)

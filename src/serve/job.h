@@ -58,7 +58,7 @@ struct job_end {
 struct job_news {
     struct buf text;
     struct job_token *token; /* [n_token], of a job that wants logprobs */
-    int n_token, cap_token;
+    int n_token;
 };
 
 struct job {
@@ -81,7 +81,7 @@ struct job {
     cb_detokenizer *detok;
     float *biased; /* [n_vocab], or NULL */
     int32_t *out;  /* [n_out] */
-    int cap_out, n_made;
+    int n_made;
     double turn;         /* order of admission */
     double read;         /* how much of the prompt has been read: 0 to 1 */
     int n_fed, n_before; /* the feed under way ends there; tokens read by the one before */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/suggest.h"
@@ -74,7 +75,7 @@ struct text {
     struct buf b;
     struct gguf_str special[3]; /* for BOS, EOS, GAP */
     struct tok_plain *own;      /* [n_own] what the messages wrote */
-    size_t n_own, cap_own;
+    size_t n_own;
 };
 
 /* Appends a string of a row */
@@ -112,13 +113,8 @@ static void put_own(struct text *t, const char *s, int trim)
     const size_t from = t->b.n;
 
     put_text(t, s, trim);
-    if (!t->b.failed && t->n_own == t->cap_own) {
-        const size_t cap = 2 * t->cap_own + 8;
-        struct tok_plain *q = cb_realloc(t->own, cap, sizeof *q);
-        t->b.failed = !q;
-        t->own = q ? q : t->own;
-        t->cap_own = q ? cap : t->cap_own;
-    }
+    if (!t->b.failed)
+        t->b.failed = cb_grow_by_one(&t->own, t->n_own, sizeof *t->own) < 0;
     if (!t->b.failed)
         t->own[t->n_own++] = (struct tok_plain){ from, t->b.n };
 }

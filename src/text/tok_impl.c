@@ -1,31 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* tok_impl.c - growing arrays of an encode call; lookup of tokens by spelling. */
+/* tok_impl.c - the result of an encode call; lookup of tokens by spelling. */
 #include "tok_impl.h"
 
 #include <string.h>
 
-int cb_tok_grow(void **p, size_t *cap, size_t n, size_t size)
-{
-    void *q;
-    size_t want = *cap + *cap / 2;
-
-    if (n <= *cap)
-        return CB_OK;
-    if (want < n)
-        want = n;
-    if (want < 64)
-        want = 64;
-    q = cb_realloc(*p, want, size);
-    if (!q)
-        return CB_ENOMEM;
-    *p = q;
-    *cap = want;
-    return CB_OK;
-}
-
 int cb_tok_push(struct tok_work *w, int32_t id)
 {
-    TRY(cb_tok_grow((void **)&w->ids, &w->cap, w->n + 1, sizeof *w->ids));
+    TRY(cb_grow(&w->ids, &w->cap, w->n + 1, sizeof *w->ids));
     w->ids[w->n++] = id;
     return CB_OK;
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/siphash.h"
 #include "gguf/gguf.h"
@@ -125,8 +126,6 @@ struct tok_work {
     size_t cap_cp;
 };
 
-/* p[cap] grown to hold n elements; 0 or CB_ENOMEM */
-int cb_tok_grow(void **p, size_t *cap, size_t n, size_t size);
 int cb_tok_push(struct tok_work *w, int32_t id);
 
 uint32_t cb_tok_hash(const struct tok *t, const char *s, size_t n);

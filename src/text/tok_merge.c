@@ -16,7 +16,7 @@ int cb_tok_syms(struct tok_work *w, size_t n)
 {
     if (n > INT32_MAX)
         return cb_fail(CB_EARG, "text: %zu symbols without a break are too many", n);
-    return cb_tok_grow((void **)&w->sym, &w->cap_sym, n, sizeof *w->sym);
+    return cb_grow(&w->sym, &w->cap_sym, n, sizeof *w->sym);
 }
 
 void cb_tok_sym(struct tok_work *w, size_t i, int32_t id, size_t at, size_t len)
@@ -59,7 +59,7 @@ static void sift_down(struct cand *h, size_t n)
 
 static int push_heap(struct tok_work *w, const struct cand *c)
 {
-    TRY(cb_tok_grow((void **)&w->heap, &w->cap_heap, w->n_heap + 1, sizeof *w->heap));
+    TRY(cb_grow(&w->heap, &w->cap_heap, w->n_heap + 1, sizeof *w->heap));
     w->heap[w->n_heap] = *c;
     sift_up(w->heap, w->n_heap++);
     return 0;
@@ -97,7 +97,7 @@ static int push(struct tok_work *w, const struct cand *c)
 
     if (!l)
         return push_heap(w, c);
-    TRY(cb_tok_grow((void **)&l->c, &l->cap, l->n + 1, sizeof *l->c));
+    TRY(cb_grow(&l->c, &l->cap, l->n + 1, sizeof *l->c));
     l->c[l->n++] = *c;
     l->rank = c->rank;
     if (!w->first || c->rank < w->first->rank)

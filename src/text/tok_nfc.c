@@ -54,19 +54,19 @@ static int segment(struct tok_work *w, const char *s, size_t len, size_t *n)
 
         i += (size_t)utf8proc_iterate((const utf8proc_uint8_t *)s + i, (utf8proc_ssize_t)(len - i),
                                       &c);
-        TRY(cb_tok_grow((void **)&w->cp, &w->cap_cp, n_cp + MAX_DECOMP, sizeof *w->cp));
+        TRY(cb_grow(&w->cp, &w->cap_cp, n_cp + MAX_DECOMP, sizeof *w->cp));
         m = utf8proc_decompose_char(c, w->cp + n_cp, MAX_DECOMP,
                                     UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &last);
         if (m < 0 || m > MAX_DECOMP)
             return cb_fail(CB_EFORMAT, "text: U+%04X has no normal form", (unsigned)c);
         n_cp += (size_t)m;
     }
-    TRY(cb_tok_grow((void **)&w->cp, &w->cap_cp, 2 * n_cp, sizeof *w->cp));
+    TRY(cb_grow(&w->cp, &w->cap_cp, 2 * n_cp, sizeof *w->cp));
     order(w->cp, n_cp, w->cp + n_cp);
     m = utf8proc_normalize_utf32(w->cp, (utf8proc_ssize_t)n_cp, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     if (m < 0)
         return cb_fail(CB_EFORMAT, "text: %s", utf8proc_errmsg(m));
-    TRY(cb_tok_grow((void **)&w->buf, &w->cap_buf, *n + 4 * (size_t)m, 1));
+    TRY(cb_grow(&w->buf, &w->cap_buf, *n + 4 * (size_t)m, 1));
     for (utf8proc_ssize_t i = 0; i < m; i++)
         *n += (size_t)cb_utf8_put((uint32_t)w->cp[i], w->buf + *n);
     return 0;
@@ -89,7 +89,7 @@ int cb_tok_nfc(struct tok_work *w, const char *text, size_t len, size_t *n)
         }
         if (k == len)
             run = len;
-        TRY(cb_tok_grow((void **)&w->buf, &w->cap_buf, *n + (run - i) + 1, 1));
+        TRY(cb_grow(&w->buf, &w->cap_buf, *n + (run - i) + 1, 1));
         memcpy(w->buf + *n, text + i, run - i);
         *n += run - i;
         while (k < len && ((unsigned char)text[k] & 0xC0) != 0x80 && (unsigned char)text[k] >= 0xCC)

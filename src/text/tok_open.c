@@ -373,7 +373,7 @@ static int find_marks(struct tok_work *w, const char *text, size_t len)
         if (id < 0)
             continue;
         if (t->piece[id].type == TT_USER && !is_blank(&t->piece[id]) && !is_mark(w, id)) {
-            TRY(cb_tok_grow((void **)&w->mark, &w->cap_mark, w->n_mark + 1, sizeof *w->mark));
+            TRY(cb_grow(&w->mark, &w->cap_mark, w->n_mark + 1, sizeof *w->mark));
             w->mark[w->n_mark++] = id;
         }
         i += t->piece[id].n - 1;
@@ -473,7 +473,7 @@ int cb_tok_encode_marked(const struct tok *t, const char *text, size_t len, int 
 
     if (len > TOK_MAX_TEXT)
         return cb_fail(CB_EARG, "text: %zu bytes are more than %d", len, TOK_MAX_TEXT);
-    rc = cb_tok_grow((void **)&w.ids, &w.cap, len / 4 + 8, sizeof *w.ids);
+    rc = cb_grow(&w.ids, &w.cap, len / 4 + 8, sizeof *w.ids);
     if (rc == CB_OK && len >= TOK_CACHE_FROM)
         rc = cb_tok_cache_open(&w);
     if (rc == CB_OK && n_plain)

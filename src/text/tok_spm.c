@@ -293,7 +293,7 @@ static int spaced(struct tok_work *w, const char *text, size_t len, size_t *n)
 
     for (size_t i = 0; i < len; i++)
         blanks += text[i] == ' ';
-    TRY(cb_tok_grow((void **)&w->buf, &w->cap_buf, len + blanks * N_SPACE, 1));
+    TRY(cb_grow(&w->buf, &w->cap_buf, len + blanks * N_SPACE, 1));
     if (w->t->space_prefix) {
         memcpy(w->buf, SPACE, N_SPACE);
         k = N_SPACE;

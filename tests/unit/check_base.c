@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* check_base.c - what every room stands on: printable text, JSON of any text, keyed hashes, files
- * with an end. */
+/* check_base.c - what every room stands on: printable text, growing arrays, JSON of any text, keyed
+ * hashes, files with an end. */
 #include <check.h>
 #include <malloc.h>
 #include <math.h>
@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -43,6 +44,40 @@ START_TEST(text_for_a_terminal)
     ck_assert_str_eq(cb_error(), "a??: why?");
     cb_fail_in(CB_EIO, "b\x1b");
     ck_assert_str_eq(cb_error(), "b?: a??: why?");
+}
+END_TEST
+
+START_TEST(arrays_grow)
+{
+    double *list = NULL;
+    char *text = NULL;
+    size_t cap = 0, most = 0;
+
+    for (size_t n = 0; n < 1000; n++) { /* a sanitizer sees an element that does not fit */
+        ck_assert_int_eq(cb_grow_by_one(&list, n, sizeof *list), CB_OK);
+        list[n] = (double)n;
+        if (n == 512) /* a list that shrinks keeps its elements */
+            ck_assert_int_eq(cb_grow_by_one(&list, n, sizeof *list), CB_OK);
+    }
+    for (size_t n = 0; n < 1000; n++)
+        ck_assert_double_eq(list[n], (double)n);
+    for (size_t n = 1; n < 1000; n += n / 3 + 1) {
+        ck_assert_int_eq(cb_grow(&text, &cap, n, 3), CB_OK);
+        ck_assert_uint_ge(cap, n);
+        text[3 * n - 1] = 'x';
+        most += cap;
+        ck_assert_int_eq(cb_grow(&text, &cap, 0, 3), CB_OK); /* it never shrinks */
+        most -= cap;
+    }
+    ck_assert_uint_eq(most, 0);
+    ck_assert_uint_eq(cb_grown_cap(100, 101), 200);
+    ck_assert_uint_eq(cb_grown_cap(100, 500), 500);
+    most = cap;
+    ck_assert_int_eq(cb_grow(&text, &cap, SIZE_MAX / 2, 3), CB_ENOMEM);
+    ck_assert_uint_eq(cap, most);
+    text[3 * cap - 1] = 'y';
+    free(text);
+    free(list);
 }
 END_TEST
 
@@ -241,6 +276,7 @@ int main(void)
 
     tcase_set_timeout(c, 120);
     tcase_add_test(c, text_for_a_terminal);
+    tcase_add_test(c, arrays_grow);
     tcase_add_test(c, json_that_cannot_be_made);
     tcase_add_test(c, json_costs_what_is_told);
     tcase_add_test(c, hashes_are_siphash);

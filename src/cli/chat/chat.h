@@ -37,7 +37,7 @@ struct chat {
     struct cb_message *msg; /* [n] with texts of our own */
     struct place *before;   /* [n] the timeline before each message */
     size_t *n_doc;          /* [n] bytes of documents at the beginning of each message */
-    int n, cap;
+    int n;
     struct buf docs; /* documents in front of the next message, with a blank line behind each */
     struct buf first_docs; /* those of the command line */
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "bench_ops.h"
 #include "cli/cmd.h"
@@ -52,15 +53,10 @@ struct bench {
 /* Notes the row's speed with the first number of threads. */
 static int note_base(struct bench *b, double mean)
 {
-    double *more;
-
     if (b->base.n_threads && b->base.n_threads != b->e.info.n_threads)
         return CB_OK;
     b->base.n_threads = b->e.info.n_threads;
-    more = cb_realloc(b->base.mean, (size_t)b->base.n + 1, sizeof *more);
-    if (!more)
-        return CB_ENOMEM;
-    b->base.mean = more;
+    TRY(cb_grow_by_one(&b->base.mean, b->base.n, sizeof *b->base.mean));
     b->base.mean[b->base.n++] = mean;
     return CB_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* embed.c - ctxbank embed: texts to embeddings. */
+#include "base/array.h"
 #include "engine/embedding.h"
 
 #include <stdio.h>
@@ -30,12 +31,10 @@ struct work {
 
 static int add_text(struct work *w, const char *s, size_t len)
 {
-    struct text *list = cb_realloc(w->text, (size_t)w->n + 1, sizeof *list), *t;
+    struct text *t;
 
-    if (!list)
-        return CB_ENOMEM;
-    w->text = list;
-    t = &list[w->n];
+    TRY(cb_grow_by_one(&w->text, w->n, sizeof *w->text));
+    t = &w->text[w->n];
     *t = (struct text){ 0 };
     TRY(cb_tokenize(w->e.model, s, len, CB_TOK_BOS | CB_TOK_EOS | CB_TOK_SPECIAL, &t->ids, &t->n));
     w->n++;

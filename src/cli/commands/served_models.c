@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "cli/output/log.h"
@@ -26,15 +27,11 @@ static int no_memory(void)
 /* Keeps the text until the end; NULL: memory ran out */
 static const char *keep(struct served_models *s, char *text)
 {
-    char **all = text ? cb_realloc(s->text, (size_t)s->n_text + 1, sizeof *all) : NULL;
-
-    if (!all) {
+    if (!text || cb_grow_by_one(&s->text, s->n_text, sizeof *s->text)) {
         free(text);
         return NULL;
     }
-    s->text = all;
-    all[s->n_text++] = text;
-    return text;
+    return s->text[s->n_text++] = text;
 }
 
 /* How many characters "-00001-of-00004" has at the end of name[n], 0 if it has no such end; *part,
@@ -77,12 +74,10 @@ static char *name_of(const char *path)
 
 static int add_entry(struct served_models *s, const char *path, const char *name, uint64_t bytes)
 {
-    struct serve_entry *all = cb_realloc(s->at, (size_t)s->n + 1, sizeof *all);
-
-    if (!all || !path || !name)
+    if (!path || !name)
         return no_memory();
-    s->at = all;
-    all[s->n++] = (struct serve_entry){ .name = name, .path = path, .bytes = bytes };
+    TRY(cb_grow_by_one(&s->at, s->n, sizeof *s->at));
+    s->at[s->n++] = (struct serve_entry){ .name = name, .path = path, .bytes = bytes };
     return CB_OK;
 }
 

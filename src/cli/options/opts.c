@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/number.h"
 #include "base/suggest.h"
@@ -156,14 +157,11 @@ static int parse_ints(const struct opt_row *row, const char *what, const char *t
 
     for (;;) {
         const size_t len = strcspn(text, ",");
-        int64_t *list = cb_realloc(v->list, (size_t)v->n + 1, sizeof *list);
-        if (!list)
-            return CB_ENOMEM;
-        v->list = list;
+        TRY(cb_grow_by_one(&v->list, v->n, sizeof *v->list));
         if (len >= sizeof item)
             return cb_usage("%s: '%s' is not a whole number", what, text);
         snprintf(item, sizeof item, "%.*s", (int)len, text);
-        TRY(parse_int(row, what, item, &list[v->n]));
+        TRY(parse_int(row, what, item, &v->list[v->n]));
         v->n++;
         if (!text[len])
             return CB_OK;
@@ -174,8 +172,6 @@ static int parse_ints(const struct opt_row *row, const char *what, const char *t
 static int parse_value(const struct opt_row *row, const char *what, const char *text,
                        struct arg_value *v)
 {
-    const char **list;
-
     switch (row->takes) {
     case TAKES_NOTHING:
         v->num = 1;
@@ -195,22 +191,15 @@ static int parse_value(const struct opt_row *row, const char *what, const char *
     case TAKES_SCALED:
         break;
     }
-    list = cb_realloc(v->text, (size_t)v->n + 1, sizeof *list);
-    if (!list)
-        return CB_ENOMEM;
-    v->text = list;
-    list[v->n++] = text;
+    TRY(cb_grow_by_one(&v->text, v->n, sizeof *v->text));
+    v->text[v->n++] = text;
     return CB_OK;
 }
 
 static int note_order(struct opts *o, int id, const char *text)
 {
-    struct given *list = cb_realloc(o->given, (size_t)o->n_given + 1, sizeof *list);
-
-    if (!list)
-        return CB_ENOMEM;
-    o->given = list;
-    list[o->n_given++] = (struct given){ id, text };
+    TRY(cb_grow_by_one(&o->given, o->n_given, sizeof *o->given));
+    o->given[o->n_given++] = (struct given){ id, text };
     return CB_OK;
 }
 
@@ -346,17 +335,12 @@ static int short_options(struct opts *o, struct line *l, const char *typed)
 
 static int operand(struct opts *o, const char *text)
 {
-    const char **list;
-
     if (o->n_operand == o->cmd->max_operands)
         return cb_usage("'%s': %s", text,
                         o->n_operand ? "one argument too many"
                                      : "not an option; give text with -p, files with -f");
-    list = cb_realloc(o->operand, (size_t)o->n_operand + 1, sizeof *list);
-    if (!list)
-        return CB_ENOMEM;
-    o->operand = list;
-    list[o->n_operand++] = text;
+    TRY(cb_grow_by_one(&o->operand, o->n_operand, sizeof *o->operand));
+    o->operand[o->n_operand++] = text;
     return CB_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
@@ -154,14 +155,7 @@ static void label(const struct answerer *by, struct row *r)
 
 static int push(struct rows *x, const struct row *r)
 {
-    if (x->n == x->cap) {
-        const int cap = x->cap ? 2 * x->cap : 64;
-        struct row *p = cb_realloc(x->at, (size_t)cap, sizeof *p);
-        if (!p)
-            return CB_ENOMEM;
-        x->at = p;
-        x->cap = cap;
-    }
+    TRY(cb_grow_by_one(&x->at, x->n, sizeof *x->at));
     x->at[x->n++] = *r;
     return CB_OK;
 }

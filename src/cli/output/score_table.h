@@ -23,7 +23,7 @@ struct row {
 
 struct rows {
     struct row *at; /* [n] */
-    int n, cap;
+    int n;
 };
 
 /* Wilson's score interval of a mean of n values in 0..1: made for shares of right answers, wider
