@@ -826,6 +826,10 @@ EXTRA_DIST += \
 	tests/vectors/chat/exaone.jinja tests/vectors/chat/gemma2.jinja \
 	tests/vectors/chat/gemma3.jinja tests/vectors/chat/glm4.jinja \
 	tests/vectors/chat/granite.jinja tests/vectors/chat/harmony.jinja \
+	tests/vectors/chat/gemma4.jinja tests/vectors/chat/glm4.7.jinja \
+	tests/vectors/chat/granite4.jinja tests/vectors/chat/kimi-k2.jinja \
+	tests/vectors/chat/lfm2.jinja tests/vectors/chat/minimax-m2.jinja \
+	tests/vectors/chat/nemotron3.jinja tests/vectors/chat/qwen3.5.jinja \
 	tests/vectors/chat/llama2.jinja tests/vectors/chat/llama3.1.jinja \
 	tests/vectors/chat/llama3.jinja tests/vectors/chat/mistral-v1.jinja \
 	tests/vectors/chat/mistral-v3.jinja tests/vectors/chat/mistral-v7.jinja \

@@ -107,24 +107,56 @@ static int add_calls(json_t *to, const json_t *m, size_t i)
     return rc;
 }
 
-/* The calls as the model wrote them if that is remembered, so that the tokens are those of the
- * session. 1: they are the content now */
-static int add_remembered(const struct server *s, json_t *to, const json_t *m, int *done)
+/* The turn as the model wrote it, if that is remembered */
+static const char as_written[] = "as written";
+
+static int add_remembered(const struct server *s, json_t *to, const json_t *m)
 {
     const json_t *first = json_array_get(cb_field(m, "tool_calls"), 0);
     const char *id = json_string_value(json_object_get(first, "id"));
     char *raw = NULL;
     int failed;
 
-    *done = 0;
     if (id)
         TRY(cb_token_history_call(s->transcripts, id, &raw));
-    *done = raw != NULL;
     if (!raw)
         return CB_OK;
-    failed = json_object_set_new(to, "content", json_string(raw));
+    failed = json_object_set_new(to, as_written, json_string(raw));
     free(raw);
     return failed ? no_memory() : CB_OK;
+}
+
+/* A message without what was read of it: its text has the calls and thoughts. */
+static int put_written(json_t *m, const json_t *raw)
+{
+    (void)json_object_del(m, "tool_calls");
+    (void)json_object_del(m, "reasoning_content");
+    return json_object_set(m, "content", (json_t *)(uintptr_t)raw) ? no_memory() : CB_OK;
+}
+
+int cb_chat_as_written(json_t *list, json_t **written, json_t **last)
+{
+    json_t *m;
+    size_t i;
+
+    *written = *last = NULL;
+    json_array_foreach(list, i, m) if (json_object_get(m, as_written)) *last = m;
+    if (!*last)
+        return CB_OK;
+    *last = json_incref(json_object_get(*last, as_written));
+    if (!(*written = json_deep_copy(list)))
+        return no_memory();
+    json_array_foreach(*written, i, m)
+    {
+        json_t *raw = json_incref(json_object_get(m, as_written));
+        const int rc = raw ? put_written(m, raw) : CB_OK;
+        json_decref(raw);
+        if (rc)
+            return rc;
+        (void)json_object_del(m, as_written);
+        (void)json_object_del(json_array_get(list, i), as_written);
+    }
+    return CB_OK;
 }
 
 /* ---- messages ---- */
@@ -155,7 +187,6 @@ static int add_more(const struct server *s, json_t *to, const json_t *m, size_t 
 {
     const char *id = NULL;
     json_t *thought;
-    int done = 0;
 
     TRY(cb_field_text(m, "tool_call_id", &id));
     if (!strcmp(role, "tool")) {
@@ -164,10 +195,8 @@ static int add_more(const struct server *s, json_t *to, const json_t *m, size_t 
     }
     if (strcmp(role, "assistant"))
         return CB_OK;
-    TRY(add_calls(to, m, i)); /* checked, even if they are remembered */
-    TRY(add_remembered(s, to, m, &done));
-    if (done)
-        return json_object_del(to, "tool_calls");
+    TRY(add_calls(to, m, i));
+    TRY(add_remembered(s, to, m));
     if (!c->thought.n)
         return CB_OK;
     thought = cb_content_json(&c->thought);

@@ -268,51 +268,118 @@ static int take_unfinished(const json_t *request, json_t *list, struct unfinishe
 
 /* ---- the prompt ---- */
 
-static int render(const struct server *s, const json_t *list, json_t *vars, struct chat_prompt *p)
-{
-    struct cb_chat how = { s->m.chat.form, NULL };
-    struct cb_message *msg = NULL;
-    char *vars_text = NULL;
-    int n = 0, rc = CB_OK;
+/* A conversation in the words of the template */
+struct rendering {
+    const json_t *list;
+    struct cb_chat how;
+    struct cb_message *msg; /* [n] */
+    int n;
+    char *vars_text, *text;
+};
 
+static void free_rendering(struct rendering *r)
+{
+    free(r->msg);
+    free(r->vars_text);
+    free(r->text);
+    *r = (struct rendering){ 0 };
+}
+
+static int render(const struct server *s, const json_t *list, json_t *vars, const json_t *tools,
+                  struct rendering *r)
+{
+    *r = (struct rendering){ .list = list, .how = { s->m.chat.form, NULL } };
     if (s->fit.jinja && json_object_set(vars, "messages", (json_t *)(uintptr_t)list))
         return no_memory();
-    if (s->fit.jinja && s->fit.tools && p->tools && json_object_set(vars, "tools", p->tools))
+    if (s->fit.jinja && s->fit.tools && tools &&
+        json_object_set(vars, "tools", (json_t *)(uintptr_t)tools))
         return no_memory();
     if (json_object_size(vars)) {
-        how.vars = vars_text = json_dumps(vars, JSON_COMPACT);
-        if (!vars_text)
+        r->how.vars = r->vars_text = json_dumps(vars, JSON_COMPACT);
+        if (!r->vars_text)
             return no_memory();
     }
     if (!s->fit.jinja)
-        rc = as_messages(list, &msg, &n);
-    if (!rc)
-        rc = cb_chat_text(s->m.model, &how, msg, n, 1, &p->text);
-    if (!rc)
-        rc = tokenize(s, &how, msg, n, p);
-    if (!rc)
-        rc = find_parting(s, &how, msg, n, list, p);
-    if (!rc)
-        p->begin = ends_with(p->text, "<think>")              ? REPLY_IN_THOUGHT
-                   : ends_with(p->text, "<|start|>assistant") ? REPLY_IN_CHANNELS
-                                                              : REPLY_BEGINS;
-    free(msg);
-    free(vars_text);
+        TRY(as_messages(list, &r->msg, &r->n));
+    return cb_chat_text(s->m.model, &r->how, r->msg, r->n, 1, &r->text);
+}
+
+/* Bytes at the front of the text whose tokens are remembered */
+static size_t remembered(const struct server *s, const struct rendering *r)
+{
+    int32_t *ids;
+    int n;
+    const size_t bytes = cb_token_history_find(s->transcripts, r->text, strlen(r->text), &ids, &n);
+
+    if (bytes)
+        free(ids);
+    return bytes;
+}
+
+/* Is the conversation as the model wrote it better than the one in the template's own words? It is
+ * if more of it is remembered. Some templates look for the calls that results belong to: what
+ * follows the last such turn must be what it is where the template sees the calls. */
+static int is_better(const struct server *s, const struct rendering *written, const json_t *last,
+                     const struct rendering *own)
+{
+    const char *raw = json_string_value(last), *at = last_place(written->text, raw);
+    const size_t n_own = strlen(own->text), n = at ? strlen(at) - strlen(raw) : 0;
+
+    return at && n <= n_own && !memcmp(own->text + n_own - n, at + strlen(raw), n) &&
+           remembered(s, written) >= remembered(s, own);
+}
+
+static int put_rendering(const struct server *s, struct rendering *r, struct chat_prompt *p)
+{
+    p->text = r->text;
+    r->text = NULL;
+    TRY(tokenize(s, &r->how, r->msg, r->n, p));
+    TRY(find_parting(s, &r->how, r->msg, r->n, r->list, p));
+    p->begin = ends_with(p->text, "<think>")              ? REPLY_IN_THOUGHT
+               : ends_with(p->text, "<|start|>assistant") ? REPLY_IN_CHANNELS
+                                                          : REPLY_BEGINS;
+    return CB_OK;
+}
+
+/* written: the same conversation with turns as the model wrote them, the last of which is `last`;
+ * or NULL. A template may refuse either. */
+static int render_better(const struct server *s, const json_t *list, const json_t *written,
+                         const json_t *last, json_t *vars, struct chat_prompt *p)
+{
+    struct rendering a = { 0 }, b = { 0 };
+    int rc_b = written ? render(s, written, vars, p->tools, &b) : CB_EARG;
+    int rc = rc_b == CB_ENOMEM ? rc_b : render(s, list, vars, p->tools, &a);
+
+    if (rc != CB_ENOMEM) {
+        const int use_b = !rc_b && (rc || is_better(s, &b, last, &a));
+        if (use_b || !rc)
+            rc = put_rendering(s, use_b ? &b : &a, p);
+    }
+    free_rendering(&a);
+    free_rendering(&b);
     return rc;
 }
 
 static int make(const struct server *s, const json_t *request, json_t *list, json_t *vars,
                 struct unfinished *u, struct chat_prompt *p)
 {
-    int fit = 1;
+    json_t *written = NULL, *last = NULL;
+    int fit = 1, rc;
 
     TRY(cb_field_flag(request, "fit_template", &fit));
     TRY(take_unfinished(request, list, u));
-    if (fit)
-        TRY(cb_template_mend(&s->fit, list, p->tools));
-    else if (p->tools && !s->fit.tools)
+    if (!fit && p->tools && !s->fit.tools)
         return cb_fail(CB_EARG, "tools: the model's chat template has no place for them");
-    TRY(render(s, list, vars, p));
+    rc = cb_chat_as_written(list, &written, &last);
+    if (!rc && fit)
+        rc = cb_template_mend(&s->fit, list, p->tools);
+    if (!rc && fit && written)
+        rc = cb_template_mend(&s->fit, written, p->tools);
+    if (!rc)
+        rc = render_better(s, list, written, last, vars, p);
+    json_decref(written);
+    json_decref(last);
+    TRY(rc);
     return u->message ? add_unfinished(s, u->message, p) : CB_OK;
 }
 

@@ -9,9 +9,9 @@
 #include "calls.h"
 
 static const char *const of_thoughts[] = {
-    "<think>",          "</think>",    "[THINK]",   "[/THINK]",    "<|START_THINKING|>",
-    "<|END_THINKING|>", "<|channel|>", "<|start|>", "<|message|>", "<|constrain|>",
-    "<|end|>",
+    "<think>",          "</think>",    "[THINK]",    "[/THINK]",    "<|START_THINKING|>",
+    "<|END_THINKING|>", "<|channel|>", "<|start|>",  "<|message|>", "<|constrain|>",
+    "<|end|>",          "<|channel>",  "<channel|>",
 };
 static const char *const of_calls[] = {
     "[ARGS]",

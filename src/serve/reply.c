@@ -20,6 +20,7 @@ static const char *const thoughts[][2] = {
     { "[THINK]", "[/THINK]" }, /* Magistral */
     { "<seed:think>", "</seed:think>" },
     { "<|START_THINKING|>", "<|END_THINKING|>" }, /* Command */
+    { "<|channel>thought\n", "<channel|>" },      /* Gemma 4 */
 };
 enum { N_THOUGHT = sizeof thoughts / sizeof *thoughts, IN_CHANNEL = N_THOUGHT };
 

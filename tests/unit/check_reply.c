@@ -174,6 +174,31 @@ static const struct {
       "<end_function_call>",
       1, 0, "", "", "f({\"a\": 3, \"s\": \"x: {\\\"y\\\"}\", \"b\": {\"c\": [1]}})" },
     { "<|tool_call>call:f{s:<|\"|>x<|\"|>}<tool_call|>", 1, 0, "", "", "f({\"s\": \"x\"})" },
+    { "<|channel>thought\nHm.\n<channel|><|tool_call>call:f{a:3,b:{c:true,d:[1,<|\"|>y<|\"|>]}}"
+      "<tool_call|><|tool_call>call:g{}<tool_call|>",
+      1, 0, "", "Hm.", "f({\"a\": 3, \"b\": {\"c\": true, \"d\": [1, \"y\"]}})g({})" },
+    { "<|channel>thought\n<channel|>Yes.", 0, 0, "Yes.", "", "" },
+    { "<|channel>thought\nHm.<channel|>\nYes.", 1, 0, "Yes.", "Hm.", "" },
+    { "<think>Hm.</think>\nI look.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter "
+      "name=\"s\">x\n y</parameter>\n<parameter name=\"b\">{\"c\": 1}</parameter>\n</invoke>\n"
+      "<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
+      1, 0, "I look.", "Hm.", "f({\"s\": \"x\\n y\", \"b\": {\"c\": 1}})g({})" },
+    { "Hm.</think>I "
+      "look.<tool_call>f<arg_key>a</arg_key><arg_value>3</arg_value><arg_key>s</arg_key>"
+      "<arg_value>x\ny</arg_value></tool_call><tool_call>g</tool_call>",
+      1, REPLY_IN_THOUGHT, "I look.", "Hm.", "f({\"a\": 3, \"s\": \"x\\ny\"})g({})" },
+    { "I look.<|tool_call_start|>[f(a=3, s='x\n\"y\"', b={\"c\": [True]}), g()]<|tool_call_end|>",
+      1, 0, "I look.", "", "f({\"a\": 3, \"s\": \"x\\n\\\"y\\\"\", \"b\": {\"c\": [true]}})g({})" },
+    { "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 3}}, {\"name\": \"g\", \"arguments\": "
+      "{}}]</TOOLCALL>",
+      1, 0, "", "", "f({\"a\": 3})g({})" },
+    { "<think>Hm.</think>I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
+      "<|tool_call_argument_begin|>{\"a\": 3}<|tool_call_end|><|tool_call_begin|>functions.g:1"
+      "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+      1, 0, "I look.", "Hm.", "f({\"a\": 3})g({})" },
+    { "Hm.\n</think>\nI look.\n<tool_call>\n<function=f>\n<parameter=a>\n3\n</parameter>\n"
+      "<parameter=b>\nTrue\n</parameter>\n</function>\n</tool_call>\n",
+      1, REPLY_IN_THOUGHT, "I look.", "Hm.", "f({\"a\": 3, \"b\": true})" },
     { "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 3}\n```"
       "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
       "<｜tool▁calls▁end｜>",
