@@ -6,9 +6,12 @@
 #include <utf8proc.h>
 
 #define C(x) (1 << UTF8PROC_CATEGORY_##x)
+/* Sets that are no categories */
+#define PICTOGRAPHS (UINT64_C(1) << 62)
+#define COMPONENTS  (UINT64_C(1) << 63)
 static const struct {
     const char *name, *also;
-    int kinds;
+    uint64_t kinds;
 } names[] = {
     { "L", "Letter", C(LU) | C(LL) | C(LT) | C(LM) | C(LO) },
     { "Lu", "Uppercase_Letter", C(LU) },
@@ -41,6 +44,12 @@ static const struct {
     { "Zs", "Space_Separator", C(ZS) },
     { "Cc", "Control", C(CC) },
     { "Cf", "Format", C(CF) },
+    { "ExtPict", "Extended_Pictographic", PICTOGRAPHS },
+    { "EComp", "Emoji_Component", COMPONENTS },
+    { "Emoji", "Emoji_Presentation", PICTOGRAPHS },
+    { "Alpha", "Alphabetic", C(LU) | C(LL) | C(LT) | C(LM) | C(LO) | C(NL) },
+    { "Upper", "Uppercase", C(LU) },
+    { "Lower", "Lowercase", C(LL) },
 };
 #undef C
 
@@ -49,7 +58,7 @@ static int is(const char *s, size_t n, const char *name)
     return strlen(name) == n && !memcmp(s, name, n);
 }
 
-int cb_letter_kinds(const char *name, size_t n)
+uint64_t cb_letter_kinds(const char *name, size_t n)
 {
     static const char *const fronts[] = { "gc=", "General_Category=" };
 
@@ -64,7 +73,29 @@ int cb_letter_kinds(const char *name, size_t n)
     return 0;
 }
 
-int cb_letter_is(uint32_t c, int kinds)
+/* Digits, joiners, selectors, flags' letters, skin tones, hair, tags (Unicode's emoji-data.txt) */
+static int is_component(uint32_t c)
 {
-    return kinds >> utf8proc_category((utf8proc_int32_t)c) & 1;
+    static const uint32_t range[][2] = {
+        { '#', '#' },         { '*', '*' },         { '0', '9' },         { 0x200D, 0x200D },
+        { 0x20E3, 0x20E3 },   { 0xFE0F, 0xFE0F },   { 0x1F1E6, 0x1F1FF }, { 0x1F3FB, 0x1F3FF },
+        { 0x1F9B0, 0x1F9B3 }, { 0xE0020, 0xE007F },
+    };
+
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
+        if (c >= range[i][0] && c <= range[i][1])
+            return 1;
+    return 0;
+}
+
+int cb_letter_is(uint32_t c, uint64_t kinds)
+{
+    const utf8proc_property_t *p;
+
+    if (kinds & COMPONENTS)
+        return is_component(c);
+    p = utf8proc_get_property((utf8proc_int32_t)c);
+    if (kinds & PICTOGRAPHS)
+        return p->boundclass == UTF8PROC_BOUNDCLASS_EXTENDED_PICTOGRAPHIC;
+    return kinds >> p->category & 1;
 }

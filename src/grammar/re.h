@@ -39,6 +39,8 @@ struct re {
     struct ids nodes;
     int failed; /* status */
     int none, empty, any, all;
+    int rough;  /* 1: what is not supported of looking around is left out: more texts fit */
+    int n_left; /* such parts so far */
 };
 
 typedef int32_t re_id;

@@ -111,7 +111,8 @@ static int property(struct regex *x, struct class *c)
     const int others = *x->s == 'P';
     const char *end = memchr(x->s, '}', (size_t)(x->end - x->s));
     uint32_t from = 0;
-    int kinds, inside = 0;
+    uint64_t kinds;
+    int inside = 0;
 
     if (x->end - x->s < 3 || x->s[1] != '{' || !end)
         return bad(x, CB_EARG, start, "a property is \\p{NAME}");
@@ -269,6 +270,11 @@ static int group_kind(struct regex *x, const char *start, int *look)
         x->s += 2;
         return CB_OK;
     }
+    if ((ahead(x, "?<=") || ahead(x, "?<!")) && x->re->rough) {
+        x->s += 3;
+        *look = 1;
+        return CB_OK;
+    }
     if (ahead(x, "?<=") || ahead(x, "?<!"))
         return bad(x, CB_EUNSUPPORTED, start, "looking behind is not supported");
     if (ahead(x, "?<") || ahead(x, "?P<")) { /* a name */
@@ -296,8 +302,12 @@ static int group(struct regex *x, re_id *e)
         return bad(x, CB_EARG, start, "this group has no end");
     x->s++;
     x->depth--;
-    if (look)
+    if (look && x->re->rough) {
+        *e = x->re->empty;
+        x->re->n_left++;
+    } else if (look) {
         *e = cb_re_look(x->re, *e, look < 0);
+    }
     return CB_OK;
 }
 

@@ -10,9 +10,10 @@ struct array {
     const struct schema_set *c;
     int n_first;  /* items that have a schema of their own */
     int min, max; /* items; max -1: any number */
+    int has_min;  /* 1: minItems is there, so first items after so many may be missing */
     int unique;
     struct sval *contains; /* NULL: nothing */
-    int least;             /* items that fit it */
+    int least, most;       /* items that fit it; most -1: any number */
     int rest;              /* rule of the items after the first ones */
 };
 
@@ -55,15 +56,14 @@ static int read_contains(struct array *a, const struct sval *v)
 
     if (!contains)
         return CB_OK;
-    if (cb_schema_get(a->s, v, "maxContains"))
-        return cb_schema_fail(a->s, CB_EUNSUPPORTED, v, "'maxContains' is not supported");
     if (a->contains)
         return cb_schema_fail(a->s, CB_EUNSUPPORTED, v,
                               "'contains' in two schemas that both must fit");
     a->least = 1;
     if (least)
         TRY(cb_schema_count(a->s, a->c, "minContains", 0, 1, &a->least));
-    a->contains = a->least ? contains : NULL;
+    TRY(cb_schema_count(a->s, a->c, "maxContains", 1, -1, &a->most));
+    a->contains = a->least || a->most >= 0 ? contains : NULL;
     return CB_OK;
 }
 
@@ -72,7 +72,9 @@ static int read_array(struct array *a)
     struct sval *first, *rest;
     int open = 0, listed = 0;
 
-    TRY(cb_schema_count(a->s, a->c, "minItems", 0, 0, &a->min));
+    TRY(cb_schema_count(a->s, a->c, "minItems", 0, -1, &a->min));
+    a->has_min = a->min >= 0;
+    a->min = a->has_min ? a->min : 0;
     TRY(cb_schema_count(a->s, a->c, "maxItems", 1, -1, &a->max));
     for (size_t i = 0; i < a->c->n; i++) {
         const struct sval *v = cb_schema_set_at(a->s, a->c, i);
@@ -81,7 +83,7 @@ static int read_array(struct array *a)
         TRY(read_contains(a, v));
         a->unique |= unique && unique->kind == SVAL_TRUE;
         open |= rest != NULL;
-        listed |= first != NULL;
+        listed |= first && first->n;
         if (first && (int)first->n > a->n_first)
             a->n_first = (int)first->n;
     }
@@ -135,17 +137,17 @@ static int items(struct schema *s, int rule, int min, int max, int is_first)
     return min > 0 ? rest : cb_ex_repeat(r, rest, 0, 1);
 }
 
-/* Any items with `least` among them that fit rule `some`, without a bound on their number */
-static int with_some(struct array *a, int some, int least)
+/* Any items of rule `others` with n among them that fit rule `some`, n at least 1 */
+static int with_some(struct array *a, int some, int least, int others)
 {
     struct rules *r = a->s->r;
     struct ex_list l = { 0 };
     const int before =
-        a->rest < 0
+        others < 0
             ? cb_ex_empty(r)
             : cb_ex_repeat(r,
                            cb_schema_seq(r, 3,
-                                         (int[]){ cb_ex_rule(r, a->rest), cb_schema_text(r, ","),
+                                         (int[]){ cb_ex_rule(r, others), cb_schema_text(r, ","),
                                                   cb_ex_rule(r, a->s->space) }),
                            0, -1);
 
@@ -153,12 +155,42 @@ static int with_some(struct array *a, int some, int least)
     for (int i = 0; i < least; i++) {
         const int one = cb_ex_rule(r, some);
         cb_ex_add(r, &l, i ? comma(a->s, one) : one);
-        cb_ex_add(r, &l, items(a->s, a->rest, 0, -1, 0));
+        cb_ex_add(r, &l, items(a->s, others, 0, -1, 0));
     }
     return cb_ex_seq(r, &l);
 }
 
-enum { MOST_CONTAINED = 1000 };
+enum { MOST_CONTAINED = 1000, MOST_FEW = 50 };
+
+/* least to most items of rule `some`, the others not: in any order, or, with bounds on their
+ * number, those first */
+static int containing_few(struct array *a, int some, int *x)
+{
+    struct sval *others, *list;
+    struct rules *r = a->s->r;
+    struct ex_list l = { 0 };
+    int rest, rc;
+
+    list = cb_sdoc_add(&a->s->doc, NULL, NULL, SVAL_ARRAY, &rc);
+    others = list ? cb_sdoc_add(&a->s->doc, list, NULL, SVAL_OBJECT, &rc) : NULL;
+    if (others)
+        cb_sdoc_link(&a->s->doc, others, "not", a->contains, &rc);
+    TRY(rc);
+    TRY(item(a, 0, others, &rest));
+    for (int k = a->least; k <= a->most; k++) {
+        const int more = a->max < 0 ? -1 : a->max - k;
+        if (a->max >= 0 && k > a->max)
+            break;
+        if (a->max < 0 && a->min <= k && k)
+            cb_ex_add(r, &l, with_some(a, some, k, rest));
+        else if (rest >= 0 || a->min <= k)
+            cb_ex_add(r, &l,
+                      cb_ex_pair(r, items(a->s, some, k, k, 1),
+                                 items(a->s, rest, a->min > k ? a->min - k : 0, more, !k)));
+    }
+    *x = bracketed(a->s, l.n ? cb_ex_alt(r, &l) : cb_ex_chars(r, NULL, 0, 0));
+    return CB_OK;
+}
 
 static int containing(struct array *a, int *x)
 {
@@ -168,6 +200,8 @@ static int containing(struct array *a, int *x)
 
     if (a->n_first)
         return cb_schema_fail(a->s, CB_EUNSUPPORTED, at, "'contains' beside 'prefixItems'");
+    if (a->most > MOST_FEW)
+        return cb_schema_fail(a->s, CB_EUNSUPPORTED, at, "'maxContains' is more than %d", MOST_FEW);
     if (least > MOST_CONTAINED)
         return cb_schema_fail(a->s, CB_EUNSUPPORTED, at, "'minContains' is more than %d",
                               MOST_CONTAINED);
@@ -176,8 +210,10 @@ static int containing(struct array *a, int *x)
         *x = cb_ex_chars(r, NULL, 0, 0);
         return CB_OK;
     }
+    if (a->most >= 0)
+        return containing_few(a, some, x);
     if (a->max < 0 && a->min <= least) {
-        *x = bracketed(a->s, with_some(a, some, least));
+        *x = bracketed(a->s, with_some(a, some, least, a->rest));
         return CB_OK;
     }
     *x = items(a->s, some, least, least, 1); /* with bounds: those come first */
@@ -189,19 +225,29 @@ static int containing(struct array *a, int *x)
     return CB_OK;
 }
 
-static int any_items(struct array *a, int *x)
+/* first[n], then x. Items may be missing at the end, but only if the schema says of how many: a
+ * tuple without minItems is meant to be whole. */
+static int first_items(struct array *a, const int *first, int n, int x)
 {
-    struct ex_list l = { 0 };
-    int one, n = 0, most = a->max;
+    while (n-- > 0) {
+        const int one = cb_ex_rule(a->s->r, first[n]);
+        x = cb_ex_pair(a->s->r, n ? comma(a->s, one) : one, x);
+        if (a->has_min && n >= a->min)
+            x = cb_ex_repeat(a->s->r, x, 0, 1);
+    }
+    return x;
+}
+
+static int items_of(struct array *a, int *first, int *x)
+{
+    int n = 0, most = a->max;
 
     for (; n < a->n_first; n++) {
-        TRY(item(a, n, NULL, &one));
-        if (one < 0) { /* no item there, so none after it */
+        TRY(item(a, n, NULL, &first[n]));
+        if (first[n] < 0) { /* no item there, so none after it */
             most = n;
             break;
         }
-        one = cb_ex_rule(a->s->r, one);
-        cb_ex_add(a->s->r, &l, n ? comma(a->s, one) : one);
     }
     if (a->rest < 0)
         most = most < 0 || most > n ? n : most;
@@ -211,10 +257,18 @@ static int any_items(struct array *a, int *x)
                            : cb_schema_fail(a->s, CB_EARG, cb_schema_set_at(a->s, a->c, 0),
                                             "no number of items is between the bounds");
     }
-    cb_ex_add(a->s->r, &l,
-              items(a->s, a->rest, a->min > n ? a->min - n : 0, most < 0 ? -1 : most - n, n == 0));
-    *x = bracketed(a->s, cb_ex_seq(a->s->r, &l));
+    *x = items(a->s, a->rest, a->min > n ? a->min - n : 0, most < 0 ? -1 : most - n, n == 0);
+    *x = bracketed(a->s, first_items(a, first, n, *x));
     return CB_OK;
+}
+
+static int any_items(struct array *a, int *x)
+{
+    int *first = cb_calloc((size_t)a->n_first + 1, sizeof *first);
+    const int rc = first ? items_of(a, first, x) : CB_ENOMEM;
+
+    free(first);
+    return rc;
 }
 
 /* ---- items that differ ---- */
@@ -348,7 +402,7 @@ static int unique(struct array *a, int *x, int *done)
 
 int cb_schema_array(struct schema *s, const struct schema_set *c, int *x)
 {
-    struct array a = { .s = s, .c = c, .rest = -1 };
+    struct array a = { .s = s, .c = c, .rest = -1, .most = -1 };
     int done = 0;
 
     TRY(read_array(&a));

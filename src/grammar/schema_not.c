@@ -125,6 +125,52 @@ static int not_number(struct schema *s, struct sval *v, struct sval *list)
     return CB_OK;
 }
 
+/* Values, one of which is a number at least: none of them */
+static int not_values(struct schema *s, struct sval *v, struct sval *list)
+{
+    struct sval *one = cb_sdoc_get(&s->doc, v, "const", 5), *many = cb_schema_get(s, v, "enum");
+    struct sval *all, *no, *other;
+    int rc;
+
+    TRY(add_other_types(s, list, v));
+    if (many) {
+        other = new_schema(s, list, NULL, &rc);
+        all = other ? cb_sdoc_add(&s->doc, other, "allOf", SVAL_ARRAY, &rc) : NULL;
+        for (struct sval *m = all ? many->first : NULL; m && !rc; m = m->next) {
+            other = new_schema(s, all, NULL, &rc);
+            no = other ? cb_sdoc_add(&s->doc, other, "not", SVAL_OBJECT, &rc) : NULL;
+            if (no)
+                cb_sdoc_link(&s->doc, no, "const", m, &rc);
+        }
+        return rc;
+    }
+    other = new_schema(s, list, NULL, &rc); /* no number at all, a smaller or a larger one */
+    no = other ? cb_sdoc_add(&s->doc, other, "not", SVAL_OBJECT, &rc) : NULL;
+    other = no ? cb_sdoc_add(&s->doc, no, "type", SVAL_STRING, &rc) : NULL;
+    TRY(rc);
+    other->s = "number";
+    other->n = strlen(other->s);
+    for (int below = 0; below < 2; below++) {
+        other = new_schema(s, list, "number", &rc);
+        if (other)
+            cb_sdoc_link(&s->doc, other, below ? "exclusiveMaximum" : "exclusiveMinimum", one, &rc);
+        TRY(rc);
+    }
+    return CB_OK;
+}
+
+/* 1: v's values are not seen to elsewhere, as one of them is a number */
+static int has_numbers(const struct schema *s, const struct sval *v)
+{
+    const struct sval *one = cb_sdoc_get(&s->doc, v, "const", 5);
+    const struct sval *many = one ? NULL : cb_schema_get(s, v, "enum");
+
+    for (const struct sval *m = one ? one : many ? many->first : NULL; m; m = one ? NULL : m->next)
+        if (m->kind == SVAL_NUMBER)
+            return 1;
+    return 0;
+}
+
 /* ---- other schemas ---- */
 
 /* None of anyOf fits: {"allOf": [{"not": ...}, ...]} */
@@ -166,6 +212,9 @@ static int parts(struct schema *s, struct sval *v, int kinds, struct sval *list)
     case KW_NUMBER:
     case KW_NUMBER | KW_TYPE:
         return not_number(s, v, list);
+    case KW_VALUES:
+    case KW_VALUES | KW_TYPE:
+        return not_values(s, v, list);
     default:
         return cb_schema_fail(s, CB_EUNSUPPORTED, v, "'not' of these keywords is not supported");
     }
@@ -183,7 +232,7 @@ int cb_schema_not(struct schema *s, struct sval *v, struct sval **list)
         return cb_schema_fail(s, CB_EARG, v, "a schema is an object, true or false");
     if (v->kind == SVAL_OBJECT && kinds & (KW_TYPE | KW_VALUES | KW_STRING | KW_FORMAT) &&
         !(kinds & ~(KW_NOTE | KW_TYPE | KW_VALUES | KW_STRING | KW_FORMAT)) &&
-        !(kinds & KW_VALUES && kinds & (KW_STRING | KW_FORMAT)))
+        !(kinds & KW_VALUES && kinds & (KW_STRING | KW_FORMAT)) && !has_numbers(s, v))
         return CB_OK; /* types, values and strings see to it */
     *list = cb_sdoc_add(&s->doc, NULL, NULL, SVAL_ARRAY, &rc);
     if (!*list || v->kind == SVAL_TRUE)

@@ -113,17 +113,6 @@ static int read_step(struct schema *s, const struct sval *v, struct number_form 
     return CB_OK;
 }
 
-static int denies_number(struct schema *s, const struct sval *no)
-{
-    const struct sval *one = cb_sdoc_get(&s->doc, no, "const", 5), *m;
-    const struct sval *list = cb_schema_get(s, no, "enum");
-
-    for (m = one ? one : list ? list->first : NULL; m; m = one ? NULL : m->next)
-        if (m->kind == SVAL_NUMBER)
-            return 1;
-    return 0;
-}
-
 static int read_form(struct schema *s, const struct schema_set *c, struct number_form *f)
 {
     for (size_t i = 0; i < c->n; i++) {
@@ -131,8 +120,6 @@ static int read_form(struct schema *s, const struct schema_set *c, struct number
         TRY(read_bounds(s, v, f));
         TRY(read_step(s, v, f));
         read_format(s, v, f);
-        if (denies_number(s, cb_schema_get(s, v, "not")))
-            return cb_schema_fail(s, CB_EUNSUPPORTED, v, "'not' of single numbers");
     }
     return CB_OK;
 }

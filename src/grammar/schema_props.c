@@ -270,32 +270,67 @@ int cb_props_other(struct schema *s, struct props *p, unsigned which, struct sch
 
 /* ---- keys ---- */
 
+/* The texts of v's own enum or const */
+static re_id named_texts(struct schema *s, struct re *x, const struct sval *v)
+{
+    const struct sval *one = cb_sdoc_get(&s->doc, v, "const", 5);
+    const struct sval *list = cb_schema_get(s, v, "enum");
+    re_id out = one || list ? x->none : x->all;
+
+    for (const struct sval *m = one ? one : list ? list->first : NULL; m; m = one ? NULL : m->next)
+        if (m->kind == SVAL_STRING)
+            out = cb_re_alt(x, (re_id[]){ out, cb_re_text(x, m->s, m->n) }, 2);
+    return out;
+}
+
+enum { MOST_NESTED = 8 };
+
+/* Names that fit schema v, whose choices may be nested */
+static int name_re(struct schema *s, struct re *x, struct sval *v, int depth, re_id *out)
+{
+    struct schema_set c;
+    int kinds, types, rc;
+
+    *out = x->all;
+    cb_schema_set_begin(s, &c);
+    rc = cb_schema_set_add(s, &c, v);
+    cb_schema_set_close(s, &c);
+    for (size_t i = 0; !rc && i < c.n; i++) {
+        struct sval *at = cb_schema_set_at(s, &c, i), *any = cb_schema_get(s, at, "anyOf");
+        re_id choice = x->none, part;
+        rc = cb_schema_kinds(s, at, &kinds);
+        if (!rc)
+            rc = cb_schema_types(s, at, &types);
+        c.never |= !rc && !(types & T_STRING);
+        any = any ? any : cb_schema_get(s, at, "oneOf");
+        if (!rc && (depth == MOST_NESTED || kinds & (KW_IF | KW_DEPEND)))
+            rc = cb_schema_fail(s, CB_EUNSUPPORTED, v, "'propertyNames' with such a choice");
+        for (struct sval *m = any ? any->first : NULL; !rc && m; m = m->next) {
+            rc = name_re(s, x, m, depth + 1, &part);
+            choice = rc ? choice : cb_re_alt(x, (re_id[]){ choice, part }, 2);
+        }
+        *out = cb_re_and2(x, *out, any ? choice : x->all);
+        *out = cb_re_and2(x, *out, named_texts(s, x, at));
+    }
+    if (!rc) {
+        re_id part;
+        rc = cb_schema_string_re(s, x, &c, &part);
+        *out = rc || c.never ? x->none : cb_re_and2(x, *out, part);
+    }
+    cb_schema_set_free(s, &c);
+    return rc;
+}
+
 /* What propertyNames of the closing members say */
 static int names_re(struct schema *s, struct props *p, struct re *x, re_id *out)
 {
     for (size_t k = 0; k < p->n_closing; k++) {
         struct sval *v = cb_schema_set_at(s, p->of, (size_t)p->closing[k]);
         struct sval *names = cb_schema_get(s, v, "propertyNames");
-        struct schema_set c;
         re_id part = x->all;
-        int rc = CB_OK, kinds, types;
-        cb_schema_set_begin(s, &c);
         if (names)
-            rc = cb_schema_set_add(s, &c, names);
-        cb_schema_set_close(s, &c);
-        for (size_t i = 0; !rc && i < c.n; i++) {
-            rc = cb_schema_kinds(s, cb_schema_set_at(s, &c, i), &kinds);
-            if (!rc)
-                rc = cb_schema_types(s, cb_schema_set_at(s, &c, i), &types);
-            c.never |= !rc && !(types & T_STRING);
-            if (!rc && kinds & (KW_DONE & ~KW_NOT))
-                rc = cb_schema_fail(s, CB_EUNSUPPORTED, v, "'propertyNames' with a choice");
-        }
-        if (!rc)
-            rc = cb_schema_string_re(s, x, &c, &part);
-        *out = c.never ? x->none : cb_re_and2(x, *out, part);
-        cb_schema_set_free(s, &c);
-        TRY(rc);
+            TRY(name_re(s, x, names, 0, &part));
+        *out = cb_re_and2(x, *out, part);
     }
     return CB_OK;
 }

@@ -224,7 +224,7 @@ static struct sval *named(struct schema *s, const char *t, size_t n, int anchor)
         struct sval *v = s->doc.val[i];
         if (v->kind != SVAL_OBJECT || v->same)
             continue;
-        if (anchor ? says(s, v, "$anchor", t, n)
+        if (anchor ? says(s, v, "$anchor", t, n) || says(s, v, "$dynamicAnchor", t, n)
                    : says(s, v, "$id", t, n) || says(s, v, "id", t, n))
             return v;
     }
@@ -251,9 +251,12 @@ static struct sval *pointed_from(const struct schema *s, struct sval *v, const c
 
 int cb_schema_target(struct schema *s, struct sval *v, struct sval **out)
 {
-    const struct sval *ref = cb_schema_get(s, v, "$ref");
+    static const char *const names[] = { "$ref", "$dynamicRef", "$recursiveRef" };
+    const struct sval *ref = NULL;
     const char *p, *hash;
 
+    for (int i = 0; i < 3 && !ref; i++) /* in one document, a dynamic one is like any other */
+        ref = cb_schema_get(s, v, names[i]);
     if (ref->kind != SVAL_STRING)
         return cb_schema_fail(s, CB_EARG, v, "'$ref' must be a text");
     p = ref->s;

@@ -198,7 +198,7 @@ static int free_text(struct schema *s, int min, int max)
                                   cb_schema_text(s->r, "\"") });
 }
 
-int cb_schema_string(struct schema *s, const struct schema_set *c, int *e)
+static int string(struct schema *s, const struct schema_set *c, int rough, int *n_left, int *e)
 {
     struct re_node p;
     struct re x;
@@ -206,6 +206,7 @@ int cb_schema_string(struct schema *s, const struct schema_set *c, int *e)
     int rc;
 
     cb_re_open(&x, s->budget);
+    x.rough = rough;
     rc = cb_schema_string_re(s, &x, c, &a);
     p = rc ? (struct re_node){ 0 } : x.node[a];
     if (!rc && a == x.none && c->n == 1)
@@ -214,6 +215,28 @@ int cb_schema_string(struct schema *s, const struct schema_set *c, int *e)
         *e = free_text(s, p.min, p.max);
     else if (!rc)
         rc = cb_schema_quoted(s, &x, a, e);
+    *n_left = x.n_left;
     cb_re_close(&x);
+    return rc;
+}
+
+/* Patterns whose looks around are too much are read again without them. */
+int cb_schema_string(struct schema *s, const struct schema_set *c, int *e)
+{
+    const struct rules before = *s->r;
+    int n_left, rc = string(s, c, 0, &n_left, e);
+    char *why;
+
+    if (rc != CB_EUNSUPPORTED || s->r->failed)
+        return rc;
+    why = strdup(cb_error());
+    cb_rules_back(s->r, &before);
+    rc = string(s, c, 1, &n_left, e);
+    if (!rc && n_left)
+        cb_schema_note(s, cb_schema_set_at(s, c, 0),
+                       "of 'pattern', what looks ahead or back is not enforced");
+    else if (rc == CB_EUNSUPPORTED && why)
+        (void)cb_fail(rc, "%s", why);
+    free(why);
     return rc;
 }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "decimal.h"
 #include "schema.h"
@@ -72,7 +73,8 @@ static const struct {
 } keywords[] = {
     { KW_NOTE,
       " title description default examples example $schema $id id $anchor $comment $defs "
-      "definitions $vocabulary deprecated readOnly writeOnly contentMediaType contentEncoding "
+      "definitions $vocabulary $dynamicAnchor $recursiveAnchor deprecated readOnly writeOnly "
+      "contentMediaType contentEncoding "
       "contentSchema discriminator xml externalDocs markdownDescription enumDescriptions "
       "markdownEnumDescriptions enumNames defaultSnippets errorMessage deprecationMessage "
       "doNotSuggest suggestSortText tsType tsEnumNames propertyOrder order group label placeholder "
@@ -82,7 +84,7 @@ static const struct {
     { KW_ANYOF, " anyOf " },
     { KW_ONEOF, " oneOf " },
     { KW_ALLOF, " allOf " },
-    { KW_REF, " $ref " },
+    { KW_REF, " $ref $dynamicRef $recursiveRef " },
     { KW_NOT, " not " },
     { KW_IF, " if then else " },
     { KW_DEPEND, " dependentRequired dependentSchemas dependencies " },
@@ -94,8 +96,7 @@ static const struct {
     { KW_STRING, " minLength maxLength pattern " },
     { KW_FORMAT, " format " },
     { KW_NUMBER, " minimum maximum exclusiveMinimum exclusiveMaximum multipleOf " },
-    { KW_REFUSED, " $dynamicRef $recursiveRef extends disallow divisibleBy $dynamicAnchor "
-                  "$recursiveAnchor " },
+    { KW_REFUSED, " extends disallow divisibleBy " },
 };
 
 int cb_schema_keyword(const char *name)
@@ -124,9 +125,27 @@ static const struct {
     const char *name;
     int type;
 } types[] = {
-    { "object", T_OBJECT },   { "array", T_ARRAY },     { "string", T_STRING },
-    { "number", T_NUMBER },   { "boolean", T_BOOLEAN }, { "null", T_NULL },
+    { "object", T_OBJECT },
+    { "array", T_ARRAY },
+    { "string", T_STRING },
+    { "number", T_NUMBER },
+    { "boolean", T_BOOLEAN },
+    { "null", T_NULL },
     { "integer", T_INTEGER },
+    /* not of the standard, but written, and plain */
+    { "int", T_INTEGER },
+    { "long", T_INTEGER },
+    { "bigint", T_INTEGER },
+    { "float", T_NUMBER },
+    { "double", T_NUMBER },
+    { "str", T_STRING },
+    { "str", T_STRING },
+    { "bool", T_BOOLEAN },
+    { "list", T_ARRAY },
+    { "dict", T_OBJECT },
+    { "map", T_OBJECT },
+    { "none", T_NULL },
+    { "any", T_ALL },
 };
 enum { N_TYPE = sizeof types / sizeof *types };
 
@@ -134,7 +153,7 @@ static int type_named(const struct schema *s, const struct sval *name, const str
                       int *type)
 {
     for (int i = 0; name->kind == SVAL_STRING && i < N_TYPE; i++)
-        if (!strcmp(types[i].name, name->s)) {
+        if (!strcasecmp(types[i].name, name->s)) { /* Gemini's are in capitals */
             *type |= types[i].type;
             return CB_OK;
         }
