@@ -147,6 +147,7 @@ libcore_la_SOURCES += \
 	src/device/prepacked.c src/device/prepacked.h \
 	src/device/kivi.c src/device/kivi.h \
 	src/device/planes.c src/device/planes.h \
+	src/device/index_strips.c src/device/index_strips.h \
 	src/device/sketch.c src/device/sketch.h \
 	src/device/split_rows.c src/device/split_rows.h
 

@@ -96,6 +96,7 @@ check_programs = \
 	tests/unit/check_head_prune \
 	tests/ops/check_planes \
 	tests/ops/check_prepack \
+	tests/ops/check_index \
 	tests/ops/check_sketch \
 	tests/ops/check_tiers \
 	tests/ops/check_work_space \
@@ -500,6 +501,11 @@ tests_ops_check_planes_SOURCES = tests/ops/check_planes.c tests/ops/against_ref.
 tests_ops_check_planes_CFLAGS = $(check_cflags)
 tests_ops_check_planes_LDFLAGS = $(guard_ldflags)
 tests_ops_check_planes_LDADD = $(check_ldadd)
+
+tests_ops_check_index_SOURCES = tests/ops/check_index.c tests/ops/against_ref.h
+tests_ops_check_index_CFLAGS = $(check_cflags)
+tests_ops_check_index_LDFLAGS = $(guard_ldflags)
+tests_ops_check_index_LDADD = $(check_ldadd)
 
 tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
 tests_ops_check_sketch_CFLAGS = $(check_cflags)

@@ -97,6 +97,7 @@ void cb_cpu_compose(const struct cpu_kern *k, struct cpu_vec *out)
     out->vec.attn = &out->attn;
     out->vec.kivi = &out->kivi;
     out->vec.sketch = dots->sketch;
+    out->vec.index = dots->index ? dots->index : &cb_index_kern_plain;
 }
 
 /* What a tier needs and the machine lacks -> "avx512_vbmi, avx512_bf16" */
@@ -205,6 +206,7 @@ static void fill(struct cpu *c)
     c->ops.sketch_topk = cb_cpu_sketch_topk;
     c->ops.bounds = cb_cpu_bounds;
     c->ops.page_scores = cb_cpu_page_scores;
+    c->ops.index_scan = cb_cpu_index_scan;
     c->ops.block_mass = cb_cpu_block_mass;
     c->ops.line_sums = cb_cpu_line_sums;
     c->ops.short_conv = cb_cpu_short_conv;

@@ -3,6 +3,7 @@ libcore_la_SOURCES += \
 	backends/cpu/attention/attn_i16.h \
 	backends/cpu/attention/attn_tile.c backends/cpu/attention/attn_tile.h \
 	backends/cpu/attention/block_mass.c \
+	backends/cpu/attention/index_scan.c \
 	backends/cpu/attention/kivi_block.c backends/cpu/attention/kivi_block.h \
 	backends/cpu/attention/line_sums.c \
 	backends/cpu/attention/nearest.c \
@@ -60,6 +61,7 @@ cpu_avx2_dots = \
 	backends/cpu/attention/attn_half.c backends/cpu/attention/attn_half_avx2.h \
 	backends/cpu/attention/attn_values_avx2.c \
 	backends/cpu/attention/dots_avx2.c \
+	backends/cpu/attention/index_scan_avx2.c \
 	backends/cpu/attention/sketch_avx2.c \
 	backends/cpu/matmul/mm_avx2.c backends/cpu/matmul/mm_dot_avx2.h backends/cpu/matmul/mm_runs.h \
 	backends/cpu/peak/peak_avx2.c \
@@ -90,6 +92,7 @@ cpu_avx512_dots = \
 	backends/cpu/attention/attn_q8_avx512.c \
 	backends/cpu/attention/attn_values_avx512.c \
 	backends/cpu/attention/dots_avx512.c \
+	backends/cpu/attention/index_scan_avx512.c \
 	backends/cpu/attention/sketch_avx512.c \
 	backends/cpu/matmul/mm_avx512.c backends/cpu/matmul/mm_dot_avx512.h \
 	backends/cpu/matmul/mm_runs.h \

@@ -341,6 +341,7 @@ static const struct ops ref_ops = {
     .sketch_topk = cb_ref_sketch_topk,
     .bounds = cb_ref_bounds,
     .page_scores = cb_ref_page_scores,
+    .index_scan = cb_ref_index_scan,
     .block_mass = cb_ref_block_mass,
     .line_sums = cb_ref_line_sums,
     .short_conv = cb_ref_short_conv,

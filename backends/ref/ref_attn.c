@@ -224,7 +224,7 @@ static void score_rectified(void *ctx, int i, int thread)
     for (int j = s.lo; j < s.hi; j++) {
         double sum = 0.0;
         for (int h = 0; h < a->n_head; h++)
-            sum += (double)sc->weight[(int64_t)i * a->q_stride + h] *
+            sum += (sc->weight ? (double)sc->weight[(int64_t)i * a->q_stride + h] : 1.0) *
                    fmax(0.0, logit(a, a->run, query(a, i, h), j));
         out[j] = (float)((double)out[j] + sum);
     }

@@ -147,8 +147,8 @@ struct score {
     int peak; /* 1: one row for all heads; each query adds its largest score over the heads. Not
                  with logit; all runs have the same n and every query sees all of it */
     /* 1, with logit: the score of an entry for a query is the sum over the heads of weight[n_tok]
-     * [n_head], q_stride apart, times max(0, s_ij), added to out[n_tok][out_stride]. n_kv is 1, per
-     * 0. Devices with memory of their own do not have it */
+     * [n_head] (or 1), q_stride apart, times max(0, s_ij), added to out[n_tok][out_stride]. n_kv is
+     * 1, per 0. Devices with memory of their own do not have it */
     int rectified;
     int most; /* 1: in place of sums, each out becomes the largest of itself and the scores, as
                  logarithms to base 2. Without weights, logit and peak */
@@ -184,6 +184,25 @@ struct sketch_topk {
     int idx_stride;
     int *n;     /* [n_kv] how many */
     void *work; /* cb_sketch_work() bytes for SKETCH_MAX_ITEMS, 64-byte aligned */
+};
+
+/* Scores of a trained selector's keys (index_strips.h) for each query: the sum over its heads, in
+ * the order of struct strip_query, of weight * max(0, q . key), with the keys' 8 bits and queries
+ * rounded to 8. */
+struct index_scan {
+    int n_tok, n_head, hd;
+    int n;            /* keys; a query sees them all, or the first n_key[n_tok] of them */
+    const int *n_key; /* or NULL */
+    int k; /* > 0: the scores of the k best keys of a query are wanted. The others' may be -inf, and
+              so may those of a few in a thousand of the k */
+    const void *keys;    /* blocks */
+    const float *q;      /* [n_tok][n_head][hd] at q + t * stride */
+    const float *weight; /* [n_tok][n_head] at weight + t * stride; NULL: 1 */
+    int stride;
+    float
+        *out; /* [n_tok][out_stride]; up to whole blocks of keys, entries from n on are arbitrary */
+    size_t out_stride;
+    void *work; /* cb_index_scan_bytes(), 64-byte aligned */
 };
 
 /* What no key of a page can exceed: for a query head, the sum over c of max(q[c] * min[c],
@@ -363,6 +382,8 @@ struct ops {
     void (*bounds)(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
                    void *bounds);
     void (*page_scores)(struct device *d, const struct page_scores *s);
+    /* NULL: the device has none */
+    void (*index_scan)(struct device *d, const struct index_scan *s);
     /* These two are NULL where they are not supported. */
     void (*block_mass)(struct device *d, const struct block_mass *s);
     void (*line_sums)(struct device *d, const struct line_sums *s);

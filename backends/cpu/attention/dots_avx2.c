@@ -10,4 +10,5 @@ const struct kern_dots DOT_NAME(cb_dots_) = {
     .pack_v_i16 = cb_pack_v_i16_avx2,
     .pv_i16 = DOT_NAME(cb_pv_i16_),
     .sketch = &DOT_NAME(cb_sketch_kern_),
+    .index = &DOT_NAME(cb_index_kern_),
 };

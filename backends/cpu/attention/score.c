@@ -73,7 +73,7 @@ static void take_rectified(const struct job *job, const struct tile *t, int r, i
 
     for (int i = 0; i < m; i++) {
         const int64_t tok = t->tok + (r + i) / t->group;
-        const float w = sc->weight[tok * sc->a.q_stride + (r + i) % t->group];
+        const float w = sc->weight ? sc->weight[tok * sc->a.q_stride + (r + i) % t->group] : 1.0f;
         t->k->score(s + i * KEY_BLOCK, max_int(t->row_lo[r + i] - from, 0),
                     min_int(t->row_hi[r + i] - from, n), t->cap, 0, w * ln2, 2,
                     sc->out + tok * sc->out_stride + from);

@@ -153,6 +153,15 @@ struct kern_sketch {
     int (*pick)(const uint16_t *rank, int n, int limit, int *n_equal, int from, int32_t *idx);
 };
 
+struct strip_query;
+
+/* Sums over the heads of tiles from..to-1 of a query, for n strips of a selector's keys
+ * (device/index_strips.h), are added to sum[n][STRIP_KEYS]. n is even. */
+struct kern_index {
+    void (*add)(const struct strip_query *q, int from, int to, const void *strips, int n,
+                float *sum);
+};
+
 struct short_conv;
 struct decays;
 struct recurrence;
@@ -181,6 +190,7 @@ struct kern_vec {
     const struct kern_attn *attn;
     const struct kern_kivi *kivi;
     const struct kern_sketch *sketch;
+    const struct kern_index *index;
     const struct kern_recurrence *recurrence;
 };
 
@@ -192,6 +202,7 @@ struct kern_dots {
     void (*pv_i16)(const struct kern_soft *s, enum kv_type t, const void *vp, int n, int hd_pad,
                    float *o);
     const struct kern_sketch *sketch;
+    const struct kern_index *index;
 };
 
 /* What kern_kivi takes from dot products of quantised numbers */
@@ -207,6 +218,8 @@ extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_a
 extern const struct kern_kivi cb_kivi_scalar, cb_kivi_avx2, cb_kivi_avx512, cb_kivi_neon;
 extern const struct kern_sketch cb_sketch_kern_avx2, cb_sketch_kern_avxvnni, cb_sketch_kern_avx512,
     cb_sketch_kern_avx512vnni, cb_sketch_kern_neon;
+extern const struct kern_index cb_index_kern_plain, cb_index_kern_avx2, cb_index_kern_avxvnni,
+    cb_index_kern_avx512, cb_index_kern_avx512vnni;
 extern const struct kern_dots cb_dots_scalar, cb_dots_avx2, cb_dots_avxvnni, cb_dots_avx512,
     cb_dots_avx512vnni, cb_dots_neon;
 extern const struct kern_kivi_dots cb_kivi_dots_avx512vbmi;
@@ -281,6 +294,9 @@ void cb_cpu_line_sums(struct device *d, const struct line_sums *s);
 /* sketch_mass.c */
 size_t cb_cpu_sketch_mass_scratch(int hd, int n_head, int n_ctx);
 void cb_cpu_sketch_mass(struct device *d, const struct block_mass *m);
+
+/* index_scan.c */
+void cb_cpu_index_scan(struct device *d, const struct index_scan *s);
 
 /* nearest.c */
 size_t cb_cpu_nearest_scratch(const struct kern_attn *k, int hd);

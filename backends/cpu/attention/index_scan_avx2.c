@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* index_scan_avx2.c - scores of a trained selector's keys with AVX2, without VNNI and with it:
+ * half a strip meets the eight heads of a tile, four numbers at a time. */
+#include <immintrin.h>
+
+#include "cpu/vector/dot_avx2.h"
+#include "cpu/vector/kern_vec.h"
+#include "cpu/vector/vec.h"
+#include "device/index_strips.h"
+
+#define UNROLL _Pragma("GCC unroll 8")
+#define INLINE static inline __attribute__((always_inline))
+
+enum { KEYS = 8 };
+
+#ifdef DOT_AVX2_VNNI
+INLINE __m256i add_quads(__m256i acc, __m256i x, int32_t q)
+{
+    return cb_dot_bytes(acc, x, _mm256_set1_epi32(q));
+}
+#else
+/* Even and odd bytes as words, which differ in what fills the upper halves */
+INLINE __m256i add_quads(__m256i acc, __m256i x, int32_t q)
+{
+    const __m256i y = _mm256_set1_epi32(q), low = _mm256_set1_epi16(255);
+
+    acc =
+        cb_dot_words(acc, _mm256_and_si256(x, low), _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8));
+    return cb_dot_words(acc, _mm256_srli_epi16(x, 8), _mm256_srai_epi16(y, 8));
+}
+#endif
+
+/* A tile's heads, q[quads][STRIP_HEADS], add to the keys' sums. */
+INLINE __m256 add_tile(const int32_t *q, int quads, const int32_t *start, const float *weight,
+                       const char *key, __m256 sum)
+{
+    __m256i acc[STRIP_HEADS];
+
+    UNROLL
+    for (int h = 0; h < STRIP_HEADS; h++)
+        acc[h] = _mm256_set1_epi32(start[h]);
+    for (int c = 0; c < quads; c++, q += STRIP_HEADS, key += 64) {
+        const __m256i x = _mm256_loadu_si256((const void *)key);
+        UNROLL
+        for (int h = 0; h < STRIP_HEADS; h++)
+            acc[h] = add_quads(acc[h], x, q[h]);
+    }
+    UNROLL
+    for (int h = 0; h < STRIP_HEADS; h++) {
+        const __m256i above = _mm256_max_epi32(acc[h], _mm256_setzero_si256());
+        sum = _mm256_fmadd_ps(_mm256_set1_ps(weight[h]), _mm256_cvtepi32_ps(above), sum);
+    }
+    return sum;
+}
+
+static void add(const struct strip_query *q, int from, int to, const void *strips, int n,
+                float *sum)
+{
+    for (int i = 0; i < n * STRIP_KEYS; i += KEYS) {
+        const char *key =
+            (const char *)strips + (size_t)(i / STRIP_KEYS * q->quads) * 64 + i % STRIP_KEYS * 4;
+        __m256 x = _mm256_loadu_ps(sum + i);
+        for (int t = from; t < to; t++)
+            x = add_tile(q->code + t * q->quads * STRIP_HEADS, q->quads, q->start + t * STRIP_HEADS,
+                         q->weight + t * STRIP_HEADS, key, x);
+        _mm256_storeu_ps(sum + i, x);
+    }
+}
+
+const struct kern_index DOT_NAME(cb_index_kern_) = { add };

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* index_scan_avx512.c - scores of a trained selector's keys with AVX-512, without VNNI and with it:
+ * two strips of 16 keys meet the eight heads of a tile, four numbers at a time. */
+#include <immintrin.h>
+
+#include "cpu/vector/dot_avx512.h"
+#include "cpu/vector/kern_vec.h"
+#include "cpu/vector/vec.h"
+#include "device/index_strips.h"
+
+#define UNROLL _Pragma("GCC unroll 8")
+#define INLINE static inline __attribute__((always_inline))
+
+enum { PAIR = 2 /* strips at once */ };
+
+#ifdef __AVX512VNNI__
+INLINE void add_quads(__m512i *acc, __m512i x, const int32_t *q)
+{
+    cb_dot_u8_i8(acc, x, q);
+}
+#else
+/* Even and odd bytes as words, which differ in what fills the upper halves */
+INLINE void add_quads(__m512i *acc, __m512i x, const int32_t *q)
+{
+    const __m512i y = _mm512_set1_epi32(*q), low = _mm512_set1_epi16(255);
+
+    cb_dot_i16(acc, _mm512_and_si512(x, low), _mm512_srai_epi16(_mm512_slli_epi16(y, 8), 8));
+    cb_dot_i16(acc, _mm512_srli_epi16(x, 8), _mm512_srai_epi16(y, 8));
+}
+#endif
+
+/* A tile's heads, q[quads][STRIP_HEADS], add to the keys' sums. */
+INLINE void add_tile(const int32_t *q, int quads, const int32_t *start, const float *weight,
+                     const char *key, size_t strip, __m512 sum[PAIR])
+{
+    __m512i acc[STRIP_HEADS][PAIR];
+
+    UNROLL
+    for (int h = 0; h < STRIP_HEADS; h++)
+        acc[h][0] = acc[h][1] = _mm512_set1_epi32(start[h]);
+    for (int c = 0; c < quads; c++, q += STRIP_HEADS, key += 64) {
+        const __m512i x[PAIR] = { _mm512_loadu_si512(key), _mm512_loadu_si512(key + strip) };
+        UNROLL
+        for (int h = 0; h < STRIP_HEADS; h++) {
+            add_quads(&acc[h][0], x[0], q + h);
+            add_quads(&acc[h][1], x[1], q + h);
+        }
+    }
+    UNROLL
+    for (int h = 0; h < STRIP_HEADS; h++)
+        for (int i = 0; i < PAIR; i++) {
+            const __m512i above = _mm512_max_epi32(acc[h][i], _mm512_setzero_si512());
+            sum[i] = _mm512_fmadd_ps(_mm512_set1_ps(weight[h]), _mm512_cvtepi32_ps(above), sum[i]);
+        }
+}
+
+static void add(const struct strip_query *q, int from, int to, const void *strips, int n,
+                float *sum)
+{
+    const size_t strip = (size_t)q->quads * 64;
+    const char *key = strips;
+
+    for (int i = 0; i < n; i += PAIR, key += PAIR * strip, sum += PAIR * STRIP_KEYS) {
+        __m512 x[PAIR] = { _mm512_loadu_ps(sum), _mm512_loadu_ps(sum + STRIP_KEYS) };
+        for (int t = from; t < to; t++)
+            add_tile(q->code + t * q->quads * STRIP_HEADS, q->quads, q->start + t * STRIP_HEADS,
+                     q->weight + t * STRIP_HEADS, key, strip, x);
+        _mm512_storeu_ps(sum, x[0]);
+        _mm512_storeu_ps(sum + STRIP_KEYS, x[1]);
+    }
+}
+
+const struct kern_index DOT_NAME(cb_index_kern_) = { add };

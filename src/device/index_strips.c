@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* index_strips.c - keys of trained selectors in strips, and the queries that meet them. */
+#include "index_strips.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    MOST = 127,
+    REST = 15,
+    LOW = 7,          /* the rest is -7..7 */
+    MOST_HEADS = 1024 /* of a selector: hparams.c */
+};
+
+/* Where the code of number c of key j is, counted from the first of its block */
+static size_t code_at(int pad, int j, int c)
+{
+    return (((size_t)(j / STRIP_KEYS) * (size_t)(pad / 4) + (size_t)(c / 4)) * STRIP_KEYS +
+            (size_t)(j % STRIP_KEYS)) *
+               4 +
+           (size_t)(c % 4);
+}
+
+static float largest(const float *x, int n)
+{
+    float most = 0;
+
+    for (int i = 0; i < n; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
+/* x rounded, between -most and most; what is no number becomes 0 */
+static int whole(float x, float most)
+{
+    return x > most ? (int)most : x < -most ? -(int)most : x == x ? (int)nearbyintf(x) : 0;
+}
+
+static void put(const float *x, int hd, int j, uint8_t *block)
+{
+    const int pad = cb_strip_pad(hd);
+    const float step = largest(x, hd) / MOST, inv = step > 0 ? 1 / step : 0;
+    uint8_t *rest = block + cb_strip_scan_bytes(hd) + (size_t)j * (size_t)pad / 2;
+
+    memcpy(block + STRIP_BLOCK * (size_t)pad + (size_t)j * sizeof step, &step, sizeof step);
+    for (int c = 0; c < pad; c++) {
+        const float v = c < hd ? x[c] * inv : 0;
+        const int code = whole(v, MOST), low = whole((v - (float)code) * REST, LOW) + LOW;
+        block[code_at(pad, j, c)] = (uint8_t)(code + 128);
+        rest[c / 2] = (uint8_t)(c % 2 ? rest[c / 2] | low << 4 : low);
+    }
+}
+
+void cb_strips_put(const float *x, int n, int stride, int hd, int at, void *blocks)
+{
+    for (int i = 0; i < n; i++)
+        put(x + (size_t)i * (size_t)stride, hd, (at + i) % STRIP_BLOCK,
+            (uint8_t *)blocks + (size_t)((at + i) / STRIP_BLOCK) * cb_strip_bytes(hd));
+}
+
+void cb_strips_get(const void *blocks, const int32_t *idx, int n, int hd, float *y)
+{
+    const int pad = cb_strip_pad(hd);
+
+    for (int i = 0; i < n; i++, y += hd) {
+        const int j = idx[i] % STRIP_BLOCK;
+        const uint8_t *block =
+            (const uint8_t *)blocks + (size_t)(idx[i] / STRIP_BLOCK) * cb_strip_bytes(hd);
+        const uint8_t *rest = block + cb_strip_scan_bytes(hd) + (size_t)j * (size_t)pad / 2;
+        const float step = cb_strip_steps(hd, block)[j];
+        for (int c = 0; c < hd; c++)
+            y[c] = step * ((float)(block[code_at(pad, j, c)] - 128) +
+                           (float)((rest[c / 2] >> c % 2 * 4 & 15) - LOW) / REST);
+    }
+}
+
+/* ---- queries ---- */
+
+static int tiles(int n_head)
+{
+    return (n_head + STRIP_HEADS - 1) / STRIP_HEADS;
+}
+
+size_t cb_strip_query_bytes(int n_head, int hd)
+{
+    const size_t heads = (size_t)tiles(n_head) * STRIP_HEADS;
+
+    return (heads * ((size_t)cb_strip_pad(hd) + 2 * sizeof(float)) + 63) & ~(size_t)63;
+}
+
+size_t cb_index_scan_bytes(int n_tok, int n_head, int hd, int n)
+{
+    (void)n;
+    return (size_t)n_tok * cb_strip_query_bytes(n_head, hd);
+}
+
+/* A head's codes of four numbers lie `STRIP_HEADS` quads apart. Returns its step. */
+static float put_head(const float *q, int hd, int8_t *code, int32_t *start)
+{
+    const float step = largest(q, hd) / MOST, inv = step > 0 ? 1 / step : 0;
+    int sum = 0;
+
+    for (int c = 0; c < hd; c++) {
+        const int v = whole(q[c] * inv, MOST);
+        code[c / 4 * STRIP_HEADS * 4 + c % 4] = (int8_t)v;
+        sum += v;
+    }
+    *start = -128 * sum;
+    return step;
+}
+
+/* A key can get more by heads of larger |weight| |q|: these come first; at equality the first. */
+static void order_heads(const float *q, const float *weight, int n_head, int hd, int *order)
+{
+    float most[MOST_HEADS];
+
+    for (int h = 0; h < n_head; h++) {
+        float sum = 0, w = weight ? weight[h] : 1;
+        int at = h;
+        for (int c = 0; c < hd; c++)
+            sum += q[h * hd + c] * q[h * hd + c];
+        sum *= w * w;
+        for (; at > 0 && most[at - 1] < sum; at--) {
+            most[at] = most[at - 1];
+            order[at] = order[at - 1];
+        }
+        most[at] = sum;
+        order[at] = h;
+    }
+}
+
+void cb_strip_query(const float *q, const float *weight, int n_head, int hd, void *mem,
+                    struct strip_query *out)
+{
+    const int quads = cb_strip_pad(hd) / 4, n = tiles(n_head) * STRIP_HEADS;
+    int32_t *code = mem, *start = code + (size_t)n * (size_t)quads;
+    float *w = (float *)(start + n);
+    int order[MOST_HEADS];
+
+    memset(mem, 0, cb_strip_query_bytes(n_head, hd));
+    order_heads(q, weight, n_head, hd, order);
+    for (int i = 0; i < n_head; i++) {
+        const int h = order[i];
+        int32_t *to = code + (size_t)(i / STRIP_HEADS * quads * STRIP_HEADS + i % STRIP_HEADS);
+        w[i] = put_head(q + (size_t)h * (size_t)hd, hd, (int8_t *)to, &start[i]) *
+               (weight ? weight[h] : 1);
+    }
+    *out = (struct strip_query){ quads, n / STRIP_HEADS, code, start, w };
+}

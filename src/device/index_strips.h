@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* index_strips.h - a trained selector's keys as they are scanned: on 8 bits, and 4 bits more that
+ * only the keys near the end of a choice are read by.
+ *
+ * key = step * (code + rest / 15), with the step of its largest number. A block of STRIP_BLOCK keys
+ * of hd numbers, padded to a multiple of 4, has
+ *   uint8 code[8 strips][hd / 4][16 keys][4]   with 128 added: as integer dot products read them
+ *   float step[128]
+ *   uint8 rest[128][hd / 2]                    two a byte, the even number's in the lower bits
+ * A query is rounded to 8 bits, with a step for each head. All devices round alike. */
+#ifndef INDEX_STRIPS_H
+#define INDEX_STRIPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    STRIP_BLOCK = 128, /* keys of a block */
+    STRIP_KEYS = 16,   /* of a strip */
+    STRIP_HEADS = 8,   /* index heads of a tile */
+};
+
+static inline int cb_strip_pad(int hd)
+{
+    return (hd + 3) & ~3;
+}
+
+/* Bytes of a block's codes and steps, which a scan reads, and of the whole block */
+static inline size_t cb_strip_scan_bytes(int hd)
+{
+    return STRIP_BLOCK * ((size_t)cb_strip_pad(hd) + sizeof(float));
+}
+
+static inline size_t cb_strip_bytes(int hd)
+{
+    return cb_strip_scan_bytes(hd) + STRIP_BLOCK * (size_t)cb_strip_pad(hd) / 2;
+}
+
+/* Bytes of n keys, in whole blocks */
+static inline size_t cb_strips_bytes(int hd, int n)
+{
+    return ((size_t)n + STRIP_BLOCK - 1) / STRIP_BLOCK * cb_strip_bytes(hd);
+}
+
+static inline const float *cb_strip_steps(int hd, const void *block)
+{
+    return (const float *)(const void *)((const uint8_t *)block +
+                                         STRIP_BLOCK * (size_t)cb_strip_pad(hd));
+}
+
+/* x[n][hd], `stride` floats apart, become keys at.. of the blocks. */
+void cb_strips_put(const float *x, int n, int stride, int hd, int at, void *blocks);
+/* Keys idx[n] -> y[n][hd] */
+void cb_strips_get(const void *blocks, const int32_t *idx, int n, int hd, float *y);
+
+/* Index heads of a query as they are multiplied, in tiles of STRIP_HEADS, those first that can
+ * weigh most; the last tile's other heads weigh 0 */
+struct strip_query {
+    int quads, n_tile;    /* hd / 4, and tiles */
+    const int32_t *code;  /* [tile][quads][STRIP_HEADS] four codes each */
+    const int32_t *start; /* [tile][STRIP_HEADS] -128 times the sum of the codes */
+    const float *weight;  /* [tile][STRIP_HEADS] weight * step */
+};
+
+size_t cb_strip_query_bytes(int n_head, int hd); /* a multiple of 64 */
+/* Work space of struct index_scan for n_tok queries and n keys */
+size_t cb_index_scan_bytes(int n_tok, int n_head, int hd, int n);
+/* q[n_head][hd], weight[n_head] (NULL: 1) -> *out, which lies in mem */
+void cb_strip_query(const float *q, const float *weight, int n_head, int hd, void *mem,
+                    struct strip_query *out);
+
+#endif

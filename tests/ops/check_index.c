@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* check_index.c - keys of trained selectors in strips: what a key comes back as, and scores of
+ * every ISA against the reference device. */
+#include "against_ref.h"
+
+#include "device/index_strips.h"
+
+enum { CASES = 40, MOST = 700 };
+
+static const int widths[] = { 128, 64, 40, 6, 20, 90, 128, 576 };
+
+static void *blocks_of(const float *k, int n, int stride, int hd)
+{
+    void *p = cb_guarded(cb_strips_bytes(hd, n));
+
+    memset(p, 0xa5, cb_strips_bytes(hd, n)); /* what a block had before */
+    for (int i = 0; i < n;) {                /* in pieces of any length */
+        const int some = 1 + below(n - i);
+        cb_strips_put(k + (size_t)i * (size_t)stride, some, stride, hd, i, p);
+        i += some;
+    }
+    return p;
+}
+
+/* Keys with outliers, all zero, and in every place of a block */
+START_TEST(keys_come_back)
+{
+    for (int c = 0; c < CASES; c++) {
+        const int hd = widths[c % 8], n = 1 + below(300), stride = hd + below(5);
+        float *k = floats((size_t)n * (size_t)stride), *y = poisoned((size_t)n * (size_t)hd);
+        int32_t *idx = ints((size_t)n);
+        void *p;
+        for (int i = 0; i < hd; i++)
+            k[i + (n - 1) * stride] = 0;
+        if (c % 3 == 1)
+            k[below(hd)] = 50;
+        p = blocks_of(k, n, stride, hd);
+        for (int j = 0; j < n; j++)
+            idx[j] = n - 1 - j;
+        cb_strips_get(p, idx, n, hd, y);
+        for (int j = 0; j < n; j++) {
+            const float *x = k + (size_t)idx[j] * (size_t)stride;
+            float most = 0;
+            for (int i = 0; i < hd; i++)
+                most = fmaxf(most, fabsf(x[i]));
+            for (int i = 0; i < hd; i++) /* a step is 1/127 of the largest, in 15 parts */
+                ck_assert_float_le(fabsf(y[j * hd + i] - x[i]), most / 127 / 15 * 0.51f + 1e-7f);
+        }
+        free(k), free(y), free(idx), free(p);
+    }
+}
+END_TEST
+
+static float *work_of(const struct index_scan *s)
+{
+    return aligned_alloc(64, cb_index_scan_bytes(s->n_tok, s->n_head, s->hd, s->n));
+}
+
+START_TEST(scores)
+{
+    if (!open_isa(_i, 3))
+        return;
+    for (int c = 0; c < CASES; c++) {
+        const int hd = widths[c % 8], n = 1 + below(MOST), n_head = 1 + below(70);
+        const int stride = n_head * (hd + 1) + below(7), n_tok = 1 + below(3);
+        const size_t out_stride = (size_t)(n + STRIP_BLOCK - 1) / STRIP_BLOCK * STRIP_BLOCK;
+        float *k = floats((size_t)n * (size_t)hd), *q = floats((size_t)n_tok * (size_t)stride);
+        float *x = poisoned((size_t)n_tok * out_stride), *y = poisoned((size_t)n_tok * out_stride);
+        void *p = blocks_of(k, n, hd, hd);
+        struct index_scan s = { .n_tok = n_tok,
+                                .n_head = n_head,
+                                .hd = hd,
+                                .n = n,
+                                .keys = p,
+                                .q = q,
+                                .weight = c % 4 ? q + (size_t)n_head * (size_t)hd : NULL,
+                                .stride = stride,
+                                .out = x,
+                                .out_stride = out_stride };
+        if (c % 5 == 2)
+            q[below(n_head * hd)] = 90;
+        s.work = work_of(&s);
+        dev->ops->index_scan(dev, &s);
+        s.out = y;
+        ref->ops->index_scan(ref, &s);
+        for (int i = 0; i < n_tok; i++)
+            same("scores", x + (size_t)i * out_stride, y + (size_t)i * out_stride, (size_t)n,
+                 1e-5f * (c % 5 == 2 ? 90.0f : 1.0f) * (float)n_head);
+        free(s.work);
+        free(k), free(q), free(x), free(y), free(p);
+    }
+}
+END_TEST
+
+/* Of one query, by any team, and with other queries: the same bits */
+START_TEST(bits)
+{
+    enum { N = 5000, HD = 128, HEADS = 64, TOK = 3, STRIDE = HEADS * (HD + 1), ROW = 5120 };
+    float *k = floats((size_t)N * HD), *q = floats((size_t)TOK * STRIDE);
+    float *x = poisoned((size_t)TOK * ROW), *y = poisoned(ROW);
+    void *p = blocks_of(k, N, HD, HD);
+    struct index_scan s = { .n_tok = TOK,
+                            .n_head = HEADS,
+                            .hd = HD,
+                            .n = N,
+                            .keys = p,
+                            .q = q,
+                            .weight = q + (size_t)HEADS * HD,
+                            .stride = STRIDE,
+                            .out = x,
+                            .out_stride = ROW };
+
+    s.work = work_of(&s);
+    if (open_isa(_i, 3))
+        dev->ops->index_scan(dev, &s);
+    for (int threads = 1; dev && threads < 3; threads++) {
+        cb_device_close(dev);
+        if (!open_isa(_i, threads))
+            break;
+        s.n_tok = 1;
+        s.out = y;
+        s.q = q + (size_t)threads * STRIDE;
+        s.weight = s.q + (size_t)HEADS * HD;
+        dev->ops->index_scan(dev, &s);
+        ck_assert(!memcmp(y, x + (size_t)threads * ROW, N * sizeof *y));
+    }
+    free(s.work);
+    free(k), free(q), free(x), free(y), free(p);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("index");
+    TCase *tc = tcase_create("index");
+
+    tcase_set_timeout(tc, 120);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_test(tc, keys_come_back);
+    tcase_add_loop_test(tc, scores, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, bits, ISA_FROM, ISA_TO);
+    suite_add_tcase(suite, tc);
+    return cb_suite_run(suite);
+}
