@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/number.h"
+#include "device/index_strips.h"
 #include "engine/session.h"
 
 enum { STEP = 512, ROUNDS = 9, MOST_AREAS = 8 };
@@ -54,7 +55,9 @@ static int fill_layer(struct cb_session *s, int l, int from, int n, float *x)
         cb_attention_areas(&s->attention, l, area) != 1 || area->kind != AREA_INDEX_KEYS)
         return CB_OK;
     randomise(x, (size_t)n * (size_t)hd);
-    {
+    if (area->bytes == cb_strips_bytes(hd, s->bank.n_seen)) {
+        cb_strips_put(x, n, hd, hd, from, area->at);
+    } else {
         const size_t row = area->bytes / (size_t)s->bank.n_seen;
         const enum kv_type t = row == (size_t)hd * 4   ? KV_F32
                                : row == (size_t)hd * 2 ? KV_F16

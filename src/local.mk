@@ -233,6 +233,7 @@ libcore_la_SOURCES += \
 	src/attention/context_split.c src/attention/context_split.h \
 	src/attention/entry_maker.c src/attention/entry_maker.h \
 	src/attention/gram.c src/attention/gram.h \
+	src/attention/index_choice.c src/attention/index_choice.h \
 	src/attention/index_keys.c src/attention/index_keys.h \
 	src/attention/parts.c src/attention/parts.h \
 	src/attention/prefill.h \

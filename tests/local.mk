@@ -68,6 +68,7 @@ check_programs = \
 	tests/unit/check_families \
 	tests/unit/check_block_selectors \
 	tests/unit/check_hybrids \
+	tests/unit/check_index_choice \
 	tests/unit/check_mtp \
 	tests/unit/check_states \
 	tests/unit/check_latent \
@@ -550,6 +551,10 @@ tests_unit_check_hybrids_SOURCES = tests/unit/check_hybrids.c
 tests_unit_check_hybrids_CFLAGS = $(check_cflags)
 tests_unit_check_hybrids_LDFLAGS = $(check_ldflags)
 tests_unit_check_hybrids_LDADD = $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_index_choice_SOURCES = tests/unit/check_index_choice.c
+tests_unit_check_index_choice_CFLAGS = $(check_cflags)
+tests_unit_check_index_choice_LDFLAGS = $(check_ldflags)
+tests_unit_check_index_choice_LDADD = $(check_ldadd)
 tests_unit_check_mtp_SOURCES = tests/unit/check_mtp.c
 tests_unit_check_mtp_CFLAGS = $(check_cflags)
 tests_unit_check_mtp_LDFLAGS = $(check_ldflags)

@@ -2,30 +2,52 @@
 /* index_keys.c - the keys that a trained selector scores. */
 #include "index_keys.h"
 
+#include <stdlib.h>
+
 #include "bank/pages.h"
 #include "base/err.h"
+#include "device/index_strips.h"
+#include "reader.h"
 
-enum kv_type cb_index_keys_type(enum select_keys asked, enum kv_type type_k, int hd)
+static size_t bytes_of(const struct index_keys *x, int n_key)
+{
+    return x->strips ? cb_strips_bytes(x->hd, n_key)
+                     : (size_t)n_key * cb_kv_row_bytes(x->type, x->hd);
+}
+
+static int reserve(struct index_keys *x, const struct attention *a)
+{
+    x->reserved = cb_pages_head(bytes_of(x, a->bank->n_ctx / x->per + 1));
+    return cb_pages_reserve(x->reserved, &x->at);
+}
+
+int cb_index_rows_open(struct index_keys *x, const struct attention *a, enum kv_type t, int hd,
+                       int per)
+{
+    if (hd % cb_kv_type[t].block)
+        return cb_policy_refuse(a->policy,
+                                "keys=%s: the selector's keys of %d numbers are no whole blocks "
+                                "of %d; f16 and f32 fit",
+                                cb_kv_type[t].name, hd, cb_kv_type[t].block);
+    *x = (struct index_keys){ .type = t, .hd = hd, .per = per };
+    return reserve(x, a);
+}
+
+int cb_index_keys_open(struct index_keys *x, const struct attention *a, int l, enum index_use use,
+                       int hd, int per)
 {
     const enum kv_type small = hd % cb_kv_type[KV_Q8_0].block ? KV_F16 : KV_Q8_0;
+    const enum select_keys asked = a->plan[l].select.keys;
     static const enum kv_type type[] = {
         [SELECT_F32] = KV_F32, [SELECT_F16] = KV_F16, [SELECT_Q8_0] = KV_Q8_0
     };
 
-    return asked == SELECT_AUTO ? type_k == KV_F32 ? KV_F32 : small : type[asked];
-}
-
-int cb_index_keys_open(struct index_keys *x, const struct policy *p, enum kv_type type, int hd,
-                       int n)
-{
-    if (hd % cb_kv_type[type].block)
-        return cb_policy_refuse(p,
-                                "keys=%s: the selector's keys of %d numbers are no whole blocks "
-                                "of %d; f16 and f32 fit",
-                                cb_kv_type[type].name, hd, cb_kv_type[type].block);
-    *x = (struct index_keys){ .type = type, .hd = hd, .row_bytes = cb_kv_row_bytes(type, hd) };
-    x->reserved = cb_pages_head((size_t)n * x->row_bytes);
-    return cb_pages_reserve(x->reserved, &x->at);
+    if (asked != SELECT_AUTO)
+        return cb_index_rows_open(x, a, type[asked], hd, per);
+    if (a->bank->type_k == KV_F32 || use == INDEX_EACH)
+        return cb_index_rows_open(x, a, a->bank->type_k == KV_F32 ? KV_F32 : small, hd, per);
+    *x = (struct index_keys){ .strips = 1, .hd = hd, .per = per };
+    return reserve(x, a);
 }
 
 void cb_index_keys_close(struct index_keys *x)
@@ -36,7 +58,11 @@ void cb_index_keys_close(struct index_keys *x)
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at)
 {
-    d->ops->kv_encode(d, x->type, k, n, stride, x->hd, x->at + (size_t)at * x->row_bytes);
+    if (x->strips)
+        cb_strips_put(k, n, stride, x->hd, at, x->at);
+    else
+        d->ops->kv_encode(d, x->type, k, n, stride, x->hd,
+                          x->at + (size_t)at * cb_kv_row_bytes(x->type, x->hd));
 }
 
 void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
@@ -64,6 +90,17 @@ void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
     a->dev->ops->score(a->dev, &s);
 }
 
+size_t cb_index_keys_bytes(const struct index_keys *x, int n)
+{
+    return x->at ? bytes_of(x, n / x->per) : 0;
+}
+
+uint64_t cb_index_keys_scanned(const struct index_keys *x, int n)
+{
+    return (uint64_t)n *
+           (x->strips ? cb_strip_scan_bytes(x->hd) / STRIP_BLOCK : cb_kv_row_bytes(x->type, x->hd));
+}
+
 int cb_index_keys_device(const struct attention *a)
 {
     return a->dev->ops->memory
@@ -72,10 +109,90 @@ int cb_index_keys_device(const struct attention *a)
                : CB_OK;
 }
 
-int cb_index_keys_area(const struct index_keys *x, int l, int n, struct area *out)
+/* ---- of a session ---- */
+
+int cb_index_sets_open(struct index_sets *x, const struct attention *a)
 {
-    if (!x->at || !n)
-        return 0;
-    *out = (struct area){ AREA_INDEX_KEYS, l, 0, 0, x->at, (size_t)n * x->row_bytes };
-    return 1;
+    TRY(cb_index_keys_device(a));
+    x->key = cb_calloc((size_t)a->bank->n_layer * INDEX_SORTS, sizeof *x->key);
+    return x->key ? CB_OK : CB_ENOMEM;
+}
+
+void cb_index_sets_close(struct index_sets *x, const struct attention *a)
+{
+    for (int i = 0; x->key && i < a->bank->n_layer * INDEX_SORTS; i++)
+        cb_index_keys_close(&x->key[i]);
+    free(x->key);
+}
+
+static const struct index_keys *keys_of(const struct attention *a, int l)
+{
+    return cb_index_set(cb_reader_state(a, l), l, 0);
+}
+
+uint64_t cb_index_held_bytes(const struct attention *a, int l, int n)
+{
+    const struct index_keys *x = keys_of(a, l);
+    uint64_t sum = 0;
+
+    for (int i = 0; i < INDEX_SORTS; i++)
+        sum += cb_index_keys_bytes(&x[i], n);
+    return sum;
+}
+
+void cb_index_sets_note(const struct attention *a, int l, int n)
+{
+    cb_bank_note_beside(a->bank, l, cb_index_held_bytes(a, l, n));
+}
+
+void cb_index_cut(struct attention *a, void *state, int n)
+{
+    const struct index_sets *x = state;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (cb_index_set(x, l, 0)->at)
+            cb_index_sets_note(a, l, n);
+}
+
+void cb_index_clear(struct attention *a, void *state)
+{
+    cb_index_cut(a, state, 0);
+}
+
+int cb_index_most_areas(const struct attention *a, int l)
+{
+    const struct index_keys *x = keys_of(a, l);
+    int n = 0;
+
+    for (int i = 0; i < INDEX_SORTS; i++)
+        n += x[i].at != NULL;
+    return n;
+}
+
+int cb_index_areas(const struct attention *a, int l, struct area *out)
+{
+    const struct index_keys *x = keys_of(a, l);
+    int n = 0;
+
+    for (int i = 0; i < INDEX_SORTS; i++) {
+        const size_t bytes = cb_index_keys_bytes(&x[i], a->bank->n_seen);
+        if (bytes)
+            out[n++] = (struct area){ AREA_INDEX_KEYS, l, i, 0, x[i].at, bytes };
+    }
+    return n;
+}
+
+/* Only whole blocks of strips are as n tokens leave them. */
+size_t cb_index_area_of(const struct attention *a, const struct area *of, int n)
+{
+    const struct index_keys *x = &keys_of(a, of->layer)[of->head];
+    const int n_key = n / x->per;
+
+    return bytes_of(x, x->strips ? n_key / STRIP_BLOCK * STRIP_BLOCK : n_key);
+}
+
+int cb_index_check(const struct attention *a, int l)
+{
+    cb_index_sets_note(a, l, a->bank->n_seen);
+    return CB_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* index_keys.h - the keys that a trained selector scores, one row a token, in reserved memory of
- * their own: forks share it, saved banks map it. For readers. */
+/* index_keys.h - the keys that trained selectors score, in reserved memory of their own: one a
+ * token, or one for several tokens. Forks share them, saved banks map them. For readers. */
 #ifndef INDEX_KEYS_H
 #define INDEX_KEYS_H
 
@@ -8,19 +8,25 @@
 #include "bank/store_areas.h"
 
 struct index_keys {
+    int strips;        /* 1: in strips (device/index_strips.h), 0: rows of `type` */
     enum kv_type type; /* of rows */
-    int hd;
-    uint8_t *at; /* rows, in the order of tokens; NULL: the layer has none */
-    size_t row_bytes, reserved;
+    int hd, per;       /* numbers of a key; tokens that it stands for */
+    uint8_t *at;       /* in the order of tokens; NULL: the layer has none */
+    size_t reserved;
 };
 
-/* Room for n rows. CB_EARG where the type's blocks do not fit hd; CB_ENOMEM */
-int cb_index_keys_open(struct index_keys *x, const struct policy *p, enum kv_type type, int hd,
-                       int n);
+/* What selectors want of their keys: scores that are summed over the index heads, or each head's */
+enum index_use { INDEX_SUMS, INDEX_EACH };
+
+/* Room for the keys of n tokens, of the type that layer l's plan asks for. CB_EARG where the type's
+ * blocks do not fit hd; CB_ENOMEM */
+int cb_index_keys_open(struct index_keys *x, const struct attention *a, int l, enum index_use use,
+                       int hd, int per);
+/* The same as rows of type t */
+int cb_index_rows_open(struct index_keys *x, const struct attention *a, enum kv_type t, int hd,
+                       int per);
 void cb_index_keys_close(struct index_keys *x);
-/* The type of keys of hd numbers that the plan asks for, in a bank whose keys are of type_k */
-enum kv_type cb_index_keys_type(enum select_keys asked, enum kv_type type_k, int hd);
-/* Rows k[n][hd], `stride` floats apart, become rows at.. */
+/* Keys k[n][hd], `stride` floats apart, become keys at.. */
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at);
 /* Adds the logits q . k of tokens i..i+m-1 of chunk c, with the first n rows, to logit[m][n_head]
@@ -28,9 +34,36 @@ void cb_index_keys_put(const struct index_keys *x, struct device *d, const float
 void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
                           const struct chunk *c, int i, int m, int n, int causal, float *logit,
                           int stride);
+/* Bytes of the keys that n tokens have made, and those that a scan of n keys reads */
+size_t cb_index_keys_bytes(const struct index_keys *x, int n);
+uint64_t cb_index_keys_scanned(const struct index_keys *x, int n);
 /* CB_EUNSUPPORTED where the session's device does not score such keys */
 int cb_index_keys_device(const struct attention *a);
-/* The first n rows as an area of layer l -> *out; returns 1, or 0 if there are none */
-int cb_index_keys_area(const struct index_keys *x, int l, int n, struct area *out);
+
+/* ---- the keys of a session. The states of readers begin with this, and the hooks are theirs ----
+ */
+
+enum { INDEX_SORTS = 2 }; /* of keys that a layer may have: areas of head 0, 1 */
+
+struct index_sets {
+    struct index_keys *key; /* [n_layer][INDEX_SORTS] */
+};
+
+int cb_index_sets_open(struct index_sets *x, const struct attention *a);
+void cb_index_sets_close(struct index_sets *x, const struct attention *a);
+static inline struct index_keys *cb_index_set(const struct index_sets *x, int l, int sort)
+{
+    return &x->key[l * INDEX_SORTS + sort];
+}
+
+/* The bytes of layer l after n tokens are the bank's. */
+void cb_index_sets_note(const struct attention *a, int l, int n);
+uint64_t cb_index_held_bytes(const struct attention *a, int l, int n);
+void cb_index_cut(struct attention *a, void *state, int n);
+void cb_index_clear(struct attention *a, void *state);
+int cb_index_most_areas(const struct attention *a, int l);
+int cb_index_areas(const struct attention *a, int l, struct area *out);
+size_t cb_index_area_of(const struct attention *a, const struct area *of, int n);
+int cb_index_check(const struct attention *a, int l);
 
 #endif

@@ -171,6 +171,33 @@ START_TEST(saved_banks)
 }
 END_TEST
 
+/* Bytes of the bank, index keys among them, its peak, and what a token reads are those planned. */
+START_TEST(planned)
+{
+    struct cb_memory plan, now;
+    cb_session *s;
+
+    open_model(_i);
+    s = session(0);
+    ck_assert_msg(!cb_session_plan(s, N_PROMPT, N_STEP, &plan), "%s", cb_error());
+    prompt(s, 0, N_PROMPT);
+    steps(s, N_PROMPT, N_STEP);
+    cb_session_memory(s, &now);
+    ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
+    ck_assert_uint_eq(now.kv_peak_bytes, plan.kv_peak_bytes);
+    ck_assert_uint_le(now.kv_read_bytes_per_token,
+                      plan.kv_read_bytes_per_token); /* part of a block */
+    ck_assert_uint_ge(now.kv_read_bytes_per_token, plan.kv_read_bytes_per_token * 4 / 5);
+    ck_assert_uint_gt(now.kv_bytes, now.kv_full_bytes);
+    ck_assert_msg(!cb_session_truncate(s, 134), "%s", cb_error());
+    cb_session_memory(s, &now);
+    ck_assert_msg(!cb_session_plan(s, 134, 0, &plan), "%s", cb_error());
+    ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
+    cb_session_close(s);
+    close_model();
+}
+END_TEST
+
 /* A cut within a block, and what comes instead */
 START_TEST(cuts)
 {
@@ -280,6 +307,7 @@ int main(void)
     tcase_add_loop_test(t, pieces, 0, N_RECIPES);
     tcase_add_loop_test(t, forks_and_batches, 0, N_RECIPES);
     tcase_add_loop_test(t, saved_banks, 0, N_RECIPES);
+    tcase_add_loop_test(t, planned, 0, N_RECIPES);
     tcase_add_loop_test(t, cuts, 0, N_RECIPES);
     tcase_add_loop_test(t, damaged, 0, sizeof damage / sizeof *damage);
     suite_add_tcase(suite, t);

@@ -250,15 +250,44 @@ static void copies(const char *type, const char *policy, int n)
 
 START_TEST(same_in_any_way)
 {
-    static const char *const type[] = { "f32", "f16", "q8_0" };
+    static const char *const how[][2] = { { "f32", "own" },
+                                          { "f16", "own:keys=f16" },
+                                          { "f16", "own" } };
 
     open_recipe(_i);
-    for (int t = 0; t < 3; t++) {
-        /* rows of 40 numbers are no whole blocks of q8_0 */
-        const char *of = t < 2 ? type[t] : "f16", *policy = t < 2 ? "own" : "own:keys=f16";
-        pieces(of, policy);
-        copies(of, policy, 5); /* below top_k */
-        copies(of, policy, N_PROMPT);
+    for (size_t t = 0; t < sizeof how / sizeof *how; t++) {
+        pieces(how[t][0], how[t][1]);
+        copies(how[t][0], how[t][1], 5); /* below top_k */
+        copies(how[t][0], how[t][1], N_PROMPT);
+        copies(how[t][0], how[t][1], 130); /* past a block of keys */
+    }
+    close_recipe();
+}
+END_TEST
+
+/* Bytes of the bank, index keys among them, its peak, and what a token reads are those planned. */
+START_TEST(planned)
+{
+    static const char *const how[][2] = { { "f32", "own" }, { "f16", "own" } };
+    static const int len[] = { 5, N_PROMPT, 127, 131 };
+
+    open_recipe(_i);
+    for (size_t i = 0; i < 8; i++) {
+        cb_session *s = open_session(how[i / 4][0], how[i / 4][1], 0);
+        struct cb_memory plan, now;
+        ok(cb_session_plan(s, len[i % 4], N_STEP, &plan));
+        prompt(s, 0, len[i % 4]);
+        steps(s, 200, N_STEP);
+        cb_session_memory(s, &now);
+        ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
+        ck_assert_uint_eq(now.kv_peak_bytes, plan.kv_peak_bytes);
+        ck_assert_uint_eq(now.kv_read_bytes_per_token, plan.kv_read_bytes_per_token);
+        ck_assert_uint_gt(now.kv_bytes, now.kv_full_bytes);
+        ok(cb_session_truncate(s, len[i % 4]));
+        cb_session_memory(s, &now);
+        ok(cb_session_plan(s, len[i % 4], 0, &plan));
+        ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
+        cb_session_close(s);
     }
     close_recipe();
 }
@@ -374,6 +403,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, chosen_sets, 0, N_RECIPE);
     tcase_add_loop_test(t, same_in_any_way, 0, N_RECIPE);
+    tcase_add_loop_test(t, planned, 0, N_RECIPE);
     tcase_add_loop_test(t, together, 0, N_RECIPE);
     tcase_add_loop_test(t, policies, 0, 1);
     tcase_add_test(t, metadata);

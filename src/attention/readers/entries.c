@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "attention/entry_maker.h"
-#include "attention/index_keys.h"
 #include "attention/parts.h"
 #include "attention/reader.h"
 #include "bank/states.h"
@@ -76,6 +75,17 @@ static uint64_t held_bytes(const struct attention *a, int l, int n)
 
 /* ---- open ---- */
 
+/* The type of keys of hd numbers that are scored */
+static enum kv_type index_type(enum select_keys asked, enum kv_type type_k, int hd)
+{
+    const enum kv_type small = hd % cb_kv_type[KV_Q8_0].block ? KV_F16 : KV_Q8_0;
+    static const enum kv_type type[] = {
+        [SELECT_F32] = KV_F32, [SELECT_F16] = KV_F16, [SELECT_Q8_0] = KV_Q8_0
+    };
+
+    return asked == SELECT_AUTO ? type_k == KV_F32 ? KV_F32 : small : type[asked];
+}
+
 static int open_store(const struct attention *a, int l, enum kv_type t, int hd, struct store *st)
 {
     TRY(cb_store_open(st, 1, hd, n_entry(a, l, a->bank->n_ctx) + 1, t, t, 0));
@@ -87,8 +97,7 @@ static int open_store(const struct attention *a, int l, enum kv_type t, int hd, 
 static int open_layer(struct attention *a, int l, struct layer_entries *e)
 {
     const int n = of(a, l)->index.n;
-    const enum kv_type t =
-        cb_index_keys_type(a->plan[l].select.keys, a->bank->type_k, max_int(n, 1));
+    const enum kv_type t = index_type(a->plan[l].select.keys, a->bank->type_k, max_int(n, 1));
 
     TRY(open_store(a, l, a->bank->type_k, a->model->layer[l].hd, &e->entry));
     if (!scores(a, l))

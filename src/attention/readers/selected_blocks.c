@@ -22,14 +22,14 @@ enum {
 };
 
 struct selected_blocks {
-    struct index_keys *keys; /* [n_layer] */
-    int cap;                 /* tokens that `list` holds */
-    int32_t *list;           /* [cap][n_head][top_k * block] what each token of a chunk reads */
-    int *n;                  /* [cap][n_head] how many */
-    float *logit;            /* [SCORED][n_head][n_ctx] of index heads; 0 between queries */
-    int n_zero;              /* of each row, which have been made 0 so far */
-    float *score;            /* [SCORED][n_head][blocks of n_ctx] */
-    int32_t *chosen;         /* [top_k] */
+    struct index_sets keys; /* stands first */
+    int cap;                /* tokens that `list` holds */
+    int32_t *list;          /* [cap][n_head][top_k * block] what each token of a chunk reads */
+    int *n;                 /* [cap][n_head] how many */
+    float *logit;           /* [SCORED][n_head][n_ctx] of index heads; 0 between queries */
+    int n_zero;             /* of each row, which have been made 0 so far */
+    float *score;           /* [SCORED][n_head][blocks of n_ctx] */
+    int32_t *chosen;        /* [top_k] */
 };
 
 extern const struct reader cb_reader_selected_blocks;
@@ -63,17 +63,12 @@ static int open(struct attention *a, void **state)
     const size_t n_ctx = (size_t)a->bank->n_ctx, n_head = (size_t)p->n_head;
     struct selected_blocks *x;
 
-    TRY(cb_index_keys_device(a));
     if (!(x = *state = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
-    if (!(x->keys = cb_calloc((size_t)a->bank->n_layer, sizeof *x->keys)))
-        return CB_ENOMEM;
+    TRY(cb_index_sets_open(&x->keys, a));
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_is(a, l, &cb_reader_selected_blocks))
-            TRY(cb_index_keys_open(
-                &x->keys[l], a->policy,
-                cb_index_keys_type(a->plan[l].select.keys, a->bank->type_k, p->hd), p->hd,
-                a->bank->n_ctx));
+            TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), a, l, INDEX_EACH, p->hd, 1));
     /* memory for these is committed page by page as the context grows */
     x->logit = cb_alloc_aligned(SCORED * n_head * n_ctx, sizeof *x->logit);
     x->score =
@@ -86,9 +81,7 @@ static void close(struct attention *a, void *state)
 {
     struct selected_blocks *x = state;
 
-    for (int l = 0; x->keys && l < a->bank->n_layer; l++)
-        cb_index_keys_close(&x->keys[l]);
-    free(x->keys);
+    cb_index_sets_close(&x->keys, a);
     free(x->list);
     free(x->n);
     free(x->logit);
@@ -124,7 +117,9 @@ static int stored(struct attention *a, const struct chunk *c)
 {
     const struct selected_blocks *x = cb_reader_state(a, c->l);
 
-    cb_index_keys_put(&x->keys[c->l], a->dev, c->index.k, c->index.stride, c->n, c->pos0);
+    cb_index_keys_put(cb_index_set(&x->keys, c->l, 0), a->dev, c->index.k, c->index.stride, c->n,
+                      c->pos0);
+    cb_index_sets_note(a, c->l, c->pos0 + c->n);
     return CB_OK;
 }
 
@@ -185,7 +180,8 @@ static void score(struct attention *a, const struct chunk *c, int i, int m)
         memset(x->logit + (size_t)r * n_ctx + x->n_zero, 0,
                (size_t)(n - x->n_zero) * sizeof *x->logit);
     x->n_zero = max_int(n, x->n_zero);
-    cb_index_keys_logits(&x->keys[c->l], a, c, i, m, n, 1, x->logit, a->bank->n_ctx);
+    cb_index_keys_logits(cb_index_set(&x->keys, c->l, 0), a, c, i, m, n, 1, x->logit,
+                         a->bank->n_ctx);
     cb_par_for(a->dev->par, m * p->n_head * y.n_run, run_of_blocks, &y);
     for (int r = 0; r < m * p->n_head; r++) {
         const int blocks = n_block(a, y.n + r / p->n_head);
@@ -276,7 +272,7 @@ static int parts(struct attention *a, const struct chunk *c)
     for (int i = 0; i < c->n; i++)
         TRY(add_part(a, c, i));
     if (a->bank->decoding)
-        a->bank->read_bytes += (uint64_t)(c->pos0 + 1) * x->keys[c->l].row_bytes;
+        a->bank->read_bytes += cb_index_keys_scanned(cb_index_set(&x->keys, c->l, 0), c->pos0 + 1);
     return 1;
 }
 
@@ -287,31 +283,8 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
     const int k = most_read(a);
 
     (void)p;
-    *scanned = n > k ? (uint64_t)n * x->keys[l].row_bytes : 0;
+    *scanned = n > k ? cb_index_keys_scanned(cb_index_set(&x->keys, l, 0), n) : 0;
     return *scanned + cb_whole_rows_bytes(&a->bank->store[l], min_int(n, k));
-}
-
-/* ---- as plain data ---- */
-
-static int most_areas(const struct attention *a, int l)
-{
-    (void)a;
-    (void)l;
-    return 1;
-}
-
-static int areas(const struct attention *a, int l, struct area *out)
-{
-    const struct selected_blocks *x = cb_reader_state(a, l);
-
-    return cb_index_keys_area(&x->keys[l], l, a->bank->n_seen, out);
-}
-
-static size_t area_of(const struct attention *a, const struct area *of, int n)
-{
-    const struct selected_blocks *x = cb_reader_state(a, of->layer);
-
-    return (size_t)n * x->keys[of->layer].row_bytes;
 }
 
 const struct reader cb_reader_selected_blocks = {
@@ -320,12 +293,16 @@ const struct reader cb_reader_selected_blocks = {
     .claims = claims,
     .open = open,
     .close = close,
+    .clear = cb_index_clear,
     .work_bytes = work_bytes,
+    .cut = cb_index_cut,
     .room = room,
     .stored = stored,
     .parts = parts,
     .read_bytes = read_bytes,
-    .most_areas = most_areas,
-    .areas = areas,
-    .area_of = area_of,
+    .held_bytes = cb_index_held_bytes,
+    .most_areas = cb_index_most_areas,
+    .areas = cb_index_areas,
+    .area_of = cb_index_area_of,
+    .check = cb_index_check,
 };

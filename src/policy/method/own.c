@@ -10,7 +10,7 @@ enum { KEYS };
 static const struct method_opt opts[] = {
     [KEYS] = { "keys", "",
                "how the selector's own keys are stored; auto: f32 where the cache's keys are f32, "
-               "else q8_0",
+               "else 12 bits a number, of which 8 are scanned, or q8_0 where each KV head chooses",
                OPT_CHOICE, SELECT_AUTO, 0, 0, "auto f32 f16 q8_0" },
     { .name = NULL },
 };
