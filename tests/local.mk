@@ -810,6 +810,11 @@ tests_kit_make_tiny_LDADD = libtest.la libcore.la
 endif
 
 EXTRA_DIST += \
+	tests/vectors/banks-0.1.0/full.bank.xz \
+	tests/vectors/banks-0.1.0/kivi4.bank.xz \
+	tests/vectors/banks-0.1.0/q8_0.bank.xz \
+	tests/vectors/banks-0.1.0/sieve.bank.xz \
+	tests/vectors/banks-0.1.0/snapkv.bank.xz \
 	tests/vectors/continuation-qwen2.5-0.5b.json \
 	tests/vectors/continuation-smollm2.json \
 	tests/vectors/kvpress-smollm2.json \
@@ -963,9 +968,11 @@ dist_check_SCRIPTS = \
 	tests/cli/check-python \
 	tests/cli/check-serve \
 	tests/cli/check-trouble \
+	tests/cli/check-upgrade \
 	tests/faults/check-plants \
 	tests/faults/sweep \
 	tests/check-figures \
+	tests/check-musl \
 	tests/check-rules
 if HAVE_CHECK
 TESTS += $(dist_check_SCRIPTS)
