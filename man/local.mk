@@ -48,7 +48,7 @@ dist_zsh_completion_DATA = completions/zsh/_ctxbank
 fish_completiondir = $(datadir)/fish/vendor_completions.d
 dist_fish_completion_DATA = completions/fish/ctxbank.fish
 
-EXTRA_DIST += tools/update-docs
+EXTRA_DIST += tools/update-docs man/mandoc.css
 .PHONY: update-docs
 update-docs: tools/make-manual$(EXEEXT)
 	$(srcdir)/tools/update-docs tools/make-manual$(EXEEXT)
