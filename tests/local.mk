@@ -39,6 +39,8 @@ check_programs = \
 	tests/ops/check_attn_cuda \
 	tests/ops/check_bytes_cuda \
 	tests/ops/check_bytes_opencl \
+	tests/ops/check_codes_cuda \
+	tests/ops/check_codes_opencl \
 	tests/ops/check_cuda \
 	tests/ops/check_cuda_driver \
 	tests/ops/check_kivi_cuda \
@@ -155,6 +157,11 @@ tests_ops_check_opencl_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
 tests_ops_check_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_opencl_LDADD = $(check_ldadd)
+tests_ops_check_codes_opencl_SOURCES = tests/ops/check_gpu_codes.c tests/ops/against_ref.h
+tests_ops_check_codes_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_codes_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_codes_opencl_LDADD = $(check_ldadd)
+
 tests_ops_check_bytes_opencl_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_bytes_opencl_LDFLAGS = $(guard_ldflags)
@@ -195,6 +202,10 @@ tests_ops_check_cuda_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
 tests_ops_check_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_cuda_LDADD = $(check_ldadd)
+tests_ops_check_codes_cuda_SOURCES = tests/ops/check_gpu_codes.c tests/ops/against_ref.h
+tests_ops_check_codes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_codes_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_codes_cuda_LDADD = $(check_ldadd)
 tests_ops_check_bytes_cuda_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_bytes_cuda_LDFLAGS = $(cuda_ldflags)

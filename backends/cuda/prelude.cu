@@ -5,11 +5,14 @@
 #include <mma_sync.cuh>
 
 #define KERNEL extern "C" __global__
+/* One whose groups have so many items; registers are shared out so that so many groups find room */
+#define KERNEL_OF(items, groups) extern "C" __global__ __launch_bounds__(items, groups)
 #define GLOBAL
 #define LOCAL __shared__
 #define IN_LOCAL
 #define FUNCTION static __device__ inline
 #define BARRIER() __syncthreads()
+#define WARP_BARRIER() __syncwarp() /* all warps of a group come to it as often */
 #define GROUP(d) ((int)((d) == 0 ? blockIdx.x : (d) == 1 ? blockIdx.y : blockIdx.z))
 #define ITEM() ((int)threadIdx.x)
 #define ITEMS() ((int)blockDim.x)
@@ -111,6 +114,29 @@ FUNCTION uint pack_f16_limited(float lo, float hi)
     return pack_f16(fmaxf(-most, fminf(lo, most)), fmaxf(-most, fminf(hi, most)));
 }
 
+FUNCTION float low_half(uint word)
+{
+    return __half2float(__ushort_as_half((unsigned short)word));
+}
+
+FUNCTION float high_half(uint word)
+{
+    return low_half(word >> 16);
+}
+
+/* Both halves of a word less those of another */
+FUNCTION uint sub_halves(uint a, uint b)
+{
+    __half2 x, y;
+    uint d;
+
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = __hsub2(x, y);
+    memcpy(&d, &x, sizeof d);
+    return d;
+}
+
 FUNCTION uint load_word(bytes_t p)
 {
     return *(const uint *)p;
@@ -128,6 +154,17 @@ FUNCTION float half_step(float most)
 FUNCTION void store_four(uint *to, uint a, uint b, uint c, uint d)
 {
     *(uint4 *)to = make_uint4(a, b, c, d);
+}
+
+/* Four words from an address that is a multiple of 16 */
+FUNCTION void load_four(uint *to, const uint *from)
+{
+    const uint4 v = *(const uint4 *)from;
+
+    to[0] = v.x;
+    to[1] = v.y;
+    to[2] = v.z;
+    to[3] = v.w;
 }
 
 /* d[16][8] += a[16][16] b[16][8]; which elements an item holds: mma_sync.cuh */

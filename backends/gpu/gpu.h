@@ -11,6 +11,7 @@
 #include "driver.h"
 
 enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
+enum { GPU_AT_ONCE = 3 };                     /* weights that one launch multiplies by */
 
 /* Memory on the device, in ascending order of address */
 struct gpu_block {
@@ -80,7 +81,8 @@ struct gpu {
     void (*make_room)(struct gpu *g, size_t bytes, enum gpu_use use); /* gpu_share.h */
     struct gpu_weight **weight; /* [n_weight] those on the device, as they were loaded */
     int n_weight;
-    const struct gpu_weight *multiplied; /* by the op that runs: it does not give way */
+    /* by the op that runs: they do not give way */
+    const struct gpu_weight *multiplied[GPU_AT_ONCE];
     int locked;    /* 1: an op holds addresses of mirrored pages, so none may be given up */
     int stream_kv; /* struct device_want */
     uint64_t feed; /* feeds so far: get_rows begins one */

@@ -12,6 +12,7 @@
 
 enum { TILE = 64, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
 enum { MMA_ROWS = 128, MMA_TOKENS = 64, MMA_ITEMS = 128, HALVES_ITEMS = 64 };
+enum { CODE_ROWS = 16, CODE_ITEMS = 256, CODE_BYTES = 240 - 16 };
 
 /* ---- load ---- */
 
@@ -86,6 +87,8 @@ struct operand {
     const float *x;     /* [n_tok][n_in]; NULL: it is not there yet */
     const void *half;   /* the same as halves (matmul.cl); NULL: not yet */
     const float *scale; /* [n_tok] of these */
+    const void *split;  /* the same as sums of two halves; NULL: not yet */
+    const float *split_scale;
 };
 
 /* Chunks of a prompt take one kernel, short ones too, so that results do not depend on chunks: one
@@ -147,6 +150,101 @@ static void multiply(struct gpu *g, const struct mm *mm, const void *weight, str
     }
 }
 
+/* ---- decoded tokens ---- */
+
+/* Weights of codes take a kernel that multiplies small matrices, where the device can; one token
+ * too, so that a batch has the bits of its tokens. */
+static int uses_codes(const struct gpu *g, const struct mm *mm)
+{
+    return g->driver->has_mma && mm->bits && mm->w->type > DT_BF16 && mm->w->n_in % 32 == 0;
+}
+
+/* How many of n products one launch computes: those that differ in rows and results alone. Their
+ * weights stay until the op has ended. */
+static int at_once(struct gpu *g, const struct mm *mm, int n)
+{
+    int i = 1;
+
+    memset(g->multiplied + 1, 0, sizeof g->multiplied - sizeof *g->multiplied);
+    while (i < n && i < GPU_AT_ONCE && ((const struct gpu_weight *)mm[i].w->packed)->on &&
+           uses_codes(g, &mm[i]) && mm[i].w->type == mm->w->type && mm[i].w->n_in == mm->w->n_in &&
+           mm[i].y_stride == mm->y_stride && mm[i].add == mm->add) {
+        g->multiplied[i] = mm[i].w->packed;
+        i++;
+    }
+    return i;
+}
+
+static void make_split(struct gpu *g, const struct gpu_weight *cw, struct operand *o, int n_tok)
+{
+    const int n_in = cw->host.n_in;
+    const size_t groups[3] = { (size_t)n_tok, 1, 1 };
+
+    if (o->split || g->status)
+        return;
+    o->split = cb_gpu_room_for(g, (size_t)n_in * (size_t)n_tok * sizeof(float));
+    o->split_scale = cb_gpu_room_for(g, (size_t)n_tok * sizeof(float));
+    const struct gpu_arg arg[] = { GPU_P(o->x), GPU_I(n_in), GPU_P(o->split),
+                                   GPU_P(o->split_scale) };
+    cb_gpu_run(g, cw->program, "split", groups, CODE_ITEMS, arg, 4, NULL);
+}
+
+/* Blocks of 32 elements that a warp multiplies at a time: of long rows more, if they fit */
+static int code_step(const struct weight *w)
+{
+    const size_t eight = cb_row_bytes(w->type, 256);
+
+    return w->type >= DT_Q4_K || (w->n_in >= 2048 && eight <= CODE_BYTES - 16) ? 8 : 4;
+}
+
+/* n products that one launch computes */
+static void multiply_codes(struct gpu *g, const struct mm *mm, int n, struct operand *x, int n_tok)
+{
+    const struct weight *w = mm->w;
+    const struct gpu_weight *cw = w->packed;
+    const int wide = n_tok > 8;
+    size_t groups[3] = { wide ? ((size_t)n_tok + 31) / 32 : 1, 0, 1 };
+    struct gpu_arg of[4 * GPU_AT_ONCE] = { 0 }; /* weights, rows, biases, results */
+
+    for (int i = 0; i < GPU_AT_ONCE; i++) {
+        of[GPU_AT_ONCE + i] = (struct gpu_arg)GPU_I(0);
+        if (i >= n)
+            continue;
+        const size_t bytes = out_bytes(&mm[i], n_tok);
+        const int n_out = mm[i].w->n_out;
+        const int whole = !mm->add && (n_tok == 1 || mm->y_stride == n_out);
+        float *y = whole ? cb_gpu_out(g, mm[i].y, bytes) : cb_gpu_inout(g, mm[i].y, bytes);
+        of[i].as.p = ((const struct gpu_weight *)mm[i].w->packed)->on;
+        of[GPU_AT_ONCE + i].as.i = n_out;
+        of[2 * GPU_AT_ONCE + i].as.p = cb_gpu_in(g, mm[i].bias, (size_t)n_out * sizeof(float));
+        of[3 * GPU_AT_ONCE + i].as.p = y;
+        groups[1] += ((size_t)n_out + CODE_ROWS - 1) / CODE_ROWS;
+    }
+    make_split(g, cw, x, n_tok);
+    const struct gpu_arg arg[] = { of[0],
+                                   of[1],
+                                   of[2],
+                                   of[3],
+                                   of[4],
+                                   of[5],
+                                   GPU_L(cb_row_bytes(w->type, w->n_in)),
+                                   GPU_I(w->n_in),
+                                   GPU_I(code_step(w)),
+                                   GPU_P(x->split),
+                                   GPU_P(x->split_scale),
+                                   GPU_I(n_tok),
+                                   of[6],
+                                   of[7],
+                                   of[8],
+                                   of[9],
+                                   of[10],
+                                   of[11],
+                                   GPU_I(mm->y_stride),
+                                   GPU_I(mm->add) };
+    cb_gpu_run(g, cw->program, wide ? "codes_32_tok" : "codes_8_tok", groups, CODE_ITEMS, arg, 20,
+               NULL);
+}
+
 /* The CPU's product of a weight that it has */
 static void multiply_on_host(struct gpu *g, const struct mm *mm, const float *x, int n_tok)
 {
@@ -197,25 +295,31 @@ void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
 
     if (n_tok < 1)
         return;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0, k; i < n; i += k) {
         int in_stage;
         const void *w = weight_on(g, &mm[i], n_tok, &in_stage);
-        g->multiplied = mm[i].w->packed;
+        k = 1;
+        g->multiplied[0] = mm[i].w->packed;
         if (!w) {
             cb_gpu_rows_ahead_next(g);
             multiply_on_host(g, &mm[i], x, n_tok);
             continue;
         }
         on.x = on.x ? on.x : cb_gpu_in(g, x, x_bytes);
-        multiply(g, &mm[i], w, &on, n_tok);
+        if (uses_codes(g, &mm[i])) {
+            k = at_once(g, &mm[i], n - i);
+            multiply_codes(g, &mm[i], k, &on, n_tok);
+        } else {
+            multiply(g, &mm[i], w, &on, n_tok);
+        }
         cb_gpu_stream_next(g);
         cb_gpu_rows_ahead_next(g);
-        if (in_stage || g->n_back == GPU_MOST_BACK) {
+        if (in_stage || g->n_back > GPU_MOST_BACK - GPU_AT_ONCE) {
             cb_gpu_done(g); /* a streamed weight's place serves the next one */
             on = (struct operand){ 0 };
         }
     }
-    g->multiplied = NULL;
+    memset(g->multiplied, 0, sizeof g->multiplied);
     cb_gpu_done(g);
 }
 

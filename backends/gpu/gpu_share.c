@@ -139,13 +139,22 @@ static int to_host(struct gpu *g, struct gpu_weight *w)
     return CB_OK;
 }
 
+static int is_multiplied(const struct gpu *g, const struct gpu_weight *w)
+{
+    int is = 0;
+
+    for (int i = 0; i < GPU_AT_ONCE; i++)
+        is |= g->multiplied[i] == w;
+    return is;
+}
+
 /* The last one that the op does not multiply by goes to the CPU. 0: there is none, or the CPU has
  * no memory for it. */
 static int last_goes(struct gpu *g)
 {
     int i = g->n_weight - 1;
 
-    while (i >= 0 && g->weight[i] == g->multiplied)
+    while (i >= 0 && is_multiplied(g, g->weight[i]))
         i--;
     return i >= 0 && !to_host(g, g->weight[i]);
 }

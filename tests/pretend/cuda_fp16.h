@@ -16,6 +16,7 @@
 #define __align__(n)    __attribute__((aligned(n)))
 #define __shared__      static __attribute__((section("shared")))
 #define __syncthreads() pretend_barrier()
+#define __syncwarp()    pretend_barrier()
 
 struct pretend_place {
     unsigned x, y, z;
@@ -25,7 +26,7 @@ void pretend_barrier();
 
 /* What the items of a group exchange at a barrier has two places in turn, so that the next exchange
  * need not wait until all have read this one. */
-enum { PRETEND_ITEMS = 128 };
+enum { PRETEND_ITEMS = 256 };
 extern unsigned char pretend_turn[PRETEND_ITEMS];
 
 static inline int pretend_next_turn()
@@ -106,6 +107,21 @@ static inline __half __float2half_rn(float f)
 static inline unsigned short __half_as_ushort(__half h)
 {
     return h.bits;
+}
+
+static inline __half __ushort_as_half(unsigned short bits)
+{
+    return { bits };
+}
+
+struct __align__(4) __half2 {
+    __half x, y;
+};
+
+static inline __half2 __hsub2(__half2 a, __half2 b)
+{
+    return { __float2half_rn(__half2float(a.x) - __half2float(b.x)),
+             __float2half_rn(__half2float(a.y) - __half2float(b.y)) };
 }
 
 struct __align__(16) float4 {

@@ -33,6 +33,8 @@
 
 #undef KERNEL
 #define KERNEL static
+#undef KERNEL_OF
+#define KERNEL_OF(items, groups) static
 
 namespace matmul
 {
@@ -133,6 +135,9 @@ const std::vector<kernel> kernels = {
     ONE("matmul", matmul, tile),
     ONE("matmul", matmul, halves),
     ONE("matmul", matmul, tile_mma),
+    ONE("matmul", matmul, split),
+    ONE("matmul", matmul, codes_8_tok),
+    ONE("matmul", matmul, codes_32_tok),
     ONE("vector", vector_, rmsnorm),
     ONE("vector", vector_, layernorm),
     ONE("vector", vector_, rope),

@@ -320,4 +320,432 @@ KERNEL void tile_mma(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int 
                     store(y + (long)tok * y_stride + o, bias, o, add, sum[m][n][i] * scale[tok]);
             }
 }
+
+/* ---- decoded tokens, where a warp multiplies small matrices of halves at once ----
+ *
+ * A warp multiplies 16 rows by 8 tokens. Codes of weights are halves without loss, a token's number
+ * is the sum of two halves, and sums are floats: so this kernel has the digits that few_1 has.
+ * Eight warps share the columns of a group's rows; they bring the rows' bytes 16 at a time, and the
+ * next ones are on their way while they multiply. How columns are shared out depends on the weight
+ * alone, and a token's sums on no other token. */
+
+/* Item 4 q + p of a warp has of each 32 elements 4 p..4 p + 3 and 16 + 4 p..16 + 4 p + 3, of the
+ * rows q and q + 8 and of token q. In words of two halves they have the order 0, 2, 1, 3. */
+#define SPLIT_WORDS 32 /* of 32 elements: 4 for each of four items, then those of what is left */
+
+/* Token GROUP(0) of x as sums of two halves: to[n_in / 32][2][4][4], of x / scale[token], which is
+ * a power of two. n_in is a multiple of 32. */
+KERNEL void split(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to,
+                  GLOBAL float *scale)
+{
+    LOCAL float most_[256];
+    const int item = ITEM(), items = ITEMS();
+    GLOBAL const float *row = x + (long)GROUP(0) * n_in;
+    float most = 0.0f, factor;
+
+    for (int i = item; i < n_in; i += items)
+        most = fmax(most, fabs(row[i]));
+    most = group_max(most, most_, 256);
+    factor = 1.0f / half_step(most);
+    if (item == 0)
+        scale[GROUP(0)] = half_step(most);
+    to += (long)GROUP(0) * n_in;
+    for (int i = item; i < n_in / 8; i += items) { /* an item's share of 32 elements */
+        GLOBAL const float *from = row + i / 4 * 32 + i % 4 * 4;
+        GLOBAL uint *at = to + i / 4 * SPLIT_WORDS + i % 4 * 4;
+        for (int half = 0; half < 2; half++)
+            for (int odd = 0; odd < 2; odd++) {
+                const float a = from[16 * half + odd] * factor;
+                const float b = from[16 * half + odd + 2] * factor;
+                const uint word = pack_f16(a, b);
+                at[2 * half + odd] = word;
+                at[16 + 2 * half + odd] = pack_f16(a - low_half(word), b - high_half(word));
+            }
+    }
+}
+
+#define CODE_WARPS 8
+#define CODE_ROWS 16
+#define CODE_PITCH 240 /* bytes from one row in LOCAL memory to the next: all banks are met */
+#define CODE_LOADS 7   /* of 16 bytes, by each of a row's two items */
+
+/* What an item has of 32 elements of a row: two words of four codes without sign, of
+ * which code_off() is taken, their steps, and what is added */
+struct codes {
+    uint lo, hi;
+    float d_lo, d_hi, m;
+};
+
+/* Blocks of all these types begin at even addresses, those of some at multiples of four. */
+FUNCTION uint word_at(int type, IN_LOCAL const uchar *p)
+{
+    if (type == Q4_1 || type == Q5_1 || type == Q4_K || type == Q5_K)
+        return *(IN_LOCAL const uint *)p;
+    return (uint)((IN_LOCAL const ushort *)p)[0] | (uint)((IN_LOCAL const ushort *)p)[1] << 16;
+}
+
+FUNCTION float half_at(IN_LOCAL const uchar *p)
+{
+    return low_half(*(IN_LOCAL const ushort *)p);
+}
+
+/* Four bits, each the lowest of a byte */
+FUNCTION uint bits_apart(uint four)
+{
+    return (four & 15u) * 0x00204081u & 0x01010101u;
+}
+
+FUNCTION int code_bytes(int type) /* of 32 elements; of 256 where these have common steps */
+{
+    return type == Q4_0   ? 18
+           : type == Q4_1 ? 20
+           : type == Q5_0 ? 22
+           : type == Q5_1 ? 24
+           : type == Q8_0 ? 34
+           : type == Q4_K ? 144
+           : type == Q5_K ? 176
+                          : 210;
+}
+
+/* What is taken from a code before it is multiplied. Where a minimum could do without, sums stay
+ * small and keep their digits. */
+FUNCTION uint code_off(int type)
+{
+    return type == Q8_0                                     ? 128u
+           : type == Q6_K                                   ? 32u
+           : type == Q5_0 || type == Q5_1 || type == Q5_K ? 16u
+                                                            : 8u;
+}
+
+FUNCTION struct codes codes_45(int type, IN_LOCAL const uchar *at, int p)
+{
+    const int has_min = type == Q4_1 || type == Q5_1, has_fifth = type >= Q5_0;
+    IN_LOCAL const uchar *fifth = at + 2 + 2 * has_min;
+    const uint nibbles = word_at(type, fifth + 4 * has_fifth + 4 * p);
+    struct codes c;
+
+    c.lo = nibbles & 0x0f0f0f0fu;
+    c.hi = nibbles >> 4 & 0x0f0f0f0fu;
+    if (has_fifth) {
+        const uint bits = word_at(type, fifth) >> 4 * p;
+        c.lo |= bits_apart(bits) << 4;
+        c.hi |= bits_apart(bits >> 16) << 4;
+    }
+    c.d_lo = c.d_hi = half_at(at);
+    c.m = has_min ? half_at(at + 2) + (float)code_off(type) * c.d_lo : 0.0f;
+    return c;
+}
+
+FUNCTION struct codes codes_8(IN_LOCAL const uchar *at, int p)
+{
+    struct codes c;
+
+    c.lo = word_at(Q8_0, at + 2 + 4 * p) ^ 0x80808080u;
+    c.hi = word_at(Q8_0, at + 18 + 4 * p) ^ 0x80808080u;
+    c.d_lo = c.d_hi = half_at(at);
+    c.m = 0.0f;
+    return c;
+}
+
+/* Steps of a row's 256 elements: f16 step and step of minima with eight 6-bit numbers each, which
+ * lie in two words, or (Q6_K) the f16 step */
+struct steps {
+    uint scale[2], least[2];
+    float d, m;
+};
+
+FUNCTION struct steps steps_of(int type, IN_LOCAL const uchar *at)
+{
+    struct steps s;
+    uint a, b, c;
+
+    if (type == Q6_K) {
+        s.d = half_at(at + 208);
+        return s;
+    }
+    a = word_at(type, at + 4);
+    b = word_at(type, at + 8);
+    c = word_at(type, at + 12);
+    s.scale[0] = a & 0x3f3f3f3fu;
+    s.least[0] = b & 0x3f3f3f3fu;
+    s.scale[1] = (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u);
+    s.least[1] = (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u);
+    s.d = half_at(at);
+    s.m = -half_at(at + 2);
+    return s;
+}
+
+/* Number j of 32 elements of the 256 that begin at `at` */
+FUNCTION struct codes codes_45_k(int type, IN_LOCAL const uchar *at, const struct steps *s, int j,
+                                 int p)
+{
+    IN_LOCAL const uchar *high = at + 16 + 4 * p;
+    IN_LOCAL const uchar *q = high + (type == Q5_K ? 32 : 0) + 32 * (j / 2);
+    struct codes c;
+
+    c.lo = word_at(type, q) >> 4 * (j & 1) & 0x0f0f0f0fu;
+    c.hi = word_at(type, q + 16) >> 4 * (j & 1) & 0x0f0f0f0fu;
+    if (type == Q5_K) {
+        c.lo |= (word_at(type, high) >> j & 0x01010101u) << 4;
+        c.hi |= (word_at(type, high + 16) >> j & 0x01010101u) << 4;
+    }
+    c.d_lo = c.d_hi = s->d * (float)(s->scale[j / 4] >> 8 * (j % 4) & 255u);
+    c.m = s->m * (float)(s->least[j / 4] >> 8 * (j % 4) & 255u) +
+          (float)code_off(type) * c.d_lo;
+    return c;
+}
+
+FUNCTION struct codes codes_6_k(IN_LOCAL const uchar *at, const struct steps *s, int j, int p)
+{
+    IN_LOCAL const uchar *low = at + 64 * (j / 4) + 32 * (j & 1) + 4 * p;
+    IN_LOCAL const uchar *high = at + 128 + 32 * (j / 4) + 4 * p;
+    const int nibble = j & 2 ? 4 : 0, pair = 2 * (j & 3);
+    const int scales = ((IN_LOCAL const short *)(at + 192))[j];
+    struct codes c;
+
+    c.lo = (word_at(Q6_K, low) >> nibble & 0x0f0f0f0fu) |
+           (word_at(Q6_K, high) >> pair & 0x03030303u) << 4;
+    c.hi = (word_at(Q6_K, low + 16) >> nibble & 0x0f0f0f0fu) |
+           (word_at(Q6_K, high + 16) >> pair & 0x03030303u) << 4;
+    c.d_lo = s->d * (float)(signed char)scales;
+    c.d_hi = s->d * (float)(scales >> 8);
+    c.m = 0.0f;
+    return c;
+}
+
+/* Four codes as two words of halves. 0x6400 is 1024, whose last bit is 1. */
+FUNCTION void halves_of(uint codes, uint off, uint *to)
+{
+    const uint base = 0x64006400u + off * 0x00010001u;
+
+    to[0] = sub_halves((codes & 0x00ff00ffu) | 0x64006400u, base);
+    to[1] = sub_halves((codes >> 8 & 0x00ff00ffu) | 0x64006400u, base);
+}
+
+/* What the items of a warp have of rows q and q + 8 as halves, for both halves of 32 elements */
+FUNCTION void matrix_of(int type, const struct codes *c, uint (*a)[4])
+{
+    for (int row = 0; row < 2; row++) {
+        uint lo[2], hi[2];
+        halves_of(c[row].lo, code_off(type), lo);
+        halves_of(c[row].hi, code_off(type), hi);
+        a[0][row] = lo[0];
+        a[0][2 + row] = lo[1];
+        a[1][row] = hi[0];
+        a[1][2 + row] = hi[1];
+    }
+}
+
+/* The rows' products with 32 elements of eight tokens, x[2][4] of an item, added to sum[4] */
+FUNCTION void add_products(int type, const struct codes *c, uint (*a)[4], const uint *x, int valid,
+                           float *sum)
+{
+    float lo[4] = { 0.0f, 0.0f, 0.0f, 0.0f }, hi[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+
+    mma(lo, a[0], x);
+    mma(lo, a[0], x + 4);
+    mma(type == Q6_K ? hi : lo, a[1], x + 2);
+    mma(type == Q6_K ? hi : lo, a[1], x + 6);
+    for (int i = 0; valid && i < 4; i++)
+        sum[i] += c[i / 2].d_lo * lo[i];
+    if (type == Q6_K)
+        for (int i = 0; valid && i < 4; i++)
+            sum[i] += c[i / 2].d_hi * hi[i];
+    if (type == Q4_1 || type == Q5_1 || type == Q4_K || type == Q5_K) { /* minimum times x's sum */
+        const uint one[4] = { 0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u };
+        for (int i = 0; i < 8; i += 2)
+            mma(hi, one, x + i);
+        for (int i = 0; valid && i < 4; i++)
+            sum[i] += c[i / 2].m * hi[i];
+    }
+}
+
+/* Adds block b of 32 elements of rows q and q + 8 of a warp and of all tokens to sum[T][4]. Token q
+ * of eights t begins at word of[t] of x. */
+FUNCTION void add_block(int type, int T, const struct codes *c, int b, int n_block,
+                        GLOBAL const uint *x, const uint *of, float (*sum)[4])
+{
+    const uint at = (uint)(b < n_block ? b : n_block - 1) * SPLIT_WORDS + 4u * (uint)(ITEM() % 4);
+    uint a[2][4], both[8];
+
+    matrix_of(type, c, a);
+    UNROLL for (int t = 0; t < T; t++) {
+        load_four(both, x + (of[t] + at));
+        load_four(both + 4, x + (of[t] + at) + 16);
+        add_products(type, c, a, both, b < n_block, sum[t]);
+    }
+}
+
+/* The same for blocks first..first+n-1, which lie at row[2] in LOCAL memory */
+FUNCTION void add_blocks(int type, int T, IN_LOCAL const uchar *const *row, int first, int n,
+                         int n_block, GLOBAL const uint *x, const uint *of, float (*sum)[4])
+{
+    const int p = ITEM() % 4;
+    struct codes c[2];
+
+    if (type >= Q4_K) {
+        const struct steps s[2] = { steps_of(type, row[0]), steps_of(type, row[1]) };
+        UNROLL for (int b = 0; b < 8; b++) {
+            for (int i = 0; i < 2; i++)
+                c[i] = type == Q6_K ? codes_6_k(row[i], &s[i], b, p)
+                                    : codes_45_k(type, row[i], &s[i], b, p);
+            add_block(type, T, c, first + b, n_block, x, of, sum);
+        }
+        return;
+    }
+    for (int b = 0; b < n; b++) {
+        for (int i = 0; i < 2; i++)
+            c[i] = type == Q8_0 ? codes_8(row[i] + b * code_bytes(type), p)
+                                : codes_45(type, row[i] + b * code_bytes(type), p);
+        add_block(type, T, c, first + b, n_block, x, of, sum);
+    }
+}
+
+/* An item's share of the bytes of its row that a warp multiplies next, of which `left` are in the
+ * row: 16 at a time from the address below on */
+FUNCTION void bring_codes(bytes_t from, long left, int bytes, uint (*to)[4])
+{
+    const int skew = (int)((ulong)from & 15u);
+    const int n = left > 0 ? (skew + (int)(left < bytes ? left : bytes) + 15) / 16 : 0;
+
+    UNROLL for (int i = 0; i < CODE_LOADS; i++) {
+        const int at = 2 * i + (ITEM() & 1);
+        to[i][0] = to[i][1] = to[i][2] = to[i][3] = 0u;
+        if (at < n)
+            load_four(to[i], (GLOBAL const uint *)(from - skew + 16 * at));
+    }
+}
+
+#define MOST_T 4 /* eights of tokens */
+
+/* The products of a group: CODE_ROWS rows from row o0 on of one weight, T times eight tokens */
+struct few_group {
+    bytes_t weight;
+    GLOBAL const float *bias;
+    GLOBAL float *y;
+    int n_out, o0;
+};
+
+/* Up to three weights of one type and as many columns are multiplied at once: which has the rows of
+ * tile GROUP(1)? */
+FUNCTION struct few_group few_group_of(bytes_t w0, bytes_t w1, bytes_t w2, int n0, int n1, int n2,
+                                       GLOBAL const float *b0, GLOBAL const float *b1,
+                                       GLOBAL const float *b2, GLOBAL float *y0, GLOBAL float *y1,
+                                       GLOBAL float *y2)
+{
+    const int t0 = (n0 + CODE_ROWS - 1) / CODE_ROWS, t1 = (n1 + CODE_ROWS - 1) / CODE_ROWS;
+    const int tile = GROUP(1), i = tile < t0 ? 0 : tile < t0 + t1 ? 1 : 2;
+    struct few_group g;
+
+    g.weight = i == 0 ? w0 : i == 1 ? w1 : w2;
+    g.bias = i == 0 ? b0 : i == 1 ? b1 : b2;
+    g.y = i == 0 ? y0 : i == 1 ? y1 : y2;
+    g.n_out = i == 0 ? n0 : i == 1 ? n1 : n2;
+    g.o0 = (tile - (i > 0 ? t0 : 0) - (i > 1 ? t1 : 0)) * CODE_ROWS;
+    return g;
+}
+
+/* The number of a row whose products are wanted; one that there is not is the last. */
+FUNCTION long code_row(const struct few_group *g, int r)
+{
+    return g->o0 + r < g->n_out ? g->o0 + r : g->n_out - 1;
+}
+
+#define ADD_BLOCKS(t)                                                                              \
+    case t:                                                                                        \
+        add_blocks(t, T, row, first, step, n_block, x, of, sum);                                   \
+        break
+
+/* A warp's sums over its columns, step blocks at a time. The next ones are under way meanwhile, but
+ * for many tokens, whose sums need the registers. */
+FUNCTION void warp_sums(WITH_OPTIONS int T, const struct few_group *g, long row_bytes, int n_block,
+                        int step, GLOBAL const uint *x, const uint *of, IN_LOCAL uint *s_,
+                        float (*sum)[4])
+{
+    const int lane = ITEM() % 32, warp = ITEM() / 32, q = lane / 4;
+    const int n_step = (n_block + step - 1) / step, per = (n_step + CODE_WARPS - 1) / CODE_WARPS;
+    const int bytes = (TYPE >= Q4_K ? step / 8 : step) * code_bytes(TYPE);
+    const long begin = (long)(warp * per) * bytes;
+    bytes_t mine = g->weight + code_row(g, lane / 2) * row_bytes + begin;
+    IN_LOCAL uint *to = s_ + (warp * CODE_ROWS + lane / 2) * (CODE_PITCH / 4) + lane % 2 * 4;
+    uint next[CODE_LOADS][4];
+
+    if (T == 1)
+        bring_codes(mine, row_bytes - begin, bytes, next);
+    for (int k = 0; k < per; k++) {
+        const int first = (warp * per + k) * step, at = k * bytes;
+        IN_LOCAL const uchar *row[2];
+        if (T > 1)
+            bring_codes(mine + at, row_bytes - begin - at, bytes, next);
+        UNROLL for (int i = 0; i < CODE_LOADS; i++)
+            store_four(to + 8 * i, next[i][0], next[i][1], next[i][2], next[i][3]);
+        WARP_BARRIER();
+        if (T == 1 && k + 1 < per)
+            bring_codes(mine + at + bytes, row_bytes - begin - at - bytes, bytes, next);
+        for (int i = 0; i < 2; i++) {
+            const int r = q + 8 * i;
+            bytes_t from = g->weight + code_row(g, r) * row_bytes + begin + at;
+            row[i] = (IN_LOCAL const uchar *)(s_ + (warp * CODE_ROWS + r) * (CODE_PITCH / 4)) +
+                     ((ulong)from & 15u);
+        }
+        switch (TYPE) {
+            ADD_BLOCKS(Q4_0);
+            ADD_BLOCKS(Q4_1);
+            ADD_BLOCKS(Q5_0);
+            ADD_BLOCKS(Q5_1);
+            ADD_BLOCKS(Q8_0);
+            ADD_BLOCKS(Q4_K);
+            ADD_BLOCKS(Q5_K);
+            ADD_BLOCKS(Q6_K);
+        }
+        WARP_BARRIER();
+    }
+}
+
+FUNCTION void few_codes(WITH_OPTIONS int T, const struct few_group *g, long row_bytes, int n_in,
+                        int step, GLOBAL const uint *x, GLOBAL const float *scale, int n_tok,
+                        int y_stride, int add)
+{
+    LOCAL ALIGNED_16 uint s_[CODE_WARPS * CODE_ROWS * CODE_PITCH / 4];
+    const int item = ITEM(), warp = item / 32, q = item % 32 / 4, p = item % 4;
+    const int tok0 = GROUP(0) * T * 8;
+    IN_LOCAL float *part = (IN_LOCAL float *)s_; /* [warp][token][row] */
+    uint of[MOST_T];
+    float sum[MOST_T][4];
+
+    UNROLL for (int t = 0; t < T; t++) {
+        const int tok = tok0 + t * 8 + q < n_tok ? tok0 + t * 8 + q : n_tok - 1;
+        of[t] = (uint)tok * (uint)n_in;
+        sum[t][0] = sum[t][1] = sum[t][2] = sum[t][3] = 0.0f;
+    }
+    warp_sums(OPTIONS T, g, row_bytes, n_in / 32, step, x, of, s_, sum);
+    BARRIER();
+    UNROLL for (int t = 0; t < T; t++)
+        UNROLL for (int i = 0; i < 4; i++)
+            part[(warp * T * 8 + t * 8 + 2 * p + i % 2) * CODE_ROWS + q + i / 2 * 8] = sum[t][i];
+    BARRIER();
+    for (int i = item; i < CODE_ROWS * 8 * T; i += CODE_WARPS * 32) {
+        const int o = g->o0 + i % CODE_ROWS, tok = tok0 + i / CODE_ROWS;
+        float all = 0.0f;
+        for (int w = 0; w < CODE_WARPS; w++)
+            all += part[w * T * 8 * CODE_ROWS + i];
+        if (o < g->n_out && tok < n_tok)
+            store(g->y + (long)tok * y_stride + o, g->bias, o, add, all * scale[tok]);
+    }
+}
+
+/* step: so many blocks of 32 have not more than CODE_PITCH - 16 bytes */
+#define FEW_CODES(name, T, least_groups)                                                           \
+    KERNEL_OF(CODE_WARPS * 32, least_groups)                                                       \
+    void name(WITH_OPTIONS bytes_t w0, bytes_t w1, bytes_t w2, int n0, int n1, int n2,             \
+              long row_bytes, int n_in, int step, GLOBAL const uint *x, GLOBAL const float *scale, \
+              int n_tok, GLOBAL const float *b0, GLOBAL const float *b1, GLOBAL const float *b2,   \
+              GLOBAL float *y0, GLOBAL float *y1, GLOBAL float *y2, int y_stride, int add)         \
+    {                                                                                              \
+        const struct few_group g = few_group_of(w0, w1, w2, n0, n1, n2, b0, b1, b2, y0, y1, y2);   \
+        few_codes(OPTIONS T, &g, row_bytes, n_in, step, x, scale, n_tok, y_stride, add);           \
+    }
+
+FEW_CODES(codes_8_tok, 1, 2)
+FEW_CODES(codes_32_tok, 4, 2)
 #endif
