@@ -17,7 +17,7 @@ static double part(float x)
     return x > 0 ? -(double)x * (double)log2f(x) : 0;
 }
 
-static double entropy(const float *x, int n)
+double cb_bits(const float *x, int n)
 {
     double sum = 0;
 
@@ -26,18 +26,13 @@ static double entropy(const float *x, int n)
     return sum;
 }
 
-static double between(const float *p, double hp, const float *q, double hq, int n)
+double cb_divergence(const float *p, double hp, const float *q, double hq, int n)
 {
     double sum = 0;
 
     for (int i = 0; i < n; i++)
         sum += part((p[i] + q[i]) / 2);
     return fmin(1, fmax(0, sum - (hp + hq) / 2));
-}
-
-double cb_similarity_divergence(const float *p, const float *q, int n)
-{
-    return between(p, entropy(p, n), q, entropy(q, n), n);
 }
 
 /* ---- similarities ---- */
@@ -81,10 +76,10 @@ static void add_head(void *arg, int h, int thread)
 
     (void)thread;
     for (int j = 0; j < a->n_layer; j++) {
-        of[j % (ALIKE_FAR + 1)] = entropy(row(a, j, h), a->n);
+        of[j % (ALIKE_FAR + 1)] = cb_bits(row(a, j, h), a->n);
         for (int i = j > ALIKE_FAR ? j - ALIKE_FAR : 0; i < j; i++)
-            *sum_at(a, h, i, j) += 1 - between(row(a, i, h), of[i % (ALIKE_FAR + 1)], row(a, j, h),
-                                               of[j % (ALIKE_FAR + 1)], a->n);
+            *sum_at(a, h, i, j) += 1 - cb_divergence(row(a, i, h), of[i % (ALIKE_FAR + 1)],
+                                                     row(a, j, h), of[j % (ALIKE_FAR + 1)], a->n);
     }
 }
 

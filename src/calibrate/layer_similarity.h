@@ -8,8 +8,10 @@
 
 struct par;
 
-/* Jensen-Shannon divergence of p[n] and q[n] to base 2: 0 = equal, 1 = disjoint. */
-double cb_similarity_divergence(const float *p, const float *q, int n);
+double cb_bits(const float *x, int n); /* entropy of x[n] to base 2 */
+/* Jensen-Shannon divergence of p[n] and q[n], whose entropies are hp and hq: 0 = equal, 1 =
+ * disjoint */
+double cb_divergence(const float *p, double hp, const float *q, double hq, int n);
 
 enum { ALIKE_FAR = 16 }; /* layers further apart count as different, without a comparison */
 

@@ -286,7 +286,8 @@ int cb_engine_open_over(const struct opts *o, struct ranks *team, struct engine 
     return path ? open_file(o, path, cb_opt_int(o, ARG_THREADS), NULL, team, e) : CB_USAGE;
 }
 
-uint64_t cb_engine_checkpoints(const struct opts *o)
+/* Bytes of --checkpoints, as struct cb_session_params takes them */
+static uint64_t checkpoint_bytes(const struct opts *o)
 {
     const int64_t bytes = cb_opt_int64(o, ARG_CHECKPOINTS);
 
@@ -312,7 +313,7 @@ int cb_engine_params(const struct opts *o, struct engine *e, const char *policy,
     *out = (struct cb_session_params){
         .n_ctx = n_ctx,
         .chunk = cb_opt_int(o, ARG_CHUNK),
-        .checkpoint_bytes = cb_engine_checkpoints(o),
+        .checkpoint_bytes = checkpoint_bytes(o),
         .type_k = cb_opt_text(o, ARG_TYPE_K),
         .type_v = cb_opt_text(o, ARG_TYPE_V),
         .policy = policy,

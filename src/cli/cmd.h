@@ -74,8 +74,6 @@ struct engine {
     struct ranks *team;    /* of --split, which sessions are split over; or NULL */
 };
 
-/* Bytes of --checkpoints, as struct cb_session_params takes them */
-uint64_t cb_engine_checkpoints(const struct opts *o);
 /* user_cache.c: a folder of the user's cache, as the XDG base directory specification has it; it is
  * made where it is missing. NULL: there is no home, or it cannot be made. */
 const char *cb_user_cache(const char *name, char *path, size_t size);

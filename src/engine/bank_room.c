@@ -40,7 +40,8 @@ static size_t own_name(const char *name)
     return n;
 }
 
-int cb_bank_name_is(const char *name)
+/* 1: such a name */
+static int is_bank_name(const char *name)
 {
     const size_t n = own_name(name);
 
@@ -52,7 +53,7 @@ int cb_bank_name_has(const char *name, uint64_t key)
     char of_key[BANK_NAME];
 
     cb_bank_name(key, 0, of_key);
-    return cb_bank_name_is(name) && !strncmp(name, of_key, 17);
+    return is_bank_name(name) && !strncmp(name, of_key, 17);
 }
 
 char *cb_bank_path(const char *folder, const char *name)
@@ -173,7 +174,7 @@ static int appraise_open(const struct bank_file *f, struct entry *e)
     (void)json_unpack(about, "{s?F, s?{s?s}}", "work", &work, "continues", "file", &parent);
     age = difftime(time(NULL), st.st_mtime);
     e->worth = (double)(f->uses + 1) * work / (double)(e->bytes + 1) / (age > 0 ? age + 1 : 1);
-    if (cb_bank_name_is(parent))
+    if (is_bank_name(parent))
         memcpy(e->continues, parent, BANK_NAME);
     json_decref(about);
     return CB_OK;
@@ -187,7 +188,7 @@ static int appraise(const struct list *x, struct entry *e)
     char *path;
     int err;
 
-    if (!cb_bank_name_is(e->name))
+    if (!is_bank_name(e->name))
         return CB_OK;
     if (!(path = cb_bank_path(x->folder, e->name)))
         return CB_ENOMEM;

@@ -11,7 +11,6 @@ enum { BANK_NAME = 2 * 16 + 1 + 5 + 1 }; /* "KEY-TEXT.bank": two hashes of 16 di
 
 /* key: of the settings and the first block of tokens; text: of all tokens */
 void cb_bank_name(uint64_t key, uint64_t text, char out[BANK_NAME]);
-int cb_bank_name_is(const char *name);                    /* 1: such a name */
 int cb_bank_name_has(const char *name, uint64_t key);     /* 1: such a name, with this key */
 char *cb_bank_path(const char *folder, const char *name); /* caller frees; NULL: out of memory */
 /* Renames a damaged file to NAME.damaged, for whoever wants to know why. It is the first to go.

@@ -9,7 +9,7 @@
 
 /* ---- chance ---- */
 
-uint64_t cb_rng_next(struct rng *r)
+static uint64_t rng_next(struct rng *r)
 {
     uint64_t z = r->s += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -19,7 +19,7 @@ uint64_t cb_rng_next(struct rng *r)
 
 int cb_rng_below(struct rng *r, int n)
 {
-    return (int)((cb_rng_next(r) >> 32) * (uint64_t)n >> 32);
+    return (int)((rng_next(r) >> 32) * (uint64_t)n >> 32);
 }
 
 struct rng cb_rng_for(uint64_t seed, const char *task, int a, int b, int c)
@@ -28,9 +28,9 @@ struct rng cb_rng_for(uint64_t seed, const char *task, int a, int b, int c)
     struct rng r = { seed };
 
     for (; *task; task++)
-        r.s = cb_rng_next(&r) ^ (unsigned char)*task;
+        r.s = rng_next(&r) ^ (unsigned char)*task;
     for (int i = 0; i < 3; i++)
-        r.s = cb_rng_next(&r) ^ (uint64_t)n[i];
+        r.s = rng_next(&r) ^ (uint64_t)n[i];
     return r;
 }
 
@@ -94,7 +94,7 @@ void cb_pair_word(int i, char (*out)[48])
 
 void cb_value(struct rng *r, enum value_kind k, char (*out)[48])
 {
-    const uint64_t x = cb_rng_next(r), y = cb_rng_next(r);
+    const uint64_t x = rng_next(r), y = rng_next(r);
 
     if (k == VALUE_WORDS)
         cb_pair_word((int)(x % PAIR_WORDS), out);
@@ -132,8 +132,8 @@ static int build(const struct gen *g, const struct recipe *r, int units, struct 
 }
 
 /* Token counts are nearly linear in units: a secant step lands close, bisection finishes. */
-int cb_fit(const struct gen *g, const struct recipe *r, int length, struct buf *context,
-           struct buf *question)
+static int fit(const struct gen *g, const struct recipe *r, int length, struct buf *context,
+               struct buf *question)
 {
     const int target = length - r->max_new - g->reserve;
     int lo = r->min_units, hi = r->max_units + 1, n_lo, n_hi = 0, best = lo;
@@ -177,7 +177,7 @@ int cb_gen_item(const struct gen *g, const struct recipe *r, const struct made *
 {
     struct buf context = { 0 }, question = { 0 }, id = { 0 };
     struct item it = { 0 };
-    int err = cb_fit(g, r, m->length, &context, &question);
+    int err = fit(g, r, m->length, &context, &question);
 
     cb_buf_print(&id, "%s-%d", m->task, m->length);
     if (m->depth >= 0)

@@ -67,7 +67,6 @@ struct rng {
     uint64_t s; /* splitmix64 (Steele et al. 2014) */
 };
 
-uint64_t cb_rng_next(struct rng *r);
 int cb_rng_below(struct rng *r, int n);                                      /* 0..n-1 */
 struct rng cb_rng_for(uint64_t seed, const char *task, int a, int b, int c); /* of one item */
 void cb_rng_shuffle(struct rng *r, int *x, int n);
@@ -86,11 +85,6 @@ struct recipe {
     void *arg;
     int min_units, max_units, max_new;
 };
-
-/* The most units that fit into `length` tokens together with max_new and g's reserve. CB_EARG: not
- * even the fewest fit. */
-int cb_fit(const struct gen *g, const struct recipe *r, int length, struct buf *context,
-           struct buf *question);
 
 struct made {
     const char *task, *metric;

@@ -58,8 +58,6 @@ void cb_gguf_close(struct gguf *g);
 
 const char *cb_gguf_path(const struct gguf *g);
 uint64_t cb_gguf_file_bytes(const struct gguf *g);
-int cb_gguf_version(const struct gguf *g);
-uint64_t cb_gguf_n_kv(const struct gguf *g);
 const struct gguf_kv *cb_gguf_kv_at(const struct gguf *g, uint64_t i);
 const struct gguf_kv *cb_gguf_find(const struct gguf *g, const char *key); /* NULL = absent */
 uint64_t cb_gguf_n_tensor(const struct gguf *g);
@@ -70,7 +68,6 @@ const struct gguf_tensor *cb_gguf_tensor(const struct gguf *g,
 /* Typed reads. 1 = read, 0 = absent (*out is left alone), negative = wrong type or out of range:
  * the error names file and key. Integer reads take any integer type that fits. */
 int cb_gguf_i64(const struct gguf *g, const char *key, int64_t *out);
-int cb_gguf_i32(const struct gguf *g, const char *key, int32_t *out);
 int cb_gguf_f32(const struct gguf *g, const char *key, float *out);
 int cb_gguf_bool(const struct gguf *g, const char *key, int *out);
 int cb_gguf_string(const struct gguf *g, const char *key, struct gguf_str *out);

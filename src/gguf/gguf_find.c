@@ -31,16 +31,6 @@ uint64_t cb_gguf_file_bytes(const struct gguf *g)
     return bytes;
 }
 
-int cb_gguf_version(const struct gguf *g)
-{
-    return (int)g->version;
-}
-
-uint64_t cb_gguf_n_kv(const struct gguf *g)
-{
-    return g->n_kv;
-}
-
 const struct gguf_kv *cb_gguf_kv_at(const struct gguf *g, uint64_t i)
 {
     return i < g->n_kv ? &g->kv[i] : NULL;

@@ -80,19 +80,6 @@ int cb_gguf_i64(const struct gguf *g, const char *key, int64_t *out)
     return 1;
 }
 
-int cb_gguf_i32(const struct gguf *g, const char *key, int32_t *out)
-{
-    int64_t v;
-    const int got = cb_gguf_i64(g, key, &v);
-
-    if (got <= 0)
-        return got;
-    if (v < INT32_MIN || v > INT32_MAX)
-        return out_of_range(g, key);
-    *out = (int32_t)v;
-    return 1;
-}
-
 int cb_gguf_f32(const struct gguf *g, const char *key, float *out)
 {
     const struct gguf_kv *kv = cb_gguf_find(g, key);

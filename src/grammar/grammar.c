@@ -72,14 +72,6 @@ const char *cb_grammar_notes(const cb_grammar *g)
     return g->notes ? g->notes : "";
 }
 
-size_t cb_grammar_bytes(const cb_grammar *g)
-{
-    const struct program *p = &g->program;
-
-    return sizeof *g + p->cap_code * sizeof *p->code + p->cap_set * sizeof *p->set +
-           p->n_rule * (sizeof *p->rule + sizeof *p->by_rank) + p->n_code * sizeof *p->first_pc;
-}
-
 void cb_grammar_free(cb_grammar *g)
 {
     if (!g)

@@ -21,6 +21,5 @@ int cb_grammar_new(enum grammar_kind kind, const char *text, const struct gramma
 /* Lines on what the grammar does not say exactly, such as "#/properties/a: 'uniqueItems' is not
  * enforced"; "" if there is nothing. Valid as long as the grammar */
 const char *cb_grammar_notes(const cb_grammar *grammar);
-size_t cb_grammar_bytes(const cb_grammar *grammar); /* the memory that it holds, about */
 
 #endif

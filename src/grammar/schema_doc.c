@@ -28,7 +28,7 @@ struct reader {
 
 /* ---- memory ---- */
 
-void *cb_sdoc_alloc(struct sdoc *d, size_t bytes, int *rc)
+static void *sdoc_alloc(struct sdoc *d, size_t bytes, int *rc)
 {
     struct sdoc_block *b = d->block;
     size_t cap = bytes > BLOCK / 4 ? bytes : BLOCK;
@@ -125,7 +125,7 @@ static struct sval *new_val(struct sdoc *d, enum sval_kind kind, int *rc)
     if (!*rc)
         *rc = cb_budget_grow(d->budget, (void **)&d->val, &d->cap_val, d->n_val + 1,
                              sizeof(struct sval *));
-    v = *rc ? NULL : cb_sdoc_alloc(d, sizeof *v, rc);
+    v = *rc ? NULL : sdoc_alloc(d, sizeof *v, rc);
     if (!v)
         return NULL;
     *v = (struct sval){ .kind = kind, .id = (int32_t)d->n_val, .s = "" };
@@ -135,7 +135,7 @@ static struct sval *new_val(struct sdoc *d, enum sval_kind kind, int *rc)
 
 static const char *copy(struct sdoc *d, const char *s, size_t n, int *rc)
 {
-    char *p = cb_sdoc_alloc(d, n + 1, rc);
+    char *p = sdoc_alloc(d, n + 1, rc);
 
     return p ? memcpy(p, s, n) : NULL;
 }
@@ -249,7 +249,7 @@ static int string(struct reader *p, const char **out, size_t *n)
     while (q < p->end && *q != '"')
         q += *q == '\\' && q + 1 < p->end ? 2 : 1;
     TRY(cb_budget_steps(p->d->budget, (size_t)(q - start) / 16));
-    to = cb_sdoc_alloc(p->d, (size_t)(q - start) + 5, &rc);
+    to = sdoc_alloc(p->d, (size_t)(q - start) + 5, &rc);
     if (!to)
         return rc;
     *out = to;

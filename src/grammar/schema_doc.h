@@ -45,8 +45,6 @@ void cb_sdoc_free(struct sdoc *d);
 
 /* A member of object v; NULL: v is none, or has none such */
 struct sval *cb_sdoc_get(const struct sdoc *d, const struct sval *v, const char *key, size_t n);
-/* Zeroed memory until cb_sdoc_free(); NULL after a failure, whose status is *rc */
-void *cb_sdoc_alloc(struct sdoc *d, size_t bytes, int *rc);
 /* A new value in `up` (NULL: in none), for schemas that stand for a part of another one. A key
  * must be a new one. NULL after a failure */
 struct sval *cb_sdoc_add(struct sdoc *d, struct sval *up, const char *key, enum sval_kind kind,

@@ -41,7 +41,7 @@ struct jv cb_jslice(struct jstr s, size_t from, size_t to)
     return cb_jstr_of((struct jstr){ s.s + from, s.own ? s.own + from : NULL, to - from });
 }
 
-int cb_jown_ones(struct jrun *r, size_t n, const uint8_t **ones)
+static int own_ones(struct jrun *r, size_t n, const uint8_t **ones)
 {
     if (n > r->n_ones) {
         const size_t cap = n < 1024 ? 1024 : n + n / 2;
@@ -63,7 +63,7 @@ int cb_jgiven(struct jrun *r, const char *s, size_t n, struct jv *out)
 
     if (!p)
         return CB_ENOMEM;
-    TRY(cb_jown_ones(r, n, &ones));
+    TRY(own_ones(r, n, &ones));
     if (n)
         memcpy(p, s, n);
     *out = cb_jstr_of((struct jstr){ p, ones, n });
@@ -233,7 +233,7 @@ int cb_jout_bytes(struct jout *o, const char *s, size_t n, int own)
     struct jstr t = { s, NULL, n };
 
     if (own)
-        TRY(cb_jown_ones(o->r, n, &t.own));
+        TRY(own_ones(o->r, n, &t.own));
     return cb_jout_put(o, t);
 }
 

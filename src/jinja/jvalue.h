@@ -69,7 +69,6 @@ struct jv cb_jstr_of(struct jstr s);
 struct jv cb_jslice(struct jstr s, size_t from, size_t to); /* bytes */
 /* A copy of s[n] that counts as given from outside -> *out */
 int cb_jgiven(struct jrun *r, const char *s, size_t n, struct jv *out);
-int cb_jown_ones(struct jrun *r, size_t n, const uint8_t **ones);
 
 int cb_jlist_new(struct jrun *r, size_t cap, struct jv *out);
 int cb_jlist_add(struct jrun *r, struct jv *list, const struct jv *v); /* while it is being made */

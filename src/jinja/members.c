@@ -120,7 +120,7 @@ static const struct jentry of_list[] = {
     { "reverse", unsafe },   { "sort", unsafe },      { "clear", unsafe },
 };
 
-jfn cb_jmethod(enum jkind kind, const struct jstr *name)
+static jfn method_of(enum jkind kind, const struct jstr *name)
 {
     switch (kind) {
     case J_STR:
@@ -144,7 +144,7 @@ static int undefined(struct jrun *r, const struct jv *v)
 
 static int method(struct jrun *r, const struct jv *v, const struct jstr *name, struct jv *out)
 {
-    const jfn fn = cb_jmethod(v->kind, name);
+    const jfn fn = method_of(v->kind, name);
     struct jfunc *f;
 
     if (!fn)

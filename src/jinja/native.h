@@ -50,9 +50,8 @@ int cb_jargs_most(struct jrun *r, const struct jargs *a, const char *who, size_t
 struct jargs cb_jargs_from(const struct jargs *a, size_t i); /* without the first i */
 
 /* What there is by a name; NULL = nothing */
-jfn cb_jfilter(const struct jstr *name);                  /* filters.c */
-jfn cb_jtest(const struct jstr *name);                    /* is_tests.c */
-jfn cb_jglobal(const struct jstr *name);                  /* globals.c */
-jfn cb_jmethod(enum jkind kind, const struct jstr *name); /* members.c */
+jfn cb_jfilter(const struct jstr *name); /* filters.c */
+jfn cb_jtest(const struct jstr *name);   /* is_tests.c */
+jfn cb_jglobal(const struct jstr *name); /* globals.c */
 
 #endif

@@ -476,7 +476,8 @@ static int parse_and(struct parser *p, struct node **out)
     return CB_OK;
 }
 
-int cb_jparse_or(struct parser *p, struct node **out)
+/* An expression without if and else */
+static int parse_or(struct parser *p, struct node **out)
 {
     TRY(parse_and(p, out));
     while (cb_jskip_name(p, "or")) {
@@ -491,12 +492,12 @@ int cb_jparse_or(struct parser *p, struct node **out)
 
 static int parse_if_else(struct parser *p, struct node **out)
 {
-    TRY(cb_jparse_or(p, out));
+    TRY(parse_or(p, out));
     while (cb_jskip_name(p, "if")) {
         struct node *n;
         TRY(cb_jnode(p, N_IF_ELSE, &n));
         n->b = *out;
-        TRY(cb_jparse_or(p, &n->a));
+        TRY(parse_or(p, &n->a));
         if (cb_jskip_name(p, "else"))
             TRY(cb_jparse_expr(p, &n->c));
         *out = n;
@@ -531,7 +532,7 @@ int cb_jparse_tuple(struct parser *p, int if_else, struct node **out)
     do {
         if (l.first && tuple_ends(p))
             break;
-        TRY(if_else ? cb_jparse_expr(p, &n) : cb_jparse_or(p, &n));
+        TRY(if_else ? cb_jparse_expr(p, &n) : parse_or(p, &n));
         cb_jnode_add(&l, n);
         tuple |= cb_jis_op(p, ',');
     } while (cb_jskip_op(p, ','));

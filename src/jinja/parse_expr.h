@@ -28,7 +28,6 @@ int cb_jtake_op(struct parser *p, int op); /* fails if it is not there */
 int cb_jtake_name(struct parser *p, struct jv *out);
 
 int cb_jparse_expr(struct parser *p, struct node **out); /* one, with if and else */
-int cb_jparse_or(struct parser *p, struct node **out);   /* without */
 /* Expressions with commas between: a tuple, or the only one. if_else: each may have if and else */
 int cb_jparse_tuple(struct parser *p, int if_else, struct node **out);
 /* A name, a tuple of names, or namespace.attribute, to assign to */

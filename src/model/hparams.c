@@ -70,7 +70,8 @@ int cb_hp_at(const struct cb_model *m, const char *name, int need, int min, int 
     return CB_OK;
 }
 
-int cb_hp_most(const struct cb_model *m, const char *name, int need, int min, int max, int *out)
+/* The largest of all layers' */
+static int hp_most(const struct cb_model *m, const char *name, int need, int min, int max, int *out)
 {
     int most = *out, v;
 
@@ -391,7 +392,7 @@ static int read_experts(struct cb_model *m)
         return CB_OK;
     TRY(cb_hp_int(m, "expert_used_count", REQUIRED, 1, e->n_expert, &e->n_used));
     e->n_ff = m->hp.n_ff;
-    TRY(cb_hp_most(m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, &e->n_ff));
+    TRY(hp_most(m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, &e->n_ff));
     TRY(cb_hp_int(m, "expert_gating_func", OPTIONAL, SOFTMAX, ROOT_SOFTPLUS, &gating));
     TRY(cb_hp_int(m, "moe_latent_size", OPTIONAL, 0, 1 << 17, &e->n_latent));
     e->scale = 1;
@@ -445,7 +446,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(read_streams(m));
     if (hp->n_stream == 1) /* else of n-grams */
         TRY(cb_hp_int(m, "embedding_length_per_layer_input", OPTIONAL, 0, 1 << 16, &hp->n_input));
-    TRY(cb_hp_most(m, "feed_forward_length", cb_hp_need_ff(m), 0, 1 << 20, &hp->n_ff));
+    TRY(hp_most(m, "feed_forward_length", cb_hp_need_ff(m), 0, 1 << 20, &hp->n_ff));
     TRY(read_heads(m));
     hp->n_ctx_train = 4096;
     TRY(cb_hp_int(m, "context_length", OPTIONAL, 1, 1 << 30, &hp->n_ctx_train));

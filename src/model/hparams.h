@@ -20,8 +20,6 @@ int cb_hp_int(const struct cb_model *m, const char *name, int need, int min, int
 /* The same for layer l: of an array, its value; else the one that all layers have */
 int cb_hp_at(const struct cb_model *m, const char *name, int need, int min, int max, int l,
              int *out);
-/* The largest of all layers' */
-int cb_hp_most(const struct cb_model *m, const char *name, int need, int min, int max, int *out);
 /* Must feed_forward_length be there? Not where all networks are experts, or there are none. */
 int cb_hp_need_ff(const struct cb_model *m);
 /* The shapes of layers that mix tokens without keys -> m->hp.mix (recurrent.c) */

@@ -182,11 +182,6 @@ struct layer_plan {
     int narrows;    /* 1: pass() says which tokens of a prompt the next layers compute */
 };
 
-static inline int cb_plan_sketches(const struct layer_plan *p)
-{
-    return p->sketch.bits > 0 || p->sketch.page > 0 || p->sketch.columns > 0;
-}
-
 static inline int cb_plan_chooses(const struct layer_plan *p)
 {
     return p->choice.k > 0 || p->choice.share > 0;

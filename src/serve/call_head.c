@@ -32,7 +32,8 @@ static enum key key_of(const char *key)
     return K_UNKNOWN;
 }
 
-int cb_call_string(const char *s, size_t n, char *to, size_t cap)
+/* A string of JSON s[n], with its quotes, as text -> to[cap]. 0: it is none, or too long */
+static int quoted_text(const char *s, size_t n, char *to, size_t cap)
 {
     struct buf mended = { 0 };
     json_error_t why;
@@ -86,8 +87,7 @@ static enum call_head_status take_name(struct at *a, struct call_head *out)
 
     if (!n)
         return HEAD_MORE;
-    if (n == (size_t)-1 || !cb_call_string(a->s + a->i, n, out->name, sizeof out->name) ||
-        !*out->name)
+    if (n == (size_t)-1 || !quoted_text(a->s + a->i, n, out->name, sizeof out->name) || !*out->name)
         return HEAD_NONE;
     a->i += n;
     return HEAD_WHOLE;
@@ -142,7 +142,7 @@ static enum call_head_status take_key(struct at *a, char *key, size_t cap)
         n = value_length(a);
         if (!n || n == (size_t)-1)
             return n ? HEAD_NONE : HEAD_MORE;
-        if (!cb_call_string(a->s + a->i, n, key, cap))
+        if (!quoted_text(a->s + a->i, n, key, cap))
             *key = 0;
     } else {
         while (a->i + n < a->n && (isalnum((unsigned char)a->s[a->i + n]) || a->s[a->i + n] == '_'))

@@ -32,7 +32,5 @@ enum call_head_status cb_call_head(const char *s, size_t n, int strict, int ende
 /* An object s[n] of a call without a key for its arguments: members that are properties of the tool
  * are the arguments, an object onto *out -> how many */
 int cb_call_loose(const char *s, size_t n, const json_t *properties, struct buf *out);
-/* A string of JSON s[n], with its quotes, as text -> to[cap]. 0: it is none, or too long */
-int cb_call_string(const char *s, size_t n, char *to, size_t cap);
 
 #endif

@@ -39,7 +39,8 @@ static json_t *parsed(const char *s, size_t n)
     return j;
 }
 
-json_t *cb_chat_arguments(const json_t *arguments)
+/* Arguments of a call, as text or as a value -> an object; NULL: memory ran out */
+static json_t *call_arguments(const json_t *arguments)
 {
     json_t *j;
 
@@ -73,7 +74,7 @@ static int add_call(json_t **list, const json_t *call, size_t i, size_t k)
                        "object",
                        i, k);
     made = json_pack("{s:s, s:{s:O, s:o}}", "type", "function", "function", "name",
-                     json_object_get(f, "name"), "arguments", cb_chat_arguments(args));
+                     json_object_get(f, "name"), "arguments", call_arguments(args));
     if (made && json_is_string(json_object_get(call, "id")))
         cb_json_set(&made, "id", json_incref(json_object_get(call, "id")));
     if (!made || json_array_append_new(*list, made))

@@ -14,7 +14,5 @@ int cb_chat_messages(const struct server *s, const json_t *request, json_t **ign
  * of the list in which such a turn is a text alone, and *last, the last such text; both NULL where
  * there are none. Call it once. The caller drops both, also after a failure. */
 int cb_chat_as_written(json_t *list, json_t **written, json_t **last);
-/* Arguments of a call, as text or as a value -> an object; NULL: memory ran out */
-json_t *cb_chat_arguments(const json_t *arguments);
 
 #endif

@@ -183,7 +183,8 @@ void cb_exchange_was_read(struct exchange *x, size_t bytes)
     x->reading = x->reading > bytes ? bytes : x->reading;
 }
 
-int cb_http_status(int status)
+/* Of a negative status of the library */
+static int http_status(int status)
 {
     if (status == CB_ECANCEL || status == SERVE_EBUSY)
         return 503;
@@ -214,7 +215,7 @@ void cb_exchange_report(struct exchange *x, int status, const char *why)
     char field[128];
 
     snprintf(field, sizeof field, "%.*s", (int)field_of(why), why);
-    cb_exchange_error(x, cb_http_status(status), why, status == CB_EARG && *field ? field : NULL);
+    cb_exchange_error(x, http_status(status), why, status == CB_EARG && *field ? field : NULL);
 }
 
 void cb_exchange_fail(struct exchange *x, int status)

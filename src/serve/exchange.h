@@ -98,7 +98,6 @@ enum error_form { ERRORS_OPENAI, ERRORS_ANTHROPIC, ERRORS_PLAIN };
 json_t *cb_error_json(enum error_form form, int status, const char *message, const char *field);
 int cb_is_anthropic(const struct exchange *x);
 int cb_is_ollama(const struct exchange *x); /* a path below /api */
-int cb_http_status(int status);             /* of a negative status of the library */
 /* The same status, of work with the model's weights: a file of another form is then no client's
  * fault. */
 int cb_model_status(int status);

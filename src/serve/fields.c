@@ -10,7 +10,7 @@ const json_t *cb_field(const json_t *o, const char *name)
     return json_is_null(v) ? NULL : v;
 }
 
-int cb_field_real(const json_t *o, const char *name, double min, double max, double *out)
+static int field_real(const json_t *o, const char *name, double min, double max, double *out)
 {
     const json_t *v = cb_field(o, name);
 
@@ -28,7 +28,7 @@ int cb_field_float(const json_t *o, const char *name, double min, double max, fl
 {
     double x = (double)*out;
 
-    TRY(cb_field_real(o, name, min, max, &x));
+    TRY(field_real(o, name, min, max, &x));
     *out = (float)x;
     return CB_OK;
 }

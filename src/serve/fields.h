@@ -9,7 +9,6 @@
 #include "base/json.h"
 
 const json_t *cb_field(const json_t *o, const char *name); /* NULL if missing or null */
-int cb_field_real(const json_t *o, const char *name, double min, double max, double *out);
 int cb_field_float(const json_t *o, const char *name, double min, double max, float *out);
 int cb_field_int(const json_t *o, const char *name, int64_t min, int64_t max, int64_t *out);
 int cb_field_flag(const json_t *o, const char *name, int *out);

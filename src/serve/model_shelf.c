@@ -378,11 +378,6 @@ struct prefix_store *cb_shelf_documents(const struct model_shelf *s)
     return s->p.documents;
 }
 
-time_t cb_shelf_begun(const struct model_shelf *s)
-{
-    return s->begun;
-}
-
 /* ---- open and close ---- */
 
 static int open_places(struct model_shelf *s)

@@ -58,6 +58,5 @@ void cb_shelf_scales(struct model_shelf *s, int i, float *scale); /* [n_adapter]
 /* Counts since the start, also of models that are closed; gauges of those that are loaded */
 void cb_shelf_stats(struct model_shelf *s, struct scheduler_stats *out);
 struct prefix_store *cb_shelf_documents(const struct model_shelf *s);
-time_t cb_shelf_begun(const struct model_shelf *s);
 
 #endif

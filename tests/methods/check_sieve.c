@@ -301,7 +301,7 @@ START_TEST(reads_the_pages_with_the_largest_bounds)
             cb_toy_decode(&t, out);
             check_pages(&t, c, i, out);
             for (int l = 0; l < N_LAYER; l++)
-                read += cb_plan_sketches(&t.s->attention.plan[l])
+                read += t.s->attention.plan[l].sketch.page
                             ? read_of(&t, l, i + 1)
                             : N_KV * (uint64_t)(i + 1) * 2 * HD * sizeof(float);
             ck_assert_uint_eq(t.s->bank.read_bytes, read);

@@ -271,7 +271,7 @@ static void make_files(const struct recipe *r, const char *base, const char *ada
     ck_assert_msg(!cb_gguf_open(base, &g), "%s", cb_error());
     begin_adapter(&a, json_string_value(json_object_get(r->root, "arch")));
     cb_make_init(&m);
-    for (uint64_t i = 0; i < cb_gguf_n_kv(g); i++)
+    for (uint64_t i = 0; cb_gguf_kv_at(g, i); i++)
         cb_gguf_put_copy(&m.w, cb_gguf_kv_at(g, i));
     for (uint64_t i = 0; i < cb_gguf_n_tensor(g); i++) {
         const struct gguf_tensor *t = cb_gguf_tensor_at(g, i);

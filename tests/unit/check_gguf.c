@@ -71,8 +71,8 @@ START_TEST(integers_of_every_type)
         cb_gguf_put_i64(&m.w, key, ints[i].type, ints[i].hi);
     }
     g = reopen(&m);
-    ck_assert_int_eq(cb_gguf_version(g), _i);
-    ck_assert_uint_eq(cb_gguf_n_kv(g), 2 * N_INTS);
+    ck_assert_ptr_nonnull(cb_gguf_kv_at(g, 2 * N_INTS - 1));
+    ck_assert_ptr_null(cb_gguf_kv_at(g, 2 * N_INTS));
     for (int i = 0; i < N_INTS; i++) {
         snprintf(key, sizeof key, "lo%d", i);
         ck_assert_int_eq(cb_gguf_i64(g, key, &v), 1);
@@ -91,23 +91,19 @@ START_TEST(integers_must_fit)
     struct gguf_make m;
     struct gguf *g;
     int64_t v = 7;
-    int32_t w = 7;
 
     cb_make_init(&m);
     cb_gguf_put_i64(&m.w, "wide", GGUF_U64, -1);
-    cb_gguf_put_i64(&m.w, "i33", GGUF_I64, (int64_t)INT32_MAX + 1);
-    cb_gguf_put_i64(&m.w, "fits", GGUF_U64, INT32_MAX);
+    cb_gguf_put_i64(&m.w, "fits", GGUF_U64, INT64_MAX);
     cb_gguf_put_bool(&m.w, "flag", 1);
     g = reopen(&m);
     ck_assert_int_eq(cb_gguf_i64(g, "none", &v), 0);
     ck_assert_int_eq(cb_gguf_i64(g, "wide", &v), CB_EFORMAT);
     ck_assert_ptr_nonnull(strstr(cb_error(), ": key wide: "));
-    ck_assert_int_eq(cb_gguf_i32(g, "i33", &w), CB_EFORMAT);
-    ck_assert_int_eq(cb_gguf_i32(g, "flag", &w), CB_EFORMAT);
-    ck_assert_int_eq(w, 7);
+    ck_assert_int_eq(cb_gguf_i64(g, "flag", &v), CB_EFORMAT);
     ck_assert_int_eq(v, 7);
-    ck_assert_int_eq(cb_gguf_i32(g, "fits", &w), 1);
-    ck_assert_int_eq(w, INT32_MAX);
+    ck_assert_int_eq(cb_gguf_i64(g, "fits", &v), 1);
+    ck_assert_int_eq(v, INT64_MAX);
     cb_gguf_close(g);
 }
 END_TEST
@@ -379,16 +375,17 @@ START_TEST(copied_metadata)
     const struct tiny tiny = cb_tiny_small(_i ? "llama" : "qwen2");
     struct gguf_make m;
     struct gguf *g, *h;
+    uint64_t n = 0;
 
     cb_tiny_save(&tiny, path);
     ck_assert_int_eq(cb_gguf_open(path, &g), 0);
     cb_make_init(&m);
-    for (uint64_t i = 0; i < cb_gguf_n_kv(g); i++)
+    for (uint64_t i = 0; cb_gguf_kv_at(g, i); i++, n++)
         cb_gguf_put_copy(&m.w, cb_gguf_kv_at(g, i));
     unlink(path);
     h = reopen(&m);
-    ck_assert_uint_eq(cb_gguf_n_kv(g), cb_gguf_n_kv(h));
-    for (uint64_t i = 0; i < cb_gguf_n_kv(g); i++) {
+    ck_assert_ptr_null(cb_gguf_kv_at(h, n));
+    for (uint64_t i = 0; i < n; i++) {
         const struct gguf_kv *a = cb_gguf_kv_at(g, i), *b = cb_gguf_kv_at(h, i);
         ck_assert_int_eq(a->type, b->type);
         ck_assert_int_eq(a->elem, b->elem);

@@ -58,7 +58,8 @@ static json_t *file_names(const struct opts *o)
     return a;
 }
 
-int cb_calibrate_open(const struct opts *o, struct calibrate *c, int least)
+/* Opens the model, and reads samples of at least `least` tokens. */
+static int calibrate_open(const struct opts *o, struct calibrate *c, int least)
 {
     char by[64];
 
@@ -77,7 +78,7 @@ int cb_calibrate_open(const struct opts *o, struct calibrate *c, int least)
     return c->made ? CB_OK : cb_json_fail("preset");
 }
 
-void cb_calibrate_close(struct calibrate *c)
+static void calibrate_close(struct calibrate *c)
 {
     json_decref(c->made);
     cb_samples_free(&c->samples);
@@ -175,9 +176,9 @@ int cb_calibrate_run(const struct opts *o, int least, int (*work)(struct calibra
     int rc;
 
     cb_interrupt_catch();
-    rc = cb_calibrate_open(o, &c, least);
+    rc = calibrate_open(o, &c, least);
     if (!rc)
         rc = work(&c);
-    cb_calibrate_close(&c);
+    calibrate_close(&c);
     return cb_interrupt_status(rc);
 }

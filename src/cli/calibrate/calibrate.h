@@ -19,9 +19,6 @@ struct calibrate {
     json_t *made;          /* how the preset was made, written into it */
 };
 
-/* Opens the model, and reads samples of at least `least` tokens. */
-int cb_calibrate_open(const struct opts *o, struct calibrate *c, int least);
-void cb_calibrate_close(struct calibrate *c);
 /* Feeds the samples to a probe, the last n_step tokens of each one by one. `more`: tokens that will
  * be fed afterwards, for the bar. */
 int cb_calibrate_probe(struct calibrate *c, const struct probe *p, int n_step, int64_t more);

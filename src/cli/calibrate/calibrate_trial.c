@@ -221,7 +221,9 @@ static double held(const struct trials *t, int i)
                                                   : (double)v->same / t->t.n_token;
 }
 
-int cb_trials_keeps(const struct trials *t, int i)
+/* Does candidate i keep enough? If the full cache has no right answers, predictions are compared.
+ */
+static int trials_keeps(const struct trials *t, int i)
 {
     return held(t, i) >= t->keep;
 }
@@ -231,7 +233,7 @@ int cb_trials_choose(const struct trials *t, int n)
     int best = 0;
 
     for (int i = 0; i < n; i++) {
-        if (cb_trials_keeps(t, i))
+        if (trials_keeps(t, i))
             return i;
         best = held(t, i) > held(t, best) ? i : best;
     }
@@ -241,7 +243,7 @@ int cb_trials_choose(const struct trials *t, int n)
 
 const char *cb_trials_mark(const struct trials *t, int i, int chosen)
 {
-    return i != chosen ? "" : cb_trials_keeps(t, i) ? "chosen" : "chosen: none keeps enough";
+    return i != chosen ? "" : trials_keeps(t, i) ? "chosen" : "chosen: none keeps enough";
 }
 
 json_t *cb_trials_row(const struct trials *t, int i)
@@ -265,6 +267,6 @@ void cb_trials_made(const struct trials *t, int chosen, json_t **made)
 {
     cb_json_set(made, "needles", json_integer(t->items.n));
     cb_json_set(made, "keep", json_real(t->keep));
-    cb_json_set(made, "kept", json_boolean(cb_trials_keeps(t, chosen)));
+    cb_json_set(made, "kept", json_boolean(trials_keeps(t, chosen)));
     cb_json_set(made, "trial", cb_trials_row(t, chosen));
 }

@@ -34,9 +34,6 @@ int cb_trials_run(struct trials *t, struct calibrate *c, const char *const *poli
                   int n_step);
 /* The first of the first n candidates that keeps enough; if none does, the one that keeps most. */
 int cb_trials_choose(const struct trials *t, int n);
-/* Does candidate i keep enough? If the full cache has no right answers, predictions are compared.
- */
-int cb_trials_keeps(const struct trials *t, int i);
 /* "chosen", with a word more if it does not keep enough; "" for the others */
 const char *cb_trials_mark(const struct trials *t, int i, int chosen);
 json_t *cb_trials_row(const struct trials *t, int i);

@@ -12,7 +12,9 @@
 #include "base/json_lenient.h"
 #include "csv.h"
 
-void cb_wilson(double mean, int n, double *low, double *high)
+/* Wilson's score interval of a mean of n values in 0..1: made for shares of right answers, wider
+ * than needed for other scores. */
+static void wilson(double mean, int n, double *low, double *high)
 {
     const double z = 1.959963984540054, z2 = z * z / n;
     const double mid = (mean + z2 / 2) / (1 + z2);
@@ -128,7 +130,7 @@ static void finish(const struct sums *s, struct row *r)
 
     r->n = s->n;
     r->score = 100 * mean;
-    cb_wilson(mean, s->n, &r->low, &r->high);
+    wilson(mean, s->n, &r->low, &r->high);
     r->low *= 100;
     r->high *= 100;
     r->loss = 100 * loss;

@@ -26,10 +26,6 @@ struct rows {
     int n;
 };
 
-/* Wilson's score interval of a mean of n values in 0..1: made for shares of right answers, wider
- * than needed for other scores. */
-void cb_wilson(double mean, int n, double *low, double *high);
-
 int cb_rows_make(const struct run *r, const struct item_list *items, const struct answers *have,
                  struct rows *out);
 void cb_rows_free(struct rows *x);
