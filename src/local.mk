@@ -19,7 +19,8 @@ libcore_la_SOURCES += \
 	src/base/stop_text.c src/base/stop_text.h \
 	src/base/suggest.c src/base/suggest.h \
 	src/base/topk_heap.c src/base/topk_heap.h \
-	src/base/utf8.c src/base/utf8.h
+	src/base/utf8.c src/base/utf8.h \
+	src/base/words.h
 
 libcore_la_SOURCES += \
 	src/par/affinity.c src/par/affinity.h \

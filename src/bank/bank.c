@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/suggest.h"
+#include "base/words.h"
 #include "device/kivi.h"
 #include "model/model.h"
 
@@ -74,7 +75,7 @@ static int kivi_form(const struct bank *b, const char *what, const char *name, i
     long x[] = { KIVI_MAX_GROUP, KIVI_GROUP, 0 };
     int hd;
 
-    if (!name || strncmp(name, "kivi", 4) || (name[4] != '2' && name[4] != '4'))
+    if (!name || !cb_begins(name, "kivi") || (name[4] != '2' && name[4] != '4'))
         return 0;
     if (b->one_row) /* keys are grouped along tokens, and values along channels */
         return cb_fail(

@@ -10,6 +10,7 @@
 
 #include "shortage.h"
 #include "utf8.h"
+#include "words.h"
 
 static _Thread_local char last[512];
 static _Thread_local int memory_failed;
@@ -53,7 +54,7 @@ int cb_fail_in(int status, const char *path)
 
     snprintf(name, sizeof name, "%s", path);
     name[cb_utf8_plain(name, strlen(name), "")] = '\0'; /* as cb_fail() writes it */
-    if (!strncmp(last, name, strlen(name)))
+    if (cb_begins(last, name))
         return status;
     memcpy(why, last, sizeof why);
     return cb_fail(status, "%s: %s", path, why);

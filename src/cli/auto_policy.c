@@ -14,6 +14,7 @@
 #include "base/json_lenient.h"
 #include "base/new_file.h"
 #include "base/number.h"
+#include "base/words.h"
 #include "calibrate/auto_table.h"
 #include "cli/output/log.h"
 #include "cmd.h"
@@ -33,7 +34,7 @@ struct limits {
 
 int cb_auto_is(const char *policy)
 {
-    return policy && !strncmp(policy, "auto", 4) && (!policy[4] || policy[4] == ':');
+    return policy && cb_begins(policy, "auto") && (!policy[4] || policy[4] == ':');
 }
 
 /* A number with a suffix of bytes: 500M, 1.5G */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/words.h"
 #include "metric.h"
 
 /* ---- the prompt ---- */
@@ -189,7 +190,7 @@ static int line_ended(struct buf *pred)
 /* No further text can change the score: every reference was found. */
 static int settled(const struct item *it, const char *pred)
 {
-    return !strncmp(it->metric->name, "contains", 8) && strcmp(it->metric->name, "contains_norm") &&
+    return cb_begins(it->metric->name, "contains") && strcmp(it->metric->name, "contains_norm") &&
            cb_ask_score(it, pred) >= 1;
 }
 

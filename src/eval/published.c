@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json_lenient.h"
 #include "base/suggest.h"
+#include "base/words.h"
 #include "data.h"
 #include "metric.h"
 
@@ -141,10 +142,10 @@ static void fill(struct buf *b, const char *from, const char *to, const struct f
         from = open;
         if (from == to)
             return;
-        if (!strncmp(from, "{input}", 7)) {
+        if (cb_begins(from, "{input}")) {
             cb_buf_text(b, f->input);
             from += 7;
-        } else if (!strncmp(from, "{words}", 7)) {
+        } else if (cb_begins(from, "{words}")) {
             cb_buf_print(b, "%d", f->words);
             from += 7;
         } else if (from[1] >= 'A' && from[1] <= 'D' && from[2] == '}') {

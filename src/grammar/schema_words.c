@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/words.h"
 #include "decimal.h"
 #include "schema.h"
 
@@ -104,7 +105,7 @@ int cb_schema_keyword(const char *name)
     char word[40];
     const int n = snprintf(word, sizeof word, " %s ", name);
 
-    if (!strncmp(name, "x-", 2))
+    if (cb_begins(name, "x-"))
         return KW_NOTE;
     for (size_t i = 0; n < (int)sizeof word && i < sizeof keywords / sizeof *keywords; i++)
         if (!strchr(name, ' ') && strstr(keywords[i].names, word))

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/words.h"
 #include "binder.h"
 #include "experts.h"
 #include "hparams.h"
@@ -335,7 +336,7 @@ static int is_later(const struct binder *b, const char *name)
 static int begins(const char *name, const char *const *with, int n)
 {
     for (int i = 0; i < n; i++)
-        if (!strncmp(name, with[i], strlen(with[i])))
+        if (cb_begins(name, with[i]))
             return 1;
     return 0;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/number.h"
+#include "base/words.h"
 
 enum { MAX_CPU = CB_MAX_CPU, PATH = 4096 };
 
@@ -111,18 +112,6 @@ static double smallest(const char *base, const char *group, double (*quota)(cons
     }
 }
 
-/* 1: "cpu" is among the comma-separated names */
-static int has_cpu(const char *names)
-{
-    while (*names) {
-        const size_t n = strcspn(names, ",");
-        if (n == 3 && !strncmp(names, "cpu", 3))
-            return 1;
-        names += n + (names[n] == ',');
-    }
-    return 0;
-}
-
 /* A line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" */
 static double line_quota(char *line, const char *mount)
 {
@@ -136,7 +125,7 @@ static double line_quota(char *line, const char *mount)
     group[strcspn(group, "\n")] = '\0';
     if (!*names)
         return smallest(mount, group, quota_v2);
-    if (!has_cpu(names))
+    if (cb_word_index(names, ',', "cpu", 3) < 0)
         return 0;
     snprintf(base, sizeof base, "%s/cpu", mount);
     if (access(base, F_OK))

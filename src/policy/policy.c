@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/number.h"
 #include "base/suggest.h"
+#include "base/words.h"
 
 extern const struct method cb_method_d2o;
 extern const struct method cb_method_duo;
@@ -124,18 +125,6 @@ static int find_method(const struct method_kind *kind, const char *name, size_t 
 
 /* ---- values ---- */
 
-static int choice_index(const char *choices, const char *v, size_t n)
-{
-    int i = 0;
-    for (const char *c = choices; *c; i++) {
-        const size_t m = strcspn(c, " ");
-        if (m == n && !memcmp(c, v, n))
-            return i;
-        c += m + (c[m] == ' ');
-    }
-    return -1;
-}
-
 static int set_number(const struct policy *p, const struct method_opt *o, const char *text,
                       struct opt_value *out)
 {
@@ -168,10 +157,10 @@ static int set_value(const struct policy *p, const struct method_opt *o, const c
     case OPT_INT:
         return set_number(p, o, text, out);
     case OPT_FLAG:
-        out->num = choice_index("0 1", text, strlen(text));
+        out->num = cb_word_index("0 1", ' ', text, strlen(text));
         break;
     case OPT_CHOICE:
-        out->num = choice_index(o->choices, text, strlen(text));
+        out->num = cb_word_index(o->choices, ' ', text, strlen(text));
         break;
     case OPT_LIST:
     case OPT_TEXT:
@@ -240,7 +229,7 @@ static int expand(struct policy *p, const char *keys)
 
     while (at) {
         const size_t len = next_pair(&at, &pair);
-        if (strncmp(pair, "as=", 3))
+        if (!cb_begins(pair, "as="))
             continue;
         x = p->kind == &policies ? cb_paper_setting_find(pair + 3, len - 3, p->m->name) : NULL;
         if (!x)
@@ -253,7 +242,7 @@ static int expand(struct policy *p, const char *keys)
     n = x ? (size_t)snprintf(p->spec, cap, "%s", x->options) : 0;
     for (at = keys; at;) {
         const size_t len = next_pair(&at, &pair);
-        if (strncmp(pair, "as=", 3))
+        if (!cb_begins(pair, "as="))
             n += (size_t)snprintf(p->spec + n, cap - n, "%s%.*s", n ? "," : "", (int)len, pair);
     }
     return CB_OK;

@@ -8,6 +8,7 @@
 
 #include "api.h"
 #include "base/err.h"
+#include "base/words.h"
 #include "engine/embedding.h"
 #include "fields.h"
 #include "own_reading.h"
@@ -192,7 +193,7 @@ static int answer(struct request *r, json_t **list)
 /* What Ollama's clients expect of the list of embeddings, which it owns */
 static json_t *plain_answer(const struct request *r, json_t *list)
 {
-    const int one = !strncmp(r->x->path, "/api/embeddings", strlen("/api/embeddings"));
+    const int one = cb_begins(r->x->path, "/api/embeddings");
     json_t *all = json_array(), *e, *j;
     size_t i;
 

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/json_lenient.h"
 #include "base/shortage.h"
+#include "base/words.h"
 
 int cb_exchange_lacks(void)
 {
@@ -36,12 +37,12 @@ void cb_exchange_json(struct exchange *x, int status, json_t *j)
 
 int cb_is_anthropic(const struct exchange *x)
 {
-    return !strncmp(x->path, "/v1/messages", strlen("/v1/messages"));
+    return cb_begins(x->path, "/v1/messages");
 }
 
 int cb_is_ollama(const struct exchange *x)
 {
-    return !strncmp(x->path, "/api/", strlen("/api/"));
+    return cb_begins(x->path, "/api/");
 }
 
 static enum error_form form_of(const struct exchange *x)
@@ -206,8 +207,7 @@ static size_t field_of(const char *why)
 {
     const size_t n = strcspn(why, ": ");
 
-    return why[n] == ':' || !strncmp(why, "policy ", n + 1) || !strncmp(why, "prefill ", n + 1) ? n
-                                                                                                : 0;
+    return why[n] == ':' || cb_begins(why, "policy ") || cb_begins(why, "prefill ") ? n : 0;
 }
 
 void cb_exchange_report(struct exchange *x, int status, const char *why)

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/words.h"
 
 static int no_memory(void)
 {
@@ -14,6 +15,17 @@ static int no_memory(void)
 }
 
 /* ---- trying the template ---- */
+
+static int has_words(const char *text, const char *words)
+{
+    const char *w;
+    size_t n;
+
+    while ((w = cb_word(&words, ' ', &n)))
+        if (!memmem(text, strlen(text), w, n))
+            return 0;
+    return 1;
+}
 
 /* The conversation, a JSON text of variables, has all of the words, which are separated by blanks,
  * in its text -> *yes. A template that refuses it has not. */
@@ -32,12 +44,7 @@ static int writes(const cb_model *model, const struct cb_chat *chat, const char 
     dump = all ? json_dumps(all, JSON_COMPACT) : NULL;
     how.vars = dump;
     rc = dump ? cb_chat_text(model, &how, NULL, 0, 1, &text) : no_memory();
-    *yes = !rc;
-    for (const char *w = words; *yes && *w;) {
-        const size_t n = strcspn(w, " ");
-        *yes = memmem(text, strlen(text), w, n) != NULL;
-        w += n + (w[n] == ' ');
-    }
+    *yes = !rc && has_words(text, words);
     free(text);
     free(dump);
     json_decref(all);
@@ -53,12 +60,7 @@ static int form_writes(const cb_model *model, const struct cb_chat *chat,
     char *text = NULL;
     const int rc = cb_chat_text(model, &how, msg, n, 1, &text);
 
-    *yes = !rc;
-    for (const char *w = words; *yes && *w;) {
-        const size_t k = strcspn(w, " ");
-        *yes = memmem(text, strlen(text), w, k) != NULL;
-        w += k + (w[k] == ' ');
-    }
+    *yes = !rc && has_words(text, words);
     free(text);
     return rc == CB_ENOMEM ? rc : CB_OK;
 }

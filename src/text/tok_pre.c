@@ -2,6 +2,7 @@
 /* tok_pre.c - how byte-level BPE tokenizers split a text into words, by the names that GGUF files
  * have for it. */
 #include "tok_pre.h"
+#include "base/words.h"
 
 #include <string.h>
 
@@ -93,15 +94,9 @@ enum { N_ROW = sizeof rows / sizeof *rows };
 
 const struct tok_pre *cb_tok_pre(const char *name, size_t n)
 {
-    for (int i = 0; i < N_ROW; i++) {
-        const char *p = rows[i].names;
-        while (*p) {
-            const size_t len = strcspn(p, " ");
-            if (len == n && memcmp(p, name, n) == 0)
-                return &rows[i];
-            p += len + (p[len] == ' ');
-        }
-    }
+    for (int i = 0; i < N_ROW; i++)
+        if (cb_word_index(rows[i].names, ' ', name, n) >= 0)
+            return &rows[i];
     return NULL;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* check_base.c - what every room stands on: printable text, growing arrays, JSON of any text, keyed
- * hashes, files with an end. */
+/* check_base.c - what every room stands on: printable text, growing arrays, lists of words, JSON
+ * of any text, keyed hashes, files with an end. */
 #include <check.h>
 #include <malloc.h>
 #include <math.h>
@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/siphash.h"
 #include "base/utf8.h"
+#include "base/words.h"
 #include "kit/folder.h"
 #include "kit/suite.h"
 
@@ -78,6 +79,30 @@ START_TEST(arrays_grow)
     text[3 * cap - 1] = 'y';
     free(text);
     free(list);
+}
+END_TEST
+
+START_TEST(words_in_a_list)
+{
+    static const char *const all[] = { "one", "", "three", "f" };
+    const char *list = "one,,three,f,", *word;
+    size_t n;
+    int i = 0;
+
+    for (; (word = cb_word(&list, ',', &n)); i++) {
+        ck_assert_uint_eq(n, strlen(all[i]));
+        ck_assert(!memcmp(word, all[i], n));
+    }
+    ck_assert_int_eq(i, 4);
+    list = NULL;
+    ck_assert_ptr_null(cb_word(&list, ',', &n));
+    ck_assert_int_eq(cb_word_index("one two three", ' ', "three", 5), 2);
+    ck_assert_int_eq(cb_word_index("one two three", ' ', "three", 4), -1);
+    ck_assert_int_eq(cb_word_index("one two three", ' ', "ne", 2), -1);
+    ck_assert_int_eq(cb_word_index("one two", ' ', "", 0), -1);
+    ck_assert_int_eq(cb_word_index(NULL, ' ', "one", 3), -1);
+    ck_assert(cb_begins("policy x", "policy ") && cb_begins("x", ""));
+    ck_assert(!cb_begins("policy", "policy ") && !cb_begins("", "x"));
 }
 END_TEST
 
@@ -277,6 +302,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, text_for_a_terminal);
     tcase_add_test(c, arrays_grow);
+    tcase_add_test(c, words_in_a_list);
     tcase_add_test(c, json_that_cannot_be_made);
     tcase_add_test(c, json_costs_what_is_told);
     tcase_add_test(c, hashes_are_siphash);

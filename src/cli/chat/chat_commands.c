@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/suggest.h"
+#include "base/words.h"
 #include "chat.h"
 #include "cli/output/log.h"
 
@@ -232,20 +233,19 @@ int cb_words_obey(struct chat *c, const char *text, int *rc)
 
 static void offer(struct buf *list, const char *name, const char *head, const char *end)
 {
-    if (!strncmp(name, head, strlen(head)))
+    if (cb_begins(name, head))
         cb_buf_print(list, "%s%s\n", name, end);
 }
 
 static void offer_words(const char *choices, const char *head, struct buf *list)
 {
     char word[64];
+    const char *c;
+    size_t n;
 
-    while (choices && *choices) {
-        const int n = (int)strcspn(choices, " ");
-        snprintf(word, sizeof word, "%.*s", n, choices);
+    while ((c = cb_word(&choices, ' ', &n))) {
+        snprintf(word, sizeof word, "%.*s", (int)n, c);
         offer(list, word, head, "");
-        choices += n;
-        choices += strspn(choices, " ");
     }
 }
 

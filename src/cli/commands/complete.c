@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "cli/cmd.h"
 #include "device/device.h"
 #include "eval/gen.h"
@@ -32,7 +33,7 @@ static void offer_behind(const struct place *p, size_t n_head, const char *word,
     const char *typed = p->cur + n_head;
     int width = (int)strcspn(note, ";(");
 
-    if (strncmp(typed, word, strlen(typed)) != 0)
+    if (!cb_begins(word, typed))
         return;
     if (width > NOTE_WIDTH)
         for (width = NOTE_WIDTH; width > 1 && note[width] != ' ';)
@@ -49,13 +50,13 @@ static void offer(const struct place *p, const char *word, const char *note)
 
 static void offer_words(const struct place *p, size_t n_head, const char *words)
 {
+    const char *w;
     char word[64];
+    size_t n;
 
-    for (; *words; words += strspn(words, " ")) {
-        const size_t n = strcspn(words, " ");
-        snprintf(word, sizeof word, "%.*s", (int)n, words);
+    while ((w = cb_word(&words, ' ', &n))) {
+        snprintf(word, sizeof word, "%.*s", (int)n, w);
         offer_behind(p, n_head, word, "", "");
-        words += n;
     }
 }
 

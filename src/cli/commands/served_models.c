@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
+#include "base/words.h"
 #include "cli/output/log.h"
 #include "cli/prompt.h"
 
@@ -89,7 +90,7 @@ static int add_file(struct served_models *s, const char *folder, const char *fil
     int part;
     const size_t n = stem_of(file, &part), len = strlen(file);
 
-    if (len <= 5 || strcmp(file + len - 5, ".gguf") != 0 || !strncmp(file, "mmproj", 6))
+    if (len <= 5 || strcmp(file + len - 5, ".gguf") != 0 || cb_begins(file, "mmproj"))
         return CB_OK;
     cb_buf_print(&path, "%s/%s", folder, file);
     if (path.failed || stat(path.s, &st) || !S_ISREG(st.st_mode)) {

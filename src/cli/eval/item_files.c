@@ -10,28 +10,23 @@
 
 #include "base/err.h"
 #include "base/suggest.h"
+#include "base/words.h"
 #include "task_run.h"
 
 int cb_task_picked(const struct opts *o, const char *name)
 {
     const char *list = cb_opt_text(o, ARG_TASKS);
-    const size_t n = strlen(name);
 
-    if (!list)
-        return 1;
-    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
-        if (strcspn(at, ",") == n && !strncmp(at, name, n))
-            return 1;
-    return 0;
+    return !list || cb_word_index(list, ',', name, strlen(name)) >= 0;
 }
 
 int cb_task_check_picked(const struct opts *o, name_fn at, const void *ctx)
 {
-    const char *list = cb_opt_text(o, ARG_TASKS);
+    const char *list = cb_opt_text(o, ARG_TASKS), *p;
     char names[600];
+    size_t n;
 
-    for (const char *p = list ? list : ""; *p; p += strcspn(p, ","), p += *p == ',') {
-        const size_t n = strcspn(p, ",");
+    while ((p = cb_word(&list, ',', &n))) {
         const char *near;
         if (cb_name_find(p, n, at, ctx) >= 0)
             continue;

@@ -2,6 +2,7 @@
 /* opts_man.c - OPTIONS sections of manual pages, in mdoc, and which page describes an option. */
 #include <string.h>
 
+#include "base/words.h"
 #include "cli/cmd.h"
 #include "cli/options/opts_doc.h"
 #include "opts_man.h"
@@ -50,6 +51,8 @@ static void man_spelling(const char *spelling, const struct opt_row *row, FILE *
 static void man_row(const struct opt_row *row, struct doc *d)
 {
     FILE *f = d->f;
+    const char *alias = row->alias, *word;
+    size_t n;
     char spelling[64], text[160];
 
     fputs(".It", f);
@@ -60,12 +63,10 @@ static void man_row(const struct opt_row *row, struct doc *d)
     }
     snprintf(spelling, sizeof spelling, "--%s", row->name);
     man_spelling(spelling, row, f);
-    for (const char *a = row->alias; a && *a; a += strspn(a, " ")) {
-        const int n = (int)strcspn(a, " ");
-        snprintf(spelling, sizeof spelling, "%.*s", n, a);
+    while ((word = cb_word(&alias, ' ', &n))) {
+        snprintf(spelling, sizeof spelling, "%.*s", (int)n, word);
         fputs(" ,", f);
         man_spelling(spelling, row, f);
-        a += n;
     }
     fputc('\n', f);
     cb_man_text(row->text, f);

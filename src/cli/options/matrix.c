@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attention/attend.h"
+#include "base/words.h"
 #include "policy/policy.h"
 
 /* Any model whose layers see everything */
@@ -32,15 +33,15 @@ static int ask(struct matrix_row *row)
 /* The j-th value of all choices of a method -> "NAME:key=value"; 0: there are fewer */
 static int variant(const struct method *m, int j, char *spec, size_t size)
 {
-    for (const struct method_opt *o = m->opts; o->name; o++)
-        for (const char *c = o->kind == OPT_CHOICE ? o->choices : ""; *c;) {
-            const int n = (int)strcspn(c, " ");
+    for (const struct method_opt *o = m->opts; o->name; o++) {
+        const char *list = o->kind == OPT_CHOICE ? o->choices : NULL, *word;
+        size_t n;
+        while ((word = cb_word(&list, ' ', &n)))
             if (!j--) {
-                snprintf(spec, size, "%s:%s=%.*s", m->name, o->name, n, c);
+                snprintf(spec, size, "%s:%s=%.*s", m->name, o->name, (int)n, word);
                 return 1;
             }
-            c += n + (c[n] == ' ');
-        }
+    }
     return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/number.h"
 #include "base/suggest.h"
+#include "base/words.h"
 #include "opts_foreign.h"
 
 int cb_usage(const char *fmt, ...)
@@ -34,19 +35,6 @@ static int takes_row(const struct cmd *cmd, const struct opt_row *row)
     return (cmd->sets & row->sets) != 0;
 }
 
-/* Is typed[n] one of the blank-separated words? */
-static int word_in(const char *words, const char *typed, size_t n)
-{
-    while (words && *words) {
-        const size_t len = strcspn(words, " ");
-        if (len == n && !strncmp(words, typed, n))
-            return 1;
-        words += len;
-        words += strspn(words, " ");
-    }
-    return 0;
-}
-
 /* The option spelled typed[n], dashes included; -1 if this command has none such. */
 static int find_long(const struct cmd *cmd, const char *typed, size_t n)
 {
@@ -57,7 +45,7 @@ static int find_long(const struct cmd *cmd, const char *typed, size_t n)
         if (n > 2 && typed[1] == '-' && strlen(row->name) == n - 2 &&
             !strncmp(row->name, typed + 2, n - 2))
             return i;
-        if (word_in(row->alias, typed, n))
+        if (cb_word_index(row->alias, ' ', typed, n) >= 0)
             return i;
     }
     return -1;
@@ -183,7 +171,7 @@ static int parse_value(const struct opt_row *row, const char *what, const char *
     case TAKES_INTS:
         return parse_ints(row, what, text, v);
     case TAKES_CHOICE:
-        if (!*text || !word_in(row->choices, text, strlen(text)))
+        if (cb_word_index(row->choices, ' ', text, strlen(text)) < 0)
             return cb_usage("%s: '%s' is not one of: %s", what, text, row->choices);
         break;
     case TAKES_TEXT:

@@ -2,6 +2,7 @@
 /* opts_foreign.c - options of llama.cpp that this program has not: those that change nothing here
  * are accepted, the others are refused with what to use instead. */
 #include "opts_foreign.h"
+#include "base/words.h"
 
 #include <string.h>
 
@@ -40,21 +41,10 @@ static const struct foreign table[] = {
     { "-sm --split-mode -ts --tensor-split -mg --main-gpu", VALUE, "--device names one device" },
 };
 
-static int in(const char *words, const char *typed, size_t n)
-{
-    for (; *words; words += strspn(words, " ")) {
-        const size_t len = strcspn(words, " ");
-        if (len == n && !memcmp(words, typed, n))
-            return 1;
-        words += len;
-    }
-    return 0;
-}
-
 static const struct foreign *find(const char *typed, size_t n)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (in(table[i].names, typed, n))
+        if (cb_word_index(table[i].names, ' ', typed, n) >= 0)
             return &table[i];
     return NULL;
 }
@@ -62,8 +52,9 @@ static const struct foreign *find(const char *typed, size_t n)
 /* Does `next` belong to the option? */
 static int takes(const struct foreign *f, const char *next)
 {
-    return next && (f->value == VALUE || f->value == ONLY_0 ||
-                    (f->value == MAYBE && *next && in("on off auto 0 1", next, strlen(next))));
+    return next &&
+           (f->value == VALUE || f->value == ONLY_0 ||
+            (f->value == MAYBE && cb_word_index("on off auto 0 1", ' ', next, strlen(next)) >= 0));
 }
 
 int cb_opts_foreign(const char *typed, size_t n, const char *next, int *used, const char **instead)
