@@ -1,8 +1,7 @@
 # Measurements: reports that scripts write, and the answers that they write them from
 EXTRA_DIST += bench/busy-core bench/drafts bench/half-bank bench/hidden-numbers \
 	bench/long-answer bench/make-quality bench/quality_figures.py bench/quality_pictures.py \
-	bench/quality_report.py bench/wide-model \
-	bench/RESULTS.md bench/QUALITY.md bench/quality bench/results
+	bench/quality_report.py bench/RESULTS.md bench/QUALITY.md bench/quality bench/results
 .PHONY: bench-quality bench-quality-smoke
 # CTXBANK_SUITE names the folder of the suite's data
 bench-quality: ctxbank$(EXEEXT)
