@@ -373,6 +373,7 @@ libserve_la_SOURCES = \
 	src/serve/api_text.c \
 	src/serve/chat_messages.c src/serve/chat_messages.h \
 	src/serve/chat_tools.c src/serve/chat_tools.h \
+	src/serve/dialects.c \
 	src/serve/dialect_requests.c src/serve/dialect_requests.h \
 	src/serve/loaded_model.c \
 	src/serve/model_shelf.c src/serve/model_shelf.h \

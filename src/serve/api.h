@@ -61,7 +61,8 @@ void cb_api_props(struct exchange *x);
 void cb_api_slots(struct exchange *x);
 void cb_api_metrics(struct exchange *x);
 
-/* A conversation's turn in the OpenAI form `request` (its messages and tools) -> t's prompt */
+/* dialects.c: a conversation's turn in the OpenAI form `request` (its messages and tools) -> t's
+ * prompt */
 int cb_completion_chat(struct completion *t, const json_t *request);
 /* The same of another interface's request */
 int cb_completion_convert(struct completion *t, const json_t *request,
@@ -70,8 +71,6 @@ int cb_completion_convert(struct completion *t, const json_t *request,
  * begins with id_prefix; NULL: it has none. */
 void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,
                    int (*read_request)(struct completion *t, const json_t *request));
-/* "stop", "length", "tool_calls" of a choice that has ended */
-const char *cb_finish_reason(const struct choice *c);
 /* Of the OpenAI forms: usage, timings and memory into an answer, the end of a stream, behind a last
  * chunk without choices or NULL, and an error in it */
 void cb_add_numbers(const struct completion *t, json_t **answer);

@@ -3,139 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "answer_form.h"
 #include "api.h"
 #include "base/err.h"
-#include "chat_prompt.h"
 #include "fields.h"
 
-/* ---- what dialects share ---- */
+/* ---- the stream ---- */
 
-/* A call that is forced constrains the answer. */
-static int force_call(struct completion *t, const json_t *choice)
-{
-    cb_grammar *grammar;
-
-    TRY(cb_answer_form_call(choice, t->tools, &grammar));
-    if (!grammar)
-        return CB_OK;
-    if (t->grammar) {
-        cb_grammar_free(grammar);
-        return cb_fail(CB_EARG, "tool_choice: the answer is constrained by another field too");
-    }
-    t->grammar = grammar;
-    return CB_OK;
-}
-
-/* Gives the turn what the prompt has, and takes it from there. */
-static int take_prompt(struct completion *t, struct chat_prompt *p)
-{
-    if (p->ignored && !t->ignored)
-        t->ignored = json_incref(p->ignored);
-    else if (p->ignored && json_array_extend(t->ignored, p->ignored))
-        return cb_fail(CB_ENOMEM, "out of memory");
-    t->ids = p->ids;
-    t->order.n = p->n;
-    t->order.parting = p->parting;
-    t->text = p->text;
-    t->begin = p->begin;
-    t->tools = p->tools;
-    t->one_call = p->one_call;
-    t->order.shown = t->s->marks.ids;
-    t->order.n_shown = t->tools ? t->s->marks.n : t->s->marks.n_thought;
-    p->ids = NULL;
-    p->text = NULL;
-    p->tools = NULL;
-    return force_call(t, p->choice);
-}
-
-int cb_completion_chat(struct completion *t, const json_t *request)
-{
-    struct chat_prompt p;
-    int rc = cb_chat_prompt(t->s, request, &p);
-
-    if (!rc)
-        rc = take_prompt(t, &p);
-    cb_chat_prompt_free(&p);
-    return rc;
-}
-
-int cb_completion_convert(struct completion *t, const json_t *request,
-                          int (*convert)(const json_t *request, json_t **ignored, json_t **chat))
-{
-    json_t *chat = NULL;
-    int rc = convert(request, &t->ignored, &chat);
-
-    if (!rc)
-        rc = cb_completion_chat(t, chat);
-    json_decref(chat);
-    return rc;
-}
-
-void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,
-                   int (*read_request)(struct completion *t, const json_t *request))
-{
-    struct completion *t;
-    int rc = cb_completion_new(x, d, &t);
-
-    if (!rc && id_prefix)
-        cb_random_id(id_prefix, t->id, sizeof t->id);
-    if (!rc)
-        rc = read_request(t, x->json);
-    if (!rc) {
-        cb_completion_run(t, x);
-        return;
-    }
-    cb_exchange_fail(x, rc);
-    if (t)
-        cb_completion_free(t);
-}
-
-const char *cb_finish_reason(const struct choice *c)
+/* "stop", "length", "tool_calls" of a choice that has ended */
+static const char *finish_reason(const struct choice *c)
 {
     if (!strcmp(c->job->end.reason, "stop") && json_array_size(c->calls))
         return "tool_calls";
     return c->job->end.reason;
 }
-
-static json_t *usage(const struct completion *t)
-{
-    const int in = cb_completion_prompt_tokens(t), out = cb_completion_made_tokens(t);
-
-    return json_pack("{s:i, s:i, s:i, s:{s:i}, s:{s:i}}", "prompt_tokens", in, "completion_tokens",
-                     out, "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
-                     cb_completion_cached_tokens(t), "completion_tokens_details",
-                     "reasoning_tokens", cb_completion_thought_tokens(t));
-}
-
-void cb_add_numbers(const struct completion *t, json_t **answer)
-{
-    cb_json_set(answer, "usage", usage(t));
-    cb_json_set(answer, "timings", cb_completion_timings(t));
-    cb_json_set(answer, "memory", cb_completion_memory(t));
-}
-
-void cb_stream_end(const struct completion *t, json_t *last, struct buf *out)
-{
-    if (last) {
-        cb_add_numbers(t, &last);
-        cb_event(out, NULL, last);
-    }
-    cb_buf_text(out, "data: [DONE]\n\n");
-}
-
-void cb_stream_error(struct completion *t, const char *message, struct buf *out)
-{
-    (void)t;
-    cb_event(out, NULL, cb_error_json(ERRORS_OPENAI, 500, message, NULL));
-}
-
-void cb_comment(struct buf *out)
-{
-    cb_buf_text(out, ": the answer is being computed\n"); /* an empty line would end an event */
-}
-
-/* ---- the stream ---- */
 
 static json_t *chunk(const struct completion *t, json_t *choices)
 {
@@ -207,7 +87,7 @@ static void args(struct choice *c, const json_t *call_, const char *s, size_t n)
 
 static void end_choice(struct choice *c)
 {
-    say(c, json_object(), cb_finish_reason(c));
+    say(c, json_object(), finish_reason(c));
 }
 
 static void end(struct completion *t, struct buf *out)
@@ -244,8 +124,8 @@ static json_t *whole(struct completion *t)
         struct choice *c = &t->choice[i];
         cb_json_add(&choices,
                     json_pack("{s:i, s:o, s:o, s:s, s:s*}", "index", i, "message", message(c),
-                              "logprobs", logprobs(c), "finish_reason", cb_finish_reason(c),
-                              "cut_in", cb_choice_cut_in_thought(c) ? "reasoning" : NULL));
+                              "logprobs", logprobs(c), "finish_reason", finish_reason(c), "cut_in",
+                              cb_choice_cut_in_thought(c) ? "reasoning" : NULL));
     }
     j = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", t->id, "object", "chat.completion", "created",
                   (json_int_t)time(NULL), "model", t->s->m.name, "choices", choices);
