@@ -171,6 +171,12 @@ static int read_arch(struct cb_model *m)
                        "or sound (mmproj), which is not supported; the model's own file runs on "
                        "text without it",
                        cb_gguf_path(m->gguf));
+    if (s.n == 16 && !memcmp(s.s, "gemma4-assistant", 16))
+        return cb_fail(
+            CB_EUNSUPPORTED,
+            "%s: key general.architecture: gemma4-assistant: drafts that read the keys of "
+            "the model they belong to, which is not supported; another Gemma 4 can draft",
+            cb_gguf_path(m->gguf));
     if (cb_gguf_find(m->gguf, "adapter.type"))
         return cb_fail(CB_EUNSUPPORTED, "%s: an adapter, which needs a model to be put onto",
                        cb_gguf_path(m->gguf));
