@@ -76,6 +76,27 @@ START_TEST(same_tokens_as_alone)
 }
 END_TEST
 
+/* Penalties count the tokens of the prompt, too. */
+START_TEST(penalties)
+{
+    struct scheduler *s = cb_jobs_scheduler(model, 2, 64, 0, 0);
+
+    for (int i = 0; i < 6; i++) {
+        struct job_order o = cb_jobs_order(cb_toy_text(model) + 11 * i, 120, 12);
+        struct job_group *g;
+
+        o.sampler.temp = 0;
+        o.sampler.repeat_penalty = 1.5f;
+        o.sampler.presence_penalty = 2;
+        g = cb_jobs_put(s, &o, 1);
+        cb_jobs_finish(s, g, NULL);
+        cb_jobs_expect_tokens(model, g, &o);
+        cb_scheduler_release(s, g);
+    }
+    cb_jobs_close(s);
+}
+END_TEST
+
 /* Prompts that begin alike use kept sessions, cut or copied: the tokens stay the same. */
 START_TEST(shared_prompts)
 {
@@ -125,6 +146,76 @@ START_TEST(kept_sessions)
     cb_jobs_finish(s, g, NULL);
     ck_assert_int_eq(g->job[0].n_cached, 0);
     cb_scheduler_release(s, g);
+    cb_jobs_close(s);
+}
+END_TEST
+
+/* A prompt that several answers share is read once, whatever the policy has dropped at its end: the
+ * others are copied before the first one writes. */
+START_TEST(answers_that_share_a_prompt)
+{
+    static const char *const policy[] = { "full", "h2o:budget=20", "snapkv:budget=24,window=8" };
+    struct scheduler *s = cb_jobs_scheduler(model, 3, 64, 0, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 200, 8);
+    struct job_group *g;
+    int n_whole = 0;
+
+    o.policy = policy[_i];
+    g = cb_jobs_put(s, &o, 3);
+    cb_jobs_finish(s, g, NULL);
+    cb_jobs_expect_tokens(model, g, &o);
+    for (int i = 0; i < 3; i++)
+        n_whole += g->job[i].n_cached == 200;
+    ck_assert_int_eq(n_whole, 2);
+    cb_scheduler_release(s, g);
+    cb_jobs_close(s);
+}
+END_TEST
+
+/* Documents that were put up front are dropped after all else, however long ago they were read. */
+START_TEST(documents_are_dropped_last)
+{
+    struct scheduler *s = cb_jobs_scheduler(model, 3, 64, 0, 0);
+    struct job_group *g;
+
+    for (int i = 0; i < 6; i++) {
+        struct job_order o = cb_jobs_order(cb_toy_text(model) + i % 5, 150 + 10 * i, 4);
+        o.keep = i == 0;
+        g = cb_jobs_put(s, &o, 1);
+        cb_jobs_finish(s, g, NULL);
+        if (i == 5) /* all slots have had other prompts since */
+            ck_assert_int_ge(g->job[0].n_cached, 150);
+        cb_jobs_expect_tokens(model, g, &o);
+        cb_scheduler_release(s, g);
+    }
+    cb_jobs_close(s);
+}
+END_TEST
+
+/* A prompt that was read in another form, or for another policy, is not the same prompt. */
+START_TEST(kept_sessions_of_other_settings)
+{
+    static const struct {
+        const char *policy, *prefill;
+    } list[] = { { "full", "dense" },
+                 { "full", "omnikv" },
+                 { "quest:budget=32", "dense" },
+                 { "h2o:budget=20", "dense" } };
+    struct scheduler *s = cb_jobs_scheduler(model, 4, 64, 0, 0);
+
+    for (int i = 0; i < 8; i++) {
+        struct job_order o = cb_jobs_order(cb_toy_text(model), 200, 8);
+        struct job_group *g;
+
+        o.policy = list[i % 4].policy;
+        o.prefill = list[i % 4].prefill;
+        g = cb_jobs_put(s, &o, 1);
+        cb_jobs_finish(s, g, NULL);
+        if (i < 4)
+            ck_assert_int_eq(g->job[0].n_cached, 0);
+        cb_jobs_expect_tokens(model, g, &o);
+        cb_scheduler_release(s, g);
+    }
     cb_jobs_close(s);
 }
 END_TEST
@@ -227,6 +318,65 @@ START_TEST(biases_and_logprobs)
     ck_assert(sum > 0 && sum <= 6);
     cb_scheduler_release(s, g);
     cb_jobs_close(s);
+}
+END_TEST
+
+/* The order's logprobs are those of all logits of a session alone, but for how often rows were
+ * rounded. Returns how many tokens a kept session had. */
+static int expect_logprobs(cb_model *m, struct scheduler *s, const struct job_order *o)
+{
+    cb_session *alone = cb_toy_session(m, "full", "f16", 48);
+    struct job_group *g = cb_jobs_put(s, o, 1);
+    struct job_token want;
+    int ended, n = 0, kept;
+
+    cb_toy_ok(cb_session_prefill(alone, o->ids, o->n, NULL));
+    do {
+        ck_assert_int_eq(cb_scheduler_wait(s, g, 60, &ended), 0);
+        for (int i = 0; i < g->job[0].seen.n_token; i++, n++) {
+            const struct job_token *t = &g->job[0].seen.token[i];
+            cb_logprobs(cb_session_logits(alone), cb_n_vocab(m), t->at.id, 5, &want);
+            for (int k = 0; k < 5; k++)
+                ck_assert_msg(fabsf(t->top[k].logprob - want.top[k].logprob) < 5e-4f,
+                              "token %d, likely %d: %f, not %f", n, k, (double)t->top[k].logprob,
+                              (double)want.top[k].logprob);
+            cb_toy_ok(cb_session_decode(alone, t->at.id));
+        }
+    } while (!ended);
+    ck_assert_int_ge(n, 8);
+    kept = g->job[0].n_cached;
+    cb_scheduler_release(s, g);
+    cb_session_close(alone);
+    return kept;
+}
+
+/* Where the head can be pruned, a greedy answer has few exact logits: one with logprobs has all,
+ * and a prompt that is all that a greedy answer left begins with logits of its own. */
+START_TEST(logprobs_of_exact_logits)
+{
+    enum { N = 60, OUT = 24 };
+    const struct tiny tiny = cb_tiny_get("qwen2");
+    cb_model *m = cb_toy_model(&tiny, "cpu", 2);
+    struct scheduler *s = cb_jobs_scheduler(m, 1, 64, 0, 0);
+    int32_t ids[N + OUT];
+    struct job_order o = cb_jobs_order(ids, N, OUT);
+    struct job_group *g;
+
+    memcpy(ids, cb_toy_text(m), N * sizeof *ids);
+    o.sampler.temp = 0;
+    o.ignore_end = 0;
+    g = cb_jobs_put(s, &o, 1);
+    cb_jobs_finish(s, g, NULL);
+    memcpy(ids + N, g->job[0].out, OUT * sizeof *ids);
+    o.n += g->job[0].n_out - 1; /* the last token was not fed */
+    cb_scheduler_release(s, g);
+    o.logprobs = 5;
+    ck_assert_int_eq(expect_logprobs(m, s, &o), o.n - 1);
+    o.n = N;
+    o.no_cache = 1;
+    ck_assert_int_eq(expect_logprobs(m, s, &o), 0);
+    cb_jobs_close(s);
+    cb_model_close(m);
 }
 END_TEST
 
@@ -472,11 +622,16 @@ int main(void)
 
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, same_tokens_as_alone, 1, 5);
+    tcase_add_test(t, penalties);
     tcase_add_loop_test(t, shared_prompts, 1, 4);
+    tcase_add_loop_test(t, answers_that_share_a_prompt, 0, 3);
+    tcase_add_test(t, documents_are_dropped_last);
+    tcase_add_test(t, kept_sessions_of_other_settings);
     tcase_add_test(t, kept_sessions);
     tcase_add_test(t, kept_sessions_that_cannot_be_cut);
     tcase_add_test(t, texts_and_ends);
     tcase_add_test(t, biases_and_logprobs);
+    tcase_add_test(t, logprobs_of_exact_logits);
     tcase_add_test(t, logprobs_by_hand);
     tcase_add_test(t, cancelled);
     tcase_add_test(t, fair_to_tenants);
