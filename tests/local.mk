@@ -996,7 +996,7 @@ tests/no-library-check:
 	@echo "(Debian: apt-get install check). Install it, run configure again." >&2
 	@exit 1
 endif
-EXTRA_DIST += tests/fuzz/build-fuzzers tests/fuzz/seeds tests/storm
+EXTRA_DIST += tests/fuzz/build-fuzzers tests/fuzz/oss-fuzz tests/fuzz/seeds tests/storm
 EXTRA_DIST += tests/field/cases.jsonl
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
 EXTRA_DIST += tests/kit/browser.py tests/kit/served.py tests/only.mk tests/tally
