@@ -150,6 +150,8 @@ int cb_gpu_stage_fits(const struct gpu *g, size_t bytes); /* 1: an operand of so
 void cb_gpu_stage_reserve(struct gpu *g,
                           size_t bytes);            /* operands of so many bytes will not move */
 void *cb_gpu_room_for(struct gpu *g, size_t bytes); /* work space until the op ends */
+/* The same, and *host: the host's memory that is to be copied there */
+void *cb_gpu_room_beside(struct gpu *g, size_t bytes, void **host);
 /* Copies a result to the host when the op ends. */
 void cb_gpu_back(struct gpu *g, void *to, size_t to_stride, const void *from, size_t from_stride,
                  size_t bytes, int n);

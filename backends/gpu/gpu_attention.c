@@ -12,6 +12,7 @@
 
 enum { NQ = 8, NB = 64, SPLIT = 1024, MOST_HD = 512 };
 enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
+enum { FEW_SPLIT = 128, FEW_GROUPS = 512 };
 
 static size_t floats(int64_t n)
 {
@@ -133,8 +134,9 @@ struct call {
     const struct attn *a;
     struct gpu_runs runs;
     float *q, *out, *lse; /* on the device */
-    int n_split;
-    int mma; /* 1: by attend_mma */
+    const char *kernel;
+    size_t items, n_query; /* of a group */
+    int per, n_split;      /* entries of a split; into how many the context is cut */
 };
 
 /* Prompts, whose attention is causal, multiply small matrices of halves where the device can; their
@@ -148,6 +150,52 @@ static int uses_mma(const struct gpu *g, const struct attn *a)
         own |= a->run[h].given || a->run[h].logit;
     return g->driver->has_mma && a->causal && !own && a->hd % 2 == 0 && a->hd <= MMA_MOST_HD &&
            a->type_k != KV_F32 && a->type_v != KV_F32;
+}
+
+/* A decoded token's attention over rows of halves multiplies small matrices as well. */
+static int uses_few(const struct gpu *g, const struct attn *a)
+{
+    int other = 0;
+
+    for (int h = 0; h < a->n_kv; h++)
+        other |= a->run[h].given || a->run[h].kivi;
+    return g->driver->has_mma && !a->causal && !other && a->n_tok == 1 && a->hd % 8 == 0 &&
+           a->hd <= MMA_MOST_HD && a->type_k == KV_F16 && a->type_v == KV_F16;
+}
+
+static int longest(const struct attn *a)
+{
+    int n = 0;
+
+    for (int h = 0; h < a->n_kv; h++)
+        n = max_int(n, a->run[h].n);
+    return n;
+}
+
+/* Which kernel attends, and how the context of a decoded token is cut: in pieces of one length, or,
+ * by attend_few, so that they keep all of the device busy, however long it is. */
+static void choose_kernel(const struct gpu *g, struct call *x)
+{
+    const struct attn *a = x->a;
+    const int n = longest(a), blocks = (a->n_head / a->n_kv + NQ - 1) / NQ;
+
+    x->per = INT32_MAX / 2;
+    x->n_split = 1;
+    x->items = MMA_ITEMS;
+    if (uses_mma(g, a)) {
+        x->kernel = "attend_mma";
+        x->n_query = a->hd > 128 ? 32 : 64;
+        return;
+    }
+    x->n_query = NQ;
+    x->kernel = uses_few(g, a) ? "attend_few" : "attend";
+    x->items = uses_few(g, a) ? MMA_ITEMS : NB;
+    if (a->n_tok > 1)
+        return;
+    x->per = uses_few(g, a) ? FEW_SPLIT : SPLIT;
+    while (uses_few(g, a) && (n + x->per - 1) / x->per * a->n_kv * blocks > FEW_GROUPS)
+        x->per *= 2;
+    x->n_split = max_int(1, (n + x->per - 1) / x->per);
 }
 
 /* Logits that heads share with the host: [n_head][stride], dense rows on the device */
@@ -197,26 +245,15 @@ static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int log
     const struct attn *a = x->a;
     const int group = a->n_head / a->n_kv;
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
-    const size_t n_q = !x->mma ? NQ : a->hd > 128 ? 32 : 64; /* queries a group */
-    const size_t groups[3] = { ((size_t)a->n_tok * (size_t)group + n_q - 1) / n_q,
+    const size_t groups[3] = { ((size_t)a->n_tok * (size_t)group + x->n_query - 1) / x->n_query,
                                (size_t)x->n_split, (size_t)a->n_kv };
-    const struct gpu_arg arg[] = { GPU_P(x->runs.on),
-                                   GPU_P(x->q),
-                                   GPU_I(a->q_stride),
-                                   GPU_I(a->n_tok),
-                                   GPU_I(a->n_head),
-                                   GPU_I(group),
-                                   GPU_F(a->scale),
-                                   GPU_F(a->softcap),
-                                   GPU_I(a->causal),
-                                   GPU_I(a->window),
-                                   GPU_I(x->n_split > 1 ? SPLIT : INT32_MAX / 2),
-                                   GPU_I(logit_stride),
-                                   GPU_P(x->out),
-                                   GPU_P(x->lse) };
+    const struct gpu_arg arg[] = { GPU_P(x->runs.on), GPU_P(x->q),       GPU_I(a->q_stride),
+                                   GPU_I(a->n_tok),   GPU_I(a->n_head),  GPU_I(group),
+                                   GPU_F(a->scale),   GPU_F(a->softcap), GPU_I(a->causal),
+                                   GPU_I(a->window),  GPU_I(x->per),     GPU_I(logit_stride),
+                                   GPU_P(x->out),     GPU_P(x->lse) };
 
-    cb_gpu_run(g, p, x->mma ? "attend_mma" : "attend", groups, x->mma ? MMA_ITEMS : NB, arg, 14,
-               x->runs.deep);
+    cb_gpu_run(g, p, x->kernel, groups, x->items, arg, 14, x->runs.deep);
     if (x->n_split > 1)
         cb_gpu_join_parts(g, x->out, x->lse, x->out + rows * a->hd, x->lse + rows, x->n_split - 1,
                           rows * a->hd, rows, (int)rows, a->hd);
@@ -251,23 +288,14 @@ static void give(struct gpu *g, float *to, const float *from, size_t bytes)
         cb_gpu_back(g, to, bytes, from, bytes, bytes, 1);
 }
 
-static int longest(const struct attn *a)
-{
-    int n = 0;
-
-    for (int h = 0; h < a->n_kv; h++)
-        n = max_int(n, a->run[h].n);
-    return n;
-}
-
 /* 1: done; 0: the CPU has to do all of it */
 static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
 {
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
-    struct call x = { .a = a, .mma = uses_mma(g, a) };
+    struct call x = { .a = a };
     int stride, ok;
 
-    x.n_split = a->n_tok == 1 && !x.mma ? max_int(1, (longest(a) + SPLIT - 1) / SPLIT) : 1;
+    choose_kernel(g, &x);
     x.q = cb_gpu_in(g, a->q, floats(q_span(a)));
     x.out = x.n_split == 1 && cb_gpu_is_on(g, a->out)
                 ? a->out

@@ -358,6 +358,14 @@ void *cb_gpu_room_for(struct gpu *g, size_t bytes)
     return g->status ? NULL : take(g, bytes, &host);
 }
 
+void *cb_gpu_room_beside(struct gpu *g, size_t bytes, void **host)
+{
+    uint8_t *at = NULL, *on = g->status ? NULL : take(g, bytes, &at);
+
+    *host = at;
+    return on;
+}
+
 void cb_gpu_stage_reserve(struct gpu *g, size_t bytes)
 {
     uint8_t *host;

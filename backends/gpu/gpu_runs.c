@@ -391,16 +391,38 @@ static int find_gaps(struct gpu *g, struct gpu_runs *r)
 
 /* ---- descriptions ---- */
 
-static struct gpu_rows describe_rows(struct gpu *g, const struct gpu_kind *k)
+/* Descriptions and tables of pages, which one copy brings to the device */
+struct tables {
+    uint8_t *host, *on; /* NULL: no room */
+    size_t used, bytes;
+};
+
+static struct tables open_tables(struct gpu *g, const struct gpu_runs *r)
+{
+    struct tables t = { .used = (size_t)r->a->n_kv * sizeof *r->run };
+    void *host = NULL;
+
+    t.bytes = t.used;
+    for (int i = 0; i < r->a->n_kv * N_KIND; i++)
+        t.bytes += r->kind[i].page ? (size_t)r->kind[i].n_page * sizeof *r->kind[i].page : 0;
+    t.on = cb_gpu_room_beside(g, t.bytes, &host);
+    t.host = host;
+    return t;
+}
+
+static struct gpu_rows describe_rows(struct tables *t, const struct gpu_kind *k)
 {
     struct gpu_rows on = { .base = k->base, .bytes = (int32_t)k->bytes };
+    const size_t bytes = (size_t)k->n_page * sizeof *k->page;
 
     if (!k->page)
         return on;
     on.pages = 1;
     on.shift = k->area->shift;
     on.skew = k->at - (k->page0 << k->area->shift);
-    on.base = (uintptr_t)cb_gpu_in(g, k->page, (size_t)k->n_page * sizeof *k->page);
+    on.base = (uintptr_t)(t->on + t->used);
+    memcpy(t->host + t->used, k->page, bytes);
+    t->used += bytes;
     return on;
 }
 
@@ -428,19 +450,25 @@ static int list_deep(struct gpu *g, struct gpu_runs *r)
 int cb_gpu_runs_find(struct gpu *g, struct gpu_runs *r)
 {
     const enum gpu_need need = r->a->n_tok > 1 || g->stream_kv ? GPU_MUST : GPU_MAY;
+    struct tables t;
 
     cb_gpu_mirror_begin(g);
     for (int i = 0; find_pages(g, r, i, need); i++)
         g->locked = 1;
     if (!find_gaps(g, r))
         return 0;
+    t = open_tables(g, r);
+    if (!t.on)
+        return 0;
     for (int h = 0; h < r->a->n_kv; h++) {
         for (int k = 0; k < N_KIND; k++)
-            r->run[h].rows[k] = describe_rows(g, kind_of(r, h, k));
+            r->run[h].rows[k] = describe_rows(&t, kind_of(r, h, k));
         r->run[h].logit = (uintptr_t)r->logit[h];
     }
-    r->on = cb_gpu_in(g, r->run, (size_t)r->a->n_kv * sizeof *r->run);
-    return r->on && list_deep(g, r);
+    memcpy(t.host, r->run, (size_t)r->a->n_kv * sizeof *r->run);
+    cb_gpu_send(g, t.on, t.host, t.bytes);
+    r->on = t.on;
+    return list_deep(g, r);
 }
 
 int cb_gpu_runs_missing(const struct gpu_runs *r, int h, int i, int *lo, int *hi)

@@ -4,7 +4,7 @@
 #include "gpu.h"
 #include "gpu_chosen.h"
 
-enum { NORM_ITEMS = 64, JOIN_ITEMS = 32, SELECT_ITEMS = 64 };
+enum { NORM_ITEMS = 256, JOIN_ITEMS = 256, SINK_ITEMS = 32, SELECT_ITEMS = 64 };
 
 static struct gpu_program *select_program(struct gpu *g)
 {
@@ -124,7 +124,7 @@ void cb_gpu_sink(struct device *d, float *out, float *lse, const float *sink, in
                                    GPU_P(cb_gpu_inout(g, lse, floats(rows))),
                                    GPU_P(cb_gpu_in(g, sink, floats(n_head))), GPU_I(n_head),
                                    GPU_I(hd) };
-    cb_gpu_run(g, vector_program(g), "sink", groups, JOIN_ITEMS, arg, 5, NULL);
+    cb_gpu_run(g, vector_program(g), "sink", groups, SINK_ITEMS, arg, 5, NULL);
     cb_gpu_done(g);
 }
 

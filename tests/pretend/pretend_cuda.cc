@@ -127,7 +127,9 @@ template <class... A, void (*F)(A...)> struct caller<F> {
     }
 #define ATTENTION(hd)                                                                              \
     ONE("attention_" #hd, attention_##hd, attend), ONE("attention_" #hd, attention_##hd, score)
-#define ATTENTION_MMA(hd) ONE("attention_" #hd, attention_##hd, attend_mma)
+#define ATTENTION_MMA(hd)                                                                          \
+    ONE("attention_" #hd, attention_##hd, attend_mma),                                             \
+        ONE("attention_" #hd, attention_##hd, attend_few)
 
 const std::vector<kernel> kernels = {
     ONE("matmul", matmul, few_1),

@@ -626,4 +626,253 @@ KERNEL void attend_mma(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const 
                 lse[at] = sum_[row] > 0.0f ? max_[row] + log(sum_[row]) : -INFINITY;
         }
 }
+
+/* ---- one token, where a warp multiplies small matrices of halves at once ---- */
+
+#define FQ 8                          /* queries a group, all of one KV head */
+#define FE 16                         /* entries that a warp reads at a time */
+#define FQ_STEP (MAX_HD / 2 + 16)     /* words from one query in LOCAL memory to the next */
+#define K_EIGHTS ((MAX_HD + 31) / 32) /* eights of channels of a key that an item has */
+#define V_EIGHTS ((MAX_HD + 63) / 64)
+
+/* Eight channels of a row of halves; 0 where there is none. `eight` numbers them. */
+FUNCTION void eight_of(WITH_OPTIONS bytes_t row, int eight, uint *to)
+{
+    to[0] = to[1] = to[2] = to[3] = 0u;
+    if (row && 8 * eight < HD)
+        load_four(to, (GLOBAL const uint *)(row + 16 * eight));
+}
+
+/* Where an entry's key and value lie. NULL: it is outside of [lo, to), or not there. */
+struct entry {
+    bytes_t k, v;
+};
+
+FUNCTION struct entry find_entry(GLOBAL const struct run *run, int j, int lo, int to)
+{
+    struct entry e;
+
+    e.k = e.v = 0;
+    if (j >= lo && j < to) {
+        const int slot = slot_of(run, j);
+        e.k = row_at(run->k, slot);
+        e.v = row_at(run->v, slot);
+        if (!e.k || !e.v)
+            e.k = e.v = 0;
+    }
+    return e;
+}
+
+/* A query as sums of two halves: to[MAX_HD / 2] and, `FQ` steps behind, what is left; returns by
+ * what both are divided. */
+FUNCTION float split_query(WITH_OPTIONS GLOBAL const float *q, IN_LOCAL uint *to)
+{
+    const int lane = ITEM() % 32;
+    float most = 0.0f, factor;
+
+    for (int c = lane; c < HD; c += 32)
+        most = fmax(most, fabs(q[c]));
+    most = subgroup_max(most);
+    factor = 1.0f / half_step(most);
+    for (int i = lane; i < MAX_HD / 2; i += 32) {
+        const float a = 2 * i < HD ? q[2 * i] * factor : 0.0f;
+        const float b = 2 * i + 1 < HD ? q[2 * i + 1] * factor : 0.0f;
+        const uint word = pack_f16(a, b);
+        to[i] = word;
+        to[FQ * FQ_STEP + i] = pack_f16(a - low_half(word), b - high_half(word));
+    }
+    return half_step(most);
+}
+
+/* What an item has of the logits of query item % 32 / 4: numbers i of tile n are of the entries
+ * 8 n + 2 (item % 4) + i. The queries' halves are rows 0..7 of a matrix, what is left rows 8..15.
+ */
+FUNCTION void few_logits(WITH_OPTIONS IN_LOCAL const uint *q_, IN_LOCAL const bytes_t *k_,
+                         float (*s)[2])
+{
+    const int quad = ITEM() % 32 / 4, pair = ITEM() % 4;
+    uint k[2][K_EIGHTS][4];
+    float sum[2][4];
+
+    UNROLL for (int n = 0; n < 2; n++)
+        UNROLL for (int c = 0; c < K_EIGHTS; c++)
+            eight_of(OPTIONS k_[8 * n + quad], 4 * c + pair, k[n][c]);
+    UNROLL for (int n = 0; n < 2; n++)
+        UNROLL for (int i = 0; i < 4; i++)
+            sum[n][i] = 0.0f;
+    UNROLL for (int c = 0; c < K_EIGHTS; c++) {
+        IN_LOCAL const uint *at = q_ + quad * FQ_STEP + 4 * (4 * c + pair);
+        IN_LOCAL const uint *left = at + FQ * FQ_STEP;
+        UNROLL for (int i = 0; i < 4; i += 2) {
+            const uint a[4] = { at[i], left[i], at[i + 1], left[i + 1] };
+            UNROLL for (int n = 0; n < 2; n++)
+                mma(sum[n], a, k[n][c] + i);
+        }
+    }
+    UNROLL for (int n = 0; n < 2; n++)
+        UNROLL for (int i = 0; i < 2; i++)
+            s[n][i] = sum[n][i] + sum[n][i + 2];
+}
+
+/* Halves `odd` of two words */
+FUNCTION uint pair_of(uint x, uint y, int odd)
+{
+    return odd ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16;
+}
+
+/* sum += the values of 16 entries by their weights p: numbers i of sum[c][k] are of channel
+ * 8 (8 c + item % 32 / 4) + k + 4 (i / 2) and query 2 (item % 4) + i % 2. */
+FUNCTION void few_values(float (*p)[2], uint (*v)[V_EIGHTS][4], float (*sum)[4][4])
+{
+    const uint most[2] = { pack_f16(p[0][0], p[0][1]), pack_f16(p[1][0], p[1][1]) };
+    uint left[2];
+
+    UNROLL for (int n = 0; n < 2; n++)
+        left[n] = pack_f16(p[n][0] - low_half(most[n]), p[n][1] - high_half(most[n]));
+    UNROLL for (int c = 0; c < V_EIGHTS; c++)
+        UNROLL for (int k = 0; k < 4; k++) {
+            const int w = k / 2;
+            const uint a[4] = { pair_of(v[0][c][w], v[1][c][w], k % 2),
+                                pair_of(v[0][c][w + 2], v[1][c][w + 2], k % 2),
+                                pair_of(v[2][c][w], v[3][c][w], k % 2),
+                                pair_of(v[2][c][w + 2], v[3][c][w + 2], k % 2) };
+            mma(sum[c][k], a, most);
+            mma(sum[c][k], a, left);
+        }
+}
+
+/* The running softmax of query item % 32 / 4 over a warp's entries. A weight is exp(s - most). */
+struct few {
+    float most, all; /* of this item's entries */
+};
+
+/* s -> weights; returns by what earlier sums shrink. */
+FUNCTION float few_weights(struct few *f, float (*s)[2])
+{
+    float most = fmax(fmax(s[0][0], s[0][1]), fmax(s[1][0], s[1][1])), shrink;
+
+    most = fmax(most, from_item(most, 1));
+    most = fmax(f->most, fmax(most, from_item(most, 2)));
+    shrink = most > -INFINITY ? exp(f->most - most) : 1.0f;
+    f->most = most;
+    f->all *= shrink;
+    UNROLL for (int n = 0; n < 2; n++)
+        UNROLL for (int i = 0; i < 2; i++) {
+            s[n][i] = s[n][i] > -INFINITY ? exp(s[n][i] - most) : 0.0f;
+            f->all += s[n][i];
+        }
+    return shrink;
+}
+
+/* The sums of a group's warps -> out, lse. all_: [WARPS][FQ] each, o_: [WARPS][FQ][MAX_HD] */
+FUNCTION void few_join(WITH_OPTIONS IN_LOCAL const float *most_, IN_LOCAL const float *all_,
+                       IN_LOCAL const float *o_, int n_query, long row, GLOBAL float *out,
+                       GLOBAL float *lse)
+{
+    for (int i = ITEM(); i < n_query * HD; i += WARPS * 32) {
+        const int query = i / HD, c = i % HD;
+        float most = -INFINITY, all = 0.0f, x = 0.0f;
+        for (int w = 0; w < WARPS; w++)
+            most = fmax(most, most_[w * FQ + query]);
+        for (int w = 0; w < WARPS; w++) {
+            const float by = most > -INFINITY ? exp(most_[w * FQ + query] - most) : 0.0f;
+            all += by * all_[w * FQ + query];
+            x += by * o_[(w * FQ + query) * MAX_HD + c];
+        }
+        out[(row + query) * HD + c] = all > 0.0f ? x / all : 0.0f;
+        if (c == 0)
+            lse[row + query] = all > 0.0f ? most + log(all) : -INFINITY;
+    }
+}
+
+/* As `attend`, for one token that reads all entries or a window, whose rows are halves and lie at
+ * multiples of 16; HD is a multiple of 8. Each of the
+ * group's warps takes every fourth 16 entries of the split, reads a row once for all queries, 16
+ * bytes at a time, and has a softmax of its own until the end. */
+KERNEL void attend_few(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *q,
+                       int q_stride, int n_tok, int n_head, int group, float scale, float softcap,
+                       int causal, int window, int per, int logit_stride, GLOBAL float *out,
+                       GLOBAL float *lse)
+{
+    LOCAL ALIGNED_16 uint q_[2 * FQ * FQ_STEP];
+    LOCAL float o_[WARPS * FQ * MAX_HD], most_[WARPS * FQ], all_[WARPS * FQ], scale_[FQ];
+    LOCAL float shrink_[WARPS * FQ];
+    LOCAL bytes_t k_[WARPS * FE], v_[WARPS * FE];
+    const int item = ITEM(), warp = item / 32, quad = item % 32 / 4, pair = item % 4;
+    const int split = GROUP(1), kv = GROUP(2), first = GROUP(0) * FQ;
+    const int n_query = group - first < FQ ? group - first : FQ;
+    GLOBAL const struct run *run = runs + kv;
+    const int lo = lo_of(run->n, window), begin = lo / FE * FE;
+    const int from = begin > split * per ? begin : split * per;
+    const int to = run->n < (split + 1) * per ? run->n : (split + 1) * per;
+    float sum[V_EIGHTS][4][4];
+    struct entry next;
+    struct few f;
+
+    f.most = -INFINITY;
+    f.all = 0.0f;
+    UNROLL for (int c = 0; c < V_EIGHTS; c++)
+        UNROLL for (int k = 0; k < 4; k++)
+            UNROLL for (int i = 0; i < 4; i++)
+                sum[c][k][i] = 0.0f;
+    for (int i = warp; i < FQ; i += WARPS) {
+        const int query = i < n_query ? first + i : first + n_query - 1;
+        GLOBAL const float *at = q + (long)(kv * group + query) * HD;
+        scale_[i] = split_query(OPTIONS at, q_ + i * FQ_STEP) * scale;
+    }
+    next = find_entry(run, from + warp * FE + item % FE, lo, to);
+    BARRIER();
+    for (int base = from; base < to; base += WARPS * FE) {
+        const int at = base + warp * FE;
+        float s[2][2], shrink[2];
+        uint v[4][V_EIGHTS][4];
+        k_[warp * FE + item % FE] = next.k; /* two items write the same */
+        v_[warp * FE + item % FE] = next.v;
+        WARP_BARRIER();
+        next = find_entry(run, at + WARPS * FE + item % FE, lo, to);
+        UNROLL for (int e = 0; e < 4; e++)
+            UNROLL for (int c = 0; c < V_EIGHTS; c++)
+                eight_of(OPTIONS v_[warp * FE + 2 * pair + e % 2 + e / 2 * 8], 8 * c + quad,
+                         v[e][c]);
+        few_logits(OPTIONS q_, k_ + warp * FE, s);
+        UNROLL for (int n = 0; n < 2; n++)
+            UNROLL for (int i = 0; i < 2; i++) {
+                const int e = 8 * n + 2 * pair + i;
+                GLOBAL float *logit = (GLOBAL float *)run->logit + at + e +
+                                      (long)(first + quad) * logit_stride;
+                s[n][i] *= scale_[quad];
+                if (softcap > 0.0f)
+                    s[n][i] = softcap * tanh(s[n][i] / softcap);
+                if (!v_[warp * FE + e])
+                    s[n][i] = -INFINITY;
+                else if (run->logit && quad < n_query)
+                    *logit = s[n][i];
+            }
+        shrink[0] = few_weights(&f, s);
+        if (pair == 0)
+            shrink_[warp * FQ + quad] = shrink[0];
+        WARP_BARRIER();
+        shrink[0] = shrink_[warp * FQ + 2 * pair];
+        shrink[1] = shrink_[warp * FQ + 2 * pair + 1];
+        UNROLL for (int c = 0; c < V_EIGHTS; c++)
+            UNROLL for (int k = 0; k < 4; k++)
+                UNROLL for (int i = 0; i < 4; i++)
+                    sum[c][k][i] *= shrink[i % 2];
+        few_values(s, v, sum);
+        WARP_BARRIER();
+    }
+    f.all += from_item(f.all, 1);
+    f.all += from_item(f.all, 2);
+    if (pair == 0) {
+        most_[warp * FQ + quad] = f.most;
+        all_[warp * FQ + quad] = f.all;
+    }
+    UNROLL for (int c = 0; c < V_EIGHTS; c++)
+        UNROLL for (int k = 0; k < 4; k++)
+            UNROLL for (int i = 0; i < 4; i++)
+                o_[(warp * FQ + 2 * pair + i % 2) * MAX_HD + 8 * (8 * c + quad) + k + i / 2 * 4] =
+                    sum[c][k][i];
+    BARRIER();
+    few_join(OPTIONS most_, all_, o_, n_query, (long)split * n_head + kv * group + first, out, lse);
+}
 #endif

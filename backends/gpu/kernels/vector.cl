@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* vector.cl - norms, rotation, gates, sums and joins of rows, stored forms of keys and values. */
 
-#define NORM_ITEMS 64
+#define NORM_ITEMS 256
 
 /* Row GROUP(1) of token GROUP(0) */
 KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int n, int x_stride,
@@ -108,33 +108,50 @@ KERNEL void scale(GLOBAL float *x, float a, float cap, long n)
         x[i] = cap > 0.0f ? cap * tanh(a * x[i] / cap) : a * x[i];
 }
 
-#define JOIN_ITEMS 32
+#define JOIN_ITEMS 256
+#define JOIN_LANES 32 /* channels at a time; each takes part in a share of the parts */
+
+/* How much of a part counts whose log-sum-exp is lse, beside the largest */
+FUNCTION float part_weight(float lse, float most)
+{
+    return most > -INFINITY ? exp(lse - most) : 0.0f;
+}
 
 /* Joins row GROUP(0) of n_part parts, at strides in floats -> the first part's row */
 KERNEL void join(GLOBAL float *out, GLOBAL float *lse, GLOBAL const float *out2,
                  GLOBAL const float *lse2, int n_part, long out_stride, long lse_stride, int hd)
 {
+    LOCAL float most_[JOIN_ITEMS], sum_[JOIN_ITEMS], part_[JOIN_ITEMS];
     const long r = GROUP(0);
-    const int item = ITEM();
-    float m = lse[r], sum, first;
+    const int item = ITEM(), lane = item % JOIN_LANES, slice = item / JOIN_LANES;
+    float m = lse[r], sum = 0.0f, first;
 
-    for (int p = 0; p < n_part; p++)
+    for (int p = item; p < n_part; p += JOIN_ITEMS)
         m = fmax(m, lse2[p * lse_stride + r]);
+    m = group_max(m, most_, JOIN_ITEMS);
+    for (int p = item; p < n_part; p += JOIN_ITEMS)
+        sum += part_weight(lse2[p * lse_stride + r], m);
     first = m > -INFINITY ? exp(lse[r] - m) : 1.0f;
-    sum = first;
-    for (int p = 0; p < n_part; p++)
-        sum += m > -INFINITY ? exp(lse2[p * lse_stride + r] - m) : 0.0f;
-    for (int c = item; c < hd; c += JOIN_ITEMS) {
-        float x = first * out[r * hd + c];
-        for (int p = 0; p < n_part; p++)
-            x += (m > -INFINITY ? exp(lse2[p * lse_stride + r] - m) : 0.0f) *
-                 out2[p * out_stride + r * hd + c];
-        out[r * hd + c] = x / sum;
+    sum = first + group_sum(sum, sum_, JOIN_ITEMS);
+    for (int c0 = 0; c0 < hd; c0 += JOIN_LANES) {
+        const int c = c0 + lane;
+        float x = 0.0f;
+        for (int p = slice; c < hd && p < n_part; p += JOIN_ITEMS / JOIN_LANES)
+            x += part_weight(lse2[p * lse_stride + r], m) * out2[p * out_stride + r * hd + c];
+        part_[item] = x;
+        BARRIER();
+        if (slice == 0 && c < hd) {
+            for (int i = 1; i < JOIN_ITEMS / JOIN_LANES; i++)
+                x += part_[i * JOIN_LANES + lane];
+            out[r * hd + c] = (first * out[r * hd + c] + x) / sum;
+        }
+        BARRIER();
     }
-    BARRIER();
     if (item == 0)
         lse[r] = m + log(sum);
 }
+
+#define SINK_ITEMS 32
 
 /* Row GROUP(0) gets one more entry of value 0, with its head's logit. */
 KERNEL void sink(GLOBAL float *out, GLOBAL float *lse, GLOBAL const float *sink_, int n_head,
@@ -145,7 +162,7 @@ KERNEL void sink(GLOBAL float *out, GLOBAL float *lse, GLOBAL const float *sink_
     const float x = sink_[r % n_head], old = lse[r], m = fmax(old, x);
     const float all = m + log(exp(old - m) + exp(x - m)), keep = exp(old - all);
 
-    for (int c = item; c < hd; c += JOIN_ITEMS)
+    for (int c = item; c < hd; c += SINK_ITEMS)
         out[r * hd + c] *= keep;
     BARRIER();
     if (item == 0)
