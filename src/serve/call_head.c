@@ -53,7 +53,7 @@ static int quoted_text(const char *s, size_t n, char *to, size_t cap)
 struct at {
     const char *s;
     size_t n, i;
-    int strict, ended, depth;
+    int strict, keyed, ended, depth;
 };
 
 static size_t blanks(const struct at *a, const char *these)
@@ -175,13 +175,19 @@ static enum call_head_status take_member(struct at *a, struct call_head *out)
         return HEAD_WHOLE;
     }
     got = take_key(a, key, sizeof key);
-    return got == HEAD_WHOLE ? take_value(a, key, out) : got;
+    if (got != HEAD_WHOLE)
+        return got;
+    if (a->keyed && a->depth == 1 && a->s[a->i] == '{' && key_of(key) == K_UNKNOWN && *key) {
+        memcpy(out->name, key, strlen(key) + 1);
+        return take_args(a, out);
+    }
+    return take_value(a, key, out);
 }
 
-enum call_head_status cb_call_head(const char *s, size_t n, int strict, int ended,
+enum call_head_status cb_call_head(const char *s, size_t n, int strict, int keyed, int ended,
                                    struct call_head *out)
 {
-    struct at a = { s, n, 1, strict, ended, 1 };
+    struct at a = { s, n, 1, strict, keyed, ended, 1 };
 
     *out = (struct call_head){ 0 };
     while (a.depth) {
@@ -204,7 +210,7 @@ enum call_head_status cb_call_head(const char *s, size_t n, int strict, int ende
 
 int cb_call_loose(const char *s, size_t n, const json_t *properties, struct buf *out)
 {
-    struct at a = { s, n, 1, 0, 1, 1 };
+    struct at a = { s, n, 1, 0, 0, 1, 1 };
     int found = 0;
     size_t len = 1;
 

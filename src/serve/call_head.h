@@ -25,9 +25,9 @@ struct call_head {
     int depth; /* objects that are open where the arguments begin: 1, or 2 inside "function" */
 };
 
-/* s[n] begins with '{'. strict: keys that no call has make it none. ended: nothing follows, and
- * brackets may be missing. */
-enum call_head_status cb_call_head(const char *s, size_t n, int strict, int ended,
+/* s[n] begins with '{'. strict: keys that no call has make it none. keyed: such a key of an object
+ * is a tool's name. ended: nothing follows, and brackets may be missing. */
+enum call_head_status cb_call_head(const char *s, size_t n, int strict, int keyed, int ended,
                                    struct call_head *out);
 /* An object s[n] of a call without a key for its arguments: members that are properties of the tool
  * are the arguments, an object onto *out -> how many */

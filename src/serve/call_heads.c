@@ -150,9 +150,10 @@ static int loose_arguments(struct calls *c, const char *name, const char *s, siz
 
 static enum calls_status object_head(struct calls *c, struct call_text *t)
 {
+    const int keyed = !strcmp(c->form->open, "<|tools_prefix|>"); /* Apertus: {"NAME": {..}} */
     struct call_head h;
     const enum call_head_status got =
-        cb_call_head(t->s + t->i, t->n - t->i, c->form->strict, t->ended, &h);
+        cb_call_head(t->s + t->i, t->n - t->i, c->form->strict, keyed, t->ended, &h);
 
     cb_call_fix_name(c, h.name);
     if (got == HEAD_NONE || (c->form->strict && *h.name && !cb_call_known(c, h.name)))

@@ -30,6 +30,7 @@ const struct call_form cb_call_forms[CALL_FORMS] = {
     { "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", 0 },             /* DeepSeek */
     { "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", 0 }, /* Kimi */
     { "<|action_start|><|plugin|>", "<|action_end|>", 0 },               /* InternLM */
+    { "<|tools_prefix|>", "<|tools_suffix|>", 0 },                       /* Apertus */
     { "```", "```", 1 },
     { "\n{", "", 1 },
 };

@@ -21,7 +21,7 @@ struct call_form {
     int strict;
 };
 
-enum { CALL_FORMS = 27 };
+enum { CALL_FORMS = 28 };
 extern const struct call_form cb_call_forms[CALL_FORMS];
 extern const struct call_form cb_call_alone; /* a reply that begins with a call; opened by "" */
 extern const struct call_form cb_call_given; /* see cb_calls_named() */

@@ -9,9 +9,9 @@
 #include "calls.h"
 
 static const char *const of_thoughts[] = {
-    "<think>",          "</think>",    "[THINK]",    "[/THINK]",    "<|START_THINKING|>",
-    "<|END_THINKING|>", "<|channel|>", "<|start|>",  "<|message|>", "<|constrain|>",
-    "<|end|>",          "<|channel>",  "<channel|>",
+    "<think>",          "</think>",    "[THINK]",    "[/THINK]",         "<|START_THINKING|>",
+    "<|END_THINKING|>", "<|channel|>", "<|start|>",  "<|message|>",      "<|constrain|>",
+    "<|end|>",          "<|channel>",  "<channel|>", "<|inner_prefix|>", "<|inner_suffix|>",
 };
 static const char *const of_calls[] = {
     "[ARGS]",
@@ -38,6 +38,7 @@ static const char *const of_calls[] = {
     "<|plugin|>",
     "<|action_end|>",
     "<|END_ACTION|>",
+    "<|tools_suffix|>",
     "｜DSML｜",
 };
 enum {

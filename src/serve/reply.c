@@ -21,6 +21,7 @@ static const char *const thoughts[][2] = {
     { "<seed:think>", "</seed:think>" },
     { "<|START_THINKING|>", "<|END_THINKING|>" }, /* Command */
     { "<|channel>thought\n", "<channel|>" },      /* Gemma 4 */
+    { "<|inner_prefix|>", "<|inner_suffix|>" },   /* Apertus */
 };
 enum { N_THOUGHT = sizeof thoughts / sizeof *thoughts, IN_CHANNEL = N_THOUGHT };
 

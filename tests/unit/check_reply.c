@@ -178,6 +178,11 @@ static const struct {
       "<tool_call|><|tool_call>call:g{}<tool_call|>",
       1, 0, "", "Hm.", "f({\"a\": 3, \"b\": {\"c\": true, \"d\": [1, \"y\"]}})g({})" },
     { "<|channel>thought\n<channel|>Yes.", 0, 0, "Yes.", "", "" },
+    { "<|inner_prefix|>Hm.<|inner_suffix|>I look.<|tools_prefix|>[{\"f\": {\"a\": 3}}, {\"g\": "
+      "{}}]<|tools_suffix|>",
+      1, 0, "I look.", "Hm.", "f({\"a\": 3})g({})" },
+    { "<|tools_prefix|>[{\"name\": \"f\", \"arguments\": {\"a\": 3}}]", 1, 0, "", "",
+      "f({\"a\": 3})" },
     { "<|channel>thought\nHm.<channel|>\nYes.", 1, 0, "Yes.", "Hm.", "" },
     { "<think>Hm.</think>\nI look.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter "
       "name=\"s\">x\n y</parameter>\n<parameter name=\"b\">{\"c\": 1}</parameter>\n</invoke>\n"
