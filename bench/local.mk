@@ -1,18 +1,18 @@
 # Measurements: reports that scripts write, and the answers that they write them from
 EXTRA_DIST += bench/busy-core bench/drafts bench/half-bank bench/hidden-numbers \
-	bench/long-answer bench/make-quality bench/quality_figures.py bench/quality_pictures.py \
+	bench/long-answer bench/make-quality bench/quality_figures.py \
 	bench/quality_report.py bench/RESULTS.md bench/QUALITY.md bench/quality bench/results
 .PHONY: bench-quality bench-quality-smoke
 # CTXBANK_SUITE names the folder of the suite's data
-bench-quality: ctxbank$(EXEEXT)
+bench-quality: ctxbank$(EXEEXT) bench/draw-pictures$(EXEEXT)
 	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --program ./ctxbank$(EXEEXT)
-bench-quality-smoke: ctxbank$(EXEEXT)
+bench-quality-smoke: ctxbank$(EXEEXT) bench/draw-pictures$(EXEEXT)
 	CTXBANK_DATA=$(srcdir)/data $(srcdir)/bench/make-quality --smoke \
 		--program ./ctxbank$(EXEEXT) --out smoke
 
 # Policies over one prompt, computed once; built, not installed.
 noinst_PROGRAMS += bench/act_bits bench/at_depth \
-	bench/batches bench/draft_cost bench/policies bench/random-model
+	bench/batches bench/draft_cost bench/draw-pictures bench/policies bench/random-model
 bench_act_bits_SOURCES = bench/act_bits.c
 bench_act_bits_LDADD = libcore.la
 bench_at_depth_SOURCES = bench/at_depth.c
@@ -21,6 +21,8 @@ bench_batches_SOURCES = bench/batches.c
 bench_batches_LDADD = libcore.la
 bench_draft_cost_SOURCES = bench/draft_cost.c
 bench_draft_cost_LDADD = libcore.la
+bench_draw_pictures_SOURCES = bench/draw_pictures.c
+bench_draw_pictures_LDADD = $(cli_libs)
 bench_policies_SOURCES = bench/policies.c
 bench_policies_LDADD = libcore.la
 bench_random_model_SOURCES = bench/random_model.c

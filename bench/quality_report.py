@@ -5,9 +5,9 @@ import collections
 import json
 import math
 import os
+import subprocess
 
 import quality_figures
-import quality_pictures
 
 
 def read(path):
@@ -243,48 +243,64 @@ def family(policy):
     return name + (":" + ",".join(rest) if rest else "")
 
 
+def diagram(title, x_name, first, step, curves, powers=False):
+    """curves: {name: y}, or {name: [(x, y)]} where x is on a logarithmic scale"""
+    shown = [{"name": n, "x": [x for x, _ in sorted(c)], "y": [y for _, y in sorted(c)]} if powers
+             else {"name": n, "y": c} for n, c in curves.items()]
+    return {"title": title, "x_name": x_name, "first": first, "step": step, "curves": shown}
+
+
 def draw_costs(path, rows):
     """Scores against bytes read, and against bytes held."""
-    panels = []
-    for k, name in ((1, "bytes read, % of full"), (2, "bytes held, % of full")):
+    shown = []
+    for k, name in ((1, "read"), (2, "held")):
         lines = collections.defaultdict(list)
         for policy, found in costs(rows)["aware"].items():
-            lines[family(policy)].append((max(found[k], 1 / 64), 100 * found[0]))
-        panels.append({"x_name": name, "y_name": "score %", "log": True, "y_range": (0, 100),
-                       "lines": dict(sorted(lines.items(), key=lambda x: x[0] != "full"))})
-    quality_pictures.curves(path, "Score against bytes, question-aware", panels)
+            lines[family(policy)].append((100 * max(found[k], 1 / 64), 100 * found[0]))
+        shown.append(diagram(f"Score (%) against bytes {name}, question-aware",
+                             f"bytes {name}, % of full", 0, 0,
+                             dict(sorted(lines.items(), key=lambda x: x[0] != "full")), True))
+    return {"file": path, "diagrams": shown}
 
 
 def draw_attention(path, rows):
-    recall = {r["policy"]: [(x["layer"], 100 * x["recall"]) for x in r["layers"]] for r in rows}
-    missing = {r["policy"]: [(r["context"] + i, 100 * v) for i, v in enumerate(r["missing"])]
-               for r in rows}
-    quality_pictures.curves(path, "Full attention on what is read, and on what is not", [
-        {"x_name": "layer", "y_name": "recalled %", "log": False, "lines": recall},
-        {"x_name": "token", "y_name": "missed %", "log": False, "lines": missing}])
+    layers = range(max(x["layer"] for r in rows for x in r["layers"]) + 1)
+    recall = {r["policy"]: {x["layer"]: 100 * x["recall"] for x in r["layers"]} for r in rows}
+    return {"file": path, "diagrams": [
+        diagram("Full attention on what is read, %", "layer", 0, 1,
+                {p: [y.get(i) for i in layers] for p, y in recall.items()}),
+        diagram("Full attention on what is not read, %", "token", rows[0]["context"], 1,
+                {r["policy"]: [100 * v for v in r["missing"]] for r in rows})]}
 
 
 def draw_positions(path, rows):
-    lines = {r["policy"]: [(x["from"], x["nll"]) for x in r["positions"] if x["nll"] is not None]
-             for r in rows if r.get("positions")}
-    if lines:
-        quality_pictures.curves(path, "Negative log-likelihood by position", [
-            {"x_name": "tokens before", "y_name": "nats", "log": False, "lines": lines}])
-    return bool(lines)
+    placed = [r for r in rows if r.get("positions")]
+    at = [x["from"] for x in placed[0]["positions"]]
+    return {"file": path, "diagrams": [
+        diagram("Negative log-likelihood by position, nats", "tokens before", at[0],
+                at[1] - at[0] if len(at) > 1 else 1,
+                {r["policy"]: [x["nll"] for x in r["positions"]] for r in placed})]}
 
 
 def draw_lazy(path, rows):
-    quality_pictures.layer_map(path, "Attention on the ends of the text",
-                               [x["shares"] for x in rows[-1]["layers"]], rows[-1]["context"])
+    return {"file": path, "title": "Attention on the ends of the text",
+            "map": [x["shares"] for x in rows[-1]["layers"]], "first": rows[-1]["context"]}
+
+
+def draw(program, pictures):
+    """The program's own writer draws them: draw-pictures stands beside it."""
+    tool = os.path.join(os.path.dirname(program), "bench", "draw-pictures")
+    if pictures:
+        subprocess.run([tool], input=json.dumps(pictures), text=True, check=True)
 
 
 # ---- the whole ----
 
-def tables_of(run, rows, folder):
-    """The tables of one run, and its picture."""
-    def picture(draw):
+def tables_of(run, rows, folder, pictures):
+    """The tables of one run, and its picture, whose description joins the list."""
+    def picture(describe):
         file = run.name + ".svg"
-        draw(os.path.join(folder, file), rows)
+        pictures.append(describe(os.path.join(folder, file), rows))
         return ["", f"![{run.name}]({file})"]
 
     if run.kind == "tasks":
@@ -299,11 +315,11 @@ def tables_of(run, rows, folder):
     return shown + (picture(draw_positions) if any(r.get("positions") for r in rows) else [])
 
 
-def first_screen(screen, answers, folder):
+def first_screen(screen, answers, folder, pictures):
     table = overview(screen, answers)
     if not table:
         return []
-    draw_costs(os.path.join(folder, "score-bytes.svg"), answers[screen.run])
+    pictures.append(draw_costs(os.path.join(folder, "score-bytes.svg"), answers[screen.run]))
     return ["", f"A setting of each method on the run `{screen.run}`; *score kept* is what is left "
             "of the full cache's score on the same items.", "", *table, "",
             "![Score against bytes](quality/score-bytes.svg)"]
@@ -314,9 +330,9 @@ def write_page(folder, name, title, text):
         f.write("\n".join([f"# {title}", "", *text]) + "\n")
 
 
-def write(out, plan, screen, files, shown, spent, notes):
-    """out/QUALITY.md from out/quality/*.jsonl. files: {key: model file} whose runs are summed up;
-    shown(run): its command; spent: {run: seconds of a core}."""
+def write(program, out, plan, screen, files, shown, spent, notes):
+    """out/QUALITY.md from out/quality/*.jsonl. program: draw-pictures is beside it; files: {key:
+    model file} whose runs are summed up; shown(run): its command; spent: {run: seconds of a core}."""
     folder = os.path.join(out, "quality")
     answers = {run.name: read(os.path.join(folder, run.name + ".jsonl")) for run in plan}
     text = ["# Quality", "",
@@ -327,7 +343,8 @@ def write(out, plan, screen, files, shown, spent, notes):
             "token read, both as shares of the full cache at f16. *Aware*: the policy had the "
             "question when it compressed; *blind*: it compressed the context "
             "first, as for a saved bank."]
-    text += first_screen(screen, answers, folder)
+    drawn = []
+    text += first_screen(screen, answers, folder, drawn)
     if spent:
         text += ["",
                  f"The runs took {sum(spent.values()) / 60:.0f} minutes of a core together, most "
@@ -357,12 +374,13 @@ def write(out, plan, screen, files, shown, spent, notes):
         page = [f"`ctxbank {shown(run)}`"]
         for model in sorted({r["model"] for r in rows}):
             mine = [r for r in rows if r["model"] == model]
-            page += ["", f"{model}:", ""] + tables_of(run, mine, folder)
+            page += ["", f"{model}:", ""] + tables_of(run, mine, folder, drawn)
         write_page(folder, run.name, run.name, page)
         if f"![{run.name}]({run.name}.svg)" in page:
             pictures += ["", f"![{run.name}](quality/{run.name}.svg)"]
         took = f"{spent[run.name] / 60:.1f}" if run.name in spent else ""
         listed += [f"| [{run.name}](quality/{run.name}.md) | `{shown(run)}` | {took} |"]
+    draw(program, drawn)
     text += ["", "## Pictures", *pictures] if pictures else []
     text += ["", "## All runs", "", "| run | command | minutes of a core |", "| --- | --- | ---: |",
              *listed]

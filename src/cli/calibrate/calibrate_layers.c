@@ -35,8 +35,8 @@ static void weights(const double *spread, int n, double *out)
 static int report_density(struct calibrate *c, struct density *d, double *weight)
 {
     const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
-    const struct curve curves[] = { { "spread", d->spread, 0, 0 },
-                                    { "part of the budget", weight, 0, 1 } };
+    const struct curve curves[] = { { .name = "spread", .y = d->spread },
+                                    { .name = "part of the budget", .y = weight, .ink = 1 } };
     const int n = d->n_layer;
     json_t *rows = json_array();
     char title[160];
@@ -86,7 +86,7 @@ static int density(struct calibrate *c)
 static int report_shapes(struct calibrate *c, struct shapes *x)
 {
     const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
-    const struct curve entropy = { "entropy", x->entropy, 0, 0 };
+    const struct curve entropy = { .name = "entropy", .y = x->entropy };
     const int n = x->n_layer;
     json_t *rows = json_array();
     char title[160];
@@ -135,7 +135,7 @@ enum { SINK = 128, RECENT = 256 };
 static int report_heads(struct calibrate *c, struct reach *r, double *layer)
 {
     const char *plot = cb_opt_text(c->o, ARG_CAL_PLOT);
-    const struct curve curve = { "beyond the ends", layer, 0, 0 };
+    const struct curve curve = { .name = "beyond the ends", .y = layer };
     json_t *rows = json_array();
     char title[160];
 

@@ -60,7 +60,7 @@ static int report(struct work *w)
 {
     const char *plot = cb_opt_text(w->c->o, ARG_CAL_PLOT);
     const int chosen = cb_trials_choose(&w->t, N_TRIED);
-    const struct curve curve = { "share of the ends", w->ends.sum, 0, 0 };
+    const struct curve curve = { .name = "share of the ends", .y = w->ends.sum };
     char title[160];
 
     for (int l = 0; l < w->ends.n_layer; l++)

@@ -332,8 +332,8 @@ static int draw_curves(const struct work *w, const char *path, double *y, struct
     const int n = w->full.n_layer;
     char title[2][240];
     const struct diagram d[] = {
-        { title[0], "layer", curve, 2 * w->n, n, 0, 1, 0 },
-        { title[1], "token", curve + 2 * w->n, w->n, t->n_step, t->n - t->n_step, 1, 0 },
+        { title[0], "layer", curve, 2 * w->n, n, .step = 1 },
+        { title[1], "token", curve + 2 * w->n, w->n, t->n_step, t->n - t->n_step, .step = 1 },
     };
 
     for (int i = 0; i < w->n; i++) {
@@ -344,9 +344,9 @@ static int draw_curves(const struct work *w, const char *path, double *y, struct
             best[l] = x.best;
         }
         snprintf(name[i], sizeof name[i], "best for %.140s", w->seat[i].policy);
-        curve[2 * i] = (struct curve){ w->seat[i].policy, recall, 0, i };
-        curve[2 * i + 1] = (struct curve){ name[i], best, 1, i };
-        curve[2 * w->n + i] = (struct curve){ w->seat[i].policy, w->seat[i].c.missing, 0, i };
+        curve[2 * i] = (struct curve){ w->seat[i].policy, recall, .ink = i };
+        curve[2 * i + 1] = (struct curve){ name[i], best, .dashed = 1, .ink = i };
+        curve[2 * w->n + i] = (struct curve){ w->seat[i].policy, w->seat[i].c.missing, .ink = i };
     }
     snprintf(title[0], sizeof title[0], "%.150s: share of full attention on what is read", t->who);
     snprintf(title[1], sizeof title[1], "%.150s: full attention on what is not read", t->who);
@@ -475,7 +475,7 @@ static int print_map(const struct text *t, const struct ends_map *m)
     snprintf(title, sizeof title, "%.150s: attention on the first %d and the last %d tokens",
              t->who, m->sink, m->recent);
     return path ? cb_chart_map(path, title, m->share, m->n_layer, m->cap_step, t->n - t->n_step,
-                               m->n_step)
+                               m->n_step, 640)
                 : CB_OK;
 }
 

@@ -264,11 +264,12 @@ static int draw(const struct ppl *p, const char *path)
     double *y = cb_calloc(n * (size_t)p->n_place, sizeof *y);
     struct curve *curve = cb_calloc(n, sizeof *curve);
     char title[240];
-    const struct diagram d = { title, "tokens before", curve, p->n_of, p->n_place, 0, p->width, 1 };
+    const struct diagram d = { title,      "tokens before",  curve,   p->n_of,
+                               p->n_place, .step = p->width, .cut = 1 };
     int err = y && curve ? CB_OK : CB_ENOMEM;
 
     for (int i = 0; i < p->n_of && !err; i++) {
-        curve[i] = (struct curve){ p->of[i].policy, y + (size_t)i * (size_t)p->n_place, 0, i };
+        curve[i] = (struct curve){ p->of[i].policy, y + (size_t)i * (size_t)p->n_place, .ink = i };
         for (int k = 0; k < p->n_place; k++)
             y[i * p->n_place + k] = cb_score_mean(&p->of[i].at[k]);
     }

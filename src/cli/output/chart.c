@@ -13,56 +13,85 @@ enum { MARGIN = 56, WIDE = 640, HIGH = 320, CELL = 18, TITLE = 28, LEGEND = 18, 
 /* ---- curves ---- */
 
 struct scale {
-    double low, high;
+    double low, high, left, right; /* of y and of x; powers of two: of its logarithm */
+    int top;
 };
 
-static struct scale scale_of(const struct diagram *d)
+static int points(const struct diagram *d, const struct curve *c)
 {
-    struct scale s = { INFINITY, -INFINITY };
+    return c->x ? c->n : d->n;
+}
 
-    for (int i = 0; i < d->n_curve; i++)
-        for (int j = 0; j < d->n; j++) { /* NAN loses */
-            s.low = fmin(s.low, d->curve[i].y[j]);
-            s.high = fmax(s.high, d->curve[i].y[j]);
+static double x_of(const struct diagram *d, const struct curve *c, int j)
+{
+    return c->x ? log2(c->x[j]) : d->first + j * d->step;
+}
+
+static struct scale scale_of(const struct diagram *d, int top)
+{
+    struct scale s = { INFINITY, -INFINITY, INFINITY, -INFINITY, top };
+
+    for (int i = 0; i < d->n_curve; i++) {
+        const struct curve *c = &d->curve[i];
+        for (int j = 0; j < points(d, c); j++) { /* NAN loses */
+            s.low = fmin(s.low, c->y[j]);
+            s.high = fmax(s.high, c->y[j]);
+            s.left = fmin(s.left, x_of(d, c, j));
+            s.right = fmax(s.right, x_of(d, c, j));
         }
+    }
     if (!d->cut || !(s.low < s.high))
         s.low = fmin(0, s.low);
     s.high = s.high > s.low ? s.high : s.low + 1;
+    s.right = s.right > s.left ? s.right : s.left + 1;
     return s;
 }
 
+static double x_at(const struct scale *s, double x)
+{
+    return MARGIN + WIDE * (x - s->left) / (s->right - s->left);
+}
+
+static double y_at(const struct scale *s, double y)
+{
+    return s->top + HIGH * (s->high - y) / (s->high - s->low);
+}
+
 /* Grid lines and the numbers of both axes */
-static void axes(struct buf *b, const struct diagram *d, const struct scale *s, int top)
+static void axes(struct buf *b, const struct diagram *d, const struct scale *s)
 {
     const int every = max_int(1, (d->n + 9) / 10);
 
     for (int i = 0; i <= 4; i++) {
-        const double y = top + HIGH - HIGH * i / 4.0;
-        cb_svg_across(b, MARGIN, y, WIDE, NULL, 0);
-        cb_svg_number(b, MARGIN - 6, y + 4, "end", 3, s->low + (s->high - s->low) * i / 4);
+        const double v = s->low + (s->high - s->low) * i / 4;
+        cb_svg_across(b, MARGIN, y_at(s, v), WIDE, NULL, 0);
+        cb_svg_number(b, MARGIN - 6, y_at(s, v) + 4, "end", 3, v);
     }
-    for (int j = 0; j < d->n; j += every)
-        cb_svg_number(b, MARGIN + (double)j * WIDE / max_int(1, d->n - 1), top + HIGH + 18,
-                      "middle", 7, d->first + j * d->step);
-    cb_svg_text(b, MARGIN + WIDE / 2.0, top + HIGH + 36, "middle", d->x_name);
-    cb_svg_frame(b, MARGIN, top, WIDE, HIGH);
+    for (int j = 0; j < d->n && !d->by_powers; j += every)
+        cb_svg_number(b, x_at(s, d->first + j * d->step), s->top + HIGH + 18, "middle", 7,
+                      d->first + j * d->step);
+    for (double p = ceil(s->left - 1e-9); d->by_powers && p <= s->right + 1e-9; p++) {
+        cb_svg_down(b, x_at(s, p), s->top, HIGH);
+        cb_svg_number(b, x_at(s, p), s->top + HIGH + 18, "middle", 3, exp2(p));
+    }
+    cb_svg_text(b, MARGIN + WIDE / 2.0, s->top + HIGH + 36, "middle", d->x_name);
+    cb_svg_frame(b, MARGIN, s->top, WIDE, HIGH);
 }
 
 /* Gaps part a curve; a point between two gaps is a dot. */
-static void draw(struct buf *b, const struct diagram *d, const struct scale *s, int top, int nth)
+static void draw(struct buf *b, const struct diagram *d, const struct scale *s, int nth)
 {
     const struct curve *c = &d->curve[nth];
-    const double y0 = top + 10 + LEGEND * nth;
+    const double y0 = s->top + 10 + LEGEND * nth;
     int from = 0;
 
-    for (int j = 0; j <= d->n; j++) {
-        if (j < d->n && !isnan(c->y[j]))
+    for (int j = 0; j <= points(d, c); j++) {
+        if (j < points(d, c) && !isnan(c->y[j]))
             continue;
         if (j > from + 1)
             cb_svg_curve_begin(b);
         for (int i = from; i < j; i++) {
-            const double x = MARGIN + (double)i * WIDE / max_int(1, d->n - 1);
-            const double y = top + HIGH * (s->high - c->y[i]) / (s->high - s->low);
+            const double x = x_at(s, x_of(d, c, i)), y = y_at(s, c->y[i]);
             if (j > from + 1)
                 cb_svg_curve_point(b, x, y);
             else
@@ -82,11 +111,11 @@ int cb_chart_diagrams(const char *path, const struct diagram *d, int n)
     int top = 0;
 
     for (int k = 0; k < n; k++) {
-        const struct scale s = scale_of(&d[k]);
+        const struct scale s = scale_of(&d[k], top + TITLE);
         cb_svg_title(&b, MARGIN, top + 18, d[k].title);
-        axes(&b, &d[k], &s, top + TITLE);
+        axes(&b, &d[k], &s);
         for (int i = 0; i < d[k].n_curve; i++)
-            draw(&b, &d[k], &s, top + TITLE, i);
+            draw(&b, &d[k], &s, i);
         top += TITLE + max_int(HIGH, LEGEND * d[k].n_curve) + MARGIN + MARGIN / 2;
     }
     return cb_svg_save(path, &b, WIDE + MARGIN + NAMES, top);
@@ -138,10 +167,11 @@ static void shade(double x, int (*rgb)[3])
 }
 
 int cb_chart_map(const char *path, const char *title, const double *at, int n_layer, int stride,
-                 int first, int n)
+                 int first, int n, int most)
 {
     enum { ROW = 12 };
-    const int each = (n + WIDE - 1) / WIDE, n_cell = (n + each - 1) / each, wide = WIDE / n_cell;
+    const int each = (n + most - 1) / most, n_cell = (n + each - 1) / each,
+              wide = max_int(1, WIDE / n_cell);
     const int bottom = TITLE + n_layer * ROW;
     struct buf b = { 0 };
 

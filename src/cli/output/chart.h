@@ -7,6 +7,8 @@ struct curve {
     const char *name;
     const double *y; /* [n]; NAN: no point there */
     int dashed, ink; /* ink: the number of its colour */
+    const double *x; /* [n] > 0, ascending; NULL: those of the diagram */
+    int n;           /* points, with x */
 };
 
 struct diagram {
@@ -15,6 +17,7 @@ struct diagram {
     int n_curve, n;
     double first, step; /* x of point j is first + j * step */
     int cut;            /* 1: the scale begins at the lowest point; 0: at 0 */
+    int by_powers;      /* 1: curves have an x of their own, on a logarithmic scale */
 };
 
 /* Draws diagrams, one below the other. */
@@ -24,8 +27,8 @@ int cb_chart_curves(const char *path, const char *title, const struct curve *c, 
 /* Draws at[n][n], 0 to 1, as shaded squares; NAN and the cells left of the diagonal stay empty. */
 int cb_chart_grid(const char *path, const char *title, const double *at, int n);
 /* Draws a row for each layer of at[n_layer][stride], of tokens first..first+n-1: 0 is white, 1 red.
- * Of many tokens, adjacent ones are drawn as their mean. */
+ * Of more than `most` tokens, adjacent ones are drawn as their mean. */
 int cb_chart_map(const char *path, const char *title, const double *at, int n_layer, int stride,
-                 int first, int n);
+                 int first, int n, int most);
 
 #endif
