@@ -316,7 +316,7 @@ static int may_go(const struct gpu *g, const struct gpu_page *p, enum gpu_need n
     return need == GPU_MUST ? p->op != g->mirror->op : p->feed + 1 < g->feed;
 }
 
-static void take(struct gpu *g, struct gpu_page *p, struct gpu_area *a, int index)
+static void take_page(struct gpu *g, struct gpu_page *p, struct gpu_area *a, int index)
 {
     drop(g->mirror, p);
     p->area = a;
@@ -335,7 +335,7 @@ static struct gpu_page *place(struct gpu *g, struct gpu_area *a, int index, enum
         p = m->oldest;
     if (!p || !may_go(g, p, need))
         return NULL;
-    take(g, p, a, index);
+    take_page(g, p, a, index);
     return p;
 }
 
@@ -398,7 +398,7 @@ int cb_gpu_mirror_bring(struct gpu *g, struct gpu_area *a, int index, int end)
             p = m->oldest;
         if (!p || (p->area && p->layer >= m->layer))
             return 0;
-        take(g, p, a, index);
+        take_page(g, p, a, index);
     }
     touch(g, p);
     p->layer = m->layer + 1;

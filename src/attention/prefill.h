@@ -6,6 +6,7 @@
 #define PREFILL_H
 
 #include "attention.h"
+#include "base/err.h"
 
 struct prefill {
     int copies;  /* 1: it reads copies of the rows of layers that the policy acts on */
@@ -27,6 +28,13 @@ struct prefill {
     /* Did the last tokens of the prompt read only a part in layer l? */
     int (*partly)(const struct attention *a, int l);
 };
+
+/* Memory of a form, counted in *bytes; as cb_alloc_aligned() */
+static inline void *cb_prefill_alloc(size_t *bytes, size_t n, size_t size)
+{
+    *bytes += n * size;
+    return cb_alloc_aligned(n, size);
+}
 
 /* Do some layers read a part of a prompt? */
 static inline int cb_prefill_is(const struct attention *a)

@@ -22,7 +22,7 @@ static _Thread_local struct {
     int failed;
 } reserve;
 
-static void *take(size_t n)
+static void *from_reserve(size_t n)
 {
     void *p = malloc(n);
 
@@ -47,7 +47,7 @@ static void give_back(void *p)
 
 void cb_json_watch(void)
 {
-    json_set_alloc_funcs(take, give_back);
+    json_set_alloc_funcs(from_reserve, give_back);
 }
 
 void cb_json_forget(void)

@@ -22,7 +22,7 @@ struct gather {
     float *y; /* [A_CALL][n] */
 };
 
-static void take(void *ctx)
+static void gather_rows(void *ctx)
 {
     const struct gather *g = ctx;
 
@@ -71,7 +71,7 @@ static int run(struct op_bench *b, struct gather *g, struct op_row *row)
         row->n_tok = A_CALL;
         row->bytes = (double)A_CALL * (double)g->row_bytes;
         row->read = b->limit[g->row_bytes < 512 ? LIMIT_GATHER_128 : LIMIT_GATHER_512];
-        row->s = cb_op_time(b, take, g, 0) / g->n_call;
+        row->s = cb_op_time(b, gather_rows, g, 0) / g->n_call;
         snprintf(row->shape, sizeof row->shape, "rows of %d", g->n);
         err = cb_op_emit(b, row);
     }

@@ -194,8 +194,8 @@ static struct cb_session_params params_of(const struct cb_session_params *base, 
 }
 
 /* 0: the session cannot be had, as with a form of prefill that excludes it */
-static int plan(const struct engine *e, const struct cb_session_params *base, int i,
-                struct cb_memory *out)
+static int plan_of(const struct engine *e, const struct cb_session_params *base, int i,
+                   struct cb_memory *out)
 {
     const struct cb_session_params p = params_of(base, i);
     cb_session *s;
@@ -260,14 +260,14 @@ static int choose(const struct opts *o, struct engine *e, const struct limits *l
     struct candidate best = { .i = -1 };
     uint64_t most, least = UINT64_MAX;
 
-    if (!plan(e, p, 0, &full))
+    if (!plan_of(e, p, 0, &full))
         return cb_fail_in(CB_EUNSUPPORTED, "auto");
     most = limit->memory      ? limit->memory
            : limit->share > 0 ? (uint64_t)(limit->share * (double)full.kv_full_bytes)
                               : UINT64_MAX;
     for (int i = 0; i < AUTO_SETTINGS; i++) {
         struct candidate c = { .i = i };
-        if (!t->has[i] || !is_allowed(o, i) || !plan(e, p, i, &m))
+        if (!t->has[i] || !is_allowed(o, i) || !plan_of(e, p, i, &m))
             continue;
         c.bytes = m.kv_peak_bytes;
         least = c.bytes < least ? c.bytes : least;

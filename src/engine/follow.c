@@ -39,7 +39,7 @@ static void tensor_traffic(const struct cb_session *s, int *messages, uint64_t *
 }
 
 /* Every rank plans its own share, and all have all of them. */
-static int plan(struct cb_session *s, int n_prompt, int n_gen, struct rank_plan *all)
+static int plan_ranks(struct cb_session *s, int n_prompt, int n_gen, struct rank_plan *all)
 {
     struct rank_plan mine = { .host = "" };
     const char *host = cb_ranks_host(s->team, cb_ranks_me(s->team));
@@ -60,7 +60,7 @@ int cb_session_plan_ranks(struct cb_session *s, int n_prompt, int n_gen, struct 
     const int32_t number[] = { n_prompt, n_gen };
 
     TRY(cb_in_step_tell(s, VERB_PLAN, number, 2));
-    return plan(s, n_prompt, n_gen, all);
+    return plan_ranks(s, n_prompt, n_gen, all);
 }
 
 /* ---- the calls ---- */
@@ -91,7 +91,7 @@ static int cut(struct cb_session *s, const int32_t *number, int n)
 static int plan_with(struct cb_session *s, const int32_t *number, int n)
 {
     struct rank_plan *all = cb_calloc((size_t)cb_ranks_n(s->team), sizeof *all);
-    int err = all ? plan(s, number[0], number[1], all) : CB_ENOMEM;
+    int err = all ? plan_ranks(s, number[0], number[1], all) : CB_ENOMEM;
 
     (void)n;
     free(all);

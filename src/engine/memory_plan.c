@@ -150,7 +150,7 @@ void cb_session_memory(const cb_session *s, struct cb_memory *out)
 }
 
 /* The number of slots that a KV head of layer l will hold. */
-static int slots(const struct cb_session *s, int l, int n_prompt, int n_gen)
+static int slots_held(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
     const struct method *m = s->policy->m;
     const int i = cb_policy_index(s->policy, l), n = n_prompt + n_gen;
@@ -253,7 +253,7 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
     uint64_t before = 0, peak = 0, repeated = 0;
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const int held = slots(s, l, n_prompt, 0);
+        const int held = slots_held(s, l, n_prompt, 0);
         const uint64_t shared = unheld(s, l, 0, n_prompt, 0, n_prompt);
         const uint64_t more_held = cb_attention_held_bytes(&s->attention, l, n_prompt);
         const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared + more_held +
@@ -274,7 +274,7 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
 static int evicts(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
     return !cb_attend_chunk(&s->attention, l) && !cb_context_split_deals(&s->attention, l) &&
-           slots(s, l, n_prompt, n_gen) < slots(s, l, n_prompt, 0) + n_gen;
+           slots_held(s, l, n_prompt, n_gen) < slots_held(s, l, n_prompt, 0) + n_gen;
 }
 
 /* The last of n_gen tokens at which layer l dropped slots, and how many; 0: none did */
@@ -282,7 +282,7 @@ static int last_drop(const struct cb_session *s, int l, int n_prompt, int n_gen,
 {
     *n_gone = 0;
     for (int g = evicts(s, l, n_prompt, n_gen) ? n_gen : 0; g > 0; g--) {
-        *n_gone = slots(s, l, n_prompt, g - 1) + 1 - slots(s, l, n_prompt, g);
+        *n_gone = slots_held(s, l, n_prompt, g - 1) + 1 - slots_held(s, l, n_prompt, g);
         if (*n_gone > 0)
             return g;
     }
@@ -295,13 +295,13 @@ static int mixes(const struct cb_session *s, int l, int n_prompt, int n_gen)
     int gone;
 
     return last_drop(s, l, n_prompt, n_gen, &gone) &&
-           gone <= slots(s, l, n_prompt, n_gen) / CB_STORE_MIX;
+           gone <= slots_held(s, l, n_prompt, n_gen) / CB_STORE_MIX;
 }
 
 /* Bytes of layer l after a prompt and n_gen tokens */
 static uint64_t held_bytes(const struct cb_session *s, int l, int n_prompt, int n_gen)
 {
-    const int n = n_prompt + n_gen, held = slots(s, l, n_prompt, n_gen);
+    const int n = n_prompt + n_gen, held = slots_held(s, l, n_prompt, n_gen);
     const uint64_t b = waits(s, l) && !n_gen
                            ? prompt_bytes(s, l, n)
                            : layer_bytes(s, l, held, n, mixes(s, l, n_prompt, n_gen));
@@ -328,7 +328,7 @@ static uint64_t token_peak(const struct cb_session *s, int n_prompt, int g)
     sum += held_bytes(s, last, n_prompt, g - 1) + prompt_bytes(s, last, 1) +
            cb_attention_held_bytes(&s->attention, last, n_prompt + g) -
            cb_attention_held_bytes(&s->attention, last, n_prompt + g - 1);
-    if (!st->kivi && slots(s, last, n_prompt, g - 1) < n_prompt + g - 1)
+    if (!st->kivi && slots_held(s, last, n_prompt, g - 1) < n_prompt + g - 1)
         sum += (uint64_t)st->n_kv * sizeof *st->pos;
     return sum;
 }
@@ -341,7 +341,7 @@ static int since_drop(const struct cb_session *s, int n_prompt, int n_gen)
 
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int g = last_drop(s, l, n_prompt, n_gen, &gone);
-        const int grows = slots(s, l, n_prompt, n_gen) > slots(s, l, n_prompt, 0);
+        const int grows = slots_held(s, l, n_prompt, n_gen) > slots_held(s, l, n_prompt, 0);
         if (g && (grows || gone > 1))
             most = max_int(most, n_gen - g + 2);
     }
@@ -371,7 +371,7 @@ static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_ge
     return peak;
 }
 
-static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
+static int plan_memory(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int n = n_prompt + n_gen, more = cb_prompt_repeat_room(s->repeat, n_prompt);
     uint64_t peak, decoding, read, scanned, moved = 0, largest = 0;
@@ -392,7 +392,8 @@ static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *
     };
     for (int l = 0; l < s->model->hp.n_layer; l++) {
         const int of = l - s->model->layer[l].kv_back; /* whose slots it reads */
-        const int held = slots(s, l, n_prompt, n_gen), have = slots(s, of, n_prompt, n_gen);
+        const int held = slots_held(s, l, n_prompt, n_gen),
+                  have = slots_held(s, of, n_prompt, n_gen);
         if (held > s->n_ctx || (cb_context_split_deals(&s->attention, l) && n > s->n_ctx))
             return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
                            s->n_ctx);
@@ -409,8 +410,9 @@ static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *
                                        &(struct planned){ n_prompt, n_gen, held }, &scanned);
         out->kv_read_bytes_per_token += read;
         moved += read - scanned; /* the CPU scans sketches where rows are streamed */
-        largest = max_bytes(largest, max_bytes(feed_bytes(s, l, n_prompt, slots(s, l, n_prompt, 0)),
-                                               heads_bytes(&s->bank.store[l], reads)));
+        largest =
+            max_bytes(largest, max_bytes(feed_bytes(s, l, n_prompt, slots_held(s, l, n_prompt, 0)),
+                                         heads_bytes(&s->bank.store[l], reads)));
     }
     out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
                                     max_int(n_prompt + more, out->kept_max), out->kept_max) +
@@ -431,7 +433,7 @@ static int plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *
 int cb_session_plan(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int locked = cb_device_lock_memory(s->dev);
-    const int err = plan(s, n_prompt, n_gen, out);
+    const int err = plan_memory(s, n_prompt, n_gen, out);
 
     if (locked)
         cb_device_unlock(s->dev);

@@ -108,7 +108,7 @@ static void fail(struct mtp_drafter *x)
     restart(x, INT32_MAX / 2); /* no token is there */
 }
 
-static void take(struct follower *f, const float *state, int pos0, int n)
+static void take_states(struct follower *f, const float *state, int pos0, int n)
 {
     struct mtp_drafter *x = (struct mtp_drafter *)f;
     int err;
@@ -178,7 +178,7 @@ int cb_mtp_drafter_open(struct cb_session *of)
         return CB_OK;
     if (!(x = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
-    x->f = (struct follower){ take, cut, close };
+    x->f = (struct follower){ take_states, cut, close };
     x->of = of;
     err = open(x);
     if (err)

@@ -152,7 +152,7 @@ static int file_type(enum dtype t)
     return id[t];
 }
 
-static int plan(struct job *j)
+static int plan_types(struct job *j)
 {
     struct gguf_writer *w = &j->w;
     const struct gguf_tensor *t;
@@ -370,7 +370,7 @@ static int steps(struct job *j)
         TRY(cb_imatrix_open(j->q->imatrix, &j->imatrix));
         TRY(cb_imatrix_fits(j->imatrix, j->g));
     }
-    TRY(plan(j));
+    TRY(plan_types(j));
     TRY(cb_par_new(j->q->n_threads, &j->par));
     TRY(cb_new_file_open(&j->file, j->q->out));
     TRY(write_header(j));

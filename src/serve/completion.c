@@ -331,7 +331,7 @@ void cb_completion_refuse(struct completion *t, int status)
 }
 
 /* Takes what is new in a job. out: of a stream, or NULL. */
-static void take(struct completion *t, int i, int ended, struct buf *out)
+static void take_news(struct completion *t, int i, int ended, struct buf *out)
 {
     struct choice *c = &t->choice[i];
     const struct job_news *w = &t->group->job[i].seen;
@@ -404,7 +404,7 @@ static int read_piece(struct completion *t, struct buf *out)
     while (!out->n) {
         i = cb_scheduler_wait(t->s->scheduler, t->group, poll_s, &ended);
         if (i >= 0)
-            take(t, i, ended, out);
+            take_news(t, i, ended, out);
         bad = failure(t);
         if (bad || memory_ran_out(t))
             return fail_stream(t, bad ? bad->error : "out of memory", out);
@@ -450,7 +450,7 @@ static int wait_for_all(struct completion *t)
     while (t->n_ended < t->n && !t->refused.status) {
         i = cb_scheduler_wait(t->s->scheduler, t->group, poll_s, &ended);
         if (i >= 0)
-            take(t, i, ended, NULL);
+            take_news(t, i, ended, NULL);
         if (cb_now_s() - asked < poll_s)
             continue;
         asked = cb_now_s();

@@ -11,7 +11,7 @@ struct scored {
     struct job_token *out; /* [n] */
 };
 
-static void take(void *arg, int i, const float *logits)
+static void take_logits(void *arg, int i, const float *logits)
 {
     const struct scored *k = arg;
 
@@ -25,7 +25,7 @@ int cb_prompt_logprobs(struct server *s, const int32_t *ids, int n, int n_top,
     const struct own_reading reading = { s, gone, gone_arg };
     const struct cb_session_params p = { .n_ctx = n };
     struct scored k = { ids, n, n_top, cb_n_vocab(s->m.model), out };
-    const struct cb_prefill how = { .logits = take, .logits_arg = &k };
+    const struct cb_prefill how = { .logits = take_logits, .logits_arg = &k };
     cb_session *session = NULL;
     int rc;
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "attention/parts.h"
+#include "attention/prefill.h"
 #include "bank/store_prepack.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -40,12 +41,6 @@ struct block_patterns {
 
 /* ---- open ---- */
 
-static void *take(struct block_patterns *p, size_t n, size_t size)
-{
-    p->bytes += n * size;
-    return cb_alloc_aligned(n ? n : 1, size);
-}
-
 int cb_block_patterns_open(const struct attention *a, const struct block_plan *plan,
                            struct block_patterns **out)
 {
@@ -63,17 +58,18 @@ int cb_block_patterns_open(const struct attention *a, const struct block_plan *p
     p->hd = (int)hd;
     p->n_row = plan->chunk / BLOCK;
     p->n_ctx = (int)ctx;
-    p->column = take(p, nh * ctx, sizeof *p->column);
-    p->diagonal = take(p, nh * ctx, sizeof *p->diagonal);
-    p->vertical = take(p, nh * (size_t)p->plan.vertical, sizeof *p->vertical);
-    p->slash = take(p, nh * (size_t)p->plan.slash, sizeof *p->slash);
-    p->key = take(p, n_kv * cols * hd, sizeof *p->key);
-    p->score = take(p, nh * cols, sizeof *p->score);
-    p->try = take(p, nh * cols, sizeof *p->try);
-    p->idx = take(p, nh * (size_t)p->n_row * (size_t)p->plan.vertical, sizeof *p->idx);
-    p->n_idx = take(p, nh * (size_t)p->n_row, sizeof *p->n_idx);
-    p->rows = take(p, BLOCK * hd, sizeof *p->rows);
-    p->stored = take(p, BLOCK, cb_kv_row_bytes(a->bank->type_k, (int)hd));
+    p->column = cb_prefill_alloc(&p->bytes, nh * ctx, sizeof *p->column);
+    p->diagonal = cb_prefill_alloc(&p->bytes, nh * ctx, sizeof *p->diagonal);
+    p->vertical = cb_prefill_alloc(&p->bytes, nh * (size_t)p->plan.vertical, sizeof *p->vertical);
+    p->slash = cb_prefill_alloc(&p->bytes, nh * (size_t)p->plan.slash, sizeof *p->slash);
+    p->key = cb_prefill_alloc(&p->bytes, n_kv * cols * hd, sizeof *p->key);
+    p->score = cb_prefill_alloc(&p->bytes, nh * cols, sizeof *p->score);
+    p->try = cb_prefill_alloc(&p->bytes, nh * cols, sizeof *p->try);
+    p->idx = cb_prefill_alloc(&p->bytes, nh * (size_t)p->n_row * (size_t)p->plan.vertical,
+                              sizeof *p->idx);
+    p->n_idx = cb_prefill_alloc(&p->bytes, nh * (size_t)p->n_row, sizeof *p->n_idx);
+    p->rows = cb_prefill_alloc(&p->bytes, BLOCK * hd, sizeof *p->rows);
+    p->stored = cb_prefill_alloc(&p->bytes, BLOCK, cb_kv_row_bytes(a->bank->type_k, (int)hd));
     return p->column && p->diagonal && p->vertical && p->slash && p->key && p->score && p->try &&
                    p->idx && p->n_idx && p->rows && p->stored
                ? CB_OK

@@ -44,24 +44,18 @@ struct block_prefill {
     int n_sample; /* most of them */
     /* NULL: blocks are chosen by what is estimated to be in them */
     struct block_patterns *patterns;
-    uint64_t bytes;
+    size_t bytes;
 };
 
 /* ---- open ---- */
-
-static void *take(struct block_prefill *p, size_t n, size_t size)
-{
-    p->bytes += (uint64_t)n * size;
-    return cb_alloc_aligned(n, size);
-}
 
 static int open_sketches(const struct attention *a, struct block_prefill *p)
 {
     const struct bank *b = a->bank;
 
     p->head_bytes = (size_t)p->n_col * cb_sketch_bytes(p->plan.bits, b->hd);
-    p->sketch = take(p, (size_t)b->n_kv, p->head_bytes);
-    p->row = take(p, BLOCK, cb_kv_row_bytes(b->type_k, b->hd));
+    p->sketch = cb_prefill_alloc(&p->bytes, (size_t)b->n_kv, p->head_bytes);
+    p->row = cb_prefill_alloc(&p->bytes, BLOCK, cb_kv_row_bytes(b->type_k, b->hd));
     return p->sketch && p->row ? CB_OK : CB_ENOMEM;
 }
 
@@ -85,9 +79,9 @@ static int open(struct attention *a, void **state)
     p->n_row = a->chunk / BLOCK + 1;
     p->n_col = n_ctx / BLOCK + 1;
     n = (size_t)a->model->hp.n_head * (size_t)p->n_row * (size_t)p->n_col;
-    p->mass = take(p, n, sizeof *p->mass);
-    p->found = take(p, n, sizeof *p->found);
-    p->reads = take(p, n, sizeof *p->reads);
+    p->mass = cb_prefill_alloc(&p->bytes, n, sizeof *p->mass);
+    p->found = cb_prefill_alloc(&p->bytes, n, sizeof *p->found);
+    p->reads = cb_prefill_alloc(&p->bytes, n, sizeof *p->reads);
     if (!p->mass || !p->found || !p->reads)
         return CB_ENOMEM;
     TRY(cb_packed_copy_open(a, &p->copy));
@@ -95,8 +89,9 @@ static int open(struct attention *a, void **state)
         return cb_block_patterns_open(a, plan, &p->patterns);
     if (plan->sample) {
         p->n_sample = p->n_col * (BLOCK / plan->sample);
-        p->sample = take(p, n / (size_t)p->n_col * (size_t)p->n_sample, sizeof *p->sample);
-        p->sampled = take(p, n / (size_t)p->n_col, sizeof *p->sampled);
+        p->sample = cb_prefill_alloc(&p->bytes, n / (size_t)p->n_col * (size_t)p->n_sample,
+                                     sizeof *p->sample);
+        p->sampled = cb_prefill_alloc(&p->bytes, n / (size_t)p->n_col, sizeof *p->sampled);
         if (!p->sample || !p->sampled)
             return CB_ENOMEM;
     }

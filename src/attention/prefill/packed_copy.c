@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/prefill.h"
 #include "bank/store_state.h"
 #include "base/err.h"
 
@@ -20,12 +21,6 @@ struct packed_copy {
     float *step[2];       /* [n_kv][cap]; NULL where rows hold them */
     size_t bytes;
 };
-
-static void *take(struct packed_copy *p, size_t n, size_t size)
-{
-    p->bytes += n * size;
-    return cb_alloc_aligned(n, size);
-}
 
 int cb_packed_copy_open(const struct attention *a, struct packed_copy **out)
 {
@@ -48,8 +43,8 @@ int cb_packed_copy_open(const struct attention *a, struct packed_copy **out)
     n = (size_t)p->n_kv * (size_t)p->cap;
     for (int v = 0; v < 2; v++) {
         const int has_steps = cb_kv_has_steps(p->type[v]);
-        p->mem[v] = take(p, n, cb_kv_row_bytes(p->type[v], p->hd));
-        p->step[v] = has_steps ? take(p, n, sizeof **p->step) : NULL;
+        p->mem[v] = cb_prefill_alloc(&p->bytes, n, cb_kv_row_bytes(p->type[v], p->hd));
+        p->step[v] = has_steps ? cb_prefill_alloc(&p->bytes, n, sizeof **p->step) : NULL;
         if (!p->mem[v] || (has_steps && !p->step[v]))
             return CB_ENOMEM;
     }

@@ -25,16 +25,10 @@ struct sparse_prefill {
     float *q, *out; /* [BATCH][n_head * hd] */
     float *lse;     /* [BATCH][n_head] */
     float *vote;    /* [n_ctx] */
-    uint64_t bytes;
+    size_t bytes;
 };
 
 /* ---- open ---- */
-
-static void *take(struct sparse_prefill *p, size_t n, size_t size)
-{
-    p->bytes += (uint64_t)n * size;
-    return cb_alloc_aligned(n, size);
-}
 
 static int make_room(struct attention *a, struct sparse_prefill *p)
 {
@@ -46,16 +40,16 @@ static int make_room(struct attention *a, struct sparse_prefill *p)
 
     p->cap = most < ctx ? (int)most : a->bank->n_ctx;
     p->plan.k = p->plan.k < a->bank->n_ctx ? p->plan.k : a->bank->n_ctx;
-    p->k = take(p, n_kv * (size_t)p->cap, st->row_k);
-    p->v = take(p, n_kv * (size_t)p->cap, st->row_v);
-    p->run = take(p, n_kv, sizeof *p->run);
-    p->slot = take(p, chunks * (size_t)p->plan.k, sizeof *p->slot);
-    p->by = take(p, chunks, sizeof *p->by);
+    p->k = cb_prefill_alloc(&p->bytes, n_kv * (size_t)p->cap, st->row_k);
+    p->v = cb_prefill_alloc(&p->bytes, n_kv * (size_t)p->cap, st->row_v);
+    p->run = cb_prefill_alloc(&p->bytes, n_kv, sizeof *p->run);
+    p->slot = cb_prefill_alloc(&p->bytes, chunks * (size_t)p->plan.k, sizeof *p->slot);
+    p->by = cb_prefill_alloc(&p->bytes, chunks, sizeof *p->by);
     p->q = cb_device_alloc(a->dev, BATCH * nh * (size_t)hp->hd, sizeof *p->q);
     p->bytes += BATCH * nh * (size_t)hp->hd * sizeof *p->q;
-    p->out = take(p, BATCH * nh * (size_t)hp->hd, sizeof *p->out);
-    p->lse = take(p, BATCH * nh, sizeof *p->lse);
-    p->vote = take(p, ctx, sizeof *p->vote);
+    p->out = cb_prefill_alloc(&p->bytes, BATCH * nh * (size_t)hp->hd, sizeof *p->out);
+    p->lse = cb_prefill_alloc(&p->bytes, BATCH * nh, sizeof *p->lse);
+    p->vote = cb_prefill_alloc(&p->bytes, ctx, sizeof *p->vote);
     return p->k && p->v && p->run && p->slot && p->by && p->q && p->out && p->lse && p->vote
                ? CB_OK
                : CB_ENOMEM;
