@@ -202,7 +202,7 @@ const char *cb_attention_uncut(const struct attention *a, int n)
     const char *why = NULL;
 
     if (cb_policy_remembers(a->policy))
-        return "it has measured the tokens behind";
+        return "it has scored later tokens";
     if (dropped_behind(a, n))
         return "it has dropped tokens since";
     for (int i = 0; !why && i < a->n_reading; i++)

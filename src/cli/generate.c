@@ -30,8 +30,8 @@ int cb_check_fit(const struct engine *e, int n)
         return CB_OK;
     if (used)
         return cb_fail(CB_EFULL,
-                       "prompt: %d tokens do not fit behind the %d that are in the context of %d",
-                       n, used, e->n_ctx);
+                       "prompt: %d tokens do not fit after the %d that are in the context of %d", n,
+                       used, e->n_ctx);
     return cb_fail(CB_EFULL, "prompt: %d tokens do not fit into the context of %d", n, e->n_ctx);
 }
 

@@ -25,7 +25,7 @@ static int parse_bias(const char *text, int n_vocab, struct cb_logit_bias *out)
     }
     out->bias = (float)cb_number(end + 1, &rest) * (*end == '-' ? -1 : 1);
     if (rest == end + 1 || *rest || !isfinite(out->bias))
-        return cb_usage("--logit-bias: '%s' has no number behind the token", text);
+        return cb_usage("--logit-bias: '%s' has no number after the token", text);
     return CB_OK;
 }
 

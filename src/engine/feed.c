@@ -25,7 +25,7 @@ static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
     if (n < 1)
         return cb_fail(CB_EARG, "prompt: no tokens");
     if (n > s->n_ctx - held || n > INT32_MAX - s->bank.n_seen)
-        return cb_fail(CB_EFULL, "context: %d tokens do not fit behind %d in a context of %d", n,
+        return cb_fail(CB_EFULL, "context: %d tokens do not fit after %d in a context of %d", n,
                        held, s->n_ctx);
     for (int i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= s->model->hp.n_vocab)

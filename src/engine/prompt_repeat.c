@@ -80,7 +80,7 @@ static int fill(const struct cb_model *m, const struct policy *p, int n_ctx,
     room = cb_prompt_repeat_room(r, n_ctx);
     if (room > most - n_ctx)
         return cb_fail(CB_EUNSUPPORTED,
-                       "policy %s: repeats up to %d tokens behind a context of %d, which is more "
+                       "policy %s: repeats up to %d tokens after a context of %d, which is more "
                        "than %d in all",
                        p->m->name, room, n_ctx, most);
     r->token = cb_calloc((size_t)room + 1, sizeof *r->token);

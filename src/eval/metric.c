@@ -460,7 +460,7 @@ static const struct metric table[] = {
     { "exam_option", "the answer's first letter A to D is the reference's", any_exam_option },
     { "exam_options", "the letters A to D are the reference's; a part of them counts a quarter",
       any_exam_options },
-    { "exam_number", "the number behind 'The answer is', or the last one, is the reference",
+    { "exam_number", "the number after 'The answer is', or the last one, is the reference",
       any_exam_number },
     { "exam_text", "the answer's first line contains the reference, whatever the blanks",
       any_exam_text },

@@ -189,7 +189,7 @@ int cb_constraint_mask(struct constraint *c, const uint64_t **mask)
     *mask = c->mask + (size_t)i * (size_t)c->t->n_words;
     return c->allowed[i] ? c->allowed[i]
                          : cb_fail(CB_EUNSUPPORTED, "grammar: the vocabulary has no token with "
-                                                    "which the text could go on");
+                                                    "which the text could continue");
 }
 
 /* ---- tokens ---- */

@@ -356,7 +356,7 @@ static int rule(struct gbnf *g)
     g->s += n;
     skip(g, 0);
     if (g->end - g->s < 3 || memcmp(g->s, "::=", 3))
-        return bad(g, g->s, "::= is missing behind '%.*s'", n < 60 ? (int)n : 60, start);
+        return bad(g, g->s, "::= is missing after '%.*s'", n < 60 ? (int)n : 60, start);
     if (!g->r->failed && g->r->rule[id].expr >= 0)
         return bad(g, start, "'%.*s' is defined twice", n < 60 ? (int)n : 60, start);
     g->s += 3;

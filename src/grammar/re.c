@@ -524,7 +524,7 @@ static int anchored(struct re *x, re_id a, re_id then, enum at_start *start, int
     switch (p.op) {
     case RE_START:
         if (here == MAYBE)
-            return unsupported("^ behind what may be empty is not supported");
+            return unsupported("^ after an expression that may be empty is not supported");
         *out = here == THERE ? then : x->none;
         return CB_OK;
     case RE_END:

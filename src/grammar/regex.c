@@ -276,7 +276,7 @@ static int group_kind(struct regex *x, const char *start, int *look)
         return CB_OK;
     }
     if (ahead(x, "?<=") || ahead(x, "?<!"))
-        return bad(x, CB_EUNSUPPORTED, start, "looking behind is not supported");
+        return bad(x, CB_EUNSUPPORTED, start, "look-behind is not supported");
     if (ahead(x, "?<") || ahead(x, "?P<")) { /* a name */
         const char *end = memchr(x->s, '>', (size_t)(x->end - x->s));
         if (!end)

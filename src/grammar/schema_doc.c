@@ -306,7 +306,7 @@ static int number(struct reader *p, struct sval *v)
     if (s < p->end && *s == '.') {
         n = run_of_digits(p, ++s);
         if (!n)
-            return bad(p, "a number without digits behind its point");
+            return bad(p, "a number without digits after its point");
         s += n;
     }
     if (s < p->end && (*s | 32) == 'e') {
@@ -348,7 +348,7 @@ static int members(struct reader *p, struct sval *v)
                 return bad(p, "a member begins with its name in quotes");
             TRY(string(p, &m->key, &m->key_n));
             if (peek(p) != ':')
-                return bad(p, "':' is missing behind a name");
+                return bad(p, "':' is missing after a name");
             p->s++;
         }
         TRY(enter(p->d, v, m, &fresh));
@@ -402,7 +402,7 @@ int cb_sdoc_read(struct sdoc *d, struct budget *b, const char *text, size_t len)
     if (!d->root)
         return rc;
     TRY(value(&p, d->root));
-    return peek(&p) < 0 ? CB_OK : bad(&p, "more text behind the value");
+    return peek(&p) < 0 ? CB_OK : bad(&p, "more text after the value");
 }
 
 /* ---- values ---- */

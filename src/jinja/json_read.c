@@ -205,5 +205,5 @@ int cb_jread(struct jrun *r, const char *s, size_t n, struct jv *out)
 
     TRY(read_value(&p, out));
     blanks(&p);
-    return p.at == n ? CB_OK : bad(&p, "more text behind the value");
+    return p.at == n ? CB_OK : bad(&p, "more text after the value");
 }

@@ -151,7 +151,7 @@ static int check_causal(const struct cb_model *m, struct gguf_str arch)
         return CB_EFORMAT;
     return causal ? CB_OK
                   : cb_fail(CB_EUNSUPPORTED,
-                            "%s: key %s: an encoder, whose tokens see those behind them; only "
+                            "%s: key %s: an encoder, whose tokens see later ones; only "
                             "decoders are supported",
                             cb_gguf_path(m->gguf), key);
 }

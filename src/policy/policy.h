@@ -254,13 +254,13 @@ struct opt_value {
 /* Options of forms that estimate blocks: block_plan's `last`, `sample` and `n_upper` */
 #define CB_PROMPT_LAST                                                                             \
     {                                                                                              \
-        "last", "tokens", "so many tokens at a prompt's end read everything", OPT_INT, 0, 0,       \
-            1 << 30, NULL                                                                          \
+        "last", "tokens", "the last n tokens of a prompt read everything", OPT_INT, 0, 0, 1 << 30, \
+            NULL                                                                                   \
     }
 #define CB_PROMPT_SAMPLE                                                                           \
     {                                                                                              \
         "sample", "tokens",                                                                        \
-            "one in so many tokens of the other blocks is read, with the weight of all; 0: none",  \
+            "every n-th token of the other blocks is read, with the weight of all; 0: none",       \
             OPT_CHOICE, 0, 0, 0, "0 4 8 16 32"                                                     \
     }
 #define CB_PROMPT_UPPER                                                                            \

@@ -271,7 +271,7 @@ static int put_all(struct chat *c, const struct cb_message *msg, int n, const ch
         const char *held = c->pending;
         if (role == SYSTEM && f->system != OWN_TURN) {
             if (i > last_user)
-                return cb_fail(CB_EARG, "chat: %s has no place for a system text behind the user's",
+                return cb_fail(CB_EARG, "chat: %s has no place for a system text after the user's",
                                f->name);
             c->pending = msg[i].text;
             continue;

@@ -661,7 +661,7 @@ START_TEST(what_cannot_work_is_refused)
         { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
         { "simlayerkv:recent=0", "must be an integer" },
         { "minicache:start=1", "no two adjacent layers" },
-        { "minicache:start=0.75", "start=0.75: behind it no two" },
+        { "minicache:start=0.75", "start=0.75: after it no two" },
         { "minicache:retain=1.5", "must be a share below 1 or a whole number" },
         { "minicache:t=1.1", "must be a number of 0 to 1" },
         { "minicache:tail=0", "must be an integer" },

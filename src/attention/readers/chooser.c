@@ -270,7 +270,7 @@ static void cut(struct attention *a, void *state, int n)
 static const char *uncut_window(const struct attention *a, const void *state, int n)
 {
     (void)a, (void)state, (void)n;
-    return "it has measured the tokens behind";
+    return "it has scored later tokens";
 }
 
 /* ---- candidates ---- */

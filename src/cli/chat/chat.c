@@ -86,8 +86,7 @@ static int interrupted(struct input *in)
         in->interrupts = 0;
     } else if (reading(c) && cb_timeline_percent(c) >= 0) {
         c->stopped = 1;
-        cb_log_note("stopped after %d %%: the next message goes on with it",
-                    cb_timeline_percent(c));
+        cb_log_note("stopped after %d %%: the next message continues it", cb_timeline_percent(c));
     } else if (in->interrupts++) {
         return LINE_END;
     } else {

@@ -146,11 +146,11 @@ static int obey_help(struct chat *c, const char *operand)
         snprintf(head, sizeof head, "/%s %s", w->name, w->operand);
         fprintf(stderr, "%-26s %s\n", head, w->text);
     }
-    fputs(
-        "\nA line that ends in \\ goes on in the next one; \"\"\" alone on a line begins and ends "
-        "a text\nof many lines; so does a paste. A blank in front of / sends the line as it is.\n"
-        "Ctrl-C stops an answer, or what is being read, and clears a line that was begun.\n",
-        stderr);
+    fputs("\nA line that ends in \\ continues in the next one; \"\"\" alone on a line begins and "
+          "ends "
+          "a text\nof many lines; so does a paste. A blank in front of / sends the line as it is.\n"
+          "Ctrl-C stops an answer, or what is being read, and clears a line that was begun.\n",
+          stderr);
     return CB_OK;
 }
 
@@ -163,10 +163,10 @@ static const struct word words[] = {
       "show speed, bank and what a token reads; on: after each answer", obey_stats },
     { "undo", "", WORD_NOTHING, NULL, 0, "take the last message and its answer back", obey_undo },
     { "again", "", WORD_NOTHING, NULL, 0,
-      "ask for another answer, or go on with a message that was stopped", obey_again },
+      "ask for another answer, or continue a message that was stopped", obey_again },
     { "save", "FILE", WORD_FILE, NULL, 1, "save the conversation in FILE and FILE.chat",
       obey_save },
-    { "load", "FILE", WORD_FILE, NULL, 1, "go on with a saved conversation, or behind a saved bank",
+    { "load", "FILE", WORD_FILE, NULL, 1, "continue a saved conversation, or after a saved bank",
       obey_load },
     { "clear", "[all]", WORD_ONE_OF, "all", 0,
       "begin again, with the documents of -f; all: without them", obey_clear },
@@ -204,7 +204,7 @@ static int obey(struct chat *c, const char *name, size_t n, const char *operand)
     if (words[i].needs && !*operand)
         return cb_fail(CB_EARG, "/%s: needs %s", words[i].name, words[i].operand);
     if (words[i].takes == WORD_NOTHING && *operand)
-        return cb_fail(CB_EARG, "/%s: takes nothing behind it", words[i].name);
+        return cb_fail(CB_EARG, "/%s: takes no argument", words[i].name);
     return words[i].obey(c, operand);
 }
 

@@ -235,11 +235,11 @@ static void note_stopped(const struct chat *c)
     if (c->leave)
         return;
     if (percent >= 0)
-        cb_log_note("stopped after %d %% of the prompt: /again goes on, another message or /undo "
+        cb_log_note("stopped after %d %% of the prompt: /again continues, another message or /undo "
                     "takes this one back",
                     percent);
     else
-        cb_log_note("stopped: /again goes on, another message or /undo takes this one back");
+        cb_log_note("stopped: /again continues, another message or /undo takes this one back");
 }
 
 /* Answers the last message; takes it back if that fails. */

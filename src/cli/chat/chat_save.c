@@ -222,7 +222,7 @@ int cb_chat_load(struct chat *c, const char *path)
         rc = replace(c, path, s, j);
         if (!rc)
             cb_log_note("%s: %d tokens%s", path, cb_session_len(s),
-                        j ? "" : "; the conversation begins behind them");
+                        j ? "" : "; the conversation begins after them");
     }
     json_decref(j);
     return rc;

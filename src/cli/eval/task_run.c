@@ -220,7 +220,7 @@ static int ask(struct tasks *t)
         return rc;
     if (rc)
         cb_log_note("stopped; the table shows what was asked%s",
-                    t->have.path ? ", and the same command goes on from here" : "");
+                    t->have.path ? ", and the same command continues from here" : "");
     TRY(print_rows(t));
     return rc ? rc : all_asked(t);
 }

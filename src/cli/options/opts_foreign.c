@@ -36,7 +36,7 @@ static const struct foreign table[] = {
     { "-np --parallel", VALUE, "'ctxbank serve' answers several at a time" },
     { "--prompt-cache", VALUE, "'ctxbank bank save' writes a context, --bank opens it" },
     { "--prompt-cache-all --prompt-cache-ro", NO_VALUE, "--bank opens a saved context" },
-    { "--context-shift", NO_VALUE, "--policy streamingllm goes on beyond the context" },
+    { "--context-shift", NO_VALUE, "--policy streamingllm continues beyond the context" },
     { "--keep", VALUE, "--policy streamingllm:sink=N keeps the first N tokens" },
     { "-sm --split-mode -ts --tensor-split -mg --main-gpu", VALUE, "--device names one device" },
 };

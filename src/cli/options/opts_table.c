@@ -232,7 +232,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "prompt" },
     [ARG_PASSAGE] = { "passage", .takes = TAKES_TEXT, .unit = "TEXT", .sets = SET_OWN_ATTENTION,
         .text = "a passage of the text, such as the answer to its last question: tell also how "
-                "much of it is read, and how much of what is read lies in it" },
+                "much of it is read, and how much of the read part lies in it" },
     [ARG_LAZY_SINK] = { "sink", .takes = TAKES_INT, .unit = "TOKENS", .min = 0, .max = MAX_TOKENS,
         .def = "4", .sets = SET_OWN_LAZY,
         .text = "first tokens that count as ends of the text" },
@@ -562,7 +562,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_CHECKPOINTS] = { "checkpoints", .takes = TAKES_INT, .env = 1, .unit = "BYTES", .min = 0,
         .max = 9e15, .def = "1G", .sets = SET_ENGINE,
         .text = "of models with layers that remember without keys: memory for copies of what they "
-                "remember, from which a conversation that is cut back goes on (K, M, G: powers of "
+                "remember, from which a shortened conversation continues (K, M, G: powers of "
                 "1024); 0: none" },
     [ARG_SPLIT] = { "split", .takes = TAKES_CHOICE, .unit = "HOW", .choices = "context tensor",
         .sets = SET_OWN_RUN,

@@ -24,8 +24,8 @@ static const struct method_opt opts[] = {
     [RECENT] = { "recent", "tokens", "last tokens that streaming heads keep", OPT_INT, 256, 1, 1e9,
                  NULL },
     [CHUNK] = { "chunk", "tokens",
-                "streaming heads drop after every so many tokens of a prompt; 0: at its end",
-                OPT_INT, 0, 0, 1 << 20, NULL },
+                "streaming heads drop after every n tokens of a prompt; 0: at its end", OPT_INT, 0,
+                0, 1 << 20, NULL },
     { .name = NULL },
 };
 

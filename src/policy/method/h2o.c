@@ -23,8 +23,8 @@ static const struct method_opt opts[] = {
                "when tokens of the prompt go: at its end, after the first generated token, or also "
                "within it",
                OPT_CHOICE, AT_PROMPT_END, 0, 0, "prompt-end first-decode chunk" },
-    [CHUNK] = { "chunk", "tokens", "drop=chunk: after every so many tokens of the prompt", OPT_INT,
-                4096, 1, 1 << 20, NULL },
+    [CHUNK] = { "chunk", "tokens", "drop=chunk: after every n tokens of the prompt", OPT_INT, 4096,
+                1, 1 << 20, NULL },
     [POSITIONS] = { "positions", NULL,
                     "kept: distances in the text; rolled: distances in the cache, as in the "
                     "published "

@@ -47,7 +47,7 @@ static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row
     }
     return n ? 0
              : cb_policy_refuse(p,
-                                "start=%.10g: behind it no two adjacent layers of the model see "
+                                "start=%.10g: after it no two adjacent layers of the model see "
                                 "everything",
                                 p->val[START].num);
 }

@@ -15,14 +15,14 @@ static const struct method_opt opts[] = {
                  "every "
                  "fifth from 2",
                  OPT_LIST, 0, 0, 0, NULL },
-    [WAIT] = { "wait", "layers", "layers behind each filter layer that read all as well", OPT_INT,
-               0, 0, 1000, NULL },
+    [WAIT] = { "wait", "layers", "layers after each filter layer that also read all", OPT_INT, 0, 0,
+               1000, NULL },
     [CHUNK] = { "chunk", "tokens", "tokens that read the same choice", OPT_INT, 4096, 1, 1 << 20,
                 NULL },
     [RATIO] = { "ratio", NULL, "tokens chosen, as a multiple of the chunk", OPT_NUM, 2, 1e-3, 1e6,
                 NULL },
-    [STRIDE] = { "stride", "tokens", "of a chunk's queries, one in so many chooses", OPT_INT, 8, 1,
-                 1 << 20, NULL },
+    [STRIDE] = { "stride", "tokens", "every n-th query of a chunk chooses", OPT_INT, 8, 1, 1 << 20,
+                 NULL },
     { .name = NULL },
 };
 

@@ -17,7 +17,7 @@ static const struct method_opt opts[] = {
                 OPT_NUM, 0.9, 0.01, 1, NULL },
     [CONTEXT] = { "context", "tokens", "tokens before the recent ones that stay in any layer",
                   OPT_INT, 64, 0, 1e9, NULL },
-    [INTERVAL] = { "interval", "layers", "every so many layers drop tokens", OPT_INT, 1, 1, 1000,
+    [INTERVAL] = { "interval", "layers", "every n-th layer drops tokens", OPT_INT, 1, 1, 1000,
                    NULL },
     [SINK] = { "sink", "tokens", "first tokens, which stay", OPT_INT, 4, 0, 65536, NULL },
     [WEIGHT] = { "weight", NULL, "weight of the newest token that chooses; that of the oldest is 1",
