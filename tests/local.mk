@@ -144,98 +144,76 @@ TESTS += $(check_programs)
 tests_ops_check_attn_opencl_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_attn_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_attn_opencl_LDADD = $(check_ldadd)
 tests_ops_check_ops_opencl_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
 tests_ops_check_ops_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_ops_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_ops_opencl_LDADD = $(check_ldadd)
 tests_ops_check_kivi_opencl_SOURCES = tests/ops/check_kivi.c
 tests_ops_check_kivi_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_kivi_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_kivi_opencl_LDADD = $(check_ldadd)
 tests_ops_check_opencl_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
 tests_ops_check_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_opencl_LDADD = $(check_ldadd)
 tests_ops_check_codes_opencl_SOURCES = tests/ops/check_gpu_codes.c tests/ops/against_ref.h
 tests_ops_check_codes_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_codes_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_codes_opencl_LDADD = $(check_ldadd)
 
 tests_ops_check_bytes_opencl_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_bytes_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_bytes_opencl_LDADD = $(check_ldadd)
 tests_ops_check_policies_opencl_SOURCES = tests/ops/check_gpu_policies.c
 tests_ops_check_policies_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_policies_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_policies_opencl_LDADD = $(check_ldadd)
 tests_ops_check_sketch_opencl_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
 tests_ops_check_sketch_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_sketch_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_sketch_opencl_LDADD = $(check_ldadd)
 tests_ops_check_set_opencl_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
 tests_ops_check_set_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_set_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_set_opencl_LDADD = $(check_ldadd)
 
 tests_ops_check_recurrence_opencl_SOURCES = tests/ops/check_recurrence.c tests/ops/against_ref.h
 tests_ops_check_recurrence_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_recurrence_opencl_LDFLAGS = $(guard_ldflags)
-tests_ops_check_recurrence_opencl_LDADD = $(check_ldadd)
 
 # And on a CUDA device that pretends (tests/pretend), or, with CTXBANK_TEST_CUDA=real, on a real one
 cuda_ldflags = $(guard_ldflags) -Wl,--wrap=dlopen,-u,__wrap_dlopen
 tests_ops_check_attn_cuda_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_attn_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_attn_cuda_LDADD = $(check_ldadd)
 tests_ops_check_ops_cuda_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
 tests_ops_check_ops_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_ops_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_ops_cuda_LDADD = $(check_ldadd)
 tests_ops_check_kivi_cuda_SOURCES = tests/ops/check_kivi.c
 tests_ops_check_kivi_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_kivi_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_kivi_cuda_LDADD = $(check_ldadd)
 tests_ops_check_cuda_SOURCES = tests/ops/check_gpu.c tests/ops/against_ref.h
 tests_ops_check_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_cuda_LDADD = $(check_ldadd)
 tests_ops_check_codes_cuda_SOURCES = tests/ops/check_gpu_codes.c tests/ops/against_ref.h
 tests_ops_check_codes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_codes_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_codes_cuda_LDADD = $(check_ldadd)
 tests_ops_check_bytes_cuda_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_bytes_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_bytes_cuda_LDADD = $(check_ldadd)
 tests_ops_check_policies_cuda_SOURCES = tests/ops/check_gpu_policies.c
 tests_ops_check_policies_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_policies_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_policies_cuda_LDADD = $(check_ldadd)
 tests_ops_check_sketch_cuda_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
 tests_ops_check_sketch_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_sketch_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_sketch_cuda_LDADD = $(check_ldadd)
 tests_ops_check_shared_cuda_SOURCES = tests/ops/check_shared_device.c
 tests_ops_check_shared_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_shared_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_shared_cuda_LDADD = $(check_ldadd)
 tests_ops_check_set_cuda_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
 tests_ops_check_set_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_set_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_set_cuda_LDADD = $(check_ldadd)
 tests_ops_check_cuda_driver_SOURCES = tests/ops/check_driver.c tests/ops/driver_faults.h \
 	tests/ops/cuda_faults.c tests/ops/against_ref.h
 tests_ops_check_cuda_driver_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_cuda_driver_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_cuda_driver_LDADD = $(check_ldadd)
 
 tests_ops_check_recurrence_cuda_SOURCES = tests/ops/check_recurrence.c tests/ops/against_ref.h
 tests_ops_check_recurrence_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_recurrence_cuda_LDFLAGS = $(cuda_ldflags)
-tests_ops_check_recurrence_cuda_LDADD = $(check_ldadd)
 
 # OpenCL's calls go by way of tests/ops/opencl_faults.c, which counts them and lets them fail.
 cl_calls = -Wl,--wrap=clGetPlatformIDs -Wl,--wrap=clCreateContext \
@@ -287,7 +265,8 @@ tests_faults_ctxbank_LDFLAGS = $(AM_LDFLAGS) \
 tests_faults_ctxbank_LDADD = $(ctxbank_OBJECTS) $(ctxbank_LDADD)
 tests_faults_ctxbank_DEPENDENCIES = $(ctxbank_OBJECTS) $(ctxbank_DEPENDENCIES)
 
-check_ldadd = libtest.la libcore.la $(CHECK_LIBS)
+check_ldadd = libtest.la libcore.la $(CHECK_LIBS) $(JANSSON_LIBS)
+LDADD = $(check_ldadd)
 # CTXBANK_TEST_ISA=avx2 hides better tiers from the tests (tests/kit/isa.c).
 check_ldflags = $(AM_LDFLAGS) -Wl,--wrap=cb_cpu_features,-u,__wrap_cb_cpu_features
 # Work space and buffers between pages that nobody may touch (tests/kit/guard.h).
@@ -327,139 +306,114 @@ tests_unit_check_limits_SOURCES = tests/unit/check_limits.c
 tests_unit_check_limits_CFLAGS = $(check_cflags)
 tests_unit_check_limits_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
 	-Wl,--wrap=posix_memalign,--wrap=strdup
-tests_unit_check_limits_LDADD = $(check_ldadd)
 
 tests_unit_check_base_SOURCES = tests/unit/check_base.c
 tests_unit_check_base_CFLAGS = $(check_cflags)
 tests_unit_check_base_LDFLAGS = $(check_ldflags)
-tests_unit_check_base_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_api_SOURCES = tests/unit/check_api.c
 tests_unit_check_api_CFLAGS = $(check_cflags)
 tests_unit_check_api_LDFLAGS = $(check_ldflags)
-tests_unit_check_api_LDADD = $(check_ldadd)
 
 tests_unit_check_presets_SOURCES = tests/unit/check_presets.c
 tests_unit_check_presets_CFLAGS = $(check_cflags)
 tests_unit_check_presets_LDFLAGS = $(check_ldflags)
-tests_unit_check_presets_LDADD = $(check_ldadd)
 tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c
 tests_unit_check_calibrate_CFLAGS = $(check_cflags)
 tests_unit_check_calibrate_LDFLAGS = $(check_ldflags)
-tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd)
 
 tests_unit_check_grammar_SOURCES = tests/unit/check_grammar.c
 tests_unit_check_grammar_CFLAGS = $(check_cflags)
 tests_unit_check_grammar_LDFLAGS = $(check_ldflags)
-tests_unit_check_grammar_LDADD = $(check_ldadd)
 
 tests_fuzz_check_grammar_fuzz_SOURCES = tests/fuzz/check_grammar_fuzz.c
 tests_fuzz_check_grammar_fuzz_CFLAGS = $(check_cflags)
 tests_fuzz_check_grammar_fuzz_LDFLAGS = $(check_ldflags)
-tests_fuzz_check_grammar_fuzz_LDADD = $(check_ldadd)
 
 tests_unit_check_constraint_SOURCES = tests/unit/check_constraint.c
 tests_unit_check_constraint_CFLAGS = $(check_cflags)
 tests_unit_check_constraint_LDFLAGS = $(check_ldflags)
-tests_unit_check_constraint_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_latent_SOURCES = tests/unit/check_latent.c
 tests_unit_check_latent_CFLAGS = $(check_cflags)
 tests_unit_check_latent_LDFLAGS = $(check_ldflags)
-tests_unit_check_latent_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_unit_check_selector_SOURCES = tests/unit/check_selector.c
 tests_unit_check_selector_CFLAGS = $(check_cflags)
 tests_unit_check_selector_LDFLAGS = $(check_ldflags)
-tests_unit_check_selector_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_unit_check_families_SOURCES = tests/unit/check_families.c
 tests_unit_check_families_CFLAGS = $(check_cflags)
 tests_unit_check_families_LDFLAGS = $(check_ldflags)
-tests_unit_check_families_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_block_selectors_SOURCES = tests/unit/check_block_selectors.c
 tests_unit_check_block_selectors_CFLAGS = $(check_cflags)
 tests_unit_check_block_selectors_LDFLAGS = $(check_ldflags)
-tests_unit_check_block_selectors_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_continuation_SOURCES = tests/unit/check_continuation.c
 tests_unit_check_continuation_CFLAGS = $(check_cflags)
 tests_unit_check_continuation_LDFLAGS = $(check_ldflags)
-tests_unit_check_continuation_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_leval_SOURCES = tests/unit/check_leval.c
 tests_unit_check_leval_CFLAGS = $(check_cflags)
 tests_unit_check_leval_LDFLAGS = $(check_ldflags)
-tests_unit_check_leval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_leval_LDADD = libeval.la $(check_ldadd)
 
 tests_unit_check_eval_SOURCES = tests/unit/check_eval.c
 tests_unit_check_eval_CFLAGS = $(check_cflags)
 tests_unit_check_eval_LDFLAGS = $(check_ldflags)
-tests_unit_check_eval_LDADD = libeval.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_eval_LDADD = libeval.la $(check_ldadd)
 
 tests_unit_check_codecs_SOURCES = tests/unit/check_codecs.c tests/vectors/codecs.h \
 	tests/vectors/kivi_published.h
 tests_unit_check_codecs_CFLAGS = $(check_cflags)
 tests_unit_check_codecs_LDFLAGS = $(check_ldflags)
-tests_unit_check_codecs_LDADD = $(check_ldadd)
 
 tests_unit_check_cpus_SOURCES = tests/unit/check_cpus.c
 tests_unit_check_cpus_CFLAGS = $(check_cflags)
 tests_unit_check_cpus_LDFLAGS = $(check_ldflags)
-tests_unit_check_cpus_LDADD = $(check_ldadd)
 
 tests_methods_check_kvpress_SOURCES = tests/methods/check_kvpress.c
 tests_methods_check_kvpress_CFLAGS = $(check_cflags)
 tests_methods_check_kvpress_LDFLAGS = $(check_ldflags)
-tests_methods_check_kvpress_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_block_prefill_SOURCES = tests/methods/check_block_prefill.c
 tests_methods_check_block_prefill_CFLAGS = $(check_cflags)
 tests_methods_check_block_prefill_LDFLAGS = $(check_ldflags)
-tests_methods_check_block_prefill_LDADD = $(check_ldadd)
 
 tests_methods_check_sparse_prefill_SOURCES = tests/methods/check_sparse_prefill.c
 tests_methods_check_sparse_prefill_CFLAGS = $(check_cflags)
 tests_methods_check_sparse_prefill_LDFLAGS = $(check_ldflags)
-tests_methods_check_sparse_prefill_LDADD = $(check_ldadd)
 
 tests_unit_check_shared_prefill_SOURCES = tests/unit/check_shared_prefill.c
 tests_unit_check_shared_prefill_CFLAGS = $(check_cflags)
 tests_unit_check_shared_prefill_LDFLAGS = $(check_ldflags)
-tests_unit_check_shared_prefill_LDADD = $(check_ldadd)
 
 tests_unit_check_far_memory_SOURCES = tests/unit/check_far_memory.c
 tests_unit_check_far_memory_CFLAGS = $(check_cflags)
 tests_unit_check_far_memory_LDFLAGS = $(check_ldflags)
-tests_unit_check_far_memory_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_generation_SOURCES = tests/unit/check_generation.c
 tests_unit_check_generation_CFLAGS = $(check_cflags)
 tests_unit_check_generation_LDFLAGS = $(check_ldflags)
-tests_unit_check_generation_LDADD = $(check_ldadd)
 
 tests_unit_check_speculation_SOURCES = tests/unit/check_speculation.c
 tests_unit_check_speculation_CFLAGS = $(check_cflags)
 tests_unit_check_speculation_LDFLAGS = $(check_ldflags)
-tests_unit_check_speculation_LDADD = $(check_ldadd)
 
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)
 tests_unit_check_fork_LDFLAGS = $(check_ldflags)
-tests_unit_check_fork_LDADD = $(check_ldadd)
 tests_unit_check_bank_dir_SOURCES = tests/unit/check_bank_dir.c
 tests_unit_check_bank_dir_CFLAGS = $(check_cflags)
 tests_unit_check_bank_dir_LDFLAGS = $(faults_ldflags)
-tests_unit_check_bank_dir_LDADD = $(check_ldadd)
 
 tests_unit_check_saved_bank_SOURCES = tests/unit/check_saved_bank.c
 tests_unit_check_saved_bank_CFLAGS = $(check_cflags)
 tests_unit_check_saved_bank_LDFLAGS = $(check_ldflags)
-tests_unit_check_saved_bank_LDADD = $(check_ldadd)
 
 tests_unit_check_gguf_SOURCES = tests/unit/check_gguf.c
 tests_unit_check_gguf_CFLAGS = $(check_cflags)
 tests_unit_check_gguf_LDFLAGS = $(check_ldflags)
-tests_unit_check_gguf_LDADD = $(check_ldadd)
 
 tests_methods_check_mask_LDFLAGS = $(check_ldflags)
 tests_methods_check_mask_SOURCES = tests/methods/check_mask.c tests/methods/formulas.c \
@@ -467,81 +421,65 @@ tests_methods_check_mask_SOURCES = tests/methods/check_mask.c tests/methods/form
 	tests/methods/pyramidinfer_formula.c \
 	tests/methods/formulas.h
 tests_methods_check_mask_CFLAGS = $(check_cflags) -I$(srcdir)/tests/methods
-tests_methods_check_mask_LDADD = $(check_ldadd)
 
 tests_methods_check_compose_SOURCES = tests/methods/check_compose.c
 tests_methods_check_compose_CFLAGS = $(check_cflags)
 tests_methods_check_compose_LDFLAGS = $(check_ldflags)
-tests_methods_check_compose_LDADD = $(check_ldadd)
 
 tests_unit_check_batch_SOURCES = tests/unit/check_batch.c
 tests_unit_check_batch_CFLAGS = $(check_cflags)
 tests_unit_check_batch_LDFLAGS = $(check_ldflags)
-tests_unit_check_batch_LDADD = $(check_ldadd)
 
 tests_methods_check_matrix_SOURCES = tests/methods/check_matrix.c
 tests_methods_check_matrix_CFLAGS = $(check_cflags)
 tests_methods_check_matrix_LDFLAGS = $(check_ldflags)
-tests_methods_check_matrix_LDADD = $(check_ldadd)
 
 tests_methods_check_shared_kv_SOURCES = tests/methods/check_shared_kv.c
 tests_methods_check_shared_kv_CFLAGS = $(check_cflags)
 tests_methods_check_shared_kv_LDFLAGS = $(check_ldflags)
-tests_methods_check_shared_kv_LDADD = $(check_ldadd)
 
 tests_methods_check_infinigen_SOURCES = tests/methods/check_infinigen.c
 tests_methods_check_infinigen_CFLAGS = $(check_cflags)
 tests_methods_check_infinigen_LDFLAGS = $(check_ldflags)
-tests_methods_check_infinigen_LDADD = $(check_ldadd)
 
 tests_methods_check_infllm_SOURCES = tests/methods/check_infllm.c
 tests_methods_check_infllm_CFLAGS = $(check_cflags)
 tests_methods_check_infllm_LDFLAGS = $(check_ldflags)
-tests_methods_check_infllm_LDADD = $(check_ldadd)
 
 tests_methods_check_sieve_SOURCES = tests/methods/check_sieve.c
 tests_methods_check_sieve_CFLAGS = $(check_cflags)
 tests_methods_check_sieve_LDFLAGS = $(check_ldflags)
-tests_methods_check_sieve_LDADD = $(check_ldadd)
 
 tests_ops_check_blocks_SOURCES = tests/ops/check_blocks.c tests/ops/against_ref.h
 tests_ops_check_blocks_CFLAGS = $(check_cflags)
 tests_ops_check_blocks_LDFLAGS = $(guard_ldflags)
-tests_ops_check_blocks_LDADD = $(check_ldadd)
 
 tests_ops_check_planes_SOURCES = tests/ops/check_planes.c tests/ops/against_ref.h
 tests_ops_check_planes_CFLAGS = $(check_cflags)
 tests_ops_check_planes_LDFLAGS = $(guard_ldflags)
-tests_ops_check_planes_LDADD = $(check_ldadd)
 
 tests_ops_check_index_SOURCES = tests/ops/check_index.c tests/ops/against_ref.h
 tests_ops_check_index_CFLAGS = $(check_cflags)
 tests_ops_check_index_LDFLAGS = $(guard_ldflags)
-tests_ops_check_index_LDADD = $(check_ldadd)
 
 tests_ops_check_sketch_SOURCES = tests/ops/check_sketch.c tests/ops/against_ref.h
 tests_ops_check_sketch_CFLAGS = $(check_cflags)
 tests_ops_check_sketch_LDFLAGS = $(guard_ldflags)
-tests_ops_check_sketch_LDADD = $(check_ldadd)
 
 tests_ops_check_attn_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_CFLAGS = $(check_cflags)
 tests_ops_check_attn_LDFLAGS = $(guard_ldflags)
-tests_ops_check_attn_LDADD = $(check_ldadd)
 
 tests_ops_check_matmul_SOURCES = tests/ops/check_matmul.c
 tests_ops_check_matmul_CFLAGS = $(check_cflags)
 tests_ops_check_matmul_LDFLAGS = $(guard_ldflags)
-tests_ops_check_matmul_LDADD = $(check_ldadd)
 tests_fuzz_check_hostile_SOURCES = tests/fuzz/check_hostile.c
 tests_fuzz_check_hostile_CFLAGS = $(check_cflags)
 tests_fuzz_check_hostile_LDFLAGS = $(check_ldflags)
-tests_fuzz_check_hostile_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_methods_SOURCES = tests/methods/check_methods.c tests/vectors/methods.h
 tests_methods_check_methods_CFLAGS = $(check_cflags)
 tests_methods_check_methods_LDFLAGS = $(check_ldflags)
-tests_methods_check_methods_LDADD = $(check_ldadd)
 
 tests_unit_check_metric_SOURCES = tests/unit/check_metric.c
 tests_unit_check_metric_CFLAGS = $(check_cflags)
@@ -551,168 +489,135 @@ tests_unit_check_metric_LDADD = libeval.la $(check_ldadd)
 tests_ops_check_ops_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
 tests_ops_check_ops_CFLAGS = $(check_cflags)
 tests_ops_check_ops_LDFLAGS = $(guard_ldflags)
-tests_ops_check_ops_LDADD = $(check_ldadd)
 
 tests_ops_check_recurrence_SOURCES = tests/ops/check_recurrence.c tests/ops/against_ref.h
 tests_ops_check_recurrence_CFLAGS = $(check_cflags)
 tests_ops_check_recurrence_LDFLAGS = $(guard_ldflags)
-tests_ops_check_recurrence_LDADD = $(check_ldadd)
 
 tests_unit_check_hybrids_SOURCES = tests/unit/check_hybrids.c
 tests_unit_check_hybrids_CFLAGS = $(check_cflags)
 tests_unit_check_hybrids_LDFLAGS = $(check_ldflags)
-tests_unit_check_hybrids_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_unit_check_index_choice_SOURCES = tests/unit/check_index_choice.c
 tests_unit_check_index_choice_CFLAGS = $(check_cflags)
 tests_unit_check_index_choice_LDFLAGS = $(check_ldflags)
-tests_unit_check_index_choice_LDADD = $(check_ldadd)
 tests_unit_check_mtp_SOURCES = tests/unit/check_mtp.c
 tests_unit_check_mtp_CFLAGS = $(check_cflags)
 tests_unit_check_mtp_LDFLAGS = $(check_ldflags)
-tests_unit_check_mtp_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_unit_check_states_SOURCES = tests/unit/check_states.c
 tests_unit_check_states_CFLAGS = $(check_cflags)
 tests_unit_check_states_LDFLAGS = $(check_ldflags)
-tests_unit_check_states_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_model_SOURCES = tests/unit/check_model.c
 tests_unit_check_model_CFLAGS = $(check_cflags)
 tests_unit_check_model_LDFLAGS = $(check_ldflags)
-tests_unit_check_model_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_adapters_SOURCES = tests/unit/check_adapters.c
 tests_unit_check_adapters_CFLAGS = $(check_cflags)
 tests_unit_check_adapters_LDFLAGS = $(check_ldflags)
-tests_unit_check_adapters_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_embedding_SOURCES = tests/unit/check_embedding.c
 tests_unit_check_embedding_CFLAGS = $(check_cflags)
 tests_unit_check_embedding_LDFLAGS = $(check_ldflags)
-tests_unit_check_embedding_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_methods_check_readers_SOURCES = tests/methods/check_readers.c
 tests_methods_check_readers_CFLAGS = $(check_cflags)
 tests_methods_check_readers_LDFLAGS = $(check_ldflags)
-tests_methods_check_readers_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_methods_check_reads_SOURCES = tests/methods/check_reads.c
 tests_methods_check_reads_CFLAGS = $(check_cflags)
 tests_methods_check_reads_LDFLAGS = $(check_ldflags)
-tests_methods_check_reads_LDADD = $(check_ldadd)
 
 tests_methods_check_turns_SOURCES = tests/methods/check_turns.c
 tests_methods_check_turns_CFLAGS = $(check_cflags)
 tests_methods_check_turns_LDFLAGS = $(check_ldflags)
-tests_methods_check_turns_LDADD = $(check_ldadd)
 
 tests_methods_check_own_slots_SOURCES = tests/methods/check_own_slots.c
 tests_methods_check_own_slots_CFLAGS = $(check_cflags)
 tests_methods_check_own_slots_LDFLAGS = $(check_ldflags)
-tests_methods_check_own_slots_LDADD = $(check_ldadd)
 
 tests_methods_check_omnikv_SOURCES = tests/methods/check_omnikv.c tests/vectors/selection.h
 tests_methods_check_omnikv_CFLAGS = $(check_cflags)
 tests_methods_check_omnikv_LDFLAGS = $(check_ldflags)
-tests_methods_check_omnikv_LDADD = $(check_ldadd)
 
 tests_unit_check_par_SOURCES = tests/unit/check_par.c
 tests_unit_check_par_CFLAGS = $(check_cflags)
 tests_unit_check_par_LDFLAGS = $(check_ldflags)
-tests_unit_check_par_LDADD = $(check_ldadd)
 
 tests_unit_check_affinity_SOURCES = tests/unit/check_affinity.c
 tests_unit_check_affinity_CFLAGS = $(check_cflags)
 tests_unit_check_affinity_LDFLAGS = $(check_ldflags)
-tests_unit_check_affinity_LDADD = $(check_ldadd)
 
 tests_methods_check_policy_SOURCES = tests/methods/check_policy.c
 tests_methods_check_policy_CFLAGS = $(check_cflags)
 tests_methods_check_policy_LDFLAGS = $(check_ldflags)
-tests_methods_check_policy_LDADD = $(check_ldadd)
 
 tests_methods_check_pod_SOURCES = tests/methods/check_pod.c
 tests_methods_check_pod_CFLAGS = $(check_cflags)
 tests_methods_check_pod_LDFLAGS = $(check_ldflags)
-tests_methods_check_pod_LDADD = $(check_ldadd)
 tests_unit_check_quantize_SOURCES = tests/unit/check_quantize.c
 tests_unit_check_quantize_CFLAGS = $(check_cflags)
 tests_unit_check_quantize_LDFLAGS = $(check_ldflags)
-tests_unit_check_quantize_LDADD = $(check_ldadd)
 
 tests_methods_check_kivi_sessions_SOURCES = tests/methods/check_kivi_sessions.c
 tests_methods_check_kivi_sessions_CFLAGS = $(check_cflags)
 tests_methods_check_kivi_sessions_LDFLAGS = $(guard_ldflags)
-tests_methods_check_kivi_sessions_LDADD = $(check_ldadd)
 tests_ops_check_kivi_SOURCES = tests/ops/check_kivi.c
 tests_ops_check_kivi_CFLAGS = $(check_cflags)
 tests_ops_check_kivi_LDFLAGS = $(guard_ldflags)
-tests_ops_check_kivi_LDADD = $(check_ldadd)
 
 tests_unit_check_head_prune_SOURCES = tests/unit/check_head_prune.c
 tests_unit_check_head_prune_CFLAGS = $(check_cflags)
 tests_unit_check_head_prune_LDFLAGS = $(check_ldflags)
-tests_unit_check_head_prune_LDADD = $(check_ldadd)
 
 tests_ops_check_prepack_SOURCES = tests/ops/check_prepack.c
 tests_ops_check_prepack_CFLAGS = $(check_cflags)
 tests_ops_check_prepack_LDFLAGS = $(guard_ldflags)
-tests_ops_check_prepack_LDADD = $(check_ldadd)
 
 tests_unit_check_sample_SOURCES = tests/unit/check_sample.c
 tests_unit_check_sample_CFLAGS = $(check_cflags)
 tests_unit_check_sample_LDFLAGS = $(check_ldflags)
-tests_unit_check_sample_LDADD = $(check_ldadd)
 
 tests_unit_check_store_pair_SOURCES = tests/unit/check_store_pair.c
 tests_unit_check_store_pair_CFLAGS = $(check_cflags)
 tests_unit_check_store_pair_LDFLAGS = $(check_ldflags)
-tests_unit_check_store_pair_LDADD = $(check_ldadd)
 
 tests_unit_check_store_SOURCES = tests/unit/check_store.c
 tests_unit_check_store_CFLAGS = $(check_cflags)
 tests_unit_check_store_LDFLAGS = $(check_ldflags)
-tests_unit_check_store_LDADD = $(check_ldadd)
 
 tests_unit_check_chat_SOURCES = tests/unit/check_chat.c
 tests_unit_check_chat_CFLAGS = $(check_cflags)
 tests_unit_check_chat_LDFLAGS = $(check_ldflags)
-tests_unit_check_chat_LDADD = $(check_ldadd)
 
 tests_unit_check_schemas_SOURCES = tests/unit/check_schemas.c
 tests_unit_check_schemas_CFLAGS = $(check_cflags)
 tests_unit_check_schemas_LDFLAGS = $(check_ldflags)
-tests_unit_check_schemas_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_schemas_LDADD = libserve.la $(check_ldadd)
 
 tests_unit_check_jinja_SOURCES = tests/unit/check_jinja.c
 tests_unit_check_jinja_CFLAGS = $(check_cflags)
 tests_unit_check_jinja_LDFLAGS = $(check_ldflags)
-tests_unit_check_jinja_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_pre_SOURCES = tests/unit/check_pre.c
 tests_unit_check_pre_CFLAGS = $(check_cflags)
 tests_unit_check_pre_LDFLAGS = $(check_ldflags)
-tests_unit_check_pre_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_template_SOURCES = tests/unit/check_template.c
 tests_unit_check_template_CFLAGS = $(check_cflags)
 tests_unit_check_template_LDFLAGS = $(check_ldflags)
-tests_unit_check_template_LDADD = $(check_ldadd)
 
 tests_unit_check_tok_SOURCES = tests/unit/check_tok.c
 tests_unit_check_tok_CFLAGS = $(check_cflags)
 tests_unit_check_tok_LDFLAGS = $(check_ldflags)
-tests_unit_check_tok_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 tests_fuzz_check_jinja_fuzz_SOURCES = tests/fuzz/check_jinja_fuzz.c
 tests_fuzz_check_jinja_fuzz_CFLAGS = $(check_cflags)
 tests_fuzz_check_jinja_fuzz_LDFLAGS = $(check_ldflags)
-tests_fuzz_check_jinja_fuzz_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 
 # Targets of a fuzzer, here run over their seeds; tests/fuzz/build-fuzzers builds the fuzzers.
 tests_fuzz_fuzz_bank_SOURCES = tests/fuzz/fuzz_bank.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_file.c tests/fuzz/fuzz_file.h \
 	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
 tests_fuzz_fuzz_bank_CFLAGS = $(check_cflags)
-tests_fuzz_fuzz_bank_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_gbnf_SOURCES = tests/fuzz/fuzz_gbnf.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
 tests_fuzz_fuzz_gbnf_CFLAGS = $(check_cflags)
@@ -735,16 +640,13 @@ tests_fuzz_fuzz_lora_SOURCES = tests/fuzz/fuzz_lora.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_file.c tests/fuzz/fuzz_file.h \
 	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
 tests_fuzz_fuzz_lora_CFLAGS = $(check_cflags)
-tests_fuzz_fuzz_lora_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_policy_SOURCES = tests/fuzz/fuzz_policy.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
 tests_fuzz_fuzz_policy_CFLAGS = $(check_cflags)
-tests_fuzz_fuzz_policy_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_preset_SOURCES = tests/fuzz/fuzz_preset.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_file.c tests/fuzz/fuzz_file.h \
 	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
 tests_fuzz_fuzz_preset_CFLAGS = $(check_cflags)
-tests_fuzz_fuzz_preset_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_regex_SOURCES = tests/fuzz/fuzz_regex.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
 tests_fuzz_fuzz_regex_CFLAGS = $(check_cflags)
@@ -752,14 +654,13 @@ tests_fuzz_fuzz_regex_LDADD = libcore.la $(JANSSON_LIBS)
 tests_fuzz_fuzz_request_SOURCES = tests/fuzz/fuzz_request.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_model.c tests/fuzz/fuzz_model.h
 tests_fuzz_fuzz_request_CFLAGS = $(check_cflags)
-tests_fuzz_fuzz_request_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+tests_fuzz_fuzz_request_LDADD = libserve.la $(check_ldadd)
 tests_fuzz_fuzz_schema_SOURCES = tests/fuzz/fuzz_schema.c tests/fuzz/replay.c \
 	tests/fuzz/fuzz_grammar.c tests/fuzz/fuzz_grammar.h
 tests_fuzz_fuzz_schema_CFLAGS = $(check_cflags)
 tests_fuzz_fuzz_schema_LDADD = libcore.la $(JANSSON_LIBS)
 tests_fuzz_fuzz_tokens_SOURCES = tests/fuzz/fuzz_tokens.c tests/fuzz/replay.c
 tests_fuzz_fuzz_tokens_CFLAGS = $(check_cflags)
-tests_fuzz_fuzz_tokens_LDADD = $(check_ldadd) $(JANSSON_LIBS)
 tests_fuzz_fuzz_utf8_SOURCES = tests/fuzz/fuzz_utf8.c tests/fuzz/replay.c
 tests_fuzz_fuzz_utf8_CFLAGS = $(check_cflags)
 tests_fuzz_fuzz_utf8_LDADD = libcore.la $(JANSSON_LIBS)
@@ -767,54 +668,49 @@ tests_fuzz_fuzz_utf8_LDADD = libcore.la $(JANSSON_LIBS)
 tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
 tests_fuzz_check_tok_file_CFLAGS = $(check_cflags)
 tests_fuzz_check_tok_file_LDFLAGS = $(check_ldflags)
-tests_fuzz_check_tok_file_LDADD = $(check_ldadd)
 
 tests_ops_check_tiers_SOURCES = tests/ops/check_tiers.c
 tests_ops_check_tiers_CFLAGS = $(check_cflags)
 tests_ops_check_tiers_LDFLAGS = $(check_ldflags)
-tests_ops_check_tiers_LDADD = $(check_ldadd)
 
 tests_ops_check_work_space_SOURCES = tests/ops/check_work_space.c
 tests_ops_check_work_space_CFLAGS = $(check_cflags)
 tests_ops_check_work_space_LDFLAGS = $(guard_ldflags)
-tests_ops_check_work_space_LDADD = $(check_ldadd)
 
 tests_unit_check_team_SOURCES = tests/unit/check_team.c
 tests_unit_check_team_CFLAGS = $(check_cflags)
 tests_unit_check_team_LDFLAGS = $(check_ldflags)
-tests_unit_check_team_LDADD = $(check_ldadd)
 
 tests_unit_check_reply_SOURCES = tests/unit/check_reply.c
 tests_unit_check_reply_CFLAGS = $(check_cflags)
 tests_unit_check_reply_LDFLAGS = $(check_ldflags)
-tests_unit_check_reply_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_reply_LDADD = libserve.la $(check_ldadd)
 
 tests_unit_check_conversation_SOURCES = tests/unit/check_conversation.c
 tests_unit_check_conversation_CFLAGS = $(check_cflags)
 tests_unit_check_conversation_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc \
 	-Wl,--wrap=realloc,--wrap=strdup,--wrap=strndup
-tests_unit_check_conversation_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_conversation_LDADD = libserve.la $(check_ldadd)
 
 tests_unit_check_company_SOURCES = tests/unit/check_company.c tests/kit/jobs.c tests/kit/jobs.h
 tests_unit_check_company_CFLAGS = $(check_cflags)
 tests_unit_check_company_LDFLAGS = $(check_ldflags)
-tests_unit_check_company_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_company_LDADD = libserve.la $(check_ldadd)
 
 tests_unit_check_patience_SOURCES = tests/unit/check_patience.c
 tests_unit_check_patience_CFLAGS = $(check_cflags)
 tests_unit_check_patience_LDFLAGS = $(check_ldflags)
-tests_unit_check_patience_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_patience_LDADD = libserve.la $(check_ldadd)
 
 tests_unit_check_scheduler_SOURCES = tests/unit/check_scheduler.c tests/kit/jobs.c \
 	tests/kit/jobs.h
 tests_unit_check_scheduler_CFLAGS = $(check_cflags)
 tests_unit_check_scheduler_LDFLAGS = $(check_ldflags)
-tests_unit_check_scheduler_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
+tests_unit_check_scheduler_LDADD = libserve.la $(check_ldadd)
 
 tests_unit_check_threads_SOURCES = tests/unit/check_threads.c
 tests_unit_check_threads_CFLAGS = $(check_cflags)
 tests_unit_check_threads_LDFLAGS = $(check_ldflags)
-tests_unit_check_threads_LDADD = $(check_ldadd)
 
 tests_kit_make_tiny_SOURCES = tests/kit/make_tiny.c
 tests_kit_make_tiny_LDADD = libtest.la libcore.la
