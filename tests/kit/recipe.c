@@ -164,3 +164,37 @@ void cb_recipe_close(struct recipe *r)
 {
     json_decref(r->root);
 }
+
+int32_t cb_recipe_id(const struct recipe *r, int i)
+{
+    return r->ids[(i * 7 + i / r->n) % r->n];
+}
+
+void cb_recipe_prompt(const struct recipe *r, cb_session *s, int from, int n)
+{
+    int32_t *ids = calloc((size_t)n, sizeof *ids);
+
+    ck_assert_ptr_nonnull(ids);
+    for (int i = 0; i < n; i++)
+        ids[i] = cb_recipe_id(r, from + i);
+    ck_assert_msg(!cb_session_prefill(s, ids, n, NULL), "%s", cb_error());
+    free(ids);
+}
+
+void cb_recipe_steps(const struct recipe *r, cb_session *s, int from, int n)
+{
+    for (int i = from; i < from + n; i++)
+        ck_assert_msg(!cb_session_decode(s, cb_recipe_id(r, i)), "%s", cb_error());
+}
+
+double cb_recipe_apart(const struct recipe *r, const cb_session *a, const cb_session *b)
+{
+    double most = 0, off = 0;
+
+    for (int i = 0; i < r->n_vocab; i++) {
+        const double x = (double)cb_session_logits(a)[i], y = (double)cb_session_logits(b)[i];
+        most = fabs(x) > most ? fabs(x) : most;
+        off = fabs(x - y) <= off ? off : fabs(x - y); /* NaN counts */
+    }
+    return off / most;
+}

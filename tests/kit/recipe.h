@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "ctxbank.h"
 #include "gguf_make.h"
 
 enum { RECIPE_TOKENS = 64 };
@@ -22,5 +23,14 @@ const char *cb_recipe_folder(void);
 void cb_recipe_open(struct recipe *r, const char *name);
 void cb_recipe_make(const struct recipe *r, struct gguf_make *m);
 void cb_recipe_close(struct recipe *r);
+
+/* ---- a long text of the recipe's tokens, over and over in another order ---- */
+
+int32_t cb_recipe_id(const struct recipe *r, int i);
+/* Its tokens from..from+n-1 as a prompt; decoded one by one */
+void cb_recipe_prompt(const struct recipe *r, cb_session *s, int from, int n);
+void cb_recipe_steps(const struct recipe *r, cb_session *s, int from, int n);
+/* How far the logits of two sessions are apart, relative to the largest */
+double cb_recipe_apart(const struct recipe *r, const cb_session *a, const cb_session *b);
 
 #endif

@@ -57,40 +57,6 @@ static void teardown(void)
     cb_folder_remove();
 }
 
-/* The recipe's tokens, over and over in another order */
-static int32_t id(int i)
-{
-    return recipe.ids[(i * 7 + i / recipe.n) % recipe.n];
-}
-
-static void prompt(cb_session *s, int from, int n)
-{
-    int32_t ids[N_CTX];
-
-    for (int i = 0; i < n; i++)
-        ids[i] = id(from + i);
-    ok(cb_session_prefill(s, ids, n, NULL));
-}
-
-static void steps(cb_session *s, int from, int n)
-{
-    for (int i = from; i < from + n; i++)
-        ok(cb_session_decode(s, id(i)));
-}
-
-/* How far the logits of two sessions are apart, relative to the largest */
-static double apart(const cb_session *a, const cb_session *b)
-{
-    double most = 0, off = 0;
-
-    for (int i = 0; i < recipe.n_vocab; i++) {
-        const double x = (double)cb_session_logits(a)[i], y = (double)cb_session_logits(b)[i];
-        most = fabs(x) > most ? fabs(x) : most;
-        off = fabs(x - y) <= off ? off : fabs(x - y); /* NaN counts */
-    }
-    return off / most;
-}
-
 static void same(const cb_session *a, const cb_session *b, const char *what)
 {
     struct cb_memory x, y;
@@ -150,22 +116,22 @@ START_TEST(settings)
     if (is_refused(r))
         return;
     s = cb_setting_session(m, r, N_CTX);
-    prompt(s, 0, N_PROMPT);
-    steps(s, N_PROMPT, N_STEP);
+    cb_recipe_prompt(&recipe, s, 0, N_PROMPT);
+    cb_recipe_steps(&recipe, s, N_PROMPT, N_STEP);
     check_plan(s, r->policy);
     ok(cb_session_save(s, bank));
     ok(cb_session_load(m, bank, 0, &l));
     ok(cb_session_fork(s, &f));
     for (int i = 0; i < 2; i++) {
-        steps(s, 300, N_STEP);
-        steps(l, 300, N_STEP);
-        steps(f, 300, N_STEP);
+        cb_recipe_steps(&recipe, s, 300, N_STEP);
+        cb_recipe_steps(&recipe, l, 300, N_STEP);
+        cb_recipe_steps(&recipe, f, 300, N_STEP);
         same(s, l, r->policy);
         same(s, f, r->policy);
         if (!i) {
-            prompt(s, 350, 60);
-            prompt(l, 350, 60);
-            prompt(f, 350, 60);
+            cb_recipe_prompt(&recipe, s, 350, 60);
+            cb_recipe_prompt(&recipe, l, 350, 60);
+            cb_recipe_prompt(&recipe, f, 350, 60);
         }
     }
     cb_session_close(s);
@@ -182,8 +148,8 @@ static cb_session *filled(cb_model *x, const char *type_k, const char *type_v)
     cb_session *s;
 
     ok(cb_session_open(x, &p, &s));
-    prompt(s, 0, N_PROMPT);
-    steps(s, N_PROMPT, N_STEP);
+    cb_recipe_prompt(&recipe, s, 0, N_PROMPT);
+    cb_recipe_steps(&recipe, s, N_PROMPT, N_STEP);
     return s;
 }
 
@@ -218,7 +184,7 @@ START_TEST(types)
         cb_model *x = open_as(isas[i]);
         for (int t = 0; x && t < 4; t++) {
             cb_session *s = filled(x, type[t].name, type[t].name);
-            const double off = apart(want, s);
+            const double off = cb_recipe_apart(&recipe, want, s);
             ck_assert_msg(off < type[t].most, "%s, %s: off by %g", isas[i], type[t].name, off);
             cb_session_close(s);
         }

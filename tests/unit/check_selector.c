@@ -61,12 +61,6 @@ static void close_recipe(void)
     cb_recipe_close(&recipe);
 }
 
-/* The recipe's tokens, over and over in another order */
-static int32_t id(int i)
-{
-    return recipe.ids[(i * 7 + i / recipe.n) % recipe.n];
-}
-
 static cb_session *open_session(const char *type, const char *policy, int chunk)
 {
     const struct cb_session_params p = {
@@ -78,39 +72,11 @@ static cb_session *open_session(const char *type, const char *policy, int chunk)
     return s;
 }
 
-static void prompt(cb_session *s, int from, int n)
-{
-    int32_t ids[N_CTX];
-
-    for (int i = 0; i < n; i++)
-        ids[i] = id(from + i);
-    ok(cb_session_prefill(s, ids, n, NULL));
-}
-
-static void steps(cb_session *s, int from, int n)
-{
-    for (int i = from; i < from + n; i++)
-        ok(cb_session_decode(s, id(i)));
-}
-
-/* How far the logits of two sessions are apart, relative to the largest */
-static double apart(const cb_session *a, const cb_session *b)
-{
-    double most = 0, off = 0;
-
-    for (int i = 0; i < recipe.n_vocab; i++) {
-        const double x = (double)cb_session_logits(a)[i], y = (double)cb_session_logits(b)[i];
-        most = fabs(x) > most ? fabs(x) : most;
-        off = fabs(x - y) <= off ? off : fabs(x - y); /* NaN counts */
-    }
-    return off / most;
-}
-
 static void same(const cb_session *a, const cb_session *b, const char *what)
 {
     ck_assert_msg(
         !memcmp(cb_session_logits(a), cb_session_logits(b), (size_t)recipe.n_vocab * sizeof(float)),
-        "%s: off by %g", what, apart(a, b));
+        "%s: off by %g", what, cb_recipe_apart(&recipe, a, b));
 }
 
 /* ---- chosen sets ---- */
@@ -187,9 +153,9 @@ START_TEST(chosen_sets)
     x.s = open_session("f32", NULL, 0);
     ck_assert_str_eq(x.s->policy->m->name, "own");
     x.s->attention.watch = &watch;
-    steps(x.s, 0, 40);
-    prompt(x.s, 40, N_PROMPT);
-    steps(x.s, 40 + N_PROMPT, N_STEP);
+    cb_recipe_steps(&recipe, x.s, 0, 40);
+    cb_recipe_prompt(&recipe, x.s, 40, N_PROMPT);
+    cb_recipe_steps(&recipe, x.s, 40 + N_PROMPT, N_STEP);
     ck_assert_int_eq(x.n_layer, (40 + N_STEP) * m->hp.n_layer);
     x.s->attention.watch = NULL;
     cb_session_close(x.s);
@@ -204,15 +170,15 @@ static void pieces(const char *type, const char *policy)
     cb_session *want = open_session(type, policy, 0), *chunks = open_session(type, policy, 7);
     cb_session *fed = open_session(type, policy, 0);
 
-    prompt(want, 0, N_PROMPT);
-    prompt(chunks, 0, N_PROMPT);
+    cb_recipe_prompt(&recipe, want, 0, N_PROMPT);
+    cb_recipe_prompt(&recipe, chunks, 0, N_PROMPT);
     same(want, chunks, "chunks of 7");
     for (int i = 0; i < N_PROMPT; i += 7)
-        prompt(fed, i, N_PROMPT - i < 7 ? N_PROMPT - i : 7);
+        cb_recipe_prompt(&recipe, fed, i, N_PROMPT - i < 7 ? N_PROMPT - i : 7);
     same(want, fed, "prompts of 7");
-    steps(want, N_PROMPT, N_STEP);
-    steps(chunks, N_PROMPT, N_STEP);
-    steps(fed, N_PROMPT, N_STEP);
+    cb_recipe_steps(&recipe, want, N_PROMPT, N_STEP);
+    cb_recipe_steps(&recipe, chunks, N_PROMPT, N_STEP);
+    cb_recipe_steps(&recipe, fed, N_PROMPT, N_STEP);
     same(want, chunks, "tokens after chunks");
     same(want, fed, "tokens after prompts of 7");
     cb_session_close(want);
@@ -225,9 +191,9 @@ static void copies(const char *type, const char *policy, int n)
 {
     cb_session *want = open_session(type, policy, 0), *s = open_session(type, policy, 0), *f, *l;
 
-    prompt(want, 0, n);
-    prompt(s, 0, n);
-    steps(s, 200, N_STEP);
+    cb_recipe_prompt(&recipe, want, 0, n);
+    cb_recipe_prompt(&recipe, s, 0, n);
+    cb_recipe_steps(&recipe, s, 200, N_STEP);
     ok(cb_session_truncate(s, n));
     ok(cb_session_fork(want, &f));
     ok(cb_session_save(want, bank));
@@ -235,8 +201,8 @@ static void copies(const char *type, const char *policy, int n)
     for (int i = 0; i < 2; i++) {
         cb_session *const all[] = { want, s, f, l };
         for (int j = 0; j < 4; j++) {
-            prompt(all[j], n + 20 * i, 12);
-            steps(all[j], n + 20 * i + 12, N_STEP);
+            cb_recipe_prompt(&recipe, all[j], n + 20 * i, 12);
+            cb_recipe_steps(&recipe, all[j], n + 20 * i + 12, N_STEP);
         }
         same(want, s, "cut back");
         same(want, f, "fork");
@@ -276,8 +242,8 @@ START_TEST(planned)
         cb_session *s = open_session(how[i / 4][0], how[i / 4][1], 0);
         struct cb_memory plan, now;
         ok(cb_session_plan(s, len[i % 4], N_STEP, &plan));
-        prompt(s, 0, len[i % 4]);
-        steps(s, 200, N_STEP);
+        cb_recipe_prompt(&recipe, s, 0, len[i % 4]);
+        cb_recipe_steps(&recipe, s, 200, N_STEP);
         cb_session_memory(s, &now);
         ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
         ck_assert_uint_eq(now.kv_peak_bytes, plan.kv_peak_bytes);
@@ -305,12 +271,12 @@ START_TEST(together)
     all = open_session("f32", NULL, 0);
     for (int i = 0; i < 2; i++)
         more[i] = open_session("f32", i ? "full" : NULL, 0);
-    prompt(one, 0, N_PROMPT);
-    prompt(all, 0, N_PROMPT);
-    prompt(more[0], 0, N_PROMPT);
-    prompt(more[1], 0, N_PROMPT - 3);
+    cb_recipe_prompt(&recipe, one, 0, N_PROMPT);
+    cb_recipe_prompt(&recipe, all, 0, N_PROMPT);
+    cb_recipe_prompt(&recipe, more[0], 0, N_PROMPT);
+    cb_recipe_prompt(&recipe, more[1], 0, N_PROMPT - 3);
     for (int i = 0; i < N_STEP; i++)
-        ids[i] = id(N_PROMPT + i);
+        ids[i] = cb_recipe_id(&recipe, N_PROMPT + i);
     ok(cb_session_decode_all(all, ids, N_STEP, &row));
     for (int i = 0; i < N_STEP; i++) {
         const int32_t next[2] = { ids[i], ids[i] };
