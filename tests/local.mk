@@ -21,6 +21,7 @@ check_programs = \
 	tests/unit/check_generation \
 	tests/unit/check_speculation \
 	tests/unit/check_bank_dir \
+	tests/unit/check_bank_faults \
 	tests/unit/check_saved_bank \
 	tests/unit/check_gguf \
 	tests/unit/check_grammar \
@@ -403,9 +404,12 @@ tests_unit_check_speculation_LDFLAGS = $(check_ldflags)
 tests_unit_check_fork_SOURCES = tests/unit/check_fork.c
 tests_unit_check_fork_CFLAGS = $(check_cflags)
 tests_unit_check_fork_LDFLAGS = $(check_ldflags)
-tests_unit_check_bank_dir_SOURCES = tests/unit/check_bank_dir.c
+tests_unit_check_bank_dir_SOURCES = tests/unit/check_bank_dir.c tests/unit/remembered.h
 tests_unit_check_bank_dir_CFLAGS = $(check_cflags)
 tests_unit_check_bank_dir_LDFLAGS = $(faults_ldflags)
+tests_unit_check_bank_faults_SOURCES = tests/unit/check_bank_faults.c tests/unit/remembered.h
+tests_unit_check_bank_faults_CFLAGS = $(check_cflags)
+tests_unit_check_bank_faults_LDFLAGS = $(faults_ldflags)
 
 tests_unit_check_saved_bank_SOURCES = tests/unit/check_saved_bank.c
 tests_unit_check_saved_bank_CFLAGS = $(check_cflags)
