@@ -332,7 +332,8 @@ def write_page(folder, name, title, text):
 
 def write(program, out, plan, screen, files, shown, spent, notes):
     """out/QUALITY.md from out/quality/*.jsonl. program: draw-pictures is beside it; files: {key:
-    model file} whose runs are summed up; shown(run): its command; spent: {run: seconds of a core}."""
+    model file} whose runs are summed up; shown(run): its command; spent: {run: seconds of a
+    core}."""
     folder = os.path.join(out, "quality")
     answers = {run.name: read(os.path.join(folder, run.name + ".jsonl")) for run in plan}
     text = ["# Quality", "",
