@@ -96,6 +96,7 @@ check_programs = \
 	tests/unit/check_sample \
 	tests/unit/check_company \
 	tests/unit/check_patience \
+	tests/unit/check_prefix_store \
 	tests/unit/check_scheduler \
 	tests/unit/check_head_prune \
 	tests/ops/check_planes \
@@ -700,6 +701,11 @@ tests_unit_check_company_SOURCES = tests/unit/check_company.c tests/kit/jobs.c t
 tests_unit_check_company_CFLAGS = $(check_cflags)
 tests_unit_check_company_LDFLAGS = $(check_ldflags)
 tests_unit_check_company_LDADD = libserve.la $(check_ldadd)
+
+tests_unit_check_prefix_store_SOURCES = tests/unit/check_prefix_store.c
+tests_unit_check_prefix_store_CFLAGS = $(check_cflags)
+tests_unit_check_prefix_store_LDFLAGS = $(faults_ldflags)
+tests_unit_check_prefix_store_LDADD = libserve.la $(check_ldadd) $(JANSSON_LIBS)
 
 tests_unit_check_patience_SOURCES = tests/unit/check_patience.c
 tests_unit_check_patience_CFLAGS = $(check_cflags)

@@ -123,6 +123,21 @@ char *cb_json_dumps(const json_t *j, size_t flags)
     return text;
 }
 
+json_t *cb_json_deep_copy(const json_t *j)
+{
+    const int before = reserve.failed;
+    json_t *copy;
+
+    reserve.failed = 0;
+    copy = json_deep_copy(j);
+    if (reserve.failed) {
+        json_decref(copy);
+        copy = NULL;
+    }
+    reserve.failed |= before;
+    return copy;
+}
+
 int cb_json_dumpf(const json_t *j, FILE *f, size_t flags)
 {
     const int before = reserve.failed;

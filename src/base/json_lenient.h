@@ -22,6 +22,8 @@ int cb_json_dumpf(const json_t *j, FILE *f, size_t flags);
 
 /* json_dumps(), or NULL if memory ran out meanwhile: the text could lack some of it */
 char *cb_json_dumps(const json_t *j, size_t flags);
+/* json_deep_copy(), or NULL in the same case: the copy could lack members */
+json_t *cb_json_deep_copy(const json_t *j);
 
 /* Jansson leaves out some members, and its reader some bytes, when memory runs out, without a word.
  * After cb_json_watch(), which a program calls once, before other threads use JSON, each thread

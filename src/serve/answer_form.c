@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "fields.h"
 #include "grammar/grammar.h"
 
@@ -25,7 +26,7 @@ static int fail_of(const char *field, int status)
 
 static int of_schema(const json_t *schema, const char *field, cb_grammar **out)
 {
-    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = cb_json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
     int rc = text ? cb_grammar_new(GRAMMAR_JSON_SCHEMA, text, &limits, out)
                   : cb_fail(CB_ENOMEM, "out of memory");
 
@@ -188,7 +189,7 @@ int cb_answer_form_read(const json_t *request, cb_grammar **out)
 static json_t *call_schema(const json_t *function)
 {
     const json_t *parameters = json_object_get(function, "parameters");
-    json_t *own = json_is_object(parameters) ? json_deep_copy(parameters)
+    json_t *own = json_is_object(parameters) ? cb_json_deep_copy(parameters)
                                              : json_pack("{s:s}", "type", "object");
 
     /* "#" in a tool's schema means that schema, not the one around it */

@@ -50,7 +50,7 @@ static json_t *piece(const struct completion *t, json_t *text, json_t *thought)
 
 static void put_line(struct buf *out, json_t *j)
 {
-    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = j ? cb_json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
     json_decref(j);
     cb_buf_text(out, text ? text : "{\"error\":\"out of memory\"}");

@@ -9,6 +9,7 @@
 #include "api.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "base/json_lenient.h"
 #include "engine/embedding.h"
 #include "fields.h"
 #include "gguf/dtype.h"
@@ -122,7 +123,7 @@ static int read_document(struct ranking *r, const char *query, const json_t *v)
         return cb_fail(CB_EARG, "documents: [%d] must be a text", r->n);
     TRY(cb_exchange_hold(r->x, EACH * (strlen(query) + json_string_length(text))));
     vars = json_pack("{s:s, s:O}", "query", query, "document", text);
-    vars_text = vars ? json_dumps(vars, JSON_COMPACT) : NULL;
+    vars_text = vars ? cb_json_dumps(vars, JSON_COMPACT) : NULL;
     json_decref(vars);
     if (!vars_text)
         return cb_fail(CB_ENOMEM, "out of memory");

@@ -7,6 +7,7 @@
 #include "answer_form.h"
 #include "api.h"
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "dialect_requests.h"
 #include "fields.h"
 
@@ -117,7 +118,7 @@ static void echo(const struct completion *t, json_t **j, const char *name, json_
 static json_t *tools_again(const struct completion *t)
 {
     static const char *const names[] = { "description", "parameters", "strict" };
-    json_t *list = json_deep_copy(json_object_get(t->request, "tools")), *tool;
+    json_t *list = cb_json_deep_copy(json_object_get(t->request, "tools")), *tool;
     size_t i;
 
     json_array_foreach(list, i, tool)

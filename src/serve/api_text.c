@@ -4,6 +4,7 @@
 
 #include "api.h"
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "fields.h"
 
 /* Memory for what the answer has grown by since the last time, in steps */
@@ -23,7 +24,7 @@ static int put_piece(struct buf *out, const cb_model *m, int32_t id)
     char s[256];
     const int n = cb_token_bytes(m, id, 1, s, sizeof s);
     json_t *j = cb_json_text(s, (size_t)(n < (int)sizeof s ? n : (int)sizeof s));
-    char *text = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
+    char *text = j ? cb_json_dumps(j, JSON_ENCODE_ANY) : NULL;
 
     cb_buf_print(out, "{\"id\":%d,\"piece\":%s}", id, text ? text : "null");
     json_decref(j);

@@ -61,7 +61,7 @@ static unsigned types_of(const json_t *schema, int depth)
 static void put_string(struct calls *c, const char *s, size_t n)
 {
     json_t *j = cb_json_text(s, n);
-    char *text = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
+    char *text = j ? cb_json_dumps(j, JSON_ENCODE_ANY) : NULL;
 
     if (text && n)
         c->sink->args(c->sink->arg, text + 1, strlen(text) - 2);

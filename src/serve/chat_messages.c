@@ -145,7 +145,7 @@ int cb_chat_as_written(json_t *list, json_t **written, json_t **last)
     if (!*last)
         return CB_OK;
     *last = json_incref(json_object_get(*last, as_written));
-    if (!(*written = json_deep_copy(list)))
+    if (!(*written = cb_json_deep_copy(list)))
         return no_memory();
     json_array_foreach(*written, i, m)
     {

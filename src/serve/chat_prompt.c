@@ -295,7 +295,7 @@ static int render(const struct server *s, const json_t *list, json_t *vars, cons
         json_object_set(vars, "tools", (json_t *)(uintptr_t)tools))
         return no_memory();
     if (json_object_size(vars)) {
-        r->how.vars = r->vars_text = json_dumps(vars, JSON_COMPACT);
+        r->how.vars = r->vars_text = cb_json_dumps(vars, JSON_COMPACT);
         if (!r->vars_text)
             return no_memory();
     }

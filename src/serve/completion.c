@@ -12,6 +12,7 @@
 #include "answer_form.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "fields.h"
 #include "grammar/grammar.h"
 #include "notes.h"
@@ -478,7 +479,7 @@ static void put_written(struct buf *out, const json_t *call)
         out->failed |= mended.failed;
     } else {
         raw = json_pack("{s:s}", "raw_arguments", s ? s : "");
-        text = raw ? json_dumps(raw, JSON_COMPACT) : NULL;
+        text = raw ? cb_json_dumps(raw, JSON_COMPACT) : NULL;
         cb_buf_text(out, text ? text : "");
         out->failed |= !text;
         free(text);
@@ -491,7 +492,7 @@ static void put_written(struct buf *out, const json_t *call)
 void cb_completion_put_arguments(struct buf *out, const json_t *call)
 {
     json_t *mark = cb_completion_written(call);
-    char *place = mark ? json_dumps(mark, JSON_ENCODE_ANY) : NULL;
+    char *place = mark ? cb_json_dumps(mark, JSON_ENCODE_ANY) : NULL;
     const char *at = place && out->s ? strstr(out->s, place) : NULL;
     struct buf all = { .failed = out->failed || !place };
 

@@ -25,7 +25,7 @@ void cb_exchange_forget(void)
 
 void cb_exchange_json(struct exchange *x, int status, json_t *j)
 {
-    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = j ? cb_json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
     json_decref(j);
     x->status = text ? status : 500;
@@ -225,7 +225,7 @@ void cb_exchange_fail(struct exchange *x, int status)
 
 void cb_event(struct buf *out, const char *name, json_t *j)
 {
-    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = j ? cb_json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
     json_decref(j);
     if (name)

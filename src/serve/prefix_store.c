@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "exchange.h"
 
 struct entry {
@@ -62,7 +63,7 @@ static int find(const struct prefix_store *b, const char *id)
 /* Bytes of memory of a value; 0: memory ran out */
 static size_t bytes_of(const json_t *j)
 {
-    char *text = json_dumps(j, JSON_COMPACT);
+    char *text = cb_json_dumps(j, JSON_COMPACT);
     const size_t bytes = text ? cb_json_cost(text, strlen(text)) : 0;
 
     free(text);
@@ -72,14 +73,14 @@ static size_t bytes_of(const json_t *j)
 int cb_prefix_store_add(struct prefix_store *b, const json_t *messages, const char *name,
                         int n_tokens, char *id)
 {
-    struct entry e = { .messages = json_deep_copy(messages),
+    struct entry e = { .messages = cb_json_deep_copy(messages),
                        .name = name ? cb_json_str(name) : json_null(),
                        .n_tokens = n_tokens,
                        .bytes = bytes_of(messages),
                        .created = time(NULL) };
     int many, added;
 
-    if (!e.messages || !e.bytes) {
+    if (!e.messages || !e.name || !e.bytes) {
         drop(&e);
         return cb_fail(CB_ENOMEM, "out of memory");
     }
@@ -110,7 +111,7 @@ json_t *cb_prefix_store_messages(struct prefix_store *b, const char *id)
     pthread_mutex_lock(&b->lock);
     i = find(b, id);
     if (i >= 0)
-        copy = json_deep_copy(b->at[i].messages);
+        copy = cb_json_deep_copy(b->at[i].messages);
     pthread_mutex_unlock(&b->lock);
     return copy;
 }

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "base/words.h"
 
 static int no_memory(void)
@@ -32,16 +33,18 @@ static int has_words(const char *text, const char *words)
 static int writes(const cb_model *model, const struct cb_chat *chat, const char *vars,
                   const char *words, int *yes)
 {
-    json_t *all = json_loads(vars, 0, NULL), *own = NULL;
+    json_error_t why;
+    json_t *all = cb_json_read(vars, strlen(vars), &why), *own = NULL;
     struct cb_chat how = { chat->form, NULL };
     char *text = NULL, *dump;
-    int rc;
+    int rc, lacks = 0;
 
-    if (chat->vars)
-        own = json_loads(chat->vars, 0, NULL);
-    if (own && all)
-        json_object_update_missing(all, own);
-    dump = all ? json_dumps(all, JSON_COMPACT) : NULL;
+    if (chat->vars) {
+        own = cb_json_read(chat->vars, strlen(chat->vars), &why);
+        lacks = own ? json_is_object(own) && json_object_update_missing(all, own)
+                    : json_error_code(&why) == json_error_out_of_memory;
+    }
+    dump = all && !lacks ? cb_json_dumps(all, JSON_COMPACT) : NULL;
     how.vars = dump;
     rc = dump ? cb_chat_text(model, &how, NULL, 0, 1, &text) : no_memory();
     *yes = !rc && has_words(text, words);
@@ -213,7 +216,7 @@ static int join_same(json_t *messages)
 
 static void put_json(struct buf *out, const json_t *j)
 {
-    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *text = j ? cb_json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 
     cb_buf_text(out, text ? text : "");
     out->failed |= !text;
