@@ -269,6 +269,7 @@ libcore_la_SOURCES += \
 	src/attention/readers/slot_lists.c src/attention/readers/slot_lists.h \
 	src/attention/readers/whole.c src/attention/readers/whole.h \
 	src/attention/scoring.h src/attention/scoring_table.c src/attention/scoring_table.h \
+	src/attention/state_memory.c src/attention/state_memory.h \
 	src/attention/scoring/every_query.c src/attention/scoring/expected_scores.c \
 	src/attention/scoring/last_queries.c src/attention/scoring/last_share.c \
 	src/attention/scoring/repeat_scores.c src/attention/scoring/squares.c \

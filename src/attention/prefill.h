@@ -6,16 +6,13 @@
 #define PREFILL_H
 
 #include "attention.h"
-#include "base/err.h"
 
 struct prefill {
     int copies;  /* 1: it reads copies of the rows of layers that the policy acts on */
     int by_head; /* 1: a part has a run for each query head */
 
-    /* *x: its state, which close() frees even after a failure */
+    /* *x: its state (state_memory.h), which is its work space, and freed even after a failure */
     int (*open)(struct attention *a, void **x);
-    void (*close)(struct attention *a, void *x);
-    size_t (*bytes)(const struct attention *a, const void *x); /* work space */
 
     /* The most tokens that go through a layer at once from the i-th of a prompt on */
     int (*room)(const struct attention *a, int i);
@@ -28,13 +25,6 @@ struct prefill {
     /* Did the last tokens of the prompt read only a part in layer l? */
     int (*partly)(const struct attention *a, int l);
 };
-
-/* Memory of a form, counted in *bytes; as cb_alloc_aligned() */
-static inline void *cb_prefill_alloc(size_t *bytes, size_t n, size_t size)
-{
-    *bytes += n * size;
-    return cb_alloc_aligned(n, size);
-}
 
 /* Do some layers read a part of a prompt? */
 static inline int cb_prefill_is(const struct attention *a)

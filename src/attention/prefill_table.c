@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "prefill.h"
 #include "reader_table.h"
+#include "state_memory.h"
 
 extern const struct prefill cb_prefill_chunks;
 extern const struct prefill cb_prefill_blocks;
@@ -88,13 +89,12 @@ int cb_prefill_open(struct attention *a, const char *spec)
 
 void cb_prefill_close(struct attention *a)
 {
-    if (a->prompt.x)
-        a->prompt.how->close(a, a->prompt.x);
+    cb_state_free(a->prompt.x);
     cb_policy_close(a->prompt.form);
     free(a->prompt.plan.as);
 }
 
 size_t cb_prefill_bytes(const struct attention *a)
 {
-    return cb_prefill_is(a) ? a->prompt.how->bytes(a, a->prompt.x) : 0;
+    return cb_prefill_is(a) ? cb_state_bytes(a->prompt.x) : 0;
 }

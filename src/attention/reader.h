@@ -25,8 +25,8 @@ struct reader {
 
     /* ---- of a session: *x is the state of all layers that have this reader, NULL if it needs
      * none. All hooks from here on may be NULL. ---- */
-    int (*open)(struct attention *a, void **x); /* close() is called even after a failure */
-    void (*close)(struct attention *a, void *x);
+    int (*open)(struct attention *a, void **x);  /* close() is called even after a failure */
+    void (*close)(struct attention *a, void *x); /* NULL: the state is of cb_state_new() */
     void (*clear)(struct attention *a, void *x); /* the slots may be those of another text */
     /* Work space for prompts of n_feed tokens and n_most slots */
     size_t (*work_bytes)(const struct attention *a, const void *x, int n_feed, int n_most);

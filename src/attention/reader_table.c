@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "state_memory.h"
 
 extern const struct reader cb_reader_block_means;
 extern const struct reader cb_reader_chooser;
@@ -141,8 +142,10 @@ int cb_readers_open(struct attention *a)
 void cb_readers_close(struct attention *a)
 {
     for (int i = 0; i < a->n_reading; i++)
-        if (a->reading[i].x)
+        if (a->reading[i].x && a->reading[i].r->close)
             a->reading[i].r->close(a, a->reading[i].x);
+        else
+            cb_state_free(a->reading[i].x);
     free(a->reading);
     free(a->layer);
     free(a->beside);

@@ -13,9 +13,8 @@ struct scoring {
 
     /* Does a layer's plan ask for it? The first one in the table that says so is taken. */
     int (*claims)(const struct layer_plan *row);
-    /* *x: its state in the session, of all layers; close() frees it even after a failure. */
+    /* *x: its state in the session, of all layers (state_memory.h), freed even after a failure */
     int (*open)(struct attention *a, void **x);
-    void (*close)(struct attention *a, void *x);
     size_t (*work_bytes)(const struct attention *a, const void *x, int n_most);
 
     /* Adds chunk c, from the parts in the list of `read`: a itself, or its leader, whose chunk may

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "prefill.h"
 #include "scoring/scores.h"
+#include "state_memory.h"
 
 extern const struct scoring cb_scoring_expected;
 extern const struct scoring cb_scoring_every_query;
@@ -53,8 +54,7 @@ int cb_scorings_open(struct attention *a)
 void cb_scorings_close(struct attention *a)
 {
     for (int i = 0; a->scorings && i < N_SCORINGS; i++)
-        if (a->scorings[i].x)
-            a->scorings[i].how->close(a, a->scorings[i].x);
+        cb_state_free(a->scorings[i].x);
     free(a->scorings);
     free(a->scored);
     cb_scores_close(a);

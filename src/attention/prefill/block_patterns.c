@@ -15,6 +15,7 @@
 
 #include "attention/parts.h"
 #include "attention/prefill.h"
+#include "attention/state_memory.h"
 #include "bank/store_prepack.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -36,15 +37,14 @@ struct block_patterns {
     int *n_idx;                         /* [n_head][n_row] */
     float *rows;                        /* [BLOCK][hd] keys of a block */
     uint8_t *stored;                    /* the same, as stored, of a prepacked block */
-    size_t bytes;
 };
 
 /* ---- open ---- */
 
-int cb_block_patterns_open(const struct attention *a, const struct block_plan *plan,
+int cb_block_patterns_open(const struct attention *a, void *state, const struct block_plan *plan,
                            struct block_patterns **out)
 {
-    struct block_patterns *p = *out = cb_calloc(1, sizeof *p);
+    struct block_patterns *p = *out = cb_state_calloc(state, 1, sizeof *p);
     const size_t nh = (size_t)a->model->hp.n_head, n_kv = (size_t)a->bank->n_kv;
     const size_t ctx = (size_t)a->bank->n_ctx, hd = (size_t)a->bank->hd, cols = ctx / BLOCK + 1;
 
@@ -58,45 +58,19 @@ int cb_block_patterns_open(const struct attention *a, const struct block_plan *p
     p->hd = (int)hd;
     p->n_row = plan->chunk / BLOCK;
     p->n_ctx = (int)ctx;
-    p->column = cb_prefill_alloc(&p->bytes, nh * ctx, sizeof *p->column);
-    p->diagonal = cb_prefill_alloc(&p->bytes, nh * ctx, sizeof *p->diagonal);
-    p->vertical = cb_prefill_alloc(&p->bytes, nh * (size_t)p->plan.vertical, sizeof *p->vertical);
-    p->slash = cb_prefill_alloc(&p->bytes, nh * (size_t)p->plan.slash, sizeof *p->slash);
-    p->key = cb_prefill_alloc(&p->bytes, n_kv * cols * hd, sizeof *p->key);
-    p->score = cb_prefill_alloc(&p->bytes, nh * cols, sizeof *p->score);
-    p->try = cb_prefill_alloc(&p->bytes, nh * cols, sizeof *p->try);
-    p->idx = cb_prefill_alloc(&p->bytes, nh * (size_t)p->n_row * (size_t)p->plan.vertical,
-                              sizeof *p->idx);
-    p->n_idx = cb_prefill_alloc(&p->bytes, nh * (size_t)p->n_row, sizeof *p->n_idx);
-    p->rows = cb_prefill_alloc(&p->bytes, BLOCK * hd, sizeof *p->rows);
-    p->stored = cb_prefill_alloc(&p->bytes, BLOCK, cb_kv_row_bytes(a->bank->type_k, (int)hd));
-    return p->column && p->diagonal && p->vertical && p->slash && p->key && p->score && p->try &&
-                   p->idx && p->n_idx && p->rows && p->stored
-               ? CB_OK
-               : CB_ENOMEM;
-}
-
-void cb_block_patterns_close(struct block_patterns *p)
-{
-    if (!p)
-        return;
-    free(p->column);
-    free(p->diagonal);
-    free(p->vertical);
-    free(p->slash);
-    free(p->key);
-    free(p->score);
-    free(p->try);
-    free(p->idx);
-    free(p->n_idx);
-    free(p->rows);
-    free(p->stored);
-    free(p);
-}
-
-size_t cb_block_patterns_bytes(const struct block_patterns *p)
-{
-    return p ? p->bytes : 0;
+    p->column = cb_state_alloc(state, nh * ctx, sizeof *p->column);
+    p->diagonal = cb_state_alloc(state, nh * ctx, sizeof *p->diagonal);
+    p->vertical = cb_state_alloc(state, nh * (size_t)p->plan.vertical, sizeof *p->vertical);
+    p->slash = cb_state_alloc(state, nh * (size_t)p->plan.slash, sizeof *p->slash);
+    p->key = cb_state_alloc(state, n_kv * cols * hd, sizeof *p->key);
+    p->score = cb_state_alloc(state, nh * cols, sizeof *p->score);
+    p->try = cb_state_alloc(state, nh * cols, sizeof *p->try);
+    p->idx =
+        cb_state_alloc(state, nh * (size_t)p->n_row * (size_t)p->plan.vertical, sizeof *p->idx);
+    p->n_idx = cb_state_alloc(state, nh * (size_t)p->n_row, sizeof *p->n_idx);
+    p->rows = cb_state_alloc(state, BLOCK * hd, sizeof *p->rows);
+    p->stored = cb_state_alloc(state, BLOCK, cb_kv_row_bytes(a->bank->type_k, (int)hd));
+    return cb_state_status(state);
 }
 
 void cb_block_patterns_begin(struct block_patterns *p)

@@ -8,10 +8,8 @@
 
 struct block_patterns;
 
-int cb_block_patterns_open(const struct attention *a, const struct block_plan *plan,
+int cb_block_patterns_open(const struct attention *a, void *state, const struct block_plan *plan,
                            struct block_patterns **out);
-void cb_block_patterns_close(struct block_patterns *p);
-size_t cb_block_patterns_bytes(const struct block_patterns *p);
 
 /* Call before the first chunk of a prompt goes through a layer. */
 void cb_block_patterns_begin(struct block_patterns *p);

@@ -13,6 +13,7 @@
 
 #include "attention/parts.h"
 #include "attention/prefill.h"
+#include "attention/state_memory.h"
 #include "bank/store_prepack.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -44,7 +45,6 @@ struct block_prefill {
     int n_sample; /* most of them */
     /* NULL: blocks are chosen by what is estimated to be in them */
     struct block_patterns *patterns;
-    size_t bytes;
 };
 
 /* ---- open ---- */
@@ -54,16 +54,16 @@ static int open_sketches(const struct attention *a, struct block_prefill *p)
     const struct bank *b = a->bank;
 
     p->head_bytes = (size_t)p->n_col * cb_sketch_bytes(p->plan.bits, b->hd);
-    p->sketch = cb_prefill_alloc(&p->bytes, (size_t)b->n_kv, p->head_bytes);
-    p->row = cb_prefill_alloc(&p->bytes, BLOCK, cb_kv_row_bytes(b->type_k, b->hd));
-    return p->sketch && p->row ? CB_OK : CB_ENOMEM;
+    p->sketch = cb_state_alloc(p, (size_t)b->n_kv, p->head_bytes);
+    p->row = cb_state_alloc(p, BLOCK, cb_kv_row_bytes(b->type_k, b->hd));
+    return cb_state_status(p);
 }
 
 static int open(struct attention *a, void **state)
 {
     const struct policy *form = a->prompt.form;
     const struct block_plan *plan = &a->prompt.plan.blocks;
-    struct block_prefill *p = *state = cb_calloc(1, sizeof *p);
+    struct block_prefill *p = *state = cb_state_new(sizeof *p);
     const int n_ctx = a->bank->n_ctx, least = plan->chunk ? plan->chunk : BLOCK;
     size_t n;
 
@@ -79,48 +79,23 @@ static int open(struct attention *a, void **state)
     p->n_row = a->chunk / BLOCK + 1;
     p->n_col = n_ctx / BLOCK + 1;
     n = (size_t)a->model->hp.n_head * (size_t)p->n_row * (size_t)p->n_col;
-    p->mass = cb_prefill_alloc(&p->bytes, n, sizeof *p->mass);
-    p->found = cb_prefill_alloc(&p->bytes, n, sizeof *p->found);
-    p->reads = cb_prefill_alloc(&p->bytes, n, sizeof *p->reads);
+    p->mass = cb_state_alloc(p, n, sizeof *p->mass);
+    p->found = cb_state_alloc(p, n, sizeof *p->found);
+    p->reads = cb_state_alloc(p, n, sizeof *p->reads);
     if (!p->mass || !p->found || !p->reads)
         return CB_ENOMEM;
-    TRY(cb_packed_copy_open(a, &p->copy));
+    TRY(cb_packed_copy_open(a, p, &p->copy));
     if (plan->rule == BLOCKS_BY_PATTERNS)
-        return cb_block_patterns_open(a, plan, &p->patterns);
+        return cb_block_patterns_open(a, p, plan, &p->patterns);
     if (plan->sample) {
         p->n_sample = p->n_col * (BLOCK / plan->sample);
-        p->sample = cb_prefill_alloc(&p->bytes, n / (size_t)p->n_col * (size_t)p->n_sample,
-                                     sizeof *p->sample);
-        p->sampled = cb_prefill_alloc(&p->bytes, n / (size_t)p->n_col, sizeof *p->sampled);
+        p->sample =
+            cb_state_alloc(p, n / (size_t)p->n_col * (size_t)p->n_sample, sizeof *p->sample);
+        p->sampled = cb_state_alloc(p, n / (size_t)p->n_col, sizeof *p->sampled);
         if (!p->sample || !p->sampled)
             return CB_ENOMEM;
     }
     return plan->bits ? open_sketches(a, p) : CB_OK;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct block_prefill *p = state;
-
-    (void)a;
-    free(p->mass);
-    free(p->found);
-    free(p->reads);
-    free(p->sketch);
-    free(p->row);
-    free(p->sample);
-    free(p->sampled);
-    cb_packed_copy_close(p->copy);
-    cb_block_patterns_close(p->patterns);
-    free(p);
-}
-
-static size_t bytes(const struct attention *a, const void *state)
-{
-    const struct block_prefill *p = state;
-
-    (void)a;
-    return p->bytes + cb_packed_copy_bytes(p->copy) + cb_block_patterns_bytes(p->patterns);
 }
 
 static struct block_prefill *blocks_of(const struct attention *a)
@@ -406,8 +381,6 @@ static int parts(struct attention *a, const struct chunk *c)
 const struct prefill cb_prefill_blocks = {
     .by_head = 1,
     .open = open,
-    .close = close,
-    .bytes = bytes,
     .room = room,
     .stored = stored,
     .parts = parts,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "attention/prefill.h"
+#include "attention/state_memory.h"
 #include "bank/store_state.h"
 #include "base/err.h"
 
@@ -19,10 +20,9 @@ struct packed_copy {
     int rows, prepacked;  /* rows are there; the first ones prepacked */
     char *mem[2];         /* [n_kv][cap] rows */
     float *step[2];       /* [n_kv][cap]; NULL where rows hold them */
-    size_t bytes;
 };
 
-int cb_packed_copy_open(const struct attention *a, struct packed_copy **out)
+int cb_packed_copy_open(const struct attention *a, void *state, struct packed_copy **out)
 {
     const struct bank *b = a->bank;
     struct packed_copy *p;
@@ -32,7 +32,7 @@ int cb_packed_copy_open(const struct attention *a, struct packed_copy **out)
     if (b->one_row || b->store[0].kivi || !a->dev->ops->can_prepack ||
         !a->dev->ops->can_prepack(a->dev, b->type_k, b->type_v, b->hd))
         return CB_OK;
-    p = *out = cb_calloc(1, sizeof *p);
+    p = *out = cb_state_calloc(state, 1, sizeof *p);
     if (!p)
         return CB_ENOMEM;
     *p = (struct packed_copy){ .d = a->dev,
@@ -43,26 +43,12 @@ int cb_packed_copy_open(const struct attention *a, struct packed_copy **out)
     n = (size_t)p->n_kv * (size_t)p->cap;
     for (int v = 0; v < 2; v++) {
         const int has_steps = cb_kv_has_steps(p->type[v]);
-        p->mem[v] = cb_prefill_alloc(&p->bytes, n, cb_kv_row_bytes(p->type[v], p->hd));
-        p->step[v] = has_steps ? cb_prefill_alloc(&p->bytes, n, sizeof **p->step) : NULL;
+        p->mem[v] = cb_state_alloc(state, n, cb_kv_row_bytes(p->type[v], p->hd));
+        p->step[v] = has_steps ? cb_state_alloc(state, n, sizeof **p->step) : NULL;
         if (!p->mem[v] || (has_steps && !p->step[v]))
             return CB_ENOMEM;
     }
     return CB_OK;
-}
-
-void cb_packed_copy_close(struct packed_copy *p)
-{
-    for (int v = 0; p && v < 2; v++) {
-        free(p->mem[v]);
-        free(p->step[v]);
-    }
-    free(p);
-}
-
-size_t cb_packed_copy_bytes(const struct packed_copy *p)
-{
-    return p ? p->bytes : 0;
 }
 
 void cb_packed_copy_begin(struct packed_copy *p)

@@ -7,11 +7,9 @@
 
 struct packed_copy;
 
-/* -> *out, NULL where the device cannot prepack the bank's types. Call close() even after a
- * failure. */
-int cb_packed_copy_open(const struct attention *a, struct packed_copy **out);
-void cb_packed_copy_close(struct packed_copy *p);
-size_t cb_packed_copy_bytes(const struct packed_copy *p);
+/* -> *out, NULL where the device cannot prepack the bank's types. Its memory is of
+ * `state`. */
+int cb_packed_copy_open(const struct attention *a, void *state, struct packed_copy **out);
 
 /* Another layer's turn has come, or another prompt's. */
 void cb_packed_copy_begin(struct packed_copy *p);

@@ -4,11 +4,11 @@
  * layers read it. The chosen rows are copied in front of the chunk's own: one causal run, which
  * kernels read like any other. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
 #include "attention/prefill.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 
@@ -25,7 +25,6 @@ struct sparse_prefill {
     float *q, *out; /* [BATCH][n_head * hd] */
     float *lse;     /* [BATCH][n_head] */
     float *vote;    /* [n_ctx] */
-    size_t bytes;
 };
 
 /* ---- open ---- */
@@ -40,25 +39,22 @@ static int make_room(struct attention *a, struct sparse_prefill *p)
 
     p->cap = most < ctx ? (int)most : a->bank->n_ctx;
     p->plan.k = p->plan.k < a->bank->n_ctx ? p->plan.k : a->bank->n_ctx;
-    p->k = cb_prefill_alloc(&p->bytes, n_kv * (size_t)p->cap, st->row_k);
-    p->v = cb_prefill_alloc(&p->bytes, n_kv * (size_t)p->cap, st->row_v);
-    p->run = cb_prefill_alloc(&p->bytes, n_kv, sizeof *p->run);
-    p->slot = cb_prefill_alloc(&p->bytes, chunks * (size_t)p->plan.k, sizeof *p->slot);
-    p->by = cb_prefill_alloc(&p->bytes, chunks, sizeof *p->by);
-    p->q = cb_device_alloc(a->dev, BATCH * nh * (size_t)hp->hd, sizeof *p->q);
-    p->bytes += BATCH * nh * (size_t)hp->hd * sizeof *p->q;
-    p->out = cb_prefill_alloc(&p->bytes, BATCH * nh * (size_t)hp->hd, sizeof *p->out);
-    p->lse = cb_prefill_alloc(&p->bytes, BATCH * nh, sizeof *p->lse);
-    p->vote = cb_prefill_alloc(&p->bytes, ctx, sizeof *p->vote);
-    return p->k && p->v && p->run && p->slot && p->by && p->q && p->out && p->lse && p->vote
-               ? CB_OK
-               : CB_ENOMEM;
+    p->k = cb_state_alloc(p, n_kv * (size_t)p->cap, st->row_k);
+    p->v = cb_state_alloc(p, n_kv * (size_t)p->cap, st->row_v);
+    p->run = cb_state_alloc(p, n_kv, sizeof *p->run);
+    p->slot = cb_state_alloc(p, chunks * (size_t)p->plan.k, sizeof *p->slot);
+    p->by = cb_state_alloc(p, chunks, sizeof *p->by);
+    p->q = cb_state_device(p, a->dev, BATCH * nh * (size_t)hp->hd, sizeof *p->q);
+    p->out = cb_state_alloc(p, BATCH * nh * (size_t)hp->hd, sizeof *p->out);
+    p->lse = cb_state_alloc(p, BATCH * nh, sizeof *p->lse);
+    p->vote = cb_state_alloc(p, ctx, sizeof *p->vote);
+    return cb_state_status(p);
 }
 
 static int open(struct attention *a, void **state)
 {
     int *as = a->prompt.plan.as;
-    struct sparse_prefill *p = *state = cb_calloc(1, sizeof *p);
+    struct sparse_prefill *p = *state = cb_state_new(sizeof *p);
 
     if (!p)
         return CB_ENOMEM;
@@ -67,30 +63,6 @@ static int open(struct attention *a, void **state)
         if (as[l] >= 0 && cb_attention_window(a, l) != cb_attention_window(a, as[l]))
             as[l] = -1;
     return make_room(a, p);
-}
-
-static size_t bytes(const struct attention *a, const void *state)
-{
-    const struct sparse_prefill *p = state;
-
-    (void)a;
-    return p->bytes;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct sparse_prefill *p = state;
-
-    free(p->k);
-    free(p->v);
-    free(p->run);
-    free(p->slot);
-    free(p->by);
-    cb_device_free(a->dev, p->q);
-    free(p->out);
-    free(p->lse);
-    free(p->vote);
-    free(p);
 }
 
 /* ---- chunks ---- */
@@ -273,8 +245,6 @@ static void attended(struct attention *a, const struct chunk *c)
 const struct prefill cb_prefill_chunks = {
     .copies = 1,
     .open = open,
-    .close = close,
-    .bytes = bytes,
     .room = room,
     .parts = parts,
     .attended = attended,

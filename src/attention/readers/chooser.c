@@ -7,11 +7,11 @@
 #include "chooser.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -66,20 +66,20 @@ static int window_of(const struct attention *a, int l)
     return a->plan[l].choice.window > 1 ? a->plan[l].choice.window : 1;
 }
 
-static int open_window(struct attention *a, struct choice *c, int w)
+static int open_window(struct attention *a, struct chooser *se, struct choice *c, int w)
 {
     const size_t row = cb_attention_row(a);
 
-    c->q = cb_alloc_aligned((size_t)w * row, sizeof *c->q);
-    c->row = cb_alloc_aligned((size_t)w * (size_t)a->bank->n_ctx, sizeof *c->row);
-    c->row_pos = cb_calloc((size_t)w, sizeof *c->row_pos);
-    return c->q && c->row && c->row_pos ? CB_OK : CB_ENOMEM;
+    c->q = cb_state_alloc(se, (size_t)w * row, sizeof *c->q);
+    c->row = cb_state_alloc(se, (size_t)w * (size_t)a->bank->n_ctx, sizeof *c->row);
+    c->row_pos = cb_state_calloc(se, (size_t)w, sizeof *c->row_pos);
+    return cb_state_status(se);
 }
 
-static int open_slots(const struct attention *a, struct choice *c)
+static int open_slots(const struct attention *a, struct chooser *se, struct choice *c)
 {
     const size_t n_ctx = (size_t)a->bank->n_ctx;
-    int32_t *all = cb_alloc_aligned(CHOICES * n_ctx, sizeof *all);
+    int32_t *all = cb_state_alloc(se, CHOICES * n_ctx, sizeof *all);
 
     for (int i = 0; all && i < CHOICES; i++)
         c->of[i].slot = all + (size_t)i * n_ctx;
@@ -109,26 +109,27 @@ static void clear(struct attention *a, void *state)
 static int open(struct attention *a, void **state)
 {
     const struct hparams *hp = &a->model->hp;
-    struct chooser *se = *state = cb_calloc(1, sizeof *se);
+    struct chooser *se = *state = cb_state_new(sizeof *se);
 
     if (!se)
         return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
-    se->of = cb_calloc((size_t)hp->n_layer, sizeof *se->of);
-    se->logit = cb_alloc_aligned((size_t)hp->n_head * (size_t)a->bank->n_ctx, sizeof *se->logit);
-    se->score = cb_alloc_aligned((size_t)a->bank->n_ctx, sizeof *se->score);
-    se->run = cb_calloc((size_t)hp->n_kv, sizeof *se->run);
+    se->of = cb_state_calloc(se, (size_t)hp->n_layer, sizeof *se->of);
+    se->logit = cb_state_alloc(se, (size_t)hp->n_head * (size_t)a->bank->n_ctx, sizeof *se->logit);
+    se->score = cb_state_alloc(se, (size_t)a->bank->n_ctx, sizeof *se->score);
+    se->run = cb_state_calloc(se, (size_t)hp->n_kv, sizeof *se->run);
     if (!se->of || !se->logit || !se->score || !se->run)
         return CB_ENOMEM;
     if (a->dev->ops->memory && a->dev->ops->memory->ahead &&
-        !(se->ahead = cb_calloc((size_t)hp->n_layer * (size_t)hp->n_kv, sizeof *se->ahead)))
+        !(se->ahead =
+              cb_state_calloc(se, (size_t)hp->n_layer * (size_t)hp->n_kv, sizeof *se->ahead)))
         return CB_ENOMEM;
     for (int l = 0; l < hp->n_layer; l++) {
         if (&a->layer[l]->x != state)
             continue;
-        TRY(open_slots(a, &se->of[l]));
+        TRY(open_slots(a, se, &se->of[l]));
         if (window_of(a, l) > 1)
-            TRY(open_window(a, &se->of[l], window_of(a, l)));
+            TRY(open_window(a, se, &se->of[l], window_of(a, l)));
     }
     clear(a, se);
     return CB_OK;
@@ -148,24 +149,6 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
                       : 0;
     }
     return floats * sizeof(float);
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct chooser *se = state;
-
-    for (int l = 0; se->of && l < a->model->hp.n_layer; l++) {
-        free(se->of[l].of->slot);
-        free(se->of[l].q);
-        free(se->of[l].row);
-        free(se->of[l].row_pos);
-    }
-    free(se->of);
-    free(se->logit);
-    free(se->score);
-    free(se->run);
-    free(se->ahead);
-    free(se);
 }
 
 /* ---- the state as plain data ---- */
@@ -521,10 +504,10 @@ static uint64_t chosen_bytes(const struct attention *a, int l, int n, const stru
 
 /* What layers that choose by one query and by a window of them have in common */
 #define CHOOSER_HOOKS                                                                              \
-    .max_step = CHOICES, .open = open, .close = close, .clear = clear, .work_bytes = work_bytes,   \
-    .cut = cut, .parts = parts, .attended = attended, .ahead = ahead,                              \
-    .n_counts = cb_chooser_n_counts, .counts = counts, .set_counts = set_counts,                   \
-    .most_areas = most_areas, .areas = areas, .check = check
+    .max_step = CHOICES, .open = open, .clear = clear, .work_bytes = work_bytes, .cut = cut,       \
+    .parts = parts, .attended = attended, .ahead = ahead, .n_counts = cb_chooser_n_counts,         \
+    .counts = counts, .set_counts = set_counts, .most_areas = most_areas, .areas = areas,          \
+    .check = check
 
 static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
 {

@@ -3,10 +3,10 @@
  * window is long (LM-Infinite, Han et al. 2024). Logits depend on differences of positions alone:
  * a copy of the first keys is turned to position 0, and queries are turned to the window's length.
  * A token within the window is read there alone. */
-#include <stdlib.h>
 
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "attention/turned_queries.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -31,7 +31,7 @@ static int claims(const struct layer_plan *row, int n_layer, int l, const struct
 static int open(struct attention *a, void **state)
 {
     const size_t n_kv = (size_t)a->bank->n_kv, n_rot = (size_t)a->model->hp.n_rot;
-    struct clamped_positions *x = *state = cb_calloc(1, sizeof *x);
+    struct clamped_positions *x = *state = cb_state_new(sizeof *x);
     size_t n;
     int sink = 0;
 
@@ -41,28 +41,16 @@ static int open(struct attention *a, void **state)
         sink = cb_reader_is(a, l, &cb_reader_clamped_positions) ? a->plan[l].prompt_sink : sink;
     x->sink = sink;
     n = (size_t)(sink ? sink : 1);
-    x->cs = cb_alloc_aligned(ROPE_TABLES * n * n_rot, sizeof *x->cs);
-    x->x = cb_alloc_aligned((size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
-    x->k = cb_alloc_aligned(n_kv * n, cb_attention_typical(a)->row_k);
-    x->v = cb_alloc_aligned(n_kv * n, cb_attention_typical(a)->row_v);
+    x->cs = cb_state_alloc(x, ROPE_TABLES * n * n_rot, sizeof *x->cs);
+    x->x = cb_state_alloc(x, (size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
+    x->k = cb_state_alloc(x, n_kv * n, cb_attention_typical(a)->row_k);
+    x->v = cb_state_alloc(x, n_kv * n, cb_attention_typical(a)->row_v);
     if (!x->cs || !x->x || !x->k || !x->v)
         return CB_ENOMEM;
     for (int t = 0; t < ROPE_TABLES; t++)
         for (int i = 0; i < sink && a->rope[t].n_rot == (int)n_rot; i++)
             cb_rope_turn(&a->rope[t], -i, x->cs + ((size_t)t * n + (size_t)i) * n_rot);
     return CB_OK;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct clamped_positions *x = state;
-
-    (void)a;
-    free(x->cs);
-    free(x->x);
-    free(x->k);
-    free(x->v);
-    free(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
@@ -174,7 +162,6 @@ const struct reader cb_reader_clamped_positions = {
         READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_JOINS | READ_TURNS | READ_BY_PARTS,
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .parts = parts,
 };

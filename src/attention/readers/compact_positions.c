@@ -4,11 +4,11 @@
  * step). Any slots may be left, so their distances differ from the true ones by different gaps.
  * Keys stay rotated as stored; queries read a copy of them, each turned back by its own gap. */
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "attention/turned_queries.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -32,34 +32,19 @@ static int open(struct attention *a, void **state)
 {
     const size_t n_rot = (size_t)a->model->hp.n_rot, hd = (size_t)a->bank->hd;
     const size_t n_kv = (size_t)a->bank->n_kv, row = cb_kv_row_bytes(a->bank->type_k, a->bank->hd);
-    struct compact_positions *x = *state = cb_calloc(1, sizeof *x);
+    struct compact_positions *x = *state = cb_state_new(sizeof *x);
 
     if (!x)
         return CB_ENOMEM;
     /* memory for the keys is committed page by page as the context grows */
-    x->key = cb_alloc_aligned(n_kv * (size_t)a->bank->n_ctx, row);
-    x->x = cb_alloc_aligned(MANY * hd, sizeof *x->x);
-    x->cs = cb_alloc_aligned(MANY * n_rot, sizeof *x->cs);
-    x->row = cb_alloc_aligned(MANY, row);
-    x->turn = cb_alloc_aligned(TURNS * n_rot, sizeof *x->turn);
-    x->of = cb_calloc(TURNS, sizeof *x->of);
-    x->kivi = cb_calloc(n_kv, sizeof *x->kivi);
-    return x->key && x->x && x->cs && x->row && x->turn && x->of && x->kivi ? CB_OK : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct compact_positions *x = state;
-
-    (void)a;
-    free(x->key);
-    free(x->x);
-    free(x->cs);
-    free(x->row);
-    free(x->turn);
-    free(x->of);
-    free(x->kivi);
-    free(x);
+    x->key = cb_state_alloc(x, n_kv * (size_t)a->bank->n_ctx, row);
+    x->x = cb_state_alloc(x, MANY * hd, sizeof *x->x);
+    x->cs = cb_state_alloc(x, MANY * n_rot, sizeof *x->cs);
+    x->row = cb_state_alloc(x, MANY, row);
+    x->turn = cb_state_alloc(x, TURNS * n_rot, sizeof *x->turn);
+    x->of = cb_state_calloc(x, TURNS, sizeof *x->of);
+    x->kivi = cb_state_calloc(x, n_kv, sizeof *x->kivi);
+    return cb_state_status(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
@@ -172,7 +157,6 @@ const struct reader cb_reader_compact_positions = {
     .traits = READ_DENSE | READ_EXTENDS | READ_ANY_ORDER | READ_TURNS | READ_BY_PARTS,
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .parts = parts,
     .check = check,

@@ -11,11 +11,11 @@
 #include "far_blocks.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "attention/turned_queries.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -86,13 +86,13 @@ static int open_layers(struct attention *a, struct far_blocks *x)
 {
     const size_t row = cb_attention_row(a), n_layer = (size_t)a->bank->n_layer;
 
-    x->n_rep = cb_calloc(n_layer, sizeof *x->n_rep);
-    x->rep = cb_calloc(n_layer, sizeof *x->rep);
+    x->n_rep = cb_state_calloc(x, n_layer, sizeof *x->n_rep);
+    x->rep = cb_state_calloc(x, n_layer, sizeof *x->rep);
     if (!x->n_rep || !x->rep)
         return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (is_in(a, l) && !(x->rep[l] = cb_alloc_aligned(row * (size_t)x->cap, sizeof **x->rep)))
+        if (is_in(a, l) && !(x->rep[l] = cb_state_alloc(x, row * (size_t)x->cap, sizeof **x->rep)))
             return CB_ENOMEM;
     return CB_OK;
 }
@@ -111,45 +111,21 @@ static int open(struct attention *a, void **state)
         TRY(fits(a, l));
     }
     assert(f);
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
+    if (!(x = *state = cb_state_new(sizeof *x)))
         return CB_ENOMEM;
     x->cap = a->bank->n_ctx / f->block + 1;
     TRY(open_layers(a, x));
-    x->q = cb_alloc_aligned(chunk * row, sizeof *x->q);
-    x->mean = cb_alloc_aligned(row, sizeof *x->mean);
-    x->vote = cb_alloc_aligned(nh * (size_t)x->cap, sizeof *x->vote);
-    x->logit = cb_alloc_aligned(nh * n_ctx, sizeof *x->logit);
-    x->idx = cb_alloc_aligned(n_ctx, sizeof *x->idx);
-    x->best = cb_alloc_aligned((size_t)x->cap, sizeof *x->best);
-    x->k = cb_alloc_aligned((size_t)a->bank->n_kv * chunk, cb_attention_typical(a)->row_k);
-    x->x = cb_alloc_aligned((size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
-    x->cs = cb_alloc_aligned((size_t)MANY * (size_t)a->model->hp.n_rot, sizeof *x->cs);
-    x->run = cb_calloc(nh, sizeof *x->run);
-    return x->q && x->mean && x->vote && x->logit && x->idx && x->best && x->k && x->x && x->cs &&
-                   x->run
-               ? CB_OK
-               : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct far_blocks *x = state;
-
-    for (int l = 0; x->rep && l < a->bank->n_layer; l++)
-        free(x->rep[l]);
-    free(x->rep);
-    free(x->n_rep);
-    free(x->q);
-    free(x->mean);
-    free(x->vote);
-    free(x->logit);
-    free(x->idx);
-    free(x->best);
-    free(x->k);
-    free(x->x);
-    free(x->cs);
-    free(x->run);
-    free(x);
+    x->q = cb_state_alloc(x, chunk * row, sizeof *x->q);
+    x->mean = cb_state_alloc(x, row, sizeof *x->mean);
+    x->vote = cb_state_alloc(x, nh * (size_t)x->cap, sizeof *x->vote);
+    x->logit = cb_state_alloc(x, nh * n_ctx, sizeof *x->logit);
+    x->idx = cb_state_alloc(x, n_ctx, sizeof *x->idx);
+    x->best = cb_state_alloc(x, (size_t)x->cap, sizeof *x->best);
+    x->k = cb_state_alloc(x, (size_t)a->bank->n_kv * chunk, cb_attention_typical(a)->row_k);
+    x->x = cb_state_alloc(x, (size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
+    x->cs = cb_state_alloc(x, (size_t)MANY * (size_t)a->model->hp.n_rot, sizeof *x->cs);
+    x->run = cb_state_calloc(x, nh, sizeof *x->run);
+    return cb_state_status(x);
 }
 
 static void clear(struct attention *a, void *state)
@@ -511,7 +487,6 @@ const struct reader cb_reader_far_blocks = {
     .no_choice = "its prompts choose blocks of their own",
     .claims = claims,
     .open = open,
-    .close = close,
     .clear = clear,
     .work_bytes = work_bytes,
     .room = room,

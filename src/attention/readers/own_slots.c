@@ -4,10 +4,9 @@
  * says which slots this head does not read; tokens that are new have 0 there. */
 #include "own_slots.h"
 
-#include <stdlib.h>
-
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 
 struct own_slots {
@@ -18,24 +17,14 @@ struct own_slots {
 static int open(struct attention *a, void **state)
 {
     const size_t nh = (size_t)a->model->hp.n_head;
-    struct own_slots *x = *state = cb_calloc(1, sizeof *x);
+    struct own_slots *x = *state = cb_state_new(sizeof *x);
 
     if (!x)
         return CB_ENOMEM;
     /* memory for the list is committed page by page as the context grows */
-    x->idx = cb_alloc_aligned(nh * (size_t)a->bank->n_ctx, sizeof *x->idx);
-    x->n = cb_calloc(nh, sizeof *x->n);
-    return x->idx && x->n ? CB_OK : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct own_slots *x = state;
-
-    (void)a;
-    free(x->idx);
-    free(x->n);
-    free(x);
+    x->idx = cb_state_alloc(x, nh * (size_t)a->bank->n_ctx, sizeof *x->idx);
+    x->n = cb_state_calloc(x, nh, sizeof *x->n);
+    return cb_state_status(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
@@ -130,7 +119,6 @@ const struct reader cb_reader_own_slots = {
     .traits = READ_DENSE | READ_EXTENDS | READ_SORTED | READ_JOINS | READ_BY_HEAD,
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .parts = parts,
     .mask = cb_own_slots_mask,

@@ -4,11 +4,11 @@
  * rotation of the next positions is applied to both. For queries of that normal distribution the
  * expected weight of a key k is e^(k mean + k covariance k / 2), before the softmax's sum. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/gram.h"
 #include "attention/scoring.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "scores.h"
 
@@ -38,30 +38,17 @@ static int claims(const struct layer_plan *row)
 static int open(struct attention *a, void **state)
 {
     const size_t row = cb_attention_row(a), n_rot = (size_t)a->model->hp.n_rot + 2;
-    struct expected *x = *state = cb_calloc(1, sizeof *x);
+    struct expected *x = *state = cb_state_new(sizeof *x);
 
     if (!x)
         return CB_ENOMEM;
-    x->q = cb_device_alloc(a->dev, (size_t)a->chunk * row, sizeof *x->q);
-    x->host = cb_alloc_aligned((size_t)a->chunk * row, sizeof *x->host);
-    x->turn = cb_alloc_aligned((size_t)a->chunk * n_rot, sizeof *x->turn);
-    x->sum = cb_calloc(row, sizeof *x->sum);
-    x->outer = cb_calloc(square(a), sizeof *x->outer);
-    x->mix = cb_calloc(n_rot, sizeof *x->mix);
-    return x->q && x->host && x->turn && x->sum && x->outer && x->mix ? CB_OK : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct expected *x = state;
-
-    cb_device_free(a->dev, x->q);
-    free(x->host);
-    free(x->turn);
-    free(x->sum);
-    free(x->outer);
-    free(x->mix);
-    free(x);
+    x->q = cb_state_device(x, a->dev, (size_t)a->chunk * row, sizeof *x->q);
+    x->host = cb_state_alloc(x, (size_t)a->chunk * row, sizeof *x->host);
+    x->turn = cb_state_alloc(x, (size_t)a->chunk * n_rot, sizeof *x->turn);
+    x->sum = cb_state_calloc(x, row, sizeof *x->sum);
+    x->outer = cb_state_calloc(x, square(a), sizeof *x->outer);
+    x->mix = cb_state_calloc(x, n_rot, sizeof *x->mix);
+    return cb_state_status(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_most)
@@ -320,7 +307,6 @@ const struct scoring cb_scoring_expected = {
     .reads = 1,
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = prompt,

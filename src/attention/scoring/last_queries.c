@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* last_queries.c - a slot's score is the sum of the weights that the last queries of a prompt, a
  * window of them, give it. They are kept until the prompt has gone through the layer. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
 #include "attention/prefill.h"
 #include "attention/reader.h"
 #include "attention/scoring.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "scores.h"
@@ -27,7 +27,7 @@ static int claims(const struct layer_plan *row)
 
 static int open(struct attention *a, void **x)
 {
-    struct last_queries *s = *x = cb_calloc(1, sizeof *s);
+    struct last_queries *s = *x = cb_state_new(sizeof *s);
     size_t window;
 
     if (!s)
@@ -35,22 +35,12 @@ static int open(struct attention *a, void **x)
     for (int l = 0; l < a->bank->n_layer; l++)
         s->window = max_int(s->window, a->plan[l].score.window);
     window = (size_t)s->window;
-    s->q = cb_device_alloc(a->dev, window * cb_attention_row(a), sizeof *s->q);
-    s->lse = cb_alloc_aligned(window * (size_t)a->model->hp.n_head, sizeof *s->lse);
+    s->q = cb_state_device(s, a->dev, window * cb_attention_row(a), sizeof *s->q);
+    s->lse = cb_state_alloc(s, window * (size_t)a->model->hp.n_head, sizeof *s->lse);
     if (cb_prefill_is(a) &&
-        !(s->out = cb_alloc_aligned(window * cb_attention_row(a), sizeof *s->out)))
+        !(s->out = cb_state_alloc(s, window * cb_attention_row(a), sizeof *s->out)))
         return CB_ENOMEM;
-    return s->q && s->lse ? CB_OK : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *x)
-{
-    struct last_queries *s = x;
-
-    cb_device_free(a->dev, s->q);
-    free(s->lse);
-    free(s->out);
-    free(s);
+    return cb_state_status(s);
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_most)
@@ -135,7 +125,6 @@ static void prompt(struct attention *a, int l, struct scores *out)
 const struct scoring cb_scoring_last_queries = {
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = prompt,

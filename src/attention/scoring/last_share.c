@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* last_share.c - a slot's score is the sum of the weights that the last queries of a prompt give
  * it, a share of them all. Later queries count more. The layer is read as one part. */
-#include <stdlib.h>
 
 #include "attention/parts.h"
 #include "attention/scoring.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "scores.h"
 
@@ -16,14 +16,8 @@ static int claims(const struct layer_plan *row)
 /* *x: float[chunk], the weights of queries */
 static int open(struct attention *a, void **x)
 {
-    *x = cb_alloc_aligned((size_t)a->chunk, sizeof(float));
+    *x = cb_state_new((size_t)a->chunk * sizeof(float));
     return *x ? CB_OK : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *x)
-{
-    (void)a;
-    free(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_most)
@@ -61,7 +55,6 @@ const struct scoring cb_scoring_last_share = {
     .shared = 1,
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = cb_scores_summed,

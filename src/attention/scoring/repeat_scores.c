@@ -5,10 +5,10 @@
  * first slots, those of its piece, and the repetition up to itself. A slot's score is its largest
  * weight for any query of any query head of the KV head. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "attention/parts.h"
 #include "attention/scoring.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 
@@ -30,31 +30,18 @@ static int open(struct attention *a, void **state)
 {
     const size_t chunk = (size_t)a->chunk, nh = (size_t)a->model->hp.n_head;
     const struct repeat_plan *plan = cb_policy_repeat(a->policy);
-    struct repeat_scores *x = *state = cb_calloc(1, sizeof *x);
+    struct repeat_scores *x = *state = cb_state_new(sizeof *x);
 
     if (!x)
         return CB_ENOMEM;
     x->cap = min_int(plan->sink + plan->piece, a->bank->n_ctx);
-    x->out = cb_device_alloc(a->dev, chunk * cb_attention_row(a), sizeof *x->out);
-    x->lse = cb_alloc_aligned(chunk * nh, sizeof *x->lse);
-    x->lse2 = cb_alloc_aligned(chunk * nh, sizeof *x->lse2);
-    x->best = cb_alloc_aligned((size_t)a->bank->n_kv * (size_t)x->cap, sizeof *x->best);
-    x->idx = cb_calloc((size_t)x->cap, sizeof *x->idx);
-    x->run = cb_calloc((size_t)a->bank->n_kv, sizeof *x->run);
-    return x->out && x->lse && x->lse2 && x->best && x->idx && x->run ? CB_OK : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct repeat_scores *x = state;
-
-    cb_device_free(a->dev, x->out);
-    free(x->lse);
-    free(x->lse2);
-    free(x->best);
-    free(x->idx);
-    free(x->run);
-    free(x);
+    x->out = cb_state_device(x, a->dev, chunk * cb_attention_row(a), sizeof *x->out);
+    x->lse = cb_state_alloc(x, chunk * nh, sizeof *x->lse);
+    x->lse2 = cb_state_alloc(x, chunk * nh, sizeof *x->lse2);
+    x->best = cb_state_alloc(x, (size_t)a->bank->n_kv * (size_t)x->cap, sizeof *x->best);
+    x->idx = cb_state_calloc(x, (size_t)x->cap, sizeof *x->idx);
+    x->run = cb_state_calloc(x, (size_t)a->bank->n_kv, sizeof *x->run);
+    return cb_state_status(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_most)
@@ -169,7 +156,6 @@ const struct scoring cb_scoring_repeat = {
     .by_repeat = 1,
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = prompt,

@@ -2,10 +2,10 @@
 /* squares.c - a slot's score is the sum of the weights that all queries of a prompt give it, and
  * beside it stands the sum of their squares, after the mean over a KV head's query heads. The layer
  * is read as one part. */
-#include <stdlib.h>
 
 #include "attention/parts.h"
 #include "attention/scoring.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "scores.h"
 
@@ -27,24 +27,14 @@ static size_t row_floats(const struct attention *a)
 
 static int open(struct attention *a, void **x)
 {
-    struct squares *s = *x = cb_calloc(1, sizeof *s);
+    struct squares *s = *x = cb_state_new(sizeof *s);
 
     if (!s)
         return CB_ENOMEM;
     /* committed page by page as the context grows */
-    s->sums = cb_alloc_aligned(2 * row_floats(a), sizeof *s->sums);
-    s->weight = cb_alloc_aligned((size_t)a->chunk, sizeof *s->weight);
-    return s->sums && s->weight ? CB_OK : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *x)
-{
-    struct squares *s = x;
-
-    (void)a;
-    free(s->sums);
-    free(s->weight);
-    free(s);
+    s->sums = cb_state_alloc(s, 2 * row_floats(a), sizeof *s->sums);
+    s->weight = cb_state_alloc(s, (size_t)a->chunk, sizeof *s->weight);
+    return cb_state_status(s);
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_most)
@@ -88,7 +78,6 @@ static void prompt(struct attention *a, int l, struct scores *out)
 const struct scoring cb_scoring_squares = {
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = prompt,
