@@ -3,6 +3,7 @@
 libcore_la_SOURCES += \
 	include/ctxbank.h \
 	src/base/array.c src/base/array.h \
+	src/base/base64.c src/base/base64.h \
 	src/base/buf.c src/base/buf.h \
 	src/base/clock.h \
 	src/base/eigen.c src/base/eigen.h \

@@ -905,5 +905,6 @@ endif
 EXTRA_DIST += tests/fuzz/build-fuzzers tests/fuzz/oss-fuzz tests/fuzz/seeds tests/storm
 EXTRA_DIST += tests/field/cases.jsonl
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
-EXTRA_DIST += tests/kit/browser.py tests/kit/served.py tests/only.mk tests/tally
+EXTRA_DIST += tests/kit/browser.py tests/kit/event_streams.py \
+	tests/kit/served.py tests/only.mk tests/tally
 EXTRA_DIST += examples/ask.c examples/read-bank.c

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api.h"
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/words.h"
 #include "engine/embedding.h"
@@ -128,21 +129,10 @@ static int embed(const struct request *r, const struct text *t)
 
 static json_t *in_base64(const float *x, int n)
 {
-    static const char letter[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *b = (const unsigned char *)x; /* little endian, as the machine */
-    const size_t bytes = (size_t)n * sizeof *x;
     struct buf out = { 0 };
     json_t *j;
 
-    for (size_t i = 0; i < bytes; i += 3) {
-        const size_t left = bytes - i;
-        const unsigned v = (unsigned)b[i] << 16 | (left > 1 ? (unsigned)b[i + 1] << 8 : 0) |
-                           (left > 2 ? b[i + 2] : 0u);
-        const char four[] = { letter[v >> 18], letter[v >> 12 & 63],
-                              left > 1 ? letter[v >> 6 & 63] : '=',
-                              left > 2 ? letter[v & 63] : '=' };
-        cb_buf_add(&out, four, sizeof four);
-    }
+    cb_base64_write(x, (size_t)n * sizeof *x, &out); /* little endian, as the machine */
     j = out.failed ? NULL : json_stringn(out.s, out.n);
     cb_buf_free(&out);
     return j;

@@ -54,12 +54,23 @@ static void begin(struct completion *t, struct buf *out)
                        "stop_sequence", "usage", usage(t), "ignored", t->ignored));
 }
 
+static void delta(struct choice *c, json_t *d)
+{
+    const struct blocks *b = c->turn->state;
+
+    cb_event(
+        c->out, "content_block_delta",
+        json_pack("{s:s, s:i, s:o}", "type", "content_block_delta", "index", b->n, "delta", d));
+}
+
 static void close_block(struct choice *c)
 {
     struct blocks *b = c->turn->state;
 
     if (!b->open)
         return;
+    if (b->open == 'r') /* some clients send back signed thoughts alone */
+        delta(c, json_pack("{s:s, s:s}", "type", "signature_delta", "signature", c->turn->id));
     cb_event(c->out, "content_block_stop",
              json_pack("{s:s, s:i}", "type", "content_block_stop", "index", b->n++));
     b->open = 0;
@@ -74,15 +85,6 @@ static void open_block(struct choice *c, int kind, json_t *block)
     cb_event(c->out, "content_block_start",
              json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", b->n,
                        "content_block", block));
-}
-
-static void delta(struct choice *c, json_t *d)
-{
-    const struct blocks *b = c->turn->state;
-
-    cb_event(
-        c->out, "content_block_delta",
-        json_pack("{s:s, s:i, s:o}", "type", "content_block_delta", "index", b->n, "delta", d));
 }
 
 static void text(struct choice *c, const char *s, size_t n)
@@ -157,8 +159,9 @@ static json_t *content(const struct choice *c)
     size_t i;
 
     if (c->thought.n)
-        cb_json_add(&list, json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
-                                     cb_json_text(c->thought.s, c->thought.n), "signature", ""));
+        cb_json_add(&list,
+                    json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
+                              cb_json_text(c->thought.s, c->thought.n), "signature", c->turn->id));
     if (c->text.n || !json_array_size(c->calls))
         cb_json_add(&list, json_pack("{s:s, s:o, s:n}", "type", "text", "text",
                                      cb_json_text(c->text.s, c->text.n), "citations"));

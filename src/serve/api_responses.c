@@ -6,6 +6,7 @@
 
 #include "answer_form.h"
 #include "api.h"
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/json_lenient.h"
 #include "dialect_requests.h"
@@ -23,7 +24,18 @@ struct output {
     int thinks;       /* 1: the item of the thought has been told of, and is open */
     int thought;      /* its index among the items */
     char reasoning[64];
+    size_t from;  /* where the message's text begins in that of the answer */
+    int n_text;   /* messages so far */
+    json_t *done; /* in a stream: the items that have been told of */
 };
+
+static void free_output(void *state)
+{
+    struct output *o = state;
+
+    json_decref(o->done);
+    free(o);
+}
 
 static json_t *text_part(const char *s, size_t n)
 {
@@ -42,7 +54,7 @@ static json_t *message_item(const struct choice *c, int done)
     json_t *parts = json_array();
 
     if (done)
-        cb_json_add(&parts, text_part(c->text.s, c->text.n));
+        cb_json_add(&parts, text_part(c->text.s + o->from, c->text.n - o->from));
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", o->message, "type", "message", "status",
                      done ? "completed" : "in_progress", "role", "assistant", "content", parts);
 }
@@ -61,6 +73,26 @@ static json_t *call_item(const json_t *call, int done)
 }
 
 /* The thought; done: 0 begins, 1 has ended, -1 was cut */
+/* The thought for clients that send back nothing else of it (responses_request.c) */
+static json_t *opaque_thought(const struct choice *c)
+{
+    const json_t *include = json_object_get(c->turn->request, "include"), *one;
+    struct buf out = { 0 };
+    json_t *j = json_null();
+    size_t i;
+
+    json_array_foreach(include, i, one)
+    {
+        if (!json_is_string(one) || strcmp(json_string_value(one), "reasoning.encrypted_content"))
+            continue;
+        cb_base64_write(c->thought.s, c->thought.n, &out);
+        j = out.failed ? NULL : json_stringn(out.n ? out.s : "", out.n);
+        break;
+    }
+    cb_buf_free(&out);
+    return j;
+}
+
 static json_t *reasoning_item(const struct choice *c, int done)
 {
     const struct output *o = c->turn->state;
@@ -68,12 +100,12 @@ static json_t *reasoning_item(const struct choice *c, int done)
 
     if (done)
         cb_json_add(&parts, reasoning_part(c->thought.s, c->thought.n));
-    return json_pack("{s:s, s:s, s:s, s:[], s:o, s:n}", "id", o->reasoning, "type", "reasoning",
-                     "status",
-                     done < 0 ? "incomplete"
-                     : done   ? "completed"
-                              : "in_progress",
-                     "summary", "content", parts, "encrypted_content");
+    return json_pack(
+        "{s:s, s:s, s:s, s:[], s:o, s:o}", "id", o->reasoning, "type", "reasoning", "status",
+        done < 0 ? "incomplete"
+        : done   ? "completed"
+                 : "in_progress",
+        "summary", "content", parts, "encrypted_content", done ? opaque_thought(c) : json_null());
 }
 
 /* 1: the answer has a message; an empty answer too is one, unless it was cut in a thought */
@@ -99,10 +131,10 @@ static json_t *usage(const struct completion *t)
 {
     const int in = cb_completion_prompt_tokens(t), out = cb_completion_made_tokens(t);
 
-    return json_pack("{s:i, s:{s:i}, s:i, s:{s:i}, s:i}", "input_tokens", in,
+    return json_pack("{s:i, s:{s:i, s:i}, s:i, s:{s:i}, s:i}", "input_tokens", in,
                      "input_tokens_details", "cached_tokens", cb_completion_cached_tokens(t),
-                     "output_tokens", out, "output_tokens_details", "reasoning_tokens",
-                     cb_completion_thought_tokens(t), "total_tokens", in + out);
+                     "cache_write_tokens", 0, "output_tokens", out, "output_tokens_details",
+                     "reasoning_tokens", cb_completion_thought_tokens(t), "total_tokens", in + out);
 }
 
 /* The request's field, or what stands for an absent one */
@@ -162,6 +194,12 @@ static int is_cut(const struct completion *t)
     return !strcmp(t->choice[0].job->end.reason, "length");
 }
 
+static json_t *output(const struct completion *t)
+{
+    const struct output *o = t->state;
+    return o->done ? json_incref(o->done) : items(&t->choice[0]);
+}
+
 static json_t *response(const struct completion *t, int done)
 {
     const int cut = done && is_cut(t);
@@ -172,8 +210,7 @@ static json_t *response(const struct completion *t, int done)
                           !done ? "in_progress"
                           : cut ? "incomplete"
                                 : "completed",
-                          "output", done ? items(&t->choice[0]) : json_array(), "error",
-                          "incomplete_details",
+                          "output", done ? output(t) : json_array(), "error", "incomplete_details",
                           cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(),
                           "usage", done ? usage(t) : json_null());
 
@@ -197,8 +234,20 @@ static void say(const struct completion *t, struct buf *out, const char *type, j
     cb_event(out, type, j);
 }
 
+static void say_done(struct choice *c, int index, json_t *item)
+{
+    struct output *o = c->turn->state;
+
+    cb_json_add(&o->done, json_incref(item));
+    say(c->turn, c->out, "response.output_item.done",
+        json_pack("{s:i, s:o}", "output_index", index, "item", item));
+}
+
 static void begin(struct completion *t, struct buf *out)
 {
+    struct output *o = t->state;
+
+    o->done = json_array();
     say(t, out, "response.created", json_pack("{s:o}", "response", response(t, 0)));
     say(t, out, "response.in_progress", json_pack("{s:o}", "response", response(t, 0)));
 }
@@ -234,8 +283,7 @@ static void close_thought(struct choice *c, int done)
     say(c->turn, c->out, "response.content_part.done",
         json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->reasoning, "output_index", o->thought,
                   "content_index", 0, "part", reasoning_part(c->thought.s, c->thought.n)));
-    say(c->turn, c->out, "response.output_item.done",
-        json_pack("{s:i, s:o}", "output_index", o->thought, "item", reasoning_item(c, done)));
+    say_done(c, o->thought, reasoning_item(c, done));
 }
 
 static void open_message(struct choice *c)
@@ -247,11 +295,32 @@ static void open_message(struct choice *c)
         return;
     o->open = 1;
     o->index = o->n_item++;
+    if (o->n_text++) /* a text after calls is another message */
+        cb_random_id("msg_", o->message, sizeof o->message);
     say(c->turn, c->out, "response.output_item.added",
         json_pack("{s:i, s:o}", "output_index", o->index, "item", message_item(c, 0)));
     say(c->turn, c->out, "response.content_part.added",
         json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->message, "output_index", o->index,
                   "content_index", 0, "part", text_part("", 0)));
+}
+
+static void close_message(struct choice *c)
+{
+    struct output *o = c->turn->state;
+    const char *s = c->text.s + o->from;
+    const size_t n = c->text.n - o->from;
+
+    if (!o->open)
+        return;
+    o->open = 0;
+    say(c->turn, c->out, "response.output_text.done",
+        json_pack("{s:s, s:i, s:i, s:o, s:[]}", "item_id", o->message, "output_index", o->index,
+                  "content_index", 0, "text", cb_json_text(s, n), "logprobs"));
+    say(c->turn, c->out, "response.content_part.done",
+        json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->message, "output_index", o->index,
+                  "content_index", 0, "part", text_part(s, n)));
+    say_done(c, o->index, message_item(c, 1));
+    o->from = c->text.n;
 }
 
 static void text(struct choice *c, const char *s, size_t n)
@@ -278,6 +347,7 @@ static void call(struct choice *c, const json_t *call_)
     struct output *o = c->turn->state;
 
     close_thought(c, 1);
+    close_message(c); /* clients keep items in the order in which they end */
     o->call = o->n_item++;
     say(c->turn, c->out, "response.output_item.added",
         json_pack("{s:i, s:o}", "output_index", o->call, "item", call_item(call_, 0)));
@@ -300,8 +370,7 @@ static void end_call(struct choice *c, const json_t *call_)
         json_pack("{s:o, s:i, s:O, s:O}", "item_id", item_id(call_), "output_index", o->call,
                   "arguments", json_object_get(call_, "arguments"), "name",
                   json_object_get(call_, "name")));
-    say(c->turn, c->out, "response.output_item.done",
-        json_pack("{s:i, s:o}", "output_index", o->call, "item", call_item(call_, 1)));
+    say_done(c, o->call, call_item(call_, 1));
 }
 
 static void end_choice(struct choice *c)
@@ -309,17 +378,11 @@ static void end_choice(struct choice *c)
     const struct output *o = c->turn->state;
 
     close_thought(c, cb_choice_cut_in_thought(c) ? -1 : 1);
-    if (!o->open && !has_message(c))
+    if (!o->n_text && !has_message(c))
         return;
-    open_message(c);
-    say(c->turn, c->out, "response.output_text.done",
-        json_pack("{s:s, s:i, s:i, s:o, s:[]}", "item_id", o->message, "output_index", o->index,
-                  "content_index", 0, "text", cb_json_text(c->text.s, c->text.n), "logprobs"));
-    say(c->turn, c->out, "response.content_part.done",
-        json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->message, "output_index", o->index,
-                  "content_index", 0, "part", text_part(c->text.s, c->text.n)));
-    say(c->turn, c->out, "response.output_item.done",
-        json_pack("{s:i, s:o}", "output_index", o->index, "item", message_item(c, 1)));
+    if (!o->n_text)
+        open_message(c);
+    close_message(c);
 }
 
 static void end(struct completion *t, struct buf *out)
@@ -395,6 +458,7 @@ static int read_request(struct completion *t, const json_t *r)
     t->state = o;
     if (!o)
         return CB_ENOMEM;
+    t->free_state = free_output;
     cb_random_id("msg_", o->message, sizeof o->message);
     cb_random_id("rs_", o->reasoning, sizeof o->reasoning);
     t->n = 1;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/err.h"
 #include "content.h"
 #include "dialect_requests.h"
@@ -59,6 +60,22 @@ static int add_call(json_t *list, const json_t *item)
                : CB_OK;
 }
 
+/* What api_responses.c wrote for clients that send back no text of a thought */
+static void add_opaque(const json_t *item, struct content *c)
+{
+    const json_t *text = cb_field(item, "encrypted_content");
+    struct buf out = { 0 };
+    json_t *j = NULL;
+
+    if (json_is_string(text) &&
+        cb_base64_read(json_string_value(text), json_string_length(text), &out) && out.n)
+        j = json_stringn(out.s, out.n); /* NULL: it is another server's, and no UTF-8 */
+    if (j)
+        cb_buf_add(&c->thought, out.s, out.n);
+    json_decref(j);
+    cb_buf_free(&out);
+}
+
 /* What was thought belongs to the turn that follows: a new message, which calls and texts join. */
 static int add_reasoning(json_t *list, const json_t *item, const char *where, json_t **ignored)
 {
@@ -69,6 +86,8 @@ static int add_reasoning(json_t *list, const json_t *item, const char *where, js
 
     rc = cb_content_add(json_array_size(content) ? content : json_object_get(item, "summary"),
                         where, ignored, &c);
+    if (!rc && !c.thought.n)
+        add_opaque(item, &c);
     if (!rc && c.thought.n) {
         turn = json_pack("{s:s, s:s, s:o}", "role", "assistant", "content", "", "reasoning_content",
                          cb_content_json(&c.thought));
