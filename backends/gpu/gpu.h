@@ -69,6 +69,8 @@ struct gpu {
     int n_home;
     size_t cap_home;
     const uint8_t *home_lo, *home_hi; /* what holds all of their places in the bank */
+    struct gpu_home fetch; /* the last of them, side by side in the stage: yet to be copied there */
+    int fetch_home;        /* the first one's number */
     int ahead;                        /* 1: copies ahead may be on their way */
     uint64_t emptied;                 /* how often the queue has been waited for */
     int owes; /* 1: results were sent to the host otherwise, and must be there when the op ends */

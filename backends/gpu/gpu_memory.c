@@ -227,15 +227,40 @@ static int note_home(struct gpu *g, uint8_t *to, const uint8_t *from, size_t byt
     return CB_OK;
 }
 
+/* Rows that lie side by side in the stage are copied at once. They stay there until the queue has
+ * been waited for. */
+static void fetch_now(struct gpu *g)
+{
+    const struct gpu_home f = g->fetch;
+
+    g->fetch = (struct gpu_home){ 0 };
+    if (!f.bytes)
+        return;
+    enqueue(g, f.to, f.from, f.bytes);
+    if (g->status)
+        g->n_home = g->fetch_home; /* they are not on their way */
+}
+
 void cb_gpu_fetch_rows(struct gpu *g, void *to, const void *from, size_t bytes)
 {
     uint8_t *host = g->status ? NULL : beside(g, from);
+    struct gpu_home *f = &g->fetch;
+    const size_t gap = host && f->bytes ? (size_t)(host - (f->to + f->bytes)) : SIZE_MAX;
 
-    if (!host || note_home(g, to, host, bytes))
-        host = to;
-    cb_gpu_fetch(g, host, from, bytes);
-    if (g->status && host != to)
-        g->n_home--; /* it is not on its way */
+    if (!host || note_home(g, to, host, bytes)) {
+        cb_gpu_fetch(g, to, from, bytes);
+        return;
+    }
+    g->traffic.out_bytes += bytes;
+    if (gap < GPU_ALIGN && f->from + f->bytes + gap == (const uint8_t *)from) {
+        f->bytes += gap + bytes;
+        return;
+    }
+    fetch_now(g);
+    if (g->status)
+        return;
+    *f = (struct gpu_home){ host, from, bytes };
+    g->fetch_home = g->n_home - 1;
 }
 
 void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
@@ -274,6 +299,7 @@ void cb_gpu_finish(struct gpu *g)
     int err;
 
     pthread_mutex_lock(&g->wait);
+    fetch_now(g);
     err = g->driver->finish(g);
     g->emptied++;
     if (err)
