@@ -111,6 +111,23 @@ START_TEST(bytes_buy_time)
 }
 END_TEST
 
+/* What one part of an exchange took is not counted for the next. */
+START_TEST(each_part_has_its_time)
+{
+    struct pair x;
+
+    begin(3, 0.1);
+    x = join();
+    ck_assert(!is_cut(&x, 1.3));
+    cb_client_turn(x.c, TURN_BODY, 1);
+    ck_assert(!is_cut(&x, 1.3));
+    cb_client_turn(x.c, TURN_ANSWER, 1);
+    ck_assert(!is_cut(&x, 1.3));
+    leave(&x);
+    cb_patience_free(p);
+}
+END_TEST
+
 /* When most places are taken, those who have sent no request yet make room; others do not. */
 START_TEST(crowd)
 {
@@ -158,6 +175,8 @@ static const struct {
     { "localhost:evil", "127.0.0.1", 0 },
     { "localhost:80.evil.example", "127.0.0.1", 0 },
     { "[::1].evil.example", "::", 0 },
+    { "[::1]80", "::", 0 },
+    { "[::1]x80", "127.0.0.1", 0 },
     { "[::1", "::", 0 },
     { "[]", "::", 0 },
     { "", "127.0.0.1", 0 },
@@ -181,6 +200,7 @@ int main(void)
     tcase_add_loop_test(t, each_turn_ends, TURN_HEADERS, TURN_SERVER);
     tcase_add_loop_test(t, trickling, TURN_BODY, TURN_SERVER);
     tcase_add_test(t, bytes_buy_time);
+    tcase_add_test(t, each_part_has_its_time);
     tcase_add_test(t, crowd);
     tcase_add_loop_test(t, own_hosts, 0, sizeof hosts / sizeof *hosts);
     suite_add_tcase(s, t);

@@ -465,6 +465,35 @@ START_TEST(fair_to_tenants)
 }
 END_TEST
 
+/* A tenant that asked for nothing meanwhile has saved up no turns. */
+START_TEST(turns_are_not_saved_up)
+{
+    struct scheduler *s = cb_jobs_scheduler(model, 1, 64, 0, 0);
+    struct job_order o = cb_jobs_order(cb_toy_text(model), 100, 4);
+    struct job_group *g[8];
+    struct gate gate;
+
+    o.no_cache = 1;
+    for (int i = 0; i < 4; i++) {
+        o.tenant = 1;
+        g[i] = cb_jobs_put(s, &o, 1);
+        cb_jobs_finish(s, g[i], NULL);
+    }
+    cb_gate_close(&gate, model);
+    for (int i = 4; i < 8; i++) { /* three of the tenant that waited, and one of the other */
+        o.tenant = i == 7 ? 1 : 2;
+        g[i] = cb_jobs_put(s, &o, 1);
+    }
+    cb_gate_open(&gate);
+    for (int i = 4; i < 8; i++)
+        cb_jobs_finish(s, g[i], NULL);
+    ck_assert(g[7]->job[0].times.admitted < g[6]->job[0].times.admitted);
+    for (int i = 0; i < 8; i++)
+        cb_scheduler_release(s, g[i]);
+    cb_jobs_close(s);
+}
+END_TEST
+
 /* Answers get tokens while a long prompt is read, and a short prompt passes a long one. */
 START_TEST(prompts_between_tokens)
 {
@@ -635,6 +664,7 @@ int main(void)
     tcase_add_test(t, logprobs_by_hand);
     tcase_add_test(t, cancelled);
     tcase_add_test(t, fair_to_tenants);
+    tcase_add_test(t, turns_are_not_saved_up);
     tcase_add_test(t, prompts_between_tokens);
     tcase_add_test(t, full_queue);
     tcase_add_test(t, bytes_of_banks);
