@@ -27,7 +27,8 @@ int cb_index_choice_open(struct index_choice *x, int n_head, int hd, int n_key, 
     x->stride = ((size_t)n_key / STRIP_BLOCK + 1) * STRIP_BLOCK;
     /* memory for these is committed page by page as the context grows */
     x->score = cb_alloc_aligned(INDEX_QUERIES * x->stride, sizeof *x->score);
-    x->work = cb_alloc_aligned(1, cb_index_scan_bytes(INDEX_QUERIES, n_head, hd, n_key));
+    x->work = cb_alloc_aligned(
+        1, cb_index_scan_bytes(NULL, INDEX_QUERIES, n_head, hd, n_key + 1, 0, NULL));
     x->key = cb_alloc_aligned(near * (size_t)hd, sizeof *x->key);
     x->near = cb_alloc_aligned(cand > near ? cand : near, sizeof *x->near);
     x->cand = cb_alloc_aligned(cand, sizeof *x->cand);
@@ -57,7 +58,7 @@ size_t cb_index_choice_bytes(const struct index_choice *x, int n_feed, int n)
     const size_t rows = (size_t)min_int(n_feed, INDEX_QUERIES);
 
     return rows * (size_t)n * sizeof *x->score +
-           cb_index_scan_bytes((int)rows, x->n_head, x->hd, n) +
+           cb_index_scan_bytes(NULL, (int)rows, x->n_head, x->hd, n, x->k + off_by(x->k), NULL) +
            near * ((size_t)x->hd * sizeof *x->key + sizeof *x->place) +
            cand * (sizeof *x->near + 2 * sizeof *x->cand + 1);
 }

@@ -88,10 +88,25 @@ size_t cb_strip_query_bytes(int n_head, int hd)
     return (heads * ((size_t)cb_strip_pad(hd) + 2 * sizeof(float)) + 63) & ~(size_t)63;
 }
 
-size_t cb_index_scan_bytes(int n_tok, int n_head, int hd, int n)
+static size_t round64(size_t n)
 {
-    (void)n;
-    return (size_t)n_tok * cb_strip_query_bytes(n_head, hd);
+    return (n + 63) & ~(size_t)63;
+}
+
+size_t cb_index_scan_bytes(void *mem, int n_tok, int n_head, int hd, int n, int k,
+                           struct index_scan_work *w)
+{
+    const size_t query = (size_t)n_tok * cb_strip_query_bytes(n_head, hd);
+    const size_t own = query + 64 * (size_t)n_tok, rows = (size_t)n_tok * STRIP_STAGES;
+    const int every = k / 256 > 2 ? k / 256 : 2;
+    const int n_sample = ((n - 1) / STRIP_BLOCK / every + 1) * STRIP_SAMPLE;
+    const size_t sample = own + round64(rows * (size_t)n_sample * sizeof *w->sample);
+    char *p = mem;
+
+    if (mem)
+        *w = (struct index_scan_work){ p + query, every, n_sample, (float *)(void *)(p + own),
+                                       (int32_t *)(void *)(p + sample) };
+    return sample + round64((size_t)n_sample * sizeof *w->best);
 }
 
 /* A head's codes of four numbers lie `STRIP_HEADS` quads apart. Returns its step. */

@@ -18,6 +18,8 @@ enum {
     STRIP_BLOCK = 128, /* keys of a block */
     STRIP_KEYS = 16,   /* of a strip */
     STRIP_HEADS = 8,   /* index heads of a tile */
+    STRIP_SAMPLE = 32,
+    STRIP_STAGES = 3,
 };
 
 static inline int cb_strip_pad(int hd)
@@ -63,8 +65,20 @@ struct strip_query {
 };
 
 size_t cb_strip_query_bytes(int n_head, int hd); /* a multiple of 64 */
-/* Work space of struct index_scan for n_tok queries and n keys */
-size_t cb_index_scan_bytes(int n_tok, int n_head, int hd, int n);
+
+/* Work space of struct index_scan behind its queries. Devices may sample keys: STRIP_SAMPLE of each
+ * `every`-th block, for a choice of k some 64 of the best. */
+struct index_scan_work {
+    void *own; /* [n_tok] 64 bytes, the device's */
+    int every, n_sample;
+    float *sample; /* [n_tok][STRIP_STAGES][n_sample] */
+    int32_t *best; /* [n_sample] */
+};
+
+/* Cuts memory for n_tok queries of n keys, of which at most k are wanted; returns the bytes. mem
+ * may be NULL. Less than for any smaller k */
+size_t cb_index_scan_bytes(void *mem, int n_tok, int n_head, int hd, int n, int k,
+                           struct index_scan_work *w);
 /* q[n_head][hd], weight[n_head] (NULL: 1) -> *out, which lies in mem */
 void cb_strip_query(const float *q, const float *weight, int n_head, int hd, void *mem,
                     struct strip_query *out);

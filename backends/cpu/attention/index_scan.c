@@ -8,20 +8,22 @@
 #include "cpu/kern.h"
 #include "cpu/vector/kern_vec.h"
 #include "device/index_strips.h"
+#include "index_scan.h"
 
 enum { RUN = 4 /* blocks of an item */ };
 
 /* ---- without dot products of bytes ---- */
 
-static void add_head(const struct strip_query *q, int h, const uint8_t *key, float *out)
+static void add_head(const struct strip_query *q, int h, const char *strip, size_t line, float *out)
 {
     const int32_t *code = q->code + h / STRIP_HEADS * q->quads * STRIP_HEADS + h % STRIP_HEADS;
     int32_t sum[STRIP_KEYS];
 
     for (int j = 0; j < STRIP_KEYS; j++)
         sum[j] = q->start[h];
-    for (int c = 0; c < q->quads; c++, key += 4 * STRIP_KEYS) {
+    for (int c = 0; c < q->quads; c++, strip += line) {
         const int8_t *x = (const int8_t *)(code + c * STRIP_HEADS);
+        const uint8_t *key = (const uint8_t *)strip;
         for (int j = 0; j < STRIP_KEYS; j++)
             sum[j] += x[0] * key[4 * j] + x[1] * key[4 * j + 1] + x[2] * key[4 * j + 2] +
                       x[3] * key[4 * j + 3];
@@ -30,27 +32,55 @@ static void add_head(const struct strip_query *q, int h, const uint8_t *key, flo
         out[j] += q->weight[h] * (float)max_int(sum[j], 0);
 }
 
-static void add_plain(const struct strip_query *q, int from, int to, const void *strips, int n,
+static void add_plain(const struct strip_query *q, int from, int to, const struct strips *x,
                       float *sum)
 {
-    const uint8_t *key = strips;
-
-    for (int i = 0; i < n; i++, key += (size_t)q->quads * 4 * STRIP_KEYS, sum += STRIP_KEYS)
+    for (int i = 0; i < x->n; i++)
         for (int h = from * STRIP_HEADS; h < to * STRIP_HEADS; h++)
-            add_head(q, h, key, sum);
+            add_head(q, h, x->at + (size_t)i * x->next, x->line, sum + i * STRIP_KEYS);
 }
 
-const struct kern_index cb_index_kern_plain = { add_plain };
+static unsigned above_plain(const float *sum, const float *step, float floor)
+{
+    unsigned keys = 0;
+
+    for (int j = 0; j < STRIP_KEYS; j++)
+        keys |= (unsigned)(sum[j] * step[j] >= floor) << j;
+    return keys;
+}
+
+void cb_index_pack_plain(const struct strips *x, int quads, unsigned keys, char *to, size_t line)
+{
+    for (int j = 0; j < STRIP_KEYS; j++)
+        if (keys >> j & 1) {
+            for (int c = 0; c < quads; c++)
+                memcpy(to + (size_t)c * line, x->at + (size_t)c * x->line + 4 * j, 4);
+            to += 4;
+        }
+}
+
+const struct kern_index cb_index_kern_plain = { add_plain, above_plain, cb_index_pack_plain };
 
 /* ---- on all threads ---- */
 
 struct job {
     const struct kern_index *k;
     const struct index_scan *s;
+    int first, n; /* queries */
 };
 
+void cb_index_open_queries(const struct index_scan *s)
+{
+    for (int i = 0; i < s->n_tok; i++) {
+        const size_t row = (size_t)i * (size_t)s->stride;
+        struct strip_query q;
+        cb_strip_query(s->q + row, s->weight ? s->weight + row : NULL, s->n_head, s->hd,
+                       (char *)s->work + (size_t)i * cb_strip_query_bytes(s->n_head, s->hd), &q);
+    }
+}
+
 /* The query as cb_strip_query() left it in its part of the work space */
-static struct strip_query query_of(const struct index_scan *s, int i)
+struct strip_query cb_index_query(const struct index_scan *s, int i)
 {
     const int quads = cb_strip_pad(s->hd) / 4, n_tile = (s->n_head - 1) / STRIP_HEADS + 1;
     const int32_t *code =
@@ -72,28 +102,21 @@ static void scan_item(void *ctx, int item, int thread)
     for (int b = item * RUN; b < to; b++) {
         const char *block = (const char *)s->keys + (size_t)b * cb_strip_bytes(s->hd);
         const float *step = cb_strip_steps(s->hd, block);
-        for (int i = 0; i < s->n_tok; i++) {
-            const struct strip_query q = query_of(s, i);
+        const struct strips x = cb_index_strips(s->hd, block, STRIP_BLOCK / STRIP_KEYS);
+        for (int i = job->first; i < job->first + job->n; i++) {
+            const struct strip_query q = cb_index_query(s, i);
             float *out = s->out + (size_t)i * s->out_stride + (size_t)b * STRIP_BLOCK;
             memset(out, 0, STRIP_BLOCK * sizeof *out);
-            job->k->add(&q, 0, q.n_tile, block, STRIP_BLOCK / STRIP_KEYS, out);
+            job->k->add(&q, 0, q.n_tile, &x, out);
             for (int j = 0; j < STRIP_BLOCK; j++)
                 out[j] *= step[j];
         }
     }
 }
 
-void cb_cpu_index_scan(struct device *d, const struct index_scan *s)
+void cb_index_scan_all(struct device *d, const struct index_scan *s, int first, int n)
 {
-    struct job job = { cb_cpu_vec(d)->index, s };
+    struct job job = { cb_cpu_vec(d)->index, s, first, n };
 
-    if (s->n < 1)
-        return;
-    for (int i = 0; i < s->n_tok; i++) {
-        const size_t row = (size_t)i * (size_t)s->stride;
-        struct strip_query q;
-        cb_strip_query(s->q + row, s->weight ? s->weight + row : NULL, s->n_head, s->hd,
-                       (char *)s->work + (size_t)i * cb_strip_query_bytes(s->n_head, s->hd), &q);
-    }
     cb_par_for(d->par, (s->n - 1) / (RUN * STRIP_BLOCK) + 1, scan_item, &job);
 }

@@ -32,14 +32,14 @@ INLINE __m256i add_quads(__m256i acc, __m256i x, int32_t q)
 
 /* A tile's heads, q[quads][STRIP_HEADS], add to the keys' sums. */
 INLINE __m256 add_tile(const int32_t *q, int quads, const int32_t *start, const float *weight,
-                       const char *key, __m256 sum)
+                       const char *key, size_t line, __m256 sum)
 {
     __m256i acc[STRIP_HEADS];
 
     UNROLL
     for (int h = 0; h < STRIP_HEADS; h++)
         acc[h] = _mm256_set1_epi32(start[h]);
-    for (int c = 0; c < quads; c++, q += STRIP_HEADS, key += 64) {
+    for (int c = 0; c < quads; c++, q += STRIP_HEADS, key += line) {
         const __m256i x = _mm256_loadu_si256((const void *)key);
         UNROLL
         for (int h = 0; h < STRIP_HEADS; h++)
@@ -53,18 +53,28 @@ INLINE __m256 add_tile(const int32_t *q, int quads, const int32_t *start, const 
     return sum;
 }
 
-static void add(const struct strip_query *q, int from, int to, const void *strips, int n,
-                float *sum)
+static void add(const struct strip_query *q, int from, int to, const struct strips *x, float *sum)
 {
-    for (int i = 0; i < n * STRIP_KEYS; i += KEYS) {
-        const char *key =
-            (const char *)strips + (size_t)(i / STRIP_KEYS * q->quads) * 64 + i % STRIP_KEYS * 4;
-        __m256 x = _mm256_loadu_ps(sum + i);
+    for (int i = 0; i < x->n * STRIP_KEYS; i += KEYS) {
+        const char *key = x->at + (size_t)(i / STRIP_KEYS) * x->next + i % STRIP_KEYS * 4;
+        __m256 y = _mm256_loadu_ps(sum + i);
         for (int t = from; t < to; t++)
-            x = add_tile(q->code + t * q->quads * STRIP_HEADS, q->quads, q->start + t * STRIP_HEADS,
-                         q->weight + t * STRIP_HEADS, key, x);
-        _mm256_storeu_ps(sum + i, x);
+            y = add_tile(q->code + t * q->quads * STRIP_HEADS, q->quads, q->start + t * STRIP_HEADS,
+                         q->weight + t * STRIP_HEADS, key, x->line, y);
+        _mm256_storeu_ps(sum + i, y);
     }
 }
 
-const struct kern_index DOT_NAME(cb_index_kern_) = { add };
+static unsigned above(const float *sum, const float *step, float floor)
+{
+    unsigned keys = 0;
+
+    for (int i = 0; i < STRIP_KEYS; i += KEYS) {
+        const __m256 y = _mm256_mul_ps(_mm256_loadu_ps(sum + i), _mm256_loadu_ps(step + i));
+        keys |= (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(y, _mm256_set1_ps(floor), _CMP_GE_OQ))
+                << i;
+    }
+    return keys;
+}
+
+const struct kern_index DOT_NAME(cb_index_kern_) = { add, above, cb_index_pack_plain };

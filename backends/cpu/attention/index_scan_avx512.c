@@ -31,15 +31,15 @@ INLINE void add_quads(__m512i *acc, __m512i x, const int32_t *q)
 
 /* A tile's heads, q[quads][STRIP_HEADS], add to the keys' sums. */
 INLINE void add_tile(const int32_t *q, int quads, const int32_t *start, const float *weight,
-                     const char *key, size_t strip, __m512 sum[PAIR])
+                     const char *key, size_t line, size_t next, __m512 sum[PAIR])
 {
     __m512i acc[STRIP_HEADS][PAIR];
 
     UNROLL
     for (int h = 0; h < STRIP_HEADS; h++)
         acc[h][0] = acc[h][1] = _mm512_set1_epi32(start[h]);
-    for (int c = 0; c < quads; c++, q += STRIP_HEADS, key += 64) {
-        const __m512i x[PAIR] = { _mm512_loadu_si512(key), _mm512_loadu_si512(key + strip) };
+    for (int c = 0; c < quads; c++, q += STRIP_HEADS, key += line) {
+        const __m512i x[PAIR] = { _mm512_loadu_si512(key), _mm512_loadu_si512(key + next) };
         UNROLL
         for (int h = 0; h < STRIP_HEADS; h++) {
             add_quads(&acc[h][0], x[0], q + h);
@@ -54,20 +54,34 @@ INLINE void add_tile(const int32_t *q, int quads, const int32_t *start, const fl
         }
 }
 
-static void add(const struct strip_query *q, int from, int to, const void *strips, int n,
-                float *sum)
+static void add(const struct strip_query *q, int from, int to, const struct strips *x, float *sum)
 {
-    const size_t strip = (size_t)q->quads * 64;
-    const char *key = strips;
+    const char *key = x->at;
 
-    for (int i = 0; i < n; i += PAIR, key += PAIR * strip, sum += PAIR * STRIP_KEYS) {
-        __m512 x[PAIR] = { _mm512_loadu_ps(sum), _mm512_loadu_ps(sum + STRIP_KEYS) };
+    for (int i = 0; i < x->n; i += PAIR, key += PAIR * x->next, sum += PAIR * STRIP_KEYS) {
+        __m512 y[PAIR] = { _mm512_loadu_ps(sum), _mm512_loadu_ps(sum + STRIP_KEYS) };
         for (int t = from; t < to; t++)
             add_tile(q->code + t * q->quads * STRIP_HEADS, q->quads, q->start + t * STRIP_HEADS,
-                     q->weight + t * STRIP_HEADS, key, strip, x);
-        _mm512_storeu_ps(sum, x[0]);
-        _mm512_storeu_ps(sum + STRIP_KEYS, x[1]);
+                     q->weight + t * STRIP_HEADS, key, x->line, x->next, y);
+        _mm512_storeu_ps(sum, y[0]);
+        _mm512_storeu_ps(sum + STRIP_KEYS, y[1]);
     }
 }
 
-const struct kern_index DOT_NAME(cb_index_kern_) = { add };
+static unsigned above(const float *sum, const float *step, float floor)
+{
+    const __m512 y = _mm512_mul_ps(_mm512_loadu_ps(sum), _mm512_loadu_ps(step));
+
+    return _mm512_cmp_ps_mask(y, _mm512_set1_ps(floor), _CMP_GE_OQ);
+}
+
+static void pack(const struct strips *x, int quads, unsigned keys, char *to, size_t line)
+{
+    const char *key = x->at;
+
+    for (int c = 0; c < quads; c++, key += x->line, to += line)
+        _mm512_storeu_si512(to,
+                            _mm512_maskz_compress_epi32((__mmask16)keys, _mm512_loadu_si512(key)));
+}
+
+const struct kern_index DOT_NAME(cb_index_kern_) = { add, above, pack };

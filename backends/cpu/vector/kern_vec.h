@@ -155,11 +155,22 @@ struct kern_sketch {
 
 struct strip_query;
 
-/* Sums over the heads of tiles from..to-1 of a query, for n strips of a selector's keys
- * (device/index_strips.h), are added to sum[n][STRIP_KEYS]. n is even. */
+/* A selector's keys (device/index_strips.h) in n strips: four numbers of a strip's keys lie
+ * together, those of the next four `line` bytes further on */
+struct strips {
+    const char *at;
+    size_t line, next; /* bytes from one strip to the next */
+    int n;             /* even, but for pack() */
+};
+
 struct kern_index {
-    void (*add)(const struct strip_query *q, int from, int to, const void *strips, int n,
-                float *sum);
+    /* The sums over the heads of tiles from..to-1 of a query are added to sum[n][STRIP_KEYS]. */
+    void (*add)(const struct strip_query *q, int from, int to, const struct strips *x, float *sum);
+    /* The keys of a strip, a bit each, whose sum * step is not below the floor */
+    unsigned (*above)(const float *sum, const float *step, float floor);
+    /* These keys of strip x, `quads` times four numbers, -> to, side by side; up to STRIP_KEYS keys
+     * are written. */
+    void (*pack)(const struct strips *x, int quads, unsigned keys, char *to, size_t line);
 };
 
 struct short_conv;
@@ -218,6 +229,7 @@ extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_a
 extern const struct kern_kivi cb_kivi_scalar, cb_kivi_avx2, cb_kivi_avx512, cb_kivi_neon;
 extern const struct kern_sketch cb_sketch_kern_avx2, cb_sketch_kern_avxvnni, cb_sketch_kern_avx512,
     cb_sketch_kern_avx512vnni, cb_sketch_kern_neon;
+void cb_index_pack_plain(const struct strips *x, int quads, unsigned keys, char *to, size_t line);
 extern const struct kern_index cb_index_kern_plain, cb_index_kern_avx2, cb_index_kern_avxvnni,
     cb_index_kern_avx512, cb_index_kern_avx512vnni;
 extern const struct kern_dots cb_dots_scalar, cb_dots_avx2, cb_dots_avxvnni, cb_dots_avx512,
@@ -295,7 +307,7 @@ void cb_cpu_line_sums(struct device *d, const struct line_sums *s);
 size_t cb_cpu_sketch_mass_scratch(int hd, int n_head, int n_ctx);
 void cb_cpu_sketch_mass(struct device *d, const struct block_mass *m);
 
-/* index_scan.c */
+/* index_cascade.c */
 void cb_cpu_index_scan(struct device *d, const struct index_scan *s);
 
 /* nearest.c */
