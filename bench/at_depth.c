@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* at_depth.c - the time of a decoded token after many others that were never computed: the stores
- * and a selector's keys are filled with random rows. For layers as wide as a large model's, whose
- * prompt would take hours.
+/* at_depth.c - the time of a decoded token, and of a prompt of 256, after many others that were
+ * never computed: the stores and a selector's keys are filled with random rows. For layers as wide
+ * as a large model's, whose prompt would take hours.
  *
  * usage: bench/at_depth MODEL THREADS POLICY TOKENS...
  */
@@ -18,7 +18,7 @@
 #include "device/index_strips.h"
 #include "engine/session.h"
 
-enum { STEP = 512, ROUNDS = 9, MOST_AREAS = 8 };
+enum { STEP = 512, ROUNDS = 9, MOST_AREAS = 8, PROMPT = 256 };
 
 /* A count of a command line */
 static int number(const char *text)
@@ -101,9 +101,24 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Processor time of a prompt of PROMPT tokens, the better of two */
+static int time_prompt(struct cb_session *s, double *best)
+{
+    int32_t ids[PROMPT];
+
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = i;
+    for (int i = 0; i < 2; i++) {
+        const double used = cpu_s();
+        TRY(cb_session_prefill(s, ids, PROMPT, NULL));
+        *best = i && *best < cpu_s() - used ? *best : cpu_s() - used;
+    }
+    return CB_OK;
+}
+
 static int time_tokens(struct cb_session *s, const char *policy, int n)
 {
-    double wall[ROUNDS], cpu[ROUNDS];
+    double wall[ROUNDS], cpu[ROUNDS], prompt;
     struct cb_memory m;
 
     for (int i = -1; i < ROUNDS; i++) { /* the first one only warms up */
@@ -117,15 +132,17 @@ static int time_tokens(struct cb_session *s, const char *policy, int n)
     qsort(wall, ROUNDS, sizeof *wall, by_size);
     qsort(cpu, ROUNDS, sizeof *cpu, by_size);
     cb_session_memory(s, &m);
-    printf("| %s | %d | %.1f | %.1f | %.1f | %.2f |\n", policy, n, 1e3 * wall[0],
-           1e3 * wall[ROUNDS / 2], 1e3 * cpu[0], (double)m.kv_read_bytes_per_token / 1e6);
+    TRY(time_prompt(s, &prompt));
+    printf("| %s | %d | %.1f | %.1f | %.1f | %.2f | %.2f |\n", policy, n, 1e3 * wall[0],
+           1e3 * wall[ROUNDS / 2], 1e3 * cpu[0], (double)m.kv_read_bytes_per_token / 1e6, prompt);
     return CB_OK;
 }
 
 static int run(cb_model *m, const char *policy, int n, char **depth)
 {
     const int most = number(depth[n - 1]);
-    const struct cb_session_params p = { .n_ctx = most + 64, .policy = policy };
+    const struct cb_session_params p = { .n_ctx = most + n * (ROUNDS + 1 + 2 * PROMPT),
+                                         .policy = policy };
     cb_session *s;
 
     TRY(cb_session_open(m, &p, &s));
@@ -146,8 +163,9 @@ int main(int argc, char **argv)
         return 2;
     }
     const struct cb_model_params p = { .n_threads = number(argv[2]) };
-    printf("| policy | tokens before | ms, best | ms, median | CPU ms, best | MB read |\n"
-           "| --- | ---: | ---: | ---: | ---: | ---: |\n");
+    printf("| policy | tokens before | ms, best | ms, median | CPU ms, best | MB read | prompt, "
+           "CPU s |\n"
+           "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     if (cb_model_open(argv[1], &p, &m) || run(m, argv[3], argc - 4, argv + 4)) {
         fprintf(stderr, "at_depth: %s\n", cb_error());
         return 1;

@@ -95,6 +95,13 @@ size_t cb_index_keys_bytes(const struct index_keys *x, int n)
     return x->at ? bytes_of(x, n / x->per) : 0;
 }
 
+size_t cb_index_keys_whole(const struct index_keys *x, int n)
+{
+    const int n_key = n / x->per;
+
+    return bytes_of(x, x->strips ? n_key / STRIP_BLOCK * STRIP_BLOCK : n_key);
+}
+
 uint64_t cb_index_keys_scanned(const struct index_keys *x, int n)
 {
     return (uint64_t)n *
@@ -182,13 +189,9 @@ int cb_index_areas(const struct attention *a, int l, struct area *out)
     return n;
 }
 
-/* Only whole blocks of strips are as n tokens leave them. */
 size_t cb_index_area_of(const struct attention *a, const struct area *of, int n)
 {
-    const struct index_keys *x = &keys_of(a, of->layer)[of->head];
-    const int n_key = n / x->per;
-
-    return bytes_of(x, x->strips ? n_key / STRIP_BLOCK * STRIP_BLOCK : n_key);
+    return cb_index_keys_whole(&keys_of(a, of->layer)[of->head], n);
 }
 
 int cb_index_check(const struct attention *a, int l)

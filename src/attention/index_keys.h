@@ -36,6 +36,8 @@ void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
                           int stride);
 /* Bytes of the keys that n tokens have made, and those that a scan of n keys reads */
 size_t cb_index_keys_bytes(const struct index_keys *x, int n);
+/* Bytes of them that later tokens leave as they are: blocks of strips are whole */
+size_t cb_index_keys_whole(const struct index_keys *x, int n);
 uint64_t cb_index_keys_scanned(const struct index_keys *x, int n);
 /* CB_EUNSUPPORTED where the session's device does not score such keys */
 int cb_index_keys_device(const struct attention *a);

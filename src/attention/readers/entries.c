@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "attention/entry_maker.h"
+#include "attention/index_choice.h"
 #include "attention/parts.h"
 #include "attention/reader.h"
 #include "bank/states.h"
@@ -17,21 +18,19 @@
 #include "base/ints.h"
 #include "whole.h"
 
-enum { SCORES = 1024 }; /* that a thread sums at a time */
-
 /* Of a layer; unused where it has no entries */
 struct layer_entries {
-    struct store entry, index; /* rows, and keys that are scored; one KV head each */
+    struct store entry;      /* rows, one KV head */
+    struct index_keys index; /* keys of them that are scored */
 };
 
 struct entries {
     struct layer_entries *layer; /* [n_layer] */
     struct entry_work make;
-    float *logit;  /* [heads that score][most entries] */
-    float *score;  /* [most entries] */
+    struct index_choice choice;
     int32_t *list; /* [chunk][top_k] */
     int most;      /* entries of a layer that scores */
-    size_t bytes;  /* of these lists */
+    size_t list_bytes;
 };
 
 extern const struct reader cb_reader_entries;
@@ -70,21 +69,10 @@ static uint64_t held_bytes(const struct attention *a, int l, int n)
 {
     const struct layer_entries *e = at(a, l);
 
-    return (uint64_t)n_entry(a, l, n) * (e->entry.row_k + e->index.row_k);
+    return (uint64_t)n_entry(a, l, n) * e->entry.row_k + cb_index_keys_bytes(&e->index, n);
 }
 
 /* ---- open ---- */
-
-/* The type of keys of hd numbers that are scored */
-static enum kv_type index_type(enum select_keys asked, enum kv_type type_k, int hd)
-{
-    const enum kv_type small = hd % cb_kv_type[KV_Q8_0].block ? KV_F16 : KV_Q8_0;
-    static const enum kv_type type[] = {
-        [SELECT_F32] = KV_F32, [SELECT_F16] = KV_F16, [SELECT_Q8_0] = KV_Q8_0
-    };
-
-    return asked == SELECT_AUTO ? type_k == KV_F32 ? KV_F32 : small : type[asked];
-}
 
 static int open_store(const struct attention *a, int l, enum kv_type t, int hd, struct store *st)
 {
@@ -96,31 +84,24 @@ static int open_store(const struct attention *a, int l, enum kv_type t, int hd, 
 
 static int open_layer(struct attention *a, int l, struct layer_entries *e)
 {
-    const int n = of(a, l)->index.n;
-    const enum kv_type t = index_type(a->plan[l].select.keys, a->bank->type_k, max_int(n, 1));
-
     TRY(open_store(a, l, a->bank->type_k, a->model->layer[l].hd, &e->entry));
-    if (!scores(a, l))
-        return CB_OK;
-    if (n % cb_kv_type[t].block)
-        return cb_policy_refuse(a->policy, "keys=%s: keys of %d numbers are no whole blocks of %d",
-                                cb_kv_type[t].name, n, cb_kv_type[t].block);
-    return open_store(a, l, t, n, &e->index);
+    return scores(a, l)
+               ? cb_index_keys_open(&e->index, a, l, INDEX_SUMS, of(a, l)->index.n, of(a, l)->ratio)
+               : CB_OK;
 }
 
 static int open_lists(const struct attention *a, struct entries *x)
 {
     const struct compress_params *p = &a->model->hp.compress;
-    const size_t most = (size_t)x->most, list = (size_t)a->chunk * (size_t)p->top_k;
+    const size_t list = (size_t)a->chunk * (size_t)p->top_k;
 
-    if (!most)
+    if (!x->most)
         return CB_OK;
     /* memory for these is committed page by page as the context grows */
-    x->logit = cb_alloc_aligned((size_t)p->n_index * most, sizeof *x->logit);
-    x->score = cb_alloc_aligned(most, sizeof *x->score);
     x->list = cb_alloc_aligned(list, sizeof *x->list);
-    x->bytes = ((size_t)p->n_index + 1) * most * sizeof *x->score + list * sizeof *x->list;
-    return x->logit && x->score && x->list ? CB_OK : CB_ENOMEM;
+    x->list_bytes = list * sizeof *x->list;
+    TRY(x->list ? CB_OK : CB_ENOMEM);
+    return cb_index_choice_open(&x->choice, p->n_index, p->index_hd, x->most, p->top_k);
 }
 
 static int open_states(struct attention *a)
@@ -173,12 +154,11 @@ static void close(struct attention *a, void *state)
     for (int l = 0; x->layer && l < a->bank->n_layer; l++)
         if (of(a, l)->ratio) {
             cb_store_close(&x->layer[l].entry);
-            cb_store_close(&x->layer[l].index);
+            cb_index_keys_close(&x->layer[l].index);
         }
     cb_entry_work_close(&x->make);
     free(x->layer);
-    free(x->logit);
-    free(x->score);
+    cb_index_choice_close(&x->choice);
     free(x->list);
     free(x);
 }
@@ -187,8 +167,9 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
 {
     const struct entries *x = state;
 
-    (void)a, (void)n_feed, (void)n_most;
-    return x->bytes + x->make.bytes;
+    (void)a, (void)n_most;
+    return x->list_bytes + x->make.bytes +
+           (x->most ? cb_index_choice_bytes(&x->choice, n_feed, x->most) : 0);
 }
 
 /* ---- what follows the timeline ---- */
@@ -198,10 +179,8 @@ static void cut(struct attention *a, void *state, int n)
     struct entries *x = state;
 
     for (int l = 0; l < a->bank->n_layer; l++) {
-        struct store *const both[] = { &x->layer[l].entry, &x->layer[l].index };
-        for (int i = 0; i < 2; i++)
-            if (both[i]->n_kv)
-                cb_store_cut(both[i], n_entry(a, l, n));
+        if (x->layer[l].entry.n_kv)
+            cb_store_cut(&x->layer[l].entry, n_entry(a, l, n));
         cb_bank_note_beside(a->bank, l, held_bytes(a, l, n));
     }
 }
@@ -311,84 +290,38 @@ static int resume(struct attention *a, void *state, int n)
 
 /* ---- a chunk ---- */
 
-/* The entries that c completes are stored. */
+/* What c completes of m -> x->make.row; returns how many */
 static int make(struct attention *a, const struct chunk *c, const struct compressor *m, int value,
-                int logit, float *state, struct store *st)
+                int logit, float *state)
 {
     struct entries *x = cb_reader_state(a, c->l);
-    const int made = cb_entry_make(a, &a->model->layer[c->l], m, c->made + value, c->made + logit,
-                                   c->made_stride, c->n, c->pos0, state, &x->make);
 
-    return made ? cb_store_append(st, a->dev, x->make.row, x->make.row, m->n, made, 0) : CB_OK;
+    return cb_entry_make(a, &a->model->layer[c->l], m, c->made + value, c->made + logit,
+                         c->made_stride, c->n, c->pos0, state, &x->make);
 }
 
+/* The entries that c completes are stored, and their keys. */
 static int stored(struct attention *a, const struct chunk *c)
 {
     const struct compressed *y = of(a, c->l);
     const struct entry_columns col = cb_entry_columns(y);
     struct layer_entries *e = at(a, c->l);
     float *state = cb_states_matrix(&a->bank->states, c->l);
+    const float *row = ((const struct entries *)cb_reader_state(a, c->l))->make.row;
+    int n;
 
     if (!y->ratio)
         return CB_OK;
-    TRY(make(a, c, &y->entry, col.value, col.logit, state, &e->entry));
-    if (scores(a, c->l))
-        TRY(make(a, c, &y->index, col.index_value, col.index_logit,
-                 state + cb_entry_state(&y->entry), &e->index));
+    n = make(a, c, &y->entry, col.value, col.logit, state);
+    if (n)
+        TRY(cb_store_append(&e->entry, a->dev, row, row, y->entry.n, n, 0));
+    if (scores(a, c->l)) {
+        n = make(a, c, &y->index, col.index_value, col.index_logit,
+                 state + cb_entry_state(&y->entry));
+        cb_index_keys_put(&e->index, a->dev, row, y->index.n, n, n_entry(a, c->l, c->pos0));
+    }
     cb_bank_note_beside(a->bank, c->l, held_bytes(a, c->l, c->pos0 + c->n));
     return CB_OK;
-}
-
-struct weighing {
-    const float *logit, *weight; /* [n_head][stride], [n_head] */
-    float *score;                /* [n] */
-    int n_head, stride, n;
-};
-
-/* Some entries' scores: the sum over the heads of weight * max(0, logit) */
-static void weigh(void *ctx, int item, int thread)
-{
-    const struct weighing *x = ctx;
-    const int from = item * SCORES, to = min_int(x->n, from + SCORES);
-
-    (void)thread;
-    memset(x->score + from, 0, (size_t)(to - from) * sizeof *x->score);
-    for (int h = 0; h < x->n_head; h++) {
-        const float *y = x->logit + (size_t)h * (size_t)x->stride, w = x->weight[h];
-        for (int j = from; j < to; j++)
-            x->score[j] += w * (y[j] > 0 ? y[j] : 0);
-    }
-}
-
-/* Scores of the first n entries for query i of c -> x->score */
-static void score(struct attention *a, const struct chunk *c, int i, int n)
-{
-    const struct entries *x = cb_reader_state(a, c->l);
-    const struct store *st = &at(a, c->l)->index;
-    const struct compress_params *p = &a->model->hp.compress;
-    const struct entry_columns col = cb_entry_columns(of(a, c->l));
-    const float *made = c->made + (size_t)i * (size_t)c->made_stride;
-    const struct kv_run run = cb_store_run(st, 0, 0, n);
-    const struct score s = { .a = { .n_tok = 1,
-                                    .n_head = p->n_index,
-                                    .n_kv = 1,
-                                    .hd = st->hd,
-                                    .scale = 1,
-                                    .type_k = st->type_k,
-                                    .type_v = st->type_v,
-                                    .run = &run,
-                                    .q = made + col.q,
-                                    .q_stride = c->made_stride },
-                             .logit = 1,
-                             .out = x->logit,
-                             .out_stride = x->most };
-
-    struct weighing sum = { x->logit, made + col.weight, x->score, p->n_index, x->most, n };
-
-    for (int h = 0; h < p->n_index; h++)
-        memset(x->logit + (size_t)h * (size_t)x->most, 0, (size_t)n * sizeof *x->logit);
-    a->dev->ops->score(a->dev, &s);
-    cb_par_for(a->dev->par, (n + SCORES - 1) / SCORES, weigh, &sum);
 }
 
 /* Queries first..first+n-1 of c read n_e entries beside the window: all of them, or a list. */
@@ -415,14 +348,16 @@ static int add_part(struct attention *a, const struct chunk *c, int first, int n
 /* Query i of c reads the best of n_e entries. */
 static int add_best(struct attention *a, const struct chunk *c, int i, int n_e)
 {
-    const struct entries *x = cb_reader_state(a, c->l);
+    struct entries *x = cb_reader_state(a, c->l);
+    const struct entry_columns col = cb_entry_columns(of(a, c->l));
+    const float *made = c->made + (size_t)i * (size_t)c->made_stride;
+    const struct index_queries q = { made + col.q, made + col.weight, c->made_stride, 1 };
     const int k = a->model->hp.compress.top_k;
     int32_t *list = x->list + (size_t)i * (size_t)k;
 
-    score(a, c, i, n_e);
-    a->dev->ops->topk(a->dev, x->score, n_e, k, list);
+    cb_index_choose(&x->choice, a, &at(a, c->l)->index, &q, &n_e, k, list, (size_t)k);
     if (a->bank->decoding)
-        a->bank->read_bytes += (uint64_t)n_e * at(a, c->l)->index.row_k;
+        a->bank->read_bytes += cb_index_choice_reads(&at(a, c->l)->index, n_e, k);
     return add_part(a, c, i, 1, n_e, list, k);
 }
 
@@ -451,7 +386,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
     const int seen = n_entry(a, l, p->n_prompt + p->n_gen), k = a->model->hp.compress.top_k;
     const int best = scores(a, l) && seen > k;
 
-    *scanned = best ? (uint64_t)seen * e->index.row_k : 0;
+    *scanned = best ? cb_index_choice_reads(&e->index, seen, k) : 0;
     return cb_whole_read_bytes(a, l, n, p, scanned) + *scanned +
            (uint64_t)(best ? k : seen) * e->entry.row_k;
 }
@@ -466,24 +401,27 @@ static int most_areas(const struct attention *a, int l)
 static int areas(const struct attention *a, int l, struct area *out)
 {
     struct layer_entries *e = at(a, l);
-    struct store *const both[] = { &e->entry, &e->index };
     const int n = n_entry(a, l, a->bank->n_seen);
-    const int all = n ? most_areas(a, l) : 0;
 
-    for (int i = 0; i < all; i++) {
-        both[i]->n[0] = both[i]->rows[0] = n; /* of a session that is filled from elsewhere */
-        out[i] = (struct area){
-            AREA_ENTRIES, l, i, 0, cb_store_key(both[i], 0, 0), (size_t)n * both[i]->row_k
+    if (!n)
+        return 0;
+    e->entry.n[0] = e->entry.rows[0] = n; /* of a session that is filled from elsewhere */
+    out[0] = (struct area){
+        AREA_ENTRIES, l, 0, 0, cb_store_key(&e->entry, 0, 0), (size_t)n * e->entry.row_k
+    };
+    if (scores(a, l))
+        out[1] = (struct area){
+            AREA_ENTRIES, l, 1, 0, e->index.at, cb_index_keys_bytes(&e->index, a->bank->n_seen)
         };
-    }
-    return all;
+    return most_areas(a, l);
 }
 
 static size_t area_of(const struct attention *a, const struct area *area, int n)
 {
     const struct layer_entries *e = at(a, area->layer);
 
-    return (size_t)n_entry(a, area->layer, n) * (area->head ? e->index.row_k : e->entry.row_k);
+    return area->head ? cb_index_keys_whole(&e->index, n)
+                      : (size_t)n_entry(a, area->layer, n) * e->entry.row_k;
 }
 
 static int check(const struct attention *a, int l)
