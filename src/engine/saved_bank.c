@@ -13,6 +13,7 @@
 
 #include "bank/mapped_files.h"
 #include "bank/pages.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
@@ -177,6 +178,34 @@ static int name_parent(json_t *about, const struct saved_how *how)
     return json_object_set_new(about, "continues", j) ? cb_json_fail("bank") : CB_OK;
 }
 
+enum { BEGIN_TOKENS = 32, BEGIN_BYTES = 80 };
+
+/* The first words, by which people know a file again */
+static int name_begin(json_t *about, const struct cb_session *s)
+{
+    const int n = s->bank.n_seen < BEGIN_TOKENS ? (int)s->bank.n_seen : BEGIN_TOKENS;
+    cb_detokenizer *d;
+    struct buf words = { 0 };
+    json_t *j;
+
+    TRY(cb_detokenizer_new(s->model, 0, &d));
+    for (int i = 0; i < n && words.n < BEGIN_BYTES; i++) {
+        const char *text;
+        size_t len;
+        if (cb_detokenizer_push(d, s->token[i], &text, &len))
+            break;
+        for (size_t k = 0; k < len; k++) { /* blanks and line ends as one blank */
+            const int blank = text[k] && strchr(" \t\r\n", text[k]) != NULL;
+            if (!blank || (words.n && words.s[words.n - 1] != ' '))
+                cb_buf_add(&words, blank ? " " : &text[k], 1);
+        }
+    }
+    cb_detokenizer_free(d);
+    j = words.failed ? NULL : cb_json_text(words.n ? words.s : "", words.n);
+    cb_buf_free(&words);
+    return !j || json_object_set_new(about, "begins", j) ? cb_json_fail("bank") : CB_OK;
+}
+
 int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how)
 {
     struct bank_writer *w;
@@ -212,6 +241,8 @@ int cb_session_save(const cb_session *s, const char *path)
                        s->policy->m->name);
     TRY(cb_device_lock(s->dev));
     err = cb_saved_about(s, &how.about);
+    if (!err)
+        err = name_begin(how.about, s);
     if (!err)
         err = cb_saved_write(s, path, &how);
     cb_device_unlock(s->dev);

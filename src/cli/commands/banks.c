@@ -273,6 +273,7 @@ static void print_line(const json_t *j)
 {
     const json_t *s = json_object_get(j, "session"), *m = json_object_get(j, "model");
     const time_t used = (time_t)json_integer_value(json_object_get(j, "used"));
+    const char *begins = json_string_value(json_object_get(j, "begins"));
     char day[32] = "";
     struct tm t;
 
@@ -287,8 +288,10 @@ static void print_line(const json_t *j)
         const char *text =
             json_string_value(i ? json_object_get(s, "policy") : json_object_get(m, "name"));
         cb_out_plain(text ? text : "?");
-        fputs(i ? "\n" : "  ", stdout);
+        fputs("  ", stdout);
     }
+    cb_out_plain(begins ? begins : "");
+    putchar('\n');
 }
 
 static int list(const struct opts *o)
