@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +123,20 @@ char *cb_json_dumps(const json_t *j, size_t flags)
     }
     reserve.failed |= before;
     return text;
+}
+
+int cb_json_unpack(const json_t *j, const char *fmt, ...)
+{
+    json_error_t why = { .line = -1 };
+    va_list ap;
+    int rc;
+
+    va_start(ap, fmt);
+    rc = json_vunpack_ex((json_t *)(uintptr_t)j, &why, 0, fmt, ap);
+    va_end(ap);
+    if (rc && json_error_code(&why) == json_error_out_of_memory)
+        return cb_fail(CB_ENOMEM, "JSON: out of memory");
+    return rc ? CB_EFORMAT : CB_OK;
 }
 
 json_t *cb_json_deep_copy(const json_t *j)

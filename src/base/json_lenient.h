@@ -22,6 +22,9 @@ int cb_json_dumpf(const json_t *j, FILE *f, size_t flags);
 
 /* json_dumps(), or NULL if memory ran out meanwhile: the text could lack some of it */
 char *cb_json_dumps(const json_t *j, size_t flags);
+/* json_unpack(). CB_EFORMAT: the value is another one, without a message; CB_ENOMEM, which
+ * json_unpack() itself does not tell from that */
+int cb_json_unpack(const json_t *j, const char *fmt, ...);
 /* json_deep_copy(), or NULL in the same case: the copy could lack members */
 json_t *cb_json_deep_copy(const json_t *j);
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/json_lenient.h"
 #include "eval/gen.h"
 #include "sample.h"
 #include "trial.h"
@@ -231,9 +232,8 @@ static int read_setting(const json_t *row, struct auto_table *t, int i)
     for (int k = 0; k < t->n_length && t->has[i]; k++) {
         struct auto_cost *c = &t->cost[i][k];
         json_t *x = json_array_get(at, (size_t)k);
-        if (json_unpack(x, "{s:F, s:F, s:F, s:i}", "kl", &c->kl, "kept", &c->kept, "read", &c->read,
-                        "needles", &c->held))
-            return CB_EFORMAT;
+        TRY(cb_json_unpack(x, "{s:F, s:F, s:F, s:i}", "kl", &c->kl, "kept", &c->kept, "read",
+                           &c->read, "needles", &c->held));
     }
     return CB_OK;
 }
@@ -249,12 +249,17 @@ int cb_auto_from_json(const json_t *j, struct auto_table *out)
         return cb_fail(CB_EFORMAT, "figures of auto: of another version");
     out->n_length = (int)n;
     out->seconds = json_number_value(json_object_get(j, "seconds"));
-    for (size_t k = 0; k < n; k++)
-        if (json_unpack(json_array_get(lengths, k), "{s:i, s:i}", "tokens", &out->length[k],
-                        "needles", &out->n_right[k]))
-            return cb_fail(CB_EFORMAT, "figures of auto: a length is damaged");
-    for (int i = 0; i < AUTO_SETTINGS; i++)
-        if (read_setting(json_array_get(rows, (size_t)i), out, i))
-            return cb_fail(CB_EFORMAT, "figures of auto: setting %d is damaged", i + 1);
+    for (size_t k = 0; k < n; k++) {
+        const int rc = cb_json_unpack(json_array_get(lengths, k), "{s:i, s:i}", "tokens",
+                                      &out->length[k], "needles", &out->n_right[k]);
+        if (rc)
+            return rc == CB_EFORMAT ? cb_fail(rc, "figures of auto: a length is damaged") : rc;
+    }
+    for (int i = 0; i < AUTO_SETTINGS; i++) {
+        const int rc = read_setting(json_array_get(rows, (size_t)i), out, i);
+        if (rc)
+            return rc == CB_EFORMAT ? cb_fail(rc, "figures of auto: setting %d is damaged", i + 1)
+                                    : rc;
+    }
     return CB_OK;
 }

@@ -17,6 +17,7 @@
 
 #include "base/array.h"
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "saved_bank.h"
 
 /* ---- names ---- */
@@ -171,7 +172,11 @@ static int appraise_open(const struct bank_file *f, struct entry *e)
     if (fstat(f->fd, &st))
         return cb_fail(CB_EIO, "%s: %s", f->path, strerror(errno));
     TRY(cb_saved_read_about(f, &about));
-    (void)json_unpack(about, "{s?F, s?{s?s}}", "work", &work, "continues", "file", &parent);
+    if (cb_json_unpack(about, "{s?F, s?{s?s}}", "work", &work, "continues", "file", &parent) ==
+        CB_ENOMEM) { /* it may be worth more than all others, and continue one of them */
+        json_decref(about);
+        return CB_ENOMEM;
+    }
     age = difftime(time(NULL), st.st_mtime);
     e->worth = (double)(f->uses + 1) * work / (double)(e->bytes + 1) / (age > 0 ? age + 1 : 1);
     if (is_bank_name(parent))

@@ -295,6 +295,13 @@ static char *beside(const char *path, const char *name)
     return out;
 }
 
+/* What unpacking a description ended with, of which a failure for want of memory is no damage */
+static int described(const struct saved_bank *b, int status)
+{
+    return status == CB_EFORMAT ? cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path)
+                                : status;
+}
+
 /* Opens the file that b continues. Only one that is not there, or is another one, makes b useless:
  * a file that cannot be opened now may be sound. */
 static int open_parent(struct saved_bank *b, const json_t *continues)
@@ -303,9 +310,9 @@ static int open_parent(struct saved_bank *b, const json_t *continues)
     char *parent, have[HEX];
     int err;
 
-    if (json_unpack((json_t *)(uintptr_t)continues, "{s:s, s:s, s:i}", "file", &name, "id", &id,
-                    "tokens", &b->n_shared) ||
-        !*name || strchr(name, '/') || b->n_shared <= 0 || b->n_shared % KV_PREPACK)
+    TRY(described(b, cb_json_unpack(continues, "{s:s, s:s, s:i}", "file", &name, "id", &id,
+                                    "tokens", &b->n_shared)));
+    if (!*name || strchr(name, '/') || b->n_shared <= 0 || b->n_shared % KV_PREPACK)
         return cb_fail(CB_EFORMAT, "%s: damaged: its description", path);
     if (!(parent = beside(path, name)))
         return CB_ENOMEM;
@@ -544,9 +551,8 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
     json_int_t peak, read;
     int err;
 
-    if (json_unpack(b->about, "{s:s, s:I, s:I}", "layout", &layout, "kv_peak_bytes", &peak,
-                    "kv_read_bytes", &read))
-        return cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
+    TRY(described(b, cb_json_unpack(b->about, "{s:s, s:I, s:I}", "layout", &layout, "kv_peak_bytes",
+                                    &peak, "kv_read_bytes", &read)));
     TRY(verify(b, s));
     err = fill_counts(&b->file, s);
     if (!err)
@@ -577,13 +583,13 @@ struct settings {
 
 static int read_settings(const struct saved_bank *b, struct settings *a)
 {
-    if (json_unpack(b->about, "{s:{s:s}, s:{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s?s}, s:s, s?i}",
-                    "model", "weights", &a->weights, "session", "n_ctx", &a->params.n_ctx, "chunk",
-                    &a->params.chunk, "type_k", &a->params.type_k, "type_v", &a->params.type_v,
-                    "policy", &a->params.policy, "prefill", &a->params.prefill, "plan", &a->plan,
-                    "rotation", &a->rotation, "layout", &a->layout, "anew", &a->n_prefill_exact))
-        return cb_fail(CB_EFORMAT, "%s: damaged: its description", b->file.path);
-    return CB_OK;
+    return described(
+        b, cb_json_unpack(
+               b->about, "{s:{s:s}, s:{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s?s}, s:s, s?i}", "model",
+               "weights", &a->weights, "session", "n_ctx", &a->params.n_ctx, "chunk",
+               &a->params.chunk, "type_k", &a->params.type_k, "type_v", &a->params.type_v, "policy",
+               &a->params.policy, "prefill", &a->params.prefill, "plan", &a->plan, "rotation",
+               &a->rotation, "layout", &a->layout, "anew", &a->n_prefill_exact));
 }
 
 static int check_model(const char *path, const struct settings *a, struct cb_model *m)
