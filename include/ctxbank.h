@@ -262,7 +262,7 @@ enum {
     CB_TOK_BOS = 1,     /* add BOS in front if the model asks for it */
     CB_TOK_SPECIAL = 2, /* special tokens that the text spells, such as <|im_end|>, become those
                            tokens; without the flag they are ordinary text */
-    CB_TOK_EOS = 8,     /* add EOS behind if the model asks for it, as models of embeddings do */
+    CB_TOK_EOS = 8,     /* append EOS if the model asks for it, as models of embeddings do */
     CB_TOK_WHOLE = 4    /* detokenizing: the tokens are a text from its beginning, so the space that
                            the tokenizer put in front of it is removed */
 };
@@ -342,8 +342,8 @@ struct cb_session_params {
     const char *prefill; /* the same, NAME from cb_prefill_at(); NULL = "dense" */
     int act_bits; /* bits of activations when tokens are decoded: 16, or 8 for faster batches of
                      many sessions at some loss of quality; 0 = 16. Prompts always use 8 */
-    /* Of models with layers that remember without keys: most bytes of checkpoints, copies of what
-     * these layers remember, from which a timeline that is cut back goes on; 0 = 1 GiB, 1 = none */
+    /* For models with layers that remember without keys: most bytes of checkpoints, copies of what
+     * these layers remember, at which a timeline can be cut back; 0 = 1 GiB, 1 = none */
     uint64_t checkpoint_bytes;
     int guest; /* 1: the policy was sent by a stranger. An option that names a file (preset=) takes
                   the name of one in the model's preset_dir, and no path */
@@ -379,8 +379,8 @@ struct cb_memory {
     double device_gather_s_per_token;
     double prompt_density; /* share of a dense prompt's pairs of query and token that attention has
                               read in the prompts so far; 0: no prompt yet, or in a plan */
-    int at_most; /* 1: kv_bytes of a plan is an upper bound, because what is kept depends on the
-                    text */
+    int at_most; /* 1: kv_bytes of a plan is an upper bound, because the text decides how many
+                    tokens are kept */
     uint64_t kv_beside_bytes; /* of kv_bytes, what is neither a key nor a value: steps of prepacked
                                  blocks, sketches, positions and scores */
     uint64_t
@@ -418,8 +418,8 @@ CB_API const char *cb_session_note(const cb_session *session);
 typedef int (*cb_progress_fn)(void *arg, int64_t done, int64_t total);
 /* logits[n_vocab] after token i of the prompt; valid during the call. */
 typedef void (*cb_logits_fn)(void *arg, int i, const float *logits);
-/* state[n_embd] of token i of the prompt behind the last layer and its norm, of which the logits
- * would be made; valid during the call. */
+/* state[n_embd] of token i of the prompt after the last layer and its norm, from which logits
+ * are computed; valid during the call. */
 typedef void (*cb_states_fn)(void *arg, int i, const float *state);
 
 struct cb_prefill {
@@ -496,11 +496,11 @@ CB_API int cb_decode_batch(cb_session *const *sessions, const int32_t *tokens, i
 
 /* ---- timelines that split, and go back ---- */
 
-/* A copy of `session` - tokens, bank, policy state, logits - that goes on independently, to the bit
- * as `session` would. It takes as much memory again. *out is NULL after a failure (CB_ENOMEM;
+/* A copy of `session` - tokens, bank, policy state, logits - that continues independently, to the
+ * bit as `session` would. It takes as much memory again. *out is NULL after a failure (CB_ENOMEM;
  * CB_EARG: a prompt is in progress); the caller closes it. */
 CB_API int cb_session_fork(const cb_session *session, cb_session **out);
-/* Keeps the first n tokens, 0 to cb_session_len(), and forgets the others: the timeline goes on as
+/* Keeps the first n tokens, 0 to cb_session_len(), and forgets the others: the timeline is as
  * if they had never been fed. If n lies in the last prompt, the first n tokens count as one prompt.
  * There are no logits before the next feed. CB_EUNSUPPORTED, with nothing changed: the policy has
  * dropped or scored tokens since; n = 0 is always possible. With kivi types and planes, quantised
@@ -515,7 +515,7 @@ CB_API int cb_session_truncate(cb_session *session, int n);
  * CB_EIO; CB_ENOMEM; CB_EARG: a prompt is in progress, or `path` is no regular file;
  * CB_EUNSUPPORTED: a policy of the caller's own. */
 CB_API int cb_session_save(const cb_session *session, const char *path);
-/* Opens a session from such a file. It goes on, to the bit, as the saved one would have, if the
+/* Opens a session from such a file. It continues, to the bit, as the saved one would have, if the
  * instruction set is the same; blocks prepacked for another one are unpacked, rounded. Large
  * areas are mapped copy-on-write: processes share them until they write. A file that becomes
  * shorter meanwhile raises SIGBUS: cb_model_page_lost(). n_ctx: capacity in tokens; 0 = as saved.
@@ -627,9 +627,9 @@ CB_API void cb_sampler_accept(cb_sampler *sampler, int32_t token); /* the penalt
  * cb_session_want_top(). */
 CB_API int cb_sampler_top(const struct cb_sampler_params *params);
 /* logits[n_vocab] -> a token id. Negative, with a grammar alone: the status of a failure, such as
- * CB_EUNSUPPORTED where no token of the vocabulary can go on with the text. */
+ * CB_EUNSUPPORTED where no token of the vocabulary continues the text. */
 CB_API int32_t cb_sampler_pick(cb_sampler *sampler, const float *logits);
-/* A copy that goes on independently, as `sampler` would: draws, penalties, place in the grammar.
+/* An independent copy that continues as `sampler` would: draws, penalties, place in the grammar.
  * *out is NULL after a failure (CB_ENOMEM). */
 CB_API int cb_sampler_fork(const cb_sampler *sampler, cb_sampler **out);
 
@@ -647,7 +647,7 @@ CB_API int cb_grammar_new_json_schema(const char *text, cb_grammar **out);
 CB_API int cb_grammar_new_regex(const char *text, cb_grammar **out);
 CB_API void cb_grammar_free(cb_grammar *grammar); /* NULL is allowed */
 /* From now on cb_sampler_pick() gives tokens that the grammar allows after those that
- * cb_sampler_accept() takes from now on, so set it behind the prompt. Tokens that end a turn are
+ * cb_sampler_accept() takes from now on, so set it after the prompt. Tokens that end a turn are
  * allowed where the text may end, and other special tokens never. NULL: no grammar. Model and
  * grammar must outlive the sampler, or another call here. All logits must be exact: 0 for
  * cb_session_want_top(). The first call on a model sorts its vocabulary (about 0.1 s for 150,000
@@ -682,8 +682,8 @@ CB_API int cb_session_draft_mtp(const cb_session *session);
 /* A session of the draft model, which guesses where the timeline has nothing to copy; NULL: no
  * more. The caller closes it later than the speculation. It reads the timeline by itself, between
  * tokens, for no longer than a token takes; if its context is smaller, it follows the end. Several
- * speculations of one thread may use it in turn. If it fails, the log says so and the text goes on
- * without it. CB_EARG: cb_model_same_tokens(); CB_EUNSUPPORTED: tokens of its policy cannot be
+ * speculations of one thread may use it in turn. If it fails, the log says so and drafting
+ * ends. CB_EARG: cb_model_same_tokens(); CB_EUNSUPPORTED: tokens of its policy cannot be
  * taken back. */
 CB_API int cb_speculation_set_draft(cb_speculation *speculation, cb_session *draft);
 /* In place of cb_session_logits(), cb_session_decode() and cb_session_len(). */
@@ -701,8 +701,8 @@ CB_API void cb_speculation_get_counts(const cb_speculation *speculation,
 typedef int (*cb_text_fn)(void *arg, const char *text, size_t len);
 /* Generates up to n tokens after a prompt and appends them to the timeline. The answer ends before
  * a token that ends the turn, and where the context is full. text may be NULL. Returns the number
- * of tokens. CB_EARG: n < 0, or an empty session; else fails as a decode does, and what was
- * generated before stays in the timeline. */
+ * of tokens. CB_EARG: n < 0, or an empty session; else fails as a decode does, and the tokens
+ * generated before stay in the timeline. */
 CB_API int cb_session_generate(cb_session *session, cb_sampler *sampler, int n, cb_text_fn text,
                                void *arg);
 
