@@ -82,6 +82,19 @@ static int add_call(json_t **list, const json_t *call, size_t i, size_t k)
     return CB_OK;
 }
 
+/* A call of a custom tool, as if it were a function with one text */
+static int add_custom(json_t **list, const json_t *call, size_t i, size_t k)
+{
+    const json_t *custom = json_object_get(call, "custom");
+    json_t *as = json_pack("{s:O*, s:{s:O?, s:{s:O?}}}", "id", json_object_get(call, "id"),
+                           "function", "name", json_object_get(custom, "name"), "arguments",
+                           "input", json_object_get(custom, "input"));
+    const int rc = as ? add_call(list, as, i, k) : no_memory();
+
+    json_decref(as);
+    return rc;
+}
+
 static int add_calls(json_t *to, const json_t *m, size_t i)
 {
     const json_t *calls = cb_field(m, "tool_calls"), *old = cb_field(m, "function_call"), *call;
@@ -96,7 +109,12 @@ static int add_calls(json_t *to, const json_t *m, size_t i)
     list = json_array();
     if (!list)
         return no_memory();
-    json_array_foreach(calls, k, call) rc = rc ? rc : add_call(&list, call, i, k);
+    json_array_foreach(calls, k, call)
+    {
+        if (!rc)
+            rc = json_is_object(json_object_get(call, "custom")) ? add_custom(&list, call, i, k)
+                                                                 : add_call(&list, call, i, k);
+    }
     if (!rc && !json_array_size(calls)) {
         wrapped = json_pack("{s:O}", "function", old);
         rc = wrapped ? add_call(&list, wrapped, i, 0) : no_memory();
