@@ -241,6 +241,8 @@ static void first_stage(struct pass *x, const struct index_scan *s, int b)
     x->k->add(&x->q, 0, end_of(&x->q, 0), &y, sum);
     for (int j = 0; j < STRIP_BLOCK; j++)
         x->out[b * STRIP_BLOCK + j] = -INFINITY;
+    for (int j = max_int(0, x->n - b * STRIP_BLOCK); j < STRIP_BLOCK; j++)
+        sum[j] = NAN; /* not seen: no floor is reached */
     for (int j = 0; j < STRIP_BLOCK; j += STRIP_KEYS, y.at += y.next) {
         for (int i = 0; i < STRIP_KEYS; i++)
             at[i] = b * STRIP_BLOCK + j + i;
