@@ -194,8 +194,8 @@ static int name_begin(json_t *about, const struct cb_session *s)
         size_t len;
         if (cb_detokenizer_push(d, s->token[i], &text, &len))
             break;
-        for (size_t k = 0; k < len; k++) { /* blanks and line ends as one blank */
-            const int blank = text[k] && strchr(" \t\r\n", text[k]) != NULL;
+        for (size_t k = 0; k < len; k++) { /* blanks, line ends and controls as one blank */
+            const int blank = (unsigned char)text[k] <= ' ' || text[k] == 0x7f;
             if (!blank || (words.n && words.s[words.n - 1] != ' '))
                 cb_buf_add(&words, blank ? " " : &text[k], 1);
         }

@@ -530,6 +530,26 @@ START_TEST(descriptions)
 }
 END_TEST
 
+/* The first words stand in the description: none of them, control bytes neither, harms the file. */
+START_TEST(any_first_words)
+{
+    enum { N = 24 };
+    int32_t id[N];
+
+    for (int from = 0; from < cb_n_vocab(m); from += N) {
+        cb_session *s = cb_setting_session(m, &cb_setting[0], N_CTX), *l;
+        for (int i = 0; i < N; i++)
+            id[i] = (int32_t)((from + i) % cb_n_vocab(m));
+        ck_assert_msg(!cb_session_prefill(s, id, N, NULL), "%s", cb_error());
+        save(s);
+        l = load(0);
+        same(s, l, "tokens of any bytes");
+        cb_session_close(l);
+        cb_session_close(s);
+    }
+}
+END_TEST
+
 /* ---- writing is all or nothing ---- */
 
 static int n_files(void)
@@ -761,6 +781,7 @@ int main(void)
     tcase_add_test(c, newer_formats);
     tcase_add_test(c, another_model);
     tcase_add_test(c, descriptions);
+    tcase_add_test(c, any_first_words);
     tcase_add_test(c, a_full_disk);
     tcase_add_test(c, killed);
     tcase_add_loop_test(c, changed_in_use, 0, N_IN_USE * N_CUT);
