@@ -633,10 +633,11 @@ int cb_completion_start(struct completion *t, struct exchange *x)
     const int overflows = t->order.n >= t->s->n_ctx;
     int rc = overflows ? CB_EFULL : order(t);
 
-    if (!rc &&
-        cb_exchange_lacks()) /* a part of the request, perhaps: the answer would be another's */
+    if (!rc && cb_exchange_lacks()) { /* a part of the request, perhaps: another answer */
+        cb_group_free(t->group);
+        t->group = NULL;
         rc = cb_fail(CB_ENOMEM, "out of memory");
-
+    }
     if (overflows)
         cb_exchange_overflow(x, t->order.n, t->s->n_ctx);
     else if (rc)
