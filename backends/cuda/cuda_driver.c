@@ -249,6 +249,7 @@ static int finish(struct gpu *g)
 static const struct driver driver = {
     .ops = "cuda",
     .has_mma = 1, /* from compute capability 7.5 on */
+    .reaches_all = 1,
     .open = open_cuda,
     .close = close_cuda,
     .is_memory = is_memory,

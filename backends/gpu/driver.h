@@ -50,6 +50,7 @@ struct gpu_size {
 struct driver {
     const char *ops; /* "opencl": name of the op table */
     int has_mma;     /* 1: matmul.cl has tile_mma */
+    int reaches_all; /* 1: kernels reach memory whose address they read, without `deep` */
 
     /* Sets g->own; fails with cb_error(). close() comes after a failure too. */
     int (*open)(struct gpu *g, int index, struct gpu_size *size);

@@ -12,6 +12,7 @@
 
 enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
 enum { GPU_AT_ONCE = 3 };                     /* weights that one launch multiplies by */
+enum { GPU_NEW_ROWS = 64 };                   /* rows that one launch stores */
 
 /* Memory on the device, in ascending order of address */
 struct gpu_block {
@@ -43,6 +44,13 @@ struct gpu_home {
     size_t bytes;
 };
 
+/* A decoded token's rows of keys and values, which one kernel stores: each has the address of its
+ * numbers, and up to three where it goes. The stage has room for the table. */
+struct gpu_new_rows {
+    int n, type, hd;
+    uint64_t (*host)[4], *on;
+};
+
 /* What memory is for: copies that there need not be (weights, rows), work space, operands */
 enum gpu_use { GPU_COPIES, GPU_WORK, GPU_OPERANDS };
 
@@ -71,8 +79,10 @@ struct gpu {
     const uint8_t *home_lo, *home_hi; /* what holds all of their places in the bank */
     struct gpu_home fetch; /* the last of them, side by side in the stage: yet to be copied there */
     int fetch_home;        /* the first one's number */
-    int ahead;                        /* 1: copies ahead may be on their way */
-    uint64_t emptied;                 /* how often the queue has been waited for */
+    struct gpu_new_rows new_rows;          /* not stored yet; any other command comes after them */
+    void (*store_new_rows)(struct gpu *g); /* gpu_new_rows.c */
+    int ahead;                             /* 1: copies ahead may be on their way */
+    uint64_t emptied;                      /* how often the queue has been waited for */
     int owes; /* 1: results were sent to the host otherwise, and must be there when the op ends */
     struct gpu_mirror *mirror;
     struct gpu_chosen_all *chosen;
@@ -172,6 +182,14 @@ void cb_gpu_empty_stage(struct gpu *g);
 
 extern const struct device_memory cb_gpu_memory;
 int cb_gpu_check(struct gpu *g); /* waits; the failure that has been remembered, if there is one */
+
+/* ---- gpu_new_rows.c ---- */
+
+/* A decoded token's row: x[hd] -> on, in work space, and where cb_gpu_move() brings it from there.
+ * Only if it fits (1): else it has to be stored by itself. */
+int cb_gpu_new_row_fits(struct gpu *g, enum kv_type t, const float *x, int hd);
+void cb_gpu_new_row(struct gpu *g, const float *x, void *on);
+void cb_gpu_store_new_rows(struct gpu *g); /* before any other command */
 
 /* ---- gpu_program.c ---- */
 

@@ -93,6 +93,7 @@ static int open_steps(struct gpu *g, struct device *d, const struct device_want 
     TRY(set_limit(g, want->working_set, &size));
     TRY(cb_gpu_mirror_open(g));
     g->make_room = cb_gpu_make_room;
+    g->store_new_rows = cb_gpu_store_new_rows;
     g->host = (struct device){ .name = "cpu", .par = d->par, .lock = d->lock };
     TRY(cb_backend_cpu.open(&g->host, want));
     return open_kernels(g);

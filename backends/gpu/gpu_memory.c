@@ -144,12 +144,20 @@ void *cb_gpu_alloc_work(struct gpu *g, size_t bytes)
     return alloc(g, bytes, GPU_WORK);
 }
 
+/* What was asked for before any other command comes before it. */
+static void store_new_rows(struct gpu *g)
+{
+    if (g->new_rows.n)
+        g->store_new_rows(g);
+}
+
 void cb_gpu_free(struct gpu *g, void *p)
 {
     const int at = block_at(g, p);
 
     if (!p || at == g->n_block || g->block[at].p != p)
         return;
+    store_new_rows(g);
     cb_gpu_meet_ahead(g);
     g->driver->finish(g);
     g->driver->free(g, p);
@@ -160,7 +168,7 @@ void cb_gpu_free(struct gpu *g, void *p)
 
 /* ---- copies ---- */
 
-static void enqueue(struct gpu *g, void *to, const void *from, size_t bytes)
+static void copy_now(struct gpu *g, void *to, const void *from, size_t bytes)
 {
     int err;
 
@@ -169,6 +177,12 @@ static void enqueue(struct gpu *g, void *to, const void *from, size_t bytes)
     err = g->driver->copy(g, to, from, bytes);
     if (err)
         cb_gpu_fail(g, "copy", err);
+}
+
+static void enqueue(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    store_new_rows(g);
+    copy_now(g, to, from, bytes);
 }
 
 static int overlap(const uint8_t *a, const uint8_t *a_end, const void *b, size_t bytes)
@@ -206,7 +220,13 @@ void cb_gpu_fetch(struct gpu *g, void *to, const void *from, size_t bytes)
 
 void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes)
 {
-    enqueue(g, to, from, bytes);
+    const struct gpu_new_rows *r = &g->new_rows;
+    uint64_t *last = r->n ? r->host[r->n - 1] : NULL;
+
+    if (last && last[1] == (uintptr_t)from && !last[3]) /* its whole row, as all rows are moved */
+        last[last[2] ? 3 : 2] = (uintptr_t)to;
+    else
+        enqueue(g, to, from, bytes);
 }
 
 /* The host's memory beside a place in the stage */
@@ -236,7 +256,10 @@ static void fetch_now(struct gpu *g)
     g->fetch = (struct gpu_home){ 0 };
     if (!f.bytes)
         return;
-    enqueue(g, f.to, f.from, f.bytes);
+    for (int i = 0; i < g->new_rows.n; i++)
+        if (g->new_rows.host[i][1] - (uintptr_t)f.from < f.bytes)
+            store_new_rows(g);
+    copy_now(g, f.to, f.from, f.bytes);
     if (g->status)
         g->n_home = g->fetch_home; /* they are not on their way */
 }
@@ -279,6 +302,7 @@ void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
 
 void cb_gpu_ahead_after(struct gpu *g)
 {
+    store_new_rows(g);
     const int err = g->status ? 0 : g->driver->ahead_after(g);
 
     if (err)
@@ -299,6 +323,7 @@ void cb_gpu_finish(struct gpu *g)
     int err;
 
     pthread_mutex_lock(&g->wait);
+    store_new_rows(g);
     fetch_now(g);
     err = g->driver->finish(g);
     g->emptied++;

@@ -87,9 +87,12 @@ static void *kernel_of(struct gpu *g, struct gpu_program *p, const char *name)
 void cb_gpu_run(struct gpu *g, struct gpu_program *p, const char *kernel, const size_t groups[3],
                 size_t items, const struct gpu_arg *arg, int n_arg, void *const *deep)
 {
-    void *k = g->status ? NULL : kernel_of(g, p, kernel);
+    void *k;
     int err;
 
+    if (g->new_rows.n)
+        g->store_new_rows(g);
+    k = g->status ? NULL : kernel_of(g, p, kernel);
     if (!k || !groups[0] || !groups[1] || !groups[2])
         return;
     err = g->driver->run(g, k, groups, items, arg, n_arg, deep);

@@ -189,18 +189,24 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
     const size_t row = cb_kv_row_bytes(t, hd), bytes = row * (size_t)n;
     const int64_t all = (int64_t)n * (t == KV_Q8_0 ? hd / 32 : hd);
     struct gpu_area *a;
+    int at_once;
     void *on;
 
     if (all < 1)
         return;
     a = cb_gpu_area(g, rows);
+    at_once = a && n == 1 && cb_gpu_new_row_fits(g, t, x, hd);
     on = a ? cb_gpu_room_for(g, bytes) : cb_gpu_out(g, rows, bytes);
-    const struct gpu_arg arg[] = {
-        GPU_I((int)t), GPU_P(cb_gpu_in(g, x, floats(span(n, stride, hd)))),
-        GPU_I(stride), GPU_I(hd),
-        GPU_P(on),     GPU_L(all)
-    };
-    cb_gpu_run_each(g, vector_program(g), "encode", all, arg, 6);
+    if (at_once) {
+        cb_gpu_new_row(g, x, on);
+    } else {
+        const struct gpu_arg arg[] = {
+            GPU_I((int)t), GPU_P(cb_gpu_in(g, x, floats(span(n, stride, hd)))),
+            GPU_I(stride), GPU_I(hd),
+            GPU_P(on),     GPU_L(all)
+        };
+        cb_gpu_run_each(g, vector_program(g), "encode", all, arg, 6);
+    }
     if (a && on && !g->status) {
         const size_t at = (size_t)((const uint8_t *)rows - a->rows);
         cb_gpu_mirror_begin(g);

@@ -25,6 +25,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_matmul.c \
 	backends/gpu/gpu_memory.c \
 	backends/gpu/gpu_mirror.c backends/gpu/gpu_mirror.h \
+	backends/gpu/gpu_new_rows.c \
 	backends/gpu/gpu_pack.c backends/gpu/gpu_pack.h \
 	backends/gpu/gpu_peak.c \
 	backends/gpu/gpu_program.c \

@@ -149,6 +149,7 @@ const std::vector<kernel> kernels = {
     ONE("vector", vector_, join),
     ONE("vector", vector_, sink),
     ONE("vector", vector_, encode),
+    ONE("vector", vector_, encode_rows),
     ONE("vector", vector_, decode),
     ONE("vector", vector_, scatter),
     ONE("select", select_, head_lse),

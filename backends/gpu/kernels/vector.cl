@@ -213,6 +213,19 @@ FUNCTION void encode_q8_0(GLOBAL const float *x, GLOBAL uchar *p)
         p[2 + i] = (uchar)(signed char)rint(x[i] * inv);
 }
 
+/* Number i of a row, or, of q8_0, block i of 32; from: that number's place */
+FUNCTION void encode_one(int type, GLOBAL const float *from, GLOBAL uchar *row, long i)
+{
+    if (type == 0)
+        ((GLOBAL float *)row)[i] = *from;
+    else if (type == 1)
+        put16(row + 2 * i, f16_bits(*from));
+    else if (type == 2)
+        put16(row + 2 * i, bf16_bits(*from));
+    else
+        encode_q8_0(from, row + 34 * i);
+}
+
 /* One number of row i / hd, or one block of 32 of q8_0; type as enum kv_type */
 KERNEL void encode(int type, GLOBAL const float *x, int stride, int hd, GLOBAL uchar *rows, long n)
 {
@@ -221,16 +234,25 @@ KERNEL void encode(int type, GLOBAL const float *x, int stride, int hd, GLOBAL u
     const long row = i / a_row, c = i % a_row;
     GLOBAL const float *from = x + row * stride + (type == 3 ? 32 * c : c);
 
+    if (i < n)
+        encode_one(type, from, rows, i);
+}
+
+/* The same for rows at addresses of their own: table[row] has that of its numbers, and up to three
+ * to which it goes, or 0 */
+KERNEL void encode_rows(int type, int hd, GLOBAL const ulong *table, long n)
+{
+    const long i = THREAD();
+    const int a_row = type == 3 ? hd / 32 : hd;
+    GLOBAL const ulong *at = table + i / a_row * 4;
+    const int c = (int)(i % a_row);
+
     if (i >= n)
         return;
-    if (type == 0)
-        ((GLOBAL float *)rows)[i] = *from;
-    else if (type == 1)
-        put16(rows + 2 * i, f16_bits(*from));
-    else if (type == 2)
-        put16(rows + 2 * i, bf16_bits(*from));
-    else
-        encode_q8_0(from, rows + 34 * i);
+    for (int k = 1; k < 4; k++)
+        if (at[k])
+            encode_one(type, (GLOBAL const float *)at[0] + (type == 3 ? 32 * c : c),
+                       (GLOBAL uchar *)at[k], c);
 }
 
 /* One number */
