@@ -5,12 +5,12 @@
  * their bits. */
 #include "index_choice.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/index_strips.h"
+#include "state_memory.h"
 
 /* Ranks that scores of 8 bits may be off by at the end of a choice of k. With random keys and k of
  * 2,048 the deviation is some 40 ranks (bench/RESULTS.md, "A selector of tokens"). */
@@ -19,37 +19,23 @@ static int off_by(int k)
     return k / 8 + 16;
 }
 
-int cb_index_choice_open(struct index_choice *x, int n_head, int hd, int n_key, int k)
+int cb_index_choice_open(struct index_choice *x, void *state, int n_head, int hd, int n_key, int k)
 {
     const size_t near = 2 * (size_t)off_by(k), cand = (size_t)k + (size_t)off_by(k);
 
     *x = (struct index_choice){ .hd = hd, .n_head = n_head, .k = k };
     x->stride = ((size_t)n_key / STRIP_BLOCK + 1) * STRIP_BLOCK;
     /* memory for these is committed page by page as the context grows */
-    x->score = cb_alloc_aligned(INDEX_QUERIES * x->stride, sizeof *x->score);
-    x->work = cb_alloc_aligned(
-        1, cb_index_scan_bytes(NULL, INDEX_QUERIES, n_head, hd, n_key + 1, 0, NULL));
-    x->key = cb_alloc_aligned(near * (size_t)hd, sizeof *x->key);
-    x->near = cb_alloc_aligned(cand > near ? cand : near, sizeof *x->near);
-    x->cand = cb_alloc_aligned(cand, sizeof *x->cand);
-    x->at = cb_alloc_aligned(cand, sizeof *x->at);
-    x->place = cb_alloc_aligned(near, sizeof *x->place);
-    x->taken = cb_alloc_aligned(cand, sizeof *x->taken);
-    return x->score && x->work && x->key && x->near && x->cand && x->at && x->place && x->taken
-               ? CB_OK
-               : CB_ENOMEM;
-}
-
-void cb_index_choice_close(struct index_choice *x)
-{
-    free(x->score);
-    free(x->work);
-    free(x->key);
-    free(x->near);
-    free(x->cand);
-    free(x->at);
-    free(x->place);
-    free(x->taken);
+    x->score = cb_state_alloc(state, INDEX_QUERIES * x->stride, sizeof *x->score);
+    x->work = cb_state_alloc(
+        state, 1, cb_index_scan_bytes(NULL, INDEX_QUERIES, n_head, hd, n_key + 1, 0, NULL));
+    x->key = cb_state_alloc(state, near * (size_t)hd, sizeof *x->key);
+    x->near = cb_state_alloc(state, cand > near ? cand : near, sizeof *x->near);
+    x->cand = cb_state_alloc(state, cand, sizeof *x->cand);
+    x->at = cb_state_alloc(state, cand, sizeof *x->at);
+    x->place = cb_state_alloc(state, near, sizeof *x->place);
+    x->taken = cb_state_alloc(state, cand, sizeof *x->taken);
+    return cb_state_status(state);
 }
 
 size_t cb_index_choice_bytes(const struct index_choice *x, int n_feed, int n)

@@ -27,9 +27,9 @@ struct index_queries {
     int stride, n;       /* n: at most INDEX_QUERIES */
 };
 
-/* For choices of at most k out of n_key keys of hd numbers, by n_head heads */
-int cb_index_choice_open(struct index_choice *x, int n_head, int hd, int n_key, int k);
-void cb_index_choice_close(struct index_choice *x);
+/* For choices of at most k out of n_key keys of hd numbers, by n_head heads. Its memory is the
+ * reader's state's (state_memory.h). */
+int cb_index_choice_open(struct index_choice *x, void *state, int n_head, int hd, int n_key, int k);
 /* Work space of feeds of n_feed tokens and n keys */
 size_t cb_index_choice_bytes(const struct index_choice *x, int n_feed, int n);
 /* The k best of the n_key[i] keys that each query sees, k <= n_key[i] -> list[n][list_stride],

@@ -99,21 +99,43 @@ struct part cb_parts_of(const struct attention *a, const struct chunk *c)
                           .skip = 2 };
 }
 
-int cb_parts_add_list(struct attention *a, const struct chunk *c, int i, const int32_t *list, int n)
+/* A part of token i of c that reads all it sees, for the caller to narrow */
+static int add_token(struct attention *a, const struct chunk *c, int i, struct kv_run **run)
 {
     const struct store *st = &a->bank->store[c->l];
     struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
 
     p.first = i;
     p.n = 1;
     p.q = c->q + (size_t)i * (size_t)c->stride;
     p.causal = 0;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, c->pos0 + i + 1);
+    TRY(cb_parts_add(a, &p, run));
+    for (int h = 0; h < st->n_kv; h++)
+        (*run)[h] = cb_store_run(st, h, 0, c->pos0 + i + 1);
+    return CB_OK;
+}
+
+int cb_parts_add_list(struct attention *a, const struct chunk *c, int i, const int32_t *list, int n)
+{
+    struct kv_run *run;
+
+    TRY(add_token(a, c, i, &run));
+    for (int h = 0; h < a->bank->store[c->l].n_kv; h++) {
         run[h].idx = list;
         run[h].n = n;
+    }
+    return CB_OK;
+}
+
+int cb_parts_add_lists(struct attention *a, const struct chunk *c, int i, const int32_t *list,
+                       size_t stride, const int *n)
+{
+    struct kv_run *run;
+
+    TRY(add_token(a, c, i, &run));
+    for (int h = 0; h < a->bank->store[c->l].n_kv; h++) {
+        run[h].idx = list + (size_t)h * stride;
+        run[h].n = n[h];
     }
     return CB_OK;
 }

@@ -38,6 +38,9 @@ int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run)
 /* A part of token i of c, which reads the slots list[n], the same in all heads */
 int cb_parts_add_list(struct attention *a, const struct chunk *c, int i, const int32_t *list,
                       int n);
+/* The same, with a list for each KV head: the n[h] slots at list + h * stride */
+int cb_parts_add_lists(struct attention *a, const struct chunk *c, int i, const int32_t *list,
+                       size_t stride, const int *n);
 /* A part with all queries of chunk c, for the caller to adapt. */
 struct part cb_parts_of(const struct attention *a, const struct chunk *c);
 

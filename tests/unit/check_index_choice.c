@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attention/index_choice.h"
+#include "attention/state_memory.h"
 #include "device/index_strips.h"
 #include "kit/suite.h"
 
@@ -38,7 +39,7 @@ static float *draws(size_t n)
 struct made {
     struct attention a;
     struct index_keys keys;
-    struct index_choice choice;
+    struct index_choice *choice;
     float *k, *q;
     int n;
 };
@@ -55,7 +56,8 @@ static void make(struct made *x, int n, int k, int strips, int threads)
     x->q = draws((size_t)INDEX_QUERIES * STRIDE);
     x->keys = (struct index_keys){ .strips = strips, .type = KV_F32, .hd = HD, .per = 1 };
     x->keys.at = aligned_alloc(64, cb_strips_bytes(HD, n) + (size_t)n * HD * sizeof(float));
-    ck_assert_int_eq(cb_index_choice_open(&x->choice, HEADS, HD, n, k), 0);
+    x->choice = cb_state_new(sizeof *x->choice);
+    ck_assert(x->choice && !cb_index_choice_open(x->choice, x->choice, HEADS, HD, n, k));
 }
 
 static void put(struct made *x)
@@ -65,7 +67,7 @@ static void put(struct made *x)
 
 static void unmake(struct made *x)
 {
-    cb_index_choice_close(&x->choice);
+    cb_state_free(x->choice);
     cb_device_close(x->a.dev);
     free(x->keys.at);
     free(x->k);
@@ -78,7 +80,7 @@ static void choose(struct made *x, int i, int m, const int *n, int k, int32_t *l
     const float *q = x->q + (size_t)i * STRIDE;
     const struct index_queries some = { q, q + HEADS * HD, STRIDE, m };
 
-    cb_index_choose(&x->choice, &x->a, &x->keys, &some, n, k, list, (size_t)k);
+    cb_index_choose(x->choice, &x->a, &x->keys, &some, n, k, list, (size_t)k);
 }
 
 static const double *by; /* scores that order() compares */

@@ -10,6 +10,7 @@
 #include "attention/index_choice.h"
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "whole.h"
@@ -69,17 +70,16 @@ static int open(struct attention *a, void **state)
     struct block_means *x;
     int n;
 
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
+    if (!(x = *state = cb_state_new(sizeof *x)))
         return CB_ENOMEM;
     TRY(cb_index_sets_open(&x->keys, a));
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_is(a, l, &cb_reader_block_means))
             TRY(open_layer(a, x, l));
     n = p->top_k / x->ratio;
-    x->chosen = cb_calloc((size_t)n * INDEX_QUERIES, sizeof *x->chosen);
-    x->row = cb_calloc(3 * (size_t)p->hd, sizeof *x->row);
-    TRY(x->chosen && x->row ? CB_OK : CB_ENOMEM);
-    return cb_index_choice_open(&x->choice, p->n_head, p->hd, a->bank->n_ctx / x->ratio, n);
+    x->chosen = cb_state_calloc(x, (size_t)n * INDEX_QUERIES, sizeof *x->chosen);
+    x->row = cb_state_calloc(x, 3 * (size_t)p->hd, sizeof *x->row);
+    return cb_index_choice_open(&x->choice, x, p->n_head, p->hd, a->bank->n_ctx / x->ratio, n);
 }
 
 static void close(struct attention *a, void *state)
@@ -87,11 +87,8 @@ static void close(struct attention *a, void *state)
     struct block_means *x = state;
 
     cb_index_sets_close(&x->keys, a);
-    cb_index_choice_close(&x->choice);
     free(x->list);
-    free(x->chosen);
-    free(x->row);
-    free(x);
+    cb_state_free(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)

@@ -12,13 +12,14 @@
 #include "attention/index_choice.h"
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "bank/states.h"
 #include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "whole.h"
 
-/* Of a layer; unused where it has no entries */
+/* A layer's; unused where it has no entries */
 struct layer_entries {
     struct store entry;      /* rows, one KV head */
     struct index_keys index; /* keys of them that are scored */
@@ -98,10 +99,9 @@ static int open_lists(const struct attention *a, struct entries *x)
     if (!x->most)
         return CB_OK;
     /* memory for these is committed page by page as the context grows */
-    x->list = cb_alloc_aligned(list, sizeof *x->list);
+    x->list = cb_state_alloc(x, list, sizeof *x->list);
     x->list_bytes = list * sizeof *x->list;
-    TRY(x->list ? CB_OK : CB_ENOMEM);
-    return cb_index_choice_open(&x->choice, p->n_index, p->index_hd, x->most, p->top_k);
+    return cb_index_choice_open(&x->choice, x, p->n_index, p->index_hd, x->most, p->top_k);
 }
 
 static int open_states(struct attention *a)
@@ -131,9 +131,9 @@ static int open(struct attention *a, void **state)
                        "device %s does not make rows that stand for several "
                        "tokens",
                        a->dev->name);
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
+    if (!(x = *state = cb_state_new(sizeof *x)))
         return CB_ENOMEM;
-    if (!(x->layer = cb_calloc((size_t)a->bank->n_layer, sizeof *x->layer)))
+    if (!(x->layer = cb_state_calloc(x, (size_t)a->bank->n_layer, sizeof *x->layer)))
         return CB_ENOMEM;
     for (int l = 0; l < a->bank->n_layer; l++) {
         if (!of(a, l)->ratio)
@@ -157,10 +157,7 @@ static void close(struct attention *a, void *state)
             cb_index_keys_close(&x->layer[l].index);
         }
     cb_entry_work_close(&x->make);
-    free(x->layer);
-    cb_index_choice_close(&x->choice);
-    free(x->list);
-    free(x);
+    cb_state_free(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)

@@ -11,6 +11,7 @@
 #include "attention/index_keys.h"
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "par/par.h"
@@ -63,18 +64,19 @@ static int open(struct attention *a, void **state)
     const size_t n_ctx = (size_t)a->bank->n_ctx, n_head = (size_t)p->n_head;
     struct selected_blocks *x;
 
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
+    if (!(x = *state = cb_state_new(sizeof *x)))
         return CB_ENOMEM;
     TRY(cb_index_sets_open(&x->keys, a));
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_is(a, l, &cb_reader_selected_blocks))
             TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), a, l, INDEX_EACH, p->hd, 1));
     /* memory for these is committed page by page as the context grows */
-    x->logit = cb_alloc_aligned(SCORED * n_head * n_ctx, sizeof *x->logit);
+    x->logit = cb_state_alloc(x, SCORED * n_head * n_ctx, sizeof *x->logit);
     x->score =
-        cb_alloc_aligned(SCORED * n_head * (size_t)n_block(a, a->bank->n_ctx), sizeof *x->score);
-    x->chosen = cb_calloc((size_t)min_int(p->top_k, n_block(a, a->bank->n_ctx)), sizeof *x->chosen);
-    return x->logit && x->score && x->chosen ? CB_OK : CB_ENOMEM;
+        cb_state_alloc(x, SCORED * n_head * (size_t)n_block(a, a->bank->n_ctx), sizeof *x->score);
+    x->chosen = cb_state_calloc(x, (size_t)min_int(p->top_k, n_block(a, a->bank->n_ctx)),
+                                sizeof *x->chosen);
+    return cb_state_status(x);
 }
 
 static void close(struct attention *a, void *state)
@@ -84,10 +86,7 @@ static void close(struct attention *a, void *state)
     cb_index_sets_close(&x->keys, a);
     free(x->list);
     free(x->n);
-    free(x->logit);
-    free(x->score);
-    free(x->chosen);
-    free(x);
+    cb_state_free(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
@@ -239,30 +238,10 @@ static int fit(const struct attention *a, struct selected_blocks *x, int n)
     return CB_OK;
 }
 
-static int add_part(struct attention *a, const struct chunk *c, int i)
-{
-    const struct selected_blocks *x = cb_reader_state(a, c->l);
-    const struct store *st = &a->bank->store[c->l];
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-
-    p.first = i;
-    p.n = 1;
-    p.q = c->q + (size_t)i * (size_t)c->stride;
-    p.causal = 0;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        const size_t at = (size_t)i * (size_t)st->n_kv + (size_t)h;
-        run[h] = cb_store_run(st, h, 0, c->pos0 + i + 1);
-        run[h].idx = x->list + at * (size_t)most_read(a);
-        run[h].n = x->n[at];
-    }
-    return CB_OK;
-}
-
 static int parts(struct attention *a, const struct chunk *c)
 {
     struct selected_blocks *x = cb_reader_state(a, c->l);
+    const size_t n_kv = (size_t)a->bank->store[c->l].n_kv, each = (size_t)most_read(a);
 
     if (c->pos0 + c->n <= most_read(a))
         return 0;
@@ -270,7 +249,8 @@ static int parts(struct attention *a, const struct chunk *c)
     for (int i = 0; i < c->n; i += SCORED)
         choose(a, c, i, min_int(SCORED, c->n - i));
     for (int i = 0; i < c->n; i++)
-        TRY(add_part(a, c, i));
+        TRY(cb_parts_add_lists(a, c, i, x->list + (size_t)i * n_kv * each, each,
+                               x->n + (size_t)i * n_kv));
     if (a->bank->decoding)
         a->bank->read_bytes += cb_index_keys_scanned(cb_index_set(&x->keys, c->l, 0), c->pos0 + 1);
     return 1;

@@ -9,6 +9,7 @@
 #include "attention/index_choice.h"
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "whole.h"
@@ -42,7 +43,7 @@ static int open(struct attention *a, void **state)
     const struct selector_params *p = &a->model->hp.selector;
     struct selected_tokens *x;
 
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
+    if (!(x = *state = cb_state_new(sizeof *x)))
         return CB_ENOMEM;
     TRY(cb_index_sets_open(&x->keys, a));
     for (int l = 0; l < a->bank->n_layer; l++) {
@@ -50,7 +51,7 @@ static int open(struct attention *a, void **state)
         if (scores(a, l))
             TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), a, l, INDEX_SUMS, p->hd, 1));
     }
-    return cb_index_choice_open(&x->choice, p->n_head, p->hd, a->bank->n_ctx, p->top_k);
+    return cb_index_choice_open(&x->choice, x, p->n_head, p->hd, a->bank->n_ctx, p->top_k);
 }
 
 static void close(struct attention *a, void *state)
@@ -58,9 +59,8 @@ static void close(struct attention *a, void *state)
     struct selected_tokens *x = state;
 
     cb_index_sets_close(&x->keys, a);
-    cb_index_choice_close(&x->choice);
     free(x->list);
-    free(x);
+    cb_state_free(x);
 }
 
 /* Tokens whose lists are kept at once in feeds of n */
