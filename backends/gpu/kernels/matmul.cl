@@ -237,6 +237,16 @@ KERNEL OF_EIGHTS void tile(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in
 #ifdef HAS_MMA
 /* ---- where a warp multiplies small matrices of halves at once ---- */
 
+/* By what a row is divided before it becomes halves. All `items` of the group find it together. */
+FUNCTION float row_step(GLOBAL const float *row, int n_in, IN_LOCAL float *most_, int items)
+{
+    float most = 0.0f;
+
+    for (int i = ITEM(); i < n_in; i += ITEMS())
+        most = fmax(most, fabs(row[i]));
+    return half_step(group_max(most, most_, items));
+}
+
 /* A row of x (GROUP(0)) as halves [n_in rounded up to 32], two a word: x / scale[row], a power of
  * two. */
 KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to,
@@ -245,14 +255,10 @@ KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to
     LOCAL float most_[64];
     const int item = ITEM(), items = ITEMS(), n_word = (n_in + 31) / 32 * 16;
     GLOBAL const float *row = x + (long)GROUP(0) * n_in;
-    float most = 0.0f, factor;
+    const float step = row_step(row, n_in, most_, 64), factor = 1.0f / step;
 
-    for (int i = item; i < n_in; i += items)
-        most = fmax(most, fabs(row[i]));
-    most = group_max(most, most_, 64);
-    factor = 1.0f / half_step(most);
     if (item == 0)
-        scale[GROUP(0)] = half_step(most);
+        scale[GROUP(0)] = step;
     for (int i = item; i < n_word; i += items) {
         const float lo = 2 * i < n_in ? row[2 * i] * factor : 0.0f;
         const float hi = 2 * i + 1 < n_in ? row[2 * i + 1] * factor : 0.0f;
@@ -341,14 +347,10 @@ KERNEL void split(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to,
     LOCAL float most_[256];
     const int item = ITEM(), items = ITEMS();
     GLOBAL const float *row = x + (long)GROUP(0) * n_in;
-    float most = 0.0f, factor;
+    const float step = row_step(row, n_in, most_, 256), factor = 1.0f / step;
 
-    for (int i = item; i < n_in; i += items)
-        most = fmax(most, fabs(row[i]));
-    most = group_max(most, most_, 256);
-    factor = 1.0f / half_step(most);
     if (item == 0)
-        scale[GROUP(0)] = half_step(most);
+        scale[GROUP(0)] = step;
     to += (long)GROUP(0) * n_in;
     for (int i = item; i < n_in / 8; i += items) { /* an item's share of 32 elements */
         GLOBAL const float *from = row + i / 4 * 32 + i % 4 * 4;
