@@ -176,3 +176,14 @@ cb_session *cb_setting_session(cb_model *m, const struct setting *r, int n_ctx)
     ck_assert_msg(!cb_session_open(m, &p, &s), "%s: %s", r->policy, cb_error());
     return s;
 }
+
+void cb_setting_same(const cb_model *m, const cb_session *a, const cb_session *b, const char *what)
+{
+    const size_t n = (size_t)cb_n_vocab(m);
+
+    ck_assert_msg(!memcmp(cb_session_logits(a), cb_session_logits(b), n * sizeof(float)), "%s",
+                  what);
+    ck_assert_int_eq(cb_session_len(a), cb_session_len(b));
+    ck_assert_mem_eq(cb_session_tokens(a), cb_session_tokens(b),
+                     (size_t)cb_session_len(a) * sizeof(int32_t));
+}

@@ -38,4 +38,7 @@ int cb_setting_parts_rows(const char *policy);
 /* A session with chunks of 64 tokens; fails the test if it does not open. */
 cb_session *cb_setting_session(cb_model *m, const struct setting *s, int n_ctx);
 
+/* Fails the test, with `what`, where two sessions of m differ in a token or in a bit of a logit. */
+void cb_setting_same(const cb_model *m, const cb_session *a, const cb_session *b, const char *what);
+
 #endif

@@ -65,14 +65,9 @@ static void steps(cb_session *s, int from, int n)
 
 static void same(const cb_session *a, const cb_session *b, const char *what)
 {
-    const size_t n = (size_t)cb_n_vocab(m);
     struct cb_memory x, y;
 
-    ck_assert_msg(!memcmp(cb_session_logits(a), cb_session_logits(b), n * sizeof(float)), "%s",
-                  what);
-    ck_assert_int_eq(cb_session_len(a), cb_session_len(b));
-    ck_assert_mem_eq(cb_session_tokens(a), cb_session_tokens(b),
-                     (size_t)cb_session_len(a) * sizeof(int32_t));
+    cb_setting_same(m, a, b, what);
     cb_session_memory(a, &x);
     cb_session_memory(b, &y);
     ck_assert_msg(x.kv_bytes == y.kv_bytes && x.kept_min == y.kept_min &&
