@@ -66,7 +66,7 @@ struct strip_query {
 
 size_t cb_strip_query_bytes(int n_head, int hd); /* a multiple of 64 */
 
-/* Work space of struct index_scan behind its queries. Devices may sample keys: STRIP_SAMPLE of each
+/* Work space of struct index_scan, after its queries. Devices may sample keys: STRIP_SAMPLE of each
  * `every`-th block, for a choice of k some 64 of the best. */
 struct index_scan_work {
     void *own; /* [n_tok] 64 bytes, the device's */

@@ -184,7 +184,7 @@ void cb_exchange_was_read(struct exchange *x, size_t bytes)
     x->reading = x->reading > bytes ? bytes : x->reading;
 }
 
-/* Of a negative status of the library */
+/* For a negative status of the library */
 static int http_status(int status)
 {
     if (status == CB_ECANCEL || status == SERVE_EBUSY)

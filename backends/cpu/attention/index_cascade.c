@@ -26,9 +26,9 @@ enum {
     RUN = 8,                 /* blocks of an item */
 };
 
-/* Of a query */
+/* A query's */
 struct floors {
-    float at[STRIP_STAGES - 1]; /* below this a key is left after so many stages */
+    float at[STRIP_STAGES - 1]; /* a key whose sum is below at[g] after stage g is left out */
     atomic_int n;               /* keys that met all heads */
 };
 
@@ -79,7 +79,7 @@ static const char *block_at(const struct index_scan *s, int b)
 
 /* ---- the sample ---- */
 
-/* Of the i-th sampled block, which of the four parts of 32 keys */
+/* Which of its four parts of 32 keys the i-th sampled block contributes */
 static int part_of(int i)
 {
     return i % (STRIP_BLOCK / STRIP_SAMPLE);
