@@ -424,6 +424,7 @@ tests_methods_check_mask_LDFLAGS = $(check_ldflags)
 tests_methods_check_mask_SOURCES = tests/methods/check_mask.c tests/methods/formulas.c \
 	tests/methods/minicache_formula.c \
 	tests/methods/pyramidinfer_formula.c \
+	tests/methods/simlayerkv_formula.c \
 	tests/methods/formulas.h
 tests_methods_check_mask_CFLAGS = $(check_cflags) -I$(srcdir)/tests/methods
 

@@ -145,6 +145,12 @@ static const struct pair pairs[] = {
       .first = 10 },
     { .spec = "simlayerkv:sink=2,recent=10", .drop = cb_ref_sim_decode },
     { .spec = "simlayerkv:sink=2,recent=10,mode=prefill,window=6", .drop = cb_ref_sim_prefill },
+    { .spec = "simlayerkv:sink=2,recent=10,layers=nonlazy", .drop = cb_ref_sim_nonlazy },
+    { .spec = "simlayerkv:sink=2,recent=10,layers=nonlazy,mode=prefill,window=6",
+      .drop = cb_ref_sim_nonlazy_prefill },
+    { .spec = "simlayerkv:sink=2,recent=10,layers=pyramid", .drop = cb_ref_sim_pyramid },
+    { .spec = "simlayerkv:sink=2,recent=10,layers=pyramid,mode=prefill,window=6",
+      .drop = cb_ref_sim_pyramid_prefill },
 };
 enum { N_PAIR = sizeof pairs / sizeof *pairs };
 

@@ -82,6 +82,53 @@ START_TEST(simlayerkv_scores)
 }
 END_TEST
 
+/* Layers that drop with these options after one prompt, as bits */
+static int drops(const char *options, double threshold)
+{
+    cb_model *m = cb_written_model(LAYERS, HQ, HKV, D);
+    char spec[160];
+    cb_session *s;
+    int bits = 0;
+
+    snprintf(spec, sizeof spec, "simlayerkv:sink=2,recent=4,window=3,mode=prefill,threshold=%.9g%s",
+             threshold, options);
+    s = cb_written_session(m, spec, 32);
+    feed_toy(s, 0, N);
+    for (int l = 0; l < LAYERS; l++)
+        bits |= (s->bank.store[l].n[0] < N) << l;
+    cb_session_close(s);
+    cb_model_close(m);
+    return bits;
+}
+
+/* As many layers drop as are lazy, the same ones for the same seed, and of the half asked for. */
+START_TEST(simlayerkv_drawn_layers)
+{
+    const int one[] = { 1, 2, 4, 8 };
+    double most = 0;
+    int seen = 0;
+    char options[64];
+
+    for (int l = 0; l < LAYERS; l++)
+        most = vec_lazy_prefill[l] > most ? vec_lazy_prefill[l] : most;
+    ck_assert_int_eq(__builtin_popcount((unsigned)drops("", most - 2e-6)), 1);
+    for (int seed = 0; seed < 16; seed++) {
+        int at;
+        snprintf(options, sizeof options, ",layers=random,seed=%d", seed);
+        at = drops(options, most - 2e-6);
+        ck_assert_int_eq(__builtin_popcount((unsigned)at), 1);
+        ck_assert_int_eq(at, drops(options, most - 2e-6));
+        seen |= at;
+        snprintf(options, sizeof options, ",layers=random,among=upper,seed=%d", seed);
+        ck_assert_int_ge(drops(options, most - 2e-6), one[LAYERS / 2]);
+        snprintf(options, sizeof options, ",layers=random,among=lower,seed=%d", seed);
+        ck_assert_int_lt(drops(options, most - 2e-6), one[LAYERS / 2]);
+    }
+    ck_assert_int_eq(seen, (1 << LAYERS) - 1);
+    ck_assert_int_eq(drops(",layers=random", most + 2e-6), 0);
+}
+END_TEST
+
 START_TEST(pyramidkv_choice)
 {
     cb_model *m = cb_written_model(LAYERS, HQ, HKV, D);
@@ -378,6 +425,7 @@ int main(void)
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 60);
     tcase_add_test(t, simlayerkv_scores);
+    tcase_add_test(t, simlayerkv_drawn_layers);
     tcase_add_test(t, pyramidkv_choice);
     tcase_add_test(t, pyramidkv_budgets);
     tcase_add_test(t, pyramidkv_preset);

@@ -25,8 +25,7 @@ static void drop(struct slow *s, int l, int h, int tok)
     s->left[cb_slow_at(s, l, h, tok)] = 0;
 }
 
-/* all but the first `sink` and the last `recent` */
-static void drop_middle(struct slow *s, int l, int sink, int recent)
+void cb_ref_drop_middle(struct slow *s, int l, int sink, int recent)
 {
     int tok[CB_REF_CAP];
     for (int h = 0; h < s->hp.n_kv; h++) {
@@ -57,26 +56,25 @@ static void drop_worst(struct slow *s, int l, int h, const double *score, const 
 }
 
 static double heavy[CB_REF_LAYERS][8][CB_REF_CAP]; /* h2o: sums a query head */
-static int is_lazy[CB_REF_LAYERS];
 
 void cb_ref_window(struct slow *s, int prompt)
 {
     (void)prompt;
     for (int l = 0; l < CB_REF_LAYERS; l++)
-        drop_middle(s, l, 0, 24);
+        cb_ref_drop_middle(s, l, 0, 24);
 }
 
 void cb_ref_dense(struct slow *s, int prompt)
 {
     for (int l = 0; l < CB_REF_LAYERS && prompt; l++)
-        drop_middle(s, l, 0, 24);
+        cb_ref_drop_middle(s, l, 0, 24);
 }
 
 void cb_ref_streaming(struct slow *s, int prompt)
 {
     (void)prompt;
     for (int l = 0; l < CB_REF_LAYERS; l++)
-        drop_middle(s, l, 4, 20);
+        cb_ref_drop_middle(s, l, 4, 20);
 }
 
 /* a cache that is long enough for holes */
@@ -84,7 +82,7 @@ void cb_ref_streaming_long(struct slow *s, int prompt)
 {
     (void)prompt;
     for (int l = 0; l < CB_REF_LAYERS; l++)
-        drop_middle(s, l, 4, 146);
+        cb_ref_drop_middle(s, l, 4, 146);
 }
 
 /* Heads 1 and 2 of all layers keep everything. */
@@ -600,38 +598,6 @@ double cb_ref_ends(const struct slow *s, int l, int i, int sink, int recent)
     return sum / s->hp.n_head;
 }
 
-/* sink 2, recent 10; the mean of all scores is the threshold, see sim_spec() */
-double cb_ref_threshold;
-
-void cb_ref_sim_decode(struct slow *s, int prompt)
-{
-    static int decided[CB_REF_LAYERS];
-
-    for (int l = 0; l < CB_REF_LAYERS; l++) {
-        if (prompt)
-            decided[l] = 0;
-        if (!prompt && !decided[l]) {
-            is_lazy[l] |= cb_ref_ends(s, l, s->n - 1, 2, 10) > cb_ref_threshold;
-            decided[l] = 1;
-        }
-        if (!prompt && is_lazy[l])
-            drop_middle(s, l, 2, 10);
-    }
-}
-
-void cb_ref_sim_prefill(struct slow *s, int prompt)
-{
-    for (int l = 0; l < CB_REF_LAYERS; l++) {
-        const int first = s->n - 6 > s->feed ? s->n - 6 : s->feed;
-        double m = 0;
-        for (int i = first; prompt && i < s->n; i++)
-            m += cb_ref_ends(s, l, i, 2, 10) / (s->n - first);
-        is_lazy[l] |= prompt && m > cb_ref_threshold;
-        if (is_lazy[l])
-            drop_middle(s, l, 2, 10);
-    }
-}
-
 /* d2o: S = 24 beside 2 sinks, three quarters of it heavy hitters; by layer after softmax(-F) */
 static struct {
     double acc[CB_REF_LAYERS][8][CB_REF_CAP], f[CB_REF_LAYERS], tau[CB_REF_LAYERS][8];
@@ -918,6 +884,6 @@ void cb_ref_reset(void)
 {
     memset(heavy, 0, sizeof heavy);
     memset(steady, 0, sizeof steady);
-    memset(is_lazy, 0, sizeof is_lazy);
+    cb_ref_sim_reset();
     memset(&d2o, 0, sizeof d2o);
 }

@@ -31,8 +31,14 @@ void cb_ref_snapkv(struct slow *s, int prompt);
 void cb_ref_snapkv_bounded(struct slow *s, int prompt);
 void cb_ref_pyramid(struct slow *s, int prompt);
 void cb_ref_pyramid_bounded(struct slow *s, int prompt);
+/* simlayerkv_formula.c: sink=2,recent=10; in a prompt, window=6 */
 void cb_ref_sim_decode(struct slow *s, int prompt);
 void cb_ref_sim_prefill(struct slow *s, int prompt);
+void cb_ref_sim_nonlazy(struct slow *s, int prompt); /* layers=nonlazy */
+void cb_ref_sim_nonlazy_prefill(struct slow *s, int prompt);
+void cb_ref_sim_pyramid(struct slow *s, int prompt); /* layers=pyramid */
+void cb_ref_sim_pyramid_prefill(struct slow *s, int prompt);
+void cb_ref_sim_reset(void);
 void cb_ref_d2o(struct slow *s, int prompt);
 void cb_ref_d2o_printed(struct slow *s, int prompt);
 void cb_ref_d2o_code(struct slow *s, int prompt);
@@ -63,6 +69,8 @@ extern double cb_ref_gate_at;   /* d2o's */
 
 /* Tokens that are left in layer l, KV head h, ascending -> out, count. */
 int cb_ref_left(const struct slow *s, int l, int h, int *out);
+/* Drops all but the first `sink` and the last `recent` */
+void cb_ref_drop_middle(struct slow *s, int l, int sink, int recent);
 /* Attention of query i to the first `sink` and the last `recent` tokens, mean over heads */
 double cb_ref_ends(const struct slow *s, int l, int i, int sink, int recent);
 /* What d2o's gate compares */
