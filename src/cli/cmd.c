@@ -141,6 +141,23 @@ static int is_verbose(const char *arg)
     return !strcmp(arg, "--verbose") || !strcmp(arg, "-v");
 }
 
+/* Former names work for a minor version at least, and say what takes their place. */
+static void name_successors(const struct opts *o)
+{
+    char was[64], is[64];
+
+    for (int i = 0; i < ARG_COUNT; i++) {
+        const struct opt_row *row = &cb_opt_table[i];
+        if (o->v[i].by_old == 1) {
+            cb_log_note("warning: --%s is deprecated; use --%s", row->old, row->name);
+        } else if (o->v[i].by_old) {
+            cb_opt_env_name(row->old, was, sizeof was);
+            cb_opt_env_name(row->name, is, sizeof is);
+            cb_log_note("warning: %s is deprecated; use %s", was, is);
+        }
+    }
+}
+
 static int dispatch(const struct opts *o)
 {
     if (cb_opt_flag(o, ARG_HELP)) {
@@ -154,6 +171,7 @@ static int dispatch(const struct opts *o)
                                                : LOG_NORMAL);
     if (cb_opt_text(o, ARG_LOG_FILE))
         TRY(cb_log_open(cb_opt_text(o, ARG_LOG_FILE)));
+    name_successors(o);
     return o->cmd->run(o);
 }
 

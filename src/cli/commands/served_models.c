@@ -251,7 +251,7 @@ static struct serve_model describe(const struct opts *o, const struct held *h)
         .seed_drawn = cb_opt_int64(o, ARG_SEED) < 0,
         .scheduler = { .slots = { .session = h->e.chosen,
                                   .n = cb_opt_int(o, ARG_PARALLEL),
-                                  .most_bytes = (uint64_t)cb_opt_int64(o, ARG_BANK_LIMIT),
+                                  .most_bytes = (uint64_t)cb_opt_int64(o, ARG_BANK_MEMORY),
                                   .dir = h->e.dir },
                        .most_waiting = cb_opt_int(o, ARG_QUEUE),
                        .draft = cb_engine_draft(o),

@@ -78,8 +78,13 @@ static void man_row(const struct opt_row *row, struct doc *d)
     }
     fputs(".\n", f);
     if (row->env) {
-        cb_opt_env_name(row, text, sizeof text);
+        cb_opt_env_name(row->name, text, sizeof text);
         fprintf(f, "Environment:\n.Ev %s .\n", text);
+    }
+    if (row->old) {
+        fputs("The former name\n.Fl \\-", f);
+        cb_man_text(row->old, f);
+        fputs("\nis deprecated.\n", f);
     }
 }
 

@@ -35,6 +35,12 @@ static int takes_row(const struct cmd *cmd, const struct opt_row *row)
     return (cmd->sets & row->sets) != 0;
 }
 
+static int is_long(const char *name, const char *typed, size_t n)
+{
+    return name && n > 2 && typed[1] == '-' && strlen(name) == n - 2 &&
+           !strncmp(name, typed + 2, n - 2);
+}
+
 /* The option spelled typed[n], dashes included; -1 if this command has none such. */
 static int find_long(const struct cmd *cmd, const char *typed, size_t n)
 {
@@ -42,10 +48,8 @@ static int find_long(const struct cmd *cmd, const char *typed, size_t n)
         const struct opt_row *row = &cb_opt_table[i];
         if (!takes_row(cmd, row))
             continue;
-        if (n > 2 && typed[1] == '-' && strlen(row->name) == n - 2 &&
-            !strncmp(row->name, typed + 2, n - 2))
-            return i;
-        if (cb_word_index(row->alias, ' ', typed, n) >= 0)
+        if (is_long(row->name, typed, n) || is_long(row->old, typed, n) ||
+            cb_word_index(row->alias, ' ', typed, n) >= 0)
             return i;
     }
     return -1;
@@ -204,26 +208,37 @@ static int give(struct opts *o, int id, const char *what, const char *text)
     return parse_value(&cb_opt_table[id], what, text, v);
 }
 
-void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap)
+void cb_opt_env_name(const char *name, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "CTXBANK_%s", row->name);
+    snprintf(buf, cap, "CTXBANK_%s", name);
     for (char *c = buf; *c; c++)
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
 }
 
+/* The value of the option's variable, whose name goes to what; an empty one counts as none. */
+static const char *variable(const char *name, char *what, size_t cap)
+{
+    const char *text;
+
+    cb_opt_env_name(name, what, cap);
+    text = getenv(what);
+    return text && *text ? text : NULL;
+}
+
 static int from_environment(struct opts *o)
 {
-    char name[64];
+    char what[64];
 
     for (int i = 0; i < ARG_COUNT; i++) {
         const struct opt_row *row = &cb_opt_table[i];
         const char *text;
         if (!row->env || o->v[i].set || !takes_row(o->cmd, row))
             continue;
-        cb_opt_env_name(row, name, sizeof name);
-        text = getenv(name);
-        if (text && *text)
-            TRY(give(o, i, name, text));
+        text = variable(row->name, what, sizeof what);
+        if (!text && row->old && (text = variable(row->old, what, sizeof what)))
+            o->v[i].by_old = 2;
+        if (text)
+            TRY(give(o, i, what, text));
     }
     return CB_OK;
 }
@@ -278,6 +293,8 @@ static int long_option(struct opts *o, struct line *l, int id, char *typed, size
     char what[64], *value;
 
     snprintf(what, sizeof what, "%.*s", (int)n, typed);
+    if (is_long(row->old, typed, n))
+        o->v[id].by_old = 1;
     if (row->takes == TAKES_NOTHING) {
         if (typed[n])
             return cb_usage("%s: takes no value", what);

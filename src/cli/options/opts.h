@@ -86,7 +86,7 @@ enum opt_id {
     ARG_PARALLEL,
     ARG_QUEUE,
     ARG_DECODE_LATENCY,
-    ARG_BANK_LIMIT,
+    ARG_BANK_MEMORY,
     ARG_REQUEST_MEMORY,
     ARG_API_KEY,
     ARG_API_KEY_FILE,
@@ -242,6 +242,7 @@ enum opt_id {
 struct opt_row {
     const char *name;  /* without the dashes */
     const char *alias; /* other spellings with their dashes, blank-separated, or NULL */
+    const char *old;   /* former name, deprecated: it works, with a warning; or NULL */
     char letter;       /* of the short form, or 0 */
     enum takes takes;
     int many;         /* may be given more than once; else the last one counts */
@@ -264,6 +265,7 @@ struct arg_value {
     const char **text; /* [n] */
     int64_t *list;     /* TAKES_INTS: [n] */
     int n;
+    int by_old; /* given by the former name (1) or by its variable (2) */
 };
 
 struct cmd;
@@ -318,7 +320,7 @@ const int64_t *cb_opt_ints(const struct opts *o, enum opt_id id, int *n);
 int cb_opt_is(const struct opts *o, enum opt_id id, const char *choice);
 
 /* "CTXBANK_CTX_SIZE" of "ctx-size" */
-void cb_opt_env_name(const struct opt_row *row, char *buf, size_t cap);
+void cb_opt_env_name(const char *name, char *buf, size_t cap);
 
 /* opts_doc.c: text made from the table */
 void cb_opts_help(const struct cmd *cmd, FILE *f);

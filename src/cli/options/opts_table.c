@@ -105,8 +105,8 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .min = 1, .max = 60000, .def = "100", .sets = SET_OWN_SERVE,
         .text = "longest time between two tokens of an answer while other prompts are computed; "
                 "one step of a prompt is taken in any case" },
-    [ARG_BANK_LIMIT] = { "bank-limit", .takes = TAKES_INT, .env = 1, .unit = "BYTES", .min = 0,
-        .max = 9e15, .def = "0", .sets = SET_OWN_SERVE,
+    [ARG_BANK_MEMORY] = { "bank-memory", .old = "bank-limit", .takes = TAKES_INT, .env = 1,
+        .unit = "BYTES", .min = 0, .max = 9e15, .def = "0", .sets = SET_OWN_SERVE,
         .text = "limit of the keys and values of all contexts in bytes (K, M, G: powers of "
                 "1024); 0: no limit" },
     [ARG_REQUEST_MEMORY] = { "request-memory", .takes = TAKES_INT, .env = 1, .unit = "BYTES",
@@ -133,7 +133,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_MODELS_MEMORY] = { "models-memory", .takes = TAKES_INT, .env = 1, .unit = "BYTES",
         .min = 0, .max = 9e15, .def = "0", .sets = SET_OWN_SERVE,
         .text = "memory for models that are loaded: weights, work space, and keys and values, or "
-                "--bank-limit for each; where it is too little, the model used least recently is "
+                "--bank-memory for each; where it is too little, the model used least recently is "
                 "unloaded; 0: three quarters of what is free at the start" },
     [ARG_UNLOAD_AFTER] = { "unload-after", .takes = TAKES_INT, .env = 1, .unit = "SECONDS",
         .min = 0, .max = 1e9, .def = "0", .sets = SET_OWN_SERVE,
