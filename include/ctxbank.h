@@ -41,12 +41,12 @@ extern "C" {
 
 /* ---- version ---- */
 
-#define CTXBANK_VERSION_MAJOR 0
-#define CTXBANK_VERSION_MINOR 1
+#define CTXBANK_VERSION_MAJOR 1
+#define CTXBANK_VERSION_MINOR 0
 #define CTXBANK_VERSION_PATCH 0
 #define CTXBANK_VERSION_NUMBER                                                                     \
     (CTXBANK_VERSION_MAJOR * 10000 + CTXBANK_VERSION_MINOR * 100 + CTXBANK_VERSION_PATCH)
-#define CTXBANK_VERSION_STRING "0.1.0"
+#define CTXBANK_VERSION_STRING "1.0.0"
 
 CB_API const char *cb_version(void); /* CTXBANK_VERSION_STRING of the library at run time */
 CB_API int cb_version_number(void);  /* its CTXBANK_VERSION_NUMBER: 10203 is 1.2.3 */
