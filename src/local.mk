@@ -395,6 +395,7 @@ libserve_la_SOURCES = \
 	src/serve/chat_prompt.c src/serve/chat_prompt.h \
 	src/serve/exchange.c src/serve/exchange.h \
 	src/serve/fields.c src/serve/fields.h \
+	src/serve/token_bias.c src/serve/token_bias.h \
 	src/serve/job.c src/serve/job.h \
 	src/serve/listener.c src/serve/listener.h \
 	src/serve/own_host.c src/serve/own_host.h \

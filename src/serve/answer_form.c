@@ -34,48 +34,9 @@ static int of_schema(const json_t *schema, const char *field, cb_grammar **out)
     return rc ? fail_of(field, rc) : CB_OK;
 }
 
-int cb_answer_form_format(const json_t *format, const char *field, cb_grammar **out)
-{
-    const char *type = json_string_value(json_object_get(format, "type"));
-    const json_t *inner = json_object_get(format, "json_schema");
-    const json_t *schema = json_object_get(inner ? inner : format, "schema");
-    json_t *any;
-    int rc;
-
-    *out = NULL;
-    if (!format || (type && !strcmp(type, "text")))
-        return CB_OK;
-    if (!type || (strcmp(type, "json_object") && strcmp(type, "json_schema")))
-        return cb_fail(CB_EARG, "%s: its type must be text, json_object or json_schema", field);
-    if (schema)
-        return of_schema(schema, field, out);
-    if (!strcmp(type, "json_schema"))
-        return cb_fail(CB_EARG, "%s: has no schema", field);
-    any = json_pack("{s:s}", "type", "object");
-    rc = of_schema(any, field, out);
-    json_decref(any);
-    return rc;
-}
-
 static int taken(const char *field)
 {
     return cb_fail(CB_EARG, "%s: the answer is constrained by another field too", field);
-}
-
-static int of_text(const json_t *r, const char *key, const char *field, enum grammar_kind kind,
-                   cb_grammar **out)
-{
-    const json_t *v = cb_field(r, key);
-    int rc;
-
-    if (v && !json_is_string(v))
-        return cb_fail(CB_EARG, "%s: must be a text", field);
-    if (!json_string_length(v))
-        return CB_OK;
-    if (*out)
-        return taken(field);
-    rc = cb_grammar_new(kind, json_string_value(v), &limits, out);
-    return rc ? fail_of(field, rc) : CB_OK;
 }
 
 /* A schema as a value, or as a text of JSON */
@@ -91,6 +52,60 @@ static int of_json(const json_t *r, const char *key, const char *field, cb_gramm
     if (!json_is_string(v))
         return of_schema(v, field, out);
     rc = cb_grammar_new(GRAMMAR_JSON_SCHEMA, json_string_value(v), &limits, out);
+    return rc ? fail_of(field, rc) : CB_OK;
+}
+
+/* The schema stands where its wrapper belongs: 1, if v has what schemas have and wrappers lack. */
+static int is_schema(const json_t *v)
+{
+    static const char *const words[] = { "type",  "properties", "$ref",  "anyOf",
+                                         "oneOf", "allOf",      "const", "enum" };
+
+    for (int i = 0; i < 8; i++)
+        if (json_object_get(v, words[i]))
+            return 1;
+    return 0;
+}
+
+int cb_answer_form_format(const json_t *format, const char *field, cb_grammar **out)
+{
+    const json_t *word = json_is_string(format) ? format : json_object_get(format, "type");
+    const json_t *inner = cb_field(format, "json_schema");
+    const json_t *schema = cb_field(inner ? inner : format, "schema");
+    const char *type = json_string_value(word);
+    json_t *any;
+    int rc;
+
+    *out = NULL;
+    if (!type && (inner || schema))
+        type = "json_schema";
+    if (!type || !*type || !strcmp(type, "text"))
+        return CB_OK;
+    if (strcmp(type, "json_object") && strcmp(type, "json_schema"))
+        return cb_fail(CB_EARG, "%s: its type must be text, json_object or json_schema", field);
+    if (schema)
+        return of_json(inner ? inner : format, "schema", field, out);
+    if (is_schema(inner))
+        return of_schema(inner, field, out);
+    any = json_pack("{s:s}", "type", "object");
+    rc = of_schema(any, field, out);
+    json_decref(any);
+    return rc;
+}
+
+static int of_text(const json_t *r, const char *key, const char *field, enum grammar_kind kind,
+                   cb_grammar **out)
+{
+    const json_t *v = cb_field(r, key);
+    int rc;
+
+    if (v && !json_is_string(v))
+        return cb_fail(CB_EARG, "%s: must be a text", field);
+    if (!json_string_length(v))
+        return CB_OK;
+    if (*out)
+        return taken(field);
+    rc = cb_grammar_new(kind, json_string_value(v), &limits, out);
     return rc ? fail_of(field, rc) : CB_OK;
 }
 
@@ -153,16 +168,24 @@ static int read_guided(const json_t *r, cb_grammar **out)
     return of_choice(o, "choice", "structured_outputs", out);
 }
 
+/* An object, or its type alone */
+static int format_in(const json_t *o, const char *name, const json_t **out)
+{
+    *out = cb_field(o, name);
+    return json_is_string(*out) && *json_string_value(*out) != '{' ? CB_OK
+                                                                   : cb_field_object(o, name, out);
+}
+
 static int read_all(const json_t *r, cb_grammar **out)
 {
     const json_t *format, *config;
 
-    TRY(cb_field_object(r, "response_format", &format));
+    TRY(format_in(r, "response_format", &format));
     TRY(of_format(format, "response_format", out));
     TRY(cb_field_object(r, "output_format", &format)); /* Anthropic's, and its later place */
     TRY(of_format(format, "output_format", out));
     TRY(cb_field_object(r, "output_config", &config));
-    TRY(cb_field_object(config, "format", &format));
+    TRY(format_in(config, "format", &format));
     TRY(of_format(format, "output_config", out));
     TRY(of_json(r, "json_schema", "json_schema", out));
     TRY(of_text(r, "grammar", "grammar", GRAMMAR_GBNF, out));

@@ -157,11 +157,12 @@ static int read_request(struct completion *t, const json_t *r)
     int want = 0;
     int64_t top = 0;
 
-    TRY(cb_field_flag(r, "logprobs", &want));
-    TRY(cb_field_int(r, "top_logprobs", 0, CB_LOGPROBS_MOST, &top));
-    if (top && !want)
-        return cb_fail(CB_EARG, "top_logprobs: needs logprobs to be true");
-    if (want)
+    if (cb_json_whole(cb_field(r, "logprobs"), &top)) /* as /v1/completions has it */
+        want = top > 0;
+    else
+        TRY(cb_field_flag(r, "logprobs", &want));
+    TRY(cb_field_int(r, top ? "logprobs" : "top_logprobs", 0, CB_LOGPROBS_MOST, &top));
+    if (want || top)
         t->order.logprobs = (int)top;
     TRY(cb_field_object(r, "stream_options", &options));
     TRY(cb_field_flag(options, "include_usage", &t->include_usage));

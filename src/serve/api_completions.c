@@ -218,9 +218,7 @@ static int read_ids(struct completion *t, const json_t *list)
         return CB_ENOMEM;
     json_array_foreach(list, i, v)
     {
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= n_vocab)
-            return cb_fail(CB_EARG, "prompt: [%zu] is no token id below %d", i, n_vocab);
-        t->ids[i] = (int32_t)json_integer_value(v);
+        TRY(cb_field_token(v, "prompt", i, n_vocab, &t->ids[i]));
     }
     t->order.n = (int)json_array_size(list);
     return CB_OK;
@@ -283,11 +281,14 @@ static int read_turn(struct completion *t, const json_t *r, const json_t *prompt
     const char *suffix = NULL;
     int64_t top = -1, best = 1;
 
-    TRY(cb_field_int(r, "best_of", 1, INT32_MAX, &best));
+    TRY(cb_field_int(r, "best_of", 1, CB_FIELD_MOST, &best));
     if (best > t->n)
         return cb_fail(CB_EARG, "best_of: more than n is not supported");
     TRY(cb_field_flag(r, "echo", &k->echo));
-    TRY(cb_field_int(r, "logprobs", 0, CB_LOGPROBS_MOST, &top));
+    if (json_is_boolean(json_object_get(r, "logprobs"))) /* as conversations have it */
+        top = json_is_true(json_object_get(r, "logprobs")) ? 0 : -1;
+    else
+        TRY(cb_field_int(r, "logprobs", 0, CB_LOGPROBS_MOST, &top));
     t->order.logprobs = (int)top;
     TRY(cb_field_object(r, "stream_options", &options));
     TRY(cb_field_flag(options, "include_usage", &t->include_usage));
@@ -333,7 +334,7 @@ static int read_prompts(struct exchange *x, struct several **out)
 {
     const json_t *p = cb_field(x->json, "prompt");
     const int many =
-        json_is_array(p) && json_array_size(p) && !json_is_integer(json_array_get(p, 0));
+        json_is_array(p) && json_array_size(p) && !json_is_number(json_array_get(p, 0));
     const size_t n = many ? json_array_size(p) : 1;
 
     *out = NULL;

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "api.h"
 #include "base/base64.h"
@@ -43,9 +44,8 @@ static int read_ids(const struct request *r, const json_t *list, struct text *t)
         return CB_ENOMEM;
     json_array_foreach(list, i, v)
     {
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= n_vocab)
-            return cb_fail(CB_EARG, "input: [%zu] is no token id below %d", i, n_vocab);
-        t->ids[t->n++] = (int32_t)json_integer_value(v);
+        TRY(cb_field_token(v, "input", i, n_vocab, &t->ids[i]));
+        t->n++;
     }
     return CB_OK;
 }
@@ -74,7 +74,7 @@ static int read_text(struct request *r, const json_t *v)
 /* A text, token ids, or a list of either */
 static int read_input(struct request *r, const json_t *v)
 {
-    const int many = json_is_array(v) && !json_is_integer(json_array_get(v, 0));
+    const int many = json_is_array(v) && !json_is_number(json_array_get(v, 0));
     const size_t n = many ? json_array_size(v) : 1;
 
     if (!n || n > MOST_TEXTS)
@@ -94,8 +94,8 @@ static int read_request(struct request *r)
     int64_t n_dim = r->x->s->info.n_embd;
 
     TRY(cb_field_text(j, "encoding_format", &format));
-    r->base64 = !strcmp(format, "base64");
-    if (!r->base64 && strcmp(format, "float") != 0)
+    r->base64 = !strcasecmp(format, "base64");
+    if (!r->base64 && *format && strcasecmp(format, "float"))
         return cb_fail(CB_EARG, "encoding_format: must be float or base64");
     TRY(cb_field_int(j, "dimensions", 1, n_dim, &n_dim));
     r->n_dim = (int)n_dim;

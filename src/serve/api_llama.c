@@ -125,16 +125,15 @@ static int add_ids(struct completion *t, const int32_t *ids, int n)
 static int add_part(struct completion *t, const json_t *v, size_t i)
 {
     const int n_vocab = cb_n_vocab(t->s->m.model);
-    const json_int_t id = json_integer_value(v);
     int32_t *ids = NULL, one;
     int n = 0, rc;
 
-    if (json_is_integer(v)) {
-        if (id < 0 || id >= n_vocab)
-            return cb_fail(CB_EARG, "prompt: [%zu] is no token id below %d", i, n_vocab);
-        one = (int32_t)id;
+    if (json_is_number(v)) {
+        TRY(cb_field_token(v, "prompt", i, n_vocab, &one));
         return add_ids(t, &one, 1);
     }
+    if (json_is_object(v)) /* with pictures beside it, maybe */
+        v = json_object_get(v, "prompt_string");
     if (!json_is_string(v))
         return cb_fail(CB_EARG, "prompt: must be a text, or a list of texts and token ids");
     TRY(cb_tokenize(t->s->m.model, json_string_value(v), json_string_length(v),

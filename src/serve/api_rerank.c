@@ -290,7 +290,7 @@ void cb_api_rerank(struct exchange *x)
     const json_t *texts = cb_field(x->json, "texts");
     const json_t *documents = texts ? texts : cb_field(x->json, "documents");
     int64_t top = MOST_DOCUMENTS;
-    int echo = 0, rc = cb_field_int(x->json, "top_n", 1, INT32_MAX, &top);
+    int echo = 0, rc = cb_field_int(x->json, "top_n", 1, CB_FIELD_MOST, &top);
 
     if (!rc)
         rc = cb_field_flag(x->json, texts ? "return_text" : "return_documents", &echo);

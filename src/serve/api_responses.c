@@ -445,7 +445,7 @@ static int refuse(const json_t *r)
     TRY(cb_field_flag(r, "background", &background));
     if (background)
         return cb_fail(CB_EARG, "background: not supported");
-    if (cb_field(r, "previous_response_id"))
+    if (json_string_length(json_object_get(r, "previous_response_id")))
         return cb_fail(CB_EARG, "previous_response_id: nothing is stored: send the conversation");
     return CB_OK;
 }
@@ -464,7 +464,7 @@ static int read_request(struct completion *t, const json_t *r)
     t->n = 1;
     TRY(refuse(r));
     TRY(read_format(t, r));
-    TRY(cb_field_int(r, "max_output_tokens", 1, INT32_MAX, &most));
+    TRY(cb_field_int(r, "max_output_tokens", -1, CB_FIELD_MOST, &most));
     t->order.max_tokens = (int)most;
     return cb_completion_convert(t, r, cb_responses_to_chat);
 }

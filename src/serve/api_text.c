@@ -90,15 +90,15 @@ static int detokenize(struct exchange *x, cb_detokenizer *d, struct buf *text)
     const json_t *list, *v;
     size_t i, n, held = 0;
     const char *s;
+    int32_t id;
 
     TRY(cb_field_array(x->json, "tokens", &list));
     if (!list)
         return cb_fail(CB_EARG, "tokens: must be a list of token ids");
     json_array_foreach(list, i, v)
     {
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= n_vocab)
-            return cb_fail(CB_EARG, "tokens: [%zu] is no token id below %d", i, n_vocab);
-        TRY(cb_detokenizer_push(d, (int32_t)json_integer_value(v), &s, &n));
+        TRY(cb_field_token(v, "tokens", i, n_vocab, &id));
+        TRY(cb_detokenizer_push(d, id, &s, &n));
         TRY(cb_buf_put(text, s, n));
         TRY(hold_growth(x, text->n, COPIES, &held));
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/err.h"
 #include "base/json_lenient.h"
@@ -48,7 +49,9 @@ static json_t *call_arguments(const json_t *arguments)
         return json_incref((json_t *)(uintptr_t)arguments);
     j = json_is_string(arguments)
             ? parsed(json_string_value(arguments), json_string_length(arguments))
-            : json_object();
+            : json_incref((json_t *)(uintptr_t)arguments);
+    if (!arguments)
+        j = json_object();
     if (!j || json_is_object(j))
         return j;
     if (json_is_null(j) || (json_is_array(j) && !json_array_size(j))) {
@@ -58,23 +61,25 @@ static json_t *call_arguments(const json_t *arguments)
     return json_pack("{s:o}", "raw_arguments", j);
 }
 
-/* Call k of message i: its function has a name, and arguments as a text or an object. */
-static int add_call(json_t **list, const json_t *call, size_t i, size_t k)
+/* Call k of message i: a function with a name and arguments, or these beside the id */
+static int add_call(json_t **list, const json_t *call, size_t i, size_t k, json_t **ignored)
 {
-    const json_t *f = json_object_get(call, "function"), *args = cb_field(f, "arguments");
+    static const char *const fields[] = { "arguments", "args", "parameters", "input" };
+    const json_t *f = json_object_get(call, "function"), *args = NULL;
+    const char *name;
     json_t *made;
 
-    if (!json_is_string(json_object_get(f, "name")))
-        return cb_fail(CB_EARG, "messages[%zu].tool_calls[%zu].function.name: must be a text", i,
-                       k);
-    if (args && !json_is_string(args) && !json_is_object(args) &&
-        !(json_is_array(args) && !json_array_size(args)))
-        return cb_fail(CB_EARG,
-                       "messages[%zu].tool_calls[%zu].function.arguments: must be a text or an "
-                       "object",
-                       i, k);
-    made = json_pack("{s:s, s:{s:O, s:o}}", "type", "function", "function", "name",
-                     json_object_get(f, "name"), "arguments", call_arguments(args));
+    if (!json_is_object(f))
+        f = call;
+    name = json_string_value(json_object_get(f, "name"));
+    if (!name)
+        TRY(cb_note(ignored, "messages[%zu].tool_calls[%zu]: its name is missing", i, k));
+    if (!json_is_object(call))
+        return CB_OK;
+    for (int n = 0; n < 4 && !args; n++)
+        args = cb_field(f, fields[n]);
+    made = json_pack("{s:s, s:{s:o, s:o}}", "type", "function", "function", "name",
+                     cb_json_str(name ? name : "unknown"), "arguments", call_arguments(args));
     if (made && json_is_string(json_object_get(call, "id")))
         cb_json_set(&made, "id", json_incref(json_object_get(call, "id")));
     if (!made || json_array_append_new(*list, made))
@@ -83,44 +88,48 @@ static int add_call(json_t **list, const json_t *call, size_t i, size_t k)
 }
 
 /* A call of a custom tool, as if it were a function with one text */
-static int add_custom(json_t **list, const json_t *call, size_t i, size_t k)
+static int add_custom(json_t **list, const json_t *call, size_t i, size_t k, json_t **ignored)
 {
     const json_t *custom = json_object_get(call, "custom");
     json_t *as = json_pack("{s:O*, s:{s:O?, s:{s:O?}}}", "id", json_object_get(call, "id"),
                            "function", "name", json_object_get(custom, "name"), "arguments",
                            "input", json_object_get(custom, "input"));
-    const int rc = as ? add_call(list, as, i, k) : no_memory();
+    const int rc = as ? add_call(list, as, i, k, ignored) : no_memory();
 
     json_decref(as);
     return rc;
 }
 
-static int add_calls(json_t *to, const json_t *m, size_t i)
+static int add_each(json_t **list, const json_t *calls, size_t i, json_t **ignored)
 {
-    const json_t *calls = cb_field(m, "tool_calls"), *old = cb_field(m, "function_call"), *call;
-    json_t *list, *wrapped;
+    const json_t *call;
     size_t k;
-    int rc = CB_OK;
 
-    if (calls && !json_is_array(calls))
-        return cb_fail(CB_EARG, "messages[%zu].tool_calls: must be a list", i);
-    if (!json_array_size(calls) && !json_is_object(old))
-        return CB_OK;
-    list = json_array();
-    if (!list)
-        return no_memory();
+    if (json_is_object(calls))
+        return add_call(list, calls, i, 0, ignored);
     json_array_foreach(calls, k, call)
     {
-        if (!rc)
-            rc = json_is_object(json_object_get(call, "custom")) ? add_custom(&list, call, i, k)
-                                                                 : add_call(&list, call, i, k);
+        if (json_is_object(json_object_get(call, "custom")))
+            TRY(add_custom(list, call, i, k, ignored));
+        else
+            TRY(add_call(list, call, i, k, ignored));
     }
-    if (!rc && !json_array_size(calls)) {
-        wrapped = json_pack("{s:O}", "function", old);
-        rc = wrapped ? add_call(&list, wrapped, i, 0) : no_memory();
-        json_decref(wrapped);
-    }
-    if (!rc && json_object_set(to, "tool_calls", list))
+    return CB_OK;
+}
+
+static int add_calls(json_t *to, const json_t *m, size_t i, json_t **ignored)
+{
+    const json_t *calls = cb_field(m, "tool_calls"), *old = cb_field(m, "function_call");
+    json_t *list;
+    int rc;
+
+    if (!json_array_size(calls) && !json_object_size(calls))
+        calls = json_is_object(old) ? old : NULL;
+    if (!calls)
+        return CB_OK;
+    list = json_array();
+    rc = list ? add_each(&list, calls, i, ignored) : no_memory();
+    if (!rc && json_array_size(list) && json_object_set(to, "tool_calls", list))
         rc = no_memory();
     json_decref(list);
     return rc;
@@ -180,18 +189,30 @@ int cb_chat_as_written(json_t *list, json_t **written, json_t **last)
 
 /* ---- messages ---- */
 
+/* The role under the name that templates have for it; one that none has is the user's. */
 static const char *role_of(const json_t *m)
 {
-    static const char *const known[][2] = { { "system", "system" }, { "developer", "system" },
-                                            { "user", "user" },     { "assistant", "assistant" },
-                                            { "tool", "tool" },     { "function", "tool" },
-                                            { "ipython", "tool" } };
+    static const char *const known[][2] = {
+        { "system", "system" },     { "developer", "system" },     { "user", "user" },
+        { "human", "user" },        { "assistant", "assistant" },  { "ai", "assistant" },
+        { "model", "assistant" },   { "bot", "assistant" },        { "gpt", "assistant" },
+        { "tool", "tool" },         { "function", "tool" },        { "ipython", "tool" },
+        { "observation", "tool" },  { "tool_response", "tool" },   { "tool_result", "tool" },
+        { "chatbot", "assistant" }, { "function_result", "tool" },
+    };
     const char *role = json_string_value(json_object_get(m, "role"));
+    size_t len;
 
-    for (size_t i = 0; role && i < sizeof known / sizeof *known; i++)
-        if (!strcmp(role, known[i][0]))
+    role = role ? role + strspn(role, " \t\r\n") : "";
+    len = strcspn(role, " \t\r\n");
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strlen(known[i][0]) == len && !strncasecmp(role, known[i][0], len))
             return known[i][1];
-    return NULL;
+    if (len)
+        return NULL;
+    return json_is_string(json_object_get(m, "tool_call_id")) ? "tool"
+           : cb_field(m, "tool_calls")                        ? "assistant"
+                                                              : NULL;
 }
 
 static int set_text(json_t *to, const char *key, const json_t *text)
@@ -202,19 +223,17 @@ static int set_text(json_t *to, const char *key, const json_t *text)
 
 /* The fields that only some roles have */
 static int add_more(const struct server *s, json_t *to, const json_t *m, size_t i, const char *role,
-                    const struct content *c)
+                    const struct content *c, json_t **ignored)
 {
-    const char *id = NULL;
     json_t *thought;
 
-    TRY(cb_field_text(m, "tool_call_id", &id));
     if (!strcmp(role, "tool")) {
         TRY(set_text(to, "tool_call_id", json_object_get(m, "tool_call_id")));
         return set_text(to, "name", json_object_get(m, "name"));
     }
     if (strcmp(role, "assistant"))
         return CB_OK;
-    TRY(add_calls(to, m, i));
+    TRY(add_calls(to, m, i, ignored));
     TRY(add_remembered(s, to, m));
     if (!c->thought.n)
         return CB_OK;
@@ -242,13 +261,19 @@ static int read_message(const struct server *s, json_t *list, const json_t *m, s
     char where[64];
     json_t *to;
 
+    if (!role) {
+        role = json_string_value(json_object_get(m, "role"));
+        TRY(cb_note(ignored, "messages[%zu].role: %.40s; the message is the user's", i,
+                    role ? role : "missing"));
+        role = "user";
+    }
     snprintf(where, sizeof where, "messages[%zu].content", i);
     TRY(cb_content_add(json_object_get(m, "content"), where, ignored, c));
     TRY(add_thoughts(m, c));
     to = json_pack("{s:s, s:o}", "role", role, "content", cb_content_json(&c->text));
     if (!to || json_array_append_new(list, to))
         return no_memory();
-    return add_more(s, to, m, i, role, c);
+    return add_more(s, to, m, i, role, c, ignored);
 }
 
 static int add_message(const struct server *s, json_t *list, const json_t *m, size_t i,
@@ -257,11 +282,15 @@ static int add_message(const struct server *s, json_t *list, const json_t *m, si
     struct content c = { { 0 }, { 0 } };
     int rc;
 
+    if (json_is_null(m))
+        return CB_OK;
+    if (json_is_string(m))
+        return json_array_append_new(
+                   list, json_pack("{s:s, s:O}", "role", "user", "content", (json_t *)(uintptr_t)m))
+                   ? no_memory()
+                   : CB_OK;
     if (!json_is_object(m))
         return cb_fail(CB_EARG, "messages[%zu]: must be an object", i);
-    if (!role_of(m))
-        return cb_fail(CB_EARG,
-                       "messages[%zu].role: must be system, developer, user, assistant or tool", i);
     rc = read_message(s, list, m, i, ignored, &c);
     cb_content_free(&c);
     return rc;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "fields.h"
 #include "notes.h"
 
@@ -27,11 +28,34 @@ static int is(const json_t *text, const char *word)
 
 /* ---- the list ---- */
 
+/* The schema of the parameters, by the name that the interface has for it; a new value or NULL */
+static json_t *schema_of(const json_t *f)
+{
+    static const char *const fields[] = { "parameters", "input_schema", "inputSchema" };
+    json_error_t why;
+
+    for (int i = 0; i < 3; i++) {
+        const json_t *v = json_object_get(f, fields[i]);
+        if (json_is_object(v))
+            return json_incref((json_t *)(uintptr_t)v);
+        if (json_is_string(v) && json_string_length(v))
+            return cb_json_read(json_string_value(v), json_string_length(v), &why);
+    }
+    return NULL;
+}
+
 /* A function as templates want it: they look into its parameters. */
 static json_t *function_of(const json_t *f)
 {
-    json_t *made = json_copy((json_t *)(uintptr_t)f);
+    static const char *const others[] = { "type", "input_schema", "inputSchema" };
+    json_t *made = json_copy((json_t *)(uintptr_t)f), *schema = schema_of(f);
 
+    if (made && json_is_object(schema))
+        cb_json_set(&made, "parameters", json_incref(schema));
+    json_decref(schema);
+    for (int i = 0; made && i < 3;
+         i++) /* of the interfaces that have no object of its own for it */
+        (void)json_object_del(made, others[i]);
     if (made && !json_is_object(json_object_get(made, "parameters")))
         cb_json_set(&made, "parameters", json_pack("{s:s, s:{}}", "type", "object", "properties"));
     if (made && !json_is_string(json_object_get(made, "description")))
@@ -49,13 +73,13 @@ static int add_tool(json_t *list, const json_t *t, size_t i, json_t **ignored)
 {
     const json_t *type = json_object_get(t, "type"), *f = json_object_get(t, "function");
 
-    if (type && !json_is_null(type) && !is(type, "function"))
+    if (type && !json_is_null(type) && !is(type, "function") && !json_object_get(t, "input_schema"))
         return cb_note(ignored, "tools[%zu]: type %.40s", i,
                        json_is_string(type) ? json_string_value(type) : "unknown");
-    if (!json_is_object(f) && json_is_string(json_object_get(t, "name")))
-        f = t; /* as /v1/responses has it */
-    if (!json_is_string(json_object_get(f, "name")))
-        return cb_fail(CB_EARG, "tools[%zu].function.name: must be a text", i);
+    if (!json_is_object(f))
+        f = t; /* as /v1/responses and /v1/messages have it */
+    if (!json_string_length(json_object_get(f, "name")))
+        return cb_note(ignored, "tools[%zu]: its name is missing", i);
     if (json_is_true(json_object_get(f, "strict")))
         TRY(cb_note(ignored,
                     "tools[%zu].function.strict: only a call that tool_choice forces "
@@ -74,9 +98,10 @@ static int add_all(const json_t *request, json_t *list, json_t **ignored)
     TRY(cb_field_array(request, "functions", &old));
     json_array_foreach(old, i, t)
     {
-        if (!json_is_string(json_object_get(t, "name")))
-            return cb_fail(CB_EARG, "functions[%zu].name: must be a text", i);
-        TRY(add_function(list, t));
+        if (!json_string_length(json_object_get(t, "name")))
+            TRY(cb_note(ignored, "functions[%zu]: its name is missing", i));
+        else
+            TRY(add_function(list, t));
     }
     return CB_OK;
 }
@@ -121,12 +146,12 @@ static int allow_some(const json_t *choice, struct chat_tools *out)
 static int take_choice(const json_t *choice, struct chat_tools *out)
 {
     const json_t *word = json_is_string(choice) ? choice : json_object_get(choice, "type");
+    const json_t *name = has(out->list, word) ? word : name_in(choice);
 
-    if (json_is_string(name_in(choice)) && !is(word, "allowed_tools")) {
-        if (!has(out->list, name_in(choice)))
+    if (json_is_string(name) && !is(word, "allowed_tools")) {
+        if (!has(out->list, name))
             return cb_fail(CB_EARG, "tool_choice: no tool has this name");
-        out->choice =
-            json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name_in(choice));
+        out->choice = json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name);
     } else if (is(word, "allowed_tools") && json_is_object(choice)) {
         return allow_some(choice, out);
     } else if (is(word, "none")) {
@@ -153,7 +178,7 @@ int cb_chat_tools(const json_t *request, json_t **ignored, struct chat_tools *ou
     TRY(add_all(request, out->list, ignored));
     TRY(cb_field_flag(request, "parallel_tool_calls", &several));
     out->one = !several;
-    if (choice)
+    if (choice && json_string_length(choice) + json_object_size(choice) > 0)
         TRY(take_choice(choice, out));
     if (!json_array_size(out->list)) {
         if (is(out->choice, "required"))

@@ -16,6 +16,7 @@
 #include "fields.h"
 #include "grammar/grammar.h"
 #include "notes.h"
+#include "token_bias.h"
 
 static const double poll_s = 0.25; /* how often a client that waits is asked whether it is there */
 static const double idle_s = 5;    /* a stream that is silent for so long gets a comment */
@@ -40,49 +41,21 @@ static int read_sampler(struct completion *t, const json_t *r)
     top_k = p->top_k;
     last_n = p->penalty_last_n;
     TRY(cb_field_float(r, "temperature", 0, 100, &p->temp));
-    TRY(cb_field_int(r, "top_k", -1, INT32_MAX, &top_k));
+    TRY(cb_field_int(r, "top_k", -1, CB_FIELD_MOST, &top_k));
     TRY(cb_field_float(r, "top_p", 0, 1, &p->top_p));
     TRY(cb_field_float(r, "min_p", 0, 1, &p->min_p));
     TRY(cb_field_float(r, "repeat_penalty", 0.01, 100, &p->repeat_penalty));
     TRY(cb_field_float(r, "repetition_penalty", 0.01, 100, &p->repeat_penalty));
     TRY(cb_field_float(r, "frequency_penalty", -100, 100, &p->frequency_penalty));
     TRY(cb_field_float(r, "presence_penalty", -100, 100, &p->presence_penalty));
-    TRY(cb_field_int(r, "repeat_last_n", -1, INT32_MAX, &last_n));
-    TRY(cb_field_int(r, "seed", INT64_MIN, INT64_MAX, &seed));
+    TRY(cb_field_int(r, "repeat_last_n", -1, CB_FIELD_MOST, &last_n));
+    TRY(cb_field_seed(r, "seed", &seed));
     p->top_k = top_k < 0 ? 0 : (int)top_k;
     p->penalty_last_n = (int)(last_n < t->s->n_ctx ? last_n : t->s->n_ctx);
     if (seed >= 0)
         p->seed = (uint64_t)seed;
     else if (t->s->m.seed_drawn)
         p->seed = drawn();
-    return CB_OK;
-}
-
-static int read_bias(struct completion *t, const json_t *r)
-{
-    const json_t *o;
-    const char *key;
-    json_t *v;
-    int n = 0;
-
-    TRY(cb_field_object(r, "logit_bias", &o));
-    t->bias = cb_calloc(json_object_size(o) + 1, sizeof *t->bias);
-    if (!t->bias)
-        return CB_ENOMEM;
-    json_object_foreach((json_t *)(uintptr_t)o, key, v)
-    {
-        char *end;
-        const long id = strtol(key, &end, 10);
-        if (*end || end == key || id < 0 || id >= cb_n_vocab(t->s->m.model))
-            return cb_fail(CB_EARG, "logit_bias: %.32s: there is no such token", key);
-        if (!json_is_number(v) || fabs(json_number_value(v)) > 1000)
-            return cb_fail(CB_EARG, "logit_bias: %.32s: must be a number from -1000 to 1000", key);
-        /* -100 bans a token, as clients expect */
-        const double x = json_number_value(v);
-        t->bias[n++] = (struct logit_bias){ (int32_t)id, x <= -100 ? -INFINITY : (float)x };
-    }
-    t->order.bias = t->bias;
-    t->order.n_bias = n;
     return CB_OK;
 }
 
@@ -114,13 +87,14 @@ static int read_order(struct completion *t, const json_t *r)
     int cache = 1;
 
     TRY(read_sampler(t, r));
-    TRY(read_bias(t, r));
+    TRY(cb_token_bias_read(t->s->m.model, r, &t->bias, &t->order.n_bias));
+    t->order.bias = t->bias;
     TRY(hold_grammar(t, r));
     TRY(cb_answer_form_read(r, &t->grammar));
     TRY(cb_field_int(r, "n", 1, CB_COMPLETION_CHOICES, &n));
-    TRY(cb_field_int(r, "n_predict", -1, INT32_MAX, &most));
-    TRY(cb_field_int(r, "max_tokens", -1, INT32_MAX, &most));
-    TRY(cb_field_int(r, "max_completion_tokens", -1, INT32_MAX, &most));
+    TRY(cb_field_int(r, "n_predict", -1, CB_FIELD_MOST, &most));
+    TRY(cb_field_int(r, "max_tokens", -1, CB_FIELD_MOST, &most));
+    TRY(cb_field_int(r, "max_completion_tokens", -1, CB_FIELD_MOST, &most));
     t->stop = cb_calloc(json_array_size(json_object_get(r, stops)) + 1, sizeof *t->stop);
     if (!t->stop)
         return CB_ENOMEM;

@@ -3,9 +3,11 @@
 #include "content.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_lenient.h"
 #include "notes.h"
 
 enum { DEPTH = 8 }; /* of parts within parts */
@@ -86,22 +88,49 @@ static int is_thought(const char *type)
            !strcmp(type, "reasoning_text") || !strcmp(type, "summary_text");
 }
 
+/* A value that is no text and no part, such as what a tool returned: as JSON */
+static int put_value(const json_t *v, struct content *out)
+{
+    char *s = cb_json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+
+    if (!s)
+        return cb_fail(CB_ENOMEM, "out of memory");
+    put(&out->text, s, strlen(s));
+    free(s);
+    return CB_OK;
+}
+
+/* The text of a part, under the keys that clients have for it; {"value": text} is one too. */
+static const json_t *text_of(const json_t *part, const char *type)
+{
+    static const char *const texts[] = { "text", "refusal", "thinking", "reasoning", "content" };
+    const int n = type && strstr(type, "text") ? 5 : 4;
+
+    for (int i = 0; i < n; i++) {
+        const json_t *text = json_object_get(part, texts[i]);
+        if (json_is_object(text))
+            text = json_object_get(text, "value");
+        if (json_is_string(text) || json_is_number(text))
+            return text;
+    }
+    return NULL;
+}
+
 static int add_part(const json_t *part, const char *where, json_t **ignored, struct content *out,
                     int depth)
 {
-    static const char *const texts[] = { "text", "refusal", "thinking", "reasoning" };
     const char *type = json_string_value(json_object_get(part, "type"));
-    const json_t *text = NULL;
+    const json_t *text = text_of(part, type);
 
     if (json_is_string(part)) {
         put_json(&out->text, part);
         return CB_OK;
     }
-    if (!json_is_object(part))
-        return cb_fail(CB_EARG, "%s: must be a part of a type, or a text", where);
-    for (int i = 0; i < 4 && !json_is_string(text); i++)
-        text = json_object_get(part, texts[i]);
-    type = type ? type : json_is_string(text) ? "text" : "part without a type";
+    if (json_is_array(part))
+        return add(part, where, ignored, out, depth + 1);
+    if (!json_is_object(part) || (!type && !text && json_object_size(part)))
+        return put_value(part, out);
+    type = type ? type : "text";
     if (!strcmp(type, "redacted_thinking"))
         return cb_note(ignored, "%s: %s", where, type);
     if (!strcmp(type, "document"))
@@ -110,7 +139,11 @@ static int add_part(const json_t *part, const char *where, json_t **ignored, str
         put_json(&out->text, json_object_get(part, "title"));
         return add(json_object_get(part, "content"), where, ignored, out, depth + 1);
     }
-    if (!json_is_string(text))
+    if (json_is_number(text))
+        return put_value(text, out);
+    if (!text && (strstr(type, "text") || is_thought(type)))
+        return CB_OK; /* an empty one */
+    if (!text)
         return put_word(word_of(type), where, type, ignored, out);
     if (is_thought(type))
         put_json(&out->thought, text);
@@ -130,10 +163,8 @@ static int add(const json_t *content, const char *where, json_t **ignored, struc
         return cb_fail(CB_EARG, "%s: parts within parts within parts", where);
     if (!content || json_is_null(content))
         return CB_OK;
-    if (json_is_string(content) || json_is_object(content))
-        return add_part(content, where, ignored, out, depth);
     if (!json_is_array(content))
-        return cb_fail(CB_EARG, "%s: must be a text or a list of parts", where);
+        return add_part(content, where, ignored, out, depth);
     json_array_foreach(content, i, part)
     {
         snprintf(place, sizeof place, "%.64s[%zu]", where, i);
@@ -146,7 +177,8 @@ static int add(const json_t *content, const char *where, json_t **ignored, struc
 int cb_content_add_part(const json_t *part, const char *where, json_t **ignored,
                         struct content *out)
 {
-    TRY(add_part(part, where, ignored, out, 0));
+    if (!json_is_null(part))
+        TRY(add_part(part, where, ignored, out, 0));
     return out->text.failed || out->thought.failed ? cb_fail(CB_ENOMEM, "out of memory") : CB_OK;
 }
 

@@ -94,13 +94,13 @@ static int add_blocks(json_t *list, const json_t *content, size_t i, struct bloc
     return CB_OK;
 }
 
-static int add_said(json_t *list, const char *role, const struct blocks *b, size_t n_before)
+static int add_said(json_t *list, const json_t *role, const struct blocks *b, size_t n_before)
 {
     json_t *m;
 
     if (!b->said.text.n && !b->said.thought.n && !b->calls && json_array_size(list) > n_before)
         return CB_OK; /* nothing but results of tools */
-    m = json_pack("{s:s, s:o}", "role", role, "content", cb_content_json(&b->said.text));
+    m = json_pack("{s:O*, s:o}", "role", role, "content", cb_content_json(&b->said.text));
     if (m && b->calls)
         cb_json_set(&m, "tool_calls", json_incref(b->calls));
     if (m && b->said.thought.n)
@@ -110,17 +110,16 @@ static int add_said(json_t *list, const char *role, const struct blocks *b, size
 
 static int add_message(json_t *list, const json_t *m, size_t i, json_t **ignored)
 {
-    const char *role = json_string_value(json_object_get(m, "role"));
     const json_t *content = json_object_get(m, "content");
     const size_t n = json_array_size(list);
     struct blocks b = { { { 0 }, { 0 } }, NULL };
     int rc;
 
-    if (!role || (strcmp(role, "user") && strcmp(role, "assistant") && strcmp(role, "system")))
-        return cb_fail(CB_EARG, "messages[%zu].role: must be user or assistant", i);
+    if (!json_is_object(m)) /* a text, or what chat_messages.c says of it */
+        return json_array_append(list, (json_t *)(uintptr_t)m) ? no_memory() : CB_OK;
     rc = add_blocks(list, content, i, &b, ignored);
     if (!rc)
-        rc = add_said(list, role, &b, n);
+        rc = add_said(list, json_object_get(m, "role"), &b, n);
     cb_content_free(&b.said);
     json_decref(b.calls);
     return rc;
@@ -148,10 +147,12 @@ static int add_tool(json_t *list, const json_t *t, size_t i, json_t **ignored)
     const json_t *schema = cb_field(t, "input_schema");
     json_t *f;
 
+    if (!strcmp(type_of(t), "function")) /* OpenAI's form */
+        return json_array_append(list, (json_t *)(uintptr_t)t) ? no_memory() : CB_OK;
     if (*type_of(t) && strcmp(type_of(t), "custom") && !schema)
         return cb_note(ignored, "tools[%zu]: type %.40s", i, type_of(t));
     if (!json_is_string(json_object_get(t, "name")))
-        return cb_fail(CB_EARG, "tools[%zu].name: must be a text", i);
+        return cb_note(ignored, "tools[%zu]: its name is missing", i);
     f = json_pack("{s:O, s:O*, s:O*}", "name", json_object_get(t, "name"), "description",
                   json_object_get(t, "description"), "parameters", schema);
     return append(list, json_pack("{s:s, s:o}", "type", "function", "function", f));
@@ -169,12 +170,14 @@ static int add_tools(const json_t *r, json_t *list, json_t **ignored)
 
 static int add_choice(const json_t *r, json_t *to)
 {
-    const json_t *choice;
+    const json_t *choice = cb_field(r, "tool_choice");
     json_t *j;
 
-    TRY(cb_field_object(r, "tool_choice", &choice));
     if (!choice)
         return CB_OK;
+    if (json_is_string(choice))
+        return json_object_set(to, "tool_choice", (json_t *)(uintptr_t)choice) ? no_memory()
+                                                                               : CB_OK;
     j = strcmp(type_of(choice), "tool")
             ? json_string(type_of(choice))
             : json_pack("{s:s, s:{s:O?}}", "type", "function", "function", "name",

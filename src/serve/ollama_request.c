@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/err.h"
 #include "fields.h"
@@ -62,7 +63,7 @@ static int add_format(const json_t *r, json_t *to)
         return put(
             to, "response_format",
             json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema", format));
-    if (!name || strcmp(name, "json") != 0)
+    if (!name || strcasecmp(name, "json"))
         return cb_fail(CB_EARG, "format: must be json or a schema");
     return put(to, "response_format", json_pack("{s:s}", "type", "json_object"));
 }

@@ -145,8 +145,8 @@ static int add_item(json_t *list, const json_t *item, size_t i, json_t **ignored
     char where[64];
 
     snprintf(where, sizeof where, "input[%zu]", i);
-    if (!json_is_object(item))
-        return cb_fail(CB_EARG, "input[%zu]: must be an object", i);
+    if (!json_is_object(item)) /* a text, or what chat_messages.c says of it */
+        return json_array_append(list, (json_t *)(uintptr_t)item) ? no_memory() : CB_OK;
     if (is(item, "message"))
         return add_message(list, item);
     if (is(item, "function_call"))
@@ -165,12 +165,12 @@ static int add_input(json_t *list, const json_t *r, json_t **ignored)
     const json_t *in = cb_field(r, "input"), *item;
     size_t i;
 
-    if (json_is_string(in))
+    if (json_is_object(in))
+        return add_item(list, in, 0, ignored);
+    if (in && !json_is_array(in))
         return json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", in))
                    ? no_memory()
                    : CB_OK;
-    if (!json_is_array(in))
-        return cb_fail(CB_EARG, "input: must be a text or a list of items");
     json_array_foreach(in, i, item) TRY(add_item(list, item, i, ignored));
     return CB_OK;
 }
@@ -186,7 +186,12 @@ static int add_tools(const json_t *r, json_t *list, json_t **ignored)
     json_array_foreach(tools, i, t)
     {
         json_t *f;
-        if (!is(t, "function")) {
+        if (json_is_object(json_object_get(t, "function"))) { /* as conversations have it */
+            if (json_array_append(list, (json_t *)(uintptr_t)t))
+                return no_memory();
+            continue;
+        }
+        if (!is(t, "function") && json_object_get(t, "type")) {
             TRY(cb_note(ignored, "tools[%zu]: type %.40s", i, type_of(t)));
             continue;
         }
@@ -199,21 +204,45 @@ static int add_tools(const json_t *r, json_t *list, json_t **ignored)
     return CB_OK;
 }
 
+/* A text, or items in front of the input's; texts among them make one system message. */
+static int add_instructions(json_t *list, const json_t *v, json_t **ignored)
+{
+    struct content c = { { 0 }, { 0 } };
+    const json_t *item;
+    json_t *m = NULL;
+    size_t i;
+    int rc = CB_OK;
+
+    json_array_foreach(v, i, item)
+    {
+        if (rc)
+            break;
+        rc = json_object_get(item, "role") ? add_item(list, item, i, ignored)
+                                           : cb_content_add(item, "instructions", ignored, &c);
+    }
+    if (!rc && !json_is_array(v))
+        rc = cb_content_add(v, "instructions", ignored, &c);
+    if (!rc && c.text.n)
+        m = json_pack("{s:s, s:o}", "role", "system", "content", cb_content_json(&c.text));
+    if (!rc && c.text.n && json_array_insert_new(list, 0, m))
+        rc = no_memory();
+    cb_content_free(&c);
+    return rc;
+}
+
 int cb_responses_to_chat(const json_t *r, json_t **ignored, json_t **chat)
 {
     json_t *list, *tools, *effort = json_object_get(json_object_get(r, "reasoning"), "effort");
-    const char *instructions = NULL;
 
     *chat = json_pack("{s:[], s:[]}", "messages", "tools");
     if (!*chat)
         return no_memory();
     list = json_object_get(*chat, "messages");
     tools = json_object_get(*chat, "tools");
-    TRY(cb_field_text(r, "instructions", &instructions));
-    if (instructions && json_array_append_new(list, json_pack("{s:s, s:s}", "role", "system",
-                                                              "content", instructions)))
-        return no_memory();
+    TRY(add_instructions(list, cb_field(r, "instructions"), ignored));
     TRY(add_input(list, r, ignored));
+    if (!json_array_size(list))
+        return cb_fail(CB_EARG, "input: must be a text, or a list with at least one message");
     TRY(add_tools(r, tools, ignored));
     if (cb_field(r, "tool_choice") &&
         json_object_set(*chat, "tool_choice", json_object_get(r, "tool_choice")))
